@@ -1,0 +1,429 @@
+// The only N-API code of the project: flat functions over type-tagged handles. packages/core/src/native.ts is its other side.
+#include <napi.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <unordered_set>
+#include <vector>
+
+#include "command_list.h"
+#include "device.h"
+#include "handle.h"
+
+namespace mlxts {
+
+namespace {
+
+// JavaScript values that native memory kept alive, to be let go on the JavaScript thread.
+struct Graveyard {
+  std::mutex mutex;
+  std::vector<napi_ref> dead;
+  void bury(napi_ref ref) {
+    std::lock_guard lock(mutex);
+    dead.push_back(ref);
+  }
+  void sweep(Napi::Env env) {
+    std::vector<napi_ref> refs;
+    {
+      std::lock_guard lock(mutex);
+      refs.swap(dead);
+    }
+    for (auto ref : refs) napi_delete_reference(env, ref);
+  }
+};
+
+// Ended submissions on their way from the device's thread to JavaScript.
+struct Completions {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<uint64_t, Outcome> ended;
+  uint64_t lastEnded = 0;
+};
+
+struct MemoryHandle;
+using MemoryHandles = std::unordered_set<MemoryHandle*>;
+
+struct DeviceHandle {
+  std::shared_ptr<Device> device;
+  std::shared_ptr<MemoryHandles> memories = std::make_shared<MemoryHandles>();
+  std::shared_ptr<Completions> completions = std::make_shared<Completions>();
+  std::shared_ptr<Graveyard> graveyard = std::make_shared<Graveyard>();
+  Napi::ThreadSafeFunction wake;
+  napi_env env = nullptr;
+  uint64_t lastId = 0, pending = 0;
+
+  // Ends the device: waits for work in flight. Runs at dispose, at collection, or when the environment goes.
+  void close();
+  static void closeHook(void* self) { static_cast<DeviceHandle*>(self)->close(); }
+  ~DeviceHandle() { close(); }
+  Device& open() const {
+    if (!device) throw Failure("Disposed", "the device has been disposed", "device");
+    return *device;
+  }
+};
+
+struct MemoryHandle {
+  std::shared_ptr<Memory> memory;
+  std::shared_ptr<MemoryHandles> siblings;
+  MemoryHandle(std::shared_ptr<Memory> memory, std::shared_ptr<MemoryHandles> siblings) : memory(std::move(memory)), siblings(std::move(siblings)) { this->siblings->insert(this); }
+  ~MemoryHandle() { siblings->erase(this); }
+  Memory& live() const {
+    if (!memory) throw Failure("Disposed", "the buffer has been disposed", "buffer");
+    return *memory;
+  }
+};
+
+void DeviceHandle::close() {
+  if (!device) return;
+  device->drain();
+  for (auto* handle : *memories) handle->memory.reset();
+  device.reset();
+  wake.Release();
+  napi_remove_env_cleanup_hook(env, closeHook, this);
+  graveyard->sweep(env);
+}
+
+struct LibraryHandle {
+  std::shared_ptr<Library> library;
+};
+
+struct RecordingHandle {
+  std::shared_ptr<const CommandList> list;
+};
+
+}  // namespace
+
+#define MLXTS_HANDLE(type, low)                                   \
+  template <>                                                     \
+  struct HandleTag<type> {                                        \
+    static constexpr napi_type_tag tag{0x6d6c7874735f6831, low};  \
+    static constexpr const char* name = #type;                    \
+  };
+MLXTS_HANDLE(DeviceHandle, 1)
+MLXTS_HANDLE(MemoryHandle, 2)
+MLXTS_HANDLE(LibraryHandle, 3)
+MLXTS_HANDLE(RecordingHandle, 4)
+
+namespace {
+
+uint64_t size(const Napi::Value& value, const char* what) {
+  const double number = value.IsNumber() ? value.As<Napi::Number>().DoubleValue() : -1;
+  if (!(number >= 0 && number <= 9007199254740991.0) || number != double(uint64_t(number))) throw Failure("InvalidArgument", std::string("native call: ") + what + " must be a size");
+  return uint64_t(number);
+}
+
+std::string text(const Napi::Value& value, const char* what) {
+  if (!value.IsString()) throw Failure("InvalidArgument", std::string("native call: ") + what + " must be a string");
+  return value.As<Napi::String>().Utf8Value();
+}
+
+struct Bytes {
+  uint8_t* data;
+  size_t bytes;
+};
+
+Bytes viewBytes(const Napi::Value& value) {
+  if (value.IsTypedArray()) {
+    napi_typedarray_type type;
+    size_t length, offset;
+    void* data;
+    napi_value buffer;
+    if (napi_get_typedarray_info(value.Env(), value, &type, &length, &data, &buffer, &offset) == napi_ok)
+      return {static_cast<uint8_t*>(data), value.As<Napi::TypedArray>().ByteLength()};
+  }
+  throw Failure("InvalidArgument", "native call: data must be a typed array");
+}
+
+void checkRange(const Memory& memory, uint64_t offset, uint64_t bytes) {
+  if (offset > memory.bytes() || bytes > memory.bytes() - offset) throw Failure("InvalidArgument", "native call: range reaches past the buffer");
+}
+
+Napi::Value cpuLevelsOf(const Napi::CallbackInfo& info) {
+  auto out = Napi::Array::New(info.Env());
+  for (const auto& level : cpuLevels()) out.Set(out.Length(), level);
+  return out;
+}
+
+// openDevice({ threads, level, order }, onEnded)
+Napi::Value openDevice(const Napi::CallbackInfo& info) {
+  const auto env = info.Env();
+  const auto given = info[0].As<Napi::Object>();
+  CpuOptions options;
+  options.threads = unsigned(size(given.Get("threads"), "threads"));
+  options.level = text(given.Get("level"), "level");
+  options.order = text(given.Get("order"), "order") == "reverse" ? CpuOptions::Order::reverse : CpuOptions::Order::forward;
+  auto self = std::make_unique<DeviceHandle>();
+  self->device = openCpuDevice(options);
+  self->env = env;
+  self->wake = Napi::ThreadSafeFunction::New(env, info[1].As<Napi::Function>(), "mlxts", 0, 1);
+  self->wake.Unref(env);
+  // After the thread-safe function's own hook, so that this one runs first and no call can follow its end.
+  napi_add_env_cleanup_hook(env, DeviceHandle::closeHook, self.get());
+  return makeHandle(env, std::move(self));
+}
+
+Napi::Value deviceInfo(const Napi::CallbackInfo& info) {
+  const auto env = info.Env();
+  const auto& from = handle<DeviceHandle>(info[0]).open().info();
+  auto limits = Napi::Object::New(env);
+  const auto set = [&](const char* name, double value) { limits.Set(name, Napi::Number::New(env, value)); };
+  set("maxThreadsPerThreadgroup", from.limits.maxThreadsPerThreadgroup);
+  set("maxThreadgroupBytes", from.limits.maxThreadgroupBytes);
+  set("maxBufferSlots", from.limits.maxBufferSlots);
+  set("maxInlineBytes", from.limits.maxInlineBytes);
+  set("bufferOffsetAlignment", from.limits.bufferOffsetAlignment);
+  set("wrapAlignment", from.limits.wrapAlignment);
+  set("pageBytes", from.limits.pageBytes);
+  set("threads", from.limits.threads);
+  set("maxBufferBytes", double(from.limits.maxBufferBytes));
+  set("maxThreadgroupsPerAxis", double(from.limits.maxThreadgroupsPerAxis));
+  auto out = Napi::Object::New(env);
+  out.Set("kind", from.kind);
+  out.Set("name", from.name);
+  out.Set("level", from.level);
+  out.Set("unifiedMemory", from.unifiedMemory);
+  out.Set("limits", limits);
+  return out;
+}
+
+// memoryCounters(device) -> [live buffers, live bytes, peak bytes]
+Napi::Value memoryCounters(const Napi::CallbackInfo& info) {
+  auto& device = handle<DeviceHandle>(info[0]).open();
+  auto out = Napi::Array::New(info.Env());
+  const auto& c = *device.counters;
+  for (const uint64_t value : {c.liveBuffers.load(), c.liveBytes.load(), c.peakBytes.load()}) out.Set(out.Length(), double(value));
+  return out;
+}
+
+Napi::Value resetPeakBytes(const Napi::CallbackInfo& info) {
+  auto& c = *handle<DeviceHandle>(info[0]).open().counters;
+  c.peakBytes = c.liveBytes.load();
+  return info.Env().Undefined();
+}
+
+Napi::Value closeDevice(const Napi::CallbackInfo& info) {
+  handle<DeviceHandle>(info[0]).close();
+  return info.Env().Undefined();
+}
+
+Napi::Value memoryHandle(Napi::Env env, const DeviceHandle& device, std::shared_ptr<Memory> memory) {
+  return makeHandle(env, std::make_unique<MemoryHandle>(std::move(memory), device.memories));
+}
+
+// allocate(device, bytes)
+Napi::Value allocate(const Napi::CallbackInfo& info) {
+  auto& self = handle<DeviceHandle>(info[0]);
+  self.graveyard->sweep(info.Env());
+  const uint64_t bytes = size(info[1], "bytes");
+  auto memory = self.open().allocate(bytes);
+  if (!memory) throw Failure("BufferAllocation", "the system refused " + std::to_string(bytes) + " bytes", std::to_string(bytes));
+  return memoryHandle(info.Env(), self, std::move(memory));
+}
+
+// wrap(device, typed array, readOnly): no copy, the array is kept alive while the memory is used
+Napi::Value wrapMemory(const Napi::CallbackInfo& info) {
+  auto& self = handle<DeviceHandle>(info[0]);
+  auto& device = self.open();
+  self.graveyard->sweep(info.Env());
+  const auto view = viewBytes(info[1]);
+  napi_ref ref;
+  if (napi_create_reference(info.Env(), info[1], 1, &ref) != napi_ok) throw Failure("InvalidArgument", "native call: cannot keep the array");
+  auto graveyard = self.graveyard;
+  return memoryHandle(info.Env(), self, Memory::wrap(view.data, view.bytes, info[2].ToBoolean(), device.counters, [graveyard, ref] { graveyard->bury(ref); }));
+}
+
+// mapFile(device, path, bytes)
+Napi::Value mapFile(const Napi::CallbackInfo& info) {
+  auto& self = handle<DeviceHandle>(info[0]);
+  const std::string path = text(info[1], "path");
+  int error = 0;
+  auto memory = Memory::map(path, size(info[2], "bytes"), self.open().counters, error);
+  if (!memory) throw Failure("Io", std::strerror(error), path);
+  return memoryHandle(info.Env(), self, std::move(memory));
+}
+
+Napi::Value memoryAddress(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), double(reinterpret_cast<uint64_t>(handle<MemoryHandle>(info[0]).live().data())));
+}
+
+// readMemory(memory, offset, bytes) -> ArrayBuffer, a copy
+Napi::Value readMemory(const Napi::CallbackInfo& info) {
+  const auto& memory = handle<MemoryHandle>(info[0]).live();
+  const uint64_t offset = size(info[1], "offset"), bytes = size(info[2], "bytes");
+  checkRange(memory, offset, bytes);
+  auto out = Napi::ArrayBuffer::New(info.Env(), bytes);
+  std::memcpy(out.Data(), memory.data() + offset, bytes);
+  return out;
+}
+
+// writeMemory(memory, offset, typed array)
+Napi::Value writeMemory(const Napi::CallbackInfo& info) {
+  const auto& memory = handle<MemoryHandle>(info[0]).live();
+  const uint64_t offset = size(info[1], "offset");
+  const auto view = viewBytes(info[2]);
+  checkRange(memory, offset, view.bytes);
+  if (memory.readOnly()) throw Failure("InvalidArgument", "native call: the buffer is read-only");
+  if (view.bytes) std::memmove(memory.data() + offset, view.data, view.bytes);
+  return info.Env().Undefined();
+}
+
+// borrowMemory(memory) -> ArrayBuffer over the memory itself, which lives at least as long
+Napi::Value borrowMemory(const Napi::CallbackInfo& info) {
+  auto& self = handle<MemoryHandle>(info[0]);
+  auto& memory = self.live();
+  if (memory.readOnly()) throw Failure("InvalidArgument", "native call: the buffer is read-only");
+  auto* keep = new std::shared_ptr<Memory>(self.memory);
+  return Napi::ArrayBuffer::New(info.Env(), memory.data(), memory.bytes(), [](Napi::BasicEnv, void*, std::shared_ptr<Memory>* kept) { delete kept; }, keep);
+}
+
+Napi::Value releaseMemory(const Napi::CallbackInfo& info) {
+  handle<MemoryHandle>(info[0]).memory.reset();
+  return info.Env().Undefined();
+}
+
+// openLibrary(device, path)
+Napi::Value openLibrary(const Napi::CallbackInfo& info) {
+  auto self = std::make_unique<LibraryHandle>();
+  self->library = handle<DeviceHandle>(info[0]).open().openLibrary(text(info[1], "path"));
+  return makeHandle(info.Env(), std::move(self));
+}
+
+// pipeline(device, library, symbol) -> id
+Napi::Value pipeline(const Napi::CallbackInfo& info) {
+  auto& device = handle<DeviceHandle>(info[0]).open();
+  return Napi::Number::New(info.Env(), device.pipeline(handle<LibraryHandle>(info[1]).library, text(info[2], "symbol")));
+}
+
+// record(Uint32Array words, count, memory handles) -> recording
+Napi::Value record(const Napi::CallbackInfo& info) {
+  const auto words = viewBytes(info[0]);
+  const uint64_t count = size(info[1], "count");
+  if (count > words.bytes / 4 || !info[2].IsArray()) throw Failure("InvalidArgument", "native call: command list out of range");
+  const auto handles = info[2].As<Napi::Array>();
+  std::vector<std::shared_ptr<Memory>> memories;
+  for (uint32_t i = 0; i < handles.Length(); ++i) {
+    auto& memory = handle<MemoryHandle>(handles.Get(i));
+    memory.live();
+    memories.push_back(memory.memory);
+  }
+  auto self = std::make_unique<RecordingHandle>();
+  self->list = decodeCommandList(reinterpret_cast<const uint32_t*>(words.data), count, std::move(memories));
+  return makeHandle(info.Env(), std::move(self));
+}
+
+Napi::Value releaseRecording(const Napi::CallbackInfo& info) {
+  handle<RecordingHandle>(info[0]).list.reset();
+  return info.Env().Undefined();
+}
+
+// submit(device, recording, profile) -> id; onEnded is called once the submission has ended
+Napi::Value submit(const Napi::CallbackInfo& info) {
+  auto& self = handle<DeviceHandle>(info[0]);
+  auto& device = self.open();
+  const auto list = handle<RecordingHandle>(info[1]).list;
+  if (!list) throw Failure("Disposed", "the recording has been disposed", "recording");
+  const uint64_t id = ++self.lastId;
+  auto completions = self.completions;
+  auto wake = self.wake;
+  device.submit(id, list, {info[2].ToBoolean()}, [completions, wake](Outcome outcome) {
+    {
+      std::lock_guard lock(completions->mutex);
+      completions->lastEnded = outcome.id;
+      completions->ended.emplace(outcome.id, std::move(outcome));
+    }
+    completions->changed.notify_all();
+    wake.NonBlockingCall();
+  });
+  if (self.pending++ == 0) self.wake.Ref(info.Env());
+  return Napi::Number::New(info.Env(), double(id));
+}
+
+// takeEnded(device) -> the submissions that ended since the last call, in order
+Napi::Value takeEnded(const Napi::CallbackInfo& info) {
+  const auto env = info.Env();
+  auto& self = handle<DeviceHandle>(info[0]);
+  self.graveyard->sweep(env);
+  std::map<uint64_t, Outcome> ended;
+  {
+    std::lock_guard lock(self.completions->mutex);
+    ended.swap(self.completions->ended);
+  }
+  auto out = Napi::Array::New(env, ended.size());
+  uint32_t at = 0;
+  for (const auto& [id, outcome] : ended) {
+    auto object = Napi::Object::New(env);
+    object.Set("id", double(id));
+    object.Set("milliseconds", outcome.milliseconds);
+    if (!outcome.code.empty()) {
+      object.Set("code", outcome.code);
+      object.Set("cause", outcome.cause);
+      object.Set("message", outcome.message);
+      object.Set("tag", outcome.tag);
+    }
+    if (!outcome.microseconds.empty()) {
+      auto times = Napi::Float64Array::New(env, outcome.microseconds.size());
+      std::copy(outcome.microseconds.begin(), outcome.microseconds.end(), times.Data());
+      object.Set("microseconds", times);
+    }
+    out.Set(at++, object);
+  }
+  if (!ended.empty() && (self.pending -= ended.size()) == 0 && self.device) self.wake.Unref(env);
+  return out;
+}
+
+// waitFor(device, id): blocks until that submission has ended
+Napi::Value waitFor(const Napi::CallbackInfo& info) {
+  auto& self = handle<DeviceHandle>(info[0]);
+  const uint64_t id = size(info[1], "id");
+  if (id > self.lastId) throw Failure("InvalidArgument", "native call: unknown submission");
+  std::unique_lock lock(self.completions->mutex);
+  self.completions->changed.wait(lock, [&] { return self.completions->lastEnded >= id; });
+  return info.Env().Undefined();
+}
+
+// Every entry point passes here: a Failure becomes a JavaScript error that carries its code.
+template <Napi::Value (*function)(const Napi::CallbackInfo&)>
+Napi::Value guarded(const Napi::CallbackInfo& info) {
+  try {
+    return function(info);
+  } catch (const Failure& failure) {
+    auto error = Napi::Error::New(info.Env(), failure.what());
+    error.Set("code", Napi::String::New(info.Env(), failure.code));
+    error.Set("detail", Napi::String::New(info.Env(), failure.detail));
+    throw error;
+  }
+}
+
+Napi::Object init(Napi::Env env, Napi::Object exports) {
+#define MLXTS_EXPORT(name, function) exports.Set(name, Napi::Function::New(env, guarded<function>, name))
+  MLXTS_EXPORT("cpuLevels", cpuLevelsOf);
+  MLXTS_EXPORT("openDevice", openDevice);
+  MLXTS_EXPORT("deviceInfo", deviceInfo);
+  MLXTS_EXPORT("memoryCounters", memoryCounters);
+  MLXTS_EXPORT("resetPeakBytes", resetPeakBytes);
+  MLXTS_EXPORT("closeDevice", closeDevice);
+  MLXTS_EXPORT("allocate", allocate);
+  MLXTS_EXPORT("wrapMemory", wrapMemory);
+  MLXTS_EXPORT("mapFile", mapFile);
+  MLXTS_EXPORT("memoryAddress", memoryAddress);
+  MLXTS_EXPORT("readMemory", readMemory);
+  MLXTS_EXPORT("writeMemory", writeMemory);
+  MLXTS_EXPORT("borrowMemory", borrowMemory);
+  MLXTS_EXPORT("releaseMemory", releaseMemory);
+  MLXTS_EXPORT("openLibrary", openLibrary);
+  MLXTS_EXPORT("pipeline", pipeline);
+  MLXTS_EXPORT("record", record);
+  MLXTS_EXPORT("releaseRecording", releaseRecording);
+  MLXTS_EXPORT("submit", submit);
+  MLXTS_EXPORT("takeEnded", takeEnded);
+  MLXTS_EXPORT("waitFor", waitFor);
+  return exports;
+}
+
+NODE_API_MODULE(mlxts_core, init)
+
+}  // namespace
+
+}  // namespace mlxts

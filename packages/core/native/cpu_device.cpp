@@ -1,0 +1,300 @@
+// The CPU device: kernel libraries opened by path, a queue thread that runs submissions in order, and a pool that
+// shares the threadgroups of all dispatches between two barriers.
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "cpu_info.h"
+#include "cpu_kernel.h"
+#include "device.h"
+#include "thread_pool.h"
+
+namespace mlxts {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double microsecondsSince(Clock::time_point start) { return std::chrono::duration<double, std::micro>(Clock::now() - start).count(); }
+
+class CpuLibrary : public Library {
+ public:
+  explicit CpuLibrary(const std::string& path) : path(path), handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    if (!handle_) throw Failure("Io", dlerror(), path);
+    const auto abi = reinterpret_cast<int32_t (*)()>(dlsym(handle_, "mlxts_cpu_abi"));
+    if (!abi || abi() != MLXTS_CPU_ABI) {
+      const std::string found = abi ? std::to_string(abi()) : "none";
+      dlclose(handle_);
+      throw Failure("Io", path + ": kernel ABI must be " + std::to_string(MLXTS_CPU_ABI) + ", got " + found + " - rebuild the library", path);
+    }
+  }
+  ~CpuLibrary() override { dlclose(handle_); }
+  MlxtsCpuKernel find(const std::string& symbol) const { return reinterpret_cast<MlxtsCpuKernel>(dlsym(handle_, symbol.c_str())); }
+  const std::string path;
+
+ private:
+  void* handle_;
+};
+
+struct Pipeline {
+  std::shared_ptr<CpuLibrary> library;
+  std::string symbol;
+  MlxtsCpuKernel kernel;
+};
+
+struct Submission {
+  uint64_t id;
+  std::shared_ptr<const CommandList> list;
+  SubmitOptions options;
+  std::function<void(Outcome)> done;
+};
+
+// A dispatch of the group being run: its launch and its share of the group's chunks.
+struct Prepared {
+  MlxtsCpuKernel kernel;
+  MlxtsCpuLaunch launch;
+  uint64_t total;
+  uint32_t firstChunk, chunks;
+  uint32_t command;
+};
+
+// One thread's threadgroup memory, grown outside kernels.
+struct Scratch {
+  std::unique_ptr<void, decltype(&std::free)> memory{nullptr, &std::free};
+  size_t bytes = 0;
+  bool reserve(size_t needed) {
+    if (needed <= bytes) return true;
+    memory.reset(std::aligned_alloc(64, (needed + 63) / 64 * 64));
+    bytes = memory ? needed : 0;
+    return bool(memory);
+  }
+};
+
+class CpuDevice : public Device {
+ public:
+  explicit CpuDevice(const CpuOptions& options) : order_(options.order) {
+    const auto levels = cpuLevels();
+    const std::string level = options.level.empty() ? levels.front() : options.level;
+    if (std::find(levels.begin(), levels.end(), level) == levels.end()) {
+      std::string all;
+      for (const auto& l : levels) all += (all.empty() ? "" : ", ") + l;
+      throw Failure("InvalidArgument", "Device.open: `level` must be one of " + all + " on this processor, got " + level, "level");
+    }
+    const unsigned threads = options.threads ? options.threads : physicalCores();
+    pool_ = ThreadPool::shared(threads);
+    scratch_.resize(threads);
+    info_.kind = "cpu";
+    info_.name = cpuName();
+    info_.level = level;
+    info_.unifiedMemory = true;
+    const uint32_t page = uint32_t(sysconf(_SC_PAGESIZE));
+    info_.limits = {1024, 1u << 24, 31, 4096, 1, 1, page, threads, uint64_t(sysconf(_SC_PHYS_PAGES)) * page, 0x7fffffff};
+    queue_ = std::thread([this] { serve(); });
+  }
+  ~CpuDevice() override {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    queue_.join();
+  }
+
+  const DeviceInfo& info() const override { return info_; }
+  std::shared_ptr<Memory> allocate(uint64_t bytes) override { return Memory::allocate(bytes, counters); }
+  std::shared_ptr<Library> openLibrary(const std::string& path) override { return std::make_shared<CpuLibrary>(path); }
+
+  uint32_t pipeline(const std::shared_ptr<Library>& library, const std::string& symbol) override {
+    auto cpu = std::static_pointer_cast<CpuLibrary>(library);
+    const auto key = std::make_pair(cpu.get(), symbol);
+    std::lock_guard lock(mutex_);
+    if (const auto found = ids_.find(key); found != ids_.end()) return found->second;
+    const auto kernel = cpu->find(symbol);
+    if (!kernel) throw Failure("KernelNotFound", "kernel `" + symbol + "` not found in " + cpu->path, symbol);
+    pipelines_.push_back({cpu, symbol, kernel});
+    return ids_[key] = uint32_t(pipelines_.size() - 1);
+  }
+
+  void submit(uint64_t id, std::shared_ptr<const CommandList> list, SubmitOptions options, std::function<void(Outcome)> done) override {
+    {
+      std::lock_guard lock(mutex_);
+      for (const auto& c : list->commands)
+        if (c.kind == CommandKind::dispatch && c.pipeline >= pipelines_.size()) throw Failure("InvalidArgument", "submit: `pipeline` must be known to this device, got " + std::to_string(c.pipeline));
+      waiting_.push_back({id, std::move(list), options, std::move(done)});
+      ++pending_;
+    }
+    changed_.notify_all();
+  }
+
+  void drain() override {
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [this] { return pending_ == 0; });
+  }
+
+ private:
+  void serve() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+      if (waiting_.empty()) return;
+      Submission submission = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      auto outcome = execute(submission);
+      auto done = std::move(submission.done);
+      submission.list.reset();  // memory of disposed buffers goes before anybody hears of the end
+      done(std::move(outcome));
+      done = nullptr;
+      lock.lock();
+      if (--pending_ == 0) idle_.notify_all();
+    }
+  }
+
+  Outcome execute(const Submission& submission) {
+    Outcome outcome;
+    outcome.id = submission.id;
+    const auto start = Clock::now();
+    const auto& list = *submission.list;
+    if (submission.options.profile) outcome.microseconds.assign(list.tags, 0);
+    failed_.store(false, std::memory_order_relaxed);
+    uint32_t failing = 0;
+    for (size_t i = 0; i < list.commands.size() && outcome.code.empty();) {
+      const auto& command = list.commands[i];
+      if (command.kind == CommandKind::barrier) {
+        ++i;
+        continue;
+      }
+      if (command.kind == CommandKind::fill) {
+        const auto& b = list.bindings[command.firstBinding];
+        std::memset(list.memories[b.memory]->data() + b.offset, int(command.fillByte), b.bytes);
+        ++i;
+        continue;
+      }
+      size_t end = i + 1;
+      while (!submission.options.profile && end < list.commands.size() && list.commands[end].kind == CommandKind::dispatch) ++end;
+      const auto groupStart = Clock::now();
+      if (!prepare(list, i, end)) {
+        outcome.code = "BufferAllocation";
+        outcome.message = "scratch memory";
+        failing = uint32_t(i);
+        break;
+      }
+      pool_->run(chunks_, [](void* self, uint32_t index, uint32_t thread) { static_cast<CpuDevice*>(self)->runChunk(index, thread); }, this);
+      if (submission.options.profile) outcome.microseconds[command.tag] = microsecondsSince(groupStart);
+      if (failed_.load(std::memory_order_acquire)) {
+        outcome.code = "InvalidArgument";
+        outcome.message = error_;
+        failing = failingCommand_;
+      }
+      i = end;
+    }
+    if (!outcome.code.empty()) {
+      outcome.tag = list.commands[failing].tag;
+      outcome.cause = outcome.code == "InvalidArgument" ? "invalidResource" : "outOfMemory";
+    }
+    outcome.milliseconds = microsecondsSince(start) / 1000;
+    return outcome;
+  }
+
+  bool prepare(const CommandList& list, size_t begin, size_t end) {
+    prepared_.clear();
+    pointers_.clear();
+    lengths_.clear();
+    chunks_ = 0;
+    size_t bindings = 0;
+    for (size_t i = begin; i < end; ++i) bindings += list.commands[i].bindings;
+    pointers_.reserve(bindings);  // the launches point into these: no reallocation below
+    lengths_.reserve(bindings);
+    for (size_t i = begin; i < end; ++i) {
+      const auto& c = list.commands[i];
+      Prepared p{};
+      {
+        std::lock_guard lock(mutex_);
+        p.kernel = pipelines_[c.pipeline].kernel;
+      }
+      p.launch.buffers = pointers_.data() + pointers_.size();
+      p.launch.bytes = lengths_.data() + lengths_.size();
+      for (uint32_t b = 0; b < c.bindings; ++b) {
+        const auto& binding = list.bindings[c.firstBinding + b];
+        pointers_.push_back(binding.memory == kAbsent ? nullptr : list.memories[binding.memory]->data() + binding.offset);
+        lengths_.push_back(binding.memory == kAbsent ? 0 : binding.bytes);
+      }
+      p.launch.params = list.params.data() + c.firstParam;
+      std::copy_n(c.threadgroups, 3, p.launch.threadgroups);
+      p.launch.scratchBytes = c.scratchBytes;
+      p.total = uint64_t(c.threadgroups[0]) * c.threadgroups[1] * c.threadgroups[2];
+      p.chunks = uint32_t(std::min<uint64_t>(p.total, uint64_t(pool_->threads()) * 4));
+      if (pool_->threads() == 1) p.chunks = 1;
+      if (chunks_ + p.chunks > ThreadPool::kMaxChunks) p.chunks = 1;
+      p.firstChunk = chunks_;
+      p.command = uint32_t(i);
+      chunks_ += p.chunks;
+      prepared_.push_back(p);
+      for (auto& scratch : scratch_)
+        if (!scratch.reserve(c.scratchBytes)) return false;
+    }
+    return true;
+  }
+
+  void runChunk(uint32_t index, uint32_t thread) {
+    if (failed_.load(std::memory_order_relaxed)) return;
+    if (order_ == CpuOptions::Order::reverse) index = chunks_ - 1 - index;
+    size_t i = 0;
+    while (index >= prepared_[i].firstChunk + prepared_[i].chunks) ++i;
+    const auto& p = prepared_[i];
+    MlxtsCpuLaunch launch = p.launch;
+    const uint64_t chunk = index - p.firstChunk;
+    launch.begin = p.total * chunk / p.chunks;
+    launch.end = p.total * (chunk + 1) / p.chunks;
+    launch.scratch = scratch_[thread].memory.get();
+    char text[MLXTS_ERROR_BYTES] = "";
+    launch.error = text;
+    if (p.kernel(&launch) != 0) {
+      std::lock_guard lock(mutex_);
+      // The earliest command reports, whichever thread came first.
+      if (!failed_ || p.command < failingCommand_) {
+        error_ = text;
+        failingCommand_ = p.command;
+      }
+      failed_.store(true, std::memory_order_release);
+    }
+  }
+
+  DeviceInfo info_;
+  CpuOptions::Order order_;
+  std::shared_ptr<ThreadPool> pool_;
+  std::vector<Scratch> scratch_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_, idle_;
+  std::deque<Pipeline> pipelines_;
+  std::map<std::pair<CpuLibrary*, std::string>, uint32_t> ids_;
+  std::deque<Submission> waiting_;
+  uint64_t pending_ = 0;
+  bool stopping_ = false;
+
+  // The group being run; touched by the queue thread between jobs and by chunks within one.
+  std::vector<Prepared> prepared_;
+  std::vector<void*> pointers_;
+  std::vector<uint64_t> lengths_;
+  uint32_t chunks_ = 0;
+  std::atomic<bool> failed_{false};
+  std::string error_;
+  uint32_t failingCommand_ = 0;
+  std::thread queue_;
+};
+
+}  // namespace
+
+std::shared_ptr<Device> openCpuDevice(const CpuOptions& options) { return std::make_shared<CpuDevice>(options); }
+
+}  // namespace mlxts

@@ -1,0 +1,56 @@
+// The contract between core and a CPU kernel library: plain C, one struct, no N-API.
+// A kernel is an extern "C" function named like its Metal twin; core finds it with dlsym.
+#pragma once
+#include <stdint.h>
+
+#define MLXTS_CPU_ABI 1
+#define MLXTS_ERROR_BYTES 256
+
+struct MlxtsCpuLaunch {
+  void* const* buffers;    // in the order of the kernel's declaration; null: optional and absent
+  const uint64_t* bytes;   // length of each binding
+  const void* params;      // the generated params struct
+  uint32_t threadgroups[3];
+  uint64_t begin, end;     // linear threadgroup indices to compute: x + X * (y + Y * z)
+  void* scratch;           // private to this call, 64-byte aligned, contents undefined
+  uint64_t scratchBytes;   // what the declaration's launch rule asked for
+  char* error;             // MLXTS_ERROR_BYTES, written before returning non-zero
+};
+
+// 0: done. Otherwise the text in `error` is "`argument` must <rule>, got <value>".
+typedef int32_t (*MlxtsCpuKernel)(const MlxtsCpuLaunch*);
+
+#ifdef __cplusplus
+#include <cstdarg>
+#include <cstdio>
+
+namespace mlxts {
+
+struct Launch : MlxtsCpuLaunch {
+  template <typename T>
+  T* buffer(int index) const {
+    return static_cast<T*>(buffers[index]);
+  }
+  template <typename P>
+  const P& args() const {
+    return *static_cast<const P*>(params);
+  }
+  __attribute__((format(printf, 2, 3))) int32_t fail(const char* format, ...) const {
+    va_list list;
+    va_start(list, format);
+    vsnprintf(error, MLXTS_ERROR_BYTES, format, list);
+    va_end(list);
+    return 1;
+  }
+};
+
+}  // namespace mlxts
+
+// Exports `function` (a template instance taking const mlxts::Launch&, returning void or int32_t) as symbol `name`.
+#define MLXTS_KERNEL(name, ...)                                                                      \
+  extern "C" __attribute__((visibility("default"))) int32_t name(const MlxtsCpuLaunch* launch) {     \
+    const auto& l = *static_cast<const mlxts::Launch*>(launch);                                      \
+    if constexpr (__is_same(decltype(__VA_ARGS__(l)), void)) return __VA_ARGS__(l), 0;               \
+    else return __VA_ARGS__(l);                                                                      \
+  }
+#endif

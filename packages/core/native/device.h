@@ -1,0 +1,99 @@
+// What core asks of a device. The CPU is one implementer; a GPU is another file behind the same header.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "memory.h"
+
+namespace mlxts {
+
+// An error with a code of the public taxonomy; `detail` is a second field some codes carry (symbol, log, path).
+struct Failure : std::runtime_error {
+  Failure(std::string code, const std::string& message, std::string detail = "") : std::runtime_error(message), code(std::move(code)), detail(std::move(detail)) {}
+  std::string code, detail;
+};
+
+struct Limits {
+  uint32_t maxThreadsPerThreadgroup, maxThreadgroupBytes, maxBufferSlots, maxInlineBytes, bufferOffsetAlignment, wrapAlignment, pageBytes, threads;
+  uint64_t maxBufferBytes, maxThreadgroupsPerAxis;
+};
+
+struct DeviceInfo {
+  std::string kind, name, level;
+  Limits limits;
+  bool unifiedMemory;
+};
+
+struct Library {
+  virtual ~Library() = default;
+};
+
+struct Binding {
+  uint32_t memory;  // index into CommandList::memories, or kAbsent
+  uint64_t offset, bytes;
+};
+inline constexpr uint32_t kAbsent = 0xffffffff;
+
+enum class CommandKind : uint32_t { dispatch = 1, barrier = 2, fill = 3 };
+
+// One recorded command, decoded and checked: bindings and params are ranges of the list's flat arrays.
+struct Command {
+  CommandKind kind;
+  uint32_t pipeline = 0, tag = 0;
+  uint32_t threadgroups[3] = {1, 1, 1}, threadsPerThreadgroup[3] = {1, 1, 1};
+  uint32_t scratchBytes = 0;
+  uint32_t firstBinding = 0, bindings = 0;
+  uint32_t firstParam = 0, paramWords = 0;
+  uint32_t fillByte = 0;
+};
+
+struct CommandList {
+  std::vector<Command> commands;
+  std::vector<Binding> bindings;
+  std::vector<uint32_t> params;
+  std::vector<std::shared_ptr<Memory>> memories;
+  uint32_t tags = 0;  // one more than the largest tag
+};
+
+// How a submission ended. `code` empty: well. Otherwise `tag` is the failing command's.
+struct Outcome {
+  uint64_t id = 0;
+  std::string code, cause, message;
+  uint32_t tag = 0;
+  double milliseconds = 0;
+  std::vector<double> microseconds;  // by tag, when profiled
+};
+
+struct SubmitOptions {
+  bool profile = false;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceInfo& info() const = 0;
+  virtual std::shared_ptr<Memory> allocate(uint64_t bytes) = 0;
+  virtual std::shared_ptr<Library> openLibrary(const std::string& path) = 0;
+  // An id for (library, symbol), the same one each time. Failure code KernelNotFound when it is missing.
+  virtual uint32_t pipeline(const std::shared_ptr<Library>& library, const std::string& symbol) = 0;
+  // Runs the list after everything submitted before; `done` is called once, on a thread of the device.
+  virtual void submit(uint64_t id, std::shared_ptr<const CommandList> list, SubmitOptions options, std::function<void(Outcome)> done) = 0;
+  // Blocks until everything submitted so far has ended and its `done` has returned.
+  virtual void drain() = 0;
+  std::shared_ptr<MemoryCounters> counters = std::make_shared<MemoryCounters>();
+};
+
+struct CpuOptions {
+  unsigned threads = 0;           // 0: physical cores
+  std::string level;              // instruction-set level; empty: the best one
+  enum class Order { forward, reverse } order = Order::forward;  // of threadgroups between barriers
+};
+std::shared_ptr<Device> openCpuDevice(const CpuOptions& options);
+// Instruction-set levels this processor runs, best first.
+std::vector<std::string> cpuLevels();
+
+}  // namespace mlxts

@@ -1,0 +1,74 @@
+#include "memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace mlxts {
+
+namespace {
+
+constexpr uint64_t kHugePage = 2u << 20;
+
+uint64_t roundUp(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+}  // namespace
+
+Memory::Memory(void* data, uint64_t bytes, bool readOnly, std::shared_ptr<MemoryCounters> counters, std::function<void()> release)
+    : data_(static_cast<uint8_t*>(data)), bytes_(bytes), readOnly_(readOnly), counters_(std::move(counters)), release_(std::move(release)) {
+  counters_->liveBuffers.fetch_add(1);
+  const uint64_t live = counters_->liveBytes.fetch_add(bytes) + bytes;
+  uint64_t peak = counters_->peakBytes.load();
+  while (peak < live && !counters_->peakBytes.compare_exchange_weak(peak, live)) {
+  }
+}
+
+Memory::~Memory() {
+  counters_->liveBuffers.fetch_sub(1);
+  counters_->liveBytes.fetch_sub(bytes_);
+  release_();
+}
+
+std::shared_ptr<Memory> Memory::allocate(uint64_t bytes, std::shared_ptr<MemoryCounters> counters) {
+  const uint64_t page = uint64_t(sysconf(_SC_PAGESIZE));
+  // Large blocks start on a huge page: four streams of weights or states then miss the TLB far less often.
+  const uint64_t align = bytes >= kHugePage ? kHugePage : page;
+  const uint64_t span = roundUp(bytes, page) + (align > page ? align : 0);
+  if (span < bytes) return nullptr;
+  void* base = mmap(nullptr, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED) return nullptr;
+  void* data = reinterpret_cast<void*>(roundUp(reinterpret_cast<uint64_t>(base), align));
+#ifdef MADV_HUGEPAGE
+  if (align == kHugePage) madvise(data, roundUp(bytes, page), MADV_HUGEPAGE);
+#endif
+  return std::shared_ptr<Memory>(new Memory(data, bytes, false, std::move(counters), [base, span] { munmap(base, span); }));
+}
+
+std::shared_ptr<Memory> Memory::map(const std::string& path, uint64_t bytes, std::shared_ptr<MemoryCounters> counters, int& error) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat info;
+  if (file < 0 || fstat(file, &info) != 0) {
+    error = errno;
+    if (file >= 0) close(file);
+    return nullptr;
+  }
+  // The caller checked a header against `bytes`; a file that has shrunk since must not be mapped past its end.
+  if (uint64_t(info.st_size) < bytes) {
+    error = ESTALE;
+    close(file);
+    return nullptr;
+  }
+  void* data = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, 0);
+  error = data == MAP_FAILED ? errno : 0;
+  close(file);
+  if (data == MAP_FAILED) return nullptr;
+  return std::shared_ptr<Memory>(new Memory(data, bytes, true, std::move(counters), [data, bytes] { munmap(data, bytes); }));
+}
+
+std::shared_ptr<Memory> Memory::wrap(void* data, uint64_t bytes, bool readOnly, std::shared_ptr<MemoryCounters> counters, std::function<void()> release) {
+  return std::shared_ptr<Memory>(new Memory(data, bytes, readOnly, std::move(counters), std::move(release)));
+}
+
+}  // namespace mlxts

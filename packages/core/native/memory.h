@@ -1,0 +1,39 @@
+// Bytes a device can reach, counted and freed with their last user: a handle, or work in flight.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace mlxts {
+
+struct MemoryCounters {
+  std::atomic<uint64_t> liveBuffers{0}, liveBytes{0}, peakBytes{0};
+};
+
+class Memory {
+ public:
+  // Zero-filled, 64-byte aligned, rounded up to whole pages with zeros. Null when the system refuses.
+  static std::shared_ptr<Memory> allocate(uint64_t bytes, std::shared_ptr<MemoryCounters> counters);
+  // A file, read-only; the tail of its last page reads 0. Null and an errno when the system refuses.
+  static std::shared_ptr<Memory> map(const std::string& path, uint64_t bytes, std::shared_ptr<MemoryCounters> counters, int& error);
+  // Somebody else's bytes; `release` runs with the last user.
+  static std::shared_ptr<Memory> wrap(void* data, uint64_t bytes, bool readOnly, std::shared_ptr<MemoryCounters> counters, std::function<void()> release);
+  ~Memory();
+  Memory(const Memory&) = delete;
+
+  uint8_t* data() const { return data_; }
+  uint64_t bytes() const { return bytes_; }
+  bool readOnly() const { return readOnly_; }
+
+ private:
+  Memory(void* data, uint64_t bytes, bool readOnly, std::shared_ptr<MemoryCounters> counters, std::function<void()> release);
+  uint8_t* data_;
+  uint64_t bytes_;
+  bool readOnly_;
+  std::shared_ptr<MemoryCounters> counters_;
+  std::function<void()> release_;
+};
+
+}  // namespace mlxts

@@ -1,0 +1,226 @@
+// Portable SIMD for CPU kernels: f32 vectors as wide as the instruction set being compiled for, with exact
+// widening from bf16/f16 and rounding (ties to even, subnormals and NaN kept) back to them.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmath>
+#include <type_traits>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define MLXTS_INLINE inline __attribute__((always_inline))
+
+namespace mlxts {
+
+struct bf16 {
+  uint16_t bits;
+};
+struct f16 {
+  uint16_t bits;
+};
+
+#if defined(__AVX512F__)
+inline constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+inline constexpr int kLanes = 8;
+#else
+inline constexpr int kLanes = 4;
+#endif
+
+typedef float vf32 __attribute__((vector_size(kLanes * 4)));
+typedef int32_t vi32 __attribute__((vector_size(kLanes * 4)));
+typedef uint32_t vu32 __attribute__((vector_size(kLanes * 4)));
+typedef uint16_t vu16 __attribute__((vector_size(kLanes * 2)));
+
+MLXTS_INLINE vf32 splat(float x) { return x - vf32{}; }
+MLXTS_INLINE vi32 splat_i32(int32_t x) { return x - vi32{}; }
+MLXTS_INLINE vf32 as_f32(vi32 v) { return reinterpret_cast<vf32>(v); }
+MLXTS_INLINE vi32 as_i32(vf32 v) { return reinterpret_cast<vi32>(v); }
+MLXTS_INLINE vf32 select(vi32 mask, vf32 yes, vf32 no) { return as_f32((mask & as_i32(yes)) | (~mask & as_i32(no))); }
+MLXTS_INLINE vf32 max(vf32 a, vf32 b) { return select(a > b, a, b); }
+MLXTS_INLINE vf32 min(vf32 a, vf32 b) { return select(a < b, a, b); }
+MLXTS_INLINE vf32 fma(vf32 a, vf32 b, vf32 c) { return a * b + c; }
+
+// Scalar conversions.
+MLXTS_INLINE float to_f32(float x) { return x; }
+MLXTS_INLINE float to_f32(bf16 x) {
+  const uint32_t bits = uint32_t(x.bits) << 16;
+  float out;
+  memcpy(&out, &bits, 4);
+  return out;
+}
+MLXTS_INLINE float to_f32(f16 x) {
+  // Shift the magnitude into place and rescale: exact for subnormals too; infinity and NaN get their exponent back.
+  uint32_t bits = uint32_t(x.bits & 0x7fff) << 13;
+  float magnitude;
+  memcpy(&magnitude, &bits, 4);
+  magnitude *= 0x1p112f;
+  memcpy(&bits, &magnitude, 4);
+  if ((x.bits & 0x7c00) == 0x7c00) bits |= 0x7f800000;
+  bits |= uint32_t(x.bits & 0x8000) << 16;
+  float out;
+  memcpy(&out, &bits, 4);
+  return out;
+}
+
+template <typename T>
+MLXTS_INLINE T from_f32(float x);
+template <>
+MLXTS_INLINE float from_f32<float>(float x) {
+  return x;
+}
+template <>
+MLXTS_INLINE bf16 from_f32<bf16>(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, 4);
+  if ((bits & 0x7fffffff) > 0x7f800000) return {uint16_t((bits >> 16) | 0x40)};
+  return {uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
+}
+template <>
+MLXTS_INLINE f16 from_f32<f16>(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, 4);
+  const uint32_t sign = (bits >> 16) & 0x8000;
+  bits &= 0x7fffffff;
+  if (bits > 0x7f800000) return {uint16_t(sign | 0x7e00 | ((bits >> 13) & 0x3ff))};
+  if (bits >= 0x477ff000) return {uint16_t(sign | 0x7c00)};
+  if (bits < 0x38800000) {
+    // Below the smallest normal: adding 0.5 aligns the mantissa to f16's subnormal grid with the right rounding.
+    float magnitude;
+    memcpy(&magnitude, &bits, 4);
+    magnitude += 0.5f;
+    memcpy(&bits, &magnitude, 4);
+    return {uint16_t(sign | (bits - 0x3f000000))};
+  }
+  return {uint16_t(sign | ((bits + 0xfff + ((bits >> 13) & 1) - 0x38000000) >> 13))};
+}
+
+// Vector loads and stores of kLanes elements; unaligned.
+MLXTS_INLINE vf32 load(const float* p) {
+  vf32 v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+MLXTS_INLINE void store(float* p, vf32 v) { memcpy(p, &v, sizeof v); }
+
+MLXTS_INLINE vf32 widen(vu16 v, bf16) { return reinterpret_cast<vf32>(__builtin_convertvector(v, vu32) << 16); }
+MLXTS_INLINE vf32 widen(vu16 v, f16) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<vf32>(_mm512_cvtph_ps(reinterpret_cast<__m256i>(v)));
+#elif defined(__F16C__)
+  return reinterpret_cast<vf32>(_mm256_cvtph_ps(reinterpret_cast<__m128i>(v)));
+#else
+  const vu32 h = __builtin_convertvector(v, vu32);
+  vu32 bits = (h & 0x7fff) << 13;
+  bits = reinterpret_cast<vu32>(reinterpret_cast<vf32>(bits) * 0x1p112f);
+  bits |= reinterpret_cast<vu32>((h & 0x7c00) == 0x7c00) & 0x7f800000;
+  return reinterpret_cast<vf32>(bits | ((h & 0x8000) << 16));
+#endif
+}
+MLXTS_INLINE vu16 narrow(vf32 x, bf16) {
+  const vu32 bits = reinterpret_cast<vu32>(x);
+  const vu32 rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  const vu32 nan = reinterpret_cast<vu32>((bits & 0x7fffffff) > 0x7f800000);
+  return __builtin_convertvector((nan & ((bits >> 16) | 0x40)) | (~nan & rounded), vu16);
+}
+MLXTS_INLINE vu16 narrow(vf32 x, f16) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<vu16>(_mm512_cvtps_ph(reinterpret_cast<__m512>(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#elif defined(__F16C__)
+  return reinterpret_cast<vu16>(_mm256_cvtps_ph(reinterpret_cast<__m256>(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#else
+  vu16 out;
+  for (int i = 0; i < kLanes; ++i) out[i] = from_f32<f16>(x[i]).bits;
+  return out;
+#endif
+}
+template <typename T>
+MLXTS_INLINE vf32 load(const T* p) {
+  vu16 v;
+  memcpy(&v, p, sizeof v);
+  return widen(v, T{});
+}
+template <typename T>
+MLXTS_INLINE void store(T* p, vf32 v) {
+  const vu16 bits = narrow(v, T{});
+  memcpy(p, &bits, sizeof bits);
+}
+
+// The first n < kLanes elements; missing lanes read as 0.
+template <typename T>
+MLXTS_INLINE vf32 load_partial(const T* p, int n) {
+  vf32 v = {};
+  for (int i = 0; i < n; ++i) v[i] = to_f32(p[i]);
+  return v;
+}
+template <typename T>
+MLXTS_INLINE void store_partial(T* p, vf32 v, int n) {
+  for (int i = 0; i < n; ++i) p[i] = from_f32<T>(v[i]);
+}
+
+// v rounded to T and widened again: what a store followed by a load gives.
+template <typename T>
+MLXTS_INLINE vf32 round_to(vf32 v) {
+  if constexpr (std::is_same_v<T, float>) return v;
+  else return widen(narrow(v, T{}), T{});
+}
+template <typename T>
+MLXTS_INLINE float round_to(float x) {
+  return to_f32(from_f32<T>(x));
+}
+
+MLXTS_INLINE float reduce_add(vf32 v) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_add_ps(reinterpret_cast<__m512>(v));
+#else
+  float sum[kLanes];
+  store(sum, v);
+  for (int width = kLanes / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) sum[i] += sum[i + width];
+  return sum[0];
+#endif
+}
+MLXTS_INLINE float reduce_max(vf32 v) {
+  float out = v[0];
+  for (int i = 1; i < kLanes; ++i) out = v[i] > out ? v[i] : out;
+  return out;
+}
+
+// exp within 1 ulp of f32; overflows to infinity, underflows gradually to 0, NaN stays NaN.
+MLXTS_INLINE vf32 exp(vf32 x) {
+  const vf32 bounded = min(max(x, splat(-104.0f)), splat(89.0f));
+  const vf32 shifted = bounded * splat(0x1.715476p0f) + splat(0x1.8p23f);
+  const vi32 n = as_i32(shifted) - splat_i32(0x4b400000);
+  const vf32 k = shifted - splat(0x1.8p23f);
+  vf32 r = k * splat(-0x1.62e4p-1f) + bounded;
+  r = k * splat(-0x1.7f7d1cp-20f) + r;
+  vf32 p = splat(0x1.a01a02p-13f);
+  p = p * r + splat(0x1.6c16c2p-10f);
+  p = p * r + splat(0x1.111112p-7f);
+  p = p * r + splat(0x1.555556p-5f);
+  p = p * r + splat(0x1.555556p-3f);
+  p = p * r + splat(0.5f);
+  p = p * r + splat(1.0f);
+  p = p * r + splat(1.0f);
+  // 2^n in two factors, so that results in the subnormal range are rounded once.
+  const vi32 half = n >> 1;
+  const vf32 a = as_f32((half + splat_i32(127)) << 23), b = as_f32((n - half + splat_i32(127)) << 23);
+  return select(x != x, x, p * a * b);
+}
+MLXTS_INLINE vf32 sigmoid(vf32 x) { return splat(1.0f) / (splat(1.0f) + exp(-x)); }
+// x / (1 + exp(-x)): exp may reach infinity, and finite / infinity is 0.
+MLXTS_INLINE vf32 silu(vf32 x) { return x / (splat(1.0f) + exp(-x)); }
+
+// body(offset, count) over [0, n): full vectors first, then one partial.
+template <typename Full, typename Partial>
+MLXTS_INLINE void for_lanes(size_t n, Full full, Partial partial) {
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) full(i);
+  if (i < n) partial(i, int(n - i));
+}
+
+}  // namespace mlxts

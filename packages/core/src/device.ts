@@ -1,0 +1,219 @@
+import { Arena } from "./arena.ts";
+import { Buffer } from "./buffer.ts";
+import type { ArrayOf, Dtype } from "./dtype.ts";
+import { CommandEncoder, type EncoderOptions } from "./encoder.ts";
+import { environment } from "./env.ts";
+import { disposedError, MlxtsError, wrongKind, wrongValue } from "./errors.ts";
+import { Library, type LibraryDefinition } from "./library.ts";
+import { type DeviceLimits, type NativeDevice, type NativeInfo, type NativeMemory, native, nativeFailure } from "./native.ts";
+import { SubmissionQueue } from "./submission.ts";
+import { Tensor, tensorBytes } from "./tensor.ts";
+
+export type DeviceKind = "cpu" | "metal";
+
+/** Kinds this build can open, best first. */
+const KINDS: readonly DeviceKind[] = ["cpu"];
+
+export interface DeviceOptions {
+  /** CPU threads. Default `MLXTS_THREADS`, else the physical cores. */
+  threads?: number;
+  /** CPU instruction-set level, one of `cpuLevels()`. Default `MLXTS_CPU_LEVEL`, else the best. */
+  level?: string;
+  /** In which order dispatches and threadgroups between two barriers are handed out; results must not depend on it. */
+  order?: "forward" | "reverse";
+  /** Checks that depend on data, and missing barriers. Default `MLXTS_VALIDATE`. */
+  validate?: boolean;
+  /** Scratch is filled with NaN before reuse. Default `MLXTS_POISON`. */
+  poison?: boolean;
+}
+
+/** Monotonic counts of what a device has done; live counts of what it holds. */
+export interface DeviceCounters {
+  dispatches: number;
+  manualBarriers: number;
+  automaticBarriers: number;
+  submissions: number;
+  waits: number;
+  pipelines: number;
+  /** Tensors of a checkpoint that could not be bound where they lie. */
+  copiedTensors: number;
+  liveBuffers: number;
+  liveBytes: number;
+  peakBytes: number;
+}
+
+type Tally = Omit<DeviceCounters, "liveBuffers" | "liveBytes" | "peakBytes">;
+
+const zeroTally = (): Tally => ({ dispatches: 0, manualBarriers: 0, automaticBarriers: 0, submissions: 0, waits: 0, pipelines: 0, copiedTensors: 0 });
+
+/** Instruction-set levels of this processor that kernels are built for, best first. */
+export function cpuLevels(): string[] {
+  return native().cpuLevels();
+}
+
+/** Where work runs. Several may be open at once; everything made from a device belongs to it. */
+export class Device {
+  readonly kind: DeviceKind;
+  /** The hardware's name. */
+  readonly name: string;
+  /** The instruction-set level whose kernels run. */
+  readonly level: string;
+  readonly unifiedMemory: boolean;
+  readonly limits: Readonly<DeviceLimits>;
+  readonly validate: boolean;
+  readonly poison: boolean;
+  /** @internal */
+  readonly debug: number;
+  /** @internal */
+  readonly submissions: SubmissionQueue;
+  /** @internal */
+  readonly tally: Tally = zeroTally();
+  private readonly handle: NativeDevice;
+  private readonly libraries = new Map<LibraryDefinition, Library>();
+  private closed = false;
+
+  /**
+   * Opens a device: the kind asked for, else `MLXTS_DEVICE`, else the best there is.
+   * @throws MlxtsError `DeviceNotFound` with `details.tried`
+   */
+  static open(kind?: DeviceKind, options: DeviceOptions = {}): Device {
+    const wanted = kind ?? environment().device;
+    const tried: { kind: string; reason: string }[] = [];
+    for (const candidate of wanted === undefined ? KINDS : [wanted]) {
+      if (KINDS.includes(candidate)) return new Device(candidate, options);
+      tried.push({ kind: candidate, reason: `this build has no ${candidate} device` });
+    }
+    throw new MlxtsError("DeviceNotFound", `no device found: ${tried.map(({ kind, reason }) => `${kind} (${reason})`).join(", ")}`, { tried });
+  }
+
+  private constructor(kind: DeviceKind, options: DeviceOptions) {
+    const env = environment();
+    const threads = options.threads ?? env.threads ?? 0;
+    if (!Number.isInteger(threads) || threads < 0 || threads > 1024 || options.threads === 0) throw wrongValue("Device.open", "threads", "be an integer from 1 to 1024", threads);
+    let queue: SubmissionQueue | undefined;
+    try {
+      this.handle = native().openDevice({ threads, level: options.level ?? env.cpuLevel ?? "", order: options.order ?? "forward" }, () => queue?.onEnded());
+    } catch (error) {
+      const failure = nativeFailure(error);
+      if (failure?.code !== "InvalidArgument") throw error;
+      throw wrongValue("Device.open", "level", `be one of ${cpuLevels().join(", ")} on this processor`, options.level ?? env.cpuLevel);
+    }
+    queue = new SubmissionQueue(this, this.handle);
+    this.submissions = queue;
+    const info: NativeInfo = native().deviceInfo(this.handle);
+    this.kind = kind;
+    this.name = info.name;
+    this.level = info.level;
+    this.unifiedMemory = info.unifiedMemory;
+    this.limits = Object.freeze(info.limits);
+    this.debug = env.debug;
+    this.validate = options.validate ?? env.validate;
+    this.poison = options.poison ?? env.poison;
+    if (this.debug >= 1) process.stderr.write(`mlxts device ${kind}: ${this.name}, level ${this.level}, ${this.limits.threads} threads\n`);
+  }
+
+  get disposed(): boolean {
+    return this.closed;
+  }
+
+  private live(): NativeDevice {
+    if (this.closed) throw disposedError("device");
+    return this.handle;
+  }
+
+  /** A zero-filled buffer. */
+  buffer(bytes: number): Buffer {
+    if (!Number.isSafeInteger(bytes) || bytes < 1) throw wrongValue("device.buffer", "bytes", "be an integer ≥ 1", bytes);
+    return new Buffer(this, this.allocate(bytes), bytes, false);
+  }
+
+  private allocate(bytes: number): NativeMemory {
+    const refused = (cause?: unknown) => new MlxtsError("BufferAllocation", `cannot allocate ${bytes} bytes on ${this.kind}`, { bytes }, cause);
+    const device = this.live();
+    if (bytes > this.limits.maxBufferBytes) throw refused();
+    try {
+      return native().allocate(device, bytes);
+    } catch (error) {
+      throw nativeFailure(error)?.code === "BufferAllocation" ? refused(error) : error;
+    }
+  }
+
+  /** A buffer with a copy of the bytes. */
+  bufferFrom(data: ArrayBufferView): Buffer {
+    if (!ArrayBuffer.isView(data)) throw wrongKind("device.bufferFrom", "data", "be a typed array or DataView", data);
+    const buffer = this.buffer(data.byteLength);
+    buffer.write(data);
+    return buffer;
+  }
+
+  /** A buffer over memory that stays where it is; the array is kept alive until the buffer is disposed and idle. */
+  wrap(memory: ArrayBufferView, { readOnly = false }: { readOnly?: boolean } = {}): Buffer {
+    const op = "device.wrap";
+    if (!ArrayBuffer.isView(memory)) throw wrongKind(op, "memory", "be a typed array or DataView", memory);
+    if (memory.byteLength === 0) throw wrongValue(op, "memory", "have at least one byte", "0 bytes");
+    const view = new Uint8Array(memory.buffer, memory.byteOffset, memory.byteLength);
+    return new Buffer(this, native().wrapMemory(this.live(), view, readOnly), memory.byteLength, readOnly);
+  }
+
+  /** A read-only buffer over the first `bytes` of a file, mapped: nothing is read before it is used. The file must not shrink meanwhile. */
+  mapFile(path: string, bytes: number): Buffer {
+    if (!Number.isSafeInteger(bytes) || bytes < 1) throw wrongValue("device.mapFile", "bytes", "be an integer ≥ 1", bytes);
+    try {
+      return new Buffer(this, native().mapFile(this.live(), path, bytes), bytes, true);
+    } catch (error) {
+      const failure = nativeFailure(error);
+      if (failure?.code !== "Io") throw error;
+      throw new MlxtsError("Io", `cannot map ${path}: ${failure.message}`, { path, operation: "map" }, error);
+    }
+  }
+
+  /** A tensor with a buffer of its own: zeros, or `data` (a raw typed array of the dtype as it is, other numbers rounded). */
+  tensor<D extends Dtype>(dtype: D, shape: readonly number[], data?: ArrayOf<D> | ArrayLike<number>): Tensor<D> {
+    const tensor = new Tensor(this.buffer(tensorBytes(dtype, shape, "device.tensor")), dtype, shape, { owned: true });
+    if (data !== undefined) tensor.write(data);
+    return tensor;
+  }
+
+  /** Scratch for outputs and intermediate tensors. */
+  arena(bytes: number): Arena {
+    return new Arena(this, bytes);
+  }
+
+  encoder(options: EncoderOptions = {}): CommandEncoder {
+    this.live();
+    return new CommandEncoder(this, options);
+  }
+
+  /** A package's kernels on this device; opened once. */
+  library(definition: LibraryDefinition): Library {
+    let library = this.libraries.get(definition);
+    if (!library) {
+      library = new Library(definition, this.live(), this.level, () => this.tally.pipelines++);
+      this.libraries.set(definition, library);
+    }
+    return library;
+  }
+
+  /** A snapshot of the counters. */
+  get counters(): DeviceCounters {
+    const [liveBuffers, liveBytes, peakBytes] = native().memoryCounters(this.live());
+    return { ...this.tally, liveBuffers, liveBytes, peakBytes };
+  }
+
+  resetCounters(): void {
+    Object.assign(this.tally, zeroTally());
+    native().resetPeakBytes(this.live());
+  }
+
+  /** Waits for work in flight, then releases everything; later use of any child is an error. */
+  dispose(): void {
+    if (this.closed) return;
+    native().closeDevice(this.handle);
+    this.submissions.onEnded();
+    this.closed = true;
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}

@@ -1,0 +1,357 @@
+import type { Arena } from "./arena.ts";
+import type { Device } from "./device.ts";
+import type { Dtype } from "./dtype.ts";
+import { disposedError, wrongKind, wrongValue } from "./errors.ts";
+import type { Access, Kernel, Scalar } from "./kernel.ts";
+import { type NativeMemory, type NativeRecording, native } from "./native.ts";
+import { type Accesses, HazardTracker, overlaps, sameRange } from "./ranges.ts";
+import type { Submission } from "./submission.ts";
+import { Tensor } from "./tensor.ts";
+
+/** One dispatch of a kernel: which variant, on which tensors, with which parameters and sizes. */
+export interface DispatchArguments<B extends Record<string, Access>, P extends Record<string, Scalar>, S> {
+  variant: string;
+  buffers: { [K in keyof B]: B[K] extends `${string}?` ? Tensor | undefined : Tensor };
+  params: { [K in keyof P]: number };
+  sizes: S;
+  /** The op that dispatches, for errors and traces. Default: the kernel's name. */
+  op?: string;
+}
+
+type AnyKernel = Kernel<Record<string, Access>, Record<string, Scalar>, never>;
+
+interface Node {
+  kernel: AnyKernel;
+  args: DispatchArguments<Record<string, Access>, Record<string, Scalar>, never>;
+}
+
+export interface EncoderOptions {
+  /** `auto` inserts the barriers that declared accesses need; `manual` inserts none. Default `auto`. */
+  barriers?: "auto" | "manual";
+  /** Where ops take outputs and scratch from when none are given. Default: fresh buffers. */
+  arena?: Arena;
+}
+
+export interface CommitOptions {
+  /** Time each dispatch by itself (they then run one after another). */
+  profile?: boolean;
+}
+
+const COMMAND = { dispatch: 1, barrier: 2, fill: 3 } as const;
+const ABSENT = 0xffffffff;
+
+/** The growing word list of a recording; packages/core/native/command_list.h describes the words. */
+class Words {
+  array = new Uint32Array(256);
+  count = 0;
+  private readonly floats = new Float32Array(1);
+  private readonly bits = new Uint32Array(this.floats.buffer);
+
+  push(word: number): void {
+    if (this.count === this.array.length) {
+      const grown = new Uint32Array(this.array.length * 2);
+      grown.set(this.array);
+      this.array = grown;
+    }
+    this.array[this.count++] = word;
+  }
+  push64(value: number): void {
+    this.push(value >>> 0);
+    this.push(Math.floor(value / 2 ** 32));
+  }
+  pushFloat(value: number): void {
+    this.floats[0] = value;
+    this.push(this.bits[0] as number);
+  }
+}
+
+/** Writes commands; shared by encoders and by the queue's own fills. @internal */
+export class CommandWriter {
+  readonly words = new Words();
+  readonly memories: NativeMemory[] = [];
+  readonly labels: string[] = [];
+  readonly accesses: Accesses[] = [];
+  private readonly memoryIndex = new Map<NativeMemory, number>();
+
+  private indexOf(memory: NativeMemory): number {
+    let index = this.memoryIndex.get(memory);
+    if (index === undefined) {
+      index = this.memories.push(memory) - 1;
+      this.memoryIndex.set(memory, index);
+    }
+    return index;
+  }
+
+  private binding(tensor: Tensor | undefined): void {
+    this.words.push(tensor ? this.indexOf(tensor.buffer.handle) : ABSENT);
+    this.words.push64(tensor ? tensor.byteOffset : 0);
+    this.words.push64(tensor ? tensor.bytes : 0);
+  }
+
+  barrier(): void {
+    this.words.push(COMMAND.barrier);
+  }
+
+  fill(tensor: Tensor, byte: number): void {
+    this.words.push(COMMAND.fill);
+    this.words.push(this.labels.push("fill") - 1);
+    this.words.push(byte);
+    this.binding(tensor);
+    this.accesses.push({ label: "fill", reads: [], writes: [tensor.range] });
+  }
+
+  dispatch(pipeline: number, node: Node, launch: { threadgroups: readonly number[]; threadsPerThreadgroup: readonly number[]; threadgroupBytes?: number }, accesses: Accesses): void {
+    const { words } = this;
+    const { kernel, args } = node;
+    words.push(COMMAND.dispatch);
+    words.push(pipeline);
+    words.push(this.labels.push(accesses.label) - 1);
+    for (const axis of launch.threadgroups) words.push(axis);
+    for (const axis of launch.threadsPerThreadgroup) words.push(axis);
+    words.push(launch.threadgroupBytes ?? 0);
+    words.push(kernel.bufferNames.length);
+    words.push(kernel.paramNames.length);
+    for (const name of kernel.bufferNames) this.binding(args.buffers[name]);
+    for (const name of kernel.paramNames) {
+      const value = args.params[name] as number;
+      if (kernel.params[name] === "f32") words.pushFloat(value);
+      else words.push(value);
+    }
+    this.accesses.push(accesses);
+  }
+}
+
+/**
+ * A recording of dispatches and barriers. Arguments are checked before anything is recorded: a refused dispatch leaves
+ * the encoder as it was. `commit()` runs the recording once, `finish()` keeps it for replay.
+ */
+export class CommandEncoder {
+  readonly device: Device;
+  readonly arena: Arena | undefined;
+  private readonly mode: "auto" | "manual";
+  private readonly writer = new CommandWriter();
+  private readonly hazards = new HazardTracker();
+  private readonly nodes: (Node | "barrier")[] = [];
+  private state: "recording" | "committed" | "finished" = "recording";
+  private lastWasBarrier = true;
+
+  /** @internal Use `device.encoder`. */
+  constructor(device: Device, { barriers = "auto", arena }: EncoderOptions = {}) {
+    if (barriers !== "auto" && barriers !== "manual") throw wrongValue("device.encoder", "barriers", "be auto or manual", barriers);
+    if (arena && arena.device !== device) throw wrongValue("device.encoder", "arena", "belong to the encoder's device", "an arena of another device");
+    this.device = device;
+    this.mode = barriers;
+    this.arena = arena;
+  }
+
+  private assertRecording(call: string): void {
+    if (this.device.disposed) throw disposedError("device");
+    if (this.state !== "recording") throw wrongValue(`encoder.${call}`, "encoder", "be recording", `a ${this.state} encoder`, "make a new one with device.encoder()");
+  }
+
+  /** An uninitialised tensor from the encoder's arena, or a zeroed one of its own when there is none. */
+  empty<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
+    return this.arena ? this.arena.alloc(dtype, shape) : this.device.tensor(dtype, shape);
+  }
+
+  dispatch<B extends Record<string, Access>, P extends Record<string, Scalar>, S>(kernel: Kernel<B, P, S>, args: DispatchArguments<B, P, S>): void {
+    this.assertRecording("dispatch");
+    this.record({ kernel: kernel as unknown as AnyKernel, args: args as unknown as Node["args"] });
+  }
+
+  private record(node: Node): void {
+    const { kernel, args } = node;
+    const { limits } = this.device;
+    const op = args.op ?? kernel.name;
+    if (!kernel.variants.includes(args.variant)) throw wrongValue(op, "variant", `be one of ${kernel.variants.join(", ")}`, args.variant);
+    const accesses = this.checkBuffers(op, node);
+    for (const name of kernel.paramNames) {
+      const value = args.params[name];
+      if (typeof value !== "number") throw wrongKind(op, name, "be a number", value);
+      const scalar = kernel.params[name];
+      const [min, max] = scalar === "u32" ? [0, 0xffffffff] : [-0x80000000, 0x7fffffff];
+      if (scalar !== "f32" && !(Number.isInteger(value) && value >= min && value <= max)) throw wrongValue(op, name, `be a ${scalar}`, value);
+    }
+    const launch = kernel.launch(args.sizes);
+    for (const axis of launch.threadgroups)
+      if (!Number.isInteger(axis) || axis < 1 || axis > limits.maxThreadgroupsPerAxis) throw wrongValue(op, "threadgroups", `be from 1 to ${limits.maxThreadgroupsPerAxis} on each axis`, launch.threadgroups);
+    if (!Number.isSafeInteger(launch.threadgroups[0] * launch.threadgroups[1] * launch.threadgroups[2])) throw wrongValue(op, "threadgroups", "be fewer than 2^53 in all", launch.threadgroups);
+    const threads = launch.threadsPerThreadgroup[0] * launch.threadsPerThreadgroup[1] * launch.threadsPerThreadgroup[2];
+    if (!Number.isInteger(threads) || threads < 1 || threads > limits.maxThreadsPerThreadgroup) throw wrongValue(op, "threadsPerThreadgroup", `have a product from 1 to ${limits.maxThreadsPerThreadgroup}`, launch.threadsPerThreadgroup);
+    if ((launch.threadgroupBytes ?? 0) > limits.maxThreadgroupBytes) throw wrongValue(op, "threadgroupBytes", `be at most ${limits.maxThreadgroupBytes}`, launch.threadgroupBytes);
+    const pipeline = this.device.library(kernel.library).pipeline(`${kernel.name}_${args.variant}`);
+
+    const hazard = this.hazards.find(accesses);
+    if (hazard && this.mode === "manual" && this.device.validate) {
+      const side = ({ label, range }: { label: string; range: { begin: number; end: number } }) => `${label} [0x${range.begin.toString(16)}, 0x${range.end.toString(16)})`;
+      throw wrongValue(op, "encoder", `have a barrier before this dispatch (${hazard.kind})`, `${side(hazard.earlier)} against ${side(hazard.later)}`, "call encoder.barrier()");
+    }
+    if (hazard && this.mode === "auto") {
+      this.insertBarrier();
+      this.device.tally.automaticBarriers++;
+    }
+    this.hazards.add(accesses);
+    this.writer.dispatch(pipeline, node, launch, accesses);
+    this.nodes.push(node);
+    this.lastWasBarrier = false;
+    this.device.tally.dispatches++;
+  }
+
+  private checkBuffers(op: string, { kernel, args }: Node): Accesses {
+    const accesses: Accesses = { label: `${op}/${kernel.name}_${args.variant}`, reads: [], writes: [] };
+    const bound: { name: string; tensor: Tensor; writes: boolean }[] = [];
+    for (const name of kernel.bufferNames) {
+      const access = kernel.buffers[name] as Access;
+      const tensor = args.buffers[name];
+      if (tensor === undefined) {
+        if (!access.endsWith("?")) throw wrongKind(op, name, "be a Tensor", tensor);
+        continue;
+      }
+      if (tensor.device !== this.device) throw wrongValue(op, name, "belong to the encoder's device", "a tensor of another device");
+      if (tensor.disposed) throw disposedError(`tensor \`${name}\``);
+      if (tensor.byteOffset % this.device.limits.bufferOffsetAlignment !== 0) throw wrongValue(op, name, `start at a multiple of ${this.device.limits.bufferOffsetAlignment} bytes on this device`, tensor.byteOffset);
+      const writes = !access.startsWith("read") || access.startsWith("readWrite");
+      if (writes && tensor.buffer.readOnly) throw wrongValue(op, name, "be writable", "a read-only tensor");
+      if (access.startsWith("read")) accesses.reads.push(tensor.range);
+      if (writes) accesses.writes.push(tensor.range);
+      bound.push({ name, tensor, writes });
+    }
+    for (const a of bound) {
+      if (!a.writes) continue;
+      for (const b of bound) {
+        if (a === b || !overlaps(a.tensor.range, b.tensor.range)) continue;
+        const allowed = kernel.inPlace?.some(([out, input]) => out === a.name && input === b.name) || (b.writes && kernel.inPlace?.some(([out, input]) => out === b.name && input === a.name));
+        if (!(allowed && sameRange(a.tensor.range, b.tensor.range))) throw wrongValue(op, a.name, `not overlap \`${b.name}\``, "overlapping views");
+      }
+    }
+    return accesses;
+  }
+
+  private insertBarrier(): void {
+    if (this.lastWasBarrier) return;
+    this.writer.barrier();
+    this.hazards.clear();
+    this.nodes.push("barrier");
+    this.lastWasBarrier = true;
+  }
+
+  /** Orders everything recorded so far before everything recorded later. */
+  barrier(): void {
+    this.assertRecording("barrier");
+    if (this.lastWasBarrier) return;
+    this.insertBarrier();
+    this.device.tally.manualBarriers++;
+  }
+
+  private take(): Recording {
+    return new Recording(this.device, this.writer, this.nodes, this.mode);
+  }
+
+  /** Runs the recording after everything committed before it. Await the submission, or not. */
+  commit(options: CommitOptions = {}): Submission {
+    this.assertRecording("commit");
+    const recording = this.take();
+    this.state = "committed";
+    try {
+      return recording.replay(options);
+    } finally {
+      recording.dispose();
+    }
+  }
+
+  /** Ends the recording and keeps it: each `replay()` is one call. */
+  finish(): Recording {
+    this.assertRecording("finish");
+    this.state = "finished";
+    return this.take();
+  }
+}
+
+/** A finished recording. It retains its buffers: replaying is legal as long as none of them is disposed. */
+export class Recording {
+  readonly device: Device;
+  /** @internal */
+  readonly accesses: readonly Accesses[];
+  /** @internal One label for each dispatch or fill, by command tag. */
+  readonly labels: readonly string[];
+  private handle: NativeRecording | undefined;
+  private readonly nodes: readonly (Node | "barrier")[];
+  private readonly mode: "auto" | "manual";
+
+  /** @internal Use `encoder.finish`. */
+  constructor(device: Device, writer: CommandWriter, nodes: readonly (Node | "barrier")[], mode: "auto" | "manual") {
+    this.device = device;
+    this.nodes = nodes;
+    this.mode = mode;
+    this.accesses = writer.accesses;
+    this.labels = writer.labels;
+    this.handle = native().record(writer.words.array, writer.words.count, writer.memories);
+  }
+
+  get dispatches(): number {
+    return this.nodes.filter((node) => node !== "barrier").length;
+  }
+
+  get barriers(): number {
+    return this.nodes.length - this.dispatches;
+  }
+
+  get disposed(): boolean {
+    return this.handle === undefined || this.device.disposed;
+  }
+
+  /** @internal */
+  get native(): NativeRecording {
+    if (this.handle === undefined) throw disposedError("recording");
+    return this.handle;
+  }
+
+  private assertLive(): void {
+    for (const node of this.nodes)
+      if (node !== "barrier")
+        for (const [name, tensor] of Object.entries(node.args.buffers)) if (tensor?.disposed) throw disposedError(`tensor \`${name}\` of a recorded dispatch`);
+  }
+
+  /** Runs the recorded dispatches again, in one call. */
+  replay(options: CommitOptions = {}): Submission {
+    if (this.device.disposed) throw disposedError("device");
+    this.assertLive();
+    return this.device.submissions.submit(this, options);
+  }
+
+  /**
+   * The same recording with tensors replaced: pairs of [recorded, replacement] with equal dtype and shape.
+   * Aliasing and barriers are worked out anew.
+   */
+  rebind(pairs: Iterable<readonly [Tensor, Tensor]>): Recording {
+    const swap: (readonly [Tensor, Tensor])[] = [...pairs];
+    for (const [from, to] of swap) {
+      if (!(from instanceof Tensor) || !(to instanceof Tensor)) throw wrongKind("recording.rebind", "pairs", "be pairs of tensors", from);
+      if (from.dtype !== to.dtype || from.bytes !== to.bytes) throw wrongValue("recording.rebind", "pairs", `keep dtype and bytes (${from.dtype}, ${from.bytes})`, `${to.dtype}, ${to.bytes}`);
+    }
+    const replace = (tensor: Tensor | undefined) => {
+      if (!tensor) return tensor;
+      return swap.find(([from]) => from === tensor || (from.buffer === tensor.buffer && from.dtype === tensor.dtype && sameRange(from.range, tensor.range)))?.[1] ?? tensor;
+    };
+    const encoder = new CommandEncoder(this.device, { barriers: this.mode });
+    for (const node of this.nodes) {
+      if (node === "barrier") {
+        if (this.mode === "manual") encoder.barrier();
+        continue;
+      }
+      const buffers = Object.fromEntries(Object.entries(node.args.buffers).map(([name, tensor]) => [name, replace(tensor)]));
+      encoder.dispatch(node.kernel, { ...node.args, buffers } as never);
+    }
+    return encoder.finish();
+  }
+
+  dispose(): void {
+    if (this.handle === undefined) return;
+    native().releaseRecording(this.handle);
+    this.handle = undefined;
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}

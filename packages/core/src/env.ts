@@ -1,0 +1,30 @@
+// The one file that reads the environment. The README's table names these variables.
+
+function choice(name: string, values: readonly string[]): string | undefined {
+  const value = process.env[name];
+  if (value === undefined || value === "") return undefined;
+  if (!values.includes(value)) throw new RangeError(`environment: \`${name}\` must be one of ${values.join(", ")}, got ${value}`);
+  return value;
+}
+
+function integer(name: string, min: number, max: number): number | undefined {
+  const text = process.env[name];
+  if (text === undefined || text === "") return undefined;
+  const value = Number(text);
+  if (!Number.isInteger(value) || value < min || value > max) throw new RangeError(`environment: \`${name}\` must be an integer from ${min} to ${max}, got ${text}`);
+  return value;
+}
+
+const flag = (name: string) => choice(name, ["0", "1"]) === "1";
+
+/** Settings from `MLXTS_*`, read anew at each call. */
+export function environment() {
+  return {
+    device: choice("MLXTS_DEVICE", ["cpu", "metal"]) as "cpu" | "metal" | undefined,
+    threads: integer("MLXTS_THREADS", 1, 1024),
+    cpuLevel: process.env.MLXTS_CPU_LEVEL || undefined,
+    debug: integer("MLXTS_DEBUG", 0, 4) ?? 0,
+    validate: flag("MLXTS_VALIDATE"),
+    poison: flag("MLXTS_POISON"),
+  };
+}

@@ -1,0 +1,93 @@
+/** Codes of everything mlxts throws. */
+export type ErrorCode =
+  | "DeviceNotFound"
+  | "CommandBuffer"
+  | "ShaderCompilation"
+  | "BufferAllocation"
+  | "InvalidArgument"
+  | "KernelNotFound"
+  | "Io"
+  | "Safetensors"
+  | "QuantConfig"
+  | "UnsupportedDtype"
+  | "ResidencySet"
+  | "Disposed";
+
+/** Why a submission failed. */
+export type CommandBufferCause = "timeout" | "interrupted" | "outOfMemory" | "pageFault" | "invalidResource" | "deviceLost" | "unknown";
+
+const TRANSIENT_CAUSES: ReadonlySet<string> = new Set<CommandBufferCause>(["timeout", "interrupted", "outOfMemory", "unknown"]);
+
+/** A failure of the machine, a file or a device. `details` holds the fields of its code, e.g. `tried`, `log`, `bytes`, `path`, `tensor`, `reason`. */
+export class MlxtsError extends Error {
+  override readonly name = "MlxtsError";
+  readonly code: ErrorCode;
+  /** The same call may succeed when it is made again. */
+  readonly transient: boolean;
+  readonly details: Readonly<Record<string, unknown>>;
+
+  constructor(code: ErrorCode, message: string, details: Record<string, unknown> = {}, cause?: unknown) {
+    super(message, cause === undefined ? undefined : { cause });
+    this.code = code;
+    this.details = details;
+    this.transient = code === "CommandBuffer" && TRANSIENT_CAUSES.has(String(details.cause));
+  }
+}
+
+/** What an argument error says: op, argument, rule, value and, where there is one, a remedy. */
+export interface ArgumentFault {
+  op: string;
+  argument: string;
+  rule: string;
+  value: string;
+  remedy?: string | undefined;
+}
+
+function faultMessage({ op, argument, rule, value, remedy }: ArgumentFault): string {
+  return `${op}: \`${argument}\` must ${rule}, got ${value}${remedy ? ` — ${remedy}` : ""}`;
+}
+
+/** An argument of the wrong kind. */
+export class ArgumentTypeError extends TypeError {
+  override readonly name = "TypeError";
+  readonly code = "InvalidArgument" satisfies ErrorCode;
+  readonly transient = false;
+  readonly fault: ArgumentFault;
+  constructor(fault: ArgumentFault) {
+    super(faultMessage(fault));
+    this.fault = fault;
+  }
+}
+
+/** An argument of the right kind with a wrong value. */
+export class ArgumentRangeError extends RangeError {
+  override readonly name = "RangeError";
+  readonly code = "InvalidArgument" satisfies ErrorCode;
+  readonly transient = false;
+  readonly fault: ArgumentFault;
+  constructor(fault: ArgumentFault) {
+    super(faultMessage(fault));
+    this.fault = fault;
+  }
+}
+
+export function wrongKind(op: string, argument: string, rule: string, value: unknown, remedy?: string): ArgumentTypeError {
+  return new ArgumentTypeError({ op, argument, rule, value: show(value), remedy });
+}
+
+export function wrongValue(op: string, argument: string, rule: string, value: unknown, remedy?: string): ArgumentRangeError {
+  return new ArgumentRangeError({ op, argument, rule, value: show(value), remedy });
+}
+
+/** Any value in a few words, for the end of a message. */
+export function show(value: unknown): string {
+  if (typeof value === "string") return value;
+  if (Array.isArray(value)) return value.length > 16 ? `an array of ${value.length}` : `[${value.map(show).join(", ")}]`;
+  if (typeof value === "function") return "a function";
+  if (value !== null && typeof value === "object") return ArrayBuffer.isView(value) ? `${value.constructor.name}(${value.byteLength} bytes)` : (value.constructor?.name ?? "an object");
+  return String(value);
+}
+
+export function disposedError(what: string): MlxtsError {
+  return new MlxtsError("Disposed", `the ${what} has been disposed`, { what });
+}

@@ -1,0 +1,95 @@
+// The native addon: its interface, and a loader that explains its failure.
+import { existsSync } from "node:fs";
+import { createRequire } from "node:module";
+import { fileURLToPath } from "node:url";
+import { type ErrorCode, MlxtsError } from "./errors.ts";
+
+declare const handleOf: unique symbol;
+type Handle<Name> = { readonly [handleOf]: Name };
+export type NativeDevice = Handle<"device">;
+export type NativeMemory = Handle<"memory">;
+export type NativeLibrary = Handle<"library">;
+export type NativeRecording = Handle<"recording">;
+
+export interface NativeOutcome {
+  id: number;
+  milliseconds: number;
+  code?: ErrorCode;
+  cause?: string;
+  message?: string;
+  tag?: number;
+  microseconds?: Float64Array;
+}
+
+/** What a device can take; ops ask these, never the kind's name. */
+export interface DeviceLimits {
+  maxThreadsPerThreadgroup: number;
+  maxThreadgroupBytes: number;
+  maxBufferSlots: number;
+  maxInlineBytes: number;
+  bufferOffsetAlignment: number;
+  wrapAlignment: number;
+  pageBytes: number;
+  threads: number;
+  maxBufferBytes: number;
+  maxThreadgroupsPerAxis: number;
+}
+
+export interface NativeInfo {
+  kind: string;
+  name: string;
+  level: string;
+  unifiedMemory: boolean;
+  limits: DeviceLimits;
+}
+
+/** The functions of packages/core/native/addon.cpp. */
+export interface Native {
+  cpuLevels(): string[];
+  openDevice(options: { threads: number; level: string; order: string }, onEnded: () => void): NativeDevice;
+  deviceInfo(device: NativeDevice): NativeInfo;
+  memoryCounters(device: NativeDevice): [live: number, bytes: number, peak: number];
+  resetPeakBytes(device: NativeDevice): void;
+  closeDevice(device: NativeDevice): void;
+  allocate(device: NativeDevice, bytes: number): NativeMemory;
+  wrapMemory(device: NativeDevice, view: ArrayBufferView, readOnly: boolean): NativeMemory;
+  mapFile(device: NativeDevice, path: string, bytes: number): NativeMemory;
+  memoryAddress(memory: NativeMemory): number;
+  readMemory(memory: NativeMemory, offset: number, bytes: number): ArrayBuffer;
+  writeMemory(memory: NativeMemory, offset: number, data: ArrayBufferView): void;
+  borrowMemory(memory: NativeMemory): ArrayBuffer;
+  releaseMemory(memory: NativeMemory): void;
+  openLibrary(device: NativeDevice, path: string): NativeLibrary;
+  pipeline(device: NativeDevice, library: NativeLibrary, symbol: string): number;
+  record(words: Uint32Array, count: number, memories: NativeMemory[]): NativeRecording;
+  releaseRecording(recording: NativeRecording): void;
+  submit(device: NativeDevice, recording: NativeRecording, profile: boolean): number;
+  takeEnded(device: NativeDevice): NativeOutcome[];
+  waitFor(device: NativeDevice, id: number): void;
+}
+
+/** The folder name of this machine's binaries, e.g. `linux-x64`. */
+export const PLATFORM = `${process.platform}-${process.arch}`;
+
+let loaded: Native | undefined;
+
+export function native(): Native {
+  if (loaded) return loaded;
+  const path = fileURLToPath(new URL(`../prebuilds/${PLATFORM}/core.node`, import.meta.url));
+  if (!existsSync(path)) {
+    const remedy = "reinstall @mlxts/core on this machine, or in a clone run `npm run native`";
+    throw new MlxtsError("Io", `@mlxts/core has no native addon for ${PLATFORM}: looked for ${path} — ${remedy}`, { path, operation: "load" });
+  }
+  try {
+    loaded = createRequire(import.meta.url)(path) as Native;
+  } catch (error) {
+    throw new MlxtsError("Io", `@mlxts/core cannot load ${path} on ${PLATFORM}, Node ${process.version}: ${(error as Error).message}`, { path, operation: "load" }, error);
+  }
+  return loaded;
+}
+
+/** The code of an error thrown by the addon. */
+export function nativeFailure(error: unknown): { code: ErrorCode; message: string; detail: string } | undefined {
+  if (!(error instanceof Error) || !("code" in error) || !("detail" in error)) return undefined;
+  return { code: error.code as ErrorCode, message: error.message, detail: String(error.detail) };
+}

@@ -1,0 +1,310 @@
+import type { Device } from "./device.ts";
+import { type Dtype, isDtype } from "./dtype.ts";
+import { CommandEncoder } from "./encoder.ts";
+import { disposedError, MlxtsError, wrongKind, wrongValue } from "./errors.ts";
+import { overlaps, sameRange } from "./ranges.ts";
+import { Tensor } from "./tensor.ts";
+
+/** A dtype, or `=name`: the dtype of another tensor of the op. */
+export type DtypeRule = Dtype | `=${string}`;
+
+/**
+ * A shape as letters: `"... D"`, `"B T H K"`, `"N 3"`. `...` is any number of leading dimensions; a letter has one
+ * value in the whole op, taken from the first tensor that has it. Shapes that must be computed give text and function.
+ */
+export type ShapeRule = string | { text: string; of(c: OpContext): readonly number[] };
+
+export interface TensorSpec {
+  dtype: readonly DtypeRule[];
+  shape: ShapeRule;
+  doc?: string;
+  optional?: boolean;
+}
+
+/** Several tensors and their attributes passed as one value, e.g. a quantised matrix. */
+export interface RecordSpec {
+  tensors: Record<string, TensorSpec>;
+  attributes: Record<string, ParamSpec>;
+  doc?: string;
+}
+
+export interface OutputSpec extends Omit<TensorSpec, "dtype"> {
+  /** Accepted dtypes, the first is allocated; or a function of the options. */
+  dtype: readonly DtypeRule[] | ((c: OpContext) => Dtype);
+  /** Inputs that may be exactly this view. */
+  inPlace?: readonly string[];
+}
+
+export type ParamSpec =
+  | { kind: "number"; default?: number; optional?: true; integer?: boolean; min?: number; max?: number; above?: number; doc?: string }
+  | { kind: "boolean"; default?: boolean; optional?: true; doc?: string }
+  | { kind: "choice"; values: readonly (string | number)[]; default?: string | number; optional?: true; doc?: string };
+
+type InputSpec = TensorSpec | RecordSpec;
+type ParamValue<P> = P extends { kind: "choice"; values: readonly (infer V)[] } ? V : P extends { kind: "boolean" } ? boolean : number;
+type IsOptional<S> = S extends { optional: true } | { default: string | number | boolean } ? true : false;
+type OptionalKeys<T> = { [K in keyof T]: IsOptional<T[K]> extends true ? K : never }[keyof T];
+type Values<T, Map> = { [K in Exclude<keyof T, OptionalKeys<T>>]: Map[K & keyof Map] } & { [K in OptionalKeys<T>]?: Map[K & keyof Map] | undefined };
+type ParamMap<P> = { [K in keyof P]: ParamValue<P[K]> };
+type RecordValue<R extends RecordSpec> = { [K in keyof R["tensors"]]: Tensor } & ParamMap<R["attributes"]>;
+type InputMap<I> = { [K in keyof I]: I[K] extends RecordSpec ? Readonly<RecordValue<I[K]>> : Tensor };
+
+export type OpInputs<I, O> = Values<I, InputMap<I>> & { [K in keyof O]?: Tensor | undefined };
+export type OpOptions<P> = Values<P, ParamMap<P>>;
+type IsUnion<T, U = T> = T extends unknown ? ([U] extends [T] ? false : true) : never;
+type OutputMap<O> = { [K in keyof O]: O[K] extends { optional: true } ? Tensor | undefined : Tensor };
+export type OpResult<O> = IsUnion<keyof O> extends true ? OutputMap<O> : Tensor;
+
+/** What an op's own checks and its encoding see. */
+export interface OpContext<I = Record<string, InputSpec>, O = Record<string, OutputSpec>, P = Record<string, ParamSpec>> {
+  readonly op: string;
+  readonly encoder: CommandEncoder;
+  readonly device: Device;
+  /** Input tensors, those of records by their own names. */
+  readonly tensors: Readonly<Record<string, Tensor>>;
+  readonly inputs: Values<I, InputMap<I>>;
+  /** Outputs: those passed in, the others allocated once all checks have passed. */
+  readonly outputs: OutputMap<O>;
+  /** Options with defaults filled in, and the attributes of records. */
+  readonly options: { [K in keyof P]: ParamValue<P[K]> } & Record<string, unknown>;
+  /** The value of each letter. */
+  readonly dims: Readonly<Record<string, number>>;
+  /** The dimensions of `...`, and their product. */
+  readonly lead: readonly number[];
+  readonly rows: number;
+  /** Throws the argument error of this op. */
+  fail(argument: string, rule: string, value: unknown, remedy?: string): never;
+}
+
+export interface OpDeclaration<I extends Record<string, InputSpec>, O extends Record<string, OutputSpec>, P extends Record<string, ParamSpec>> {
+  name: string;
+  /** One line: the formula. */
+  summary: string;
+  inputs: I;
+  outputs: O;
+  params: P;
+  /** Relations between dimensions; runs before options and tensors are checked. */
+  relations?(c: OpContext<I, O, P>): void;
+  /** What the specs cannot say; runs last, before anything is allocated. */
+  check?(c: OpContext<I, O, P>): void;
+  encode(c: OpContext<I, O, P>): void;
+}
+
+/** What tools read of an op: its name, tensors and parameters. */
+export interface OpDescriptor {
+  readonly name: string;
+  readonly summary: string;
+  readonly inputs: Readonly<Record<string, InputSpec>>;
+  readonly outputs: Readonly<Record<string, OutputSpec>>;
+  readonly params: Readonly<Record<string, ParamSpec>>;
+}
+
+type Callable<I, O, P> = OptionalKeys<P> extends infer K ? (keyof P extends K ? (encoder: CommandEncoder, inputs: OpInputs<I, O>, options?: OpOptions<P>) => OpResult<O> : (encoder: CommandEncoder, inputs: OpInputs<I, O>, options: OpOptions<P>) => OpResult<O>) : never;
+
+/** An op: a plain function that checks its arguments and encodes dispatches, and its descriptor. */
+export type Op<I, O, P> = Callable<I, O, P> & { readonly op: OpDescriptor };
+
+const isRecord = (spec: InputSpec): spec is RecordSpec => "tensors" in spec;
+
+/** All tensors of the inputs, those of records by their own names. */
+export function inputTensors(descriptor: Pick<OpDescriptor, "inputs">): [name: string, spec: TensorSpec, record?: string][] {
+  return Object.entries(descriptor.inputs).flatMap(([name, spec]): [string, TensorSpec, string?][] => (isRecord(spec) ? Object.entries(spec.tensors).map(([field, s]) => [field, s, name]) : [[name, spec]]));
+}
+
+/** All parameters: the options and the attributes of record inputs. */
+export function opParams(descriptor: Pick<OpDescriptor, "inputs" | "params">): [name: string, spec: ParamSpec, record?: string][] {
+  const attributes = Object.entries(descriptor.inputs).flatMap(([name, spec]): [string, ParamSpec, string?][] => (isRecord(spec) ? Object.entries(spec.attributes).map(([field, s]) => [field, s, name]) : []));
+  return [...attributes, ...Object.entries(descriptor.params).map(([name, spec]): [string, ParamSpec] => [name, spec])];
+}
+
+export function shapeText(rule: ShapeRule): string {
+  return `[${(typeof rule === "string" ? rule.split(" ") : [rule.text]).join(", ")}]`;
+}
+
+class Check {
+  readonly dims: Record<string, number> = {};
+  lead: readonly number[] = [];
+  readonly tensors: Record<string, Tensor> = {};
+  readonly options: Record<string, string | number | boolean | undefined> = {};
+  readonly outputs: Record<string, Tensor | undefined> = {};
+  readonly descriptor: OpDescriptor;
+  readonly encoder: CommandEncoder;
+  readonly inputs: Record<string, unknown>;
+  private leadBound = false;
+
+  constructor(descriptor: OpDescriptor, encoder: CommandEncoder, inputs: Record<string, unknown>) {
+    this.descriptor = descriptor;
+    this.encoder = encoder;
+    this.inputs = inputs;
+  }
+
+  get op(): string {
+    return this.descriptor.name;
+  }
+  get device(): Device {
+    return this.encoder.device;
+  }
+  get rows(): number {
+    return this.lead.reduce((a, b) => a * b, 1);
+  }
+  readonly fail = (argument: string, rule: string, value: unknown, remedy?: string): never => {
+    throw wrongValue(this.op, argument, rule, value, remedy);
+  };
+
+  /** Every argument present and of the right kind, and no others. */
+  kinds(options: Record<string, unknown>): void {
+    const { op, descriptor, inputs } = this;
+    if (!(this.encoder instanceof CommandEncoder)) throw wrongKind(op, "encoder", "be a CommandEncoder", this.encoder);
+    if (inputs === null || typeof inputs !== "object") throw wrongKind(op, "inputs", "be an object of tensors", inputs);
+    if (options === null || typeof options !== "object") throw wrongKind(op, "options", "be an object", options);
+    const known = [...Object.keys(descriptor.inputs), ...Object.keys(descriptor.outputs)];
+    for (const key of Object.keys(inputs)) if (!known.includes(key)) throw wrongKind(op, key, `be one of ${known.join(", ")}`, "an unknown tensor name");
+    for (const key of Object.keys(options)) if (!Object.hasOwn(descriptor.params, key)) throw wrongKind(op, key, `be one of ${Object.keys(descriptor.params).join(", ") || "(no options)"}`, "an unknown option");
+    for (const [name, spec, record] of inputTensors(descriptor)) {
+      const owner = record === undefined ? inputs : (inputs[record] as Record<string, unknown> | undefined);
+      if (record !== undefined && (owner === null || typeof owner !== "object")) throw wrongKind(op, record, `be an object with ${Object.keys((descriptor.inputs[record] as RecordSpec).tensors).join(", ")}`, owner);
+      const value = owner?.[name];
+      if (value === undefined && spec.optional) continue;
+      if (!(value instanceof Tensor)) throw wrongKind(op, name, "be a Tensor", value);
+      this.tensors[name] = value;
+    }
+    for (const name of Object.keys(descriptor.outputs)) {
+      const value = inputs[name];
+      if (value !== undefined && !(value instanceof Tensor)) throw wrongKind(op, name, "be a Tensor", value);
+      this.outputs[name] = value;
+    }
+    for (const [name, spec, record] of opParams(descriptor)) {
+      const given = (record === undefined ? options : (inputs[record] as Record<string, unknown>))[name];
+      const value = given ?? spec.default;
+      if (value === undefined && spec.optional) continue;
+      if (spec.kind === "choice") {
+        if (value === undefined) throw wrongKind(op, name, `be one of ${spec.values.join(", ")}`, value);
+      } else if (typeof value !== spec.kind) throw wrongKind(op, name, `be a ${spec.kind}`, value);
+      this.options[name] = value as string | number | boolean;
+    }
+  }
+
+  /** Gives each letter its value: from the first tensor, in signature order, whose rank fits. */
+  bind(): void {
+    const given: [Tensor | undefined, ShapeRule][] = [...inputTensors(this.descriptor).map(([name, spec]): [Tensor | undefined, ShapeRule] => [this.tensors[name], spec.shape]), ...Object.entries(this.descriptor.outputs).map(([name, spec]): [Tensor | undefined, ShapeRule] => [this.outputs[name], spec.shape])];
+    for (const [tensor, rule] of given) {
+      if (!tensor || typeof rule !== "string") continue;
+      const letters = rule.split(" ");
+      const open = letters[0] === "...";
+      const named = open ? letters.slice(1) : letters;
+      const extra = tensor.shape.length - named.length;
+      if (extra < 0 || (extra > 0 && !open)) continue;
+      if (open && !this.leadBound) {
+        this.lead = tensor.shape.slice(0, extra);
+        this.leadBound = true;
+      }
+      named.forEach((letter, i) => {
+        if (!/^\d+$/.test(letter)) this.dims[letter] ??= tensor.shape[extra + i] as number;
+      });
+    }
+  }
+
+  scalars(): void {
+    for (const [name, spec] of opParams(this.descriptor)) {
+      const value = this.options[name];
+      if (value === undefined) continue;
+      if (spec.kind === "choice" && !spec.values.includes(value as string | number)) this.fail(name, `be one of ${spec.values.join(", ")}`, value);
+      if (spec.kind !== "number") continue;
+      const number = value as number;
+      const bounds = [spec.min !== undefined && `≥ ${spec.min}`, spec.above !== undefined && `> ${spec.above}`, spec.max !== undefined && `≤ ${spec.max}`].filter(Boolean).join(" and ");
+      const rule = `be ${spec.integer ? "an integer" : "a finite number"}${bounds ? ` ${bounds}` : ""}`;
+      if (!Number.isFinite(number) || (spec.integer && !Number.isSafeInteger(number))) this.fail(name, rule, value);
+      if (number < (spec.min ?? number) || number > (spec.max ?? number) || (spec.above !== undefined && !(number > spec.above))) this.fail(name, rule, value);
+    }
+  }
+
+  /** The shape a rule asks for, with letters where no tensor has given a value. */
+  expected(rule: ShapeRule): readonly (number | string)[] {
+    if (typeof rule !== "string") return rule.of(this.context());
+    return rule.split(" ").flatMap((letter): readonly (number | string)[] => {
+      if (letter === "...") return this.leadBound ? this.lead : ["..."];
+      return [/^\d+$/.test(letter) ? Number(letter) : (this.dims[letter] ?? letter)];
+    });
+  }
+
+  dtypesOf(rules: readonly DtypeRule[]): Dtype[] {
+    return rules.map((rule) => (isDtype(rule) ? rule : (this.tensors[rule.slice(1)]?.dtype as Dtype))).filter((dtype, i, all) => dtype && all.indexOf(dtype) === i);
+  }
+
+  outputDtypes(spec: OutputSpec): Dtype[] {
+    return typeof spec.dtype === "function" ? [spec.dtype(this.context())] : this.dtypesOf(spec.dtype);
+  }
+
+  tensor(name: string, tensor: Tensor, dtypes: readonly Dtype[], shape: ShapeRule): void {
+    if (tensor.device !== this.device) this.fail(name, "belong to the encoder's device", "a tensor of another device");
+    if (tensor.disposed) throw disposedError(`tensor \`${name}\``);
+    if (!dtypes.includes(tensor.dtype)) this.fail(name, `have dtype ${dtypes.join(" or ")}`, tensor.dtype);
+    const expected = this.expected(shape);
+    if (expected.length !== tensor.shape.length || expected.some((dim, i) => dim !== tensor.shape[i])) this.fail(name, `have shape [${expected.join(", ")}]`, tensor.shape);
+  }
+
+  checkTensors(): void {
+    for (const [name, spec] of inputTensors(this.descriptor)) {
+      const tensor = this.tensors[name];
+      if (tensor) this.tensor(name, tensor, this.dtypesOf(spec.dtype), spec.shape);
+    }
+    for (const [name, spec] of Object.entries(this.descriptor.outputs)) {
+      const tensor = this.outputs[name];
+      if (tensor) this.tensor(name, tensor, this.outputDtypes(spec), spec.shape);
+    }
+  }
+
+  aliasing(): void {
+    const given = Object.entries(this.outputs).filter((entry): entry is [string, Tensor] => entry[1] !== undefined);
+    given.forEach(([name, tensor], i) => {
+      if (tensor.buffer.readOnly) this.fail(name, "be writable", "a read-only tensor");
+      for (const [other, second] of given.slice(0, i)) if (overlaps(tensor.range, second.range)) this.fail(name, `not overlap \`${other}\``, "overlapping views");
+      for (const [other, input] of Object.entries(this.tensors)) {
+        if (!overlaps(tensor.range, input.range)) continue;
+        const inPlace = this.descriptor.outputs[name]?.inPlace?.includes(other) ?? false;
+        if (!(inPlace && sameRange(tensor.range, input.range))) this.fail(name, inPlace ? `be exactly \`${other}\` or not overlap it` : `not overlap \`${other}\``, "overlapping views");
+      }
+    });
+  }
+
+  allocate(): void {
+    for (const [name, spec] of Object.entries(this.descriptor.outputs)) if (!spec.optional) this.outputs[name] ??= this.encoder.empty(this.outputDtypes(spec)[0] as Dtype, this.expected(spec.shape) as number[]);
+  }
+
+  context(): OpContext {
+    return this as unknown as OpContext;
+  }
+}
+
+/**
+ * Makes an op of its declaration: a function `(encoder, inputs, options) → outputs` that checks everything before it
+ * encodes anything, in this order: kinds, relations of dimensions, options, tensors (device, dtype, shape), aliasing.
+ * Outputs may be passed among the inputs by name; those that are not are allocated from the encoder's arena.
+ * One output is returned as itself, several as an object.
+ */
+export function defineOp<const I extends Record<string, InputSpec>, const O extends Record<string, OutputSpec>, const P extends Record<string, ParamSpec>>(declaration: OpDeclaration<I, O, P>): Op<I, O, P> {
+  const { name, summary, inputs, outputs, params } = declaration;
+  const descriptor: OpDescriptor = Object.freeze({ name, summary, inputs, outputs, params });
+  const single = Object.keys(outputs).length === 1;
+  const call = (encoder: CommandEncoder, given: Record<string, unknown>, options: Record<string, unknown> = {}) => {
+    const check = new Check(descriptor, encoder, given);
+    const context = check.context() as unknown as OpContext<I, O, P>;
+    check.kinds(options);
+    check.bind();
+    declaration.relations?.(context);
+    check.scalars();
+    check.checkTensors();
+    check.aliasing();
+    declaration.check?.(context);
+    check.allocate();
+    declaration.encode(context);
+    return single ? check.outputs[Object.keys(outputs)[0] as string] : check.outputs;
+  };
+  Object.defineProperty(call, "name", { value: name });
+  return Object.assign(call, { op: descriptor }) as unknown as Op<I, O, P>;
+}
+
+/** Refuses a mode an op knows but does not offer. */
+export function unsupported(op: string, dtype: string, remedy?: string): MlxtsError {
+  return new MlxtsError("UnsupportedDtype", `${op}: ${dtype} is not supported${remedy ? ` — ${remedy}` : ""}`, { op, dtype });
+}

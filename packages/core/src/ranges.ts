@@ -1,0 +1,60 @@
+/** A half-open interval of memory addresses. */
+export interface Range {
+  begin: number;
+  end: number;
+}
+
+export function overlaps(a: Range, b: Range): boolean {
+  return a.begin < b.end && b.begin < a.end;
+}
+
+export function sameRange(a: Range, b: Range): boolean {
+  return a.begin === b.begin && a.end === b.end;
+}
+
+/** Parts of `from` outside `hole`. */
+export function subtract(from: Range, hole: Range): Range[] {
+  if (!overlaps(from, hole)) return [from];
+  const left = { begin: from.begin, end: Math.min(from.end, hole.begin) };
+  const right = { begin: Math.max(from.begin, hole.end), end: from.end };
+  return [left, right].filter((range) => range.begin < range.end);
+}
+
+/** What a dispatch touches: memory addresses, not buffer objects, so two wraps of the same pages alias. */
+export interface Accesses {
+  label: string;
+  reads: Range[];
+  writes: Range[];
+}
+
+/** Two dispatches that need a barrier between them, and the ranges where they meet. */
+export interface Hazard {
+  kind: "RAW" | "WAR" | "WAW";
+  earlier: { label: string; range: Range };
+  later: { label: string; range: Range };
+}
+
+/** Finds the conflicts that need a barrier: read after write, write after read, write after write. */
+export class HazardTracker {
+  private recorded: Accesses[] = [];
+
+  find(next: Accesses): Hazard | undefined {
+    for (const { label, reads, writes } of this.recorded) {
+      const hazard = (kind: Hazard["kind"], earlier: Range, later: Range): Hazard => ({ kind, earlier: { label, range: earlier }, later: { label: next.label, range: later } });
+      for (const later of next.reads) for (const earlier of writes) if (overlaps(earlier, later)) return hazard("RAW", earlier, later);
+      for (const later of next.writes) {
+        for (const earlier of writes) if (overlaps(earlier, later)) return hazard("WAW", earlier, later);
+        for (const earlier of reads) if (overlaps(earlier, later)) return hazard("WAR", earlier, later);
+      }
+    }
+    return undefined;
+  }
+
+  add(next: Accesses): void {
+    this.recorded.push(next);
+  }
+
+  clear(): void {
+    this.recorded.length = 0;
+  }
+}

@@ -1,0 +1,186 @@
+import type { Buffer } from "./buffer.ts";
+import type { Device } from "./device.ts";
+import { type CommitOptions, CommandWriter, type Recording } from "./encoder.ts";
+import { ArgumentRangeError, type ErrorCode, MlxtsError, wrongValue } from "./errors.ts";
+import { type NativeDevice, type NativeOutcome, native } from "./native.ts";
+import { overlaps, type Range, subtract } from "./ranges.ts";
+import { Tensor } from "./tensor.ts";
+
+/** What a submission took. */
+export interface SubmissionResult {
+  /** Time on the device. */
+  ms: number;
+  /** With `profile`: one entry for each dispatch, in recorded order. */
+  dispatches?: { label: string; us: number }[];
+}
+
+/** Work handed to a device. `await` it, `waitSync()` it, or leave it: a failure nobody looks at becomes a process warning. */
+export class Submission implements PromiseLike<SubmissionResult> {
+  /** @internal */
+  readonly id: number;
+  /** @internal */
+  readonly recording: Pick<Recording, "accesses" | "labels">;
+  /** @internal Where `commit` or `replay` was called, for errors that arrive later. */
+  readonly origin = new Error("committed");
+  private readonly queue: SubmissionQueue;
+  private readonly promise: Promise<SubmissionResult>;
+  private settle!: { resolve(result: SubmissionResult): void; reject(error: Error): void };
+  private observed = false;
+  private ended: { result?: SubmissionResult; error?: Error } | undefined;
+
+  /** @internal */
+  constructor(queue: SubmissionQueue, id: number, recording: Pick<Recording, "accesses" | "labels">) {
+    this.queue = queue;
+    this.id = id;
+    this.recording = recording;
+    this.promise = new Promise((resolve, reject) => {
+      this.settle = { resolve, reject };
+    });
+    this.promise.catch(() => {});
+  }
+
+  get state(): "committed" | "completed" | "failed" {
+    if (!this.ended) return "committed";
+    return this.ended.error ? "failed" : "completed";
+  }
+
+  // A submission is awaited as it is: `await encoder.commit()`.
+  // biome-ignore lint/suspicious/noThenProperty: being awaitable is what this class is for
+  // biome-ignore format: one line
+  then<A = SubmissionResult, B = never>(onDone?: ((result: SubmissionResult) => A | PromiseLike<A>) | null, onFailed?: ((error: unknown) => B | PromiseLike<B>) | null): Promise<A | B> {
+    this.observed = true;
+    return this.promise.then(onDone, onFailed);
+  }
+
+  /** Blocks until the work has ended; for scripts. */
+  waitSync(): SubmissionResult {
+    this.observed = true;
+    if (!this.ended) this.queue.waitFor(this.id);
+    const { result, error } = this.ended as NonNullable<typeof this.ended>;
+    if (error) throw error;
+    return result as SubmissionResult;
+  }
+
+  /** @internal */
+  finish(result: SubmissionResult | undefined, error: Error | undefined): void {
+    this.ended = { ...(result && { result }), ...(error && { error }) };
+    if (!error) return this.settle.resolve(result as SubmissionResult);
+    this.settle.reject(error);
+    setImmediate(() => {
+      if (!this.observed) process.emitWarning(`a submission failed and nobody awaited it: ${error.message}`, "MlxtsWarning");
+    });
+  }
+
+  /** @internal */
+  touches(range: Range, kind: "reads" | "writes"): boolean {
+    return this.recording.accesses.some((access) => access[kind].some((other) => overlaps(other, range)));
+  }
+}
+
+/** The submissions of one device: what is in flight, what failed, and which memory they touch. @internal */
+export class SubmissionQueue {
+  private readonly device: Device;
+  private readonly handle: NativeDevice;
+  private inFlight: Submission[] = [];
+  /** Ranges whose contents are undefined because the submission that wrote them failed. */
+  private failures: { range: Range; error: Error }[] = [];
+
+  constructor(device: Device, handle: NativeDevice) {
+    this.device = device;
+    this.handle = handle;
+  }
+
+  submit(recording: Recording, { profile = false }: CommitOptions): Submission {
+    const id = native().submit(this.handle, recording.native, profile || this.device.debug >= 2);
+    return this.track(new Submission(this, id, recording));
+  }
+
+  /** Fills a buffer in submission order; used to poison scratch. */
+  fill(buffer: Buffer, byte: number): void {
+    const writer = new CommandWriter();
+    writer.fill(new Tensor(buffer, "u8", [buffer.bytes]), byte);
+    const recording = native().record(writer.words.array, writer.words.count, writer.memories);
+    this.track(new Submission(this, native().submit(this.handle, recording, false), writer));
+    native().releaseRecording(recording);
+  }
+
+  private track(submission: Submission): Submission {
+    this.inFlight.push(submission);
+    this.device.tally.submissions++;
+    if (this.failures.length > 0) for (const access of submission.recording.accesses) for (const range of access.writes) this.forgetFailure(range);
+    return submission;
+  }
+
+  /** Called when submissions have ended; settles them in order. */
+  readonly onEnded = (): void => {
+    for (const outcome of native().takeEnded(this.handle)) {
+      const index = this.inFlight.findIndex((submission) => submission.id === outcome.id);
+      const submission = this.inFlight[index];
+      if (!submission) continue;
+      this.inFlight.splice(index, 1);
+      const error = outcome.code ? this.failure(submission, outcome) : undefined;
+      if (error) {
+        const written = submission.recording.accesses.flatMap((access) => access.writes);
+        this.failures.push(...written.map((range) => ({ range, error })));
+      }
+      submission.finish(error ? undefined : this.result(submission, outcome), error);
+    }
+  };
+
+  private result(submission: Submission, { milliseconds, microseconds }: NativeOutcome): SubmissionResult {
+    if (!microseconds) return { ms: milliseconds };
+    const dispatches = submission.recording.labels.map((label, tag) => ({ label, us: microseconds[tag] ?? 0 }));
+    if (this.device.debug >= 2) for (const { label, us } of dispatches) process.stderr.write(`mlxts ${us.toFixed(1).padStart(9)} µs  ${label}\n`);
+    return { ms: milliseconds, dispatches };
+  }
+
+  private failure(submission: Submission, outcome: NativeOutcome): Error {
+    const ops = [...new Set(submission.recording.labels.map((label) => label.split("/")[0] as string))];
+    const op = submission.recording.labels[outcome.tag ?? 0]?.split("/")[0] ?? "submission";
+    const text = outcome.message ?? "";
+    const said = /^`([^`]+)` must (.+), got (.+)$/s.exec(text);
+    const error =
+      outcome.code === "InvalidArgument" && said
+        ? new ArgumentRangeError({ op, argument: said[1] as string, rule: said[2] as string, value: said[3] as string })
+        : new MlxtsError(outcome.code === "InvalidArgument" ? "CommandBuffer" : (outcome.code as ErrorCode), `${op}: ${text}`, { cause: outcome.cause ?? "unknown", ops });
+    const committedAt = submission.origin.stack?.split("\n").slice(1).join("\n") ?? "";
+    error.stack = `${error.name}: ${error.message}\n    committed at:\n${committedAt}`;
+    return error;
+  }
+
+  waitFor(id: number): void {
+    this.device.tally.waits++;
+    native().waitFor(this.handle, id);
+    this.onEnded();
+  }
+
+  /** Resolves when the last submission in flight that writes the range has ended; rejects if its contents are undefined. */
+  async writersOf(range: Range): Promise<void> {
+    const writers = this.inFlight.filter((submission) => submission.touches(range, "writes"));
+    const last = writers.at(-1);
+    if (last) {
+      this.device.tally.waits++;
+      await last.then(null, () => {});
+    }
+    this.assertDefined(range);
+  }
+
+  private assertDefined(range: Range): void {
+    const failure = this.failures.find((failed) => overlaps(failed.range, range));
+    if (failure) throw failure.error;
+  }
+
+  assertNotWritten(op: string, range: Range): void {
+    if (this.inFlight.some((submission) => submission.touches(range, "writes"))) throw wrongValue(op, "range", "not be written by work in flight", "a range in use", "await the submission, or use the asynchronous read");
+    this.assertDefined(range);
+  }
+
+  assertIdle(op: string, range: Range): void {
+    if (this.inFlight.some((submission) => submission.touches(range, "writes") || submission.touches(range, "reads"))) throw wrongValue(op, "range", "not be used by work in flight", "a range in use", "await the submission first");
+  }
+
+  /** The range has been written again. */
+  forgetFailure(range: Range): void {
+    this.failures = this.failures.flatMap((failed) => subtract(failed.range, range).map((rest) => ({ range: rest, error: failed.error })));
+  }
+}
