@@ -1,4 +1,5 @@
-// The only N-API code of the project: flat functions over type-tagged handles. packages/core/src/native.ts is its other side.
+// The only N-API code of the project: flat functions over type-tagged handles. packages/core/src/native.ts is its other
+// side.
 #include <napi.h>
 
 #include <condition_variable>
@@ -67,7 +68,10 @@ struct DeviceHandle {
 struct MemoryHandle {
   std::shared_ptr<Memory> memory;
   std::shared_ptr<MemoryHandles> siblings;
-  MemoryHandle(std::shared_ptr<Memory> memory, std::shared_ptr<MemoryHandles> siblings) : memory(std::move(memory)), siblings(std::move(siblings)) { this->siblings->insert(this); }
+  MemoryHandle(std::shared_ptr<Memory> memory, std::shared_ptr<MemoryHandles> siblings)
+      : memory(std::move(memory)), siblings(std::move(siblings)) {
+    this->siblings->insert(this);
+  }
   ~MemoryHandle() { siblings->erase(this); }
   Memory& live() const {
     if (!memory) throw Failure("Disposed", "the buffer has been disposed", "buffer");
@@ -95,11 +99,11 @@ struct RecordingHandle {
 
 }  // namespace
 
-#define MLXTS_HANDLE(type, low)                                   \
-  template <>                                                     \
-  struct HandleTag<type> {                                        \
-    static constexpr napi_type_tag tag{0x6d6c7874735f6831, low};  \
-    static constexpr const char* name = #type;                    \
+#define MLXTS_HANDLE(type, low)                                  \
+  template <>                                                    \
+  struct HandleTag<type> {                                       \
+    static constexpr napi_type_tag tag{0x6d6c7874735f6831, low}; \
+    static constexpr const char* name = #type;                   \
   };
 MLXTS_HANDLE(DeviceHandle, 1)
 MLXTS_HANDLE(MemoryHandle, 2)
@@ -110,7 +114,8 @@ namespace {
 
 uint64_t size(const Napi::Value& value, const char* what) {
   const double number = value.IsNumber() ? value.As<Napi::Number>().DoubleValue() : -1;
-  if (!(number >= 0 && number <= 9007199254740991.0) || number != double(uint64_t(number))) throw Failure("InvalidArgument", std::string("native call: ") + what + " must be a size");
+  if (!(number >= 0 && number <= 9007199254740991.0) || number != double(uint64_t(number)))
+    throw Failure("InvalidArgument", std::string("native call: ") + what + " must be a size");
   return uint64_t(number);
 }
 
@@ -137,7 +142,8 @@ Bytes viewBytes(const Napi::Value& value) {
 }
 
 void checkRange(const Memory& memory, uint64_t offset, uint64_t bytes) {
-  if (offset > memory.bytes() || bytes > memory.bytes() - offset) throw Failure("InvalidArgument", "native call: range reaches past the buffer");
+  if (offset > memory.bytes() || bytes > memory.bytes() - offset)
+    throw Failure("InvalidArgument", "native call: range reaches past the buffer");
 }
 
 Napi::Value cpuLevelsOf(const Napi::CallbackInfo& info) {
@@ -153,7 +159,8 @@ Napi::Value openDevice(const Napi::CallbackInfo& info) {
   CpuOptions options;
   options.threads = unsigned(size(given.Get("threads"), "threads"));
   options.level = text(given.Get("level"), "level");
-  options.order = text(given.Get("order"), "order") == "reverse" ? CpuOptions::Order::reverse : CpuOptions::Order::forward;
+  options.order =
+      text(given.Get("order"), "order") == "reverse" ? CpuOptions::Order::reverse : CpuOptions::Order::forward;
   auto self = std::make_unique<DeviceHandle>();
   self->device = openCpuDevice(options);
   self->env = env;
@@ -193,7 +200,8 @@ Napi::Value memoryCounters(const Napi::CallbackInfo& info) {
   auto& device = handle<DeviceHandle>(info[0]).open();
   auto out = Napi::Array::New(info.Env());
   const auto& c = *device.counters;
-  for (const uint64_t value : {c.liveBuffers.load(), c.liveBytes.load(), c.peakBytes.load()}) out.Set(out.Length(), double(value));
+  for (const uint64_t value : {c.liveBuffers.load(), c.liveBytes.load(), c.peakBytes.load()})
+    out.Set(out.Length(), double(value));
   return out;
 }
 
@@ -218,7 +226,8 @@ Napi::Value allocate(const Napi::CallbackInfo& info) {
   self.graveyard->sweep(info.Env());
   const uint64_t bytes = size(info[1], "bytes");
   auto memory = self.open().allocate(bytes);
-  if (!memory) throw Failure("BufferAllocation", "the system refused " + std::to_string(bytes) + " bytes", std::to_string(bytes));
+  if (!memory)
+    throw Failure("BufferAllocation", "the system refused " + std::to_string(bytes) + " bytes", std::to_string(bytes));
   return memoryHandle(info.Env(), self, std::move(memory));
 }
 
@@ -229,9 +238,12 @@ Napi::Value wrapMemory(const Napi::CallbackInfo& info) {
   self.graveyard->sweep(info.Env());
   const auto view = viewBytes(info[1]);
   napi_ref ref;
-  if (napi_create_reference(info.Env(), info[1], 1, &ref) != napi_ok) throw Failure("InvalidArgument", "native call: cannot keep the array");
+  if (napi_create_reference(info.Env(), info[1], 1, &ref) != napi_ok)
+    throw Failure("InvalidArgument", "native call: cannot keep the array");
   auto graveyard = self.graveyard;
-  return memoryHandle(info.Env(), self, Memory::wrap(view.data, view.bytes, info[2].ToBoolean(), device.counters, [graveyard, ref] { graveyard->bury(ref); }));
+  return memoryHandle(info.Env(), self,
+                      Memory::wrap(view.data, view.bytes, info[2].ToBoolean(), device.counters,
+                                   [graveyard, ref] { graveyard->bury(ref); }));
 }
 
 // mapFile(device, path, bytes)
@@ -275,7 +287,9 @@ Napi::Value borrowMemory(const Napi::CallbackInfo& info) {
   auto& memory = self.live();
   if (memory.readOnly()) throw Failure("InvalidArgument", "native call: the buffer is read-only");
   auto* keep = new std::shared_ptr<Memory>(self.memory);
-  return Napi::ArrayBuffer::New(info.Env(), memory.data(), memory.bytes(), [](Napi::BasicEnv, void*, std::shared_ptr<Memory>* kept) { delete kept; }, keep);
+  return Napi::ArrayBuffer::New(
+      info.Env(), memory.data(), memory.bytes(),
+      [](Napi::BasicEnv, void*, std::shared_ptr<Memory>* kept) { delete kept; }, keep);
 }
 
 Napi::Value releaseMemory(const Napi::CallbackInfo& info) {
@@ -293,14 +307,16 @@ Napi::Value openLibrary(const Napi::CallbackInfo& info) {
 // pipeline(device, library, symbol) -> id
 Napi::Value pipeline(const Napi::CallbackInfo& info) {
   auto& device = handle<DeviceHandle>(info[0]).open();
-  return Napi::Number::New(info.Env(), device.pipeline(handle<LibraryHandle>(info[1]).library, text(info[2], "symbol")));
+  return Napi::Number::New(info.Env(),
+                           device.pipeline(handle<LibraryHandle>(info[1]).library, text(info[2], "symbol")));
 }
 
 // record(Uint32Array words, count, memory handles) -> recording
 Napi::Value record(const Napi::CallbackInfo& info) {
   const auto words = viewBytes(info[0]);
   const uint64_t count = size(info[1], "count");
-  if (count > words.bytes / 4 || !info[2].IsArray()) throw Failure("InvalidArgument", "native call: command list out of range");
+  if (count > words.bytes / 4 || !info[2].IsArray())
+    throw Failure("InvalidArgument", "native call: command list out of range");
   const auto handles = info[2].As<Napi::Array>();
   std::vector<std::shared_ptr<Memory>> memories;
   for (uint32_t i = 0; i < handles.Length(); ++i) {

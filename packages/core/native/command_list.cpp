@@ -27,13 +27,15 @@ Binding readBinding(Reader& r, const CommandList& list) {
   if (b.memory == kAbsent) return b;
   if (b.memory >= list.memories.size()) throw Failure("InvalidArgument", "command list: unknown memory");
   const uint64_t size = list.memories[b.memory]->bytes();
-  if (b.offset > size || b.bytes > size - b.offset) throw Failure("InvalidArgument", "command list: binding reaches past its memory");
+  if (b.offset > size || b.bytes > size - b.offset)
+    throw Failure("InvalidArgument", "command list: binding reaches past its memory");
   return b;
 }
 
 }  // namespace
 
-std::shared_ptr<CommandList> decodeCommandList(const uint32_t* words, size_t count, std::vector<std::shared_ptr<Memory>> memories) {
+std::shared_ptr<CommandList> decodeCommandList(const uint32_t* words, size_t count,
+                                               std::vector<std::shared_ptr<Memory>> memories) {
   auto list = std::make_shared<CommandList>();
   list->memories = std::move(memories);
   for (Reader r{words, count}; r.at < count;) {
@@ -47,7 +49,8 @@ std::shared_ptr<CommandList> decodeCommandList(const uint32_t* words, size_t cou
         c.tag = r.next();
         c.fillByte = r.next();
         list->bindings.push_back(readBinding(r, *list));
-        if (list->bindings.back().memory == kAbsent) throw Failure("InvalidArgument", "command list: fill without memory");
+        if (list->bindings.back().memory == kAbsent)
+          throw Failure("InvalidArgument", "command list: fill without memory");
         break;
       case CommandKind::dispatch: {
         c.pipeline = r.next();
@@ -55,7 +58,8 @@ std::shared_ptr<CommandList> decodeCommandList(const uint32_t* words, size_t cou
         uint64_t total = 1;
         for (auto& axis : c.threadgroups) {
           axis = r.next();
-          if (axis == 0 || axis > 0x7fffffff || total > (uint64_t(1) << 53) / axis) throw Failure("InvalidArgument", "command list: threadgroups out of range");
+          if (axis == 0 || axis > 0x7fffffff || total > (uint64_t(1) << 53) / axis)
+            throw Failure("InvalidArgument", "command list: threadgroups out of range");
           total *= axis;
         }
         for (auto& axis : c.threadsPerThreadgroup) axis = r.next();

@@ -24,7 +24,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double microsecondsSince(Clock::time_point start) { return std::chrono::duration<double, std::micro>(Clock::now() - start).count(); }
+double microsecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
 
 class CpuLibrary : public Library {
  public:
@@ -34,11 +36,16 @@ class CpuLibrary : public Library {
     if (!abi || abi() != MLXTS_CPU_ABI) {
       const std::string found = abi ? std::to_string(abi()) : "none";
       dlclose(handle_);
-      throw Failure("Io", path + ": kernel ABI must be " + std::to_string(MLXTS_CPU_ABI) + ", got " + found + " - rebuild the library", path);
+      throw Failure(
+          "Io",
+          path + ": kernel ABI must be " + std::to_string(MLXTS_CPU_ABI) + ", got " + found + " - rebuild the library",
+          path);
     }
   }
   ~CpuLibrary() override { dlclose(handle_); }
-  MlxtsCpuKernel find(const std::string& symbol) const { return reinterpret_cast<MlxtsCpuKernel>(dlsym(handle_, symbol.c_str())); }
+  MlxtsCpuKernel find(const std::string& symbol) const {
+    return reinterpret_cast<MlxtsCpuKernel>(dlsym(handle_, symbol.c_str()));
+  }
   const std::string path;
 
  private:
@@ -87,7 +94,8 @@ class CpuDevice : public Device {
     if (std::find(levels.begin(), levels.end(), level) == levels.end()) {
       std::string all;
       for (const auto& l : levels) all += (all.empty() ? "" : ", ") + l;
-      throw Failure("InvalidArgument", "Device.open: `level` must be one of " + all + " on this processor, got " + level, "level");
+      throw Failure("InvalidArgument",
+                    "Device.open: `level` must be one of " + all + " on this processor, got " + level, "level");
     }
     const unsigned threads = options.threads ? options.threads : physicalCores();
     pool_ = ThreadPool::shared(threads);
@@ -97,7 +105,8 @@ class CpuDevice : public Device {
     info_.level = level;
     info_.unifiedMemory = true;
     const uint32_t page = uint32_t(sysconf(_SC_PAGESIZE));
-    info_.limits = {1024, 1u << 24, 31, 4096, 1, 1, page, threads, uint64_t(sysconf(_SC_PHYS_PAGES)) * page, 0x7fffffff};
+    info_.limits = {1024,      1u << 24, 31, 4096, 1, 1, page, threads, uint64_t(sysconf(_SC_PHYS_PAGES)) * page,
+                    0x7fffffff};
     queue_ = std::thread([this] { serve(); });
   }
   ~CpuDevice() override {
@@ -124,11 +133,14 @@ class CpuDevice : public Device {
     return ids_[key] = uint32_t(pipelines_.size() - 1);
   }
 
-  void submit(uint64_t id, std::shared_ptr<const CommandList> list, SubmitOptions options, std::function<void(Outcome)> done) override {
+  void submit(uint64_t id, std::shared_ptr<const CommandList> list, SubmitOptions options,
+              std::function<void(Outcome)> done) override {
     {
       std::lock_guard lock(mutex_);
       for (const auto& c : list->commands)
-        if (c.kind == CommandKind::dispatch && c.pipeline >= pipelines_.size()) throw Failure("InvalidArgument", "submit: `pipeline` must be known to this device, got " + std::to_string(c.pipeline));
+        if (c.kind == CommandKind::dispatch && c.pipeline >= pipelines_.size())
+          throw Failure("InvalidArgument",
+                        "submit: `pipeline` must be known to this device, got " + std::to_string(c.pipeline));
       waiting_.push_back({id, std::move(list), options, std::move(done)});
       ++pending_;
     }
@@ -180,7 +192,9 @@ class CpuDevice : public Device {
         continue;
       }
       size_t end = i + 1;
-      while (!submission.options.profile && end < list.commands.size() && list.commands[end].kind == CommandKind::dispatch) ++end;
+      while (!submission.options.profile && end < list.commands.size() &&
+             list.commands[end].kind == CommandKind::dispatch)
+        ++end;
       const auto groupStart = Clock::now();
       if (!prepare(list, i, end)) {
         outcome.code = "BufferAllocation";
@@ -188,7 +202,10 @@ class CpuDevice : public Device {
         failing = uint32_t(i);
         break;
       }
-      pool_->run(chunks_, [](void* self, uint32_t index, uint32_t thread) { static_cast<CpuDevice*>(self)->runChunk(index, thread); }, this);
+      pool_->run(
+          chunks_,
+          [](void* self, uint32_t index, uint32_t thread) { static_cast<CpuDevice*>(self)->runChunk(index, thread); },
+          this);
       if (submission.options.profile) outcome.microseconds[command.tag] = microsecondsSince(groupStart);
       if (failed_.load(std::memory_order_acquire)) {
         outcome.code = "InvalidArgument";
@@ -225,7 +242,8 @@ class CpuDevice : public Device {
       p.launch.bytes = lengths_.data() + lengths_.size();
       for (uint32_t b = 0; b < c.bindings; ++b) {
         const auto& binding = list.bindings[c.firstBinding + b];
-        pointers_.push_back(binding.memory == kAbsent ? nullptr : list.memories[binding.memory]->data() + binding.offset);
+        pointers_.push_back(binding.memory == kAbsent ? nullptr
+                                                      : list.memories[binding.memory]->data() + binding.offset);
         lengths_.push_back(binding.memory == kAbsent ? 0 : binding.bytes);
       }
       p.launch.params = list.params.data() + c.firstParam;

@@ -7,14 +7,14 @@
 #define MLXTS_ERROR_BYTES 256
 
 struct MlxtsCpuLaunch {
-  void* const* buffers;    // in the order of the kernel's declaration; null: optional and absent
-  const uint64_t* bytes;   // length of each binding
-  const void* params;      // the generated params struct
+  void* const* buffers;   // in the order of the kernel's declaration; null: optional and absent
+  const uint64_t* bytes;  // length of each binding
+  const void* params;     // the generated params struct
   uint32_t threadgroups[3];
-  uint64_t begin, end;     // linear threadgroup indices to compute: x + X * (y + Y * z)
-  void* scratch;           // private to this call, 64-byte aligned, contents undefined
-  uint64_t scratchBytes;   // what the declaration's launch rule asked for
-  char* error;             // MLXTS_ERROR_BYTES, written before returning non-zero
+  uint64_t begin, end;    // linear threadgroup indices to compute: x + X * (y + Y * z)
+  void* scratch;          // private to this call, 64-byte aligned, contents undefined
+  uint64_t scratchBytes;  // what the declaration's launch rule asked for
+  char* error;            // MLXTS_ERROR_BYTES, written before returning non-zero
 };
 
 // 0: done. Otherwise the text in `error` is "`argument` must <rule>, got <value>".
@@ -44,13 +44,20 @@ struct Launch : MlxtsCpuLaunch {
   }
 };
 
+template <typename Kernel>
+int32_t runKernel(Kernel kernel, const MlxtsCpuLaunch* launch) {
+  const Launch& l = *static_cast<const Launch*>(launch);
+  if constexpr (__is_same(decltype(kernel(l)), void))
+    return kernel(l), 0;
+  else
+    return kernel(l);
+}
+
 }  // namespace mlxts
 
-// Exports `function` (a template instance taking const mlxts::Launch&, returning void or int32_t) as symbol `name`.
-#define MLXTS_KERNEL(name, ...)                                                                      \
-  extern "C" __attribute__((visibility("default"))) int32_t name(const MlxtsCpuLaunch* launch) {     \
-    const auto& l = *static_cast<const mlxts::Launch*>(launch);                                      \
-    if constexpr (__is_same(decltype(__VA_ARGS__(l)), void)) return __VA_ARGS__(l), 0;               \
-    else return __VA_ARGS__(l);                                                                      \
+// Exports a function, taking const mlxts::Launch& and returning void or int32_t, as symbol `name`.
+#define MLXTS_KERNEL(name, ...)                                                                  \
+  extern "C" __attribute__((visibility("default"))) int32_t name(const MlxtsCpuLaunch* launch) { \
+    return mlxts::runKernel([](const mlxts::Launch& l) { return __VA_ARGS__(l); }, launch);      \
   }
 #endif

@@ -13,12 +13,14 @@ namespace mlxts {
 
 // An error with a code of the public taxonomy; `detail` is a second field some codes carry (symbol, log, path).
 struct Failure : std::runtime_error {
-  Failure(std::string code, const std::string& message, std::string detail = "") : std::runtime_error(message), code(std::move(code)), detail(std::move(detail)) {}
+  Failure(std::string code, const std::string& message, std::string detail = "")
+      : std::runtime_error(message), code(std::move(code)), detail(std::move(detail)) {}
   std::string code, detail;
 };
 
 struct Limits {
-  uint32_t maxThreadsPerThreadgroup, maxThreadgroupBytes, maxBufferSlots, maxInlineBytes, bufferOffsetAlignment, wrapAlignment, pageBytes, threads;
+  uint32_t maxThreadsPerThreadgroup, maxThreadgroupBytes, maxBufferSlots, maxInlineBytes, bufferOffsetAlignment,
+      wrapAlignment, pageBytes, threads;
   uint64_t maxBufferBytes, maxThreadgroupsPerAxis;
 };
 
@@ -81,15 +83,16 @@ class Device {
   // An id for (library, symbol), the same one each time. Failure code KernelNotFound when it is missing.
   virtual uint32_t pipeline(const std::shared_ptr<Library>& library, const std::string& symbol) = 0;
   // Runs the list after everything submitted before; `done` is called once, on a thread of the device.
-  virtual void submit(uint64_t id, std::shared_ptr<const CommandList> list, SubmitOptions options, std::function<void(Outcome)> done) = 0;
+  virtual void submit(uint64_t id, std::shared_ptr<const CommandList> list, SubmitOptions options,
+                      std::function<void(Outcome)> done) = 0;
   // Blocks until everything submitted so far has ended and its `done` has returned.
   virtual void drain() = 0;
   std::shared_ptr<MemoryCounters> counters = std::make_shared<MemoryCounters>();
 };
 
 struct CpuOptions {
-  unsigned threads = 0;           // 0: physical cores
-  std::string level;              // instruction-set level; empty: the best one
+  unsigned threads = 0;                                          // 0: physical cores
+  std::string level;                                             // instruction-set level; empty: the best one
   enum class Order { forward, reverse } order = Order::forward;  // of threadgroups between barriers
 };
 std::shared_ptr<Device> openCpuDevice(const CpuOptions& options);

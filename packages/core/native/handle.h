@@ -28,8 +28,8 @@ template <typename T>
 T& handle(const Napi::Value& value) {
   bool matches = false;
   void* data = nullptr;
-  if (!value.IsObject() || napi_check_object_type_tag(value.Env(), value, &HandleTag<T>::tag, &matches) != napi_ok || !matches ||
-      napi_unwrap(value.Env(), value, &data) != napi_ok)
+  if (!value.IsObject() || napi_check_object_type_tag(value.Env(), value, &HandleTag<T>::tag, &matches) != napi_ok ||
+      !matches || napi_unwrap(value.Env(), value, &data) != napi_ok)
     throw Failure("InvalidArgument", std::string("native call: handle must be a ") + HandleTag<T>::name);
   return *static_cast<T*>(data);
 }

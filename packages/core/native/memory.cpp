@@ -16,8 +16,13 @@ uint64_t roundUp(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / un
 
 }  // namespace
 
-Memory::Memory(void* data, uint64_t bytes, bool readOnly, std::shared_ptr<MemoryCounters> counters, std::function<void()> release)
-    : data_(static_cast<uint8_t*>(data)), bytes_(bytes), readOnly_(readOnly), counters_(std::move(counters)), release_(std::move(release)) {
+Memory::Memory(void* data, uint64_t bytes, bool readOnly, std::shared_ptr<MemoryCounters> counters,
+               std::function<void()> release)
+    : data_(static_cast<uint8_t*>(data)),
+      bytes_(bytes),
+      readOnly_(readOnly),
+      counters_(std::move(counters)),
+      release_(std::move(release)) {
   counters_->liveBuffers.fetch_add(1);
   const uint64_t live = counters_->liveBytes.fetch_add(bytes) + bytes;
   uint64_t peak = counters_->peakBytes.load();
@@ -43,10 +48,12 @@ std::shared_ptr<Memory> Memory::allocate(uint64_t bytes, std::shared_ptr<MemoryC
 #ifdef MADV_HUGEPAGE
   if (align == kHugePage) madvise(data, roundUp(bytes, page), MADV_HUGEPAGE);
 #endif
-  return std::shared_ptr<Memory>(new Memory(data, bytes, false, std::move(counters), [base, span] { munmap(base, span); }));
+  return std::shared_ptr<Memory>(
+      new Memory(data, bytes, false, std::move(counters), [base, span] { munmap(base, span); }));
 }
 
-std::shared_ptr<Memory> Memory::map(const std::string& path, uint64_t bytes, std::shared_ptr<MemoryCounters> counters, int& error) {
+std::shared_ptr<Memory> Memory::map(const std::string& path, uint64_t bytes, std::shared_ptr<MemoryCounters> counters,
+                                    int& error) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat info;
   if (file < 0 || fstat(file, &info) != 0) {
@@ -64,10 +71,12 @@ std::shared_ptr<Memory> Memory::map(const std::string& path, uint64_t bytes, std
   error = data == MAP_FAILED ? errno : 0;
   close(file);
   if (data == MAP_FAILED) return nullptr;
-  return std::shared_ptr<Memory>(new Memory(data, bytes, true, std::move(counters), [data, bytes] { munmap(data, bytes); }));
+  return std::shared_ptr<Memory>(
+      new Memory(data, bytes, true, std::move(counters), [data, bytes] { munmap(data, bytes); }));
 }
 
-std::shared_ptr<Memory> Memory::wrap(void* data, uint64_t bytes, bool readOnly, std::shared_ptr<MemoryCounters> counters, std::function<void()> release) {
+std::shared_ptr<Memory> Memory::wrap(void* data, uint64_t bytes, bool readOnly,
+                                     std::shared_ptr<MemoryCounters> counters, std::function<void()> release) {
   return std::shared_ptr<Memory>(new Memory(data, bytes, readOnly, std::move(counters), std::move(release)));
 }
 

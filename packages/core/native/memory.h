@@ -17,9 +17,11 @@ class Memory {
   // Zero-filled, 64-byte aligned, rounded up to whole pages with zeros. Null when the system refuses.
   static std::shared_ptr<Memory> allocate(uint64_t bytes, std::shared_ptr<MemoryCounters> counters);
   // A file, read-only; the tail of its last page reads 0. Null and an errno when the system refuses.
-  static std::shared_ptr<Memory> map(const std::string& path, uint64_t bytes, std::shared_ptr<MemoryCounters> counters, int& error);
+  static std::shared_ptr<Memory> map(const std::string& path, uint64_t bytes, std::shared_ptr<MemoryCounters> counters,
+                                     int& error);
   // Somebody else's bytes; `release` runs with the last user.
-  static std::shared_ptr<Memory> wrap(void* data, uint64_t bytes, bool readOnly, std::shared_ptr<MemoryCounters> counters, std::function<void()> release);
+  static std::shared_ptr<Memory> wrap(void* data, uint64_t bytes, bool readOnly,
+                                      std::shared_ptr<MemoryCounters> counters, std::function<void()> release);
   ~Memory();
   Memory(const Memory&) = delete;
 
@@ -28,7 +30,8 @@ class Memory {
   bool readOnly() const { return readOnly_; }
 
  private:
-  Memory(void* data, uint64_t bytes, bool readOnly, std::shared_ptr<MemoryCounters> counters, std::function<void()> release);
+  Memory(void* data, uint64_t bytes, bool readOnly, std::shared_ptr<MemoryCounters> counters,
+         std::function<void()> release);
   uint8_t* data_;
   uint64_t bytes_;
   bool readOnly_;

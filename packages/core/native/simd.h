@@ -129,9 +129,11 @@ MLXTS_INLINE vu16 narrow(vf32 x, bf16) {
 }
 MLXTS_INLINE vu16 narrow(vf32 x, f16) {
 #if defined(__AVX512F__)
-  return reinterpret_cast<vu16>(_mm512_cvtps_ph(reinterpret_cast<__m512>(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  return reinterpret_cast<vu16>(
+      _mm512_cvtps_ph(reinterpret_cast<__m512>(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 #elif defined(__F16C__)
-  return reinterpret_cast<vu16>(_mm256_cvtps_ph(reinterpret_cast<__m256>(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  return reinterpret_cast<vu16>(
+      _mm256_cvtps_ph(reinterpret_cast<__m256>(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 #else
   vu16 out;
   for (int i = 0; i < kLanes; ++i) out[i] = from_f32<f16>(x[i]).bits;
@@ -165,8 +167,10 @@ MLXTS_INLINE void store_partial(T* p, vf32 v, int n) {
 // v rounded to T and widened again: what a store followed by a load gives.
 template <typename T>
 MLXTS_INLINE vf32 round_to(vf32 v) {
-  if constexpr (std::is_same_v<T, float>) return v;
-  else return widen(narrow(v, T{}), T{});
+  if constexpr (std::is_same_v<T, float>)
+    return v;
+  else
+    return widen(narrow(v, T{}), T{});
 }
 template <typename T>
 MLXTS_INLINE float round_to(float x) {
@@ -221,6 +225,27 @@ MLXTS_INLINE void for_lanes(size_t n, Full full, Partial partial) {
   size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) full(i);
   if (i < n) partial(i, int(n - i));
+}
+
+// Σ x², in four independent chains.
+template <typename T>
+MLXTS_INLINE float sum_of_squares(const T* x, size_t n) {
+  vf32 sum[4] = {};
+  size_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes)
+    for (int j = 0; j < 4; ++j) {
+      const vf32 v = load(x + i + j * kLanes);
+      sum[j] = fma(v, v, sum[j]);
+    }
+  for (; i + kLanes <= n; i += kLanes) {
+    const vf32 v = load(x + i);
+    sum[0] = fma(v, v, sum[0]);
+  }
+  if (i < n) {
+    const vf32 v = load_partial(x + i, int(n - i));
+    sum[1] = fma(v, v, sum[1]);
+  }
+  return reduce_add((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
 }  // namespace mlxts

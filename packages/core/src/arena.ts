@@ -55,8 +55,17 @@ export class Arena {
     const bytes = arenaBytes(dtype, shape);
     if (this.disposed) throw new MlxtsError("Disposed", "the arena has been disposed", { what: "arena" });
     if (this.usedBytes + bytes > this.bytes)
-      throw wrongValue("arena.alloc", "shape", `fit the arena's ${this.bytes - this.usedBytes} free bytes`, `${bytes} bytes`, `make the arena at least ${this.usedBytes + bytes} bytes`);
-    const tensor = new Tensor(this.buffer, dtype, shape, { byteOffset: this.usedBytes, arena: { arena: this, generation: this.resets } });
+      throw wrongValue(
+        "arena.alloc",
+        "shape",
+        `fit the arena's ${this.bytes - this.usedBytes} free bytes`,
+        `${bytes} bytes`,
+        `make the arena at least ${this.usedBytes + bytes} bytes`,
+      );
+    const tensor = new Tensor(this.buffer, dtype, shape, {
+      byteOffset: this.usedBytes,
+      arena: { arena: this, generation: this.resets },
+    });
     this.usedBytes += bytes;
     this.peak = Math.max(this.peak, this.usedBytes);
     return tensor;

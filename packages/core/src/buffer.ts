@@ -60,7 +60,14 @@ export class Buffer {
   /** Copies `data` in; an error while work in flight reads or writes the range. */
   write(data: ArrayBufferView, byteOffset = 0): void {
     this.checkRange("buffer.write", byteOffset, data.byteLength);
-    if (this.readOnly) throw wrongValue("buffer.write", "buffer", "be writable", "a read-only buffer", "copy it with device.bufferFrom first");
+    if (this.readOnly)
+      throw wrongValue(
+        "buffer.write",
+        "buffer",
+        "be writable",
+        "a read-only buffer",
+        "copy it with device.bufferFrom first",
+      );
     const range = this.range(byteOffset, data.byteLength);
     this.device.submissions.assertIdle("buffer.write", range);
     native().writeMemory(this.handle, byteOffset, new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
@@ -69,14 +76,17 @@ export class Buffer {
 
   /** The memory itself as an ArrayBuffer, for hosts that fill or read it in place. Detached when the buffer is disposed. */
   arrayBuffer(): ArrayBuffer {
-    if (this.readOnly) throw wrongValue("buffer.arrayBuffer", "buffer", "be writable", "a read-only buffer", "use read() for a copy");
+    if (this.readOnly)
+      throw wrongValue("buffer.arrayBuffer", "buffer", "be writable", "a read-only buffer", "use read() for a copy");
     this.borrowed ??= native().borrowMemory(this.handle);
     return this.borrowed;
   }
 
   private checkRange(op: string, byteOffset: number, bytes: number): void {
-    if (!Number.isSafeInteger(byteOffset) || byteOffset < 0) throw wrongValue(op, "byteOffset", "be an integer ≥ 0", byteOffset);
-    if (!Number.isSafeInteger(bytes) || bytes < 0 || byteOffset + bytes > this.bytes) throw wrongValue(op, "bytes", `stay within the buffer's ${this.bytes} bytes`, `${byteOffset} + ${bytes}`);
+    if (!Number.isSafeInteger(byteOffset) || byteOffset < 0)
+      throw wrongValue(op, "byteOffset", "be an integer ≥ 0", byteOffset);
+    if (!Number.isSafeInteger(bytes) || bytes < 0 || byteOffset + bytes > this.bytes)
+      throw wrongValue(op, "bytes", `stay within the buffer's ${this.bytes} bytes`, `${byteOffset} + ${bytes}`);
   }
 
   dispose(): void {

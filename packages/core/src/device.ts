@@ -5,7 +5,14 @@ import { CommandEncoder, type EncoderOptions } from "./encoder.ts";
 import { environment } from "./env.ts";
 import { disposedError, MlxtsError, wrongKind, wrongValue } from "./errors.ts";
 import { Library, type LibraryDefinition } from "./library.ts";
-import { type DeviceLimits, type NativeDevice, type NativeInfo, type NativeMemory, native, nativeFailure } from "./native.ts";
+import {
+  type DeviceLimits,
+  type NativeDevice,
+  type NativeInfo,
+  type NativeMemory,
+  native,
+  nativeFailure,
+} from "./native.ts";
 import { SubmissionQueue } from "./submission.ts";
 import { Tensor, tensorBytes } from "./tensor.ts";
 
@@ -44,7 +51,15 @@ export interface DeviceCounters {
 
 type Tally = Omit<DeviceCounters, "liveBuffers" | "liveBytes" | "peakBytes">;
 
-const zeroTally = (): Tally => ({ dispatches: 0, manualBarriers: 0, automaticBarriers: 0, submissions: 0, waits: 0, pipelines: 0, copiedTensors: 0 });
+const zeroTally = (): Tally => ({
+  dispatches: 0,
+  manualBarriers: 0,
+  automaticBarriers: 0,
+  submissions: 0,
+  waits: 0,
+  pipelines: 0,
+  copiedTensors: 0,
+});
 
 /** Instruction-set levels of this processor that kernels are built for, best first. */
 export function cpuLevels(): string[] {
@@ -83,20 +98,33 @@ export class Device {
       if (KINDS.includes(candidate)) return new Device(candidate, options);
       tried.push({ kind: candidate, reason: `this build has no ${candidate} device` });
     }
-    throw new MlxtsError("DeviceNotFound", `no device found: ${tried.map(({ kind, reason }) => `${kind} (${reason})`).join(", ")}`, { tried });
+    throw new MlxtsError(
+      "DeviceNotFound",
+      `no device found: ${tried.map(({ kind, reason }) => `${kind} (${reason})`).join(", ")}`,
+      { tried },
+    );
   }
 
   private constructor(kind: DeviceKind, options: DeviceOptions) {
     const env = environment();
     const threads = options.threads ?? env.threads ?? 0;
-    if (!Number.isInteger(threads) || threads < 0 || threads > 1024 || options.threads === 0) throw wrongValue("Device.open", "threads", "be an integer from 1 to 1024", threads);
+    if (!Number.isInteger(threads) || threads < 0 || threads > 1024 || options.threads === 0)
+      throw wrongValue("Device.open", "threads", "be an integer from 1 to 1024", threads);
     let queue: SubmissionQueue | undefined;
     try {
-      this.handle = native().openDevice({ threads, level: options.level ?? env.cpuLevel ?? "", order: options.order ?? "forward" }, () => queue?.onEnded());
+      this.handle = native().openDevice(
+        { threads, level: options.level ?? env.cpuLevel ?? "", order: options.order ?? "forward" },
+        () => queue?.onEnded(),
+      );
     } catch (error) {
       const failure = nativeFailure(error);
       if (failure?.code !== "InvalidArgument") throw error;
-      throw wrongValue("Device.open", "level", `be one of ${cpuLevels().join(", ")} on this processor`, options.level ?? env.cpuLevel);
+      throw wrongValue(
+        "Device.open",
+        "level",
+        `be one of ${cpuLevels().join(", ")} on this processor`,
+        options.level ?? env.cpuLevel,
+      );
     }
     queue = new SubmissionQueue(this, this.handle);
     this.submissions = queue;
@@ -109,7 +137,8 @@ export class Device {
     this.debug = env.debug;
     this.validate = options.validate ?? env.validate;
     this.poison = options.poison ?? env.poison;
-    if (this.debug >= 1) process.stderr.write(`mlxts device ${kind}: ${this.name}, level ${this.level}, ${this.limits.threads} threads\n`);
+    if (this.debug >= 1)
+      process.stderr.write(`mlxts device ${kind}: ${this.name}, level ${this.level}, ${this.limits.threads} threads\n`);
   }
 
   get disposed(): boolean {
@@ -123,12 +152,14 @@ export class Device {
 
   /** A zero-filled buffer. */
   buffer(bytes: number): Buffer {
-    if (!Number.isSafeInteger(bytes) || bytes < 1) throw wrongValue("device.buffer", "bytes", "be an integer ≥ 1", bytes);
+    if (!Number.isSafeInteger(bytes) || bytes < 1)
+      throw wrongValue("device.buffer", "bytes", "be an integer ≥ 1", bytes);
     return new Buffer(this, this.allocate(bytes), bytes, false);
   }
 
   private allocate(bytes: number): NativeMemory {
-    const refused = (cause?: unknown) => new MlxtsError("BufferAllocation", `cannot allocate ${bytes} bytes on ${this.kind}`, { bytes }, cause);
+    const refused = (cause?: unknown) =>
+      new MlxtsError("BufferAllocation", `cannot allocate ${bytes} bytes on ${this.kind}`, { bytes }, cause);
     const device = this.live();
     if (bytes > this.limits.maxBufferBytes) throw refused();
     try {
@@ -157,7 +188,8 @@ export class Device {
 
   /** A read-only buffer over the first `bytes` of a file, mapped: nothing is read before it is used. The file must not shrink meanwhile. */
   mapFile(path: string, bytes: number): Buffer {
-    if (!Number.isSafeInteger(bytes) || bytes < 1) throw wrongValue("device.mapFile", "bytes", "be an integer ≥ 1", bytes);
+    if (!Number.isSafeInteger(bytes) || bytes < 1)
+      throw wrongValue("device.mapFile", "bytes", "be an integer ≥ 1", bytes);
     try {
       return new Buffer(this, native().mapFile(this.live(), path, bytes), bytes, true);
     } catch (error) {

@@ -9,7 +9,21 @@ export const FLOATS = ["f32", "f16", "bf16"] as const satisfies readonly Dtype[]
 type NumberArray = Float32Array | Uint32Array | Int32Array | Uint16Array | Int16Array | Uint8Array | Int8Array;
 /** The typed arrays that carry tensor data; 16-bit floats travel as Uint16Array bits. */
 export type RawArray = NumberArray | BigInt64Array;
-export type ArrayOf<D extends Dtype> = D extends "f32" ? Float32Array : D extends "f16" | "bf16" | "u16" ? Uint16Array : D extends "u32" ? Uint32Array : D extends "i32" ? Int32Array : D extends "i16" ? Int16Array : D extends "u8" ? Uint8Array : D extends "i8" ? Int8Array : BigInt64Array;
+export type ArrayOf<D extends Dtype> = D extends "f32"
+  ? Float32Array
+  : D extends "f16" | "bf16" | "u16"
+    ? Uint16Array
+    : D extends "u32"
+      ? Uint32Array
+      : D extends "i32"
+        ? Int32Array
+        : D extends "i16"
+          ? Int16Array
+          : D extends "u8"
+            ? Uint8Array
+            : D extends "i8"
+              ? Int8Array
+              : BigInt64Array;
 
 type RawArrayConstructor = {
   readonly BYTES_PER_ELEMENT: number;
@@ -39,16 +53,17 @@ export function isFloat(dtype: Dtype): dtype is FloatDtype {
   return dtype === "f32" || dtype === "f16" || dtype === "bf16";
 }
 
-const scratch = new DataView(new ArrayBuffer(4));
+const float = new Float32Array(1);
+const word = new Uint32Array(float.buffer);
 
 function bitsOf(value: number): number {
-  scratch.setFloat32(0, value);
-  return scratch.getUint32(0);
+  float[0] = value;
+  return word[0] as number;
 }
 
 function fromBits(bits: number): number {
-  scratch.setUint32(0, bits);
-  return scratch.getFloat32(0);
+  word[0] = bits;
+  return float[0] as number;
 }
 
 /** f32 → bf16 bits: nearest, ties to even; subnormals kept, NaN stays NaN. */
@@ -104,8 +119,8 @@ export function encodeNumbers(dtype: Dtype, values: ArrayLike<number>): RawArray
 
 /** A raw array of a dtype → its numbers, exactly. */
 export function decodeNumbers(dtype: Dtype, raw: RawArray): Float64Array {
-  if (raw instanceof BigInt64Array) return Float64Array.from(raw, Number);
-  if (dtype === "bf16") return Float64Array.from(raw, fromBf16Bits);
-  if (dtype === "f16") return Float64Array.from(raw, fromF16Bits);
-  return Float64Array.from(raw);
+  const out = new Float64Array(raw.length);
+  const convert = dtype === "bf16" ? fromBf16Bits : dtype === "f16" ? fromF16Bits : Number;
+  for (let i = 0; i < out.length; i++) out[i] = convert(raw[i] as number);
+  return out;
 }

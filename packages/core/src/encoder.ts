@@ -100,7 +100,12 @@ export class CommandWriter {
     this.accesses.push({ label: "fill", reads: [], writes: [tensor.range] });
   }
 
-  dispatch(pipeline: number, node: Node, launch: { threadgroups: readonly number[]; threadsPerThreadgroup: readonly number[]; threadgroupBytes?: number }, accesses: Accesses): void {
+  dispatch(
+    pipeline: number,
+    node: Node,
+    launch: { threadgroups: readonly number[]; threadsPerThreadgroup: readonly number[]; threadgroupBytes?: number },
+    accesses: Accesses,
+  ): void {
     const { words } = this;
     const { kernel, args } = node;
     words.push(COMMAND.dispatch);
@@ -137,8 +142,10 @@ export class CommandEncoder {
 
   /** @internal Use `device.encoder`. */
   constructor(device: Device, { barriers = "auto", arena }: EncoderOptions = {}) {
-    if (barriers !== "auto" && barriers !== "manual") throw wrongValue("device.encoder", "barriers", "be auto or manual", barriers);
-    if (arena && arena.device !== device) throw wrongValue("device.encoder", "arena", "belong to the encoder's device", "an arena of another device");
+    if (barriers !== "auto" && barriers !== "manual")
+      throw wrongValue("device.encoder", "barriers", "be auto or manual", barriers);
+    if (arena && arena.device !== device)
+      throw wrongValue("device.encoder", "arena", "belong to the encoder's device", "an arena of another device");
     this.device = device;
     this.mode = barriers;
     this.arena = arena;
@@ -146,7 +153,14 @@ export class CommandEncoder {
 
   private assertRecording(call: string): void {
     if (this.device.disposed) throw disposedError("device");
-    if (this.state !== "recording") throw wrongValue(`encoder.${call}`, "encoder", "be recording", `a ${this.state} encoder`, "make a new one with device.encoder()");
+    if (this.state !== "recording")
+      throw wrongValue(
+        `encoder.${call}`,
+        "encoder",
+        "be recording",
+        `a ${this.state} encoder`,
+        "make a new one with device.encoder()",
+      );
   }
 
   /** An uninitialised tensor from the encoder's arena, or a zeroed one of its own when there is none. */
@@ -154,7 +168,10 @@ export class CommandEncoder {
     return this.arena ? this.arena.alloc(dtype, shape) : this.device.tensor(dtype, shape);
   }
 
-  dispatch<B extends Record<string, Access>, P extends Record<string, Scalar>, S>(kernel: Kernel<B, P, S>, args: DispatchArguments<B, P, S>): void {
+  dispatch<B extends Record<string, Access>, P extends Record<string, Scalar>, S>(
+    kernel: Kernel<B, P, S>,
+    args: DispatchArguments<B, P, S>,
+  ): void {
     this.assertRecording("dispatch");
     this.record({ kernel: kernel as unknown as AnyKernel, args: args as unknown as Node["args"] });
   }
@@ -163,28 +180,51 @@ export class CommandEncoder {
     const { kernel, args } = node;
     const { limits } = this.device;
     const op = args.op ?? kernel.name;
-    if (!kernel.variants.includes(args.variant)) throw wrongValue(op, "variant", `be one of ${kernel.variants.join(", ")}`, args.variant);
+    if (!kernel.variants.includes(args.variant))
+      throw wrongValue(op, "variant", `be one of ${kernel.variants.join(", ")}`, args.variant);
     const accesses = this.checkBuffers(op, node);
     for (const name of kernel.paramNames) {
       const value = args.params[name];
       if (typeof value !== "number") throw wrongKind(op, name, "be a number", value);
       const scalar = kernel.params[name];
       const [min, max] = scalar === "u32" ? [0, 0xffffffff] : [-0x80000000, 0x7fffffff];
-      if (scalar !== "f32" && !(Number.isInteger(value) && value >= min && value <= max)) throw wrongValue(op, name, `be a ${scalar}`, value);
+      if (scalar !== "f32" && !(Number.isInteger(value) && value >= min && value <= max))
+        throw wrongValue(op, name, `be a ${scalar}`, value);
     }
     const launch = kernel.launch(args.sizes);
     for (const axis of launch.threadgroups)
-      if (!Number.isInteger(axis) || axis < 1 || axis > limits.maxThreadgroupsPerAxis) throw wrongValue(op, "threadgroups", `be from 1 to ${limits.maxThreadgroupsPerAxis} on each axis`, launch.threadgroups);
-    if (!Number.isSafeInteger(launch.threadgroups[0] * launch.threadgroups[1] * launch.threadgroups[2])) throw wrongValue(op, "threadgroups", "be fewer than 2^53 in all", launch.threadgroups);
+      if (!Number.isInteger(axis) || axis < 1 || axis > limits.maxThreadgroupsPerAxis)
+        throw wrongValue(
+          op,
+          "threadgroups",
+          `be from 1 to ${limits.maxThreadgroupsPerAxis} on each axis`,
+          launch.threadgroups,
+        );
+    if (!Number.isSafeInteger(launch.threadgroups[0] * launch.threadgroups[1] * launch.threadgroups[2]))
+      throw wrongValue(op, "threadgroups", "be fewer than 2^53 in all", launch.threadgroups);
     const threads = launch.threadsPerThreadgroup[0] * launch.threadsPerThreadgroup[1] * launch.threadsPerThreadgroup[2];
-    if (!Number.isInteger(threads) || threads < 1 || threads > limits.maxThreadsPerThreadgroup) throw wrongValue(op, "threadsPerThreadgroup", `have a product from 1 to ${limits.maxThreadsPerThreadgroup}`, launch.threadsPerThreadgroup);
-    if ((launch.threadgroupBytes ?? 0) > limits.maxThreadgroupBytes) throw wrongValue(op, "threadgroupBytes", `be at most ${limits.maxThreadgroupBytes}`, launch.threadgroupBytes);
+    if (!Number.isInteger(threads) || threads < 1 || threads > limits.maxThreadsPerThreadgroup)
+      throw wrongValue(
+        op,
+        "threadsPerThreadgroup",
+        `have a product from 1 to ${limits.maxThreadsPerThreadgroup}`,
+        launch.threadsPerThreadgroup,
+      );
+    if ((launch.threadgroupBytes ?? 0) > limits.maxThreadgroupBytes)
+      throw wrongValue(op, "threadgroupBytes", `be at most ${limits.maxThreadgroupBytes}`, launch.threadgroupBytes);
     const pipeline = this.device.library(kernel.library).pipeline(`${kernel.name}_${args.variant}`);
 
     const hazard = this.hazards.find(accesses);
     if (hazard && this.mode === "manual" && this.device.validate) {
-      const side = ({ label, range }: { label: string; range: { begin: number; end: number } }) => `${label} [0x${range.begin.toString(16)}, 0x${range.end.toString(16)})`;
-      throw wrongValue(op, "encoder", `have a barrier before this dispatch (${hazard.kind})`, `${side(hazard.earlier)} against ${side(hazard.later)}`, "call encoder.barrier()");
+      const side = ({ label, range }: { label: string; range: { begin: number; end: number } }) =>
+        `${label} [0x${range.begin.toString(16)}, 0x${range.end.toString(16)})`;
+      throw wrongValue(
+        op,
+        "encoder",
+        `have a barrier before this dispatch (${hazard.kind})`,
+        `${side(hazard.earlier)} against ${side(hazard.later)}`,
+        "call encoder.barrier()",
+      );
     }
     if (hazard && this.mode === "auto") {
       this.insertBarrier();
@@ -207,9 +247,16 @@ export class CommandEncoder {
         if (!access.endsWith("?")) throw wrongKind(op, name, "be a Tensor", tensor);
         continue;
       }
-      if (tensor.device !== this.device) throw wrongValue(op, name, "belong to the encoder's device", "a tensor of another device");
+      if (tensor.device !== this.device)
+        throw wrongValue(op, name, "belong to the encoder's device", "a tensor of another device");
       if (tensor.disposed) throw disposedError(`tensor \`${name}\``);
-      if (tensor.byteOffset % this.device.limits.bufferOffsetAlignment !== 0) throw wrongValue(op, name, `start at a multiple of ${this.device.limits.bufferOffsetAlignment} bytes on this device`, tensor.byteOffset);
+      if (tensor.byteOffset % this.device.limits.bufferOffsetAlignment !== 0)
+        throw wrongValue(
+          op,
+          name,
+          `start at a multiple of ${this.device.limits.bufferOffsetAlignment} bytes on this device`,
+          tensor.byteOffset,
+        );
       const writes = !access.startsWith("read") || access.startsWith("readWrite");
       if (writes && tensor.buffer.readOnly) throw wrongValue(op, name, "be writable", "a read-only tensor");
       if (access.startsWith("read")) accesses.reads.push(tensor.range);
@@ -220,8 +267,11 @@ export class CommandEncoder {
       if (!a.writes) continue;
       for (const b of bound) {
         if (a === b || !overlaps(a.tensor.range, b.tensor.range)) continue;
-        const allowed = kernel.inPlace?.some(([out, input]) => out === a.name && input === b.name) || (b.writes && kernel.inPlace?.some(([out, input]) => out === b.name && input === a.name));
-        if (!(allowed && sameRange(a.tensor.range, b.tensor.range))) throw wrongValue(op, a.name, `not overlap \`${b.name}\``, "overlapping views");
+        const allowed =
+          kernel.inPlace?.some(([out, input]) => out === a.name && input === b.name) ||
+          (b.writes && kernel.inPlace?.some(([out, input]) => out === b.name && input === a.name));
+        if (!(allowed && sameRange(a.tensor.range, b.tensor.range)))
+          throw wrongValue(op, a.name, `not overlap \`${b.name}\``, "overlapping views");
       }
     }
     return accesses;
@@ -309,7 +359,8 @@ export class Recording {
   private assertLive(): void {
     for (const node of this.nodes)
       if (node !== "barrier")
-        for (const [name, tensor] of Object.entries(node.args.buffers)) if (tensor?.disposed) throw disposedError(`tensor \`${name}\` of a recorded dispatch`);
+        for (const [name, tensor] of Object.entries(node.args.buffers))
+          if (tensor?.disposed) throw disposedError(`tensor \`${name}\` of a recorded dispatch`);
   }
 
   /** Runs the recorded dispatches again, in one call. */
@@ -326,12 +377,25 @@ export class Recording {
   rebind(pairs: Iterable<readonly [Tensor, Tensor]>): Recording {
     const swap: (readonly [Tensor, Tensor])[] = [...pairs];
     for (const [from, to] of swap) {
-      if (!(from instanceof Tensor) || !(to instanceof Tensor)) throw wrongKind("recording.rebind", "pairs", "be pairs of tensors", from);
-      if (from.dtype !== to.dtype || from.bytes !== to.bytes) throw wrongValue("recording.rebind", "pairs", `keep dtype and bytes (${from.dtype}, ${from.bytes})`, `${to.dtype}, ${to.bytes}`);
+      if (!(from instanceof Tensor) || !(to instanceof Tensor))
+        throw wrongKind("recording.rebind", "pairs", "be pairs of tensors", from);
+      if (from.dtype !== to.dtype || from.bytes !== to.bytes)
+        throw wrongValue(
+          "recording.rebind",
+          "pairs",
+          `keep dtype and bytes (${from.dtype}, ${from.bytes})`,
+          `${to.dtype}, ${to.bytes}`,
+        );
     }
     const replace = (tensor: Tensor | undefined) => {
       if (!tensor) return tensor;
-      return swap.find(([from]) => from === tensor || (from.buffer === tensor.buffer && from.dtype === tensor.dtype && sameRange(from.range, tensor.range)))?.[1] ?? tensor;
+      return (
+        swap.find(
+          ([from]) =>
+            from === tensor ||
+            (from.buffer === tensor.buffer && from.dtype === tensor.dtype && sameRange(from.range, tensor.range)),
+        )?.[1] ?? tensor
+      );
     };
     const encoder = new CommandEncoder(this.device, { barriers: this.mode });
     for (const node of this.nodes) {
@@ -339,7 +403,9 @@ export class Recording {
         if (this.mode === "manual") encoder.barrier();
         continue;
       }
-      const buffers = Object.fromEntries(Object.entries(node.args.buffers).map(([name, tensor]) => [name, replace(tensor)]));
+      const buffers = Object.fromEntries(
+        Object.entries(node.args.buffers).map(([name, tensor]) => [name, replace(tensor)]),
+      );
       encoder.dispatch(node.kernel, { ...node.args, buffers } as never);
     }
     return encoder.finish();

@@ -3,7 +3,8 @@
 function choice(name: string, values: readonly string[]): string | undefined {
   const value = process.env[name];
   if (value === undefined || value === "") return undefined;
-  if (!values.includes(value)) throw new RangeError(`environment: \`${name}\` must be one of ${values.join(", ")}, got ${value}`);
+  if (!values.includes(value))
+    throw new RangeError(`environment: \`${name}\` must be one of ${values.join(", ")}, got ${value}`);
   return value;
 }
 
@@ -11,7 +12,8 @@ function integer(name: string, min: number, max: number): number | undefined {
   const text = process.env[name];
   if (text === undefined || text === "") return undefined;
   const value = Number(text);
-  if (!Number.isInteger(value) || value < min || value > max) throw new RangeError(`environment: \`${name}\` must be an integer from ${min} to ${max}, got ${text}`);
+  if (!Number.isInteger(value) || value < min || value > max)
+    throw new RangeError(`environment: \`${name}\` must be an integer from ${min} to ${max}, got ${text}`);
   return value;
 }
 

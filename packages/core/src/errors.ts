@@ -14,9 +14,21 @@ export type ErrorCode =
   | "Disposed";
 
 /** Why a submission failed. */
-export type CommandBufferCause = "timeout" | "interrupted" | "outOfMemory" | "pageFault" | "invalidResource" | "deviceLost" | "unknown";
+export type CommandBufferCause =
+  | "timeout"
+  | "interrupted"
+  | "outOfMemory"
+  | "pageFault"
+  | "invalidResource"
+  | "deviceLost"
+  | "unknown";
 
-const TRANSIENT_CAUSES: ReadonlySet<string> = new Set<CommandBufferCause>(["timeout", "interrupted", "outOfMemory", "unknown"]);
+const TRANSIENT_CAUSES: ReadonlySet<string> = new Set<CommandBufferCause>([
+  "timeout",
+  "interrupted",
+  "outOfMemory",
+  "unknown",
+]);
 
 /** A failure of the machine, a file or a device. `details` holds the fields of its code, e.g. `tried`, `log`, `bytes`, `path`, `tensor`, `reason`. */
 export class MlxtsError extends Error {
@@ -71,20 +83,36 @@ export class ArgumentRangeError extends RangeError {
   }
 }
 
-export function wrongKind(op: string, argument: string, rule: string, value: unknown, remedy?: string): ArgumentTypeError {
+export function wrongKind(
+  op: string,
+  argument: string,
+  rule: string,
+  value: unknown,
+  remedy?: string,
+): ArgumentTypeError {
   return new ArgumentTypeError({ op, argument, rule, value: show(value), remedy });
 }
 
-export function wrongValue(op: string, argument: string, rule: string, value: unknown, remedy?: string): ArgumentRangeError {
+export function wrongValue(
+  op: string,
+  argument: string,
+  rule: string,
+  value: unknown,
+  remedy?: string,
+): ArgumentRangeError {
   return new ArgumentRangeError({ op, argument, rule, value: show(value), remedy });
 }
 
 /** Any value in a few words, for the end of a message. */
 export function show(value: unknown): string {
   if (typeof value === "string") return value;
-  if (Array.isArray(value)) return value.length > 16 ? `an array of ${value.length}` : `[${value.map(show).join(", ")}]`;
+  if (Array.isArray(value))
+    return value.length > 16 ? `an array of ${value.length}` : `[${value.map(show).join(", ")}]`;
   if (typeof value === "function") return "a function";
-  if (value !== null && typeof value === "object") return ArrayBuffer.isView(value) ? `${value.constructor.name}(${value.byteLength} bytes)` : (value.constructor?.name ?? "an object");
+  if (value !== null && typeof value === "object")
+    return ArrayBuffer.isView(value)
+      ? `${value.constructor.name}(${value.byteLength} bytes)`
+      : (value.constructor?.name ?? "an object");
   return String(value);
 }
 

@@ -1,12 +1,48 @@
 export { ARENA_ALIGNMENT, type Arena, arenaBytes } from "./arena.ts";
 export type { Buffer } from "./buffer.ts";
 export { cpuLevels, Device, type DeviceCounters, type DeviceKind, type DeviceOptions } from "./device.ts";
-export { type ArrayOf, DTYPES, type Dtype, decodeNumbers, encodeNumbers, FLOATS, type FloatDtype, isDtype, isFloat, type RawArray, roundTo } from "./dtype.ts";
+export {
+  type ArrayOf,
+  DTYPES,
+  type Dtype,
+  decodeNumbers,
+  encodeNumbers,
+  FLOATS,
+  type FloatDtype,
+  isDtype,
+  isFloat,
+  type RawArray,
+  roundTo,
+} from "./dtype.ts";
 export type { CommandEncoder, CommitOptions, DispatchArguments, EncoderOptions, Recording } from "./encoder.ts";
-export { type ArgumentFault, ArgumentRangeError, ArgumentTypeError, type CommandBufferCause, type ErrorCode, MlxtsError, wrongKind, wrongValue } from "./errors.ts";
+export {
+  type ArgumentFault,
+  ArgumentRangeError,
+  ArgumentTypeError,
+  type CommandBufferCause,
+  type ErrorCode,
+  MlxtsError,
+  wrongKind,
+  wrongValue,
+} from "./errors.ts";
 export { type Access, defineKernel, type Kernel, type Launch, paramsHeader, type Scalar } from "./kernel.ts";
 export { defineLibrary, type Library, type LibraryDefinition } from "./library.ts";
 export type { DeviceLimits } from "./native.ts";
-export { type DtypeRule, defineOp, inputTensors, type Op, type OpContext, type OpDescriptor, type OutputSpec, opParams, type ParamSpec, type RecordSpec, type ShapeRule, shapeText, type TensorSpec, unsupported } from "./op.ts";
+export {
+  type DtypeRule,
+  defineOp,
+  inputTensors,
+  type Op,
+  type OpContext,
+  type OpDescriptor,
+  type OutputSpec,
+  opParams,
+  type ParamSpec,
+  type RecordSpec,
+  type ShapeRule,
+  shapeText,
+  type TensorSpec,
+  unsupported,
+} from "./op.ts";
 export type { Submission, SubmissionResult } from "./submission.ts";
 export { elementCount, Tensor, tensorBytes } from "./tensor.ts";

@@ -28,7 +28,11 @@ export interface KernelDeclaration<B extends Record<string, Access>, P extends R
 }
 
 /** A kernel's declaration, completed: what a dispatch needs to know. */
-export interface Kernel<B extends Record<string, Access> = Record<string, Access>, P extends Record<string, Scalar> = Record<string, Scalar>, S = never> extends KernelDeclaration<B, P, S> {
+export interface Kernel<
+  B extends Record<string, Access> = Record<string, Access>,
+  P extends Record<string, Scalar> = Record<string, Scalar>,
+  S = never,
+> extends KernelDeclaration<B, P, S> {
   readonly bufferNames: readonly (keyof B & string)[];
   readonly paramNames: readonly (keyof P & string)[];
 }
@@ -36,13 +40,17 @@ export interface Kernel<B extends Record<string, Access> = Record<string, Access
 const IDENTIFIER = /^[a-z][A-Za-z0-9]*$/;
 
 /** Declares a kernel once: names, binding order with access, params and launch. The params header is generated from it. */
-export function defineKernel<B extends Record<string, Access>, P extends Record<string, Scalar>, S>(declaration: KernelDeclaration<B, P, S>): Kernel<B, P, S> {
+export function defineKernel<B extends Record<string, Access>, P extends Record<string, Scalar>, S>(
+  declaration: KernelDeclaration<B, P, S>,
+): Kernel<B, P, S> {
   const op = "defineKernel";
   const { name, buffers, params, variants } = declaration;
   if (!/^[a-z][a-z0-9]*(_[a-z0-9]+)*$/.test(name)) throw wrongValue(op, "name", "be in snake_case", name);
   if (variants.length === 0) throw wrongValue(op, "variants", "name at least one variant", variants);
-  for (const key of [...Object.keys(buffers), ...Object.keys(params)]) if (!IDENTIFIER.test(key)) throw wrongValue(op, key, "be in camelCase", key);
-  for (const [key, scalar] of Object.entries(params)) if (!["u32", "i32", "f32"].includes(scalar)) throw wrongKind(op, key, "be u32, i32 or f32", scalar);
+  for (const key of [...Object.keys(buffers), ...Object.keys(params)])
+    if (!IDENTIFIER.test(key)) throw wrongValue(op, key, "be in camelCase", key);
+  for (const [key, scalar] of Object.entries(params))
+    if (!["u32", "i32", "f32"].includes(scalar)) throw wrongKind(op, key, "be u32, i32 or f32", scalar);
   return { ...declaration, bufferNames: Object.keys(buffers), paramNames: Object.keys(params) };
 }
 

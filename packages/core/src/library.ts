@@ -31,12 +31,21 @@ export class Library {
     const path = fileURLToPath(new URL(`../prebuilds/${PLATFORM}/${definition.name}.${level}.so`, definition.url));
     if (!existsSync(path)) {
       const remedy = `reinstall @mlxts/${definition.name} on this machine, or in a clone run \`npm run native\``;
-      throw new MlxtsError("Io", `@mlxts/${definition.name} has no kernels for ${PLATFORM}, level ${level}: looked for ${path} — ${remedy}`, { path, operation: "load" });
+      throw new MlxtsError(
+        "Io",
+        `@mlxts/${definition.name} has no kernels for ${PLATFORM}, level ${level}: looked for ${path} — ${remedy}`,
+        { path, operation: "load" },
+      );
     }
     try {
       this.handle = native().openLibrary(device, path);
     } catch (error) {
-      throw new MlxtsError("Io", `cannot load the kernels of @mlxts/${definition.name}: ${(error as Error).message}`, { path, operation: "load" }, error);
+      throw new MlxtsError(
+        "Io",
+        `cannot load the kernels of @mlxts/${definition.name}: ${(error as Error).message}`,
+        { path, operation: "load" },
+        error,
+      );
     }
   }
 
@@ -50,7 +59,12 @@ export class Library {
     } catch (error) {
       const failure = nativeFailure(error);
       if (failure?.code !== "KernelNotFound") throw error;
-      throw new MlxtsError("KernelNotFound", `kernel \`${symbol}\` not found in the library of @mlxts/${this.definition.name}`, { name: symbol, library: this.definition.name }, error);
+      throw new MlxtsError(
+        "KernelNotFound",
+        `kernel \`${symbol}\` not found in the library of @mlxts/${this.definition.name}`,
+        { name: symbol, library: this.definition.name },
+        error,
+      );
     }
     this.pipelines.set(symbol, id);
     this.onCompiled();

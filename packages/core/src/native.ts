@@ -78,12 +78,20 @@ export function native(): Native {
   const path = fileURLToPath(new URL(`../prebuilds/${PLATFORM}/core.node`, import.meta.url));
   if (!existsSync(path)) {
     const remedy = "reinstall @mlxts/core on this machine, or in a clone run `npm run native`";
-    throw new MlxtsError("Io", `@mlxts/core has no native addon for ${PLATFORM}: looked for ${path} — ${remedy}`, { path, operation: "load" });
+    throw new MlxtsError("Io", `@mlxts/core has no native addon for ${PLATFORM}: looked for ${path} — ${remedy}`, {
+      path,
+      operation: "load",
+    });
   }
   try {
     loaded = createRequire(import.meta.url)(path) as Native;
   } catch (error) {
-    throw new MlxtsError("Io", `@mlxts/core cannot load ${path} on ${PLATFORM}, Node ${process.version}: ${(error as Error).message}`, { path, operation: "load" }, error);
+    throw new MlxtsError(
+      "Io",
+      `@mlxts/core cannot load ${path} on ${PLATFORM}, Node ${process.version}: ${(error as Error).message}`,
+      { path, operation: "load" },
+      error,
+    );
   }
   return loaded;
 }

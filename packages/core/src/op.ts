@@ -36,15 +36,30 @@ export interface OutputSpec extends Omit<TensorSpec, "dtype"> {
 }
 
 export type ParamSpec =
-  | { kind: "number"; default?: number; optional?: true; integer?: boolean; min?: number; max?: number; above?: number; doc?: string }
+  | {
+      kind: "number";
+      default?: number;
+      optional?: true;
+      integer?: boolean;
+      min?: number;
+      max?: number;
+      above?: number;
+      doc?: string;
+    }
   | { kind: "boolean"; default?: boolean; optional?: true; doc?: string }
   | { kind: "choice"; values: readonly (string | number)[]; default?: string | number; optional?: true; doc?: string };
 
 type InputSpec = TensorSpec | RecordSpec;
-type ParamValue<P> = P extends { kind: "choice"; values: readonly (infer V)[] } ? V : P extends { kind: "boolean" } ? boolean : number;
+type ParamValue<P> = P extends { kind: "choice"; values: readonly (infer V)[] }
+  ? V
+  : P extends { kind: "boolean" }
+    ? boolean
+    : number;
 type IsOptional<S> = S extends { optional: true } | { default: string | number | boolean } ? true : false;
 type OptionalKeys<T> = { [K in keyof T]: IsOptional<T[K]> extends true ? K : never }[keyof T];
-type Values<T, Map> = { [K in Exclude<keyof T, OptionalKeys<T>>]: Map[K & keyof Map] } & { [K in OptionalKeys<T>]?: Map[K & keyof Map] | undefined };
+type Values<T, Map> = { [K in Exclude<keyof T, OptionalKeys<T>>]: Map[K & keyof Map] } & {
+  [K in OptionalKeys<T>]?: Map[K & keyof Map] | undefined;
+};
 type ParamMap<P> = { [K in keyof P]: ParamValue<P[K]> };
 type RecordValue<R extends RecordSpec> = { [K in keyof R["tensors"]]: Tensor } & ParamMap<R["attributes"]>;
 type InputMap<I> = { [K in keyof I]: I[K] extends RecordSpec ? Readonly<RecordValue<I[K]>> : Tensor };
@@ -56,7 +71,11 @@ type OutputMap<O> = { [K in keyof O]: O[K] extends { optional: true } ? Tensor |
 export type OpResult<O> = IsUnion<keyof O> extends true ? OutputMap<O> : Tensor;
 
 /** What an op's own checks and its encoding see. */
-export interface OpContext<I = Record<string, InputSpec>, O = Record<string, OutputSpec>, P = Record<string, ParamSpec>> {
+export interface OpContext<
+  I = Record<string, InputSpec>,
+  O = Record<string, OutputSpec>,
+  P = Record<string, ParamSpec>,
+> {
   readonly op: string;
   readonly encoder: CommandEncoder;
   readonly device: Device;
@@ -76,7 +95,11 @@ export interface OpContext<I = Record<string, InputSpec>, O = Record<string, Out
   fail(argument: string, rule: string, value: unknown, remedy?: string): never;
 }
 
-export interface OpDeclaration<I extends Record<string, InputSpec>, O extends Record<string, OutputSpec>, P extends Record<string, ParamSpec>> {
+export interface OpDeclaration<
+  I extends Record<string, InputSpec>,
+  O extends Record<string, OutputSpec>,
+  P extends Record<string, ParamSpec>,
+> {
   name: string;
   /** One line: the formula. */
   summary: string;
@@ -99,7 +122,12 @@ export interface OpDescriptor {
   readonly params: Readonly<Record<string, ParamSpec>>;
 }
 
-type Callable<I, O, P> = OptionalKeys<P> extends infer K ? (keyof P extends K ? (encoder: CommandEncoder, inputs: OpInputs<I, O>, options?: OpOptions<P>) => OpResult<O> : (encoder: CommandEncoder, inputs: OpInputs<I, O>, options: OpOptions<P>) => OpResult<O>) : never;
+type Callable<I, O, P> =
+  OptionalKeys<P> extends infer K
+    ? keyof P extends K
+      ? (encoder: CommandEncoder, inputs: OpInputs<I, O>, options?: OpOptions<P>) => OpResult<O>
+      : (encoder: CommandEncoder, inputs: OpInputs<I, O>, options: OpOptions<P>) => OpResult<O>
+    : never;
 
 /** An op: a plain function that checks its arguments and encodes dispatches, and its descriptor. */
 export type Op<I, O, P> = Callable<I, O, P> & { readonly op: OpDescriptor };
@@ -107,13 +135,21 @@ export type Op<I, O, P> = Callable<I, O, P> & { readonly op: OpDescriptor };
 const isRecord = (spec: InputSpec): spec is RecordSpec => "tensors" in spec;
 
 /** All tensors of the inputs, those of records by their own names. */
-export function inputTensors(descriptor: Pick<OpDescriptor, "inputs">): [name: string, spec: TensorSpec, record?: string][] {
-  return Object.entries(descriptor.inputs).flatMap(([name, spec]): [string, TensorSpec, string?][] => (isRecord(spec) ? Object.entries(spec.tensors).map(([field, s]) => [field, s, name]) : [[name, spec]]));
+export function inputTensors(
+  descriptor: Pick<OpDescriptor, "inputs">,
+): [name: string, spec: TensorSpec, record?: string][] {
+  return Object.entries(descriptor.inputs).flatMap(([name, spec]): [string, TensorSpec, string?][] =>
+    isRecord(spec) ? Object.entries(spec.tensors).map(([field, s]) => [field, s, name]) : [[name, spec]],
+  );
 }
 
 /** All parameters: the options and the attributes of record inputs. */
-export function opParams(descriptor: Pick<OpDescriptor, "inputs" | "params">): [name: string, spec: ParamSpec, record?: string][] {
-  const attributes = Object.entries(descriptor.inputs).flatMap(([name, spec]): [string, ParamSpec, string?][] => (isRecord(spec) ? Object.entries(spec.attributes).map(([field, s]) => [field, s, name]) : []));
+export function opParams(
+  descriptor: Pick<OpDescriptor, "inputs" | "params">,
+): [name: string, spec: ParamSpec, record?: string][] {
+  const attributes = Object.entries(descriptor.inputs).flatMap(([name, spec]): [string, ParamSpec, string?][] =>
+    isRecord(spec) ? Object.entries(spec.attributes).map(([field, s]) => [field, s, name]) : [],
+  );
   return [...attributes, ...Object.entries(descriptor.params).map(([name, spec]): [string, ParamSpec] => [name, spec])];
 }
 
@@ -158,11 +194,25 @@ class Check {
     if (inputs === null || typeof inputs !== "object") throw wrongKind(op, "inputs", "be an object of tensors", inputs);
     if (options === null || typeof options !== "object") throw wrongKind(op, "options", "be an object", options);
     const known = [...Object.keys(descriptor.inputs), ...Object.keys(descriptor.outputs)];
-    for (const key of Object.keys(inputs)) if (!known.includes(key)) throw wrongKind(op, key, `be one of ${known.join(", ")}`, "an unknown tensor name");
-    for (const key of Object.keys(options)) if (!Object.hasOwn(descriptor.params, key)) throw wrongKind(op, key, `be one of ${Object.keys(descriptor.params).join(", ") || "(no options)"}`, "an unknown option");
+    for (const key of Object.keys(inputs))
+      if (!known.includes(key)) throw wrongKind(op, key, `be one of ${known.join(", ")}`, "an unknown tensor name");
+    for (const key of Object.keys(options))
+      if (!Object.hasOwn(descriptor.params, key))
+        throw wrongKind(
+          op,
+          key,
+          `be one of ${Object.keys(descriptor.params).join(", ") || "(no options)"}`,
+          "an unknown option",
+        );
     for (const [name, spec, record] of inputTensors(descriptor)) {
       const owner = record === undefined ? inputs : (inputs[record] as Record<string, unknown> | undefined);
-      if (record !== undefined && (owner === null || typeof owner !== "object")) throw wrongKind(op, record, `be an object with ${Object.keys((descriptor.inputs[record] as RecordSpec).tensors).join(", ")}`, owner);
+      if (record !== undefined && (owner === null || typeof owner !== "object"))
+        throw wrongKind(
+          op,
+          record,
+          `be an object with ${Object.keys((descriptor.inputs[record] as RecordSpec).tensors).join(", ")}`,
+          owner,
+        );
       const value = owner?.[name];
       if (value === undefined && spec.optional) continue;
       if (!(value instanceof Tensor)) throw wrongKind(op, name, "be a Tensor", value);
@@ -186,7 +236,16 @@ class Check {
 
   /** Gives each letter its value: from the first tensor, in signature order, whose rank fits. */
   bind(): void {
-    const given: [Tensor | undefined, ShapeRule][] = [...inputTensors(this.descriptor).map(([name, spec]): [Tensor | undefined, ShapeRule] => [this.tensors[name], spec.shape]), ...Object.entries(this.descriptor.outputs).map(([name, spec]): [Tensor | undefined, ShapeRule] => [this.outputs[name], spec.shape])];
+    const given: [Tensor | undefined, ShapeRule][] = [
+      ...inputTensors(this.descriptor).map(([name, spec]): [Tensor | undefined, ShapeRule] => [
+        this.tensors[name],
+        spec.shape,
+      ]),
+      ...Object.entries(this.descriptor.outputs).map(([name, spec]): [Tensor | undefined, ShapeRule] => [
+        this.outputs[name],
+        spec.shape,
+      ]),
+    ];
     for (const [tensor, rule] of given) {
       if (!tensor || typeof rule !== "string") continue;
       const letters = rule.split(" ");
@@ -208,13 +267,25 @@ class Check {
     for (const [name, spec] of opParams(this.descriptor)) {
       const value = this.options[name];
       if (value === undefined) continue;
-      if (spec.kind === "choice" && !spec.values.includes(value as string | number)) this.fail(name, `be one of ${spec.values.join(", ")}`, value);
+      if (spec.kind === "choice" && !spec.values.includes(value as string | number))
+        this.fail(name, `be one of ${spec.values.join(", ")}`, value);
       if (spec.kind !== "number") continue;
       const number = value as number;
-      const bounds = [spec.min !== undefined && `≥ ${spec.min}`, spec.above !== undefined && `> ${spec.above}`, spec.max !== undefined && `≤ ${spec.max}`].filter(Boolean).join(" and ");
+      const bounds = [
+        spec.min !== undefined && `≥ ${spec.min}`,
+        spec.above !== undefined && `> ${spec.above}`,
+        spec.max !== undefined && `≤ ${spec.max}`,
+      ]
+        .filter(Boolean)
+        .join(" and ");
       const rule = `be ${spec.integer ? "an integer" : "a finite number"}${bounds ? ` ${bounds}` : ""}`;
       if (!Number.isFinite(number) || (spec.integer && !Number.isSafeInteger(number))) this.fail(name, rule, value);
-      if (number < (spec.min ?? number) || number > (spec.max ?? number) || (spec.above !== undefined && !(number > spec.above))) this.fail(name, rule, value);
+      if (
+        number < (spec.min ?? number) ||
+        number > (spec.max ?? number) ||
+        (spec.above !== undefined && !(number > spec.above))
+      )
+        this.fail(name, rule, value);
     }
   }
 
@@ -228,7 +299,9 @@ class Check {
   }
 
   dtypesOf(rules: readonly DtypeRule[]): Dtype[] {
-    return rules.map((rule) => (isDtype(rule) ? rule : (this.tensors[rule.slice(1)]?.dtype as Dtype))).filter((dtype, i, all) => dtype && all.indexOf(dtype) === i);
+    return rules
+      .map((rule) => (isDtype(rule) ? rule : (this.tensors[rule.slice(1)]?.dtype as Dtype)))
+      .filter((dtype, i, all) => dtype && all.indexOf(dtype) === i);
   }
 
   outputDtypes(spec: OutputSpec): Dtype[] {
@@ -240,7 +313,8 @@ class Check {
     if (tensor.disposed) throw disposedError(`tensor \`${name}\``);
     if (!dtypes.includes(tensor.dtype)) this.fail(name, `have dtype ${dtypes.join(" or ")}`, tensor.dtype);
     const expected = this.expected(shape);
-    if (expected.length !== tensor.shape.length || expected.some((dim, i) => dim !== tensor.shape[i])) this.fail(name, `have shape [${expected.join(", ")}]`, tensor.shape);
+    if (expected.length !== tensor.shape.length || expected.some((dim, i) => dim !== tensor.shape[i]))
+      this.fail(name, `have shape [${expected.join(", ")}]`, tensor.shape);
   }
 
   checkTensors(): void {
@@ -258,17 +332,28 @@ class Check {
     const given = Object.entries(this.outputs).filter((entry): entry is [string, Tensor] => entry[1] !== undefined);
     given.forEach(([name, tensor], i) => {
       if (tensor.buffer.readOnly) this.fail(name, "be writable", "a read-only tensor");
-      for (const [other, second] of given.slice(0, i)) if (overlaps(tensor.range, second.range)) this.fail(name, `not overlap \`${other}\``, "overlapping views");
+      for (const [other, second] of given.slice(0, i))
+        if (overlaps(tensor.range, second.range)) this.fail(name, `not overlap \`${other}\``, "overlapping views");
       for (const [other, input] of Object.entries(this.tensors)) {
         if (!overlaps(tensor.range, input.range)) continue;
         const inPlace = this.descriptor.outputs[name]?.inPlace?.includes(other) ?? false;
-        if (!(inPlace && sameRange(tensor.range, input.range))) this.fail(name, inPlace ? `be exactly \`${other}\` or not overlap it` : `not overlap \`${other}\``, "overlapping views");
+        if (!(inPlace && sameRange(tensor.range, input.range)))
+          this.fail(
+            name,
+            inPlace ? `be exactly \`${other}\` or not overlap it` : `not overlap \`${other}\``,
+            "overlapping views",
+          );
       }
     });
   }
 
   allocate(): void {
-    for (const [name, spec] of Object.entries(this.descriptor.outputs)) if (!spec.optional) this.outputs[name] ??= this.encoder.empty(this.outputDtypes(spec)[0] as Dtype, this.expected(spec.shape) as number[]);
+    for (const [name, spec] of Object.entries(this.descriptor.outputs))
+      if (!spec.optional)
+        this.outputs[name] ??= this.encoder.empty(
+          this.outputDtypes(spec)[0] as Dtype,
+          this.expected(spec.shape) as number[],
+        );
   }
 
   context(): OpContext {
@@ -282,7 +367,11 @@ class Check {
  * Outputs may be passed among the inputs by name; those that are not are allocated from the encoder's arena.
  * One output is returned as itself, several as an object.
  */
-export function defineOp<const I extends Record<string, InputSpec>, const O extends Record<string, OutputSpec>, const P extends Record<string, ParamSpec>>(declaration: OpDeclaration<I, O, P>): Op<I, O, P> {
+export function defineOp<
+  const I extends Record<string, InputSpec>,
+  const O extends Record<string, OutputSpec>,
+  const P extends Record<string, ParamSpec>,
+>(declaration: OpDeclaration<I, O, P>): Op<I, O, P> {
   const { name, summary, inputs, outputs, params } = declaration;
   const descriptor: OpDescriptor = Object.freeze({ name, summary, inputs, outputs, params });
   const single = Object.keys(outputs).length === 1;
@@ -306,5 +395,8 @@ export function defineOp<const I extends Record<string, InputSpec>, const O exte
 
 /** Refuses a mode an op knows but does not offer. */
 export function unsupported(op: string, dtype: string, remedy?: string): MlxtsError {
-  return new MlxtsError("UnsupportedDtype", `${op}: ${dtype} is not supported${remedy ? ` — ${remedy}` : ""}`, { op, dtype });
+  return new MlxtsError("UnsupportedDtype", `${op}: ${dtype} is not supported${remedy ? ` — ${remedy}` : ""}`, {
+    op,
+    dtype,
+  });
 }

@@ -40,8 +40,13 @@ export class HazardTracker {
 
   find(next: Accesses): Hazard | undefined {
     for (const { label, reads, writes } of this.recorded) {
-      const hazard = (kind: Hazard["kind"], earlier: Range, later: Range): Hazard => ({ kind, earlier: { label, range: earlier }, later: { label: next.label, range: later } });
-      for (const later of next.reads) for (const earlier of writes) if (overlaps(earlier, later)) return hazard("RAW", earlier, later);
+      const hazard = (kind: Hazard["kind"], earlier: Range, later: Range): Hazard => ({
+        kind,
+        earlier: { label, range: earlier },
+        later: { label: next.label, range: later },
+      });
+      for (const later of next.reads)
+        for (const earlier of writes) if (overlaps(earlier, later)) return hazard("RAW", earlier, later);
       for (const later of next.writes) {
         for (const earlier of writes) if (overlaps(earlier, later)) return hazard("WAW", earlier, later);
         for (const earlier of reads) if (overlaps(earlier, later)) return hazard("WAR", earlier, later);

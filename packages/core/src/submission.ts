@@ -1,6 +1,6 @@
 import type { Buffer } from "./buffer.ts";
 import type { Device } from "./device.ts";
-import { type CommitOptions, CommandWriter, type Recording } from "./encoder.ts";
+import { CommandWriter, type CommitOptions, type Recording } from "./encoder.ts";
 import { ArgumentRangeError, type ErrorCode, MlxtsError, wrongValue } from "./errors.ts";
 import { type NativeDevice, type NativeOutcome, native } from "./native.ts";
 import { overlaps, type Range, subtract } from "./ranges.ts";
@@ -64,10 +64,14 @@ export class Submission implements PromiseLike<SubmissionResult> {
   /** @internal */
   finish(result: SubmissionResult | undefined, error: Error | undefined): void {
     this.ended = { ...(result && { result }), ...(error && { error }) };
-    if (!error) return this.settle.resolve(result as SubmissionResult);
+    if (!error) {
+      this.settle.resolve(result as SubmissionResult);
+      return;
+    }
     this.settle.reject(error);
     setImmediate(() => {
-      if (!this.observed) process.emitWarning(`a submission failed and nobody awaited it: ${error.message}`, "MlxtsWarning");
+      if (!this.observed)
+        process.emitWarning(`a submission failed and nobody awaited it: ${error.message}`, "MlxtsWarning");
     });
   }
 
@@ -107,7 +111,8 @@ export class SubmissionQueue {
   private track(submission: Submission): Submission {
     this.inFlight.push(submission);
     this.device.tally.submissions++;
-    if (this.failures.length > 0) for (const access of submission.recording.accesses) for (const range of access.writes) this.forgetFailure(range);
+    if (this.failures.length > 0)
+      for (const access of submission.recording.accesses) for (const range of access.writes) this.forgetFailure(range);
     return submission;
   }
 
@@ -130,7 +135,8 @@ export class SubmissionQueue {
   private result(submission: Submission, { milliseconds, microseconds }: NativeOutcome): SubmissionResult {
     if (!microseconds) return { ms: milliseconds };
     const dispatches = submission.recording.labels.map((label, tag) => ({ label, us: microseconds[tag] ?? 0 }));
-    if (this.device.debug >= 2) for (const { label, us } of dispatches) process.stderr.write(`mlxts ${us.toFixed(1).padStart(9)} µs  ${label}\n`);
+    if (this.device.debug >= 2)
+      for (const { label, us } of dispatches) process.stderr.write(`mlxts ${us.toFixed(1).padStart(9)} µs  ${label}\n`);
     return { ms: milliseconds, dispatches };
   }
 
@@ -142,7 +148,11 @@ export class SubmissionQueue {
     const error =
       outcome.code === "InvalidArgument" && said
         ? new ArgumentRangeError({ op, argument: said[1] as string, rule: said[2] as string, value: said[3] as string })
-        : new MlxtsError(outcome.code === "InvalidArgument" ? "CommandBuffer" : (outcome.code as ErrorCode), `${op}: ${text}`, { cause: outcome.cause ?? "unknown", ops });
+        : new MlxtsError(
+            outcome.code === "InvalidArgument" ? "CommandBuffer" : (outcome.code as ErrorCode),
+            `${op}: ${text}`,
+            { cause: outcome.cause ?? "unknown", ops },
+          );
     const committedAt = submission.origin.stack?.split("\n").slice(1).join("\n") ?? "";
     error.stack = `${error.name}: ${error.message}\n    committed at:\n${committedAt}`;
     return error;
@@ -171,16 +181,26 @@ export class SubmissionQueue {
   }
 
   assertNotWritten(op: string, range: Range): void {
-    if (this.inFlight.some((submission) => submission.touches(range, "writes"))) throw wrongValue(op, "range", "not be written by work in flight", "a range in use", "await the submission, or use the asynchronous read");
+    if (this.inFlight.some((submission) => submission.touches(range, "writes")))
+      throw wrongValue(
+        op,
+        "range",
+        "not be written by work in flight",
+        "a range in use",
+        "await the submission, or use the asynchronous read",
+      );
     this.assertDefined(range);
   }
 
   assertIdle(op: string, range: Range): void {
-    if (this.inFlight.some((submission) => submission.touches(range, "writes") || submission.touches(range, "reads"))) throw wrongValue(op, "range", "not be used by work in flight", "a range in use", "await the submission first");
+    if (this.inFlight.some((submission) => submission.touches(range, "writes") || submission.touches(range, "reads")))
+      throw wrongValue(op, "range", "not be used by work in flight", "a range in use", "await the submission first");
   }
 
   /** The range has been written again. */
   forgetFailure(range: Range): void {
-    this.failures = this.failures.flatMap((failed) => subtract(failed.range, range).map((rest) => ({ range: rest, error: failed.error })));
+    this.failures = this.failures.flatMap((failed) =>
+      subtract(failed.range, range).map((rest) => ({ range: rest, error: failed.error })),
+    );
   }
 }

@@ -11,7 +11,8 @@ export function elementCount(op: string, shape: readonly number[], argument = "s
   if (shape.length === 0) throw wrongValue(op, argument, "have at least one dimension", shape);
   let count = 1;
   for (const dim of shape) {
-    if (!Number.isInteger(dim) || dim < 1 || dim > 0x7fffffff) throw wrongValue(op, argument, "have dimensions that are integers from 1 to 2147483647", shape);
+    if (!Number.isInteger(dim) || dim < 1 || dim > 0x7fffffff)
+      throw wrongValue(op, argument, "have dimensions that are integers from 1 to 2147483647", shape);
     count *= dim;
     if (!Number.isSafeInteger(count)) throw wrongValue(op, argument, "have a number of elements below 2^53", shape);
   }
@@ -44,16 +45,28 @@ export class Tensor<D extends Dtype = Dtype> {
   private readonly owned: boolean;
   private readonly arena: Placement["arena"];
 
-  constructor(buffer: Buffer, dtype: D, shape: readonly number[], { byteOffset = 0, owned = false, arena }: Placement = {}) {
+  constructor(
+    buffer: Buffer,
+    dtype: D,
+    shape: readonly number[],
+    { byteOffset = 0, owned = false, arena }: Placement = {},
+  ) {
     const op = "Tensor";
     if (!isDtype(dtype)) throw wrongValue(op, "dtype", `be one of ${Object.keys(DTYPES).join(", ")}`, dtype);
     this.size = elementCount(op, shape);
     this.bytes = tensorBytes(dtype, shape, op);
     const { bytes: unit } = DTYPES[dtype];
-    if (!Number.isSafeInteger(byteOffset) || byteOffset < 0) throw wrongValue(op, "byteOffset", "be an integer ≥ 0", byteOffset);
-    if (byteOffset % unit !== 0) throw wrongValue(op, "byteOffset", `be a multiple of ${unit} for ${dtype}`, byteOffset);
+    if (!Number.isSafeInteger(byteOffset) || byteOffset < 0)
+      throw wrongValue(op, "byteOffset", "be an integer ≥ 0", byteOffset);
+    if (byteOffset % unit !== 0)
+      throw wrongValue(op, "byteOffset", `be a multiple of ${unit} for ${dtype}`, byteOffset);
     if (!Number.isSafeInteger(byteOffset + this.bytes) || byteOffset + this.bytes > buffer.bytes)
-      throw wrongValue(op, "shape", `fit its buffer of ${buffer.bytes} bytes`, `[${shape.join(", ")}] ${dtype} at byte ${byteOffset}`);
+      throw wrongValue(
+        op,
+        "shape",
+        `fit its buffer of ${buffer.bytes} bytes`,
+        `[${shape.join(", ")}] ${dtype} at byte ${byteOffset}`,
+      );
     this.buffer = buffer;
     this.byteOffset = byteOffset;
     this.dtype = dtype;
@@ -87,22 +100,32 @@ export class Tensor<D extends Dtype = Dtype> {
   /** `shape` elements of this tensor from element `offset` on. */
   view(offset: number, shape: readonly number[]): Tensor<D> {
     const count = elementCount("tensor.view", shape);
-    if (!Number.isSafeInteger(offset) || offset < 0) throw wrongValue("tensor.view", "offset", "be an integer ≥ 0", offset);
-    if (offset + count > this.size) throw wrongValue("tensor.view", "shape", `stay within the tensor's ${this.size} elements`, `${count} from element ${offset}`);
+    if (!Number.isSafeInteger(offset) || offset < 0)
+      throw wrongValue("tensor.view", "offset", "be an integer ≥ 0", offset);
+    if (offset + count > this.size)
+      throw wrongValue(
+        "tensor.view",
+        "shape",
+        `stay within the tensor's ${this.size} elements`,
+        `${count} from element ${offset}`,
+      );
     return this.derive(this.dtype, shape, this.byteOffset + offset * DTYPES[this.dtype].bytes);
   }
 
   /** The same elements under another shape. */
   reshape(shape: readonly number[]): Tensor<D> {
-    if (elementCount("tensor.reshape", shape) !== this.size) throw wrongValue("tensor.reshape", "shape", `have ${this.size} elements`, shape);
+    if (elementCount("tensor.reshape", shape) !== this.size)
+      throw wrongValue("tensor.reshape", "shape", `have ${this.size} elements`, shape);
     return this.derive(this.dtype, shape, this.byteOffset);
   }
 
   /** Rows `begin` … `end − 1` of the first axis. */
   slice(begin: number, end: number): Tensor<D> {
     const [first, ...rest] = this.shape as [number, ...number[]];
-    if (!Number.isInteger(begin) || begin < 0 || begin >= first) throw wrongValue("tensor.slice", "begin", `be an integer from 0 to ${first - 1}`, begin);
-    if (!Number.isInteger(end) || end <= begin || end > first) throw wrongValue("tensor.slice", "end", `be an integer from ${begin + 1} to ${first}`, end);
+    if (!Number.isInteger(begin) || begin < 0 || begin >= first)
+      throw wrongValue("tensor.slice", "begin", `be an integer from 0 to ${first - 1}`, begin);
+    if (!Number.isInteger(end) || end <= begin || end > first)
+      throw wrongValue("tensor.slice", "end", `be an integer from ${begin + 1} to ${first}`, end);
     return this.view((begin * this.size) / first, [end - begin, ...rest]);
   }
 
@@ -110,7 +133,8 @@ export class Tensor<D extends Dtype = Dtype> {
   cast<E extends Dtype>(dtype: E): Tensor<E> {
     const bytes = this.lastDim * DTYPES[this.dtype].bytes;
     const { bytes: unit } = DTYPES[dtype];
-    if (bytes % unit !== 0) throw wrongValue("tensor.cast", "dtype", `divide the last dimension's ${bytes} bytes`, dtype);
+    if (bytes % unit !== 0)
+      throw wrongValue("tensor.cast", "dtype", `divide the last dimension's ${bytes} bytes`, dtype);
     return this.derive(dtype, [...this.shape.slice(0, -1), bytes / unit], this.byteOffset);
   }
 

@@ -1,0 +1,3 @@
+import { defineLibrary } from "@mlxts/core";
+
+export const nnLibrary = defineLibrary("nn", import.meta.url);

@@ -1,0 +1,18 @@
+// Generated from the declaration of rms_norm; `npm run gen` rewrites it.
+#pragma once
+#ifndef __METAL_VERSION__
+#include <stdint.h>
+#endif
+
+#define RMS_NORM_X 0  // read
+#define RMS_NORM_WEIGHT 1  // read
+#define RMS_NORM_OUT 2  // write
+#define RMS_NORM_PARAMS 3
+
+struct RmsNormParams {
+  uint32_t dim;
+  float eps;
+  float weightOffset;
+  uint32_t roundBeforeWeight;
+};
+static_assert(sizeof(RmsNormParams) == 16, "RmsNormParams must match the declaration of rms_norm");

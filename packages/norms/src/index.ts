@@ -1,0 +1,1 @@
+export { rmsNorm } from "./rms_norm.ts";

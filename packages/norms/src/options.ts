@@ -1,0 +1,10 @@
+/** Where a norm is rounded to the output dtype. */
+export const ROUNDING = {
+  kind: "choice",
+  values: ["once", "before-weight"],
+  default: "once",
+  doc: "round once at the store, or also before the weight",
+} as const;
+
+/** What is added to the weight before it multiplies. */
+export const WEIGHT_OFFSET = { kind: "choice", values: [0, 1], default: 0, doc: "1: the weight means 1 + w" } as const;

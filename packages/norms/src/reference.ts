@@ -1,0 +1,20 @@
+// The norms in plain f64: what every device is compared with, and the documentation of the mathematics.
+
+/** `x / √(Σx²/D + eps) · (w + weightOffset)` over rows of `weight.length`. */
+export function rmsNormReference(
+  x: Float64Array,
+  weight: Float64Array,
+  eps: number,
+  weightOffset: number,
+): Float64Array {
+  const dim = weight.length;
+  const out = new Float64Array(x.length);
+  for (let start = 0; start < x.length; start += dim) {
+    let sum = 0;
+    for (let i = 0; i < dim; i++) sum += (x[start + i] as number) ** 2;
+    const inv = 1 / Math.sqrt(sum / dim + eps);
+    for (let i = 0; i < dim; i++)
+      out[start + i] = (x[start + i] as number) * inv * ((weight[i] as number) + weightOffset);
+  }
+  return out;
+}

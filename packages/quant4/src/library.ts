@@ -1,0 +1,3 @@
+import { defineLibrary } from "@mlxts/core";
+
+export const quant4Library = defineLibrary("quant4", import.meta.url);

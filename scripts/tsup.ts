@@ -1,0 +1,17 @@
+import { defineConfig, type Options } from "tsup";
+
+/** How every package is bundled: ESM and CommonJS, with types for each. */
+export const library = (options: Options = {}) =>
+  defineConfig({
+    entry: ["src/index.ts"],
+    format: ["esm", "cjs"],
+    dts: true,
+    clean: true,
+    // CommonJS output gets an `import.meta.url`, from which binaries are found.
+    shims: true,
+    splitting: true,
+    target: "node20",
+    ...options,
+  });
+
+export default library();

@@ -1,0 +1,15 @@
+import { defineConfig } from "vitest/config";
+
+export default defineConfig({
+  resolve: { conditions: ["mlxts-source"] },
+  ssr: { resolve: { conditions: ["mlxts-source"], externalConditions: ["mlxts-source"] } },
+  test: {
+    include: ["packages/*/test/**/*.test.ts", "apps/*/test/**/*.test.ts"],
+    setupFiles: ["scripts/test-setup.ts"],
+    // Native addons and worker tests need processes of their own.
+    pool: "forks",
+    maxWorkers: 2,
+    testTimeout: 60_000,
+    env: { MLXTS_POISON: "1" },
+  },
+});
