@@ -12,29 +12,46 @@ export function arenaBytes(dtype: Dtype, shape: readonly number[]): number {
   return Math.ceil(tensorBytes(dtype, shape, "arenaBytes") / ARENA_ALIGNMENT) * ARENA_ALIGNMENT;
 }
 
+/** A place in an arena, to rewind to. */
+export interface ArenaMark {
+  readonly block: number;
+  readonly used: number;
+}
+
 /**
- * Scratch for one forward pass: blocks of one buffer handed out in order and taken back all at once by `reset()`.
+ * Scratch for one forward pass: blocks of memory handed out in order and taken back all at once by `reset()`.
  * Contents are undefined. Tensors from before a reset are dead; work in flight that still uses them is ordered before
  * later work by the device, so a reset never waits.
  */
 export class Arena {
   readonly device: Device;
-  readonly bytes: number;
-  private readonly buffer: Buffer;
-  private usedBytes = 0;
+  private readonly grow: boolean;
+  private readonly blocks: Buffer[];
+  private at: ArenaMark = { block: 0, used: 0 };
   private peak = 0;
   private resets = 0;
+  private gone = false;
 
   /** @internal Use `device.arena`. */
-  constructor(device: Device, bytes: number) {
+  constructor(device: Device, bytes: number, { grow = false }: { grow?: boolean } = {}) {
     this.device = device;
-    this.bytes = bytes;
-    this.buffer = device.buffer(bytes);
-    if (device.poison) device.submissions.fill(this.buffer, 0xff);
+    this.grow = grow;
+    this.blocks = [device.buffer(bytes)];
+    this.poison();
   }
 
+  private poison(first = 0): void {
+    if (this.device.poison) for (const block of this.blocks.slice(first)) this.device.submissions.fill(block, 0xff);
+  }
+
+  /** Bytes held from the device. */
+  get bytes(): number {
+    return this.blocks.reduce((sum, block) => sum + block.bytes, 0);
+  }
+
+  /** Bytes handed out and not taken back; in an arena that has grown, with what was left over in full blocks. */
   get used(): number {
-    return this.usedBytes;
+    return this.blocks.slice(0, this.at.block).reduce((sum, block) => sum + block.bytes, 0) + this.at.used;
   }
 
   /** The largest `used` since the arena was made. */
@@ -48,39 +65,59 @@ export class Arena {
   }
 
   get disposed(): boolean {
-    return this.buffer.disposed;
+    return this.gone || this.device.disposed;
   }
 
   alloc<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
     const bytes = arenaBytes(dtype, shape);
     if (this.disposed) throw new MlxtsError("Disposed", "the arena has been disposed", { what: "arena" });
-    if (this.usedBytes + bytes > this.bytes)
-      throw wrongValue(
-        "arena.alloc",
-        "shape",
-        `fit the arena's ${this.bytes - this.usedBytes} free bytes`,
-        `${bytes} bytes`,
-        `make the arena at least ${this.usedBytes + bytes} bytes`,
-      );
-    const tensor = new Tensor(this.buffer, dtype, shape, {
-      byteOffset: this.usedBytes,
+    let { block, used } = this.at;
+    while (used + bytes > (this.blocks[block] as Buffer).bytes) {
+      if (block + 1 < this.blocks.length) {
+        block++;
+        used = 0;
+      } else if (this.grow) {
+        this.blocks.push(this.device.buffer(Math.max(bytes, this.bytes)));
+        this.poison(this.blocks.length - 1);
+      } else {
+        const free = (this.blocks[block] as Buffer).bytes - used;
+        const remedy = `make the arena at least ${this.used + bytes} bytes`;
+        throw wrongValue("arena.alloc", "shape", `fit the arena's ${free} free bytes`, `${bytes} bytes`, remedy);
+      }
+    }
+    const tensor = new Tensor(this.blocks[block] as Buffer, dtype, shape, {
+      byteOffset: used,
       arena: { arena: this, generation: this.resets },
     });
-    this.usedBytes += bytes;
-    this.peak = Math.max(this.peak, this.usedBytes);
+    this.at = { block, used: used + bytes };
+    this.peak = Math.max(this.peak, this.used);
     return tensor;
+  }
+
+  /** The current place; `rewind` takes back what was handed out after it. */
+  mark(): ArenaMark {
+    return this.at;
+  }
+
+  /**
+   * Hands the memory after `mark` out again, within the same recording: the layers of a model share one layer's scratch.
+   * Dispatches recorded before stay valid (barriers keep the order); new ones must not use tensors from after the mark.
+   */
+  rewind(mark: ArenaMark): void {
+    this.at = mark;
   }
 
   /** Takes every block back. */
   reset(): void {
-    this.usedBytes = 0;
+    this.at = { block: 0, used: 0 };
     this.resets++;
-    if (this.device.poison && !this.disposed) this.device.submissions.fill(this.buffer, 0xff);
+    if (!this.disposed) this.poison();
   }
 
   dispose(): void {
     this.resets++;
-    this.buffer.dispose();
+    this.gone = true;
+    for (const block of this.blocks) block.dispose();
   }
 
   [Symbol.dispose](): void {

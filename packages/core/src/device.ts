@@ -206,9 +206,9 @@ export class Device {
     return tensor;
   }
 
-  /** Scratch for outputs and intermediate tensors. */
-  arena(bytes: number): Arena {
-    return new Arena(this, bytes);
+  /** Scratch for outputs and intermediate tensors. With `grow` it takes more memory instead of refusing. */
+  arena(bytes: number, options: { grow?: boolean } = {}): Arena {
+    return new Arena(this, bytes, options);
   }
 
   encoder(options: EncoderOptions = {}): CommandEncoder {

@@ -1,4 +1,4 @@
-export { ARENA_ALIGNMENT, type Arena, arenaBytes } from "./arena.ts";
+export { ARENA_ALIGNMENT, type Arena, type ArenaMark, arenaBytes } from "./arena.ts";
 export type { Buffer } from "./buffer.ts";
 export { cpuLevels, Device, type DeviceCounters, type DeviceKind, type DeviceOptions } from "./device.ts";
 export {

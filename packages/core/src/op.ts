@@ -64,7 +64,7 @@ type ParamMap<P> = { [K in keyof P]: ParamValue<P[K]> };
 type RecordValue<R extends RecordSpec> = { [K in keyof R["tensors"]]: Tensor } & ParamMap<R["attributes"]>;
 type InputMap<I> = { [K in keyof I]: I[K] extends RecordSpec ? Readonly<RecordValue<I[K]>> : Tensor };
 
-export type OpInputs<I, O> = Values<I, InputMap<I>> & { [K in keyof O]?: Tensor | undefined };
+export type OpInputs<I, O> = Values<I, InputMap<I>> & { [K in keyof O]?: Tensor | true | undefined };
 export type OpOptions<P> = Values<P, ParamMap<P>>;
 type IsUnion<T, U = T> = T extends unknown ? ([U] extends [T] ? false : true) : never;
 type OutputMap<O> = { [K in keyof O]: O[K] extends { optional: true } ? Tensor | undefined : Tensor };
@@ -166,6 +166,7 @@ class Check {
   readonly descriptor: OpDescriptor;
   readonly encoder: CommandEncoder;
   readonly inputs: Record<string, unknown>;
+  private readonly asked = new Set<string>();
   private leadBound = false;
 
   constructor(descriptor: OpDescriptor, encoder: CommandEncoder, inputs: Record<string, unknown>) {
@@ -220,8 +221,10 @@ class Check {
     }
     for (const name of Object.keys(descriptor.outputs)) {
       const value = inputs[name];
-      if (value !== undefined && !(value instanceof Tensor)) throw wrongKind(op, name, "be a Tensor", value);
-      this.outputs[name] = value;
+      if (value === true) this.asked.add(name);
+      else if (value !== undefined && !(value instanceof Tensor))
+        throw wrongKind(op, name, "be a Tensor or true", value);
+      else this.outputs[name] = value;
     }
     for (const [name, spec, record] of opParams(descriptor)) {
       const given = (record === undefined ? options : (inputs[record] as Record<string, unknown>))[name];
@@ -349,7 +352,7 @@ class Check {
 
   allocate(): void {
     for (const [name, spec] of Object.entries(this.descriptor.outputs))
-      if (!spec.optional)
+      if (!spec.optional || this.asked.has(name))
         this.outputs[name] ??= this.encoder.empty(
           this.outputDtypes(spec)[0] as Dtype,
           this.expected(spec.shape) as number[],
@@ -364,8 +367,8 @@ class Check {
 /**
  * Makes an op of its declaration: a function `(encoder, inputs, options) → outputs` that checks everything before it
  * encodes anything, in this order: kinds, relations of dimensions, options, tensors (device, dtype, shape), aliasing.
- * Outputs may be passed among the inputs by name; those that are not are allocated from the encoder's arena.
- * One output is returned as itself, several as an object.
+ * Outputs may be passed among the inputs by name; those that are not are allocated from the encoder's arena, optional
+ * ones only when asked for with `true`. One output is returned as itself, several as an object.
  */
 export function defineOp<
   const I extends Record<string, InputSpec>,

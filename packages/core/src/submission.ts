@@ -44,10 +44,11 @@ export class Submission implements PromiseLike<SubmissionResult> {
     return this.ended.error ? "failed" : "completed";
   }
 
-  // A submission is awaited as it is: `await encoder.commit()`.
-  // biome-ignore lint/suspicious/noThenProperty: being awaitable is what this class is for
-  // biome-ignore format: one line
-  then<A = SubmissionResult, B = never>(onDone?: ((result: SubmissionResult) => A | PromiseLike<A>) | null, onFailed?: ((error: unknown) => B | PromiseLike<B>) | null): Promise<A | B> {
+  /** A submission is awaited as it is: `await encoder.commit()`. */
+  then<A = SubmissionResult, B = never>(
+    onDone?: ((result: SubmissionResult) => A | PromiseLike<A>) | null,
+    onFailed?: ((error: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<A | B> {
     this.observed = true;
     return this.promise.then(onDone, onFailed);
   }
