@@ -119,3 +119,10 @@ export function show(value: unknown): string {
 export function disposedError(what: string): MlxtsError {
   return new MlxtsError("Disposed", `the ${what} has been disposed`, { what });
 }
+
+/** A file operation that failed; errors that are ours already pass through. */
+export function ioError(path: string, operation: string, error: unknown): Error {
+  if (error instanceof MlxtsError) return error;
+  const { message, code } = error as NodeJS.ErrnoException;
+  return new MlxtsError("Io", `cannot ${operation} ${path}: ${message}`, { path, operation, systemCode: code }, error);
+}

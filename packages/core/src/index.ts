@@ -1,5 +1,6 @@
 export { ARENA_ALIGNMENT, type Arena, type ArenaMark, arenaBytes } from "./arena.ts";
 export type { Buffer } from "./buffer.ts";
+export { Checkpoint, type CheckpointTensor, openCheckpoint } from "./checkpoint.ts";
 export { cpuLevels, Device, type DeviceCounters, type DeviceKind, type DeviceOptions } from "./device.ts";
 export {
   type ArrayOf,
@@ -44,5 +45,12 @@ export {
   type TensorSpec,
   unsupported,
 } from "./op.ts";
+export { type HostTensor, readSafetensors, type StoredDtype } from "./safetensors.ts";
+export {
+  createSafetensors,
+  type SafetensorsEntry,
+  type SafetensorsWriter,
+  writeSafetensors,
+} from "./safetensors_writer.ts";
 export type { Submission, SubmissionResult } from "./submission.ts";
 export { elementCount, Tensor, tensorBytes } from "./tensor.ts";

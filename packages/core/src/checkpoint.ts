@@ -1,0 +1,249 @@
+import { readdirSync, readFileSync, statSync } from "node:fs";
+import { join } from "node:path";
+import type { Buffer } from "./buffer.ts";
+import type { Device } from "./device.ts";
+import { DTYPES, type Dtype, type RawArray } from "./dtype.ts";
+import { disposedError, ioError } from "./errors.ts";
+import {
+  parseJsonObject,
+  type StoredDtype,
+  type StoredTensor,
+  safetensorsError,
+  stringMap,
+  withSafetensors,
+} from "./safetensors.ts";
+import { Tensor } from "./tensor.ts";
+
+const INDEX = "model.safetensors.index.json";
+const INDEX_DEPTH = 32;
+const COPY_BYTES = 1 << 24;
+
+/** What a checkpoint says of a tensor. */
+export interface CheckpointTensor {
+  /** The dtype that carries the elements; `undefined` for F64 and U64, which must be converted. */
+  readonly dtype: Dtype | undefined;
+  /** The element type in the file. */
+  readonly stored: StoredDtype;
+  readonly shape: readonly number[];
+  readonly file: string;
+}
+
+interface Shard {
+  readonly path: string;
+  readonly tensors: ReadonlyMap<string, StoredTensor>;
+  readonly buffer: Buffer;
+}
+
+interface Entry extends StoredTensor {
+  readonly shard: Shard;
+}
+
+const exists = (path: string) => statSync(path, { throwIfNoEntry: false }) !== undefined;
+
+/** The files of a checkpoint and, where an index says so, which tensor lies in which. */
+function checkpointFiles(path: string): { files: string[]; index?: Map<string, string>; indexPath?: string } {
+  try {
+    if (!statSync(path).isDirectory()) return { files: [path] };
+    const single = join(path, "model.safetensors");
+    if (exists(single)) return { files: [single] };
+    const indexPath = join(path, INDEX);
+    if (exists(indexPath)) return { ...readIndex(path, indexPath), indexPath };
+    const files = readdirSync(path)
+      .filter((name) => /^model.*\.safetensors$/.test(name))
+      .sort()
+      .map((name) => join(path, name));
+    if (files.length > 0) return { files };
+  } catch (error) {
+    throw ioError(path, "open", error);
+  }
+  throw safetensorsError(path, `has neither model.safetensors nor ${INDEX} nor model*.safetensors`);
+}
+
+function readIndex(folder: string, indexPath: string): { files: string[]; index: Map<string, string> } {
+  const json = parseJsonObject(indexPath, readFileSync(indexPath), "index", INDEX_DEPTH);
+  const names = stringMap(indexPath, json.weight_map, "weight_map");
+  const index = new Map<string, string>();
+  for (const [name, shard] of Object.entries(names)) {
+    // A plain file name: an index must not reach outside its folder.
+    if (shard === "" || shard === "." || shard === ".." || /[/\\\0]/.test(shard))
+      throw safetensorsError(indexPath, `its shard must be a file name, got ${JSON.stringify(shard)}`, name);
+    index.set(name, join(folder, shard));
+  }
+  return { files: [...new Set(index.values())], index };
+}
+
+function openShard(device: Device, path: string): Shard & { metadata: Record<string, string> } {
+  return withSafetensors(path, ({ tensors, metadata }, stamp) => {
+    const buffer = device.mapFile(path, stamp.bytes);
+    const now = statSync(path, { throwIfNoEntry: false });
+    if (now?.size !== stamp.bytes || now.mtimeMs !== stamp.modifiedMs) {
+      buffer.dispose();
+      throw safetensorsError(path, "changed while it was being opened");
+    }
+    return { path, tensors, metadata, buffer };
+  });
+}
+
+/**
+ * The tensors of a checkpoint, bound where they lie in the mapped files: opening reads headers only and copies nothing.
+ * The files may be deleted meanwhile but must not be changed in place. Tensors die with the checkpoint.
+ */
+export class Checkpoint {
+  readonly device: Device;
+  /** `__metadata__` of all files; of equal names the first file's. */
+  readonly metadata: Readonly<Record<string, string>>;
+  private readonly shards: readonly Shard[];
+  private readonly entries = new Map<string, Entry>();
+  private readonly made = new Map<string, Tensor>();
+  private readonly path: string;
+  private closed = false;
+
+  /** @internal Use `openCheckpoint`. */
+  constructor(device: Device, path: string) {
+    this.device = device;
+    this.path = path;
+    const { files, index, indexPath } = checkpointFiles(path);
+    const shards: (Shard & { metadata: Record<string, string> })[] = [];
+    this.shards = shards;
+    try {
+      for (const file of files) {
+        if (indexPath !== undefined && !exists(file))
+          throw safetensorsError(indexPath, `names the shard ${file}, which does not exist`);
+        shards.push(openShard(device, file));
+      }
+      if (index && indexPath !== undefined) this.takeIndexed(index, indexPath);
+      else this.takeAll();
+    } catch (error) {
+      this.dispose();
+      throw error;
+    }
+    const all = shards.flatMap(({ metadata }) => Object.entries(metadata));
+    this.metadata = Object.freeze(Object.fromEntries(all.reverse()));
+  }
+
+  private takeIndexed(index: ReadonlyMap<string, string>, indexPath: string): void {
+    for (const [name, file] of index) {
+      const shard = this.shards.find(({ path }) => path === file) as Shard;
+      const stored = shard.tensors.get(name);
+      if (!stored) throw safetensorsError(indexPath, `is not in ${file}, where the index says it is`, name);
+      this.entries.set(name, { ...stored, shard });
+    }
+  }
+
+  private takeAll(): void {
+    for (const shard of this.shards)
+      for (const [name, stored] of shard.tensors) {
+        const other = this.entries.get(name);
+        if (other) throw safetensorsError(shard.path, `is also in ${other.shard.path}`, name);
+        this.entries.set(name, { ...stored, shard });
+      }
+  }
+
+  /** All names, in the order of the files. */
+  get names(): string[] {
+    return [...this.entries.keys()];
+  }
+
+  has(name: string): boolean {
+    return this.entries.has(name);
+  }
+
+  private entry(name: string): Entry {
+    const entry = this.entries.get(name);
+    if (!entry) throw safetensorsError(this.path, "is missing", name);
+    return entry;
+  }
+
+  /** Dtype, shape and file of a tensor; zero-size tensors too. */
+  info(name: string): CheckpointTensor {
+    const { dtype, stored, shape, shard } = this.entry(name);
+    return { dtype, stored, shape, file: shard.path };
+  }
+
+  /**
+   * A tensor as it lies in its file, read-only; the same one each time. Tensors at offsets that the dtype or the device
+   * cannot take, and those converted on request (F64 to `f32`, I64 to `i32` or `u32`), are copied once: the device's
+   * counter `copiedTensors` tells.
+   * @throws MlxtsError `Safetensors` when it is missing, empty, of an element type without a dtype, or out of range
+   */
+  tensor(name: string): Tensor;
+  tensor<D extends Dtype>(name: string, dtype: D): Tensor<D>;
+  tensor(name: string, dtype?: Dtype): Tensor {
+    if (this.disposed) throw disposedError("checkpoint");
+    const entry = this.entry(name);
+    const wanted = dtype ?? entry.dtype;
+    const refuse = (reason: string) => safetensorsError(entry.shard.path, reason, name);
+    if (wanted === undefined)
+      throw refuse(
+        `has dtype ${entry.stored}${entry.stored === "F64" ? "; ask for it as f32" : ", which no tensor has"}`,
+      );
+    if (entry.begin === entry.end) throw refuse(`has shape [${entry.shape.join(", ")}] and no elements`);
+    const key = `${wanted} ${name}`;
+    let tensor = this.made.get(key);
+    if (!tensor) {
+      tensor = wanted === entry.dtype ? this.bind(entry, wanted) : this.convert(entry, wanted, refuse);
+      this.made.set(key, tensor);
+    }
+    return tensor;
+  }
+
+  private bind({ shard, shape, begin, end }: Entry, dtype: Dtype): Tensor {
+    if (begin % DTYPES[dtype].bytes === 0 && begin % this.device.limits.bufferOffsetAlignment === 0)
+      return new Tensor(shard.buffer, dtype, shape, { byteOffset: begin });
+    const copy = this.device.tensor(dtype, shape);
+    for (let at = begin; at < end; at += COPY_BYTES)
+      copy.buffer.write(new Uint8Array(shard.buffer.readSync(at, Math.min(COPY_BYTES, end - at))), at - begin);
+    this.device.tally.copiedTensors++;
+    return copy;
+  }
+
+  private convert(entry: Entry, dtype: Dtype, refuse: (reason: string) => Error): Tensor {
+    const { shard, stored, shape, begin, end } = entry;
+    if (!((stored === "F64" && dtype === "f32") || (stored === "I64" && (dtype === "i32" || dtype === "u32"))))
+      throw refuse(`has dtype ${stored}, which is not converted to ${dtype}`);
+    const [min, max] = dtype === "u32" ? [0n, 0xffffffffn] : [-0x80000000n, 0x7fffffffn];
+    const copy = this.device.tensor(dtype, shape);
+    for (let at = begin; at < end; at += COPY_BYTES) {
+      const bytes = shard.buffer.readSync(at, Math.min(COPY_BYTES, end - at));
+      let raw: RawArray;
+      if (stored === "F64") raw = new Float32Array(new Float64Array(bytes));
+      else {
+        const wide = new BigInt64Array(bytes);
+        const outside = wide.find((value) => value < min || value > max);
+        if (outside !== undefined) {
+          copy.dispose();
+          throw refuse(`has the element ${outside}, which does not fit ${dtype}`);
+        }
+        raw = new DTYPES[dtype].array(wide.length);
+        for (let i = 0; i < wide.length; i++) raw[i] = Number(wide[i]);
+      }
+      copy.buffer.write(raw, ((at - begin) / 8) * 4);
+    }
+    this.device.tally.copiedTensors++;
+    return copy;
+  }
+
+  get disposed(): boolean {
+    return this.closed || this.device.disposed;
+  }
+
+  /** Unmaps the files once work in flight has left them; every tensor of the checkpoint is dead at once. */
+  dispose(): void {
+    this.closed = true;
+    for (const tensor of this.made.values()) tensor.dispose();
+    for (const { buffer } of this.shards) buffer.dispose();
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}
+
+/**
+ * Opens a checkpoint: one `.safetensors` file, or a folder with `model.safetensors`, with
+ * `model.safetensors.index.json` and its shards, or with `model*.safetensors`.
+ * @throws MlxtsError `Safetensors` for malformed or inconsistent files, `Io` when they cannot be read
+ */
+export function openCheckpoint(device: Device, path: string): Checkpoint {
+  return new Checkpoint(device, path);
+}
