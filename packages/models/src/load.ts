@@ -1,0 +1,40 @@
+import { statSync } from "node:fs";
+import { join } from "node:path";
+import { type Device, type FloatDtype, isFloat, MlxtsError, openCheckpoint, wrongValue } from "@mlxts/core";
+import { quantisationOf } from "@mlxts/quant4";
+import { Fields, readJson, readOptionalJson } from "./json.ts";
+import type { LanguageModel, LoadOptions } from "./model.ts";
+import { Qwen3_5 } from "./qwen3_5.ts";
+import { QWEN3_5_TYPES, qwen3_5Config } from "./qwen3_5_config.ts";
+
+/**
+ * Opens a checkpoint directory as it is: `config.json` and safetensors, Hugging Face (bf16, f16, f32) or MLX quantised.
+ * Weights are mapped, not read.
+ * @throws MlxtsError `Io`, `Safetensors`, `QuantConfig`; `InvalidArgument` for a config that no model here fits
+ */
+export async function loadModel(device: Device, directory: string, options: LoadOptions = {}): Promise<LanguageModel> {
+  if (!statSync(directory, { throwIfNoEntry: false })?.isDirectory())
+    throw new MlxtsError("Io", `loadModel: ${directory} is not a directory`, { path: directory, operation: "open" });
+  const json = readJson(join(directory, "config.json"));
+  const activations: FloatDtype = options.activations ?? (device.kind === "cpu" ? "f32" : "bf16");
+  if (!isFloat(activations)) throw wrongValue("loadModel", "activations", "be one of f32, f16, bf16", activations);
+  new Fields(json).choice("model_type", QWEN3_5_TYPES);
+  const config = qwen3_5Config(json);
+  const quantisation = quantisationOf(json);
+  const checkpoint = openCheckpoint(device, directory);
+  try {
+    return await Qwen3_5.load(checkpoint, config, { quantisation, stopTokens: stopTokensOf(directory, json, config.vocabSize), activations });
+  } catch (error) {
+    checkpoint.dispose();
+    throw error;
+  }
+}
+
+/** End-of-text ids: `generation_config.json` first, then `config.json`. */
+function stopTokensOf(directory: string, config: Record<string, unknown>, vocabSize: number): readonly number[] {
+  const generation = readOptionalJson(directory, "generation_config.json");
+  const text = new Fields(config).object("text_config");
+  const ids = (generation && new Fields(generation, "generation_config").ids("eos_token_id")) ?? new Fields(config).ids("eos_token_id") ?? text.ids("eos_token_id") ?? [];
+  for (const id of ids) if (id >= vocabSize) throw wrongValue("loadModel", "eos_token_id", `be below the vocabulary size ${vocabSize}`, id);
+  return ids;
+}

@@ -1,0 +1,125 @@
+import { copyFileSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { basename, dirname, join, resolve } from "node:path";
+import { createSafetensors, type Device, type Dtype, MlxtsError, openCheckpoint, type RawArray, tensorBytes, wrongValue } from "@mlxts/core";
+import { quantize } from "@mlxts/quant4";
+import { readJson } from "./json.ts";
+import { addOne, type PlannedTensor, planMlx } from "./mlx_convert.ts";
+
+export interface QuantizeOptions {
+  bits?: 4 | 8;
+  groupSize?: 32 | 64 | 128;
+  /** Called after each tensor. */
+  onProgress?: (done: number, total: number, name: string) => void;
+}
+
+/** mlx-lm starts a new file when one would pass this many bytes. */
+const SHARD_BYTES = 5 * 2 ** 30;
+
+/** Files of a checkpoint that are copied as they are. */
+const COMPANIONS = ["generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "vocab.json", "merges.txt"];
+
+interface Entry {
+  name: string;
+  dtype: Dtype;
+  shape: readonly number[];
+}
+
+/** The tensors that a planned one becomes. */
+function entriesOf({ name, dtype, shape, quantise }: PlannedTensor, bits: number, groupSize: number): Entry[] {
+  if (!quantise) return [{ name, dtype, shape }];
+  const [rows, cols] = shape as [number, number];
+  const module = name.slice(0, -".weight".length);
+  const groups = [rows, cols / groupSize];
+  return [
+    { name, dtype: "u32", shape: [rows, (cols * bits) / 32] },
+    { name: `${module}.scales`, dtype, shape: groups },
+    { name: `${module}.biases`, dtype, shape: groups },
+  ];
+}
+
+/**
+ * Quantises a Hugging Face checkpoint directory into a new directory that mlx-lm opens: the same codes, scales and
+ * biases that `mlx_lm.convert` makes on a CPU. Linear and embedding weights whose rows are multiples of the group size
+ * are quantised, the rest is kept. The directory appears when it is complete; a failure leaves nothing behind.
+ */
+export async function quantizeCheckpoint(device: Device, from: string, to: string, options: QuantizeOptions = {}): Promise<{ tensors: number; bytes: number }> {
+  const { bits = 4, groupSize = 64, onProgress } = options;
+  const op = "quantize";
+  if (bits !== 4 && bits !== 8) throw wrongValue(op, "bits", "be 4 or 8", bits);
+  if (![32, 64, 128].includes(groupSize)) throw wrongValue(op, "groupSize", "be 32, 64 or 128", groupSize);
+  if (existsSync(to) && readdirSync(to).length > 0) throw wrongValue(op, "out-dir", "be new or empty", to);
+  const json = readJson(join(from, "config.json"));
+  const target = resolve(to);
+  const work = join(dirname(target), `.${basename(target)}.${process.pid}.partial`);
+  using checkpoint = openCheckpoint(device, from);
+  const plan = planMlx(checkpoint, json, groupSize);
+  const shards = splitShards(plan.tensors.map((tensor) => ({ tensor, entries: entriesOf(tensor, bits, groupSize) })));
+  const fileOf = (i: number) =>
+    shards.length === 1 ? "model.safetensors" : `model-${String(i + 1).padStart(5, "0")}-of-${String(shards.length).padStart(5, "0")}.safetensors`;
+  try {
+    mkdirSync(work, { recursive: true });
+    let done = 0;
+    for (const [i, shard] of shards.entries()) {
+      const writer = createSafetensors(join(work, fileOf(i)), shard.flatMap(({ entries }) => entries), { format: "mlx" });
+      try {
+        for (const { tensor, entries } of shard) {
+          const parts = await convert(device, checkpoint.tensor(tensor.source), tensor, bits, groupSize);
+          for (const [j, entry] of entries.entries()) writer.write(entry.name, parts[j] as RawArray);
+          onProgress?.(++done, plan.tensors.length, tensor.name);
+        }
+        writer.close();
+      } catch (error) {
+        writer.abort();
+        throw error;
+      }
+    }
+    const weightMap = shards.flatMap((shard, i) => shard.flatMap(({ entries }) => entries.map(({ name }): [string, string] => [name, fileOf(i)])));
+    const bytes = shards.flat().reduce((sum, { entries }) => sum + bytesOf(entries), 0);
+    const quantization = { group_size: groupSize, bits, mode: "affine" };
+    const sorted = Object.entries({ ...plan.config, quantization, quantization_config: quantization }).sort(([a], [b]) => (a < b ? -1 : 1));
+    writeJson(join(work, "config.json"), Object.fromEntries(sorted));
+    writeJson(join(work, "model.safetensors.index.json"), { metadata: { total_size: bytes }, weight_map: Object.fromEntries(weightMap.sort(([a], [b]) => (a < b ? -1 : 1))) });
+    for (const name of COMPANIONS) if (existsSync(join(from, name))) copyFileSync(join(from, name), join(work, name));
+    if (existsSync(target)) rmSync(target, { recursive: true });
+    renameSync(work, target);
+    return { tensors: plan.tensors.length, bytes };
+  } catch (error) {
+    rmSync(work, { recursive: true, force: true });
+    if (error instanceof Error && "syscall" in error) throw new MlxtsError("Io", `${op}: ${error.message}`, { path: to, operation: "write" }, error);
+    throw error;
+  }
+}
+
+const bytesOf = (entries: readonly Entry[]) => entries.reduce((sum, { dtype, shape }) => sum + tensorBytes(dtype, shape), 0);
+
+function splitShards<T extends { entries: readonly Entry[] }>(items: readonly T[]): T[][] {
+  const shards: T[][] = [[]];
+  let size = 0;
+  for (const item of items) {
+    const bytes = bytesOf(item.entries);
+    if (size > 0 && size + bytes > SHARD_BYTES) {
+      shards.push([]);
+      size = 0;
+    }
+    shards.at(-1)?.push(item);
+    size += bytes;
+  }
+  return shards;
+}
+
+async function convert(device: Device, source: ReturnType<ReturnType<typeof openCheckpoint>["tensor"]>, plan: PlannedTensor, bits: 4 | 8, groupSize: 32 | 64 | 128): Promise<RawArray[]> {
+  if (!plan.quantise) {
+    const data = await source.read();
+    return [plan.addOne ? addOne(plan.dtype, data) : data];
+  }
+  const encoder = device.encoder();
+  const { weight, scales, biases } = quantize(encoder, { w: source }, { bits, groupSize });
+  await encoder.commit();
+  const parts = [await weight.read(), await scales.read(), await biases.read()];
+  for (const tensor of [weight, scales, biases]) tensor.dispose();
+  return parts;
+}
+
+function writeJson(path: string, value: unknown): void {
+  writeFileSync(path, JSON.stringify(value, null, 4));
+}

@@ -1,0 +1,82 @@
+import { type Checkpoint, type CommandEncoder, type Dtype, MlxtsError, type Tensor } from "@mlxts/core";
+import { embedding, matmul } from "@mlxts/nn";
+import { type Quantisation, type Quantised, quantizedEmbedding, quantizedMatmul, readQuantised } from "@mlxts/quant4";
+
+/** A weight matrix [rows, cols] as its checkpoint has it: dense, or quantised. */
+export interface Matrix {
+  rows: number;
+  cols: number;
+  dense?: Tensor;
+  quantised?: Quantised;
+  bias?: Tensor;
+}
+
+/** A model's tensors under a name prefix, checked against the shapes that the config asks for. */
+export class Weights {
+  readonly checkpoint: Checkpoint;
+  private readonly quantisation: Quantisation | undefined;
+  private readonly prefix: string;
+
+  constructor(checkpoint: Checkpoint, quantisation: Quantisation | undefined, prefix = "") {
+    this.checkpoint = checkpoint;
+    this.quantisation = quantisation;
+    this.prefix = prefix;
+  }
+
+  at(path: string): Weights {
+    return new Weights(this.checkpoint, this.quantisation, `${this.prefix}${path}.`);
+  }
+
+  has(name: string): boolean {
+    return this.checkpoint.has(this.prefix + name);
+  }
+
+  private refuse(name: string, reason: string): never {
+    const tensor = this.prefix + name;
+    throw new MlxtsError("Safetensors", `${this.checkpoint.path}: tensor ${tensor} ${reason}`, { path: this.checkpoint.path, tensor, reason });
+  }
+
+  shape(name: string): readonly number[] {
+    if (!this.has(name)) this.refuse(name, "is missing");
+    return this.checkpoint.info(this.prefix + name).shape;
+  }
+
+  /** A tensor of that shape (dimensions of 1 aside), where it lies in the file. */
+  tensor(name: string, shape: readonly number[]): Tensor {
+    const found = this.shape(name);
+    const squeezed = (dims: readonly number[]) => dims.filter((dim) => dim !== 1).join();
+    if (squeezed(found) !== squeezed(shape)) this.refuse(name, `must have shape [${shape.join(", ")}], got [${found.join(", ")}]`);
+    return this.checkpoint.tensor(this.prefix + name).reshape(shape);
+  }
+
+  /** A small weight as f32, whatever the file has: norms, gates and convolutions lose nothing. */
+  async f32(name: string, shape: readonly number[]): Promise<Tensor<"f32">> {
+    const stored = this.tensor(name, shape);
+    return stored.device.tensor("f32", shape, await stored.readNumbers());
+  }
+
+  /** The matrix of module `path`: `path.weight`, quantised if the checkpoint says so. */
+  async matrix(path: string, rows: number, cols: number): Promise<Matrix> {
+    const quantised = this.quantisation && readQuantised(this.checkpoint, this.quantisation, this.prefix + path);
+    const bias = this.has(`${path}.bias`) ? await this.f32(`${path}.bias`, [rows]) : undefined;
+    if (!quantised) return { rows, cols, dense: this.tensor(`${path}.weight`, [rows, cols]), ...(bias && { bias }) };
+    const [foundRows = 0, words = 0] = quantised.weight.shape.slice(-2);
+    const foundCols = (words * 32) / quantised.bits;
+    if (quantised.weight.shape.length !== 2 || foundRows !== rows || foundCols !== cols)
+      this.refuse(`${path}.weight`, `must hold a quantised [${rows}, ${cols}] matrix, got [${foundRows}, ${foundCols}]`);
+    return { rows, cols, quantised, ...(bias && { bias }) };
+  }
+}
+
+/** `x · Wᵀ (+ bias)`, dense or quantised. */
+export function linear(encoder: CommandEncoder, x: Tensor, { dense, quantised, bias }: Matrix, outDtype: Dtype = x.dtype, out?: Tensor): Tensor {
+  const options = { outDtype: outDtype as "f32" | "f16" | "bf16" };
+  if (quantised) return quantizedMatmul(encoder, { x, q: quantised, bias, out }, options);
+  return matmul(encoder, { x, weight: dense as Tensor, bias, out }, options);
+}
+
+/** Rows of the embedding matrix. */
+export function embed(encoder: CommandEncoder, ids: Tensor, { dense, quantised }: Matrix, outDtype: Dtype): Tensor {
+  const options = { outDtype: outDtype as "f32" | "f16" | "bf16" };
+  return quantised ? quantizedEmbedding(encoder, { ids, q: quantised }, options) : embedding(encoder, { ids, weight: dense as Tensor }, options);
+}

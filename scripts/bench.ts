@@ -1,0 +1,91 @@
+// Benchmarks: npm run bench -- [--op rmsNorm] [--threads 1,2] [--json]. Times are medians of replayed recordings.
+import { readdirSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { parseArgs } from "node:util";
+import { Device } from "@mlxts/core";
+import type { Bench, BenchCase } from "@mlxts/core/testing";
+
+const { values } = parseArgs({
+  options: { op: { type: "string" }, threads: { type: "string", default: "1,2" }, json: { type: "boolean" }, samples: { type: "string", default: "15" } },
+});
+const threadCounts = values.threads.split(",").map(Number);
+const samples = Number(values.samples);
+const packages = join(dirname(fileURLToPath(import.meta.url)), "..", "packages");
+
+const median = (times: number[]) => times.sort((a, b) => a - b)[Math.floor(times.length / 2)] as number;
+
+/** Median µs of one call: enough calls in one recording that the clock and the hand-over do not matter. */
+async function measure(testCase: BenchCase, threads: number): Promise<number> {
+  using device = Device.open("cpu", { threads });
+  const { encode } = testCase.setup(device);
+  const record = (calls: number) => {
+    using arena = device.arena(1 << 24, { grow: true });
+    const encoder = device.encoder({ arena });
+    for (let i = 0; i < calls; i++) {
+      const mark = arena.mark();
+      encode(encoder);
+      arena.rewind(mark);
+      // Calls follow one another, as the ops of a model do.
+      encoder.barrier();
+    }
+    return { recording: encoder.finish(), calls };
+  };
+  return run(record);
+
+  async function run(make: (calls: number) => { recording: ReturnType<ReturnType<Device["encoder"]>["finish"]>; calls: number }): Promise<number> {
+    const once = make(1);
+    await once.recording.replay();
+    const { ms } = await once.recording.replay();
+    const { recording, calls } = make(Math.max(1, Math.min(2000, Math.ceil(4 / Math.max(ms, 1e-3)))));
+    await recording.replay();
+    const times: number[] = [];
+    for (let i = 0; i < samples; i++) times.push(((await recording.replay()).ms * 1000) / calls);
+    return median(times);
+  }
+}
+
+async function measurePeer(testCase: BenchCase): Promise<number | undefined> {
+  const call = await testCase.peer?.setup();
+  if (!call) return undefined;
+  for (let i = 0; i < 3; i++) await call();
+  const times: number[] = [];
+  for (let i = 0; i < samples; i++) {
+    const start = performance.now();
+    await call();
+    times.push((performance.now() - start) * 1000);
+  }
+  return median(times);
+}
+
+const rows: Record<string, string | number>[] = [];
+for (const name of readdirSync(packages)) {
+  let files: string[] = [];
+  try {
+    files = readdirSync(join(packages, name, "bench")).filter((file) => file.endsWith(".bench.ts"));
+  } catch {
+    continue;
+  }
+  for (const file of files) {
+    const bench = ((await import(pathToFileURL(join(packages, name, "bench", file)).href)) as { default: Bench }).default;
+    if (values.op && bench.op !== values.op) continue;
+    for (const testCase of bench.cases) {
+      const row: Record<string, string | number> = { op: bench.op, case: testCase.name };
+      for (const threads of threadCounts) {
+        const us = await measure(testCase, threads);
+        row[`µs T${threads}`] = Number(us.toPrecision(4));
+        row[`GB/s T${threads}`] = Number((testCase.bytes / us / 1e3).toPrecision(3));
+        row[`GFLOP/s T${threads}`] = Number((testCase.flops / us / 1e3).toPrecision(3));
+      }
+      const peer = await measurePeer(testCase);
+      if (peer !== undefined && testCase.peer) {
+        row.peer = testCase.peer.name;
+        row["peer µs"] = Number(peer.toPrecision(4));
+      }
+      rows.push(row);
+      if (!values.json) process.stderr.write(`${bench.op} ${testCase.name}: ${threadCounts.map((t) => `${row[`µs T${t}`]} µs T${t}`).join(", ")}\n`);
+    }
+  }
+}
+if (values.json) process.stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
+else console.table(rows);

@@ -1,0 +1,67 @@
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { root } from "./pnpm.mjs";
+
+// What a user installs: the packed tarballs, in an empty project, without a network.
+
+const USE = `
+const device = Device.open("cpu");
+const x = device.tensor("f32", [2, 4], [1, 2, 3, 4, 5, 6, 7, 8]);
+const weight = device.tensor("f32", [4], [1, 1, 1, 1]);
+const encoder = device.encoder();
+const out = rmsNorm(encoder, { x, weight });
+encoder.commit().then(() => out.readNumbers()).then((numbers) => {
+  console.log(JSON.stringify([...numbers].map((n) => Number(n.toFixed(4)))));
+  device.dispose();
+});
+`;
+const EXPECTED = "[0.3651,0.7303,1.0954,1.4606,0.758,0.9097,1.0613,1.2129]";
+
+const folder = mkdtempSync(join(tmpdir(), "mlxts-packed-"));
+const tarballs = join(folder, "tarballs");
+const project = join(folder, "project");
+
+function run(command: string, args: string[], cwd: string) {
+  const result = spawnSync(command, args, { cwd, encoding: "utf8", env: { ...process.env, NODE_OPTIONS: "" } });
+  return { status: result.status, text: `${result.stdout}${result.stderr}`, stdout: result.stdout };
+}
+
+const tarball = (name: string) => join(tarballs, readdirSync(tarballs).find((file) => file.startsWith(name)) as string);
+
+beforeAll(() => {
+  const packed = run(process.execPath, [join(root, "scripts", "pack.mjs"), tarballs], root);
+  expect(packed.status, packed.text).toBe(0);
+  expect(run("mkdir", [project], folder).status).toBe(0);
+  writeFileSync(join(project, "package.json"), JSON.stringify({ name: "user", private: true }));
+  const installed = run("npm", ["install", "--offline", "--no-audit", "--no-fund", tarball("mlxts-core-"), tarball("mlxts-norms-")], project);
+  expect(installed.status, installed.text).toBe(0);
+}, 600_000);
+
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+describe("packed tarballs in an empty project", () => {
+  it("work from ESM", () => {
+    writeFileSync(join(project, "use.mjs"), `import { Device } from "@mlxts/core";\nimport { rmsNorm } from "@mlxts/norms";\n${USE}`);
+    expect(run(process.execPath, ["use.mjs"], project)).toMatchObject({ status: 0, stdout: `${EXPECTED}\n` });
+  });
+
+  it("work from CommonJS", () => {
+    writeFileSync(join(project, "use.cjs"), `const { Device } = require("@mlxts/core");\nconst { rmsNorm } = require("@mlxts/norms");\n${USE}`);
+    expect(run(process.execPath, ["use.cjs"], project)).toMatchObject({ status: 0, stdout: `${EXPECTED}\n` });
+  });
+
+  it("install nothing but themselves, and run no scripts", () => {
+    const tree = run("npm", ["ls", "--all", "--parseable", "--offline"], project).stdout.trim().split("\n").slice(1);
+    expect(tree.map((line) => line.slice(line.indexOf("@mlxts"))).sort()).toEqual(["@mlxts/core", "@mlxts/norms"]);
+  });
+
+  it.each(["mlxts-core-", "mlxts-norms-", "mlxts-quant4-", "mlxts-delta-rule-", "mlxts-nn-", "mlxts-models-"])("%s passes publint --strict and attw", (name) => {
+    const publint = run(join(root, "node_modules", ".bin", "publint"), ["run", "--strict", tarball(name)], root);
+    expect(publint.status, publint.text).toBe(0);
+    const attw = run(join(root, "node_modules", ".bin", "attw"), ["--no-definitely-typed", tarball(name)], root);
+    expect(attw.status, attw.text).toBe(0);
+  });
+});
