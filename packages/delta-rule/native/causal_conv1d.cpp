@@ -1,0 +1,126 @@
+// One threadgroup: a block of channels over a block of tokens of one sequence. The first block of tokens also writes
+// the new state, after it has read the old one.
+#include "causal_conv1d.params.h"
+#include "cpu_kernel.h"
+#include "linalg.h"
+#include "simd.h"
+
+using namespace mlxts;
+
+namespace {
+
+template <typename T>
+MLXTS_INLINE vf32 load_lanes(const T* p, int n) {
+  return n == kLanes ? load(p) : load_partial(p, n);
+}
+template <typename T>
+MLXTS_INLINE void store_lanes(T* p, vf32 v, int n) {
+  if (n == kLanes)
+    store(p, v);
+  else
+    store_partial(p, v, n);
+}
+
+template <typename T, typename S>
+struct Rows {
+  const T* x;      // [T, C] of this sequence
+  const S* state;  // [W - 1, C] or null
+  int64_t channels, history;
+
+  // Token t of (state, then x); t ≥ -history.
+  MLXTS_INLINE vf32 at(int64_t t, int64_t c, int n) const {
+    if (t >= 0) return load_lanes(x + t * channels + c, n);
+    return state ? load_lanes(state + (t + history) * channels + c, n) : vf32{};
+  }
+};
+
+template <typename T>
+MLXTS_INLINE void finish(T* y, vf32 sum, bool silu_on, int n) {
+  store_lanes(y, silu_on ? silu(sum) : sum, n);
+}
+
+// Four tokens of one vector of channels share their inputs; `inputs` are tokens t-3 … t+3.
+template <typename T>
+MLXTS_INLINE void four_tokens(T* y, int64_t channels, const vf32* inputs, const vf32* w, vf32 bias, bool silu_on) {
+  for (int j = 0; j < 4; ++j) {
+    vf32 sum = bias;
+    for (int i = 0; i < 4; ++i) sum = fma(w[i], inputs[j + i], sum);
+    finish(y + j * channels, sum, silu_on, kLanes);
+  }
+}
+
+template <typename T, typename W, typename S>
+void causal_conv1d(const Launch& l) {
+  const auto& p = l.args<CausalConv1dParams>();
+  const W* weight = l.buffer<const W>(CAUSAL_CONV1D_WEIGHT);
+  const W* bias = l.buffer<const W>(CAUSAL_CONV1D_BIAS);
+  const S* state = l.buffer<const S>(CAUSAL_CONV1D_STATE);
+  S* new_state = l.buffer<S>(CAUSAL_CONV1D_NEW_STATE);
+  const int64_t channels = p.channels, tokens = p.tokens, history = int64_t(p.taps) - 1;
+  const uint32_t X = l.threadgroups[0], Y = l.threadgroups[1];
+  float* taps = static_cast<float*>(l.scratch);                    // [taps, channelsPerThreadgroup]
+  float* rows_of_taps = taps + p.taps * p.channelsPerThreadgroup;  // [channelsPerThreadgroup, taps]
+  float* offset = rows_of_taps + p.taps * p.channelsPerThreadgroup;
+  int64_t prepared = -1;
+  for (uint64_t group = l.begin; group < l.end; ++group) {
+    const int64_t block = group % X, part = group / X % Y, sequence = group / X / Y;
+    const int64_t c0 = block * p.channelsPerThreadgroup;
+    const int64_t width = channels - c0 < p.channelsPerThreadgroup ? channels - c0 : p.channelsPerThreadgroup;
+    if (block != prepared) {
+      if (bias)
+        widen_row(offset, bias + c0, width);
+      else
+        memset(offset, 0, width * sizeof(float));
+      widen_row(rows_of_taps, weight + c0 * p.taps, width * p.taps);
+      transpose(rows_of_taps, p.taps, width, p.taps, taps, p.channelsPerThreadgroup);
+      prepared = block;
+    }
+    const Rows<T, S> rows{l.buffer<const T>(CAUSAL_CONV1D_X) + sequence * tokens * channels,
+                          state ? state + sequence * history * channels : nullptr, channels, history};
+    T* y = l.buffer<T>(CAUSAL_CONV1D_Y) + sequence * tokens * channels;
+    const int64_t begin = part * p.tokensPerThreadgroup;
+    const int64_t end = begin + p.tokensPerThreadgroup < tokens ? begin + p.tokensPerThreadgroup : tokens;
+    const auto one_token = [&](int64_t t, int64_t c, int n) {
+      vf32 sum = load_lanes(offset + c, n);
+      for (int64_t i = 0; i <= history; ++i)
+        sum = fma(load_lanes(taps + i * p.channelsPerThreadgroup + c, n), rows.at(t - history + i, c0 + c, n), sum);
+      finish(y + t * channels + c0 + c, sum, p.silu, n);
+    };
+    int64_t t = begin;
+    for (; t < end;) {
+      const bool four = p.taps == 4 && t + 4 <= end;
+      for_lanes(
+          width,
+          [&](size_t c) {
+            if (!four) return one_token(t, c, kLanes);
+            vf32 inputs[7], w[4];
+            for (int i = 0; i < 4; ++i) w[i] = load(taps + i * p.channelsPerThreadgroup + c);
+            for (int i = 0; i < 7; ++i) inputs[i] = rows.at(t - 3 + i, c0 + c, kLanes);
+            four_tokens(y + t * channels + c0 + c, channels, inputs, w, load(offset + c), p.silu);
+          },
+          [&](size_t c, int n) {
+            for (int64_t j = t; j < (four ? t + 4 : t + 1); ++j) one_token(j, c, n);
+          });
+      t += four ? 4 : 1;
+    }
+    if (part != 0 || !new_state) continue;
+    // Ascending rows: in place, row i is read before it is written, and rows above it have not been touched.
+    S* to = new_state + sequence * history * channels + c0;
+    for (int64_t i = 0; i < history; ++i)
+      for_lanes(
+          width, [&](size_t c) { store(to + i * channels + c, rows.at(tokens - history + i, c0 + c, kLanes)); },
+          [&](size_t c, int n) { store_partial(to + i * channels + c, rows.at(tokens - history + i, c0 + c, n), n); });
+  }
+}
+
+}  // namespace
+
+MLXTS_KERNEL(causal_conv1d_f32_f32_f32, causal_conv1d<float, float, float>)
+MLXTS_KERNEL(causal_conv1d_f16_f16_f16, causal_conv1d<f16, f16, f16>)
+MLXTS_KERNEL(causal_conv1d_f16_f16_f32, causal_conv1d<f16, f16, float>)
+MLXTS_KERNEL(causal_conv1d_f16_f32_f16, causal_conv1d<f16, float, f16>)
+MLXTS_KERNEL(causal_conv1d_f16_f32_f32, causal_conv1d<f16, float, float>)
+MLXTS_KERNEL(causal_conv1d_bf16_bf16_bf16, causal_conv1d<bf16, bf16, bf16>)
+MLXTS_KERNEL(causal_conv1d_bf16_bf16_f32, causal_conv1d<bf16, bf16, float>)
+MLXTS_KERNEL(causal_conv1d_bf16_f32_bf16, causal_conv1d<bf16, float, bf16>)
+MLXTS_KERNEL(causal_conv1d_bf16_f32_f32, causal_conv1d<bf16, float, float>)

@@ -1,0 +1,23 @@
+// Generated from the declaration of causal_conv1d; `npm run gen` rewrites it.
+#pragma once
+#ifndef __METAL_VERSION__
+#include <stdint.h>
+#endif
+
+#define CAUSAL_CONV1D_X 0  // read
+#define CAUSAL_CONV1D_WEIGHT 1  // read
+#define CAUSAL_CONV1D_BIAS 2  // read?
+#define CAUSAL_CONV1D_STATE 3  // read?
+#define CAUSAL_CONV1D_Y 4  // write
+#define CAUSAL_CONV1D_NEW_STATE 5  // write?
+#define CAUSAL_CONV1D_PARAMS 6
+
+struct CausalConv1dParams {
+  uint32_t tokens;
+  uint32_t channels;
+  uint32_t taps;
+  uint32_t silu;
+  uint32_t channelsPerThreadgroup;
+  uint32_t tokensPerThreadgroup;
+};
+static_assert(sizeof(CausalConv1dParams) == 24, "CausalConv1dParams must match the declaration of causal_conv1d");

@@ -1,0 +1,69 @@
+// One threadgroup: a block of rows, a head per lane.
+#include "cpu_kernel.h"
+#include "delta_gates.params.h"
+#include "simd.h"
+
+using namespace mlxts;
+
+namespace {
+
+// log(w) for normal w ≥ 1: w = 2^n·m with m around 1, then 2·artanh((m − 1)/(m + 1)).
+MLXTS_INLINE vf32 log_above_one(vf32 w) {
+  const vi32 n = (as_i32(w) - splat_i32(0x3f3504f3)) >> 23;
+  const vf32 m = as_f32(as_i32(w) - (n << 23));
+  const vf32 s = (m - splat(1.0f)) / (m + splat(1.0f));
+  const vf32 z = s * s;
+  vf32 p = splat(2.0f / 9);
+  p = p * z + splat(2.0f / 7);
+  p = p * z + splat(2.0f / 5);
+  p = p * z + splat(2.0f / 3);
+  const vf32 k = __builtin_convertvector(n, vf32);
+  // The high part of log 2 has so few digits that k times it is exact.
+  return k * splat(0x1.62e4p-1f) + (k * splat(0x1.7f7d1cp-20f) + (p * z * s + (s + s)));
+}
+
+MLXTS_INLINE vf32 softplus(vf32 x) {
+  const vf32 u = exp(min(x, splat(20.0f)));
+  const vf32 w = splat(1.0f) + u;
+  // What 1 + u lost in rounding, divided by w, is the derivative's correction; for tiny u it is all there is.
+  const vf32 small = log_above_one(w) + (u - (w - splat(1.0f))) / w;
+  return select(x != x, x, select(x > splat(20.0f), x, small));
+}
+
+template <typename T>
+void delta_gates(const Launch& l) {
+  const auto& p = l.args<DeltaGatesParams>();
+  const T* a = l.buffer<const T>(DELTA_GATES_A);
+  const T* b = l.buffer<const T>(DELTA_GATES_B);
+  const float* a_log = l.buffer<const float>(DELTA_GATES_A_LOG);
+  const float* dt_bias = l.buffer<const float>(DELTA_GATES_DT_BIAS);
+  float* g = l.buffer<float>(DELTA_GATES_G);
+  float* beta = l.buffer<float>(DELTA_GATES_BETA);
+  const vf32 beta_scale = splat(p.betaScale), lower = splat(p.lowerBound);
+  const auto gate = [&](vf32 x, vf32 log_rate, vf32 bias) {
+    const vf32 rate = exp(log_rate);
+    return p.lowerBound < 0 ? lower * sigmoid(rate * (x + bias)) : -rate * softplus(x + bias);
+  };
+  const uint64_t first = l.begin * p.rowsPerThreadgroup;
+  const uint64_t last = l.end * p.rowsPerThreadgroup < p.rows ? l.end * p.rowsPerThreadgroup : p.rows;
+  for (uint64_t row = first; row < last; ++row) {
+    const uint64_t at = row * p.heads;
+    for_lanes(
+        p.heads,
+        [&](size_t i) {
+          store(g + at + i, gate(load(a + at + i), load(a_log + i), load(dt_bias + i)));
+          store(beta + at + i, sigmoid(load(b + at + i)) * beta_scale);
+        },
+        [&](size_t i, int n) {
+          store_partial(g + at + i,
+                        gate(load_partial(a + at + i, n), load_partial(a_log + i, n), load_partial(dt_bias + i, n)), n);
+          store_partial(beta + at + i, sigmoid(load_partial(b + at + i, n)) * beta_scale, n);
+        });
+  }
+}
+
+}  // namespace
+
+MLXTS_KERNEL(delta_gates_f32, delta_gates<float>)
+MLXTS_KERNEL(delta_gates_f16, delta_gates<f16>)
+MLXTS_KERNEL(delta_gates_bf16, delta_gates<bf16>)
