@@ -179,7 +179,12 @@ MLXTS_INLINE float round_to(float x) {
 
 MLXTS_INLINE float reduce_add(vf32 v) {
 #if defined(__AVX512F__)
-  return _mm512_reduce_add_ps(reinterpret_cast<__m512>(v));
+  // GCC 12 calls its own _mm512_reduce_add_ps uninitialised.
+  const auto eight = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+                     __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+  const auto four =
+      __builtin_shufflevector(eight, eight, 0, 1, 2, 3) + __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
+  return (four[0] + four[2]) + (four[1] + four[3]);
 #else
   float sum[kLanes];
   store(sum, v);
