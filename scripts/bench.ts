@@ -20,7 +20,7 @@ async function measure(testCase: BenchCase, threads: number): Promise<number> {
   using device = Device.open("cpu", { threads });
   const { encode } = testCase.setup(device);
   const record = (calls: number) => {
-    using arena = device.arena(1 << 24, { grow: true });
+    const arena = device.arena(1 << 24, { grow: true });
     const encoder = device.encoder({ arena });
     for (let i = 0; i < calls; i++) {
       const mark = arena.mark();
@@ -29,20 +29,17 @@ async function measure(testCase: BenchCase, threads: number): Promise<number> {
       // Calls follow one another, as the ops of a model do.
       encoder.barrier();
     }
-    return { recording: encoder.finish(), calls };
+    return encoder.finish();
   };
-  return run(record);
-
-  async function run(make: (calls: number) => { recording: ReturnType<ReturnType<Device["encoder"]>["finish"]>; calls: number }): Promise<number> {
-    const once = make(1);
-    await once.recording.replay();
-    const { ms } = await once.recording.replay();
-    const { recording, calls } = make(Math.max(1, Math.min(2000, Math.ceil(4 / Math.max(ms, 1e-3)))));
-    await recording.replay();
-    const times: number[] = [];
-    for (let i = 0; i < samples; i++) times.push(((await recording.replay()).ms * 1000) / calls);
-    return median(times);
-  }
+  const once = record(1);
+  await once.replay();
+  const { ms } = await once.replay();
+  const calls = Math.max(1, Math.min(2000, Math.ceil(4 / Math.max(ms, 1e-3))));
+  const recording = record(calls);
+  await recording.replay();
+  const times: number[] = [];
+  for (let i = 0; i < samples; i++) times.push(((await recording.replay()).ms * 1000) / calls);
+  return median(times);
 }
 
 async function measurePeer(testCase: BenchCase): Promise<number | undefined> {

@@ -19,8 +19,8 @@ export function addInspect(program: Command): void {
       const tensors = checkpoint.names.map((name) => ({ name, ...checkpoint.info(name) }));
       const dtypes: Record<string, number> = {};
       let elements = 0;
-      for (const { dtype, shape } of tensors) {
-        dtypes[dtype] = (dtypes[dtype] ?? 0) + 1;
+      for (const { stored, shape } of tensors) {
+        dtypes[stored] = (dtypes[stored] ?? 0) + 1;
         elements += shape.reduce((a, b) => a * b, 1);
       }
       const summary = {
@@ -45,7 +45,7 @@ export function addInspect(program: Command): void {
         `bytes       ${checkpoint.bytes.toLocaleString("en")}`,
         `quantised   ${quantisation ? `${quantisation.bits} bits, groups of ${quantisation.groupSize}, ${quantisation.mode}` : "no"}`,
       ];
-      if (options.tensors) lines.push(...tensors.map(({ name, dtype, shape }) => `  ${dtype.padEnd(4)} [${shape.join(", ")}]  ${name}`));
+      if (options.tensors) lines.push(...tensors.map(({ name, stored, shape }) => `  ${stored.padEnd(4)} [${shape.join(", ")}]  ${name}`));
       process.stdout.write(`${lines.join("\n")}\n`);
     });
 }
