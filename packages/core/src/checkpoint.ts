@@ -95,7 +95,7 @@ export class Checkpoint {
   private readonly shards: readonly Shard[];
   private readonly entries = new Map<string, Entry>();
   private readonly made = new Map<string, Tensor>();
-  private readonly path: string;
+  readonly path: string;
   private closed = false;
 
   /** @internal Use `openCheckpoint`. */
@@ -137,6 +137,11 @@ export class Checkpoint {
         if (other) throw safetensorsError(shard.path, `is also in ${other.shard.path}`, name);
         this.entries.set(name, { ...stored, shard });
       }
+  }
+
+  /** Size of the files. */
+  get bytes(): number {
+    return this.shards.reduce((sum, { buffer }) => sum + buffer.bytes, 0);
   }
 
   /** All names, in the order of the files. */
