@@ -1,1 +1,2 @@
+export { gatedRmsNorm } from "./gated_rms_norm.ts";
 export { rmsNorm } from "./rms_norm.ts";

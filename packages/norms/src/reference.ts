@@ -18,3 +18,22 @@ export function rmsNormReference(
   }
   return out;
 }
+
+const sigmoid = (z: number) => 1 / (1 + Math.exp(-z));
+
+/** `norm(x) · (w + weightOffset) · act(z)`; with `gate-then-norm`: `norm(x · act(z)) · (w + weightOffset)`. */
+export function gatedRmsNormReference(
+  x: Float64Array,
+  z: Float64Array,
+  weight: Float64Array,
+  eps: number,
+  weightOffset: number,
+  act: "silu" | "sigmoid",
+  order: "norm-then-gate" | "gate-then-norm",
+): Float64Array {
+  const gate = z.map((v) => (act === "silu" ? v * sigmoid(v) : sigmoid(v)));
+  const gated = (values: Float64Array) => values.map((v, i) => v * (gate[i] as number));
+  return order === "norm-then-gate"
+    ? gated(rmsNormReference(x, weight, eps, weightOffset))
+    : rmsNormReference(gated(x), weight, eps, weightOffset);
+}

@@ -1,0 +1,83 @@
+import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
+import { normsLibrary } from "./library.ts";
+import { ROUNDING, rowBlock, WEIGHT_OFFSET } from "./options.ts";
+
+export const gatedRmsNormKernel = defineKernel({
+  library: normsLibrary,
+  name: "gated_rms_norm",
+  variants: ["f32_f32", "f16_f16", "bf16_bf16", "f16_f32", "bf16_f32"],
+  buffers: { x: "read", z: "read", weight: "read", out: "write" },
+  params: {
+    rows: "u32",
+    rowsPerThreadgroup: "u32",
+    dim: "u32",
+    eps: "f32",
+    weightOffset: "f32",
+    roundBeforeWeight: "u32",
+    sigmoidGate: "u32",
+    gateFirst: "u32",
+  },
+  inPlace: [["out", "x"]],
+  launch: ({ rows, rowsPerThreadgroup }: { rows: number; rowsPerThreadgroup: number }) => ({
+    threadgroups: [Math.ceil(rows / rowsPerThreadgroup), 1, 1],
+    threadsPerThreadgroup: [256, 1, 1],
+  }),
+});
+
+/**
+ * RMS norm of each head vector, gated: `out = norm(x) · (w + weightOffset) · act(z)`, norm(x) = x / √(Σx²/V + eps).
+ * With `order` `gate-then-norm` it is `norm(x · act(z)) · (w + weightOffset)`.
+ *
+ * - `x`, `z`, `out` [.., V] f32, f16 or bf16; `weight` [V], dtype of x or f32. `out` may be exactly `x`.
+ * - `eps` ≥ 0, inside the root (default 1e-6). With `eps` 0 a zero row gives NaN.
+ * - `act` `silu` (default; z·σ(z), Qwen) or `sigmoid` (Kimi). silu of a very negative finite z is ∓0.
+ * - `order` `norm-then-gate` (default) or `gate-then-norm`.
+ * - `rounding` `once` (default): one rounding, at the store. `before-weight`: the norm is rounded to the dtype of `out`,
+ *   and so is its product with a weight of that dtype (with an f32 weight that product stays f32) before the gate
+ *   multiplies in f32: the bits of the Hugging Face Qwen gated norm.
+ * - `weightOffset` 0 (default; all known models) or 1.
+ *
+ * Sums, gate and products in f32. Errors: `InvalidArgument` for shapes, dtypes, options and partial overlap.
+ */
+export const gatedRmsNorm = defineOp({
+  name: "gatedRmsNorm",
+  summary: "x / sqrt(mean(x²) + eps) · (weight + weightOffset) · act(z)",
+  inputs: {
+    x: { dtype: FLOATS, shape: "... V" },
+    z: { dtype: ["=x"], shape: "... V" },
+    weight: { dtype: ["=x", "f32"], shape: "V" },
+  },
+  outputs: { out: { dtype: ["=x"], shape: "... V", inPlace: ["x"] } },
+  params: {
+    eps: { kind: "number", default: 1e-6, min: 0, doc: "added to the mean square" },
+    act: { kind: "choice", values: ["silu", "sigmoid"], default: "silu", doc: "what the gate passes through" },
+    order: {
+      kind: "choice",
+      values: ["norm-then-gate", "gate-then-norm"],
+      default: "norm-then-gate",
+      doc: "whether the gate multiplies the norm or its input",
+    },
+    rounding: ROUNDING,
+    weightOffset: WEIGHT_OFFSET,
+  },
+  encode({ encoder, op, inputs: { x, z, weight }, outputs: { out }, options, rows, dims }) {
+    const dim = dims.V as number;
+    const rowsPerThreadgroup = rowBlock(dim);
+    encoder.dispatch(gatedRmsNormKernel, {
+      op,
+      variant: `${x.dtype}_${weight.dtype}`,
+      buffers: { x, z, weight, out },
+      params: {
+        rows,
+        rowsPerThreadgroup,
+        dim,
+        eps: options.eps,
+        weightOffset: options.weightOffset,
+        roundBeforeWeight: options.rounding === "before-weight" ? 1 : 0,
+        sigmoidGate: options.act === "sigmoid" ? 1 : 0,
+        gateFirst: options.order === "gate-then-norm" ? 1 : 0,
+      },
+      sizes: { rows, rowsPerThreadgroup },
+    });
+  },
+});
