@@ -1,1 +1,9 @@
-export {};
+export { add } from "./add.ts";
+export { argmax } from "./argmax.ts";
+export { embedding } from "./embedding.ts";
+export { kvCacheAppend } from "./kv_cache_append.ts";
+export { matmul } from "./matmul.ts";
+export { rope } from "./rope.ts";
+export { sigmoidGate } from "./sigmoid_gate.ts";
+export { slice } from "./slice.ts";
+export { swiglu } from "./swiglu.ts";

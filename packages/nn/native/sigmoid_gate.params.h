@@ -1,0 +1,16 @@
+// Generated from the declaration of sigmoid_gate; `npm run gen` rewrites it.
+#pragma once
+#ifndef __METAL_VERSION__
+#include <stdint.h>
+#endif
+
+#define SIGMOID_GATE_X 0  // read
+#define SIGMOID_GATE_GATE 1  // read
+#define SIGMOID_GATE_OUT 2  // write
+#define SIGMOID_GATE_PARAMS 3
+
+struct SigmoidGateParams {
+  uint32_t block;
+  uint32_t tail;
+};
+static_assert(sizeof(SigmoidGateParams) == 8, "SigmoidGateParams must match the declaration of sigmoid_gate");

@@ -1,0 +1,16 @@
+// Generated from the declaration of swiglu; `npm run gen` rewrites it.
+#pragma once
+#ifndef __METAL_VERSION__
+#include <stdint.h>
+#endif
+
+#define SWIGLU_GATE 0  // read
+#define SWIGLU_UP 1  // read
+#define SWIGLU_OUT 2  // write
+#define SWIGLU_PARAMS 3
+
+struct SwigluParams {
+  uint32_t block;
+  uint32_t tail;
+};
+static_assert(sizeof(SwigluParams) == 8, "SwigluParams must match the declaration of swiglu");

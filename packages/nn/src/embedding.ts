@@ -1,0 +1,44 @@
+import { defineKernel, defineOp, FLOATS, type FloatDtype } from "@mlxts/core";
+import { nnLibrary } from "./library.ts";
+
+export const embeddingKernel = defineKernel({
+  library: nnLibrary,
+  name: "embedding",
+  variants: FLOATS.flatMap((weight) => FLOATS.map((out) => `${weight}_${out}`)),
+  buffers: { ids: "read", weight: "read", out: "write" },
+  params: { vocabulary: "u32", dim: "u32", signedIds: "u32" },
+  launch: ({ tokens }: { tokens: number }) => ({ threadgroups: [tokens, 1, 1], threadsPerThreadgroup: [256, 1, 1] }),
+});
+
+/**
+ * Rows of a table: `out[.., :] = weight[ids[..], :]`.
+ *
+ * - `ids` [..] i32 or u32; `weight` [V, D] f32, f16 or bf16; `out` [.., D].
+ * - `outDtype` f32, f16 or bf16 (default: that of `weight`). Equal dtypes are copied bit by bit, others rounded once.
+ *
+ * Errors: `InvalidArgument` for shapes, dtypes, options and overlap. An id outside 0 … V − 1 fails the submission
+ * (`CommandBuffer`), which names the id and its position; rows of such ids are not written.
+ */
+export const embedding = defineOp({
+  name: "embedding",
+  summary: "weight[ids]",
+  inputs: { ids: { dtype: ["i32", "u32"], shape: "..." }, weight: { dtype: FLOATS, shape: "V D" } },
+  outputs: {
+    out: {
+      dtype: ({ options, tensors }) => (options.outDtype ?? tensors.weight?.dtype) as FloatDtype,
+      shape: "... D",
+    },
+  },
+  params: {
+    outDtype: { kind: "choice", values: FLOATS, optional: true, doc: "dtype of out; default that of weight" },
+  },
+  encode({ encoder, op, inputs: { ids, weight }, outputs: { out }, dims }) {
+    encoder.dispatch(embeddingKernel, {
+      op,
+      variant: `${weight.dtype}_${out.dtype}`,
+      buffers: { ids, weight, out },
+      params: { vocabulary: dims.V as number, dim: dims.D as number, signedIds: ids.dtype === "i32" ? 1 : 0 },
+      sizes: { tokens: ids.size },
+    });
+  },
+});

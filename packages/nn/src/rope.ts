@@ -1,0 +1,68 @@
+import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
+import { nnLibrary } from "./library.ts";
+
+export const ropeKernel = defineKernel({
+  library: nnLibrary,
+  name: "rope",
+  variants: FLOATS,
+  buffers: { x: "read", positions: "read", inverseFrequencies: "read", out: "write" },
+  params: { heads: "u32", dim: "u32", pairs: "u32", interleaved: "u32" },
+  inPlace: [["out", "x"]],
+  // A table of cosines and sines, one entry per rotated element, each with room for a vector more.
+  launch: ({ tokens, pairs }: { tokens: number; pairs: number }) => ({
+    threadgroups: [tokens, 1, 1],
+    threadsPerThreadgroup: [128, 1, 1],
+    threadgroupBytes: 2 * 4 * (2 * pairs + 16),
+  }),
+});
+
+/**
+ * Rotary position embedding of the first R = 2·P elements of each head; the other D − R are copied.
+ * With θ = positions[b, t] · inverseFrequencies[i], the pair (a, c) becomes (a·cos θ − c·sin θ, c·cos θ + a·sin θ).
+ *
+ * - `x`, `out` [B, T, H, D] f32, f16 or bf16; `positions` [B, T] i32, negative ones too; `inverseFrequencies` [P] f32,
+ *   2·P ≤ D. `out` may be exactly `x`.
+ * - `pairing` `half` (default): elements (i, i + P), as GPT-NeoX, Llama and Qwen; `interleaved`: (2i, 2i + 1), as
+ *   the original paper and DeepSeek.
+ *
+ * Angles are evaluated in f64 on the CPU (two f32 on a GPU), so that cosines and sines are right to f32 at any position;
+ * the rotation is f32, rounded once. Errors: `InvalidArgument` for shapes, dtypes, options and partial overlap.
+ * Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021.
+ */
+export const rope = defineOp({
+  name: "rope",
+  summary: "pairs of x rotated by positions · inverseFrequencies",
+  inputs: {
+    x: { dtype: FLOATS, shape: "B T H D" },
+    positions: { dtype: ["i32"], shape: "B T" },
+    inverseFrequencies: { dtype: ["f32"], shape: "P" },
+  },
+  outputs: { out: { dtype: ["=x"], shape: "B T H D", inPlace: ["x"] } },
+  params: {
+    pairing: {
+      kind: "choice",
+      values: ["half", "interleaved"],
+      default: "half",
+      doc: "which elements form a pair: (i, i + P) or (2i, 2i + 1)",
+    },
+  },
+  relations({ dims: { P, D }, fail }) {
+    if (P !== undefined && D !== undefined && 2 * P > D)
+      fail("inverseFrequencies", `have at most D / 2 = ${D / 2} elements`, P);
+  },
+  encode({ encoder, op, inputs: { x, positions, inverseFrequencies }, outputs: { out }, options, dims }) {
+    const pairs = dims.P as number;
+    encoder.dispatch(ropeKernel, {
+      op,
+      variant: x.dtype,
+      buffers: { x, positions, inverseFrequencies, out },
+      params: {
+        heads: dims.H as number,
+        dim: dims.D as number,
+        pairs,
+        interleaved: options.pairing === "interleaved" ? 1 : 0,
+      },
+      sizes: { tokens: positions.size, pairs },
+    });
+  },
+});

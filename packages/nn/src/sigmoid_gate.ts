@@ -1,0 +1,28 @@
+import { defineOp, FLOATS } from "@mlxts/core";
+import { elementwiseKernel, elementwiseParams } from "./elementwise.ts";
+
+export const sigmoidGateKernel = elementwiseKernel("sigmoid_gate", "x", "gate");
+
+/**
+ * Output gate of gated attention: `out = x · σ(gate)`, σ(z) = 1 / (1 + exp(−z)).
+ *
+ * - `x`, `gate`, `out`: one shape, one dtype of f32, f16, bf16. `out` may be exactly `x` or exactly `gate`.
+ *
+ * In f32, rounded once. Errors: `InvalidArgument` for shapes, dtypes and partial overlap.
+ */
+export const sigmoidGate = defineOp({
+  name: "sigmoidGate",
+  summary: "x · sigmoid(gate)",
+  inputs: { x: { dtype: FLOATS, shape: "... D" }, gate: { dtype: ["=x"], shape: "... D" } },
+  outputs: { out: { dtype: ["=x"], shape: "... D", inPlace: ["x", "gate"] } },
+  params: {},
+  encode({ encoder, op, inputs: { x, gate }, outputs: { out } }) {
+    encoder.dispatch(sigmoidGateKernel, {
+      op,
+      variant: x.dtype,
+      buffers: { x, gate, out },
+      params: elementwiseParams(x.size),
+      sizes: { size: x.size },
+    });
+  },
+});

@@ -1,0 +1,57 @@
+import { DTYPES, type Dtype, defineKernel, defineOp } from "@mlxts/core";
+import { nnLibrary } from "./library.ts";
+
+const DTYPE_LIST = ["f32", "f16", "bf16", "u32", "i32", "u16", "i16", "u8", "i8"] as const satisfies readonly Dtype[];
+
+/** Bytes that one threadgroup copies, or one row if that is more. */
+const BLOCK_BYTES = 1 << 14;
+
+/** Element width decides: a copy has no other business with the dtype. */
+export const sliceKernel = defineKernel({
+  library: nnLibrary,
+  name: "slice",
+  variants: ["u8", "u16", "u32"],
+  buffers: { x: "read", out: "write" },
+  params: { dim: "u32", begin: "u32", size: "u32", rows: "u32", rowsPerThreadgroup: "u32" },
+  launch: ({ rows, rowsPerThreadgroup }: { rows: number; rowsPerThreadgroup: number }) => ({
+    threadgroups: [Math.ceil(rows / rowsPerThreadgroup), 1, 1],
+    threadsPerThreadgroup: [256, 1, 1],
+  }),
+});
+
+/**
+ * Columns `begin` … `begin + size − 1` of the last dimension, copied bit by bit: `out[.., i] = x[.., begin + i]`.
+ *
+ * - `x` [.., D], any dtype of 1, 2 or 4 bytes; `out` [.., size], the same dtype.
+ * - `begin` an integer ≥ 0, `size` an integer ≥ 1, `begin + size` ≤ D.
+ *
+ * Errors: `InvalidArgument` for shapes, dtypes, options and any overlap.
+ */
+export const slice = defineOp({
+  name: "slice",
+  summary: "columns begin … begin + size − 1 of x",
+  inputs: { x: { dtype: DTYPE_LIST, shape: "... D" } },
+  outputs: {
+    out: { dtype: ["=x"], shape: { text: "..., size", of: ({ lead, options }) => [...lead, options.size as number] } },
+  },
+  params: {
+    begin: { kind: "number", integer: true, min: 0, doc: "first column" },
+    size: { kind: "number", integer: true, min: 1, doc: "number of columns" },
+  },
+  check({ dims, options: { begin, size }, fail }) {
+    const dim = dims.D as number;
+    if (begin >= dim) fail("begin", `be < D = ${dim}`, begin);
+    if (begin + size > dim) fail("size", `be ≤ D − begin = ${dim - begin}`, size);
+  },
+  encode({ encoder, op, inputs: { x }, outputs: { out }, options: { begin, size }, rows, dims }) {
+    const unit = DTYPES[x.dtype].bytes;
+    const rowsPerThreadgroup = Math.max(1, Math.floor(BLOCK_BYTES / (size * unit)));
+    encoder.dispatch(sliceKernel, {
+      op,
+      variant: `u${unit * 8}`,
+      buffers: { x, out },
+      params: { dim: dims.D as number, begin, size, rows, rowsPerThreadgroup },
+      sizes: { rows, rowsPerThreadgroup },
+    });
+  },
+});

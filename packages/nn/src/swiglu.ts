@@ -1,0 +1,29 @@
+import { defineOp, FLOATS } from "@mlxts/core";
+import { elementwiseKernel, elementwiseParams } from "./elementwise.ts";
+
+export const swigluKernel = elementwiseKernel("swiglu", "gate", "up");
+
+/**
+ * The gated unit of a feed-forward layer: `out = silu(gate) · up`, silu(x) = x · σ(x).
+ *
+ * - `gate`, `up`, `out`: one shape, one dtype of f32, f16, bf16. `out` may be exactly `gate` or exactly `up`.
+ *
+ * In f32, rounded once; a very negative finite `gate` gives ∓0. Errors: `InvalidArgument` for shapes, dtypes and
+ * partial overlap. Shazeer, "GLU Variants Improve Transformer", 2020.
+ */
+export const swiglu = defineOp({
+  name: "swiglu",
+  summary: "silu(gate) · up",
+  inputs: { gate: { dtype: FLOATS, shape: "... D" }, up: { dtype: ["=gate"], shape: "... D" } },
+  outputs: { out: { dtype: ["=gate"], shape: "... D", inPlace: ["gate", "up"] } },
+  params: {},
+  encode({ encoder, op, inputs: { gate, up }, outputs: { out } }) {
+    encoder.dispatch(swigluKernel, {
+      op,
+      variant: gate.dtype,
+      buffers: { gate, up, out },
+      params: elementwiseParams(gate.size),
+      sizes: { size: gate.size },
+    });
+  },
+});
