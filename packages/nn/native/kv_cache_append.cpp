@@ -1,0 +1,56 @@
+// One threadgroup: one token of one sequence, all heads. Every call looks at all of `start` before it writes, so that a
+// call that fails has written nothing, whichever threads ran.
+#include "cpu_kernel.h"
+#include "kv_cache_append.params.h"
+#include "simd.h"
+
+using namespace mlxts;
+
+namespace {
+
+template <typename X, typename C>
+void copy(const X* from, C* to, size_t n) {
+  if constexpr (std::is_same_v<X, C>) {
+    memcpy(to, from, n * sizeof(C));
+  } else {
+    for_lanes(
+        n, [&](size_t i) { store(to + i, load(from + i)); },
+        [&](size_t i, int count) { store_partial(to + i, load_partial(from + i, count), count); });
+  }
+}
+
+template <typename X, typename C>
+int32_t kv_cache_append(const Launch& l) {
+  const auto& p = l.args<KvCacheAppendParams>();
+  const X* k = l.buffer<const X>(KV_CACHE_APPEND_K);
+  const X* v = l.buffer<const X>(KV_CACHE_APPEND_V);
+  const int32_t* start = l.buffer<const int32_t>(KV_CACHE_APPEND_START);
+  C* kCache = l.buffer<C>(KV_CACHE_APPEND_K_CACHE);
+  C* vCache = l.buffer<C>(KV_CACHE_APPEND_V_CACHE);
+  for (uint32_t b = 0; b < p.batch; ++b)
+    if (start[b] < 0 || uint64_t(start[b]) + p.tokens > p.capacity)
+      return l.fail("`start` must be at least 0 and leave room for %u rows in a cache of %u, got %d at sequence %u",
+                    p.tokens, p.capacity, start[b], b);
+  for (uint64_t group = l.begin; group < l.end; ++group) {
+    const size_t b = group / p.tokens, t = group % p.tokens;
+    for (size_t h = 0; h < p.heads; ++h) {
+      const size_t from = (group * p.heads + h) * p.dim;
+      const size_t to = ((b * p.heads + h) * p.capacity + size_t(start[b]) + t) * p.dim;
+      copy(k + from, kCache + to, p.dim);
+      copy(v + from, vCache + to, p.dim);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+MLXTS_KERNEL(kv_cache_append_f32_f32, kv_cache_append<float, float>)
+MLXTS_KERNEL(kv_cache_append_f32_f16, kv_cache_append<float, f16>)
+MLXTS_KERNEL(kv_cache_append_f32_bf16, kv_cache_append<float, bf16>)
+MLXTS_KERNEL(kv_cache_append_f16_f32, kv_cache_append<f16, float>)
+MLXTS_KERNEL(kv_cache_append_f16_f16, kv_cache_append<f16, f16>)
+MLXTS_KERNEL(kv_cache_append_f16_bf16, kv_cache_append<f16, bf16>)
+MLXTS_KERNEL(kv_cache_append_bf16_f32, kv_cache_append<bf16, float>)
+MLXTS_KERNEL(kv_cache_append_bf16_f16, kv_cache_append<bf16, f16>)
+MLXTS_KERNEL(kv_cache_append_bf16_bf16, kv_cache_append<bf16, bf16>)

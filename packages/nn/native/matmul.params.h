@@ -1,0 +1,21 @@
+// Generated from the declaration of matmul; `npm run gen` rewrites it.
+#pragma once
+#ifndef __METAL_VERSION__
+#include <stdint.h>
+#endif
+
+#define MATMUL_X 0  // read
+#define MATMUL_WEIGHT 1  // read
+#define MATMUL_BIAS 2  // read?
+#define MATMUL_OUT 3  // write
+#define MATMUL_PARAMS 4
+
+struct MatmulParams {
+  uint32_t m;
+  uint32_t n;
+  uint32_t k;
+  uint32_t groupRows;
+  uint32_t transpose;
+  uint32_t biasF32;
+};
+static_assert(sizeof(MatmulParams) == 24, "MatmulParams must match the declaration of matmul");

@@ -1,0 +1,20 @@
+// Generated from the declaration of matvec; `npm run gen` rewrites it.
+#pragma once
+#ifndef __METAL_VERSION__
+#include <stdint.h>
+#endif
+
+#define MATVEC_X 0  // read
+#define MATVEC_WEIGHT 1  // read
+#define MATVEC_BIAS 2  // read?
+#define MATVEC_OUT 3  // write
+#define MATVEC_PARAMS 4
+
+struct MatvecParams {
+  uint32_t m;
+  uint32_t n;
+  uint32_t k;
+  uint32_t groupColumns;
+  uint32_t biasF32;
+};
+static_assert(sizeof(MatvecParams) == 20, "MatvecParams must match the declaration of matvec");

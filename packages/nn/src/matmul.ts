@@ -1,0 +1,135 @@
+import { type Dtype, defineKernel, defineOp, FLOATS, type OpContext, type Tensor } from "@mlxts/core";
+import { nnLibrary } from "./library.ts";
+
+const variants = FLOATS.flatMap((x) => FLOATS.flatMap((weight) => FLOATS.map((out) => `${x}_${weight}_${out}`)));
+const buffers = { x: "read", weight: "read", bias: "read?", out: "write" } as const;
+
+/** Columns of a threadgroup of the tiled kernel, and the piece of the contracted dimension that is packed at a time. */
+const TILE_COLUMNS = 64;
+const TILE_ROWS = 6;
+const TILE_DEPTH = 256;
+
+interface TiledSizes {
+  m: number;
+  n: number;
+  groupRows: number;
+}
+
+/** Products by register tiles; a threadgroup is `groupRows` × 64 outputs. */
+export const matmulKernel = defineKernel({
+  library: nnLibrary,
+  name: "matmul",
+  variants,
+  buffers,
+  params: { m: "u32", n: "u32", k: "u32", groupRows: "u32", transpose: "u32", biasF32: "u32" },
+  launch: ({ m, n, groupRows }: TiledSizes) => ({
+    threadgroups: [Math.ceil(n / TILE_COLUMNS), Math.ceil(m / groupRows), 1],
+    threadsPerThreadgroup: [256, 1, 1],
+    // A packed panel of the weight, converted rows of x, and the sums.
+    threadgroupBytes: 4 * (TILE_COLUMNS * TILE_DEPTH + TILE_ROWS * TILE_DEPTH + groupRows * TILE_COLUMNS),
+  }),
+});
+
+interface MatvecSizes {
+  m: number;
+  n: number;
+  k: number;
+  groupColumns: number;
+}
+
+/** Products for few rows: each row of the weight is read once for all rows of x; a threadgroup is `groupColumns` outputs of each. */
+export const matvecKernel = defineKernel({
+  library: nnLibrary,
+  name: "matvec",
+  variants,
+  buffers,
+  params: { m: "u32", n: "u32", k: "u32", groupColumns: "u32", biasF32: "u32" },
+  launch: ({ m, n, k, groupColumns }: MatvecSizes) => ({
+    threadgroups: [Math.ceil(n / groupColumns), 1, 1],
+    threadsPerThreadgroup: [256, 1, 1],
+    threadgroupBytes: matvecBytes(m, k),
+  }),
+});
+
+/** x widened to f32, its rows padded to whole pairs of the widest vectors. */
+const matvecBytes = (m: number, k: number) => 4 * m * Math.ceil(k / 32) * 32;
+
+const MATVEC_ROWS = 8;
+const MATVEC_BYTES = 1 << 20;
+
+/** Rows of a threadgroup: as many as fit the scratch, fewer when that leaves too few threadgroups for many threads. */
+function tiledRows(m: number, n: number): number {
+  const blocks = Math.max(Math.ceil(m / 504), Math.min(Math.ceil(m / 48), Math.ceil(64 / Math.ceil(n / TILE_COLUMNS))));
+  return Math.ceil(Math.ceil(m / blocks) / TILE_ROWS) * TILE_ROWS;
+}
+
+const inner = (c: OpContext) => {
+  const [rows = 0, cols = 0] = c.tensors.weight?.shape ?? [];
+  return c.options.transpose ? { from: cols, to: rows } : { from: rows, to: cols };
+};
+
+/**
+ * Matrix product with a dense weight: `y = x · Wᵀ + bias` (`transpose: true`, the default) or `y = x · W + bias`.
+ *
+ * - `x` [.., cols] f32, f16 or bf16 ([.., rows] without `transpose`); `weight` [rows, cols] f32, f16 or bf16,
+ *   whatever x has. `out` [.., rows] ([.., cols] without `transpose`).
+ * - `bias` optional, one entry per output column, f32 or the dtype of x, added in f32.
+ * - `outDtype` f32, f16 or bf16; default the dtype of x.
+ *
+ * Products and sums in f32, one rounding at the store. Where the processor has bf16 products and both x and weight are
+ * bf16, products are exact and subnormal bf16 numbers (below 1.2e-38) count as 0. Errors: `InvalidArgument` for shapes,
+ * dtypes, options and overlap.
+ */
+export const matmul = defineOp({
+  name: "matmul",
+  summary: "x · weightᵀ + bias",
+  inputs: {
+    x: {
+      dtype: FLOATS,
+      shape: {
+        text: ".., cols",
+        of: (c) => [...(c.tensors.x as Tensor).shape.slice(0, -1), inner(c).from],
+      },
+    },
+    weight: { dtype: FLOATS, shape: "rows cols" },
+    bias: { dtype: ["f32", "=x"], shape: { text: "rows", of: (c) => [inner(c).to] }, optional: true },
+  },
+  outputs: {
+    out: {
+      dtype: (c) => (c.options.outDtype ?? (c.tensors.x as Tensor).dtype) as Dtype,
+      shape: { text: ".., rows", of: (c) => [...(c.tensors.x as Tensor).shape.slice(0, -1), inner(c).to] },
+    },
+  },
+  params: {
+    transpose: { kind: "boolean", default: true, doc: "contract the columns of the weight, not its rows" },
+    outDtype: { kind: "choice", values: FLOATS, optional: true, doc: "default: the dtype of x" },
+  },
+  encode({ encoder, op, inputs: { x, weight, bias }, outputs: { out }, options }) {
+    const k = x.lastDim;
+    const m = x.size / k;
+    const n = out.lastDim;
+    const variant = `${x.dtype}_${weight.dtype}_${out.dtype}`;
+    const given = { x, weight, bias, out };
+    const biasF32 = bias?.dtype === "f32" ? 1 : 0;
+    if (options.transpose && m <= MATVEC_ROWS && matvecBytes(m, k) <= MATVEC_BYTES) {
+      // At least 32 Ki weights to a threadgroup, so that waking a thread pays.
+      const groupColumns = Math.max(8, Math.ceil(32768 / k / 8) * 8);
+      encoder.dispatch(matvecKernel, {
+        op,
+        variant,
+        buffers: given,
+        params: { m, n, k, groupColumns, biasF32 },
+        sizes: { m, n, k, groupColumns },
+      });
+      return;
+    }
+    const groupRows = tiledRows(m, n);
+    encoder.dispatch(matmulKernel, {
+      op,
+      variant,
+      buffers: given,
+      params: { m, n, k, groupRows, transpose: options.transpose ? 1 : 0, biasF32 },
+      sizes: { m, n, groupRows },
+    });
+  },
+});
