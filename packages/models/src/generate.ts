@@ -27,7 +27,8 @@ function checkIds(op: string, model: LanguageModel, ids: readonly number[]): voi
   if (!Array.isArray(ids)) throw wrongKind(op, "ids", "be an array of token ids", ids);
   if (ids.length === 0) throw wrongValue(op, "ids", "have at least one token", ids);
   const at = ids.findIndex((id) => !Number.isInteger(id) || id < 0 || id >= model.vocabSize);
-  if (at >= 0) throw wrongValue(op, "ids", `be integers from 0 to ${model.vocabSize - 1}`, `${ids[at]} at position ${at}`);
+  if (at >= 0)
+    throw wrongValue(op, "ids", `be integers from 0 to ${model.vocabSize - 1}`, `${ids[at]} at position ${at}`);
 }
 
 /** The tensors of a pass over T tokens, in one buffer of T + T + 2 words. */
@@ -52,12 +53,20 @@ function tokenWords(ids: readonly number[], start: number): Int32Array {
  * Feeds `ids` to the state and returns the logits (f32, `vocabSize` each) of the positions asked for.
  * All arguments are checked first; a refused call leaves the state as it was.
  */
-export async function prefill(model: LanguageModel, state: ModelState, ids: readonly number[], options: PrefillOptions = {}): Promise<Float32Array[]> {
+export async function prefill(
+  model: LanguageModel,
+  state: ModelState,
+  ids: readonly number[],
+  options: PrefillOptions = {},
+): Promise<Float32Array[]> {
   const op = "prefill";
   const { path = "auto", blockLength = 512, positions = [ids.length - 1] } = options;
   checkIds(op, model, ids);
-  if (!Number.isInteger(blockLength) || blockLength < 1) throw wrongValue(op, "blockLength", "be an integer ≥ 1", blockLength);
-  for (const at of positions) if (!Number.isInteger(at) || at < 0 || at >= ids.length) throw wrongValue(op, "positions", `be integers from 0 to ${ids.length - 1}`, at);
+  if (!Number.isInteger(blockLength) || blockLength < 1)
+    throw wrongValue(op, "blockLength", "be an integer ≥ 1", blockLength);
+  for (const at of positions)
+    if (!Number.isInteger(at) || at < 0 || at >= ids.length)
+      throw wrongValue(op, "positions", `be integers from 0 to ${ids.length - 1}`, at);
   state.assertRoom(op, ids.length);
   const { device } = model;
   const arena = device.arena(1 << 22, { grow: true });
@@ -71,10 +80,18 @@ export async function prefill(model: LanguageModel, state: ModelState, ids: read
       const encoder = device.encoder({ arena });
       const hidden = model.encode(encoder, state, tokens, path);
       const wanted = [...new Set(positions)].filter((at) => at >= begin && at < begin + block.length);
-      const rows = wanted.length > 0 ? model.encodeLogits(encoder, hidden, wanted.map((at) => at - begin)) : undefined;
+      const rows =
+        wanted.length > 0
+          ? model.encodeLogits(
+              encoder,
+              hidden,
+              wanted.map((at) => at - begin),
+            )
+          : undefined;
       await encoder.commit();
       state.advance(block.length);
-      if (rows) for (const [i, at] of wanted.entries()) logits.set(at, (await rows.slice(i, i + 1).read()) as Float32Array);
+      if (rows)
+        for (const [i, at] of wanted.entries()) logits.set(at, (await rows.slice(i, i + 1).read()) as Float32Array);
       words.dispose();
     }
   } finally {
@@ -94,7 +111,11 @@ export class Decoder {
   private readonly recording: Recording;
   private steps = 0;
 
-  constructor(model: LanguageModel, state: ModelState, { temperature = 0, topK = 0, topP = 1, seed = 0 }: SamplingOptions = {}) {
+  constructor(
+    model: LanguageModel,
+    state: ModelState,
+    { temperature = 0, topK = 0, topP = 1, seed = 0 }: SamplingOptions = {},
+  ) {
     const { device } = model;
     this.model = model;
     this.state = state;
@@ -171,7 +192,11 @@ export interface Timings {
 }
 
 /** Yields new token ids one by one, until a stop token (not yielded), `maxTokens`, or the end of the context. */
-export async function* generate(model: LanguageModel, ids: readonly number[], options: GenerateOptions = {}): AsyncGenerator<number, void, void> {
+export async function* generate(
+  model: LanguageModel,
+  ids: readonly number[],
+  options: GenerateOptions = {},
+): AsyncGenerator<number, void, void> {
   const op = "generate";
   const { maxTokens = 128, stopTokens = model.stopTokens, timings = {} } = options;
   checkIds(op, model, ids);
@@ -180,7 +205,12 @@ export async function* generate(model: LanguageModel, ids: readonly number[], op
   try {
     state.assertRoom(op, ids.length);
     using decoder = new Decoder(model, state, options);
-    Object.assign(timings, { promptTokens: ids.length, prefillMs: 0, generatedTokens: 0, decodeMs: 0 } satisfies Timings);
+    Object.assign(timings, {
+      promptTokens: ids.length,
+      prefillMs: 0,
+      generatedTokens: 0,
+      decodeMs: 0,
+    } satisfies Timings);
     let last = performance.now();
     const lap = (key: "prefillMs" | "decodeMs") => {
       const now = performance.now();

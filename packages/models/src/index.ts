@@ -1,4 +1,12 @@
-export { Decoder, type GenerateOptions, generate, type PrefillOptions, prefill, type SamplingOptions, type Timings } from "./generate.ts";
+export {
+  Decoder,
+  type GenerateOptions,
+  generate,
+  type PrefillOptions,
+  prefill,
+  type SamplingOptions,
+  type Timings,
+} from "./generate.ts";
 export { readJson, readOptionalJson } from "./json.ts";
 export { loadModel } from "./load.ts";
 export type { DeltaPath, LanguageModel, LoadOptions, Tokens } from "./model.ts";

@@ -9,7 +9,12 @@ export function readJson(path: string): Record<string, unknown> {
     text = readFileSync(path, "utf8");
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
-    throw new MlxtsError("Io", `cannot read ${path}: ${(error as Error).message}`, { path, operation: "read", code }, error);
+    throw new MlxtsError(
+      "Io",
+      `cannot read ${path}: ${(error as Error).message}`,
+      { path, operation: "read", code },
+      error,
+    );
   }
   try {
     const value: unknown = JSON.parse(text);
@@ -65,7 +70,8 @@ export class Fields {
   number(name: string, above: number, fallback?: number): number {
     const value = this.has(name) ? this.get(name) : fallback;
     if (typeof value !== "number") throw wrongKind("loadModel", this.name(name), "be a number", value);
-    if (!Number.isFinite(value) || value <= above) throw wrongValue("loadModel", this.name(name), `be > ${above}`, value);
+    if (!Number.isFinite(value) || value <= above)
+      throw wrongValue("loadModel", this.name(name), `be > ${above}`, value);
     return value;
   }
 
@@ -77,7 +83,8 @@ export class Fields {
 
   choice<const V extends string>(name: string, values: readonly V[], fallback?: V): V {
     const value = this.has(name) ? this.get(name) : fallback;
-    if (!values.includes(value as V)) throw wrongValue("loadModel", this.name(name), `be one of ${values.join(", ")}`, value);
+    if (!values.includes(value as V))
+      throw wrongValue("loadModel", this.name(name), `be one of ${values.join(", ")}`, value);
     return value as V;
   }
 
@@ -101,7 +108,8 @@ export class Fields {
     if (!this.has(name)) return undefined;
     const value = this.get(name);
     const list = Array.isArray(value) ? value : [value];
-    if (!list.every((id) => Number.isInteger(id) && id >= 0)) throw wrongValue("loadModel", this.name(name), "be token ids", value);
+    if (!list.every((id) => Number.isInteger(id) && id >= 0))
+      throw wrongValue("loadModel", this.name(name), "be token ids", value);
     return list as number[];
   }
 }

@@ -23,7 +23,11 @@ export async function loadModel(device: Device, directory: string, options: Load
   const quantisation = quantisationOf(json);
   const checkpoint = openCheckpoint(device, directory);
   try {
-    return await Qwen3_5.load(checkpoint, config, { quantisation, stopTokens: stopTokensOf(directory, json, config.vocabSize), activations });
+    return await Qwen3_5.load(checkpoint, config, {
+      quantisation,
+      stopTokens: stopTokensOf(directory, json, config.vocabSize),
+      activations,
+    });
   } catch (error) {
     checkpoint.dispose();
     throw error;
@@ -34,7 +38,12 @@ export async function loadModel(device: Device, directory: string, options: Load
 function stopTokensOf(directory: string, config: Record<string, unknown>, vocabSize: number): readonly number[] {
   const generation = readOptionalJson(directory, "generation_config.json");
   const text = new Fields(config).object("text_config");
-  const ids = (generation && new Fields(generation, "generation_config").ids("eos_token_id")) ?? new Fields(config).ids("eos_token_id") ?? text.ids("eos_token_id") ?? [];
-  for (const id of ids) if (id >= vocabSize) throw wrongValue("loadModel", "eos_token_id", `be below the vocabulary size ${vocabSize}`, id);
+  const ids =
+    (generation && new Fields(generation, "generation_config").ids("eos_token_id")) ??
+    new Fields(config).ids("eos_token_id") ??
+    text.ids("eos_token_id") ??
+    [];
+  for (const id of ids)
+    if (id >= vocabSize) throw wrongValue("loadModel", "eos_token_id", `be below the vocabulary size ${vocabSize}`, id);
   return ids;
 }

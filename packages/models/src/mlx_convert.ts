@@ -1,4 +1,13 @@
-import { type Checkpoint, type Dtype, decodeNumbers, encodeNumbers, isFloat, MlxtsError, type RawArray, wrongValue } from "@mlxts/core";
+import {
+  type Checkpoint,
+  type Dtype,
+  decodeNumbers,
+  encodeNumbers,
+  isFloat,
+  MlxtsError,
+  type RawArray,
+  wrongValue,
+} from "@mlxts/core";
 import { Fields } from "./json.ts";
 import { QWEN3_5_TYPES } from "./qwen3_5_config.ts";
 
@@ -27,7 +36,8 @@ const OTHER_PARTS = /^(model\.)?(visual|vision_tower)\.|(^|\.)mtp\./;
 /** mlx-lm's name of a tensor. */
 function mlxName(name: string): string {
   if (name.startsWith("language_model.")) return name;
-  if (name.startsWith("model.language_model.")) return `language_model.model.${name.slice("model.language_model.".length)}`;
+  if (name.startsWith("model.language_model."))
+    return `language_model.model.${name.slice("model.language_model.".length)}`;
   return `language_model.${name}`;
 }
 
@@ -36,7 +46,13 @@ export function planMlx(checkpoint: Checkpoint, json: Record<string, unknown>, g
   const fields = new Fields(json);
   fields.choice("model_type", QWEN3_5_TYPES);
   if (fields.has("quantization") || fields.has("quantization_config"))
-    throw wrongValue("quantize", "checkpoint", "not be quantised already", "a quantised checkpoint", "start from the original weights");
+    throw wrongValue(
+      "quantize",
+      "checkpoint",
+      "not be quantised already",
+      "a quantised checkpoint",
+      "start from the original weights",
+    );
   const names = checkpoint.names.filter((name) => !OTHER_PARTS.test(name));
   const convolutions = names.filter((name) => name.endsWith("conv1d.weight"));
   const huggingFace = convolutions.some((name) => checkpoint.info(name).shape.at(-1) !== 1);
@@ -46,7 +62,11 @@ export function planMlx(checkpoint: Checkpoint, json: Record<string, unknown>, g
     const weight = name.endsWith(".weight") && shape.length === 2;
     if (weight && !isFloat(dtype as Dtype)) {
       const reason = `has dtype ${dtype}; only f32, f16 and bf16 weights are quantised`;
-      throw new MlxtsError("Safetensors", `${checkpoint.path}: tensor ${source} ${reason}`, { path: checkpoint.path, tensor: source, reason });
+      throw new MlxtsError("Safetensors", `${checkpoint.path}: tensor ${source} ${reason}`, {
+        path: checkpoint.path,
+        tensor: source,
+        reason,
+      });
     }
     const moved = huggingFace && name.endsWith("conv1d.weight") && shape.length === 3;
     return {

@@ -1,6 +1,15 @@
 import { copyFileSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
-import { createSafetensors, type Device, type Dtype, MlxtsError, openCheckpoint, type RawArray, tensorBytes, wrongValue } from "@mlxts/core";
+import {
+  createSafetensors,
+  type Device,
+  type Dtype,
+  MlxtsError,
+  openCheckpoint,
+  type RawArray,
+  tensorBytes,
+  wrongValue,
+} from "@mlxts/core";
 import { quantize } from "@mlxts/quant4";
 import { readJson } from "./json.ts";
 import { addOne, type PlannedTensor, planMlx } from "./mlx_convert.ts";
@@ -16,7 +25,15 @@ export interface QuantizeOptions {
 const SHARD_BYTES = 5 * 2 ** 30;
 
 /** Files of a checkpoint that are copied as they are. */
-const COMPANIONS = ["generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "vocab.json", "merges.txt"];
+const COMPANIONS = [
+  "generation_config.json",
+  "tokenizer.json",
+  "tokenizer_config.json",
+  "special_tokens_map.json",
+  "chat_template.jinja",
+  "vocab.json",
+  "merges.txt",
+];
 
 interface Entry {
   name: string;
@@ -42,7 +59,12 @@ function entriesOf({ name, dtype, shape, quantise }: PlannedTensor, bits: number
  * biases that `mlx_lm.convert` makes on a CPU. Linear and embedding weights whose rows are multiples of the group size
  * are quantised, the rest is kept. The directory appears when it is complete; a failure leaves nothing behind.
  */
-export async function quantizeCheckpoint(device: Device, from: string, to: string, options: QuantizeOptions = {}): Promise<{ tensors: number; bytes: number }> {
+export async function quantizeCheckpoint(
+  device: Device,
+  from: string,
+  to: string,
+  options: QuantizeOptions = {},
+): Promise<{ tensors: number; bytes: number }> {
   const { bits = 4, groupSize = 64, onProgress } = options;
   const op = "quantize";
   if (bits !== 4 && bits !== 8) throw wrongValue(op, "bits", "be 4 or 8", bits);
@@ -55,12 +77,18 @@ export async function quantizeCheckpoint(device: Device, from: string, to: strin
   const plan = planMlx(checkpoint, json, groupSize);
   const shards = splitShards(plan.tensors.map((tensor) => ({ tensor, entries: entriesOf(tensor, bits, groupSize) })));
   const fileOf = (i: number) =>
-    shards.length === 1 ? "model.safetensors" : `model-${String(i + 1).padStart(5, "0")}-of-${String(shards.length).padStart(5, "0")}.safetensors`;
+    shards.length === 1
+      ? "model.safetensors"
+      : `model-${String(i + 1).padStart(5, "0")}-of-${String(shards.length).padStart(5, "0")}.safetensors`;
   try {
     mkdirSync(work, { recursive: true });
     let done = 0;
     for (const [i, shard] of shards.entries()) {
-      const writer = createSafetensors(join(work, fileOf(i)), shard.flatMap(({ entries }) => entries), { format: "mlx" });
+      const writer = createSafetensors(
+        join(work, fileOf(i)),
+        shard.flatMap(({ entries }) => entries),
+        { format: "mlx" },
+      );
       try {
         for (const { tensor, entries } of shard) {
           const parts = await convert(device, checkpoint.tensor(tensor.source), tensor, bits, groupSize);
@@ -73,24 +101,33 @@ export async function quantizeCheckpoint(device: Device, from: string, to: strin
         throw error;
       }
     }
-    const weightMap = shards.flatMap((shard, i) => shard.flatMap(({ entries }) => entries.map(({ name }): [string, string] => [name, fileOf(i)])));
+    const weightMap = shards.flatMap((shard, i) =>
+      shard.flatMap(({ entries }) => entries.map(({ name }): [string, string] => [name, fileOf(i)])),
+    );
     const bytes = shards.flat().reduce((sum, { entries }) => sum + bytesOf(entries), 0);
     const quantization = { group_size: groupSize, bits, mode: "affine" };
-    const sorted = Object.entries({ ...plan.config, quantization, quantization_config: quantization }).sort(([a], [b]) => (a < b ? -1 : 1));
+    const sorted = Object.entries({ ...plan.config, quantization, quantization_config: quantization }).sort(
+      ([a], [b]) => (a < b ? -1 : 1),
+    );
     writeJson(join(work, "config.json"), Object.fromEntries(sorted));
-    writeJson(join(work, "model.safetensors.index.json"), { metadata: { total_size: bytes }, weight_map: Object.fromEntries(weightMap.sort(([a], [b]) => (a < b ? -1 : 1))) });
+    writeJson(join(work, "model.safetensors.index.json"), {
+      metadata: { total_size: bytes },
+      weight_map: Object.fromEntries(weightMap.sort(([a], [b]) => (a < b ? -1 : 1))),
+    });
     for (const name of COMPANIONS) if (existsSync(join(from, name))) copyFileSync(join(from, name), join(work, name));
     if (existsSync(target)) rmSync(target, { recursive: true });
     renameSync(work, target);
     return { tensors: plan.tensors.length, bytes };
   } catch (error) {
     rmSync(work, { recursive: true, force: true });
-    if (error instanceof Error && "syscall" in error) throw new MlxtsError("Io", `${op}: ${error.message}`, { path: to, operation: "write" }, error);
+    if (error instanceof Error && "syscall" in error)
+      throw new MlxtsError("Io", `${op}: ${error.message}`, { path: to, operation: "write" }, error);
     throw error;
   }
 }
 
-const bytesOf = (entries: readonly Entry[]) => entries.reduce((sum, { dtype, shape }) => sum + tensorBytes(dtype, shape), 0);
+const bytesOf = (entries: readonly Entry[]) =>
+  entries.reduce((sum, { dtype, shape }) => sum + tensorBytes(dtype, shape), 0);
 
 function splitShards<T extends { entries: readonly Entry[] }>(items: readonly T[]): T[][] {
   const shards: T[][] = [[]];
@@ -107,7 +144,13 @@ function splitShards<T extends { entries: readonly Entry[] }>(items: readonly T[
   return shards;
 }
 
-async function convert(device: Device, source: ReturnType<ReturnType<typeof openCheckpoint>["tensor"]>, plan: PlannedTensor, bits: 4 | 8, groupSize: 32 | 64 | 128): Promise<RawArray[]> {
+async function convert(
+  device: Device,
+  source: ReturnType<ReturnType<typeof openCheckpoint>["tensor"]>,
+  plan: PlannedTensor,
+  bits: 4 | 8,
+  groupSize: 32 | 64 | 128,
+): Promise<RawArray[]> {
   if (!plan.quantise) {
     const data = await source.read();
     return [plan.addOne ? addOne(plan.dtype, data) : data];

@@ -31,7 +31,14 @@ interface AttentionLayer {
   kNorm: Tensor;
 }
 
-type Layer = { inputNorm: Tensor; postNorm: Tensor; gate: Matrix; up: Matrix; down: Matrix; mixer: DeltaLayer | AttentionLayer };
+type Layer = {
+  inputNorm: Tensor;
+  postNorm: Tensor;
+  gate: Matrix;
+  up: Matrix;
+  down: Matrix;
+  mixer: DeltaLayer | AttentionLayer;
+};
 
 /** Where checkpoints keep the text model: Hugging Face text and multimodal, mlx-lm. */
 const PREFIXES = ["model.", "model.language_model.", "language_model.model.", ""];
@@ -85,7 +92,11 @@ export class Qwen3_5 implements LanguageModel {
   static async load(
     checkpoint: Checkpoint,
     config: Qwen3_5Config,
-    { quantisation, stopTokens, activations }: { quantisation: Quantisation | undefined; stopTokens: readonly number[]; activations: FloatDtype },
+    {
+      quantisation,
+      stopTokens,
+      activations,
+    }: { quantisation: Quantisation | undefined; stopTokens: readonly number[]; activations: FloatDtype },
   ): Promise<Qwen3_5> {
     const { hiddenSize, intermediateSize, vocabSize, attention, delta } = config;
     const prefix = PREFIXES.find((candidate) => checkpoint.has(`${candidate}embed_tokens.weight`)) ?? "model.";
@@ -137,12 +148,21 @@ export class Qwen3_5 implements LanguageModel {
     }
     const embedding = await root.matrix("embed_tokens", vocabSize, hiddenSize);
     const headPrefix = ["", "language_model."].find((candidate) => checkpoint.has(`${candidate}lm_head.weight`)) ?? "";
-    const head = config.tieEmbeddings ? embedding : await new Weights(checkpoint, quantisation, headPrefix).matrix("lm_head", vocabSize, hiddenSize);
+    const head = config.tieEmbeddings
+      ? embedding
+      : await new Weights(checkpoint, quantisation, headPrefix).matrix("lm_head", vocabSize, hiddenSize);
     const norm = await root.f32("norm.weight", [hiddenSize]);
     // mlx-lm moves the taps of convolutions to the middle axis and stores norm weights as 1 + w in the same step.
     const firstConv = config.layers.indexOf("linear_attention");
-    const huggingFace = firstConv < 0 || (root.shape(`layers.${firstConv}.linear_attn.conv1d.weight`).at(-1) as number) !== 1;
-    return new Qwen3_5(checkpoint, config, stopTokens, activations, { layers, embedding, head, norm, weightOffset: huggingFace ? 1 : 0 });
+    const huggingFace =
+      firstConv < 0 || (root.shape(`layers.${firstConv}.linear_attn.conv1d.weight`).at(-1) as number) !== 1;
+    return new Qwen3_5(checkpoint, config, stopTokens, activations, {
+      layers,
+      embedding,
+      head,
+      norm,
+      weightOffset: huggingFace ? 1 : 0,
+    });
   }
 
   get vocabSize(): number {
@@ -166,7 +186,8 @@ export class Qwen3_5 implements LanguageModel {
     };
     for (const [i, kind] of this.config.layers.entries()) {
       if (kind === "full_attention") {
-        for (const cache of ["keys", "values"]) zeros(`${cache}.${i}`, activations, [1, attention.kvHeads, capacity, attention.headDim], true);
+        for (const cache of ["keys", "values"])
+          zeros(`${cache}.${i}`, activations, [1, attention.kvHeads, capacity, attention.headDim], true);
       } else {
         const channels = 2 * delta.keyHeads * delta.keyDim + delta.valueHeads * delta.valueDim;
         zeros(`conv.${i}`, activations, [1, delta.taps - 1, channels], false);
@@ -184,7 +205,10 @@ export class Qwen3_5 implements LanguageModel {
     for (const [i, layer] of this.layers.entries()) {
       const x = rmsNorm(encoder, { x: hidden, weight: layer.inputNorm }, { eps, weightOffset });
       const { mixer } = layer;
-      const mixed = mixer.kind === "full_attention" ? this.attention(encoder, mixer, x, state, i, tokens) : this.delta(encoder, mixer, x, state, i, path);
+      const mixed =
+        mixer.kind === "full_attention"
+          ? this.attention(encoder, mixer, x, state, i, tokens)
+          : this.delta(encoder, mixer, x, state, i, path);
       add(encoder, { a: hidden, b: mixed, out: hidden });
       const y = rmsNorm(encoder, { x: hidden, weight: layer.postNorm }, { eps, weightOffset });
       const gate = linear(encoder, y, layer.gate);
@@ -200,16 +224,33 @@ export class Qwen3_5 implements LanguageModel {
     return { eps: this.config.normEps, weightOffset: this.weightOffset } as const;
   }
 
-  private delta(encoder: CommandEncoder, layer: DeltaLayer, x: Tensor, state: ModelState, index: number, path: DeltaPath): Tensor {
+  private delta(
+    encoder: CommandEncoder,
+    layer: DeltaLayer,
+    x: Tensor,
+    state: ModelState,
+    index: number,
+    path: DeltaPath,
+  ): Tensor {
     const { keyHeads, valueHeads, keyDim, valueDim } = this.config.delta;
     const rows = x.shape[0] as number;
     const keys = keyHeads * keyDim;
     const values = valueHeads * valueDim;
     const qkv = linear(encoder, x, layer.qkv).reshape([1, rows, 2 * keys + values]);
     const convState = state.tensor(`conv.${index}`);
-    const { y } = causalConv1d(encoder, { x: qkv, weight: layer.conv, state: convState, newState: convState }, { activation: "silu" });
-    const { g, beta } = deltaGates(encoder, { a: linear(encoder, x, layer.a), b: linear(encoder, x, layer.b), aLog: layer.aLog, dtBias: layer.dtBias });
-    const part = (begin: number, heads: number, dim: number) => columns(encoder, y, begin, heads * dim).reshape([1, rows, heads, dim]);
+    const { y } = causalConv1d(
+      encoder,
+      { x: qkv, weight: layer.conv, state: convState, newState: convState },
+      { activation: "silu" },
+    );
+    const { g, beta } = deltaGates(encoder, {
+      a: linear(encoder, x, layer.a),
+      b: linear(encoder, x, layer.b),
+      aLog: layer.aLog,
+      dtBias: layer.dtBias,
+    });
+    const part = (begin: number, heads: number, dim: number) =>
+      columns(encoder, y, begin, heads * dim).reshape([1, rows, heads, dim]);
     const deltaState = state.tensor(`delta.${index}`);
     const { o } = gatedDeltaRule(
       encoder,
@@ -225,11 +266,22 @@ export class Qwen3_5 implements LanguageModel {
       { scale: keyDim ** -0.5, qkNorm: "sum-eps", path },
     );
     const z = linear(encoder, x, layer.z).reshape([rows * valueHeads, valueDim]);
-    const gated = gatedRmsNorm(encoder, { x: o.reshape([rows * valueHeads, valueDim]), z, weight: layer.norm }, { eps: this.config.normEps, rounding: "before-weight" });
+    const gated = gatedRmsNorm(
+      encoder,
+      { x: o.reshape([rows * valueHeads, valueDim]), z, weight: layer.norm },
+      { eps: this.config.normEps, rounding: "before-weight" },
+    );
     return linear(encoder, gated.reshape([rows, values]), layer.out);
   }
 
-  private attention(encoder: CommandEncoder, layer: AttentionLayer, x: Tensor, state: ModelState, index: number, tokens: Tokens): Tensor {
+  private attention(
+    encoder: CommandEncoder,
+    layer: AttentionLayer,
+    x: Tensor,
+    state: ModelState,
+    index: number,
+    tokens: Tokens,
+  ): Tensor {
     const { heads, kvHeads, headDim } = this.config.attention;
     const rows = x.shape[0] as number;
     // Each head has its query and then its output gate.
@@ -254,13 +306,20 @@ export class Qwen3_5 implements LanguageModel {
   encodeLogits(encoder: CommandEncoder, hidden: Tensor, rows: readonly number[]): Tensor {
     const { hiddenSize, vocabSize } = this.config;
     const normed = encoder.empty(this.activations, [rows.length, hiddenSize]);
-    for (const [i, row] of rows.entries()) rmsNorm(encoder, { x: hidden.slice(row, row + 1), weight: this.norm, out: normed.slice(i, i + 1) }, this.normOptions);
+    for (const [i, row] of rows.entries())
+      rmsNorm(
+        encoder,
+        { x: hidden.slice(row, row + 1), weight: this.norm, out: normed.slice(i, i + 1) },
+        this.normOptions,
+      );
     return linear(encoder, normed, this.head, "f32").reshape([rows.length, vocabSize]);
   }
 
   dispose(): void {
     this.checkpoint.dispose();
-    const mixers = this.layers.flatMap(({ mixer }) => (mixer.kind === "full_attention" ? [mixer.qNorm, mixer.kNorm] : [mixer.conv, mixer.aLog, mixer.dtBias, mixer.norm]));
+    const mixers = this.layers.flatMap(({ mixer }) =>
+      mixer.kind === "full_attention" ? [mixer.qNorm, mixer.kNorm] : [mixer.conv, mixer.aLog, mixer.dtBias, mixer.norm],
+    );
     const norms = this.layers.flatMap(({ inputNorm, postNorm }) => [inputNorm, postNorm]);
     for (const tensor of [this.norm, this.frequencies, ...mixers, ...norms]) tensor.dispose();
   }

@@ -38,14 +38,19 @@ export function qwen3_5Config(json: Record<string, unknown>): Qwen3_5Config {
   const interval = config.size("full_attention_interval", 4);
   const layers =
     config.choices("layer_types", ["linear_attention", "full_attention"], count) ??
-    Array.from({ length: count }, (_, i): LayerKind => ((i + 1) % interval === 0 ? "full_attention" : "linear_attention"));
+    Array.from(
+      { length: count },
+      (_, i): LayerKind => ((i + 1) % interval === 0 ? "full_attention" : "linear_attention"),
+    );
 
   const refuse = (field: string, rule: string, value: unknown): never => {
     throw wrongValue("loadModel", `config.${field}`, rule, value);
   };
   if (heads % kvHeads !== 0) refuse("num_attention_heads", `be a multiple of num_key_value_heads (${kvHeads})`, heads);
-  if (valueHeads % keyHeads !== 0) refuse("linear_num_value_heads", `be a multiple of linear_num_key_heads (${keyHeads})`, valueHeads);
-  if (rotaryDim < 2 || rotaryDim % 2 !== 0 || rotaryDim > headDim) refuse("rope_parameters.partial_rotary_factor", "give an even number of rotated dimensions", partial);
+  if (valueHeads % keyHeads !== 0)
+    refuse("linear_num_value_heads", `be a multiple of linear_num_key_heads (${keyHeads})`, valueHeads);
+  if (rotaryDim < 2 || rotaryDim % 2 !== 0 || rotaryDim > headDim)
+    refuse("rope_parameters.partial_rotary_factor", "give an even number of rotated dimensions", partial);
   return {
     vocabSize: config.size("vocab_size"),
     hiddenSize,
@@ -54,7 +59,13 @@ export function qwen3_5Config(json: Record<string, unknown>): Qwen3_5Config {
     normEps: config.number("rms_norm_eps", 0, 1e-6),
     contextLength: config.size("max_position_embeddings"),
     tieEmbeddings: config.boolean("tie_word_embeddings", outer.boolean("tie_word_embeddings", false)),
-    attention: { heads, kvHeads, headDim, rotaryDim, ropeTheta: rope.number("rope_theta", 0, config.number("rope_theta", 0, 10000)) },
+    attention: {
+      heads,
+      kvHeads,
+      headDim,
+      rotaryDim,
+      ropeTheta: rope.number("rope_theta", 0, config.number("rope_theta", 0, 10000)),
+    },
     delta: {
       keyHeads,
       valueHeads,

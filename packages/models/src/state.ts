@@ -43,7 +43,12 @@ export class ModelState {
   assertRoom(op: string, tokens: number): void {
     if (this.gone) throw new MlxtsError("Disposed", "the model state has been disposed", { what: "model state" });
     if (this.count + tokens > this.capacity)
-      throw wrongValue(op, "ids", `fit the context of ${this.capacity} tokens`, `${this.count} tokens before and ${tokens} more`);
+      throw wrongValue(
+        op,
+        "ids",
+        `fit the context of ${this.capacity} tokens`,
+        `${this.count} tokens before and ${tokens} more`,
+      );
   }
 
   /** @internal */
@@ -62,7 +67,9 @@ export class ModelState {
       }
       const parts = await Promise.all(this.cacheRows(tensor, this.count).map((rows) => rows.read()));
       const first = parts[0] as RawArray;
-      const data = new (first.constructor as new (length: number) => Exclude<RawArray, BigInt64Array>)(first.length * parts.length);
+      const data = new (first.constructor as new (length: number) => Exclude<RawArray, BigInt64Array>)(
+        first.length * parts.length,
+      );
       parts.forEach((part, i) => {
         data.set(part as Exclude<RawArray, BigInt64Array>, i * first.length);
       });
@@ -74,7 +81,9 @@ export class ModelState {
   /** The first `tokens` rows of each head of a cache, as views. */
   private cacheRows(tensor: Tensor, tokens: number): Tensor[] {
     const perHead = this.capacity * tensor.lastDim;
-    return Array.from({ length: tensor.size / perHead }, (_, head) => tensor.view(head * perHead, [tokens, tensor.lastDim]));
+    return Array.from({ length: tensor.size / perHead }, (_, head) =>
+      tensor.view(head * perHead, [tokens, tensor.lastDim]),
+    );
   }
 
   /** Replaces the contents with a saved state of the same model. */
@@ -87,8 +96,19 @@ export class ModelState {
       const shape = cache ? [...tensor.shape.slice(0, -2), saved.tokens, tensor.lastDim] : [...tensor.shape];
       const found = saved.tensors[name];
       const empty = cache && saved.tokens === 0;
-      if (!empty && (!found || found.dtype !== tensor.dtype || found.shape.join() !== shape.join() || found.data.length !== shape.reduce((a, b) => a * b, 1)))
-        throw wrongValue(op, "saved", `have \`${name}\` as ${tensor.dtype} [${shape.join(", ")}]`, found ? `${found.dtype} [${found.shape.join(", ")}]` : "nothing");
+      if (
+        !empty &&
+        (!found ||
+          found.dtype !== tensor.dtype ||
+          found.shape.join() !== shape.join() ||
+          found.data.length !== shape.reduce((a, b) => a * b, 1))
+      )
+        throw wrongValue(
+          op,
+          "saved",
+          `have \`${name}\` as ${tensor.dtype} [${shape.join(", ")}]`,
+          found ? `${found.dtype} [${found.shape.join(", ")}]` : "nothing",
+        );
       return { tensor, cache: cache && !empty, skip: empty, data: found?.data as RawArray };
     });
     for (const { tensor, cache, skip, data } of expected) {
@@ -108,7 +128,8 @@ export class ModelState {
   /** Forgets the sequence. */
   reset(): void {
     this.assertRoom("state.reset", 0);
-    for (const { tensor, cache } of Object.values(this.tensors)) if (!cache) tensor.buffer.write(new Uint8Array(tensor.bytes), tensor.byteOffset);
+    for (const { tensor, cache } of Object.values(this.tensors))
+      if (!cache) tensor.buffer.write(new Uint8Array(tensor.bytes), tensor.byteOffset);
     this.count = 0;
   }
 

@@ -28,7 +28,11 @@ export class Tokenizer {
     }
     const separate = join(directory, "chat_template.jinja");
     const inline = this.config.chat_template;
-    this.template = existsSync(separate) ? readFileSync(separate, "utf8") : typeof inline === "string" ? inline : undefined;
+    this.template = existsSync(separate)
+      ? readFileSync(separate, "utf8")
+      : typeof inline === "string"
+        ? inline
+        : undefined;
   }
 
   encode(text: string): number[] {
@@ -45,8 +49,17 @@ export class Tokenizer {
 
   /** The prompt text of a conversation, ending where the assistant's answer begins. */
   chat(messages: readonly ChatMessage[], variables: Record<string, unknown> = {}): string {
-    if (this.template === undefined) throw wrongValue("tokenizer.chat", "messages", "have a chat template", "a checkpoint without one", "pass a plain prompt");
-    const tokens = Object.fromEntries(Object.entries(this.config).filter(([key, value]) => key.endsWith("_token") && typeof value === "string"));
+    if (this.template === undefined)
+      throw wrongValue(
+        "tokenizer.chat",
+        "messages",
+        "have a chat template",
+        "a checkpoint without one",
+        "pass a plain prompt",
+      );
+    const tokens = Object.fromEntries(
+      Object.entries(this.config).filter(([key, value]) => key.endsWith("_token") && typeof value === "string"),
+    );
     return new Template(this.template).render({ ...tokens, add_generation_prompt: true, ...variables, messages });
   }
 }

@@ -33,7 +33,11 @@ export class Weights {
 
   private refuse(name: string, reason: string): never {
     const tensor = this.prefix + name;
-    throw new MlxtsError("Safetensors", `${this.checkpoint.path}: tensor ${tensor} ${reason}`, { path: this.checkpoint.path, tensor, reason });
+    throw new MlxtsError("Safetensors", `${this.checkpoint.path}: tensor ${tensor} ${reason}`, {
+      path: this.checkpoint.path,
+      tensor,
+      reason,
+    });
   }
 
   shape(name: string): readonly number[] {
@@ -45,7 +49,8 @@ export class Weights {
   tensor(name: string, shape: readonly number[]): Tensor {
     const found = this.shape(name);
     const squeezed = (dims: readonly number[]) => dims.filter((dim) => dim !== 1).join();
-    if (squeezed(found) !== squeezed(shape)) this.refuse(name, `must have shape [${shape.join(", ")}], got [${found.join(", ")}]`);
+    if (squeezed(found) !== squeezed(shape))
+      this.refuse(name, `must have shape [${shape.join(", ")}], got [${found.join(", ")}]`);
     return this.checkpoint.tensor(this.prefix + name).reshape(shape);
   }
 
@@ -63,13 +68,22 @@ export class Weights {
     const [foundRows = 0, words = 0] = quantised.weight.shape.slice(-2);
     const foundCols = (words * 32) / quantised.bits;
     if (quantised.weight.shape.length !== 2 || foundRows !== rows || foundCols !== cols)
-      this.refuse(`${path}.weight`, `must hold a quantised [${rows}, ${cols}] matrix, got [${foundRows}, ${foundCols}]`);
+      this.refuse(
+        `${path}.weight`,
+        `must hold a quantised [${rows}, ${cols}] matrix, got [${foundRows}, ${foundCols}]`,
+      );
     return { rows, cols, quantised, ...(bias && { bias }) };
   }
 }
 
 /** `x · Wᵀ (+ bias)`, dense or quantised. */
-export function linear(encoder: CommandEncoder, x: Tensor, { dense, quantised, bias }: Matrix, outDtype: Dtype = x.dtype, out?: Tensor): Tensor {
+export function linear(
+  encoder: CommandEncoder,
+  x: Tensor,
+  { dense, quantised, bias }: Matrix,
+  outDtype: Dtype = x.dtype,
+  out?: Tensor,
+): Tensor {
   const options = { outDtype: outDtype as "f32" | "f16" | "bf16" };
   if (quantised) return quantizedMatmul(encoder, { x, q: quantised, bias, out }, options);
   return matmul(encoder, { x, weight: dense as Tensor, bias, out }, options);
@@ -78,5 +92,7 @@ export function linear(encoder: CommandEncoder, x: Tensor, { dense, quantised, b
 /** Rows of the embedding matrix. */
 export function embed(encoder: CommandEncoder, ids: Tensor, { dense, quantised }: Matrix, outDtype: Dtype): Tensor {
   const options = { outDtype: outDtype as "f32" | "f16" | "bf16" };
-  return quantised ? quantizedEmbedding(encoder, { ids, q: quantised }, options) : embedding(encoder, { ids, weight: dense as Tensor }, options);
+  return quantised
+    ? quantizedEmbedding(encoder, { ids, q: quantised }, options)
+    : embedding(encoder, { ids, weight: dense as Tensor }, options);
 }

@@ -1,0 +1,56 @@
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { readSafetensors } from "@mlxts/core";
+import { afterAll } from "vitest";
+
+export const fixtures = fileURLToPath(new URL("../../../fixtures/", import.meta.url));
+export const tiny = join(fixtures, "tiny-qwen3.5");
+export const tiny4bit = join(fixtures, "tiny-qwen3.5-4bit");
+
+const recorded = readSafetensors(join(tiny, "reference.safetensors")).tensors;
+const goldens = readSafetensors(join(fixtures, "goldens", "mlx_lm_4bit_logits.safetensors")).tensors;
+
+const floats = (tensors: typeof recorded, name: string) => tensors.get(name)?.data as Float32Array;
+const ids = (tensors: typeof recorded, name: string) => [...(tensors.get(name)?.data as Int32Array)];
+
+/** What the original model code gives for the three prompts. */
+export const prompts = [0, 1, 2].map((i) => ({
+  ids: ids(recorded, `prompt${i}.ids`),
+  logits: floats(recorded, `prompt${i}.logits`),
+  greedy: ids(recorded, `prompt${i}.greedy`),
+  fourBit: {
+    mlxLogits: floats(goldens, `prompt${i}.logits.mlx_f32`),
+    f64Logits: floats(goldens, `prompt${i}.logits.float64`),
+    greedy: ids(goldens, `prompt${i}.greedy.mlx_f32`),
+  },
+}));
+
+export const texts = JSON.parse(readFileSync(join(tiny, "reference.json"), "utf8")) as {
+  prompts: string[];
+  greedy_texts: string[];
+};
+
+const folders: string[] = [];
+
+/** A folder that is removed after the file's tests. */
+export function temporary(): string {
+  const folder = mkdtempSync(join(tmpdir(), "mlxts-models-"));
+  folders.push(folder);
+  return folder;
+}
+
+afterAll(() => {
+  for (const folder of folders) rmSync(folder, { recursive: true, force: true });
+});
+
+/** A copy of the tiny checkpoint with another config. */
+export function withConfig(change: (config: Record<string, unknown>) => void, from = tiny): string {
+  const folder = temporary();
+  cpSync(from, folder, { recursive: true, filter: (path) => !path.endsWith("reference.safetensors") });
+  const config = JSON.parse(readFileSync(join(from, "config.json"), "utf8")) as Record<string, unknown>;
+  change(config);
+  writeFileSync(join(folder, "config.json"), JSON.stringify(config));
+  return folder;
+}

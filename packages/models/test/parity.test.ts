@@ -1,0 +1,111 @@
+import { Device } from "@mlxts/core";
+import { compare, within } from "@mlxts/core/testing";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { generate, type LanguageModel, loadModel, prefill } from "../src/index.ts";
+import { prompts, tiny, tiny4bit } from "./fixtures.ts";
+
+const device = Device.open("cpu");
+afterAll(() => device.dispose());
+
+async function lastLogits(
+  model: LanguageModel,
+  ids: readonly number[],
+  splits: readonly number[] = [],
+  path: "auto" | "recurrent" | "chunk" = "auto",
+) {
+  using state = model.newState({ capacity: ids.length });
+  let logits: Float32Array | undefined;
+  const borders = [0, ...splits, ids.length];
+  for (const [i, begin] of borders.slice(0, -1).entries())
+    [logits] = await prefill(model, state, ids.slice(begin, borders[i + 1]), { path });
+  return logits as Float32Array;
+}
+
+async function greedy(model: LanguageModel, ids: readonly number[]) {
+  const out: number[] = [];
+  for await (const id of generate(model, ids, { maxTokens: 64, stopTokens: [] })) out.push(id);
+  return out;
+}
+
+describe("tiny-qwen3.5, bf16 weights, f32 activations, against the original model code", () => {
+  let model: LanguageModel;
+  beforeAll(async () => {
+    model = await loadModel(device, tiny);
+  });
+  afterAll(() => model.dispose());
+
+  it.each(prompts)("last-position logits of prompt $# within ratio 1e-5", async ({ ids, logits }) => {
+    expect(compare(await lastLogits(model, ids), logits)).toMatchObject({
+      finite: true,
+      ratio: expect.toSatisfy((ratio: number) => ratio <= 1e-5),
+    });
+  });
+
+  it.each(prompts)("64 greedy tokens of prompt $# are identical", async ({ ids, greedy: expected }) => {
+    expect(await greedy(model, ids)).toEqual(expected);
+  });
+
+  const long = prompts.flatMap(({ ids, greedy: more }) => [...ids, ...more]).slice(0, 150);
+
+  it("chunk path, recurrent path and token by token agree", async () => {
+    const chunk = await lastLogits(model, long, [], "chunk");
+    const recurrent = await lastLogits(model, long, [], "recurrent");
+    const single = await lastLogits(
+      model,
+      long,
+      long.slice(1).map((_, i) => i + 1),
+    );
+    expect(within(compare(chunk, recurrent), 2e-6, 40)).toBe(true);
+    expect(within(compare(single, recurrent), 2e-6, 40)).toBe(true);
+  });
+
+  it("a split anywhere agrees with the whole", async () => {
+    const whole = await lastLogits(model, long, [], "chunk");
+    for (let at = 1; at < long.length; at += at < 8 || at > 60 ? 7 : 13) {
+      const c = compare(await lastLogits(model, long, [at], "chunk"), whole);
+      expect(within(c, 2e-6, 40), `split at ${at}: ratio ${c.ratio}`).toBe(true);
+    }
+  });
+
+  it("logits of every position asked for are those of separate prompts", async () => {
+    const { ids } = prompts[0] as (typeof prompts)[number];
+    using state = model.newState({ capacity: ids.length });
+    const rows = await prefill(model, state, ids, { positions: [3, ids.length - 1] });
+    expect(within(compare(rows[0] as Float32Array, await lastLogits(model, ids.slice(0, 4))), 2e-6, 40)).toBe(true);
+    expect(within(compare(rows[1] as Float32Array, await lastLogits(model, ids)), 2e-6, 40)).toBe(true);
+  });
+
+  it("blocks of a prompt agree with one pass", async () => {
+    using state = model.newState({ capacity: long.length });
+    const [logits] = await prefill(model, state, long, { blockLength: 33 });
+    expect(within(compare(logits as Float32Array, await lastLogits(model, long)), 2e-6, 40)).toBe(true);
+  });
+
+  it("bf16 activations stay near the f32 logits", async () => {
+    const half = await loadModel(device, tiny, { activations: "bf16" });
+    for (const { ids, logits } of prompts)
+      expect(compare(await lastLogits(half, ids), logits).ratio).toBeLessThan(3e-2);
+    half.dispose();
+  });
+});
+
+describe("tiny-qwen3.5-4bit as mlx_lm.convert wrote it", () => {
+  let model: LanguageModel;
+  beforeAll(async () => {
+    model = await loadModel(device, tiny4bit);
+  });
+  afterAll(() => model.dispose());
+
+  it.each(prompts)(
+    "logits of prompt $# match mlx-lm in f32 and a float64 model of the decoded weights",
+    async ({ ids, fourBit }) => {
+      const logits = await lastLogits(model, ids);
+      expect(compare(logits, fourBit.f64Logits).ratio).toBeLessThan(2e-6);
+      expect(compare(logits, fourBit.mlxLogits).ratio).toBeLessThan(4e-6);
+    },
+  );
+
+  it.each(prompts)("64 greedy tokens of prompt $# are mlx-lm's", async ({ ids, fourBit }) => {
+    expect(await greedy(model, ids)).toEqual(fourBit.greedy);
+  });
+});

@@ -1,0 +1,199 @@
+import { readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { createSafetensors, Device, MlxtsError, readSafetensors } from "@mlxts/core";
+import fc from "fast-check";
+import { afterAll, describe, expect, it } from "vitest";
+import { loadModel, Tokenizer } from "../src/index.ts";
+import { temporary, tiny, tiny4bit, withConfig } from "./fixtures.ts";
+
+const device = Device.open("cpu");
+afterAll(() => device.dispose());
+
+const load = (directory: string) => loadModel(device, directory);
+
+/** A copy of the tiny checkpoint with tensors changed, renamed or left out. */
+function withTensors(change: (name: string, shape: readonly number[]) => readonly number[] | undefined): string {
+  const folder = withConfig(() => {});
+  const path = join(folder, "model.safetensors");
+  const { tensors } = readSafetensors(path);
+  const kept = [...tensors].flatMap(([name, tensor]) => {
+    const shape = change(name, tensor.shape);
+    return shape ? [{ name, ...tensor, shape }] : [];
+  });
+  const writer = createSafetensors(path, kept);
+  for (const { name, data } of kept) writer.write(name, data);
+  writer.close();
+  return folder;
+}
+
+describe("loadModel refuses", () => {
+  it("a folder that is none, and one without a config", async () => {
+    await expect(load(join(tiny, "missing"))).rejects.toMatchObject({ code: "Io" });
+    await expect(load(temporary())).rejects.toMatchObject({ code: "Io" });
+  });
+
+  it("an unknown model type", async () => {
+    const folder = withConfig((config) => Object.assign(config, { model_type: "llama" }));
+    await expect(load(folder)).rejects.toThrow(
+      "loadModel: `config.model_type` must be one of qwen3_5, qwen3_5_text, got llama",
+    );
+  });
+
+  it.each([
+    ["hidden_size", "256", "loadModel: `config.hidden_size` must be a number, got 256"],
+    ["hidden_size", -1, "loadModel: `config.hidden_size` must be an integer from 1 to 2147483647, got -1"],
+    [
+      "num_attention_heads",
+      3,
+      "loadModel: `config.num_attention_heads` must be a multiple of num_key_value_heads (2), got 3",
+    ],
+    [
+      "linear_num_value_heads",
+      3,
+      "loadModel: `config.linear_num_value_heads` must be a multiple of linear_num_key_heads (2), got 3",
+    ],
+    [
+      "layer_types",
+      ["linear_attention"],
+      "loadModel: `config.layer_types` must be 4 of linear_attention, full_attention, got [linear_attention]",
+    ],
+    ["hidden_act", "gelu", "loadModel: `config.hidden_act` must be one of silu, got gelu"],
+    [
+      "rope_parameters",
+      { rope_type: "yarn" },
+      "loadModel: `config.rope_parameters.rope_type` must be one of default, got yarn",
+    ],
+    ["tie_word_embeddings", "yes", "loadModel: `config.tie_word_embeddings` must be a boolean, got yes"],
+  ])("a config whose %s is %j", async (field, value, message) => {
+    await expect(load(withConfig((config) => Object.assign(config, { [field]: value })))).rejects.toThrow(message);
+  });
+
+  it("a config that is not JSON", async () => {
+    const folder = withConfig(() => {});
+    writeFileSync(join(folder, "config.json"), "{");
+    await expect(load(folder)).rejects.toMatchObject({ code: "Io", message: expect.stringContaining("is not JSON") });
+  });
+
+  it("sizes that the tensors do not have", async () => {
+    const folder = withConfig((config) => Object.assign(config, { intermediate_size: 512 }));
+    await expect(load(folder)).rejects.toMatchObject({
+      code: "Safetensors",
+      message: expect.stringContaining(
+        "tensor model.layers.0.mlp.gate_proj.weight must have shape [512, 256], got [768, 256]",
+      ),
+    });
+  });
+
+  it("missing and misshapen tensors", async () => {
+    const missing = withTensors((name, shape) => (name === "model.layers.2.linear_attn.A_log" ? undefined : shape));
+    await expect(load(missing)).rejects.toMatchObject({
+      code: "Safetensors",
+      message: expect.stringContaining("model.layers.2.linear_attn.A_log is missing"),
+    });
+    const misshapen = withTensors((name, shape) => (name === "model.norm.weight" ? [2, 128] : shape));
+    await expect(load(misshapen)).rejects.toMatchObject({
+      code: "Safetensors",
+      message: expect.stringContaining("model.norm.weight must have shape [256], got [2, 128]"),
+    });
+  });
+
+  it("truncated weights and missing shards", async () => {
+    const truncated = withConfig(() => {});
+    truncateSync(join(truncated, "model.safetensors"), 5_000_000);
+    await expect(load(truncated)).rejects.toMatchObject({ code: "Safetensors" });
+    const sharded = withConfig(() => {});
+    rmSync(join(sharded, "model.safetensors"));
+    writeFileSync(
+      join(sharded, "model.safetensors.index.json"),
+      JSON.stringify({ weight_map: { "model.norm.weight": "model-00001-of-00002.safetensors" } }),
+    );
+    await expect(load(sharded)).rejects.toMatchObject({
+      code: "Safetensors",
+      message: expect.stringContaining("model-00001-of-00002.safetensors"),
+    });
+  });
+
+  it("a quantisation config that contradicts the tensors", async () => {
+    const wrongBits = withConfig(
+      (config) => Object.assign(config, { quantization: { bits: 8, group_size: 64 } }),
+      tiny4bit,
+    );
+    await expect(load(wrongBits)).rejects.toMatchObject({ code: "QuantConfig" });
+    const none = withConfig((config) => Object.assign(config, { quantization: { bits: 4, group_size: 7 } }), tiny4bit);
+    await expect(load(none)).rejects.toMatchObject({ code: expect.stringMatching(/QuantConfig|InvalidArgument/) });
+  });
+
+  it("stop tokens outside the vocabulary", async () => {
+    const folder = withConfig(() => {});
+    writeFileSync(join(folder, "generation_config.json"), JSON.stringify({ eos_token_id: [0, 4096] }));
+    await expect(load(folder)).rejects.toThrow(
+      "loadModel: `eos_token_id` must be below the vocabulary size 4096, got 4096",
+    );
+  });
+
+  it("and leaves no buffers behind", async () => {
+    await device.tensor("f32", [1]).read();
+    const before = device.counters.liveBuffers;
+    const folder = withConfig((config) => Object.assign(config, { vocab_size: 5000 }));
+    await expect(load(folder)).rejects.toThrow();
+    globalThis.gc?.();
+    expect(device.counters.liveBuffers - before).toBeLessThan(64);
+  });
+
+  it("any config with fields replaced by junk, with a typed error", async () => {
+    const config = JSON.parse(readFileSync(join(tiny, "config.json"), "utf8")) as Record<string, unknown>;
+    const junk = fc.oneof(
+      fc.constant(null),
+      fc.integer(),
+      fc.double(),
+      fc.string(),
+      fc.boolean(),
+      fc.array(fc.integer(), { maxLength: 5 }),
+      fc.dictionary(fc.string(), fc.integer(), { maxKeys: 3 }),
+    );
+    const folder = withConfig(() => {});
+    await fc.assert(
+      fc.asyncProperty(
+        fc.constantFrom(...Object.keys(config)),
+        junk,
+        fc.constantFrom("quantization", "text_config", undefined),
+        junk,
+        async (field, value, extra, other) => {
+          writeFileSync(
+            join(folder, "config.json"),
+            JSON.stringify({ ...config, [field]: value, ...(extra && { [extra]: other }) }),
+          );
+          try {
+            (await load(folder)).dispose();
+          } catch (error) {
+            if (!(error instanceof MlxtsError) && (error as { code?: string }).code !== "InvalidArgument") throw error;
+          }
+        },
+      ),
+      { numRuns: 150, seed: 1, interruptAfterTimeLimit: 20_000 },
+    );
+  });
+});
+
+describe("Tokenizer refuses", () => {
+  it("a folder without tokenizer.json, and one that holds something else", () => {
+    expect(() => new Tokenizer(temporary())).toThrow(MlxtsError);
+    const folder = temporary();
+    writeFileSync(join(folder, "tokenizer.json"), "{}");
+    expect(() => new Tokenizer(folder)).toThrow(MlxtsError);
+  });
+
+  it("a chat without a template, and renders one with it", () => {
+    expect(() => new Tokenizer(tiny).chat([{ role: "user", content: "hi" }])).toThrow(
+      "tokenizer.chat: `messages` must have a chat template, got a checkpoint without one — pass a plain prompt",
+    );
+    const folder = withConfig(() => {});
+    writeFileSync(
+      join(folder, "chat_template.jinja"),
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+    );
+    expect(new Tokenizer(folder).chat([{ role: "user", content: "hi" }])).toBe(
+      "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n",
+    );
+  });
+});
