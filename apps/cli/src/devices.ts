@@ -11,6 +11,10 @@ export function addDevices(program: Command): void {
       const { kind, name, level, limits, unifiedMemory } = device;
       const devices = [{ kind, name, level, levels: cpuLevels(), unifiedMemory, limits }];
       if (options.json) process.stdout.write(`${JSON.stringify(devices, null, 2)}\n`);
-      else for (const d of devices) process.stdout.write(`${d.kind}  ${d.name}, ${d.limits.threads} threads, kernels ${d.level} (runs ${d.levels.join(", ")})\n`);
+      else
+        for (const d of devices)
+          process.stdout.write(
+            `${d.kind}  ${d.name}, ${d.limits.threads} threads, kernels ${d.level} (runs ${d.levels.join(", ")})\n`,
+          );
     });
 }

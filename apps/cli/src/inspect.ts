@@ -30,23 +30,29 @@ export function addInspect(program: Command): void {
         elements,
         bytes: checkpoint.bytes,
         dtypes,
-        quantisation: quantisation ? { bits: quantisation.bits, groupSize: quantisation.groupSize, mode: quantisation.mode } : null,
+        quantisation: quantisation
+          ? { bits: quantisation.bits, groupSize: quantisation.groupSize, mode: quantisation.mode }
+          : null,
         metadata: checkpoint.metadata,
       };
       if (options.json) {
-        process.stdout.write(`${JSON.stringify(options.tensors ? { ...summary, list: tensors, config } : { ...summary, config }, null, 2)}\n`);
+        process.stdout.write(
+          `${JSON.stringify(options.tensors ? { ...summary, list: tensors, config } : { ...summary, config }, null, 2)}\n`,
+        );
         return;
       }
       const lines = [
         `checkpoint  ${path}`,
         `model type  ${summary.modelType ?? "(no config.json)"}`,
-        `tensors     ${tensors.length} (${Object.entries(dtypes).map(([dtype, count]) => `${count} ${dtype}`).join(", ")})`,
+        `tensors     ${tensors.length} (${Object.entries(dtypes)
+          .map(([dtype, count]) => `${count} ${dtype}`)
+          .join(", ")})`,
         `elements    ${elements.toLocaleString("en")}`,
         `bytes       ${checkpoint.bytes.toLocaleString("en")}`,
         `quantised   ${quantisation ? `${quantisation.bits} bits, groups of ${quantisation.groupSize}, ${quantisation.mode}` : "no"}`,
       ];
-      if (options.tensors) lines.push(...tensors.map(({ name, stored, shape }) => `  ${stored.padEnd(4)} [${shape.join(", ")}]  ${name}`));
+      if (options.tensors)
+        lines.push(...tensors.map(({ name, stored, shape }) => `  ${stored.padEnd(4)} [${shape.join(", ")}]  ${name}`));
       process.stdout.write(`${lines.join("\n")}\n`);
     });
 }
-

@@ -5,7 +5,9 @@ export function integer(min: number, max = Number.MAX_SAFE_INTEGER) {
   return (text: string): number => {
     const value = Number(text);
     if (text.trim() === "" || !Number.isInteger(value) || value < min || value > max)
-      throw new InvalidArgumentError(`must be an integer from ${min}${max === Number.MAX_SAFE_INTEGER ? "" : ` to ${max}`}.`);
+      throw new InvalidArgumentError(
+        `must be an integer from ${min}${max === Number.MAX_SAFE_INTEGER ? "" : ` to ${max}`}.`,
+      );
     return value;
   };
 }
@@ -14,7 +16,9 @@ export function number(min: number, max = Number.POSITIVE_INFINITY) {
   return (text: string): number => {
     const value = Number(text);
     if (text.trim() === "" || !Number.isFinite(value) || value < min || value > max)
-      throw new InvalidArgumentError(`must be a number from ${min}${max === Number.POSITIVE_INFINITY ? "" : ` to ${max}`}.`);
+      throw new InvalidArgumentError(
+        `must be a number from ${min}${max === Number.POSITIVE_INFINITY ? "" : ` to ${max}`}.`,
+      );
     return value;
   };
 }
@@ -22,6 +26,7 @@ export function number(min: number, max = Number.POSITIVE_INFINITY) {
 /** Token ids, separated by commas. */
 export function tokenIds(text: string): number[] {
   const ids = text.split(",").map((part) => (part.trim() === "" ? Number.NaN : Number(part)));
-  if (!ids.every((id) => Number.isSafeInteger(id))) throw new InvalidArgumentError("must be integers separated by commas.");
+  if (!ids.every((id) => Number.isSafeInteger(id)))
+    throw new InvalidArgumentError("must be integers separated by commas.");
   return ids;
 }

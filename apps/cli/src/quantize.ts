@@ -14,7 +14,10 @@ export function addQuantize(program: Command): void {
     .option("--group-size <n>", "32, 64 or 128", integer(1), 64)
     .action(async (from: string, to: string, options: { bits: number; groupSize: number }) => {
       using device = Device.open("cpu");
-      const bar = new SingleBar({ format: "{bar} {value}/{total} {name}", stream: process.stderr, clearOnComplete: true }, Presets.shades_classic);
+      const bar = new SingleBar(
+        { format: "{bar} {value}/{total} {name}", stream: process.stderr, clearOnComplete: true },
+        Presets.shades_classic,
+      );
       let started = false;
       const onProgress: QuantizeOptions["onProgress"] = (done, total, name) => {
         if (!started) bar.start(total, 0, { name });

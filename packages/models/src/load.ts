@@ -6,6 +6,7 @@ import { Fields, readJson, readOptionalJson } from "./json.ts";
 import type { LanguageModel, LoadOptions } from "./model.ts";
 import { Qwen3_5 } from "./qwen3_5.ts";
 import { QWEN3_5_TYPES, qwen3_5Config } from "./qwen3_5_config.ts";
+import { Weights } from "./weights.ts";
 
 /**
  * Opens a checkpoint directory as it is: `config.json` and safetensors, Hugging Face (bf16, f16, f32) or MLX quantised.
@@ -21,17 +22,9 @@ export async function loadModel(device: Device, directory: string, options: Load
   new Fields(json).choice("model_type", QWEN3_5_TYPES);
   const config = qwen3_5Config(json);
   const quantisation = quantisationOf(json);
-  const checkpoint = openCheckpoint(device, directory);
-  try {
-    return await Qwen3_5.load(checkpoint, config, {
-      quantisation,
-      stopTokens: stopTokensOf(directory, json, config.vocabSize),
-      activations,
-    });
-  } catch (error) {
-    checkpoint.dispose();
-    throw error;
-  }
+  const stopTokens = stopTokensOf(directory, json, config.vocabSize);
+  const weights = new Weights(openCheckpoint(device, directory), quantisation);
+  return Qwen3_5.load(weights, config, { stopTokens, activations });
 }
 
 /** End-of-text ids: `generation_config.json` first, then `config.json`. */

@@ -1,12 +1,11 @@
-import type { Checkpoint, CommandEncoder, Device, Dtype, FloatDtype, Tensor } from "@mlxts/core";
+import type { CommandEncoder, Device, Dtype, FloatDtype, Tensor } from "@mlxts/core";
 import { causalConv1d, deltaGates, gatedDeltaRule } from "@mlxts/delta-rule";
 import { add, kvCacheAppend, rope, sdpa, sigmoidGate, slice, swiglu } from "@mlxts/nn";
 import { gatedRmsNorm, rmsNorm } from "@mlxts/norms";
-import type { Quantisation } from "@mlxts/quant4";
 import type { DeltaPath, LanguageModel, Tokens } from "./model.ts";
 import type { Qwen3_5Config } from "./qwen3_5_config.ts";
 import { ModelState, type StateTensor } from "./state.ts";
-import { embed, linear, type Matrix, Weights } from "./weights.ts";
+import { embed, linear, type Matrix, type Weights } from "./weights.ts";
 
 interface DeltaLayer {
   kind: "linear_attention";
@@ -58,7 +57,7 @@ export class Qwen3_5 implements LanguageModel {
   readonly config: Qwen3_5Config;
   readonly stopTokens: readonly number[];
   readonly activations: FloatDtype;
-  private readonly checkpoint: Checkpoint;
+  private readonly weights: Weights;
   private readonly layers: readonly Layer[];
   private readonly embedding: Matrix;
   private readonly head: Matrix;
@@ -68,14 +67,14 @@ export class Qwen3_5 implements LanguageModel {
   private readonly weightOffset: 0 | 1;
 
   private constructor(
-    checkpoint: Checkpoint,
+    weights: Weights,
     config: Qwen3_5Config,
     stopTokens: readonly number[],
     activations: FloatDtype,
     parts: { layers: Layer[]; embedding: Matrix; head: Matrix; norm: Tensor; weightOffset: 0 | 1 },
   ) {
-    this.device = checkpoint.device;
-    this.checkpoint = checkpoint;
+    this.device = weights.checkpoint.device;
+    this.weights = weights;
     this.config = config;
     this.stopTokens = stopTokens;
     this.activations = activations;
@@ -89,18 +88,30 @@ export class Qwen3_5 implements LanguageModel {
     this.frequencies = this.device.tensor("f32", [rotaryDim / 2], frequencies);
   }
 
+  /** Binds the weights that the config asks for; the model owns them, and disposes them when it cannot be made. */
   static async load(
-    checkpoint: Checkpoint,
+    weights: Weights,
     config: Qwen3_5Config,
-    {
-      quantisation,
-      stopTokens,
-      activations,
-    }: { quantisation: Quantisation | undefined; stopTokens: readonly number[]; activations: FloatDtype },
+    options: { stopTokens: readonly number[]; activations: FloatDtype },
   ): Promise<Qwen3_5> {
+    try {
+      return await Qwen3_5.bind(weights, config, options.stopTokens, options.activations);
+    } catch (error) {
+      weights.dispose();
+      throw error;
+    }
+  }
+
+  private static async bind(
+    weights: Weights,
+    config: Qwen3_5Config,
+    stopTokens: readonly number[],
+    activations: FloatDtype,
+  ): Promise<Qwen3_5> {
+    const { checkpoint } = weights;
     const { hiddenSize, intermediateSize, vocabSize, attention, delta } = config;
     const prefix = PREFIXES.find((candidate) => checkpoint.has(`${candidate}embed_tokens.weight`)) ?? "model.";
-    const root = new Weights(checkpoint, quantisation, prefix);
+    const root = weights.under(prefix);
     const keys = delta.keyHeads * delta.keyDim;
     const values = delta.valueHeads * delta.valueDim;
     const channels = 2 * keys + values;
@@ -150,13 +161,13 @@ export class Qwen3_5 implements LanguageModel {
     const headPrefix = ["", "language_model."].find((candidate) => checkpoint.has(`${candidate}lm_head.weight`)) ?? "";
     const head = config.tieEmbeddings
       ? embedding
-      : await new Weights(checkpoint, quantisation, headPrefix).matrix("lm_head", vocabSize, hiddenSize);
+      : await weights.under(headPrefix).matrix("lm_head", vocabSize, hiddenSize);
     const norm = await root.f32("norm.weight", [hiddenSize]);
     // mlx-lm moves the taps of convolutions to the middle axis and stores norm weights as 1 + w in the same step.
     const firstConv = config.layers.indexOf("linear_attention");
     const huggingFace =
       firstConv < 0 || (root.shape(`layers.${firstConv}.linear_attn.conv1d.weight`).at(-1) as number) !== 1;
-    return new Qwen3_5(checkpoint, config, stopTokens, activations, {
+    return new Qwen3_5(weights, config, stopTokens, activations, {
       layers,
       embedding,
       head,
@@ -174,7 +185,7 @@ export class Qwen3_5 implements LanguageModel {
   }
 
   get weightBytes(): number {
-    return this.checkpoint.bytes;
+    return this.weights.checkpoint.bytes;
   }
 
   newState({ capacity = this.contextLength }: { capacity?: number } = {}): ModelState {
@@ -316,12 +327,8 @@ export class Qwen3_5 implements LanguageModel {
   }
 
   dispose(): void {
-    this.checkpoint.dispose();
-    const mixers = this.layers.flatMap(({ mixer }) =>
-      mixer.kind === "full_attention" ? [mixer.qNorm, mixer.kNorm] : [mixer.conv, mixer.aLog, mixer.dtBias, mixer.norm],
-    );
-    const norms = this.layers.flatMap(({ inputNorm, postNorm }) => [inputNorm, postNorm]);
-    for (const tensor of [this.norm, this.frequencies, ...mixers, ...norms]) tensor.dispose();
+    this.frequencies.dispose();
+    this.weights.dispose();
   }
 
   [Symbol.dispose](): void {

@@ -16,15 +16,30 @@ export class Weights {
   readonly checkpoint: Checkpoint;
   private readonly quantisation: Quantisation | undefined;
   private readonly prefix: string;
+  /** Tensors made beside the checkpoint's own. */
+  private readonly converted: Tensor[];
 
-  constructor(checkpoint: Checkpoint, quantisation: Quantisation | undefined, prefix = "") {
+  constructor(checkpoint: Checkpoint, quantisation: Quantisation | undefined, prefix = "", converted: Tensor[] = []) {
     this.checkpoint = checkpoint;
     this.quantisation = quantisation;
     this.prefix = prefix;
+    this.converted = converted;
   }
 
+  /** The tensors under `path`. */
   at(path: string): Weights {
-    return new Weights(this.checkpoint, this.quantisation, `${this.prefix}${path}.`);
+    return this.under(`${this.prefix}${path}.`);
+  }
+
+  /** The tensors under another prefix of the whole checkpoint. */
+  under(prefix: string): Weights {
+    return new Weights(this.checkpoint, this.quantisation, prefix, this.converted);
+  }
+
+  /** Lets go of the checkpoint and of everything made from it. */
+  dispose(): void {
+    for (const tensor of this.converted) tensor.dispose();
+    this.checkpoint.dispose();
   }
 
   has(name: string): boolean {
@@ -57,7 +72,9 @@ export class Weights {
   /** A small weight as f32, whatever the file has: norms, gates and convolutions lose nothing. */
   async f32(name: string, shape: readonly number[]): Promise<Tensor<"f32">> {
     const stored = this.tensor(name, shape);
-    return stored.device.tensor("f32", shape, await stored.readNumbers());
+    const tensor = stored.device.tensor("f32", shape, await stored.readNumbers());
+    this.converted.push(tensor);
+    return tensor;
   }
 
   /** The matrix of module `path`: `path.weight`, quantised if the checkpoint says so. */

@@ -13,7 +13,7 @@ const recorded = readSafetensors(join(tiny, "reference.safetensors")).tensors;
 const goldens = readSafetensors(join(fixtures, "goldens", "mlx_lm_4bit_logits.safetensors")).tensors;
 
 const floats = (tensors: typeof recorded, name: string) => tensors.get(name)?.data as Float32Array;
-const ids = (tensors: typeof recorded, name: string) => [...(tensors.get(name)?.data as Int32Array)];
+const ids = (tensors: typeof recorded, name: string) => Array.from(tensors.get(name)?.data as Int32Array);
 
 /** What the original model code gives for the three prompts. */
 export const prompts = [0, 1, 2].map((i) => ({

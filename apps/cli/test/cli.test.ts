@@ -1,0 +1,260 @@
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { readSafetensors, writeSafetensors } from "@mlxts/core";
+import { compare } from "@mlxts/core/testing";
+import { afterAll, describe, expect, it } from "vitest";
+
+const root = fileURLToPath(new URL("../../../", import.meta.url));
+const tiny = join(root, "fixtures", "tiny-qwen3.5");
+const folder = mkdtempSync(join(tmpdir(), "mlxts-cli-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+function mlxts(...args: string[]) {
+  const { status, stdout, stderr } = spawnSync(
+    process.execPath,
+    [join(root, "apps", "cli", "bin", "mlxts.mjs"), ...args],
+    { encoding: "utf8" },
+  );
+  return { status, stdout, stderr };
+}
+
+const recorded = readSafetensors(join(tiny, "reference.safetensors")).tensors;
+const ids = [...(recorded.get("prompt0.ids")?.data as Int32Array)];
+const greedy = [...(recorded.get("prompt0.greedy")?.data as Int32Array)];
+const texts = JSON.parse(readFileSync(join(tiny, "reference.json"), "utf8")) as {
+  prompts: string[];
+  greedy_texts: string[];
+};
+
+describe("mlxts", () => {
+  it("devices", () => {
+    const { status, stdout } = mlxts("devices", "--json");
+    expect(status).toBe(0);
+    expect(JSON.parse(stdout)[0]).toMatchObject({ kind: "cpu", level: expect.any(String) });
+    expect(mlxts("devices").stdout).toMatch(/^cpu {2}.+threads/);
+  });
+
+  it("inspect", () => {
+    const { status, stdout } = mlxts("inspect", tiny, "--json");
+    expect(status).toBe(0);
+    expect(JSON.parse(stdout)).toMatchObject({ modelType: "qwen3_5_text", elements: 5264152, quantisation: null });
+    const quantised = mlxts("inspect", `${tiny}-4bit`, "--tensors").stdout;
+    expect(quantised).toContain("4 bits, groups of 64, affine");
+    expect(quantised).toContain("U32  [4096, 32]  language_model.model.embed_tokens.weight");
+  });
+
+  it("generate streams the recorded text, and reports speed apart from it", () => {
+    const { status, stdout, stderr } = mlxts(
+      "generate",
+      tiny,
+      "--prompt",
+      texts.prompts[0] as string,
+      "--max-tokens",
+      "64",
+    );
+    expect(status).toBe(0);
+    expect((texts.prompts[0] as string) + stdout).toBe(`${texts.greedy_texts[0]}\n`);
+    expect(stderr).toMatch(/prefill 11 tokens, \d+ tokens\/s; decode 64 tokens, \d+ tokens\/s/);
+  });
+
+  it("generate --json from ids", () => {
+    const { stdout } = mlxts("generate", tiny, "--ids", ids.join(","), "--max-tokens", "8", "--json");
+    expect(JSON.parse(stdout)).toMatchObject({
+      promptIds: ids,
+      ids: greedy.slice(0, 8),
+      text: expect.any(String),
+      timings: { promptTokens: 11, generatedTokens: 8 },
+    });
+  });
+
+  it("logits of the last position and of every n-th", () => {
+    const last = join(folder, "last.safetensors");
+    expect(mlxts("logits", tiny, "--ids", ids.join(","), "--out", last).status).toBe(0);
+    const logits = readSafetensors(last).tensors.get("logits");
+    expect(logits).toMatchObject({ dtype: "f32", shape: [1, 4096] });
+    expect(
+      compare(logits?.data as Float32Array, recorded.get("prompt0.logits")?.data as Float32Array).ratio,
+    ).toBeLessThan(1e-5);
+    const every = join(folder, "every.safetensors");
+    expect(mlxts("logits", tiny, "--ids", ids.join(","), "--every", "4", "--out", every).stdout).toContain(
+      "positions 3, 7",
+    );
+    expect(readSafetensors(every).tensors.get("logits")?.shape).toEqual([2, 4096]);
+  });
+
+  it("quantize writes a checkpoint that generate reads", () => {
+    const out = join(folder, "four");
+    const { status, stdout } = mlxts("quantize", tiny, out, "--bits", "4", "--group-size", "64");
+    expect([status, stdout]).toEqual([0, expect.stringContaining("tensors")]);
+    const theirs = mlxts("generate", `${tiny}-4bit`, "--ids", ids.join(","), "--max-tokens", "16", "--json").stdout;
+    const ours = mlxts("generate", out, "--ids", ids.join(","), "--max-tokens", "16", "--json").stdout;
+    expect(JSON.parse(ours).ids).toEqual(JSON.parse(theirs).ids);
+  });
+
+  it("op --list --json describes every op with its inputs, parameters and outputs", () => {
+    const ops = JSON.parse(mlxts("op", "--list", "--json").stdout) as {
+      name: string;
+      inputs: object;
+      outputs: object;
+    }[];
+    const names = ops.map(({ name }) => name);
+    for (const name of [
+      "rmsNorm",
+      "gatedRmsNorm",
+      "l2Norm",
+      "quantize",
+      "dequantize",
+      "quantizedMatmul",
+      "quantizedEmbedding",
+      "gatedDeltaRule",
+      "gatedDeltaRuleRecurrent",
+      "causalConv1d",
+      "deltaGates",
+      "matmul",
+      "embedding",
+      "rope",
+      "sdpa",
+      "kvCacheAppend",
+      "swiglu",
+      "sigmoidGate",
+      "add",
+      "slice",
+      "argmax",
+      "sample",
+    ])
+      expect(names).toContain(name);
+    for (const { inputs, outputs } of ops)
+      expect([Object.keys(inputs).length > 0, Object.keys(outputs).length > 0]).toEqual([true, true]);
+    expect(ops.find(({ name }) => name === "quantizedMatmul")).toMatchObject({
+      inputs: { x: {}, weight: { dtype: ["u32"] }, scales: {}, biases: {} },
+      params: { bits: {}, groupSize: {}, transpose: { default: true } },
+    });
+  });
+
+  it("op runs one op on the tensors of a file, also under the names of contracts and Python", () => {
+    const input = join(folder, "case.safetensors");
+    const out = join(folder, "result.safetensors");
+    const x = Float32Array.from([3, 4, 0, 0]);
+    for (const weight of ["weight", "w"]) {
+      writeSafetensors(input, [
+        ["x", { dtype: "f32", shape: [1, 4], data: x }],
+        [weight, { dtype: "f32", shape: [4], data: Float32Array.from([1, 2, 3, 4]) }],
+      ]);
+      expect(
+        mlxts("op", "rmsNorm", "--in", input, "--param", "eps=0", "--param", "weightOffset=1", "--out", out),
+      ).toMatchObject({ status: 0 });
+      const result = readSafetensors(out).tensors.get("out");
+      expect([...(result?.data as Float32Array)].map((v) => v.toFixed(5))).toEqual([
+        "2.40000",
+        "4.80000",
+        "0.00000",
+        "0.00000",
+      ]);
+    }
+  });
+
+  it("op gives optional outputs too", () => {
+    const input = join(folder, "conv.safetensors");
+    const out = join(folder, "conv-out.safetensors");
+    writeSafetensors(input, [
+      ["x", { dtype: "f32", shape: [1, 2, 1], data: Float32Array.from([1, 2]) }],
+      ["w", { dtype: "f32", shape: [1, 3], data: Float32Array.from([100, 10, 1]) }],
+      ["state", { dtype: "f32", shape: [1, 2, 1], data: Float32Array.from([3, 4]) }],
+    ]);
+    expect(mlxts("op", "causalConv1d", "--in", input, "--param", "activation=none", "--out", out)).toMatchObject({
+      status: 0,
+    });
+    const { tensors } = readSafetensors(out);
+    expect([...(tensors.get("y")?.data as Float32Array)]).toEqual([341, 412]);
+    expect([...(tensors.get("newState")?.data as Float32Array)]).toEqual([1, 2]);
+  });
+
+  it.each([
+    [["generate", tiny], 2, "give --prompt, --chat or --ids"],
+    [["generate", tiny, "--ids", "1,x"], 2, "must be integers separated by commas"],
+    [["generate", tiny, "--ids", "1", "--temp", "-1"], 2, "must be a number from 0"],
+    [
+      ["generate", tiny, "--ids", "4096"],
+      1,
+      "InvalidArgument: generate: `ids` must be integers from 0 to 4095, got 4096 at position 0",
+    ],
+    [["generate", join(tiny, "nowhere"), "--ids", "1"], 1, "Io: loadModel:"],
+    [["generate", tiny, "--chat", "hi"], 1, "must have a chat template"],
+    [
+      ["logits", tiny, "--ids", "1,2", "--every", "3", "--out", join(folder, "none")],
+      2,
+      "--every must be at most the number of ids, 2",
+    ],
+    [["op", "nothing", "--in", "a", "--out", "b"], 1, "no op is called nothing"],
+    [["op", "rmsNorm", "--in", join(folder, "missing"), "--out", "b"], 1, "Io:"],
+    [["frobnicate"], 2, "unknown command"],
+  ])("%j is refused", (args, status, message) => {
+    const result = mlxts(...args);
+    expect(result.stderr).toContain(message);
+    expect(result.status).toBe(status);
+    expect(existsSync(join(folder, "none"))).toBe(false);
+  });
+
+  it("op refuses wrong tensors and parameters by name", () => {
+    const input = join(folder, "wrong.safetensors");
+    const out = join(folder, "wrong-out.safetensors");
+    const run = (tensors: [string, number[]][], ...params: string[]) => {
+      writeSafetensors(
+        input,
+        tensors.map(([name, shape]) => [
+          name,
+          { dtype: "f32", shape, data: new Float32Array(shape.reduce((a, b) => a * b, 1)) },
+        ]),
+      );
+      return mlxts("op", "rmsNorm", "--in", input, ...params.flatMap((param) => ["--param", param]), "--out", out)
+        .stderr;
+    };
+    expect(run([["x", [2, 4]]])).toContain("rmsNorm: `weight` must be a Tensor, got undefined");
+    expect(
+      run([
+        ["x", [2, 4]],
+        ["weight", [3]],
+      ]),
+    ).toContain("rmsNorm: `weight` must have shape [4], got [3]");
+    expect(
+      run([
+        ["x", [2, 4]],
+        ["weight", [4]],
+        ["y", [1]],
+      ]),
+    ).toContain("rmsNorm: `y` must be one of x, weight, out, got an unknown tensor name");
+    expect(
+      run(
+        [
+          ["x", [2, 4]],
+          ["weight", [4]],
+        ],
+        "eps=-1",
+      ),
+    ).toContain("rmsNorm: `eps` must be a finite number ≥ 0, got -1");
+    expect(
+      run(
+        [
+          ["x", [2, 4]],
+          ["weight", [4]],
+        ],
+        "rounding=maybe",
+      ),
+    ).toContain("rmsNorm: `rounding` must be one of once, before-weight, got maybe");
+    expect(
+      run(
+        [
+          ["x", [2, 4]],
+          ["weight", [4]],
+        ],
+        "speed=1",
+      ),
+    ).toContain("rmsNorm: `param` must be key=value with a key of eps, weightOffset, rounding, got speed=1");
+    writeFileSync(input, "no safetensors");
+    expect(mlxts("op", "rmsNorm", "--in", input, "--out", out).stderr).toContain("Safetensors:");
+    expect(existsSync(out)).toBe(false);
+  });
+});
