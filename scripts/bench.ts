@@ -7,7 +7,12 @@ import { Device } from "@mlxts/core";
 import type { Bench, BenchCase } from "@mlxts/core/testing";
 
 const { values } = parseArgs({
-  options: { op: { type: "string" }, threads: { type: "string", default: "1,2" }, json: { type: "boolean" }, samples: { type: "string", default: "15" } },
+  options: {
+    op: { type: "string" },
+    threads: { type: "string", default: "1,2" },
+    json: { type: "boolean" },
+    samples: { type: "string", default: "15" },
+  },
 });
 const threadCounts = values.threads.split(",").map(Number);
 const samples = Number(values.samples);
@@ -42,8 +47,8 @@ async function measure(testCase: BenchCase, threads: number): Promise<number> {
   return median(times);
 }
 
-async function measurePeer(testCase: BenchCase): Promise<number | undefined> {
-  const call = await testCase.peer?.setup();
+async function measurePeer(testCase: BenchCase, threads: number): Promise<number | undefined> {
+  const call = await testCase.peer?.setup(threads);
   if (!call) return undefined;
   for (let i = 0; i < 3; i++) await call();
   const times: number[] = [];
@@ -64,23 +69,28 @@ for (const name of readdirSync(packages)) {
     continue;
   }
   for (const file of files) {
-    const bench = ((await import(pathToFileURL(join(packages, name, "bench", file)).href)) as { default: Bench }).default;
+    const bench = ((await import(pathToFileURL(join(packages, name, "bench", file)).href)) as { default: Bench })
+      .default;
     if (values.op && bench.op !== values.op) continue;
     for (const testCase of bench.cases) {
-      const row: Record<string, string | number> = { op: bench.op, case: testCase.name };
+      const row: Record<string, string | number> = {
+        op: bench.op,
+        case: testCase.name,
+        ...(testCase.peer && { peer: testCase.peer.name }),
+      };
       for (const threads of threadCounts) {
         const us = await measure(testCase, threads);
         row[`µs T${threads}`] = Number(us.toPrecision(4));
         row[`GB/s T${threads}`] = Number((testCase.bytes / us / 1e3).toPrecision(3));
         row[`GFLOP/s T${threads}`] = Number((testCase.flops / us / 1e3).toPrecision(3));
-      }
-      const peer = await measurePeer(testCase);
-      if (peer !== undefined && testCase.peer) {
-        row.peer = testCase.peer.name;
-        row["peer µs"] = Number(peer.toPrecision(4));
+        const peer = await measurePeer(testCase, threads);
+        if (peer !== undefined) row[`peer µs T${threads}`] = Number(peer.toPrecision(4));
       }
       rows.push(row);
-      if (!values.json) process.stderr.write(`${bench.op} ${testCase.name}: ${threadCounts.map((t) => `${row[`µs T${t}`]} µs T${t}`).join(", ")}\n`);
+      if (!values.json)
+        process.stderr.write(
+          `${bench.op} ${testCase.name}: ${threadCounts.map((t) => `${row[`µs T${t}`]} µs T${t}`).join(", ")}\n`,
+        );
     }
   }
 }

@@ -5,7 +5,14 @@ import { root } from "./pnpm.mjs";
 
 const prompt = "interface Array<T> {\n    /**\n     * Returns ";
 const given = process.argv.slice(2);
-const args = ["generate", join("fixtures", "tiny-qwen3.5"), ...(given.length > 0 ? given : ["--prompt", prompt, "--max-tokens", "200"])];
+const args = [
+  "generate",
+  join("fixtures", "tiny-qwen3.5"),
+  ...(given.length > 0 ? given : ["--prompt", prompt, "--max-tokens", "200"]),
+];
 if (given.length === 0) process.stdout.write(prompt);
-const { status } = spawnSync(process.execPath, [join(root, "apps", "cli", "bin", "mlxts.mjs"), ...args], { cwd: root, stdio: "inherit" });
+const { status } = spawnSync(process.execPath, [join(root, "apps", "cli", "bin", "mlxts.mjs"), ...args], {
+  cwd: root,
+  stdio: "inherit",
+});
 process.exit(status ?? 1);

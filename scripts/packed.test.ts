@@ -2,8 +2,10 @@ import { spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { root } from "./pnpm.mjs";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
 
 // What a user installs: the packed tarballs, in an empty project, without a network.
 
@@ -36,7 +38,11 @@ beforeAll(() => {
   expect(packed.status, packed.text).toBe(0);
   expect(run("mkdir", [project], folder).status).toBe(0);
   writeFileSync(join(project, "package.json"), JSON.stringify({ name: "user", private: true }));
-  const installed = run("npm", ["install", "--offline", "--no-audit", "--no-fund", tarball("mlxts-core-"), tarball("mlxts-norms-")], project);
+  const installed = run(
+    "npm",
+    ["install", "--offline", "--no-audit", "--no-fund", tarball("mlxts-core-"), tarball("mlxts-norms-")],
+    project,
+  );
   expect(installed.status, installed.text).toBe(0);
 }, 600_000);
 
@@ -44,12 +50,18 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 describe("packed tarballs in an empty project", () => {
   it("work from ESM", () => {
-    writeFileSync(join(project, "use.mjs"), `import { Device } from "@mlxts/core";\nimport { rmsNorm } from "@mlxts/norms";\n${USE}`);
+    writeFileSync(
+      join(project, "use.mjs"),
+      `import { Device } from "@mlxts/core";\nimport { rmsNorm } from "@mlxts/norms";\n${USE}`,
+    );
     expect(run(process.execPath, ["use.mjs"], project)).toMatchObject({ status: 0, stdout: `${EXPECTED}\n` });
   });
 
   it("work from CommonJS", () => {
-    writeFileSync(join(project, "use.cjs"), `const { Device } = require("@mlxts/core");\nconst { rmsNorm } = require("@mlxts/norms");\n${USE}`);
+    writeFileSync(
+      join(project, "use.cjs"),
+      `const { Device } = require("@mlxts/core");\nconst { rmsNorm } = require("@mlxts/norms");\n${USE}`,
+    );
     expect(run(process.execPath, ["use.cjs"], project)).toMatchObject({ status: 0, stdout: `${EXPECTED}\n` });
   });
 
@@ -58,10 +70,13 @@ describe("packed tarballs in an empty project", () => {
     expect(tree.map((line) => line.slice(line.indexOf("@mlxts"))).sort()).toEqual(["@mlxts/core", "@mlxts/norms"]);
   });
 
-  it.each(["mlxts-core-", "mlxts-norms-", "mlxts-quant4-", "mlxts-delta-rule-", "mlxts-nn-", "mlxts-models-"])("%s passes publint --strict and attw", (name) => {
-    const publint = run(join(root, "node_modules", ".bin", "publint"), ["run", "--strict", tarball(name)], root);
-    expect(publint.status, publint.text).toBe(0);
-    const attw = run(join(root, "node_modules", ".bin", "attw"), ["--no-definitely-typed", tarball(name)], root);
-    expect(attw.status, attw.text).toBe(0);
-  });
+  it.each(["mlxts-core-", "mlxts-norms-", "mlxts-quant4-", "mlxts-delta-rule-", "mlxts-nn-", "mlxts-models-"])(
+    "%s passes publint --strict and attw",
+    (name) => {
+      const publint = run(join(root, "node_modules", ".bin", "publint"), ["run", "--strict", tarball(name)], root);
+      expect(publint.status, publint.text).toBe(0);
+      const attw = run(join(root, "node_modules", ".bin", "attw"), ["--no-definitely-typed", tarball(name)], root);
+      expect(attw.status, attw.text).toBe(0);
+    },
+  );
 });

@@ -29,10 +29,14 @@ for (const [name, command, args] of checks) {
   else failed++;
 }
 
-const vitest = spawnSync(bin("vitest"), ["run", "--reporter=default", "--reporter=json", `--outputFile.json=${report}`, ...process.argv.slice(2)], {
-  cwd: root,
-  stdio: "inherit",
-});
+const vitest = spawnSync(
+  bin("vitest"),
+  ["run", "--reporter=default", "--reporter=json", `--outputFile.json=${report}`, ...process.argv.slice(2)],
+  {
+    cwd: root,
+    stdio: "inherit",
+  },
+);
 let skipped = 0;
 try {
   const result = JSON.parse(readFileSync(report, "utf8"));

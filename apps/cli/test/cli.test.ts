@@ -22,8 +22,10 @@ function mlxts(...args: string[]) {
 }
 
 const recorded = readSafetensors(join(tiny, "reference.safetensors")).tensors;
-const ids = [...(recorded.get("prompt0.ids")?.data as Int32Array)];
-const greedy = [...(recorded.get("prompt0.greedy")?.data as Int32Array)];
+type Tensors = ReturnType<typeof readSafetensors>["tensors"];
+const numbers = (tensors: Tensors, name: string) => Array.from(tensors.get(name)?.data as Float32Array);
+const ids = numbers(recorded, "prompt0.ids");
+const greedy = numbers(recorded, "prompt0.greedy");
 const texts = JSON.parse(readFileSync(join(tiny, "reference.json"), "utf8")) as {
   prompts: string[];
   greedy_texts: string[];
@@ -146,13 +148,8 @@ describe("mlxts", () => {
       expect(
         mlxts("op", "rmsNorm", "--in", input, "--param", "eps=0", "--param", "weightOffset=1", "--out", out),
       ).toMatchObject({ status: 0 });
-      const result = readSafetensors(out).tensors.get("out");
-      expect([...(result?.data as Float32Array)].map((v) => v.toFixed(5))).toEqual([
-        "2.40000",
-        "4.80000",
-        "0.00000",
-        "0.00000",
-      ]);
+      const result = numbers(readSafetensors(out).tensors, "out");
+      expect(result.map((v) => v.toFixed(5))).toEqual(["2.40000", "4.80000", "0.00000", "0.00000"]);
     }
   });
 
@@ -168,8 +165,8 @@ describe("mlxts", () => {
       status: 0,
     });
     const { tensors } = readSafetensors(out);
-    expect([...(tensors.get("y")?.data as Float32Array)]).toEqual([341, 412]);
-    expect([...(tensors.get("newState")?.data as Float32Array)]).toEqual([1, 2]);
+    expect(numbers(tensors, "y")).toEqual([341, 412]);
+    expect(numbers(tensors, "newState")).toEqual([1, 2]);
   });
 
   it.each([

@@ -1,4 +1,5 @@
 import type { Device } from "../device.ts";
+import type { CommandEncoder } from "../encoder.ts";
 
 /** One measured setting of an op. `encode` records one call; the runner replays it. */
 export interface BenchCase {
@@ -6,9 +7,9 @@ export interface BenchCase {
   /** Bytes that must move and floating-point operations of one call. */
   bytes: number;
   flops: number;
-  setup(device: Device): { encode(encoder: import("../encoder.ts").CommandEncoder): void };
+  setup(device: Device): { encode(encoder: CommandEncoder): void };
   /** A peer for the same work in the same process, if it is installed: one call, blocking or not. */
-  peer?: { name: string; setup(): Promise<(() => unknown) | undefined> };
+  peer?: { name: string; setup(threads: number): Promise<(() => unknown) | undefined> };
 }
 
 export interface Bench {
