@@ -37,3 +37,25 @@ export function gatedRmsNormReference(
     ? gated(rmsNormReference(x, weight, eps, weightOffset))
     : rmsNormReference(gated(x), weight, eps, weightOffset);
 }
+
+/** `x / √(Σx² + eps)`, `x / √(Σx²/D + eps) / √D` or `x / max(√Σx², eps)` over rows of `dim`. */
+export function l2NormReference(
+  x: Float64Array,
+  dim: number,
+  kind: "sum-eps" | "mean-eps" | "max-eps",
+  eps: number,
+): Float64Array {
+  const out = new Float64Array(x.length);
+  for (let start = 0; start < x.length; start += dim) {
+    let sum = 0;
+    for (let i = 0; i < dim; i++) sum += (x[start + i] as number) ** 2;
+    const norm =
+      kind === "sum-eps"
+        ? Math.sqrt(sum + eps)
+        : kind === "mean-eps"
+          ? Math.sqrt(sum / dim + eps) * Math.sqrt(dim)
+          : Math.max(Math.sqrt(sum), eps);
+    for (let i = 0; i < dim; i++) out[start + i] = (x[start + i] as number) / norm;
+  }
+  return out;
+}
