@@ -1,1 +1,4 @@
-export {};
+export { dequantize } from "./dequantize.ts";
+export type { Bits, GroupSize, Quantised } from "./quantised.ts";
+export { quantize } from "./quantize.ts";
+export { quantizedEmbedding } from "./quantized_embedding.ts";

@@ -1,0 +1,107 @@
+import { FLOATS, type RecordSpec, type Tensor, unsupported } from "@mlxts/core";
+
+/** Bits of a code that the layout of whole words offers. */
+export type Bits = 2 | 4 | 8;
+/** Columns that share a scale and a bias. */
+export type GroupSize = 32 | 64 | 128;
+
+/**
+ * A quantised matrix, or a stack of them: `weight` u32 [.., rows, cols·bits/32], `scales` and `biases` of one float
+ * dtype [.., rows, cols/groupSize]. An element is `scale·q + bias` with q an unsigned integer of `bits` bits.
+ */
+export interface Quantised {
+  readonly weight: Tensor;
+  readonly scales: Tensor;
+  readonly biases: Tensor;
+  readonly bits: Bits;
+  readonly groupSize: GroupSize;
+  readonly mode: "affine";
+}
+
+export const BITS: readonly Bits[] = [2, 4, 8];
+export const GROUP_SIZES: readonly GroupSize[] = [32, 64, 128];
+/** Bits and modes that MLX has and these ops refuse. */
+const OTHER_BITS: readonly unknown[] = [3, 5, 6];
+export const OTHER_MODES: readonly unknown[] = ["mxfp4", "mxfp8", "nvfp4"];
+
+const own = (name: string) => ({
+  text: name === "weight" ? "..., rows, cols·bits/32" : "..., rows, cols/groupSize",
+  of: ({ tensors }: { tensors: Readonly<Record<string, Tensor>> }) => (tensors[name] as Tensor).shape,
+});
+
+/** The record input of every op that takes a quantised matrix; `quantisedDims` checks its shapes. */
+export const QUANTISED = {
+  tensors: {
+    weight: { dtype: ["u32"], shape: own("weight"), doc: "packed codes" },
+    scales: { dtype: FLOATS, shape: own("scales") },
+    biases: { dtype: ["=scales"], shape: own("scales") },
+  },
+  attributes: {
+    bits: { kind: "choice", values: [2, 4, 8], doc: "bits of a code" },
+    groupSize: { kind: "choice", values: [32, 64, 128], doc: "columns that share a scale and a bias" },
+    mode: { kind: "choice", values: ["affine"], default: "affine", doc: "how codes become numbers" },
+  },
+  doc: "a quantised matrix: weight, scales, biases, bits, groupSize, mode",
+} as const satisfies RecordSpec;
+
+interface Checked {
+  readonly op: string;
+  readonly tensors: Readonly<Record<string, Tensor>>;
+  readonly options: Readonly<Record<string, unknown>>;
+  fail(argument: string, rule: string, value: unknown, remedy?: string): never;
+}
+
+export interface QuantisedDims {
+  /** Leading dimensions of a stack. */
+  readonly stack: readonly number[];
+  readonly rows: number;
+  readonly cols: number;
+  readonly groupSize: number;
+  readonly bits: number;
+}
+
+/** Throws for bits that MLX knows and this op does not offer. */
+export function refuseBits(op: string, bits: unknown, offered: readonly unknown[]): void {
+  if (OTHER_BITS.includes(bits) || (BITS.includes(bits as Bits) && !offered.includes(bits)))
+    throw unsupported(op, `a width of ${bits} bits`, `bits ${offered.join(", ")} are`);
+}
+
+/**
+ * The dimensions of the record, once mode, bits and the shapes agree. Undefined where an attribute is not one of its
+ * values: the check of the options says so next.
+ */
+export function quantisedDims(
+  { op, tensors, options, fail }: Checked,
+  offered: readonly Bits[],
+): QuantisedDims | undefined {
+  const { bits, groupSize, mode } = options as { bits: number; groupSize: number; mode: unknown };
+  if (OTHER_MODES.includes(mode)) throw unsupported(op, `mode ${mode}`, "mode affine is");
+  refuseBits(op, bits, offered);
+  if (!offered.includes(bits as Bits) || !GROUP_SIZES.includes(groupSize as GroupSize) || mode !== "affine")
+    return undefined;
+  const weight = (tensors.weight as Tensor).shape;
+  if (weight.length < 2) fail("weight", "have at least 2 dimensions", weight);
+  const words = weight[weight.length - 1] as number;
+  const cols = (words * 32) / bits;
+  if (cols % groupSize !== 0)
+    fail(
+      "weight",
+      `have a last dimension that is a multiple of ${(groupSize * bits) / 32} (groupSize ${groupSize}, ${bits} bits)`,
+      weight,
+    );
+  const expected = [...weight.slice(0, -1), cols / groupSize];
+  for (const name of ["scales", "biases"]) {
+    const { shape } = tensors[name] as Tensor;
+    if (shape.length !== expected.length || shape.some((dim, i) => dim !== expected[i]))
+      fail(name, `have shape [${expected.join(", ")}] (groupSize ${groupSize}, ${bits} bits)`, shape);
+  }
+  return { stack: weight.slice(0, -2), rows: weight[weight.length - 2] as number, cols, groupSize, bits };
+}
+
+/** All combinations of words, joined by `_`: the variants of a kernel. */
+export function combinations(...parts: readonly (readonly string[])[]): string[] {
+  return parts.reduce<string[]>(
+    (all, part) => all.flatMap((head) => part.map((word) => (head ? `${head}_${word}` : word))),
+    [""],
+  );
+}
