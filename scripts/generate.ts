@@ -12,20 +12,23 @@ function isKernel(value: unknown): value is Kernel {
   return value !== null && typeof value === "object" && "bufferNames" in value && "launch" in value;
 }
 
-for (const name of readdirSync(packages)) {
-  const source = join(packages, name, "src");
-  if (name === "core" || !existsSync(join(packages, name, "native"))) continue;
+/** Folders with declarations, and where their headers go: the packages, and the kernels of core's own tests. */
+const folders = readdirSync(packages)
+  .filter((name) => name !== "core" && existsSync(join(packages, name, "native")))
+  .map((name) => [join(packages, name, "src"), join(packages, name, "native")] as const);
+const probes = join(packages, "core", "test", "kernels");
+
+for (const [source, headers] of [...folders, [probes, probes] as const])
   for (const file of readdirSync(source).filter((entry) => entry.endsWith(".ts"))) {
     const module = (await import(pathToFileURL(join(source, file)).href)) as Record<string, unknown>;
     for (const kernel of Object.values(module).filter(isKernel)) {
-      const path = join(packages, name, "native", `${kernel.name}.params.h`);
+      const path = join(headers, `${kernel.name}.params.h`);
       const text = paramsHeader(kernel);
       if (existsSync(path) && readFileSync(path, "utf8") === text) continue;
       if (check) stale.push(path);
       else writeFileSync(path, text);
     }
   }
-}
 
 if (stale.length > 0) {
   console.error(`stale params headers; run \`npm run gen\`:\n${stale.join("\n")}`);

@@ -4,7 +4,6 @@
 
 #include <condition_variable>
 #include <cstring>
-#include <map>
 #include <mutex>
 #include <unordered_set>
 #include <vector>
@@ -39,16 +38,20 @@ struct Graveyard {
 struct Completions {
   std::mutex mutex;
   std::condition_variable changed;
-  std::map<uint64_t, Outcome> ended;
+  std::vector<Outcome> ended;  // in order
   uint64_t lastEnded = 0;
 };
 
-struct MemoryHandle;
-using MemoryHandles = std::unordered_set<MemoryHandle*>;
+// A handle whose contents go when the device goes, whoever still holds the handle.
+struct Dependant {
+  virtual ~Dependant() = default;
+  virtual void release() = 0;
+};
+using Dependants = std::unordered_set<Dependant*>;
 
 struct DeviceHandle {
   std::shared_ptr<Device> device;
-  std::shared_ptr<MemoryHandles> memories = std::make_shared<MemoryHandles>();
+  std::shared_ptr<Dependants> dependants = std::make_shared<Dependants>();
   std::shared_ptr<Completions> completions = std::make_shared<Completions>();
   std::shared_ptr<Graveyard> graveyard = std::make_shared<Graveyard>();
   Napi::ThreadSafeFunction wake;
@@ -65,24 +68,51 @@ struct DeviceHandle {
   }
 };
 
-struct MemoryHandle {
+struct MemoryHandle : Dependant {
+  napi_env env;
   std::shared_ptr<Memory> memory;
-  std::shared_ptr<MemoryHandles> siblings;
-  MemoryHandle(std::shared_ptr<Memory> memory, std::shared_ptr<MemoryHandles> siblings)
-      : memory(std::move(memory)), siblings(std::move(siblings)) {
+  std::shared_ptr<Dependants> siblings;
+  int64_t external;  // bytes that the garbage collector was told of
+  MemoryHandle(napi_env env, std::shared_ptr<Memory> memory, std::shared_ptr<Dependants> siblings, int64_t external)
+      : env(env), memory(std::move(memory)), siblings(std::move(siblings)), external(external) {
     this->siblings->insert(this);
+    tellCollector(external);
   }
-  ~MemoryHandle() { siblings->erase(this); }
+  ~MemoryHandle() override {
+    release();
+    siblings->erase(this);
+  }
+  void release() override {
+    if (memory) tellCollector(-external);
+    memory.reset();
+  }
   Memory& live() const {
     if (!memory) throw Failure("Disposed", "the buffer has been disposed", "buffer");
     return *memory;
   }
+
+ private:
+  void tellCollector(int64_t change) {
+    int64_t now;
+    if (change != 0) napi_adjust_external_memory(env, change, &now);
+  }
+};
+
+struct RecordingHandle : Dependant {
+  std::shared_ptr<const CommandList> list;
+  std::shared_ptr<Dependants> siblings;
+  RecordingHandle(std::shared_ptr<const CommandList> list, std::shared_ptr<Dependants> siblings)
+      : list(std::move(list)), siblings(std::move(siblings)) {
+    this->siblings->insert(this);
+  }
+  ~RecordingHandle() override { siblings->erase(this); }
+  void release() override { list.reset(); }
 };
 
 void DeviceHandle::close() {
   if (!device) return;
   device->drain();
-  for (auto* handle : *memories) handle->memory.reset();
+  for (auto* dependant : *dependants) dependant->release();
   device.reset();
   wake.Release();
   napi_remove_env_cleanup_hook(env, closeHook, this);
@@ -91,10 +121,6 @@ void DeviceHandle::close() {
 
 struct LibraryHandle {
   std::shared_ptr<Library> library;
-};
-
-struct RecordingHandle {
-  std::shared_ptr<const CommandList> list;
 };
 
 }  // namespace
@@ -216,8 +242,9 @@ Napi::Value closeDevice(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
-Napi::Value memoryHandle(Napi::Env env, const DeviceHandle& device, std::shared_ptr<Memory> memory) {
-  return makeHandle(env, std::make_unique<MemoryHandle>(std::move(memory), device.memories));
+Napi::Value memoryHandle(Napi::Env env, const DeviceHandle& device, std::shared_ptr<Memory> memory,
+                         uint64_t external = 0) {
+  return makeHandle(env, std::make_unique<MemoryHandle>(env, std::move(memory), device.dependants, int64_t(external)));
 }
 
 // allocate(device, bytes)
@@ -228,7 +255,7 @@ Napi::Value allocate(const Napi::CallbackInfo& info) {
   auto memory = self.open().allocate(bytes);
   if (!memory)
     throw Failure("BufferAllocation", "the system refused " + std::to_string(bytes) + " bytes", std::to_string(bytes));
-  return memoryHandle(info.Env(), self, std::move(memory));
+  return memoryHandle(info.Env(), self, std::move(memory), bytes);
 }
 
 // wrap(device, typed array, readOnly): no copy, the array is kept alive while the memory is used
@@ -260,14 +287,15 @@ Napi::Value memoryAddress(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), double(reinterpret_cast<uint64_t>(handle<MemoryHandle>(info[0]).live().data())));
 }
 
-// readMemory(memory, offset, bytes) -> ArrayBuffer, a copy
+// readMemory(memory, offset, typed array): fills the array, which JavaScript allocated: it can refuse, N-API would
+// abort
 Napi::Value readMemory(const Napi::CallbackInfo& info) {
   const auto& memory = handle<MemoryHandle>(info[0]).live();
-  const uint64_t offset = size(info[1], "offset"), bytes = size(info[2], "bytes");
-  checkRange(memory, offset, bytes);
-  auto out = Napi::ArrayBuffer::New(info.Env(), bytes);
-  std::memcpy(out.Data(), memory.data() + offset, bytes);
-  return out;
+  const uint64_t offset = size(info[1], "offset");
+  const auto view = viewBytes(info[2]);
+  checkRange(memory, offset, view.bytes);
+  if (view.bytes) std::memmove(view.data, memory.data() + offset, view.bytes);
+  return info.Env().Undefined();
 }
 
 // writeMemory(memory, offset, typed array)
@@ -293,7 +321,7 @@ Napi::Value borrowMemory(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value releaseMemory(const Napi::CallbackInfo& info) {
-  handle<MemoryHandle>(info[0]).memory.reset();
+  handle<MemoryHandle>(info[0]).release();
   return info.Env().Undefined();
 }
 
@@ -311,26 +339,27 @@ Napi::Value pipeline(const Napi::CallbackInfo& info) {
                            device.pipeline(handle<LibraryHandle>(info[1]).library, text(info[2], "symbol")));
 }
 
-// record(Uint32Array words, count, memory handles) -> recording
+// record(device, Uint32Array words, count, memory handles) -> recording
 Napi::Value record(const Napi::CallbackInfo& info) {
-  const auto words = viewBytes(info[0]);
-  const uint64_t count = size(info[1], "count");
-  if (count > words.bytes / 4 || !info[2].IsArray())
+  auto& device = handle<DeviceHandle>(info[0]);
+  device.open();
+  const auto words = viewBytes(info[1]);
+  const uint64_t count = size(info[2], "count");
+  if (count > words.bytes / 4 || !info[3].IsArray())
     throw Failure("InvalidArgument", "native call: command list out of range");
-  const auto handles = info[2].As<Napi::Array>();
+  const auto handles = info[3].As<Napi::Array>();
   std::vector<std::shared_ptr<Memory>> memories;
   for (uint32_t i = 0; i < handles.Length(); ++i) {
     auto& memory = handle<MemoryHandle>(handles.Get(i));
     memory.live();
     memories.push_back(memory.memory);
   }
-  auto self = std::make_unique<RecordingHandle>();
-  self->list = decodeCommandList(reinterpret_cast<const uint32_t*>(words.data), count, std::move(memories));
-  return makeHandle(info.Env(), std::move(self));
+  auto list = decodeCommandList(reinterpret_cast<const uint32_t*>(words.data), count, std::move(memories));
+  return makeHandle(info.Env(), std::make_unique<RecordingHandle>(std::move(list), device.dependants));
 }
 
 Napi::Value releaseRecording(const Napi::CallbackInfo& info) {
-  handle<RecordingHandle>(info[0]).list.reset();
+  handle<RecordingHandle>(info[0]).release();
   return info.Env().Undefined();
 }
 
@@ -344,13 +373,16 @@ Napi::Value submit(const Napi::CallbackInfo& info) {
   auto completions = self.completions;
   auto wake = self.wake;
   device.submit(id, list, {info[2].ToBoolean()}, [completions, wake](Outcome outcome) {
+    bool first;
     {
       std::lock_guard lock(completions->mutex);
+      first = completions->ended.empty();
       completions->lastEnded = outcome.id;
-      completions->ended.emplace(outcome.id, std::move(outcome));
+      completions->ended.push_back(std::move(outcome));
     }
     completions->changed.notify_all();
-    wake.NonBlockingCall();
+    // One call takes all that have ended by then.
+    if (first) wake.NonBlockingCall();
   });
   if (self.pending++ == 0) self.wake.Ref(info.Env());
   return Napi::Number::New(info.Env(), double(id));
@@ -361,16 +393,16 @@ Napi::Value takeEnded(const Napi::CallbackInfo& info) {
   const auto env = info.Env();
   auto& self = handle<DeviceHandle>(info[0]);
   self.graveyard->sweep(env);
-  std::map<uint64_t, Outcome> ended;
+  std::vector<Outcome> ended;
   {
     std::lock_guard lock(self.completions->mutex);
     ended.swap(self.completions->ended);
   }
   auto out = Napi::Array::New(env, ended.size());
   uint32_t at = 0;
-  for (const auto& [id, outcome] : ended) {
+  for (const auto& outcome : ended) {
     auto object = Napi::Object::New(env);
-    object.Set("id", double(id));
+    object.Set("id", double(outcome.id));
     object.Set("milliseconds", outcome.milliseconds);
     if (!outcome.code.empty()) {
       object.Set("code", outcome.code);
@@ -402,14 +434,20 @@ Napi::Value waitFor(const Napi::CallbackInfo& info) {
 // Every entry point passes here: a Failure becomes a JavaScript error that carries its code.
 template <Napi::Value (*function)(const Napi::CallbackInfo&)>
 Napi::Value guarded(const Napi::CallbackInfo& info) {
-  try {
-    return function(info);
-  } catch (const Failure& failure) {
+  const auto raise = [&](const Failure& failure) {
     auto error = Napi::Error::New(info.Env(), failure.what());
     error.Set("code", Napi::String::New(info.Env(), failure.code));
     error.Set("detail", Napi::String::New(info.Env(), failure.detail));
     throw error;
+  };
+  try {
+    return function(info);
+  } catch (const Failure& failure) {
+    raise(failure);
+  } catch (const std::bad_alloc&) {
+    raise(Failure("BufferAllocation", "out of memory"));
   }
+  return info.Env().Undefined();
 }
 
 Napi::Object init(Napi::Env env, Napi::Object exports) {

@@ -11,6 +11,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "cpu_info.h"
@@ -161,7 +162,16 @@ class CpuDevice : public Device {
       Submission submission = std::move(waiting_.front());
       waiting_.pop_front();
       lock.unlock();
-      auto outcome = execute(submission);
+      Outcome outcome;
+      try {
+        outcome = execute(submission);
+      } catch (const std::bad_alloc&) {
+        outcome = {};
+        outcome.code = "CommandBuffer";
+        outcome.cause = "outOfMemory";
+        outcome.message = "out of memory";
+      }
+      outcome.id = submission.id;
       auto done = std::move(submission.done);
       submission.list.reset();  // memory of disposed buffers goes before anybody hears of the end
       done(std::move(outcome));
@@ -173,7 +183,6 @@ class CpuDevice : public Device {
 
   Outcome execute(const Submission& submission) {
     Outcome outcome;
-    outcome.id = submission.id;
     const auto start = Clock::now();
     const auto& list = *submission.list;
     if (submission.options.profile) outcome.microseconds.assign(list.tags, 0);
@@ -197,8 +206,8 @@ class CpuDevice : public Device {
         ++end;
       const auto groupStart = Clock::now();
       if (!prepare(list, i, end)) {
-        outcome.code = "BufferAllocation";
-        outcome.message = "scratch memory";
+        outcome.code = "CommandBuffer";
+        outcome.message = "no memory for scratch";
         failing = uint32_t(i);
         break;
       }
@@ -313,6 +322,12 @@ class CpuDevice : public Device {
 
 }  // namespace
 
-std::shared_ptr<Device> openCpuDevice(const CpuOptions& options) { return std::make_shared<CpuDevice>(options); }
+std::shared_ptr<Device> openCpuDevice(const CpuOptions& options) {
+  try {
+    return std::make_shared<CpuDevice>(options);
+  } catch (const std::system_error& error) {
+    throw Failure("DeviceNotFound", std::string("cannot start its threads: ") + error.what());
+  }
+}
 
 }  // namespace mlxts

@@ -56,8 +56,8 @@ int32_t runKernel(Kernel kernel, const MlxtsCpuLaunch* launch) {
 }  // namespace mlxts
 
 // Exports a function, taking const mlxts::Launch& and returning void or int32_t, as symbol `name`.
-#define MLXTS_KERNEL(name, ...)                                                                  \
-  extern "C" __attribute__((visibility("default"))) int32_t name(const MlxtsCpuLaunch* launch) { \
-    return mlxts::runKernel([](const mlxts::Launch& l) { return __VA_ARGS__(l); }, launch);      \
+#define MLXTS_KERNEL(name, ...)                                                                        \
+  extern "C" __attribute__((visibility("default"))) int32_t name(const MlxtsCpuLaunch* mlxts_launch) { \
+    return mlxts::runKernel([](const mlxts::Launch& l) { return __VA_ARGS__(l); }, mlxts_launch);      \
   }
 #endif

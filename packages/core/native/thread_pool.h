@@ -30,6 +30,7 @@ class ThreadPool {
     void* context = nullptr;
   };
   void work(unsigned thread);
+  void stop();
   bool take(unsigned thread);
 
   // epoch : 24 | chunk count : 20 | next chunk : 20. One fetch_add claims a chunk of exactly one epoch, so a

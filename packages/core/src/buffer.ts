@@ -1,7 +1,16 @@
 import type { Device } from "./device.ts";
-import { disposedError, wrongValue } from "./errors.ts";
+import { disposedError, MlxtsError, wrongValue } from "./errors.ts";
 import { type NativeMemory, native } from "./native.ts";
 import type { Range } from "./ranges.ts";
+
+const leaks = new FinalizationRegistry<string>((where) => {
+  process.stderr.write(`mlxts leak: a buffer was collected that nobody had disposed, made\n${where}\n`);
+});
+
+/** At `MLXTS_DEBUG` 3: tells where a buffer was made that the garbage collector had to free. */
+function reportLeak(buffer: Buffer): void {
+  leaks.register(buffer, new Error().stack?.split("\n").slice(3).join("\n") ?? "", buffer);
+}
 
 /**
  * Bytes a device can reach. Made by `device.buffer` (zero-filled), `device.bufferFrom` (a copy) or `device.wrap` (no copy).
@@ -15,25 +24,36 @@ export class Buffer {
   /** @internal The memory's address: hazards are tracked in memory, not in buffer objects. */
   readonly address: number;
   private memory: NativeMemory | undefined;
+  private readonly source: ArrayBufferLike | undefined;
   private borrowed: ArrayBuffer | undefined;
 
-  /** @internal Use the device's methods. */
-  constructor(device: Device, memory: NativeMemory, bytes: number, readOnly: boolean) {
+  /** @internal Use the device's methods. `source`: the array that is wrapped. */
+  constructor(
+    device: Device,
+    memory: NativeMemory,
+    bytes: number,
+    { readOnly = false, source }: { readOnly?: boolean; source?: ArrayBufferLike } = {},
+  ) {
     this.device = device;
     this.memory = memory;
     this.bytes = bytes;
     this.readOnly = readOnly;
+    this.source = source;
     this.address = native().memoryAddress(memory);
+    // Fresh memory may lie where a failed submission wrote once.
+    if (!source) device.submissions.forgetFailure(this.range(0, bytes));
+    if (device.debug >= 3) reportLeak(this);
   }
 
   get disposed(): boolean {
-    return this.memory === undefined || this.device.disposed;
+    // A wrapped array that somebody transferred away nevertheless has length 0.
+    return this.memory === undefined || this.device.disposed || this.source?.byteLength === 0;
   }
 
   /** @internal */
   get handle(): NativeMemory {
-    if (this.memory === undefined) throw disposedError("buffer");
     if (this.device.disposed) throw disposedError("device");
+    if (this.memory === undefined || this.disposed) throw disposedError("buffer");
     return this.memory;
   }
 
@@ -47,14 +67,25 @@ export class Buffer {
     this.checkRange("buffer.read", byteOffset, bytes);
     const memory = this.handle;
     await this.device.submissions.writersOf(this.range(byteOffset, bytes));
-    return native().readMemory(memory, byteOffset, bytes);
+    return this.copy(memory, byteOffset, bytes);
   }
 
   /** A copy of the bytes now; an error while work in flight writes them. */
   readSync(byteOffset = 0, bytes = this.bytes - byteOffset): ArrayBuffer {
     this.checkRange("buffer.readSync", byteOffset, bytes);
     this.device.submissions.assertNotWritten("buffer.readSync", this.range(byteOffset, bytes));
-    return native().readMemory(this.handle, byteOffset, bytes);
+    return this.copy(this.handle, byteOffset, bytes);
+  }
+
+  private copy(memory: NativeMemory, byteOffset: number, bytes: number): ArrayBuffer {
+    let out: ArrayBuffer;
+    try {
+      out = new ArrayBuffer(bytes);
+    } catch (error) {
+      throw new MlxtsError("BufferAllocation", `cannot allocate ${bytes} bytes for a copy`, { bytes }, error);
+    }
+    native().readMemory(memory, byteOffset, new Uint8Array(out));
+    return out;
   }
 
   /** Copies `data` in; an error while work in flight reads or writes the range. */
@@ -78,7 +109,9 @@ export class Buffer {
   arrayBuffer(): ArrayBuffer {
     if (this.readOnly)
       throw wrongValue("buffer.arrayBuffer", "buffer", "be writable", "a read-only buffer", "use read() for a copy");
-    this.borrowed ??= native().borrowMemory(this.handle);
+    const { handle } = this;
+    this.borrowed ??= native().borrowMemory(handle);
+    this.device.borrowed.add(this);
     return this.borrowed;
   }
 
@@ -94,8 +127,11 @@ export class Buffer {
     // Detaching leaves host views empty instead of pointing at freed memory.
     if (this.borrowed) structuredClone(null, { transfer: [this.borrowed] });
     this.borrowed = undefined;
+    this.device.borrowed.delete(this);
+    this.device.submissions.forgetFailure(this.range(0, this.bytes));
     native().releaseMemory(this.memory);
     this.memory = undefined;
+    leaks.unregister(this);
   }
 
   [Symbol.dispose](): void {

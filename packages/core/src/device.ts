@@ -1,3 +1,4 @@
+import { markAsUntransferable } from "node:worker_threads";
 import { Arena } from "./arena.ts";
 import { Buffer } from "./buffer.ts";
 import type { ArrayOf, Dtype } from "./dtype.ts";
@@ -61,9 +62,25 @@ const zeroTally = (): Tally => ({
   copiedTensors: 0,
 });
 
+function deviceNotFound(tried: { kind: string; reason: string }[], cause?: unknown): MlxtsError {
+  const list = tried.map(({ kind, reason }) => `${kind} (${reason})`).join(", ");
+  return new MlxtsError("DeviceNotFound", `no device found: ${list}`, { tried }, cause);
+}
+
 /** Instruction-set levels of this processor that kernels are built for, best first. */
 export function cpuLevels(): string[] {
   return native().cpuLevels();
+}
+
+/** A callback that does not keep the queue alive: a device that is lost without `dispose` can then be collected. */
+function weakOnEnded(): { call(): void; target(queue: SubmissionQueue): void } {
+  let weak: WeakRef<SubmissionQueue> | undefined;
+  return {
+    call: () => weak?.deref()?.onEnded(),
+    target: (queue) => {
+      weak = new WeakRef(queue);
+    },
+  };
 }
 
 /** Where work runs. Several may be open at once; everything made from a device belongs to it. */
@@ -83,6 +100,8 @@ export class Device {
   readonly submissions: SubmissionQueue;
   /** @internal */
   readonly tally: Tally = zeroTally();
+  /** @internal Buffers whose memory a host array shows. */
+  readonly borrowed = new Set<Buffer>();
   private readonly handle: NativeDevice;
   private readonly libraries = new Map<LibraryDefinition, Library>();
   private closed = false;
@@ -98,11 +117,7 @@ export class Device {
       if (KINDS.includes(candidate)) return new Device(candidate, options);
       tried.push({ kind: candidate, reason: `this build has no ${candidate} device` });
     }
-    throw new MlxtsError(
-      "DeviceNotFound",
-      `no device found: ${tried.map(({ kind, reason }) => `${kind} (${reason})`).join(", ")}`,
-      { tried },
-    );
+    throw deviceNotFound(tried);
   }
 
   private constructor(kind: DeviceKind, options: DeviceOptions) {
@@ -110,14 +125,15 @@ export class Device {
     const threads = options.threads ?? env.threads ?? 0;
     if (!Number.isInteger(threads) || threads < 0 || threads > 1024 || options.threads === 0)
       throw wrongValue("Device.open", "threads", "be an integer from 1 to 1024", threads);
-    let queue: SubmissionQueue | undefined;
+    const onEnded = weakOnEnded();
     try {
       this.handle = native().openDevice(
         { threads, level: options.level ?? env.cpuLevel ?? "", order: options.order ?? "forward" },
-        () => queue?.onEnded(),
+        onEnded.call,
       );
     } catch (error) {
       const failure = nativeFailure(error);
+      if (failure?.code === "DeviceNotFound") throw deviceNotFound([{ kind, reason: failure.message }], error);
       if (failure?.code !== "InvalidArgument") throw error;
       throw wrongValue(
         "Device.open",
@@ -126,8 +142,8 @@ export class Device {
         options.level ?? env.cpuLevel,
       );
     }
-    queue = new SubmissionQueue(this, this.handle);
-    this.submissions = queue;
+    this.submissions = new SubmissionQueue(this, this.handle);
+    onEnded.target(this.submissions);
     const info: NativeInfo = native().deviceInfo(this.handle);
     this.kind = kind;
     this.name = info.name;
@@ -154,7 +170,7 @@ export class Device {
   buffer(bytes: number): Buffer {
     if (!Number.isSafeInteger(bytes) || bytes < 1)
       throw wrongValue("device.buffer", "bytes", "be an integer ≥ 1", bytes);
-    return new Buffer(this, this.allocate(bytes), bytes, false);
+    return new Buffer(this, this.allocate(bytes), bytes);
   }
 
   private allocate(bytes: number): NativeMemory {
@@ -177,13 +193,24 @@ export class Device {
     return buffer;
   }
 
-  /** A buffer over memory that stays where it is; the array is kept alive until the buffer is disposed and idle. */
+  /**
+   * A buffer over memory that stays where it is; the array is kept alive until the buffer is disposed and idle.
+   * Its ArrayBuffer can no longer be transferred; one that shrinks (a resizable one) is refused.
+   */
   wrap(memory: ArrayBufferView, { readOnly = false }: { readOnly?: boolean } = {}): Buffer {
     const op = "device.wrap";
     if (!ArrayBuffer.isView(memory)) throw wrongKind(op, "memory", "be a typed array or DataView", memory);
     if (memory.byteLength === 0) throw wrongValue(op, "memory", "have at least one byte", "0 bytes");
-    const view = new Uint8Array(memory.buffer, memory.byteOffset, memory.byteLength);
-    return new Buffer(this, native().wrapMemory(this.live(), view, readOnly), memory.byteLength, readOnly);
+    const source = memory.buffer;
+    if (source instanceof ArrayBuffer && "resizable" in source && source.resizable)
+      throw wrongValue(op, "memory", "have a fixed length", "a view of a resizable ArrayBuffer");
+    const handle = native().wrapMemory(
+      this.live(),
+      new Uint8Array(source, memory.byteOffset, memory.byteLength),
+      readOnly,
+    );
+    if (source instanceof ArrayBuffer) markAsUntransferable(source);
+    return new Buffer(this, handle, memory.byteLength, { readOnly, source });
   }
 
   /** A read-only buffer over the first `bytes` of a file, mapped: nothing is read before it is used. The file must not shrink meanwhile. */
@@ -191,7 +218,7 @@ export class Device {
     if (!Number.isSafeInteger(bytes) || bytes < 1)
       throw wrongValue("device.mapFile", "bytes", "be an integer ≥ 1", bytes);
     try {
-      return new Buffer(this, native().mapFile(this.live(), path, bytes), bytes, true);
+      return new Buffer(this, native().mapFile(this.live(), path, bytes), bytes, { readOnly: true });
     } catch (error) {
       const failure = nativeFailure(error);
       if (failure?.code !== "Io") throw error;
@@ -242,6 +269,7 @@ export class Device {
     if (this.closed) return;
     native().closeDevice(this.handle);
     this.submissions.onEnded();
+    for (const buffer of this.borrowed) buffer.dispose();
     this.closed = true;
   }
 

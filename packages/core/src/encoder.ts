@@ -335,7 +335,7 @@ export class Recording {
     this.mode = mode;
     this.accesses = writer.accesses;
     this.labels = writer.labels;
-    this.handle = native().record(writer.words.array, writer.words.count, writer.memories);
+    this.handle = device.submissions.record(writer);
   }
 
   get dispatches(): number {

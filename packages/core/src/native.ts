@@ -55,13 +55,13 @@ export interface Native {
   wrapMemory(device: NativeDevice, view: ArrayBufferView, readOnly: boolean): NativeMemory;
   mapFile(device: NativeDevice, path: string, bytes: number): NativeMemory;
   memoryAddress(memory: NativeMemory): number;
-  readMemory(memory: NativeMemory, offset: number, bytes: number): ArrayBuffer;
+  readMemory(memory: NativeMemory, offset: number, into: ArrayBufferView): void;
   writeMemory(memory: NativeMemory, offset: number, data: ArrayBufferView): void;
   borrowMemory(memory: NativeMemory): ArrayBuffer;
   releaseMemory(memory: NativeMemory): void;
   openLibrary(device: NativeDevice, path: string): NativeLibrary;
   pipeline(device: NativeDevice, library: NativeLibrary, symbol: string): number;
-  record(words: Uint32Array, count: number, memories: NativeMemory[]): NativeRecording;
+  record(device: NativeDevice, words: Uint32Array, count: number, memories: NativeMemory[]): NativeRecording;
   releaseRecording(recording: NativeRecording): void;
   submit(device: NativeDevice, recording: NativeRecording, profile: boolean): number;
   takeEnded(device: NativeDevice): NativeOutcome[];

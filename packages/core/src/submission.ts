@@ -2,7 +2,7 @@ import type { Buffer } from "./buffer.ts";
 import type { Device } from "./device.ts";
 import { CommandWriter, type CommitOptions, type Recording } from "./encoder.ts";
 import { ArgumentRangeError, type ErrorCode, MlxtsError, wrongValue } from "./errors.ts";
-import { type NativeDevice, type NativeOutcome, native } from "./native.ts";
+import { type NativeDevice, type NativeOutcome, type NativeRecording, native } from "./native.ts";
 import { overlaps, type Range, subtract } from "./ranges.ts";
 import { Tensor } from "./tensor.ts";
 
@@ -18,13 +18,13 @@ export interface SubmissionResult {
 export class Submission implements PromiseLike<SubmissionResult> {
   /** @internal */
   readonly id: number;
-  /** @internal */
-  readonly recording: Pick<Recording, "accesses" | "labels">;
+  /** @internal What is in flight; let go at the end. */
+  recording: Pick<Recording, "accesses" | "labels">;
   /** @internal Where `commit` or `replay` was called, for errors that arrive later. */
   readonly origin = new Error("committed");
   private readonly queue: SubmissionQueue;
-  private readonly promise: Promise<SubmissionResult>;
-  private settle!: { resolve(result: SubmissionResult): void; reject(error: Error): void };
+  private promise: Promise<SubmissionResult> | undefined;
+  private settle: { resolve(result: SubmissionResult): void; reject(error: Error): void } | undefined;
   private observed = false;
   private ended: { result?: SubmissionResult; error?: Error } | undefined;
 
@@ -33,10 +33,6 @@ export class Submission implements PromiseLike<SubmissionResult> {
     this.queue = queue;
     this.id = id;
     this.recording = recording;
-    this.promise = new Promise((resolve, reject) => {
-      this.settle = { resolve, reject };
-    });
-    this.promise.catch(() => {});
   }
 
   get state(): "committed" | "completed" | "failed" {
@@ -45,12 +41,23 @@ export class Submission implements PromiseLike<SubmissionResult> {
   }
 
   /** A submission is awaited as it is: `await encoder.commit()`. */
+  // biome-ignore lint/suspicious/noThenProperty: being awaitable is what this class is for
   then<A = SubmissionResult, B = never>(
     onDone?: ((result: SubmissionResult) => A | PromiseLike<A>) | null,
     onFailed?: ((error: unknown) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
     this.observed = true;
+    this.promise ??= new Promise((resolve, reject) => {
+      this.settle = { resolve, reject };
+      if (this.ended) this.settlePromise();
+    });
     return this.promise.then(onDone, onFailed);
+  }
+
+  private settlePromise(): void {
+    const { result, error } = this.ended as NonNullable<typeof this.ended>;
+    if (error) this.settle?.reject(error);
+    else this.settle?.resolve(result as SubmissionResult);
   }
 
   /** Blocks until the work has ended; for scripts. */
@@ -65,11 +72,9 @@ export class Submission implements PromiseLike<SubmissionResult> {
   /** @internal */
   finish(result: SubmissionResult | undefined, error: Error | undefined): void {
     this.ended = { ...(result && { result }), ...(error && { error }) };
-    if (!error) {
-      this.settle.resolve(result as SubmissionResult);
-      return;
-    }
-    this.settle.reject(error);
+    this.recording = NOTHING;
+    this.settlePromise();
+    if (!error) return;
     setImmediate(() => {
       if (!this.observed)
         process.emitWarning(`a submission failed and nobody awaited it: ${error.message}`, "MlxtsWarning");
@@ -82,17 +87,27 @@ export class Submission implements PromiseLike<SubmissionResult> {
   }
 }
 
+const NOTHING: Submission["recording"] = { accesses: [], labels: [] };
+
+/** Queues with work in flight; idle ones may be collected. */
+const busy = new Set<SubmissionQueue>();
+
 /** The submissions of one device: what is in flight, what failed, and which memory they touch. @internal */
 export class SubmissionQueue {
   private readonly device: Device;
   private readonly handle: NativeDevice;
-  private inFlight: Submission[] = [];
+  /** By id, in the order of submission. */
+  private readonly inFlight = new Map<number, Submission>();
   /** Ranges whose contents are undefined because the submission that wrote them failed. */
   private failures: { range: Range; error: Error }[] = [];
 
   constructor(device: Device, handle: NativeDevice) {
     this.device = device;
     this.handle = handle;
+  }
+
+  record({ words, memories }: CommandWriter): NativeRecording {
+    return native().record(this.handle, words.array, words.count, memories);
   }
 
   submit(recording: Recording, { profile = false }: CommitOptions): Submission {
@@ -104,31 +119,31 @@ export class SubmissionQueue {
   fill(buffer: Buffer, byte: number): void {
     const writer = new CommandWriter();
     writer.fill(new Tensor(buffer, "u8", [buffer.bytes]), byte);
-    const recording = native().record(writer.words.array, writer.words.count, writer.memories);
+    const recording = this.record(writer);
     this.track(new Submission(this, native().submit(this.handle, recording, false), writer));
     native().releaseRecording(recording);
   }
 
   private track(submission: Submission): Submission {
-    this.inFlight.push(submission);
+    this.inFlight.set(submission.id, submission);
+    busy.add(this);
     this.device.tally.submissions++;
-    if (this.failures.length > 0)
-      for (const access of submission.recording.accesses) for (const range of access.writes) this.forgetFailure(range);
     return submission;
   }
 
   /** Called when submissions have ended; settles them in order. */
   readonly onEnded = (): void => {
     for (const outcome of native().takeEnded(this.handle)) {
-      const index = this.inFlight.findIndex((submission) => submission.id === outcome.id);
-      const submission = this.inFlight[index];
-      if (!submission) continue;
-      this.inFlight.splice(index, 1);
+      const submission = this.inFlight.get(outcome.id) as Submission;
+      this.inFlight.delete(outcome.id);
+      if (this.inFlight.size === 0) busy.delete(this);
       const error = outcome.code ? this.failure(submission, outcome) : undefined;
-      if (error) {
-        const written = submission.recording.accesses.flatMap((access) => access.writes);
-        this.failures.push(...written.map((range) => ({ range, error })));
-      }
+      if (error || this.failures.length > 0)
+        for (const { writes } of submission.recording.accesses)
+          for (const range of writes) {
+            this.forgetFailure(range);
+            if (error) this.failures.push({ range, error });
+          }
       submission.finish(error ? undefined : this.result(submission, outcome), error);
     }
   };
@@ -167,13 +182,19 @@ export class SubmissionQueue {
 
   /** Resolves when the last submission in flight that writes the range has ended; rejects if its contents are undefined. */
   async writersOf(range: Range): Promise<void> {
-    const writers = this.inFlight.filter((submission) => submission.touches(range, "writes"));
-    const last = writers.at(-1);
+    const last = this.users(range, false).at(-1);
     if (last) {
       this.device.tally.waits++;
       await last.then(null, () => {});
     }
     this.assertDefined(range);
+  }
+
+  /** Submissions in flight that write the range or, with `readers`, use it at all. */
+  private users(range: Range, readers: boolean): Submission[] {
+    return [...this.inFlight.values()].filter(
+      (submission) => submission.touches(range, "writes") || (readers && submission.touches(range, "reads")),
+    );
   }
 
   private assertDefined(range: Range): void {
@@ -182,7 +203,7 @@ export class SubmissionQueue {
   }
 
   assertNotWritten(op: string, range: Range): void {
-    if (this.inFlight.some((submission) => submission.touches(range, "writes")))
+    if (this.users(range, false).length > 0)
       throw wrongValue(
         op,
         "range",
@@ -194,12 +215,13 @@ export class SubmissionQueue {
   }
 
   assertIdle(op: string, range: Range): void {
-    if (this.inFlight.some((submission) => submission.touches(range, "writes") || submission.touches(range, "reads")))
+    if (this.users(range, true).length > 0)
       throw wrongValue(op, "range", "not be used by work in flight", "a range in use", "await the submission first");
   }
 
   /** The range has been written again. */
   forgetFailure(range: Range): void {
+    if (this.failures.length === 0) return;
     this.failures = this.failures.flatMap((failed) =>
       subtract(failed.range, range).map((rest) => ({ range: rest, error: failed.error })),
     );

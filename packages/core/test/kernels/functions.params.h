@@ -1,0 +1,16 @@
+// Generated from the declaration of functions; `npm run gen` rewrites it.
+#pragma once
+#ifndef __METAL_VERSION__
+#include <stdint.h>
+#endif
+
+#define FUNCTIONS_X 0  // read
+#define FUNCTIONS_EXP 1  // write
+#define FUNCTIONS_SIGMOID 2  // write
+#define FUNCTIONS_SILU 3  // write
+#define FUNCTIONS_PARAMS 4
+
+struct FunctionsParams {
+  uint32_t count;
+};
+static_assert(sizeof(FunctionsParams) == 4, "FunctionsParams must match the declaration of functions");

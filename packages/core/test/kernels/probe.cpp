@@ -1,0 +1,111 @@
+// Kernels that exist to test core; probe.ts declares them.
+#include <time.h>
+
+#include "accumulate.params.h"
+#include "convert.params.h"
+#include "cpu_kernel.h"
+#include "functions.params.h"
+#include "increment.params.h"
+#include "launch.params.h"
+#include "limit.params.h"
+#include "simd.h"
+
+using namespace mlxts;
+
+namespace {
+
+uint64_t microsecondsNow() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return uint64_t(now.tv_sec) * 1000000 + uint64_t(now.tv_nsec) / 1000;
+}
+
+void increment(const Launch& l) {
+  const auto& p = l.args<IncrementParams>();
+  const auto* x = l.buffer<const uint32_t>(INCREMENT_X);
+  auto* out = l.buffer<uint32_t>(INCREMENT_OUT);
+  for (uint64_t group = l.begin; group < l.end; ++group) {
+    if (p.microseconds > 0)
+      for (const uint64_t until = microsecondsNow() + p.microseconds; microsecondsNow() < until;) {
+      }
+    for (uint64_t i = group * p.perGroup; i < (group + 1) * p.perGroup; ++i) out[i] = x[i] + 1;
+  }
+}
+
+void accumulate(const Launch& l) {
+  const auto* y = l.buffer<const uint32_t>(ACCUMULATE_Y);
+  *l.buffer<uint32_t>(ACCUMULATE_TOTAL) += *l.buffer<const uint32_t>(ACCUMULATE_X) + (y ? *y : 0);
+}
+
+int32_t limit(const Launch& l) {
+  const auto& p = l.args<LimitParams>();
+  const auto* x = l.buffer<const uint32_t>(LIMIT_X);
+  for (uint64_t group = l.begin; group < l.end; ++group) {
+    if (x[group] >= p.limit) return l.fail("`x` must be < %u, got %u", p.limit, x[group]);
+    l.buffer<uint32_t>(LIMIT_OUT)[group] = x[group];
+  }
+  return 0;
+}
+
+// Nine words for each threadgroup; the scratch is filled to its end.
+void launch(const Launch& l) {
+  const auto& p = l.args<LaunchParams>();
+  auto* out = l.buffer<uint32_t>(LAUNCH_OUT);
+  auto* scratch = static_cast<uint8_t*>(l.scratch);
+  for (uint64_t group = l.begin; group < l.end; ++group) {
+    for (uint64_t i = 0; i < l.scratchBytes; ++i) scratch[i] = uint8_t(group);
+    uint64_t kept = 0;
+    for (uint64_t i = 0; i < l.scratchBytes; ++i) kept += scratch[i] == uint8_t(group);
+    uint32_t bits;
+    memcpy(&bits, &p.f, 4);
+    const uint32_t words[9] = {l.threadgroups[0],
+                               l.threadgroups[1],
+                               l.threadgroups[2],
+                               p.u,
+                               uint32_t(p.i),
+                               bits,
+                               uint32_t(kept),
+                               uint32_t(reinterpret_cast<uintptr_t>(scratch) % 64),
+                               uint32_t(l.buffers[LAUNCH_ABSENT] == nullptr && l.bytes[LAUNCH_ABSENT] == 0)};
+    memcpy(out + group * 9, words, sizeof words);
+  }
+}
+
+template <typename From, typename To>
+void convert(const Launch& l) {
+  const size_t count = l.args<ConvertParams>().count;
+  const auto* x = l.buffer<const From>(CONVERT_X);
+  auto* out = l.buffer<To>(CONVERT_OUT);
+  auto* scalar = l.buffer<To>(CONVERT_SCALAR);
+  for_lanes(
+      count, [&](size_t i) { store(out + i, load(x + i)); },
+      [&](size_t i, int n) { store_partial(out + i, load_partial(x + i, n), n); });
+  for (size_t i = 0; i < count; ++i) scalar[i] = from_f32<To>(to_f32(x[i]));
+}
+
+void functions(const Launch& l) {
+  const size_t count = l.args<FunctionsParams>().count;
+  const auto* x = l.buffer<const float>(FUNCTIONS_X);
+  const auto apply = [&](float* out, auto f) {
+    for_lanes(
+        count, [&](size_t i) { store(out + i, f(load(x + i))); },
+        [&](size_t i, int n) { store_partial(out + i, f(load_partial(x + i, n)), n); });
+  };
+  apply(l.buffer<float>(FUNCTIONS_EXP), [](vf32 v) { return exp(v); });
+  apply(l.buffer<float>(FUNCTIONS_SIGMOID), [](vf32 v) { return sigmoid(v); });
+  apply(l.buffer<float>(FUNCTIONS_SILU), [](vf32 v) { return silu(v); });
+}
+
+}  // namespace
+
+MLXTS_KERNEL(increment_u32, increment)
+MLXTS_KERNEL(accumulate_u32, accumulate)
+MLXTS_KERNEL(limit_u32, limit)
+MLXTS_KERNEL(launch_u32, launch)
+MLXTS_KERNEL(convert_f32_bf16, convert<float, bf16>)
+MLXTS_KERNEL(convert_f32_f16, convert<float, f16>)
+MLXTS_KERNEL(convert_bf16_f32, convert<bf16, float>)
+MLXTS_KERNEL(convert_f16_f32, convert<f16, float>)
+MLXTS_KERNEL(convert_bf16_bf16, convert<bf16, bf16>)
+MLXTS_KERNEL(convert_f16_f16, convert<f16, f16>)
+MLXTS_KERNEL(functions_f32, functions)

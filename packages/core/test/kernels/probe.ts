@@ -1,0 +1,121 @@
+// Kernels that exist to test core: they spin, fail, count and tell what they were given.
+import { defineKernel, defineLibrary, defineOp } from "../../src/index.ts";
+
+export const probeLibrary = defineLibrary("probe", import.meta.url);
+
+/** out[i] = x[i] + 1, after `microseconds` of work in each threadgroup. */
+export const incrementKernel = defineKernel({
+  library: probeLibrary,
+  name: "increment",
+  variants: ["u32"],
+  buffers: { x: "read", out: "write" },
+  params: { perGroup: "u32", microseconds: "u32" },
+  inPlace: [["out", "x"]],
+  launch: ({ groups }: { groups: number }) => ({ threadgroups: [groups, 1, 1], threadsPerThreadgroup: [1, 1, 1] }),
+});
+
+/** total[0] += x[0] + y[0] (y may be absent): reads and writes one place. */
+export const accumulateKernel = defineKernel({
+  library: probeLibrary,
+  name: "accumulate",
+  variants: ["u32"],
+  buffers: { x: "read", y: "read?", total: "readWrite" },
+  params: {},
+  launch: (_: object) => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [1, 1, 1] }),
+});
+
+/** Fails at the first threadgroup whose element is at least `limit`. */
+export const limitKernel = defineKernel({
+  library: probeLibrary,
+  name: "limit",
+  variants: ["u32"],
+  buffers: { x: "read", out: "write" },
+  params: { limit: "u32" },
+  launch: ({ groups }: { groups: number }) => ({ threadgroups: [groups, 1, 1], threadsPerThreadgroup: [1, 1, 1] }),
+});
+
+/** Writes for each threadgroup what its launch said. */
+export const launchKernel = defineKernel({
+  library: probeLibrary,
+  name: "launch",
+  variants: ["u32"],
+  buffers: { absent: "read?", out: "write" },
+  params: { u: "u32", i: "i32", f: "f32" },
+  launch: ({ groups, scratch }: { groups: readonly [number, number, number]; scratch: number }) => ({
+    threadgroups: groups,
+    threadsPerThreadgroup: [1, 1, 1],
+    threadgroupBytes: scratch,
+  }),
+});
+
+/** Every element through simd.h: loaded, widened, rounded and stored by vectors, with a partial one at the end. */
+export const convertKernel = defineKernel({
+  library: probeLibrary,
+  name: "convert",
+  variants: ["f32_bf16", "f32_f16", "bf16_f32", "f16_f32", "bf16_bf16", "f16_f16"],
+  buffers: { x: "read", out: "write", scalar: "write" },
+  params: { count: "u32" },
+  launch: (_: object) => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [1, 1, 1] }),
+});
+
+/** exp, sigmoid and silu of simd.h. */
+export const functionsKernel = defineKernel({
+  library: probeLibrary,
+  name: "functions",
+  variants: ["f32"],
+  buffers: { x: "read", exp: "write", sigmoid: "write", silu: "write" },
+  params: { count: "u32" },
+  launch: (_: object) => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [1, 1, 1] }),
+});
+
+/** No such symbol in the library. */
+export const missingKernel = defineKernel({
+  library: probeLibrary,
+  name: "missing",
+  variants: ["u32"],
+  buffers: { x: "read" },
+  params: {},
+  launch: (_: object) => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [1, 1, 1] }),
+});
+
+/** x + 1, with work to make it last. */
+export const increment = defineOp({
+  name: "increment",
+  summary: "x + 1",
+  inputs: { x: { dtype: ["u32"], shape: "N" } },
+  outputs: { out: { dtype: ["=x"], shape: "N", inPlace: ["x"] } },
+  params: {
+    groups: { kind: "number", default: 1, integer: true, min: 1 },
+    microseconds: { kind: "number", default: 0, integer: true, min: 0 },
+  },
+  check: ({ options, dims, fail }) => {
+    if ((dims.N as number) % options.groups !== 0) fail("groups", `divide N = ${dims.N}`, options.groups);
+  },
+  encode({ encoder, op, inputs: { x }, outputs: { out }, options: { groups, microseconds } }) {
+    encoder.dispatch(incrementKernel, {
+      op,
+      variant: "u32",
+      buffers: { x, out },
+      params: { perGroup: x.size / groups, microseconds },
+      sizes: { groups },
+    });
+  },
+});
+
+/** A copy of x whose elements must stay below `limit`. */
+export const limit = defineOp({
+  name: "limit",
+  summary: "x where x < limit, else a failure",
+  inputs: { x: { dtype: ["u32"], shape: "N" } },
+  outputs: { out: { dtype: ["=x"], shape: "N" } },
+  params: { limit: { kind: "number", integer: true, min: 0, max: 0xffffffff } },
+  encode({ encoder, op, inputs: { x }, outputs: { out }, options }) {
+    encoder.dispatch(limitKernel, {
+      op,
+      variant: "u32",
+      buffers: { x, out },
+      params: { limit: options.limit },
+      sizes: { groups: x.size },
+    });
+  },
+});
