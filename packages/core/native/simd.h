@@ -110,7 +110,7 @@ MLXTS_INLINE void store(float* p, vf32 v) { memcpy(p, &v, sizeof v); }
 MLXTS_INLINE vf32 widen(vu16 v, bf16) { return reinterpret_cast<vf32>(__builtin_convertvector(v, vu32) << 16); }
 MLXTS_INLINE vf32 widen(vu16 v, f16) {
 #if defined(__AVX512F__)
-  return reinterpret_cast<vf32>(_mm512_cvtph_ps(reinterpret_cast<__m256i>(v)));
+  return reinterpret_cast<vf32>(_mm512_maskz_cvtph_ps(0xffff, reinterpret_cast<__m256i>(v)));
 #elif defined(__F16C__)
   return reinterpret_cast<vf32>(_mm256_cvtph_ps(reinterpret_cast<__m128i>(v)));
 #else
@@ -130,7 +130,7 @@ MLXTS_INLINE vu16 narrow(vf32 x, bf16) {
 MLXTS_INLINE vu16 narrow(vf32 x, f16) {
 #if defined(__AVX512F__)
   return reinterpret_cast<vu16>(
-      _mm512_cvtps_ph(reinterpret_cast<__m512>(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+      _mm512_maskz_cvtps_ph(0xffff, reinterpret_cast<__m512>(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 #elif defined(__F16C__)
   return reinterpret_cast<vu16>(
       _mm256_cvtps_ph(reinterpret_cast<__m256>(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

@@ -78,6 +78,70 @@ MLXTS_INLINE void narrow_row(T* to, const float* from, size_t n) {
       [&](size_t i, int m) { store_partial(to + i, load_partial(from + i, m), m); });
 }
 
+// Tiles of a product hold their sums in registers: kTileRows rows by up to kTileVectors vectors of columns.
+inline constexpr int kTileRows = 4;
+#if defined(__AVX512F__) || defined(__aarch64__)
+inline constexpr int kTileVectors = 4;
+#else
+inline constexpr int kTileVectors = 2;
+#endif
+
+template <int R, int N>
+struct Tile {
+  static constexpr int rows = R, vectors = N;
+  size_t row, column;
+  vf32 sum[R][N] = {};
+
+  // sum += A·B over `count` terms: A(r, m) at a[r·row_stride + m·step], B(m, ·) at b + m·b_stride.
+  // The pointers are those of the tile's first row and first column.
+  MLXTS_INLINE void accumulate(const float* a, size_t row_stride, size_t step, const float* b, size_t b_stride,
+                               size_t count) {
+    for (size_t m = 0; m < count; ++m) {
+      vf32 columns[N];
+      for (int j = 0; j < N; ++j) columns[j] = load(b + m * b_stride + j * kLanes);
+      for (int r = 0; r < R; ++r) {
+        const vf32 left = splat(a[r * row_stride + m * step]);
+        for (int j = 0; j < N; ++j) sum[r][j] = fma(left, columns[j], sum[r][j]);
+      }
+    }
+  }
+  // body(row, column, sum) for every vector.
+  template <typename Body>
+  MLXTS_INLINE void each(Body body) {
+    for (int r = 0; r < R; ++r)
+      for (int j = 0; j < N; ++j) body(row + r, column + j * kLanes, sum[r][j]);
+  }
+};
+
+template <int R, typename Body>
+MLXTS_INLINE void tile_row(size_t row, size_t columns, Body& body) {
+  size_t j = 0;
+  if constexpr (kTileVectors == 4)
+    for (; j + 3 * kLanes < columns; j += 4 * kLanes) body(Tile<R, 4>{row, j});
+  if (j + 2 * kLanes < columns && kTileVectors == 4) {
+    body(Tile<R, 3>{row, j});
+    return;
+  }
+  for (; j + kLanes < columns; j += 2 * kLanes) body(Tile<R, 2>{row, j});
+  if (j < columns) body(Tile<R, 1>{row, j});
+}
+
+// body(tile) for the tiles of a product with `rows` rows; the tiles of rows up to `end` cover columns(end) columns, the
+// last one up to a whole vector.
+template <typename Columns, typename Body>
+MLXTS_INLINE void for_tiles(size_t rows, Columns columns, Body body) {
+  size_t r = 0;
+  for (; r + kTileRows <= rows; r += kTileRows) tile_row<kTileRows>(r, columns(r + kTileRows), body);
+  for (; r < rows; ++r) tile_row<1>(r, columns(r + 1), body);
+}
+
+// The numbers 0, 1, 2, … in the lanes.
+MLXTS_INLINE vi32 lane_index() {
+  vi32 v;
+  for (int i = 0; i < kLanes; ++i) v[i] = i;
+  return v;
+}
+
 MLXTS_INLINE size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
 }  // namespace mlxts

@@ -1,3 +1,11 @@
 export { causalConv1d } from "./causal_conv1d.ts";
+export { chunkCumsum } from "./chunk_cumsum.ts";
+export { chunkInverse } from "./chunk_inverse.ts";
+export { chunkKkt } from "./chunk_kkt.ts";
+export { chunkOutput } from "./chunk_output.ts";
+export { chunkState } from "./chunk_state.ts";
+export { chunkWu } from "./chunk_wu.ts";
 export { deltaGates } from "./delta_gates.ts";
+export { type ChunkOptions, gatedDeltaRule, scratchBytes } from "./gated_delta_rule.ts";
 export { gatedDeltaRuleRecurrent } from "./gated_delta_rule_recurrent.ts";
+export type { RuleDims } from "./options.ts";

@@ -109,7 +109,8 @@ function fingerprint(inputs: Record<string, Reference64>): string {
 
 /** A rule as a suite's reference. Results are kept: every level, thread count and mutant asks again. */
 export function ruleReference(name: string, rule: RuleFunction): ReferenceFunction {
-  return (inputs: Record<string, Reference64>, options: RuleOptions): Record<string, Reference64> => {
+  return (inputs, given) => {
+    const options = given as unknown as RuleOptions;
     const key = `${name} ${JSON.stringify(options)} ${fingerprint(inputs)}`;
     const known = cache.get(key);
     if (known) return known;
@@ -122,7 +123,7 @@ export function ruleReference(name: string, rule: RuleFunction): ReferenceFuncti
       finalState: { shape: [B, H, V, K], data: finalState },
     };
     cache.set(key, result);
-    return result;
+    return result as Record<string, Reference64>;
   };
 }
 

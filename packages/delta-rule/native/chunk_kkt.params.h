@@ -1,0 +1,21 @@
+// Generated from the declaration of chunk_kkt; `npm run gen` rewrites it.
+#pragma once
+#ifndef __METAL_VERSION__
+#include <stdint.h>
+#endif
+
+#define CHUNK_KKT_K 0  // read
+#define CHUNK_KKT_BETA 1  // read
+#define CHUNK_KKT_SUM 2  // read
+#define CHUNK_KKT_SUM_LOW 3  // read?
+#define CHUNK_KKT_A 4  // write
+#define CHUNK_KKT_PARAMS 5
+
+struct ChunkKktParams {
+  uint32_t tokens;
+  uint32_t keyHeads;
+  uint32_t heads;
+  uint32_t keyDim;
+  uint32_t chunkLength;
+};
+static_assert(sizeof(ChunkKktParams) == 20, "ChunkKktParams must match the declaration of chunk_kkt");

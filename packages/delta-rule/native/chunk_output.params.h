@@ -1,0 +1,25 @@
+// Generated from the declaration of chunk_output; `npm run gen` rewrites it.
+#pragma once
+#ifndef __METAL_VERSION__
+#include <stdint.h>
+#endif
+
+#define CHUNK_OUTPUT_Q 0  // read
+#define CHUNK_OUTPUT_K 1  // read
+#define CHUNK_OUTPUT_V_NEW 2  // read
+#define CHUNK_OUTPUT_H 3  // read
+#define CHUNK_OUTPUT_SUM 4  // read
+#define CHUNK_OUTPUT_SUM_LOW 5  // read?
+#define CHUNK_OUTPUT_O 6  // write
+#define CHUNK_OUTPUT_PARAMS 7
+
+struct ChunkOutputParams {
+  uint32_t tokens;
+  uint32_t keyHeads;
+  uint32_t heads;
+  uint32_t keyDim;
+  uint32_t valueDim;
+  uint32_t chunkLength;
+  float scale;
+};
+static_assert(sizeof(ChunkOutputParams) == 28, "ChunkOutputParams must match the declaration of chunk_output");

@@ -1,0 +1,26 @@
+// Generated from the declaration of chunk_state; `npm run gen` rewrites it.
+#pragma once
+#ifndef __METAL_VERSION__
+#include <stdint.h>
+#endif
+
+#define CHUNK_STATE_K 0  // read
+#define CHUNK_STATE_W 1  // read
+#define CHUNK_STATE_U 2  // read
+#define CHUNK_STATE_SUM 3  // read
+#define CHUNK_STATE_SUM_LOW 4  // read?
+#define CHUNK_STATE_INITIAL_STATE 5  // read?
+#define CHUNK_STATE_H 6  // write
+#define CHUNK_STATE_V_NEW 7  // write
+#define CHUNK_STATE_FINAL_STATE 8  // write?
+#define CHUNK_STATE_PARAMS 9
+
+struct ChunkStateParams {
+  uint32_t tokens;
+  uint32_t keyHeads;
+  uint32_t heads;
+  uint32_t keyDim;
+  uint32_t valueDim;
+  uint32_t chunkLength;
+};
+static_assert(sizeof(ChunkStateParams) == 24, "ChunkStateParams must match the declaration of chunk_state");

@@ -1,0 +1,25 @@
+// Generated from the declaration of chunk_wu; `npm run gen` rewrites it.
+#pragma once
+#ifndef __METAL_VERSION__
+#include <stdint.h>
+#endif
+
+#define CHUNK_WU_K 0  // read
+#define CHUNK_WU_V 1  // read
+#define CHUNK_WU_BETA 2  // read
+#define CHUNK_WU_SUM 3  // read
+#define CHUNK_WU_SUM_LOW 4  // read?
+#define CHUNK_WU_X 5  // read
+#define CHUNK_WU_W 6  // write
+#define CHUNK_WU_U 7  // write
+#define CHUNK_WU_PARAMS 8
+
+struct ChunkWuParams {
+  uint32_t tokens;
+  uint32_t keyHeads;
+  uint32_t heads;
+  uint32_t keyDim;
+  uint32_t valueDim;
+  uint32_t chunkLength;
+};
+static_assert(sizeof(ChunkWuParams) == 24, "ChunkWuParams must match the declaration of chunk_wu");

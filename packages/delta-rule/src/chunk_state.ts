@@ -1,0 +1,93 @@
+import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
+import { CHUNK_STATES, type ChunkDims, CUMULATED, checkChunkDims, chunkDims } from "./chunk.ts";
+import { deltaRuleLibrary } from "./library.ts";
+import { CHUNK_LENGTH } from "./options.ts";
+
+/** Value rows of one threadgroup. */
+const ROWS = 64;
+
+export const chunkStateKernel = defineKernel({
+  library: deltaRuleLibrary,
+  name: "chunk_state",
+  variants: FLOATS,
+  buffers: {
+    k: "read",
+    w: "read",
+    u: "read",
+    sum: "read",
+    sumLow: "read?",
+    initialState: "read?",
+    h: "write",
+    vNew: "write",
+    finalState: "write?",
+  },
+  params: { tokens: "u32", keyHeads: "u32", heads: "u32", keyDim: "u32", valueDim: "u32", chunkLength: "u32" },
+  inPlace: [
+    ["finalState", "initialState"],
+    ["vNew", "u"],
+  ],
+  launch: ({ B, H, K, V, BT }: Pick<ChunkDims, "B" | "H" | "K" | "V" | "BT">) => ({
+    threadgroups: [Math.ceil(V / ROWS), H, B],
+    threadsPerThreadgroup: [128, 1, 1],
+    threadgroupBytes: 4 * (2 * K * ROWS + BT * ROWS + 2 * BT * K + 2 * (BT + 16)),
+  }),
+});
+
+export function encodeChunkState(
+  encoder: CommandEncoder,
+  op: string,
+  tensors: Record<"k" | "w" | "u" | "G" | "h" | "vNew", Tensor> &
+    Partial<Record<"GLow" | "initialState" | "finalState", Tensor | undefined>>,
+  dims: ChunkDims,
+): void {
+  const { k, w, u, G, GLow, initialState, h, vNew, finalState } = tensors;
+  encoder.dispatch(chunkStateKernel, {
+    op,
+    variant: k.dtype,
+    buffers: { k, w, u, sum: G, sumLow: GLow, initialState, h, vNew, finalState },
+    params: {
+      tokens: dims.T,
+      keyHeads: dims.Hk,
+      heads: dims.H,
+      keyDim: dims.K,
+      valueDim: dims.V,
+      chunkLength: dims.BT,
+    },
+    sizes: dims,
+  });
+}
+
+/**
+ * Stage 6 of the chunked gated delta rule, chunk after chunk with the state S [V, K] of each head, n tokens a chunk:
+ *
+ * ```
+ * h = round(S);  d = u − w Sᵀ;  vNew = round(d)
+ * S ← exp(G_{n−1}) · S + round(d · exp(G_{n−1} − G))ᵀ k
+ * ```
+ *
+ * `k` [B, T, Hk, K], `w` [B, T, H, K], `u`, `vNew` [B, T, H, V], `h` [B, NT, H, V, K] with NT = ⌈T/chunkLength⌉: f32, f16 or
+ * bf16, one dtype (round: to that dtype); `G`, `GLow` (optional) [B, T, H], `initialState` (absent: zeros), `finalState`
+ * (written when passed, or `true`) [B, H, V, K] f32. `finalState` may be exactly `initialState`, `vNew` exactly `u`. S stays
+ * in f32, also in w Sᵀ. Errors: `InvalidArgument` for dimensions, shapes, dtypes, options and overlap.
+ */
+export const chunkState = defineOp({
+  name: "chunkState",
+  summary: "h = S; vNew = u - w Sᵀ; S = exp(G_last)·S + (vNew·exp(G_last - G))ᵀ k, per chunk",
+  inputs: {
+    k: { dtype: FLOATS, shape: "B T Hk K" },
+    w: { dtype: ["=k"], shape: "B T H K" },
+    u: { dtype: ["=k"], shape: "B T H V" },
+    ...CUMULATED,
+    initialState: { dtype: ["f32"], shape: "B H V K", optional: true },
+  },
+  outputs: {
+    h: { dtype: ["=k"], shape: CHUNK_STATES },
+    vNew: { dtype: ["=k"], shape: "B T H V", inPlace: ["u"] },
+    finalState: { dtype: ["f32"], shape: "B H V K", optional: true, inPlace: ["initialState"] },
+  },
+  params: { chunkLength: CHUNK_LENGTH },
+  relations: checkChunkDims,
+  encode(c) {
+    encodeChunkState(c.encoder, c.op, { ...c.inputs, ...c.outputs }, chunkDims(c));
+  },
+});

@@ -1,0 +1,67 @@
+import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
+import { type ChunkDims, CUMULATED, checkChunkDims, chunkDims, TOKEN_PAIRS } from "./chunk.ts";
+import { deltaRuleLibrary } from "./library.ts";
+import { CHUNK_LENGTH } from "./options.ts";
+
+const PANEL = 64;
+
+export const chunkWuKernel = defineKernel({
+  library: deltaRuleLibrary,
+  name: "chunk_wu",
+  variants: FLOATS,
+  buffers: { k: "read", v: "read", beta: "read", sum: "read", sumLow: "read?", x: "read", w: "write", u: "write" },
+  params: { tokens: "u32", keyHeads: "u32", heads: "u32", keyDim: "u32", valueDim: "u32", chunkLength: "u32" },
+  launch: ({ B, H, BT, NT }: Pick<ChunkDims, "B" | "H" | "BT" | "NT">) => ({
+    threadgroups: [NT, H, B],
+    threadsPerThreadgroup: [256, 1, 1],
+    threadgroupBytes: 4 * (BT * PANEL + BT + 2 * (BT + 16)),
+  }),
+});
+
+export function encodeChunkWu(
+  encoder: CommandEncoder,
+  op: string,
+  tensors: Record<"k" | "v" | "beta" | "G" | "X" | "w" | "u", Tensor> & { GLow?: Tensor | undefined },
+  dims: ChunkDims,
+): void {
+  const { k, v, beta, G, GLow, X, w, u } = tensors;
+  encoder.dispatch(chunkWuKernel, {
+    op,
+    variant: k.dtype,
+    buffers: { k, v, beta, sum: G, sumLow: GLow, x: X, w, u },
+    params: {
+      tokens: dims.T,
+      keyHeads: dims.Hk,
+      heads: dims.H,
+      keyDim: dims.K,
+      valueDim: dims.V,
+      chunkLength: dims.BT,
+    },
+    sizes: dims,
+  });
+}
+
+/**
+ * Stage 5 of the chunked gated delta rule: `u = X · round(beta v)` and `w = X · round(beta exp(G) k)` per chunk.
+ *
+ * `k` [B, T, Hk, K], `w` [B, T, H, K], `v`, `u` [B, T, H, V]: f32, f16 or bf16, one dtype (round: to that dtype); `beta`,
+ * `G`, `GLow` (optional) [B, T, H] f32; `X` [B, T, H, chunkLength] f32, unit lower triangular per chunk. Summed in f32, one
+ * rounding at the store. Errors: `InvalidArgument` for dimensions, shapes, dtypes, options and overlap.
+ */
+export const chunkWu = defineOp({
+  name: "chunkWu",
+  summary: "u = X · round(beta v), w = X · round(beta exp(G) k) per chunk",
+  inputs: {
+    k: { dtype: FLOATS, shape: "B T Hk K" },
+    v: { dtype: ["=k"], shape: "B T H V" },
+    beta: { dtype: ["f32"], shape: "B T H" },
+    ...CUMULATED,
+    X: { dtype: ["f32"], shape: TOKEN_PAIRS },
+  },
+  outputs: { w: { dtype: ["=k"], shape: "B T H K" }, u: { dtype: ["=k"], shape: "B T H V" } },
+  params: { chunkLength: CHUNK_LENGTH },
+  relations: checkChunkDims,
+  encode(c) {
+    encodeChunkWu(c.encoder, c.op, { ...c.inputs, ...c.outputs }, chunkDims(c));
+  },
+});
