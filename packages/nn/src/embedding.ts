@@ -16,8 +16,8 @@ export const embeddingKernel = defineKernel({
  * - `ids` [..] i32 or u32; `weight` [V, D] f32, f16 or bf16; `out` [.., D].
  * - `outDtype` f32, f16 or bf16 (default: that of `weight`). Equal dtypes are copied bit by bit, others rounded once.
  *
- * Errors: `InvalidArgument` for shapes, dtypes, options and overlap. An id outside 0 … V − 1 fails the submission
- * (`CommandBuffer`), which names the id and its position; rows of such ids are not written.
+ * Errors: `InvalidArgument` for shapes, dtypes, options and overlap. An id outside 0 … V − 1 fails the submission with
+ * `InvalidArgument`, naming the id and its position in `ids`; its row is not written.
  */
 export const embedding = defineOp({
   name: "embedding",
