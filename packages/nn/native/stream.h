@@ -70,4 +70,21 @@ MLXTS_INLINE void widen_like(const X* x, size_t n, float* to) {
   }
 }
 
+// The way back: n elements of x, which is in the order of rows of W, in their own order.
+template <typename W>
+MLXTS_INLINE void unwiden_like(const float* x, size_t n, float* to) {
+  for (size_t i = 0; i < n; i += 2 * kLanes) {
+    vf32 a = load(x + i), b = load(x + i + kLanes);
+    if constexpr (std::is_same_v<W, bf16>) {
+      const vf32 low = interleave_low(a, b);
+      b = interleave_high(a, b);
+      a = low;
+    }
+    float both[2 * kLanes];
+    store(both, a);
+    store(both + kLanes, b);
+    memcpy(to + i, both, (n - i < 2 * kLanes ? n - i : 2 * kLanes) * sizeof(float));
+  }
+}
+
 }  // namespace mlxts

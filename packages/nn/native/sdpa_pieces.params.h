@@ -1,0 +1,24 @@
+// Generated from the declaration of sdpa_pieces; `npm run gen` rewrites it.
+#pragma once
+#ifndef __METAL_VERSION__
+#include <stdint.h>
+#endif
+
+#define SDPA_PIECES_Q 0  // read
+#define SDPA_PIECES_K_CACHE 1  // read
+#define SDPA_PIECES_V_CACHE 2  // read
+#define SDPA_PIECES_LENGTHS 3  // read
+#define SDPA_PIECES_PARTIAL 4  // write
+#define SDPA_PIECES_PARAMS 5
+
+struct SdpaPiecesParams {
+  uint32_t batch;
+  uint32_t tokens;
+  uint32_t heads;
+  uint32_t kvHeads;
+  uint32_t dim;
+  uint32_t capacity;
+  float scale;
+  uint32_t causal;
+};
+static_assert(sizeof(SdpaPiecesParams) == 32, "SdpaPiecesParams must match the declaration of sdpa_pieces");
