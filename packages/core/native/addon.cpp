@@ -320,6 +320,13 @@ Napi::Value borrowMemory(const Napi::CallbackInfo& info) {
       [](Napi::BasicEnv, void*, std::shared_ptr<Memory>* kept) { delete kept; }, keep);
 }
 
+// detach(array buffer): host views become empty instead of pointing at freed memory
+Napi::Value detach(const Napi::CallbackInfo& info) {
+  if (!info[0].IsArrayBuffer() || napi_detach_arraybuffer(info.Env(), info[0]) != napi_ok)
+    throw Failure("InvalidArgument", "native call: cannot detach");
+  return info.Env().Undefined();
+}
+
 Napi::Value releaseMemory(const Napi::CallbackInfo& info) {
   handle<MemoryHandle>(info[0]).release();
   return info.Env().Undefined();
@@ -465,6 +472,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   MLXTS_EXPORT("readMemory", readMemory);
   MLXTS_EXPORT("writeMemory", writeMemory);
   MLXTS_EXPORT("borrowMemory", borrowMemory);
+  MLXTS_EXPORT("detach", detach);
   MLXTS_EXPORT("releaseMemory", releaseMemory);
   MLXTS_EXPORT("openLibrary", openLibrary);
   MLXTS_EXPORT("pipeline", pipeline);

@@ -125,7 +125,7 @@ export class Buffer {
   dispose(): void {
     if (this.memory === undefined) return;
     // Detaching leaves host views empty instead of pointing at freed memory.
-    if (this.borrowed) structuredClone(null, { transfer: [this.borrowed] });
+    if (this.borrowed) native().detach(this.borrowed);
     this.borrowed = undefined;
     this.device.borrowed.delete(this);
     this.device.submissions.forgetFailure(this.range(0, this.bytes));

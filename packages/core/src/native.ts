@@ -58,6 +58,7 @@ export interface Native {
   readMemory(memory: NativeMemory, offset: number, into: ArrayBufferView): void;
   writeMemory(memory: NativeMemory, offset: number, data: ArrayBufferView): void;
   borrowMemory(memory: NativeMemory): ArrayBuffer;
+  detach(borrowed: ArrayBuffer): void;
   releaseMemory(memory: NativeMemory): void;
   openLibrary(device: NativeDevice, path: string): NativeLibrary;
   pipeline(device: NativeDevice, library: NativeLibrary, symbol: string): number;

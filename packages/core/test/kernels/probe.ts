@@ -68,16 +68,6 @@ export const functionsKernel = defineKernel({
   launch: (_: object) => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [1, 1, 1] }),
 });
 
-/** No such symbol in the library. */
-export const missingKernel = defineKernel({
-  library: probeLibrary,
-  name: "missing",
-  variants: ["u32"],
-  buffers: { x: "read" },
-  params: {},
-  launch: (_: object) => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [1, 1, 1] }),
-});
-
 /** x + 1, with work to make it last. */
 export const increment = defineOp({
   name: "increment",

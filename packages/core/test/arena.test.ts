@@ -1,0 +1,93 @@
+import { describe, expect, it } from "vitest";
+import { ARENA_ALIGNMENT, arenaBytes, Device } from "../src/index.ts";
+import { caught, message, testDevice } from "./helpers.ts";
+import { increment } from "./kernels/probe.ts";
+
+describe("arena", () => {
+  const device = testDevice({ poison: true });
+
+  it("hands out blocks in order, each to one owner", () => {
+    using arena = device.arena(4096);
+    const blocks = [1, 64, 65, 100].map((n) => arena.alloc("f32", [n]));
+    blocks.forEach((block, i) => {
+      expect(block.byteOffset % ARENA_ALIGNMENT).toBe(0);
+      const next = blocks[i + 1];
+      if (next) expect(next.byteOffset).toBeGreaterThanOrEqual(block.byteOffset + block.bytes);
+    });
+    const sum = [1, 64, 65, 100].reduce((total, n) => total + arenaBytes("f32", [n]), 0);
+    expect(arena.used).toBe(sum);
+    expect(arena.peakBytes).toBe(sum);
+    arena.reset();
+    expect([arena.used, arena.peakBytes]).toEqual([0, sum]);
+  });
+
+  it("refuses what does not fit, before anything is encoded", async () => {
+    using arena = device.arena(1024);
+    const encoder = device.encoder({ arena });
+    const x = device.tensor("u32", [256]);
+    increment(encoder, { x: x.view(0, [128]) });
+    expect(message(() => increment(encoder, { x }))).toBe(
+      "arena.alloc: `shape` must fit the arena's 512 free bytes, got 1024 bytes — make the arena at least 1536 bytes",
+    );
+    expect(encoder.finish().dispatches).toBe(1);
+  });
+
+  it("grows when it may", () => {
+    using arena = device.arena(1024, { grow: true });
+    const first = arena.alloc("f32", [200]);
+    const second = arena.alloc("f32", [10_000]);
+    expect(second.buffer).not.toBe(first.buffer);
+    expect(arena.bytes).toBe(1024 + 40_192);
+    arena.reset();
+    expect(arena.alloc("f32", [200]).buffer).toBe(first.buffer);
+    expect(arena.alloc("f32", [10_000]).buffer).toBe(second.buffer);
+  });
+
+  it("rewinds to a mark", () => {
+    using arena = device.arena(4096);
+    arena.alloc("f32", [64]);
+    const mark = arena.mark();
+    const a = arena.alloc("f32", [64]);
+    arena.rewind(mark);
+    expect(arena.alloc("f32", [64]).byteOffset).toBe(a.byteOffset);
+  });
+
+  it("kills its tensors at a reset and at its end", () => {
+    const arena = device.arena(1024);
+    const old = arena.alloc("f32", [4]);
+    const view = old.view(1, [2]);
+    arena.reset();
+    const fresh = arena.alloc("f32", [4]);
+    expect([old.disposed, view.disposed, fresh.disposed]).toEqual([true, true, false]);
+    expect(caught(() => old.readSync()).message).toBe("the tensor has been disposed");
+    const encoder = device.encoder();
+    expect(caught(() => increment(encoder, { x: old.cast("u32") })).message).toBe("the tensor `x` has been disposed");
+    arena.dispose();
+    arena.dispose();
+    expect([arena.disposed, fresh.disposed]).toEqual([true, true]);
+    expect(caught(() => arena.alloc("f32", [1])).message).toBe("the arena has been disposed");
+  });
+
+  it("is poisoned at first and at every reset, in the order of submission", async () => {
+    using arena = device.arena(1024);
+    const x = device.tensor("u32", [64]);
+    const dirty = arena.alloc("u32", [64]);
+    expect([...(await dirty.read())]).toEqual(Array(64).fill(0xffffffff));
+    const encoder = device.encoder();
+    increment(encoder, { x, out: dirty }, { microseconds: 5000 });
+    const kept = device.tensor("u32", [64]);
+    increment(encoder, { x: dirty, out: kept });
+    void encoder.commit();
+    arena.reset();
+    const again = arena.alloc("u32", [64]);
+    expect([...(await again.read())]).toEqual(Array(64).fill(0xffffffff));
+    expect([...(await kept.read())]).toEqual(Array(64).fill(2));
+  });
+
+  it("is not poisoned by default", async () => {
+    using plain = Device.open("cpu", { poison: false });
+    using arena = plain.arena(256);
+    expect([...(await arena.alloc("u32", [4]).read())]).toEqual([0, 0, 0, 0]);
+    expect(plain.counters.submissions).toBe(0);
+  });
+});

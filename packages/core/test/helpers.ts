@@ -1,0 +1,48 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll } from "vitest";
+import { Device, type DeviceOptions } from "../src/index.ts";
+
+/** A device for the tests of a file. */
+export function testDevice(options?: DeviceOptions): Device {
+  const device = Device.open("cpu", options);
+  afterAll(() => device.dispose());
+  return device;
+}
+
+/** A folder for the tests of a file. */
+export function testFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), "mlxts-"));
+  afterAll(() => rmSync(folder, { recursive: true }));
+  return folder;
+}
+
+export interface Caught {
+  name: string;
+  message: string;
+  code: string;
+  details?: Record<string, unknown>;
+}
+
+/** What a call throws. */
+export function caught(call: () => unknown): Error & Caught {
+  try {
+    call();
+  } catch (error) {
+    return error as Error & Caught;
+  }
+  throw new Error("nothing was thrown");
+}
+
+/** What a promise rejects with. */
+export async function rejected(promise: PromiseLike<unknown>): Promise<Error & Caught> {
+  try {
+    await promise;
+  } catch (error) {
+    return error as Error & Caught;
+  }
+  throw new Error("nothing was rejected");
+}
+
+export const message = (call: () => unknown): string => caught(call).message;

@@ -1,0 +1,106 @@
+import { describe, expect, it } from "vitest";
+import { cpuLevels, type Dtype, encodeNumbers } from "../src/index.ts";
+import { Random } from "../src/testing/index.ts";
+import { testDevice } from "./helpers.ts";
+import { convertKernel, functionsKernel } from "./kernels/probe.ts";
+
+const random = new Random(3);
+/** Every exponent and sign, mantissas at and around each rounding boundary, and random ones. */
+const FLOATS = (() => {
+  const words: number[] = [];
+  for (let high = 0; high < 512; high++)
+    for (const mantissa of [
+      0, 1, 0x7fff, 0x8000, 0x8001, 0xfff, 0x1000, 0x1001, 0x17fff, 0x18000, 0x18001, 0x3000, 0x7fffff, 0x7f8000,
+      0x7fe000, 0x7ff000, 0x400000,
+    ])
+      words.push(((high << 23) | mantissa) >>> 0);
+  for (let i = 0; i < 20_000; i++) words.push(random.below(2 ** 32));
+  words.push(0x477fefff, 0x477ff000, 0x38800000, 0x387fffff, 0x33000000, 0x33000001, 0x000ae398);
+  return new Float32Array(new Uint32Array(words).buffer);
+})();
+const isNan16 = (dtype: Dtype, bits: number) => (bits & 0x7fff) > (dtype === "bf16" ? 0x7f80 : 0x7c00);
+
+describe.each(cpuLevels())("simd on %s", (level) => {
+  const device = testDevice({ level });
+
+  async function convert(variant: string, from: Dtype, to: Dtype, data: ArrayLike<number>) {
+    const x = device.tensor(from, [data.length], data as never);
+    const out = device.tensor(to, [data.length]);
+    const scalar = device.tensor(to, [data.length]);
+    const encoder = device.encoder();
+    encoder.dispatch(convertKernel, {
+      variant,
+      buffers: { x, out, scalar },
+      params: { count: data.length },
+      sizes: {},
+    });
+    await encoder.commit();
+    return [out.readSync(), scalar.readSync()] as [Uint16Array, Uint16Array];
+  }
+
+  it.each(["bf16", "f16"] as const)("rounds f32 to %s like the contract, NaN with its sign", async (dtype) => {
+    const expected = encodeNumbers(dtype, FLOATS);
+    for (const got of await convert(`f32_${dtype}`, "f32", dtype, FLOATS))
+      for (let i = 0; i < FLOATS.length; i++) {
+        const value = FLOATS[i] as number;
+        if (Number.isNaN(value)) {
+          const sign = new Uint32Array(FLOATS.buffer)[i] as number;
+          expect(isNan16(dtype, got[i] as number)).toBe(true);
+          expect((got[i] as number) >> 15).toBe(sign >>> 31);
+        } else if (got[i] !== expected[i]) throw new Error(`${value}: ${got[i]}, must be ${expected[i]}`);
+      }
+  });
+
+  it.each(["bf16", "f16"] as const)("keeps every bit pattern of %s", async (dtype) => {
+    const all = Uint16Array.from({ length: 65536 }, (_, i) => i);
+    for (const got of await convert(`${dtype}_${dtype}`, dtype, dtype, all))
+      for (let b = 0; b < 65536; b++)
+        if (isNan16(dtype, b) ? !isNan16(dtype, got[b] as number) : got[b] !== b) throw new Error(`${b}: ${got[b]}`);
+    for (const got of await convert(`${dtype}_f32`, dtype, "f32", all))
+      expect(encodeNumbers(dtype, got.filter((v) => !Number.isNaN(v)) as never)).toEqual(
+        all.filter((b) => !isNan16(dtype, b)),
+      );
+  });
+
+  it.each([1, 3, 4, 7, 15, 17, 33])("treats the last of %i elements like the others", async (count) => {
+    const [vector, scalar] = await convert("f32_f16", "f32", "f16", FLOATS.slice(1000, 1000 + count));
+    expect(vector).toEqual(scalar);
+  });
+
+  it("computes exp, sigmoid and silu to the last bits", async () => {
+    const xs = Float32Array.from({ length: 40_003 }, (_, i) => (i - 20_000) / 180);
+    const special = [Infinity, -Infinity, Number.NaN, 0, -0, 88.72, 88.73, 89, 200, -87.4, -103, -104, -200, 1e-40];
+    xs.set(special);
+    const [x, exp, sigmoid, silu] = Array.from({ length: 4 }, () => device.tensor("f32", [xs.length])) as [
+      ReturnType<typeof device.tensor<"f32">>,
+      ReturnType<typeof device.tensor<"f32">>,
+      ReturnType<typeof device.tensor<"f32">>,
+      ReturnType<typeof device.tensor<"f32">>,
+    ];
+    x.write(xs);
+    const encoder = device.encoder();
+    encoder.dispatch(functionsKernel, {
+      variant: "f32",
+      buffers: { x, exp, sigmoid, silu },
+      params: { count: xs.length },
+      sizes: {},
+    });
+    await encoder.commit();
+    const within = (got: Float32Array, of: (v: number) => number, relative: number) => {
+      got.forEach((value, i) => {
+        const v = xs[i] as number;
+        const want = of(v);
+        const rounded = Math.fround(want);
+        if (!Number.isFinite(rounded) || Number.isNaN(rounded)) {
+          if (!Object.is(value, rounded)) throw new Error(`${v}: ${value}, must be ${rounded}`);
+        } else if (Math.abs(value - want) > relative * Math.abs(want) + 2 ** -149)
+          throw new Error(`${v}: ${value}, must be ${want}`);
+      });
+    };
+    within(exp.readSync(), Math.exp, 2 ** -23);
+    // From -88.7 on exp(-x) is infinite in f32: sigmoid and silu are 0, and silu(-Infinity) is infinity by infinity.
+    const lost = (v: number) => v < -88.7 && v > -Infinity;
+    within(sigmoid.readSync(), (v) => (lost(v) ? 0 : 1 / (1 + Math.exp(-v))), 2 ** -21.5);
+    within(silu.readSync(), (v) => (lost(v) ? -0 : v / (1 + Math.exp(-v))), 2 ** -21.5);
+  });
+});
