@@ -2,3 +2,4 @@ export { dequantize } from "./dequantize.ts";
 export type { Bits, GroupSize, Quantised } from "./quantised.ts";
 export { quantize } from "./quantize.ts";
 export { quantizedEmbedding } from "./quantized_embedding.ts";
+export { quantizedMatmul } from "./quantized_matmul.ts";

@@ -18,7 +18,8 @@ const reference =
       options: Options,
     ) => Float64Array = dequantizeReference,
   ): ReferenceFunction =>
-  ({ weight, scales, biases }: Inputs, options: Options) => {
+  ({ weight, scales, biases }: Inputs, given) => {
+    const options = given as unknown as Options;
     const { shape, data } = weight as Reference64;
     return {
       out: {
@@ -116,8 +117,9 @@ const suite: Suite = {
         options,
       ),
     ),
-    "computed in the dtype of the scales": (inputs, options: Options, dtype) => {
-      const right = reference()(inputs, options as never, dtype);
+    "computed in the dtype of the scales": (inputs, given, dtype) => {
+      const options = given as unknown as Options;
+      const right = reference()(inputs, given, dtype);
       if (dtype === "f32") return right;
       const { weight, scales, biases } = inputs as Record<"weight" | "scales" | "biases", Reference64>;
       const unit = dtype === "bf16" ? 2 ** -8 : 2 ** -11;

@@ -1,0 +1,199 @@
+// What the matrix products share: dtypes as functions on runs of elements, the matrices of a batch, codes in f32.
+// Codes are centred (q − 8, q − 128), so that scale·Σqx and bias·Σx do not cancel: w = scale·(q − c) + (bias +
+// scale·c).
+#pragma once
+#include "cpu_kernel.h"
+#include "decode.h"
+
+namespace mlxts {
+
+using Widen = void (*)(const void* from, float* to, size_t n);
+
+template <typename T>
+void widen_run(const void* from, float* to, size_t n) {
+  const T* p = static_cast<const T*>(from);
+  for_lanes(
+      n, [&](size_t i) { store(to + i, load(p + i)); },
+      [&](size_t i, int count) {
+        for (int j = 0; j < count; ++j) to[i + j] = to_f32(p[i + j]);
+      });
+}
+template <typename T>
+void narrow_run(const float* from, void* to, size_t n) {
+  T* p = static_cast<T*>(to);
+  for_lanes(
+      n, [&](size_t i) { store(p + i, load(from + i)); },
+      [&](size_t i, int count) {
+        for (int j = 0; j < count; ++j) p[i + j] = from_f32<T>(from[i + j]);
+      });
+}
+
+struct Types {
+  Widen x, scales;
+  void (*out)(const float* from, void* to, size_t n);
+  size_t xBytes, scaleBytes, outBytes;
+  bool bf16x;
+};
+
+template <typename X, typename S, typename O>
+inline constexpr Types kTypes = {widen_run<X>, widen_run<S>, narrow_run<O>,          sizeof(X),
+                                 sizeof(S),    sizeof(O),    std::is_same_v<X, bf16>};
+
+// The matrices of one batch index.
+struct Product {
+  const uint8_t *x, *weight, *scales, *biases;
+  const void* bias;
+  uint8_t* out;
+  Widen widenBias;
+};
+
+// The kernels' parameters have the same names, and the buffers the same order.
+template <typename P>
+Product product_at(const Launch& l, const Types& t, const P& p, uint32_t bits, uint64_t z, bool transpose) {
+  const uint64_t i0 = z % p.batch0, i1 = z / p.batch0 % p.batch1, i2 = z / p.batch0 / p.batch1;
+  const uint64_t x = i0 * p.xStride0 + i1 * p.xStride1 + i2 * p.xStride2;
+  const uint64_t q = i0 * p.qStride0 + i1 * p.qStride1 + i2 * p.qStride2;
+  const uint64_t inner = transpose ? p.cols : p.rows, outer = transpose ? p.rows : p.cols;
+  const uint64_t elements = uint64_t(p.rows) * p.cols, groups = elements / p.groupSize;
+  constexpr Widen widen[] = {nullptr, widen_run<float>, widen_run<f16>, widen_run<bf16>};
+  return {l.buffer<const uint8_t>(0) + x * p.m * inner * t.xBytes,
+          l.buffer<const uint8_t>(1) + q * (elements / 8) * bits,
+          l.buffer<const uint8_t>(2) + q * groups * t.scaleBytes,
+          l.buffer<const uint8_t>(3) + q * groups * t.scaleBytes,
+          l.buffer<const void>(4),
+          l.buffer<uint8_t>(5) + z * p.m * outer * t.outBytes,
+          widen[p.biasDtype]};
+}
+
+// Takes pieces of a launch's scratch, each on a cache line.
+struct Pieces {
+  uint8_t* at;
+  template <typename T>
+  T* take(size_t n) {
+    T* piece = reinterpret_cast<T*>(at);
+    at += (n * sizeof(T) + 63) / 64 * 64;
+    return piece;
+  }
+};
+
+MLXTS_INLINE size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
+// Words of kLanes consecutive columns' words: lane l holds columns l·32/Bits … of a chunk.
+template <int Bits>
+inline constexpr int kPerWord = 32 / Bits;
+template <int Bits>
+inline constexpr int kChunk = kLanes * kPerWord<Bits>;
+template <int Bits>
+inline constexpr float kCentre = Bits == 4 ? 8 : 128;
+
+MLXTS_INLINE vu32 load_words(const uint8_t* p) {
+  vu32 v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+// The first n < kLanes words; missing ones read as 0.
+MLXTS_INLINE vu32 load_words(const uint8_t* p, uint32_t n) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<vu32>(_mm512_maskz_loadu_epi32(__mmask16((1u << n) - 1), p));
+#elif defined(__AVX2__)
+  vi32 lane;
+  for (int l = 0; l < kLanes; ++l) lane[l] = l;
+  const vi32 mask = lane < splat_i32(int32_t(n));
+  return reinterpret_cast<vu32>(
+      _mm256_maskload_epi32(reinterpret_cast<const int*>(p), reinterpret_cast<__m256i>(mask)));
+#else
+  vu32 v = {};
+  for (uint32_t i = 0; i < n; ++i) v[i] = load_word(p + 4 * i);
+  return v;
+#endif
+}
+
+// Centred code j of each word, as numbers. `flip` goes once over the words before.
+template <int Bits>
+struct Codes {
+#if defined(__AVX512F__)
+  vf32 table;
+  MLXTS_INLINE Codes() {
+    for (int i = 0; i < 16; ++i) table[i] = float(i - 8);
+  }
+#endif
+  MLXTS_INLINE vu32 flip(vu32 words) const {
+#if defined(__AVX512F__)
+    if constexpr (Bits == 4) return words;
+#endif
+    return words ^ (Bits == 4 ? 0x88888888u : 0x80808080u);
+  }
+  MLXTS_INLINE vf32 at(vu32 words, int j) const {
+#if defined(__AVX512F__)
+    // The table's index is the low four bits: no masking.
+    if constexpr (Bits == 4)
+      return reinterpret_cast<vf32>(
+          _mm512_permutexvar_ps(reinterpret_cast<__m512i>(words >> uint32_t(4 * j)), reinterpret_cast<__m512>(table)));
+#endif
+    // Flipped, the top bit of a code is its sign.
+    const vi32 high = reinterpret_cast<vi32>(words << uint32_t(32 - Bits - Bits * j));
+    return __builtin_convertvector(high >> (32 - Bits), vf32);
+  }
+};
+
+// The scale of each lane of a chunk, from the scales of its first groups (four can be read).
+struct LaneScales {
+  uint32_t shift;
+#if defined(__AVX2__)
+  vi32 index;
+#endif
+  template <int Bits>
+  static MLXTS_INLINE LaneScales of(uint32_t groupSize) {
+    LaneScales made;
+    made.shift = uint32_t(__builtin_ctz(groupSize));
+#if defined(__AVX2__)
+    for (int l = 0; l < kLanes; ++l) made.index[l] = (l * kPerWord<Bits>) >> made.shift;
+#endif
+    return made;
+  }
+  MLXTS_INLINE vf32 at(const float* scales, size_t column) const {
+    const float* p = scales + (column >> shift);
+#if defined(__AVX512F__)
+    return reinterpret_cast<vf32>(
+        _mm512_permutexvar_ps(reinterpret_cast<__m512i>(index), _mm512_broadcast_f32x4(_mm_loadu_ps(p))));
+#elif defined(__AVX2__)
+    return reinterpret_cast<vf32>(_mm256_permutevar8x32_ps(_mm256_broadcast_ps(reinterpret_cast<const __m128*>(p)),
+                                                           reinterpret_cast<__m256i>(index)));
+#else
+    return splat(*p);
+#endif
+  }
+};
+
+// `count` rows of scales and biases in f32, `stride` (≥ groups, a multiple of kLanes) apart, 0 beyond the groups;
+// biases are those of centred codes.
+template <int Bits>
+void widen_scales(const Types& t, const Product& m, uint64_t row, uint32_t count, uint32_t groups, size_t stride,
+                  float* scales, float* biases) {
+  const size_t at = row * groups * t.scaleBytes;
+  if (stride == groups) {
+    t.scales(m.scales + at, scales, size_t(count) * groups);
+    t.scales(m.biases + at, biases, size_t(count) * groups);
+  } else {
+    for (uint32_t r = 0; r < count; ++r) {
+      const size_t from = at + size_t(r) * groups * t.scaleBytes;
+      t.scales(m.scales + from, scales + r * stride, groups);
+      t.scales(m.biases + from, biases + r * stride, groups);
+      for (size_t g = groups; g < stride; ++g) scales[r * stride + g] = biases[r * stride + g] = 0;
+    }
+  }
+  const vf32 centre = splat(kCentre<Bits>);
+  for (size_t i = 0; i < count * stride; i += kLanes)
+    store(biases + i, fma(centre, load(scales + i), load(biases + i)));
+}
+
+}  // namespace mlxts
+
+// X(X, S, O, bits) for every dtype of x, of the scales and of the output, and every width.
+#define MLXTS_PRODUCT_WIDTHS(K, X, S, O) K(X, S, O, 4) K(X, S, O, 8)
+#define MLXTS_PRODUCT_OUTPUTS(K, X, S) \
+  MLXTS_PRODUCT_WIDTHS(K, X, S, f32) MLXTS_PRODUCT_WIDTHS(K, X, S, f16) MLXTS_PRODUCT_WIDTHS(K, X, S, bf16)
+#define MLXTS_PRODUCT_SCALES(K, X) \
+  MLXTS_PRODUCT_OUTPUTS(K, X, f32) MLXTS_PRODUCT_OUTPUTS(K, X, f16) MLXTS_PRODUCT_OUTPUTS(K, X, bf16)
+#define MLXTS_PRODUCT_VARIANTS(K) \
+  MLXTS_PRODUCT_SCALES(K, f32) MLXTS_PRODUCT_SCALES(K, f16) MLXTS_PRODUCT_SCALES(K, bf16)

@@ -1,0 +1,31 @@
+// Generated from the declaration of quantized_matmul; `npm run gen` rewrites it.
+#pragma once
+#ifndef __METAL_VERSION__
+#include <stdint.h>
+#endif
+
+#define QUANTIZED_MATMUL_X 0  // read
+#define QUANTIZED_MATMUL_WEIGHT 1  // read
+#define QUANTIZED_MATMUL_SCALES 2  // read
+#define QUANTIZED_MATMUL_BIASES 3  // read
+#define QUANTIZED_MATMUL_BIAS 4  // read?
+#define QUANTIZED_MATMUL_OUT 5  // write
+#define QUANTIZED_MATMUL_PARAMS 6
+
+struct QuantizedMatmulParams {
+  uint32_t m;
+  uint32_t rows;
+  uint32_t cols;
+  uint32_t groupSize;
+  uint32_t biasDtype;
+  uint32_t batch0;
+  uint32_t batch1;
+  uint32_t xStride0;
+  uint32_t xStride1;
+  uint32_t xStride2;
+  uint32_t qStride0;
+  uint32_t qStride1;
+  uint32_t qStride2;
+  uint32_t mBlock;
+};
+static_assert(sizeof(QuantizedMatmulParams) == 56, "QuantizedMatmulParams must match the declaration of quantized_matmul");

@@ -1,0 +1,30 @@
+// Generated from the declaration of quantized_matmul_rows; `npm run gen` rewrites it.
+#pragma once
+#ifndef __METAL_VERSION__
+#include <stdint.h>
+#endif
+
+#define QUANTIZED_MATMUL_ROWS_X 0  // read
+#define QUANTIZED_MATMUL_ROWS_WEIGHT 1  // read
+#define QUANTIZED_MATMUL_ROWS_SCALES 2  // read
+#define QUANTIZED_MATMUL_ROWS_BIASES 3  // read
+#define QUANTIZED_MATMUL_ROWS_BIAS 4  // read?
+#define QUANTIZED_MATMUL_ROWS_OUT 5  // write
+#define QUANTIZED_MATMUL_ROWS_PARAMS 6
+
+struct QuantizedMatmulRowsParams {
+  uint32_t m;
+  uint32_t rows;
+  uint32_t cols;
+  uint32_t groupSize;
+  uint32_t biasDtype;
+  uint32_t batch0;
+  uint32_t batch1;
+  uint32_t xStride0;
+  uint32_t xStride1;
+  uint32_t xStride2;
+  uint32_t qStride0;
+  uint32_t qStride1;
+  uint32_t qStride2;
+};
+static_assert(sizeof(QuantizedMatmulRowsParams) == 52, "QuantizedMatmulRowsParams must match the declaration of quantized_matmul_rows");

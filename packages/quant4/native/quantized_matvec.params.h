@@ -1,0 +1,30 @@
+// Generated from the declaration of quantized_matvec; `npm run gen` rewrites it.
+#pragma once
+#ifndef __METAL_VERSION__
+#include <stdint.h>
+#endif
+
+#define QUANTIZED_MATVEC_X 0  // read
+#define QUANTIZED_MATVEC_WEIGHT 1  // read
+#define QUANTIZED_MATVEC_SCALES 2  // read
+#define QUANTIZED_MATVEC_BIASES 3  // read
+#define QUANTIZED_MATVEC_BIAS 4  // read?
+#define QUANTIZED_MATVEC_OUT 5  // write
+#define QUANTIZED_MATVEC_PARAMS 6
+
+struct QuantizedMatvecParams {
+  uint32_t m;
+  uint32_t rows;
+  uint32_t cols;
+  uint32_t groupSize;
+  uint32_t biasDtype;
+  uint32_t batch0;
+  uint32_t batch1;
+  uint32_t xStride0;
+  uint32_t xStride1;
+  uint32_t xStride2;
+  uint32_t qStride0;
+  uint32_t qStride1;
+  uint32_t qStride2;
+};
+static_assert(sizeof(QuantizedMatvecParams) == 52, "QuantizedMatvecParams must match the declaration of quantized_matvec");
