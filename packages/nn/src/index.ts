@@ -4,6 +4,7 @@ export { embedding } from "./embedding.ts";
 export { kvCacheAppend } from "./kv_cache_append.ts";
 export { matmul } from "./matmul.ts";
 export { rope } from "./rope.ts";
+export { sample } from "./sample.ts";
 export { sdpa } from "./sdpa.ts";
 export { sigmoidGate } from "./sigmoid_gate.ts";
 export { slice } from "./slice.ts";

@@ -75,3 +75,76 @@ export function argmaxReference(logits: Float64Array, dim: number): Float64Array
   }
   return out;
 }
+
+/** Philox4x32-10 of counter (step, row, 0, 0) and key (seed, 0): the first two words. */
+export function philox(seed: number, step: number, row: number): [number, number] {
+  const mask = 0xffffffffn;
+  let [a, b, c, d] = [BigInt(step), BigInt(row), 0n, 0n];
+  let [k0, k1] = [BigInt(seed), 0n];
+  for (let round = 0; round < 10; round++) {
+    const p = a * 0xd2511f53n;
+    const q = c * 0xcd9e8d57n;
+    [a, b, c, d] = [(q >> 32n) ^ b ^ k0, q & mask, (p >> 32n) ^ d ^ k1, p & mask];
+    k0 = (k0 + 0x9e3779b9n) & mask;
+    k1 = (k1 + 0xbb67ae85n) & mask;
+  }
+  return [Number(a), Number(b)];
+}
+
+/** The ids that may be drawn from a row, in id order, with their probabilities. */
+export function samplingSet(
+  logits: Float64Array,
+  temperature: number,
+  topK: number,
+  topP: number,
+): { ids: number[]; probabilities: number[] } {
+  let most = Number.NEGATIVE_INFINITY;
+  const ids: number[] = [];
+  logits.forEach((v, id) => {
+    if (v > Number.NEGATIVE_INFINITY) ids.push(id);
+    if (v > most) most = v;
+  });
+  const weightOf = (id: number) => {
+    const v = logits[id] as number;
+    return v === most ? 1 : Math.exp((v - most) / temperature);
+  };
+  let kept = ids;
+  if (topK > 0 || topP < 1) {
+    kept = ids.sort((a, b) => (logits[b] as number) - (logits[a] as number) || a - b);
+    if (topK > 0) kept = kept.slice(0, topK);
+    const share = topP * kept.reduce((sum, id) => sum + weightOf(id), 0);
+    let reached = 0;
+    if (topP < 1)
+      kept = kept.filter((id) => {
+        const wanted = reached < share;
+        reached += weightOf(id);
+        return wanted;
+      });
+    kept.sort((a, b) => a - b);
+  }
+  const weights = kept.map(weightOf);
+  const total = weights.reduce((sum, w) => sum + w, 0);
+  return { ids: kept, probabilities: weights.map((w) => w / total) };
+}
+
+/** One id per row of `dim`, where the running sum of probabilities passes u = (o₁·2³² + o₀) / 2⁶⁴. */
+export function sampleReference(
+  logits: Float64Array,
+  dim: number,
+  step: number,
+  { temperature, topK, topP, seed }: { temperature: number; topK: number; topP: number; seed: number },
+): Float64Array {
+  const argmax = argmaxReference(logits, dim);
+  if (temperature === 0) return argmax;
+  return argmax.map((fallback, row) => {
+    const { ids, probabilities } = samplingSet(logits.subarray(row * dim, (row + 1) * dim), temperature, topK, topP);
+    const [low, high] = philox(seed, step, row);
+    const u = high / 2 ** 32 + low / 2 ** 64;
+    let passed = 0;
+    for (const [i, id] of ids.entries()) {
+      passed += probabilities[i] as number;
+      if (passed > u) return id;
+    }
+    return ids.at(-1) ?? fallback;
+  });
+}

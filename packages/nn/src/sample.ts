@@ -1,0 +1,76 @@
+import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
+import { argmaxKernel } from "./argmax.ts";
+import { nnLibrary } from "./library.ts";
+
+/** Logits that share one entry of the tables by which whole blocks are skipped. */
+const BLOCK = 256;
+
+export const sampleKernel = defineKernel({
+  library: nnLibrary,
+  name: "sample",
+  variants: FLOATS,
+  buffers: { logits: "read", step: "read", weights: "write", ids: "write" },
+  // `topP` in units of 2⁻³², 0: off. `blockSize` logits have one entry in each of three tables of threadgroup memory.
+  params: { dim: "u32", blockSize: "u32", topK: "u32", topP: "u32", inverseTemperature: "f32", seed: "u32" },
+  launch: ({ rows, dim }: { rows: number; dim: number }) => ({
+    threadgroups: [rows, 1, 1],
+    threadsPerThreadgroup: [256, 1, 1],
+    threadgroupBytes: 16 * Math.ceil(dim / BLOCK),
+  }),
+});
+
+/**
+ * Draws one id from each row: softmax(logits / temperature), kept to the `topK` likeliest, of these to the smallest set
+ * of the likeliest whose share reaches `topP` (at least one), and drawn in proportion. Of equal logits lower ids come first.
+ *
+ * - `logits` [B, V] f32, f16 or bf16; `step` [1] u32, the position in the random stream; `ids` [B] u32.
+ * - `temperature` ≥ 0; 0 takes the largest logit (`argmax`). `topK` an integer ≥ 0, 0 (default): all. `topP` in (0, 1],
+ *   1 (default): all. `seed` a u32.
+ * - NaN and −∞ are never drawn; a row of nothing else gives what `argmax` gives. If there is +∞, only +∞ is drawn.
+ *
+ * The draw: r = o₁·2³² + o₀ with (o₀, o₁, ..) = Philox4x32-10 of counter (step, row, 0, 0) and key (seed, 0). Weights
+ * wᵢ = exp((logitᵢ − max) / temperature) are held in units of 2⁻³⁰ of the largest, so their sums are exact in any
+ * order; what rounds to 0 is never drawn. The id is the first whose running sum, in the order of ids, exceeds
+ * ⌊r·Σw / 2⁶⁴⌋. No sort: thresholds are found by bisection.
+ *
+ * `step` is a tensor, so that a recorded decode step can be replayed. Errors: `InvalidArgument` for shapes, dtypes,
+ * options and overlap. Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011; Holtzman et al., "The Curious
+ * Case of Neural Text Degeneration", 2019.
+ */
+export const sample = defineOp({
+  name: "sample",
+  summary: "one id per row, drawn from softmax(logits / temperature)",
+  inputs: { logits: { dtype: FLOATS, shape: "B V" }, step: { dtype: ["u32"], shape: "1" } },
+  outputs: { ids: { dtype: ["u32"], shape: "B" } },
+  params: {
+    temperature: { kind: "number", min: 0, doc: "0: the largest logit" },
+    topK: { kind: "number", integer: true, min: 0, default: 0, doc: "how many of the likeliest; 0: all" },
+    topP: { kind: "number", above: 0, max: 1, default: 1, doc: "share of the likeliest" },
+    seed: { kind: "number", integer: true, min: 0, max: 0xffffffff, doc: "key of the random stream" },
+  },
+  encode({ encoder, op, inputs: { logits, step }, outputs: { ids }, options, dims }) {
+    const { temperature, topK, topP, seed } = options;
+    const rows = dims.B as number;
+    const dim = dims.V as number;
+    if (temperature === 0) {
+      const buffers = { logits, ids };
+      encoder.dispatch(argmaxKernel, { op, variant: logits.dtype, buffers, params: { dim }, sizes: { rows } });
+      return;
+    }
+    encoder.dispatch(sampleKernel, {
+      op,
+      variant: logits.dtype,
+      buffers: { logits, step, weights: encoder.empty("u32", [rows, dim]), ids },
+      params: {
+        dim,
+        blockSize: BLOCK,
+        topK: Math.min(topK, dim) % dim,
+        topP: topP === 1 ? 0 : Math.max(Math.floor(topP * 2 ** 32), 1),
+        // Kept finite and above 0 in f32: the product with an infinite difference must not be NaN.
+        inverseTemperature: Math.min(Math.max(1 / temperature, 2 ** -126), 2 ** 127),
+        seed,
+      },
+      sizes: { rows, dim },
+    });
+  },
+});
