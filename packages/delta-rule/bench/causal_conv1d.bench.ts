@@ -1,0 +1,34 @@
+import { DTYPES, type FloatDtype } from "@mlxts/core";
+import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
+import { causalConv1d } from "../src/index.ts";
+
+function benchCase(T: number, C: number, dtype: FloatDtype, activation: "none" | "silu"): BenchCase {
+  const W = 4;
+  const { bytes } = DTYPES[dtype];
+  return {
+    name: `T${T} C${C} W${W} ${dtype} ${activation}`,
+    bytes: bytes * (2 * T * C + C * W + 2 * (W - 1) * C),
+    flops: 2 * T * C * W,
+    setup(device) {
+      const random = new Random(1);
+      const x = device.tensor(dtype, [1, T, C], random.normals(T * C));
+      const weight = device.tensor(dtype, [C, W], random.normals(C * W));
+      const state = device.tensor(dtype, [1, W - 1, C]);
+      const y = device.tensor(dtype, [1, T, C]);
+      return {
+        encode(encoder) {
+          causalConv1d(encoder, { x, weight, state, y, newState: state }, { activation });
+        },
+      };
+    },
+  };
+}
+
+export default defineBench({
+  op: "causalConv1d",
+  cases: (["f32", "bf16"] as const).flatMap((dtype) => [
+    benchCase(512, 8192, dtype, "none"),
+    benchCase(512, 8192, dtype, "silu"),
+    benchCase(1, 8192, dtype, "silu"),
+  ]),
+});

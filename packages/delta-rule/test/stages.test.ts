@@ -1,0 +1,253 @@
+import { cpuLevels, Device, type Dtype, type FloatDtype, roundTo, type Tensor } from "@mlxts/core";
+import {
+  type Case,
+  compare,
+  Random,
+  type Reference64,
+  type ReferenceFunction,
+  roundedInputs,
+  type Suite,
+} from "@mlxts/core/testing";
+import { describe, expect, it } from "vitest";
+import { testSuite } from "../../../scripts/test-suite.ts";
+import { chunkCumsum, chunkInverse, chunkKkt, chunkOutput, chunkState, chunkWu, gatedDeltaRule } from "../src/index.ts";
+import type { RuleInputs } from "../src/reference.ts";
+import * as reference from "../src/reference_chunk.ts";
+import { F1, F2, normEps, type RuleOptions, type RuleSetting, ruleCase, shapeOf } from "./rule_cases.ts";
+
+const random = new Random(31);
+
+interface Setting {
+  B: number;
+  T: number;
+  Hk: number;
+  H: number;
+  K: number;
+  V: number;
+  BT: 16 | 32 | 64;
+}
+const SETTINGS: readonly Setting[] = [
+  { B: 1, T: 1, Hk: 2, H: 4, K: 64, V: 96, BT: 64 },
+  { B: 2, T: 17, Hk: 1, H: 3, K: 24, V: 33, BT: 16 },
+  { B: 1, T: 70, Hk: 2, H: 2, K: 32, V: 130, BT: 32 },
+  { B: 2, T: 64, Hk: 1, H: 1, K: 64, V: 64, BT: 64 },
+  { B: 1, T: 131, Hk: 1, H: 2, K: 40, V: 20, BT: 64 },
+];
+
+const size = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
+const make = (dtype: Dtype | "act", shape: readonly number[], data = random.normals(size(shape))) => ({
+  dtype,
+  shape,
+  data,
+});
+
+/** Inputs of every stage: random, but of the form and size that the stages before it give. */
+function stageInputs({ B, T, Hk, H, K, V, BT }: Setting) {
+  const NT = Math.ceil(T / BT);
+  const tokens = [B, T, H];
+  const g = random.uniforms(B * T * H, -2, 0);
+  const dims = { B, T, Hk, H, K, V, BT };
+  const G = reference.chunkCumsumReference(dims, g);
+  const lower = (scale: number) => {
+    const A = random.normals(B * T * H * BT, scale);
+    for (let i = 0; i < A.length; i++) {
+      const row = (Math.floor(i / BT / H) % T) % BT;
+      if (i % BT >= row) A[i] = 0;
+    }
+    return A;
+  };
+  const A = lower(0.2);
+  const X = lower(0.2);
+  for (let i = 0; i < X.length; i++) if (i % BT === (Math.floor(i / BT / H) % T) % BT) X[i] = 1;
+  return {
+    q: make("act", [B, T, Hk, K], random.normals(B * T * Hk * K, K ** -0.5)),
+    k: make("act", [B, T, Hk, K], random.normals(B * T * Hk * K, K ** -0.5)),
+    v: make("act", [B, T, H, V]),
+    beta: make("f32", tokens, random.uniforms(B * T * H)),
+    g: make("f32", tokens, g),
+    G: make("f32", tokens, G),
+    GLow: make("f32", tokens, random.uniforms(B * T * H, -1e-3, 1e-3)),
+    A: make("f32", [B, T, H, BT], A),
+    X: make("f32", [B, T, H, BT], X),
+    w: make("act", [B, T, H, K], random.normals(B * T * H * K, K ** -0.5)),
+    u: make("act", [B, T, H, V]),
+    vNew: make("act", [B, T, H, V]),
+    h: make("act", [B, NT, H, V, K]),
+    initialState: make("f32", [B, H, V, K]),
+  };
+}
+type Name = keyof ReturnType<typeof stageInputs>;
+const all = SETTINGS.map((setting) => ({ setting, inputs: stageInputs(setting) }));
+
+function cases(names: readonly Name[], options: Record<string, unknown> = {}, pair = true): Case[] {
+  return all.flatMap(({ setting, inputs }) =>
+    (pair ? [names, [...names, "GLow" as const]] : [names]).map((chosen) => ({
+      name: `${JSON.stringify(setting)} ${chosen.length}`,
+      inputs: Object.fromEntries(chosen.map((name) => [name, inputs[name]])),
+      options: { chunkLength: setting.BT, ...options },
+    })),
+  );
+}
+
+type Data = Record<Name, Float64Array>;
+/** A stage's reference as a suite wants it; the dims that a stage does not see are 1. */
+function stage(
+  run: (
+    shape: reference.ChunkShape,
+    data: Data,
+    round: reference.Round,
+    scale: number,
+  ) => Record<string, [shape: readonly number[], data: Float64Array]>,
+): ReferenceFunction {
+  return (inputs, given, dtype: FloatDtype) => {
+    const options = given as unknown as { chunkLength: number; scale: number };
+    const tensors = inputs as Record<Name, Reference64 | undefined>;
+    const at = (name: Name, axis: number) => tensors[name]?.shape[axis];
+    const [B, T, H] = ((tensors.G ?? tensors.g ?? tensors.A) as Reference64).shape as [number, number, number];
+    const keys = at("k", 3) ?? 1;
+    const values = at("v", 3) ?? at("u", 3) ?? at("vNew", 3) ?? 1;
+    const shape = { B, T, Hk: at("k", 2) ?? 1, H, K: keys, V: values, BT: options.chunkLength };
+    const data = Object.fromEntries(Object.entries(inputs).map(([name, { data: d }]) => [name, d])) as Data;
+    if (data.GLow) data.G = data.G.map((g, i) => g + (data.GLow[i] as number));
+    const results = run(shape, data, (x) => roundTo(dtype, x), options.scale);
+    return Object.fromEntries(Object.entries(results).map(([name, [s, d]]) => [name, { shape: s, data: d }]));
+  };
+}
+
+const suites: Suite[] = [
+  {
+    op: chunkCumsum,
+    errorClass: "S",
+    dtypes: ["f32"],
+    reference: stage((s, { g }) => {
+      const G = reference.chunkCumsumReference(s, g);
+      return { G: [[s.B, s.T, s.H], G], GLow: [[s.B, s.T, s.H], G.map((x) => x - x)] };
+    }),
+    cases: cases(["g"], {}, false),
+  },
+  {
+    op: chunkKkt,
+    errorClass: "R",
+    reference: stage((s, { k, beta, G }, round) => ({
+      A: [[s.B, s.T, s.H, s.BT], reference.chunkKktReference(s, k, beta, G, round)],
+    })),
+    cases: cases(["k", "beta", "G"]),
+  },
+  {
+    op: chunkInverse,
+    errorClass: "R",
+    dtypes: ["f32"],
+    reference: stage((s, { A }) => ({ X: [[s.B, s.T, s.H, s.BT], reference.chunkInverseReference(s, A)] })),
+    cases: [
+      ...cases(["A"], {}, false),
+      ...cases(["A"], {}, false).map((c) => ({ ...c, name: `${c.name} in place`, inPlace: { X: "A" } })),
+    ],
+  },
+  {
+    op: chunkWu,
+    errorClass: "S",
+    reference: stage((s, { k, v, beta, G, X }, round) => {
+      const { w, u } = reference.chunkWuReference(s, k, v, beta, G, X, round);
+      return { w: [[s.B, s.T, s.H, s.K], w], u: [[s.B, s.T, s.H, s.V], u] };
+    }),
+    cases: cases(["k", "v", "beta", "G", "X"]),
+  },
+  {
+    op: chunkState,
+    errorClass: { h: "P", vNew: "P", finalState: "P" },
+    reference: stage((s, { k, w, u, G, initialState }, round) => {
+      const { h, vNew, finalState } = reference.chunkStateReference(s, k, w, u, G, initialState, round);
+      return {
+        h: [[s.B, Math.ceil(s.T / s.BT), s.H, s.V, s.K], h],
+        vNew: [[s.B, s.T, s.H, s.V], vNew],
+        finalState: [[s.B, s.H, s.V, s.K], finalState],
+      };
+    }),
+    cases: [
+      ...cases(["k", "w", "u", "G", "initialState"]).map((c) => ({
+        ...c,
+        ask: { finalState: { dtype: "f32" as const, shape: c.inputs.initialState?.shape ?? [] } },
+      })),
+      ...cases(["k", "w", "u", "G", "initialState"]).map((c) => ({
+        ...c,
+        name: `${c.name} in place`,
+        inPlace: { finalState: "initialState", vNew: "u" },
+      })),
+      ...cases(["k", "w", "u", "G"], {}, false),
+    ],
+  },
+  {
+    op: chunkOutput,
+    errorClass: "R",
+    reference: stage((s, { q, k, vNew, h, G }, round, scale) => ({
+      o: [[s.B, s.T, s.H, s.V], reference.chunkOutputReference(s, q, k, vNew, h, G, scale, round)],
+    })),
+    cases: cases(["q", "k", "vNew", "h", "G"], { scale: 0.7 }),
+  },
+];
+for (const suite of suites) testSuite(suite);
+
+/** The stages one after the other, on the normalised and rounded q and k: every intermediate tensor. */
+async function runStages(device: Device, setting: RuleSetting, chunkLength: 64) {
+  const testCase = ruleCase(setting);
+  const options = testCase.options as unknown as RuleOptions;
+  const rounded = roundedInputs(testCase, "bf16");
+  const numbers = Object.fromEntries(Object.entries(rounded).map(([name, r]) => [name, r.reference]));
+  const expected = reference.chunkPipelineReference(
+    { ...shapeOf(numbers), BT: chunkLength },
+    Object.fromEntries(Object.entries(numbers).map(([name, { data }]) => [name, data])) as unknown as RuleInputs,
+    options.scale,
+    normEps(options),
+    (x) => roundTo("bf16", x),
+  );
+  const given = Object.fromEntries(
+    Object.entries(rounded).map(([name, { dtype, shape, raw }]) => [
+      name,
+      device.tensor(dtype, shape, raw as Uint16Array),
+    ]),
+  ) as Record<"q" | "k" | "v" | "g" | "beta" | "initialState", Tensor>;
+  const encoder = device.encoder();
+  const whole = gatedDeltaRule(encoder, { ...given, finalState: true }, { ...options, path: "chunk", chunkLength });
+  const q = device.tensor("bf16", given.q.shape, expected.qUnit);
+  const k = device.tensor("bf16", given.k.shape, expected.kUnit);
+  const { v, g, beta, initialState } = given;
+  const { G } = chunkCumsum(encoder, { g });
+  const A = chunkKkt(encoder, { k, beta, G });
+  const X = chunkInverse(encoder, { A });
+  const { w, u } = chunkWu(encoder, { k, v, beta, G, X });
+  const { h, vNew, finalState } = chunkState(encoder, { k, w, u, G, initialState, finalState: true });
+  const o = chunkOutput(encoder, { q, k, vNew, h, G }, { scale: options.scale });
+  await encoder.commit();
+  return { tensors: { G, A, X, w, u, h, vNew, finalState: finalState as Tensor, o }, whole, expected };
+}
+
+/** Bars of the pipeline in bf16 against its reference with roundings; o and final state see the store of o. */
+const BARS_Q = { A: 2e-6, X: 2e-6, w: 4e-4, u: 4e-4, h: 4e-4, vNew: 4e-4, finalState: 2e-4 } as const;
+
+for (const level of cpuLevels())
+  describe(`the stages in bf16 against their reference with roundings on cpu ${level}`, () => {
+    for (const [name, setting] of [
+      ["F1", F1],
+      ["F2", F2],
+    ] as const)
+      it(name, async () => {
+        using device = Device.open("cpu", { level });
+        const { tensors, whole, expected } = await runStages(device, setting, 64);
+        const roundedO = expected.o.map((x) => roundTo("bf16", x));
+        const ratio = async (tensor: Tensor | undefined, ref: Float64Array) =>
+          compare(await (tensor as Tensor).readNumbers(), ref).ratio;
+        const G = await tensors.G.readNumbers();
+        for (let i = 0; i < G.length; i++) {
+          const exact = expected.G[i] as number;
+          expect(Math.abs((G[i] as number) - exact)).toBeLessThanOrEqual(64 * 2 ** -24 * Math.abs(exact));
+        }
+        for (const [tensor, bar] of Object.entries(BARS_Q))
+          expect(
+            await ratio(tensors[tensor as keyof typeof BARS_Q], expected[tensor as keyof typeof BARS_Q]),
+            tensor,
+          ).toBeLessThanOrEqual(bar);
+        expect(await ratio(tensors.o, roundedO), "o").toBeLessThanOrEqual(4e-4);
+        expect(await ratio(whole.o, roundedO), "o of gatedDeltaRule").toBeLessThanOrEqual(4e-4);
+        expect(await ratio(whole.finalState, expected.finalState), "final").toBeLessThanOrEqual(2e-4);
+      });
+  });
