@@ -1,3 +1,4 @@
+export { type Quantisation, type QuantisationSetting, quantisationOf, readQuantised } from "./checkpoint.ts";
 export { dequantize } from "./dequantize.ts";
 export type { Bits, GroupSize, Quantised } from "./quantised.ts";
 export { quantize } from "./quantize.ts";

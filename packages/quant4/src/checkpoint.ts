@@ -1,0 +1,192 @@
+import { type Checkpoint, MlxtsError, unsupported } from "@mlxts/core";
+import { BITS, type Bits, GROUP_SIZES, type GroupSize, OTHER_BITS, OTHER_MODES, type Quantised } from "./quantised.ts";
+
+/** How a module is quantised; what an override leaves out is read from the shapes. */
+export interface QuantisationSetting {
+  readonly bits?: number;
+  readonly groupSize?: number;
+  readonly mode: string;
+}
+
+/** The quantisation a checkpoint's `config.json` declares: one setting, and overrides by module path. */
+export interface Quantisation {
+  readonly bits: number;
+  readonly groupSize: number;
+  readonly mode: string;
+  /** `true`: quantised with the common setting. `false`: not quantised. */
+  readonly overrides: ReadonlyMap<string, QuantisationSetting | boolean>;
+}
+
+const KNOWN_BITS: readonly unknown[] = [...BITS, ...OTHER_BITS];
+/** 16 belongs to nvfp4. */
+const KNOWN_GROUP_SIZES: readonly unknown[] = [16, ...GROUP_SIZES];
+const KNOWN_MODES: readonly unknown[] = ["affine", ...OTHER_MODES];
+/** Tensors of other libraries' layouts beside a module's `scales`. */
+const FOREIGN = ["qweight", "weight_packed", "g_idx"] as const;
+
+function quantConfig(module: string, reason: string): MlxtsError {
+  return new MlxtsError("QuantConfig", `${module === "" ? "config.json" : module}: ${reason}`, { module, reason });
+}
+
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  value !== null && typeof value === "object" && !Array.isArray(value);
+
+const list = (values: readonly unknown[]) => values.join(", ");
+
+function settingOf(module: string, value: Record<string, unknown>): QuantisationSetting {
+  const { bits, group_size: groupSize, mode = "affine" } = value;
+  const check = (name: string, given: unknown, known: readonly unknown[]) => {
+    if (!known.includes(given))
+      throw quantConfig(module, `\`${name}\` must be one of ${list(known)}, got ${JSON.stringify(given)}`);
+  };
+  check("mode", mode, KNOWN_MODES);
+  if (bits !== undefined) check("bits", bits, KNOWN_BITS);
+  if (groupSize !== undefined) check("group_size", groupSize, KNOWN_GROUP_SIZES);
+  return {
+    mode: mode as string,
+    ...(bits !== undefined && { bits: bits as number }),
+    ...(groupSize !== undefined && { groupSize: groupSize as number }),
+  };
+}
+
+/**
+ * What `config.json` (parsed, not trusted) says of quantisation: its key `quantization`, else `quantization_config`, as
+ * MLX writes them. Undefined when it has neither.
+ * @throws MlxtsError `QuantConfig` for malformed settings, `UnsupportedDtype` for the layouts of other libraries
+ */
+export function quantisationOf(config: unknown): Quantisation | undefined {
+  if (!isObject(config)) throw quantConfig("", "must be a JSON object");
+  const key = config.quantization != null ? "quantization" : "quantization_config";
+  const given = config[key];
+  if (given == null) return undefined;
+  if (!isObject(given)) throw quantConfig("", `\`${key}\` must be an object`);
+  const { group_size: _, bits: __, mode: ___, quant_method: method, ...modules } = given;
+  if (method !== undefined && method !== "mlx")
+    throw unsupported(
+      "quantisationOf",
+      `quant_method ${JSON.stringify(method)}`,
+      "convert the model with mlx-lm or `mlxts quantize`",
+    );
+  const { bits, groupSize, mode } = settingOf("", given);
+  if (bits === undefined || groupSize === undefined)
+    throw quantConfig("", `\`${key}\` must have \`bits\` and \`group_size\``);
+  const overrides = new Map<string, QuantisationSetting | boolean>();
+  for (const [module, value] of Object.entries(modules)) {
+    if (typeof value !== "boolean" && !isObject(value))
+      throw quantConfig(module, `its override must be true, false or an object, got ${JSON.stringify(value)}`);
+    overrides.set(module, typeof value === "boolean" ? value : settingOf(module, value));
+  }
+  return { bits, groupSize, mode, overrides };
+}
+
+/** A module path without the prefixes that loaders move about: `model.language_model`, `language_model.model`, `model`. */
+const bare = (path: string) => path.replace(/^((model|language_model)\.)+/, "");
+
+function overrideOf({ overrides }: Quantisation, path: string): QuantisationSetting | boolean | undefined {
+  const exact = overrides.get(path);
+  if (exact !== undefined) return exact;
+  const found = [...overrides].filter(([module]) => bare(module) === bare(path));
+  const [first, ...others] = found.map(([, value]) => value);
+  if (others.some((other) => JSON.stringify(other) !== JSON.stringify(first)))
+    throw quantConfig(path, `has different overrides as ${list(found.map(([module]) => module))}`);
+  return first;
+}
+
+/**
+ * The quantised matrix of module `path` (its tensors `path.weight`, `path.scales`, `path.biases`, where they lie), or
+ * undefined when the module is not quantised: it has no override, or false, and no `path.scales`.
+ *
+ * The override's path may have its prefixes in another order. Where an override names no width or group size, or where
+ * a module without override contradicts the common setting, they are read from the shapes; `cols`, the true number of
+ * columns, makes that unambiguous and is checked when given.
+ * @throws MlxtsError `QuantConfig` {module, reason} where config and tensors contradict each other, `UnsupportedDtype`
+ *   for widths, modes and layouts that the ops do not offer
+ */
+export function readQuantised(
+  checkpoint: Checkpoint,
+  quantisation: Quantisation,
+  path: string,
+  { cols }: { cols?: number } = {},
+): Quantised | undefined {
+  const override = overrideOf(quantisation, path);
+  const has = (name: string) => checkpoint.has(`${path}.${name}`);
+  const refuse = (reason: string) => quantConfig(path, reason);
+  const quantised = has("scales");
+  if (override === false || override === undefined) {
+    if (!quantised) return undefined;
+    if (override === false) throw refuse("the config says that it is not quantised, but it has `scales`");
+  }
+  const foreign = FOREIGN.find(has);
+  if (foreign) throw unsupported("readQuantised", `the layout of ${path}.${foreign}`, "convert the model with mlx-lm");
+  const declared: QuantisationSetting = typeof override === "object" ? override : quantisation;
+  if (declared.mode !== "affine")
+    throw unsupported("readQuantised", `mode ${declared.mode} of ${path}`, "mode affine is");
+  for (const name of ["weight", "scales", "biases"])
+    if (!has(name))
+      throw refuse(`is quantised according to the ${override ? "config" : "tensors"}, but has no \`${name}\``);
+  const shapes = shapesOf(checkpoint, path, refuse);
+  const { bits, groupSize } = settle(declared, typeof override === "object", shapes, cols, refuse);
+  if (!BITS.includes(bits as Bits))
+    throw unsupported("readQuantised", `a width of ${bits} bits (${path})`, `bits ${list(BITS)} are`);
+  const [weight, scales, biases] = ["weight", "scales", "biases"].map((name) => checkpoint.tensor(`${path}.${name}`));
+  return { weight, scales, biases, bits, groupSize, mode: "affine" } as Quantised;
+}
+
+interface Shapes {
+  words: number;
+  groups: number;
+}
+
+function shapesOf(checkpoint: Checkpoint, path: string, refuse: (reason: string) => Error): Shapes {
+  const [weight, scales, biases] = ["weight", "scales", "biases"].map((name) => checkpoint.info(`${path}.${name}`)) as [
+    ReturnType<Checkpoint["info"]>,
+    ReturnType<Checkpoint["info"]>,
+    ReturnType<Checkpoint["info"]>,
+  ];
+  const text = (shape: readonly number[]) => `[${shape.join(", ")}]`;
+  if (weight.stored !== "U32") throw refuse(`\`weight\` must have dtype U32, got ${weight.stored}`);
+  if (!["F32", "F16", "BF16"].includes(scales.stored))
+    throw refuse(`\`scales\` must have dtype F32, F16 or BF16, got ${scales.stored}`);
+  if (biases.stored !== scales.stored)
+    throw refuse(`\`biases\` must have the dtype of \`scales\`, ${scales.stored}, got ${biases.stored}`);
+  if (weight.shape.length < 2) throw refuse(`\`weight\` must have at least 2 dimensions, got ${text(weight.shape)}`);
+  if (text(scales.shape.slice(0, -1)) !== text(weight.shape.slice(0, -1)))
+    throw refuse(`\`scales\` ${text(scales.shape)} must have the rows of \`weight\` ${text(weight.shape)}`);
+  if (text(biases.shape) !== text(scales.shape))
+    throw refuse(`\`biases\` must have the shape of \`scales\`, ${text(scales.shape)}, got ${text(biases.shape)}`);
+  const [words, groups] = [weight, scales].map(({ shape }) => shape[shape.length - 1] as number) as [number, number];
+  if (words === 0 || groups === 0) throw refuse("has no columns");
+  return { words, groups };
+}
+
+/** Width and group size as declared if the shapes agree, else what the shapes say, if that is one thing only. */
+function settle(
+  declared: QuantisationSetting,
+  strict: boolean,
+  { words, groups }: Shapes,
+  cols: number | undefined,
+  refuse: (reason: string) => Error,
+): { bits: number; groupSize: GroupSize } {
+  const fits = (bits: unknown, groupSize: unknown) =>
+    words * 32 === (bits as number) * (groupSize as number) * groups &&
+    (cols === undefined || cols === groups * (groupSize as number));
+  const shapes = `${words} words and ${groups} groups in a row${cols === undefined ? "" : ` of ${cols} columns`}`;
+  const possible = KNOWN_BITS.flatMap((bits) =>
+    GROUP_SIZES.filter((groupSize) => fits(bits, groupSize)).map((groupSize) => ({ bits: bits as number, groupSize })),
+  );
+  const { bits = undefined, groupSize = undefined } = declared;
+  const agreeing = possible.filter(
+    (p) => (bits === undefined || p.bits === bits) && (groupSize === undefined || p.groupSize === groupSize),
+  );
+  const candidates = agreeing.length > 0 || strict ? agreeing : possible;
+  const [only] = candidates;
+  if (!only)
+    throw refuse(
+      `${shapes} contradict ${bits ?? "any"} bits in groups of ${groupSize ?? "any size"}${strict ? "" : " and every other setting"}`,
+    );
+  if (candidates.length > 1)
+    throw refuse(
+      `${shapes} can be ${candidates.map((p) => `${p.bits} bits in groups of ${p.groupSize}`).join(" or ")}`,
+    );
+  return only;
+}
