@@ -346,10 +346,8 @@ Napi::Value pipeline(const Napi::CallbackInfo& info) {
                            device.pipeline(handle<LibraryHandle>(info[1]).library, text(info[2], "symbol")));
 }
 
-// record(device, Uint32Array words, count, memory handles) -> recording
-Napi::Value record(const Napi::CallbackInfo& info) {
-  auto& device = handle<DeviceHandle>(info[0]);
-  device.open();
+// (device, Uint32Array words, count, memory handles) -> the checked list
+std::shared_ptr<const CommandList> commandList(const Napi::CallbackInfo& info) {
   const auto words = viewBytes(info[1]);
   const uint64_t count = size(info[2], "count");
   if (count > words.bytes / 4 || !info[3].IsArray())
@@ -361,8 +359,14 @@ Napi::Value record(const Napi::CallbackInfo& info) {
     memory.live();
     memories.push_back(memory.memory);
   }
-  auto list = decodeCommandList(reinterpret_cast<const uint32_t*>(words.data), count, std::move(memories));
-  return makeHandle(info.Env(), std::make_unique<RecordingHandle>(std::move(list), device.dependants));
+  return decodeCommandList(reinterpret_cast<const uint32_t*>(words.data), count, std::move(memories));
+}
+
+// record(device, words, count, memory handles) -> recording
+Napi::Value record(const Napi::CallbackInfo& info) {
+  auto& device = handle<DeviceHandle>(info[0]);
+  device.open();
+  return makeHandle(info.Env(), std::make_unique<RecordingHandle>(commandList(info), device.dependants));
 }
 
 Napi::Value releaseRecording(const Napi::CallbackInfo& info) {
@@ -370,16 +374,13 @@ Napi::Value releaseRecording(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
-// submit(device, recording, profile) -> id; onEnded is called once the submission has ended
-Napi::Value submit(const Napi::CallbackInfo& info) {
-  auto& self = handle<DeviceHandle>(info[0]);
+// Hands a list to the device; onEnded is called once it has ended.
+Napi::Value submitList(Napi::Env env, DeviceHandle& self, std::shared_ptr<const CommandList> list, bool profile) {
   auto& device = self.open();
-  const auto list = handle<RecordingHandle>(info[1]).list;
-  if (!list) throw Failure("Disposed", "the recording has been disposed", "recording");
   const uint64_t id = ++self.lastId;
   auto completions = self.completions;
   auto wake = self.wake;
-  device.submit(id, list, {info[2].ToBoolean()}, [completions, wake](Outcome outcome) {
+  device.submit(id, std::move(list), {profile}, [completions, wake](Outcome outcome) {
     bool first;
     {
       std::lock_guard lock(completions->mutex);
@@ -391,8 +392,22 @@ Napi::Value submit(const Napi::CallbackInfo& info) {
     // One call takes all that have ended by then.
     if (first) wake.NonBlockingCall();
   });
-  if (self.pending++ == 0) self.wake.Ref(info.Env());
-  return Napi::Number::New(info.Env(), double(id));
+  if (self.pending++ == 0) self.wake.Ref(env);
+  return Napi::Number::New(env, double(id));
+}
+
+// submit(device, recording, profile) -> id
+Napi::Value submit(const Napi::CallbackInfo& info) {
+  auto& self = handle<DeviceHandle>(info[0]);
+  const auto list = handle<RecordingHandle>(info[1]).list;
+  if (!list) throw Failure("Disposed", "the recording has been disposed", "recording");
+  return submitList(info.Env(), self, list, info[2].ToBoolean());
+}
+
+// run(device, words, count, memory handles, profile) -> id: record and submit in one, for a list that runs once
+Napi::Value run(const Napi::CallbackInfo& info) {
+  auto& self = handle<DeviceHandle>(info[0]);
+  return submitList(info.Env(), self, commandList(info), info[4].ToBoolean());
 }
 
 // takeEnded(device) -> the submissions that ended since the last call, in order
@@ -479,6 +494,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   MLXTS_EXPORT("record", record);
   MLXTS_EXPORT("releaseRecording", releaseRecording);
   MLXTS_EXPORT("submit", submit);
+  MLXTS_EXPORT("run", run);
   MLXTS_EXPORT("takeEnded", takeEnded);
   MLXTS_EXPORT("waitFor", waitFor);
   return exports;

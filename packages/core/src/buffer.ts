@@ -24,6 +24,9 @@ export class Buffer {
   /** @internal The memory's address: hazards are tracked in memory, not in buffer objects. */
   readonly address: number;
   private memory: NativeMemory | undefined;
+  /** Encoders that have recorded the buffer and not yet committed: its memory waits for them. */
+  private recordings = 0;
+  private orphan: NativeMemory | undefined;
   private readonly source: ArrayBufferLike | undefined;
   private borrowed: ArrayBuffer | undefined;
 
@@ -129,9 +132,24 @@ export class Buffer {
     this.borrowed = undefined;
     this.device.borrowed.delete(this);
     this.device.submissions.forgetFailure(this.range(0, this.bytes));
-    native().releaseMemory(this.memory);
+    if (this.recordings > 0) this.orphan = this.memory;
+    else native().releaseMemory(this.memory);
     this.memory = undefined;
     leaks.unregister(this);
+  }
+
+  /** @internal A dispatch was recorded: the memory stays, even when the buffer is disposed, until `release`. */
+  retain(): NativeMemory {
+    const memory = this.handle;
+    this.recordings++;
+    return memory;
+  }
+
+  /** @internal */
+  release(): void {
+    if (--this.recordings > 0 || this.orphan === undefined) return;
+    native().releaseMemory(this.orphan);
+    this.orphan = undefined;
   }
 
   [Symbol.dispose](): void {

@@ -1,4 +1,5 @@
 import type { Arena } from "./arena.ts";
+import type { Buffer } from "./buffer.ts";
 import type { Device } from "./device.ts";
 import type { Dtype } from "./dtype.ts";
 import { disposedError, wrongKind, wrongValue } from "./errors.ts";
@@ -41,15 +42,17 @@ const COMMAND = { dispatch: 1, barrier: 2, fill: 3 } as const;
 const ABSENT = 0xffffffff;
 
 /** The growing word list of a recording; packages/core/native/command_list.h describes the words. */
+const floats = new Float32Array(1);
+const floatBits = new Uint32Array(floats.buffer);
+const NO_WORDS = new Uint32Array(0);
+
 class Words {
-  array = new Uint32Array(256);
+  array = NO_WORDS;
   count = 0;
-  private readonly floats = new Float32Array(1);
-  private readonly bits = new Uint32Array(this.floats.buffer);
 
   push(word: number): void {
     if (this.count === this.array.length) {
-      const grown = new Uint32Array(this.array.length * 2);
+      const grown = new Uint32Array(Math.max(256, this.array.length * 2));
       grown.set(this.array);
       this.array = grown;
     }
@@ -60,8 +63,8 @@ class Words {
     this.push(Math.floor(value / 2 ** 32));
   }
   pushFloat(value: number): void {
-    this.floats[0] = value;
-    this.push(this.bits[0] as number);
+    floats[0] = value;
+    this.push(floatBits[0] as number);
   }
 }
 
@@ -71,19 +74,24 @@ export class CommandWriter {
   readonly memories: NativeMemory[] = [];
   readonly labels: string[] = [];
   readonly accesses: Accesses[] = [];
-  private readonly memoryIndex = new Map<NativeMemory, number>();
+  private readonly indices = new Map<Buffer, number>();
 
-  private indexOf(memory: NativeMemory): number {
-    let index = this.memoryIndex.get(memory);
+  private indexOf(buffer: Buffer): number {
+    let index = this.indices.get(buffer);
     if (index === undefined) {
-      index = this.memories.push(memory) - 1;
-      this.memoryIndex.set(memory, index);
+      index = this.memories.push(buffer.retain()) - 1;
+      this.indices.set(buffer, index);
     }
     return index;
   }
 
+  /** The native side holds the memory from here on. */
+  handedOver(): void {
+    for (const buffer of this.indices.keys()) buffer.release();
+  }
+
   private binding(tensor: Tensor | undefined): void {
-    this.words.push(tensor ? this.indexOf(tensor.buffer.handle) : ABSENT);
+    this.words.push(tensor ? this.indexOf(tensor.buffer) : ABSENT);
     this.words.push64(tensor ? tensor.byteOffset : 0);
     this.words.push64(tensor ? tensor.bytes : 0);
   }
@@ -293,27 +301,22 @@ export class CommandEncoder {
     this.device.tally.manualBarriers++;
   }
 
-  private take(): Recording {
-    return new Recording(this.device, this.writer, this.nodes, this.mode);
-  }
-
-  /** Runs the recording after everything committed before it. Await the submission, or not. */
+  /**
+   * Runs the recording after everything committed before it. Await the submission, or not. Buffers that were disposed
+   * after they had been recorded are still used.
+   */
   commit(options: CommitOptions = {}): Submission {
     this.assertRecording("commit");
-    const recording = this.take();
+    const submission = this.device.submissions.run(this.writer, options);
     this.state = "committed";
-    try {
-      return recording.replay(options);
-    } finally {
-      recording.dispose();
-    }
+    return submission;
   }
 
   /** Ends the recording and keeps it: each `replay()` is one call. */
   finish(): Recording {
     this.assertRecording("finish");
     this.state = "finished";
-    return this.take();
+    return new Recording(this.device, this.writer, this.nodes, this.mode);
   }
 }
 
@@ -327,6 +330,8 @@ export class Recording {
   private handle: NativeRecording | undefined;
   private readonly nodes: readonly (Node | "barrier")[];
   private readonly mode: "auto" | "manual";
+  /** One tensor for each buffer and arena generation: as long as these live, all do. */
+  private readonly witnesses: readonly Tensor[];
 
   /** @internal Use `encoder.finish`. */
   constructor(device: Device, writer: CommandWriter, nodes: readonly (Node | "barrier")[], mode: "auto" | "manual") {
@@ -335,6 +340,12 @@ export class Recording {
     this.mode = mode;
     this.accesses = writer.accesses;
     this.labels = writer.labels;
+    const witnesses = new Map<Buffer, Map<number | undefined, Tensor>>();
+    for (const tensor of this.tensors()) {
+      const generations = witnesses.get(tensor.buffer) ?? new Map<number | undefined, Tensor>();
+      witnesses.set(tensor.buffer, generations.set(tensor.generation, tensor));
+    }
+    this.witnesses = [...witnesses.values()].flatMap((generations) => [...generations.values()]);
     this.handle = device.submissions.record(writer);
   }
 
@@ -356,7 +367,13 @@ export class Recording {
     return this.handle;
   }
 
+  private *tensors(): Iterable<Tensor> {
+    for (const node of this.nodes)
+      if (node !== "barrier") for (const tensor of Object.values(node.args.buffers)) if (tensor) yield tensor;
+  }
+
   private assertLive(): void {
+    if (!this.witnesses.some((tensor) => tensor.disposed)) return;
     for (const node of this.nodes)
       if (node !== "barrier")
         for (const [name, tensor] of Object.entries(node.args.buffers))

@@ -64,6 +64,7 @@ export interface Native {
   pipeline(device: NativeDevice, library: NativeLibrary, symbol: string): number;
   record(device: NativeDevice, words: Uint32Array, count: number, memories: NativeMemory[]): NativeRecording;
   releaseRecording(recording: NativeRecording): void;
+  run(device: NativeDevice, words: Uint32Array, count: number, memories: NativeMemory[], profile: boolean): number;
   submit(device: NativeDevice, recording: NativeRecording, profile: boolean): number;
   takeEnded(device: NativeDevice): NativeOutcome[];
   waitFor(device: NativeDevice, id: number): void;

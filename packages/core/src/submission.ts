@@ -106,8 +106,11 @@ export class SubmissionQueue {
     this.handle = handle;
   }
 
-  record({ words, memories }: CommandWriter): NativeRecording {
-    return native().record(this.handle, words.array, words.count, memories);
+  /** Keeps a command list, natively, for `submit`. */
+  record(writer: CommandWriter): NativeRecording {
+    const recording = native().record(this.handle, writer.words.array, writer.words.count, writer.memories);
+    writer.handedOver();
+    return recording;
   }
 
   submit(recording: Recording, { profile = false }: CommitOptions): Submission {
@@ -115,18 +118,24 @@ export class SubmissionQueue {
     return this.track(new Submission(this, id, recording));
   }
 
+  /** Submits a command list that runs once. */
+  run(writer: CommandWriter, { profile = false }: CommitOptions): Submission {
+    const { array, count } = writer.words;
+    const id = native().run(this.handle, array, count, writer.memories, profile || this.device.debug >= 2);
+    writer.handedOver();
+    return this.track(new Submission(this, id, writer));
+  }
+
   /** Fills a buffer in submission order; used to poison scratch. */
   fill(buffer: Buffer, byte: number): void {
     const writer = new CommandWriter();
     writer.fill(new Tensor(buffer, "u8", [buffer.bytes]), byte);
-    const recording = this.record(writer);
-    this.track(new Submission(this, native().submit(this.handle, recording, false), writer));
-    native().releaseRecording(recording);
+    this.run(writer, {});
   }
 
   private track(submission: Submission): Submission {
+    if (this.inFlight.size === 0) busy.add(this);
     this.inFlight.set(submission.id, submission);
-    busy.add(this);
     this.device.tally.submissions++;
     return submission;
   }

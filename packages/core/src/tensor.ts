@@ -83,6 +83,11 @@ export class Tensor<D extends Dtype = Dtype> {
     return this.buffer.disposed || (this.arena !== undefined && this.arena.arena.generation !== this.arena.generation);
   }
 
+  /** @internal The arena generation it belongs to. */
+  get generation(): number | undefined {
+    return this.arena?.generation;
+  }
+
   /** @internal The memory this view covers. */
   get range(): Range {
     return this.buffer.range(this.byteOffset, this.bytes);
