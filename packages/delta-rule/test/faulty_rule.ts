@@ -169,21 +169,13 @@ export function faultyRule(
           return Math.exp(e);
         };
         const A = zeros(n, n);
+        const weighted = k.map((row, i) => row.map((x) => round((beta[i] as number) * x)));
+        const unweighted = is("kkt without beta") || is("beta on the column key") || is("beta after the dot");
         for (let i = 0; i < n; i++)
           for (let j = 0; j < (is("kkt mask inclusive") ? i + 1 : i); j++) {
-            const [ki, kj] = [k[i] as Float64Array, k[j] as Float64Array];
-            const bi = beta[i] as number;
-            let product = dot(
-              ki.map((x) => round(bi * x)),
-              kj,
-            );
-            if (is("kkt without beta")) product = dot(ki, kj);
-            if (is("beta on the column key"))
-              product = dot(
-                ki,
-                kj.map((x) => round((beta[j] as number) * x)),
-              );
-            if (is("beta after the dot")) product = bi * dot(ki, kj);
+            const left = (unweighted ? k[i] : weighted[i]) as Float64Array;
+            const right = (is("beta on the column key") ? weighted[j] : k[j]) as Float64Array;
+            const product = dot(left, right) * (is("beta after the dot") ? (beta[i] as number) : 1);
             (A[i] as Float64Array)[j] = is("kkt without decay") ? product : product * decay(i, j);
           }
         if (is("exp before mask"))

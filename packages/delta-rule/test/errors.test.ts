@@ -1,0 +1,256 @@
+import { arenaBytes, Device } from "@mlxts/core";
+import { afterAll, describe, expect, it } from "vitest";
+import {
+  causalConv1d,
+  chunkCumsum,
+  chunkInverse,
+  chunkKkt,
+  chunkOutput,
+  chunkState,
+  chunkWu,
+  deltaGates,
+  gatedDeltaRule,
+  gatedDeltaRuleRecurrent,
+  scratchBytes,
+} from "../src/index.ts";
+
+const device = Device.open("cpu");
+const other = Device.open("cpu");
+afterAll(() => {
+  device.dispose();
+  other.dispose();
+});
+
+/** That the call throws this, as the right kind, and encodes and allocates nothing. */
+function refuses(call: () => unknown, message: string, kind: "TypeError" | "RangeError" = "RangeError") {
+  const before = device.counters;
+  let caught: unknown;
+  try {
+    call();
+  } catch (error) {
+    caught = error;
+  }
+  expect((caught as Error | undefined)?.message).toBe(message);
+  expect(caught).toMatchObject({ name: kind, code: "InvalidArgument" });
+  expect(device.counters).toEqual(before);
+}
+
+const f32 = (...shape: number[]) => device.tensor("f32", shape);
+const bf16 = (...shape: number[]) => device.tensor("bf16", shape);
+
+const good = {
+  q: f32(2, 5, 2, 16),
+  k: f32(2, 5, 2, 16),
+  v: f32(2, 5, 4, 8),
+  g: f32(2, 5, 4),
+  beta: f32(2, 5, 4),
+  initialState: f32(2, 4, 8, 16),
+};
+const unknown = <T>(value: unknown) => value as T;
+
+describe.each([
+  ["gatedDeltaRule", gatedDeltaRule],
+  ["gatedDeltaRuleRecurrent", gatedDeltaRuleRecurrent],
+] as const)("%s refuses", (name, op) => {
+  const call =
+    (changed: Record<string, unknown>, options: Record<string, unknown> = { scale: 1 }) =>
+    () =>
+      (op as typeof gatedDeltaRule)(device.encoder(), unknown({ ...good, ...changed }), unknown(options));
+  const cases: [string, Record<string, unknown>, string, Record<string, unknown>?][] = [
+    ["heads that do not share evenly", { v: f32(2, 5, 3, 8) }, "`H` must be a multiple of Hk (2), got 3"],
+    [
+      "a K that no row can hold",
+      { q: f32(2, 5, 2, 264), k: f32(2, 5, 2, 264) },
+      "`k` must have at most 256 elements per head (K), got 264",
+    ],
+    ["an infinite scale", {}, "`scale` must be a finite number, got Infinity", { scale: Number.POSITIVE_INFINITY }],
+    ["an eps of 0", {}, "`qkNormEps` must be a finite number > 0, got 0", { scale: 1, qkNormEps: 0 }],
+    ["another norm", {}, "`qkNorm` must be one of none, sum-eps, got rms", { scale: 1, qkNorm: "rms" }],
+    ["q of integers", { q: device.tensor("i32", [2, 5, 2, 16]) }, "`q` must have dtype f32 or f16 or bf16, got i32"],
+    ["k of another dtype", { k: bf16(2, 5, 2, 16) }, "`k` must have dtype f32, got bf16"],
+    ["k of another shape", { k: f32(2, 4, 2, 16) }, "`k` must have shape [2, 5, 2, 16], got [2, 4, 2, 16]"],
+    ["v of another length", { v: f32(2, 6, 4, 8) }, "`v` must have shape [2, 5, 4, 8], got [2, 6, 4, 8]"],
+    ["g per key head", { g: f32(2, 5, 2) }, "`g` must have shape [2, 5, 4], got [2, 5, 2]"],
+    ["g in bf16", { g: bf16(2, 5, 4) }, "`g` must have dtype f32, got bf16"],
+    ["beta per key head", { beta: f32(2, 5, 2) }, "`beta` must have shape [2, 5, 4], got [2, 5, 2]"],
+    ["beta in bf16", { beta: bf16(2, 5, 4) }, "`beta` must have dtype f32, got bf16"],
+    [
+      "a state of [K, V]",
+      { initialState: f32(2, 4, 16, 8) },
+      "`initialState` must have shape [2, 4, 8, 16], got [2, 4, 16, 8]",
+    ],
+    ["a state in bf16", { initialState: bf16(2, 4, 8, 16) }, "`initialState` must have dtype f32, got bf16"],
+    ["o of another dtype", { o: bf16(2, 5, 4, 8) }, "`o` must have dtype f32, got bf16"],
+    [
+      "a final state of another shape",
+      { finalState: f32(1, 4, 8, 16) },
+      "`finalState` must have shape [2, 4, 8, 16], got [1, 4, 8, 16]",
+    ],
+    ["o over v", { o: good.v }, "`o` must not overlap `v`, got overlapping views"],
+    [
+      "a tensor of another device",
+      { beta: other.tensor("f32", [2, 5, 4]) },
+      "`beta` must belong to the encoder's device, got a tensor of another device",
+    ],
+  ];
+  it.each(cases)("%s", (_, changed, message, options) => refuses(call(changed, options), `${name}: ${message}`));
+
+  it("what is not a tensor", () =>
+    refuses(call({ q: [1, 2] }), `${name}: \`q\` must be a Tensor, got [1, 2]`, "TypeError"));
+  it("a missing scale", () => refuses(call({}, {}), `${name}: \`scale\` must be a number, got undefined`, "TypeError"));
+  it("a final state that overlaps the initial one in part", () => {
+    const memory = f32(3, 4, 8, 16);
+    const changed = { initialState: memory.slice(0, 2), finalState: memory.slice(1, 3) };
+    refuses(
+      call(changed),
+      `${name}: \`finalState\` must be exactly \`initialState\` or not overlap it, got overlapping views`,
+    );
+  });
+  it("outputs that overlap", () => {
+    const memory = f32(1024);
+    refuses(
+      call({ o: memory.view(0, [2, 5, 4, 8]), finalState: memory.view(0, [2, 4, 8, 16]) }),
+      `${name}: \`finalState\` must not overlap \`o\`, got overlapping views`,
+    );
+  });
+});
+
+describe("gatedDeltaRule refuses", () => {
+  const call = (changed: Record<string, unknown>, options: Record<string, unknown>) => () =>
+    gatedDeltaRule(device.encoder(), unknown({ ...good, ...changed }), unknown({ scale: 1, ...options }));
+  it("a K that the chunk path does not do", () =>
+    refuses(
+      call({ q: f32(2, 5, 2, 20), k: f32(2, 5, 2, 20) }, { path: "chunk" }),
+      'gatedDeltaRule: `k` must have a multiple of 8 elements per head (K) on the chunk path, got 20 — use path "recurrent"',
+    ));
+  it("another chunk length", () =>
+    refuses(call({}, { chunkLength: 48 }), "gatedDeltaRule: `chunkLength` must be one of 16, 32, 64, got 48"));
+  it("another path", () =>
+    refuses(
+      call({}, { path: "parallel" }),
+      "gatedDeltaRule: `path` must be one of auto, recurrent, chunk, got parallel",
+    ));
+  it("another precision", () =>
+    refuses(call({}, { precision: "f64" }), "gatedDeltaRule: `precision` must be one of act, f32, got f64"));
+  it("an arena that is too small, before the first dispatch", () => {
+    const shape = { B: 2, T: 5, Hk: 2, H: 4, K: 16, V: 8, dtype: "f32" } as const;
+    const scratch = scratchBytes(shape);
+    const o = arenaBytes("f32", [2, 5, 4, 8]);
+    const options = { scale: 1, path: "chunk" } as const;
+    const enough = device.arena(scratch + o);
+    gatedDeltaRule(device.encoder({ arena: enough }), good, options);
+    expect([enough.used, enough.peakBytes]).toEqual([o, scratch + o]);
+    const small = device.arena(scratch + o - 1);
+    refuses(
+      () => gatedDeltaRule(device.encoder({ arena: small }), good, options),
+      `arena.alloc: \`shape\` must fit the arena's ${scratch - 1} free bytes, got ${scratch} bytes — make the arena at least ${scratch + o} bytes`,
+    );
+  });
+});
+
+it("scratchBytes is what the contract's example says", () => {
+  const shape = { B: 1, T: 128, Hk: 2, H: 4, K: 128, V: 128, dtype: "bf16" } as const;
+  expect(scratchBytes(shape, { qkNorm: "sum-eps" })).toBe(1_050_624);
+  expect(scratchBytes(shape)).toBe(1_050_624 - 2 * 65_536);
+  expect(scratchBytes(shape, { precision: "f32" })).toBe(1_050_624 - 2 * 65_536 + 2048);
+  expect(scratchBytes(shape, { chunkLength: 16 })).toBe(1_050_624 - 2 * 65_536 - 2 * 98_304 + 3 * 262_144);
+});
+
+describe("causalConv1d refuses", () => {
+  const x = f32(2, 5, 6);
+  const weight = f32(6, 4);
+  const call = (changed: Record<string, unknown>, options?: Record<string, unknown>) => () =>
+    causalConv1d(device.encoder(), unknown({ x, weight, ...changed }), unknown(options));
+  const cases: [string, Record<string, unknown>, string, Record<string, unknown>?][] = [
+    ["a single tap", { weight: f32(6, 1) }, "`W` must be ≥ 2, got 1"],
+    ["another activation", {}, "`activation` must be one of none, silu, got gelu", { activation: "gelu" }],
+    ["weights of fewer channels", { weight: f32(5, 4) }, "`weight` must have shape [6, 4], got [5, 4]"],
+    ["weights of another dtype", { weight: bf16(6, 4) }, "`weight` must have dtype f32, got bf16"],
+    ["a bias of another dtype", { bias: bf16(6) }, "`bias` must have dtype f32, got bf16"],
+    ["a bias of another length", { bias: f32(4) }, "`bias` must have shape [6], got [4]"],
+    ["a state of W rows", { state: f32(2, 4, 6) }, "`state` must have shape [2, 3, 6], got [2, 4, 6]"],
+    ["a state of [N, C, W − 1]", { state: f32(2, 6, 3) }, "`state` must have shape [2, 3, 6], got [2, 6, 3]"],
+    ["a new state of W rows", { newState: f32(2, 4, 6) }, "`newState` must have shape [2, 3, 6], got [2, 4, 6]"],
+    ["y over x", { y: x }, "`y` must not overlap `x`, got overlapping views"],
+    [
+      "a new state of another dtype than the state",
+      { x: bf16(2, 5, 6), state: f32(2, 3, 6), newState: bf16(2, 3, 6) },
+      "`newState` must have the dtype of `state`, f32, got bf16",
+    ],
+  ];
+  it.each(cases)("%s", (_, changed, message, options) => refuses(call(changed, options), `causalConv1d: ${message}`));
+});
+
+describe("deltaGates refuses", () => {
+  const inputs = { a: f32(3, 4), b: f32(3, 4), aLog: f32(4), dtBias: f32(4) };
+  const call = (changed: Record<string, unknown>, options?: Record<string, unknown>) => () =>
+    deltaGates(device.encoder(), unknown({ ...inputs, ...changed }), unknown(options));
+  const cases: [string, Record<string, unknown>, string, Record<string, unknown>?][] = [
+    ["a betaScale of 0", {}, "`betaScale` must be a finite number > 0, got 0", { betaScale: 0 }],
+    ["a lowerBound of 0", {}, "`lowerBound` must be < 0, got 0", { lowerBound: 0 }],
+    ["aLog in bf16", { aLog: bf16(4) }, "`aLog` must have dtype f32, got bf16"],
+    ["b of another dtype", { b: bf16(3, 4) }, "`b` must have dtype f32, got bf16"],
+    ["b of other rows", { b: f32(2, 4) }, "`b` must have shape [3, 4], got [2, 4]"],
+    ["dtBias of other heads", { dtBias: f32(3) }, "`dtBias` must have shape [4], got [3]"],
+    ["g in bf16", { g: bf16(3, 4) }, "`g` must have dtype f32, got bf16"],
+  ];
+  it.each(cases)("%s", (_, changed, message, options) => refuses(call(changed, options), `deltaGates: ${message}`));
+});
+
+describe("stages refuse", () => {
+  const k = f32(1, 20, 2, 16);
+  const beta = f32(1, 20, 4);
+  const v = f32(1, 20, 4, 8);
+  const kOdd = f32(1, 20, 2, 20);
+  const kThree = f32(1, 20, 3, 16);
+  const kSmall = f32(1, 20, 2, 8);
+  const wShort = f32(1, 19, 4, 16);
+  const u = f32(1, 20, 4, 8);
+  const A = f32(1, 20, 4, 16);
+  const h = f32(1, 2, 4, 8, 16);
+  const chunkLength = 16 as const;
+  const encode = (op: (encoder: ReturnType<Device["encoder"]>) => unknown) => () => op(device.encoder());
+  const cases: [string, () => unknown, string][] = [
+    [
+      "another chunk length",
+      encode((e) => chunkCumsum(e, { g: beta }, { chunkLength: unknown(8) })),
+      "chunkCumsum: `chunkLength` must be one of 16, 32, 64, got 8",
+    ],
+    [
+      "K that is no multiple of 8",
+      encode((e) => chunkKkt(e, { k: kOdd, beta, G: beta })),
+      'chunkKkt: `k` must have a multiple of 8 elements per head (K) on the chunk path, got 20 — use path "recurrent"',
+    ],
+    [
+      "heads that do not share evenly",
+      encode((e) => chunkKkt(e, { k: kThree, beta, G: beta })),
+      "chunkKkt: `H` must be a multiple of Hk (3), got 4",
+    ],
+    [
+      "A of another chunk length",
+      encode((e) => chunkInverse(e, { A }, { chunkLength: 32 })),
+      "chunkInverse: `A` must have a last dimension of chunkLength (32), got 16",
+    ],
+    [
+      "X of another chunk length",
+      encode((e) => chunkWu(e, { k, v, beta, G: beta, X: A }, { chunkLength: 32 })),
+      "chunkWu: `X` must have shape [1, 20, 4, 32], got [1, 20, 4, 16]",
+    ],
+    [
+      "w of other rows",
+      encode((e) => chunkState(e, { k, w: wShort, u: v, G: beta }, { chunkLength })),
+      "chunkState: `w` must have shape [1, 20, 4, 16], got [1, 19, 4, 16]",
+    ],
+    [
+      "vNew over w",
+      encode((e) => chunkState(e, { k: kSmall, w: v, u, G: beta, vNew: v }, { chunkLength })),
+      "chunkState: `vNew` must not overlap `w`, got overlapping views",
+    ],
+    [
+      "states of another number of chunks",
+      encode((e) => chunkOutput(e, { q: k, k, vNew: v, h, G: beta }, { chunkLength: 32, scale: 1 })),
+      "chunkOutput: `h` must have shape [1, 1, 4, 8, 16], got [1, 2, 4, 8, 16]",
+    ],
+  ];
+  it.each(cases)("%s", (_, call, message) => refuses(call, message));
+});
