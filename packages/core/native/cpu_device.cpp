@@ -121,7 +121,9 @@ class CpuDevice : public Device {
 
   const DeviceInfo& info() const override { return info_; }
   std::shared_ptr<Memory> allocate(uint64_t bytes) override { return Memory::allocate(bytes, counters); }
-  std::shared_ptr<Library> openLibrary(const std::string& path) override { return std::make_shared<CpuLibrary>(path); }
+  std::shared_ptr<Library> openLibrary(const std::string& path, const std::string&) override {
+    return std::make_shared<CpuLibrary>(path);
+  }
 
   uint32_t pipeline(const std::shared_ptr<Library>& library, const std::string& symbol) override {
     auto cpu = std::static_pointer_cast<CpuLibrary>(library);
@@ -133,6 +135,8 @@ class CpuDevice : public Device {
     pipelines_.push_back({cpu, symbol, kernel});
     return ids_[key] = uint32_t(pipelines_.size() - 1);
   }
+
+  uint32_t maxThreads(uint32_t) const override { return info_.limits.maxThreadsPerThreadgroup; }
 
   void submit(uint64_t id, std::shared_ptr<const CommandList> list, SubmitOptions options,
               std::function<void(Outcome)> done) override {

@@ -28,6 +28,7 @@ struct DeviceInfo {
   std::string kind, name, level;
   Limits limits;
   bool unifiedMemory;
+  bool kernelsFromSource = false;  // a library is opened from source text instead of a path
 };
 
 struct Library {
@@ -61,11 +62,13 @@ struct CommandList {
   uint32_t tags = 0;  // one more than the largest tag
 };
 
-// How a submission ended. `code` empty: well. Otherwise `tag` is the failing command's.
+inline constexpr uint32_t kUnknownTag = 0xffffffff;
+
+// How a submission ended. `code` empty: well. Otherwise `tag` is the failing command's, where the device can tell.
 struct Outcome {
   uint64_t id = 0;
   std::string code, cause, message;
-  uint32_t tag = 0;
+  uint32_t tag = kUnknownTag;
   double milliseconds = 0;
   std::vector<double> microseconds;  // by tag, when profiled
 };
@@ -79,9 +82,15 @@ class Device {
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
   virtual std::shared_ptr<Memory> allocate(uint64_t bytes) = 0;
-  virtual std::shared_ptr<Library> openLibrary(const std::string& path) = 0;
+  // Lets the device reach memory made elsewhere. Failure code InvalidArgument when it cannot lie where it does.
+  virtual void attach(Memory&) {}
+  // `from`: a path, or the source text where info().kernelsFromSource; `name` is for messages and traces. Failure code
+  // ShaderCompilation with the compiler's log as detail.
+  virtual std::shared_ptr<Library> openLibrary(const std::string& from, const std::string& name) = 0;
   // An id for (library, symbol), the same one each time. Failure code KernelNotFound when it is missing.
   virtual uint32_t pipeline(const std::shared_ptr<Library>& library, const std::string& symbol) = 0;
+  // The most threads that a threadgroup of this pipeline may have.
+  virtual uint32_t maxThreads(uint32_t pipeline) const = 0;
   // Runs the list after everything submitted before; `done` is called once, on a thread of the device.
   virtual void submit(uint64_t id, std::shared_ptr<const CommandList> list, SubmitOptions options,
                       std::function<void(Outcome)> done) = 0;
@@ -98,5 +107,11 @@ struct CpuOptions {
 std::shared_ptr<Device> openCpuDevice(const CpuOptions& options);
 // Instruction-set levels this processor runs, best first.
 std::vector<std::string> cpuLevels();
+
+struct MetalOptions {
+  std::string capture;  // a .gputrace file to write while the device is open; empty: none
+};
+// Only in builds with MLXTS_METAL.
+std::shared_ptr<Device> openMetalDevice(const MetalOptions& options);
 
 }  // namespace mlxts

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 namespace mlxts {
 
 namespace {
@@ -16,10 +18,11 @@ uint64_t roundUp(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / un
 
 }  // namespace
 
-Memory::Memory(void* data, uint64_t bytes, bool readOnly, std::shared_ptr<MemoryCounters> counters,
+Memory::Memory(void* data, uint64_t bytes, uint64_t span, bool readOnly, std::shared_ptr<MemoryCounters> counters,
                std::function<void()> release)
     : data_(static_cast<uint8_t*>(data)),
       bytes_(bytes),
+      span_(span),
       readOnly_(readOnly),
       counters_(std::move(counters)),
       release_(std::move(release)) {
@@ -33,6 +36,7 @@ Memory::Memory(void* data, uint64_t bytes, bool readOnly, std::shared_ptr<Memory
 Memory::~Memory() {
   counters_->liveBuffers.fetch_sub(1);
   counters_->liveBytes.fetch_sub(bytes_);
+  attachment.reset();
   release_();
 }
 
@@ -49,11 +53,11 @@ std::shared_ptr<Memory> Memory::allocate(uint64_t bytes, std::shared_ptr<MemoryC
   if (align == kHugePage) madvise(data, roundUp(bytes, page), MADV_HUGEPAGE);
 #endif
   return std::shared_ptr<Memory>(
-      new Memory(data, bytes, false, std::move(counters), [base, span] { munmap(base, span); }));
+      new Memory(data, bytes, roundUp(bytes, page), false, std::move(counters), [base, span] { munmap(base, span); }));
 }
 
-std::shared_ptr<Memory> Memory::map(const std::string& path, uint64_t bytes, std::shared_ptr<MemoryCounters> counters,
-                                    int& error) {
+std::shared_ptr<Memory> Memory::map(const std::string& path, uint64_t bytes, uint64_t alignment,
+                                    std::shared_ptr<MemoryCounters> counters, int& error) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat info;
   if (file < 0 || fstat(file, &info) != 0) {
@@ -67,17 +71,25 @@ std::shared_ptr<Memory> Memory::map(const std::string& path, uint64_t bytes, std
     close(file);
     return nullptr;
   }
-  void* data = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, 0);
+  // Coarser than the system's pages: the file is laid into zeros that reach to the next multiple on both sides.
+  const uint64_t page = uint64_t(sysconf(_SC_PAGESIZE));
+  const uint64_t unit = std::max(page, alignment), span = roundUp(bytes, unit), reserved = span + unit - page;
+  void* base = mmap(nullptr, reserved, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* data = MAP_FAILED;
+  if (base != MAP_FAILED)
+    data = mmap(reinterpret_cast<void*>(roundUp(reinterpret_cast<uint64_t>(base), unit)), bytes, PROT_READ,
+                MAP_SHARED | MAP_FIXED, file, 0);
   error = data == MAP_FAILED ? errno : 0;
+  if (data == MAP_FAILED && base != MAP_FAILED) munmap(base, reserved);
   close(file);
   if (data == MAP_FAILED) return nullptr;
   return std::shared_ptr<Memory>(
-      new Memory(data, bytes, true, std::move(counters), [data, bytes] { munmap(data, bytes); }));
+      new Memory(data, bytes, span, true, std::move(counters), [base, reserved] { munmap(base, reserved); }));
 }
 
 std::shared_ptr<Memory> Memory::wrap(void* data, uint64_t bytes, bool readOnly,
                                      std::shared_ptr<MemoryCounters> counters, std::function<void()> release) {
-  return std::shared_ptr<Memory>(new Memory(data, bytes, readOnly, std::move(counters), std::move(release)));
+  return std::shared_ptr<Memory>(new Memory(data, bytes, bytes, readOnly, std::move(counters), std::move(release)));
 }
 
 }  // namespace mlxts

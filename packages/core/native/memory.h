@@ -16,9 +16,10 @@ class Memory {
  public:
   // Zero-filled, 64-byte aligned, rounded up to whole pages with zeros. Null when the system refuses.
   static std::shared_ptr<Memory> allocate(uint64_t bytes, std::shared_ptr<MemoryCounters> counters);
-  // A file, read-only; the tail of its last page reads 0. Null and an errno when the system refuses.
-  static std::shared_ptr<Memory> map(const std::string& path, uint64_t bytes, std::shared_ptr<MemoryCounters> counters,
-                                     int& error);
+  // A file, read-only, at a multiple of `alignment` (a power of two); the rest of its last page reads 0. Null and an
+  // errno when the system refuses.
+  static std::shared_ptr<Memory> map(const std::string& path, uint64_t bytes, uint64_t alignment,
+                                     std::shared_ptr<MemoryCounters> counters, int& error);
   // Somebody else's bytes; `release` runs with the last user.
   static std::shared_ptr<Memory> wrap(void* data, uint64_t bytes, bool readOnly,
                                       std::shared_ptr<MemoryCounters> counters, std::function<void()> release);
@@ -27,13 +28,18 @@ class Memory {
 
   uint8_t* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
+  // What may be touched, at least bytes(): a mapping goes on to the end of its last page.
+  uint64_t span() const { return span_; }
   bool readOnly() const { return readOnly_; }
 
+  // The device's own object for these bytes; it goes before they do.
+  std::shared_ptr<void> attachment;
+
  private:
-  Memory(void* data, uint64_t bytes, bool readOnly, std::shared_ptr<MemoryCounters> counters,
+  Memory(void* data, uint64_t bytes, uint64_t span, bool readOnly, std::shared_ptr<MemoryCounters> counters,
          std::function<void()> release);
   uint8_t* data_;
-  uint64_t bytes_;
+  uint64_t bytes_, span_;
   bool readOnly_;
   std::shared_ptr<MemoryCounters> counters_;
   std::function<void()> release_;

@@ -40,7 +40,7 @@ MLXTS_INLINE vf32 splat(float x) { return x - vf32{}; }
 MLXTS_INLINE vi32 splat_i32(int32_t x) { return x - vi32{}; }
 MLXTS_INLINE vf32 as_f32(vi32 v) { return reinterpret_cast<vf32>(v); }
 MLXTS_INLINE vi32 as_i32(vf32 v) { return reinterpret_cast<vi32>(v); }
-MLXTS_INLINE vf32 select(vi32 mask, vf32 yes, vf32 no) { return as_f32((mask & as_i32(yes)) | (~mask & as_i32(no))); }
+MLXTS_INLINE vf32 select(vi32 mask, vf32 yes, vf32 no) { return mask ? yes : no; }
 MLXTS_INLINE vf32 max(vf32 a, vf32 b) { return select(a > b, a, b); }
 MLXTS_INLINE vf32 min(vf32 a, vf32 b) { return select(a < b, a, b); }
 MLXTS_INLINE vf32 fma(vf32 a, vf32 b, vf32 c) { return a * b + c; }
@@ -107,7 +107,30 @@ MLXTS_INLINE vf32 load(const float* p) {
 }
 MLXTS_INLINE void store(float* p, vf32 v) { memcpy(p, &v, sizeof v); }
 
-MLXTS_INLINE vf32 widen(vu16 v, bf16) { return reinterpret_cast<vf32>(__builtin_convertvector(v, vu32) << 16); }
+// Written out where GCC makes two halves of it.
+MLXTS_INLINE vu32 widen_u16(vu16 v) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<vu32>(_mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(v)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<vu32>(_mm256_cvtepu16_epi32(reinterpret_cast<__m128i>(v)));
+#else
+  return __builtin_convertvector(v, vu32);
+#endif
+}
+// Values below 2^16.
+MLXTS_INLINE vu16 narrow_u32(vu32 v) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<vu16>(_mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(v)));
+#elif defined(__AVX2__)
+  // Packing works in 128-bit halves and saturates, which values below 2^16 do not notice.
+  const __m256i bits = reinterpret_cast<__m256i>(v);
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(bits, bits), 0x08);
+  return reinterpret_cast<vu16>(_mm256_castsi256_si128(packed));
+#else
+  return __builtin_convertvector(v, vu16);
+#endif
+}
+MLXTS_INLINE vf32 widen(vu16 v, bf16) { return reinterpret_cast<vf32>(widen_u16(v) << 16); }
 MLXTS_INLINE vf32 widen(vu16 v, f16) {
 #if defined(__AVX512F__)
   return reinterpret_cast<vf32>(_mm512_maskz_cvtph_ps(0xffff, reinterpret_cast<__m256i>(v)));
@@ -121,12 +144,13 @@ MLXTS_INLINE vf32 widen(vu16 v, f16) {
   return reinterpret_cast<vf32>(bits | ((h & 0x8000) << 16));
 #endif
 }
-MLXTS_INLINE vu16 narrow(vf32 x, bf16) {
+// The bits of x rounded to bf16, in the upper half of each lane; the lower half is left over.
+MLXTS_INLINE vu32 bf16_bits(vf32 x) {
   const vu32 bits = reinterpret_cast<vu32>(x);
-  const vu32 rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  const vu32 nan = reinterpret_cast<vu32>((bits & 0x7fffffff) > 0x7f800000);
-  return __builtin_convertvector((nan & ((bits >> 16) | 0x40)) | (~nan & rounded), vu16);
+  const vu32 rounded = bits + 0x7fff + ((bits >> 16) & 1);
+  return x != x ? bits | 0x400000 : rounded;
 }
+MLXTS_INLINE vu16 narrow(vf32 x, bf16) { return narrow_u32(bf16_bits(x) >> 16); }
 MLXTS_INLINE vu16 narrow(vf32 x, f16) {
 #if defined(__AVX512F__)
   return reinterpret_cast<vu16>(
@@ -169,6 +193,8 @@ template <typename T>
 MLXTS_INLINE vf32 round_to(vf32 v) {
   if constexpr (std::is_same_v<T, float>)
     return v;
+  else if constexpr (std::is_same_v<T, bf16>)
+    return reinterpret_cast<vf32>(bf16_bits(v) & 0xffff0000);
   else
     return widen(narrow(v, T{}), T{});
 }

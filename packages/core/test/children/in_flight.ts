@@ -1,0 +1,38 @@
+// A process with work in flight that ends as its argument says.
+import { Device } from "../../src/index.ts";
+import { increment } from "../kernels/probe.ts";
+
+const [how = "natural"] = process.argv.slice(2);
+const device = Device.open("cpu", { threads: 2 });
+const x = device.tensor("u32", [64]);
+const encoder = device.encoder();
+for (let i = 0; i < 20; i++) increment(encoder, { x, out: x }, { groups: 64, microseconds: 60 });
+const recording = encoder.finish();
+for (let i = 0; i < 4; i++) void recording.replay();
+
+switch (how) {
+  case "natural":
+    process.on("beforeExit", () => process.stdout.write(`${x.readSync()[0]}\n`));
+    break;
+  case "exit":
+    process.exit(7);
+    break;
+  case "throw":
+    throw new Error("uncaught");
+  case "reject":
+    void Promise.reject(new Error("unhandled"));
+    break;
+  case "dispose":
+    x.dispose();
+    device.dispose();
+    process.stdout.write("disposed\n");
+    break;
+  case "later":
+    setTimeout(() => process.exit(7), 10);
+    break;
+  case "idle":
+    // Nobody disposes anything, and nothing is in flight: the process must end by itself.
+    await recording.replay();
+    process.stdout.write("idle\n");
+    break;
+}

@@ -1,0 +1,31 @@
+import { spawn } from "node:child_process";
+import { fileURLToPath } from "node:url";
+
+const HOOKS = fileURLToPath(new URL("../../../scripts/source-hooks.mjs", import.meta.url));
+
+export interface ChildEnd {
+  code: number | null;
+  signal: NodeJS.Signals | null;
+  stdout: string;
+  stderr: string;
+}
+
+/** Runs a file of `children/` in a process of its own. */
+export function runChild(name: string, args: string[] = [], env: Record<string, string> = {}): Promise<ChildEnd> {
+  const file = fileURLToPath(new URL(`children/${name}.ts`, import.meta.url));
+  const child = spawn(process.execPath, ["--expose-gc", "--import", HOOKS, file, ...args], {
+    env: { ...process.env, ...env },
+  });
+  let stdout = "";
+  let stderr = "";
+  child.stdout.on("data", (text) => {
+    stdout += text;
+  });
+  child.stderr.on("data", (text) => {
+    stderr += text;
+  });
+  return new Promise((resolve, reject) => {
+    child.on("error", reject);
+    child.on("close", (code, signal) => resolve({ code, signal, stdout, stderr }));
+  });
+}
