@@ -178,17 +178,27 @@ Napi::Value cpuLevelsOf(const Napi::CallbackInfo& info) {
   return out;
 }
 
-// openDevice({ threads, level, order }, onEnded)
-Napi::Value openDevice(const Napi::CallbackInfo& info) {
-  const auto env = info.Env();
-  const auto given = info[0].As<Napi::Object>();
+std::shared_ptr<Device> openKind(const Napi::Object& given) {
+  if (text(given.Get("kind"), "kind") == "metal") {
+#ifdef MLXTS_METAL
+    return openMetalDevice({text(given.Get("capture"), "capture")});
+#else
+    throw Failure("DeviceNotFound", "this build has no metal device");
+#endif
+  }
   CpuOptions options;
   options.threads = unsigned(size(given.Get("threads"), "threads"));
   options.level = text(given.Get("level"), "level");
   options.order =
       text(given.Get("order"), "order") == "reverse" ? CpuOptions::Order::reverse : CpuOptions::Order::forward;
+  return openCpuDevice(options);
+}
+
+// openDevice({ kind, threads, level, order, capture }, onEnded)
+Napi::Value openDevice(const Napi::CallbackInfo& info) {
+  const auto env = info.Env();
   auto self = std::make_unique<DeviceHandle>();
-  self->device = openCpuDevice(options);
+  self->device = openKind(info[0].As<Napi::Object>());
   self->env = env;
   self->wake = Napi::ThreadSafeFunction::New(env, info[1].As<Napi::Function>(), "mlxts", 0, 1);
   self->wake.Unref(env);
@@ -217,6 +227,7 @@ Napi::Value deviceInfo(const Napi::CallbackInfo& info) {
   out.Set("name", from.name);
   out.Set("level", from.level);
   out.Set("unifiedMemory", from.unifiedMemory);
+  out.Set("kernelsFromSource", from.kernelsFromSource);
   out.Set("limits", limits);
   return out;
 }
@@ -268,18 +279,21 @@ Napi::Value wrapMemory(const Napi::CallbackInfo& info) {
   if (napi_create_reference(info.Env(), info[1], 1, &ref) != napi_ok)
     throw Failure("InvalidArgument", "native call: cannot keep the array");
   auto graveyard = self.graveyard;
-  return memoryHandle(info.Env(), self,
-                      Memory::wrap(view.data, view.bytes, info[2].ToBoolean(), device.counters,
-                                   [graveyard, ref] { graveyard->bury(ref); }));
+  auto memory = Memory::wrap(view.data, view.bytes, info[2].ToBoolean(), device.counters,
+                             [graveyard, ref] { graveyard->bury(ref); });
+  device.attach(*memory);
+  return memoryHandle(info.Env(), self, std::move(memory));
 }
 
 // mapFile(device, path, bytes)
 Napi::Value mapFile(const Napi::CallbackInfo& info) {
   auto& self = handle<DeviceHandle>(info[0]);
+  auto& device = self.open();
   const std::string path = text(info[1], "path");
   int error = 0;
-  auto memory = Memory::map(path, size(info[2], "bytes"), self.open().counters, error);
+  auto memory = Memory::map(path, size(info[2], "bytes"), device.info().limits.wrapAlignment, device.counters, error);
   if (!memory) throw Failure("Io", std::strerror(error), path);
+  device.attach(*memory);
   return memoryHandle(info.Env(), self, std::move(memory));
 }
 
@@ -332,10 +346,10 @@ Napi::Value releaseMemory(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
-// openLibrary(device, path)
+// openLibrary(device, path or source, name)
 Napi::Value openLibrary(const Napi::CallbackInfo& info) {
   auto self = std::make_unique<LibraryHandle>();
-  self->library = handle<DeviceHandle>(info[0]).open().openLibrary(text(info[1], "path"));
+  self->library = handle<DeviceHandle>(info[0]).open().openLibrary(text(info[1], "from"), text(info[2], "name"));
   return makeHandle(info.Env(), std::move(self));
 }
 
@@ -344,6 +358,12 @@ Napi::Value pipeline(const Napi::CallbackInfo& info) {
   auto& device = handle<DeviceHandle>(info[0]).open();
   return Napi::Number::New(info.Env(),
                            device.pipeline(handle<LibraryHandle>(info[1]).library, text(info[2], "symbol")));
+}
+
+// pipelineThreads(device, pipeline) -> the most threads of a threadgroup
+Napi::Value pipelineThreads(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(),
+                           handle<DeviceHandle>(info[0]).open().maxThreads(uint32_t(size(info[1], "pipeline"))));
 }
 
 // (device, Uint32Array words, count, memory handles) -> the checked list
@@ -430,7 +450,7 @@ Napi::Value takeEnded(const Napi::CallbackInfo& info) {
       object.Set("code", outcome.code);
       object.Set("cause", outcome.cause);
       object.Set("message", outcome.message);
-      object.Set("tag", outcome.tag);
+      if (outcome.tag != kUnknownTag) object.Set("tag", outcome.tag);
     }
     if (!outcome.microseconds.empty()) {
       auto times = Napi::Float64Array::New(env, outcome.microseconds.size());
@@ -491,6 +511,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   MLXTS_EXPORT("releaseMemory", releaseMemory);
   MLXTS_EXPORT("openLibrary", openLibrary);
   MLXTS_EXPORT("pipeline", pipeline);
+  MLXTS_EXPORT("pipelineThreads", pipelineThreads);
   MLXTS_EXPORT("record", record);
   MLXTS_EXPORT("releaseRecording", releaseRecording);
   MLXTS_EXPORT("submit", submit);

@@ -13,14 +13,22 @@ import {
   type NativeMemory,
   native,
   nativeFailure,
+  simulatorMissing,
 } from "./native.ts";
 import { SubmissionQueue } from "./submission.ts";
 import { Tensor, tensorBytes } from "./tensor.ts";
 
 export type DeviceKind = "cpu" | "metal";
 
-/** Kinds this build can open, best first. */
-const KINDS: readonly DeviceKind[] = ["cpu"];
+/** Kinds to try when none is asked for, best first; a simulator is never the best. */
+const KINDS: readonly DeviceKind[] = process.platform === "darwin" ? ["metal", "cpu"] : ["cpu"];
+
+/** Why there can be no device of a kind here. */
+function unavailable(kind: DeviceKind): string | undefined {
+  if (KINDS.includes(kind)) return undefined;
+  if (kind === "metal" && environment().metalSimulator) return simulatorMissing();
+  return `this build has no ${kind} device`;
+}
 
 export interface DeviceOptions {
   /** CPU threads. Default `MLXTS_THREADS`, else the physical cores. */
@@ -91,6 +99,8 @@ export class Device {
   /** The instruction-set level whose kernels run. */
   readonly level: string;
   readonly unifiedMemory: boolean;
+  /** @internal */
+  readonly kernelsFromSource: boolean;
   readonly limits: Readonly<DeviceLimits>;
   readonly validate: boolean;
   readonly poison: boolean;
@@ -113,11 +123,20 @@ export class Device {
   static open(kind?: DeviceKind, options: DeviceOptions = {}): Device {
     const wanted = kind ?? environment().device;
     const tried: { kind: string; reason: string }[] = [];
+    let cause: unknown;
     for (const candidate of wanted === undefined ? KINDS : [wanted]) {
-      if (KINDS.includes(candidate)) return new Device(candidate, options);
-      tried.push({ kind: candidate, reason: `this build has no ${candidate} device` });
+      const reason = unavailable(candidate);
+      if (reason !== undefined) tried.push({ kind: candidate, reason });
+      else
+        try {
+          return new Device(candidate, options);
+        } catch (error) {
+          if (nativeFailure(error)?.code !== "DeviceNotFound") throw error;
+          tried.push({ kind: candidate, reason: (error as Error).message });
+          cause = error;
+        }
     }
-    throw deviceNotFound(tried);
+    throw deviceNotFound(tried, cause);
   }
 
   private constructor(kind: DeviceKind, options: DeviceOptions) {
@@ -128,12 +147,19 @@ export class Device {
     const onEnded = weakOnEnded();
     try {
       this.handle = native().openDevice(
-        { threads, level: options.level ?? env.cpuLevel ?? "", order: options.order ?? "forward" },
+        {
+          kind,
+          threads,
+          level: options.level ?? env.cpuLevel ?? "",
+          order: options.order ?? "forward",
+          capture: env.capture ?? "",
+        },
         onEnded.call,
       );
     } catch (error) {
       const failure = nativeFailure(error);
-      if (failure?.code === "DeviceNotFound") throw deviceNotFound([{ kind, reason: failure.message }], error);
+      if (failure?.code === "Io")
+        throw new MlxtsError("Io", failure.message, { path: failure.detail, operation: "capture" }, error);
       if (failure?.code !== "InvalidArgument") throw error;
       throw wrongValue(
         "Device.open",
@@ -149,6 +175,7 @@ export class Device {
     this.name = info.name;
     this.level = info.level;
     this.unifiedMemory = info.unifiedMemory;
+    this.kernelsFromSource = info.kernelsFromSource;
     this.limits = Object.freeze(info.limits);
     this.debug = env.debug;
     this.validate = options.validate ?? env.validate;
@@ -174,15 +201,17 @@ export class Device {
   }
 
   private allocate(bytes: number): NativeMemory {
-    const refused = (cause?: unknown) =>
-      new MlxtsError("BufferAllocation", `cannot allocate ${bytes} bytes on ${this.kind}`, { bytes }, cause);
     const device = this.live();
-    if (bytes > this.limits.maxBufferBytes) throw refused();
+    if (bytes > this.limits.maxBufferBytes) throw this.refused(bytes);
     try {
       return native().allocate(device, bytes);
     } catch (error) {
-      throw nativeFailure(error)?.code === "BufferAllocation" ? refused(error) : error;
+      throw nativeFailure(error)?.code === "BufferAllocation" ? this.refused(bytes, error) : error;
     }
+  }
+
+  private refused(bytes: number, cause?: unknown): MlxtsError {
+    return new MlxtsError("BufferAllocation", `cannot allocate ${bytes} bytes on ${this.kind}`, { bytes }, cause);
   }
 
   /** A buffer with a copy of the bytes. */
@@ -204,11 +233,18 @@ export class Device {
     const source = memory.buffer;
     if (source instanceof ArrayBuffer && "resizable" in source && source.resizable)
       throw wrongValue(op, "memory", "have a fixed length", "a view of a resizable ArrayBuffer");
-    const handle = native().wrapMemory(
-      this.live(),
-      new Uint8Array(source, memory.byteOffset, memory.byteLength),
-      readOnly,
-    );
+    const view = new Uint8Array(source, memory.byteOffset, memory.byteLength);
+    const device = this.live();
+    let handle: NativeMemory;
+    try {
+      handle = native().wrapMemory(device, view, readOnly);
+    } catch (error) {
+      const failure = nativeFailure(error);
+      if (failure?.code === "BufferAllocation") throw this.refused(memory.byteLength, error);
+      if (failure?.code !== "InvalidArgument") throw error;
+      const rule = `start on and span whole pages of ${this.limits.wrapAlignment} bytes on this device`;
+      throw wrongValue(op, "memory", rule, failure.detail, "copy it with device.bufferFrom");
+    }
     if (source instanceof ArrayBuffer) markAsUntransferable(source);
     return new Buffer(this, handle, memory.byteLength, { readOnly, source });
   }
@@ -221,6 +257,7 @@ export class Device {
       return new Buffer(this, native().mapFile(this.live(), path, bytes), bytes, { readOnly: true });
     } catch (error) {
       const failure = nativeFailure(error);
+      if (failure?.code === "BufferAllocation") throw this.refused(bytes, error);
       if (failure?.code !== "Io") throw error;
       throw new MlxtsError("Io", `cannot map ${path}: ${failure.message}`, { path, operation: "map" }, error);
     }
@@ -247,7 +284,7 @@ export class Device {
   library(definition: LibraryDefinition): Library {
     let library = this.libraries.get(definition);
     if (!library) {
-      library = new Library(definition, this.live(), this.level, () => this.tally.pipelines++);
+      library = new Library(definition, this.live(), this, () => this.tally.pipelines++);
       this.libraries.set(definition, library);
     }
     return library;

@@ -220,7 +220,14 @@ export class CommandEncoder {
       );
     if ((launch.threadgroupBytes ?? 0) > limits.maxThreadgroupBytes)
       throw wrongValue(op, "threadgroupBytes", `be at most ${limits.maxThreadgroupBytes}`, launch.threadgroupBytes);
-    const pipeline = this.device.library(kernel.library).pipeline(`${kernel.name}_${args.variant}`);
+    const pipeline = this.device.library(kernel.library).pipeline(kernel.name, args.variant);
+    if (threads > pipeline.maxThreads)
+      throw wrongValue(
+        op,
+        "threadsPerThreadgroup",
+        `have a product of at most ${pipeline.maxThreads} for ${kernel.name}_${args.variant} on this device`,
+        launch.threadsPerThreadgroup,
+      );
 
     const hazard = this.hazards.find(accesses);
     if (hazard && this.mode === "manual" && this.device.validate) {
@@ -239,7 +246,7 @@ export class CommandEncoder {
       this.device.tally.automaticBarriers++;
     }
     this.hazards.add(accesses);
-    this.writer.dispatch(pipeline, node, launch, accesses);
+    this.writer.dispatch(pipeline.id, node, launch, accesses);
     this.nodes.push(node);
     this.lastWasBarrier = false;
     this.device.tally.dispatches++;

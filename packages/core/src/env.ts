@@ -28,5 +28,7 @@ export function environment() {
     debug: integer("MLXTS_DEBUG", 0, 4) ?? 0,
     validate: flag("MLXTS_VALIDATE"),
     poison: flag("MLXTS_POISON"),
+    capture: process.env.MLXTS_CAPTURE || undefined,
+    metalSimulator: flag("MLXTS_METAL_SIM"),
   };
 }

@@ -1,6 +1,7 @@
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { MlxtsError } from "./errors.ts";
+import { IncludeError, inlineIncludes } from "./metal_source.ts";
 import { type NativeDevice, type NativeLibrary, native, nativeFailure, PLATFORM } from "./native.ts";
 
 /** A package's compiled kernels: where they lie. */
@@ -15,70 +16,122 @@ export function defineLibrary(name: string, url: string): LibraryDefinition {
   return Object.freeze({ name, url });
 }
 
-/** A library opened on a device; pipelines are looked up once and cached. */
+/** A kernel ready to run on a device. @internal */
+interface Pipeline {
+  readonly id: number;
+  readonly maxThreads: number;
+}
+
+/** Headers that .metal files of all packages may include. */
+const SHARED_HEADERS = fileURLToPath(new URL("../native", import.meta.url));
+
+/**
+ * A library opened on a device; pipelines are made once and cached. A device that compiles kernels from source takes
+ * `native/<kernel>.metal`, each when it is first used; a failed compile is tried anew the next time.
+ */
 export class Library {
   readonly definition: LibraryDefinition;
   private readonly device: NativeDevice;
-  private readonly handle: NativeLibrary;
-  private readonly pipelines = new Map<string, number>();
+  /** The compiled library, or one for each kernel. */
+  private readonly binary: NativeLibrary | undefined;
+  private readonly compiled = new Map<string, NativeLibrary>();
+  private readonly pipelines = new Map<string, Pipeline>();
   private readonly onCompiled: () => void;
 
   /** @internal Use `device.library`. */
-  constructor(definition: LibraryDefinition, device: NativeDevice, level: string, onCompiled: () => void) {
+  constructor(
+    definition: LibraryDefinition,
+    device: NativeDevice,
+    { level, kernelsFromSource }: { level: string; kernelsFromSource: boolean },
+    onCompiled: () => void,
+  ) {
     this.definition = definition;
     this.device = device;
     this.onCompiled = onCompiled;
-    const path = fileURLToPath(new URL(`../prebuilds/${PLATFORM}/${definition.name}.${level}.so`, definition.url));
+    this.binary = kernelsFromSource ? undefined : this.load(level);
+  }
+
+  private load(level: string): NativeLibrary {
+    const { name, url } = this.definition;
+    const path = fileURLToPath(new URL(`../prebuilds/${PLATFORM}/${name}.${level}.so`, url));
     if (!existsSync(path)) {
-      const remedy = `reinstall @mlxts/${definition.name} on this machine, or in a clone run \`npm run native\``;
+      const remedy = `reinstall @mlxts/${name} on this machine, or in a clone run \`npm run native\``;
       throw new MlxtsError(
         "Io",
-        `@mlxts/${definition.name} has no kernels for ${PLATFORM}, level ${level}: looked for ${path} — ${remedy}`,
+        `@mlxts/${name} has no kernels for ${PLATFORM}, level ${level}: looked for ${path} — ${remedy}`,
         { path, operation: "load" },
       );
     }
     try {
-      this.handle = native().openLibrary(device, path);
+      return native().openLibrary(this.device, path, name);
     } catch (error) {
       throw new MlxtsError(
         "Io",
-        `cannot load the kernels of @mlxts/${definition.name}: ${(error as Error).message}`,
+        `cannot load the kernels of @mlxts/${name}: ${(error as Error).message}`,
         { path, operation: "load" },
         error,
       );
     }
+  }
+
+  private compile(kernel: string, symbol: string): NativeLibrary {
+    const known = this.compiled.get(kernel);
+    if (known) return known;
+    const path = fileURLToPath(new URL(`../native/${kernel}.metal`, this.definition.url));
+    if (!existsSync(path)) throw this.notFound(symbol);
+    const library = native().openLibrary(this.device, inlineIncludes(path, [SHARED_HEADERS]), kernel);
+    this.compiled.set(kernel, library);
+    return library;
+  }
+
+  private notFound(symbol: string, cause?: unknown): MlxtsError {
+    const library = this.definition.name;
+    const message = `kernel \`${symbol}\` not found in the library of @mlxts/${library}`;
+    return new MlxtsError("KernelNotFound", message, { name: symbol, library }, cause);
+  }
+
+  private failure(symbol: string, error: unknown): unknown {
+    if (error instanceof IncludeError) return compilationError(symbol, error.message, error);
+    const failure = nativeFailure(error);
+    if (failure?.code === "KernelNotFound") return this.notFound(symbol, error);
+    return failure?.code === "ShaderCompilation" ? compilationError(symbol, failure.detail, error) : error;
   }
 
   /** @internal */
-  pipeline(symbol: string): number {
+  pipeline(kernel: string, variant: string): Pipeline {
+    const symbol = `${kernel}_${variant}`;
     const known = this.pipelines.get(symbol);
     if (known !== undefined) return known;
-    let id: number;
+    let pipeline: Pipeline;
     try {
-      id = native().pipeline(this.device, this.handle, symbol);
+      const id = native().pipeline(this.device, this.binary ?? this.compile(kernel, symbol), symbol);
+      pipeline = { id, maxThreads: native().pipelineThreads(this.device, id) };
     } catch (error) {
-      const failure = nativeFailure(error);
-      if (failure?.code !== "KernelNotFound") throw error;
-      throw new MlxtsError(
-        "KernelNotFound",
-        `kernel \`${symbol}\` not found in the library of @mlxts/${this.definition.name}`,
-        { name: symbol, library: this.definition.name },
-        error,
-      );
+      throw this.failure(symbol, error);
     }
-    this.pipelines.set(symbol, id);
+    this.pipelines.set(symbol, pipeline);
     this.onCompiled();
-    return id;
+    return pipeline;
   }
 
-  /** Whether the library has a kernel of that symbol. */
-  has(symbol: string): boolean {
+  /** Whether the library has that variant of a kernel. */
+  has(kernel: string, variant: string): boolean {
     try {
-      this.pipeline(symbol);
+      this.pipeline(kernel, variant);
       return true;
     } catch (error) {
       if (error instanceof MlxtsError && error.code === "KernelNotFound") return false;
       throw error;
     }
   }
+}
+
+function compilationError(name: string, log: string, cause: unknown): MlxtsError {
+  const [first] = log.split("\n").filter((line) => /\berror\b/.test(line));
+  return new MlxtsError(
+    "ShaderCompilation",
+    `kernel \`${name}\` does not compile: ${first ?? log}`,
+    { name, log },
+    cause,
+  );
 }

@@ -2,6 +2,7 @@
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
+import { environment } from "./env.ts";
 import { type ErrorCode, MlxtsError } from "./errors.ts";
 
 declare const handleOf: unique symbol;
@@ -40,13 +41,18 @@ export interface NativeInfo {
   name: string;
   level: string;
   unifiedMemory: boolean;
+  /** A library is opened from the text of its kernels instead of a path. */
+  kernelsFromSource: boolean;
   limits: DeviceLimits;
 }
 
 /** The functions of packages/core/native/addon.cpp. */
 export interface Native {
   cpuLevels(): string[];
-  openDevice(options: { threads: number; level: string; order: string }, onEnded: () => void): NativeDevice;
+  openDevice(
+    options: { kind: string; threads: number; level: string; order: string; capture: string },
+    onEnded: () => void,
+  ): NativeDevice;
   deviceInfo(device: NativeDevice): NativeInfo;
   memoryCounters(device: NativeDevice): [live: number, bytes: number, peak: number];
   resetPeakBytes(device: NativeDevice): void;
@@ -60,8 +66,9 @@ export interface Native {
   borrowMemory(memory: NativeMemory): ArrayBuffer;
   detach(borrowed: ArrayBuffer): void;
   releaseMemory(memory: NativeMemory): void;
-  openLibrary(device: NativeDevice, path: string): NativeLibrary;
+  openLibrary(device: NativeDevice, pathOrSource: string, name: string): NativeLibrary;
   pipeline(device: NativeDevice, library: NativeLibrary, symbol: string): number;
+  pipelineThreads(device: NativeDevice, pipeline: number): number;
   record(device: NativeDevice, words: Uint32Array, count: number, memories: NativeMemory[]): NativeRecording;
   releaseRecording(recording: NativeRecording): void;
   run(device: NativeDevice, words: Uint32Array, count: number, memories: NativeMemory[], profile: boolean): number;
@@ -73,11 +80,21 @@ export interface Native {
 /** The folder name of this machine's binaries, e.g. `linux-x64`. */
 export const PLATFORM = `${process.platform}-${process.arch}`;
 
+const prebuilt = (file: string) => fileURLToPath(new URL(`../prebuilds/${PLATFORM}/${file}`, import.meta.url));
+
+/** Why the Metal simulator that was asked for cannot run. */
+export function simulatorMissing(): string | undefined {
+  const path = prebuilt("core-metal-sim.node");
+  return existsSync(path) ? undefined : `the simulator is not built: looked for ${path} — run \`npm run metal-sim\``;
+}
+
 let loaded: Native | undefined;
 
 export function native(): Native {
   if (loaded) return loaded;
-  const path = fileURLToPath(new URL(`../prebuilds/${PLATFORM}/core.node`, import.meta.url));
+  // The simulator's addon is core's with the Metal device in it.
+  const simulated = environment().metalSimulator && simulatorMissing() === undefined;
+  const path = prebuilt(simulated ? "core-metal-sim.node" : "core.node");
   if (!existsSync(path)) {
     const remedy = "reinstall @mlxts/core on this machine, or in a clone run `npm run native`";
     throw new MlxtsError("Io", `@mlxts/core has no native addon for ${PLATFORM}: looked for ${path} — ${remedy}`, {

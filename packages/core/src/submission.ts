@@ -167,7 +167,9 @@ export class SubmissionQueue {
 
   private failure(submission: Submission, outcome: NativeOutcome): Error {
     const ops = [...new Set(submission.recording.labels.map((label) => label.split("/")[0] as string))];
-    const op = submission.recording.labels[outcome.tag ?? 0]?.split("/")[0] ?? "submission";
+    // A device that cannot tell which dispatch failed blames one op only if there was no other.
+    const label = outcome.tag === undefined ? undefined : submission.recording.labels[outcome.tag];
+    const op = label?.split("/")[0] ?? (ops.length === 1 ? (ops[0] as string) : "submission");
     const text = outcome.message ?? "";
     const said = /^`([^`]+)` must (.+), got (.+)$/s.exec(text);
     const error =

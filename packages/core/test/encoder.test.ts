@@ -139,7 +139,7 @@ describe("encoder", () => {
       details: { name: "missing_u32", library: "probe" },
     });
     const library = device.library(probeLibrary);
-    expect([library.has("missing_u32"), library.has("increment_u32")]).toEqual([false, true]);
+    expect([library.has("missing", "u32"), library.has("increment", "u32")]).toEqual([false, true]);
   });
 
   it("names a library that is not there", () => {
