@@ -75,6 +75,10 @@ struct Prepared {
   uint32_t command;
 };
 
+// Bytes after a kernel's scratch that it must leave alone: a launch rule that asks for too little is found out.
+constexpr size_t kGuardBytes = 64;
+constexpr uint8_t kGuardByte = 0xa5;
+
 // One thread's threadgroup memory, grown outside kernels.
 struct Scratch {
   std::unique_ptr<void, decltype(&std::free)> memory{nullptr, &std::free};
@@ -271,7 +275,7 @@ class CpuDevice : public Device {
       chunks_ += p.chunks;
       prepared_.push_back(p);
       for (auto& scratch : scratch_)
-        if (!scratch.reserve(c.scratchBytes)) return false;
+        if (!scratch.reserve(c.scratchBytes + kGuardBytes)) return false;
     }
     return true;
   }
@@ -289,7 +293,15 @@ class CpuDevice : public Device {
     launch.scratch = scratch_[thread].memory.get();
     char text[MLXTS_ERROR_BYTES] = "";
     launch.error = text;
-    if (p.kernel(&launch) != 0) {
+    uint8_t* guard = static_cast<uint8_t*>(launch.scratch) + launch.scratchBytes;
+    if (launch.scratchBytes) std::memset(guard, kGuardByte, kGuardBytes);
+    bool failed = p.kernel(&launch) != 0;
+    if (launch.scratchBytes && !std::all_of(guard, guard + kGuardBytes, [](uint8_t b) { return b == kGuardByte; })) {
+      std::snprintf(text, sizeof text, "the kernel wrote past its %llu bytes of scratch",
+                    (unsigned long long)launch.scratchBytes);
+      failed = true;
+    }
+    if (failed) {
       std::lock_guard lock(mutex_);
       // The earliest command reports, whichever thread came first.
       if (!failed_ || p.command < failingCommand_) {

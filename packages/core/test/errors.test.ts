@@ -1,0 +1,118 @@
+import { describe, expect, it } from "vitest";
+import { environment } from "../src/env.ts";
+import { show } from "../src/errors.ts";
+import { ArgumentRangeError, ArgumentTypeError, MlxtsError, wrongKind, wrongValue } from "../src/index.ts";
+import { message } from "./helpers.ts";
+
+describe("errors", () => {
+  it("are of JavaScript's kinds and carry what they say", () => {
+    const kind = wrongKind("op", "x", "be a Tensor", null);
+    const value = wrongValue("op", "eps", "be > 0", -1, "use 1e-6");
+    expect(kind).toBeInstanceOf(ArgumentTypeError);
+    expect(kind).toBeInstanceOf(TypeError);
+    expect(value).toBeInstanceOf(ArgumentRangeError);
+    expect(value).toBeInstanceOf(RangeError);
+    expect([kind.message, value.message]).toEqual([
+      "op: `x` must be a Tensor, got null",
+      "op: `eps` must be > 0, got -1 — use 1e-6",
+    ]);
+    for (const error of [kind, value]) expect([error.code, error.transient]).toEqual(["InvalidArgument", false]);
+    expect(value.fault).toEqual({ op: "op", argument: "eps", rule: "be > 0", value: "-1", remedy: "use 1e-6" });
+  });
+
+  it("are transient where trying again may help", () => {
+    const transient = (cause: string) => new MlxtsError("CommandBuffer", "", { cause }).transient;
+    const causes = ["timeout", "interrupted", "outOfMemory", "unknown", "pageFault", "invalidResource", "deviceLost"];
+    expect(causes.map(transient)).toEqual([true, true, true, true, false, false, false]);
+    expect(new MlxtsError("Io", "", { cause: "timeout" }).transient).toBe(false);
+  });
+
+  it("show any value in a few words", () => {
+    expect(
+      [
+        undefined,
+        null,
+        "text",
+        1n,
+        [1, [2]],
+        Array(20).fill(0),
+        new Float32Array(4),
+        {},
+        Object.create(null),
+        () => 1,
+        Symbol("s"),
+      ].map(show),
+    ).toEqual([
+      "undefined",
+      "null",
+      "text",
+      "1",
+      "[1, [2]]",
+      "an array of 20",
+      "Float32Array(16 bytes)",
+      "Object",
+      "an object",
+      "a function",
+      "Symbol(s)",
+    ]);
+  });
+});
+
+describe("the environment", () => {
+  function under<T>(variables: Record<string, string>, call: () => T): T {
+    const before = { ...process.env };
+    for (const name of Object.keys(process.env)) if (name.startsWith("MLXTS_")) delete process.env[name];
+    Object.assign(process.env, variables);
+    try {
+      return call();
+    } finally {
+      process.env = before;
+    }
+  }
+
+  it("has defaults", () => {
+    expect(under({}, environment)).toEqual({
+      device: undefined,
+      threads: undefined,
+      cpuLevel: undefined,
+      debug: 0,
+      validate: false,
+      poison: false,
+      capture: undefined,
+      metalSimulator: false,
+    });
+  });
+
+  it("is read anew, and empty means unset", () => {
+    const set = {
+      MLXTS_DEVICE: "cpu",
+      MLXTS_THREADS: "3",
+      MLXTS_CPU_LEVEL: "sse2",
+      MLXTS_DEBUG: "2",
+      MLXTS_VALIDATE: "1",
+      MLXTS_POISON: "",
+      MLXTS_CAPTURE: "trace.gputrace",
+      MLXTS_METAL_SIM: "1",
+    };
+    expect(under(set, environment)).toEqual({
+      device: "cpu",
+      threads: 3,
+      cpuLevel: "sse2",
+      debug: 2,
+      validate: true,
+      poison: false,
+      capture: "trace.gputrace",
+      metalSimulator: true,
+    });
+  });
+
+  it.each([
+    ["MLXTS_DEVICE", "cuda", "must be one of cpu, metal, got cuda"],
+    ["MLXTS_THREADS", "0", "must be an integer from 1 to 1024, got 0"],
+    ["MLXTS_THREADS", "many", "must be an integer from 1 to 1024, got many"],
+    ["MLXTS_DEBUG", "5", "must be an integer from 0 to 4, got 5"],
+    ["MLXTS_VALIDATE", "yes", "must be one of 0, 1, got yes"],
+  ])("refuses %s=%s", (name, value, rule) => {
+    expect(message(() => under({ [name]: value }, environment))).toBe(`environment: \`${name}\` ${rule}`);
+  });
+});

@@ -1,0 +1,60 @@
+import { spawnSync } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { describe, expect, it } from "vitest";
+import { defineKernel, paramsHeader } from "../src/index.ts";
+import { message } from "./helpers.ts";
+import { probeLibrary } from "./kernels/probe.ts";
+
+const base = {
+  library: probeLibrary,
+  name: "two_words",
+  variants: ["f32"],
+  buffers: { x: "read", cuSeqlens: "read?", out: "readWrite" },
+  params: { dim: "u32", eps: "f32", first: "i32" },
+  launch: () => ({ threadgroups: [1, 1, 1] as const, threadsPerThreadgroup: [1, 1, 1] as const }),
+} as const;
+
+describe("kernel declarations", () => {
+  it("give the header that both languages include", () => {
+    expect(
+      paramsHeader(defineKernel(base) as never),
+    ).toBe(`// Generated from the declaration of two_words; \`npm run gen\` rewrites it.
+#pragma once
+#ifndef __METAL_VERSION__
+#include <stdint.h>
+#endif
+
+#define TWO_WORDS_X 0  // read
+#define TWO_WORDS_CU_SEQLENS 1  // read?
+#define TWO_WORDS_OUT 2  // readWrite
+#define TWO_WORDS_PARAMS 3
+
+struct TwoWordsParams {
+  uint32_t dim;
+  float eps;
+  int32_t first;
+};
+static_assert(sizeof(TwoWordsParams) == 12, "TwoWordsParams must match the declaration of two_words");
+`);
+    expect(paramsHeader(defineKernel({ ...base, params: {} }) as never)).toContain("  uint32_t unused;\n};");
+  });
+
+  it.each<[string, object, string]>([
+    ["name", { name: "camelCase" }, "defineKernel: `name` must be in snake_case, got camelCase"],
+    ["variants", { variants: [] }, "defineKernel: `variants` must name at least one variant, got []"],
+    ["buffer", { buffers: { not_camel: "read" } }, "defineKernel: `not_camel` must be in camelCase, got not_camel"],
+    ["scalar", { params: { x: "f64" } }, "defineKernel: `x` must be u32, i32 or f32, got f64"],
+  ])("refuse a wrong %s", (_, change, text) => {
+    expect(message(() => defineKernel({ ...base, ...change } as never))).toBe(text);
+  });
+
+  it("agree with the headers that are checked in", () => {
+    const root = fileURLToPath(new URL("../../../", import.meta.url));
+    const check = spawnSync(process.execPath, ["scripts/run-source.mjs", "scripts/generate.ts", "--check"], {
+      cwd: root,
+      encoding: "utf8",
+    });
+    expect(check.stderr).toBe("");
+    expect(check.status).toBe(0);
+  });
+});
