@@ -51,11 +51,18 @@ export interface SafetensorsHeader {
   readonly metadata: Record<string, string>;
 }
 
+/** Text from a file as part of a one-line message. */
+function inLine(text: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what must not get into a message
+  const plain = text.replace(/[\u0000-\u001f]/g, (c) => JSON.stringify(c).slice(1, -1));
+  return plain.length > 400 ? `${plain.slice(0, 400)}…` : plain;
+}
+
 export function safetensorsError(path: string, reason: string, tensor?: string, cause?: unknown): MlxtsError {
-  const where = tensor === undefined ? path : `${path}: tensor \`${tensor}\``;
+  const where = tensor === undefined ? path : `${path}: tensor \`${inLine(tensor)}\``;
   return new MlxtsError(
     "Safetensors",
-    `${where}: ${reason}`,
+    `${where}: ${inLine(reason)}`,
     { path, reason, ...(tensor !== undefined && { tensor }) },
     cause,
   );
