@@ -8,7 +8,7 @@ using namespace mlxts;
 
 namespace {
 
-typedef uint64_t vu64 __attribute__((vector_size(kLanes * 8)));
+typedef uint64_t vpair __attribute__((vector_size(kLanes * 4)));
 
 constexpr float kUnit = 0x1p30f;
 constexpr uint32_t kLargestWeight = 1u << 30;
@@ -51,11 +51,21 @@ uint64_t random_bits(uint32_t seed, uint32_t step, uint32_t row) {
   return uint64_t(counter[1]) << 32 | counter[0];
 }
 
-uint64_t sum(vu64 v) {
-  uint64_t out = 0;
-  for (int i = 0; i < kLanes; ++i) out += v[i];
-  return out;
-}
+// A sum of weights, held in 64 bits for even and odd lanes.
+struct Sum {
+  vpair even = {}, odd = {};
+  MLXTS_INLINE void add(vu32 w) {
+    const vpair both = reinterpret_cast<vpair>(w);
+    even += both & 0xffffffff;
+    odd += both >> 32;
+  }
+  MLXTS_INLINE uint64_t total() const {
+    const vpair all = even + odd;
+    uint64_t out = 0;
+    for (int i = 0; i < kLanes / 2; ++i) out += all[i];
+    return out;
+  }
+};
 
 MLXTS_INLINE vu32 load_weights(const uint32_t* p) {
   vu32 v;
@@ -131,10 +141,10 @@ struct Row {
       if (!(largest[b] >= t)) continue;
       const T* from = logits + begin(b);
       uint32_t* to = weights + begin(b);
-      vu64 sums = {};
+      Sum sums;
       vi32 most_weight = {};
       const auto add = [&](vi32 w) {
-        sums += __builtin_convertvector(w, vu64);
+        sums.add(reinterpret_cast<vu32>(w));
         const vi32 larger = w > most_weight;
         most_weight = (larger & w) | (~larger & most_weight);
       };
@@ -153,29 +163,30 @@ struct Row {
             for (int j = 0; j < n; ++j) to[i + j] = uint32_t(w[j]);
             add(w);
           });
-      mass[b] = sum(sums);
+      mass[b] = sums.total();
       for (int j = 0; j < kLanes; ++j) top[b] = uint32_t(most_weight[j]) > top[b] ? uint32_t(most_weight[j]) : top[b];
     }
   }
 
   // The sum of weights that are at least t, in a block.
-  uint64_t mass_from(uint32_t block, uint32_t t) const {
+  uint64_t block_mass_from(uint32_t block, uint32_t t) const {
     const uint32_t* w = weights + begin(block);
     const uint32_t n = count(block);
-    vu64 sums = {};
+    Sum sums;
     uint32_t i = 0;
     for (; i + kLanes <= n; i += kLanes) {
       const vu32 v = load_weights(w + i);
-      sums += __builtin_convertvector(v & reinterpret_cast<vu32>(v >= t), vu64);
+      sums.add(v & reinterpret_cast<vu32>(v >= t));
     }
-    uint64_t out = sum(sums);
+    uint64_t out = sums.total();
     for (; i < n; ++i) out += w[i] >= t ? w[i] : 0;
     return out;
   }
-  uint64_t mass_from(uint32_t t) const {
+  // Of all blocks, or of so many that `enough` is reached.
+  uint64_t mass_from(uint32_t t, uint64_t enough) const {
     uint64_t out = 0;
-    for (uint32_t b = 0; b < blocks; ++b)
-      if (mass[b] > 0 && top[b] >= t) out += mass_from(b, t);
+    for (uint32_t b = 0; b < blocks && out < enough; ++b)
+      if (mass[b] > 0 && top[b] >= t) out += block_mass_from(b, t);
     return out;
   }
 
@@ -196,29 +207,27 @@ struct Row {
     }
   }
 
-  // Keeps the largest weights whose share of the total reaches topP.
-  void cut_to_share() {
+  // Leaves in mass[] the largest weights whose share of the total reaches topP; returns the least of them.
+  uint32_t cut_to_share() {
     const uint64_t all = total(), low = all & 0xffffffff;
     const uint64_t needed = (all >> 32) * p.topP + ((low * p.topP + 0xffffffff) >> 32);
-    const uint32_t t = bisect(1, kLargestWeight + 1, [&](uint32_t w) { return mass_from(w) >= needed; });
-    const uint64_t above = mass_from(t + 1);
-    for (uint32_t b = 0; b < blocks; ++b) {
-      if (mass[b] == 0) continue;
-      mass[b] = top[b] >= t ? mass_from(b, t) : 0;
-      if (mass[b] == 0) continue;
-      for (uint32_t i = begin(b), end = begin(b) + count(b); i < end; ++i)
-        weights[i] = weights[i] >= t ? weights[i] : 0;
-    }
-    drop_ties((needed - above + t - 1) / t, [&](uint32_t i) { return weights[i] == t; });
+    const uint32_t t = bisect(1, kLargestWeight + 1, [&](uint32_t w) { return mass_from(w, needed) >= needed; });
+    const uint64_t above = mass_from(t + 1, needed);
+    for (uint32_t b = 0; b < blocks; ++b)
+      if (mass[b] > 0) mass[b] = top[b] >= t ? block_mass_from(b, t) : 0;
+    const uint64_t ties = (total() - above) / t, keep = (needed - above + t - 1) / t;
+    if (keep < ties) drop_ties(keep, [&](uint32_t i) { return weights[i] == t; });
+    return t;
   }
 
-  uint32_t draw(uint64_t r) const {
+  // From the weights that are at least t.
+  uint32_t draw(uint64_t r, uint32_t t) const {
     const uint64_t target = uint64_t((unsigned __int128)r * total() >> 64);
     uint64_t passed = 0;
     uint32_t b = 0;
     while (b + 1 < blocks && passed + mass[b] <= target) passed += mass[b++];
     for (uint32_t i = begin(b), end = begin(b) + count(b); i < end; ++i) {
-      passed += weights[i];
+      passed += weights[i] >= t ? weights[i] : 0;
       if (passed > target) return i;
     }
     return p.dim - 1;
@@ -231,17 +240,13 @@ struct Row {
       most = largest[b] > most ? largest[b] : most;
     }
     if (most == -INFINITY) return first_largest(logits, p.dim);
-    float t = -__FLT_MAX__;
-    if (p.topK > 0) t = kth_logit(most);
+    const float t = p.topK > 0 ? kth_logit(most) : -__FLT_MAX__;
     weigh(most, t);
     if (p.topK > 0) {
-      uint32_t above = 0;
-      for (uint32_t b = 0; b < blocks; ++b)
-        if (largest[b] > t) above += count_from(logits + begin(b), count(b), of_key(key_of(t) + 1));
+      const uint32_t above = logits_from(of_key(key_of(t) + 1));
       drop_ties(p.topK - above, [&](uint32_t i) { return to_f32(logits[i]) == t; });
     }
-    if (p.topP > 0) cut_to_share();
-    return draw(r);
+    return draw(r, p.topP > 0 ? cut_to_share() : 0);
   }
 };
 

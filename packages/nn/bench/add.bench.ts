@@ -1,0 +1,21 @@
+import { DTYPES, type FloatDtype } from "@mlxts/core";
+import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
+import { add } from "../src/index.ts";
+
+const random = new Random(4);
+
+const addCase = (rows: number, dim: number, dtype: FloatDtype): BenchCase => ({
+  name: `[${rows}, ${dim}] ${dtype}`,
+  bytes: 3 * rows * dim * DTYPES[dtype].bytes,
+  flops: 1 * rows * dim,
+  setup(device) {
+    const make = () => device.tensor(dtype, [rows, dim], random.normals(rows * dim));
+    const [a, b, out] = [make(), make(), make()];
+    return { encode: (encoder) => void add(encoder, { a, b, out }) };
+  },
+});
+
+export default defineBench({
+  op: "add",
+  cases: [addCase(1, 4096, "f32"), addCase(1, 4096, "bf16"), addCase(512, 4096, "f32"), addCase(512, 4096, "bf16")],
+});

@@ -1,0 +1,31 @@
+import { DTYPES, type FloatDtype } from "@mlxts/core";
+import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
+import { gatedRmsNorm } from "../src/index.ts";
+
+const random = new Random(2);
+
+const gatedCase = (tokens: number, heads: number, dim: number, dtype: FloatDtype): BenchCase => ({
+  name: `[${tokens}, ${heads}, ${dim}] ${dtype}`,
+  bytes: (3 * tokens * heads + 1) * dim * DTYPES[dtype].bytes,
+  // The exponential and the division of silu count as one operation each.
+  flops: 8 * tokens * heads * dim,
+  setup(device) {
+    const shape = [tokens, heads, dim];
+    const size = tokens * heads * dim;
+    const x = device.tensor(dtype, shape, random.normals(size));
+    const z = device.tensor(dtype, shape, random.normals(size));
+    const weight = device.tensor(dtype, [dim], random.normals(dim, 0.2, 1));
+    const out = device.tensor(dtype, shape);
+    return { encode: (encoder) => void gatedRmsNorm(encoder, { x, z, weight, out }, { rounding: "before-weight" }) };
+  },
+});
+
+export default defineBench({
+  op: "gatedRmsNorm",
+  cases: [
+    gatedCase(1, 32, 128, "f32"),
+    gatedCase(1, 32, 128, "bf16"),
+    gatedCase(512, 32, 128, "f32"),
+    gatedCase(512, 32, 128, "bf16"),
+  ],
+});
