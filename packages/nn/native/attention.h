@@ -6,6 +6,8 @@
 namespace mlxts {
 
 inline constexpr size_t kBlockKeys = 64, kMaxPieces = 16, kMinPieceKeys = 128;
+// Rows of a softmax at most, in whole vectors.
+inline constexpr int kSoftmaxRows = kLanes > 8 ? kLanes : 8;
 
 // Rows of a piece of a cache with `length` valid rows.
 inline size_t piece_keys(size_t length) {
@@ -30,30 +32,55 @@ struct Softmax {
   float max = -INFINITY, sum = 0;
 };
 
-// Turns the first n scores into exp(scale · score − max), with zeros up to the next whole vector, and returns the
-// factor for what was summed before. Scores from n on are not used.
-MLXTS_INLINE float softmax_row(float* scores, int n, float scale, Softmax& state) {
+// The largest lane; which of NaN and numbers wins is open.
+MLXTS_INLINE float highest_lane(vf32 v) {
+#if defined(__AVX512F__)
+  v = max(v, __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+  v = max(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+  v = max(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+  v = max(v, __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
+  return v[0];
+#else
+  return reduce_max(v);
+#endif
+}
+
+// For up to kTileRows rows of scores: the first counts[r] scores of row r become exp(scale · score − max), with zeros
+// up to the next whole vector, and factors[r] is what earlier sums of the row are to be multiplied by. Scores from
+// counts[r] on are not used. Rows are taken together so that their chains of reductions overlap.
+MLXTS_INLINE void softmax_rows(float* scores, int rows, const int* counts, float scale, Softmax* states,
+                               float (&factors)[kSoftmaxRows]) {
   vi32 lane;
   for (int i = 0; i < kLanes; ++i) lane[i] = i;
   const vf32 low = splat(-INFINITY);
-  vf32 top = low;
-  for (int i = 0; i < n; i += kLanes)
-    top = max(top, select(lane < splat_i32(n - i), load(scores + i) * splat(scale), low));
-  const float highest = reduce_max(top);
-  const float now = highest > state.max ? highest : state.max;
-  // With nothing but −∞ so far, any base gives exp(−∞) = 0.
-  const float base = now == -INFINITY ? 0 : now;
-  vf32 sum = {};
-  for (int i = 0; i < n; i += kLanes) {
-    const vf32 x = select(lane < splat_i32(n - i), load(scores + i) * splat(scale), low);
-    const vf32 weight = exp(x - splat(base));
-    sum = sum + weight;
-    store(scores + i, weight);
+  float bases[kSoftmaxRows];
+  for (int r = 0; r < rows; ++r) {
+    float* row = scores + r * kBlockKeys;
+    vf32 top = low;
+    for (int i = 0; i < counts[r]; i += kLanes) {
+      const vf32 x = select(lane < splat_i32(counts[r] - i), load(row + i) * splat(scale), low);
+      top = max(top, x);
+      store(row + i, x);
+    }
+    const float highest = highest_lane(top), before = states[r].max;
+    const float now = highest > before ? highest : before;
+    // With nothing but −∞ so far, any base gives exp(−∞) = 0.
+    bases[r] = now == -INFINITY ? 0 : now;
+    factors[r] = before - bases[r];
+    states[r].max = now;
   }
-  const float before = now > state.max ? exp(splat(state.max - base))[0] : 1;
-  state.sum = state.sum * before + reduce_add(sum);
-  state.max = now;
-  return before;
+  for (int r = rows; r < kSoftmaxRows; ++r) factors[r] = 0;
+  for (int r = 0; r < kSoftmaxRows; r += kLanes) store(factors + r, exp(load(factors + r)));
+  for (int r = 0; r < rows; ++r) {
+    float* row = scores + r * kBlockKeys;
+    vf32 sum = {};
+    for (int i = 0; i < counts[r]; i += kLanes) {
+      const vf32 weight = exp(load(row + i) - splat(bases[r]));
+      sum = sum + weight;
+      store(row + i, weight);
+    }
+    states[r].sum = states[r].sum * factors[r] + reduce_add(sum);
+  }
 }
 
 }  // namespace mlxts

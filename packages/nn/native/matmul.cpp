@@ -8,7 +8,7 @@ using namespace mlxts;
 
 namespace {
 
-constexpr size_t kGroupColumns = 64, kDepth = 256;
+constexpr size_t kGroupColumns = 64, kDepth = 128;
 constexpr int kPanels = kGroupColumns / kTileColumns;
 
 template <typename X, typename W>
@@ -57,11 +57,12 @@ void matmul(const Launch& l) {
     for (size_t k0 = 0; k0 < depth; k0 += kDepth) {
       const size_t piece = depth - k0 < kDepth ? depth - k0 : kDepth;
       const size_t steps = (piece + kPer - 1) / kPer;
+      const size_t ahead = k0 + kDepth < depth ? kDepth : kGroupColumns * depth - k0;
       for (int j = 0; j < used; ++j) {
         E* panel = reinterpret_cast<E*>(panels + j * kDepth * kTileColumns);
         const size_t n = n0 + j * kTileColumns;
         if (p.transpose)
-          pack_transposed(weight + n * depth + k0, depth, width - j * kTileColumns, piece, panel);
+          pack_transposed(weight + n * depth + k0, depth, width - j * kTileColumns, piece, ahead, panel);
         else
           pack(weight + k0 * columns + n, columns, width - j * kTileColumns, piece, panel);
       }
@@ -71,7 +72,7 @@ void matmul(const Launch& l) {
         const void* a = tile_rows<E>(x + (m0 + m) * depth + k0, depth, some, piece, converted, stride);
         for (int j = 0; j < used; ++j)
           run_tile(some, kTileVectors, a, stride, reinterpret_cast<const E*>(panels + j * kDepth * kTileColumns), steps,
-                   sums + m * kGroupColumns + j * kTileColumns, kGroupColumns, k0 > 0);
+                   sums + m * kGroupColumns + j * kTileColumns, kGroupColumns, k0 > 0 ? kAll : nullptr);
       }
     }
     for (int m = 0; m < rows; ++m) {

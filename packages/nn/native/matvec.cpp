@@ -8,67 +8,107 @@ using namespace mlxts;
 
 namespace {
 
-constexpr int kMaxRows = 8;
+// The most rows of x in one pass, and the rows of the weight that keep their sums in registers with m of them. Pairs of
+// bf16 need no registers for widened halves.
+constexpr int kMaxRows = 6;
+template <typename E>
+constexpr int pass_rows() {
+  return std::is_same_v<E, bf16> ? 6 : kTileVectors == 4 ? 5 : 4;
+}
+constexpr int block_rows(int m) { return kTileVectors == 4 || m <= 2 ? 4 : 2; }
 
-// sums[r][m] = w[r] · x[m] for R rows of w and M rows of x; `ahead`: elements to prefetch ahead of each row.
-template <typename W, int R, int M>
-__attribute__((noinline)) void dot_rows(const W* w, size_t stride, size_t ahead, const float* x, size_t xStride,
-                                        size_t depth, float (*sums)[kMaxRows]) {
+// How far ahead each row of the weight is prefetched: rows outrun the hardware's prefetcher at every page.
+constexpr size_t kAheadBytes = 2048;
+
+// sums[r][m] = w[r] · x[m] for R rows of w and M rows of x. E: float, x in the order of rows of W; or bf16, as it is,
+// for the processor's products of bf16.
+template <typename W, typename E, int R, int M>
+__attribute__((noinline)) void dot_rows(const W* w, size_t stride, const E* x, size_t xStride, size_t depth,
+                                        float (*sums)[kMaxRows]) {
   // With one row of x the halves of a vector pair get sums of their own: chains enough to hide the latency.
   constexpr int kChains = M == 1 ? 2 : 1;
-  vf32 sum[R][M][kChains] = {};
+  vf32 sum[R][M][kChains];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 6
+    for (int m = 0; m < M; ++m)
+#pragma GCC unroll 2
+      for (int c = 0; c < kChains; ++c) sum[r][m][c] = vf32{};
   const auto step = [&](size_t k, auto get) {
     vf32 a[R], b[R];
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) get(w + r * stride + k, a[r], b[r]);
-#pragma GCC unroll 8
+#pragma GCC unroll 6
     for (int m = 0; m < M; ++m) {
-      const vf32 even = load(x + m * xStride + k), odd = load(x + m * xStride + k + kLanes);
+      const E* at = x + m * xStride + k;
+      if constexpr (std::is_same_v<E, bf16>) {
+        const vf32 pairs = load_pairs(at);
 #pragma GCC unroll 4
-      for (int r = 0; r < R; ++r) {
-        sum[r][m][0] = fma(a[r], even, sum[r][m][0]);
-        sum[r][m][kChains - 1] = fma(b[r], odd, sum[r][m][kChains - 1]);
+        for (int r = 0; r < R; ++r) sum[r][m][0] = add_pairs(sum[r][m][0], a[r], pairs);
+      } else {
+        const vf32 first = load(at), second = load(at + kLanes);
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) {
+          sum[r][m][0] = fma(a[r], first, sum[r][m][0]);
+          sum[r][m][kChains - 1] = fma(b[r], second, sum[r][m][kChains - 1]);
+        }
       }
     }
+  };
+  const auto read = [](const W* from, vf32& a, vf32& b) {
+    if constexpr (std::is_same_v<E, bf16>)
+      a = load_pairs(from);
+    else
+      load_two(from, a, b);
   };
   size_t k = 0;
   for (; k + 2 * kLanes <= depth; k += 2 * kLanes)
     step(k, [&](const W* from, vf32& a, vf32& b) {
-      __builtin_prefetch(from + ahead);
-      load_two(from, a, b);
+      __builtin_prefetch(reinterpret_cast<const char*>(from) + kAheadBytes);
+      read(from, a, b);
     });
-  if (k < depth) step(k, [&](const W* from, vf32& a, vf32& b) { load_two_partial(from, int(depth - k), a, b); });
+  if (k < depth)
+    step(k, [&](const W* from, vf32& a, vf32& b) {
+      W some[2 * kLanes] = {};
+      memcpy(some, from, (depth - k) * sizeof(W));
+      read(some, a, b);
+    });
+#pragma GCC unroll 4
   for (int r = 0; r < R; ++r)
+#pragma GCC unroll 6
     for (int m = 0; m < M; ++m) sums[r][m] = reduce_add(kChains == 2 ? sum[r][m][0] + sum[r][m][1] : sum[r][m][0]);
 }
 
-#if defined(__AVX512F__) || defined(__aarch64__)
-constexpr int block_rows(int m) { return m <= 5 ? 4 : 2; }
-#else
-constexpr int block_rows(int m) { return m <= 2 ? 4 : m <= 4 ? 2 : 1; }
-#endif
+template <typename W, typename E>
+using Dot = void (*)(const W*, size_t, const E*, size_t, size_t, float (*)[kMaxRows]);
 
-template <typename W, typename Store>
-void dot_all(int m, const W* w, size_t begin, size_t end, const float* x, size_t xStride, size_t depth, Store finish) {
-  typedef void (*Dot)(const W*, size_t, size_t, const float*, size_t, size_t, float (*)[kMaxRows]);
-  static constexpr Dot blocks[kMaxRows] = {dot_rows<W, block_rows(1), 1>, dot_rows<W, block_rows(2), 2>,
-                                           dot_rows<W, block_rows(3), 3>, dot_rows<W, block_rows(4), 4>,
-                                           dot_rows<W, block_rows(5), 5>, dot_rows<W, block_rows(6), 6>,
-                                           dot_rows<W, block_rows(7), 7>, dot_rows<W, block_rows(8), 8>};
-  static constexpr Dot single[kMaxRows] = {dot_rows<W, 1, 1>, dot_rows<W, 1, 2>, dot_rows<W, 1, 3>, dot_rows<W, 1, 4>,
-                                           dot_rows<W, 1, 5>, dot_rows<W, 1, 6>, dot_rows<W, 1, 7>, dot_rows<W, 1, 8>};
-  const size_t block = block_rows(m);
-  // The next block of rows, or as many further as make 8 KiB: rows restart the hardware's prefetcher.
-  const size_t rowBytes = block * depth * sizeof(W);
-  const size_t ahead = (8192 + rowBytes - 1) / rowBytes * block * depth;
+// dot_rows for 1 … pass_rows rows of x, of blocks of the weight's rows or of single rows.
+template <typename W, typename E, bool kSingle, int... M>
+constexpr Dot<W, E> choose(int m, std::integer_sequence<int, M...>) {
+  constexpr Dot<W, E> all[] = {dot_rows < W, E, kSingle ? 1 : block_rows(M + 1), M + 1 > ...};
+  return all[m - 1];
+}
+
+// finish(column, row of x, sum) for columns begin … end − 1. Blocks take their rows from equal parts of the range, so
+// that each row of a block is a stream of its own through memory.
+template <typename W, typename E, typename Store>
+void dot_all(int m, const W* w, size_t begin, size_t end, const E* x, size_t xStride, size_t depth, Store finish) {
+  using Passes = std::make_integer_sequence<int, pass_rows<E>()>;
+  const int passes = (m + pass_rows<E>() - 1) / pass_rows<E>(), most = (m + passes - 1) / passes;
+  const size_t block = block_rows(most), part = (end - begin) / block;
   float sums[4][kMaxRows];
-  for (size_t n = begin; n < end;) {
-    const size_t some = end - n >= block ? block : 1;
-    (some == block ? blocks : single)[m - 1](w + n * depth, depth, ahead, x, xStride, depth, sums);
-    for (size_t r = 0; r < some; ++r)
-      for (int i = 0; i < m; ++i) finish(n + r, i, sums[r][i]);
-    n += some;
-  }
+  const auto dot = [&](size_t rows, size_t n, size_t apart) {
+    const auto pass = rows == 1 ? choose<W, E, true>(most, Passes{}) : choose<W, E, false>(most, Passes{});
+    for (int next = 0; next < m; next += most) {
+      // All passes are of one size: the last may repeat a row.
+      const int first = next < m - most ? next : m - most;
+      pass(w + n * depth, apart * depth, x + first * xStride, xStride, depth, sums);
+      for (size_t r = 0; r < rows; ++r)
+        for (int i = 0; i < most; ++i) finish(n + r * apart, first + i, sums[r][i]);
+    }
+  };
+  for (size_t i = 0; i < part; ++i) dot(block, begin + i, part);
+  for (size_t n = begin + part * block; n < end; ++n) dot(1, n, 0);
 }
 
 template <typename X, typename W, typename O>
@@ -77,9 +117,18 @@ void matvec(const Launch& l) {
   const X* x = l.buffer<const X>(MATVEC_X);
   const void* bias = l.buffer<const void>(MATVEC_BIAS);
   O* out = l.buffer<O>(MATVEC_OUT);
+  constexpr bool kPairs = kHasPairs && std::is_same_v<X, bf16> && std::is_same_v<W, bf16>;
+  using E = std::conditional_t<kPairs, bf16, float>;
   const size_t padded = (size_t(p.k) + 31) / 32 * 32;
-  float* rows = static_cast<float*>(l.scratch);  // [m][padded]
-  for (size_t m = 0; m < p.m; ++m) widen_like<W>(x + m * p.k, p.k, rows + m * padded);
+  E* rows = static_cast<E*>(l.scratch);  // [m][padded]
+  for (size_t m = 0; m < p.m; ++m) {
+    if constexpr (kPairs) {
+      memcpy(rows + m * padded, x + m * p.k, p.k * sizeof(X));
+      memset(rows + m * padded + p.k, 0, (padded - p.k) * sizeof(X));
+    } else {
+      widen_like<W>(x + m * p.k, p.k, rows + m * padded);
+    }
+  }
   const size_t begin = l.begin * p.groupColumns, end = l.end * p.groupColumns < p.n ? l.end * p.groupColumns : p.n;
   dot_all(int(p.m), l.buffer<const W>(MATVEC_WEIGHT), begin, end, rows, padded, p.k, [&](size_t n, int m, float sum) {
     if (bias) sum += p.biasF32 ? static_cast<const float*>(bias)[n] : to_f32(static_cast<const X*>(bias)[n]);

@@ -62,7 +62,7 @@ int32_t sdpa(const Launch& l) {
     for (size_t k0 = 0; k0 < end; k0 += kBlockKeys) {
       const int count = int(end - k0 < kBlockKeys ? end - k0 : kBlockKeys);
       for (int j = 0; j < count; j += kTileColumns)
-        pack_transposed(kRows + (k0 + j) * dim, dim, count - j, dim,
+        pack_transposed(kRows + (k0 + j) * dim, dim, count - j, dim, kBlockKeys * dim,
                         reinterpret_cast<E*>(keys) + j / kTileColumns * keyPanel);
       for (size_t d = 0; d < dim; d += kTileColumns)
         pack(vRows + k0 * dim + d, dim, int(dim - d), size_t(count), values + d / kTileColumns * valuePanel);
@@ -79,26 +79,22 @@ int32_t sdpa(const Launch& l) {
           const int vectors = (most - j + kLanes - 1) / kLanes;
           run_tile(some, vectors < kTileVectors ? vectors : kTileVectors, queries + row * width, width * sizeof(float),
                    reinterpret_cast<const E*>(keys) + j / kTileColumns * keyPanel, dimSteps, scores + j, kBlockKeys,
-                   false);
+                   nullptr);
         }
-        for (int r = 0; r < some; ++r) {
-          const int n = seen(row + r);
-          if (n == 0) continue;
-          const float before = softmax_row(scores + r * kBlockKeys, n, p.scale, states[row + r]);
-          if (before == 1 || k0 == 0) continue;
-          float* sum = sums + (row + r) * width;
-          for (size_t d = 0; d < dim; d += kLanes) store(sum + d, load(sum + d) * splat(before));
-        }
+        int counts[kTileRows];
+        float factors[kSoftmaxRows];
+        for (int r = 0; r < some; ++r) counts[r] = seen(row + r);
+        softmax_rows(scores, some, counts, p.scale, states + row, factors);
         for (size_t d = 0; d < dim; d += kTileColumns) {
           const float* panel = values + d / kTileColumns * valuePanel;
           const size_t vectors = (dim - d + kLanes - 1) / kLanes;
           const int v = int(vectors < kTileVectors ? vectors : kTileVectors);
           float* sum = sums + row * width + d;
-          run_tile(some, v, scores, kBlockKeys * sizeof(float), panel, common, sum, width, k0 > 0);
+          run_tile(some, v, scores, kBlockKeys * sizeof(float), panel, common, sum, width, k0 > 0 ? factors : nullptr);
           for (int r = 0; r < some; ++r)
-            if (const int n = seen(row + r); n > common)
-              run_tile(1, v, scores + r * kBlockKeys + common, 0, panel + common * kTileColumns, n - common,
-                       sum + r * width, width, true);
+            if (counts[r] > common)
+              run_tile(1, v, scores + r * kBlockKeys + common, 0, panel + common * kTileColumns, counts[r] - common,
+                       sum + r * width, width, kAll);
         }
       }
     }

@@ -11,19 +11,30 @@ namespace {
 constexpr int kQueries = kLanes == 16 ? 4 : 2, kKeys = kLanes / kQueries;
 
 // The sums over the lanes of kLanes vectors, side by side.
+template <int kHalf = kLanes / 2>
 MLXTS_INLINE vf32 reduce_all(vf32 (&v)[kLanes]) {
-#pragma GCC unroll 4
-  for (int half = kLanes / 2; half > 0; half /= 2)
 #pragma GCC unroll 8
-    for (int i = 0; i < half; ++i) v[i] = interleave_low(v[i], v[i + half]) + interleave_high(v[i], v[i + half]);
-  return v[0];
+  for (int i = 0; i < kHalf; ++i) v[i] = interleave_low(v[i], v[i + kHalf]) + interleave_high(v[i], v[i + kHalf]);
+  if constexpr (kHalf > 1)
+    return reduce_all<kHalf / 2>(v);
+  else
+    return v[0];
+}
+
+// Keys and values of a block are short runs in two places: while one is read the other's next run is fetched.
+template <typename C>
+MLXTS_INLINE void prefetch(const C* from, intptr_t ahead) {
+  for (size_t line = 0; line < 2 * kLanes * sizeof(C); line += 64)
+    __builtin_prefetch(reinterpret_cast<const char*>(from) + ahead + line);
 }
 
 // scores[i][j] = queries[i] · keys[j] for kQueries × kKeys rows; rows that repeat are computed and not stored.
 template <typename C>
 MLXTS_INLINE void dot_tile(const float* const (&queries)[kQueries], const C* const (&keys)[kKeys], size_t dim,
-                           float (&scores)[kLanes]) {
-  vf32 sum[kLanes] = {};
+                           intptr_t ahead, float (&scores)[kLanes]) {
+  vf32 sum[kLanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) sum[i] = vf32{};
   const auto step = [&](size_t d, auto get) {
     vf32 a[kKeys], b[kKeys];
 #pragma GCC unroll 4
@@ -39,21 +50,25 @@ MLXTS_INLINE void dot_tile(const float* const (&queries)[kQueries], const C* con
     }
   };
   size_t d = 0;
-  for (; d + 2 * kLanes <= dim; d += 2 * kLanes) step(d, [](const C* from, vf32& a, vf32& b) { load_two(from, a, b); });
+  for (; d + 2 * kLanes <= dim; d += 2 * kLanes)
+    step(d, [&](const C* from, vf32& a, vf32& b) {
+      prefetch(from, ahead);
+      load_two(from, a, b);
+    });
   if (d < dim) step(d, [&](const C* from, vf32& a, vf32& b) { load_two_partial(from, int(dim - d), a, b); });
   store(scores, reduce_all(sum));
 }
 
-// sums[i] += Σ_t weights[i][t] · values[t] over `count` rows, for Q queries and W pairs of vectors (or `tail`
-// elements).
+// sums[i] = factors[i] · sums[i] + Σ_t weights[i][t] · values[t] over `count` rows, for Q queries and W pairs of
+// vectors (or `tail` elements).
 template <typename C, int Q, int W>
-MLXTS_INLINE void add_values(const float* weights, const C* values, size_t dim, int count, int tail, float* sums,
-                             size_t sumStride) {
+MLXTS_INLINE void add_values(const float* weights, const C* values, size_t dim, int count, int tail, intptr_t ahead,
+                             const float* factors, float* sums, size_t sumStride) {
   vf32 sum[Q][2 * W];
 #pragma GCC unroll 4
   for (int i = 0; i < Q; ++i)
 #pragma GCC unroll 4
-    for (int v = 0; v < 2 * W; ++v) sum[i][v] = load(sums + i * sumStride + v * kLanes);
+    for (int v = 0; v < 2 * W; ++v) sum[i][v] = load(sums + i * sumStride + v * kLanes) * splat(factors[i]);
   const auto add = [&](int t, auto get) {
     vf32 value[2 * W];
 #pragma GCC unroll 2
@@ -66,7 +81,11 @@ MLXTS_INLINE void add_values(const float* weights, const C* values, size_t dim, 
     }
   };
   if (tail == 0)
-    for (int t = 0; t < count; ++t) add(t, [](const C* from, vf32& a, vf32& b) { load_two(from, a, b); });
+    for (int t = 0; t < count; ++t)
+      add(t, [&](const C* from, vf32& a, vf32& b) {
+        prefetch(from, ahead);
+        load_two(from, a, b);
+      });
   else
     for (int t = 0; t < count; ++t)
       add(t, [&](const C* from, vf32& a, vf32& b) { load_two_partial(from, tail, a, b); });
@@ -78,19 +97,19 @@ MLXTS_INLINE void add_values(const float* weights, const C* values, size_t dim, 
 
 // The same for a whole row of values.
 template <typename C, int Q>
-__attribute__((noinline)) void add_block(const float* weights, const C* values, size_t dim, int count, float* sums,
-                                         size_t sumStride) {
+__attribute__((noinline)) void add_block(const float* weights, const C* values, size_t dim, int count, intptr_t ahead,
+                                         const float* factors, float* sums, size_t sumStride) {
   size_t d = 0;
   for (; d + 4 * kLanes <= dim; d += 4 * kLanes)
-    add_values<C, Q, 2>(weights, values + d, dim, count, 0, sums + d, sumStride);
+    add_values<C, Q, 2>(weights, values + d, dim, count, 0, ahead, factors, sums + d, sumStride);
   for (; d + 2 * kLanes <= dim; d += 2 * kLanes)
-    add_values<C, Q, 1>(weights, values + d, dim, count, 0, sums + d, sumStride);
-  if (d < dim) add_values<C, Q, 1>(weights, values + d, dim, count, int(dim - d), sums + d, sumStride);
+    add_values<C, Q, 1>(weights, values + d, dim, count, 0, ahead, factors, sums + d, sumStride);
+  if (d < dim) add_values<C, Q, 1>(weights, values + d, dim, count, int(dim - d), ahead, factors, sums + d, sumStride);
 }
 
 template <typename C>
 __attribute__((noinline)) void score_block(const float* queries, size_t width, int rows, const C* keys, size_t dim,
-                                           int count, float* scores) {
+                                           int count, intptr_t ahead, float* scores) {
   for (int t = 0; t < count; t += kKeys) {
     const C* k[kKeys];
     for (int j = 0; j < kKeys; ++j) k[j] = keys + (t + j < count ? t + j : count - 1) * dim;
@@ -98,7 +117,7 @@ __attribute__((noinline)) void score_block(const float* queries, size_t width, i
       const float* q[kQueries];
       for (int i = 0; i < kQueries; ++i) q[i] = queries + (row + i < rows ? row + i : rows - 1) * width;
       float tile[kLanes];
-      dot_tile(q, k, dim, tile);
+      dot_tile(q, k, dim, ahead, tile);
       for (int i = 0; i < kQueries && row + i < rows; ++i)
         memcpy(scores + (row + i) * kBlockKeys + t, tile + i * kKeys, kKeys * sizeof(float));
     }
@@ -128,6 +147,8 @@ int32_t sdpa_pieces(const Launch& l) {
     const size_t end = length - begin < piece_keys(length) ? length : begin + piece_keys(length);
     const C* keys = l.buffer<const C>(SDPA_PIECES_K_CACHE) + (b * p.kvHeads + head) * p.capacity * dim;
     const C* values = l.buffer<const C>(SDPA_PIECES_V_CACHE) + (b * p.kvHeads + head) * p.capacity * dim;
+    const intptr_t toValues = reinterpret_cast<const char*>(values) - reinterpret_cast<const char*>(keys);
+    const intptr_t toKeys = intptr_t(kBlockKeys * dim * sizeof(C)) - toValues;
     for (int row = 0; row < rows; ++row) {
       const size_t t = row / share, h = head * share + row % share;
       widen_like<C>(q + ((b * p.tokens + t) * p.heads + h) * dim, dim, queries + row * width);
@@ -142,23 +163,19 @@ int32_t sdpa_pieces(const Launch& l) {
         const size_t n = length - p.tokens + row / share + 1;
         return int(n <= k0 ? 0 : n - k0 < size_t(count) ? n - k0 : count);
       };
-      score_block(queries, width, rows, keys + k0 * dim, dim, count, scores);
-      for (int row = 0; row < rows; ++row) {
-        const int n = seen(row);
-        if (n == 0) continue;
-        const float before = softmax_row(scores + row * kBlockKeys, n, p.scale, states[row]);
-        if (before == 1) continue;
-        float* sum = sums + row * width;
-        for (size_t d = 0; d < width; d += kLanes) store(sum + d, load(sum + d) * splat(before));
-      }
+      score_block(queries, width, rows, keys + k0 * dim, dim, count, toValues, scores);
       for (int row = 0; row < rows;) {
         const int some = rows - row >= kQueries ? kQueries : 1, common = seen(row);
+        int counts[kQueries];
+        float factors[kSoftmaxRows];
+        for (int r = 0; r < some; ++r) counts[r] = seen(row + r);
+        softmax_rows(scores + row * kBlockKeys, some, counts, p.scale, states + row, factors);
         const auto add = some == 1 ? add_block<C, 1> : add_block<C, kQueries>;
-        add(scores + row * kBlockKeys, values + k0 * dim, dim, common, sums + row * width, width);
-        for (int r = row; r < row + some; ++r)
-          if (const int n = seen(r); n > common)
-            add_block<C, 1>(scores + r * kBlockKeys + common, values + (k0 + common) * dim, dim, n - common,
-                            sums + r * width, width);
+        add(scores + row * kBlockKeys, values + k0 * dim, dim, common, toKeys, factors, sums + row * width, width);
+        for (int r = 0; r < some; ++r)
+          if (counts[r] > common)
+            add_block<C, 1>(scores + (row + r) * kBlockKeys + common, values + (k0 + common) * dim, dim,
+                            counts[r] - common, 0, kAll, sums + (row + r) * width, width);
         row += some;
       }
     }

@@ -6,6 +6,8 @@
 namespace mlxts {
 
 inline constexpr int kTileRows = 6;
+// `keep` of a tile that adds.
+inline constexpr float kAll[kTileRows] = {1, 1, 1, 1, 1, 1};
 #if defined(__AVX512F__) || defined(__aarch64__)
 inline constexpr int kTileVectors = 4;
 #else
@@ -22,24 +24,30 @@ inline constexpr bool kHasPairs = false;
 // Pairs of bf16 that are neighbours along the contracted dimension; the first in the low half.
 typedef uint32_t pair;
 
-// acc + x · b for one broadcast element of a; for pairs both products.
-MLXTS_INLINE vf32 tile_step(vf32 acc, float x, vf32 b) { return fma(splat(x), b, acc); }
 #if defined(__AVX512BF16__)
-MLXTS_INLINE vf32 tile_step(vf32 acc, pair x, vf32 b) {
-  return reinterpret_cast<vf32>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(acc), (__m512bh)_mm512_set1_epi32(int(x)),
+// acc + a · b, both products of each pair.
+MLXTS_INLINE vf32 add_pairs(vf32 acc, vf32 a, vf32 b) {
+  return reinterpret_cast<vf32>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(acc), (__m512bh) reinterpret_cast<__m512i>(a),
                                                  (__m512bh) reinterpret_cast<__m512i>(b)));
 }
 #endif
 
-// c (+)= a · panel; a: R rows of `depth` elements (float or pair) at any alignment, panel [depth][kTileColumns].
+// acc + x · b for one broadcast element of a.
+MLXTS_INLINE vf32 tile_step(vf32 acc, float x, vf32 b) { return fma(splat(x), b, acc); }
+#if defined(__AVX512BF16__)
+MLXTS_INLINE vf32 tile_step(vf32 acc, pair x, vf32 b) { return add_pairs(acc, as_f32(splat_i32(int32_t(x))), b); }
+#endif
+
+// c = a · panel, plus keep[r] times what row r of c had if `keep` is given; a: R rows of `depth` elements (float or
+// pair) at any alignment, panel [depth][kTileColumns].
 template <typename E, int R, int V>
 __attribute__((noinline)) void tile(const void* a, size_t aStrideBytes, const E* panel, size_t depth, float* c,
-                                    size_t cStride, bool add) {
+                                    size_t cStride, const float* keep) {
   vf32 sum[R][V];
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) sum[r][v] = add ? load(c + r * cStride + v * kLanes) : vf32{};
+    for (int v = 0; v < V; ++v) sum[r][v] = keep ? load(c + r * cStride + v * kLanes) * splat(keep[r]) : vf32{};
   const char* row = static_cast<const char*>(a);
   for (size_t k = 0; k < depth; ++k, row += sizeof(E), panel += kTileColumns) {
     vf32 b[V];
@@ -62,8 +70,8 @@ __attribute__((noinline)) void tile(const void* a, size_t aStrideBytes, const E*
 // The tile of `rows` ≤ kTileRows rows and `vectors` ≤ kTileVectors vectors of columns.
 template <typename E>
 MLXTS_INLINE void run_tile(int rows, int vectors, const void* a, size_t aStrideBytes, const E* panel, size_t depth,
-                           float* c, size_t cStride, bool add) {
-  typedef void (*Tile)(const void*, size_t, const E*, size_t, float*, size_t, bool);
+                           float* c, size_t cStride, const float* keep) {
+  typedef void (*Tile)(const void*, size_t, const E*, size_t, float*, size_t, const float*);
 #define MLXTS_TILE_ROW(R)                                                                         \
   {                                                                                               \
     tile<E, R, 1>, tile<E, R, 2>, tile<E, R, kTileVectors == 4 ? 3 : 2>, tile<E, R, kTileVectors> \
@@ -71,7 +79,7 @@ MLXTS_INLINE void run_tile(int rows, int vectors, const void* a, size_t aStrideB
   static constexpr Tile tiles[kTileRows][4] = {MLXTS_TILE_ROW(1), MLXTS_TILE_ROW(2), MLXTS_TILE_ROW(3),
                                                MLXTS_TILE_ROW(4), MLXTS_TILE_ROW(5), MLXTS_TILE_ROW(6)};
 #undef MLXTS_TILE_ROW
-  tiles[rows - 1][vectors - 1](a, aStrideBytes, panel, depth, c, cStride, add);
+  tiles[rows - 1][vectors - 1](a, aStrideBytes, panel, depth, c, cStride, keep);
 }
 
 MLXTS_INLINE vf32 interleave_low(vf32 a, vf32 b) {
@@ -117,9 +125,10 @@ MLXTS_INLINE vf32 load_pairs(const bf16* p) {
 MLXTS_INLINE vf32 first_of(vf32 pairs) { return as_f32(as_i32(pairs) << 16); }
 MLXTS_INLINE vf32 second_of(vf32 pairs) { return reinterpret_cast<vf32>(reinterpret_cast<vu32>(pairs) & 0xffff0000u); }
 
-// panel[k][j] = w[j][k] for j < columns, else 0: a panel of the transposed of `columns` rows of w.
+// panel[k][j] = w[j][k] for j < columns, else 0: a panel of the transposed of `columns` rows of w. The rows' short
+// pieces are nothing that the hardware prefetches: what is packed next, `ahead` elements on, is asked for here.
 template <typename W>
-void pack_transposed(const W* w, size_t stride, int columns, size_t depth, float* panel) {
+void pack_transposed(const W* w, size_t stride, int columns, size_t depth, size_t ahead, float* panel) {
   for (int v = 0; v < kTileVectors; ++v, panel += kLanes) {
     const int valid = columns - v * kLanes;
     const W* rows = w + v * kLanes * stride;
@@ -127,7 +136,11 @@ void pack_transposed(const W* w, size_t stride, int columns, size_t depth, float
     vf32 block[kLanes];
     if constexpr (std::is_same_v<W, bf16>) {
       for (; k + 2 * kLanes <= depth; k += 2 * kLanes) {
-        for (int i = 0; i < kLanes; ++i) block[i] = i < valid ? load_pairs(rows + i * stride + k) : vf32{};
+        for (int i = 0; i < kLanes; ++i) {
+          const bf16* from = rows + i * stride + k;
+          __builtin_prefetch(from + ahead, 0, 2);
+          block[i] = i < valid ? load_pairs(from) : vf32{};
+        }
         transpose(block);
         for (int i = 0; i < kLanes; ++i) {
           store(panel + (k + 2 * i) * kTileColumns, first_of(block[i]));
@@ -137,10 +150,11 @@ void pack_transposed(const W* w, size_t stride, int columns, size_t depth, float
     }
     for (; k < depth; k += kLanes) {
       const int n = depth - k < kLanes ? int(depth - k) : kLanes;
-      for (int i = 0; i < kLanes; ++i)
-        block[i] = i >= valid    ? vf32{}
-                   : n == kLanes ? load(rows + i * stride + k)
-                                 : load_partial(rows + i * stride + k, n);
+      for (int i = 0; i < kLanes; ++i) {
+        const W* from = rows + i * stride + k;
+        __builtin_prefetch(from + ahead, 0, 2);
+        block[i] = i >= valid ? vf32{} : n == kLanes ? load(from) : load_partial(from, n);
+      }
       transpose(block);
       for (int i = 0; i < n; ++i) store(panel + (k + i) * kTileColumns, block[i]);
     }
@@ -156,7 +170,7 @@ void pack(const W* w, size_t stride, int columns, size_t depth, float* panel) {
 }
 
 // The same panels of pairs along k: [⌈depth / 2⌉][kTileColumns], an odd last element paired with 0.
-inline void pack_transposed(const bf16* w, size_t stride, int columns, size_t depth, pair* panel) {
+inline void pack_transposed(const bf16* w, size_t stride, int columns, size_t depth, size_t ahead, pair* panel) {
   for (int v = 0; v < kTileVectors; ++v, panel += kLanes) {
     const int valid = columns - v * kLanes;
     const bf16* rows = w + v * kLanes * stride;
@@ -164,11 +178,15 @@ inline void pack_transposed(const bf16* w, size_t stride, int columns, size_t de
     for (size_t k = 0; k < depth; k += 2 * kLanes) {
       const size_t n = depth - k < 2 * kLanes ? depth - k : 2 * kLanes;
       for (int i = 0; i < kLanes; ++i) {
-        if (i < valid && n == 2 * kLanes) {
-          block[i] = load_pairs(rows + i * stride + k);
+        const bf16* from = rows + i * stride + k;
+        __builtin_prefetch(from + ahead, 0, 2);
+        if (i >= valid) {
+          block[i] = vf32{};
+        } else if (n == 2 * kLanes) {
+          block[i] = load_pairs(from);
         } else {
           bf16 some[2 * kLanes] = {};
-          if (i < valid) memcpy(some, rows + i * stride + k, n * sizeof(bf16));
+          memcpy(some, from, n * sizeof(bf16));
           block[i] = load_pairs(some);
         }
       }

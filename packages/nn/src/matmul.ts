@@ -7,7 +7,7 @@ const buffers = { x: "read", weight: "read", bias: "read?", out: "write" } as co
 /** Columns of a threadgroup of the tiled kernel, and the piece of the contracted dimension that is packed at a time. */
 const TILE_COLUMNS = 64;
 const TILE_ROWS = 6;
-const TILE_DEPTH = 256;
+const TILE_DEPTH = 128;
 
 interface TiledSizes {
   m: number;
