@@ -1,0 +1,51 @@
+#include "metal_memory.h"
+
+namespace mlxts {
+
+Residency::Residency(id<MTLDevice> device, id<MTLCommandQueue> queue) {
+  if (![device respondsToSelector:@selector(newResidencySetWithDescriptor:error:)]) return;
+  // By name: a reference to the class would keep the addon from loading on macOS 14.
+  auto descriptor = Owned<MTLResidencySetDescriptor*>::adopt(
+      [[NSClassFromString(@"MTLResidencySetDescriptor") alloc] init]);
+  [descriptor.get() setLabel:@"mlxts"];
+  NSError* error = nil;
+  set_ = Owned<id<MTLResidencySet>>::adopt([device newResidencySetWithDescriptor:descriptor.get() error:&error]);
+  if (!set_) return;
+  limit_ = [device recommendedMaxWorkingSetSize];
+  [queue addResidencySet:set_.get()];
+}
+
+void Residency::add(id<MTLBuffer> buffer) {
+  std::lock_guard lock(mutex_);
+  if (!set_ || [set_.get() allocatedSize] + [buffer length] > limit_) return;
+  [set_.get() addAllocation:buffer];
+  staged_ = true;
+}
+
+void Residency::remove(id<MTLBuffer> buffer, bool now) {
+  std::lock_guard lock(mutex_);
+  if (!set_) return;
+  [set_.get() removeAllocation:buffer];
+  if (now) [set_.get() commit];
+  staged_ = !now;
+}
+
+void Residency::commit() {
+  std::lock_guard lock(mutex_);
+  if (staged_) [set_.get() commit];
+  staged_ = false;
+}
+
+MetalBuffer::MetalBuffer(Owned<id<MTLBuffer>> buffer, std::shared_ptr<Residency> residency, bool foreign)
+    : buffer_(std::move(buffer)), residency_(std::move(residency)), foreign_(foreign) {
+  residency_->add(buffer_.get());
+}
+
+MetalBuffer::~MetalBuffer() {
+  @autoreleasepool {
+    residency_->remove(buffer_.get(), foreign_);
+    buffer_ = {};
+  }
+}
+
+}  // namespace mlxts
