@@ -40,7 +40,9 @@ export class Tokenizer {
   }
 
   decode(ids: readonly number[]): string {
-    return ids.length === 0 ? "" : this.tokenizer.decode([...ids], { skip_special_tokens: true });
+    return ids.length === 0
+      ? ""
+      : this.tokenizer.decode([...ids], { skip_special_tokens: true, clean_up_tokenization_spaces: false });
   }
 
   get hasChatTemplate(): boolean {
