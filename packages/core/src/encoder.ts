@@ -3,7 +3,7 @@ import type { Buffer } from "./buffer.ts";
 import type { Device } from "./device.ts";
 import type { Dtype } from "./dtype.ts";
 import { disposedError, wrongKind, wrongValue } from "./errors.ts";
-import type { Access, Kernel, Scalar } from "./kernel.ts";
+import type { Access, Kernel, Launch, Scalar } from "./kernel.ts";
 import { type NativeMemory, type NativeRecording, native } from "./native.ts";
 import { type Accesses, HazardTracker, overlaps, sameRange } from "./ranges.ts";
 import type { Submission } from "./submission.ts";
@@ -66,6 +66,17 @@ class Words {
     floats[0] = value;
     this.push(floatBits[0] as number);
   }
+}
+
+/** Threadgroups, and at length the tensors and parameters of a dispatch. */
+function note({ kernel, args }: Node, { threadgroups }: Launch, long: boolean): string {
+  const groups = `${threadgroups.join("×")} threadgroups`;
+  if (!long) return groups;
+  const tensors = kernel.bufferNames.map((name) => {
+    const tensor = args.buffers[name];
+    return tensor ? `${name} ${tensor.dtype}[${tensor.shape.join(", ")}]` : `${name} -`;
+  });
+  return [groups, ...tensors, ...kernel.paramNames.map((name) => `${name} ${args.params[name]}`)].join(", ");
 }
 
 /** Writes commands; shared by encoders and by the queue's own fills. @internal */
@@ -229,6 +240,7 @@ export class CommandEncoder {
         launch.threadsPerThreadgroup,
       );
 
+    if (this.device.debug >= 2) accesses.note = note(node, launch, this.device.debug >= 3);
     const hazard = this.hazards.find(accesses);
     if (hazard && this.mode === "manual" && this.device.validate) {
       const side = ({ label, range }: { label: string; range: { begin: number; end: number } }) =>

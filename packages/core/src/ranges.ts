@@ -25,6 +25,8 @@ export interface Accesses {
   label: string;
   reads: Range[];
   writes: Range[];
+  /** What `MLXTS_DEBUG` shows beside the label. */
+  note?: string;
 }
 
 /** Two dispatches that need a barrier between them, and the ranges where they meet. */

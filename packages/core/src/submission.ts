@@ -3,7 +3,7 @@ import type { Device } from "./device.ts";
 import { CommandWriter, type CommitOptions, type Recording } from "./encoder.ts";
 import { ArgumentRangeError, type ErrorCode, MlxtsError, wrongValue } from "./errors.ts";
 import { type NativeDevice, type NativeOutcome, type NativeRecording, native } from "./native.ts";
-import { overlaps, type Range, subtract } from "./ranges.ts";
+import { type Accesses, overlaps, type Range, subtract } from "./ranges.ts";
 import { Tensor } from "./tensor.ts";
 
 /** What a submission took. */
@@ -161,7 +161,12 @@ export class SubmissionQueue {
     if (!microseconds) return { ms: milliseconds };
     const dispatches = submission.recording.labels.map((label, tag) => ({ label, us: microseconds[tag] ?? 0 }));
     if (this.device.debug >= 2)
-      for (const { label, us } of dispatches) process.stderr.write(`mlxts ${us.toFixed(1).padStart(9)} µs  ${label}\n`);
+      dispatches.forEach(({ label, us }, i) => {
+        const { reads, writes, note = "" } = submission.recording.accesses[i] as Accesses;
+        const bytes = [...reads, ...writes].reduce((sum, { begin, end }) => sum + end - begin, 0);
+        const speed = `${us.toFixed(1).padStart(9)} µs ${(bytes / us / 1e3).toFixed(2).padStart(8)} GB/s`;
+        process.stderr.write(`mlxts ${speed}  ${label}  ${note}\n`);
+      });
     return { ms: milliseconds, dispatches };
   }
 
