@@ -25,11 +25,13 @@ struct Gates {
   MLXTS_INLINE vf32 difference(size_t i, size_t j) const {
     return (splat(hi[i]) - load(hi + j)) + (splat(lo[i]) - load(lo + j));
   }
-  // exp(G_i).
-  MLXTS_INLINE float decay(size_t i) const { return exp(splat(hi[i]))[0] * (1.0f + lo[i]); }
-  // exp(G_i − G_j), i after j.
-  MLXTS_INLINE float decay_between(size_t i, size_t j) const {
-    return exp(splat((hi[i] - hi[j]) + (lo[i] - lo[j])))[0];
+  // exp(G_i) of all rows, up to a whole vector.
+  void decays(float* to, size_t n) const {
+    for (size_t i = 0; i < n; i += kLanes) store(to + i, exp(load(hi + i)) * (splat(1.0f) + load(lo + i)));
+  }
+  // exp(G_last − G_i) of all rows, up to a whole vector.
+  void decays_to(size_t last, float* to) const {
+    for (size_t i = 0; i <= last; i += kLanes) store(to + i, exp(difference(last, i)));
   }
 };
 

@@ -30,7 +30,7 @@ void chunk_output(const Launch& l) {
     const size_t key_at = (place.token * p.keyHeads + place.key_head) * K, key_stride = p.keyHeads * K;
     Gates gates;
     gates.gather(gate_scratch, BT, sum + at, sum_low ? sum_low + at : nullptr, H, n);
-    for (size_t i = 0; i < n; ++i) decay[i] = gates.decay(i);
+    gates.decays(decay, n);
     const WideRows q = widen_rows(l.buffer<const T>(CHUNK_OUTPUT_Q) + key_at, key_stride, n, K, q_rows);
     const WideRows k = widen_rows(l.buffer<const T>(CHUNK_OUTPUT_K) + key_at, key_stride, n, K, wide);
     transpose_padded(k, n, K, columns, BT);
@@ -60,7 +60,9 @@ void chunk_output(const Launch& l) {
           n, [panel](size_t) { return panel; },
           [&](auto tile) {
             tile.accumulate(q.data + tile.row * q.stride, q.stride, 1, columns + tile.column, kPanel, K);
+#pragma GCC unroll 4
             for (int r = 0; r < tile.rows; ++r)
+#pragma GCC unroll 4
               for (int j = 0; j < tile.vectors; ++j) tile.sum[r][j] *= splat(decay[tile.row + r]);
             tile.accumulate(scores + tile.row * BT, BT, 1, values + tile.column, kPanel, tile.row + tile.rows);
             tile.each([&](size_t i, size_t v, vf32 out) {

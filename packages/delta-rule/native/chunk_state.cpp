@@ -24,7 +24,8 @@ void chunk_state(const Launch& l) {
   float* gated = turned + K * kRows;              // [BT, kRows]
   float* w_rows = gated + BT * kRows;             // [BT, K]
   float* k_rows = w_rows + BT * K;                // [BT, K]
-  float* gate_scratch = k_rows + BT * K;
+  float* kept = k_rows + BT * K;                  // [BT]
+  float* gate_scratch = kept + BT;
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t v0 = group % l.threadgroups[0] * kRows, rows = V - v0 < kRows ? V - v0 : kRows;
     const uint64_t outer = group / l.threadgroups[0];  // sequence and head
@@ -42,15 +43,21 @@ void chunk_state(const Launch& l) {
 
       Gates gates;
       gates.gather(gate_scratch, BT, sum + at, sum_low ? sum_low + at : nullptr, H, n);
-      const WideRows w = widen_rows(l.buffer<const T>(CHUNK_STATE_W) + at * K, H * K, n, K, w_rows);
+      gates.decays_to(last, kept);
+      const T* w_act = l.buffer<const T>(CHUNK_STATE_W) + at * K;
+      const WideRows w = widen_rows(w_act, H * K, n, K, w_rows);
       const T* u = l.buffer<const T>(CHUNK_STATE_U) + at * V + v0;
       T* v_new = l.buffer<T>(CHUNK_STATE_V_NEW) + at * V + v0;
+      const size_t next = (chunk + 1) * BT < p.tokens ? BT * H : 0;  // rows of the next chunk; the last has none
       for_tiles(
           n, [rows](size_t) { return rows; },
           [&](auto tile) {
+            if (next && tile.column == 0 && (chunk + 1) * BT + tile.row + tile.rows <= p.tokens) {
+              const size_t ahead = tile.row * H + next;
+              prefetch_rows(w_act + ahead * K, H * K * sizeof(T), tile.rows, K * sizeof(T));
+              prefetch_rows(u + ahead * V, H * V * sizeof(T), tile.rows, rows * sizeof(T));
+            }
             tile.accumulate(w.data + tile.row * w.stride, w.stride, 1, state + tile.column, kRows, K);
-            float kept[tile.rows];
-            for (int r = 0; r < tile.rows; ++r) kept[r] = gates.decay_between(last, tile.row + r);
             tile.each([&](size_t i, size_t r, vf32 predicted) {
               const size_t at_row = i * H * V + r;
               const bool full = r + kLanes <= rows;
@@ -60,17 +67,18 @@ void chunk_state(const Launch& l) {
                 store(v_new + at_row, d);
               else
                 store_partial(v_new + at_row, d, m);
-              store(gated + i * kRows + r, round_to<T>(d * splat(kept[i - tile.row])));
+              store(gated + i * kRows + r, round_to<T>(d * splat(kept[i])));
             });
           });
 
-      const WideRows k = widen_rows(l.buffer<const T>(CHUNK_STATE_K) + (place.token * p.keyHeads + place.key_head) * K,
-                                    p.keyHeads * K, n, K, k_rows);
-      const vf32 decay = splat(gates.decay(last));
+      const T* k = l.buffer<const T>(CHUNK_STATE_K) + (place.token * p.keyHeads + place.key_head) * K;
+      // A copy also for f32: columns of rows that lie a power of two apart share few cache sets.
+      for (size_t i = 0; i < n; ++i) widen_row(k_rows + i * K, k + i * p.keyHeads * K, K);
+      const vf32 decay = splat(exp(splat(gates.hi[last]))[0] * (1.0f + gates.lo[last]));
       for_tiles(
           K, [rows](size_t) { return rows; },
           [&](auto tile) {
-            tile.accumulate(k.data + tile.row, 1, k.stride, gated + tile.column, kRows, n);
+            tile.accumulate(k_rows + tile.row, 1, K, gated + tile.column, kRows, n);
             tile.each([&](size_t c, size_t r, vf32 added) {
               float* s = state + c * kRows + r;
               store(s, fma(decay, load(s), added));

@@ -52,7 +52,8 @@ void chunk_wu(const Launch& l) {
     product(l.buffer<const T>(CHUNK_WU_V) + at * V, H * V, l.buffer<T>(CHUNK_WU_U) + at * V, H * V, V);
     Gates gates;
     gates.gather(gate_scratch, BT, sum + at, sum_low ? sum_low + at : nullptr, H, n);
-    for (size_t i = 0; i < n; ++i) factor[i] *= gates.decay(i);
+    gates.decays(factor, n);
+    for (size_t i = 0; i < n; ++i) factor[i] *= beta[at + i * H];
     product(l.buffer<const T>(CHUNK_WU_K) + (place.token * p.keyHeads + place.key_head) * K, p.keyHeads * K,
             l.buffer<T>(CHUNK_WU_W) + at * K, H * K, K);
   }

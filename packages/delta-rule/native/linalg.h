@@ -23,23 +23,49 @@ MLXTS_INLINE void transpose4(vf32x4& a, vf32x4& b, vf32x4& c, vf32x4& d) {
   d = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
 }
 
+#if defined(__AVX512F__)
+inline constexpr size_t kBlock = 16;
+
+// A kBlock × kBlock block: four rounds of interleaving rows i and i + 8.
+MLXTS_INLINE void transpose_block(const float* from, size_t from_stride, float* to, size_t to_stride) {
+  vf32 a[16], b[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) a[i] = load(from + i * from_stride);
+  const auto interleave = [](const vf32* in, vf32* out) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      out[2 * i] = __builtin_shufflevector(in[i], in[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      out[2 * i + 1] =
+          __builtin_shufflevector(in[i], in[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+  };
+  interleave(a, b);
+  interleave(b, a);
+  interleave(a, b);
+  interleave(b, a);
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) store(to + i * to_stride, a[i]);
+}
+#else
+inline constexpr size_t kBlock = 4;
+
+MLXTS_INLINE void transpose_block(const float* from, size_t from_stride, float* to, size_t to_stride) {
+  vf32x4 v[4];
+  for (int i = 0; i < 4; ++i) v[i] = load4(from + i * from_stride);
+  transpose4(v[0], v[1], v[2], v[3]);
+  for (int i = 0; i < 4; ++i) store4(to + i * to_stride, v[i]);
+}
+#endif
+
 // to[c][r] = from[r][c] for rows × columns of 4-byte elements.
 inline void transpose(const float* from, size_t from_stride, size_t rows, size_t columns, float* to, size_t to_stride) {
-  size_t r = 0;
-  for (; r + 4 <= rows; r += 4) {
-    const float* row = from + r * from_stride;
-    size_t c = 0;
-    for (; c + 4 <= columns; c += 4) {
-      vf32x4 v[4];
-      for (int i = 0; i < 4; ++i) v[i] = load4(row + i * from_stride + c);
-      transpose4(v[0], v[1], v[2], v[3]);
-      for (int i = 0; i < 4; ++i) store4(to + (c + i) * to_stride + r, v[i]);
-    }
-    for (; c < columns; ++c)
-      for (int i = 0; i < 4; ++i) to[c * to_stride + r + i] = row[i * from_stride + c];
-  }
-  for (; r < rows; ++r)
-    for (size_t c = 0; c < columns; ++c) to[c * to_stride + r] = from[r * from_stride + c];
+  const size_t whole_rows = rows / kBlock * kBlock, whole_columns = columns / kBlock * kBlock;
+  for (size_t r = 0; r < whole_rows; r += kBlock)
+    for (size_t c = 0; c < whole_columns; c += kBlock)
+      transpose_block(from + r * from_stride + c, from_stride, to + c * to_stride + r, to_stride);
+  for (size_t r = 0; r < rows; ++r)
+    for (size_t c = r < whole_rows ? whole_columns : 0; c < columns; ++c)
+      to[c * to_stride + r] = from[r * from_stride + c];
 }
 
 // Lane sums of four vectors.
@@ -98,9 +124,12 @@ struct Tile {
                                size_t count) {
     for (size_t m = 0; m < count; ++m) {
       vf32 columns[N];
+#pragma GCC unroll 4
       for (int j = 0; j < N; ++j) columns[j] = load(b + m * b_stride + j * kLanes);
+#pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
         const vf32 left = splat(a[r * row_stride + m * step]);
+#pragma GCC unroll 4
         for (int j = 0; j < N; ++j) sum[r][j] = fma(left, columns[j], sum[r][j]);
       }
     }
@@ -108,7 +137,9 @@ struct Tile {
   // body(row, column, sum) for every vector.
   template <typename Body>
   MLXTS_INLINE void each(Body body) {
+#pragma GCC unroll 4
     for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
       for (int j = 0; j < N; ++j) body(row + r, column + j * kLanes, sum[r][j]);
   }
 };
@@ -140,6 +171,13 @@ MLXTS_INLINE vi32 lane_index() {
   vi32 v;
   for (int i = 0; i < kLanes; ++i) v[i] = i;
   return v;
+}
+
+// Asks for rows of `bytes` each ahead of their use.
+MLXTS_INLINE void prefetch_rows(const void* first, size_t stride_bytes, size_t rows, size_t bytes) {
+  for (size_t r = 0; r < rows; ++r)
+    for (size_t at = 0; at < bytes; at += 64)
+      __builtin_prefetch(static_cast<const char*>(first) + r * stride_bytes + at, 0, 2);
 }
 
 MLXTS_INLINE size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }

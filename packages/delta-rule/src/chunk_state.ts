@@ -29,7 +29,7 @@ export const chunkStateKernel = defineKernel({
   launch: ({ B, H, K, V, BT }: Pick<ChunkDims, "B" | "H" | "K" | "V" | "BT">) => ({
     threadgroups: [Math.ceil(V / ROWS), H, B],
     threadsPerThreadgroup: [128, 1, 1],
-    threadgroupBytes: 4 * (2 * K * ROWS + BT * ROWS + 2 * BT * K + 2 * (BT + 16)),
+    threadgroupBytes: 4 * (2 * K * ROWS + BT * ROWS + 2 * BT * K + BT + 2 * (BT + 16)),
   }),
 });
 
