@@ -45,17 +45,6 @@ for (const threads of [1, 2]) {
       () => empty.replay(),
     ),
   );
-  const limit = Error.stackTraceLimit;
-  Error.stackTraceLimit = 0;
-  note(
-    "the same without a stack for errors",
-    await least(
-      300,
-      () => empty.replay(),
-      () => empty.replay(),
-    ),
-  );
-  Error.stackTraceLimit = limit;
 
   for (const order of ["independent", "in a row"]) {
     const encoder = device.encoder();

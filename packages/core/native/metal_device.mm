@@ -104,9 +104,9 @@ class MetalDevice : public Device {
 
   const DeviceInfo& info() const override { return info_; }
 
-  // Metal's own allocations are zero-filled and as long as the pages they take.
+  // Metal zero-fills, and gives whole pages; whole words are all that fills need.
   std::shared_ptr<Memory> allocate(uint64_t bytes) override {
-    const uint64_t span = (bytes + kMetalPage - 1) / kMetalPage * kMetalPage;
+    const uint64_t span = (bytes + 3) / 4 * 4;
     if (span < bytes || span > info_.limits.maxBufferBytes) return nullptr;
     return pooled([&]() -> std::shared_ptr<Memory> {
       auto buffer = Owned<id<MTLBuffer>>::adopt([device_.get() newBufferWithLength:span options:kOptions]);
@@ -202,8 +202,8 @@ class MetalDevice : public Device {
         must(b.offset % 4 == 0 && (b.bytes % 4 == 0 || toEnd), "a fill must cover whole words");
       }
       if (c.kind != CommandKind::dispatch) continue;
-      const uint64_t threads =
-          uint64_t(c.threadsPerThreadgroup[0]) * c.threadsPerThreadgroup[1] * c.threadsPerThreadgroup[2];
+      const double threads =
+          double(c.threadsPerThreadgroup[0]) * c.threadsPerThreadgroup[1] * c.threadsPerThreadgroup[2];
       must(threads >= 1 && threads <= known(c.pipeline).maxThreads, "too many threads in a threadgroup");
       must(c.bindings + 1 <= kSlots, "too many buffers");
       must(c.paramWords * 4 <= kInlineBytes, "too many parameters");

@@ -19,7 +19,8 @@ inline constexpr uint64_t kMetalPage = 16384;
 class Residency {
  public:
   Residency(id<MTLDevice> device, id<MTLCommandQueue> queue);
-  void add(id<MTLBuffer> buffer);
+  // Whether the set has taken it.
+  bool add(id<MTLBuffer> buffer);
   // `now`: the pages go when this returns, the set must not hold on to them.
   void remove(id<MTLBuffer> buffer, bool now);
   void commit();
@@ -27,7 +28,7 @@ class Residency {
  private:
   std::mutex mutex_;
   Owned<id<MTLResidencySet>> set_;
-  uint64_t limit_ = 0;
+  uint64_t bytes_ = 0, limit_ = 0;
   bool staged_ = false;
 };
 
@@ -44,7 +45,7 @@ class MetalBuffer {
  private:
   Owned<id<MTLBuffer>> buffer_;
   std::shared_ptr<Residency> residency_;
-  bool foreign_;
+  bool foreign_, resident_;
 };
 
 }  // namespace mlxts

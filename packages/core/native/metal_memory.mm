@@ -15,17 +15,19 @@ Residency::Residency(id<MTLDevice> device, id<MTLCommandQueue> queue) {
   [queue addResidencySet:set_.get()];
 }
 
-void Residency::add(id<MTLBuffer> buffer) {
+bool Residency::add(id<MTLBuffer> buffer) {
   std::lock_guard lock(mutex_);
-  if (!set_ || [set_.get() allocatedSize] + [buffer length] > limit_) return;
+  if (!set_ || bytes_ + [buffer length] > limit_) return false;
   [set_.get() addAllocation:buffer];
+  bytes_ += [buffer length];
   staged_ = true;
+  return true;
 }
 
 void Residency::remove(id<MTLBuffer> buffer, bool now) {
   std::lock_guard lock(mutex_);
-  if (!set_) return;
   [set_.get() removeAllocation:buffer];
+  bytes_ -= [buffer length];
   if (now) [set_.get() commit];
   staged_ = !now;
 }
@@ -38,12 +40,12 @@ void Residency::commit() {
 
 MetalBuffer::MetalBuffer(Owned<id<MTLBuffer>> buffer, std::shared_ptr<Residency> residency, bool foreign)
     : buffer_(std::move(buffer)), residency_(std::move(residency)), foreign_(foreign) {
-  residency_->add(buffer_.get());
+  resident_ = residency_->add(buffer_.get());
 }
 
 MetalBuffer::~MetalBuffer() {
   @autoreleasepool {
-    residency_->remove(buffer_.get(), foreign_);
+    if (resident_) residency_->remove(buffer_.get(), foreign_);
     buffer_ = {};
   }
 }

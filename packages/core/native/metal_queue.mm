@@ -149,7 +149,6 @@ bool MetalQueue::encode(const std::shared_ptr<Flight>& flight, const std::deque<
       encoded = pass.dispatch(list, command, pipelines[command.pipeline]);
   }
   pass.end();
-  if (!encoded) return false;
   const uint32_t tag = end - begin == 1 ? list.commands[begin].tag : kUnknownTag;
   const auto flights = flights_;
   {
@@ -162,8 +161,9 @@ bool MetalQueue::encode(const std::shared_ptr<Flight>& flight, const std::deque<
       flights->ended(*flight);
     }
   }];
+  // Also after a refusal: what updates the fence must run.
   [buffer commit];
-  return true;
+  return encoded;
 }
 
 void MetalQueue::submit(uint64_t id, std::shared_ptr<const CommandList> list,

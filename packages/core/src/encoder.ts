@@ -346,6 +346,8 @@ export class Recording {
   readonly accesses: readonly Accesses[];
   /** @internal One label for each dispatch or fill, by command tag. */
   readonly labels: readonly string[];
+  /** @internal Where it was replayed first. */
+  origin: Error | undefined;
   private handle: NativeRecording | undefined;
   private readonly nodes: readonly (Node | "barrier")[];
   private readonly mode: "auto" | "manual";

@@ -20,8 +20,8 @@ export class Submission implements PromiseLike<SubmissionResult> {
   readonly id: number;
   /** @internal What is in flight; let go at the end. */
   recording: Pick<Recording, "accesses" | "labels">;
-  /** @internal Where `commit` or `replay` was called, for errors that arrive later. */
-  readonly origin = new Error("committed");
+  /** @internal Where `commit` or, for the first time, `replay` was called: for errors that arrive later. */
+  readonly origin: Error;
   private readonly queue: SubmissionQueue;
   private promise: Promise<SubmissionResult> | undefined;
   private settle: { resolve(result: SubmissionResult): void; reject(error: Error): void } | undefined;
@@ -29,7 +29,8 @@ export class Submission implements PromiseLike<SubmissionResult> {
   private ended: { result?: SubmissionResult; error?: Error } | undefined;
 
   /** @internal */
-  constructor(queue: SubmissionQueue, id: number, recording: Pick<Recording, "accesses" | "labels">) {
+  constructor(queue: SubmissionQueue, id: number, recording: Pick<Recording, "accesses" | "labels">, origin: Error) {
+    this.origin = origin;
     this.queue = queue;
     this.id = id;
     this.recording = recording;
@@ -115,7 +116,9 @@ export class SubmissionQueue {
 
   submit(recording: Recording, { profile = false }: CommitOptions): Submission {
     const id = native().submit(this.handle, recording.native, profile || this.device.debug >= 2);
-    return this.track(new Submission(this, id, recording));
+    // A stack costs more than the rest of a replay: one for each recording.
+    recording.origin ??= new Error("committed");
+    return this.track(new Submission(this, id, recording, recording.origin));
   }
 
   /** Submits a command list that runs once. */
@@ -123,7 +126,7 @@ export class SubmissionQueue {
     const { array, count } = writer.words;
     const id = native().run(this.handle, array, count, writer.memories, profile || this.device.debug >= 2);
     writer.handedOver();
-    return this.track(new Submission(this, id, writer));
+    return this.track(new Submission(this, id, writer, new Error("committed")));
   }
 
   /** Fills a buffer in submission order; used to poison scratch. */

@@ -106,6 +106,15 @@ describe("failures", () => {
     expect(error.stack).toContain("at fail");
   });
 
+  it("of a recording carry the stack of its first replay", async () => {
+    const encoder = device.encoder();
+    limit(encoder, { x }, { limit: 10 });
+    const recording = encoder.finish();
+    const firstReplay = () => recording.replay();
+    for (const submission of [firstReplay(), recording.replay()])
+      expect((await rejected(submission)).stack).toContain("at firstReplay");
+  });
+
   it("make what they would have written unreadable until it is written again", async () => {
     const { out, submission } = fail();
     const error = await rejected(out.read());
