@@ -41,7 +41,7 @@ export const kvCacheAppend = defineOp({
   relations({ op, outputs, dims, fail }) {
     for (const name of ["kCache", "vCache"] as const)
       if (outputs[name] === undefined) throw wrongKind(op, name, "be a Tensor", undefined);
-    const { T, capacity } = dims as Record<"T" | "capacity", number>;
+    const { T = 1, capacity = T } = dims;
     if (T > capacity) fail("k", `have at most the cache's ${capacity} rows`, T);
   },
   encode({ encoder, op, inputs: { k, v, start }, outputs: { kCache, vCache }, dims }) {

@@ -37,7 +37,7 @@ interface MatvecSizes {
   groupColumns: number;
 }
 
-/** Products for few rows: each row of the weight is read once for all rows of x; a threadgroup is `groupColumns` outputs of each. */
+/** Products for few rows: each row of the weight is read once for all of x; a threadgroup is `groupColumns` outputs. */
 export const matvecKernel = defineKernel({
   library: nnLibrary,
   name: "matvec",
@@ -103,6 +103,10 @@ export const matmul = defineOp({
   params: {
     transpose: { kind: "boolean", default: true, doc: "contract the columns of the weight, not its rows" },
     outDtype: { kind: "choice", values: FLOATS, optional: true, doc: "default: the dtype of x" },
+  },
+  relations({ inputs: { weight }, fail }) {
+    // The other shapes are read off the weight's.
+    if (weight.shape.length !== 2) fail("weight", "have shape [rows, cols]", weight.shape);
   },
   encode({ encoder, op, inputs: { x, weight, bias }, outputs: { out }, options }) {
     const k = x.lastDim;

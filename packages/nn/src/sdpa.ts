@@ -116,7 +116,8 @@ export const sdpa = defineOp({
     causal: { kind: "boolean", default: true, doc: "the last query sees all rows, each earlier one a row less" },
   },
   relations({ dims, fail }) {
-    const { H, Hkv, T, capacity } = dims as Record<"H" | "Hkv" | "T" | "capacity", number>;
+    // A letter is missing where a tensor has another number of dimensions: its shape is refused later.
+    const { Hkv = 1, H = Hkv, T = 1, capacity = T } = dims;
     if (H % Hkv !== 0) fail("q", `have a number of heads that the cache's ${Hkv} divides`, H);
     if (T > capacity) fail("q", `have at most the cache's ${capacity} rows`, T);
   },

@@ -125,6 +125,12 @@ const suite: Suite = {
     makeCase({ lead: [5], rows: 256, cols: 768 }),
     makeCase({ lead: [1], rows: 300, cols: 4096 }),
     makeCase({ lead: [10], rows: 64, cols: 4096 }),
+    // Subnormal f16.
+    ...[2, 20].map((m) => {
+      const small = makeCase({ lead: [m], rows: 140, cols: 90, outDtype: "f32", dtypes: ["f16"] });
+      small.inputs.x = { ...(small.inputs.x as CaseInput), data: random.normals(m * 90, 1e-6) };
+      return { ...small, name: `${small.name} subnormal x` };
+    }),
     // More scratch than the few-row kernel may have.
     makeCase({ lead: [8], rows: 33, cols: 40000, dtypes: ["bf16"] }),
     // Weights of every dtype, biases, output dtypes, in both kernels and both directions.

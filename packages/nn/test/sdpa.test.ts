@@ -146,57 +146,7 @@ const suite: Suite = {
   errorClass: "A",
   reference: reference(right),
   cases: [
-    // One token: all lengths around the blocks and pieces.
-    ...LENGTHS.map((length) => makeCase({ H: 8, Hkv: 2, D: 64, lengths: [length] })),
-    ...[4095, 4096, 4097, 8193].map((length) => makeCase({ H: 16, Hkv: 1, D: 32, lengths: [length], dtypes: ["f32"] })),
-    makeCase({ H: 8, Hkv: 1, D: 32, lengths: [33000], dtypes: ["f16"] }),
-    makeCase({ H: 8, Hkv: 4, D: 128, lengths: [300], capacity: 5000 }),
-    // Few tokens.
-    ...[2, 3, 5, 8, 16].flatMap((T) =>
-      [T, T + 1, 64, 130].map((length) => makeCase({ T, H: 4, Hkv: 2, D: 48, lengths: [length] })),
-    ),
-    // Many.
-    ...[65, 66, 70, 127, 130, 200].map((T) => makeCase({ T, H: 2, Hkv: 1, D: 64, lengths: [T] })),
-    ...[65, 128, 200, 700].map((length) => makeCase({ T: 65, H: 2, Hkv: 2, D: 24, lengths: [length] })),
-    makeCase({ T: 300, H: 4, Hkv: 1, D: 16, lengths: [300] }),
-    makeCase({ T: 33, H: 12, Hkv: 2, D: 16, lengths: [100] }),
-    makeCase({ T: 600, H: 1, D: 8, lengths: [601] }),
-    // Head sizes, odd ones too.
-    ...[1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 65, 80, 96, 127, 128, 129, 192, 256, 300].flatMap((D) => [
-      makeCase({ T: 1, H: 20, Hkv: 4, D, lengths: [70, 9] }),
-      makeCase({ T: 70, H: 2, Hkv: 1, D, lengths: [80] }),
-    ]),
-    // Sharing of heads.
-    ...[
-      [1, 1],
-      [2, 2],
-      [3, 1],
-      [5, 1],
-      [6, 2],
-      [12, 4],
-      [16, 2],
-      [32, 1],
-      [130, 1],
-    ].flatMap(([H, Hkv]) => [
-      makeCase({ T: 1, H: H as number, Hkv: Hkv as number, D: 32, lengths: [40, 41, 3, 17, 30, 29, 5, 33, 32] }),
-      makeCase({ T: 9, H: H as number, Hkv: Hkv as number, D: 32, lengths: [40] }),
-    ]),
-    // Sequences of different lengths; nothing visible.
-    ...[false, true].flatMap((causal) => [
-      makeCase({ T: 1, H: 8, Hkv: 2, lengths: causal ? [1, 700, 130] : [0, 1, 700, 130], causal }),
-      makeCase({ T: 3, H: 8, Hkv: 2, lengths: causal ? [3, 300, 130] : [0, 1, 300, 130], causal }),
-      makeCase({ T: 70, H: 4, Hkv: 2, lengths: causal ? [70, 150] : [0, 1, 150], causal }),
-    ]),
-    // The cache's own dtype.
-    ...(["f32", "f16", "bf16"] as const).flatMap((cache) => [
-      makeCase({ T: 1, H: 8, Hkv: 2, D: 72, lengths: [200], cache }),
-      makeCase({ T: 80, H: 2, Hkv: 2, D: 72, lengths: [100], cache }),
-    ]),
-    // Scales.
-    ...[0.01, 1, 3].flatMap((scale) => [
-      makeCase({ H: 16, Hkv: 2, D: 16, lengths: [90], scale }),
-      makeCase({ T: 80, H: 2, D: 16, lengths: [90], scale }),
-    ]),
+    // Extreme and equal scores.
     ...[1, 70].flatMap((T) => [
       makeCase({
         T,
@@ -219,6 +169,57 @@ const suite: Suite = {
           for (let i = 0; i < k.length; i++) if (!Number.isNaN(k[i])) k[i] = 1;
         },
       }),
+    ]),
+    // Sequences of different lengths; nothing visible.
+    ...[false, true].flatMap((causal) => [
+      makeCase({ T: 1, H: 8, Hkv: 2, lengths: causal ? [1, 700, 130] : [0, 1, 700, 130], causal }),
+      makeCase({ T: 3, H: 8, Hkv: 2, lengths: causal ? [3, 300, 130] : [0, 1, 300, 130], causal }),
+      makeCase({ T: 70, H: 4, Hkv: 2, lengths: causal ? [70, 150] : [0, 1, 150], causal }),
+    ]),
+    // Head sizes, odd ones too.
+    ...[1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 65, 80, 96, 127, 128, 129, 192, 256, 300].flatMap((D) => [
+      makeCase({ T: 1, H: 20, Hkv: 4, D, lengths: [70, 9] }),
+      makeCase({ T: 70, H: 2, Hkv: 1, D, lengths: [80] }),
+    ]),
+    // One token: all lengths around the blocks and pieces.
+    ...LENGTHS.map((length) => makeCase({ H: 8, Hkv: 2, D: 64, lengths: [length] })),
+    ...[4095, 4096, 4097, 8193].map((length) => makeCase({ H: 16, Hkv: 1, D: 32, lengths: [length], dtypes: ["f32"] })),
+    makeCase({ H: 16, Hkv: 1, D: 16, lengths: [33000], dtypes: ["f32"] }),
+    makeCase({ H: 8, Hkv: 4, D: 128, lengths: [300], capacity: 1500 }),
+    // Few tokens.
+    ...[2, 3, 5, 8, 16].flatMap((T) =>
+      [T, T + 1, 64, 130].map((length) => makeCase({ T, H: 4, Hkv: 2, D: 48, lengths: [length] })),
+    ),
+    // Many.
+    ...[65, 66, 70, 127, 130, 200].map((T) => makeCase({ T, H: 2, Hkv: 1, D: 64, lengths: [T] })),
+    ...[65, 128, 200, 700].map((length) => makeCase({ T: 65, H: 2, Hkv: 2, D: 24, lengths: [length] })),
+    makeCase({ T: 300, H: 4, Hkv: 1, D: 16, lengths: [300] }),
+    makeCase({ T: 33, H: 12, Hkv: 2, D: 16, lengths: [100] }),
+    makeCase({ T: 600, H: 1, D: 8, lengths: [601] }),
+    // Sharing of heads.
+    ...[
+      [1, 1],
+      [2, 2],
+      [3, 1],
+      [5, 1],
+      [6, 2],
+      [12, 4],
+      [16, 2],
+      [32, 1],
+      [130, 1],
+    ].flatMap(([H, Hkv]) => [
+      makeCase({ T: 1, H: H as number, Hkv: Hkv as number, D: 32, lengths: [40, 41, 3, 17, 30, 29, 5, 33, 32] }),
+      makeCase({ T: 9, H: H as number, Hkv: Hkv as number, D: 32, lengths: [40] }),
+    ]),
+    // The cache's own dtype.
+    ...(["f32", "f16", "bf16"] as const).flatMap((cache) => [
+      makeCase({ T: 1, H: 8, Hkv: 2, D: 72, lengths: [200], cache }),
+      makeCase({ T: 80, H: 2, Hkv: 2, D: 72, lengths: [100], cache }),
+    ]),
+    // Scales.
+    ...[0.01, 1, 3].flatMap((scale) => [
+      makeCase({ H: 16, Hkv: 2, D: 16, lengths: [90], scale }),
+      makeCase({ T: 80, H: 2, D: 16, lengths: [90], scale }),
     ]),
     // The last row is NaN: earlier queries do not see it.
     ...[2, 3, 70].flatMap((T) =>
