@@ -93,7 +93,7 @@ describe("lifetime", () => {
 
   it("tells where lost buffers were made, at MLXTS_DEBUG 3", async () => {
     const end = await runChild("collected", [], { MLXTS_DEBUG: "3" });
-    expect(end.stderr.slice(0, 2000)).toMatch(/mlxts leak: a buffer was collected that nobody had disposed, made\n/);
-    expect(end.stderr.slice(0, 2000)).toContain("collected.ts");
+    const report = /mlxts leak: a buffer was collected that nobody had disposed, made\n(.+\n)?.+collected\.ts/;
+    expect(report.test(end.stderr)).toBe(true);
   });
 });
