@@ -1,0 +1,62 @@
+import { DTYPES, type FloatDtype } from "@mlxts/core";
+import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
+import { sdpa } from "../src/index.ts";
+
+interface Setting {
+  tokens: number;
+  length: number;
+  heads: number;
+  kvHeads: number;
+  dim: number;
+  dtype: FloatDtype;
+  cache?: FloatDtype;
+}
+
+function attention({ tokens, length, heads, kvHeads, dim, dtype, cache = dtype }: Setting): BenchCase {
+  const pairs = tokens * length - (tokens * (tokens - 1)) / 2;
+  // Several caches, as there are several layers.
+  const copies = tokens === 1 ? 4 : 1;
+  return {
+    name: `${tokens} of ${length}, ${heads}/${kvHeads} heads of ${dim}, ${dtype}, cache ${cache}`,
+    bytes: 2 * length * kvHeads * dim * DTYPES[cache].bytes,
+    flops: 4 * pairs * heads * dim,
+    setup(device) {
+      const random = new Random(3);
+      const q = device.tensor(dtype, [1, tokens, heads, dim], random.normals(tokens * heads * dim));
+      const few = random.normals(8191);
+      const rows = (shift: number) => {
+        const data = new Float32Array(kvHeads * length * dim);
+        for (let i = 0; i < data.length; i++) data[i] = few[(i + shift) % few.length] as number;
+        return device.tensor(cache, [1, kvHeads, length, dim], data);
+      };
+      const layers = Array.from({ length: copies }, (_, i) => ({ kCache: rows(2 * i), vCache: rows(2 * i + 1) }));
+      const lengths = device.tensor("i32", [1], [length]);
+      const out = device.tensor(dtype, [1, tokens, heads, dim]);
+      let next = 0;
+      return {
+        encode(encoder) {
+          const layer = layers[next++ % copies] as (typeof layers)[number];
+          sdpa(encoder, { q, ...layer, lengths, out });
+        },
+      };
+    },
+  };
+}
+
+const wide = { heads: 32, kvHeads: 8, dim: 128 };
+
+export default defineBench({
+  op: "sdpa",
+  cases: [
+    attention({ tokens: 1, length: 4096, ...wide, dtype: "bf16" }),
+    attention({ tokens: 1, length: 4096, ...wide, dtype: "f16" }),
+    attention({ tokens: 1, length: 4096, ...wide, dtype: "f32", cache: "bf16" }),
+    attention({ tokens: 1, length: 4096, heads: 16, kvHeads: 2, dim: 256, dtype: "bf16" }),
+    attention({ tokens: 1, length: 128, ...wide, dtype: "bf16" }),
+    attention({ tokens: 4, length: 4096, ...wide, dtype: "bf16" }),
+    attention({ tokens: 512, length: 512, ...wide, dtype: "bf16" }),
+    attention({ tokens: 512, length: 512, ...wide, dtype: "f16" }),
+    attention({ tokens: 512, length: 512, ...wide, dtype: "f32" }),
+    attention({ tokens: 512, length: 4096, heads: 16, kvHeads: 2, dim: 256, dtype: "bf16" }),
+  ],
+});
