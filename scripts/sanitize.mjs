@@ -48,7 +48,7 @@ for (const name of packages)
 const found = spawnSync(process.env.CXX ?? "c++", [`-print-file-name=${runtime}`], { encoding: "utf8" }).stdout.trim();
 // JavaScript's own memory is not ours to judge; ends of processes are tested without the preloaded runtime's leak check.
 const suppressions = join(copy, "suppressions.txt");
-writeFileSync(suppressions, "race:node\ncalled_from_lib:node\n");
+writeFileSync(suppressions, "race:node\n");
 run(
   process.execPath,
   [
