@@ -58,11 +58,16 @@ std::shared_ptr<Memory> Memory::allocate(uint64_t bytes, std::shared_ptr<MemoryC
 
 std::shared_ptr<Memory> Memory::map(const std::string& path, uint64_t bytes, uint64_t alignment,
                                     std::shared_ptr<MemoryCounters> counters, int& error) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block
   struct stat info;
   if (file < 0 || fstat(file, &info) != 0) {
     error = errno;
     if (file >= 0) close(file);
+    return nullptr;
+  }
+  if (!S_ISREG(info.st_mode)) {
+    error = S_ISDIR(info.st_mode) ? EISDIR : ENODEV;
+    close(file);
     return nullptr;
   }
   // The caller checked a header against `bytes`; a file that has shrunk since must not be mapped past its end.

@@ -229,8 +229,14 @@ export class CommandEncoder {
         `have a product from 1 to ${limits.maxThreadsPerThreadgroup}`,
         launch.threadsPerThreadgroup,
       );
-    if ((launch.threadgroupBytes ?? 0) > limits.maxThreadgroupBytes)
-      throw wrongValue(op, "threadgroupBytes", `be at most ${limits.maxThreadgroupBytes}`, launch.threadgroupBytes);
+    const { threadgroupBytes = 0 } = launch;
+    if (!Number.isInteger(threadgroupBytes) || threadgroupBytes < 0 || threadgroupBytes > limits.maxThreadgroupBytes)
+      throw wrongValue(
+        op,
+        "threadgroupBytes",
+        `be an integer from 0 to ${limits.maxThreadgroupBytes}`,
+        threadgroupBytes,
+      );
     const pipeline = this.device.library(kernel.library).pipeline(kernel.name, args.variant);
     if (threads > pipeline.maxThreads)
       throw wrongValue(

@@ -1,7 +1,8 @@
+import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { Device, Tensor } from "../src/index.ts";
+import { Device, readSafetensors, Tensor } from "../src/index.ts";
 import { caught, message, rejected, testDevice, testFolder } from "./helpers.ts";
 import { increment } from "./kernels/probe.ts";
 
@@ -210,7 +211,11 @@ describe("mapped files", () => {
     const short = join(folder, "short");
     writeFileSync(short, new Uint8Array(4));
     expect(caught(() => device.mapFile(short, 5)).code).toBe("Io");
-    expect(caught(() => device.mapFile(folder, 5)).code).toBe("Io");
+    expect(message(() => device.mapFile(folder, 5))).toBe(`cannot map ${folder}: Is a directory`);
+    const pipe = join(folder, "pipe");
+    execFileSync("mkfifo", [pipe]);
+    expect(message(() => device.mapFile(pipe, 5))).toBe(`cannot map ${pipe}: No such device`);
+    expect(message(() => readSafetensors(pipe))).toBe(`${pipe}: is not a file`);
     expect(message(() => device.mapFile(short, 0))).toBe("device.mapFile: `bytes` must be an integer ≥ 1, got 0");
   });
 });

@@ -113,7 +113,7 @@ describe("encoder", () => {
     );
     const { maxThreadgroupBytes } = device.limits;
     expect(message(at([1, 1, 1], maxThreadgroupBytes + 1))).toBe(
-      `launch: \`threadgroupBytes\` must be at most ${maxThreadgroupBytes}, got ${maxThreadgroupBytes + 1}`,
+      `launch: \`threadgroupBytes\` must be an integer from 0 to ${maxThreadgroupBytes}, got ${maxThreadgroupBytes + 1}`,
     );
     const wide = {
       ...incrementKernel,
