@@ -165,27 +165,45 @@ struct LaneScales {
   }
 };
 
-// `count` rows of scales and biases in f32, `stride` (≥ groups, a multiple of kLanes) apart, 0 beyond the groups;
-// biases are those of centred codes.
-template <int Bits>
-void widen_scales(const Types& t, const Product& m, uint64_t row, uint32_t count, uint32_t groups, size_t stride,
-                  float* scales, float* biases) {
+// `count` rows of scales and biases in f32, `stride` (≥ groups, a multiple of kLanes) apart, 0 beyond the groups.
+inline void widen_scales(const Types& t, const Product& m, uint64_t row, uint32_t count, uint32_t groups, size_t stride,
+                         float* scales, float* biases) {
   const size_t at = row * groups * t.scaleBytes;
   if (stride == groups) {
     t.scales(m.scales + at, scales, size_t(count) * groups);
     t.scales(m.biases + at, biases, size_t(count) * groups);
-  } else {
-    for (uint32_t r = 0; r < count; ++r) {
-      const size_t from = at + size_t(r) * groups * t.scaleBytes;
-      t.scales(m.scales + from, scales + r * stride, groups);
-      t.scales(m.biases + from, biases + r * stride, groups);
-      for (size_t g = groups; g < stride; ++g) scales[r * stride + g] = biases[r * stride + g] = 0;
+    return;
+  }
+  for (uint32_t r = 0; r < count; ++r) {
+    const size_t from = at + size_t(r) * groups * t.scaleBytes;
+    t.scales(m.scales + from, scales + r * stride, groups);
+    t.scales(m.biases + from, biases + r * stride, groups);
+    for (size_t g = groups; g < stride; ++g) scales[r * stride + g] = biases[r * stride + g] = 0;
+  }
+}
+
+// The bias that goes with centred codes.
+template <int Bits>
+MLXTS_INLINE vf32 centred_bias(const float* scales, const float* biases) {
+  return fma(splat(kCentre<Bits>), load(scales), load(biases));
+}
+
+#if defined(__AVX512BF16__)
+// vdpbf16ps takes subnormal numbers for 0: whether x and its parts are far from them, and from infinity.
+inline bool fits_pairs(const Types& t, const uint8_t* x, size_t n) {
+  alignas(64) float unit[128];
+  vi32 ok = splat_i32(-1);
+  for (size_t i = 0; i < n; i += 128) {
+    const size_t count = n - i < 128 ? n - i : 128;
+    t.x(x + i * t.xBytes, unit, count);
+    for (size_t k = 0; k < count; k += kLanes) {
+      const vf32 v = load(unit + k), size = max(v, -v);
+      ok &= (v == splat(0)) | ((size > splat(0x1p-80f)) & (size < splat(0x1p126f)));
     }
   }
-  const vf32 centre = splat(kCentre<Bits>);
-  for (size_t i = 0; i < count * stride; i += kLanes)
-    store(biases + i, fma(centre, load(scales + i), load(biases + i)));
+  return _mm512_movepi32_mask(reinterpret_cast<__m512i>(ok)) == 0xffff;
 }
+#endif
 
 }  // namespace mlxts
 

@@ -48,8 +48,8 @@ export const quantizedMatvecKernel = defineKernel({
     return {
       threadgroups: [ceil(rows, 16), 1, batch],
       threadsPerThreadgroup: [64, 1, 1],
-      // x in the order of the codes, its sums by group, scales and biases of four rows.
-      threadgroupBytes: 4 * (m * (roundUp(cols, 128) + groups) + 8 * groups + 64),
+      // x in the order of the codes (at most 6 bytes each), its sums by group, scales and biases of 16 rows.
+      threadgroupBytes: 6 * m * roundUp(cols, 128) + 4 * ((m + 32) * groups + 64),
     };
   },
 });
@@ -66,7 +66,7 @@ export const quantizedMatmulKernel = defineKernel({
     // x packed, its sums by group, sums of products, scales and biases of 64 rows, one decoded panel.
     threadgroupBytes:
       4 *
-      (mBlock * (cols + 64) + (mBlock + 8) * roundUp(cols / groupSize, 16) + 128 * (cols / groupSize) + 64 * 512 + 128),
+      (mBlock * (cols + 64) + (mBlock + 32) * roundUp(cols / groupSize, 16) + 128 * (cols / groupSize) + 64 * 512 + 128),
   }),
 });
 

@@ -1,0 +1,63 @@
+import type { CommandEncoder, Device } from "@mlxts/core";
+import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
+import { type Quantised, quantizedMatmul } from "../src/index.ts";
+
+/** A stack of different matrices, larger than the caches: what a model does from layer to layer. */
+function stack(device: Device, copies: number, rows: number, cols: number, bits: 4 | 8, groupSize: 64): Quantised[] {
+  const random = new Random(1);
+  const words = Uint32Array.from({ length: (rows * cols * bits) / 32 }, () => random.below(2 ** 32));
+  const groups = (rows * cols) / groupSize;
+  const scales = device.tensor("bf16", [rows, cols / groupSize], random.uniforms(groups, -0.01, 0.01));
+  const biases = device.tensor("bf16", [rows, cols / groupSize], random.uniforms(groups, -0.05, 0.05));
+  const bytes = scales.readSync();
+  return Array.from({ length: copies }, (_, i) => {
+    const weight = device.tensor("u32", [rows, (cols * bits) / 32], words.map((word) => word ^ (i * 0x9e3779b9)));
+    return {
+      weight,
+      scales: device.tensor("bf16", scales.shape, bytes),
+      biases: i === 0 ? biases : device.tensor("bf16", biases.shape, biases.readSync()),
+      bits,
+      groupSize,
+      mode: "affine",
+    };
+  });
+}
+
+const [ROWS, COLS] = [4096, 4096];
+
+function product(m: number, dtype: "f32" | "bf16", bits: 4 | 8, cold: boolean): BenchCase {
+  const copies = cold ? (bits === 4 ? 12 : 6) : 1;
+  return {
+    name: `${m}×${COLS} · ${ROWS}×${COLS}ᵀ, ${bits} bits, x ${dtype}${copies > 1 ? ", cold" : ""}`,
+    bytes: ROWS * COLS * (bits / 8 + 4 / 64),
+    flops: 2 * m * ROWS * COLS,
+    setup(device: Device) {
+      const x = device.tensor(dtype, [m, COLS], new Random(2).normals(m * COLS));
+      const matrices = stack(device, copies, ROWS, COLS, bits, 64);
+      const out = device.tensor(dtype, [m, ROWS]);
+      let next = 0;
+      return {
+        encode(encoder: CommandEncoder) {
+          quantizedMatmul(encoder, { x, q: matrices[next++ % copies] as Quantised, out });
+        },
+      };
+    },
+  };
+}
+
+export default defineBench({
+  op: "quantizedMatmul",
+  cases: [
+    ...(["f32", "bf16"] as const).flatMap((dtype) => [
+      product(1, dtype, 4, true),
+      product(1, dtype, 4, false),
+      product(4, dtype, 4, true),
+      product(8, dtype, 4, true),
+      product(16, dtype, 4, false),
+      product(64, dtype, 4, false),
+      product(512, dtype, 4, false),
+    ]),
+    product(1, "bf16", 8, true),
+    product(1, "f32", 8, true),
+  ],
+});

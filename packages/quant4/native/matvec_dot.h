@@ -1,0 +1,166 @@
+// Inner loops of the matrix-vector product: R rows of W against M rows of x over a span of columns. x lies in the
+// order in which codes leave the words, so a vector of words meets whole vectors of x.
+#pragma once
+#include "product.h"
+
+namespace mlxts {
+
+// Keeps a loaded vector in a register for its several uses, where the compiler would load it again for each.
+MLXTS_INLINE vf32 held(vf32 v) { return rounded(v); }
+
+// Rows of W whose scales are widened.
+struct WeightRows {
+  const uint8_t* words;  // of the first row
+  size_t rowBytes;
+  uint32_t count;       // words in a row
+  const float* scales;  // [rows, stride]
+  size_t stride;
+  LaneScales lanes;
+};
+
+// acc[r·M + m] += Σ scale·(code·x) of the words begin … end − 1; x is f32, `xStride` floats from row to row.
+template <int Bits, int R, int M>
+void dot_f32(const WeightRows& w, const float* x, size_t xStride, uint32_t begin, uint32_t end, vf32* sums) {
+  const Codes<Bits> codes;
+  vf32 acc[R][M];
+  for (int r = 0; r < R; ++r)
+    for (int m = 0; m < M; ++m) acc[r][m] = sums[r * M + m];
+  const auto chunk = [&](uint32_t word, const vu32* words) __attribute__((always_inline)) {
+    const size_t column = size_t(word) * kPerWord<Bits>;
+    vf32 dot[R][M];
+#pragma GCC unroll 8
+    for (int j = 0; j < kPerWord<Bits>; ++j) {
+      vf32 v[M];
+#pragma GCC unroll 8
+      for (int m = 0; m < M; ++m) v[m] = held(load(x + m * xStride + column + j * kLanes));
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) {
+        const vf32 code = codes.at(words[r], j);
+#pragma GCC unroll 8
+        for (int m = 0; m < M; ++m) dot[r][m] = j == 0 ? code * v[m] : fma(code, v[m], dot[r][m]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      const vf32 scale = w.lanes.at(w.scales + r * w.stride, column);
+#pragma GCC unroll 8
+      for (int m = 0; m < M; ++m) acc[r][m] = fma(dot[r][m], scale, acc[r][m]);
+    }
+  };
+  uint32_t word = begin;
+  vu32 words[R];
+  for (; word + kLanes <= end; word += kLanes) {
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      const uint8_t* p = w.words + r * w.rowBytes + size_t(word) * 4;
+      __builtin_prefetch(p + R * w.rowBytes);
+      words[r] = codes.flip(load_words(p));
+    }
+    chunk(word, words);
+  }
+  if (word < end) {
+    for (int r = 0; r < R; ++r)
+      words[r] = codes.flip(load_words(w.words + r * w.rowBytes + size_t(word) * 4, end - word));
+    chunk(word, words);
+  }
+  for (int r = 0; r < R; ++r)
+    for (int m = 0; m < M; ++m) sums[r * M + m] = acc[r][m];
+}
+
+#if defined(__AVX512BF16__)
+// x in bf16 parts whose sum it is exactly: one for bf16, two for f16, three for f32. Of each chunk of words, part
+// after part, the columns as vdpbf16ps takes them: pair lanes of 16 bits, code by code.
+
+// Codes of half words in bf16: of 8 bits, low and high halves apart. Tables have 32 entries: five bits index them.
+template <int Bits>
+struct PairCodes {
+  __m512i low, high;
+  MLXTS_INLINE PairCodes() {
+    alignas(64) uint16_t a[32], b[32];
+    for (int i = 0; i < 32; ++i) {
+      const float code = float(i % 16);
+      a[i] = from_f32<bf16>(Bits == 4 ? code - 8 : code).bits;
+      b[i] = from_f32<bf16>(Bits == 4 ? code - 8 : 16 * (code - 8)).bits;
+    }
+    low = _mm512_load_si512(a);
+    high = _mm512_load_si512(b);
+  }
+  MLXTS_INLINE __m512bh at(__m512i words, int j) const {
+    return reinterpret_cast<__m512bh>(
+        _mm512_permutexvar_epi16(_mm512_srli_epi16(words, uint32_t(4 * j)), j % 2 == 0 ? low : high));
+  }
+};
+
+// Vectors of x for each part of a chunk.
+template <int Bits>
+inline constexpr int kPairVectors = Bits == 4 ? 4 : 2;
+
+// As dot_f32; `xStride` bf16 from row to row.
+template <int Bits, int R, int M, int Parts>
+void dot_pairs(const WeightRows& w, const uint16_t* x, size_t xStride, uint32_t begin, uint32_t end, vf32* sums) {
+  const PairCodes<Bits> codes;
+  constexpr int vectors = kPairVectors<Bits>;
+  // Few sums at once: two chains for each hide the latency.
+  constexpr int chains = R * M < 8 ? 2 : 1;
+  vf32 acc[R][M];
+  for (int r = 0; r < R; ++r)
+    for (int m = 0; m < M; ++m) acc[r][m] = sums[r * M + m];
+  const auto chunk = [&](uint32_t word, const __m512i* words) __attribute__((always_inline)) {
+    const uint16_t* at = x + size_t(word / kLanes) * (vectors * Parts * 32);
+    __m512 dot[R][M][chains];
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int m = 0; m < M; ++m)
+        for (int i = 0; i < chains; ++i) dot[r][m][i] = _mm512_setzero_ps();
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      __m512bh code[R];
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) code[r] = codes.at(words[r], j);
+#pragma GCC unroll 3
+      for (int part = 0; part < Parts; ++part)
+#pragma GCC unroll 4
+        for (int m = 0; m < M; ++m) {
+          const uint16_t* p = at + m * xStride + (part * vectors + j * vectors / 4) * 32;
+          const vf32 v = held(reinterpret_cast<vf32>(_mm512_load_si512(p)));
+#pragma GCC unroll 4
+          for (int r = 0; r < R; ++r) {
+            __m512& sum = dot[r][m][(j + part) % chains];
+            sum = _mm512_dpbf16_ps(sum, code[r], reinterpret_cast<__m512bh>(v));
+          }
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      const vf32 scale = w.lanes.at(w.scales + r * w.stride, size_t(word) * kPerWord<Bits>);
+#pragma GCC unroll 4
+      for (int m = 0; m < M; ++m) {
+        vf32 sum = reinterpret_cast<vf32>(dot[r][m][0]);
+        if constexpr (chains == 2) sum += reinterpret_cast<vf32>(dot[r][m][1]);
+        acc[r][m] = fma(sum, scale, acc[r][m]);
+      }
+    }
+  };
+  uint32_t word = begin;
+  __m512i words[R];
+  for (; word + kLanes <= end; word += kLanes) {
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      const uint8_t* p = w.words + r * w.rowBytes + size_t(word) * 4;
+      __builtin_prefetch(p + R * w.rowBytes);
+      words[r] = _mm512_loadu_si512(p);
+    }
+    chunk(word, words);
+  }
+  if (word < end) {
+    for (int r = 0; r < R; ++r)
+      words[r] = reinterpret_cast<__m512i>(load_words(w.words + r * w.rowBytes + size_t(word) * 4, end - word));
+    chunk(word, words);
+  }
+  for (int r = 0; r < R; ++r)
+    for (int m = 0; m < M; ++m) sums[r * M + m] = acc[r][m];
+}
+#endif
+
+}  // namespace mlxts
