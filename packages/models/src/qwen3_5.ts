@@ -141,7 +141,11 @@ export class Qwen3_5 implements LanguageModel {
         conv: await w.f32("conv1d.weight", [channels, delta.taps]),
         aLog: await w.f32("A_log", [delta.valueHeads]),
         dtBias: await w.f32("dt_bias", [delta.valueHeads]),
-        norm: await w.f32("norm.weight", [delta.valueDim]),
+        // The original code multiplies by this one in the dtype of activations.
+        norm:
+          w.dtype("norm.weight") === activations
+            ? w.tensor("norm.weight", [delta.valueDim])
+            : await w.f32("norm.weight", [delta.valueDim]),
       };
     };
 

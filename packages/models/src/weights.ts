@@ -60,6 +60,10 @@ export class Weights {
     return this.checkpoint.info(this.prefix + name).shape;
   }
 
+  dtype(name: string): Dtype | undefined {
+    return this.has(name) ? this.checkpoint.info(this.prefix + name).dtype : undefined;
+  }
+
   /** A tensor of that shape (dimensions of 1 aside), where it lies in the file. */
   tensor(name: string, shape: readonly number[]): Tensor {
     const found = this.shape(name);
