@@ -11,7 +11,11 @@ function stack(device: Device, copies: number, rows: number, cols: number, bits:
   const biases = device.tensor("bf16", [rows, cols / groupSize], random.uniforms(groups, -0.05, 0.05));
   const bytes = scales.readSync();
   return Array.from({ length: copies }, (_, i) => {
-    const weight = device.tensor("u32", [rows, (cols * bits) / 32], words.map((word) => word ^ (i * 0x9e3779b9)));
+    const weight = device.tensor(
+      "u32",
+      [rows, (cols * bits) / 32],
+      words.map((word) => word ^ (i * 0x9e3779b9)),
+    );
     return {
       weight,
       scales: device.tensor("bf16", scales.shape, bytes),

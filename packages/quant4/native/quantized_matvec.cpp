@@ -53,7 +53,7 @@ void prepare(const Types& t, const QuantizedMatvecParams& p, const Product& m, A
 #if defined(__AVX512BF16__)
   const int parts = t.bf16x ? 1 : t.xBytes == 2 ? 2 : 3;
   // f32 has three products for one: it gains only where decoding is what takes the time.
-  if ((parts < 3 || p.m == 1) && fits_pairs(t, m.x, size_t(p.m) * p.cols)) a.parts = parts;
+  if ((parts < 3 || (Bits == 4 && p.m == 1)) && fits_pairs(t, m.x, size_t(p.m) * p.cols)) a.parts = parts;
 #endif
   for (uint32_t i = 0; i < p.m; ++i) {
     const uint8_t* x = m.x + size_t(i) * p.cols * t.xBytes;

@@ -66,7 +66,11 @@ export const quantizedMatmulKernel = defineKernel({
     // x packed, its sums by group, sums of products, scales and biases of 64 rows, one decoded panel.
     threadgroupBytes:
       4 *
-      (mBlock * (cols + 64) + (mBlock + 32) * roundUp(cols / groupSize, 16) + 128 * (cols / groupSize) + 64 * 512 + 128),
+      (mBlock * (cols + 64) +
+        (mBlock + 32) * roundUp(cols / groupSize, 16) +
+        128 * (cols / groupSize) +
+        64 * 512 +
+        128),
   }),
 });
 

@@ -1,0 +1,43 @@
+import { fileURLToPath } from "node:url";
+import { Device, type HostTensor, readSafetensors } from "@mlxts/core";
+import { afterAll, describe, expect, it } from "vitest";
+import { type Bits, dequantize, type GroupSize, quantize } from "../src/index.ts";
+import { dequantizeReference } from "../src/reference.ts";
+
+const { tensors } = readSafetensors(
+  fileURLToPath(new URL("../../../fixtures/goldens/mlx_quantize.safetensors", import.meta.url)),
+);
+const golden = (name: string) => tensors.get(name) as HostTensor;
+const device = Device.open("cpu");
+afterAll(() => device.dispose());
+
+/** [prefix, bits, groupSize] of every setting in the file. */
+const settings = [...tensors.keys()].flatMap((name): [string, Bits, GroupSize][] => {
+  const match = /^(.*)\.b(\d+)\.g(\d+)\.weight$/.exec(name);
+  return match ? [[match[1] as string, Number(match[2]) as Bits, Number(match[3]) as GroupSize]] : [];
+});
+
+describe("mx.quantize", () => {
+  it("has all settings", () => {
+    expect(settings.length).toBe(189);
+  });
+
+  it.each(settings)("%s, %i bits, groups of %i: the same words, scales and biases", async (prefix, bits, groupSize) => {
+    const input = golden(`${prefix}.input`);
+    const name = `${prefix}.b${bits}.g${groupSize}`;
+    const dtype = input.dtype as "f32" | "f16" | "bf16";
+    const w = device.tensor(dtype, input.shape, input.data as never);
+    const encoder = device.encoder();
+    const made = quantize(encoder, { w }, { bits, groupSize });
+    const q = { ...made, bits, groupSize, mode: "affine" as const };
+    const decoded = dequantize(encoder, { q }, { outDtype: "f32" });
+    await encoder.commit();
+    for (const part of ["weight", "scales", "biases"] as const) {
+      expect(made[part].shape, part).toEqual(golden(`${name}.${part}`).shape);
+      expect(await made[part].read(), part).toEqual(golden(`${name}.${part}`).data);
+    }
+    const [scales, biases] = [await made.scales.readNumbers(), await made.biases.readNumbers()];
+    const words = golden(`${name}.weight`).data as Uint32Array;
+    expect(await decoded.readNumbers()).toEqual(dequantizeReference(words, scales, biases, { bits, groupSize }));
+  });
+});
