@@ -21,10 +21,22 @@ struct Gates {
       if (low) lo[i] = low[i * stride];
     }
   }
+  // Sums up n gates that lie `stride` apart; lo, if asked for, collects what each addition to hi rounds away.
+  void sum(float* scratch, size_t chunk_length, const float* g, size_t stride, size_t n, bool pair) {
+    gather(scratch, chunk_length, g, nullptr, stride, n);
+    float high = 0, low = 0;
+    for (size_t i = 0; i < n; ++i) {
+      const float x = hi[i], s = high + x, back = s - high;
+      low += (high - (s - back)) + (x - back);
+      hi[i] = high = s;
+      if (pair) lo[i] = low;
+    }
+  }
   // exp(G_i − G_j) for a vector of j.
   MLXTS_INLINE vf32 difference(size_t i, size_t j) const {
     return (splat(hi[i]) - load(hi + j)) + (splat(lo[i]) - load(lo + j));
   }
+  MLXTS_INLINE float decay(size_t i) const { return (exp(splat(hi[i])) * (splat(1.0f) + splat(lo[i])))[0]; }
   // exp(G_i) of all rows, up to a whole vector.
   void decays(float* to, size_t n) const {
     for (size_t i = 0; i < n; i += kLanes) store(to + i, exp(load(hi + i)) * (splat(1.0f) + load(lo + i)));
@@ -68,6 +80,89 @@ inline void transpose_padded(WideRows from, size_t rows, size_t columns, float* 
   if (rows < stride)
     for (size_t c = 0; c < columns; ++c) memset(to + c * stride + rows, 0, (stride - rows) * sizeof(float));
   transpose(from.data, from.stride, rows, columns, to, stride);
+}
+
+// The steps of one chunk that both the stages and the fused kernel take. Matrices of a chunk have BT columns; n of its
+// rows are real.
+
+// A_ij = (left_i · k_j) exp(G_i − G_j) for j < i, else 0; left [n, K], keys [K, BT].
+MLXTS_INLINE void decayed_kkt(size_t n, size_t K, size_t BT, WideRows left, const float* keys, const Gates& gates,
+                              float* A, size_t stride) {
+  for_tiles(
+      n, [](size_t end) { return end - 1; },
+      [&](auto tile) {
+        tile.accumulate(left.data + tile.row * left.stride, left.stride, 1, keys + tile.column, BT, K);
+        tile.each([&](size_t i, size_t j, vf32 dot) {
+          const vi32 below = lane_index() + splat_i32(j) < splat_i32(i);
+          const vf32 decay = exp(select(below, gates.difference(i, j), vf32{}));
+          store(A + i * stride + j, select(below, dot * decay, vf32{}));
+        });
+      });
+  // What no tile covered: columns from the last tile to the end of the row.
+  for (size_t i = 0; i < n; ++i) {
+    const size_t tile = i / kTileRows * kTileRows, end = tile + kTileRows <= n ? tile + kTileRows : i + 1;
+    for (size_t j = round_up(end - 1, kLanes); j < BT; j += kLanes) store(A + i * stride + j, vf32{});
+  }
+}
+
+// X = (I + A)⁻¹ by forward substitution in blocks of rows; A is read below its diagonal only. X [n, BT].
+MLXTS_INLINE void invert(size_t n, size_t BT, const float* A, size_t stride, float* X) {
+  // Rows start as −Σ A_im X_mj over the m of earlier blocks of rows …
+  const auto block = [&](auto tile) {
+    const size_t row = tile.row;
+    tile.accumulate(A + row * stride, stride, 1, X + tile.column, BT, row);
+    tile.each([&](size_t i, size_t j, vf32 sum) { store(X + i * BT + j, vf32{} - sum); });
+  };
+  // … then take the terms within their own block, row after row.
+  const auto finish = [&](size_t row, size_t rows) {
+    for (size_t i = row; i < row + rows; ++i) {
+      float* to = X + i * BT;
+      for (size_t m = row; m < i; ++m) {
+        const vf32 a = splat(A[i * stride + m]);
+        for (size_t j = 0; j <= m; j += kLanes) store(to + j, load(to + j) - a * load(X + m * BT + j));
+      }
+      to[i] = 1.0f;
+    }
+  };
+  memset(X, 0, n * BT * sizeof(float));
+  size_t row = 0;
+  for (; row + kTileRows <= n; row += kTileRows) {
+    tile_row<kTileRows>(row, row, block);
+    finish(row, kTileRows);
+  }
+  for (; row < n; ++row) {
+    tile_row<1>(row, row, block);
+    finish(row, 1);
+  }
+}
+
+// P_ij = round((q_i · k_j) exp(G_i − G_j)) for j ≤ i, else 0, as far as tiles go; q [n, K], keys [K, BT], P [n, BT].
+template <typename T>
+MLXTS_INLINE void decayed_scores(size_t n, size_t K, size_t BT, WideRows q, const float* keys, const Gates& gates,
+                                 float* P) {
+  for_tiles(
+      n, [](size_t end) { return end; },
+      [&](auto tile) {
+        tile.accumulate(q.data + tile.row * q.stride, q.stride, 1, keys + tile.column, BT, K);
+        tile.each([&](size_t i, size_t j, vf32 dot) {
+          const vi32 seen = lane_index() + splat_i32(j) <= splat_i32(i);
+          const vf32 kept = exp(select(seen, gates.difference(i, j), vf32{}));
+          store(P + i * BT + j, select(seen, round_to<T>(dot * kept), vf32{}));
+        });
+      });
+}
+
+// to[i] = round(factor[i] · from[i]) for n rows of `columns`, zeros up to a whole vector.
+template <typename T, typename S>
+MLXTS_INLINE void scale_rows(size_t n, size_t columns, const float* factor, const S* from, size_t from_stride,
+                             float* to, size_t to_stride) {
+  for (size_t i = 0; i < n; ++i) {
+    const S* row = from + i * from_stride;
+    const vf32 f = splat(factor[i]);
+    for_lanes(
+        columns, [&](size_t c) { store(to + i * to_stride + c, round_to<T>(load(row + c) * f)); },
+        [&](size_t c, int m) { store(to + i * to_stride + c, round_to<T>(load_partial(row + c, m) * f)); });
+  }
 }
 
 }  // namespace mlxts

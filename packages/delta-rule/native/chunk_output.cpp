@@ -34,16 +34,7 @@ void chunk_output(const Launch& l) {
     const WideRows q = widen_rows(l.buffer<const T>(CHUNK_OUTPUT_Q) + key_at, key_stride, n, K, q_rows);
     const WideRows k = widen_rows(l.buffer<const T>(CHUNK_OUTPUT_K) + key_at, key_stride, n, K, wide);
     transpose_padded(k, n, K, columns, BT);
-    for_tiles(
-        n, [](size_t end) { return end; },
-        [&](auto tile) {
-          tile.accumulate(q.data + tile.row * q.stride, q.stride, 1, columns + tile.column, BT, K);
-          tile.each([&](size_t i, size_t j, vf32 dot) {
-            const vi32 seen = lane_index() + splat_i32(j) <= splat_i32(i);
-            const vf32 kept = exp(select(seen, gates.difference(i, j), vf32{}));
-            store(scores + i * BT + j, select(seen, round_to<T>(dot * kept), vf32{}));
-          });
-        });
+    decayed_scores<T>(n, K, BT, q, columns, gates, scores);
     const T* h = l.buffer<const T>(CHUNK_OUTPUT_H) +
                  ((place.sequence * l.threadgroups[0] + place.chunk) * H + place.head) * V * K;
     const T* v_new = l.buffer<const T>(CHUNK_OUTPUT_V_NEW) + at * V;
@@ -60,10 +51,7 @@ void chunk_output(const Launch& l) {
           n, [panel](size_t) { return panel; },
           [&](auto tile) {
             tile.accumulate(q.data + tile.row * q.stride, q.stride, 1, columns + tile.column, kPanel, K);
-#pragma GCC unroll 4
-            for (int r = 0; r < tile.rows; ++r)
-#pragma GCC unroll 4
-              for (int j = 0; j < tile.vectors; ++j) tile.sum[r][j] *= splat(decay[tile.row + r]);
+            tile.scale_rows(decay);
             tile.accumulate(scores + tile.row * BT, BT, 1, values + tile.column, kPanel, tile.row + tile.rows);
             tile.each([&](size_t i, size_t v, vf32 out) {
               T* to = o + i * H * V + v0 + v;

@@ -74,7 +74,7 @@ void chunk_state(const Launch& l) {
       const T* k = l.buffer<const T>(CHUNK_STATE_K) + (place.token * p.keyHeads + place.key_head) * K;
       // A copy also for f32: columns of rows that lie a power of two apart share few cache sets.
       for (size_t i = 0; i < n; ++i) widen_row(k_rows + i * K, k + i * p.keyHeads * K, K);
-      const vf32 decay = splat(exp(splat(gates.hi[last]))[0] * (1.0f + gates.lo[last]));
+      const vf32 decay = splat(gates.decay(last));
       for_tiles(
           K, [rows](size_t) { return rows; },
           [&](auto tile) {

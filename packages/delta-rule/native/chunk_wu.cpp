@@ -27,13 +27,7 @@ void chunk_wu(const Launch& l) {
     const auto product = [&](const T* from, size_t from_stride, T* to, size_t to_stride, size_t columns) {
       for (size_t c0 = 0; c0 < columns; c0 += kPanel) {
         const size_t width = columns - c0 < kPanel ? columns - c0 : kPanel;
-        for (size_t i = 0; i < n; ++i) {
-          const T* row = from + i * from_stride + c0;
-          const vf32 f = splat(factor[i]);
-          for_lanes(
-              width, [&](size_t c) { store(panel + i * kPanel + c, round_to<T>(load(row + c) * f)); },
-              [&](size_t c, int m) { store(panel + i * kPanel + c, round_to<T>(load_partial(row + c, m) * f)); });
-        }
+        scale_rows<T>(n, width, factor, from + c0, from_stride, panel, kPanel);
         for_tiles(
             n, [width](size_t) { return width; },
             [&](auto tile) {

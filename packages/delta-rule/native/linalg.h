@@ -134,6 +134,13 @@ struct Tile {
       }
     }
   }
+  // Multiplies the sums of each row of the product by factor[row].
+  MLXTS_INLINE void scale_rows(const float* factor) {
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int j = 0; j < N; ++j) sum[r][j] *= splat(factor[row + r]);
+  }
   // body(row, column, sum) for every vector.
   template <typename Body>
   MLXTS_INLINE void each(Body body) {

@@ -12,7 +12,7 @@ export const chunkKktKernel = defineKernel({
   launch: ({ B, H, K, BT, NT }: Pick<ChunkDims, "B" | "H" | "K" | "BT" | "NT">) => ({
     threadgroups: [NT, H, B],
     threadsPerThreadgroup: [256, 1, 1],
-    threadgroupBytes: 4 * (2 * BT * K + 2 * (BT + 16)),
+    threadgroupBytes: 4 * (BT * (2 * K + 16) + BT + 2 * (BT + 16)),
   }),
 });
 

@@ -6,6 +6,7 @@ import { encodeChunkKkt } from "./chunk_kkt.ts";
 import { encodeChunkOutput } from "./chunk_output.ts";
 import { encodeChunkState } from "./chunk_state.ts";
 import { encodeChunkWu } from "./chunk_wu.ts";
+import { encodeFusedChunks, fusesChunks } from "./gated_delta_rule_chunk.ts";
 import { encodeRecurrent, type RuleOptions, type RuleTensors } from "./gated_delta_rule_recurrent.ts";
 import {
   CHUNK_LENGTH,
@@ -38,7 +39,10 @@ function takesChunks(path: Path, { T, K }: Pick<RuleDims, "T" | "K">): boolean {
   return path === "chunk" || (path === "auto" && T >= CROSSOVER && K % 8 === 0);
 }
 
-/** Bytes of scratch that `gatedDeltaRule` takes from the encoder's arena on the chunk path and gives back. */
+/**
+ * Bytes of scratch that the stages of the chunk path take from the encoder's arena, and give back. Devices with a kernel
+ * for the whole pipeline (the CPU, up to 2^17 elements of state per head) take none.
+ */
 export function scratchBytes(
   shape: RuleDims & { dtype: FloatDtype },
   { chunkLength = 64, qkNorm = "none", precision = "act" }: ChunkOptions = {},
@@ -74,9 +78,14 @@ function encodeChunks(
   dims: ChunkDims,
   { scale, qkNorm, qkNormEps, precision }: RuleOptions & { precision: Precision },
 ): void {
-  const mark = encoder.arena?.mark();
   const normalised = qkNorm !== "none";
   const pair = carriesPair(q.dtype, precision);
+  if (fusesChunks(encoder, q.dtype, dims)) {
+    const tensors = { q, k, v, g, beta, initialState, o, finalState };
+    encodeFusedChunks(encoder, op, tensors, dims, { scale, qkNorm, qkNormEps, pair });
+    return;
+  }
+  const mark = encoder.arena?.mark();
   const scratch = allocateScratch(encoder, { ...dims, dtype: q.dtype, chunkLength: dims.BT, pair, normalised });
   const { qUnit, kUnit } = scratch;
   if (qUnit && kUnit) encodeQkNorm(encoder, op, { q, k, qUnit, kUnit }, qkNormEps);
@@ -113,8 +122,8 @@ function encodeChunks(
  *
  * On the chunk path q and k are rounded to their dtype after normalisation and the intermediate results of §4 of the
  * contract are kept in the dtype of q; sums and the state are f32. Cut at a multiple of `chunkLength` the bits are those of
- * one call. Scratch of `scratchBytes` comes from the encoder's arena, and goes back to it when the call returns. The rule
- * is stable while beta·|k|² ≤ 2; a NaN in a token reaches the rest of its head, and earlier tokens of its chunk.
+ * one call. Scratch, at most `scratchBytes`, comes from the encoder's arena, and goes back to it when the call returns.
+ * The rule is stable while beta·|k|² ≤ 2; a NaN in a token reaches the rest of its head, and earlier tokens of its chunk.
  * Errors: `InvalidArgument` for dimensions, shapes, dtypes, options, overlap, and an arena that is too small.
  * Yang, Kautz and Hatamizadeh, "Gated Delta Networks", 2024; Yang et al., "Parallelizing Linear Transformers with the
  * Delta Rule over Sequence Length", 2024.

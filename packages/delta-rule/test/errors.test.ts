@@ -133,9 +133,12 @@ describe("gatedDeltaRule refuses", () => {
   it("another precision", () =>
     refuses(call({}, { precision: "f64" }), "gatedDeltaRule: `precision` must be one of act, f32, got f64"));
   it("an arena that is too small, before the first dispatch", () => {
-    const shape = { B: 2, T: 5, Hk: 2, H: 4, K: 16, V: 8, dtype: "f32" } as const;
+    // More state than the fused kernel takes: the stages run, and need their scratch.
+    const shape = { B: 1, T: 5, Hk: 1, H: 1, K: 128, V: 1025, dtype: "f32" } as const;
+    const wide = { q: f32(1, 5, 1, 128), k: f32(1, 5, 1, 128), v: f32(1, 5, 1, 1025), g: f32(1, 5, 1) };
+    const good = { ...wide, beta: f32(1, 5, 1) };
     const scratch = scratchBytes(shape);
-    const o = arenaBytes("f32", [2, 5, 4, 8]);
+    const o = arenaBytes("f32", [1, 5, 1, 1025]);
     const options = { scale: 1, path: "chunk" } as const;
     const enough = device.arena(scratch + o);
     gatedDeltaRule(device.encoder({ arena: enough }), good, options);

@@ -44,6 +44,9 @@ const cases: Case[] = [
       chunk({ repeated, beta, T: 70 }),
     ]),
   ),
+  // More state than the fused kernel takes: the stages one after the other.
+  ...(["sum-eps", "none"] as const).map((qkNorm) => chunk({ qkNorm, T: 35, K: 256, V: 513, Hk: 1, H: 1 })),
+  chunk({ T: 35, K: 128, V: 1030, Hk: 1, H: 1, B: 2, state: false }, { chunkLength: 32, precision: "f32" }),
   chunk({ qkNorm: "none" }, { chunkLength: 64 }),
   ...[0.003, 0.01].map((keyNorm) => chunk({ keyNorm })),
   ...[0.003, 0.01].map((keyNorm) => chunk({ keyNorm }, { path: "recurrent" })),

@@ -1,0 +1,169 @@
+// The whole chunk pipeline of one head in one threadgroup: nothing between the inputs and o leaves the cache. The same
+// steps, roundings and order of sums as the stages, hence the same bits.
+#include "chunk.h"
+#include "cpu_kernel.h"
+#include "gated_delta_rule_chunk.params.h"
+
+using namespace mlxts;
+
+namespace {
+
+constexpr size_t kPanel = 64;
+
+struct Scratch {
+  size_t padded, panels;
+  float *state, *q, *k, *turned, *weighted, *w, *pairs, *inverse, *scores, *panel, *fresh, *rounded, *factor, *kept,
+      *decay, *gates;
+
+  Scratch(void* memory, size_t K, size_t V, size_t BT) : padded(round_up(K, 16)), panels((V + kPanel - 1) / kPanel) {
+    float* next = static_cast<float*>(memory);
+    const auto take = [&next](size_t count) {
+      float* at = next;
+      next += count;
+      return at;
+    };
+    state = take(panels * K * kPanel);  // [panels, K, kPanel]: the state transposed
+    q = take(BT * padded);
+    k = take(BT * padded);
+    turned = take(K * BT);  // k transposed
+    weighted = take(BT * padded);
+    w = take(BT * padded);
+    pairs = take(BT * BT);  // A
+    inverse = take(BT * BT);
+    scores = take(BT * BT);
+    panel = take(BT * kPanel);  // β v, then the gated values
+    fresh = take(BT * kPanel);  // vNew
+    rounded = take(K * kPanel);
+    factor = take(BT);
+    kept = take(BT);
+    decay = take(BT);
+    gates = take(Gates::scratch(BT));
+  }
+};
+
+// Rows of a head, normalised if asked, rounded to T and widened; zeros up to `padded`.
+template <typename T>
+void load_vectors(float* to, size_t padded, const T* from, size_t stride, size_t n, size_t K, bool normalise, float eps) {
+  for (size_t i = 0; i < n; ++i) {
+    const T* row = from + i * stride;
+    const vf32 inverse =
+        normalise ? splat(1.0f / std::sqrt(sum_of_squares(row, K) + eps)) : splat(1.0f);
+    for_lanes(
+        K, [&](size_t c) { store(to + i * padded + c, round_to<T>(load(row + c) * inverse)); },
+        [&](size_t c, int m) { store(to + i * padded + c, round_to<T>(load_partial(row + c, m) * inverse)); });
+  }
+}
+
+// The state before the chunk as products with q see it: rounded to T.
+template <typename T>
+const float* rounded_state(const float* state, size_t count, float* scratch) {
+  if constexpr (std::is_same_v<T, float>) return state;
+  for (size_t i = 0; i < count; i += kLanes) store(scratch + i, round_to<T>(load(state + i)));
+  return scratch;
+}
+
+template <typename T>
+void gated_delta_rule_chunk(const Launch& l) {
+  const auto& p = l.args<GatedDeltaRuleChunkParams>();
+  const float* g = l.buffer<const float>(GATED_DELTA_RULE_CHUNK_G);
+  const float* beta = l.buffer<const float>(GATED_DELTA_RULE_CHUNK_BETA);
+  const float* initial = l.buffer<const float>(GATED_DELTA_RULE_CHUNK_INITIAL_STATE);
+  float* final_state = l.buffer<float>(GATED_DELTA_RULE_CHUNK_FINAL_STATE);
+  const size_t K = p.keyDim, V = p.valueDim, H = p.heads, BT = p.chunkLength, key_stride = p.keyHeads * K;
+  const size_t chunks = (p.tokens + BT - 1) / BT;
+  const Scratch s(l.scratch, K, V, BT);
+  const WideRows q{s.q, s.padded};
+  for (uint64_t group = l.begin; group < l.end; ++group) {
+    for (size_t c = 0; c < s.panels; ++c) {
+      const size_t v0 = c * kPanel, rows = V - v0 < kPanel ? V - v0 : kPanel;
+      float* to = s.state + c * K * kPanel;
+      if (initial)
+        transpose_padded({initial + (group * V + v0) * K, K}, rows, K, to, kPanel);
+      else
+        memset(to, 0, K * kPanel * sizeof(float));
+    }
+    for (size_t chunk = 0; chunk < chunks; ++chunk) {
+      const ChunkPlace place(p, group * chunks + chunk, chunks);
+      const size_t n = place.rows, at = place.token * H + place.head, last = n - 1;
+      const size_t key_at = (place.token * p.keyHeads + place.key_head) * K;
+      load_vectors(s.q, s.padded, l.buffer<const T>(GATED_DELTA_RULE_CHUNK_Q) + key_at, key_stride, n, K, p.qkNorm,
+                   p.eps);
+      load_vectors(s.k, s.padded, l.buffer<const T>(GATED_DELTA_RULE_CHUNK_K) + key_at, key_stride, n, K, p.qkNorm,
+                   p.eps);
+      Gates gates;
+      gates.sum(s.gates, BT, g + at, H, n, p.pair);
+      gates.decays(s.decay, n);
+      gates.decays_to(last, s.kept);
+      const float carried = s.decay[last];
+
+      transpose_padded({s.k, s.padded}, n, K, s.turned, BT);
+      for (size_t i = 0; i < n; ++i) s.factor[i] = beta[at + i * H];
+      scale_rows<T>(n, K, s.factor, s.k, s.padded, s.weighted, s.padded);
+      decayed_kkt(n, K, BT, {s.weighted, s.padded}, s.turned, gates, s.pairs, BT);
+      invert(n, BT, s.pairs, BT, s.inverse);
+      decayed_scores<T>(n, K, BT, q, s.turned, gates, s.scores);
+      for (size_t i = 0; i < n; ++i) s.factor[i] = s.decay[i] * beta[at + i * H];
+      scale_rows<T>(n, K, s.factor, s.k, s.padded, s.weighted, s.padded);
+      for_tiles(
+          n, [&](size_t) { return K; },
+          [&](auto tile) {
+            tile.accumulate(s.inverse + tile.row * BT, BT, 1, s.weighted + tile.column, s.padded, tile.row + tile.rows);
+            tile.each([&](size_t i, size_t c, vf32 v) { store(s.w + i * s.padded + c, round_to<T>(v)); });
+          });
+      for (size_t i = 0; i < n; ++i) s.factor[i] = beta[at + i * H];
+
+      for (size_t c = 0; c < s.panels; ++c) {
+        const size_t v0 = c * kPanel, rows = V - v0 < kPanel ? V - v0 : kPanel;
+        float* state = s.state + c * K * kPanel;
+        const auto columns = [rows](size_t) { return rows; };
+        scale_rows<T>(n, rows, s.factor, l.buffer<const T>(GATED_DELTA_RULE_CHUNK_V) + at * V + v0, H * V, s.panel,
+                      kPanel);
+        for_tiles(n, columns, [&](auto tile) {
+          tile.accumulate(s.inverse + tile.row * BT, BT, 1, s.panel + tile.column, kPanel, tile.row + tile.rows);
+          tile.each([&](size_t i, size_t r, vf32 u) { store(s.fresh + i * kPanel + r, round_to<T>(u)); });
+        });
+        for_tiles(n, columns, [&](auto tile) {
+          tile.accumulate(s.w + tile.row * s.padded, s.padded, 1, state + tile.column, kPanel, K);
+          tile.each([&](size_t i, size_t r, vf32 predicted) {
+            const vf32 d = load(s.fresh + i * kPanel + r) - predicted;
+            store(s.fresh + i * kPanel + r, round_to<T>(d));
+            store(s.panel + i * kPanel + r, round_to<T>(d * splat(s.kept[i])));
+          });
+        });
+        const float* seen = rounded_state<T>(state, K * kPanel, s.rounded);
+        T* o = l.buffer<T>(GATED_DELTA_RULE_CHUNK_O) + at * V + v0;
+        const vf32 scale = splat(p.scale);
+        for_tiles(n, columns, [&](auto tile) {
+          tile.accumulate(s.q + tile.row * s.padded, s.padded, 1, seen + tile.column, kPanel, K);
+          tile.scale_rows(s.decay);
+          tile.accumulate(s.scores + tile.row * BT, BT, 1, s.fresh + tile.column, kPanel, tile.row + tile.rows);
+          tile.each([&](size_t i, size_t v, vf32 out) {
+            T* to = o + i * H * V + v;
+            if (v + kLanes <= rows)
+              store(to, out * scale);
+            else
+              store_partial(to, out * scale, rows - v);
+          });
+        });
+        for_tiles(K, columns, [&](auto tile) {
+          tile.accumulate(s.k + tile.row, 1, s.padded, s.panel + tile.column, kPanel, n);
+          tile.each([&](size_t row, size_t r, vf32 added) {
+            float* cell = state + row * kPanel + r;
+            store(cell, fma(splat(carried), load(cell), added));
+          });
+        });
+      }
+    }
+    if (final_state)
+      for (size_t c = 0; c < s.panels; ++c) {
+        const size_t v0 = c * kPanel, rows = V - v0 < kPanel ? V - v0 : kPanel;
+        transpose(s.state + c * K * kPanel, kPanel, K, rows, final_state + (group * V + v0) * K, K);
+      }
+  }
+}
+
+}  // namespace
+
+MLXTS_KERNEL(gated_delta_rule_chunk_f32, gated_delta_rule_chunk<float>)
+MLXTS_KERNEL(gated_delta_rule_chunk_f16, gated_delta_rule_chunk<f16>)
+MLXTS_KERNEL(gated_delta_rule_chunk_bf16, gated_delta_rule_chunk<bf16>)

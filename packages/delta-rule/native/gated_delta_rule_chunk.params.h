@@ -1,0 +1,29 @@
+// Generated from the declaration of gated_delta_rule_chunk; `npm run gen` rewrites it.
+#pragma once
+#ifndef __METAL_VERSION__
+#include <stdint.h>
+#endif
+
+#define GATED_DELTA_RULE_CHUNK_Q 0  // read
+#define GATED_DELTA_RULE_CHUNK_K 1  // read
+#define GATED_DELTA_RULE_CHUNK_V 2  // read
+#define GATED_DELTA_RULE_CHUNK_G 3  // read
+#define GATED_DELTA_RULE_CHUNK_BETA 4  // read
+#define GATED_DELTA_RULE_CHUNK_INITIAL_STATE 5  // read?
+#define GATED_DELTA_RULE_CHUNK_O 6  // write
+#define GATED_DELTA_RULE_CHUNK_FINAL_STATE 7  // write?
+#define GATED_DELTA_RULE_CHUNK_PARAMS 8
+
+struct GatedDeltaRuleChunkParams {
+  uint32_t tokens;
+  uint32_t keyHeads;
+  uint32_t heads;
+  uint32_t keyDim;
+  uint32_t valueDim;
+  uint32_t chunkLength;
+  uint32_t pair;
+  uint32_t qkNorm;
+  float eps;
+  float scale;
+};
+static_assert(sizeof(GatedDeltaRuleChunkParams) == 40, "GatedDeltaRuleChunkParams must match the declaration of gated_delta_rule_chunk");
