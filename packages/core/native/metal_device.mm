@@ -141,8 +141,9 @@ class MetalDevice : public Device {
       // NaN, infinity and signed zero keep their meaning; kernels ask for fast functions by name.
       [options.get() setFastMathEnabled:NO];
       NSError* error = nil;
-      auto library = Owned<id<MTLLibrary>>::adopt(
-          [device_.get() newLibraryWithSource:toNSString(source) options:options.get() error:&error]);
+      auto library = Owned<id<MTLLibrary>>::adopt([device_.get() newLibraryWithSource:toNSString(source)
+                                                                              options:options.get()
+                                                                                error:&error]);
       if (!library) throw Failure("ShaderCompilation", name + " does not compile", describe(error));
       [library.get() setLabel:toNSString(name)];
       return std::make_shared<MetalLibrary>(name, std::move(library));
@@ -154,12 +155,12 @@ class MetalDevice : public Device {
     const auto key = std::make_pair(metal, symbol);
     if (const auto found = ids_.find(key); found != ids_.end()) return found->second;
     pooled([&] {
-      auto function =
-          Owned<id<MTLFunction>>::adopt([metal->library.get() newFunctionWithName:toNSString(symbol)]);
+      auto function = Owned<id<MTLFunction>>::adopt([metal->library.get() newFunctionWithName:toNSString(symbol)]);
       if (!function) throw Failure("KernelNotFound", "kernel `" + symbol + "` not found in " + metal->name, symbol);
       NSError* error = nil;
-      auto state = Owned<id<MTLComputePipelineState>>::adopt(
-          [device_.get() newComputePipelineStateWithFunction:function.get() error:&error]);
+      auto state =
+          Owned<id<MTLComputePipelineState>>::adopt([device_.get() newComputePipelineStateWithFunction:function.get()
+                                                                                                 error:&error]);
       if (!state) throw Failure("ShaderCompilation", symbol + " does not compile", describe(error));
       const auto threads = uint32_t([state.get() maxTotalThreadsPerThreadgroup]);
       pipelines_.push_back({symbol, std::move(state), threads});
@@ -179,8 +180,7 @@ class MetalDevice : public Device {
 
  private:
   // The queue's fence orders everything: Metal need not track each buffer.
-  static constexpr MTLResourceOptions kOptions =
-      MTLResourceStorageModeShared | MTLResourceHazardTrackingModeUntracked;
+  static constexpr MTLResourceOptions kOptions = MTLResourceStorageModeShared | MTLResourceHazardTrackingModeUntracked;
 
   const MetalPipeline& known(uint32_t pipeline) const {
     if (pipeline < pipelines_.size()) return pipelines_[pipeline];

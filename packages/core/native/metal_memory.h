@@ -15,7 +15,8 @@ namespace mlxts {
 inline constexpr uint64_t kMetalPage = 16384;
 
 // All buffers of a device in one residency set, where the system has them (macOS 15): changes are staged, and committed
-// once for each submission. Without one, or past the working set that the system recommends, binding a buffer is enough.
+// once for each submission. Without one, or past the working set that the system recommends, binding a buffer is
+// enough.
 class Residency {
  public:
   Residency(id<MTLDevice> device, id<MTLCommandQueue> queue);

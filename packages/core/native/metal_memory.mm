@@ -5,8 +5,8 @@ namespace mlxts {
 Residency::Residency(id<MTLDevice> device, id<MTLCommandQueue> queue) {
   if (![device respondsToSelector:@selector(newResidencySetWithDescriptor:error:)]) return;
   // By name: a reference to the class would keep the addon from loading on macOS 14.
-  auto descriptor = Owned<MTLResidencySetDescriptor*>::adopt(
-      [[NSClassFromString(@"MTLResidencySetDescriptor") alloc] init]);
+  auto descriptor =
+      Owned<MTLResidencySetDescriptor*>::adopt([[NSClassFromString(@"MTLResidencySetDescriptor") alloc] init]);
   [descriptor.get() setLabel:@"mlxts"];
   NSError* error = nil;
   set_ = Owned<id<MTLResidencySet>>::adopt([device newResidencySetWithDescriptor:descriptor.get() error:&error]);

@@ -26,8 +26,8 @@ struct Flight {
   std::shared_ptr<const CommandList> list;  // keeps the memory that the GPU uses
   std::function<void(Outcome)> done;
   Outcome outcome;
-  uint32_t running = 1;         // command buffers, and one for the encoding
-  double begin = 0, end = 0;    // seconds on the GPU's clock
+  uint32_t running = 1;       // command buffers, and one for the encoding
+  double begin = 0, end = 0;  // seconds on the GPU's clock
 };
 
 // Shared with completion handlers, which may outlive the queue's owner.

@@ -130,8 +130,8 @@ MetalQueue::MetalQueue(id<MTLDevice> device, bool traced) : traced_(traced) {
 }
 
 // Encodes commands [begin, end) into a command buffer of their own and commits it; false when Metal refuses.
-bool MetalQueue::encode(const std::shared_ptr<Flight>& flight, const std::deque<MetalPipeline>& pipelines,
-                        size_t begin, size_t end) {
+bool MetalQueue::encode(const std::shared_ptr<Flight>& flight, const std::deque<MetalPipeline>& pipelines, size_t begin,
+                        size_t end) {
   // The flight keeps everything that is bound.
   id<MTLCommandBuffer> buffer = [queue_.get() commandBufferWithUnretainedReferences];
   if (!buffer) return false;

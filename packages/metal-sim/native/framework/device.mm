@@ -1,0 +1,143 @@
+// The simulated MTLDevice.
+#include <Block.h>
+#include <objc/runtime.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "objects.h"
+
+using namespace metal_framework;
+
+@interface SimDevice : NSObject <MTLDevice> {
+ @public
+  Settings settings_;
+}
+@end
+
+@implementation SimDevice
+- (NSString*)name {
+  return @"Metal simulator on the CPU (no GPU)";
+}
+- (MTLSize)maxThreadsPerThreadgroup {
+  return MTLSizeMake(kThreads, kThreads, kThreads);
+}
+- (BOOL)hasUnifiedMemory {
+  return YES;
+}
+- (uint64_t)recommendedMaxWorkingSetSize {
+  return strtoull(fault("working-set").value_or("17179869184").c_str(), nullptr, 10);
+}
+- (NSUInteger)maxBufferLength {
+  return NSUInteger(1) << 34;
+}
+- (NSUInteger)maxThreadgroupMemoryLength {
+  return kThreadgroupBytes;
+}
+- (BOOL)supportsFamily:(MTLGPUFamily)family {
+  if (fault("old-gpu")) return NO;
+  return family <= MTLGPUFamilyApple8 || family == MTLGPUFamilyMetal3;
+}
+// Residency sets came with macOS 15.
+- (BOOL)respondsToSelector:(SEL)selector {
+  if (sel_isEqual(selector, @selector(newResidencySetWithDescriptor:error:)) && fault("macos-14")) return NO;
+  return [super respondsToSelector:selector];
+}
+- (id<MTLCommandQueue>)newCommandQueueWithMaxCommandBufferCount:(NSUInteger)most {
+  must(most > 0, "a command queue of no command buffers");
+  if (fault("no-queue")) return nil;
+  SimQueue* queue = [[SimQueue alloc] init];
+  queue->settings_ = settings_;
+  queue->gpu_ = std::make_shared<GpuThread>();
+  queue->gpu_->most = most;
+  queue->thread_ = std::thread([gpu = queue->gpu_] { gpu->serve(); });
+  return queue;
+}
+- (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length options:(MTLResourceOptions)options {
+  must(length > 0, "a buffer of no bytes");
+  must(length <= [self maxBufferLength], "a buffer longer than maxBufferLength");
+  must((options & 0xf0) == MTLResourceStorageModeShared, "this simulator has shared storage only");
+  if (fault("no-buffer")) return nil;
+  const size_t span = (length + kPage - 1) / kPage * kPage;
+  void* data = aligned_alloc(kPage, span);
+  if (!data) return nil;
+  memset(data, 0, span);
+  SimBuffer* buffer = [[SimBuffer alloc] init];
+  buffer->data_ = data;
+  buffer->length_ = length;
+  buffer->owned_ = true;
+  return buffer;
+}
+- (id<MTLBuffer>)newBufferWithBytesNoCopy:(void*)pointer
+                                   length:(NSUInteger)length
+                                  options:(MTLResourceOptions)options
+                              deallocator:(void (^)(void*, NSUInteger))deallocator {
+  must(pointer && reinterpret_cast<uintptr_t>(pointer) % kPage == 0,
+       "a no-copy buffer that does not start on a page of 16384 bytes");
+  must(length > 0 && length % kPage == 0, "a no-copy buffer that is no whole number of pages of 16384 bytes");
+  must((options & 0xf0) == MTLResourceStorageModeShared, "this simulator has shared storage only");
+  if (fault("no-wrap") || length > [self maxBufferLength]) return nil;
+  SimBuffer* buffer = [[SimBuffer alloc] init];
+  buffer->data_ = pointer;
+  buffer->length_ = length;
+  if (deallocator) buffer->deallocator_ = Block_copy(deallocator);
+  return buffer;
+}
+- (id<MTLLibrary>)newLibraryWithSource:(NSString*)source
+                               options:(MTLCompileOptions*)options
+                                 error:(NSError* __autoreleasing*)error {
+  must(source != nil, "newLibraryWithSource without a source");
+  must(options && [options languageVersion] == MTLLanguageVersion3_1, "this simulator compiles MSL 3.1");
+  must(![options fastMathEnabled], "this simulator has no fast math");
+  std::string log;
+  auto* engine = openLibrary([source UTF8String], settings_.check, log);
+  if (!engine) {
+    if (error) *error = metal_framework::error("MTLLibraryErrorDomain", 3, log);
+    return nil;
+  }
+  SimLibrary* library = [[SimLibrary alloc] init];
+  library->engine_ = engine;
+  return library;
+}
+- (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)function
+                                                             error:(NSError* __autoreleasing*)error {
+  must(function != nil, "newComputePipelineState without a function");
+  if (fault("no-pipeline")) {
+    if (error) *error = metal_framework::error("AGXMetalG13X", 2, "Compute function exceeds available stack space");
+    return nil;
+  }
+  auto* from = (SimFunction*)function;
+  metal_sim_kernel kernel;
+  metal_sim_kernel_at(from->library_->engine_, from->kernel_, &kernel);
+  SimPipeline* pipeline = [[SimPipeline alloc] init];
+  pipeline->library_ = [from->library_ retain];
+  pipeline->kernel_ = from->kernel_;
+  pipeline->maxThreads_ = kernel.max_threads ? kernel.max_threads : kThreads;
+  if (const auto threads = fault("pipeline-threads")) pipeline->maxThreads_ = NSUInteger(atoi(threads->c_str()));
+  for (uint32_t i = 0; i < kernel.argument_count; ++i) {
+    metal_sim_argument argument;
+    metal_sim_argument_at(from->library_->engine_, from->kernel_, i, &argument);
+    pipeline->arguments_.push_back(argument);
+  }
+  return pipeline;
+}
+- (id<MTLFence>)newFence {
+  return fault("no-fence") ? nil : [[SimFence alloc] init];
+}
+- (id<MTLResidencySet>)newResidencySetWithDescriptor:(MTLResidencySetDescriptor*)descriptor
+                                               error:(NSError* __autoreleasing*)error {
+  must(descriptor != nil, "newResidencySet without a descriptor");
+  if (fault("no-residency")) {
+    if (error) *error = metal_framework::error("MTLResidencySetErrorDomain", 1, "Residency sets are not supported.");
+    return nil;
+  }
+  return [[SimResidencySet alloc] init];
+}
+@end
+
+id<MTLDevice> MTLCreateSystemDefaultDevice(void) {
+  if (fault("no-device")) return nil;
+  SimDevice* device = [[SimDevice alloc] init];
+  device->settings_ = settings();
+  return device;
+}

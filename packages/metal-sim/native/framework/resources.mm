@@ -1,0 +1,203 @@
+// Buffers, libraries, pipelines, residency sets: what a command uses.
+#include <Block.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "objects.h"
+
+using namespace metal_framework;
+
+// Labels are readable; nothing shows them.
+@implementation SimLabelled
+- (NSString*)label {
+  return label_;
+}
+- (void)setLabel:(NSString*)label {
+  NSString* old = label_;
+  label_ = [label retain];
+  [old release];
+}
+- (void)dealloc {
+  [label_ release];
+  [super dealloc];
+}
+@end
+
+@implementation SimBuffer
+- (NSUInteger)length {
+  return length_;
+}
+- (NSUInteger)allocatedSize {
+  return (length_ + kPage - 1) / kPage * kPage;
+}
+- (void*)contents {
+  return data_;
+}
+- (void)dealloc {
+  if (deallocator_) {
+    deallocator_(data_, length_);
+    Block_release(deallocator_);
+  }
+  if (owned_) free(data_);
+  [super dealloc];
+}
+@end
+
+@implementation SimFence
+@end
+
+@implementation SimLibrary
+- (id<MTLFunction>)newFunctionWithName:(NSString*)name {
+  const int kernel = metal_sim_find_kernel(engine_, [name UTF8String]);
+  if (kernel < 0) return nil;
+  SimFunction* function = [[SimFunction alloc] init];
+  function->library_ = [self retain];
+  function->kernel_ = uint32_t(kernel);
+  return function;
+}
+- (void)dealloc {
+  metal_sim_close(engine_);
+  [super dealloc];
+}
+@end
+
+@implementation SimFunction
+- (NSString*)name {
+  metal_sim_kernel kernel;
+  metal_sim_kernel_at(library_->engine_, kernel_, &kernel);
+  return string(kernel.name);
+}
+- (void)dealloc {
+  [library_ release];
+  [super dealloc];
+}
+@end
+
+@implementation SimPipeline
+- (NSUInteger)maxTotalThreadsPerThreadgroup {
+  return maxThreads_;
+}
+- (NSUInteger)threadExecutionWidth {
+  return 32;
+}
+- (void)dealloc {
+  [library_ release];
+  [super dealloc];
+}
+@end
+
+@implementation MTLCompileOptions
+- (BOOL)fastMathEnabled {
+  return fast_;
+}
+- (void)setFastMathEnabled:(BOOL)fast {
+  fast_ = fast;
+}
+- (MTLLanguageVersion)languageVersion {
+  return version_;
+}
+- (void)setLanguageVersion:(MTLLanguageVersion)version {
+  version_ = version;
+}
+@end
+
+@implementation MTLResidencySetDescriptor
+- (NSString*)label {
+  return label_;
+}
+- (void)setLabel:(NSString*)label {
+  NSString* old = label_;
+  label_ = [label retain];
+  [old release];
+}
+- (NSUInteger)initialCapacity {
+  return capacity_;
+}
+- (void)setInitialCapacity:(NSUInteger)capacity {
+  capacity_ = capacity;
+}
+- (void)dealloc {
+  [label_ release];
+  [super dealloc];
+}
+@end
+
+// Like Metal's, it retains its allocations until a commit after their removal.
+@implementation SimResidencySet
+- (uint64_t)allocatedSize {
+  uint64_t bytes = 0;
+  for (id member : members_) bytes += [(id<MTLAllocation>)member allocatedSize];
+  return bytes;
+}
+- (void)addAllocation:(id<MTLAllocation>)allocation {
+  staged_.push_back(allocation);
+}
+- (void)removeAllocation:(id<MTLAllocation>)allocation {
+  const auto found = std::find(staged_.begin(), staged_.end(), (id)allocation);
+  must(found != staged_.end(), "an allocation is removed from a residency set that it is not in");
+  staged_.erase(found);
+}
+- (void)commit {
+  for (id object : staged_) [object retain];
+  for (id object : members_) [object release];
+  members_ = staged_;
+  count(Count::residencyCommits);
+}
+- (void)dealloc {
+  for (id object : members_) [object release];
+  [super dealloc];
+}
+@end
+
+@implementation MTLCaptureDescriptor
+- (id)captureObject {
+  return captureObject_;
+}
+- (void)setCaptureObject:(id)object {
+  id old = captureObject_;
+  captureObject_ = [object retain];
+  [old release];
+}
+- (MTLCaptureDestination)destination {
+  return destination_;
+}
+- (void)setDestination:(MTLCaptureDestination)destination {
+  destination_ = destination;
+}
+- (NSURL*)outputURL {
+  return outputURL_;
+}
+- (void)setOutputURL:(NSURL*)url {
+  NSURL* old = outputURL_;
+  outputURL_ = [url retain];
+  [old release];
+}
+- (void)dealloc {
+  [captureObject_ release];
+  [outputURL_ release];
+  [super dealloc];
+}
+@end
+
+static bool capturing = false;
+
+@implementation MTLCaptureManager
++ (MTLCaptureManager*)sharedCaptureManager {
+  return [[[MTLCaptureManager alloc] init] autorelease];
+}
+- (BOOL)startCaptureWithDescriptor:(MTLCaptureDescriptor*)descriptor error:(NSError* __autoreleasing*)error {
+  must([descriptor captureObject] != nil && [[descriptor outputURL] path] != nil, "a capture has no object or no URL");
+  if (capturing || fault("no-capture")) {
+    if (error) *error = metal_framework::error("MTLCaptureErrorDomain", 1, "Capturing is not supported.");
+    return NO;
+  }
+  capturing = true;
+  count(Count::captures);
+  return YES;
+}
+- (void)stopCapture {
+  must(capturing, "a capture is stopped that has not been started");
+  capturing = false;
+}
+@end

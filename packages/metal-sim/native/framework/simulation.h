@@ -1,0 +1,42 @@
+// What the simulated frameworks share: broken rules, the count of live objects, and faults on request.
+#pragma once
+#import <Foundation/Foundation.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace metal_framework {
+
+// A rule of Metal or of reference counting has been broken: says which and ends the process, as Metal's validation
+// does.
+[[noreturn]] void broken(const std::string& rule);
+inline void must(bool holds, const char* rule) {
+  if (!holds) broken(rule);
+}
+
+// Whether the object made as number `serial` still exists; its address may belong to another by now.
+bool alive(id object, uint64_t serial);
+uint64_t serialOf(id object);
+uint64_t liveObjects();
+
+// MLXTS_METAL_SIM_FAULT is a comma-separated list of `name` or `name:value`, read anew at each call: the value of a
+// fault that is asked for. README.md lists them.
+std::optional<std::string> fault(const char* name);
+// How often Metal was asked for something, for the report at exit that MLXTS_METAL_SIM_REPORT=1 asks for.
+enum class Count { commandBuffers, dispatches, fills, residencyCommits, captures, end };
+void count(Count what);
+
+// MLXTS_METAL_SIM_SCHEDULE (forward, reverse, random:SEED) and MLXTS_METAL_SIM_CHECK (1), read when a device is made.
+struct Settings {
+  uint32_t schedule = 0;  // metal_sim_schedule
+  uint64_t seed = 0;
+  bool check = false;
+};
+Settings settings();
+
+double seconds();
+NSString* string(const std::string& text);
+NSError* error(const char* domain, NSInteger code, const std::string& text);
+
+}  // namespace metal_framework

@@ -1,0 +1,74 @@
+#include "simulation.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "../engine.h"
+
+namespace metal_framework {
+
+namespace {
+
+std::atomic<uint64_t> counts[int(Count::end)];
+
+std::string variable(const char* name) {
+  const char* value = getenv(name);
+  return value ? value : "";
+}
+
+void report() {
+  const char* names[] = {"command buffers", "dispatches", "fills", "residency commits", "captures"};
+  fprintf(stderr, "metal-sim: %llu live objects", static_cast<unsigned long long>(liveObjects()));
+  for (int i = 0; i < int(Count::end); ++i)
+    fprintf(stderr, ", %llu %s", static_cast<unsigned long long>(counts[i].load()), names[i]);
+  fprintf(stderr, "\n");
+}
+
+// At load: the report then runs after everything that this library's users register later.
+const bool reporting = variable("MLXTS_METAL_SIM_REPORT") == "1" && atexit(report) == 0;
+
+}  // namespace
+
+void broken(const std::string& rule) {
+  fprintf(stderr, "metal-sim: broken rule: %s\n", rule.c_str());
+  abort();
+}
+
+std::optional<std::string> fault(const char* name) {
+  const std::string wanted = name, all = variable("MLXTS_METAL_SIM_FAULT");
+  for (size_t at = 0; at < all.size();) {
+    const size_t end = std::min(all.find(',', at), all.size());
+    const std::string item = all.substr(at, end - at);
+    const size_t colon = std::min(item.find(':'), item.size());
+    if (item.substr(0, colon) == wanted) return item.substr(std::min(colon + 1, item.size()));
+    at = end + 1;
+  }
+  return std::nullopt;
+}
+
+void count(Count what) { counts[int(what)].fetch_add(1, std::memory_order_relaxed); }
+
+Settings settings() {
+  Settings out;
+  out.check = variable("MLXTS_METAL_SIM_CHECK") == "1";
+  const std::string schedule = variable("MLXTS_METAL_SIM_SCHEDULE");
+  if (schedule == "reverse") out.schedule = METAL_SIM_REVERSE;
+  if (schedule.starts_with("random")) {
+    out.schedule = METAL_SIM_RANDOM;
+    out.seed = strtoull(schedule.c_str() + std::min<size_t>(schedule.size(), 7), nullptr, 10);
+  }
+  return out;
+}
+
+double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+NSString* string(const std::string& text) { return [NSString stringWithUTF8String:text.c_str()]; }
+
+NSError* error(const char* domain, NSInteger code, const std::string& text) {
+  // The simulated NSError takes its text in place of the dictionary.
+  return [NSError errorWithDomain:string(domain) code:code userInfo:(NSDictionary*)(id)string(text)];
+}
+
+}  // namespace metal_framework

@@ -1,0 +1,93 @@
+// Finds the compilers of the Metal builds and compiles what has changed; used by build-metal-sim and build-darwin.
+import { spawn, spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
+import { basename, dirname, join, relative } from "node:path";
+import { fileURLToPath } from "node:url";
+
+export const root = join(dirname(fileURLToPath(import.meta.url)), "..");
+export const core = join(root, "packages", "core", "native");
+export const framework = join(root, "packages", "metal-sim", "native", "framework");
+const modules = join(root, "node_modules");
+
+export const addonFlags = [
+  "-std=gnu++20",
+  "-fvisibility=hidden",
+  "-Wall",
+  "-Wextra",
+  "-Werror",
+  "-Wno-psabi",
+  "-DMLXTS_METAL",
+  "-DNAPI_VERSION=8",
+  "-DNODE_ADDON_API_CPP_EXCEPTIONS_ALL",
+  `-isystem${join(modules, "node-addon-api")}`,
+  `-isystem${join(modules, "node-api-headers", "include")}`,
+];
+export const objcFlags = ["-fblocks", "-fno-objc-arc", "-fexceptions"];
+
+export function fail(message) {
+  console.error(message);
+  process.exit(1);
+}
+
+/** Fails with the packages to install when a program is missing. */
+export function need(program, debian) {
+  if (spawnSync(program, ["--version"], { stdio: "ignore" }).status !== 0)
+    fail(`${program} not found — install it (Debian: apt-get install ${debian})`);
+}
+
+export const files = (folder, suffix) =>
+  readdirSync(folder)
+    .filter((name) => name.endsWith(suffix))
+    .sort()
+    .map((name) => join(folder, name));
+
+/** The sources of core's addon, with the Metal device. */
+export const addonSources = () => [
+  ...files(core, ".cpp").filter((path) => basename(path) !== "library_abi.cpp"),
+  ...files(core, ".mm"),
+];
+
+/** Whether an object is older than something that it was made from, after the compiler's own list. */
+function stale(object, command) {
+  const list = `${object}.d`;
+  if (!existsSync(object) || !existsSync(list) || !existsSync(`${object}.cmd`)) return true;
+  if (readFileSync(`${object}.cmd`, "utf8") !== command.join("\n")) return true;
+  const made = statSync(object).mtimeMs;
+  const [, inputs] = readFileSync(list, "utf8").replaceAll("\\\n", " ").split(/:\s/, 2);
+  return inputs
+    .trim()
+    .split(/\s+/)
+    .some((path) => !existsSync(path) || statSync(path).mtimeMs > made);
+}
+
+function run(command) {
+  return new Promise((resolve) => {
+    const child = spawn(command[0], command.slice(1), { stdio: ["ignore", "inherit", "inherit"] });
+    child.on("error", (error) => fail(`cannot run ${command[0]}: ${error.message}`));
+    child.on("exit", (status) => resolve(status));
+  });
+}
+
+/** Compiles each [source, flags] into `folder` and returns the objects. */
+export async function compile(compiler, folder, sources) {
+  mkdirSync(folder, { recursive: true });
+  const jobs = sources.map(([source, flags]) => {
+    const object = join(folder, `${relative(root, source).replaceAll("/", "-")}.o`);
+    const command = [compiler, ...flags, "-MMD", "-MF", `${object}.d`, "-c", source, "-o", object];
+    return { object, command };
+  });
+  const waiting = jobs.filter(({ object, command }) => stale(object, command));
+  const worker = async () => {
+    for (let job = waiting.shift(); job; job = waiting.shift()) {
+      if ((await run(job.command)) !== 0) process.exit(1);
+      writeFileSync(`${job.object}.cmd`, job.command.join("\n"));
+    }
+  };
+  await Promise.all(Array.from({ length: availableParallelism() }, worker));
+  return jobs.map(({ object }) => object);
+}
+
+export async function link(command) {
+  if ((await run(command)) !== 0) process.exit(1);
+}
