@@ -53,11 +53,15 @@ export class Buffer {
     return this.memory === undefined || this.device.disposed || this.source?.byteLength === 0;
   }
 
+  private assertLive(): void {
+    if (this.device.disposed) throw disposedError("device");
+    if (this.disposed) throw disposedError("buffer");
+  }
+
   /** @internal */
   get handle(): NativeMemory {
-    if (this.device.disposed) throw disposedError("device");
-    if (this.memory === undefined || this.disposed) throw disposedError("buffer");
-    return this.memory;
+    this.assertLive();
+    return this.memory as NativeMemory;
   }
 
   /** @internal */
@@ -68,9 +72,16 @@ export class Buffer {
   /** A copy of the bytes, once the work that writes them has ended. */
   async read(byteOffset = 0, bytes = this.bytes - byteOffset): Promise<ArrayBuffer> {
     this.checkRange("buffer.read", byteOffset, bytes);
-    const memory = this.handle;
-    await this.device.submissions.writersOf(this.range(byteOffset, bytes));
-    return this.copy(memory, byteOffset, bytes);
+    const { submissions, tally } = this.device;
+    const range = this.range(byteOffset, bytes);
+    // Checked anew after each wait: a later commit may write the range too, and must not do so during the copy.
+    this.assertLive();
+    for (let writer = submissions.lastWriter(range); writer; writer = submissions.lastWriter(range)) {
+      tally.waits++;
+      await writer.then(null, () => {});
+    }
+    submissions.assertDefined(range);
+    return this.copy(this.handle, byteOffset, bytes);
   }
 
   /** A copy of the bytes now; an error while work in flight writes them. */

@@ -199,14 +199,9 @@ export class SubmissionQueue {
     this.onEnded();
   }
 
-  /** Resolves when the last submission in flight that writes the range has ended; rejects if its contents are undefined. */
-  async writersOf(range: Range): Promise<void> {
-    const last = this.users(range, false).at(-1);
-    if (last) {
-      this.device.tally.waits++;
-      await last.then(null, () => {});
-    }
-    this.assertDefined(range);
+  /** The last submission in flight that writes the range. */
+  lastWriter(range: Range): Submission | undefined {
+    return this.users(range, false).at(-1);
   }
 
   /** Submissions in flight that write the range or, with `readers`, use it at all. */
@@ -216,7 +211,8 @@ export class SubmissionQueue {
     );
   }
 
-  private assertDefined(range: Range): void {
+  /** Throws the failure that left the contents of the range undefined, if one has. */
+  assertDefined(range: Range): void {
     const failure = this.failures.find((failed) => overlaps(failed.range, range));
     if (failure) throw failure.error;
   }

@@ -39,6 +39,32 @@ describe("submissions", () => {
     expect([...x.readSync()]).toEqual(Array(8).fill(3));
   });
 
+  it("never write what is being read", async () => {
+    using device = Device.open("cpu", { threads: 2 });
+    const x = device.tensor("u32", [1 << 20]);
+    const step = () => {
+      const encoder = device.encoder();
+      increment(encoder, { x, out: x }, { groups: 8, microseconds: 200 });
+      return encoder.commit();
+    };
+    for (let i = 0; i < 20; i++) {
+      void step();
+      const read = x.read();
+      void step();
+      const values = await read;
+      expect(values.every((value) => value === values[0])).toBe(true);
+      expect(values[0]).toBeGreaterThan(2 * i);
+    }
+  });
+
+  it("cannot be read from a buffer that is disposed meanwhile", async () => {
+    const x = device.tensor("u32", [64]);
+    void commit(x, x, 5000);
+    const read = x.read();
+    x.dispose();
+    expect((await rejected(read)).message).toBe("the buffer has been disposed");
+  });
+
   it("leave the event loop free", async () => {
     const x = device.tensor("u32", [8]);
     let ticks = 0;
