@@ -143,6 +143,6 @@ it("auto takes the recurrent path for few tokens and the chunk path for many", a
     gatedDeltaRule(encoder, tokens(device, "f32", 0, count), { scale: 1 });
     return encoder.finish().labels;
   };
-  expect(labels(1)).toEqual(["gatedDeltaRule/gated_delta_rule_recurrent_f32"]);
-  expect(labels(T)).toEqual(["gatedDeltaRule/gated_delta_rule_chunk_f32"]);
+  for (const count of [1, 7]) expect(labels(count)).toEqual(["gatedDeltaRule/gated_delta_rule_recurrent_f32"]);
+  for (const count of [8, T]) expect(labels(count)).toEqual(["gatedDeltaRule/gated_delta_rule_chunk_f32"]);
 });

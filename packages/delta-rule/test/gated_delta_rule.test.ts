@@ -51,7 +51,7 @@ const cases: Case[] = [
   ...[0.003, 0.01].map((keyNorm) => chunk({ keyNorm })),
   ...[0.003, 0.01].map((keyNorm) => chunk({ keyNorm }, { path: "recurrent" })),
   chunk({ keyNorm: 0.01 }, { qkNormEps: 1e-3 }),
-  ...[1, 63, 64, 65].map((T) => chunk({ T }, { path: "auto", chunkLength: 64 })),
+  ...[1, 7, 8, 9, 65].map((T) => chunk({ T, V: 64 }, { path: "auto", chunkLength: 64 })),
   chunk({ T: 70, K: 20 }, { path: "auto" }),
   { ...chunk({ T: 50 }), inPlace: { finalState: "initialState" } },
   { ...chunk({ T: 50 }, { path: "recurrent" }), inPlace: { finalState: "initialState" } },
