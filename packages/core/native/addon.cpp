@@ -72,9 +72,14 @@ struct MemoryHandle : Dependant {
   napi_env env;
   std::shared_ptr<Memory> memory;
   std::shared_ptr<Dependants> siblings;
+  std::shared_ptr<Graveyard> graveyard;
   int64_t external;  // bytes that the garbage collector was told of
-  MemoryHandle(napi_env env, std::shared_ptr<Memory> memory, std::shared_ptr<Dependants> siblings, int64_t external)
-      : env(env), memory(std::move(memory)), siblings(std::move(siblings)), external(external) {
+  MemoryHandle(napi_env env, std::shared_ptr<Memory> memory, const DeviceHandle& device, int64_t external)
+      : env(env),
+        memory(std::move(memory)),
+        siblings(device.dependants),
+        graveyard(device.graveyard),
+        external(external) {
     this->siblings->insert(this);
     tellCollector(external);
   }
@@ -255,7 +260,7 @@ Napi::Value closeDevice(const Napi::CallbackInfo& info) {
 
 Napi::Value memoryHandle(Napi::Env env, const DeviceHandle& device, std::shared_ptr<Memory> memory,
                          uint64_t external = 0) {
-  return makeHandle(env, std::make_unique<MemoryHandle>(env, std::move(memory), device.dependants, int64_t(external)));
+  return makeHandle(env, std::make_unique<MemoryHandle>(env, std::move(memory), device, int64_t(external)));
 }
 
 // allocate(device, bytes)
@@ -301,8 +306,8 @@ Napi::Value memoryAddress(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), double(reinterpret_cast<uint64_t>(handle<MemoryHandle>(info[0]).live().data())));
 }
 
-// readMemory(memory, offset, typed array): fills the array, which JavaScript allocated: it can refuse, N-API would
-// abort
+// readMemory(memory, offset, typed array): fills it. JavaScript allocated it, because N-API would abort for want of
+// memory
 Napi::Value readMemory(const Napi::CallbackInfo& info) {
   const auto& memory = handle<MemoryHandle>(info[0]).live();
   const uint64_t offset = size(info[1], "offset");
@@ -342,7 +347,9 @@ Napi::Value detach(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value releaseMemory(const Napi::CallbackInfo& info) {
-  handle<MemoryHandle>(info[0]).release();
+  auto& self = handle<MemoryHandle>(info[0]);
+  self.release();
+  self.graveyard->sweep(info.Env());
   return info.Env().Undefined();
 }
 

@@ -9,8 +9,9 @@ const threads = () => readdirSync("/proc/self/task").length;
 
 async function collect(done: () => boolean): Promise<void> {
   for (let i = 0; i < 100 && !done(); i++) {
-    gc();
+    // First another job: looking through a WeakRef keeps its target for the rest of the current one.
     await sleep(10);
+    gc();
   }
 }
 
@@ -37,7 +38,20 @@ for (let i = 0; i < 3000; i++) {
   if (i % 100 === 0) await sleep(0);
 }
 const peak = device.counters.peakBytes;
+const wrapped = (() => {
+  const array = new Uint8Array(64);
+  device.wrap(array).dispose();
+  return new WeakRef(array.buffer);
+})();
+await collect(() => wrapped.deref() === undefined);
 await collect(() => device.counters.liveBuffers === 0);
 process.stdout.write(
-  JSON.stringify({ before, most, after: threads() - 1, peak, buffers: device.counters.liveBuffers }),
+  JSON.stringify({
+    before,
+    most,
+    after: threads() - 1,
+    peak,
+    buffers: device.counters.liveBuffers,
+    arrays: wrapped.deref() === undefined ? 0 : 1,
+  }),
 );
