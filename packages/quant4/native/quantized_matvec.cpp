@@ -82,15 +82,17 @@ void prepare(const Types& t, const QuantizedMatvecParams& p, const Product& m, A
 // R rows of W at a time, then one at a time. Sums of row r start at sums[r·kMaxM].
 template <int R, typename Dot, typename One>
 void each_row(WeightRows w, uint32_t count, vf32* sums, Dot dot, One one) {
-  uint32_t r = 0;
-  const auto next = [&](uint32_t n) {
-    r += n;
+  while (count > 0) {
+    const uint32_t n = count >= R ? R : 1;
+    if (n == R)
+      dot(w, sums);
+    else
+      one(w, sums);
+    count -= n;
     w.words += n * w.rowBytes;
     w.scales += n * w.stride;
     sums += n * kMaxM;
-  };
-  for (; r + R <= count; next(R)) dot(w, sums);
-  for (; r < count; next(1)) one(w, sums);
+  }
 }
 
 // Sums of R rows lie M apart in the inner loops and kMaxM apart here.

@@ -1,5 +1,5 @@
 import { type Checkpoint, MlxtsError, unsupported } from "@mlxts/core";
-import { BITS, type Bits, GROUP_SIZES, type GroupSize, OTHER_BITS, OTHER_MODES, type Quantised } from "./quantised.ts";
+import { BITS, type Bits, GROUP_SIZES, type GroupSize, OTHER_MODES, type Quantised } from "./quantised.ts";
 
 /** How a module is quantised; what an override leaves out is read from the shapes. */
 export interface QuantisationSetting {
@@ -17,7 +17,7 @@ export interface Quantisation {
   readonly overrides: ReadonlyMap<string, QuantisationSetting | boolean>;
 }
 
-const KNOWN_BITS: readonly unknown[] = [...BITS, ...OTHER_BITS];
+const KNOWN_BITS: readonly unknown[] = [2, 3, 4, 5, 6, 8];
 /** 16 belongs to nvfp4. */
 const KNOWN_GROUP_SIZES: readonly unknown[] = [16, ...GROUP_SIZES];
 const KNOWN_MODES: readonly unknown[] = ["affine", ...OTHER_MODES];
@@ -31,13 +31,16 @@ function quantConfig(module: string, reason: string): MlxtsError {
 const isObject = (value: unknown): value is Record<string, unknown> =>
   value !== null && typeof value === "object" && !Array.isArray(value);
 
+/** A value of the file in a message; it may be anything. */
+const brief = (value: unknown) => (JSON.stringify(value) ?? "undefined").slice(0, 80);
+
 const list = (values: readonly unknown[]) => values.join(", ");
 
 function settingOf(module: string, value: Record<string, unknown>): QuantisationSetting {
   const { bits, group_size: groupSize, mode = "affine" } = value;
   const check = (name: string, given: unknown, known: readonly unknown[]) => {
     if (!known.includes(given))
-      throw quantConfig(module, `\`${name}\` must be one of ${list(known)}, got ${JSON.stringify(given)}`);
+      throw quantConfig(module, `\`${name}\` must be one of ${list(known)}, got ${brief(given)}`);
   };
   check("mode", mode, KNOWN_MODES);
   if (bits !== undefined) check("bits", bits, KNOWN_BITS);
@@ -64,7 +67,7 @@ export function quantisationOf(config: unknown): Quantisation | undefined {
   if (method !== undefined && method !== "mlx")
     throw unsupported(
       "quantisationOf",
-      `quant_method ${JSON.stringify(method)}`,
+      `quant_method ${brief(method)}`,
       "convert the model with mlx-lm or `mlxts quantize`",
     );
   const { bits, groupSize, mode } = settingOf("", given);
@@ -73,7 +76,7 @@ export function quantisationOf(config: unknown): Quantisation | undefined {
   const overrides = new Map<string, QuantisationSetting | boolean>();
   for (const [module, value] of Object.entries(modules)) {
     if (typeof value !== "boolean" && !isObject(value))
-      throw quantConfig(module, `its override must be true, false or an object, got ${JSON.stringify(value)}`);
+      throw quantConfig(module, `its override must be true, false or an object, got ${brief(value)}`);
     overrides.set(module, typeof value === "boolean" ? value : settingOf(module, value));
   }
   return { bits, groupSize, mode, overrides };

@@ -21,7 +21,7 @@ export interface Quantised {
 export const BITS: readonly Bits[] = [2, 4, 8];
 export const GROUP_SIZES: readonly GroupSize[] = [32, 64, 128];
 /** Bits and modes that MLX has and these ops refuse. */
-export const OTHER_BITS: readonly unknown[] = [3, 5, 6];
+const OTHER_BITS: readonly unknown[] = [3, 5, 6];
 export const OTHER_MODES: readonly unknown[] = ["mxfp4", "mxfp8", "nvfp4"];
 
 const own = (name: string) => ({

@@ -1,0 +1,335 @@
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { Device, type Dtype, MlxtsError, openCheckpoint, writeSafetensors } from "@mlxts/core";
+import { afterAll, describe, expect, it } from "vitest";
+import { quantisationOf, quantizedMatmul, readQuantised } from "../src/index.ts";
+import { decodeExactly, productReference } from "../src/reference.ts";
+
+const device = Device.open("cpu");
+const folder = mkdtempSync(join(tmpdir(), "quant4-"));
+afterAll(() => {
+  device.dispose();
+  rmSync(folder, { recursive: true });
+});
+
+type Shapes = Record<string, readonly [Dtype, ...number[]]>;
+/** A quantised module's three tensors: rows 4, cols 256. */
+const module = (path: string, bits: number, groupSize: number, cols = 256): Shapes => ({
+  [`${path}.weight`]: ["u32", 4, (cols * bits) / 32],
+  [`${path}.scales`]: ["bf16", 4, cols / groupSize],
+  [`${path}.biases`]: ["bf16", 4, cols / groupSize],
+});
+
+let files = 0;
+function checkpoint(shapes: Shapes) {
+  const path = join(folder, `${files++}.safetensors`);
+  writeSafetensors(
+    path,
+    Object.entries(shapes).map(([name, [dtype, ...shape]]) => {
+      const size = shape.reduce((a, b) => a * b, 1);
+      const data =
+        dtype === "u32" || dtype === "f32"
+          ? new Uint32Array(size)
+          : dtype === "u8"
+            ? new Uint8Array(size)
+            : new Uint16Array(size);
+      return [name, { dtype, shape, data }] as const;
+    }),
+  );
+  return openCheckpoint(device, path);
+}
+
+function failure(call: () => unknown) {
+  try {
+    call();
+  } catch (error) {
+    if (error instanceof MlxtsError) return { code: error.code, message: error.message, ...error.details };
+    throw error;
+  }
+  return undefined;
+}
+
+/** `quantization` as its keys, read for a module of a checkpoint with those tensors. */
+const read = (quantization: object, shapes: Shapes, path: string, options?: { cols?: number }) => {
+  const quantisation = quantisationOf({ quantization: { group_size: 64, bits: 4, ...quantization } });
+  if (!quantisation) throw new Error("no quantisation");
+  const found = readQuantised(checkpoint(shapes), quantisation, path, options);
+  return found && { bits: found.bits, groupSize: found.groupSize, mode: found.mode, words: found.weight.shape };
+};
+
+describe("quantisationOf", () => {
+  it("reads settings and overrides", () => {
+    const config = {
+      quantization: {
+        group_size: 64,
+        bits: 4,
+        "a.b": { group_size: 32, bits: 8 },
+        "a.c": false,
+        "a.d": true,
+        "a.e": { bits: 4, group_size: 32, mode: "mxfp4" },
+      },
+      quantization_config: { quant_method: "fp8" },
+    };
+    expect(quantisationOf(config)).toEqual({
+      bits: 4,
+      groupSize: 64,
+      mode: "affine",
+      overrides: new Map<string, unknown>([
+        ["a.b", { bits: 8, groupSize: 32, mode: "affine" }],
+        ["a.c", false],
+        ["a.d", true],
+        ["a.e", { bits: 4, groupSize: 32, mode: "mxfp4" }],
+      ]),
+    });
+    expect(quantisationOf({ quantization_config: { group_size: 32, bits: 8, mode: "affine" } })).toMatchObject({
+      bits: 8,
+    });
+    expect(quantisationOf({ quantization: null })).toBeUndefined();
+    expect(quantisationOf({})).toBeUndefined();
+  });
+
+  it.each<[config: unknown, code: string, message: string]>([
+    [[], "QuantConfig", "config.json: must be a JSON object"],
+    [{ quantization: 4 }, "QuantConfig", "config.json: `quantization` must be an object"],
+    [{ quantization: { bits: 4 } }, "QuantConfig", "config.json: `quantization` must have `bits` and `group_size`"],
+    [
+      { quantization: { bits: "4", group_size: 64 } },
+      "QuantConfig",
+      'config.json: `bits` must be one of 2, 3, 4, 5, 6, 8, got "4"',
+    ],
+    [
+      { quantization: { bits: 4, group_size: 63 } },
+      "QuantConfig",
+      "config.json: `group_size` must be one of 16, 32, 64, 128, got 63",
+    ],
+    [
+      { quantization: { bits: 4, group_size: 64, mode: "linear" } },
+      "QuantConfig",
+      'config.json: `mode` must be one of affine, mxfp4, mxfp8, nvfp4, got "linear"',
+    ],
+    [
+      { quantization: { bits: 4, group_size: 64, "a.b": 8 } },
+      "QuantConfig",
+      "a.b: its override must be true, false or an object, got 8",
+    ],
+    [
+      { quantization: { bits: 4, group_size: 64, "a.b": { bits: 9 } } },
+      "QuantConfig",
+      "a.b: `bits` must be one of 2, 3, 4, 5, 6, 8, got 9",
+    ],
+    [
+      { quantization_config: { quant_method: "awq", bits: 4, group_size: 128 } },
+      "UnsupportedDtype",
+      'quantisationOf: quant_method "awq" is not supported — convert the model with mlx-lm or `mlxts quantize`',
+    ],
+  ])("refuses %j", (config, code, message) => {
+    expect(failure(() => quantisationOf(config))).toMatchObject({ code, message });
+  });
+});
+
+describe("readQuantised", () => {
+  const common = { bits: 4, groupSize: 64, mode: "affine", words: [4, 32] };
+  const gate = { bits: 8, groupSize: 64, mode: "affine", words: [4, 64] };
+
+  it("takes modules that have scales, and only those", () => {
+    expect(read({}, module("m", 4, 64), "m")).toEqual(common);
+    expect(read({}, { "m.weight": ["bf16", 4, 8] }, "m")).toBeUndefined();
+    expect(read({ m: false }, { "m.weight": ["bf16", 4, 8] }, "m")).toBeUndefined();
+    expect(read({ m: true }, module("m", 4, 64), "m")).toEqual(common);
+  });
+
+  it.each([
+    ["model.language_model.layers.0.gate", "language_model.model.layers.0.gate"],
+    ["language_model.model.layers.0.gate", "model.language_model.layers.0.gate"],
+    ["model.layers.0.gate", "language_model.model.layers.0.gate"],
+    ["layers.0.gate", "model.layers.0.gate"],
+    ["language_model.model.layers.0.gate", "layers.0.gate"],
+  ])("finds the override %s for %s", (override, path) => {
+    expect(read({ [override]: { bits: 8, group_size: 64 } }, module(path, 8, 64), path)).toEqual(gate);
+  });
+
+  it("prefers the override of the exact path and does not mix up modules", () => {
+    const overrides = { "m.gate": { bits: 8, group_size: 64 }, "model.m.gate": { bits: 8, group_size: 32 } };
+    expect(read(overrides, module("m.gate", 8, 64), "m.gate")).toEqual(gate);
+    expect(read({ "mtp.layers.0": { bits: 8, group_size: 64 } }, module("layers.0", 4, 64), "layers.0")).toEqual(
+      common,
+    );
+  });
+
+  it("falls back to the shapes", () => {
+    // 1024 = bits · group size is 8 · 128 only.
+    expect(read({}, module("m", 8, 128), "m")).toEqual({ bits: 8, groupSize: 128, mode: "affine", words: [4, 64] });
+    expect(read({}, module("m", 8, 64), "m", { cols: 256 })).toEqual(gate);
+    // Without the columns 8 bits in groups of 32 look like 4 bits in groups of 64.
+    expect(read({}, module("m", 8, 32), "m", { cols: 256 })).toMatchObject({ bits: 8, groupSize: 32 });
+    expect(read({ m: { bits: 8 } }, module("m", 8, 32), "m")).toMatchObject({ bits: 8, groupSize: 32 });
+    expect(read({ m: { group_size: 128 } }, module("m", 2, 128), "m")).toMatchObject({ bits: 2, groupSize: 128 });
+    expect(read({ m: { group_size: 128, bits: 2 } }, module("m", 2, 128), "m")).toMatchObject({ bits: 2 });
+  });
+
+  it("takes stacks of experts", () => {
+    const shapes: Shapes = {
+      "e.weight": ["u32", 3, 4, 32],
+      "e.scales": ["f16", 3, 4, 4],
+      "e.biases": ["f16", 3, 4, 4],
+    };
+    expect(read({}, shapes, "e")).toEqual({ ...common, words: [3, 4, 32] });
+  });
+
+  const m = module("m", 4, 64);
+  it.each<[name: string, quantization: object, shapes: Shapes, code: string, message: string, cols?: number]>([
+    [
+      "false with scales",
+      { m: false },
+      m,
+      "QuantConfig",
+      "m: the config says that it is not quantised, but it has `scales`",
+    ],
+    [
+      "an override without scales",
+      { m: true },
+      { "m.weight": ["u32", 4, 32] },
+      "QuantConfig",
+      "m: is quantised according to the config, but has no `scales`",
+    ],
+    [
+      "no biases",
+      {},
+      { "m.weight": ["u32", 4, 32], "m.scales": ["bf16", 4, 4] },
+      "QuantConfig",
+      "m: is quantised according to the tensors, but has no `biases`",
+    ],
+    [
+      "an override against the shapes",
+      { m: { bits: 8, group_size: 64 } },
+      m,
+      "QuantConfig",
+      "m: 32 words and 4 groups in a row contradict 8 bits in groups of 64",
+    ],
+    [
+      "columns against the shapes",
+      {},
+      m,
+      "QuantConfig",
+      "m: 32 words and 4 groups in a row of 100 columns contradict 4 bits in groups of 64 and every other setting",
+      100,
+    ],
+    [
+      "shapes that fit nothing",
+      {},
+      { ...m, "m.weight": ["u32", 4, 33] },
+      "QuantConfig",
+      "m: 33 words and 4 groups in a row contradict 4 bits in groups of 64 and every other setting",
+    ],
+    [
+      "shapes that fit twice",
+      {},
+      module("m", 8, 64),
+      "QuantConfig",
+      "m: 64 words and 4 groups in a row can be 4 bits in groups of 128 or 8 bits in groups of 64",
+    ],
+    [
+      "two overrides",
+      { "model.m": { bits: 8, group_size: 64 }, "language_model.m": true },
+      m,
+      "QuantConfig",
+      "m: has different overrides as model.m, language_model.m",
+    ],
+    [
+      "a dense weight with scales",
+      {},
+      { ...m, "m.weight": ["bf16", 4, 32] },
+      "QuantConfig",
+      "m: `weight` must have dtype U32, got BF16",
+    ],
+    [
+      "scales of u8",
+      {},
+      { ...m, "m.scales": ["u8", 4, 4] },
+      "QuantConfig",
+      "m: `scales` must have dtype F32, F16 or BF16, got U8",
+    ],
+    [
+      "biases of f32",
+      {},
+      { ...m, "m.biases": ["f32", 4, 4] },
+      "QuantConfig",
+      "m: `biases` must have the dtype of `scales`, BF16, got F32",
+    ],
+    [
+      "rows",
+      {},
+      { ...m, "m.scales": ["bf16", 5, 4] },
+      "QuantConfig",
+      "m: `scales` [5, 4] must have the rows of `weight` [4, 32]",
+    ],
+    [
+      "groups of biases",
+      {},
+      { ...m, "m.biases": ["bf16", 4, 5] },
+      "QuantConfig",
+      "m: `biases` must have the shape of `scales`, [4, 4], got [4, 5]",
+    ],
+    [
+      "rank",
+      {},
+      { ...m, "m.weight": ["u32", 32] },
+      "QuantConfig",
+      "m: `weight` must have at least 2 dimensions, got [32]",
+    ],
+    [
+      "3 bits",
+      { bits: 3 },
+      module("m", 3, 64),
+      "UnsupportedDtype",
+      "readQuantised: a width of 3 bits (m) is not supported — bits 2, 4, 8 are",
+    ],
+    [
+      "mxfp4",
+      { mode: "mxfp4", group_size: 32 },
+      m,
+      "UnsupportedDtype",
+      "readQuantised: mode mxfp4 of m is not supported — mode affine is",
+    ],
+    [
+      "AWQ",
+      {},
+      { "m.qweight": ["u32", 4, 32], "m.scales": ["f16", 4, 4] },
+      "UnsupportedDtype",
+      "readQuantised: the layout of m.qweight is not supported — convert the model with mlx-lm",
+    ],
+  ])("refuses %s", (_, quantization, shapes, code, message, cols) => {
+    const found = failure(() => read(quantization, shapes, "m", cols === undefined ? {} : { cols }));
+    expect(found).toMatchObject({ code, message });
+    if (code === "QuantConfig") expect(found).toMatchObject({ module: "m", reason: message.slice(3) });
+  });
+
+  it("reads a checkpoint of mlx-lm where it lies and multiplies with it", async () => {
+    const path = fileURLToPath(new URL("../../../fixtures/tiny-qwen3.5-4bit", import.meta.url));
+    const quantisation = quantisationOf(JSON.parse(readFileSync(join(path, "config.json"), "utf8")));
+    if (!quantisation) throw new Error("no quantisation");
+    using weights = openCheckpoint(device, path);
+    const paths = weights.names.flatMap((name) => (name.endsWith(".weight") ? [name.slice(0, -7)] : []));
+    const found = paths.flatMap((module) => readQuantised(weights, quantisation, module) ?? []);
+    expect(found.length).toBe(weights.names.filter((name) => name.endsWith(".scales")).length);
+    const q = found[1];
+    if (!q) throw new Error("no matrix");
+    const [rows = 0, words = 0] = q.weight.shape;
+    const cols = words * 8;
+    const x = device.tensor(
+      "f32",
+      [2, cols],
+      Float32Array.from({ length: 2 * cols }, (_, i) => Math.sin(i)),
+    );
+    const encoder = device.encoder();
+    const out = quantizedMatmul(encoder, { x, q });
+    await encoder.commit();
+    const [scales, biases] = [await q.scales.readNumbers(), await q.biases.readNumbers()];
+    const w = decodeExactly((await q.weight.read()) as Uint32Array, scales, biases, q);
+    const expected = productReference(await x.readNumbers(), w, rows, cols, true);
+    const got = await out.readNumbers();
+    expect(Math.max(...expected.map((v, i) => Math.abs(v - (got[i] as number))))).toBeLessThan(1e-5);
+  });
+});
