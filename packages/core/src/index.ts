@@ -1,6 +1,7 @@
 export { ARENA_ALIGNMENT, type Arena, type ArenaMark, arenaBytes } from "./arena.ts";
 export type { Buffer } from "./buffer.ts";
 export { Checkpoint, type CheckpointTensor, openCheckpoint } from "./checkpoint.ts";
+export type { DispatchArguments } from "./command_writer.ts";
 export { cpuLevels, Device, type DeviceCounters, type DeviceKind, type DeviceOptions } from "./device.ts";
 export {
   type ArrayOf,
@@ -15,7 +16,7 @@ export {
   type RawArray,
   roundTo,
 } from "./dtype.ts";
-export type { CommandEncoder, CommitOptions, DispatchArguments, EncoderOptions, Recording } from "./encoder.ts";
+export type { CommandEncoder, CommitOptions, EncoderOptions, Recording } from "./encoder.ts";
 export {
   type ArgumentFault,
   ArgumentRangeError,

@@ -1,6 +1,7 @@
 import type { Buffer } from "./buffer.ts";
+import { CommandWriter } from "./command_writer.ts";
 import type { Device } from "./device.ts";
-import { CommandWriter, type CommitOptions, type Recording } from "./encoder.ts";
+import type { CommitOptions, Recording } from "./encoder.ts";
 import { ArgumentRangeError, type ErrorCode, MlxtsError, wrongValue } from "./errors.ts";
 import { type NativeDevice, type NativeOutcome, type NativeRecording, native } from "./native.ts";
 import { type Accesses, overlaps, type Range, subtract } from "./ranges.ts";

@@ -1,0 +1,130 @@
+import type { Buffer } from "./buffer.ts";
+import type { Access, Kernel, Launch, Scalar } from "./kernel.ts";
+import type { NativeMemory } from "./native.ts";
+import type { Accesses } from "./ranges.ts";
+import type { Tensor } from "./tensor.ts";
+
+/** One dispatch of a kernel: which variant, on which tensors, with which parameters and sizes. */
+export interface DispatchArguments<B extends Record<string, Access>, P extends Record<string, Scalar>, S> {
+  variant: string;
+  buffers: { [K in keyof B]: B[K] extends `${string}?` ? Tensor | undefined : Tensor };
+  params: { [K in keyof P]: number };
+  sizes: S;
+  /** The op that dispatches, for errors and traces. Default: the kernel's name. */
+  op?: string;
+}
+
+export type AnyKernel = Kernel<Record<string, Access>, Record<string, Scalar>, never>;
+
+/** A recorded dispatch. */
+export interface Node {
+  kernel: AnyKernel;
+  args: DispatchArguments<Record<string, Access>, Record<string, Scalar>, never>;
+}
+
+const COMMAND = { dispatch: 1, barrier: 2, fill: 3 } as const;
+const ABSENT = 0xffffffff;
+
+/** The growing word list of a recording; packages/core/native/command_list.h describes the words. */
+const floats = new Float32Array(1);
+const floatBits = new Uint32Array(floats.buffer);
+const NO_WORDS = new Uint32Array(0);
+
+class Words {
+  array = NO_WORDS;
+  count = 0;
+
+  push(word: number): void {
+    if (this.count === this.array.length) {
+      const grown = new Uint32Array(Math.max(256, this.array.length * 2));
+      grown.set(this.array);
+      this.array = grown;
+    }
+    this.array[this.count++] = word;
+  }
+  push64(value: number): void {
+    this.push(value >>> 0);
+    this.push(Math.floor(value / 2 ** 32));
+  }
+  pushFloat(value: number): void {
+    floats[0] = value;
+    this.push(floatBits[0] as number);
+  }
+}
+
+/** Threadgroups, and at length the tensors and parameters of a dispatch. */
+export function dispatchNote({ kernel, args }: Node, { threadgroups }: Launch, long: boolean): string {
+  const groups = `${threadgroups.join("×")} threadgroups`;
+  if (!long) return groups;
+  const tensors = kernel.bufferNames.map((name) => {
+    const tensor = args.buffers[name];
+    return tensor ? `${name} ${tensor.dtype}[${tensor.shape.join(", ")}]` : `${name} -`;
+  });
+  return [groups, ...tensors, ...kernel.paramNames.map((name) => `${name} ${args.params[name]}`)].join(", ");
+}
+
+/** Writes commands; shared by encoders and by the queue's own fills. @internal */
+export class CommandWriter {
+  readonly words = new Words();
+  readonly memories: NativeMemory[] = [];
+  readonly labels: string[] = [];
+  readonly accesses: Accesses[] = [];
+  private readonly indices = new Map<Buffer, number>();
+
+  private indexOf(buffer: Buffer): number {
+    let index = this.indices.get(buffer);
+    if (index === undefined) {
+      index = this.memories.push(buffer.retain()) - 1;
+      this.indices.set(buffer, index);
+    }
+    return index;
+  }
+
+  /** The native side holds the memory from here on. */
+  handedOver(): void {
+    for (const buffer of this.indices.keys()) buffer.release();
+  }
+
+  private binding(tensor: Tensor | undefined): void {
+    this.words.push(tensor ? this.indexOf(tensor.buffer) : ABSENT);
+    this.words.push64(tensor ? tensor.byteOffset : 0);
+    this.words.push64(tensor ? tensor.bytes : 0);
+  }
+
+  barrier(): void {
+    this.words.push(COMMAND.barrier);
+  }
+
+  fill(tensor: Tensor, byte: number): void {
+    this.words.push(COMMAND.fill);
+    this.words.push(this.labels.push("fill") - 1);
+    this.words.push(byte);
+    this.binding(tensor);
+    this.accesses.push({ label: "fill", reads: [], writes: [tensor.range] });
+  }
+
+  dispatch(
+    pipeline: number,
+    node: Node,
+    launch: { threadgroups: readonly number[]; threadsPerThreadgroup: readonly number[]; threadgroupBytes?: number },
+    accesses: Accesses,
+  ): void {
+    const { words } = this;
+    const { kernel, args } = node;
+    words.push(COMMAND.dispatch);
+    words.push(pipeline);
+    words.push(this.labels.push(accesses.label) - 1);
+    for (const axis of launch.threadgroups) words.push(axis);
+    for (const axis of launch.threadsPerThreadgroup) words.push(axis);
+    words.push(launch.threadgroupBytes ?? 0);
+    words.push(kernel.bufferNames.length);
+    words.push(kernel.paramNames.length);
+    for (const name of kernel.bufferNames) this.binding(args.buffers[name]);
+    for (const name of kernel.paramNames) {
+      const value = args.params[name] as number;
+      if (kernel.params[name] === "f32") words.pushFloat(value);
+      else words.push(value);
+    }
+    this.accesses.push(accesses);
+  }
+}
