@@ -1,8 +1,12 @@
-// Type-tagged handles: a JavaScript object that owns a T and refuses to be used as anything else.
+// Type-tagged handles: a JavaScript object that owns a T and refuses to be used as anything else; and the handles.
 #pragma once
 #include <napi.h>
 
+#include <condition_variable>
 #include <memory>
+#include <mutex>
+#include <unordered_set>
+#include <vector>
 
 #include "device.h"
 
@@ -33,5 +37,129 @@ T& handle(const Napi::Value& value) {
     throw Failure("InvalidArgument", std::string("native call: handle must be a ") + HandleTag<T>::name);
   return *static_cast<T*>(data);
 }
+
+// JavaScript values that native memory kept alive, to be let go on the JavaScript thread.
+struct Graveyard {
+  std::mutex mutex;
+  std::vector<napi_ref> dead;
+  void bury(napi_ref ref) {
+    std::lock_guard lock(mutex);
+    dead.push_back(ref);
+  }
+  void sweep(Napi::Env env) {
+    std::vector<napi_ref> refs;
+    {
+      std::lock_guard lock(mutex);
+      refs.swap(dead);
+    }
+    for (auto ref : refs) napi_delete_reference(env, ref);
+  }
+};
+
+// Ended submissions on their way from the device's thread to JavaScript.
+struct Completions {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<Outcome> ended;  // in order
+  uint64_t lastEnded = 0;
+};
+
+// A handle whose contents go when the device goes, whoever still holds the handle.
+struct Dependant {
+  virtual ~Dependant() = default;
+  virtual void release() = 0;
+};
+using Dependants = std::unordered_set<Dependant*>;
+
+struct DeviceHandle {
+  std::shared_ptr<Device> device;
+  std::shared_ptr<Dependants> dependants = std::make_shared<Dependants>();
+  std::shared_ptr<Completions> completions = std::make_shared<Completions>();
+  std::shared_ptr<Graveyard> graveyard = std::make_shared<Graveyard>();
+  Napi::ThreadSafeFunction wake;
+  napi_env env = nullptr;
+  uint64_t lastId = 0, pending = 0;
+
+  // Ends the device: waits for work in flight. Runs at dispose, at collection, or when the environment goes.
+  void close();
+  static void closeHook(void* self) { static_cast<DeviceHandle*>(self)->close(); }
+  ~DeviceHandle() { close(); }
+  Device& open() const {
+    if (!device) throw Failure("Disposed", "the device has been disposed", "device");
+    return *device;
+  }
+};
+
+struct MemoryHandle : Dependant {
+  napi_env env;
+  std::shared_ptr<Memory> memory;
+  std::shared_ptr<Dependants> siblings;
+  std::shared_ptr<Graveyard> graveyard;
+  int64_t external;  // bytes that the garbage collector was told of
+  MemoryHandle(napi_env env, std::shared_ptr<Memory> memory, const DeviceHandle& device, int64_t external)
+      : env(env),
+        memory(std::move(memory)),
+        siblings(device.dependants),
+        graveyard(device.graveyard),
+        external(external) {
+    this->siblings->insert(this);
+    tellCollector(external);
+  }
+  ~MemoryHandle() override {
+    release();
+    siblings->erase(this);
+  }
+  void release() override {
+    if (memory) tellCollector(-external);
+    memory.reset();
+  }
+  Memory& live() const {
+    if (!memory) throw Failure("Disposed", "the buffer has been disposed", "buffer");
+    return *memory;
+  }
+
+ private:
+  void tellCollector(int64_t change) {
+    int64_t now;
+    if (change != 0) napi_adjust_external_memory(env, change, &now);
+  }
+};
+
+struct RecordingHandle : Dependant {
+  std::shared_ptr<const CommandList> list;
+  std::shared_ptr<Dependants> siblings;
+  RecordingHandle(std::shared_ptr<const CommandList> list, std::shared_ptr<Dependants> siblings)
+      : list(std::move(list)), siblings(std::move(siblings)) {
+    this->siblings->insert(this);
+  }
+  ~RecordingHandle() override { siblings->erase(this); }
+  void release() override { list.reset(); }
+};
+
+inline void DeviceHandle::close() {
+  if (!device) return;
+  device->drain();
+  for (auto* dependant : *dependants) dependant->release();
+  device.reset();
+  wake.Release();
+  napi_remove_env_cleanup_hook(env, closeHook, this);
+  graveyard->sweep(env);
+}
+
+struct LibraryHandle {
+  std::shared_ptr<Library> library;
+};
+
+#define MLXTS_HANDLE(type, low)                                  \
+  template <>                                                    \
+  struct HandleTag<type> {                                       \
+    static constexpr napi_type_tag tag{0x6d6c7874735f6831, low}; \
+    static constexpr const char* name = #type;                   \
+  };
+MLXTS_HANDLE(DeviceHandle, 1)
+MLXTS_HANDLE(MemoryHandle, 2)
+MLXTS_HANDLE(LibraryHandle, 3)
+MLXTS_HANDLE(RecordingHandle, 4)
+#undef MLXTS_HANDLE
 
 }  // namespace mlxts
