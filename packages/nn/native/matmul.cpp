@@ -49,6 +49,8 @@ void matmul(const Launch& l) {
   float* converted = panels + kGroupColumns * kDepth;    // [kTileRows][kDepth]
   float* sums = converted + size_t(kTileRows) * kDepth;  // [groupRows][64]
   const size_t depth = p.k, columns = p.n;
+  // Elements of the weight from one contracted element, and from one output column, to the next.
+  const size_t step = p.transpose ? 1 : columns, column = p.transpose ? depth : 1;
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t n0 = group % l.threadgroups[0] * kGroupColumns, m0 = group / l.threadgroups[0] * p.groupRows;
     const int width = int(columns - n0 < kGroupColumns ? columns - n0 : kGroupColumns);
@@ -57,14 +59,15 @@ void matmul(const Launch& l) {
     for (size_t k0 = 0; k0 < depth; k0 += kDepth) {
       const size_t piece = depth - k0 < kDepth ? depth - k0 : kDepth;
       const size_t steps = (piece + kPer - 1) / kPer;
-      const size_t ahead = k0 + kDepth < depth ? kDepth : kGroupColumns * depth - k0;
+      // What is packed next: the next piece, or the first piece of the next columns.
+      const ptrdiff_t ahead = k0 + kDepth < depth ? kDepth * step : kGroupColumns * column - k0 * step;
       for (int j = 0; j < used; ++j) {
         E* panel = reinterpret_cast<E*>(panels + j * kDepth * kTileColumns);
         const size_t n = n0 + j * kTileColumns;
         if (p.transpose)
           pack_transposed(weight + n * depth + k0, depth, width - j * kTileColumns, piece, ahead, panel);
         else
-          pack(weight + k0 * columns + n, columns, width - j * kTileColumns, piece, panel);
+          pack(weight + k0 * columns + n, columns, width - j * kTileColumns, piece, ahead, panel);
       }
       for (int m = 0; m < rows; m += kTileRows) {
         const int some = rows - m < kTileRows ? rows - m : kTileRows;

@@ -65,7 +65,8 @@ int32_t sdpa(const Launch& l) {
         pack_transposed(kRows + (k0 + j) * dim, dim, count - j, dim, kBlockKeys * dim,
                         reinterpret_cast<E*>(keys) + j / kTileColumns * keyPanel);
       for (size_t d = 0; d < dim; d += kTileColumns)
-        pack(vRows + k0 * dim + d, dim, int(dim - d), size_t(count), values + d / kTileColumns * valuePanel);
+        pack(vRows + k0 * dim + d, dim, int(dim - d), size_t(count), ptrdiff_t(kBlockKeys * dim),
+             values + d / kTileColumns * valuePanel);
       for (int row = 0; row < rows; row += kTileRows) {
         const int some = rows - row < kTileRows ? rows - row : kTileRows;
         // Keys of this block that a row sees.

@@ -128,7 +128,7 @@ MLXTS_INLINE vf32 second_of(vf32 pairs) { return reinterpret_cast<vf32>(reinterp
 // panel[k][j] = w[j][k] for j < columns, else 0: a panel of the transposed of `columns` rows of w. The rows' short
 // pieces are nothing that the hardware prefetches: what is packed next, `ahead` elements on, is asked for here.
 template <typename W>
-void pack_transposed(const W* w, size_t stride, int columns, size_t depth, size_t ahead, float* panel) {
+void pack_transposed(const W* w, size_t stride, int columns, size_t depth, ptrdiff_t ahead, float* panel) {
   for (int v = 0; v < kTileVectors; ++v, panel += kLanes) {
     const int valid = columns - v * kLanes;
     const W* rows = w + v * kLanes * stride;
@@ -163,14 +163,16 @@ void pack_transposed(const W* w, size_t stride, int columns, size_t depth, size_
 
 // panel[k][j] = w[k][j] for j < columns, else 0.
 template <typename W>
-void pack(const W* w, size_t stride, int columns, size_t depth, float* panel) {
+void pack(const W* w, size_t stride, int columns, size_t depth, ptrdiff_t ahead, float* panel) {
   for (size_t k = 0; k < depth; ++k, w += stride, panel += kTileColumns)
-    for (int j = 0; j < kTileColumns; j += kLanes)
+    for (int j = 0; j < kTileColumns; j += kLanes) {
+      __builtin_prefetch(w + j + ahead, 0, 2);
       store(panel + j, columns - j >= kLanes ? load(w + j) : columns > j ? load_partial(w + j, columns - j) : vf32{});
+    }
 }
 
 // The same panels of pairs along k: [⌈depth / 2⌉][kTileColumns], an odd last element paired with 0.
-inline void pack_transposed(const bf16* w, size_t stride, int columns, size_t depth, size_t ahead, pair* panel) {
+inline void pack_transposed(const bf16* w, size_t stride, int columns, size_t depth, ptrdiff_t ahead, pair* panel) {
   for (int v = 0; v < kTileVectors; ++v, panel += kLanes) {
     const int valid = columns - v * kLanes;
     const bf16* rows = w + v * kLanes * stride;
@@ -195,11 +197,21 @@ inline void pack_transposed(const bf16* w, size_t stride, int columns, size_t de
     }
   }
 }
-inline void pack(const bf16* w, size_t stride, int columns, size_t depth, pair* panel) {
+inline void pack(const bf16* w, size_t stride, int columns, size_t depth, ptrdiff_t ahead, pair* panel) {
+  const auto widened = [](const bf16* from, int n) {
+    vu16 bits = {};
+    if (n >= kLanes)
+      memcpy(&bits, from, sizeof bits);
+    else if (n > 0)
+      memcpy(&bits, from, n * sizeof(bf16));
+    return __builtin_convertvector(bits, vu32);
+  };
   for (size_t k = 0; k < depth; k += 2, w += 2 * stride, panel += kTileColumns)
-    for (int j = 0; j < kTileColumns; ++j) {
-      const pair first = j < columns ? w[j].bits : 0, second = j < columns && k + 1 < depth ? w[stride + j].bits : 0;
-      panel[j] = first | second << 16;
+    for (int j = 0; j < kTileColumns; j += kLanes) {
+      __builtin_prefetch(w + j + ahead, 0, 2);
+      __builtin_prefetch(w + stride + j + ahead, 0, 2);
+      const vu32 both = widened(w + j, columns - j) | widened(w + stride + j, k + 1 < depth ? columns - j : 0) << 16;
+      memcpy(panel + j, &both, sizeof both);
     }
 }
 
