@@ -85,13 +85,13 @@ inline void transpose_padded(WideRows from, size_t rows, size_t columns, float* 
 // The steps of one chunk that both the stages and the fused kernel take. Matrices of a chunk have BT columns; n of its
 // rows are real.
 
-// A_ij = (left_i · k_j) exp(G_i − G_j) for j < i, else 0; left [n, K], keys [K, BT].
-MLXTS_INLINE void decayed_kkt(size_t n, size_t K, size_t BT, WideRows left, const float* keys, const Gates& gates,
-                              float* A, size_t stride) {
+// A_ij = (β_i k_i · k_j) exp(G_i − G_j) for j < i, else 0; `products(tile)` sums up the dot products of a tile.
+template <typename Products>
+MLXTS_INLINE void decayed_kkt(size_t n, size_t BT, const Gates& gates, float* A, size_t stride, Products products) {
   for_tiles(
       n, [](size_t end) { return end - 1; },
       [&](auto tile) {
-        tile.accumulate(left.data + tile.row * left.stride, left.stride, 1, keys + tile.column, BT, K);
+        products(tile);
         tile.each([&](size_t i, size_t j, vf32 dot) {
           const vi32 below = lane_index() + splat_i32(j) < splat_i32(i);
           const vf32 decay = exp(select(below, gates.difference(i, j), vf32{}));
@@ -136,14 +136,13 @@ MLXTS_INLINE void invert(size_t n, size_t BT, const float* A, size_t stride, flo
   }
 }
 
-// P_ij = round((q_i · k_j) exp(G_i − G_j)) for j ≤ i, else 0, as far as tiles go; q [n, K], keys [K, BT], P [n, BT].
-template <typename T>
-MLXTS_INLINE void decayed_scores(size_t n, size_t K, size_t BT, WideRows q, const float* keys, const Gates& gates,
-                                 float* P) {
+// P_ij = round((q_i · k_j) exp(G_i − G_j)) for j ≤ i, else 0, as far as tiles go; P [n, BT].
+template <typename T, typename Products>
+MLXTS_INLINE void decayed_scores(size_t n, size_t BT, const Gates& gates, float* P, Products products) {
   for_tiles(
       n, [](size_t end) { return end; },
       [&](auto tile) {
-        tile.accumulate(q.data + tile.row * q.stride, q.stride, 1, keys + tile.column, BT, K);
+        products(tile);
         tile.each([&](size_t i, size_t j, vf32 dot) {
           const vi32 seen = lane_index() + splat_i32(j) <= splat_i32(i);
           const vf32 kept = exp(select(seen, gates.difference(i, j), vf32{}));

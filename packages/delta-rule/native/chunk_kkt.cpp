@@ -16,8 +16,8 @@ void chunk_kkt(const Launch& l) {
   const float* sum_low = l.buffer<const float>(CHUNK_KKT_SUM_LOW);
   const size_t K = p.keyDim, H = p.heads, BT = p.chunkLength, padded = round_up(K, 16);
   float* keys = static_cast<float*>(l.scratch);  // [BT, padded], then β·k rounded
-  float* columns = keys + BT * padded;                // [K, BT]
-  float* factor = columns + K * BT;             // [BT]
+  float* columns = keys + BT * padded;           // [K, BT]
+  float* factor = columns + K * BT;              // [BT]
   float* gate_scratch = factor + BT;
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const ChunkPlace place(p, group, l.threadgroups[0]);
@@ -30,7 +30,9 @@ void chunk_kkt(const Launch& l) {
     transpose_padded({keys, padded}, n, K, columns, BT);
     for (size_t i = 0; i < n; ++i) factor[i] = beta[gate_at + i * H];
     scale_rows<T>(n, K, factor, keys, padded, keys, padded);
-    decayed_kkt(n, K, BT, {keys, padded}, columns, gates, l.buffer<float>(CHUNK_KKT_A) + gate_at * BT, H * BT);
+    decayed_kkt(n, BT, gates, l.buffer<float>(CHUNK_KKT_A) + gate_at * BT, H * BT, [&](auto& tile) {
+      tile.accumulate(keys + tile.row * padded, padded, 1, columns + tile.column, BT, K);
+    });
   }
 }
 

@@ -34,7 +34,9 @@ void chunk_output(const Launch& l) {
     const WideRows q = widen_rows(l.buffer<const T>(CHUNK_OUTPUT_Q) + key_at, key_stride, n, K, q_rows);
     const WideRows k = widen_rows(l.buffer<const T>(CHUNK_OUTPUT_K) + key_at, key_stride, n, K, wide);
     transpose_padded(k, n, K, columns, BT);
-    decayed_scores<T>(n, K, BT, q, columns, gates, scores);
+    decayed_scores<T>(n, BT, gates, scores, [&](auto& tile) {
+      tile.accumulate(q.data + tile.row * q.stride, q.stride, 1, columns + tile.column, BT, K);
+    });
     const T* h = l.buffer<const T>(CHUNK_OUTPUT_H) +
                  ((place.sequence * l.threadgroups[0] + place.chunk) * H + place.head) * V * K;
     const T* v_new = l.buffer<const T>(CHUNK_OUTPUT_V_NEW) + at * V;

@@ -1,5 +1,5 @@
 // The whole chunk pipeline of one head in one threadgroup: nothing between the inputs and o leaves the cache. The same
-// steps, roundings and order of sums as the stages, hence the same bits.
+// steps and roundings as the stages. Where the processor multiplies pairs of bf16, products of two bf16 matrices do.
 #include "chunk.h"
 #include "cpu_kernel.h"
 #include "gated_delta_rule_chunk.params.h"
@@ -10,10 +10,20 @@ namespace {
 
 constexpr size_t kPanel = 64;
 
+template <typename T>
+#if defined(__AVX512BF16__)
+constexpr bool kPairs = std::is_same_v<T, bf16>;
+#else
+constexpr bool kPairs = false;
+#endif
+
 struct Scratch {
   size_t padded, panels;
   float *state, *q, *k, *turned, *weighted, *w, *pairs, *inverse, *scores, *panel, *fresh, *rounded, *factor, *kept,
       *decay, *gates;
+  // Pairs of bf16: along K in rows of q, of β k and of k transposed; along tokens in k, the scores, vNew and gated
+  // values.
+  uint32_t *q_pairs, *weighted_pairs, *k_pairs, *score_pairs, *fresh_pairs, *gated_pairs;
 
   Scratch(void* memory, size_t K, size_t V, size_t BT) : padded(round_up(K, 16)), panels((V + kPanel - 1) / kPanel) {
     float* next = static_cast<float*>(memory);
@@ -38,20 +48,33 @@ struct Scratch {
     kept = take(BT);
     decay = take(BT);
     gates = take(Gates::scratch(BT));
+    const auto words = [&take](size_t count) { return reinterpret_cast<uint32_t*>(take(count)); };
+    q_pairs = words(BT * padded / 2);
+    weighted_pairs = words(BT * padded / 2);
+    k_pairs = words(BT * padded / 2);
+    score_pairs = words(BT * BT / 2);
+    fresh_pairs = words(BT * kPanel / 2);
+    gated_pairs = words(BT * kPanel / 2);
   }
 };
 
 // Rows of a head, normalised if asked, rounded to T and widened; zeros up to `padded`.
 template <typename T>
-void load_vectors(float* to, size_t padded, const T* from, size_t stride, size_t n, size_t K, bool normalise, float eps) {
+void load_vectors(float* to, size_t padded, const T* from, size_t stride, size_t n, size_t K, bool normalise,
+                  float eps) {
   for (size_t i = 0; i < n; ++i) {
     const T* row = from + i * stride;
-    const vf32 inverse =
-        normalise ? splat(1.0f / std::sqrt(sum_of_squares(row, K) + eps)) : splat(1.0f);
+    const vf32 inverse = normalise ? splat(1.0f / std::sqrt(sum_of_squares(row, K) + eps)) : splat(1.0f);
     for_lanes(
         K, [&](size_t c) { store(to + i * padded + c, round_to<T>(load(row + c) * inverse)); },
         [&](size_t c, int m) { store(to + i * padded + c, round_to<T>(load_partial(row + c, m) * inverse)); });
   }
+}
+
+// Rows of whole vectors rounded to bf16, one after the other.
+MLXTS_INLINE void narrow_rows(const float* from, size_t rows, size_t columns, uint32_t* to) {
+  bf16* out = reinterpret_cast<bf16*>(to);
+  for (size_t i = 0; i < rows * columns; i += kLanes) store(out + i, load(from + i));
 }
 
 // The state before the chunk as products with q see it: rounded to T.
@@ -72,7 +95,6 @@ void gated_delta_rule_chunk(const Launch& l) {
   const size_t K = p.keyDim, V = p.valueDim, H = p.heads, BT = p.chunkLength, key_stride = p.keyHeads * K;
   const size_t chunks = (p.tokens + BT - 1) / BT;
   const Scratch s(l.scratch, K, V, BT);
-  const WideRows q{s.q, s.padded};
   for (uint64_t group = l.begin; group < l.end; ++group) {
     for (size_t c = 0; c < s.panels; ++c) {
       const size_t v0 = c * kPanel, rows = V - v0 < kPanel ? V - v0 : kPanel;
@@ -96,12 +118,34 @@ void gated_delta_rule_chunk(const Launch& l) {
       gates.decays_to(last, s.kept);
       const float carried = s.decay[last];
 
-      transpose_padded({s.k, s.padded}, n, K, s.turned, BT);
+      if constexpr (kPairs<T>) {
+        narrow_rows(s.k, n, s.padded, s.weighted_pairs);
+        transpose_padded({reinterpret_cast<const float*>(s.weighted_pairs), s.padded / 2}, n, s.padded / 2, s.turned,
+                         BT);
+        narrow_rows(s.q, n, s.padded, s.q_pairs);
+        pair_rows(s.k, s.padded, n, s.padded, s.k_pairs, s.padded);
+      } else {
+        transpose_padded({s.k, s.padded}, n, K, s.turned, BT);
+      }
       for (size_t i = 0; i < n; ++i) s.factor[i] = beta[at + i * H];
       scale_rows<T>(n, K, s.factor, s.k, s.padded, s.weighted, s.padded);
-      decayed_kkt(n, K, BT, {s.weighted, s.padded}, s.turned, gates, s.pairs, BT);
+      const uint32_t* turned = reinterpret_cast<const uint32_t*>(s.turned);
+      const size_t half = s.padded / 2;
+      if constexpr (kPairs<T>) narrow_rows(s.weighted, n, s.padded, s.weighted_pairs);
+      decayed_kkt(n, BT, gates, s.pairs, BT, [&](auto& tile) {
+        if constexpr (kPairs<T>)
+          tile.accumulate_pairs(s.weighted_pairs + tile.row * half, half, 1, turned + tile.column, BT, half);
+        else
+          tile.accumulate(s.weighted + tile.row * s.padded, s.padded, 1, s.turned + tile.column, BT, K);
+      });
       invert(n, BT, s.pairs, BT, s.inverse);
-      decayed_scores<T>(n, K, BT, q, s.turned, gates, s.scores);
+      decayed_scores<T>(n, BT, gates, s.scores, [&](auto& tile) {
+        if constexpr (kPairs<T>)
+          tile.accumulate_pairs(s.q_pairs + tile.row * half, half, 1, turned + tile.column, BT, half);
+        else
+          tile.accumulate(s.q + tile.row * s.padded, s.padded, 1, s.turned + tile.column, BT, K);
+      });
+      if constexpr (kPairs<T>) narrow_rows(s.scores, n, BT, s.score_pairs);
       for (size_t i = 0; i < n; ++i) s.factor[i] = s.decay[i] * beta[at + i * H];
       scale_rows<T>(n, K, s.factor, s.k, s.padded, s.weighted, s.padded);
       for_tiles(
@@ -130,13 +174,27 @@ void gated_delta_rule_chunk(const Launch& l) {
             store(s.panel + i * kPanel + r, round_to<T>(d * splat(s.kept[i])));
           });
         });
-        const float* seen = rounded_state<T>(state, K * kPanel, s.rounded);
+        if constexpr (kPairs<T>) {
+          pair_rows(state, kPanel, K, kPanel, reinterpret_cast<uint32_t*>(s.rounded), kPanel);
+          pair_rows(s.fresh, kPanel, n, kPanel, s.fresh_pairs, kPanel);
+          pair_rows(s.panel, kPanel, n, kPanel, s.gated_pairs, kPanel);
+        }
+        const float* seen = kPairs<T> ? s.rounded : rounded_state<T>(state, K * kPanel, s.rounded);
         T* o = l.buffer<T>(GATED_DELTA_RULE_CHUNK_O) + at * V + v0;
         const vf32 scale = splat(p.scale);
         for_tiles(n, columns, [&](auto tile) {
-          tile.accumulate(s.q + tile.row * s.padded, s.padded, 1, seen + tile.column, kPanel, K);
-          tile.scale_rows(s.decay);
-          tile.accumulate(s.scores + tile.row * BT, BT, 1, s.fresh + tile.column, kPanel, tile.row + tile.rows);
+          const size_t end = tile.row + tile.rows;
+          if constexpr (kPairs<T>) {
+            const uint32_t* words = reinterpret_cast<const uint32_t*>(seen);
+            tile.accumulate_pairs(s.q_pairs + tile.row * half, half, 1, words + tile.column, kPanel, K / 2);
+            tile.scale_rows(s.decay);
+            tile.accumulate_pairs(s.score_pairs + tile.row * BT / 2, BT / 2, 1, s.fresh_pairs + tile.column, kPanel,
+                                  (end + 1) / 2);
+          } else {
+            tile.accumulate(s.q + tile.row * s.padded, s.padded, 1, seen + tile.column, kPanel, K);
+            tile.scale_rows(s.decay);
+            tile.accumulate(s.scores + tile.row * BT, BT, 1, s.fresh + tile.column, kPanel, end);
+          }
           tile.each([&](size_t i, size_t v, vf32 out) {
             T* to = o + i * H * V + v;
             if (v + kLanes <= rows)
@@ -146,7 +204,10 @@ void gated_delta_rule_chunk(const Launch& l) {
           });
         });
         for_tiles(K, columns, [&](auto tile) {
-          tile.accumulate(s.k + tile.row, 1, s.padded, s.panel + tile.column, kPanel, n);
+          if constexpr (kPairs<T>)
+            tile.accumulate_pairs(s.k_pairs + tile.row, 1, s.padded, s.gated_pairs + tile.column, kPanel, (n + 1) / 2);
+          else
+            tile.accumulate(s.k + tile.row, 1, s.padded, s.panel + tile.column, kPanel, n);
           tile.each([&](size_t row, size_t r, vf32 added) {
             float* cell = state + row * kPanel + r;
             store(cell, fma(splat(carried), load(cell), added));

@@ -134,6 +134,27 @@ struct Tile {
       }
     }
   }
+#if defined(__AVX512BF16__)
+  // The same with bf16 operands in pairs: a word of A holds two neighbouring terms of a row, a word of B those of a
+  // column.
+  MLXTS_INLINE void accumulate_pairs(const uint32_t* a, size_t row_stride, size_t step, const uint32_t* b,
+                                     size_t b_stride, size_t pairs) {
+    for (size_t m = 0; m < pairs; ++m) {
+      __m512i columns[N];
+#pragma GCC unroll 4
+      for (int j = 0; j < N; ++j) columns[j] = _mm512_loadu_si512(b + m * b_stride + j * kLanes);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) {
+        const __m512i left = _mm512_set1_epi32(int(a[r * row_stride + m * step]));
+#pragma GCC unroll 4
+        for (int j = 0; j < N; ++j)
+          sum[r][j] = reinterpret_cast<vf32>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(sum[r][j]),
+                                                              reinterpret_cast<__m512bh>(left),
+                                                              reinterpret_cast<__m512bh>(columns[j])));
+      }
+    }
+  }
+#endif
   // Multiplies the sums of each row of the product by factor[row].
   MLXTS_INLINE void scale_rows(const float* factor) {
 #pragma GCC unroll 4
@@ -178,6 +199,22 @@ MLXTS_INLINE vi32 lane_index() {
   vi32 v;
   for (int i = 0; i < kLanes; ++i) v[i] = i;
   return v;
+}
+
+// Two vectors rounded to bf16, element by element in one word: `first` below `second`.
+MLXTS_INLINE vu32 pair_up(vf32 first, vf32 second) {
+  return (reinterpret_cast<vu32>(round_to<bf16>(first)) >> 16) | reinterpret_cast<vu32>(round_to<bf16>(second));
+}
+
+// Rows 2i and 2i + 1 of `from` become row i of words; a missing last row counts as zeros. `columns`: whole vectors.
+MLXTS_INLINE void pair_rows(const float* from, size_t stride, size_t rows, size_t columns, uint32_t* to,
+                            size_t to_stride) {
+  for (size_t r = 0; r < rows; r += 2)
+    for (size_t c = 0; c < columns; c += kLanes) {
+      const float* at = from + r * stride + c;
+      const vu32 words = pair_up(load(at), r + 1 < rows ? load(at + stride) : vf32{});
+      memcpy(to + r / 2 * to_stride + c, &words, sizeof words);
+    }
 }
 
 // Asks for rows of `bytes` each ahead of their use.

@@ -39,7 +39,9 @@ export const gatedDeltaRuleChunkKernel = defineKernel({
     const padded = Math.ceil(K / 16) * 16;
     const state = (Math.ceil(V / PANEL) + 1) * K * PANEL;
     const rows = 4 * BT * padded + K * BT + 3 * BT * BT + 2 * BT * PANEL + 3 * BT + 2 * (BT + 16);
-    return { threadgroups: [H, B, 1], threadsPerThreadgroup: [256, 1, 1], threadgroupBytes: 4 * (state + rows) };
+    const pairs = (3 * BT * padded + BT * BT + 2 * BT * PANEL) / 2;
+    const threadgroupBytes = 4 * (state + rows + pairs);
+    return { threadgroups: [H, B, 1], threadsPerThreadgroup: [256, 1, 1], threadgroupBytes };
   },
 });
 
