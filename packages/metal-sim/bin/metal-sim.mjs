@@ -1,0 +1,8 @@
+#!/usr/bin/env node
+// In a clone the command runs on the sources; an installed package has only its bundle.
+import { existsSync } from "node:fs";
+
+const source = new URL("../src/main.ts", import.meta.url);
+if (existsSync(source)) await import(new URL("../../../scripts/source-hooks.mjs", import.meta.url).href);
+const { main } = await import(existsSync(source) ? source.href : new URL("../dist/main.js", import.meta.url).href);
+process.exitCode = await main(process.argv.slice(2));

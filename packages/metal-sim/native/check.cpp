@@ -1,0 +1,138 @@
+#include "check.h"
+
+#include <algorithm>
+
+#include "guarded_memory.h"
+
+namespace metal_sim {
+
+Region& Checker::add(uintptr_t begin, uintptr_t end, std::string name, AddressSpace space, bool read_only) {
+  auto region = std::make_unique<Region>();
+  region->begin = begin, region->end = end, region->name = std::move(name);
+  region->space = space, region->read_only = read_only;
+  region->cells.resize((end - begin + region->granule - 1) / region->granule);
+  lowest_ = std::min(lowest_, begin - kGuardReach);
+  highest_ = std::max(highest_, end + kGuardReach);
+  last_ = nullptr;
+  regions_.push_back(std::move(region));
+  return *regions_.back();
+}
+
+void Checker::begin_threadgroup(uint32_t simdgroups) {
+  ++threadgroup_;
+  epoch_[0] = epoch_[1] = 1;
+  for (auto& epochs : simdgroup_epoch_) std::fill_n(epochs, simdgroups, 1u);
+}
+
+void Checker::threadgroup_barrier(uint32_t flags) {
+  for (int memory = 0; memory < 2; ++memory) epoch_[memory] += (flags >> memory) & 1;
+}
+
+void Checker::simdgroup_barrier(uint32_t simdgroup, uint32_t flags) {
+  for (int memory = 0; memory < 2; ++memory) simdgroup_epoch_[memory][simdgroup] += (flags >> memory) & 1;
+}
+
+Region* Checker::region_of(uintptr_t address, bool* inside) {
+  *inside = true;
+  if (last_ && address >= last_->begin && address < last_->end) return last_;
+  if (address < lowest_ || address >= highest_) return nullptr;
+  Region* nearest = nullptr;
+  uintptr_t distance = kGuardReach;
+  for (auto& region : regions_) {
+    if (address >= region->begin && address < region->end) return last_ = region.get();
+    const uintptr_t gap = address < region->begin ? region->begin - address : address - region->end;
+    if (gap < distance) nearest = region.get(), distance = gap;
+  }
+  *inside = false;
+  return nearest;
+}
+
+void Checker::refine(Region& region, uint32_t granule) {
+  const uint32_t parts = region.granule / granule;
+  std::vector<Cell> finer;
+  finer.reserve(region.cells.size() * parts);
+  for (const Cell& cell : region.cells) finer.insert(finer.end(), parts, cell);
+  region.granule = granule;
+  region.cells = std::move(finer);
+}
+
+/** True if the later access may rely on what the earlier one did. */
+bool Checker::ordered(const Access& before, const Access& now) const {
+  if (before.threadgroup != now.threadgroup) return false;
+  if (before.thread == now.thread || before.epoch != now.epoch) return true;
+  return before.thread / kSimdgroupSize == now.thread / kSimdgroupSize && before.simdgroup_epoch != now.simdgroup_epoch;
+}
+
+void Checker::remember_reader(Cell& cell, const Access& now) {
+  Access &a = cell.reader[0], &b = cell.reader[1];
+  if (a.threadgroup && a.threadgroup != now.threadgroup) {
+    cell.stranger = a;
+    a = b = {};
+  }
+  const auto stale = [&](const Access& r) {
+    return r.threadgroup == 0 || r.epoch != now.epoch || r.thread == now.thread;
+  };
+  if (stale(a)) {
+    a = now;
+    if (b.threadgroup && b.epoch != now.epoch) b = {};
+    return;
+  }
+  if (stale(b)) {
+    b = now;
+    return;
+  }
+  const auto simdgroup = [](const Access& r) { return r.thread / kSimdgroupSize; };
+  if (simdgroup(a) == simdgroup(b) && simdgroup(now) != simdgroup(a))
+    b = now;
+  else if (simdgroup(now) == simdgroup(a) && now.simdgroup_epoch > a.simdgroup_epoch)
+    a = now;
+  else if (simdgroup(now) == simdgroup(b) && now.simdgroup_epoch > b.simdgroup_epoch)
+    b = now;
+}
+
+void Checker::check_cell(Region& region, Cell& cell, int64_t offset, uint32_t bytes, const Access& now) {
+  const auto conflict = [&](const Access& before) {
+    if (before.threadgroup == 0 || (before.atomic && now.atomic) || ordered(before, now)) return false;
+    // Threadgroup memory of another threadgroup is other memory.
+    if (before.threadgroup != now.threadgroup && region.memory() == Memory::kThreadgroup) return false;
+    sink_.found(Finding::kRace, region, offset, bytes, now, &before);
+    return true;
+  };
+  const bool raced = conflict(cell.writer);
+  if (now.write) {
+    if (!raced && !conflict(cell.reader[0]) && !conflict(cell.reader[1])) conflict(cell.stranger);
+    // An atomic among atomics does not hide a plain write that is not ordered before it.
+    cell = {.writer = now, .reader = {}, .stranger = {}, .written = now.threadgroup};
+    return;
+  }
+  if (region.memory() == Memory::kThreadgroup && cell.written != now.threadgroup)
+    sink_.found(Finding::kUninitialised, region, offset, bytes, now, nullptr);
+  remember_reader(cell, now);
+}
+
+void Checker::access(const Thread& thread, uintptr_t address, uint32_t bytes, uint32_t flags, uint64_t pc) {
+  bool inside;
+  Region* region = region_of(address, &inside);
+  if (!region || bytes == 0) return;
+  const size_t memory = size_t(region->memory());
+  const Access now{threadgroup_,
+                   epoch_[memory],
+                   simdgroup_epoch_[memory][thread.simdgroup_index_in_threadgroup],
+                   uint16_t(thread.thread_index_in_threadgroup),
+                   (flags & kWrite) != 0,
+                   (flags & kAtomic) != 0,
+                   pc};
+  const int64_t offset = int64_t(address) - int64_t(region->begin);
+  if (!inside || address + bytes > region->end)
+    sink_.found(Finding::kOutOfBounds, *region, offset, bytes, now, nullptr);
+  if (!inside) return;
+  if (now.write && region->read_only) sink_.found(Finding::kReadOnly, *region, offset, bytes, now, nullptr);
+  const uintptr_t end = std::min(address + bytes, region->end);
+  while (region->granule > 1 && ((offset | int64_t(end - region->begin)) & (region->granule - 1)) != 0 &&
+         !(end == region->end && (offset & (region->granule - 1)) == 0))
+    refine(*region, region->granule / 2);
+  for (uintptr_t at = address - region->begin; at < end - region->begin; at += region->granule)
+    check_cell(*region, region->cells[at / region->granule], offset, bytes, now);
+}
+
+}  // namespace metal_sim

@@ -1,0 +1,117 @@
+// Signals of faulting kernels become events: the handler sends the OS thread to `land`, which leaves the threadgroup.
+#include <signal.h>
+#include <ucontext.h>
+
+#include <mutex>
+
+#include "runtime.h"
+
+namespace metal_sim {
+
+namespace {
+
+thread_local Worker* worker = nullptr;
+
+constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+struct sigaction previous[4];
+std::mutex guard_mutex;
+int guards = 0;
+
+void landing() { current_worker()->land(); }
+
+void handle(int signal, siginfo_t* info, void* context) {
+  auto* machine = &static_cast<ucontext_t*>(context)->uc_mcontext;
+#if defined(__APPLE__) && defined(__aarch64__)
+  auto& pc = (*machine)->__ss.__pc;
+  auto& sp = (*machine)->__ss.__sp;
+#elif defined(__APPLE__)
+  auto& pc = (*machine)->__ss.__rip;
+  auto& sp = (*machine)->__ss.__rsp;
+#elif defined(__aarch64__)
+  auto& pc = machine->pc;
+  auto& sp = machine->sp;
+#else
+  auto& pc = machine->gregs[REG_RIP];
+  auto& sp = machine->gregs[REG_RSP];
+#endif
+  if (worker && worker->fault(signal, uintptr_t(info->si_addr), uintptr_t(pc))) {
+    pc = decltype(+pc)(uintptr_t(&landing));
+    // As after a call on x86-64: the stack pointer is 8 below alignment.
+#if defined(__x86_64__)
+    sp = decltype(+sp)(worker->landing_top() - 8);
+#else
+    sp = decltype(+sp)(worker->landing_top());
+#endif
+    return;
+  }
+  // Not a kernel's: whoever was here before decides. Returning repeats the fault.
+  for (size_t i = 0; i < std::size(kSignals); ++i)
+    if (kSignals[i] == signal) {
+      if ((previous[i].sa_flags & SA_SIGINFO) && previous[i].sa_sigaction)
+        previous[i].sa_sigaction(signal, info, context);
+      else if (previous[i].sa_handler != SIG_DFL && previous[i].sa_handler != SIG_IGN)
+        previous[i].sa_handler(signal);
+      else
+        sigaction(signal, &previous[i], nullptr);
+    }
+}
+
+}  // namespace
+
+Worker* current_worker() { return worker; }
+
+FaultGuard::FaultGuard() {
+  std::lock_guard lock(guard_mutex);
+  if (guards++) return;
+  struct sigaction action{};
+  action.sa_sigaction = handle;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &action, &previous[i]);
+}
+
+FaultGuard::~FaultGuard() {
+  std::lock_guard lock(guard_mutex);
+  if (--guards) return;
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &previous[i], nullptr);
+}
+
+WorkerScope::WorkerScope(Worker& mine) : stack_(64 * 1024) {
+  worker = &mine;
+  stack_t stack{};
+  stack.ss_sp = stack_.data(), stack.ss_size = stack_.size();
+  sigaltstack(&stack, &before_);
+}
+
+WorkerScope::~WorkerScope() {
+  sigaltstack(&before_, nullptr);
+  worker = nullptr;
+}
+
+void Worker::land() {
+  Event event;
+  event.pc = fault_.pc, event.address = fault_.address;
+  event.who = who_is(running_->thread);
+  event.kind = "fault";
+  if (fault_.signal == SIGFPE) {
+    event.kind = "division", event.message = "an integer is divided by zero, or the quotient does not fit";
+  } else if (fault_.signal == SIGILL) {
+    event.message = "the kernel ran into code that must not be reached";
+  } else if (stacks_.guard_of(fault_.address) >= 0) {
+    event.kind = "stack", event.message = "a thread's variables do not fit its stack of 240 KiB";
+  } else {
+    event.message = "an access to memory that no argument holds, or through a misaligned pointer";
+    const auto near = [&](const GuardedBlock& block, std::string name) {
+      if (!block.near(fault_.address)) return;
+      event.kind = "out-of-bounds", event.argument = std::move(name);
+      event.message = "an access outside threadgroup memory `" + event.argument + "`";
+      event.offset = int64_t(fault_.address) - int64_t(uintptr_t(block.data()));
+    };
+    for (size_t i = 0; i < blocks_.size(); ++i)
+      near(blocks_[i], "[[threadgroup(" + std::to_string(job_.memory[i].index) + ")]]");
+    for (const auto& variable : variables_) near(variable.block, variable.name);
+  }
+  job_.sink->event(event);
+  abandon();
+}
+
+}  // namespace metal_sim

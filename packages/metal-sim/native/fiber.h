@@ -1,0 +1,51 @@
+// One stack for each simulated thread, and the switch between them.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#if !defined(METAL_SIM_UCONTEXT) && !defined(__x86_64__) && !defined(__aarch64__)
+#define METAL_SIM_UCONTEXT 1
+#endif
+#ifdef METAL_SIM_UCONTEXT
+#include <ucontext.h>
+#endif
+
+namespace metal_sim {
+
+/** A place to go on from. */
+struct Context {
+#ifdef METAL_SIM_UCONTEXT
+  ucontext_t saved;
+#else
+  void* stack_pointer = nullptr;
+#endif
+};
+
+/** Leaves `from` and goes on at `to`. */
+void switch_context(Context& from, Context& to);
+/** Makes `context` start `entry` on a stack that ends at `top`. `entry` never returns. */
+void start_context(Context& context, std::byte* bottom, std::byte* top, void (*entry)());
+
+/** Stacks side by side, each with an unmapped page below it. */
+class Stacks {
+ public:
+  Stacks() = default;
+  Stacks(const Stacks&) = delete;
+  Stacks& operator=(const Stacks&) = delete;
+  ~Stacks();
+  /** False when memory is short. */
+  bool reserve(uint32_t count);
+  std::byte* bottom(uint32_t i) const { return base_ + size_t(i) * kStride + kGuard; }
+  /** Staggered, so that the hot ends of many stacks do not share a cache set. */
+  std::byte* top(uint32_t i) const { return base_ + size_t(i + 1) * kStride - 64 - (i * 7 % 61) * 320 / 64 * 64; }
+  /** Which stack's guard page holds this address; -1 if none. */
+  int64_t guard_of(uintptr_t address) const;
+
+ private:
+  static constexpr size_t kStride = 256 * 1024;
+  static constexpr size_t kGuard = 16 * 1024;
+  std::byte* base_ = nullptr;
+  uint32_t count_ = 0;
+};
+
+}  // namespace metal_sim

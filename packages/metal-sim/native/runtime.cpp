@@ -1,0 +1,441 @@
+#include "runtime.h"
+
+#include <bit>
+#include <cstring>
+
+namespace metal_sim {
+
+namespace {
+
+std::string text_of(const Site& site) {
+  return site.line ? std::string(site.file) + ":" + std::to_string(site.line) : "an unknown line";
+}
+
+bool same(const Site& a, const Site& b) {
+  return a.line == b.line && std::strcmp(a.operation, b.operation) == 0 && std::strcmp(a.file, b.file) == 0;
+}
+
+}  // namespace
+
+Who who_is(const Thread& thread) {
+  Who who;
+  std::memcpy(who.threadgroup, thread.threadgroup_position_in_grid, sizeof who.threadgroup);
+  who.thread = thread.thread_index_in_threadgroup;
+  who.simdgroup = thread.simdgroup_index_in_threadgroup;
+  return who;
+}
+
+const Host Worker::kHost = {
+    [](uint32_t flags, const Site& site) { current_worker()->barrier(flags, site); },
+    [](uint32_t flags, const Site& site, void (*last)(Exchange&, uint32_t), uint32_t phase) {
+      current_worker()->rendezvous(flags, site, last, phase);
+    },
+    [](const void* key, uint32_t bytes, uint32_t align, const Site& site) {
+      return current_worker()->variable(key, bytes, align, site);
+    },
+    [](const volatile void* address, uint32_t bytes, uint32_t flags, const void* pc) {
+      current_worker()->access(address, bytes, flags, pc);
+    },
+    [](Undefined kind, const Site& site, uint64_t value) { current_worker()->undefined(kind, site, value); },
+    [] { current_worker()->breathe(); },
+};
+
+Worker::Worker(Job& job) : job_(job), arguments_(job.arguments), landing_(64 * 1024) {}
+
+Worker::~Worker() = default;
+
+bool Worker::prepare() {
+  const uint32_t* size = job_.shape.threads_per_threadgroup;
+  const uint32_t threads = size[0] * size[1] * size[2], simdgroups = (threads + kSimdgroupSize - 1) / kSimdgroupSize;
+  if (!stacks_.reserve(threads)) return false;
+  fibers_.resize(threads);
+  exchanges_.resize(simdgroups);
+  for (auto* masks : {&ready_, &live_, &waiting_, &simd_phase_, &simd_flags_}) masks->resize(simdgroups);
+  simd_last_.resize(simdgroups);
+  simd_site_.resize(simdgroups, Site{"", 0, ""});
+  // In check mode an access is reported before it happens, and the kernel goes on; it may reach past the end.
+  const size_t margin = job_.checker ? 64 * 1024 : 0;
+  for (const auto& memory : job_.memory) {
+    GuardedBlock block(memory.bytes, margin);
+    if (!block) return false;
+    arguments_.threadgroup[memory.index] = block.data();
+    if (job_.checker) {
+      const uintptr_t begin = uintptr_t(block.data());
+      std::string name = "[[threadgroup(" + std::to_string(memory.index) + ")]]";
+      for (uint32_t i = 0; i < job_.kernel->argument_count; ++i) {
+        const Argument& argument = job_.kernel->arguments[i];
+        if (argument.kind == ArgumentKind::kThreadgroup && argument.index == memory.index) name = argument.name;
+      }
+      job_.checker->add(begin, begin + memory.bytes, name, AddressSpace::kThreadgroup, false);
+    }
+    argument_bytes_ += (memory.bytes + 15) / 16 * 16;
+    blocks_.push_back(std::move(block));
+  }
+  slot_ = job_.module->current();
+  random_state_ = job_.seed * 0x9e3779b97f4a7c15ull + 1;
+  return true;
+}
+
+uint64_t Worker::random() {
+  random_state_ ^= random_state_ << 13;
+  random_state_ ^= random_state_ >> 7;
+  random_state_ ^= random_state_ << 17;
+  return random_state_ * 0x2545f4914f6cdd1dull >> 11;
+}
+
+void Worker::go(Fiber* from, Fiber* to) {
+  ++switches_;
+  running_ = to;
+  if (to) *slot_ = &to->thread;
+  switch_context(from ? from->context : main_, to ? to->context : main_);
+}
+
+/** The next thread that can run, or nullptr. */
+Worker::Fiber* Worker::pick() {
+  const uint32_t n = simdgroups_;
+  switch (job_.schedule) {
+    case Schedule::kForward:
+      for (uint32_t k = 0; k < n; ++k, cursor_ = cursor_ + 1 < n ? cursor_ + 1 : 0)
+        if (const uint32_t ready = ready_[cursor_])
+          return &fibers_[cursor_ * kSimdgroupSize + uint32_t(std::countr_zero(ready))];
+      return nullptr;
+    case Schedule::kReverse:
+      for (uint32_t k = 0; k < n; ++k, cursor_ = cursor_ ? cursor_ - 1 : n - 1)
+        if (const uint32_t ready = ready_[cursor_])
+          return &fibers_[cursor_ * kSimdgroupSize + 31 - uint32_t(std::countl_zero(ready))];
+      return nullptr;
+    case Schedule::kRandom: {
+      uint32_t group = uint32_t(random() % n);
+      for (uint32_t k = 0; k < n; ++k, group = group + 1 < n ? group + 1 : 0)
+        if (uint32_t ready = ready_[group]) {
+          for (uint32_t skip = uint32_t(random() % uint32_t(std::popcount(ready))); skip; --skip) ready &= ready - 1;
+          return &fibers_[group * kSimdgroupSize + uint32_t(std::countr_zero(ready))];
+        }
+      return nullptr;
+    }
+  }
+  return nullptr;
+}
+
+void Worker::abandon() {
+  job_.stop = true;
+  Context gone;
+  running_ = nullptr;
+  switch_context(gone, main_);
+  __builtin_unreachable();
+}
+
+void Worker::report(std::string kind, std::string message, const Site& site) {
+  Event event;
+  event.kind = std::move(kind), event.message = std::move(message), event.site = site;
+  if (running_) event.who = who_is(running_->thread);
+  job_.sink->event(event);
+}
+
+void Worker::check_time() {
+  if (!job_.has_deadline || std::chrono::steady_clock::now() < job_.deadline) return;
+  report("timeout", "the dispatch did not end in time", running_ ? running_->site : Site{"", 0, ""});
+  abandon();
+}
+
+/** Nobody can go on: says who waits where. */
+void Worker::report_stuck() {
+  struct Party {
+    State state;
+    Site site;
+    uint32_t first, count;
+  };
+  std::vector<Party> parties;
+  for (uint32_t i = 0; i < count_; ++i) {
+    const Fiber& fiber = fibers_[i];
+    Party* found = nullptr;
+    for (auto& party : parties)
+      if (party.state == fiber.state && (party.state == State::kDone || same(party.site, fiber.site))) found = &party;
+    if (found)
+      ++found->count;
+    else
+      parties.push_back({fiber.state, fiber.site, i, 1});
+  }
+  const Party *main = nullptr, *other = nullptr;
+  for (const auto& party : parties)
+    if (party.state != State::kDone &&
+        (!main || (party.state == State::kAtSimdgroup && main->state != State::kAtSimdgroup)))
+      main = &party;
+  std::string message;
+  for (const auto& party : parties) {
+    if (&party != main && (!other || other->state == State::kDone)) other = &party;
+    message += (message.empty() ? "" : ", ") + std::to_string(party.count) +
+               (party.state == State::kDone
+                    ? " have returned"
+                    : " wait at " + std::string(party.site.operation) + " (" + text_of(party.site) + ")") +
+               " from thread " + std::to_string(party.first) + " on";
+  }
+  Event event;
+  const bool simd = main && main->state == State::kAtSimdgroup;
+  event.kind = simd ? "divergent-simdgroup" : "divergent-barrier";
+  event.message = std::string(simd ? "not all lanes of a simdgroup reach the same operation: "
+                                   : "not all threads of a threadgroup reach the same barrier: ") +
+                  message;
+  if (main) {
+    event.site = main->site;
+    event.who = who_is(fibers_[main->first].thread);
+  }
+  if (other) {
+    event.other = who_is(fibers_[other->first].thread);
+    if (other->state != State::kDone) event.other_site = other->site;
+  }
+  job_.sink->event(event);
+}
+
+/** The running thread has given up its turn. */
+void Worker::wait(Fiber& fiber) {
+  Fiber* next = pick();
+  if (!next) {
+    report_stuck();
+    abandon();
+  }
+  if (next != &fiber) go(&fiber, next);
+}
+
+void Worker::release_threadgroup(uint32_t flags) {
+  ready_ = live_;
+  at_barrier_ = 0;
+  if (job_.schedule == Schedule::kForward) cursor_ = 0;
+  if (job_.schedule == Schedule::kReverse) cursor_ = simdgroups_ - 1;
+  if (job_.checker) job_.checker->threadgroup_barrier(flags);
+}
+
+void Worker::barrier(uint32_t flags, const Site& site) {
+  Fiber& fiber = *running_;
+  const uint32_t group = fiber.thread.simdgroup_index_in_threadgroup;
+  ready_[group] &= ~(1u << fiber.thread.thread_index_in_simdgroup);
+  fiber.state = State::kAtBarrier, fiber.site = site;
+  if (at_barrier_ == 0) {
+    barrier_site_ = site, barrier_flags_ = flags;
+  } else if (!same(barrier_site_, site)) {
+    Event event;
+    event.kind = "divergent-barrier";
+    event.message =
+        "threads of a threadgroup meet at different barriers: " + text_of(site) + " and " + text_of(barrier_site_);
+    event.site = site, event.who = who_is(fiber.thread), event.other_site = barrier_site_, event.other = event.who;
+    for (const Fiber& earlier : fibers_)
+      if (&earlier != &fiber && earlier.state == State::kAtBarrier) {
+        event.other = who_is(earlier.thread);
+        break;
+      }
+    job_.sink->event(event);
+    abandon();
+  }
+  barrier_flags_ &= flags;
+  if (++at_barrier_ == count_) {
+    check_time();
+    release_threadgroup(barrier_flags_);
+  }
+  wait(fiber);
+  fiber.state = State::kRunning;
+}
+
+void Worker::release_simdgroup(uint32_t group, uint32_t phase) {
+  Exchange& exchange = exchanges_[group];
+  if (phase < 2) exchange.active[phase] = waiting_[group];
+  if (simd_last_[group]) simd_last_[group](exchange, phase);
+  if (job_.checker) job_.checker->simdgroup_barrier(group, simd_flags_[group]);
+  ready_[group] |= waiting_[group];
+  waiting_[group] = 0;
+}
+
+void Worker::rendezvous(uint32_t flags, const Site& site, void (*last)(Exchange&, uint32_t), uint32_t phase) {
+  Fiber& fiber = *running_;
+  const uint32_t group = fiber.thread.simdgroup_index_in_threadgroup,
+                 bit = 1u << fiber.thread.thread_index_in_simdgroup;
+  fiber.state = State::kAtSimdgroup, fiber.site = site;
+  if (waiting_[group] == 0) {
+    simd_site_[group] = site, simd_last_[group] = last, simd_phase_[group] = phase, simd_flags_[group] = flags;
+  } else if (!same(simd_site_[group], site)) {
+    report_stuck();
+    abandon();
+  }
+  simd_flags_[group] &= flags;
+  waiting_[group] |= bit, ready_[group] &= ~bit;
+  if (waiting_[group] == live_[group]) {
+    release_simdgroup(group, phase);
+    if (job_.schedule != Schedule::kRandom) {
+      fiber.state = State::kRunning;
+      return;
+    }
+  }
+  wait(fiber);
+  fiber.state = State::kRunning;
+}
+
+void* Worker::variable(const void* key, uint32_t bytes, uint32_t align, const Site& site) {
+  Variable* found = nullptr;
+  for (auto& variable : variables_)
+    if (variable.key == key) found = &variable;
+  if (!found) {
+    GuardedBlock block(bytes, job_.checker ? 64 * 1024 : 0);
+    if (!block) {
+      report("out-of-memory", "memory for threadgroup variable `" + std::string(site.operation) + "` is short", site);
+      abandon();
+    }
+    if (job_.checker) {
+      const uintptr_t begin = uintptr_t(block.data());
+      job_.checker->add(begin, begin + bytes, site.operation, AddressSpace::kThreadgroup, false);
+    }
+    variables_.push_back({key, site.operation, std::move(block), false});
+    found = &variables_.back();
+  }
+  if (!found->used) {
+    found->used = true;
+    found->block.poison();
+    variable_bytes_ = (variable_bytes_ + align - 1) / align * align + bytes;
+    if (argument_bytes_ + variable_bytes_ > kMaxThreadgroupBytes) {
+      report("threadgroup-memory",
+             "a threadgroup must use at most " + std::to_string(kMaxThreadgroupBytes) +
+                 " bytes of threadgroup memory, " + "with `" + site.operation + "` it uses " +
+                 std::to_string(argument_bytes_ + variable_bytes_),
+             site);
+      abandon();
+    }
+  }
+  return found->block.data();
+}
+
+void Worker::access(const volatile void* address, uint32_t bytes, uint32_t flags, const void* pc) {
+  if (job_.checker) job_.checker->access(running_->thread, uintptr_t(address), bytes, flags, uint64_t(uintptr_t(pc)));
+}
+
+void Worker::undefined(Undefined kind, const Site& site, uint64_t value) {
+  if (!job_.checker) return;
+  const std::string number = std::to_string(int64_t(value));
+  switch (kind) {
+    case Undefined::kIndex:
+      return report("array-index", "index " + number + " is outside the array", site);
+    case Undefined::kAlignment:
+      return report("misaligned", "a pointer is not aligned to the type it is used as", site);
+    case Undefined::kDivision:
+      return report("division", "an integer is divided by zero, or the quotient does not fit", site);
+    case Undefined::kShift:
+      return report("shift", "a shift by " + number + " is outside the width of the type", site);
+    case Undefined::kLane:
+      return report("inactive-lane",
+                    value >= kSimdgroupSize
+                        ? std::string(site.operation) + " needs all 32 lanes of the simdgroup"
+                        : std::string(site.operation) + " reads lane " + number + ", which takes no part",
+                    site);
+  }
+}
+
+void Worker::breathe() {
+  if ((++breaths_ & 255) == 0) check_time();
+  if (job_.schedule != Schedule::kRandom || (random() & 3) != 0) return;
+  Fiber* self = running_;
+  Fiber* next = pick();
+  if (next && next != self) go(self, next);
+}
+
+void Worker::body() {
+  Worker& self = *current_worker();
+  Fiber& fiber = *self.running_;
+  self.job_.kernel->entry(self.arguments_, fiber.thread);
+  self.finish(fiber);
+  __builtin_unreachable();
+}
+
+void Worker::finish(Fiber& fiber) {
+  const uint32_t group = fiber.thread.simdgroup_index_in_threadgroup,
+                 bit = 1u << fiber.thread.thread_index_in_simdgroup;
+  fiber.state = State::kDone;
+  live_[group] &= ~bit, ready_[group] &= ~bit;
+  --alive_;
+  // The lanes that are left take part alone.
+  if (waiting_[group] && waiting_[group] == live_[group]) release_simdgroup(group, simd_phase_[group]);
+  Fiber* next = pick();
+  if (!next && alive_) {
+    report_stuck();
+    abandon();
+  }
+  go(&fiber, next);
+}
+
+void Worker::start(Fiber& fiber, uint64_t threadgroup, uint32_t index) {
+  const DispatchShape& shape = job_.shape;
+  Thread& thread = fiber.thread;
+  const uint32_t counts[3] = {shape.threadgroups[0], shape.threadgroups[1], shape.threadgroups[2]};
+  uint64_t rest = threadgroup;
+  uint32_t within = index;
+  for (int axis = 0; axis < 3; ++axis) {
+    const uint32_t position = uint32_t(rest % counts[axis]), full = shape.threads_per_threadgroup[axis];
+    rest /= counts[axis];
+    const uint32_t size = std::min(full, shape.threads[axis] - position * full);
+    thread.threadgroup_position_in_grid[axis] = position;
+    thread.threads_per_threadgroup[axis] = size;
+    thread.dispatch_threads_per_threadgroup[axis] = full;
+    thread.threadgroups_per_grid[axis] = counts[axis];
+    thread.threads_per_grid[axis] = shape.threads[axis];
+    thread.thread_position_in_threadgroup[axis] = within % size;
+    within /= size;
+    thread.thread_position_in_grid[axis] = position * full + thread.thread_position_in_threadgroup[axis];
+  }
+  thread.thread_index_in_threadgroup = index;
+  thread.thread_index_in_simdgroup = index % kSimdgroupSize;
+  thread.simdgroup_index_in_threadgroup = index / kSimdgroupSize;
+  thread.simdgroups_per_threadgroup = simdgroups_;
+  thread.phase = 0;
+  thread.exchange = &exchanges_[index / kSimdgroupSize];
+  thread.host = &kHost;
+  fiber.state = State::kRunning;
+  fiber.site = {"", 0, ""};
+  start_context(fiber.context, stacks_.bottom(index), stacks_.top(index), body);
+}
+
+void Worker::run(uint64_t threadgroup) {
+  start(fibers_[0], threadgroup, 0);
+  const uint32_t* size = fibers_[0].thread.threads_per_threadgroup;
+  count_ = alive_ = size[0] * size[1] * size[2];
+  simdgroups_ = (count_ + kSimdgroupSize - 1) / kSimdgroupSize;
+  for (uint32_t i = 0; i < count_; ++i) start(fibers_[i], threadgroup, i);
+  for (uint32_t group = 0; group < simdgroups_; ++group) {
+    const uint32_t lanes = std::min(kSimdgroupSize, count_ - group * kSimdgroupSize);
+    ready_[group] = live_[group] = lanes == 32 ? ~0u : (1u << lanes) - 1;
+    waiting_[group] = 0;
+  }
+  for (uint32_t group = simdgroups_; group < uint32_t(ready_.size()); ++group) ready_[group] = live_[group] = 0;
+  at_barrier_ = 0;
+  cursor_ = job_.schedule == Schedule::kReverse ? simdgroups_ - 1 : 0;
+  variable_bytes_ = 0;
+  for (auto& variable : variables_) variable.used = false;
+  for (auto& block : blocks_) block.poison();
+  if (job_.checker) job_.checker->begin_threadgroup(simdgroups_);
+  go(nullptr, pick());
+  running_ = nullptr;
+  most_bytes_ = std::max(most_bytes_, argument_bytes_ + variable_bytes_);
+  if (!job_.checker) check_trampled();
+}
+
+/** Writes beside threadgroup memory that did not fault. */
+void Worker::check_trampled() {
+  const auto check = [&](const GuardedBlock& block, const std::string& name) {
+    int64_t offset;
+    if (!block.trampled(&offset)) return;
+    Event event;
+    event.kind = "out-of-bounds";
+    event.message = "a write outside threadgroup memory `" + name + "`";
+    event.argument = name, event.offset = offset;
+    event.who = who_is(fibers_[0].thread);
+    job_.sink->event(event);
+  };
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    check(blocks_[i], "[[threadgroup(" + std::to_string(job_.memory[i].index) + ")]]");
+  for (const auto& variable : variables_) check(variable.block, variable.name);
+}
+
+bool Worker::fault(int signal, uintptr_t address, uintptr_t pc) {
+  if (!running_) return false;
+  fault_.signal = signal, fault_.address = address, fault_.pc = pc;
+  return true;
+}
+
+uintptr_t Worker::landing_top() const { return (uintptr_t(landing_.data() + landing_.size()) & ~uintptr_t(63)) - 64; }
+
+}  // namespace metal_sim

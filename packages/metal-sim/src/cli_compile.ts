@@ -1,0 +1,85 @@
+import { readFileSync } from "node:fs";
+import type { Command } from "commander";
+import { type Build, compile, type MetalSource, translateSource } from "./compile.ts";
+import { MetalSimError } from "./errors.ts";
+import type { Kernel } from "./reflect.ts";
+
+type Finish = (code: number) => void;
+
+/** `-D NAME` and `-D NAME=VALUE`. */
+export const collectDefine = (text: string, before: Record<string, string> = {}) => {
+  const equals = text.indexOf("=");
+  const name = equals < 0 ? text : text.slice(0, equals);
+  return { ...before, [name]: equals < 0 ? "1" : text.slice(equals + 1) };
+};
+
+/** The source that a command names; `--name` is what reports call it. */
+export function sourceOf(file: string, options: { name?: string; define?: Record<string, string> }): MetalSource {
+  const defines = options.define ?? {};
+  if (options.name === undefined) return { path: file, defines };
+  try {
+    return { path: options.name, text: readFileSync(file, "utf8"), defines };
+  } catch (error) {
+    throw new MetalSimError("Io", `${file}: ${(error as Error).message}`);
+  }
+}
+
+function showKernel({ name, arguments: all, maxThreads, file, line }: Kernel): string {
+  const limit = maxThreads === undefined ? "" : `, at most ${maxThreads} threads`;
+  const rows = all.map((a) => {
+    const access = a.kind === "builtin" ? "" : `  ${a.readOnly ? "read" : "read-write"} ${a.space}`;
+    return `  [[${a.attribute}]]  ${a.type} ${a.name}${access}`;
+  });
+  return [`${name}  ${file}:${line}${limit}`, ...rows].join("\n");
+}
+
+export function addCompile(program: Command, finish: Finish): void {
+  program
+    .command("reflect")
+    .description("list the kernels of a file with their arguments")
+    .argument("<file>", "a .metal file")
+    .option("-D, --define <name=value>", "define a macro", collectDefine)
+    .option("--json", "as JSON")
+    .action((file: string, options: { define?: Record<string, string>; json?: true }) => {
+      const { kernels } = translateSource(sourceOf(file, options));
+      const shown = options.json ? JSON.stringify(kernels, null, 2) : kernels.map(showKernel).join("\n");
+      process.stdout.write(`${shown}\n`);
+    });
+
+  program
+    .command("translate")
+    .description("print the C++ that a file is translated to")
+    .argument("<file>", "a .metal file")
+    .option("--name <name>", "what diagnostics call the file")
+    .option("-D, --define <name=value>", "define a macro", collectDefine)
+    .action((file: string, options: { name?: string; define?: Record<string, string> }) => {
+      process.stdout.write(translateSource(sourceOf(file, options)).text);
+    });
+
+  program
+    .command("compile")
+    .description("compile a file for native/engine.h, and print the module's path")
+    .argument("<file>", "a .metal file")
+    .option("--name <name>", "what diagnostics call the file")
+    .option("-D, --define <name=value>", "define a macro", collectDefine)
+    .option("--check", "for check mode")
+    .option("--coverage", "for line coverage")
+    .option("--print-module", "print the path only")
+    .action(
+      (
+        file: string,
+        options: {
+          name?: string;
+          define?: Record<string, string>;
+          check?: true;
+          coverage?: true;
+          printModule?: true;
+        },
+      ) => {
+        const build: Build = options.check ? "check" : options.coverage ? "coverage" : "fast";
+        const { modulePath, kernels } = compile(sourceOf(file, options), build);
+        process.stdout.write(options.printModule ? `${modulePath}\n` : `${JSON.stringify({ modulePath, kernels })}\n`);
+        finish(0);
+      },
+    );
+}

@@ -1,0 +1,211 @@
+import { createHash } from "node:crypto";
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { type Clang, findClang, runClang } from "./clang.ts";
+import { MetalSimError } from "./errors.ts";
+import { cacheFolder, nativeFolder, shimFolder } from "./paths.ts";
+import type { Kernel } from "./reflect.ts";
+import { translate, translateForLint } from "./translate.ts";
+
+/** `.metal` text and what to call it. `#include "…"` is looked up beside `path`. */
+export interface MetalSource {
+  path: string;
+  /** Default: the contents of `path`. */
+  text?: string;
+  /** Macros, as `-D` sets them. */
+  defines?: Readonly<Record<string, string>>;
+}
+
+export type Build = "fast" | "check" | "coverage";
+
+/** A compiled module, ready to be run any number of times. */
+export interface Program {
+  /** The shared library. */
+  modulePath: string;
+  build: Build;
+  kernels: Kernel[];
+}
+
+function textOf({ path, text }: MetalSource): string {
+  if (text !== undefined) return text;
+  try {
+    return readFileSync(path, "utf8");
+  } catch (error) {
+    throw new MetalSimError("Io", `${path}: ${(error as Error).message}`);
+  }
+}
+
+/** Expands includes and macros as Metal's compiler would, with none of the host's own definitions. */
+function preprocess(clang: Clang, source: MetalSource): string {
+  const defines = Object.entries({
+    __METAL_VERSION__: "310",
+    __METAL__: "1",
+    __METAL_MACOS__: "1",
+    __METAL_SIM__: "1",
+    ...source.defines,
+  });
+  const args = ["-E", "-x", "c++", "-std=c++14", "-undef", "-nostdinc", "-nostdinc++"];
+  args.push("-isystem", join(shimFolder, "include"), "-iquote", dirname(source.path));
+  args.push(...defines.map(([name, value]) => `-D${name}=${value}`), "-");
+  const result = runClang(clang, args, `#line 1 ${JSON.stringify(source.path)}\n${textOf(source)}`);
+  if (!result.ok) throw new MetalSimError("Compile", result.stderr);
+  return result.stdout;
+}
+
+const FLAGS = [
+  ...["-x", "c++", "-std=c++14", "-shared", "-fPIC", "-fvisibility=hidden", "-nostdinc++", "-fsigned-char", "-w"],
+  // f32 is IEEE: no contraction, no reassociation, denormals kept. half and bfloat round after every operation.
+  ...["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"],
+  ...["-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none"],
+  ...[
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-strict-aliasing",
+    "-fwrapv",
+    "-fno-threadsafe-statics",
+    "-fno-builtin-memset",
+  ],
+  ...["-gdwarf-4", "-gline-tables-only", "-gno-column-info", "-fno-stack-protector"],
+];
+
+const BUILDS: Record<Build, readonly string[]> = {
+  fast: ["-O2"],
+  check: [
+    // No vectors and no merged branches: each access keeps its own size and line.
+    ...["-O1", "-fno-vectorize", "-fno-slp-vectorize", "-DMETAL_SIM_CHECK", "-fsanitize=thread"],
+    ...["-mllvm", "-tsan-instrument-func-entry-exit=0", "-mllvm", "-tsan-instrument-atomics=0"],
+    ...["-mllvm", "-tsan-instrument-read-before-write=1"],
+    ...["-mllvm", "-simplifycfg-sink-common=false", "-mllvm", "-simplifycfg-hoist-common=false"],
+    ...["-mllvm", "-simplifycfg-merge-cond-stores=false"],
+    ...["-fsanitize=array-bounds,alignment,integer-divide-by-zero,shift-exponent"],
+    "-fsanitize-recover=array-bounds,alignment,integer-divide-by-zero,shift-exponent",
+  ],
+  coverage: ["-O0", "-DMETAL_SIM_COVERAGE", "-fsanitize-coverage=inline-bool-flag,pc-table,no-prune"],
+};
+
+/** The level that every x86-64 processor of the last ten years has: half conversions and fused multiply-add. */
+function machineFlags(): string[] {
+  if (process.arch !== "x64") return [];
+  let flags = "";
+  try {
+    flags = readFileSync("/proc/cpuinfo", "utf8");
+  } catch {
+    return [];
+  }
+  return /\bavx2\b/.test(flags) && /\bfma\b/.test(flags) && /\bf16c\b/.test(flags) ? ["-march=x86-64-v3"] : [];
+}
+
+const hash = (parts: readonly string[]) => {
+  const digest = createHash("sha256");
+  for (const part of parts) digest.update(`${part.length}:`).update(part);
+  return digest.digest("hex").slice(0, 32);
+};
+
+const contents = (folder: string, pattern: RegExp) =>
+  readdirSync(folder)
+    .filter((name) => pattern.test(name))
+    .sort()
+    .map((name) => name + readFileSync(join(folder, name), "utf8"));
+
+/** Makes `path` by `build`, which writes a file beside it: several processes may do so at once. */
+function make(path: string, build: (temporary: string) => void): string {
+  if (existsSync(path)) return path;
+  mkdirSync(dirname(path), { recursive: true });
+  const temporary = `${path}.${process.pid}.tmp`;
+  try {
+    build(temporary);
+    renameSync(temporary, path);
+  } finally {
+    rmSync(temporary, { force: true });
+  }
+  return path;
+}
+
+/** The compiler's log with the simulator's own frames explained. */
+function compileError(stderr: string): MetalSimError {
+  const crash = /error in backend|PLEASE submit a bug report/.test(stderr);
+  const hint = "the compiler cannot take this text; mixing half and bfloat in one expression is a known cause";
+  return new MetalSimError("Compile", crash ? `${hint}\n${stderr.split("\n")[0]}` : stderr);
+}
+
+/**
+ * Compiles `.metal` text for the simulator, or finds it compiled.
+ * @throws MetalSimError `NoCompiler`, `Untranslatable` or `Compile`
+ */
+export function compile(source: MetalSource, build: Build = "fast"): Program {
+  const clang = findClang();
+  const { text, kernels } = translate(preprocess(clang, source));
+  const flags = [...FLAGS, ...BUILDS[build], ...machineFlags(), "-isystem", shimFolder];
+  const shim = [...contents(shimFolder, /\.h$/), ...contents(nativeFolder, /^module\.h$/)];
+  const name = `${hash([text, clang.version, flags.join("\0"), ...shim])}.so`;
+  const modulePath = make(join(cacheFolder(), "modules", name), (temporary) => {
+    const result = runClang(clang, [...flags, "-o", temporary, "-", "-lm"], text);
+    if (!result.ok) throw compileError(result.stderr);
+  });
+  return { modulePath, build, kernels };
+}
+
+/** The translated text, for whoever wants to read or compile it. */
+export function translateSource(source: MetalSource): { text: string; kernels: Kernel[] } {
+  return translate(preprocess(findClang(), source));
+}
+
+/** What the compiler says about the text, as C++ for the simulator and as C++ for OpenCL. */
+export function diagnose(source: MetalSource) {
+  const clang = findClang();
+  const preprocessed = preprocess(clang, source);
+  const { text } = translate(preprocessed);
+  const { text: openclText, threadgroupVariables } = translateForLint(preprocessed);
+  const log = (args: readonly string[], input: string) =>
+    runClang(
+      clang,
+      [...args, "-fsyntax-only", "-fno-caret-diagnostics", "-ferror-limit=0", "-isystem", shimFolder, "-"],
+      input,
+    ).stderr;
+  const flags = FLAGS.filter((flag) => flag !== "-w" && flag !== "-shared");
+  const opencl = [
+    ...["-x", "clcpp", "-cl-std=CLC++2021", "-target", "spir64", "-DMETAL_SIM_LINT", "-cl-no-stdinc"],
+    ...["-cl-single-precision-constant", "-Wno-everything"],
+  ];
+  const features = "-__opencl_c_generic_address_space,-__opencl_c_pipes,-__opencl_c_device_enqueue";
+  return {
+    threadgroupVariables,
+    cpp: log(
+      [
+        ...flags,
+        "-Wall",
+        "-Wextra",
+        "-Wno-unknown-pragmas",
+        "-Wno-duplicate-decl-specifier",
+        "-Wno-unused-const-variable",
+        ...machineFlags(),
+      ],
+      text,
+    ),
+    opencl: log(opencl, openclText),
+    /** Here a pointer without address space points to the thread's own memory only. */
+    openclPrivate: log(
+      [...opencl, "-Xclang", `-cl-ext=${features},-__opencl_c_program_scope_global_variables`],
+      openclText,
+    ),
+  };
+}
+
+/** The engine as a shared library and as the process that runs kernels, built when first needed. */
+export function engine(): { library: string; runner: string } {
+  const clang = findClang();
+  const sources = readdirSync(nativeFolder).filter((name) => name.endsWith(".cpp"));
+  const key = hash([clang.version, ...contents(nativeFolder, /\.(cpp|h)$/)]);
+  const folder = join(cacheFolder(), `engine-${key}`);
+  const flags = ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread"];
+  const parts = sources.filter((name) => name !== "run_main.cpp").map((name) => join(nativeFolder, name));
+  const link = (temporary: string, args: readonly string[]) => {
+    const result = runClang(clang, [...flags, ...args, "-o", temporary, "-ldl"]);
+    if (!result.ok) throw new MetalSimError("Compile", `the engine does not compile:\n${result.stderr}`);
+  };
+  const library = make(join(folder, "libmetal_sim.so"), (temporary) => link(temporary, ["-shared", ...parts]));
+  const runner = make(join(folder, "metal-sim-run"), (temporary) =>
+    link(temporary, [join(nativeFolder, "run_main.cpp"), library, `-Wl,-rpath,${folder}`]),
+  );
+  return { library, runner };
+}

@@ -1,0 +1,72 @@
+import { type Argument, type Kernel, POSITIONS, SIMDGROUP_WIDTHS } from "./reflect.ts";
+
+const SPACES = { device: "kDevice", constant: "kConstant", threadgroup: "kThreadgroup" } as const;
+const KINDS = { buffer: "kBuffer", threadgroup: "kThreadgroup", builtin: "kBuiltin" } as const;
+
+/** What the entry passes for a parameter. */
+function passed({ kind, index, indirection, attribute }: Argument): string {
+  if (kind !== "builtin") return `${indirection === "pointer" ? "Pointer" : "Reference"}{a.${kind}[${index}]}`;
+  if (POSITIONS.has(attribute)) return `Position{t.${attribute}}`;
+  return SIMDGROUP_WIDTHS.has(attribute) ? "Index{kSimdgroupSize}" : `Index{t.${attribute}}`;
+}
+
+const quote = (text: string) => JSON.stringify(text);
+
+function argumentRow(
+  { name, kind, index, space, readOnly, type, attribute }: Argument,
+  i: number,
+  { file, line }: Kernel,
+) {
+  const fields = [
+    quote(name),
+    `ArgumentKind::${KINDS[kind]}`,
+    `${index ?? 0}u`,
+    `AddressSpace::${space ? SPACES[space] : "kThread"}`,
+    String(readOnly ?? false),
+    quote(type),
+    `Of::kBytes[${i}]`,
+    `Of::kAlign[${i}]`,
+    quote(attribute),
+    quote(file),
+    `${line}u`,
+  ];
+  return `  {${fields.join(", ")}},`;
+}
+
+/** C++ behind the translated text: an entry function for each kernel, and the module's table. */
+export function entryTable(kernels: readonly Kernel[]): string {
+  const out = ['# 1 "metal-sim entries"', "namespace metal_sim {", "namespace entries {"];
+  for (const [k, kernel] of kernels.entries()) {
+    const { callee, name } = kernel;
+    out.push(
+      `namespace kernel_${k} {`,
+      `typedef Parameters<decltype(${callee})> Of;`,
+      "void entry(const Arguments& a, const Thread& t) {",
+      `  (void)a, (void)t; ${callee}(${kernel.arguments.map(passed).join(", ")});`,
+      "}",
+      "const Argument arguments[] = {",
+      ...kernel.arguments.map((argument, i) => argumentRow(argument, i, kernel)),
+      "  {},",
+      "};",
+      `const Kernel row = {${quote(name)}, entry, arguments, ${kernel.arguments.length}u, ${kernel.maxThreads ?? 0}u, ` +
+        `${quote(kernel.file)}, ${kernel.line}u};`,
+      "}",
+    );
+  }
+  out.push(
+    `const Kernel kernels[] = {${kernels.map((_, k) => `kernel_${k}::row, `).join("")}{}};`,
+    "#ifdef METAL_SIM_CHECK",
+    "constexpr uint32_t kChecked = 1;",
+    "#else",
+    "constexpr uint32_t kChecked = 0;",
+    "#endif",
+    `const Module module = {kModuleVersion, kChecked, kernels, ${kernels.length}u, current_slot, coverage_blocks};`,
+    "}",
+    "}",
+    'extern "C" __attribute__((visibility("default"), nodebug)) const metal_sim::Module* metal_sim_module() {',
+    "  return &metal_sim::entries::module;",
+    "}",
+    "",
+  );
+  return out.join("\n");
+}

@@ -1,0 +1,22 @@
+import { existsSync, mkdirSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+/** The package's folder, from `src/` and from `dist/` alike. */
+const root = fileURLToPath(new URL("..", import.meta.url));
+
+export const nativeFolder = join(root, "native");
+export const shimFolder = join(nativeFolder, "shim");
+
+let cache: string | undefined;
+
+/** Where compiled code is kept: the package's `build/` in a clone, a folder for temporary files elsewhere. */
+export function cacheFolder(): string {
+  if (cache === undefined) {
+    const clone = existsSync(join(root, "src"));
+    cache = clone ? join(root, "build") : join(tmpdir(), `metal-sim-${process.getuid?.() ?? "user"}`);
+    mkdirSync(cache, { recursive: true, mode: 0o700 });
+  }
+  return cache;
+}
