@@ -176,7 +176,9 @@ void matvec(const Launch& l, const Types& t) {
     }
     widen_scales(t, m, row0, count, groups, a.stride, scales, biases);
     const WeightRows w = {m.weight + row0 * rowBytes, rowBytes, p.cols / kPerWord<Bits>, scales, a.stride, lanes};
-    vf32 sums[kRows * kMaxM] = {};
+    vf32 sums[kRows * kMaxM];
+    for (uint32_t r = 0; r < count; ++r)
+      for (uint32_t i = 0; i < p.m; ++i) sums[r * kMaxM + i] = vf32{};
     switch (a.parts) {
 #if defined(__AVX512BF16__)
       case 1:
@@ -196,15 +198,14 @@ void matvec(const Launch& l, const Types& t) {
     float bias[kRows];
     if (m.widenBias) m.widenBias(static_cast<const uint8_t*>(m.bias) + row0 * (p.biasDtype == 1 ? 4 : 2), bias, count);
     float y[kMaxM * kRows];
-    for (uint32_t r = 0; r < count; ++r) {
-      for (size_t g = 0; g < a.stride; g += kLanes) {
-        const vf32 w = centred_bias<Bits>(scales + r * a.stride + g, biases + r * a.stride + g);
-        for (uint32_t i = 0; i < p.m; ++i)
-          sums[r * kMaxM + i] = fma(w, load(a.sums + i * a.stride + g), sums[r * kMaxM + i]);
+    for (uint32_t i = 0; i < p.m; ++i)
+      for (uint32_t r = 0; r < count; ++r) {
+        vf32 sum = sums[r * kMaxM + i];
+        for (size_t g = 0; g < a.stride; g += kLanes)
+          sum = fma(centred_bias<Bits>(scales + r * a.stride + g, biases + r * a.stride + g),
+                    load(a.sums + i * a.stride + g), sum);
+        y[i * kRows + r] = reduce_add(sum) + (m.widenBias ? bias[r] : 0);
       }
-      for (uint32_t i = 0; i < p.m; ++i)
-        y[i * kRows + r] = reduce_add(sums[r * kMaxM + i]) + (m.widenBias ? bias[r] : 0);
-    }
     for (uint32_t i = 0; i < p.m; ++i) t.out(y + i * kRows, m.out + (size_t(i) * p.rows + row0) * t.outBytes, count);
   }
 }
