@@ -150,15 +150,17 @@ bool MetalQueue::encode(const std::shared_ptr<Flight>& flight, const std::deque<
   }
   pass.end();
   const uint32_t tag = end - begin == 1 ? list.commands[begin].tag : kUnknownTag;
+  // A block copies what it captures, but of a reference only the address.
   const auto flights = flights_;
+  const auto kept = flight;
   {
     std::lock_guard lock(flights->mutex);
     ++flight->running;
   }
   [buffer addCompletedHandler:^(id<MTLCommandBuffer> ended) {
     @autoreleasepool {
-      record(*flights, *flight, tag, ended);
-      flights->ended(*flight);
+      record(*flights, *kept, tag, ended);
+      flights->ended(*kept);
     }
   }];
   // Also after a refusal: what updates the fence must run.

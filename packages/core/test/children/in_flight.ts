@@ -3,7 +3,7 @@ import { Device } from "../../src/index.ts";
 import { increment } from "../kernels/probe.ts";
 
 const [how = "natural"] = process.argv.slice(2);
-const device = Device.open("cpu", { threads: 2 });
+const device = Device.open(undefined, { threads: 2 });
 const x = device.tensor("u32", [64]);
 const encoder = device.encoder();
 for (let i = 0; i < 20; i++) increment(encoder, { x, out: x }, { groups: 64, microseconds: 60 });

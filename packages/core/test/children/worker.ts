@@ -4,7 +4,7 @@ import { Device, Tensor } from "../../src/index.ts";
 import { increment } from "../kernels/probe.ts";
 
 const { shared, how } = workerData as { shared?: SharedArrayBuffer; how: "compute" | "hang" | "throw" };
-const device = Device.open("cpu", { threads: 2 });
+const device = Device.open(undefined, { threads: 2 });
 if (how === "compute") {
   const buffer = device.wrap(new Uint32Array(shared as SharedArrayBuffer));
   const x = new Tensor(buffer, "u32", [64]);

@@ -20,6 +20,7 @@ std::string run(const Work& work, const Settings& settings, NSInteger& code) {
   std::vector<metal_sim_binding> bindings;
   std::vector<metal_sim_threadgroup_memory> memory;
   uint64_t total = 0;
+  bool foreign = false;  // pages that may be read-only, and many
   for (uint32_t i = 0; i < work.slots.size(); ++i) {
     const auto& slot = work.slots[i];
     if (!slot.bytes.empty())
@@ -29,6 +30,7 @@ std::string run(const Work& work, const Settings& settings, NSInteger& code) {
       auto* buffer = static_cast<SimBuffer*>(slot.buffer.object);
       bindings.push_back({i, static_cast<uint8_t*>(buffer->data_) + slot.offset, buffer->length_ - slot.offset});
       total += buffer->length_ - slot.offset;
+      foreign = foreign || !buffer->owned_;
     }
   }
   for (uint32_t i = 0; i < work.threadgroupBytes.size(); ++i)
@@ -49,7 +51,7 @@ std::string run(const Work& work, const Settings& settings, NSInteger& code) {
   dispatch.schedule = settings.schedule;
   dispatch.seed = settings.seed;
   dispatch.workers = settings.check ? 1 : std::max(1u, std::thread::hardware_concurrency());
-  dispatch.in_place = total > kCopyLimit;
+  dispatch.in_place = foreign || total > kCopyLimit;
   metal_sim_result* result = metal_sim_run(pipeline->library_->engine_, &dispatch);
   if (!result) {
     code = MTLCommandBufferErrorOutOfMemory;

@@ -1,0 +1,37 @@
+// Tests on the simulated Metal device: skipped, and saying why, where it has not been built.
+import { afterEach, describe } from "vitest";
+import { Device, type DeviceOptions } from "../src/index.ts";
+import { simulatorMissing } from "../src/native.ts";
+
+// Before the first device: the addon is chosen once.
+process.env.MLXTS_METAL_SIM = "1";
+
+/** Why the tests are skipped. */
+export const missing =
+  process.platform === "linux" ? simulatorMissing()?.replace(/: looked for .*? — /, " — ") : "not on this platform";
+
+/** A suite that needs the simulator. */
+export function describeSimulated(name: string, tests: () => void): void {
+  describe.skipIf(missing !== undefined)(missing === undefined ? name : `${name} (skipped: ${missing})`, () => {
+    afterEach(() => set({}));
+    tests();
+  });
+}
+
+const VARIABLES = {
+  fault: "MLXTS_METAL_SIM_FAULT",
+  schedule: "MLXTS_METAL_SIM_SCHEDULE",
+  check: "MLXTS_METAL_SIM_CHECK",
+  capture: "MLXTS_CAPTURE",
+} as const;
+
+/** Sets the simulator's variables until the test ends, and unsets the others. */
+export function set(values: Partial<Record<keyof typeof VARIABLES, string>>): void {
+  for (const [key, variable] of Object.entries(VARIABLES)) {
+    const value = values[key as keyof typeof VARIABLES];
+    if (value === undefined) delete process.env[variable];
+    else process.env[variable] = value;
+  }
+}
+
+export const openMetal = (options?: DeviceOptions): Device => Device.open("metal", options);
