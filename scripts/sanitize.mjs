@@ -1,7 +1,7 @@
 // Runs core's tests (and those of the packages named) on binaries built with a sanitizer, in a copy of the sources under
 // build/, so that the normal binaries stay: node scripts/sanitize.mjs address|thread [PACKAGE...]
 import { spawnSync } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -40,7 +40,13 @@ for (const name of readdirSync(join(root, "packages")))
   else rmSync(join(copy, "packages", name), { recursive: true, force: true });
 for (const path of ["scripts", "fixtures", "CMakeLists.txt", "vitest.config.ts", "tsconfig.base.json", "package.json"])
   take(path);
-if (!existsSync(join(copy, "node_modules"))) symlinkSync(join(root, "node_modules"), join(copy, "node_modules"));
+// Everything that is installed, but the packages of the copy for those of this repository.
+const modules = join(copy, "node_modules");
+rmSync(modules, { recursive: true, force: true });
+mkdirSync(join(modules, "@mlxts"), { recursive: true });
+for (const name of readdirSync(join(root, "node_modules")))
+  if (name !== "@mlxts") symlinkSync(join(root, "node_modules", name), join(modules, name));
+for (const name of packages) symlinkSync(join(copy, "packages", name), join(modules, "@mlxts", name));
 
 for (const name of packages)
   run(process.execPath, ["scripts/build-native.mjs", "--only", name, `-DMLXTS_SANITIZE=${flag}`]);
