@@ -90,7 +90,7 @@ using namespace metal_framework;
   must(options && [options languageVersion] == MTLLanguageVersion3_1, "this simulator compiles MSL 3.1");
   must(![options fastMathEnabled], "this simulator has no fast math");
   std::string log;
-  auto* engine = openLibrary([source UTF8String], settings_.check, log);
+  auto* engine = openLibrary([source UTF8String], settings_.build, log);
   if (!engine) {
     if (error) *error = metal_framework::error("MTLLibraryErrorDomain", 3, log);
     return nil;

@@ -50,7 +50,7 @@ std::string run(const Work& work, const Settings& settings, NSInteger& code) {
   dispatch.threadgroup_memory_count = uint32_t(memory.size());
   dispatch.schedule = settings.schedule;
   dispatch.seed = settings.seed;
-  dispatch.workers = settings.check ? 1 : std::max(1u, std::thread::hardware_concurrency());
+  dispatch.workers = settings.build == METAL_SIM_CHECK ? 1 : std::max(1u, std::thread::hardware_concurrency());
   dispatch.in_place = foreign || total > kCopyLimit;
   metal_sim_result* result = metal_sim_run(pipeline->library_->engine_, &dispatch);
   if (!result) {
@@ -138,14 +138,20 @@ Ending execute(const std::vector<Work>& work, const Settings& settings) {
   return {};
 }
 
-metal_sim_library* openLibrary(const std::string& text, bool check, std::string& log) {
+metal_sim_library* openLibrary(const std::string& text, uint32_t build, std::string& log) {
+  static std::mutex mutex;
+  // Compiled once for a process: tests open many devices.
+  static auto& opened = *new std::map<std::pair<std::string, uint32_t>, metal_sim_library*>;
+  std::lock_guard lock(mutex);
+  auto& library = opened[{text, build}];
+  if (library) return library;
   const char* given = getenv("MLXTS_METAL_SIM_COMMAND");
   const char* const command[] = {"node", given ? given : METAL_SIM_COMMAND, nullptr};
   // Reports name files by the text's own #line markers.
   char* error = nullptr;
-  auto* library =
-      metal_sim_open_source(command, text.c_str(), "program_source", check ? METAL_SIM_CHECK : METAL_SIM_FAST, &error);
+  library = metal_sim_open_source(command, text.c_str(), "program_source", build, &error);
   if (!library) log = error ? error : "no reason given";
+  if (library && build == METAL_SIM_COVERAGE) coverLibrary(library);
   metal_sim_free(error);
   return library;
 }

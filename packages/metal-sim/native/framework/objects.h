@@ -55,8 +55,8 @@ Ending execute(const std::vector<Work>& work, const Settings& settings);
 // The ending that MLXTS_METAL_SIM_FAULT asks for.
 Ending requestedEnding(const std::string& name);
 
-// Opens a library from text with the metal-sim command; null and a compiler's log.
-metal_sim_library* openLibrary(const std::string& text, bool check, std::string& log);
+// A library from text, by the metal-sim command, kept for the process's life; null and a compiler's log.
+metal_sim_library* openLibrary(const std::string& text, uint32_t build, std::string& log);
 
 }  // namespace metal_framework
 

@@ -56,10 +56,6 @@ using namespace metal_framework;
   function->kernel_ = uint32_t(kernel);
   return function;
 }
-- (void)dealloc {
-  metal_sim_close(engine_);
-  [super dealloc];
-}
 @end
 
 @implementation SimFunction

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+typedef struct metal_sim_library metal_sim_library;
+
 namespace metal_framework {
 
 // A rule of Metal or of reference counting has been broken: says which and ends the process, as Metal's validation
@@ -27,13 +29,16 @@ std::optional<std::string> fault(const char* name);
 enum class Count { commandBuffers, dispatches, fills, residencyCommits, captures, end };
 void count(Count what);
 
-// MLXTS_METAL_SIM_SCHEDULE (forward, reverse, random:SEED) and MLXTS_METAL_SIM_CHECK (1), read when a device is made.
+// MLXTS_METAL_SIM_SCHEDULE (forward, reverse, random:SEED), MLXTS_METAL_SIM_CHECK (1) and MLXTS_METAL_SIM_COVERAGE (a
+// folder), read when a device is made.
 struct Settings {
   uint32_t schedule = 0;  // metal_sim_schedule
   uint64_t seed = 0;
-  bool check = false;
+  uint32_t build = 0;  // metal_sim_build
 };
 Settings settings();
+// At exit the lines of this library, executed or not, are written into the folder of MLXTS_METAL_SIM_COVERAGE.
+void coverLibrary(::metal_sim_library* library);
 
 double seconds();
 NSString* string(const std::string& text);

@@ -1,9 +1,13 @@
 #include "simulation.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
 
 #include "../engine.h"
 
@@ -52,7 +56,8 @@ void count(Count what) { counts[int(what)].fetch_add(1, std::memory_order_relaxe
 
 Settings settings() {
   Settings out;
-  out.check = variable("MLXTS_METAL_SIM_CHECK") == "1";
+  if (variable("MLXTS_METAL_SIM_CHECK") == "1") out.build = METAL_SIM_CHECK;
+  if (!variable("MLXTS_METAL_SIM_COVERAGE").empty()) out.build = METAL_SIM_COVERAGE;
   const std::string schedule = variable("MLXTS_METAL_SIM_SCHEDULE");
   if (schedule == "reverse") out.schedule = METAL_SIM_REVERSE;
   if (schedule.starts_with("random")) {
@@ -60,6 +65,26 @@ Settings settings() {
     out.seed = strtoull(schedule.c_str() + std::min<size_t>(schedule.size(), 7), nullptr, 10);
   }
   return out;
+}
+
+void coverLibrary(metal_sim_library* library) {
+  static auto& libraries = *new std::vector<metal_sim_library*>;
+  // "FILE:LINE 0|1", a file of them for each process.
+  static const bool registered = atexit([] {
+                                   const auto path =
+                                       variable("MLXTS_METAL_SIM_COVERAGE") + "/" + std::to_string(getpid()) + ".lines";
+                                   FILE* out = fopen(path.c_str(), "w");
+                                   if (!out) return;
+                                   for (auto* covered : libraries)
+                                     metal_sim_coverage(
+                                         covered,
+                                         [](void* to, const char* file, uint32_t line, int executed) {
+                                           fprintf(static_cast<FILE*>(to), "%s:%u %d\n", file, line, executed != 0);
+                                         },
+                                         out);
+                                   fclose(out);
+                                 }) == 0;
+  if (registered) libraries.push_back(library);
 }
 
 double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
