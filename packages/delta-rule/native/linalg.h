@@ -2,6 +2,12 @@
 #pragma once
 #include "simd.h"
 
+#if defined(__clang__)
+#define MLXTS_UNROLL _Pragma("unroll")
+#else
+#define MLXTS_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 namespace mlxts {
 
 typedef float vf32x4 __attribute__((vector_size(16)));
@@ -29,10 +35,10 @@ inline constexpr size_t kBlock = 16;
 // A kBlock × kBlock block: four rounds of interleaving rows i and i + 8.
 MLXTS_INLINE void transpose_block(const float* from, size_t from_stride, float* to, size_t to_stride) {
   vf32 a[16], b[16];
-#pragma GCC unroll 16
+  MLXTS_UNROLL
   for (int i = 0; i < 16; ++i) a[i] = load(from + i * from_stride);
   const auto interleave = [](const vf32* in, vf32* out) __attribute__((always_inline)) {
-#pragma GCC unroll 8
+    MLXTS_UNROLL
     for (int i = 0; i < 8; ++i) {
       out[2 * i] = __builtin_shufflevector(in[i], in[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
       out[2 * i + 1] =
@@ -43,7 +49,7 @@ MLXTS_INLINE void transpose_block(const float* from, size_t from_stride, float* 
   interleave(b, a);
   interleave(a, b);
   interleave(b, a);
-#pragma GCC unroll 16
+  MLXTS_UNROLL
   for (int i = 0; i < 16; ++i) store(to + i * to_stride, a[i]);
 }
 #else
@@ -124,12 +130,12 @@ struct Tile {
                                size_t count) {
     for (size_t m = 0; m < count; ++m) {
       vf32 columns[N];
-#pragma GCC unroll 4
+      MLXTS_UNROLL
       for (int j = 0; j < N; ++j) columns[j] = load(b + m * b_stride + j * kLanes);
-#pragma GCC unroll 4
+      MLXTS_UNROLL
       for (int r = 0; r < R; ++r) {
         const vf32 left = splat(a[r * row_stride + m * step]);
-#pragma GCC unroll 4
+        MLXTS_UNROLL
         for (int j = 0; j < N; ++j) sum[r][j] = fma(left, columns[j], sum[r][j]);
       }
     }
@@ -141,12 +147,12 @@ struct Tile {
                                      size_t b_stride, size_t pairs) {
     for (size_t m = 0; m < pairs; ++m) {
       __m512i columns[N];
-#pragma GCC unroll 4
+      MLXTS_UNROLL
       for (int j = 0; j < N; ++j) columns[j] = _mm512_loadu_si512(b + m * b_stride + j * kLanes);
-#pragma GCC unroll 4
+      MLXTS_UNROLL
       for (int r = 0; r < R; ++r) {
         const __m512i left = _mm512_set1_epi32(int(a[r * row_stride + m * step]));
-#pragma GCC unroll 4
+        MLXTS_UNROLL
         for (int j = 0; j < N; ++j)
           sum[r][j] = reinterpret_cast<vf32>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(sum[r][j]),
                                                               reinterpret_cast<__m512bh>(left),
@@ -157,18 +163,16 @@ struct Tile {
 #endif
   // Multiplies the sums of each row of the product by factor[row].
   MLXTS_INLINE void scale_rows(const float* factor) {
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-      for (int j = 0; j < N; ++j) sum[r][j] *= splat(factor[row + r]);
+    MLXTS_UNROLL
+    for (int r = 0; r < R; ++r) MLXTS_UNROLL
+    for (int j = 0; j < N; ++j) sum[r][j] *= splat(factor[row + r]);
   }
   // body(row, column, sum) for every vector.
   template <typename Body>
   MLXTS_INLINE void each(Body body) {
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-      for (int j = 0; j < N; ++j) body(row + r, column + j * kLanes, sum[r][j]);
+    MLXTS_UNROLL
+    for (int r = 0; r < R; ++r) MLXTS_UNROLL
+    for (int j = 0; j < N; ++j) body(row + r, column + j * kLanes, sum[r][j]);
   }
 };
 
