@@ -271,6 +271,15 @@ Napi::Value releaseRecording(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
+// A call still queued when the environment ends finds that no JavaScript can run any more, and that is no error.
+void callOnEnded(Napi::Env env, Napi::Function onEnded) {
+  napi_value global, result;
+  if (env == nullptr || onEnded.IsEmpty() || napi_get_global(env, &global) != napi_ok) return;
+  if (napi_call_function(env, global, onEnded, 0, nullptr, &result) != napi_pending_exception) return;
+  napi_value error;
+  if (napi_get_and_clear_last_exception(env, &error) == napi_ok) napi_fatal_exception(env, error);
+}
+
 // Hands a list to the device; onEnded is called once it has ended.
 Napi::Value submitList(Napi::Env env, DeviceHandle& self, std::shared_ptr<const CommandList> list, bool profile) {
   auto& device = self.open();
@@ -287,7 +296,7 @@ Napi::Value submitList(Napi::Env env, DeviceHandle& self, std::shared_ptr<const 
     }
     completions->changed.notify_all();
     // One call takes all that have ended by then.
-    if (first) wake.NonBlockingCall();
+    if (first) wake.NonBlockingCall(callOnEnded);
   });
   if (self.pending++ == 0) self.wake.Ref(env);
   return Napi::Number::New(env, double(id));

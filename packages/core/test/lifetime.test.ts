@@ -70,6 +70,7 @@ describe("lifetime", () => {
     ["reject", 1, "", /Error: unhandled/],
     ["dispose", 0, "disposed\n", /^$/],
     ["idle", 0, "idle\n", /^$/],
+    ["sync", 0, "sync\n", /^$/],
   ];
   it.each(endings)("lets a process end with work in flight: %s", async (how, code, stdout, stderr) => {
     for (let round = 0; round < 2; round++) {

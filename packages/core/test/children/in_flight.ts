@@ -6,7 +6,8 @@ const [how = "natural"] = process.argv.slice(2);
 const device = Device.open(undefined, { threads: 2 });
 const x = device.tensor("u32", [64]);
 const encoder = device.encoder();
-for (let i = 0; i < 20; i++) increment(encoder, { x, out: x }, { groups: 64, microseconds: 60 });
+const microseconds = how === "sync" ? 0 : 60;
+for (let i = 0; i < 20; i++) increment(encoder, { x, out: x }, { groups: 64, microseconds });
 const recording = encoder.finish();
 for (let i = 0; i < 4; i++) void recording.replay();
 
@@ -26,6 +27,12 @@ switch (how) {
     x.dispose();
     device.dispose();
     process.stdout.write("disposed\n");
+    break;
+  case "sync":
+    // The event loop never turned: calls that tell of ended work are still queued when the process ends.
+    for (let i = 0; i < 200; i++) recording.replay().waitSync();
+    device.dispose();
+    process.stdout.write("sync\n");
     break;
   case "later":
     setTimeout(() => process.exit(7), 10);
