@@ -8,9 +8,9 @@
 
 namespace metal_sim {
 
-namespace {
+constinit thread_local Worker* worker_of_thread = nullptr;
 
-thread_local Worker* worker = nullptr;
+namespace {
 
 constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 struct sigaction previous[4];
@@ -34,13 +34,13 @@ void handle(int signal, siginfo_t* info, void* context) {
   auto& pc = machine->gregs[REG_RIP];
   auto& sp = machine->gregs[REG_RSP];
 #endif
-  if (worker && worker->fault(signal, uintptr_t(info->si_addr), uintptr_t(pc))) {
+  if (worker_of_thread && worker_of_thread->fault(signal, uintptr_t(info->si_addr), uintptr_t(pc))) {
     pc = decltype(+pc)(uintptr_t(&landing));
     // As after a call on x86-64: the stack pointer is 8 below alignment.
 #if defined(__x86_64__)
-    sp = decltype(+sp)(worker->landing_top() - 8);
+    sp = decltype(+sp)(worker_of_thread->landing_top() - 8);
 #else
-    sp = decltype(+sp)(worker->landing_top());
+    sp = decltype(+sp)(worker_of_thread->landing_top());
 #endif
     return;
   }
@@ -58,8 +58,6 @@ void handle(int signal, siginfo_t* info, void* context) {
 
 }  // namespace
 
-Worker* current_worker() { return worker; }
-
 FaultGuard::FaultGuard() {
   std::lock_guard lock(guard_mutex);
   if (guards++) return;
@@ -76,7 +74,7 @@ FaultGuard::~FaultGuard() {
 }
 
 WorkerScope::WorkerScope(Worker& mine) : stack_(64 * 1024) {
-  worker = &mine;
+  worker_of_thread = &mine;
   stack_t stack{};
   stack.ss_sp = stack_.data(), stack.ss_size = stack_.size();
   sigaltstack(&stack, &before_);
@@ -84,7 +82,7 @@ WorkerScope::WorkerScope(Worker& mine) : stack_(64 * 1024) {
 
 WorkerScope::~WorkerScope() {
   sigaltstack(&before_, nullptr);
-  worker = nullptr;
+  worker_of_thread = nullptr;
 }
 
 void Worker::land() {
@@ -96,7 +94,7 @@ void Worker::land() {
     event.kind = "division", event.message = "an integer is divided by zero, or the quotient does not fit";
   } else if (fault_.signal == SIGILL) {
     event.message = "the kernel ran into code that must not be reached";
-  } else if (stacks_.guard_of(fault_.address) >= 0) {
+  } else if (stacks_->guard_of(fault_.address) >= 0) {
     event.kind = "stack", event.message = "a thread's variables do not fit its stack of 240 KiB";
   } else {
     event.message = "an access to memory that no argument holds, or through a misaligned pointer";

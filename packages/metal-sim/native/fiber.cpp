@@ -2,6 +2,10 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
 namespace metal_sim {
 
 #ifdef METAL_SIM_UCONTEXT
@@ -103,15 +107,44 @@ void start_context(Context& context, std::byte*, std::byte* top, void (*entry)()
 #endif
 
 bool Stacks::reserve(uint32_t count) {
-  if (count <= count_) return true;
-  if (base_) munmap(base_, count_ * kStride);
-  base_ = nullptr, count_ = 0;
   void* memory =
       mmap(nullptr, count * kStride, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return false;
   base_ = static_cast<std::byte*>(memory), count_ = count;
-  for (uint32_t i = 0; i < count; ++i) mprotect(base_ + i * kStride, kGuard, PROT_NONE);
+  for (uint32_t i = 0; i < count; ++i)
+    if (mprotect(base_ + i * kStride, kGuard, PROT_NONE) != 0) return false;
   return true;
+}
+
+namespace {
+std::mutex pool_mutex;
+std::vector<std::unique_ptr<Stacks>> pool;
+}  // namespace
+
+std::unique_ptr<Stacks> Stacks::take(uint32_t count) {
+  {
+    std::lock_guard lock(pool_mutex);
+    for (auto& stacks : pool)
+      if (stacks->count_ >= count) {
+        std::swap(stacks, pool.back());
+        auto found = std::move(pool.back());
+        pool.pop_back();
+        return found;
+      }
+  }
+  auto fresh = std::make_unique<Stacks>();
+  if (!fresh->reserve(count)) return nullptr;
+  return fresh;
+}
+
+void Stacks::give_back(std::unique_ptr<Stacks> stacks) {
+  constexpr size_t kKept = 4;
+  std::lock_guard lock(pool_mutex);
+  if (!stacks) return;
+  // Few are kept, and the largest of them.
+  pool.push_back(std::move(stacks));
+  std::sort(pool.begin(), pool.end(), [](const auto& a, const auto& b) { return a->count_ < b->count_; });
+  if (pool.size() > kKept) pool.erase(pool.begin());
 }
 
 Stacks::~Stacks() {

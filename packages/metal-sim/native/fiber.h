@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #if !defined(METAL_SIM_UCONTEXT) && !defined(__x86_64__) && !defined(__aarch64__)
 #define METAL_SIM_UCONTEXT 1
@@ -33,8 +34,9 @@ class Stacks {
   Stacks(const Stacks&) = delete;
   Stacks& operator=(const Stacks&) = delete;
   ~Stacks();
-  /** False when memory is short. */
-  bool reserve(uint32_t count);
+  /** At least `count` stacks, from an earlier use if there is one. Null when memory is short. */
+  static std::unique_ptr<Stacks> take(uint32_t count);
+  static void give_back(std::unique_ptr<Stacks> stacks);
   std::byte* bottom(uint32_t i) const { return base_ + size_t(i) * kStride + kGuard; }
   /** Staggered, so that the hot ends of many stacks do not share a cache set. */
   std::byte* top(uint32_t i) const { return base_ + size_t(i + 1) * kStride - 64 - (i * 7 % 61) * 320 / 64 * 64; }
@@ -42,6 +44,8 @@ class Stacks {
   int64_t guard_of(uintptr_t address) const;
 
  private:
+  bool reserve(uint32_t count);
+
   static constexpr size_t kStride = 256 * 1024;
   static constexpr size_t kGuard = 16 * 1024;
   std::byte* base_ = nullptr;

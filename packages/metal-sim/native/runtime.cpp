@@ -12,7 +12,8 @@ std::string text_of(const Site& site) {
 }
 
 bool same(const Site& a, const Site& b) {
-  return a.line == b.line && std::strcmp(a.operation, b.operation) == 0 && std::strcmp(a.file, b.file) == 0;
+  const auto equal = [](const char* x, const char* y) { return x == y || std::strcmp(x, y) == 0; };
+  return a.line == b.line && equal(a.operation, b.operation) && equal(a.file, b.file);
 }
 
 }  // namespace
@@ -42,12 +43,13 @@ const Host Worker::kHost = {
 
 Worker::Worker(Job& job) : job_(job), arguments_(job.arguments), landing_(64 * 1024) {}
 
-Worker::~Worker() = default;
+Worker::~Worker() { Stacks::give_back(std::move(stacks_)); }
 
 bool Worker::prepare() {
   const uint32_t* size = job_.shape.threads_per_threadgroup;
   const uint32_t threads = size[0] * size[1] * size[2], simdgroups = (threads + kSimdgroupSize - 1) / kSimdgroupSize;
-  if (!stacks_.reserve(threads)) return false;
+  stacks_ = Stacks::take(threads);
+  if (!stacks_) return false;
   fibers_.resize(threads);
   exchanges_.resize(simdgroups);
   for (auto* masks : {&ready_, &live_, &waiting_, &simd_phase_, &simd_flags_}) masks->resize(simdgroups);
@@ -386,7 +388,7 @@ void Worker::start(Fiber& fiber, uint64_t threadgroup, uint32_t index) {
   thread.host = &kHost;
   fiber.state = State::kRunning;
   fiber.site = {"", 0, ""};
-  start_context(fiber.context, stacks_.bottom(index), stacks_.top(index), body);
+  start_context(fiber.context, stacks_->bottom(index), stacks_->top(index), body);
 }
 
 void Worker::run(uint64_t threadgroup) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -137,7 +138,7 @@ class Worker {
   void breathe();
 
   Job& job_;
-  Stacks stacks_;
+  std::unique_ptr<Stacks> stacks_;
   std::vector<Fiber> fibers_;
   std::vector<Exchange> exchanges_;
   Arguments arguments_;
@@ -187,6 +188,11 @@ class WorkerScope {
 };
 
 /** The worker that this OS thread runs, or nullptr. */
-Worker* current_worker();
+#if defined(__linux__)
+extern constinit thread_local Worker* worker_of_thread __attribute__((tls_model("initial-exec")));
+#else
+extern constinit thread_local Worker* worker_of_thread;
+#endif
+inline Worker* current_worker() { return worker_of_thread; }
 
 }  // namespace metal_sim

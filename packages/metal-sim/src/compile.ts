@@ -65,7 +65,14 @@ const FLAGS = [
     "-fno-threadsafe-statics",
     "-fno-builtin-memset",
   ],
-  ...["-gdwarf-4", "-gline-tables-only", "-gno-column-info", "-fno-stack-protector"],
+  ...[
+    "-gdwarf-4",
+    "-gline-tables-only",
+    "-gno-column-info",
+    "-fdebug-compilation-dir=.",
+    "-fstack-clash-protection",
+    "-fno-stack-protector",
+  ],
 ];
 
 const BUILDS: Record<Build, readonly string[]> = {

@@ -77,6 +77,7 @@ export function findKernels(tokens: readonly Token[], all: readonly Declaration[
       });
       continue;
     }
+    if (body) set.bodies.push(body);
     const paren = parameterList(tokens, begin, end);
     const nameToken = tokens[paren - 1];
     if (paren < 0 || !isWord(nameToken) || tokens[paren - 2]?.text !== "void") {
@@ -88,7 +89,6 @@ export function findKernels(tokens: readonly Token[], all: readonly Declaration[
       continue;
     }
     if (!body) continue;
-    set.bodies.push(body);
     const definition: Definition = {
       arguments: readParameters(tokens, paren, refuse),
       template: templateParameters(tokens, begin),

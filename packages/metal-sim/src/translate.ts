@@ -79,9 +79,14 @@ export function translate(preprocessed: string): Translation {
   return { text: `#include "kernel.h"\n${unparse(source)}\n${entryTable(kernels)}`, kernels };
 }
 
+/** Names that MSL leaves free. */
+const OPENCL_WORDS =
+  /^(local|global|generic|pipe|read_only|write_only|read_write|vec_step|event_t|queue_t|image\w*_t)$/;
+
 /** Preprocessed `.metal` text → C++ for OpenCL, which knows address spaces. */
 export function translateForLint(preprocessed: string): { text: string; threadgroupVariables: Refusal[] } {
   const { source } = translateFor(OPENCL, preprocessed);
+  for (const token of source.tokens) if (OPENCL_WORDS.test(token.text)) token.text += "_";
   const threadgroupVariables = source.tokens
     .filter(({ text }) => text.includes(VARIABLE_STORAGE))
     .map((token) =>
