@@ -83,7 +83,8 @@ export class Weights {
 
   /** The matrix of module `path`: `path.weight`, quantised if the checkpoint says so. */
   async matrix(path: string, rows: number, cols: number): Promise<Matrix> {
-    const quantised = this.quantisation && readQuantised(this.checkpoint, this.quantisation, this.prefix + path);
+    const quantised =
+      this.quantisation && readQuantised(this.checkpoint, this.quantisation, this.prefix + path, { cols });
     const bias = this.has(`${path}.bias`) ? await this.f32(`${path}.bias`, [rows]) : undefined;
     if (!quantised) return { rows, cols, dense: this.tensor(`${path}.weight`, [rows, cols]), ...(bias && { bias }) };
     const [foundRows = 0, words = 0] = quantised.weight.shape.slice(-2);

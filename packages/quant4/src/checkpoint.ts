@@ -100,8 +100,8 @@ function overrideOf({ overrides }: Quantisation, path: string): QuantisationSett
  * undefined when the module is not quantised: it has no override, or false, and no `path.scales`.
  *
  * The override's path may have its prefixes in another order. Where an override names no width or group size, or where
- * a module without override contradicts the common setting, they are read from the shapes; `cols`, the true number of
- * columns, makes that unambiguous and is checked when given.
+ * a module without override contradicts the common setting of a config that has overrides for others, they are read from
+ * the shapes; `cols`, the true number of columns, makes that unambiguous and is checked when given.
  * @throws MlxtsError `QuantConfig` {module, reason} where config and tensors contradict each other, `UnsupportedDtype`
  *   for widths, modes and layouts that the ops do not offer
  */
@@ -128,7 +128,9 @@ export function readQuantised(
     if (!has(name))
       throw refuse(`is quantised according to the ${override ? "config" : "tensors"}, but has no \`${name}\``);
   const shapes = shapesOf(checkpoint, path, refuse);
-  const { bits, groupSize } = settle(declared, typeof override === "object", shapes, cols, refuse);
+  // Overrides may go by paths from before a renaming; a config without any has nothing to excuse a contradiction.
+  const strict = typeof override === "object" || quantisation.overrides.size === 0;
+  const { bits, groupSize } = settle(declared, strict, shapes, cols, refuse);
   if (!BITS.includes(bits as Bits))
     throw unsupported("readQuantised", `a width of ${bits} bits (${path})`, `bits ${list(BITS)} are`);
   const [weight, scales, biases] = ["weight", "scales", "biases"].map((name) => checkpoint.tensor(`${path}.${name}`));
