@@ -27,8 +27,10 @@ const special = [
     : []),
   ...(values.coverage ? ["-fprofile-instr-generate", "-fcoverage-mapping"] : []),
 ];
+// Counters in a file that is mapped while they count (LLVM_PROFILE_FILE=%c…): test workers end without saving.
+const continuous = values.coverage ? ["-mllvm", "-runtime-counter-relocation"] : [];
 const engine = join(root, "packages", "metal-sim", "native");
-const common = [...addonFlags, "-O2", "-g", "-fPIC", ...special];
+const common = [...addonFlags, "-O2", "-g", "-fPIC", ...special, ...continuous];
 const objc = [
   ...common,
   ...objcFlags,
