@@ -6,16 +6,16 @@
 
 namespace metal_sim {
 
-Region& Checker::add(uintptr_t begin, uintptr_t end, std::string name, AddressSpace space, bool read_only) {
+bool Checker::add(uintptr_t begin, uintptr_t end, std::string name, AddressSpace space, bool read_only) {
   auto region = std::make_unique<Region>();
   region->begin = begin, region->end = end, region->name = std::move(name);
   region->space = space, region->read_only = read_only;
-  region->cells.resize((end - begin + region->granule - 1) / region->granule);
+  if (!region->allocate(4)) return false;
   lowest_ = std::min(lowest_, begin - kGuardReach);
   highest_ = std::max(highest_, end + kGuardReach);
   last_ = nullptr;
   regions_.push_back(std::move(region));
-  return *regions_.back();
+  return true;
 }
 
 void Checker::begin_threadgroup(uint32_t simdgroups) {
@@ -47,13 +47,18 @@ Region* Checker::region_of(uintptr_t address, bool* inside) {
   return nearest;
 }
 
-void Checker::refine(Region& region, uint32_t granule) {
-  const uint32_t parts = region.granule / granule;
-  std::vector<Cell> finer;
-  finer.reserve(region.cells.size() * parts);
-  for (const Cell& cell : region.cells) finer.insert(finer.end(), parts, cell);
-  region.granule = granule;
-  region.cells = std::move(finer);
+bool Region::allocate(uint32_t of_granule) {
+  const size_t count = (end - begin + of_granule - 1) / of_granule;
+  Cell* fresh = static_cast<Cell*>(std::calloc(count, sizeof(Cell)));
+  if (!fresh) return false;
+  for (size_t i = 0; cells && i < count; ++i) {
+    // An untouched cell is not copied, so that its memory stays untouched.
+    const Cell& old = cells[i * of_granule / granule];
+    if (old.writer.threadgroup || old.reader[0].threadgroup || old.stranger.threadgroup) fresh[i] = old;
+  }
+  cells.reset(fresh);
+  granule = of_granule;
+  return true;
 }
 
 /** True if the later access may rely on what the earlier one did. */
@@ -98,11 +103,13 @@ void Checker::check_cell(Region& region, Cell& cell, int64_t offset, uint32_t by
     sink_.found(Finding::kRace, region, offset, bytes, now, &before);
     return true;
   };
-  const bool raced = conflict(cell.writer);
+  const bool raced = conflict(cell.writer) || (cell.stranger.write && conflict(cell.stranger));
   if (now.write) {
     if (!raced && !conflict(cell.reader[0]) && !conflict(cell.reader[1])) conflict(cell.stranger);
-    // An atomic among atomics does not hide a plain write that is not ordered before it.
-    cell = {.writer = now, .reader = {}, .stranger = {}, .written = now.threadgroup};
+    // An atomic does not hide the atomic of another thread from a plain access of its own.
+    Access hidden;
+    if (now.atomic && cell.writer.atomic) hidden = cell.writer.thread != now.thread ? cell.writer : cell.stranger;
+    cell = {.writer = now, .reader = {}, .stranger = hidden.write ? hidden : Access{}, .written = now.threadgroup};
     return;
   }
   if (region.memory() == Memory::kThreadgroup && cell.written != now.threadgroup)
@@ -130,7 +137,7 @@ void Checker::access(const Thread& thread, uintptr_t address, uint32_t bytes, ui
   const uintptr_t end = std::min(address + bytes, region->end);
   while (region->granule > 1 && ((offset | int64_t(end - region->begin)) & (region->granule - 1)) != 0 &&
          !(end == region->end && (offset & (region->granule - 1)) == 0))
-    refine(*region, region->granule / 2);
+    if (!region->allocate(region->granule / 2)) return;
   for (uintptr_t at = address - region->begin; at < end - region->begin; at += region->granule)
     check_cell(*region, region->cells[at / region->granule], offset, bytes, now);
 }

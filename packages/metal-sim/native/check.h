@@ -1,6 +1,7 @@
 // Check mode: what each byte's last accesses were, and whether barriers stand between them and the next.
 #pragma once
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,9 +32,9 @@ struct Cell {
   Access writer;
   /** Readers since the last write: distinct threads of the newest threadgroup, of distinct simdgroups if possible. */
   Access reader[2];
-  /** A reader of an earlier threadgroup of the dispatch. */
+  /** A reader of an earlier threadgroup of the dispatch, or an atomic writer before an atomic writer. */
   Access stranger;
-  /** The threadgroup that has written the granule; any non-zero number for memory that came written. */
+  /** The threadgroup that has written the granule; matters for threadgroup memory only. */
   uint32_t written = 0;
 };
 
@@ -47,7 +48,12 @@ struct Region {
   Memory memory() const { return space == AddressSpace::kThreadgroup ? Memory::kThreadgroup : Memory::kDevice; }
   /** Bytes that one cell stands for: the smallest access so far. */
   uint32_t granule = 4;
-  std::vector<Cell> cells;
+  /** Zeros as the system gives them: most of a large buffer's are never touched. */
+  struct Free {
+    void operator()(Cell* cells) const { std::free(cells); }
+  };
+  std::unique_ptr<Cell[], Free> cells;
+  bool allocate(uint32_t of_granule);
 };
 
 enum class Finding : uint8_t { kRace, kOutOfBounds, kUninitialised, kReadOnly };
@@ -65,7 +71,8 @@ class CheckSink {
 class Checker {
  public:
   explicit Checker(CheckSink& sink) : sink_(sink) {}
-  Region& add(uintptr_t begin, uintptr_t end, std::string name, AddressSpace space, bool read_only);
+  /** False when memory is short. */
+  bool add(uintptr_t begin, uintptr_t end, std::string name, AddressSpace space, bool read_only);
   /** Forgets the threadgroup's memory: it starts unwritten. */
   void begin_threadgroup(uint32_t simdgroups);
   void threadgroup_barrier(uint32_t flags);
@@ -75,7 +82,6 @@ class Checker {
 
  private:
   Region* region_of(uintptr_t address, bool* inside);
-  void refine(Region& region, uint32_t granule);
   bool ordered(const Access& before, const Access& now) const;
   void check_cell(Region& region, Cell& cell, int64_t offset, uint32_t bytes, const Access& now);
   static void remember_reader(Cell& cell, const Access& now);

@@ -181,7 +181,7 @@ bool Dispatch::bind() {
         begin = std::min(begin, other.begin), end = std::max(end, other.begin + uintptr_t(other.length));
         read_only = false;
       }
-    checker_->add(begin, end, bound.name, space, read_only);
+    if (!checker_->add(begin, end, bound.name, space, read_only)) return refuse("memory for check mode is short");
   }
   return true;
 }
@@ -323,7 +323,6 @@ void Dispatch::found(Finding kind, const Region& region, int64_t offset, uint32_
                      const Access* other) {
   Report report;
   report.kind = kind_of(kind), report.argument = region.name;
-  // An atomic has no place of its own in the line table's sense: the engine is called before it.
   const Place place = place_of(now.pc), other_place = other ? place_of(other->pc) : Place{};
   report.file = place.file, report.view.place.line = place.line;
   report.other_file = other_place.file, report.view.other_place.line = other_place.line;
@@ -340,9 +339,9 @@ void Dispatch::found(Finding kind, const Region& region, int64_t offset, uint32_
     case Finding::kRace: {
       const Who earlier = who_of(*other);
       report.view.other = view_of(earlier), report.view.other_is_write = other->write;
-      message = "race: " + what + " at " + text_of(place) + " by " + text_of(who) + ", after a " + verb(*other) +
-                " at " + text_of(other_place) + " by " + text_of(earlier) +
-                (other->threadgroup == now.threadgroup ? " with no barrier between" : "");
+      message = "race: " + what + " at " + text_of(place) + " by " + text_of(who) + ", after " +
+                (other->atomic ? "an " : "a ") + verb(*other) + " at " + text_of(other_place) + " by " +
+                text_of(earlier) + (other->threadgroup == now.threadgroup ? " with no barrier between" : "");
       break;
     }
     case Finding::kOutOfBounds:

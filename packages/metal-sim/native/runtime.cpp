@@ -35,7 +35,8 @@ const Host Worker::kHost = {
       return current_worker()->variable(key, bytes, align, site);
     },
     [](const volatile void* address, uint32_t bytes, uint32_t flags, const void* pc) {
-      current_worker()->access(address, bytes, flags, pc);
+      // Without a place of its own, the access is where this is called from.
+      current_worker()->access(address, bytes, flags, pc ? pc : __builtin_return_address(0));
     },
     [](Undefined kind, const Site& site, uint64_t value) { current_worker()->undefined(kind, site, value); },
     [] { current_worker()->breathe(); },
@@ -68,7 +69,7 @@ bool Worker::prepare() {
         const Argument& argument = job_.kernel->arguments[i];
         if (argument.kind == ArgumentKind::kThreadgroup && argument.index == memory.index) name = argument.name;
       }
-      job_.checker->add(begin, begin + memory.bytes, name, AddressSpace::kThreadgroup, false);
+      if (!job_.checker->add(begin, begin + memory.bytes, name, AddressSpace::kThreadgroup, false)) return false;
     }
     argument_bytes_ += (memory.bytes + 15) / 16 * 16;
     blocks_.push_back(std::move(block));
@@ -276,13 +277,11 @@ void* Worker::variable(const void* key, uint32_t bytes, uint32_t align, const Si
     if (variable.key == key) found = &variable;
   if (!found) {
     GuardedBlock block(bytes, job_.checker ? 64 * 1024 : 0);
-    if (!block) {
+    const uintptr_t begin = uintptr_t(block.data());
+    if (!block ||
+        (job_.checker && !job_.checker->add(begin, begin + bytes, site.operation, AddressSpace::kThreadgroup, false))) {
       report("out-of-memory", "memory for threadgroup variable `" + std::string(site.operation) + "` is short", site);
       abandon();
-    }
-    if (job_.checker) {
-      const uintptr_t begin = uintptr_t(block.data());
-      job_.checker->add(begin, begin + bytes, site.operation, AddressSpace::kThreadgroup, false);
     }
     variables_.push_back({key, site.operation, std::move(block), false});
     found = &variables_.back();

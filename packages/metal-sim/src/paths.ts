@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -17,6 +17,8 @@ export function cacheFolder(): string {
     const clone = existsSync(join(root, "src"));
     cache = clone ? join(root, "build") : join(tmpdir(), `metal-sim-${process.getuid?.() ?? "user"}`);
     mkdirSync(cache, { recursive: true, mode: 0o700 });
+    // Code is loaded from here: a folder that somebody else has put in the way is not used.
+    if (process.getuid && statSync(cache).uid !== process.getuid()) cache = mkdtempSync(join(tmpdir(), "metal-sim-"));
   }
   return cache;
 }
