@@ -1,20 +1,59 @@
-import { cpuLevels, Device } from "@mlxts/core";
+import { cpuLevels, Device, type MlxtsError } from "@mlxts/core";
 import { type Suite, suiteTests } from "@mlxts/core/testing";
 import { afterAll, describe, it } from "vitest";
 
-/** Runs a suite under vitest at every instruction-set level of this machine. */
+function suiteOn(name: string, suite: Suite, open: () => Device[]): void {
+  describe(name, () => {
+    const [device, ...others] = open() as [Device, ...Device[]];
+    afterAll(() => {
+      for (const each of [device, ...others]) each.dispose();
+    });
+    for (const test of suiteTests(suite, () => ({ device, others }))) it(test.name, test.run);
+  });
+}
+
+/** Four schedules of the Metal simulator, and its check mode, which fails what it finds; on a Mac two devices. */
+const METAL: Record<string, string>[] = process.env.MLXTS_METAL_SIM
+  ? [...["forward", "reverse", "random:1", "random:2"].map((schedule) => ({ SCHEDULE: schedule })), { CHECK: "1" }]
+  : [{}, {}];
+
+function openMetal(): Device[] {
+  return METAL.map((variables) => {
+    const names = Object.entries(variables).map(([name, value]) => [`MLXTS_METAL_SIM_${name}`, value] as const);
+    for (const [name, value] of names) process.env[name] = value;
+    try {
+      return Device.open("metal");
+    } finally {
+      for (const [name] of names) delete process.env[name];
+    }
+  });
+}
+
+/** Why there is no Metal device here. */
+function metalMissing(): string | undefined {
+  try {
+    Device.open("metal").dispose();
+    return undefined;
+  } catch (error) {
+    return (error as MlxtsError).message;
+  }
+}
+
+/** Runs a suite under vitest on the device of `MLXTS_DEVICE`: `metal`, or every instruction-set level of this machine. */
 export function testSuite(suite: Suite): void {
+  const op = suite.op.op.name;
+  // Mutants are judged by the reference alone: once is enough.
+  const cases = { ...suite, mutants: {} };
+  if (process.env.MLXTS_DEVICE === "metal") {
+    const missing = metalMissing();
+    if (missing) describe.skip(`${op} on metal (skipped: ${missing})`, () => it("runs", () => {}));
+    else suiteOn(`${op} on metal`, cases, openMetal);
+    return;
+  }
   const levels = process.env.MLXTS_CPU_LEVEL ? [process.env.MLXTS_CPU_LEVEL] : cpuLevels();
   for (const [index, level] of levels.entries())
-    describe(`${suite.op.op.name} on cpu ${level}`, () => {
-      const device = Device.open("cpu", { level });
-      const other = Device.open("cpu", { level, threads: 1, order: "reverse" });
-      afterAll(() => {
-        device.dispose();
-        other.dispose();
-      });
-      // Mutants are judged by the reference alone: once is enough.
-      const cases = index === 0 ? suite : { ...suite, mutants: {} };
-      for (const test of suiteTests(cases, () => ({ device, other }))) it(test.name, test.run);
-    });
+    suiteOn(`${op} on cpu ${level}`, index === 0 ? suite : cases, () => [
+      Device.open("cpu", { level }),
+      Device.open("cpu", { level, threads: 1, order: "reverse" }),
+    ]);
 }

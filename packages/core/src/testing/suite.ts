@@ -242,11 +242,12 @@ function verdict(
 
 /**
  * The tests of a suite as plain functions, for any runner.
- * Each case runs on `device` and again on `other` (fewer threads, reversed order, other scratch contents): the bits must be equal.
+ * Each case runs on `device` and again on each of `others` (fewer threads, other orders, other scratch contents): the
+ * bits must be equal.
  */
 export function suiteTests(
   suite: Suite,
-  devices: () => { device: Device; other: Device },
+  devices: () => { device: Device; others: readonly Device[] },
   { arenaBytes = 1 << 22 }: { arenaBytes?: number } = {},
 ): SuiteTest[] {
   let arena: Arena | undefined;
@@ -258,10 +259,11 @@ export function suiteTests(
     dtypesOf(testCase).map((act) => ({
       name: `${suite.op.op.name} ${act} ${testCase.name}`,
       run: async () => {
-        const { device, other } = devices();
+        const { device, others } = devices();
         arena ??= device.arena(arenaBytes);
         const run = await runCase(suite, testCase, act, device, arena);
-        const again = await runCase(suite, testCase, act, other);
+        const again: Run[] = [];
+        for (const other of others) again.push(await runCase(suite, testCase, act, other));
         const expected = suite.reference(
           references(testCase, act),
           (testCase.options ?? {}) as Record<string, never>,
@@ -270,7 +272,7 @@ export function suiteTests(
         for (const [name, ref] of Object.entries(expected)) {
           const raw = run.outputs[name];
           if (!raw) continue;
-          if (!sameBytes(raw, again.outputs[name] as RawArray))
+          if (!again.every(({ outputs }) => sameBytes(raw, outputs[name] as RawArray)))
             throw new Error(`\`${name}\`: bits differ between thread counts, orders or scratch contents`);
           const dtype = run.dtypes[name] as Dtype;
           const { pass, text } = verdict(suite, testCase, act, name, dtype, decodeNumbers(dtype, raw), ref.data);
