@@ -1,4 +1,4 @@
-// Benchmarks: npm run bench -- [--op rmsNorm] [--threads 1,2] [--json]. Times are medians of replayed recordings.
+// Benchmarks: npm run bench -- [--op rmsNorm] [--case "f32 chunk"] [--threads 1,2] [--json]. Times are medians of replayed recordings.
 import { readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
@@ -9,6 +9,7 @@ import type { Bench, BenchCase } from "@mlxts/core/testing";
 const { values } = parseArgs({
   options: {
     op: { type: "string" },
+    case: { type: "string" },
     threads: { type: "string", default: "1,2" },
     json: { type: "boolean" },
     samples: { type: "string", default: "15" },
@@ -72,7 +73,7 @@ for (const name of readdirSync(packages)) {
     const bench = ((await import(pathToFileURL(join(packages, name, "bench", file)).href)) as { default: Bench })
       .default;
     if (values.op && bench.op !== values.op) continue;
-    for (const testCase of bench.cases) {
+    for (const testCase of bench.cases.filter(({ name }) => name.includes(values.case ?? ""))) {
       const row: Record<string, string | number> = {
         op: bench.op,
         case: testCase.name,

@@ -1,6 +1,6 @@
 // onnxruntime-node as a benchmark peer: one graph of one operator, run in the same process. Installed on demand:
 //   ONNXRUNTIME_NODE_INSTALL=skip npx pnpm add -w -D onnxruntime-node@1.30.0   (and take it out again)
-import type { BenchCase } from "@mlxts/core/testing";
+import type { Peer } from "@mlxts/core/testing";
 
 /** Float data with a shape. */
 export interface PeerTensor {
@@ -99,7 +99,7 @@ interface Runtime {
 }
 
 /** A peer that runs one operator of onnxruntime-node; absent when the package is not installed. */
-export function onnxPeer(graph: PeerGraph): NonNullable<BenchCase["peer"]> {
+export function onnxPeer(graph: PeerGraph): Peer {
   return {
     name: `onnxruntime ${graph.operator}`,
     async setup(threads) {

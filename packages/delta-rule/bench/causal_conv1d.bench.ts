@@ -1,5 +1,6 @@
 import { DTYPES, type FloatDtype } from "@mlxts/core";
-import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
+import { type BenchCase, defineBench, type Peer, Random } from "@mlxts/core/testing";
+import { onnxPeer } from "../../../scripts/onnx_peer.ts";
 import { causalConv1d } from "../src/index.ts";
 
 function benchCase(T: number, C: number, dtype: FloatDtype, activation: "none" | "silu"): BenchCase {
@@ -21,7 +22,26 @@ function benchCase(T: number, C: number, dtype: FloatDtype, activation: "none" |
         },
       };
     },
+    ...(dtype === "f32" && activation === "silu" && { peer: peer(T, C, W) }),
   };
+}
+
+/** The peer has channels before time. */
+function peer(T: number, C: number, W: number): Peer {
+  const random = new Random(2);
+  const floats = (...shape: number[]) => ({
+    shape,
+    data: Float32Array.from(random.normals(shape.reduce((a, b) => a * b, 1))),
+  });
+  return onnxPeer({
+    operator: "CausalConvWithState",
+    domain: "com.microsoft",
+    attributes: { activation: { text: "silu" }, ndim: { int: 1 } },
+    inputs: ["x", "weight", "", "state"],
+    feeds: { x: floats(1, C, T), state: floats(1, C, W - 1) },
+    weights: { weight: floats(C, 1, W) },
+    outputs: { y: [1, C, T], newState: [1, C, W - 1] },
+  });
 }
 
 export default defineBench({

@@ -1,5 +1,6 @@
 import { DTYPES, type FloatDtype } from "@mlxts/core";
-import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
+import { type BenchCase, defineBench, type Peer, Random } from "@mlxts/core/testing";
+import { onnxPeer } from "../../../scripts/onnx_peer.ts";
 import { gatedDeltaRule } from "../src/index.ts";
 
 interface Setting {
@@ -40,7 +41,43 @@ function benchCase({ T, Hk, H, dtype, path, chunkLength = 64 }: Setting): BenchC
         },
       };
     },
+    ...(dtype === "f32" && { peer: peer(T, Hk, H) }),
   };
+}
+
+/** The same rule token by token, without the norm of q and k. */
+function peer(T: number, Hk: number, H: number): Peer {
+  const random = new Random(2);
+  const floats = (shape: number[], low: number, high: number) => ({
+    shape,
+    data: Float32Array.from(
+      random.uniforms(
+        shape.reduce((a, b) => a * b, 1),
+        low,
+        high,
+      ),
+    ),
+  });
+  return onnxPeer({
+    operator: "LinearAttention",
+    domain: "com.microsoft",
+    attributes: {
+      q_num_heads: { int: Hk },
+      kv_num_heads: { int: H },
+      update_rule: { text: "gated_delta" },
+      scale: { float: K ** -0.5 },
+    },
+    inputs: ["q", "k", "v", "state", "g", "beta"],
+    feeds: {
+      q: floats([1, T, Hk * K], -0.1, 0.1),
+      k: floats([1, T, Hk * K], -0.1, 0.1),
+      v: floats([1, T, H * V], -1, 1),
+      state: floats([1, H, K, V], -1, 1),
+      g: floats([1, T, H], -1, 0),
+      beta: floats([1, T, H], 0, 1),
+    },
+    outputs: { o: [1, T, H * V], newState: [1, H, K, V] },
+  });
 }
 
 const HEADS = [

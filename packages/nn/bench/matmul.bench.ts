@@ -1,6 +1,7 @@
 import type { FloatDtype, Tensor } from "@mlxts/core";
 import { type Device, DTYPES } from "@mlxts/core";
-import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
+import { type BenchCase, defineBench, type Peer, Random } from "@mlxts/core/testing";
+import { onnxPeer } from "../../../scripts/onnx_peer.ts";
 import { matmul } from "../src/index.ts";
 
 /** Matrices that differ, larger together than the caches when there are several: what a model goes through. */
@@ -27,7 +28,23 @@ function product(m: number, rows: number, cols: number, dtype: FloatDtype, weigh
         encode: (encoder) => void matmul(encoder, { x, weight: matrices[next++ % copies] as Tensor, out }),
       };
     },
+    ...(dtype === "f32" && weight === "f32" && { peer: peer(m, rows, cols) }),
   };
+}
+
+function peer(m: number, rows: number, cols: number): Peer {
+  const random = new Random(3);
+  const floats = (...shape: [number, number]) => ({
+    shape,
+    data: Float32Array.from(random.normals(shape[0] * shape[1])),
+  });
+  return onnxPeer({
+    operator: "MatMul",
+    inputs: ["x", "weight"],
+    feeds: { x: floats(m, cols) },
+    weights: { weight: floats(cols, rows) },
+    outputs: { y: [m, rows] },
+  });
 }
 
 export default defineBench({

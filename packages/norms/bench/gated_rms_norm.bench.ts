@@ -1,5 +1,6 @@
 import { DTYPES, type FloatDtype } from "@mlxts/core";
 import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
+import { onnxPeer } from "../../../scripts/onnx_peer.ts";
 import { gatedRmsNorm } from "../src/index.ts";
 
 const random = new Random(2);
@@ -18,6 +19,20 @@ const gatedCase = (tokens: number, heads: number, dim: number, dtype: FloatDtype
     const out = device.tensor(dtype, shape);
     return { encode: (encoder) => void gatedRmsNorm(encoder, { x, z, weight, out }, { rounding: "before-weight" }) };
   },
+  ...(dtype === "f32" && {
+    peer: onnxPeer({
+      operator: "GatedRMSNorm",
+      domain: "com.microsoft",
+      attributes: { epsilon: { float: 1e-6 } },
+      inputs: ["x", "weight", "z"],
+      feeds: {
+        x: { shape: [tokens * heads, dim], data: Float32Array.from(random.normals(tokens * heads * dim)) },
+        z: { shape: [tokens * heads, dim], data: Float32Array.from(random.normals(tokens * heads * dim)) },
+      },
+      weights: { weight: { shape: [dim], data: Float32Array.from(random.normals(dim, 0.2, 1)) } },
+      outputs: { out: [tokens * heads, dim] },
+    }),
+  }),
 });
 
 export default defineBench({

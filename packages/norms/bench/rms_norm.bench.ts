@@ -1,5 +1,6 @@
 import { DTYPES, type FloatDtype } from "@mlxts/core";
 import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
+import { onnxPeer } from "../../../scripts/onnx_peer.ts";
 import { rmsNorm } from "../src/index.ts";
 
 const random = new Random(1);
@@ -14,6 +15,16 @@ const rmsCase = (rows: number, dim: number, dtype: FloatDtype): BenchCase => ({
     const out = device.tensor(dtype, [rows, dim]);
     return { encode: (encoder) => void rmsNorm(encoder, { x, weight, out }) };
   },
+  ...(dtype === "f32" && {
+    peer: onnxPeer({
+      operator: "RMSNormalization",
+      attributes: { axis: { int: -1 }, epsilon: { float: 1e-6 } },
+      inputs: ["x", "weight"],
+      feeds: { x: { shape: [rows, dim], data: Float32Array.from(random.normals(rows * dim)) } },
+      weights: { weight: { shape: [dim], data: Float32Array.from(random.normals(dim, 0.2, 1)) } },
+      outputs: { out: [rows, dim] },
+    }),
+  }),
 });
 
 export default defineBench({

@@ -1,5 +1,6 @@
 import type { CommandEncoder, Device } from "@mlxts/core";
-import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
+import { type BenchCase, defineBench, type Peer, Random } from "@mlxts/core/testing";
+import { onnxPeer } from "../../../scripts/onnx_peer.ts";
 import { type Quantised, quantizedMatmul } from "../src/index.ts";
 
 /** A stack of different matrices, larger than the caches: what a model does from layer to layer. */
@@ -46,7 +47,30 @@ function product(m: number, dtype: "f32" | "bf16", bits: 4 | 8, cold: boolean): 
         },
       };
     },
+    ...(dtype === "f32" && bits === 4 && !cold && { peer: peer(m) }),
   };
+}
+
+/** The peer's one mode that is exact for these weights: zero points in f32. */
+function peer(m: number): Peer {
+  const random = new Random(3);
+  const groups = COLS / 64;
+  return onnxPeer({
+    operator: "MatMulNBits",
+    domain: "com.microsoft",
+    attributes: { K: { int: COLS }, N: { int: ROWS }, bits: { int: 4 }, block_size: { int: 64 } },
+    inputs: ["x", "codes", "scales", "zeros"],
+    feeds: { x: { shape: [m, COLS], data: Float32Array.from(random.normals(m * COLS)) } },
+    weights: {
+      codes: {
+        shape: [ROWS, groups, 32],
+        data: Uint8Array.from({ length: ROWS * groups * 32 }, () => random.below(256)),
+      },
+      scales: { shape: [ROWS, groups], data: Float32Array.from(random.uniforms(ROWS * groups, -0.01, 0.01)) },
+      zeros: { shape: [ROWS, groups], data: Float32Array.from(random.uniforms(ROWS * groups, 6, 9)) },
+    },
+    outputs: { y: [m, ROWS] },
+  });
 }
 
 export default defineBench({

@@ -8,8 +8,13 @@ export interface BenchCase {
   bytes: number;
   flops: number;
   setup(device: Device): { encode(encoder: CommandEncoder): void };
-  /** A peer for the same work in the same process, if it is installed: one call, blocking or not. */
-  peer?: { name: string; setup(threads: number): Promise<(() => unknown) | undefined> };
+  peer?: Peer;
+}
+
+/** The same work by another library: one call, blocking or not; undefined when it is not installed. */
+export interface Peer {
+  name: string;
+  setup(threads: number): Promise<(() => unknown) | undefined>;
 }
 
 export interface Bench {

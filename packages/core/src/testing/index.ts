@@ -1,4 +1,4 @@
-export { type Bench, type BenchCase, defineBench } from "./bench.ts";
+export { type Bench, type BenchCase, defineBench, type Peer } from "./bench.ts";
 export { BARS, type Comparison, compare, type ErrorClass, within } from "./metric.ts";
 export { Random } from "./random.ts";
 export {
