@@ -33,6 +33,7 @@ const RULES: Record<string, string> = {
   "encode-after-end": "a call on an encoder after endEncoding",
   "end-twice": "endEncoding twice",
   "fence-after-work": "waitForFence after the encoder's first command",
+  "fence-missing": "an untracked buffer is used by two encoders that no fence orders",
   "fence-order": "waitForFence after updateFence of the same fence in one encoder",
   "fill-multiple": "fillBuffer of a range that is no multiple of 4",
   "fill-past-end": "fillBuffer past the buffer's end",

@@ -32,6 +32,13 @@ static Work barrier() {
   [self mustEncode];
   must(fence != nil, "updateFence without a fence");
   updated_.emplace_back((id)fence);
+  ((SimFence*)fence)->updatedBy_ = number_;
+}
+// Metal orders the uses of tracked buffers itself.
+- (void)use:(SimBuffer*)buffer {
+  must(!buffer->untracked_ || buffer->lastEncoder_ == number_ || buffer->lastEncoder_ <= after_,
+       "an untracked buffer is used by two encoders that no fence orders");
+  buffer->lastEncoder_ = number_;
 }
 - (void)waitForFence:(id<MTLFence>)fence {
   [self mustEncode];
@@ -39,6 +46,7 @@ static Work barrier() {
   for (const auto& updated : updated_)
     must(updated.object != (id)fence, "waitForFence after updateFence of the same fence in one encoder");
   must(!worked_, "waitForFence after the encoder's first command");
+  after_ = std::max(after_, ((SimFence*)fence)->updatedBy_);
 }
 - (void)endEncoding {
   must(!ended_, "endEncoding twice");
@@ -108,6 +116,8 @@ static Work barrier() {
   for (const auto bytes : threadgroupBytes_) total += bytes;
   must(total <= kThreadgroupBytes, "more than 32768 bytes of threadgroup memory");
   [self checkArguments];
+  for (const auto& slot : slots_)
+    if (slot.buffer.object) [self use:(SimBuffer*)slot.buffer.object];
   Work work{};
   work.kind = Work::Kind::dispatch;
   work.pipeline = Borrowed(pipeline_);
@@ -139,6 +149,7 @@ static Work barrier() {
   must(range.length > 0 && range.length <= [buffer length] && range.location <= [buffer length] - range.length,
        "fillBuffer past the buffer's end");
   must(range.location % 4 == 0 && range.length % 4 == 0, "fillBuffer of a range that is no multiple of 4");
+  [self use:(SimBuffer*)buffer];
   Work work{};
   work.kind = Work::Kind::fill;
   work.buffer = Borrowed((id)buffer);
@@ -169,6 +180,7 @@ static Work barrier() {
   [encoder_ release];
   encoder_ = [encoder retain];
   encoder->owner_ = self;
+  encoder->number_ = ++queue_->encoders_;
 }
 - (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDispatchType:(MTLDispatchType)type {
   if (fault("no-encoder")) return nil;

@@ -65,6 +65,7 @@ using namespace metal_framework;
   SimBuffer* buffer = [[SimBuffer alloc] init];
   buffer->data_ = data;
   buffer->length_ = length;
+  buffer->untracked_ = (options & MTLResourceHazardTrackingModeUntracked) != 0;
   buffer->owned_ = true;
   return buffer;
 }
@@ -80,6 +81,7 @@ using namespace metal_framework;
   SimBuffer* buffer = [[SimBuffer alloc] init];
   buffer->data_ = pointer;
   buffer->length_ = length;
+  buffer->untracked_ = (options & MTLResourceHazardTrackingModeUntracked) != 0;
   if (deallocator) buffer->deallocator_ = Block_copy(deallocator);
   return buffer;
 }

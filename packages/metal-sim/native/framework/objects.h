@@ -72,11 +72,15 @@ metal_sim_library* openLibrary(const std::string& text, uint32_t build, std::str
   void* data_;
   NSUInteger length_;
   void (^deallocator_)(void*, NSUInteger);
-  bool owned_;
+  bool owned_, untracked_;
+  uint64_t lastEncoder_;  // the last that used it
 }
 @end
 
-@interface SimFence : NSObject <MTLFence>
+@interface SimFence : NSObject <MTLFence> {
+ @public
+  uint64_t updatedBy_;
+}
 @end
 
 @interface SimLibrary : SimLabelled <MTLLibrary> {
@@ -115,9 +119,11 @@ metal_sim_library* openLibrary(const std::string& text, uint32_t build, std::str
   SimCommandBuffer* owner_;  // outlives its encoder's use
   bool ended_, worked_;
   int groups_;
+  uint64_t number_, after_;  // in the queue's order; the last encoder that a fence puts before this one
   std::vector<metal_framework::Borrowed> updated_;
 }
 - (void)mustEncode;
+- (void)use:(SimBuffer*)buffer;
 - (void)updateFence:(id<MTLFence>)fence;
 - (void)waitForFence:(id<MTLFence>)fence;
 @end
@@ -171,5 +177,6 @@ struct GpuThread {
   std::thread thread_;
   metal_framework::Settings settings_;
   std::vector<id> residencySets_;
+  uint64_t encoders_;
 }
 @end

@@ -112,6 +112,18 @@ const std::map<std::string, Case> kCases = {
     {"barrier-scope", [](Bench& b) { [b.encoder memoryBarrierWithScope:0]; }},
     {"fence-after-work", [](Bench& b) { b.bind(), b.dispatch(), [b.encoder waitForFence:b.fence]; }},
     {"fence-order", [](Bench& b) { [b.encoder updateFence:b.fence], [b.encoder waitForFence:b.fence]; }},
+    {"fence-missing",
+     [](Bench& b) {
+       id<MTLBuffer> untracked =
+           [b.device newBufferWithLength:64
+                                 options:MTLResourceStorageModeShared | MTLResourceHazardTrackingModeUntracked];
+       [b.encoder endEncoding];
+       for (int i = 0; i < 2; ++i) {
+         id<MTLBlitCommandEncoder> blit = [b.buffer blitCommandEncoder];
+         [blit fillBuffer:untracked range:NSMakeRange(0, 64) value:1];
+         [blit endEncoding];
+       }
+     }},
     {"debug-group-pop", [](Bench& b) { [b.encoder popDebugGroup]; }},
     {"debug-group-open", [](Bench& b) { [b.encoder pushDebugGroup:@"x"], [b.encoder endEncoding]; }},
     {"fill-past-end",
