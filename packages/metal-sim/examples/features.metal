@@ -210,3 +210,49 @@ kernel void edges(device uint* out [[buffer(0)]], uint2 size [[threads_per_threa
   o[4] = index;
   o[5] = position.x * 100 + position.y;
 }
+
+typedef struct {
+  uint n;
+  float scale;
+} Scaled;
+struct Pointers {
+  device float* p;
+  threadgroup float* t;
+};
+template <typename T>
+constant constexpr bool kIsHalf = is_same_v<T, half>;
+constant int2 kPairs[] = {int2(1, 2), int2(3, 4)};
+static inline device const float* advance(device const float* p, uint n) { return p + n; }
+template <typename T>
+METAL_FUNC void reduce(threadgroup T* shared, thread T& v, uint i) {
+  shared[i] = v;
+  threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
+#pragma unroll
+  for (uint s = 16; s > 0; s >>= 1) {
+    if (i < s) shared[i] += shared[i + s];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+  }
+  v = shared[0];
+}
+[[host_name("renamed")]] [[kernel]] void forms(device float *a [[buffer(0)]], const device float *b [[buffer(1)]],
+                                               constant Scaled *scaled [[buffer(2)]],
+                                               volatile device atomic_uint &count [[buffer(3)]],
+                                               threadgroup float *shared [[threadgroup(2)]],
+                                               uint i [[thread_position_in_threadgroup]]) {
+  device float *x = a, *y = a + 1;
+  const Scaled copy = scaled[0];
+  Pointers q{x, shared};
+  float v = advance(b, copy.n)[i] * copy.scale;
+  reduce(q.t, v, i);
+  _Pragma("clang loop unroll(full)")
+  for (int k = 0; k < 2; k++) v += kPairs[k].x;
+  if (kIsHalf<float>) v = 0;
+  if (i == 0) {
+    *x = v;
+    *y = float(int8_t(-3)) + min(int8_t(4), int8_t(5));
+    q.p[2] = half(1.0) * 2.0h;
+  }
+  atomic_fetch_or_explicit(&count, 1u << i, memory_order_relaxed);
+  uint8_t z[3] = {1, 2, 3};
+  if (i < 2) a[3 + i] = z[i & 1];
+}

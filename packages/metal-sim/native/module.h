@@ -1,7 +1,10 @@
 // Contract between a compiled kernel module and the engine. Freestanding C++14: kernels include it too.
 #pragma once
+// Kernels see the shim's types and none of the system's headers.
+#ifndef METAL_SIM_TYPES
 #include <stddef.h>
 #include <stdint.h>
+#endif
 
 namespace metal_sim {
 

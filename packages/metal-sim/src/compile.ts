@@ -57,14 +57,7 @@ const FLAGS = [
   // f32 is IEEE: no contraction, no reassociation, denormals kept. half and bfloat round after every operation.
   ...["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"],
   ...["-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none"],
-  ...[
-    "-fno-exceptions",
-    "-fno-rtti",
-    "-fno-strict-aliasing",
-    "-fwrapv",
-    "-fno-threadsafe-statics",
-    "-fno-builtin-memset",
-  ],
+  ...["-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-fwrapv", "-fno-threadsafe-statics"],
   ...[
     "-gdwarf-4",
     "-gline-tables-only",

@@ -51,7 +51,9 @@ for (const build of ["fast", "check", "coverage"] satisfies Build[])
 
     it("lists the kernels and their arguments", () => {
       expect(program.kernels.map(({ name }) => name)).toEqual(
-        "scale_f32 scale_bf16_twice scale_f16 math integers vectors simdgroups matrices atomics edges".split(" "),
+        "scale_f32 scale_bf16_twice scale_f16 math integers vectors simdgroups matrices atomics edges renamed".split(
+          " ",
+        ),
       );
       expect(program.kernels[0]).toMatchObject({
         maxThreads: 128,
@@ -267,6 +269,19 @@ for (const build of ["fast", "check", "coverage"] satisfies Build[])
             x * 100 + y,
           ]);
         }
+    });
+
+    it("other forms of the same things", async () => {
+      const a = new Float32Array(5);
+      const b = new Float32Array(35).map((_, i) => i);
+      const scaled = new Uint32Array([3, 0x4000_0000]);
+      const count = new Uint32Array(1);
+      await go(
+        { a, b, scaled, count },
+        { kernel: "renamed", threadgroups: [1], threadsPerThreadgroup: [32], threadgroupBytes: { shared: 128 } },
+      );
+      expect([...a]).toEqual([2 * (496 + 96) + 4, 1, 2, 1, 2]);
+      expect(count[0]).toBe(0xffff_ffff);
     });
 
     if (build === "coverage")

@@ -1,7 +1,8 @@
 // Barriers and simdgroup functions: every lane leaves its value, waits for the others, and reads what it needs.
 #pragma once
-#include "../module.h"
 #include "math.h"
+// Behind the types it uses.
+#include "../module.h"
 
 namespace metal_sim {
 

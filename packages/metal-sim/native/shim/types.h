@@ -1,8 +1,9 @@
 // Scalar and vector types. Also read as C++ for OpenCL by the address-space lint, so nothing here names an address
 // space unless METAL_SIM_LINT is set.
 #pragma once
+#define METAL_SIM_TYPES 1
 
-typedef signed char int8_t;
+typedef char int8_t;
 typedef unsigned char uint8_t;
 typedef short int16_t;
 typedef unsigned short uint16_t;
@@ -14,9 +15,10 @@ typedef unsigned char uchar;
 typedef unsigned short ushort;
 typedef unsigned int uint;
 typedef unsigned long ulong;
-#ifdef METAL_SIM_LINT
 typedef __SIZE_TYPE__ size_t;
 typedef __PTRDIFF_TYPE__ ptrdiff_t;
+typedef __UINTPTR_TYPE__ uintptr_t;
+#ifdef METAL_SIM_LINT
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #define METAL_SIM_INLINE inline
 #define METAL_SIM_CONSTANT constexpr __constant
