@@ -65,6 +65,14 @@ kernel void unwritten(device float* out [[buffer(0)]], threadgroup float* tile [
   out[i] = tile[i];  // expect uninitialised
 }
 
+kernel void counted_too_soon(device uint* out [[buffer(0)]], threadgroup atomic_uint* count [[threadgroup(0)]],
+                             uint i [[thread_position_in_threadgroup]]) {
+  atomic_fetch_add_explicit(count, i, memory_order_relaxed);  // expect uninitialised
+  if (i == 0) atomic_store_explicit(count, 0, memory_order_relaxed);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  out[i] = atomic_load_explicit(count, memory_order_relaxed);
+}
+
 kernel void past_the_end(device const float* in [[buffer(0)]], device float* out [[buffer(1)]],
                          uint i [[thread_position_in_threadgroup]]) {
   out[i] = in[i + 1];  // expect out-of-bounds

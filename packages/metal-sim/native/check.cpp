@@ -103,6 +103,8 @@ void Checker::check_cell(Region& region, Cell& cell, int64_t offset, uint32_t by
     sink_.found(Finding::kRace, region, offset, bytes, now, &before);
     return true;
   };
+  if (now.reads && region.memory() == Memory::kThreadgroup && cell.written != now.threadgroup)
+    sink_.found(Finding::kUninitialised, region, offset, bytes, now, nullptr);
   const bool raced = conflict(cell.writer) || (cell.stranger.write && conflict(cell.stranger));
   if (now.write) {
     if (!raced && !conflict(cell.reader[0]) && !conflict(cell.reader[1])) conflict(cell.stranger);
@@ -112,8 +114,6 @@ void Checker::check_cell(Region& region, Cell& cell, int64_t offset, uint32_t by
     cell = {.writer = now, .reader = {}, .stranger = hidden.write ? hidden : Access{}, .written = now.threadgroup};
     return;
   }
-  if (region.memory() == Memory::kThreadgroup && cell.written != now.threadgroup)
-    sink_.found(Finding::kUninitialised, region, offset, bytes, now, nullptr);
   remember_reader(cell, now);
 }
 
@@ -128,6 +128,7 @@ void Checker::access(const Thread& thread, uintptr_t address, uint32_t bytes, ui
                    uint16_t(thread.thread_index_in_threadgroup),
                    (flags & kWrite) != 0,
                    (flags & kAtomic) != 0,
+                   (flags & kWrite) == 0 || (flags & kModify) != 0,
                    pc};
   const int64_t offset = int64_t(address) - int64_t(region->begin);
   if (!inside || address + bytes > region->end)

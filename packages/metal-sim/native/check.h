@@ -23,6 +23,7 @@ struct Access {
   uint16_t thread = 0;
   bool write = false;
   bool atomic = false;
+  bool reads = true;
   /** Relative to the module; 0 for an access whose place is not known. */
   uint64_t pc = 0;
 };

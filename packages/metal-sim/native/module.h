@@ -35,7 +35,8 @@ struct Site {
   const char* operation;
 };
 
-enum AccessFlags : uint32_t { kRead = 0, kWrite = 1, kAtomic = 2 };
+/** `kModify` stands beside `kWrite`: what was there matters. */
+enum AccessFlags : uint32_t { kRead = 0, kWrite = 1, kAtomic = 2, kModify = 4 };
 
 /** What the undefined-behaviour checks report. */
 enum class Undefined : uint32_t { kIndex, kAlignment, kDivision, kShift, kLane };

@@ -41,13 +41,13 @@ METAL_SIM_INLINE T atomic_exchange_explicit(volatile atomic<T>* at, identity_t<T
 template <typename T>
 METAL_SIM_INLINE bool atomic_compare_exchange_weak_explicit(volatile atomic<T>* at, T* expected, identity_t<T> value,
                                                             memory_order, memory_order) {
-  metal_sim_atomic(at, metal_sim::kWrite);
+  metal_sim_atomic(at, metal_sim::kWrite | metal_sim::kModify);
   return __atomic_compare_exchange_n(&at->metal_sim_value, expected, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 #define METAL_SIM_FETCH(name, body)                                                                                    \
   template <typename T>                                                                                                \
   METAL_SIM_INLINE T atomic_fetch_##name##_explicit(volatile atomic<T>* at, identity_t<T> value, memory_order) {       \
-    metal_sim_atomic(at, metal_sim::kWrite);                                                                           \
+    metal_sim_atomic(at, metal_sim::kWrite | metal_sim::kModify);                                                      \
     T old = __atomic_load_n(&at->metal_sim_value, __ATOMIC_RELAXED);                                                   \
     while (                                                                                                            \
         !__atomic_compare_exchange_n(&at->metal_sim_value, &old, T(body), true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) { \

@@ -241,16 +241,16 @@ METAL_SIM_INLINE To as_type(From from) {
 #define METAL_SIM_VARIANTS                                                                                            \
   METAL_SIM_VARIANT(exp)                                                                                              \
   METAL_SIM_VARIANT(exp2)                                                                                             \
-  METAL_SIM_VARIANT(exp10) METAL_SIM_VARIANT(log) METAL_SIM_VARIANT(log2) METAL_SIM_VARIANT(log10)                    \
-      METAL_SIM_VARIANT(sqrt) METAL_SIM_VARIANT(rsqrt) METAL_SIM_VARIANT(sin) METAL_SIM_VARIANT(cos)                  \
-          METAL_SIM_VARIANT(tan) METAL_SIM_VARIANT(asin) METAL_SIM_VARIANT(acos) METAL_SIM_VARIANT(atan)              \
-              METAL_SIM_VARIANT(atan2) METAL_SIM_VARIANT(sinh) METAL_SIM_VARIANT(cosh) METAL_SIM_VARIANT(tanh)        \
-                  METAL_SIM_VARIANT(fabs) METAL_SIM_VARIANT(floor) METAL_SIM_VARIANT(ceil) METAL_SIM_VARIANT(round)   \
-                      METAL_SIM_VARIANT(rint) METAL_SIM_VARIANT(trunc) METAL_SIM_VARIANT(pow) METAL_SIM_VARIANT(powr) \
-                          METAL_SIM_VARIANT(fmod) METAL_SIM_VARIANT(fmin) METAL_SIM_VARIANT(fmax)                     \
-                              METAL_SIM_VARIANT(min) METAL_SIM_VARIANT(max) METAL_SIM_VARIANT(clamp)                  \
-                                  METAL_SIM_VARIANT(fract) METAL_SIM_VARIANT(sign) METAL_SIM_VARIANT(saturate)        \
-                                      METAL_SIM_VARIANT(abs)
+  METAL_SIM_VARIANT(exp10)                                                                                            \
+  METAL_SIM_VARIANT(log) METAL_SIM_VARIANT(log2) METAL_SIM_VARIANT(log10) METAL_SIM_VARIANT(sqrt)                     \
+      METAL_SIM_VARIANT(rsqrt) METAL_SIM_VARIANT(sin) METAL_SIM_VARIANT(cos) METAL_SIM_VARIANT(tan)                   \
+          METAL_SIM_VARIANT(asin) METAL_SIM_VARIANT(acos) METAL_SIM_VARIANT(atan) METAL_SIM_VARIANT(atan2)            \
+              METAL_SIM_VARIANT(sinh) METAL_SIM_VARIANT(cosh) METAL_SIM_VARIANT(tanh) METAL_SIM_VARIANT(fabs)         \
+                  METAL_SIM_VARIANT(floor) METAL_SIM_VARIANT(ceil) METAL_SIM_VARIANT(round) METAL_SIM_VARIANT(rint)   \
+                      METAL_SIM_VARIANT(trunc) METAL_SIM_VARIANT(pow) METAL_SIM_VARIANT(powr) METAL_SIM_VARIANT(fmod) \
+                          METAL_SIM_VARIANT(fmin) METAL_SIM_VARIANT(fmax) METAL_SIM_VARIANT(min)                      \
+                              METAL_SIM_VARIANT(max) METAL_SIM_VARIANT(clamp) METAL_SIM_VARIANT(fract)                \
+                                  METAL_SIM_VARIANT(sign) METAL_SIM_VARIANT(saturate) METAL_SIM_VARIANT(abs)
 namespace precise {
 METAL_SIM_VARIANTS
 }
