@@ -45,6 +45,7 @@ export const DTYPES: Readonly<Record<Dtype, { bytes: number; array: RawArrayCons
   i64: { bytes: 8, array: BigInt64Array },
 };
 
+/** Whether a value names an element type. */
 export function isDtype(value: unknown): value is Dtype {
   return typeof value === "string" && Object.hasOwn(DTYPES, value);
 }
@@ -73,6 +74,7 @@ export function toBf16Bits(value: number): number {
   return ((bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16) & 0xffff;
 }
 
+/** bf16 bits → the number, exactly. */
 export function fromBf16Bits(bits: number): number {
   return fromBits((bits << 16) >>> 0);
 }
@@ -89,6 +91,7 @@ export function toF16Bits(value: number): number {
   return sign | ((magnitude + 0xfff + ((magnitude >>> 13) & 1) - 0x38000000) >>> 13);
 }
 
+/** f16 bits → the number, exactly. */
 export function fromF16Bits(bits: number): number {
   const exponent = (bits >>> 10) & 31;
   const mantissa = bits & 0x3ff;

@@ -83,6 +83,7 @@ export class ArgumentRangeError extends RangeError {
   }
 }
 
+/** The error of an argument of the wrong kind: ``op: `argument` must <rule>, got <value>``. */
 export function wrongKind(
   op: string,
   argument: string,
@@ -93,6 +94,7 @@ export function wrongKind(
   return new ArgumentTypeError({ op, argument, rule, value: show(value), remedy });
 }
 
+/** The error of an argument of the right kind with a value that breaks its rule. */
 export function wrongValue(
   op: string,
   argument: string,

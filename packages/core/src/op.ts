@@ -153,6 +153,7 @@ export function opParams(
   return [...attributes, ...Object.entries(descriptor.params).map(([name, spec]): [string, ParamSpec] => [name, spec])];
 }
 
+/** A shape rule as messages and documents show it: `[..., D]`. */
 export function shapeText(rule: ShapeRule): string {
   return `[${(typeof rule === "string" ? rule.split(" ") : [rule.text]).join(", ")}]`;
 }
