@@ -1,20 +1,43 @@
-import { cpuLevels, Device } from "@mlxts/core";
+import { cpuLevels, Device, type DeviceKind, MlxtsError } from "@mlxts/core";
 import type { Command } from "commander";
+
+const KINDS: readonly DeviceKind[] = ["cpu", "metal"];
+
+/** What a device is, or why there is none of its kind. */
+function describe(kind: DeviceKind) {
+  try {
+    using device = Device.open(kind);
+    const { name, level, limits, unifiedMemory } = device;
+    return {
+      kind,
+      available: true,
+      name,
+      level,
+      ...(kind === "cpu" && { levels: cpuLevels() }),
+      unifiedMemory,
+      limits,
+    };
+  } catch (error) {
+    if (error instanceof MlxtsError) return { kind, available: false, reason: error.message };
+    throw error;
+  }
+}
 
 export function addDevices(program: Command): void {
   program
     .command("devices")
-    .description("list the devices of this machine")
+    .description("list the devices of this machine, and why others are missing")
     .option("--json", "print JSON")
     .action((options: { json?: boolean }) => {
-      using device = Device.open("cpu");
-      const { kind, name, level, limits, unifiedMemory } = device;
-      const devices = [{ kind, name, level, levels: cpuLevels(), unifiedMemory, limits }];
-      if (options.json) process.stdout.write(`${JSON.stringify(devices, null, 2)}\n`);
-      else
-        for (const d of devices)
-          process.stdout.write(
-            `${d.kind}  ${d.name}, ${d.limits.threads} threads, kernels ${d.level} (runs ${d.levels.join(", ")})\n`,
-          );
+      const devices = KINDS.map(describe);
+      if (options.json) {
+        process.stdout.write(`${JSON.stringify(devices, null, 2)}\n`);
+        return;
+      }
+      for (const device of devices) {
+        const levels = "levels" in device ? `, kernels ${device.level} (runs ${device.levels?.join(", ")})` : "";
+        const text = "limits" in device ? `${device.name}, ${device.limits?.threads} threads${levels}` : device.reason;
+        process.stdout.write(`${device.kind.padEnd(5)}  ${text}\n`);
+      }
     });
 }

@@ -4,6 +4,12 @@ import { readOptionalJson } from "@mlxts/models";
 import { quantisationOf } from "@mlxts/quant4";
 import type { Command } from "commander";
 
+/** Names come from the file: what would steer a terminal is shown, not sent. */
+const plain = (text: string) =>
+  JSON.stringify(text)
+    .slice(1, -1)
+    .replace(/[\u007f-\u009f]/g, "?");
+
 export function addInspect(program: Command): void {
   program
     .command("inspect")
@@ -43,7 +49,7 @@ export function addInspect(program: Command): void {
       }
       const lines = [
         `checkpoint  ${path}`,
-        `model type  ${summary.modelType ?? "(no config.json)"}`,
+        `model type  ${plain(String(summary.modelType ?? "(no config.json)"))}`,
         `tensors     ${tensors.length} (${Object.entries(dtypes)
           .map(([dtype, count]) => `${count} ${dtype}`)
           .join(", ")})`,
@@ -52,7 +58,9 @@ export function addInspect(program: Command): void {
         `quantised   ${quantisation ? `${quantisation.bits} bits, groups of ${quantisation.groupSize}, ${quantisation.mode}` : "no"}`,
       ];
       if (options.tensors)
-        lines.push(...tensors.map(({ name, stored, shape }) => `  ${stored.padEnd(4)} [${shape.join(", ")}]  ${name}`));
+        lines.push(
+          ...tensors.map(({ name, stored, shape }) => `  ${stored.padEnd(4)} [${shape.join(", ")}]  ${plain(name)}`),
+        );
       process.stdout.write(`${lines.join("\n")}\n`);
     });
 }

@@ -112,13 +112,13 @@ function options(op: OpDescriptor, given: readonly string[]): Record<string, str
 
 async function runOp(op: AnyOp, input: string, params: readonly string[], out: string): Promise<string> {
   using device = Device.open();
-  const known = inputTensors(op.op).map(([name]) => name);
+  const known = [...inputTensors(op.op).map(([name]) => name), ...Object.keys(op.op.outputs)];
   const tensors: Record<string, Tensor> = {};
   for (const [given, { dtype, shape, data }] of readSafetensors(input).tensors)
     tensors[tensorName(given, known)] = device.tensor(dtype, shape, data as never);
   const call = opArguments(op.op, tensors, options(op.op, params));
-  // Optional outputs are part of what a comparison wants to see; one whose shape does not follow from the inputs stays out.
-  for (const [name, spec] of Object.entries(op.op.outputs)) if (spec.optional) call.inputs[name] = true;
+  // Optional outputs are part of what a comparison wants to see.
+  for (const [name, spec] of Object.entries(op.op.outputs)) if (spec.optional) call.inputs[name] ??= true;
   const encoder = device.encoder();
   const result = op(encoder, call.inputs, call.options);
   await encoder.commit();
@@ -146,7 +146,11 @@ export function addOp(program: Command): void {
     .option("--list", "list the ops")
     .option("--json", "with --list: inputs, parameters and outputs of each op as JSON")
     .option("--in <file>", "a .safetensors file with the op's input tensors")
-    .option("--param <key=value...>", "a parameter of the op", (entry: string, all: string[] = []) => [...all, entry])
+    .option(
+      "--param <key=value>",
+      "a parameter of the op; may be given several times",
+      (entry: string, all: string[] = []) => [...all, entry],
+    )
     .option("--out <file>", "where the outputs go")
     .action(
       async (
@@ -155,7 +159,7 @@ export function addOp(program: Command): void {
         command: Command,
       ) => {
         const ops = publicOps();
-        if (given.list || name === undefined) {
+        if (given.list || (name === undefined && given.in === undefined && given.out === undefined)) {
           const all = [...ops.values()].map(describe);
           if (given.json) process.stdout.write(`${JSON.stringify(all, null, 2)}\n`);
           else
@@ -163,7 +167,8 @@ export function addOp(program: Command): void {
               process.stdout.write(`${name.padEnd(24)} ${from.padEnd(18)} ${summary}\n`);
           return;
         }
-        const found = ops.get(name);
+        const found = name === undefined ? undefined : ops.get(name);
+        if (name === undefined) return command.error("error: give the name of an op", { exitCode: 2 });
         if (!found)
           throw new MlxtsError("KernelNotFound", `op: no op is called ${name}; \`mlxts op --list\` names them all`, {
             name,

@@ -36,7 +36,12 @@ describe("mlxts", () => {
     const { status, stdout } = mlxts("devices", "--json");
     expect(status).toBe(0);
     expect(JSON.parse(stdout)[0]).toMatchObject({ kind: "cpu", level: expect.any(String) });
-    expect(mlxts("devices").stdout).toMatch(/^cpu {2}.+threads/);
+    expect(mlxts("devices").stdout).toMatch(/^cpu {4}.+threads/);
+    expect(JSON.parse(stdout)[1]).toMatchObject({
+      kind: "metal",
+      available: false,
+      reason: expect.stringContaining("metal"),
+    });
   });
 
   it("inspect", () => {
@@ -91,6 +96,13 @@ describe("mlxts", () => {
     const out = join(folder, "four");
     const { status, stdout } = mlxts("quantize", tiny, out, "--bits", "4", "--group-size", "64");
     expect([status, stdout]).toEqual([0, expect.stringContaining("tensors")]);
+    const eight = join(folder, "eight");
+    expect(mlxts("quantize", tiny, eight, "--bits", "8", "--group-size", "32").status).toBe(0);
+    expect(mlxts("inspect", eight).stdout).toContain("8 bits, groups of 32, affine");
+    expect(mlxts("quantize", tiny, eight)).toMatchObject({
+      status: 1,
+      stderr: expect.stringContaining("quantize: `out-dir` must be new or an empty directory"),
+    });
     const theirs = mlxts("generate", `${tiny}-4bit`, "--ids", ids.join(","), "--max-tokens", "16", "--json").stdout;
     const ours = mlxts("generate", out, "--ids", ids.join(","), "--max-tokens", "16", "--json").stdout;
     expect(JSON.parse(ours).ids).toEqual(JSON.parse(theirs).ids);
@@ -151,6 +163,21 @@ describe("mlxts", () => {
       const result = numbers(readSafetensors(out).tensors, "out");
       expect(result.map((v) => v.toFixed(5))).toEqual(["2.40000", "4.80000", "0.00000", "0.00000"]);
     }
+  });
+
+  it("op takes outputs given in the file, and any spelling of names", () => {
+    const input = join(folder, "given.safetensors");
+    const out = join(folder, "given-out.safetensors");
+    writeSafetensors(input, [
+      ["x", { dtype: "bf16", shape: [1, 1, 1], data: Uint16Array.from([0x3f80]) }],
+      ["w", { dtype: "bf16", shape: [1, 2], data: Uint16Array.from([0x3f80, 0x3f80]) }],
+      ["new_state", { dtype: "f32", shape: [1, 1, 1], data: new Float32Array(1) }],
+    ]);
+    expect(mlxts("op", "--param", "activation=none", "causalConv1d", "--in", input, "--out", out)).toMatchObject({
+      status: 0,
+    });
+    expect(readSafetensors(out).tensors.get("newState")).toMatchObject({ dtype: "f32", data: Float32Array.from([1]) });
+    expect(mlxts("op", "--in", input, "--out", out).stderr).toContain("give the name of an op");
   });
 
   it("op gives optional outputs too", () => {

@@ -80,8 +80,8 @@ export class CommandWriter {
     return index;
   }
 
-  /** The native side holds the memory from here on. */
-  handedOver(): void {
+  /** Lets the buffers go: the native side holds their memory from here on, or nobody needs it. */
+  letGo(): void {
     for (const buffer of this.indices.keys()) buffer.release();
   }
 

@@ -20,8 +20,8 @@ import { Tensor, tensorBytes } from "./tensor.ts";
 
 export type DeviceKind = "cpu" | "metal";
 
-/** Kinds to try when none is asked for, best first; a simulator is never the best. */
-const KINDS: readonly DeviceKind[] = process.platform === "darwin" ? ["metal", "cpu"] : ["cpu"];
+/** Kinds to try when none is asked for. The CPU comes first as long as op packages bring no Metal kernels. */
+const KINDS: readonly DeviceKind[] = process.platform === "darwin" ? ["cpu", "metal"] : ["cpu"];
 
 /** Why there can be no device of a kind here. */
 function unavailable(kind: DeviceKind): string | undefined {
@@ -37,7 +37,7 @@ export interface DeviceOptions {
   level?: string;
   /** In which order dispatches and threadgroups between two barriers are handed out; results must not depend on it. */
   order?: "forward" | "reverse";
-  /** Checks that depend on data, and missing barriers. Default `MLXTS_VALIDATE`. */
+  /** Barriers missing in manual mode are errors. Default `MLXTS_VALIDATE`. */
   validate?: boolean;
   /** Scratch is filled with NaN before reuse. Default `MLXTS_POISON`. */
   poison?: boolean;

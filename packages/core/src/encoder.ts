@@ -33,7 +33,7 @@ export class CommandEncoder {
   private readonly writer = new CommandWriter();
   private readonly hazards = new HazardTracker();
   private readonly nodes: (Node | "barrier")[] = [];
-  private state: "recording" | "committed" | "finished" = "recording";
+  private state: "recording" | "committed" | "finished" | "disposed" = "recording";
   private lastWasBarrier = true;
 
   /** @internal Use `device.encoder`. */
@@ -219,6 +219,17 @@ export class CommandEncoder {
     this.assertRecording("finish");
     this.state = "finished";
     return new Recording(this.device, this.writer, this.nodes, this.mode);
+  }
+
+  /** Abandons the recording and lets its buffers go; after `commit` or `finish` it has nothing left to do. */
+  dispose(): void {
+    if (this.state !== "recording") return;
+    this.state = "disposed";
+    if (!this.device.disposed) this.writer.letGo();
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
   }
 }
 

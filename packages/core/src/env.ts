@@ -1,10 +1,11 @@
 // The one file that reads the environment. The README's table names these variables.
 
+import { wrongValue } from "./errors.ts";
+
 function choice(name: string, values: readonly string[]): string | undefined {
   const value = process.env[name];
   if (value === undefined || value === "") return undefined;
-  if (!values.includes(value))
-    throw new RangeError(`environment: \`${name}\` must be one of ${values.join(", ")}, got ${value}`);
+  if (!values.includes(value)) throw wrongValue("environment", name, `be one of ${values.join(", ")}`, value);
   return value;
 }
 
@@ -13,7 +14,7 @@ function integer(name: string, min: number, max: number): number | undefined {
   if (text === undefined || text === "") return undefined;
   const value = Number(text);
   if (!Number.isInteger(value) || value < min || value > max)
-    throw new RangeError(`environment: \`${name}\` must be an integer from ${min} to ${max}, got ${text}`);
+    throw wrongValue("environment", name, `be an integer from ${min} to ${max}`, text);
   return value;
 }
 

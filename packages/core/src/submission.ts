@@ -111,7 +111,7 @@ export class SubmissionQueue {
   /** Keeps a command list, natively, for `submit`. */
   record(writer: CommandWriter): NativeRecording {
     const recording = native().record(this.handle, writer.words.array, writer.words.count, writer.memories);
-    writer.handedOver();
+    writer.letGo();
     return recording;
   }
 
@@ -126,7 +126,7 @@ export class SubmissionQueue {
   run(writer: CommandWriter, { profile = false }: CommitOptions): Submission {
     const { array, count } = writer.words;
     const id = native().run(this.handle, array, count, writer.memories, profile || this.device.debug >= 2);
-    writer.handedOver();
+    writer.letGo();
     return this.track(new Submission(this, id, writer, new Error("committed")));
   }
 

@@ -159,6 +159,21 @@ describe("encoder", () => {
     );
   });
 
+  it("lets its buffers go when it is disposed, and only then", () => {
+    const temporary = device.tensor("u32", [64]);
+    const { liveBuffers } = device.counters;
+    const encoder = device.encoder();
+    dispatch(encoder, { buffers: { x: temporary, out } });
+    temporary.dispose();
+    expect(device.counters.liveBuffers).toBe(liveBuffers);
+    encoder.dispose();
+    encoder.dispose();
+    expect(device.counters.liveBuffers).toBe(liveBuffers - 1);
+    expect(message(() => dispatch(encoder))).toBe(
+      "encoder.dispatch: `encoder` must be recording, got a disposed encoder — make a new one with device.encoder()",
+    );
+  });
+
   it("uses buffers that were disposed after they had been recorded", async () => {
     using device = Device.open("cpu");
     const encoder = device.encoder();

@@ -1,8 +1,18 @@
-import { type Arena, type Device, type Recording, type Tensor, wrongKind, wrongValue } from "@mlxts/core";
+import {
+  type Arena,
+  type CommitOptions,
+  type Device,
+  type Recording,
+  type SubmissionResult,
+  type Tensor,
+  wrongKind,
+  wrongValue,
+} from "@mlxts/core";
 import { argmax, sample } from "@mlxts/nn";
 import type { DeltaPath, LanguageModel, Tokens } from "./model.ts";
 import type { ModelState } from "./state.ts";
 
+/** Options of `prefill`. */
 export interface PrefillOptions {
   /** Default `auto`. */
   path?: DeltaPath;
@@ -12,6 +22,7 @@ export interface PrefillOptions {
   positions?: readonly number[];
 }
 
+/** How the next token is chosen. */
 export interface SamplingOptions {
   /** 0 (default): always the most likely token. */
   temperature?: number;
@@ -74,11 +85,12 @@ export async function prefill(
   try {
     for (let begin = 0; begin < ids.length; begin += blockLength) {
       const block = ids.slice(begin, begin + blockLength);
-      const { words, tokens } = tokenTensors(device, block.length);
+      const pass = tokenTensors(device, block.length);
+      using words = pass.words;
       words.write(tokenWords(block, state.tokens));
       arena.reset();
-      const encoder = device.encoder({ arena });
-      const hidden = model.encode(encoder, state, tokens, path);
+      using encoder = device.encoder({ arena });
+      const hidden = model.encode(encoder, state, pass.tokens, path);
       const wanted = [...new Set(positions)].filter((at) => at >= begin && at < begin + block.length);
       const rows =
         wanted.length > 0
@@ -92,7 +104,6 @@ export async function prefill(
       state.advance(block.length);
       if (rows)
         for (const [i, at] of wanted.entries()) logits.set(at, (await rows.slice(i, i + 1).read()) as Float32Array);
-      words.dispose();
     }
   } finally {
     arena.dispose();
@@ -111,11 +122,7 @@ export class Decoder {
   private readonly recording: Recording;
   private steps = 0;
 
-  constructor(
-    model: LanguageModel,
-    state: ModelState,
-    { temperature = 0, topK = 0, topP = 1, seed = 0 }: SamplingOptions = {},
-  ) {
+  constructor(model: LanguageModel, state: ModelState, sampling: SamplingOptions = {}) {
     const { device } = model;
     this.model = model;
     this.state = state;
@@ -124,14 +131,24 @@ export class Decoder {
     this.words = words;
     this.ids = tokens.ids;
     this.step = device.tensor("u32", [1]);
-    const encoder = device.encoder({ arena: this.arena });
-    const hidden = model.encode(encoder, state, tokens, "recurrent");
-    const logits = model.encodeLogits(encoder, hidden, [0]);
+    try {
+      this.recording = this.record(tokens, sampling);
+    } catch (error) {
+      this.release();
+      throw error;
+    }
+  }
+
+  private record(tokens: Tokens, { temperature = 0, topK = 0, topP = 1, seed = 0 }: SamplingOptions): Recording {
+    // Disposed when an op refuses its arguments; after `finish` there is nothing left to dispose.
+    using encoder = this.model.device.encoder({ arena: this.arena });
+    const hidden = this.model.encode(encoder, this.state, tokens, "recurrent");
+    const logits = this.model.encodeLogits(encoder, hidden, [0]);
     // The next id replaces the one that was fed.
     const ids = this.ids.reshape([1]);
-    if (temperature === 0) argmax(encoder, { logits, ids });
+    if (temperature === 0 && topK === 0 && topP === 1) argmax(encoder, { logits, ids });
     else sample(encoder, { logits, step: this.step, ids }, { temperature, topK, topP, seed });
-    this.recording = encoder.finish();
+    return encoder.finish();
   }
 
   /** Dispatches of one step. */
@@ -139,32 +156,36 @@ export class Decoder {
     return this.recording.dispatches;
   }
 
-  /** Feeds one token and returns the next. */
-  async next(id: number): Promise<number> {
-    checkIds("decoder.next", this.model, [id]);
-    this.state.assertRoom("decoder.next", 1);
+  private async feed(op: string, id: number, options: CommitOptions): Promise<SubmissionResult> {
+    checkIds(op, this.model, [id]);
+    this.state.assertRoom(op, 1);
     this.words.write(tokenWords([id], this.state.tokens));
     this.step.write([this.steps++]);
-    await this.recording.replay();
-    this.state.advance(1);
-    return this.ids.readSync()[0] as number;
-  }
-
-  /** Feeds one token and returns what the step took on the device, dispatch by dispatch. */
-  async profile(id: number) {
-    checkIds("decoder.profile", this.model, [id]);
-    this.state.assertRoom("decoder.profile", 1);
-    this.words.write(tokenWords([id], this.state.tokens));
-    const result = await this.recording.replay({ profile: true });
+    const result = await this.recording.replay(options);
     this.state.advance(1);
     return result;
   }
 
-  dispose(): void {
-    this.recording.dispose();
+  /** Feeds one token and returns the next. */
+  async next(id: number): Promise<number> {
+    await this.feed("decoder.next", id, {});
+    return this.ids.readSync()[0] as number;
+  }
+
+  /** Feeds one token and returns what the step took on the device, dispatch by dispatch. */
+  profile(id: number): Promise<SubmissionResult> {
+    return this.feed("decoder.profile", id, { profile: true });
+  }
+
+  private release(): void {
     this.arena.dispose();
     this.words.dispose();
     this.step.dispose();
+  }
+
+  dispose(): void {
+    this.recording.dispose();
+    this.release();
   }
 
   [Symbol.dispose](): void {
@@ -172,6 +193,7 @@ export class Decoder {
   }
 }
 
+/** Options of `generate`. */
 export interface GenerateOptions extends SamplingOptions {
   /** Default 128. */
   maxTokens?: number;
@@ -184,6 +206,7 @@ export interface GenerateOptions extends SamplingOptions {
   timings?: Partial<Timings>;
 }
 
+/** What a generation took, in tokens and milliseconds; `prefillMs` reaches to the first new token. */
 export interface Timings {
   promptTokens: number;
   prefillMs: number;

@@ -57,12 +57,12 @@ export class Fields {
     return `${this.path}.${field}`;
   }
 
-  /** A positive integer. */
-  size(name: string, fallback?: number): number {
+  /** An integer from 1 to `max`. */
+  size(name: string, fallback?: number, max = 0x7fffffff): number {
     const value = this.has(name) ? this.get(name) : fallback;
     if (typeof value !== "number") throw wrongKind("loadModel", this.name(name), "be a number", value);
-    if (!Number.isInteger(value) || value < 1 || value > 0x7fffffff)
-      throw wrongValue("loadModel", this.name(name), "be an integer from 1 to 2147483647", value);
+    if (!Number.isInteger(value) || value < 1 || value > max)
+      throw wrongValue("loadModel", this.name(name), `be an integer from 1 to ${max}`, value);
     return value;
   }
 

@@ -53,15 +53,19 @@ export function planMlx(checkpoint: Checkpoint, json: Record<string, unknown>, g
       "a quantised checkpoint",
       "start from the original weights",
     );
-  const names = checkpoint.names.filter((name) => !OTHER_PARTS.test(name));
+  // mlx-lm has no place for the output matrix of a model that uses its embedding for it.
+  const text = fields.object("text_config");
+  const tied = text.boolean("tie_word_embeddings", fields.boolean("tie_word_embeddings", false));
+  const wanted = (name: string) => !OTHER_PARTS.test(name) && !(tied && /(^|\.)lm_head\./.test(name));
+  const names = checkpoint.names.filter(wanted);
   const convolutions = names.filter((name) => name.endsWith("conv1d.weight"));
   const huggingFace = convolutions.some((name) => checkpoint.info(name).shape.at(-1) !== 1);
   const tensors = names.map((source): PlannedTensor => {
-    const { dtype, shape } = checkpoint.info(source);
+    const { dtype, stored, shape } = checkpoint.info(source);
     const name = mlxName(source);
     const weight = name.endsWith(".weight") && shape.length === 2;
-    if (weight && !isFloat(dtype as Dtype)) {
-      const reason = `has dtype ${dtype}; only f32, f16 and bf16 weights are quantised`;
+    if (dtype === undefined || (weight && !isFloat(dtype))) {
+      const reason = `has dtype ${stored}; weights must be F32, F16 or BF16`;
       throw new MlxtsError("Safetensors", `${checkpoint.path}: tensor ${source} ${reason}`, {
         path: checkpoint.path,
         tensor: source,
@@ -74,7 +78,7 @@ export function planMlx(checkpoint: Checkpoint, json: Record<string, unknown>, g
       name,
       // [C, 1, W] and [C, W, 1] are the same bytes.
       shape: moved ? [shape[0] as number, shape[2] as number, shape[1] as number] : shape,
-      dtype: dtype as Dtype,
+      dtype,
       quantise: weight && (shape[1] as number) % groupSize === 0,
       addOne: huggingFace && shape.length === 1 && ZERO_CENTRED.test(name),
     };

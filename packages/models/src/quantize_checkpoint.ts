@@ -1,4 +1,14 @@
-import { copyFileSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  renameSync,
+  rmdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import {
   createSafetensors,
@@ -15,7 +25,9 @@ import { readJson } from "./json.ts";
 import { addOne, type PlannedTensor, planMlx } from "./mlx_convert.ts";
 
 export interface QuantizeOptions {
+  /** Default 4. */
   bits?: 4 | 8;
+  /** Default 64. */
   groupSize?: 32 | 64 | 128;
   /** Called after each tensor. */
   onProgress?: (done: number, total: number, name: string) => void;
@@ -57,7 +69,8 @@ function entriesOf({ name, dtype, shape, quantise }: PlannedTensor, bits: number
 /**
  * Quantises a Hugging Face checkpoint directory into a new directory that mlx-lm opens: the same codes, scales and
  * biases that `mlx_lm.convert` makes on a CPU. Linear and embedding weights whose rows are multiples of the group size
- * are quantised, the rest is kept. The directory appears when it is complete; a failure leaves nothing behind.
+ * are quantised, the rest is kept. The directory, whose parent must exist, appears when it is complete; a failure leaves
+ * nothing behind.
  */
 export async function quantizeCheckpoint(
   device: Device,
@@ -69,7 +82,6 @@ export async function quantizeCheckpoint(
   const op = "quantize";
   if (bits !== 4 && bits !== 8) throw wrongValue(op, "bits", "be 4 or 8", bits);
   if (![32, 64, 128].includes(groupSize)) throw wrongValue(op, "groupSize", "be 32, 64 or 128", groupSize);
-  if (existsSync(to) && readdirSync(to).length > 0) throw wrongValue(op, "out-dir", "be new or empty", to);
   const json = readJson(join(from, "config.json"));
   const target = resolve(to);
   const work = join(dirname(target), `.${basename(target)}.${process.pid}.partial`);
@@ -81,7 +93,8 @@ export async function quantizeCheckpoint(
       ? "model.safetensors"
       : `model-${String(i + 1).padStart(5, "0")}-of-${String(shards.length).padStart(5, "0")}.safetensors`;
   try {
-    mkdirSync(work, { recursive: true });
+    if (occupied(target)) throw wrongValue(op, "out-dir", "be new or an empty directory", to);
+    mkdirSync(work);
     let done = 0;
     for (const [i, shard] of shards.entries()) {
       const writer = createSafetensors(
@@ -115,15 +128,22 @@ export async function quantizeCheckpoint(
       weight_map: Object.fromEntries(weightMap.sort(([a], [b]) => (a < b ? -1 : 1))),
     });
     for (const name of COMPANIONS) if (existsSync(join(from, name))) copyFileSync(join(from, name), join(work, name));
-    if (existsSync(target)) rmSync(target, { recursive: true });
+    // Fails if somebody has put files there meanwhile.
+    if (existsSync(target)) rmdirSync(target);
     renameSync(work, target);
     return { tensors: plan.tensors.length, bytes };
   } catch (error) {
-    rmSync(work, { recursive: true, force: true });
+    if (existsSync(work)) rmSync(work, { recursive: true, force: true });
     if (error instanceof Error && "syscall" in error)
       throw new MlxtsError("Io", `${op}: ${error.message}`, { path: to, operation: "write" }, error);
     throw error;
   }
+}
+
+/** Whether something stands where a new directory is to be. */
+function occupied(path: string): boolean {
+  const found = statSync(path, { throwIfNoEntry: false });
+  return found !== undefined && (!found.isDirectory() || readdirSync(path).length > 0);
 }
 
 const bytesOf = (entries: readonly Entry[]) =>

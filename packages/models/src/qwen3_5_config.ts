@@ -3,6 +3,9 @@ import { Fields } from "./json.ts";
 
 export const QWEN3_5_TYPES = ["qwen3_5", "qwen3_5_text"] as const;
 
+/** Far more than any model has; a config is not to decide how much memory its reader takes. */
+const MAX_LAYERS = 4096;
+
 export type LayerKind = "linear_attention" | "full_attention";
 
 /** The sizes and constants of a dense Qwen3.5 text model. */
@@ -34,7 +37,7 @@ export function qwen3_5Config(json: Record<string, unknown>): Qwen3_5Config {
   const rotaryDim = Math.trunc(headDim * partial);
   const keyHeads = config.size("linear_num_key_heads");
   const valueHeads = config.size("linear_num_value_heads");
-  const count = config.size("num_hidden_layers");
+  const count = config.size("num_hidden_layers", undefined, MAX_LAYERS);
   const interval = config.size("full_attention_interval", 4);
   const layers =
     config.choices("layer_types", ["linear_attention", "full_attention"], count) ??

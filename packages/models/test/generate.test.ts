@@ -102,6 +102,36 @@ describe("generate", () => {
     await expect(run(ids, { temperature: -1 })).rejects.toThrow("sample: `temperature` must be");
   });
 
+  it("leaves no buffers behind when it is refused", async () => {
+    using state = model.newState({ capacity: 64 });
+    const before = device.counters.liveBuffers;
+    for (let i = 0; i < 3; i++) await expect(run(ids, { state, topP: 2 })).rejects.toThrow("sample: `topP` must be");
+    expect(device.counters.liveBuffers).toBe(before);
+  });
+
+  it("spends less than 2 µs per dispatch outside kernels", async () => {
+    // One thread: what is not in kernels is ours. The least of many steps is what the work costs without disturbances.
+    using single = Device.open("cpu", { threads: 1, poison: false });
+    const own = await loadModel(single, tiny);
+    using state = own.newState({ capacity: 512 });
+    using decoder = new Decoder(own, state);
+    let wall = Number.POSITIVE_INFINITY;
+    let kernels = Number.POSITIVE_INFINITY;
+    for (let i = 0; i < 200; i++) {
+      const start = performance.now();
+      await decoder.next(i);
+      wall = Math.min(wall, (performance.now() - start) * 1000);
+      const { dispatches = [] } = await decoder.profile(i);
+      kernels = Math.min(
+        kernels,
+        dispatches.reduce((sum, { us }) => sum + us, 0),
+      );
+    }
+    expect(decoder.dispatches).toBeGreaterThan(50);
+    expect((wall - kernels) / decoder.dispatches).toBeLessThan(2);
+    own.dispose();
+  });
+
   it("refuses a saved state that does not fit", async () => {
     using state = model.newState({ capacity: 8 });
     const saved = await state.save();

@@ -1,10 +1,10 @@
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { Device, openCheckpoint, readSafetensors } from "@mlxts/core";
+import { Device, openCheckpoint, readSafetensors, writeSafetensors } from "@mlxts/core";
 import { afterAll, describe, expect, it } from "vitest";
 import { quantizeCheckpoint } from "../src/index.ts";
-import { fixtures, temporary, tiny, tiny4bit } from "./fixtures.ts";
+import { fixtures, temporary, tiny, tiny4bit, withConfig } from "./fixtures.ts";
 
 const device = Device.open("cpu");
 afterAll(() => device.dispose());
@@ -89,7 +89,37 @@ describe("quantizeCheckpoint", () => {
     expect(readdirSync(folder)).toEqual([]);
     mkdirSync(out);
     writeFileSync(join(out, "mine"), "");
-    await expect(quantizeCheckpoint(device, tiny, out)).rejects.toThrow("must be new or empty");
+    await expect(quantizeCheckpoint(device, tiny, out)).rejects.toThrow("must be new or an empty directory");
     expect(existsSync(join(out, "mine"))).toBe(true);
+    const file = join(out, "mine");
+    await expect(quantizeCheckpoint(device, tiny, file)).rejects.toThrow("must be new or an empty directory");
+    for (const nowhere of [join(file, "out"), join(folder, "none", "out")])
+      await expect(quantizeCheckpoint(device, tiny, nowhere)).rejects.toMatchObject({ code: "Io" });
+    expect(readdirSync(folder)).toEqual(["out"]);
+  });
+
+  it("leaves out the output matrix of a tied model, and refuses dtypes it cannot write", async () => {
+    const { tensors } = readSafetensors(join(tiny, "model.safetensors"));
+    const embedding = tensors.get("model.embed_tokens.weight");
+    if (!embedding) throw new Error("the fixture has no embedding");
+    const folder = withConfig(() => {});
+    writeSafetensors(join(folder, "model.safetensors"), [...tensors, ["lm_head.weight", embedding]]);
+    const out = join(temporary(), "out");
+    await quantizeCheckpoint(device, folder, out);
+    expect(
+      [...readSafetensors(join(out, "model.safetensors")).tensors.keys()].filter((name) => name.includes("lm_head")),
+    ).toEqual([]);
+
+    const header = JSON.stringify({
+      "model.layers.0.linear_attn.A_log": { dtype: "F64", shape: [1], data_offsets: [0, 8] },
+    });
+    const bytes = Buffer.alloc(8 + header.length + 8);
+    bytes.writeBigUInt64LE(BigInt(header.length));
+    bytes.write(header, 8);
+    writeFileSync(join(folder, "model.safetensors"), bytes);
+    await expect(quantizeCheckpoint(device, folder, join(temporary(), "out"))).rejects.toMatchObject({
+      code: "Safetensors",
+      message: expect.stringContaining("A_log has dtype F64; weights must be F32, F16 or BF16"),
+    });
   });
 });
