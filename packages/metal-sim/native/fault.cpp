@@ -86,29 +86,7 @@ WorkerScope::~WorkerScope() {
 }
 
 void Worker::land() {
-  Event event;
-  event.pc = fault_.pc, event.address = fault_.address;
-  event.who = who_is(running_->thread);
-  event.kind = "fault";
-  if (fault_.signal == SIGFPE) {
-    event.kind = "division", event.message = "an integer is divided by zero, or the quotient does not fit";
-  } else if (fault_.signal == SIGILL) {
-    event.message = "the kernel ran into code that must not be reached";
-  } else if (stacks_->guard_of(fault_.address) >= 0) {
-    event.kind = "stack", event.message = "a thread's variables do not fit its stack of 240 KiB";
-  } else {
-    event.message = "an access to memory that no argument holds, or through a misaligned pointer";
-    const auto near = [&](const GuardedBlock& block, std::string name) {
-      if (!block.near(fault_.address)) return;
-      event.kind = "out-of-bounds", event.argument = std::move(name);
-      event.message = "an access outside threadgroup memory `" + event.argument + "`";
-      event.offset = int64_t(fault_.address) - int64_t(uintptr_t(block.data()));
-    };
-    for (size_t i = 0; i < blocks_.size(); ++i)
-      near(blocks_[i], "[[threadgroup(" + std::to_string(job_.memory[i].index) + ")]]");
-    for (const auto& variable : variables_) near(variable.block, variable.name);
-  }
-  job_.sink->event(event);
+  report_fault();
   abandon();
 }
 

@@ -5,27 +5,6 @@
 
 namespace metal_sim {
 
-namespace {
-
-std::string text_of(const Site& site) {
-  return site.line ? std::string(site.file) + ":" + std::to_string(site.line) : "an unknown line";
-}
-
-bool same(const Site& a, const Site& b) {
-  const auto equal = [](const char* x, const char* y) { return x == y || std::strcmp(x, y) == 0; };
-  return a.line == b.line && equal(a.operation, b.operation) && equal(a.file, b.file);
-}
-
-}  // namespace
-
-Who who_is(const Thread& thread) {
-  Who who;
-  std::memcpy(who.threadgroup, thread.threadgroup_position_in_grid, sizeof who.threadgroup);
-  who.thread = thread.thread_index_in_threadgroup;
-  who.simdgroup = thread.simdgroup_index_in_threadgroup;
-  return who;
-}
-
 const Host Worker::kHost = {
     [](uint32_t flags, const Site& site) { current_worker()->barrier(flags, site); },
     [](uint32_t flags, const Site& site, void (*last)(Exchange&, uint32_t), uint32_t phase) {
@@ -128,66 +107,10 @@ void Worker::abandon() {
   __builtin_unreachable();
 }
 
-void Worker::report(std::string kind, std::string message, const Site& site) {
-  Event event;
-  event.kind = std::move(kind), event.message = std::move(message), event.site = site;
-  if (running_) event.who = who_is(running_->thread);
-  job_.sink->event(event);
-}
-
 void Worker::check_time() {
   if (!job_.has_deadline || std::chrono::steady_clock::now() < job_.deadline) return;
   report("timeout", "the dispatch did not end in time", running_ ? running_->site : Site{"", 0, ""});
   abandon();
-}
-
-/** Nobody can go on: says who waits where. */
-void Worker::report_stuck() {
-  struct Party {
-    State state;
-    Site site;
-    uint32_t first, count;
-  };
-  std::vector<Party> parties;
-  for (uint32_t i = 0; i < count_; ++i) {
-    const Fiber& fiber = fibers_[i];
-    Party* found = nullptr;
-    for (auto& party : parties)
-      if (party.state == fiber.state && (party.state == State::kDone || same(party.site, fiber.site))) found = &party;
-    if (found)
-      ++found->count;
-    else
-      parties.push_back({fiber.state, fiber.site, i, 1});
-  }
-  const Party *main = nullptr, *other = nullptr;
-  for (const auto& party : parties)
-    if (party.state != State::kDone &&
-        (!main || (party.state == State::kAtSimdgroup && main->state != State::kAtSimdgroup)))
-      main = &party;
-  std::string message;
-  for (const auto& party : parties) {
-    if (&party != main && (!other || other->state == State::kDone)) other = &party;
-    message += (message.empty() ? "" : ", ") + std::to_string(party.count) +
-               (party.state == State::kDone
-                    ? " have returned"
-                    : " wait at " + std::string(party.site.operation) + " (" + text_of(party.site) + ")") +
-               " from thread " + std::to_string(party.first) + " on";
-  }
-  Event event;
-  const bool simd = main && main->state == State::kAtSimdgroup;
-  event.kind = simd ? "divergent-simdgroup" : "divergent-barrier";
-  event.message = std::string(simd ? "not all lanes of a simdgroup reach the same operation: "
-                                   : "not all threads of a threadgroup reach the same barrier: ") +
-                  message;
-  if (main) {
-    event.site = main->site;
-    event.who = who_is(fibers_[main->first].thread);
-  }
-  if (other) {
-    event.other = who_is(fibers_[other->first].thread);
-    if (other->state != State::kDone) event.other_site = other->site;
-  }
-  job_.sink->event(event);
 }
 
 /** The running thread has given up its turn. */
@@ -216,17 +139,7 @@ void Worker::barrier(uint32_t flags, const Site& site) {
   if (at_barrier_ == 0) {
     barrier_site_ = site, barrier_flags_ = flags;
   } else if (!same(barrier_site_, site)) {
-    Event event;
-    event.kind = "divergent-barrier";
-    event.message =
-        "threads of a threadgroup meet at different barriers: " + text_of(site) + " and " + text_of(barrier_site_);
-    event.site = site, event.who = who_is(fiber.thread), event.other_site = barrier_site_, event.other = event.who;
-    for (const Fiber& earlier : fibers_)
-      if (&earlier != &fiber && earlier.state == State::kAtBarrier) {
-        event.other = who_is(earlier.thread);
-        break;
-      }
-    job_.sink->event(event);
+    report_meeting(fiber, site);
     abandon();
   }
   barrier_flags_ &= flags;
@@ -304,27 +217,6 @@ void* Worker::variable(const void* key, uint32_t bytes, uint32_t align, const Si
 
 void Worker::access(const volatile void* address, uint32_t bytes, uint32_t flags, const void* pc) {
   if (job_.checker) job_.checker->access(running_->thread, uintptr_t(address), bytes, flags, uint64_t(uintptr_t(pc)));
-}
-
-void Worker::undefined(Undefined kind, const Site& site, uint64_t value) {
-  if (!job_.checker) return;
-  const std::string number = std::to_string(int64_t(value));
-  switch (kind) {
-    case Undefined::kIndex:
-      return report("array-index", "index " + number + " is outside the array", site);
-    case Undefined::kAlignment:
-      return report("misaligned", "a pointer is not aligned to the type it is used as", site);
-    case Undefined::kDivision:
-      return report("division", "an integer is divided by zero, or the quotient does not fit", site);
-    case Undefined::kShift:
-      return report("shift", "a shift by " + number + " is outside the width of the type", site);
-    case Undefined::kLane:
-      return report("inactive-lane",
-                    value >= kSimdgroupSize
-                        ? std::string(site.operation) + " needs all 32 lanes of the simdgroup"
-                        : std::string(site.operation) + " reads lane " + number + ", which takes no part",
-                    site);
-  }
 }
 
 void Worker::breathe() {
@@ -412,23 +304,6 @@ void Worker::run(uint64_t threadgroup) {
   running_ = nullptr;
   most_bytes_ = std::max(most_bytes_, argument_bytes_ + variable_bytes_);
   if (!job_.checker) check_trampled();
-}
-
-/** Writes beside threadgroup memory that did not fault. */
-void Worker::check_trampled() {
-  const auto check = [&](const GuardedBlock& block, const std::string& name) {
-    int64_t offset;
-    if (!block.trampled(&offset)) return;
-    Event event;
-    event.kind = "out-of-bounds";
-    event.message = "a write outside threadgroup memory `" + name + "`";
-    event.argument = name, event.offset = offset;
-    event.who = who_is(fibers_[0].thread);
-    job_.sink->event(event);
-  };
-  for (size_t i = 0; i < blocks_.size(); ++i)
-    check(blocks_[i], "[[threadgroup(" + std::to_string(job_.memory[i].index) + ")]]");
-  for (const auto& variable : variables_) check(variable.block, variable.name);
 }
 
 bool Worker::fault(int signal, uintptr_t address, uintptr_t pc) {

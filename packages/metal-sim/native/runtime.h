@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +27,12 @@ struct Who {
   uint32_t simdgroup = 0;
 };
 Who who_is(const Thread& thread);
+
+/** True if both are the same operation at the same place. */
+inline bool same(const Site& a, const Site& b) {
+  const auto equal = [](const char* x, const char* y) { return x == y || std::strcmp(x, y) == 0; };
+  return a.line == b.line && equal(a.operation, b.operation) && equal(a.file, b.file);
+}
 
 /** What a threadgroup found; `pc` is absolute, 0 if `site` says where. */
 struct Event {
@@ -126,7 +133,9 @@ class Worker {
   void finish(Fiber& fiber);
   void report(std::string kind, std::string message, const Site& site);
   void report_stuck();
-  /** Ends the threadgroup from within a thread. */
+  void report_meeting(const Fiber& fiber, const Site& site);
+  void report_fault();
+  /** Ends the threadgroup from within a thread, whose stack is forgotten: nothing on it may own memory. */
   [[noreturn]] void abandon();
   void check_time();
   void check_trampled();
