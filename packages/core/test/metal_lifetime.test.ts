@@ -77,7 +77,7 @@ describeSimulated("processes and workers with work on the Metal device", () => {
     MLXTS_METAL_SIM_REPORT: "1",
     MLXTS_METAL_SIM_FAULT: "delay:20",
   };
-  const report = /metal-sim: (\d+) live objects, (\d+) command buffers/;
+  const report = /metal-sim: (\d+) live objects, (\d+) command buffers.* (\d+) residency commits/;
 
   const endings: [how: string, code: number, stdout: string, live: number | undefined][] = [
     ["natural", 0, "80\n", 0],
@@ -93,7 +93,9 @@ describeSimulated("processes and workers with work on the Metal device", () => {
     const end = await runChild("in_flight", [how], env);
     expect(end.signal).toBe(null);
     expect({ code: end.code, stdout: end.stdout }).toEqual({ code, stdout });
-    const [, objects, buffers] = report.exec(end.stderr) ?? [];
+    const [, objects, buffers, commits] = report.exec(end.stderr) ?? [];
+    // One for all of a submission's allocations, none when nothing has changed.
+    expect(Number(commits)).toBe(1);
     expect(Number(buffers)).toBeGreaterThanOrEqual(4);
     if (live !== undefined) expect(Number(objects)).toBe(live);
   });

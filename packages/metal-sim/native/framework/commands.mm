@@ -215,6 +215,7 @@ static Work barrier() {
 }
 - (void)run {
   if (delay_) std::this_thread::sleep_for(std::chrono::milliseconds(delay_));
+  for (id set : queue_->residencySets_) [(SimResidencySet*)set check];
   begin_ = seconds();
   ending_ = fault_.empty() ? execute(work_, queue_->settings_) : requestedEnding(fault_);
   end_ = seconds();

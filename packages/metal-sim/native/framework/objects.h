@@ -107,8 +107,10 @@ metal_sim_library* openLibrary(const std::string& text, uint32_t build, std::str
 
 @interface SimResidencySet : NSObject <MTLResidencySet> {
  @public
+  std::mutex mutex_;
   std::vector<id> staged_, members_;
 }
+- (void)check;
 @end
 
 @class SimCommandBuffer;

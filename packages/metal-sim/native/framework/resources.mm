@@ -1,5 +1,6 @@
 // Buffers, libraries, pipelines, residency sets: what a command uses.
 #include <Block.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -122,23 +123,36 @@ using namespace metal_framework;
 // Like Metal's, it retains its allocations until a commit after their removal.
 @implementation SimResidencySet
 - (uint64_t)allocatedSize {
+  std::lock_guard lock(mutex_);
   uint64_t bytes = 0;
   for (id member : members_) bytes += [(id<MTLAllocation>)member allocatedSize];
   return bytes;
 }
 - (void)addAllocation:(id<MTLAllocation>)allocation {
+  std::lock_guard lock(mutex_);
   staged_.push_back(allocation);
 }
 - (void)removeAllocation:(id<MTLAllocation>)allocation {
+  std::lock_guard lock(mutex_);
   const auto found = std::find(staged_.begin(), staged_.end(), (id)allocation);
   must(found != staged_.end(), "an allocation is removed from a residency set that it is not in");
   staged_.erase(found);
 }
 - (void)commit {
+  std::lock_guard lock(mutex_);
   for (id object : staged_) [object retain];
   for (id object : members_) [object release];
   members_ = staged_;
   count(Count::residencyCommits);
+}
+// What is resident must exist: pages of a no-copy buffer that are gone are a fault of the GPU.
+- (void)check {
+  std::lock_guard lock(mutex_);
+  for (id member : members_) {
+    auto* buffer = (SimBuffer*)member;
+    must(buffer->owned_ || msync(buffer->data_, buffer->length_, MS_ASYNC) == 0,
+         "memory of a resident buffer has been unmapped");
+  }
 }
 - (void)dealloc {
   for (id object : members_) [object release];
