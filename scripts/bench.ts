@@ -1,10 +1,12 @@
-// Benchmarks: npm run bench -- [--op rmsNorm] [--case "f32 chunk"] [--threads 1,2] [--json]. Times are medians of replayed recordings.
+// Benchmarks: npm run bench -- [--op rmsNorm] [--case "f32 chunk"] [--threads 1,2] [--json]. Times are medians of replayed recordings;
+// limits are measured in the same run: f32 multiply-adds (bf16 pairs can do twice that) and bandwidth.
 import { readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { Device } from "@mlxts/core";
 import type { Bench, BenchCase } from "@mlxts/core/testing";
+import { type Limits, measureLimits } from "../packages/core/test/kernels/limits.ts";
 
 const { values } = parseArgs({
   options: {
@@ -61,6 +63,23 @@ async function measurePeer(testCase: BenchCase, threads: number): Promise<number
   return median(times);
 }
 
+/** The least time in µs that the machine allows: bytes against bandwidth, operations against f32 multiply-adds. */
+function limitOf({ bytes, flops }: BenchCase, limits: Limits): number {
+  const bandwidth = bytes > 16 * 2 ** 20 ? limits.memoryGBs : limits.cacheGBs;
+  return Math.max(bytes / bandwidth, flops / limits.gflops) / 1e3;
+}
+
+const limits = new Map<number, Limits>();
+for (const threads of threadCounts) {
+  using device = Device.open("cpu", { threads });
+  const measured = await measureLimits(device);
+  limits.set(threads, measured);
+  const { gflops, memoryGBs, cacheGBs } = measured;
+  process.stderr.write(
+    `limits T${threads}: ${gflops.toFixed(0)} GFLOP/s f32, ${memoryGBs.toFixed(0)} GB/s memory, ${cacheGBs.toFixed(0)} GB/s cache\n`,
+  );
+}
+
 const rows: Record<string, string | number>[] = [];
 for (const name of readdirSync(packages)) {
   let files: string[] = [];
@@ -84,6 +103,7 @@ for (const name of readdirSync(packages)) {
         row[`µs T${threads}`] = Number(us.toPrecision(4));
         row[`GB/s T${threads}`] = Number((testCase.bytes / us / 1e3).toPrecision(3));
         row[`GFLOP/s T${threads}`] = Number((testCase.flops / us / 1e3).toPrecision(3));
+        row[`limit µs T${threads}`] = Number(limitOf(testCase, limits.get(threads) as Limits).toPrecision(3));
         const peer = await measurePeer(testCase, threads);
         if (peer !== undefined) row[`peer µs T${threads}`] = Number(peer.toPrecision(4));
       }

@@ -104,9 +104,9 @@ export function onnxPeer(graph: PeerGraph): Peer {
     name: `onnxruntime ${graph.operator}`,
     async setup(threads) {
       const specifier = "onnxruntime-node";
-      const runtime = (await import(specifier).catch(() => undefined)) as { default: Runtime } | undefined;
+      const runtime = (await import(specifier).catch(() => undefined)) as (Runtime & { default?: Runtime }) | undefined;
       if (!runtime) return undefined;
-      const { InferenceSession, Tensor } = runtime.default;
+      const { InferenceSession, Tensor } = runtime.default ?? runtime;
       const options = {
         intraOpNumThreads: threads,
         interOpNumThreads: 1,
