@@ -203,6 +203,15 @@ export interface HostTensor {
   data: RawArray;
 }
 
+/** An honest header over a sparse file may still ask for more than there is. */
+function hostBytes(path: string, tensor: string, bytes: number): Uint8Array {
+  try {
+    return new Uint8Array(bytes);
+  } catch (error) {
+    throw safetensorsError(path, `has ${bytes} bytes, more than the host can hold`, tensor, error);
+  }
+}
+
 /**
  * Reads a whole safetensors file into host arrays. BOOL and 8-bit floats come as `u8`; F64 is rounded to `f32`.
  * @throws MlxtsError `Safetensors` for a malformed file or a U64 tensor, `Io` when it cannot be read
@@ -215,7 +224,7 @@ export function readSafetensors(path: string): {
     const out = new Map<string, HostTensor>();
     for (const [name, { stored, dtype, shape, begin, end }] of tensors) {
       if (stored === "U64") throw safetensorsError(path, "has dtype U64, which cannot be read", name);
-      const bytes = new Uint8Array(end - begin);
+      const bytes = hostBytes(path, name, end - begin);
       read(bytes, begin);
       const data = dtype ? new DTYPES[dtype].array(bytes.buffer) : new Float32Array(new Float64Array(bytes.buffer));
       out.set(name, { dtype: dtype ?? "f32", shape: [...shape], data });

@@ -88,6 +88,17 @@ describe("reading", () => {
     );
   });
 
+  it("refuses a tensor that the host cannot hold, though the file is as long as it says", () => {
+    const path = fresh();
+    const bytes = 2 ** 40;
+    const header = rawFile({ a: { dtype: "U8", shape: [1024, 2 ** 30], data_offsets: [0, bytes] } }, new Uint8Array(0));
+    writeFileSync(path, header);
+    truncateSync(path, header.length + bytes);
+    expect(message(() => readSafetensors(path))).toBe(
+      `${path}: tensor \`a\`: has ${bytes} bytes, more than the host can hold`,
+    );
+  });
+
   it.each<[string, unknown, number, string]>([
     ["an array", [], 0, "the header is not a JSON object"],
     ["null", null, 0, "the header is not a JSON object"],
