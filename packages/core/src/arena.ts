@@ -54,6 +54,11 @@ export class Arena {
     return this.blocks.slice(0, this.at.block).reduce((sum, block) => sum + block.bytes, 0) + this.at.used;
   }
 
+  /** Bytes that can still be handed out; Infinity when the arena grows. */
+  get free(): number {
+    return this.grow ? Number.POSITIVE_INFINITY : this.bytes - this.used;
+  }
+
   /** The largest `used` since the arena was made. */
   get peakBytes(): number {
     return this.peak;

@@ -15,7 +15,7 @@ describe("arena", () => {
       if (next) expect(next.byteOffset).toBeGreaterThanOrEqual(block.byteOffset + block.bytes);
     });
     const sum = [1, 64, 65, 100].reduce((total, n) => total + arenaBytes("f32", [n]), 0);
-    expect(arena.used).toBe(sum);
+    expect([arena.used, arena.free]).toEqual([sum, 4096 - sum]);
     expect(arena.peakBytes).toBe(sum);
     arena.reset();
     expect([arena.used, arena.peakBytes]).toEqual([0, sum]);
@@ -34,6 +34,7 @@ describe("arena", () => {
 
   it("grows when it may", () => {
     using arena = device.arena(1024, { grow: true });
+    expect(arena.free).toBe(Number.POSITIVE_INFINITY);
     const first = arena.alloc("f32", [200]);
     const second = arena.alloc("f32", [10_000]);
     expect(second.buffer).not.toBe(first.buffer);

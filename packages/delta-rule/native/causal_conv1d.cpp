@@ -58,9 +58,10 @@ void causal_conv1d(const Launch& l) {
   S* new_state = l.buffer<S>(CAUSAL_CONV1D_NEW_STATE);
   const int64_t channels = p.channels, tokens = p.tokens, history = int64_t(p.taps) - 1;
   const uint32_t X = l.threadgroups[0], Y = l.threadgroups[1];
-  float* taps = static_cast<float*>(l.scratch);                    // [taps, channelsPerThreadgroup]
-  float* rows_of_taps = taps + p.taps * p.channelsPerThreadgroup;  // [channelsPerThreadgroup, taps]
-  float* offset = rows_of_taps + p.taps * p.channelsPerThreadgroup;
+  float* taps = static_cast<float*>(l.scratch);  // [taps, channelsPerThreadgroup]
+  const size_t block_taps = size_t(p.taps) * p.channelsPerThreadgroup;
+  float* rows_of_taps = taps + block_taps;  // [channelsPerThreadgroup, taps]
+  float* offset = rows_of_taps + block_taps;
   int64_t prepared = -1;
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const int64_t block = group % X, part = group / X % Y, sequence = group / X / Y;

@@ -31,8 +31,8 @@ export function encodeChunkCumsum(
 }
 
 /**
- * Stage 2 of the chunked gated delta rule: gates summed up within each chunk of `chunkLength` (16, 32 or 64) tokens,
- * `G[i] = Σ_{j ≤ i} g[j]`.
+ * Stage 2 of the chunked gated delta rule: gates summed up within each chunk of `chunkLength` (16, 32 or 64, the default)
+ * tokens, `G[i] = Σ_{j ≤ i} g[j]`.
  *
  * `g`, `G`, `GLow` [B, T, H] f32. `GLow`, written when it is passed (or `true`), is what rounding has taken from G: the
  * exact sum is G + GLow to twice the digits. Sequential f32 additions. Errors: `InvalidArgument` for shapes, dtypes,

@@ -1,5 +1,12 @@
 import { arenaBytes, type CommandEncoder, type Dtype, defineOp, type FloatDtype, type Tensor } from "@mlxts/core";
-import { type ChunkDims, checkChunkDims, chunkDims, type ScratchTensors, scratchTensors } from "./chunk.ts";
+import {
+  type ChunkDims,
+  checkChunkDims,
+  chunkDims,
+  type ScratchShape,
+  type ScratchTensors,
+  scratchTensors,
+} from "./chunk.ts";
 import { encodeChunkCumsum } from "./chunk_cumsum.ts";
 import { encodeChunkInverse } from "./chunk_inverse.ts";
 import { encodeChunkKkt } from "./chunk_kkt.ts";
@@ -26,6 +33,11 @@ const CROSSOVER = 8;
 type Path = "auto" | "recurrent" | "chunk";
 type Precision = "act" | "f32";
 
+/**
+ * Options of `gatedDeltaRule` that decide how much scratch the chunk path takes, with the op's meanings and defaults:
+ * `chunkLength` 64 tokens, `qkNorm` `none` (normalised copies of q and k are scratch), `precision` `act` (`f32` adds the
+ * low part of the cumulated gates).
+ */
 export interface ChunkOptions {
   chunkLength?: 16 | 32 | 64;
   qkNorm?: "none" | "sum-eps";
@@ -47,22 +59,25 @@ export function scratchBytes(
   shape: RuleDims & { dtype: FloatDtype },
   { chunkLength = 64, qkNorm = "none", precision = "act" }: ChunkOptions = {},
 ): number {
-  return scratchTensors({
-    ...shape,
-    chunkLength,
-    pair: carriesPair(shape.dtype, precision),
-    normalised: qkNorm !== "none",
-  }).reduce((sum, [, dtype, dims]) => sum + arenaBytes(dtype, dims), 0);
+  return bytesOf(scratchShape(shape, { chunkLength, qkNorm, precision }));
 }
 
+function scratchShape(
+  shape: RuleDims & { dtype: Dtype },
+  { chunkLength, qkNorm, precision }: Required<ChunkOptions>,
+): ScratchShape {
+  return { ...shape, chunkLength, pair: carriesPair(shape.dtype, precision), normalised: qkNorm !== "none" };
+}
+
+const bytesOf = (shape: ScratchShape): number =>
+  scratchTensors(shape).reduce((sum, [, dtype, dims]) => sum + arenaBytes(dtype, dims), 0);
+
 /** The intermediate tensors, as parts of one block: it is there in whole or not at all. */
-function allocateScratch(encoder: CommandEncoder, shape: Parameters<typeof scratchTensors>[0]): ScratchTensors {
-  const tensors = scratchTensors(shape);
-  const bytes = tensors.reduce((sum, [, dtype, dims]) => sum + arenaBytes(dtype, dims), 0);
-  const block = encoder.empty("u8", [bytes]);
+function allocateScratch(encoder: CommandEncoder, shape: ScratchShape): ScratchTensors {
+  const block = encoder.empty("u8", [bytesOf(shape)]);
   let offset = 0;
   const parts: Record<string, Tensor> = {};
-  for (const [name, dtype, dims] of tensors) {
+  for (const [name, dtype, dims] of scratchTensors(shape)) {
     const taken = arenaBytes(dtype, dims);
     const size = dims.reduce((a, b) => a * b, 1);
     parts[name] = block.view(offset, [taken]).cast(dtype).view(0, [size]).reshape(dims);
@@ -76,17 +91,17 @@ function encodeChunks(
   op: string,
   { q, k, v, g, beta, initialState, o, finalState }: RuleTensors,
   dims: ChunkDims,
-  { scale, qkNorm, qkNormEps, precision }: RuleOptions & { precision: Precision },
+  { scale, qkNorm, qkNormEps, precision, chunkLength }: RuleOptions & Required<ChunkOptions>,
 ): void {
-  const normalised = qkNorm !== "none";
-  const pair = carriesPair(q.dtype, precision);
   if (fusesChunks(encoder, q.dtype, dims)) {
     const tensors = { q, k, v, g, beta, initialState, o, finalState };
+    const pair = carriesPair(q.dtype, precision);
     encodeFusedChunks(encoder, op, tensors, dims, { scale, qkNorm, qkNormEps, pair });
     return;
   }
   const mark = encoder.arena?.mark();
-  const scratch = allocateScratch(encoder, { ...dims, dtype: q.dtype, chunkLength: dims.BT, pair, normalised });
+  const options = { chunkLength, qkNorm, precision };
+  const scratch = allocateScratch(encoder, scratchShape({ ...dims, dtype: q.dtype }, options));
   const { qUnit, kUnit } = scratch;
   if (qUnit && kUnit) encodeQkNorm(encoder, op, { q, k, qUnit, kUnit }, qkNormEps);
   const tensors = { ...scratch, q: qUnit ?? q, k: kUnit ?? k, v, g, beta, initialState, o, finalState };
@@ -144,6 +159,20 @@ export const gatedDeltaRule = defineOp({
   relations(c) {
     if (c.options.path === "chunk") checkChunkDims(c);
     else checkRuleDims(c);
+  },
+  check(c) {
+    const { encoder, options, outputs, inputs, fail } = c;
+    const { dtype } = inputs.q;
+    const dims = chunkDims(c);
+    if (!encoder.arena || !takesChunks(options.path, dims) || fusesChunks(encoder, dtype, dims)) return;
+    const { B, T, H, K, V } = dims;
+    const asked = (inputs as { finalState?: unknown }).finalState === true;
+    const bytes =
+      bytesOf(scratchShape({ ...dims, dtype }, options)) +
+      (outputs.o ? 0 : arenaBytes(dtype, [B, T, H, V])) +
+      (asked ? arenaBytes("f32", [B, H, V, K]) : 0);
+    const { free, used } = encoder.arena;
+    if (free < bytes) fail("arena", `have ${bytes} free bytes`, free, `make it at least ${used + bytes} bytes`);
   },
   encode(c) {
     const { encoder, op, options } = c;

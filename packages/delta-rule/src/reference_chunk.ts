@@ -45,13 +45,13 @@ function addScaled(to: Float64Array, factor: number, x: Float64Array): void {
   for (let i = 0; i < to.length; i++) to[i] = (to[i] as number) + factor * (x[i] as number);
 }
 
-/** G [B, T, H]: gates summed within each chunk. */
-export function chunkCumsumReference(shape: ChunkShape, g: Float64Array): Float64Array {
+/** G [B, T, H]: gates summed within each chunk, one after the other; each sum is rounded. */
+export function chunkCumsumReference(shape: ChunkShape, g: Float64Array, round: Round = (x) => x): Float64Array {
   const G = new Float64Array(g.length);
   forChunks(shape, ({ h, first, n }) => {
     let sum = 0;
     for (let i = 0; i < n; i++) {
-      sum += g[(first + i) * shape.H + h] as number;
+      sum = round(sum + (g[(first + i) * shape.H + h] as number));
       G[(first + i) * shape.H + h] = sum;
     }
   });

@@ -1,4 +1,4 @@
-import { arenaBytes, Device } from "@mlxts/core";
+import { arenaBytes, type CommandEncoder, Device, type Tensor } from "@mlxts/core";
 import { afterAll, describe, expect, it } from "vitest";
 import {
   causalConv1d,
@@ -146,8 +146,63 @@ describe("gatedDeltaRule refuses", () => {
     const small = device.arena(scratch + o - 1);
     refuses(
       () => gatedDeltaRule(device.encoder({ arena: small }), good, options),
-      `arena.alloc: \`shape\` must fit the arena's ${scratch - 1} free bytes, got ${scratch} bytes — make the arena at least ${scratch + o} bytes`,
+      `gatedDeltaRule: \`arena\` must have ${scratch + o} free bytes, got ${scratch + o - 1} — make it at least ${scratch + o} bytes`,
     );
+    expect(small.used).toBe(0);
+    const state = arenaBytes("f32", [1, 1, 1025, 128]);
+    enough.alloc("u8", [1]);
+    refuses(
+      () => gatedDeltaRule(device.encoder({ arena: enough }), { ...good, finalState: true }, options),
+      `gatedDeltaRule: \`arena\` must have ${scratch + o + state} free bytes, got ${scratch - 256} — make it at least ${scratch + 2 * o + 256 + state} bytes`,
+    );
+    // Outputs that are passed take nothing; an arena that grows has room.
+    const given = { ...good, o: f32(1, 5, 1, 1025), finalState: f32(1, 1, 1025, 128) };
+    gatedDeltaRule(device.encoder({ arena: device.arena(scratch) }), given, options);
+    gatedDeltaRule(device.encoder({ arena: device.arena(256, { grow: true }) }), good, options);
+  });
+});
+
+describe("on a device with lower limits", () => {
+  // What this device allows, 2^31 - 1 threadgroups an axis and 16 MiB, no tensors that fit in memory reach.
+  const lower = Device.open("cpu");
+  afterAll(() => lower.dispose());
+  const limits = (changed: Partial<Device["limits"]>) =>
+    Object.defineProperty(lower, "limits", { value: { ...device.limits, ...changed } });
+  const on = Object.fromEntries(
+    Object.entries({ ...good, o: good.v }).map(([name, { shape }]) => [name, lower.tensor("f32", shape)]),
+  ) as typeof good & { o: Tensor };
+  const refusesThere = (call: (encoder: CommandEncoder) => unknown, message: string) => {
+    const encoder = lower.encoder();
+    expect(() => call(encoder)).toThrow(
+      expect.objectContaining({ name: "RangeError", code: "InvalidArgument", message }),
+    );
+    expect(encoder.finish().dispatches).toBe(0);
+  };
+  it("gatedDeltaRule refuses too many threadgroups on an axis", () => {
+    limits({ maxThreadgroupsPerAxis: 3 });
+    for (const [path, threadgroups] of [
+      ["recurrent", "[1, 4, 2]"],
+      ["chunk", "[4, 2, 1]"],
+    ] as const)
+      refusesThere(
+        (encoder) => gatedDeltaRule(encoder, on, { scale: 1, path }),
+        `gatedDeltaRule: \`threadgroups\` must be from 1 to 3 on each axis, got ${threadgroups}`,
+      );
+    refusesThere(
+      (encoder) => gatedDeltaRuleRecurrent(encoder, on, { scale: 1 }),
+      "gatedDeltaRuleRecurrent: `threadgroups` must be from 1 to 3 on each axis, got [1, 4, 2]",
+    );
+  });
+  it("gatedDeltaRule refuses too much threadgroup memory", () => {
+    limits({ maxThreadgroupBytes: 1024 });
+    for (const [path, bytes] of [
+      ["recurrent", 4 * (2 * 16 + 64 + 32 * 16)],
+      ["chunk", 4 * (2 * 1024 + 4 * 1024 + 1024 + 3 * 4096 + 2 * 4096 + 192 + 160 + (3 * 1024 + 4096 + 8192) / 2)],
+    ] as const)
+      refusesThere(
+        (encoder) => gatedDeltaRule(encoder, on, { scale: 1, path }),
+        `gatedDeltaRule: \`threadgroupBytes\` must be an integer from 0 to 1024, got ${bytes}`,
+      );
   });
 });
 
@@ -182,6 +237,10 @@ describe("causalConv1d refuses", () => {
     ],
   ];
   it.each(cases)("%s", (_, changed, message, options) => refuses(call(changed, options), `causalConv1d: ${message}`));
+  it("more taps than a threadgroup's memory holds", () => {
+    const long = { x: f32(1, 1, 1), weight: f32(1, 8192), y: f32(1, 1, 1) };
+    refuses(call(long), "causalConv1d: `threadgroupBytes` must be an integer from 0 to 16777216, got 16778240");
+  });
 });
 
 describe("deltaGates refuses", () => {

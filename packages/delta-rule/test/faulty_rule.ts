@@ -45,7 +45,8 @@ export type Fault =
   | "beta after the dot"
   | "scores not rounded"
   | "h in f32"
-  | "per-batch stride from key heads";
+  | "per-batch stride from key heads"
+  | "undecayed prediction";
 
 export interface FaultyOptions {
   BT: number;
@@ -168,6 +169,8 @@ export function faultyRule(
             return Math.fround(G[i] as number) - Math.fround(G[j] as number) >= 0 && i !== j ? 0 : Math.exp(e);
           return Math.exp(e);
         };
+        /** Of what a token's prediction sees. */
+        const undecayed = (i: number) => Math.exp(is("undecayed prediction") ? -(inputs.g[at(i)] as number) : 0);
         const A = zeros(n, n);
         const weighted = k.map((row, i) => row.map((x) => round((beta[i] as number) * x)));
         const unweighted = is("kkt without beta") || is("beta on the column key") || is("beta after the dot");
@@ -176,7 +179,7 @@ export function faultyRule(
             const left = (unweighted ? k[i] : weighted[i]) as Float64Array;
             const right = (is("beta on the column key") ? weighted[j] : k[j]) as Float64Array;
             const product = dot(left, right) * (is("beta after the dot") ? (beta[i] as number) : 1);
-            (A[i] as Float64Array)[j] = is("kkt without decay") ? product : product * decay(i, j);
+            (A[i] as Float64Array)[j] = is("kkt without decay") ? product : product * decay(i, j) * undecayed(i);
           }
         if (is("exp before mask"))
           // What the masked half gives when exp overflows in f32 and is multiplied by 0.
@@ -194,7 +197,7 @@ export function faultyRule(
           lowerProduct(
             X,
             k.map((row, i) => {
-              const f = (beta[i] as number) * (is("no decay in w") ? 1 : Math.exp(G[i] as number));
+              const f = (beta[i] as number) * (is("no decay in w") ? 1 : Math.exp(G[i] as number) * undecayed(i));
               return row.map((x) => round(f * x));
             }),
           ),

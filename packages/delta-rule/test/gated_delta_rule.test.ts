@@ -1,7 +1,7 @@
 import type { Case, Suite } from "@mlxts/core/testing";
 import { testSuite } from "../../../scripts/test-suite.ts";
 import { gatedDeltaRule } from "../src/index.ts";
-import { F1, F2, type RuleSetting, ruleCase, sequentialReference } from "./rule_cases.ts";
+import { FIXTURES, type RuleSetting, ruleCase, sequentialReference } from "./rule_cases.ts";
 
 const BASE: RuleSetting = { B: 1, T: 50, Hk: 1, H: 2, K: 32, V: 16, state: true };
 const chunk = (setting: Partial<RuleSetting>, options: Record<string, unknown> = {}): Case =>
@@ -11,7 +11,7 @@ const TOKENS = [1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 200, 256, 1
 const LENGTHS = [16, 32, 64] as const;
 
 const cases: Case[] = [
-  ...[F1, F2].flatMap((fixture) =>
+  ...Object.values<RuleSetting>(FIXTURES).flatMap((fixture) =>
     (["chunk", "recurrent"] as const).map((path) => ruleCase({ ...fixture, options: { path } })),
   ),
   ...LENGTHS.flatMap((chunkLength) => TOKENS.map((T) => chunk({ T }, { chunkLength }))),
@@ -47,6 +47,9 @@ const cases: Case[] = [
   // More state than the fused kernel takes: the stages one after the other.
   ...(["sum-eps", "none"] as const).map((qkNorm) => chunk({ qkNorm, T: 35, K: 256, V: 513, Hk: 1, H: 1 })),
   chunk({ T: 35, K: 128, V: 1030, Hk: 1, H: 1, B: 2, state: false }, { chunkLength: 32, precision: "f32" }),
+  ...(["half -50", "one -1000"] as const).map((gate) =>
+    chunk({ gate, T: 100, K: 128, V: 1030, Hk: 1, H: 1 }, { chunkLength: 64, precision: "f32" }),
+  ),
   chunk({ qkNorm: "none" }, { chunkLength: 64 }),
   ...[0.003, 0.01].map((keyNorm) => chunk({ keyNorm })),
   ...[0.003, 0.01].map((keyNorm) => chunk({ keyNorm }, { path: "recurrent" })),

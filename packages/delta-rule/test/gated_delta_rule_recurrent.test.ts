@@ -3,13 +3,12 @@ import { type Case, type Suite, sameBytes } from "@mlxts/core/testing";
 import { expect, it } from "vitest";
 import { testSuite } from "../../../scripts/test-suite.ts";
 import { gatedDeltaRuleRecurrent } from "../src/index.ts";
-import { F1, F2, type RuleSetting, ruleCase, sequentialReference } from "./rule_cases.ts";
+import { FIXTURES, type RuleSetting, ruleCase, sequentialReference } from "./rule_cases.ts";
 
 const BASE: RuleSetting = { B: 1, T: 5, Hk: 2, H: 4, K: 64, V: 32, state: true };
 
 const cases: Case[] = [
-  ruleCase(F1),
-  ruleCase(F2),
+  ...Object.values<RuleSetting>(FIXTURES).map((fixture) => ruleCase(fixture)),
   ...[1, 2, 15, 16, 17, 31, 33, 64, 65].map((T) => ruleCase({ ...BASE, T })),
   ...[1, 3, 8, 12, 20, 96, 100, 128, 192, 250, 256].map((K) => ruleCase({ ...BASE, K })),
   ...[1, 2, 3, 5, 31, 33, 64, 100, 128, 200].map((V) => ruleCase({ ...BASE, V, T: V < 8 ? 60 : 3 })),

@@ -1,5 +1,5 @@
 import { fileURLToPath } from "node:url";
-import { Device, type HostTensor, readSafetensors } from "@mlxts/core";
+import { cpuLevels, Device, type HostTensor, readSafetensors } from "@mlxts/core";
 import { BARS, compare, within } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
 import { causalConv1d, deltaGates, gatedDeltaRule } from "../src/index.ts";
@@ -17,11 +17,7 @@ function turned({ shape, data }: HostTensor): { shape: number[]; data: Float32Ar
   return { shape: [...shape.slice(0, -2), columns, rows], data: out };
 }
 
-const device = Device.open("cpu");
-afterAll(() => device.dispose());
-
 type Host = Pick<HostTensor, "shape"> & { data: ArrayLike<number> };
-const upload = ({ shape, data }: Host) => device.tensor("f32", shape, Float32Array.from(data));
 const get = (file: Map<string, HostTensor>, name: string): HostTensor => {
   const tensor = file.get(name);
   if (!tensor) throw new Error(`no tensor ${name}`);
@@ -37,138 +33,145 @@ function expectClose(out: ArrayLike<number>, golden: ArrayLike<number>, errorCla
 
 const hf = fixture("goldens/delta_rule_hf.safetensors");
 const fla = fixture("goldens/delta_rule_fla.safetensors");
+const recorded = fixture("tiny-qwen3.5/reference.safetensors");
+const ops = fixture("goldens/hf_ops.safetensors");
 
 const CASES = ["t70", "t33_state", "t130_strong", "b2_t64_state", "t1_state"];
 const PATHS = [{ path: "recurrent" }, { path: "chunk", chunkLength: 64 }, { path: "chunk", chunkLength: 16 }] as const;
 
-describe("gatedDeltaRule against the functions of transformers and flash-linear-attention", () => {
-  for (const name of CASES)
-    for (const qkNorm of ["sum-eps", "none"] as const)
-      for (const options of PATHS)
-        it(`${name} qkNorm ${qkNorm} ${JSON.stringify(options)}`, async () => {
-          const unit = qkNorm === "none" ? "_unit" : "";
-          const q = get(hf, `${name}.q${unit}`);
-          const state = hf.get(`${name}.initial_state_kv`);
-          const encoder = device.encoder();
-          const { o, finalState } = gatedDeltaRule(
-            encoder,
-            {
-              q: upload(q as Host),
-              k: upload(get(hf, `${name}.k${unit}`) as Host),
-              v: upload(get(hf, `${name}.v`) as Host),
-              g: upload(get(hf, `${name}.g`) as Host),
-              beta: upload(get(hf, `${name}.beta`) as Host),
-              ...(state && { initialState: upload(turned(state)) }),
-              finalState: true,
-            },
-            { scale: (q.shape[3] as number) ** -0.5, qkNorm, ...options },
-          );
-          await encoder.commit();
-          const [out, final] = [await o.readNumbers(), await finalState?.readNumbers()];
-          const sources: [Map<string, HostTensor>, string][] =
-            qkNorm === "sum-eps"
-              ? [
-                  [hf, `${name}.l2_on.recurrent`],
-                  [hf, `${name}.l2_on.chunk`],
-                  [hf, `${name}.l2_on.float64`],
-                ]
-              : [
-                  [hf, `${name}.l2_off.recurrent`],
-                  [hf, `${name}.l2_off.chunk`],
-                  [fla, `${name}.l2_off.recurrent`],
-                  [fla, `${name}.l2_off.chunk`],
-                ];
-          for (const [file, prefix] of sources) {
-            // The chunked functions of both lose 1.6e-5 to cumulated gates in f32 here.
-            if (name === "t130_strong" && prefix.endsWith("chunk")) continue;
-            expectClose(out, get(file, `${prefix}.o`).data as Float32Array, "P", `${prefix}.o`);
-            const golden = turned(get(file, `${prefix}.final_state_kv`)).data;
-            expectClose(final as Float64Array, golden, "P", `${prefix} state`);
-          }
-        });
-});
+describe.each(cpuLevels())("on cpu %s", (level) => {
+  const device = Device.open("cpu", { level });
+  afterAll(() => device.dispose());
+  const upload = ({ shape, data }: Host) => device.tensor("f32", shape, Float32Array.from(data));
 
-describe("gatedDeltaRule against recorded activations of a trained model", () => {
-  const recorded = fixture("tiny-qwen3.5/reference.safetensors");
-  for (const options of [...PATHS, { path: "auto" } as const])
-    it(JSON.stringify(options), async () => {
-      const tensor = (name: string) => {
-        const { shape, data } = get(recorded, `op.delta.${name}`);
-        return upload({ shape: [1, ...shape], data: data as Float32Array });
-      };
-      const encoder = device.encoder();
-      const { o, finalState } = gatedDeltaRule(
-        encoder,
-        { q: tensor("q"), k: tensor("k"), v: tensor("v"), g: tensor("g"), beta: tensor("beta"), finalState: true },
-        { scale: 128 ** -0.5, qkNorm: "sum-eps", ...options },
-      );
-      await encoder.commit();
-      expectClose(await o.readNumbers(), get(recorded, "op.delta.o").data as Float32Array, "P", "o");
-      const state = get(recorded, "op.delta.final_state");
-      expectClose((await finalState?.readNumbers()) as Float64Array, turned(state).data, "P", "state");
-    });
-});
+  describe("gatedDeltaRule against the functions of transformers and flash-linear-attention", () => {
+    for (const name of CASES)
+      for (const qkNorm of ["sum-eps", "none"] as const)
+        for (const options of PATHS)
+          it(`${name} qkNorm ${qkNorm} ${JSON.stringify(options)}`, async () => {
+            const unit = qkNorm === "none" ? "_unit" : "";
+            const q = get(hf, `${name}.q${unit}`);
+            const state = hf.get(`${name}.initial_state_kv`);
+            const encoder = device.encoder();
+            const { o, finalState } = gatedDeltaRule(
+              encoder,
+              {
+                q: upload(q as Host),
+                k: upload(get(hf, `${name}.k${unit}`) as Host),
+                v: upload(get(hf, `${name}.v`) as Host),
+                g: upload(get(hf, `${name}.g`) as Host),
+                beta: upload(get(hf, `${name}.beta`) as Host),
+                ...(state && { initialState: upload(turned(state)) }),
+                finalState: true,
+              },
+              { scale: (q.shape[3] as number) ** -0.5, qkNorm, ...options },
+            );
+            await encoder.commit();
+            const [out, final] = [await o.readNumbers(), await finalState?.readNumbers()];
+            const sources: [Map<string, HostTensor>, string][] =
+              qkNorm === "sum-eps"
+                ? [
+                    [hf, `${name}.l2_on.recurrent`],
+                    [hf, `${name}.l2_on.chunk`],
+                    [hf, `${name}.l2_on.float64`],
+                  ]
+                : [
+                    [hf, `${name}.l2_off.recurrent`],
+                    [hf, `${name}.l2_off.chunk`],
+                    [fla, `${name}.l2_off.recurrent`],
+                    [fla, `${name}.l2_off.chunk`],
+                  ];
+            for (const [file, prefix] of sources) {
+              // The chunked functions of both lose 1.6e-5 to cumulated gates in f32 here.
+              if (name === "t130_strong" && prefix.endsWith("chunk")) continue;
+              expectClose(out, get(file, `${prefix}.o`).data as Float32Array, "P", `${prefix}.o`);
+              const golden = turned(get(file, `${prefix}.final_state_kv`)).data;
+              expectClose(final as Float64Array, golden, "P", `${prefix} state`);
+            }
+          });
+  });
 
-const ops = fixture("goldens/hf_ops.safetensors");
-
-describe("causalConv1d against transformers", () => {
-  const weight = upload(get(ops, "conv.weight") as Host);
-  const bias = upload(get(ops, "conv.bias") as Host);
-  const x = turned(get(ops, "conv.x_bct"));
-  for (const withBias of [false, true])
-    for (const activation of ["none", "silu"] as const)
-      it(`whole, ${withBias ? "with" : "no"} bias, ${activation}`, async () => {
+  describe("gatedDeltaRule against recorded activations of a trained model", () => {
+    for (const options of [...PATHS, { path: "auto" } as const])
+      it(JSON.stringify(options), async () => {
+        const tensor = (name: string) => {
+          const { shape, data } = get(recorded, `op.delta.${name}`);
+          return upload({ shape: [1, ...shape], data: data as Float32Array });
+        };
         const encoder = device.encoder();
-        const { y } = causalConv1d(encoder, { x: upload(x), weight, ...(withBias && { bias }) }, { activation });
+        const { o, finalState } = gatedDeltaRule(
+          encoder,
+          { q: tensor("q"), k: tensor("k"), v: tensor("v"), g: tensor("g"), beta: tensor("beta"), finalState: true },
+          { scale: 128 ** -0.5, qkNorm: "sum-eps", ...options },
+        );
         await encoder.commit();
-        const golden = turned(get(ops, `conv.full.${withBias ? "bias" : "nobias"}.${activation}.y_bct`));
-        expectClose(await y.readNumbers(), golden.data, "S", "y");
+        expectClose(await o.readNumbers(), get(recorded, "op.delta.o").data as Float32Array, "P", "o");
+        const state = get(recorded, "op.delta.final_state");
+        expectClose((await finalState?.readNumbers()) as Float64Array, turned(state).data, "P", "state");
       });
-  it("in pieces that carry the state", async () => {
-    const [N, T, C] = x.shape as [number, number, number];
-    const state = upload(turned(get(ops, "conv.carry.state0_bcw")));
-    let begin = 0;
-    for (const [piece, length] of [1, 2, 7, 9].entries()) {
-      const part = new Float32Array(N * length * C);
-      for (let n = 0; n < N; n++)
-        part.set(x.data.subarray((n * T + begin) * C, (n * T + begin + length) * C), n * length * C);
+  });
+
+  describe("causalConv1d against transformers", () => {
+    const weight = upload(get(ops, "conv.weight") as Host);
+    const bias = upload(get(ops, "conv.bias") as Host);
+    const x = turned(get(ops, "conv.x_bct"));
+    for (const withBias of [false, true])
+      for (const activation of ["none", "silu"] as const)
+        it(`whole, ${withBias ? "with" : "no"} bias, ${activation}`, async () => {
+          const encoder = device.encoder();
+          const { y } = causalConv1d(encoder, { x: upload(x), weight, ...(withBias && { bias }) }, { activation });
+          await encoder.commit();
+          const golden = turned(get(ops, `conv.full.${withBias ? "bias" : "nobias"}.${activation}.y_bct`));
+          expectClose(await y.readNumbers(), golden.data, "S", "y");
+        });
+    it("in pieces that carry the state", async () => {
+      const [N, T, C] = x.shape as [number, number, number];
+      const state = upload(turned(get(ops, "conv.carry.state0_bcw")));
+      let begin = 0;
+      for (const [piece, length] of [1, 2, 7, 9].entries()) {
+        const part = new Float32Array(N * length * C);
+        for (let n = 0; n < N; n++)
+          part.set(x.data.subarray((n * T + begin) * C, (n * T + begin + length) * C), n * length * C);
+        const encoder = device.encoder();
+        const { y } = causalConv1d(
+          encoder,
+          { x: upload({ shape: [N, length, C], data: part }), weight, state, newState: state },
+          { activation: "silu" },
+        );
+        await encoder.commit();
+        expectClose(await y.readNumbers(), turned(get(ops, `conv.carry.y${piece + 1}_bct`)).data, "S", `y${piece + 1}`);
+        expect([...(await state.readNumbers())]).toEqual([
+          ...turned(get(ops, `conv.carry.state${piece + 1}_bcw`)).data,
+        ]);
+        begin += length;
+      }
+    });
+  });
+
+  it("deltaGates against transformers", async () => {
+    const encoder = device.encoder();
+    const { g, beta } = deltaGates(encoder, {
+      a: upload(get(ops, "gates.a") as Host),
+      b: upload(get(ops, "gates.b") as Host),
+      aLog: upload(get(ops, "gates.A_log") as Host),
+      dtBias: upload(get(ops, "gates.dt_bias") as Host),
+    });
+    await encoder.commit();
+    expectClose(await g.readNumbers(), get(ops, "gates.g").data as Float32Array, "S", "g");
+    expectClose(await beta.readNumbers(), get(ops, "gates.beta").data as Float32Array, "S", "beta");
+  });
+
+  it("the rule of a small layer of transformers", async () => {
+    const rule = (name: string) => upload(get(ops, `delta_layer.rule.${name}`) as Host);
+    for (const options of PATHS) {
       const encoder = device.encoder();
-      const { y } = causalConv1d(
+      const { o } = gatedDeltaRule(
         encoder,
-        { x: upload({ shape: [N, length, C], data: part }), weight, state, newState: state },
-        { activation: "silu" },
+        { q: rule("q"), k: rule("k"), v: rule("v"), g: rule("g"), beta: rule("beta") },
+        { scale: 0.25, qkNorm: "sum-eps", ...options },
       );
       await encoder.commit();
-      expectClose(await y.readNumbers(), turned(get(ops, `conv.carry.y${piece + 1}_bct`)).data, "S", `y${piece + 1}`);
-      expect([...(await state.readNumbers())]).toEqual([...turned(get(ops, `conv.carry.state${piece + 1}_bcw`)).data]);
-      begin += length;
+      expectClose(await o.readNumbers(), get(ops, "delta_layer.rule.o").data as Float32Array, "P", "o");
     }
   });
-});
-
-it("deltaGates against transformers", async () => {
-  const encoder = device.encoder();
-  const { g, beta } = deltaGates(encoder, {
-    a: upload(get(ops, "gates.a") as Host),
-    b: upload(get(ops, "gates.b") as Host),
-    aLog: upload(get(ops, "gates.A_log") as Host),
-    dtBias: upload(get(ops, "gates.dt_bias") as Host),
-  });
-  await encoder.commit();
-  expectClose(await g.readNumbers(), get(ops, "gates.g").data as Float32Array, "S", "g");
-  expectClose(await beta.readNumbers(), get(ops, "gates.beta").data as Float32Array, "S", "beta");
-});
-
-it("the rule of a small layer of transformers", async () => {
-  const rule = (name: string) => upload(get(ops, `delta_layer.rule.${name}`) as Host);
-  for (const options of PATHS) {
-    const encoder = device.encoder();
-    const { o } = gatedDeltaRule(
-      encoder,
-      { q: rule("q"), k: rule("k"), v: rule("v"), g: rule("g"), beta: rule("beta") },
-      { scale: 0.25, qkNorm: "sum-eps", ...options },
-    );
-    await encoder.commit();
-    expectClose(await o.readNumbers(), get(ops, "delta_layer.rule.o").data as Float32Array, "P", "o");
-  }
 });

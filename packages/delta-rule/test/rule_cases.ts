@@ -75,6 +75,19 @@ export function ruleCase(setting: RuleSetting, seed = 21): Case {
 export const F1: RuleSetting = { B: 1, T: 200, Hk: 2, H: 4, K: 128, V: 128, gate: "sigmoid", state: true };
 export const F2: RuleSetting = { ...F1, gate: "weak" };
 
+const SMALL: RuleSetting = { B: 1, T: 100, Hk: 1, H: 2, K: 64, V: 32, state: true };
+/** The settings on which mistakes are proved to show; every path of the op runs all of them. */
+export const FIXTURES = {
+  F1,
+  F2,
+  "small keys": { ...SMALL, keyNorm: 0.003 },
+  "short keys": { ...SMALL, keyNorm: 0.01 },
+  "repeated keys": { ...SMALL, T: 128, gate: "weak", repeated: "all", beta: 1.9 },
+  "no decay": { ...SMALL, gate: "none" },
+  "strong decay": { ...SMALL, gate: "strong" },
+  batch: { ...SMALL, B: 2 },
+} satisfies Record<string, RuleSetting>;
+
 export interface RuleOptions {
   scale: number;
   qkNorm?: "none" | "sum-eps";

@@ -1,6 +1,7 @@
-import { cpuLevels, Device, type Dtype, type FloatDtype, roundTo, type Tensor } from "@mlxts/core";
+import { cpuLevels, Device, type Dtype, type FloatDtype, type RawArray, roundTo, type Tensor } from "@mlxts/core";
 import {
   type Case,
+  type CaseInput,
   compare,
   Random,
   type Reference64,
@@ -114,6 +115,19 @@ function stage(
   };
 }
 
+/** Gates that cost G digits, in whole chunks and a short one. */
+const GATES = (["strong", "half -50", "one -1000"] as const).flatMap((gate) =>
+  ([16, 64] as const).map((chunkLength) => {
+    const { inputs } = ruleCase({ B: 2, T: 150, Hk: 1, H: 3, K: 8, V: 1, gate });
+    return { name: `${gate} ${chunkLength}`, inputs: { g: inputs.g as CaseInput }, options: { chunkLength } };
+  }),
+);
+const askLow = (c: Case): Case => ({
+  ...c,
+  name: `${c.name} with GLow`,
+  ask: { GLow: { dtype: "f32", shape: (c.inputs.g as CaseInput).shape } },
+});
+
 const suites: Suite[] = [
   {
     op: chunkCumsum,
@@ -121,9 +135,25 @@ const suites: Suite[] = [
     dtypes: ["f32"],
     reference: stage((s, { g }) => {
       const G = reference.chunkCumsumReference(s, g);
-      return { G: [[s.B, s.T, s.H], G], GLow: [[s.B, s.T, s.H], G.map((x) => x - x)] };
+      const stored = reference.chunkCumsumReference(s, g, Math.fround);
+      const shape = [s.B, s.T, s.H];
+      return { G: [shape, G], GLow: [shape, G.map((x, i) => x - (stored[i] as number))] };
     }),
-    cases: cases(["g"], {}, false),
+    cases: [...cases(["g"], {}, false), ...GATES].flatMap((c) => [c, askLow(c)]),
+    mutants: {
+      "GLow is 0": stage((s, { g }) => ({
+        GLow: [[s.B, s.T, s.H], new Float64Array(g.length)],
+      })),
+      "GLow of the last addition only": stage((s, { g }) => {
+        const stored = reference.chunkCumsumReference(s, g, Math.fround);
+        const low = stored.map((sum, i) => {
+          const row = Math.floor(i / s.H) % s.T;
+          const before = row % s.BT === 0 ? 0 : (stored[i - s.H] as number);
+          return before + (g[i] as number) - sum;
+        });
+        return { GLow: [[s.B, s.T, s.H], low] };
+      }),
+    },
   },
   {
     op: chunkKkt,
@@ -186,6 +216,26 @@ const suites: Suite[] = [
   },
 ];
 for (const suite of suites) testSuite(suite);
+
+for (const level of cpuLevels())
+  describe(`G and GLow of chunkCumsum on cpu ${level}`, () => {
+    for (const { name, inputs, options } of GATES)
+      it(`add up to the exact sum: ${name}`, async () => {
+        using device = Device.open("cpu", { level });
+        const rounded = roundedInputs({ name, inputs }, "f32").g as { raw: RawArray; reference: Reference64 };
+        const { shape, data } = rounded.reference;
+        const [B, T, H] = shape as [number, number, number];
+        const dims = { B, T, H, Hk: 1, K: 1, V: 1, BT: options.chunkLength };
+        const exact = reference.chunkCumsumReference(dims, data);
+        const encoder = device.encoder();
+        const g = device.tensor("f32", shape, rounded.raw as Float32Array);
+        const { G, GLow } = chunkCumsum(encoder, { g, GLow: true }, options);
+        await encoder.commit();
+        const [high, low] = [await G.readNumbers(), await (GLow as Tensor).readNumbers()];
+        const worst = exact.map((sum, i) => Math.abs((high[i] as number) + (low[i] as number) - sum) / Math.abs(sum));
+        expect(Math.max(...worst)).toBeLessThanOrEqual(2 ** -44);
+      });
+  });
 
 /** The stages one after the other, on the normalised and rounded q and k: every intermediate tensor. */
 async function runStages(device: Device, setting: RuleSetting, chunkLength: 64) {
