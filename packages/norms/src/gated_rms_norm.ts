@@ -38,6 +38,8 @@ export const gatedRmsNormKernel = defineKernel({
  * - `weightOffset` 0 (default; all known models) or 1.
  *
  * Sums, gate and products in f32. Errors: `InvalidArgument` for shapes, dtypes, options and partial overlap.
+ * Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019; gated as in Yang, Kautz and Hatamizadeh, "Gated
+ * Delta Networks: Improving Mamba2 with Delta Rule", 2024, gate first as in Dao and Gu, "Transformers are SSMs", 2024.
  */
 export const gatedRmsNorm = defineOp({
   name: "gatedRmsNorm",

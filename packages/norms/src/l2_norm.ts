@@ -25,6 +25,7 @@ export const l2NormKernel = defineKernel({
  *
  * Sum in f32, one rounding, at the store. A zero row gives 0, with `eps` 0 NaN. Errors: `InvalidArgument` for shapes,
  * dtypes, options and partial overlap.
+ * Yang, Kautz and Hatamizadeh, "Gated Delta Networks: Improving Mamba2 with Delta Rule", 2024 (queries and keys).
  */
 export const l2Norm = defineOp({
   name: "l2Norm",
