@@ -19,7 +19,24 @@ export function rmsNormReference(
   return out;
 }
 
+/** rmsNorm with `rounding` `before-weight`: `round(x / √(Σx²/D + eps)) · (w + weightOffset)`; the store is the caller's. */
+export function beforeWeightReference(
+  x: Float64Array,
+  weight: Float64Array,
+  eps: number,
+  weightOffset: number,
+  round: (value: number) => number,
+): Float64Array {
+  const ones = new Float64Array(weight.length).fill(1);
+  return rmsNormReference(x, ones, eps, 0).map(
+    (v, i) => round(v) * ((weight[i % weight.length] as number) + weightOffset),
+  );
+}
+
 const sigmoid = (z: number) => 1 / (1 + Math.exp(-z));
+
+const gateOf = (z: Float64Array, act: "silu" | "sigmoid") =>
+  z.map((v) => (act === "silu" ? v * sigmoid(v) : sigmoid(v)));
 
 /** `norm(x) · (w + weightOffset) · act(z)`; with `gate-then-norm`: `norm(x · act(z)) · (w + weightOffset)`. */
 export function gatedRmsNormReference(
@@ -31,11 +48,33 @@ export function gatedRmsNormReference(
   act: "silu" | "sigmoid",
   order: "norm-then-gate" | "gate-then-norm",
 ): Float64Array {
-  const gate = z.map((v) => (act === "silu" ? v * sigmoid(v) : sigmoid(v)));
+  const gate = gateOf(z, act);
   const gated = (values: Float64Array) => values.map((v, i) => v * (gate[i] as number));
   return order === "norm-then-gate"
     ? gated(rmsNormReference(x, weight, eps, weightOffset))
     : rmsNormReference(gated(x), weight, eps, weightOffset);
+}
+
+/**
+ * gatedRmsNorm with `rounding` `before-weight`: `roundProduct(round(norm(x)) · (w + weightOffset)) · act(z)`; with
+ * `gate-then-norm` `round(norm(x · act(z))) · (w + weightOffset)`. `roundProduct` rounds where the weight has the dtype of x.
+ */
+export function gatedBeforeWeightReference(
+  x: Float64Array,
+  z: Float64Array,
+  weight: Float64Array,
+  eps: number,
+  weightOffset: number,
+  act: "silu" | "sigmoid",
+  order: "norm-then-gate" | "gate-then-norm",
+  round: (value: number) => number,
+  roundProduct: (value: number) => number,
+): Float64Array {
+  const gate = gateOf(z, act);
+  const gated = (values: Float64Array) => values.map((v, i) => v * (gate[i] as number));
+  return order === "norm-then-gate"
+    ? gated(beforeWeightReference(x, weight, eps, weightOffset, round).map(roundProduct))
+    : beforeWeightReference(gated(x), weight, eps, weightOffset, round);
 }
 
 /** `x / √(Σx² + eps)`, `x / √(Σx²/D + eps) / √D` or `x / max(√Σx², eps)` over rows of `dim`. */

@@ -121,6 +121,11 @@ const MESSAGES: Wrong[] = [
     "l2Norm: `out` must have shape [2, 8], got [16]",
   ],
   [
+    "l2Norm: out of another dtype",
+    () => l2Norm(encoder(), { x: t([2, 8], "bf16"), out: t([2, 8]) }),
+    "l2Norm: `out` must have dtype bf16, got f32",
+  ],
+  [
     "l2Norm: partial overlap",
     () => l2Norm(encoder(), { x: shared.view(0, [2, 8]), out: shared.view(8, [2, 8]) }),
     "l2Norm: `out` must be exactly `x` or not overlap it, got overlapping views",

@@ -2,11 +2,12 @@ import { type Case, Random, type Reference64, type ReferenceFunction, type Suite
 import { testSuite } from "../../../scripts/test-suite.ts";
 import { gatedRmsNorm } from "../src/index.ts";
 import { gatedRmsNormReference, rmsNormReference } from "../src/reference.ts";
+import { paddedSquares, sumInF16 } from "./wrong_sums.ts";
 
 const DIMS = [
-  1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 255, 256, 257, 512, 1000,
+  1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1000,
 ];
-const LONG_DIMS = [1023, 1025, 2048, 4099, 8164, 16384];
+const LONG_DIMS = [1023, 1024, 1025, 2048, 3584, 4096, 4099, 5120, 7168, 8160, 8164, 8192, 16384];
 
 const random = new Random(2);
 
@@ -60,21 +61,27 @@ const right = ({ x, z, weight, eps, weightOffset, act, order }: Arguments) =>
   gatedRmsNormReference(x, z, weight, eps, weightOffset, act, order);
 const changed = (change: (a: Arguments) => Partial<Arguments>) => reference((a) => right({ ...a, ...change(a) }));
 const silu = (z: number) => z / (1 + Math.exp(-z));
-const rowsOf = (x: Float64Array, dim: number) =>
-  Array.from({ length: x.length / dim }, (_, r) => x.subarray(r * dim, (r + 1) * dim));
-/** norm-then-gate with each row scaled by something of its own. */
-const scaled = (inverse: (row: Float64Array, eps: number) => number) =>
-  reference((a) => {
-    const out = new Float64Array(a.x.length);
-    rowsOf(a.x, a.weight.length).forEach((row, r) => {
-      const inv = inverse(row, a.eps);
-      row.forEach((v, i) => {
-        const at = r * row.length + i;
-        out[at] = v * inv * ((a.weight[i] as number) + a.weightOffset) * silu(a.z[at] as number);
-      });
+/** A wrong formula for the default gate; the other settings are right, so that they cannot be what fails it. */
+const plain = (formula: (a: Arguments) => Float64Array) =>
+  reference((a) => (a.act === "silu" && a.order === "norm-then-gate" ? formula(a) : right(a)));
+/** Each row scaled by something of its own. */
+const scaledRows = (
+  { x, z, weight, weightOffset }: Arguments,
+  inverse: (row: Float64Array, index: number) => number,
+) => {
+  const dim = weight.length;
+  const out = new Float64Array(x.length);
+  for (let start = 0; start < x.length; start += dim) {
+    const row = x.subarray(start, start + dim);
+    const inv = inverse(row, start / dim);
+    row.forEach((v, i) => {
+      out[start + i] = v * inv * ((weight[i] as number) + weightOffset) * silu(z[start + i] as number);
     });
-    return out;
-  });
+  }
+  return out;
+};
+const scaled = (inverse: (row: Float64Array, eps: number) => number) =>
+  plain((a) => scaledRows(a, (row) => inverse(row, a.eps)));
 const meanSquare = (x: Float64Array) => x.reduce((a, v) => a + v * v, 0) / x.length;
 
 const farGates = makeCase([64], 40);
@@ -110,14 +117,14 @@ const suite: Suite = {
     "silu for sigmoid": changed(() => ({ act: "silu" })),
     "norm before gate for gate before norm": changed(() => ({ order: "norm-then-gate" })),
     "gate before norm for norm before gate": changed(() => ({ order: "gate-then-norm" })),
-    "gate ignored": reference((a) => rmsNormReference(a.x, a.weight, a.eps, a.weightOffset)),
-    "gate not activated": reference((a) =>
+    "gate ignored": plain((a) => rmsNormReference(a.x, a.weight, a.eps, a.weightOffset)),
+    "gate not activated": plain((a) =>
       rmsNormReference(a.x, a.weight, a.eps, a.weightOffset).map((v, i) => v * (a.z[i] as number)),
     ),
-    "gate normalised instead of x": reference((a) =>
+    "gate normalised instead of x": plain((a) =>
       rmsNormReference(a.z, a.weight, a.eps, a.weightOffset).map((v, i) => v * silu(a.x[i] as number)),
     ),
-    "NaN for a very negative gate": reference((a) =>
+    "NaN for a very negative gate": plain((a) =>
       rmsNormReference(a.x, a.weight, a.eps, a.weightOffset).map((v, i) => {
         const e = Math.fround(Math.exp(a.z[i] as number));
         return v * ((a.z[i] as number) * (e / (1 + e)));
@@ -164,11 +171,13 @@ const suite: Suite = {
     "last row not written": reference((a) =>
       right(a).map((v, i) => (i < a.x.length - a.weight.length ? v : Number.NaN)),
     ),
-    "sum of squares in 16 bits": scaled((x, eps) => {
-      let sum = 0;
-      for (const v of x) sum = Math.fround(Math.round((sum + v * v) * 2 ** 6) / 2 ** 6);
-      return 1 / Math.sqrt(sum / x.length + eps);
-    }),
+    "lanes beyond D not zeroed": plain((a) =>
+      scaledRows(a, (row, index) => 1 / Math.sqrt(paddedSquares(a.x, index, row.length) / row.length + a.eps)),
+    ),
+    "sum of squares in f16 at D ≥ 2048": (inputs, options, dtype) =>
+      ((inputs.weight?.shape[0] as number) >= 2048 && dtype === "f16"
+        ? scaled((x, eps) => 1 / Math.sqrt(sumInF16(x) / x.length + eps))
+        : reference(right))(inputs, options, dtype),
   },
 };
 

@@ -2,10 +2,11 @@ import { type Case, Random, type Reference64, type ReferenceFunction, type Suite
 import { testSuite } from "../../../scripts/test-suite.ts";
 import { l2Norm } from "../src/index.ts";
 import { l2NormReference } from "../src/reference.ts";
+import { paddedSquares, sumInF16 } from "./wrong_sums.ts";
 
 const DIMS = [
-  1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 192, 255, 256, 257, 1000, 4099,
-  16384,
+  1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 192, 255, 256, 257, 511, 512, 513,
+  1000, 1023, 1024, 1025, 2048, 3584, 4096, 4099, 5120, 7168, 8160, 8164, 8192, 16384,
 ];
 
 const random = new Random(6);
@@ -44,12 +45,18 @@ const reference =
 const right = ({ x, dim, kind, eps }: Arguments) => l2NormReference(x, dim, kind, eps);
 const changed = (change: (a: Arguments) => Partial<Arguments>) => reference((a) => right({ ...a, ...change(a) }));
 const swapped = (from: Kind, to: Kind) => changed(({ kind }) => ({ kind: kind === from ? to : kind }));
-const scaled = (inverse: (row: Float64Array, eps: number) => number) =>
-  reference(({ x, dim, eps }) => {
+/** Each row scaled by something of its own; the other kinds are right, so that they cannot be what fails it. */
+const scaled = (
+  inverse: (row: Float64Array, eps: number, index: number, all: Float64Array) => number,
+  wrongKind: Kind = "sum-eps",
+) =>
+  reference((a) => {
+    const { x, dim, kind, eps } = a;
+    if (kind !== wrongKind) return right(a);
     const out = new Float64Array(x.length);
     for (let start = 0; start < x.length; start += dim) {
       const row = x.subarray(start, start + dim);
-      const inv = inverse(row, eps);
+      const inv = inverse(row, eps, start / dim, x);
       out.set(
         row.map((v) => v * inv),
         start,
@@ -57,6 +64,9 @@ const scaled = (inverse: (row: Float64Array, eps: number) => number) =>
     }
     return out;
   });
+/** mean-eps with a mean over something other than D. */
+const meanOver = (count: (dim: number) => number) =>
+  scaled((row, eps) => 1 / Math.sqrt((squares(row) / count(row.length) + eps) * row.length), "mean-eps");
 const squares = (row: Float64Array) => row.reduce((a, v) => a + v * v, 0);
 
 const suite: Suite = {
@@ -115,11 +125,16 @@ const suite: Suite = {
       const inv = 1 / Math.sqrt(squares(x.subarray(0, dim)) + eps);
       return x.map((v) => v * inv);
     }),
-    "sum of squares in 16 bits": scaled((row, eps) => {
-      let sum = 0;
-      for (const v of row) sum = Math.fround(Math.round((sum + v * v) * 2 ** 6) / 2 ** 6);
-      return 1 / Math.sqrt(sum + eps);
-    }),
+    "mean over D - 1": meanOver((dim) => Math.max(1, dim - 1)),
+    "mean over a padded D": meanOver((dim) => Math.ceil(dim / 32) * 32),
+    "sum is 0 for D ≤ 16": scaled((row, eps) => 1 / Math.sqrt((row.length <= 16 ? 0 : squares(row)) + eps)),
+    "lanes beyond D not zeroed": scaled(
+      (row, eps, index, all) => 1 / Math.sqrt(paddedSquares(all, index, row.length) + eps),
+    ),
+    "sum of squares in f16 at D ≥ 2048": (inputs, options, dtype) =>
+      ((inputs.x?.shape.at(-1) as number) >= 2048 && dtype === "f16"
+        ? scaled((row, eps) => 1 / Math.sqrt(sumInF16(row) + eps))
+        : reference(right))(inputs, options, dtype),
   },
 };
 

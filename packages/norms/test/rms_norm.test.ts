@@ -1,7 +1,9 @@
+import type { FloatDtype } from "@mlxts/core";
 import { Random, type Reference64, type ReferenceFunction, type Suite } from "@mlxts/core/testing";
 import { testSuite } from "../../../scripts/test-suite.ts";
 import { rmsNorm } from "../src/index.ts";
 import { rmsNormReference } from "../src/reference.ts";
+import { paddedSquares, sumInF16 } from "./wrong_sums.ts";
 
 const DIMS = [
   1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1000,
@@ -46,12 +48,19 @@ const reference =
 
 /** A wrong norm: each row through `row`, with the row's numbers, the weight and the options. */
 const rowMutant = (
-  row: (x: Float64Array, w: Float64Array, eps: number, offset: number, index: number) => Float64Array,
+  row: (
+    x: Float64Array,
+    w: Float64Array,
+    eps: number,
+    offset: number,
+    index: number,
+    all: Float64Array,
+  ) => Float64Array,
 ) =>
   reference((x, w, eps, offset) => {
     const out = new Float64Array(x.length);
     for (let r = 0; r * w.length < x.length; r++)
-      out.set(row(x.subarray(r * w.length, (r + 1) * w.length), w, eps, offset, r), r * w.length);
+      out.set(row(x.subarray(r * w.length, (r + 1) * w.length), w, eps, offset, r, x), r * w.length);
     return out;
   });
 
@@ -61,6 +70,12 @@ const scaled = (inverse: (x: Float64Array, eps: number) => number) =>
     const inv = inverse(x, eps);
     return x.map((v, i) => v * inv * ((w[i] as number) + offset));
   });
+
+/** `wrong` where `where` holds, the right norm elsewhere: what must fail it is there. */
+const onlyAt =
+  (where: (dim: number, dtype: FloatDtype) => boolean, wrong: ReferenceFunction): ReferenceFunction =>
+  (inputs, options, dtype) =>
+    (where(inputs.weight?.shape[0] as number, dtype) ? wrong : reference(rmsNormReference))(inputs, options, dtype);
 
 const suite: Suite = {
   op: rmsNorm,
@@ -119,10 +134,13 @@ const suite: Suite = {
         offset,
       ),
     ),
-    "sum of squares in 16 bits": scaled((x, eps) => {
-      let sum = 0;
-      for (const v of x) sum = Math.fround(Math.round((sum + v * v) * 2 ** 6) / 2 ** 6);
-      return 1 / Math.sqrt(sum / x.length + eps);
+    "sum of squares in f16 at D ≥ 2048": onlyAt(
+      (dim, dtype) => dim >= 2048 && dtype === "f16",
+      scaled((x, eps) => 1 / Math.sqrt(sumInF16(x) / x.length + eps)),
+    ),
+    "lanes beyond D not zeroed": rowMutant((x, w, eps, offset, row, all) => {
+      const inv = 1 / Math.sqrt(paddedSquares(all, row, x.length) / x.length + eps);
+      return x.map((v, i) => v * inv * ((w[i] as number) + offset));
     }),
     "output left unwritten": reference((x) => x.map(() => Number.NaN)),
   },
