@@ -268,7 +268,8 @@ class CpuDevice : public Device {
       p.launch.scratchBytes = c.scratchBytes;
       p.total = uint64_t(c.threadgroups[0]) * c.threadgroups[1] * c.threadgroups[2];
       p.chunks = uint32_t(std::min<uint64_t>(p.total, uint64_t(pool_->threads()) * 4));
-      if (pool_->threads() == 1) p.chunks = 1;
+      // One thread needs no pieces, unless their order is to be another one.
+      if (pool_->threads() == 1 && order_ == CpuOptions::Order::forward) p.chunks = 1;
       if (chunks_ + p.chunks > ThreadPool::kMaxChunks) p.chunks = 1;
       p.firstChunk = chunks_;
       p.command = uint32_t(i);
