@@ -41,7 +41,7 @@ describeSimulated("lifetime on the Metal device", () => {
   });
 
   it("keeps the event loop free, and blocks when told to", async () => {
-    set({ fault: "delay:60" });
+    set({ fault: "delay:200" });
     using device = openMetal();
     const x = device.tensor("u32", [64]);
     const commit = () => {
@@ -90,6 +90,11 @@ describeSimulated("processes and workers with work on the Metal device", () => {
     ["reject", 1, "", undefined],
   ];
   it.each(endings)("end as they should: %s", async (how, code, stdout, live) => {
+    // At once, too: the process then ends while kernels run.
+    for (let round = 0; round < 2 && live === undefined; round++) {
+      const early = await runChild("in_flight", [how], { ...env, MLXTS_METAL_SIM_FAULT: "" });
+      expect({ code: early.code, signal: early.signal }).toEqual({ code, signal: null });
+    }
     const end = await runChild("in_flight", [how], env);
     expect(end.signal).toBe(null);
     expect({ code: end.code, stdout: end.stdout }).toEqual({ code, stdout });

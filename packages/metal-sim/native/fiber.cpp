@@ -118,7 +118,8 @@ bool Stacks::reserve(uint32_t count) {
 
 namespace {
 std::mutex pool_mutex;
-std::vector<std::unique_ptr<Stacks>> pool;
+// Never destroyed: a process may end while kernels still run.
+auto& pool = *new std::vector<std::unique_ptr<Stacks>>;
 }  // namespace
 
 std::unique_ptr<Stacks> Stacks::take(uint32_t count) {
