@@ -1,5 +1,5 @@
 import { fileURLToPath } from "node:url";
-import { Device, decodeNumbers, readSafetensors } from "@mlxts/core";
+import { cpuLevels, Device, decodeNumbers, readSafetensors } from "@mlxts/core";
 import { BARS, compare } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
 import { kvCacheAppend, matmul, sdpa } from "../src/index.ts";
@@ -33,8 +33,8 @@ function normAndRotate(x: Float64Array, heads: number, weight: Float64Array): Fl
   return out;
 }
 
-describe("the attention layer of Hugging Face", () => {
-  const device = Device.open("cpu", { threads: 2 });
+describe.each(cpuLevels())("the attention layer of Hugging Face, on cpu %s", (level) => {
+  const device = Device.open("cpu", { level, threads: 2 });
   afterAll(() => device.dispose());
   const f32 = (shape: number[], data?: ArrayLike<number>) => device.tensor("f32", shape, data);
 

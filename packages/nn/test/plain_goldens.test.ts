@@ -1,5 +1,5 @@
 import { fileURLToPath } from "node:url";
-import { Device, type Dtype, decodeNumbers, readSafetensors } from "@mlxts/core";
+import { cpuLevels, Device, type Dtype, decodeNumbers, readSafetensors } from "@mlxts/core";
 import { compare } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
 import { rope } from "../src/index.ts";
@@ -7,8 +7,6 @@ import { rope } from "../src/index.ts";
 const { tensors } = readSafetensors(
   fileURLToPath(new URL("../../../fixtures/goldens/hf_ops.safetensors", import.meta.url)),
 );
-const device = Device.open("cpu");
-afterAll(() => device.dispose());
 
 function stored(name: string) {
   const found = tensors.get(name);
@@ -29,7 +27,9 @@ function tokensFirst({ shape, numbers }: ReturnType<typeof stored>) {
   return { shape: [b, t, h, d], numbers: out };
 }
 
-describe("Hugging Face rotary embedding, 16 of 64 elements rotated", () => {
+describe.each(cpuLevels())("Hugging Face rotary embedding, 16 of 64 elements rotated, on cpu %s", (level) => {
+  const device = Device.open("cpu", { level });
+  afterAll(() => device.dispose());
   for (const start of ["from0", "from4000"])
     for (const name of ["q", "k"])
       it(`${name} ${start}`, async () => {

@@ -95,15 +95,14 @@ void each_row(WeightRows w, uint32_t count, vf32* sums, Dot dot, One one) {
   }
 }
 
-// Sums of R rows lie M apart in the inner loops and kMaxM apart here.
+// Sums of R rows lie M apart in the inner loops and kMaxM apart here. Each span is summed by itself, so that very long
+// rows lose nothing.
 template <int R, int M, typename Dot>
 void with_sums(vf32* sums, Dot dot) {
-  vf32 acc[R * M];
-  for (int r = 0; r < R; ++r)
-    for (int m = 0; m < M; ++m) acc[r * M + m] = sums[r * kMaxM + m];
+  vf32 acc[R * M] = {};
   dot(acc);
   for (int r = 0; r < R; ++r)
-    for (int m = 0; m < M; ++m) sums[r * kMaxM + m] = acc[r * M + m];
+    for (int m = 0; m < M; ++m) sums[r * kMaxM + m] += acc[r * M + m];
 }
 
 // The words begin … end − 1 of `count` rows against M rows of x from m0 on.

@@ -20,6 +20,7 @@ export const dequantizeKernel = defineKernel({
  * The product and the sum are f32, each rounded (the product of a 16-bit scale is exact), then one rounding to the
  * dtype of `out`: the same bits on every device for 16-bit scales. Errors: `InvalidArgument` for shapes, dtypes and
  * attributes that contradict each other; `UnsupportedDtype` for 3, 5, 6 bits and modes other than affine.
+ * Source: MLX affine quantisation, `mx.dequantize`.
  */
 export const dequantize = defineOp({
   name: "dequantize",

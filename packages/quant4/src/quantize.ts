@@ -1,6 +1,6 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
-import { BITS, combinations, refuseBits } from "./quantised.ts";
+import { BITS, combinations, GROUP_SIZES, refuseBits } from "./quantised.ts";
 
 export const quantizeKernel = defineKernel({
   library: quant4Library,
@@ -28,7 +28,7 @@ export const quantizeKernel = defineKernel({
  *
  * Errors: `InvalidArgument` for shapes, dtypes and options; when the work runs, for a value of w that is not finite, with
  * the first index. `UnsupportedDtype` for 3, 5 and 6 bits. Quantising decoded weights again changes them.
- * Source: MLX `mx.quantize`.
+ * Source: MLX affine quantisation, `mx.quantize`.
  */
 export const quantize = defineOp({
   name: "quantize",
@@ -56,6 +56,8 @@ export const quantize = defineOp({
   },
   relations({ op, dims, inputs, options, fail }) {
     refuseBits(op, options.bits, BITS);
+    // Values that do not exist are refused next; a message about columns would hide that.
+    if (!BITS.includes(options.bits) || !GROUP_SIZES.includes(options.groupSize)) return;
     if ((dims.cols ?? 0) % options.groupSize !== 0)
       fail("w", `have a last dimension that is a multiple of ${options.groupSize} (groupSize)`, inputs.w.shape);
   },

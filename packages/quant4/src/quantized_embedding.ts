@@ -19,6 +19,7 @@ export const quantizedEmbeddingKernel = defineKernel({
  *
  * Errors: `InvalidArgument` for shapes, dtypes and attributes; when the work runs, for an id out of range, with the
  * first index. `UnsupportedDtype` for 3, 5, 6 bits and modes other than affine.
+ * Source: MLX affine quantisation, `mlx.nn.QuantizedEmbedding`.
  */
 export const quantizedEmbedding = defineOp({
   name: "quantizedEmbedding",

@@ -37,21 +37,42 @@ interface Sizes {
 const ceil = (n: number, unit: number) => Math.ceil(n / unit);
 const roundUp = (n: number, unit: number) => ceil(n, unit) * unit;
 
+/** x in the order of the codes (at most 6 bytes each), its sums by group, scales and biases of 16 rows. */
+const matvecBytes = (m: number, cols: number, groupSize: number) =>
+  6 * m * roundUp(cols, 128) + 4 * ((m + 32) * roundUp(cols / groupSize, 16) + 64);
+
+/** x packed, its sums by group, sums of products, scales and biases of 64 rows, one decoded panel. */
+const matmulBytes = (mBlock: number, cols: number, groupSize: number) => {
+  const groups = cols / groupSize;
+  return 4 * (mBlock * (cols + 64) + (mBlock + 32) * roundUp(groups, 16) + 128 * groups + 64 * 512 + 128);
+};
+
+/** Rows of x that a threadgroup takes, and whether against panels; 0 rows where not one fits its memory. */
+function blockOf(m: number, cols: number, groupSize: number, limit: number): { panels: boolean; rows: number } {
+  const fitting = (most: number, bytes: typeof matvecBytes) => {
+    let rows = most;
+    while (rows > 0 && bytes(rows, cols, groupSize) > limit) rows--;
+    return rows;
+  };
+  if (m > MATVEC_ROWS) {
+    const rows = fitting(Math.min(m, 512, Math.max(48, Math.floor(PANEL_BYTES / (4 * cols)))), matmulBytes);
+    // A panel decoded for so few rows costs more than decoding in registers.
+    if (rows > MATVEC_ROWS) return { panels: true, rows };
+  }
+  return { panels: false, rows: fitting(Math.min(m, MATVEC_ROWS), matvecBytes) };
+}
+
 export const quantizedMatvecKernel = defineKernel({
   library: quant4Library,
   name: "quantized_matvec",
   variants: VARIANTS,
   buffers: BUFFERS,
   params: PARAMS,
-  launch: ({ m, rows, cols, groupSize, batch }: Sizes) => {
-    const groups = roundUp(cols / groupSize, 16);
-    return {
-      threadgroups: [ceil(rows, 16), 1, batch],
-      threadsPerThreadgroup: [64, 1, 1],
-      // x in the order of the codes (at most 6 bytes each), its sums by group, scales and biases of 16 rows.
-      threadgroupBytes: 6 * m * roundUp(cols, 128) + 4 * ((m + 32) * groups + 64),
-    };
-  },
+  launch: ({ m, rows, cols, groupSize, batch }: Sizes) => ({
+    threadgroups: [ceil(rows, 16), 1, batch],
+    threadsPerThreadgroup: [64, 1, 1],
+    threadgroupBytes: matvecBytes(m, cols, groupSize),
+  }),
 });
 
 export const quantizedMatmulKernel = defineKernel({
@@ -63,14 +84,7 @@ export const quantizedMatmulKernel = defineKernel({
   launch: ({ m, rows, cols, groupSize, batch, mBlock }: Sizes & { mBlock: number }) => ({
     threadgroups: [ceil(rows, 64), ceil(m, mBlock), batch],
     threadsPerThreadgroup: [128, 1, 1],
-    // x packed, its sums by group, sums of products, scales and biases of 64 rows, one decoded panel.
-    threadgroupBytes:
-      4 *
-      (mBlock * (cols + 64) +
-        (mBlock + 32) * roundUp(cols / groupSize, 16) +
-        128 * (cols / groupSize) +
-        64 * 512 +
-        128),
+    threadgroupBytes: matmulBytes(mBlock, cols, groupSize),
   }),
 });
 
@@ -138,7 +152,9 @@ function planOf(c: Seen): Plan | undefined {
  * - `outDtype` f32, f16 or bf16; default the dtype of x.
  *
  * x is widened to f32 before any arithmetic (products of bf16 x and codes are exact), sums are f32, one rounding at the
- * store. Errors: `InvalidArgument` for shapes, dtypes, attributes and overlap; `UnsupportedDtype` for other widths and modes.
+ * store. Errors: `InvalidArgument` for shapes, dtypes, attributes and overlap, and for rows of more than a million
+ * columns where one row of x does not fit the memory of a threadgroup; `UnsupportedDtype` for other widths and modes.
+ * Source: MLX affine quantisation, `mx.quantized_matmul`.
  */
 export const quantizedMatmul = defineOp({
   name: "quantizedMatmul",
@@ -166,6 +182,13 @@ export const quantizedMatmul = defineOp({
   relations(c) {
     planOf(c);
   },
+  check(c) {
+    if (!c.options.transpose) return;
+    const { m, cols } = planOf(c) as Plan;
+    const limit = c.encoder.device.limits.maxThreadgroupBytes;
+    if (blockOf(m, cols, c.inputs.q.groupSize, limit).rows === 0)
+      c.fail("weight", `have rows that fit the ${limit} bytes of a threadgroup`, `${cols} columns`);
+  },
   encode(c) {
     const { encoder, op, inputs, outputs, options } = c;
     const { m, rows, cols, axes } = planOf(c) as Plan;
@@ -175,9 +198,12 @@ export const quantizedMatmul = defineOp({
     const biasDtype = bias ? FLOATS.indexOf(bias.dtype as "f32") + 1 : 0;
     const [inner, outer] = options.transpose ? [cols, rows] : [rows, cols];
     const one: Axis = { size: 1, x: 0, q: 0 };
-    /** The outermost axes beyond three are dispatches of their own. */
+    const block = blockOf(m, cols, groupSize, encoder.device.limits.maxThreadgroupBytes);
+    /** A matrix of x that is too large for the matvec kernel comes in slices of rows, which a batch would not pass over. */
+    const sliced = options.transpose && !block.panels && block.rows < m;
+    /** The outermost axes beyond those that a dispatch runs over are dispatches of their own. */
     const record = (rest: readonly Axis[], x: number, matrix: number, z: number): void => {
-      if (rest.length > 3) {
+      if (rest.length > (sliced ? 0 : 3)) {
         const [axis, ...others] = rest as [Axis, ...Axis[]];
         const inside = others.reduce((n, { size }) => n * size, 1);
         for (let i = 0; i < axis.size; i++) record(others, x + i * axis.x, matrix + i * axis.q, z + i * inside);
@@ -216,15 +242,29 @@ export const quantizedMatmul = defineOp({
       };
       const sizes = { m, rows, cols, groupSize, batch };
       if (!options.transpose) encoder.dispatch(quantizedMatmulRowsKernel, { ...common, params, sizes });
-      else if (m <= MATVEC_ROWS) encoder.dispatch(quantizedMatvecKernel, { ...common, params, sizes });
-      else {
-        const mBlock = Math.min(m, 512, Math.max(48, Math.floor(PANEL_BYTES / (4 * cols))));
+      else if (block.panels) {
+        const mBlock = block.rows;
         encoder.dispatch(quantizedMatmulKernel, {
           ...common,
           params: { ...params, mBlock },
           sizes: { ...sizes, mBlock },
         });
-      }
+      } else if (!sliced) encoder.dispatch(quantizedMatvecKernel, { ...common, params, sizes });
+      else
+        for (let row = 0; row < m; row += block.rows) {
+          const count = Math.min(block.rows, m - row);
+          const { x: from, out: to } = common.buffers;
+          encoder.dispatch(quantizedMatvecKernel, {
+            ...common,
+            buffers: {
+              ...common.buffers,
+              x: from.view(row * inner, [count * inner]),
+              out: to.view(row * outer, [count * outer]),
+            },
+            params: { ...params, m: count },
+            sizes: { ...sizes, m: count },
+          });
+        }
     };
     record(axes, 0, 0, 0);
   },

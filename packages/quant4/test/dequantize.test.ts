@@ -7,6 +7,7 @@ import { dequantizeReference, packCodes, unpackCodes } from "../src/reference.ts
 import { randomQuantised, setting } from "./groups.ts";
 
 type Options = { bits: number; groupSize: number };
+type Layout = Options & { cols: number };
 type Inputs = Record<string, Reference64>;
 
 const reference =
@@ -15,16 +16,17 @@ const reference =
       words: Float64Array,
       scales: Float64Array,
       biases: Float64Array,
-      options: Options,
+      options: Layout,
     ) => Float64Array = dequantizeReference,
   ): ReferenceFunction =>
   ({ weight, scales, biases }: Inputs, given) => {
     const options = given as unknown as Options;
     const { shape, data } = weight as Reference64;
+    const cols = ((shape[shape.length - 1] as number) * 32) / options.bits;
     return {
       out: {
-        shape: [...shape.slice(0, -1), ((shape[shape.length - 1] as number) * 32) / options.bits],
-        data: change(data, (scales as Reference64).data, (biases as Reference64).data, options),
+        shape: [...shape.slice(0, -1), cols],
+        data: change(data, (scales as Reference64).data, (biases as Reference64).data, { ...options, cols }),
       },
     };
   };
@@ -60,6 +62,15 @@ const codesMutant = (change: (codes: Float64Array, options: Options) => Float64A
       biases,
       options,
     ),
+  );
+
+/** Scale and bias of the group that `groupOf` names for each element. */
+const groupMutant = (groupOf: (row: number, col: number, layout: Layout) => number) =>
+  reference((words, scales, biases, layout) =>
+    unpackCodes(words, layout.bits).map((q, i) => {
+      const g = groupOf(Math.floor(i / layout.cols), i % layout.cols, layout) % scales.length;
+      return Math.fround(Math.fround(q * (scales[g] as number)) + (biases[g] as number));
+    }),
   );
 
 const suite: Suite = {
@@ -133,6 +144,24 @@ const suite: Suite = {
       });
       return { out: { shape: (right.out as Reference64).shape, data } };
     },
+    "groups along rows": groupMutant((row, col, { cols, groupSize }) => Math.floor(row / groupSize) * cols + col),
+    "scale rows strided by cols": groupMutant(
+      (row, col, { cols, groupSize }) => row * cols + Math.floor(col / groupSize),
+    ),
+    "bias once for each row": reference((words, scales, biases, layout) => {
+      const scaled = dequantizeReference(
+        words,
+        scales,
+        biases.map(() => 0),
+        layout,
+      );
+      return scaled.map((v, i) => (i % layout.cols === 0 ? v + (biases[i / layout.groupSize] as number) : v));
+    }),
+    "rows % 4 skipped": reference((words, scales, biases, layout) => {
+      const out = dequantizeReference(words, scales, biases, layout);
+      const rows = out.length / layout.cols;
+      return out.fill(Number.NaN, (rows - (rows % 4)) * layout.cols);
+    }),
     "last group skipped": reference((words, scales, biases, options) => {
       const out = dequantizeReference(words, scales, biases, options);
       return out.fill(Number.NaN, out.length - options.groupSize);

@@ -91,6 +91,24 @@ describe("errors, before anything is recorded", () => {
       "InvalidArgument",
       "quantize: `groupSize` must be one of 32, 64, 128, got 16",
     ],
+    ...[16, 0, 256].map((groupSize): [string, () => void, string, string] => [
+      `group size ${groupSize} and columns, quantize`,
+      encode(t("f32", 2, 100), { groupSize }),
+      "InvalidArgument",
+      `quantize: \`groupSize\` must be one of 32, 64, 128, got ${groupSize}`,
+    ]),
+    [
+      "bits and columns, quantize",
+      encode(t("f32", 2, 100), { bits: 7 }),
+      "InvalidArgument",
+      "quantize: `bits` must be one of 2, 4, 8, got 7",
+    ],
+    [
+      "group size and shapes",
+      matmul({ x: t("f32", 3, 100), q: q({ groupSize: 0, scales: t("bf16", 6, 3) }) }),
+      "InvalidArgument",
+      "quantizedMatmul: `groupSize` must be one of 32, 64, 128, got 0",
+    ],
     [
       "record",
       matmul({ q: undefined }),

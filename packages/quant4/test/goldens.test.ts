@@ -1,5 +1,5 @@
 import { fileURLToPath } from "node:url";
-import { Device, type HostTensor, readSafetensors } from "@mlxts/core";
+import { cpuLevels, Device, type HostTensor, readSafetensors } from "@mlxts/core";
 import { afterAll, describe, expect, it } from "vitest";
 import { type Bits, dequantize, type GroupSize, quantize } from "../src/index.ts";
 import { dequantizeReference } from "../src/reference.ts";
@@ -8,8 +8,6 @@ const { tensors } = readSafetensors(
   fileURLToPath(new URL("../../../fixtures/goldens/mlx_quantize.safetensors", import.meta.url)),
 );
 const golden = (name: string) => tensors.get(name) as HostTensor;
-const device = Device.open("cpu");
-afterAll(() => device.dispose());
 
 /** [prefix, bits, groupSize] of every setting in the file. */
 const settings = [...tensors.keys()].flatMap((name): [string, Bits, GroupSize][] => {
@@ -17,7 +15,10 @@ const settings = [...tensors.keys()].flatMap((name): [string, Bits, GroupSize][]
   return match ? [[match[1] as string, Number(match[2]) as Bits, Number(match[3]) as GroupSize]] : [];
 });
 
-describe("mx.quantize", () => {
+describe.each(cpuLevels())("mx.quantize, on cpu %s", (level) => {
+  const device = Device.open("cpu", { level });
+  afterAll(() => device.dispose());
+
   it("has all settings", () => {
     expect(settings.length).toBe(189);
   });

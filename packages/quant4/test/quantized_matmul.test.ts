@@ -1,160 +1,12 @@
-import { Device, type Dtype, roundTo } from "@mlxts/core";
-import {
-  BARS,
-  type Case,
-  compare,
-  Random,
-  type Reference64,
-  type ReferenceFunction,
-  type Suite,
-  within,
-} from "@mlxts/core/testing";
+import { cpuLevels, Device } from "@mlxts/core";
+import { BARS, compare, Random, type Suite, within } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
 import { testSuite } from "../../../scripts/test-suite.ts";
 import { quantizedMatmul } from "../src/index.ts";
-import { decodeExactly, packCodes, productReference, unpackCodes } from "../src/reference.ts";
-import { randomQuantised, setting } from "./groups.ts";
-
-interface Options {
-  bits: number;
-  groupSize: number;
-  transpose?: boolean;
-  outDtype?: "f32" | "f16" | "bf16";
-}
-
-/** One matrix of a case: x and W with its parts, for references and mutants. */
-interface Matrices {
-  x: Float64Array;
-  words: Float64Array;
-  scales: Float64Array;
-  biases: Float64Array;
-  rows: number;
-  cols: number;
-  options: Options;
-  dtype: "f32" | "f16" | "bf16";
-}
-type Product = (m: Matrices) => Float64Array;
-
-const decode = ({ words, scales, biases, options }: Matrices) => decodeExactly(words, scales, biases, options);
-const product = (m: Matrices, w: Float64Array, x = m.x) =>
-  productReference(x, w, m.rows, m.cols, m.options.transpose ?? true);
-const right: Product = (m) => product(m, decode(m));
-
-const count = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
-
-/** Where each output matrix of a broadcast finds its operand. */
-function operandOf(index: number, lead: readonly number[], own: readonly number[]): number {
-  let [at, step, rest] = [0, 1, index];
-  for (let i = 1; i <= lead.length; i++) {
-    const size = lead[lead.length - i] as number;
-    const mine = own[own.length - i] ?? 1;
-    if (mine > 1) at += step * (rest % size);
-    step *= mine;
-    rest = Math.floor(rest / size);
-  }
-  return at;
-}
-
-const reference =
-  (multiply: Product = right): ReferenceFunction =>
-  (inputs, given, dtype) => {
-    const options = given as unknown as Options;
-    const { x, weight, scales, biases, bias } = inputs as Record<string, Reference64> as Record<
-      "x" | "weight" | "scales" | "biases",
-      Reference64
-    > & { bias?: Reference64 };
-    const stack = weight.shape.slice(0, -2);
-    const rows = weight.shape[weight.shape.length - 2] as number;
-    const cols = ((weight.shape[weight.shape.length - 1] as number) * 32) / options.bits;
-    const lead = x.shape.slice(0, -2);
-    const rank = Math.max(lead.length, stack.length);
-    const batch = Array.from({ length: rank }, (_, i) =>
-      Math.max(lead[i - rank + lead.length] ?? 1, stack[i - rank + stack.length] ?? 1),
-    );
-    const m = x.shape.length === 1 ? 1 : (x.shape[x.shape.length - 2] as number);
-    const inner = x.shape[x.shape.length - 1] as number;
-    const outer = options.transpose === false ? cols : rows;
-    const data = new Float64Array(count(batch) * m * outer);
-    const part = (t: Reference64, size: number, at: number) => t.data.subarray(at * size, (at + 1) * size);
-    for (let z = 0; z < count(batch); z++) {
-      const [xAt, qAt] = [operandOf(z, batch, lead), operandOf(z, batch, stack)];
-      const groups = (rows * cols) / options.groupSize;
-      const y = multiply({
-        x: part(x, m * inner, xAt),
-        words: part(weight, (rows * cols * options.bits) / 32, qAt),
-        scales: part(scales, groups, qAt),
-        biases: part(biases, groups, qAt),
-        rows,
-        cols,
-        options,
-        dtype,
-      });
-      data.set(bias ? y.map((v, i) => v + (bias.data[i % outer] as number)) : y, z * m * outer);
-    }
-    const shape = x.shape.length === 1 && stack.length === 0 ? [outer] : [...batch, m, outer];
-    return { out: { shape, data } };
-  };
-
-let seed = 0;
-interface Extra {
-  transpose?: boolean;
-  outDtype?: "f32" | "f16" | "bf16";
-  mean?: number;
-  lead?: readonly number[];
-  stack?: readonly number[];
-  bias?: Dtype;
-  scales?: "f32" | "f16" | "bf16";
-  dtypes?: readonly ("f32" | "f16" | "bf16")[];
-  vector?: boolean;
-  tiny?: number;
-}
-
-function makeCase(m: number, rows: number, cols: number, bits: number, groupSize: number, extra: Extra = {}): Case {
-  const { transpose = true, lead = [], stack = [], mean = 0 } = extra;
-  const random = new Random(++seed * 7919);
-  const inner = transpose ? cols : rows;
-  const outer = transpose ? rows : cols;
-  const unit = (extra.tiny ?? 1) / Math.sqrt(inner * (1 + mean * mean));
-  const made = randomQuantised(count(stack), rows, cols, { bits, groupSize }, seed);
-  const scales = extra.scales ?? "act";
-  const rank = Math.max(lead.length, stack.length);
-  const batch = Array.from({ length: rank }, (_, i) =>
-    Math.max(lead[i - rank + lead.length] ?? 1, stack[i - rank + stack.length] ?? 1),
-  );
-  return {
-    name: `M ${m} [${rows}, ${cols}] ${setting(bits, groupSize)} ${JSON.stringify(extra)}`,
-    inputs: {
-      x: {
-        dtype: "act",
-        shape: extra.vector ? [inner] : [...lead, m, inner],
-        data: random.normals(count(lead) * m * inner, unit, mean * unit),
-      },
-      weight: { dtype: "u32", shape: [...stack, rows, (cols * bits) / 32], data: made.weight },
-      scales: { dtype: scales, shape: [...stack, rows, cols / groupSize], data: made.scales },
-      biases: { dtype: scales, shape: [...stack, rows, cols / groupSize], data: made.biases },
-      ...(extra.bias && { bias: { dtype: extra.bias, shape: [outer], data: random.normals(outer) } }),
-    },
-    options: {
-      bits,
-      groupSize,
-      mode: "affine",
-      ...(extra.transpose === false && { transpose: false }),
-      ...(extra.outDtype && { outDtype: extra.outDtype }),
-    },
-    ask: { out: { dtype: extra.outDtype ?? "act", shape: extra.vector ? [outer] : [...batch, m, outer] } },
-    ...(extra.dtypes && { dtypes: extra.dtypes }),
-  };
-}
-
-const withWeights = (change: (w: Float64Array, m: Matrices) => Float64Array) =>
-  reference((m) => product(m, change(decode(m), m)));
-const withCodes = (change: (codes: Float64Array, bits: number) => Float64Array) =>
-  reference((m) => {
-    const { bits } = m.options;
-    return right({ ...m, words: packCodes(change(unpackCodes(m.words, bits), bits), bits) });
-  });
-/** Sums rounded to 16 bits at every step. */
-const coarse = (dtype: "f32" | "f16" | "bf16") => (v: number) => roundTo(dtype === "f32" ? "bf16" : dtype, v);
+import { decodeExactly, productReference } from "../src/reference.ts";
+import { randomQuantised } from "./groups.ts";
+import { makeCase, reference } from "./product_cases.ts";
+import { mutants } from "./product_mutants.ts";
 
 const WIDTHS = [4, 8] as const;
 const GROUPS = [32, 64, 128] as const;
@@ -216,105 +68,7 @@ const suite: Suite = {
     makeCase(2, 31, 96, 4, 32, { transpose: false, lead: [2, 3], stack: [3], outDtype: "f32" }),
     makeCase(1, 300, 1408, 4, 64, { transpose: false, vector: true }),
   ],
-  mutants: {
-    "high nibble first": withCodes((codes, bits) => (bits === 4 ? codes.map((_, i) => codes[i ^ 1] as number) : codes)),
-    "signed codes": withWeights((w, { words, scales, options: { bits, groupSize } }) => {
-      const codes = unpackCodes(words, bits);
-      return w.map((v, i) =>
-        (codes[i] as number) >= 2 ** (bits - 1) ? v - 2 ** bits * (scales[Math.floor(i / groupSize)] as number) : v,
-      );
-    }),
-    "groups along rows": reference((m) => {
-      const codes = unpackCodes(m.words, m.options.bits);
-      const perRow = m.cols / m.options.groupSize;
-      return product(
-        m,
-        codes.map((q, i) => {
-          const g = (Math.floor(i / m.cols) * perRow + (i % perRow)) % m.scales.length;
-          return q * (m.scales[g] as number) + (m.biases[g] as number);
-        }),
-      );
-    }),
-    "scale rows strided by cols": reference((m) => {
-      const at = (i: number) => (Math.floor(i / (m.cols / m.options.groupSize)) * m.cols + i) % m.scales.length;
-      return right({ ...m, scales: m.scales.map((_, i) => m.scales[at(i)] as number) });
-    }),
-    "positive scales": reference((m) => right({ ...m, scales: m.scales.map(Math.abs) })),
-    "bias once for each row": reference((m) => {
-      const y = right({ ...m, biases: m.biases.map(() => 0) });
-      const outer = m.options.transpose === false ? m.cols : m.rows;
-      const perRow = m.cols / m.options.groupSize;
-      return y.map((v, i) => v + (m.biases[((i % outer) * perRow) % m.biases.length] as number));
-    }),
-    "8 bits read as 4": reference((m) => {
-      if (m.options.bits !== 8) return right(m);
-      const nibbles = unpackCodes(m.words, 4).subarray(0, m.rows * m.cols);
-      return right({ ...m, words: packCodes(nibbles, 8) });
-    }),
-    "rows % 8 skipped": reference((m) => {
-      const outer = m.options.transpose === false ? m.cols : m.rows;
-      return right(m).map((v, i) => (i % outer < outer - (outer % 8) ? v : 0));
-    }),
-    "last group skipped": withWeights((w, { cols, options }) =>
-      w.map((v, i) => (i % cols < cols - options.groupSize ? v : 0)),
-    ),
-    "rows of W beyond a multiple of 32 skipped": withWeights((w, { rows, cols }) =>
-      w.map((v, i) => (Math.floor(i / cols) < rows - (rows % 32) ? v : 0)),
-    ),
-    "M % 4 skipped": reference((m) => {
-      const y = right(m);
-      const outer = m.options.transpose === false ? m.cols : m.rows;
-      const rows = y.length / outer;
-      return y.fill(0, (rows - (rows % 4)) * outer);
-    }),
-    "transpose ignored": reference((m) =>
-      m.rows === m.cols ? productReference(m.x, decode(m), m.rows, m.cols, m.options.transpose === false) : right(m),
-    ),
-    "sums of x in bf16": reference((m) => {
-      if (m.options.transpose === false) return right(m);
-      const round = coarse("bf16");
-      const { groupSize, bits } = m.options;
-      const codes = unpackCodes(m.words, bits);
-      const y = product(
-        m,
-        codes.map((q, i) => q * (m.scales[Math.floor(i / groupSize)] as number)),
-      );
-      return y.map((v, i) => {
-        const [r, row] = [Math.floor(i / m.rows), i % m.rows];
-        let sum = v;
-        for (let g = 0; g < m.cols / groupSize; g++) {
-          let part = 0;
-          for (let k = 0; k < groupSize; k++) part = round(part + (m.x[r * m.cols + g * groupSize + k] as number));
-          sum += part * (m.biases[(row * m.cols) / groupSize + g] as number);
-        }
-        return sum;
-      });
-    }),
-    "sums in 16 bits": reference((m) => {
-      const round = coarse(m.dtype);
-      const w = decode(m);
-      const y = right(m);
-      if (m.options.transpose === false) return y;
-      return y.map((_, i) => {
-        const [r, row] = [Math.floor(i / m.rows), i % m.rows];
-        let sum = 0;
-        for (let k = 0; k < m.cols; k++)
-          sum = round(sum + (m.x[r * m.cols + k] as number) * (w[row * m.cols + k] as number));
-        return sum;
-      });
-    }),
-    "linear bias ignored": (inputs, options, dtype) => {
-      const { bias: _, ...rest } = inputs;
-      return reference()(rest, options, dtype);
-    },
-    "the first matrix for all": (inputs, options, dtype) => {
-      const right = reference()(inputs, options, dtype);
-      const { out } = right as { out: Reference64 };
-      const size = (out.shape[out.shape.length - 1] as number) * (out.shape[out.shape.length - 2] ?? 1);
-      return { out: { ...out, data: out.data.map((_, i) => out.data[i % size] as number) } };
-    },
-    "output left unwritten": reference((m) => right(m).fill(Number.NaN)),
-  },
+  mutants,
 };
 
 testSuite(suite);
@@ -358,55 +112,75 @@ it("multiplies a large matrix", async () => {
     }
 });
 
-describe("memory", () => {
-  it("is read at odd group offsets, and only where it belongs to the op", async () => {
-    const [rows, cols] = [5, 96];
-    const { weight, scales, biases } = randomQuantised(1, rows, cols, { bits: 4, groupSize: 32 }, 4);
-    const nan = (n: number) => new Array<number>(n).fill(Number.NaN);
-    const surrounded = (data: Float64Array) =>
-      device.tensor("bf16", [data.length + 5], [...nan(3), ...data, ...nan(2)]).view(3, [rows, cols / 32]);
+describe.each(cpuLevels())("rows of x that do not fit a threadgroup, on cpu %s", (level) => {
+  const device = Device.open("cpu", { level });
+  const { limits } = device;
+  afterAll(() => device.dispose());
+
+  async function check(m: number, rows: number, cols: number, batch: readonly number[], maxThreadgroupBytes: number) {
+    Object.assign(device, { limits: { ...limits, maxThreadgroupBytes } });
+    const stack = batch.reduce((a, b) => a * b, 1);
+    const setting = { bits: 4, groupSize: 64, mode: "affine" } as const;
+    const { weight, scales, biases } = randomQuantised(stack, rows, cols, setting, 12);
     const q = {
-      weight: device.tensor("u32", [weight.length + 1], [7, ...weight]).view(1, [rows, cols / 8]),
-      scales: surrounded(scales),
-      biases: surrounded(biases),
-      bits: 4,
-      groupSize: 32,
-      mode: "affine",
-    } as const;
-    const w = decodeExactly(weight, await q.scales.readNumbers(), await q.biases.readNumbers(), q);
-    for (const m of [1, 12]) {
-      const x = device.tensor("f32", [m * cols + 2], [...nan(1), ...new Random(m).normals(m * cols), ...nan(1)]);
-      const encoder = device.encoder();
-      const out = quantizedMatmul(encoder, { x: x.view(1, [m, cols]), q });
-      await encoder.commit();
-      const expected = productReference((await x.readNumbers()).subarray(1, m * cols + 1), w, rows, cols, true);
-      const got = await out.readNumbers();
-      for (const [i, value] of expected.entries()) expect(got[i]).toBeCloseTo(value, 3);
-    }
+      weight: device.tensor("u32", [...batch, rows, cols / 8], weight),
+      scales: device.tensor("f32", [...batch, rows, cols / 64], scales),
+      biases: device.tensor("f32", [...batch, rows, cols / 64], biases),
+      ...setting,
+    };
+    const x = device.tensor("f32", [...batch, m, cols], new Random(3).normals(stack * m * cols, 1 / Math.sqrt(cols)));
+    const encoder = device.encoder();
+    const out = quantizedMatmul(encoder, { x, q });
+    await encoder.commit();
+    const w = decodeExactly(weight, await q.scales.readNumbers(), await q.biases.readNumbers(), setting);
+    const numbers = await x.readNumbers();
+    const expected = Float64Array.from(
+      Array.from({ length: stack }, (_, z) => [
+        ...productReference(
+          numbers.subarray(z * m * cols, (z + 1) * m * cols),
+          w.subarray(z * rows * cols, (z + 1) * rows * cols),
+          rows,
+          cols,
+          true,
+        ),
+      ]).flat(),
+    );
+    const { R } = BARS;
+    const name = `M ${m}, ${cols} columns, ${maxThreadgroupBytes} bytes`;
+    const compared = compare(await out.readNumbers(), expected);
+    expect(within(compared, R.f32, R.spread), `${name}: ${compared.ratio}`).toBe(true);
+    for (const tensor of [x, q.weight, q.scales, q.biases]) tensor.dispose();
+  }
+
+  it("are fewer to a block, then slices", async () => {
+    // Panels want 172 KiB and 16.9 KB for each row of x, the other kernel 8.4 KB and 24.8 KB.
+    for (const bytes of [1 << 20, 400_000, 250_000, 200_000, 90_000, 34_000])
+      for (const m of [1, 3, 8, 9, 20]) for (const batch of [[], [2, 2]]) await check(m, 17, 4096, batch, bytes);
   });
 
-  it("a NaN scale stays in its row", async () => {
-    const [rows, cols] = [70, 192];
-    const { weight, scales, biases } = randomQuantised(1, rows, cols, { bits: 4, groupSize: 64 }, 5);
-    scales[10 * 3 + 2] = Number.NaN;
+  it("are refused where not one does", () => {
+    Object.assign(device, { limits: { ...limits, maxThreadgroupBytes: 16_384 } });
+    const encoder = device.encoder();
     const q = {
-      weight: device.tensor("u32", [rows, cols / 8], weight),
-      scales: device.tensor("bf16", [rows, 3], scales),
-      biases: device.tensor("bf16", [rows, 3], biases),
+      weight: device.tensor("u32", [3, 512]),
+      scales: device.tensor("f32", [3, 64]),
+      biases: device.tensor("f32", [3, 64]),
       bits: 4,
       groupSize: 64,
       mode: "affine",
     } as const;
-    for (const dtype of ["f32", "bf16"] as const)
-      for (const m of [1, 3, 8, 20]) {
-        const encoder = device.encoder();
-        const out = quantizedMatmul(encoder, {
-          x: device.tensor(dtype, [m, cols], new Random(1).normals(m * cols)),
-          q,
-        });
-        await encoder.commit();
-        const bad = [...(await out.readNumbers())].flatMap((v, i) => (Number.isNaN(v) ? [i % rows] : []));
-        expect(bad).toEqual(new Array(m).fill(10));
-      }
+    expect(() => quantizedMatmul(encoder, { x: device.tensor("f32", [2, 4096]), q })).toThrow(
+      "quantizedMatmul: `weight` must have rows that fit the 16384 bytes of a threadgroup, got 4096 columns",
+    );
+    expect(quantizedMatmul(encoder, { x: device.tensor("f32", [2, 3]), q }, { transpose: false }).shape).toEqual([
+      2, 4096,
+    ]);
+  });
+
+  it("are as many as the device has room for", async () => {
+    const { maxThreadgroupBytes } = limits;
+    await check(64, 4, 131_072, [], maxThreadgroupBytes);
+    await check(8, 4, 524_288, [], maxThreadgroupBytes);
+    await check(11, 4, 524_288, [], maxThreadgroupBytes);
   });
 });
