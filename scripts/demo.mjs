@@ -3,12 +3,13 @@ import { spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { root } from "./pnpm.mjs";
 
-const prompt = "interface Array<T> {\n    /**\n     * Returns ";
+const prompt = "export class EventEmitter {\n    ";
+const sampling = ["--temp", "0.7", "--top-p", "0.9", "--seed", "1"];
 const given = process.argv.slice(2);
 const args = [
   "generate",
   join("fixtures", "tiny-qwen3.5"),
-  ...(given.length > 0 ? given : ["--prompt", prompt, "--max-tokens", "200"]),
+  ...(given.length > 0 ? given : ["--prompt", prompt, "--max-tokens", "200", ...sampling]),
 ];
 if (given.length === 0) process.stdout.write(prompt);
 const { status } = spawnSync(process.execPath, [join(root, "apps", "cli", "bin", "mlxts.mjs"), ...args], {
