@@ -147,18 +147,24 @@ export function addOp(program: Command): void {
     .option("--json", "with --list: inputs, parameters and outputs of each op as JSON")
     .option("--in <file>", "a .safetensors file with the op's input tensors")
     .option(
-      "--param <key=value>",
+      "--param <key=value...>",
       "a parameter of the op; may be given several times",
       (entry: string, all: string[] = []) => [...all, entry],
     )
     .option("--out <file>", "where the outputs go")
     .action(
       async (
-        name: string | undefined,
+        first: string | undefined,
         given: { list?: boolean; json?: boolean; in?: string; param?: string[]; out?: string },
         command: Command,
       ) => {
         const ops = publicOps();
+        // An op's name after `--param key=value` is taken for one more parameter.
+        const params = (given.param ?? []).filter((entry) => entry.includes("="));
+        const [stray, ...more] = (given.param ?? []).filter((entry) => !entry.includes("="));
+        const name = first ?? stray;
+        const wrong = first === undefined ? more[0] : stray;
+        if (wrong !== undefined) return command.error(`error: --param takes key=value, got ${wrong}`, { exitCode: 2 });
         if (given.list || (name === undefined && given.in === undefined && given.out === undefined)) {
           const all = [...ops.values()].map(describe);
           if (given.json) process.stdout.write(`${JSON.stringify(all, null, 2)}\n`);
@@ -176,7 +182,7 @@ export function addOp(program: Command): void {
           });
         if (given.in === undefined || given.out === undefined)
           return command.error("error: give --in and --out", { exitCode: 2 });
-        process.stdout.write(`${given.out}: ${await runOp(found.op, given.in, given.param ?? [], given.out)}\n`);
+        process.stdout.write(`${given.out}: ${await runOp(found.op, given.in, params, given.out)}\n`);
       },
     );
 }

@@ -178,6 +178,12 @@ describe("mlxts", () => {
     });
     expect(readSafetensors(out).tensors.get("newState")).toMatchObject({ dtype: "f32", data: Float32Array.from([1]) });
     expect(mlxts("op", "--in", input, "--out", out).stderr).toContain("give the name of an op");
+    const several = ["--param", "activation=silu", "activation=none", "--param", "activation=none"];
+    expect(mlxts("op", "causalConv1d", "--in", input, ...several, "--out", out)).toMatchObject({ status: 0 });
+    expect(mlxts("op", "causalConv1d", "--in", input, "--param", "silu", "--out", out)).toMatchObject({
+      status: 2,
+      stderr: expect.stringContaining("--param takes key=value, got silu"),
+    });
   });
 
   it("op gives optional outputs too", () => {
