@@ -14,7 +14,7 @@ import { encodeChunkOutput } from "./chunk_output.ts";
 import { encodeChunkState } from "./chunk_state.ts";
 import { encodeChunkWu } from "./chunk_wu.ts";
 import { encodeFusedChunks, fusesChunks } from "./gated_delta_rule_chunk.ts";
-import { encodeRecurrent, type RuleOptions, type RuleTensors } from "./gated_delta_rule_recurrent.ts";
+import { encodeRecurrent, type RuleTensors } from "./gated_delta_rule_recurrent.ts";
 import {
   CHUNK_LENGTH,
   checkRuleDims,
@@ -23,6 +23,7 @@ import {
   RULE_INPUTS,
   RULE_OUTPUTS,
   type RuleDims,
+  type RuleOptions,
   SCALE,
 } from "./options.ts";
 import { encodeQkNorm } from "./qk_norm.ts";

@@ -1,7 +1,8 @@
 import { type CommandEncoder, type Dtype, defineKernel, FLOATS } from "@mlxts/core";
 import type { ChunkDims } from "./chunk.ts";
-import type { RuleOptions, RuleTensors } from "./gated_delta_rule_recurrent.ts";
+import type { RuleTensors } from "./gated_delta_rule_recurrent.ts";
 import { deltaRuleLibrary } from "./library.ts";
+import { RULE_BUFFERS, RULE_IN_PLACE, type RuleOptions, ruleParams } from "./options.ts";
 
 const PANEL = 64;
 
@@ -12,16 +13,7 @@ export const gatedDeltaRuleChunkKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "gated_delta_rule_chunk",
   variants: FLOATS,
-  buffers: {
-    q: "read",
-    k: "read",
-    v: "read",
-    g: "read",
-    beta: "read",
-    initialState: "read?",
-    o: "write",
-    finalState: "write?",
-  },
+  buffers: RULE_BUFFERS,
   params: {
     tokens: "u32",
     keyHeads: "u32",
@@ -34,7 +26,7 @@ export const gatedDeltaRuleChunkKernel = defineKernel({
     eps: "f32",
     scale: "f32",
   },
-  inPlace: [["finalState", "initialState"]],
+  inPlace: RULE_IN_PLACE,
   launch: ({ B, H, K, V, BT }: Pick<ChunkDims, "B" | "H" | "K" | "V" | "BT">) => {
     const padded = Math.ceil(K / 16) * 16;
     const state = (Math.ceil(V / PANEL) + 1) * K * PANEL;
@@ -56,24 +48,13 @@ export function encodeFusedChunks(
   op: string,
   tensors: RuleTensors,
   dims: ChunkDims,
-  { scale, qkNorm, qkNormEps, pair }: RuleOptions & { pair: boolean },
+  options: RuleOptions & { pair: boolean },
 ): void {
   encoder.dispatch(gatedDeltaRuleChunkKernel, {
     op,
     variant: tensors.q.dtype,
     buffers: { ...tensors },
-    params: {
-      tokens: dims.T,
-      keyHeads: dims.Hk,
-      heads: dims.H,
-      keyDim: dims.K,
-      valueDim: dims.V,
-      chunkLength: dims.BT,
-      pair: pair ? 1 : 0,
-      qkNorm: qkNorm === "none" ? 0 : 1,
-      eps: qkNormEps,
-      scale,
-    },
+    params: { ...ruleParams(dims, options), chunkLength: dims.BT, pair: options.pair ? 1 : 0 },
     sizes: dims,
   });
 }

@@ -1,6 +1,18 @@
 import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
-import { checkRuleDims, QK_NORM, QK_NORM_EPS, RULE_INPUTS, RULE_OUTPUTS, type RuleDims, SCALE } from "./options.ts";
+import {
+  checkRuleDims,
+  QK_NORM,
+  QK_NORM_EPS,
+  RULE_BUFFERS,
+  RULE_IN_PLACE,
+  RULE_INPUTS,
+  RULE_OUTPUTS,
+  type RuleDims,
+  type RuleOptions,
+  ruleParams,
+  SCALE,
+} from "./options.ts";
 
 /** Value rows of one threadgroup: small enough that one head spreads over threads, large enough to share k and q. */
 const ROWS = 32;
@@ -13,16 +25,7 @@ export const gatedDeltaRuleRecurrentKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "gated_delta_rule_recurrent",
   variants: FLOATS,
-  buffers: {
-    q: "read",
-    k: "read",
-    v: "read",
-    g: "read",
-    beta: "read",
-    initialState: "read?",
-    o: "write",
-    finalState: "write?",
-  },
+  buffers: RULE_BUFFERS,
   params: {
     tokens: "u32",
     keyHeads: "u32",
@@ -34,7 +37,7 @@ export const gatedDeltaRuleRecurrentKernel = defineKernel({
     eps: "f32",
     scale: "f32",
   },
-  inPlace: [["finalState", "initialState"]],
+  inPlace: RULE_IN_PLACE,
   launch: ({ B, H, K, V, keepsState }: Sizes) => ({
     threadgroups: [Math.ceil(V / ROWS), H, B],
     threadsPerThreadgroup: [128, 1, 1],
@@ -53,12 +56,6 @@ export interface RuleTensors {
   finalState: Tensor | undefined;
 }
 
-export interface RuleOptions {
-  scale: number;
-  qkNorm: "none" | "sum-eps";
-  qkNormEps: number;
-}
-
 export function encodeRecurrent(
   encoder: CommandEncoder,
   op: string,
@@ -70,17 +67,7 @@ export function encodeRecurrent(
     op,
     variant: tensors.q.dtype,
     buffers: { ...tensors },
-    params: {
-      tokens: dims.T,
-      keyHeads: dims.Hk,
-      heads: dims.H,
-      keyDim: dims.K,
-      valueDim: dims.V,
-      rowsPerThreadgroup: ROWS,
-      qkNorm: options.qkNorm === "none" ? 0 : 1,
-      eps: options.qkNormEps,
-      scale: options.scale,
-    },
+    params: { ...ruleParams(dims, options), rowsPerThreadgroup: ROWS },
     sizes: { ...dims, keepsState: tensors.finalState !== undefined },
   });
 }

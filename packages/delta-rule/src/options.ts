@@ -36,6 +36,40 @@ export const RULE_OUTPUTS = {
   finalState: { dtype: ["f32"], shape: "B H V K", optional: true, inPlace: ["initialState"] },
 } as const;
 
+/** The buffers of both kernels of the whole rule, in binding order. */
+export const RULE_BUFFERS = {
+  q: "read",
+  k: "read",
+  v: "read",
+  g: "read",
+  beta: "read",
+  initialState: "read?",
+  o: "write",
+  finalState: "write?",
+} as const;
+
+export const RULE_IN_PLACE = [["finalState", "initialState"]] as const;
+
+export interface RuleOptions {
+  scale: number;
+  qkNorm: "none" | "sum-eps";
+  qkNormEps: number;
+}
+
+/** The parameters that both kernels have. */
+export function ruleParams(dims: RuleDims, { scale, qkNorm, qkNormEps }: RuleOptions) {
+  return {
+    tokens: dims.T,
+    keyHeads: dims.Hk,
+    heads: dims.H,
+    keyDim: dims.K,
+    valueDim: dims.V,
+    qkNorm: qkNorm === "none" ? 0 : 1,
+    eps: qkNormEps,
+    scale,
+  };
+}
+
 export interface RuleDims {
   B: number;
   T: number;

@@ -112,9 +112,7 @@ export class Qwen3_5 implements LanguageModel {
     const { hiddenSize, intermediateSize, vocabSize, attention, delta } = config;
     const prefix = PREFIXES.find((candidate) => checkpoint.has(`${candidate}embed_tokens.weight`)) ?? "model.";
     const root = weights.under(prefix);
-    const keys = delta.keyHeads * delta.keyDim;
-    const values = delta.valueHeads * delta.valueDim;
-    const channels = 2 * keys + values;
+    const { values, channels } = delta;
 
     const mixer = async (kind: Layer["mixer"]["kind"], at: Weights): Promise<Layer["mixer"]> => {
       if (kind === "full_attention") {
@@ -204,8 +202,7 @@ export class Qwen3_5 implements LanguageModel {
         for (const cache of ["keys", "values"])
           zeros(`${cache}.${i}`, activations, [1, attention.kvHeads, capacity, attention.headDim], true);
       } else {
-        const channels = 2 * delta.keyHeads * delta.keyDim + delta.valueHeads * delta.valueDim;
-        zeros(`conv.${i}`, activations, [1, delta.taps - 1, channels], false);
+        zeros(`conv.${i}`, activations, [1, delta.taps - 1, delta.channels], false);
         zeros(`delta.${i}`, "f32", [1, delta.valueHeads, delta.valueDim, delta.keyDim], false);
       }
     }
@@ -247,11 +244,9 @@ export class Qwen3_5 implements LanguageModel {
     index: number,
     path: DeltaPath,
   ): Tensor {
-    const { keyHeads, valueHeads, keyDim, valueDim } = this.config.delta;
+    const { keyHeads, valueHeads, keyDim, valueDim, keys, values, channels } = this.config.delta;
     const rows = x.shape[0] as number;
-    const keys = keyHeads * keyDim;
-    const values = valueHeads * valueDim;
-    const qkv = linear(encoder, x, layer.qkv).reshape([1, rows, 2 * keys + values]);
+    const qkv = linear(encoder, x, layer.qkv).reshape([1, rows, channels]);
     const convState = state.tensor(`conv.${index}`);
     const { y } = causalConv1d(
       encoder,

@@ -18,7 +18,17 @@ export interface Qwen3_5Config {
   contextLength: number;
   tieEmbeddings: boolean;
   attention: { heads: number; kvHeads: number; headDim: number; rotaryDim: number; ropeTheta: number };
-  delta: { keyHeads: number; valueHeads: number; keyDim: number; valueDim: number; taps: number };
+  delta: {
+    keyHeads: number;
+    valueHeads: number;
+    keyDim: number;
+    valueDim: number;
+    taps: number;
+    /** Columns of all keys (and of all queries), of all values, and of queries, keys and values together. */
+    keys: number;
+    values: number;
+    channels: number;
+  };
 }
 
 /** Reads and checks a `config.json`; a multimodal one has the text model under `text_config`. */
@@ -54,6 +64,10 @@ export function qwen3_5Config(json: Record<string, unknown>): Qwen3_5Config {
     refuse("linear_num_value_heads", `be a multiple of linear_num_key_heads (${keyHeads})`, valueHeads);
   if (rotaryDim < 2 || rotaryDim % 2 !== 0 || rotaryDim > headDim)
     refuse("rope_parameters.partial_rotary_factor", "give an even number of rotated dimensions", partial);
+  const keyDim = config.size("linear_key_head_dim");
+  const valueDim = config.size("linear_value_head_dim");
+  const keys = keyHeads * keyDim;
+  const values = valueHeads * valueDim;
   return {
     vocabSize: config.size("vocab_size"),
     hiddenSize,
@@ -72,8 +86,11 @@ export function qwen3_5Config(json: Record<string, unknown>): Qwen3_5Config {
     delta: {
       keyHeads,
       valueHeads,
-      keyDim: config.size("linear_key_head_dim"),
-      valueDim: config.size("linear_value_head_dim"),
+      keyDim,
+      valueDim,
+      keys,
+      values,
+      channels: 2 * keys + values,
       taps: config.size("linear_conv_kernel_dim"),
     },
   };
