@@ -1,75 +1,11 @@
 import { cpuLevels, Device } from "@mlxts/core";
-import { BARS, compare, Random, type Suite, within } from "@mlxts/core/testing";
+import { BARS, compare, Random, within } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
 import { testSuite } from "../../../scripts/test-suite.ts";
 import { quantizedMatmul } from "../src/index.ts";
 import { decodeExactly, productReference } from "../src/reference.ts";
 import { randomQuantised } from "./groups.ts";
-import { makeCase, reference } from "./product_cases.ts";
-import { mutants } from "./product_mutants.ts";
-
-const WIDTHS = [4, 8] as const;
-const GROUPS = [32, 64, 128] as const;
-
-const suite: Suite = {
-  op: quantizedMatmul,
-  errorClass: "R",
-  reference: reference(),
-  cases: [
-    // Few outputs make a chance of rms(err): at least 256 of them.
-    ...WIDTHS.flatMap((bits) => GROUPS.flatMap((g) => [1, 2, 3, 7, 8, 9].map((m) => makeCase(m, 257, 384, bits, g)))),
-    ...WIDTHS.flatMap((bits) => [31, 33, 64].map((m) => makeCase(m, 67, 1408, bits, 64))),
-    makeCase(257, 1, 64, 4, 64),
-    makeCase(257, 3, 128, 8, 128),
-    makeCase(100, 8, 96, 4, 32),
-    makeCase(4, 65, 96, 8, 32),
-    makeCase(1, 300, 32, 4, 32),
-    makeCase(1, 300, 32, 8, 32),
-    makeCase(5, 64, 160, 4, 32),
-    makeCase(6, 64, 192, 4, 64),
-    makeCase(1, 300, 512, 4, 64, { vector: true }),
-    makeCase(1, 333, 2048, 4, 32),
-    makeCase(257, 40, 512, 4, 32, { dtypes: ["bf16", "f32"] }),
-    makeCase(12, 96, 2304, 4, 128),
-    makeCase(13, 130, 4096, 4, 64, { dtypes: ["f32"] }),
-    ...[1, 3, 40].map((m) => makeCase(m, 256, 512, 4, 64, { mean: 4 })),
-    ...[1, 3, 40].map((m) => makeCase(m, 256, 512, 8, 64, { mean: 4 })),
-    ...(["f32", "f16", "bf16"] as const).flatMap((out) =>
-      [2, 20].map((m) => makeCase(m, 130, 256, 4, 64, { outDtype: out })),
-    ),
-    ...(["f32", "f16", "bf16"] as const).flatMap((scales) =>
-      [2, 20].map((m) => makeCase(m, 130, 128, 4, 32, { scales, dtypes: ["f32", "bf16"] })),
-    ),
-    ...(["f32", "f16", "bf16"] as const).flatMap((bias) => [2, 20].map((m) => makeCase(m, 130, 128, 4, 64, { bias }))),
-    // x near and below the smallest normal number.
-    ...[1, 20].flatMap((m) =>
-      [2 ** -100, 2 ** -122, 2 ** -126].map((tiny) =>
-        makeCase(m, 256, 64, 4, 32, { tiny, outDtype: "f32", scales: "f32", dtypes: ["bf16", "f32"] }),
-      ),
-    ),
-    // Batches: one matrix for all, one x for all, both, alternating.
-    ...[2, 12].flatMap((m) => [
-      makeCase(m, 40, 64, 4, 64, { lead: [3, 2] }),
-      makeCase(m, 40, 64, 4, 32, { stack: [3, 2] }),
-      makeCase(m, 40, 64, 8, 64, { lead: [3, 2], stack: [3, 2] }),
-      makeCase(m, 40, 64, 4, 64, { lead: [2, 3], stack: [3] }),
-      makeCase(m, 40, 64, 4, 64, { lead: [2, 1, 3], stack: [2, 1] }),
-      makeCase(m, 20, 64, 4, 64, { lead: [2, 1, 2, 1, 3], stack: [1, 2, 1, 2, 1] }),
-    ]),
-    // x · W
-    ...WIDTHS.flatMap((bits) =>
-      GROUPS.flatMap((g) => [1, 3, 8, 33].map((m) => makeCase(m, 67, 384, bits, g, { transpose: false }))),
-    ),
-    makeCase(1, 4096, 512, 4, 64, { transpose: false, dtypes: ["f32"] }),
-    makeCase(8, 1, 96, 4, 32, { transpose: false }),
-    makeCase(5, 64, 64, 4, 64, { transpose: false }),
-    makeCase(17, 257, 32, 8, 32, { transpose: false, mean: 4 }),
-    makeCase(2, 33, 160, 4, 32, { transpose: false, bias: "f32" }),
-    makeCase(2, 31, 96, 4, 32, { transpose: false, lead: [2, 3], stack: [3], outDtype: "f32" }),
-    makeCase(1, 300, 1408, 4, 64, { transpose: false, vector: true }),
-  ],
-  mutants,
-};
+import { suite } from "./quantized_matmul.suite.ts";
 
 testSuite(suite);
 
