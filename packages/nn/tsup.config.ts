@@ -1,1 +1,3 @@
-export { default } from "../../scripts/tsup.ts";
+import { library } from "../../scripts/tsup.ts";
+
+export default library({ entry: { index: "src/index.ts", testing: "test/suites.ts" } });

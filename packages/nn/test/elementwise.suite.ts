@@ -1,0 +1,149 @@
+import { type Case, Random, type Reference64, type ReferenceFunction, type Suite } from "@mlxts/core/testing";
+import { add, sigmoidGate, swiglu } from "../src/index.ts";
+import { addReference, sigmoidGateReference, swigluReference } from "../src/reference.ts";
+
+const random = new Random(3);
+/** Around vector widths and the block of 4096. */
+const SHAPES = [[1], [3], [4], [5], [15], [16], [17], [33], [2, 3, 67], [4095], [4096], [4097], [3, 4096], [5, 2503]];
+const sigmoid = (z: number) => 1 / (1 + Math.exp(-z));
+
+/** Cases for an op of two tensors; bounded numbers, for products of normal ones have long tails. */
+function cases(first: string, second: string): Case[] {
+  const make = (shape: readonly number[]): Case => {
+    const size = shape.reduce((a, b) => a * b, 1);
+    // One-element errors are a matter of luck: short rows come many at a time.
+    const full = size >= 256 ? shape : [Math.ceil(256 / size), ...shape];
+    const count = full.reduce((a, b) => a * b, 1);
+    return {
+      name: `[${full}]`,
+      inputs: {
+        [first]: { dtype: "act", shape: full, data: random.uniforms(count, -2, 2) },
+        [second]: { dtype: "act", shape: full, data: random.uniforms(count, -2, 2) },
+      },
+    };
+  };
+  const inPlace = (input: string): Case => ({
+    ...make([3, 2503]),
+    name: `in place of ${input}`,
+    inPlace: { out: input },
+  });
+  return [
+    ...SHAPES.map(make),
+    { ...make([1]), name: "one element", inputs: one(first, second) },
+    inPlace(first),
+    inPlace(second),
+  ];
+}
+
+const one = (first: string, second: string): Case["inputs"] => ({
+  [first]: { dtype: "act", shape: [1], data: [1.5] },
+  [second]: { dtype: "act", shape: [1], data: [0.25] },
+});
+
+function suiteOf(
+  op: Suite["op"],
+  first: string,
+  second: string,
+  formula: (a: Float64Array, b: Float64Array) => Float64Array,
+  mutants: Record<string, (a: Float64Array, b: Float64Array) => Float64Array>,
+  more: Case[] = [],
+): Suite {
+  const reference =
+    (f: (a: Float64Array, b: Float64Array) => Float64Array): ReferenceFunction =>
+    (inputs) => {
+      const a = inputs[first] as Reference64;
+      return { out: { shape: a.shape, data: f(a.data, (inputs[second] as Reference64).data) } };
+    };
+  const common = {
+    "last elements not written": (a: Float64Array, b: Float64Array) =>
+      formula(a, b).map((v, i) => (i < a.length - (a.length % 4) ? v : Number.NaN)),
+    "second block reads the first": (a: Float64Array, b: Float64Array) =>
+      formula(
+        a.map((_, i) => a[i % 4096] as number),
+        b,
+      ),
+    "first input alone": (a: Float64Array) => a,
+    "second input shifted by one": (a: Float64Array, b: Float64Array) =>
+      formula(
+        a,
+        b.map((_, i) => b[Math.min(i + 1, b.length - 1)] as number),
+      ),
+  };
+  return {
+    op,
+    errorClass: "S",
+    reference: reference(formula),
+    cases: [...cases(first, second), ...more],
+    mutants: Object.fromEntries(Object.entries({ ...common, ...mutants }).map(([name, f]) => [name, reference(f)])),
+  };
+}
+
+const addSuite = suiteOf(add, "a", "b", addReference, {
+  subtracted: (a, b) => a.map((v, i) => v - (b[i] as number)),
+  "second input twice": (a, b) => a.map((v, i) => v + 2 * (b[i] as number)),
+});
+
+/** Gates far out on both sides, where exp overflows f32: silu is ∓0 or the gate itself, sigmoid 0 or 1. */
+function farGates(gate: string, other: string): Case {
+  const far = [-100, -1e4, -3e38, -88.7, -104, -87, 100, 88.8];
+  return {
+    name: "gates far out",
+    // f16 would round -3e38 to -infinity, which is outside the contract.
+    dtypes: ["f32", "bf16"],
+    inputs: {
+      [gate]: { dtype: "act", shape: [304], data: random.uniforms(304, -2, 2).map((v, i) => far[i - 100] ?? v) },
+      [other]: { dtype: "act", shape: [304], data: random.uniforms(304, -2, 2) },
+    },
+  };
+}
+
+const swigluSuite = suiteOf(
+  swiglu,
+  "gate",
+  "up",
+  swigluReference,
+  {
+    "sigmoid for silu": (gate, up) => gate.map((v, i) => sigmoid(v) * (up[i] as number)),
+    "gate and up exchanged": (gate, up) => swigluReference(up, gate),
+    "gelu for silu": (gate, up) => gate.map((v, i) => v * sigmoid(1.702 * v) * (up[i] as number)),
+    "silu of the product": (gate, up) =>
+      swigluReference(
+        gate.map((v, i) => v * (up[i] as number)),
+        up.map(() => 1),
+      ),
+    "NaN for a very negative gate": (gate, up) =>
+      gate.map((v, i) => {
+        const e = Math.fround(Math.exp(-v));
+        return v * (1 - e / (1 + e)) * (up[i] as number);
+      }),
+    "silu rounded to 8 bits before the product": (gate, up) =>
+      gate.map((v, i) => {
+        const s = v * sigmoid(v);
+        const unit = 2 ** (Math.floor(Math.log2(Math.abs(s) + 1e-30)) - 7);
+        return Math.round(s / unit) * unit * (up[i] as number);
+      }),
+  },
+  [farGates("gate", "up")],
+);
+
+const sigmoidGateSuite = suiteOf(
+  sigmoidGate,
+  "x",
+  "gate",
+  sigmoidGateReference,
+  {
+    "silu for sigmoid": (x, gate) => swigluReference(gate, x),
+    "x and gate exchanged": (x, gate) => sigmoidGateReference(gate, x),
+    "gate not activated": (x, gate) => x.map((v, i) => v * (gate[i] as number)),
+    "one minus sigmoid": (x, gate) => x.map((v, i) => v * sigmoid(-(gate[i] as number))),
+    "tanh for sigmoid": (x, gate) => x.map((v, i) => v * Math.tanh(gate[i] as number)),
+    "NaN for a very negative gate": (x, gate) =>
+      x.map((v, i) => {
+        const e = Math.fround(Math.exp(-(gate[i] as number)));
+        return v * (1 - e / (1 + e));
+      }),
+  },
+  [farGates("gate", "x")],
+);
+
+export const suites: readonly Suite[] = [addSuite, swigluSuite, sigmoidGateSuite];
