@@ -40,6 +40,7 @@ const objc = [
   `-I${join(framework, "include")}`,
   `-isystem${join(runtime, "include")}`,
   `-DMETAL_SIM_COMMAND="${join(root, "packages", "metal-sim", "bin", "metal-sim.mjs")}"`,
+  `-DMETAL_SIM_INDEX="${join(root, "packages", "metal-sim", "build", "index")}"`,
 ];
 const flagsOf = (path) => [path, path.endsWith(".mm") ? objc : common];
 

@@ -244,7 +244,7 @@ void Dispatch::return_buffers() {
 
 void Dispatch::run() {
   const auto start = std::chrono::steady_clock::now();
-  job_.module = &module_, job_.sink = this;
+  job_.sink = this;
   job_.schedule = Schedule(std::min(request_.schedule, 2u)), job_.seed = request_.seed;
   job_.has_deadline = request_.timeout_ms != 0;
   job_.deadline = start + std::chrono::milliseconds(request_.timeout_ms);

@@ -16,6 +16,7 @@
 #include <new>
 
 #include "dispatch.h"
+#include "module_index.h"
 
 extern char** environ;
 
@@ -89,19 +90,26 @@ metal_sim_library* metal_sim_open(const char* module_path, char** error) {
 }
 
 metal_sim_library* metal_sim_open_source(const char* const* command, const char* text, const char* name, uint32_t build,
-                                         char** error) {
+                                         const char* index, char** error) {
+  std::vector<std::string> words;
+  for (; *command; ++command) words.emplace_back(*command);
+  std::string entry;
+  if (index) {
+    entry = ModuleIndex(index).entry_of(words, text, name, build);
+    const std::string module = ModuleIndex::find(entry);
+    if (metal_sim_library* known = module.empty() ? nullptr : metal_sim_open(module.c_str(), nullptr)) return known;
+  }
   char path[] = "/tmp/metal-sim-XXXXXX";
   const int file = mkstemp(path);
   if (file < 0) return fail(error, std::string(path) + ": " + std::strerror(errno));
   FILE* out = fdopen(file, "w");
   std::fputs(text, out);
   std::fclose(out);
-  std::vector<std::string> words;
-  for (; *command; ++command) words.emplace_back(*command);
   for (const char* word : {"compile", static_cast<const char*>(path), "--name", name, "--print-module"})
     words.emplace_back(word);
   if (build == METAL_SIM_CHECK) words.emplace_back("--check");
   if (build == METAL_SIM_COVERAGE) words.emplace_back("--coverage");
+  if (!entry.empty()) words.insert(words.end(), {"--index", entry});
   std::string printed;
   const bool compiled = output_of(words, printed);
   unlink(path);

@@ -53,10 +53,11 @@ enum metal_sim_build { METAL_SIM_FAST, METAL_SIM_CHECK, METAL_SIM_COVERAGE };
 
 /*
  * Compiles `.metal` text with the metal-sim command and opens the module. `command` is the command's words, ended by
- * NULL, as {"node", "…/metal-sim.mjs", NULL}; `name` is what reports call the text.
+ * NULL, as {"node", "…/metal-sim.mjs", NULL}; `name` is what reports call the text. `index` is a folder that remembers
+ * which module a text has become, so that the next time, in any process, no command is run; NULL: it is always run.
  */
 METAL_SIM_API metal_sim_library* metal_sim_open_source(const char* const* command, const char* text, const char* name,
-                                                       uint32_t build, char** error);
+                                                       uint32_t build, const char* index, char** error);
 METAL_SIM_API void metal_sim_close(metal_sim_library*);
 METAL_SIM_API void metal_sim_free(char*);
 

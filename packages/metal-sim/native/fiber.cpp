@@ -107,12 +107,16 @@ void start_context(Context& context, std::byte*, std::byte* top, void (*entry)()
 #endif
 
 bool Stacks::reserve(uint32_t count) {
+  const size_t wanted = (count + 1) * kStackBytes;
   void* memory =
-      mmap(nullptr, count * kStride, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      mmap(nullptr, kStacksBytes + wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return false;
-  base_ = static_cast<std::byte*>(memory), count_ = count;
+  std::byte* const begin = static_cast<std::byte*>(memory);
+  base_ = begin + (kStacksBytes - 1 - (uintptr_t(begin) - 1) % kStacksBytes), count_ = count;
+  if (base_ > begin) munmap(begin, size_t(base_ - begin));
+  munmap(base_ + wanted, size_t(begin + kStacksBytes - base_));
   for (uint32_t i = 0; i < count; ++i)
-    if (mprotect(base_ + i * kStride, kGuard, PROT_NONE) != 0) return false;
+    if (mprotect(bottom(i) - kGuard, kGuard, PROT_NONE) != 0) return false;
   return true;
 }
 
@@ -149,13 +153,13 @@ void Stacks::give_back(std::unique_ptr<Stacks> stacks) {
 }
 
 Stacks::~Stacks() {
-  if (base_) munmap(base_, count_ * kStride);
+  if (base_) munmap(base_, bytes());
 }
 
 int64_t Stacks::guard_of(uintptr_t address) const {
   const uintptr_t base = reinterpret_cast<uintptr_t>(base_);
-  if (!base_ || address < base || address >= base + count_ * kStride) return -1;
-  return (address - base) % kStride < kGuard ? int64_t((address - base) / kStride) : -1;
+  if (!base_ || address < base + kStackBytes || address >= base + bytes()) return -1;
+  return (address - base) % kStackBytes < kGuard ? int64_t((address - base) / kStackBytes) - 1 : -1;
 }
 
 }  // namespace metal_sim

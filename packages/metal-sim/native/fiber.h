@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "module.h"
+
 #if !defined(METAL_SIM_UCONTEXT) && !defined(__x86_64__) && !defined(__aarch64__)
 #define METAL_SIM_UCONTEXT 1
 #endif
@@ -27,7 +29,7 @@ void switch_context(Context& from, Context& to);
 /** Makes `context` start `entry` on a stack that ends at `top`. `entry` never returns. */
 void start_context(Context& context, std::byte* bottom, std::byte* top, void (*entry)());
 
-/** Stacks side by side, each with an unmapped page below it. */
+/** Stacks as module.h lays them out, each with an unmapped page below it. */
 class Stacks {
  public:
   Stacks() = default;
@@ -37,17 +39,20 @@ class Stacks {
   /** At least `count` stacks, from an earlier use if there is one. Null when memory is short. */
   static std::unique_ptr<Stacks> take(uint32_t count);
   static void give_back(std::unique_ptr<Stacks> stacks);
-  std::byte* bottom(uint32_t i) const { return base_ + size_t(i) * kStride + kGuard; }
+  /** What kernels on stack `i` find as their thread. */
+  void set_thread(uint32_t i, Thread* thread) { reinterpret_cast<Thread**>(base_)[i + 1] = thread; }
+  std::byte* bottom(uint32_t i) const { return base_ + (i + 1) * kStackBytes + kGuard; }
   /** Staggered, so that the hot ends of many stacks do not share a cache set. */
-  std::byte* top(uint32_t i) const { return base_ + size_t(i + 1) * kStride - 64 - (i * 7 % 61) * 320 / 64 * 64; }
+  std::byte* top(uint32_t i) const { return base_ + (i + 2) * kStackBytes - 64 - (i * 7 % 61) * 320 / 64 * 64; }
   /** Which stack's guard page holds this address; -1 if none. */
   int64_t guard_of(uintptr_t address) const;
 
  private:
   bool reserve(uint32_t count);
+  size_t bytes() const { return (count_ + 1) * kStackBytes; }
 
-  static constexpr size_t kStride = 256 * 1024;
   static constexpr size_t kGuard = 16 * 1024;
+  static_assert((kMaxThreads + 1) * kStackBytes <= kStacksBytes);
   std::byte* base_ = nullptr;
   uint32_t count_ = 0;
 };

@@ -8,13 +8,19 @@
 
 namespace metal_sim {
 
-constexpr uint32_t kModuleVersion = 1;
+constexpr uint32_t kModuleVersion = 2;
 constexpr uint32_t kSimdgroupSize = 32;
 constexpr uint32_t kMaxBuffers = 31;
 constexpr uint32_t kMaxThreadgroupArguments = 31;
 constexpr uint32_t kMaxThreads = 1024;
 constexpr uint32_t kMaxThreadgroupBytes = 32768;
 constexpr uint32_t kSlotBytes = 32;
+/**
+ * The stacks of a threadgroup lie side by side in a block that is aligned to its size. In place of the first stack is a
+ * table with the `Thread*` of each.
+ */
+constexpr uintptr_t kStackBytes = 256 * 1024;
+constexpr uintptr_t kStacksBytes = kStackBytes * 2048;
 
 /** What the lanes of one simdgroup exchange. Two phases: a lane is at most one operation ahead of another. */
 struct Exchange {
@@ -121,8 +127,6 @@ struct Module {
   uint32_t checked;
   const Kernel* kernels;
   uint32_t kernel_count;
-  /** Where the calling OS thread keeps the thread that runs. */
-  Thread** (*current)();
   const CoverageBlock* (*blocks)(uint32_t* count, const unsigned char** hits);
 };
 

@@ -31,6 +31,7 @@ bool Worker::prepare() {
   stacks_ = Stacks::take(threads);
   if (!stacks_) return false;
   fibers_.resize(threads);
+  for (uint32_t i = 0; i < threads; ++i) stacks_->set_thread(i, &fibers_[i].thread);
   exchanges_.resize(simdgroups);
   for (auto* masks : {&ready_, &live_, &waiting_, &simd_phase_, &simd_flags_}) masks->resize(simdgroups);
   simd_last_.resize(simdgroups);
@@ -53,7 +54,6 @@ bool Worker::prepare() {
     argument_bytes_ += (memory.bytes + 15) / 16 * 16;
     blocks_.push_back(std::move(block));
   }
-  slot_ = job_.module->current();
   random_state_ = job_.seed * 0x9e3779b97f4a7c15ull + 1;
   return true;
 }
@@ -68,7 +68,6 @@ uint64_t Worker::random() {
 void Worker::go(Fiber* from, Fiber* to) {
   ++switches_;
   running_ = to;
-  if (to) *slot_ = &to->thread;
   switch_context(from ? from->context : main_, to ? to->context : main_);
 }
 

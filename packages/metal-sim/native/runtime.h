@@ -69,7 +69,6 @@ struct ThreadgroupMemory {
 
 /** Everything that the threadgroups of a dispatch share. */
 struct Job {
-  const Module* module;
   const Kernel* kernel;
   DispatchShape shape;
   Arguments arguments;
@@ -154,7 +153,6 @@ class Worker {
   std::vector<GuardedBlock> blocks_;
   std::vector<std::byte> landing_;
   Context main_;
-  Thread** slot_ = nullptr;
   Fiber* running_ = nullptr;
   uint32_t count_ = 0, simdgroups_ = 0, alive_ = 0;
   /** Bits of lanes, by simdgroup. */

@@ -1,4 +1,6 @@
 import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { join, resolve } from "node:path";
 import { MetalSimError } from "./errors.ts";
 
 /** The oldest clang whose bfloat and half are complete. */
@@ -9,9 +11,19 @@ export interface Clang {
   path: string;
   version: string;
   major: number;
+  /** The files that decided for this one: itself, and those before it that do not exist or are too old. */
+  lookedAt: readonly string[];
 }
 
-function probe(path: string): Clang | undefined {
+/** Where the system looks for a program, up to where it is. */
+function lookUp(command: string): string[] {
+  if (command.includes("/")) return [resolve(command)];
+  const paths = (process.env.PATH ?? "").split(":").map((folder) => resolve(join(folder || ".", command)));
+  const found = paths.findIndex((path) => existsSync(path));
+  return found < 0 ? paths : paths.slice(0, found + 1);
+}
+
+function probe(path: string): Omit<Clang, "lookedAt"> | undefined {
   const { status, stdout } = spawnSync(path, ["--version"], { encoding: "utf8" });
   const version = status === 0 ? /clang version (\S+)/.exec(stdout)?.[1] : undefined;
   return version ? { path, version, major: Number.parseInt(version, 10) } : undefined;
@@ -29,11 +41,13 @@ export function findClang(): Clang {
   const candidates =
     named !== undefined ? [named] : [19, ...others].map((major) => `clang++-${major}`).concat("clang++");
   const tooOld: string[] = [];
+  const lookedAt: string[] = [];
   for (const candidate of candidates) {
     const clang = probe(candidate);
+    lookedAt.push(...lookUp(candidate));
     if (clang && clang.major >= MINIMUM) {
-      cached = clang;
-      return clang;
+      cached = { ...clang, lookedAt };
+      return cached;
     }
     if (clang) tooOld.push(`${candidate} is version ${clang.version}`);
   }

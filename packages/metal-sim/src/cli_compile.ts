@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import type { Command } from "commander";
 import { type Build, compile, type MetalSource, translateSource } from "./compile.ts";
 import { MetalSimError } from "./errors.ts";
+import { compileIndexed } from "./module_index.ts";
 import type { Kernel } from "./reflect.ts";
 
 type Finish = (code: number) => void;
@@ -65,6 +66,7 @@ export function addCompile(program: Command, finish: Finish): void {
     .option("--check", "for check mode")
     .option("--coverage", "for line coverage")
     .option("--print-module", "print the path only")
+    .option("--index <entry>", "leave the answer for native/module_index.h in this file")
     .action(
       (
         file: string,
@@ -74,10 +76,13 @@ export function addCompile(program: Command, finish: Finish): void {
           check?: true;
           coverage?: true;
           printModule?: true;
+          index?: string;
         },
       ) => {
         const build: Build = options.check ? "check" : options.coverage ? "coverage" : "fast";
-        const { modulePath, kernels } = compile(sourceOf(file, options), build);
+        const source = sourceOf(file, options);
+        const { modulePath, kernels } =
+          options.index === undefined ? compile(source, build) : compileIndexed(source, build, options.index);
         process.stdout.write(options.printModule ? `${modulePath}\n` : `${JSON.stringify({ modulePath, kernels })}\n`);
         finish(0);
       },

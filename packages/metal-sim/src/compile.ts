@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { make, prune } from "./cache.ts";
 import { type Clang, findClang, runClang } from "./clang.ts";
 import { MetalSimError } from "./errors.ts";
 import { cacheFolder, nativeFolder, shimFolder } from "./paths.ts";
@@ -107,26 +108,16 @@ const contents = (folder: string, pattern: RegExp) =>
     .sort()
     .map((name) => name + readFileSync(join(folder, name), "utf8"));
 
-/** Makes `path` by `build`, which writes a file beside it: several processes may do so at once. */
-function make(path: string, build: (temporary: string) => void): string {
-  if (existsSync(path)) return path;
-  mkdirSync(dirname(path), { recursive: true });
-  const temporary = `${path}.${process.pid}.tmp`;
-  try {
-    build(temporary);
-    renameSync(temporary, path);
-  } finally {
-    rmSync(temporary, { force: true });
-  }
-  return path;
-}
-
 /** The compiler's log with the simulator's own frames explained. */
 function compileError(stderr: string): MetalSimError {
   const crash = /error in backend|PLEASE submit a bug report/.test(stderr);
   const hint = "the compiler cannot take this text; mixing half and bfloat in one expression is a known cause";
   return new MetalSimError("Compile", crash ? `${hint}\n${stderr.split("\n")[0]}` : stderr);
 }
+
+/** What compiled modules and engines may take on disk. */
+const MODULE_BYTES = 2 ** 30;
+const ENGINE_BYTES = 2 ** 25;
 
 /**
  * Compiles `.metal` text for the simulator, or finds it compiled.
@@ -138,9 +129,11 @@ export function compile(source: MetalSource, build: Build = "fast"): Program {
   const flags = [...FLAGS, ...BUILDS[build], ...machineFlags(), "-isystem", shimFolder];
   const shim = [...contents(shimFolder, /\.h$/), ...contents(nativeFolder, /^module\.h$/)];
   const name = `${hash([text, clang.version, flags.join("\0"), ...shim])}.so`;
-  const modulePath = make(join(cacheFolder(), "modules", name), (temporary) => {
+  const folder = join(cacheFolder(), "modules");
+  const modulePath = make(join(folder, name), (temporary) => {
     const result = runClang(clang, [...flags, "-o", temporary, "-", "-lm"], text);
     if (!result.ok) throw compileError(result.stderr);
+    prune(folder, MODULE_BYTES);
   });
   return { modulePath, build, kernels };
 }
@@ -196,15 +189,16 @@ export function engine(): { library: string; runner: string } {
   const clang = findClang();
   const sources = readdirSync(nativeFolder).filter((name) => name.endsWith(".cpp"));
   const key = hash([clang.version, ...contents(nativeFolder, /\.(cpp|h)$/)]);
-  const folder = join(cacheFolder(), `engine-${key}`);
+  const folder = join(cacheFolder(), "engines");
   const flags = ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread"];
   const parts = sources.filter((name) => name !== "run_main.cpp").map((name) => join(nativeFolder, name));
   const link = (temporary: string, args: readonly string[]) => {
     const result = runClang(clang, [...flags, ...args, "-o", temporary, "-ldl"]);
     if (!result.ok) throw new MetalSimError("Compile", `the engine does not compile:\n${result.stderr}`);
+    prune(folder, ENGINE_BYTES);
   };
-  const library = make(join(folder, "libmetal_sim.so"), (temporary) => link(temporary, ["-shared", ...parts]));
-  const runner = make(join(folder, "metal-sim-run"), (temporary) =>
+  const library = make(join(folder, `libmetal_sim-${key}.so`), (temporary) => link(temporary, ["-shared", ...parts]));
+  const runner = make(join(folder, `metal-sim-run-${key}`), (temporary) =>
     link(temporary, [join(nativeFolder, "run_main.cpp"), library, `-Wl,-rpath,${folder}`]),
   );
   return { library, runner };

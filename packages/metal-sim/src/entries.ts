@@ -60,7 +60,7 @@ export function entryTable(kernels: readonly Kernel[]): string {
     "#else",
     "constexpr uint32_t kChecked = 0;",
     "#endif",
-    `const Module module = {kModuleVersion, kChecked, kernels, ${kernels.length}u, current_slot, coverage_blocks};`,
+    `const Module module = {kModuleVersion, kChecked, kernels, ${kernels.length}u, coverage_blocks};`,
     "}",
     "}",
     'extern "C" __attribute__((visibility("default"), nodebug)) const metal_sim::Module* metal_sim_module() {',

@@ -12,13 +12,13 @@ static const char kText[] =
     "}\n";
 
 int main(int argc, char** argv) {
-  if (argc < 3) return 2;
+  if (argc < 4) return 2;
   const char* const command[] = {argv[1], argv[2], NULL};
   char* error = NULL;
-  if (metal_sim_open_source(command, "nonsense", "nonsense.metal", METAL_SIM_FAST, &error)) return 3;
+  if (metal_sim_open_source(command, "nonsense", "nonsense.metal", METAL_SIM_FAST, NULL, &error)) return 3;
   printf("%.50s\n", error);
   metal_sim_free(error);
-  metal_sim_library* library = metal_sim_open_source(command, kText, "twice.metal", METAL_SIM_CHECK, &error);
+  metal_sim_library* library = metal_sim_open_source(command, kText, "twice.metal", METAL_SIM_CHECK, argv[3], &error);
   if (!library) return fputs(error, stdout), 4;
   const int found = metal_sim_find_kernel(library, "twice");
   metal_sim_kernel kernel;

@@ -149,7 +149,7 @@ metal_sim_library* openLibrary(const std::string& text, uint32_t build, std::str
   const char* const command[] = {"node", given ? given : METAL_SIM_COMMAND, nullptr};
   // Reports name files by the text's own #line markers.
   char* error = nullptr;
-  library = metal_sim_open_source(command, text.c_str(), "program_source", build, &error);
+  library = metal_sim_open_source(command, text.c_str(), "program_source", build, METAL_SIM_INDEX, &error);
   if (!library) log = error ? error : "no reason given";
   if (library && build == METAL_SIM_COVERAGE) coverLibrary(library);
   metal_sim_free(error);

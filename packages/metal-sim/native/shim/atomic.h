@@ -16,11 +16,11 @@ typedef atomic<uint> atomic_uint;
 
 METAL_SIM_INLINE void metal_sim_atomic(const volatile void* at, uint flags) {
 #ifdef METAL_SIM_CHECK
-  metal_sim::current->host->access(at, 4, flags | metal_sim::kAtomic, nullptr);
+  metal_sim::current()->host->access(at, 4, flags | metal_sim::kAtomic, nullptr);
 #else
   (void)at, (void)flags;
 #endif
-  metal_sim::current->host->breathe();
+  metal_sim::current()->host->breathe();
 }
 
 template <typename T>

@@ -4,7 +4,7 @@
 #define METAL_SIM_HOOK \
   extern "C" __attribute__((visibility("hidden"), used, nodebug, disable_sanitizer_instrumentation))
 #define METAL_SIM_SEE(at, bytes, flags) \
-  metal_sim::current->host->access(at, uint32_t(bytes), flags, __builtin_return_address(0));
+  metal_sim::current()->host->access(at, uint32_t(bytes), flags, __builtin_return_address(0));
 #define METAL_SIM_HOOKS(bytes)                                                                                 \
   METAL_SIM_HOOK void __tsan_read##bytes(void* at){                                                            \
       METAL_SIM_SEE(at, bytes, 0)} METAL_SIM_HOOK void __tsan_write##bytes(void* at){                          \
@@ -46,7 +46,7 @@ struct CheckedPlace {
 inline __attribute__((nodebug, disable_sanitizer_instrumentation)) void undefined(Undefined kind, void* data,
                                                                                   uint64_t value) {
   const CheckedPlace* place = static_cast<const CheckedPlace*>(data);
-  current->host->undefined(kind, Site{place->file, place->line, ""}, value);
+  current()->host->undefined(kind, Site{place->file, place->line, ""}, value);
 }
 }  // namespace metal_sim
 

@@ -31,8 +31,6 @@ extern "C" __attribute__((visibility("hidden"), nodebug, used)) inline bfloat __
 
 namespace metal_sim {
 
-__thread Thread* current;
-
 /** A threadgroup variable: the same storage for every thread of the threadgroup. */
 template <typename T, int Declaration>
 struct Tag {
@@ -43,7 +41,7 @@ char Tag<T, Declaration>::key;
 template <typename T, int Declaration>
 METAL_SIM_INLINE T& threadgroup_variable(const char* name, METAL_SIM_HERE) {
   return *static_cast<T*>(
-      current->host->threadgroup_variable(&Tag<T, Declaration>::key, sizeof(T), alignof(T), {file, line, name}));
+      current()->host->threadgroup_variable(&Tag<T, Declaration>::key, sizeof(T), alignof(T), {file, line, name}));
 }
 
 /** Becomes whatever pointer the kernel's parameter is. */
@@ -108,8 +106,6 @@ template <typename... P>
 constexpr uint32_t Parameters<void(P...)>::kBytes[];
 template <typename... P>
 constexpr uint32_t Parameters<void(P...)>::kAlign[];
-
-inline __attribute__((nodebug)) Thread** current_slot() { return &current; }
 
 }  // namespace metal_sim
 

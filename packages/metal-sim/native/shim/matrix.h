@@ -20,7 +20,7 @@ inline __attribute__((nodebug, no_sanitize("thread"))) void multiply_accumulate(
 /** Matrix operations need all 32 lanes. Loads and stores wait for them in check mode only, where it is reported. */
 METAL_SIM_INLINE void whole_simdgroup(const Site& site) {
 #ifdef METAL_SIM_CHECK
-  Thread* self = current;
+  Thread* self = current();
   const uint32_t phase = self->phase++ & 1;
   self->host->simdgroup_rendezvous(0, site, nullptr, phase);
   if (self->exchange->active[phase] != 0xffffffffu) self->host->undefined(Undefined::kLane, site, kSimdgroupSize);
@@ -43,7 +43,7 @@ class simdgroup_matrix {
   simdgroup_matrix() = default;
   /** `diagonal` on the diagonal, 0 elsewhere. */
   METAL_SIM_INLINE explicit simdgroup_matrix(T diagonal) {
-    const uint lane = metal_sim::current->thread_index_in_simdgroup;
+    const uint lane = metal_sim::current()->thread_index_in_simdgroup;
     const uint row = metal_sim::simdgroup_row(lane), column = metal_sim::simdgroup_column(lane);
     elements[0] = row == column ? diagonal : T(0.0f);
     elements[1] = row == column + 1 ? diagonal : T(0.0f);
@@ -69,7 +69,7 @@ template <typename T>
 METAL_SIM_INLINE void simdgroup_load(simdgroup_matrix<T, 8, 8>& m, const T* from, ulong elements_per_row = 8,
                                      ulong2 origin = ulong2(0), bool transpose = false, METAL_SIM_HERE) {
   metal_sim::whole_simdgroup({file, line, "simdgroup_load"});
-  const uint lane = metal_sim::current->thread_index_in_simdgroup;
+  const uint lane = metal_sim::current()->thread_index_in_simdgroup;
   const ulong row = metal_sim::simdgroup_row(lane), column = metal_sim::simdgroup_column(lane);
   from += origin.y * elements_per_row + origin.x;
   for (uint i = 0; i < 2; ++i)
@@ -81,7 +81,7 @@ template <typename T>
 METAL_SIM_INLINE void simdgroup_store(simdgroup_matrix<T, 8, 8> m, T* to, ulong elements_per_row = 8,
                                       ulong2 origin = ulong2(0), bool transpose = false, METAL_SIM_HERE) {
   metal_sim::whole_simdgroup({file, line, "simdgroup_store"});
-  const uint lane = metal_sim::current->thread_index_in_simdgroup;
+  const uint lane = metal_sim::current()->thread_index_in_simdgroup;
   const ulong row = metal_sim::simdgroup_row(lane), column = metal_sim::simdgroup_column(lane);
   to += origin.y * elements_per_row + origin.x;
   for (uint i = 0; i < 2; ++i)
@@ -93,7 +93,7 @@ template <typename D, typename A, typename B, typename C>
 METAL_SIM_INLINE void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8>& d, simdgroup_matrix<A, 8, 8> a,
                                                     simdgroup_matrix<B, 8, 8> b, simdgroup_matrix<C, 8, 8> c,
                                                     METAL_SIM_HERE) {
-  metal_sim::Thread* self = metal_sim::current;
+  metal_sim::Thread* self = metal_sim::current();
   metal_sim::Exchange& shared = *self->exchange;
   const uint phase = self->phase++ & 1, lane = self->thread_index_in_simdgroup;
   const uint at = metal_sim::simdgroup_row(lane) * 8 + metal_sim::simdgroup_column(lane);

@@ -6,12 +6,19 @@
 
 namespace metal_sim {
 
-/** The thread that runs on this OS thread. The engine sets it at every switch. */
-#if defined(__linux__)
-extern __thread __attribute__((tls_model("initial-exec"))) Thread* current;
+/** The thread that runs: found by the stack it runs on, so that a module needs no storage for each OS thread. */
+METAL_SIM_INLINE Thread* current() {
+  uintptr_t stack_pointer;
+#if defined(__x86_64__)
+  asm("movq %%rsp, %0" : "=r"(stack_pointer));
+#elif defined(__aarch64__)
+  asm("mov %0, sp" : "=r"(stack_pointer));
 #else
-extern __thread Thread* current;
+  stack_pointer = uintptr_t(__builtin_frame_address(0));
 #endif
+  Thread** table = reinterpret_cast<Thread**>(stack_pointer & ~(kStacksBytes - 1));
+  return table[stack_pointer % kStacksBytes / kStackBytes];
+}
 
 #define METAL_SIM_HERE const char *file = __builtin_FILE(), uint32_t line = __builtin_LINE()
 
@@ -38,7 +45,7 @@ struct Lanes {
   /** The value of lane `of`; of one that takes no part, undefined: poison. */
   METAL_SIM_INLINE T operator()(uint32_t of) const {
     if (active(of)) return get<T>(exchange.slot[phase][of]);
-    current->host->undefined(Undefined::kLane, site, of);
+    current()->host->undefined(Undefined::kLane, site, of);
     T poison;
     __builtin_memset(&poison, 0xff, sizeof(T));
     return poison;
@@ -48,7 +55,7 @@ struct Lanes {
 template <typename T>
 METAL_SIM_INLINE Lanes<T> exchange(T value, const char* file, uint32_t line, const char* operation,
                                    void (*last)(Exchange&, uint32_t) = nullptr) {
-  Thread* self = current;
+  Thread* self = current();
   Exchange& shared = *self->exchange;
   const uint32_t phase = self->phase++ & 1, lane = self->thread_index_in_simdgroup;
   put(shared.slot[phase][lane], value);
@@ -105,10 +112,10 @@ enum class mem_flags : uint { mem_none = 0, mem_device = 1, mem_threadgroup = 2 
 METAL_SIM_INLINE constexpr mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags(uint(a) | uint(b)); }
 
 METAL_SIM_INLINE void threadgroup_barrier(mem_flags flags, METAL_SIM_HERE) {
-  metal_sim::current->host->threadgroup_barrier(uint(flags), {file, line, "threadgroup_barrier"});
+  metal_sim::current()->host->threadgroup_barrier(uint(flags), {file, line, "threadgroup_barrier"});
 }
 METAL_SIM_INLINE void simdgroup_barrier(mem_flags flags, METAL_SIM_HERE) {
-  metal_sim::current->host->simdgroup_rendezvous(uint(flags), {file, line, "simdgroup_barrier"}, nullptr, 2);
+  metal_sim::current()->host->simdgroup_rendezvous(uint(flags), {file, line, "simdgroup_barrier"}, nullptr, 2);
 }
 
 #define METAL_SIM_REDUCE(name, functor)                                      \
@@ -200,7 +207,7 @@ METAL_SIM_INLINE simd_vote simd_active_threads_mask(METAL_SIM_HERE) {
 METAL_SIM_INLINE bool simd_is_first(METAL_SIM_HERE) {
   uint active;
   metal_sim_ballot(true, file, line, "simd_is_first", active);
-  return metal_sim::current->thread_index_in_simdgroup == uint(__builtin_ctz(active));
+  return metal_sim::current()->thread_index_in_simdgroup == uint(__builtin_ctz(active));
 }
 
 }  // namespace metal
