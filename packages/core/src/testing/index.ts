@@ -1,15 +1,7 @@
 export { type Bench, type BenchCase, defineBench, type Peer } from "./bench.ts";
+export type { Case, CaseInput, DeclaredKernel, Reference64, ReferenceFunction, Suite } from "./case.ts";
+export { type CaseResult, type OutputResult, type SuiteCase, suiteCases } from "./conformance.ts";
 export { BARS, type Comparison, compare, type ErrorClass, within } from "./metric.ts";
 export { Random } from "./random.ts";
-export {
-  type Case,
-  type CaseInput,
-  opArguments,
-  type Reference64,
-  type ReferenceFunction,
-  roundedInputs,
-  type Suite,
-  type SuiteTest,
-  sameBytes,
-  suiteTests,
-} from "./suite.ts";
+export { opArguments, roundedInputs, sameBytes } from "./run_case.ts";
+export { type SuiteTest, suiteTests } from "./suite.ts";

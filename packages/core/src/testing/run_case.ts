@@ -1,0 +1,185 @@
+import type { Arena } from "../arena.ts";
+import type { Device } from "../device.ts";
+import { DTYPES, type Dtype, decodeNumbers, encodeNumbers, FLOATS, type FloatDtype, type RawArray } from "../dtype.ts";
+import { inputTensors, type OpDescriptor, opParams } from "../op.ts";
+import { Tensor } from "../tensor.ts";
+import type { Case, Reference64, Suite } from "./case.ts";
+
+const GUARD = 64;
+/** Elements by which every second run starts later, where the device can bind that: no vector is aligned there. */
+const SHIFT = 3;
+
+interface Placed {
+  tensor: Tensor;
+  whole: Tensor;
+}
+
+/** A tensor inside a larger one with guard elements on both sides, so that offsets matter and overruns show. */
+function place(device: Device, dtype: Dtype, shape: readonly number[], shifted: boolean, data?: RawArray): Placed {
+  const size = shape.reduce((a, b) => a * b, 1);
+  const unit = DTYPES[dtype].bytes;
+  const shift = shifted && ((GUARD + SHIFT) * unit) % device.limits.bufferOffsetAlignment === 0 ? SHIFT : 0;
+  const whole = device.tensor(dtype, [size + shift + 2 * GUARD]);
+  const bytes = new Uint8Array(whole.bytes).fill(0xff);
+  if (data) bytes.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), (GUARD + shift) * unit);
+  whole.buffer.write(bytes);
+  return { whole, tensor: whole.view(GUARD + shift, shape) };
+}
+
+async function guardsIntact({ whole, tensor }: Placed): Promise<boolean> {
+  const bytes = new Uint8Array(await whole.buffer.read());
+  const start = tensor.byteOffset - whole.byteOffset;
+  return (
+    bytes.subarray(0, start).every((b) => b === 0xff) && bytes.subarray(start + tensor.bytes).every((b) => b === 0xff)
+  );
+}
+
+export const concrete = (dtype: Dtype | "act", act: FloatDtype): Dtype => (dtype === "act" ? act : dtype);
+
+/** The inputs of a case as the op gets them: rounded raw arrays, and the same numbers for the reference. */
+export function roundedInputs(
+  testCase: Case,
+  act: FloatDtype,
+): Record<string, { dtype: Dtype; shape: readonly number[]; raw: RawArray; reference: Reference64 }> {
+  return Object.fromEntries(
+    Object.entries(testCase.inputs).map(([name, input]) => {
+      const dtype = concrete(input.dtype, act);
+      const raw = encodeNumbers(dtype, input.data);
+      return [
+        name,
+        { dtype, shape: input.shape, raw, reference: { shape: input.shape, data: decodeNumbers(dtype, raw) } },
+      ];
+    }),
+  );
+}
+
+/** Arguments of an op call from flat tensors and options: records are put together by the descriptor. */
+export function opArguments(
+  descriptor: OpDescriptor,
+  tensors: Record<string, Tensor>,
+  options: Record<string, unknown>,
+): { inputs: Record<string, unknown>; options: Record<string, unknown> } {
+  const inputs: Record<string, unknown> = { ...tensors };
+  const rest = { ...options };
+  const intoRecord = (record: string, name: string, value: unknown) => {
+    inputs[record] = { ...((inputs[record] as object | undefined) ?? {}), [name]: value };
+  };
+  for (const [name, , record] of inputTensors(descriptor)) {
+    if (record === undefined || !(name in tensors)) continue;
+    intoRecord(record, name, tensors[name]);
+    delete inputs[name];
+  }
+  for (const [name, , record] of opParams(descriptor)) {
+    if (record === undefined || !(name in rest)) continue;
+    intoRecord(record, name, rest[name]);
+    delete rest[name];
+  }
+  return { inputs, options: rest };
+}
+
+export function sameBytes(a: RawArray, b: RawArray): boolean {
+  const x = new Uint8Array(a.buffer, a.byteOffset, a.byteLength);
+  const y = new Uint8Array(b.buffer, b.byteOffset, b.byteLength);
+  return x.length === y.length && x.every((byte, i) => byte === y[i]);
+}
+
+/** What one run of a case gave. */
+export interface Run {
+  outputs: Record<string, RawArray>;
+  dtypes: Record<string, Dtype>;
+  /** With `trace`: the kernels it dispatched, each with its µs on the device. */
+  dispatches: readonly { kernel: string; us: number }[];
+}
+
+/** A case in one dtype: its inputs, rounded, and what the reference makes of them. */
+export interface Prepared {
+  suite: Suite;
+  testCase: Case;
+  act: FloatDtype;
+  inputs: ReturnType<typeof roundedInputs>;
+  expected: Record<string, Reference64>;
+}
+
+export function prepare(suite: Suite, testCase: Case, act: FloatDtype): Prepared {
+  const inputs = roundedInputs(testCase, act);
+  return { suite, testCase, act, inputs, expected: suite.reference(references(inputs), optionsOf(testCase), act) };
+}
+
+/** Copies, since a reference may write on what it is given. */
+export const references = (inputs: ReturnType<typeof roundedInputs>): Record<string, Reference64> =>
+  Object.fromEntries(
+    Object.entries(inputs).map(([name, { reference }]) => [name, { ...reference, data: reference.data.slice() }]),
+  );
+
+export const optionsOf = (testCase: Case) => (testCase.options ?? {}) as Record<string, never>;
+
+/** Outputs that the case provides, fenced; an output with a dtype that depends on options is left to the op unless named. */
+function placeOutputs({ suite, testCase, act, inputs, expected }: Prepared, device: Device, shifted: boolean) {
+  const outputs: Record<string, Placed> = {};
+  for (const [name, spec] of Object.entries(suite.op.op.outputs)) {
+    const shape = testCase.ask?.[name]?.shape ?? (spec.optional ? undefined : expected[name]?.shape);
+    if (!shape || testCase.inPlace?.[name] !== undefined) continue;
+    const rule = Array.isArray(spec.dtype) ? (spec.dtype[0] as string) : undefined;
+    const asked = testCase.ask?.[name]?.dtype;
+    const dtype = asked
+      ? concrete(asked, act)
+      : rule?.startsWith("=")
+        ? inputs[rule.slice(1)]?.dtype
+        : (rule as Dtype | undefined);
+    if (dtype) outputs[name] = place(device, dtype, shape, shifted);
+  }
+  return outputs;
+}
+
+/** Runs a case on a device and checks all but the numbers: shapes, guard elements, inputs left as they were. */
+export async function runCase(
+  prepared: Prepared,
+  device: Device,
+  { arena, trace = false }: { arena?: Arena; trace?: boolean } = {},
+): Promise<Run> {
+  const { suite, testCase, act, inputs, expected } = prepared;
+  // Each case starts at both offsets, in one dtype or another.
+  const shifted = (suite.cases.indexOf(testCase) + FLOATS.indexOf(act)) % 2 === 1;
+  const placed: Record<string, Placed> = {};
+  for (const [name, { dtype, shape, raw }] of Object.entries(inputs))
+    placed[name] = place(device, dtype, shape, shifted, raw);
+  const outputs = placeOutputs(prepared, device, shifted);
+  const fenced = [...Object.entries(placed), ...Object.entries(outputs)];
+  try {
+    const tensors = Object.fromEntries(fenced.map(([name, { tensor }]) => [name, tensor]));
+    for (const [output, input] of Object.entries(testCase.inPlace ?? {})) tensors[output] = tensors[input] as Tensor;
+    arena?.reset();
+    const encoder = device.encoder(arena ? { arena } : {});
+    const call = opArguments(suite.op.op, tensors, testCase.options ?? {});
+    const result = suite.op(encoder, call.inputs, call.options);
+    const { dispatches = [] } = await encoder.commit({ profile: trace });
+    const results: Record<string, Tensor | undefined> =
+      result instanceof Tensor
+        ? { [Object.keys(suite.op.op.outputs)[0] as string]: result }
+        : (result as Record<string, Tensor>);
+    const run: Run = {
+      outputs: {},
+      dtypes: {},
+      dispatches: dispatches.map(({ label, us }) => ({ kernel: label.slice(label.indexOf("/") + 1), us })),
+    };
+    for (const [name, tensor] of Object.entries(results)) {
+      if (!tensor) continue;
+      run.outputs[name] = await tensor.read();
+      run.dtypes[name] = tensor.dtype;
+      const shape = testCase.inPlace?.[name] === undefined ? expected[name]?.shape : undefined;
+      if (shape && shape.join() !== tensor.shape.join())
+        throw new Error(`\`${name}\` has shape [${tensor.shape}], the reference [${shape}]`);
+    }
+    for (const [name, each] of fenced)
+      if (!(await guardsIntact(each))) throw new Error(`\`${name}\`: elements outside the view were written`);
+    const overwritten = new Set(Object.values(testCase.inPlace ?? {}));
+    for (const [name, { raw }] of Object.entries(inputs)) {
+      if (overwritten.has(name)) continue;
+      const now = await (placed[name] as Placed).tensor.read();
+      if (!sameBytes(now, raw)) throw new Error(`\`${name}\`: an input was modified`);
+    }
+    return run;
+  } finally {
+    for (const [, { whole }] of fenced) whole.dispose();
+  }
+}
