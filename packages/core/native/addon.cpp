@@ -337,6 +337,12 @@ Napi::Value takeEnded(const Napi::CallbackInfo& info) {
       object.Set("cause", outcome.cause);
       object.Set("message", outcome.message);
       if (outcome.tag != kUnknownTag) object.Set("tag", outcome.tag);
+      if (outcome.fault.code) {
+        auto fault = Napi::Array::New(env, 4);
+        fault.Set(0u, outcome.fault.code);
+        for (uint32_t i = 0; i < 3; ++i) fault.Set(i + 1, outcome.fault.words[i]);
+        object.Set("fault", fault);
+      }
     }
     if (!outcome.microseconds.empty()) {
       auto times = Napi::Float64Array::New(env, outcome.microseconds.size());

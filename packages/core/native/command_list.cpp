@@ -64,6 +64,7 @@ std::shared_ptr<CommandList> decodeCommandList(const uint32_t* words, size_t cou
         }
         for (auto& axis : c.threadsPerThreadgroup) axis = r.next();
         c.scratchBytes = r.next();
+        if (r.next()) c.fault = list->faults++;
         c.bindings = r.next();
         c.paramWords = r.next();
         for (uint32_t i = 0; i < c.bindings; ++i) list->bindings.push_back(readBinding(r, *list));

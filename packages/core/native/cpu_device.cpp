@@ -227,6 +227,7 @@ class CpuDevice : public Device {
       if (failed_.load(std::memory_order_acquire)) {
         outcome.code = "InvalidArgument";
         outcome.message = error_;
+        outcome.fault = fault_;
         failing = failingCommand_;
       }
       i = end;
@@ -292,14 +293,15 @@ class CpuDevice : public Device {
     launch.begin = p.total * chunk / p.chunks;
     launch.end = p.total * (chunk + 1) / p.chunks;
     launch.scratch = scratch_[thread].memory.get();
-    char text[MLXTS_ERROR_BYTES] = "";
-    launch.error = text;
+    const char* text = "";
+    MlxtsFault fault = {};
+    launch.fault = &fault;
     uint8_t* guard = static_cast<uint8_t*>(launch.scratch) + launch.scratchBytes;
     if (launch.scratchBytes) std::memset(guard, kGuardByte, kGuardBytes);
     bool failed = p.kernel(&launch) != 0;
     if (launch.scratchBytes && !std::all_of(guard, guard + kGuardBytes, [](uint8_t b) { return b == kGuardByte; })) {
-      std::snprintf(text, sizeof text, "the kernel wrote past its %llu bytes of scratch",
-                    (unsigned long long)launch.scratchBytes);
+      text = "the kernel wrote past its scratch";
+      fault = {};
       failed = true;
     }
     if (failed) {
@@ -307,6 +309,7 @@ class CpuDevice : public Device {
       // The earliest command reports, whichever thread came first.
       if (!failed_ || p.command < failingCommand_) {
         error_ = text;
+        fault_ = fault;
         failingCommand_ = p.command;
       }
       failed_.store(true, std::memory_order_release);
@@ -333,6 +336,7 @@ class CpuDevice : public Device {
   uint32_t chunks_ = 0;
   std::atomic<bool> failed_{false};
   std::string error_;
+  MlxtsFault fault_ = {};
   uint32_t failingCommand_ = 0;
   std::thread queue_;
 };

@@ -3,8 +3,9 @@
 #pragma once
 #include <stdint.h>
 
-#define MLXTS_CPU_ABI 1
-#define MLXTS_ERROR_BYTES 256
+#include "fault.h"
+
+#define MLXTS_CPU_ABI 2
 
 struct MlxtsCpuLaunch {
   void* const* buffers;   // in the order of the kernel's declaration; null: optional and absent
@@ -14,16 +15,13 @@ struct MlxtsCpuLaunch {
   uint64_t begin, end;    // linear threadgroup indices to compute: x + X * (y + Y * z)
   void* scratch;          // private to this call, 64-byte aligned, contents undefined
   uint64_t scratchBytes;  // what the declaration's launch rule asked for
-  char* error;            // MLXTS_ERROR_BYTES, written before returning non-zero
+  MlxtsFault* fault;      // written before returning non-zero
 };
 
-// 0: done. Otherwise the text in `error` is "`argument` must <rule>, got <value>".
+// 0: done. Otherwise `fault` says what is wrong in the data.
 typedef int32_t (*MlxtsCpuKernel)(const MlxtsCpuLaunch*);
 
 #ifdef __cplusplus
-#include <cstdarg>
-#include <cstdio>
-
 namespace mlxts {
 
 struct Launch : MlxtsCpuLaunch {
@@ -35,11 +33,8 @@ struct Launch : MlxtsCpuLaunch {
   const P& args() const {
     return *static_cast<const P*>(params);
   }
-  __attribute__((format(printf, 2, 3))) int32_t fail(const char* format, ...) const {
-    va_list list;
-    va_start(list, format);
-    vsnprintf(error, MLXTS_ERROR_BYTES, format, list);
-    va_end(list);
+  int32_t fail(uint32_t code, uint32_t a = 0, uint32_t b = 0, uint32_t c = 0) const {
+    *fault = {code, {a, b, c}};
     return 1;
   }
 };

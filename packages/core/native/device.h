@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "fault.h"
 #include "memory.h"
 
 namespace mlxts {
@@ -41,6 +42,8 @@ struct Binding {
 };
 inline constexpr uint32_t kAbsent = 0xffffffff;
 
+inline constexpr uint32_t kNoFault = 0xffffffff;
+
 enum class CommandKind : uint32_t { dispatch = 1, barrier = 2, fill = 3 };
 
 // One recorded command, decoded and checked: bindings and params are ranges of the list's flat arrays.
@@ -51,6 +54,7 @@ struct Command {
   uint32_t scratchBytes = 0;
   uint32_t firstBinding = 0, bindings = 0;
   uint32_t firstParam = 0, paramWords = 0;
+  uint32_t fault = kNoFault;  // index of its fault record among the list's
   uint32_t fillByte = 0;
 };
 
@@ -59,16 +63,19 @@ struct CommandList {
   std::vector<Binding> bindings;
   std::vector<uint32_t> params;
   std::vector<std::shared_ptr<Memory>> memories;
-  uint32_t tags = 0;  // one more than the largest tag
+  uint32_t tags = 0;    // one more than the largest tag
+  uint32_t faults = 0;  // dispatches that may find faults in their data
 };
 
 inline constexpr uint32_t kUnknownTag = 0xffffffff;
 
-// How a submission ended. `code` empty: well. Otherwise `tag` is the failing command's, where the device can tell.
+// How a submission ended. `code` empty: well. Otherwise `tag` is the failing command's, where the device can tell, and
+// `fault` or `message` say why.
 struct Outcome {
   uint64_t id = 0;
   std::string code, cause, message;
   uint32_t tag = kUnknownTag;
+  MlxtsFault fault = {};
   double milliseconds = 0;
   std::vector<double> microseconds;  // by tag, when profiled
 };

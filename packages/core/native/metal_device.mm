@@ -205,7 +205,7 @@ class MetalDevice : public Device {
       const double threads =
           double(c.threadsPerThreadgroup[0]) * c.threadsPerThreadgroup[1] * c.threadsPerThreadgroup[2];
       must(threads >= 1 && threads <= known(c.pipeline).maxThreads, "too many threads in a threadgroup");
-      must(c.bindings + 1 <= kSlots, "too many buffers");
+      must(c.bindings + (c.fault == kNoFault ? 1 : 2) <= kSlots, "too many buffers");
       must(c.paramWords * 4 <= kInlineBytes, "too many parameters");
       must(c.scratchBytes <= info_.limits.maxThreadgroupBytes, "too much threadgroup memory");
     }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "device.h"
 #include "metal_memory.h"
@@ -26,8 +27,9 @@ struct Flight {
   std::shared_ptr<const CommandList> list;  // keeps the memory that the GPU uses
   std::function<void(Outcome)> done;
   Outcome outcome;
-  uint32_t running = 1;       // command buffers, and one for the encoding
-  double begin = 0, end = 0;  // seconds on the GPU's clock
+  Owned<id<MTLBuffer>> faults;  // a record for each dispatch that may find faults
+  uint32_t running = 1;         // command buffers, and one for the encoding
+  double begin = 0, end = 0;    // seconds on the GPU's clock
 };
 
 // Shared with completion handlers, which may outlive the queue's owner.
@@ -35,10 +37,13 @@ struct Flights {
   std::mutex mutex;
   std::condition_variable idle;
   std::deque<std::shared_ptr<Flight>> inOrder;
+  std::vector<Owned<id<MTLBuffer>>> spareFaults;  // all zero
   bool lost = false;
 
   // A part of `flight` has ended; tells of all submissions at the front that have.
   void ended(Flight& flight);
+  // The first fault that its dispatches have left becomes its outcome; the records are zeroed and kept.
+  void takeFaults(Flight& flight);
   static void fail(Flight& flight, const std::string& cause, const std::string& message, uint32_t tag);
 };
 
@@ -46,7 +51,7 @@ class MetalQueue {
  public:
   // `traced`: dispatches get debug groups.
   MetalQueue(id<MTLDevice> device, bool traced);
-  ~MetalQueue() { drain(); }
+  ~MetalQueue();
   id<MTLCommandQueue> get() const { return queue_.get(); }
   void submit(uint64_t id, std::shared_ptr<const CommandList> list, const std::deque<MetalPipeline>& pipelines,
               SubmitOptions options, std::function<void(Outcome)> done, Residency& residency);
@@ -54,12 +59,17 @@ class MetalQueue {
 
  private:
   class Pass;
+  // Zeroed records for the dispatches of a list that may find faults; false when Metal refuses.
+  bool giveFaults(Flight& flight);
   bool encode(const std::shared_ptr<Flight>& flight, const std::deque<MetalPipeline>& pipelines, size_t begin,
               size_t end);
 
+  id<MTLDevice> device_;  // the owner of the queue holds it
   Owned<id<MTLCommandQueue>> queue_;
   // Orders all passes of the queue, also where two buffers lie over the same pages.
   Owned<id<MTLFence>> fence_;
+  // Stands in for absent buffers: Metal wants something bound wherever a kernel has a parameter.
+  Owned<id<MTLBuffer>> absent_;
   bool fenced_ = false, traced_;
   std::shared_ptr<Flights> flights_ = std::make_shared<Flights>();
 };

@@ -1,6 +1,7 @@
 #include "metal_queue.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "metal_error.h"
 
@@ -9,6 +10,8 @@ namespace mlxts {
 namespace {
 
 constexpr NSUInteger kCommandBuffers = 256;  // in flight; beyond that a commit waits
+constexpr NSUInteger kAbsentBytes = 256;
+constexpr MTLResourceOptions kOptions = MTLResourceStorageModeShared | MTLResourceHazardTrackingModeUntracked;
 
 // A command buffer has ended: its times, and whether it failed.
 void record(Flights& flights, Flight& flight, uint32_t tag, id<MTLCommandBuffer> buffer) {
@@ -34,6 +37,20 @@ void Flights::fail(Flight& flight, const std::string& cause, const std::string& 
   flight.outcome.tag = tag;
 }
 
+void Flights::takeFaults(Flight& flight) {
+  if (!flight.faults) return;
+  auto* records = static_cast<MlxtsFault*>([flight.faults.get() contents]);
+  for (const auto& command : flight.list->commands) {
+    if (command.fault == kNoFault || records[command.fault].code == 0 || !flight.outcome.code.empty()) continue;
+    flight.outcome.code = "InvalidArgument";
+    flight.outcome.cause = "invalidResource";
+    flight.outcome.tag = command.tag;
+    flight.outcome.fault = records[command.fault];
+  }
+  std::memset(records, 0, flight.list->faults * sizeof(MlxtsFault));
+  spareFaults.push_back(std::move(flight.faults));
+}
+
 void Flights::ended(Flight& flight) {
   std::lock_guard lock(mutex);
   --flight.running;
@@ -41,6 +58,7 @@ void Flights::ended(Flight& flight) {
     const auto first = std::move(inOrder.front());
     inOrder.pop_front();
     first->outcome.milliseconds = (first->end - first->begin) * 1000;
+    takeFaults(*first);
     first->list.reset();  // memory of disposed buffers goes before anybody hears of the end
     first->done(std::move(first->outcome));
     first->done = nullptr;
@@ -53,7 +71,8 @@ class MetalQueue::Pass {
  public:
   Pass(MetalQueue& queue, id<MTLCommandBuffer> buffer) : queue_(queue), buffer_(buffer) {}
 
-  bool dispatch(const CommandList& list, const Command& c, const MetalPipeline& pipeline) {
+  bool dispatch(const Flight& flight, const Command& c, const MetalPipeline& pipeline) {
+    const auto& list = *flight.list;
     if (!compute_) {
       compute_ = [buffer_ computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent];
       begin(compute_);
@@ -65,7 +84,7 @@ class MetalQueue::Pass {
     for (uint32_t i = 0; i < c.bindings; ++i) {
       const auto& binding = list.bindings[c.firstBinding + i];
       const bool absent = binding.memory == kAbsent;
-      [compute_ setBuffer:absent ? nil : MetalBuffer::of(*list.memories[binding.memory])
+      [compute_ setBuffer:absent ? queue_.absent_.get() : MetalBuffer::of(*list.memories[binding.memory])
                    offset:absent ? 0 : binding.offset
                   atIndex:i];
     }
@@ -73,6 +92,8 @@ class MetalQueue::Pass {
     const uint32_t none = 0;
     const uint32_t* params = c.paramWords ? list.params.data() + c.firstParam : &none;
     [compute_ setBytes:params length:std::max(1u, c.paramWords) * 4 atIndex:c.bindings];
+    if (c.fault != kNoFault)
+      [compute_ setBuffer:flight.faults.get() offset:c.fault * sizeof(MlxtsFault) atIndex:c.bindings + 1];
     if (c.scratchBytes) [compute_ setThreadgroupMemoryLength:(c.scratchBytes + 15) / 16 * 16 atIndex:0];
     [compute_ dispatchThreadgroups:MTLSizeMake(c.threadgroups[0], c.threadgroups[1], c.threadgroups[2])
              threadsPerThreadgroup:MTLSizeMake(c.threadsPerThreadgroup[0], c.threadsPerThreadgroup[1],
@@ -122,11 +143,34 @@ class MetalQueue::Pass {
   id<MTLComputePipelineState> pipeline_ = nil;
 };
 
-MetalQueue::MetalQueue(id<MTLDevice> device, bool traced) : traced_(traced) {
+MetalQueue::MetalQueue(id<MTLDevice> device, bool traced) : device_(device), traced_(traced) {
   queue_ = Owned<id<MTLCommandQueue>>::adopt([device newCommandQueueWithMaxCommandBufferCount:kCommandBuffers]);
   fence_ = Owned<id<MTLFence>>::adopt([device newFence]);
-  if (!queue_ || !fence_) throw Failure("DeviceNotFound", "Metal gave no command queue");
+  absent_ = Owned<id<MTLBuffer>>::adopt([device newBufferWithLength:kAbsentBytes options:kOptions]);
+  if (!queue_ || !fence_ || !absent_) throw Failure("DeviceNotFound", "Metal gave no command queue");
   [queue_.get() setLabel:@"mlxts"];
+}
+
+MetalQueue::~MetalQueue() {
+  drain();
+  // A handler that is still returning may keep what is shared with it, but no Metal object.
+  std::lock_guard lock(flights_->mutex);
+  flights_->spareFaults.clear();
+}
+
+bool MetalQueue::giveFaults(Flight& flight) {
+  const NSUInteger bytes = flight.list->faults * sizeof(MlxtsFault);
+  if (bytes == 0) return true;
+  std::lock_guard lock(flights_->mutex);
+  auto& spare = flights_->spareFaults;
+  const auto fits = std::find_if(spare.begin(), spare.end(), [&](auto& b) { return [b.get() length] >= bytes; });
+  if (fits != spare.end()) {
+    flight.faults = std::move(*fits);
+    spare.erase(fits);
+  } else {
+    flight.faults = Owned<id<MTLBuffer>>::adopt([device_ newBufferWithLength:bytes options:kOptions]);
+  }
+  return bool(flight.faults);
 }
 
 // Encodes commands [begin, end) into a command buffer of their own and commits it; false when Metal refuses.
@@ -146,7 +190,7 @@ bool MetalQueue::encode(const std::shared_ptr<Flight>& flight, const std::deque<
     else if (command.kind == CommandKind::fill)
       encoded = pass.fill(list, command);
     else
-      encoded = pass.dispatch(list, command, pipelines[command.pipeline]);
+      encoded = pass.dispatch(*flight, command, pipelines[command.pipeline]);
   }
   pass.end();
   const uint32_t tag = end - begin == 1 ? list.commands[begin].tag : kUnknownTag;
@@ -186,12 +230,13 @@ void MetalQueue::submit(uint64_t id, std::shared_ptr<const CommandList> list,
   bool encoded = true;
   if (!lost) {
     residency.commit();
+    encoded = giveFaults(*flight);
     // Profiled, each dispatch is a command buffer of its own, with times of its own.
     if (options.profile) {
       for (size_t i = 0; i < commands.size() && encoded; ++i)
         if (commands[i].kind != CommandKind::barrier)
           encoded = pooled([&] { return encode(flight, pipelines, i, i + 1); });
-    } else {
+    } else if (encoded) {
       encoded = encode(flight, pipelines, 0, commands.size());
     }
   }
@@ -200,7 +245,7 @@ void MetalQueue::submit(uint64_t id, std::shared_ptr<const CommandList> list,
     if (lost)
       Flights::fail(*flight, "deviceLost", "the device has been lost", kUnknownTag);
     else if (flight->outcome.code.empty())
-      Flights::fail(*flight, "outOfMemory", "Metal gave no command buffer or encoder", kUnknownTag);
+      Flights::fail(*flight, "outOfMemory", "Metal gave no command buffer, encoder or buffer", kUnknownTag);
   }
   flights_->ended(*flight);
 }

@@ -117,14 +117,17 @@ export class CommandWriter {
     for (const axis of launch.threadgroups) words.push(axis);
     for (const axis of launch.threadsPerThreadgroup) words.push(axis);
     words.push(launch.threadgroupBytes ?? 0);
+    words.push(kernel.faultTexts.length > 0 ? 1 : 0);
     words.push(kernel.bufferNames.length);
-    words.push(kernel.paramNames.length);
+    words.push(kernel.paramNames.length + (kernel.optional ? 1 : 0));
     for (const name of kernel.bufferNames) this.binding(args.buffers[name]);
     for (const name of kernel.paramNames) {
       const value = args.params[name] as number;
       if (kernel.params[name] === "f32") words.pushFloat(value);
       else words.push(value);
     }
+    if (kernel.optional)
+      words.push(kernel.bufferNames.reduce((mask, name, i) => mask + (args.buffers[name] ? 2 ** i : 0), 0));
     this.accesses.push(accesses);
   }
 }

@@ -94,6 +94,8 @@ function weakOnEnded(): { call(): void; target(queue: SubmissionQueue): void } {
 /** Where work runs. Several may be open at once; everything made from a device belongs to it. */
 export class Device {
   readonly kind: DeviceKind;
+  /** Whether it is a GPU: launch rules cut work up for many small threads. */
+  readonly gpu: boolean;
   /** The hardware's name. */
   readonly name: string;
   /** The instruction-set level whose kernels run. */
@@ -172,6 +174,7 @@ export class Device {
     onEnded.target(this.submissions);
     const info: NativeInfo = native().deviceInfo(this.handle);
     this.kind = kind;
+    this.gpu = kind !== "cpu";
     this.name = info.name;
     this.level = info.level;
     this.unifiedMemory = info.unifiedMemory;

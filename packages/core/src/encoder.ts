@@ -87,7 +87,7 @@ export class CommandEncoder {
       if (scalar !== "f32" && !(Number.isInteger(value) && value >= min && value <= max))
         throw wrongValue(op, name, `be a ${scalar}`, value);
     }
-    const launch = kernel.launch(args.sizes);
+    const launch = kernel.launch(args.sizes, this.device);
     for (const axis of launch.threadgroups)
       if (!Number.isInteger(axis) || axis < 1 || axis > limits.maxThreadgroupsPerAxis)
         throw wrongValue(
@@ -148,7 +148,13 @@ export class CommandEncoder {
   }
 
   private checkBuffers(op: string, { kernel, args }: Node): Accesses {
-    const accesses: Accesses = { label: `${op}/${kernel.name}_${args.variant}`, reads: [], writes: [] };
+    const accesses: Accesses = {
+      label: `${op}/${kernel.name}_${args.variant}`,
+      reads: [],
+      writes: [],
+    };
+    if (kernel.faultTexts.length > 0)
+      accesses.fault = (code, words) => kernel.faultTexts[code - 1]?.(words, args.params);
     const bound: { name: string; tensor: Tensor; writes: boolean }[] = [];
     for (const name of kernel.bufferNames) {
       const access = kernel.buffers[name] as Access;

@@ -27,7 +27,15 @@ export {
   wrongKind,
   wrongValue,
 } from "./errors.ts";
-export { type Access, defineKernel, type Kernel, type Launch, paramsHeader, type Scalar } from "./kernel.ts";
+export {
+  type Access,
+  defineKernel,
+  type Kernel,
+  type Launch,
+  type Machine,
+  paramsHeader,
+  type Scalar,
+} from "./kernel.ts";
 export { defineLibrary, type Library, type LibraryDefinition } from "./library.ts";
 export type { DeviceLimits } from "./native.ts";
 export {

@@ -19,6 +19,8 @@ export interface NativeOutcome {
   cause?: string;
   message?: string;
   tag?: number;
+  /** Code and words of a data error. */
+  fault?: [code: number, a: number, b: number, c: number];
   microseconds?: Float64Array;
 }
 

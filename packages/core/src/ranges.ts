@@ -25,6 +25,8 @@ export interface Accesses {
   label: string;
   reads: Range[];
   writes: Range[];
+  /** The text of what the kernel has found wrong in its data. */
+  fault?: (code: number, words: [number, number, number]) => string | undefined;
   /** What `MLXTS_DEBUG` shows beside the label. */
   note?: string;
 }

@@ -179,7 +179,9 @@ export class SubmissionQueue {
     // A device that cannot tell which dispatch failed blames one op only if there was no other.
     const label = outcome.tag === undefined ? undefined : submission.recording.labels[outcome.tag];
     const op = label?.split("/")[0] ?? (ops.length === 1 ? (ops[0] as string) : "submission");
-    const text = outcome.message ?? "";
+    const [code = 0, ...words] = outcome.fault ?? [];
+    const fault = outcome.fault && submission.recording.accesses[outcome.tag as number]?.fault;
+    const text = fault?.(code, words as [number, number, number]) ?? outcome.message ?? "";
     const said = /^`([^`]+)` must (.+), got (.+)$/s.exec(text);
     const error =
       outcome.code === "InvalidArgument" && said

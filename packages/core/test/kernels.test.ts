@@ -11,6 +11,8 @@ const base = {
   variants: ["f32"],
   buffers: { x: "read", cuSeqlens: "read?", out: "readWrite" },
   params: { dim: "u32", eps: "f32", first: "i32" },
+  constants: { tileRows: 32 },
+  faults: { oddDim: () => "`x` must be even, got 1", empty: () => "`x` must have rows, got 0" },
   launch: () => ({ threadgroups: [1, 1, 1] as const, threadsPerThreadgroup: [1, 1, 1] as const }),
 } as const;
 
@@ -20,7 +22,9 @@ describe("kernel declarations", () => {
       paramsHeader(defineKernel(base) as never),
     ).toBe(`// Generated from the declaration of two_words; \`npm run gen\` rewrites it.
 #pragma once
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
 #include <stdint.h>
 #endif
 
@@ -28,21 +32,29 @@ describe("kernel declarations", () => {
 #define TWO_WORDS_CU_SEQLENS 1  // read?
 #define TWO_WORDS_OUT 2  // readWrite
 #define TWO_WORDS_PARAMS 3
+#define TWO_WORDS_FAULT 4
+#define TWO_WORDS_HAS_CU_SEQLENS 2u
+#define TWO_WORDS_FAULT_ODD_DIM 1
+#define TWO_WORDS_FAULT_EMPTY 2
+#define TWO_WORDS_TILE_ROWS 32
 
 struct TwoWordsParams {
   uint32_t dim;
   float eps;
   int32_t first;
+  uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(TwoWordsParams) == 12, "TwoWordsParams must match the declaration of two_words");
+static_assert(sizeof(TwoWordsParams) == 16, "TwoWordsParams must match the declaration of two_words");
 `);
-    expect(paramsHeader(defineKernel({ ...base, params: {} }) as never)).toContain("  uint32_t unused;\n};");
+    const plain = { ...base, buffers: { x: "read" }, params: {}, faults: {} } as const;
+    expect(paramsHeader(defineKernel(plain) as never)).toContain("  uint32_t unused;\n};");
   });
 
   it.each<[string, object, string]>([
     ["name", { name: "camelCase" }, "defineKernel: `name` must be in snake_case, got camelCase"],
     ["variants", { variants: [] }, "defineKernel: `variants` must name at least one variant, got []"],
     ["buffer", { buffers: { not_camel: "read" } }, "defineKernel: `not_camel` must be in camelCase, got not_camel"],
+    ["constant", { constants: { rows: 0.5 } }, "defineKernel: `rows` must be an integer from 0 to 2147483647, got 0.5"],
     ["scalar", { params: { x: "f64" } }, "defineKernel: `x` must be u32, i32 or f32, got f64"],
   ])("refuse a wrong %s", (_, change, text) => {
     expect(message(() => defineKernel({ ...base, ...change } as never))).toBe(text);

@@ -4,7 +4,7 @@ import { pathToFileURL } from "node:url";
 import { describe, expect, it } from "vitest";
 import { Device, defineKernel, defineLibrary, type MlxtsError, Tensor } from "../src/index.ts";
 import { caught, message, rejected, testFolder } from "./helpers.ts";
-import { accumulateKernel, convertKernel, increment, launchKernel } from "./kernels/probe.ts";
+import { accumulateKernel, convertKernel, increment, launchKernel, limit } from "./kernels/probe.ts";
 import { describeSimulated, missing, openMetal, set } from "./simulator.ts";
 
 const PAGE = 16384;
@@ -78,6 +78,30 @@ describeSimulated("the Metal device", () => {
     expect(total.readSync()[0]).toBe(5 + 7 + 14);
     const words = [2, 3, 2, 4_000_000_000, 2 ** 32 - 3, 0x3f000000, 16, 0, 1];
     expect([...out.readSync()]).toEqual(Array.from({ length: 12 }, () => words).flat());
+  });
+
+  it("tells what a kernel finds wrong in its data, and of which dispatch", async () => {
+    using device = openMetal();
+    const good = device.tensor("u32", [4], [1, 2, 3, 4]);
+    const bad = device.tensor("u32", [4], [1, 50, 3, 4]);
+    const encoder = device.encoder();
+    limit(encoder, { x: good }, { limit: 10 });
+    const kept = limit(encoder, { x: bad }, { limit: 60 });
+    const out = limit(encoder, { x: bad }, { limit: 10 });
+    const recording = encoder.finish();
+    for (const _ of [1, 2]) {
+      expect(await rejected(recording.replay())).toMatchObject({
+        code: "InvalidArgument",
+        message: "limit: `x` must be < 10, got 50",
+      });
+      expect(message(() => out.readSync())).toBe("limit: `x` must be < 10, got 50");
+    }
+    // The records are used again: a fault is not told twice.
+    bad.write([1, 5, 3, 4]);
+    await recording.replay();
+    expect([...out.readSync(), ...kept.readSync()]).toEqual([1, 5, 3, 4, 1, 5, 3, 4]);
+    bad.write([1, 50, 3, 4]);
+    expect(await rejected(recording.replay({ profile: true }))).toMatchObject({ code: "InvalidArgument" });
   });
 
   it("replays recordings, and works through more submissions than Metal keeps in flight", async () => {

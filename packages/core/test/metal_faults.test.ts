@@ -87,7 +87,7 @@ describeSimulated("failed submissions", () => {
       work(device, count, options as { profile: boolean }).submission,
     )) as unknown as MlxtsError;
     expect(error.details.cause).toBe("outOfMemory");
-    expect(error.message).toBe("increment: Metal gave no command buffer or encoder");
+    expect(error.message).toBe("increment: Metal gave no command buffer, encoder or buffer");
     set({});
     await done.submission;
     const { x, submission } = work(device);
@@ -101,7 +101,7 @@ describeSimulated("failed submissions", () => {
     const warned = new Promise<Error>((resolve) => process.once("warning", resolve));
     set({ fault: "no-blit" });
     device.submissions.fill(buffer, 1);
-    expect((await warned).message).toMatch(/fill: Metal gave no command buffer or encoder/);
+    expect((await warned).message).toMatch(/fill: Metal gave no command buffer, encoder or buffer/);
     set({});
     device.submissions.fill(buffer, 1);
     expect(new Uint8Array(await buffer.read())[63]).toBe(1);
@@ -118,7 +118,7 @@ describeSimulated("command lists that Metal would end the process for", () => {
     { pipeline = 0, threads = [1, 1, 1], scratch = 0, params = 0 }: Launch,
     bindings: number[][],
   ): number[] {
-    const head = [1, pipeline, 0, 1, 1, 1, ...threads, scratch, bindings.length, params];
+    const head = [1, pipeline, 0, 1, 1, 1, ...threads, scratch, 0, bindings.length, params];
     return [
       ...head,
       ...bindings.flatMap(([offset, bytes]) => [0, offset, 0, bytes, 0]),

@@ -1,6 +1,8 @@
 // Generated from the declaration of rms_norm; `npm run gen` rewrites it.
 #pragma once
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
 #include <stdint.h>
 #endif
 
@@ -10,9 +12,10 @@
 #define RMS_NORM_PARAMS 3
 
 struct RmsNormParams {
+  uint32_t rows;
   uint32_t dim;
   float eps;
   float weightOffset;
   uint32_t roundBeforeWeight;
 };
-static_assert(sizeof(RmsNormParams) == 16, "RmsNormParams must match the declaration of rms_norm");
+static_assert(sizeof(RmsNormParams) == 20, "RmsNormParams must match the declaration of rms_norm");

@@ -1,6 +1,6 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { normsLibrary } from "./library.ts";
-import { ROUNDING, rowBlock, WEIGHT_OFFSET } from "./options.ts";
+import { ROUNDING, rowBlock, rowLaunch, WEIGHT_OFFSET } from "./options.ts";
 
 export const gatedRmsNormKernel = defineKernel({
   library: normsLibrary,
@@ -18,10 +18,7 @@ export const gatedRmsNormKernel = defineKernel({
     gateFirst: "u32",
   },
   inPlace: [["out", "x"]],
-  launch: ({ rows, rowsPerThreadgroup }: { rows: number; rowsPerThreadgroup: number }) => ({
-    threadgroups: [Math.ceil(rows / rowsPerThreadgroup), 1, 1],
-    threadsPerThreadgroup: [256, 1, 1],
-  }),
+  launch: rowLaunch,
 });
 
 /**
@@ -64,14 +61,13 @@ export const gatedRmsNorm = defineOp({
   },
   encode({ encoder, op, inputs: { x, z, weight }, outputs: { out }, options, rows, dims }) {
     const dim = dims.V as number;
-    const rowsPerThreadgroup = rowBlock(dim);
     encoder.dispatch(gatedRmsNormKernel, {
       op,
       variant: `${x.dtype}_${weight.dtype}`,
       buffers: { x, z, weight, out },
       params: {
         rows,
-        rowsPerThreadgroup,
+        rowsPerThreadgroup: rowBlock(dim, encoder.device),
         dim,
         eps: options.eps,
         weightOffset: options.weightOffset,
@@ -79,7 +75,7 @@ export const gatedRmsNorm = defineOp({
         sigmoidGate: options.act === "sigmoid" ? 1 : 0,
         gateFirst: options.order === "gate-then-norm" ? 1 : 0,
       },
-      sizes: { rows, rowsPerThreadgroup },
+      sizes: { rows, dim },
     });
   },
 });

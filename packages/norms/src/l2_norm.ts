@@ -1,6 +1,6 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { normsLibrary } from "./library.ts";
-import { rowBlock } from "./options.ts";
+import { rowBlock, rowLaunch } from "./options.ts";
 
 export const l2NormKernel = defineKernel({
   library: normsLibrary,
@@ -9,10 +9,7 @@ export const l2NormKernel = defineKernel({
   buffers: { x: "read", out: "write" },
   params: { rows: "u32", rowsPerThreadgroup: "u32", dim: "u32", eps: "f32", floor: "f32" },
   inPlace: [["out", "x"]],
-  launch: ({ rows, rowsPerThreadgroup }: { rows: number; rowsPerThreadgroup: number }) => ({
-    threadgroups: [Math.ceil(rows / rowsPerThreadgroup), 1, 1],
-    threadsPerThreadgroup: [256, 1, 1],
-  }),
+  launch: rowLaunch,
 });
 
 /**
@@ -43,19 +40,18 @@ export const l2Norm = defineOp({
   },
   encode({ encoder, op, inputs: { x }, outputs: { out }, options: { kind, eps }, rows, dims }) {
     const dim = dims.D as number;
-    const rowsPerThreadgroup = rowBlock(dim);
     encoder.dispatch(l2NormKernel, {
       op,
       variant: x.dtype,
       buffers: { x, out },
       params: {
         rows,
-        rowsPerThreadgroup,
+        rowsPerThreadgroup: rowBlock(dim, encoder.device),
         dim,
         eps: kind === "sum-eps" ? eps : kind === "mean-eps" ? eps * dim : 0,
         floor: kind === "max-eps" ? eps : 0,
       },
-      sizes: { rows, rowsPerThreadgroup },
+      sizes: { rows, dim },
     });
   },
 });

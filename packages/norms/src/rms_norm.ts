@@ -1,15 +1,16 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { normsLibrary } from "./library.ts";
-import { ROUNDING, WEIGHT_OFFSET } from "./options.ts";
+import { ROUNDING, rowLaunch, WEIGHT_OFFSET } from "./options.ts";
 
 export const rmsNormKernel = defineKernel({
   library: normsLibrary,
   name: "rms_norm",
   variants: ["f32_f32", "f16_f16", "bf16_bf16", "f16_f32", "bf16_f32"],
   buffers: { x: "read", weight: "read", out: "write" },
-  params: { dim: "u32", eps: "f32", weightOffset: "f32", roundBeforeWeight: "u32" },
+  params: { rows: "u32", dim: "u32", eps: "f32", weightOffset: "f32", roundBeforeWeight: "u32" },
   inPlace: [["out", "x"]],
-  launch: ({ rows }: { rows: number }) => ({ threadgroups: [rows, 1, 1], threadsPerThreadgroup: [256, 1, 1] }),
+  launch: (sizes: { rows: number; dim: number }, machine) =>
+    machine.gpu ? rowLaunch(sizes, machine) : { threadgroups: [sizes.rows, 1, 1], threadsPerThreadgroup: [1, 1, 1] },
 });
 
 /**
@@ -38,17 +39,19 @@ export const rmsNorm = defineOp({
     rounding: ROUNDING,
   },
   encode({ encoder, op, inputs: { x, weight }, outputs: { out }, options, rows, dims }) {
+    const dim = dims.D as number;
     encoder.dispatch(rmsNormKernel, {
       op,
       variant: `${x.dtype}_${weight.dtype}`,
       buffers: { x, weight, out },
       params: {
-        dim: dims.D as number,
+        rows,
+        dim,
         eps: options.eps,
         weightOffset: options.weightOffset,
         roundBeforeWeight: options.rounding === "before-weight" ? 1 : 0,
       },
-      sizes: { rows },
+      sizes: { rows, dim },
     });
   },
 });

@@ -41,7 +41,7 @@ int32_t limit(const Launch& l) {
   const auto& p = l.args<LimitParams>();
   const auto* x = l.buffer<const uint32_t>(LIMIT_X);
   for (uint64_t group = l.begin; group < l.end; ++group) {
-    if (x[group] >= p.limit) return l.fail("`x` must be < %u, got %u", p.limit, x[group]);
+    if (x[group] >= p.limit) return l.fail(LIMIT_FAULT_TOO_LARGE, x[group]);
     l.buffer<uint32_t>(LIMIT_OUT)[group] = x[group];
   }
   return 0;

@@ -31,6 +31,7 @@ export const limitKernel = defineKernel({
   variants: ["u32"],
   buffers: { x: "read", out: "write" },
   params: { limit: "u32" },
+  faults: { tooLarge: ([x], { limit }) => `\`x\` must be < ${limit}, got ${x}` },
   launch: ({ groups }: { groups: number }) => ({ threadgroups: [groups, 1, 1], threadsPerThreadgroup: [1, 1, 1] }),
 });
 

@@ -6,5 +6,5 @@ using namespace metal;
                                                        device const uint* y [[buffer(ACCUMULATE_Y)]],
                                                        device uint* total [[buffer(ACCUMULATE_TOTAL)]],
                                                        constant AccumulateParams& p [[buffer(ACCUMULATE_PARAMS)]]) {
-  *total += *x + (y ? *y : p.unused);
+  *total += *x + (p.present & ACCUMULATE_HAS_Y ? *y : 0);
 }

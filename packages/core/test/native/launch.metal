@@ -22,5 +22,5 @@ using namespace metal;
   words[5] = as_type<uint>(p.f);
   words[6] = kept;
   words[7] = 0;
-  words[8] = absent ? 0 : 1;
+  words[8] = p.present & LAUNCH_HAS_ABSENT ? 0 : 1;
 }

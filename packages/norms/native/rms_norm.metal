@@ -1,0 +1,36 @@
+#include "rms_norm.params.h"
+#include "row.h"
+
+using namespace metal;
+using namespace mlxts;
+
+template <typename T, typename W>
+kernel void rms_norm(device const T* x [[buffer(RMS_NORM_X)]], device const W* weight [[buffer(RMS_NORM_WEIGHT)]],
+                     device T* out [[buffer(RMS_NORM_OUT)]], constant RmsNormParams& p [[buffer(RMS_NORM_PARAMS)]],
+                     threadgroup float* partial [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
+                     uint3 position [[thread_position_in_threadgroup]], uint3 size [[threads_per_threadgroup]],
+                     uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  const RowThread t = row_thread(group, position, size, lane, simdgroup);
+  if (t.row >= p.rows) return;
+  device const T* from = x + ulong(t.row) * p.dim;
+  device T* to = out + ulong(t.row) * p.dim;
+  const float sum = row_sum(squares(from, p.dim, t), partial, t);
+  const float inverse = 1.0f / precise::sqrt(sum / float(p.dim) + p.eps);
+  for (uint i = t.index * 4; i + 4 <= p.dim; i += t.threads * 4) {
+    float4 normed = load4(from + i) * inverse;
+    if (p.roundBeforeWeight) normed = round4<T>(normed);
+    store4(to + i, normed * (load4(weight + i) + p.weightOffset));
+  }
+  const uint rest = p.dim / 4 * 4 + t.index;
+  if (rest >= p.dim) return;
+  const float normed = float(from[rest]) * inverse;
+  to[rest] = T((p.roundBeforeWeight ? float(T(normed)) : normed) * (float(weight[rest]) + p.weightOffset));
+}
+
+#define RMS_NORM(name, T, W) \
+  template [[host_name("rms_norm_" name)]] [[kernel]] decltype(rms_norm<T, W>) rms_norm<T, W>;
+RMS_NORM("f32_f32", float, float)
+RMS_NORM("f16_f16", half, half)
+RMS_NORM("bf16_bf16", bfloat, bfloat)
+RMS_NORM("f16_f32", half, float)
+RMS_NORM("bf16_f32", bfloat, float)
