@@ -1,6 +1,8 @@
 // Generated from the declaration of causal_conv1d; `npm run gen` rewrites it.
 #pragma once
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
 #include <stdint.h>
 #endif
 
@@ -11,6 +13,9 @@
 #define CAUSAL_CONV1D_Y 4  // write
 #define CAUSAL_CONV1D_NEW_STATE 5  // write?
 #define CAUSAL_CONV1D_PARAMS 6
+#define CAUSAL_CONV1D_HAS_BIAS 4u
+#define CAUSAL_CONV1D_HAS_STATE 8u
+#define CAUSAL_CONV1D_HAS_NEW_STATE 32u
 
 struct CausalConv1dParams {
   uint32_t tokens;
@@ -19,5 +24,6 @@ struct CausalConv1dParams {
   uint32_t silu;
   uint32_t channelsPerThreadgroup;
   uint32_t tokensPerThreadgroup;
+  uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(CausalConv1dParams) == 24, "CausalConv1dParams must match the declaration of causal_conv1d");
+static_assert(sizeof(CausalConv1dParams) == 28, "CausalConv1dParams must match the declaration of causal_conv1d");

@@ -1,6 +1,8 @@
 // Generated from the declaration of chunk_cumsum; `npm run gen` rewrites it.
 #pragma once
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
 #include <stdint.h>
 #endif
 
@@ -8,10 +10,12 @@
 #define CHUNK_CUMSUM_SUM 1  // write
 #define CHUNK_CUMSUM_SUM_LOW 2  // write?
 #define CHUNK_CUMSUM_PARAMS 3
+#define CHUNK_CUMSUM_HAS_SUM_LOW 4u
 
 struct ChunkCumsumParams {
   uint32_t tokens;
   uint32_t heads;
   uint32_t chunkLength;
+  uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(ChunkCumsumParams) == 12, "ChunkCumsumParams must match the declaration of chunk_cumsum");
+static_assert(sizeof(ChunkCumsumParams) == 16, "ChunkCumsumParams must match the declaration of chunk_cumsum");

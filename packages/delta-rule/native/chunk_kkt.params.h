@@ -1,6 +1,8 @@
 // Generated from the declaration of chunk_kkt; `npm run gen` rewrites it.
 #pragma once
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
 #include <stdint.h>
 #endif
 
@@ -10,6 +12,7 @@
 #define CHUNK_KKT_SUM_LOW 3  // read?
 #define CHUNK_KKT_A 4  // write
 #define CHUNK_KKT_PARAMS 5
+#define CHUNK_KKT_HAS_SUM_LOW 8u
 
 struct ChunkKktParams {
   uint32_t tokens;
@@ -17,5 +20,6 @@ struct ChunkKktParams {
   uint32_t heads;
   uint32_t keyDim;
   uint32_t chunkLength;
+  uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(ChunkKktParams) == 20, "ChunkKktParams must match the declaration of chunk_kkt");
+static_assert(sizeof(ChunkKktParams) == 24, "ChunkKktParams must match the declaration of chunk_kkt");

@@ -1,6 +1,8 @@
 // Generated from the declaration of chunk_output; `npm run gen` rewrites it.
 #pragma once
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
 #include <stdint.h>
 #endif
 
@@ -12,6 +14,7 @@
 #define CHUNK_OUTPUT_SUM_LOW 5  // read?
 #define CHUNK_OUTPUT_O 6  // write
 #define CHUNK_OUTPUT_PARAMS 7
+#define CHUNK_OUTPUT_HAS_SUM_LOW 32u
 
 struct ChunkOutputParams {
   uint32_t tokens;
@@ -21,5 +24,6 @@ struct ChunkOutputParams {
   uint32_t valueDim;
   uint32_t chunkLength;
   float scale;
+  uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(ChunkOutputParams) == 28, "ChunkOutputParams must match the declaration of chunk_output");
+static_assert(sizeof(ChunkOutputParams) == 32, "ChunkOutputParams must match the declaration of chunk_output");

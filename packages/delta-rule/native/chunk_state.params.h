@@ -1,6 +1,8 @@
 // Generated from the declaration of chunk_state; `npm run gen` rewrites it.
 #pragma once
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
 #include <stdint.h>
 #endif
 
@@ -14,6 +16,9 @@
 #define CHUNK_STATE_V_NEW 7  // write
 #define CHUNK_STATE_FINAL_STATE 8  // write?
 #define CHUNK_STATE_PARAMS 9
+#define CHUNK_STATE_HAS_SUM_LOW 16u
+#define CHUNK_STATE_HAS_INITIAL_STATE 32u
+#define CHUNK_STATE_HAS_FINAL_STATE 256u
 
 struct ChunkStateParams {
   uint32_t tokens;
@@ -22,5 +27,6 @@ struct ChunkStateParams {
   uint32_t keyDim;
   uint32_t valueDim;
   uint32_t chunkLength;
+  uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(ChunkStateParams) == 24, "ChunkStateParams must match the declaration of chunk_state");
+static_assert(sizeof(ChunkStateParams) == 28, "ChunkStateParams must match the declaration of chunk_state");

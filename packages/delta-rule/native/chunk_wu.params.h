@@ -1,6 +1,8 @@
 // Generated from the declaration of chunk_wu; `npm run gen` rewrites it.
 #pragma once
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
 #include <stdint.h>
 #endif
 
@@ -13,6 +15,7 @@
 #define CHUNK_WU_W 6  // write
 #define CHUNK_WU_U 7  // write
 #define CHUNK_WU_PARAMS 8
+#define CHUNK_WU_HAS_SUM_LOW 16u
 
 struct ChunkWuParams {
   uint32_t tokens;
@@ -21,5 +24,6 @@ struct ChunkWuParams {
   uint32_t keyDim;
   uint32_t valueDim;
   uint32_t chunkLength;
+  uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(ChunkWuParams) == 24, "ChunkWuParams must match the declaration of chunk_wu");
+static_assert(sizeof(ChunkWuParams) == 28, "ChunkWuParams must match the declaration of chunk_wu");

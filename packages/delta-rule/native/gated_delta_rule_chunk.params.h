@@ -1,6 +1,8 @@
 // Generated from the declaration of gated_delta_rule_chunk; `npm run gen` rewrites it.
 #pragma once
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
 #include <stdint.h>
 #endif
 
@@ -13,6 +15,8 @@
 #define GATED_DELTA_RULE_CHUNK_O 6  // write
 #define GATED_DELTA_RULE_CHUNK_FINAL_STATE 7  // write?
 #define GATED_DELTA_RULE_CHUNK_PARAMS 8
+#define GATED_DELTA_RULE_CHUNK_HAS_INITIAL_STATE 32u
+#define GATED_DELTA_RULE_CHUNK_HAS_FINAL_STATE 128u
 
 struct GatedDeltaRuleChunkParams {
   uint32_t tokens;
@@ -25,5 +29,6 @@ struct GatedDeltaRuleChunkParams {
   uint32_t qkNorm;
   float eps;
   float scale;
+  uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(GatedDeltaRuleChunkParams) == 40, "GatedDeltaRuleChunkParams must match the declaration of gated_delta_rule_chunk");
+static_assert(sizeof(GatedDeltaRuleChunkParams) == 44, "GatedDeltaRuleChunkParams must match the declaration of gated_delta_rule_chunk");

@@ -1,6 +1,8 @@
 // Generated from the declaration of gated_delta_rule_recurrent; `npm run gen` rewrites it.
 #pragma once
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
 #include <stdint.h>
 #endif
 
@@ -13,6 +15,8 @@
 #define GATED_DELTA_RULE_RECURRENT_O 6  // write
 #define GATED_DELTA_RULE_RECURRENT_FINAL_STATE 7  // write?
 #define GATED_DELTA_RULE_RECURRENT_PARAMS 8
+#define GATED_DELTA_RULE_RECURRENT_HAS_INITIAL_STATE 32u
+#define GATED_DELTA_RULE_RECURRENT_HAS_FINAL_STATE 128u
 
 struct GatedDeltaRuleRecurrentParams {
   uint32_t tokens;
@@ -24,5 +28,6 @@ struct GatedDeltaRuleRecurrentParams {
   uint32_t qkNorm;
   float eps;
   float scale;
+  uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(GatedDeltaRuleRecurrentParams) == 36, "GatedDeltaRuleRecurrentParams must match the declaration of gated_delta_rule_recurrent");
+static_assert(sizeof(GatedDeltaRuleRecurrentParams) == 40, "GatedDeltaRuleRecurrentParams must match the declaration of gated_delta_rule_recurrent");

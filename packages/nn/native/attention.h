@@ -16,13 +16,12 @@ inline size_t piece_keys(size_t length) {
 }
 
 // All lengths are looked at by every call, so that the first wrong one is reported whichever thread finds it.
-template <typename P>
+// The codes are the kernel's own, for a length out of range and for one less than the new rows.
+template <uint32_t OutOfRange, uint32_t TooFew, typename P>
 int32_t check_lengths(const Launch& l, const P& p, const int32_t* lengths) {
   for (uint32_t b = 0; b < p.batch; ++b) {
-    if (lengths[b] < 0 || uint32_t(lengths[b]) > p.capacity)
-      return l.fail("`lengths` must be from 0 to %u, got %d at sequence %u", p.capacity, lengths[b], b);
-    if (p.causal && uint32_t(lengths[b]) < p.tokens)
-      return l.fail("`lengths` must be at least the %u new rows, got %d at sequence %u", p.tokens, lengths[b], b);
+    if (lengths[b] < 0 || uint32_t(lengths[b]) > p.capacity) return l.fail(OutOfRange, uint32_t(lengths[b]), b);
+    if (p.causal && uint32_t(lengths[b]) < p.tokens) return l.fail(TooFew, uint32_t(lengths[b]), b);
   }
   return 0;
 }

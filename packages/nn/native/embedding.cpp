@@ -13,9 +13,7 @@ int32_t embedding(const Launch& l) {
   const uint32_t* ids = l.buffer<const uint32_t>(EMBEDDING_IDS);
   for (uint64_t token = l.begin; token < l.end; ++token) {
     const uint32_t id = ids[token];
-    if (id >= p.vocabulary)
-      return l.fail("`ids` must be from 0 to %u, got %lld at position %llu", p.vocabulary - 1,
-                    p.signedIds ? (long long)int32_t(id) : (long long)id, (unsigned long long)token);
+    if (id >= p.vocabulary) return l.fail(EMBEDDING_FAULT_ID, id, uint32_t(token));
     const W* from = l.buffer<const W>(EMBEDDING_WEIGHT) + uint64_t(id) * p.dim;
     T* to = l.buffer<T>(EMBEDDING_OUT) + token * p.dim;
     if constexpr (std::is_same_v<W, T>)

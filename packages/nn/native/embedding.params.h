@@ -1,6 +1,8 @@
 // Generated from the declaration of embedding; `npm run gen` rewrites it.
 #pragma once
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
 #include <stdint.h>
 #endif
 
@@ -8,6 +10,8 @@
 #define EMBEDDING_WEIGHT 1  // read
 #define EMBEDDING_OUT 2  // write
 #define EMBEDDING_PARAMS 3
+#define EMBEDDING_FAULT 4
+#define EMBEDDING_FAULT_ID 1
 
 struct EmbeddingParams {
   uint32_t vocabulary;

@@ -29,8 +29,7 @@ int32_t kv_cache_append(const Launch& l) {
   C* vCache = l.buffer<C>(KV_CACHE_APPEND_V_CACHE);
   for (uint32_t b = 0; b < p.batch; ++b)
     if (start[b] < 0 || uint64_t(start[b]) + p.tokens > p.capacity)
-      return l.fail("`start` must be at least 0 and leave room for %u rows in a cache of %u, got %d at sequence %u",
-                    p.tokens, p.capacity, start[b], b);
+      return l.fail(KV_CACHE_APPEND_FAULT_START, uint32_t(start[b]), b);
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t b = group / p.tokens, t = group % p.tokens;
     for (size_t h = 0; h < p.heads; ++h) {

@@ -1,6 +1,8 @@
 // Generated from the declaration of kv_cache_append; `npm run gen` rewrites it.
 #pragma once
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
 #include <stdint.h>
 #endif
 
@@ -10,6 +12,8 @@
 #define KV_CACHE_APPEND_K_CACHE 3  // readWrite
 #define KV_CACHE_APPEND_V_CACHE 4  // readWrite
 #define KV_CACHE_APPEND_PARAMS 5
+#define KV_CACHE_APPEND_FAULT 6
+#define KV_CACHE_APPEND_FAULT_START 1
 
 struct KvCacheAppendParams {
   uint32_t batch;

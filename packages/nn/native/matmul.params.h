@@ -1,6 +1,8 @@
 // Generated from the declaration of matmul; `npm run gen` rewrites it.
 #pragma once
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
 #include <stdint.h>
 #endif
 
@@ -9,6 +11,7 @@
 #define MATMUL_BIAS 2  // read?
 #define MATMUL_OUT 3  // write
 #define MATMUL_PARAMS 4
+#define MATMUL_HAS_BIAS 4u
 
 struct MatmulParams {
   uint32_t m;
@@ -17,5 +20,6 @@ struct MatmulParams {
   uint32_t groupRows;
   uint32_t transpose;
   uint32_t biasF32;
+  uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(MatmulParams) == 24, "MatmulParams must match the declaration of matmul");
+static_assert(sizeof(MatmulParams) == 28, "MatmulParams must match the declaration of matmul");

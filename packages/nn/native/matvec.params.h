@@ -1,6 +1,8 @@
 // Generated from the declaration of matvec; `npm run gen` rewrites it.
 #pragma once
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
 #include <stdint.h>
 #endif
 
@@ -9,6 +11,7 @@
 #define MATVEC_BIAS 2  // read?
 #define MATVEC_OUT 3  // write
 #define MATVEC_PARAMS 4
+#define MATVEC_HAS_BIAS 4u
 
 struct MatvecParams {
   uint32_t m;
@@ -16,5 +19,6 @@ struct MatvecParams {
   uint32_t k;
   uint32_t groupColumns;
   uint32_t biasF32;
+  uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(MatvecParams) == 20, "MatvecParams must match the declaration of matvec");
+static_assert(sizeof(MatvecParams) == 24, "MatvecParams must match the declaration of matvec");

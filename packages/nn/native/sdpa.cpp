@@ -17,7 +17,7 @@ int32_t sdpa(const Launch& l) {
   const X* q = l.buffer<const X>(SDPA_Q);
   const int32_t* lengths = l.buffer<const int32_t>(SDPA_LENGTHS);
   X* out = l.buffer<X>(SDPA_OUT);
-  if (const int32_t failed = check_lengths(l, p, lengths)) return failed;
+  if (const int32_t failed = check_lengths<SDPA_FAULT_LENGTH, SDPA_FAULT_NEW_ROWS>(l, p, lengths)) return failed;
 
   const size_t dim = p.dim, width = (dim + 63) / 64 * 64;
   const size_t share = p.heads / p.kvHeads, allRows = p.tokens * share;

@@ -129,7 +129,8 @@ int32_t sdpa_pieces(const Launch& l) {
   const auto& p = l.args<SdpaPiecesParams>();
   const X* q = l.buffer<const X>(SDPA_PIECES_Q);
   const int32_t* lengths = l.buffer<const int32_t>(SDPA_PIECES_LENGTHS);
-  if (const int32_t failed = check_lengths(l, p, lengths)) return failed;
+  if (const int32_t failed = check_lengths<SDPA_PIECES_FAULT_LENGTH, SDPA_PIECES_FAULT_NEW_ROWS>(l, p, lengths))
+    return failed;
 
   const size_t dim = p.dim, width = (dim + 63) / 64 * 64;
   const size_t share = p.heads / p.kvHeads;

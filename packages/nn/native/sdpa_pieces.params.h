@@ -1,6 +1,8 @@
 // Generated from the declaration of sdpa_pieces; `npm run gen` rewrites it.
 #pragma once
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
 #include <stdint.h>
 #endif
 
@@ -10,6 +12,9 @@
 #define SDPA_PIECES_LENGTHS 3  // read
 #define SDPA_PIECES_PARTIAL 4  // write
 #define SDPA_PIECES_PARAMS 5
+#define SDPA_PIECES_FAULT 6
+#define SDPA_PIECES_FAULT_LENGTH 1
+#define SDPA_PIECES_FAULT_NEW_ROWS 2
 
 struct SdpaPiecesParams {
   uint32_t batch;

@@ -7,6 +7,10 @@ export const embeddingKernel = defineKernel({
   variants: FLOATS.flatMap((weight) => FLOATS.map((out) => `${weight}_${out}`)),
   buffers: { ids: "read", weight: "read", out: "write" },
   params: { vocabulary: "u32", dim: "u32", signedIds: "u32" },
+  faults: {
+    id: ([id, position], { vocabulary, signedIds }) =>
+      `\`ids\` must be from 0 to ${vocabulary - 1}, got ${signedIds ? id | 0 : id} at position ${position}`,
+  },
   launch: ({ tokens }: { tokens: number }) => ({ threadgroups: [tokens, 1, 1], threadsPerThreadgroup: [256, 1, 1] }),
 });
 

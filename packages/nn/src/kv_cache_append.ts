@@ -7,6 +7,11 @@ export const kvCacheAppendKernel = defineKernel({
   variants: FLOATS.flatMap((from) => FLOATS.map((to) => `${from}_${to}`)),
   buffers: { k: "read", v: "read", start: "read", kCache: "readWrite", vCache: "readWrite" },
   params: { batch: "u32", tokens: "u32", heads: "u32", dim: "u32", capacity: "u32" },
+  faults: {
+    start: ([start, sequence], { tokens, capacity }) =>
+      `\`start\` must be at least 0 and leave room for ${tokens} rows in a cache of ${capacity}, ` +
+      `got ${start | 0} at sequence ${sequence}`,
+  },
   launch: ({ batch, tokens }: { batch: number; tokens: number }) => ({
     threadgroups: [tokens, batch, 1],
     threadsPerThreadgroup: [256, 1, 1],

@@ -13,6 +13,14 @@ const params = {
   causal: "u32",
 } as const;
 
+/** Both kernels that look at `lengths` say the same. */
+const faults = {
+  length: ([length, sequence]: readonly number[], { capacity }: { capacity: number }) =>
+    `\`lengths\` must be from 0 to ${capacity}, got ${(length as number) | 0} at sequence ${sequence}`,
+  newRows: ([length, sequence]: readonly number[], { tokens }: { tokens: number }) =>
+    `\`lengths\` must be at least the ${tokens} new rows, got ${(length as number) | 0} at sequence ${sequence}`,
+};
+
 /** Rows of the cache that meet the queries at a time, and the most pieces a sequence's cache is cut into. */
 const BLOCK_KEYS = 64;
 const MAX_PIECES = 16;
@@ -37,6 +45,7 @@ export const sdpaKernel = defineKernel({
   variants,
   buffers: { q: "read", kCache: "read", vCache: "read", lengths: "read", out: "write" },
   params: { ...params, groupRows: "u32" },
+  faults,
   launch: ({ batch, kvHeads, rows, groupRows, dim }: TiledSizes) => ({
     threadgroups: [Math.ceil(rows / groupRows), kvHeads, batch],
     threadsPerThreadgroup: [256, 1, 1],
@@ -60,6 +69,7 @@ export const sdpaPiecesKernel = defineKernel({
   variants,
   buffers: { q: "read", kCache: "read", vCache: "read", lengths: "read", partial: "write" },
   params,
+  faults,
   launch: ({ batch, kvHeads, pieces, rows, dim }: PiecesSizes) => ({
     threadgroups: [pieces, kvHeads, batch],
     threadsPerThreadgroup: [256, 1, 1],

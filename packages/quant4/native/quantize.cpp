@@ -23,10 +23,9 @@ int32_t fail_at_first(const Launch& l, const T* w, uint32_t cols) {
   size_t i = 0;
   while (is_finite(w[i])) ++i;
   const float value = to_f32(w[i]);
-  const char* name = value != value ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
-  return l.fail("`w` must be finite, got %s at index %llu (row %llu, column %llu)", name,
-                static_cast<unsigned long long>(i), static_cast<unsigned long long>(i / cols),
-                static_cast<unsigned long long>(i % cols));
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  return l.fail(QUANTIZE_FAULT_NOT_FINITE, bits, uint32_t(i / cols), uint32_t(i % cols));
 }
 
 template <typename T, int Bits>

@@ -1,6 +1,8 @@
 // Generated from the declaration of quantize; `npm run gen` rewrites it.
 #pragma once
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
 #include <stdint.h>
 #endif
 
@@ -9,6 +11,8 @@
 #define QUANTIZE_SCALES 2  // write
 #define QUANTIZE_BIASES 3  // write
 #define QUANTIZE_PARAMS 4
+#define QUANTIZE_FAULT 5
+#define QUANTIZE_FAULT_NOT_FINITE 1
 
 struct QuantizeParams {
   uint32_t cols;

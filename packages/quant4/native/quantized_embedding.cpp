@@ -8,12 +8,10 @@ using namespace mlxts;
 namespace {
 
 // The first id out of range, wherever the range that met one began.
-int32_t fail_at_first(const Launch& l, const uint32_t* ids, uint32_t rows, bool isSigned) {
+int32_t fail_at_first(const Launch& l, const uint32_t* ids, uint32_t rows) {
   size_t i = 0;
   while (ids[i] < rows) ++i;
-  const unsigned long long at = i;
-  if (isSigned) return l.fail("`ids` must be from 0 to %u, got %d at index %llu", rows - 1, int32_t(ids[i]), at);
-  return l.fail("`ids` must be < %u, got %u at index %llu", rows, ids[i], at);
+  return l.fail(QUANTIZED_EMBEDDING_FAULT_ID, ids[i], uint32_t(i));
 }
 
 template <typename S, typename O, int Bits>
@@ -28,7 +26,7 @@ int32_t quantized_embedding(const Launch& l) {
   for (uint64_t t = l.begin; t < l.end; ++t) {
     const size_t row = ids[t];
     // A negative i32 is a large u32.
-    if (row >= p.rows) return fail_at_first(l, ids, p.rows, p.signedIds);
+    if (row >= p.rows) return fail_at_first(l, ids, p.rows);
     decode_row<S, O, Bits>(weight + row * rowBytes, scales + row * groups, biases + row * groups, out + t * p.cols,
                            p.cols, p.groupSize);
   }

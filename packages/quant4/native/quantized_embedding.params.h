@@ -1,6 +1,8 @@
 // Generated from the declaration of quantized_embedding; `npm run gen` rewrites it.
 #pragma once
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
 #include <stdint.h>
 #endif
 
@@ -10,6 +12,8 @@
 #define QUANTIZED_EMBEDDING_BIASES 3  // read
 #define QUANTIZED_EMBEDDING_OUT 4  // write
 #define QUANTIZED_EMBEDDING_PARAMS 5
+#define QUANTIZED_EMBEDDING_FAULT 6
+#define QUANTIZED_EMBEDDING_FAULT_ID 1
 
 struct QuantizedEmbeddingParams {
   uint32_t rows;

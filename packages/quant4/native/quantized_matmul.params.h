@@ -1,6 +1,8 @@
 // Generated from the declaration of quantized_matmul; `npm run gen` rewrites it.
 #pragma once
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
 #include <stdint.h>
 #endif
 
@@ -11,6 +13,7 @@
 #define QUANTIZED_MATMUL_BIAS 4  // read?
 #define QUANTIZED_MATMUL_OUT 5  // write
 #define QUANTIZED_MATMUL_PARAMS 6
+#define QUANTIZED_MATMUL_HAS_BIAS 16u
 
 struct QuantizedMatmulParams {
   uint32_t m;
@@ -27,5 +30,6 @@ struct QuantizedMatmulParams {
   uint32_t qStride1;
   uint32_t qStride2;
   uint32_t mBlock;
+  uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(QuantizedMatmulParams) == 56, "QuantizedMatmulParams must match the declaration of quantized_matmul");
+static_assert(sizeof(QuantizedMatmulParams) == 60, "QuantizedMatmulParams must match the declaration of quantized_matmul");

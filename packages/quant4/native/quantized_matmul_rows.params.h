@@ -1,6 +1,8 @@
 // Generated from the declaration of quantized_matmul_rows; `npm run gen` rewrites it.
 #pragma once
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
 #include <stdint.h>
 #endif
 
@@ -11,6 +13,7 @@
 #define QUANTIZED_MATMUL_ROWS_BIAS 4  // read?
 #define QUANTIZED_MATMUL_ROWS_OUT 5  // write
 #define QUANTIZED_MATMUL_ROWS_PARAMS 6
+#define QUANTIZED_MATMUL_ROWS_HAS_BIAS 16u
 
 struct QuantizedMatmulRowsParams {
   uint32_t m;
@@ -26,5 +29,6 @@ struct QuantizedMatmulRowsParams {
   uint32_t qStride0;
   uint32_t qStride1;
   uint32_t qStride2;
+  uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(QuantizedMatmulRowsParams) == 52, "QuantizedMatmulRowsParams must match the declaration of quantized_matmul_rows");
+static_assert(sizeof(QuantizedMatmulRowsParams) == 56, "QuantizedMatmulRowsParams must match the declaration of quantized_matmul_rows");

@@ -1,6 +1,8 @@
 // Generated from the declaration of quantized_matvec; `npm run gen` rewrites it.
 #pragma once
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
 #include <stdint.h>
 #endif
 
@@ -11,6 +13,7 @@
 #define QUANTIZED_MATVEC_BIAS 4  // read?
 #define QUANTIZED_MATVEC_OUT 5  // write
 #define QUANTIZED_MATVEC_PARAMS 6
+#define QUANTIZED_MATVEC_HAS_BIAS 16u
 
 struct QuantizedMatvecParams {
   uint32_t m;
@@ -26,5 +29,6 @@ struct QuantizedMatvecParams {
   uint32_t qStride0;
   uint32_t qStride1;
   uint32_t qStride2;
+  uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(QuantizedMatvecParams) == 52, "QuantizedMatvecParams must match the declaration of quantized_matvec");
+static_assert(sizeof(QuantizedMatvecParams) == 56, "QuantizedMatvecParams must match the declaration of quantized_matvec");

@@ -8,6 +8,12 @@ export const quantizeKernel = defineKernel({
   variants: combinations(FLOATS, ["b2", "b4", "b8"]),
   buffers: { w: "read", weight: "write", scales: "write", biases: "write" },
   params: { cols: "u32", groupSize: "u32", gpu: "u32" },
+  faults: {
+    notFinite: ([bits, row, column], { cols }) => {
+      const value = new Float32Array(Uint32Array.of(bits).buffer)[0];
+      return `\`w\` must be finite, got ${value} at index ${row * cols + column} (row ${row}, column ${column})`;
+    },
+  },
   launch: ({ rows }: { rows: number }) => ({ threadgroups: [rows, 1, 1], threadsPerThreadgroup: [128, 1, 1] }),
 });
 

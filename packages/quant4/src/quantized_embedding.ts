@@ -8,6 +8,12 @@ export const quantizedEmbeddingKernel = defineKernel({
   variants: combinations(FLOATS, FLOATS, ["b2", "b4", "b8"]),
   buffers: { ids: "read", weight: "read", scales: "read", biases: "read", out: "write" },
   params: { rows: "u32", cols: "u32", groupSize: "u32", signedIds: "u32" },
+  faults: {
+    id: ([id, index], { rows, signedIds }) =>
+      signedIds
+        ? `\`ids\` must be from 0 to ${rows - 1}, got ${id | 0} at index ${index}`
+        : `\`ids\` must be < ${rows}, got ${id} at index ${index}`,
+  },
   launch: ({ ids }: { ids: number }) => ({ threadgroups: [ids, 1, 1], threadsPerThreadgroup: [128, 1, 1] }),
 });
 
