@@ -1,3 +1,4 @@
+import { FLOATS } from "@mlxts/core";
 import type { Case, Reference64, ReferenceFunction, Suite } from "@mlxts/core/testing";
 import { dequantize } from "../src/index.ts";
 import { dequantizeReference, packCodes, unpackCodes } from "../src/reference.ts";
@@ -76,7 +77,7 @@ export const suite: Suite = {
   reference: reference(),
   cases: [
     ...[2, 4, 8].flatMap((bits) => [32, 64, 128].map((groupSize) => makeCase([7, 384], bits, groupSize))),
-    ...(["f32", "f16", "bf16"] as const).map((dtype) => makeCase([3, 128], 4, 64, dtype)),
+    ...[2, 4, 8].flatMap((bits) => FLOATS.map((dtype) => makeCase([3, 128], bits, 64, dtype))),
     makeCase([1, 32], 4, 32),
     makeCase([2, 3, 5, 64], 4, 32),
   ],

@@ -1,3 +1,4 @@
+import { FLOATS } from "@mlxts/core";
 import { type Case, Random, type Reference64, type ReferenceFunction, type Suite } from "@mlxts/core/testing";
 import { quantizedEmbedding } from "../src/index.ts";
 import { dequantizeReference } from "../src/reference.ts";
@@ -58,7 +59,7 @@ export const suite: Suite = {
     ...[2, 4, 8].flatMap((bits) => [32, 64, 128].map((groupSize) => makeCase([9], 31, 256, bits, groupSize))),
     makeCase([1], 1, 32, 4, 32),
     makeCase([2, 3, 5], 257, 96, 4, 32, "i32"),
-    ...(["f32", "f16", "bf16"] as const).map((dtype) => makeCase([7], 8, 128, 4, 64, "u32", dtype)),
+    ...[2, 4, 8].flatMap((bits) => FLOATS.map((dtype) => makeCase([7], 8, 128, bits, 64, "u32", dtype))),
   ],
   mutants: {
     "the next row": reference((id, rows) => Math.min(id + 1, rows - 1)),

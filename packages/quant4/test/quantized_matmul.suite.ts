@@ -1,3 +1,4 @@
+import { FLOATS } from "@mlxts/core";
 import type { Suite } from "@mlxts/core/testing";
 import { quantizedMatmul } from "../src/index.ts";
 import { makeCase, reference } from "./product_cases.ts";
@@ -29,11 +30,14 @@ export const suite: Suite = {
     makeCase(13, 130, 4096, 4, 64, { dtypes: ["f32"] }),
     ...[1, 3, 40].map((m) => makeCase(m, 256, 512, 4, 64, { mean: 4 })),
     ...[1, 3, 40].map((m) => makeCase(m, 256, 512, 8, 64, { mean: 4 })),
-    ...(["f32", "f16", "bf16"] as const).flatMap((out) =>
-      [2, 20].map((m) => makeCase(m, 130, 256, 4, 64, { outDtype: out })),
-    ),
-    ...(["f32", "f16", "bf16"] as const).flatMap((scales) =>
-      [2, 20].map((m) => makeCase(m, 130, 128, 4, 32, { scales, dtypes: ["f32", "bf16"] })),
+    // Every dtype of x, scales and output, in each kernel.
+    ...WIDTHS.flatMap((bits) =>
+      FLOATS.flatMap((scales) =>
+        FLOATS.flatMap((outDtype) => [
+          ...[2, 20].map((m) => makeCase(m, 130, 128, bits, 32, { scales, outDtype })),
+          makeCase(2, 34, 128, bits, 32, { scales, outDtype, transpose: false }),
+        ]),
+      ),
     ),
     ...(["f32", "f16", "bf16"] as const).flatMap((bias) => [2, 20].map((m) => makeCase(m, 130, 128, 4, 64, { bias }))),
     // x near and below the smallest normal number.
