@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -63,6 +63,26 @@ describe("packed tarballs in an empty project", () => {
       `const { Device } = require("@mlxts/core");\nconst { rmsNorm } = require("@mlxts/norms");\n${USE}`,
     );
     expect(run(process.execPath, ["use.cjs"], project)).toMatchObject({ status: 0, stdout: `${EXPECTED}\n` });
+  });
+
+  it("bring the Metal kernels with every header they include", () => {
+    const native = (name: string) => join(project, "node_modules", "@mlxts", name, "native");
+    const texts = readdirSync(native("norms")).filter((file) => /\.(metal|h)$/.test(file));
+    expect(texts).toContain("rms_norm.metal");
+    for (const file of texts)
+      for (const [, header] of readFileSync(join(native("norms"), file), "utf8").matchAll(/#\s*include\s*"([^"]+)"/g))
+        expect(
+          ["norms", "core"].some((name) => existsSync(join(native(name), header as string))),
+          header,
+        ).toBe(true);
+  });
+
+  it("carry the addon for Apple silicon where it has been built", ({ skip }) => {
+    const file = join("prebuilds", "darwin-arm64", "core.node");
+    if (!existsSync(join(root, "packages", "core", file))) skip("run `npm run darwin`");
+    const packed = readFileSync(join(project, "node_modules", "@mlxts", "core", file));
+    // Mach-O, 64 bits, for arm64.
+    expect([packed.readUInt32LE(0), packed.readUInt32LE(4)]).toEqual([0xfeedfacf, 0x0100000c]);
   });
 
   it("install nothing but themselves, and run no scripts", () => {

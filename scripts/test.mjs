@@ -1,14 +1,14 @@
-// `npm test` after set-up: generated files, types, lint, unused code, then all tests. Ends with one line of counts.
+// `npm test` after set-up: generated files, types, lint, unused code, all tests, and where clang 19 is installed the op
+// and model tests once more on the simulated Metal device. Ends with one line of counts.
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { root } from "./pnpm.mjs";
 
 const bin = (name) => join(root, "node_modules", ".bin", name);
+const script = (name) => join(root, "scripts", name);
 const node = process.execPath;
-const report = join(root, "build", "vitest.json");
 mkdirSync(join(root, "build"), { recursive: true });
-rmSync(report, { force: true });
 
 const checks = [
   ["generated headers", node, ["scripts/run-source.mjs", "scripts/generate.ts", "--check"]],
@@ -16,39 +16,63 @@ const checks = [
   ["format and lint", bin("biome"), ["check", "--error-on-warnings", "."]],
   ["unused code", bin("knip"), []],
 ];
+const clang = process.platform === "linux" && spawnSync("clang++-19", ["--version"], { stdio: "ignore" }).status === 0;
+if (clang)
+  checks.push(
+    ["Metal simulator", node, [script("build-metal-sim.mjs")]],
+    ["binaries for macOS", node, [script("build-darwin.mjs")]],
+    ["declarations of Metal", node, [script("check-metal-api.mjs")]],
+  );
 
-let passed = 0;
-let failed = 0;
+const counts = { passed: 0, failed: 0, skipped: 0 };
+const seconds = (since) => `${((performance.now() - since) / 1000).toFixed(1)} s`;
+
 for (const [name, command, args] of checks) {
   const started = performance.now();
   const { status, stdout, stderr } = spawnSync(command, args, { cwd: root, encoding: "utf8", maxBuffer: 1 << 28 });
   const ok = status === 0;
-  console.log(`${ok ? "✓" : "✗"} ${name} (${((performance.now() - started) / 1000).toFixed(1)} s)`);
+  console.log(`${ok ? "✓" : "✗"} ${name} (${seconds(started)})`);
   if (!ok) process.stdout.write(`${stdout}${stderr}`);
-  if (ok) passed++;
-  else failed++;
+  counts[ok ? "passed" : "failed"]++;
 }
 
-const vitest = spawnSync(
-  bin("vitest"),
-  ["run", "--reporter=default", "--reporter=json", `--outputFile.json=${report}`, ...process.argv.slice(2)],
-  {
-    cwd: root,
-    stdio: "inherit",
-  },
-);
-let skipped = 0;
-try {
-  const result = JSON.parse(readFileSync(report, "utf8"));
-  passed += result.numPassedTests;
-  failed += result.numFailedTests;
-  skipped = result.numPendingTests + result.numTodoTests;
-  // A file that failed to load has no failing test of its own.
-  if (!result.success && result.numFailedTests === 0) failed += Math.max(1, result.numFailedTestSuites);
-} catch (error) {
-  console.error(`no test report: ${error.message}`);
-  failed++;
+/** Runs vitest and adds what it counted. */
+function test(name, paths, env = {}) {
+  const report = join(root, "build", `vitest-${name}.json`);
+  rmSync(report, { force: true });
+  const { status } = spawnSync(
+    bin("vitest"),
+    ["run", "--reporter=default", "--reporter=json", `--outputFile.json=${report}`, ...paths],
+    { cwd: root, stdio: "inherit", env: { ...process.env, ...env } },
+  );
+  let failed = 0;
+  try {
+    const result = JSON.parse(readFileSync(report, "utf8"));
+    counts.passed += result.numPassedTests;
+    counts.skipped += result.numPendingTests + result.numTodoTests;
+    failed = result.numFailedTests;
+    // A file that failed to load has no failing test of its own.
+    if (!result.success && failed === 0) failed = Math.max(1, result.numFailedTestSuites);
+  } catch (error) {
+    console.error(`no test report: ${error.message}`);
+    failed = 1;
+  }
+  counts.failed += status !== 0 && failed === 0 ? 1 : failed;
 }
-if (vitest.status !== 0 && failed === 0) failed++;
-console.log(`${passed} passed, ${failed} failed, ${skipped} skipped`);
-process.exit(failed === 0 ? 0 : 1);
+
+const given = process.argv.slice(2);
+test("cpu", given);
+if (clang && given.length === 0) {
+  const started = performance.now();
+  const packages = ["norms", "quant4", "nn", "delta-rule", "models"];
+  test(
+    "metal",
+    packages.map((name) => `packages/${name}/`),
+    { MLXTS_DEVICE: "metal", MLXTS_METAL_SIM: "1" },
+  );
+  console.log(`Metal simulator: ${seconds(started)}`);
+} else if (!clang)
+  console.log("no clang 19 here: nothing ran on the Metal simulator (apt-get install clang-19 libobjc-12-dev, …)");
+
+console.log(`${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`);
+process.exit(counts.failed === 0 ? 0 : 1);

@@ -20,8 +20,8 @@ import { Tensor, tensorBytes } from "./tensor.ts";
 
 export type DeviceKind = "cpu" | "metal";
 
-/** Kinds to try when none is asked for. The CPU comes first as long as op packages bring no Metal kernels. */
-const KINDS: readonly DeviceKind[] = process.platform === "darwin" ? ["cpu", "metal"] : ["cpu"];
+/** Kinds to try when none is asked for. */
+const KINDS: readonly DeviceKind[] = process.platform === "darwin" ? ["metal", "cpu"] : ["cpu"];
 
 /** Why there can be no device of a kind here. */
 function unavailable(kind: DeviceKind): string | undefined {
