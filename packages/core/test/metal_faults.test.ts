@@ -2,7 +2,7 @@ import { expect, it } from "vitest";
 import { Device, type MlxtsError } from "../src/index.ts";
 import { native } from "../src/native.ts";
 import { caught, rejected, testFolder } from "./helpers.ts";
-import { increment } from "./kernels/probe.ts";
+import { increment, limit } from "./kernels/probe.ts";
 import { describeSimulated, openMetal, set } from "./simulator.ts";
 
 function work(device: Device, count = 1, options?: { profile: boolean }) {
@@ -95,6 +95,25 @@ describeSimulated("failed submissions", () => {
     expect(x.readSync()[0]).toBe(1);
   });
 
+  it("follow when Metal refuses the records of data errors", async () => {
+    using device = openMetal();
+    const x = device.tensor("u32", [1], [3]);
+    const out = device.tensor("u32", [1]);
+    const limited = (options = {}) => {
+      const encoder = device.encoder();
+      limit(encoder, { x, out }, { limit: 10 });
+      return encoder.commit(options);
+    };
+    set({ fault: "no-buffer" });
+    for (const options of [{}, { profile: true }]) {
+      const error = await rejected(limited(options));
+      expect(error.message).toBe("limit: Metal gave no command buffer, encoder or buffer");
+    }
+    set({});
+    await limited();
+    expect(out.readSync()[0]).toBe(3);
+  });
+
   it("follow when Metal refuses to fill", async () => {
     using device = openMetal();
     using buffer = device.buffer(64);
@@ -163,6 +182,7 @@ describeSimulated("a Metal device that cannot be had", () => {
     ["old-gpu", "Metal simulator on the CPU (no GPU) is not an Apple silicon GPU"],
     ["no-queue", "Metal gave no command queue"],
     ["no-fence", "Metal gave no command queue"],
+    ["no-buffer", "Metal gave no command queue"],
   ])("says why: %s", (fault, reason) => {
     set({ fault });
     const error = caught(() => openMetal()) as unknown as MlxtsError;
