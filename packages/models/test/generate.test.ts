@@ -12,10 +12,10 @@ import {
 } from "../src/index.ts";
 import { prompts, texts, tiny } from "./fixtures.ts";
 
-const device = Device.open("cpu");
+const device = Device.open();
 let model: LanguageModel;
 beforeAll(async () => {
-  model = await loadModel(device, tiny);
+  model = await loadModel(device, tiny, { activations: "f32" });
 });
 afterAll(() => {
   model.dispose();
@@ -104,7 +104,7 @@ describe("generate", () => {
 
   it("leaves no buffers behind when it is refused", async () => {
     // A device of its own: nothing of other tests is collected meanwhile.
-    using other = Device.open("cpu");
+    using other = Device.open();
     const own = await loadModel(other, tiny);
     using state = own.newState({ capacity: 64 });
     const before = other.counters.liveBuffers;

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { generate, type LanguageModel, loadModel, prefill } from "../src/index.ts";
 import { prompts, tiny, tiny4bit } from "./fixtures.ts";
 
-const device = Device.open("cpu");
+const device = Device.open();
 afterAll(() => device.dispose());
 
 async function lastLogits(
@@ -30,7 +30,7 @@ async function greedy(model: LanguageModel, ids: readonly number[]) {
 describe("tiny-qwen3.5, bf16 weights, f32 activations, against the original model code", () => {
   let model: LanguageModel;
   beforeAll(async () => {
-    model = await loadModel(device, tiny);
+    model = await loadModel(device, tiny, { activations: "f32" });
   });
   afterAll(() => model.dispose());
 
@@ -92,7 +92,7 @@ describe("tiny-qwen3.5, bf16 weights, f32 activations, against the original mode
 describe("tiny-qwen3.5-4bit as mlx_lm.convert wrote it", () => {
   let model: LanguageModel;
   beforeAll(async () => {
-    model = await loadModel(device, tiny4bit);
+    model = await loadModel(device, tiny4bit, { activations: "f32" });
   });
   afterAll(() => model.dispose());
 

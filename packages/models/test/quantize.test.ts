@@ -6,7 +6,7 @@ import { afterAll, describe, expect, it } from "vitest";
 import { quantizeCheckpoint } from "../src/index.ts";
 import { fixtures, temporary, tiny, tiny4bit, withConfig } from "./fixtures.ts";
 
-const device = Device.open("cpu");
+const device = Device.open();
 afterAll(() => device.dispose());
 
 type Hashes = Record<string, { shape: number[]; sha256: string }>;
