@@ -13,33 +13,39 @@ bool Checker::add(uintptr_t begin, uintptr_t end, std::string name, AddressSpace
   if (!region->allocate(4)) return false;
   lowest_ = std::min(lowest_, begin - kGuardReach);
   highest_ = std::max(highest_, end + kGuardReach);
-  last_ = nullptr;
   regions_.push_back(std::move(region));
   return true;
 }
 
 void Checker::begin_threadgroup(uint32_t simdgroups) {
-  ++threadgroup_;
-  epoch_[0] = epoch_[1] = 1;
+  begin_ = epoch_[0] = epoch_[1] = ++clock_;
+  begins_.push_back(begin_);
   for (auto& epochs : simdgroup_epoch_) std::fill_n(epochs, simdgroups, 1u);
 }
 
 void Checker::threadgroup_barrier(uint32_t flags) {
-  for (int memory = 0; memory < 2; ++memory) epoch_[memory] += (flags >> memory) & 1;
+  ++clock_;
+  for (int memory = 0; memory < 2; ++memory)
+    if ((flags >> memory) & 1) epoch_[memory] = clock_;
 }
 
 void Checker::simdgroup_barrier(uint32_t simdgroup, uint32_t flags) {
   for (int memory = 0; memory < 2; ++memory) simdgroup_epoch_[memory][simdgroup] += (flags >> memory) & 1;
 }
 
+uint32_t Checker::threadgroup_of(const Access& access) const {
+  return uint32_t(std::upper_bound(begins_.begin(), begins_.end(), access.epoch) - begins_.begin()) - 1;
+}
+
 Region* Checker::region_of(uintptr_t address, bool* inside) {
+  Region*& hint = hints_[(address >> 12 ^ address >> 22) % std::size(hints_)];
   *inside = true;
-  if (last_ && address >= last_->begin && address < last_->end) return last_;
+  if (hint && address - hint->begin < hint->end - hint->begin) return hint;
   if (address < lowest_ || address >= highest_) return nullptr;
   Region* nearest = nullptr;
   uintptr_t distance = kGuardReach;
   for (auto& region : regions_) {
-    if (address >= region->begin && address < region->end) return last_ = region.get();
+    if (address >= region->begin && address < region->end) return hint = region.get();
     const uintptr_t gap = address < region->begin ? region->begin - address : address - region->end;
     if (gap < distance) nearest = region.get(), distance = gap;
   }
@@ -49,92 +55,87 @@ Region* Checker::region_of(uintptr_t address, bool* inside) {
 
 bool Region::allocate(uint32_t of_granule) {
   const size_t count = (end - begin + of_granule - 1) / of_granule;
-  Cell* fresh = static_cast<Cell*>(std::calloc(count, sizeof(Cell)));
-  if (!fresh) return false;
+  void* fresh_memory = std::calloc(count + 1, sizeof(Cell));
+  if (!fresh_memory) return false;
+  Cell* fresh = reinterpret_cast<Cell*>((uintptr_t(fresh_memory) + alignof(Cell) - 1) & ~(alignof(Cell) - 1));
   for (size_t i = 0; cells && i < count; ++i) {
     // An untouched cell is not copied, so that its memory stays untouched.
     const Cell& old = cells[i * of_granule / granule];
-    if (old.writer.threadgroup || old.reader[0].threadgroup || old.stranger.threadgroup) fresh[i] = old;
+    if (old.writer.epoch || old.reader[0].epoch || old.stranger.epoch) fresh[i] = old;
   }
-  cells.reset(fresh);
-  granule = of_granule;
+  memory_of_cells.reset(fresh_memory);
+  cells = fresh, granule = of_granule;
   return true;
 }
 
 /** True if the later access may rely on what the earlier one did. */
-bool Checker::ordered(const Access& before, const Access& now) const {
-  if (before.threadgroup != now.threadgroup) return false;
+inline bool Checker::ordered(const Access& before, const Access& now) const {
+  if (before.epoch < begin_) return false;
   if (before.thread == now.thread || before.epoch != now.epoch) return true;
-  return before.thread / kSimdgroupSize == now.thread / kSimdgroupSize && before.simdgroup_epoch != now.simdgroup_epoch;
+  return before.simdgroup() == now.simdgroup() && before.simdgroup_epoch != now.simdgroup_epoch;
 }
 
-void Checker::remember_reader(Cell& cell, const Access& now) {
+inline void Checker::remember_reader(Cell& cell, const Access& now) const {
   Access &a = cell.reader[0], &b = cell.reader[1];
-  if (a.threadgroup && a.threadgroup != now.threadgroup) {
+  if (a.epoch && a.epoch < begin_) {
     cell.stranger = a;
     a = b = {};
   }
-  const auto stale = [&](const Access& r) {
-    return r.threadgroup == 0 || r.epoch != now.epoch || r.thread == now.thread;
-  };
+  const auto stale = [&](const Access& r) { return r.epoch != now.epoch || r.thread == now.thread; };
   if (stale(a)) {
     a = now;
-    if (b.threadgroup && b.epoch != now.epoch) b = {};
+    if (b.epoch != now.epoch) b = {};
     return;
   }
   if (stale(b)) {
     b = now;
     return;
   }
-  const auto simdgroup = [](const Access& r) { return r.thread / kSimdgroupSize; };
-  if (simdgroup(a) == simdgroup(b) && simdgroup(now) != simdgroup(a))
+  if (a.simdgroup() == b.simdgroup() && now.simdgroup() != a.simdgroup())
     b = now;
-  else if (simdgroup(now) == simdgroup(a) && now.simdgroup_epoch > a.simdgroup_epoch)
+  else if (now.simdgroup() == a.simdgroup() && now.simdgroup_epoch > a.simdgroup_epoch)
     a = now;
-  else if (simdgroup(now) == simdgroup(b) && now.simdgroup_epoch > b.simdgroup_epoch)
+  else if (now.simdgroup() == b.simdgroup() && now.simdgroup_epoch > b.simdgroup_epoch)
     b = now;
 }
 
-void Checker::check_cell(Region& region, Cell& cell, int64_t offset, uint32_t bytes, const Access& now) {
+inline void Checker::check_cell(Region& region, Cell& cell, int64_t offset, uint32_t bytes, const Access& now) {
   const auto conflict = [&](const Access& before) {
-    if (before.threadgroup == 0 || (before.atomic && now.atomic) || ordered(before, now)) return false;
+    if (before.epoch == 0 || (before.atomic() && now.atomic()) || ordered(before, now)) return false;
     // Threadgroup memory of another threadgroup is other memory.
-    if (before.threadgroup != now.threadgroup && region.memory() == Memory::kThreadgroup) return false;
+    if (before.epoch < begin_ && region.memory() == Memory::kThreadgroup) return false;
     sink_.found(Finding::kRace, region, offset, bytes, now, &before);
     return true;
   };
-  if (now.reads && region.memory() == Memory::kThreadgroup && cell.written != now.threadgroup)
+  if (now.reads() && region.memory() == Memory::kThreadgroup && cell.writer.epoch < begin_)
     sink_.found(Finding::kUninitialised, region, offset, bytes, now, nullptr);
-  const bool raced = conflict(cell.writer) || (cell.stranger.write && conflict(cell.stranger));
-  if (now.write) {
+  const bool raced = conflict(cell.writer) || (cell.stranger.writes() && conflict(cell.stranger));
+  if (now.writes()) {
     if (!raced && !conflict(cell.reader[0]) && !conflict(cell.reader[1])) conflict(cell.stranger);
     // An atomic does not hide the atomic of another thread from a plain access of its own.
     Access hidden;
-    if (now.atomic && cell.writer.atomic) hidden = cell.writer.thread != now.thread ? cell.writer : cell.stranger;
-    cell = {.writer = now, .reader = {}, .stranger = hidden.write ? hidden : Access{}, .written = now.threadgroup};
+    if (now.atomic() && cell.writer.atomic()) hidden = cell.writer.thread != now.thread ? cell.writer : cell.stranger;
+    cell = {.writer = now, .reader = {}, .stranger = hidden.writes() ? hidden : Access{}};
     return;
   }
   remember_reader(cell, now);
 }
 
-void Checker::access(const Thread& thread, uintptr_t address, uint32_t bytes, uint32_t flags, uint64_t pc) {
+void Checker::access(const Thread& thread, uintptr_t address, uint32_t bytes, uint32_t flags, uintptr_t pc) {
   bool inside;
   Region* region = region_of(address, &inside);
   if (!region || bytes == 0) return;
+  const uintptr_t room = region->end - address;
+  // What nobody may write has no races.
+  if (inside && region->read_only && !(flags & kWrite) && bytes <= room) return;
   const size_t memory = size_t(region->memory());
-  const Access now{threadgroup_,
-                   epoch_[memory],
-                   simdgroup_epoch_[memory][thread.simdgroup_index_in_threadgroup],
-                   uint16_t(thread.thread_index_in_threadgroup),
-                   (flags & kWrite) != 0,
-                   (flags & kAtomic) != 0,
-                   (flags & kWrite) == 0 || (flags & kModify) != 0,
-                   pc};
+  const Access now{epoch_[memory], simdgroup_epoch_[memory][thread.simdgroup_index_in_threadgroup],
+                   uint32_t(pc > base_ && pc - base_ <= UINT32_MAX ? pc - base_ : 0),
+                   uint16_t(thread.thread_index_in_threadgroup), uint16_t(flags)};
   const int64_t offset = int64_t(address) - int64_t(region->begin);
-  if (!inside || address + bytes > region->end)
-    sink_.found(Finding::kOutOfBounds, *region, offset, bytes, now, nullptr);
+  if (!inside || bytes > room) sink_.found(Finding::kOutOfBounds, *region, offset, bytes, now, nullptr);
   if (!inside) return;
-  if (now.write && region->read_only) sink_.found(Finding::kReadOnly, *region, offset, bytes, now, nullptr);
+  if (now.writes() && region->read_only) sink_.found(Finding::kReadOnly, *region, offset, bytes, now, nullptr);
   const uintptr_t end = std::min(address + bytes, region->end);
   while (region->granule > 1 && ((offset | int64_t(end - region->begin)) & (region->granule - 1)) != 0 &&
          !(end == region->end && (offset & (region->granule - 1)) == 0))

@@ -15,28 +15,27 @@ enum class Memory : uint8_t { kDevice, kThreadgroup };
 
 /** One access, as far as the order between accesses depends on it. */
 struct Access {
-  /** Counts threadgroups over all dispatches, from 1; 0 is no access. */
-  uint32_t threadgroup = 0;
-  /** Barriers of the threadgroup so far that order this memory, and of the simdgroup. */
+  /** When the last barrier that orders this memory was, by a clock that starts at 1; 0 is no access. */
   uint32_t epoch = 0;
+  /** Barriers of the simdgroup so far that order this memory. */
   uint32_t simdgroup_epoch = 0;
+  /** Where the call that reports it returns to, relative to the module; 0 if that is not known. */
+  uint32_t pc = 0;
   uint16_t thread = 0;
-  bool write = false;
-  bool atomic = false;
-  bool reads = true;
-  /** Relative to the module; 0 for an access whose place is not known. */
-  uint64_t pc = 0;
+  uint16_t flags = 0;  // AccessFlags
+  bool writes() const { return flags & kWrite; }
+  bool atomic() const { return flags & kAtomic; }
+  bool reads() const { return !(flags & kWrite) || (flags & kModify); }
+  uint32_t simdgroup() const { return thread / kSimdgroupSize; }
 };
 
 /** What is remembered of one granule. */
-struct Cell {
+struct alignas(64) Cell {
   Access writer;
   /** Readers since the last write: distinct threads of the newest threadgroup, of distinct simdgroups if possible. */
   Access reader[2];
   /** A reader of an earlier threadgroup of the dispatch, or an atomic writer before an atomic writer. */
   Access stranger;
-  /** The threadgroup that has written the granule; matters for threadgroup memory only. */
-  uint32_t written = 0;
 };
 
 /** A stretch of memory that a kernel may access. */
@@ -49,11 +48,12 @@ struct Region {
   Memory memory() const { return space == AddressSpace::kThreadgroup ? Memory::kThreadgroup : Memory::kDevice; }
   /** Bytes that one cell stands for: the smallest access so far. */
   uint32_t granule = 4;
-  /** Zeros as the system gives them: most of a large buffer's are never touched. */
+  Cell* cells = nullptr;
+  /** Where the cells are, with room to align them. Zeros as the system gives them: most are never touched. */
   struct Free {
-    void operator()(Cell* cells) const { std::free(cells); }
+    void operator()(void* memory) const { std::free(memory); }
   };
-  std::unique_ptr<Cell[], Free> cells;
+  std::unique_ptr<void, Free> memory_of_cells;
   bool allocate(uint32_t of_granule);
 };
 
@@ -71,7 +71,8 @@ class CheckSink {
 /** Shadow state of one dispatch, which runs its threadgroups one after another. */
 class Checker {
  public:
-  explicit Checker(CheckSink& sink) : sink_(sink) {}
+  /** `base` is where the module lies. */
+  Checker(CheckSink& sink, uintptr_t base) : sink_(sink), base_(base) {}
   /** False when memory is short. */
   bool add(uintptr_t begin, uintptr_t end, std::string name, AddressSpace space, bool read_only);
   /** Forgets the threadgroup's memory: it starts unwritten. */
@@ -79,20 +80,28 @@ class Checker {
   void threadgroup_barrier(uint32_t flags);
   void simdgroup_barrier(uint32_t simdgroup, uint32_t flags);
   /** `thread` accesses memory. Addresses that belong to no region and no guard zone are the thread's own. */
-  void access(const Thread& thread, uintptr_t address, uint32_t bytes, uint32_t flags, uint64_t pc);
+  void access(const Thread& thread, uintptr_t address, uint32_t bytes, uint32_t flags, uintptr_t pc);
+  /** Which threadgroup made an access, in the order in which they ran, from 0. */
+  uint32_t threadgroup_of(const Access& access) const;
 
  private:
   Region* region_of(uintptr_t address, bool* inside);
   bool ordered(const Access& before, const Access& now) const;
   void check_cell(Region& region, Cell& cell, int64_t offset, uint32_t bytes, const Access& now);
-  static void remember_reader(Cell& cell, const Access& now);
+  void remember_reader(Cell& cell, const Access& now) const;
 
   CheckSink& sink_;
+  const uintptr_t base_;
   std::vector<std::unique_ptr<Region>> regions_;
-  Region* last_ = nullptr;
+  /** The region last found at addresses of that hash. */
+  Region* hints_[64] = {};
   uintptr_t lowest_ = UINTPTR_MAX, highest_ = 0;
-  uint32_t threadgroup_ = 0;
-  uint32_t epoch_[2] = {1, 1};
+  /** Ticks at each threadgroup's begin and at each barrier. */
+  uint32_t clock_ = 0;
+  /** When this threadgroup began, and each so far. */
+  uint32_t begin_ = 0;
+  std::vector<uint32_t> begins_;
+  uint32_t epoch_[2] = {};
   uint32_t simdgroup_epoch_[2][kMaxThreads / kSimdgroupSize] = {};
 };
 

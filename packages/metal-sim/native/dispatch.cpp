@@ -249,7 +249,7 @@ void Dispatch::run() {
   job_.has_deadline = request_.timeout_ms != 0;
   job_.deadline = start + std::chrono::milliseconds(request_.timeout_ms);
   if (!check_request()) return;
-  if (module_.checked) checker_ = std::make_unique<Checker>(*this);
+  if (module_.checked) checker_ = std::make_unique<Checker>(*this, base_);
   job_.checker = checker_.get();
   if (!bind()) return;
   const auto begin = std::chrono::steady_clock::now();
@@ -265,7 +265,7 @@ Place Dispatch::place_of(uintptr_t pc) const {
 
 Who Dispatch::who_of(const Access& access) const {
   Who who;
-  uint64_t rest = order_[access.threadgroup - 1];
+  uint64_t rest = order_[checker_->threadgroup_of(access)];
   for (int axis = 0; axis < 3; ++axis) {
     who.threadgroup[axis] = uint32_t(rest % job_.shape.threadgroups[axis]);
     rest /= job_.shape.threadgroups[axis];
@@ -323,14 +323,15 @@ void Dispatch::found(Finding kind, const Region& region, int64_t offset, uint32_
                      const Access* other) {
   Report report;
   report.kind = kind_of(kind), report.argument = region.name;
-  const Place place = place_of(now.pc), other_place = other ? place_of(other->pc) : Place{};
+  const auto place_at = [&](const Access& access) { return access.pc ? place_of(base_ + access.pc) : Place{}; };
+  const Place place = place_at(now), other_place = other ? place_at(*other) : Place{};
   report.file = place.file, report.view.place.line = place.line;
   report.other_file = other_place.file, report.view.other_place.line = other_place.line;
-  report.view.byte_offset = offset, report.view.bytes = bytes, report.view.is_write = now.write;
+  report.view.byte_offset = offset, report.view.bytes = bytes, report.view.is_write = now.writes();
   const Who who = who_of(now);
   report.view.who = view_of(who);
   const auto verb = [](const Access& access) {
-    return std::string(access.atomic ? "atomic " : "") + (access.write ? "write" : "read");
+    return std::string(access.atomic() ? "atomic " : "") + (access.writes() ? "write" : "read");
   };
   const std::string what =
       std::to_string(bytes) + "-byte " + verb(now) + " of `" + region.name + "` at byte " + std::to_string(offset);
@@ -338,10 +339,11 @@ void Dispatch::found(Finding kind, const Region& region, int64_t offset, uint32_
   switch (kind) {
     case Finding::kRace: {
       const Who earlier = who_of(*other);
-      report.view.other = view_of(earlier), report.view.other_is_write = other->write;
+      report.view.other = view_of(earlier), report.view.other_is_write = other->writes();
       message = "race: " + what + " at " + text_of(place) + " by " + text_of(who) + ", after " +
-                (other->atomic ? "an " : "a ") + verb(*other) + " at " + text_of(other_place) + " by " +
-                text_of(earlier) + (other->threadgroup == now.threadgroup ? " with no barrier between" : "");
+                (other->atomic() ? "an " : "a ") + verb(*other) + " at " + text_of(other_place) + " by " +
+                text_of(earlier) +
+                (checker_->threadgroup_of(*other) == checker_->threadgroup_of(now) ? " with no barrier between" : "");
       break;
     }
     case Finding::kOutOfBounds:

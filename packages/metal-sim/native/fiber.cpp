@@ -107,16 +107,17 @@ void start_context(Context& context, std::byte*, std::byte* top, void (*entry)()
 #endif
 
 bool Stacks::reserve(uint32_t count) {
-  const size_t wanted = (count + 1) * kStackBytes;
-  void* memory =
-      mmap(nullptr, kStacksBytes + wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory = mmap(nullptr, 2 * kStacksBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return false;
   std::byte* const begin = static_cast<std::byte*>(memory);
   base_ = begin + (kStacksBytes - 1 - (uintptr_t(begin) - 1) % kStacksBytes), count_ = count;
+  // The rest of the block stays reserved: nothing else may lie in it.
   if (base_ > begin) munmap(begin, size_t(base_ - begin));
-  munmap(base_ + wanted, size_t(begin + kStacksBytes - base_));
+  munmap(base_ + kStacksBytes, size_t(begin + kStacksBytes - base_));
+  const auto use = [](std::byte* from, size_t bytes) { return mprotect(from, bytes, PROT_READ | PROT_WRITE) == 0; };
+  if (!use(base_, kFirstStack * kStackBytes)) return false;
   for (uint32_t i = 0; i < count; ++i)
-    if (mprotect(bottom(i) - kGuard, kGuard, PROT_NONE) != 0) return false;
+    if (!use(bottom(i), kStackBytes - kGuard)) return false;
   return true;
 }
 
@@ -153,13 +154,14 @@ void Stacks::give_back(std::unique_ptr<Stacks> stacks) {
 }
 
 Stacks::~Stacks() {
-  if (base_) munmap(base_, bytes());
+  if (base_) munmap(base_, kStacksBytes);
 }
 
 int64_t Stacks::guard_of(uintptr_t address) const {
   const uintptr_t base = reinterpret_cast<uintptr_t>(base_);
-  if (!base_ || address < base + kStackBytes || address >= base + bytes()) return -1;
-  return (address - base) % kStackBytes < kGuard ? int64_t((address - base) / kStackBytes) - 1 : -1;
+  if (!base_ || address < base + kFirstStack * kStackBytes || address >= base + (count_ + kFirstStack) * kStackBytes)
+    return -1;
+  return (address - base) % kStackBytes < kGuard ? int64_t((address - base) / kStackBytes - kFirstStack) : -1;
 }
 
 }  // namespace metal_sim

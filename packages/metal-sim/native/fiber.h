@@ -40,19 +40,23 @@ class Stacks {
   static std::unique_ptr<Stacks> take(uint32_t count);
   static void give_back(std::unique_ptr<Stacks> stacks);
   /** What kernels on stack `i` find as their thread. */
-  void set_thread(uint32_t i, Thread* thread) { reinterpret_cast<Thread**>(base_)[i + 1] = thread; }
-  std::byte* bottom(uint32_t i) const { return base_ + (i + 1) * kStackBytes + kGuard; }
+  void set_thread(uint32_t i, Thread* thread) { reinterpret_cast<Thread**>(base_)[i + kFirstStack] = thread; }
+  /** Memory of the block that its user has for itself. */
+  std::byte* shared() const { return base_ + kTable; }
+  std::byte* bottom(uint32_t i) const { return base_ + (i + kFirstStack) * kStackBytes + kGuard; }
   /** Staggered, so that the hot ends of many stacks do not share a cache set. */
-  std::byte* top(uint32_t i) const { return base_ + (i + 2) * kStackBytes - 64 - (i * 7 % 61) * 320 / 64 * 64; }
+  std::byte* top(uint32_t i) const { return bottom(i) - kGuard + kStackBytes - 64 - (i * 7 % 61) * 320 / 64 * 64; }
   /** Which stack's guard page holds this address; -1 if none. */
   int64_t guard_of(uintptr_t address) const;
 
+  static constexpr size_t kSharedBytes = kFirstStack * kStackBytes - 16 * 1024;
+
  private:
   bool reserve(uint32_t count);
-  size_t bytes() const { return (count_ + 1) * kStackBytes; }
 
-  static constexpr size_t kGuard = 16 * 1024;
-  static_assert((kMaxThreads + 1) * kStackBytes <= kStacksBytes);
+  static constexpr size_t kGuard = 16 * 1024, kTable = 16 * 1024;
+  static_assert((kMaxThreads + kFirstStack) * kStackBytes <= kStacksBytes);
+  static_assert((kMaxThreads + kFirstStack) * sizeof(Thread*) <= kTable);
   std::byte* base_ = nullptr;
   uint32_t count_ = 0;
 };

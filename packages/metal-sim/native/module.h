@@ -8,7 +8,7 @@
 
 namespace metal_sim {
 
-constexpr uint32_t kModuleVersion = 2;
+constexpr uint32_t kModuleVersion = 3;
 constexpr uint32_t kSimdgroupSize = 32;
 constexpr uint32_t kMaxBuffers = 31;
 constexpr uint32_t kMaxThreadgroupArguments = 31;
@@ -16,11 +16,13 @@ constexpr uint32_t kMaxThreads = 1024;
 constexpr uint32_t kMaxThreadgroupBytes = 32768;
 constexpr uint32_t kSlotBytes = 32;
 /**
- * The stacks of a threadgroup lie side by side in a block that is aligned to its size. In place of the first stack is a
- * table with the `Thread*` of each.
+ * The stacks of a threadgroup lie side by side in a block that is aligned to its size. In front of them is a table with
+ * the `Thread*` of each, counted in stacks from the block's begin, and what else the engine keeps for the threadgroup:
+ * an access to the block is no access to the kernel's memory.
  */
 constexpr uintptr_t kStackBytes = 256 * 1024;
 constexpr uintptr_t kStacksBytes = kStackBytes * 2048;
+constexpr uintptr_t kFirstStack = 8;
 
 /** What the lanes of one simdgroup exchange. Two phases: a lane is at most one operation ahead of another. */
 struct Exchange {
@@ -64,6 +66,8 @@ struct Thread {
   uint32_t simdgroups_per_threadgroup;
   uint32_t phase;
   Exchange* exchange;
+  /** Of check mode. */
+  void* checker;
   const Host* host;
 };
 
@@ -74,7 +78,7 @@ struct Host {
   void (*simdgroup_rendezvous)(uint32_t flags, const Site& site, void (*last)(Exchange&, uint32_t phase),
                                uint32_t phase);
   void* (*threadgroup_variable)(const void* key, uint32_t bytes, uint32_t align, const Site& site);
-  void (*access)(const volatile void* address, uint32_t bytes, uint32_t flags, const void* pc);
+  void (*access)(const Thread& thread, const volatile void* address, uint32_t bytes, uint32_t flags, const void* pc);
   void (*undefined)(Undefined kind, const Site& site, uint64_t value);
   /** Lets another thread go first under a random schedule, and notices a time limit. */
   void (*breathe)();

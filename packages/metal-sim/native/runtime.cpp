@@ -13,9 +13,10 @@ const Host Worker::kHost = {
     [](const void* key, uint32_t bytes, uint32_t align, const Site& site) {
       return current_worker()->variable(key, bytes, align, site);
     },
-    [](const volatile void* address, uint32_t bytes, uint32_t flags, const void* pc) {
+    [](const Thread& thread, const volatile void* address, uint32_t bytes, uint32_t flags, const void* pc) {
       // Without a place of its own, the access is where this is called from.
-      current_worker()->access(address, bytes, flags, pc ? pc : __builtin_return_address(0));
+      static_cast<Checker*>(thread.checker)
+          ->access(thread, uintptr_t(address), bytes, flags, uintptr_t(pc ? pc : __builtin_return_address(0)));
     },
     [](Undefined kind, const Site& site, uint64_t value) { current_worker()->undefined(kind, site, value); },
     [] { current_worker()->breathe(); },
@@ -30,12 +31,11 @@ bool Worker::prepare() {
   const uint32_t threads = size[0] * size[1] * size[2], simdgroups = (threads + kSimdgroupSize - 1) / kSimdgroupSize;
   stacks_ = Stacks::take(threads);
   if (!stacks_) return false;
-  fibers_.resize(threads);
+  constexpr size_t kFiberBytes = (kMaxThreads * sizeof(Fiber) + 63) / 64 * 64;
+  static_assert(kFiberBytes + kMaxThreads / kSimdgroupSize * sizeof(Exchange) <= Stacks::kSharedBytes);
+  fibers_ = {new (stacks_->shared()) Fiber[threads]{}, threads};
+  exchanges_ = {new (stacks_->shared() + kFiberBytes) Exchange[simdgroups]{}, simdgroups};
   for (uint32_t i = 0; i < threads; ++i) stacks_->set_thread(i, &fibers_[i].thread);
-  exchanges_.resize(simdgroups);
-  for (auto* masks : {&ready_, &live_, &waiting_, &simd_phase_, &simd_flags_}) masks->resize(simdgroups);
-  simd_last_.resize(simdgroups);
-  simd_site_.resize(simdgroups, Site{"", 0, ""});
   // In check mode an access is reported before it happens, and the kernel goes on; it may reach past the end.
   const size_t margin = job_.checker ? 64 * 1024 : 0;
   for (const auto& memory : job_.memory) {
@@ -65,7 +65,7 @@ uint64_t Worker::random() {
   return random_state_ * 0x2545f4914f6cdd1dull >> 11;
 }
 
-void Worker::go(Fiber* from, Fiber* to) {
+inline void Worker::go(Fiber* from, Fiber* to) {
   ++switches_;
   running_ = to;
   switch_context(from ? from->context : main_, to ? to->context : main_);
@@ -77,20 +77,23 @@ Worker::Fiber* Worker::pick() {
   switch (job_.schedule) {
     case Schedule::kForward:
       for (uint32_t k = 0; k < n; ++k, cursor_ = cursor_ + 1 < n ? cursor_ + 1 : 0)
-        if (const uint32_t ready = ready_[cursor_])
+        if (const uint32_t ready = groups_[cursor_].ready)
           return &fibers_[cursor_ * kSimdgroupSize + uint32_t(std::countr_zero(ready))];
       return nullptr;
     case Schedule::kReverse:
       for (uint32_t k = 0; k < n; ++k, cursor_ = cursor_ ? cursor_ - 1 : n - 1)
-        if (const uint32_t ready = ready_[cursor_])
+        if (const uint32_t ready = groups_[cursor_].ready)
           return &fibers_[cursor_ * kSimdgroupSize + 31 - uint32_t(std::countl_zero(ready))];
       return nullptr;
     case Schedule::kRandom: {
-      uint32_t group = uint32_t(random() % n);
-      for (uint32_t k = 0; k < n; ++k, group = group + 1 < n ? group + 1 : 0)
-        if (uint32_t ready = ready_[group]) {
-          for (uint32_t skip = uint32_t(random() % uint32_t(std::popcount(ready))); skip; --skip) ready &= ready - 1;
-          return &fibers_[group * kSimdgroupSize + uint32_t(std::countr_zero(ready))];
+      // The first that is ready from a random simdgroup and a random lane on.
+      const uint64_t bits = random();
+      uint32_t index = uint32_t((bits >> 5 & 0xffffffff) * n >> 32);
+      for (uint32_t k = 0; k < n; ++k, index = index + 1 < n ? index + 1 : 0)
+        if (const uint32_t ready = groups_[index].ready) {
+          const uint32_t from = bits & 31;
+          const uint32_t lane = (from + uint32_t(std::countr_zero(std::rotr(ready, int(from))))) & 31;
+          return &fibers_[index * kSimdgroupSize + lane];
         }
       return nullptr;
     }
@@ -108,22 +111,23 @@ void Worker::abandon() {
 
 void Worker::check_time() {
   if (!job_.has_deadline || std::chrono::steady_clock::now() < job_.deadline) return;
-  report("timeout", "the dispatch did not end in time", running_ ? running_->site : Site{"", 0, ""});
+  report("timeout", "the dispatch did not end in time", running_ && running_->site ? *running_->site : Site{"", 0, ""});
   abandon();
 }
 
 /** The running thread has given up its turn. */
-void Worker::wait(Fiber& fiber) {
+inline void Worker::wait(Fiber& fiber) {
   Fiber* next = pick();
   if (!next) {
     report_stuck();
     abandon();
   }
   if (next != &fiber) go(&fiber, next);
+  fiber.state = State::kRunning, fiber.site = nullptr;
 }
 
 void Worker::release_threadgroup(uint32_t flags) {
-  ready_ = live_;
+  for (uint32_t group = 0; group < simdgroups_; ++group) groups_[group].ready = groups_[group].live;
   at_barrier_ = 0;
   if (job_.schedule == Schedule::kForward) cursor_ = 0;
   if (job_.schedule == Schedule::kReverse) cursor_ = simdgroups_ - 1;
@@ -132,12 +136,11 @@ void Worker::release_threadgroup(uint32_t flags) {
 
 void Worker::barrier(uint32_t flags, const Site& site) {
   Fiber& fiber = *running_;
-  const uint32_t group = fiber.thread.simdgroup_index_in_threadgroup;
-  ready_[group] &= ~(1u << fiber.thread.thread_index_in_simdgroup);
-  fiber.state = State::kAtBarrier, fiber.site = site;
+  groups_[fiber.thread.simdgroup_index_in_threadgroup].ready &= ~(1u << fiber.thread.thread_index_in_simdgroup);
+  fiber.state = State::kAtBarrier, fiber.site = &site;
   if (at_barrier_ == 0) {
-    barrier_site_ = site, barrier_flags_ = flags;
-  } else if (!same(barrier_site_, site)) {
+    barrier_site_ = &site, barrier_flags_ = flags;
+  } else if (!same(*barrier_site_, site)) {
     report_meeting(fiber, site);
     abandon();
   }
@@ -147,40 +150,38 @@ void Worker::barrier(uint32_t flags, const Site& site) {
     release_threadgroup(barrier_flags_);
   }
   wait(fiber);
-  fiber.state = State::kRunning;
 }
 
-void Worker::release_simdgroup(uint32_t group, uint32_t phase) {
-  Exchange& exchange = exchanges_[group];
-  if (phase < 2) exchange.active[phase] = waiting_[group];
-  if (simd_last_[group]) simd_last_[group](exchange, phase);
-  if (job_.checker) job_.checker->simdgroup_barrier(group, simd_flags_[group]);
-  ready_[group] |= waiting_[group];
-  waiting_[group] = 0;
+void Worker::release_simdgroup(uint32_t index, uint32_t phase) {
+  Exchange& exchange = exchanges_[index];
+  Simdgroup& group = groups_[index];
+  if (phase < 2) exchange.active[phase] = group.waiting;
+  if (group.last) group.last(exchange, phase);
+  if (job_.checker) job_.checker->simdgroup_barrier(index, group.flags);
+  group.ready |= group.waiting;
+  group.waiting = 0;
 }
 
 void Worker::rendezvous(uint32_t flags, const Site& site, void (*last)(Exchange&, uint32_t), uint32_t phase) {
   Fiber& fiber = *running_;
-  const uint32_t group = fiber.thread.simdgroup_index_in_threadgroup,
+  const uint32_t index = fiber.thread.simdgroup_index_in_threadgroup,
                  bit = 1u << fiber.thread.thread_index_in_simdgroup;
-  fiber.state = State::kAtSimdgroup, fiber.site = site;
-  if (waiting_[group] == 0) {
-    simd_site_[group] = site, simd_last_[group] = last, simd_phase_[group] = phase, simd_flags_[group] = flags;
-  } else if (!same(simd_site_[group], site)) {
+  Simdgroup& group = groups_[index];
+  if (group.waiting == 0) {
+    group.site = &site, group.last = last, group.phase = phase, group.flags = flags;
+  } else if (!same(*group.site, site)) {
+    fiber.state = State::kAtSimdgroup, fiber.site = &site;
     report_stuck();
     abandon();
   }
-  simd_flags_[group] &= flags;
-  waiting_[group] |= bit, ready_[group] &= ~bit;
-  if (waiting_[group] == live_[group]) {
-    release_simdgroup(group, phase);
-    if (job_.schedule != Schedule::kRandom) {
-      fiber.state = State::kRunning;
-      return;
-    }
+  group.flags &= flags;
+  group.waiting |= bit, group.ready &= ~bit;
+  if (group.waiting == group.live) {
+    release_simdgroup(index, phase);
+    if (job_.schedule != Schedule::kRandom) return;
   }
+  fiber.state = State::kAtSimdgroup, fiber.site = &site;
   wait(fiber);
-  fiber.state = State::kRunning;
 }
 
 void* Worker::variable(const void* key, uint32_t bytes, uint32_t align, const Site& site) {
@@ -214,10 +215,6 @@ void* Worker::variable(const void* key, uint32_t bytes, uint32_t align, const Si
   return found->block.data();
 }
 
-void Worker::access(const volatile void* address, uint32_t bytes, uint32_t flags, const void* pc) {
-  if (job_.checker) job_.checker->access(running_->thread, uintptr_t(address), bytes, flags, uint64_t(uintptr_t(pc)));
-}
-
 void Worker::breathe() {
   if ((++breaths_ & 255) == 0) check_time();
   if (job_.schedule != Schedule::kRandom || (random() & 3) != 0) return;
@@ -235,13 +232,14 @@ void Worker::body() {
 }
 
 void Worker::finish(Fiber& fiber) {
-  const uint32_t group = fiber.thread.simdgroup_index_in_threadgroup,
+  const uint32_t index = fiber.thread.simdgroup_index_in_threadgroup,
                  bit = 1u << fiber.thread.thread_index_in_simdgroup;
+  Simdgroup& group = groups_[index];
   fiber.state = State::kDone;
-  live_[group] &= ~bit, ready_[group] &= ~bit;
+  group.live &= ~bit, group.ready &= ~bit;
   --alive_;
   // The lanes that are left take part alone.
-  if (waiting_[group] && waiting_[group] == live_[group]) release_simdgroup(group, simd_phase_[group]);
+  if (group.waiting && group.waiting == group.live) release_simdgroup(index, group.phase);
   Fiber* next = pick();
   if (!next && alive_) {
     report_stuck();
@@ -275,9 +273,10 @@ void Worker::start(Fiber& fiber, uint64_t threadgroup, uint32_t index) {
   thread.simdgroups_per_threadgroup = simdgroups_;
   thread.phase = 0;
   thread.exchange = &exchanges_[index / kSimdgroupSize];
+  thread.checker = job_.checker;
   thread.host = &kHost;
   fiber.state = State::kRunning;
-  fiber.site = {"", 0, ""};
+  fiber.site = nullptr;
   start_context(fiber.context, stacks_->bottom(index), stacks_->top(index), body);
 }
 
@@ -287,12 +286,11 @@ void Worker::run(uint64_t threadgroup) {
   count_ = alive_ = size[0] * size[1] * size[2];
   simdgroups_ = (count_ + kSimdgroupSize - 1) / kSimdgroupSize;
   for (uint32_t i = 0; i < count_; ++i) start(fibers_[i], threadgroup, i);
-  for (uint32_t group = 0; group < simdgroups_; ++group) {
-    const uint32_t lanes = std::min(kSimdgroupSize, count_ - group * kSimdgroupSize);
-    ready_[group] = live_[group] = lanes == 32 ? ~0u : (1u << lanes) - 1;
-    waiting_[group] = 0;
+  for (uint32_t index = 0; index < simdgroups_; ++index) {
+    const uint32_t lanes = std::min(kSimdgroupSize, count_ - index * kSimdgroupSize);
+    const uint32_t all = lanes == 32 ? ~0u : (1u << lanes) - 1;
+    groups_[index] = {all, all, 0, 0, 0, nullptr, nullptr};
   }
-  for (uint32_t group = simdgroups_; group < uint32_t(ready_.size()); ++group) ready_[group] = live_[group] = 0;
   at_barrier_ = 0;
   cursor_ = job_.schedule == Schedule::kReverse ? simdgroups_ - 1 : 0;
   variable_bytes_ = 0;

@@ -2,12 +2,14 @@
 #pragma once
 #include <signal.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,7 +33,7 @@ Who who_is(const Thread& thread);
 /** True if both are the same operation at the same place. */
 inline bool same(const Site& a, const Site& b) {
   const auto equal = [](const char* x, const char* y) { return x == y || std::strcmp(x, y) == 0; };
-  return a.line == b.line && equal(a.operation, b.operation) && equal(a.file, b.file);
+  return &a == &b || (a.line == b.line && equal(a.operation, b.operation) && equal(a.file, b.file));
 }
 
 /** What a threadgroup found; `pc` is absolute, 0 if `site` says where. */
@@ -110,7 +112,15 @@ class Worker {
     Thread thread;
     Context context;
     State state;
-    Site site;
+    /** What it waits for: on its own stack, so as long as it waits. */
+    const Site* site;
+  };
+  /** Bits of lanes, and the operation that `waiting` ones have reached. */
+  struct Simdgroup {
+    uint32_t ready, live, waiting;
+    uint32_t phase, flags;
+    void (*last)(Exchange&, uint32_t);
+    const Site* site;
   };
   struct Variable {
     const void* key;
@@ -141,28 +151,23 @@ class Worker {
   void barrier(uint32_t flags, const Site& site);
   void rendezvous(uint32_t flags, const Site& site, void (*last)(Exchange&, uint32_t), uint32_t phase);
   void* variable(const void* key, uint32_t bytes, uint32_t align, const Site& site);
-  void access(const volatile void* address, uint32_t bytes, uint32_t flags, const void* pc);
   void undefined(Undefined kind, const Site& site, uint64_t value);
   void breathe();
 
   Job& job_;
   std::unique_ptr<Stacks> stacks_;
-  std::vector<Fiber> fibers_;
-  std::vector<Exchange> exchanges_;
+  /** In the block of the stacks. */
+  std::span<Fiber> fibers_;
+  std::span<Exchange> exchanges_;
   Arguments arguments_;
   std::vector<GuardedBlock> blocks_;
   std::vector<std::byte> landing_;
   Context main_;
   Fiber* running_ = nullptr;
   uint32_t count_ = 0, simdgroups_ = 0, alive_ = 0;
-  /** Bits of lanes, by simdgroup. */
-  std::vector<uint32_t> ready_, live_, waiting_;
-  std::vector<uint32_t> simd_phase_;
-  std::vector<void (*)(Exchange&, uint32_t)> simd_last_;
-  std::vector<Site> simd_site_;
-  std::vector<uint32_t> simd_flags_;
+  std::array<Simdgroup, kMaxThreads / kSimdgroupSize> groups_{};
   uint32_t at_barrier_ = 0;
-  Site barrier_site_{"", 0, ""};
+  const Site* barrier_site_ = nullptr;
   uint32_t barrier_flags_ = 0;
   uint32_t cursor_ = 0;
   uint64_t random_state_ = 0;

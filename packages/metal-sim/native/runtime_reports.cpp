@@ -35,16 +35,18 @@ void Worker::report_stuck() {
     Site site;
     uint32_t first, count;
   };
+  const auto site_of = [](const Fiber& fiber) { return fiber.site ? *fiber.site : Site{"", 0, ""}; };
   std::vector<Party> parties;
   for (uint32_t i = 0; i < count_; ++i) {
     const Fiber& fiber = fibers_[i];
     Party* found = nullptr;
     for (auto& party : parties)
-      if (party.state == fiber.state && (party.state == State::kDone || same(party.site, fiber.site))) found = &party;
+      if (party.state == fiber.state && (party.state == State::kDone || same(party.site, site_of(fiber))))
+        found = &party;
     if (found)
       ++found->count;
     else
-      parties.push_back({fiber.state, fiber.site, i, 1});
+      parties.push_back({fiber.state, site_of(fiber), i, 1});
   }
   const Party *main = nullptr, *other = nullptr;
   for (const auto& party : parties)
@@ -82,8 +84,8 @@ void Worker::report_meeting(const Fiber& fiber, const Site& site) {
   Event event;
   event.kind = "divergent-barrier";
   event.message =
-      "threads of a threadgroup meet at different barriers: " + text_of(site) + " and " + text_of(barrier_site_);
-  event.site = site, event.who = who_is(fiber.thread), event.other_site = barrier_site_, event.other = event.who;
+      "threads of a threadgroup meet at different barriers: " + text_of(site) + " and " + text_of(*barrier_site_);
+  event.site = site, event.who = who_is(fiber.thread), event.other_site = *barrier_site_, event.other = event.who;
   for (const Fiber& earlier : fibers_)
     if (&earlier != &fiber && earlier.state == State::kAtBarrier) {
       event.other = who_is(earlier.thread);

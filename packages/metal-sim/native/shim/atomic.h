@@ -16,7 +16,8 @@ typedef atomic<uint> atomic_uint;
 
 METAL_SIM_INLINE void metal_sim_atomic(const volatile void* at, uint flags) {
 #ifdef METAL_SIM_CHECK
-  metal_sim::current()->host->access(at, 4, flags | metal_sim::kAtomic, nullptr);
+  const metal_sim::Thread& self = *metal_sim::current();
+  self.host->access(self, at, 4, flags | metal_sim::kAtomic, nullptr);
 #else
   (void)at, (void)flags;
 #endif

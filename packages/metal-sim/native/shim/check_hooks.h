@@ -1,17 +1,27 @@
 // Where `-fsanitize=thread` instrumentation calls: every access goes to the engine, nothing to a sanitizer runtime.
 #pragma once
 
-#define METAL_SIM_HOOK \
-  extern "C" __attribute__((visibility("hidden"), used, nodebug, disable_sanitizer_instrumentation))
-#define METAL_SIM_SEE(at, bytes, flags) \
-  metal_sim::current()->host->access(at, uint32_t(bytes), flags, __builtin_return_address(0));
-#define METAL_SIM_HOOKS(bytes)                                                                                 \
-  METAL_SIM_HOOK void __tsan_read##bytes(void* at){                                                            \
-      METAL_SIM_SEE(at, bytes, 0)} METAL_SIM_HOOK void __tsan_write##bytes(void* at){                          \
-      METAL_SIM_SEE(at, bytes, metal_sim::kWrite)} METAL_SIM_HOOK void __tsan_unaligned_read##bytes(void* at){ \
-      METAL_SIM_SEE(at, bytes, 0)} METAL_SIM_HOOK void __tsan_unaligned_write##bytes(void* at) {               \
-    METAL_SIM_SEE(at, bytes, metal_sim::kWrite)                                                                \
-  }
+#define METAL_SIM_HOOK                                                                              \
+  extern "C" __attribute__((visibility("hidden"), used, nodebug, disable_sanitizer_instrumentation, \
+                            no_sanitize("undefined")))
+
+namespace metal_sim {
+METAL_SIM_INLINE void see(const volatile void* at, size_t bytes, uint32_t flags, const void* pc) {
+  // Most accesses are to the thread's own variables.
+  if (on_stacks(at)) return;
+  const Thread& self = *current();
+  self.host->access(self, at, uint32_t(bytes), flags, pc);
+}
+}  // namespace metal_sim
+
+#define METAL_SIM_SEE(at, bytes, flags) metal_sim::see(at, bytes, flags, __builtin_return_address(0))
+#define METAL_SIM_ACCESS(name, bytes, flags) \
+  METAL_SIM_HOOK void __tsan_##name##bytes(void* at) { METAL_SIM_SEE(at, bytes, flags); }
+#define METAL_SIM_HOOKS(bytes)                              \
+  METAL_SIM_ACCESS(read, bytes, metal_sim::kRead)           \
+  METAL_SIM_ACCESS(write, bytes, metal_sim::kWrite)         \
+  METAL_SIM_ACCESS(unaligned_read, bytes, metal_sim::kRead) \
+  METAL_SIM_ACCESS(unaligned_write, bytes, metal_sim::kWrite)
 METAL_SIM_HOOKS(1)
 METAL_SIM_HOOKS(2)
 METAL_SIM_HOOKS(4)
@@ -22,17 +32,17 @@ METAL_SIM_HOOK void __tsan_init() {}
 METAL_SIM_HOOK void __tsan_vptr_update(void**, void*) {}
 METAL_SIM_HOOK void __tsan_vptr_read(void**) {}
 METAL_SIM_HOOK void* __tsan_memcpy(void* to, const void* from, size_t bytes) {
-  METAL_SIM_SEE(from, bytes, 0)
-  METAL_SIM_SEE(to, bytes, metal_sim::kWrite)
+  METAL_SIM_SEE(from, bytes, 0);
+  METAL_SIM_SEE(to, bytes, metal_sim::kWrite);
   return __builtin_memcpy(to, from, bytes);
 }
 METAL_SIM_HOOK void* __tsan_memmove(void* to, const void* from, size_t bytes) {
-  METAL_SIM_SEE(from, bytes, 0)
-  METAL_SIM_SEE(to, bytes, metal_sim::kWrite)
+  METAL_SIM_SEE(from, bytes, 0);
+  METAL_SIM_SEE(to, bytes, metal_sim::kWrite);
   return __builtin_memmove(to, from, bytes);
 }
 METAL_SIM_HOOK void* __tsan_memset(void* to, int value, size_t bytes) {
-  METAL_SIM_SEE(to, bytes, metal_sim::kWrite)
+  METAL_SIM_SEE(to, bytes, metal_sim::kWrite);
   return __builtin_memset(to, value, bytes);
 }
 

@@ -7,14 +7,27 @@ namespace metal_sim {
 
 /** d = a b + c in f32, each element summed over k = 0..7 with fused multiply-adds. */
 inline __attribute__((nodebug, no_sanitize("thread"))) void multiply_accumulate(Exchange& shared, uint32_t phase) {
-  const float *a = shared.a[phase], *b = shared.b[phase], *c = shared.c[phase];
-  for (int row = 0; row < 8; ++row) {
-    float sum[8];
-    for (int j = 0; j < 8; ++j) sum[j] = c[row * 8 + j];
-    for (int k = 0; k < 8; ++k)
-      for (int j = 0; j < 8; ++j) sum[j] = __builtin_fmaf(a[row * 8 + k], b[k * 8 + j], sum[j]);
-    for (int j = 0; j < 8; ++j) shared.d[phase][row * 8 + j] = sum[j];
+  typedef float Row __attribute__((vector_size(32)));
+  const float* a = shared.a[phase];
+  Row b[8];
+  __builtin_memcpy(b, shared.b[phase], sizeof b);
+  for (int row = 0; row < 8; ++row, a += 8) {
+    Row sum;
+    __builtin_memcpy(&sum, shared.c[phase] + row * 8, sizeof sum);
+    for (int k = 0; k < 8; ++k) sum = __builtin_elementwise_fma(Row{} + a[k], b[k], sum);
+    __builtin_memcpy(shared.d[phase] + row * 8, &sum, sizeof sum);
   }
+}
+
+/** Two neighbouring elements at once: as one access, and through no narrower stores. */
+template <typename T>
+METAL_SIM_INLINE void copy_pair(T* to, const T* from) {
+  __builtin_memcpy(to, from, 2 * sizeof(T));
+}
+template <typename To, typename From>
+METAL_SIM_INLINE void copy_pair(To* to, const From* from) {
+  const To pair[2] = {To(from[0]), To(from[1])};
+  __builtin_memcpy(to, pair, sizeof pair);
 }
 
 /** Matrix operations need all 32 lanes. Loads and stores wait for them in check mode only, where it is reported. */
@@ -72,9 +85,13 @@ METAL_SIM_INLINE void simdgroup_load(simdgroup_matrix<T, 8, 8>& m, const T* from
   const uint lane = metal_sim::current()->thread_index_in_simdgroup;
   const ulong row = metal_sim::simdgroup_row(lane), column = metal_sim::simdgroup_column(lane);
   from += origin.y * elements_per_row + origin.x;
-  for (uint i = 0; i < 2; ++i)
-    m.thread_elements()[i] =
-        transpose ? from[(column + i) * elements_per_row + row] : from[row * elements_per_row + column + i];
+  T* const to = &m.thread_elements().x;
+  if (transpose) {
+    const T pair[2] = {from[column * elements_per_row + row], from[(column + 1) * elements_per_row + row]};
+    metal_sim::copy_pair(to, pair);
+  } else {
+    metal_sim::copy_pair(to, from + row * elements_per_row + column);
+  }
 }
 
 template <typename T>
@@ -84,9 +101,11 @@ METAL_SIM_INLINE void simdgroup_store(simdgroup_matrix<T, 8, 8> m, T* to, ulong 
   const uint lane = metal_sim::current()->thread_index_in_simdgroup;
   const ulong row = metal_sim::simdgroup_row(lane), column = metal_sim::simdgroup_column(lane);
   to += origin.y * elements_per_row + origin.x;
-  for (uint i = 0; i < 2; ++i)
-    (transpose ? to[(column + i) * elements_per_row + row] : to[row * elements_per_row + column + i]) =
-        m.thread_elements()[i];
+  const T* const from = &m.thread_elements().x;
+  if (transpose)
+    for (uint i = 0; i < 2; ++i) to[(column + i) * elements_per_row + row] = from[i];
+  else
+    metal_sim::copy_pair(to + row * elements_per_row + column, from);
 }
 
 template <typename D, typename A, typename B, typename C>
@@ -97,16 +116,14 @@ METAL_SIM_INLINE void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8>& d
   metal_sim::Exchange& shared = *self->exchange;
   const uint phase = self->phase++ & 1, lane = self->thread_index_in_simdgroup;
   const uint at = metal_sim::simdgroup_row(lane) * 8 + metal_sim::simdgroup_column(lane);
-  for (uint i = 0; i < 2; ++i) {
-    shared.a[phase][at + i] = float(a.thread_elements()[i]);
-    shared.b[phase][at + i] = float(b.thread_elements()[i]);
-    shared.c[phase][at + i] = float(c.thread_elements()[i]);
-  }
+  metal_sim::copy_pair(&shared.a[phase][at], &a.thread_elements().x);
+  metal_sim::copy_pair(&shared.b[phase][at], &b.thread_elements().x);
+  metal_sim::copy_pair(&shared.c[phase][at], &c.thread_elements().x);
   const metal_sim::Site site{file, line, "simdgroup_multiply_accumulate"};
   self->host->simdgroup_rendezvous(0, site, metal_sim::multiply_accumulate, phase);
   if (shared.active[phase] != 0xffffffffu)
     self->host->undefined(metal_sim::Undefined::kLane, site, metal_sim::kSimdgroupSize);
-  for (uint i = 0; i < 2; ++i) d.thread_elements()[i] = D(shared.d[phase][at + i]);
+  metal_sim::copy_pair(&d.thread_elements().x, &shared.d[phase][at]);
 }
 
 template <typename D, typename A, typename B>

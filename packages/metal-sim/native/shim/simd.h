@@ -6,18 +6,27 @@
 
 namespace metal_sim {
 
+METAL_SIM_INLINE uintptr_t stack_pointer() {
+  uintptr_t at;
+#if defined(__x86_64__)
+  asm("movq %%rsp, %0" : "=r"(at));
+#elif defined(__aarch64__)
+  asm("mov %0, sp" : "=r"(at));
+#else
+  at = uintptr_t(__builtin_frame_address(0));
+#endif
+  return at;
+}
+
 /** The thread that runs: found by the stack it runs on, so that a module needs no storage for each OS thread. */
 METAL_SIM_INLINE Thread* current() {
-  uintptr_t stack_pointer;
-#if defined(__x86_64__)
-  asm("movq %%rsp, %0" : "=r"(stack_pointer));
-#elif defined(__aarch64__)
-  asm("mov %0, sp" : "=r"(stack_pointer));
-#else
-  stack_pointer = uintptr_t(__builtin_frame_address(0));
-#endif
-  Thread** table = reinterpret_cast<Thread**>(stack_pointer & ~(kStacksBytes - 1));
-  return table[stack_pointer % kStacksBytes / kStackBytes];
+  const uintptr_t at = stack_pointer();
+  return reinterpret_cast<Thread**>(at & ~(kStacksBytes - 1))[at % kStacksBytes / kStackBytes];
+}
+
+/** Whether memory is a thread's variables or the engine's own. */
+METAL_SIM_INLINE bool on_stacks(const volatile void* at) {
+  return ((stack_pointer() ^ uintptr_t(at)) & ~(kStacksBytes - 1)) == 0;
 }
 
 #define METAL_SIM_HERE const char *file = __builtin_FILE(), uint32_t line = __builtin_LINE()
