@@ -1,0 +1,12 @@
+// Which elements of an 8 × 8 simdgroup matrix a lane holds: two neighbours of one row. No other file knows this.
+#pragma once
+#include <metal_stdlib>
+
+namespace mlxts {
+
+METAL_FUNC uint matrix_row(uint lane) { return ((lane / 4) & 4) + (lane / 2) % 4; }
+
+// Column of the first of the two.
+METAL_FUNC uint matrix_column(uint lane) { return ((lane / 4) & 2) * 2 + (lane % 2) * 2; }
+
+}  // namespace mlxts
