@@ -20,6 +20,12 @@ function integer(name: string, min: number, max: number): number | undefined {
 
 const flag = (name: string) => choice(name, ["0", "1"]) === "1";
 
+/** Off, the simulator that was built here, or another build of it: the path of an addon. */
+function simulator(): boolean | string {
+  const value = process.env.MLXTS_METAL_SIM;
+  return value?.endsWith(".node") ? value : flag("MLXTS_METAL_SIM");
+}
+
 /** Settings from `MLXTS_*`, read anew at each call. */
 export function environment() {
   return {
@@ -30,6 +36,6 @@ export function environment() {
     validate: flag("MLXTS_VALIDATE"),
     poison: flag("MLXTS_POISON"),
     capture: process.env.MLXTS_CAPTURE || undefined,
-    metalSimulator: flag("MLXTS_METAL_SIM"),
+    metalSimulator: simulator(),
   };
 }

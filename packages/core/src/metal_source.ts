@@ -5,6 +5,9 @@ import { basename, dirname, join } from "node:path";
 const INCLUDE = /^\s*#\s*include\s*"([^"]+)"/;
 const ONCE = /^\s*#\s*pragma\s+once\b/;
 
+/** Texts that stand in for files, by path: what mutation tests change. @internal */
+export const metalTexts = new Map<string, string>();
+
 /** An include that cannot be resolved; the message is a compiler log's line. */
 export class IncludeError extends Error {}
 
@@ -18,7 +21,7 @@ export function inlineIncludes(path: string, folders: readonly string[] = []): s
 
   const expand = (file: string, open: readonly string[]): string => {
     const name = basename(file);
-    const lines = readFileSync(file, "utf8").split("\n");
+    const lines = (metalTexts.get(file) ?? readFileSync(file, "utf8")).split("\n");
     const out = [`#line 1 "${name}"`];
     let once: string | undefined;
     for (const [index, line] of lines.entries()) {

@@ -84,9 +84,15 @@ export const PLATFORM = `${process.platform}-${process.arch}`;
 
 const prebuilt = (file: string) => fileURLToPath(new URL(`../prebuilds/${PLATFORM}/${file}`, import.meta.url));
 
+/** The addon with the simulated Metal device in it. */
+function simulator(): string {
+  const { metalSimulator } = environment();
+  return typeof metalSimulator === "string" ? metalSimulator : prebuilt("core-metal-sim.node");
+}
+
 /** Why the Metal simulator that was asked for cannot run. */
 export function simulatorMissing(): string | undefined {
-  const path = prebuilt("core-metal-sim.node");
+  const path = simulator();
   return existsSync(path) ? undefined : `the simulator is not built: looked for ${path} — run \`npm run metal-sim\``;
 }
 
@@ -94,9 +100,8 @@ let loaded: Native | undefined;
 
 export function native(): Native {
   if (loaded) return loaded;
-  // The simulator's addon is core's with the Metal device in it.
   const simulated = environment().metalSimulator && simulatorMissing() === undefined;
-  const path = prebuilt(simulated ? "core-metal-sim.node" : "core.node");
+  const path = simulated ? simulator() : prebuilt("core.node");
   if (!existsSync(path)) {
     const remedy = "reinstall @mlxts/core on this machine, or in a clone run `npm run native`";
     throw new MlxtsError("Io", `@mlxts/core has no native addon for ${PLATFORM}: looked for ${path} — ${remedy}`, {

@@ -1,7 +1,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { inlineIncludes } from "../src/metal_source.ts";
+import { inlineIncludes, metalTexts } from "../src/metal_source.ts";
 import { message, testFolder } from "./helpers.ts";
 
 describe("inlined includes", () => {
@@ -35,6 +35,14 @@ describe("inlined includes", () => {
     expect(text).toContain("int near;");
     expect(text).toContain("int deep;");
     expect(text).not.toContain("int far;");
+  });
+
+  it("are read from texts that stand in for files", () => {
+    const path = file("three.metal", '#include "swapped.h"\n');
+    metalTexts.set(file("swapped.h", "int a;"), "int b;");
+    expect(inline(path)).toContain("int b;");
+    metalTexts.clear();
+    expect(inline(path)).toContain("int a;");
   });
 
   it("keep #pragma once, in branches that are not compiled too", () => {

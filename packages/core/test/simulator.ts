@@ -4,7 +4,7 @@ import { Device, type DeviceOptions } from "../src/index.ts";
 import { simulatorMissing } from "../src/native.ts";
 
 // Before the first device: the addon is chosen once.
-process.env.MLXTS_METAL_SIM = "1";
+process.env.MLXTS_METAL_SIM ||= "1";
 
 /** Why the tests are skipped. */
 export const missing =

@@ -1,3 +1,4 @@
+export { metalTexts } from "../metal_source.ts";
 export { type Bench, type BenchCase, defineBench, type Peer } from "./bench.ts";
 export type { Case, CaseInput, DeclaredKernel, Reference64, ReferenceFunction, Suite } from "./case.ts";
 export { type CaseResult, type OutputResult, type SuiteCase, suiteCases } from "./conformance.ts";
