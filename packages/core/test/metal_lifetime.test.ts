@@ -73,7 +73,7 @@ describeSimulated("lifetime on the Metal device", () => {
 describeSimulated("processes and workers with work on the Metal device", () => {
   const env = {
     MLXTS_DEVICE: "metal",
-    MLXTS_METAL_SIM: process.env.MLXTS_METAL_SIM,
+    MLXTS_METAL_SIM: process.env.MLXTS_METAL_SIM ?? "1",
     MLXTS_METAL_SIM_REPORT: "1",
     MLXTS_METAL_SIM_FAULT: "delay:20",
   };
