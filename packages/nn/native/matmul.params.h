@@ -12,6 +12,9 @@
 #define MATMUL_OUT 3  // write
 #define MATMUL_PARAMS 4
 #define MATMUL_HAS_BIAS 4u
+#define MATMUL_GPU_THREADS 128
+#define MATMUL_GPU_COLUMNS 64
+#define MATMUL_GPU_DEPTH 32
 
 struct MatmulParams {
   uint32_t m;

@@ -1,4 +1,4 @@
-import { type Dtype, defineKernel, defineOp, FLOATS, type OpContext, type Tensor } from "@mlxts/core";
+import { DTYPES, type Dtype, defineKernel, defineOp, FLOATS, type OpContext, type Tensor } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 
 const variants = FLOATS.flatMap((x) => FLOATS.flatMap((weight) => FLOATS.map((out) => `${x}_${weight}_${out}`)));
@@ -9,10 +9,19 @@ const TILE_COLUMNS = 64;
 const TILE_ROWS = 6;
 const TILE_DEPTH = 128;
 
+/** The same of a GPU: threads, columns of a threadgroup, the piece of the contracted dimension. */
+const GPU_THREADS = 128;
+const GPU_COLUMNS = 64;
+const GPU_DEPTH = 32;
+/** Up to this many rows a GPU's threadgroup has 32 rows, beyond 64. */
+const GPU_FEW_ROWS = 64;
+
 interface TiledSizes {
   m: number;
   n: number;
   groupRows: number;
+  /** Of an element in a GPU's threadgroup memory. */
+  elementBytes: number;
 }
 
 /** Products by register tiles; a threadgroup is `groupRows` × 64 outputs. */
@@ -22,13 +31,26 @@ export const matmulKernel = defineKernel({
   variants,
   buffers,
   params: { m: "u32", n: "u32", k: "u32", groupRows: "u32", transpose: "u32", biasF32: "u32" },
-  launch: ({ m, n, groupRows }: TiledSizes) => ({
-    threadgroups: [Math.ceil(n / TILE_COLUMNS), Math.ceil(m / groupRows), 1],
-    threadsPerThreadgroup: [256, 1, 1],
-    // A packed panel of the weight, converted rows of x, and the sums.
-    threadgroupBytes: 4 * (TILE_COLUMNS * TILE_DEPTH + TILE_ROWS * TILE_DEPTH + groupRows * TILE_COLUMNS),
-  }),
+  constants: { gpuThreads: GPU_THREADS, gpuColumns: GPU_COLUMNS, gpuDepth: GPU_DEPTH },
+  launch: ({ m, n, groupRows, elementBytes }: TiledSizes, { gpu }) =>
+    gpu
+      ? {
+          threadgroups: [Math.ceil(n / GPU_COLUMNS), Math.ceil(m / groupRows), 1],
+          threadsPerThreadgroup: [GPU_THREADS, 1, 1],
+          // Rows of x and of the weight, 16 bytes between them.
+          threadgroupBytes: (groupRows + GPU_COLUMNS) * (GPU_DEPTH * elementBytes + 16),
+        }
+      : {
+          threadgroups: [Math.ceil(n / TILE_COLUMNS), Math.ceil(m / groupRows), 1],
+          threadsPerThreadgroup: [1, 1, 1],
+          // A packed panel of the weight, converted rows of x, and the sums.
+          threadgroupBytes: 4 * (TILE_COLUMNS * TILE_DEPTH + TILE_ROWS * TILE_DEPTH + groupRows * TILE_COLUMNS),
+        },
 });
+
+/** Of a threadgroup on a GPU; outputs of a simdgroup. */
+const SIMDGROUPS = 4;
+const SIMDGROUP_COLUMNS = 4;
 
 interface MatvecSizes {
   m: number;
@@ -44,10 +66,12 @@ export const matvecKernel = defineKernel({
   variants,
   buffers,
   params: { m: "u32", n: "u32", k: "u32", groupColumns: "u32", biasF32: "u32" },
-  launch: ({ m, n, k, groupColumns }: MatvecSizes) => ({
+  constants: { simdgroups: SIMDGROUPS, simdgroupColumns: SIMDGROUP_COLUMNS },
+  launch: ({ m, n, k, groupColumns }: MatvecSizes, { gpu }) => ({
     threadgroups: [Math.ceil(n / groupColumns), 1, 1],
-    threadsPerThreadgroup: [256, 1, 1],
-    threadgroupBytes: matvecBytes(m, k),
+    threadsPerThreadgroup: [gpu ? 32 * SIMDGROUPS : 1, 1, 1],
+    // A GPU's simdgroups put sums together.
+    threadgroupBytes: gpu ? 4 * 32 * SIMDGROUPS : matvecBytes(m, k),
   }),
 });
 
@@ -56,6 +80,15 @@ const matvecBytes = (m: number, k: number) => 4 * m * Math.ceil(k / 32) * 32;
 
 const MATVEC_ROWS = 8;
 const MATVEC_BYTES = 1 << 20;
+
+/**
+ * Outputs of a threadgroup. On a CPU at least 32 Ki weights, so that waking a thread pays. On a GPU each simdgroup has
+ * its own, unless that occupies too few: then they share, and split long rows of the weight.
+ */
+function matvecColumns({ n, k }: { n: number; k: number }, gpu: boolean): number {
+  if (!gpu) return Math.max(8, Math.ceil(32768 / k / 8) * 8);
+  return n < 1024 && k >= 512 ? SIMDGROUP_COLUMNS : SIMDGROUPS * SIMDGROUP_COLUMNS;
+}
 
 /** Rows of a threadgroup: as many as fit the scratch, fewer when that leaves too few threadgroups for many threads. */
 function tiledRows(m: number, n: number): number {
@@ -115,9 +148,9 @@ export const matmul = defineOp({
     const variant = `${x.dtype}_${weight.dtype}_${out.dtype}`;
     const given = { x, weight, bias, out };
     const biasF32 = bias?.dtype === "f32" ? 1 : 0;
-    if (options.transpose && m <= MATVEC_ROWS && matvecBytes(m, k) <= MATVEC_BYTES) {
-      // At least 32 Ki weights to a threadgroup, so that waking a thread pays.
-      const groupColumns = Math.max(8, Math.ceil(32768 / k / 8) * 8);
+    const { gpu } = encoder.device;
+    if (options.transpose && m <= MATVEC_ROWS && (gpu || matvecBytes(m, k) <= MATVEC_BYTES)) {
+      const groupColumns = matvecColumns({ n, k }, gpu);
       encoder.dispatch(matvecKernel, {
         op,
         variant,
@@ -127,13 +160,14 @@ export const matmul = defineOp({
       });
       return;
     }
-    const groupRows = tiledRows(m, n);
+    const groupRows = gpu ? (m <= GPU_FEW_ROWS ? 32 : 64) : tiledRows(m, n);
+    const elementBytes = x.dtype === weight.dtype ? DTYPES[x.dtype].bytes : 4;
     encoder.dispatch(matmulKernel, {
       op,
       variant,
       buffers: given,
       params: { m, n, k, groupRows, transpose: options.transpose ? 1 : 0, biasF32 },
-      sizes: { m, n, groupRows },
+      sizes: { m, n, groupRows, elementBytes },
     });
   },
 });
