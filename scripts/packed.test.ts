@@ -1,5 +1,6 @@
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -20,6 +21,7 @@ encoder.commit().then(() => out.readNumbers()).then((numbers) => {
   device.dispose();
 });
 `;
+const VERSION = expect.stringMatching(/^\d+\.\d+\.\d+/);
 const EXPECTED = "[0.3651,0.7303,1.0954,1.4606,0.7581,0.9097,1.0613,1.213]";
 
 const folder = mkdtempSync(join(tmpdir(), "mlxts-packed-"));
@@ -33,17 +35,30 @@ function run(command: string, args: string[], cwd: string) {
 
 const tarball = (name: string) => join(tarballs, readdirSync(tarballs).find((file) => file.startsWith(name)) as string);
 
+/** An empty project, and packages installed into it. */
+function install(into: string, packages: readonly string[]): void {
+  expect(run("mkdir", [into], folder).status).toBe(0);
+  writeFileSync(join(into, "package.json"), JSON.stringify({ name: "user", private: true }));
+  const installed = run("npm", ["install", "--offline", "--no-audit", "--no-fund", ...packages], into);
+  expect(installed.status, installed.text).toBe(0);
+}
+
+/** Where the packages of others lie that the package in a folder needs, directly or not. */
+function othersOf(at: string, found = new Set<string>()): Set<string> {
+  const { dependencies = {} } = JSON.parse(readFileSync(join(at, "package.json"), "utf8"));
+  for (const name of Object.keys(dependencies)) {
+    const places = createRequire(join(at, "package.json")).resolve.paths(name) ?? [];
+    const path = realpathSync(places.map((place) => join(place, name)).find((place) => existsSync(place)) as string);
+    if (!name.startsWith("@mlxts/")) found.add(path);
+    othersOf(path, found);
+  }
+  return found;
+}
+
 beforeAll(() => {
   const packed = run(process.execPath, [join(root, "scripts", "pack.mjs"), tarballs], root);
   expect(packed.status, packed.text).toBe(0);
-  expect(run("mkdir", [project], folder).status).toBe(0);
-  writeFileSync(join(project, "package.json"), JSON.stringify({ name: "user", private: true }));
-  const installed = run(
-    "npm",
-    ["install", "--offline", "--no-audit", "--no-fund", tarball("mlxts-core-"), tarball("mlxts-norms-")],
-    project,
-  );
-  expect(installed.status, installed.text).toBe(0);
+  install(project, [tarball("mlxts-core-"), tarball("mlxts-norms-")]);
 }, 600_000);
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -63,6 +78,20 @@ describe("packed tarballs in an empty project", () => {
       `const { Device } = require("@mlxts/core");\nconst { rmsNorm } = require("@mlxts/norms");\n${USE}`,
     );
     expect(run(process.execPath, ["use.cjs"], project)).toMatchObject({ status: 0, stdout: `${EXPECTED}\n` });
+  });
+
+  it("bring the suites of their ops, on the same ops", () => {
+    const same = "console.log(suites.length, suites.some(({ op }) => op === rmsNorm))";
+    const imports = 'import { rmsNorm } from "@mlxts/norms";\nimport { suites } from "@mlxts/norms/testing";';
+    const requires =
+      'const { rmsNorm } = require("@mlxts/norms");\nconst { suites } = require("@mlxts/norms/testing");';
+    for (const [file, head] of [
+      ["suites.mjs", imports],
+      ["suites.cjs", requires],
+    ] as const) {
+      writeFileSync(join(project, file), `${head}\n${same};\n`);
+      expect(run(process.execPath, [file], project)).toMatchObject({ status: 0, stdout: "5 true\n" });
+    }
   });
 
   it("bring the Metal kernels with every header they include", () => {
@@ -88,6 +117,22 @@ describe("packed tarballs in an empty project", () => {
   it("install nothing but themselves, and run no scripts", () => {
     const tree = run("npm", ["ls", "--all", "--parseable", "--offline"], project).stdout.trim().split("\n").slice(1);
     expect(tree.map((line) => line.slice(line.indexOf("@mlxts"))).sort()).toEqual(["@mlxts/core", "@mlxts/norms"]);
+  });
+
+  it("are enough for the command line to verify an op", () => {
+    const own = readdirSync(tarballs).filter((file) => !file.startsWith("mlxts-metal-sim-"));
+    const others = othersOf(join(root, "apps", "cli"));
+    const cli = join(folder, "cli");
+    install(cli, ["--install-links", "--ignore-scripts", ...own.map((file) => join(tarballs, file)), ...others]);
+    const command = [join(cli, "node_modules", "mlxts", "bin", "mlxts.mjs"), "verify", "--device", "cpu"];
+    const { status, text } = run(process.execPath, [...command, "--op", "l2Norm", "--json", "report.json"], cli);
+    expect(status, text).toBe(0);
+    expect(text).toMatch(/\nPASS: all 228 cases passed on /);
+    expect(JSON.parse(readFileSync(join(cli, "report.json"), "utf8"))).toMatchObject({
+      versions: { mlxts: VERSION, "@mlxts/core": VERSION, "@mlxts/nn": VERSION },
+      pass: true,
+      summary: { cases: 228, failed: 0 },
+    });
   });
 
   it.each(["mlxts-core-", "mlxts-norms-", "mlxts-quant4-", "mlxts-delta-rule-", "mlxts-nn-", "mlxts-models-"])(

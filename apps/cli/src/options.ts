@@ -1,5 +1,8 @@
 import { InvalidArgumentError } from "commander";
 
+/** A command has failed and said why; only the exit code is left. */
+export class Reported extends Error {}
+
 /** Parsers of option values, with commander's own message for a bad one. */
 export function integer(min: number, max = Number.MAX_SAFE_INTEGER) {
   return (text: string): number => {

@@ -6,6 +6,7 @@ import {
   type Reference64,
   type ReferenceFunction,
   type Suite,
+  suiteCases,
   suiteTests,
   within,
 } from "../src/testing/index.ts";
@@ -134,6 +135,65 @@ describe("outputs that the reference has", () => {
       other: { shape: [1], data: new Float64Array(1) },
     });
     expect(await verdicts(suiteOf(rightOp, { reference: unknown }))).toEqual([missing("other"), missing("other")]);
+  });
+});
+
+describe("records", () => {
+  const run = async (suite: Suite, others: readonly Device[] = []) => {
+    const results = [];
+    for (const each of suiteCases(suite)) results.push(await each.run({ device, others }, { trace: true }));
+    return results;
+  };
+  const floats = (f: (value: number) => number) =>
+    suiteOf(silentFloatOp, {
+      errorClass: "S",
+      reference: out(f),
+      dtypes: ["f32", "bf16"],
+      cases: [{ name: "floats", inputs: { x: { dtype: "act", shape: [N], data: numbers } } }],
+    });
+
+  it("name cases and dtypes", () => {
+    const names = suiteCases(floats((value) => value)).map(({ op, dtype, name }) => [op, dtype, name]);
+    expect(names).toEqual([
+      [silentFloatOp.op.name, "f32", "floats"],
+      [silentFloatOp.op.name, "bf16", "floats"],
+    ]);
+  });
+
+  it("have the numbers of each output and the kernels that ran", async () => {
+    const [result] = await run(suiteOf(rightOp), [reversed]);
+    expect(result).toMatchObject({
+      outputs: [
+        {
+          output: "out",
+          pass: true,
+          message: "",
+          compared: { dtype: "u32", errorClass: "exact", ratio: 0, bar: 0, maxAbs: 0, finite: true },
+        },
+      ],
+      kernels: [expect.stringMatching(/^[a-z0-9_]+_u32$/)],
+    });
+    expect(result?.deviceMs).toBeGreaterThan(0);
+    const [silent] = await run({ ...floats((value) => value), dtypes: ["f32"] });
+    expect(silent?.outputs[0]).toMatchObject({
+      pass: false,
+      message: expect.stringMatching(/^`out`: ratio/),
+      compared: { dtype: "f32", errorClass: "S", bar: BARS.S.f32, finite: false },
+    });
+  });
+
+  it("tell bits that change from run to run", async () => {
+    let calls = 0;
+    const op = Object.assign(
+      (...given: Parameters<Suite["op"]>) => (calls++ === 1 ? faultyOps.leavesTheOutput : rightOp)(...given),
+      {
+        op: rightOp.op,
+      },
+    );
+    const [result] = await run(suiteOf(op));
+    expect(result?.outputs).toEqual([
+      { output: "out", pass: false, message: "`out`: bits differ when it runs again, one dispatch at a time" },
+    ]);
   });
 });
 

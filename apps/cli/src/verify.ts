@@ -1,0 +1,249 @@
+import { type ChildProcess, fork, spawnSync } from "node:child_process";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { cpus, type as osName, release } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { type DeviceKind, MlxtsError } from "@mlxts/core";
+import { Presets, SingleBar } from "cli-progress";
+import { type Command, Option } from "commander";
+import { publicOps } from "./op.ts";
+import { Reported } from "./options.ts";
+import {
+  type CaseName,
+  type DeviceAbout,
+  type Job,
+  type KernelName,
+  type Message,
+  type Outcome,
+  runVerifyChild,
+} from "./verify_child.ts";
+import {
+  type CaseReport,
+  caseReport,
+  type Report,
+  reportJson,
+  reportText,
+  rounded,
+  rowsOf,
+  symbolsOf,
+} from "./verify_report.ts";
+
+/** The same from `src/` and from `dist/`. */
+const PROGRAM = fileURLToPath(new URL("../bin/mlxts.mjs", import.meta.url));
+
+function installedVersion(name: string): string {
+  const folders = createRequire(import.meta.url).resolve.paths(name) ?? [];
+  const path = folders.map((folder) => join(folder, name, "package.json")).find((file) => existsSync(file));
+  return path ? JSON.parse(readFileSync(path, "utf8")).version : "unknown";
+}
+
+const ownVersion = (): string => JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")).version;
+
+const opPackages = () => [...new Set([...publicOps().values()].map((op) => op.package))];
+
+function systemAbout(): Report["system"] {
+  const macos =
+    process.platform === "darwin" ? spawnSync("sw_vers", ["-productVersion"], { encoding: "utf8" }).stdout : undefined;
+  return {
+    platform: process.platform,
+    arch: process.arch,
+    os: macos ? `macOS ${macos.trim()}` : `${osName()} ${release()}`,
+    cpu: cpus()[0]?.model.trim() ?? "unknown CPU",
+    node: process.versions.node,
+  };
+}
+
+interface Progress {
+  plan(cases: readonly CaseName[]): void;
+  /** Case `index` has been judged. */
+  done(index: number): void;
+}
+
+interface Session {
+  device: DeviceAbout;
+  cases: readonly CaseName[];
+  outcomes: readonly Outcome[];
+  kernels: readonly KernelName[];
+  /** Kernels that the device has not; undefined where not all cases were run. */
+  missing: readonly KernelName[] | undefined;
+  stopped: string | null;
+}
+
+const failed = (message: string): Outcome => ({
+  pass: false,
+  message,
+  outputs: [],
+  kernels: [],
+  ms: 0,
+  deviceMs: 0,
+});
+
+/** Starts a process for a job and hands over what it reports, until it has ended. */
+function runChild(job: Job, onMessage: (message: Message) => void): Promise<string> {
+  return new Promise((resolve, reject) => {
+    // Numbers that are not finite must arrive as they are; failures are in the report, and need no warnings.
+    const child: ChildProcess = fork(PROGRAM, ["verify-child"], {
+      execArgv: [...process.execArgv, "--no-warnings"],
+      serialization: "advanced",
+    });
+    child.once("error", reject);
+    child.on("message", (message) => onMessage(message as Message));
+    child.once("close", (code, signal) => resolve(signal ? `signal ${signal}` : `exit code ${code}`));
+    child.send(job, (error) => error && child.exitCode === null && reject(error));
+  });
+}
+
+/** Runs the cases in a process of their own. One that a case brings down fails that case; another goes on behind it. */
+export async function runCases(job: Omit<Job, "from">, progress?: Progress): Promise<Session> {
+  let device: DeviceAbout | undefined;
+  let cases: readonly CaseName[] = [];
+  let kernels: Session["kernels"] = [];
+  let missing: Session["missing"];
+  let stopped: string | null = null;
+  const outcomes: Outcome[] = [];
+  const add = (outcome: Outcome) => {
+    outcomes.push(outcome);
+    progress?.done(outcomes.length - 1);
+  };
+  while (!missing && stopped === null) {
+    let refused: MlxtsError | undefined;
+    let started = false;
+    const end = await runChild({ ...job, from: outcomes.length }, (message) => {
+      if (message.kind === "plan") {
+        started = true;
+        if (!device) progress?.plan(message.cases);
+        ({ device, cases, kernels } = message);
+      } else if (message.kind === "done") {
+        add(message.outcome);
+        if (message.lost) stopped = `the device was lost: ${message.outcome.message}`;
+      } else if (message.kind === "end") missing = message.missing;
+      else if (message.kind === "refused") refused = new MlxtsError(message.code, message.message);
+    });
+    if (!device) throw refused ?? new Error(`verify: the process that runs the cases did not start: ${end}`);
+    if (missing || stopped !== null) break;
+    if (!started) stopped = `the process that runs the cases did not start again: ${refused?.message ?? end}`;
+    else if (outcomes.length < cases.length) add(failed(`the process that ran this case ended with ${end}`));
+    else stopped = `the process that ran the cases ended after the last one with ${end}`;
+  }
+  return { device: device as DeviceAbout, cases, outcomes, kernels, missing, stopped };
+}
+
+/** `ops`: those that must have cases; `complete`: whether every kernel must have run. */
+export function makeReport(session: Session, ops: readonly string[], complete: boolean): Report {
+  const { device, cases, outcomes, kernels, missing, stopped } = session;
+  const reports: CaseReport[] = outcomes.map((outcome, i) => caseReport(cases[i] as CaseName, outcome));
+  const symbol = ({ name, variant }: KernelName) => `${name}_${variant}`;
+  const dispatched = new Set(reports.flatMap((each) => each.kernels));
+  const absent = new Set(missing?.map(symbol));
+  const rest = kernels.filter((kernel) => !dispatched.has(symbol(kernel)));
+  const unseen = (onDevice: boolean) =>
+    complete && missing ? symbolsOf(rest.filter((kernel) => absent.has(symbol(kernel)) !== onDevice)) : null;
+  const passed = outcomes.filter(({ pass }) => pass).length;
+  const neverRun = unseen(true);
+  const withoutCases = ops.filter((name) => !cases.some(({ op }) => op === name));
+  const [failures, notRun] = [outcomes.length - passed, cases.length - outcomes.length];
+  return {
+    tool: "mlxts verify",
+    versions: {
+      mlxts: ownVersion(),
+      ...Object.fromEntries(["@mlxts/core", ...opPackages()].map((name) => [name, installedVersion(name)])),
+    },
+    system: systemAbout(),
+    device,
+    date: new Date().toISOString(),
+    pass:
+      passed === cases.length &&
+      stopped === null &&
+      withoutCases.length === 0 &&
+      Object.keys(neverRun ?? {}).length === 0,
+    stopped,
+    withoutCases,
+    summary: {
+      cases: cases.length,
+      passed,
+      failed: failures,
+      notRun,
+      ms: rounded(outcomes.reduce((sum, { ms }) => sum + ms, 0)),
+    },
+    rows: rowsOf(reports),
+    kernels: {
+      run: symbolsOf(kernels.filter((kernel) => dispatched.has(symbol(kernel)))),
+      neverRun,
+      notOnDevice: unseen(false),
+    },
+    cases: reports,
+  };
+}
+
+/** A bar on standard error, if that is a terminal. */
+function progressBar(): Progress & { stop(): unknown } {
+  const bar = new SingleBar(
+    { format: "{bar} {value}/{total} {name}", stream: process.stderr, clearOnComplete: true },
+    Presets.shades_classic,
+  );
+  let all: readonly CaseName[] = [];
+  let started = false;
+  const name = (index: number) => (all[index] ? `${all[index].op} ${all[index].dtype}` : "");
+  return {
+    plan(cases) {
+      all = cases;
+      started = true;
+      bar.start(cases.length, 0, { name: name(0) });
+    },
+    done: (index) => bar.update(index + 1, { name: name(index + 1) }),
+    stop: () => started && bar.stop(),
+  };
+}
+
+function writeJson(path: string, text: string, flag?: "a"): void {
+  try {
+    writeFileSync(path, text, { flag });
+  } catch (error) {
+    const details = { path, operation: "write" };
+    throw new MlxtsError("Io", `cannot write ${path}: ${(error as Error).message}`, details, error);
+  }
+}
+
+/** The ops to verify, all or the named ones, and the modules with their suites. */
+function selected(names: readonly string[] | undefined): { modules: string[]; ops: string[] } {
+  const known = publicOps();
+  const ops = [...new Set(names ?? known.keys())];
+  const packages = ops.map((name) => {
+    const found = known.get(name);
+    if (found) return found.package;
+    throw new MlxtsError("KernelNotFound", `verify: no op is called ${name}; \`mlxts op --list\` names them all`, {
+      name,
+      library: "mlxts",
+    });
+  });
+  return { modules: [...new Set(packages)].map((name) => `${name}/testing`), ops };
+}
+
+export function addVerify(program: Command): void {
+  program
+    .command("verify")
+    .description("run the conformance cases of every op on this machine's device, against exact references")
+    .addOption(new Option("--device <kind>", "instead of the default device").choices(["cpu", "metal"]))
+    .option("--op <name...>", "only these ops")
+    .option("--json <file>", "write a report, to attach to a bug report")
+    .action(async (options: { device?: DeviceKind; op?: string[]; json?: string }) => {
+      const { modules, ops } = selected(options.op);
+      const { json } = options;
+      // A file that cannot be written is better known now than after minutes of work.
+      if (json !== undefined) writeJson(json, "", "a");
+      const progress = progressBar();
+      const job = { device: options.device ?? null, modules, ops };
+      const session = await runCases(job, progress).finally(progress.stop);
+      const report = makeReport(session, ops, options.op === undefined);
+      process.stdout.write(reportText(report));
+      if (json !== undefined) writeJson(json, reportJson(report));
+      if (!report.pass) throw new Reported();
+    });
+  program
+    .command("verify-child", { hidden: true })
+    .description("what `verify` starts to run the cases in")
+    .action((_, command: Command) =>
+      process.send ? runVerifyChild() : command.error("error: verify-child is for `mlxts verify`", { exitCode: 2 }),
+    );
+}
