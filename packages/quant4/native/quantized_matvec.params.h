@@ -14,6 +14,8 @@
 #define QUANTIZED_MATVEC_OUT 5  // write
 #define QUANTIZED_MATVEC_PARAMS 6
 #define QUANTIZED_MATVEC_HAS_BIAS 16u
+#define QUANTIZED_MATVEC_MOST_M 8
+#define QUANTIZED_MATVEC_SIMDGROUP_ROWS 4
 
 struct QuantizedMatvecParams {
   uint32_t m;

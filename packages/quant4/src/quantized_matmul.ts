@@ -1,4 +1,4 @@
-import { type Dtype, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
+import { type Dtype, defineKernel, defineOp, FLOATS, type Machine, type Tensor } from "@mlxts/core";
 import { type Axis, collapse } from "./broadcast.ts";
 import { quant4Library } from "./library.ts";
 import { type Bits, combinations, QUANTISED, quantisedDims } from "./quantised.ts";
@@ -25,6 +25,12 @@ const OFFERED: readonly Bits[] = [4, 8];
 /** Up to this many rows of x the weights are decoded in registers; above, once into a panel. */
 const MATVEC_ROWS = 8;
 const PANEL_BYTES = 1 << 23;
+/** Rows of W of a GPU's simdgroup in the matvec kernel. */
+const SIMDGROUP_ROWS = 4;
+/** A GPU's threadgroup in the matmul kernel: tileM rows of x against tileRows of W, tileCols columns at a time. */
+const TILE = { tileM: 32, tileRows: 64, tileCols: 32, tileStride: 36 } as const;
+/** Two tiles of x, one of W. */
+const TILE_BYTES = 4 * TILE.tileStride * (2 * TILE.tileM + TILE.tileRows);
 
 interface Sizes {
   m: number;
@@ -48,7 +54,14 @@ const matmulBytes = (mBlock: number, cols: number, groupSize: number) => {
 };
 
 /** Rows of x that a threadgroup takes, and whether against panels; 0 rows where not one fits its memory. */
-function blockOf(m: number, cols: number, groupSize: number, limit: number): { panels: boolean; rows: number } {
+function blockOf(
+  m: number,
+  cols: number,
+  groupSize: number,
+  { gpu, limits }: Machine,
+): { panels: boolean; rows: number } {
+  if (gpu) return m > MATVEC_ROWS ? { panels: true, rows: TILE.tileM } : { panels: false, rows: m };
+  const limit = limits.maxThreadgroupBytes;
   const fitting = (most: number, bytes: typeof matvecBytes) => {
     let rows = most;
     while (rows > 0 && bytes(rows, cols, groupSize) > limit) rows--;
@@ -68,10 +81,11 @@ export const quantizedMatvecKernel = defineKernel({
   variants: VARIANTS,
   buffers: BUFFERS,
   params: PARAMS,
-  launch: ({ m, rows, cols, groupSize, batch }: Sizes) => ({
-    threadgroups: [ceil(rows, 16), 1, batch],
+  constants: { mostM: MATVEC_ROWS, simdgroupRows: SIMDGROUP_ROWS },
+  launch: ({ m, rows, cols, groupSize, batch }: Sizes, { gpu }) => ({
+    threadgroups: [ceil(rows, gpu ? 2 * SIMDGROUP_ROWS : 16), 1, batch],
     threadsPerThreadgroup: [64, 1, 1],
-    threadgroupBytes: matvecBytes(m, cols, groupSize),
+    threadgroupBytes: gpu ? 0 : matvecBytes(m, cols, groupSize),
   }),
 });
 
@@ -81,10 +95,11 @@ export const quantizedMatmulKernel = defineKernel({
   variants: VARIANTS,
   buffers: BUFFERS,
   params: { ...PARAMS, mBlock: "u32" },
-  launch: ({ m, rows, cols, groupSize, batch, mBlock }: Sizes & { mBlock: number }) => ({
-    threadgroups: [ceil(rows, 64), ceil(m, mBlock), batch],
+  constants: TILE,
+  launch: ({ m, rows, cols, groupSize, batch, mBlock }: Sizes & { mBlock: number }, { gpu }) => ({
+    threadgroups: [ceil(rows, TILE.tileRows), ceil(m, mBlock), batch],
     threadsPerThreadgroup: [128, 1, 1],
-    threadgroupBytes: matmulBytes(mBlock, cols, groupSize),
+    threadgroupBytes: gpu ? TILE_BYTES : matmulBytes(mBlock, cols, groupSize),
   }),
 });
 
@@ -185,9 +200,10 @@ export const quantizedMatmul = defineOp({
   check(c) {
     if (!c.options.transpose) return;
     const { m, cols } = planOf(c) as Plan;
-    const limit = c.encoder.device.limits.maxThreadgroupBytes;
-    if (blockOf(m, cols, c.inputs.q.groupSize, limit).rows === 0)
-      c.fail("weight", `have rows that fit the ${limit} bytes of a threadgroup`, `${cols} columns`);
+    const { device } = c.encoder;
+    if (blockOf(m, cols, c.inputs.q.groupSize, device).rows > 0) return;
+    const limit = device.limits.maxThreadgroupBytes;
+    c.fail("weight", `have rows that fit the ${limit} bytes of a threadgroup`, `${cols} columns`);
   },
   encode(c) {
     const { encoder, op, inputs, outputs, options } = c;
@@ -198,7 +214,7 @@ export const quantizedMatmul = defineOp({
     const biasDtype = bias ? FLOATS.indexOf(bias.dtype as "f32") + 1 : 0;
     const [inner, outer] = options.transpose ? [cols, rows] : [rows, cols];
     const one: Axis = { size: 1, x: 0, q: 0 };
-    const block = blockOf(m, cols, groupSize, encoder.device.limits.maxThreadgroupBytes);
+    const block = blockOf(m, cols, groupSize, encoder.device);
     /** A matrix of x that is too large for the matvec kernel comes in slices of rows, which a batch would not pass over. */
     const sliced = options.transpose && !block.panels && block.rows < m;
     /** The outermost axes beyond those that a dispatch runs over are dispatches of their own. */

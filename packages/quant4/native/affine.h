@@ -1,0 +1,73 @@
+// What the shaders share: codes as numbers, the matrices of a batch, the linear bias, the list of variants.
+#pragma once
+#include "metal_kernel.h"
+
+namespace mlxts {
+
+typedef float f32;
+typedef half f16;
+typedef bfloat bf16;
+
+// Eight neighbouring columns of a row, centred: q − 8 or q − 128. Then scale·Σqx and bias·Σx do not cancel:
+// w = scale·(q − c) + (bias + scale·c).
+struct Codes {
+  half4 low, high;
+};
+
+// Two codes as numbers: 0x6400 | q is 1024 + q as a half, so one operation takes out two codes.
+METAL_FUNC half2 pair_of(uint word, uint mask) { return as_type<half2>((word & mask) | 0x64006400u); }
+
+template <int Bits>
+struct Packed;
+
+template <>
+struct Packed<4> {
+  static METAL_FUNC Codes eight(device const uint* words) {
+    const uint word = words[0];
+    const half2 a = pair_of(word, 0x000f000fu), b = pair_of(word >> 4, 0x000f000fu);
+    const half2 c = pair_of(word >> 8, 0x000f000fu), d = pair_of(word >> 12, 0x000f000fu);
+    return {half4(a.x, b.x, c.x, d.x) - half4(1032.0h), half4(a.y, b.y, c.y, d.y) - half4(1032.0h)};
+  }
+};
+
+template <>
+struct Packed<8> {
+  static METAL_FUNC half4 four(uint word) {
+    const half2 even = pair_of(word, 0x00ff00ffu), odd = pair_of(word >> 8, 0x00ff00ffu);
+    return half4(even.x, odd.x, even.y, odd.y) - half4(1152.0h);
+  }
+  static METAL_FUNC Codes eight(device const uint* words) { return {four(words[0]), four(words[1])}; }
+};
+
+// The bias that goes with centred codes.
+template <int Bits>
+METAL_FUNC float centred(float scale, float bias) {
+  return metal::fma(float(1 << (Bits - 1)), scale, bias);
+}
+
+// Which matrices of x and of the weights a batch index takes.
+struct Batch {
+  ulong x, q;
+};
+
+template <typename P>
+METAL_FUNC Batch batch_at(constant P& p, uint z) {
+  const uint i0 = z % p.batch0, i1 = z / p.batch0 % p.batch1, i2 = z / p.batch0 / p.batch1;
+  return {ulong(i0) * p.xStride0 + ulong(i1) * p.xStride1 + ulong(i2) * p.xStride2,
+          ulong(i0) * p.qStride0 + ulong(i1) * p.qStride1 + ulong(i2) * p.qStride2};
+}
+
+METAL_FUNC float linear_bias(device const uchar* bias, uint dtype, uint i) {
+  if (dtype == 1) return ((device const float*)bias)[i];
+  if (dtype == 2) return float(((device const half*)bias)[i]);
+  if (dtype == 3) return float(((device const bfloat*)bias)[i]);
+  return 0.0f;
+}
+
+}  // namespace mlxts
+
+// K(X, S, O, bits) for every dtype of x, of the scales and of the output, and every width.
+#define MLXTS_WIDTHS(K, X, S, O) K(X, S, O, 4) K(X, S, O, 8)
+#define MLXTS_OUTPUTS(K, X, S) MLXTS_WIDTHS(K, X, S, f32) MLXTS_WIDTHS(K, X, S, f16) MLXTS_WIDTHS(K, X, S, bf16)
+#define MLXTS_SCALES(K, X) MLXTS_OUTPUTS(K, X, f32) MLXTS_OUTPUTS(K, X, f16) MLXTS_OUTPUTS(K, X, bf16)
+#define MLXTS_PRODUCTS(K) MLXTS_SCALES(K, f32) MLXTS_SCALES(K, f16) MLXTS_SCALES(K, bf16)
