@@ -1,9 +1,27 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
 
-/** Channels and, at least, tokens of one threadgroup. */
-const CHANNELS = 256;
-const TOKENS = 64;
+interface Sizes {
+  N: number;
+  T: number;
+  C: number;
+  taps: number;
+}
+
+/** What a thread of a GPU does at a time: channels side by side, and tokens that share their inputs. */
+const CHANNELS_PER_THREAD = 4;
+const TOKENS_PER_STEP = 4;
+
+/**
+ * A threadgroup's channels and tokens, and its threads. The first block of a sequence, on a GPU the first thread, owns the
+ * state, so it has to hold every token that reads it.
+ */
+function blockOf({ T, taps }: Sizes, gpu: boolean): { channels: number; tokens: number; threads: [number, number, 1] } {
+  if (!gpu) return { channels: 256, tokens: Math.max(64, taps - 1), threads: [256, 1, 1] };
+  const perThread = Math.ceil((taps - 1) / TOKENS_PER_STEP) * TOKENS_PER_STEP;
+  const runs = Math.min(8, Math.ceil(T / perThread));
+  return { channels: 32 * CHANNELS_PER_THREAD, tokens: runs * perThread, threads: [32, runs, 1] };
+}
 
 export const causalConv1dKernel = defineKernel({
   library: deltaRuleLibrary,
@@ -22,12 +40,16 @@ export const causalConv1dKernel = defineKernel({
     channelsPerThreadgroup: "u32",
     tokensPerThreadgroup: "u32",
   },
+  constants: { channelsPerThread: CHANNELS_PER_THREAD, tokensPerStep: TOKENS_PER_STEP },
   inPlace: [["newState", "state"]],
-  launch: ({ N, T, C, taps, block }: { N: number; T: number; C: number; taps: number; block: number }) => ({
-    threadgroups: [Math.ceil(C / CHANNELS), Math.ceil(T / block), N],
-    threadsPerThreadgroup: [CHANNELS, 1, 1],
-    threadgroupBytes: (2 * taps + 1) * CHANNELS * 4,
-  }),
+  launch: (sizes: Sizes, { gpu }) => {
+    const { channels, tokens, threads } = blockOf(sizes, gpu);
+    return {
+      threadgroups: [Math.ceil(sizes.C / channels), Math.ceil(sizes.T / tokens), sizes.N],
+      threadsPerThreadgroup: threads,
+      threadgroupBytes: gpu ? 0 : (2 * sizes.taps + 1) * channels * 4,
+    };
+  },
 });
 
 /**
@@ -73,8 +95,8 @@ export const causalConv1d = defineOp({
   },
   encode({ encoder, op, inputs: { x, weight, bias, state }, outputs: { y, newState }, options, dims }) {
     const { N, T, C, W } = dims as { N: number; T: number; C: number; W: number };
-    // The first block of a sequence owns the state, so it has to hold every token that reads it.
-    const block = Math.max(TOKENS, W - 1);
+    const sizes = { N, T, C, taps: W };
+    const block = blockOf(sizes, encoder.device.gpu);
     const stateDtype = state?.dtype ?? newState?.dtype ?? x.dtype;
     encoder.dispatch(causalConv1dKernel, {
       op,
@@ -85,10 +107,10 @@ export const causalConv1d = defineOp({
         channels: C,
         taps: W,
         silu: options.activation === "silu" ? 1 : 0,
-        channelsPerThreadgroup: CHANNELS,
-        tokensPerThreadgroup: block,
+        channelsPerThreadgroup: block.channels,
+        tokensPerThreadgroup: block.tokens,
       },
-      sizes: { N, T, C, taps: W, block },
+      sizes,
     });
   },
 });

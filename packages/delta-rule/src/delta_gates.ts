@@ -1,8 +1,10 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
 
-/** Rows of one threadgroup. */
+/** Rows of one threadgroup of a CPU. */
 const ROWS = 32;
+/** Threads of one threadgroup of a GPU, each with one element. */
+const THREADS = 256;
 
 export const deltaGatesKernel = defineKernel({
   library: deltaRuleLibrary,
@@ -10,9 +12,9 @@ export const deltaGatesKernel = defineKernel({
   variants: FLOATS,
   buffers: { a: "read", b: "read", aLog: "read", dtBias: "read", g: "write", beta: "write" },
   params: { rows: "u32", heads: "u32", rowsPerThreadgroup: "u32", betaScale: "f32", lowerBound: "f32" },
-  launch: ({ rows }: { rows: number }) => ({
-    threadgroups: [Math.ceil(rows / ROWS), 1, 1],
-    threadsPerThreadgroup: [256, 1, 1],
+  launch: ({ rows, heads }: { rows: number; heads: number }, { gpu }) => ({
+    threadgroups: [Math.ceil(gpu ? (rows * heads) / THREADS : rows / ROWS), 1, 1],
+    threadsPerThreadgroup: [THREADS, 1, 1],
   }),
 });
 
@@ -60,7 +62,7 @@ export const deltaGates = defineOp({
         betaScale: options.betaScale,
         lowerBound: options.lowerBound ?? 0,
       },
-      sizes: { rows },
+      sizes: { rows, heads: dims.H as number },
     });
   },
 });

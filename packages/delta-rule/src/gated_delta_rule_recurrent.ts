@@ -14,8 +14,12 @@ import {
   SCALE,
 } from "./options.ts";
 
+/** On a GPU: the rows of the state that a simdgroup keeps in registers, and simdgroups of a threadgroup. */
+const ROWS_PER_SIMDGROUP = 4;
+const SIMDGROUPS = 4;
+
 /** Value rows of one threadgroup: small enough that one head spreads over threads, large enough to share k and q. */
-const ROWS = 32;
+const rowBlock = (gpu: boolean) => (gpu ? SIMDGROUPS * ROWS_PER_SIMDGROUP : 32);
 
 interface Sizes extends RuleDims {
   keepsState: boolean;
@@ -37,12 +41,16 @@ export const gatedDeltaRuleRecurrentKernel = defineKernel({
     eps: "f32",
     scale: "f32",
   },
+  constants: { rowsPerSimdgroup: ROWS_PER_SIMDGROUP },
   inPlace: RULE_IN_PLACE,
-  launch: ({ B, H, K, V, keepsState }: Sizes) => ({
-    threadgroups: [Math.ceil(V / ROWS), H, B],
-    threadsPerThreadgroup: [128, 1, 1],
-    threadgroupBytes: 4 * (2 * Math.ceil(K / 16) * 16 + 2 * ROWS + (keepsState ? 0 : ROWS * K)),
-  }),
+  launch: ({ B, H, K, V, keepsState }: Sizes, { gpu }) => {
+    const rows = rowBlock(gpu);
+    return {
+      threadgroups: [Math.ceil(V / rows), H, B],
+      threadsPerThreadgroup: gpu ? [32, SIMDGROUPS, 1] : [128, 1, 1],
+      threadgroupBytes: gpu ? 0 : 4 * (2 * Math.ceil(K / 16) * 16 + 2 * rows + (keepsState ? 0 : rows * K)),
+    };
+  },
 });
 
 export interface RuleTensors {
@@ -67,7 +75,7 @@ export function encodeRecurrent(
     op,
     variant: tensors.q.dtype,
     buffers: { ...tensors },
-    params: { ...ruleParams(dims, options), rowsPerThreadgroup: ROWS },
+    params: { ...ruleParams(dims, options), rowsPerThreadgroup: rowBlock(encoder.device.gpu) },
     sizes: { ...dims, keepsState: tensors.finalState !== undefined },
   });
 }

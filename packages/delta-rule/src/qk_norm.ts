@@ -1,8 +1,8 @@
 import { type CommandEncoder, defineKernel, FLOATS, type Tensor } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
 
-/** Rows of one threadgroup. */
-const ROWS = 32;
+/** Rows of one threadgroup: on a CPU of q and k, on a GPU, with a simdgroup for each, of one of them. */
+const rowBlock = (gpu: boolean) => (gpu ? 8 : 32);
 
 export const qkNormKernel = defineKernel({
   library: deltaRuleLibrary,
@@ -10,9 +10,9 @@ export const qkNormKernel = defineKernel({
   variants: FLOATS,
   buffers: { q: "read", k: "read", qUnit: "write", kUnit: "write" },
   params: { rows: "u32", dim: "u32", rowsPerThreadgroup: "u32", eps: "f32" },
-  launch: ({ rows }: { rows: number }) => ({
-    threadgroups: [Math.ceil(rows / ROWS), 1, 1],
-    threadsPerThreadgroup: [256, 1, 1],
+  launch: ({ rows }: { rows: number }, { gpu }) => ({
+    threadgroups: [Math.ceil(rows / rowBlock(gpu)), gpu ? 2 : 1, 1],
+    threadsPerThreadgroup: gpu ? [32, rowBlock(gpu), 1] : [256, 1, 1],
   }),
 });
 
@@ -29,7 +29,7 @@ export function encodeQkNorm(
     op,
     variant: buffers.q.dtype,
     buffers,
-    params: { rows, dim, rowsPerThreadgroup: ROWS, eps },
+    params: { rows, dim, rowsPerThreadgroup: rowBlock(encoder.device.gpu), eps },
     sizes: { rows },
   });
 }

@@ -1,8 +1,9 @@
 // What holds beyond the numbers of one call: cuts of T, spread of NaN, replay, the path that `auto` takes.
-import { cpuLevels, Device, decodeNumbers, encodeNumbers, FLOATS, type FloatDtype, type Tensor } from "@mlxts/core";
+import { Device, decodeNumbers, encodeNumbers, FLOATS, type FloatDtype, type Tensor } from "@mlxts/core";
 import { BARS, type Case, compare, sameBytes, within } from "@mlxts/core/testing";
 import { describe, expect, it } from "vitest";
 import { gatedDeltaRule } from "../src/index.ts";
+import { DEVICES } from "./devices.ts";
 import { ruleCase, sequentialReference } from "./rule_cases.ts";
 
 const T = 150;
@@ -36,11 +37,11 @@ async function call(device: Device, given: Given, state: Tensor, options: Option
   return o;
 }
 
-for (const level of cpuLevels())
-  describe(`gatedDeltaRule on cpu ${level}`, () => {
+for (const [name, open] of DEVICES)
+  describe(`gatedDeltaRule on ${name}`, () => {
     for (const act of FLOATS) {
       it(`${act}: cuts at multiples of the chunk length change no bit`, async () => {
-        using device = Device.open("cpu", { level });
+        using device = open();
         const state = newState(device);
         const o = await (await call(device, tokens(device, act), state, OPTIONS)).read();
         for (const cuts of [
@@ -60,7 +61,7 @@ for (const level of cpuLevels())
       });
 
       it(`${act}: other cuts, and changes of path, stay within class P of the whole`, async () => {
-        using device = Device.open("cpu", { level });
+        using device = open();
         const rounded = Object.fromEntries(
           Object.entries(CASE.inputs).map(([name, { dtype, shape, data }]) => {
             const concrete = dtype === "act" ? act : "f32";
@@ -86,7 +87,7 @@ for (const level of cpuLevels())
     for (const path of ["recurrent", "chunk"] as const)
       for (const poisoned of ["q", "k", "v", "g", "beta"] as const)
         it(`${path}: NaN in ${poisoned} stays in its heads and in its own and later chunks`, async () => {
-          using device = Device.open("cpu", { level });
+          using device = open();
           const options = { ...OPTIONS, path } as const;
           const clean = await (await call(device, tokens(device, "f32"), newState(device), options)).read();
           const given = tokens(device, "f32");
@@ -115,7 +116,7 @@ for (const level of cpuLevels())
         });
 
     it("a recording with an arena can be replayed, in place, and gives scratch back", async () => {
-      using device = Device.open("cpu", { level });
+      using device = open();
       const given = tokens(device, "bf16");
       const state = newState(device);
       const arena = device.arena(1 << 22);

@@ -1,9 +1,10 @@
-import { cpuLevels, Device, encodeNumbers, FLOATS } from "@mlxts/core";
+import { encodeNumbers, FLOATS } from "@mlxts/core";
 import { Random, sameBytes } from "@mlxts/core/testing";
 import { expect, it } from "vitest";
 import { testSuite } from "../../../scripts/test-suite.ts";
 import { causalConv1d } from "../src/index.ts";
 import { suite } from "./causal_conv1d.suite.ts";
+import { DEVICES } from "./devices.ts";
 
 const random = new Random(13);
 
@@ -11,12 +12,12 @@ testSuite(suite);
 
 const DIMS = { T: 37, C: 45, W: 4 };
 
-for (const level of cpuLevels())
+for (const [name, open] of DEVICES)
   for (const act of FLOATS)
     for (const state of [act, "f32"] as const)
-      it(`causalConv1d ${act} on cpu ${level}: any cut of T gives the same bits, state ${state}`, async () => {
+      it(`causalConv1d ${act} on ${name}: any cut of T gives the same bits, state ${state}`, async () => {
         const { T, C, W } = DIMS;
-        using device = Device.open("cpu", { level });
+        using device = open();
         const x = encodeNumbers(act, random.normals(T * C)) as Uint16Array;
         const weight = device.tensor(act, [C, W], random.normals(C * W));
         const bias = device.tensor(act, [C], random.normals(C));

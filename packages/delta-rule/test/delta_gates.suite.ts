@@ -56,7 +56,7 @@ export const suite: Suite = {
   reference: reference(deltaGatesReference),
   cases: [
     ...[1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 48, 64].map((heads) => makeCase([2, Math.ceil(200 / heads)], heads)),
-    makeCase([1], 512),
+    ...[255, 256, 257, 512].map((heads) => makeCase([1], heads)),
     makeCase([97], 5),
     makeCase([40], 8, { betaScale: 2 }),
     makeCase([40], 8, { lowerBound: -5 }),

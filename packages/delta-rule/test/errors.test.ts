@@ -14,8 +14,8 @@ import {
   scratchBytes,
 } from "../src/index.ts";
 
-const device = Device.open("cpu");
-const other = Device.open("cpu");
+const device = Device.open();
+const other = Device.open();
 afterAll(() => {
   device.dispose();
   other.dispose();
@@ -162,12 +162,13 @@ describe("gatedDeltaRule refuses", () => {
   });
 });
 
-describe("on a device with lower limits", () => {
-  // What this device allows, 2^31 - 1 threadgroups an axis and 16 MiB, no tensors that fit in memory reach.
+describe("on a CPU with lower limits", () => {
+  // What a CPU allows, 2^31 - 1 threadgroups an axis and 16 MiB, no tensors that fit in memory reach.
   const lower = Device.open("cpu");
+  const actual = lower.limits;
   afterAll(() => lower.dispose());
   const limits = (changed: Partial<Device["limits"]>) =>
-    Object.defineProperty(lower, "limits", { value: { ...device.limits, ...changed } });
+    Object.defineProperty(lower, "limits", { value: { ...actual, ...changed } });
   const on = Object.fromEntries(
     Object.entries({ ...good, o: good.v }).map(([name, { shape }]) => [name, lower.tensor("f32", shape)]),
   ) as typeof good & { o: Tensor };
@@ -237,9 +238,13 @@ describe("causalConv1d refuses", () => {
     ],
   ];
   it.each(cases)("%s", (_, changed, message, options) => refuses(call(changed, options), `causalConv1d: ${message}`));
-  it("more taps than a threadgroup's memory holds", () => {
-    const long = { x: f32(1, 1, 1), weight: f32(1, 8192), y: f32(1, 1, 1) };
-    refuses(call(long), "causalConv1d: `threadgroupBytes` must be an integer from 0 to 16777216, got 16778240");
+  it("more taps than a thread of a CPU has scratch for", () => {
+    using cpu = Device.open("cpu");
+    const long = { x: cpu.tensor("f32", [1, 1, 1]), weight: cpu.tensor("f32", [1, 8192]) };
+    refuses(
+      () => causalConv1d(cpu.encoder(), { ...long, y: cpu.tensor("f32", [1, 1, 1]) }),
+      "causalConv1d: `threadgroupBytes` must be an integer from 0 to 16777216, got 16778240",
+    );
   });
 });
 

@@ -7,8 +7,8 @@ export const BASE: RuleSetting = { B: 1, T: 5, Hk: 2, H: 4, K: 64, V: 32, state:
 const cases: Case[] = [
   ...Object.values<RuleSetting>(FIXTURES).map((fixture) => ruleCase(fixture)),
   ...[1, 2, 15, 16, 17, 31, 33, 64, 65].map((T) => ruleCase({ ...BASE, T })),
-  ...[1, 3, 8, 12, 20, 96, 100, 128, 192, 250, 256].map((K) => ruleCase({ ...BASE, K })),
-  ...[1, 2, 3, 5, 31, 33, 64, 100, 128, 200].map((V) => ruleCase({ ...BASE, V, T: V < 8 ? 60 : 3 })),
+  ...[1, 3, 8, 12, 20, 65, 96, 97, 100, 128, 129, 192, 193, 250, 256].map((K) => ruleCase({ ...BASE, K })),
+  ...[1, 2, 3, 5, 15, 16, 17, 31, 33, 64, 100, 128, 200].map((V) => ruleCase({ ...BASE, V, T: V < 8 ? 60 : 3 })),
   ...[
     [1, 1],
     [2, 2],

@@ -1,17 +1,18 @@
-import { cpuLevels, Device, encodeNumbers, FLOATS } from "@mlxts/core";
+import { encodeNumbers, FLOATS } from "@mlxts/core";
 import { type Case, sameBytes } from "@mlxts/core/testing";
 import { expect, it } from "vitest";
 import { testSuite } from "../../../scripts/test-suite.ts";
 import { gatedDeltaRuleRecurrent } from "../src/index.ts";
+import { DEVICES } from "./devices.ts";
 import { BASE, suite } from "./gated_delta_rule_recurrent.suite.ts";
 import { ruleCase } from "./rule_cases.ts";
 
 testSuite(suite);
 
-for (const level of cpuLevels())
+for (const [name, open] of DEVICES)
   for (const act of FLOATS)
-    it(`gatedDeltaRuleRecurrent ${act} on cpu ${level}: token by token gives the bits of one call`, async () => {
-      using device = Device.open("cpu", { level });
+    it(`gatedDeltaRuleRecurrent ${act} on ${name}: token by token gives the bits of one call`, async () => {
+      using device = open();
       const { inputs } = ruleCase({ ...BASE, T: 13, V: 37 }, 9);
       const given = (name: string, begin = 0, end = 13) => {
         const { dtype, shape, data } = inputs[name] as Case["inputs"][string];

@@ -1,8 +1,9 @@
 import { fileURLToPath } from "node:url";
-import { cpuLevels, Device, type HostTensor, readSafetensors } from "@mlxts/core";
+import { type HostTensor, readSafetensors } from "@mlxts/core";
 import { BARS, compare, within } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
 import { causalConv1d, deltaGates, gatedDeltaRule } from "../src/index.ts";
+import { DEVICES } from "./devices.ts";
 
 const fixture = (path: string) =>
   readSafetensors(fileURLToPath(new URL(`../../../fixtures/${path}`, import.meta.url))).tensors;
@@ -39,8 +40,8 @@ const ops = fixture("goldens/hf_ops.safetensors");
 const CASES = ["t70", "t33_state", "t130_strong", "b2_t64_state", "t1_state"];
 const PATHS = [{ path: "recurrent" }, { path: "chunk", chunkLength: 64 }, { path: "chunk", chunkLength: 16 }] as const;
 
-describe.each(cpuLevels())("on cpu %s", (level) => {
-  const device = Device.open("cpu", { level });
+describe.each(DEVICES)("on %s", (_, open) => {
+  const device = open();
   afterAll(() => device.dispose());
   const upload = ({ shape, data }: Host) => device.tensor("f32", shape, Float32Array.from(data));
 

@@ -1,0 +1,107 @@
+// One thread: four channels over a run of tokens of one sequence. Only the first run reads the state, so its threads
+// can write the new one, in the same place too, without a barrier.
+#include "causal_conv1d.params.h"
+#include "metal_kernel.h"
+
+using namespace metal;
+using namespace mlxts;
+
+constant constexpr uint kTokens = CAUSAL_CONV1D_TOKENS_PER_STEP;
+
+// The first `n` of four elements that are `stride` apart, zeros for the others.
+template <typename T>
+METAL_FUNC float4 load_some(device const T* from, uint stride, uint n) {
+  if (n == 4) return float4(float(from[0]), float(from[stride]), float(from[2 * stride]), float(from[3 * stride]));
+  float4 v = float4(float(from[0]), 0.0f, 0.0f, 0.0f);
+  if (n > 1) v[1] = float(from[stride]);
+  if (n > 2) v[2] = float(from[2 * stride]);
+  return v;
+}
+
+template <typename T>
+METAL_FUNC void store_some(device T* to, float4 v, uint n) {
+  if (n == 4) return store4(to, v);
+  to[0] = T(v[0]);
+  if (n > 1) to[1] = T(v[1]);
+  if (n > 2) to[2] = T(v[2]);
+}
+
+// `n` channels of a sequence.
+template <typename T, typename S>
+struct Rows {
+  device const T* x;      // [tokens, channels]
+  device const S* state;  // [history, channels]
+  uint tokens, channels, history, n;
+  bool has_state;
+
+  // Token t of (state, then x), t ≥ -history; zeros behind the last.
+  float4 at(int t) const {
+    if (t >= int(tokens)) return float4(0.0f);
+    if (t >= 0) return load_some(x + ulong(t) * channels, 1, n);
+    return has_state ? load_some(state + ulong(t + int(history)) * channels, 1, n) : float4(0.0f);
+  }
+};
+
+// Tokens t … t + kTokens - 1, which share their inputs. `Taps` 0: any number of taps, known at run time.
+template <uint Taps, typename T, typename W, typename S>
+METAL_FUNC void convolve(Rows<T, S> rows, device const W* weight, float4 bias, device T* y, uint t,
+                         constant CausalConv1dParams& p) {
+  const uint taps = Taps == 0 ? p.taps : Taps;
+  const int first = int(t) - int(rows.history);
+  float4 inputs[kTokens], sums[kTokens];
+  for (uint j = 0; j < kTokens; ++j) sums[j] = bias;
+  for (uint j = 1; j < kTokens; ++j) inputs[j] = rows.at(first + int(j) - 1);
+  for (uint i = 0; i < taps; ++i) {
+    for (uint j = 1; j < kTokens; ++j) inputs[j - 1] = inputs[j];
+    inputs[kTokens - 1] = rows.at(first + int(i + kTokens) - 1);
+    const float4 tap = load_some(weight + i, taps, rows.n);
+    for (uint j = 0; j < kTokens; ++j) sums[j] = fma(tap, inputs[j], sums[j]);
+  }
+  for (uint j = 0; j < kTokens && t + j < rows.tokens; ++j) {
+    float4 sum = sums[j];
+    if (p.silu) sum /= 1.0f + precise::exp(-sum);
+    store_some(y + ulong(t + j) * rows.channels, sum, rows.n);
+  }
+}
+
+template <typename T, typename W, typename S>
+kernel void causal_conv1d(
+    device const T* x [[buffer(CAUSAL_CONV1D_X)]], device const W* weight [[buffer(CAUSAL_CONV1D_WEIGHT)]],
+    device const W* bias [[buffer(CAUSAL_CONV1D_BIAS)]], device const S* state [[buffer(CAUSAL_CONV1D_STATE)]],
+    device T* y [[buffer(CAUSAL_CONV1D_Y)]], device S* new_state [[buffer(CAUSAL_CONV1D_NEW_STATE)]],
+    constant CausalConv1dParams& p [[buffer(CAUSAL_CONV1D_PARAMS)]], uint3 group [[threadgroup_position_in_grid]],
+    uint3 position [[thread_position_in_threadgroup]], uint3 size [[threads_per_threadgroup]]) {
+  const uint c = group.x * p.channelsPerThreadgroup + position.x * CAUSAL_CONV1D_CHANNELS_PER_THREAD;
+  const uint run = p.tokensPerThreadgroup / size.y, begin = (group.y * size.y + position.y) * run;
+  if (c >= p.channels || begin >= p.tokens) return;
+  const uint history = p.taps - 1, n = min(p.channels - c, uint(CAUSAL_CONV1D_CHANNELS_PER_THREAD));
+  const ulong sequence = ulong(group.z) * p.tokens * p.channels + c;
+  const ulong state_at = ulong(group.z) * history * p.channels + c;
+  const Rows<T, S> rows = {
+      x + sequence, state + state_at, p.tokens, p.channels, history, n, (p.present & CAUSAL_CONV1D_HAS_STATE) != 0};
+  device const W* taps = weight + ulong(c) * p.taps;
+  const float4 offset = p.present & CAUSAL_CONV1D_HAS_BIAS ? load_some(bias + c, 1, n) : float4(0.0f);
+  for (uint t = begin; t < min(begin + run, p.tokens); t += kTokens) {
+    if (p.taps == 4)
+      convolve<4>(rows, taps, offset, y + sequence, t, p);
+    else
+      convolve<0>(rows, taps, offset, y + sequence, t, p);
+  }
+  if (begin != 0 || !(p.present & CAUSAL_CONV1D_HAS_NEW_STATE)) return;
+  // Ascending rows: in place, row i is read before it is written, and rows above it have not been touched.
+  device S* to = new_state + state_at;
+  for (uint i = 0; i < history; ++i)
+    store_some(to + ulong(i) * p.channels, rows.at(int(p.tokens + i) - int(history)), n);
+}
+
+#define CAUSAL_CONV1D(name, T, W, S) \
+  template [[host_name("causal_conv1d_" name)]] [[kernel]] decltype(causal_conv1d<T, W, S>) causal_conv1d<T, W, S>;
+CAUSAL_CONV1D("f32_f32_f32", float, float, float)
+CAUSAL_CONV1D("f16_f16_f16", half, half, half)
+CAUSAL_CONV1D("f16_f16_f32", half, half, float)
+CAUSAL_CONV1D("f16_f32_f16", half, float, half)
+CAUSAL_CONV1D("f16_f32_f32", half, float, float)
+CAUSAL_CONV1D("bf16_bf16_bf16", bfloat, bfloat, bfloat)
+CAUSAL_CONV1D("bf16_bf16_f32", bfloat, bfloat, float)
+CAUSAL_CONV1D("bf16_f32_bf16", bfloat, float, bfloat)
+CAUSAL_CONV1D("bf16_f32_f32", bfloat, float, float)
