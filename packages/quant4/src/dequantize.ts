@@ -1,6 +1,6 @@
 import { type Dtype, defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
-import { BITS, combinations, QUANTISED, type QuantisedDims, quantisedDims } from "./quantised.ts";
+import { BITS, combinations, QUANTISED, type QuantisedDims, quantisedDims, wordLaunch } from "./quantised.ts";
 
 export const dequantizeKernel = defineKernel({
   library: quant4Library,
@@ -8,7 +8,7 @@ export const dequantizeKernel = defineKernel({
   variants: combinations(FLOATS, FLOATS, ["b2", "b4", "b8"]),
   buffers: { weight: "read", scales: "read", biases: "read", out: "write" },
   params: { cols: "u32", groupSize: "u32" },
-  launch: ({ rows }: { rows: number }) => ({ threadgroups: [rows, 1, 1], threadsPerThreadgroup: [128, 1, 1] }),
+  launch: ({ rows, words }: { rows: number; words: number }) => wordLaunch(rows, words),
 });
 
 /**
@@ -48,7 +48,7 @@ export const dequantize = defineOp({
       variant: `${q.scales.dtype}_${out.dtype}_b${q.bits}`,
       buffers: { weight: q.weight, scales: q.scales, biases: q.biases, out },
       params: { cols: out.lastDim, groupSize: q.groupSize },
-      sizes: { rows: out.size / out.lastDim },
+      sizes: { rows: out.size / out.lastDim, words: q.weight.lastDim },
     });
   },
 });

@@ -1,4 +1,4 @@
-import { FLOATS, type RecordSpec, type Tensor, unsupported } from "@mlxts/core";
+import { FLOATS, type Launch, type RecordSpec, type Tensor, unsupported } from "@mlxts/core";
 
 /** Bits of a code that the layout of whole words offers. */
 export type Bits = 2 | 4 | 8;
@@ -97,6 +97,12 @@ export function quantisedDims(
   }
   return { stack: weight.slice(0, -2), rows: weight[weight.length - 2] as number, cols, groupSize, bits };
 }
+
+/** A threadgroup to a row; on a GPU a thread to a word of codes, up to 256. */
+export const wordLaunch = (rows: number, words: number): Launch => ({
+  threadgroups: [rows, 1, 1],
+  threadsPerThreadgroup: [Math.min(256, Math.ceil(words / 32) * 32), 1, 1],
+});
 
 /** All combinations of words, joined by `_`: the variants of a kernel. */
 export function combinations(...parts: readonly (readonly string[])[]): string[] {

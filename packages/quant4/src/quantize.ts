@@ -14,7 +14,10 @@ export const quantizeKernel = defineKernel({
       return `\`w\` must be finite, got ${value} at index ${row * cols + column} (row ${row}, column ${column})`;
     },
   },
-  launch: ({ rows }: { rows: number }) => ({ threadgroups: [rows, 1, 1], threadsPerThreadgroup: [128, 1, 1] }),
+  launch: ({ rows, groups }: { rows: number; groups: number }) => ({
+    threadgroups: [rows, 1, 1],
+    threadsPerThreadgroup: [32 * Math.min(groups, 8), 1, 1],
+  }),
 });
 
 /**
@@ -73,7 +76,7 @@ export const quantize = defineOp({
       variant: `${w.dtype}_b${options.bits}`,
       buffers: { w, ...outputs },
       params: { cols: dims.cols as number, groupSize: options.groupSize, gpu: options.variant === "gpu" ? 1 : 0 },
-      sizes: { rows: rows * (dims.rows as number) },
+      sizes: { rows: rows * (dims.rows as number), groups: outputs.scales.lastDim },
     });
   },
 });

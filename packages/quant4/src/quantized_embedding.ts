@@ -1,6 +1,6 @@
 import { type Dtype, defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
-import { BITS, combinations, QUANTISED, type QuantisedDims, quantisedDims } from "./quantised.ts";
+import { BITS, combinations, QUANTISED, type QuantisedDims, quantisedDims, wordLaunch } from "./quantised.ts";
 
 export const quantizedEmbeddingKernel = defineKernel({
   library: quant4Library,
@@ -14,7 +14,7 @@ export const quantizedEmbeddingKernel = defineKernel({
         ? `\`ids\` must be from 0 to ${rows - 1}, got ${id | 0} at index ${index}`
         : `\`ids\` must be < ${rows}, got ${id} at index ${index}`,
   },
-  launch: ({ ids }: { ids: number }) => ({ threadgroups: [ids, 1, 1], threadsPerThreadgroup: [128, 1, 1] }),
+  launch: ({ ids, words }: { ids: number; words: number }) => wordLaunch(ids, words),
 });
 
 /**
@@ -53,7 +53,7 @@ export const quantizedEmbedding = defineOp({
         groupSize: q.groupSize,
         signedIds: ids.dtype === "i32" ? 1 : 0,
       },
-      sizes: { ids: ids.size },
+      sizes: { ids: ids.size, words: q.weight.lastDim },
     });
   },
 });
