@@ -113,6 +113,9 @@ async function runJob({ device: kind, modules, ops, from }: Job): Promise<void> 
 
 /** The whole life of that process: one job. */
 export function runVerifyChild(): Promise<void> {
+  // Whoever asked is gone.
+  const orphaned = () => process.exit(1);
+  process.once("disconnect", orphaned);
   return new Promise((resolve) => {
     process.once("message", (job: Job) => {
       runJob(job)
@@ -122,6 +125,7 @@ export function runVerifyChild(): Promise<void> {
           return send({ kind: "refused", code, message: (error as Error).message });
         })
         .finally(() => {
+          process.off("disconnect", orphaned);
           process.disconnect();
           resolve();
         });
