@@ -9,6 +9,7 @@
 #define SLICE_X 0  // read
 #define SLICE_OUT 1  // write
 #define SLICE_PARAMS 2
+#define SLICE_PER_THREAD 4
 
 struct SliceParams {
   uint32_t dim;

@@ -21,7 +21,7 @@ export const add = defineOp({
       op,
       variant: a.dtype,
       buffers: { a, b, out },
-      params: elementwiseParams(a.size),
+      params: elementwiseParams(a.size, encoder.device),
       sizes: { size: a.size },
     });
   },

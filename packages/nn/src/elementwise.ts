@@ -1,8 +1,9 @@
-import { defineKernel, type Launch } from "@mlxts/core";
+import { defineKernel, type Launch, type Machine } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
+import { rowThreads } from "./threads.ts";
 
-/** Elements of one threadgroup of an elementwise kernel: a small tensor is one threadgroup, which runs inline. */
-const BLOCK = 4096;
+/** Elements of one threadgroup. On a CPU a small tensor is one threadgroup, which runs inline; a GPU's thread has four. */
+const block = ({ gpu }: Pick<Machine, "gpu">) => (gpu ? 1024 : 4096);
 
 /** A kernel `out[i] = f(a[i], b[i])` in blocks; the last block has `tail` elements. */
 export function elementwiseKernel<A extends string, B extends string>(name: string, a: A, b: B) {
@@ -16,12 +17,15 @@ export function elementwiseKernel<A extends string, B extends string>(name: stri
       ["out", a],
       ["out", b],
     ],
-    launch: ({ size }: { size: number }): Launch => ({
-      threadgroups: [Math.ceil(size / BLOCK), 1, 1],
-      threadsPerThreadgroup: [256, 1, 1],
+    launch: ({ size }: { size: number }, machine): Launch => ({
+      threadgroups: [Math.ceil(size / block(machine)), 1, 1],
+      threadsPerThreadgroup: [machine.gpu ? rowThreads(size, 256) : 256, 1, 1],
     }),
   });
 }
 
 /** The parameters of such a kernel for `size` elements. */
-export const elementwiseParams = (size: number) => ({ block: BLOCK, tail: ((size - 1) % BLOCK) + 1 });
+export const elementwiseParams = (size: number, machine: Pick<Machine, "gpu">) => ({
+  block: block(machine),
+  tail: ((size - 1) % block(machine)) + 1,
+});

@@ -21,7 +21,7 @@ export const sigmoidGate = defineOp({
       op,
       variant: x.dtype,
       buffers: { x, gate, out },
-      params: elementwiseParams(x.size),
+      params: elementwiseParams(x.size, encoder.device),
       sizes: { size: x.size },
     });
   },

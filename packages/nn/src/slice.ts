@@ -1,10 +1,17 @@
 import { DTYPES, type Dtype, defineKernel, defineOp } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
+import { rowThreads } from "./threads.ts";
 
 const DTYPE_LIST = ["f32", "f16", "bf16", "u32", "i32", "u16", "i16", "u8", "i8"] as const satisfies readonly Dtype[];
 
 /** Bytes that one threadgroup copies, or one row if that is more. */
 const BLOCK_BYTES = 1 << 14;
+
+interface Sizes {
+  rows: number;
+  size: number;
+  rowsPerThreadgroup: number;
+}
 
 /** Element width decides: a copy has no other business with the dtype. */
 export const sliceKernel = defineKernel({
@@ -13,10 +20,17 @@ export const sliceKernel = defineKernel({
   variants: ["u8", "u16", "u32"],
   buffers: { x: "read", out: "write" },
   params: { dim: "u32", begin: "u32", size: "u32", rows: "u32", rowsPerThreadgroup: "u32" },
-  launch: ({ rows, rowsPerThreadgroup }: { rows: number; rowsPerThreadgroup: number }) => ({
-    threadgroups: [Math.ceil(rows / rowsPerThreadgroup), 1, 1],
-    threadsPerThreadgroup: [256, 1, 1],
-  }),
+  // A GPU's thread copies up to four elements of a row; short rows lie side by side in a threadgroup.
+  constants: { perThread: 4 },
+  launch: ({ rows, size, rowsPerThreadgroup }: Sizes, { gpu }) => {
+    if (!gpu) return { threadgroups: [Math.ceil(rows / rowsPerThreadgroup), 1, 1], threadsPerThreadgroup: [1, 1, 1] };
+    const threads = rowThreads(size, 256);
+    const together = Math.min(rows, Math.floor(256 / threads));
+    return {
+      threadgroups: [Math.ceil(size / (4 * threads)), Math.ceil(rows / together), 1],
+      threadsPerThreadgroup: [threads, together, 1],
+    };
+  },
 });
 
 /**
@@ -44,14 +58,19 @@ export const slice = defineOp({
     if (begin + size > dim) fail("size", `be ≤ D − begin = ${dim - begin}`, size);
   },
   encode({ encoder, op, inputs: { x }, outputs: { out }, options: { begin, size }, rows, dims }) {
-    const unit = DTYPES[x.dtype].bytes;
+    const { bytes } = DTYPES[x.dtype];
+    const dim = dims.D as number;
+    // A GPU copies whole words where all rows start with one: tensors do.
+    const words = encoder.device.gpu && [dim, begin, size].every((n) => (n * bytes) % 4 === 0);
+    const unit = words ? 4 : bytes;
+    const units = (n: number) => (n * bytes) / unit;
     const rowsPerThreadgroup = Math.max(1, Math.floor(BLOCK_BYTES / (size * unit)));
     encoder.dispatch(sliceKernel, {
       op,
       variant: `u${unit * 8}`,
       buffers: { x, out },
-      params: { dim: dims.D as number, begin, size, rows, rowsPerThreadgroup },
-      sizes: { rows, rowsPerThreadgroup },
+      params: { dim: units(dim), begin: units(begin), size: units(size), rows, rowsPerThreadgroup },
+      sizes: { rows, size: units(size), rowsPerThreadgroup },
     });
   },
 });

@@ -22,7 +22,7 @@ export const swiglu = defineOp({
       op,
       variant: gate.dtype,
       buffers: { gate, up, out },
-      params: elementwiseParams(gate.size),
+      params: elementwiseParams(gate.size, encoder.device),
       sizes: { size: gate.size },
     });
   },

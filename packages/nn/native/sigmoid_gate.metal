@@ -1,0 +1,24 @@
+#include "blocks.h"
+#include "sigmoid_gate.params.h"
+
+using namespace metal;
+using namespace mlxts;
+
+struct Gated {
+  float4 operator()(float4 x, float4 gate) const { return x / (1.0f + precise::exp(-gate)); }
+};
+
+template <typename T>
+kernel void sigmoid_gate(device const T* x [[buffer(SIGMOID_GATE_X)]],
+                         device const T* gate [[buffer(SIGMOID_GATE_GATE)]], device T* out [[buffer(SIGMOID_GATE_OUT)]],
+                         constant SigmoidGateParams& p [[buffer(SIGMOID_GATE_PARAMS)]],
+                         uint group [[threadgroup_position_in_grid]], uint groups [[threadgroups_per_grid]],
+                         uint index [[thread_position_in_threadgroup]]) {
+  elementwise(x, gate, out, p.block, p.tail, group, groups, index, Gated());
+}
+
+#define SIGMOID_GATE(name, T) \
+  template [[host_name("sigmoid_gate_" name)]] [[kernel]] decltype(sigmoid_gate<T>) sigmoid_gate<T>;
+SIGMOID_GATE("f32", float)
+SIGMOID_GATE("f16", half)
+SIGMOID_GATE("bf16", bfloat)
