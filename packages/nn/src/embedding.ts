@@ -1,5 +1,6 @@
 import { defineKernel, defineOp, FLOATS, type FloatDtype } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
+import { rowThreads } from "./threads.ts";
 
 export const embeddingKernel = defineKernel({
   library: nnLibrary,
@@ -11,7 +12,10 @@ export const embeddingKernel = defineKernel({
     id: ([id, position], { vocabulary, signedIds }) =>
       `\`ids\` must be from 0 to ${vocabulary - 1}, got ${signedIds ? id | 0 : id} at position ${position}`,
   },
-  launch: ({ tokens }: { tokens: number }) => ({ threadgroups: [tokens, 1, 1], threadsPerThreadgroup: [256, 1, 1] }),
+  launch: ({ tokens, dim }: { tokens: number; dim: number }, { gpu }) => ({
+    threadgroups: [tokens, gpu ? Math.ceil(dim / 1024) : 1, 1],
+    threadsPerThreadgroup: [gpu ? rowThreads(dim, 256) : 1, 1, 1],
+  }),
 });
 
 /**
@@ -42,7 +46,7 @@ export const embedding = defineOp({
       variant: `${weight.dtype}_${out.dtype}`,
       buffers: { ids, weight, out },
       params: { vocabulary: dims.V as number, dim: dims.D as number, signedIds: ids.dtype === "i32" ? 1 : 0 },
-      sizes: { tokens: ids.size },
+      sizes: { tokens: ids.size, dim: dims.D as number },
     });
   },
 });

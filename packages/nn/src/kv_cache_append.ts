@@ -1,5 +1,6 @@
 import { defineKernel, defineOp, FLOATS, wrongKind } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
+import { rowThreads } from "./threads.ts";
 
 export const kvCacheAppendKernel = defineKernel({
   library: nnLibrary,
@@ -12,10 +13,16 @@ export const kvCacheAppendKernel = defineKernel({
       `\`start\` must be at least 0 and leave room for ${tokens} rows in a cache of ${capacity}, ` +
       `got ${start | 0} at sequence ${sequence}`,
   },
-  launch: ({ batch, tokens }: { batch: number; tokens: number }) => ({
-    threadgroups: [tokens, batch, 1],
-    threadsPerThreadgroup: [256, 1, 1],
-  }),
+  launch: ({ batch, tokens, heads, dim }: Record<"batch" | "tokens" | "heads" | "dim", number>, { gpu }) => {
+    if (!gpu) return { threadgroups: [tokens, batch, 1], threadsPerThreadgroup: [1, 1, 1] };
+    // On a GPU threads in rows, one row to a head.
+    const threads = rowThreads(dim, 256);
+    const together = Math.min(heads, Math.floor(256 / threads));
+    return {
+      threadgroups: [tokens, batch, Math.ceil(heads / together)],
+      threadsPerThreadgroup: [threads, together, 1],
+    };
+  },
 });
 
 /**
@@ -56,7 +63,7 @@ export const kvCacheAppend = defineOp({
       variant: `${k.dtype}_${kCache.dtype}`,
       buffers: { k, v, start, kCache, vCache },
       params: { batch: B, tokens: T, heads: Hkv, dim: D, capacity },
-      sizes: { batch: B, tokens: T },
+      sizes: { batch: B, tokens: T, heads: Hkv, dim: D },
     });
   },
 });

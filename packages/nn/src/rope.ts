@@ -8,12 +8,19 @@ export const ropeKernel = defineKernel({
   buffers: { x: "read", positions: "read", inverseFrequencies: "read", out: "write" },
   params: { heads: "u32", dim: "u32", pairs: "u32", interleaved: "u32" },
   inPlace: [["out", "x"]],
-  // A table of cosines and sines, one entry per rotated element, each with room for a vector more.
-  launch: ({ tokens, pairs }: { tokens: number; pairs: number }) => ({
-    threadgroups: [tokens, 1, 1],
-    threadsPerThreadgroup: [128, 1, 1],
-    threadgroupBytes: 2 * 4 * (2 * pairs + 16),
-  }),
+  launch: ({ tokens, heads, pairs }: { tokens: number; heads: number; pairs: number }, { gpu }) => {
+    // A table of cosines and sines, one entry per rotated element, each with room for a vector more.
+    const threadgroupBytes = 2 * 4 * (2 * pairs + 16);
+    if (!gpu) return { threadgroups: [tokens, 1, 1], threadsPerThreadgroup: [1, 1, 1], threadgroupBytes };
+    // A GPU's thread makes the angle of a pair and rotates it in some heads: in one when there are few tokens.
+    const threads = Math.min(256, 32 * Math.ceil(pairs / 32));
+    const together = Math.min(heads, Math.floor(256 / threads));
+    const each = tokens < 64 ? 1 : 4;
+    return {
+      threadgroups: [tokens, Math.ceil(heads / (together * each)), 1],
+      threadsPerThreadgroup: [threads, together, 1],
+    };
+  },
 });
 
 /**
@@ -25,8 +32,8 @@ export const ropeKernel = defineKernel({
  * - `pairing` `half` (default): elements (i, i + P), as GPT-NeoX, Llama and Qwen; `interleaved`: (2i, 2i + 1), as
  *   the original paper and DeepSeek.
  *
- * Angles are evaluated in f64 on the CPU (two f32 on a GPU), so that cosines and sines are right to f32 at any position;
- * the rotation is f32, rounded once. Errors: `InvalidArgument` for shapes, dtypes, options and partial overlap.
+ * Angles are evaluated in f64 on the CPU (64-bit integers on a GPU), so that cosines and sines are right to f32 at any
+ * position; the rotation is f32, rounded once. Errors: `InvalidArgument` for shapes, dtypes, options and partial overlap.
  * Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021.
  */
 export const rope = defineOp({
@@ -62,7 +69,7 @@ export const rope = defineOp({
         pairs,
         interleaved: options.pairing === "interleaved" ? 1 : 0,
       },
-      sizes: { tokens: positions.size, pairs },
+      sizes: { tokens: positions.size, heads: dims.H as number, pairs },
     });
   },
 });

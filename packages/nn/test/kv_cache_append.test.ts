@@ -10,7 +10,7 @@ const random = new Random(12);
 testSuite(suite);
 
 describe("kvCacheAppend", () => {
-  const device = Device.open("cpu", { threads: 2 });
+  const device = Device.open();
   afterAll(() => device.dispose());
   const make = (start: number[], T = 5, capacity = 64) => {
     const B = start.length;

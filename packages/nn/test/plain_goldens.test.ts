@@ -1,8 +1,9 @@
 import { fileURLToPath } from "node:url";
-import { cpuLevels, Device, type Dtype, decodeNumbers, readSafetensors } from "@mlxts/core";
+import { type Dtype, decodeNumbers, readSafetensors } from "@mlxts/core";
 import { compare } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
 import { rope } from "../src/index.ts";
+import { DEVICES } from "./devices.ts";
 
 const { tensors } = readSafetensors(
   fileURLToPath(new URL("../../../fixtures/goldens/hf_ops.safetensors", import.meta.url)),
@@ -27,8 +28,8 @@ function tokensFirst({ shape, numbers }: ReturnType<typeof stored>) {
   return { shape: [b, t, h, d], numbers: out };
 }
 
-describe.each(cpuLevels())("Hugging Face rotary embedding, 16 of 64 elements rotated, on cpu %s", (level) => {
-  const device = Device.open("cpu", { level });
+describe.each(DEVICES)("Hugging Face rotary embedding, 16 of 64 elements rotated, on %s", (_, open) => {
+  const device = open();
   afterAll(() => device.dispose());
   for (const start of ["from0", "from4000"])
     for (const name of ["q", "k"])

@@ -1,0 +1,49 @@
+#include "convert.h"
+#include "kv_cache_append.params.h"
+
+using namespace metal;
+using namespace mlxts;
+
+// A threadgroup copies some heads of one token. Every simdgroup looks at all of `start` before it writes, so that a
+// call that fails has written nothing, whichever threadgroups ran.
+template <typename X, typename C>
+kernel void kv_cache_append(device const X* k [[buffer(KV_CACHE_APPEND_K)]],
+                            device const X* v [[buffer(KV_CACHE_APPEND_V)]],
+                            device const int* start [[buffer(KV_CACHE_APPEND_START)]],
+                            device C* kCache [[buffer(KV_CACHE_APPEND_K_CACHE)]],
+                            device C* vCache [[buffer(KV_CACHE_APPEND_V_CACHE)]],
+                            constant KvCacheAppendParams& p [[buffer(KV_CACHE_APPEND_PARAMS)]],
+                            device MlxtsFault* fault [[buffer(KV_CACHE_APPEND_FAULT)]],
+                            uint3 group [[threadgroup_position_in_grid]],
+                            uint3 position [[thread_position_in_threadgroup]], uint3 size [[threads_per_threadgroup]],
+                            uint lane [[thread_index_in_simdgroup]]) {
+  uint wrong = p.batch;
+  // A negative start is a large u32.
+  for (uint b = lane; b < p.batch; b += kSimd)
+    if (uint(start[b]) > p.capacity - p.tokens) wrong = min(wrong, b);
+  wrong = simd_min(wrong);
+  if (wrong < p.batch) {
+    if (lane == 0) report_fault(fault, KV_CACHE_APPEND_FAULT_START, uint(start[wrong]), wrong);
+    return;
+  }
+  const uint t = group.x, b = group.y, h = group.z * size.y + position.y;
+  if (h >= p.heads) return;
+  const ulong from = ((ulong(b) * p.tokens + t) * p.heads + h) * p.dim;
+  const ulong to = ((ulong(b) * p.heads + h) * p.capacity + uint(start[b]) + t) * p.dim;
+  for (uint i = 4 * position.x; i < p.dim; i += 4 * size.x) {
+    convert_four(k + from, kCache + to, i, p.dim);
+    convert_four(v + from, vCache + to, i, p.dim);
+  }
+}
+
+#define KV_CACHE_APPEND(name, X, C) \
+  template [[host_name("kv_cache_append_" name)]] [[kernel]] decltype(kv_cache_append<X, C>) kv_cache_append<X, C>;
+KV_CACHE_APPEND("f32_f32", float, float)
+KV_CACHE_APPEND("f32_f16", float, half)
+KV_CACHE_APPEND("f32_bf16", float, bfloat)
+KV_CACHE_APPEND("f16_f32", half, float)
+KV_CACHE_APPEND("f16_f16", half, half)
+KV_CACHE_APPEND("f16_bf16", half, bfloat)
+KV_CACHE_APPEND("bf16_f32", bfloat, float)
+KV_CACHE_APPEND("bf16_f16", bfloat, half)
+KV_CACHE_APPEND("bf16_bf16", bfloat, bfloat)
