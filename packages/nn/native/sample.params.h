@@ -11,6 +11,7 @@
 #define SAMPLE_WEIGHTS 2  // write
 #define SAMPLE_IDS 3  // write
 #define SAMPLE_PARAMS 4
+#define SAMPLE_SHARED_WORDS 1061
 
 struct SampleParams {
   uint32_t dim;

@@ -1,5 +1,6 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
+import { rowThreads } from "./threads.ts";
 
 export const argmaxKernel = defineKernel({
   library: nnLibrary,
@@ -7,7 +8,15 @@ export const argmaxKernel = defineKernel({
   variants: FLOATS,
   buffers: { logits: "read", ids: "write" },
   params: { dim: "u32" },
-  launch: ({ rows }: { rows: number }) => ({ threadgroups: [rows, 1, 1], threadsPerThreadgroup: [1024, 1, 1] }),
+  // On a GPU a key and an index of each simdgroup.
+  launch: ({ rows, dim }: { rows: number; dim: number }, { gpu }) => {
+    const threads = gpu ? rowThreads(dim, 512) : 1;
+    return {
+      threadgroups: [rows, 1, 1],
+      threadsPerThreadgroup: [threads, 1, 1],
+      threadgroupBytes: gpu ? (8 * threads) / 32 : 0,
+    };
+  },
 });
 
 /**
@@ -27,12 +36,13 @@ export const argmax = defineOp({
   },
   params: {},
   encode({ encoder, op, inputs: { logits }, outputs: { ids }, rows, dims }) {
+    const dim = dims.V as number;
     encoder.dispatch(argmaxKernel, {
       op,
       variant: logits.dtype,
       buffers: { logits, ids },
-      params: { dim: dims.V as number },
-      sizes: { rows },
+      params: { dim },
+      sizes: { rows, dim },
     });
   },
 });

@@ -1,9 +1,12 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { argmaxKernel } from "./argmax.ts";
 import { nnLibrary } from "./library.ts";
+import { rowThreads } from "./threads.ts";
 
 /** Logits that share one entry of the tables by which whole blocks are skipped. */
 const BLOCK = 256;
+/** Of a GPU's threadgroup memory: two tables of 256 sums in 64 bits, a result, what `argmax` needs. A word a thread follows. */
+const SHARED_WORDS = 2 * 512 + 5 + 32;
 
 export const sampleKernel = defineKernel({
   library: nnLibrary,
@@ -12,11 +15,15 @@ export const sampleKernel = defineKernel({
   buffers: { logits: "read", step: "read", weights: "write", ids: "write" },
   // `topP` in units of 2⁻³², 0: off. `blockSize` logits have one entry in each of three tables of threadgroup memory.
   params: { dim: "u32", blockSize: "u32", topK: "u32", topP: "u32", inverseTemperature: "f32", seed: "u32" },
-  launch: ({ rows, dim }: { rows: number; dim: number }) => ({
-    threadgroups: [rows, 1, 1],
-    threadsPerThreadgroup: [256, 1, 1],
-    threadgroupBytes: 16 * Math.ceil(dim / BLOCK),
-  }),
+  constants: { sharedWords: SHARED_WORDS },
+  launch: ({ rows, dim }: { rows: number; dim: number }, { gpu }) => {
+    const threads = gpu ? rowThreads(dim, 512) : 1;
+    return {
+      threadgroups: [rows, 1, 1],
+      threadsPerThreadgroup: [threads, 1, 1],
+      threadgroupBytes: gpu ? 4 * (SHARED_WORDS + threads) : 16 * Math.ceil(dim / BLOCK),
+    };
+  },
 });
 
 /**
@@ -54,7 +61,7 @@ export const sample = defineOp({
     const dim = dims.V as number;
     if (temperature === 0) {
       const buffers = { logits, ids };
-      encoder.dispatch(argmaxKernel, { op, variant: logits.dtype, buffers, params: { dim }, sizes: { rows } });
+      encoder.dispatch(argmaxKernel, { op, variant: logits.dtype, buffers, params: { dim }, sizes: { rows, dim } });
       return;
     }
     encoder.dispatch(sampleKernel, {

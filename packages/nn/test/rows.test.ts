@@ -8,7 +8,7 @@ for (const suite of suites) testSuite(suite);
 
 // Every bit pattern of 16 bits, NaNs with payloads and infinities too, must come through a copy unchanged.
 it.each(["f16", "bf16", "f32"] as const)("copies keep all bits of %s", async (dtype: FloatDtype) => {
-  const device = Device.open("cpu");
+  const device = Device.open();
   const bits = Uint16Array.from({ length: 1 << 16 }, (_, i) => i);
   const raw = dtype === "f32" ? Float32Array.from(bits, () => 0) : bits;
   // f32: the pattern in the upper half of each word, something else in the lower.

@@ -8,7 +8,7 @@ import { type Options, suite } from "./sample.suite.ts";
 
 testSuite(suite);
 
-const device = Device.open("cpu");
+const device = Device.open();
 afterAll(() => device.dispose());
 
 /** Ids of one row of logits at steps 0 … steps − 1, from one recording replayed. */
