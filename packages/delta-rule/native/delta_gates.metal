@@ -16,7 +16,7 @@ METAL_FUNC float log_one_plus(float u) {
   const float s = (m - 1.0f) / (m + 1.0f), z = s * s;
   const float series = fma(fma(fma(2.0f / 9.0f, z, 2.0f / 7.0f), z, 2.0f / 5.0f), z, 2.0f / 3.0f);
   // The high part of log 2 has so few digits that n times it is exact.
-  const float log_w = float(n) * 0x1.62e4p-1f + (float(n) * 0x1.7f7d1cp-20f + (series * z * s + (s + s)));
+  const float log_w = float(n) * 0.693145751953125f + (float(n) * 1.428606765330187e-6f + (series * z * s + (s + s)));
   // What 1 + u lost in rounding, divided by w, is the derivative's correction; for tiny u it is all there is.
   return log_w + (u - (w - 1.0f)) / w;
 }
