@@ -13,9 +13,10 @@
 #define CHUNK_CUMSUM_HAS_SUM_LOW 4u
 
 struct ChunkCumsumParams {
+  uint32_t sequences;
   uint32_t tokens;
   uint32_t heads;
   uint32_t chunkLength;
   uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(ChunkCumsumParams) == 16, "ChunkCumsumParams must match the declaration of chunk_cumsum");
+static_assert(sizeof(ChunkCumsumParams) == 20, "ChunkCumsumParams must match the declaration of chunk_cumsum");

@@ -9,6 +9,7 @@
 #define CHUNK_INVERSE_A 0  // read
 #define CHUNK_INVERSE_X 1  // write
 #define CHUNK_INVERSE_PARAMS 2
+#define CHUNK_INVERSE_PAD 4
 
 struct ChunkInverseParams {
   uint32_t tokens;

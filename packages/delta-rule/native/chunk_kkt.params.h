@@ -13,6 +13,7 @@
 #define CHUNK_KKT_A 4  // write
 #define CHUNK_KKT_PARAMS 5
 #define CHUNK_KKT_HAS_SUM_LOW 8u
+#define CHUNK_KKT_ROW_BYTES 144
 
 struct ChunkKktParams {
   uint32_t tokens;

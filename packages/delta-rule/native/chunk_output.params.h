@@ -15,6 +15,8 @@
 #define CHUNK_OUTPUT_O 6  // write
 #define CHUNK_OUTPUT_PARAMS 7
 #define CHUNK_OUTPUT_HAS_SUM_LOW 32u
+#define CHUNK_OUTPUT_ROW_BYTES 144
+#define CHUNK_OUTPUT_VALUES 64
 
 struct ChunkOutputParams {
   uint32_t tokens;

@@ -16,6 +16,7 @@
 #define CHUNK_WU_U 7  // write
 #define CHUNK_WU_PARAMS 8
 #define CHUNK_WU_HAS_SUM_LOW 16u
+#define CHUNK_WU_ROW_BYTES 144
 
 struct ChunkWuParams {
   uint32_t tokens;

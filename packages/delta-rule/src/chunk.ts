@@ -7,6 +7,12 @@ export interface ChunkDims extends RuleDims {
   NT: number;
 }
 
+/** A GPU keeps panels of rows in threadgroup memory: 128 bytes of a row, and 16 so that rows begin in different banks. */
+export const PANEL_ROW_BYTES = 144;
+
+/** Threads of a chunk's threadgroup on a GPU: a simdgroup for each 16 rows. */
+export const chunkThreads = (chunkLength: number): number => 2 * chunkLength;
+
 export const chunkCount = (tokens: number, chunkLength: number): number => Math.ceil(tokens / chunkLength);
 
 interface Context {

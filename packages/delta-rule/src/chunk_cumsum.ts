@@ -8,10 +8,10 @@ export const chunkCumsumKernel = defineKernel({
   name: "chunk_cumsum",
   variants: ["f32"],
   buffers: { g: "read", sum: "write", sumLow: "write?" },
-  params: { tokens: "u32", heads: "u32", chunkLength: "u32" },
-  launch: ({ B, NT }: { B: number; NT: number }) => ({
-    threadgroups: [NT, B, 1],
-    threadsPerThreadgroup: [64, 1, 1],
+  params: { sequences: "u32", tokens: "u32", heads: "u32", chunkLength: "u32" },
+  launch: ({ B, H, NT }: Pick<ChunkDims, "B" | "H" | "NT">, { gpu }) => ({
+    threadgroups: gpu ? [Math.ceil((B * H * NT) / 32), 1, 1] : [NT, B, 1],
+    threadsPerThreadgroup: [32, 1, 1],
   }),
 });
 
@@ -25,8 +25,8 @@ export function encodeChunkCumsum(
     op,
     variant: "f32",
     buffers: { g, sum: G, sumLow: GLow },
-    params: { tokens: T, heads: H, chunkLength: BT },
-    sizes: { B, NT },
+    params: { sequences: B, tokens: T, heads: H, chunkLength: BT },
+    sizes: { B, H, NT },
   });
 }
 

@@ -3,17 +3,21 @@ import { type ChunkDims, chunkDims, TOKEN_PAIRS } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH } from "./options.ts";
 
+/** On a GPU, what keeps rows of A in threadgroup memory from starting in the same bank. */
+const PAD = 4;
+
 export const chunkInverseKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "chunk_inverse",
   variants: ["f32"],
   buffers: { a: "read", x: "write" },
   params: { tokens: "u32", heads: "u32", chunkLength: "u32" },
+  constants: { pad: PAD },
   inPlace: [["x", "a"]],
-  launch: ({ B, H, BT, NT }: Pick<ChunkDims, "B" | "H" | "BT" | "NT">) => ({
+  launch: ({ B, H, BT, NT }: Pick<ChunkDims, "B" | "H" | "BT" | "NT">, { gpu }) => ({
     threadgroups: [NT, H, B],
-    threadsPerThreadgroup: [64, 1, 1],
-    threadgroupBytes: 4 * BT * BT,
+    threadsPerThreadgroup: [4 * BT, 1, 1],
+    threadgroupBytes: gpu ? 4 * BT * (BT + PAD + 8) : 4 * BT * BT,
   }),
 });
 

@@ -1,5 +1,13 @@
 import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
-import { type ChunkDims, CUMULATED, checkChunkDims, chunkDims, TOKEN_PAIRS } from "./chunk.ts";
+import {
+  type ChunkDims,
+  CUMULATED,
+  checkChunkDims,
+  chunkDims,
+  chunkThreads,
+  PANEL_ROW_BYTES,
+  TOKEN_PAIRS,
+} from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH } from "./options.ts";
 
@@ -9,10 +17,11 @@ export const chunkKktKernel = defineKernel({
   variants: FLOATS,
   buffers: { k: "read", beta: "read", sum: "read", sumLow: "read?", a: "write" },
   params: { tokens: "u32", keyHeads: "u32", heads: "u32", keyDim: "u32", chunkLength: "u32" },
-  launch: ({ B, H, K, BT, NT }: Pick<ChunkDims, "B" | "H" | "K" | "BT" | "NT">) => ({
+  constants: { rowBytes: PANEL_ROW_BYTES },
+  launch: ({ B, H, K, BT, NT }: Pick<ChunkDims, "B" | "H" | "K" | "BT" | "NT">, { gpu }) => ({
     threadgroups: [NT, H, B],
-    threadsPerThreadgroup: [256, 1, 1],
-    threadgroupBytes: 4 * (BT * (2 * K + 16) + BT + 2 * (BT + 16)),
+    threadsPerThreadgroup: [chunkThreads(BT), 1, 1],
+    threadgroupBytes: gpu ? BT * (PANEL_ROW_BYTES + 8) : 4 * (BT * (2 * K + 16) + BT + 2 * (BT + 16)),
   }),
 });
 

@@ -1,5 +1,13 @@
 import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
-import { CHUNK_STATES, type ChunkDims, CUMULATED, checkChunkDims, chunkDims } from "./chunk.ts";
+import {
+  CHUNK_STATES,
+  type ChunkDims,
+  CUMULATED,
+  checkChunkDims,
+  chunkDims,
+  chunkThreads,
+  PANEL_ROW_BYTES,
+} from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, SCALE } from "./options.ts";
 
@@ -19,10 +27,13 @@ export const chunkOutputKernel = defineKernel({
     chunkLength: "u32",
     scale: "f32",
   },
-  launch: ({ B, H, K, BT, NT }: Pick<ChunkDims, "B" | "H" | "K" | "BT" | "NT">) => ({
+  constants: { rowBytes: PANEL_ROW_BYTES, values: PANEL },
+  launch: ({ B, H, K, BT, NT }: Pick<ChunkDims, "B" | "H" | "K" | "BT" | "NT">, { gpu }) => ({
     threadgroups: [NT, H, B],
-    threadsPerThreadgroup: [256, 1, 1],
-    threadgroupBytes: 4 * (BT * K + 2 * Math.max(BT, PANEL) * K + BT * BT + BT * PANEL + BT + 2 * (BT + 16)),
+    threadsPerThreadgroup: [chunkThreads(BT), 1, 1],
+    threadgroupBytes: gpu
+      ? (BT + Math.max(BT, PANEL)) * PANEL_ROW_BYTES + 8 * BT
+      : 4 * (BT * K + 2 * Math.max(BT, PANEL) * K + BT * BT + BT * PANEL + BT + 2 * (BT + 16)),
   }),
 });
 

@@ -1,15 +1,22 @@
-import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
+import { type CommandEncoder, DTYPES, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import { CHUNK_STATES, type ChunkDims, CUMULATED, checkChunkDims, chunkDims } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH } from "./options.ts";
 
-/** Value rows of one threadgroup. */
+/** Value rows of one threadgroup on the CPU. */
 const ROWS = 64;
+/** On a GPU, where a simdgroup has eight of them. */
+const GPU_ROWS = 32;
+/** Rows of w or k that a GPU has in threadgroup memory at once, and what they take with gaps that spread them over banks. */
+const TILE_BYTES = 8192;
+const BUFFER_BYTES = TILE_BYTES + 1024;
+/** A GPU keeps the state in registers: a kernel for each of these key dimensions, and those below. */
+const GPU_KEYS = [64, 128, 256];
 
 export const chunkStateKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "chunk_state",
-  variants: FLOATS,
+  variants: [...FLOATS, ...FLOATS.flatMap((dtype) => GPU_KEYS.map((keys) => `${dtype}_k${keys}`))],
   buffers: {
     k: "read",
     w: "read",
@@ -26,10 +33,13 @@ export const chunkStateKernel = defineKernel({
     ["finalState", "initialState"],
     ["vNew", "u"],
   ],
-  launch: ({ B, H, K, V, BT }: Pick<ChunkDims, "B" | "H" | "K" | "V" | "BT">) => ({
-    threadgroups: [Math.ceil(V / ROWS), H, B],
-    threadsPerThreadgroup: [128, 1, 1],
-    threadgroupBytes: 4 * (2 * K * ROWS + BT * ROWS + 2 * BT * K + BT + 2 * (BT + 16)),
+  constants: { rows: GPU_ROWS, tileBytes: TILE_BYTES, bufferBytes: BUFFER_BYTES },
+  launch: ({ B, H, K, V, BT, bytes }: Pick<ChunkDims, "B" | "H" | "K" | "V" | "BT"> & { bytes: number }, { gpu }) => ({
+    threadgroups: [Math.ceil(V / (gpu ? GPU_ROWS : ROWS)), H, B],
+    threadsPerThreadgroup: [4 * GPU_ROWS, 1, 1],
+    threadgroupBytes: gpu
+      ? 2 * BUFFER_BYTES + BT * GPU_ROWS * bytes
+      : 4 * (2 * K * ROWS + BT * ROWS + 2 * BT * K + BT + 2 * (BT + 16)),
   }),
 });
 
@@ -43,7 +53,7 @@ export function encodeChunkState(
   const { k, w, u, G, GLow, initialState, h, vNew, finalState } = tensors;
   encoder.dispatch(chunkStateKernel, {
     op,
-    variant: k.dtype,
+    variant: encoder.device.gpu ? `${k.dtype}_k${GPU_KEYS.find((keys) => dims.K <= keys)}` : k.dtype,
     buffers: { k, w, u, sum: G, sumLow: GLow, initialState, h, vNew, finalState },
     params: {
       tokens: dims.T,
@@ -53,7 +63,7 @@ export function encodeChunkState(
       valueDim: dims.V,
       chunkLength: dims.BT,
     },
-    sizes: dims,
+    sizes: { ...dims, bytes: DTYPES[k.dtype].bytes },
   });
 }
 

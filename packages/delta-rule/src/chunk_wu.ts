@@ -1,5 +1,13 @@
 import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
-import { type ChunkDims, CUMULATED, checkChunkDims, chunkDims, TOKEN_PAIRS } from "./chunk.ts";
+import {
+  type ChunkDims,
+  CUMULATED,
+  checkChunkDims,
+  chunkDims,
+  chunkThreads,
+  PANEL_ROW_BYTES,
+  TOKEN_PAIRS,
+} from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH } from "./options.ts";
 
@@ -11,10 +19,12 @@ export const chunkWuKernel = defineKernel({
   variants: FLOATS,
   buffers: { k: "read", v: "read", beta: "read", sum: "read", sumLow: "read?", x: "read", w: "write", u: "write" },
   params: { tokens: "u32", keyHeads: "u32", heads: "u32", keyDim: "u32", valueDim: "u32", chunkLength: "u32" },
-  launch: ({ B, H, BT, NT }: Pick<ChunkDims, "B" | "H" | "BT" | "NT">) => ({
-    threadgroups: [NT, H, B],
-    threadsPerThreadgroup: [256, 1, 1],
-    threadgroupBytes: 4 * (BT * PANEL + BT + 2 * (BT + 16)),
+  constants: { rowBytes: PANEL_ROW_BYTES },
+  launch: ({ B, H, BT, NT }: Pick<ChunkDims, "B" | "H" | "BT" | "NT">, { gpu }) => ({
+    // On a GPU u and w have threadgroups of their own.
+    threadgroups: [NT, H, gpu ? 2 * B : B],
+    threadsPerThreadgroup: [chunkThreads(BT), 1, 1],
+    threadgroupBytes: gpu ? BT * (PANEL_ROW_BYTES + 4) : 4 * (BT * PANEL + BT + 2 * (BT + 16)),
   }),
 });
 

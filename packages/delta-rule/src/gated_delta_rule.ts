@@ -28,8 +28,10 @@ import {
 } from "./options.ts";
 import { encodeQkNorm } from "./qk_norm.ts";
 
-/** The number of tokens from which the chunk path is faster, measured with K = V = 128 and 4 and 32 heads. */
+/** The number of tokens from which a CPU's chunk path is faster, measured with K = V = 128 and 4 and 32 heads. */
 const CROSSOVER = 8;
+/** The same for GPUs, where the stages are dispatches of their own: one whole chunk. */
+const GPU_CROSSOVER = 64;
 
 type Path = "auto" | "recurrent" | "chunk";
 type Precision = "act" | "f32";
@@ -48,13 +50,14 @@ export interface ChunkOptions {
 const carriesPair = (dtype: Dtype, precision: Precision): boolean => dtype === "f32" || precision === "f32";
 
 /** Which path a call with `path` takes; K that the chunk path does not do goes to the recurrent one. */
-function takesChunks(path: Path, { T, K }: Pick<RuleDims, "T" | "K">): boolean {
-  return path === "chunk" || (path === "auto" && T >= CROSSOVER && K % 8 === 0);
+function takesChunks({ device }: CommandEncoder, path: Path, { T, K }: Pick<RuleDims, "T" | "K">): boolean {
+  if (path !== "auto") return path === "chunk";
+  return T >= (device.gpu ? GPU_CROSSOVER : CROSSOVER) && K % 8 === 0;
 }
 
 /**
  * Bytes of scratch that the stages of the chunk path take from the encoder's arena, and give back. Devices with a kernel
- * for the whole pipeline (the CPU, up to 2^17 elements of state per head) take none.
+ * for the whole pipeline (the CPU, up to 2^17 elements of state per head) take none; GPUs always take these.
  */
 export function scratchBytes(
   shape: RuleDims & { dtype: FloatDtype },
@@ -165,7 +168,7 @@ export const gatedDeltaRule = defineOp({
     const { encoder, options, outputs, inputs, fail } = c;
     const { dtype } = inputs.q;
     const dims = chunkDims(c);
-    if (!encoder.arena || !takesChunks(options.path, dims) || fusesChunks(encoder, dtype, dims)) return;
+    if (!encoder.arena || !takesChunks(encoder, options.path, dims) || fusesChunks(encoder, dtype, dims)) return;
     const { B, T, H, K, V } = dims;
     const asked = (inputs as { finalState?: unknown }).finalState === true;
     const bytes =
@@ -179,7 +182,7 @@ export const gatedDeltaRule = defineOp({
     const { encoder, op, options } = c;
     const tensors = { ...c.inputs, initialState: c.inputs.initialState, ...c.outputs };
     const dims = chunkDims(c);
-    if (takesChunks(options.path, dims)) encodeChunks(encoder, op, tensors, dims, options);
+    if (takesChunks(encoder, options.path, dims)) encodeChunks(encoder, op, tensors, dims, options);
     else encodeRecurrent(encoder, op, tensors, dims, options);
   },
 });

@@ -37,10 +37,12 @@ export const gatedDeltaRuleChunkKernel = defineKernel({
   },
 });
 
-/** Whether the device has one kernel for the pipeline and the state of a head is small enough for it. */
+/** Whether the device has one kernel for the pipeline, as CPUs do, and the state of a head is small enough for it. */
 export function fusesChunks(encoder: CommandEncoder, dtype: Dtype, { K, V }: Pick<ChunkDims, "K" | "V">): boolean {
-  const library = encoder.device.library(deltaRuleLibrary);
-  return K * V <= MOST_STATE && library.has(gatedDeltaRuleChunkKernel.name, dtype);
+  const { device } = encoder;
+  return (
+    !device.gpu && K * V <= MOST_STATE && device.library(deltaRuleLibrary).has(gatedDeltaRuleChunkKernel.name, dtype)
+  );
 }
 
 export function encodeFusedChunks(

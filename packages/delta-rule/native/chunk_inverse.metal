@@ -1,0 +1,65 @@
+// One threadgroup: X = (I + A)⁻¹ of one chunk of one head. A simdgroup has a column of 8 × 8 blocks of X and keeps it
+// in registers: block forward substitution, X_ij = −X_ii Σ A_im X_mj, which needs of the others only the blocks X_ii.
+#include "chunk_inverse.params.h"
+#include "chunk_metal.h"
+
+using namespace metal;
+using namespace mlxts;
+
+// Column `column` of the inverse of a unit lower triangular 8 × 8 block, by forward substitution.
+METAL_FUNC void invert_column(threadgroup const float* a, uint stride, uint column, threadgroup float* inverse) {
+  float x[8];
+  MLXTS_UNROLL
+  for (uint i = 0; i < 8; ++i) {
+    float sum = i == column ? 1.0f : 0.0f;
+    MLXTS_UNROLL
+    for (uint m = 0; m < i; ++m) sum -= a[i * stride + m] * x[m];
+    x[i] = sum;
+    inverse[i * 8 + column] = sum;
+  }
+}
+
+kernel void chunk_inverse_f32(device const float* a [[buffer(CHUNK_INVERSE_A)]],
+                              device float* x [[buffer(CHUNK_INVERSE_X)]],
+                              constant ChunkInverseParams& p [[buffer(CHUNK_INVERSE_PARAMS)]],
+                              threadgroup float* lower [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
+                              uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+                              uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  const uint length = p.chunkLength, stride = length + CHUNK_INVERSE_PAD;
+  const ChunkPlace place = chunk_place(group.x, group.y, group.z, p.tokens, length, 1);
+  const ulong start = (place.token * p.heads + place.head) * length;
+  const uint rowStride = p.heads * length, blocks = (place.rows + 7) / 8;
+  threadgroup float* inverses = lower + length * stride;  // [blocks][8][8]
+  const uint from = index % length;
+  for (uint row = index / length; row < blocks * 8; row += 4)
+    if (from / 8 <= row / 8)
+      lower[row * stride + from] = row < place.rows && from < row ? a[start + row * rowStride + from] : 0.0f;
+  // X may lie where A does: all of A is read before any of X is written.
+  threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
+  const uint own = simdgroup;
+  if (own < blocks && lane < 8) invert_column(lower + own * 8 * (stride + 1), stride, lane, inverses + own * 64);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+
+  const BlockLane at = block_lane(lane);
+  Block column[8];
+  MLXTS_UNROLL
+  for (uint i = 0; i < 8; ++i) {
+    column[i] = block(0.0f, 0.0f);
+    if (i >= blocks) continue;
+    if (i >= own) {
+      const Block diagonal = load_block(inverses + i * 64, 8, at);
+      Block sum = block(0.0f, 0.0f);
+      MLXTS_UNROLL
+      for (uint m = 0; m < i; ++m)
+        if (m >= own) multiply_add(sum, load_block(lower + i * 8 * stride + m * 8, stride, at), column[m]);
+      if (i == own)
+        column[i] = diagonal;
+      else
+        multiply_add(column[i], diagonal, block(-sum.thread_elements()[0], -sum.thread_elements()[1]));
+    }
+    const uint row = i * 8 + at.row;
+    if (row < place.rows)
+      for (uint e = 0; e < 2; ++e)
+        x[start + row * rowStride + own * 8 + at.column + e] = column[i].thread_elements()[e];
+  }
+}

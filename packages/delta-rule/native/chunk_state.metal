@@ -1,0 +1,172 @@
+// One threadgroup: 32 value rows of the state of one head, chunk after chunk. A simdgroup keeps eight of them in
+// registers from the first chunk to the last and shares nothing of them: w, then k, go through two tiles of threadgroup
+// memory in turn, of which one is filled while the other is used.
+#include "chunk_metal.h"
+#include "chunk_state.params.h"
+
+using namespace metal;
+using namespace mlxts;
+
+constant constexpr uint kThreads = CHUNK_STATE_ROWS / 8 * kSimd;
+
+// A tile: rows `row` … of w, then of k, of a chunk.
+struct Tile {
+  uint chunk, row;
+  bool keys;
+};
+
+METAL_FUNC Tile tile_after(Tile t, uint rows, uint tileRows) {
+  if (t.row + tileRows < rows) return {t.chunk, t.row + tileRows, t.keys};
+  return {t.chunk + t.keys, 0, !t.keys};
+}
+
+METAL_FUNC uint rows_of(uint chunk, constant ChunkStateParams& p) {
+  return min(p.chunkLength, p.tokens - chunk * p.chunkLength);
+}
+
+template <typename T, uint KeyBlocks>
+kernel void chunk_state(device const T* k [[buffer(CHUNK_STATE_K)]], device const T* w [[buffer(CHUNK_STATE_W)]],
+                        device const T* u [[buffer(CHUNK_STATE_U)]],
+                        device const float* sum [[buffer(CHUNK_STATE_SUM)]],
+                        device const float* sumLow [[buffer(CHUNK_STATE_SUM_LOW)]],
+                        device const float* initialState [[buffer(CHUNK_STATE_INITIAL_STATE)]],
+                        device T* h [[buffer(CHUNK_STATE_H)]], device T* vNew [[buffer(CHUNK_STATE_V_NEW)]],
+                        device float* finalState [[buffer(CHUNK_STATE_FINAL_STATE)]],
+                        constant ChunkStateParams& p [[buffer(CHUNK_STATE_PARAMS)]],
+                        threadgroup float* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
+                        uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+                        uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  constexpr uint kWidth = KeyBlocks * 8, kStride = kWidth + 16 / sizeof(T), kPieces = kWidth / 4;
+  constexpr uint kTileRows = CHUNK_STATE_TILE_BYTES / sizeof(T) / (kWidth <= 64 ? 64 : kWidth <= 128 ? 128 : 256);
+  constexpr uint kAhead = kTileRows * kPieces / kThreads;
+  static_assert(kTileRows * kStride * sizeof(T) <= CHUNK_STATE_BUFFER_BYTES, "a tile must fit its buffer");
+  const uint K = p.keyDim, V = p.valueDim, H = p.heads, length = p.chunkLength, keyBlocks = K / 8;
+  const uint chunks = (p.tokens + length - 1) / length, head = group.y, keyHead = head / (H / p.keyHeads);
+  const bool pair = p.present & CHUNK_STATE_HAS_SUM_LOW;
+  const BlockLane at = block_lane(lane);
+  const uint v = group.x * CHUNK_STATE_ROWS + simdgroup * 8 + at.row;  // this lane's row of the state
+  const bool used = group.x * CHUNK_STATE_ROWS + simdgroup * 8 < V;
+  const ulong stateRow = ((ulong(group.z) * H + head) * V + v) * K + at.column;
+  // What each lane leaves here only it takes back: vNew times the gate, rounded.
+  threadgroup vec<T, 2>* gated =
+      (threadgroup vec<T, 2>*)(memory + CHUNK_STATE_BUFFER_BYTES / 2) + simdgroup * (length / 8) * kSimd + lane;
+
+  Block state[KeyBlocks];
+  MLXTS_UNROLL
+  for (uint b = 0; b < KeyBlocks; ++b) {
+    state[b] = block(0.0f, 0.0f);
+    if (b < keyBlocks && v < V && (p.present & CHUNK_STATE_HAS_INITIAL_STATE))
+      state[b] = block(initialState[stateRow + b * 8], initialState[stateRow + b * 8 + 1]);
+  }
+
+  Tile now = {0, 0, false}, next = now;
+  for (uint turn = 0; now.chunk < chunks; ++turn) {
+    // The next tile is on its way from device memory while this one is used; before the first there is none to use.
+    vec<T, 4> ahead[kAhead];
+    const uint nextRows = next.chunk < chunks ? min(kTileRows, rows_of(next.chunk, p) - next.row) : 0;
+    const ulong nextToken = ulong(group.z) * p.tokens + next.chunk * length + next.row;
+    device const T* from = next.keys ? k + (nextToken * p.keyHeads + keyHead) * K : w + (nextToken * H + head) * K;
+    const uint stride = (next.keys ? p.keyHeads : H) * K;
+    MLXTS_UNROLL
+    for (uint i = 0; i < kAhead; ++i) {
+      const uint row = (index + i * kThreads) / kPieces, column = (index + i * kThreads) % kPieces * 4;
+      ahead[i] = vec<T, 4>(T(0.0f));
+      if (row < nextRows && column < K) {
+        device const T* four = from + row * stride + column;
+        ahead[i] = vec<T, 4>(four[0], four[1], four[2], four[3]);
+      }
+    }
+
+    if (turn > 0 && used) {
+      threadgroup const T* tile = (threadgroup const T*)(memory + (turn & 1) * (CHUNK_STATE_BUFFER_BYTES / 4));
+      const uint rows = rows_of(now.chunk, p), end = min(kTileRows, rows - now.row);
+      const ulong cell = (ulong(group.z) * p.tokens + now.chunk * length) * H + head;
+      const float last = sum[cell + (rows - 1) * H], lastLow = pair ? sumLow[cell + (rows - 1) * H] : 0.0f;
+      if (now.keys) {
+        // S ← exp(G_last) S + Σ gated_i k_iᵀ
+        const float decay = precise::exp(last) * (1.0f + lastLow);
+        if (now.row == 0) {
+          MLXTS_UNROLL
+          for (uint b = 0; b < KeyBlocks; ++b) state[b] = scaled(state[b], decay);
+        }
+        for (uint i = 0; i < end; i += 8) {
+          const vec<T, 2> two = gated[(now.row + i) / 8 * kSimd];
+          const Block values = block(float(two[0]), float(two[1]));
+          MLXTS_UNROLL
+          for (uint b = 0; b < KeyBlocks; b += 4) {
+            if (b >= keyBlocks) continue;
+            MLXTS_UNROLL
+            for (uint j = b; j < b + 4; ++j)
+              multiply_add(state[j], values, load_block(tile + i * kStride + j * 8, kStride, at));
+          }
+        }
+      } else {
+        if (now.row == 0 && v < V) {
+          device T* to = h + (((ulong(group.z) * chunks + now.chunk) * H + head) * V + v) * K + at.column;
+          MLXTS_UNROLL
+          for (uint b = 0; b < KeyBlocks; ++b) {
+            if (b >= keyBlocks) continue;
+            for (uint e = 0; e < 2; ++e) to[b * 8 + e] = T(state[b].thread_elements()[e]);
+          }
+        }
+        for (uint i = 0; i < end; i += 8) {
+          // dᵀ = uᵀ − S wᵀ, a column for each of eight tokens; four sums, for products that need not wait.
+          float value[2], kept[2];
+          for (uint e = 0; e < 2; ++e) {
+            const uint row = now.row + i + at.column + e;
+            const bool real = row < rows && v < V;
+            value[e] = real ? float(u[(cell + row * H) * V + v]) : 0.0f;
+            const float low = real && pair ? lastLow - sumLow[cell + row * H] : 0.0f;
+            kept[e] = real ? precise::exp((last - sum[cell + row * H]) + low) : 0.0f;
+          }
+          Block sums[4];
+          MLXTS_UNROLL
+          for (uint j = 0; j < 4; ++j) sums[j] = block(0.0f, 0.0f);
+          MLXTS_UNROLL
+          for (uint b = 0; b < KeyBlocks; b += 4) {
+            if (b >= keyBlocks) continue;
+            MLXTS_UNROLL
+            for (uint j = 0; j < 4; ++j)
+              multiply_add(sums[j], state[b + j], load_transposed(tile + i * kStride + (b + j) * 8, kStride, at));
+          }
+          vec<T, 2> two;
+          for (uint e = 0; e < 2; ++e) {
+            const uint row = now.row + i + at.column + e;
+            const float d = value[e] - ((sums[0].thread_elements()[e] + sums[1].thread_elements()[e]) +
+                                        (sums[2].thread_elements()[e] + sums[3].thread_elements()[e]));
+            if (row < rows && v < V) vNew[(cell + row * H) * V + v] = T(d);
+            two[e] = row < rows ? T(d * kept[e]) : T(0.0f);
+          }
+          gated[(now.row + i) / 8 * kSimd] = two;
+        }
+      }
+    }
+
+    threadgroup T* to = (threadgroup T*)(memory + (~turn & 1) * (CHUNK_STATE_BUFFER_BYTES / 4));
+    MLXTS_UNROLL
+    for (uint i = 0; i < kAhead; ++i) {
+      const uint row = (index + i * kThreads) / kPieces, column = (index + i * kThreads) % kPieces * 4;
+      if (row < (nextRows + 7) / 8 * 8) *(threadgroup vec<T, 4>*)(to + row * kStride + column) = ahead[i];
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    now = next;
+    if (next.chunk < chunks) next = tile_after(next, rows_of(next.chunk, p), kTileRows);
+  }
+
+  if (!(p.present & CHUNK_STATE_HAS_FINAL_STATE) || v >= V) return;
+  MLXTS_UNROLL
+  for (uint b = 0; b < KeyBlocks; ++b) {
+    if (b >= keyBlocks) continue;
+    for (uint e = 0; e < 2; ++e) finalState[stateRow + b * 8 + e] = state[b].thread_elements()[e];
+  }
+}
+
+#define CHUNK_STATE(name, T, K) \
+  template [[host_name("chunk_state_" name "_k" #K)]] [[kernel]] decltype(chunk_state<T, K / 8>) chunk_state<T, K / 8>;
+#define CHUNK_STATE_KEYS(name, T) \
+  CHUNK_STATE(name, T, 64)        \
+  CHUNK_STATE(name, T, 128)       \
+  CHUNK_STATE(name, T, 256)
+CHUNK_STATE_KEYS("f32", float)
+CHUNK_STATE_KEYS("f16", half)
+CHUNK_STATE_KEYS("bf16", bfloat)
