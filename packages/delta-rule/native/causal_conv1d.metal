@@ -73,7 +73,7 @@ kernel void causal_conv1d(
     uint3 position [[thread_position_in_threadgroup]], uint3 size [[threads_per_threadgroup]]) {
   const uint c = group.x * p.channelsPerThreadgroup + position.x * CAUSAL_CONV1D_CHANNELS_PER_THREAD;
   const uint run = p.tokensPerThreadgroup / size.y, begin = (group.y * size.y + position.y) * run;
-  if (c >= p.channels || begin >= p.tokens) return;
+  if (c >= p.channels) return;
   const uint history = p.taps - 1, n = min(p.channels - c, uint(CAUSAL_CONV1D_CHANNELS_PER_THREAD));
   const ulong sequence = ulong(group.z) * p.tokens * p.channels + c;
   const ulong state_at = ulong(group.z) * history * p.channels + c;

@@ -156,17 +156,20 @@ kernel void gated_delta_rule_recurrent(device const T* q [[buffer(GATED_DELTA_RU
   const ulong value_at = gate_at * p.valueDim + row;
   const ulong state_at = ((ulong(group.z) * p.heads + head) * p.valueDim + row) * p.keyDim;
   const Tokens<T> from = {q + key_at, k + key_at, v + value_at, g + gate_at, beta + gate_at};
-  const uint share = (p.keyDim + kSimd - 1) / kSimd;
-  if (share <= 2)
-    update_rows<2>(from, initial + state_at, o + value_at, last + state_at, rows, lane, p);
-  else if (share <= 3)
-    update_rows<3>(from, initial + state_at, o + value_at, last + state_at, rows, lane, p);
-  else if (share <= 4)
-    update_rows<4>(from, initial + state_at, o + value_at, last + state_at, rows, lane, p);
-  else if (share <= 6)
-    update_rows<6>(from, initial + state_at, o + value_at, last + state_at, rows, lane, p);
-  else
-    update_rows<8>(from, initial + state_at, o + value_at, last + state_at, rows, lane, p);
+  switch ((p.keyDim + kSimd - 1) / kSimd) {
+    case 1:
+    case 2:
+      return update_rows<2>(from, initial + state_at, o + value_at, last + state_at, rows, lane, p);
+    case 3:
+      return update_rows<3>(from, initial + state_at, o + value_at, last + state_at, rows, lane, p);
+    case 4:
+      return update_rows<4>(from, initial + state_at, o + value_at, last + state_at, rows, lane, p);
+    case 5:
+    case 6:
+      return update_rows<6>(from, initial + state_at, o + value_at, last + state_at, rows, lane, p);
+    default:
+      return update_rows<8>(from, initial + state_at, o + value_at, last + state_at, rows, lane, p);
+  }
 }
 
 #define GATED_DELTA_RULE_RECURRENT(name, T)                                                                     \
