@@ -4,6 +4,9 @@
 
 #include "fault.h"
 
+// Before a loop over an array that is to stay in registers.
+#define MLXTS_UNROLL _Pragma("clang loop unroll(full)")
+
 namespace mlxts {
 
 constant constexpr uint kSimd = 32;  // lanes of a simdgroup on every GPU that core opens

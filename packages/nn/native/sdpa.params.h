@@ -15,6 +15,11 @@
 #define SDPA_FAULT 6
 #define SDPA_FAULT_LENGTH 1
 #define SDPA_FAULT_NEW_ROWS 2
+#define SDPA_TILE_ROWS 32
+#define SDPA_SIMDGROUPS 8
+#define SDPA_TILE_KEYS 64
+#define SDPA_TILE_COLUMNS 256
+#define SDPA_SCORE_STRIDE 68
 
 struct SdpaParams {
   uint32_t batch;

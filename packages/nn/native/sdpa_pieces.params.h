@@ -15,6 +15,8 @@
 #define SDPA_PIECES_FAULT 6
 #define SDPA_PIECES_FAULT_LENGTH 1
 #define SDPA_PIECES_FAULT_NEW_ROWS 2
+#define SDPA_PIECES_MAX_PIECES 64
+#define SDPA_PIECES_MIN_PIECE_KEYS 64
 
 struct SdpaPiecesParams {
   uint32_t batch;

@@ -23,10 +23,19 @@ const faults = {
 
 /** Rows of the cache that meet the queries at a time, and the most pieces a sequence's cache is cut into. */
 const BLOCK_KEYS = 64;
-const MAX_PIECES = 16;
-const MIN_PIECE_KEYS = 128;
+const CPU_PIECES = { maxPieces: 16, minPieceKeys: 128 };
 /** Up to this many query rows to a key/value head, the cache is cut into pieces. */
 const PIECES_ROWS = 64;
+
+/** On a GPU a threadgroup is 32 query rows, 64 keys at a time, of which each simdgroup scores 8; 256 columns in a pass. */
+const TILE = { tileRows: 32, simdgroups: 8, tileKeys: 64, tileColumns: 256, scoreStride: 68 };
+/** Its scores of two blocks, and of each row what earlier sums are multiplied by and the denominator. */
+const tileBytes = (rows: number) => {
+  const used = Math.min(TILE.tileRows, Math.ceil(rows / 8) * 8);
+  return 4 * (2 * used * TILE.scoreStride + 2 * used);
+};
+/** A GPU's pieces: smaller and more, so that one sequence occupies it. */
+const GPU_PIECES = { maxPieces: 64, minPieceKeys: 64 };
 
 interface TiledSizes {
   batch: number;
@@ -46,11 +55,14 @@ export const sdpaKernel = defineKernel({
   buffers: { q: "read", kCache: "read", vCache: "read", lengths: "read", out: "write" },
   params: { ...params, groupRows: "u32" },
   faults,
-  launch: ({ batch, kvHeads, rows, groupRows, dim }: TiledSizes) => ({
+  constants: TILE,
+  launch: ({ batch, kvHeads, rows, groupRows, dim }: TiledSizes, { gpu }) => ({
     threadgroups: [Math.ceil(rows / groupRows), kvHeads, batch],
-    threadsPerThreadgroup: [256, 1, 1],
-    // Queries, sums, maxima and denominators; packed keys and values; scores of six rows.
-    threadgroupBytes: 4 * (groupRows * (2 * padded(dim) + 2) + BLOCK_KEYS * 2 * padded(dim) + 6 * BLOCK_KEYS),
+    threadsPerThreadgroup: [gpu ? 32 * TILE.simdgroups : 1, 1, 1],
+    // On a CPU: queries, sums, maxima and denominators; packed keys and values; scores of six rows.
+    threadgroupBytes: gpu
+      ? tileBytes(rows)
+      : 4 * (groupRows * (2 * padded(dim) + 2) + BLOCK_KEYS * 2 * padded(dim) + 6 * BLOCK_KEYS),
   }),
 });
 
@@ -70,10 +82,12 @@ export const sdpaPiecesKernel = defineKernel({
   buffers: { q: "read", kCache: "read", vCache: "read", lengths: "read", partial: "write" },
   params,
   faults,
-  launch: ({ batch, kvHeads, pieces, rows, dim }: PiecesSizes) => ({
-    threadgroups: [pieces, kvHeads, batch],
-    threadsPerThreadgroup: [256, 1, 1],
-    threadgroupBytes: 4 * rows * (2 * padded(dim) + BLOCK_KEYS + 2),
+  constants: GPU_PIECES,
+  launch: ({ batch, kvHeads, pieces, rows, dim }: PiecesSizes, { gpu }) => ({
+    // On a GPU the rows of a piece may be several tiles.
+    threadgroups: [gpu ? pieces * Math.ceil(rows / TILE.tileRows) : pieces, kvHeads, batch],
+    threadsPerThreadgroup: [gpu ? 32 * TILE.simdgroups : 1, 1, 1],
+    threadgroupBytes: gpu ? tileBytes(rows) : 4 * rows * (2 * padded(dim) + BLOCK_KEYS + 2),
   }),
 });
 
@@ -84,7 +98,11 @@ export const sdpaMergeKernel = defineKernel({
   variants: FLOATS,
   buffers: { partial: "read", lengths: "read", out: "write" },
   params: { tokens: "u32", heads: "u32", kvHeads: "u32", dim: "u32", pieces: "u32" },
-  launch: ({ rows }: { rows: number }) => ({ threadgroups: [rows, 1, 1], threadsPerThreadgroup: [256, 1, 1] }),
+  launch: ({ rows, dim }: { rows: number; dim: number }, { gpu }) => ({
+    threadgroups: [rows, 1, 1],
+    // Four columns to a thread.
+    threadsPerThreadgroup: [gpu ? 32 * Math.min(8, Math.ceil(dim / 128)) : 1, 1, 1],
+  }),
 });
 
 /** Query rows of a threadgroup: enough to repay packing, few enough to occupy many threads. */
@@ -134,6 +152,7 @@ export const sdpa = defineOp({
   encode({ encoder, op, inputs: { q, kCache, vCache, lengths }, outputs: { out }, options, dims }) {
     const { B, T, H, D, Hkv, capacity } = dims as Record<"B" | "T" | "H" | "D" | "Hkv" | "capacity", number>;
     const rows = (T * H) / Hkv;
+    const { gpu } = encoder.device;
     const variant = `${q.dtype}_${kCache.dtype}`;
     const common = {
       batch: B,
@@ -146,7 +165,7 @@ export const sdpa = defineOp({
       causal: options.causal ? 1 : 0,
     };
     if (T > 1 && rows > PIECES_ROWS) {
-      const groupRows = tiledRows(rows, B * Hkv);
+      const groupRows = gpu ? TILE.tileRows : tiledRows(rows, B * Hkv);
       encoder.dispatch(sdpaKernel, {
         op,
         variant,
@@ -156,7 +175,8 @@ export const sdpa = defineOp({
       });
       return;
     }
-    const pieces = Math.min(MAX_PIECES, Math.ceil(capacity / MIN_PIECE_KEYS));
+    const { maxPieces, minPieceKeys } = gpu ? GPU_PIECES : CPU_PIECES;
+    const pieces = Math.min(maxPieces, Math.ceil(capacity / minPieceKeys));
     // Of each query row: D sums, the maximum and the denominator.
     const partial = encoder.empty("f32", [B, Hkv, pieces, rows, D + 2]);
     encoder.dispatch(sdpaPiecesKernel, {
@@ -171,7 +191,7 @@ export const sdpa = defineOp({
       variant: q.dtype,
       buffers: { partial, lengths, out },
       params: { tokens: T, heads: H, kvHeads: Hkv, dim: D, pieces },
-      sizes: { rows: B * T * H },
+      sizes: { rows: B * T * H, dim: D },
     });
   },
 });

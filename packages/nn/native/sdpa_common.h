@@ -1,0 +1,32 @@
+// What the attention kernels for GPUs share: ends of rows, and how a cache is cut into pieces.
+#pragma once
+#include "metal_kernel.h"
+#include "sdpa_pieces.params.h"
+
+namespace mlxts {
+
+// How many of `end` elements lie from `at` on.
+METAL_FUNC uint left(uint at, uint end) { return at < end ? end - at : 0; }
+
+// The first `count` of four elements, zeros in place of the others.
+template <typename T>
+METAL_FUNC float4 load_some(device const T* from, uint count) {
+  if (count >= 4) return load4(from);
+  float4 v = float4(0.0f);
+  for (uint i = 0; i < count; ++i) v[i] = float(from[i]);
+  return v;
+}
+
+template <typename T>
+METAL_FUNC void store_some(device T* to, float4 v, uint count) {
+  if (count >= 4) return store4(to, v);
+  for (uint i = 0; i < count; ++i) to[i] = T(v[i]);
+}
+
+// Rows of a piece of a cache with `length` valid rows: whole blocks of 64.
+METAL_FUNC uint piece_keys(uint length) {
+  constexpr uint kKeys = SDPA_PIECES_MIN_PIECE_KEYS, kAll = SDPA_PIECES_MAX_PIECES * kKeys;
+  return metal::max(1u, (length + kAll - 1) / kAll) * kKeys;
+}
+
+}  // namespace mlxts

@@ -1,0 +1,61 @@
+// Few queries, first half: one threadgroup is a piece of a key/value head's cache, against up to 32 of the query rows
+// that share the head. Of each row it leaves the maximum, the denominator and the sums.
+#include "sdpa_tile.h"
+
+using namespace metal;
+using namespace mlxts;
+
+template <typename X, typename C>
+kernel void sdpa_pieces(device const X* q [[buffer(SDPA_PIECES_Q)]],
+                        device const C* k_cache [[buffer(SDPA_PIECES_K_CACHE)]],
+                        device const C* v_cache [[buffer(SDPA_PIECES_V_CACHE)]],
+                        device const int* lengths [[buffer(SDPA_PIECES_LENGTHS)]],
+                        device float* partial [[buffer(SDPA_PIECES_PARTIAL)]],
+                        constant SdpaPiecesParams& p [[buffer(SDPA_PIECES_PARAMS)]],
+                        device MlxtsFault* fault [[buffer(SDPA_PIECES_FAULT)]],
+                        threadgroup float* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
+                        uint3 groups [[threadgroups_per_grid]], uint index [[thread_index_in_threadgroup]],
+                        uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  if (wrong_length(lengths, p, fault, SDPA_PIECES_FAULT_LENGTH, SDPA_PIECES_FAULT_NEW_ROWS, index, lane)) return;
+  const uint kv_head = group.y, sequence = group.z, length = uint(lengths[sequence]);
+  const uint rows = p.tokens * (p.heads / p.kvHeads), tiles = (rows + SDPA_TILE_ROWS - 1) / SDPA_TILE_ROWS;
+  const uint piece = group.x / tiles, first = group.x % tiles * SDPA_TILE_ROWS;
+  const uint begin = piece * piece_keys(length);
+  if (begin >= length) return;
+  const uint end = min(length, begin + piece_keys(length));
+  const AttentionTile tile = attention_tile(p, length, sequence, kv_head, first, begin, end);
+  const ulong head = ulong(sequence) * p.kvHeads + kv_head, cache = head * p.capacity * p.dim;
+  device float* to = partial + ((head * (groups.x / tiles) + piece) * rows + first) * (p.dim + 2);
+  AttentionState state;
+  uint next = 0;
+  for (uint column = 0; column < p.dim; column += SDPA_TILE_COLUMNS) {
+    attend(q, k_cache + cache, v_cache + cache, tile, column, memory, next, state, lane, simdgroup);
+    MLXTS_UNROLL for (int i = 0; i < kRowFragments; ++i) {
+      const uint row = i * 8 + matrix_row(lane);
+      if (row >= tile.rows) continue;
+      MLXTS_UNROLL for (int s = 0; s < kStrips; ++s) {
+        const uint at = strip_column(p.dim, column, s, lane, simdgroup);
+        if (s < int(strips(p.dim, column)))
+          store_some(to + ulong(row) * (p.dim + 2) + 2 + at, strip_sums(state, i, s), left(at, p.dim));
+      }
+    }
+  }
+  MLXTS_UNROLL for (int i = 0; i < kRowFragments; ++i) {
+    const uint row = i * 8 + simdgroup;
+    if (lane > 0 || row >= tile.rows) continue;
+    to[ulong(row) * (p.dim + 2)] = state.top[i];
+    to[ulong(row) * (p.dim + 2) + 1] = state.total[i];
+  }
+}
+
+#define SDPA_PIECES(name, X, C) \
+  template [[host_name("sdpa_pieces_" name)]] [[kernel]] decltype(sdpa_pieces<X, C>) sdpa_pieces<X, C>;
+SDPA_PIECES("f32_f32", float, float)
+SDPA_PIECES("f32_f16", float, half)
+SDPA_PIECES("f32_bf16", float, bfloat)
+SDPA_PIECES("f16_f32", half, float)
+SDPA_PIECES("f16_f16", half, half)
+SDPA_PIECES("f16_bf16", half, bfloat)
+SDPA_PIECES("bf16_f32", bfloat, float)
+SDPA_PIECES("bf16_f16", bfloat, half)
+SDPA_PIECES("bf16_bf16", bfloat, bfloat)
