@@ -157,3 +157,10 @@ kernel void too_much_memory(device float* out [[buffer(0)]], uint i [[thread_pos
   tile[i] = float(i);
   out[i] = tile[i];
 }
+
+kernel void wrong_matrix_alignment(device const float* in [[buffer(0)]], device float* out [[buffer(1)]],
+                                   uint i [[thread_position_in_threadgroup]]) {
+  simdgroup_matrix<float, 8, 8> m;
+  simdgroup_load(m, (device const float*)((device const char*)in + 2), 4);  // expect misaligned
+  if (i < 32) simdgroup_store(m, out, 8);
+}

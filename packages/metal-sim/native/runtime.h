@@ -142,6 +142,7 @@ class Worker {
   void finish(Fiber& fiber);
   void report(std::string kind, std::string message, const Site& site);
   void report_stuck();
+  void report_index(int64_t index, const Site& site);
   void report_meeting(const Fiber& fiber, const Site& site);
   void report_fault();
   /** Ends the threadgroup from within a thread, whose stack is forgotten: nothing on it may own memory. */

@@ -94,12 +94,21 @@ void Worker::report_meeting(const Fiber& fiber, const Site& site) {
   job_.sink->event(event);
 }
 
+void Worker::report_index(int64_t index, const Site& site) {
+  report("array-index", "index " + std::to_string(index) + " is outside the array", site);
+}
+
 void Worker::undefined(Undefined kind, const Site& site, uint64_t value) {
   if (!job_.checker) return;
+  if (kind == Undefined::kIndex) {
+    report_index(int64_t(value), site);
+    // What lies beside the array is the thread's own: it cannot go on.
+    abandon();
+  }
   const std::string number = std::to_string(int64_t(value));
   switch (kind) {
     case Undefined::kIndex:
-      return report("array-index", "index " + number + " is outside the array", site);
+      return;
     case Undefined::kAlignment:
       return report("misaligned", "a pointer is not aligned to the type it is used as", site);
     case Undefined::kDivision:

@@ -6,8 +6,8 @@ import { fileURLToPath } from "node:url";
 /** The package's folder, from `src/` and from `dist/` alike. */
 const root = fileURLToPath(new URL("..", import.meta.url));
 
-/** The folder of this package's code, as it runs. */
-export const codeFolder = fileURLToPath(new URL(".", import.meta.url));
+/** The folder of this package's code. */
+export const codeFolder = join(root, existsSync(join(root, "src")) ? "src" : "dist");
 export const nativeFolder = join(root, "native");
 export const shimFolder = join(nativeFolder, "shim");
 

@@ -12,17 +12,20 @@ export interface Tokens {
   tail: string;
   /** Arguments of `#pragma metal_sim_include`: which of Metal's headers were included. */
   includes: Set<string>;
+  /** Arguments of `#pragma metal_sim_only`: the kernels to compile; none: all. */
+  only: Set<string>;
 }
 
 const TOKEN =
   /[A-Za-z_]\w*|(?:\d|\.\d)(?:[eEpP][+-]|'?[\w.])*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|::|->|<<=|>>=|&&|\|\||[-+*/%&|^=!<>]=|\+\+|--|<<|./suy;
 const MARKER = /^#\s*(?:line\s+)?(\d+)\s+"((?:\\.|[^"\\])*)"/;
-const INCLUDE = /^#pragma\s+metal_sim_include\s+(\w+)/;
+const PRAGMA = /^#pragma\s+metal_sim_(include|only)\s+([\w ]+)/;
 
 /** Splits preprocessed text; line markers tell where each token stands in the source. `>>` is two tokens. */
 export function tokenize(text: string): Tokens {
   const tokens: Token[] = [];
   const includes = new Set<string>();
+  const only = new Set<string>();
   let file = "";
   let line = 1;
   let before = "";
@@ -33,9 +36,9 @@ export function tokenize(text: string): Tokens {
       : null;
     if (directive) {
       const marker = MARKER.exec(directive[1] as string);
-      const include = INCLUDE.exec(directive[1] as string)?.[1];
-      if (include) includes.add(include);
-      else before += directive[0];
+      const [, pragma, words = ""] = PRAGMA.exec(directive[1] as string) ?? [];
+      for (const word of words.split(" ").filter(Boolean)) (pragma === "only" ? only : includes).add(word);
+      if (!pragma) before += directive[0];
       at += directive[0].length;
       if (marker) {
         // The marker gives the line after it.
@@ -57,7 +60,7 @@ export function tokenize(text: string): Tokens {
     before = "";
     at += found.length;
   }
-  return { tokens, tail: before, includes };
+  return { tokens, tail: before, includes, only };
 }
 
 export const isWord = (token: Token | undefined): token is Token =>

@@ -47,7 +47,7 @@ function blank(tokens: readonly Token[], begin: number, end: number): void {
 /** Preprocessed `.metal` text → C++. Throws `Untranslatable` with every construct that has no faithful translation. */
 function translateFor(dialect: Dialect, preprocessed: string): { source: Tokens; kernels: Kernel[] } {
   const source = tokenize(preprocessed);
-  const { tokens, includes } = source;
+  const { tokens, includes, only } = source;
   const refusals: Refusal[] = [];
   const first = tokens[0];
   if (first && !includes.has("metal_stdlib"))
@@ -70,7 +70,7 @@ function translateFor(dialect: Dialect, preprocessed: string): { source: Tokens;
   replaceLiterals(tokens, refusals, dialect === OPENCL);
   if (refusals.length > 0)
     throw untranslatable(refusals.sort((a, b) => (a.file === b.file ? a.line - b.line : a.file < b.file ? -1 : 1)));
-  return { source, kernels };
+  return { source, kernels: only.size > 0 ? kernels.filter(({ name }) => only.has(name)) : kernels };
 }
 
 /** Preprocessed `.metal` text → C++ for the simulator. */

@@ -187,6 +187,19 @@ template [[host_name("k_" "half")]] kernel void k<half>(device vec<half, 4>*);
     ]);
   });
 
+  it("leaves out what metal_sim_only does not name", () => {
+    const text = `template <typename T> kernel void k(device T* x [[buffer(0)]]) {}
+template [[host_name("k_f32")]] kernel void k<float>(device float*);
+template [[host_name("k_f16")]] kernel void k<half>(device half*);
+template [[host_name("k_i32")]] kernel void k<int>(device int*);
+#pragma metal_sim_only k_f32 k_i32
+`;
+    const found = translate(preprocessed(text));
+    expect(found.kernels.map(({ name }) => name)).toEqual(["k_f32", "k_i32"]);
+    expect(found.text).not.toContain("half");
+    expect(found.text).not.toContain("pragma metal_sim");
+  });
+
   it("leaves untouched text as it was", () => {
     const text = '# 1 "a.metal"\nint f(int a) {\n  return a >> 1 ? a->b : c ::d; // no\n}\n';
     expect(unparse(tokenize(text))).toBe(text);

@@ -30,15 +30,17 @@ METAL_SIM_INLINE void copy_pair(To* to, const From* from) {
   __builtin_memcpy(to, pair, sizeof pair);
 }
 
-/** Matrix operations need all 32 lanes. Loads and stores wait for them in check mode only, where it is reported. */
-METAL_SIM_INLINE void whole_simdgroup(const Site& site) {
+/** Loads and stores need all 32 lanes, and elements that are aligned: in check mode they see to it. */
+template <typename T>
+METAL_SIM_INLINE void matrix_access(const T* at, const Site& site) {
 #ifdef METAL_SIM_CHECK
   Thread* self = current();
   const uint32_t phase = self->phase++ & 1;
   self->host->simdgroup_rendezvous(0, site, nullptr, phase);
   if (self->exchange->active[phase] != 0xffffffffu) self->host->undefined(Undefined::kLane, site, kSimdgroupSize);
+  if (uintptr_t(at) % alignof(T) != 0) self->host->undefined(Undefined::kAlignment, site, uintptr_t(at));
 #else
-  (void)site;
+  (void)at, (void)site;
 #endif
 }
 
@@ -81,7 +83,7 @@ METAL_SIM_INLINE simdgroup_matrix<T, Columns, Rows> make_filled_simdgroup_matrix
 template <typename T>
 METAL_SIM_INLINE void simdgroup_load(simdgroup_matrix<T, 8, 8>& m, const T* from, ulong elements_per_row = 8,
                                      ulong2 origin = ulong2(0), bool transpose = false, METAL_SIM_HERE) {
-  metal_sim::whole_simdgroup({file, line, "simdgroup_load"});
+  metal_sim::matrix_access(from, {file, line, "simdgroup_load"});
   const uint lane = metal_sim::current()->thread_index_in_simdgroup;
   const ulong row = metal_sim::simdgroup_row(lane), column = metal_sim::simdgroup_column(lane);
   from += origin.y * elements_per_row + origin.x;
@@ -97,7 +99,7 @@ METAL_SIM_INLINE void simdgroup_load(simdgroup_matrix<T, 8, 8>& m, const T* from
 template <typename T>
 METAL_SIM_INLINE void simdgroup_store(simdgroup_matrix<T, 8, 8> m, T* to, ulong elements_per_row = 8,
                                       ulong2 origin = ulong2(0), bool transpose = false, METAL_SIM_HERE) {
-  metal_sim::whole_simdgroup({file, line, "simdgroup_store"});
+  metal_sim::matrix_access(to, {file, line, "simdgroup_store"});
   const uint lane = metal_sim::current()->thread_index_in_simdgroup;
   const ulong row = metal_sim::simdgroup_row(lane), column = metal_sim::simdgroup_column(lane);
   to += origin.y * elements_per_row + origin.x;

@@ -42,7 +42,7 @@ typedef _Float16 half;
 typedef __bf16 bfloat;
 #define METAL_SIM_CONSTANT constexpr
 // Accesses within the shim carry the line of the kernel that calls it.
-#define METAL_SIM_INLINE inline __attribute__((always_inline, nodebug))
+#define METAL_SIM_INLINE inline __attribute__((always_inline, nodebug, no_sanitize("alignment")))
 #define METAL_SIM_FROM_CONSTANT(T, name, N)
 #endif
 
