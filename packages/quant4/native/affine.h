@@ -17,11 +17,18 @@ struct Codes {
 // Two codes as numbers: 0x6400 | q is 1024 + q as a half, so one operation takes out two codes.
 METAL_FUNC half2 pair_of(uint word, uint mask) { return as_type<half2>((word & mask) | 0x64006400u); }
 
+// `four` takes the columns from `column` on, a multiple of 4; `eight` the first columns.
 template <int Bits>
 struct Packed;
 
 template <>
 struct Packed<4> {
+  static METAL_FUNC half4 four(device const uint* words, uint column) {
+    const uint word = words[column / 8] >> (column % 8 * 4);
+    const half2 a = pair_of((word & 0xfu) | (word & 0xf0u) << 12, 0x000f000fu);
+    const half2 b = pair_of((word >> 8 & 0xfu) | (word >> 8 & 0xf0u) << 12, 0x000f000fu);
+    return half4(a.x, a.y, b.x, b.y) - half4(1032.0h);
+  }
   static METAL_FUNC Codes eight(device const uint* words) {
     const uint word = words[0];
     const half2 a = pair_of(word, 0x000f000fu), b = pair_of(word >> 4, 0x000f000fu);
@@ -32,11 +39,12 @@ struct Packed<4> {
 
 template <>
 struct Packed<8> {
-  static METAL_FUNC half4 four(uint word) {
+  static METAL_FUNC half4 four(device const uint* words, uint column) {
+    const uint word = words[column / 4];
     const half2 even = pair_of(word, 0x00ff00ffu), odd = pair_of(word >> 8, 0x00ff00ffu);
     return half4(even.x, odd.x, even.y, odd.y) - half4(1152.0h);
   }
-  static METAL_FUNC Codes eight(device const uint* words) { return {four(words[0]), four(words[1])}; }
+  static METAL_FUNC Codes eight(device const uint* words) { return {four(words, 0), four(words, 4)}; }
 };
 
 // The bias that goes with centred codes.

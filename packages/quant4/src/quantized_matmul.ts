@@ -31,6 +31,13 @@ const SIMDGROUP_ROWS = 4;
 const TILE = { tileM: 32, tileRows: 64, tileCols: 32, tileStride: 36 } as const;
 /** Two tiles of x, one of W. */
 const TILE_BYTES = 4 * TILE.tileStride * (2 * TILE.tileM + TILE.tileRows);
+/** The same for x · W: tileM rows of x against tileCols columns, tileRows rows of W at a time. */
+const ROWS_TILE = { tileM: 32, tileCols: 64, tileRows: 32, xStride: 36, stride: 68 } as const;
+/** Two tiles of x, two of W. */
+const ROWS_TILE_BYTES = 8 * (ROWS_TILE.tileM * ROWS_TILE.xStride + ROWS_TILE.tileRows * ROWS_TILE.stride);
+/** x · W with few rows of x: columns of a threadgroup, whose simdgroups share the rows of W. */
+const STRIP_COLUMNS = 64;
+const STRIP_SIMDGROUPS = 8;
 
 interface Sizes {
   m: number;
@@ -109,9 +116,28 @@ export const quantizedMatmulRowsKernel = defineKernel({
   variants: VARIANTS,
   buffers: BUFFERS,
   params: PARAMS,
-  launch: ({ m, cols, batch }: Sizes) => ({
-    threadgroups: [ceil(cols, 128), ceil(m, 16), batch],
+  constants: ROWS_TILE,
+  launch: ({ m, cols, batch }: Sizes, { gpu }) => ({
+    threadgroups: gpu
+      ? [ceil(cols, ROWS_TILE.tileCols), ceil(m, ROWS_TILE.tileM), batch]
+      : [ceil(cols, 128), ceil(m, 16), batch],
     threadsPerThreadgroup: [128, 1, 1],
+    threadgroupBytes: gpu ? ROWS_TILE_BYTES : 0,
+  }),
+});
+
+/** x · W with few rows of x; GPUs only. On a CPU the kernel for many is as fast. */
+export const quantizedMatvecRowsKernel = defineKernel({
+  library: quant4Library,
+  name: "quantized_matvec_rows",
+  variants: VARIANTS,
+  buffers: BUFFERS,
+  params: PARAMS,
+  constants: { mostM: MATVEC_ROWS, tileCols: STRIP_COLUMNS, simdgroups: STRIP_SIMDGROUPS },
+  launch: ({ m, cols, batch }: Sizes) => ({
+    threadgroups: [ceil(cols, STRIP_COLUMNS), 1, batch],
+    threadsPerThreadgroup: [32 * STRIP_SIMDGROUPS, 1, 1],
+    threadgroupBytes: 4 * m * STRIP_COLUMNS * STRIP_SIMDGROUPS,
   }),
 });
 
@@ -257,7 +283,11 @@ export const quantizedMatmul = defineOp({
         qStride2: a2.q,
       };
       const sizes = { m, rows, cols, groupSize, batch };
-      if (!options.transpose) encoder.dispatch(quantizedMatmulRowsKernel, { ...common, params, sizes });
+      if (!options.transpose)
+        encoder.dispatch(
+          encoder.device.gpu && m <= MATVEC_ROWS ? quantizedMatvecRowsKernel : quantizedMatmulRowsKernel,
+          { ...common, params, sizes },
+        );
       else if (block.panels) {
         const mBlock = block.rows;
         encoder.dispatch(quantizedMatmulKernel, {

@@ -7,7 +7,7 @@ import { afterAll, describe, expect, it } from "vitest";
 import { quantisationOf, quantizedMatmul, readQuantised } from "../src/index.ts";
 import { decodeExactly, productReference } from "../src/reference.ts";
 
-const device = Device.open("cpu");
+const device = Device.open();
 const folder = mkdtempSync(join(tmpdir(), "quant4-"));
 afterAll(() => {
   device.dispose();

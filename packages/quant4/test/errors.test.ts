@@ -2,7 +2,7 @@ import { Device, type Dtype, type Tensor } from "@mlxts/core";
 import { afterAll, describe, expect, it } from "vitest";
 import { dequantize, type Quantised, quantize, quantizedEmbedding, quantizedMatmul } from "../src/index.ts";
 
-const device = Device.open("cpu");
+const device = Device.open();
 afterAll(() => device.dispose());
 
 const t = (dtype: Dtype, ...shape: number[]) => device.tensor(dtype, shape);

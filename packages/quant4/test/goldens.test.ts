@@ -1,8 +1,9 @@
 import { fileURLToPath } from "node:url";
-import { cpuLevels, Device, type HostTensor, readSafetensors } from "@mlxts/core";
+import { type HostTensor, readSafetensors } from "@mlxts/core";
 import { afterAll, describe, expect, it } from "vitest";
 import { type Bits, dequantize, type GroupSize, quantize } from "../src/index.ts";
 import { dequantizeReference } from "../src/reference.ts";
+import { DEVICES } from "./devices.ts";
 
 const { tensors } = readSafetensors(
   fileURLToPath(new URL("../../../fixtures/goldens/mlx_quantize.safetensors", import.meta.url)),
@@ -15,8 +16,8 @@ const settings = [...tensors.keys()].flatMap((name): [string, Bits, GroupSize][]
   return match ? [[match[1] as string, Number(match[2]) as Bits, Number(match[3]) as GroupSize]] : [];
 });
 
-describe.each(cpuLevels())("mx.quantize, on cpu %s", (level) => {
-  const device = Device.open("cpu", { level });
+describe.each(DEVICES)("mx.quantize, on %s", (_, open) => {
+  const device = open();
   afterAll(() => device.dispose());
 
   it("has all settings", () => {

@@ -2,7 +2,7 @@ import { Device, type Dtype, type Tensor } from "@mlxts/core";
 import { afterAll, expect, it } from "vitest";
 import { dequantize, quantize, quantizedEmbedding, quantizedMatmul } from "../src/index.ts";
 
-const device = Device.open("cpu");
+const device = Device.open();
 afterAll(() => device.dispose());
 
 type Shapes = Record<string, [dtype: Dtype, ...shape: number[]]>;

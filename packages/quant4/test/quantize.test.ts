@@ -7,7 +7,7 @@ import { suite } from "./quantize.suite.ts";
 
 testSuite(suite);
 
-const device = Device.open("cpu");
+const device = Device.open();
 afterAll(() => device.dispose());
 
 const words = (text: string) => text.split(" ").map((word) => Number.parseInt(word, 16));

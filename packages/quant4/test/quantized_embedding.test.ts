@@ -7,7 +7,7 @@ import { suite } from "./quantized_embedding.suite.ts";
 
 testSuite(suite);
 
-const device = Device.open("cpu");
+const device = Device.open();
 afterAll(() => device.dispose());
 
 it("has the bits of dequantize", async () => {

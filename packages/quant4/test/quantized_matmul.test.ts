@@ -9,7 +9,7 @@ import { suite } from "./quantized_matmul.suite.ts";
 
 testSuite(suite);
 
-const device = Device.open("cpu");
+const device = Device.open();
 afterAll(() => device.dispose());
 
 it("multiplies a large matrix", async () => {

@@ -2,7 +2,12 @@ import type { DeclaredKernel, Suite } from "@mlxts/core/testing";
 import { dequantizeKernel } from "../src/dequantize.ts";
 import { quantizeKernel } from "../src/quantize.ts";
 import { quantizedEmbeddingKernel } from "../src/quantized_embedding.ts";
-import { quantizedMatmulKernel, quantizedMatmulRowsKernel, quantizedMatvecKernel } from "../src/quantized_matmul.ts";
+import {
+  quantizedMatmulKernel,
+  quantizedMatmulRowsKernel,
+  quantizedMatvecKernel,
+  quantizedMatvecRowsKernel,
+} from "../src/quantized_matmul.ts";
 import { suite as dequantize } from "./dequantize.suite.ts";
 import { suite as quantize } from "./quantize.suite.ts";
 import { suite as quantizedEmbedding } from "./quantized_embedding.suite.ts";
@@ -19,4 +24,5 @@ export const kernels: readonly DeclaredKernel[] = [
   quantizedMatvecKernel,
   quantizedMatmulKernel,
   quantizedMatmulRowsKernel,
+  quantizedMatvecRowsKernel,
 ];
