@@ -3,9 +3,6 @@
 #include "metal_kernel.h"
 #include "metal_matrix.h"
 
-// Loops over arrays of blocks: only with constant indices do they stay in registers.
-#define MLXTS_UNROLL _Pragma("clang loop unroll(full)")
-
 namespace mlxts {
 
 typedef metal::simdgroup_float8x8 Block;

@@ -20,8 +20,11 @@ kernel void chunk_cumsum_f32(device const float* g [[buffer(CHUNK_CUMSUM_G)]],
   float hi = 0.0f, lo = 0.0f;
   for (uint i = 0; i < rows; i += kAhead) {
     float ahead[kAhead];
+    MLXTS_UNROLL
     for (uint j = 0; j < kAhead; ++j) ahead[j] = g[start + min(i + j, rows - 1) * p.heads];
-    for (uint j = 0; j < min(kAhead, rows - i); ++j) {
+    MLXTS_UNROLL
+    for (uint j = 0; j < kAhead; ++j) {
+      if (i + j >= rows) continue;
       // Two-sum: `lo` collects what each addition to `hi` rounds away.
       const float x = ahead[j], s = hi + x, back = s - hi;
       lo += (hi - (s - back)) + (x - back);

@@ -6,7 +6,7 @@ using namespace metal;
 using namespace mlxts;
 
 // A row of blocks: the dot products below the diagonal times exp(G_i − G_j), zeros elsewhere.
-METAL_FUNC void store_decayed(thread const Block* dots, uint strip, uint length, uint rows, Gates gates, BlockLane at,
+METAL_FUNC void store_decayed(thread Block* dots, uint strip, uint length, uint rows, Gates gates, BlockLane at,
                               device float* a, uint stride) {
   const uint row = strip * 8 + at.row;
   if (row >= rows) return;

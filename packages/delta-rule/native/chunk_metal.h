@@ -34,8 +34,8 @@ METAL_FUNC float decay_between(Gates g, uint i, uint j) {
   return metal::precise::exp((g.hi[i] - g.hi[j]) + (g.lo[i] - g.lo[j]));
 }
 
-// exp(G_i)
-METAL_FUNC float decay_to(Gates g, uint i) { return metal::precise::exp(g.hi[i]) * (1.0f + g.lo[i]); }
+// exp(hi + lo) with |lo| small: three terms of exp(lo) are all that f32 sees.
+METAL_FUNC float exp_pair(float hi, float lo) { return metal::precise::exp(hi) * (1.0f + lo * (1.0f + 0.5f * lo)); }
 
 // Four elements of a row that has `left` > 0 from here on, zeros beyond.
 template <typename T>

@@ -61,8 +61,9 @@ kernel void chunk_output(device const T* q [[buffer(CHUNK_OUTPUT_Q)]], device co
   }
   decay_scores<T>(scores.low, strips.low, strips.lowBlocks, rows, gates, at);
   decay_scores<T>(scores.high, strips.high, strips.highBlocks, rows, gates, at);
-  const float lowDecay = decay_to(gates, strips.low * 8 + at.row),
-              highDecay = decay_to(gates, strips.high * 8 + at.row);
+  const uint lowRow = strips.low * 8 + at.row, highRow = strips.high * 8 + at.row;
+  const float lowDecay = exp_pair(gates.hi[lowRow], gates.lo[lowRow]);
+  const float highDecay = exp_pair(gates.hi[highRow], gates.lo[highRow]);
 
   device const T* states = h + ((ulong(group.z) * groups.x + group.x) * H + place.head) * V * K;
   for (uint v = 0; v < V; v += kValues) {
@@ -107,8 +108,8 @@ kernel void chunk_output(device const T* q [[buffer(CHUNK_OUTPUT_Q)]], device co
         if (m < 4 && m < strips.lowBlocks) multiply_add(low[b], scores.low[m], value);
       }
       const uint column = b * 8 + at.column;
-      store_row(o + cell * V + v, H * V, strips.low * 8 + at.row, rows, column, width, low[b], p.scale);
-      store_row(o + cell * V + v, H * V, strips.high * 8 + at.row, rows, column, width, high[b], p.scale);
+      store_row(o + cell * V + v, H * V, lowRow, rows, column, width, low[b], p.scale);
+      store_row(o + cell * V + v, H * V, highRow, rows, column, width, high[b], p.scale);
     }
   }
 }

@@ -84,7 +84,7 @@ kernel void chunk_state(device const T* k [[buffer(CHUNK_STATE_K)]], device cons
       const float last = sum[cell + (rows - 1) * H], lastLow = pair ? sumLow[cell + (rows - 1) * H] : 0.0f;
       if (now.keys) {
         // S ← exp(G_last) S + Σ gated_i k_iᵀ
-        const float decay = precise::exp(last) * (1.0f + lastLow);
+        const float decay = exp_pair(last, lastLow);
         if (now.row == 0) {
           MLXTS_UNROLL
           for (uint b = 0; b < KeyBlocks; ++b) state[b] = scaled(state[b], decay);

@@ -39,7 +39,7 @@ kernel void chunk_wu(device const T* k [[buffer(CHUNK_WU_K)]], device const T* v
     float scale = beta[cell + index * H];
     if (keys) {
       const float low = p.present & CHUNK_WU_HAS_SUM_LOW ? sumLow[cell + index * H] : 0.0f;
-      scale *= precise::exp(sum[cell + index * H]) * (1.0f + low);
+      scale *= exp_pair(sum[cell + index * H], low);
     }
     factor[index] = scale;
   }

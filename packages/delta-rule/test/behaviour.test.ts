@@ -138,12 +138,17 @@ for (const [name, open] of DEVICES)
   });
 
 it("auto takes the recurrent path for few tokens and the chunk path for many", async () => {
-  using device = Device.open("cpu");
+  using device = Device.open();
   const labels = (count: number) => {
     const encoder = device.encoder();
     gatedDeltaRule(encoder, tokens(device, "f32", 0, count), { scale: 1 });
     return encoder.finish().labels;
   };
-  for (const count of [1, 7]) expect(labels(count)).toEqual(["gatedDeltaRule/gated_delta_rule_recurrent_f32"]);
-  for (const count of [8, T]) expect(labels(count)).toEqual(["gatedDeltaRule/gated_delta_rule_chunk_f32"]);
+  const crossover = device.gpu ? 64 : 8;
+  const stages = ["cumsum_f32", "kkt_f32", "inverse_f32", "wu_f32", "state_f32_k64", "output_f32"];
+  const chunked = device.gpu ? stages.map((stage) => `chunk_${stage}`) : ["gated_delta_rule_chunk_f32"];
+  for (const count of [1, crossover - 1])
+    expect(labels(count)).toEqual(["gatedDeltaRule/gated_delta_rule_recurrent_f32"]);
+  for (const count of [crossover, T])
+    expect(labels(count)).toEqual(chunked.map((kernel) => `gatedDeltaRule/${kernel}`));
 });

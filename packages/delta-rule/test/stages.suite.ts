@@ -21,6 +21,8 @@ interface Setting {
   K: number;
   V: number;
   BT: 16 | 32 | 64;
+  /** Of a token at most: −g. */
+  decay?: number;
 }
 const SETTINGS: readonly Setting[] = [
   { B: 1, T: 1, Hk: 2, H: 4, K: 64, V: 96, BT: 64 },
@@ -28,6 +30,9 @@ const SETTINGS: readonly Setting[] = [
   { B: 1, T: 70, Hk: 2, H: 2, K: 32, V: 130, BT: 32 },
   { B: 2, T: 64, Hk: 1, H: 1, K: 64, V: 64, BT: 64 },
   { B: 1, T: 131, Hk: 1, H: 2, K: 40, V: 20, BT: 64 },
+  // More columns than a GPU stages at once, in each dtype, and more chunks than it has buffers.
+  { B: 2, T: 40, Hk: 2, H: 2, K: 104, V: 40, BT: 16, decay: 0.1 },
+  { B: 1, T: 75, Hk: 1, H: 2, K: 136, V: 72, BT: 64, decay: 0.1 },
 ];
 
 const size = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
@@ -38,10 +43,10 @@ const make = (dtype: Dtype | "act", shape: readonly number[], data = random.norm
 });
 
 /** Inputs of every stage: random, but of the form and size that the stages before it give. */
-function stageInputs({ B, T, Hk, H, K, V, BT }: Setting) {
+function stageInputs({ B, T, Hk, H, K, V, BT, decay = 2 }: Setting) {
   const NT = Math.ceil(T / BT);
   const tokens = [B, T, H];
-  const g = random.uniforms(B * T * H, -2, 0);
+  const g = random.uniforms(B * T * H, -decay, 0);
   const dims = { B, T, Hk, H, K, V, BT };
   const G = reference.chunkCumsumReference(dims, g);
   const lower = (scale: number) => {

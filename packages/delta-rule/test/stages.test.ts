@@ -1,21 +1,22 @@
-import { cpuLevels, Device, type RawArray, roundTo, type Tensor } from "@mlxts/core";
+import { type Device, type RawArray, roundTo, type Tensor } from "@mlxts/core";
 import { compare, type Reference64, roundedInputs } from "@mlxts/core/testing";
 import { describe, expect, it } from "vitest";
 import { testSuite } from "../../../scripts/test-suite.ts";
 import { chunkCumsum, chunkInverse, chunkKkt, chunkOutput, chunkState, chunkWu, gatedDeltaRule } from "../src/index.ts";
 import type { RuleInputs } from "../src/reference.ts";
 import * as reference from "../src/reference_chunk.ts";
+import { DEVICES } from "./devices.ts";
 import { F1, F2, normEps, type RuleOptions, type RuleSetting, ruleCase, shapeOf } from "./rule_cases.ts";
 import { GATES, suites } from "./stages.suite.ts";
 
 for (const suite of suites) testSuite(suite);
 
-for (const level of cpuLevels())
-  describe(`G and GLow of chunkCumsum on cpu ${level}`, () => {
-    for (const { name, inputs, options } of GATES)
-      it(`add up to the exact sum: ${name}`, async () => {
-        using device = Device.open("cpu", { level });
-        const rounded = roundedInputs({ name, inputs }, "f32").g as { raw: RawArray; reference: Reference64 };
+for (const [name, open] of DEVICES)
+  describe(`G and GLow of chunkCumsum on ${name}`, () => {
+    for (const { name: gates, inputs, options } of GATES)
+      it(`add up to the exact sum: ${gates}`, async () => {
+        using device = open();
+        const rounded = roundedInputs({ name: gates, inputs }, "f32").g as { raw: RawArray; reference: Reference64 };
         const { shape, data } = rounded.reference;
         const [B, T, H] = shape as [number, number, number];
         const dims = { B, T, H, Hk: 1, K: 1, V: 1, BT: options.chunkLength };
@@ -67,14 +68,14 @@ async function runStages(device: Device, setting: RuleSetting, chunkLength: 64) 
 /** Bars of the pipeline in bf16 against its reference with roundings; o and final state see the store of o. */
 const BARS_Q = { A: 2e-6, X: 2e-6, w: 4e-4, u: 4e-4, h: 4e-4, vNew: 4e-4, finalState: 2e-4 } as const;
 
-for (const level of cpuLevels())
-  describe(`the stages in bf16 against their reference with roundings on cpu ${level}`, () => {
-    for (const [name, setting] of [
+for (const [name, open] of DEVICES)
+  describe(`the stages in bf16 against their reference with roundings on ${name}`, () => {
+    for (const [fixture, setting] of [
       ["F1", F1],
       ["F2", F2],
     ] as const)
-      it(name, async () => {
-        using device = Device.open("cpu", { level });
+      it(fixture, async () => {
+        using device = open();
         const { tensors, whole, expected } = await runStages(device, setting, 64);
         const roundedO = expected.o.map((x) => roundTo("bf16", x));
         const ratio = async (tensor: Tensor | undefined, ref: Float64Array) =>
