@@ -78,6 +78,9 @@ const SHAPES: Shape[] = [
   { T: 1, Hkv: 1, D: 5, capacity: 1, start: [0] },
   { T: 3, Hkv: 2, D: 33, capacity: 8, start: [5, 0, 2] },
   { T: 8, Hkv: 3, D: 128, capacity: 8, start: [0, 0] },
+  { T: 2, Hkv: 19, D: 30, capacity: 3, start: [1] },
+  { T: 1, Hkv: 2, D: 1101, capacity: 2, start: [1] },
+  { T: 1, Hkv: 1, D: 6, capacity: 70, start: Array.from({ length: 70 }, (_, b) => b) },
   ...(["f32", "f16", "bf16"] as const).flatMap((cache): Shape[] => [
     { T: 5, Hkv: 2, D: 36, capacity: 12, start: [7, 1], cache },
     {

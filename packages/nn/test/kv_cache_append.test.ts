@@ -35,6 +35,15 @@ describe("kvCacheAppend", () => {
     expect(tensors.vCache.typedArray().every((v) => v === 0)).toBe(true);
   });
 
+  it("finds a wrong start behind many right ones", async () => {
+    const tensors = make(Array.from({ length: 70 }, (_, b) => (b === 66 ? 61 : 2)));
+    const encoder = device.encoder();
+    kvCacheAppend(encoder, tensors);
+    await expect(encoder.commit()).rejects.toThrow("got 61 at sequence 66");
+    expect(tensors.kCache.typedArray().every((v) => v === 0)).toBe(true);
+    expect(tensors.vCache.typedArray().every((v) => v === 0)).toBe(true);
+  });
+
   it("returns the caches it was given", async () => {
     const tensors = make([59]);
     const encoder = device.encoder();

@@ -112,6 +112,10 @@ export const suite: Suite = {
       makeCase([3, 7, 2, 100], 33, pairing),
       makeCase([1, 2, 8, 67], 5, pairing),
       makeCase([1, 1, 8, 256], 32, pairing, () => 4711),
+      // More heads and more pairs than a GPU's threadgroup has threads for.
+      makeCase([2, 35, 19, 40], 16, pairing),
+      makeCase([1, 3, 2, 600], 290, pairing),
+      makeCase([1, 2, 4, 128], 64, pairing, (_, t) => (t === 0 ? -(2 ** 31) : 2 ** 31 - 1)),
       makeCase([2, 16, 4, 128], 64, pairing, (b, t) => 131071 - 13 * t - 1000 * b),
       makeCase([2, 16, 4, 128], 64, pairing, (b, t) => -1 - 8009 * t - b),
       makeCase([1, 16, 4, 64], 32, pairing, (_, t) => 2 ** 30 + 12345 * t),

@@ -104,6 +104,7 @@ const embeddingSuite: Suite = {
     ...[1, 3, 16, 17, 64, 257].map((dim) => embeddingCase([5], 11, dim, dim % 2 ? "i32" : "u32")),
     embeddingCase([1], 7, 33, "u32"),
     embeddingCase([3, 4], 50, 100, "i32"),
+    ...[1024, 1027, 2049].map((dim) => embeddingCase([2], 3, dim, "i32")),
     embeddingCase([2, 2, 2], 300, 8, "u32"),
     embeddingCase([70], 1, 19, "i32"),
     ...(["f32", "f16", "bf16"] as const).map((outDtype) => embeddingCase([9], 20, 77, "i32", outDtype)),

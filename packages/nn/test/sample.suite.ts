@@ -133,6 +133,9 @@ export const suite: Suite = {
     makeCase("all −∞", 2, 300, row(600, -inf), { topK: 5 }),
     makeCase("all NaN", 2, 300, row(600, Number.NaN)),
     makeCase("NaN and −∞", 1, 600, row(600, Number.NaN, [555, -inf])),
+    // Ids of 17 bits.
+    ...[{}, { topK: 50, topP: 0.9 }].map((options) => normal(1, 70001, options)),
+    makeCase("ties", 1, 70001, random.integers(70001, 3), { topK: 20000, topP: 0.9 }),
   ],
   mutants: {
     "largest logit": reference((logits, dim) => argmaxReference(logits, dim)),
