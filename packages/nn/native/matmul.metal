@@ -1,5 +1,5 @@
 // One threadgroup: groupRows × 64 outputs. Pieces of x and of the weight go through threadgroup memory, both with the
-// contracted dimension along rows; each of the four simdgroups has a quarter of the outputs in 8 × 8 accumulators.
+// contracted dimension along rows; each of the four simdgroups has 16 columns of all rows in 8 × 8 accumulators.
 #include "matmul.params.h"
 #include "metal_kernel.h"
 #include "metal_matrix.h"
@@ -8,6 +8,7 @@ using namespace metal;
 using namespace mlxts;
 
 constant constexpr uint kColumns = MATMUL_GPU_COLUMNS, kDepth = MATMUL_GPU_DEPTH, kThreads = MATMUL_GPU_THREADS;
+constant constexpr int kRowFragments = MATMUL_GPU_ROWS / 8, kFragments = kColumns / (kThreads / kSimd) / 8;
 
 // Rows of threadgroup memory start 16 bytes apart from whole lines, so that the rows of a fragment lie in other banks.
 template <typename E>
@@ -48,52 +49,57 @@ METAL_FUNC void stage_turned(device const T* from, uint stride, uint rows, uint 
   }
 }
 
-// R: rows of fragments of a simdgroup; the threadgroup has 16 R rows.
-template <int R, typename E, typename X, typename W, typename O>
+template <typename E, typename X, typename W, typename O>
 METAL_FUNC void multiply(device const X* x, device const W* weight, device const X* bias, device O* out,
                          constant MatmulParams& p, threadgroup E* staged, uint2 group, uint index, uint lane,
                          uint simdgroup) {
-  constexpr uint kStride = padded_depth<E>(), kRows = 16 * R, kHalf = kColumns / 2;
-  constexpr int kFragments = kHalf / 8;
-  const uint n0 = group.x * kColumns, m0 = group.y * kRows;
-  const uint columns = min(p.n - n0, kColumns), rows = min(p.m - m0, kRows);
-  threadgroup E* staged_x = staged;                    // [kRows][kStride]
-  threadgroup E* staged_w = staged + kRows * kStride;  // [kColumns][kStride]
-  const uint row = simdgroup / 2 * kRows / 2, column = simdgroup % 2 * kHalf;
-  const bool idle = row >= rows || column >= columns;
-  simdgroup_float8x8 sum[R][kFragments];
-  for (int i = 0; i < R; ++i)
-    for (int j = 0; j < kFragments; ++j) sum[i][j] = simdgroup_float8x8(0.0f);
+  constexpr uint kStride = padded_depth<E>();
+  const uint n0 = group.x * kColumns, m0 = group.y * p.groupRows;
+  const uint columns = min(p.n - n0, kColumns), rows = min(p.m - m0, p.groupRows);
+  const int used = (rows + 7) / 8;
+  threadgroup E* staged_w = staged + p.groupRows * kStride;
+  // Each simdgroup has all rows of its columns.
+  const uint column = simdgroup * kFragments * 8;
+  simdgroup_float8x8 sum[kRowFragments][kFragments];
+  MLXTS_UNROLL for (int i = 0; i < kRowFragments; ++i) {
+    MLXTS_UNROLL for (int j = 0; j < kFragments; ++j) sum[i][j] = simdgroup_float8x8(0.0f);
+  }
   for (uint k0 = 0; k0 < p.k; k0 += kDepth) {
     const uint depth = min(p.k - k0, kDepth);
     if (k0 > 0) threadgroup_barrier(mem_flags::mem_threadgroup);
-    stage(x + ulong(m0) * p.k + k0, p.k, rows, depth, staged_x, kRows, index);
+    stage(x + ulong(m0) * p.k + k0, p.k, rows, depth, staged, used * 8, index);
     if (p.transpose)
       stage(weight + ulong(n0) * p.k + k0, p.k, columns, depth, staged_w, kColumns, index);
     else
       stage_turned(weight + ulong(k0) * p.n + n0, p.n, columns, depth, staged_w, index);
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (idle) continue;
+    if (column >= columns) continue;
     for (uint k = 0; k < depth; k += 8) {
-      simdgroup_matrix<E, 8, 8> a[R], b[kFragments];
-      for (int i = 0; i < R; ++i) simdgroup_load(a[i], staged_x + (row + i * 8) * kStride + k, kStride);
-      for (int j = 0; j < kFragments; ++j)
+      simdgroup_matrix<E, 8, 8> a, b[kFragments];
+      MLXTS_UNROLL for (int j = 0; j < kFragments; ++j) {
         simdgroup_load(b[j], staged_w + (column + j * 8) * kStride + k, kStride, ulong2(0), true);
-      for (int i = 0; i < R; ++i)
-        for (int j = 0; j < kFragments; ++j) simdgroup_multiply_accumulate(sum[i][j], a[i], b[j], sum[i][j]);
+      }
+      MLXTS_UNROLL for (int i = 0; i < kRowFragments; ++i) {
+        if (i >= used) continue;
+        simdgroup_load(a, staged + i * 8 * kStride + k, kStride);
+        MLXTS_UNROLL for (int j = 0; j < kFragments; ++j) {
+          simdgroup_multiply_accumulate(sum[i][j], a, b[j], sum[i][j]);
+        }
+      }
     }
   }
-  for (int j = 0; j < kFragments; ++j)
-    for (uint e = 0; e < 2; ++e) {
+  MLXTS_UNROLL for (int j = 0; j < kFragments; ++j) {
+    MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
       const uint n = n0 + column + j * 8 + matrix_column(lane) + e;
       if (n >= p.n) continue;
       float add = 0.0f;
       if (p.present & MATMUL_HAS_BIAS) add = p.biasF32 ? ((device const float*)bias)[n] : float(bias[n]);
-      for (int i = 0; i < R; ++i) {
-        const uint m = m0 + row + i * 8 + matrix_row(lane);
-        if (m < p.m) out[ulong(m) * p.n + n] = O(sum[i][j].thread_elements()[e] + add);
+      MLXTS_UNROLL for (int i = 0; i < kRowFragments; ++i) {
+        const uint m = i * 8 + matrix_row(lane);
+        if (m < rows) out[ulong(m0 + m) * p.n + n] = O(sum[i][j].thread_elements()[e] + add);
       }
     }
+  }
 }
 
 template <typename X, typename W, typename O>
@@ -104,11 +110,7 @@ kernel void matmul(device const X* x [[buffer(MATMUL_X)]], device const W* weigh
                    uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   // Products of two numbers of one dtype are exact in float; where the dtypes differ, float holds both.
   using E = conditional_t<is_same_v<X, W>, X, float>;
-  threadgroup E* staged = (threadgroup E*)memory;
-  if (p.groupRows == 32)
-    multiply<2, E>(x, weight, bias, out, p, staged, group, index, lane, simdgroup);
-  else
-    multiply<4, E>(x, weight, bias, out, p, staged, group, index, lane, simdgroup);
+  multiply(x, weight, bias, out, p, (threadgroup E*)memory, group, index, lane, simdgroup);
 }
 
 #define MATMUL(name, X, W, O) \

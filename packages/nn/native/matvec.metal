@@ -11,8 +11,8 @@ METAL_FUNC float dot4(float4 a, float4 b, float sum) {
   return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, sum))));
 }
 
-// M: the rows of x, or more, when the last one repeats and is not stored.
-template <int M, typename X, typename W, typename O>
+// For up to M rows of x.
+template <uint M, typename X, typename W, typename O>
 METAL_FUNC void dot_rows(device const X* x, device const W* weight, device const X* bias, device O* out,
                          constant MatvecParams& p, threadgroup float* partial, uint group, uint lane, uint simdgroup) {
   constexpr uint kRows = MATVEC_SIMDGROUP_COLUMNS, kSimdgroups = MATVEC_SIMDGROUPS;
@@ -21,30 +21,36 @@ METAL_FUNC void dot_rows(device const X* x, device const W* weight, device const
   if (first >= p.n) return;
   device const W* rows[kRows];
   float sum[kRows][M];
-  for (uint r = 0; r < kRows; ++r) {
+  MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) {
     rows[r] = weight + ulong(min(first + r, p.n - 1)) * p.k;
-    for (int i = 0; i < M; ++i) sum[r][i] = 0.0f;
+    MLXTS_UNROLL for (uint i = 0; i < M; ++i) sum[r][i] = 0.0f;
   }
   for (uint k = (part * kSimd + lane) * 4; k + 4 <= p.k; k += splits * kSimd * 4) {
     float4 w[kRows];
-    for (uint r = 0; r < kRows; ++r) w[r] = load4(rows[r] + k);
-    for (int i = 0; i < M; ++i) {
-      const float4 v = load4(x + ulong(min(uint(i), p.m - 1)) * p.k + k);
-      for (uint r = 0; r < kRows; ++r) sum[r][i] = dot4(w[r], v, sum[r][i]);
+    MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) w[r] = load4(rows[r] + k);
+    MLXTS_UNROLL for (uint i = 0; i < M; ++i) {
+      if (i >= p.m) continue;
+      const float4 v = load4(x + ulong(i) * p.k + k);
+      MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) sum[r][i] = dot4(w[r], v, sum[r][i]);
     }
   }
   const uint rest = p.k / 4 * 4 + lane;
-  if (part == 0 && rest < p.k)
-    for (int i = 0; i < M; ++i)
-      for (uint r = 0; r < kRows; ++r)
-        sum[r][i] = fma(float(rows[r][rest]), float(x[ulong(min(uint(i), p.m - 1)) * p.k + rest]), sum[r][i]);
+  if (part == 0 && rest < p.k) {
+    MLXTS_UNROLL for (uint i = 0; i < M; ++i) {
+      if (i >= p.m) continue;
+      const float v = float(x[ulong(i) * p.k + rest]);
+      MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) sum[r][i] = fma(float(rows[r][rest]), v, sum[r][i]);
+    }
+  }
   // Each lane keeps one of the sums.
   float mine = 0.0f;
-  for (int i = 0; i < M; ++i)
-    for (uint r = 0; r < kRows; ++r) {
+  MLXTS_UNROLL for (uint i = 0; i < M; ++i) {
+    if (i >= p.m) continue;
+    MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) {
       const float total = simd_sum(sum[r][i]);
       if (lane == i * kRows + r) mine = total;
     }
+  }
   if (splits > 1) {
     partial[simdgroup * kSimd + lane] = mine;
     threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -65,12 +71,8 @@ kernel void matvec(device const X* x [[buffer(MATVEC_X)]], device const W* weigh
                    uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   if (p.m == 1)
     dot_rows<1>(x, weight, bias, out, p, partial, group, lane, simdgroup);
-  else if (p.m == 2)
-    dot_rows<2>(x, weight, bias, out, p, partial, group, lane, simdgroup);
-  else if (p.m <= 4)
-    dot_rows<4>(x, weight, bias, out, p, partial, group, lane, simdgroup);
   else
-    dot_rows<8>(x, weight, bias, out, p, partial, group, lane, simdgroup);
+    dot_rows<MATVEC_ROWS>(x, weight, bias, out, p, partial, group, lane, simdgroup);
 }
 
 #define MATVEC(name, X, W, O) \

@@ -12,6 +12,7 @@
 #define MATVEC_OUT 3  // write
 #define MATVEC_PARAMS 4
 #define MATVEC_HAS_BIAS 4u
+#define MATVEC_ROWS 8
 #define MATVEC_SIMDGROUPS 4
 #define MATVEC_SIMDGROUP_COLUMNS 4
 

@@ -9,12 +9,8 @@ const TILE_COLUMNS = 64;
 const TILE_ROWS = 6;
 const TILE_DEPTH = 128;
 
-/** The same of a GPU: threads, columns of a threadgroup, the piece of the contracted dimension. */
-const GPU_THREADS = 128;
-const GPU_COLUMNS = 64;
-const GPU_DEPTH = 32;
-/** Up to this many rows a GPU's threadgroup has 32 rows, beyond 64. */
-const GPU_FEW_ROWS = 64;
+/** The same of a GPU: threads, the most rows and the columns of a threadgroup, the piece of the contracted dimension. */
+const GPU = { gpuThreads: 128, gpuRows: 64, gpuColumns: 64, gpuDepth: 32 };
 
 interface TiledSizes {
   m: number;
@@ -31,14 +27,14 @@ export const matmulKernel = defineKernel({
   variants,
   buffers,
   params: { m: "u32", n: "u32", k: "u32", groupRows: "u32", transpose: "u32", biasF32: "u32" },
-  constants: { gpuThreads: GPU_THREADS, gpuColumns: GPU_COLUMNS, gpuDepth: GPU_DEPTH },
+  constants: GPU,
   launch: ({ m, n, groupRows, elementBytes }: TiledSizes, { gpu }) =>
     gpu
       ? {
-          threadgroups: [Math.ceil(n / GPU_COLUMNS), Math.ceil(m / groupRows), 1],
-          threadsPerThreadgroup: [GPU_THREADS, 1, 1],
+          threadgroups: [Math.ceil(n / GPU.gpuColumns), Math.ceil(m / groupRows), 1],
+          threadsPerThreadgroup: [GPU.gpuThreads, 1, 1],
           // Rows of x and of the weight, 16 bytes between them.
-          threadgroupBytes: (groupRows + GPU_COLUMNS) * (GPU_DEPTH * elementBytes + 16),
+          threadgroupBytes: (groupRows + GPU.gpuColumns) * (GPU.gpuDepth * elementBytes + 16),
         }
       : {
           threadgroups: [Math.ceil(n / TILE_COLUMNS), Math.ceil(m / groupRows), 1],
@@ -48,6 +44,8 @@ export const matmulKernel = defineKernel({
         },
 });
 
+/** The most rows of x of the few-row kernel. */
+const MATVEC_ROWS = 8;
 /** Of a threadgroup on a GPU; outputs of a simdgroup. */
 const SIMDGROUPS = 4;
 const SIMDGROUP_COLUMNS = 4;
@@ -66,7 +64,7 @@ export const matvecKernel = defineKernel({
   variants,
   buffers,
   params: { m: "u32", n: "u32", k: "u32", groupColumns: "u32", biasF32: "u32" },
-  constants: { simdgroups: SIMDGROUPS, simdgroupColumns: SIMDGROUP_COLUMNS },
+  constants: { rows: MATVEC_ROWS, simdgroups: SIMDGROUPS, simdgroupColumns: SIMDGROUP_COLUMNS },
   launch: ({ m, n, k, groupColumns }: MatvecSizes, { gpu }) => ({
     threadgroups: [Math.ceil(n / groupColumns), 1, 1],
     threadsPerThreadgroup: [gpu ? 32 * SIMDGROUPS : 1, 1, 1],
@@ -78,7 +76,6 @@ export const matvecKernel = defineKernel({
 /** x widened to f32, its rows padded to whole pairs of the widest vectors. */
 const matvecBytes = (m: number, k: number) => 4 * m * Math.ceil(k / 32) * 32;
 
-const MATVEC_ROWS = 8;
 const MATVEC_BYTES = 1 << 20;
 
 /**
@@ -100,6 +97,9 @@ const inner = (c: OpContext) => {
   const [rows = 0, cols = 0] = c.tensors.weight?.shape ?? [];
   return c.options.transpose ? { from: cols, to: rows } : { from: rows, to: cols };
 };
+
+/** On a GPU two threadgroups share what one could take, for the sake of occupancy. */
+const gpuRows = (m: number) => (m > GPU.gpuRows / 2 && m <= GPU.gpuRows ? GPU.gpuRows / 2 : GPU.gpuRows);
 
 /**
  * Matrix product with a dense weight: `y = x · Wᵀ + bias` (`transpose: true`, the default) or `y = x · W + bias`.
@@ -160,7 +160,7 @@ export const matmul = defineOp({
       });
       return;
     }
-    const groupRows = gpu ? (m <= GPU_FEW_ROWS ? 32 : 64) : tiledRows(m, n);
+    const groupRows = gpu ? gpuRows(m) : tiledRows(m, n);
     const elementBytes = x.dtype === weight.dtype ? DTYPES[x.dtype].bytes : 4;
     encoder.dispatch(matmulKernel, {
       op,

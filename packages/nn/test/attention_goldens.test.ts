@@ -1,8 +1,9 @@
 import { fileURLToPath } from "node:url";
-import { cpuLevels, Device, decodeNumbers, readSafetensors } from "@mlxts/core";
+import { decodeNumbers, readSafetensors } from "@mlxts/core";
 import { BARS, compare } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
 import { kvCacheAppend, matmul, sdpa } from "../src/index.ts";
+import { DEVICES } from "./devices.ts";
 
 // The small attention layer of Hugging Face's qwen3_5: hidden 48, 4 heads and 2 key/value heads of 32, of which 8 rotate.
 const [TOKENS, HIDDEN, HEADS, KV_HEADS, DIM, ROTATED] = [11, 48, 4, 2, 32, 8];
@@ -33,8 +34,8 @@ function normAndRotate(x: Float64Array, heads: number, weight: Float64Array): Fl
   return out;
 }
 
-describe.each(cpuLevels())("the attention layer of Hugging Face, on cpu %s", (level) => {
-  const device = Device.open("cpu", { level, threads: 2 });
+describe.each(DEVICES)("the attention layer of Hugging Face, on %s", (_, open) => {
+  const device = open();
   afterAll(() => device.dispose());
   const f32 = (shape: number[], data?: ArrayLike<number>) => device.tensor("f32", shape, data);
 

@@ -110,7 +110,7 @@ export const suite: Suite = {
     ...EDGES.map((rows) => makeCase({ lead: [Math.max(1, Math.ceil(256 / rows))], rows, cols: 40 })),
     // Rows of x: every size of the few-row kernel, every tail of the tiles, more than one block of rows.
     ...[1, 2, 3, 4, 5, 6, 7, 8].map((m) => makeCase({ lead: [m], rows: 261, cols: 300 })),
-    ...[9, 10, 11, 12, 13, 14, 31, 33, 64].map((m) => makeCase({ lead: [m], rows: 70, cols: 96 })),
+    ...[9, 10, 11, 12, 13, 14, 31, 33, 64, 65].map((m) => makeCase({ lead: [m], rows: 70, cols: 96 })),
     makeCase({ lead: [257], rows: 33, cols: 20 }),
     makeCase({ lead: [1100], rows: 3, cols: 10 }),
     makeCase({ lead: [2, 3, 5], rows: 20, cols: 24 }),

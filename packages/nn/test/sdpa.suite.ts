@@ -189,6 +189,8 @@ export const suite: Suite = {
     ...[2, 3, 5, 8, 16].flatMap((T) =>
       [T, T + 1, 64, 130].map((length) => makeCase({ T, H: 4, Hkv: 2, D: 48, lengths: [length] })),
     ),
+    // Tokens of which the first do not reach the last piece.
+    makeCase({ T: 12, H: 5, Hkv: 1, D: 40, lengths: [68, 140] }),
     // Many.
     ...[65, 66, 70, 127, 130, 200].map((T) => makeCase({ T, H: 2, Hkv: 1, D: 64, lengths: [T] })),
     ...[65, 128, 200, 700].map((length) => makeCase({ T: 65, H: 2, Hkv: 2, D: 24, lengths: [length] })),

@@ -6,7 +6,7 @@ import { sdpa } from "../src/index.ts";
 const random = new Random(3);
 
 describe("sdpa", () => {
-  const device = Device.open("cpu", { threads: 2 });
+  const device = Device.open();
   afterAll(() => device.dispose());
 
   const make = (lengths: number[], T = 3, H = 4, capacity = 20) => {
