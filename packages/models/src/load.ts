@@ -17,7 +17,7 @@ export async function loadModel(device: Device, directory: string, options: Load
   if (!statSync(directory, { throwIfNoEntry: false })?.isDirectory())
     throw new MlxtsError("Io", `loadModel: ${directory} is not a directory`, { path: directory, operation: "open" });
   const json = readJson(join(directory, "config.json"));
-  const activations: FloatDtype = options.activations ?? (device.kind === "cpu" ? "f32" : "bf16");
+  const activations: FloatDtype = options.activations ?? (device.gpu ? "bf16" : "f32");
   if (!isFloat(activations)) throw wrongValue("loadModel", "activations", "be one of f32, f16, bf16", activations);
   new Fields(json).choice("model_type", QWEN3_5_TYPES);
   const config = qwen3_5Config(json);

@@ -5,7 +5,7 @@ import type { ModelState } from "./state.ts";
 export type DeltaPath = "auto" | "recurrent" | "chunk";
 
 export interface LoadOptions {
-  /** Dtype of activations. Default f32 on the CPU. */
+  /** Dtype of activations. Default f32 on the CPU, bf16 on a GPU. */
   activations?: FloatDtype;
 }
 
@@ -39,4 +39,5 @@ export interface LanguageModel {
   /** Records the logits f32 [rows.length, vocab] of some rows of the hidden state. */
   encodeLogits(encoder: CommandEncoder, hidden: Tensor, rows: readonly number[]): Tensor;
   dispose(): void;
+  [Symbol.dispose](): void;
 }
