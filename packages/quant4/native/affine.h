@@ -53,6 +53,9 @@ METAL_FUNC float centred(float scale, float bias) {
   return metal::fma(float(1 << (Bits - 1)), scale, bias);
 }
 
+// `to` is aligned to 16 bytes.
+METAL_FUNC void store_tile(threadgroup float* to, float4 v) { *(threadgroup float4*)to = v; }
+
 // Which matrices of x and of the weights a batch index takes.
 struct Batch {
   ulong x, q;

@@ -37,11 +37,12 @@ kernel void quantize(device const T* w [[buffer(QUANTIZE_W)]], device uint* weig
     bool numbers = true;
 #pragma unroll
     for (uint i = 0; i < 4; ++i) {
-      if (i >= columns) break;
-      v[i] = float(from[i]);
-      least = min(least, v[i]);
-      most = max(most, v[i]);
-      numbers = numbers && isfinite(v[i]);
+      if (i < columns) {
+        v[i] = float(from[i]);
+        least = min(least, v[i]);
+        most = max(most, v[i]);
+        numbers = numbers && isfinite(v[i]);
+      }
     }
     if (!simd_all(numbers)) return report_first(w, p.cols, row, lane, fault);
     least = simd_min(least);
@@ -64,10 +65,11 @@ kernel void quantize(device const T* w [[buffer(QUANTIZE_W)]], device uint* weig
     uint word = 0;
 #pragma unroll
     for (uint i = 0; i < 4; ++i) {
-      if (i >= columns) break;
-      // Clamped before rounding: the bounds are integers, so it is the same.
-      const float x = clamp((v[i] - bias) / scale, 0.0f, n);
-      word |= uint(p.gpu ? round(x) : rint(x)) << (i * Bits);
+      if (i < columns) {
+        // Clamped before rounding: the bounds are integers, so it is the same.
+        const float x = clamp((v[i] - bias) / scale, 0.0f, n);
+        word |= uint(p.gpu ? round(x) : rint(x)) << (i * Bits);
+      }
     }
     word <<= lane % lanes * columns * Bits;
     for (uint step = 1; step < lanes; step *= 2) word |= simd_shuffle_xor(word, step);

@@ -16,8 +16,6 @@ constant constexpr uint kRows = 16;  // of W of a simdgroup
 constant constexpr uint kOutStride = kRows * kStride / kM;
 constant constexpr uint kTile = kM * kStride;
 
-METAL_FUNC void store_tile(threadgroup float* to, float4 v) { *(threadgroup float4*)to = v; }
-
 // This thread's eight of a tile of x; 0 for rows that do not exist.
 template <typename X>
 METAL_FUNC void bring(device const X* x, bool exists, threadgroup float* to) {
@@ -73,10 +71,11 @@ threadgroup float* multiply(device const X* x, device const uint* weight, device
         for (uint j = 0; j < kRows / 8; ++j) simdgroup_load(b[j], w + j * 8 * kStride + k, kStride, ulong2(0), true);
 #pragma unroll
         for (uint i = 0; i < kM / 8; ++i) {
-          if (i * 8 >= m) break;
-          simdgroup_load(a, memory + current + i * 8 * kStride + k, kStride);
+          if (i * 8 < m) {
+            simdgroup_load(a, memory + current + i * 8 * kStride + k, kStride);
 #pragma unroll
-          for (uint j = 0; j < kRows / 8; ++j) simdgroup_multiply_accumulate(sums[i][j], a, b[j], sums[i][j]);
+            for (uint j = 0; j < kRows / 8; ++j) simdgroup_multiply_accumulate(sums[i][j], a, b[j], sums[i][j]);
+          }
         }
       }
     }
@@ -87,9 +86,10 @@ threadgroup float* multiply(device const X* x, device const uint* weight, device
   if (row0 >= p.rows) return w;
 #pragma unroll
   for (uint i = 0; i < kM / 8; ++i) {
-    if (i * 8 >= m) break;
+    if (i * 8 < m) {
 #pragma unroll
-    for (uint j = 0; j < kRows / 8; ++j) simdgroup_store(sums[i][j], w + i * 8 * kOutStride + j * 8, kOutStride);
+      for (uint j = 0; j < kRows / 8; ++j) simdgroup_store(sums[i][j], w + i * 8 * kOutStride + j * 8, kOutStride);
+    }
   }
   simdgroup_barrier(mem_flags::mem_threadgroup);
   return w;

@@ -19,8 +19,6 @@ constant constexpr uint kTile = kRows * kStride;
 constant constexpr uint kOwn = 16;  // columns of a simdgroup
 constant constexpr uint kOutStride = kOwn + 2;
 
-METAL_FUNC void store_tile(threadgroup float* to, float4 v) { *(threadgroup float4*)to = v; }
-
 // This thread's eight of a tile of x, from row `row` of W on; 0 for what does not exist.
 template <typename X>
 METAL_FUNC void bring(device const X* x, bool exists, uint row, uint rows, threadgroup float* to) {
@@ -87,10 +85,11 @@ threadgroup float* multiply(device const X* x, device const uint* weight, device
         for (uint j = 0; j < kOwn / 8; ++j) simdgroup_load(b[j], b0 + k * kStride + j * 8, kStride);
 #pragma unroll
         for (uint i = 0; i < kM / 8; ++i) {
-          if (i * 8 >= m) break;
-          simdgroup_load(a, a0 + i * 8 * kXStride + k, kXStride);
+          if (i * 8 < m) {
+            simdgroup_load(a, a0 + i * 8 * kXStride + k, kXStride);
 #pragma unroll
-          for (uint j = 0; j < kOwn / 8; ++j) simdgroup_multiply_accumulate(sums[i][j], a, b[j], sums[i][j]);
+            for (uint j = 0; j < kOwn / 8; ++j) simdgroup_multiply_accumulate(sums[i][j], a, b[j], sums[i][j]);
+          }
         }
       }
     }
@@ -102,9 +101,10 @@ threadgroup float* multiply(device const X* x, device const uint* weight, device
   if (idle) return results;
 #pragma unroll
   for (uint i = 0; i < kM / 8; ++i) {
-    if (i * 8 >= m) break;
+    if (i * 8 < m) {
 #pragma unroll
-    for (uint j = 0; j < kOwn / 8; ++j) simdgroup_store(sums[i][j], results + i * 8 * kOutStride + j * 8, kOutStride);
+      for (uint j = 0; j < kOwn / 8; ++j) simdgroup_store(sums[i][j], results + i * 8 * kOutStride + j * 8, kOutStride);
+    }
   }
   simdgroup_barrier(mem_flags::mem_threadgroup);
   return results;

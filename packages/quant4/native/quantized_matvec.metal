@@ -36,14 +36,15 @@ float product_of(device const X* x, device const uint* weight, device const S* s
       for (uint r = 0; r < kRows; ++r) codes[r] = Packed<Bits>::eight(weight + step[r] * words + c / 8 * (Bits / 4));
 #pragma unroll
       for (uint m = 0; m < M; ++m) {
-        if (m >= p.m) break;
-        const float4 low = load4(x + m * p.cols + c), high = load4(x + m * p.cols + c + 4);
-        const float4 both = low + high;
-        const float sum = (both.x + both.y) + (both.z + both.w);
+        if (m < p.m) {
+          const float4 low = load4(x + m * p.cols + c), high = load4(x + m * p.cols + c + 4);
+          const float4 both = low + high;
+          const float sum = (both.x + both.y) + (both.z + both.w);
 #pragma unroll
-        for (uint r = 0; r < kRows; ++r) {
-          const float product = dot(float4(codes[r].low), low) + dot(float4(codes[r].high), high);
-          sums[r][m] = fma(scale[r], product, fma(offset[r], sum, sums[r][m]));
+          for (uint r = 0; r < kRows; ++r) {
+            const float product = dot(float4(codes[r].low), low) + dot(float4(codes[r].high), high);
+            sums[r][m] = fma(scale[r], product, fma(offset[r], sum, sums[r][m]));
+          }
         }
       }
     }
@@ -51,11 +52,12 @@ float product_of(device const X* x, device const uint* weight, device const S* s
   float mine = 0.0f;
 #pragma unroll
   for (uint m = 0; m < M; ++m) {
-    if (m >= p.m) break;
+    if (m < p.m) {
 #pragma unroll
-    for (uint r = 0; r < kRows; ++r) {
-      const float total = simd_sum(sums[r][m]);
-      if (lane == m * kRows + r) mine = total;
+      for (uint r = 0; r < kRows; ++r) {
+        const float total = simd_sum(sums[r][m]);
+        if (lane == m * kRows + r) mine = total;
+      }
     }
   }
   return mine;

@@ -36,20 +36,20 @@ void sum_rows(device const X* x, device const uint* weight, device const S* scal
 #pragma unroll
     for (uint i = 0; i < kAhead; ++i) {
       const uint row = first + i * kStep;
-      if (row >= p.rows) break;
+      if (row < p.rows) {
 #pragma unroll
-      for (uint m = 0; m < M; ++m) {
-        if (m >= p.m) break;
-        sums[m] = fma(float4(float(x[ulong(m) * p.rows + row])), w[i], sums[m]);
+        for (uint m = 0; m < M; ++m)
+          if (m < p.m) sums[m] = fma(float4(float(x[ulong(m) * p.rows + row])), w[i], sums[m]);
       }
     }
   }
 #pragma unroll
   for (uint m = 0; m < M; ++m) {
-    if (m >= p.m) break;
-    const float4 other = float4(simd_shuffle_xor(sums[m].x, kLanes), simd_shuffle_xor(sums[m].y, kLanes),
-                                simd_shuffle_xor(sums[m].z, kLanes), simd_shuffle_xor(sums[m].w, kLanes));
-    if (lane < kLanes) store4(memory + (m * kSimdgroups + simdgroup) * kColumns + lane * 4, sums[m] + other);
+    if (m < p.m) {
+      const float4 other = float4(simd_shuffle_xor(sums[m].x, kLanes), simd_shuffle_xor(sums[m].y, kLanes),
+                                  simd_shuffle_xor(sums[m].z, kLanes), simd_shuffle_xor(sums[m].w, kLanes));
+      if (lane < kLanes) store_tile(memory + (m * kSimdgroups + simdgroup) * kColumns + lane * 4, sums[m] + other);
+    }
   }
 }
 
