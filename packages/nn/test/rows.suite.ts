@@ -195,6 +195,11 @@ const argmaxSuite: Suite = {
     ...[5, 40, 3000].map((dim) => argmaxCase("ties", [8, dim], ties(dim))),
     argmaxCase("negative", [6, 2500], random.uniforms(15000, -9, -1)),
     argmaxCase("largest last", [2100], placed(2100, -1, [2099, 3])),
+    argmaxCase(
+      "around 2048 and 4096",
+      [6, 5000],
+      placed(30000, -1, ...[2047, 2048, 2049, 4095, 4096, 4097].map((at, r): [number, number] => [r * 5000 + at, 3])),
+    ),
     argmaxCase("equal in two blocks", [5000], placed(5000, -1, [4990, 3], [2500, 3])),
     argmaxCase("zeros of both signs", [40], placed(40, -1, [20, -0], [30, 0])),
     argmaxCase("NaN first", [100], placed(100, -1, [0, Number.NaN], [50, 2])),
