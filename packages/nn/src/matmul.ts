@@ -110,8 +110,8 @@ const gpuRows = (m: number) => (m > GPU.gpuRows / 2 && m <= GPU.gpuRows ? GPU.gp
  * - `outDtype` f32, f16 or bf16; default the dtype of x.
  *
  * Products and sums in f32, one rounding at the store. Where the processor has bf16 products and both x and weight are
- * bf16, products are exact and subnormal bf16 numbers (below 1.2e-38) count as 0. Errors: `InvalidArgument` for shapes,
- * dtypes, options and overlap.
+ * bf16, products are exact and subnormal bf16 numbers (below 1.2e-38) count as 0; on GPUs all numbers below that may.
+ * Errors: `InvalidArgument` for shapes, dtypes, options and overlap.
  */
 export const matmul = defineOp({
   name: "matmul",

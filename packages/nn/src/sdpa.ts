@@ -123,11 +123,11 @@ function tiledRows(rows: number, heads: number): number {
  * - `scale` > 0, default D^−1/2.
  *
  * Scores, softmax and sums in f32, one rounding at the store; q and k of dtype bf16 may be multiplied by the processor's
- * bf16 products, which are exact but take subnormal bf16 numbers (below 1.2e-38) as 0. Few queries: the cache is read
- * once for all heads that share it, in pieces whose borders depend on the sequence's length only. Errors:
- * `InvalidArgument` for shapes, dtypes, options and overlap; lengths outside 0 … capacity, or below T when causal, fail
- * the submission. Vaswani et al., "Attention Is All You Need", 2017; Ainslie et al., "GQA", 2023; online softmax:
- * Milakov and Gimelshein, 2018.
+ * bf16 products, which are exact but take subnormal bf16 numbers (below 1.2e-38) as 0; GPUs may take all numbers below
+ * that as 0. Few queries: the cache is read once for all heads that share it (on a GPU once for 32 query rows), in pieces
+ * whose borders depend on the sequence's length only. Errors: `InvalidArgument` for shapes, dtypes, options and overlap;
+ * lengths outside 0 … capacity, or below T when causal, fail the submission. Vaswani et al., "Attention Is All You
+ * Need", 2017; Ainslie et al., "GQA", 2023; online softmax: Milakov and Gimelshein, 2018.
  */
 export const sdpa = defineOp({
   name: "sdpa",

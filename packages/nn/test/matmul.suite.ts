@@ -125,7 +125,7 @@ export const suite: Suite = {
     makeCase({ lead: [1], rows: 300, cols: 4096 }),
     // Rows and columns around the split of the few-row kernel on GPUs.
     ...[1023, 1024].map((rows) => makeCase({ lead: [1], rows, cols: 520 })),
-    ...[511, 512].map((cols) => makeCase({ lead: [2], rows: 130, cols })),
+    ...[511, 512, 515].map((cols) => makeCase({ lead: [2], rows: 130, cols })),
     makeCase({ lead: [10], rows: 64, cols: 4096 }),
     // Subnormal f16.
     ...[2, 20].map((m) => {
