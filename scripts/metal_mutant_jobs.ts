@@ -1,0 +1,205 @@
+// The processes that judge mutants: started when needed, ended when one hangs or crashes, replaced when they grow.
+import { type ChildProcess, fork, spawn } from "node:child_process";
+import { createHash } from "node:crypto";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { build } from "tsup";
+import { root } from "./metal_files.ts";
+import type { BaselineCase, Reply, Request } from "./metal_mutant_worker.ts";
+
+/** The simulator's command as one file of JavaScript: thousands of texts are compiled, and it starts at once. */
+export async function bundleCompiler(): Promise<string> {
+  const folder = join(root, "packages", "metal-sim");
+  await build({
+    entry: { "mutants-cli": join(folder, "src", "main.ts") },
+    outDir: join(folder, "build"),
+    format: "esm",
+    platform: "node",
+    noExternal: [/./],
+    banner: { js: 'import { createRequire } from "node:module"; const require = createRequire(import.meta.url);' },
+    footer: { js: "process.exitCode = await main(process.argv.slice(2));" },
+    config: false,
+    silent: true,
+    clean: false,
+  });
+  return join(folder, "build", "mutants-cli.js");
+}
+
+const variables = (command: string) => ({
+  ...process.env,
+  MLXTS_DEVICE: "metal",
+  MLXTS_METAL_SIM: "1",
+  MLXTS_METAL_SIM_COMMAND: command,
+  MLXTS_POISON: "1",
+});
+
+/** Mutants that one process judges: it keeps each that it has compiled. */
+const MOST_MUTANTS = 200;
+/** For what a case's time does not hold: compiling. */
+const COMPILE_MS = 60_000;
+
+class Worker {
+  judged = 0;
+  readonly child: ChildProcess;
+  constructor(command: string) {
+    const worker = join(root, "scripts", "metal_mutant_worker.ts");
+    this.child = fork(join(root, "scripts", "run-source.mjs"), [worker], {
+      env: variables(command),
+      stdio: ["ignore", "ignore", "pipe", "ipc"],
+    });
+  }
+
+  /** The reply; a process that ends or hangs is one too. */
+  ask(request: Request, limitMs: (index: number) => number): Promise<Reply> {
+    return new Promise((resolve) => {
+      let running = -1;
+      let stderr = "";
+      let timer: NodeJS.Timeout | undefined;
+      const finish = (reply: Reply) => {
+        clearTimeout(timer);
+        this.child.removeAllListeners();
+        this.child.stderr?.removeAllListeners();
+        resolve(reply);
+      };
+      const watch = (ms: number) => {
+        clearTimeout(timer);
+        timer = setTimeout(() => {
+          this.child.kill("SIGKILL");
+          finish({ type: "killed", by: "it does not end", case: running });
+        }, ms);
+      };
+      watch(COMPILE_MS);
+      this.child.stderr?.on("data", (text) => {
+        stderr = `${stderr}${text}`.slice(-2000);
+      });
+      this.child.on("exit", (code, signal) => {
+        const reason = stderr.trim().split("\n").at(-1) || signal || `code ${code}`;
+        if (running < 0) finish({ type: "failed", message: `the worker ended: ${stderr || reason}` });
+        else finish({ type: "killed", by: `the process ended: ${reason}`, case: running });
+      });
+      this.child.on("message", (reply: Reply) => {
+        if (reply.type !== "started") return finish(reply);
+        running = reply.case;
+        watch(limitMs(running) + (reply.compiles ? COMPILE_MS : 0));
+      });
+      this.child.send(request);
+    });
+  }
+
+  get usable(): boolean {
+    return this.child.connected && this.child.exitCode === null && !this.child.killed && this.judged < MOST_MUTANTS;
+  }
+}
+
+type Verdict = Extract<Reply, { type: "killed" | "survived" }>;
+
+export class Jobs {
+  private readonly idle: Worker[] = [];
+  private readonly command: string;
+  constructor(count: number, command: string) {
+    this.command = command;
+    if (!Number.isInteger(count) || count < 1) throw new RangeError("--jobs must be at least 1");
+  }
+
+  async ask(request: Request, limitMs: (index: number) => number): Promise<Reply> {
+    const worker = this.idle.pop() ?? new Worker(this.command);
+    const reply = await worker.ask(request, limitMs);
+    worker.judged++;
+    if (worker.usable) this.idle.push(worker);
+    else worker.child.kill("SIGKILL");
+    return reply;
+  }
+
+  async judge(request: Request, limitMs: (index: number) => number): Promise<Verdict> {
+    const reply = await this.ask(request, limitMs);
+    if (reply.type !== "killed" && reply.type !== "survived")
+      throw new Error(reply.type === "failed" ? reply.message : `an unexpected reply: ${reply.type}`);
+    return reply;
+  }
+
+  close(): void {
+    for (const { child } of this.idle) child.kill("SIGKILL");
+  }
+}
+
+export interface Baseline {
+  cases: readonly BaselineCase[];
+  /** How often a case has killed a mutant of a file, by `FILE CASE`. */
+  kills: Map<string, number>;
+}
+
+function filesUnder(folder: string, pattern: RegExp): string[] {
+  if (!existsSync(folder)) return [];
+  return readdirSync(folder, { recursive: true, encoding: "utf8" })
+    .filter((name) => pattern.test(name) && !name.includes("node_modules"))
+    .sort()
+    .map((name) => join(folder, name));
+}
+
+/** The package's cases with their times and kernels; measured again when a source has changed. */
+export async function readBaseline(name: string, folder: string, jobs: Jobs): Promise<Baseline> {
+  const digest = createHash("sha256");
+  for (const each of ["src", "test", "native"])
+    for (const path of filesUnder(join(root, "packages", name, each), /\.(ts|metal|h)$/))
+      digest.update(path).update(readFileSync(path));
+  for (const path of filesUnder(join(root, "packages", "core", "src", "testing"), /\.ts$/))
+    digest.update(readFileSync(path));
+  const path = join(folder, `baseline-${name}-${digest.digest("hex").slice(0, 16)}.json`);
+  if (!existsSync(path)) {
+    console.log(`${name}: which case runs which kernel …`);
+    const reply = await jobs.ask({ type: "baseline", package: name }, () => 300_000);
+    if (reply.type !== "baseline")
+      throw new Error(`${name}: ${"message" in reply ? reply.message : "by" in reply ? reply.by : reply.type}`);
+    mkdirSync(folder, { recursive: true });
+    for (const old of readdirSync(folder)) if (old.startsWith(`baseline-${name}-`)) rmSync(join(folder, old));
+    writeFileSync(path, JSON.stringify(reply.cases));
+  }
+  return { cases: JSON.parse(readFileSync(path, "utf8")) as BaselineCase[], kills: new Map() };
+}
+
+let testRuns = 0;
+
+/** Runs the package's tests beside its suites; what failed, or nothing. */
+export async function runTests(
+  name: string,
+  texts: Record<string, string>,
+  folder: string,
+  command: string,
+): Promise<string | undefined> {
+  const tests = join(root, "packages", name, "test");
+  const suites = new Set(readdirSync(tests).filter((file) => file.endsWith(".suite.ts")));
+  const files = readdirSync(tests).filter(
+    (file) => file.endsWith(".test.ts") && !suites.has(file.replace(".test.ts", ".suite.ts")),
+  );
+  mkdirSync(folder, { recursive: true });
+  const path = join(folder, `texts-${process.pid}-${testRuns++}.json`);
+  writeFileSync(path, JSON.stringify(texts));
+  const vitest = spawn(
+    process.execPath,
+    [
+      join(root, "node_modules", "vitest", "vitest.mjs"),
+      "run",
+      "--bail=1",
+      "--reporter=json",
+      "--silent",
+      ...files.map((file) => join(tests, file)),
+    ],
+    { cwd: root, env: { ...variables(command), MLXTS_METAL_TEXTS: path }, stdio: ["ignore", "pipe", "ignore"] },
+  );
+  let stdout = "";
+  vitest.stdout.on("data", (text) => {
+    stdout += text;
+  });
+  let late = false;
+  const timer = setTimeout(() => {
+    late = true;
+    vitest.kill("SIGKILL");
+  }, 300_000);
+  const code = await new Promise<number | null>((resolve) => vitest.on("close", resolve));
+  clearTimeout(timer);
+  rmSync(path, { force: true });
+  if (late) return "the other tests do not end";
+  if (code === 0) return undefined;
+  const failed = /"fullName":"([^"]*)","status":"failed"/.exec(stdout)?.[1];
+  return `the other tests: ${failed ?? "they do not run"}`;
+}

@@ -1,0 +1,217 @@
+// npm run metal-mutants -- [--op NAME] [--file PART] [--jobs N] [--budget SECONDS] [--survivors] [--list]
+//
+// Seeds faults into the .metal files and their headers, one at a time (metal_mutations.ts), and runs the suites' cases on
+// the simulated device until one fails. What survives must stand in metal_mutants.json with the reason.
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { type MetalFile, metalFiles, root } from "./metal_files.ts";
+import { type Baseline, bundleCompiler, Jobs, readBaseline, runTests } from "./metal_mutant_jobs.ts";
+import type { BaselineCase, Group } from "./metal_mutant_worker.ts";
+import { type Mutation, mutationsOf, staleHeaders } from "./metal_mutations.ts";
+
+const { values } = parseArgs({
+  options: {
+    op: { type: "string" },
+    file: { type: "string" },
+    jobs: { type: "string", default: "2" },
+    budget: { type: "string", default: "40" },
+    survivors: { type: "boolean" },
+    list: { type: "boolean" },
+  },
+});
+
+interface Mutant extends Omit<Mutation, "text"> {
+  file: string;
+  /** The line, trimmed, as it was. */
+  source: string;
+  text: string;
+  /** The kernels that are compiled from the file. */
+  kernels: readonly MetalFile[];
+}
+
+interface Explanation {
+  file: string;
+  line: string;
+  mutation: string;
+  reason: string;
+}
+
+const explanationsPath = join(root, "scripts", "metal_mutants.json");
+const folder = join(root, "build", "metal-mutants");
+const survivorsPath = join(folder, "survivors.json");
+const read = (path: string) => readFileSync(join(root, path), "utf8");
+const keyOf = ({ file, source, what }: Pick<Mutant, "file" | "source" | "what">) => `${file}\n${source}\n${what}`;
+
+function allMutants(): Mutant[] {
+  const files = metalFiles();
+  const paths = [...new Set(files.flatMap(({ includes }) => includes))];
+  return paths.flatMap((file) => {
+    const kernels = files.filter(({ includes }) => includes.includes(file));
+    const texts = [...new Set(kernels.flatMap(({ includes }) => includes))].filter((path) => path !== file).map(read);
+    const source = read(file);
+    const lines = source.split("\n");
+    const used = (word: string) => texts.some((text) => new RegExp(`\\b${word}\\b`).test(text));
+    const found = file.endsWith(".params.h") ? staleHeaders(source, used) : mutationsOf(source, texts);
+    return found.map((mutation) => ({
+      ...mutation,
+      file,
+      source: (lines[mutation.line - 1] as string).trim(),
+      kernels,
+    }));
+  });
+}
+
+const explanations = JSON.parse(readFileSync(explanationsPath, "utf8")) as Explanation[];
+const explained = new Map(
+  explanations.map((e) => [keyOf({ file: e.file, source: e.line, what: e.mutation }), e.reason]),
+);
+const all = allMutants();
+const known = new Set(all.map(keyOf));
+const stale = explanations.filter((e) => !known.has(keyOf({ file: e.file, source: e.line, what: e.mutation })));
+for (const { file, line, mutation } of stale)
+  console.log(`✗ metal_mutants.json explains what does not exist: ${file}: ${line}: ${mutation}`);
+
+const survivedBefore = () => new Set(JSON.parse(readFileSync(survivorsPath, "utf8")) as string[]);
+const last = values.survivors ? survivedBefore() : undefined;
+let mutants = all.filter(
+  (mutant) => (!values.file || mutant.file.includes(values.file)) && (!last || last.has(keyOf(mutant))),
+);
+const show = ({ file, line, source, what }: Mutant) => `${file}:${line}: ${what}: ${source}`;
+
+if (values.list) {
+  for (const mutant of mutants) console.log(`${mutant.kind.padEnd(8)} ${show(mutant)}`);
+  console.log(`${mutants.length} mutants`);
+  process.exit(0);
+}
+
+const command = await bundleCompiler();
+const jobs = new Jobs(Number(values.jobs), command);
+const baselines = new Map<string, Baseline>();
+const wanted = [...new Set(mutants.flatMap(({ kernels }) => kernels.map((kernel) => kernel.package)))];
+let failing = 0;
+for (const name of wanted) {
+  const baseline = await readBaseline(name, folder, jobs);
+  baselines.set(name, baseline);
+  const broken = baseline.cases.filter(({ failure }) => failure !== undefined);
+  failing += broken.length;
+  if (broken.length > 0)
+    console.log(
+      `✗ ${name}: ${broken.length} cases fail as they are, and judge nothing; the first is ` +
+        `${broken[0]?.name}: ${broken[0]?.failure}`,
+    );
+}
+
+const kernelNames = metalFiles().map((file) => [`${file.package} ${file.kernel}`, file] as const);
+/** The file that a symbol's kernel is in: the one with the longest name that fits. */
+function fileOf(name: string, symbol: string): MetalFile | undefined {
+  const fits = kernelNames.filter(([key]) => `${name} ${symbol}`.startsWith(`${key}_`));
+  return fits.sort(([a], [b]) => b.length - a.length)[0]?.[1];
+}
+
+/** The package's cases that run one of the kernels, by the instances that they run; the likeliest to fail first. */
+function groupsFor(name: string, { kernels, file }: Mutant): Group[] {
+  const { cases, kills } = baselines.get(name) as Baseline;
+  const paths = new Set(kernels.map(({ path }) => path));
+  // What has found faults in the file before is likely to find the next; else the cheapest.
+  const order = cases
+    .map((_, i) => i)
+    .sort(
+      (a, b) =>
+        (kills.get(`${file} ${b}`) ?? 0) - (kills.get(`${file} ${a}`) ?? 0) ||
+        (cases[a]?.ms ?? 0) - (cases[b]?.ms ?? 0),
+    );
+  const groups = new Map<string, { cases: number[]; symbols: Record<string, string[]> }>();
+  for (const i of order) {
+    const { op, kernels: all } = cases[i] as BaselineCase;
+    if (values.op && op !== values.op) continue;
+    const own = all.filter((symbol) => paths.has(fileOf(name, symbol)?.path ?? "")).sort();
+    if (own.length === 0) continue;
+    const group = groups.get(own.join()) ?? { cases: [], symbols: {} };
+    if (group.cases.length === 0)
+      for (const symbol of own) {
+        const path = join(root, fileOf(name, symbol)?.path as string);
+        group.symbols[path] = [...(group.symbols[path] ?? []), symbol];
+      }
+    group.cases.push(i);
+    groups.set(own.join(), group);
+  }
+  return [...groups.values()];
+}
+
+const packagesOf = ({ kernels }: Mutant) => [...new Set(kernels.map((kernel) => kernel.package))];
+if (values.op)
+  mutants = mutants.filter((mutant) => packagesOf(mutant).some((name) => groupsFor(name, mutant).length > 0));
+
+/** What killed a mutant, or nothing. */
+async function judge(mutant: Mutant): Promise<{ by?: string; stopped: boolean }> {
+  const texts = { [join(root, mutant.file)]: mutant.text };
+  let stopped = false;
+  for (const name of packagesOf(mutant)) {
+    const { cases, kills } = baselines.get(name) as Baseline;
+    const stages = mutant.kind === "barrier" ? (["check", "schedules"] as const) : (["forward", "check"] as const);
+    const reply = await jobs.judge(
+      {
+        type: "mutant",
+        package: name,
+        texts,
+        groups: groupsFor(name, mutant),
+        stages,
+        stageMs: Number(values.budget) * 1000,
+      },
+      (index) => 10_000 + 100 * (cases[index]?.ms ?? 0),
+    );
+    if (reply.type === "killed") {
+      const key = `${mutant.file} ${reply.case}`;
+      kills.set(key, (kills.get(key) ?? 0) + 1);
+      return { by: reply.by, stopped: false };
+    }
+    stopped ||= reply.stopped;
+  }
+  for (const name of packagesOf(mutant)) {
+    const by = await runTests(name, texts, folder, command);
+    if (by) return { by, stopped: false };
+  }
+  return { stopped };
+}
+
+const started = performance.now();
+const survivors: Mutant[] = [];
+const unexplained: string[] = [];
+const tally = new Map<string, { killed: number; survived: number }>();
+let done = 0;
+await Promise.all(
+  Array.from({ length: Number(values.jobs) }, async () => {
+    for (let mutant = mutants.shift(); mutant; mutant = mutants.shift()) {
+      const { by, stopped } = await judge(mutant);
+      const counts = tally.get(mutant.file) ?? { killed: 0, survived: 0 };
+      tally.set(mutant.file, counts);
+      done++;
+      if (by !== undefined) {
+        counts.killed++;
+        if (explained.has(keyOf(mutant))) console.log(`  ${show(mutant)}\n    is explained, but killed by ${by}`);
+        continue;
+      }
+      counts.survived++;
+      survivors.push(mutant);
+      const reason = explained.get(keyOf(mutant));
+      if (reason === undefined) unexplained.push(show(mutant));
+      const note = stopped ? " (the budget ended before the cases)" : "";
+      console.log(
+        `${reason === undefined ? "✗" : "✓"} survives${note}: ${show(mutant)}${reason ? `\n    ${reason}` : ""}`,
+      );
+    }
+  }),
+);
+jobs.close();
+
+mkdirSync(folder, { recursive: true });
+writeFileSync(survivorsPath, JSON.stringify(survivors.map(keyOf)));
+for (const [file, { killed, survived }] of [...tally].sort(([a], [b]) => (a < b ? -1 : 1)))
+  console.log(`${file}: ${killed} killed, ${survived} survived`);
+const seconds = ((performance.now() - started) / 1000).toFixed(0);
+console.log(
+  `${done} mutants, ${done - survivors.length} killed, ${survivors.length - unexplained.length} explained, ` +
+    `${unexplained.length} unexplained, ${seconds} s`,
+);
+process.exitCode = unexplained.length + stale.length + failing > 0 ? 1 : 0;
