@@ -142,8 +142,8 @@ METAL_FUNC float softmax_row(threadgroup float* scores, uint seen, float scale, 
   return factor;
 }
 
-// Adds the weighted values of a block. Keys that all rows see go by fragments; of the rest, a row takes what it sees
-// and nothing else, since 0 · NaN is NaN.
+// Adds the weighted values of a block. Keys that all rows see go by fragments, with zeros for the values of others; of
+// the rest, a row takes what it sees and nothing else, since 0 · NaN is NaN.
 template <typename C>
 METAL_FUNC void add_values(device const C* values, threadgroup const float* weights, thread const AttentionTile& tile,
                            uint block, uint column, thread AttentionState& state, uint lane, uint simdgroup) {
@@ -165,7 +165,7 @@ METAL_FUNC void add_values(device const C* values, threadgroup const float* weig
     MLXTS_UNROLL for (int i = 0; i < kRowFragments; ++i) {
       if (i >= used) continue;
       threadgroup const float* at = weights + (i * 8 + row) * kScoreStride + t + from;
-      w.thread_elements() = float2(t + from < all ? at[0] : 0.0f, t + from + 1 < all ? at[1] : 0.0f);
+      w.thread_elements() = float2(at[0], at[1]);
       MLXTS_UNROLL for (int s = 0; s < 2 * kStrips; ++s) if (s < 2 * wide)
           metal::simdgroup_multiply_accumulate(state.sums[i][s], w, v[s], state.sums[i][s]);
     }

@@ -189,6 +189,9 @@ export const suite: Suite = {
     ...[2, 3, 5, 8, 16].flatMap((T) =>
       [T, T + 1, 64, 130].map((length) => makeCase({ T, H: 4, Hkv: 2, D: 48, lengths: [length] })),
     ),
+    // Caches filled to the last row.
+    makeCase({ H: 8, Hkv: 2, D: 96, lengths: [70, 70], capacity: 70 }),
+    makeCase({ T: 70, H: 2, Hkv: 1, D: 96, lengths: [70], capacity: 70 }),
     // Tokens of which the first do not reach the last piece.
     makeCase({ T: 12, H: 5, Hkv: 1, D: 40, lengths: [68, 140] }),
     // Many.
