@@ -2,8 +2,8 @@
 import { Device, decodeNumbers, encodeNumbers, FLOATS, type FloatDtype, type Tensor } from "@mlxts/core";
 import { BARS, type Case, compare, sameBytes, within } from "@mlxts/core/testing";
 import { describe, expect, it } from "vitest";
+import { DEVICES } from "../../../scripts/test-devices.ts";
 import { gatedDeltaRule } from "../src/index.ts";
-import { DEVICES } from "./devices.ts";
 import { ruleCase, sequentialReference } from "./rule_cases.ts";
 
 const T = 150;

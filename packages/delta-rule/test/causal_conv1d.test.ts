@@ -1,10 +1,10 @@
 import { encodeNumbers, FLOATS } from "@mlxts/core";
 import { Random, sameBytes } from "@mlxts/core/testing";
 import { expect, it } from "vitest";
+import { DEVICES } from "../../../scripts/test-devices.ts";
 import { testSuite } from "../../../scripts/test-suite.ts";
 import { causalConv1d } from "../src/index.ts";
 import { suite } from "./causal_conv1d.suite.ts";
-import { DEVICES } from "./devices.ts";
 
 const random = new Random(13);
 

@@ -1,9 +1,9 @@
 import { encodeNumbers, FLOATS } from "@mlxts/core";
 import { type Case, sameBytes } from "@mlxts/core/testing";
 import { expect, it } from "vitest";
+import { DEVICES } from "../../../scripts/test-devices.ts";
 import { testSuite } from "../../../scripts/test-suite.ts";
 import { gatedDeltaRuleRecurrent } from "../src/index.ts";
-import { DEVICES } from "./devices.ts";
 import { BASE, suite } from "./gated_delta_rule_recurrent.suite.ts";
 import { ruleCase } from "./rule_cases.ts";
 

@@ -2,8 +2,8 @@ import { fileURLToPath } from "node:url";
 import { type HostTensor, readSafetensors } from "@mlxts/core";
 import { BARS, compare, within } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
+import { DEVICES } from "../../../scripts/test-devices.ts";
 import { causalConv1d, deltaGates, gatedDeltaRule } from "../src/index.ts";
-import { DEVICES } from "./devices.ts";
 
 const fixture = (path: string) =>
   readSafetensors(fileURLToPath(new URL(`../../../fixtures/${path}`, import.meta.url))).tensors;

@@ -1,11 +1,11 @@
 import { type Device, type RawArray, roundTo, type Tensor } from "@mlxts/core";
 import { compare, type Reference64, roundedInputs } from "@mlxts/core/testing";
 import { describe, expect, it } from "vitest";
+import { DEVICES } from "../../../scripts/test-devices.ts";
 import { testSuite } from "../../../scripts/test-suite.ts";
 import { chunkCumsum, chunkInverse, chunkKkt, chunkOutput, chunkState, chunkWu, gatedDeltaRule } from "../src/index.ts";
 import type { RuleInputs } from "../src/reference.ts";
 import * as reference from "../src/reference_chunk.ts";
-import { DEVICES } from "./devices.ts";
 import { F1, F2, normEps, type RuleOptions, type RuleSetting, ruleCase, shapeOf } from "./rule_cases.ts";
 import { GATES, suites } from "./stages.suite.ts";
 

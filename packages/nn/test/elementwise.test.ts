@@ -1,7 +1,7 @@
 import { afterAll, describe, expect, it } from "vitest";
+import { DEVICES } from "../../../scripts/test-devices.ts";
 import { testSuite } from "../../../scripts/test-suite.ts";
 import { add, sigmoidGate, swiglu } from "../src/index.ts";
-import { DEVICES } from "./devices.ts";
 import { suites } from "./elementwise.suite.ts";
 
 for (const suite of suites) testSuite(suite);

@@ -2,8 +2,8 @@ import { fileURLToPath } from "node:url";
 import { type Dtype, decodeNumbers, readSafetensors } from "@mlxts/core";
 import { compare } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
+import { DEVICES } from "../../../scripts/test-devices.ts";
 import { rope } from "../src/index.ts";
-import { DEVICES } from "./devices.ts";
 
 const { tensors } = readSafetensors(
   fileURLToPath(new URL("../../../fixtures/goldens/hf_ops.safetensors", import.meta.url)),

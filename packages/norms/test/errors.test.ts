@@ -2,8 +2,8 @@ import { Device, type Dtype } from "@mlxts/core";
 import { afterAll, describe, expect, it } from "vitest";
 import { gatedRmsNorm, l2Norm, rmsNorm } from "../src/index.ts";
 
-const device = Device.open("cpu", { threads: 1 });
-const elsewhere = Device.open("cpu", { threads: 1 });
+const device = Device.open();
+const elsewhere = Device.open();
 afterAll(() => {
   device.dispose();
   elsewhere.dispose();

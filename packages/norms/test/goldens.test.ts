@@ -1,7 +1,8 @@
 import { fileURLToPath } from "node:url";
-import { cpuLevels, Device, type Dtype, decodeNumbers, readSafetensors, type Tensor } from "@mlxts/core";
+import { type Device, type Dtype, decodeNumbers, readSafetensors, type Tensor } from "@mlxts/core";
 import { compare, sameBytes } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
+import { DEVICES } from "../../../scripts/test-devices.ts";
 import { gatedRmsNorm, l2Norm, rmsNorm } from "../src/index.ts";
 
 const fixture = (path: string) => fileURLToPath(new URL(`../../../fixtures/${path}`, import.meta.url));
@@ -15,8 +16,8 @@ function stored(file: Stored, name: string) {
   if (!found) throw new Error(`no tensor ${name}`);
   return { ...found, dtype: found.dtype as Dtype, numbers: decodeNumbers(found.dtype as Dtype, found.data) };
 }
-describe.each(cpuLevels())("on cpu %s", (level) => {
-  const device = Device.open("cpu", { level });
+describe.each(DEVICES)("on %s", (_, open) => {
+  const device = open();
   afterAll(() => device.dispose());
   const upload = (file: Stored, name: string): Tensor => {
     const { dtype, shape, data } = stored(file, name);

@@ -1,9 +1,9 @@
 import { fileURLToPath } from "node:url";
 import { type HostTensor, readSafetensors } from "@mlxts/core";
 import { afterAll, describe, expect, it } from "vitest";
+import { DEVICES } from "../../../scripts/test-devices.ts";
 import { type Bits, dequantize, type GroupSize, quantize } from "../src/index.ts";
 import { dequantizeReference } from "../src/reference.ts";
-import { DEVICES } from "./devices.ts";
 
 const { tensors } = readSafetensors(
   fileURLToPath(new URL("../../../fixtures/goldens/mlx_quantize.safetensors", import.meta.url)),

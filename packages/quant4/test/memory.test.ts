@@ -1,9 +1,9 @@
 import { type Dtype, Tensor } from "@mlxts/core";
 import { Random } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
+import { DEVICES } from "../../../scripts/test-devices.ts";
 import { dequantize, quantizedEmbedding, quantizedMatmul } from "../src/index.ts";
 import { decodeExactly, dequantizeReference, productReference } from "../src/reference.ts";
-import { DEVICES } from "./devices.ts";
 import { randomQuantised } from "./groups.ts";
 
 describe.each(DEVICES)("memory, on %s", (_, open) => {

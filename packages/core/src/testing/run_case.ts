@@ -12,26 +12,32 @@ const SHIFT = 3;
 interface Placed {
   tensor: Tensor;
   whole: Tensor;
+  guard: number;
 }
 
-/** A tensor inside a larger one with guard elements on both sides, so that offsets matter and overruns show. */
+/**
+ * A tensor inside a larger one with guard elements on both sides, so that offsets matter and overruns show. It is full
+ * of NaN; the guards of outputs are not, since what is computed past an input's end is NaN too.
+ */
 function place(device: Device, dtype: Dtype, shape: readonly number[], shifted: boolean, data?: RawArray): Placed {
   const size = shape.reduce((a, b) => a * b, 1);
   const unit = DTYPES[dtype].bytes;
   const shift = shifted && ((GUARD + SHIFT) * unit) % device.limits.bufferOffsetAlignment === 0 ? SHIFT : 0;
   const whole = device.tensor(dtype, [size + shift + 2 * GUARD]);
-  const bytes = new Uint8Array(whole.bytes).fill(0xff);
-  if (data) bytes.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), (GUARD + shift) * unit);
+  const tensor = whole.view(GUARD + shift, shape);
+  const start = (GUARD + shift) * unit;
+  const guard = data ? 0xff : 0x5a;
+  const bytes = new Uint8Array(whole.bytes).fill(guard).fill(0xff, start, start + tensor.bytes);
+  if (data) bytes.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), start);
   whole.buffer.write(bytes);
-  return { whole, tensor: whole.view(GUARD + shift, shape) };
+  return { whole, tensor, guard };
 }
 
-async function guardsIntact({ whole, tensor }: Placed): Promise<boolean> {
+async function guardsIntact({ whole, tensor, guard }: Placed): Promise<boolean> {
   const bytes = new Uint8Array(await whole.buffer.read());
   const start = tensor.byteOffset - whole.byteOffset;
-  return (
-    bytes.subarray(0, start).every((b) => b === 0xff) && bytes.subarray(start + tensor.bytes).every((b) => b === 0xff)
-  );
+  const intact = (part: Uint8Array) => part.every((byte) => byte === guard);
+  return intact(bytes.subarray(0, start)) && intact(bytes.subarray(start + tensor.bytes));
 }
 
 export const concrete = (dtype: Dtype | "act", act: FloatDtype): Dtype => (dtype === "act" ? act : dtype);
