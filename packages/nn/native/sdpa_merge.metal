@@ -10,11 +10,6 @@ METAL_FUNC float2 piece_of(device const float* first, ulong stride, uint piece, 
   return piece < pieces ? float2(first[piece * stride], first[piece * stride + 1]) : float2(-INFINITY, 0.0f);
 }
 
-// A piece of which nothing was visible has the factor 0 and sums of 0.
-METAL_FUNC float piece_factor(float top, float highest) {
-  return top == -INFINITY ? 0.0f : precise::exp(top - highest);
-}
-
 template <typename X>
 kernel void sdpa_merge(device const float* partial [[buffer(SDPA_MERGE_PARTIAL)]],
                        device const int* lengths [[buffer(SDPA_MERGE_LENGTHS)]],
@@ -33,7 +28,8 @@ kernel void sdpa_merge(device const float* partial [[buffer(SDPA_MERGE_PARTIAL)]
                               ulong(token * share + head % share) * (p.dim + 2);
   const float2 a = piece_of(first, stride, lane, pieces), b = piece_of(first, stride, lane + kSimd, pieces);
   const float top = simd_max(max(a.x, b.x));
-  const float2 factors = float2(piece_factor(a.x, top), piece_factor(b.x, top));
+  // Where nothing was visible, exp(−∞) = 0.
+  const float2 factors = float2(precise::exp(a.x - top), precise::exp(b.x - top));
   const float sum = simd_sum(a.y * factors.x + b.y * factors.y);
   const float inverse = pieces == 0 ? 0.0f : 1.0f / sum;
   for (uint column = simdgroup * kSimd * 4; column < p.dim; column += size * 4) {
