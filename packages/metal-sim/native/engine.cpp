@@ -179,6 +179,13 @@ uint32_t metal_sim_threadgroup_bytes(const metal_sim_result* result) { return re
 
 void metal_sim_result_free(metal_sim_result* result) { delete result; }
 
+uint32_t metal_sim_covered_blocks(const metal_sim_library* library) {
+  uint32_t count = 0;
+  const unsigned char* hits = nullptr;
+  library->module->blocks(&count, &hits);
+  return uint32_t(std::count_if(hits, hits + count, [](unsigned char hit) { return hit != 0; }));
+}
+
 void metal_sim_coverage(metal_sim_library* library, void (*line)(void*, const char*, uint32_t, int), void* context) {
   uint32_t count = 0;
   const unsigned char* hits = nullptr;

@@ -141,6 +141,8 @@ METAL_SIM_API uint64_t metal_sim_switches(const metal_sim_result*);
 METAL_SIM_API uint32_t metal_sim_threadgroup_bytes(const metal_sim_result*);
 METAL_SIM_API void metal_sim_result_free(metal_sim_result*);
 
+/* Blocks of a coverage build that any dispatch so far has executed. */
+METAL_SIM_API uint32_t metal_sim_covered_blocks(const metal_sim_library*);
 /* Calls `line` for each line with code of a coverage build: whether any dispatch so far has executed it. */
 METAL_SIM_API void metal_sim_coverage(metal_sim_library*,
                                       void (*line)(void* context, const char* file, uint32_t line, int executed),

@@ -118,7 +118,9 @@ Ending requestedEnding(const std::string& name) {
   broken("MLXTS_METAL_SIM_FAULT asks for an unknown failure: " + name);
 }
 
-Ending execute(const std::vector<Work>& work, const Settings& settings) {
+namespace {
+
+Ending perform(const std::vector<Work>& work, const Settings& settings) {
   std::mt19937_64 random(settings.seed);
   for (size_t i = 0; i < work.size();) {
     if (work[i].kind != Work::Kind::dispatch) {
@@ -138,6 +140,14 @@ Ending execute(const std::vector<Work>& work, const Settings& settings) {
   return {};
 }
 
+}  // namespace
+
+Ending execute(const std::vector<Work>& work, const Settings& settings) {
+  const Ending ending = perform(work, settings);
+  if (settings.build == METAL_SIM_COVERAGE) saveCoverage();
+  return ending;
+}
+
 metal_sim_library* openLibrary(const std::string& text, uint32_t build, std::string& log) {
   static std::mutex mutex;
   // Compiled once for a process: tests open many devices.
@@ -151,7 +161,7 @@ metal_sim_library* openLibrary(const std::string& text, uint32_t build, std::str
   char* error = nullptr;
   library = metal_sim_open_source(command, text.c_str(), "program_source", build, METAL_SIM_INDEX, &error);
   if (!library) log = error ? error : "no reason given";
-  if (library && build == METAL_SIM_COVERAGE) coverLibrary(library);
+  if (library && build == METAL_SIM_COVERAGE) coverLibrary(library, text);
   metal_sim_free(error);
   return library;
 }

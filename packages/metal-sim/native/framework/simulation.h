@@ -37,8 +37,10 @@ struct Settings {
   uint32_t build = 0;  // metal_sim_build
 };
 Settings settings();
-// At exit the lines of this library, executed or not, are written into the folder of MLXTS_METAL_SIM_COVERAGE.
-void coverLibrary(::metal_sim_library* library);
+// The lines of this library, executed or not, are kept in the folder of MLXTS_METAL_SIM_COVERAGE.
+void coverLibrary(::metal_sim_library* library, const std::string& text);
+// After work: a process may end without notice.
+void saveCoverage();
 
 double seconds();
 NSString* string(const std::string& text);

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <vector>
 
 #include "../engine.h"
@@ -67,24 +68,54 @@ Settings settings() {
   return out;
 }
 
-void coverLibrary(metal_sim_library* library) {
-  static auto& libraries = *new std::vector<metal_sim_library*>;
-  // "FILE:LINE 0|1", a file of them for each process.
-  static const bool registered = atexit([] {
-                                   const auto path =
-                                       variable("MLXTS_METAL_SIM_COVERAGE") + "/" + std::to_string(getpid()) + ".lines";
-                                   FILE* out = fopen(path.c_str(), "w");
-                                   if (!out) return;
-                                   for (auto* covered : libraries)
-                                     metal_sim_coverage(
-                                         covered,
-                                         [](void* to, const char* file, uint32_t line, int executed) {
-                                           fprintf(static_cast<FILE*>(to), "%s:%u %d\n", file, line, executed != 0);
-                                         },
-                                         out);
-                                   fclose(out);
-                                 }) == 0;
-  if (registered) libraries.push_back(library);
+namespace {
+
+struct Covered {
+  metal_sim_library* library;
+  std::string name;
+  uint32_t blocks;  // when it was last written down
+};
+std::mutex coverMutex;
+auto& covered = *new std::vector<Covered>;
+
+void writeLines() {
+  const auto path = variable("MLXTS_METAL_SIM_COVERAGE") + "/" + std::to_string(getpid());
+  FILE* out = fopen((path + ".tmp").c_str(), "w");
+  if (!out) return;
+  std::pair<FILE*, const char*> context{out, nullptr};
+  for (auto& each : covered) {
+    context.second = each.name.c_str();
+    metal_sim_coverage(
+        each.library,
+        [](void* to, const char* file, uint32_t line, int executed) {
+          const auto& [stream, library] = *static_cast<decltype(context)*>(to);
+          fprintf(stream, "%s %s:%u %d\n", library, file, line, executed != 0);
+        },
+        &context);
+  }
+  fclose(out);
+  rename((path + ".tmp").c_str(), (path + ".lines").c_str());
+}
+
+}  // namespace
+
+void coverLibrary(metal_sim_library* library, const std::string& text) {
+  const size_t open = text.find('"'), close = text.find('"', open + 1);
+  const bool named = text.starts_with("#line 1 \"") && close != std::string::npos;
+  std::lock_guard lock(coverMutex);
+  covered.push_back({library, named ? text.substr(open + 1, close - open - 1) : "program_source", 0});
+  writeLines();
+}
+
+void saveCoverage() {
+  std::lock_guard lock(coverMutex);
+  bool changed = false;
+  for (auto& each : covered) {
+    const uint32_t blocks = metal_sim_covered_blocks(each.library);
+    changed = changed || blocks != each.blocks;
+    each.blocks = blocks;
+  }
+  if (changed) writeLines();
 }
 
 double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
