@@ -7,7 +7,13 @@ import { metalTexts, type Suite, type SuiteCase, suiteCases } from "@mlxts/core/
 import { root } from "./metal_files.ts";
 
 /** Under which rules of the simulator cases run. */
-export type Stage = "forward" | "check" | "schedules";
+type Stage = "forward" | "check" | "schedules";
+
+export interface Pass {
+  stage: Stage;
+  /** Only the first so many. */
+  cases?: number;
+}
 
 export interface BaselineCase {
   op: string;
@@ -33,9 +39,9 @@ interface MutantRequest {
   package: string;
   texts: Record<string, string>;
   groups: readonly Group[];
-  stages: readonly Stage[];
-  /** No further case begins in a stage that has taken so long. */
-  stageMs: number;
+  passes: readonly Pass[];
+  /** No further case begins in a pass that has taken so long. */
+  passMs: number;
 }
 
 export type Request = { type: "baseline"; package: string } | MutantRequest;
@@ -107,34 +113,45 @@ function place(texts: Record<string, string>, symbols: Record<string, readonly s
     metalTexts.set(path, `${texts[path] ?? readFileSync(path, "utf8")}\n#pragma metal_sim_only ${names.join(" ")}\n`);
 }
 
-async function judge({ package: name, texts, groups, stages, stageMs }: MutantRequest): Promise<Reply> {
+/** Runs a case; what it fails with, or nothing. */
+async function failureOf({ run }: SuiteCase, [device, ...others]: readonly Device[]): Promise<string | undefined> {
+  try {
+    const { outputs } = await run({ device: device as Device, others });
+    return outputs.find(({ pass }) => !pass)?.message;
+  } catch (error) {
+    return firstLine((error as Error).message);
+  }
+}
+
+async function judge({ package: name, texts, groups, passes, passMs }: MutantRequest): Promise<Reply> {
   const all = await casesOf(name);
   let runs = 0;
   let stopped = false;
-  for (const stage of stages) {
+  for (const { stage, cases: most = Number.POSITIVE_INFINITY } of passes) {
     const start = performance.now();
-    let late = false;
+    let left = most;
     for (const { cases, symbols } of groups) {
-      if (late) break;
+      if (left <= 0) break;
       place(texts, symbols);
-      const [device, ...others] = DEVICES[stage].map(open) as [Device, ...Device[]];
+      const devices = DEVICES[stage].map(open);
       for (const [i, index] of cases.entries()) {
-        late = performance.now() - start > stageMs;
-        if (late) break;
+        if (performance.now() - start > passMs) {
+          stopped = true;
+          left = 0;
+        }
+        if (left-- <= 0) break;
         send({ type: "started", case: index, compiles: i === 0 });
-        const { op, dtype, name, run } = all[index] as SuiteCase;
-        const label = `${op} ${dtype} ${name}, ${stage}`;
-        try {
-          const wrong = (await run({ device, others })).outputs.find(({ pass }) => !pass);
-          if (wrong) return { type: "killed", by: `${label}: ${wrong.message}`, case: index };
-        } catch (error) {
-          return { type: "killed", by: `${label}: ${firstLine((error as Error).message)}`, case: index };
+        const testCase = all[index] as SuiteCase;
+        const failure = await failureOf(testCase, devices);
+        const by = `${testCase.op} ${testCase.dtype} ${testCase.name}, ${stage}: ${failure}`;
+        if (failure !== undefined) {
+          for (const device of devices) device.dispose();
+          return { type: "killed", by, case: index };
         }
         runs++;
       }
-      for (const each of [device, ...others]) each.dispose();
+      for (const device of devices) device.dispose();
     }
-    stopped ||= late;
   }
   return { type: "survived", runs, stopped };
 }

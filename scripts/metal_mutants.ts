@@ -1,4 +1,4 @@
-// npm run metal-mutants -- [--op NAME] [--file PART] [--jobs N] [--budget SECONDS] [--survivors] [--list]
+// npm run metal-mutants -- [--op NAME] [--file PART] [--jobs N] [--budget SECONDS] [--survivors] [--verbose] [--list]
 //
 // Seeds faults into the .metal files and their headers, one at a time (metal_mutations.ts), and runs the suites' cases on
 // the simulated device until one fails. What survives must stand in metal_mutants.json with the reason.
@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { type MetalFile, metalFiles, root } from "./metal_files.ts";
 import { type Baseline, bundleCompiler, Jobs, readBaseline, runTests } from "./metal_mutant_jobs.ts";
-import type { BaselineCase, Group } from "./metal_mutant_worker.ts";
+import type { BaselineCase, Group, Pass } from "./metal_mutant_worker.ts";
 import { type Mutation, mutationsOf, staleHeaders } from "./metal_mutations.ts";
 
 const { values } = parseArgs({
@@ -17,6 +17,7 @@ const { values } = parseArgs({
     jobs: { type: "string", default: "2" },
     budget: { type: "string", default: "40" },
     survivors: { type: "boolean" },
+    verbose: { type: "boolean" },
     list: { type: "boolean" },
   },
 });
@@ -81,8 +82,8 @@ const show = ({ file, line, source, what }: Mutant) => `${file}:${line}: ${what}
 
 if (values.list) {
   for (const mutant of mutants) console.log(`${mutant.kind.padEnd(8)} ${show(mutant)}`);
-  console.log(`${mutants.length} mutants`);
-  process.exit(0);
+  await new Promise((resolve) => process.stdout.write(`${mutants.length} mutants\n`, resolve));
+  process.exit();
 }
 
 const command = await bundleCompiler();
@@ -143,21 +144,33 @@ const packagesOf = ({ kernels }: Mutant) => [...new Set(kernels.map((kernel) => 
 if (values.op)
   mutants = mutants.filter((mutant) => packagesOf(mutant).some((name) => groupsFor(name, mutant).length > 0));
 
+/** A few cases tell most: first those alone, in every way. */
+const FEW = 6;
+const PASSES: Record<"barrier" | "other", Pass[]> = {
+  barrier: [
+    { stage: "check", cases: FEW },
+    { stage: "schedules", cases: FEW },
+    { stage: "check" },
+    { stage: "schedules" },
+  ],
+  other: [{ stage: "forward", cases: FEW }, { stage: "check", cases: FEW }, { stage: "forward" }, { stage: "check" }],
+};
+
 /** What killed a mutant, or nothing. */
 async function judge(mutant: Mutant): Promise<{ by?: string; stopped: boolean }> {
   const texts = { [join(root, mutant.file)]: mutant.text };
   let stopped = false;
   for (const name of packagesOf(mutant)) {
     const { cases, kills } = baselines.get(name) as Baseline;
-    const stages = mutant.kind === "barrier" ? (["check", "schedules"] as const) : (["forward", "check"] as const);
+    const passes = PASSES[mutant.kind === "barrier" ? "barrier" : "other"];
     const reply = await jobs.judge(
       {
         type: "mutant",
         package: name,
         texts,
         groups: groupsFor(name, mutant),
-        stages,
-        stageMs: Number(values.budget) * 1000,
+        passes,
+        passMs: Number(values.budget) * 1000,
       },
       (index) => 10_000 + 100 * (cases[index]?.ms ?? 0),
     );
@@ -183,7 +196,10 @@ let done = 0;
 await Promise.all(
   Array.from({ length: Number(values.jobs) }, async () => {
     for (let mutant = mutants.shift(); mutant; mutant = mutants.shift()) {
+      const begun = performance.now();
       const { by, stopped } = await judge(mutant);
+      if (values.verbose)
+        console.log(`${((performance.now() - begun) / 1000).toFixed(1)} s ${show(mutant)}\n    ${by ?? "survives"}`);
       const counts = tally.get(mutant.file) ?? { killed: 0, survived: 0 };
       tally.set(mutant.file, counts);
       done++;
