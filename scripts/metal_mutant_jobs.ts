@@ -101,8 +101,8 @@ export class Jobs {
     if (!Number.isInteger(count) || count < 1) throw new RangeError("--jobs must be at least 1");
   }
 
-  async ask(request: Request, limitMs: (index: number) => number): Promise<Reply> {
-    const worker = this.idle.pop() ?? new Worker(this.command);
+  async ask(request: Request, limitMs: (index: number) => number, fresh = false): Promise<Reply> {
+    const worker = (fresh ? undefined : this.idle.pop()) ?? new Worker(this.command);
     const reply = await worker.ask(request, limitMs);
     worker.judged++;
     if (worker.usable) this.idle.push(worker);
@@ -111,7 +111,9 @@ export class Jobs {
   }
 
   async judge(request: Request, limitMs: (index: number) => number): Promise<Verdict> {
-    const reply = await this.ask(request, limitMs);
+    let reply = await this.ask(request, limitMs);
+    // A process can end of what an earlier mutant has done to its memory.
+    if (reply.type === "failed") reply = await this.ask(request, limitMs, true);
     if (reply.type !== "killed" && reply.type !== "survived")
       throw new Error(reply.type === "failed" ? reply.message : `an unexpected reply: ${reply.type}`);
     return reply;
