@@ -7,13 +7,7 @@ import { metalTexts, type Suite, type SuiteCase, suiteCases } from "@mlxts/core/
 import { root } from "./metal_files.ts";
 
 /** Under which rules of the simulator cases run. */
-type Stage = "forward" | "check" | "schedules";
-
-export interface Pass {
-  stage: Stage;
-  /** Only the first so many. */
-  cases?: number;
-}
+export type Stage = "forward" | "check" | "schedules";
 
 export interface BaselineCase {
   op: string;
@@ -39,9 +33,9 @@ interface MutantRequest {
   package: string;
   texts: Record<string, string>;
   groups: readonly Group[];
-  passes: readonly Pass[];
-  /** No further case begins in a pass that has taken so long. */
-  passMs: number;
+  stages: readonly Stage[];
+  /** No further case begins in a stage that has taken so long. */
+  stageMs: number;
 }
 
 export type Request = { type: "baseline"; package: string } | MutantRequest;
@@ -50,7 +44,7 @@ export type Reply =
   | { type: "started"; case: number; compiles: boolean }
   | { type: "baseline"; cases: readonly BaselineCase[] }
   | { type: "killed"; by: string; case: number }
-  | { type: "survived"; runs: number; stopped: boolean }
+  | { type: "survived" }
   | { type: "failed"; message: string };
 
 const packages = new Map<string, readonly SuiteCase[]>();
@@ -123,23 +117,18 @@ async function failureOf({ run }: SuiteCase, [device, ...others]: readonly Devic
   }
 }
 
-async function judge({ package: name, texts, groups, passes, passMs }: MutantRequest): Promise<Reply> {
+async function judge({ package: name, texts, groups, stages, stageMs }: MutantRequest): Promise<Reply> {
   const all = await casesOf(name);
-  let runs = 0;
-  let stopped = false;
-  for (const { stage, cases: most = Number.POSITIVE_INFINITY } of passes) {
+  for (const stage of stages) {
     const start = performance.now();
-    let left = most;
+    let late = false;
     for (const { cases, symbols } of groups) {
-      if (left <= 0) break;
+      if (late) break;
       place(texts, symbols);
       const devices = DEVICES[stage].map(open);
       for (const [i, index] of cases.entries()) {
-        if (performance.now() - start > passMs) {
-          stopped = true;
-          left = 0;
-        }
-        if (left-- <= 0) break;
+        late = performance.now() - start > stageMs;
+        if (late) break;
         send({ type: "started", case: index, compiles: i === 0 });
         const testCase = all[index] as SuiteCase;
         const failure = await failureOf(testCase, devices);
@@ -148,12 +137,11 @@ async function judge({ package: name, texts, groups, passes, passMs }: MutantReq
           for (const device of devices) device.dispose();
           return { type: "killed", by, case: index };
         }
-        runs++;
       }
       for (const device of devices) device.dispose();
     }
   }
-  return { type: "survived", runs, stopped };
+  return { type: "survived" };
 }
 
 process.on("message", async (request: Request) => {

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { type MetalFile, metalFiles, root } from "./metal_files.ts";
 import { type Baseline, bundleCompiler, Jobs, readBaseline, runTests } from "./metal_mutant_jobs.ts";
-import type { BaselineCase, Group, Pass } from "./metal_mutant_worker.ts";
+import type { BaselineCase, Group, Stage } from "./metal_mutant_worker.ts";
 import { type Mutation, mutationsOf, staleHeaders } from "./metal_mutations.ts";
 
 const { values } = parseArgs({
@@ -144,48 +144,39 @@ const packagesOf = ({ kernels }: Mutant) => [...new Set(kernels.map((kernel) => 
 if (values.op)
   mutants = mutants.filter((mutant) => packagesOf(mutant).some((name) => groupsFor(name, mutant).length > 0));
 
-/** A few cases tell most: first those alone, in every way. */
-const FEW = 6;
-const PASSES: Record<"barrier" | "other", Pass[]> = {
-  barrier: [
-    { stage: "check", cases: FEW },
-    { stage: "schedules", cases: FEW },
-    { stage: "check" },
-    { stage: "schedules" },
-  ],
-  other: [{ stage: "forward", cases: FEW }, { stage: "check", cases: FEW }, { stage: "forward" }, { stage: "check" }],
-};
+/** For each of the kernels a few cases: they tell most. */
+function few(groups: readonly Group[]): Group[] {
+  const seen = new Set<string>();
+  return groups.flatMap(({ cases, symbols }) => {
+    if (Object.keys(symbols).every((path) => seen.has(path))) return [];
+    for (const path of Object.keys(symbols)) seen.add(path);
+    return [{ cases: cases.slice(0, 4), symbols }];
+  });
+}
 
 /** What killed a mutant, or nothing. */
-async function judge(mutant: Mutant): Promise<{ by?: string; stopped: boolean }> {
+async function judge(mutant: Mutant): Promise<string | undefined> {
   const texts = { [join(root, mutant.file)]: mutant.text };
-  let stopped = false;
-  for (const name of packagesOf(mutant)) {
-    const { cases, kills } = baselines.get(name) as Baseline;
-    const passes = PASSES[mutant.kind === "barrier" ? "barrier" : "other"];
-    const reply = await jobs.judge(
-      {
-        type: "mutant",
-        package: name,
-        texts,
-        groups: groupsFor(name, mutant),
-        passes,
-        passMs: Number(values.budget) * 1000,
-      },
-      (index) => 10_000 + 100 * (cases[index]?.ms ?? 0),
-    );
-    if (reply.type === "killed") {
+  const stages: Stage[] = mutant.kind === "barrier" ? ["check", "schedules"] : ["forward", "check"];
+  const stageMs = Number(values.budget) * 1000;
+  for (const choose of [few, (groups: Group[]) => groups])
+    for (const name of packagesOf(mutant)) {
+      const { cases, kills } = baselines.get(name) as Baseline;
+      const groups = choose(groupsFor(name, mutant));
+      const reply = await jobs.judge(
+        { type: "mutant", package: name, texts, groups, stages, stageMs },
+        (index) => 10_000 + 100 * (cases[index]?.ms ?? 0),
+      );
+      if (reply.type === "survived") continue;
       const key = `${mutant.file} ${reply.case}`;
       kills.set(key, (kills.get(key) ?? 0) + 1);
-      return { by: reply.by, stopped: false };
+      return reply.by;
     }
-    stopped ||= reply.stopped;
-  }
   for (const name of packagesOf(mutant)) {
     const by = await runTests(name, texts, folder, command);
-    if (by) return { by, stopped: false };
+    if (by) return by;
   }
-  return { stopped };
+  return undefined;
 }
 
 const started = performance.now();
@@ -197,7 +188,7 @@ await Promise.all(
   Array.from({ length: Number(values.jobs) }, async () => {
     for (let mutant = mutants.shift(); mutant; mutant = mutants.shift()) {
       const begun = performance.now();
-      const { by, stopped } = await judge(mutant);
+      const by = await judge(mutant);
       if (values.verbose)
         console.log(`${((performance.now() - begun) / 1000).toFixed(1)} s ${show(mutant)}\n    ${by ?? "survives"}`);
       const counts = tally.get(mutant.file) ?? { killed: 0, survived: 0 };
@@ -212,10 +203,7 @@ await Promise.all(
       survivors.push(mutant);
       const reason = explained.get(keyOf(mutant));
       if (reason === undefined) unexplained.push(show(mutant));
-      const note = stopped ? " (the budget ended before the cases)" : "";
-      console.log(
-        `${reason === undefined ? "✗" : "✓"} survives${note}: ${show(mutant)}${reason ? `\n    ${reason}` : ""}`,
-      );
+      console.log(`${reason === undefined ? "✗" : "✓"} survives: ${show(mutant)}${reason ? `\n    ${reason}` : ""}`);
     }
   }),
 );

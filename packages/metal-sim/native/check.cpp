@@ -41,7 +41,7 @@ Region* Checker::region_of(uintptr_t address, bool* inside) {
   Region*& hint = hints_[(address >> 12 ^ address >> 22) % std::size(hints_)];
   *inside = true;
   if (hint && address - hint->begin < hint->end - hint->begin) return hint;
-  if (address < lowest_ || address >= highest_) return nullptr;
+  if (address < lowest_ || address >= highest_ || (address >= image_.begin && address < image_.end)) return nullptr;
   Region* nearest = nullptr;
   uintptr_t distance = kGuardReach;
   for (auto& region : regions_) {
@@ -130,7 +130,7 @@ void Checker::access(const Thread& thread, uintptr_t address, uint32_t bytes, ui
   if (inside && region->read_only && !(flags & kWrite) && bytes <= room) return;
   const size_t memory = size_t(region->memory());
   const Access now{epoch_[memory], simdgroup_epoch_[memory][thread.simdgroup_index_in_threadgroup],
-                   uint32_t(pc > base_ && pc - base_ <= UINT32_MAX ? pc - base_ : 0),
+                   uint32_t(pc > image_.begin && pc < image_.end ? pc - image_.begin : 0),
                    uint16_t(thread.thread_index_in_threadgroup), uint16_t(flags)};
   const int64_t offset = int64_t(address) - int64_t(region->begin);
   if (!inside || bytes > room) sink_.found(Finding::kOutOfBounds, *region, offset, bytes, now, nullptr);

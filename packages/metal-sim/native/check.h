@@ -57,6 +57,11 @@ struct Region {
   bool allocate(uint32_t of_granule);
 };
 
+/** Where a module lies: its own constants are no kernel's memory. */
+struct Image {
+  uintptr_t begin, end;
+};
+
 enum class Finding : uint8_t { kRace, kOutOfBounds, kUninitialised, kReadOnly };
 
 /** Receives findings while the accessing thread stands still. */
@@ -71,15 +76,14 @@ class CheckSink {
 /** Shadow state of one dispatch, which runs its threadgroups one after another. */
 class Checker {
  public:
-  /** `base` is where the module lies. */
-  Checker(CheckSink& sink, uintptr_t base) : sink_(sink), base_(base) {}
+  Checker(CheckSink& sink, const Image& image) : sink_(sink), image_(image) {}
   /** False when memory is short. */
   bool add(uintptr_t begin, uintptr_t end, std::string name, AddressSpace space, bool read_only);
   /** Forgets the threadgroup's memory: it starts unwritten. */
   void begin_threadgroup(uint32_t simdgroups);
   void threadgroup_barrier(uint32_t flags);
   void simdgroup_barrier(uint32_t simdgroup, uint32_t flags);
-  /** `thread` accesses memory. Addresses that belong to no region and no guard zone are the thread's own. */
+  /** `thread` accesses memory. Addresses far from any region are the thread's own. */
   void access(const Thread& thread, uintptr_t address, uint32_t bytes, uint32_t flags, uintptr_t pc);
   /** Which threadgroup made an access, in the order in which they ran, from 0. */
   uint32_t threadgroup_of(const Access& access) const;
@@ -91,7 +95,7 @@ class Checker {
   void remember_reader(Cell& cell, const Access& now) const;
 
   CheckSink& sink_;
-  const uintptr_t base_;
+  const Image image_;
   std::vector<std::unique_ptr<Region>> regions_;
   /** The region last found at addresses of that hash. */
   Region* hints_[64] = {};

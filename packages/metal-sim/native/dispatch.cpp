@@ -45,8 +45,8 @@ const char* kind_of(Finding finding) {
 
 }  // namespace
 
-Dispatch::Dispatch(const Module& module, const LineTable& lines, uintptr_t base, const metal_sim_dispatch& request)
-    : module_(module), lines_(lines), base_(base), request_(request) {}
+Dispatch::Dispatch(const Module& module, const LineTable& lines, const Image& image, const metal_sim_dispatch& request)
+    : module_(module), lines_(lines), image_(image), request_(request) {}
 
 bool Dispatch::refuse(const std::string& message) {
   Report report;
@@ -249,7 +249,7 @@ void Dispatch::run() {
   job_.has_deadline = request_.timeout_ms != 0;
   job_.deadline = start + std::chrono::milliseconds(request_.timeout_ms);
   if (!check_request()) return;
-  if (module_.checked) checker_ = std::make_unique<Checker>(*this, base_);
+  if (module_.checked) checker_ = std::make_unique<Checker>(*this, image_);
   job_.checker = checker_.get();
   if (!bind()) return;
   const auto begin = std::chrono::steady_clock::now();
@@ -260,7 +260,7 @@ void Dispatch::run() {
 
 Place Dispatch::place_of(uintptr_t pc) const {
   // A return address points behind its call.
-  return pc > base_ ? lines_.find(pc - base_ - 1) : Place{};
+  return pc > image_.begin ? lines_.find(pc - image_.begin - 1) : Place{};
 }
 
 Who Dispatch::who_of(const Access& access) const {
@@ -323,7 +323,7 @@ void Dispatch::found(Finding kind, const Region& region, int64_t offset, uint32_
                      const Access* other) {
   Report report;
   report.kind = kind_of(kind), report.argument = region.name;
-  const auto place_at = [&](const Access& access) { return access.pc ? place_of(base_ + access.pc) : Place{}; };
+  const auto place_at = [&](const Access& access) { return access.pc ? place_of(image_.begin + access.pc) : Place{}; };
   const Place place = place_at(now), other_place = other ? place_at(*other) : Place{};
   report.file = place.file, report.view.place.line = place.line;
   report.other_file = other_place.file, report.view.other_place.line = other_place.line;

@@ -21,7 +21,7 @@ struct Report {
 
 class Dispatch : public EventSink, public CheckSink {
  public:
-  Dispatch(const Module& module, const LineTable& lines, uintptr_t base, const metal_sim_dispatch& request);
+  Dispatch(const Module& module, const LineTable& lines, const Image& image, const metal_sim_dispatch& request);
   void run();
 
   std::deque<Report> reports;
@@ -60,7 +60,7 @@ class Dispatch : public EventSink, public CheckSink {
 
   const Module& module_;
   const LineTable& lines_;
-  const uintptr_t base_;
+  const Image image_;
   const metal_sim_dispatch& request_;
   Job job_{};
   std::unique_ptr<Checker> checker_;

@@ -2,6 +2,9 @@
 #include "engine.h"
 
 #include <dlfcn.h>
+#if defined(__linux__)
+#include <link.h>
+#endif
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,7 +28,7 @@ using namespace metal_sim;
 struct metal_sim_library {
   void* handle;
   const Module* module;
-  uintptr_t base;
+  Image image;
   LineTable lines;
   std::mutex mutex;
 };
@@ -73,6 +76,24 @@ bool output_of(const std::vector<std::string>& words, std::string& out) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+/** The image that the loader has put at `base`. */
+Image image_of(uintptr_t base) {
+  Image image{base, base};
+#if defined(__linux__)
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* found) {
+        Image& image = *static_cast<Image*>(found);
+        if (info->dlpi_addr != image.begin) return 0;
+        for (int i = 0; i < info->dlpi_phnum; ++i)
+          if (const auto& part = info->dlpi_phdr[i]; part.p_type == PT_LOAD)
+            image.end = std::max<uintptr_t>(image.end, image.begin + part.p_vaddr + part.p_memsz);
+        return 1;
+      },
+      &image);
+#endif
+  return image;
+}
+
 }  // namespace
 
 metal_sim_library* metal_sim_open(const char* module_path, char** error) {
@@ -86,7 +107,7 @@ metal_sim_library* metal_sim_open(const char* module_path, char** error) {
     dlclose(handle);
     return fail(error, std::string(module_path) + " is not a module of this version of metal-sim");
   }
-  return new metal_sim_library{handle, module, uintptr_t(info.dli_fbase), LineTable(module_path), {}};
+  return new metal_sim_library{handle, module, image_of(uintptr_t(info.dli_fbase)), LineTable(module_path), {}};
 }
 
 metal_sim_library* metal_sim_open_source(const char* const* command, const char* text, const char* name, uint32_t build,
@@ -153,7 +174,7 @@ int metal_sim_argument_at(const metal_sim_library* library, uint32_t kernel, uin
 metal_sim_result* metal_sim_run(metal_sim_library* library, const metal_sim_dispatch* request) try {
   std::lock_guard lock(library->mutex);
   auto result = std::make_unique<metal_sim_result>();
-  result->dispatch = std::make_unique<Dispatch>(*library->module, library->lines, library->base, *request);
+  result->dispatch = std::make_unique<Dispatch>(*library->module, library->lines, library->image, *request);
   result->dispatch->run();
   for (auto& report : result->dispatch->reports) {
     auto& view = report.view;
@@ -191,7 +212,7 @@ void metal_sim_coverage(metal_sim_library* library, void (*line)(void*, const ch
   const unsigned char* hits = nullptr;
   const CoverageBlock* blocks = library->module->blocks(&count, &hits);
   std::vector<std::pair<uintptr_t, bool>> starts;
-  for (uint32_t i = 0; i < count; ++i) starts.emplace_back(blocks[i].pc - library->base, hits[i] != 0);
+  for (uint32_t i = 0; i < count; ++i) starts.emplace_back(blocks[i].pc - library->image.begin, hits[i] != 0);
   std::sort(starts.begin(), starts.end());
   std::map<std::pair<std::string, uint32_t>, bool> executed;
   for (size_t i = 0; i < starts.size(); ++i) {

@@ -22,7 +22,7 @@ const Host Worker::kHost = {
     [] { current_worker()->breathe(); },
 };
 
-Worker::Worker(Job& job) : job_(job), arguments_(job.arguments), landing_(64 * 1024) {}
+Worker::Worker(Job& job) : job_(job), landing_(64 * 1024) {}
 
 Worker::~Worker() { Stacks::give_back(std::move(stacks_)); }
 
@@ -31,17 +31,23 @@ bool Worker::prepare() {
   const uint32_t threads = size[0] * size[1] * size[2], simdgroups = (threads + kSimdgroupSize - 1) / kSimdgroupSize;
   stacks_ = Stacks::take(threads);
   if (!stacks_) return false;
-  constexpr size_t kFiberBytes = (kMaxThreads * sizeof(Fiber) + 63) / 64 * 64;
-  static_assert(kFiberBytes + kMaxThreads / kSimdgroupSize * sizeof(Exchange) <= Stacks::kSharedBytes);
-  fibers_ = {new (stacks_->shared()) Fiber[threads]{}, threads};
-  exchanges_ = {new (stacks_->shared() + kFiberBytes) Exchange[simdgroups]{}, simdgroups};
+  // What the shim reads and writes lies where no access is the kernel's.
+  constexpr auto aligned = [](size_t bytes) { return (bytes + 63) / 64 * 64; };
+  constexpr size_t kArgumentsAt = aligned(sizeof(Host)), kFibersAt = kArgumentsAt + aligned(sizeof(Arguments)),
+                   kExchangesAt = kFibersAt + aligned(kMaxThreads * sizeof(Fiber));
+  static_assert(kExchangesAt + kMaxThreads / kSimdgroupSize * sizeof(Exchange) <= Stacks::kSharedBytes);
+  std::byte* const shared = stacks_->shared();
+  host_ = new (shared) Host(kHost);
+  arguments_ = new (shared + kArgumentsAt) Arguments(job_.arguments);
+  fibers_ = {new (shared + kFibersAt) Fiber[threads]{}, threads};
+  exchanges_ = {new (shared + kExchangesAt) Exchange[simdgroups]{}, simdgroups};
   for (uint32_t i = 0; i < threads; ++i) stacks_->set_thread(i, &fibers_[i].thread);
   // In check mode an access is reported before it happens, and the kernel goes on; it may reach past the end.
   const size_t margin = job_.checker ? 64 * 1024 : 0;
   for (const auto& memory : job_.memory) {
     GuardedBlock block(memory.bytes, margin);
     if (!block) return false;
-    arguments_.threadgroup[memory.index] = block.data();
+    arguments_->threadgroup[memory.index] = block.data();
     if (job_.checker) {
       const uintptr_t begin = uintptr_t(block.data());
       std::string name = "[[threadgroup(" + std::to_string(memory.index) + ")]]";
@@ -226,7 +232,7 @@ void Worker::breathe() {
 void Worker::body() {
   Worker& self = *current_worker();
   Fiber& fiber = *self.running_;
-  self.job_.kernel->entry(self.arguments_, fiber.thread);
+  self.job_.kernel->entry(*self.arguments_, fiber.thread);
   self.finish(fiber);
   __builtin_unreachable();
 }
@@ -274,7 +280,7 @@ void Worker::start(Fiber& fiber, uint64_t threadgroup, uint32_t index) {
   thread.phase = 0;
   thread.exchange = &exchanges_[index / kSimdgroupSize];
   thread.checker = job_.checker;
-  thread.host = &kHost;
+  thread.host = host_;
   fiber.state = State::kRunning;
   fiber.site = nullptr;
   start_context(fiber.context, stacks_->bottom(index), stacks_->top(index), body);

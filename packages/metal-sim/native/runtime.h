@@ -157,10 +157,11 @@ class Worker {
 
   Job& job_;
   std::unique_ptr<Stacks> stacks_;
-  /** In the block of the stacks. */
+  /** In the block of the stacks, as are those after it. */
+  const Host* host_ = nullptr;
+  Arguments* arguments_ = nullptr;
   std::span<Fiber> fibers_;
   std::span<Exchange> exchanges_;
-  Arguments arguments_;
   std::vector<GuardedBlock> blocks_;
   std::vector<std::byte> landing_;
   Context main_;

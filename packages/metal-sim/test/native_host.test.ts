@@ -98,4 +98,20 @@ withClang("engine.h from C", () => {
     for (const copy of copies) copyFileSync(modulePath, copy);
     expect(host("many_modules")(copies)).toEqual({ lines: ["1500 modules, 1500", ""], stderr: "", status: 0 });
   });
+
+  it("takes no memory of the engine or of the module for a buffer's, however near", () => {
+    const text = [
+      "#include <metal_stdlib>",
+      "using namespace metal;",
+      "constant float kTable[4] = {1, 2, 3, 4};",
+      "kernel void near(device float* x [[buffer(0)]], uint i [[thread_position_in_threadgroup]]) {",
+      "  threadgroup_barrier(mem_flags::mem_device);",
+      "  x[i] = simd_sum(kTable[i & 3]);",
+      "}",
+      "",
+    ].join("\n");
+    const { modulePath } = compile({ path: "near.metal", text }, "check");
+    const lines = ["80, 0 reports", "80, 0 reports", ""];
+    expect(host("near_memory")([modulePath])).toEqual({ lines, stderr: "", status: 0 });
+  });
 });
