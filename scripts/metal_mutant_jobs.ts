@@ -35,13 +35,13 @@ const variables = (command: string) => ({
 
 /** Mutants that one process judges: it keeps each that it has compiled. */
 const MOST_MUTANTS = 200;
-/** For what a case's time does not hold: compiling. */
-const COMPILE_MS = 60_000;
-
 class Worker {
   judged = 0;
   readonly child: ChildProcess;
-  constructor(command: string) {
+  /** For what a case's time does not hold: starting and compiling. */
+  private readonly compileMs: number;
+  constructor(command: string, compileMs: number) {
+    this.compileMs = compileMs;
     const worker = join(root, "scripts", "metal_mutant_worker.ts");
     this.child = fork(join(root, "scripts", "run-source.mjs"), [worker], {
       env: variables(command),
@@ -68,19 +68,19 @@ class Worker {
           finish({ type: "killed", by: "it does not end", case: running });
         }, ms);
       };
-      watch(COMPILE_MS);
+      watch(this.compileMs);
       this.child.stderr?.on("data", (text) => {
         stderr = `${stderr}${text}`.slice(-2000);
       });
       this.child.on("exit", (code, signal) => {
         const reason = stderr.trim().split("\n").at(-1) || signal || `code ${code}`;
         if (running < 0) finish({ type: "failed", message: `the worker ended: ${stderr || reason}` });
-        else finish({ type: "killed", by: `the process ended: ${reason}`, case: running });
+        else finish({ type: "killed", by: `the process ended: ${reason}`, case: running, ended: true });
       });
       this.child.on("message", (reply: Reply) => {
         if (reply.type !== "started") return finish(reply);
         running = reply.case;
-        watch(limitMs(running) + (reply.compiles ? COMPILE_MS : 0));
+        watch(limitMs(running) + (reply.compiles ? this.compileMs : 0));
       });
       this.child.send(request);
     });
@@ -96,13 +96,15 @@ type Verdict = Extract<Reply, { type: "killed" | "survived" }>;
 export class Jobs {
   private readonly idle: Worker[] = [];
   private readonly command: string;
-  constructor(count: number, command: string) {
+  private readonly compileMs: number;
+  constructor(count: number, command: string, { compileMs = 60_000 }: { compileMs?: number } = {}) {
     this.command = command;
+    this.compileMs = compileMs;
     if (!Number.isInteger(count) || count < 1) throw new RangeError("--jobs must be at least 1");
   }
 
   async ask(request: Request, limitMs: (index: number) => number, fresh = false): Promise<Reply> {
-    const worker = (fresh ? undefined : this.idle.pop()) ?? new Worker(this.command);
+    const worker = (fresh ? undefined : this.idle.pop()) ?? new Worker(this.command, this.compileMs);
     const reply = await worker.ask(request, limitMs);
     worker.judged++;
     if (worker.usable) this.idle.push(worker);
@@ -113,7 +115,8 @@ export class Jobs {
   async judge(request: Request, limitMs: (index: number) => number): Promise<Verdict> {
     let reply = await this.ask(request, limitMs);
     // A process can end of what an earlier mutant has done to its memory.
-    if (reply.type === "failed") reply = await this.ask(request, limitMs, true);
+    if (reply.type === "failed" || (reply.type === "killed" && reply.ended))
+      reply = await this.ask(request, limitMs, true);
     if (reply.type !== "killed" && reply.type !== "survived")
       throw new Error(reply.type === "failed" ? reply.message : `an unexpected reply: ${reply.type}`);
     return reply;

@@ -43,7 +43,7 @@ export type Request = { type: "baseline"; package: string } | MutantRequest;
 export type Reply =
   | { type: "started"; case: number; compiles: boolean }
   | { type: "baseline"; cases: readonly BaselineCase[] }
-  | { type: "killed"; by: string; case: number }
+  | { type: "killed"; by: string; case: number; ended?: true }
   | { type: "survived" }
   | { type: "failed"; message: string };
 

@@ -1,6 +1,7 @@
 import { cpuLevels, Device, type MlxtsError } from "@mlxts/core";
 import { type Suite, suiteTests } from "@mlxts/core/testing";
 import { afterAll, describe, it } from "vitest";
+import { clangMissing } from "./clang-missing.ts";
 
 function suiteOn(name: string, suite: Suite, open: () => Device[]): void {
   describe(name, () => {
@@ -35,7 +36,7 @@ function openMetal(): Device[] {
 function metalMissing(): string | undefined {
   try {
     Device.open("metal").dispose();
-    return undefined;
+    return process.env.MLXTS_METAL_SIM ? clangMissing() : undefined;
   } catch (error) {
     return (error as MlxtsError).message;
   }

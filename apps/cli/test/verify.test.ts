@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import type { DeclaredKernel, Suite } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
+import { clangMissing } from "../../../scripts/clang-missing.ts";
 import { publicOps } from "../src/op.ts";
 import { makeReport, runCases } from "../src/verify.ts";
 import { type Report, reportJson, reportText } from "../src/verify_report.ts";
@@ -217,13 +218,14 @@ FAIL on DEVICE: 7 of 12 cases failed; 2 kernels never ran (5 passed)
   });
 });
 
-/** Why the simulated device is missing, or undefined. */
 const simulator = JSON.parse(mlxts(["devices", "--json"], { MLXTS_METAL_SIM: "1" }).stdout)[1] as {
   available: boolean;
   reason?: string;
 };
+/** Why nothing runs on the simulated device, or undefined. */
+const missing = simulator.available ? clangMissing() : simulator.reason;
 const name = "verify on the Metal simulator";
-describe.skipIf(!simulator.available)(simulator.available ? name : `${name} (skipped: ${simulator.reason})`, () => {
+describe.skipIf(missing)(missing === undefined ? name : `${name} (skipped: ${missing})`, () => {
   const args = ["verify", "--device", "metal", "--op", "l2Norm"];
 
   it("runs the Metal kernels", () => {

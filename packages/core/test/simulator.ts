@@ -1,5 +1,6 @@
 // Tests on the simulated Metal device: skipped, and saying why, where it has not been built.
 import { afterEach, describe } from "vitest";
+import { clangMissing } from "../../../scripts/clang-missing.ts";
 import { Device, type DeviceOptions } from "../src/index.ts";
 import { simulatorMissing } from "../src/native.ts";
 
@@ -8,7 +9,9 @@ process.env.MLXTS_METAL_SIM ||= "1";
 
 /** Why the tests are skipped. */
 export const missing =
-  process.platform === "linux" ? simulatorMissing()?.replace(/: looked for .*? — /, " — ") : "not on this platform";
+  process.platform === "linux"
+    ? (simulatorMissing()?.replace(/: looked for .*? — /, " — ") ?? clangMissing())
+    : "not on this platform";
 
 /** A suite that needs the simulator. */
 export function describeSimulated(name: string, tests: () => void): void {

@@ -59,6 +59,8 @@ const FLAGS = [
   ...["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"],
   ...["-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none"],
   ...["-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-fwrapv", "-fno-threadsafe-statics"],
+  // A loop that never ends is seen to.
+  "-fno-finite-loops",
   ...[
     "-gdwarf-4",
     "-gline-tables-only",
@@ -158,7 +160,7 @@ export function diagnose(source: MetalSource) {
   const flags = FLAGS.filter((flag) => flag !== "-w" && flag !== "-shared");
   const opencl = [
     ...["-x", "clcpp", "-cl-std=CLC++2021", "-target", "spir64", "-DMETAL_SIM_LINT", "-cl-no-stdinc"],
-    ...["-cl-single-precision-constant", "-Wno-everything"],
+    ...["-cl-single-precision-constant", "-Wno-everything", "-fno-elide-type"],
   ];
   const features = "-__opencl_c_generic_address_space,-__opencl_c_pipes,-__opencl_c_device_enqueue";
   return {

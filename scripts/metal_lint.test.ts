@@ -1,0 +1,16 @@
+import { join } from "node:path";
+import { expect, it } from "vitest";
+import { inlineIncludes } from "../packages/core/src/metal_source.ts";
+import { type LintFinding, lint } from "../packages/metal-sim/src/index.ts";
+import { withClang } from "../packages/metal-sim/test/clang.ts";
+import { metalFiles, root } from "./metal_files.ts";
+
+withClang("what compilers say about the Metal kernels: warnings, address spaces, the portable subset", () => {
+  it.each(metalFiles().map(({ path }) => path))("%s: nothing", (path) => {
+    const text = inlineIncludes(join(root, path), [join(root, "packages", "core", "native")]);
+    const found = lint({ path, text }).map(
+      ({ file, line, kind, message }: LintFinding) => `${file}:${line}: ${kind}: ${message}`,
+    );
+    expect(found).toEqual([]);
+  });
+});

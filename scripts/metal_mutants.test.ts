@@ -1,0 +1,88 @@
+import { spawnSync } from "node:child_process";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { suiteCases } from "@mlxts/core/testing";
+import { afterAll, expect, it } from "vitest";
+import { withClang } from "../packages/metal-sim/test/clang.ts";
+import { suites } from "../packages/norms/test/suites.ts";
+import { root } from "./metal_files.ts";
+import { Jobs } from "./metal_mutant_jobs.ts";
+import type { Stage } from "./metal_mutant_worker.ts";
+import { mutationsOf } from "./metal_mutations.ts";
+
+const addon = join(root, "packages", "core", "prebuilds", `linux-${process.arch}`, "core-metal-sim.node");
+const missing = existsSync(addon) ? undefined : "the simulator is not built, run `npm run metal-sim`";
+
+withClang(
+  "mutants of Metal kernels",
+  () => {
+    const jobs = new Jobs(1, join(root, "packages", "metal-sim", "bin", "metal-sim.mjs"), { compileMs: 8000 });
+    afterAll(() => jobs.close());
+    const kernel = join(root, "packages", "norms", "native", "l2_norm.metal");
+    const header = join(root, "packages", "core", "native", "metal_kernel.h");
+    const index = suites
+      .flatMap((suite) => suiteCases(suite))
+      .findIndex(({ op, dtype, name }) => op === "l2Norm" && dtype === "f32" && /^\[\d+,1025\]/.test(name));
+
+    const judge = (path: string, text: string, stages: Stage[]) =>
+      jobs.judge(
+        {
+          type: "mutant",
+          package: "norms",
+          texts: { [path]: text },
+          groups: [{ cases: [index], symbols: { [kernel]: ["l2_norm_f32"] } }],
+          stages,
+          stageMs: 60_000,
+        },
+        () => 2000,
+      );
+
+    it("survive where they change nothing", async () => {
+      const text = `${readFileSync(kernel, "utf8")}// the same\n`;
+      expect(await judge(kernel, text, ["forward", "check", "schedules"])).toEqual({ type: "survived" });
+    });
+
+    it("are killed by a race that check mode finds, and by bits that differ between schedules", async () => {
+      const [mutation] = mutationsOf(readFileSync(header, "utf8")).filter(({ kind }) => kind === "barrier");
+      expect(mutation?.what).toBe("remove threadgroup_barrier");
+      for (const stage of ["check", "schedules"] as const)
+        expect(await judge(header, mutation?.text as string, [stage])).toMatchObject({
+          type: "killed",
+          by: expect.stringMatching(
+            stage === "check"
+              ? /^l2Norm f32 .*, check: .*metal_kernel\.h:\d+ by thread/
+              : /^l2Norm f32 .*, schedules: `out`/,
+          ),
+        });
+    });
+
+    it("are killed by a wrong result, by the compiler, and by not ending", async () => {
+      const text = readFileSync(kernel, "utf8");
+      const end = text.indexOf("for (");
+      const killers = [
+        [text.replace("+ i", "+ 1 + i"), /, forward: `out`: ratio/],
+        [text.replace("for (", "fore ("), /, forward: kernel `l2_norm_f32` does not compile/],
+        [`${text.slice(0, end)}for (;;) to[0] += 1;\n${text.slice(end)}`, /^it does not end$/],
+      ] as const;
+      for (const [mutated, by] of killers)
+        expect(await judge(kernel, mutated, ["forward"])).toMatchObject({
+          type: "killed",
+          by: expect.stringMatching(by),
+        });
+    });
+
+    it("are made and judged by the command", () => {
+      const { status, stdout, stderr } = spawnSync(
+        process.execPath,
+        ["scripts/run-source.mjs", "scripts/metal_mutants.ts", "--file", "norms/native/l2_norm.params.h"],
+        { cwd: root, encoding: "utf8" },
+      );
+      expect(stderr).toBe("");
+      expect(stdout).toMatch(
+        /l2_norm\.params\.h: (\d+) killed, 0 survived\n\1 mutants, \1 killed, 0 explained, 0 unexplained/,
+      );
+      expect(status).toBe(0);
+    });
+  },
+  missing,
+);
