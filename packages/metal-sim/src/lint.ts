@@ -30,8 +30,17 @@ const copiesStruct = ({ message, notes }: Diagnostic) =>
   notes.some((note) => /implicit (copy|move)/.test(note)) &&
   /no matching constructor|no viable overloaded '='/.test(message);
 
+/** So are those for the two values of `?:`, which may be of one type in any places. */
+function choosesValue({ message }: Diagnostic): boolean {
+  const [, a, b] = /^incompatible operand types \('([^*]*?)'.* and '([^*]*?)'/.exec(message) ?? [];
+  const unqualified = (type: string) => type.replace(/\b(const|__\w+) /g, "");
+  return a !== undefined && b !== undefined && unqualified(a) === unqualified(b);
+}
+
 /** A pointer without address space that is given one: what the pass without generic pointers is there for. */
-const POINTER = /^(cannot initialize|assigning|incompatible pointer).*\*/;
+const givesSpace = ({ message, notes }: Diagnostic) =>
+  /^(cannot initialize|assigning|incompatible pointer).*\*/.test(message) ||
+  notes.some((note) => /cannot pass pointer to address space .* as a pointer to address space '__private'/.test(note));
 
 const inMslWords = (message: string) =>
   message
@@ -57,10 +66,10 @@ export function lint(source: MetalSource): LintFinding[] {
   for (const { file, line, level, message } of first)
     add({ file, line, kind: level === "error" ? "error" : "warning", message });
   const wrong = new Set(first.filter(({ level }) => level === "error").map(showPlace));
-  const addressSpaces = [...parse(opencl), ...parse(openclPrivate).filter(({ message }) => POINTER.test(message))];
+  const addressSpaces = [...parse(opencl), ...parse(openclPrivate).filter(givesSpace)];
   for (const diagnostic of addressSpaces) {
     const { file, line, message } = diagnostic;
-    if (!copiesStruct(diagnostic) && !wrong.has(showPlace(diagnostic)))
+    if (!copiesStruct(diagnostic) && !choosesValue(diagnostic) && !wrong.has(showPlace(diagnostic)))
       add({ file, line, kind: "address-space", message: inMslWords(message) });
   }
   for (const { file, line, construct, reason } of threadgroupVariables)

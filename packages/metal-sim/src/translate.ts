@@ -44,6 +44,18 @@ function blank(tokens: readonly Token[], begin: number, end: number): void {
   for (let i = begin; i < end; i++) (tokens[i] as Token).text = "";
 }
 
+/** The text's instances again, as C++ has them; for the simulator the entry table makes them. */
+function explicitInstances(kernels: readonly Kernel[]): Token[] {
+  const instances = new Map(
+    kernels.filter(({ callee }) => callee.endsWith(">")).map((kernel) => [kernel.callee, kernel]),
+  );
+  const lines = [...instances].map(
+    ([callee, { file, line }]) =>
+      `\n# ${line} ${JSON.stringify(file)}\ntemplate decltype(${callee}) ${callee.replace(/^::/, "")};`,
+  );
+  return tokenize(lines.join("")).tokens;
+}
+
 /** Preprocessed `.metal` text → C++. Throws `Untranslatable` with every construct that has no faithful translation. */
 function translateFor(dialect: Dialect, preprocessed: string): { source: Tokens; kernels: Kernel[] } {
   const source = tokenize(preprocessed);
@@ -56,6 +68,7 @@ function translateFor(dialect: Dialect, preprocessed: string): { source: Tokens;
   const all = declarations(tokens);
   const { kernels, instantiations, bodies } = findKernels(tokens, all, refusals);
   for (const { begin, end } of instantiations) blank(tokens, begin, end);
+  if (dialect === OPENCL) tokens.push(...explicitInstances(kernels));
   // Parameters of kernels are read by now; what other functions and types carry must be understood as well.
   const heads = all.filter(({ body }) => body && bodies.includes(body));
   stripAttributes(tokens, (attribute, i) => {

@@ -28,6 +28,11 @@ struct bfloat {
   bfloat() = default;
   constexpr bfloat(float) : bits(0) {}
   constexpr operator float() const { return 0.0f; }
+  constexpr operator float() const __constant { return 0.0f; }
+  bfloat& operator+=(float) { return *this; }
+  bfloat& operator-=(float) { return *this; }
+  bfloat& operator*=(float) { return *this; }
+  bfloat& operator/=(float) { return *this; }
 };
 // Constant memory has no generic pointer: it needs members of its own.
 #define METAL_SIM_FROM_CONSTANT(T, name, N)                \
