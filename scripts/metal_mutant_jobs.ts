@@ -174,26 +174,25 @@ export async function runTests(
   const tests = join(root, "packages", name, "test");
   const suites = new Set(readdirSync(tests).filter((file) => file.endsWith(".suite.ts")));
   const files = readdirSync(tests).filter(
-    (file) => file.endsWith(".test.ts") && !suites.has(file.replace(".test.ts", ".suite.ts")),
+    (file) =>
+      file.endsWith(".test.ts") && file !== "mutants.test.ts" && !suites.has(file.replace(".test.ts", ".suite.ts")),
   );
   mkdirSync(folder, { recursive: true });
   const path = join(folder, `texts-${process.pid}-${testRuns++}.json`);
   writeFileSync(path, JSON.stringify(texts));
-  const vitest = spawn(
-    process.execPath,
-    [
-      join(root, "node_modules", "vitest", "vitest.mjs"),
-      "run",
-      "--bail=1",
-      "--reporter=json",
-      "--silent",
-      ...files.map((file) => join(tests, file)),
-    ],
-    { cwd: root, env: { ...variables(command), MLXTS_METAL_TEXTS: path }, stdio: ["ignore", "pipe", "ignore"] },
-  );
+  const args = ["run", "--bail=1", "--reporter=json", "--silent=true", ...files.map((file) => join(tests, file))];
+  const vitest = spawn(process.execPath, [join(root, "node_modules", "vitest", "vitest.mjs"), ...args], {
+    cwd: root,
+    env: { ...variables(command), MLXTS_METAL_TEXTS: path },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
   let stdout = "";
+  let stderr = "";
   vitest.stdout.on("data", (text) => {
     stdout += text;
+  });
+  vitest.stderr.on("data", (text) => {
+    stderr += text;
   });
   let late = false;
   const timer = setTimeout(() => {
@@ -203,8 +202,9 @@ export async function runTests(
   const code = await new Promise<number | null>((resolve) => vitest.on("close", resolve));
   clearTimeout(timer);
   rmSync(path, { force: true });
-  if (late) return "the other tests do not end";
+  if (late) return "the other tests: they do not end";
   if (code === 0) return undefined;
   const failed = /"fullName":"([^"]*)","status":"failed"/.exec(stdout)?.[1];
-  return `the other tests: ${failed ?? "they do not run"}`;
+  if (failed === undefined && !stdout.startsWith("{")) throw new Error(`${name}: vitest does not run: ${stderr}`);
+  return `the other tests: ${failed ?? "a file fails"}`;
 }

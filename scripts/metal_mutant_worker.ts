@@ -44,7 +44,8 @@ export type Reply =
   | { type: "started"; case: number; compiles: boolean }
   | { type: "baseline"; cases: readonly BaselineCase[] }
   | { type: "killed"; by: string; case: number; ended?: true }
-  | { type: "survived" }
+  /** `complete` unless the time for a stage ended before its cases. */
+  | { type: "survived"; complete: boolean }
   | { type: "failed"; message: string };
 
 const packages = new Map<string, readonly SuiteCase[]>();
@@ -119,6 +120,7 @@ async function failureOf({ run }: SuiteCase, [device, ...others]: readonly Devic
 
 async function judge({ package: name, texts, groups, stages, stageMs }: MutantRequest): Promise<Reply> {
   const all = await casesOf(name);
+  let complete = true;
   for (const stage of stages) {
     const start = performance.now();
     let late = false;
@@ -140,8 +142,9 @@ async function judge({ package: name, texts, groups, stages, stageMs }: MutantRe
       }
       for (const device of devices) device.dispose();
     }
+    complete &&= !late;
   }
-  return { type: "survived" };
+  return { type: "survived", complete };
 }
 
 process.on("message", async (request: Request) => {

@@ -39,7 +39,10 @@ withClang(
 
     it("survive where they change nothing", async () => {
       const text = `${readFileSync(kernel, "utf8")}// the same\n`;
-      expect(await judge(kernel, text, ["forward", "check", "schedules"])).toEqual({ type: "survived" });
+      expect(await judge(kernel, text, ["forward", "check", "schedules"])).toEqual({
+        type: "survived",
+        complete: true,
+      });
     });
 
     it("are killed by a race that check mode finds, and by bits that differ between schedules", async () => {

@@ -154,29 +154,53 @@ function few(groups: readonly Group[]): Group[] {
   });
 }
 
+const unmutated = new Map<string, Promise<string | undefined>>();
+/** What of the package's other tests fails; those that fail as they are say nothing. */
+async function otherTests(name: string, texts: Record<string, string>): Promise<string | undefined> {
+  let before = unmutated.get(name);
+  if (!before) {
+    before = runTests(name, {}, folder, command);
+    unmutated.set(name, before);
+    const failure = await before;
+    if (failure) console.log(`✗ ${name}: ${failure}, as it is: these tests judge nothing`);
+    if (failure) failing++;
+  }
+  return (await before) === undefined ? runTests(name, texts, folder, command) : undefined;
+}
+
+const packageKills = new Map<string, number>();
 /** What killed a mutant, or nothing. */
 async function judge(mutant: Mutant): Promise<string | undefined> {
   const texts = { [join(root, mutant.file)]: mutant.text };
   const stages: Stage[] = mutant.kind === "barrier" ? ["check", "schedules"] : ["forward", "check"];
-  const stageMs = Number(values.budget) * 1000;
-  for (const choose of [few, (groups: Group[]) => groups])
-    for (const name of packagesOf(mutant)) {
+  // Where a file's mutants were killed before, the next may be.
+  const killsIn = (name: string) => packageKills.get(`${mutant.file} ${name}`) ?? 0;
+  const packages = packagesOf(mutant).sort((a, b) => killsIn(b) - killsIn(a));
+  const killedIn = (name: string) => packageKills.set(`${mutant.file} ${name}`, killsIn(name) + 1);
+  let complete = true;
+  /** What some of the cases say. */
+  const ask = async (choose: (groups: Group[]) => Group[], seconds: number): Promise<string | undefined> => {
+    complete = true;
+    for (const name of packages) {
       const { cases, kills } = baselines.get(name) as Baseline;
       const groups = choose(groupsFor(name, mutant));
-      const reply = await jobs.judge(
-        { type: "mutant", package: name, texts, groups, stages, stageMs },
-        (index) => 10_000 + 100 * (cases[index]?.ms ?? 0),
-      );
-      if (reply.type === "survived") continue;
-      const key = `${mutant.file} ${reply.case}`;
-      kills.set(key, (kills.get(key) ?? 0) + 1);
-      return reply.by;
+      const request = { type: "mutant", package: name, texts, groups, stages, stageMs: seconds * 1000 } as const;
+      const reply = await jobs.judge(request, (index) => 10_000 + 100 * (cases[index]?.ms ?? 0));
+      if (reply.type === "killed") {
+        const key = `${mutant.file} ${reply.case}`;
+        kills.set(key, (kills.get(key) ?? 0) + 1);
+        killedIn(name);
+        return reply.by;
+      }
+      complete &&= reply.complete;
     }
-  for (const name of packagesOf(mutant)) {
-    const by = await runTests(name, texts, folder, command);
-    if (by) return by;
-  }
-  return undefined;
+    return undefined;
+  };
+  const every = (groups: Group[]) => groups;
+  let by = (await ask(few, 20)) ?? (await ask(every, Math.min(8, Number(values.budget))));
+  for (const name of packages) by ??= await otherTests(name, texts);
+  // The cheapest first: cases once more, those that the time did not suffice for.
+  return by ?? (complete ? undefined : ask(every, Number(values.budget)));
 }
 
 const started = performance.now();
