@@ -30,10 +30,11 @@ const masked = (text: string) =>
     .replace(/\d+\.\d\d$/gm, "TIME")
     .replace(/in \d+\.\d\d s/, "in TIME")
     .replace(/ +TIME/g, " TIME")
-    // As many passed as there are; how many belongs to the suites.
-    .replace(/ +(\d+) +\1 +0 /g, " ALL ALL 0 ")
-    .replace(/all \d+ cases/, "all cases")
     .replace(/ on .*?([:,])/g, " on DEVICE$1");
+
+/** As many passed as there are; how many belongs to the suites. */
+const uncounted = (text: string) =>
+  text.replace(/ +(\d+) +\1 +0 /g, " ALL ALL 0 ").replace(/all \d+ cases/, "all cases");
 
 describe("mlxts verify", () => {
   it("confirms an op on the CPU, and reports each case", () => {
@@ -43,7 +44,7 @@ describe("mlxts verify", () => {
     expect(stdout).toMatch(
       /^mlxts verify \d+\.\d+\.\d+, \d{4}-.*Z\ndevice {4}cpu: .+, kernels \w+\nsystem {4}.+, Node \d+.*\npackages {2}@mlxts\/core \d/,
     );
-    expect(masked(stdout)).toBe(`HEADER
+    expect(uncounted(masked(stdout))).toBe(`HEADER
 
 op      dtype  cases  passed  failed  worst ratio  bar  of bar  seconds
 slice   f32 ALL ALL 0        exact TIME
