@@ -10,7 +10,8 @@ export type DtypeRule = Dtype | `=${string}`;
 
 /**
  * A shape as letters: `"... D"`, `"B T H K"`, `"N 3"`. `...` is any number of leading dimensions; a letter has one
- * value in the whole op, taken from the first tensor that has it. Shapes that must be computed give text and function.
+ * value in the whole op, taken from the first tensor that has it. `"B T H | B T H K"`: as many dimensions as the tensor
+ * has. Shapes that must be computed give text and function.
  */
 export type ShapeRule = string | { text: string; of(c: OpContext): readonly number[] };
 
@@ -132,6 +133,13 @@ type Callable<I, O, P> =
 /** An op: a plain function that checks its arguments and encodes dispatches, and its descriptor. */
 export type Op<I, O, P> = Callable<I, O, P> & { readonly op: OpDescriptor };
 
+/** The letters of each form of a shape. */
+const formsOf = (rule: string): string[][] => rule.split(" | ").map((form) => form.split(" "));
+
+/** The form of a shape with as many dimensions as there are, or with `...` for those that it does not name. */
+const formFor = (rule: string, rank: number): string[] | undefined =>
+  formsOf(rule).find((form) => (form[0] === "..." ? form.length - 1 <= rank : form.length === rank));
+
 const isRecord = (spec: InputSpec): spec is RecordSpec => "tensors" in spec;
 
 /** All tensors of the inputs, those of records by their own names. */
@@ -155,7 +163,8 @@ export function opParams(
 
 /** A shape rule as messages and documents show it: `[..., D]`. */
 export function shapeText(rule: ShapeRule): string {
-  return `[${(typeof rule === "string" ? rule.split(" ") : [rule.text]).join(", ")}]`;
+  const forms = typeof rule === "string" ? formsOf(rule) : [[rule.text]];
+  return forms.map((form) => `[${form.join(", ")}]`).join(" or ");
 }
 
 class Check {
@@ -252,11 +261,11 @@ class Check {
     ];
     for (const [tensor, rule] of given) {
       if (!tensor || typeof rule !== "string") continue;
-      const letters = rule.split(" ");
+      const letters = formFor(rule, tensor.shape.length);
+      if (!letters) continue;
       const open = letters[0] === "...";
       const named = open ? letters.slice(1) : letters;
       const extra = tensor.shape.length - named.length;
-      if (extra < 0 || (extra > 0 && !open)) continue;
       if (open && !this.leadBound) {
         this.lead = tensor.shape.slice(0, extra);
         this.leadBound = true;
@@ -294,9 +303,10 @@ class Check {
   }
 
   /** The shape a rule asks for, with letters where no tensor has given a value. */
-  expected(rule: ShapeRule): readonly (number | string)[] {
+  expected(rule: ShapeRule, rank = 0): readonly (number | string)[] {
     if (typeof rule !== "string") return rule.of(this.context());
-    return rule.split(" ").flatMap((letter): readonly (number | string)[] => {
+    const form = formFor(rule, rank) ?? (formsOf(rule)[0] as string[]);
+    return form.flatMap((letter): readonly (number | string)[] => {
       if (letter === "...") return this.leadBound ? this.lead : ["..."];
       return [/^\d+$/.test(letter) ? Number(letter) : (this.dims[letter] ?? letter)];
     });
@@ -316,7 +326,7 @@ class Check {
     if (tensor.device !== this.device) this.fail(name, "belong to the encoder's device", "a tensor of another device");
     if (tensor.disposed) throw disposedError(`tensor \`${name}\``);
     if (!dtypes.includes(tensor.dtype)) this.fail(name, `have dtype ${dtypes.join(" or ")}`, tensor.dtype);
-    const expected = this.expected(shape);
+    const expected = this.expected(shape, tensor.shape.length);
     if (expected.length !== tensor.shape.length || expected.some((dim, i) => dim !== tensor.shape[i]))
       this.fail(name, `have shape [${expected.join(", ")}]`, tensor.shape);
   }

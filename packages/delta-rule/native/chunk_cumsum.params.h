@@ -7,16 +7,25 @@
 #endif
 
 #define CHUNK_CUMSUM_G 0  // read
-#define CHUNK_CUMSUM_SUM 1  // write
-#define CHUNK_CUMSUM_SUM_LOW 2  // write?
-#define CHUNK_CUMSUM_PARAMS 3
-#define CHUNK_CUMSUM_HAS_SUM_LOW 4u
+#define CHUNK_CUMSUM_CU_SEQLENS 1  // read?
+#define CHUNK_CUMSUM_MASK 2  // read?
+#define CHUNK_CUMSUM_SUM 3  // write
+#define CHUNK_CUMSUM_SUM_LOW 4  // write?
+#define CHUNK_CUMSUM_PARAMS 5
+#define CHUNK_CUMSUM_FAULT 6
+#define CHUNK_CUMSUM_HAS_CU_SEQLENS 2u
+#define CHUNK_CUMSUM_HAS_MASK 4u
+#define CHUNK_CUMSUM_HAS_SUM_LOW 16u
+#define CHUNK_CUMSUM_FAULT_CU_SEQLENS 1
 
 struct ChunkCumsumParams {
   uint32_t sequences;
   uint32_t tokens;
   uint32_t heads;
+  uint32_t channels;
   uint32_t chunkLength;
+  uint32_t lastTokens;
+  float gateFactor;
   uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(ChunkCumsumParams) == 20, "ChunkCumsumParams must match the declaration of chunk_cumsum");
+static_assert(sizeof(ChunkCumsumParams) == 32, "ChunkCumsumParams must match the declaration of chunk_cumsum");

@@ -10,17 +10,25 @@
 #define CHUNK_KKT_BETA 1  // read
 #define CHUNK_KKT_SUM 2  // read
 #define CHUNK_KKT_SUM_LOW 3  // read?
-#define CHUNK_KKT_A 4  // write
-#define CHUNK_KKT_PARAMS 5
+#define CHUNK_KKT_CU_SEQLENS 4  // read?
+#define CHUNK_KKT_A 5  // write
+#define CHUNK_KKT_PARAMS 6
+#define CHUNK_KKT_FAULT 7
 #define CHUNK_KKT_HAS_SUM_LOW 8u
+#define CHUNK_KKT_HAS_CU_SEQLENS 16u
+#define CHUNK_KKT_FAULT_CU_SEQLENS 1
 #define CHUNK_KKT_ROW_BYTES 144
 
 struct ChunkKktParams {
+  uint32_t sequences;
   uint32_t tokens;
   uint32_t keyHeads;
+  uint32_t headsPerKey;
   uint32_t heads;
   uint32_t keyDim;
+  uint32_t valueDim;
   uint32_t chunkLength;
+  uint32_t lastTokens;
   uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(ChunkKktParams) == 24, "ChunkKktParams must match the declaration of chunk_kkt");
+static_assert(sizeof(ChunkKktParams) == 40, "ChunkKktParams must match the declaration of chunk_kkt");

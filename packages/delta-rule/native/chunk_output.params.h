@@ -12,20 +12,29 @@
 #define CHUNK_OUTPUT_H 3  // read
 #define CHUNK_OUTPUT_SUM 4  // read
 #define CHUNK_OUTPUT_SUM_LOW 5  // read?
-#define CHUNK_OUTPUT_O 6  // write
-#define CHUNK_OUTPUT_PARAMS 7
+#define CHUNK_OUTPUT_CU_SEQLENS 6  // read?
+#define CHUNK_OUTPUT_MASK 7  // read?
+#define CHUNK_OUTPUT_O 8  // write
+#define CHUNK_OUTPUT_PARAMS 9
+#define CHUNK_OUTPUT_FAULT 10
 #define CHUNK_OUTPUT_HAS_SUM_LOW 32u
+#define CHUNK_OUTPUT_HAS_CU_SEQLENS 64u
+#define CHUNK_OUTPUT_HAS_MASK 128u
+#define CHUNK_OUTPUT_FAULT_CU_SEQLENS 1
 #define CHUNK_OUTPUT_ROW_BYTES 144
 #define CHUNK_OUTPUT_VALUES 64
 
 struct ChunkOutputParams {
+  uint32_t sequences;
   uint32_t tokens;
   uint32_t keyHeads;
+  uint32_t headsPerKey;
   uint32_t heads;
   uint32_t keyDim;
   uint32_t valueDim;
   uint32_t chunkLength;
+  uint32_t lastTokens;
   float scale;
   uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(ChunkOutputParams) == 32, "ChunkOutputParams must match the declaration of chunk_output");
+static_assert(sizeof(ChunkOutputParams) == 44, "ChunkOutputParams must match the declaration of chunk_output");

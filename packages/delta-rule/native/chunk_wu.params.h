@@ -11,20 +11,27 @@
 #define CHUNK_WU_BETA 2  // read
 #define CHUNK_WU_SUM 3  // read
 #define CHUNK_WU_SUM_LOW 4  // read?
-#define CHUNK_WU_X 5  // read
-#define CHUNK_WU_W 6  // write
-#define CHUNK_WU_U 7  // write
-#define CHUNK_WU_PARAMS 8
+#define CHUNK_WU_CU_SEQLENS 5  // read?
+#define CHUNK_WU_X 6  // read
+#define CHUNK_WU_W 7  // write
+#define CHUNK_WU_U 8  // write
+#define CHUNK_WU_PARAMS 9
+#define CHUNK_WU_FAULT 10
 #define CHUNK_WU_HAS_SUM_LOW 16u
+#define CHUNK_WU_HAS_CU_SEQLENS 32u
+#define CHUNK_WU_FAULT_CU_SEQLENS 1
 #define CHUNK_WU_ROW_BYTES 144
 
 struct ChunkWuParams {
+  uint32_t sequences;
   uint32_t tokens;
   uint32_t keyHeads;
+  uint32_t headsPerKey;
   uint32_t heads;
   uint32_t keyDim;
   uint32_t valueDim;
   uint32_t chunkLength;
+  uint32_t lastTokens;
   uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(ChunkWuParams) == 28, "ChunkWuParams must match the declaration of chunk_wu");
+static_assert(sizeof(ChunkWuParams) == 40, "ChunkWuParams must match the declaration of chunk_wu");

@@ -12,23 +12,39 @@
 #define GATED_DELTA_RULE_CHUNK_G 3  // read
 #define GATED_DELTA_RULE_CHUNK_BETA 4  // read
 #define GATED_DELTA_RULE_CHUNK_INITIAL_STATE 5  // read?
-#define GATED_DELTA_RULE_CHUNK_O 6  // write
-#define GATED_DELTA_RULE_CHUNK_FINAL_STATE 7  // write?
-#define GATED_DELTA_RULE_CHUNK_PARAMS 8
+#define GATED_DELTA_RULE_CHUNK_CU_SEQLENS 6  // read?
+#define GATED_DELTA_RULE_CHUNK_MASK 7  // read?
+#define GATED_DELTA_RULE_CHUNK_O 8  // write
+#define GATED_DELTA_RULE_CHUNK_FINAL_STATE 9  // write?
+#define GATED_DELTA_RULE_CHUNK_SNAPSHOTS 10  // write?
+#define GATED_DELTA_RULE_CHUNK_PARAMS 11
+#define GATED_DELTA_RULE_CHUNK_FAULT 12
 #define GATED_DELTA_RULE_CHUNK_HAS_INITIAL_STATE 32u
-#define GATED_DELTA_RULE_CHUNK_HAS_FINAL_STATE 128u
+#define GATED_DELTA_RULE_CHUNK_HAS_CU_SEQLENS 64u
+#define GATED_DELTA_RULE_CHUNK_HAS_MASK 128u
+#define GATED_DELTA_RULE_CHUNK_HAS_FINAL_STATE 512u
+#define GATED_DELTA_RULE_CHUNK_HAS_SNAPSHOTS 1024u
+#define GATED_DELTA_RULE_CHUNK_FAULT_CU_SEQLENS 1
 
 struct GatedDeltaRuleChunkParams {
+  uint32_t sequences;
   uint32_t tokens;
   uint32_t keyHeads;
+  uint32_t headsPerKey;
   uint32_t heads;
   uint32_t keyDim;
   uint32_t valueDim;
   uint32_t chunkLength;
-  uint32_t pair;
+  uint32_t rowStride;
+  uint32_t columnStride;
+  uint32_t snapshotEvery;
+  uint32_t lastTokens;
   uint32_t qkNorm;
   float eps;
+  float normFloor;
+  float gateFactor;
   float scale;
+  uint32_t pair;
   uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(GatedDeltaRuleChunkParams) == 44, "GatedDeltaRuleChunkParams must match the declaration of gated_delta_rule_chunk");
+static_assert(sizeof(GatedDeltaRuleChunkParams) == 76, "GatedDeltaRuleChunkParams must match the declaration of gated_delta_rule_chunk");

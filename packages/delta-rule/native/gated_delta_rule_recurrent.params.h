@@ -12,23 +12,50 @@
 #define GATED_DELTA_RULE_RECURRENT_G 3  // read
 #define GATED_DELTA_RULE_RECURRENT_BETA 4  // read
 #define GATED_DELTA_RULE_RECURRENT_INITIAL_STATE 5  // read?
-#define GATED_DELTA_RULE_RECURRENT_O 6  // write
-#define GATED_DELTA_RULE_RECURRENT_FINAL_STATE 7  // write?
-#define GATED_DELTA_RULE_RECURRENT_PARAMS 8
+#define GATED_DELTA_RULE_RECURRENT_CU_SEQLENS 6  // read?
+#define GATED_DELTA_RULE_RECURRENT_MASK 7  // read?
+#define GATED_DELTA_RULE_RECURRENT_O 8  // write
+#define GATED_DELTA_RULE_RECURRENT_FINAL_STATE 9  // write?
+#define GATED_DELTA_RULE_RECURRENT_SNAPSHOTS 10  // write?
+#define GATED_DELTA_RULE_RECURRENT_LAST_STATES 11  // write?
+#define GATED_DELTA_RULE_RECURRENT_LOG_STATE 12  // write?
+#define GATED_DELTA_RULE_RECURRENT_LOG_KEYS 13  // write?
+#define GATED_DELTA_RULE_RECURRENT_LOG_DELTAS 14  // write?
+#define GATED_DELTA_RULE_RECURRENT_LOG_GATES 15  // write?
+#define GATED_DELTA_RULE_RECURRENT_PARAMS 16
+#define GATED_DELTA_RULE_RECURRENT_FAULT 17
 #define GATED_DELTA_RULE_RECURRENT_HAS_INITIAL_STATE 32u
-#define GATED_DELTA_RULE_RECURRENT_HAS_FINAL_STATE 128u
+#define GATED_DELTA_RULE_RECURRENT_HAS_CU_SEQLENS 64u
+#define GATED_DELTA_RULE_RECURRENT_HAS_MASK 128u
+#define GATED_DELTA_RULE_RECURRENT_HAS_FINAL_STATE 512u
+#define GATED_DELTA_RULE_RECURRENT_HAS_SNAPSHOTS 1024u
+#define GATED_DELTA_RULE_RECURRENT_HAS_LAST_STATES 2048u
+#define GATED_DELTA_RULE_RECURRENT_HAS_LOG_STATE 4096u
+#define GATED_DELTA_RULE_RECURRENT_HAS_LOG_KEYS 8192u
+#define GATED_DELTA_RULE_RECURRENT_HAS_LOG_DELTAS 16384u
+#define GATED_DELTA_RULE_RECURRENT_HAS_LOG_GATES 32768u
+#define GATED_DELTA_RULE_RECURRENT_FAULT_CU_SEQLENS 1
 #define GATED_DELTA_RULE_RECURRENT_ROWS_PER_SIMDGROUP 4
 
 struct GatedDeltaRuleRecurrentParams {
+  uint32_t sequences;
   uint32_t tokens;
   uint32_t keyHeads;
+  uint32_t headsPerKey;
   uint32_t heads;
   uint32_t keyDim;
   uint32_t valueDim;
-  uint32_t rowsPerThreadgroup;
+  uint32_t chunkLength;
+  uint32_t rowStride;
+  uint32_t columnStride;
+  uint32_t snapshotEvery;
+  uint32_t lastTokens;
   uint32_t qkNorm;
   float eps;
+  float normFloor;
+  float gateFactor;
   float scale;
+  uint32_t rowsPerThreadgroup;
   uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(GatedDeltaRuleRecurrentParams) == 40, "GatedDeltaRuleRecurrentParams must match the declaration of gated_delta_rule_recurrent");
+static_assert(sizeof(GatedDeltaRuleRecurrentParams) == 76, "GatedDeltaRuleRecurrentParams must match the declaration of gated_delta_rule_recurrent");

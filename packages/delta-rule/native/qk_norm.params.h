@@ -8,14 +8,20 @@
 
 #define QK_NORM_Q 0  // read
 #define QK_NORM_K 1  // read
-#define QK_NORM_Q_UNIT 2  // write
-#define QK_NORM_K_UNIT 3  // write
-#define QK_NORM_PARAMS 4
+#define QK_NORM_MASK 2  // read?
+#define QK_NORM_Q_UNIT 3  // write
+#define QK_NORM_K_UNIT 4  // write
+#define QK_NORM_PARAMS 5
+#define QK_NORM_HAS_MASK 4u
 
 struct QkNormParams {
   uint32_t rows;
+  uint32_t keyHeads;
   uint32_t dim;
   uint32_t rowsPerThreadgroup;
+  uint32_t qkNorm;
   float eps;
+  float normFloor;
+  uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(QkNormParams) == 16, "QkNormParams must match the declaration of qk_norm");
+static_assert(sizeof(QkNormParams) == 32, "QkNormParams must match the declaration of qk_norm");

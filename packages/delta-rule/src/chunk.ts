@@ -1,8 +1,22 @@
-import type { Dtype, OpContext, ShapeRule, Tensor } from "@mlxts/core";
-import { checkRuleDims, type RuleDims } from "./options.ts";
+import type { Dtype, ShapeRule, Tensor } from "@mlxts/core";
+import {
+  type CallContext,
+  type CallDims,
+  CU_SEQLENS,
+  callDims,
+  checkRuleDims,
+  GATES,
+  gateShape,
+  headsPerKey,
+  type RuleDims,
+  type RuleOptions,
+} from "./options.ts";
 
-/** Dimensions of a chunked call: BT tokens a chunk, NT chunks a sequence. */
-export interface ChunkDims extends RuleDims {
+/**
+ * Dimensions of a chunked call: BT tokens a chunk, NT chunks a row. A packed row has room for ⌊T/BT⌋ + N of them, enough
+ * for any N sequences: those of sequence s begin at ⌊its first token / BT⌋ + s.
+ */
+export interface ChunkDims extends CallDims {
   BT: number;
   NT: number;
 }
@@ -13,16 +27,13 @@ export const PANEL_ROW_BYTES = 144;
 /** Threads of a chunk's threadgroup on a GPU: a simdgroup for each 16 rows. */
 export const chunkThreads = (chunkLength: number): number => 2 * chunkLength;
 
-export const chunkCount = (tokens: number, chunkLength: number): number => Math.ceil(tokens / chunkLength);
+const chunkCount = (tokens: number, chunkLength: number, packed: boolean, sequences: number): number =>
+  packed ? Math.floor(tokens / chunkLength) + sequences : Math.ceil(tokens / chunkLength);
 
-interface Context {
-  readonly dims: Readonly<Record<string, number>>;
-  readonly options: Readonly<Record<string, unknown>>;
-}
-
-export function chunkDims({ dims, options }: Context): ChunkDims {
-  const BT = options.chunkLength as number;
-  return { ...(dims as unknown as RuleDims), BT, NT: chunkCount(dims.T as number, BT) };
+export function chunkDims(c: Pick<CallContext, "dims" | "options" | "tensors">): ChunkDims {
+  const dims = callDims(c);
+  const BT = c.options.chunkLength as number;
+  return { ...dims, BT, NT: chunkCount(dims.T, BT, dims.packed, dims.N) };
 }
 
 /** A [B, T, H, BT] and X: row i of a chunk, column j for token j of the same chunk. */
@@ -40,14 +51,56 @@ export const CHUNK_STATES: ShapeRule = {
   },
 };
 
-/** The cumulated gates as stages take them: G, and what its rounding left over. */
+/** The cumulated gates as stages take them, G and what its rounding left over; and where packed sequences begin. */
 export const CUMULATED = {
-  G: { dtype: ["f32"], shape: "B T H" },
-  GLow: { dtype: ["f32"], shape: "B T H", optional: true },
+  G: { dtype: ["f32"], shape: GATES },
+  GLow: { dtype: ["f32"], shape: gateShape("G"), optional: true },
+  cuSeqlens: CU_SEQLENS,
 } as const;
 
+/** Kernels where each channel has its own gate are instances of their own. */
+export const channelVariants = (variants: readonly string[]): string[] => [
+  ...variants,
+  ...variants.map((variant) => `${variant}_channels`),
+];
+export const gateVariant = (variant: string, { channels }: Pick<CallDims, "channels">): string =>
+  channels === 1 ? variant : `${variant}_channels`;
+
+/** The parameters of the stages that say where chunks and heads lie; see RULE_PARAMS. */
+export const CHUNK_PARAMS = {
+  sequences: "u32",
+  tokens: "u32",
+  keyHeads: "u32",
+  headsPerKey: "u32",
+  heads: "u32",
+  keyDim: "u32",
+  valueDim: "u32",
+  chunkLength: "u32",
+  lastTokens: "u32",
+} as const;
+
+/** What a stage does not see is 1. `lastTokens`: chunks leave at least so many tokens of each sequence; 0: none. */
+export function chunkParams(
+  dims: Omit<ChunkDims, "Hk" | "V"> & Partial<RuleDims>,
+  gqa: RuleOptions["gqa"],
+  lastTokens = 0,
+) {
+  const { Hk = 1, V = 1 } = dims;
+  return {
+    sequences: dims.N,
+    tokens: dims.T,
+    keyHeads: Hk,
+    headsPerKey: headsPerKey({ Hk, H: dims.H }, gqa),
+    heads: dims.H,
+    keyDim: dims.K,
+    valueDim: V,
+    chunkLength: dims.BT,
+    lastTokens,
+  };
+}
+
 /** Relations of dimensions on the chunk path. */
-export function checkChunkDims(context: Pick<OpContext, "dims" | "fail">): void {
+export function checkChunkDims(context: Pick<CallContext, "dims" | "tensors" | "fail">): void {
   checkRuleDims(context);
   const { K } = context.dims;
   if (K !== undefined && K % 8 !== 0)
@@ -56,9 +109,9 @@ export function checkChunkDims(context: Pick<OpContext, "dims" | "fail">): void 
 
 /** Names of the intermediate tensors, in the order in which they are made. */
 export type ScratchTensors = Record<"G" | "A" | "X" | "w" | "u" | "h" | "vNew", Tensor> &
-  Partial<Record<"GLow" | "qUnit" | "kUnit", Tensor>>;
+  Partial<Record<"GLow" | "qUnit" | "kUnit" | "vKept" | "betaKept" | "carried", Tensor>>;
 
-export interface ScratchShape extends RuleDims {
+export interface ScratchShape extends CallDims {
   /** dtype of q, k, v and o. */
   dtype: Dtype;
   chunkLength: number;
@@ -66,25 +119,31 @@ export interface ScratchShape extends RuleDims {
   pair: boolean;
   /** q and k are normalised. */
   normalised: boolean;
+  /** Tokens are skipped. */
+  masked: boolean;
+  /** The state between chunks and the last tokens has no other place. */
+  carries: boolean;
 }
 
 /** The intermediate tensors of one call. */
 export function scratchTensors(shape: ScratchShape): [name: keyof ScratchTensors, dtype: Dtype, shape: number[]][] {
-  const { B, T, Hk, H, K, V, dtype, chunkLength, pair, normalised } = shape;
-  return [
-    ...(normalised
-      ? ([
-          ["qUnit", dtype, [B, T, Hk, K]],
-          ["kUnit", dtype, [B, T, Hk, K]],
-        ] as [keyof ScratchTensors, Dtype, number[]][])
-      : []),
-    ["G", "f32", [B, T, H]],
-    ...(pair ? ([["GLow", "f32", [B, T, H]]] as [keyof ScratchTensors, Dtype, number[]][]) : []),
-    ["A", "f32", [B, T, H, chunkLength]],
-    ["X", "f32", [B, T, H, chunkLength]],
-    ["w", dtype, [B, T, H, K]],
-    ["u", dtype, [B, T, H, V]],
-    ["h", dtype, [B, chunkCount(T, chunkLength), H, V, K]],
-    ["vNew", dtype, [B, T, H, V]],
+  const { B, T, Hk, H, K, V, N, dtype, chunkLength, channels, pair, normalised, masked, carries } = shape;
+  const gates = channels === 1 ? [B, T, H] : [B, T, H, K];
+  const NT = chunkCount(T, chunkLength, shape.packed, N);
+  const all: [wanted: boolean, name: keyof ScratchTensors, dtype: Dtype, shape: number[]][] = [
+    [normalised || masked, "qUnit", dtype, [B, T, Hk, K]],
+    [normalised || masked, "kUnit", dtype, [B, T, Hk, K]],
+    [masked, "vKept", dtype, [B, T, H, V]],
+    [masked, "betaKept", "f32", [B, T, H]],
+    [true, "G", "f32", gates],
+    [pair, "GLow", "f32", gates],
+    [true, "A", "f32", [B, T, H, chunkLength]],
+    [true, "X", "f32", [B, T, H, chunkLength]],
+    [true, "w", dtype, [B, T, H, K]],
+    [true, "u", dtype, [B, T, H, V]],
+    [true, "h", dtype, [B, NT, H, V, K]],
+    [true, "vNew", dtype, [B, T, H, V]],
+    [carries, "carried", "f32", [N, H, V, K]],
   ];
+  return all.filter(([wanted]) => wanted).map(([, name, type, dims]) => [name, type, dims]);
 }

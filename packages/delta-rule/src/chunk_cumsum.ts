@@ -1,16 +1,36 @@
 import { type CommandEncoder, defineKernel, defineOp, type Tensor } from "@mlxts/core";
 import { type ChunkDims, chunkDims } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
-import { CHUNK_LENGTH } from "./options.ts";
+import {
+  CHUNK_LENGTH,
+  CU_SEQLENS,
+  checkPacked,
+  GATE,
+  GATES,
+  type GateSpace,
+  gateFactor,
+  gateShape,
+  PACKED_FAULTS,
+} from "./options.ts";
 
 export const chunkCumsumKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "chunk_cumsum",
   variants: ["f32"],
-  buffers: { g: "read", sum: "write", sumLow: "write?" },
-  params: { sequences: "u32", tokens: "u32", heads: "u32", chunkLength: "u32" },
-  launch: ({ B, H, NT }: Pick<ChunkDims, "B" | "H" | "NT">, { gpu }) => ({
-    threadgroups: gpu ? [Math.ceil((B * H * NT) / 32), 1, 1] : [NT, B, 1],
+  buffers: { g: "read", cuSeqlens: "read?", mask: "read?", sum: "write", sumLow: "write?" },
+  // A gate that a head has for each of its channels counts as so many heads.
+  params: {
+    sequences: "u32",
+    tokens: "u32",
+    heads: "u32",
+    channels: "u32",
+    chunkLength: "u32",
+    lastTokens: "u32",
+    gateFactor: "f32",
+  },
+  faults: PACKED_FAULTS,
+  launch: ({ B, H, NT, channels }: Pick<ChunkDims, "B" | "H" | "NT" | "channels">, { gpu }) => ({
+    threadgroups: gpu ? [Math.ceil((B * H * channels * NT) / 32), 1, 1] : [NT, B, 1],
     threadsPerThreadgroup: [32, 1, 1],
   }),
 });
@@ -18,15 +38,31 @@ export const chunkCumsumKernel = defineKernel({
 export function encodeChunkCumsum(
   encoder: CommandEncoder,
   op: string,
-  { g, G, GLow }: { g: Tensor; G: Tensor; GLow?: Tensor | undefined },
-  { B, T, H, BT, NT }: Pick<ChunkDims, "B" | "T" | "H" | "BT" | "NT">,
+  {
+    g,
+    cuSeqlens,
+    mask,
+    G,
+    GLow,
+  }: Record<"g" | "G", Tensor> & Partial<Record<"cuSeqlens" | "mask" | "GLow", Tensor | undefined>>,
+  { N, B, T, H, channels, BT, NT }: Pick<ChunkDims, "N" | "B" | "T" | "H" | "channels" | "BT" | "NT">,
+  gate: GateSpace,
+  lastTokens = 0,
 ): void {
   encoder.dispatch(chunkCumsumKernel, {
     op,
     variant: "f32",
-    buffers: { g, sum: G, sumLow: GLow },
-    params: { sequences: B, tokens: T, heads: H, chunkLength: BT },
-    sizes: { B, H, NT },
+    buffers: { g, cuSeqlens, mask, sum: G, sumLow: GLow },
+    params: {
+      sequences: N,
+      tokens: T,
+      heads: H * channels,
+      channels,
+      chunkLength: BT,
+      lastTokens,
+      gateFactor: gateFactor(gate),
+    },
+    sizes: { B, H, NT, channels },
   });
 }
 
@@ -41,13 +77,18 @@ export function encodeChunkCumsum(
 export const chunkCumsum = defineOp({
   name: "chunkCumsum",
   summary: "G[i] = Σ g[j] for j ≤ i of the same chunk",
-  inputs: { g: { dtype: ["f32"], shape: "B T H" } },
-  outputs: {
-    G: { dtype: ["f32"], shape: "B T H" },
-    GLow: { dtype: ["f32"], shape: "B T H", optional: true },
+  inputs: {
+    g: { dtype: ["f32"], shape: GATES },
+    cuSeqlens: CU_SEQLENS,
+    mask: { dtype: ["u8"], shape: "B T", optional: true },
   },
-  params: { chunkLength: CHUNK_LENGTH },
+  outputs: {
+    G: { dtype: ["f32"], shape: gateShape("g") },
+    GLow: { dtype: ["f32"], shape: gateShape("g"), optional: true },
+  },
+  params: { chunkLength: CHUNK_LENGTH, gate: GATE },
+  check: checkPacked,
   encode(c) {
-    encodeChunkCumsum(c.encoder, c.op, { ...c.inputs, ...c.outputs }, chunkDims(c));
+    encodeChunkCumsum(c.encoder, c.op, { ...c.inputs, ...c.outputs }, chunkDims(c), c.options.gate);
   },
 });

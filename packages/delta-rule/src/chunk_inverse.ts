@@ -1,7 +1,7 @@
 import { type CommandEncoder, defineKernel, defineOp, type Tensor } from "@mlxts/core";
 import { type ChunkDims, chunkDims, TOKEN_PAIRS } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
-import { CHUNK_LENGTH } from "./options.ts";
+import { CHUNK_LENGTH, CU_SEQLENS, checkPacked, PACKED_FAULTS } from "./options.ts";
 
 /** On a GPU, what keeps rows of A in threadgroup memory from starting in the same bank. */
 const PAD = 4;
@@ -10,8 +10,9 @@ export const chunkInverseKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "chunk_inverse",
   variants: ["f32"],
-  buffers: { a: "read", x: "write" },
-  params: { tokens: "u32", heads: "u32", chunkLength: "u32" },
+  buffers: { a: "read", cuSeqlens: "read?", x: "write" },
+  params: { sequences: "u32", tokens: "u32", heads: "u32", chunkLength: "u32", lastTokens: "u32" },
+  faults: PACKED_FAULTS,
   constants: { pad: PAD },
   inPlace: [["x", "a"]],
   launch: ({ B, H, BT, NT }: Pick<ChunkDims, "B" | "H" | "BT" | "NT">, { gpu }) => ({
@@ -24,14 +25,15 @@ export const chunkInverseKernel = defineKernel({
 export function encodeChunkInverse(
   encoder: CommandEncoder,
   op: string,
-  { A, X }: { A: Tensor; X: Tensor },
-  dims: Pick<ChunkDims, "B" | "T" | "H" | "BT" | "NT">,
+  { A, cuSeqlens, X }: { A: Tensor; cuSeqlens?: Tensor | undefined; X: Tensor },
+  dims: Pick<ChunkDims, "N" | "B" | "T" | "H" | "BT" | "NT">,
+  lastTokens = 0,
 ): void {
   encoder.dispatch(chunkInverseKernel, {
     op,
     variant: "f32",
-    buffers: { a: A, x: X },
-    params: { tokens: dims.T, heads: dims.H, chunkLength: dims.BT },
+    buffers: { a: A, cuSeqlens, x: X },
+    params: { sequences: dims.N, tokens: dims.T, heads: dims.H, chunkLength: dims.BT, lastTokens },
     sizes: dims,
   });
 }
@@ -45,11 +47,14 @@ export function encodeChunkInverse(
 export const chunkInverse = defineOp({
   name: "chunkInverse",
   summary: "X = (I + A)^-1 per chunk",
-  inputs: { A: { dtype: ["f32"], shape: "B T H BT" } },
+  inputs: { A: { dtype: ["f32"], shape: "B T H BT" }, cuSeqlens: CU_SEQLENS },
   outputs: { X: { dtype: ["f32"], shape: TOKEN_PAIRS, inPlace: ["A"] } },
   params: { chunkLength: CHUNK_LENGTH },
-  check({ inputs: { A }, options: { chunkLength }, fail }) {
-    if (A.lastDim !== chunkLength) fail("A", `have a last dimension of chunkLength (${chunkLength})`, A.lastDim);
+  check(c) {
+    const { A } = c.inputs;
+    const { chunkLength } = c.options;
+    checkPacked(c);
+    if (A.lastDim !== chunkLength) c.fail("A", `have a last dimension of chunkLength (${chunkLength})`, A.lastDim);
   },
   encode(c) {
     encodeChunkInverse(c.encoder, c.op, { ...c.inputs, ...c.outputs }, chunkDims(c));

@@ -1,22 +1,27 @@
 import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import {
+  CHUNK_PARAMS,
   type ChunkDims,
   CUMULATED,
+  channelVariants,
   checkChunkDims,
   chunkDims,
+  chunkParams,
   chunkThreads,
+  gateVariant,
   PANEL_ROW_BYTES,
   TOKEN_PAIRS,
 } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
-import { CHUNK_LENGTH } from "./options.ts";
+import { CHUNK_LENGTH, checkPacked, GQA, PACKED_FAULTS, type RuleOptions } from "./options.ts";
 
 export const chunkKktKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "chunk_kkt",
-  variants: FLOATS,
-  buffers: { k: "read", beta: "read", sum: "read", sumLow: "read?", a: "write" },
-  params: { tokens: "u32", keyHeads: "u32", heads: "u32", keyDim: "u32", chunkLength: "u32" },
+  variants: channelVariants(FLOATS),
+  buffers: { k: "read", beta: "read", sum: "read", sumLow: "read?", cuSeqlens: "read?", a: "write" },
+  params: CHUNK_PARAMS,
+  faults: PACKED_FAULTS,
   constants: { rowBytes: PANEL_ROW_BYTES },
   launch: ({ B, H, K, BT, NT }: Pick<ChunkDims, "B" | "H" | "K" | "BT" | "NT">, { gpu }) => ({
     threadgroups: [NT, H, B],
@@ -28,14 +33,17 @@ export const chunkKktKernel = defineKernel({
 export function encodeChunkKkt(
   encoder: CommandEncoder,
   op: string,
-  { k, beta, G, GLow, A }: { k: Tensor; beta: Tensor; G: Tensor; GLow?: Tensor | undefined; A: Tensor },
+  tensors: Record<"k" | "beta" | "G" | "A", Tensor> & Partial<Record<"GLow" | "cuSeqlens", Tensor | undefined>>,
   dims: Omit<ChunkDims, "V">,
+  gqa: RuleOptions["gqa"],
+  lastTokens = 0,
 ): void {
+  const { k, beta, G, GLow, cuSeqlens, A } = tensors;
   encoder.dispatch(chunkKktKernel, {
     op,
-    variant: k.dtype,
-    buffers: { k, beta, sum: G, sumLow: GLow, a: A },
-    params: { tokens: dims.T, keyHeads: dims.Hk, heads: dims.H, keyDim: dims.K, chunkLength: dims.BT },
+    variant: gateVariant(k.dtype, dims),
+    buffers: { k, beta, sum: G, sumLow: GLow, cuSeqlens, a: A },
+    params: chunkParams(dims, gqa, lastTokens),
     sizes: dims,
   });
 }
@@ -57,9 +65,10 @@ export const chunkKkt = defineOp({
     ...CUMULATED,
   },
   outputs: { A: { dtype: ["f32"], shape: TOKEN_PAIRS } },
-  params: { chunkLength: CHUNK_LENGTH },
+  params: { chunkLength: CHUNK_LENGTH, gqa: GQA },
   relations: checkChunkDims,
+  check: checkPacked,
   encode(c) {
-    encodeChunkKkt(c.encoder, c.op, { ...c.inputs, ...c.outputs }, chunkDims(c));
+    encodeChunkKkt(c.encoder, c.op, { ...c.inputs, ...c.outputs }, chunkDims(c), c.options.gqa);
   },
 });

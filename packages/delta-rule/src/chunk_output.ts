@@ -1,32 +1,39 @@
 import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import {
+  CHUNK_PARAMS,
   CHUNK_STATES,
   type ChunkDims,
   CUMULATED,
+  channelVariants,
   checkChunkDims,
   chunkDims,
+  chunkParams,
   chunkThreads,
+  gateVariant,
   PANEL_ROW_BYTES,
 } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
-import { CHUNK_LENGTH, SCALE } from "./options.ts";
+import { CHUNK_LENGTH, checkPacked, GQA, PACKED_FAULTS, type RuleOptions, SCALE } from "./options.ts";
 
 const PANEL = 64;
 
 export const chunkOutputKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "chunk_output",
-  variants: FLOATS,
-  buffers: { q: "read", k: "read", vNew: "read", h: "read", sum: "read", sumLow: "read?", o: "write" },
-  params: {
-    tokens: "u32",
-    keyHeads: "u32",
-    heads: "u32",
-    keyDim: "u32",
-    valueDim: "u32",
-    chunkLength: "u32",
-    scale: "f32",
+  variants: channelVariants(FLOATS),
+  buffers: {
+    q: "read",
+    k: "read",
+    vNew: "read",
+    h: "read",
+    sum: "read",
+    sumLow: "read?",
+    cuSeqlens: "read?",
+    mask: "read?",
+    o: "write",
   },
+  params: { ...CHUNK_PARAMS, scale: "f32" },
+  faults: PACKED_FAULTS,
   constants: { rowBytes: PANEL_ROW_BYTES, values: PANEL },
   launch: ({ B, H, K, BT, NT }: Pick<ChunkDims, "B" | "H" | "K" | "BT" | "NT">, { gpu }) => ({
     threadgroups: [NT, H, B],
@@ -40,24 +47,18 @@ export const chunkOutputKernel = defineKernel({
 export function encodeChunkOutput(
   encoder: CommandEncoder,
   op: string,
-  tensors: Record<"q" | "k" | "vNew" | "h" | "G" | "o", Tensor> & { GLow?: Tensor | undefined },
+  tensors: Record<"q" | "k" | "vNew" | "h" | "G" | "o", Tensor> &
+    Partial<Record<"GLow" | "cuSeqlens" | "mask", Tensor | undefined>>,
   dims: ChunkDims,
-  scale: number,
+  { gqa, scale }: Pick<RuleOptions, "gqa" | "scale">,
+  lastTokens = 0,
 ): void {
-  const { q, k, vNew, h, G, GLow, o } = tensors;
+  const { q, k, vNew, h, G, GLow, cuSeqlens, mask, o } = tensors;
   encoder.dispatch(chunkOutputKernel, {
     op,
-    variant: q.dtype,
-    buffers: { q, k, vNew, h, sum: G, sumLow: GLow, o },
-    params: {
-      tokens: dims.T,
-      keyHeads: dims.Hk,
-      heads: dims.H,
-      keyDim: dims.K,
-      valueDim: dims.V,
-      chunkLength: dims.BT,
-      scale,
-    },
+    variant: gateVariant(q.dtype, dims),
+    buffers: { q, k, vNew, h, sum: G, sumLow: GLow, cuSeqlens, mask, o },
+    params: { ...chunkParams(dims, gqa, lastTokens), scale },
     sizes: dims,
   });
 }
@@ -79,11 +80,13 @@ export const chunkOutput = defineOp({
     vNew: { dtype: ["=q"], shape: "B T H V" },
     h: { dtype: ["=q"], shape: CHUNK_STATES },
     ...CUMULATED,
+    mask: { dtype: ["u8"], shape: "B T", optional: true },
   },
   outputs: { o: { dtype: ["=q"], shape: "B T H V" } },
-  params: { chunkLength: CHUNK_LENGTH, scale: SCALE },
+  params: { chunkLength: CHUNK_LENGTH, gqa: GQA, scale: SCALE },
   relations: checkChunkDims,
+  check: checkPacked,
   encode(c) {
-    encodeChunkOutput(c.encoder, c.op, { ...c.inputs, ...c.outputs }, chunkDims(c), c.options.scale);
+    encodeChunkOutput(c.encoder, c.op, { ...c.inputs, ...c.outputs }, chunkDims(c), c.options);
   },
 });

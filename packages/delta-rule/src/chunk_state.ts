@@ -1,7 +1,28 @@
 import { type CommandEncoder, DTYPES, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
-import { CHUNK_STATES, type ChunkDims, CUMULATED, checkChunkDims, chunkDims } from "./chunk.ts";
+import {
+  CHUNK_PARAMS,
+  CHUNK_STATES,
+  type ChunkDims,
+  CUMULATED,
+  channelVariants,
+  checkChunkDims,
+  chunkDims,
+  chunkParams,
+  gateVariant,
+} from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
-import { CHUNK_LENGTH } from "./options.ts";
+import {
+  CHUNK_LENGTH,
+  checkSnapshots,
+  GQA,
+  PACKED_FAULTS,
+  type RuleOptions,
+  SNAPSHOT_EVERY,
+  SNAPSHOTS,
+  STATE_LAYOUT,
+  STATES,
+  stateStrides,
+} from "./options.ts";
 
 /** Value rows of one threadgroup on the CPU. */
 const ROWS = 64;
@@ -16,26 +37,29 @@ const GPU_KEYS = [64, 128, 256];
 export const chunkStateKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "chunk_state",
-  variants: [...FLOATS, ...FLOATS.flatMap((dtype) => GPU_KEYS.map((keys) => `${dtype}_k${keys}`))],
+  variants: channelVariants([...FLOATS, ...FLOATS.flatMap((dtype) => GPU_KEYS.map((keys) => `${dtype}_k${keys}`))]),
   buffers: {
     k: "read",
     w: "read",
     u: "read",
     sum: "read",
     sumLow: "read?",
+    cuSeqlens: "read?",
     initialState: "read?",
     h: "write",
     vNew: "write",
     finalState: "write?",
+    snapshots: "write?",
   },
-  params: { tokens: "u32", keyHeads: "u32", heads: "u32", keyDim: "u32", valueDim: "u32", chunkLength: "u32" },
+  params: { ...CHUNK_PARAMS, rowStride: "u32", columnStride: "u32", snapshotEvery: "u32" },
+  faults: PACKED_FAULTS,
   inPlace: [
     ["finalState", "initialState"],
     ["vNew", "u"],
   ],
   constants: { rows: GPU_ROWS, tileBytes: TILE_BYTES, bufferBytes: BUFFER_BYTES },
-  launch: ({ B, H, K, V, BT, bytes }: Pick<ChunkDims, "B" | "H" | "K" | "V" | "BT"> & { bytes: number }, { gpu }) => ({
-    threadgroups: [Math.ceil(V / (gpu ? GPU_ROWS : ROWS)), H, B],
+  launch: ({ N, H, K, V, BT, bytes }: Pick<ChunkDims, "N" | "H" | "K" | "V" | "BT"> & { bytes: number }, { gpu }) => ({
+    threadgroups: [Math.ceil(V / (gpu ? GPU_ROWS : ROWS)), H, N],
     threadsPerThreadgroup: [4 * GPU_ROWS, 1, 1],
     threadgroupBytes: gpu
       ? 2 * BUFFER_BYTES + BT * GPU_ROWS * bytes
@@ -47,22 +71,18 @@ export function encodeChunkState(
   encoder: CommandEncoder,
   op: string,
   tensors: Record<"k" | "w" | "u" | "G" | "h" | "vNew", Tensor> &
-    Partial<Record<"GLow" | "initialState" | "finalState", Tensor | undefined>>,
+    Partial<Record<"GLow" | "cuSeqlens" | "initialState" | "finalState" | "snapshots", Tensor | undefined>>,
   dims: ChunkDims,
+  { gqa, stateLayout, snapshotEvery = 0 }: Pick<RuleOptions, "gqa" | "stateLayout" | "snapshotEvery">,
+  lastTokens = 0,
 ): void {
-  const { k, w, u, G, GLow, initialState, h, vNew, finalState } = tensors;
+  const { k, w, u, G, GLow, cuSeqlens, initialState, h, vNew, finalState, snapshots } = tensors;
+  const keys = GPU_KEYS.find((most) => dims.K <= most);
   encoder.dispatch(chunkStateKernel, {
     op,
-    variant: encoder.device.gpu ? `${k.dtype}_k${GPU_KEYS.find((keys) => dims.K <= keys)}` : k.dtype,
-    buffers: { k, w, u, sum: G, sumLow: GLow, initialState, h, vNew, finalState },
-    params: {
-      tokens: dims.T,
-      keyHeads: dims.Hk,
-      heads: dims.H,
-      keyDim: dims.K,
-      valueDim: dims.V,
-      chunkLength: dims.BT,
-    },
+    variant: gateVariant(encoder.device.gpu ? `${k.dtype}_k${keys}` : k.dtype, dims),
+    buffers: { k, w, u, sum: G, sumLow: GLow, cuSeqlens, initialState, h, vNew, finalState, snapshots },
+    params: { ...chunkParams(dims, gqa, lastTokens), ...stateStrides(dims, stateLayout), snapshotEvery },
     sizes: { ...dims, bytes: DTYPES[k.dtype].bytes },
   });
 }
@@ -88,16 +108,18 @@ export const chunkState = defineOp({
     w: { dtype: ["=k"], shape: "B T H K" },
     u: { dtype: ["=k"], shape: "B T H V" },
     ...CUMULATED,
-    initialState: { dtype: ["f32"], shape: "B H V K", optional: true },
+    initialState: { dtype: ["f32"], shape: STATES, optional: true },
   },
   outputs: {
     h: { dtype: ["=k"], shape: CHUNK_STATES },
     vNew: { dtype: ["=k"], shape: "B T H V", inPlace: ["u"] },
-    finalState: { dtype: ["f32"], shape: "B H V K", optional: true, inPlace: ["initialState"] },
+    finalState: { dtype: ["f32"], shape: STATES, optional: true, inPlace: ["initialState"] },
+    snapshots: { dtype: ["f32"], shape: SNAPSHOTS, optional: true },
   },
-  params: { chunkLength: CHUNK_LENGTH },
+  params: { chunkLength: CHUNK_LENGTH, gqa: GQA, stateLayout: STATE_LAYOUT, snapshotEvery: SNAPSHOT_EVERY },
   relations: checkChunkDims,
+  check: checkSnapshots,
   encode(c) {
-    encodeChunkState(c.encoder, c.op, { ...c.inputs, ...c.outputs }, chunkDims(c));
+    encodeChunkState(c.encoder, c.op, { ...c.inputs, ...c.outputs }, chunkDims(c), c.options);
   },
 });

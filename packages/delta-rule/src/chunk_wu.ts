@@ -1,24 +1,39 @@
 import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import {
+  CHUNK_PARAMS,
   type ChunkDims,
   CUMULATED,
+  channelVariants,
   checkChunkDims,
   chunkDims,
+  chunkParams,
   chunkThreads,
+  gateVariant,
   PANEL_ROW_BYTES,
   TOKEN_PAIRS,
 } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
-import { CHUNK_LENGTH } from "./options.ts";
+import { CHUNK_LENGTH, checkPacked, GQA, PACKED_FAULTS, type RuleOptions } from "./options.ts";
 
 const PANEL = 64;
 
 export const chunkWuKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "chunk_wu",
-  variants: FLOATS,
-  buffers: { k: "read", v: "read", beta: "read", sum: "read", sumLow: "read?", x: "read", w: "write", u: "write" },
-  params: { tokens: "u32", keyHeads: "u32", heads: "u32", keyDim: "u32", valueDim: "u32", chunkLength: "u32" },
+  variants: channelVariants(FLOATS),
+  buffers: {
+    k: "read",
+    v: "read",
+    beta: "read",
+    sum: "read",
+    sumLow: "read?",
+    cuSeqlens: "read?",
+    x: "read",
+    w: "write",
+    u: "write",
+  },
+  params: CHUNK_PARAMS,
+  faults: PACKED_FAULTS,
   constants: { rowBytes: PANEL_ROW_BYTES },
   launch: ({ B, H, BT, NT }: Pick<ChunkDims, "B" | "H" | "BT" | "NT">, { gpu }) => ({
     // On a GPU u and w have threadgroups of their own.
@@ -31,22 +46,18 @@ export const chunkWuKernel = defineKernel({
 export function encodeChunkWu(
   encoder: CommandEncoder,
   op: string,
-  tensors: Record<"k" | "v" | "beta" | "G" | "X" | "w" | "u", Tensor> & { GLow?: Tensor | undefined },
+  tensors: Record<"k" | "v" | "beta" | "G" | "X" | "w" | "u", Tensor> &
+    Partial<Record<"GLow" | "cuSeqlens", Tensor | undefined>>,
   dims: ChunkDims,
+  gqa: RuleOptions["gqa"],
+  lastTokens = 0,
 ): void {
-  const { k, v, beta, G, GLow, X, w, u } = tensors;
+  const { k, v, beta, G, GLow, cuSeqlens, X, w, u } = tensors;
   encoder.dispatch(chunkWuKernel, {
     op,
-    variant: k.dtype,
-    buffers: { k, v, beta, sum: G, sumLow: GLow, x: X, w, u },
-    params: {
-      tokens: dims.T,
-      keyHeads: dims.Hk,
-      heads: dims.H,
-      keyDim: dims.K,
-      valueDim: dims.V,
-      chunkLength: dims.BT,
-    },
+    variant: gateVariant(k.dtype, dims),
+    buffers: { k, v, beta, sum: G, sumLow: GLow, cuSeqlens, x: X, w, u },
+    params: chunkParams(dims, gqa, lastTokens),
     sizes: dims,
   });
 }
@@ -69,9 +80,10 @@ export const chunkWu = defineOp({
     X: { dtype: ["f32"], shape: TOKEN_PAIRS },
   },
   outputs: { w: { dtype: ["=k"], shape: "B T H K" }, u: { dtype: ["=k"], shape: "B T H V" } },
-  params: { chunkLength: CHUNK_LENGTH },
+  params: { chunkLength: CHUNK_LENGTH, gqa: GQA },
   relations: checkChunkDims,
+  check: checkPacked,
   encode(c) {
-    encodeChunkWu(c.encoder, c.op, { ...c.inputs, ...c.outputs }, chunkDims(c));
+    encodeChunkWu(c.encoder, c.op, { ...c.inputs, ...c.outputs }, chunkDims(c), c.options.gqa);
   },
 });

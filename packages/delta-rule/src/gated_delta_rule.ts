@@ -1,4 +1,12 @@
-import { arenaBytes, type CommandEncoder, type Dtype, defineOp, type FloatDtype, type Tensor } from "@mlxts/core";
+import {
+  arenaBytes,
+  type CommandEncoder,
+  type Dtype,
+  defineOp,
+  type FloatDtype,
+  type OpContext,
+  type Tensor,
+} from "@mlxts/core";
 import {
   type ChunkDims,
   checkChunkDims,
@@ -14,19 +22,24 @@ import { encodeChunkOutput } from "./chunk_output.ts";
 import { encodeChunkState } from "./chunk_state.ts";
 import { encodeChunkWu } from "./chunk_wu.ts";
 import { encodeFusedChunks, fusesChunks } from "./gated_delta_rule_chunk.ts";
-import { encodeRecurrent, type RuleTensors } from "./gated_delta_rule_recurrent.ts";
+import { encodeRecurrent, type RuleTensors, ruleTensors } from "./gated_delta_rule_recurrent.ts";
+import { encodeMaskValues } from "./mask_values.ts";
 import {
+  asked,
   CHUNK_LENGTH,
+  CONVENTIONS,
+  checkRule,
   checkRuleDims,
-  QK_NORM,
-  QK_NORM_EPS,
+  keepsLast,
+  LAST_TOKENS,
   RULE_INPUTS,
   RULE_OUTPUTS,
   type RuleDims,
   type RuleOptions,
-  SCALE,
+  SNAPSHOT_EVERY,
 } from "./options.ts";
 import { encodeQkNorm } from "./qk_norm.ts";
+import { encodeValidation } from "./validate_rule.ts";
 
 /** The number of tokens from which a CPU's chunk path is faster, measured with K = V = 128 and 4 and 32 heads. */
 const CROSSOVER = 8;
@@ -37,40 +50,48 @@ type Path = "auto" | "recurrent" | "chunk";
 type Precision = "act" | "f32";
 
 /**
- * Options of `gatedDeltaRule` that decide how much scratch the chunk path takes, with the op's meanings and defaults:
+ * What decides, beside the dimensions, how much scratch the chunk path takes, with the op's meanings and defaults:
  * `chunkLength` 64 tokens, `qkNorm` `none` (normalised copies of q and k are scratch), `precision` `act` (`f32` adds the
- * low part of the cumulated gates).
+ * low part of the cumulated gates); whether each channel has a gate of its own, whether there is a `mask`, the number of
+ * packed `sequences`, and whether the last tokens are kept without a `finalState`.
  */
-export interface ChunkOptions {
+export interface ScratchOptions {
   chunkLength?: 16 | 32 | 64;
-  qkNorm?: "none" | "sum-eps";
+  qkNorm?: RuleOptions["qkNorm"];
   precision?: Precision;
+  channelGates?: boolean;
+  mask?: boolean;
+  sequences?: number;
+  lastTokensOnly?: boolean;
 }
+
+type ChunkOptions = RuleOptions & { chunkLength: 16 | 32 | 64; precision: Precision };
 
 const carriesPair = (dtype: Dtype, precision: Precision): boolean => dtype === "f32" || precision === "f32";
 
 /** Which path a call with `path` takes; K that the chunk path does not do goes to the recurrent one. */
-function takesChunks({ device }: CommandEncoder, path: Path, { T, K }: Pick<RuleDims, "T" | "K">): boolean {
+function takesChunks({ device }: CommandEncoder, path: Path, { B, T, K, N }: ChunkDims): boolean {
   if (path !== "auto") return path === "chunk";
-  return T >= (device.gpu ? GPU_CROSSOVER : CROSSOVER) && K % 8 === 0;
+  return (B * T) / N >= (device.gpu ? GPU_CROSSOVER : CROSSOVER) && K % 8 === 0;
 }
 
 /**
  * Bytes of scratch that the stages of the chunk path take from the encoder's arena, and give back. Devices with a kernel
- * for the whole pipeline (the CPU, up to 2^17 elements of state per head) take none; GPUs always take these.
+ * for the whole pipeline (the CPU, with one gate a head and up to 2^17 elements of state) take none; GPUs always take these.
  */
-export function scratchBytes(
-  shape: RuleDims & { dtype: FloatDtype },
-  { chunkLength = 64, qkNorm = "none", precision = "act" }: ChunkOptions = {},
-): number {
-  return bytesOf(scratchShape(shape, { chunkLength, qkNorm, precision }));
-}
-
-function scratchShape(
-  shape: RuleDims & { dtype: Dtype },
-  { chunkLength, qkNorm, precision }: Required<ChunkOptions>,
-): ScratchShape {
-  return { ...shape, chunkLength, pair: carriesPair(shape.dtype, precision), normalised: qkNorm !== "none" };
+export function scratchBytes(shape: RuleDims & { dtype: FloatDtype }, options: ScratchOptions = {}): number {
+  const { chunkLength = 64, qkNorm = "none", precision = "act", sequences } = options;
+  return bytesOf({
+    ...shape,
+    chunkLength,
+    N: sequences ?? shape.B,
+    packed: sequences !== undefined,
+    channels: options.channelGates ? shape.K : 1,
+    pair: carriesPair(shape.dtype, precision),
+    normalised: qkNorm !== "none",
+    masked: options.mask ?? false,
+    carries: options.lastTokensOnly ?? false,
+  });
 }
 
 const bytesOf = (shape: ScratchShape): number =>
@@ -90,33 +111,77 @@ function allocateScratch(encoder: CommandEncoder, shape: ScratchShape): ScratchT
   return parts as ScratchTensors;
 }
 
+function scratchShape(
+  dims: ChunkDims,
+  options: ChunkOptions,
+  { dtype, masked, carries }: Pick<ScratchShape, "dtype" | "masked" | "carries">,
+): ScratchShape {
+  const { chunkLength, qkNorm, precision } = options;
+  const pair = carriesPair(dtype, precision);
+  return { ...dims, dtype, chunkLength, pair, normalised: qkNorm !== "none", masked, carries };
+}
+
+/** The stages one after the other, up to the last `lastTokens` tokens of each sequence. */
+function encodeStages(
+  encoder: CommandEncoder,
+  op: string,
+  tensors: RuleTensors,
+  scratch: ScratchTensors,
+  dims: ChunkDims,
+  options: ChunkOptions,
+  lastTokens: number,
+): void {
+  const { q, k, v, g, beta, mask } = tensors;
+  const { qUnit, kUnit, vKept, betaKept } = scratch;
+  if (qUnit && kUnit) encodeQkNorm(encoder, op, { q, k, mask, qUnit, kUnit }, options);
+  if (mask && vKept && betaKept) encodeMaskValues(encoder, op, { v, beta, mask, vKept, betaKept });
+  const stages = {
+    ...tensors,
+    ...scratch,
+    q: qUnit ?? q,
+    k: kUnit ?? k,
+    v: vKept ?? v,
+    beta: betaKept ?? beta,
+  };
+  encodeChunkCumsum(encoder, op, { ...stages, g }, dims, options.gate, lastTokens);
+  encodeChunkKkt(encoder, op, stages, dims, options.gqa, lastTokens);
+  encodeChunkInverse(encoder, op, stages, dims, lastTokens);
+  encodeChunkWu(encoder, op, stages, dims, options.gqa, lastTokens);
+  encodeChunkState(encoder, op, stages, dims, options, lastTokens);
+  encodeChunkOutput(encoder, op, stages, dims, options, lastTokens);
+}
+
+/** The chunk path; with `last`, the tokens that chunks leave go one by one, so that their states are there. */
 function encodeChunks(
   encoder: CommandEncoder,
   op: string,
-  { q, k, v, g, beta, initialState, o, finalState }: RuleTensors,
+  tensors: RuleTensors,
   dims: ChunkDims,
-  { scale, qkNorm, qkNormEps, precision, chunkLength }: RuleOptions & Required<ChunkOptions>,
+  options: ChunkOptions,
+  last: boolean,
 ): void {
-  if (fusesChunks(encoder, q.dtype, dims)) {
-    const tensors = { q, k, v, g, beta, initialState, o, finalState };
-    const pair = carriesPair(q.dtype, precision);
-    encodeFusedChunks(encoder, op, tensors, dims, { scale, qkNorm, qkNormEps, pair });
-    return;
-  }
+  const { dtype } = tensors.q;
   const mark = encoder.arena?.mark();
-  const options = { chunkLength, qkNorm, precision };
-  const scratch = allocateScratch(encoder, scratchShape({ ...dims, dtype: q.dtype }, options));
-  const { qUnit, kUnit } = scratch;
-  if (qUnit && kUnit) encodeQkNorm(encoder, op, { q, k, qUnit, kUnit }, qkNormEps);
-  const tensors = { ...scratch, q: qUnit ?? q, k: kUnit ?? k, v, g, beta, initialState, o, finalState };
-  encodeChunkCumsum(encoder, op, tensors, dims);
-  encodeChunkKkt(encoder, op, tensors, dims);
-  encodeChunkInverse(encoder, op, tensors, dims);
-  encodeChunkWu(encoder, op, tensors, dims);
-  encodeChunkState(encoder, op, tensors, dims);
-  encodeChunkOutput(encoder, op, tensors, dims, scale);
+  const fused = fusesChunks(encoder, dtype, dims);
+  const carries = last && !tensors.finalState;
+  const shape = scratchShape(dims, options, { dtype, masked: tensors.mask !== undefined, carries });
+  const scratch = fused ? undefined : allocateScratch(encoder, shape);
+  const carried = carries ? (scratch?.carried ?? encoder.empty("f32", stateShape(dims, options))) : tensors.finalState;
+  const chunked = { ...tensors, finalState: carried?.reshape(stateShape(dims, options)) };
+  if (scratch) encodeStages(encoder, op, chunked, scratch, dims, options, last ? (options.lastTokens as number) : 0);
+  else {
+    const pair = carriesPair(dtype, options.precision);
+    encodeFusedChunks(encoder, op, chunked, dims, { ...options, pair }, last);
+  }
+  if (last) {
+    const rest = { ...tensors, initialState: chunked.finalState };
+    encodeRecurrent(encoder, op, rest, dims, options, { chunkLength: dims.BT, keepsLast: true });
+  }
   if (mark) encoder.arena?.rewind(mark);
 }
+
+const stateShape = ({ N, H, V, K }: ChunkDims, { stateLayout }: Pick<RuleOptions, "stateLayout">): number[] =>
+  stateLayout === "kv" ? [N, H, K, V] : [N, H, V, K];
 
 /**
  * The gated delta rule over T tokens; for each sequence and value head, with state S [V, K]:
@@ -153,11 +218,11 @@ export const gatedDeltaRule = defineOp({
   inputs: RULE_INPUTS,
   outputs: RULE_OUTPUTS,
   params: {
-    scale: SCALE,
+    ...CONVENTIONS,
     path: { kind: "choice", values: ["auto", "recurrent", "chunk"], default: "auto", doc: "how it is computed" },
     chunkLength: CHUNK_LENGTH,
-    qkNorm: QK_NORM,
-    qkNormEps: QK_NORM_EPS,
+    snapshotEvery: SNAPSHOT_EVERY,
+    lastTokens: LAST_TOKENS,
     precision: { kind: "choice", values: ["act", "f32"], default: "act", doc: "f32: cumulated gates as pairs" },
   },
   relations(c) {
@@ -165,24 +230,33 @@ export const gatedDeltaRule = defineOp({
     else checkRuleDims(c);
   },
   check(c) {
+    checkRule(c);
     const { encoder, options, outputs, inputs, fail } = c;
     const { dtype } = inputs.q;
     const dims = chunkDims(c);
-    if (!encoder.arena || !takesChunks(encoder, options.path, dims) || fusesChunks(encoder, dtype, dims)) return;
-    const { B, T, H, K, V } = dims;
-    const asked = (inputs as { finalState?: unknown }).finalState === true;
-    const bytes =
-      bytesOf(scratchShape({ ...dims, dtype }, options)) +
-      (outputs.o ? 0 : arenaBytes(dtype, [B, T, H, V])) +
-      (asked ? arenaBytes("f32", [B, H, V, K]) : 0);
+    if (!encoder.arena || !takesChunks(encoder, options.path, dims)) return;
+    const carries = keepsLast(c) && !asked(c, "finalState");
+    const shape = scratchShape(dims, options, { dtype, masked: inputs.mask !== undefined, carries });
+    const state = carries ? arenaBytes("f32", stateShape(dims, options)) : 0;
+    let bytes = fusesChunks(encoder, dtype, dims) ? state : bytesOf(shape);
+    for (const [name, spec] of Object.entries(RULE_OUTPUTS)) {
+      if (outputs[name as keyof typeof outputs] || (name !== "o" && !asked(c, name))) continue;
+      const of = spec.shape;
+      bytes +=
+        typeof of === "string"
+          ? arenaBytes(dtype, inputs.v.shape)
+          : arenaBytes("f32", of.of(c as unknown as OpContext));
+    }
     const { free, used } = encoder.arena;
     if (free < bytes) fail("arena", `have ${bytes} free bytes`, free, `make it at least ${used + bytes} bytes`);
   },
   encode(c) {
     const { encoder, op, options } = c;
-    const tensors = { ...c.inputs, initialState: c.inputs.initialState, ...c.outputs };
+    const tensors = ruleTensors(c);
     const dims = chunkDims(c);
-    if (takesChunks(encoder, options.path, dims)) encodeChunks(encoder, op, tensors, dims, options);
-    else encodeRecurrent(encoder, op, tensors, dims, options);
+    const last = keepsLast(c);
+    encodeValidation(encoder, op, tensors, dims, options);
+    if (takesChunks(encoder, options.path, dims)) encodeChunks(encoder, op, tensors, dims, options, last);
+    else encodeRecurrent(encoder, op, tensors, dims, options, { chunkLength: 0, keepsLast: last });
   },
 });

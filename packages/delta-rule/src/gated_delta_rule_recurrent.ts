@@ -1,18 +1,25 @@
 import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
+import { channelVariants, gateVariant } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import {
+  type CallDims,
+  CONVENTIONS,
+  callDims,
+  checkRule,
   checkRuleDims,
-  QK_NORM,
-  QK_NORM_EPS,
+  keepsLast,
+  LAST_TOKENS,
+  PACKED_FAULTS,
   RULE_BUFFERS,
   RULE_IN_PLACE,
   RULE_INPUTS,
   RULE_OUTPUTS,
-  type RuleDims,
+  RULE_PARAMS,
   type RuleOptions,
   ruleParams,
-  SCALE,
+  SNAPSHOT_EVERY,
 } from "./options.ts";
+import { encodeValidation } from "./validate_rule.ts";
 
 /** On a GPU: the rows of the state that a simdgroup keeps in registers, and simdgroups of a threadgroup. */
 const ROWS_PER_SIMDGROUP = 4;
@@ -21,62 +28,74 @@ const SIMDGROUPS = 4;
 /** Value rows of one threadgroup: small enough that one head spreads over threads, large enough to share k and q. */
 const rowBlock = (gpu: boolean) => (gpu ? SIMDGROUPS * ROWS_PER_SIMDGROUP : 32);
 
-interface Sizes extends RuleDims {
-  keepsState: boolean;
+interface Sizes extends CallDims {
+  /** The final state is where the state is kept meanwhile: it is wanted, and in the layout that rows have. */
+  worksInPlace: boolean;
 }
 
 export const gatedDeltaRuleRecurrentKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "gated_delta_rule_recurrent",
-  variants: FLOATS,
-  buffers: RULE_BUFFERS,
-  params: {
-    tokens: "u32",
-    keyHeads: "u32",
-    heads: "u32",
-    keyDim: "u32",
-    valueDim: "u32",
-    rowsPerThreadgroup: "u32",
-    qkNorm: "u32",
-    eps: "f32",
-    scale: "f32",
+  variants: channelVariants(FLOATS),
+  buffers: {
+    ...RULE_BUFFERS,
+    lastStates: "write?",
+    logState: "write?",
+    logKeys: "write?",
+    logDeltas: "write?",
+    logGates: "write?",
   },
+  // A chunkLength > 0: from where chunks that leave `lastTokens` end.
+  params: { ...RULE_PARAMS, rowsPerThreadgroup: "u32" },
+  faults: PACKED_FAULTS,
   constants: { rowsPerSimdgroup: ROWS_PER_SIMDGROUP },
   inPlace: RULE_IN_PLACE,
-  launch: ({ B, H, K, V, keepsState }: Sizes, { gpu }) => {
+  launch: ({ N, H, K, V, channels, worksInPlace }: Sizes, { gpu }) => {
     const rows = rowBlock(gpu);
+    const vectors = channels === 1 ? 2 : 3;
     return {
-      threadgroups: [Math.ceil(V / rows), H, B],
+      threadgroups: [Math.ceil(V / rows), H, N],
       threadsPerThreadgroup: gpu ? [32, SIMDGROUPS, 1] : [128, 1, 1],
-      threadgroupBytes: gpu ? 0 : 4 * (2 * Math.ceil(K / 16) * 16 + 2 * rows + (keepsState ? 0 : rows * K)),
+      threadgroupBytes: gpu ? 0 : 4 * (vectors * Math.ceil(K / 16) * 16 + 3 * rows + (worksInPlace ? 0 : rows * K)),
     };
   },
 });
 
-export interface RuleTensors {
-  q: Tensor;
-  k: Tensor;
-  v: Tensor;
-  g: Tensor;
-  beta: Tensor;
-  initialState: Tensor | undefined;
-  o: Tensor;
-  finalState: Tensor | undefined;
-}
+/** The tensors of a call of the rule, whichever path it takes. */
+export type RuleTensors = Record<"q" | "k" | "v" | "g" | "beta" | "o", Tensor> &
+  Record<"initialState" | "cuSeqlens" | "mask", Tensor | undefined> &
+  Record<
+    "finalState" | "snapshots" | "lastStates" | "logState" | "logKeys" | "logDeltas" | "logGates",
+    Tensor | undefined
+  >;
+
+/** Inputs that are absent are there, as undefined. */
+export const ruleTensors = ({
+  inputs,
+  outputs,
+}: {
+  inputs: Omit<RuleTensors, keyof typeof RULE_OUTPUTS | "initialState" | "cuSeqlens" | "mask"> &
+    Partial<Pick<RuleTensors, "initialState" | "cuSeqlens" | "mask">>;
+  outputs: Pick<RuleTensors, keyof typeof RULE_OUTPUTS>;
+}): RuleTensors => ({ initialState: undefined, cuSeqlens: undefined, mask: undefined, ...inputs, ...outputs });
 
 export function encodeRecurrent(
   encoder: CommandEncoder,
   op: string,
   tensors: RuleTensors,
-  dims: RuleDims,
+  dims: CallDims,
   options: RuleOptions,
+  { chunkLength, keepsLast }: { chunkLength: number; keepsLast: boolean },
 ): void {
   encoder.dispatch(gatedDeltaRuleRecurrentKernel, {
     op,
-    variant: tensors.q.dtype,
+    variant: gateVariant(tensors.q.dtype, dims),
     buffers: { ...tensors },
-    params: { ...ruleParams(dims, options), rowsPerThreadgroup: rowBlock(encoder.device.gpu) },
-    sizes: { ...dims, keepsState: tensors.finalState !== undefined },
+    params: {
+      ...ruleParams(dims, options, chunkLength, keepsLast),
+      rowsPerThreadgroup: rowBlock(encoder.device.gpu),
+    },
+    sizes: { ...dims, worksInPlace: tensors.finalState !== undefined && options.stateLayout === "vk" },
   });
 }
 
@@ -106,15 +125,13 @@ export const gatedDeltaRuleRecurrent = defineOp({
   summary: "S = exp(g)·S + beta·(v - exp(g)·S k)·kᵀ; o = scale · S q, token by token",
   inputs: RULE_INPUTS,
   outputs: RULE_OUTPUTS,
-  params: { scale: SCALE, qkNorm: QK_NORM, qkNormEps: QK_NORM_EPS },
+  params: { ...CONVENTIONS, snapshotEvery: SNAPSHOT_EVERY, lastTokens: LAST_TOKENS },
   relations: checkRuleDims,
-  encode({ encoder, op, inputs, outputs, options, dims }) {
-    encodeRecurrent(
-      encoder,
-      op,
-      { ...inputs, initialState: inputs.initialState, ...outputs },
-      dims as unknown as RuleDims,
-      options,
-    );
+  check: checkRule,
+  encode(c) {
+    const dims = callDims(c);
+    encodeValidation(c.encoder, c.op, c.inputs, dims, c.options);
+    const parts = { chunkLength: 0, keepsLast: keepsLast(c) };
+    encodeRecurrent(c.encoder, c.op, ruleTensors(c), dims, c.options, parts);
   },
 });

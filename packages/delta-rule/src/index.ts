@@ -6,6 +6,7 @@ export { chunkOutput } from "./chunk_output.ts";
 export { chunkState } from "./chunk_state.ts";
 export { chunkWu } from "./chunk_wu.ts";
 export { deltaGates } from "./delta_gates.ts";
-export { type ChunkOptions, gatedDeltaRule, scratchBytes } from "./gated_delta_rule.ts";
+export { gatedDeltaRollback } from "./gated_delta_rollback.ts";
+export { gatedDeltaRule, type ScratchOptions, scratchBytes } from "./gated_delta_rule.ts";
 export { gatedDeltaRuleRecurrent } from "./gated_delta_rule_recurrent.ts";
 export type { RuleDims } from "./options.ts";

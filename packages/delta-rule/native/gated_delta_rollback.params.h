@@ -1,0 +1,33 @@
+// Generated from the declaration of gated_delta_rollback; `npm run gen` rewrites it.
+#pragma once
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
+#include <stdint.h>
+#endif
+
+#define GATED_DELTA_ROLLBACK_LOG_STATE 0  // read
+#define GATED_DELTA_ROLLBACK_LOG_KEYS 1  // read
+#define GATED_DELTA_ROLLBACK_LOG_DELTAS 2  // read
+#define GATED_DELTA_ROLLBACK_LOG_GATES 3  // read
+#define GATED_DELTA_ROLLBACK_REJECTED 4  // read
+#define GATED_DELTA_ROLLBACK_FINAL_STATE 5  // write
+#define GATED_DELTA_ROLLBACK_PARAMS 6
+#define GATED_DELTA_ROLLBACK_FAULT 7
+#define GATED_DELTA_ROLLBACK_FAULT_REJECTED 1
+#define GATED_DELTA_ROLLBACK_ROWS_PER_SIMDGROUP 4
+
+struct GatedDeltaRollbackParams {
+  uint32_t sequences;
+  uint32_t lastTokens;
+  uint32_t keyHeads;
+  uint32_t headsPerKey;
+  uint32_t heads;
+  uint32_t keyDim;
+  uint32_t valueDim;
+  uint32_t rowsPerThreadgroup;
+  uint32_t rowStride;
+  uint32_t columnStride;
+  float gateFactor;
+};
+static_assert(sizeof(GatedDeltaRollbackParams) == 44, "GatedDeltaRollbackParams must match the declaration of gated_delta_rollback");

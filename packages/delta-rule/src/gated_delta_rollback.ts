@@ -1,0 +1,121 @@
+import { defineKernel, defineOp } from "@mlxts/core";
+import { deltaRuleLibrary } from "./library.ts";
+import {
+  channelsOf,
+  checkRuleDims,
+  GATE,
+  GQA,
+  gateFactor,
+  headsPerKey,
+  STATE_LAYOUT,
+  STATES,
+  stateStrides,
+} from "./options.ts";
+
+/** On a GPU: the rows of the state that a simdgroup keeps in registers, and simdgroups of a threadgroup. */
+const ROWS_PER_SIMDGROUP = 4;
+const SIMDGROUPS = 4;
+const rowBlock = (gpu: boolean) => (gpu ? SIMDGROUPS * ROWS_PER_SIMDGROUP : 32);
+
+interface Sizes {
+  N: number;
+  H: number;
+  K: number;
+  V: number;
+  channels: number;
+}
+
+export const gatedDeltaRollbackKernel = defineKernel({
+  library: deltaRuleLibrary,
+  name: "gated_delta_rollback",
+  variants: ["f32", "f32_channels"],
+  buffers: {
+    logState: "read",
+    logKeys: "read",
+    logDeltas: "read",
+    logGates: "read",
+    rejected: "read",
+    finalState: "write",
+  },
+  params: {
+    sequences: "u32",
+    lastTokens: "u32",
+    keyHeads: "u32",
+    headsPerKey: "u32",
+    heads: "u32",
+    keyDim: "u32",
+    valueDim: "u32",
+    rowsPerThreadgroup: "u32",
+    rowStride: "u32",
+    columnStride: "u32",
+    gateFactor: "f32",
+  },
+  constants: { rowsPerSimdgroup: ROWS_PER_SIMDGROUP },
+  faults: {
+    rejected: ([value, sequence], { lastTokens }) =>
+      `\`rejected\` must be at least 0 and at most the ${lastTokens} tokens of the log, ` +
+      `got ${value | 0} at sequence ${sequence}`,
+  },
+  inPlace: [["finalState", "logState"]],
+  launch: ({ N, H, K, V, channels }: Sizes, { gpu }) => {
+    const rows = rowBlock(gpu);
+    return {
+      threadgroups: [Math.ceil(V / rows), H, N],
+      threadsPerThreadgroup: gpu ? [32, SIMDGROUPS, 1] : [128, 1, 1],
+      threadgroupBytes: gpu ? 0 : 4 * ((channels === 1 ? 1 : 2) * Math.ceil(K / 16) * 16 + rows * (K + 1)),
+    };
+  },
+});
+
+/**
+ * The state before the last `rejected` tokens of a call of the gated delta rule, from the log it left: its state before
+ * all n logged tokens, and the updates of those that stay, `S ← decay · S + delta · keyᵀ`, oldest first.
+ *
+ * - `logState`, `finalState` [N, H, V, K] (`stateLayout` kv: [N, H, K, V]), `logKeys` [N, n, Hk, K], `logDeltas` [N, n, H, V],
+ *   `logGates` [N, n, H] or [N, n, H, K]: f32, as `gatedDeltaRule` wrote them with the same `gate`, `gqa` and
+ *   `stateLayout`. `finalState` may be exactly `logState`.
+ * - `rejected` i32 [N]: for each sequence how many of its last tokens are taken back, 0 to n. A sequence that had fewer
+ *   than n tokens has only its own to take back; beyond them the result is its initial state.
+ *
+ * All in f32, the same operations on the same numbers as token by token: the bits of a call that ended there. Errors:
+ * `InvalidArgument` for shapes, dtypes, options and overlap; a `rejected` out of range fails the submission, and nothing
+ * is written.
+ */
+export const gatedDeltaRollback = defineOp({
+  name: "gatedDeltaRollback",
+  summary: "the state before the last tokens: S = decay · S + delta · keyᵀ over those that stay",
+  inputs: {
+    logState: { dtype: ["f32"], shape: STATES },
+    logKeys: { dtype: ["f32"], shape: "N n Hk K" },
+    logDeltas: { dtype: ["f32"], shape: "N n H V" },
+    logGates: { dtype: ["f32"], shape: "N n H | N n H K" },
+    rejected: { dtype: ["i32"], shape: "N" },
+  },
+  outputs: {
+    finalState: { dtype: ["f32"], shape: STATES, inPlace: ["logState"] },
+  },
+  params: { gate: GATE, gqa: GQA, stateLayout: STATE_LAYOUT },
+  relations: checkRuleDims,
+  encode({ encoder, op, inputs, outputs, options, dims }) {
+    const { N, n, Hk, H, K, V } = dims as Record<"N" | "n" | "Hk" | "H" | "K" | "V", number>;
+    const channels = channelsOf(inputs.logGates, K);
+    encoder.dispatch(gatedDeltaRollbackKernel, {
+      op,
+      variant: channels === 1 ? "f32" : "f32_channels",
+      buffers: { ...inputs, ...outputs },
+      params: {
+        sequences: N,
+        lastTokens: n,
+        keyHeads: Hk,
+        headsPerKey: headsPerKey({ Hk, H }, options.gqa),
+        heads: H,
+        keyDim: K,
+        valueDim: V,
+        rowsPerThreadgroup: rowBlock(encoder.device.gpu),
+        ...stateStrides({ K, V }, options.stateLayout),
+        gateFactor: gateFactor(options.gate),
+      },
+      sizes: { N, H, K, V, channels },
+    });
+  },
+});
