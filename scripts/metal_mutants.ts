@@ -1,7 +1,10 @@
-// npm run metal-mutants -- [--op NAME] [--file PART] [--jobs N] [--budget SECONDS] [--survivors] [--verbose] [--list]
+// npm run metal-mutants -- [--op NAME] [--file PART] [--bounds] [--jobs N] [--budget SECONDS] [--survivors] [--verbose]
+//   [--list]
 //
 // Seeds faults into the .metal files and their headers, one at a time (metal_mutations.ts), and runs the suites' cases on
-// the simulated device until one fails. What survives must stand in metal_mutants.json with the reason.
+// the simulated device until one fails. What survives must stand in metal_mutants.json with the reason. With --bounds
+// comparisons off by one instead of the other faults: a help for finding cases, for most that survive only do work that
+// changes nothing.
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
@@ -14,6 +17,7 @@ const { values } = parseArgs({
   options: {
     op: { type: "string" },
     file: { type: "string" },
+    bounds: { type: "boolean", default: false },
     jobs: { type: "string", default: "2" },
     budget: { type: "string", default: "40" },
     survivors: { type: "boolean" },
@@ -76,7 +80,10 @@ for (const { file, line, mutation } of stale)
 const survivedBefore = () => new Set(JSON.parse(readFileSync(survivorsPath, "utf8")) as string[]);
 const last = values.survivors ? survivedBefore() : undefined;
 let mutants = all.filter(
-  (mutant) => (!values.file || mutant.file.includes(values.file)) && (!last || last.has(keyOf(mutant))),
+  (mutant) =>
+    (mutant.kind === "bound") === values.bounds &&
+    (!values.file || mutant.file.includes(values.file)) &&
+    (!last || last.has(keyOf(mutant))),
 );
 const show = ({ file, line, source, what }: Mutant) => `${file}:${line}: ${what}: ${source}`;
 
