@@ -1,4 +1,4 @@
-// One threadgroup: a block of rows of q and k, each divided by √(Σx² + eps).
+// One threadgroup: a block of rows of q and k, each divided by max(√(Σx² + eps), normFloor), copied, or made zeros.
 #include "cpu_kernel.h"
 #include "qk_norm.params.h"
 #include "simd.h"
@@ -10,18 +10,30 @@ namespace {
 template <typename T>
 void qk_norm(const Launch& l) {
   const auto& p = l.args<QkNormParams>();
+  const uint8_t* mask = l.buffer<const uint8_t>(QK_NORM_MASK);
   const uint64_t first = l.begin * p.rowsPerThreadgroup;
   const uint64_t last = l.end * p.rowsPerThreadgroup < p.rows ? l.end * p.rowsPerThreadgroup : p.rows;
   const auto normalise = [&](const T* from, T* to) {
-    const vf32 inverse = splat(1.0f / std::sqrt(sum_of_squares(from, p.dim) + p.eps));
+    if (!p.qkNorm) {
+      memcpy(to, from, p.dim * sizeof(T));
+      return;
+    }
+    const float norm = std::sqrt(sum_of_squares(from, p.dim) + p.eps);
+    const vf32 inverse = splat(1.0f / (norm < p.normFloor ? p.normFloor : norm));
     for_lanes(
         p.dim, [&](size_t i) { store(to + i, load(from + i) * inverse); },
         [&](size_t i, int n) { store_partial(to + i, load_partial(from + i, n) * inverse, n); });
   };
   for (uint64_t row = first; row < last; ++row) {
     const size_t at = row * p.dim;
-    normalise(l.buffer<const T>(QK_NORM_Q) + at, l.buffer<T>(QK_NORM_Q_UNIT) + at);
-    normalise(l.buffer<const T>(QK_NORM_K) + at, l.buffer<T>(QK_NORM_K_UNIT) + at);
+    T *q_unit = l.buffer<T>(QK_NORM_Q_UNIT) + at, *k_unit = l.buffer<T>(QK_NORM_K_UNIT) + at;
+    if (mask && !mask[row / p.keyHeads]) {
+      memset(q_unit, 0, p.dim * sizeof(T));
+      memset(k_unit, 0, p.dim * sizeof(T));
+      continue;
+    }
+    normalise(l.buffer<const T>(QK_NORM_Q) + at, q_unit);
+    normalise(l.buffer<const T>(QK_NORM_K) + at, k_unit);
   }
 }
 

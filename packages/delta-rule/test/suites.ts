@@ -9,7 +9,9 @@ import { chunkWuKernel } from "../src/chunk_wu.ts";
 import { deltaGatesKernel } from "../src/delta_gates.ts";
 import { gatedDeltaRuleChunkKernel } from "../src/gated_delta_rule_chunk.ts";
 import { gatedDeltaRuleRecurrentKernel } from "../src/gated_delta_rule_recurrent.ts";
+import { maskValuesKernel } from "../src/mask_values.ts";
 import { qkNormKernel } from "../src/qk_norm.ts";
+import { validateRuleKernel } from "../src/validate_rule.ts";
 import { suite as causalConv1d } from "./causal_conv1d.suite.ts";
 import { suite as deltaGates } from "./delta_gates.suite.ts";
 import { suite as gatedDeltaRule } from "./gated_delta_rule.suite.ts";
@@ -31,5 +33,7 @@ export const kernels: readonly DeclaredKernel[] = [
   deltaGatesKernel,
   gatedDeltaRuleChunkKernel,
   gatedDeltaRuleRecurrentKernel,
+  maskValuesKernel,
   qkNormKernel,
+  validateRuleKernel,
 ];
