@@ -1,4 +1,5 @@
 // The ops in plain f64: what every device is compared with, and the documentation of the mathematics.
+import type { GateSpace, RuleOptions } from "./options.ts";
 
 /** Gates of `rows` rows of `aLog.length` heads. */
 export function deltaGatesReference(
@@ -68,58 +69,179 @@ export interface RuleInputs {
   q: Float64Array;
   k: Float64Array;
   v: Float64Array;
+  /** [B, T, H], or [B, T, H, K]. */
   g: Float64Array;
   beta: Float64Array;
   initialState?: Float64Array | undefined;
+  cuSeqlens?: Float64Array | undefined;
+  mask?: Float64Array | undefined;
 }
 
-/** Rows of `dim` divided by √(Σx² + eps). */
-export function sumEpsNorm(x: Float64Array, dim: number, eps: number): Float64Array {
+/** As the ops have them, with their defaults. */
+export type RuleReferenceOptions = Pick<RuleOptions, "scale"> & Partial<RuleOptions>;
+
+/** What the last tokens leave. */
+export interface RuleLog {
+  logState: Float64Array;
+  logKeys: Float64Array;
+  logDeltas: Float64Array;
+  logGates: Float64Array;
+}
+
+export interface RuleResults extends Partial<RuleLog> {
+  o: Float64Array;
+  finalState: Float64Array;
+  /** NaN where no sequence has one. */
+  snapshots?: Float64Array;
+  lastStates?: Float64Array;
+}
+
+/** Rows of `dim`, normalised. */
+export function qkNormReference(
+  x: Float64Array,
+  dim: number,
+  { qkNorm = "none", qkNormEps: eps = 1e-6 }: Pick<RuleReferenceOptions, "qkNorm" | "qkNormEps">,
+): Float64Array {
+  const length = {
+    none: () => 1,
+    "sum-eps": (sum: number) => Math.sqrt(sum + eps),
+    "mean-eps": (sum: number) => Math.sqrt(sum / dim + eps) * Math.sqrt(dim),
+    "max-eps": (sum: number) => Math.max(Math.sqrt(sum), eps),
+  }[qkNorm];
   const out = new Float64Array(x.length);
   for (let row = 0; row < x.length; row += dim) {
-    let sum = eps;
+    let sum = 0;
     for (let i = row; i < row + dim; i++) sum += (x[i] as number) ** 2;
-    for (let i = row; i < row + dim; i++) out[i] = (x[i] as number) / Math.sqrt(sum);
+    for (let i = row; i < row + dim; i++) out[i] = (x[i] as number) / length(sum);
   }
   return out;
 }
 
+const DECAYS: Record<GateSpace, (g: number) => number> = {
+  ln: (g) => Math.exp(g),
+  log2: (g) => 2 ** g,
+  linear: (g) => g,
+  "neg-ln": (g) => Math.exp(-g),
+};
+
+const keyHead = (h: number, { Hk, H }: Pick<RuleShape, "Hk" | "H">, gqa: RuleOptions["gqa"]): number =>
+  gqa === "tiled" ? h % Hk : Math.floor(h / (H / Hk));
+
+/** States of heads in a tensor of them, read and written as rows of K elements, V of them. */
+function statesIn(data: Float64Array, { V, K }: Pick<RuleShape, "V" | "K">, layout: RuleOptions["stateLayout"]) {
+  const place = (head: number, row: number, c: number) => head * V * K + (layout === "kv" ? c * V + row : row * K + c);
+  return {
+    get: (head: number) =>
+      Array.from({ length: V }, (_, row) => Float64Array.from({ length: K }, (_, c) => data[place(head, row, c)] ?? 0)),
+    set(head: number, state: readonly Float64Array[]) {
+      for (let row = 0; row < V; row++)
+        for (let c = 0; c < K; c++) data[place(head, row, c)] = (state[row] as Float64Array)[c] as number;
+    },
+  };
+}
+
 /** The gated delta rule, one token after the other. */
 export function gatedDeltaRuleReference(
-  { B, T, Hk, H, K, V }: RuleShape,
+  shape: RuleShape,
   inputs: RuleInputs,
-  scale: number,
-  normEps?: number,
-): { o: Float64Array; finalState: Float64Array } {
-  const { v, g, beta, initialState } = inputs;
-  const q = normEps === undefined ? inputs.q : sumEpsNorm(inputs.q, K, normEps);
-  const k = normEps === undefined ? inputs.k : sumEpsNorm(inputs.k, K, normEps);
+  options: RuleReferenceOptions,
+): RuleResults {
+  const { B, T, Hk, H, K, V } = shape;
+  const { gate = "ln", gqa = "block", stateLayout = "vk", scale, snapshotEvery: every, lastTokens } = options;
+  const { v, g, beta, mask, cuSeqlens } = inputs;
+  const [q, k] = [qkNormReference(inputs.q, K, options), qkNormReference(inputs.k, K, options)];
+  const channels = g.length / (B * T * H);
+  const bounds = cuSeqlens ?? Float64Array.from({ length: B + 1 }, (_, b) => b * T);
+  const N = bounds.length - 1;
+  const n = lastTokens ?? 0;
   const o = new Float64Array(B * T * H * V);
-  const finalState = initialState ? initialState.slice() : new Float64Array(B * H * V * K);
-  for (let b = 0; b < B; b++)
+  const states = (count: number) => new Float64Array(count * H * V * K);
+  const finalState = states(N);
+  const snapshots = states(every ? B * Math.floor(T / every) : 0).fill(Number.NaN);
+  const lastStates = states(N * n);
+  const log: RuleLog = {
+    logState: states(n ? N : 0),
+    logKeys: new Float64Array(N * n * Hk * K),
+    logDeltas: new Float64Array(N * n * H * V),
+    logGates: new Float64Array(N * n * H * channels).fill(gate === "linear" ? 1 : 0),
+  };
+  const into = (data: Float64Array) => statesIn(data, shape, stateLayout);
+  const initial = into(inputs.initialState ?? new Float64Array());
+  const kept = {
+    final: into(finalState),
+    snapshot: into(snapshots),
+    last: into(lastStates),
+    log: into(log.logState),
+  };
+  let taken = 0;
+  for (let s = 0; s < N; s++) {
+    const [begin, end] = [bounds[s] as number, bounds[s + 1] as number];
     for (let h = 0; h < H; h++) {
-      const kh = Math.floor(h / (H / Hk));
-      for (let t = 0; t < T; t++) {
-        const at = (b * T + t) * H + h;
-        const keyAt = ((b * T + t) * Hk + kh) * K;
-        const key = k.subarray(keyAt, keyAt + K);
-        const query = q.subarray(keyAt, keyAt + K);
-        const decay = Math.exp(g[at] as number);
-        for (let row = 0; row < V; row++) {
-          const stateAt = ((b * H + h) * V + row) * K;
-          const state = finalState.subarray(stateAt, stateAt + K);
+      const kh = keyHead(h, shape, gqa);
+      const state = initial.get(s * H + h);
+      for (let t = begin; t <= end; t++) {
+        const [seen, left] = [t - begin, end - t];
+        if (every && seen > 0 && seen % every === 0) kept.snapshot.set((taken + seen / every - 1) * H + h, state);
+        if (left < n) kept.last.set((s * n + left) * H + h, state);
+        if (n > 0 && left === Math.min(n, end - begin)) kept.log.set(s * H + h, state);
+        if (t === end || mask?.[t] === 0) continue;
+        const at = t * H + h;
+        const key = k.subarray((t * Hk + kh) * K, (t * Hk + kh + 1) * K);
+        const query = q.subarray((t * Hk + kh) * K, (t * Hk + kh + 1) * K);
+        const gates = g.subarray(at * channels, (at + 1) * channels);
+        const decay = Float64Array.from({ length: K }, (_, c) => DECAYS[gate](gates[c % channels] as number));
+        const logged = left <= n ? s * n + n - left : undefined;
+        if (logged !== undefined) {
+          log.logKeys.set(key, (logged * Hk + kh) * K);
+          log.logGates.set(gates, (logged * H + h) * channels);
+        }
+        for (const [r, row] of state.entries()) {
           let predicted = 0;
-          for (let c = 0; c < K; c++) predicted += decay * (state[c] as number) * (key[c] as number);
-          const error = (beta[at] as number) * ((v[at * V + row] as number) - predicted);
+          for (let c = 0; c < K; c++) {
+            row[c] = (decay[c] as number) * (row[c] as number);
+            predicted += (row[c] as number) * (key[c] as number);
+          }
+          const delta = (beta[at] as number) * ((v[at * V + r] as number) - predicted);
           let out = 0;
           for (let c = 0; c < K; c++) {
-            const s = decay * (state[c] as number) + error * (key[c] as number);
-            state[c] = s;
-            out += s * (query[c] as number);
+            row[c] = (row[c] as number) + delta * (key[c] as number);
+            out += (row[c] as number) * (query[c] as number);
           }
-          o[at * V + row] = scale * out;
+          o[at * V + r] = scale * out;
+          if (logged !== undefined) log.logDeltas[(logged * H + h) * V + r] = delta;
         }
       }
+      kept.final.set(s * H + h, state);
     }
-  return { o, finalState };
+    if (every) taken += Math.floor((end - begin) / every);
+  }
+  return { o, finalState, ...(every && { snapshots }), ...(n > 0 && { lastStates, ...log }) };
+}
+
+/** The state before the last `rejected[s]` tokens of each sequence: all updates of the log but those. */
+export function gatedDeltaRollbackReference(
+  shape: Pick<RuleShape, "Hk" | "H" | "K" | "V"> & { N: number; n: number },
+  { logState, logKeys, logDeltas, logGates }: RuleLog,
+  rejected: ArrayLike<number>,
+  { gate = "ln", gqa = "block", stateLayout = "vk" }: Partial<Pick<RuleOptions, "gate" | "gqa" | "stateLayout">> = {},
+): Float64Array {
+  const { N, n, Hk, H, K, V } = shape;
+  const channels = logGates.length / (N * n * H);
+  const finalState = new Float64Array(N * H * V * K);
+  const before = statesIn(logState, shape, stateLayout);
+  const after = statesIn(finalState, shape, stateLayout);
+  for (let s = 0; s < N; s++)
+    for (let h = 0; h < H; h++) {
+      const state = before.get(s * H + h);
+      for (let i = s * n; i < s * n + n - (rejected[s] as number); i++) {
+        const key = (i * Hk + keyHead(h, shape, gqa)) * K;
+        for (const [r, row] of state.entries())
+          for (let c = 0; c < K; c++)
+            row[c] =
+              DECAYS[gate](logGates[(i * H + h) * channels + (c % channels)] as number) * (row[c] as number) +
+              (logDeltas[(i * H + h) * V + r] as number) * (logKeys[key + c] as number);
+      }
+      after.set(s * H + h, state);
+    }
+  return finalState;
 }

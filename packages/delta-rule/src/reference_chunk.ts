@@ -1,28 +1,62 @@
 // The stages of the chunked form in f64, with the roundings each of them states; `round` is to the activation dtype.
-// With an identity for `round` the whole equals the sequential rule.
-import { type RuleInputs, type RuleShape, sumEpsNorm } from "./reference.ts";
+// With an identity for `round` the whole equals the sequential rule. Gates are [B, T, H], or [B, T, H, K] with one for
+// each channel.
+import type { GateSpace, RuleOptions } from "./options.ts";
+import { qkNormReference, type RuleInputs, type RuleReferenceOptions, type RuleShape } from "./reference.ts";
 
 export type Round = (x: number) => number;
 
 export interface ChunkShape extends RuleShape {
   BT: number;
+  gqa?: RuleOptions["gqa"] | undefined;
+  stateLayout?: RuleOptions["stateLayout"] | undefined;
+  cuSeqlens?: Float64Array | undefined;
 }
 
-/** Calls `body` for each chunk of each head: its tokens are `first`, first + 1, …, `n` of them. */
-function forChunks(
-  { B, T, Hk, H, BT }: ChunkShape,
-  body: (place: { b: number; h: number; kh: number; chunk: number; first: number; n: number }) => void,
-): void {
-  for (let b = 0; b < B; b++)
+interface Place {
+  sequence: number;
+  /** Tokens of the sequence before the chunk. */
+  before: number;
+  h: number;
+  kh: number;
+  /** Of `h`, the states. */
+  slot: number;
+  /** Its tokens are first, first + 1, …, `n` of them. */
+  first: number;
+  n: number;
+}
+
+/** Sequences as [first token, end, first slot], and slots of chunks in all. */
+function sequencesOf({ B, T, BT, cuSeqlens }: ChunkShape): { all: [number, number, number][]; slots: number } {
+  if (!cuSeqlens) {
+    const NT = Math.ceil(T / BT);
+    return { all: Array.from({ length: B }, (_, b) => [b * T, (b + 1) * T, b * NT]), slots: B * NT };
+  }
+  const N = cuSeqlens.length - 1;
+  const all = Array.from({ length: N }, (_, s): [number, number, number] => {
+    const [begin, end] = cuSeqlens.slice(s, s + 2) as unknown as [number, number];
+    return [begin, end, Math.floor(begin / BT) + s];
+  });
+  return { all, slots: Math.floor(T / BT) + N };
+}
+
+/** Chunks of all sequences, those of packed ones that lie beyond their ends included. */
+export const chunkSlots = (shape: ChunkShape): number => sequencesOf(shape).slots;
+
+/** Calls `body` for each chunk of each head. */
+function forChunks(shape: ChunkShape, body: (place: Place) => void): void {
+  const { Hk, H, BT, gqa } = shape;
+  for (const [sequence, [begin, end, firstSlot]] of sequencesOf(shape).all.entries())
     for (let h = 0; h < H; h++)
-      for (let chunk = 0; chunk * BT < T; chunk++)
+      for (let first = begin; first < end; first += BT)
         body({
-          b,
+          sequence,
+          before: first - begin,
           h,
-          kh: Math.floor(h / (H / Hk)),
-          chunk,
-          first: b * T + chunk * BT,
-          n: Math.min(BT, T - chunk * BT),
+          kh: gqa === "tiled" ? h % Hk : Math.floor(h / (H / Hk)),
+          slot: firstSlot + (first - begin) / BT,
+          first,
+          n: Math.min(BT, end - first),
         });
 }
 
@@ -32,11 +66,26 @@ const rows =
   (token: number, head: number): Float64Array =>
     data.subarray((token * heads + head) * dim, (token * heads + head + 1) * dim);
 
+/** Gates of one token and head: as many as there are channels, or one. */
+const gatesOf = ({ B, T, H }: ChunkShape, G: Float64Array) => rows(G, H, G.length / (B * T * H));
+
+/** exp of the sums, or of their differences. */
+const exps = (a: Float64Array, b?: Float64Array): Float64Array =>
+  a.map((x, c) => Math.exp(b ? x - (b[c] as number) : x));
+
+const each = (factors: Float64Array, c: number): number => factors[factors.length === 1 ? 0 : c] as number;
+
 function dot(a: Float64Array, b: Float64Array): number {
   let sum = 0;
   for (let i = 0; i < a.length; i++) sum += (a[i] as number) * (b[i] as number);
   return sum;
 }
+
+/** Σ a·b·factor, with one factor for all or one for each. */
+const weightedDot = (a: Float64Array, b: Float64Array, factors: Float64Array): number =>
+  factors.length === 1
+    ? dot(a, b) * (factors[0] as number)
+    : a.reduce((sum, x, c) => sum + x * (b[c] as number) * (factors[c] as number), 0);
 
 const scaled = (x: Float64Array, factor: number, round: Round): Float64Array => x.map((v) => round(factor * v));
 
@@ -45,14 +94,29 @@ function addScaled(to: Float64Array, factor: number, x: Float64Array): void {
   for (let i = 0; i < to.length; i++) to[i] = (to[i] as number) + factor * (x[i] as number);
 }
 
-/** G [B, T, H]: gates summed within each chunk, one after the other; each sum is rounded. */
-export function chunkCumsumReference(shape: ChunkShape, g: Float64Array, round: Round = (x) => x): Float64Array {
+/** ln of the decay; of a decay of 0, what exp() takes to 0 in f32. */
+const LN: Record<GateSpace, (g: number) => number> = {
+  ln: (g) => g,
+  log2: (g) => g * Math.LN2,
+  linear: (g) => Math.max(Math.log(g), -104),
+  "neg-ln": (g) => -g,
+};
+
+/** G: ln of the decays summed within each chunk, one after the other; each sum is rounded. Skipped tokens add nothing. */
+export function chunkCumsumReference(
+  shape: ChunkShape,
+  g: Float64Array,
+  { gate = "ln", mask }: { gate?: GateSpace | undefined; mask?: Float64Array | undefined } = {},
+  round: Round = (x) => x,
+): Float64Array {
   const G = new Float64Array(g.length);
+  const [given, summed] = [gatesOf(shape, g), gatesOf(shape, G)];
   forChunks(shape, ({ h, first, n }) => {
-    let sum = 0;
-    for (let i = 0; i < n; i++) {
-      sum = round(sum + (g[(first + i) * shape.H + h] as number));
-      G[(first + i) * shape.H + h] = sum;
+    let sum = new Float64Array(given(first, h).length);
+    for (let t = first; t < first + n; t++) {
+      const gates = given(t, h);
+      sum = sum.map((x, c) => round(x + (mask?.[t] === 0 ? 0 : LN[gate](gates[c] as number))));
+      summed(t, h).set(sum);
     }
   });
   return G;
@@ -68,14 +132,12 @@ export function chunkKktReference(
 ): Float64Array {
   const { B, T, Hk, H, K, BT } = shape;
   const A = new Float64Array(B * T * H * BT);
-  const key = rows(k, Hk, K);
+  const [key, sums, row] = [rows(k, Hk, K), gatesOf(shape, G), rows(A, H, BT)];
   forChunks(shape, ({ h, kh, first, n }) => {
     for (let i = 0; i < n; i++) {
-      const at = (first + i) * H + h;
-      const left = scaled(key(first + i, kh), beta[at] as number, round);
+      const left = scaled(key(first + i, kh), beta[(first + i) * H + h] as number, round);
       for (let j = 0; j < i; j++)
-        A[at * BT + j] =
-          dot(left, key(first + j, kh)) * Math.exp((G[at] as number) - (G[(first + j) * H + h] as number));
+        row(first + i, h)[j] = weightedDot(left, key(first + j, kh), exps(sums(first + i, h), sums(first + j, h)));
     }
   });
   return A;
@@ -109,13 +171,15 @@ export function chunkWuReference(
   const { B, T, Hk, H, K, V, BT } = shape;
   const w = new Float64Array(B * T * H * K);
   const u = new Float64Array(B * T * H * V);
+  const [key, value, sums] = [rows(k, Hk, K), rows(v, H, V), gatesOf(shape, G)];
   forChunks(shape, ({ h, kh, first, n }) => {
     const values: Float64Array[] = [];
     const keys: Float64Array[] = [];
     for (let i = 0; i < n; i++) {
-      const at = (first + i) * H + h;
-      values.push(scaled(rows(v, H, V)(first + i, h), beta[at] as number, round));
-      keys.push(scaled(rows(k, Hk, K)(first + i, kh), (beta[at] as number) * Math.exp(G[at] as number), round));
+      const factor = beta[(first + i) * H + h] as number;
+      const decays = exps(sums(first + i, h));
+      values.push(scaled(value(first + i, h), factor, round));
+      keys.push(key(first + i, kh).map((x, c) => round(factor * each(decays, c) * x)));
     }
     for (let i = 0; i < n; i++) {
       const [wRow, uRow] = [rows(w, H, K)(first + i, h), rows(u, H, V)(first + i, h)];
@@ -129,7 +193,17 @@ export function chunkWuReference(
   return { w: w.map(round), u: u.map(round) };
 }
 
-/** h [B, NT, H, V, K], vNew [B, T, H, V] and the final state [B, H, V, K]. */
+/** States with their last two axes, of `rows` and `columns`, exchanged. */
+function turned(states: Float64Array, rows: number, columns: number): Float64Array {
+  const out = new Float64Array(states.length);
+  for (let i = 0; i < out.length; i++) {
+    const [row, column] = [Math.floor(i / columns) % rows, i % columns];
+    out[i - row * columns - column + column * rows + row] = states[i] as number;
+  }
+  return out;
+}
+
+/** h [slots, H, V, K] (NaN where no chunk is), vNew [B, T, H, V], and the states [N, H, V, K] at the end and between. */
 export function chunkStateReference(
   shape: ChunkShape,
   k: Float64Array,
@@ -138,32 +212,50 @@ export function chunkStateReference(
   G: Float64Array,
   initialState: Float64Array | undefined,
   round: Round,
-): { h: Float64Array; vNew: Float64Array; finalState: Float64Array } {
-  const { B, T, Hk, H, K, V, BT } = shape;
-  const NT = Math.ceil(T / BT);
-  const states = new Float64Array(B * NT * H * V * K);
+  every?: number,
+): { h: Float64Array; vNew: Float64Array; finalState: Float64Array; snapshots?: Float64Array } {
+  const { B, T, Hk, H, K, V, stateLayout } = shape;
+  const { all, slots } = sequencesOf(shape);
+  const size = V * K;
+  const states = new Float64Array(slots * H * size).fill(Number.NaN);
   const vNew = new Float64Array(B * T * H * V);
-  const finalState = initialState ? initialState.slice() : new Float64Array(B * H * V * K);
-  forChunks(shape, ({ b, h, kh, chunk, first, n }) => {
-    const G_at = (i: number) => G[(first + i) * H + h] as number;
-    const state = finalState.subarray((b * H + h) * V * K, (b * H + h + 1) * V * K);
-    states.set(state.map(round), ((b * NT + chunk) * H + h) * V * K);
+  const snapshots = new Float64Array(every ? B * Math.floor(T / every) * H * size : 0).fill(Number.NaN);
+  const taken = (sequence: number) =>
+    all.slice(0, sequence).reduce((sum, [begin, end]) => sum + Math.floor((end - begin) / (every as number)), 0);
+  let finalState = new Float64Array(all.length * H * size);
+  if (initialState) finalState.set(stateLayout === "kv" ? turned(initialState, K, V) : initialState);
+  const [key, sums] = [rows(k, Hk, K), gatesOf(shape, G)];
+  forChunks(shape, ({ sequence, before, h, kh, slot, first, n }) => {
+    const state = finalState.subarray((sequence * H + h) * size, (sequence * H + h + 1) * size);
+    states.set(state.map(round), (slot * H + h) * size);
+    const end = sums(first + n - 1, h);
+    const decayed = Array.from({ length: n }, (_, i) => exps(end, sums(first + i, h)));
+    const perChannel = end.length > 1;
+    const keys = decayed.map((decays, i) =>
+      perChannel ? key(first + i, kh).map((x, c) => round(x * each(decays, c))) : key(first + i, kh),
+    );
+    const kept = exps(end);
     for (let r = 0; r < V; r++) {
       const row = state.subarray(r * K, (r + 1) * K);
-      const next = row.map((s) => s * Math.exp(G_at(n - 1)));
+      const next = row.map((s, c) => s * each(kept, c));
       for (let i = 0; i < n; i++) {
         const cell = ((first + i) * H + h) * V + r;
         const d = (u[cell] as number) - dot(rows(w, H, K)(first + i, h), row);
         vNew[cell] = round(d);
-        addScaled(next, round(d * Math.exp(G_at(n - 1) - G_at(i))), rows(k, Hk, K)(first + i, kh));
+        const gated = perChannel ? round(d) : round(d * each(decayed[i] as Float64Array, 0));
+        addScaled(next, gated, keys[i] as Float64Array);
       }
       row.set(next);
     }
+    if (every && (before + n) % every === 0)
+      snapshots.set(state, ((taken(sequence) + (before + n) / every - 1) * H + h) * size);
   });
-  return { h: states, vNew, finalState };
+  const laidOut = (data: Float64Array) => (stateLayout === "kv" ? turned(data, V, K) : data);
+  finalState = laidOut(finalState) as typeof finalState;
+  return { h: states, vNew, finalState, ...(every && { snapshots: laidOut(snapshots) }) };
 }
 
-/** o [B, T, H, V]. */
+/** o [B, T, H, V]; 0 for the tokens that the mask skips. */
 export function chunkOutputReference(
   shape: ChunkShape,
   q: Float64Array,
@@ -171,23 +263,22 @@ export function chunkOutputReference(
   vNew: Float64Array,
   states: Float64Array,
   G: Float64Array,
-  scale: number,
+  { scale, mask }: { scale: number; mask?: Float64Array | undefined },
   round: Round,
 ): Float64Array {
-  const { B, T, Hk, H, K, V, BT } = shape;
-  const NT = Math.ceil(T / BT);
+  const { B, T, Hk, H, K, V } = shape;
   const o = new Float64Array(B * T * H * V);
-  forChunks(shape, ({ b, h, kh, chunk, first, n }) => {
-    const state = states.subarray(((b * NT + chunk) * H + h) * V * K);
-    for (let i = 0; i < n; i++) {
-      const at = (first + i) * H + h;
-      const query = rows(q, Hk, K)(first + i, kh);
-      const out = rows(o, H, V)(first + i, h);
-      for (let r = 0; r < V; r++) out[r] = Math.exp(G[at] as number) * dot(query, state.subarray(r * K, (r + 1) * K));
-      for (let j = 0; j <= i; j++) {
-        const decay = Math.exp((G[at] as number) - (G[(first + j) * H + h] as number));
-        addScaled(out, round(dot(query, rows(k, Hk, K)(first + j, kh)) * decay), rows(vNew, H, V)(first + j, h));
-      }
+  const [key, query, value] = [rows(k, Hk, K), rows(q, Hk, K), rows(vNew, H, V)];
+  const sums = gatesOf(shape, G);
+  forChunks(shape, ({ h, kh, slot, first, n }) => {
+    const state = rows(states, 1, K);
+    for (let i = first; i < first + n; i++) {
+      if (mask?.[i] === 0) continue;
+      const out = rows(o, H, V)(i, h);
+      const decays = exps(sums(i, h));
+      for (let r = 0; r < V; r++) out[r] = weightedDot(query(i, kh), state((slot * H + h) * V + r, 0), decays);
+      for (let j = first; j <= i; j++)
+        addScaled(out, round(weightedDot(query(i, kh), key(j, kh), exps(sums(i, h), sums(j, h)))), value(j, h));
     }
   });
   return o.map((x) => scale * x);
@@ -195,20 +286,26 @@ export function chunkOutputReference(
 
 /** Every intermediate tensor of the chunked form; o is not rounded. */
 export function chunkPipelineReference(
-  shape: ChunkShape,
-  { q, k, v, g, beta, initialState }: RuleInputs,
-  scale: number,
-  normEps: number | undefined,
+  dims: RuleShape & { BT: number },
+  { q, k, v, g, beta, initialState, cuSeqlens, mask }: RuleInputs,
+  options: RuleReferenceOptions,
   round: Round,
 ) {
-  const unit = (x: Float64Array) => (normEps === undefined ? x : sumEpsNorm(x, shape.K, normEps).map(round));
-  const qUnit = unit(q);
-  const kUnit = unit(k);
-  const G = chunkCumsumReference(shape, g);
-  const A = chunkKktReference(shape, kUnit, beta, G, round);
+  const { gate, gqa, stateLayout, scale, snapshotEvery } = options;
+  const shape: ChunkShape = { ...dims, gqa, stateLayout, cuSeqlens };
+  const { B, T, K } = dims;
+  /** With zeros for the tokens that are skipped. */
+  const present = (x: Float64Array) =>
+    mask ? x.map((value, i) => (mask[Math.floor(i / (x.length / (B * T)))] === 0 ? 0 : value)) : x;
+  const unit = (x: Float64Array) =>
+    present(options.qkNorm === undefined || options.qkNorm === "none" ? x : qkNormReference(x, K, options).map(round));
+  const [qUnit, kUnit, vKept, betaKept] = [unit(q), unit(k), present(v), present(beta)];
+  const G = chunkCumsumReference(shape, g, { gate, mask });
+  const A = chunkKktReference(shape, kUnit, betaKept, G, round);
   const X = chunkInverseReference(shape, A);
-  const { w, u } = chunkWuReference(shape, kUnit, v, beta, G, X, round);
-  const { h, vNew, finalState } = chunkStateReference(shape, kUnit, w, u, G, initialState, round);
-  const o = chunkOutputReference(shape, qUnit, kUnit, vNew, h, G, scale, round);
-  return { qUnit, kUnit, G, A, X, w, u, h, vNew, finalState, o };
+  const { w, u } = chunkWuReference(shape, kUnit, vKept, betaKept, G, X, round);
+  const stages = chunkStateReference(shape, kUnit, w, u, G, initialState, round, snapshotEvery);
+  const { h, vNew } = stages;
+  const o = chunkOutputReference(shape, qUnit, kUnit, vNew, h, G, { scale, mask }, round);
+  return { qUnit, kUnit, G, A, X, w, u, o, ...stages };
 }

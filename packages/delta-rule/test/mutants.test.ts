@@ -48,11 +48,11 @@ const once = <T>(make: (name: FixtureName) => T) => {
 };
 const truth = once((name) => {
   const { shape, inputs, options } = fixtures[name];
-  return gatedDeltaRuleReference(shape, inputs, options.scale, normEps(options));
+  return gatedDeltaRuleReference(shape, inputs, options);
 });
 const rounded = once((name): Result => {
   const { shape, inputs, options } = fixtures[name];
-  return chunkPipelineReference({ ...shape, BT: 64 }, inputs, options.scale, normEps(options), bf16);
+  return chunkPipelineReference({ ...shape, BT: 64 }, inputs, options, bf16);
 });
 
 function run(name: FixtureName, fault: Fault | undefined, round = bf16): Result {

@@ -135,7 +135,7 @@ export const suites: readonly Suite[] = [
     dtypes: ["f32"],
     reference: stage((s, { g }) => {
       const G = reference.chunkCumsumReference(s, g);
-      const stored = reference.chunkCumsumReference(s, g, Math.fround);
+      const stored = reference.chunkCumsumReference(s, g, {}, Math.fround);
       const shape = [s.B, s.T, s.H];
       return { G: [shape, G], GLow: [shape, G.map((x, i) => x - (stored[i] as number))] };
     }),
@@ -145,7 +145,7 @@ export const suites: readonly Suite[] = [
         GLow: [[s.B, s.T, s.H], new Float64Array(g.length)],
       })),
       "GLow of the last addition only": stage((s, { g }) => {
-        const stored = reference.chunkCumsumReference(s, g, Math.fround);
+        const stored = reference.chunkCumsumReference(s, g, {}, Math.fround);
         const low = stored.map((sum, i) => {
           const row = Math.floor(i / s.H) % s.T;
           const before = row % s.BT === 0 ? 0 : (stored[i - s.H] as number);
@@ -210,7 +210,7 @@ export const suites: readonly Suite[] = [
     op: chunkOutput,
     errorClass: "R",
     reference: stage((s, { q, k, vNew, h, G }, round, scale) => ({
-      o: [[s.B, s.T, s.H, s.V], reference.chunkOutputReference(s, q, k, vNew, h, G, scale, round)],
+      o: [[s.B, s.T, s.H, s.V], reference.chunkOutputReference(s, q, k, vNew, h, G, { scale }, round)],
     })),
     cases: cases(["q", "k", "vNew", "h", "G"], { scale: 0.7 }),
   },

@@ -4,9 +4,8 @@ import { describe, expect, it } from "vitest";
 import { DEVICES } from "../../../scripts/test-devices.ts";
 import { testSuite } from "../../../scripts/test-suite.ts";
 import { chunkCumsum, chunkInverse, chunkKkt, chunkOutput, chunkState, chunkWu, gatedDeltaRule } from "../src/index.ts";
-import type { RuleInputs } from "../src/reference.ts";
 import * as reference from "../src/reference_chunk.ts";
-import { F1, F2, normEps, type RuleOptions, type RuleSetting, ruleCase, shapeOf } from "./rule_cases.ts";
+import { dataOf, F1, F2, type RuleOptions, type RuleSetting, ruleCase, shapeOf } from "./rule_cases.ts";
 import { GATES, suites } from "./stages.suite.ts";
 
 for (const suite of suites) testSuite(suite);
@@ -39,9 +38,8 @@ async function runStages(device: Device, setting: RuleSetting, chunkLength: 64) 
   const numbers = Object.fromEntries(Object.entries(rounded).map(([name, r]) => [name, r.reference]));
   const expected = reference.chunkPipelineReference(
     { ...shapeOf(numbers), BT: chunkLength },
-    Object.fromEntries(Object.entries(numbers).map(([name, { data }]) => [name, data])) as unknown as RuleInputs,
-    options.scale,
-    normEps(options),
+    dataOf(numbers),
+    options,
     (x) => roundTo("bf16", x),
   );
   const given = Object.fromEntries(
