@@ -1,5 +1,12 @@
 import { fileURLToPath } from "node:url";
-import { type HostTensor, readSafetensors } from "@mlxts/core";
+import {
+  type Dtype,
+  decodeNumbers,
+  encodeNumbers,
+  type FloatDtype,
+  type HostTensor,
+  readSafetensors,
+} from "@mlxts/core";
 import { BARS, compare, within } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
 import { DEVICES } from "../../../scripts/test-devices.ts";
@@ -25,11 +32,22 @@ const get = (file: Map<string, HostTensor>, name: string): HostTensor => {
   return tensor;
 };
 
+const numbers = (file: Map<string, HostTensor>, name: string): Float64Array => {
+  const { dtype, data } = get(file, name);
+  return decodeNumbers(dtype, data);
+};
+
 /** Theirs is f32 too: the bar of our class has to hold between two f32 computations. */
-function expectClose(out: ArrayLike<number>, golden: ArrayLike<number>, errorClass: "P" | "S", what: string) {
-  const { f32, spread } = BARS[errorClass];
+function expectClose(
+  out: ArrayLike<number>,
+  golden: ArrayLike<number>,
+  errorClass: "P" | "S" | "R",
+  what: string,
+  act: FloatDtype = "f32",
+) {
+  const { [act]: bar, spread } = BARS[errorClass];
   const comparison = compare(out, golden);
-  expect(within(comparison, f32, spread), `${what}: ratio ${comparison.ratio}`).toBe(true);
+  expect(within(comparison, bar, spread), `${what}: ratio ${comparison.ratio}`).toBe(true);
 }
 
 const hf = fixture("goldens/delta_rule_hf.safetensors");
@@ -37,7 +55,16 @@ const fla = fixture("goldens/delta_rule_fla.safetensors");
 const recorded = fixture("tiny-qwen3.5/reference.safetensors");
 const ops = fixture("goldens/hf_ops.safetensors");
 
+const shapes = fixture("goldens/delta_rule_shapes.safetensors");
+const kda = fixture("goldens/delta_rule_kda.safetensors");
+const mlx = fixture("goldens/delta_rule_mlx.safetensors");
+
 const CASES = ["t70", "t33_state", "t130_strong", "b2_t64_state", "t1_state"];
+/** The cases of a file, and the results it has of one. */
+const casesOf = (file: Map<string, HostTensor>) =>
+  [...file.keys()].filter((name) => name.endsWith(".beta")).map((name) => name.slice(0, -".beta".length));
+const sourcesOf = (file: Map<string, HostTensor>, name: string) =>
+  [...file.keys()].filter((key) => key.startsWith(`${name}.`) && key.endsWith(".o")).map((key) => key.slice(0, -2));
 const PATHS = [{ path: "recurrent" }, { path: "chunk", chunkLength: 64 }, { path: "chunk", chunkLength: 16 }] as const;
 
 describe.each(DEVICES)("on %s", (_, open) => {
@@ -90,6 +117,105 @@ describe.each(DEVICES)("on %s", (_, open) => {
               expectClose(final as Float64Array, golden, "P", `${prefix} state`);
             }
           });
+  });
+
+  /** A case of `file` in `act`, with states as [K, V], and what the rule makes of it. */
+  async function ruleOf(
+    file: Map<string, HostTensor>,
+    name: string,
+    act: FloatDtype,
+    options: Partial<Parameters<typeof gatedDeltaRule>[2]>,
+  ) {
+    const given = (input: string, dtype: Dtype) => {
+      const { shape } = get(file, `${name}.${input}`);
+      return device.tensor(dtype, shape, encodeNumbers(dtype, numbers(file, `${name}.${input}`)));
+    };
+    const optional = (input: string, as: string, dtype: Dtype) =>
+      file.has(`${name}.${input}`) && { [as]: given(input, dtype) };
+    const q = given("q", act);
+    const encoder = device.encoder();
+    const { o, finalState } = gatedDeltaRule(
+      encoder,
+      {
+        q,
+        k: given("k", act),
+        v: given("v", act),
+        g: given("g", "f32"),
+        beta: given("beta", "f32"),
+        ...optional("initial_state_kv", "initialState", "f32"),
+        ...optional("mask", "mask", "u8"),
+        finalState: true,
+      },
+      { scale: q.lastDim ** -0.5, qkNorm: "sum-eps", stateLayout: "kv", ...options },
+    );
+    await encoder.commit();
+    return { o: await o.readNumbers(), state: (await finalState?.readNumbers()) as Float64Array };
+  }
+
+  // Inputs are numbers of bf16, so that every dtype is judged on the same case.
+  for (const [title, file, labels] of [
+    ["other shapes and strong gates", shapes, ["hf.recurrent", "hf.chunk", "fla.recurrent", "fla.chunk"]],
+    ["a gate for each channel", kda, ["hf.recurrent", "hf.chunk", "fla.recurrent", "fla.chunk"]],
+  ] as const)
+    describe(`gatedDeltaRule, ${title}, against transformers and flash-linear-attention`, () => {
+      it("has all sources, chunked ones where they keep their digits", () => {
+        const found = casesOf(file).flatMap((name) =>
+          sourcesOf(file, name).map((source) => source.slice(name.length + 1)),
+        );
+        expect(casesOf(file).length).toBeGreaterThan(3);
+        for (const label of labels) expect(found.filter((source) => source === label).length).toBeGreaterThan(1);
+      });
+      for (const name of casesOf(file))
+        for (const act of ["f32", "bf16"] as const)
+          for (const options of PATHS)
+            it(`${name} ${act} ${JSON.stringify(options)}`, async () => {
+              const { o, state } = await ruleOf(file, name, act, options);
+              for (const source of sourcesOf(file, name)) {
+                expectClose(o, numbers(file, `${source}.o`), "P", `${source}.o`, act);
+                expectClose(state, numbers(file, `${source}.final_state_kv`), "P", `${source} state`, act);
+              }
+            });
+    });
+
+  describe("gatedDeltaRule with decays as factors and two norms against mlx-lm", () => {
+    for (const name of casesOf(mlx))
+      for (const [norm, qkNorm] of [
+        ["sum", "sum-eps"],
+        ["mean", "mean-eps"],
+      ] as const)
+        for (const options of PATHS)
+          it(`${name} ${qkNorm} ${JSON.stringify(options)}`, async () => {
+            const { o, state } = await ruleOf(mlx, name, "f32", { gate: "linear", qkNorm, ...options });
+            expectClose(o, numbers(mlx, `${name}.${norm}.o`), "P", "o");
+            expectClose(state, numbers(mlx, `${name}.${norm}.final_state_kv`), "P", "state");
+          });
+  });
+
+  it("deltaGates of each channel against transformers, flash-linear-attention and mlx-lm", async () => {
+    const gate = (name: string) => numbers(kda, `gate.${name}`);
+    const a = upload(get(kda, "gate.a") as Host);
+    const [B, T, H] = a.shape as [number, number, number, number];
+    for (const [name, options] of [
+      ["plain", {}],
+      ["bounded", { lowerBound: -5 }],
+    ] as const) {
+      const encoder = device.encoder();
+      const { g } = deltaGates(
+        encoder,
+        {
+          a,
+          b: device.tensor("f32", [B, T, H], new Float32Array(B * T * H)),
+          aLog: upload(get(kda, "gate.A_log") as Host),
+          dtBias: upload(get(kda, "gate.dt_bias") as Host),
+        },
+        options,
+      );
+      await encoder.commit();
+      const logs = await g.readNumbers();
+      expectClose(logs, gate(`fla.${name}`), "S", `fla ${name}`);
+      expectClose(logs, gate(`hf.${name}`), "S", `hf ${name}`);
+      expectClose(logs.map(Math.exp), gate(`mlx.${name}_linear`), "R", `mlx ${name}`);
+    }
   });
 
   describe("gatedDeltaRule against recorded activations of a trained model", () => {
