@@ -1,9 +1,13 @@
 // One threadgroup: a block of value rows of one head, token after token. Rows of the state are independent; each token
 // reads and writes every row once.
+#include <algorithm>
+
 #include "cpu_kernel.h"
 #include "gated_delta_rule_recurrent.params.h"
 #include "linalg.h"
+#include "sequences.h"
 #include "simd.h"
+#include "state_rows.h"
 
 using namespace mlxts;
 
@@ -12,25 +16,28 @@ namespace {
 struct Token {
   const float* k;  // [K], zeros up to a whole vector
   const float* q;
+  const float* decays;  // [K], the same, where channels have their own; decay is 1 then
   float decay, beta, scale;
 };
 
 // R rows of the state: S ← decay·S + β(v − decay·S k)kᵀ, o = scale·S q. Four rows share each load of k and q.
-template <int R>
-MLXTS_INLINE void update_rows(const float* from, float* to, size_t K, const Token& token, const float* v, float* o) {
+template <int R, bool Channels>
+MLXTS_INLINE void update_rows(const float* from, float* to, size_t K, const Token& token, const float* v, float* o,
+                              float* delta) {
+  const auto key = [&](size_t c) { return Channels ? load(token.k + c) * load(token.decays + c) : load(token.k + c); };
   vf32 dot[R][2] = {};
   size_t c = 0;
   for (; c + 2 * kLanes <= K; c += 2 * kLanes) {
-    const vf32 k0 = load(token.k + c), k1 = load(token.k + c + kLanes);
+    const vf32 k0 = key(c), k1 = key(c + kLanes);
     for (int r = 0; r < R; ++r) {
       dot[r][0] = fma(load(from + r * K + c), k0, dot[r][0]);
       dot[r][1] = fma(load(from + r * K + c + kLanes), k1, dot[r][1]);
     }
   }
   for (; c + kLanes <= K; c += kLanes)
-    for (int r = 0; r < R; ++r) dot[r][0] = fma(load(from + r * K + c), load(token.k + c), dot[r][0]);
+    for (int r = 0; r < R; ++r) dot[r][0] = fma(load(from + r * K + c), key(c), dot[r][0]);
   if (c < K)
-    for (int r = 0; r < R; ++r) dot[r][1] = fma(load_partial(from + r * K + c, K - c), load(token.k + c), dot[r][1]);
+    for (int r = 0; r < R; ++r) dot[r][1] = fma(load_partial(from + r * K + c, K - c), key(c), dot[r][1]);
   const auto sums = [](vf32(&pairs)[R][2], float* out) {
     vf32 single[4] = {};
     for (int r = 0; r < R; ++r) single[r] = pairs[r][0] + pairs[r][1];
@@ -40,26 +47,29 @@ MLXTS_INLINE void update_rows(const float* from, float* to, size_t K, const Toke
   float predicted[R], seen[R];
   sums(dot, predicted);
   vf32 error[R];
-  for (int r = 0; r < R; ++r) error[r] = splat(token.beta * (v[r] - token.decay * predicted[r]));
-  const vf32 decay = splat(token.decay);
+  for (int r = 0; r < R; ++r) {
+    delta[r] = token.beta * (v[r] - token.decay * predicted[r]);
+    error[r] = splat(delta[r]);
+  }
+  const auto decay = [&, all = splat(token.decay)](size_t c) { return Channels ? load(token.decays + c) : all; };
   vf32 out[R][2] = {};
   c = 0;
   for (; c + 2 * kLanes <= K; c += 2 * kLanes)
     for (int half = 0; half < 2; ++half) {
       const size_t at = c + half * kLanes;
-      const vf32 k = load(token.k + at), q = load(token.q + at);
+      const vf32 k = load(token.k + at), q = load(token.q + at), kept = decay(at);
       for (int r = 0; r < R; ++r) {
-        const vf32 s = fma(error[r], k, decay * load(from + r * K + at));
+        const vf32 s = next_state(load(from + r * K + at), kept, error[r], k);
         store(to + r * K + at, s);
         out[r][half] = fma(s, q, out[r][half]);
       }
     }
   for (; c < K; c += kLanes) {
     const int n = K - c < kLanes ? K - c : kLanes;
-    const vf32 k = load(token.k + c), q = load(token.q + c);
+    const vf32 k = load(token.k + c), q = load(token.q + c), kept = decay(c);
     for (int r = 0; r < R; ++r) {
       const float* at = from + r * K + c;
-      const vf32 s = fma(error[r], k, decay * (n == kLanes ? load(at) : load_partial(at, n)));
+      const vf32 s = next_state(n == kLanes ? load(at) : load_partial(at, n), kept, error[r], k);
       if (n == kLanes)
         store(to + r * K + c, s);
       else
@@ -71,61 +81,172 @@ MLXTS_INLINE void update_rows(const float* from, float* to, size_t K, const Toke
   for (int r = 0; r < R; ++r) o[r] = token.scale * seen[r];
 }
 
-// Widens a head's vector and, if asked, divides it by its length: x / √(Σx² + eps).
+// Widens a head's vector and, if asked, divides it by its length: x / max(√(Σx² + eps), floor).
 template <typename T>
-void prepare(float* to, const T* from, size_t K, bool normalise, float eps) {
+void prepare(float* to, const T* from, const GatedDeltaRuleRecurrentParams& p) {
+  const size_t K = p.keyDim;
   widen_row(to, from, K);
-  if (!normalise) return;
-  const vf32 inverse = splat(1.0f / std::sqrt(sum_of_squares(to, K) + eps));
+  if (!p.qkNorm) return;
+  const float length = std::sqrt(sum_of_squares(to, K) + p.eps);
+  const vf32 inverse = splat(1.0f / (length < p.normFloor ? p.normFloor : length));
   for (size_t c = 0; c < K; c += kLanes) store(to + c, load(to + c) * inverse);
 }
 
-template <typename T>
-void gated_delta_rule_recurrent(const Launch& l) {
+// What is to be kept of states and tokens on the way; the pointers are null where it is not asked for.
+struct Kept {
+  const GatedDeltaRuleRecurrentParams& p;
+  const StateLayout layout;
+  const size_t gates;  // of a head
+  float *snapshots, *last_states, *log_state, *log_keys, *log_deltas, *log_gates;
+
+  // A block of rows of one head, and its sequence.
+  struct Block {
+    size_t sequence, head, v0, rows, tokens, first_snapshot;
+  };
+
+  Kept(const Launch& l, const GatedDeltaRuleRecurrentParams& p, const StateLayout& layout, size_t gates)
+      : p(p),
+        layout(layout),
+        gates(gates),
+        snapshots(l.buffer<float>(GATED_DELTA_RULE_RECURRENT_SNAPSHOTS)),
+        last_states(l.buffer<float>(GATED_DELTA_RULE_RECURRENT_LAST_STATES)),
+        log_state(l.buffer<float>(GATED_DELTA_RULE_RECURRENT_LOG_STATE)),
+        log_keys(l.buffer<float>(GATED_DELTA_RULE_RECURRENT_LOG_KEYS)),
+        log_deltas(l.buffer<float>(GATED_DELTA_RULE_RECURRENT_LOG_DELTAS)),
+        log_gates(l.buffer<float>(GATED_DELTA_RULE_RECURRENT_LOG_GATES)) {}
+
+  bool any() const { return snapshots || p.lastTokens; }
+
+  float* rows_of(float* states, size_t index, const Block& b) const {
+    return states + layout.at(index * p.heads + b.head, b.v0);
+  }
+
+  // Of the state before all tokens from `done` on.
+  void state(const Block& b, size_t done, const float* rows) const {
+    const size_t left = b.tokens - done;
+    if (last_states && left < p.lastTokens)
+      store_rows(layout, rows, b.rows, rows_of(last_states, b.sequence * p.lastTokens + left, b));
+    if (log_state && left == std::min<size_t>(b.tokens, p.lastTokens))
+      store_rows(layout, rows, b.rows, rows_of(log_state, b.sequence, b));
+  }
+
+  void snapshot(const Block& b, size_t done, const float* rows) const {
+    if (snapshots && done % p.snapshotEvery == 0)
+      store_rows(layout, rows, b.rows, rows_of(snapshots, b.first_snapshot + done / p.snapshotEvery - 1, b));
+  }
+
+  // The entry of token t; one that changes nothing where `key` is null.
+  void entry(const Block& b, size_t t, const float* key, const float* delta, const float* gate) const {
+    if (log_keys && t + p.lastTokens >= b.tokens) store_entry(b, t + p.lastTokens - b.tokens, key, delta, gate);
+  }
+
+  void store_entry(const Block& b, size_t index, const float* key, const float* delta, const float* gate) const {
+    const size_t at = b.sequence * p.lastTokens + index, head_at = at * p.heads + b.head;
+    float* deltas = log_deltas + head_at * layout.V + b.v0;
+    for (size_t r = 0; r < b.rows; ++r) deltas[r] = key ? delta[r] : kNoDelta;
+    if (b.v0 > 0) return;
+    for (size_t c = 0; c < gates; ++c) log_gates[head_at * gates + c] = key ? gate[c] : neutral_gate(p.gateFactor);
+    const size_t key_head = b.head / p.headsPerKey;  // of several heads that share a key the first one writes it
+    if (b.head % p.headsPerKey > 0 || key_head >= p.keyHeads) return;
+    float* keys = log_keys + (at * p.keyHeads + key_head) * layout.K;
+    for (size_t c = 0; c < layout.K; ++c) keys[c] = key ? key[c] : 0.0f;
+  }
+
+  // What stands for states and tokens from before the sequence.
+  void nothing(const Block& b) const {
+    for (size_t slot = b.tokens + 1; last_states && slot < p.lastTokens; ++slot)
+      store_zeros(layout, b.rows, rows_of(last_states, b.sequence * p.lastTokens + slot, b));
+    for (size_t index = 0; log_keys && index + b.tokens < p.lastTokens; ++index)
+      store_entry(b, index, nullptr, nullptr, nullptr);
+  }
+};
+
+template <typename T, bool Channels>
+int32_t gated_delta_rule_recurrent(const Launch& l) {
   const auto& p = l.args<GatedDeltaRuleRecurrentParams>();
+  const int32_t* cu_seqlens = l.buffer<const int32_t>(GATED_DELTA_RULE_RECURRENT_CU_SEQLENS);
+  if (packed_failure(l, cu_seqlens, p.sequences, p.tokens, GATED_DELTA_RULE_RECURRENT_FAULT_CU_SEQLENS)) return 1;
   const T* q = l.buffer<const T>(GATED_DELTA_RULE_RECURRENT_Q);
   const T* k = l.buffer<const T>(GATED_DELTA_RULE_RECURRENT_K);
   const T* v = l.buffer<const T>(GATED_DELTA_RULE_RECURRENT_V);
   const float* g = l.buffer<const float>(GATED_DELTA_RULE_RECURRENT_G);
   const float* beta = l.buffer<const float>(GATED_DELTA_RULE_RECURRENT_BETA);
   const float* initial = l.buffer<const float>(GATED_DELTA_RULE_RECURRENT_INITIAL_STATE);
+  const uint8_t* mask = l.buffer<const uint8_t>(GATED_DELTA_RULE_RECURRENT_MASK);
   T* o = l.buffer<T>(GATED_DELTA_RULE_RECURRENT_O);
   float* final_state = l.buffer<float>(GATED_DELTA_RULE_RECURRENT_FINAL_STATE);
-  const size_t K = p.keyDim, V = p.valueDim, H = p.heads, key_heads = p.keyHeads, tokens = p.tokens;
+  const size_t K = p.keyDim, V = p.valueDim, H = p.heads, gates = Channels ? K : 1;
+  const StateLayout layout{K, V, p.rowStride, p.columnStride};
+  const Kept kept(l, p, layout, gates);
+  const bool keeps = kept.any(), in_place = final_state && layout.rows_are_whole();
   const size_t padded = round_up(K, 16), block_rows = p.rowsPerThreadgroup;
-  float* key = static_cast<float*>(l.scratch);  // [padded]
-  float* query = key + padded;                  // [padded]
-  float* value = query + padded;                // [block_rows]
-  float* out = value + block_rows;              // [block_rows]
-  float* kept = out + block_rows;               // [block_rows, K]
-  memset(key, 0, 2 * padded * sizeof(float));
+  float* key = static_cast<float*>(l.scratch);         // [padded]
+  float* query = key + padded;                         // [padded]
+  float* decays = query + padded;                      // [padded] where channels have their own
+  float* value = Channels ? decays + padded : decays;  // [block_rows]
+  float* out = value + block_rows;                     // [block_rows]
+  float* delta = out + block_rows;                     // [block_rows]
+  float* own = delta + block_rows;                     // [block_rows, K] where finalState is not to work in
+  memset(key, 0, (Channels ? 3 : 2) * padded * sizeof(float));
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t block = group % l.threadgroups[0], head = group / l.threadgroups[0] % H;
     const size_t sequence = group / l.threadgroups[0] / H;
     const size_t v0 = block * block_rows, rows = V - v0 < block_rows ? V - v0 : block_rows;
-    const size_t state_at = ((sequence * H + head) * V + v0) * K;
-    float* state = final_state ? final_state + state_at : kept;  // [rows, K]
-    const float* from = initial ? initial + state_at : state;
-    if (!initial) memset(state, 0, rows * K * sizeof(float));
-    for (size_t t = 0; t < tokens; ++t) {
-      const size_t token_at = sequence * tokens + t;
-      const size_t key_at = (token_at * key_heads + head / (H / key_heads)) * K;
-      const size_t value_at = (token_at * H + head) * V + v0;
-      prepare(key, k + key_at, K, p.qkNorm, p.eps);
-      prepare(query, q + key_at, K, p.qkNorm, p.eps);
-      widen_row(value, v + value_at, rows);
-      const Token token{key, query, exp(splat(g[token_at * H + head]))[0], beta[token_at * H + head], p.scale};
-      size_t r = 0;
-      for (; r + 4 <= rows; r += 4) update_rows<4>(from + r * K, state + r * K, K, token, value + r, out + r);
-      for (; r < rows; ++r) update_rows<1>(from + r * K, state + r * K, K, token, value + r, out + r);
-      narrow_row(o + value_at, out, rows);
-      from = state;
+    const size_t key_head = key_head_of(head, p.headsPerKey, p.keyHeads);
+    const size_t state_at = layout.at(sequence * H + head, v0);
+    const Sequence s = sequence_at(cu_seqlens, sequence, p.tokens);
+    const size_t start = p.chunkLength ? chunked_tokens(s.tokens, p.chunkLength, p.lastTokens) : 0;
+    float* state = in_place ? final_state + state_at : own;  // [rows, K]
+    const float* from = state;
+    if (!initial)
+      memset(state, 0, rows * K * sizeof(float));
+    else if (layout.rows_are_whole())
+      from = initial + state_at;
+    else
+      load_rows(layout, initial + state_at, rows, state);
+    Kept::Block kept_of{sequence, head, v0, rows, s.tokens, 0};
+    if (keeps) {
+      if (kept.snapshots) kept_of.first_snapshot = first_snapshot(cu_seqlens, sequence, p.tokens, p.snapshotEvery);
+      kept.nothing(kept_of);
+      kept.state(kept_of, start, from);
     }
+    for (size_t t = start; t < s.tokens; ++t) {
+      const size_t token_at = s.begin + t, gate_at = token_at * H + head;
+      const size_t key_at = (token_at * p.keyHeads + key_head) * K, value_at = gate_at * V + v0;
+      if (mask && !mask[token_at]) {
+        memset(o + value_at, 0, rows * sizeof(T));
+        if (keeps) kept.entry(kept_of, t, nullptr, nullptr, nullptr);
+      } else {
+        prepare(key, k + key_at, p);
+        prepare(query, q + key_at, p);
+        widen_row(value, v + value_at, rows);
+        if constexpr (Channels) decays_of(decays, g + gate_at * K, K, p.gateFactor);
+        const float decay = Channels ? 1.0f : decay_of(g[gate_at], p.gateFactor);
+        const Token token{key, query, decays, decay, beta[gate_at], p.scale};
+        size_t r = 0;
+        for (; r + 4 <= rows; r += 4)
+          update_rows<4, Channels>(from + r * K, state + r * K, K, token, value + r, out + r, delta + r);
+        for (; r < rows; ++r)
+          update_rows<1, Channels>(from + r * K, state + r * K, K, token, value + r, out + r, delta + r);
+        narrow_row(o + value_at, out, rows);
+        from = state;
+        if (keeps) kept.entry(kept_of, t, key, delta, g + gate_at * gates);
+      }
+      if (keeps) {
+        kept.snapshot(kept_of, t + 1, from);
+        kept.state(kept_of, t + 1, from);
+      }
+    }
+    if (final_state && from != final_state + state_at) store_rows(layout, from, rows, final_state + state_at);
   }
+  return 0;
 }
 
 }  // namespace
 
-MLXTS_KERNEL(gated_delta_rule_recurrent_f32, gated_delta_rule_recurrent<float>)
-MLXTS_KERNEL(gated_delta_rule_recurrent_f16, gated_delta_rule_recurrent<f16>)
-MLXTS_KERNEL(gated_delta_rule_recurrent_bf16, gated_delta_rule_recurrent<bf16>)
+#define GATED_DELTA_RULE_RECURRENT(name, T)                                             \
+  MLXTS_KERNEL(gated_delta_rule_recurrent_##name, gated_delta_rule_recurrent<T, false>) \
+  MLXTS_KERNEL(gated_delta_rule_recurrent_##name##_channels, gated_delta_rule_recurrent<T, true>)
+GATED_DELTA_RULE_RECURRENT(f32, float)
+GATED_DELTA_RULE_RECURRENT(f16, f16)
+GATED_DELTA_RULE_RECURRENT(bf16, bf16)
