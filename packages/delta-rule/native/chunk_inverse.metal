@@ -20,13 +20,19 @@ METAL_FUNC void invert_column(threadgroup const float* a, uint stride, uint colu
 }
 
 kernel void chunk_inverse_f32(device const float* a [[buffer(CHUNK_INVERSE_A)]],
+                              device const int* cuSeqlens [[buffer(CHUNK_INVERSE_CU_SEQLENS)]],
                               device float* x [[buffer(CHUNK_INVERSE_X)]],
                               constant ChunkInverseParams& p [[buffer(CHUNK_INVERSE_PARAMS)]],
+                              device MlxtsFault* fault [[buffer(CHUNK_INVERSE_FAULT)]],
                               threadgroup float* lower [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
-                              uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+                              uint3 groups [[threadgroups_per_grid]], uint index [[thread_index_in_threadgroup]],
+                              uint lane [[thread_index_in_simdgroup]],
                               uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  const bool packed = p.present & CHUNK_INVERSE_HAS_CU_SEQLENS;
+  if (!packed_right(cuSeqlens, packed, p.sequences, p.tokens, fault, CHUNK_INVERSE_FAULT_CU_SEQLENS, lane)) return;
+  const ChunkPlace place = chunk_place(p, cuSeqlens, packed, group.x, groups.x, group.y, group.z);
+  if (place.rows == 0) return;
   const uint length = p.chunkLength, stride = length + CHUNK_INVERSE_PAD;
-  const ChunkPlace place = chunk_place(group.x, group.y, group.z, p.tokens, length, 1);
   const ulong start = (place.token * p.heads + place.head) * length;
   const uint rowStride = p.heads * length, blocks = (place.rows + 7) / 8;
   threadgroup float* inverses = lower + length * stride;  // [blocks][8][8]

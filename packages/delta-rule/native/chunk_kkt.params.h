@@ -18,6 +18,7 @@
 #define CHUNK_KKT_HAS_CU_SEQLENS 16u
 #define CHUNK_KKT_FAULT_CU_SEQLENS 1
 #define CHUNK_KKT_ROW_BYTES 144
+#define CHUNK_KKT_CHANNEL_COLUMNS 16
 
 struct ChunkKktParams {
   uint32_t sequences;

@@ -2,18 +2,34 @@
 // how the simdgroups of a threadgroup divide the lower triangle of its BT × BT matrices.
 #pragma once
 #include "block.h"
+#include "sequences_metal.h"
 
 namespace mlxts {
 
+// A chunk of one head.
 struct ChunkPlace {
-  uint head, keyHead;
+  uint head;
+  uint slot;    // of all of the call
   ulong token;  // the first
-  uint rows;    // real ones
+  uint rows;    // real ones; 0 beyond a sequence's end
 };
 
-METAL_FUNC ChunkPlace chunk_place(uint chunk, uint head, uint sequence, uint tokens, uint length, uint headsPerKey) {
-  return {head, head / headsPerKey, ulong(sequence) * tokens + chunk * length,
-          metal::min(length, tokens - chunk * length)};
+// Chunks that a row of tokens has room for.
+template <typename P>
+METAL_FUNC uint chunks_of(constant P& p, bool packed) {
+  return packed ? p.tokens / p.chunkLength + p.sequences : (p.tokens + p.chunkLength - 1) / p.chunkLength;
+}
+
+// Chunk `chunk` of `chunks` of a row of tokens, which cuSeqlens may cut into sequences.
+template <typename P>
+METAL_FUNC ChunkPlace chunk_place(constant P& p, device const int* cuSeqlens, bool packed, uint chunk, uint chunks,
+                                  uint head, uint row) {
+  Slot at = {row, chunk};
+  if (packed) at = slot_at(cuSeqlens, true, chunk, p.sequences, chunks, p.chunkLength);
+  const Sequence sequence = sequence_at(cuSeqlens, packed, at.sequence, p.tokens);
+  const uint end = chunked_tokens(sequence.tokens, p.chunkLength, p.lastTokens), first = at.chunk * p.chunkLength;
+  return {head, row * chunks + chunk, ulong(sequence.begin) + first,
+          first < end ? metal::min(p.chunkLength, end - first) : 0};
 }
 
 // Cumulated gates of a chunk as pairs in threadgroup memory, zeros for rows that are not real.
@@ -125,13 +141,13 @@ METAL_FUNC void add_products(thread Triangle& sum, Strips s, threadgroup const T
   }
 }
 
-// A block's row times `scale`, as far as the matrix goes.
+// A block's row times `scale`, as far as the matrix goes; zeros for a row that is not `kept`.
 template <typename T>
 METAL_FUNC void store_row(device T* to, uint stride, uint row, uint rows, uint column, uint columns, Block b,
-                          float scale) {
+                          float scale, bool kept) {
   if (row >= rows) return;
   for (uint e = 0; e < 2; ++e)
-    if (column + e < columns) to[row * stride + column + e] = T(b.thread_elements()[e] * scale);
+    if (column + e < columns) to[row * stride + column + e] = T(kept ? b.thread_elements()[e] * scale : 0.0f);
 }
 
 }  // namespace mlxts

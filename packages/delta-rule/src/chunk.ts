@@ -24,6 +24,13 @@ export interface ChunkDims extends CallDims {
 /** A GPU keeps panels of rows in threadgroup memory: 128 bytes of a row, and 16 so that rows begin in different banks. */
 export const PANEL_ROW_BYTES = 144;
 
+/** Where each channel has its own gate, so many columns of the rows at once, and of their gates as pairs. */
+export const CHANNEL_COLUMNS = 16;
+
+/** What a GPU has of two operands and of their gates in threadgroup memory; rows begin in different banks. */
+export const channelPanelBytes = (chunkLength: number, bytes: number): number =>
+  chunkLength * (2 * (CHANNEL_COLUMNS * bytes + 16) + 2 * (CHANNEL_COLUMNS * 4 + 16));
+
 /** Threads of a chunk's threadgroup on a GPU: a simdgroup for each 16 rows. */
 export const chunkThreads = (chunkLength: number): number => 2 * chunkLength;
 

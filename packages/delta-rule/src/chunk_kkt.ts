@@ -1,8 +1,10 @@
-import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
+import { type CommandEncoder, DTYPES, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import {
+  CHANNEL_COLUMNS,
   CHUNK_PARAMS,
   type ChunkDims,
   CUMULATED,
+  channelPanelBytes,
   channelVariants,
   checkChunkDims,
   chunkDims,
@@ -22,11 +24,26 @@ export const chunkKktKernel = defineKernel({
   buffers: { k: "read", beta: "read", sum: "read", sumLow: "read?", cuSeqlens: "read?", a: "write" },
   params: CHUNK_PARAMS,
   faults: PACKED_FAULTS,
-  constants: { rowBytes: PANEL_ROW_BYTES },
-  launch: ({ B, H, K, BT, NT }: Pick<ChunkDims, "B" | "H" | "K" | "BT" | "NT">, { gpu }) => ({
+  constants: { rowBytes: PANEL_ROW_BYTES, channelColumns: CHANNEL_COLUMNS },
+  launch: (
+    {
+      B,
+      H,
+      K,
+      BT,
+      NT,
+      channels,
+      bytes,
+    }: Pick<ChunkDims, "B" | "H" | "K" | "BT" | "NT" | "channels"> & { bytes: number },
+    { gpu },
+  ) => ({
     threadgroups: [NT, H, B],
     threadsPerThreadgroup: [chunkThreads(BT), 1, 1],
-    threadgroupBytes: gpu ? BT * (PANEL_ROW_BYTES + 8) : 4 * (BT * (2 * K + 16) + BT + 2 * (BT + 16)),
+    threadgroupBytes: gpu
+      ? channels === 1
+        ? BT * (PANEL_ROW_BYTES + 8)
+        : channelPanelBytes(BT, bytes)
+      : 4 * (BT * (2 * K + 16) + BT + 2 * (BT + 16)),
   }),
 });
 
@@ -44,7 +61,7 @@ export function encodeChunkKkt(
     variant: gateVariant(k.dtype, dims),
     buffers: { k, beta, sum: G, sumLow: GLow, cuSeqlens, a: A },
     params: chunkParams(dims, gqa, lastTokens),
-    sizes: dims,
+    sizes: { ...dims, bytes: DTYPES[k.dtype].bytes },
   });
 }
 

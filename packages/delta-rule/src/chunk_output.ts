@@ -1,9 +1,11 @@
-import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
+import { type CommandEncoder, DTYPES, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import {
+  CHANNEL_COLUMNS,
   CHUNK_PARAMS,
   CHUNK_STATES,
   type ChunkDims,
   CUMULATED,
+  channelPanelBytes,
   channelVariants,
   checkChunkDims,
   chunkDims,
@@ -34,12 +36,25 @@ export const chunkOutputKernel = defineKernel({
   },
   params: { ...CHUNK_PARAMS, scale: "f32" },
   faults: PACKED_FAULTS,
-  constants: { rowBytes: PANEL_ROW_BYTES, values: PANEL },
-  launch: ({ B, H, K, BT, NT }: Pick<ChunkDims, "B" | "H" | "K" | "BT" | "NT">, { gpu }) => ({
+  constants: { rowBytes: PANEL_ROW_BYTES, channelColumns: CHANNEL_COLUMNS, values: PANEL },
+  launch: (
+    {
+      B,
+      H,
+      K,
+      BT,
+      NT,
+      channels,
+      bytes,
+    }: Pick<ChunkDims, "B" | "H" | "K" | "BT" | "NT" | "channels"> & { bytes: number },
+    { gpu },
+  ) => ({
     threadgroups: [NT, H, B],
     threadsPerThreadgroup: [chunkThreads(BT), 1, 1],
     threadgroupBytes: gpu
-      ? (BT + Math.max(BT, PANEL)) * PANEL_ROW_BYTES + 8 * BT
+      ? channels === 1
+        ? (BT + Math.max(BT, PANEL)) * PANEL_ROW_BYTES + 8 * BT
+        : Math.max((BT + PANEL) * PANEL_ROW_BYTES, channelPanelBytes(BT, bytes))
       : 4 * (BT * K + 2 * Math.max(BT, PANEL) * K + BT * BT + BT * PANEL + BT + 2 * (BT + 16)),
   }),
 });
@@ -59,7 +74,7 @@ export function encodeChunkOutput(
     variant: gateVariant(q.dtype, dims),
     buffers: { q, k, vNew, h, sum: G, sumLow: GLow, cuSeqlens, mask, o },
     params: { ...chunkParams(dims, gqa, lastTokens), scale },
-    sizes: dims,
+    sizes: { ...dims, bytes: DTYPES[q.dtype].bytes },
   });
 }
 

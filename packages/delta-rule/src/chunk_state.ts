@@ -58,11 +58,14 @@ export const chunkStateKernel = defineKernel({
     ["vNew", "u"],
   ],
   constants: { rows: GPU_ROWS, tileBytes: TILE_BYTES, bufferBytes: BUFFER_BYTES },
-  launch: ({ N, H, K, V, BT, bytes }: Pick<ChunkDims, "N" | "H" | "K" | "V" | "BT"> & { bytes: number }, { gpu }) => ({
+  launch: (
+    { N, H, K, V, BT, channels, bytes }: Pick<ChunkDims, "N" | "H" | "K" | "V" | "BT" | "channels"> & { bytes: number },
+    { gpu },
+  ) => ({
     threadgroups: [Math.ceil(V / (gpu ? GPU_ROWS : ROWS)), H, N],
     threadsPerThreadgroup: [4 * GPU_ROWS, 1, 1],
     threadgroupBytes: gpu
-      ? 2 * BUFFER_BYTES + BT * GPU_ROWS * bytes
+      ? 2 * BUFFER_BYTES + BT * GPU_ROWS * bytes + (channels === 1 ? 0 : 4 * K)
       : 4 * (2 * K * ROWS + BT * ROWS + 2 * BT * K + BT + 2 * (BT + 16)),
   }),
 });
