@@ -65,11 +65,11 @@ const IN_SPACE: Record<GateSpace, (ln: number) => number> = {
   "neg-ln": (g) => -g,
 };
 
-/** 1 for the tokens that count. */
+/** Not 0 for the tokens that count. */
 function maskOf({ B, T }: RuleShape, random: Random): Float64Array {
   return Float64Array.from({ length: B * T }, (_, i) => {
     const padding = Math.floor(i / T) % 2 === 1 ? T / 2 : 1;
-    return i % T < padding || random.uniform() < 0.3 ? 0 : 1;
+    return i % T < padding || random.uniform() < 0.3 ? 0 : i % 2 === 0 ? 1 : 255;
   });
 }
 
