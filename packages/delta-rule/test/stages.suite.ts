@@ -8,6 +8,7 @@ import {
   type Suite,
 } from "@mlxts/core/testing";
 import { chunkCumsum, chunkInverse, chunkKkt, chunkOutput, chunkState, chunkWu } from "../src/index.ts";
+import type { GateSpace } from "../src/options.ts";
 import * as reference from "../src/reference_chunk.ts";
 import { ruleCase } from "./rule_cases.ts";
 
@@ -23,7 +24,15 @@ interface Setting {
   BT: 16 | 32 | 64;
   /** Of a token at most: −g. */
   decay?: number;
+  channels?: boolean;
+  gqa?: "tiled";
+  stateLayout?: "kv";
+  gate?: GateSpace;
+  packed?: readonly number[];
+  masked?: boolean;
+  every?: number;
 }
+const packed = (cu: readonly number[]) => ({ B: 1, T: cu.at(-1) as number, packed: cu });
 const SETTINGS: readonly Setting[] = [
   { B: 1, T: 1, Hk: 2, H: 4, K: 64, V: 96, BT: 64 },
   { B: 2, T: 17, Hk: 1, H: 3, K: 24, V: 33, BT: 16 },
@@ -33,87 +42,174 @@ const SETTINGS: readonly Setting[] = [
   // More columns than a GPU stages at once, in each dtype, and more chunks than it has buffers.
   { B: 2, T: 40, Hk: 2, H: 2, K: 104, V: 40, BT: 16, decay: 0.1 },
   { B: 1, T: 75, Hk: 1, H: 2, K: 136, V: 72, BT: 64, decay: 0.1 },
+  { B: 2, T: 35, Hk: 2, H: 6, K: 16, V: 24, BT: 16, gqa: "tiled", stateLayout: "kv", gate: "log2" },
+  { ...packed([0, 15]), Hk: 1, H: 2, K: 24, V: 33, BT: 16 },
+  { ...packed([0, 15, 15, 100, 300]), Hk: 1, H: 2, K: 16, V: 12, BT: 32, every: 32, decay: 0.2 },
+  { ...packed([0, 64, 128]), Hk: 1, H: 2, K: 32, V: 40, BT: 64, every: 64, decay: 0.1 },
+  { ...packed([0, 0, 20, 45, 45]), Hk: 2, H: 4, K: 24, V: 17, BT: 16, gqa: "tiled", stateLayout: "kv", every: 16 },
+  { B: 2, T: 70, Hk: 1, H: 2, K: 24, V: 70, BT: 16, stateLayout: "kv", every: 32, decay: 0.1 },
+  { B: 2, T: 45, Hk: 1, H: 2, K: 32, V: 24, BT: 32, masked: true, gate: "linear" },
+  { B: 1, T: 70, Hk: 1, H: 2, K: 8, V: 20, BT: 64, channels: true },
+  { B: 2, T: 33, Hk: 2, H: 4, K: 24, V: 33, BT: 16, channels: true, gqa: "tiled", every: 16, decay: 0.1 },
+  { B: 1, T: 64, Hk: 1, H: 1, K: 256, V: 40, BT: 64, channels: true, decay: 0.1 },
+  { B: 1, T: 49, Hk: 1, H: 1, K: 136, V: 72, BT: 32, channels: true, decay: 20, stateLayout: "kv", every: 32 },
+  { ...packed([0, 15, 15, 60, 79]), Hk: 1, H: 2, K: 40, V: 20, BT: 64, channels: true, decay: 0.2 },
+  { B: 2, T: 40, Hk: 1, H: 2, K: 16, V: 12, BT: 16, channels: true, masked: true, gate: "neg-ln" },
 ];
 
 const size = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
-const make = (dtype: Dtype | "act", shape: readonly number[], data = random.normals(size(shape))) => ({
+const make = (dtype: Dtype | "act", shape: readonly number[], data = random.normals(size(shape))): CaseInput => ({
   dtype,
   shape,
   data,
 });
 
+/** For each token its row in its chunk. */
+function chunkRows({ B, T, BT, packed: cu }: Setting): number[] {
+  const begins = cu ?? Array.from({ length: B }, (_, b) => b * T);
+  return Array.from({ length: B * T }, (_, t) => (t - Math.max(...begins.filter((begin) => begin <= t))) % BT);
+}
+
+const IN_SPACE: Record<GateSpace, (ln: number) => number> = {
+  ln: (g) => g,
+  log2: (g) => g / Math.LN2,
+  linear: Math.exp,
+  "neg-ln": (g) => -g,
+};
+
 /** Inputs of every stage: random, but of the form and size that the stages before it give. */
-function stageInputs({ B, T, Hk, H, K, V, BT, decay = 2 }: Setting) {
-  const NT = Math.ceil(T / BT);
+function stageInputs(setting: Setting) {
+  const { B, T, Hk, H, K, V, BT, decay = 2, channels, gate = "ln", packed: cu, masked, stateLayout } = setting;
+  const cuSeqlens = cu && Float64Array.from(cu);
+  const N = cu ? cu.length - 1 : B;
+  const each = channels ? [K] : [];
   const tokens = [B, T, H];
-  const g = random.uniforms(B * T * H, -decay, 0);
-  const dims = { B, T, Hk, H, K, V, BT };
-  const G = reference.chunkCumsumReference(dims, g);
-  const lower = (scale: number) => {
-    const A = random.normals(B * T * H * BT, scale);
-    for (let i = 0; i < A.length; i++) {
-      const row = (Math.floor(i / BT / H) % T) % BT;
-      if (i % BT >= row) A[i] = 0;
-    }
-    return A;
-  };
-  const A = lower(0.2);
-  const X = lower(0.2);
-  for (let i = 0; i < X.length; i++) if (i % BT === (Math.floor(i / BT / H) % T) % BT) X[i] = 1;
+  const gates = [...tokens, ...each];
+  const rows = chunkRows(setting);
+  const dims = { B, T, Hk, H, K, V, BT, cuSeqlens };
+  const ln = random.uniforms(size(gates), -decay, 0);
+  const mask = masked ? random.uniforms(B * T).map((x) => (x < 0.3 ? 0 : 1)) : undefined;
+  const skipped = (data: Float64Array) =>
+    data.map((x, i) => (mask?.[Math.floor((i * B * T) / data.length)] === 0 ? Number.NaN : x));
+  const G = reference.chunkCumsumReference(dims, ln, { mask });
+  /** A chunk's matrices: below the diagonal random, on it and above it what is given. */
+  const lower = (diagonal: number, above: number) =>
+    random.normals(B * T * H * BT, 0.2).map((x, i) => {
+      const row = rows[Math.floor(i / BT / H)] as number;
+      return i % BT < row ? x : i % BT === row ? diagonal : above;
+    });
+  const state = [H, ...(stateLayout === "kv" ? [K, V] : [V, K])];
+  const slots = reference.chunkSlots(dims) / B;
+  const q = random.normals(B * T * Hk * K, K ** -0.5);
   return {
-    q: make("act", [B, T, Hk, K], random.normals(B * T * Hk * K, K ** -0.5)),
+    q: make("act", [B, T, Hk, K], skipped(q)),
     k: make("act", [B, T, Hk, K], random.normals(B * T * Hk * K, K ** -0.5)),
     v: make("act", [B, T, H, V]),
     beta: make("f32", tokens, random.uniforms(B * T * H)),
-    g: make("f32", tokens, g),
-    G: make("f32", tokens, G),
-    GLow: make("f32", tokens, random.uniforms(B * T * H, -1e-3, 1e-3)),
-    A: make("f32", [B, T, H, BT], A),
-    X: make("f32", [B, T, H, BT], X),
+    g: make("f32", gates, skipped(ln.map(IN_SPACE[gate]))),
+    G: make("f32", gates, G),
+    GLow: make("f32", gates, random.uniforms(size(gates), -1e-3, 1e-3)),
+    // Nothing but what is below the diagonal is read.
+    A: make("f32", [B, T, H, BT], lower(Number.NaN, Number.NaN)),
+    X: make("f32", [B, T, H, BT], lower(1, 0)),
     w: make("act", [B, T, H, K], random.normals(B * T * H * K, K ** -0.5)),
     u: make("act", [B, T, H, V]),
     vNew: make("act", [B, T, H, V]),
-    h: make("act", [B, NT, H, V, K]),
-    initialState: make("f32", [B, H, V, K]),
+    h: make("act", [B, slots, H, V, K]),
+    initialState: make("f32", [N, ...state]),
+    ...(cu && { cuSeqlens: make("i32", [cu.length], cuSeqlens) }),
+    ...(mask && { mask: make("u8", [B, T], mask) }),
   };
 }
-type Name = keyof ReturnType<typeof stageInputs>;
+type Inputs = ReturnType<typeof stageInputs>;
+type Name = Exclude<keyof Inputs, "cuSeqlens" | "mask">;
 const all = SETTINGS.map((setting) => ({ setting, inputs: stageInputs(setting) }));
 
-function cases(names: readonly Name[], options: Record<string, unknown> = {}, pair = true): Case[] {
+interface Wanted {
+  /** Settings that this stage has as options. */
+  options?: readonly ("gqa" | "stateLayout" | "gate")[];
+  fixed?: Record<string, unknown>;
+  /** Once more with GLow. */
+  pair?: boolean;
+  mask?: boolean;
+  /** Asks for the states at the end and between. */
+  states?: boolean;
+}
+
+function cases(
+  names: readonly Name[],
+  { options = [], fixed = {}, pair = true, mask = false, states = false }: Wanted = {},
+): Case[] {
   return all.flatMap(({ setting, inputs }) =>
-    (pair ? [names, [...names, "GLow" as const]] : [names]).map((chosen) => ({
-      name: `${JSON.stringify(setting)} ${chosen.length}`,
-      inputs: Object.fromEntries(chosen.map((name) => [name, inputs[name]])),
-      options: { chunkLength: setting.BT, ...options },
-    })),
+    (pair ? [names, [...names, "GLow" as const]] : [names]).map((chosen): Case => {
+      const { every, BT, B, T, packed: cu } = setting;
+      const state = inputs.initialState.shape;
+      const f32 = (shape: readonly number[]) => ({ dtype: "f32" as const, shape });
+      const given = options.filter((name) => setting[name] !== undefined).map((name) => [name, setting[name]]);
+      return {
+        name: `${JSON.stringify(setting)} ${chosen.length}`,
+        inputs: {
+          ...Object.fromEntries(chosen.map((name) => [name, inputs[name]])),
+          ...(cu && { cuSeqlens: inputs.cuSeqlens as CaseInput }),
+          ...(mask && setting.masked && { mask: inputs.mask as CaseInput }),
+        },
+        options: {
+          chunkLength: BT,
+          ...fixed,
+          ...Object.fromEntries(given),
+          ...(states && every && { snapshotEvery: every }),
+        },
+        ...(states && {
+          ask: {
+            finalState: f32(state),
+            ...(every && { snapshots: f32([B * Math.floor(T / every), ...state.slice(1)]) }),
+          },
+        }),
+      };
+    }),
   );
 }
 
-type Data = Record<Name, Float64Array>;
+type Data = Record<Name, Float64Array> & Partial<Record<"cuSeqlens" | "mask", Float64Array>>;
+interface StageOptions {
+  chunkLength: 16 | 32 | 64;
+  scale: number;
+  gqa?: "tiled";
+  stateLayout?: "kv";
+  gate?: GateSpace;
+  snapshotEvery?: number;
+}
 /** A stage's reference as a suite wants it; the dims that a stage does not see are 1. */
 function stage(
   run: (
     shape: reference.ChunkShape,
     data: Data,
     round: reference.Round,
-    scale: number,
-  ) => Record<string, [shape: readonly number[], data: Float64Array]>,
+    options: StageOptions,
+  ) => Record<string, [shape: readonly number[], data: Float64Array] | undefined>,
 ): ReferenceFunction {
   return (inputs, given, dtype: FloatDtype) => {
-    const options = given as unknown as { chunkLength: number; scale: number };
+    const options = given as unknown as StageOptions;
     const tensors = inputs as Record<Name, Reference64 | undefined>;
     const at = (name: Name, axis: number) => tensors[name]?.shape[axis];
     const [B, T, H] = ((tensors.G ?? tensors.g ?? tensors.A) as Reference64).shape as [number, number, number];
     const keys = at("k", 3) ?? 1;
     const values = at("v", 3) ?? at("u", 3) ?? at("vNew", 3) ?? 1;
-    const shape = { B, T, Hk: at("k", 2) ?? 1, H, K: keys, V: values, BT: options.chunkLength };
     const data = Object.fromEntries(Object.entries(inputs).map(([name, { data: d }]) => [name, d])) as Data;
+    const { chunkLength: BT, gqa, stateLayout } = options;
+    const { cuSeqlens } = data;
+    const shape = { B, T, Hk: at("k", 2) ?? 1, H, K: keys, V: values, BT, gqa, stateLayout, cuSeqlens };
     if (data.GLow) data.G = data.G.map((g, i) => g + (data.GLow[i] as number));
-    const results = run(shape, data, (x) => roundTo(dtype, x), options.scale);
-    return Object.fromEntries(Object.entries(results).map(([name, [s, d]]) => [name, { shape: s, data: d }]));
+    const results = Object.entries(run(shape, data, (x) => roundTo(dtype, x), options));
+    return Object.fromEntries(
+      results.flatMap(([name, result]) => (result ? [[name, { shape: result[0], data: result[1] }]] : [])),
+    );
   };
 }
+
+/** The shape of gates that a stage got: one a head, or one a channel. */
+const gateShape = ({ B, T, H }: reference.ChunkShape, g: Float64Array) =>
+  g.length === B * T * H ? [B, T, H] : [B, T, H, g.length / (B * T * H)];
 
 /** Gates that cost G digits, in whole chunks and a short one. */
 export const GATES = (["strong", "half -50", "one -1000"] as const).flatMap((gate) =>
@@ -133,16 +229,18 @@ export const suites: readonly Suite[] = [
     op: chunkCumsum,
     errorClass: "S",
     dtypes: ["f32"],
-    reference: stage((s, { g }) => {
-      const G = reference.chunkCumsumReference(s, g);
-      const stored = reference.chunkCumsumReference(s, g, {}, Math.fround);
-      const shape = [s.B, s.T, s.H];
-      return { G: [shape, G], GLow: [shape, G.map((x, i) => x - (stored[i] as number))] };
+    reference: stage((s, { g, mask }, _, { gate }) => {
+      const G = reference.chunkCumsumReference(s, g, { gate, mask });
+      const stored = reference.chunkCumsumReference(s, g, { gate, mask }, Math.fround);
+      const shape = gateShape(s, g);
+      // Of other spaces the conversion is rounded too, as each device does it: G + GLow is to be right, see the test.
+      const low = gate === undefined || gate === "neg-ln";
+      return { G: [shape, G], GLow: low ? [shape, G.map((x, i) => x - (stored[i] as number))] : undefined };
     }),
-    cases: [...cases(["g"], {}, false), ...GATES].flatMap((c) => [c, askLow(c)]),
+    cases: [...cases(["g"], { options: ["gate"], pair: false, mask: true }), ...GATES].flatMap((c) => [c, askLow(c)]),
     mutants: {
       "GLow is 0": stage((s, { g }) => ({
-        GLow: [[s.B, s.T, s.H], new Float64Array(g.length)],
+        GLow: [gateShape(s, g), new Float64Array(g.length)],
       })),
       "GLow of the last addition only": stage((s, { g }) => {
         const stored = reference.chunkCumsumReference(s, g, {}, Math.fround);
@@ -151,7 +249,7 @@ export const suites: readonly Suite[] = [
           const before = row % s.BT === 0 ? 0 : (stored[i - s.H] as number);
           return before + (g[i] as number) - sum;
         });
-        return { GLow: [[s.B, s.T, s.H], low] };
+        return { GLow: [gateShape(s, g), low] };
       }),
     },
   },
@@ -161,7 +259,7 @@ export const suites: readonly Suite[] = [
     reference: stage((s, { k, beta, G }, round) => ({
       A: [[s.B, s.T, s.H, s.BT], reference.chunkKktReference(s, k, beta, G, round)],
     })),
-    cases: cases(["k", "beta", "G"]),
+    cases: cases(["k", "beta", "G"], { options: ["gqa"] }),
   },
   {
     op: chunkInverse,
@@ -169,8 +267,8 @@ export const suites: readonly Suite[] = [
     dtypes: ["f32"],
     reference: stage((s, { A }) => ({ X: [[s.B, s.T, s.H, s.BT], reference.chunkInverseReference(s, A)] })),
     cases: [
-      ...cases(["A"], {}, false),
-      ...cases(["A"], {}, false).map((c) => ({ ...c, name: `${c.name} in place`, inPlace: { X: "A" } })),
+      ...cases(["A"], { pair: false }),
+      ...cases(["A"], { pair: false }).map((c) => ({ ...c, name: `${c.name} in place`, inPlace: { X: "A" } })),
     ],
   },
   {
@@ -180,38 +278,39 @@ export const suites: readonly Suite[] = [
       const { w, u } = reference.chunkWuReference(s, k, v, beta, G, X, round);
       return { w: [[s.B, s.T, s.H, s.K], w], u: [[s.B, s.T, s.H, s.V], u] };
     }),
-    cases: cases(["k", "v", "beta", "G", "X"]),
+    cases: cases(["k", "v", "beta", "G", "X"], { options: ["gqa"] }),
   },
   {
     op: chunkState,
-    errorClass: { h: "P", vNew: "P", finalState: "P" },
-    reference: stage((s, { k, w, u, G, initialState }, round) => {
-      const { h, vNew, finalState } = reference.chunkStateReference(s, k, w, u, G, initialState, round);
+    errorClass: { h: "P", vNew: "P", finalState: "P", snapshots: "P" },
+    reference: stage((s, { k, w, u, G, initialState }, round, { snapshotEvery }) => {
+      const results = reference.chunkStateReference(s, k, w, u, G, initialState, round, snapshotEvery);
+      const { h, vNew, finalState, snapshots } = results;
+      const state = [s.H, ...(s.stateLayout === "kv" ? [s.K, s.V] : [s.V, s.K])];
+      const size = s.H * s.V * s.K;
       return {
-        h: [[s.B, Math.ceil(s.T / s.BT), s.H, s.V, s.K], h],
+        h: [[s.B, reference.chunkSlots(s) / s.B, s.H, s.V, s.K], h],
         vNew: [[s.B, s.T, s.H, s.V], vNew],
-        finalState: [[s.B, s.H, s.V, s.K], finalState],
+        finalState: [[finalState.length / size, ...state], finalState],
+        snapshots: snapshots && [[snapshots.length / size, ...state], snapshots],
       };
     }),
     cases: [
-      ...cases(["k", "w", "u", "G", "initialState"]).map((c) => ({
-        ...c,
-        ask: { finalState: { dtype: "f32" as const, shape: c.inputs.initialState?.shape ?? [] } },
-      })),
-      ...cases(["k", "w", "u", "G", "initialState"]).map((c) => ({
+      ...cases(["k", "w", "u", "G", "initialState"], { options: ["gqa", "stateLayout"], states: true }),
+      ...cases(["k", "w", "u", "G", "initialState"], { options: ["gqa", "stateLayout"] }).map((c) => ({
         ...c,
         name: `${c.name} in place`,
         inPlace: { finalState: "initialState", vNew: "u" },
       })),
-      ...cases(["k", "w", "u", "G"], {}, false),
+      ...cases(["k", "w", "u", "G"], { options: ["gqa", "stateLayout"], pair: false }),
     ],
   },
   {
     op: chunkOutput,
     errorClass: "R",
-    reference: stage((s, { q, k, vNew, h, G }, round, scale) => ({
-      o: [[s.B, s.T, s.H, s.V], reference.chunkOutputReference(s, q, k, vNew, h, G, { scale }, round)],
+    reference: stage((s, { q, k, vNew, h, G, mask }, round, { scale }) => ({
+      o: [[s.B, s.T, s.H, s.V], reference.chunkOutputReference(s, q, k, vNew, h, G, { scale, mask }, round)],
     })),
-    cases: cases(["q", "k", "vNew", "h", "G"], { scale: 0.7 }),
+    cases: cases(["q", "k", "vNew", "h", "G"], { options: ["gqa"], fixed: { scale: 0.7 }, mask: true }),
   },
 ];
