@@ -2,30 +2,15 @@
 // the lanes, a few neighbouring elements in each.
 #include "gated_delta_rule_recurrent.params.h"
 #include "metal_kernel.h"
+#include "sequences_metal.h"
+#include "state_rows_metal.h"
 
 using namespace metal;
 using namespace mlxts;
 
-constant constexpr uint kRows = GATED_DELTA_RULE_RECURRENT_ROWS_PER_SIMDGROUP;
-static_assert(kRows == 4, "the sums of the rows are a float4");
+static_assert(kRows == GATED_DELTA_RULE_RECURRENT_ROWS_PER_SIMDGROUP && kRows == 4, "sums of the rows are a float4");
 
-// A lane's elements of a vector.
-template <typename T, uint E>
-struct Share {
-  T at[E];
-};
-
-// Elements first … first + E - 1 of `dim`, zeros behind the last.
-template <typename T, uint E>
-METAL_FUNC Share<T, E> load_share(device const T* from, uint first, uint dim) {
-  Share<T, E> share;
-  // Whole shares apart: the compiler can join their loads.
-  if (first + E <= dim)
-    for (uint i = 0; i < E; ++i) share.at[i] = from[first + i];
-  else
-    for (uint i = 0; i < E; ++i) share.at[i] = first + i < dim ? from[first + i] : T(0.0f);
-  return share;
-}
+typedef GatedDeltaRuleRecurrentParams Params;
 
 template <typename T, uint E>
 METAL_FUNC Share<float, E> widen(Share<T, E> narrow) {
@@ -57,124 +42,235 @@ struct Tokens {
   device const float* beta;
 };
 
-// A token as it was read: nothing waits for it until it is used.
-template <typename T, uint E>
+// A token as it was read: nothing waits for it until it is used. A head has one gate, or a lane has those of its
+// elements.
+template <typename T, uint E, uint Gates>
 struct Token {
   Share<T, E> q, k;
   Share<T, kRows> v;
-  float g, beta;
+  Share<float, Gates> g;
+  float beta;
 };
 
-template <typename T, uint E>
-METAL_FUNC Token<T, E> next_token(thread Tokens<T>& from, uint first, uint rows,
-                                  constant GatedDeltaRuleRecurrentParams& p) {
-  Token<T, E> token = {load_share<T, E>(from.q, first, p.keyDim), load_share<T, E>(from.k, first, p.keyDim),
-                       load_share<T, kRows>(from.v, 0, rows), *from.g, *from.beta};
+template <typename T, uint E, uint Gates>
+METAL_FUNC Token<T, E, Gates> next_token(thread Tokens<T>& from, uint first, uint rows, constant Params& p) {
+  const uint channels = Gates == 1 ? 1 : p.keyDim;
+  Token<T, E, Gates> token = {load_share<T, E>(from.q, first, p.keyDim), load_share<T, E>(from.k, first, p.keyDim),
+                              load_share<T, kRows>(from.v, 0, rows),
+                              load_share<float, Gates>(from.g, Gates == 1 ? 0 : first, channels), *from.beta};
   from.q += p.keyHeads * p.keyDim;
   from.k += p.keyHeads * p.keyDim;
   from.v += p.heads * p.valueDim;
-  from.g += p.heads;
+  from.g += p.heads * channels;
   from.beta += p.heads;
   return token;
 }
 
-template <uint E>
-METAL_FUNC void store_share(device float* to, uint first, uint dim, Share<float, E> share) {
-  if (first + E <= dim)
-    for (uint i = 0; i < E; ++i) to[first + i] = share.at[i];
-  else
-    for (uint i = 0; i < E; ++i)
-      if (first + i < dim) to[first + i] = share.at[i];
+// A simdgroup's rows, and their tokens.
+struct Work {
+  uint sequence, head, row, rows, lane;
+  Sequence tokens;
+};
+
+// What is to be kept of states and tokens on the way.
+struct Kept {
+  device float* final_state;
+  device float* snapshots;
+  device float* last_states;
+  device float* log_state;
+  device float* log_keys;
+  device float* log_deltas;
+  device float* log_gates;
+  uint first_snapshot;
+};
+
+METAL_FUNC StateLayout layout_of(constant Params& p) { return {p.keyDim, p.valueDim, p.rowStride, p.columnStride}; }
+
+// Where these rows of state `index` of a tensor are.
+METAL_FUNC device float* rows_of(device float* states, ulong index, Work w, constant Params& p) {
+  return states + layout_of(p).at(index * p.heads + w.head, w.row);
 }
 
-// All tokens, with E elements of each row in a lane. `initial`, `last` and `o` at this simdgroup's rows.
-template <uint E, typename T>
-METAL_FUNC void update_rows(Tokens<T> from, device const float* initial, device T* o, device float* last, uint rows,
-                            uint lane, constant GatedDeltaRuleRecurrentParams& p) {
-  const uint first = lane * E;
-  const bool given = p.present & GATED_DELTA_RULE_RECURRENT_HAS_INITIAL_STATE;
-  Share<float, E> state[kRows];
-#pragma unroll
-  for (uint r = 0; r < kRows; ++r)
-    state[r] = load_share<float, E>(initial + r * p.keyDim, first, given && r < rows ? p.keyDim : 0);
-  Token<T, E> next = next_token<T, E>(from, first, rows, p);
-  for (uint t = 0; t < p.tokens; ++t) {
-    const Token<T, E> token = next;
-    if (t + 1 < p.tokens) next = next_token<T, E>(from, first, rows, p);
-    Share<float, E> q = widen(token.q), k = widen(token.k);
-    if (p.qkNorm) {
-      const float2 squares = simd_sum(float2(dot_share(q, q), dot_share(k, k)));
-      multiply(q, 1.0f / precise::sqrt(squares[0] + p.eps));
-      multiply(k, 1.0f / precise::sqrt(squares[1] + p.eps));
+// Places that a state may have to be kept in.
+constant constexpr uint kPlaces = 4;
+
+// The one of them where the state before all tokens from `done` on goes; null if it does not.
+METAL_FUNC device float* place_of(uint place, Kept kept, Work w, uint start, uint done, constant Params& p) {
+  const uint left = w.tokens.tokens - done;
+  if (place == 0 && left == 0 && (p.present & GATED_DELTA_RULE_RECURRENT_HAS_FINAL_STATE))
+    return rows_of(kept.final_state, w.sequence, w, p);
+  if (place == 1 && left < p.lastTokens && (p.present & GATED_DELTA_RULE_RECURRENT_HAS_LAST_STATES))
+    return rows_of(kept.last_states, ulong(w.sequence) * p.lastTokens + left, w, p);
+  if (place == 2 && left == min(w.tokens.tokens, p.lastTokens) &&
+      (p.present & GATED_DELTA_RULE_RECURRENT_HAS_LOG_STATE))
+    return rows_of(kept.log_state, w.sequence, w, p);
+  if (place == 3 && done > start && (p.present & GATED_DELTA_RULE_RECURRENT_HAS_SNAPSHOTS) &&
+      done % p.snapshotEvery == 0)
+    return rows_of(kept.snapshots, kept.first_snapshot + done / p.snapshotEvery - 1, w, p);
+  return nullptr;
+}
+
+// Of several heads that share a key the first one logs it.
+METAL_FUNC bool logs_key(Work w, constant Params& p) {
+  return w.row == 0 && w.head % p.headsPerKey == 0 && w.head / p.headsPerKey < p.keyHeads;
+}
+
+// Entry `index` of the log.
+template <uint E, uint Gates>
+METAL_FUNC void store_entry(Kept kept, Work w, uint index, Share<float, E> key, float delta, Share<float, Gates> gates,
+                            constant Params& p) {
+  const ulong at = ulong(w.sequence) * p.lastTokens + index, head_at = at * p.heads + w.head;
+  const uint first = w.lane * E;
+  if (w.lane < w.rows) kept.log_deltas[head_at * p.valueDim + w.row + w.lane] = delta;
+  if (Gates > 1) {
+    if (w.row == 0) store_share<Gates>(kept.log_gates + head_at * p.keyDim, first, p.keyDim, gates);
+  } else if (w.row == 0 && w.lane == 0) {
+    kept.log_gates[head_at] = gates.at[0];
+  }
+  if (logs_key(w, p))
+    store_share<E>(kept.log_keys + (at * p.keyHeads + w.head / p.headsPerKey) * p.keyDim, first, p.keyDim, key);
+}
+
+// The same of a token that changes nothing.
+METAL_FUNC void store_no_entry(Kept kept, Work w, uint index, uint channels, constant Params& p) {
+  const ulong at = ulong(w.sequence) * p.lastTokens + index, head_at = at * p.heads + w.head;
+  if (w.lane < w.rows) kept.log_deltas[head_at * p.valueDim + w.row + w.lane] = kNoDelta;
+  for (uint c = w.lane; c < channels && w.row == 0; c += kSimd)
+    kept.log_gates[head_at * channels + c] = neutral_gate(p.gateFactor);
+  for (uint c = w.lane; c < p.keyDim && logs_key(w, p); c += kSimd)
+    kept.log_keys[(at * p.keyHeads + w.head / p.headsPerKey) * p.keyDim + c] = 0.0f;
+}
+
+// What stands for states and tokens from before the sequence.
+METAL_FUNC void store_nothing(Kept kept, Work w, uint channels, constant Params& p) {
+  if (p.present & GATED_DELTA_RULE_RECURRENT_HAS_LAST_STATES)
+    for (uint slot = w.tokens.tokens + 1; slot < p.lastTokens; ++slot) {
+      device float* rows = rows_of(kept.last_states, ulong(w.sequence) * p.lastTokens + slot, w, p);
+      for (uint r = 0; r < w.rows; ++r)
+        for (uint c = w.lane; c < p.keyDim; c += kSimd) rows[r * p.rowStride + ulong(c) * p.columnStride] = 0.0f;
     }
-    const float decay = precise::exp(token.g);
-    float4 predicted, seen;
-#pragma unroll
-    for (uint r = 0; r < kRows; ++r) {
-      multiply(state[r], decay);
-      predicted[r] = dot_share(state[r], k);
+  if (p.present & GATED_DELTA_RULE_RECURRENT_HAS_LOG_KEYS)
+    for (uint index = 0; index + w.tokens.tokens < p.lastTokens; ++index) store_no_entry(kept, w, index, channels, p);
+}
+
+// The number of this lane's row: 0 … kRows - 1 for the first lanes.
+METAL_FUNC float own_row(float4 rows, uint lane) {
+  float own = rows[0];
+  MLXTS_UNROLL
+  for (uint r = 1; r < kRows; ++r) own = lane == r ? rows[r] : own;
+  return own;
+}
+
+// All tokens from `start` on, with E elements of each row in a lane. `from` and `o` are those of token `start`.
+template <uint E, uint Gates, typename T>
+METAL_FUNC void update_rows(Tokens<T> from, device const float* initial, device const uchar* mask, device T* o,
+                            Kept kept, Work w, uint start, constant Params& p) {
+  const uint first = w.lane * E, tokens = w.tokens.tokens, channels = Gates == 1 ? 1 : p.keyDim;
+  const bool masks = p.present & GATED_DELTA_RULE_RECURRENT_HAS_MASK;
+  const bool logs = p.present & GATED_DELTA_RULE_RECURRENT_HAS_LOG_KEYS;
+  const bool keeps = p.lastTokens > 0 || (p.present & GATED_DELTA_RULE_RECURRENT_HAS_SNAPSHOTS);
+  const StateLayout layout = layout_of(p);
+  const uint given = p.present & GATED_DELTA_RULE_RECURRENT_HAS_INITIAL_STATE ? w.rows : 0;
+  Rows<E> state = load_rows<E>(layout, initial + layout.at(ulong(w.sequence) * p.heads + w.head, w.row), given, first);
+  Token<T, E, Gates> next;
+  if (start < tokens) next = next_token<T, E, Gates>(from, first, w.rows, p);
+  for (uint t = start;; ++t) {
+    if (keeps || t == tokens)
+      for (uint place = 0; place < kPlaces; ++place) {
+        device float* to = place_of(place, kept, w, start, t, p);
+        if (to) store_rows<E>(layout, to, w.rows, first, state);
+      }
+    if (t == tokens) return;
+    const Token<T, E, Gates> token = next;
+    if (t + 1 < tokens) next = next_token<T, E, Gates>(from, first, w.rows, p);
+    const bool logged = logs && t + p.lastTokens >= tokens;
+    const uint entry = t + p.lastTokens - tokens;
+    if (masks && mask[w.tokens.begin + t] == 0) {
+      if (w.lane < w.rows) o[w.lane] = T(0.0f);
+      if (logged) store_no_entry(kept, w, entry, channels, p);
+    } else {
+      Share<float, E> q = widen(token.q), k = widen(token.k);
+      if (p.qkNorm) {
+        const float2 lengths = precise::sqrt(simd_sum(float2(dot_share(q, q), dot_share(k, k))) + p.eps);
+        multiply(q, 1.0f / (lengths[0] < p.normFloor ? p.normFloor : lengths[0]));
+        multiply(k, 1.0f / (lengths[1] < p.normFloor ? p.normFloor : lengths[1]));
+      }
+      Share<float, Gates> decays;
+      for (uint i = 0; i < Gates; ++i) decays.at[i] = decay_of(token.g.at[i], p.gateFactor);
+      float4 predicted, seen, errors;
+      MLXTS_UNROLL
+      for (uint r = 0; r < kRows; ++r) {
+        decay_row(state.at[r], decays);
+        predicted[r] = dot_share(state.at[r], k);
+      }
+      predicted = simd_sum(predicted);
+      MLXTS_UNROLL
+      for (uint r = 0; r < kRows; ++r) {
+        errors[r] = token.beta * (float(token.v.at[r]) - predicted[r]);
+        update_row(state.at[r], errors[r], k);
+        seen[r] = dot_share(state.at[r], q);
+      }
+      seen = simd_sum(seen) * p.scale;
+      const float own = own_row(seen, w.lane);
+      if (w.lane < w.rows) o[w.lane] = T(own);
+      if (logged) store_entry<E, Gates>(kept, w, entry, k, own_row(errors, w.lane), token.g, p);
     }
-    predicted = simd_sum(predicted);
-#pragma unroll
-    for (uint r = 0; r < kRows; ++r) {
-      const float error = token.beta * (float(token.v.at[r]) - predicted[r]);
-      for (uint i = 0; i < E; ++i) state[r].at[i] = fma(error, k.at[i], state[r].at[i]);
-      seen[r] = dot_share(state[r], q);
-    }
-    seen = simd_sum(seen) * p.scale;
-    float own = seen[0];
-#pragma unroll
-    for (uint r = 1; r < kRows; ++r) own = lane == r ? seen[r] : own;
-    if (lane < rows) o[lane] = T(own);
     o += p.heads * p.valueDim;
   }
-  if (!(p.present & GATED_DELTA_RULE_RECURRENT_HAS_FINAL_STATE)) return;
-#pragma unroll
-  for (uint r = 0; r < kRows; ++r)
-    if (r < rows) store_share<E>(last + r * p.keyDim, first, p.keyDim, state[r]);
 }
 
-template <typename T>
+template <typename T, bool Channels>
 kernel void gated_delta_rule_recurrent(device const T* q [[buffer(GATED_DELTA_RULE_RECURRENT_Q)]],
                                        device const T* k [[buffer(GATED_DELTA_RULE_RECURRENT_K)]],
                                        device const T* v [[buffer(GATED_DELTA_RULE_RECURRENT_V)]],
                                        device const float* g [[buffer(GATED_DELTA_RULE_RECURRENT_G)]],
                                        device const float* beta [[buffer(GATED_DELTA_RULE_RECURRENT_BETA)]],
                                        device const float* initial [[buffer(GATED_DELTA_RULE_RECURRENT_INITIAL_STATE)]],
+                                       device const int* cu_seqlens [[buffer(GATED_DELTA_RULE_RECURRENT_CU_SEQLENS)]],
+                                       device const uchar* mask [[buffer(GATED_DELTA_RULE_RECURRENT_MASK)]],
                                        device T* o [[buffer(GATED_DELTA_RULE_RECURRENT_O)]],
-                                       device float* last [[buffer(GATED_DELTA_RULE_RECURRENT_FINAL_STATE)]],
-                                       constant GatedDeltaRuleRecurrentParams& p
-                                       [[buffer(GATED_DELTA_RULE_RECURRENT_PARAMS)]],
+                                       device float* final_state [[buffer(GATED_DELTA_RULE_RECURRENT_FINAL_STATE)]],
+                                       device float* snapshots [[buffer(GATED_DELTA_RULE_RECURRENT_SNAPSHOTS)]],
+                                       device float* last_states [[buffer(GATED_DELTA_RULE_RECURRENT_LAST_STATES)]],
+                                       device float* log_state [[buffer(GATED_DELTA_RULE_RECURRENT_LOG_STATE)]],
+                                       device float* log_keys [[buffer(GATED_DELTA_RULE_RECURRENT_LOG_KEYS)]],
+                                       device float* log_deltas [[buffer(GATED_DELTA_RULE_RECURRENT_LOG_DELTAS)]],
+                                       device float* log_gates [[buffer(GATED_DELTA_RULE_RECURRENT_LOG_GATES)]],
+                                       constant Params& p [[buffer(GATED_DELTA_RULE_RECURRENT_PARAMS)]],
+                                       device MlxtsFault* fault [[buffer(GATED_DELTA_RULE_RECURRENT_FAULT)]],
                                        uint3 group [[threadgroup_position_in_grid]],
                                        uint lane [[thread_index_in_simdgroup]],
                                        uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  const uint row = group.x * p.rowsPerThreadgroup + simdgroup * kRows;
-  if (row >= p.valueDim) return;
-  const uint rows = min(p.valueDim - row, kRows), head = group.y, key_head = head / (p.heads / p.keyHeads);
-  const ulong token = ulong(group.z) * p.tokens;
-  const ulong key_at = (token * p.keyHeads + key_head) * p.keyDim, gate_at = token * p.heads + head;
+  const uint row = group.x * p.rowsPerThreadgroup + simdgroup * kRows, head = group.y, sequence = group.z;
+  const bool packed = p.present & GATED_DELTA_RULE_RECURRENT_HAS_CU_SEQLENS;
+  if (row >= p.valueDim || !packed_right(cu_seqlens, packed, p.sequences, p.tokens, fault,
+                                         GATED_DELTA_RULE_RECURRENT_FAULT_CU_SEQLENS, lane))
+    return;
+  const Work w = {
+      sequence, head, row, min(p.valueDim - row, kRows), lane, sequence_at(cu_seqlens, packed, sequence, p.tokens)};
+  Kept kept = {final_state, snapshots, last_states, log_state, log_keys, log_deltas, log_gates, 0};
+  if (p.present & GATED_DELTA_RULE_RECURRENT_HAS_SNAPSHOTS)
+    kept.first_snapshot = first_snapshot(cu_seqlens, packed, sequence, p.tokens, p.snapshotEvery);
+  if (p.lastTokens > 0) store_nothing(kept, w, Channels ? p.keyDim : 1, p);
+  const uint start = p.chunkLength > 0 ? chunked_tokens(w.tokens.tokens, p.chunkLength, p.lastTokens) : 0;
+  const ulong token = ulong(w.tokens.begin) + start, gate_at = token * p.heads + head;
+  const ulong key_at = (token * p.keyHeads + key_head_of(head, p.headsPerKey, p.keyHeads)) * p.keyDim;
   const ulong value_at = gate_at * p.valueDim + row;
-  const ulong state_at = ((ulong(group.z) * p.heads + head) * p.valueDim + row) * p.keyDim;
-  const Tokens<T> from = {q + key_at, k + key_at, v + value_at, g + gate_at, beta + gate_at};
-  switch ((p.keyDim + kSimd - 1) / kSimd) {
-    case 1:
-    case 2:
-      return update_rows<2>(from, initial + state_at, o + value_at, last + state_at, rows, lane, p);
-    case 3:
-      return update_rows<3>(from, initial + state_at, o + value_at, last + state_at, rows, lane, p);
-    case 4:
-      return update_rows<4>(from, initial + state_at, o + value_at, last + state_at, rows, lane, p);
-    case 5:
-    case 6:
-      return update_rows<6>(from, initial + state_at, o + value_at, last + state_at, rows, lane, p);
-    default:
-      return update_rows<8>(from, initial + state_at, o + value_at, last + state_at, rows, lane, p);
-  }
+  const Tokens<T> from = {q + key_at, k + key_at, v + value_at, g + gate_at * (Channels ? p.keyDim : 1),
+                          beta + gate_at};
+// With gates of their own rows are of fewer kinds: they are rarer, and each is as much text again.
+#define UPDATE_ROWS(E)                                                                                                 \
+  update_rows<Channels ? power_of_two(E) : E, Channels ? power_of_two(E) : 1>(from, initial, mask, o + value_at, kept, \
+                                                                              w, start, p)
+  MLXTS_FOR_SHARE(p.keyDim, UPDATE_ROWS)
 }
 
-#define GATED_DELTA_RULE_RECURRENT(name, T)                                                                     \
-  template [[host_name("gated_delta_rule_recurrent_" name)]] [[kernel]] decltype(gated_delta_rule_recurrent<T>) \
-      gated_delta_rule_recurrent<T>;
-GATED_DELTA_RULE_RECURRENT("f32", float)
-GATED_DELTA_RULE_RECURRENT("f16", half)
-GATED_DELTA_RULE_RECURRENT("bf16", bfloat)
+#define INSTANCE(name, T, Channels)                                     \
+  template [[host_name("gated_delta_rule_recurrent_" name)]] [[kernel]] \
+  decltype(gated_delta_rule_recurrent<T, Channels>) gated_delta_rule_recurrent<T, Channels>;
+INSTANCE("f32", float, false)
+INSTANCE("f16", half, false)
+INSTANCE("bf16", bfloat, false)
+INSTANCE("f32_channels", float, true)
+INSTANCE("f16_channels", half, true)
+INSTANCE("bf16_channels", bfloat, true)
