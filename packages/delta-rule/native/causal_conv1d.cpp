@@ -1,8 +1,9 @@
-// One threadgroup: a block of channels over a block of tokens of one sequence. The first block of tokens also writes
-// the new state, after it has read the old one.
+// One threadgroup: a block of channels over a block of tokens of one sequence. The first block of tokens, which even an
+// empty sequence has, also writes the new state, after it has read the old one.
 #include "causal_conv1d.params.h"
 #include "cpu_kernel.h"
 #include "linalg.h"
+#include "sequences.h"
 #include "simd.h"
 
 using namespace mlxts;
@@ -23,14 +24,26 @@ MLXTS_INLINE void store_lanes(T* p, vf32 v, int n) {
 
 template <typename T, typename S>
 struct Rows {
-  const T* x;      // [T, C] of this sequence
-  const S* state;  // [W - 1, C] or null
-  int64_t channels, history;
+  const T* x;           // [tokens, C] of this sequence
+  const S* state;       // [rows, C] or null
+  const uint8_t* mask;  // [tokens] or null
+  int64_t channels, rows;
 
-  // Token t of (state, then x); t ≥ -history.
+  // Token t of (state, then x); t ≥ -rows.
   MLXTS_INLINE vf32 at(int64_t t, int64_t c, int n) const {
-    if (t >= 0) return load_lanes(x + t * channels + c, n);
-    return state ? load_lanes(state + (t + history) * channels + c, n) : vf32{};
+    if (t >= 0) return mask && !mask[t] ? vf32{} : load_lanes(x + t * channels + c, n);
+    return state ? load_lanes(state + (t + rows) * channels + c, n) : vf32{};
+  }
+  // The same of a token that no mask skips.
+  MLXTS_INLINE vf32 kept_at(int64_t t, int64_t c) const {
+    if (t >= 0) return load(x + t * channels + c);
+    return state ? load(state + (t + rows) * channels + c) : vf32{};
+  }
+  bool all_kept(int64_t first, int64_t end) const {
+    if (mask)
+      for (int64_t t = first < 0 ? 0 : first; t < end; ++t)
+        if (!mask[t]) return false;
+    return true;
   }
 };
 
@@ -50,13 +63,17 @@ MLXTS_INLINE void four_tokens(T* y, int64_t channels, const vf32* inputs, const 
 }
 
 template <typename T, typename W, typename S>
-void causal_conv1d(const Launch& l) {
+int32_t causal_conv1d(const Launch& l) {
   const auto& p = l.args<CausalConv1dParams>();
+  const int32_t* cu_seqlens = l.buffer<const int32_t>(CAUSAL_CONV1D_CU_SEQLENS);
+  const int32_t wrong = packed_failure(l, cu_seqlens, p.sequences, p.tokens, CAUSAL_CONV1D_FAULT_CU_SEQLENS);
+  if (wrong) return wrong;
   const W* weight = l.buffer<const W>(CAUSAL_CONV1D_WEIGHT);
   const W* bias = l.buffer<const W>(CAUSAL_CONV1D_BIAS);
   const S* state = l.buffer<const S>(CAUSAL_CONV1D_STATE);
+  const uint8_t* mask = l.buffer<const uint8_t>(CAUSAL_CONV1D_MASK);
   S* new_state = l.buffer<S>(CAUSAL_CONV1D_NEW_STATE);
-  const int64_t channels = p.channels, tokens = p.tokens, history = int64_t(p.taps) - 1;
+  const int64_t channels = p.channels, history = int64_t(p.taps) - 1, state_rows = p.stateRows;
   const uint32_t X = l.threadgroups[0], Y = l.threadgroups[1];
   float* taps = static_cast<float*>(l.scratch);  // [taps, channelsPerThreadgroup]
   const size_t block_taps = size_t(p.taps) * p.channelsPerThreadgroup;
@@ -64,7 +81,11 @@ void causal_conv1d(const Launch& l) {
   float* offset = rows_of_taps + block_taps;
   int64_t prepared = -1;
   for (uint64_t group = l.begin; group < l.end; ++group) {
-    const int64_t block = group % X, part = group / X % Y, sequence = group / X / Y;
+    const int64_t block = group % X;
+    const Slot slot = slot_at(cu_seqlens, group / X, p.sequences, Y, p.tokensPerThreadgroup);
+    const Sequence sequence = sequence_at(cu_seqlens, slot.sequence, p.tokens);
+    const int64_t tokens = int64_t(sequence.tokens), begin = int64_t(slot.chunk * p.tokensPerThreadgroup);
+    if (begin > 0 && begin >= tokens) continue;
     const int64_t c0 = block * p.channelsPerThreadgroup;
     const int64_t width = channels - c0 < p.channelsPerThreadgroup ? channels - c0 : p.channelsPerThreadgroup;
     if (block != prepared) {
@@ -76,10 +97,10 @@ void causal_conv1d(const Launch& l) {
       transpose(rows_of_taps, p.taps, width, p.taps, taps, p.channelsPerThreadgroup);
       prepared = block;
     }
-    const Rows<T, S> rows{l.buffer<const T>(CAUSAL_CONV1D_X) + sequence * tokens * channels,
-                          state ? state + sequence * history * channels : nullptr, channels, history};
-    T* y = l.buffer<T>(CAUSAL_CONV1D_Y) + sequence * tokens * channels;
-    const int64_t begin = part * p.tokensPerThreadgroup;
+    const size_t at = sequence.begin * channels, state_at = slot.sequence * state_rows * channels;
+    const Rows<T, S> rows{l.buffer<const T>(CAUSAL_CONV1D_X) + at, state ? state + state_at : nullptr,
+                          mask ? mask + sequence.begin : nullptr, channels, state_rows};
+    T* y = l.buffer<T>(CAUSAL_CONV1D_Y) + at;
     const int64_t end = begin + p.tokensPerThreadgroup < tokens ? begin + p.tokensPerThreadgroup : tokens;
     const auto one_token = [&](int64_t t, int64_t c, int n) {
       vf32 sum = load_lanes(offset + c, n);
@@ -89,14 +110,14 @@ void causal_conv1d(const Launch& l) {
     };
     int64_t t = begin;
     for (; t < end;) {
-      const bool four = p.taps == 4 && t + 4 <= end;
+      const bool four = p.taps == 4 && t + 4 <= end && rows.all_kept(t - 3, t + 4);
       for_lanes(
           width,
           [&](size_t c) {
             if (!four) return one_token(t, c, kLanes);
             vf32 inputs[7], w[4];
             for (int i = 0; i < 4; ++i) w[i] = load(taps + i * p.channelsPerThreadgroup + c);
-            for (int i = 0; i < 7; ++i) inputs[i] = rows.at(t - 3 + i, c0 + c, kLanes);
+            for (int i = 0; i < 7; ++i) inputs[i] = rows.kept_at(t - 3 + i, c0 + c);
             four_tokens(y + t * channels + c0 + c, channels, inputs, w, load(offset + c), p.silu);
           },
           [&](size_t c, int n) {
@@ -104,14 +125,17 @@ void causal_conv1d(const Launch& l) {
           });
       t += four ? 4 : 1;
     }
-    if (part != 0 || !new_state) continue;
+    if (begin > 0 || !new_state) continue;
     // Ascending rows: in place, row i is read before it is written, and rows above it have not been touched.
-    S* to = new_state + sequence * history * channels + c0;
-    for (int64_t i = 0; i < history; ++i)
+    S* to = new_state + state_at + c0;
+    for (int64_t i = 0; i < state_rows; ++i) {
+      const int64_t from = tokens - state_rows + i;
       for_lanes(
-          width, [&](size_t c) { store(to + i * channels + c, rows.at(tokens - history + i, c0 + c, kLanes)); },
-          [&](size_t c, int n) { store_partial(to + i * channels + c, rows.at(tokens - history + i, c0 + c, n), n); });
+          width, [&](size_t c) { store(to + i * channels + c, rows.at(from, c0 + c, kLanes)); },
+          [&](size_t c, int n) { store_partial(to + i * channels + c, rows.at(from, c0 + c, n), n); });
+    }
   }
+  return 0;
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// One thread: four channels over a run of tokens of one sequence. Only the first run reads the state, so its threads
-// can write the new one, in the same place too, without a barrier.
+// One thread: four channels over a run of tokens of one sequence. Only the first run, which even an empty sequence has,
+// reads the state, so its threads can write the new one, in the same place too, without a barrier.
 #include "causal_conv1d.params.h"
-#include "metal_kernel.h"
+#include "sequences_metal.h"
 
 using namespace metal;
 using namespace mlxts;
@@ -29,16 +29,17 @@ METAL_FUNC void store_some(device T* to, float4 v, uint n) {
 // `n` channels of a sequence.
 template <typename T, typename S>
 struct Rows {
-  device const T* x;      // [tokens, channels]
-  device const S* state;  // [history, channels]
-  uint tokens, channels, history, n;
-  bool has_state;
+  device const T* x;         // [tokens, channels]
+  device const S* state;     // [rows, channels]
+  device const uchar* mask;  // [tokens]
+  uint tokens, channels, rows, n;
+  bool has_state, has_mask;
 
-  // Token t of (state, then x), t ≥ -history; zeros behind the last.
+  // Token t of (state, then x), t ≥ -rows; zeros for those that the mask skips, and behind the last.
   float4 at(int t) const {
-    if (t >= int(tokens)) return float4(0.0f);
-    if (t >= 0) return load_some(x + ulong(t) * channels, 1, n);
-    return has_state ? load_some(state + ulong(t + int(history)) * channels, 1, n) : float4(0.0f);
+    if (t >= int(tokens) || (t < 0 && !has_state)) return float4(0.0f);
+    if (t < 0) return load_some(state + ulong(t + int(rows)) * channels, 1, n);
+    return has_mask && mask[t] == 0 ? float4(0.0f) : load_some(x + ulong(t) * channels, 1, n);
   }
 };
 
@@ -47,7 +48,7 @@ template <uint Taps, typename T, typename W, typename S>
 METAL_FUNC void convolve(Rows<T, S> rows, device const W* weight, float4 bias, device T* y, uint t,
                          constant CausalConv1dParams& p) {
   const uint taps = Taps == 0 ? p.taps : Taps;
-  const int first = int(t) - int(rows.history);
+  const int first = int(t) + 1 - int(taps);
   float4 inputs[kTokens], sums[kTokens];
   for (uint j = 0; j < kTokens; ++j) sums[j] = bias;
   for (uint j = 1; j < kTokens; ++j) inputs[j] = rows.at(first + int(j) - 1);
@@ -68,30 +69,47 @@ template <typename T, typename W, typename S>
 kernel void causal_conv1d(
     device const T* x [[buffer(CAUSAL_CONV1D_X)]], device const W* weight [[buffer(CAUSAL_CONV1D_WEIGHT)]],
     device const W* bias [[buffer(CAUSAL_CONV1D_BIAS)]], device const S* state [[buffer(CAUSAL_CONV1D_STATE)]],
-    device T* y [[buffer(CAUSAL_CONV1D_Y)]], device S* new_state [[buffer(CAUSAL_CONV1D_NEW_STATE)]],
-    constant CausalConv1dParams& p [[buffer(CAUSAL_CONV1D_PARAMS)]], uint3 group [[threadgroup_position_in_grid]],
-    uint3 position [[thread_position_in_threadgroup]], uint3 size [[threads_per_threadgroup]]) {
+    device const int* cu_seqlens [[buffer(CAUSAL_CONV1D_CU_SEQLENS)]],
+    device const uchar* mask [[buffer(CAUSAL_CONV1D_MASK)]], device T* y [[buffer(CAUSAL_CONV1D_Y)]],
+    device S* new_state [[buffer(CAUSAL_CONV1D_NEW_STATE)]],
+    constant CausalConv1dParams& p [[buffer(CAUSAL_CONV1D_PARAMS)]],
+    device MlxtsFault* fault [[buffer(CAUSAL_CONV1D_FAULT)]], uint3 group [[threadgroup_position_in_grid]],
+    uint3 position [[thread_position_in_threadgroup]], uint3 size [[threads_per_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]]) {
+  const bool packed = (p.present & CAUSAL_CONV1D_HAS_CU_SEQLENS) != 0;
+  if (!packed_right(cu_seqlens, packed, p.sequences, p.tokens, fault, CAUSAL_CONV1D_FAULT_CU_SEQLENS, lane)) return;
   const uint c = group.x * p.channelsPerThreadgroup + position.x * CAUSAL_CONV1D_CHANNELS_PER_THREAD;
-  const uint run = p.tokensPerThreadgroup / size.y, begin = (group.y * size.y + position.y) * run;
   if (c >= p.channels) return;
-  const uint history = p.taps - 1, n = min(p.channels - c, uint(CAUSAL_CONV1D_CHANNELS_PER_THREAD));
-  const ulong sequence = ulong(group.z) * p.tokens * p.channels + c;
-  const ulong state_at = ulong(group.z) * history * p.channels + c;
-  const Rows<T, S> rows = {
-      x + sequence, state + state_at, p.tokens, p.channels, history, n, (p.present & CAUSAL_CONV1D_HAS_STATE) != 0};
+  const Slot slot =
+      packed ? slot_at(cu_seqlens, true, group.y, p.sequences, 0, p.tokensPerThreadgroup) : Slot{group.z, group.y};
+  const Sequence sequence = sequence_at(cu_seqlens, packed, slot.sequence, p.tokens);
+  const uint run = p.tokensPerThreadgroup / size.y, tokens = sequence.tokens;
+  const uint begin = slot.chunk * p.tokensPerThreadgroup + position.y * run;
+  const uint n = min(p.channels - c, uint(CAUSAL_CONV1D_CHANNELS_PER_THREAD));
+  const ulong at = ulong(sequence.begin) * p.channels + c;
+  const ulong state_at = ulong(slot.sequence) * p.stateRows * p.channels + c;
+  const Rows<T, S> rows = {x + at,
+                           state + state_at,
+                           mask + sequence.begin,
+                           tokens,
+                           p.channels,
+                           p.stateRows,
+                           n,
+                           (p.present & CAUSAL_CONV1D_HAS_STATE) != 0,
+                           (p.present & CAUSAL_CONV1D_HAS_MASK) != 0};
   device const W* taps = weight + ulong(c) * p.taps;
   const float4 offset = p.present & CAUSAL_CONV1D_HAS_BIAS ? load_some(bias + c, 1, n) : float4(0.0f);
-  for (uint t = begin; t < min(begin + run, p.tokens); t += kTokens) {
+  for (uint t = begin; t < min(begin + run, tokens); t += kTokens) {
     if (p.taps == 4)
-      convolve<4>(rows, taps, offset, y + sequence, t, p);
+      convolve<4>(rows, taps, offset, y + at, t, p);
     else
-      convolve<0>(rows, taps, offset, y + sequence, t, p);
+      convolve<0>(rows, taps, offset, y + at, t, p);
   }
   if (begin != 0 || !(p.present & CAUSAL_CONV1D_HAS_NEW_STATE)) return;
   // Ascending rows: in place, row i is read before it is written, and rows above it have not been touched.
   device S* to = new_state + state_at;
-  for (uint i = 0; i < history; ++i)
-    store_some(to + ulong(i) * p.channels, rows.at(int(p.tokens + i) - int(history)), n);
+  for (uint i = 0; i < p.stateRows; ++i)
+    store_some(to + ulong(i) * p.channels, rows.at(int(tokens + i) - int(p.stateRows)), n);
 }
 
 #define CAUSAL_CONV1D(name, T, W, S) \

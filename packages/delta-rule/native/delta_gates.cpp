@@ -1,4 +1,4 @@
-// One threadgroup: a block of rows, a head per lane.
+// One threadgroup: a block of rows, a head per lane; where channels have gates of their own, a channel per lane.
 #include "cpu_kernel.h"
 #include "delta_gates.params.h"
 #include "simd.h"
@@ -49,16 +49,28 @@ void delta_gates(const Launch& l) {
   for (uint64_t row = first; row < last; ++row) {
     const uint64_t at = row * p.heads;
     for_lanes(
-        p.heads,
-        [&](size_t i) {
-          store(g + at + i, gate(load(a + at + i), load(a_log + i), load(dt_bias + i)));
-          store(beta + at + i, sigmoid(load(b + at + i)) * beta_scale);
-        },
-        [&](size_t i, int n) {
-          store_partial(g + at + i,
-                        gate(load_partial(a + at + i, n), load_partial(a_log + i, n), load_partial(dt_bias + i, n)), n);
-          store_partial(beta + at + i, sigmoid(load_partial(b + at + i, n)) * beta_scale, n);
-        });
+        p.heads, [&](size_t i) { store(beta + at + i, sigmoid(load(b + at + i)) * beta_scale); },
+        [&](size_t i, int n) { store_partial(beta + at + i, sigmoid(load_partial(b + at + i, n)) * beta_scale, n); });
+    if (p.channels == 1)
+      for_lanes(
+          p.heads, [&](size_t i) { store(g + at + i, gate(load(a + at + i), load(a_log + i), load(dt_bias + i))); },
+          [&](size_t i, int n) {
+            store_partial(g + at + i,
+                          gate(load_partial(a + at + i, n), load_partial(a_log + i, n), load_partial(dt_bias + i, n)),
+                          n);
+          });
+    else
+      for (uint32_t head = 0; head < p.heads; ++head) {
+        const T* x = a + (at + head) * p.channels;
+        const float* bias = dt_bias + size_t(head) * p.channels;
+        float* to = g + (at + head) * p.channels;
+        const vf32 log_rate = splat(a_log[head]);
+        for_lanes(
+            p.channels, [&](size_t i) { store(to + i, gate(load(x + i), log_rate, load(bias + i))); },
+            [&](size_t i, int n) {
+              store_partial(to + i, gate(load_partial(x + i, n), log_rate, load_partial(bias + i, n)), n);
+            });
+      }
   }
 }
 

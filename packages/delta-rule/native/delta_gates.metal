@@ -1,4 +1,4 @@
-// One thread: one gate and one beta.
+// One thread: one gate, and that of a head's first channel its beta.
 #include "delta_gates.params.h"
 #include "metal_kernel.h"
 
@@ -28,14 +28,14 @@ kernel void delta_gates(device const T* a [[buffer(DELTA_GATES_A)]], device cons
                         device float* g [[buffer(DELTA_GATES_G)]], device float* beta [[buffer(DELTA_GATES_BETA)]],
                         constant DeltaGatesParams& p [[buffer(DELTA_GATES_PARAMS)]],
                         uint at [[thread_position_in_grid]]) {
-  if (at >= p.rows * p.heads) return;
-  const uint head = at % p.heads;
-  const float x = float(a[at]) + dt_bias[head], rate = precise::exp(a_log[head]);
+  if (at >= p.rows * p.heads * p.channels) return;
+  const uint token_head = at / p.channels;
+  const float x = float(a[at]) + dt_bias[at % (p.heads * p.channels)], rate = precise::exp(a_log[token_head % p.heads]);
   if (p.lowerBound < 0.0f)
     g[at] = p.lowerBound * sigmoid(rate * x);
   else
     g[at] = -rate * (x > 20.0f ? x : log_one_plus(precise::exp(x)));
-  beta[at] = sigmoid(float(b[at])) * p.betaScale;
+  if (at % p.channels == 0) beta[token_head] = sigmoid(float(b[token_head])) * p.betaScale;
 }
 
 #define DELTA_GATES(name, T) \

@@ -17,8 +17,9 @@
 struct DeltaGatesParams {
   uint32_t rows;
   uint32_t heads;
+  uint32_t channels;
   uint32_t rowsPerThreadgroup;
   float betaScale;
   float lowerBound;
 };
-static_assert(sizeof(DeltaGatesParams) == 20, "DeltaGatesParams must match the declaration of delta_gates");
+static_assert(sizeof(DeltaGatesParams) == 24, "DeltaGatesParams must match the declaration of delta_gates");

@@ -1,11 +1,13 @@
-import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS, type ShapeRule } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
+import { CU_SEQLENS, PACKED_FAULTS, sequenceCount } from "./options.ts";
 
 interface Sizes {
   N: number;
   T: number;
   C: number;
   taps: number;
+  packed: boolean;
 }
 
 /** What a thread of a GPU does at a time: channels side by side, and tokens that share their inputs. */
@@ -23,6 +25,16 @@ function blockOf({ T, taps }: Sizes, gpu: boolean): { channels: number; tokens: 
   return { channels: 32 * CHANNELS_PER_THREAD, tokens: runs * perThread, threads: [32, runs, 1] };
 }
 
+/** As many rows as the state has, or the new one where there is none, but those that a token needs. */
+const STATE: ShapeRule = {
+  text: "N, R ≥ W − 1, C",
+  of(c) {
+    const { W, C } = c.dims as { W: number; C: number };
+    const [, rows = 0] = (c.tensors.state ?? c.outputs.newState)?.shape ?? [];
+    return [sequenceCount(c), Math.max(W - 1, rows), C];
+  },
+};
+
 export const causalConv1dKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "causal_conv1d",
@@ -31,21 +43,39 @@ export const causalConv1dKernel = defineKernel({
     "f32_f32_f32",
     ...(["f16", "bf16"] as const).flatMap((x) => [`${x}_${x}_${x}`, `${x}_${x}_f32`, `${x}_f32_${x}`, `${x}_f32_f32`]),
   ],
-  buffers: { x: "read", weight: "read", bias: "read?", state: "read?", y: "write", newState: "write?" },
+  buffers: {
+    x: "read",
+    weight: "read",
+    bias: "read?",
+    state: "read?",
+    cuSeqlens: "read?",
+    mask: "read?",
+    y: "write",
+    newState: "write?",
+  },
   params: {
+    sequences: "u32",
     tokens: "u32",
     channels: "u32",
     taps: "u32",
+    stateRows: "u32",
     silu: "u32",
     channelsPerThreadgroup: "u32",
     tokensPerThreadgroup: "u32",
   },
   constants: { channelsPerThread: CHANNELS_PER_THREAD, tokensPerStep: TOKENS_PER_STEP },
+  faults: PACKED_FAULTS,
   inPlace: [["newState", "state"]],
   launch: (sizes: Sizes, { gpu }) => {
     const { channels, tokens, threads } = blockOf(sizes, gpu);
+    const { N, T, C, packed } = sizes;
     return {
-      threadgroups: [Math.ceil(sizes.C / channels), Math.ceil(sizes.T / tokens), sizes.N],
+      // Packed sequences: as chunks of the rule, one block for each sequence more than those that are full.
+      threadgroups: [
+        Math.ceil(C / channels),
+        packed ? Math.floor(T / tokens) + N : Math.ceil(T / tokens),
+        packed ? 1 : N,
+      ],
       threadsPerThreadgroup: threads,
       threadgroupBytes: gpu ? 0 : (2 * sizes.taps + 1) * channels * 4,
     };
@@ -57,13 +87,18 @@ export const causalConv1dKernel = defineKernel({
  *
  * - `x`, `y` [N, T, C] f32, f16 or bf16. `weight` [C, W] and `bias` [C] (optional): one dtype, that of x or f32. Tap W−1
  *   meets the current token.
- * - `state` [N, W−1, C], dtype of x or f32: the W−1 inputs before x, oldest first; absent: zeros. `newState`, same dtype
- *   as `state`: the last W−1 inputs of state and x together; written when it is passed (or `true`), and may be exactly
- *   `state`, for every T.
+ * - `state` [N, R, C], dtype of x or f32, R ≥ W−1: the inputs before x, oldest first, of which the last W−1 count;
+ *   absent: zeros. `newState`, same dtype and R as `state`: the last R inputs of state and x together; written when it is
+ *   passed (or `true`: R = W−1 without a `state`), and may be exactly `state`, for every T. R = W−1 + n keeps what
+ *   `convRollback` needs to take n tokens back.
+ * - `cuSeqlens` i32 [S + 1]: the row (N = 1) is S sequences, s from token cuSeqlens[s] to cuSeqlens[s + 1]; `state` and
+ *   `newState` are [S, R, C]. An empty sequence keeps its state.
+ * - `mask` u8 [N, T], not with `cuSeqlens`: inputs of tokens with 0 count as 0, whatever they are, in `newState` too.
  * - `activation` `none` (default) or `silu`.
  *
  * W ≥ 2. Sums in f32, one rounding at the store. A sequence cut into calls that carry the state gives the same bits as
- * one call. Errors: `InvalidArgument` for shapes, dtypes, options and overlap.
+ * one call, and so does one among packed ones. Errors: `InvalidArgument` for shapes, dtypes, options and overlap; a
+ * `cuSeqlens` that does not begin with 0, decreases or does not end with T fails the submission, and nothing is written.
  */
 export const causalConv1d = defineOp({
   name: "causalConv1d",
@@ -72,16 +107,13 @@ export const causalConv1d = defineOp({
     x: { dtype: FLOATS, shape: "N T C" },
     weight: { dtype: ["=x", "f32"], shape: "C W" },
     bias: { dtype: ["=weight"], shape: "C", optional: true },
-    state: { dtype: ["=x", "f32"], shape: { text: "N, W − 1, C", of: ({ dims }) => stateShape(dims) }, optional: true },
+    state: { dtype: ["=x", "f32"], shape: STATE, optional: true },
+    cuSeqlens: CU_SEQLENS,
+    mask: { dtype: ["u8"], shape: "N T", optional: true },
   },
   outputs: {
     y: { dtype: ["=x"], shape: "N T C" },
-    newState: {
-      dtype: ["=state", "=x", "f32"],
-      shape: { text: "N, W − 1, C", of: ({ dims }) => stateShape(dims) },
-      optional: true,
-      inPlace: ["state"],
-    },
+    newState: { dtype: ["=state", "=x", "f32"], shape: STATE, optional: true, inPlace: ["state"] },
   },
   params: {
     activation: { kind: "choice", values: ["none", "silu"], default: "none", doc: "applied to the sum" },
@@ -89,23 +121,37 @@ export const causalConv1d = defineOp({
   relations({ dims, fail }) {
     if ((dims.W as number) < 2) fail("W", "be ≥ 2", dims.W);
   },
-  check({ inputs: { state }, outputs: { newState }, fail }) {
+  check({ inputs: { state, cuSeqlens, mask }, outputs: { newState }, dims, fail }) {
+    if (cuSeqlens && dims.N !== 1) fail("cuSeqlens", "come with one row of tokens (N = 1)", dims.N);
+    if (cuSeqlens && mask) fail("mask", "not be given with `cuSeqlens`", "both");
     if (state && newState && newState.dtype !== state.dtype)
       fail("newState", `have the dtype of \`state\`, ${state.dtype}`, newState.dtype);
   },
-  encode({ encoder, op, inputs: { x, weight, bias, state }, outputs: { y, newState }, options, dims }) {
-    const { N, T, C, W } = dims as { N: number; T: number; C: number; W: number };
-    const sizes = { N, T, C, taps: W };
+  encode(c) {
+    const { encoder, op, inputs, outputs, options } = c;
+    const { x, weight, state } = inputs;
+    const { T, C, W } = c.dims as { T: number; C: number; W: number };
+    const sizes = { N: sequenceCount(c), T, C, taps: W, packed: inputs.cuSeqlens !== undefined };
     const block = blockOf(sizes, encoder.device.gpu);
-    const stateDtype = state?.dtype ?? newState?.dtype ?? x.dtype;
+    const stateDtype = state?.dtype ?? outputs.newState?.dtype ?? x.dtype;
     encoder.dispatch(causalConv1dKernel, {
       op,
       variant: `${x.dtype}_${weight.dtype}_${stateDtype}`,
-      buffers: { x, weight, bias, state, y, newState },
+      buffers: {
+        x,
+        weight,
+        bias: inputs.bias,
+        state,
+        cuSeqlens: inputs.cuSeqlens,
+        mask: inputs.mask,
+        ...outputs,
+      },
       params: {
+        sequences: sizes.N,
         tokens: T,
         channels: C,
         taps: W,
+        stateRows: (state ?? outputs.newState)?.shape[1] ?? W - 1,
         silu: options.activation === "silu" ? 1 : 0,
         channelsPerThreadgroup: block.channels,
         tokensPerThreadgroup: block.tokens,
@@ -114,7 +160,3 @@ export const causalConv1d = defineOp({
     });
   },
 });
-
-function stateShape({ N, W, C }: Readonly<Record<string, number>>): number[] {
-  return [N as number, (W as number) - 1, C as number];
-}

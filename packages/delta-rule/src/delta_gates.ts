@@ -1,22 +1,43 @@
-import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS, type ShapeRule } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
 
-/** Rows of one threadgroup of a CPU. */
+/** Rows of one threadgroup of a CPU; one where each channel has a gate of its own. */
 const ROWS = 32;
-/** Threads of one threadgroup of a GPU, each with one element. */
+const rowBlock = (channels: number) => (channels === 1 ? ROWS : 1);
+/** Threads of one threadgroup of a GPU, each with one gate. */
 const THREADS = 256;
+
+interface Sizes {
+  rows: number;
+  heads: number;
+  channels: number;
+}
 
 export const deltaGatesKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "delta_gates",
   variants: FLOATS,
   buffers: { a: "read", b: "read", aLog: "read", dtBias: "read", g: "write", beta: "write" },
-  params: { rows: "u32", heads: "u32", rowsPerThreadgroup: "u32", betaScale: "f32", lowerBound: "f32" },
-  launch: ({ rows, heads }: { rows: number; heads: number }, { gpu }) => ({
-    threadgroups: [Math.ceil(gpu ? (rows * heads) / THREADS : rows / ROWS), 1, 1],
+  params: {
+    rows: "u32",
+    heads: "u32",
+    channels: "u32",
+    rowsPerThreadgroup: "u32",
+    betaScale: "f32",
+    lowerBound: "f32",
+  },
+  launch: ({ rows, heads, channels }: Sizes, { gpu }) => ({
+    threadgroups: [Math.ceil(gpu ? (rows * heads * channels) / THREADS : rows / rowBlock(channels)), 1, 1],
     threadsPerThreadgroup: [THREADS, 1, 1],
   }),
 });
+
+/** As many gates a head as `dtBias` has. */
+const GATES: ShapeRule = {
+  text: "..., H or ..., H, K",
+  of: ({ lead, dims: { H, K }, tensors }) =>
+    [...lead, H, ...(tensors.dtBias?.shape.length === 2 ? [K] : [])] as number[],
+};
 
 /**
  * The gates of the delta rule from the projections of a layer: `g = −exp(aLog) · softplus(a + dtBias)` and
@@ -24,23 +45,24 @@ export const deltaGatesKernel = defineKernel({
  *
  * - `a`, `b` [.., H] f32, f16 or bf16, one dtype; `aLog`, `dtBias` [H] f32; `g`, `beta` [.., H] f32. g is a natural
  *   logarithm per token, not cumulated.
+ * - A gate for each channel: `a`, `g` [.., H, K] and `dtBias` [H, K], with `b`, `aLog` and `beta` as above.
  * - `betaScale` > 0 (default 1): 2 allows negative eigenvalues of the update.
  * - softplus(x) is x above 20, else log(1 + exp x).
  *
- * All arithmetic in f32. Errors: `InvalidArgument` for shapes, dtypes, options and overlap.
+ * All arithmetic in f32; none of the tensors is rounded to a narrower dtype. Errors: `InvalidArgument` for shapes, dtypes, options and overlap.
  * Yang, Kautz and Hatamizadeh, "Gated Delta Networks", 2024.
  */
 export const deltaGates = defineOp({
   name: "deltaGates",
   summary: "g = -exp(aLog) · softplus(a + dtBias), beta = sigmoid(b) · betaScale",
   inputs: {
-    a: { dtype: FLOATS, shape: "... H" },
+    a: { dtype: FLOATS, shape: GATES },
     b: { dtype: ["=a"], shape: "... H" },
     aLog: { dtype: ["f32"], shape: "H" },
-    dtBias: { dtype: ["f32"], shape: "H" },
+    dtBias: { dtype: ["f32"], shape: "H | H K" },
   },
   outputs: {
-    g: { dtype: ["f32"], shape: "... H" },
+    g: { dtype: ["f32"], shape: GATES },
     beta: { dtype: ["f32"], shape: "... H" },
   },
   params: {
@@ -51,18 +73,18 @@ export const deltaGates = defineOp({
     if (lowerBound !== undefined && lowerBound >= 0) fail("lowerBound", "be < 0", lowerBound);
   },
   encode({ encoder, op, inputs: { a, b, aLog, dtBias }, outputs: { g, beta }, options, rows, dims }) {
+    const sizes = { rows, heads: dims.H as number, channels: dtBias.shape[1] ?? 1 };
     encoder.dispatch(deltaGatesKernel, {
       op,
       variant: a.dtype,
       buffers: { a, b, aLog, dtBias, g, beta },
       params: {
-        rows,
-        heads: dims.H as number,
-        rowsPerThreadgroup: ROWS,
+        ...sizes,
+        rowsPerThreadgroup: rowBlock(sizes.channels),
         betaScale: options.betaScale,
         lowerBound: options.lowerBound ?? 0,
       },
-      sizes: { rows, heads: dims.H as number },
+      sizes,
     });
   },
 });

@@ -5,6 +5,7 @@ export { chunkKkt } from "./chunk_kkt.ts";
 export { chunkOutput } from "./chunk_output.ts";
 export { chunkState } from "./chunk_state.ts";
 export { chunkWu } from "./chunk_wu.ts";
+export { convRollback } from "./conv_rollback.ts";
 export { deltaGates } from "./delta_gates.ts";
 export { gatedDeltaRollback } from "./gated_delta_rollback.ts";
 export { gatedDeltaRule, type ScratchOptions, scratchBytes } from "./gated_delta_rule.ts";

@@ -1,0 +1,29 @@
+// One threadgroup: the state of one sequence, rows of its history that lie side by side.
+#include "conv_rollback.params.h"
+#include "cpu_kernel.h"
+#include "simd.h"
+
+using namespace mlxts;
+
+namespace {
+
+template <typename T>
+int32_t conv_rollback(const Launch& l) {
+  const auto& p = l.args<ConvRollbackParams>();
+  const int32_t* rejected = l.buffer<const int32_t>(CONV_ROLLBACK_REJECTED);
+  const size_t kept = p.taps - 1, spare = p.historyRows - kept;
+  for (uint32_t i = 0; i < p.sequences; ++i)
+    if (rejected[i] < 0 || size_t(rejected[i]) > spare)
+      return l.fail(CONV_ROLLBACK_FAULT_REJECTED, uint32_t(rejected[i]), i);
+  for (uint64_t i = l.begin; i < l.end; ++i) {
+    const size_t first = i * p.historyRows + spare - size_t(rejected[i]);
+    memcpy(l.buffer<T>(CONV_ROLLBACK_STATE) + i * kept * p.channels,
+           l.buffer<const T>(CONV_ROLLBACK_HISTORY) + first * p.channels, kept * p.channels * sizeof(T));
+  }
+  return 0;
+}
+
+}  // namespace
+
+MLXTS_KERNEL(conv_rollback_u16, conv_rollback<uint16_t>)
+MLXTS_KERNEL(conv_rollback_u32, conv_rollback<uint32_t>)

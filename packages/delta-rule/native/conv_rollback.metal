@@ -1,0 +1,29 @@
+// One thread: one element of the state of one sequence.
+#include "conv_rollback.params.h"
+#include "metal_kernel.h"
+
+using namespace metal;
+using namespace mlxts;
+
+template <typename T>
+kernel void conv_rollback(device const T* history [[buffer(CONV_ROLLBACK_HISTORY)]],
+                          device const int* rejected [[buffer(CONV_ROLLBACK_REJECTED)]],
+                          device T* state [[buffer(CONV_ROLLBACK_STATE)]],
+                          constant ConvRollbackParams& p [[buffer(CONV_ROLLBACK_PARAMS)]],
+                          device MlxtsFault* fault [[buffer(CONV_ROLLBACK_FAULT)]],
+                          uint3 at [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
+  const uint kept = p.taps - 1, spare = p.historyRows - kept;
+  bool right = true;
+  for (uint i = lane; i < p.sequences && right; i += kSimd) {
+    right = uint(rejected[i]) <= spare;
+    if (!right) report_fault(fault, CONV_ROLLBACK_FAULT_REJECTED, uint(rejected[i]), i);
+  }
+  if (!simd_all(right) || at.x >= kept * p.channels) return;
+  const ulong first = ulong(at.y) * p.historyRows + (spare - uint(rejected[at.y]));
+  state[ulong(at.y) * kept * p.channels + at.x] = history[first * p.channels + at.x];
+}
+
+#define CONV_ROLLBACK(name, T) \
+  template [[host_name("conv_rollback_" name)]] [[kernel]] decltype(conv_rollback<T>) conv_rollback<T>;
+CONV_ROLLBACK("u16", ushort)
+CONV_ROLLBACK("u32", uint)

@@ -1,0 +1,77 @@
+import { defineKernel, defineOp, FLOATS, type OpContext, type ShapeRule } from "@mlxts/core";
+import { deltaRuleLibrary } from "./library.ts";
+
+/** Threads of one threadgroup of a GPU, each with one element. */
+const THREADS = 256;
+
+interface Sizes {
+  N: number;
+  C: number;
+  taps: number;
+}
+
+/** Element width decides: a copy has no other business with the dtype. */
+export const convRollbackKernel = defineKernel({
+  library: deltaRuleLibrary,
+  name: "conv_rollback",
+  variants: ["u16", "u32"],
+  buffers: { history: "read", rejected: "read", state: "write" },
+  params: { sequences: "u32", historyRows: "u32", channels: "u32", taps: "u32" },
+  faults: {
+    rejected: ([value, sequence], { historyRows, taps }) =>
+      `\`rejected\` must be at least 0 and at most the ${historyRows - (taps - 1)} tokens that \`history\` can take back, ` +
+      `got ${value | 0} at sequence ${sequence}`,
+  },
+  launch: ({ N, C, taps }: Sizes, { gpu }) => ({
+    threadgroups: gpu ? [Math.ceil(((taps - 1) * C) / THREADS), N, 1] : [N, 1, 1],
+    threadsPerThreadgroup: [THREADS, 1, 1],
+  }),
+});
+
+/** Rows of `history` that no token needs are those that can be taken back. */
+const STATE: ShapeRule = {
+  text: "N, W − 1, C",
+  of: ({ dims: { N, C }, options: { taps } }: OpContext) => [N, (taps as unknown as number) - 1, C] as number[],
+};
+
+/**
+ * The state of a causal convolution before the last `rejected` of its inputs, cut out of a longer history: rows
+ * R − (W−1) − rejected to R − 1 − rejected of `history`, bit by bit.
+ *
+ * - `history` [N, R, C] f32, f16 or bf16, as `causalConv1d` leaves it in `newState`: the last R inputs, oldest first.
+ *   R = W−1 + n can take up to n tokens back.
+ * - `rejected` i32 [N]: for each sequence how many of its last tokens are taken back, 0 to R − (W−1).
+ * - `state` [N, W−1, C], dtype of `history`.
+ * - `taps` = W ≥ 2: required.
+ *
+ * Errors: `InvalidArgument` for shapes, dtypes, options and overlap; a `rejected` out of range fails the submission, and
+ * nothing is written.
+ */
+export const convRollback = defineOp({
+  name: "convRollback",
+  summary: "the state of causalConv1d before the last tokens: rows of a longer history",
+  inputs: {
+    history: { dtype: FLOATS, shape: "N R C" },
+    rejected: { dtype: ["i32"], shape: "N" },
+  },
+  outputs: {
+    state: { dtype: ["=history"], shape: STATE },
+  },
+  params: {
+    taps: { kind: "number", integer: true, min: 2, doc: "taps W of the convolution" },
+  },
+  check({ dims, options: { taps }, fail }) {
+    const rows = dims.R as number;
+    if (rows < taps - 1) fail("history", `have at least taps − 1 = ${taps - 1} rows`, rows);
+  },
+  encode({ encoder, op, inputs: { history, rejected }, outputs: { state }, options: { taps }, dims }) {
+    const { N, R, C } = dims as Record<"N" | "R" | "C", number>;
+    encoder.dispatch(convRollbackKernel, {
+      op,
+      variant: history.dtype === "f32" ? "u32" : "u16",
+      buffers: { history, rejected, state },
+      params: { sequences: N, historyRows: R, channels: C, taps },
+      sizes: { N, C, taps },
+    });
+  },
+});
