@@ -1,7 +1,7 @@
 // The ops in plain f64: what every device is compared with, and the documentation of the mathematics.
 import type { GateSpace, RuleOptions } from "./options.ts";
 
-/** Gates of `rows` rows of `aLog.length` heads. */
+/** Gates of rows of `aLog.length` heads, each with as many channels as `dtBias` has for it; and beta. */
 export function deltaGatesReference(
   a: Float64Array,
   b: Float64Array,
@@ -11,48 +11,57 @@ export function deltaGatesReference(
   lowerBound?: number,
 ): { g: Float64Array; beta: Float64Array } {
   const heads = aLog.length;
-  const g = new Float64Array(a.length);
-  const beta = new Float64Array(a.length);
-  for (let i = 0; i < a.length; i++) {
-    const head = i % heads;
-    const rate = Math.exp(aLog[head] as number);
-    const x = (a[i] as number) + (dtBias[head] as number);
+  const channels = dtBias.length / heads;
+  const g = a.map((value, i) => {
+    const rate = Math.exp(aLog[Math.floor(i / channels) % heads] as number);
+    const x = value + (dtBias[i % dtBias.length] as number);
     const softplus = x > 20 ? x : Math.log1p(Math.exp(x));
-    g[i] = lowerBound === undefined ? -rate * softplus : lowerBound / (1 + Math.exp(-rate * x));
-    beta[i] = betaScale / (1 + Math.exp(-(b[i] as number)));
-  }
-  return { g, beta };
+    return lowerBound === undefined ? -rate * softplus : lowerBound / (1 + Math.exp(-rate * x));
+  });
+  return { g, beta: b.map((x) => betaScale / (1 + Math.exp(-x))) };
 }
 
+/** `R` rows of state, at least W − 1. */
 export interface ConvDims {
   N: number;
   T: number;
   C: number;
   W: number;
+  R: number;
 }
 
-/** x [N, T, C], weight [C, W], bias [C], state [N, W−1, C] → y and the state after it. */
+export interface ConvInputs {
+  x: Float64Array;
+  weight: Float64Array;
+  bias?: Float64Array | undefined;
+  state?: Float64Array | undefined;
+  cuSeqlens?: Float64Array | undefined;
+  mask?: Float64Array | undefined;
+}
+
+/** x [N, T, C], weight [C, W], bias [C], state [N, R, C] or one for each packed sequence → y and the state after it. */
 export function causalConv1dReference(
-  { N, T, C, W }: ConvDims,
-  x: Float64Array,
-  weight: Float64Array,
-  bias: Float64Array | undefined,
-  state: Float64Array | undefined,
+  { N, T, C, W, R }: ConvDims,
+  { x, weight, bias, state, cuSeqlens, mask }: ConvInputs,
   activation: "none" | "silu",
 ): { y: Float64Array; newState: Float64Array } {
+  const bounds = cuSeqlens ? Array.from(cuSeqlens) : Array.from({ length: N + 1 }, (_, n) => n * T);
   const y = new Float64Array(N * T * C);
-  const newState = new Float64Array(N * (W - 1) * C);
-  for (let n = 0; n < N; n++)
+  const newState = new Float64Array((bounds.length - 1) * R * C);
+  bounds.slice(1).forEach((end, s) => {
+    const begin = bounds[s] as number;
     for (let c = 0; c < C; c++) {
-      const history = Array.from({ length: W - 1 }, (_, i) => state?.[(n * (W - 1) + i) * C + c] ?? 0);
-      const inputs = [...history, ...Array.from({ length: T }, (_, t) => x[(n * T + t) * C + c] as number)];
-      for (let t = 0; t < T; t++) {
+      const inputs = Array.from({ length: R }, (_, i) => state?.[(s * R + i) * C + c] ?? 0);
+      for (let t = begin; t < end; t++) inputs.push(mask?.[t] === 0 ? 0 : (x[t * C + c] as number));
+      for (let t = begin; t < end; t++) {
         let sum = bias?.[c] ?? 0;
-        for (let i = 0; i < W; i++) sum += (weight[c * W + i] as number) * (inputs[t + i] as number);
-        y[(n * T + t) * C + c] = activation === "silu" ? sum / (1 + Math.exp(-sum)) : sum;
+        for (let i = 0; i < W; i++)
+          sum += (weight[c * W + i] as number) * (inputs[R - W + 1 + t - begin + i] as number);
+        y[t * C + c] = activation === "silu" ? sum / (1 + Math.exp(-sum)) : sum;
       }
-      for (let i = 0; i < W - 1; i++) newState[(n * (W - 1) + i) * C + c] = inputs[T + i] as number;
+      for (let i = 0; i < R; i++) newState[(s * R + i) * C + c] = inputs[end - begin + i] as number;
     }
+  });
   return { y, newState };
 }
 

@@ -6,6 +6,7 @@ import { chunkKktKernel } from "../src/chunk_kkt.ts";
 import { chunkOutputKernel } from "../src/chunk_output.ts";
 import { chunkStateKernel } from "../src/chunk_state.ts";
 import { chunkWuKernel } from "../src/chunk_wu.ts";
+import { convRollbackKernel } from "../src/conv_rollback.ts";
 import { deltaGatesKernel } from "../src/delta_gates.ts";
 import { gatedDeltaRuleChunkKernel } from "../src/gated_delta_rule_chunk.ts";
 import { gatedDeltaRuleRecurrentKernel } from "../src/gated_delta_rule_recurrent.ts";
@@ -13,13 +14,21 @@ import { maskValuesKernel } from "../src/mask_values.ts";
 import { qkNormKernel } from "../src/qk_norm.ts";
 import { validateRuleKernel } from "../src/validate_rule.ts";
 import { suite as causalConv1d } from "./causal_conv1d.suite.ts";
+import { suite as convRollback } from "./conv_rollback.suite.ts";
 import { suite as deltaGates } from "./delta_gates.suite.ts";
 import { suite as gatedDeltaRule } from "./gated_delta_rule.suite.ts";
 import { suite as gatedDeltaRuleRecurrent } from "./gated_delta_rule_recurrent.suite.ts";
 import { suites as stages } from "./stages.suite.ts";
 
 /** The conformance suites of this package's ops. */
-export const suites: readonly Suite[] = [deltaGates, causalConv1d, gatedDeltaRuleRecurrent, ...stages, gatedDeltaRule];
+export const suites: readonly Suite[] = [
+  deltaGates,
+  causalConv1d,
+  convRollback,
+  gatedDeltaRuleRecurrent,
+  ...stages,
+  gatedDeltaRule,
+];
 
 /** Every kernel that this package declares. */
 export const kernels: readonly DeclaredKernel[] = [
@@ -30,6 +39,7 @@ export const kernels: readonly DeclaredKernel[] = [
   chunkOutputKernel,
   chunkStateKernel,
   chunkWuKernel,
+  convRollbackKernel,
   deltaGatesKernel,
   gatedDeltaRuleChunkKernel,
   gatedDeltaRuleRecurrentKernel,
