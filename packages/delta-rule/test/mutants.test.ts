@@ -72,8 +72,9 @@ function visible(result: Result, reference: Result, bars: { o: number; S: number
     fails(compare(result.finalState, reference.finalState), bars.S) ? "S" : ""
   }`;
 }
-const CLASS_P = { o: BARS.P.bf16, S: BARS.P.bf16 };
-const CLASS_H = { o: BARS.H.bf16, S: BARS.H.bf16 };
+const barsOf = (errorClass: "P" | "H", act: "f32" | "bf16") => ({ o: BARS[errorClass][act], S: BARS[errorClass][act] });
+const CLASS_P = barsOf("P", "bf16");
+const CLASS_H = barsOf("H", "bf16");
 /** Against the pipeline in f64 with the same roundings. */
 const CLASS_Q = { o: 4e-4, S: 2e-4 };
 
@@ -127,14 +128,23 @@ const FAULTS: Partial<Record<Fault, [f1: string, f2: string] | FixtureName>> = {
   "undecayed prediction": ["oS", "oS"],
 };
 
-describe("class P sees", () => {
+describe.each(["bf16", "f32"] as const)("in %s class P sees", (act) => {
+  const round = act === "f32" ? Math.fround : bf16;
+  const [classP, classH] = [barsOf("P", act), barsOf("H", act)];
+  it("nothing in the rule without a fault", () => {
+    for (const name of Object.keys(FIXTURES) as FixtureName[])
+      expect(visible(run(name, undefined, round), truth(name), name === "repeated keys" ? classH : classP)).toBe("");
+  });
   for (const [fault, where] of Object.entries(FAULTS) as [Fault, [string, string] | FixtureName][])
     it(fault, () => {
       if (typeof where === "string")
-        return expect(visible(run(where, fault), truth(where), where === "repeated keys" ? CLASS_H : CLASS_P)).not.toBe(
-          "",
-        );
-      const seen = [visible(run("F1", fault), truth("F1"), CLASS_P), visible(run("F2", fault), truth("F2"), CLASS_P)];
+        return expect(
+          visible(run(where, fault, round), truth(where), where === "repeated keys" ? classH : classP),
+        ).not.toBe("");
+      const seen = [
+        visible(run("F1", fault, round), truth("F1"), classP),
+        visible(run("F2", fault, round), truth("F2"), classP),
+      ];
       for (const [i, outputs] of where.entries())
         for (const output of outputs) expect(seen[i], `F${i + 1}`).toContain(output);
     });
@@ -145,7 +155,7 @@ describe("class P sees", () => {
   ] as const)
     it(fault, () => {
       const seen = [runSequence("F1", fault), runSequence("F2", fault)].map((result, i) =>
-        visible(result, truth(i === 0 ? "F1" : "F2"), CLASS_P),
+        visible(result, truth(i === 0 ? "F1" : "F2"), classP),
       );
       for (const output of f1) expect(seen[0], "F1").toContain(output);
       for (const output of f2) expect(seen[1], "F2").toContain(output);
