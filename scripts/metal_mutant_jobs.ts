@@ -172,18 +172,14 @@ export async function runTests(
   command: string,
 ): Promise<string | undefined> {
   const tests = join(root, "packages", name, "test");
-  const suites = new Set(readdirSync(tests).filter((file) => file.endsWith(".suite.ts")));
-  const files = readdirSync(tests).filter(
-    (file) =>
-      file.endsWith(".test.ts") && file !== "mutants.test.ts" && !suites.has(file.replace(".test.ts", ".suite.ts")),
-  );
+  const files = readdirSync(tests).filter((file) => file.endsWith(".test.ts") && file !== "mutants.test.ts");
   mkdirSync(folder, { recursive: true });
   const path = join(folder, `texts-${process.pid}-${testRuns++}.json`);
   writeFileSync(path, JSON.stringify(texts));
   const args = ["run", "--bail=1", "--reporter=json", "--silent=true", ...files.map((file) => join(tests, file))];
   const vitest = spawn(process.execPath, [join(root, "node_modules", "vitest", "vitest.mjs"), ...args], {
     cwd: root,
-    env: { ...variables(command), MLXTS_METAL_TEXTS: path },
+    env: { ...variables(command), MLXTS_METAL_TEXTS: path, MLXTS_SUITES: "0" },
     stdio: ["ignore", "pipe", "pipe"],
   });
   let stdout = "";
