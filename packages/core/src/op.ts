@@ -109,7 +109,9 @@ export interface OpDeclaration<
   params: P;
   /** Relations between dimensions; runs before options and tensors are checked. */
   relations?(c: OpContext<I, O, P>): void;
-  /** What the specs cannot say; runs last, before anything is allocated. */
+  /** What specs of single tensors cannot say, of tensors and options together; runs before aliasing is checked. */
+  rules?(c: OpContext<I, O, P>): void;
+  /** What else there is, as room in an arena; runs last, before anything is allocated. */
   check?(c: OpContext<I, O, P>): void;
   encode(c: OpContext<I, O, P>): void;
 }
@@ -377,7 +379,8 @@ class Check {
 
 /**
  * Makes an op of its declaration: a function `(encoder, inputs, options) → outputs` that checks everything before it
- * encodes anything, in this order: kinds, relations of dimensions, options, tensors (device, dtype, shape), aliasing.
+ * encodes anything, in this order: kinds, relations of dimensions, options, tensors (device, dtype, shape, the op's own
+ * `rules`), aliasing, the op's own `check`.
  * Outputs may be passed among the inputs by name; those that are not are allocated from the encoder's arena, optional
  * ones only when asked for with `true`. One output is returned as itself, several as an object.
  */
@@ -397,6 +400,7 @@ export function defineOp<
     declaration.relations?.(context);
     check.scalars();
     check.checkTensors();
+    declaration.rules?.(context);
     check.aliasing();
     declaration.check?.(context);
     check.allocate();

@@ -43,6 +43,10 @@ const sample = defineOp({
     steps.push("relations");
     if ((dims.D as number) % 4 !== 0) fail("x", "have a last dimension that is a multiple of 4", dims.D);
   },
+  rules: ({ options, fail }) => {
+    steps.push("rules");
+    if (options.count === 9) fail("count", "not be 9", 9);
+  },
   check: ({ options, fail }) => {
     steps.push("check");
     if (options.mode === "b" && options.limit === undefined) fail("limit", "be given with mode b", undefined);
@@ -234,13 +238,15 @@ describe("ops", () => {
       [{ x: device.tensor("f16", [6]) }, { eps: -1 }, "x"],
       [{ x: device.tensor("f16", [8]) }, { eps: -1 }, "eps"],
       [{ x: device.tensor("f16", [8]), weight: disposed }, { mode: "b" }, "x"],
+      [{ x: device.tensor("f16", [8]) }, { count: 9 }, "x"],
+      [{ sums: good.weight.view(8, [8]) }, { count: 9 }, "count"],
       [{ sums: good.weight.view(8, [8]) }, { mode: "b" }, "sums"],
     ];
     for (const [inputs, options, argument] of wrong)
       expect(caught(() => call(inputs, options))).toMatchObject({ fault: { argument } });
     steps.length = 0;
     call();
-    expect(steps).toEqual(["relations", "check", "encode"]);
+    expect(steps).toEqual(["relations", "rules", "check", "encode"]);
   });
 
   it("allocate nothing when they refuse", () => {

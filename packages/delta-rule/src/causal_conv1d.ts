@@ -121,7 +121,7 @@ export const causalConv1d = defineOp({
   relations({ dims, fail }) {
     if ((dims.W as number) < 2) fail("W", "be ≥ 2", dims.W);
   },
-  check({ inputs: { state, cuSeqlens, mask }, outputs: { newState }, dims, fail }) {
+  rules({ inputs: { state, cuSeqlens, mask }, outputs: { newState }, dims, fail }) {
     if (cuSeqlens && dims.N !== 1) fail("cuSeqlens", "come with one row of tokens (N = 1)", dims.N);
     if (cuSeqlens && mask) fail("mask", "not be given with `cuSeqlens`", "both");
     if (state && newState && newState.dtype !== state.dtype)

@@ -87,7 +87,7 @@ export const chunkCumsum = defineOp({
     GLow: { dtype: ["f32"], shape: gateShape("g"), optional: true },
   },
   params: { chunkLength: CHUNK_LENGTH, gate: GATE },
-  check: checkPacked,
+  rules: checkPacked,
   encode(c) {
     encodeChunkCumsum(c.encoder, c.op, { ...c.inputs, ...c.outputs }, chunkDims(c), c.options.gate);
   },

@@ -50,7 +50,7 @@ export const chunkInverse = defineOp({
   inputs: { A: { dtype: ["f32"], shape: "B T H BT" }, cuSeqlens: CU_SEQLENS },
   outputs: { X: { dtype: ["f32"], shape: TOKEN_PAIRS, inPlace: ["A"] } },
   params: { chunkLength: CHUNK_LENGTH },
-  check(c) {
+  rules(c) {
     const { A } = c.inputs;
     const { chunkLength } = c.options;
     checkPacked(c);

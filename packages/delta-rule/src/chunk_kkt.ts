@@ -84,7 +84,7 @@ export const chunkKkt = defineOp({
   outputs: { A: { dtype: ["f32"], shape: TOKEN_PAIRS } },
   params: { chunkLength: CHUNK_LENGTH, gqa: GQA },
   relations: checkChunkDims,
-  check: checkPacked,
+  rules: checkPacked,
   encode(c) {
     encodeChunkKkt(c.encoder, c.op, { ...c.inputs, ...c.outputs }, chunkDims(c), c.options.gqa);
   },

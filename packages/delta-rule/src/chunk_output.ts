@@ -100,7 +100,7 @@ export const chunkOutput = defineOp({
   outputs: { o: { dtype: ["=q"], shape: "B T H V" } },
   params: { chunkLength: CHUNK_LENGTH, gqa: GQA, scale: SCALE },
   relations: checkChunkDims,
-  check: checkPacked,
+  rules: checkPacked,
   encode(c) {
     encodeChunkOutput(c.encoder, c.op, { ...c.inputs, ...c.outputs }, chunkDims(c), c.options);
   },

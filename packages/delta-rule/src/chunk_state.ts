@@ -121,7 +121,7 @@ export const chunkState = defineOp({
   },
   params: { chunkLength: CHUNK_LENGTH, gqa: GQA, stateLayout: STATE_LAYOUT, snapshotEvery: SNAPSHOT_EVERY },
   relations: checkChunkDims,
-  check: checkSnapshots,
+  rules: checkSnapshots,
   encode(c) {
     encodeChunkState(c.encoder, c.op, { ...c.inputs, ...c.outputs }, chunkDims(c), c.options);
   },

@@ -82,7 +82,7 @@ export const chunkWu = defineOp({
   outputs: { w: { dtype: ["=k"], shape: "B T H K" }, u: { dtype: ["=k"], shape: "B T H V" } },
   params: { chunkLength: CHUNK_LENGTH, gqa: GQA },
   relations: checkChunkDims,
-  check: checkPacked,
+  rules: checkPacked,
   encode(c) {
     encodeChunkWu(c.encoder, c.op, { ...c.inputs, ...c.outputs }, chunkDims(c), c.options.gqa);
   },

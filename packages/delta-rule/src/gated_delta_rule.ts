@@ -229,8 +229,8 @@ export const gatedDeltaRule = defineOp({
     if (c.options.path === "chunk") checkChunkDims(c);
     else checkRuleDims(c);
   },
+  rules: checkRule,
   check(c) {
-    checkRule(c);
     const { encoder, options, outputs, inputs, fail } = c;
     const { dtype } = inputs.q;
     const dims = chunkDims(c);

@@ -127,7 +127,7 @@ export const gatedDeltaRuleRecurrent = defineOp({
   outputs: RULE_OUTPUTS,
   params: { ...CONVENTIONS, snapshotEvery: SNAPSHOT_EVERY, lastTokens: LAST_TOKENS },
   relations: checkRuleDims,
-  check: checkRule,
+  rules: checkRule,
   encode(c) {
     const dims = callDims(c);
     encodeValidation(c.encoder, c.op, c.inputs, dims, c.options);
