@@ -8,6 +8,7 @@ import { chunkStateKernel } from "../src/chunk_state.ts";
 import { chunkWuKernel } from "../src/chunk_wu.ts";
 import { convRollbackKernel } from "../src/conv_rollback.ts";
 import { deltaGatesKernel } from "../src/delta_gates.ts";
+import { gatedDeltaRollbackKernel } from "../src/gated_delta_rollback.ts";
 import { gatedDeltaRuleChunkKernel } from "../src/gated_delta_rule_chunk.ts";
 import { gatedDeltaRuleRecurrentKernel } from "../src/gated_delta_rule_recurrent.ts";
 import { maskValuesKernel } from "../src/mask_values.ts";
@@ -16,6 +17,7 @@ import { validateRuleKernel } from "../src/validate_rule.ts";
 import { suite as causalConv1d } from "./causal_conv1d.suite.ts";
 import { suite as convRollback } from "./conv_rollback.suite.ts";
 import { suite as deltaGates } from "./delta_gates.suite.ts";
+import { suite as gatedDeltaRollback } from "./gated_delta_rollback.suite.ts";
 import { suite as gatedDeltaRule } from "./gated_delta_rule.suite.ts";
 import { suite as gatedDeltaRuleRecurrent } from "./gated_delta_rule_recurrent.suite.ts";
 import { suites as stages } from "./stages.suite.ts";
@@ -26,6 +28,7 @@ export const suites: readonly Suite[] = [
   causalConv1d,
   convRollback,
   gatedDeltaRuleRecurrent,
+  gatedDeltaRollback,
   ...stages,
   gatedDeltaRule,
 ];
@@ -41,6 +44,7 @@ export const kernels: readonly DeclaredKernel[] = [
   chunkWuKernel,
   convRollbackKernel,
   deltaGatesKernel,
+  gatedDeltaRollbackKernel,
   gatedDeltaRuleChunkKernel,
   gatedDeltaRuleRecurrentKernel,
   maskValuesKernel,
