@@ -89,7 +89,10 @@ void prepare(float* to, const T* from, const GatedDeltaRuleRecurrentParams& p) {
   if (!p.qkNorm) return;
   const float length = std::sqrt(sum_of_squares(to, K) + p.eps);
   const vf32 inverse = splat(1.0f / (length < p.normFloor ? p.normFloor : length));
-  for (size_t c = 0; c < K; c += kLanes) store(to + c, load(to + c) * inverse);
+  // What follows the last element stays 0, also where this vector is NaN.
+  for_lanes(
+      K, [&](size_t c) { store(to + c, load(to + c) * inverse); },
+      [&](size_t c, int n) { store_partial(to + c, load(to + c) * inverse, n); });
 }
 
 // What is to be kept of states and tokens on the way; the pointers are null where it is not asked for.
