@@ -218,9 +218,9 @@ export const gatedDeltaRule = defineOp({
   inputs: RULE_INPUTS,
   outputs: RULE_OUTPUTS,
   params: {
+    chunkLength: CHUNK_LENGTH,
     ...CONVENTIONS,
     path: { kind: "choice", values: ["auto", "recurrent", "chunk"], default: "auto", doc: "how it is computed" },
-    chunkLength: CHUNK_LENGTH,
     snapshotEvery: SNAPSHOT_EVERY,
     lastTokens: LAST_TOKENS,
     precision: { kind: "choice", values: ["act", "f32"], default: "act", doc: "f32: cumulated gates as pairs" },

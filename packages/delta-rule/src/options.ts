@@ -118,15 +118,15 @@ function state(leading: string, of: (c: CallContext) => number[]): ShapeRule {
 }
 
 function given(c: CallContext, option: "snapshotEvery" | "lastTokens", output: string): number {
-  return (c.options[option] as number | undefined) ?? c.fail(option, `be given with \`${output}\``, undefined);
+  return (c.options[option] as number | undefined) ?? c.fail(option, `be given with ${output}`, undefined);
 }
 
 export const STATES = state("N", (c) => [sequenceCount(c)]);
 export const SNAPSHOTS = state("snapshots", (c) => {
   const { B, T } = c.dims as unknown as RuleDims;
-  return [B * Math.floor(T / given(c, "snapshotEvery", "snapshots"))];
+  return [B * Math.floor(T / given(c, "snapshotEvery", "`snapshots`"))];
 });
-const LAST_STATES = state("N, lastTokens", (c) => [sequenceCount(c), given(c, "lastTokens", "lastStates")]);
+const LAST_STATES = state("N, lastTokens", (c) => [sequenceCount(c), given(c, "lastTokens", "`lastStates`")]);
 
 /** What the log keeps of each of the last tokens. */
 function logged(text: string, of: (c: CallContext) => (number | undefined)[]): ShapeRule {
@@ -322,7 +322,7 @@ export function checkSnapshots(c: CallContext): void {
   checkPacked(c);
   const { T } = c.dims as unknown as RuleDims;
   if (!asked(c, "snapshots")) return;
-  const every = given(c, "snapshotEvery", "snapshots");
+  const every = given(c, "snapshotEvery", "`snapshots`");
   const chunkLength = (c.options.chunkLength as number | undefined) ?? 1;
   if (every % chunkLength !== 0) c.fail("snapshotEvery", `be a multiple of chunkLength (${chunkLength})`, every);
   if (every > T) c.fail("snapshotEvery", `be at most the ${T} tokens of a row`, every, "ask for no `snapshots`");
@@ -330,9 +330,10 @@ export function checkSnapshots(c: CallContext): void {
 
 /** Masks and packed sequences, and the outputs that go with an option. */
 export function checkRule(c: CallContext): void {
-  checkSnapshots(c);
+  checkPacked(c);
   if (c.tensors.mask && c.tensors.cuSeqlens) c.fail("mask", "not be given with `cuSeqlens`", "both");
-  if (asked(c, "lastStates")) given(c, "lastTokens", "lastStates");
+  checkSnapshots(c);
+  if (asked(c, "lastStates")) given(c, "lastTokens", "`lastStates`");
   const parts = LOG.filter((name) => asked(c, name));
   if (parts.length === 0) return;
   given(c, "lastTokens", "the log");

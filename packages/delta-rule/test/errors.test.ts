@@ -66,7 +66,12 @@ describe.each([
     ],
     ["an infinite scale", {}, "`scale` must be a finite number, got Infinity", { scale: Number.POSITIVE_INFINITY }],
     ["an eps of 0", {}, "`qkNormEps` must be a finite number > 0, got 0", { scale: 1, qkNormEps: 0 }],
-    ["another norm", {}, "`qkNorm` must be one of none, sum-eps, got rms", { scale: 1, qkNorm: "rms" }],
+    [
+      "another norm",
+      {},
+      "`qkNorm` must be one of none, sum-eps, mean-eps, max-eps, got rms",
+      { scale: 1, qkNorm: "rms" },
+    ],
     ["q of integers", { q: device.tensor("i32", [2, 5, 2, 16]) }, "`q` must have dtype f32 or f16 or bf16, got i32"],
     ["k of another dtype", { k: bf16(2, 5, 2, 16) }, "`k` must have dtype f32, got bf16"],
     ["k of another shape", { k: f32(2, 4, 2, 16) }, "`k` must have shape [2, 5, 2, 16], got [2, 4, 2, 16]"],
@@ -198,7 +203,7 @@ describe("on a CPU with lower limits", () => {
   it("gatedDeltaRule refuses too much threadgroup memory", () => {
     limits({ maxThreadgroupBytes: 1024 });
     for (const [path, bytes] of [
-      ["recurrent", 4 * (2 * 16 + 64 + 32 * 16)],
+      ["recurrent", 4 * (2 * 16 + 3 * 32 + 32 * 16)],
       ["chunk", 4 * (2 * 1024 + 4 * 1024 + 1024 + 3 * 4096 + 2 * 4096 + 192 + 160 + (3 * 1024 + 4096 + 8192) / 2)],
     ] as const)
       refusesThere(
