@@ -103,21 +103,34 @@ export function encodeRecurrent(
  * The gated delta rule token by token; for each sequence and value head, with state S [V, K]:
  *
  * ```
- * S ← exp(g) · S
+ * S ← decay · S
  * S ← S + beta · (v − S k) kᵀ
  * o = scale · S q
  * ```
  *
- * - `q`, `k` [B, T, Hk, K], `v`, `o` [B, T, H, V] f32, f16 or bf16, one dtype; H a multiple of Hk, value head h uses key
- *   head ⌊h / (H/Hk)⌋. K ≤ 256.
- * - `g` [B, T, H] f32, natural log of the decay per token; `beta` [B, T, H] f32.
- * - `initialState` [B, H, V, K] f32, absent: zeros. `finalState`, same: written when it is passed (or `true`), may be
- *   exactly `initialState`.
+ * - `q`, `k` [B, T, Hk, K], `v`, `o` [B, T, H, V] f32, f16 or bf16, one dtype; H a multiple of Hk, K ≤ 256. `gqa` says
+ *   which key head value head h uses: `block` (default) ⌊h / (H/Hk)⌋, `tiled` h mod Hk.
+ * - `g` [B, T, H], or [B, T, H, K] with a gate for each column of the state, f32. `gate` says what it is: the decay is
+ *   exp(g) with `ln` (default), 2^g with `log2`, g with `linear`, exp(−g) with `neg-ln`. `beta` [B, T, H] f32.
+ * - `initialState` [N, H, V, K] f32, absent: zeros. `finalState`, same: written when it is passed (or `true`), may be
+ *   exactly `initialState`. With `stateLayout` `kv` all states are [.., K, V].
+ * - `cuSeqlens` i32 [N + 1]: N sequences in one row (B = 1), sequence s the tokens from cuSeqlens[s] to cuSeqlens[s + 1];
+ *   absent: N = B. It is read on the device; one that does not begin with 0, decreases or does not end with T fails the
+ *   submission, and nothing is written. Sequences may be empty.
+ * - `mask` u8 [B, T], not with `cuSeqlens`: at 0 the token is skipped. The state stays, o is 0, nothing else of it is used.
  * - `scale`: required, K^-1/2 in the known models; applied once, to the output.
- * - `qkNorm` `none` (default) or `sum-eps`: q and k are divided by √(Σx² + `qkNormEps`), in f32.
+ * - `qkNorm` `none` (default), or what q and k are divided by, in f32: `sum-eps` √(Σx² + eps), `mean-eps` √(Σx² + K·eps),
+ *   `max-eps` max(√Σx², eps), with eps `qkNormEps`.
+ * - `snapshots` [⌊T / snapshotEvery⌋ · B, H, V, K] f32: the states after `snapshotEvery`, 2·`snapshotEvery`, … tokens of
+ *   each sequence, one sequence after the other; packed ones may leave the last places unwritten.
+ * - `lastStates` [N, n, H, V, K] f32, n = `lastTokens` 1 … 64: in slot i the state i tokens before the end; zeros where
+ *   that is before the beginning.
+ * - `logState` [N, H, V, K], `logKeys` [N, n, Hk, K], `logDeltas` [N, n, H, V], `logGates` [N, n, H] or [N, n, H, K], f32,
+ *   all or none: what `gatedDeltaRollback` takes the last n tokens back with.
  *
- * Everything in f32, one rounding at the store of o. Cut anywhere, with the state carried, the bits are those of one
- * call. The rule is stable while beta·|k|² ≤ 2. Errors: `InvalidArgument` for dimensions, shapes, dtypes, options, overlap.
+ * Everything in f32, one rounding at the store of o. The bits are those of one call wherever a sequence is cut, with the
+ * state carried, and of calls of their own for packed sequences. The rule is stable while beta·|k|² ≤ 2; a NaN reaches
+ * later tokens of its head and nothing else. Errors: `InvalidArgument` for dimensions, shapes, dtypes, options, overlap.
  * Yang, Kautz and Hatamizadeh, "Gated Delta Networks", 2024.
  */
 export const gatedDeltaRuleRecurrent = defineOp({
