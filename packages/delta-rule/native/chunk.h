@@ -1,8 +1,16 @@
 // What the stages of the chunk pipeline share: where a chunk lies, and its cumulated gates.
 #pragma once
 #include "linalg.h"
+#include "sequences.h"
 
 namespace mlxts {
+
+// The gates' ln(decay), of a vector; see log_decay(float, float). `factor` is the same for all.
+MLXTS_INLINE vf32 log_decay(vf32 gates, float factor) {
+  if (factor != 0) return gates * splat(factor);
+  // A subnormal decay counts as 0: it keeps nothing that a sum of f32 could tell.
+  return select(gates < splat(0x1p-126f), splat(-104.0f), select(gates != gates, gates, log(gates)));
+}
 
 // Cumulated gates of one chunk and head as pairs (hi, lo); lo is 0 where none is carried.
 struct Gates {
@@ -21,9 +29,16 @@ struct Gates {
       if (low) lo[i] = low[i * stride];
     }
   }
-  // Sums up n gates that lie `stride` apart; lo, if asked for, collects what each addition to hi rounds away.
-  void sum(float* scratch, size_t chunk_length, const float* g, size_t stride, size_t n, bool pair) {
+  // Sums up ln(decay) of n gates that lie `stride` apart, 0 for the tokens that `mask` skips; lo, if asked for,
+  // collects what each addition to hi rounds away.
+  void sum(float* scratch, size_t chunk_length, const float* g, size_t stride, size_t n, float factor,
+           const uint8_t* mask, bool pair) {
     gather(scratch, chunk_length, g, nullptr, stride, n);
+    if (factor != 1)
+      for (size_t i = 0; i < n; i += kLanes) store(hi + i, log_decay(load(hi + i), factor));
+    if (mask)
+      for (size_t i = 0; i < n; ++i)
+        if (!mask[i]) hi[i] = 0;
     float high = 0, low = 0;
     for (size_t i = 0; i < n; ++i) {
       const float x = hi[i], s = high + x, back = s - high;
@@ -47,19 +62,38 @@ struct Gates {
   }
 };
 
-// Where one chunk of one head lies.
-struct ChunkPlace {
-  size_t sequence, head, key_head = 0, chunk, token, rows;
+// The chunks of one sequence.
+struct Chunks {
+  size_t begin, tokens;  // without the last ones, if those are left to others
+  size_t slot;           // of the first chunk
 
   template <typename Params>
-  ChunkPlace(const Params& p, uint64_t group, uint64_t chunks) {
-    chunk = group % chunks;
-    head = group / chunks % p.heads;
-    sequence = group / chunks / p.heads;
-    if constexpr (requires { p.keyHeads; }) key_head = head / (p.heads / p.keyHeads);
-    token = sequence * p.tokens + chunk * p.chunkLength;
-    const size_t left = p.tokens - chunk * p.chunkLength;
-    rows = left < p.chunkLength ? left : p.chunkLength;
+  Chunks(const Params& p, const int32_t* cu_seqlens, size_t sequence) {
+    const Sequence all = sequence_at(cu_seqlens, sequence, p.tokens);
+    begin = all.begin;
+    tokens = chunked_tokens(all.tokens, p.chunkLength, p.lastTokens);
+    slot = first_slot(cu_seqlens, sequence, (p.tokens + p.chunkLength - 1) / p.chunkLength, p.chunkLength);
+  }
+  // Rows of a chunk; 0 beyond the end.
+  size_t rows(size_t chunk, size_t chunk_length) const {
+    const size_t at = chunk * chunk_length;
+    return at >= tokens ? 0 : tokens - at < chunk_length ? tokens - at : chunk_length;
+  }
+};
+
+// The chunk of a threadgroup of stages that are launched for slots, heads and rows of tokens; it may have no rows.
+struct ChunkPlace {
+  size_t head, key_head = 0, slot, token, rows;
+
+  template <typename Params>
+  ChunkPlace(const Params& p, const int32_t* cu_seqlens, uint64_t group, uint64_t slots) {
+    head = group / slots % p.heads;
+    slot = group / slots / p.heads * slots + group % slots;
+    if constexpr (requires { p.keyHeads; }) key_head = key_head_of(head, p.headsPerKey, p.keyHeads);
+    const Slot at = slot_at(cu_seqlens, slot, p.sequences, slots, p.chunkLength);
+    const Chunks chunks(p, cu_seqlens, at.sequence);
+    rows = chunks.rows(at.chunk, p.chunkLength);
+    token = chunks.begin + at.chunk * p.chunkLength;
   }
 };
 
@@ -80,6 +114,31 @@ inline void transpose_padded(WideRows from, size_t rows, size_t columns, float* 
   if (rows < stride)
     for (size_t c = 0; c < columns; ++c) memset(to + c * stride + rows, 0, (stride - rows) * sizeof(float));
   transpose(from.data, from.stride, rows, columns, to, stride);
+}
+
+// States are kept transposed, columns of K by rows of V, `rows` of them from row `first` on with zeros up to `stride`.
+// In memory element [v, k] lies at v·row_stride + k·column_stride; one of the two is 1.
+template <typename Params>
+void read_state(const Params& p, const float* from, size_t first, size_t rows, float* to, size_t stride) {
+  if (p.columnStride == 1)
+    return transpose_padded({from + first * p.rowStride, p.rowStride}, rows, p.keyDim, to, stride);
+  for (size_t c = 0; c < p.keyDim; ++c) {
+    memcpy(to + c * stride, from + c * p.columnStride + first, rows * sizeof(float));
+    memset(to + c * stride + rows, 0, (stride - rows) * sizeof(float));
+  }
+}
+template <typename Params>
+void write_state(const Params& p, const float* from, size_t stride, size_t first, size_t rows, float* to) {
+  if (p.columnStride == 1) return transpose(from, stride, p.keyDim, rows, to + first * p.rowStride, p.rowStride);
+  for (size_t c = 0; c < p.keyDim; ++c)
+    memcpy(to + c * p.columnStride + first, from + c * stride, rows * sizeof(float));
+}
+
+// Makes the rows of tokens that the mask skips zeros.
+template <typename T>
+void clear_skipped(const uint8_t* mask, size_t rows, T* to, size_t stride, size_t columns) {
+  for (size_t i = 0; i < rows; ++i)
+    if (!mask[i]) memset(to + i * stride, 0, columns * sizeof(T));
 }
 
 // The steps of one chunk that both the stages and the fused kernel take. Matrices of a chunk have BT columns; n of its

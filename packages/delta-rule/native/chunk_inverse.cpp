@@ -7,18 +7,22 @@ using namespace mlxts;
 
 namespace {
 
-void chunk_inverse(const Launch& l) {
+int32_t chunk_inverse(const Launch& l) {
   const auto& p = l.args<ChunkInverseParams>();
+  const int32_t* cu_seqlens = l.buffer<const int32_t>(CHUNK_INVERSE_CU_SEQLENS);
+  if (const int32_t failed = packed_failure(l, cu_seqlens, p.sequences, p.tokens, CHUNK_INVERSE_FAULT_CU_SEQLENS))
+    return failed;
   const size_t BT = p.chunkLength, stride = size_t(p.heads) * BT;
   float* inverse = static_cast<float*>(l.scratch);  // [BT, BT]
   for (uint64_t group = l.begin; group < l.end; ++group) {
-    const ChunkPlace place(p, group, l.threadgroups[0]);
+    const ChunkPlace place(p, cu_seqlens, group, l.threadgroups[0]);
     const size_t at = (place.token * p.heads + place.head) * BT;
     const float* A = l.buffer<const float>(CHUNK_INVERSE_A) + at;
     float* X = l.buffer<float>(CHUNK_INVERSE_X) + at;
     invert(place.rows, BT, A, stride, inverse);
     for (size_t i = 0; i < place.rows; ++i) memcpy(X + i * stride, inverse + i * BT, BT * sizeof(float));
   }
+  return 0;
 }
 
 }  // namespace

@@ -19,8 +19,8 @@ constexpr bool kPairs = false;
 
 struct Scratch {
   size_t padded, panels;
-  float *state, *q, *k, *turned, *weighted, *w, *pairs, *inverse, *scores, *panel, *fresh, *rounded, *factor, *kept,
-      *decay, *gates;
+  float *state, *q, *k, *turned, *weighted, *w, *pairs, *inverse, *scores, *panel, *fresh, *rounded, *beta, *factor,
+      *kept, *decay, *gates;
   // Pairs of bf16: along K in rows of q, of β k and of k transposed; along tokens in k, the scores, vNew and gated
   // values.
   uint32_t *q_pairs, *weighted_pairs, *k_pairs, *score_pairs, *fresh_pairs, *gated_pairs;
@@ -44,6 +44,7 @@ struct Scratch {
     panel = take(BT * kPanel);  // β v, then the gated values
     fresh = take(BT * kPanel);  // vNew
     rounded = take(K * kPanel);
+    beta = take(BT);
     factor = take(BT);
     kept = take(BT);
     decay = take(BT);
@@ -58,13 +59,23 @@ struct Scratch {
   }
 };
 
-// Rows of a head, normalised if asked, rounded to T and widened; zeros up to `padded`.
+// Rows of a head, normalised if asked, rounded to T and widened; zeros up to `padded`, and for the tokens that `mask`
+// skips.
 template <typename T>
-void load_vectors(float* to, size_t padded, const T* from, size_t stride, size_t n, size_t K, bool normalise,
-                  float eps) {
+void load_vectors(const GatedDeltaRuleChunkParams& p, float* to, size_t padded, const T* from, size_t n,
+                  const uint8_t* mask) {
+  const size_t K = p.keyDim;
   for (size_t i = 0; i < n; ++i) {
-    const T* row = from + i * stride;
-    const vf32 inverse = normalise ? splat(1.0f / std::sqrt(sum_of_squares(row, K) + eps)) : splat(1.0f);
+    const T* row = from + i * p.keyHeads * K;
+    if (mask && !mask[i]) {
+      memset(to + i * padded, 0, padded * sizeof(float));
+      continue;
+    }
+    vf32 inverse = splat(1.0f);
+    if (p.qkNorm) {
+      const float length = std::sqrt(sum_of_squares(row, K) + p.eps);
+      inverse = splat(1.0f / (length < p.normFloor ? p.normFloor : length));
+    }
     for_lanes(
         K, [&](size_t c) { store(to + i * padded + c, round_to<T>(load(row + c) * inverse)); },
         [&](size_t c, int m) { store(to + i * padded + c, round_to<T>(load_partial(row + c, m) * inverse)); });
@@ -86,34 +97,49 @@ const float* rounded_state(const float* state, size_t count, float* scratch) {
 }
 
 template <typename T>
-void gated_delta_rule_chunk(const Launch& l) {
+int32_t gated_delta_rule_chunk(const Launch& l) {
   const auto& p = l.args<GatedDeltaRuleChunkParams>();
   const float* g = l.buffer<const float>(GATED_DELTA_RULE_CHUNK_G);
   const float* beta = l.buffer<const float>(GATED_DELTA_RULE_CHUNK_BETA);
   const float* initial = l.buffer<const float>(GATED_DELTA_RULE_CHUNK_INITIAL_STATE);
   float* final_state = l.buffer<float>(GATED_DELTA_RULE_CHUNK_FINAL_STATE);
-  const size_t K = p.keyDim, V = p.valueDim, H = p.heads, BT = p.chunkLength, key_stride = p.keyHeads * K;
-  const size_t chunks = (p.tokens + BT - 1) / BT;
+  float* snapshots = l.buffer<float>(GATED_DELTA_RULE_CHUNK_SNAPSHOTS);
+  const uint8_t* skips = l.buffer<const uint8_t>(GATED_DELTA_RULE_CHUNK_MASK);
+  const int32_t* cu_seqlens = l.buffer<const int32_t>(GATED_DELTA_RULE_CHUNK_CU_SEQLENS);
+  if (const int32_t failed =
+          packed_failure(l, cu_seqlens, p.sequences, p.tokens, GATED_DELTA_RULE_CHUNK_FAULT_CU_SEQLENS))
+    return failed;
+  const size_t K = p.keyDim, V = p.valueDim, H = p.heads, BT = p.chunkLength;
   const Scratch s(l.scratch, K, V, BT);
   for (uint64_t group = l.begin; group < l.end; ++group) {
-    for (size_t c = 0; c < s.panels; ++c) {
-      const size_t v0 = c * kPanel, rows = V - v0 < kPanel ? V - v0 : kPanel;
-      float* to = s.state + c * K * kPanel;
-      if (initial)
-        transpose_padded({initial + (group * V + v0) * K, K}, rows, K, to, kPanel);
-      else
-        memset(to, 0, K * kPanel * sizeof(float));
-    }
-    for (size_t chunk = 0; chunk < chunks; ++chunk) {
-      const ChunkPlace place(p, group * chunks + chunk, chunks);
-      const size_t n = place.rows, at = place.token * H + place.head, last = n - 1;
-      const size_t key_at = (place.token * p.keyHeads + place.key_head) * K;
-      load_vectors(s.q, s.padded, l.buffer<const T>(GATED_DELTA_RULE_CHUNK_Q) + key_at, key_stride, n, K, p.qkNorm,
-                   p.eps);
-      load_vectors(s.k, s.padded, l.buffer<const T>(GATED_DELTA_RULE_CHUNK_K) + key_at, key_stride, n, K, p.qkNorm,
-                   p.eps);
+    const size_t head = group % H, sequence = group / H, key_head = key_head_of(head, p.headsPerKey, p.keyHeads);
+    const Chunks chunks(p, cu_seqlens, sequence);
+    // body(panel, first row, rows): the state is a panel of value rows after the other.
+    const auto for_panels = [&](auto body) {
+      for (size_t c = 0; c < s.panels; ++c) {
+        const size_t v0 = c * kPanel;
+        body(s.state + c * K * kPanel, v0, V - v0 < kPanel ? V - v0 : kPanel);
+      }
+    };
+    const auto write_states = [&](float* to) {
+      for_panels([&](float* panel, size_t v0, size_t rows) { write_state(p, panel, kPanel, v0, rows, to); });
+    };
+    const size_t state_at = group * V * K;
+    if (initial)
+      for_panels([&](float* to, size_t v0, size_t rows) { read_state(p, initial + state_at, v0, rows, to, kPanel); });
+    else
+      memset(s.state, 0, s.panels * K * kPanel * sizeof(float));
+    float* snapshot = nullptr;
+    if (snapshots)
+      snapshot = snapshots + (first_snapshot(cu_seqlens, sequence, p.tokens, p.snapshotEvery) * H + head) * V * K;
+    for (size_t chunk = 0; size_t n = chunks.rows(chunk, BT); ++chunk) {
+      const size_t token = chunks.begin + chunk * BT, at = token * H + head, last = n - 1;
+      const size_t key_at = (token * p.keyHeads + key_head) * K;
+      const uint8_t* mask = skips ? skips + token : nullptr;
+      load_vectors(p, s.q, s.padded, l.buffer<const T>(GATED_DELTA_RULE_CHUNK_Q) + key_at, n, mask);
+      load_vectors(p, s.k, s.padded, l.buffer<const T>(GATED_DELTA_RULE_CHUNK_K) + key_at, n, mask);
       Gates gates;
-      gates.sum(s.gates, BT, g + at, H, n, p.pair);
+      gates.sum(s.gates, BT, g + at, H, n, p.gateFactor, mask, p.pair);
       gates.decays(s.decay, n);
       gates.decays_to(last, s.kept);
       const float carried = s.decay[last];
@@ -127,8 +153,9 @@ void gated_delta_rule_chunk(const Launch& l) {
       } else {
         transpose_padded({s.k, s.padded}, n, K, s.turned, BT);
       }
-      for (size_t i = 0; i < n; ++i) s.factor[i] = beta[at + i * H];
-      scale_rows<T>(n, K, s.factor, s.k, s.padded, s.weighted, s.padded);
+      for (size_t i = 0; i < n; ++i) s.beta[i] = beta[at + i * H];
+      if (mask) clear_skipped(mask, n, s.beta, 1, 1);
+      scale_rows<T>(n, K, s.beta, s.k, s.padded, s.weighted, s.padded);
       const uint32_t* turned = reinterpret_cast<const uint32_t*>(s.turned);
       const size_t half = s.padded / 2;
       if constexpr (kPairs<T>) narrow_rows(s.weighted, n, s.padded, s.weighted_pairs);
@@ -146,7 +173,7 @@ void gated_delta_rule_chunk(const Launch& l) {
           tile.accumulate(s.q + tile.row * s.padded, s.padded, 1, s.turned + tile.column, BT, K);
       });
       if constexpr (kPairs<T>) narrow_rows(s.scores, n, BT, s.score_pairs);
-      for (size_t i = 0; i < n; ++i) s.factor[i] = s.decay[i] * beta[at + i * H];
+      for (size_t i = 0; i < n; ++i) s.factor[i] = s.decay[i] * s.beta[i];
       scale_rows<T>(n, K, s.factor, s.k, s.padded, s.weighted, s.padded);
       for_tiles(
           n, [&](size_t) { return K; },
@@ -154,14 +181,14 @@ void gated_delta_rule_chunk(const Launch& l) {
             tile.accumulate(s.inverse + tile.row * BT, BT, 1, s.weighted + tile.column, s.padded, tile.row + tile.rows);
             tile.each([&](size_t i, size_t c, vf32 v) { store(s.w + i * s.padded + c, round_to<T>(v)); });
           });
-      for (size_t i = 0; i < n; ++i) s.factor[i] = beta[at + i * H];
 
       for (size_t c = 0; c < s.panels; ++c) {
         const size_t v0 = c * kPanel, rows = V - v0 < kPanel ? V - v0 : kPanel;
         float* state = s.state + c * K * kPanel;
         const auto columns = [rows](size_t) { return rows; };
-        scale_rows<T>(n, rows, s.factor, l.buffer<const T>(GATED_DELTA_RULE_CHUNK_V) + at * V + v0, H * V, s.panel,
+        scale_rows<T>(n, rows, s.beta, l.buffer<const T>(GATED_DELTA_RULE_CHUNK_V) + at * V + v0, H * V, s.panel,
                       kPanel);
+        if (mask) clear_skipped(mask, n, s.panel, kPanel, kPanel);
         for_tiles(n, columns, [&](auto tile) {
           tile.accumulate(s.inverse + tile.row * BT, BT, 1, s.panel + tile.column, kPanel, tile.row + tile.rows);
           tile.each([&](size_t i, size_t r, vf32 u) { store(s.fresh + i * kPanel + r, round_to<T>(u)); });
@@ -214,13 +241,15 @@ void gated_delta_rule_chunk(const Launch& l) {
           });
         });
       }
-    }
-    if (final_state)
-      for (size_t c = 0; c < s.panels; ++c) {
-        const size_t v0 = c * kPanel, rows = V - v0 < kPanel ? V - v0 : kPanel;
-        transpose(s.state + c * K * kPanel, kPanel, K, rows, final_state + (group * V + v0) * K, K);
+      if (mask) clear_skipped(mask, n, l.buffer<T>(GATED_DELTA_RULE_CHUNK_O) + at * V, H * V, V);
+      if (snapshot && (chunk + 1) * BT % p.snapshotEvery == 0 && n == BT) {
+        write_states(snapshot);
+        snapshot += H * V * K;
       }
+    }
+    if (final_state) write_states(final_state + state_at);
   }
+  return 0;
 }
 
 }  // namespace

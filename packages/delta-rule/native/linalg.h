@@ -110,6 +110,30 @@ MLXTS_INLINE void narrow_row(T* to, const float* from, size_t n) {
       [&](size_t i, int m) { store_partial(to + i, load_partial(from + i, m), m); });
 }
 
+// Natural logarithm of normal x > 0: x = 2^n·m with m around 1, then 2·artanh((m − 1)/(m + 1)).
+MLXTS_INLINE vf32 log(vf32 x) {
+  const vi32 n = (as_i32(x) - splat_i32(0x3f3504f3)) >> 23;
+  const vf32 m = as_f32(as_i32(x) - (n << 23));
+  const vf32 s = (m - splat(1.0f)) / (m + splat(1.0f));
+  const vf32 z = s * s;
+  vf32 p = splat(2.0f / 9);
+  p = p * z + splat(2.0f / 7);
+  p = p * z + splat(2.0f / 5);
+  p = p * z + splat(2.0f / 3);
+  const vf32 k = __builtin_convertvector(n, vf32);
+  // The high part of log 2 has so few digits that k times it is exact.
+  return k * splat(0x1.62e4p-1f) + (k * splat(0x1.7f7d1cp-20f) + (p * z * s + (s + s)));
+}
+
+// The first `count` elements, if that is less than all.
+template <typename T>
+MLXTS_INLINE void store_up_to(T* to, vf32 v, size_t count) {
+  if (count >= kLanes)
+    store(to, v);
+  else
+    store_partial(to, v, int(count % kLanes));
+}
+
 // Tiles of a product hold their sums in registers: kTileRows rows by up to kTileVectors vectors of columns.
 inline constexpr int kTileRows = 4;
 #if defined(__AVX512F__) || defined(__aarch64__)

@@ -43,7 +43,7 @@ export const chunkKktKernel = defineKernel({
       ? channels === 1
         ? BT * (PANEL_ROW_BYTES + 8)
         : channelPanelBytes(BT, bytes)
-      : 4 * (BT * (2 * K + 16) + BT + 2 * (BT + 16)),
+      : 4 * BT * ((channels === 1 ? 2 : 4) * Math.ceil(K / 16) * 16 + 1) + 8 * (BT + 16),
   }),
 });
 

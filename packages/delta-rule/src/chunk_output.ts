@@ -19,6 +19,10 @@ import { CHUNK_LENGTH, checkPacked, GQA, PACKED_FAULTS, type RuleOptions, SCALE 
 
 const PANEL = 64;
 
+/** Floats of q, of k or a panel of h, and, with a gate for each channel, of the decays from row to row. */
+const cpuRows = (K: number, BT: number, channels: number): number =>
+  channels === 1 ? (BT + Math.max(BT, PANEL)) * K : (2 * BT + Math.max(BT, PANEL)) * Math.ceil(K / 16) * 16;
+
 export const chunkOutputKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "chunk_output",
@@ -55,7 +59,7 @@ export const chunkOutputKernel = defineKernel({
       ? channels === 1
         ? (BT + Math.max(BT, PANEL)) * PANEL_ROW_BYTES + 8 * BT
         : Math.max((BT + PANEL) * PANEL_ROW_BYTES, channelPanelBytes(BT, bytes))
-      : 4 * (BT * K + 2 * Math.max(BT, PANEL) * K + BT * BT + BT * PANEL + BT + 2 * (BT + 16)),
+      : 4 * (cpuRows(K, BT, channels) + Math.max(BT, PANEL) * K + BT * (BT + PANEL + 1) + 2 * (BT + 16)),
   }),
 });
 

@@ -66,7 +66,7 @@ export const chunkStateKernel = defineKernel({
     threadsPerThreadgroup: [4 * GPU_ROWS, 1, 1],
     threadgroupBytes: gpu
       ? 2 * BUFFER_BYTES + BT * GPU_ROWS * bytes + (channels === 1 ? 0 : 4 * K)
-      : 4 * (2 * K * ROWS + BT * ROWS + 2 * BT * K + BT + 2 * (BT + 16)),
+      : 4 * (2 * K * ROWS + BT * ROWS + 2 * BT * K + BT + Math.max(2 * (BT + 16), K + 16)),
   }),
 });
 

@@ -20,7 +20,7 @@ export const gatedDeltaRuleChunkKernel = defineKernel({
   launch: ({ N, H, K, V, BT }: Pick<ChunkDims, "N" | "H" | "K" | "V" | "BT">) => {
     const padded = Math.ceil(K / 16) * 16;
     const state = (Math.ceil(V / PANEL) + 1) * K * PANEL;
-    const rows = 4 * BT * padded + K * BT + 3 * BT * BT + 2 * BT * PANEL + 3 * BT + 2 * (BT + 16);
+    const rows = 4 * BT * padded + K * BT + 3 * BT * BT + 2 * BT * PANEL + 4 * BT + 2 * (BT + 16);
     const pairs = (3 * BT * padded + BT * BT + 2 * BT * PANEL) / 2;
     const threadgroupBytes = 4 * (state + rows + pairs);
     return { threadgroups: [H, N, 1], threadsPerThreadgroup: [256, 1, 1], threadgroupBytes };
