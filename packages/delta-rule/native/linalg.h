@@ -128,10 +128,13 @@ MLXTS_INLINE vf32 log(vf32 x) {
 // The first `count` elements, if that is less than all.
 template <typename T>
 MLXTS_INLINE void store_up_to(T* to, vf32 v, size_t count) {
-  if (count >= kLanes)
-    store(to, v);
-  else
-    store_partial(to, v, int(count % kLanes));
+  if (count >= kLanes) return store(to, v);
+#if defined(__AVX512F__)
+  // GCC 12 sees elements beyond the vector in the portable form.
+  if constexpr (std::is_same_v<T, float>)
+    return _mm512_mask_storeu_ps(to, __mmask16((1u << count) - 1), reinterpret_cast<__m512>(v));
+#endif
+  store_partial(to, v, int(count));
 }
 
 // Tiles of a product hold their sums in registers: kTileRows rows by up to kTileVectors vectors of columns.
