@@ -4,20 +4,25 @@ import { BARS, type Case, compare, sameBytes, within } from "@mlxts/core/testing
 import { describe, expect, it } from "vitest";
 import { DEVICES } from "../../../scripts/test-devices.ts";
 import { gatedDeltaRule } from "../src/index.ts";
-import { ruleCase, sequentialReference } from "./rule_cases.ts";
+import { type RuleSetting, ruleCase, sequentialReference } from "./rule_cases.ts";
 
 const T = 150;
 const H = 4;
 const V = 24;
 const K = 64;
-const CASE = ruleCase({ B: 1, T, Hk: 2, H, K, V, state: true });
+const SETTING: RuleSetting = { B: 1, T, Hk: 2, H, K, V, state: true };
+const CASE = ruleCase(SETTING);
+/** Where a number that is none may spread: over whole vectors of keys, and where vectors have a rest. */
+const SPREADS = [K, 24].flatMap((keys) =>
+  [false, true].map((channels) => ({ keys, channels, testCase: ruleCase({ ...SETTING, K: keys, channels }) })),
+);
 type Given = Record<"q" | "k" | "v" | "g" | "beta", Tensor>;
 
-/** Tokens begin … end − 1 of the case. */
-function tokens(device: Device, act: FloatDtype, begin = 0, end = T): Given {
+/** Tokens begin … end − 1 of a case. */
+function tokens(device: Device, act: FloatDtype, begin = 0, end = T, { inputs } = CASE): Given {
   return Object.fromEntries(
     ["q", "k", "v", "g", "beta"].map((name) => {
-      const { dtype, shape, data } = CASE.inputs[name] as Case["inputs"][string];
+      const { dtype, shape, data } = inputs[name] as Case["inputs"][string];
       const row = shape.slice(2).reduce((x, y) => x * y, 1);
       const concrete = dtype === "act" ? act : "f32";
       const raw = encodeNumbers(concrete, data).slice(begin * row, end * row);
@@ -25,7 +30,10 @@ function tokens(device: Device, act: FloatDtype, begin = 0, end = T): Given {
     }),
   ) as Given;
 }
-const newState = (device: Device) => device.tensor("f32", [1, H, V, K], CASE.inputs.initialState?.data);
+const newState = (device: Device, { inputs } = CASE) => {
+  const { shape, data } = inputs.initialState as Case["inputs"][string];
+  return device.tensor("f32", shape, data);
+};
 
 type Options = Parameters<typeof gatedDeltaRule>[2];
 const OPTIONS: Options = { scale: 0.125, qkNorm: "sum-eps", path: "chunk", chunkLength: 32 };
@@ -85,35 +93,41 @@ for (const [name, open] of DEVICES)
     }
 
     for (const path of ["recurrent", "chunk"] as const)
-      for (const poisoned of ["q", "k", "v", "g", "beta"] as const)
-        it(`${path}: NaN in ${poisoned} stays in its heads and in its own and later chunks`, async () => {
-          using device = open();
-          const options = { ...OPTIONS, path } as const;
-          const clean = await (await call(device, tokens(device, "f32"), newState(device), options)).read();
-          const given = tokens(device, "f32");
-          const target = given[poisoned];
-          const at = 70;
-          const numbers = await target.readNumbers();
-          // Token 70, first head: for q and k a key head, that of value heads 0 and 1.
-          numbers[(at * target.size) / T] = Number.NaN;
-          target.write(numbers);
-          const state = newState(device);
-          const o = (await (await call(device, given, state, options)).read()) as Float32Array;
-          const final = await state.readNumbers();
-          const heads = poisoned === "q" || poisoned === "k" ? 2 : 1;
-          const columns = poisoned === "v" ? 1 : V;
-          const firstTouched = path === "chunk" ? 64 : at;
-          for (let t = 0; t < T; t++)
-            for (let h = 0; h < H; h++) {
-              const row = o.slice((t * H + h) * V, (t * H + h + 1) * V);
-              if (h >= heads || t < firstTouched)
-                expect(sameBytes(row, clean.slice((t * H + h) * V, (t * H + h + 1) * V))).toBe(true);
-              else if (t === at || (t > at && poisoned !== "q"))
-                expect(row.slice(0, columns).every(Number.isNaN)).toBe(true);
-            }
-          if (poisoned !== "q") expect(final.slice(0, K).every(Number.isNaN)).toBe(true);
-          expect(final.slice(heads * V * K).every(Number.isFinite)).toBe(true);
-        });
+      for (const { keys, channels, testCase } of SPREADS)
+        for (const poison of [Number.NaN, Number.POSITIVE_INFINITY])
+          for (const poisoned of ["q", "k", "v", "g", "beta"] as const) {
+            const gates = channels ? "a gate for each of" : "one gate for";
+            it(`${path}: ${poison} in ${poisoned} stays in its heads and its own and later chunks, ${gates} ${keys}`, async () => {
+              using device = open();
+              const options = { ...OPTIONS, path } as const;
+              const fresh = () => tokens(device, "f32", 0, T, testCase);
+              const clean = await (await call(device, fresh(), newState(device, testCase), options)).read();
+              const given = fresh();
+              const target = given[poisoned];
+              const at = 70;
+              const numbers = await target.readNumbers();
+              // Token 70, first head: for q and k a key head, that of value heads 0 and 1.
+              numbers[(at * target.size) / T] = poison;
+              target.write(numbers);
+              const state = newState(device, testCase);
+              const o = (await (await call(device, given, state, options)).read()) as Float32Array;
+              const final = await state.readNumbers();
+              const heads = poisoned === "q" || poisoned === "k" ? 2 : 1;
+              const columns = poisoned === "v" ? 1 : V;
+              const firstTouched = path === "chunk" ? 64 : at;
+              const lost = (x: number) => !Number.isFinite(x);
+              for (let t = 0; t < T; t++)
+                for (let h = 0; h < H; h++) {
+                  const row = o.slice((t * H + h) * V, (t * H + h + 1) * V);
+                  if (h >= heads || t < firstTouched)
+                    expect(sameBytes(row, clean.slice((t * H + h) * V, (t * H + h + 1) * V))).toBe(true);
+                  else if (t === at || (t > at && poisoned !== "q"))
+                    expect(row.slice(0, columns).every(lost)).toBe(true);
+                }
+              if (poisoned !== "q") expect(final.slice(0, keys).every(lost)).toBe(true);
+              expect(final.slice(heads * V * keys).every(Number.isFinite)).toBe(true);
+            });
+          }
 
     it("a recording with an arena can be replayed, in place, and gives scratch back", async () => {
       using device = open();
