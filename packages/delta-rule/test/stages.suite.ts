@@ -308,9 +308,10 @@ export const suites: readonly Suite[] = [
   {
     op: chunkOutput,
     errorClass: "R",
-    reference: stage((s, { q, k, vNew, h, G, mask }, round, { scale }) => ({
-      o: [[s.B, s.T, s.H, s.V], reference.chunkOutputReference(s, q, k, vNew, h, G, { scale, mask }, round)],
-    })),
+    reference: stage((s, { q, k, vNew, h, G, mask }, round, { scale }) => {
+      const o = reference.chunkOutputReference(s, q, k, vNew, h, G, { scale, mask }, round);
+      return { o: [[s.B, s.T, s.H, s.V], o.map(round)] };
+    }),
     cases: cases(["q", "k", "vNew", "h", "G"], { options: ["gqa"], fixed: { scale: 0.7 }, mask: true }),
   },
 ];
