@@ -53,6 +53,8 @@ describe("cuSeqlens that does not cut the row is refused by", () => {
   const chunkLength = 16;
   const { k, beta } = PACKED;
   const values = PACKED.v;
+  const [low, h, snapshots] = [f32(1, 40, 4, 16), f32(1, 5, 4, 8, 16), f32(2, 4, 8, 16)];
+  const channels = { G: PACKED.g, cuSeqlens };
   type Encode = (encoder: ReturnType<Device["encoder"]>) => unknown;
   const OPS: Record<string, [Encode, Tensor[]]> = {
     "gatedDeltaRule, in chunks": [(e) => gatedDeltaRule(e, rule, { scale, path: "chunk", chunkLength }), [o, state]],
@@ -80,6 +82,29 @@ describe("cuSeqlens that does not cut the row is refused by", () => {
           { q: PACKED.q, k, vNew: values, h: f32(1, 5, 4, 8, 16), G: g, cuSeqlens, o },
           { scale, chunkLength },
         ),
+      [o],
+    ],
+    "chunkCumsum with a gate for each channel": [
+      (e) => chunkCumsum(e, { g: PACKED.g, cuSeqlens, G: perKey, GLow: low }, { chunkLength }),
+      [perKey, low],
+    ],
+    "chunkKkt with a gate for each channel": [
+      (e) => chunkKkt(e, { k, beta, ...channels, A: pairs }, { chunkLength }),
+      [pairs],
+    ],
+    "chunkWu with a gate for each channel": [
+      (e) => chunkWu(e, { k, v: values, beta, ...channels, X: pairs, w: perKey, u: o }, { chunkLength }),
+      [perKey, o],
+    ],
+    "chunkState with a gate for each channel": [
+      (e) => {
+        const outputs = { h, vNew: o, finalState: state, snapshots };
+        chunkState(e, { k, w: perKey, u: values, ...channels, ...outputs }, { chunkLength, snapshotEvery: 16 });
+      },
+      [h, o, state, snapshots],
+    ],
+    "chunkOutput with a gate for each channel": [
+      (e) => chunkOutput(e, { q: PACKED.q, k, vNew: values, h, ...channels, o }, { scale, chunkLength }),
       [o],
     ],
   };
