@@ -65,6 +65,8 @@ const CONVENTIONS: Case[] = [
       make({ qkNorm, keyNorm, T: 20 }, { qkNormEps: 5e-3 }),
     ]),
   ]),
+  // Of the vectors some are longer than eps and some are not, q and k of one token too.
+  make({ qkNorm: "max-eps", T: 20 }, { qkNormEps: 6.3 }),
   ...[
     [3, 5],
     [8, 33],
