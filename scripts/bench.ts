@@ -7,6 +7,7 @@ import { parseArgs } from "node:util";
 import { Device } from "@mlxts/core";
 import type { Bench, BenchCase } from "@mlxts/core/testing";
 import { type Limits, measureLimits } from "../packages/core/test/kernels/limits.ts";
+import { measure, measurePeer } from "./bench_measure.ts";
 
 const { values } = parseArgs({
   options: {
@@ -20,48 +21,6 @@ const { values } = parseArgs({
 const threadCounts = values.threads.split(",").map(Number);
 const samples = Number(values.samples);
 const packages = join(dirname(fileURLToPath(import.meta.url)), "..", "packages");
-
-const median = (times: number[]) => times.sort((a, b) => a - b)[Math.floor(times.length / 2)] as number;
-
-/** Median µs of one call: enough calls in one recording that the clock and the hand-over do not matter. */
-async function measure(testCase: BenchCase, threads: number): Promise<number> {
-  using device = Device.open("cpu", { threads });
-  const { encode } = testCase.setup(device);
-  const record = (calls: number) => {
-    const arena = device.arena(1 << 24, { grow: true });
-    const encoder = device.encoder({ arena });
-    for (let i = 0; i < calls; i++) {
-      const mark = arena.mark();
-      encode(encoder);
-      arena.rewind(mark);
-      // Calls follow one another, as the ops of a model do.
-      encoder.barrier();
-    }
-    return encoder.finish();
-  };
-  const once = record(1);
-  await once.replay();
-  const { ms } = await once.replay();
-  const calls = Math.max(1, Math.min(2000, Math.ceil(4 / Math.max(ms, 1e-3))));
-  const recording = record(calls);
-  await recording.replay();
-  const times: number[] = [];
-  for (let i = 0; i < samples; i++) times.push(((await recording.replay()).ms * 1000) / calls);
-  return median(times);
-}
-
-async function measurePeer(testCase: BenchCase, threads: number): Promise<number | undefined> {
-  const call = await testCase.peer?.setup(threads);
-  if (!call) return undefined;
-  for (let i = 0; i < 3; i++) await call();
-  const times: number[] = [];
-  for (let i = 0; i < samples; i++) {
-    const start = performance.now();
-    await call();
-    times.push((performance.now() - start) * 1000);
-  }
-  return median(times);
-}
 
 /** The least time in µs that the machine allows: bytes against bandwidth, operations against f32 multiply-adds. */
 function limitOf({ bytes, flops }: BenchCase, limits: Limits): number {
@@ -99,12 +58,12 @@ for (const name of readdirSync(packages)) {
         ...(testCase.peer && { peer: testCase.peer.name }),
       };
       for (const threads of threadCounts) {
-        const us = await measure(testCase, threads);
+        const us = await measure(testCase, threads, samples);
         row[`µs T${threads}`] = Number(us.toPrecision(4));
         row[`GB/s T${threads}`] = Number((testCase.bytes / us / 1e3).toPrecision(3));
         row[`GFLOP/s T${threads}`] = Number((testCase.flops / us / 1e3).toPrecision(3));
         row[`limit µs T${threads}`] = Number(limitOf(testCase, limits.get(threads) as Limits).toPrecision(3));
-        const peer = await measurePeer(testCase, threads);
+        const peer = await measurePeer(testCase, threads, samples);
         if (peer !== undefined) row[`peer µs T${threads}`] = Number(peer.toPrecision(4));
       }
       rows.push(row);

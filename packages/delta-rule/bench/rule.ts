@@ -1,4 +1,4 @@
-// The rule on the layers of the known models, K = V = 128.
+// The rule on the layers of the known models.
 import { type Device, DTYPES, type FloatDtype } from "@mlxts/core";
 import { type BenchCase, type Peer, Random } from "@mlxts/core/testing";
 import { onnxPeer } from "../../../scripts/onnx_peer.ts";
@@ -8,42 +8,52 @@ export interface Setting {
   T: number;
   Hk: number;
   H: number;
+  /** Default 128. */
+  K?: number;
+  V?: number;
+  /** A gate for each channel. */
+  channels?: boolean;
   dtype: FloatDtype;
   path: "recurrent" | "chunk";
   chunkLength?: 16 | 32 | 64;
 }
 
 export const K = 128;
-export const V = 128;
-
-export function ruleBench({ T, Hk, H, dtype, path, chunkLength = 64 }: Setting): BenchCase {
+export function ruleBench(setting: Setting): BenchCase {
+  const { T, Hk, H, K = 128, V = 128, channels = false, dtype, path, chunkLength = 64 } = setting;
   const { bytes } = DTYPES[dtype];
+  const gates = `${dtype}${channels ? " channels" : ""}`;
   return {
-    name: `T${T} Hk${Hk} H${H} K128 V128 ${dtype} ${path}${path === "chunk" ? ` ${chunkLength}` : ""}`,
-    bytes: bytes * T * (2 * Hk * K + 2 * H * V) + 8 * T * H + 8 * H * V * K,
+    name: `T${T} Hk${Hk} H${H} K${K} V${V} ${gates} ${path}${path === "chunk" ? ` ${chunkLength}` : ""}`,
+    bytes: bytes * T * (2 * Hk * K + 2 * H * V) + 4 * T * H * (channels ? K + 1 : 2) + 8 * H * V * K,
     // The sequential form: decay, prediction, update and output, each once over the state.
     flops: 7 * T * H * V * K,
     setup(device) {
-      const tensors = ruleTensors(device, { T, Hk, H, dtype });
+      const tensors = ruleTensors(device, setting);
       return {
         encode(encoder) {
           gatedDeltaRule(encoder, tensors, { scale: K ** -0.5, qkNorm: "sum-eps", path, chunkLength });
         },
       };
     },
-    ...(dtype === "f32" && { peer: rulePeer(T, Hk, H) }),
+    ...(dtype === "f32" && { peer: rulePeer(setting) }),
   };
 }
 
 /** Random inputs of a layer, and outputs; the state is updated in place. */
-export function ruleTensors(device: Device, { T, Hk, H, dtype }: Pick<Setting, "T" | "Hk" | "H" | "dtype">) {
+export function ruleTensors(
+  device: Device,
+  { T, Hk, H, K = 128, V = 128, channels = false, dtype }: Omit<Setting, "path" | "chunkLength">,
+) {
   const random = new Random(1);
   const state = device.tensor("f32", [1, H, V, K]);
   return {
     q: device.tensor(dtype, [1, T, Hk, K], random.normals(T * Hk * K)),
     k: device.tensor(dtype, [1, T, Hk, K], random.normals(T * Hk * K)),
     v: device.tensor(dtype, [1, T, H, V], random.normals(T * H * V)),
-    g: device.tensor("f32", [1, T, H], random.uniforms(T * H, -1, 0)),
+    g: channels
+      ? device.tensor("f32", [1, T, H, K], random.uniforms(T * H * K, -1, 0))
+      : device.tensor("f32", [1, T, H], random.uniforms(T * H, -1, 0)),
     beta: device.tensor("f32", [1, T, H], random.uniforms(T * H)),
     o: device.tensor(dtype, [1, T, H, V]),
     initialState: state,
@@ -52,7 +62,7 @@ export function ruleTensors(device: Device, { T, Hk, H, dtype }: Pick<Setting, "
 }
 
 /** The same rule token by token, without the norm of q and k. */
-export function rulePeer(T: number, Hk: number, H: number): Peer {
+function rulePeer({ T, Hk, H, K = 128, V = 128, channels = false }: Setting): Peer {
   const random = new Random(2);
   const floats = (shape: number[], low: number, high: number) => ({
     shape,
@@ -79,7 +89,7 @@ export function rulePeer(T: number, Hk: number, H: number): Peer {
       k: floats([1, T, Hk * K], -0.1, 0.1),
       v: floats([1, T, H * V], -1, 1),
       state: floats([1, H, K, V], -1, 1),
-      g: floats([1, T, H], -1, 0),
+      g: floats([1, T, channels ? H * K : H], -1, 0),
       beta: floats([1, T, H], 0, 1),
     },
     outputs: { o: [1, T, H * V], newState: [1, H, K, V] },
