@@ -1,217 +1,82 @@
-import {
-  type Arena,
-  type CommitOptions,
-  type Device,
-  type Recording,
-  type SubmissionResult,
-  type Tensor,
-  wrongKind,
-  wrongValue,
-} from "@mlxts/core";
-import { argmax, sample } from "@mlxts/nn";
-import type { DeltaPath, LanguageModel, Tokens } from "./model.ts";
-import type { ModelState } from "./state.ts";
+import { wrongValue } from "@mlxts/core";
+import { Decoder, type SamplingOptions } from "./decoder.ts";
+import type { Draft } from "./draft.ts";
+import type { DeltaPath, LanguageModel } from "./model.ts";
+import { checkPrompts, feed } from "./prefill.ts";
+import type { PrefixCache } from "./prefix_cache.ts";
+import { checkInteger, type ModelState } from "./state.ts";
+import { checkIds } from "./tokens.ts";
 
-/** Options of `prefill`. */
-export interface PrefillOptions {
-  /** Default `auto`. */
-  path?: DeltaPath;
-  /** Tokens of one pass. Default 512. */
-  blockLength?: number;
-  /** Positions (0-based, within `ids`) whose logits are wanted. Default: the last one. */
-  positions?: readonly number[];
-}
-
-/** How the next token is chosen. */
-export interface SamplingOptions {
-  /** 0 (default): always the most likely token. */
-  temperature?: number;
-  /** Consider only the k most likely tokens; 0 (default): all. */
-  topK?: number;
-  /** Consider only the most likely tokens that reach this probability together. Default 1: all. */
-  topP?: number;
-  /** Default 0. The same seed gives the same text. */
-  seed?: number;
-}
-
-function checkIds(op: string, model: LanguageModel, ids: readonly number[]): void {
-  if (!Array.isArray(ids)) throw wrongKind(op, "ids", "be an array of token ids", ids);
-  if (ids.length === 0) throw wrongValue(op, "ids", "have at least one token", ids);
-  const at = ids.findIndex((id) => !Number.isInteger(id) || id < 0 || id >= model.vocabSize);
-  if (at >= 0)
-    throw wrongValue(op, "ids", `be integers from 0 to ${model.vocabSize - 1}`, `${ids[at]} at position ${at}`);
-}
-
-/** The tensors of a pass over T tokens, in one buffer of T + T + 2 words. */
-function tokenTensors(device: Device, count: number): { words: Tensor<"i32">; tokens: Tokens } {
-  const words = device.tensor("i32", [2 * count + 2]);
-  return {
-    words,
-    tokens: {
-      ids: words.view(0, [1, count]).cast("u32"),
-      positions: words.view(count, [1, count]),
-      start: words.view(2 * count, [1]),
-      lengths: words.view(2 * count + 1, [1]),
-    },
-  };
-}
-
-function tokenWords(ids: readonly number[], start: number): Int32Array {
-  return Int32Array.from([...ids, ...ids.map((_, i) => start + i), start, start + ids.length]);
-}
-
-/**
- * Feeds `ids` to the state and returns the logits (f32, `vocabSize` each) of the positions asked for.
- * All arguments are checked first; a refused call leaves the state as it was.
- */
-export async function prefill(
-  model: LanguageModel,
-  state: ModelState,
-  ids: readonly number[],
-  options: PrefillOptions = {},
-): Promise<Float32Array[]> {
-  const op = "prefill";
-  const { path = "auto", blockLength = 512, positions = [ids.length - 1] } = options;
-  checkIds(op, model, ids);
-  if (!Number.isInteger(blockLength) || blockLength < 1)
-    throw wrongValue(op, "blockLength", "be an integer ≥ 1", blockLength);
-  for (const at of positions)
-    if (!Number.isInteger(at) || at < 0 || at >= ids.length)
-      throw wrongValue(op, "positions", `be integers from 0 to ${ids.length - 1}`, at);
-  state.assertRoom(op, ids.length);
-  const { device } = model;
-  const arena = device.arena(1 << 22, { grow: true });
-  const logits = new Map<number, Float32Array>();
-  try {
-    for (let begin = 0; begin < ids.length; begin += blockLength) {
-      const block = ids.slice(begin, begin + blockLength);
-      const pass = tokenTensors(device, block.length);
-      using words = pass.words;
-      words.write(tokenWords(block, state.tokens));
-      arena.reset();
-      using encoder = device.encoder({ arena });
-      const hidden = model.encode(encoder, state, pass.tokens, path);
-      const wanted = [...new Set(positions)].filter((at) => at >= begin && at < begin + block.length);
-      const rows =
-        wanted.length > 0
-          ? model.encodeLogits(
-              encoder,
-              hidden,
-              wanted.map((at) => at - begin),
-            )
-          : undefined;
-      await encoder.commit();
-      state.advance(block.length);
-      if (rows)
-        for (const [i, at] of wanted.entries()) logits.set(at, (await rows.slice(i, i + 1).read()) as Float32Array);
-    }
-  } finally {
-    arena.dispose();
-  }
-  return positions.map((at) => logits.get(at) as Float32Array);
-}
-
-/** A decode step recorded once and replayed for each token: one call from JavaScript, one token out. */
-export class Decoder {
-  private readonly model: LanguageModel;
-  private readonly state: ModelState;
-  private readonly arena: Arena;
-  private readonly words: Tensor<"i32">;
-  private readonly step: Tensor<"u32">;
-  private readonly ids: Tensor;
-  private readonly recording: Recording;
-  private steps = 0;
-
-  constructor(model: LanguageModel, state: ModelState, sampling: SamplingOptions = {}) {
-    const { device } = model;
-    this.model = model;
-    this.state = state;
-    this.arena = device.arena(1 << 20, { grow: true });
-    const { words, tokens } = tokenTensors(device, 1);
-    this.words = words;
-    this.ids = tokens.ids;
-    this.step = device.tensor("u32", [1]);
-    try {
-      this.recording = this.record(tokens, sampling);
-    } catch (error) {
-      this.release();
-      throw error;
-    }
-  }
-
-  private record(tokens: Tokens, { temperature = 0, topK = 0, topP = 1, seed = 0 }: SamplingOptions): Recording {
-    // Disposed when an op refuses its arguments; after `finish` there is nothing left to dispose.
-    using encoder = this.model.device.encoder({ arena: this.arena });
-    const hidden = this.model.encode(encoder, this.state, tokens, "recurrent");
-    const logits = this.model.encodeLogits(encoder, hidden, [0]);
-    // The next id replaces the one that was fed.
-    const ids = this.ids.reshape([1]);
-    if (temperature === 0 && topK === 0 && topP === 1) argmax(encoder, { logits, ids });
-    else sample(encoder, { logits, step: this.step, ids }, { temperature, topK, topP, seed });
-    return encoder.finish();
-  }
-
-  /** Dispatches of one step. */
-  get dispatches(): number {
-    return this.recording.dispatches;
-  }
-
-  private async feed(op: string, id: number, options: CommitOptions): Promise<SubmissionResult> {
-    checkIds(op, this.model, [id]);
-    this.state.assertRoom(op, 1);
-    this.words.write(tokenWords([id], this.state.tokens));
-    this.step.write([this.steps++]);
-    const result = await this.recording.replay(options);
-    this.state.advance(1);
-    return result;
-  }
-
-  /** Feeds one token and returns the next. */
-  async next(id: number): Promise<number> {
-    await this.feed("decoder.next", id, {});
-    return this.ids.readSync()[0] as number;
-  }
-
-  /** Feeds one token and returns what the step took on the device, dispatch by dispatch. */
-  profile(id: number): Promise<SubmissionResult> {
-    return this.feed("decoder.profile", id, { profile: true });
-  }
-
-  private release(): void {
-    this.arena.dispose();
-    this.words.dispose();
-    this.step.dispose();
-  }
-
-  dispose(): void {
-    this.recording.dispose();
-    this.release();
-  }
-
-  [Symbol.dispose](): void {
-    this.dispose();
-  }
-}
-
-/** Options of `generate`. */
-export interface GenerateOptions extends SamplingOptions {
-  /** Default 128. */
+/** What both forms of generation take. */
+interface CommonOptions extends SamplingOptions {
+  /** New tokens of a sequence. Default 128. */
   maxTokens?: number;
   /** Ids that end the text. Default: the model's. */
   stopTokens?: readonly number[];
   path?: DeltaPath;
   /** Continues this state instead of an empty one. */
   state?: ModelState;
+  /** See `prefill`. */
+  cache?: PrefixCache;
   /** Filled in when the generation ends. */
   timings?: Partial<Timings>;
+}
+
+/** Options of `generate`. */
+export interface GenerateOptions extends CommonOptions {
+  /** Guesses tokens to be tried together, see `promptLookup`. The text is the same, and comes sooner if they are right. */
+  draft?: Draft;
+  /** The most tokens of a guess. Default 4, or the `rollback` of `state`. */
+  draftTokens?: number;
+}
+
+/** Options of `generateBatch`. */
+export interface GenerateBatchOptions extends CommonOptions {
+  /** What is different for each sequence. Seeds not given here: `seed` and the sequence's number added. */
+  each?: readonly (SamplingOptions & Pick<CommonOptions, "maxTokens" | "stopTokens">)[];
 }
 
 /** What a generation took, in tokens and milliseconds; `prefillMs` reaches to the first new token. */
 export interface Timings {
   promptTokens: number;
+  /** Of these, those that the cache had. */
+  cachedTokens: number;
   prefillMs: number;
   generatedTokens: number;
   decodeMs: number;
+  /** Tokens that were guessed, and those of them that were right. */
+  draftedTokens: number;
+  acceptedTokens: number;
+}
+
+const NO_TIME: Timings = {
+  promptTokens: 0,
+  cachedTokens: 0,
+  prefillMs: 0,
+  generatedTokens: 0,
+  decodeMs: 0,
+  draftedTokens: 0,
+  acceptedTokens: 0,
+};
+
+/** Adds the time since the last call, or since `resume`. */
+class Stopwatch {
+  private readonly timings: Partial<Timings>;
+  private last = performance.now();
+
+  constructor(timings: Partial<Timings>) {
+    this.timings = Object.assign(timings, NO_TIME);
+  }
+
+  lap(key: "prefillMs" | "decodeMs"): void {
+    const now = performance.now();
+    this.timings[key] = (this.timings[key] ?? 0) + now - this.last;
+    this.last = now;
+  }
+
+  resume(): void {
+    this.last = performance.now();
+  }
 }
 
 /** Yields new token ids one by one, until a stop token (not yielded), `maxTokens`, or the end of the context. */
@@ -221,35 +86,111 @@ export async function* generate(
   options: GenerateOptions = {},
 ): AsyncGenerator<number, void, void> {
   const op = "generate";
-  const { maxTokens = 128, stopTokens = model.stopTokens, timings = {} } = options;
+  const { maxTokens = 128, stopTokens = model.stopTokens, timings = {}, draft, cache, path = "auto" } = options;
   checkIds(op, model, ids);
-  if (!Number.isInteger(maxTokens) || maxTokens < 1) throw wrongValue(op, "maxTokens", "be an integer ≥ 1", maxTokens);
-  const state = options.state ?? model.newState({ capacity: Math.min(model.contextLength, ids.length + maxTokens) });
+  checkInteger(op, "maxTokens", maxTokens, 1);
+  options.state?.assertSingle(op, "use generateBatch");
+  const guess = draft ? (options.draftTokens ?? options.state?.maxRollback ?? 4) : 0;
+  if (draft && options.state?.maxRollback === 0)
+    throw wrongValue(op, "state", "be made with `rollback` when there is a `draft`", "a state without it");
+  if (draft) checkInteger(op, "draftTokens", guess, 1, options.state?.maxRollback ?? 64);
+  const state =
+    options.state ??
+    model.newState({ capacity: Math.min(model.contextLength, ids.length + maxTokens), rollback: guess });
+  let ahead = 0;
   try {
-    state.assertRoom(op, ids.length);
+    state.assertRoom(op, [ids.length]);
     using decoder = new Decoder(model, state, options);
-    Object.assign(timings, {
-      promptTokens: ids.length,
-      prefillMs: 0,
-      generatedTokens: 0,
-      decodeMs: 0,
-    } satisfies Timings);
-    let last = performance.now();
-    const lap = (key: "prefillMs" | "decodeMs") => {
-      const now = performance.now();
-      timings[key] = (timings[key] ?? 0) + now - last;
-      last = now;
-    };
-    if (ids.length > 1) await prefill(model, state, ids.slice(0, -1), { path: options.path ?? "auto", positions: [] });
-    let id = await decoder.next(ids[ids.length - 1] as number);
-    lap("prefillMs");
-    for (let count = 1; !stopTokens.includes(id); count++) {
-      timings.generatedTokens = count;
-      yield id;
-      last = performance.now();
+    const watch = new Stopwatch(timings);
+    timings.promptTokens = ids.length;
+    if (ids.length > 1) {
+      const prompt = { path, positions: [[]], ...(cache && { cache }) };
+      const { restored } = await feed(op, model, state, [ids.slice(0, -1)], prompt, "ids");
+      timings.cachedTokens = restored[0] as number;
+    }
+    const text = [...ids];
+    for (let count = 0; ; ) {
+      // No more than can be of use: each pass gives one token more than was guessed right.
+      const most = Math.min(guess, maxTokens - count - 1, state.capacity - state.tokens - 1);
+      const guessed = draft && most > 0 ? draft(text, most).slice(0, most) : [];
+      const last = text.at(-1) as number;
+      const next = guessed.length > 0 ? await decoder.speculate(last, guessed) : [await decoder.next(last)];
+      watch.lap(count === 0 ? "prefillMs" : "decodeMs");
+      timings.draftedTokens = (timings.draftedTokens ?? 0) + guessed.length;
+      timings.acceptedTokens = (timings.acceptedTokens ?? 0) + next.length - 1;
+      for (const [i, id] of next.entries()) {
+        ahead = next.length - 1 - i;
+        if (stopTokens.includes(id)) return;
+        timings.generatedTokens = ++count;
+        text.push(id);
+        yield id;
+      }
+      watch.resume();
       if (count === maxTokens || state.tokens === state.capacity) return;
-      id = await decoder.next(id);
-      lap("decodeMs");
+    }
+  } finally {
+    // Whoever goes on with the state finds it as single steps would have left it.
+    if (!options.state) state.dispose();
+    else if (ahead > 0) await state.rollback(ahead);
+  }
+}
+
+/**
+ * Continues several prompts at once, each as `generate` would; yields for every step the new id of each sequence,
+ * undefined for those that have ended. The steps of all sequences are one recorded pass.
+ */
+export async function* generateBatch(
+  model: LanguageModel,
+  prompts: readonly (readonly number[])[],
+  options: GenerateBatchOptions = {},
+): AsyncGenerator<(number | undefined)[], void, void> {
+  const op = "generateBatch";
+  const { each, timings = {}, cache, path = "auto", seed = 0 } = options;
+  checkPrompts(op, model, options.state, prompts);
+  for (const [at, ids] of prompts.entries()) checkIds(op, model, ids, `prompts[${at}]`);
+  if (each && each.length !== prompts.length)
+    throw wrongValue(op, "each", `have one entry for each of the ${prompts.length} prompts`, each.length);
+  const settings = prompts.map((_, at) => {
+    const { maxTokens = 128, stopTokens = model.stopTokens } = { ...options, ...each?.[at] };
+    checkInteger(op, "maxTokens", maxTokens, 1);
+    return { maxTokens, stopTokens, ...options, seed: (seed + at) % 2 ** 32, ...each?.[at] };
+  });
+  const longest = Math.max(...prompts.map((ids, at) => ids.length + (settings[at]?.maxTokens as number)));
+  const capacity = Math.min(model.contextLength, longest);
+  const state = options.state ?? model.newState({ sequences: prompts.length, capacity });
+  try {
+    state.assertRoom(
+      op,
+      prompts.map((ids) => ids.length),
+      "prompts",
+    );
+    using decoder = new Decoder(model, state, settings);
+    const watch = new Stopwatch(timings);
+    timings.promptTokens = prompts.reduce((sum, ids) => sum + ids.length, 0);
+    const begins = prompts.map((ids) => ids.slice(0, -1));
+    if (begins.some((ids) => ids.length > 0)) {
+      const prompt = { path, positions: begins.map(() => []), ...(cache && { cache }) };
+      const { restored } = await feed(op, model, state, begins, prompt, "prompts");
+      timings.cachedTokens = restored.reduce((sum, tokens) => sum + tokens, 0);
+    }
+    let ids: (number | undefined)[] = prompts.map((prompt) => prompt.at(-1));
+    for (let count = 1; ; count++) {
+      const next = await decoder.nextBatch(ids);
+      watch.lap(count === 1 ? "prefillMs" : "decodeMs");
+      const fresh = next.map((id, at) => {
+        const { stopTokens = [] } = settings[at] ?? {};
+        return id === undefined || stopTokens.includes(id) ? undefined : id;
+      });
+      const generated = fresh.filter((id) => id !== undefined).length;
+      if (generated === 0) return;
+      timings.generatedTokens = (timings.generatedTokens ?? 0) + generated;
+      yield fresh;
+      watch.resume();
+      ids = fresh.map((id, at) => {
+        const { maxTokens = 0 } = settings[at] ?? {};
+        return count === maxTokens || state.length(at) === state.capacity ? undefined : id;
+      });
+      if (ids.every((id) => id === undefined)) return;
     }
   } finally {
     if (!options.state) state.dispose();

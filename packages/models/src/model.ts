@@ -1,5 +1,5 @@
 import type { CommandEncoder, Device, FloatDtype, Tensor } from "@mlxts/core";
-import type { ModelState } from "./state.ts";
+import type { ModelState, StateOptions } from "./state.ts";
 
 /** How the gated delta rule is computed over several tokens. */
 export type DeltaPath = "auto" | "recurrent" | "chunk";
@@ -9,16 +9,38 @@ export interface LoadOptions {
   activations?: FloatDtype;
 }
 
-/** The tokens of one forward pass: all tensors, so that a recorded pass runs again with other contents. */
+/**
+ * The tokens of one pass, sequence after sequence. Contents are in tensors, so that a recorded pass runs again with
+ * others; how many tokens a sequence has is recorded.
+ */
 export interface Tokens {
-  /** u32 [1, T] */
+  /** Tokens of each of the N sequences; a sequence with 0 sits out. T is their sum. */
+  counts: readonly number[];
+  /** u32 [T] */
   ids: Tensor;
-  /** i32 [1, T] */
+  /** i32 [T] */
   positions: Tensor;
-  /** i32 [1]: cache rows before this pass. */
+  /** i32 [N]: cache rows of each sequence before this pass. */
   start: Tensor;
-  /** i32 [1]: cache rows after it. */
+  /** i32 [N]: cache rows after it. */
   lengths: Tensor;
+  /** i32 [N + 1]: where each sequence begins among the T tokens, and T. */
+  cuSeqlens: Tensor;
+}
+
+/** Copies of a state's fixed tensors at every `every`-th token that a pass reaches, counted from its first. */
+export interface Snapshots {
+  every: number;
+  /** Named as in the state, [slots, ...]; those of a sequence follow those of the sequence before. */
+  tensors: Readonly<Record<string, Tensor>>;
+}
+
+export interface EncodeOptions {
+  path: DeltaPath;
+  /** The last tokens of this pass can be taken back. Only for states with `rollback`. */
+  log?: boolean;
+  /** Filled in by this pass. */
+  snapshots?: Snapshots | undefined;
 }
 
 /** A loaded model: everything that families have in common. */
@@ -32,10 +54,12 @@ export interface LanguageModel {
   readonly activations: FloatDtype;
   /** Weights as loaded, in bytes. */
   readonly weightBytes: number;
-  /** An empty sequence with room for `capacity` tokens (default: the model's context length). */
-  newState(options?: { capacity?: number }): ModelState;
+  /** `Snapshots.every` must be a multiple of this. */
+  readonly snapshotUnit: number;
+  /** Empty sequences. */
+  newState(options?: StateOptions): ModelState;
   /** Records one pass over T tokens; the result is the hidden state [T, hidden] before the last norm. */
-  encode(encoder: CommandEncoder, state: ModelState, tokens: Tokens, path: DeltaPath): Tensor;
+  encode(encoder: CommandEncoder, state: ModelState, tokens: Tokens, options: EncodeOptions): Tensor;
   /** Records the logits f32 [rows.length, vocab] of some rows of the hidden state. */
   encodeLogits(encoder: CommandEncoder, hidden: Tensor, rows: readonly number[]): Tensor;
   dispose(): void;

@@ -1,9 +1,11 @@
+import { createHash } from "node:crypto";
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { readSafetensors } from "@mlxts/core";
+import { type Device, readSafetensors } from "@mlxts/core";
 import { afterAll } from "vitest";
+import type { SavedState } from "../src/index.ts";
 
 export const fixtures = fileURLToPath(new URL("../../../fixtures/", import.meta.url));
 export const tiny = join(fixtures, "tiny-qwen3.5");
@@ -31,6 +33,24 @@ export const texts = JSON.parse(readFileSync(join(tiny, "reference.json"), "utf8
   prompts: string[];
   greedy_texts: string[];
 };
+
+/** Equal for equal bits, and quickly compared. */
+export const bits = (data: ArrayBufferView): string =>
+  createHash("sha1")
+    .update(new Uint8Array(data.buffer, data.byteOffset, data.byteLength))
+    .digest("hex");
+
+/** The bits of all that a sequence remembers. */
+export const stateBits = ({ tokens, tensors }: SavedState) => ({
+  tokens,
+  ...Object.fromEntries(Object.entries(tensors).map(([name, { data }]) => [name, bits(data)])),
+});
+
+/** Buffers that live when nothing is in flight: what was disposed in flight goes with the work that uses it. */
+export async function liveBuffers(device: Device): Promise<number> {
+  await device.encoder().commit();
+  return device.counters.liveBuffers;
+}
 
 const folders: string[] = [];
 

@@ -1,0 +1,33 @@
+import { wrongValue } from "@mlxts/core";
+import { checkInteger } from "./state.ts";
+
+/** Guesses up to `most` tokens that follow `ids`, the whole text so far; none when it has no idea. */
+export type Draft = (ids: readonly number[], most: number) => readonly number[];
+
+export interface PromptLookupOptions {
+  /** Tokens at the end of the text that are looked for earlier in it: the most, default 3, */
+  longest?: number;
+  /** and the fewest. Default 1. */
+  shortest?: number;
+}
+
+/**
+ * Guesses that the text repeats itself: looks for its last tokens earlier in it, as many as possible and as late as
+ * possible, and proposes what followed there. Costs nothing and pays for code, quotations and edits.
+ */
+export function promptLookup({ longest = 3, shortest = 1 }: PromptLookupOptions = {}): Draft {
+  checkInteger("promptLookup", "longest", longest, 1);
+  checkInteger("promptLookup", "shortest", shortest, 1);
+  if (shortest > longest) throw wrongValue("promptLookup", "shortest", `be at most longest (${longest})`, shortest);
+  return (ids, most) => {
+    for (let size = Math.min(longest, ids.length - 1); size >= shortest; size--) {
+      const tail = ids.length - size;
+      for (let at = tail - 1; at >= 0; at--) {
+        let same = 0;
+        while (same < size && ids[at + same] === ids[tail + same]) same++;
+        if (same === size) return ids.slice(at + size, at + size + most);
+      }
+    }
+    return [];
+  };
+}

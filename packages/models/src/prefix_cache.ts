@@ -1,0 +1,218 @@
+import { type RawArray, type Tensor, wrongValue } from "@mlxts/core";
+import type { DeltaPath, LanguageModel, Snapshots } from "./model.ts";
+import { checkInteger, type ModelState } from "./state.ts";
+import { areEqual } from "./tokens.ts";
+
+export interface PrefixCacheOptions {
+  /** Tokens from one kept state to the next: a multiple of the model's `snapshotUnit` (64). Default 256. */
+  every?: number;
+  /** The most memory it takes. Default 1 GiB. */
+  maxBytes?: number;
+}
+
+/** `every` tokens of a prompt after those of its parent: cache rows of these tokens, fixed tensors after the last. */
+interface Block {
+  key: string;
+  parent: Block | undefined;
+  children: Map<string, Block>;
+  tensors: Map<string, Exclude<RawArray, BigInt64Array>>;
+  bytes: number;
+  /** When it was last of use: counts up. */
+  used: number;
+}
+
+/** Room for the snapshots of a pass. @internal */
+export interface PassSnapshots extends Disposable {
+  snapshots: Snapshots | undefined;
+}
+
+/**
+ * What a model has computed of past prompts, for prompts that begin alike: pass it to `prefill`, `prefillBatch` or
+ * `generate`. After every `every` tokens of a prompt the recurrent and convolution states are kept (f32 snapshots of the
+ * delta rule), with keys and values of the tokens between; prompts share what they have in common. It holds copies on the
+ * host: states may be disposed. Beyond `maxBytes` what was not used for longest goes first.
+ *
+ * A prompt has the same bits whatever the cache holds, on the same `path`: states of different paths are kept apart.
+ */
+export class PrefixCache {
+  readonly model: LanguageModel;
+  readonly every: number;
+  readonly maxBytes: number;
+  private readonly roots = new Map<DeltaPath, Block>();
+  private held = { bytes: 0, blocks: 0 };
+  private clock = 0;
+
+  constructor(model: LanguageModel, { every = 256, maxBytes = 2 ** 30 }: PrefixCacheOptions = {}) {
+    const op = "PrefixCache";
+    checkInteger(op, "every", every, 1);
+    if (every % model.snapshotUnit !== 0)
+      throw wrongValue(op, "every", `be a multiple of ${model.snapshotUnit} tokens`, every);
+    checkInteger(op, "maxBytes", maxBytes, 0);
+    this.model = model;
+    this.every = every;
+    this.maxBytes = maxBytes;
+  }
+
+  /** Memory that is taken. */
+  get bytes(): number {
+    return this.held.bytes;
+  }
+
+  /** Kept states, each with the keys and values of `every` tokens. */
+  get blocks(): number {
+    return this.held.blocks;
+  }
+
+  /** Lets go of everything. */
+  clear(): void {
+    this.roots.clear();
+    this.held = { bytes: 0, blocks: 0 };
+  }
+
+  /** How many of the first of `ids` it holds. */
+  match(ids: readonly number[], path: DeltaPath = "auto"): number {
+    return this.chain(ids, path).length * this.every;
+  }
+
+  /** @internal */
+  check(
+    op: string,
+    model: LanguageModel,
+    state: ModelState,
+    prompts: readonly (readonly number[])[],
+    blockLength: number,
+  ): void {
+    if (this.model !== model) throw wrongValue(op, "cache", "belong to the model", "the cache of another model");
+    if (blockLength % this.every !== 0)
+      throw wrongValue(op, "blockLength", `be a multiple of the cache's ${this.every} tokens`, blockLength);
+    for (const [at, ids] of prompts.entries())
+      if (ids.length > 0 && state.length(at) > 0) {
+        const where = state.sequences === 1 ? "" : ` in sequence ${at}`;
+        throw wrongValue(op, "state", "be empty when there is a `cache`", `${state.length(at)} tokens${where}`);
+      }
+  }
+
+  private key(ids: readonly number[], block: number): string {
+    return ids.slice(block * this.every, (block + 1) * this.every).join();
+  }
+
+  /** The blocks that `ids` begins with. */
+  private chain(ids: readonly number[], path: DeltaPath): Block[] {
+    const found: Block[] = [];
+    let block = this.roots.get(path);
+    while (block && (found.length + 1) * this.every <= ids.length) {
+      block = block.children.get(this.key(ids, found.length));
+      if (block) found.push(block);
+    }
+    return found;
+  }
+
+  /** @internal Puts the longest beginning of `ids` into an empty sequence of a state; the number of its tokens. */
+  restore(state: ModelState, sequence: number, ids: readonly number[], path: DeltaPath): number {
+    const chain = this.chain(ids, path);
+    this.clock++;
+    for (const [i, block] of chain.entries()) {
+      block.used = this.clock;
+      for (const { name, kind, tensor } of state.parts) {
+        const data = block.tensors.get(name);
+        if (!data) continue;
+        if (kind === "cache") state.writeCacheRows(tensor, sequence, i * this.every, (i + 1) * this.every, data);
+        else if (i === chain.length - 1) state.fixedPart(name, sequence).write(data);
+      }
+    }
+    const tokens = chain.length * this.every;
+    if (tokens > 0) state.jump(sequence, tokens);
+    return tokens;
+  }
+
+  /** @internal Tensors for the states that a pass goes through. */
+  snapshots(state: ModelState, counts: readonly number[]): PassSnapshots {
+    const of = (tokens: number) => Math.floor(tokens / this.every);
+    if (counts.every((count) => of(count) === 0)) return { snapshots: undefined, [Symbol.dispose]() {} };
+    // Packed sequences: the rule wants room as if they were one.
+    const total = counts.reduce((sum, count) => sum + count, 0);
+    const slots = areEqual(counts) ? counts.length * of(counts[0] as number) : of(total);
+    const tensors: Record<string, Tensor> = {};
+    for (const { name, kind, dtype } of state.parts) {
+      if (kind !== "fixed") continue;
+      const [, ...shape] = state.fixedPart(name, 0).shape;
+      tensors[name] = this.model.device.tensor(dtype, [slots, ...shape]);
+    }
+    return {
+      snapshots: { every: this.every, tensors },
+      [Symbol.dispose]() {
+        for (const tensor of Object.values(tensors)) tensor.dispose();
+      },
+    };
+  }
+
+  /** @internal Keeps what a pass has gone through. */
+  async keep(
+    state: ModelState,
+    { snapshots }: PassSnapshots,
+    prompts: readonly { ids: readonly number[] }[],
+    parts: readonly { begin: number; end: number }[],
+    path: DeltaPath,
+  ): Promise<void> {
+    if (!snapshots) return;
+    let slot = 0;
+    for (const [sequence, { begin, end }] of parts.entries()) {
+      const { ids } = prompts[sequence] as { ids: readonly number[] };
+      for (let at = begin; at + this.every <= end; at += this.every, slot++) {
+        const known = this.chain(ids.slice(0, at + this.every), path);
+        // It is there already, or what it follows has gone.
+        if (known.length * this.every !== at) continue;
+        const tensors: Block["tensors"] = new Map();
+        for (const { name, kind, tensor } of state.parts) {
+          if (kind === "log") continue;
+          const fixed = kind === "fixed" ? snapshots.tensors[name]?.slice(slot, slot + 1) : undefined;
+          const data = fixed ? await fixed.read() : await state.readCacheRows(tensor, sequence, at, at + this.every);
+          tensors.set(name, data as Exclude<RawArray, BigInt64Array>);
+        }
+        this.insert(ids.slice(0, at + this.every), path, tensors);
+      }
+    }
+  }
+
+  /** Others may have come or gone while tensors were read: the place is looked up anew. */
+  private insert(ids: readonly number[], path: DeltaPath, tensors: Block["tensors"]): void {
+    const depth = ids.length / this.every - 1;
+    const chain = this.chain(ids, path);
+    if (chain.length !== depth) return;
+    const key = this.key(ids, depth);
+    const bytes = [...tensors.values()].reduce((sum, { byteLength }) => sum + byteLength, 0) + 4 * this.every;
+    this.clock++;
+    for (const block of chain) block.used = this.clock;
+    if (!this.makeRoom(bytes, new Set(chain))) return;
+    const parent = chain.at(-1) ?? this.root(path);
+    parent.children.set(key, { key, parent, children: new Map(), tensors, bytes, used: this.clock });
+    this.held.bytes += bytes;
+    this.held.blocks++;
+  }
+
+  private root(path: DeltaPath): Block {
+    const existing = this.roots.get(path);
+    if (existing) return existing;
+    const root: Block = { key: "", parent: undefined, children: new Map(), tensors: new Map(), bytes: 0, used: 0 };
+    this.roots.set(path, root);
+    return root;
+  }
+
+  /** Lets blocks go that nothing follows, the longest unused first, until `bytes` more fit. */
+  private makeRoom(bytes: number, needed: ReadonlySet<Block>): boolean {
+    while (this.held.bytes + bytes > this.maxBytes) {
+      let oldest: Block | undefined;
+      const visit = (block: Block) => {
+        for (const child of block.children.values()) visit(child);
+        const idle = block.parent && block.children.size === 0 && !needed.has(block);
+        if (idle && (!oldest || block.used < oldest.used)) oldest = block;
+      };
+      for (const root of this.roots.values()) visit(root);
+      if (!oldest) return false;
+      oldest.parent?.children.delete(oldest.key);
+      this.held.bytes -= oldest.bytes;
+      this.held.blocks--;
+    }
+    return true;
+  }
+}

@@ -1,0 +1,93 @@
+import type { CommandEncoder, FloatDtype, Tensor } from "@mlxts/core";
+import { kvCacheAppend, rope, sdpa, sigmoidGate, slice } from "@mlxts/nn";
+import { rmsNorm } from "@mlxts/norms";
+import type { Tokens } from "./model.ts";
+import type { Qwen3_5Config } from "./qwen3_5_config.ts";
+import type { ModelState, StateSpec } from "./state.ts";
+import { runsOf } from "./tokens.ts";
+import { linear, type Matrix, type Weights } from "./weights.ts";
+
+export interface AttentionLayer {
+  kind: "full_attention";
+  q: Matrix;
+  k: Matrix;
+  v: Matrix;
+  out: Matrix;
+  qNorm: Tensor;
+  kNorm: Tensor;
+}
+
+export async function bindAttention(w: Weights, config: Qwen3_5Config): Promise<AttentionLayer> {
+  const { hiddenSize, attention } = config;
+  const { heads, kvHeads, headDim } = attention;
+  return {
+    kind: "full_attention",
+    q: await w.matrix("q_proj", 2 * heads * headDim, hiddenSize),
+    k: await w.matrix("k_proj", kvHeads * headDim, hiddenSize),
+    v: await w.matrix("v_proj", kvHeads * headDim, hiddenSize),
+    out: await w.matrix("o_proj", hiddenSize, heads * headDim),
+    qNorm: await w.f32("q_norm.weight", [headDim]),
+    kNorm: await w.f32("k_norm.weight", [headDim]),
+  };
+}
+
+/** What layer `index` remembers. */
+export function attentionState(
+  index: number,
+  { attention: { kvHeads, headDim } }: Qwen3_5Config,
+  { sequences, capacity, activations }: { sequences: number; capacity: number; activations: FloatDtype },
+): StateSpec[] {
+  const shape = [sequences, kvHeads, capacity, headDim];
+  return ["keys", "values"].map((cache) => ({ name: `${cache}.${index}`, dtype: activations, shape, kind: "cache" }));
+}
+
+export interface AttentionOptions {
+  config: Qwen3_5Config;
+  index: number;
+  frequencies: Tensor;
+  weightOffset: 0 | 1;
+}
+
+/** Gated attention over x [T, hidden]; each sequence over its own part of the caches. */
+export function encodeAttention(
+  encoder: CommandEncoder,
+  layer: AttentionLayer,
+  x: Tensor,
+  state: ModelState,
+  tokens: Tokens,
+  { config, index, frequencies, weightOffset }: AttentionOptions,
+): Tensor {
+  const { heads, kvHeads, headDim } = config.attention;
+  const rows = x.shape[0] as number;
+  // Each head has its query and then its output gate.
+  const both = linear(encoder, x, layer.q).reshape([rows * heads, 2 * headDim]);
+  const query = slice(encoder, { x: both }, { begin: 0, size: headDim });
+  const gate = slice(encoder, { x: both }, { begin: headDim, size: headDim });
+  const rotated = (projected: Tensor, weight: Tensor, count: number) => {
+    const x = rmsNorm(
+      encoder,
+      { x: projected.reshape([1, rows, count, headDim]), weight },
+      { eps: config.normEps, weightOffset },
+    );
+    const positions = tokens.positions.reshape([1, rows]);
+    return rope(encoder, { x, positions, inverseFrequencies: frequencies });
+  };
+  const q = rotated(query, layer.qNorm, heads);
+  const k = rotated(linear(encoder, x, layer.k), layer.kNorm, kvHeads);
+  const v = linear(encoder, x, layer.v);
+  const mixed = encoder.empty(q.dtype, [rows * heads, headDim]);
+  for (const { sequence, sequences, tokens: count, row } of runsOf(tokens.counts)) {
+    const part = (t: Tensor, of: number) => t.view(row * of * headDim, [sequences, count, of, headDim]);
+    const own = (t: Tensor) => t.slice(sequence, sequence + sequences);
+    const kCache = own(state.tensor(`keys.${index}`));
+    const vCache = own(state.tensor(`values.${index}`));
+    kvCacheAppend(encoder, { k: part(k, kvHeads), v: part(v, kvHeads), kCache, vCache, start: own(tokens.start) });
+    sdpa(
+      encoder,
+      { q: part(q, heads), kCache, vCache, lengths: own(tokens.lengths), out: part(mixed, heads) },
+      { scale: headDim ** -0.5 },
+    );
+  }
+  const gated = sigmoidGate(encoder, { x: mixed, gate });
+  return linear(encoder, gated.reshape([rows, heads * headDim]), layer.out);
+}

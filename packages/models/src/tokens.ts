@@ -1,0 +1,86 @@
+import type { Device, Tensor } from "@mlxts/core";
+import { wrongKind, wrongValue } from "@mlxts/core";
+import type { LanguageModel, Tokens } from "./model.ts";
+import type { ModelState } from "./state.ts";
+
+/** Refuses what is not a list of token ids; an empty one unless `optional`. */
+export function checkIds(op: string, model: LanguageModel, ids: readonly number[], argument = "ids", optional = false) {
+  if (!Array.isArray(ids)) throw wrongKind(op, argument, "be an array of token ids", ids);
+  if (ids.length === 0 && !optional) throw wrongValue(op, argument, "have at least one token", ids);
+  const at = ids.findIndex((id) => !Number.isInteger(id) || id < 0 || id >= model.vocabSize);
+  if (at >= 0)
+    throw wrongValue(op, argument, `be integers from 0 to ${model.vocabSize - 1}`, `${ids[at]} at position ${at}`);
+}
+
+/** Whether all sequences have equally many tokens, so that they are rows of a matrix. */
+export const areEqual = (counts: readonly number[]): boolean => counts.every((count) => count === counts[0]);
+
+/** Neighbouring sequences with equally many tokens: attention and convolution take them as rows. */
+export interface Run {
+  sequence: number;
+  sequences: number;
+  /** Of each of them, at least 1. */
+  tokens: number;
+  /** Where their tokens begin among all. */
+  row: number;
+}
+
+export function runsOf(counts: readonly number[]): Run[] {
+  const runs: Run[] = [];
+  let row = 0;
+  for (const [sequence, tokens] of counts.entries()) {
+    const last = runs.at(-1);
+    if (last?.tokens === tokens && last.sequence + last.sequences === sequence) last.sequences++;
+    else if (tokens > 0) runs.push({ sequence, sequences: 1, tokens, row });
+    row += tokens;
+  }
+  return runs;
+}
+
+/** The tensors of a pass, in one buffer. */
+export class PassTokens {
+  readonly counts: readonly number[];
+  readonly tokens: Tokens;
+  private readonly words: Tensor<"i32">;
+
+  constructor(device: Device, counts: readonly number[]) {
+    const total = counts.reduce((sum, count) => sum + count, 0);
+    const sequences = counts.length;
+    this.counts = counts;
+    this.words = device.tensor("i32", [2 * total + 3 * sequences + 1]);
+    const part = (offset: number, size: number) => this.words.view(offset, [size]);
+    this.tokens = {
+      counts,
+      ids: part(0, total).cast("u32"),
+      positions: part(total, total),
+      start: part(2 * total, sequences),
+      lengths: part(2 * total + sequences, sequences),
+      cuSeqlens: part(2 * total + 2 * sequences, sequences + 1),
+    };
+  }
+
+  /** Fills in the next tokens of each sequence of `state`. */
+  write(state: ModelState, batch: readonly (readonly number[])[]): void {
+    const words: number[] = batch.flat();
+    const start = this.counts.map((_, at) => state.length(at));
+    for (const [at, count] of this.counts.entries())
+      for (let i = 0; i < count; i++) words.push((start[at] as number) + i);
+    words.push(...start);
+    let end = 0;
+    const borders = [0];
+    for (const [at, count] of this.counts.entries()) {
+      words.push((start[at] as number) + count);
+      end += count;
+      borders.push(end);
+    }
+    this.words.write(Int32Array.from([...words, ...borders]));
+  }
+
+  dispose(): void {
+    this.words.dispose();
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}
