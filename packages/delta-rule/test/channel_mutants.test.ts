@@ -54,7 +54,7 @@ const cases = suite.cases
     return plain && path === "chunk" && inputs.g?.shape.length === 4 && Object.keys(ask ?? {}).join() === "finalState";
   })
   .sort((a, b) => work(a) - work(b))
-  .filter((testCase) => work(testCase) < 4e6);
+  .filter((testCase) => work(testCase) < 2e6);
 
 const rounding = (act: FloatDtype) => (x: number) => roundTo(act, x);
 const run = (

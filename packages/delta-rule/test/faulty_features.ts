@@ -20,6 +20,7 @@ export type FeatureFault =
   | "tiled for block"
   | "gate read as ln"
   | "ln read as log2"
+  | "logarithm of a decay of 0"
   | "state leaks between sequences"
   | "initial state of the first sequence for all"
   | "empty sequences end with zeros"
@@ -75,6 +76,8 @@ function lengthOf(x: Float64Array, { qkNorm, qkNormEps: eps }: Options, fault: F
 }
 
 function decayOf(g: number, gate: Options["gate"], fault: FeatureFault | undefined): number {
+  // Sums of logarithms that are −∞ have no difference.
+  if (fault === "logarithm of a decay of 0" && gate === "linear" && g === 0) return Number.NaN;
   if (fault === "ln read as log2" && gate === "ln") return 2 ** g;
   if (fault === "gate read as ln") return Math.exp(g);
   if (gate === "linear") return g;

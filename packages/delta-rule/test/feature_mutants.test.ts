@@ -10,7 +10,7 @@ import { dataOf, type RuleFunction, type RuleOptions, ruleReference, shapeOf } f
 
 /** Multiply-adds of the state. */
 const work = ({ inputs: { v, k } }: Case) => (v?.data.length ?? 0) * (k?.shape[3] ?? 0);
-const small = (testCase: Case) => work(testCase) < 4e6;
+const small = (testCase: Case) => work(testCase) < 1e6;
 const optionsOf = (testCase: Case) => (testCase.options ?? {}) as unknown as RuleOptions;
 const asks = (name: string) => (testCase: Case) => testCase.ask?.[name] !== undefined;
 const given = (name: string) => (testCase: Case) => testCase.inputs[name] !== undefined;
@@ -45,6 +45,7 @@ const FAULTS: Record<FeatureFault, (testCase: Case) => boolean> = {
   "tiled for block": withMap("block"),
   "gate read as ln": withGate("log2", "linear", "neg-ln"),
   "ln read as log2": withGate("ln"),
+  "logarithm of a decay of 0": all(withGate("linear"), (testCase) => !channels(testCase)),
   "state leaks between sequences": given("cuSeqlens"),
   "initial state of the first sequence for all": all(given("cuSeqlens"), given("initialState")),
   "empty sequences end with zeros": all(given("cuSeqlens"), given("initialState")),

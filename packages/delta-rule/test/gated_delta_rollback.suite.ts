@@ -137,6 +137,27 @@ export const suite: Suite = {
         options,
       ),
     ),
+    "a token too many": reference((shape, log, rejected, options) =>
+      gatedDeltaRollbackReference(
+        shape,
+        log,
+        rejected.map((m) => Math.min(shape.n, m + 1)),
+        options,
+      ),
+    ),
+    "the oldest taken back": reference((shape, log, rejected, options) => {
+      const { N, n } = shape;
+      const kept = (data: Float64Array) => {
+        const entry = data.length / (N * n);
+        return data.map((_, i) => {
+          const s = Math.floor(i / (n * entry));
+          return data[Math.min(i + (rejected[s] as number) * entry, (s + 1) * n * entry - 1)] as number;
+        });
+      };
+      const { logState, logKeys, logDeltas, logGates } = log;
+      const shifted = { logState, logKeys: kept(logKeys), logDeltas: kept(logDeltas), logGates: kept(logGates) };
+      return gatedDeltaRollbackReference(shape, shifted, rejected, options);
+    }),
     "the first sequence's count for all": reference((shape, log, rejected, options) =>
       gatedDeltaRollbackReference(
         shape,

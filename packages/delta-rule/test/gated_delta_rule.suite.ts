@@ -79,6 +79,7 @@ const AXES: Case[] = [
     ...both({ T: 70 }, { gate }),
     chunk({ T: 70, gate: "half -50" }, { gate, chunkLength: 64 }),
     recurrent({ T: 20, gate: "one -1000" }, { gate }),
+    chunk({ T: 40, gate: "one -1000" }, { gate, chunkLength: 64 }),
     chunk({ T: 40, gate: "one -1000", channels: true }, { gate }),
     ...both({ T: 40, gate: "strong", channels: true }, { gate }),
   ]),

@@ -11,6 +11,7 @@ import { BARS, compare, within } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
 import { DEVICES } from "../../../scripts/test-devices.ts";
 import { causalConv1d, deltaGates, gatedDeltaRule } from "../src/index.ts";
+import { gatedDeltaRuleReference } from "../src/reference.ts";
 
 const fixture = (path: string) =>
   readSafetensors(fileURLToPath(new URL(`../../../fixtures/${path}`, import.meta.url))).tensors;
@@ -66,6 +67,35 @@ const casesOf = (file: Map<string, HostTensor>) =>
 const sourcesOf = (file: Map<string, HostTensor>, name: string) =>
   [...file.keys()].filter((key) => key.startsWith(`${name}.`) && key.endsWith(".o")).map((key) => key.slice(0, -2));
 const PATHS = [{ path: "recurrent" }, { path: "chunk", chunkLength: 64 }, { path: "chunk", chunkLength: 16 }] as const;
+
+describe("the reference in f64 agrees with", () => {
+  for (const [title, file, options] of [
+    ["transformers and flash-linear-attention", shapes, { qkNorm: "sum-eps" }],
+    ["them on a gate for each channel", kda, { qkNorm: "sum-eps" }],
+    ["mlx-lm, epsilon beside the sum", mlx, { qkNorm: "sum-eps", gate: "linear" }],
+    ["mlx-lm, epsilon beside the mean", mlx, { qkNorm: "mean-eps", gate: "linear" }],
+  ] as const)
+    it(title, () => {
+      for (const name of casesOf(file)) {
+        const [B, T, Hk, K] = get(file, `${name}.q`).shape as [number, number, number, number];
+        const [, , H, V] = get(file, `${name}.v`).shape as [number, number, number, number];
+        const inputs = ["q", "k", "v", "g", "beta", "mask"].flatMap((input) =>
+          file.has(`${name}.${input}`) ? [[input, numbers(file, `${name}.${input}`)]] : [],
+        );
+        const state = `${name}.initial_state_kv`;
+        const { o, finalState } = gatedDeltaRuleReference(
+          { B, T, Hk, H, K, V },
+          { ...Object.fromEntries(inputs), ...(file.has(state) && { initialState: numbers(file, state) }) },
+          { scale: K ** -0.5, stateLayout: "kv", ...options },
+        );
+        const norm = options.qkNorm.slice(0, options.qkNorm.indexOf("-"));
+        for (const source of sourcesOf(file, name).filter((key) => file !== mlx || key.endsWith(norm))) {
+          expectClose(o, numbers(file, `${source}.o`), "P", `${source}.o`);
+          expectClose(finalState, numbers(file, `${source}.final_state_kv`), "P", `${source} state`);
+        }
+      }
+    });
+});
 
 describe.each(DEVICES)("on %s", (_, open) => {
   const device = open();
