@@ -113,6 +113,35 @@ for (const [name, open] of DEVICES)
           }
         });
 
+    it("a recording takes what cuSeqlens says when it runs", async () => {
+      using device = open();
+      const { T, C, W } = DIMS;
+      const given = {
+        x: device.tensor("bf16", [1, T, C], random.normals(T * C)),
+        weight: device.tensor("bf16", [C, W], random.normals(C * W)),
+        state: device.tensor("bf16", [3, W - 1, C], random.normals(3 * (W - 1) * C)),
+        newState: true,
+      } as const;
+      const cuSeqlens = device.tensor("i32", [4], [0, 0, 0, T]);
+      const encoder = device.encoder();
+      const { y, newState } = causalConv1d(encoder, { ...given, cuSeqlens });
+      const recording = encoder.finish();
+      for (const bounds of [
+        [0, 10, 10, T],
+        [0, T, T, T],
+        [0, 1, 35, T],
+      ]) {
+        cuSeqlens.write(Int32Array.from(bounds));
+        await recording.replay();
+        const again = device.encoder();
+        const fresh = causalConv1d(again, { ...given, cuSeqlens: device.tensor("i32", [4], bounds) });
+        await again.commit();
+        expect(sameBytes(await y.read(), await fresh.y.read())).toBe(true);
+        const [left, expected] = [newState, fresh.newState].map((state) => state?.read() as Promise<Uint16Array>);
+        expect(sameBytes((await left) as Uint16Array, (await expected) as Uint16Array)).toBe(true);
+      }
+    });
+
     it("a longer new state without a state begins with zeros", async () => {
       using device = open();
       const { C, W } = DIMS;
