@@ -12,7 +12,8 @@ import {
 } from "../src/index.ts";
 import { bits, liveBuffers, prompts, stateBits, tiny } from "./fixtures.ts";
 
-const device = Device.open();
+// A simulated GPU takes its time: it has every_device.test.ts.
+const device = Device.open("cpu");
 let model: LanguageModel;
 beforeAll(async () => {
   model = await loadModel(device, tiny, { activations: "f32" });
@@ -157,7 +158,7 @@ describe("PrefixCache", () => {
   });
 
   it("leaves no buffers behind", async () => {
-    using own = Device.open();
+    using own = Device.open("cpu");
     using loaded = await loadModel(own, tiny);
     const before = await liveBuffers(own);
     const cache = new PrefixCache(loaded, { every: 64 });

@@ -15,7 +15,8 @@ import {
 } from "../src/index.ts";
 import { bits, liveBuffers, prompts, stateBits, tiny, tiny4bit } from "./fixtures.ts";
 
-const device = Device.open();
+// A simulated GPU takes its time: it has every_device.test.ts.
+const device = Device.open("cpu");
 let model: LanguageModel;
 beforeAll(async () => {
   model = await loadModel(device, tiny, { activations: "f32" });
@@ -251,7 +252,7 @@ describe("speculation", () => {
   });
 
   it("leaves no buffers behind", async () => {
-    using own = Device.open();
+    using own = Device.open("cpu");
     using loaded = await loadModel(own, tiny);
     const before = await liveBuffers(own);
     await run(ids, { draft: promptLookup(), maxTokens: 20, stopTokens: [] }, loaded);

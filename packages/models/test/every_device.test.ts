@@ -1,0 +1,78 @@
+// What batches, kept prefixes and taken-back tokens promise, once on whatever device tests run on, with few tokens.
+import { Device } from "@mlxts/core";
+import { compare, within } from "@mlxts/core/testing";
+import { afterAll, beforeAll, expect, it } from "vitest";
+import {
+  generate,
+  generateBatch,
+  type LanguageModel,
+  loadModel,
+  PrefixCache,
+  prefill,
+  prefillBatch,
+  promptLookup,
+} from "../src/index.ts";
+import { bits, prompts, stateBits, tiny } from "./fixtures.ts";
+
+const device = Device.open();
+let model: LanguageModel;
+beforeAll(async () => {
+  model = await loadModel(device, tiny, { activations: "f32" });
+});
+afterAll(() => {
+  model.dispose();
+  device.dispose();
+});
+
+const long = prompts.flatMap(({ ids, greedy }) => [...ids, ...greedy]);
+
+it.each(["recurrent", "chunk"] as const)("ragged prompts have the bits of each alone: %s path", async (path) => {
+  const batch = [long.slice(0, 19), long.slice(20, 29), long.slice(40, 52)];
+  using state = model.newState({ capacity: 20, sequences: 3 });
+  const logits = await prefillBatch(model, state, batch, { path });
+  for (const [at, ids] of batch.entries()) {
+    using single = model.newState({ capacity: 20 });
+    const [own] = await prefill(model, single, ids, { path });
+    expect(stateBits(await state.save(at)), `sequence ${at}`).toEqual(stateBits(await single.save()));
+    expect(within(compare(logits[at]?.[0] as Float32Array, own as Float32Array), 2e-6, 12)).toBe(true);
+  }
+});
+
+it("a prompt has the same bits whether its beginning was there or not", async () => {
+  const cache = new PrefixCache(model, { every: 64 });
+  const run = async () => {
+    using state = model.newState({ capacity: 80 });
+    const [logits] = await prefill(model, state, long.slice(0, 77), { cache });
+    return { logits: bits(logits as Float32Array), saved: stateBits(await state.save()) };
+  };
+  const cold = await run();
+  expect(cache.match(long)).toBe(64);
+  expect(await run()).toEqual(cold);
+});
+
+it("a rollback is never having fed the tokens, to the bit, for each sequence", async () => {
+  const batch = [long.slice(0, 11), long.slice(30, 41)];
+  using state = model.newState({ capacity: 20, sequences: 2, rollback: 4 });
+  using plain = model.newState({ capacity: 20, sequences: 2 });
+  for (const each of [state, plain]) await prefillBatch(model, each, batch, { path: "recurrent" });
+  // Few enough rows for one kernel, before and after.
+  await prefillBatch(model, state, [long.slice(11, 16), long.slice(50, 53)], { path: "recurrent" });
+  await state.rollback([3, 3]);
+  await prefillBatch(model, plain, [long.slice(11, 13), []], { path: "recurrent" });
+  for (const at of [0, 1]) expect(stateBits(await state.save(at))).toEqual(stateBits(await plain.save(at)));
+});
+
+it("several prompts at once, and one with guesses, give the same texts", async () => {
+  const batch = prompts.map(({ ids }) => ids.slice(-12));
+  const plain: number[][] = [];
+  for (const [at, ids] of batch.entries()) {
+    plain.push([]);
+    const options = { maxTokens: 3 + at, stopTokens: [], draft: promptLookup(), draftTokens: 2 };
+    for await (const id of generate(model, ids, options)) plain[at]?.push(id);
+  }
+  const together: number[][] = [[], [], []];
+  const options = { stopTokens: [], each: [{ maxTokens: 3 }, { maxTokens: 4 }, { maxTokens: 5 }] };
+  for await (const ids of generateBatch(model, batch, options))
+    for (const [at, id] of ids.entries()) if (id !== undefined) together[at]?.push(id);
+  expect(together).toEqual(plain);
+});
