@@ -172,8 +172,10 @@ export const faultyFeatures =
           if (is("snapshots before their last token")) snapshot(t - begin + 1, t + 1);
           const raw = inputs.k.slice((t * Hk + kh) * K, (t * Hk + kh + 1) * K);
           const rawQuery = inputs.q.slice((t * Hk + kh) * K, (t * Hk + kh + 1) * K);
-          const key = raw.map((x, _, all) => x / lengthOf(all, options, fault));
-          const query = rawQuery.map((x, _, all) => x / lengthOf(all, options, fault));
+          const [key, query] = [raw, rawQuery].map((x) => {
+            const length = lengthOf(x, options, fault);
+            return x.map((value) => value / length);
+          }) as [Float64Array, Float64Array];
           const gates = Float64Array.from({ length: channels }, (_, c) => {
             if (is("gates of channels transposed")) return inputs.g[(t * channels + c) * H + h] as number;
             return inputs.g[at * channels + (is("one channel's gate for all") ? 0 : c)] as number;
@@ -186,12 +188,14 @@ export const faultyFeatures =
               o[at * V + r] = options.scale * sum;
             }
           };
-          const decay = (r: number, c: number) =>
-            decays[channels === 1 ? 0 : is("gates of channels on value rows") ? r % K : c] as number;
+          const ofChannel = Float64Array.from({ length: K }, (_, c) => decays[channels === 1 ? 0 : c] as number);
+          const onRows = channels > 1 && is("gates of channels on value rows");
+          /** Of row r of the state. */
+          const decayed = (r: number) => (onRows ? ofChannel.map(() => decays[r % K] as number) : ofChannel);
           if (skipped(t) && !is("mask zeroes o but updates the state")) {
             if (is("skipped tokens decay the state"))
               for (let r = 0; r < V; r++)
-                for (let c = 0; c < K; c++) state[r * K + c] = (state[r * K + c] as number) * decay(r, c);
+                for (let c = 0; c < K; c++) state[r * K + c] = (state[r * K + c] as number) * (decayed(r)[c] as number);
             if (is("o of skipped tokens is read from the state")) read();
             continue;
           }
@@ -209,10 +213,11 @@ export const faultyFeatures =
           for (let r = 0; r < V; r++) {
             let predicted = 0;
             let undecayed = 0;
+            const decay = decayed(r);
             for (let c = 0; c < K; c++) {
               const i = r * K + c;
               undecayed += (state[i] as number) * (key[c] as number);
-              state[i] = (state[i] as number) * decay(r, c);
+              state[i] = (state[i] as number) * (decay[c] as number);
               predicted += (state[i] as number) * (key[c] as number);
             }
             const value = inputs.v[at * V + r] as number;

@@ -100,7 +100,7 @@ describe.each(PATHS)("the cases of the %s", (_, ofPath) => {
   const cases = ofPath.filter(small).sort((a, b) => work(a) - work(b));
 
   it("do not tell the faulty form without a fault from the reference", () => {
-    for (const testCase of cases) {
+    for (const testCase of cases.filter((each) => work(each) < 2e5)) {
       const inputs = Object.fromEntries(
         Object.entries(roundedInputs(testCase, "f32")).map(([name, { reference }]) => [name, reference]),
       );
