@@ -191,7 +191,8 @@ export type RuleFunction = (shape: RuleShape, inputs: RuleInputs, options: RuleO
 
 const cache = new Map<string, Record<string, Reference64>>();
 
-function fingerprint(inputs: Record<string, Reference64>): string {
+/** Tells inputs apart. */
+export function fingerprint(inputs: Record<string, Reference64>): string {
   return Object.entries(inputs)
     .map(([name, { shape, data }]) => {
       let sum = 0;
