@@ -1,32 +1,18 @@
 // One threadgroup: a block of rows, a head per lane; where channels have gates of their own, a channel per lane.
 #include "cpu_kernel.h"
 #include "delta_gates.params.h"
+#include "linalg.h"
 #include "simd.h"
 
 using namespace mlxts;
 
 namespace {
 
-// log(w) for normal w ≥ 1: w = 2^n·m with m around 1, then 2·artanh((m − 1)/(m + 1)).
-MLXTS_INLINE vf32 log_above_one(vf32 w) {
-  const vi32 n = (as_i32(w) - splat_i32(0x3f3504f3)) >> 23;
-  const vf32 m = as_f32(as_i32(w) - (n << 23));
-  const vf32 s = (m - splat(1.0f)) / (m + splat(1.0f));
-  const vf32 z = s * s;
-  vf32 p = splat(2.0f / 9);
-  p = p * z + splat(2.0f / 7);
-  p = p * z + splat(2.0f / 5);
-  p = p * z + splat(2.0f / 3);
-  const vf32 k = __builtin_convertvector(n, vf32);
-  // The high part of log 2 has so few digits that k times it is exact.
-  return k * splat(0x1.62e4p-1f) + (k * splat(0x1.7f7d1cp-20f) + (p * z * s + (s + s)));
-}
-
 MLXTS_INLINE vf32 softplus(vf32 x) {
   const vf32 u = exp(min(x, splat(20.0f)));
   const vf32 w = splat(1.0f) + u;
   // What 1 + u lost in rounding, divided by w, is the derivative's correction; for tiny u it is all there is.
-  const vf32 small = log_above_one(w) + (u - (w - splat(1.0f))) / w;
+  const vf32 small = log(w) + (u - (w - splat(1.0f))) / w;
   return select(x != x, x, select(x > splat(20.0f), x, small));
 }
 
