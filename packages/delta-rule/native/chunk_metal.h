@@ -60,9 +60,11 @@ METAL_FUNC float4 load4_within(device const T* from, uint left) {
   return float4(float(from[0]), left > 1 ? float(from[1]) : 0.0f, left > 2 ? float(from[2]) : 0.0f, 0.0f);
 }
 
+// By reference, since it is at references that the simulator asks for alignment.
 template <typename T>
 METAL_FUNC void store4_aligned(threadgroup T* to, float4 v) {
-  *(threadgroup metal::vec<T, 4>*)to = metal::vec<T, 4>(T(v.x), T(v.y), T(v.z), T(v.w));
+  threadgroup metal::vec<T, 4>& four = *(threadgroup metal::vec<T, 4>*)to;
+  four = metal::vec<T, 4>(T(v.x), T(v.y), T(v.z), T(v.w));
 }
 
 // Rows into threadgroup memory, with zeros up to multiples of eight rows and columns; at most `Columns` of the latter.
