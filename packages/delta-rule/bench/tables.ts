@@ -42,7 +42,7 @@ async function times(): Promise<void> {
     for (const T of TOKENS) {
       const cells: string[] = [];
       // A long call is measured in few samples: it is its own mean.
-      const count = T >= 512 ? Math.min(samples, 5) : samples;
+      const count = T >= 512 ? Math.min(samples, 3) : samples;
       let peer: number | undefined;
       for (const dtype of dtypes) {
         const [recurrent, chunk] = [

@@ -10,4 +10,4 @@ it("the example of a layer of one's own gives the same for a prompt at once and 
   expect(stderr).toBe("");
   expect(stdout).toMatch(/^75 tokens at once and one by one: rms \d\.\d+, difference \d\.\de-[78]\n$/);
   expect(status).toBe(0);
-});
+}, 240_000);
