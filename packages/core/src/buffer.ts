@@ -43,8 +43,8 @@ export class Buffer {
     this.readOnly = readOnly;
     this.source = source;
     this.address = native().memoryAddress(memory);
-    // Fresh memory may lie where a failed submission wrote once.
-    if (!source) device.submissions.forgetFailure(this.range(0, bytes));
+    // Fresh memory may lie where a failed submission wrote once, or one that has just ended.
+    if (!source) device.submissions.welcome(this.range(0, bytes));
     if (device.debug >= 3) reportLeak(this);
   }
 

@@ -237,6 +237,12 @@ export class SubmissionQueue {
       throw wrongValue(op, "range", "not be used by work in flight", "a range in use", "await the submission first");
   }
 
+  /** The range is of fresh memory: work that used it under another buffer has ended, told or not. */
+  welcome(range: Range): void {
+    for (const { id } of this.users(range, true)) if (this.inFlight.has(id)) this.waitFor(id);
+    this.forgetFailure(range);
+  }
+
   /** The range has been written again. */
   forgetFailure(range: Range): void {
     if (this.failures.length === 0) return;

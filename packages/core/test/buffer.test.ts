@@ -101,6 +101,24 @@ describe("buffer", () => {
   });
 });
 
+describe("fresh memory", () => {
+  it("is idle, also where work that has just ended had its own", () => {
+    using device = Device.open("cpu");
+    for (let round = 0; round < 50; round++) {
+      const [x, out] = [device.tensor("u32", [1 << 14]), device.tensor("u32", [1 << 14])];
+      const encoder = device.encoder();
+      increment(encoder, { x, out });
+      void encoder.commit();
+      x.dispose();
+      out.dispose();
+      // No turn of the event loop, in which it would be told that the work has ended.
+      while (device.counters.liveBuffers > 0);
+      using fresh = device.tensor("u32", [1 << 14]);
+      fresh.write(new Uint32Array(1 << 14));
+    }
+  });
+});
+
 describe("wrapped memory", () => {
   const device = testDevice();
 
