@@ -30,6 +30,15 @@ interface Step {
   recording: Recording;
 }
 
+function release({ recording, tokens, places }: Step): void {
+  recording.dispose();
+  tokens.dispose();
+  places.dispose();
+}
+
+/** Recordings that are kept: for lengths of guesses, and for sequences that sit out. */
+const MOST_STEPS = 32;
+
 /** Decode steps recorded once and replayed: one call from JavaScript, a token out for each token in. */
 export class Decoder {
   private readonly model: LanguageModel;
@@ -66,6 +75,13 @@ export class Decoder {
     const key = counts.join();
     const known = this.steps.get(key);
     if (known) return known;
+    if (this.steps.size === MOST_STEPS)
+      for (const [oldest, step] of this.steps)
+        if (step !== this.whole) {
+          this.steps.delete(oldest);
+          release(step);
+          break;
+        }
     const { device } = this.model;
     const tokens = new PassTokens(device, counts);
     const places = device.tensor("u32", [tokens.tokens.ids.size]);
@@ -109,36 +125,29 @@ export class Decoder {
     return this.whole.recording.dispatches;
   }
 
-  private submit(
+  /** Runs the step of so many tokens of each sequence. */
+  private async run(
+    op: string,
     batch: readonly (readonly number[])[],
-    profile = false,
-  ): { step: Step; done: PromiseLike<SubmissionResult> } {
-    const counts = batch.map((ids) => ids.length);
-    const step = this.step(counts);
-    step.tokens.write(this.state, batch);
-    const places = counts.flatMap((count, at) =>
-      Array.from({ length: count }, (_, i) => (this.drawn[at] as number) + i),
-    );
-    step.places.write(places);
-    return { step, done: step.recording.replay({ profile }) };
-  }
-
-  private async feed(op: string, batch: readonly (readonly number[])[], argument = "ids"): Promise<number[][]> {
-    this.check(op, batch, argument);
-    const { step, done } = this.submit(batch);
-    await done;
-    const counts = batch.map((ids) => ids.length);
-    this.state.advance(counts, this.state.maxRollback > 0);
-    const ids = Array.from(step.tokens.tokens.ids.readSync() as Uint32Array);
-    return counts.map((count, at) => {
-      this.drawn[at] = (this.drawn[at] as number) + count;
-      return ids.splice(0, count);
-    });
-  }
-
-  private check(op: string, batch: readonly (readonly number[])[], argument: string): void {
+    { argument = "ids", profile = false }: { argument?: string; profile?: boolean } = {},
+  ): Promise<{ ids: Tensor; result: SubmissionResult }> {
     const counts = batch.map((ids) => ids.length);
     this.state.assertRoom(op, counts, argument);
+    const { tokens, places, recording } = this.step(counts);
+    tokens.write(this.state, batch);
+    places.write(
+      counts.flatMap((count, at) => Array.from({ length: count }, (_, i) => (this.drawn[at] as number) + i)),
+    );
+    const result = await recording.replay({ profile });
+    this.state.advance(counts, this.state.maxRollback > 0);
+    for (const [at, count] of counts.entries()) this.drawn[at] = (this.drawn[at] as number) + count;
+    return { ids: tokens.tokens.ids, result };
+  }
+
+  private async feed(op: string, batch: readonly (readonly number[])[], argument?: string): Promise<number[][]> {
+    const { ids } = await this.run(op, batch, argument === undefined ? {} : { argument });
+    const next = Array.from(ids.readSync() as Uint32Array);
+    return batch.map(({ length }) => next.splice(0, length));
   }
 
   /** Feeds one token and returns the next; for a state of one sequence. */
@@ -193,18 +202,11 @@ export class Decoder {
     const op = "decoder.profile";
     this.state.assertSingle(op, "profile one sequence");
     checkIds(op, this.model, [id]);
-    this.check(op, [[id]], "ids");
-    const result = await this.submit([[id]], true).done;
-    this.state.advance([1], this.state.maxRollback > 0);
-    return result;
+    return (await this.run(op, [[id]], { profile: true })).result;
   }
 
   dispose(): void {
-    for (const { recording, tokens, places } of this.steps.values()) {
-      recording.dispose();
-      tokens.dispose();
-      places.dispose();
-    }
+    for (const step of this.steps.values()) release(step);
     this.steps.clear();
     this.arena.dispose();
   }

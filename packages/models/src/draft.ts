@@ -7,7 +7,7 @@ export type Draft = (ids: readonly number[], most: number) => readonly number[];
 export interface PromptLookupOptions {
   /** Tokens at the end of the text that are looked for earlier in it: the most, default 3, */
   longest?: number;
-  /** and the fewest. Default 1. */
+  /** and the fewest. Default 2. */
   shortest?: number;
 }
 
@@ -15,7 +15,7 @@ export interface PromptLookupOptions {
  * Guesses that the text repeats itself: looks for its last tokens earlier in it, as many as possible and as late as
  * possible, and proposes what followed there. Costs nothing and pays for code, quotations and edits.
  */
-export function promptLookup({ longest = 3, shortest = 1 }: PromptLookupOptions = {}): Draft {
+export function promptLookup({ longest = 3, shortest = 2 }: PromptLookupOptions = {}): Draft {
   checkInteger("promptLookup", "longest", longest, 1);
   checkInteger("promptLookup", "shortest", shortest, 1);
   if (shortest > longest) throw wrongValue("promptLookup", "shortest", `be at most longest (${longest})`, shortest);

@@ -148,6 +148,10 @@ describe("state.rollback", () => {
     using plain = model.newState({ capacity: 16 });
     using decoder = new Decoder(model, plain);
     expect(decoder.dispatches).toBe(77);
+    // And one with it a copy of the convolution's inputs in each layer.
+    using state = model.newState({ capacity: 16, rollback: 1 });
+    using logging = new Decoder(model, state);
+    expect(logging.dispatches).toBe(77 + 3);
   });
 });
 
@@ -262,12 +266,12 @@ describe("speculation", () => {
 
 describe("promptLookup", () => {
   it("finds the latest of the longest repetitions", () => {
-    const draft = promptLookup();
+    const draft = promptLookup({ shortest: 1 });
     expect(draft([1, 2, 3, 9, 1, 2, 3, 8, 5, 1, 2, 3], 2)).toEqual([8, 5]);
     expect(draft([7, 3, 4, 2, 3, 6, 3], 4)).toEqual([6, 3]);
     expect(draft([1, 2, 3], 4)).toEqual([]);
     expect(draft([5, 5, 5], 4)).toEqual([5]);
-    expect(promptLookup({ longest: 4, shortest: 2 })([1, 2, 9, 2], 3)).toEqual([]);
+    expect(promptLookup()([1, 2, 9, 2], 3)).toEqual([]);
     expect(draft([1], 3)).toEqual([]);
   });
 });
