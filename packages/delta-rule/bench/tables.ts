@@ -1,4 +1,4 @@
-// The tables of the README: npm run bench:delta-rule [-- --threads 1 --samples 9 --only scratch]. Both paths over the number of tokens
+// The tables of the README: npm run bench:delta-rule [-- --threads 1 --samples 15 --only scratch]. Both paths over the number of tokens
 // beside onnxruntime-node (see scripts/onnx_peer.ts), and scratch by the formula beside what an arena had to give.
 import { parseArgs } from "node:util";
 import { Device, type FloatDtype } from "@mlxts/core";
@@ -10,7 +10,7 @@ import { ruleBench } from "./rule.ts";
 const { values } = parseArgs({
   options: {
     threads: { type: "string", default: "1" },
-    samples: { type: "string", default: "9" },
+    samples: { type: "string", default: "15" },
     only: { type: "string" },
   },
 });
@@ -42,7 +42,7 @@ async function times(): Promise<void> {
     for (const T of TOKENS) {
       const cells: string[] = [];
       // A long call is measured in few samples: it is its own mean.
-      const count = T >= 512 ? Math.min(samples, 3) : samples;
+      const count = T >= 512 ? Math.min(samples, 5) : samples;
       let peer: number | undefined;
       for (const dtype of dtypes) {
         const [recurrent, chunk] = [
