@@ -44,6 +44,8 @@ export class Decoder {
   private readonly model: LanguageModel;
   private readonly state: ModelState;
   private readonly sampling: readonly SamplingOptions[];
+  /** No sequence draws: the likeliest token of all rows at once. */
+  private readonly greedy: boolean;
   private readonly arena: Arena;
   private readonly begin: ArenaMark;
   private readonly steps = new Map<string, Step>();
@@ -60,6 +62,9 @@ export class Decoder {
     this.model = model;
     this.state = state;
     this.sampling = each ?? Array(sequences).fill(sampling);
+    this.greedy = this.sampling.every(
+      ({ temperature = 0, topK = 0, topP = 1 }) => temperature === 0 && topK === 0 && topP === 1,
+    );
     this.drawn = Array(sequences).fill(0);
     this.arena = model.device.arena(1 << 20, { grow: true });
     this.begin = this.arena.mark();
@@ -106,9 +111,7 @@ export class Decoder {
     const { ids } = tokens;
     const logits = this.model.encodeLogits(encoder, hidden, [...Array(ids.size).keys()]);
     // The next ids replace those that were fed.
-    const plain = ({ temperature = 0, topK = 0, topP = 1 }: SamplingOptions) =>
-      temperature === 0 && topK === 0 && topP === 1;
-    if (this.sampling.every(plain)) argmax(encoder, { logits, ids });
+    if (this.greedy) argmax(encoder, { logits, ids });
     else {
       // Each token by itself: its random numbers depend on its seed and place, not on what is beside it.
       const rows = counts.flatMap((count, at) => Array<SamplingOptions>(count).fill(this.sampling[at] ?? {}));
@@ -129,25 +132,31 @@ export class Decoder {
   private async run(
     op: string,
     batch: readonly (readonly number[])[],
-    { argument = "ids", profile = false }: { argument?: string; profile?: boolean } = {},
+    argument = "ids",
+    profile = false,
   ): Promise<{ ids: Tensor; result: SubmissionResult }> {
     const counts = batch.map((ids) => ids.length);
     this.state.assertRoom(op, counts, argument);
     const { tokens, places, recording } = this.step(counts);
     tokens.write(this.state, batch);
-    places.write(
-      counts.flatMap((count, at) => Array.from({ length: count }, (_, i) => (this.drawn[at] as number) + i)),
-    );
+    if (!this.greedy)
+      places.write(
+        counts.flatMap((count, at) => Array.from({ length: count }, (_, i) => (this.drawn[at] as number) + i)),
+      );
     const result = await recording.replay({ profile });
     this.state.advance(counts, this.state.maxRollback > 0);
-    for (const [at, count] of counts.entries()) this.drawn[at] = (this.drawn[at] as number) + count;
+    for (let at = 0; at < counts.length; at++) this.drawn[at] = (this.drawn[at] as number) + (counts[at] as number);
     return { ids: tokens.tokens.ids, result };
   }
 
   private async feed(op: string, batch: readonly (readonly number[])[], argument?: string): Promise<number[][]> {
-    const { ids } = await this.run(op, batch, argument === undefined ? {} : { argument });
-    const next = Array.from(ids.readSync() as Uint32Array);
-    return batch.map(({ length }) => next.splice(0, length));
+    const { ids } = await this.run(op, batch, argument);
+    const next = ids.readSync() as Uint32Array;
+    let row = 0;
+    return batch.map(({ length }) => {
+      row += length;
+      return Array.from(next.subarray(row - length, row));
+    });
   }
 
   /** Feeds one token and returns the next; for a state of one sequence. */
@@ -155,8 +164,8 @@ export class Decoder {
     const op = "decoder.next";
     this.state.assertSingle(op, "use nextBatch");
     checkIds(op, this.model, [id]);
-    const [[next]] = (await this.feed(op, [[id]])) as [[number]];
-    return next;
+    const { ids } = await this.run(op, [[id]]);
+    return ids.readSync()[0] as number;
   }
 
   /** Feeds each sequence one token and returns the next of each; a sequence with undefined sits out, and has none. */
@@ -202,7 +211,7 @@ export class Decoder {
     const op = "decoder.profile";
     this.state.assertSingle(op, "profile one sequence");
     checkIds(op, this.model, [id]);
-    return (await this.run(op, [[id]], { profile: true })).result;
+    return (await this.run(op, [[id]], "ids", true)).result;
   }
 
   dispose(): void {

@@ -76,8 +76,9 @@ export class ModelState {
   readonly parts: readonly StateTensor[];
   private readonly encodeRollback: StateParts["encodeRollback"];
   private readonly counts: number[];
-  /** Tokens of the last pass that can still be taken back, and those that were. */
-  private readonly recent: { left: number; taken: number }[];
+  /** Of each sequence, tokens of the last pass that can still be taken back, and those that were. */
+  private readonly left: number[];
+  private readonly taken: number[];
   private undo: { rejected: Tensor; recording: Recording } | undefined;
   private gone = false;
 
@@ -90,7 +91,8 @@ export class ModelState {
     this.parts = tensors.map((spec) => ({ ...spec, tensor: device.tensor(spec.dtype, spec.shape) }));
     this.encodeRollback = encodeRollback;
     this.counts = Array(sequences).fill(0);
-    this.recent = Array.from({ length: sequences }, () => ({ left: 0, taken: 0 }));
+    this.left = Array(sequences).fill(0);
+    this.taken = Array(sequences).fill(0);
   }
 
   /** Tokens seen so far, by all sequences together. */
@@ -110,9 +112,11 @@ export class ModelState {
 
   /** @internal A pass has gone through; `logged`: its last tokens can be taken back. */
   advance(counts: readonly number[], logged: boolean): void {
-    for (const [at, count] of counts.entries()) {
+    for (let at = 0; at < counts.length; at++) {
+      const count = counts[at] as number;
       this.counts[at] = this.length(at) + count;
-      this.recent[at] = { left: logged ? Math.min(count, this.maxRollback) : 0, taken: 0 };
+      this.left[at] = logged ? Math.min(count, this.maxRollback) : 0;
+      this.taken[at] = 0;
     }
   }
 
@@ -123,7 +127,8 @@ export class ModelState {
   /** @internal */
   assertRoom(op: string, counts: readonly number[], argument = "ids"): void {
     this.assertLive();
-    for (const [at, tokens] of counts.entries()) {
+    for (let at = 0; at < counts.length; at++) {
+      const tokens = counts[at] as number;
       if (this.length(at) + tokens <= this.capacity) continue;
       const where = this.sequences === 1 ? "" : ` in sequence ${at}`;
       const value = `${this.length(at)} tokens before and ${tokens} more${where}`;
@@ -186,7 +191,7 @@ export class ModelState {
   /** @internal What was copied in from elsewhere: nothing of it can be taken back. */
   jump(sequence: number, tokens: number): void {
     this.counts[sequence] = tokens;
-    this.recent[sequence] = { left: 0, taken: 0 };
+    this.left[sequence] = 0;
   }
 
   private checkSequence(op: string, sequence: number): number {
@@ -274,7 +279,7 @@ export class ModelState {
     if (each.length !== this.sequences)
       throw wrongValue(op, "tokens", `have one entry for each of the state's ${this.sequences} sequences`, each.length);
     for (const [at, count] of each.entries()) {
-      const { left } = this.recent[at] as { left: number };
+      const left = this.left[at] as number;
       if (Number.isInteger(count) && count >= 0 && count <= left) continue;
       const where = this.sequences === 1 ? "" : ` in sequence ${at}`;
       const remedy = this.maxRollback === 0 ? "make the state with newState({ rollback })" : undefined;
@@ -283,12 +288,12 @@ export class ModelState {
     }
     if (each.every((count) => count === 0)) return;
     const { rejected, recording } = this.recordedRollback();
-    rejected.write(each.map((count, at) => count + (this.recent[at] as { taken: number }).taken));
+    rejected.write(each.map((count, at) => count + (this.taken[at] as number)));
     const submission = recording.replay();
     for (const [at, count] of each.entries()) {
-      const { left, taken } = this.recent[at] as { left: number; taken: number };
       this.counts[at] = this.length(at) - count;
-      this.recent[at] = { left: left - count, taken: taken + count };
+      this.left[at] = (this.left[at] as number) - count;
+      this.taken[at] = (this.taken[at] as number) + count;
     }
     await submission;
   }

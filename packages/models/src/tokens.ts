@@ -42,12 +42,16 @@ export class PassTokens {
   readonly counts: readonly number[];
   readonly tokens: Tokens;
   private readonly words: Tensor<"i32">;
+  /** What is written into it: ids, positions, starts, lengths, borders. */
+  private readonly host: Int32Array;
 
   constructor(device: Device, counts: readonly number[]) {
     const total = counts.reduce((sum, count) => sum + count, 0);
     const sequences = counts.length;
+    const size = 2 * total + 3 * sequences + 1;
     this.counts = counts;
-    this.words = device.tensor("i32", [2 * total + 3 * sequences + 1]);
+    this.words = device.tensor("i32", [size]);
+    this.host = new Int32Array(size);
     const part = (offset: number, size: number) => this.words.view(offset, [size]);
     this.tokens = {
       counts,
@@ -57,23 +61,29 @@ export class PassTokens {
       lengths: part(2 * total + sequences, sequences),
       cuSeqlens: part(2 * total + 2 * sequences, sequences + 1),
     };
+    let border = 0;
+    for (let at = 0; at < sequences; at++) {
+      border += counts[at] as number;
+      this.host[2 * total + 2 * sequences + at + 1] = border;
+    }
   }
 
   /** Fills in the next tokens of each sequence of `state`. */
   write(state: ModelState, batch: readonly (readonly number[])[]): void {
-    const words: number[] = batch.flat();
-    const start = this.counts.map((_, at) => state.length(at));
-    for (const [at, count] of this.counts.entries())
-      for (let i = 0; i < count; i++) words.push((start[at] as number) + i);
-    words.push(...start);
-    let end = 0;
-    const borders = [0];
-    for (const [at, count] of this.counts.entries()) {
-      words.push((start[at] as number) + count);
-      end += count;
-      borders.push(end);
+    const { host } = this;
+    const total = this.tokens.ids.size;
+    let row = 0;
+    for (let at = 0; at < batch.length; at++) {
+      const ids = batch[at] as readonly number[];
+      const start = state.length(at);
+      for (let i = 0; i < ids.length; i++, row++) {
+        host[row] = ids[i] as number;
+        host[total + row] = start + i;
+      }
+      host[2 * total + at] = start;
+      host[2 * total + batch.length + at] = start + ids.length;
     }
-    this.words.write(Int32Array.from([...words, ...borders]));
+    this.words.write(host);
   }
 
   dispose(): void {
