@@ -1,11 +1,12 @@
 // Mistakes in what a call may ask for beside the plain rule: each must show on a case of the rule's suite for each
-// path, in f32 and in bf16, by a factor of 1.2 over the bar.
+// path, and on one of the recurrent op's, in f32 and in bf16, by a factor of 1.2 over the bar.
 import type { FloatDtype } from "@mlxts/core";
 import { type Case, compare, roundedInputs, suiteTests, within } from "@mlxts/core/testing";
 import { describe, expect, it } from "vitest";
 import { gatedDeltaRuleReference, type RuleResults } from "../src/reference.ts";
 import { type FeatureFault, faultyFeatures } from "./faulty_features.ts";
 import { suite as chunked } from "./gated_delta_rule.suite.ts";
+import { suite as recurrent } from "./gated_delta_rule_recurrent.suite.ts";
 import { dataOf, type RuleFunction, type RuleOptions, ruleReference, shapeOf } from "./rule_cases.ts";
 
 /** Multiply-adds of the state. */
@@ -84,6 +85,7 @@ const FAULTS: Record<FeatureFault, (testCase: Case) => boolean> = {
 const PATHS = [
   ["chunk path", chunked.cases.filter((testCase) => optionsOf(testCase).path === "chunk")],
   ["recurrent path", chunked.cases.filter((testCase) => optionsOf(testCase).path === "recurrent")],
+  ["recurrent op", recurrent.cases],
 ] as const;
 
 /** That some case of the suite tells the mutant from the right op. */

@@ -153,6 +153,9 @@ export const suite: Suite = {
     { ...ruleCase({ ...BASE, T: 9, V: 33 }, 6), inPlace: { finalState: "initialState" } },
     { ...ruleCase({ ...BASE, T: 9, V: 33 }, 7), ask: {} },
     { ...ruleCase({ ...BASE, T: 9, state: false }, 8), ask: {} },
+    // Decays of exactly 0, and snapshots that no sequence has where its tokens lie in the row.
+    make({ gate: "one -1000", T: 20 }, { gate: "linear" }),
+    make({ ...keep("snapshots"), ...packed([0, 7, 7, 12, 20]) }, { snapshotEvery: 4 }),
     // One dtype each: the next has the next one.
     ...[...CONVENTIONS, ...CHANNELS, ...SEQUENCES, ...STATES].map((c, i) => ({
       ...c,
