@@ -255,7 +255,7 @@ export const gatedDeltaRule = defineOp({
     const tensors = ruleTensors(c);
     const dims = chunkDims(c);
     const last = keepsLast(c);
-    encodeValidation(encoder, op, tensors, dims, options);
+    if (encoder.device.validate) encodeValidation(encoder, op, tensors, dims, options);
     if (takesChunks(encoder, options.path, dims)) encodeChunks(encoder, op, tensors, dims, options, last);
     else encodeRecurrent(encoder, op, tensors, dims, options, { chunkLength: 0, keepsLast: last });
   },

@@ -143,7 +143,7 @@ export const gatedDeltaRuleRecurrent = defineOp({
   rules: checkRule,
   encode(c) {
     const dims = callDims(c);
-    encodeValidation(c.encoder, c.op, c.inputs, dims, c.options);
+    if (c.device.validate) encodeValidation(c.encoder, c.op, c.inputs, dims, c.options);
     const parts = { chunkLength: 0, keepsLast: keepsLast(c) };
     encodeRecurrent(c.encoder, c.op, ruleTensors(c), dims, c.options, parts);
   },

@@ -41,8 +41,8 @@ export const validateRuleKernel = defineKernel({
 });
 
 /**
- * On devices that validate, what keeps the rule from growing without bound, for each token that no mask skips: a decay
- * of at most 1 (in any channel), beta ≥ 0, and beta · |k|² ≤ 2 + 1e-3 of the normalised key.
+ * For devices that validate: fails where the rule could grow without bound. For each token that no mask skips a decay is
+ * at most 1 (in any channel), beta ≥ 0, and beta · |k|² ≤ 2 + 1e-3 of the normalised key.
  */
 export function encodeValidation(
   encoder: CommandEncoder,
@@ -51,7 +51,6 @@ export function encodeValidation(
   dims: CallDims,
   options: RuleOptions,
 ): void {
-  if (!encoder.device.validate) return;
   const { B, T, Hk, H, K, channels } = dims;
   encoder.dispatch(validateRuleKernel, {
     op,

@@ -21,6 +21,7 @@ import { suite as gatedDeltaRollback } from "./gated_delta_rollback.suite.ts";
 import { suite as gatedDeltaRule } from "./gated_delta_rule.suite.ts";
 import { suite as gatedDeltaRuleRecurrent } from "./gated_delta_rule_recurrent.suite.ts";
 import { suites as stages } from "./stages.suite.ts";
+import { suite as validateRule } from "./validate_rule.suite.ts";
 
 /** The conformance suites of this package's ops. */
 export const suites: readonly Suite[] = [
@@ -31,6 +32,7 @@ export const suites: readonly Suite[] = [
   gatedDeltaRollback,
   ...stages,
   gatedDeltaRule,
+  validateRule,
 ];
 
 /** Every kernel that this package declares. */
