@@ -77,7 +77,8 @@ function takesChunks({ device }: CommandEncoder, path: Path, { B, T, K, N }: Chu
 
 /**
  * Bytes of scratch that the stages of the chunk path take from the encoder's arena, and give back. Devices with a kernel
- * for the whole pipeline (the CPU, with one gate a head and up to 2^17 elements of state) take none; GPUs always take these.
+ * for the whole pipeline (the CPU, with one gate a head and up to 2^17 elements of state) take none but the state that
+ * `lastTokensOnly` adds; GPUs always take these.
  */
 export function scratchBytes(shape: RuleDims & { dtype: FloatDtype }, options: ScratchOptions = {}): number {
   const { chunkLength = 64, qkNorm = "none", precision = "act", sequences } = options;
@@ -187,30 +188,43 @@ const stateShape = ({ N, H, V, K }: ChunkDims, { stateLayout }: Pick<RuleOptions
  * The gated delta rule over T tokens; for each sequence and value head, with state S [V, K]:
  *
  * ```
- * S ← exp(g) · S
+ * S ← exp(g) · S            (one gate a head, or each column its own)
  * S ← S + beta · (v − S k) kᵀ
  * o = scale · S q
  * ```
  *
- * - `q`, `k` [B, T, Hk, K], `v`, `o` [B, T, H, V] f32, f16 or bf16, one dtype; H a multiple of Hk, value head h uses key
- *   head ⌊h / (H/Hk)⌋. K ≤ 256.
- * - `g` [B, T, H] f32, natural log of the decay per token, not cumulated; `beta` [B, T, H] f32.
- * - `initialState` [B, H, V, K] f32, absent: zeros. `finalState`, same: written when it is passed (or `true`), may be
- *   exactly `initialState`.
+ * - `q`, `k` [B, T, Hk, K], `v`, `o` [B, T, H, V] f32, f16 or bf16, one dtype; H a multiple of Hk; K ≤ 256. `gqa` `block`
+ *   (default): value head h uses key head ⌊h / (H/Hk)⌋, `tiled`: h mod Hk.
+ * - `g` [B, T, H], or [B, T, H, K] for a gate of each channel, f32, per token, not cumulated. `gate` says what it is: the
+ *   decay is exp(g) (`ln`, default), 2^g (`log2`), g (`linear`) or exp(−g) (`neg-ln`). `beta` [B, T, H] f32.
+ * - `initialState` [N, H, V, K] f32, absent: zeros. `finalState`, same: written when it is passed (or `true`), may be
+ *   exactly `initialState`. `stateLayout` `kv`: all states are [.., K, V]; default `vk`.
+ * - `cuSeqlens` i32 [N + 1], with B = 1: where each of N packed sequences begins, and T. Without it N = B.
+ * - `mask` u8 [B, T]: a token with 0 is skipped: S stays, o is 0, and nothing of it is used.
+ * - `snapshots` [B·⌊T/m⌋, H, V, K], m = `snapshotEvery` tokens, a multiple of `chunkLength`: the states after m, 2m, … tokens
+ *   of each sequence, packed ones one after the other.
+ * - `lastStates` [N, n, H, V, K], n = `lastTokens`, 1 to 64: place s has the state s tokens before the end, then the initial
+ *   state, then zeros. The log, for `gatedDeltaRollback`: `logState` [N, H, V, K] before the last n tokens, `logKeys` [N, n,
+ *   Hk, K], `logDeltas` [N, n, H, V], `logGates` [N, n, H] or [N, n, H, K] of these tokens, the last one last. All f32.
  * - `scale`: required, K^-1/2 in the known models; applied once, to the output.
- * - `qkNorm` `none` (default) or `sum-eps`: q and k are divided by √(Σx² + `qkNormEps`).
+ * - `qkNorm` divides q and k by √(Σx² + ε) (`sum-eps`), √(Σx² + K·ε) (`mean-eps`) or max(√Σx², ε) (`max-eps`), ε = `qkNormEps`,
+ *   1e-6 by default; `none` (default) leaves them.
  * - `path` `recurrent`: token by token. `chunk`: in chunks of `chunkLength` 16, 32 or 64 (default) tokens, by matrix
- *   products; K a multiple of 8. `auto` (default): `chunk` from the number of tokens where it is faster.
+ *   products; K a multiple of 8. `auto` (default): `chunk` from the number of tokens where it is faster. With
+ *   `lastStates` or a log the chunk path leaves the last n tokens, and those that fill no chunk, to the recurrent one.
  * - `precision` `f32`: cumulated gates are carried as pairs, exact for gates of any strength; always so with f32
  *   tensors. `act` (default): in f32 alone.
  *
- * On the chunk path q and k are rounded to their dtype after normalisation and the intermediate results of §4 of the
- * contract are kept in the dtype of q; sums and the state are f32. Cut at a multiple of `chunkLength` the bits are those of
- * one call. Scratch, at most `scratchBytes`, comes from the encoder's arena, and goes back to it when the call returns.
- * The rule is stable while beta·|k|² ≤ 2; a NaN in a token reaches the rest of its head, and earlier tokens of its chunk.
- * Errors: `InvalidArgument` for dimensions, shapes, dtypes, options, overlap, and an arena that is too small.
+ * On the chunk path q and k are rounded to their dtype after normalisation, and what one stage hands to the next is in the
+ * dtype of q (see the README's table of stages); sums and the state are f32. Cut at a multiple of `chunkLength` the bits
+ * are those of one call; those of a packed sequence are those of a call of its own. Scratch, at most `scratchBytes`, comes
+ * from the encoder's arena, and goes back to it when the call returns. The rule is stable while beta·|k|² ≤ 2; a NaN in a
+ * token reaches the rest of its head, and earlier tokens of its chunk.
+ * Errors: `InvalidArgument` for dimensions, shapes, dtypes, options, overlap, and an arena that is too small. `cuSeqlens`
+ * that does not go from 0 to T without decreasing fails the submission, and nothing is written. On devices that validate
+ * a decay above 1, beta < 0 and beta·|k|² > 2.001 fail it too.
  * Yang, Kautz and Hatamizadeh, "Gated Delta Networks", 2024; Yang et al., "Parallelizing Linear Transformers with the
- * Delta Rule over Sequence Length", 2024.
+ * Delta Rule over Sequence Length", 2024; for gates of channels Kimi Team, "Kimi Linear", 2025.
  */
 export const gatedDeltaRule = defineOp({
   name: "gatedDeltaRule",

@@ -1,29 +1,19 @@
 import { Device } from "@mlxts/core";
 import { compare, within } from "@mlxts/core/testing";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import {
   Decoder,
   type DeltaPath,
   type GenerateBatchOptions,
   generate,
   generateBatch,
-  type LanguageModel,
   loadModel,
   prefill,
   prefillBatch,
 } from "../src/index.ts";
-import { liveBuffers, prompts, stateBits, tiny, tiny4bit } from "./fixtures.ts";
+import { liveBuffers, prompts, stateBits, tiny, tiny4bit, tinyOnCpu } from "./fixtures.ts";
 
-// A simulated GPU takes its time: it has every_device.test.ts.
-const device = Device.open("cpu");
-let model: LanguageModel;
-beforeAll(async () => {
-  model = await loadModel(device, tiny, { activations: "f32" });
-});
-afterAll(() => {
-  model.dispose();
-  device.dispose();
-});
+const { device, model } = await tinyOnCpu();
 
 const long = prompts.flatMap(({ ids, greedy }) => [...ids, ...greedy]);
 /** Lengths around those of chunks and of kernels for few rows. */

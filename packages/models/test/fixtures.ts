@@ -3,9 +3,9 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:f
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { type Device, readSafetensors } from "@mlxts/core";
+import { Device, readSafetensors } from "@mlxts/core";
 import { afterAll } from "vitest";
-import type { SavedState } from "../src/index.ts";
+import { type LanguageModel, loadModel, type SavedState } from "../src/index.ts";
 
 export const fixtures = fileURLToPath(new URL("../../../fixtures/", import.meta.url));
 export const tiny = join(fixtures, "tiny-qwen3.5");
@@ -33,6 +33,17 @@ export const texts = JSON.parse(readFileSync(join(tiny, "reference.json"), "utf8
   prompts: string[];
   greedy_texts: string[];
 };
+
+/** The tiny model for a test file of its own; on a CPU, for a simulated GPU takes its time: it has every_device.test.ts. */
+export async function tinyOnCpu(): Promise<{ device: Device; model: LanguageModel }> {
+  const device = Device.open("cpu");
+  const model = await loadModel(device, tiny, { activations: "f32" });
+  afterAll(() => {
+    model.dispose();
+    device.dispose();
+  });
+  return { device, model };
+}
 
 /** Equal for equal bits, and quickly compared. */
 export const bits = (data: ArrayBufferView): string =>

@@ -1,27 +1,17 @@
 import { Device } from "@mlxts/core";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import {
   type DeltaPath,
   generate,
-  type LanguageModel,
   loadModel,
   type ModelState,
   PrefixCache,
   prefill,
   prefillBatch,
 } from "../src/index.ts";
-import { bits, liveBuffers, prompts, stateBits, tiny } from "./fixtures.ts";
+import { bits, liveBuffers, prompts, stateBits, tiny, tinyOnCpu } from "./fixtures.ts";
 
-// A simulated GPU takes its time: it has every_device.test.ts.
-const device = Device.open("cpu");
-let model: LanguageModel;
-beforeAll(async () => {
-  model = await loadModel(device, tiny, { activations: "f32" });
-});
-afterAll(() => {
-  model.dispose();
-  device.dispose();
-});
+const { device, model } = await tinyOnCpu();
 
 const text = prompts.flatMap(({ ids, greedy }) => [...ids, ...greedy]);
 const long = [...text, ...text].slice(0, 330);

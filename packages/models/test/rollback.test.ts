@@ -1,11 +1,10 @@
 import { Device } from "@mlxts/core";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import {
   Decoder,
   type Draft,
   type GenerateOptions,
   generate,
-  type LanguageModel,
   loadModel,
   type ModelState,
   prefill,
@@ -13,18 +12,9 @@ import {
   promptLookup,
   type Timings,
 } from "../src/index.ts";
-import { bits, liveBuffers, prompts, stateBits, tiny, tiny4bit } from "./fixtures.ts";
+import { bits, liveBuffers, prompts, stateBits, tiny, tiny4bit, tinyOnCpu } from "./fixtures.ts";
 
-// A simulated GPU takes its time: it has every_device.test.ts.
-const device = Device.open("cpu");
-let model: LanguageModel;
-beforeAll(async () => {
-  model = await loadModel(device, tiny, { activations: "f32" });
-});
-afterAll(() => {
-  model.dispose();
-  device.dispose();
-});
+const { device, model } = await tinyOnCpu();
 
 const long = prompts.flatMap(({ ids, greedy }) => [...ids, ...greedy]);
 const { ids, greedy } = prompts[0] as (typeof prompts)[number];
