@@ -105,14 +105,14 @@ METAL_FUNC void add_channel_products(thread Block* sums, thread float& sum, uint
   constexpr uint kStride = Columns + 16 / sizeof(T);
   const uint first = strip * 8;
   for (uint c = 0; c < columns; c += 8) {
-    const Block x = load_block(panel.x + first * kStride + c, kStride, at);
+    Block x = load_block(panel.x + first * kStride + c, kStride, at);
     const uint column = c + at.column;
     const Block left = block(x.thread_elements()[0] * decay_between(panel, first + at.row, first, column),
                              x.thread_elements()[1] * decay_between(panel, first + at.row, first, column + 1));
     MLXTS_UNROLL
     for (uint b = 0; b < Blocks; ++b) {
       if (b > strip) continue;
-      const Block y = load_transposed(panel.y + b * 8 * kStride + c, kStride, at);
+      Block y = load_transposed(panel.y + b * 8 * kStride + c, kStride, at);
       const uint row = b * 8 + at.column;
       if (b < strip)
         multiply_add(sums[b], left,
