@@ -41,10 +41,15 @@ import {
 import { encodeQkNorm } from "./qk_norm.ts";
 import { encodeValidation } from "./validate_rule.ts";
 
-/** The number of tokens from which a CPU's chunk path is faster, measured with K = V = 128 and 4 and 32 heads. */
-const CROSSOVER = 8;
-/** The same for GPUs, where the stages are dispatches of their own: one whole chunk. */
-const GPU_CROSSOVER = 64;
+/**
+ * The number of tokens from which the chunk path is faster: on a CPU as the README's tables have it, by gates of channels
+ * and by elements of state; on a GPU, where the stages are dispatches of their own, one whole chunk.
+ */
+function crossover(gpu: boolean, { K, V, channels }: Pick<ChunkDims, "K" | "V" | "channels">): number {
+  if (gpu) return 64;
+  if (channels > 1) return 16;
+  return K * V > 2 ** 14 ? 8 : 4;
+}
 
 type Path = "auto" | "recurrent" | "chunk";
 type Precision = "act" | "f32";
@@ -70,9 +75,9 @@ type ChunkOptions = RuleOptions & { chunkLength: 16 | 32 | 64; precision: Precis
 const carriesPair = (dtype: Dtype, precision: Precision): boolean => dtype === "f32" || precision === "f32";
 
 /** Which path a call with `path` takes; K that the chunk path does not do goes to the recurrent one. */
-function takesChunks({ device }: CommandEncoder, path: Path, { B, T, K, N }: ChunkDims): boolean {
+function takesChunks({ device }: CommandEncoder, path: Path, dims: ChunkDims): boolean {
   if (path !== "auto") return path === "chunk";
-  return (B * T) / N >= (device.gpu ? GPU_CROSSOVER : CROSSOVER) && K % 8 === 0;
+  return (dims.B * dims.T) / dims.N >= crossover(device.gpu, dims) && dims.K % 8 === 0;
 }
 
 /**

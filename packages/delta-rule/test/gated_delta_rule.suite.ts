@@ -66,7 +66,8 @@ const HEAD_GATES: Case[] = [
   ...(["half -50", "one -1000"] as const).map((gate) =>
     chunk({ gate, T: 100, K: 128, V: 1030, Hk: 1, H: 1 }, { chunkLength: 64, precision: "f32" }),
   ),
-  ...[1, 7, 8, 9, 63, 64, 65].map((T) => chunk({ T, V: 64 }, { path: "auto", chunkLength: 64 })),
+  ...[1, 3, 4, 5, 63, 64, 65].map((T) => chunk({ T, V: 64 }, { path: "auto", chunkLength: 64 })),
+  ...[7, 8, 9].map((T) => chunk({ T, K: 128, V: 129 }, { path: "auto", chunkLength: 64 })),
   chunk({ T: 70, K: 20 }, { path: "auto" }),
   chunk({ T: 51 }, { path: "auto", chunkLength: 64 }),
   ...both({}).map((c) => ({ ...c, inPlace: { finalState: "initialState" } })),
@@ -112,7 +113,7 @@ const PACKING: Case[] = [
     recurrent({ ...packed(cu), channels: true, state: false }),
     chunk({ ...packed(cu), Hk: 2, H: 4, V: 8 }, { path: "auto", gqa: "tiled", stateLayout: "kv" }),
   ]),
-  ...[7, 8, 9, 63, 64, 65].map((T) => chunk(packed([0, T, 2 * T]), { path: "auto", chunkLength: 64 })),
+  ...[3, 4, 5, 63, 64, 65].map((T) => chunk(packed([0, T, 2 * T]), { path: "auto", chunkLength: 64 })),
   // The longest sequence last, each a token longer than a chunk, and single tokens.
   chunk(packed([0, 17, 34, 51, 100])),
   ...both(packed([0, 1, 2, 3, 4, 5])),
@@ -141,7 +142,7 @@ const CHANNEL_GATES: Case[] = [
     ),
   ),
   ...both({ channels: true }).map((c) => ({ ...c, inPlace: { finalState: "initialState" } })),
-  ...[8, 64].map((T) => chunk({ T, channels: true, V: 64 }, { path: "auto", chunkLength: 64 })),
+  ...[15, 16, 17, 64].map((T) => chunk({ T, channels: true, V: 64 }, { path: "auto", chunkLength: 64 })),
 ];
 
 /** Skipped tokens hold NaN. */
