@@ -66,6 +66,7 @@ export const suite: Suite = {
     makeCase(2, 33, 160, 4, 32, { transpose: false, bias: "f32" }),
     makeCase(2, 31, 96, 4, 32, { transpose: false, lead: [2, 3], stack: [3], outDtype: "f32" }),
     ...[2, 12].map((m) => makeCase(m, 40, 64, 4, 64, { transpose: false, lead: [2, 1, 3], stack: [5, 1] })),
+    ...[2, 12].map((m) => makeCase(m, 20, 64, 4, 64, { transpose: false, lead: [2, 1, 3, 1], stack: [2, 1, 2] })),
     makeCase(1, 300, 1408, 4, 64, { transpose: false, vector: true }),
   ],
   mutants,
