@@ -8,6 +8,7 @@ import {
   GATES,
   gateShape,
   headsPerKey,
+  PLACE_PARAMS,
   type RuleDims,
   type RuleOptions,
 } from "./options.ts";
@@ -73,18 +74,8 @@ export const channelVariants = (variants: readonly string[]): string[] => [
 export const gateVariant = (variant: string, { channels }: Pick<CallDims, "channels">): string =>
   channels === 1 ? variant : `${variant}_channels`;
 
-/** The parameters of the stages that say where chunks and heads lie; see RULE_PARAMS. */
-export const CHUNK_PARAMS = {
-  sequences: "u32",
-  tokens: "u32",
-  keyHeads: "u32",
-  headsPerKey: "u32",
-  heads: "u32",
-  keyDim: "u32",
-  valueDim: "u32",
-  chunkLength: "u32",
-  lastTokens: "u32",
-} as const;
+/** The parameters of the stages; see RULE_PARAMS. */
+export const CHUNK_PARAMS = { ...PLACE_PARAMS, lastTokens: "u32" } as const;
 
 /** What a stage does not see is 1. `lastTokens`: chunks leave at least so many tokens of each sequence; 0: none. */
 export function chunkParams(

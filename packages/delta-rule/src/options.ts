@@ -190,13 +190,8 @@ export const RULE_BUFFERS = {
 
 export const RULE_IN_PLACE = [["finalState", "initialState"]] as const;
 
-/**
- * The parameters of both kernels of the whole rule. Value head h has key head h / headsPerKey mod keyHeads; a state's
- * elements [v, k] lie at v · rowStride + k · columnStride; snapshotEvery 0: none are taken; lastTokens 0: nothing is kept
- * of them. Vectors are divided, if qkNorm is not 0, by max(√(Σx² + eps), normFloor). ln(decay) is g · gateFactor, and
- * ln(g) where that is 0.
- */
-export const RULE_PARAMS = {
+/** The parameters that say where sequences, heads and chunks lie; see RULE_PARAMS. */
+export const PLACE_PARAMS = {
   sequences: "u32",
   tokens: "u32",
   keyHeads: "u32",
@@ -205,6 +200,16 @@ export const RULE_PARAMS = {
   keyDim: "u32",
   valueDim: "u32",
   chunkLength: "u32",
+} as const;
+
+/**
+ * The parameters of both kernels of the whole rule. Value head h has key head h / headsPerKey mod keyHeads; a state's
+ * elements [v, k] lie at v · rowStride + k · columnStride; snapshotEvery 0: none are taken; lastTokens 0: nothing is kept
+ * of them. Vectors are divided, if qkNorm is not 0, by max(√(Σx² + eps), normFloor). ln(decay) is g · gateFactor, and
+ * ln(g) where that is 0.
+ */
+export const RULE_PARAMS = {
+  ...PLACE_PARAMS,
   rowStride: "u32",
   columnStride: "u32",
   snapshotEvery: "u32",
