@@ -11,6 +11,7 @@ export type ErrorCode =
   | "QuantConfig"
   | "UnsupportedDtype"
   | "ResidencySet"
+  | "Busy"
   | "Disposed";
 
 /** Why a submission failed. */

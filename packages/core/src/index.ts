@@ -54,6 +54,7 @@ export {
   type TensorSpec,
   unsupported,
 } from "./op.ts";
+export { checkOptionNames, type OptionNames } from "./options.ts";
 export { type HostTensor, readSafetensors, type StoredDtype } from "./safetensors.ts";
 export {
   createSafetensors,

@@ -2,6 +2,7 @@ import type { Device } from "./device.ts";
 import { type Dtype, isDtype } from "./dtype.ts";
 import { CommandEncoder } from "./encoder.ts";
 import { disposedError, MlxtsError, wrongKind, wrongValue } from "./errors.ts";
+import { checkOptionNames } from "./options.ts";
 import { overlaps, sameRange } from "./ranges.ts";
 import { Tensor } from "./tensor.ts";
 
@@ -205,18 +206,10 @@ class Check {
     const { op, descriptor, inputs } = this;
     if (!(this.encoder instanceof CommandEncoder)) throw wrongKind(op, "encoder", "be a CommandEncoder", this.encoder);
     if (inputs === null || typeof inputs !== "object") throw wrongKind(op, "inputs", "be an object of tensors", inputs);
-    if (options === null || typeof options !== "object") throw wrongKind(op, "options", "be an object", options);
     const known = [...Object.keys(descriptor.inputs), ...Object.keys(descriptor.outputs)];
     for (const key of Object.keys(inputs))
       if (!known.includes(key)) throw wrongKind(op, key, `be one of ${known.join(", ")}`, "an unknown tensor name");
-    for (const key of Object.keys(options))
-      if (!Object.hasOwn(descriptor.params, key))
-        throw wrongKind(
-          op,
-          key,
-          `be one of ${Object.keys(descriptor.params).join(", ") || "(no options)"}`,
-          "an unknown option",
-        );
+    checkOptionNames(op, options, descriptor.params);
     for (const [name, spec, record] of inputTensors(descriptor)) {
       const owner = record === undefined ? inputs : (inputs[record] as Record<string, unknown> | undefined);
       if (record !== undefined && (owner === null || typeof owner !== "object"))
