@@ -55,7 +55,13 @@ export {
   unsupported,
 } from "./op.ts";
 export { checkOptionNames, type OptionNames } from "./options.ts";
-export { type HostTensor, readSafetensors, type StoredDtype } from "./safetensors.ts";
+export {
+  type HostBytes,
+  type HostTensor,
+  readSafetensors,
+  readStoredSafetensors,
+  type StoredDtype,
+} from "./safetensors.ts";
 export {
   createSafetensors,
   type SafetensorsEntry,

@@ -35,6 +35,8 @@ export interface OutputSpec extends Omit<TensorSpec, "dtype"> {
   dtype: readonly DtypeRule[] | ((c: OpContext) => Dtype);
   /** Inputs that may be exactly this view. */
   inPlace?: readonly string[];
+  /** Options without which it cannot be asked for. */
+  needs?: readonly string[];
 }
 
 export type ParamSpec =
@@ -333,6 +335,8 @@ class Check {
     }
     for (const [name, spec] of Object.entries(this.descriptor.outputs)) {
       const tensor = this.outputs[name];
+      for (const option of tensor || this.asked.has(name) ? (spec.needs ?? []) : [])
+        if (this.options[option] === undefined) this.fail(option, `be given with \`${name}\``, undefined);
       if (tensor) this.tensor(name, tensor, this.outputDtypes(spec), spec.shape);
     }
   }

@@ -203,13 +203,40 @@ export interface HostTensor {
   data: RawArray;
 }
 
+/** A tensor's elements as its file has them. */
+export interface HostBytes {
+  /** The element type in the file. */
+  stored: StoredDtype;
+  /** The dtype that carries the elements; `undefined` for F64 and U64, which must be converted. */
+  dtype: Dtype | undefined;
+  shape: number[];
+  /** In a buffer of their own. */
+  bytes: Uint8Array<ArrayBuffer>;
+}
+
 /** An honest header over a sparse file may still ask for more than there is. */
-function hostBytes(path: string, tensor: string, bytes: number): Uint8Array {
+function hostBytes(path: string, tensor: string, bytes: number): Uint8Array<ArrayBuffer> {
   try {
     return new Uint8Array(bytes);
   } catch (error) {
     throw safetensorsError(path, `has ${bytes} bytes, more than the host can hold`, tensor, error);
   }
+}
+
+/**
+ * Reads a whole safetensors file as it is, of any element types.
+ * @throws MlxtsError `Safetensors` for a malformed file, `Io` when it cannot be read
+ */
+export function readStoredSafetensors(path: string): Map<string, HostBytes> {
+  return withSafetensors(path, ({ tensors }, _, read) => {
+    const out = new Map<string, HostBytes>();
+    for (const [name, { stored, dtype, shape, begin, end }] of tensors) {
+      const bytes = hostBytes(path, name, end - begin);
+      read(bytes, begin);
+      out.set(name, { stored, dtype, shape: [...shape], bytes });
+    }
+    return out;
+  });
 }
 
 /**

@@ -30,6 +30,7 @@ const sample = defineOp({
     out: { dtype: ["=x"], shape: "... D", inPlace: ["x"] },
     sums: { dtype: (c) => (c.options.wide ? "f32" : "bf16"), shape: "D" },
     extra: { dtype: ["f32"], shape: "D", optional: true },
+    limits: { dtype: ["f32"], shape: "D", optional: true, needs: ["limit"] },
   },
   params: {
     eps: { kind: "number", default: 1e-6, min: 0, max: 1 },
@@ -89,6 +90,14 @@ describe("ops", () => {
     expect(call({ extra: true }).extra?.shape).toEqual([8]);
   });
 
+  it("refuse an optional output without the options that it needs", () => {
+    const refused = "sample: `limit` must be given with `limits`, got undefined";
+    expect(message(() => call({ limits: true }))).toBe(refused);
+    expect(message(() => call({ limits: device.tensor("f32", [8]) }))).toBe(refused);
+    expect(call({ limits: true }, { limit: 1 }).limits?.shape).toEqual([8]);
+    expect(call({}, { limit: 1 }).limits).toBeUndefined();
+  });
+
   it("take their outputs from the encoder's arena", () => {
     using arena = device.arena(4096);
     const { out } = call({}, {}, device.encoder({ arena }));
@@ -111,7 +120,7 @@ describe("ops", () => {
     [
       "unknown tensor",
       () => call({ y: good.x }),
-      "sample: `y` must be one of x, weight, mask, q, out, sums, extra, got an unknown tensor name",
+      "sample: `y` must be one of x, weight, mask, q, out, sums, extra, limits, got an unknown tensor name",
     ],
     [
       "unknown option",

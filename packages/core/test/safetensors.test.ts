@@ -1,7 +1,15 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { createSafetensors, DTYPES, type Dtype, readSafetensors, writeSafetensors } from "../src/index.ts";
+import {
+  createSafetensors,
+  DTYPES,
+  type Dtype,
+  type HostBytes,
+  readSafetensors,
+  readStoredSafetensors,
+  writeSafetensors,
+} from "../src/index.ts";
 import { caught, message, testFolder } from "./helpers.ts";
 import { rawFile } from "./raw_safetensors.ts";
 
@@ -52,6 +60,14 @@ describe("reading", () => {
     expect([...(tensors.get("f64")?.data ?? [])]).toEqual([1.5, Math.fround(-0.1)]);
     expect([...(tensors.get("i64")?.data ?? [])]).toEqual([-5n]);
     expect(tensors.get("empty")?.data).toEqual(new Float32Array(0));
+    const stored = readStoredSafetensors(path);
+    expect([...stored.keys()]).toEqual([...tensors.keys()]);
+    expect(stored.get("bool")).toEqual({ stored: "BOOL", dtype: "u8", shape: [1, 1], bytes: Uint8Array.of(1) });
+    const { bytes, ...f64 } = stored.get("f64") as HostBytes;
+    expect([f64, [...new Float64Array(bytes.buffer)]]).toEqual([
+      { stored: "F64", dtype: undefined, shape: [2] },
+      [1.5, -0.1],
+    ]);
   });
 
   it("allows gaps and padding", () => {

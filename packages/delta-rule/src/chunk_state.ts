@@ -117,7 +117,7 @@ export const chunkState = defineOp({
     h: { dtype: ["=k"], shape: CHUNK_STATES },
     vNew: { dtype: ["=k"], shape: "B T H V", inPlace: ["u"] },
     finalState: { dtype: ["f32"], shape: STATES, optional: true, inPlace: ["initialState"] },
-    snapshots: { dtype: ["f32"], shape: SNAPSHOTS, optional: true },
+    snapshots: { dtype: ["f32"], shape: SNAPSHOTS, optional: true, needs: ["snapshotEvery"] },
   },
   params: { chunkLength: CHUNK_LENGTH, gqa: GQA, stateLayout: STATE_LAYOUT, snapshotEvery: SNAPSHOT_EVERY },
   relations: checkChunkDims,

@@ -117,22 +117,18 @@ function state(leading: string, of: (c: CallContext) => number[]): ShapeRule {
   };
 }
 
-function given(c: CallContext, option: "snapshotEvery" | "lastTokens", output: string): number {
-  return (c.options[option] as number | undefined) ?? c.fail(option, `be given with ${output}`, undefined);
-}
-
 export const STATES = state("N", (c) => [sequenceCount(c)]);
 export const SNAPSHOTS = state("snapshots", (c) => {
   const { B, T } = c.dims as unknown as RuleDims;
-  return [B * Math.floor(T / given(c, "snapshotEvery", "`snapshots`"))];
+  return [B * Math.floor(T / (c.options.snapshotEvery as number))];
 });
-const LAST_STATES = state("N, lastTokens", (c) => [sequenceCount(c), given(c, "lastTokens", "`lastStates`")]);
+const LAST_STATES = state("N, lastTokens", (c) => [sequenceCount(c), c.options.lastTokens as number]);
 
 /** What the log keeps of each of the last tokens. */
 function logged(text: string, of: (c: CallContext) => (number | undefined)[]): ShapeRule {
   return {
     text: `N, lastTokens, ${text}`,
-    of: (c) => [sequenceCount(c), given(c, "lastTokens", "the log"), ...of(c)] as number[],
+    of: (c) => [sequenceCount(c), c.options.lastTokens as number, ...of(c)] as number[],
   };
 }
 
@@ -158,15 +154,26 @@ export const RULE_INPUTS = {
 export const RULE_OUTPUTS = {
   o: { dtype: ["=q"], shape: "B T H V" },
   finalState: { dtype: ["f32"], shape: STATES, optional: true, inPlace: ["initialState"] },
-  snapshots: { dtype: ["f32"], shape: SNAPSHOTS, optional: true },
-  lastStates: { dtype: ["f32"], shape: LAST_STATES, optional: true },
-  logState: { dtype: ["f32"], shape: STATES, optional: true },
-  logKeys: { dtype: ["f32"], shape: logged("Hk, K", ({ dims: { Hk, K } }) => [Hk, K]), optional: true },
-  logDeltas: { dtype: ["f32"], shape: logged("H, V", ({ dims: { H, V } }) => [H, V]), optional: true },
+  snapshots: { dtype: ["f32"], shape: SNAPSHOTS, optional: true, needs: ["snapshotEvery"] },
+  lastStates: { dtype: ["f32"], shape: LAST_STATES, optional: true, needs: ["lastTokens"] },
+  logState: { dtype: ["f32"], shape: STATES, optional: true, needs: ["lastTokens"] },
+  logKeys: {
+    dtype: ["f32"],
+    shape: logged("Hk, K", ({ dims: { Hk, K } }) => [Hk, K]),
+    optional: true,
+    needs: ["lastTokens"],
+  },
+  logDeltas: {
+    dtype: ["f32"],
+    shape: logged("H, V", ({ dims: { H, V } }) => [H, V]),
+    optional: true,
+    needs: ["lastTokens"],
+  },
   logGates: {
     dtype: ["f32"],
     shape: logged("H or H, K", ({ dims: { H, K }, tensors: { g } }) => (g?.shape.length === 4 ? [H, K] : [H])),
     optional: true,
+    needs: ["lastTokens"],
   },
 } as const;
 
@@ -327,7 +334,7 @@ export function checkSnapshots(c: CallContext): void {
   checkPacked(c);
   const { T } = c.dims as unknown as RuleDims;
   if (!asked(c, "snapshots")) return;
-  const every = given(c, "snapshotEvery", "`snapshots`");
+  const every = c.options.snapshotEvery as number;
   const chunkLength = (c.options.chunkLength as number | undefined) ?? 1;
   if (every % chunkLength !== 0) c.fail("snapshotEvery", `be a multiple of chunkLength (${chunkLength})`, every);
   if (every > T) c.fail("snapshotEvery", `be at most the ${T} tokens of a row`, every, "ask for no `snapshots`");
@@ -338,10 +345,8 @@ export function checkRule(c: CallContext): void {
   checkPacked(c);
   if (c.tensors.mask && c.tensors.cuSeqlens) c.fail("mask", "not be given with `cuSeqlens`", "both");
   checkSnapshots(c);
-  if (asked(c, "lastStates")) given(c, "lastTokens", "`lastStates`");
   const parts = LOG.filter((name) => asked(c, name));
   if (parts.length === 0) return;
-  given(c, "lastTokens", "the log");
   const missing = LOG.find((name) => !asked(c, name));
   if (missing) c.fail(missing, `be given with \`${parts[0]}\`: the log is written in whole`, undefined);
 }

@@ -64,10 +64,10 @@ const tensors: Mistake[] = [
 ];
 /** With cuSeqlens [3] as a part of them, so that each stands for the first of its kind alone. */
 const combinations: Mistake[] = [
-  { inputs: { cuSeqlens: i32(3) }, message: "`cuSeqlens` must come with one row of tokens (B = 1), got 2" },
   { inputs: { snapshots: true }, message: "`snapshotEvery` must be given with `snapshots`, got undefined" },
   { inputs: { lastStates: true }, message: "`lastTokens` must be given with `lastStates`, got undefined" },
-  { inputs: { logKeys: true }, message: "`lastTokens` must be given with the log, got undefined" },
+  { inputs: { logKeys: true }, message: "`lastTokens` must be given with `logKeys`, got undefined" },
+  { inputs: { cuSeqlens: i32(3) }, message: "`cuSeqlens` must come with one row of tokens (B = 1), got 2" },
 ];
 const aliasing: Mistake[] = [{ inputs: { o: v }, message: "`o` must not overlap `v`, got overlapping views" }];
 
