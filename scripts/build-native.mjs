@@ -1,6 +1,7 @@
 // Configures and builds everything native; incremental. `--only NAME` builds one package's kernels, in a folder of
 // their own; further arguments go to CMake (e.g. -DMLXTS_SANITIZE=address,undefined).
 import { spawnSync } from "node:child_process";
+import { existsSync, readFileSync, realpathSync, rmSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -31,5 +32,21 @@ function run(...args) {
   process.exit(1);
 }
 
+/** Whether a folder was configured for another place or a compiler that has gone: a clone that was moved, or copied. */
+function outdated(folder) {
+  const cache = join(folder, "CMakeCache.txt");
+  if (!existsSync(cache)) return false;
+  const text = readFileSync(cache, "utf8");
+  const entry = (name) => new RegExp(`^${name}:[A-Z]+=(.*)$`, "m").exec(text)?.[1] ?? "";
+  const here = (path, place) => existsSync(path) && realpathSync(path) === realpathSync(place);
+  return (
+    !here(entry("CMAKE_HOME_DIRECTORY"), root) ||
+    !here(entry("CMAKE_CACHEFILE_DIR"), folder) ||
+    !existsSync(entry("CMAKE_CXX_COMPILER")) ||
+    !existsSync(entry("CMAKE_COMMAND"))
+  );
+}
+
+if (outdated(build)) rmSync(build, { recursive: true });
 run("-S", root, "-B", build, ...defines);
 run("--build", build, "--parallel", String(availableParallelism()));

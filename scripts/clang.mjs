@@ -1,4 +1,4 @@
-// Finds the compilers of the Metal builds and compiles what has changed; used by build-metal-sim and build-darwin.
+// Finds compilers and compiles what has changed; used by build-metal-sim, build-darwin and build-linux.
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
@@ -17,13 +17,30 @@ export const addonFlags = [
   "-Wextra",
   "-Werror",
   "-Wno-psabi",
-  "-DMLXTS_METAL",
   "-DNAPI_VERSION=8",
   "-DNODE_ADDON_API_CPP_EXCEPTIONS_ALL",
   `-isystem${join(modules, "node-addon-api")}`,
   `-isystem${join(modules, "node-api-headers", "include")}`,
 ];
+/** For an addon that has the Metal device. */
+export const metalFlags = ["-DMLXTS_METAL"];
 export const objcFlags = ["-fblocks", "-fno-objc-arc", "-fexceptions"];
+/** Of the op packages' CPU kernels, as in CMakeLists.txt. */
+export const kernelFlags = [
+  "-std=gnu++20",
+  "-fvisibility=hidden",
+  "-Wall",
+  "-Wextra",
+  "-Werror",
+  "-Wno-psabi",
+  "-Wno-unneeded-internal-declaration",
+  "-Wno-unused-const-variable",
+  "-fno-exceptions",
+  "-fno-rtti",
+  "-fno-math-errno",
+  "-fno-trapping-math",
+  "-ffp-contract=fast",
+];
 
 export function fail(message) {
   console.error(message);

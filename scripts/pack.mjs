@@ -1,7 +1,8 @@
 // Builds every package and packs it as it would be published: node scripts/pack.mjs FOLDER
+import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync } from "node:fs";
-import { resolve } from "node:path";
-import { pnpm } from "./pnpm.mjs";
+import { join, resolve } from "node:path";
+import { pnpm, root } from "./pnpm.mjs";
 
 const [folder] = process.argv.slice(2);
 if (!folder) {
@@ -10,6 +11,11 @@ if (!folder) {
 }
 const target = resolve(folder);
 mkdirSync(target, { recursive: true });
+// The addon that CMake links may need a newer libc than that of users.
+if (process.platform === "linux") {
+  const { status } = spawnSync(process.execPath, [join(root, "scripts", "build-linux.mjs")], { stdio: "inherit" });
+  if (status !== 0) process.exit(status ?? 1);
+}
 process.env.TURBO_TELEMETRY_DISABLED = "1";
 pnpm("exec", "turbo", "run", "build");
 pnpm("-r", "--filter", "./packages/*", "--filter", "./apps/*", "exec", "pnpm", "pack", "--pack-destination", target);

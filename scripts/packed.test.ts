@@ -30,6 +30,7 @@ encoder.commit().then(() => out.readNumbers()).then((numbers) => {
   device.dispose();
 });
 `;
+const PLATFORM = `${process.platform}-${process.arch}`;
 const VERSION = expect.stringMatching(/^\d+\.\d+\.\d+/);
 const EXPECTED = "[0.3651,0.7303,1.0954,1.4606,0.7581,0.9097,1.0613,1.213]";
 
@@ -126,6 +127,57 @@ describe("packed tarballs in an empty project", () => {
           folders.some((native) => existsSync(join(native, header as string))),
           `${file}: ${header}`,
         ).toBe(true);
+  });
+
+  describe.skipIf(process.platform !== "linux")("carry binaries for Linux", () => {
+    const read = (...args: string[]) => spawnSync("readelf", args, { encoding: "utf8", maxBuffer: 1 << 26 }).stdout;
+    const LIBRARIES = ["libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0"];
+    const MACHINES = { "linux-x64": "X86-64", "linux-arm64": "AArch64" };
+
+    it.each(["core", "norms", "quant4", "delta-rule", "nn"])("%s needs nothing but glibc 2.28", (name) => {
+      const into = join(folder, "binaries", name);
+      mkdirSync(into, { recursive: true });
+      expect(run("tar", ["-xzf", tarball(`mlxts-${name}-`), "-C", into], project).status).toBe(0);
+      for (const [platform, machine] of Object.entries(MACHINES)) {
+        const binaries = join(into, "package", "prebuilds", platform);
+        // The kernels for another processor are built on x64.
+        if (process.arch !== "x64" && platform !== PLATFORM && name !== "core") continue;
+        expect(readdirSync(binaries).length).toBeGreaterThan(0);
+        for (const file of readdirSync(binaries)) {
+          const path = join(binaries, file);
+          expect(read("-h", path), path).toContain(machine);
+          const needed = [...read("-d", path).matchAll(/\(NEEDED\)[^[]*\[(.+)\]/g)].map(([, library]) => library);
+          expect(LIBRARIES, path).toEqual(expect.arrayContaining(needed));
+          const versions = [...read("-V", path).matchAll(/Name: ([A-Z]+)_(\d+)\.(\d+)/g)];
+          for (const [text, library, major, minor] of versions)
+            expect([library, Number(major), Number(minor) <= 28], `${path}: ${text}`).toEqual(["GLIBC", 2, true]);
+        }
+      }
+    });
+  });
+
+  it("say what to mark as external when they are bundled, and work when it is", () => {
+    writeFileSync(
+      join(project, "entry.mjs"),
+      `import { Device } from "@mlxts/core";\nimport { rmsNorm } from "@mlxts/norms";\n${USE}`,
+    );
+    const bundle = (outfile: string, ...more: string[]) =>
+      run(
+        join(root, "node_modules", ".bin", "esbuild"),
+        ["entry.mjs", "--bundle", "--platform=node", "--format=esm", `--outfile=bundles/dist/${outfile}`, ...more],
+        project,
+      );
+    expect(bundle("whole.mjs").status).toBe(0);
+    const whole = run(process.execPath, ["bundles/dist/whole.mjs"], project);
+    expect(whole.status).toBe(1);
+    expect(whole.text).toContain(
+      "if your code is bundled, mark the package as external (esbuild: --external:@mlxts/*)",
+    );
+    expect(bundle("marked.mjs", "--external:@mlxts/*").status).toBe(0);
+    expect(run(process.execPath, ["bundles/dist/marked.mjs"], project)).toMatchObject({
+      status: 0,
+      stdout: `${EXPECTED}\n`,
+    });
   });
 
   it("carry the addon for Apple silicon where it has been built", ({ skip }) => {

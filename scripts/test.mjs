@@ -17,6 +17,8 @@ const checks = [
   ["unused code", bin("knip"), []],
 ];
 const clang = process.platform === "linux" && spawnSync("clang++-19", ["--version"], { stdio: "ignore" }).status === 0;
+// The tests that follow run on the addon that is shipped.
+if (process.platform === "linux") checks.push(["binaries for Linux", node, [script("build-linux.mjs")]]);
 if (clang)
   checks.push(
     ["Metal simulator", node, [script("build-metal-sim.mjs")]],

@@ -4,6 +4,9 @@
 #include <set>
 #include <thread>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #if defined(__linux__)
 #include <sched.h>
 #elif defined(__APPLE__)
@@ -14,16 +17,42 @@
 
 namespace mlxts {
 
+#if defined(__x86_64__)
+namespace {
+
+struct Registers {
+  unsigned a, b, c, d;
+};
+
+Registers cpuid(unsigned leaf, unsigned subleaf) {
+  Registers r{};
+  __get_cpuid_count(leaf, subleaf, &r.a, &r.b, &r.c, &r.d);
+  return r;
+}
+
+// Register sets that the operating system saves and restores (XCR0).
+uint32_t savedRegisters() {
+  uint32_t low, high;
+  asm("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+
+constexpr bool all(uint32_t value, uint32_t bits) { return (value & bits) == bits; }
+
+}  // namespace
+#endif
+
 std::vector<std::string> cpuLevels() {
 #if defined(__x86_64__)
   std::vector<std::string> levels;
-  __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
-                    __builtin_cpu_supports("f16c");
-  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                      __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni") &&
-                      __builtin_cpu_supports("avx512bf16");
+  const auto basic = cpuid(1, 0), extended = cpuid(7, 0), more = cpuid(7, 1);
+  constexpr uint32_t kYmm = 0x6, kZmm = 0xe6;  // XCR0: SSE and AVX; beside them the mask and 512-bit registers
+  const uint32_t saved = all(basic.c, bit_OSXSAVE) ? savedRegisters() : 0;
+  const bool avx2 = all(saved, kYmm) && all(basic.c, bit_AVX | bit_FMA | bit_F16C | bit_MOVBE) &&
+                    all(extended.b, bit_AVX2 | bit_BMI | bit_BMI2) && all(cpuid(0x80000001, 0).c, bit_LZCNT);
+  const bool avx512 = avx2 && all(saved, kZmm) &&
+                      all(extended.b, bit_AVX512F | bit_AVX512BW | bit_AVX512CD | bit_AVX512DQ | bit_AVX512VL) &&
+                      all(extended.c, bit_AVX512VBMI | bit_AVX512VNNI) && all(more.a, bit_AVX512BF16);
   if (avx512) levels.push_back("avx512");
   if (avx2) levels.push_back("avx2");
   levels.push_back("sse2");

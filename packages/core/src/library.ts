@@ -1,8 +1,9 @@
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { binaryMissing, binaryRefused, prebuilt } from "./binaries.ts";
 import { MlxtsError } from "./errors.ts";
 import { IncludeError, inlineIncludes } from "./metal_source.ts";
-import { type NativeDevice, type NativeLibrary, native, nativeFailure, PLATFORM } from "./native.ts";
+import { type NativeDevice, type NativeLibrary, native, nativeFailure } from "./native.ts";
 
 /** A package's compiled kernels: where they lie. */
 export interface LibraryDefinition {
@@ -51,26 +52,17 @@ export class Library {
     this.binary = kernelsFromSource ? undefined : this.load(level);
   }
 
+  /** The library of the device's level or, where a package has none, of the next one that the processor runs. */
   private load(level: string): NativeLibrary {
     const { name, url } = this.definition;
-    const path = fileURLToPath(new URL(`../prebuilds/${PLATFORM}/${name}.${level}.so`, url));
-    if (!existsSync(path)) {
-      const remedy = `reinstall @mlxts/${name} on this machine, or in a clone run \`npm run native\``;
-      throw new MlxtsError(
-        "Io",
-        `@mlxts/${name} has no kernels for ${PLATFORM}, level ${level}: looked for ${path} — ${remedy}`,
-        { path, operation: "load" },
-      );
-    }
+    const levels = native().cpuLevels();
+    const files = levels.slice(levels.indexOf(level)).map((one) => `${name}.${one}.so`);
+    const path = files.map((file) => prebuilt(url, file)).find(existsSync);
+    if (path === undefined) throw binaryMissing(`the library \`${name}\` has no kernels`, url, files);
     try {
       return native().openLibrary(this.device, path, name);
     } catch (error) {
-      throw new MlxtsError(
-        "Io",
-        `cannot load the kernels of @mlxts/${name}: ${(error as Error).message}`,
-        { path, operation: "load" },
-        error,
-      );
+      throw binaryRefused(`the library \`${name}\` cannot load its kernels`, path, error as Error);
     }
   }
 

@@ -1,9 +1,9 @@
 // The native addon: its interface, and a loader that explains its failure.
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
-import { fileURLToPath } from "node:url";
+import { binaryMissing, binaryRefused, prebuilt } from "./binaries.ts";
 import { environment } from "./env.ts";
-import { type ErrorCode, MlxtsError } from "./errors.ts";
+import type { ErrorCode } from "./errors.ts";
 
 declare const handleOf: unique symbol;
 type Handle<Name> = { readonly [handleOf]: Name };
@@ -79,15 +79,10 @@ export interface Native {
   waitFor(device: NativeDevice, id: number): void;
 }
 
-/** The folder name of this machine's binaries, e.g. `linux-x64`. */
-export const PLATFORM = `${process.platform}-${process.arch}`;
-
-const prebuilt = (file: string) => fileURLToPath(new URL(`../prebuilds/${PLATFORM}/${file}`, import.meta.url));
-
 /** The addon with the simulated Metal device in it. */
 function simulator(): string {
   const { metalSimulator } = environment();
-  return typeof metalSimulator === "string" ? metalSimulator : prebuilt("core-metal-sim.node");
+  return typeof metalSimulator === "string" ? metalSimulator : prebuilt(import.meta.url, "core-metal-sim.node");
 }
 
 /** Why the Metal simulator that was asked for cannot run. */
@@ -101,23 +96,12 @@ let loaded: Native | undefined;
 export function native(): Native {
   if (loaded) return loaded;
   const simulated = environment().metalSimulator && simulatorMissing() === undefined;
-  const path = simulated ? simulator() : prebuilt("core.node");
-  if (!existsSync(path)) {
-    const remedy = "reinstall @mlxts/core on this machine, or in a clone run `npm run native`";
-    throw new MlxtsError("Io", `@mlxts/core has no native addon for ${PLATFORM}: looked for ${path} — ${remedy}`, {
-      path,
-      operation: "load",
-    });
-  }
+  const path = simulated ? simulator() : prebuilt(import.meta.url, "core.node");
+  if (!existsSync(path)) throw binaryMissing("@mlxts/core has no native addon", import.meta.url, ["core.node"]);
   try {
     loaded = createRequire(import.meta.url)(path) as Native;
   } catch (error) {
-    throw new MlxtsError(
-      "Io",
-      `@mlxts/core cannot load ${path} on ${PLATFORM}, Node ${process.version}: ${(error as Error).message}`,
-      { path, operation: "load" },
-      error,
-    );
+    throw binaryRefused("@mlxts/core cannot load its addon", path, error as Error);
   }
   return loaded;
 }

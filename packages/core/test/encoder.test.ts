@@ -142,17 +142,6 @@ describe("encoder", () => {
     expect([library.has("missing", "u32"), library.has("increment", "u32")]).toEqual([false, true]);
   });
 
-  it("names a library that is not there", () => {
-    const kernel = { ...missingKernel, library: { name: "nothing", url: import.meta.url } };
-    const error = caught(() =>
-      device.encoder().dispatch(kernel, { variant: "u32", buffers: { x }, params: {}, sizes: {} }),
-    );
-    expect(error.code).toBe("Io");
-    expect(error.message).toMatch(
-      /^@mlxts\/nothing has no kernels for [a-z0-9-]+, level [a-z0-9]+: looked for .+nothing\.[a-z0-9]+\.so — reinstall @mlxts\/nothing on this machine, or in a clone run `npm run native`$/,
-    );
-  });
-
   it("refuses unknown modes", () => {
     expect(message(() => device.encoder({ barriers: "some" as never }))).toBe(
       "device.encoder: `barriers` must be auto or manual, got some",

@@ -1,5 +1,7 @@
 // One threadgroup: groupColumns rows of the weight against all rows of x. The weight streams from memory once, four
 // rows (or two) at a time, while x, widened to f32, stays in cache.
+#include <utility>
+
 #include "cpu_kernel.h"
 #include "matvec.params.h"
 #include "stream.h"
