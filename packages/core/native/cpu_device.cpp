@@ -71,7 +71,8 @@ struct Prepared {
   MlxtsCpuKernel kernel;
   MlxtsCpuLaunch launch;
   uint64_t total;
-  uint32_t firstChunk, chunks;
+  uint64_t firstChunk;
+  uint32_t chunks;
   uint32_t command;
 };
 
@@ -221,7 +222,7 @@ class CpuDevice : public Device {
       }
       pool_->run(
           chunks_,
-          [](void* self, uint32_t index, uint32_t thread) { static_cast<CpuDevice*>(self)->runChunk(index, thread); },
+          [](void* self, uint64_t index, unsigned thread) { static_cast<CpuDevice*>(self)->runChunk(index, thread); },
           this);
       if (submission.options.profile) outcome.microseconds[command.tag] = microsecondsSince(groupStart);
       if (failed_.load(std::memory_order_acquire)) {
@@ -245,17 +246,20 @@ class CpuDevice : public Device {
     pointers_.clear();
     lengths_.clear();
     chunks_ = 0;
-    size_t bindings = 0;
-    for (size_t i = begin; i < end; ++i) bindings += list.commands[i].bindings;
+    size_t bindings = 0, scratchBytes = 0;
+    for (size_t i = begin; i < end; ++i) {
+      bindings += list.commands[i].bindings;
+      scratchBytes = std::max<size_t>(scratchBytes, list.commands[i].scratchBytes);
+    }
+    for (auto& scratch : scratch_)
+      if (!scratch.reserve(scratchBytes + kGuardBytes)) return false;
     pointers_.reserve(bindings);  // the launches point into these: no reallocation below
     lengths_.reserve(bindings);
+    std::lock_guard lock(mutex_);  // for the pipelines
     for (size_t i = begin; i < end; ++i) {
       const auto& c = list.commands[i];
       Prepared p{};
-      {
-        std::lock_guard lock(mutex_);
-        p.kernel = pipelines_[c.pipeline].kernel;
-      }
+      p.kernel = pipelines_[c.pipeline].kernel;
       p.launch.buffers = pointers_.data() + pointers_.size();
       p.launch.bytes = lengths_.data() + lengths_.size();
       for (uint32_t b = 0; b < c.bindings; ++b) {
@@ -271,23 +275,20 @@ class CpuDevice : public Device {
       p.chunks = uint32_t(std::min<uint64_t>(p.total, uint64_t(pool_->threads()) * 4));
       // One thread needs no pieces, unless their order is to be another one.
       if (pool_->threads() == 1 && order_ == CpuOptions::Order::forward) p.chunks = 1;
-      if (chunks_ + p.chunks > ThreadPool::kMaxChunks) p.chunks = 1;
       p.firstChunk = chunks_;
       p.command = uint32_t(i);
       chunks_ += p.chunks;
       prepared_.push_back(p);
-      for (auto& scratch : scratch_)
-        if (!scratch.reserve(c.scratchBytes + kGuardBytes)) return false;
     }
     return true;
   }
 
-  void runChunk(uint32_t index, uint32_t thread) {
+  void runChunk(uint64_t index, unsigned thread) {
     if (failed_.load(std::memory_order_relaxed)) return;
     if (order_ == CpuOptions::Order::reverse) index = chunks_ - 1 - index;
-    size_t i = 0;
-    while (index >= prepared_[i].firstChunk + prepared_[i].chunks) ++i;
-    const auto& p = prepared_[i];
+    const auto after = std::upper_bound(prepared_.begin(), prepared_.end(), index,
+                                        [](uint64_t chunk, const Prepared& p) { return chunk < p.firstChunk; });
+    const auto& p = *(after - 1);
     MlxtsCpuLaunch launch = p.launch;
     const uint64_t chunk = index - p.firstChunk;
     launch.begin = p.total * chunk / p.chunks;
@@ -333,9 +334,9 @@ class CpuDevice : public Device {
   std::vector<Prepared> prepared_;
   std::vector<void*> pointers_;
   std::vector<uint64_t> lengths_;
-  uint32_t chunks_ = 0;
+  uint64_t chunks_ = 0;
   std::atomic<bool> failed_{false};
-  std::string error_;
+  const char* error_ = "";  // a string would allocate, and a worker may not fail
   MlxtsFault fault_ = {};
   uint32_t failingCommand_ = 0;
   std::thread queue_;

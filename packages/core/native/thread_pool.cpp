@@ -1,5 +1,6 @@
 #include "thread_pool.h"
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 
@@ -11,8 +12,11 @@ namespace mlxts {
 
 namespace {
 
-constexpr uint64_t kIndexMask = (1u << 20) - 1;
 constexpr auto kSpin = std::chrono::microseconds(50);
+
+constexpr uint32_t chunkCount(uint64_t state) { return uint32_t(state >> 32); }
+constexpr uint32_t nextChunk(uint64_t state) { return uint32_t(state); }
+constexpr bool hasChunks(uint64_t state) { return nextChunk(state) < chunkCount(state); }
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -52,14 +56,11 @@ void ThreadPool::stop() {
 }
 
 bool ThreadPool::take(unsigned thread) {
-  const uint64_t seen = state_.load(std::memory_order_relaxed);
-  if ((seen & kIndexMask) >= ((seen >> 20) & kIndexMask)) return false;
+  if (!hasChunks(state_.load(std::memory_order_relaxed))) return false;
   const uint64_t claim = state_.fetch_add(1, std::memory_order_acq_rel);
-  const uint32_t index = uint32_t(claim & kIndexMask), count = uint32_t((claim >> 20) & kIndexMask);
-  if (index >= count) return false;
-  const Job job = jobs_[(claim >> 40) & 1];
-  job.chunk(job.context, index, thread);
-  if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == count) done_.notify_all();
+  if (!hasChunks(claim)) return false;
+  job_.chunk(job_.context, job_.first + nextChunk(claim), thread);
+  if (done_.fetch_add(1) + 1 == chunkCount(claim)) done_.notify_all();
   return true;
 }
 
@@ -76,24 +77,27 @@ void ThreadPool::work(unsigned thread) {
     if (std::chrono::steady_clock::now() - idleSince < kSpin) continue;
     sleepers_.fetch_add(1);
     const uint32_t ticket = wake_.load();
-    const uint64_t seen = state_.load();
-    if ((seen & kIndexMask) >= ((seen >> 20) & kIndexMask) && !stopping_) wake_.wait(ticket);
+    // Either this sees the new job, or its publisher sees this sleeper and wakes it.
+    if (!hasChunks(state_.load()) && !stopping_) wake_.wait(ticket);
     sleepers_.fetch_sub(1);
     idleSince = std::chrono::steady_clock::now();
   }
 }
 
-void ThreadPool::run(uint32_t count, Chunk chunk, void* context) {
-  if (count == 0) return;
-  if (count == 1 || workers_.empty()) {
-    for (uint32_t i = 0; i < count; ++i) chunk(context, i, 0);
+void ThreadPool::run(uint64_t count, Chunk chunk, void* context) {
+  if (count <= 1 || workers_.empty()) {
+    for (uint64_t i = 0; i < count; ++i) chunk(context, i, 0);
     return;
   }
   std::lock_guard lock(running_);
-  const uint64_t epoch = (state_.load(std::memory_order_relaxed) >> 40) + 1;
-  jobs_[epoch & 1] = {chunk, context};
+  for (uint64_t first = 0; first < count; first += kMaxChunks)
+    runJob(uint32_t(std::min<uint64_t>(count - first, kMaxChunks)), {chunk, context, first});
+}
+
+void ThreadPool::runJob(uint32_t count, const Job& job) {
+  job_ = job;
   done_.store(0, std::memory_order_relaxed);
-  state_.store((epoch << 40) | (uint64_t(count) << 20));
+  state_.store(uint64_t(count) << 32);
   if (sleepers_.load() > 0) {
     wake_.fetch_add(1);
     wake_.notify_all();

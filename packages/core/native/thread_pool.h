@@ -11,8 +11,9 @@ namespace mlxts {
 
 class ThreadPool {
  public:
-  using Chunk = void (*)(void* context, uint32_t index, uint32_t thread);
-  static constexpr uint32_t kMaxChunks = (1u << 20) - 1024;
+  using Chunk = void (*)(void* context, uint64_t index, unsigned thread);
+  // More chunks are run in parts of this many.
+  static constexpr uint32_t kMaxChunks = 1u << 20;
 
   // The process-wide pool of that size, made on first use and ended with its last user.
   static std::shared_ptr<ThreadPool> shared(unsigned threads);
@@ -22,21 +23,25 @@ class ThreadPool {
 
   unsigned threads() const { return unsigned(workers_.size()) + 1; }
   // Calls chunk(context, i, thread) once for each i < count, in any order, and returns when all are done.
-  void run(uint32_t count, Chunk chunk, void* context);
+  void run(uint64_t count, Chunk chunk, void* context);
 
  private:
   struct Job {
     Chunk chunk = nullptr;
     void* context = nullptr;
+    uint64_t first = 0;  // index of the job's chunk 0 among those of the run
   };
   void work(unsigned thread);
   void stop();
   bool take(unsigned thread);
+  void runJob(uint32_t count, const Job& job);
 
-  // epoch : 24 | chunk count : 20 | next chunk : 20. One fetch_add claims a chunk of exactly one epoch, so a
-  // worker that is late can neither claim a chunk of a finished job nor read a job that is being replaced.
+  // Chunk count of the current job in the upper half, its next chunk in the lower: one fetch_add claims a chunk of
+  // whichever job is current at that moment. `job_` changes only once all chunks of the job are done, so whoever holds
+  // a claim may read it, however late. A thread goes past the count at most once in each job, which leaves the lower
+  // half far from a carry.
   std::atomic<uint64_t> state_{0};
-  Job jobs_[2];
+  Job job_;
   std::atomic<uint32_t> done_{0};
   std::atomic<uint32_t> sleepers_{0}, wake_{0};
   std::atomic<bool> stopping_{false};

@@ -31,7 +31,8 @@ export class CommandEncoder {
   readonly arena: Arena | undefined;
   private readonly mode: "auto" | "manual";
   private readonly writer = new CommandWriter();
-  private readonly hazards = new HazardTracker();
+  /** None where nobody asks for missing barriers. */
+  private readonly hazards: HazardTracker | undefined;
   private readonly nodes: (Node | "barrier")[] = [];
   private state: "recording" | "committed" | "finished" | "disposed" = "recording";
   private lastWasBarrier = true;
@@ -44,6 +45,7 @@ export class CommandEncoder {
       throw wrongValue("device.encoder", "arena", "belong to the encoder's device", "an arena of another device");
     this.device = device;
     this.mode = barriers;
+    if (barriers === "auto" || device.validate) this.hazards = new HazardTracker();
     this.arena = arena;
   }
 
@@ -124,8 +126,8 @@ export class CommandEncoder {
       );
 
     if (this.device.debug >= 2) accesses.note = dispatchNote(node, launch, this.device.debug >= 3);
-    const hazard = this.hazards.find(accesses);
-    if (hazard && this.mode === "manual" && this.device.validate) {
+    const hazard = this.hazards?.find(accesses);
+    if (hazard && this.mode === "manual") {
       const side = ({ label, range }: { label: string; range: { begin: number; end: number } }) =>
         `${label} [0x${range.begin.toString(16)}, 0x${range.end.toString(16)})`;
       throw wrongValue(
@@ -136,11 +138,11 @@ export class CommandEncoder {
         "call encoder.barrier()",
       );
     }
-    if (hazard && this.mode === "auto") {
+    if (hazard) {
       this.insertBarrier();
       this.device.tally.automaticBarriers++;
     }
-    this.hazards.add(accesses);
+    this.hazards?.add(accesses);
     this.writer.dispatch(pipeline.id, node, launch, accesses);
     this.nodes.push(node);
     this.lastWasBarrier = false;
@@ -196,7 +198,7 @@ export class CommandEncoder {
   private insertBarrier(): void {
     if (this.lastWasBarrier) return;
     this.writer.barrier();
-    this.hazards.clear();
+    this.hazards?.clear();
     this.nodes.push("barrier");
     this.lastWasBarrier = true;
   }
@@ -325,16 +327,15 @@ export class Recording {
           `${to.dtype}, ${to.bytes}`,
         );
     }
-    const replace = (tensor: Tensor | undefined) => {
-      if (!tensor) return tensor;
-      return (
-        swap.find(
-          ([from]) =>
-            from === tensor ||
-            (from.buffer === tensor.buffer && from.dtype === tensor.dtype && sameRange(from.range, tensor.range)),
-        )?.[1] ?? tensor
-      );
-    };
+    const replacements = new Map<Buffer, Map<string, Tensor>>();
+    const view = ({ dtype, byteOffset, bytes }: Tensor) => `${dtype} ${byteOffset} ${bytes}`;
+    for (const [from, to] of swap) {
+      const views = replacements.get(from.buffer) ?? new Map<string, Tensor>();
+      if (!views.has(view(from))) views.set(view(from), to);
+      replacements.set(from.buffer, views);
+    }
+    const replace = (tensor: Tensor | undefined) =>
+      tensor && (replacements.get(tensor.buffer)?.get(view(tensor)) ?? tensor);
     const encoder = new CommandEncoder(this.device, { barriers: this.mode });
     for (const node of this.nodes) {
       if (node === "barrier") {

@@ -1,3 +1,5 @@
+import { IntervalMap } from "./interval_map.ts";
+
 /** A half-open interval of memory addresses. */
 export interface Range {
   begin: number;
@@ -10,14 +12,6 @@ export function overlaps(a: Range, b: Range): boolean {
 
 export function sameRange(a: Range, b: Range): boolean {
   return a.begin === b.begin && a.end === b.end;
-}
-
-/** Parts of `from` outside `hole`. */
-export function subtract(from: Range, hole: Range): Range[] {
-  if (!overlaps(from, hole)) return [from];
-  const left = { begin: from.begin, end: Math.min(from.end, hole.begin) };
-  const right = { begin: Math.max(from.begin, hole.end), end: from.end };
-  return [left, right].filter((range) => range.begin < range.end);
 }
 
 /** What a dispatch touches: memory addresses, not buffer objects, so two wraps of the same pages alias. */
@@ -38,11 +32,24 @@ export interface Hazard {
   later: { label: string; range: Range };
 }
 
-/** Finds the conflicts that need a barrier: read after write, write after read, write after write. */
+/**
+ * Finds the conflicts that need a barrier: read after write, write after read, write after write. Where memory has been
+ * touched decides in O(log n) whether there is one; only then the recorded dispatches are looked through for the first
+ * that conflicts, and an encoder that then inserts a barrier forgets them.
+ */
 export class HazardTracker {
   private recorded: Accesses[] = [];
+  private readonly read = new IntervalMap<true>();
+  private readonly written = new IntervalMap<true>();
 
   find(next: Accesses): Hazard | undefined {
+    const conflicts =
+      next.reads.some((range) => this.written.first(range)) ||
+      next.writes.some((range) => this.written.first(range) || this.read.first(range));
+    return conflicts ? this.firstHazard(next) : undefined;
+  }
+
+  private firstHazard(next: Accesses): Hazard | undefined {
     for (const { label, reads, writes } of this.recorded) {
       const hazard = (kind: Hazard["kind"], earlier: Range, later: Range): Hazard => ({
         kind,
@@ -61,9 +68,13 @@ export class HazardTracker {
 
   add(next: Accesses): void {
     this.recorded.push(next);
+    for (const range of next.reads) this.read.set(range, true);
+    for (const range of next.writes) this.written.set(range, true);
   }
 
   clear(): void {
     this.recorded.length = 0;
+    this.read.clear();
+    this.written.clear();
   }
 }

@@ -3,8 +3,10 @@ import { CommandWriter } from "./command_writer.ts";
 import type { Device } from "./device.ts";
 import type { CommitOptions, Recording } from "./encoder.ts";
 import { ArgumentRangeError, type ErrorCode, MlxtsError, wrongValue } from "./errors.ts";
+import { IntervalMap } from "./interval_map.ts";
+import { MemoryUses } from "./memory_uses.ts";
 import { type NativeDevice, type NativeOutcome, type NativeRecording, native } from "./native.ts";
-import { type Accesses, overlaps, type Range, subtract } from "./ranges.ts";
+import type { Accesses, Range } from "./ranges.ts";
 import { Tensor } from "./tensor.ts";
 
 /** What a submission took. */
@@ -82,11 +84,6 @@ export class Submission implements PromiseLike<SubmissionResult> {
         process.emitWarning(`a submission failed and nobody awaited it: ${error.message}`, "MlxtsWarning");
     });
   }
-
-  /** @internal */
-  touches(range: Range, kind: "reads" | "writes"): boolean {
-    return this.recording.accesses.some((access) => access[kind].some((other) => overlaps(other, range)));
-  }
 }
 
 const NOTHING: Submission["recording"] = { accesses: [], labels: [] };
@@ -100,8 +97,9 @@ export class SubmissionQueue {
   private readonly handle: NativeDevice;
   /** By id, in the order of submission. */
   private readonly inFlight = new Map<number, Submission>();
-  /** Ranges whose contents are undefined because the submission that wrote them failed. */
-  private failures: { range: Range; error: Error }[] = [];
+  private readonly uses = new MemoryUses();
+  /** Memory whose contents are undefined because the submission that wrote it failed. */
+  private readonly failures = new IntervalMap<Error>();
 
   constructor(device: Device, handle: NativeDevice) {
     this.device = device;
@@ -140,6 +138,7 @@ export class SubmissionQueue {
   private track(submission: Submission): Submission {
     if (this.inFlight.size === 0) busy.add(this);
     this.inFlight.set(submission.id, submission);
+    this.uses.begin(submission.id, submission.recording.accesses);
     this.device.tally.submissions++;
     return submission;
   }
@@ -149,14 +148,17 @@ export class SubmissionQueue {
     for (const outcome of native().takeEnded(this.handle)) {
       const submission = this.inFlight.get(outcome.id) as Submission;
       this.inFlight.delete(outcome.id);
-      if (this.inFlight.size === 0) busy.delete(this);
+      this.uses.end(outcome.id, submission.recording.accesses);
+      if (this.inFlight.size === 0) {
+        busy.delete(this);
+        this.uses.clear();
+      }
       const error = outcome.code ? this.failure(submission, outcome) : undefined;
-      if (error || this.failures.length > 0)
+      if (error || this.failures.size > 0)
         for (const { writes } of submission.recording.accesses)
-          for (const range of writes) {
-            this.forgetFailure(range);
-            if (error) this.failures.push({ range, error });
-          }
+          for (const range of writes)
+            if (error) this.failures.set(range, error);
+            else this.forgetFailure(range);
       submission.finish(error ? undefined : this.result(submission, outcome), error);
     }
   };
@@ -204,24 +206,18 @@ export class SubmissionQueue {
 
   /** The last submission in flight that writes the range. */
   lastWriter(range: Range): Submission | undefined {
-    return this.users(range, false).at(-1);
-  }
-
-  /** Submissions in flight that write the range or, with `readers`, use it at all. */
-  private users(range: Range, readers: boolean): Submission[] {
-    return [...this.inFlight.values()].filter(
-      (submission) => submission.touches(range, "writes") || (readers && submission.touches(range, "reads")),
-    );
+    const id = this.uses.last(range, "written");
+    return id === undefined ? undefined : this.inFlight.get(id);
   }
 
   /** Throws the failure that left the contents of the range undefined, if one has. */
   assertDefined(range: Range): void {
-    const failure = this.failures.find((failed) => overlaps(failed.range, range));
-    if (failure) throw failure.error;
+    const failure = this.failures.first(range);
+    if (failure) throw failure.value;
   }
 
   assertNotWritten(op: string, range: Range): void {
-    if (this.users(range, false).length > 0)
+    if (this.lastWriter(range))
       throw wrongValue(
         op,
         "range",
@@ -233,21 +229,19 @@ export class SubmissionQueue {
   }
 
   assertIdle(op: string, range: Range): void {
-    if (this.users(range, true).length > 0)
+    if (this.uses.last(range, "used") !== undefined)
       throw wrongValue(op, "range", "not be used by work in flight", "a range in use", "await the submission first");
   }
 
   /** The range is of fresh memory: work that used it under another buffer has ended, told or not. */
   welcome(range: Range): void {
-    for (const { id } of this.users(range, true)) if (this.inFlight.has(id)) this.waitFor(id);
+    const last = this.uses.last(range, "used");
+    if (last !== undefined) this.waitFor(last);
     this.forgetFailure(range);
   }
 
   /** The range has been written again. */
   forgetFailure(range: Range): void {
-    if (this.failures.length === 0) return;
-    this.failures = this.failures.flatMap((failed) =>
-      subtract(failed.range, range).map((rest) => ({ range: rest, error: failed.error })),
-    );
+    if (this.failures.size > 0) this.failures.delete(range);
   }
 }

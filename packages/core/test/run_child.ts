@@ -5,17 +5,31 @@ const HOOKS = fileURLToPath(new URL("../../../scripts/source-hooks.mjs", import.
 
 export interface ChildEnd {
   code: number | null;
+  /** `SIGKILL` when it ran past its time. */
   signal: NodeJS.Signals | null;
   stdout: string;
   stderr: string;
 }
 
-/** Runs a file of `children/` in a process of its own. */
-export function runChild(name: string, args: string[] = [], env: Record<string, string> = {}): Promise<ChildEnd> {
+/** Runs a file of `children/` in a process of its own; `timeout` in milliseconds. */
+export function runChild(
+  name: string,
+  args: string[] = [],
+  env: Record<string, string> = {},
+  timeout?: number,
+): Promise<ChildEnd> {
   const file = fileURLToPath(new URL(`children/${name}.ts`, import.meta.url));
-  const child = spawn(process.execPath, ["--expose-gc", "--import", HOOKS, file, ...args], {
-    env: { ...process.env, ...env },
-  });
+  return runProgram(process.execPath, ["--expose-gc", "--import", HOOKS, file, ...args], env, timeout);
+}
+
+/** Runs a program; `timeout` in milliseconds. */
+export function runProgram(
+  path: string,
+  args: string[],
+  env: Record<string, string> = {},
+  timeout?: number,
+): Promise<ChildEnd> {
+  const child = spawn(path, args, { env: { ...process.env, ...env }, timeout, killSignal: "SIGKILL" });
   let stdout = "";
   let stderr = "";
   child.stdout.on("data", (text) => {

@@ -1,0 +1,142 @@
+import type { Range } from "./ranges.ts";
+
+interface Interval<V> extends Range {
+  value: V;
+}
+
+/** A place in the blocks: of an interval, or of one to be inserted. */
+interface Place {
+  block: number;
+  index: number;
+}
+
+/** A block that grows beyond this is halved. */
+const BLOCK = 128;
+
+/**
+ * Values of ranges of memory: disjoint half-open intervals in order of address, neighbors of one value made one. The
+ * sorted list is kept in blocks, so that a change moves few entries: a search takes O(log n), and a change that and
+ * the size of a block for each interval it adds or removes.
+ */
+export class IntervalMap<V> {
+  private blocks: Interval<V>[][] = [];
+  private count = 0;
+
+  /** How many intervals it holds. */
+  get size(): number {
+    return this.count;
+  }
+
+  /** Where the first interval that ends after `address` stands; past the last one if there is none. */
+  private find(address: number): Place {
+    const { blocks } = this;
+    let low = 0;
+    let high = blocks.length - 1;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      const block = blocks[middle] as Interval<V>[];
+      if ((block[block.length - 1] as Interval<V>).end > address) high = middle;
+      else low = middle + 1;
+    }
+    const block = blocks[low] ?? [];
+    let first = 0;
+    let last = block.length;
+    while (first < last) {
+      const middle = (first + last) >> 1;
+      if ((block[middle] as Interval<V>).end > address) last = middle;
+      else first = middle + 1;
+    }
+    return { block: low, index: first };
+  }
+
+  private at({ block, index }: Place): Interval<V> | undefined {
+    return this.blocks[block]?.[index];
+  }
+
+  private before({ block, index }: Place): Interval<V> | undefined {
+    return index > 0 ? this.blocks[block]?.[index - 1] : this.blocks[block - 1]?.at(-1);
+  }
+
+  private insert({ block, index }: Place, interval: Interval<V>): void {
+    this.count++;
+    const entries = this.blocks[block];
+    if (!entries) {
+      this.blocks.push([interval]);
+      return;
+    }
+    entries.splice(index, 0, interval);
+    if (entries.length > BLOCK) this.blocks.splice(block + 1, 0, entries.splice(BLOCK / 2));
+  }
+
+  private remove({ block, index }: Place): void {
+    this.count--;
+    const entries = this.blocks[block] as Interval<V>[];
+    entries.splice(index, 1);
+    if (entries.length === 0) this.blocks.splice(block, 1);
+  }
+
+  /** The lowest interval that overlaps the range. */
+  first({ begin, end }: Range): Readonly<Interval<V>> | undefined {
+    const found = this.at(this.find(begin));
+    return found && found.begin < end ? found : undefined;
+  }
+
+  /** The intervals that overlap the range, in order of address. */
+  *overlapping({ begin, end }: Range): Iterable<Readonly<Interval<V>>> {
+    let { block, index } = this.find(begin);
+    for (; block < this.blocks.length; block++, index = 0)
+      for (const interval of (this.blocks[block] as Interval<V>[]).slice(index)) {
+        if (interval.begin >= end) return;
+        yield interval;
+      }
+  }
+
+  /** Gives the range a value, whatever it had. */
+  set({ begin, end }: Range, value: V): void {
+    const covering = this.first({ begin, end });
+    if (covering && covering.value === value && covering.begin <= begin && covering.end >= end) return;
+    if (covering) this.delete({ begin, end });
+    const place = this.find(begin);
+    const left = this.before(place);
+    const right = this.at(place);
+    const joinsLeft = left !== undefined && left.end === begin && left.value === value;
+    const joinsRight = right !== undefined && right.begin === end && right.value === value;
+    if (joinsLeft) {
+      left.end = joinsRight ? right.end : end;
+      if (joinsRight) this.remove(place);
+    } else if (joinsRight) right.begin = begin;
+    else this.insert(place, { begin, end, value });
+  }
+
+  /** Leaves the range without a value. */
+  delete({ begin, end }: Range): void {
+    for (;;) {
+      const place = this.find(begin);
+      const interval = this.at(place);
+      if (!interval || interval.begin >= end) return;
+      if (interval.begin < begin) {
+        if (interval.end > end) {
+          const { block, index } = place;
+          this.insert({ block, index: index + 1 }, { ...interval, begin: end });
+        }
+        interval.end = begin;
+      } else if (interval.end > end) {
+        interval.begin = end;
+        return;
+      } else this.remove(place);
+    }
+  }
+
+  /** Keeps the intervals whose value passes. */
+  filter(keep: (value: V) => boolean): void {
+    this.blocks = this.blocks
+      .map((entries) => entries.filter(({ value }) => keep(value)))
+      .filter((entries) => entries.length > 0);
+    this.count = this.blocks.reduce((sum, entries) => sum + entries.length, 0);
+  }
+
+  clear(): void {
+    this.blocks = [];
+    this.count = 0;
+  }
+}

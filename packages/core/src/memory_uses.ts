@@ -1,0 +1,109 @@
+import { IntervalMap } from "./interval_map.ts";
+import { type Accesses, overlaps, type Range } from "./ranges.ts";
+
+/** How memory is used: written, or used at all. */
+export type Use = "written" | "used";
+
+/** A list answers this many questions by being looked through; more of them pay for sorting it. */
+const SCANS = 8;
+/** So many lists in flight are asked one after another; more of them are sorted into one map. */
+const LISTS = 16;
+
+/** The memory that one list of dispatches touches. */
+class Footprint {
+  private questions = 0;
+  private sorted: Record<Use, IntervalMap<true>> | undefined;
+  private readonly accesses: readonly Accesses[];
+
+  constructor(accesses: readonly Accesses[]) {
+    this.accesses = accesses;
+  }
+
+  touches(range: Range, use: Use): boolean {
+    if (++this.questions > SCANS) {
+      this.sorted ??= this.sort();
+      return this.sorted[use].first(range) !== undefined;
+    }
+    const meets = (other: Range) => overlaps(other, range);
+    return this.accesses.some(({ reads, writes }) => writes.some(meets) || (use === "used" && reads.some(meets)));
+  }
+
+  private sort(): Record<Use, IntervalMap<true>> {
+    const maps = { written: new IntervalMap<true>(), used: new IntervalMap<true>() };
+    for (const { reads, writes } of this.accesses) {
+      for (const range of writes) maps.written.set(range, true);
+      for (const range of [...reads, ...writes]) maps.used.set(range, true);
+    }
+    return maps;
+  }
+}
+
+/** Kept with the list: a recording is replayed many times. */
+const footprints = new WeakMap<readonly Accesses[], Footprint>();
+
+function footprint(accesses: readonly Accesses[]): Footprint {
+  let found = footprints.get(accesses);
+  if (!found) {
+    found = new Footprint(accesses);
+    footprints.set(accesses, found);
+  }
+  return found;
+}
+
+/**
+ * The memory that submissions in flight touch. They end in the order of their ids, so that the latest one of an address
+ * tells of all: once it has ended, the address is idle.
+ */
+export class MemoryUses {
+  /** The latest submission of each address. */
+  private readonly sorted: Record<Use, IntervalMap<number>> = { written: new IntervalMap(), used: new IntervalMap() };
+  /** Lists in flight that are not sorted yet, each with its latest submission, in order of that. */
+  private readonly unsorted = new Map<readonly Accesses[], number>();
+  private lastEnded = 0;
+  /** With more intervals than this, those of ended submissions are taken out. */
+  private limit = 1024;
+
+  /** How many intervals it keeps. */
+  get size(): number {
+    return this.sorted.written.size + this.sorted.used.size;
+  }
+
+  begin(id: number, accesses: readonly Accesses[]): void {
+    this.unsorted.delete(accesses);
+    this.unsorted.set(accesses, id);
+  }
+
+  end(id: number, accesses: readonly Accesses[]): void {
+    this.lastEnded = id;
+    if (this.unsorted.get(accesses) === id) this.unsorted.delete(accesses);
+  }
+
+  /** Nothing is in flight. */
+  clear(): void {
+    this.unsorted.clear();
+    this.sorted.written.clear();
+    this.sorted.used.clear();
+  }
+
+  /** The latest submission in flight that uses memory of the range so. */
+  last(range: Range, use: Use): number | undefined {
+    if (this.unsorted.size > LISTS) this.sort();
+    let last = this.lastEnded;
+    for (const { value } of this.sorted[use].overlapping(range)) last = Math.max(last, value);
+    for (const [accesses, id] of this.unsorted) if (id > last && footprint(accesses).touches(range, use)) last = id;
+    return last > this.lastEnded ? last : undefined;
+  }
+
+  private sort(): void {
+    const { written, used } = this.sorted;
+    for (const [accesses, id] of this.unsorted)
+      for (const { reads, writes } of accesses) {
+        for (const range of writes) written.set(range, id);
+        for (const range of [...reads, ...writes]) used.set(range, id);
+      }
+    this.unsorted.clear();
+    if (this.size <= this.limit) return;
+    for (const map of [written, used]) map.filter((id) => id > this.lastEnded);
+    this.limit = Math.max(1024, 2 * this.size);
+  }
+}

@@ -1,0 +1,109 @@
+// The pool by itself: every chunk once, whatever their number; callers that share it; its end. Prints what it has done;
+// the exit code is the number of faults.
+#include "thread_pool.h"
+
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+using mlxts::ThreadPool;
+
+namespace {
+
+std::atomic<int> faults{0};
+
+void check(bool holds, const char* what, unsigned threads, uint64_t count) {
+  if (holds) return;
+  if (faults.fetch_add(1) < 10)
+    std::printf("FAULT: %s (%u threads, %llu chunks)\n", what, threads, (unsigned long long)count);
+}
+
+// A job that counts how often each of its chunks is run. It is gone when run() has returned, as a device's groups are.
+struct Counted {
+  explicit Counted(uint64_t count) : times(count) {}
+  std::vector<std::atomic<uint8_t>> times;
+  std::atomic<uint64_t> strangers{0};  // chunks or threads out of range
+  unsigned threads = 0;
+
+  static void chunk(void* context, uint64_t index, unsigned thread) {
+    auto& self = *static_cast<Counted*>(context);
+    if (index < self.times.size() && thread < self.threads)
+      self.times[index].fetch_add(1, std::memory_order_relaxed);
+    else
+      self.strangers.fetch_add(1);
+  }
+
+  void run(ThreadPool& pool) {
+    threads = pool.threads();
+    pool.run(times.size(), chunk, this);
+    check(strangers == 0, "a chunk or thread is out of range", threads, times.size());
+    uint64_t wrong = 0;
+    for (const auto& n : times) wrong += n.load(std::memory_order_relaxed) != 1;
+    check(wrong == 0, "chunks did not run exactly once", threads, times.size());
+  }
+};
+
+// Around the most chunks of one job, and more than the lower half of a claim could count with 20 bits.
+void boundaries() {
+  constexpr uint64_t most = ThreadPool::kMaxChunks;
+  for (const unsigned threads : {1u, 3u, 64u}) {
+    ThreadPool pool(threads);
+    for (const uint64_t count : {uint64_t(0), uint64_t(1), uint64_t(2), uint64_t(threads), most - 1, most, most + 1,
+                                 most + 2, 2 * most, 2 * most + 7})
+      Counted(count).run(pool);
+  }
+  std::printf("boundaries\n");
+}
+
+// Small jobs one after another: late workers meet jobs that have ended and contexts that are gone. Now and then the
+// workers have gone to sleep.
+void manyJobs() {
+  ThreadPool pool(8);
+  for (uint32_t i = 0; i < 20000; ++i) {
+    Counted(2 + i % 11).run(pool);
+    if (i % 500 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::printf("many jobs\n");
+}
+
+// Far more threads than chunks: most of them go past the count of every job.
+void manyThreads() {
+  ThreadPool pool(256);
+  for (uint32_t i = 0; i < 300; ++i) Counted(2 + i % 5).run(pool);
+  std::printf("many threads\n");
+}
+
+// Devices with as many threads share a pool, each with a queue thread of its own.
+void sharedByCallers() {
+  std::vector<std::thread> callers;
+  for (uint32_t caller = 0; caller < 4; ++caller)
+    callers.emplace_back([caller] {
+      for (uint32_t round = 0; round < 20; ++round) {
+        const auto pool = ThreadPool::shared(4);
+        for (uint32_t i = 0; i < 200; ++i) Counted(1 + (i + caller) % 37).run(*pool);
+      }
+    });
+  for (auto& caller : callers) caller.join();
+  std::printf("shared by callers\n");
+}
+
+// The end while workers start, spin, sleep, or have just done the last chunk.
+void endings() {
+  for (uint32_t i = 0; i < 400; ++i) {
+    ThreadPool pool(2 + i % 6);
+    if (i % 4 != 0) Counted(1 + i % 50).run(pool);
+    if (i % 20 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::printf("endings\n");
+}
+
+}  // namespace
+
+int main() {
+  boundaries();
+  manyJobs();
+  manyThreads();
+  sharedByCallers();
+  endings();
+  return faults.load();
+}
