@@ -1,6 +1,6 @@
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
-import { PLATFORM } from "../src/native.ts";
+import { PLATFORM } from "../src/binaries.ts";
 import { runChild, runProgram } from "./run_child.ts";
 
 describe("the pool of threads", () => {
