@@ -1,9 +1,10 @@
-import { readdirSync, readFileSync, statSync } from "node:fs";
+import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import type { Buffer } from "./buffer.ts";
 import type { Device } from "./device.ts";
 import { DTYPES, type Dtype, type RawArray } from "./dtype.ts";
-import { disposedError, ioError } from "./errors.ts";
+import { disposedError, ioError, wrongKind } from "./errors.ts";
+import { readPlainFile } from "./files.ts";
 import {
   parseJsonObject,
   type StoredDtype,
@@ -16,6 +17,8 @@ import { Tensor } from "./tensor.ts";
 
 const INDEX = "model.safetensors.index.json";
 const INDEX_DEPTH = 32;
+/** An index has about 100 bytes for a tensor. */
+const MAX_INDEX_BYTES = 1 << 28;
 const COPY_BYTES = 1 << 24;
 
 /** What a checkpoint says of a tensor. */
@@ -60,7 +63,7 @@ function checkpointFiles(path: string): { files: string[]; index?: Map<string, s
 }
 
 function readIndex(folder: string, indexPath: string): { files: string[]; index: Map<string, string> } {
-  const json = parseJsonObject(indexPath, readFileSync(indexPath), "index", INDEX_DEPTH);
+  const json = parseJsonObject(indexPath, readPlainFile(indexPath, MAX_INDEX_BYTES), "index", INDEX_DEPTH);
   const names = stringMap(indexPath, json.weight_map, "weight_map");
   const index = new Map<string, string>();
   for (const [name, shard] of Object.entries(names)) {
@@ -250,5 +253,6 @@ export class Checkpoint {
  * @throws MlxtsError `Safetensors` for malformed or inconsistent files, `Io` when they cannot be read
  */
 export function openCheckpoint(device: Device, path: string): Checkpoint {
+  if (typeof path !== "string") throw wrongKind("openCheckpoint", "path", "be a string", path);
   return new Checkpoint(device, path);
 }

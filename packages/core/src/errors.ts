@@ -12,6 +12,8 @@ export type ErrorCode =
   | "UnsupportedDtype"
   | "ResidencySet"
   | "Busy"
+  | "ChatTemplate"
+  | "LimitExceeded"
   | "Disposed";
 
 /** Why a submission failed. */

@@ -27,6 +27,7 @@ export {
   wrongKind,
   wrongValue,
 } from "./errors.ts";
+export { readPlainFile } from "./files.ts";
 export {
   type Access,
   defineKernel,

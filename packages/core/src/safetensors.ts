@@ -1,6 +1,7 @@
-import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
+import { closeSync, fstatSync, readSync } from "node:fs";
 import { DTYPES, type Dtype, type RawArray } from "./dtype.ts";
-import { ioError, MlxtsError, show } from "./errors.ts";
+import { ioError, MlxtsError, show, wrongKind } from "./errors.ts";
+import { lfsPointer, openForReading } from "./files.ts";
 import { duplicateName } from "./json_names.ts";
 
 /** Element types a file may hold: bytes, and the dtype that carries them, if one does. */
@@ -169,20 +170,17 @@ export function withSafetensors<T>(
   path: string,
   use: (header: SafetensorsHeader, stamp: FileStamp, read: (into: Uint8Array, position: number) => void) => T,
 ): T {
-  let file: number;
-  try {
-    // Without blocking: `path` may be a pipe, which is refused below.
-    file = openSync(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
-  } catch (error) {
-    throw ioError(path, "open", error);
-  }
+  if (typeof path !== "string") throw wrongKind("readSafetensors", "path", "be a string", path);
+  const file = openForReading(path);
   try {
     const stat = fstatSync(file);
     if (!stat.isFile()) throw safetensorsError(path, "is not a file");
     const read = (into: Uint8Array, position: number) => readFully(path, file, into, position);
     if (stat.size < 8) throw safetensorsError(path, `has ${stat.size} bytes, fewer than the 8 of a header length`);
-    const start = new Uint8Array(8);
+    const start = new Uint8Array(Math.min(stat.size, 64));
     read(start, 0);
+    const pointer = lfsPointer(start);
+    if (pointer) throw safetensorsError(path, pointer);
     const headerBytes = new DataView(start.buffer).getBigUint64(0, true);
     if (headerBytes > BigInt(stat.size - 8))
       throw safetensorsError(path, `the header's ${headerBytes} bytes reach past the file's ${stat.size} bytes`);

@@ -7,17 +7,18 @@ import {
   wrongValue,
 } from "@mlxts/core";
 import { argmax, sample } from "@mlxts/nn";
+import { withDefaults } from "./generation_config.ts";
 import type { LanguageModel } from "./model.ts";
 import { checkInteger, type ModelState } from "./state.ts";
 import { checkIds, PassTokens } from "./tokens.ts";
 
 /** How the next token is chosen. */
 export interface SamplingOptions {
-  /** 0 (default): always the most likely token. */
+  /** 0: always the most likely token. Default of these three: the model's `generationDefaults`. */
   temperature?: number;
-  /** Consider only the k most likely tokens; 0 (default): all. */
+  /** Consider only the k most likely tokens; 0: all. */
   topK?: number;
-  /** Consider only the most likely tokens that reach this probability together. Default 1: all. */
+  /** Consider only the most likely tokens that reach this probability together; 1: all. */
   topP?: number;
   /** Default 0. The same seed gives the same text. */
   seed?: number;
@@ -61,7 +62,8 @@ export class Decoder {
       throw wrongValue("Decoder", "sampling", `have one entry for each of ${sequences} sequences`, each.length);
     this.model = model;
     this.state = state;
-    this.sampling = each ?? Array(sequences).fill(sampling);
+    const given: readonly SamplingOptions[] = each ?? Array(sequences).fill(sampling);
+    this.sampling = given.map((own) => withDefaults(model.generationDefaults, own));
     this.greedy = this.sampling.every(
       ({ temperature = 0, topK = 0, topP = 1 }) => temperature === 0 && topK === 0 && topP === 1,
     );

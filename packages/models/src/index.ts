@@ -7,6 +7,7 @@ export {
   generateBatch,
   type Timings,
 } from "./generate.ts";
+export type { GenerationDefaults } from "./generation_config.ts";
 export { readJson, readOptionalJson } from "./json.ts";
 export { loadModel } from "./load.ts";
 export type { DeltaPath, EncodeOptions, LanguageModel, LoadOptions, Snapshots, Tokens } from "./model.ts";

@@ -1,7 +1,8 @@
-import { statSync } from "node:fs";
 import { join } from "node:path";
-import { type Device, type FloatDtype, isFloat, MlxtsError, openCheckpoint, wrongValue } from "@mlxts/core";
+import { checkOptionNames, type Device, type FloatDtype, isFloat, openCheckpoint, wrongValue } from "@mlxts/core";
 import { quantisationOf } from "@mlxts/quant4";
+import { checkDevice, checkDirectory } from "./directory.ts";
+import { generationDefaults } from "./generation_config.ts";
 import { Fields, readJson, readOptionalJson } from "./json.ts";
 import type { LanguageModel, LoadOptions } from "./model.ts";
 import { Qwen3_5 } from "./qwen3_5.ts";
@@ -11,25 +12,35 @@ import { Weights } from "./weights.ts";
 /**
  * Opens a checkpoint directory as it is: `config.json` and safetensors, Hugging Face (bf16, f16, f32) or MLX quantised.
  * Weights are mapped, not read.
- * @throws MlxtsError `Io`, `Safetensors`, `QuantConfig`; `InvalidArgument` for a config that no model here fits
+ * @throws MlxtsError `Io`, `Safetensors`, `QuantConfig`; `InvalidArgument` for a config that no model here fits;
+ *   the reason of `signal` when it is aborted, looked at before each tensor
  */
 export async function loadModel(device: Device, directory: string, options: LoadOptions = {}): Promise<LanguageModel> {
-  if (!statSync(directory, { throwIfNoEntry: false })?.isDirectory())
-    throw new MlxtsError("Io", `loadModel: ${directory} is not a directory`, { path: directory, operation: "open" });
+  const op = "loadModel";
+  checkDevice(op, device);
+  checkDirectory(op, directory);
+  checkOptionNames<LoadOptions>(op, options, { activations: 0, signal: 0 });
+  const { signal } = options;
+  signal?.throwIfAborted();
   const json = readJson(join(directory, "config.json"));
   const activations: FloatDtype = options.activations ?? (device.gpu ? "bf16" : "f32");
-  if (!isFloat(activations)) throw wrongValue("loadModel", "activations", "be one of f32, f16, bf16", activations);
+  if (!isFloat(activations)) throw wrongValue(op, "activations", "be one of f32, f16, bf16", activations);
   new Fields(json).choice("model_type", QWEN3_5_TYPES);
   const config = qwen3_5Config(json);
   const quantisation = quantisationOf(json);
-  const stopTokens = stopTokensOf(directory, json, config.vocabSize);
-  const weights = new Weights(openCheckpoint(device, directory), quantisation);
-  return Qwen3_5.load(weights, config, { stopTokens, activations });
+  const generation = readOptionalJson(directory, "generation_config.json");
+  const stopTokens = stopTokensOf(generation, json, config.vocabSize);
+  const defaults = generationDefaults(generation);
+  const weights = new Weights(openCheckpoint(device, directory), quantisation, signal);
+  return Qwen3_5.load(weights, config, { stopTokens, activations, generationDefaults: defaults });
 }
 
 /** End-of-text ids: `generation_config.json` first, then `config.json`. */
-function stopTokensOf(directory: string, config: Record<string, unknown>, vocabSize: number): readonly number[] {
-  const generation = readOptionalJson(directory, "generation_config.json");
+function stopTokensOf(
+  generation: Record<string, unknown> | undefined,
+  config: Record<string, unknown>,
+  vocabSize: number,
+): readonly number[] {
   const text = new Fields(config).object("text_config");
   const ids =
     (generation && new Fields(generation, "generation_config").ids("eos_token_id")) ??

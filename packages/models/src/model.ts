@@ -1,4 +1,5 @@
 import type { CommandEncoder, Device, FloatDtype, Tensor } from "@mlxts/core";
+import type { GenerationDefaults } from "./generation_config.ts";
 import type { ModelState, StateOptions } from "./state.ts";
 
 /** How the gated delta rule is computed over several tokens. */
@@ -7,6 +8,8 @@ export type DeltaPath = "auto" | "recurrent" | "chunk";
 export interface LoadOptions {
   /** Dtype of activations. Default f32 on the CPU, bf16 on a GPU. */
   activations?: FloatDtype;
+  /** Ends the loading between two tensors; nothing stays open. */
+  signal?: AbortSignal;
 }
 
 /**
@@ -51,6 +54,8 @@ export interface LanguageModel {
   readonly contextLength: number;
   /** Ids that end a text. */
   readonly stopTokens: readonly number[];
+  /** What `generation_config.json` says of sampling; `Decoder`, `generate` and `generateBatch` use it where options do not. */
+  readonly generationDefaults: GenerationDefaults;
   readonly activations: FloatDtype;
   /** Weights as loaded, in bytes. */
   readonly weightBytes: number;

@@ -1,6 +1,7 @@
 import type { CommandEncoder, Device, FloatDtype, Tensor } from "@mlxts/core";
 import { add, swiglu } from "@mlxts/nn";
 import { rmsNorm } from "@mlxts/norms";
+import type { GenerationDefaults } from "./generation_config.ts";
 import type { EncodeOptions, LanguageModel, Tokens } from "./model.ts";
 import { type AttentionLayer, attentionState, bindAttention, encodeAttention } from "./qwen3_5_attention.ts";
 import type { Qwen3_5Config } from "./qwen3_5_config.ts";
@@ -10,6 +11,9 @@ import { embed, linear, type Matrix, type Weights } from "./weights.ts";
 
 /** The most tokens that the log of the delta rule holds. */
 const MAX_ROLLBACK = 64;
+
+/** What a model has besides its weights. */
+type LoadSettings = Pick<LanguageModel, "stopTokens" | "activations" | "generationDefaults">;
 
 type Layer = {
   inputNorm: Tensor;
@@ -32,6 +36,7 @@ export class Qwen3_5 implements LanguageModel {
   readonly modelType = "qwen3_5";
   readonly config: Qwen3_5Config;
   readonly stopTokens: readonly number[];
+  readonly generationDefaults: GenerationDefaults;
   readonly activations: FloatDtype;
   private readonly weights: Weights;
   private readonly layers: readonly Layer[];
@@ -45,14 +50,14 @@ export class Qwen3_5 implements LanguageModel {
   private constructor(
     weights: Weights,
     config: Qwen3_5Config,
-    stopTokens: readonly number[],
-    activations: FloatDtype,
+    { stopTokens, activations, generationDefaults }: LoadSettings,
     parts: { layers: Layer[]; embedding: Matrix; head: Matrix; norm: Tensor; weightOffset: 0 | 1 },
   ) {
     this.device = weights.checkpoint.device;
     this.weights = weights;
     this.config = config;
     this.stopTokens = stopTokens;
+    this.generationDefaults = generationDefaults;
     this.activations = activations;
     this.layers = parts.layers;
     this.embedding = parts.embedding;
@@ -65,25 +70,17 @@ export class Qwen3_5 implements LanguageModel {
   }
 
   /** Binds the weights that the config asks for; the model owns them, and disposes them when it cannot be made. */
-  static async load(
-    weights: Weights,
-    config: Qwen3_5Config,
-    options: { stopTokens: readonly number[]; activations: FloatDtype },
-  ): Promise<Qwen3_5> {
+  static async load(weights: Weights, config: Qwen3_5Config, settings: LoadSettings): Promise<Qwen3_5> {
     try {
-      return await Qwen3_5.bind(weights, config, options.stopTokens, options.activations);
+      return await Qwen3_5.bind(weights, config, settings);
     } catch (error) {
       weights.dispose();
       throw error;
     }
   }
 
-  private static async bind(
-    weights: Weights,
-    config: Qwen3_5Config,
-    stopTokens: readonly number[],
-    activations: FloatDtype,
-  ): Promise<Qwen3_5> {
+  private static async bind(weights: Weights, config: Qwen3_5Config, settings: LoadSettings): Promise<Qwen3_5> {
+    const { activations } = settings;
     const { checkpoint } = weights;
     const { hiddenSize, intermediateSize, vocabSize } = config;
     const prefix = PREFIXES.find((candidate) => checkpoint.has(`${candidate}embed_tokens.weight`)) ?? "model.";
@@ -112,7 +109,7 @@ export class Qwen3_5 implements LanguageModel {
     const firstConv = config.layers.indexOf("linear_attention");
     const huggingFace =
       firstConv < 0 || (root.shape(`layers.${firstConv}.linear_attn.conv1d.weight`).at(-1) as number) !== 1;
-    return new Qwen3_5(weights, config, stopTokens, activations, {
+    return new Qwen3_5(weights, config, settings, {
       layers,
       embedding,
       head,

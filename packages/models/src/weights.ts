@@ -15,13 +15,21 @@ export interface Matrix {
 export class Weights {
   readonly checkpoint: Checkpoint;
   private readonly quantisation: Quantisation | undefined;
+  private readonly signal: AbortSignal | undefined;
   private readonly prefix: string;
   /** Tensors made beside the checkpoint's own. */
   private readonly converted: Tensor[];
 
-  constructor(checkpoint: Checkpoint, quantisation: Quantisation | undefined, prefix = "", converted: Tensor[] = []) {
+  constructor(
+    checkpoint: Checkpoint,
+    quantisation: Quantisation | undefined,
+    signal?: AbortSignal,
+    prefix = "",
+    converted: Tensor[] = [],
+  ) {
     this.checkpoint = checkpoint;
     this.quantisation = quantisation;
+    this.signal = signal;
     this.prefix = prefix;
     this.converted = converted;
   }
@@ -33,7 +41,7 @@ export class Weights {
 
   /** The tensors under another prefix of the whole checkpoint. */
   under(prefix: string): Weights {
-    return new Weights(this.checkpoint, this.quantisation, prefix, this.converted);
+    return new Weights(this.checkpoint, this.quantisation, this.signal, prefix, this.converted);
   }
 
   /** Lets go of the checkpoint and of everything made from it. */
@@ -66,6 +74,7 @@ export class Weights {
 
   /** A tensor of that shape (dimensions of 1 aside), where it lies in the file. */
   tensor(name: string, shape: readonly number[]): Tensor {
+    this.signal?.throwIfAborted();
     const found = this.shape(name);
     const squeezed = (dims: readonly number[]) => dims.filter((dim) => dim !== 1).join();
     if (squeezed(found) !== squeezed(shape))
@@ -83,6 +92,7 @@ export class Weights {
 
   /** The matrix of module `path`: `path.weight`, quantised if the checkpoint says so. */
   async matrix(path: string, rows: number, cols: number): Promise<Matrix> {
+    this.signal?.throwIfAborted();
     const quantised =
       this.quantisation && readQuantised(this.checkpoint, this.quantisation, this.prefix + path, { cols });
     const bias = this.has(`${path}.bias`) ? await this.f32(`${path}.bias`, [rows]) : undefined;

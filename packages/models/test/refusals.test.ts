@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createSafetensors, Device, MlxtsError, readSafetensors } from "@mlxts/core";
@@ -30,6 +31,67 @@ describe("loadModel refuses", () => {
   it("a folder that is none, and one without a config", async () => {
     await expect(load(join(tiny, "missing"))).rejects.toMatchObject({ code: "Io" });
     await expect(load(temporary())).rejects.toMatchObject({ code: "Io" });
+  });
+
+  it("paths that are no directory, and says what they are", async () => {
+    const missing = join(tiny, "missing");
+    await expect(load(missing)).rejects.toThrow(`loadModel: ${missing} does not exist`);
+    await expect(load("Qwen/Qwen3.5-4B")).rejects.toThrow(
+      "loadModel: Qwen/Qwen3.5-4B does not exist — if it is a model's name on the Hugging Face hub, download it first (`hf download Qwen/Qwen3.5-4B --local-dir DIR`) and give that directory",
+    );
+    const file = join(tiny, "config.json");
+    await expect(load(file)).rejects.toThrow(
+      `loadModel: ${file} is a file — give the checkpoint's directory, which has a config.json`,
+    );
+    await expect(load("a\0b")).rejects.toMatchObject({ code: "Io" });
+    await expect(load(`${file}/x`)).rejects.toMatchObject({ code: "Io" });
+    await expect(load(7 as never)).rejects.toThrow("loadModel: `directory` must be a string, got 7");
+    await expect(loadModel(undefined as never, tiny)).rejects.toThrow(
+      "loadModel: `device` must be a Device, got undefined",
+    );
+    await expect(loadModel(device, tiny, { dtype: "f16" } as never)).rejects.toThrow(
+      "loadModel: `dtype` must be one of activations, signal, got an unknown option",
+    );
+  });
+
+  it("Git LFS pointers, pipes and text that is not UTF-8 in place of a config", async () => {
+    const folder = withConfig(() => {});
+    const path = join(folder, "config.json");
+    writeFileSync(path, "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n");
+    await expect(load(folder)).rejects.toThrow(
+      `${path} is a Git LFS pointer, not the file that it stands for: run \`git lfs pull\` in its directory`,
+    );
+    writeFileSync(path, Buffer.from([0x7b, 0xff, 0x7d]));
+    await expect(load(folder)).rejects.toThrow(`${path} is not text in UTF-8`);
+    writeFileSync(path, '{\n  "a": 1,\n  oops\n}');
+    await expect(load(folder)).rejects.toMatchObject({ code: "Io", message: expect.stringContaining("line 3") });
+    if (process.platform === "win32") return;
+    rmSync(path);
+    execFileSync("mkfifo", [path]);
+    await expect(load(folder)).rejects.toThrow(`${path} is not a file`);
+  });
+
+  it("a JSON file of many small values before it fills the memory", async () => {
+    const folder = withConfig(() => {});
+    const path = join(folder, "generation_config.json");
+    writeFileSync(path, `{"a":[${"{},".repeat(9_000_000)}0]}`);
+    await expect(load(folder)).rejects.toThrow(`${path} has more than 16777216 values`);
+    writeFileSync(path, "");
+    truncateSync(path, 2 ** 31);
+    await expect(load(folder)).rejects.toThrow(`${path} has 2147483648 bytes, more than the 134217728 that are read`);
+  });
+
+  it("to go on when it is aborted, and leaves nothing behind", async () => {
+    using own = Device.open("cpu");
+    const reason = new Error("enough");
+    await expect(loadModel(own, tiny, { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
+    const controller = new AbortController();
+    const loading = loadModel(own, tiny, { signal: controller.signal });
+    controller.abort(reason);
+    await expect(loading).rejects.toBe(reason);
+    await own.encoder().commit();
+    expect(own.counters).toMatchObject({ liveBuffers: 0, liveBytes: 0 });
+    (await loadModel(own, tiny, { signal: new AbortController().signal })).dispose();
   });
 
   it("an unknown model type", async () => {

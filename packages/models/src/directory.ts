@@ -1,0 +1,33 @@
+import { statSync } from "node:fs";
+import { type Device, MlxtsError, wrongKind } from "@mlxts/core";
+
+/** `org/name`, as models are called on the Hugging Face hub. */
+const HUB_ID = /^[A-Za-z0-9][\w.-]*\/[\w.-]+$/;
+
+/**
+ * Refuses what is not the path of a directory.
+ * @throws TypeError for another kind of value, MlxtsError `Io` that says what is there instead
+ */
+export function checkDirectory(op: string, path: string, argument = "directory"): void {
+  if (typeof path !== "string") throw wrongKind(op, argument, "be a string", path);
+  const refuse = (reason: string, cause?: unknown) =>
+    new MlxtsError("Io", `${op}: ${reason}`, { path, operation: "open" }, cause);
+  let stat: ReturnType<typeof statSync>;
+  try {
+    stat = statSync(path, { throwIfNoEntry: false });
+  } catch (error) {
+    throw refuse((error as Error).message, error);
+  }
+  if (stat?.isDirectory()) return;
+  if (stat) throw refuse(`${path} is a file — give the checkpoint's directory, which has a config.json`);
+  const remedy = HUB_ID.test(path)
+    ? ` — if it is a model's name on the Hugging Face hub, download it first (\`hf download ${path} --local-dir DIR\`) and give that directory`
+    : "";
+  throw refuse(`${path} does not exist${remedy}`);
+}
+
+/** Refuses what is not a device, of whichever copy of the library. */
+export function checkDevice(op: string, device: Device): void {
+  if (typeof (device as Partial<Device> | null | undefined)?.mapFile !== "function")
+    throw wrongKind(op, "device", "be a Device", device);
+}

@@ -1,0 +1,31 @@
+import type { SamplingOptions } from "./decoder.ts";
+import { Fields } from "./json.ts";
+
+/** How a checkpoint's `generation_config.json` wants tokens to be chosen where the caller does not say. */
+export interface GenerationDefaults {
+  /** Of `temperature`; 0 unless the file has `"do_sample": true`, as in Hugging Face transformers. */
+  readonly temperature: number;
+  /** Of `top_k`; 0, all, if the file has none. */
+  readonly topK: number;
+  /** Of `top_p`; 1, all, if the file has none. */
+  readonly topP: number;
+}
+
+/** Reads and checks the sampling fields of a `generation_config.json`; without the file the likeliest token is taken. */
+export function generationDefaults(json: Record<string, unknown> = {}): GenerationDefaults {
+  const fields = new Fields(json, "generation_config");
+  const temperature = fields.between("temperature", 0, Number.MAX_VALUE, 1);
+  const topK = fields.between("top_k", 0, 0x7fffffff, 0);
+  return {
+    temperature: fields.boolean("do_sample", false) ? temperature : 0,
+    topK: topK === 0 ? 0 : fields.size("top_k"),
+    topP: fields.between("top_p", Number.MIN_VALUE, 1, 1),
+  };
+}
+
+/** The options, completed by the checkpoint's defaults. Those of the sampling matter only where a token is drawn. */
+export function withDefaults(defaults: GenerationDefaults, options: SamplingOptions): Required<SamplingOptions> {
+  const { temperature = defaults.temperature, seed = 0 } = options;
+  const { topK, topP } = temperature === 0 ? { topK: 0, topP: 1 } : defaults;
+  return { temperature, topK: options.topK ?? topK, topP: options.topP ?? topP, seed };
+}
