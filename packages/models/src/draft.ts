@@ -1,5 +1,5 @@
-import { wrongValue } from "@mlxts/core";
-import { checkInteger } from "./state.ts";
+import { checkOptionNames, wrongValue } from "@mlxts/core";
+import { checkInteger } from "./state_options.ts";
 
 /** Guesses up to `most` tokens that follow `ids`, the whole text so far; none when it has no idea. */
 export type Draft = (ids: readonly number[], most: number) => readonly number[];
@@ -15,7 +15,9 @@ export interface PromptLookupOptions {
  * Guesses that the text repeats itself: looks for its last tokens earlier in it, as many as possible and as late as
  * possible, and proposes what followed there. Costs nothing and pays for code, quotations and edits.
  */
-export function promptLookup({ longest = 3, shortest = 2 }: PromptLookupOptions = {}): Draft {
+export function promptLookup(options: PromptLookupOptions = {}): Draft {
+  checkOptionNames("promptLookup", options, { longest: true, shortest: true });
+  const { longest = 3, shortest = 2 } = options;
   checkInteger("promptLookup", "longest", longest, 1);
   checkInteger("promptLookup", "shortest", shortest, 1);
   if (shortest > longest) throw wrongValue("promptLookup", "shortest", `be at most longest (${longest})`, shortest);

@@ -1,5 +1,5 @@
-import type { SamplingOptions } from "./decoder.ts";
 import { Fields } from "./json.ts";
+import type { Sampling, SamplingOptions } from "./sampling.ts";
 
 /** How a checkpoint's `generation_config.json` wants tokens to be chosen where the caller does not say. */
 export interface GenerationDefaults {
@@ -24,7 +24,7 @@ export function generationDefaults(json: Record<string, unknown> = {}): Generati
 }
 
 /** The options, completed by the checkpoint's defaults. Those of the sampling matter only where a token is drawn. */
-export function withDefaults(defaults: GenerationDefaults, options: SamplingOptions): Required<SamplingOptions> {
+export function withDefaults(defaults: GenerationDefaults, options: SamplingOptions): Sampling {
   const { temperature = defaults.temperature, seed = 0 } = options;
   const { topK, topP } = temperature === 0 ? { topK: 0, topP: 1 } : defaults;
   return { temperature, topK: options.topK ?? topK, topP: options.topP ?? topP, seed };

@@ -1,12 +1,8 @@
-export { Decoder, type SamplingOptions } from "./decoder.ts";
+export { Decoder } from "./decoder.ts";
 export { type Draft, type PromptLookupOptions, promptLookup } from "./draft.ts";
-export {
-  type GenerateBatchOptions,
-  type GenerateOptions,
-  generate,
-  generateBatch,
-  type Timings,
-} from "./generate.ts";
+export { type GenerateOptions, generate } from "./generate.ts";
+export { type GenerateBatchOptions, generateBatch } from "./generate_batch.ts";
+export type { Ending, EndOptions, FinishReason, Timings } from "./generation.ts";
 export type { GenerationDefaults } from "./generation_config.ts";
 export { readJson, readOptionalJson } from "./json.ts";
 export { loadModel } from "./load.ts";
@@ -16,5 +12,9 @@ export { PrefixCache, type PrefixCacheOptions } from "./prefix_cache.ts";
 export { type QuantizeOptions, quantizeCheckpoint } from "./quantize_checkpoint.ts";
 export { Qwen3_5 } from "./qwen3_5.ts";
 export { type Qwen3_5Config, qwen3_5Config } from "./qwen3_5_config.ts";
-export { ModelState, type SavedState, type StateOptions } from "./state.ts";
+export type { SamplingOptions } from "./sampling.ts";
+export type { SavedState } from "./saved_state.ts";
+export type { CallOptions } from "./signal.ts";
+export { ModelState } from "./state.ts";
+export type { StateOptions } from "./state_options.ts";
 export { type ChatMessage, TextStream, Tokenizer } from "./tokenizer.ts";

@@ -1,9 +1,18 @@
-import type { CommandEncoder, Device, FloatDtype, Tensor } from "@mlxts/core";
+import { type CommandEncoder, type Device, type FloatDtype, type Tensor, wrongValue } from "@mlxts/core";
 import type { GenerationDefaults } from "./generation_config.ts";
-import type { ModelState, StateOptions } from "./state.ts";
+import type { ModelState } from "./state.ts";
+import type { StateOptions } from "./state_options.ts";
+
+const DELTA_PATHS = ["auto", "recurrent", "chunk"] as const;
 
 /** How the gated delta rule is computed over several tokens. */
-export type DeltaPath = "auto" | "recurrent" | "chunk";
+export type DeltaPath = (typeof DELTA_PATHS)[number];
+
+/** `path` if it is one. */
+export function checkPath(op: string, path: DeltaPath): DeltaPath {
+  if (!DELTA_PATHS.includes(path)) throw wrongValue(op, "path", `be one of ${DELTA_PATHS.join(", ")}`, path);
+  return path;
+}
 
 export interface LoadOptions {
   /** Dtype of activations. Default f32 on the CPU, bf16 on a GPU. */

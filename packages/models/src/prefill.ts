@@ -1,18 +1,23 @@
-import { wrongKind, wrongValue } from "@mlxts/core";
-import type { DeltaPath, LanguageModel } from "./model.ts";
-import type { PrefixCache } from "./prefix_cache.ts";
-import { checkInteger, type ModelState } from "./state.ts";
+import { checkOptionNames, type OptionNames, wrongKind, wrongValue } from "@mlxts/core";
+import { checkPath, type DeltaPath, type LanguageModel } from "./model.ts";
+import { checkCache, type PrefixCache } from "./prefix_cache.ts";
+import { type CallOptions, checkSignal } from "./signal.ts";
+import { checkState, type ModelState } from "./state.ts";
+import { checkInteger } from "./state_options.ts";
 import { checkIds, PassTokens } from "./tokens.ts";
 
 /** Options of `prefill`. */
-export interface PrefillOptions {
+export interface PrefillOptions extends CallOptions {
   /** Default `auto`. */
   path?: DeltaPath;
   /** Tokens of one pass, of each sequence. Default 512. */
   blockLength?: number;
   /** Positions (0-based, within `ids`) whose logits are wanted. Default: the last one. */
   positions?: readonly number[];
-  /** Restores the longest beginning of a prompt that it holds, and keeps what is computed. The sequence must be empty. */
+  /**
+   * Restores the longest beginning of a prompt that it holds, and keeps what is computed. The sequence must be empty.
+   * Calls on different states may use one cache at the same time.
+   */
   cache?: PrefixCache;
 }
 
@@ -21,6 +26,14 @@ export interface PrefillBatchOptions extends Omit<PrefillOptions, "positions"> {
   /** For each sequence the positions (0-based, within its prompt) whose logits are wanted. Default: the last one. */
   positions?: readonly (readonly number[])[];
 }
+
+const PREFILL_OPTIONS: OptionNames<PrefillOptions> = {
+  path: true,
+  blockLength: true,
+  positions: true,
+  cache: true,
+  signal: true,
+};
 
 /** What a prompt asks of the passes: where one ends and the next begins. */
 interface Plan {
@@ -34,7 +47,8 @@ interface Plan {
 
 /**
  * Feeds `ids` to the state and returns the logits (f32, `vocabSize` each) of the positions asked for.
- * All arguments are checked first; a refused call leaves the state as it was.
+ * All arguments are checked first; a refused call leaves the state as it was. `signal` is looked at between passes of
+ * `blockLength` tokens: a cancelled call leaves those that had run, which `state.lengths` counts.
  */
 export async function prefill(
   model: LanguageModel,
@@ -43,10 +57,15 @@ export async function prefill(
   options: PrefillOptions = {},
 ): Promise<Float32Array[]> {
   const op = "prefill";
+  checkOptionNames(op, options, PREFILL_OPTIONS);
+  checkSignal(op, options.signal);
+  checkCache(op, model, options.cache);
+  checkState(op, model, state);
   state.assertSingle(op, "use prefillBatch");
-  checkIds(op, model, ids);
-  const { positions = [ids.length - 1], ...rest } = options;
-  const { logits } = await feed(op, model, state, [ids], { ...rest, positions: [positions] }, "ids");
+  const prompt = checkIds(op, model, ids);
+  const { positions = [prompt.length - 1] } = options;
+  using _ = state.begin(op);
+  const { logits } = await feed(op, model, state, [prompt], { ...options, positions: [positions] }, "ids");
   return logits[0] as Float32Array[];
 }
 
@@ -54,7 +73,7 @@ export async function prefill(
  * Feeds each sequence of the state its own prompt, all in the same passes whatever their lengths; an empty prompt leaves
  * its sequence alone. The result is, for each sequence, the logits (f32, `vocabSize` each) of its positions: those of
  * `prefill` with that prompt alone, to the bit where both take the same kernels (README).
- * All arguments are checked first; a refused call leaves the state as it was.
+ * All arguments are checked first; a refused call leaves the state as it was. `signal` as in `prefill`.
  */
 export async function prefillBatch(
   model: LanguageModel,
@@ -63,20 +82,25 @@ export async function prefillBatch(
   options: PrefillBatchOptions = {},
 ): Promise<Float32Array[][]> {
   const op = "prefillBatch";
-  checkPrompts(op, model, state, prompts);
-  const positions = options.positions ?? prompts.map((ids) => (ids.length > 0 ? [ids.length - 1] : []));
-  if (!Array.isArray(positions) || positions.length !== prompts.length)
-    throw wrongValue(op, "positions", `have one list for each of the ${prompts.length} prompts`, positions);
-  return (await feed(op, model, state, prompts, { ...options, positions }, "prompts")).logits;
+  checkOptionNames(op, options, PREFILL_OPTIONS);
+  checkSignal(op, options.signal);
+  checkCache(op, model, options.cache);
+  checkState(op, model, state);
+  const batch = checkPrompts(op, model, state, prompts);
+  const positions = options.positions ?? batch.map((ids) => (ids.length > 0 ? [ids.length - 1] : []));
+  if (!Array.isArray(positions) || positions.length !== batch.length)
+    throw wrongValue(op, "positions", `have one list for each of the ${batch.length} prompts`, positions);
+  using _ = state.begin(op);
+  return (await feed(op, model, state, batch, { ...options, positions }, "prompts")).logits;
 }
 
-/** One list of ids for each sequence, not all of them empty. */
+/** Copies of the prompts: a list of ids for each sequence, not all of them empty. */
 export function checkPrompts(
   op: string,
   model: LanguageModel,
   state: ModelState | undefined,
   prompts: readonly (readonly number[])[],
-): void {
+): number[][] {
   if (!Array.isArray(prompts)) throw wrongKind(op, "prompts", "be an array of arrays of token ids", prompts);
   if (state && prompts.length !== state.sequences)
     throw wrongValue(
@@ -85,42 +109,52 @@ export function checkPrompts(
       `have one entry for each of the state's ${state.sequences} sequences`,
       prompts.length,
     );
-  for (const [at, ids] of prompts.entries()) checkIds(op, model, ids, `prompts[${at}]`, true);
-  if (prompts.every((ids) => ids.length === 0)) throw wrongValue(op, "prompts", "have at least one token", prompts);
+  if (prompts.length === 0) throw wrongValue(op, "prompts", "have at least one prompt", prompts);
+  const batch = Array.from(prompts, (ids, at) => checkIds(op, model, ids, `prompts[${at}]`, true));
+  if (batch.every((ids) => ids.length === 0)) throw wrongValue(op, "prompts", "have at least one token", prompts);
+  return batch;
 }
 
-/** @internal Both of the above; `argument` is what the prompts are called. Says also what the cache had. */
+/** Copies of lists of positions that lie within their prompts. */
+function checkPositions(
+  op: string,
+  prompts: readonly number[][],
+  positions: readonly (readonly number[])[],
+): number[][] {
+  return prompts.map(({ length }, at) => {
+    const name = prompts.length === 1 ? "positions" : `positions[${at}]`;
+    const wanted = positions[at] as readonly number[];
+    if (!Array.isArray(wanted)) throw wrongKind(op, name, "be an array of positions", wanted);
+    const rule = length > 0 ? `be integers from 0 to ${length - 1}` : "be empty, as its prompt";
+    return Array.from(wanted as number[], (position) => {
+      if (Number.isInteger(position) && position >= 0 && position < length) return position;
+      throw wrongValue(op, name, rule, position);
+    });
+  });
+}
+
+/** @internal Both of the above, for a state that is in use; `argument` is what the prompts are called. Says also what the cache had. */
 export async function feed(
   op: string,
   model: LanguageModel,
   state: ModelState,
-  prompts: readonly (readonly number[])[],
+  prompts: readonly number[][],
   options: PrefillBatchOptions & { positions: readonly (readonly number[])[] },
   argument: string,
 ): Promise<{ logits: Float32Array[][]; restored: number[] }> {
-  const { path = "auto", blockLength = 512, positions, cache } = options;
+  const { path = "auto", blockLength = 512, cache, signal } = options;
+  checkPath(op, path);
   checkInteger(op, "blockLength", blockLength, 1);
-  for (const [at, wanted] of positions.entries()) {
-    const { length } = prompts[at] as readonly number[];
-    const name = prompts.length === 1 ? "positions" : `positions[${at}]`;
-    for (const position of wanted)
-      if (!Number.isInteger(position) || position < 0 || position >= length)
-        throw wrongValue(
-          op,
-          name,
-          length > 0 ? `be integers from 0 to ${length - 1}` : "be empty, as its prompt",
-          position,
-        );
-  }
+  const positions = checkPositions(op, prompts, options.positions);
   state.assertRoom(
     op,
     prompts.map((ids) => ids.length),
     argument,
   );
-  cache?.check(op, model, state, prompts, blockLength);
+  cache?.check(op, state, prompts, blockLength);
 
   const plans = prompts.map((ids, at): Plan => {
-    const wanted = positions[at] as readonly number[];
+    const wanted = positions[at] as number[];
     // Something has to be computed where logits are wanted, and where tokens may be taken back.
     const most = Math.min(ids.length, ...wanted, ...(state.maxRollback > 0 ? [ids.length - 1] : []));
     const restored = cache && ids.length > 0 ? cache.restore(state, at, ids.slice(0, Math.max(0, most)), path) : 0;
@@ -131,12 +165,14 @@ export async function feed(
   const arena = model.device.arena(1 << 22, { grow: true });
   try {
     for (let pass = 0; pass < passes; pass++) {
+      signal?.throwIfAborted();
       arena.reset();
       await runPass(pass - passes, arena);
     }
   } finally {
     arena.dispose();
   }
+  signal?.throwIfAborted();
   return {
     logits: plans.map((plan, at) => plan.positions.map((position) => logits[at]?.get(position) as Float32Array)),
     restored: plans.map(({ restored }) => restored),
@@ -169,8 +205,7 @@ export async function feed(
     }
     const rows = wanted.length > 0 ? wanted.map((one) => one.row) : undefined;
     const values = rows && model.encodeLogits(encoder, hidden, rows);
-    await encoder.commit();
-    state.advance(counts, log);
+    await state.advance(encoder.commit(), counts, log);
     if (values)
       for (const [i, { at, position }] of wanted.entries())
         logits[at]?.set(position, (await values.slice(i, i + 1).read()) as Float32Array);

@@ -1,7 +1,17 @@
-import { type RawArray, type Tensor, wrongValue } from "@mlxts/core";
+import { checkOptionNames, type RawArray, type Tensor, wrongKind, wrongValue } from "@mlxts/core";
+import { allOrNone } from "./all_or_none.ts";
+import { type Inspect, inspectAs, inspectCustom } from "./inspect.ts";
 import type { DeltaPath, LanguageModel, Snapshots } from "./model.ts";
-import { checkInteger, type ModelState } from "./state.ts";
+import type { ModelState } from "./state.ts";
+import { checkInteger } from "./state_options.ts";
 import { areEqual } from "./tokens.ts";
+
+/** Refuses what is not a cache of that model. */
+export function checkCache(op: string, model: LanguageModel, cache: PrefixCache | undefined): void {
+  if (cache === undefined) return;
+  if (!(cache instanceof PrefixCache)) throw wrongKind(op, "cache", "be a PrefixCache", cache);
+  if (cache.model !== model) throw wrongValue(op, "cache", "belong to the model", "the cache of another model");
+}
 
 export interface PrefixCacheOptions {
   /** Tokens from one kept state to the next: a multiple of the model's `snapshotUnit` (64). Default 256. */
@@ -42,8 +52,10 @@ export class PrefixCache {
   private held = { bytes: 0, blocks: 0 };
   private clock = 0;
 
-  constructor(model: LanguageModel, { every = 256, maxBytes = 2 ** 30 }: PrefixCacheOptions = {}) {
+  constructor(model: LanguageModel, options: PrefixCacheOptions = {}) {
     const op = "PrefixCache";
+    checkOptionNames(op, options, { every: true, maxBytes: true });
+    const { every = 256, maxBytes = 2 ** 30 } = options;
     checkInteger(op, "every", every, 1);
     if (every % model.snapshotUnit !== 0)
       throw wrongValue(op, "every", `be a multiple of ${model.snapshotUnit} tokens`, every);
@@ -74,15 +86,8 @@ export class PrefixCache {
     return this.chain(ids, path).length * this.every;
   }
 
-  /** @internal */
-  check(
-    op: string,
-    model: LanguageModel,
-    state: ModelState,
-    prompts: readonly (readonly number[])[],
-    blockLength: number,
-  ): void {
-    if (this.model !== model) throw wrongValue(op, "cache", "belong to the model", "the cache of another model");
+  /** @internal Refuses a prompt and a state that it is not for. */
+  check(op: string, state: ModelState, prompts: readonly (readonly number[])[], blockLength: number): void {
     if (blockLength % this.every !== 0)
       throw wrongValue(op, "blockLength", `be a multiple of the cache's ${this.every} tokens`, blockLength);
     for (const [at, ids] of prompts.entries())
@@ -132,16 +137,16 @@ export class PrefixCache {
     // Packed sequences: the rule wants room as if they were one.
     const total = counts.reduce((sum, count) => sum + count, 0);
     const slots = areEqual(counts) ? counts.length * of(counts[0] as number) : of(total);
-    const tensors: Record<string, Tensor> = {};
-    for (const { name, kind, dtype } of state.parts) {
-      if (kind !== "fixed") continue;
+    const fixed = state.parts.filter(({ kind }) => kind === "fixed");
+    const tensors = allOrNone(fixed, ({ name, dtype }) => {
       const [, ...shape] = state.fixedPart(name, 0).shape;
-      tensors[name] = this.model.device.tensor(dtype, [slots, ...shape]);
-    }
+      return this.model.device.tensor(dtype, [slots, ...shape]);
+    });
+    const named: [string, Tensor][] = tensors.map((tensor, i) => [(fixed[i] as { name: string }).name, tensor]);
     return {
-      snapshots: { every: this.every, tensors },
+      snapshots: { every: this.every, tensors: Object.fromEntries(named) },
       [Symbol.dispose]() {
-        for (const tensor of Object.values(tensors)) tensor.dispose();
+        for (const tensor of tensors) tensor.dispose();
       },
     };
   }
@@ -174,7 +179,7 @@ export class PrefixCache {
     }
   }
 
-  /** Others may have come or gone while tensors were read: the place is looked up anew. */
+  /** Others may have come or gone while tensors were read, this one too: the place is looked up anew. */
   private insert(ids: readonly number[], path: DeltaPath, tensors: Block["tensors"]): void {
     const depth = ids.length / this.every - 1;
     const chain = this.chain(ids, path);
@@ -214,5 +219,16 @@ export class PrefixCache {
       this.held.blocks--;
     }
     return true;
+  }
+
+  /** What `JSON.stringify` and `console.log` show. */
+  toJSON(): object {
+    const { every, maxBytes, bytes, blocks } = this;
+    return { model: this.model.modelType, every, maxBytes, bytes, blocks };
+  }
+
+  /** @internal */
+  [inspectCustom](_depth: number, options: unknown, inspect: Inspect): string {
+    return inspectAs("PrefixCache", this.toJSON(), options, inspect);
   }
 }

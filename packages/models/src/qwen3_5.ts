@@ -2,11 +2,13 @@ import type { CommandEncoder, Device, FloatDtype, Tensor } from "@mlxts/core";
 import { add, swiglu } from "@mlxts/nn";
 import { rmsNorm } from "@mlxts/norms";
 import type { GenerationDefaults } from "./generation_config.ts";
+import { type Inspect, inspectAs, inspectCustom } from "./inspect.ts";
 import type { EncodeOptions, LanguageModel, Tokens } from "./model.ts";
 import { type AttentionLayer, attentionState, bindAttention, encodeAttention } from "./qwen3_5_attention.ts";
 import type { Qwen3_5Config } from "./qwen3_5_config.ts";
 import { bindDelta, CHUNK, type DeltaLayer, deltaState, encodeDelta, encodeDeltaRollback } from "./qwen3_5_delta.ts";
-import { checkInteger, ModelState, type StateOptions } from "./state.ts";
+import { ModelState } from "./state.ts";
+import { checkStateOptions, type StateOptions } from "./state_options.ts";
 import { embed, linear, type Matrix, type Weights } from "./weights.ts";
 
 /** The most tokens that the log of the delta rule holds. */
@@ -135,21 +137,18 @@ export class Qwen3_5 implements LanguageModel {
     return CHUNK * Math.ceil((this.config.delta.taps - 1) / CHUNK);
   }
 
-  newState({ capacity = this.contextLength, sequences = 1, rollback = 0 }: StateOptions = {}): ModelState {
-    const op = "model.newState";
-    checkInteger(op, "capacity", capacity, 1);
-    checkInteger(op, "sequences", sequences, 1);
-    checkInteger(op, "rollback", rollback, 0, MAX_ROLLBACK);
+  newState(options: StateOptions = {}): ModelState {
     const { config, activations } = this;
-    const parts = { sequences, capacity, rollback, activations };
-    return new ModelState(this.device, {
-      ...parts,
+    const sizes = checkStateOptions(options, this.contextLength, MAX_ROLLBACK);
+    const parts = { ...sizes, activations };
+    return new ModelState(this, {
+      ...sizes,
       tensors: config.layers.flatMap((kind, i) =>
         kind === "full_attention" ? attentionState(i, config, parts) : deltaState(i, config, parts),
       ),
-      encodeRollback: (encoder, state, rejected) => {
+      encodeRollback: (encoder, state, sequence, rejected) => {
         for (const [i, kind] of config.layers.entries())
-          if (kind === "linear_attention") encodeDeltaRollback(encoder, state, rejected, config, i);
+          if (kind === "linear_attention") encodeDeltaRollback(encoder, state, sequence, rejected, config, i);
       },
     });
   }
@@ -193,6 +192,27 @@ export class Qwen3_5 implements LanguageModel {
       rmsNorm(encoder, { x, weight: this.norm, out: normed.slice(begin, end) }, this.normOptions);
     }
     return linear(encoder, normed, this.head, "f32").reshape([rows.length, vocabSize]);
+  }
+
+  /** What `JSON.stringify` and `console.log` show. */
+  toJSON(): object {
+    const { modelType, activations, vocabSize, contextLength, weightBytes, stopTokens } = this;
+    const device = this.device.kind;
+    return {
+      modelType,
+      layers: this.layers.length,
+      vocabSize,
+      contextLength,
+      device,
+      activations,
+      weightBytes,
+      stopTokens,
+    };
+  }
+
+  /** @internal */
+  [inspectCustom](_depth: number, options: unknown, inspect: Inspect): string {
+    return inspectAs("Qwen3_5", this.toJSON(), options, inspect);
   }
 
   dispose(): void {

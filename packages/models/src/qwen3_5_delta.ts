@@ -4,7 +4,8 @@ import { slice } from "@mlxts/nn";
 import { gatedRmsNorm } from "@mlxts/norms";
 import type { EncodeOptions, Snapshots, Tokens } from "./model.ts";
 import type { Qwen3_5Config } from "./qwen3_5_config.ts";
-import type { ModelState, StateSpec } from "./state.ts";
+import type { ModelState } from "./state.ts";
+import type { StateSpec } from "./state_options.ts";
 import { areEqual } from "./tokens.ts";
 import { linear, type Matrix, type Weights } from "./weights.ts";
 
@@ -178,25 +179,19 @@ export function encodeDelta(
   return linear(encoder, gated.reshape([rows, values]), layer.out);
 }
 
-/** Takes the last `rejected` tokens of the last pass out of layer `index`. */
+/** Takes the last `rejected` [1] tokens of the last pass out of one sequence, in layer `index`. */
 export function encodeDeltaRollback(
   encoder: CommandEncoder,
   state: ModelState,
+  sequence: number,
   rejected: Tensor,
   { delta: { taps } }: Qwen3_5Config,
   index: number,
 ): void {
-  const history = state.tensor(`logInputs.${index}`);
-  // A sequence's inputs have older ones before them, which stay.
-  for (let s = 0; s < state.sequences; s++)
-    convRollback(
-      encoder,
-      {
-        history: history.slice(s, s + 1),
-        rejected: rejected.slice(s, s + 1),
-        state: state.fixedPart(`conv.${index}`, s),
-      },
-      { taps },
-    );
-  gatedDeltaRollback(encoder, { ...logOf(state, index), rejected, finalState: state.tensor(`delta.${index}`) }, {});
+  const own = (name: string) => state.tensor(`${name}.${index}`).slice(sequence, sequence + 1);
+  // The inputs have older ones before them, which stay.
+  const inputs = state.fixedPart(`conv.${index}`, sequence);
+  convRollback(encoder, { history: own("logInputs"), rejected, state: inputs }, { taps });
+  const log = Object.fromEntries(LOG.map((name) => [name, own(name)])) as Record<(typeof LOG)[number], Tensor>;
+  gatedDeltaRollback(encoder, { ...log, rejected, finalState: own("delta") }, {});
 }

@@ -1,71 +1,60 @@
 import {
   type CommandEncoder,
   type Device,
-  type Dtype,
   MlxtsError,
   type RawArray,
   type Recording,
+  type SubmissionResult,
   type Tensor,
   wrongKind,
   wrongValue,
 } from "@mlxts/core";
+import { allOrNone } from "./all_or_none.ts";
+import { type Inspect, inspectAs, inspectCustom } from "./inspect.ts";
+import type { LanguageModel } from "./model.ts";
+import { type SavedState, savedData, savedTokens } from "./saved_state.ts";
+import { type CallOptions, signalOf } from "./signal.ts";
+import { checkInteger, type StateSpec } from "./state_options.ts";
+import { StateUse } from "./state_use.ts";
 
 type NumberArray = Exclude<RawArray, BigInt64Array>;
 
-/** One sequence of a state on the host. */
-export interface SavedState {
-  tokens: number;
-  tensors: Record<string, { dtype: Dtype; shape: readonly number[]; data: RawArray }>;
-}
-
-export interface StateOptions {
-  /** Tokens that each sequence has room for. Default: the model's context length. */
-  capacity?: number;
-  /** Sequences side by side. Default 1. */
-  sequences?: number;
-  /** The most tokens that `rollback` can take back, up to 64. Default 0, which costs nothing. */
-  rollback?: number;
-}
-
-/** A tensor of a state, sequences along its first axis. */
-export interface StateSpec {
-  name: string;
-  dtype: Dtype;
-  shape: readonly number[];
-  /**
-   * `fixed`: what a sequence's tokens add up to. `cache`: one row for each token along the second-last axis. `log`: what
-   * a rollback needs of the last pass.
-   */
-  kind: "fixed" | "cache" | "log";
-  /** Of a fixed tensor only the last so many rows of the second axis count; default: all. */
-  tail?: number | undefined;
-}
-
 type StateTensor = StateSpec & { tensor: Tensor };
 
+/** What a state is made of. */
 export interface StateParts {
   tensors: readonly StateSpec[];
   capacity: number;
   sequences: number;
   rollback: number;
-  /** Records how fixed tensors lose the last `rejected` (i32 [sequences]) tokens of the last pass. */
-  encodeRollback(encoder: CommandEncoder, state: ModelState, rejected: Tensor): void;
+  /** Records how the fixed tensors of one sequence lose the last `rejected` (i32 [1]) tokens of the last pass. */
+  encodeRollback(encoder: CommandEncoder, state: ModelState, sequence: number, rejected: Tensor): void;
 }
 
-/** `value` if it is an integer from `min` to `max`. */
-export function checkInteger(op: string, argument: string, value: unknown, min: number, max = Infinity): number {
-  if (!Number.isInteger(value) || (value as number) < min || (value as number) > max) {
-    const rule = max === Infinity ? `be an integer ≥ ${min}` : `be an integer from ${min} to ${max}`;
-    throw wrongValue(op, argument, rule, value);
-  }
-  return value as number;
+/** Refuses what is not a state of that model. */
+export function checkState(op: string, model: LanguageModel, state: ModelState): void {
+  if (!(state instanceof ModelState)) throw wrongKind(op, "state", "be a state made by model.newState", state);
+  if (state.model !== model)
+    throw wrongValue(op, "state", "belong to the model", "a state of another model", "make it with model.newState");
+}
+
+/** One sequence's recorded rollback. */
+interface Undo {
+  rejected: Tensor;
+  recording: Recording;
 }
 
 /**
  * What a model remembers of its sequences: recurrent and convolution states of fixed size, key and value caches of
  * `capacity` rows.
+ *
+ * A state is in use from a call to its settlement, by a generation until it ends. Until then other calls are refused with
+ * an MlxtsError `Busy`; only several `save` may overlap. `dispose` is always possible: calls that have not ended reject
+ * with `Disposed`. A call that is cancelled or fails frees the state. What passes had run by then stays, `lengths` counts
+ * it; but when the device fails in a pass, the sequences are undefined until they are reset or restored, and refused.
  */
 export class ModelState {
+  readonly model: LanguageModel;
   readonly device: Device;
   /** The longest sequence the caches hold. */
   readonly capacity: number;
@@ -75,24 +64,32 @@ export class ModelState {
   /** @internal */
   readonly parts: readonly StateTensor[];
   private readonly encodeRollback: StateParts["encodeRollback"];
+  private readonly use = new StateUse();
   private readonly counts: number[];
   /** Of each sequence, tokens of the last pass that can still be taken back, and those that were. */
   private readonly left: number[];
   private readonly taken: number[];
-  private undo: { rejected: Tensor; recording: Recording } | undefined;
+  /** Of each sequence, the failure that left it undefined. */
+  private readonly failures: (Error | undefined)[];
+  private readonly undos = new Map<number, Undo>();
   private gone = false;
 
   /** @internal Use `model.newState`. */
-  constructor(device: Device, { tensors, capacity, sequences, rollback, encodeRollback }: StateParts) {
-    this.device = device;
+  constructor(model: LanguageModel, { tensors, capacity, sequences, rollback, encodeRollback }: StateParts) {
+    this.model = model;
+    this.device = model.device;
     this.capacity = capacity;
     this.sequences = sequences;
     this.maxRollback = rollback;
-    this.parts = tensors.map((spec) => ({ ...spec, tensor: device.tensor(spec.dtype, spec.shape) }));
+    this.parts = allOrNone(tensors, ({ dtype, shape }) => this.device.tensor(dtype, shape)).map((tensor, i) => ({
+      ...(tensors[i] as StateSpec),
+      tensor,
+    }));
     this.encodeRollback = encodeRollback;
     this.counts = Array(sequences).fill(0);
     this.left = Array(sequences).fill(0);
     this.taken = Array(sequences).fill(0);
+    this.failures = Array(sequences).fill(undefined);
   }
 
   /** Tokens seen so far, by all sequences together. */
@@ -105,30 +102,70 @@ export class ModelState {
     return [...this.counts];
   }
 
+  get disposed(): boolean {
+    return this.gone || this.device.disposed;
+  }
+
   /** @internal Tokens that sequence `at` has seen. */
   length(at: number): number {
     return this.counts[at] as number;
   }
 
-  /** @internal A pass has gone through; `logged`: its last tokens can be taken back. */
-  advance(counts: readonly number[], logged: boolean): void {
-    for (let at = 0; at < counts.length; at++) {
-      const count = counts[at] as number;
+  /** @internal Keeps other calls out until the result is disposed. */
+  begin(op: string, access: "change" | "read" = "change"): Disposable {
+    this.assertLive();
+    return this.use.begin(op, access);
+  }
+
+  /** @internal Waits for a pass over so many tokens of each sequence; `logged`: its last ones can be taken back. */
+  async advance(
+    pass: PromiseLike<SubmissionResult>,
+    counts: readonly number[],
+    logged: boolean,
+  ): Promise<SubmissionResult> {
+    const result = await this.settle(pass);
+    for (const [at, count] of counts.entries()) {
       this.counts[at] = this.length(at) + count;
       this.left[at] = logged ? Math.min(count, this.maxRollback) : 0;
       this.taken[at] = 0;
     }
+    return result;
+  }
+
+  /** Work on the device that failed leaves all sequences undefined. */
+  private async settle(work: PromiseLike<SubmissionResult>): Promise<SubmissionResult> {
+    try {
+      const result = await work;
+      this.assertLive();
+      return result;
+    } catch (error) {
+      this.failures.fill(error as Error);
+      this.left.fill(0);
+      throw error;
+    }
   }
 
   private assertLive(): void {
-    if (this.gone) throw new MlxtsError("Disposed", "the model state has been disposed", { what: "model state" });
+    if (this.disposed) throw new MlxtsError("Disposed", "the model state has been disposed", { what: "model state" });
   }
 
-  /** @internal */
+  private assertDefined(op: string, at: number): void {
+    const failure = this.failures[at];
+    if (!failure) return;
+    const text = `${op}: sequence ${at} of the state is undefined since work on it failed — reset or restore it first`;
+    throw new MlxtsError("CommandBuffer", text, { sequence: at }, failure);
+  }
+
+  /** @internal Whether the contents of all sequences are known. */
+  get defined(): boolean {
+    return !this.disposed && this.failures.every((failure) => failure === undefined);
+  }
+
+  /** @internal Refuses tokens that do not fit, and sequences that are undefined. */
   assertRoom(op: string, counts: readonly number[], argument = "ids"): void {
     this.assertLive();
-    for (let at = 0; at < counts.length; at++) {
-      const tokens = counts[at] as number;
+    for (const [at, tokens] of counts.entries()) {
+      if (tokens > 0) this.assertDefined(op, at);
       if (this.length(at) + tokens <= this.capacity) continue;
       const where = this.sequences === 1 ? "" : ` in sequence ${at}`;
       const value = `${this.length(at)} tokens before and ${tokens} more${where}`;
@@ -192,6 +229,8 @@ export class ModelState {
   jump(sequence: number, tokens: number): void {
     this.counts[sequence] = tokens;
     this.left[sequence] = 0;
+    this.taken[sequence] = 0;
+    this.failures[sequence] = undefined;
   }
 
   private checkSequence(op: string, sequence: number): number {
@@ -203,18 +242,24 @@ export class ModelState {
    * A copy of everything that later tokens of one sequence (default: the first) depend on; caches up to the last token.
    * Restoring it, there or in another state of the model, is exact to the bit.
    */
-  async save(sequence = 0): Promise<SavedState> {
-    const at = this.checkSequence("state.save", sequence);
+  async save(sequence = 0, options: CallOptions = {}): Promise<SavedState> {
+    const op = "state.save";
+    const signal = signalOf(op, options);
+    const at = this.checkSequence(op, sequence);
+    using _ = this.begin(op, "read");
+    this.assertDefined(op, at);
     const tokens = this.length(at);
     const tensors: SavedState["tensors"] = {};
     for (const { name, kind, dtype, shape, tensor } of this.parts) {
+      if (kind === "log" || (kind === "cache" && tokens === 0)) continue;
       if (kind === "fixed") {
         const fixed = this.fixedPart(name, at);
         tensors[name] = { dtype, shape: fixed.shape, data: await fixed.read() };
+      } else {
+        const data = await this.readCacheRows(tensor, at, 0, tokens);
+        tensors[name] = { dtype, shape: [1, ...shape.slice(1, -2), tokens, tensor.lastDim], data };
       }
-      if (kind !== "cache" || tokens === 0) continue;
-      const data = await this.readCacheRows(tensor, at, 0, tokens);
-      tensors[name] = { dtype, shape: [1, ...shape.slice(1, -2), tokens, tensor.lastDim], data };
+      signal?.throwIfAborted();
     }
     return { tokens, tensors };
   }
@@ -223,27 +268,13 @@ export class ModelState {
   restore(saved: SavedState, sequence = 0): void {
     const op = "state.restore";
     const at = this.checkSequence(op, sequence);
-    const { tokens } = saved;
-    if (!Number.isInteger(tokens) || tokens < 0 || tokens > this.capacity)
-      throw wrongValue(op, "saved", `hold at most ${this.capacity} tokens`, tokens);
+    this.use.assertFree(op);
+    const tokens = savedTokens(op, saved, this.capacity);
     const writes = this.parts.flatMap(({ name, kind, tensor }) => {
       if (kind === "log" || (kind === "cache" && tokens === 0)) return [];
       const fixed = kind === "fixed" ? this.fixedPart(name, at) : undefined;
       const shape = fixed?.shape ?? [1, ...tensor.shape.slice(1, -2), tokens, tensor.lastDim];
-      const found = saved.tensors[name];
-      if (
-        !found ||
-        found.dtype !== tensor.dtype ||
-        found.shape.join() !== shape.join() ||
-        found.data.length !== shape.reduce((a, b) => a * b, 1)
-      )
-        throw wrongValue(
-          op,
-          "saved",
-          `have \`${name}\` as ${tensor.dtype} [${shape.join(", ")}]`,
-          found ? `${found.dtype} [${found.shape.join(", ")}]` : "nothing",
-        );
-      return [{ tensor, fixed, data: found.data as NumberArray }];
+      return [{ tensor, fixed, data: savedData(op, saved, name, tensor.dtype, shape) as NumberArray }];
     });
     for (const { tensor, fixed, data } of writes)
       if (fixed) fixed.write(data);
@@ -256,6 +287,7 @@ export class ModelState {
     const op = "state.reset";
     if (sequence !== undefined) this.checkSequence(op, sequence);
     this.assertLive();
+    this.use.assertFree(op);
     const [begin, end] = sequence === undefined ? [0, this.sequences] : [sequence, sequence + 1];
     for (const { tensor, kind } of this.parts) {
       if (kind !== "fixed") continue;
@@ -267,17 +299,20 @@ export class ModelState {
 
   /**
    * Takes back the last `tokens` tokens of the last pass (a `prefill`, a step of a `Decoder`): the state is then, to the
-   * bit, the one that the pass went through before them. A number for all sequences, or one for each. At most the
-   * `rollback` that the state was made with, and no more than the pass had; can be repeated.
+   * bit, the one that the pass went through before them. A number for all sequences, or one for each; one with 0 is left
+   * as it is. At most the `rollback` that the state was made with, and no more than the pass had; can be repeated.
+   * A rollback that is cancelled on its way is done all the same.
    */
-  async rollback(tokens: number | readonly number[]): Promise<void> {
+  async rollback(tokens: number | readonly number[], options: CallOptions = {}): Promise<void> {
     const op = "state.rollback";
+    const signal = signalOf(op, options);
     this.assertLive();
     if (typeof tokens !== "number" && !Array.isArray(tokens))
       throw wrongKind(op, "tokens", "be a number or an array of numbers", tokens);
-    const each: readonly number[] = typeof tokens === "number" ? Array(this.sequences).fill(tokens) : tokens;
+    const each: readonly number[] = typeof tokens === "number" ? Array(this.sequences).fill(tokens) : [...tokens];
     if (each.length !== this.sequences)
       throw wrongValue(op, "tokens", `have one entry for each of the state's ${this.sequences} sequences`, each.length);
+    using _ = this.begin(op);
     for (const [at, count] of each.entries()) {
       const left = this.left[at] as number;
       if (Number.isInteger(count) && count >= 0 && count <= left) continue;
@@ -286,37 +321,73 @@ export class ModelState {
       const rule = `be an integer from 0 to ${left}, what the last pass left to take back${where}`;
       throw wrongValue(op, "tokens", rule, count, remedy);
     }
-    if (each.every((count) => count === 0)) return;
-    const { rejected, recording } = this.recordedRollback();
-    rejected.write(each.map((count, at) => count + (this.taken[at] as number)));
-    const submission = recording.replay();
-    for (const [at, count] of each.entries()) {
+    await this.takeBack(each);
+    signal?.throwIfAborted();
+  }
+
+  /** @internal What `rollback` does once its arguments are checked. */
+  async takeBack(each: readonly number[]): Promise<void> {
+    const undos = [...each.entries()].flatMap(([at, count]) =>
+      count > 0 ? [{ at, count, ...this.recordRollback(at) }] : [],
+    );
+    const work = undos.map(async ({ at, count, rejected, recording }) => {
+      rejected.write([count + (this.taken[at] as number)]);
+      return await recording.replay();
+    });
+    // Whatever one of them does, nothing is in flight after the call.
+    await Promise.allSettled(work);
+    for (const each of work) await this.settle(each);
+    for (const { at, count } of undos) {
       this.counts[at] = this.length(at) - count;
       this.left[at] = (this.left[at] as number) - count;
       this.taken[at] = (this.taken[at] as number) + count;
     }
-    await submission;
   }
 
-  private recordedRollback(): { rejected: Tensor; recording: Recording } {
-    if (this.undo) return this.undo;
-    const rejected = this.device.tensor("i32", [this.sequences]);
+  /** @internal The rollback of one sequence, recorded once; the others are none of its business. */
+  recordRollback(at: number): Undo {
+    const known = this.undos.get(at);
+    if (known) return known;
+    const rejected = this.device.tensor("i32", [1]);
     try {
       using encoder = this.device.encoder();
-      this.encodeRollback(encoder, this, rejected);
-      this.undo = { rejected, recording: encoder.finish() };
+      this.encodeRollback(encoder, this, at, rejected);
+      const undo = { rejected, recording: encoder.finish() };
+      this.undos.set(at, undo);
+      return undo;
     } catch (error) {
       rejected.dispose();
       throw error;
     }
-    return this.undo;
+  }
+
+  /** What `JSON.stringify` and `console.log` show. */
+  toJSON(): object {
+    const { sequences, capacity, lengths, maxRollback: rollback, disposed } = this;
+    const bytes = this.parts.reduce((sum, { tensor }) => sum + tensor.bytes, 0);
+    return {
+      model: this.model.modelType,
+      sequences,
+      capacity,
+      lengths,
+      rollback,
+      bytes,
+      ...(disposed && { disposed }),
+    };
+  }
+
+  /** @internal */
+  [inspectCustom](_depth: number, options: unknown, inspect: Inspect): string {
+    return inspectAs("ModelState", this.toJSON(), options, inspect);
   }
 
   dispose(): void {
     this.gone = true;
-    this.undo?.recording.dispose();
-    this.undo?.rejected.dispose();
-    this.undo = undefined;
+    for (const { recording, rejected } of this.undos.values()) {
+      recording.dispose();
+      rejected.dispose();
+    }
+    this.undos.clear();
     for (const { tensor } of this.parts) tensor.dispose();
   }
 

@@ -3,13 +3,29 @@ import { wrongKind, wrongValue } from "@mlxts/core";
 import type { LanguageModel, Tokens } from "./model.ts";
 import type { ModelState } from "./state.ts";
 
-/** Refuses what is not a list of token ids; an empty one unless `optional`. */
-export function checkIds(op: string, model: LanguageModel, ids: readonly number[], argument = "ids", optional = false) {
+/** A copy of a list of token ids, refused if it is none; an empty one too unless `optional`. */
+export function checkIds(
+  op: string,
+  model: LanguageModel,
+  ids: readonly number[],
+  argument = "ids",
+  optional = false,
+): number[] {
   if (!Array.isArray(ids)) throw wrongKind(op, argument, "be an array of token ids", ids);
   if (ids.length === 0 && !optional) throw wrongValue(op, argument, "have at least one token", ids);
-  const at = ids.findIndex((id) => !Number.isInteger(id) || id < 0 || id >= model.vocabSize);
-  if (at >= 0)
-    throw wrongValue(op, argument, `be integers from 0 to ${model.vocabSize - 1}`, `${ids[at]} at position ${at}`);
+  const copy: number[] = [];
+  for (let at = 0; at < ids.length; at++) {
+    const id: unknown = ids[at];
+    if (!Number.isInteger(id) || (id as number) < 0 || (id as number) >= model.vocabSize)
+      throw wrongValue(
+        op,
+        argument,
+        `be integers from 0 to ${model.vocabSize - 1}`,
+        `${typeof id === "object" ? typeof id : String(id)} at position ${at}`,
+      );
+    copy.push(id as number);
+  }
+  return copy;
 }
 
 /** Whether all sequences have equally many tokens, so that they are rows of a matrix. */

@@ -203,7 +203,7 @@ describe("speculation", () => {
     let count = 0;
     for await (const _ of generate(model, ids, { state, draft: oracle(greedy, 4), stopTokens: [] }))
       if (++count === 2) break;
-    expect(state.tokens).toBe(ids.length + 1);
+    expect(state.tokens).toBe(ids.length + 2);
     // The end of the context.
     using tight = model.newState({ capacity: ids.length + 6, rollback: 4 });
     expect(await run(ids, { state: tight, draft: oracle(greedy, 4), stopTokens: [] })).toEqual(greedy.slice(0, 7));

@@ -1,0 +1,11 @@
+/** One thing for each entry; when one cannot be made, those before it are disposed. */
+export function allOrNone<T, R extends { dispose(): void }>(entries: Iterable<T>, make: (entry: T) => R): R[] {
+  const made: R[] = [];
+  try {
+    for (const entry of entries) made.push(make(entry));
+  } catch (error) {
+    for (const each of made) each.dispose();
+    throw error;
+  }
+  return made;
+}

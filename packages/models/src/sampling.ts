@@ -1,0 +1,22 @@
+import type { OptionNames } from "@mlxts/core";
+
+/** How the next token is chosen. */
+export interface SamplingOptions {
+  /** 0: always the most likely token. Default of these three: the model's `generationDefaults`. */
+  temperature?: number;
+  /** Consider only the k most likely tokens; 0: all. */
+  topK?: number;
+  /** Consider only the most likely tokens that reach this probability together; 1: all. */
+  topP?: number;
+  /** Default 0. The same seed gives the same text. */
+  seed?: number;
+}
+
+export const SAMPLING_OPTIONS: OptionNames<SamplingOptions> = { temperature: true, topK: true, topP: true, seed: true };
+
+/** The options, completed; ranges are checked by the op that draws. */
+export type Sampling = Required<SamplingOptions>;
+
+/** Nothing is drawn: the likeliest token is taken. */
+export const isGreedy = ({ temperature, topK, topP }: Sampling): boolean =>
+  temperature === 0 && topK === 0 && topP === 1;

@@ -1,0 +1,402 @@
+// What a state holds, and what is reported, after every kind of end of a generation, and after calls that were cancelled.
+import { getEventListeners } from "node:events";
+import { compare, within } from "@mlxts/core/testing";
+import { describe, expect, it, vi } from "vitest";
+import {
+  Decoder,
+  type Draft,
+  type Ending,
+  type GenerateBatchOptions,
+  type GenerateOptions,
+  generate,
+  generateBatch,
+  type ModelState,
+  PrefixCache,
+  prefill,
+  prefillBatch,
+} from "../src/index.ts";
+import { bits, prompts, stateBits, tinyOnCpu } from "./fixtures.ts";
+
+const { model } = await tinyOnCpu();
+
+const { ids, greedy } = prompts[0] as (typeof prompts)[number];
+const CAPACITY = 160;
+
+/** A state that was fed a prompt and then token by token what was generated: one run. A log has the prompt's end go token by token. */
+async function oneRun(prompt: readonly number[], generated: readonly number[], rollback = 0) {
+  const state = model.newState({ capacity: CAPACITY, rollback });
+  if (prompt.length > 1) await prefill(model, state, prompt.slice(0, -1), { positions: [] });
+  using decoder = new Decoder(model, state);
+  for (const id of [prompt.at(-1) as number, ...generated]) await decoder.next(id);
+  return state;
+}
+
+const continued = async (state: ModelState) => {
+  const out: number[] = [];
+  const more = ids.slice(0, 5);
+  for await (const id of generate(model, more, { state, maxTokens: 8, stopTokens: [] })) out.push(id);
+  return out;
+};
+
+/** The same to the bit; or, where guesses were fed in passes of several rows, within the bound of matrix products. */
+async function expectSame(state: ModelState, expected: ModelState, what: string, exact: boolean): Promise<void> {
+  expect(state.tokens, what).toBe(expected.tokens);
+  if (exact) expect(stateBits(await state.save()), what).toEqual(stateBits(await expected.save()));
+  const [a] = await prefill(model, state, [7]);
+  const [b] = await prefill(model, expected, [7]);
+  if (exact) expect(bits(a as Float32Array), what).toBe(bits(b as Float32Array));
+  const c = compare(a as Float32Array, b as Float32Array);
+  expect(within(c, 2e-6, 40), `${what}: ratio ${c.ratio}`).toBe(true);
+  expect(await continued(state), what).toEqual(await continued(expected));
+}
+
+/** Guesses what follows of the text of the prompt, two tokens right and the third wrong. */
+const guesses: Draft = (text, most) =>
+  greedy
+    .slice(text.length - ids.length)
+    .slice(0, most)
+    .map((id, i) => (i === 2 ? (id + 1) % 4096 : id));
+
+interface End {
+  options?: GenerateOptions;
+  capacity?: number;
+  /** Called with each id, and how many there were; true: `break`. */
+  read?: (count: number, controller: AbortController) => boolean | undefined;
+  reason: Ending["finishReason"];
+  /** How many ids come. */
+  yields: number;
+  throws?: string;
+}
+
+const stop = greedy[6] as number;
+const stopAt = greedy.indexOf(stop);
+const ends: [string, End][] = [
+  ["a stop token", { options: { stopTokens: [stop] }, reason: "stop", yields: stopAt }],
+  ["a stop token at once", { options: { stopTokens: [greedy[0] as number] }, reason: "stop", yields: 0 }],
+  ["maxTokens", { options: { maxTokens: 9 }, reason: "length", yields: 9 }],
+  ["maxTokens 1", { options: { maxTokens: 1 }, reason: "length", yields: 1 }],
+  ["maxTokens where the context ends too", { options: { maxTokens: 6 }, capacity: 6, reason: "length", yields: 6 }],
+  ["break after the first", { read: () => true, reason: "aborted", yields: 1 }],
+  ...[2, 3, 4, 5].map((n): [string, End] => [
+    `break after ${n}`,
+    { read: (count) => count === n, reason: "aborted", yields: n },
+  ]),
+  ["break after the last", { options: { maxTokens: 4 }, read: (n) => n === 4, reason: "length", yields: 4 }],
+  ...[1, 2, 3].map((n): [string, End] => [
+    `an abort after ${n}`,
+    {
+      read: (count, controller) => {
+        if (count === n) controller.abort(new Error("enough"));
+        return false;
+      },
+      reason: "aborted",
+      yields: n,
+      throws: "enough",
+    },
+  ]),
+  [
+    "a draft that throws",
+    {
+      options: {
+        draft: (text, most) => {
+          if (text.length >= ids.length + 4) throw new Error("no idea");
+          return guesses(text, most);
+        },
+      },
+      reason: "error",
+      yields: 6,
+      throws: "no idea",
+    },
+  ],
+];
+
+describe("generate ends by", () => {
+  const kinds = ["plain", "with guesses"] as const;
+  const cases = ends.flatMap(([name, end]) =>
+    kinds.filter((kind) => kind !== "plain" || !end.options?.draft).map((kind) => [name, kind, end] as const),
+  );
+  it.each(cases)("%s, %s: the state continues as one run", async (name, kind, end) => {
+    const draft = kind === "with guesses" ? { draft: guesses, ...end.options } : { ...end.options };
+    const controller = new AbortController();
+    const ending: Partial<Ending> = {};
+    const capacity = end.capacity ? ids.length + end.capacity : CAPACITY;
+    using state = model.newState({ capacity, ...(draft.draft && { rollback: 4 }) });
+    const out: number[] = [];
+    const run = async () => {
+      const all = { state, stopTokens: [], maxTokens: 40, ending, signal: controller.signal, ...draft };
+      for await (const id of generate(model, ids, all)) {
+        out.push(id);
+        if (end.read?.(out.length, controller)) break;
+      }
+    };
+    if (end.throws) await expect(run()).rejects.toThrow(end.throws);
+    else await run();
+    expect(out).toHaveLength(end.yields);
+    expect(out).toEqual(greedy.slice(0, out.length));
+    expect(ending).toEqual({
+      finishReason: end.reason,
+      ...(end.reason === "stop" && { stopToken: greedy[end.yields] }),
+    });
+    expect(getEventListeners(controller.signal, "abort")).toHaveLength(0);
+    if (end.capacity) {
+      expect(state.tokens).toBe(ids.length + end.yields);
+      using other = model.newState({ capacity: CAPACITY });
+      other.restore(await state.save());
+      using expected = await oneRun(ids, out);
+      await expectSame(other, expected, name, kind === "plain");
+      return;
+    }
+    using expected = await oneRun(ids, out);
+    await expectSame(state, expected, name, kind === "plain");
+  });
+
+  it.each(kinds)("the end of the context, %s: the last id has no room, all others are there", async (kind) => {
+    const ending: Partial<Ending> = {};
+    const guessing = kind === "with guesses";
+    using state = model.newState({ capacity: ids.length + 5, rollback: guessing ? 3 : 0 });
+    const out: number[] = [];
+    const options = { state, stopTokens: [], ending, ...(guessing && { draft: guesses }) };
+    for await (const id of generate(model, ids, options)) out.push(id);
+    expect(out).toEqual(greedy.slice(0, 6));
+    expect(ending).toEqual({ finishReason: "length" });
+    expect(state.tokens).toBe(state.capacity);
+    // Where there is room the last one is fed with what follows.
+    using other = model.newState({ capacity: CAPACITY });
+    other.restore(await state.save());
+    using decoder = new Decoder(model, other);
+    expect(await decoder.next(out.at(-1) as number)).toBe(greedy[6]);
+    using expected = await oneRun(ids, out);
+    await expectSame(other, expected, "the end of the context", !guessing);
+  });
+
+  it("the reader's error", async () => {
+    const ending: Partial<Ending> = {};
+    using state = model.newState({ capacity: CAPACITY });
+    const running = generate(model, ids, { state, stopTokens: [], ending });
+    await running.next();
+    await running.next();
+    await expect(running.throw(new Error("mine"))).rejects.toThrow("mine");
+    expect(ending).toEqual({ finishReason: "error" });
+    using expected = await oneRun(ids, greedy.slice(0, 2));
+    await expectSame(state, expected, "the reader's error", true);
+  });
+
+  it("maxTokens, and goes on with the same text where the last token was taken back", async () => {
+    using state = model.newState({ capacity: CAPACITY, rollback: 1 });
+    const out: number[] = [];
+    for await (const id of generate(model, ids, { state, maxTokens: 7, stopTokens: [] })) out.push(id);
+    await state.rollback(1);
+    for await (const id of generate(model, out.slice(-1), { state, maxTokens: 20, stopTokens: [] })) out.push(id);
+    expect(out).toEqual(greedy.slice(0, 27));
+    using expected = await oneRun(ids, out, 1);
+    await expectSame(state, expected, "after a rollback", true);
+  });
+
+  it("abort during a pass, or between two: what was yielded is in the state", async () => {
+    for (const guessing of [false, true]) {
+      const controller = new AbortController();
+      using state = model.newState({ capacity: CAPACITY, rollback: 4 });
+      const running = generate(model, ids, {
+        state,
+        stopTokens: [],
+        signal: controller.signal,
+        ...(guessing && { draft: guesses }),
+      });
+      const out = [(await running.next()).value as number];
+      const next = running.next();
+      controller.abort("changed my mind");
+      await next.then(
+        ({ value }) => out.push(value as number),
+        (error) => expect(error).toBe("changed my mind"),
+      );
+      for (;;) {
+        try {
+          const { value, done } = await running.next();
+          if (done) break;
+          out.push(value as number);
+        } catch (error) {
+          expect(error).toBe("changed my mind");
+        }
+      }
+      using expected = await oneRun(ids, out, 4);
+      await expectSame(state, expected, `guessing: ${guessing}`, !guessing);
+    }
+  });
+
+  it("abort during the prompt: passes that ran are in the state", async () => {
+    const long = prompts.flatMap((prompt) => [...prompt.ids, ...prompt.greedy]);
+    const controller = new AbortController();
+    const ending: Partial<Ending> = {};
+    using state = model.newState({ capacity: 1300 });
+    const text = Array.from({ length: 1200 }, (_, i) => long[i % long.length] as number);
+    const advance = state.advance.bind(state);
+    vi.spyOn(state, "advance").mockImplementationOnce((...pass) => {
+      controller.abort();
+      return advance(...pass);
+    });
+    const running = generate(model, text, { state, ending, signal: controller.signal });
+    await expect(running.next()).rejects.toBe(controller.signal.reason);
+    expect(ending).toEqual({ finishReason: "aborted" });
+    expect(state.tokens).toBe(512);
+    using expected = model.newState({ capacity: 1300 });
+    await prefill(model, expected, text.slice(0, 512), { positions: [] });
+    expect(stateBits(await state.save())).toEqual(stateBits(await expected.save()));
+  });
+});
+
+describe("generateBatch ends by", () => {
+  const batch = prompts.map((prompt) => prompt.ids);
+  const texts = prompts.map((prompt) => prompt.greedy);
+  const stops = (at: number, n: number) => (texts[at] as number[]).indexOf(texts[at]?.[n] as number);
+
+  async function run(options: GenerateBatchOptions, read?: (step: number) => boolean) {
+    const out: number[][] = batch.map(() => []);
+    let step = 0;
+    for await (const row of generateBatch(model, batch, { stopTokens: [], ...options })) {
+      for (const [at, id] of row.entries()) if (id !== undefined) out[at]?.push(id);
+      if (read?.(++step)) break;
+    }
+    return out;
+  }
+
+  /** Each sequence within the bound of its own run: steps of several rows have kernels of their own. */
+  async function expectEach(state: ModelState, out: readonly number[][]): Promise<void> {
+    for (const [at, prompt] of batch.entries()) {
+      using own = model.newState({ capacity: CAPACITY });
+      own.restore(await state.save(at));
+      using expected = await oneRun(prompt, out[at] as number[]);
+      await expectSame(own, expected, `sequence ${at}`, false);
+    }
+  }
+
+  it("stop tokens and maxTokens, each sequence by its own", async () => {
+    const endings: Partial<Ending>[] = [];
+    using state = model.newState({ capacity: CAPACITY, sequences: 3 });
+    const each = [{ maxTokens: 3 }, { stopTokens: [texts[1]?.[5] as number] }, { maxTokens: 9 }];
+    const out = await run({ state, each, endings });
+    expect(out).toEqual([texts[0]?.slice(0, 3), texts[1]?.slice(0, stops(1, 5)), texts[2]?.slice(0, 9)]);
+    expect(endings).toEqual([
+      { finishReason: "length" },
+      { finishReason: "stop", stopToken: texts[1]?.[5] },
+      { finishReason: "length" },
+    ]);
+    await expectEach(state, out);
+  });
+
+  it("break", async () => {
+    const endings: Partial<Ending>[] = [{}, {}, {}, {}];
+    using state = model.newState({ capacity: CAPACITY, sequences: 3 });
+    const out = await run({ state, endings, each: [{ maxTokens: 2 }, {}, {}] }, (step) => step === 4);
+    expect(out.map(({ length }) => length)).toEqual([2, 4, 4]);
+    expect(endings).toEqual([{ finishReason: "length" }, { finishReason: "aborted" }, { finishReason: "aborted" }]);
+    await expectEach(state, out);
+  });
+
+  it("abort", async () => {
+    const controller = new AbortController();
+    const endings: Partial<Ending>[] = [];
+    using state = model.newState({ capacity: CAPACITY, sequences: 3 });
+    const out: number[][] = [[], [], []];
+    const running = async () => {
+      const options = { state, endings, signal: controller.signal, stopTokens: [], each: [{ maxTokens: 2 }, {}, {}] };
+      for await (const row of generateBatch(model, batch, options)) {
+        for (const [at, id] of row.entries()) if (id !== undefined) out[at]?.push(id);
+        if (out[1]?.length === 3) controller.abort(new Error("enough"));
+      }
+    };
+    await expect(running()).rejects.toThrow("enough");
+    expect(out.map(({ length }) => length)).toEqual([2, 3, 3]);
+    expect(endings).toEqual([{ finishReason: "length" }, { finishReason: "aborted" }, { finishReason: "aborted" }]);
+    await expectEach(state, out);
+  });
+
+  it("the end of the context", async () => {
+    const endings: Partial<Ending>[] = [];
+    const longest = Math.max(...batch.map(({ length }) => length));
+    using state = model.newState({ capacity: longest + 4, sequences: 3 });
+    const out = await run({ state, endings });
+    expect(endings).toEqual(batch.map(() => ({ finishReason: "length" })));
+    expect(state.lengths).toEqual(batch.map(() => longest + 4));
+    const fed = out.map((own, at) => own.slice(0, longest + 4 - (batch[at] as number[]).length));
+    expect(out).toEqual(fed.map((own, at) => texts[at]?.slice(0, own.length + 1)));
+    await expectEach(state, fed);
+  });
+});
+
+describe("a signal", () => {
+  const aborted = AbortSignal.abort(new Error("too late"));
+
+  it("that was aborted before refuses everything, and nothing is done", async () => {
+    using state = model.newState({ capacity: 64, rollback: 4 });
+    using decoder = new Decoder(model, state);
+    await prefill(model, state, ids.slice(0, 8));
+    const before = stateBits(await state.save());
+    const options = { signal: aborted };
+    const calls: [string, () => Promise<unknown>][] = [
+      ["prefill", () => prefill(model, state, [1], options)],
+      ["prefillBatch", () => prefillBatch(model, state, [[1]], options)],
+      ["generate", () => generate(model, [1], { state, ...options }).next()],
+      ["generateBatch", () => generateBatch(model, [[1]], { state, ...options }).next()],
+      ["next", () => decoder.next(1, options)],
+      ["nextBatch", () => decoder.nextBatch([1], options)],
+      ["speculate", () => decoder.speculate(1, [2], options)],
+      ["save", () => state.save(0, options)],
+      ["rollback", () => state.rollback(1, options)],
+    ];
+    for (const [name, call] of calls) await expect(call(), name).rejects.toBe(aborted.reason);
+    expect(stateBits(await state.save())).toEqual(before);
+  });
+
+  it("between blocks of a prompt leaves the passes that ran, and a cache whole", async () => {
+    const long = prompts.flatMap((prompt) => [...prompt.ids, ...prompt.greedy]);
+    const cache = new PrefixCache(model, { every: 64 });
+    for (const cached of [false, true]) {
+      const controller = new AbortController();
+      using state = model.newState({ capacity: 200 });
+      const running = prefill(model, state, long.slice(0, 192), {
+        blockLength: 64,
+        signal: controller.signal,
+        ...(cached && { cache }),
+      });
+      controller.abort();
+      await expect(running).rejects.toBe(controller.signal.reason);
+      expect(controller.signal.reason).toMatchObject({ name: "AbortError" });
+      expect(state.tokens).toBe(64);
+      await prefill(model, state, long.slice(64, 192), { blockLength: 64, positions: [] });
+      using whole = model.newState({ capacity: 200 });
+      await prefill(model, whole, long.slice(0, 192), { blockLength: 64, positions: [] });
+      expect(stateBits(await state.save())).toEqual(stateBits(await whole.save()));
+    }
+    expect(cache.match(long)).toBe(64);
+  });
+
+  it("in the last pass: it has run, the call rejects", async () => {
+    using state = model.newState({ capacity: 64, rollback: 2 });
+    using decoder = new Decoder(model, state);
+    const cancelled = async (call: (signal: AbortSignal) => Promise<unknown>) => {
+      const controller = new AbortController();
+      const running = call(controller.signal);
+      controller.abort("stop");
+      await expect(running).rejects.toBe("stop");
+      expect(getEventListeners(controller.signal, "abort")).toHaveLength(0);
+    };
+    await cancelled((signal) => prefill(model, state, ids.slice(0, 6), { signal }));
+    expect(state.tokens).toBe(6);
+    await cancelled((signal) => decoder.next(1, { signal }));
+    expect(state.tokens).toBe(7);
+    await cancelled((signal) => state.rollback(1, { signal }));
+    expect(state.tokens).toBe(6);
+    await cancelled((signal) => decoder.nextBatch([1], { signal }));
+    await cancelled((signal) => state.save(0, { signal }));
+    expect(state.tokens).toBe(7);
+    await cancelled((signal) => decoder.speculate(2, [4095, 4095], { signal }));
+    expect(state.tokens).toBe(8);
+    using plain = model.newState({ capacity: 64 });
+    await prefill(model, plain, ids.slice(0, 6));
+    using single = new Decoder(model, plain);
+    await single.next(1);
+    await prefill(model, state, [9]);
+    await prefill(model, plain, [2, 9]);
+    expect(state.tokens).toBe(plain.tokens);
+  });
+});
