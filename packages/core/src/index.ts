@@ -43,10 +43,12 @@ export {
   type DtypeRule,
   defineOp,
   inputTensors,
+  type OnlyKnown,
   type Op,
   type OpContext,
   type OpDescriptor,
   type OutputSpec,
+  type OutputsOf,
   opParams,
   type ParamSpec,
   type RecordSpec,
@@ -69,5 +71,6 @@ export {
   type SafetensorsWriter,
   writeSafetensors,
 } from "./safetensors_writer.ts";
+export { opSignatures } from "./signatures.ts";
 export type { Submission, SubmissionResult } from "./submission.ts";
 export { elementCount, Tensor, tensorBytes } from "./tensor.ts";

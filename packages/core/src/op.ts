@@ -25,6 +25,8 @@ export interface TensorSpec {
 
 /** Several tensors and their attributes passed as one value, e.g. a quantised matrix. */
 export interface RecordSpec {
+  /** What the value's type is called in generated signatures. */
+  type: string;
   tensors: Record<string, TensorSpec>;
   attributes: Record<string, ParamSpec>;
   doc?: string;
@@ -73,6 +75,20 @@ export type OpOptions<P> = Values<P, ParamMap<P>>;
 type IsUnion<T, U = T> = T extends unknown ? ([U] extends [T] ? false : true) : never;
 type OutputMap<O> = { [K in keyof O]: O[K] extends { optional: true } ? Tensor | undefined : Tensor };
 export type OpResult<O> = IsUnion<keyof O> extends true ? OutputMap<O> : Tensor;
+
+/** In generated signatures: the outputs of a call with inputs `G`. Optional ones are there where they were asked for. */
+export type OutputsOf<O, G> = {
+  readonly [K in keyof O]-?: undefined extends O[K]
+    ? K extends keyof G
+      ? G[K] extends Tensor | true
+        ? Tensor
+        : Tensor | undefined
+      : Tensor | undefined
+    : Tensor;
+};
+
+/** In generated signatures: `G` has no names but those of `Known`. */
+export type OnlyKnown<G, Known> = { readonly [K in Exclude<keyof G, keyof Known>]: never };
 
 /** What an op's own checks and its encoding see. */
 export interface OpContext<

@@ -22,6 +22,7 @@ const sample = defineOp({
     weight: { dtype: ["=x", "f32"], shape: "D 2" },
     mask: { dtype: ["u8"], shape: "D", optional: true },
     q: {
+      type: "Codes",
       tensors: { codes: { dtype: ["u32"], shape: { text: "D / 4", of: (c) => [(c.dims.D as number) / 4] } } },
       attributes: { bits: { kind: "choice", values: [4, 8] } },
     },

@@ -1,6 +1,7 @@
 import { defineKernel, defineOp, FLOATS, type ShapeRule } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
 import { CU_SEQLENS, PACKED_FAULTS, sequenceCount } from "./options.ts";
+import type { CausalConv1d } from "./signatures.ts";
 
 interface Sizes {
   N: number;
@@ -104,16 +105,27 @@ export const causalConv1d = defineOp({
   name: "causalConv1d",
   summary: "y[t] = f(bias + Σ weight[c, i] · x[t - W + 1 + i])",
   inputs: {
-    x: { dtype: FLOATS, shape: "N T C" },
-    weight: { dtype: ["=x", "f32"], shape: "C W" },
-    bias: { dtype: ["=weight"], shape: "C", optional: true },
-    state: { dtype: ["=x", "f32"], shape: STATE, optional: true },
+    x: { dtype: FLOATS, shape: "N T C", doc: "a channel to a column, a token to a row" },
+    weight: { dtype: ["=x", "f32"], shape: "C W", doc: "W taps of each channel, the last one meets the newest token" },
+    bias: { dtype: ["=weight"], shape: "C", optional: true, doc: "added to each channel" },
+    state: {
+      dtype: ["=x", "f32"],
+      shape: STATE,
+      optional: true,
+      doc: "inputs before the first token, zeros when absent",
+    },
     cuSeqlens: CU_SEQLENS,
-    mask: { dtype: ["u8"], shape: "N T", optional: true },
+    mask: { dtype: ["u8"], shape: "N T", optional: true, doc: "0 for tokens that are to count as zeros" },
   },
   outputs: {
-    y: { dtype: ["=x"], shape: "N T C" },
-    newState: { dtype: ["=state", "=x", "f32"], shape: STATE, optional: true, inPlace: ["state"] },
+    y: { dtype: ["=x"], shape: "N T C", doc: "the sums, activated" },
+    newState: {
+      dtype: ["=state", "=x", "f32"],
+      shape: STATE,
+      optional: true,
+      inPlace: ["state"],
+      doc: "the last inputs, for the next call",
+    },
   },
   params: {
     activation: { kind: "choice", values: ["none", "silu"], default: "none", doc: "applied to the sum" },
@@ -159,4 +171,4 @@ export const causalConv1d = defineOp({
       sizes,
     });
   },
-});
+}) as CausalConv1d;

@@ -61,8 +61,8 @@ export const CHUNK_STATES: ShapeRule = {
 
 /** The cumulated gates as stages take them, G and what its rounding left over; and where packed sequences begin. */
 export const CUMULATED = {
-  G: { dtype: ["f32"], shape: GATES },
-  GLow: { dtype: ["f32"], shape: gateShape("G"), optional: true },
+  G: { dtype: ["f32"], shape: GATES, doc: "cumulated gates from `chunkCumsum`" },
+  GLow: { dtype: ["f32"], shape: gateShape("G"), optional: true, doc: "their low part from `chunkCumsum`" },
   cuSeqlens: CU_SEQLENS,
 } as const;
 

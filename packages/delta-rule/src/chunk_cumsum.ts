@@ -12,6 +12,7 @@ import {
   gateShape,
   PACKED_FAULTS,
 } from "./options.ts";
+import type { ChunkCumsum } from "./signatures.ts";
 
 export const chunkCumsumKernel = defineKernel({
   library: deltaRuleLibrary,
@@ -78,17 +79,17 @@ export const chunkCumsum = defineOp({
   name: "chunkCumsum",
   summary: "G[i] = Σ g[j] for j ≤ i of the same chunk",
   inputs: {
-    g: { dtype: ["f32"], shape: GATES },
+    g: { dtype: ["f32"], shape: GATES, doc: "gate of each token and head, or of each channel" },
     cuSeqlens: CU_SEQLENS,
-    mask: { dtype: ["u8"], shape: "B T", optional: true },
+    mask: { dtype: ["u8"], shape: "B T", optional: true, doc: "0 for tokens that are skipped" },
   },
   outputs: {
-    G: { dtype: ["f32"], shape: gateShape("g") },
-    GLow: { dtype: ["f32"], shape: gateShape("g"), optional: true },
+    G: { dtype: ["f32"], shape: gateShape("g"), doc: "the gates cumulated within each chunk, as natural logarithms" },
+    GLow: { dtype: ["f32"], shape: gateShape("g"), optional: true, doc: "what rounding to f32 took from `G`" },
   },
   params: { chunkLength: CHUNK_LENGTH, gate: GATE },
   rules: checkPacked,
   encode(c) {
     encodeChunkCumsum(c.encoder, c.op, { ...c.inputs, ...c.outputs }, chunkDims(c), c.options.gate);
   },
-});
+}) as ChunkCumsum;

@@ -2,6 +2,7 @@ import { type CommandEncoder, defineKernel, defineOp, type Tensor } from "@mlxts
 import { type ChunkDims, chunkDims, TOKEN_PAIRS } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, CU_SEQLENS, checkPacked, PACKED_FAULTS } from "./options.ts";
+import type { ChunkInverse } from "./signatures.ts";
 
 /** On a GPU, what keeps rows of A in threadgroup memory from starting in the same bank. */
 const PAD = 4;
@@ -44,11 +45,14 @@ export function encodeChunkInverse(
  * `A`, `X` [B, T, H, chunkLength] f32; of A only the part below the diagonal of each chunk is read, X is unit lower
  * triangular with zeros above. `X` may be exactly `A`. Errors: `InvalidArgument` for shapes, dtypes, options and overlap.
  */
-export const chunkInverse = defineOp({
+export const chunkInverse: ChunkInverse = defineOp({
   name: "chunkInverse",
   summary: "X = (I + A)^-1 per chunk",
-  inputs: { A: { dtype: ["f32"], shape: "B T H BT" }, cuSeqlens: CU_SEQLENS },
-  outputs: { X: { dtype: ["f32"], shape: TOKEN_PAIRS, inPlace: ["A"] } },
+  inputs: {
+    A: { dtype: ["f32"], shape: "B T H BT", doc: "strictly lower triangles from `chunkKkt`" },
+    cuSeqlens: CU_SEQLENS,
+  },
+  outputs: { X: { dtype: ["f32"], shape: TOKEN_PAIRS, inPlace: ["A"], doc: "the inverses" } },
   params: { chunkLength: CHUNK_LENGTH },
   rules(c) {
     const { A } = c.inputs;

@@ -16,6 +16,7 @@ import {
 } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, checkPacked, GQA, PACKED_FAULTS, type RuleOptions } from "./options.ts";
+import type { ChunkKkt } from "./signatures.ts";
 
 export const chunkKktKernel = defineKernel({
   library: deltaRuleLibrary,
@@ -73,15 +74,21 @@ export function encodeChunkKkt(
  * chunkLength] f32, column j for token j of the row's chunk. H a multiple of Hk; K a multiple of 8, at most 256. Products
  * are summed in f32. Errors: `InvalidArgument` for dimensions, shapes, dtypes, options and overlap.
  */
-export const chunkKkt = defineOp({
+export const chunkKkt: ChunkKkt = defineOp({
   name: "chunkKkt",
   summary: "A[i, j] = (round(beta_i k_i) · k_j) · exp(G_i - G_j) for j < i",
   inputs: {
-    k: { dtype: FLOATS, shape: "B T Hk K" },
-    beta: { dtype: ["f32"], shape: "B T H" },
+    k: { dtype: FLOATS, shape: "B T Hk K", doc: "keys" },
+    beta: { dtype: ["f32"], shape: "B T H", doc: "strength of each write" },
     ...CUMULATED,
   },
-  outputs: { A: { dtype: ["f32"], shape: TOKEN_PAIRS } },
+  outputs: {
+    A: {
+      dtype: ["f32"],
+      shape: TOKEN_PAIRS,
+      doc: "the products of each pair of tokens of a chunk, below the diagonal",
+    },
+  },
   params: { chunkLength: CHUNK_LENGTH, gqa: GQA },
   relations: checkChunkDims,
   rules: checkPacked,

@@ -16,6 +16,7 @@ import {
 } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, checkPacked, GQA, PACKED_FAULTS, type RuleOptions, SCALE } from "./options.ts";
+import type { ChunkOutput } from "./signatures.ts";
 
 const PANEL = 64;
 
@@ -90,18 +91,18 @@ export function encodeChunkOutput(
  * dtype (round: to that dtype); `G`, `GLow` (optional) [B, T, H] f32; `scale` required. Summed in f32, one rounding at
  * the store. Errors: `InvalidArgument` for dimensions, shapes, dtypes, options and overlap.
  */
-export const chunkOutput = defineOp({
+export const chunkOutput: ChunkOutput = defineOp({
   name: "chunkOutput",
   summary: "o = scale · (exp(G) · q hᵀ + Σ_{j ≤ i} (q·k_j)·exp(G - G_j)·vNew_j) per chunk",
   inputs: {
-    q: { dtype: FLOATS, shape: "B T Hk K" },
-    k: { dtype: ["=q"], shape: "B T Hk K" },
-    vNew: { dtype: ["=q"], shape: "B T H V" },
-    h: { dtype: ["=q"], shape: CHUNK_STATES },
+    q: { dtype: FLOATS, shape: "B T Hk K", doc: "queries" },
+    k: { dtype: ["=q"], shape: "B T Hk K", doc: "keys" },
+    vNew: { dtype: ["=q"], shape: "B T H V", doc: "corrected values from `chunkState`" },
+    h: { dtype: ["=q"], shape: CHUNK_STATES, doc: "states before each chunk, from `chunkState`" },
     ...CUMULATED,
-    mask: { dtype: ["u8"], shape: "B T", optional: true },
+    mask: { dtype: ["u8"], shape: "B T", optional: true, doc: "0 for tokens whose output is 0" },
   },
-  outputs: { o: { dtype: ["=q"], shape: "B T H V" } },
+  outputs: { o: { dtype: ["=q"], shape: "B T H V", doc: "the output of each token" } },
   params: { chunkLength: CHUNK_LENGTH, gqa: GQA, scale: SCALE },
   relations: checkChunkDims,
   rules: checkPacked,

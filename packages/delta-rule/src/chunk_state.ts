@@ -23,6 +23,7 @@ import {
   STATES,
   stateStrides,
 } from "./options.ts";
+import type { ChunkState } from "./signatures.ts";
 
 /** Value rows of one threadgroup on the CPU. */
 const ROWS = 64;
@@ -107,17 +108,34 @@ export const chunkState = defineOp({
   name: "chunkState",
   summary: "h = S; vNew = u - w Sᵀ; S = exp(G_last)·S + (vNew·exp(G_last - G))ᵀ k, per chunk",
   inputs: {
-    k: { dtype: FLOATS, shape: "B T Hk K" },
-    w: { dtype: ["=k"], shape: "B T H K" },
-    u: { dtype: ["=k"], shape: "B T H V" },
+    k: { dtype: FLOATS, shape: "B T Hk K", doc: "keys" },
+    w: { dtype: ["=k"], shape: "B T H K", doc: "from `chunkWu`" },
+    u: { dtype: ["=k"], shape: "B T H V", doc: "from `chunkWu`" },
     ...CUMULATED,
-    initialState: { dtype: ["f32"], shape: STATES, optional: true },
+    initialState: {
+      dtype: ["f32"],
+      shape: STATES,
+      optional: true,
+      doc: "state before the first token, zeros when absent",
+    },
   },
   outputs: {
-    h: { dtype: ["=k"], shape: CHUNK_STATES },
-    vNew: { dtype: ["=k"], shape: "B T H V", inPlace: ["u"] },
-    finalState: { dtype: ["f32"], shape: STATES, optional: true, inPlace: ["initialState"] },
-    snapshots: { dtype: ["f32"], shape: SNAPSHOTS, optional: true, needs: ["snapshotEvery"] },
+    h: { dtype: ["=k"], shape: CHUNK_STATES, doc: "states before each chunk" },
+    vNew: { dtype: ["=k"], shape: "B T H V", inPlace: ["u"], doc: "corrected values" },
+    finalState: {
+      dtype: ["f32"],
+      shape: STATES,
+      optional: true,
+      inPlace: ["initialState"],
+      doc: "state after the last token of each sequence",
+    },
+    snapshots: {
+      dtype: ["f32"],
+      shape: SNAPSHOTS,
+      optional: true,
+      needs: ["snapshotEvery"],
+      doc: "states after every `snapshotEvery` tokens",
+    },
   },
   params: { chunkLength: CHUNK_LENGTH, gqa: GQA, stateLayout: STATE_LAYOUT, snapshotEvery: SNAPSHOT_EVERY },
   relations: checkChunkDims,
@@ -125,4 +143,4 @@ export const chunkState = defineOp({
   encode(c) {
     encodeChunkState(c.encoder, c.op, { ...c.inputs, ...c.outputs }, chunkDims(c), c.options);
   },
-});
+}) as ChunkState;

@@ -14,6 +14,7 @@ import {
 } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, checkPacked, GQA, PACKED_FAULTS, type RuleOptions } from "./options.ts";
+import type { ChunkWu } from "./signatures.ts";
 
 const PANEL = 64;
 
@@ -69,17 +70,20 @@ export function encodeChunkWu(
  * `G`, `GLow` (optional) [B, T, H] f32; `X` [B, T, H, chunkLength] f32, unit lower triangular per chunk. Summed in f32, one
  * rounding at the store. Errors: `InvalidArgument` for dimensions, shapes, dtypes, options and overlap.
  */
-export const chunkWu = defineOp({
+export const chunkWu: ChunkWu = defineOp({
   name: "chunkWu",
   summary: "u = X · round(beta v), w = X · round(beta exp(G) k) per chunk",
   inputs: {
-    k: { dtype: FLOATS, shape: "B T Hk K" },
-    v: { dtype: ["=k"], shape: "B T H V" },
-    beta: { dtype: ["f32"], shape: "B T H" },
+    k: { dtype: FLOATS, shape: "B T Hk K", doc: "keys" },
+    v: { dtype: ["=k"], shape: "B T H V", doc: "values" },
+    beta: { dtype: ["f32"], shape: "B T H", doc: "strength of each write" },
     ...CUMULATED,
-    X: { dtype: ["f32"], shape: TOKEN_PAIRS },
+    X: { dtype: ["f32"], shape: TOKEN_PAIRS, doc: "inverses from `chunkInverse`" },
   },
-  outputs: { w: { dtype: ["=k"], shape: "B T H K" }, u: { dtype: ["=k"], shape: "B T H V" } },
+  outputs: {
+    w: { dtype: ["=k"], shape: "B T H K", doc: "keys that the chunk's own writes have been taken from" },
+    u: { dtype: ["=k"], shape: "B T H V", doc: "values that the chunk's own writes have been taken from" },
+  },
   params: { chunkLength: CHUNK_LENGTH, gqa: GQA },
   relations: checkChunkDims,
   rules: checkPacked,

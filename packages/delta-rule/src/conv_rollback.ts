@@ -1,5 +1,6 @@
 import { defineKernel, defineOp, FLOATS, type OpContext, type ShapeRule } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
+import type { ConvRollback } from "./signatures.ts";
 
 /** Threads of one threadgroup of a GPU, each with one element. */
 const THREADS = 256;
@@ -47,15 +48,15 @@ const STATE: ShapeRule = {
  * Errors: `InvalidArgument` for shapes, dtypes, options and overlap; a `rejected` out of range fails the submission, and
  * nothing is written.
  */
-export const convRollback = defineOp({
+export const convRollback: ConvRollback = defineOp({
   name: "convRollback",
   summary: "the state of causalConv1d before the last tokens: rows of a longer history",
   inputs: {
-    history: { dtype: FLOATS, shape: "N R C" },
-    rejected: { dtype: ["i32"], shape: "N" },
+    history: { dtype: FLOATS, shape: "N R C", doc: "the `newState` of a pass that kept more rows than a state has" },
+    rejected: { dtype: ["i32"], shape: "N", doc: "tokens to take back from each sequence" },
   },
   outputs: {
-    state: { dtype: ["=history"], shape: STATE },
+    state: { dtype: ["=history"], shape: STATE, doc: "the state before those tokens" },
   },
   params: {
     taps: { kind: "number", integer: true, min: 2, doc: "taps W of the convolution" },

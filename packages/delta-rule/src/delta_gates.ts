@@ -1,5 +1,6 @@
 import { defineKernel, defineOp, FLOATS, type ShapeRule } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
+import type { DeltaGates } from "./signatures.ts";
 
 /** Rows of one threadgroup of a CPU; one where each channel has a gate of its own. */
 const ROWS = 32;
@@ -52,18 +53,18 @@ const GATES: ShapeRule = {
  * All arithmetic in f32; none of the tensors is rounded to a narrower dtype. Errors: `InvalidArgument` for shapes, dtypes, options and overlap.
  * Yang, Kautz and Hatamizadeh, "Gated Delta Networks", 2024.
  */
-export const deltaGates = defineOp({
+export const deltaGates: DeltaGates = defineOp({
   name: "deltaGates",
   summary: "g = -exp(aLog) · softplus(a + dtBias), beta = sigmoid(b) · betaScale",
   inputs: {
-    a: { dtype: FLOATS, shape: GATES },
-    b: { dtype: ["=a"], shape: "... H" },
-    aLog: { dtype: ["f32"], shape: "H" },
-    dtBias: { dtype: ["f32"], shape: "H | H K" },
+    a: { dtype: FLOATS, shape: GATES, doc: "projection for the gates" },
+    b: { dtype: ["=a"], shape: "... H", doc: "projection for beta" },
+    aLog: { dtype: ["f32"], shape: "H", doc: "logarithm of the decay rate of each head" },
+    dtBias: { dtype: ["f32"], shape: "H | H K", doc: "added to `a`" },
   },
   outputs: {
-    g: { dtype: ["f32"], shape: GATES },
-    beta: { dtype: ["f32"], shape: "... H" },
+    g: { dtype: ["f32"], shape: GATES, doc: "natural logarithm of the decay, at most 0" },
+    beta: { dtype: ["f32"], shape: "... H", doc: "strength of each write" },
   },
   params: {
     betaScale: { kind: "number", default: 1, above: 0, doc: "factor of beta" },

@@ -11,6 +11,7 @@ import {
   STATES,
   stateStrides,
 } from "./options.ts";
+import type { GatedDeltaRollback } from "./signatures.ts";
 
 /** On a GPU: the rows of the state that a simdgroup keeps in registers, and simdgroups of a threadgroup. */
 const ROWS_PER_SIMDGROUP = 4;
@@ -81,18 +82,18 @@ export const gatedDeltaRollbackKernel = defineKernel({
  * `InvalidArgument` for shapes, dtypes, options and overlap; a `rejected` out of range fails the submission, and nothing
  * is written.
  */
-export const gatedDeltaRollback = defineOp({
+export const gatedDeltaRollback: GatedDeltaRollback = defineOp({
   name: "gatedDeltaRollback",
   summary: "the state before the last tokens: S = decay · S + delta · keyᵀ over those that stay",
   inputs: {
-    logState: { dtype: ["f32"], shape: STATES },
-    logKeys: { dtype: ["f32"], shape: "N n Hk K" },
-    logDeltas: { dtype: ["f32"], shape: "N n H V" },
-    logGates: { dtype: ["f32"], shape: "N n H | N n H K" },
-    rejected: { dtype: ["i32"], shape: "N" },
+    logState: { dtype: ["f32"], shape: STATES, doc: "state before the logged tokens" },
+    logKeys: { dtype: ["f32"], shape: "N n Hk K", doc: "keys of the logged tokens" },
+    logDeltas: { dtype: ["f32"], shape: "N n H V", doc: "what each logged token wrote" },
+    logGates: { dtype: ["f32"], shape: "N n H | N n H K", doc: "gates of the logged tokens" },
+    rejected: { dtype: ["i32"], shape: "N", doc: "tokens to take back from each sequence" },
   },
   outputs: {
-    finalState: { dtype: ["f32"], shape: STATES, inPlace: ["logState"] },
+    finalState: { dtype: ["f32"], shape: STATES, inPlace: ["logState"], doc: "the state before those tokens" },
   },
   params: { gate: GATE, gqa: GQA, stateLayout: STATE_LAYOUT },
   relations: checkRuleDims,

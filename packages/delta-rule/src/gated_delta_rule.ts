@@ -39,6 +39,7 @@ import {
   SNAPSHOT_EVERY,
 } from "./options.ts";
 import { encodeQkNorm } from "./qk_norm.ts";
+import type { GatedDeltaRule } from "./signatures.ts";
 import { encodeValidation } from "./validate_rule.ts";
 
 /**
@@ -278,4 +279,4 @@ export const gatedDeltaRule = defineOp({
     if (takesChunks(encoder, options.path, dims)) encodeChunks(encoder, op, tensors, dims, options, last);
     else encodeRecurrent(encoder, op, tensors, dims, options, { chunkLength: 0, keepsLast: last });
   },
-});
+}) as GatedDeltaRule;

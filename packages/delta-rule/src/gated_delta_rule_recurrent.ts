@@ -19,6 +19,7 @@ import {
   ruleParams,
   SNAPSHOT_EVERY,
 } from "./options.ts";
+import type { GatedDeltaRuleRecurrent } from "./signatures.ts";
 import { encodeValidation } from "./validate_rule.ts";
 
 /** On a GPU: the rows of the state that a simdgroup keeps in registers, and simdgroups of a threadgroup. */
@@ -147,4 +148,4 @@ export const gatedDeltaRuleRecurrent = defineOp({
     const parts = { chunkLength: 0, keepsLast: keepsLast(c) };
     encodeRecurrent(c.encoder, c.op, ruleTensors(c), dims, c.options, parts);
   },
-});
+}) as GatedDeltaRuleRecurrent;

@@ -11,3 +11,4 @@ export { gatedDeltaRollback } from "./gated_delta_rollback.ts";
 export { gatedDeltaRule, type ScratchOptions, scratchBytes } from "./gated_delta_rule.ts";
 export { gatedDeltaRuleRecurrent } from "./gated_delta_rule_recurrent.ts";
 export type { RuleDims } from "./options.ts";
+export type * from "./signatures.ts";

@@ -137,43 +137,85 @@ export const CU_SEQLENS = {
   dtype: ["i32"],
   shape: { text: "N + 1", of: ({ tensors }) => [Math.max(2, tensors.cuSeqlens?.shape[0] ?? 2)] },
   optional: true,
-} as const satisfies { dtype: ["i32"]; shape: ShapeRule; optional: true };
+  doc: "where each packed sequence begins, and the end of the last one: from 0 to T, with B = 1",
+} as const satisfies { dtype: ["i32"]; shape: ShapeRule; optional: true; doc: string };
 
 /** The tensors both forms of the rule take. */
 export const RULE_INPUTS = {
-  q: { dtype: FLOATS, shape: "B T Hk K" },
-  k: { dtype: ["=q"], shape: "B T Hk K" },
-  v: { dtype: ["=q"], shape: "B T H V" },
-  g: { dtype: ["f32"], shape: GATES },
-  beta: { dtype: ["f32"], shape: "B T H" },
-  initialState: { dtype: ["f32"], shape: STATES, optional: true },
+  q: { dtype: FLOATS, shape: "B T Hk K", doc: "queries" },
+  k: { dtype: ["=q"], shape: "B T Hk K", doc: "keys" },
+  v: { dtype: ["=q"], shape: "B T H V", doc: "values" },
+  g: {
+    dtype: ["f32"],
+    shape: GATES,
+    doc: "gate of each token and head, or of each channel; `gate` says in which space",
+  },
+  beta: { dtype: ["f32"], shape: "B T H", doc: "strength of each write" },
+  initialState: {
+    dtype: ["f32"],
+    shape: STATES,
+    optional: true,
+    doc: "state before the first token, zeros when absent",
+  },
   cuSeqlens: CU_SEQLENS,
-  mask: { dtype: ["u8"], shape: "B T", optional: true },
+  mask: {
+    dtype: ["u8"],
+    shape: "B T",
+    optional: true,
+    doc: "0 for tokens that leave the state as it is and have output 0",
+  },
 } as const;
 
 export const RULE_OUTPUTS = {
-  o: { dtype: ["=q"], shape: "B T H V" },
-  finalState: { dtype: ["f32"], shape: STATES, optional: true, inPlace: ["initialState"] },
-  snapshots: { dtype: ["f32"], shape: SNAPSHOTS, optional: true, needs: ["snapshotEvery"] },
-  lastStates: { dtype: ["f32"], shape: LAST_STATES, optional: true, needs: ["lastTokens"] },
-  logState: { dtype: ["f32"], shape: STATES, optional: true, needs: ["lastTokens"] },
+  o: { dtype: ["=q"], shape: "B T H V", doc: "the output of each token" },
+  finalState: {
+    dtype: ["f32"],
+    shape: STATES,
+    optional: true,
+    inPlace: ["initialState"],
+    doc: "state after the last token of each sequence",
+  },
+  snapshots: {
+    dtype: ["f32"],
+    shape: SNAPSHOTS,
+    optional: true,
+    needs: ["snapshotEvery"],
+    doc: "states after every `snapshotEvery` tokens",
+  },
+  lastStates: {
+    dtype: ["f32"],
+    shape: LAST_STATES,
+    optional: true,
+    needs: ["lastTokens"],
+    doc: "states after each of the last `lastTokens` tokens",
+  },
+  logState: {
+    dtype: ["f32"],
+    shape: STATES,
+    optional: true,
+    needs: ["lastTokens"],
+    doc: "state before the last `lastTokens` tokens",
+  },
   logKeys: {
     dtype: ["f32"],
     shape: logged("Hk, K", ({ dims: { Hk, K } }) => [Hk, K]),
     optional: true,
     needs: ["lastTokens"],
+    doc: "normalized keys of the last tokens",
   },
   logDeltas: {
     dtype: ["f32"],
     shape: logged("H, V", ({ dims: { H, V } }) => [H, V]),
     optional: true,
     needs: ["lastTokens"],
+    doc: "what each of the last tokens wrote",
   },
   logGates: {
     dtype: ["f32"],
     shape: logged("H or H, K", ({ dims: { H, K }, tensors: { g } }) => (g?.shape.length === 4 ? [H, K] : [H])),
     optional: true,
     needs: ["lastTokens"],
+    doc: "gates of the last tokens",
   },
 } as const;
 

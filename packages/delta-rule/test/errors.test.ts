@@ -1,6 +1,7 @@
 import { arenaBytes, type CommandEncoder, Device, type Tensor } from "@mlxts/core";
 import { afterAll, describe, expect, it } from "vitest";
 import { gatedDeltaRule, gatedDeltaRuleRecurrent, scratchBytes } from "../src/index.ts";
+import type { GatedDeltaRuleInputs } from "../src/signatures.ts";
 
 const device = Device.open();
 const other = Device.open();
@@ -43,7 +44,11 @@ describe.each([
   const call =
     (changed: Record<string, unknown>, options: Record<string, unknown> = { scale: 1 }) =>
     () =>
-      (op as typeof gatedDeltaRule)(device.encoder(), unknown({ ...good, ...changed }), unknown(options));
+      (op as typeof gatedDeltaRule)(
+        device.encoder(),
+        unknown<GatedDeltaRuleInputs>({ ...good, ...changed }),
+        unknown(options),
+      );
   const cases: [string, Record<string, unknown>, string, Record<string, unknown>?][] = [
     ["heads that do not share evenly", { v: f32(2, 5, 3, 8) }, "`H` must be a multiple of Hk (2), got 3"],
     [
@@ -110,7 +115,11 @@ describe.each([
 
 describe("gatedDeltaRule refuses", () => {
   const call = (changed: Record<string, unknown>, options: Record<string, unknown>) => () =>
-    gatedDeltaRule(device.encoder(), unknown({ ...good, ...changed }), unknown({ scale: 1, ...options }));
+    gatedDeltaRule(
+      device.encoder(),
+      unknown<GatedDeltaRuleInputs>({ ...good, ...changed }),
+      unknown({ scale: 1, ...options }),
+    );
   it("a K that the chunk path does not do", () =>
     refuses(
       call({ q: f32(2, 5, 2, 20), k: f32(2, 5, 2, 20) }, { path: "chunk" }),

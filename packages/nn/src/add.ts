@@ -1,5 +1,6 @@
 import { defineOp, FLOATS } from "@mlxts/core";
 import { elementwiseKernel, elementwiseParams } from "./elementwise.ts";
+import type { Add } from "./signatures.ts";
 
 export const addKernel = elementwiseKernel("add", "a", "b");
 
@@ -10,11 +11,14 @@ export const addKernel = elementwiseKernel("add", "a", "b");
  *
  * Added in f32, rounded once. Errors: `InvalidArgument` for shapes, dtypes and partial overlap.
  */
-export const add = defineOp({
+export const add: Add = defineOp({
   name: "add",
   summary: "a + b",
-  inputs: { a: { dtype: FLOATS, shape: "... D" }, b: { dtype: ["=a"], shape: "... D" } },
-  outputs: { out: { dtype: ["=a"], shape: "... D", inPlace: ["a", "b"] } },
+  inputs: {
+    a: { dtype: FLOATS, shape: "... D", doc: "first summand" },
+    b: { dtype: ["=a"], shape: "... D", doc: "second summand" },
+  },
+  outputs: { out: { dtype: ["=a"], shape: "... D", inPlace: ["a", "b"], doc: "the sum" } },
   params: {},
   encode({ encoder, op, inputs: { a, b }, outputs: { out } }) {
     encoder.dispatch(addKernel, {

@@ -1,5 +1,6 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
+import type { Argmax } from "./signatures.ts";
 import { rowThreads } from "./threads.ts";
 
 export const argmaxKernel = defineKernel({
@@ -27,12 +28,16 @@ export const argmaxKernel = defineKernel({
  *
  * Errors: `InvalidArgument` for shapes, dtypes and overlap.
  */
-export const argmax = defineOp({
+export const argmax: Argmax = defineOp({
   name: "argmax",
   summary: "index of the largest logit",
-  inputs: { logits: { dtype: FLOATS, shape: "... V" } },
+  inputs: { logits: { dtype: FLOATS, shape: "... V", doc: "rows to search" } },
   outputs: {
-    ids: { dtype: ["u32"], shape: { text: "...", of: ({ lead }) => (lead.length > 0 ? lead : [1]) } },
+    ids: {
+      dtype: ["u32"],
+      shape: { text: "...", of: ({ lead }) => (lead.length > 0 ? lead : [1]) },
+      doc: "column of the largest logit of each row, the first of equal ones",
+    },
   },
   params: {},
   encode({ encoder, op, inputs: { logits }, outputs: { ids }, rows, dims }) {

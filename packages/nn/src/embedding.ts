@@ -1,5 +1,6 @@
 import { defineKernel, defineOp, FLOATS, type FloatDtype } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
+import type { Embedding } from "./signatures.ts";
 import { rowThreads } from "./threads.ts";
 
 export const embeddingKernel = defineKernel({
@@ -27,14 +28,18 @@ export const embeddingKernel = defineKernel({
  * Errors: `InvalidArgument` for shapes, dtypes, options and overlap. An id outside 0 … V − 1 fails the submission with
  * `InvalidArgument`, naming the id and its position in `ids`; its row is not written.
  */
-export const embedding = defineOp({
+export const embedding: Embedding = defineOp({
   name: "embedding",
   summary: "weight[ids]",
-  inputs: { ids: { dtype: ["i32", "u32"], shape: "..." }, weight: { dtype: FLOATS, shape: "V D" } },
+  inputs: {
+    ids: { dtype: ["i32", "u32"], shape: "...", doc: "rows of the table to take, each from 0 to V − 1" },
+    weight: { dtype: FLOATS, shape: "V D", doc: "the table" },
+  },
   outputs: {
     out: {
       dtype: ({ options, tensors }) => (options.outDtype ?? tensors.weight?.dtype) as FloatDtype,
       shape: "... D",
+      doc: "the rows taken",
     },
   },
   params: {

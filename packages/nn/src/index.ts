@@ -7,5 +7,6 @@ export { rope } from "./rope.ts";
 export { sample } from "./sample.ts";
 export { sdpa } from "./sdpa.ts";
 export { sigmoidGate } from "./sigmoid_gate.ts";
+export type * from "./signatures.ts";
 export { slice } from "./slice.ts";
 export { swiglu } from "./swiglu.ts";

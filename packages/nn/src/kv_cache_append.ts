@@ -1,5 +1,6 @@
 import { defineKernel, defineOp, FLOATS, wrongKind } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
+import type { KvCacheAppend } from "./signatures.ts";
 import { rowThreads } from "./threads.ts";
 
 export const kvCacheAppendKernel = defineKernel({
@@ -37,17 +38,25 @@ export const kvCacheAppendKernel = defineKernel({
  * dtypes are equal. Errors: `InvalidArgument` for shapes, dtypes and overlap; a `start` that is negative or leaves no
  * room for T rows fails the submission, and nothing at all is written by this call.
  */
-export const kvCacheAppend = defineOp({
+export const kvCacheAppend: KvCacheAppend = defineOp({
   name: "kvCacheAppend",
   summary: "cache[b, h, start[b] + t] = new[b, t, h], for keys and values",
   inputs: {
-    k: { dtype: FLOATS, shape: "B T Hkv D" },
-    v: { dtype: ["=k"], shape: "B T Hkv D" },
+    k: { dtype: FLOATS, shape: "B T Hkv D", doc: "keys of the new tokens" },
+    v: { dtype: ["=k"], shape: "B T Hkv D", doc: "values of the new tokens" },
     start: { dtype: ["i32"], shape: "B", doc: "rows each sequence has before the append" },
   },
   outputs: {
-    kCache: { dtype: FLOATS, shape: "B Hkv capacity D" },
-    vCache: { dtype: (c) => (c.outputs.kCache as { dtype: "f32" }).dtype, shape: "B Hkv capacity D" },
+    kCache: {
+      dtype: FLOATS,
+      shape: "B Hkv capacity D",
+      doc: "cache of keys, which keeps the rows that are not written",
+    },
+    vCache: {
+      dtype: (c) => (c.outputs.kCache as { dtype: "f32" }).dtype,
+      shape: "B Hkv capacity D",
+      doc: "cache of values, which keeps the rows that are not written",
+    },
   },
   params: {},
   relations({ op, outputs, dims, fail }) {

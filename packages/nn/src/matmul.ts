@@ -1,5 +1,6 @@
 import { DTYPES, type Dtype, defineKernel, defineOp, FLOATS, type OpContext, type Tensor } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
+import type { Matmul } from "./signatures.ts";
 
 const variants = FLOATS.flatMap((x) => FLOATS.flatMap((weight) => FLOATS.map((out) => `${x}_${weight}_${out}`)));
 const buffers = { x: "read", weight: "read", bias: "read?", out: "write" } as const;
@@ -113,7 +114,7 @@ const gpuRows = (m: number) => (m > GPU.gpuRows / 2 && m <= GPU.gpuRows ? GPU.gp
  * bf16, products are exact and subnormal bf16 numbers (below 1.2e-38) count as 0; on GPUs all numbers below that may.
  * Errors: `InvalidArgument` for shapes, dtypes, options and overlap.
  */
-export const matmul = defineOp({
+export const matmul: Matmul = defineOp({
   name: "matmul",
   summary: "x · weightᵀ + bias",
   inputs: {
@@ -123,14 +124,21 @@ export const matmul = defineOp({
         text: ".., cols",
         of: (c) => [...(c.tensors.x as Tensor).shape.slice(0, -1), inner(c).from],
       },
+      doc: "rows to multiply",
     },
-    weight: { dtype: FLOATS, shape: "rows cols" },
-    bias: { dtype: ["f32", "=x"], shape: { text: "rows", of: (c) => [inner(c).to] }, optional: true },
+    weight: { dtype: FLOATS, shape: "rows cols", doc: "the matrix" },
+    bias: {
+      dtype: ["f32", "=x"],
+      shape: { text: "rows", of: (c) => [inner(c).to] },
+      optional: true,
+      doc: "added to each row of the product",
+    },
   },
   outputs: {
     out: {
       dtype: (c) => (c.options.outDtype ?? (c.tensors.x as Tensor).dtype) as Dtype,
       shape: { text: ".., rows", of: (c) => [...(c.tensors.x as Tensor).shape.slice(0, -1), inner(c).to] },
+      doc: "the product",
     },
   },
   params: {

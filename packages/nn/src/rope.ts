@@ -1,5 +1,6 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
+import type { Rope } from "./signatures.ts";
 
 export const ropeKernel = defineKernel({
   library: nnLibrary,
@@ -36,15 +37,19 @@ export const ropeKernel = defineKernel({
  * position; the rotation is f32, rounded once. Errors: `InvalidArgument` for shapes, dtypes, options and partial overlap.
  * Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021.
  */
-export const rope = defineOp({
+export const rope: Rope = defineOp({
   name: "rope",
   summary: "pairs of x rotated by positions · inverseFrequencies",
   inputs: {
-    x: { dtype: FLOATS, shape: "B T H D" },
-    positions: { dtype: ["i32"], shape: "B T" },
-    inverseFrequencies: { dtype: ["f32"], shape: "P" },
+    x: { dtype: FLOATS, shape: "B T H D", doc: "queries or keys of each head" },
+    positions: { dtype: ["i32"], shape: "B T", doc: "position of each token" },
+    inverseFrequencies: {
+      dtype: ["f32"],
+      shape: "P",
+      doc: "angle of each pair for one position, in radians; the first 2·P columns are rotated",
+    },
   },
-  outputs: { out: { dtype: ["=x"], shape: "B T H D", inPlace: ["x"] } },
+  outputs: { out: { dtype: ["=x"], shape: "B T H D", inPlace: ["x"], doc: "the rotated vectors" } },
   params: {
     pairing: {
       kind: "choice",

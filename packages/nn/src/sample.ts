@@ -1,6 +1,7 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { argmaxKernel } from "./argmax.ts";
 import { nnLibrary } from "./library.ts";
+import type { Sample } from "./signatures.ts";
 import { rowThreads } from "./threads.ts";
 
 /** Logits that share one entry of the tables by which whole blocks are skipped. */
@@ -44,11 +45,18 @@ export const sampleKernel = defineKernel({
  * options and overlap. Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011; Holtzman et al., "The Curious
  * Case of Neural Text Degeneration", 2019.
  */
-export const sample = defineOp({
+export const sample: Sample = defineOp({
   name: "sample",
   summary: "one id per row, drawn from softmax(logits / temperature)",
-  inputs: { logits: { dtype: FLOATS, shape: "B V" }, step: { dtype: ["u32"], shape: "1" } },
-  outputs: { ids: { dtype: ["u32"], shape: "B" } },
+  inputs: {
+    logits: { dtype: FLOATS, shape: "B V", doc: "a row for each sequence" },
+    step: {
+      dtype: ["u32"],
+      shape: "1",
+      doc: "number of this draw: each step draws from its own part of the random stream",
+    },
+  },
+  outputs: { ids: { dtype: ["u32"], shape: "B", doc: "the column drawn from each row" } },
   params: {
     temperature: { kind: "number", min: 0, doc: "0: the largest logit" },
     topK: { kind: "number", integer: true, min: 0, default: 0, doc: "how many of the likeliest; 0: all" },

@@ -1,5 +1,6 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
+import type { Sdpa } from "./signatures.ts";
 
 const variants = FLOATS.flatMap((x) => FLOATS.map((cache) => `${x}_${cache}`));
 const params = {
@@ -129,16 +130,16 @@ function tiledRows(rows: number, heads: number): number {
  * lengths outside 0 … capacity, or below T when causal, fail the submission. Vaswani et al., "Attention Is All You
  * Need", 2017; Ainslie et al., "GQA", 2023; online softmax: Milakov and Gimelshein, 2018.
  */
-export const sdpa = defineOp({
+export const sdpa: Sdpa = defineOp({
   name: "sdpa",
   summary: "softmax(scale · q · kᵀ) · v over the visible rows of a cache",
   inputs: {
-    q: { dtype: FLOATS, shape: "B T H D" },
-    kCache: { dtype: FLOATS, shape: "B Hkv capacity D" },
-    vCache: { dtype: ["=kCache"], shape: "B Hkv capacity D" },
+    q: { dtype: FLOATS, shape: "B T H D", doc: "queries, in groups of H / Hkv heads for each head of the cache" },
+    kCache: { dtype: FLOATS, shape: "B Hkv capacity D", doc: "cache of keys" },
+    vCache: { dtype: ["=kCache"], shape: "B Hkv capacity D", doc: "cache of values" },
     lengths: { dtype: ["i32"], shape: "B", doc: "valid rows of each sequence's cache, the new ones included" },
   },
-  outputs: { out: { dtype: ["=q"], shape: "B T H D" } },
+  outputs: { out: { dtype: ["=q"], shape: "B T H D", doc: "what each query attends to" } },
   params: {
     scale: { kind: "number", above: 0, optional: true, doc: "multiplies the scores; default D^-1/2" },
     causal: { kind: "boolean", default: true, doc: "the last query sees all rows, each earlier one a row less" },

@@ -1,5 +1,6 @@
 import { defineOp, FLOATS } from "@mlxts/core";
 import { elementwiseKernel, elementwiseParams } from "./elementwise.ts";
+import type { SigmoidGate } from "./signatures.ts";
 
 export const sigmoidGateKernel = elementwiseKernel("sigmoid_gate", "x", "gate");
 
@@ -10,11 +11,14 @@ export const sigmoidGateKernel = elementwiseKernel("sigmoid_gate", "x", "gate");
  *
  * In f32, rounded once. Errors: `InvalidArgument` for shapes, dtypes and partial overlap.
  */
-export const sigmoidGate = defineOp({
+export const sigmoidGate: SigmoidGate = defineOp({
   name: "sigmoidGate",
   summary: "x · sigmoid(gate)",
-  inputs: { x: { dtype: FLOATS, shape: "... D" }, gate: { dtype: ["=x"], shape: "... D" } },
-  outputs: { out: { dtype: ["=x"], shape: "... D", inPlace: ["x", "gate"] } },
+  inputs: {
+    x: { dtype: FLOATS, shape: "... D", doc: "what is gated" },
+    gate: { dtype: ["=x"], shape: "... D", doc: "gate of each element, before its sigmoid" },
+  },
+  outputs: { out: { dtype: ["=x"], shape: "... D", inPlace: ["x", "gate"], doc: "the gated elements" } },
   params: {},
   encode({ encoder, op, inputs: { x, gate }, outputs: { out } }) {
     encoder.dispatch(sigmoidGateKernel, {

@@ -1,5 +1,6 @@
 import { DTYPES, type Dtype, defineKernel, defineOp } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
+import type { Slice } from "./signatures.ts";
 import { rowThreads } from "./threads.ts";
 
 const DTYPE_LIST = ["f32", "f16", "bf16", "u32", "i32", "u16", "i16", "u8", "i8"] as const satisfies readonly Dtype[];
@@ -41,12 +42,16 @@ export const sliceKernel = defineKernel({
  *
  * Errors: `InvalidArgument` for shapes, dtypes, options and any overlap.
  */
-export const slice = defineOp({
+export const slice: Slice = defineOp({
   name: "slice",
   summary: "columns begin … begin + size − 1 of x",
-  inputs: { x: { dtype: DTYPE_LIST, shape: "... D" } },
+  inputs: { x: { dtype: DTYPE_LIST, shape: "... D", doc: "rows to cut" } },
   outputs: {
-    out: { dtype: ["=x"], shape: { text: "..., size", of: ({ lead, options }) => [...lead, options.size as number] } },
+    out: {
+      dtype: ["=x"],
+      shape: { text: "..., size", of: ({ lead, options }) => [...lead, options.size as number] },
+      doc: "a copy of the columns",
+    },
   },
   params: {
     begin: { kind: "number", integer: true, min: 0, doc: "first column" },

@@ -1,5 +1,6 @@
 import { defineOp, FLOATS } from "@mlxts/core";
 import { elementwiseKernel, elementwiseParams } from "./elementwise.ts";
+import type { Swiglu } from "./signatures.ts";
 
 export const swigluKernel = elementwiseKernel("swiglu", "gate", "up");
 
@@ -11,11 +12,14 @@ export const swigluKernel = elementwiseKernel("swiglu", "gate", "up");
  * In f32, rounded once; a very negative finite `gate` gives ∓0. Errors: `InvalidArgument` for shapes, dtypes and
  * partial overlap. Shazeer, "GLU Variants Improve Transformer", 2020.
  */
-export const swiglu = defineOp({
+export const swiglu: Swiglu = defineOp({
   name: "swiglu",
   summary: "silu(gate) · up",
-  inputs: { gate: { dtype: FLOATS, shape: "... D" }, up: { dtype: ["=gate"], shape: "... D" } },
-  outputs: { out: { dtype: ["=gate"], shape: "... D", inPlace: ["gate", "up"] } },
+  inputs: {
+    gate: { dtype: FLOATS, shape: "... D", doc: "gate of each element, before its silu" },
+    up: { dtype: ["=gate"], shape: "... D", doc: "what is gated" },
+  },
+  outputs: { out: { dtype: ["=gate"], shape: "... D", inPlace: ["gate", "up"], doc: "the gated elements" } },
   params: {},
   encode({ encoder, op, inputs: { gate, up }, outputs: { out } }) {
     encoder.dispatch(swigluKernel, {

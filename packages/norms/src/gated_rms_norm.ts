@@ -1,6 +1,7 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { normsLibrary } from "./library.ts";
 import { ROUNDING, rowBlock, rowLaunch, WEIGHT_OFFSET } from "./options.ts";
+import type { GatedRmsNorm } from "./signatures.ts";
 
 export const gatedRmsNormKernel = defineKernel({
   library: normsLibrary,
@@ -38,15 +39,15 @@ export const gatedRmsNormKernel = defineKernel({
  * Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019; gated as in Yang, Kautz and Hatamizadeh, "Gated
  * Delta Networks: Improving Mamba2 with Delta Rule", 2024, gate first as in Dao and Gu, "Transformers are SSMs", 2024.
  */
-export const gatedRmsNorm = defineOp({
+export const gatedRmsNorm: GatedRmsNorm = defineOp({
   name: "gatedRmsNorm",
   summary: "x / sqrt(mean(x²) + eps) · (weight + weightOffset) · act(z)",
   inputs: {
-    x: { dtype: FLOATS, shape: "... V" },
-    z: { dtype: ["=x"], shape: "... V" },
-    weight: { dtype: ["=x", "f32"], shape: "V" },
+    x: { dtype: FLOATS, shape: "... V", doc: "rows to normalize" },
+    z: { dtype: ["=x"], shape: "... V", doc: "gate of each element, before its activation" },
+    weight: { dtype: ["=x", "f32"], shape: "V", doc: "factor of each column" },
   },
-  outputs: { out: { dtype: ["=x"], shape: "... V", inPlace: ["x"] } },
+  outputs: { out: { dtype: ["=x"], shape: "... V", inPlace: ["x"], doc: "the normalized and gated rows" } },
   params: {
     eps: { kind: "number", default: 1e-6, min: 0, doc: "added to the mean square" },
     act: { kind: "choice", values: ["silu", "sigmoid"], default: "silu", doc: "what the gate passes through" },

@@ -1,6 +1,7 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { normsLibrary } from "./library.ts";
 import { rowBlock, rowLaunch } from "./options.ts";
+import type { L2Norm } from "./signatures.ts";
 
 export const l2NormKernel = defineKernel({
   library: normsLibrary,
@@ -24,11 +25,11 @@ export const l2NormKernel = defineKernel({
  * dtypes, options and partial overlap.
  * Yang, Kautz and Hatamizadeh, "Gated Delta Networks: Improving Mamba2 with Delta Rule", 2024 (queries and keys).
  */
-export const l2Norm = defineOp({
+export const l2Norm: L2Norm = defineOp({
   name: "l2Norm",
   summary: "x / sqrt(sum(x²) + eps)",
-  inputs: { x: { dtype: FLOATS, shape: "... D" } },
-  outputs: { out: { dtype: ["=x"], shape: "... D", inPlace: ["x"] } },
+  inputs: { x: { dtype: FLOATS, shape: "... D", doc: "rows to normalize" } },
+  outputs: { out: { dtype: ["=x"], shape: "... D", inPlace: ["x"], doc: "rows of unit length" } },
   params: {
     kind: {
       kind: "choice",

@@ -1,6 +1,7 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { normsLibrary } from "./library.ts";
 import { ROUNDING, rowLaunch, WEIGHT_OFFSET } from "./options.ts";
+import type { RmsNorm } from "./signatures.ts";
 
 export const rmsNormKernel = defineKernel({
   library: normsLibrary,
@@ -25,14 +26,14 @@ export const rmsNormKernel = defineKernel({
  * Sums in f32. Errors: `InvalidArgument` for shapes, dtypes, options and partial overlap.
  * Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
  */
-export const rmsNorm = defineOp({
+export const rmsNorm: RmsNorm = defineOp({
   name: "rmsNorm",
   summary: "x / sqrt(mean(x²) + eps) · (weight + weightOffset)",
   inputs: {
-    x: { dtype: FLOATS, shape: "... D" },
-    weight: { dtype: ["=x", "f32"], shape: "D" },
+    x: { dtype: FLOATS, shape: "... D", doc: "rows to normalize" },
+    weight: { dtype: ["=x", "f32"], shape: "D", doc: "factor of each column" },
   },
-  outputs: { out: { dtype: ["=x"], shape: "... D", inPlace: ["x"] } },
+  outputs: { out: { dtype: ["=x"], shape: "... D", inPlace: ["x"], doc: "the normalized rows" } },
   params: {
     eps: { kind: "number", default: 1e-6, min: 0, doc: "added to the mean square" },
     weightOffset: WEIGHT_OFFSET,

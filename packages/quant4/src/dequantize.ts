@@ -1,6 +1,7 @@
 import { type Dtype, defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
 import { BITS, combinations, QUANTISED, type QuantisedDims, quantisedDims, wordLaunch } from "./quantised.ts";
+import type { Dequantize } from "./signatures.ts";
 
 export const dequantizeKernel = defineKernel({
   library: quant4Library,
@@ -22,7 +23,7 @@ export const dequantizeKernel = defineKernel({
  * attributes that contradict each other; `UnsupportedDtype` for 3, 5, 6 bits and modes other than affine.
  * Source: MLX affine quantisation, `mx.dequantize`.
  */
-export const dequantize = defineOp({
+export const dequantize: Dequantize = defineOp({
   name: "dequantize",
   summary: "scale·q + bias",
   inputs: { q: QUANTISED },
@@ -36,6 +37,7 @@ export const dequantize = defineOp({
           return [...stack, rows, cols];
         },
       },
+      doc: "the elements as numbers",
     },
   },
   params: { outDtype: { kind: "choice", values: FLOATS, optional: true, doc: "dtype of out; default that of scales" } },

@@ -1,22 +1,11 @@
 import { FLOATS, type Launch, type RecordSpec, type Tensor, unsupported } from "@mlxts/core";
+import type { Quantised } from "./signatures.ts";
 
+export type { Quantised };
 /** Bits of a code that the layout of whole words offers. */
-export type Bits = 2 | 4 | 8;
+export type Bits = Quantised["bits"];
 /** Columns that share a scale and a bias. */
-export type GroupSize = 32 | 64 | 128;
-
-/**
- * A quantised matrix, or a stack of them: `weight` u32 [.., rows, cols·bits/32], `scales` and `biases` of one float
- * dtype [.., rows, cols/groupSize]. An element is `scale·q + bias` with q an unsigned integer of `bits` bits.
- */
-export interface Quantised {
-  readonly weight: Tensor;
-  readonly scales: Tensor;
-  readonly biases: Tensor;
-  readonly bits: Bits;
-  readonly groupSize: GroupSize;
-  readonly mode: "affine";
-}
+export type GroupSize = Quantised["groupSize"];
 
 export const BITS: readonly Bits[] = [2, 4, 8];
 export const GROUP_SIZES: readonly GroupSize[] = [32, 64, 128];
@@ -31,17 +20,18 @@ const own = (name: string) => ({
 
 /** The record input of every op that takes a quantised matrix; `quantisedDims` checks its shapes. */
 export const QUANTISED = {
+  type: "Quantised",
   tensors: {
     weight: { dtype: ["u32"], shape: own("weight"), doc: "packed codes" },
-    scales: { dtype: FLOATS, shape: own("scales") },
-    biases: { dtype: ["=scales"], shape: own("scales") },
+    scales: { dtype: FLOATS, shape: own("scales"), doc: "scale of each group" },
+    biases: { dtype: ["=scales"], shape: own("scales"), doc: "bias of each group" },
   },
   attributes: {
     bits: { kind: "choice", values: [2, 4, 8], doc: "bits of a code" },
     groupSize: { kind: "choice", values: [32, 64, 128], doc: "columns that share a scale and a bias" },
     mode: { kind: "choice", values: ["affine"], default: "affine", doc: "how codes become numbers" },
   },
-  doc: "a quantised matrix: weight, scales, biases, bits, groupSize, mode",
+  doc: "a quantised matrix, or a stack of them: an element is `scale·q + bias`, q an unsigned integer of `bits` bits",
 } as const satisfies RecordSpec;
 
 interface Checked {

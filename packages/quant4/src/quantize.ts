@@ -1,6 +1,7 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
 import { BITS, combinations, GROUP_SIZES, refuseBits } from "./quantised.ts";
+import type { Quantize } from "./signatures.ts";
 
 export const quantizeKernel = defineKernel({
   library: quant4Library,
@@ -39,10 +40,10 @@ export const quantizeKernel = defineKernel({
  * the first index. `UnsupportedDtype` for 3, 5 and 6 bits. Quantising decoded weights again changes them.
  * Source: MLX affine quantisation, `mx.quantize`.
  */
-export const quantize = defineOp({
+export const quantize: Quantize = defineOp({
   name: "quantize",
   summary: "w → q, scale, bias with w ≈ scale·q + bias for each group of columns",
-  inputs: { w: { dtype: FLOATS, shape: "... rows cols" } },
+  inputs: { w: { dtype: FLOATS, shape: "... rows cols", doc: "a matrix, or a stack of them" } },
   outputs: {
     weight: {
       dtype: ["u32"],
@@ -54,9 +55,18 @@ export const quantize = defineOp({
           ((dims.cols as number) * (options.bits as number)) / 32,
         ],
       },
+      doc: "packed codes",
     },
-    scales: { dtype: ["=w"], shape: { text: "..., rows, cols/groupSize", of: (c) => groupShape(c) } },
-    biases: { dtype: ["=w"], shape: { text: "..., rows, cols/groupSize", of: (c) => groupShape(c) } },
+    scales: {
+      dtype: ["=w"],
+      shape: { text: "..., rows, cols/groupSize", of: (c) => groupShape(c) },
+      doc: "scale of each group",
+    },
+    biases: {
+      dtype: ["=w"],
+      shape: { text: "..., rows, cols/groupSize", of: (c) => groupShape(c) },
+      doc: "bias of each group",
+    },
   },
   params: {
     bits: { kind: "choice", values: [2, 4, 8], default: 4, doc: "bits of a code" },

@@ -1,6 +1,7 @@
 import { type Dtype, defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
 import { BITS, combinations, QUANTISED, type QuantisedDims, quantisedDims, wordLaunch } from "./quantised.ts";
+import type { QuantizedEmbedding } from "./signatures.ts";
 
 export const quantizedEmbeddingKernel = defineKernel({
   library: quant4Library,
@@ -27,14 +28,18 @@ export const quantizedEmbeddingKernel = defineKernel({
  * first index. `UnsupportedDtype` for 3, 5, 6 bits and modes other than affine.
  * Source: MLX affine quantisation, `mlx.nn.QuantizedEmbedding`.
  */
-export const quantizedEmbedding = defineOp({
+export const quantizedEmbedding: QuantizedEmbedding = defineOp({
   name: "quantizedEmbedding",
   summary: "rows ids of scale·q + bias",
-  inputs: { ids: { dtype: ["u32", "i32"], shape: "..." }, q: QUANTISED },
+  inputs: {
+    ids: { dtype: ["u32", "i32"], shape: "...", doc: "rows of the table to take, each from 0 to rows − 1" },
+    q: QUANTISED,
+  },
   outputs: {
     out: {
       dtype: ({ options, tensors }) => (options.outDtype ?? tensors.scales?.dtype) as Dtype,
       shape: { text: "..., cols", of: (c) => [...c.lead, (quantisedDims(c, BITS) as QuantisedDims).cols] },
+      doc: "the rows taken",
     },
   },
   params: { outDtype: { kind: "choice", values: FLOATS, optional: true, doc: "dtype of out; default that of scales" } },

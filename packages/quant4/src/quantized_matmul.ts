@@ -2,6 +2,7 @@ import { type Dtype, defineKernel, defineOp, FLOATS, type Machine, type Tensor }
 import { type Axis, collapse } from "./broadcast.ts";
 import { quant4Library } from "./library.ts";
 import { type Bits, combinations, QUANTISED, quantisedDims } from "./quantised.ts";
+import type { QuantizedMatmul } from "./signatures.ts";
 
 const BUFFERS = { x: "read", weight: "read", scales: "read", biases: "read", bias: "read?", out: "write" } as const;
 /** Matrices of the batch are counted over two axes and the grid's third; strides count matrices, 0 where one is shared. */
@@ -197,11 +198,15 @@ function planOf(c: Seen): Plan | undefined {
  * columns where one row of x does not fit the memory of a threadgroup; `UnsupportedDtype` for other widths and modes.
  * Source: MLX affine quantisation, `mx.quantized_matmul`.
  */
-export const quantizedMatmul = defineOp({
+export const quantizedMatmul: QuantizedMatmul = defineOp({
   name: "quantizedMatmul",
   summary: "x · Wᵀ or x · W, W = scale·q + bias",
   inputs: {
-    x: { dtype: FLOATS, shape: { text: "..., M, cols", of: ({ tensors }) => tensors.x?.shape ?? [] } },
+    x: {
+      dtype: FLOATS,
+      shape: { text: "..., M, cols", of: ({ tensors }) => tensors.x?.shape ?? [] },
+      doc: "rows to multiply; leading dimensions broadcast against those of `q`",
+    },
     q: QUANTISED,
     bias: {
       dtype: FLOATS,
@@ -214,6 +219,7 @@ export const quantizedMatmul = defineOp({
     out: {
       dtype: ({ options, tensors }) => (options.outDtype ?? tensors.x?.dtype) as Dtype,
       shape: { text: "..., M, rows", of: (c) => (planOf(c) as Plan).shape },
+      doc: "the product",
     },
   },
   params: {
