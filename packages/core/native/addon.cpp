@@ -8,6 +8,7 @@
 
 #include "command_list.h"
 #include "handle.h"
+#include "host_array.h"
 
 namespace mlxts {
 
@@ -23,23 +24,6 @@ uint64_t size(const Napi::Value& value, const char* what) {
 std::string text(const Napi::Value& value, const char* what) {
   if (!value.IsString()) throw Failure("InvalidArgument", std::string("native call: ") + what + " must be a string");
   return value.As<Napi::String>().Utf8Value();
-}
-
-struct Bytes {
-  uint8_t* data;
-  size_t bytes;
-};
-
-Bytes viewBytes(const Napi::Value& value) {
-  if (value.IsTypedArray()) {
-    napi_typedarray_type type;
-    size_t length, offset;
-    void* data;
-    napi_value buffer;
-    if (napi_get_typedarray_info(value.Env(), value, &type, &length, &data, &buffer, &offset) == napi_ok)
-      return {static_cast<uint8_t*>(data), value.As<Napi::TypedArray>().ByteLength()};
-  }
-  throw Failure("InvalidArgument", "native call: data must be a typed array");
 }
 
 void checkRange(const Memory& memory, uint64_t offset, uint64_t bytes) {
@@ -78,7 +62,7 @@ Napi::Value openDevice(const Napi::CallbackInfo& info) {
   self->wake = Napi::ThreadSafeFunction::New(env, info[1].As<Napi::Function>(), "mlxts", 0, 1);
   self->wake.Unref(env);
   // After the thread-safe function's own hook, so that this one runs first and no call can follow its end.
-  napi_add_env_cleanup_hook(env, DeviceHandle::closeHook, self.get());
+  self->closeFirst();
   return makeHandle(env, std::move(self));
 }
 
@@ -144,20 +128,28 @@ Napi::Value allocate(const Napi::CallbackInfo& info) {
   return memoryHandle(info.Env(), self, std::move(memory), bytes);
 }
 
-// wrap(device, typed array, readOnly): no copy, the array is kept alive while the memory is used
+// wrap(device, typed array, readOnly) -> { memory, lent, detachable }: no copy, the bytes are held while the memory is
+// used
 Napi::Value wrapMemory(const Napi::CallbackInfo& info) {
+  const auto env = info.Env();
   auto& self = handle<DeviceHandle>(info[0]);
   auto& device = self.open();
-  self.graveyard->sweep(info.Env());
-  const auto view = viewBytes(info[1]);
+  self.graveyard->sweep(env);
+  const auto array = hostArray(info[1]);
+  const auto held = hold(array);
   napi_ref ref;
-  if (napi_create_reference(info.Env(), info[1], 1, &ref) != napi_ok)
+  if (napi_create_reference(env, info[1], 1, &ref) != napi_ok)
     throw Failure("InvalidArgument", "native call: cannot keep the array");
   auto graveyard = self.graveyard;
-  auto memory = Memory::wrap(view.data, view.bytes, info[2].ToBoolean(), device.counters,
-                             [graveyard, ref] { graveyard->bury(ref); });
+  auto memory = Memory::wrap(array.data, array.bytes, info[2].ToBoolean(), device.counters,
+                             [graveyard, ref, owner = held.owner] { graveyard->bury(ref); });
   device.attach(*memory);
-  return memoryHandle(info.Env(), self, std::move(memory));
+  self.closeFirst();
+  auto out = Napi::Object::New(env);
+  out.Set("memory", memoryHandle(env, self, std::move(memory)));
+  out.Set("lent", held.lent);
+  out.Set("detachable", held.detachable);
+  return out;
 }
 
 // mapFile(device, path, bytes)
@@ -181,7 +173,7 @@ Napi::Value memoryAddress(const Napi::CallbackInfo& info) {
 Napi::Value readMemory(const Napi::CallbackInfo& info) {
   const auto& memory = handle<MemoryHandle>(info[0]).live();
   const uint64_t offset = size(info[1], "offset");
-  const auto view = viewBytes(info[2]);
+  const auto view = hostArray(info[2]);
   checkRange(memory, offset, view.bytes);
   if (view.bytes) std::memmove(view.data, memory.data() + offset, view.bytes);
   return info.Env().Undefined();
@@ -191,7 +183,7 @@ Napi::Value readMemory(const Napi::CallbackInfo& info) {
 Napi::Value writeMemory(const Napi::CallbackInfo& info) {
   const auto& memory = handle<MemoryHandle>(info[0]).live();
   const uint64_t offset = size(info[1], "offset");
-  const auto view = viewBytes(info[2]);
+  const auto view = hostArray(info[2]);
   checkRange(memory, offset, view.bytes);
   if (memory.readOnly()) throw Failure("InvalidArgument", "native call: the buffer is read-only");
   if (view.bytes) std::memmove(memory.data() + offset, view.data, view.bytes);
@@ -201,12 +193,8 @@ Napi::Value writeMemory(const Napi::CallbackInfo& info) {
 // borrowMemory(memory) -> ArrayBuffer over the memory itself, which lives at least as long
 Napi::Value borrowMemory(const Napi::CallbackInfo& info) {
   auto& self = handle<MemoryHandle>(info[0]);
-  auto& memory = self.live();
-  if (memory.readOnly()) throw Failure("InvalidArgument", "native call: the buffer is read-only");
-  auto* keep = new std::shared_ptr<Memory>(self.memory);
-  return Napi::ArrayBuffer::New(
-      info.Env(), memory.data(), memory.bytes(),
-      [](Napi::BasicEnv, void*, std::shared_ptr<Memory>* kept) { delete kept; }, keep);
+  if (self.live().readOnly()) throw Failure("InvalidArgument", "native call: the buffer is read-only");
+  return lend(info.Env(), self.memory);
 }
 
 // detach(array buffer): host views become empty instead of pointing at freed memory
@@ -245,7 +233,7 @@ Napi::Value pipelineThreads(const Napi::CallbackInfo& info) {
 
 // (device, Uint32Array words, count, memory handles) -> the checked list
 std::shared_ptr<const CommandList> commandList(const Napi::CallbackInfo& info) {
-  const auto words = viewBytes(info[1]);
+  const auto words = hostArray(info[1]);
   const uint64_t count = size(info[2], "count");
   if (count > words.bytes / 4 || !info[3].IsArray())
     throw Failure("InvalidArgument", "native call: command list out of range");

@@ -15,9 +15,13 @@ namespace mlxts {
 template <typename T>
 struct HandleTag;  // one napi_type_tag and one name for each handle type
 
+// The upper half of every tag; the lower half tells the kinds apart.
+inline constexpr uint64_t kHandleTags = 0x6d6c7874735f6831;
+
+// The object owns the value from here on.
 template <typename T>
-Napi::Object makeHandle(Napi::Env env, std::unique_ptr<T> value) {
-  auto object = Napi::Object::New(env);
+void tag(const Napi::Object& object, std::unique_ptr<T> value) {
+  const napi_env env = object.Env();
   napi_status status = napi_wrap(
       env, object, value.get(), [](napi_env, void* data, void*) { delete static_cast<T*>(data); }, nullptr, nullptr);
   if (status == napi_ok) {
@@ -25,17 +29,30 @@ Napi::Object makeHandle(Napi::Env env, std::unique_ptr<T> value) {
     status = napi_type_tag_object(env, object, &HandleTag<T>::tag);
   }
   if (status != napi_ok) throw Failure("InvalidArgument", std::string("cannot make a handle of ") + HandleTag<T>::name);
+}
+
+// The T that the object owns; null when it owns none.
+template <typename T>
+T* tagged(const Napi::Value& value) {
+  bool matches = false;
+  void* data = nullptr;
+  if (!value.IsObject() || napi_check_object_type_tag(value.Env(), value, &HandleTag<T>::tag, &matches) != napi_ok ||
+      !matches || napi_unwrap(value.Env(), value, &data) != napi_ok)
+    return nullptr;
+  return static_cast<T*>(data);
+}
+
+template <typename T>
+Napi::Object makeHandle(Napi::Env env, std::unique_ptr<T> value) {
+  auto object = Napi::Object::New(env);
+  tag(object, std::move(value));
   return object;
 }
 
 template <typename T>
 T& handle(const Napi::Value& value) {
-  bool matches = false;
-  void* data = nullptr;
-  if (!value.IsObject() || napi_check_object_type_tag(value.Env(), value, &HandleTag<T>::tag, &matches) != napi_ok ||
-      !matches || napi_unwrap(value.Env(), value, &data) != napi_ok)
-    throw Failure("InvalidArgument", std::string("native call: handle must be a ") + HandleTag<T>::name);
-  return *static_cast<T*>(data);
+  if (auto* found = tagged<T>(value)) return *found;
+  throw Failure("InvalidArgument", std::string("native call: handle must be a ") + HandleTag<T>::name);
 }
 
 // JavaScript values that native memory kept alive, to be let go on the JavaScript thread.
@@ -82,6 +99,12 @@ struct DeviceHandle {
 
   // Ends the device: waits for work in flight. Runs at dispose, at collection, or when the environment goes.
   void close();
+  // Cleanup hooks run last in, first out: called again, it puts the end of this device before that of every array that
+  // exists by then.
+  void closeFirst() {
+    napi_remove_env_cleanup_hook(env, closeHook, this);
+    napi_add_env_cleanup_hook(env, closeHook, this);
+  }
   static void closeHook(void* self) { static_cast<DeviceHandle*>(self)->close(); }
   ~DeviceHandle() { close(); }
   Device& open() const {
@@ -153,7 +176,7 @@ struct LibraryHandle {
 #define MLXTS_HANDLE(type, low)                                  \
   template <>                                                    \
   struct HandleTag<type> {                                       \
-    static constexpr napi_type_tag tag{0x6d6c7874735f6831, low}; \
+    static constexpr napi_type_tag tag{kHandleTags, low}; \
     static constexpr const char* name = #type;                   \
   };
 MLXTS_HANDLE(DeviceHandle, 1)

@@ -12,6 +12,29 @@ function reportLeak(buffer: Buffer): void {
   leaks.register(buffer, new Error().stack?.split("\n").slice(3).join("\n") ?? "", buffer);
 }
 
+/** Where a buffer's memory comes from, if it is not fresh. */
+interface Origin {
+  readOnly?: boolean;
+  /** Over an array of the host. */
+  wrapped?: boolean;
+  /** The ArrayBuffer that is wrapped: when its bytes are taken away, the buffer is dead. */
+  source?: ArrayBufferLike | undefined;
+}
+
+/** Node.js 20 lacks it. */
+const { transfer } = ArrayBuffer.prototype as { transfer?: (this: ArrayBuffer, bytes: number) => ArrayBuffer };
+
+/** Empties host views, which would otherwise go on showing the memory. */
+function detach(borrowed: ArrayBuffer): void {
+  if (!transfer) return native().detach(borrowed);
+  try {
+    // From Node.js 24 on, N-API ends the process when the array was marked as untransferable; this throws.
+    transfer.call(borrowed, 0);
+  } catch {
+    // The views stay, and keep the memory that they show.
+  }
+}
+
 /**
  * Bytes a device can reach. Made by `device.buffer` (zero-filled), `device.bufferFrom` (a copy) or `device.wrap` (no copy).
  * Disposing is legal while work that uses the buffer is in flight: the handle is dead at once, the memory goes after its last use.
@@ -30,13 +53,8 @@ export class Buffer {
   private readonly source: ArrayBufferLike | undefined;
   private borrowed: ArrayBuffer | undefined;
 
-  /** @internal Use the device's methods. `source`: the array that is wrapped. */
-  constructor(
-    device: Device,
-    memory: NativeMemory,
-    bytes: number,
-    { readOnly = false, source }: { readOnly?: boolean; source?: ArrayBufferLike } = {},
-  ) {
+  /** @internal Use the device's methods. */
+  constructor(device: Device, memory: NativeMemory, bytes: number, { readOnly = false, wrapped, source }: Origin = {}) {
     this.device = device;
     this.memory = memory;
     this.bytes = bytes;
@@ -44,12 +62,12 @@ export class Buffer {
     this.source = source;
     this.address = native().memoryAddress(memory);
     // Fresh memory may lie where a failed submission wrote once, or one that has just ended.
-    if (!source) device.submissions.welcome(this.range(0, bytes));
+    if (!wrapped) device.submissions.welcome(this.range(0, bytes));
     if (device.debug >= 3) reportLeak(this);
   }
 
   get disposed(): boolean {
-    // A wrapped array that somebody transferred away nevertheless has length 0.
+    // An ArrayBuffer whose bytes were taken away has length 0.
     return this.memory === undefined || this.device.disposed || this.source?.byteLength === 0;
   }
 
@@ -104,7 +122,8 @@ export class Buffer {
 
   /** Copies `data` in; an error while work in flight reads or writes the range. */
   write(data: ArrayBufferView, byteOffset = 0): void {
-    this.checkRange("buffer.write", byteOffset, data.byteLength);
+    const source = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    this.checkRange("buffer.write", byteOffset, source.length);
     if (this.readOnly)
       throw wrongValue(
         "buffer.write",
@@ -113,18 +132,23 @@ export class Buffer {
         "a read-only buffer",
         "copy it with device.bufferFrom first",
       );
-    const range = this.range(byteOffset, data.byteLength);
+    const range = this.range(byteOffset, source.length);
     this.device.submissions.assertIdle("buffer.write", range);
-    native().writeMemory(this.handle, byteOffset, new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+    native().writeMemory(this.handle, byteOffset, source);
     this.device.submissions.forgetFailure(range);
   }
 
-  /** The memory itself as an ArrayBuffer, for hosts that fill or read it in place. Detached when the buffer is disposed. */
+  /**
+   * The memory itself as an ArrayBuffer, for hosts that fill or read it in place. It is emptied when the buffer is disposed
+   * (one that `markAsUntransferable` has marked, from Node.js 24 on, cannot be emptied: it keeps the memory instead).
+   * Another buffer that wraps it keeps the memory, too, and goes on working.
+   */
   arrayBuffer(): ArrayBuffer {
     if (this.readOnly)
       throw wrongValue("buffer.arrayBuffer", "buffer", "be writable", "a read-only buffer", "use read() for a copy");
     const { handle } = this;
-    this.borrowed ??= native().borrowMemory(handle);
+    // One that was transferred away shows nothing any more.
+    if (!this.borrowed?.byteLength) this.borrowed = native().borrowMemory(handle);
     this.device.borrowed.add(this);
     return this.borrowed;
   }
@@ -138,8 +162,7 @@ export class Buffer {
 
   dispose(): void {
     if (this.memory === undefined) return;
-    // Detaching leaves host views empty instead of pointing at freed memory.
-    if (this.borrowed) native().detach(this.borrowed);
+    if (this.borrowed) detach(this.borrowed);
     this.borrowed = undefined;
     this.device.borrowed.delete(this);
     this.device.submissions.forgetFailure(this.range(0, this.bytes));

@@ -1,3 +1,4 @@
+import { types } from "node:util";
 import { markAsUntransferable } from "node:worker_threads";
 import { Arena } from "./arena.ts";
 import { Buffer } from "./buffer.ts";
@@ -11,6 +12,7 @@ import {
   type NativeDevice,
   type NativeInfo,
   type NativeMemory,
+  type NativeWrap,
   native,
   nativeFailure,
   simulatorMissing,
@@ -79,6 +81,26 @@ function deviceNotFound(tried: { kind: string; reason: string }[], cause?: unkno
 export function cpuLevels(): string[] {
   return native().cpuLevels();
 }
+
+/**
+ * Whether a mark keeps JavaScript from taking an ArrayBuffer's bytes away. On Node.js 22 it does not: `transfer(length)`
+ * moves them, also while a device works on them.
+ */
+const canPin = (() => {
+  const probe = new ArrayBuffer(1) as ArrayBuffer & { transfer?(): ArrayBuffer };
+  markAsUntransferable(probe);
+  try {
+    probe.transfer?.();
+  } catch {
+    // Refused, as it should be.
+  }
+  return probe.byteLength === 1;
+})();
+
+const resizable = Object.getOwnPropertyDescriptor(ArrayBuffer.prototype, "resizable")?.get;
+
+/** What the ArrayBuffer itself says, whatever its properties are. */
+const isResizable = (buffer: ArrayBuffer): boolean => resizable?.call(buffer) === true;
 
 /** A callback that does not keep the queue alive: a device that is lost without `dispose` can then be collected. */
 function weakOnEnded(): { call(): void; target(queue: SubmissionQueue): void } {
@@ -226,30 +248,49 @@ export class Device {
   }
 
   /**
-   * A buffer over memory that stays where it is; the array is kept alive until the buffer is disposed and idle.
-   * Its ArrayBuffer can no longer be transferred; one that shrinks (a resizable one) is refused.
+   * A buffer over memory that stays where it is. The memory lives until the buffer is disposed and idle, whatever becomes of
+   * the array: also a SharedArrayBuffer, or what `tensor.typedArray()` shows of another buffer, which may be disposed.
+   * A plain ArrayBuffer can no longer be transferred; on Node.js 22, where that cannot be prevented, it is refused, and so
+   * are resizable ones everywhere. When `WebAssembly.Memory.grow` takes the bytes away, the buffer counts as disposed.
    */
   wrap(memory: ArrayBufferView, { readOnly = false }: { readOnly?: boolean } = {}): Buffer {
     const op = "device.wrap";
     if (!ArrayBuffer.isView(memory)) throw wrongKind(op, "memory", "be a typed array or DataView", memory);
-    if (memory.byteLength === 0) throw wrongValue(op, "memory", "have at least one byte", "0 bytes");
     const source = memory.buffer;
-    if (source instanceof ArrayBuffer && "resizable" in source && source.resizable)
+    if (!types.isAnyArrayBuffer(source))
+      throw wrongKind(op, "memory", "lie in an ArrayBuffer or SharedArrayBuffer", source);
+    if (types.isArrayBuffer(source) && isResizable(source))
       throw wrongValue(op, "memory", "have a fixed length", "a view of a resizable ArrayBuffer");
     const view = new Uint8Array(source, memory.byteOffset, memory.byteLength);
+    const bytes = view.length;
+    if (bytes === 0) throw wrongValue(op, "memory", "have at least one byte", "0 bytes");
     const device = this.live();
-    let handle: NativeMemory;
+    const cannotHold = () =>
+      wrongValue(
+        op,
+        "memory",
+        "lie in a SharedArrayBuffer or in a buffer's own array on this version of Node.js",
+        "an ArrayBuffer that can be transferred away",
+        "copy it with device.bufferFrom",
+      );
+    let wrap: NativeWrap;
     try {
-      handle = native().wrapMemory(device, view, readOnly);
+      wrap = native().wrapMemory(device, view, readOnly);
     } catch (error) {
       const failure = nativeFailure(error);
-      if (failure?.code === "BufferAllocation") throw this.refused(memory.byteLength, error);
+      if (failure?.code === "BufferAllocation") throw this.refused(bytes, error);
       if (failure?.code !== "InvalidArgument") throw error;
+      if (failure.detail === "ArrayBuffer") throw cannotHold();
       const rule = `start on and span whole pages of ${this.limits.wrapAlignment} bytes on this device`;
       throw wrongValue(op, "memory", rule, failure.detail, "copy it with device.bufferFrom");
     }
-    if (source instanceof ArrayBuffer) markAsUntransferable(source);
-    return new Buffer(this, handle, memory.byteLength, { readOnly, source });
+    if (wrap.detachable && !canPin) {
+      native().releaseMemory(wrap.memory);
+      throw cannotHold();
+    }
+    if (wrap.detachable) markAsUntransferable(source);
+    const watched = types.isArrayBuffer(source) && !wrap.lent;
+    return new Buffer(this, wrap.memory, bytes, { readOnly, wrapped: true, source: watched ? source : undefined });
   }
 
   /** A read-only buffer over the first `bytes` of a file, mapped: nothing is read before it is used. The file must not shrink meanwhile. */

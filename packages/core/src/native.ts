@@ -48,6 +48,15 @@ export interface NativeInfo {
   limits: DeviceLimits;
 }
 
+/** Memory over an array's bytes, which the memory keeps alive. */
+export interface NativeWrap {
+  memory: NativeMemory;
+  /** The array shows the memory of a buffer. */
+  lent: boolean;
+  /** JavaScript can take the bytes away from the array's ArrayBuffer. */
+  detachable: boolean;
+}
+
 /** The functions of packages/core/native/addon.cpp. */
 export interface Native {
   cpuLevels(): string[];
@@ -60,7 +69,7 @@ export interface Native {
   resetPeakBytes(device: NativeDevice): void;
   closeDevice(device: NativeDevice): void;
   allocate(device: NativeDevice, bytes: number): NativeMemory;
-  wrapMemory(device: NativeDevice, view: ArrayBufferView, readOnly: boolean): NativeMemory;
+  wrapMemory(device: NativeDevice, view: ArrayBufferView, readOnly: boolean): NativeWrap;
   mapFile(device: NativeDevice, path: string, bytes: number): NativeMemory;
   memoryAddress(memory: NativeMemory): number;
   readMemory(memory: NativeMemory, offset: number, into: ArrayBufferView): void;

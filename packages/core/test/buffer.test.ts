@@ -151,6 +151,10 @@ describe("wrapped memory", () => {
     expect(message(() => device.wrap(new Uint8Array(0)))).toBe(
       "device.wrap: `memory` must have at least one byte, got 0 bytes",
     );
+    const lying = Object.defineProperty(new Uint8Array(4), "buffer", { value: [1, 2, 3, 4] });
+    expect(message(() => device.wrap(lying))).toBe(
+      "device.wrap: `memory` must lie in an ArrayBuffer or SharedArrayBuffer, got [1, 2, 3, 4]",
+    );
   });
 
   it("refuses memory that may shrink", () => {

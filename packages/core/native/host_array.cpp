@@ -1,0 +1,83 @@
+#include "host_array.h"
+
+#include <dlfcn.h>
+
+#include "device.h"
+#include "handle.h"
+
+namespace mlxts {
+
+namespace {
+
+// Hangs on an ArrayBuffer that shows a device's memory. It must not keep the memory: an array that was emptied would.
+struct Loan {
+  std::weak_ptr<Memory> memory;
+};
+
+// N-API can keep an ArrayBuffer object, but not the bytes that the object loses when it is detached. V8 can: these
+// functions are exported by all versions of Node.js from 20 on. An `ArrayBuffer` of V8 and a napi_value both are the
+// address of a handle. Called when present only, so that the addon loads everywhere.
+struct V8 {
+  std::shared_ptr<void> (*getBackingStore)(napi_value) = nullptr;
+  size_t (*storeBytes)(const void*) = nullptr;
+  bool (*isDetachable)(napi_value) = nullptr;
+
+  V8() {
+    const auto find = [](auto& function, const char* symbol) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(RTLD_DEFAULT, symbol));
+    };
+    find(getBackingStore, "_ZN2v811ArrayBuffer15GetBackingStoreEv");
+    find(storeBytes, "_ZNK2v812BackingStore10ByteLengthEv");
+    find(isDetachable, "_ZNK2v811ArrayBuffer12IsDetachableEv");
+  }
+  bool complete() const { return getBackingStore && storeBytes && isDetachable; }
+};
+
+const V8& v8() {
+  static const V8 functions;
+  return functions;
+}
+
+}  // namespace
+
+template <>
+struct HandleTag<Loan> {
+  static constexpr napi_type_tag tag{kHandleTags, 5};
+  static constexpr const char* name = "Loan";
+};
+
+HostArray hostArray(const Napi::Value& value) {
+  napi_typedarray_type type;
+  size_t length, offset;
+  void* data;
+  napi_value buffer;
+  if (!value.IsTypedArray() ||
+      napi_get_typedarray_info(value.Env(), value, &type, &length, &data, &buffer, &offset) != napi_ok)
+    throw Failure("InvalidArgument", "native call: data must be a typed array");
+  return {static_cast<uint8_t*>(data), value.As<Napi::TypedArray>().ByteLength(), Napi::Value(value.Env(), buffer)};
+}
+
+Napi::Value lend(Napi::Env env, const std::shared_ptr<Memory>& memory) {
+  auto kept = std::make_unique<std::shared_ptr<Memory>>(memory);
+  auto buffer = Napi::ArrayBuffer::New(
+      env, memory->data(), memory->bytes(),
+      [](Napi::BasicEnv, void*, std::shared_ptr<Memory>* kept) { delete kept; }, kept.get());
+  kept.release();
+  tag(buffer, std::make_unique<Loan>(Loan{memory}));
+  return buffer;
+}
+
+Hold hold(const HostArray& array) {
+  Hold hold;
+  if (!array.buffer.IsArrayBuffer()) return hold;
+  if (const auto* loan = tagged<Loan>(array.buffer)) hold.owner = loan->memory.lock();
+  hold.lent = bool(hold.owner);
+  if (hold.lent) return hold;
+  if (v8().complete()) hold.owner = v8().getBackingStore(array.buffer);
+  if (!hold.owner || v8().storeBytes(hold.owner.get()) < array.buffer.As<Napi::ArrayBuffer>().ByteLength())
+    throw Failure("InvalidArgument", "native call: this runtime cannot hold an ArrayBuffer", "ArrayBuffer");
+  hold.detachable = v8().isDetachable(array.buffer);
+  return hold;
+}
+
+}  // namespace mlxts
