@@ -26,10 +26,10 @@ const { transfer } = ArrayBuffer.prototype as { transfer?: (this: ArrayBuffer, b
 
 /** Empties host views, which would otherwise go on showing the memory. */
 function detach(borrowed: ArrayBuffer): void {
-  if (!transfer) return native().detach(borrowed);
   try {
-    // From Node.js 24 on, N-API ends the process when the array was marked as untransferable; this throws.
-    transfer.call(borrowed, 0);
+    // From Node.js 24 on, N-API ends the process when the array was marked as untransferable; `transfer` throws.
+    if (transfer) transfer.call(borrowed, 0);
+    else native().detach(borrowed);
   } catch {
     // The views stay, and keep the memory that they show.
   }

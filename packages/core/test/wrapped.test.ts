@@ -22,6 +22,9 @@ const refused =
 const plain = pinned ? "held" : refused;
 const transferable = "transfer" in ArrayBuffer.prototype;
 
+const { WebAssembly } = globalThis as unknown as { WebAssembly: { Memory: { prototype: object } } };
+const resizableWasm = "toResizableBuffer" in WebAssembly.Memory.prototype;
+
 const LENT: [scenario: string, end: string][] = [
   ["otherDevice", "held"],
   ["sameDevice", "held"],
@@ -33,7 +36,7 @@ const LENT: [scenario: string, end: string][] = [
 ];
 const PAGES: [scenario: string, end: string][] = [
   ["wasmGrow", "held"],
-  ["wasmFixed", "toResizableBuffer" in WebAssembly.Memory.prototype ? "held" : "absent"],
+  ["wasmFixed", resizableWasm ? "held" : "absent"],
   ["wasmShared", "held"],
 ];
 const ARRAYS: [scenario: string, end: string][] = [
