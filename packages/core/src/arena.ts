@@ -2,15 +2,19 @@ import type { Buffer } from "./buffer.ts";
 import type { Device } from "./device.ts";
 import type { Dtype } from "./dtype.ts";
 import { MlxtsError, wrongValue } from "./errors.ts";
-import { Tensor, tensorBytes } from "./tensor.ts";
+import { identify, printAsJson } from "./identity.ts";
+import { copyShape, tensorBytes } from "./shape.ts";
+import { Tensor } from "./tensor.ts";
 
 /** Blocks start at multiples of this: one cache line pair, and every device's offset alignment. */
 export const ARENA_ALIGNMENT = 256;
 
 /** Bytes that a tensor takes in an arena. */
 export function arenaBytes(dtype: Dtype, shape: readonly number[]): number {
-  return Math.ceil(tensorBytes(dtype, shape, "arenaBytes") / ARENA_ALIGNMENT) * ARENA_ALIGNMENT;
+  return aligned(tensorBytes(dtype, shape, "arenaBytes"));
 }
+
+const aligned = (bytes: number): number => Math.ceil(bytes / ARENA_ALIGNMENT) * ARENA_ALIGNMENT;
 
 /** A place in an arena, to rewind to. */
 export interface ArenaMark {
@@ -25,83 +29,90 @@ export interface ArenaMark {
  */
 export class Arena {
   readonly device: Device;
-  private readonly grow: boolean;
-  private readonly blocks: Buffer[];
-  private at: ArenaMark = { block: 0, used: 0 };
-  private peak = 0;
-  private resets = 0;
-  private gone = false;
+  readonly #grow: boolean;
+  readonly #blocks: Buffer[];
+  #at: ArenaMark = { block: 0, used: 0 };
+  #peak = 0;
+  #resets = 0;
+  #gone = false;
+
+  static {
+    identify("Arena", Arena, (value) => #grow in value);
+    printAsJson(Arena);
+  }
 
   /** @internal Use `device.arena`. */
   constructor(device: Device, bytes: number, { grow = false }: { grow?: boolean } = {}) {
     this.device = device;
-    this.grow = grow;
-    this.blocks = [device.buffer(bytes)];
+    this.#grow = grow;
+    this.#blocks = [device.buffer(bytes)];
     this.poison();
+    Object.freeze(this);
   }
 
   private poison(first = 0): void {
-    if (this.device.poison) for (const block of this.blocks.slice(first)) this.device.submissions.fill(block, 0xff);
+    if (this.device.poison) for (const block of this.#blocks.slice(first)) this.device.submissions.fill(block, 0xff);
   }
 
   /** Bytes held from the device. */
   get bytes(): number {
-    return this.blocks.reduce((sum, block) => sum + block.bytes, 0);
+    return this.#blocks.reduce((sum, block) => sum + block.bytes, 0);
   }
 
   /** Bytes handed out and not taken back; in an arena that has grown, with what was left over in full blocks. */
   get used(): number {
-    return this.blocks.slice(0, this.at.block).reduce((sum, block) => sum + block.bytes, 0) + this.at.used;
+    return this.#blocks.slice(0, this.#at.block).reduce((sum, block) => sum + block.bytes, 0) + this.#at.used;
   }
 
   /** Bytes that can still be handed out; Infinity when the arena grows. */
   get free(): number {
-    return this.grow ? Number.POSITIVE_INFINITY : this.bytes - this.used;
+    return this.#grow ? Number.POSITIVE_INFINITY : this.bytes - this.used;
   }
 
   /** The largest `used` since the arena was made. */
   get peakBytes(): number {
-    return this.peak;
+    return this.#peak;
   }
 
   /** @internal Counts resets; a tensor remembers the one it was made in. */
   get generation(): number {
-    return this.resets;
+    return this.#resets;
   }
 
   get disposed(): boolean {
-    return this.gone || this.device.disposed;
+    return this.#gone || this.device.disposed;
   }
 
   alloc<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
-    const bytes = arenaBytes(dtype, shape);
+    const dims = copyShape("arena.alloc", shape);
+    const bytes = aligned(tensorBytes(dtype, dims, "arena.alloc"));
     if (this.disposed) throw new MlxtsError("Disposed", "the arena has been disposed", { what: "arena" });
-    let { block, used } = this.at;
-    while (used + bytes > (this.blocks[block] as Buffer).bytes) {
-      if (block + 1 < this.blocks.length) {
+    let { block, used } = this.#at;
+    while (used + bytes > (this.#blocks[block] as Buffer).bytes) {
+      if (block + 1 < this.#blocks.length) {
         block++;
         used = 0;
-      } else if (this.grow) {
-        this.blocks.push(this.device.buffer(Math.max(bytes, this.bytes)));
-        this.poison(this.blocks.length - 1);
+      } else if (this.#grow) {
+        this.#blocks.push(this.device.buffer(Math.max(bytes, this.bytes)));
+        this.poison(this.#blocks.length - 1);
       } else {
-        const free = (this.blocks[block] as Buffer).bytes - used;
+        const free = (this.#blocks[block] as Buffer).bytes - used;
         const remedy = `make the arena at least ${this.used + bytes} bytes`;
         throw wrongValue("arena.alloc", "shape", `fit the arena's ${free} free bytes`, `${bytes} bytes`, remedy);
       }
     }
-    const tensor = new Tensor(this.blocks[block] as Buffer, dtype, shape, {
+    const tensor = new Tensor(this.#blocks[block] as Buffer, dtype, dims, {
       byteOffset: used,
-      arena: { arena: this, generation: this.resets },
+      arena: this,
     });
-    this.at = { block, used: used + bytes };
-    this.peak = Math.max(this.peak, this.used);
+    this.#at = { block, used: used + bytes };
+    this.#peak = Math.max(this.#peak, this.used);
     return tensor;
   }
 
   /** The current place; `rewind` takes back what was handed out after it. */
   mark(): ArenaMark {
-    return this.at;
+    return this.#at;
   }
 
   /**
@@ -109,20 +120,26 @@ export class Arena {
    * Dispatches recorded before stay valid (barriers keep the order); new ones must not use tensors from after the mark.
    */
   rewind(mark: ArenaMark): void {
-    this.at = mark;
+    this.#at = mark;
   }
 
   /** Takes every block back. */
   reset(): void {
-    this.at = { block: 0, used: 0 };
-    this.resets++;
+    this.#at = { block: 0, used: 0 };
+    this.#resets++;
     if (!this.disposed) this.poison();
   }
 
   dispose(): void {
-    this.resets++;
-    this.gone = true;
-    for (const block of this.blocks) block.dispose();
+    this.#resets++;
+    this.#gone = true;
+    for (const block of this.#blocks) block.dispose();
+  }
+
+  /** What the arena holds. */
+  toJSON(): { type: "Arena"; device: string; bytes: number; used: number; peakBytes: number; disposed: boolean } {
+    const { device, bytes, used, peakBytes, disposed } = this;
+    return { type: "Arena", device: device.kind, bytes, used, peakBytes, disposed };
   }
 
   [Symbol.dispose](): void {

@@ -1,5 +1,6 @@
 import type { Device } from "./device.ts";
-import { disposedError, MlxtsError, wrongValue } from "./errors.ts";
+import { disposedError, MlxtsError, show, wrongKind, wrongValue } from "./errors.ts";
+import { identify, printAsJson } from "./identity.ts";
 import { type NativeMemory, native } from "./native.ts";
 import type { Range } from "./ranges.ts";
 
@@ -46,29 +47,35 @@ export class Buffer {
   readonly readOnly: boolean;
   /** @internal The memory's address: hazards are tracked in memory, not in buffer objects. */
   readonly address: number;
-  private memory: NativeMemory | undefined;
+  #memory: NativeMemory | undefined;
   /** Encoders that have recorded the buffer and not yet committed: its memory waits for them. */
-  private recordings = 0;
-  private orphan: NativeMemory | undefined;
-  private readonly source: ArrayBufferLike | undefined;
-  private borrowed: ArrayBuffer | undefined;
+  #recordings = 0;
+  #orphan: NativeMemory | undefined;
+  readonly #source: ArrayBufferLike | undefined;
+  #borrowed: ArrayBuffer | undefined;
+
+  static {
+    identify("Buffer", Buffer, (value) => #memory in value);
+    printAsJson(Buffer);
+  }
 
   /** @internal Use the device's methods. */
   constructor(device: Device, memory: NativeMemory, bytes: number, { readOnly = false, wrapped, source }: Origin = {}) {
     this.device = device;
-    this.memory = memory;
+    this.#memory = memory;
     this.bytes = bytes;
     this.readOnly = readOnly;
-    this.source = source;
+    this.#source = source;
     this.address = native().memoryAddress(memory);
     // Fresh memory may lie where a failed submission wrote once, or one that has just ended.
     if (!wrapped) device.submissions.welcome(this.range(0, bytes));
     if (device.debug >= 3) reportLeak(this);
+    Object.freeze(this);
   }
 
   get disposed(): boolean {
     // An ArrayBuffer whose bytes were taken away has length 0.
-    return this.memory === undefined || this.device.disposed || this.source?.byteLength === 0;
+    return this.#memory === undefined || this.device.disposed || this.#source?.byteLength === 0;
   }
 
   private assertLive(): void {
@@ -79,7 +86,7 @@ export class Buffer {
   /** @internal */
   get handle(): NativeMemory {
     this.assertLive();
-    return this.memory as NativeMemory;
+    return this.#memory as NativeMemory;
   }
 
   /** @internal */
@@ -88,10 +95,10 @@ export class Buffer {
   }
 
   /** A copy of the bytes, once the work that writes them has ended. */
-  async read(byteOffset = 0, bytes = this.bytes - byteOffset): Promise<ArrayBuffer> {
-    this.checkRange("buffer.read", byteOffset, bytes);
+  async read(byteOffset = 0, bytes?: number): Promise<ArrayBuffer> {
+    const count = this.checkRange("buffer.read", byteOffset, bytes);
     const { submissions, tally } = this.device;
-    const range = this.range(byteOffset, bytes);
+    const range = this.range(byteOffset, count);
     // Checked anew after each wait: a later commit may write the range too, and must not do so during the copy.
     this.assertLive();
     for (let writer = submissions.lastWriter(range); writer; writer = submissions.lastWriter(range)) {
@@ -99,14 +106,14 @@ export class Buffer {
       await writer.then(null, () => {});
     }
     submissions.assertDefined(range);
-    return this.copy(this.handle, byteOffset, bytes);
+    return this.copy(this.handle, byteOffset, count);
   }
 
   /** A copy of the bytes now; an error while work in flight writes them. */
-  readSync(byteOffset = 0, bytes = this.bytes - byteOffset): ArrayBuffer {
-    this.checkRange("buffer.readSync", byteOffset, bytes);
-    this.device.submissions.assertNotWritten("buffer.readSync", this.range(byteOffset, bytes));
-    return this.copy(this.handle, byteOffset, bytes);
+  readSync(byteOffset = 0, bytes?: number): ArrayBuffer {
+    const count = this.checkRange("buffer.readSync", byteOffset, bytes);
+    this.device.submissions.assertNotWritten("buffer.readSync", this.range(byteOffset, count));
+    return this.copy(this.handle, byteOffset, count);
   }
 
   private copy(memory: NativeMemory, byteOffset: number, bytes: number): ArrayBuffer {
@@ -122,8 +129,10 @@ export class Buffer {
 
   /** Copies `data` in; an error while work in flight reads or writes the range. */
   write(data: ArrayBufferView, byteOffset = 0): void {
-    const source = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-    this.checkRange("buffer.write", byteOffset, source.length);
+    if (!ArrayBuffer.isView(data)) throw wrongKind("buffer.write", "data", "be a typed array or DataView", data);
+    // One look at the bytes: a subclass could tell another length each time.
+    const view = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    const bytes = this.checkRange("buffer.write", byteOffset, view.byteLength);
     if (this.readOnly)
       throw wrongValue(
         "buffer.write",
@@ -132,9 +141,9 @@ export class Buffer {
         "a read-only buffer",
         "copy it with device.bufferFrom first",
       );
-    const range = this.range(byteOffset, source.length);
+    const range = this.range(byteOffset, bytes);
     this.device.submissions.assertIdle("buffer.write", range);
-    native().writeMemory(this.handle, byteOffset, source);
+    native().writeMemory(this.handle, byteOffset, view);
     this.device.submissions.forgetFailure(range);
   }
 
@@ -148,42 +157,51 @@ export class Buffer {
       throw wrongValue("buffer.arrayBuffer", "buffer", "be writable", "a read-only buffer", "use read() for a copy");
     const { handle } = this;
     // One that was transferred away shows nothing any more.
-    if (!this.borrowed?.byteLength) this.borrowed = native().borrowMemory(handle);
+    if (!this.#borrowed?.byteLength) this.#borrowed = native().borrowMemory(handle);
     this.device.borrowed.add(this);
-    return this.borrowed;
+    return this.#borrowed;
   }
 
-  private checkRange(op: string, byteOffset: number, bytes: number): void {
+  /** How many bytes a call touches: those it names, or all from `byteOffset` on. */
+  private checkRange(op: string, byteOffset: number, bytes?: number): number {
     if (!Number.isSafeInteger(byteOffset) || byteOffset < 0)
       throw wrongValue(op, "byteOffset", "be an integer ≥ 0", byteOffset);
-    if (!Number.isSafeInteger(bytes) || bytes < 0 || byteOffset + bytes > this.bytes)
-      throw wrongValue(op, "bytes", `stay within the buffer's ${this.bytes} bytes`, `${byteOffset} + ${bytes}`);
+    const count = bytes === undefined ? this.bytes - byteOffset : bytes;
+    if (!Number.isSafeInteger(count) || count < 0 || byteOffset + count > this.bytes)
+      throw wrongValue(op, "bytes", `stay within the buffer's ${this.bytes} bytes`, `${byteOffset} + ${show(count)}`);
+    return count;
   }
 
   dispose(): void {
-    if (this.memory === undefined) return;
-    if (this.borrowed) detach(this.borrowed);
-    this.borrowed = undefined;
+    if (this.#memory === undefined) return;
+    if (this.#borrowed) detach(this.#borrowed);
+    this.#borrowed = undefined;
     this.device.borrowed.delete(this);
     this.device.submissions.forgetFailure(this.range(0, this.bytes));
-    if (this.recordings > 0) this.orphan = this.memory;
-    else native().releaseMemory(this.memory);
-    this.memory = undefined;
+    if (this.#recordings > 0) this.#orphan = this.#memory;
+    else native().releaseMemory(this.#memory);
+    this.#memory = undefined;
     leaks.unregister(this);
   }
 
   /** @internal A dispatch was recorded: the memory stays, even when the buffer is disposed, until `release`. */
   retain(): NativeMemory {
     const memory = this.handle;
-    this.recordings++;
+    this.#recordings++;
     return memory;
   }
 
   /** @internal */
   release(): void {
-    if (--this.recordings > 0 || this.orphan === undefined) return;
-    native().releaseMemory(this.orphan);
-    this.orphan = undefined;
+    if (--this.#recordings > 0 || this.#orphan === undefined) return;
+    native().releaseMemory(this.#orphan);
+    this.#orphan = undefined;
+  }
+
+  /** What the buffer is and where it lies. */
+  toJSON(): { type: "Buffer"; bytes: number; readOnly: boolean; device: string; disposed: boolean } {
+    const { bytes, readOnly, device, disposed } = this;
+    return { type: "Buffer", bytes, readOnly, device: device.kind, disposed };
   }
 
   [Symbol.dispose](): void {

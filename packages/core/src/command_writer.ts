@@ -16,10 +16,15 @@ export interface DispatchArguments<B extends Record<string, Access>, P extends R
 
 export type AnyKernel = Kernel<Record<string, Access>, Record<string, Scalar>, never>;
 
-/** A recorded dispatch. */
+/** A recorded dispatch: copies of what was checked. */
 export interface Node {
-  kernel: AnyKernel;
-  args: DispatchArguments<Record<string, Access>, Record<string, Scalar>, never>;
+  readonly kernel: AnyKernel;
+  /** The op that dispatches. */
+  readonly op: string;
+  readonly variant: string;
+  readonly buffers: Readonly<Record<string, Tensor | undefined>>;
+  readonly params: Readonly<Record<string, number>>;
+  readonly launch: Launch;
 }
 
 const COMMAND = { dispatch: 1, barrier: 2, fill: 3 } as const;
@@ -53,14 +58,14 @@ class Words {
 }
 
 /** Threadgroups, and at length the tensors and parameters of a dispatch. */
-export function dispatchNote({ kernel, args }: Node, { threadgroups }: Launch, long: boolean): string {
-  const groups = `${threadgroups.join("×")} threadgroups`;
+export function dispatchNote({ kernel, buffers, params, launch }: Node, long: boolean): string {
+  const groups = `${launch.threadgroups.join("×")} threadgroups`;
   if (!long) return groups;
   const tensors = kernel.bufferNames.map((name) => {
-    const tensor = args.buffers[name];
+    const tensor = buffers[name];
     return tensor ? `${name} ${tensor.dtype}[${tensor.shape.join(", ")}]` : `${name} -`;
   });
-  return [groups, ...tensors, ...kernel.paramNames.map((name) => `${name} ${args.params[name]}`)].join(", ");
+  return [groups, ...tensors, ...kernel.paramNames.map((name) => `${name} ${params[name]}`)].join(", ");
 }
 
 /** Writes commands; shared by encoders and by the queue's own fills. @internal */
@@ -103,14 +108,8 @@ export class CommandWriter {
     this.accesses.push({ label: "fill", reads: [], writes: [tensor.range] });
   }
 
-  dispatch(
-    pipeline: number,
-    node: Node,
-    launch: { threadgroups: readonly number[]; threadsPerThreadgroup: readonly number[]; threadgroupBytes?: number },
-    accesses: Accesses,
-  ): void {
+  dispatch(pipeline: number, { kernel, buffers, params, launch }: Node, accesses: Accesses): void {
     const { words } = this;
-    const { kernel, args } = node;
     words.push(COMMAND.dispatch);
     words.push(pipeline);
     words.push(this.labels.push(accesses.label) - 1);
@@ -120,14 +119,14 @@ export class CommandWriter {
     words.push(kernel.faultTexts.length > 0 ? 1 : 0);
     words.push(kernel.bufferNames.length);
     words.push(kernel.paramNames.length + (kernel.optional ? 1 : 0));
-    for (const name of kernel.bufferNames) this.binding(args.buffers[name]);
+    for (const name of kernel.bufferNames) this.binding(buffers[name]);
     for (const name of kernel.paramNames) {
-      const value = args.params[name] as number;
+      const value = params[name] as number;
       if (kernel.params[name] === "f32") words.pushFloat(value);
       else words.push(value);
     }
     if (kernel.optional)
-      words.push(kernel.bufferNames.reduce((mask, name, i) => mask + (args.buffers[name] ? 2 ** i : 0), 0));
+      words.push(kernel.bufferNames.reduce((mask, name, i) => mask + (buffers[name] ? 2 ** i : 0), 0));
     this.accesses.push(accesses);
   }
 }

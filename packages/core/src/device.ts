@@ -2,11 +2,12 @@ import { types } from "node:util";
 import { markAsUntransferable } from "node:worker_threads";
 import { Arena } from "./arena.ts";
 import { Buffer } from "./buffer.ts";
-import type { ArrayOf, Dtype } from "./dtype.ts";
+import { type ArrayOf, checkDtype, type Dtype, rawNumbers } from "./dtype.ts";
 import { CommandEncoder, type EncoderOptions } from "./encoder.ts";
 import { environment } from "./env.ts";
 import { disposedError, MlxtsError, wrongKind, wrongValue } from "./errors.ts";
-import { Library, type LibraryDefinition } from "./library.ts";
+import { identify, printAsJson } from "./identity.ts";
+import { checkLibrary, Library, type LibraryDefinition } from "./library.ts";
 import {
   type DeviceLimits,
   type NativeDevice,
@@ -17,8 +18,10 @@ import {
   nativeFailure,
   simulatorMissing,
 } from "./native.ts";
+import { checkOptionNames, type OptionNames } from "./options.ts";
+import { bytesOf, copyShape, countOf } from "./shape.ts";
 import { SubmissionQueue } from "./submission.ts";
-import { Tensor, tensorBytes } from "./tensor.ts";
+import { Tensor } from "./tensor.ts";
 
 export type DeviceKind = "cpu" | "metal";
 
@@ -101,6 +104,28 @@ const resizable = Object.getOwnPropertyDescriptor(ArrayBuffer.prototype, "resiza
 
 /** What the ArrayBuffer itself says, whatever its properties are. */
 const isResizable = (buffer: ArrayBuffer): boolean => resizable?.call(buffer) === true;
+const OPTIONS: OptionNames<DeviceOptions> = { threads: true, level: true, order: true, validate: true, poison: true };
+
+/** A copy of the options, each of the right kind. */
+function checkOptions(options: DeviceOptions): DeviceOptions {
+  const op = "Device.open";
+  checkOptionNames(op, options, OPTIONS);
+  const { threads, level, order, validate, poison } = options;
+  if (threads !== undefined && !(Number.isInteger(threads) && threads >= 1 && threads <= 1024))
+    throw wrongValue(op, "threads", "be an integer from 1 to 1024", threads);
+  if (level !== undefined && typeof level !== "string") throw wrongKind(op, "level", "be a string", level);
+  if (order !== undefined && order !== "forward" && order !== "reverse")
+    throw wrongValue(op, "order", "be forward or reverse", order);
+  for (const [name, value] of Object.entries({ validate, poison }))
+    if (value !== undefined && typeof value !== "boolean") throw wrongKind(op, name, "be a boolean", value);
+  return {
+    ...(threads !== undefined && { threads }),
+    ...(level !== undefined && { level }),
+    ...(order !== undefined && { order }),
+    ...(validate !== undefined && { validate }),
+    ...(poison !== undefined && { poison }),
+  };
+}
 
 /** A callback that does not keep the queue alive: a device that is lost without `dispose` can then be collected. */
 function weakOnEnded(): { call(): void; target(queue: SubmissionQueue): void } {
@@ -112,6 +137,9 @@ function weakOnEnded(): { call(): void; target(queue: SubmissionQueue): void } {
     },
   };
 }
+
+/** Lets a device say that it takes less than it does, so that tests reach what large devices never refuse. @internal */
+export let changeLimits: (device: Device, limits: Partial<DeviceLimits>) => void;
 
 /** Where work runs. Several may be open at once; everything made from a device belongs to it. */
 export class Device {
@@ -125,7 +153,7 @@ export class Device {
   readonly unifiedMemory: boolean;
   /** @internal */
   readonly kernelsFromSource: boolean;
-  readonly limits: Readonly<DeviceLimits>;
+  #limits: Readonly<DeviceLimits>;
   readonly validate: boolean;
   readonly poison: boolean;
   /** @internal */
@@ -136,15 +164,25 @@ export class Device {
   readonly tally: Tally = zeroTally();
   /** @internal Buffers whose memory a host array shows. */
   readonly borrowed = new Set<Buffer>();
-  private readonly handle: NativeDevice;
-  private readonly libraries = new Map<LibraryDefinition, Library>();
-  private closed = false;
+  readonly #handle: NativeDevice;
+  readonly #libraries = new Map<LibraryDefinition, Library>();
+  #closed = false;
+
+  static {
+    identify("Device", Device, (value) => #handle in value);
+    printAsJson(Device);
+    changeLimits = (device, limits) => {
+      device.#limits = Object.freeze({ ...device.#limits, ...limits });
+    };
+  }
 
   /**
    * Opens a device: the kind asked for, else `MLXTS_DEVICE`, else the best there is.
    * @throws MlxtsError `DeviceNotFound` with `details.tried`
    */
   static open(kind?: DeviceKind, options: DeviceOptions = {}): Device {
+    if (kind !== undefined && typeof kind !== "string") throw wrongKind("Device.open", "kind", "be cpu or metal", kind);
+    const checked = checkOptions(options);
     const wanted = kind ?? environment().device;
     const tried: { kind: string; reason: string }[] = [];
     let cause: unknown;
@@ -153,7 +191,7 @@ export class Device {
       if (reason !== undefined) tried.push({ kind: candidate, reason });
       else
         try {
-          return new Device(candidate, options);
+          return new Device(candidate, checked);
         } catch (error) {
           if (nativeFailure(error)?.code !== "DeviceNotFound") throw error;
           tried.push({ kind: candidate, reason: (error as Error).message });
@@ -166,15 +204,14 @@ export class Device {
   private constructor(kind: DeviceKind, options: DeviceOptions) {
     const env = environment();
     const threads = options.threads ?? env.threads ?? 0;
-    if (!Number.isInteger(threads) || threads < 0 || threads > 1024 || options.threads === 0)
-      throw wrongValue("Device.open", "threads", "be an integer from 1 to 1024", threads);
+    const level = options.level ?? env.cpuLevel;
     const onEnded = weakOnEnded();
     try {
-      this.handle = native().openDevice(
+      this.#handle = native().openDevice(
         {
           kind,
           threads,
-          level: options.level ?? env.cpuLevel ?? "",
+          level: level ?? "",
           order: options.order ?? "forward",
           capture: env.capture ?? "",
         },
@@ -185,37 +222,43 @@ export class Device {
       if (failure?.code === "Io")
         throw new MlxtsError("Io", failure.message, { path: failure.detail, operation: "capture" }, error);
       if (failure?.code !== "InvalidArgument") throw error;
-      throw wrongValue(
-        "Device.open",
-        "level",
-        `be one of ${cpuLevels().join(", ")} on this processor`,
-        options.level ?? env.cpuLevel,
-      );
+      throw wrongValue("Device.open", "level", `be one of ${cpuLevels().join(", ")} on this processor`, level);
     }
-    this.submissions = new SubmissionQueue(this, this.handle);
+    this.submissions = new SubmissionQueue(this, this.#handle);
     onEnded.target(this.submissions);
-    const info: NativeInfo = native().deviceInfo(this.handle);
+    const info: NativeInfo = native().deviceInfo(this.#handle);
     this.kind = kind;
     this.gpu = kind !== "cpu";
     this.name = info.name;
     this.level = info.level;
     this.unifiedMemory = info.unifiedMemory;
     this.kernelsFromSource = info.kernelsFromSource;
-    this.limits = Object.freeze(info.limits);
+    this.#limits = Object.freeze(info.limits);
     this.debug = env.debug;
     this.validate = options.validate ?? env.validate;
     this.poison = options.poison ?? env.poison;
     if (this.debug >= 1)
       process.stderr.write(`mlxts device ${kind}: ${this.name}, level ${this.level}, ${this.limits.threads} threads\n`);
+    Object.freeze(this);
+  }
+
+  /** What the device is. */
+  toJSON(): { type: "Device"; kind: DeviceKind; name: string; level: string; threads: number; disposed: boolean } {
+    const { kind, name, level, limits, disposed } = this;
+    return { type: "Device", kind, name, level, threads: limits.threads, disposed };
+  }
+
+  get limits(): Readonly<DeviceLimits> {
+    return this.#limits;
   }
 
   get disposed(): boolean {
-    return this.closed;
+    return this.#closed;
   }
 
   private live(): NativeDevice {
-    if (this.closed) throw disposedError("device");
-    return this.handle;
+    if (this.#closed) throw disposedError("device");
+    return this.#handle;
   }
 
   /** A zero-filled buffer. */
@@ -295,6 +338,7 @@ export class Device {
 
   /** A read-only buffer over the first `bytes` of a file, mapped: nothing is read before it is used. The file must not shrink meanwhile. */
   mapFile(path: string, bytes: number): Buffer {
+    if (typeof path !== "string") throw wrongKind("device.mapFile", "path", "be a string", path);
     if (!Number.isSafeInteger(bytes) || bytes < 1)
       throw wrongValue("device.mapFile", "bytes", "be an integer ≥ 1", bytes);
     try {
@@ -309,9 +353,15 @@ export class Device {
 
   /** A tensor with a buffer of its own: zeros, or `data` (a raw typed array of the dtype as it is, other numbers rounded). */
   tensor<D extends Dtype>(dtype: D, shape: readonly number[], data?: ArrayOf<D> | ArrayLike<number>): Tensor<D> {
-    const tensor = new Tensor(this.buffer(tensorBytes(dtype, shape, "device.tensor")), dtype, shape, { owned: true });
-    if (data !== undefined) tensor.write(data);
-    return tensor;
+    const op = "device.tensor";
+    checkDtype(op, dtype);
+    const dims = copyShape(op, shape);
+    const size = countOf(op, dims);
+    // Before anything is allocated.
+    const raw = data === undefined ? undefined : rawNumbers(op, dtype, data, size);
+    const buffer = this.buffer(bytesOf(op, dtype, dims, size));
+    if (raw) buffer.write(raw);
+    return new Tensor(buffer, dtype, dims, { owned: true });
   }
 
   /** Scratch for outputs and intermediate tensors. With `grow` it takes more memory instead of refusing. */
@@ -326,10 +376,11 @@ export class Device {
 
   /** A package's kernels on this device; opened once. */
   library(definition: LibraryDefinition): Library {
-    let library = this.libraries.get(definition);
+    checkLibrary("device.library", definition);
+    let library = this.#libraries.get(definition);
     if (!library) {
       library = new Library(definition, this.live(), this, () => this.tally.pipelines++);
-      this.libraries.set(definition, library);
+      this.#libraries.set(definition, library);
     }
     return library;
   }
@@ -347,11 +398,11 @@ export class Device {
 
   /** Waits for work in flight, then releases everything; later use of any child is an error. */
   dispose(): void {
-    if (this.closed) return;
-    native().closeDevice(this.handle);
+    if (this.#closed) return;
+    native().closeDevice(this.#handle);
     this.submissions.onEnded();
     for (const buffer of this.borrowed) buffer.dispose();
-    this.closed = true;
+    this.#closed = true;
   }
 
   [Symbol.dispose](): void {

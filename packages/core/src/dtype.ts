@@ -1,10 +1,12 @@
+import { MlxtsError, wrongKind, wrongValue } from "./errors.ts";
+
 /** Element types of tensors. */
 export type Dtype = "f32" | "f16" | "bf16" | "u32" | "i32" | "u16" | "i16" | "u8" | "i8" | "i64";
 
 export type FloatDtype = "f32" | "f16" | "bf16";
 
 /** Activation dtypes every float op takes. */
-export const FLOATS = ["f32", "f16", "bf16"] as const satisfies readonly Dtype[];
+export const FLOATS = Object.freeze(["f32", "f16", "bf16"] as const satisfies readonly Dtype[]);
 
 type NumberArray = Float32Array | Uint32Array | Int32Array | Uint16Array | Int16Array | Uint8Array | Int8Array;
 /** The typed arrays that carry tensor data; 16-bit floats travel as Uint16Array bits. */
@@ -26,13 +28,14 @@ export type ArrayOf<D extends Dtype> = D extends "f32"
               : BigInt64Array;
 
 type RawArrayConstructor = {
+  readonly name: string;
   readonly BYTES_PER_ELEMENT: number;
   new (length: number): RawArray;
   new (buffer: ArrayBufferLike, byteOffset?: number, length?: number): RawArray;
 };
 
 /** Bytes and the JavaScript view of each dtype. */
-export const DTYPES: Readonly<Record<Dtype, { bytes: number; array: RawArrayConstructor }>> = {
+export const DTYPES: Readonly<Record<Dtype, Readonly<{ bytes: number; array: RawArrayConstructor }>>> = {
   f32: { bytes: 4, array: Float32Array },
   f16: { bytes: 2, array: Uint16Array },
   bf16: { bytes: 2, array: Uint16Array },
@@ -44,10 +47,19 @@ export const DTYPES: Readonly<Record<Dtype, { bytes: number; array: RawArrayCons
   i8: { bytes: 1, array: Int8Array },
   i64: { bytes: 8, array: BigInt64Array },
 };
+for (const entry of Object.values(DTYPES)) Object.freeze(entry);
+Object.freeze(DTYPES);
 
 /** Whether a value names an element type. */
 export function isDtype(value: unknown): value is Dtype {
   return typeof value === "string" && Object.hasOwn(DTYPES, value);
+}
+
+/** Refuses what is not the name of an element type. */
+export function checkDtype(op: string, dtype: unknown): asserts dtype is Dtype {
+  if (isDtype(dtype)) return;
+  const error = typeof dtype === "string" ? wrongValue : wrongKind;
+  throw error(op, "dtype", `be one of ${Object.keys(DTYPES).join(", ")}`, dtype);
 }
 
 export function isFloat(dtype: Dtype): dtype is FloatDtype {
@@ -102,27 +114,120 @@ export function fromF16Bits(bits: number): number {
 
 /** `value` rounded to a float dtype (through f32, as stores do). */
 export function roundTo(dtype: FloatDtype, value: number): number {
+  if (!isFloat(dtype)) throw wrongKind("roundTo", "dtype", `be one of ${FLOATS.join(", ")}`, dtype);
+  if (typeof value !== "number") throw wrongKind("roundTo", "value", "be a number", value);
   if (dtype === "bf16") return fromBf16Bits(toBf16Bits(value));
   if (dtype === "f16") return fromF16Bits(toF16Bits(value));
   return Math.fround(value);
 }
 
-/** Numbers → the raw array of a dtype; floats are rounded, integers must fit. */
-export function encodeNumbers(dtype: Dtype, values: ArrayLike<number>): RawArray {
-  const out = new DTYPES[dtype].array(values.length);
-  if (out instanceof BigInt64Array) {
-    for (let i = 0; i < out.length; i++) out[i] = BigInt(values[i] as number);
-    return out;
+const typedArray = Object.getPrototypeOf(Uint8Array.prototype) as object;
+const getterOf = (name: symbol | "length") =>
+  (Object.getOwnPropertyDescriptor(typedArray, name) as { get(this: unknown): unknown }).get;
+const nameOf = getterOf(Symbol.toStringTag);
+const lengthOf = getterOf("length");
+
+/** Its name where a value is a typed array, also one of another realm or of a subclass; else undefined. */
+const typedArrayName = (value: unknown) => nameOf.call(value) as string | undefined;
+
+/** The integers that fit a dtype. */
+const INTEGERS: Partial<Record<Dtype, readonly [min: number, max: number]>> = {
+  u32: [0, 0xffffffff],
+  i32: [-0x80000000, 0x7fffffff],
+  u16: [0, 0xffff],
+  i16: [-0x8000, 0x7fff],
+  u8: [0, 0xff],
+  i8: [-0x80, 0x7f],
+};
+const I64 = [-(2n ** 63n), 2n ** 63n - 1n] as const;
+
+/** Elements of what is like an array of numbers. */
+function arrayLength(op: string, data: unknown): number {
+  const fail = (): never => {
+    throw wrongKind(op, "data", "be an array of numbers", data);
+  };
+  if (data === null || typeof data !== "object") fail();
+  if (typedArrayName(data) !== undefined) return lengthOf.call(data) as number;
+  let length: unknown;
+  try {
+    length = (data as { length: unknown }).length;
+  } catch {
+    fail();
   }
-  if (dtype === "bf16") for (let i = 0; i < out.length; i++) out[i] = toBf16Bits(values[i] as number);
-  else if (dtype === "f16") for (let i = 0; i < out.length; i++) out[i] = toF16Bits(values[i] as number);
-  else out.set(values);
+  if (!Number.isSafeInteger(length) || (length as number) < 0) fail();
+  return length as number;
+}
+
+function newArray(dtype: Dtype, length: number): RawArray {
+  try {
+    return new DTYPES[dtype].array(length);
+  } catch (error) {
+    const bytes = length * DTYPES[dtype].bytes;
+    throw new MlxtsError("BufferAllocation", `cannot allocate ${bytes} bytes for an array`, { bytes }, error);
+  }
+}
+
+/**
+ * The raw array of numbers: a typed array of the dtype as it is, other numbers rounded. Integers must be integers and
+ * fit. Each element is read once.
+ * @internal
+ */
+export function rawNumbers(op: string, dtype: Dtype, data: ArrayLike<number> | RawArray, size?: number): RawArray {
+  const length = arrayLength(op, data);
+  if (size !== undefined && length !== size) throw wrongValue(op, "data", `have ${size} elements`, length);
+  if (typedArrayName(data) === DTYPES[dtype].array.name) return data as RawArray;
+  return convert(op, dtype, data as ArrayLike<number>, length);
+}
+
+function convert(op: string, dtype: Dtype, data: ArrayLike<number>, length: number): RawArray {
+  const out = newArray(dtype, length);
+  const notNumber = (i: number, value: unknown) => wrongKind(op, `data[${i}]`, "be a number", value);
+  const limits = INTEGERS[dtype];
+  if (out instanceof BigInt64Array) {
+    const rule = `be an integer from ${I64[0]} to ${I64[1]}`;
+    for (let i = 0; i < length; i++) {
+      const value: unknown = data[i];
+      if (typeof value !== "number" && typeof value !== "bigint") throw notNumber(i, value);
+      const integer = typeof value === "bigint" || Number.isInteger(value) ? BigInt(value) : undefined;
+      if (integer === undefined || integer < I64[0] || integer > I64[1])
+        throw wrongValue(op, `data[${i}]`, rule, value);
+      out[i] = integer;
+    }
+  } else if (limits) {
+    const [min, max] = limits;
+    for (let i = 0; i < length; i++) {
+      const value: unknown = data[i];
+      if (typeof value !== "number") throw notNumber(i, value);
+      if (!(Number.isInteger(value) && value >= min && value <= max))
+        throw wrongValue(op, `data[${i}]`, `be an integer from ${min} to ${max}`, value);
+      out[i] = value;
+    }
+  } else {
+    const bits = dtype === "bf16" ? toBf16Bits : dtype === "f16" ? toF16Bits : Number;
+    for (let i = 0; i < length; i++) {
+      const value: unknown = data[i];
+      if (typeof value !== "number") throw notNumber(i, value);
+      out[i] = bits(value);
+    }
+  }
   return out;
+}
+
+/**
+ * Numbers → the raw array of a dtype: floats are rounded, integers must be integers and fit.
+ * @throws TypeError or RangeError naming the first element that cannot be taken
+ */
+export function encodeNumbers(dtype: Dtype, values: ArrayLike<number>): RawArray {
+  checkDtype("encodeNumbers", dtype);
+  return convert("encodeNumbers", dtype, values, arrayLength("encodeNumbers", values));
 }
 
 /** A raw array of a dtype → its numbers, exactly. */
 export function decodeNumbers(dtype: Dtype, raw: RawArray): Float64Array {
-  const out = new Float64Array(raw.length);
+  checkDtype("decodeNumbers", dtype);
+  const { name } = DTYPES[dtype].array;
+  if (typedArrayName(raw) !== name) throw wrongKind("decodeNumbers", "raw", `be a ${name}`, raw);
+  const out = new Float64Array(lengthOf.call(raw) as number);
   const convert = dtype === "bf16" ? fromBf16Bits : dtype === "f16" ? fromF16Bits : Number;
   for (let i = 0; i < out.length; i++) out[i] = convert(raw[i] as number);
   return out;

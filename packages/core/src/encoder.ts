@@ -1,11 +1,14 @@
-import type { Arena } from "./arena.ts";
+import { Arena } from "./arena.ts";
 import type { Buffer } from "./buffer.ts";
 import { type AnyKernel, CommandWriter, type DispatchArguments, dispatchNote, type Node } from "./command_writer.ts";
 import type { Device } from "./device.ts";
+import { readDispatch, threadsOf } from "./dispatch.ts";
 import type { Dtype } from "./dtype.ts";
 import { disposedError, wrongKind, wrongValue } from "./errors.ts";
+import { identify, printAsJson } from "./identity.ts";
 import type { Access, Kernel, Scalar } from "./kernel.ts";
 import { type NativeRecording, native } from "./native.ts";
+import { checkOptionNames } from "./options.ts";
 import { type Accesses, HazardTracker, overlaps, sameRange } from "./ranges.ts";
 import type { Submission } from "./submission.ts";
 import { Tensor } from "./tensor.ts";
@@ -29,34 +32,44 @@ export interface CommitOptions {
 export class CommandEncoder {
   readonly device: Device;
   readonly arena: Arena | undefined;
-  private readonly mode: "auto" | "manual";
-  private readonly writer = new CommandWriter();
+  readonly #mode: "auto" | "manual";
+  readonly #writer = new CommandWriter();
   /** None where nobody asks for missing barriers. */
-  private readonly hazards: HazardTracker | undefined;
-  private readonly nodes: (Node | "barrier")[] = [];
-  private state: "recording" | "committed" | "finished" | "disposed" = "recording";
-  private lastWasBarrier = true;
+  readonly #hazards: HazardTracker | undefined;
+  readonly #nodes: (Node | "barrier")[] = [];
+  #state: "recording" | "committed" | "finished" | "disposed" = "recording";
+  #lastWasBarrier = true;
+
+  static {
+    identify("CommandEncoder", CommandEncoder, (value) => #writer in value);
+    printAsJson(CommandEncoder);
+  }
 
   /** @internal Use `device.encoder`. */
-  constructor(device: Device, { barriers = "auto", arena }: EncoderOptions = {}) {
+  constructor(device: Device, options: EncoderOptions = {}) {
+    checkOptionNames<EncoderOptions>("device.encoder", options, { barriers: true, arena: true });
+    const { barriers = "auto", arena } = options;
     if (barriers !== "auto" && barriers !== "manual")
       throw wrongValue("device.encoder", "barriers", "be auto or manual", barriers);
+    if (arena !== undefined && !(arena instanceof Arena))
+      throw wrongKind("device.encoder", "arena", "be an Arena", arena);
     if (arena && arena.device !== device)
       throw wrongValue("device.encoder", "arena", "belong to the encoder's device", "an arena of another device");
     this.device = device;
-    this.mode = barriers;
-    if (barriers === "auto" || device.validate) this.hazards = new HazardTracker();
+    this.#mode = barriers;
+    if (barriers === "auto" || device.validate) this.#hazards = new HazardTracker();
     this.arena = arena;
+    Object.freeze(this);
   }
 
   private assertRecording(call: string): void {
     if (this.device.disposed) throw disposedError("device");
-    if (this.state !== "recording")
+    if (this.#state !== "recording")
       throw wrongValue(
         `encoder.${call}`,
         "encoder",
         "be recording",
-        `a ${this.state} encoder`,
+        `a ${this.#state} encoder`,
         "make a new one with device.encoder()",
       );
   }
@@ -66,68 +79,34 @@ export class CommandEncoder {
     return this.arena ? this.arena.alloc(dtype, shape) : this.device.tensor(dtype, shape);
   }
 
+  /**
+   * Records one dispatch of a kernel. Its arguments are read once: what is checked is what runs.
+   * @throws TypeError or RangeError naming the buffer, parameter or size that cannot be; nothing is recorded then
+   */
   dispatch<B extends Record<string, Access>, P extends Record<string, Scalar>, S>(
     kernel: Kernel<B, P, S>,
     args: DispatchArguments<B, P, S>,
   ): void {
     this.assertRecording("dispatch");
-    this.record({ kernel: kernel as unknown as AnyKernel, args: args as unknown as Node["args"] });
+    this.record(readDispatch(kernel as unknown as AnyKernel, args as never, this.device));
   }
 
-  private record(node: Node): void {
-    const { kernel, args } = node;
-    const { limits } = this.device;
-    const op = args.op ?? kernel.name;
-    if (!kernel.variants.includes(args.variant))
-      throw wrongValue(op, "variant", `be one of ${kernel.variants.join(", ")}`, args.variant);
-    const accesses = this.checkBuffers(op, node);
-    for (const name of kernel.paramNames) {
-      const value = args.params[name];
-      if (typeof value !== "number") throw wrongKind(op, name, "be a number", value);
-      const scalar = kernel.params[name];
-      const [min, max] = scalar === "u32" ? [0, 0xffffffff] : [-0x80000000, 0x7fffffff];
-      if (scalar !== "f32" && !(Number.isInteger(value) && value >= min && value <= max))
-        throw wrongValue(op, name, `be a ${scalar}`, value);
-    }
-    const launch = kernel.launch(args.sizes, this.device);
-    for (const axis of launch.threadgroups)
-      if (!Number.isInteger(axis) || axis < 1 || axis > limits.maxThreadgroupsPerAxis)
-        throw wrongValue(
-          op,
-          "threadgroups",
-          `be from 1 to ${limits.maxThreadgroupsPerAxis} on each axis`,
-          launch.threadgroups,
-        );
-    if (!Number.isSafeInteger(launch.threadgroups[0] * launch.threadgroups[1] * launch.threadgroups[2]))
-      throw wrongValue(op, "threadgroups", "be fewer than 2^53 in all", launch.threadgroups);
-    const threads = launch.threadsPerThreadgroup[0] * launch.threadsPerThreadgroup[1] * launch.threadsPerThreadgroup[2];
-    if (!Number.isInteger(threads) || threads < 1 || threads > limits.maxThreadsPerThreadgroup)
+  /** @internal Records a dispatch that has been read. */
+  record(node: Node): void {
+    const { kernel, op, variant, launch } = node;
+    const accesses = this.checkBuffers(node);
+    const pipeline = this.device.library(kernel.library).pipeline(kernel.name, variant);
+    if (threadsOf(launch) > pipeline.maxThreads)
       throw wrongValue(
         op,
         "threadsPerThreadgroup",
-        `have a product from 1 to ${limits.maxThreadsPerThreadgroup}`,
-        launch.threadsPerThreadgroup,
-      );
-    const { threadgroupBytes = 0 } = launch;
-    if (!Number.isInteger(threadgroupBytes) || threadgroupBytes < 0 || threadgroupBytes > limits.maxThreadgroupBytes)
-      throw wrongValue(
-        op,
-        "threadgroupBytes",
-        `be an integer from 0 to ${limits.maxThreadgroupBytes}`,
-        threadgroupBytes,
-      );
-    const pipeline = this.device.library(kernel.library).pipeline(kernel.name, args.variant);
-    if (threads > pipeline.maxThreads)
-      throw wrongValue(
-        op,
-        "threadsPerThreadgroup",
-        `have a product of at most ${pipeline.maxThreads} for ${kernel.name}_${args.variant} on this device`,
+        `have a product of at most ${pipeline.maxThreads} for ${kernel.name}_${variant} on this device`,
         launch.threadsPerThreadgroup,
       );
 
-    if (this.device.debug >= 2) accesses.note = dispatchNote(node, launch, this.device.debug >= 3);
-    const hazard = this.hazards?.find(accesses);
-    if (hazard && this.mode === "manual") {
+    if (this.device.debug >= 2) accesses.note = dispatchNote(node, this.device.debug >= 3);
+    const hazard = this.#hazards?.find(accesses);
+    if (hazard && this.#mode === "manual") {
       const side = ({ label, range }: { label: string; range: { begin: number; end: number } }) =>
         `${label} [0x${range.begin.toString(16)}, 0x${range.end.toString(16)})`;
       throw wrongValue(
@@ -142,29 +121,21 @@ export class CommandEncoder {
       this.insertBarrier();
       this.device.tally.automaticBarriers++;
     }
-    this.hazards?.add(accesses);
-    this.writer.dispatch(pipeline.id, node, launch, accesses);
-    this.nodes.push(node);
-    this.lastWasBarrier = false;
+    this.#hazards?.add(accesses);
+    this.#writer.dispatch(pipeline.id, node, accesses);
+    this.#nodes.push(node);
+    this.#lastWasBarrier = false;
     this.device.tally.dispatches++;
   }
 
-  private checkBuffers(op: string, { kernel, args }: Node): Accesses {
-    const accesses: Accesses = {
-      label: `${op}/${kernel.name}_${args.variant}`,
-      reads: [],
-      writes: [],
-    };
-    if (kernel.faultTexts.length > 0)
-      accesses.fault = (code, words) => kernel.faultTexts[code - 1]?.(words, args.params);
+  private checkBuffers({ kernel, op, variant, buffers, params }: Node): Accesses {
+    const accesses: Accesses = { label: `${op}/${kernel.name}_${variant}`, reads: [], writes: [] };
+    if (kernel.faultTexts.length > 0) accesses.fault = (code, words) => kernel.faultTexts[code - 1]?.(words, params);
     const bound: { name: string; tensor: Tensor; writes: boolean }[] = [];
     for (const name of kernel.bufferNames) {
       const access = kernel.buffers[name] as Access;
-      const tensor = args.buffers[name];
-      if (tensor === undefined) {
-        if (!access.endsWith("?")) throw wrongKind(op, name, "be a Tensor", tensor);
-        continue;
-      }
+      const tensor = buffers[name];
+      if (tensor === undefined) continue;
       if (tensor.device !== this.device)
         throw wrongValue(op, name, "belong to the encoder's device", "a tensor of another device");
       if (tensor.disposed) throw disposedError(`tensor \`${name}\``);
@@ -196,17 +167,17 @@ export class CommandEncoder {
   }
 
   private insertBarrier(): void {
-    if (this.lastWasBarrier) return;
-    this.writer.barrier();
-    this.hazards?.clear();
-    this.nodes.push("barrier");
-    this.lastWasBarrier = true;
+    if (this.#lastWasBarrier) return;
+    this.#writer.barrier();
+    this.#hazards?.clear();
+    this.#nodes.push("barrier");
+    this.#lastWasBarrier = true;
   }
 
   /** Orders everything recorded so far before everything recorded later. */
   barrier(): void {
     this.assertRecording("barrier");
-    if (this.lastWasBarrier) return;
+    if (this.#lastWasBarrier) return;
     this.insertBarrier();
     this.device.tally.manualBarriers++;
   }
@@ -217,23 +188,29 @@ export class CommandEncoder {
    */
   commit(options: CommitOptions = {}): Submission {
     this.assertRecording("commit");
-    const submission = this.device.submissions.run(this.writer, options);
-    this.state = "committed";
+    const submission = this.device.submissions.run(this.#writer, options);
+    this.#state = "committed";
     return submission;
   }
 
   /** Ends the recording and keeps it: each `replay()` is one call. */
   finish(): Recording {
     this.assertRecording("finish");
-    this.state = "finished";
-    return new Recording(this.device, this.writer, this.nodes, this.mode);
+    this.#state = "finished";
+    return new Recording(this.device, this.#writer, this.#nodes, this.#mode);
   }
 
   /** Abandons the recording and lets its buffers go; after `commit` or `finish` it has nothing left to do. */
   dispose(): void {
-    if (this.state !== "recording") return;
-    this.state = "disposed";
-    if (!this.device.disposed) this.writer.letGo();
+    if (this.#state !== "recording") return;
+    this.#state = "disposed";
+    if (!this.device.disposed) this.#writer.letGo();
+  }
+
+  /** What has been recorded so far. */
+  toJSON(): { type: "CommandEncoder"; device: string; state: string; barriers: string; dispatches: number } {
+    const dispatches = this.#nodes.filter((node) => node !== "barrier").length;
+    return { type: "CommandEncoder", device: this.device.kind, state: this.#state, barriers: this.#mode, dispatches };
   }
 
   [Symbol.dispose](): void {
@@ -248,19 +225,23 @@ export class Recording {
   readonly accesses: readonly Accesses[];
   /** @internal One label for each dispatch or fill, by command tag. */
   readonly labels: readonly string[];
-  /** @internal Where it was replayed first. */
-  origin: Error | undefined;
-  private handle: NativeRecording | undefined;
-  private readonly nodes: readonly (Node | "barrier")[];
-  private readonly mode: "auto" | "manual";
+  #origin: Error | undefined;
+  #handle: NativeRecording | undefined;
+  readonly #nodes: readonly (Node | "barrier")[];
+  readonly #mode: "auto" | "manual";
   /** One tensor for each buffer and arena generation: as long as these live, all do. */
-  private readonly witnesses: readonly Tensor[];
+  readonly #witnesses: readonly Tensor[];
+
+  static {
+    identify("Recording", Recording, (value) => #nodes in value);
+    printAsJson(Recording);
+  }
 
   /** @internal Use `encoder.finish`. */
   constructor(device: Device, writer: CommandWriter, nodes: readonly (Node | "barrier")[], mode: "auto" | "manual") {
     this.device = device;
-    this.nodes = nodes;
-    this.mode = mode;
+    this.#nodes = nodes;
+    this.#mode = mode;
     this.accesses = writer.accesses;
     this.labels = writer.labels;
     const witnesses = new Map<Buffer, Map<number | undefined, Tensor>>();
@@ -268,38 +249,45 @@ export class Recording {
       const generations = witnesses.get(tensor.buffer) ?? new Map<number | undefined, Tensor>();
       witnesses.set(tensor.buffer, generations.set(tensor.generation, tensor));
     }
-    this.witnesses = [...witnesses.values()].flatMap((generations) => [...generations.values()]);
-    this.handle = device.submissions.record(writer);
+    this.#witnesses = [...witnesses.values()].flatMap((generations) => [...generations.values()]);
+    this.#handle = device.submissions.record(writer);
+    Object.freeze(this);
+  }
+
+  /** @internal Where it was replayed first: a stack costs more than the rest of a replay. */
+  get origin(): Error {
+    this.#origin ??= new Error("committed");
+    return this.#origin;
   }
 
   get dispatches(): number {
-    return this.nodes.filter((node) => node !== "barrier").length;
+    return this.#nodes.filter((node) => node !== "barrier").length;
   }
 
   get barriers(): number {
-    return this.nodes.length - this.dispatches;
+    return this.#nodes.length - this.dispatches;
   }
 
   get disposed(): boolean {
-    return this.handle === undefined || this.device.disposed;
+    return this.#handle === undefined || this.device.disposed;
   }
 
   /** @internal */
   get native(): NativeRecording {
-    if (this.handle === undefined) throw disposedError("recording");
-    return this.handle;
+    if (this.#handle === undefined) throw disposedError("recording");
+    return this.#handle;
   }
 
   private *tensors(): Iterable<Tensor> {
-    for (const node of this.nodes)
-      if (node !== "barrier") for (const tensor of Object.values(node.args.buffers)) if (tensor) yield tensor;
+    for (const node of this.#nodes)
+      if (node !== "barrier") for (const tensor of Object.values(node.buffers)) if (tensor) yield tensor;
   }
 
   private assertLive(): void {
-    if (!this.witnesses.some((tensor) => tensor.disposed)) return;
-    for (const node of this.nodes)
+    if (!this.#witnesses.some((tensor) => tensor.disposed)) return;
+    for (const node of this.#nodes)
       if (node !== "barrier")
-        for (const [name, tensor] of Object.entries(node.args.buffers))
+        for (const [name, tensor] of Object.entries(node.buffers))
           if (tensor?.disposed) throw disposedError(`tensor \`${name}\` of a recorded dispatch`);
   }
 
@@ -336,24 +324,28 @@ export class Recording {
     }
     const replace = (tensor: Tensor | undefined) =>
       tensor && (replacements.get(tensor.buffer)?.get(view(tensor)) ?? tensor);
-    const encoder = new CommandEncoder(this.device, { barriers: this.mode });
-    for (const node of this.nodes) {
+    const encoder = new CommandEncoder(this.device, { barriers: this.#mode });
+    for (const node of this.#nodes) {
       if (node === "barrier") {
-        if (this.mode === "manual") encoder.barrier();
+        if (this.#mode === "manual") encoder.barrier();
         continue;
       }
-      const buffers = Object.fromEntries(
-        Object.entries(node.args.buffers).map(([name, tensor]) => [name, replace(tensor)]),
-      );
-      encoder.dispatch(node.kernel, { ...node.args, buffers } as never);
+      const buffers = Object.fromEntries(Object.entries(node.buffers).map(([name, tensor]) => [name, replace(tensor)]));
+      encoder.record({ ...node, buffers });
     }
     return encoder.finish();
   }
 
   dispose(): void {
-    if (this.handle === undefined) return;
-    native().releaseRecording(this.handle);
-    this.handle = undefined;
+    if (this.#handle === undefined) return;
+    native().releaseRecording(this.#handle);
+    this.#handle = undefined;
+  }
+
+  /** What has been recorded. */
+  toJSON(): { type: "Recording"; device: string; dispatches: number; barriers: number; disposed: boolean } {
+    const { device, dispatches, barriers, disposed } = this;
+    return { type: "Recording", device: device.kind, dispatches, barriers, disposed };
   }
 
   [Symbol.dispose](): void {

@@ -1,3 +1,6 @@
+import { types } from "node:util";
+import { foreign, identify, ONE_COPY } from "./identity.ts";
+
 /** Codes of everything mlxts throws. */
 export type ErrorCode =
   | "DeviceNotFound"
@@ -41,6 +44,10 @@ export class MlxtsError extends Error {
   readonly transient: boolean;
   readonly details: Readonly<Record<string, unknown>>;
 
+  static {
+    identify("MlxtsError", MlxtsError);
+  }
+
   constructor(code: ErrorCode, message: string, details: Record<string, unknown> = {}, cause?: unknown) {
     super(message, cause === undefined ? undefined : { cause });
     this.code = code;
@@ -68,6 +75,11 @@ export class ArgumentTypeError extends TypeError {
   readonly code = "InvalidArgument" satisfies ErrorCode;
   readonly transient = false;
   readonly fault: ArgumentFault;
+
+  static {
+    identify("ArgumentTypeError", ArgumentTypeError);
+  }
+
   constructor(fault: ArgumentFault) {
     super(faultMessage(fault));
     this.fault = fault;
@@ -80,10 +92,20 @@ export class ArgumentRangeError extends RangeError {
   readonly code = "InvalidArgument" satisfies ErrorCode;
   readonly transient = false;
   readonly fault: ArgumentFault;
+
+  static {
+    identify("ArgumentRangeError", ArgumentRangeError);
+  }
+
   constructor(fault: ArgumentFault) {
     super(faultMessage(fault));
     this.fault = fault;
   }
+}
+
+function faultOf(op: string, argument: string, rule: string, value: unknown, remedy?: string): ArgumentFault {
+  const other = value !== null && typeof value === "object" && foreign(value);
+  return { op, argument, rule, value: show(value), remedy: remedy ?? (other ? ONE_COPY : undefined) };
 }
 
 /** The error of an argument of the wrong kind: ``op: `argument` must <rule>, got <value>``. */
@@ -94,7 +116,7 @@ export function wrongKind(
   value: unknown,
   remedy?: string,
 ): ArgumentTypeError {
-  return new ArgumentTypeError({ op, argument, rule, value: show(value), remedy });
+  return new ArgumentTypeError(faultOf(op, argument, rule, value, remedy));
 }
 
 /** The error of an argument of the right kind with a value that breaks its rule. */
@@ -105,20 +127,35 @@ export function wrongValue(
   value: unknown,
   remedy?: string,
 ): ArgumentRangeError {
-  return new ArgumentRangeError({ op, argument, rule, value: show(value), remedy });
+  return new ArgumentRangeError(faultOf(op, argument, rule, value, remedy));
 }
 
-/** Any value in a few words, for the end of a message. */
+/** How deep arrays in arrays are shown; a cycle ends here. */
+const SHOWN_DEPTH = 4;
+
+/** Any value in a few words, for the end of a message. Never throws. */
 export function show(value: unknown): string {
+  return describe(value, 0);
+}
+
+function describe(value: unknown, depth: number): string {
   if (typeof value === "string") return value;
-  if (Array.isArray(value))
-    return value.length > 16 ? `an array of ${value.length}` : `[${value.map(show).join(", ")}]`;
   if (typeof value === "function") return "a function";
-  if (value !== null && typeof value === "object")
-    return ArrayBuffer.isView(value)
-      ? `${value.constructor.name}(${value.byteLength} bytes)`
-      : (value.constructor?.name ?? "an object");
-  return String(value);
+  if (value === null || typeof value !== "object") return String(value);
+  if (types.isProxy(value)) return "a Proxy";
+  try {
+    if (Array.isArray(value))
+      return value.length > 16 || depth === SHOWN_DEPTH
+        ? `an array of ${value.length}`
+        : `[${Array.from({ length: value.length }, (_, i) => describe(value[i], depth + 1)).join(", ")}]`;
+    const other = foreign(value);
+    if (other) return `a ${other.kind} of @mlxts/core ${other.version} in ${other.path}`;
+    const name = String(value.constructor?.name ?? "an object");
+    return ArrayBuffer.isView(value) ? `${name}(${value.byteLength} bytes)` : name;
+  } catch {
+    // A getter of the value's own throws.
+    return "an object";
+  }
 }
 
 export function disposedError(what: string): MlxtsError {

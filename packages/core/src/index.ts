@@ -28,6 +28,7 @@ export {
   wrongValue,
 } from "./errors.ts";
 export { readPlainFile } from "./files.ts";
+export { printAsJson } from "./identity.ts";
 export {
   type Access,
   defineKernel,
@@ -71,6 +72,7 @@ export {
   type SafetensorsWriter,
   writeSafetensors,
 } from "./safetensors_writer.ts";
+export { elementCount, tensorBytes } from "./shape.ts";
 export { opSignatures } from "./signatures.ts";
 export type { Submission, SubmissionResult } from "./submission.ts";
-export { elementCount, Tensor, tensorBytes } from "./tensor.ts";
+export { Tensor, type TensorSummary } from "./tensor.ts";

@@ -1,6 +1,8 @@
 import type { Device } from "./device.ts";
 import { wrongKind, wrongValue } from "./errors.ts";
-import type { LibraryDefinition } from "./library.ts";
+import { isOurs, registerKind } from "./identity.ts";
+import { checkLibrary, type LibraryDefinition } from "./library.ts";
+import { checkOptionNames, type OptionNames } from "./options.ts";
 
 /** How a kernel uses a buffer; a trailing `?` marks one that may be absent. */
 export type Access = "read" | "write" | "readWrite" | "read?" | "write?" | "readWrite?";
@@ -44,12 +46,12 @@ export interface KernelDeclaration<B extends Record<string, Access>, P extends R
   launch(sizes: S, machine: Machine): Launch;
 }
 
-/** A kernel's declaration, completed: what a dispatch needs to know. */
+/** A kernel's declaration, checked, completed and frozen: what a dispatch needs to know. */
 export interface Kernel<
   B extends Record<string, Access> = Record<string, Access>,
   P extends Record<string, Scalar> = Record<string, Scalar>,
   S = never,
-> extends KernelDeclaration<B, P, S> {
+> extends Readonly<KernelDeclaration<B, P, S>> {
   readonly bufferNames: readonly (keyof B & string)[];
   readonly paramNames: readonly (keyof P & string)[];
   /** Whether a buffer may be absent: the params then end in `present`, a bit for each buffer. */
@@ -59,29 +61,112 @@ export interface Kernel<
 }
 
 const IDENTIFIER = /^[a-z][A-Za-z0-9]*$/;
+const ACCESSES: readonly string[] = ["read", "write", "readWrite", "read?", "write?", "readWrite?"] satisfies Access[];
+const FIELDS: OptionNames<KernelDeclaration<Record<string, Access>, Record<string, Scalar>, never>> = {
+  library: true,
+  name: true,
+  variants: true,
+  buffers: true,
+  params: true,
+  constants: true,
+  faults: true,
+  inPlace: true,
+  launch: true,
+};
 
-/** Declares a kernel once: names, binding order with access, params and launch. The params header is generated from it. */
+const kernels = new WeakSet<object>();
+registerKind("Kernel", (value) => kernels.has(value));
+
+/** Refuses what no `defineKernel` has made. */
+export function checkKernel(op: string, kernel: unknown): void {
+  if (!(kernel !== null && typeof kernel === "object" && kernels.has(kernel)) && !isOurs("Kernel", kernel))
+    throw wrongKind(op, "kernel", "be made by defineKernel", kernel);
+}
+
+const OP = "defineKernel";
+
+/** A frozen copy of an object with camelCase names, each value checked. */
+function copyRecord<T extends object>(argument: string, record: T, check: (name: string, value: unknown) => void): T {
+  if (record === null || typeof record !== "object" || Array.isArray(record))
+    throw wrongKind(OP, argument, "be an object", record);
+  const copy = { ...record };
+  for (const [name, value] of Object.entries(copy)) {
+    if (!IDENTIFIER.test(name)) throw wrongValue(OP, name, "be in camelCase", name);
+    check(name, value);
+  }
+  return Object.freeze(copy);
+}
+
+function copyList<T>(argument: string, list: readonly T[], rule: string, fits: (item: T) => boolean): readonly T[] {
+  if (!Array.isArray(list)) throw wrongKind(OP, argument, "be an array", list);
+  const copy = Array.from({ length: list.length }, (_, i) => list[i] as T);
+  for (const item of copy) if (!fits(item)) throw wrongValue(OP, argument, rule, item);
+  return Object.freeze(copy);
+}
+
+function checkAccess(name: string, value: unknown): void {
+  if (!ACCESSES.includes(value as string)) throw wrongKind(OP, name, `be one of ${ACCESSES.join(", ")}`, value);
+}
+
+function checkScalar(name: string, value: unknown): void {
+  if (!["u32", "i32", "f32"].includes(value as string)) throw wrongKind(OP, name, "be u32, i32 or f32", value);
+}
+
+/**
+ * Declares a kernel once: names, binding order with access, params and launch. The params header is generated from it.
+ * The declaration is copied: changing it afterwards changes nothing.
+ */
 export function defineKernel<B extends Record<string, Access>, P extends Record<string, Scalar>, S>(
   declaration: KernelDeclaration<B, P, S>,
 ): Kernel<B, P, S> {
-  const op = "defineKernel";
-  const { name, buffers, params, variants, constants = {}, faults = {} } = declaration;
-  if (!/^[a-z][a-z0-9]*(_[a-z0-9]+)*$/.test(name)) throw wrongValue(op, "name", "be in snake_case", name);
-  if (variants.length === 0) throw wrongValue(op, "variants", "name at least one variant", variants);
-  for (const key of [buffers, params, constants, faults].flatMap((names) => Object.keys(names)))
-    if (!IDENTIFIER.test(key)) throw wrongValue(op, key, "be in camelCase", key);
-  for (const [key, scalar] of Object.entries(params))
-    if (!["u32", "i32", "f32"].includes(scalar)) throw wrongKind(op, key, "be u32, i32 or f32", scalar);
-  for (const [key, value] of Object.entries(constants))
-    if (!Number.isInteger(value) || value < 0 || value > 0x7fffffff)
-      throw wrongValue(op, key, "be an integer from 0 to 2147483647", value);
-  return {
-    ...declaration,
-    bufferNames: Object.keys(buffers),
-    paramNames: Object.keys(params),
+  checkOptionNames<object>(OP, declaration, FIELDS as OptionNames<object>, "declaration");
+  const { library, name, launch, constants, faults, inPlace, ...rest } = declaration;
+  checkLibrary(OP, library);
+  if (typeof name !== "string") throw wrongKind(OP, "name", "be a string", name);
+  if (!/^[a-z][a-z0-9]*(_[a-z0-9]+)*$/.test(name)) throw wrongValue(OP, "name", "be in snake_case", name);
+  const variants = copyList("variants", rest.variants, "be of letters, digits and _", isSymbolPart);
+  if (variants.length === 0) throw wrongValue(OP, "variants", "name at least one variant", variants);
+  const buffers = copyRecord("buffers", rest.buffers, checkAccess);
+  const params = copyRecord("params", rest.params, checkScalar);
+  const texts = copyRecord("faults", faults ?? ({} as NonNullable<typeof faults>), checkFault);
+  if (typeof launch !== "function") throw wrongKind(OP, "launch", "be a function", launch);
+  const kernel: Kernel<B, P, S> = Object.freeze({
+    library,
+    name,
+    variants,
+    buffers,
+    params,
+    launch,
+    ...(constants !== undefined && { constants: copyRecord("constants", constants, checkConstant) }),
+    ...(faults !== undefined && { faults: texts }),
+    ...(inPlace !== undefined && { inPlace: copyPairs(inPlace, buffers) }),
+    bufferNames: Object.freeze(Object.keys(buffers)),
+    paramNames: Object.freeze(Object.keys(params)),
     optional: Object.values(buffers).some((access) => access.endsWith("?")),
-    faultTexts: Object.values(faults),
-  };
+    faultTexts: Object.freeze(Object.values(texts)),
+  });
+  kernels.add(kernel);
+  return kernel;
+}
+
+const isSymbolPart = (variant: unknown): boolean => typeof variant === "string" && /^[A-Za-z0-9_]+$/.test(variant);
+
+function checkConstant(name: string, value: unknown): void {
+  if (!Number.isInteger(value) || (value as number) < 0 || (value as number) > 0x7fffffff)
+    throw wrongValue(OP, name, "be an integer from 0 to 2147483647", value);
+}
+
+function checkFault(name: string, value: unknown): void {
+  if (typeof value !== "function") throw wrongKind(OP, name, "be a function", value);
+}
+
+function copyPairs<N extends string>(pairs: readonly (readonly [N, N])[], buffers: Readonly<Record<N, Access>>) {
+  const fits = (pair: unknown) => Array.isArray(pair) && pair.length === 2;
+  return Object.freeze(
+    copyList("inPlace", pairs, "be pairs [output, input] of buffers", fits).map(
+      (pair) => copyList("inPlace", pair, "name buffers", (name) => Object.hasOwn(buffers, name)) as readonly [N, N],
+    ),
+  );
 }
 
 const C_TYPES: Record<Scalar, string> = { u32: "uint32_t", i32: "int32_t", f32: "float" };

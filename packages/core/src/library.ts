@@ -1,7 +1,8 @@
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { binaryMissing, binaryRefused, prebuilt } from "./binaries.ts";
-import { MlxtsError } from "./errors.ts";
+import { MlxtsError, wrongKind, wrongValue } from "./errors.ts";
+import { identify, isOurs, printAsJson, registerKind } from "./identity.ts";
 import { IncludeError, inlineIncludes } from "./metal_source.ts";
 import { type NativeDevice, type NativeLibrary, native, nativeFailure } from "./native.ts";
 
@@ -14,7 +15,24 @@ export interface LibraryDefinition {
 
 /** Names a package's kernel library; `url` is the `import.meta.url` of a module in its `src/` or `dist/`. */
 export function defineLibrary(name: string, url: string): LibraryDefinition {
-  return Object.freeze({ name, url });
+  const op = "defineLibrary";
+  if (typeof name !== "string") throw wrongKind(op, "name", "be a string", name);
+  if (!/^[A-Za-z0-9_-]+$/.test(name)) throw wrongValue(op, "name", "be of letters, digits, - and _", name);
+  if (typeof url !== "string" || !url.startsWith("file:") || !URL.canParse(url)) {
+    const error = typeof url === "string" ? wrongValue : wrongKind;
+    throw error(op, "url", "be the import.meta.url of a module", url, "bundlers must leave this package external");
+  }
+  const definition = Object.freeze({ name, url });
+  definitions.add(definition);
+  return definition;
+}
+
+const definitions = new WeakSet<object>();
+registerKind("LibraryDefinition", (value) => definitions.has(value));
+
+/** Refuses what no `defineLibrary` has made. */
+export function checkLibrary(op: string, value: unknown): asserts value is LibraryDefinition {
+  if (!isOurs("LibraryDefinition", value)) throw wrongKind(op, "library", "be made by defineLibrary", value);
 }
 
 /** A kernel ready to run on a device. @internal */
@@ -32,12 +50,17 @@ const SHARED_HEADERS = fileURLToPath(new URL("../native", import.meta.url));
  */
 export class Library {
   readonly definition: LibraryDefinition;
-  private readonly device: NativeDevice;
+  readonly #device: NativeDevice;
   /** The compiled library, or one for each kernel. */
-  private readonly binary: NativeLibrary | undefined;
-  private readonly compiled = new Map<string, NativeLibrary>();
-  private readonly pipelines = new Map<string, Pipeline>();
-  private readonly onCompiled: () => void;
+  readonly #binary: NativeLibrary | undefined;
+  readonly #compiled = new Map<string, NativeLibrary>();
+  readonly #pipelines = new Map<string, Pipeline>();
+  readonly #onCompiled: () => void;
+
+  static {
+    identify("Library", Library, (value) => #compiled in value);
+    printAsJson(Library);
+  }
 
   /** @internal Use `device.library`. */
   constructor(
@@ -47,9 +70,10 @@ export class Library {
     onCompiled: () => void,
   ) {
     this.definition = definition;
-    this.device = device;
-    this.onCompiled = onCompiled;
-    this.binary = kernelsFromSource ? undefined : this.load(level);
+    this.#device = device;
+    this.#onCompiled = onCompiled;
+    this.#binary = kernelsFromSource ? undefined : this.load(level);
+    Object.freeze(this);
   }
 
   /** The library of the device's level or, where a package has none, of the next one that the processor runs. */
@@ -60,25 +84,25 @@ export class Library {
     const path = files.map((file) => prebuilt(url, file)).find(existsSync);
     if (path === undefined) throw binaryMissing(`the library \`${name}\` has no kernels`, url, files);
     try {
-      return native().openLibrary(this.device, path, name);
+      return native().openLibrary(this.#device, path, name);
     } catch (error) {
       throw binaryRefused(`the library \`${name}\` cannot load its kernels`, path, error as Error);
     }
   }
 
   private compile(kernel: string, symbol: string): NativeLibrary {
-    const known = this.compiled.get(kernel);
+    const known = this.#compiled.get(kernel);
     if (known) return known;
     const path = fileURLToPath(new URL(`../native/${kernel}.metal`, this.definition.url));
     if (!existsSync(path)) throw this.notFound(symbol);
-    const library = native().openLibrary(this.device, inlineIncludes(path, [SHARED_HEADERS]), kernel);
-    this.compiled.set(kernel, library);
+    const library = native().openLibrary(this.#device, inlineIncludes(path, [SHARED_HEADERS]), kernel);
+    this.#compiled.set(kernel, library);
     return library;
   }
 
   private notFound(symbol: string, cause?: unknown): MlxtsError {
     const library = this.definition.name;
-    const message = `kernel \`${symbol}\` not found in the library of @mlxts/${library}`;
+    const message = `kernel \`${symbol}\` not found in the library \`${library}\``;
     return new MlxtsError("KernelNotFound", message, { name: symbol, library }, cause);
   }
 
@@ -92,22 +116,24 @@ export class Library {
   /** @internal */
   pipeline(kernel: string, variant: string): Pipeline {
     const symbol = `${kernel}_${variant}`;
-    const known = this.pipelines.get(symbol);
+    const known = this.#pipelines.get(symbol);
     if (known !== undefined) return known;
     let pipeline: Pipeline;
     try {
-      const id = native().pipeline(this.device, this.binary ?? this.compile(kernel, symbol), symbol);
-      pipeline = { id, maxThreads: native().pipelineThreads(this.device, id) };
+      const id = native().pipeline(this.#device, this.#binary ?? this.compile(kernel, symbol), symbol);
+      pipeline = { id, maxThreads: native().pipelineThreads(this.#device, id) };
     } catch (error) {
       throw this.failure(symbol, error);
     }
-    this.pipelines.set(symbol, pipeline);
-    this.onCompiled();
+    this.#pipelines.set(symbol, pipeline);
+    this.#onCompiled();
     return pipeline;
   }
 
   /** Whether the library has that variant of a kernel. */
   has(kernel: string, variant: string): boolean {
+    for (const [name, value] of Object.entries({ kernel, variant }))
+      if (typeof value !== "string") throw wrongKind("library.has", name, "be a string", value);
     try {
       this.pipeline(kernel, variant);
       return true;
@@ -115,6 +141,12 @@ export class Library {
       if (error instanceof MlxtsError && error.code === "KernelNotFound") return false;
       throw error;
     }
+  }
+
+  /** Which library it is. */
+  toJSON(): { type: "Library"; name: string; url: string } {
+    const { name, url } = this.definition;
+    return { type: "Library", name, url };
   }
 }
 

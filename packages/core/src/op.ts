@@ -2,6 +2,7 @@ import type { Device } from "./device.ts";
 import { type Dtype, isDtype } from "./dtype.ts";
 import { CommandEncoder } from "./encoder.ts";
 import { disposedError, MlxtsError, wrongKind, wrongValue } from "./errors.ts";
+import { readDeclaration } from "./op_declaration.ts";
 import { checkOptionNames } from "./options.ts";
 import { overlaps, sameRange } from "./ranges.ts";
 import { Tensor } from "./tensor.ts";
@@ -188,22 +189,46 @@ export function shapeText(rule: ShapeRule): string {
   return forms.map((form) => `[${form.join(", ")}]`).join(" or ");
 }
 
+/** What is asked of a descriptor at each call, worked out once. */
+interface Lists {
+  readonly inputs: ReturnType<typeof inputTensors>;
+  readonly outputs: readonly [name: string, spec: OutputSpec][];
+  readonly params: ReturnType<typeof opParams>;
+  /** Inputs that are records. */
+  readonly records: readonly string[];
+  /** All that `inputs` may name. */
+  readonly names: readonly string[];
+}
+
+function listsOf(descriptor: OpDescriptor): Lists {
+  const { inputs, outputs } = descriptor;
+  return {
+    inputs: inputTensors(descriptor),
+    outputs: Object.entries(outputs),
+    params: opParams(descriptor),
+    records: Object.keys(inputs).filter((name) => isRecord(inputs[name] as InputSpec)),
+    names: [...Object.keys(inputs), ...Object.keys(outputs)],
+  };
+}
+
 class Check {
   readonly dims: Record<string, number> = {};
   lead: readonly number[] = [];
   readonly tensors: Record<string, Tensor> = {};
   readonly options: Record<string, string | number | boolean | undefined> = {};
   readonly outputs: Record<string, Tensor | undefined> = {};
-  readonly descriptor: OpDescriptor;
+  /** What was given, each value read once. */
+  readonly inputs: Record<string, unknown> = {};
   readonly encoder: CommandEncoder;
-  readonly inputs: Record<string, unknown>;
+  private readonly descriptor: OpDescriptor;
+  private readonly lists: Lists;
   private readonly asked = new Set<string>();
   private leadBound = false;
 
-  constructor(descriptor: OpDescriptor, encoder: CommandEncoder, inputs: Record<string, unknown>) {
+  constructor(descriptor: OpDescriptor, lists: Lists, encoder: CommandEncoder) {
     this.descriptor = descriptor;
+    this.lists = lists;
     this.encoder = encoder;
-    this.inputs = inputs;
   }
 
   get op(): string {
@@ -219,37 +244,34 @@ class Check {
     throw wrongValue(this.op, argument, rule, value, remedy);
   };
 
-  /** Every argument present and of the right kind, and no others. */
-  kinds(options: Record<string, unknown>): void {
-    const { op, descriptor, inputs } = this;
+  /** Every argument present and of the right kind, and no others. What is given is read once, here. */
+  kinds(given: Record<string, unknown>, options: Record<string, unknown>): void {
+    const { op, descriptor, lists, inputs } = this;
     if (!(this.encoder instanceof CommandEncoder)) throw wrongKind(op, "encoder", "be a CommandEncoder", this.encoder);
-    if (inputs === null || typeof inputs !== "object") throw wrongKind(op, "inputs", "be an object of tensors", inputs);
-    const known = [...Object.keys(descriptor.inputs), ...Object.keys(descriptor.outputs)];
-    for (const key of Object.keys(inputs))
-      if (!known.includes(key)) throw wrongKind(op, key, `be one of ${known.join(", ")}`, "an unknown tensor name");
+    if (given === null || typeof given !== "object") throw wrongKind(op, "inputs", "be an object of tensors", given);
+    for (const key of Object.keys(given))
+      if (!lists.names.includes(key))
+        throw wrongKind(op, key, `be one of ${lists.names.join(", ")}`, "an unknown tensor name");
     checkOptionNames(op, options, descriptor.params);
-    for (const [name, spec, record] of inputTensors(descriptor)) {
-      const owner = record === undefined ? inputs : (inputs[record] as Record<string, unknown> | undefined);
-      if (record !== undefined && (owner === null || typeof owner !== "object"))
-        throw wrongKind(
-          op,
-          record,
-          `be an object with ${Object.keys((descriptor.inputs[record] as RecordSpec).tensors).join(", ")}`,
-          owner,
-        );
-      const value = owner?.[name];
+    for (const name of lists.names) {
+      const value = given[name];
+      if (value !== undefined) inputs[name] = value;
+    }
+    for (const record of lists.records) inputs[record] = this.record(record, inputs[record]);
+    for (const [name, spec, record] of lists.inputs) {
+      const value = (record === undefined ? inputs : (inputs[record] as Record<string, unknown>))[name];
       if (value === undefined && spec.optional) continue;
       if (!(value instanceof Tensor)) throw wrongKind(op, name, "be a Tensor", value);
       this.tensors[name] = value;
     }
-    for (const name of Object.keys(descriptor.outputs)) {
+    for (const [name] of lists.outputs) {
       const value = inputs[name];
       if (value === true) this.asked.add(name);
       else if (value !== undefined && !(value instanceof Tensor))
         throw wrongKind(op, name, "be a Tensor or true", value);
       else this.outputs[name] = value;
     }
-    for (const [name, spec, record] of opParams(descriptor)) {
+    for (const [name, spec, record] of lists.params) {
       const given = (record === undefined ? options : (inputs[record] as Record<string, unknown>))[name];
       const value = given ?? spec.default;
       if (value === undefined && spec.optional) continue;
@@ -260,37 +282,40 @@ class Check {
     }
   }
 
+  /** A copy of a record: its tensors and attributes. */
+  private record(name: string, given: unknown): Record<string, unknown> {
+    const { tensors, attributes } = this.descriptor.inputs[name] as RecordSpec;
+    if (given === null || typeof given !== "object")
+      throw wrongKind(this.op, name, `be an object with ${Object.keys(tensors).join(", ")}`, given);
+    const copy: Record<string, unknown> = {};
+    for (const field of [...Object.keys(tensors), ...Object.keys(attributes)])
+      copy[field] = (given as Record<string, unknown>)[field];
+    return copy;
+  }
+
   /** Gives each letter its value: from the first tensor, in signature order, whose rank fits. */
   bind(): void {
-    const given: [Tensor | undefined, ShapeRule][] = [
-      ...inputTensors(this.descriptor).map(([name, spec]): [Tensor | undefined, ShapeRule] => [
-        this.tensors[name],
-        spec.shape,
-      ]),
-      ...Object.entries(this.descriptor.outputs).map(([name, spec]): [Tensor | undefined, ShapeRule] => [
-        this.outputs[name],
-        spec.shape,
-      ]),
-    ];
-    for (const [tensor, rule] of given) {
-      if (!tensor || typeof rule !== "string") continue;
-      const letters = formFor(rule, tensor.shape.length);
-      if (!letters) continue;
-      const open = letters[0] === "...";
-      const named = open ? letters.slice(1) : letters;
-      const extra = tensor.shape.length - named.length;
-      if (open && !this.leadBound) {
-        this.lead = tensor.shape.slice(0, extra);
-        this.leadBound = true;
-      }
-      named.forEach((letter, i) => {
-        if (!/^\d+$/.test(letter)) this.dims[letter] ??= tensor.shape[extra + i] as number;
-      });
+    for (const [name, { shape }] of this.lists.inputs) this.bindTensor(this.tensors[name], shape);
+    for (const [name, { shape }] of this.lists.outputs) this.bindTensor(this.outputs[name], shape);
+  }
+
+  private bindTensor(tensor: Tensor | undefined, rule: ShapeRule): void {
+    const letters = tensor && typeof rule === "string" && formFor(rule, tensor.shape.length);
+    if (!letters) return;
+    const open = letters[0] === "...";
+    const named = open ? letters.slice(1) : letters;
+    const extra = tensor.shape.length - named.length;
+    if (open && !this.leadBound) {
+      this.lead = tensor.shape.slice(0, extra);
+      this.leadBound = true;
     }
+    named.forEach((letter, i) => {
+      if (!/^\d+$/.test(letter)) this.dims[letter] ??= tensor.shape[extra + i] as number;
+    });
   }
 
   scalars(): void {
-    for (const [name, spec] of opParams(this.descriptor)) {
+    for (const [name, spec] of this.lists.params) {
       const value = this.options[name];
       if (value === undefined) continue;
       if (spec.kind === "choice" && !spec.values.includes(value as string | number))
@@ -345,11 +370,11 @@ class Check {
   }
 
   checkTensors(): void {
-    for (const [name, spec] of inputTensors(this.descriptor)) {
+    for (const [name, spec] of this.lists.inputs) {
       const tensor = this.tensors[name];
       if (tensor) this.tensor(name, tensor, this.dtypesOf(spec.dtype), spec.shape);
     }
-    for (const [name, spec] of Object.entries(this.descriptor.outputs)) {
+    for (const [name, spec] of this.lists.outputs) {
       const tensor = this.outputs[name];
       for (const option of tensor || this.asked.has(name) ? (spec.needs ?? []) : [])
         if (this.options[option] === undefined) this.fail(option, `be given with \`${name}\``, undefined);
@@ -377,7 +402,7 @@ class Check {
   }
 
   allocate(): void {
-    for (const [name, spec] of Object.entries(this.descriptor.outputs))
+    for (const [name, spec] of this.lists.outputs)
       if (!spec.optional || this.asked.has(name))
         this.outputs[name] ??= this.encoder.empty(
           this.outputDtypes(spec)[0] as Dtype,
@@ -402,26 +427,29 @@ export function defineOp<
   const O extends Record<string, OutputSpec>,
   const P extends Record<string, ParamSpec>,
 >(declaration: OpDeclaration<I, O, P>): Op<I, O, P> {
-  const { name, summary, inputs, outputs, params } = declaration;
-  const descriptor: OpDescriptor = Object.freeze({ name, summary, inputs, outputs, params });
-  const single = Object.keys(outputs).length === 1;
+  const { descriptor, steps } = readDeclaration(declaration);
+  const lists = listsOf(descriptor);
+  const { relations, rules, check: ownCheck, encode } = steps;
+  const { name } = descriptor;
+  const single = lists.outputs.length === 1 ? lists.outputs[0]?.[0] : undefined;
   const call = (encoder: CommandEncoder, given: Record<string, unknown>, options: Record<string, unknown> = {}) => {
-    const check = new Check(descriptor, encoder, given);
+    const check = new Check(descriptor, lists, encoder);
     const context = check.context() as unknown as OpContext<I, O, P>;
-    check.kinds(options);
+    check.kinds(given, options);
     check.bind();
-    declaration.relations?.(context);
+    relations?.(context);
     check.scalars();
     check.checkTensors();
-    declaration.rules?.(context);
+    rules?.(context);
     check.aliasing();
-    declaration.check?.(context);
+    ownCheck?.(context);
     check.allocate();
-    declaration.encode(context);
-    return single ? check.outputs[Object.keys(outputs)[0] as string] : check.outputs;
+    encode(context);
+    return single === undefined ? check.outputs : check.outputs[single];
   };
   Object.defineProperty(call, "name", { value: name });
-  return Object.assign(call, { op: descriptor }) as unknown as Op<I, O, P>;
+  Object.defineProperty(call, "op", { value: descriptor, enumerable: true });
+  return Object.freeze(call) as unknown as Op<I, O, P>;
 }
 
 /** Refuses a mode an op knows but does not offer. */

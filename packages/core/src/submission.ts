@@ -3,6 +3,7 @@ import { CommandWriter } from "./command_writer.ts";
 import type { Device } from "./device.ts";
 import type { CommitOptions, Recording } from "./encoder.ts";
 import { ArgumentRangeError, type ErrorCode, MlxtsError, wrongValue } from "./errors.ts";
+import { identify, printAsJson } from "./identity.ts";
 import { IntervalMap } from "./interval_map.ts";
 import { MemoryUses } from "./memory_uses.ts";
 import { type NativeDevice, type NativeOutcome, type NativeRecording, native } from "./native.ts";
@@ -17,31 +18,47 @@ export interface SubmissionResult {
   dispatches?: { label: string; us: number }[];
 }
 
+interface Ended {
+  result?: SubmissionResult;
+  error?: Error;
+}
+
 /** Work handed to a device. `await` it, `waitSync()` it, or leave it: a failure nobody looks at becomes a process warning. */
 export class Submission implements PromiseLike<SubmissionResult> {
   /** @internal */
   readonly id: number;
-  /** @internal What is in flight; let go at the end. */
-  recording: Pick<Recording, "accesses" | "labels">;
+  /** What is in flight; let go at the end. */
+  #recording: Pick<Recording, "accesses" | "labels">;
   /** @internal Where `commit` or, for the first time, `replay` was called: for errors that arrive later. */
   readonly origin: Error;
-  private readonly queue: SubmissionQueue;
-  private promise: Promise<SubmissionResult> | undefined;
-  private settle: { resolve(result: SubmissionResult): void; reject(error: Error): void } | undefined;
-  private observed = false;
-  private ended: { result?: SubmissionResult; error?: Error } | undefined;
+  readonly #queue: SubmissionQueue;
+  #promise: Promise<SubmissionResult> | undefined;
+  #settle: { resolve(result: SubmissionResult): void; reject(error: Error): void } | undefined;
+  #observed = false;
+  #ended: Ended | undefined;
+
+  static {
+    identify("Submission", Submission, (value) => #queue in value);
+    printAsJson(Submission);
+  }
 
   /** @internal */
   constructor(queue: SubmissionQueue, id: number, recording: Pick<Recording, "accesses" | "labels">, origin: Error) {
     this.origin = origin;
-    this.queue = queue;
+    this.#queue = queue;
     this.id = id;
-    this.recording = recording;
+    this.#recording = recording;
+    Object.freeze(this);
+  }
+
+  /** @internal */
+  get recording(): Pick<Recording, "accesses" | "labels"> {
+    return this.#recording;
   }
 
   get state(): "committed" | "completed" | "failed" {
-    if (!this.ended) return "committed";
-    return this.ended.error ? "failed" : "completed";
+    if (!this.#ended) return "committed";
+    return this.#ended.error ? "failed" : "completed";
   }
 
   /** A submission is awaited as it is: `await encoder.commit()`. */
@@ -50,39 +67,46 @@ export class Submission implements PromiseLike<SubmissionResult> {
     onDone?: ((result: SubmissionResult) => A | PromiseLike<A>) | null,
     onFailed?: ((error: unknown) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
-    this.observed = true;
-    this.promise ??= new Promise((resolve, reject) => {
-      this.settle = { resolve, reject };
-      if (this.ended) this.settlePromise();
+    this.#observed = true;
+    this.#promise ??= new Promise((resolve, reject) => {
+      this.#settle = { resolve, reject };
+      if (this.#ended) this.settlePromise();
     });
-    return this.promise.then(onDone, onFailed);
+    return this.#promise.then(onDone, onFailed);
   }
 
   private settlePromise(): void {
-    const { result, error } = this.ended as NonNullable<typeof this.ended>;
-    if (error) this.settle?.reject(error);
-    else this.settle?.resolve(result as SubmissionResult);
+    const { result, error } = this.#ended as Ended;
+    if (error) this.#settle?.reject(error);
+    else this.#settle?.resolve(result as SubmissionResult);
   }
 
   /** Blocks until the work has ended; for scripts. */
   waitSync(): SubmissionResult {
-    this.observed = true;
-    if (!this.ended) this.queue.waitFor(this.id);
-    const { result, error } = this.ended as NonNullable<typeof this.ended>;
+    this.#observed = true;
+    if (!this.#ended) this.#queue.waitFor(this.id);
+    const { result, error } = this.#ended as Ended;
     if (error) throw error;
     return result as SubmissionResult;
   }
 
   /** @internal */
   finish(result: SubmissionResult | undefined, error: Error | undefined): void {
-    this.ended = { ...(result && { result }), ...(error && { error }) };
-    this.recording = NOTHING;
+    this.#ended = { ...(result && { result }), ...(error && { error }) };
+    this.#recording = NOTHING;
     this.settlePromise();
     if (!error) return;
     setImmediate(() => {
-      if (!this.observed)
+      if (!this.#observed)
         process.emitWarning(`a submission failed and nobody awaited it: ${error.message}`, "MlxtsWarning");
     });
+  }
+
+  /** How far it is, and what it took. */
+  toJSON(): { type: "Submission"; state: string; ms?: number } {
+    const { state } = this;
+    const ms = this.#ended?.result?.ms;
+    return { type: "Submission", state, ...(ms !== undefined && { ms }) };
   }
 }
 
@@ -115,8 +139,6 @@ export class SubmissionQueue {
 
   submit(recording: Recording, { profile = false }: CommitOptions): Submission {
     const id = native().submit(this.handle, recording.native, profile || this.device.debug >= 2);
-    // A stack costs more than the rest of a replay: one for each recording.
-    recording.origin ??= new Error("committed");
     return this.track(new Submission(this, id, recording, recording.origin));
   }
 

@@ -1,39 +1,41 @@
 import type { Arena } from "./arena.ts";
-import type { Buffer } from "./buffer.ts";
+import { Buffer } from "./buffer.ts";
 import type { Device } from "./device.ts";
-import { type ArrayOf, DTYPES, type Dtype, decodeNumbers, encodeNumbers, isDtype } from "./dtype.ts";
+import { type ArrayOf, checkDtype, DTYPES, type Dtype, decodeNumbers, rawNumbers } from "./dtype.ts";
 import { disposedError, wrongKind, wrongValue } from "./errors.ts";
+import { identify, isOurs, printAsJson } from "./identity.ts";
+import { checkOptionNames, type OptionNames } from "./options.ts";
 import type { Range } from "./ranges.ts";
+import { bytesOf, copyShape, countOf } from "./shape.ts";
 
-/** Elements of a shape; every dimension an integer from 1 to 2³¹−1, the product a safe integer. */
-export function elementCount(op: string, shape: readonly number[], argument = "shape"): number {
-  if (!Array.isArray(shape)) throw wrongKind(op, argument, "be an array of dimensions", shape);
-  if (shape.length === 0) throw wrongValue(op, argument, "have at least one dimension", shape);
-  let count = 1;
-  for (const dim of shape) {
-    if (!Number.isInteger(dim) || dim < 1 || dim > 0x7fffffff)
-      throw wrongValue(op, argument, "have dimensions that are integers from 1 to 2147483647", shape);
-    count *= dim;
-    if (!Number.isSafeInteger(count)) throw wrongValue(op, argument, "have a number of elements below 2^53", shape);
-  }
-  return count;
-}
-
-/** Bytes of a tensor of that dtype and shape. */
-export function tensorBytes(dtype: Dtype, shape: readonly number[], op = "tensorBytes"): number {
-  const bytes = elementCount(op, shape) * DTYPES[dtype].bytes;
-  if (!Number.isSafeInteger(bytes)) throw wrongValue(op, "shape", "have fewer than 2^53 bytes", shape);
-  return bytes;
+/** What `JSON.stringify` and `console.log` show of a tensor. */
+export interface TensorSummary {
+  readonly type: "Tensor";
+  readonly dtype: Dtype;
+  readonly shape: readonly number[];
+  /** The device's kind. */
+  readonly device: string;
+  readonly buffer: { readonly bytes: number; readonly readOnly: boolean };
+  readonly byteOffset: number;
+  readonly disposed: boolean;
 }
 
 interface Placement {
   byteOffset?: number;
   /** The tensor owns its buffer: disposing it disposes the buffer. */
   owned?: boolean;
-  arena?: { arena: Arena; generation: number } | undefined;
+  /** @internal The arena that it comes from: it dies with the next reset after `generation`. */
+  arena?: Arena | undefined;
+  /** @internal Default: the arena's present one. */
+  generation?: number | undefined;
 }
 
-/** A view: buffer + byte offset + dtype + shape, row-major and contiguous. Views share storage and never copy. */
+const PLACEMENT: OptionNames<Placement> = { byteOffset: true, owned: true, arena: true, generation: true };
+
+/**
+ * A view: buffer + byte offset + dtype + shape, row-major and contiguous. Views share storage and never copy. A tensor
+ * is frozen: what was checked of it stays true.
+ */
 export class Tensor<D extends Dtype = Dtype> {
   readonly buffer: Buffer;
   readonly byteOffset: number;
@@ -42,37 +44,49 @@ export class Tensor<D extends Dtype = Dtype> {
   /** Number of elements. */
   readonly size: number;
   readonly bytes: number;
-  private readonly owned: boolean;
-  private readonly arena: Placement["arena"];
+  readonly #owned: boolean;
+  readonly #arena: Arena | undefined;
+  readonly #generation: number | undefined;
 
-  constructor(
-    buffer: Buffer,
-    dtype: D,
-    shape: readonly number[],
-    { byteOffset = 0, owned = false, arena }: Placement = {},
-  ) {
+  static {
+    identify("Tensor", Tensor, (value) => #owned in value);
+    printAsJson(Tensor);
+  }
+
+  /** @throws TypeError or RangeError when the view is not one of its buffer */
+  constructor(buffer: Buffer, dtype: D, shape: readonly number[], placement: Placement = {}) {
     const op = "Tensor";
-    if (!isDtype(dtype)) throw wrongValue(op, "dtype", `be one of ${Object.keys(DTYPES).join(", ")}`, dtype);
-    this.size = elementCount(op, shape);
-    this.bytes = tensorBytes(dtype, shape, op);
+    if (new.target !== Tensor) throw wrongKind(op, "constructor", "be called for a Tensor itself", "a subclass");
+    if (!(buffer instanceof Buffer)) throw wrongKind(op, "buffer", "be a Buffer", buffer);
+    checkDtype(op, dtype);
+    const dims = copyShape(op, shape);
+    const size = countOf(op, dims);
+    const bytes = bytesOf(op, dtype, dims, size);
+    checkOptionNames(op, placement, PLACEMENT);
+    const { byteOffset = 0, owned = false, arena, generation } = placement;
+    if (arena !== undefined && !isOurs("Arena", arena)) throw wrongKind(op, "arena", "be an Arena", arena);
     const { bytes: unit } = DTYPES[dtype];
     if (!Number.isSafeInteger(byteOffset) || byteOffset < 0)
       throw wrongValue(op, "byteOffset", "be an integer ≥ 0", byteOffset);
     if (byteOffset % unit !== 0)
       throw wrongValue(op, "byteOffset", `be a multiple of ${unit} for ${dtype}`, byteOffset);
-    if (!Number.isSafeInteger(byteOffset + this.bytes) || byteOffset + this.bytes > buffer.bytes)
+    if (!Number.isSafeInteger(byteOffset + bytes) || byteOffset + bytes > buffer.bytes)
       throw wrongValue(
         op,
         "shape",
         `fit its buffer of ${buffer.bytes} bytes`,
-        `[${shape.join(", ")}] ${dtype} at byte ${byteOffset}`,
+        `[${dims.join(", ")}] ${dtype} at byte ${byteOffset}`,
       );
     this.buffer = buffer;
     this.byteOffset = byteOffset;
     this.dtype = dtype;
-    this.shape = Object.freeze([...shape]);
-    this.owned = owned;
-    this.arena = arena;
+    this.shape = dims;
+    this.size = size;
+    this.bytes = bytes;
+    this.#owned = owned;
+    this.#arena = arena;
+    this.#generation = generation ?? arena?.generation;
+    Object.freeze(this);
   }
 
   get device(): Device {
@@ -80,12 +94,12 @@ export class Tensor<D extends Dtype = Dtype> {
   }
 
   get disposed(): boolean {
-    return this.buffer.disposed || (this.arena !== undefined && this.arena.arena.generation !== this.arena.generation);
+    return this.buffer.disposed || this.#arena?.generation !== this.#generation;
   }
 
   /** @internal The arena generation it belongs to. */
   get generation(): number | undefined {
-    return this.arena?.generation;
+    return this.#generation;
   }
 
   /** @internal The memory this view covers. */
@@ -98,13 +112,15 @@ export class Tensor<D extends Dtype = Dtype> {
     return this.shape[this.shape.length - 1] as number;
   }
 
-  private derive<E extends Dtype>(dtype: E, shape: readonly number[], byteOffset: number): Tensor<E> {
-    return new Tensor(this.buffer, dtype, shape, { byteOffset, arena: this.arena });
+  /** A view of a tensor from before an arena's reset is as dead as that tensor. */
+  #derive<E extends Dtype>(dtype: E, shape: readonly number[], byteOffset: number): Tensor<E> {
+    return new Tensor(this.buffer, dtype, shape, { byteOffset, arena: this.#arena, generation: this.#generation });
   }
 
   /** `shape` elements of this tensor from element `offset` on. */
   view(offset: number, shape: readonly number[]): Tensor<D> {
-    const count = elementCount("tensor.view", shape);
+    const dims = copyShape("tensor.view", shape);
+    const count = countOf("tensor.view", dims);
     if (!Number.isSafeInteger(offset) || offset < 0)
       throw wrongValue("tensor.view", "offset", "be an integer ≥ 0", offset);
     if (offset + count > this.size)
@@ -114,14 +130,15 @@ export class Tensor<D extends Dtype = Dtype> {
         `stay within the tensor's ${this.size} elements`,
         `${count} from element ${offset}`,
       );
-    return this.derive(this.dtype, shape, this.byteOffset + offset * DTYPES[this.dtype].bytes);
+    return this.#derive(this.dtype, dims, this.byteOffset + offset * DTYPES[this.dtype].bytes);
   }
 
   /** The same elements under another shape. */
   reshape(shape: readonly number[]): Tensor<D> {
-    if (elementCount("tensor.reshape", shape) !== this.size)
-      throw wrongValue("tensor.reshape", "shape", `have ${this.size} elements`, shape);
-    return this.derive(this.dtype, shape, this.byteOffset);
+    const dims = copyShape("tensor.reshape", shape);
+    if (countOf("tensor.reshape", dims) !== this.size)
+      throw wrongValue("tensor.reshape", "shape", `have ${this.size} elements`, dims);
+    return this.#derive(this.dtype, dims, this.byteOffset);
   }
 
   /** Rows `begin` … `end − 1` of the first axis. */
@@ -136,11 +153,12 @@ export class Tensor<D extends Dtype = Dtype> {
 
   /** The same bytes as another dtype; the last dimension is rescaled. */
   cast<E extends Dtype>(dtype: E): Tensor<E> {
+    checkDtype("tensor.cast", dtype);
     const bytes = this.lastDim * DTYPES[this.dtype].bytes;
     const { bytes: unit } = DTYPES[dtype];
     if (bytes % unit !== 0)
       throw wrongValue("tensor.cast", "dtype", `divide the last dimension's ${bytes} bytes`, dtype);
-    return this.derive(dtype, [...this.shape.slice(0, -1), bytes / unit], this.byteOffset);
+    return this.#derive(dtype, [...this.shape.slice(0, -1), bytes / unit], this.byteOffset);
   }
 
   private assertLive(): void {
@@ -168,12 +186,10 @@ export class Tensor<D extends Dtype = Dtype> {
     return decodeNumbers(this.dtype, await this.read());
   }
 
-  /** Copies elements in: a raw typed array of this dtype as it is, any other numbers rounded to the dtype. */
+  /** Copies elements in: a raw typed array of this dtype as it is, any other numbers rounded to the dtype; integers must fit. */
   write(data: ArrayOf<D> | ArrayLike<number>): void {
     this.assertLive();
-    if (data.length !== this.size) throw wrongValue("tensor.write", "data", `have ${this.size} elements`, data.length);
-    const raw = data instanceof DTYPES[this.dtype].array ? data : encodeNumbers(this.dtype, data as ArrayLike<number>);
-    this.buffer.write(raw, this.byteOffset);
+    this.buffer.write(rawNumbers("tensor.write", this.dtype, data, this.size), this.byteOffset);
   }
 
   /** The memory itself, valid until the next encode that writes it or until the buffer is disposed. */
@@ -184,7 +200,22 @@ export class Tensor<D extends Dtype = Dtype> {
 
   /** Disposes the buffer when this tensor owns it (made by `device.tensor`); views own nothing. */
   dispose(): void {
-    if (this.owned) this.buffer.dispose();
+    if (this.#owned) this.buffer.dispose();
+  }
+
+  /** What the tensor is and where it lies; never its elements. */
+  toJSON(): TensorSummary {
+    const { dtype, shape, byteOffset, buffer } = this;
+    const { bytes, readOnly } = buffer;
+    return {
+      type: "Tensor",
+      dtype,
+      shape,
+      device: buffer.device.kind,
+      buffer: { bytes, readOnly },
+      byteOffset,
+      disposed: this.disposed,
+    };
   }
 
   [Symbol.dispose](): void {

@@ -3,7 +3,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { describe, expect, it } from "vitest";
 import { PLATFORM, prebuilt } from "../src/binaries.ts";
-import { cpuLevels, defineLibrary, type LibraryDefinition } from "../src/index.ts";
+import { cpuLevels, defineKernel, defineLibrary, type LibraryDefinition } from "../src/index.ts";
 import { caught, testDevice, testFolder } from "./helpers.ts";
 import { incrementKernel, probeLibrary } from "./kernels/probe.ts";
 
@@ -30,10 +30,9 @@ async function increment(library: LibraryDefinition): Promise<number[]> {
   const x = device.tensor("u32", [2], [1, 2]);
   const out = device.tensor("u32", [2]);
   const encoder = device.encoder();
-  encoder.dispatch(
-    { ...incrementKernel, library },
-    { variant: "u32", buffers: { x, out }, params: { perGroup: 1, microseconds: 0 }, sizes: { groups: 2 } },
-  );
+  const { name, variants, buffers, params, launch } = incrementKernel;
+  const args = { variant: "u32", buffers: { x, out }, params: { perGroup: 1, microseconds: 0 }, sizes: { groups: 2 } };
+  encoder.dispatch(defineKernel({ library, name, variants, buffers, params, launch }), args);
   await encoder.commit();
   return [...(await out.readNumbers())];
 }

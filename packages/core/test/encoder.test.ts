@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { type CommandEncoder, Device, defineKernel, type Tensor } from "../src/index.ts";
+import { type CommandEncoder, Device, defineKernel, defineLibrary, type Tensor } from "../src/index.ts";
 import { caught, message, testDevice } from "./helpers.ts";
 import { accumulateKernel, increment, incrementKernel, launchKernel, probeLibrary } from "./kernels/probe.ts";
 
@@ -115,16 +115,23 @@ describe("encoder", () => {
     expect(message(at([1, 1, 1], maxThreadgroupBytes + 1))).toBe(
       `launch: \`threadgroupBytes\` must be an integer from 0 to ${maxThreadgroupBytes}, got ${maxThreadgroupBytes + 1}`,
     );
-    const wide = {
-      ...incrementKernel,
-      launch: () => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [1025, 1, 1] }),
-    };
+    const { library, name, variants, buffers, params } = incrementKernel;
+    const wide = defineKernel({
+      library,
+      name,
+      variants,
+      buffers,
+      params,
+      launch: (_: object) => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [1025, 1, 1] }),
+    });
     expect(
       message(() =>
-        encoder.dispatch(
-          wide as never,
-          { variant: "u32", buffers: { x, out }, params: { perGroup: 1, microseconds: 0 }, sizes: {} } as never,
-        ),
+        encoder.dispatch(wide, {
+          variant: "u32",
+          buffers: { x, out },
+          params: { perGroup: 1, microseconds: 0 },
+          sizes: {},
+        }),
       ),
     ).toBe("increment: `threadsPerThreadgroup` must have a product from 1 to 1024, got [1025, 1, 1]");
   });
@@ -135,11 +142,23 @@ describe("encoder", () => {
     );
     expect(error).toMatchObject({
       code: "KernelNotFound",
-      message: "kernel `missing_u32` not found in the library of @mlxts/probe",
+      message: "kernel `missing_u32` not found in the library `probe`",
       details: { name: "missing_u32", library: "probe" },
     });
     const library = device.library(probeLibrary);
     expect([library.has("missing", "u32"), library.has("increment", "u32")]).toEqual([false, true]);
+  });
+
+  it("takes libraries from defineLibrary only", () => {
+    expect(message(() => device.library({ name: "probe", url: import.meta.url }))).toBe(
+      "device.library: `library` must be made by defineLibrary, got Object",
+    );
+    expect(message(() => defineLibrary("../probe", import.meta.url))).toBe(
+      "defineLibrary: `name` must be of letters, digits, - and _, got ../probe",
+    );
+    expect(message(() => defineLibrary("probe", undefined as never))).toBe(
+      "defineLibrary: `url` must be the import.meta.url of a module, got undefined — bundlers must leave this package external",
+    );
   });
 
   it("refuses unknown modes", () => {

@@ -1,4 +1,5 @@
 import { arenaBytes, type CommandEncoder, Device, type Tensor } from "@mlxts/core";
+import { changeLimits } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
 import { gatedDeltaRule, gatedDeltaRuleRecurrent, scratchBytes } from "../src/index.ts";
 import type { GatedDeltaRuleInputs } from "../src/signatures.ts";
@@ -169,8 +170,7 @@ describe("on a CPU with lower limits", () => {
   const lower = Device.open("cpu");
   const actual = lower.limits;
   afterAll(() => lower.dispose());
-  const limits = (changed: Partial<Device["limits"]>) =>
-    Object.defineProperty(lower, "limits", { value: { ...actual, ...changed } });
+  const limits = (changed: Partial<Device["limits"]>) => changeLimits(lower, { ...actual, ...changed });
   const on = Object.fromEntries(
     Object.entries({ ...good, o: good.v }).map(([name, { shape }]) => [name, lower.tensor("f32", shape)]),
   ) as typeof good & { o: Tensor };

@@ -1,5 +1,5 @@
 import { cpuLevels, Device } from "@mlxts/core";
-import { BARS, compare, Random, within } from "@mlxts/core/testing";
+import { BARS, changeLimits, compare, Random, within } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
 import { testSuite } from "../../../scripts/test-suite.ts";
 import { quantizedMatmul } from "../src/index.ts";
@@ -56,7 +56,7 @@ onCpu.each(cpuLevels())("rows of x that do not fit a threadgroup, on cpu %s", (l
   afterAll(() => device.dispose());
 
   async function check(m: number, rows: number, cols: number, batch: readonly number[], maxThreadgroupBytes: number) {
-    Object.assign(device, { limits: { ...limits, maxThreadgroupBytes } });
+    changeLimits(device, { maxThreadgroupBytes });
     const stack = batch.reduce((a, b) => a * b, 1);
     const setting = { bits: 4, groupSize: 64, mode: "affine" } as const;
     const { weight, scales, biases } = randomQuantised(stack, rows, cols, setting, 12);
@@ -97,7 +97,7 @@ onCpu.each(cpuLevels())("rows of x that do not fit a threadgroup, on cpu %s", (l
   });
 
   it("are refused where not one does", () => {
-    Object.assign(device, { limits: { ...limits, maxThreadgroupBytes: 16_384 } });
+    changeLimits(device, { maxThreadgroupBytes: 16_384 });
     const encoder = device.encoder();
     const q = {
       weight: device.tensor("u32", [3, 512]),

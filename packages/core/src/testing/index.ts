@@ -1,3 +1,4 @@
+export { changeLimits } from "../device.ts";
 export { metalTexts } from "../metal_source.ts";
 export { type Bench, type BenchCase, defineBench, type Peer } from "./bench.ts";
 export type { Case, CaseInput, DeclaredKernel, Reference64, ReferenceFunction, Suite } from "./case.ts";

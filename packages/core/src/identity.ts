@@ -1,0 +1,86 @@
+// Which objects are ours. A process may hold this package twice: as ESM beside CommonJS, or in two folders. Copies of
+// versions that work together take each other's objects; copies of others are told apart by name, version and folder.
+import { fileURLToPath } from "node:url";
+import { type InspectOptions, inspect, types } from "node:util";
+import { version } from "../package.json";
+
+interface Copy {
+  readonly version: string;
+  /** Versions that work together: below 1.0 those of one minor version, then those of one major version. */
+  readonly series: string;
+  /** The folder of the package. */
+  readonly path: string;
+  /** Whether a value is an object of that kind that this copy has made. */
+  holds(kind: string, value: object): boolean;
+}
+
+const PLACE = Symbol.for("@mlxts/core");
+const KINDS = new Map<string, (value: object) => boolean>();
+const OWN: Copy = Object.freeze({
+  version,
+  series: /^(0\.\d+|\d+)/.exec(version)?.[0] ?? version,
+  path: fileURLToPath(new URL("..", import.meta.url)).replace(/[/\\]$/, ""),
+  holds: (kind: string, value: object) => KINDS.get(kind)?.(value) ?? false,
+});
+const shared = globalThis as { [PLACE]?: Copy[] };
+if (!shared[PLACE]) Object.defineProperty(shared, PLACE, { value: [] });
+const copies = shared[PLACE] as Copy[];
+copies.push(OWN);
+
+/** Whether a value is an object of that kind, made by this copy or by one that works together with it. */
+export function isOurs(kind: string, value: unknown): boolean {
+  if (value === null || typeof value !== "object") return false;
+  return copies.some((copy) => copy.series === OWN.series && copy.holds(kind, value));
+}
+
+/** Of which copy that does not work together with this one an object is, and its kind. */
+export function foreign(value: object): { kind: string; version: string; path: string } | undefined {
+  if (types.isProxy(value)) return undefined;
+  for (const copy of copies)
+    if (copy.series !== OWN.series)
+      for (const kind of KINDS.keys())
+        if (copy.holds(kind, value)) return { kind, version: copy.version, path: copy.path };
+  return undefined;
+}
+
+/** The remedy for objects of a copy that does not work together with this one. */
+export const ONE_COPY = `@mlxts/core ${version} in ${OWN.path} checks this call: let both use one version (\`npm ls @mlxts/core\` shows who brings which)`;
+
+/** Makes a kind of object known to other copies; `holds` tells which objects this copy has made. */
+export function registerKind(kind: string, holds: (value: object) => boolean): void {
+  KINDS.set(kind, holds);
+}
+
+type Class<T> = { readonly prototype: T };
+
+/**
+ * Gives a class its identity: `instanceof` knows the objects of other copies too, and messages have the same name for it
+ * after a bundler has renamed it. `holds` tells which objects the class itself has made.
+ */
+export function identify<T extends object>(
+  name: string,
+  type: Class<T>,
+  holds: (value: object) => boolean = (value) => Function.prototype[Symbol.hasInstance].call(type, value),
+): void {
+  registerKind(name, holds);
+  Object.defineProperty(type, "name", { value: name });
+  Object.defineProperty(type, Symbol.hasInstance, {
+    value(this: unknown, value: unknown): boolean {
+      if (this !== type) return Function.prototype[Symbol.hasInstance].call(this, value);
+      return value !== null && typeof value === "object" && (holds(value) || isOurs(name, value));
+    },
+  });
+}
+
+/**
+ * Lets `console.log` print the objects of a class as their `toJSON` tells: what they are and where, not how they are
+ * built. `toJSON` must not throw, whatever the state of the object.
+ */
+export function printAsJson<T extends { toJSON(): object }>(type: Class<T>): void {
+  Object.defineProperty(type.prototype, inspect.custom, {
+    value(this: T, depth: number, options: InspectOptions): string {
+      const { type: name, ...fields } = this.toJSON() as { type: string } & Record<string, unknown>;
+      return depth < 0 ? `[${name}]` : `${name} ${inspect(fields, { ...options, depth: 2 })}`;
+    },
+  });
+}
