@@ -15,6 +15,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { buildSync } from "esbuild";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { readmeTests } from "./readmes.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 
@@ -64,6 +65,22 @@ function othersOf(at: string, found = new Set<string>()): Set<string> {
     othersOf(path, found);
   }
   return found;
+}
+
+const everythingFolder = join(folder, "cli");
+
+/** A project with all packages and the command line. */
+function everything(): string {
+  if (existsSync(everythingFolder)) return everythingFolder;
+  const own = readdirSync(tarballs).filter((file) => !file.startsWith("mlxts-metal-sim-"));
+  const others = othersOf(join(root, "apps", "cli"));
+  install(everythingFolder, [
+    "--install-links",
+    "--ignore-scripts",
+    ...own.map((file) => join(tarballs, file)),
+    ...others,
+  ]);
+  return everythingFolder;
 }
 
 beforeAll(() => {
@@ -199,10 +216,7 @@ describe("packed tarballs in an empty project", () => {
   });
 
   it("are enough for the command line to verify an op", () => {
-    const own = readdirSync(tarballs).filter((file) => !file.startsWith("mlxts-metal-sim-"));
-    const others = othersOf(join(root, "apps", "cli"));
-    const cli = join(folder, "cli");
-    install(cli, ["--install-links", "--ignore-scripts", ...own.map((file) => join(tarballs, file)), ...others]);
+    const cli = everything();
     const command = [join(cli, "node_modules", "mlxts", "bin", "mlxts.mjs"), "verify", "--device", "cpu"];
     const { status, text } = run(process.execPath, [...command, "--op", "l2Norm", "--json", "report.json"], cli);
     expect(status, text).toBe(0);
@@ -228,3 +242,5 @@ describe("packed tarballs in an empty project", () => {
     },
   );
 });
+
+readmeTests({ root, project: everything, run });

@@ -19,6 +19,7 @@ const checks = [
 const clang = process.platform === "linux" && spawnSync("clang++-19", ["--version"], { stdio: "ignore" }).status === 0;
 // The tests that follow run on the addon that is shipped.
 if (process.platform === "linux") checks.push(["binaries for Linux", node, [script("build-linux.mjs")]]);
+checks.push(["Node.js 22 and 24, to test packages on", node, [script("install-nodes.mjs")]]);
 if (clang)
   checks.push(
     ["Metal simulator", node, [script("build-metal-sim.mjs")]],

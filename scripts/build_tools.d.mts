@@ -1,0 +1,2 @@
+/** Programs of other versions of Node.js, as far as they are installed. */
+export function installedNodes(): string[];
