@@ -17,4 +17,4 @@ export type { SavedState } from "./saved_state.ts";
 export type { CallOptions } from "./signal.ts";
 export { ModelState } from "./state.ts";
 export type { StateOptions } from "./state_options.ts";
-export { type ChatMessage, TextStream, Tokenizer } from "./tokenizer.ts";
+export { type ChatMessage, type ChatOptions, TextStream, Tokenizer, type TokenizerOptions } from "./tokenizer.ts";

@@ -1,9 +1,11 @@
-import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { Template } from "@huggingface/jinja";
 import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
-import { MlxtsError, wrongValue } from "@mlxts/core";
+import { checkOptionNames, MlxtsError, wrongKind, wrongValue } from "@mlxts/core";
+import { type ChatTemplates, chooseTemplate, readChatTemplates, renderTemplate } from "./chat_template.ts";
+import { checkDirectory } from "./directory.ts";
 import { readJson, readOptionalJson } from "./json.ts";
+import { withinTime } from "./time_limit.ts";
+import { checkTokenizerJson, type TokenizerShape } from "./tokenizer_json.ts";
 
 export interface ChatMessage {
   role: string;
@@ -11,59 +13,174 @@ export interface ChatMessage {
   [key: string]: unknown;
 }
 
-/** A checkpoint's `tokenizer.json`, and its chat template if it has one. */
+/** Limits of what a checkpoint's files may take; whoever trusts the files can raise them. */
+export interface TokenizerOptions {
+  /**
+   * Milliseconds that one call may take: `encode`, `decode`, `chat` or opening. Default 5000. `encode` has 20 ms more for
+   * every 1000 characters of its text.
+   */
+  timeLimitMs?: number;
+  /**
+   * Characters that a chat template may make of nothing: in one value; in all its values together four times as many.
+   * Default 2²³, 8 MiB. What it is given, and what it makes of that, comes on top: 4 and 64 times its length.
+   */
+  maxTemplateCharacters?: number;
+}
+
+export interface ChatOptions {
+  /** Which of several templates, by name. Default: `tool_use` if there are `tools` among the variables, else `default`. */
+  template?: string;
+}
+
+/** Characters or nodes of the tokenizer library that fit well into memory. */
+const MOST_AT_ONCE = 2 ** 24;
+const MOST_UNIGRAM_NODES = 2 ** 23;
+
+/**
+ * A checkpoint's `tokenizer.json`, and its chat templates if it has some. The files are not trusted: their regular
+ * expressions and templates run with limits of time and memory.
+ */
 export class Tokenizer {
   private readonly tokenizer: HuggingFaceTokenizer;
-  private readonly config: Record<string, unknown>;
-  private readonly template: string | undefined;
+  private readonly path: string;
+  private readonly shape: TokenizerShape;
+  private readonly templates: ChatTemplates | undefined;
+  private readonly specialTokens: Readonly<Record<string, string>>;
+  private readonly timeLimitMs: number;
+  private readonly maxTemplateCharacters: number;
 
-  constructor(directory: string) {
-    const path = join(directory, "tokenizer.json");
-    const json = readJson(path);
-    this.config = readOptionalJson(directory, "tokenizer_config.json") ?? {};
-    try {
-      this.tokenizer = new HuggingFaceTokenizer(json as never, this.config as never);
-    } catch (error) {
-      throw new MlxtsError("Io", `${path}: ${(error as Error).message}`, { path, operation: "parse" }, error);
+  /**
+   * @throws MlxtsError `Io` for files that are missing, malformed or give token ids that are negative, fractional, huge
+   *   or taken twice; `ChatTemplate` for a field `chat_template` that is no template; `LimitExceeded`
+   */
+  constructor(directory: string, options: TokenizerOptions = {}) {
+    const op = "Tokenizer";
+    checkDirectory(op, directory);
+    checkOptionNames<TokenizerOptions>(op, options, { timeLimitMs: 0, maxTemplateCharacters: 0 });
+    const { timeLimitMs = 5000, maxTemplateCharacters = 2 ** 23 } = options;
+    for (const [name, value] of Object.entries({ timeLimitMs, maxTemplateCharacters })) {
+      if (typeof value !== "number") throw wrongKind(op, name, "be a number", value);
+      if (!(value >= 1 && value <= 0x7fffffff)) throw wrongValue(op, name, "be from 1 to 2147483647", value);
     }
-    const separate = join(directory, "chat_template.jinja");
-    const inline = this.config.chat_template;
-    this.template = existsSync(separate)
-      ? readFileSync(separate, "utf8")
-      : typeof inline === "string"
-        ? inline
-        : undefined;
+    this.timeLimitMs = timeLimitMs;
+    this.maxTemplateCharacters = maxTemplateCharacters;
+    this.path = join(directory, "tokenizer.json");
+    const json = readJson(this.path);
+    const config = readOptionalJson(directory, "tokenizer_config.json") ?? {};
+    [this.shape, this.tokenizer] = this.limited(this.path, "opening it", timeLimitMs, () => [
+      checkTokenizerJson(this.path, json),
+      new HuggingFaceTokenizer({ added_tokens: [], ...json } as object, { ...config }),
+    ]);
+    this.templates = readChatTemplates(directory, config);
+    this.specialTokens = specialTokensOf(config);
   }
 
+  /** Runs what the file `path` decides about, for at most `limitMs`; its failures become typed errors. */
+  private limited<T>(path: string, what: string, limitMs: number, run: () => T): T {
+    const fail = (code: "Io" | "LimitExceeded", reason: string, cause?: unknown) =>
+      new MlxtsError(code, `${path}: ${what}: ${reason}`, { path, reason }, cause);
+    try {
+      if (limitMs === Number.POSITIVE_INFINITY) return run();
+      const tooLong = () => fail("LimitExceeded", `takes longer than ${Math.ceil(limitMs)} ms (timeLimitMs)`);
+      return withinTime(limitMs, tooLong, run);
+    } catch (error) {
+      if (error instanceof MlxtsError || (error instanceof Error && "fault" in error)) throw error;
+      const { message } = error as Error;
+      throw fail(error instanceof RangeError ? "LimitExceeded" : "Io", message, error);
+    }
+  }
+
+  private checkMemory(what: string, needed: number, most: number): void {
+    if (needed <= most) return;
+    const reason = `${what} would take too much memory with this tokenizer: give it in parts`;
+    throw new MlxtsError("LimitExceeded", `${this.path}: ${reason}`, { path: this.path, reason });
+  }
+
+  /**
+   * The token ids of a text.
+   * @throws MlxtsError `LimitExceeded` when the file's regular expressions take too long or its rules make too much of
+   *   the text, `Io` when the vocabulary lacks a character and a token for that
+   */
   encode(text: string): number[] {
-    return this.tokenizer.encode(text).ids;
+    if (typeof text !== "string") throw wrongKind("tokenizer.encode", "text", "be a string", text);
+    const { growth, overlap } = this.shape;
+    const what = `encoding ${text.length} characters`;
+    if (growth > 1) this.checkMemory(what, text.length * growth, MOST_AT_ONCE);
+    this.checkMemory(what, text.length * growth * overlap, MOST_UNIGRAM_NODES);
+    const { ids } = this.limited(this.path, what, this.timeLimitMs + text.length / 50, () =>
+      this.tokenizer.encode(text),
+    );
+    for (const id of ids)
+      if (!Number.isInteger(id))
+        throw new MlxtsError("Io", `${this.path}: the vocabulary has no token for a part of the text`, {
+          path: this.path,
+        });
+    return ids;
   }
 
+  /** The text of token ids, without special tokens. Ids that the vocabulary lacks have none. */
   decode(ids: readonly number[]): string {
-    return ids.length === 0
-      ? ""
-      : this.tokenizer.decode([...ids], { skip_special_tokens: true, clean_up_tokenization_spaces: false });
+    if (!Array.isArray(ids)) throw wrongKind("tokenizer.decode", "ids", "be an array of token ids", ids);
+    for (let at = 0; at < ids.length; at++)
+      if (!Number.isInteger(ids[at]) || (ids[at] as number) < 0)
+        throw wrongValue("tokenizer.decode", "ids", "be integers ≥ 0", `${String(ids[at])} at position ${at}`);
+    if (ids.length === 0) return "";
+    const { longestToken, decodedGrowth, decodesByRegex } = this.shape;
+    const what = `decoding ${ids.length} tokens`;
+    if (ids.length * longestToken * decodedGrowth > MOST_AT_ONCE) {
+      const tokens = ids.reduce((sum, id) => sum + (this.tokenizer.id_to_token(id)?.length ?? 0), 0);
+      this.checkMemory(what, tokens * decodedGrowth, 4 * MOST_AT_ONCE);
+    }
+    // Without regular expressions the time is that of the tokens: the limit, which takes 60 µs, is saved.
+    const limitMs = decodesByRegex ? this.timeLimitMs + ids.length / 50 : Number.POSITIVE_INFINITY;
+    return this.limited(this.path, what, limitMs, () =>
+      this.tokenizer.decode([...ids], { skip_special_tokens: true, clean_up_tokenization_spaces: false }),
+    );
   }
 
   get hasChatTemplate(): boolean {
-    return this.template !== undefined;
+    return this.templates !== undefined;
   }
 
-  /** The prompt text of a conversation, ending where the assistant's answer begins. */
-  chat(messages: readonly ChatMessage[], variables: Record<string, unknown> = {}): string {
-    if (this.template === undefined)
-      throw wrongValue(
-        "tokenizer.chat",
-        "messages",
-        "have a chat template",
-        "a checkpoint without one",
-        "pass a plain prompt",
-      );
-    const tokens = Object.fromEntries(
-      Object.entries(this.config).filter(([key, value]) => key.endsWith("_token") && typeof value === "string"),
-    );
-    return new Template(this.template).render({ ...tokens, add_generation_prompt: true, ...variables, messages });
+  /** Names of the chat templates; one without a name is called `default`. */
+  get chatTemplates(): readonly string[] {
+    return [...(this.templates?.sources.keys() ?? [])];
   }
+
+  /**
+   * The prompt text of a conversation, ending where the assistant's answer begins. `variables` are for the template, for
+   * example `tools` or `enable_thinking`.
+   * @throws MlxtsError `ChatTemplate` that names the file and, where it can be known, the line of a broken template, or
+   *   gives the words with which a template refuses the messages; `LimitExceeded` for one that takes too long or makes
+   *   too much
+   */
+  chat(messages: readonly ChatMessage[], variables: Record<string, unknown> = {}, options: ChatOptions = {}): string {
+    const op = "tokenizer.chat";
+    if (!Array.isArray(messages) || !messages.every((message) => message !== null && typeof message === "object"))
+      throw wrongKind(op, "messages", "be an array of messages", messages);
+    if (variables === null || typeof variables !== "object")
+      throw wrongKind(op, "variables", "be an object", variables);
+    checkOptionNames<ChatOptions>(op, options, { template: 0 });
+    const { templates } = this;
+    if (templates === undefined)
+      throw wrongValue(op, "messages", "have a chat template", "a checkpoint without one", "pass a plain prompt");
+    const source = chooseTemplate(templates, options.template, Array.isArray(variables.tools));
+    const values = { ...this.specialTokens, add_generation_prompt: true, ...variables, messages };
+    return this.limited(templates.path, "the chat template", this.timeLimitMs, () =>
+      renderTemplate(templates.path, source, values, this.maxTemplateCharacters),
+    );
+  }
+}
+
+/** Variables of a template like `bos_token`: texts, or objects that have them as `content`. */
+function specialTokensOf(config: Record<string, unknown>): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(config).flatMap(([name, value]) => {
+      if (!name.endsWith("_token")) return [];
+      const text = typeof value === "string" ? value : (value as { content?: unknown } | null)?.content;
+      return typeof text === "string" ? [[name, text]] : [];
+    }),
+  );
 }
 
 /** Text as ids arrive: characters are held back until all their bytes are there. */
@@ -73,11 +190,14 @@ export class TextStream {
   private emitted = "";
 
   constructor(tokenizer: Tokenizer) {
+    if (typeof (tokenizer as Partial<Tokenizer> | null | undefined)?.decode !== "function")
+      throw wrongKind("TextStream", "tokenizer", "be a Tokenizer", tokenizer);
     this.tokenizer = tokenizer;
   }
 
   /** The new text that `id` completes. */
   push(id: number): string {
+    if (!Number.isInteger(id) || id < 0) throw wrongValue("textStream.push", "id", "be an integer ≥ 0", id);
     this.ids.push(id);
     return this.advance(false);
   }

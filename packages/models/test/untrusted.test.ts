@@ -1,0 +1,106 @@
+import { execFileSync } from "node:child_process";
+import { copyFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { beforeAll, describe, expect, it } from "vitest";
+import { Tokenizer, type TokenizerOptions } from "../src/index.ts";
+import { temporary, tiny } from "./fixtures.ts";
+import { hostileTokenizers, TEMPLATES } from "./untrusted_files.ts";
+
+const root = fileURLToPath(new URL("../../../", import.meta.url));
+type Report = Record<string, { code: string; message: string; ms: number }>;
+
+describe("files that nobody vouches for", () => {
+  let report: Report;
+
+  beforeAll(() => {
+    const child = join(root, "packages/models/test/children/untrusted.ts");
+    // Less memory than any of them would take.
+    const command = ["--max-old-space-size=512", join(root, "scripts/run-source.mjs"), child, tiny];
+    report = JSON.parse(execFileSync(process.execPath, command, { encoding: "utf8", timeout: 240_000 })) as Report;
+  }, 250_000);
+
+  it.each(Object.keys(TEMPLATES))("a chat template ends: %s", (name) => {
+    const { code, message } = report[`template: ${name}`] as Report[string];
+    expect(["LimitExceeded", "ChatTemplate"]).toContain(code);
+    expect(message).toContain("chat_template.jinja: ");
+  });
+
+  it.each(Object.keys(hostileTokenizers(tiny)))("a tokenizer ends: %s", (name) => {
+    const { code, message } = report[`tokenizer: ${name}`] as Report[string];
+    if (name === "a long added token") expect(code).toBe("none");
+    else {
+      expect(["LimitExceeded", "Io"]).toContain(code);
+      expect(message).toContain("tokenizer.json: ");
+    }
+  });
+
+  it("within the time that they are given, and some for a busy machine", () => {
+    for (const { ms } of Object.values(report)) expect(ms).toBeLessThan(15_000);
+  });
+});
+
+/** A tokenizer with that chat template, and the folder. */
+function withTemplate(template: string, options?: TokenizerOptions): Tokenizer {
+  const folder = temporary();
+  copyFileSync(join(tiny, "tokenizer.json"), join(folder, "tokenizer.json"));
+  writeFileSync(join(folder, "chat_template.jinja"), template);
+  return new Tokenizer(folder, options);
+}
+
+describe("limits", () => {
+  const hi = [{ role: "user", content: "hi" }];
+
+  it("can be set", () => {
+    const loop = "{% set r = range(3000) %}{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}";
+    expect(() => withTemplate(loop, { timeLimitMs: 100 }).chat(hi)).toThrow(
+      /takes longer than 100 ms \(timeLimitMs\)$/,
+    );
+    const text = "{{ range(1000) | join(',') }}";
+    expect(() => withTemplate(text, { maxTemplateCharacters: 1000 }).chat(hi)).toThrow(
+      /the chat template makes (more text and lists than a template may|a text or list of more than \d+ characters)$/,
+    );
+    expect(withTemplate(text, { maxTemplateCharacters: 60_000 }).chat(hi)).toHaveLength(3889);
+    expect(() => new Tokenizer(tiny, { timeLimitMs: 0 })).toThrow(
+      "Tokenizer: `timeLimitMs` must be from 1 to 2147483647, got 0",
+    );
+    expect(() => new Tokenizer(tiny, { maxTemplateCharacters: "1" as never })).toThrow(
+      "Tokenizer: `maxTemplateCharacters` must be a number, got 1",
+    );
+    expect(() => new Tokenizer(tiny, { timeout: 1 } as never)).toThrow(
+      "Tokenizer: `timeout` must be one of timeLimitMs, maxTemplateCharacters, got an unknown option",
+    );
+  });
+
+  it("leave the tokenizer as it was, and grow with what is given", () => {
+    const tokenizer = withTemplate("{% for m in messages %}{{ m.content.split(',') | join(';') | upper }}{% endfor %}");
+    expect(tokenizer.chat(hi)).toBe("HI");
+    const long = `${"lorem,".repeat(2_000_000)}end`;
+    expect(tokenizer.chat([{ role: "user", content: long }])).toBe(long.replaceAll(",", ";").toUpperCase());
+    expect(tokenizer.chat(hi)).toBe("HI");
+    const loop = withTemplate(
+      "{% if messages[0].content == 'loop' %}{% set r = range(90000) %}{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}{% endif %}ok",
+      { timeLimitMs: 100 },
+    );
+    for (let i = 0; i < 3; i++) {
+      expect(() => loop.chat([{ role: "user", content: "loop" }])).toThrow("takes longer");
+      expect(loop.chat(hi)).toBe("ok");
+    }
+  });
+
+  it("encode long texts in time that grows with their length", () => {
+    const tokenizer = new Tokenizer(tiny);
+    const time = (text: string) => {
+      const begin = performance.now();
+      expect(tokenizer.encode(text).length).toBeGreaterThan(0);
+      return performance.now() - begin;
+    };
+    for (const unit of ["export class Foo { } ", "a", " "]) {
+      time(unit.repeat(Math.ceil(20_000 / unit.length)));
+      const short = time(unit.repeat(Math.ceil(40_000 / unit.length)));
+      const long = time(unit.repeat(Math.ceil(320_000 / unit.length)));
+      // Eight times the text: 64 times the time if it were quadratic.
+      expect(long).toBeLessThan(32 * short + 500);
+    }
+  });
+});
