@@ -7,6 +7,7 @@ import { Fields, readJson, readOptionalJson } from "./json.ts";
 import type { LanguageModel, LoadOptions } from "./model.ts";
 import { Qwen3_5 } from "./qwen3_5.ts";
 import { QWEN3_5_TYPES, qwen3_5Config } from "./qwen3_5_config.ts";
+import { checkSignal } from "./signal.ts";
 import { Weights } from "./weights.ts";
 
 /**
@@ -21,7 +22,7 @@ export async function loadModel(device: Device, directory: string, options: Load
   checkDirectory(op, directory);
   checkOptionNames<LoadOptions>(op, options, { activations: 0, signal: 0 });
   const { signal } = options;
-  signal?.throwIfAborted();
+  checkSignal(op, signal);
   const json = readJson(join(directory, "config.json"));
   const activations: FloatDtype = options.activations ?? (device.gpu ? "bf16" : "f32");
   if (!isFloat(activations)) throw wrongValue(op, "activations", "be one of f32, f16, bf16", activations);
