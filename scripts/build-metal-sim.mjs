@@ -68,7 +68,7 @@ const libraries = [`-L${runtime}`, "-lobjc", "-lpthread", "-ldl"];
 const output = variant ? folder : join(root, "packages", "core", "prebuilds", `linux-${process.arch}`);
 mkdirSync(output, { recursive: true });
 // Objective-C classes cannot be unloaded, so the addon stays when the worker that loaded it ends.
-await link([
+const addon = [
   "clang++-19",
   ...special,
   "-shared",
@@ -78,7 +78,9 @@ await link([
   ...(await compile("clang++-19", folder, addonSources().map(flagsOf))),
   ...simulated,
   ...libraries,
-]);
+];
+// metal-host's mutants are linked in the same way.
+await link(addon, join(folder, "core-metal-sim.link"));
 for (const program of files(join(framework, "test"), ".mm"))
   await link([
     "clang++-19",

@@ -105,6 +105,8 @@ export async function compile(compiler, folder, sources) {
   return jobs.map(({ object }) => object);
 }
 
-export async function link(command) {
+/** Links; the command is kept as the lines of `record`, where one is named. */
+export async function link(command, record) {
   if ((await run(command)) !== 0) process.exit(1);
+  if (record) writeFileSync(record, command.join("\n"));
 }

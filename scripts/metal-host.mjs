@@ -1,12 +1,20 @@
 // Runs core's tests of the Metal device, and the norms' suites, on an instrumented build over simulated Metal:
 // `coverage` lists the lines of the host code that nothing executed, `sanitize` runs under AddressSanitizer and UBSan.
+// `mutants [PART] [--jobs N]` plants the faults of metal_host_mutants.json, or those that contain PART, one at a time.
 import { spawnSync } from "node:child_process";
 import { readdirSync, rmSync } from "node:fs";
 import { basename, join } from "node:path";
+import { parseArgs } from "node:util";
 import { core, fail, files, need, root } from "./clang.mjs";
+import { judgeMutants } from "./metal_host_mutants.mjs";
 
-const [mode] = process.argv.slice(2);
-if (mode !== "coverage" && mode !== "sanitize") fail("usage: node scripts/metal-host.mjs coverage|sanitize");
+const { positionals, values } = parseArgs({
+  allowPositionals: true,
+  options: { jobs: { type: "string", default: "2" } },
+});
+const [mode, part = ""] = positionals;
+if (!["coverage", "sanitize", "mutants"].includes(mode))
+  fail("usage: node scripts/metal-host.mjs coverage | sanitize | mutants [PART] [--jobs N]");
 const coverage = mode === "coverage";
 const folder = join(root, "build", `metal-sim-${mode}`);
 const addon = join(folder, "core-metal-sim.node");
@@ -19,6 +27,10 @@ function run(command, args, env = {}) {
 function output(command, args) {
   const { status, stdout, stderr } = spawnSync(command, args, { cwd: root, encoding: "utf8", maxBuffer: 1 << 28 });
   return status === 0 ? stdout : fail(stderr);
+}
+if (mode === "mutants") {
+  run(process.execPath, [join(root, "scripts", "build-metal-sim.mjs")]);
+  process.exit((await judgeMutants(part, Number(values.jobs))) ? 0 : 1);
 }
 for (const program of coverage ? ["llvm-cov-19", "llvm-profdata-19"] : ["clang++-19"])
   need(program, coverage ? "llvm-19" : "clang-19 libclang-rt-19-dev");

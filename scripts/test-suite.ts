@@ -2,6 +2,7 @@ import { cpuLevels, Device, type MlxtsError } from "@mlxts/core";
 import { type Suite, suiteTests } from "@mlxts/core/testing";
 import { afterAll, describe, it } from "vitest";
 import { clangMissing } from "./clang-missing.ts";
+import { openSimulated } from "./test-devices.ts";
 
 function suiteOn(name: string, suite: Suite, open: () => Device[]): void {
   describe(name, () => {
@@ -20,17 +21,7 @@ const METAL: Record<string, string>[] = process.env.MLXTS_METAL_SIM_COVERAGE
     ? [...["forward", "reverse", "random:1", "random:2"].map((schedule) => ({ SCHEDULE: schedule })), { CHECK: "1" }]
     : [{}, {}];
 
-function openMetal(): Device[] {
-  return METAL.map((variables) => {
-    const names = Object.entries(variables).map(([name, value]) => [`MLXTS_METAL_SIM_${name}`, value] as const);
-    for (const [name, value] of names) process.env[name] = value;
-    try {
-      return Device.open("metal");
-    } finally {
-      for (const [name] of names) delete process.env[name];
-    }
-  });
-}
+const openMetal = (): Device[] => METAL.map((variables) => openSimulated(variables));
 
 /** Why there is no Metal device here. */
 function metalMissing(): string | undefined {

@@ -195,7 +195,6 @@ class CpuDevice : public Device {
     const auto start = Clock::now();
     const auto& list = *submission.list;
     if (submission.options.profile) outcome.microseconds.assign(list.tags, 0);
-    failed_.store(false, std::memory_order_relaxed);
     uint32_t failing = 0;
     for (size_t i = 0; i < list.commands.size() && outcome.code.empty();) {
       const auto& command = list.commands[i];
@@ -220,12 +219,13 @@ class CpuDevice : public Device {
         failing = uint32_t(i);
         break;
       }
+      failedChunk_.store(kNone, std::memory_order_relaxed);
       pool_->run(
           chunks_,
           [](void* self, uint64_t index, unsigned thread) { static_cast<CpuDevice*>(self)->runChunk(index, thread); },
           this);
       if (submission.options.profile) outcome.microseconds[command.tag] = microsecondsSince(groupStart);
-      if (failed_.load(std::memory_order_acquire)) {
+      if (failedChunk_.load(std::memory_order_acquire) != kNone) {
         outcome.code = "InvalidArgument";
         outcome.message = error_;
         outcome.fault = fault_;
@@ -284,8 +284,9 @@ class CpuDevice : public Device {
   }
 
   void runChunk(uint64_t index, unsigned thread) {
-    if (failed_.load(std::memory_order_relaxed)) return;
     if (order_ == CpuOptions::Order::reverse) index = chunks_ - 1 - index;
+    // What comes before the failed one still runs: it may fail too, and the first is told.
+    if (index > failedChunk_.load(std::memory_order_relaxed)) return;
     const auto after = std::upper_bound(prepared_.begin(), prepared_.end(), index,
                                         [](uint64_t chunk, const Prepared& p) { return chunk < p.firstChunk; });
     const auto& p = *(after - 1);
@@ -307,13 +308,11 @@ class CpuDevice : public Device {
     }
     if (failed) {
       std::lock_guard lock(mutex_);
-      // The earliest command reports, whichever thread came first.
-      if (!failed_ || p.command < failingCommand_) {
-        error_ = text;
-        fault_ = fault;
-        failingCommand_ = p.command;
-      }
-      failed_.store(true, std::memory_order_release);
+      if (index > failedChunk_.load(std::memory_order_relaxed)) return;
+      error_ = text;
+      fault_ = fault;
+      failingCommand_ = p.command;
+      failedChunk_.store(index, std::memory_order_release);
     }
   }
 
@@ -335,8 +334,9 @@ class CpuDevice : public Device {
   std::vector<void*> pointers_;
   std::vector<uint64_t> lengths_;
   uint64_t chunks_ = 0;
-  std::atomic<bool> failed_{false};
-  const char* error_ = "";  // a string would allocate, and a worker may not fail
+  static constexpr uint64_t kNone = ~uint64_t(0);
+  std::atomic<uint64_t> failedChunk_{kNone};  // the first of the group that has failed
+  const char* error_ = "";                    // a string would allocate, and a worker may not fail
   MlxtsFault fault_ = {};
   uint32_t failingCommand_ = 0;
   std::thread queue_;

@@ -42,13 +42,27 @@ METAL_FUNC float threadgroup_sum(float value, threadgroup float* partial, uint l
   return metal::simd_sum(lane < simdgroups ? partial[lane] : 0.0f);
 }
 
-// Leaves a fault in the record, unless another thread has: of several one is told, on a GPU any of them.
-METAL_FUNC void report_fault(device MlxtsFault* fault, uint code, uint a = 0, uint b = 0, uint c = 0) {
-  device metal::atomic_uint* claimed = (device metal::atomic_uint*)&fault->code;
-  if (metal::atomic_exchange_explicit(claimed, code, metal::memory_order_relaxed) != 0) return;
+// Whether this thread is the first that has found a fault of the dispatch, in time: it alone writes the record, of the
+// fault that is first in the data. So the message does not depend on the device or on what ran when.
+METAL_FUNC bool claim_fault(device MlxtsFault* fault) {
+  device metal::atomic_uint* code = (device metal::atomic_uint*)&fault->code;
+  const metal::memory_order relaxed = metal::memory_order_relaxed;
+  uint before = 0;
+  // A weak exchange may fail for no reason.
+  while (!metal::atomic_compare_exchange_weak_explicit(code, &before, ~0u, relaxed, relaxed))
+    if (before != 0) return false;
+  return true;
+}
+METAL_FUNC void write_fault(device MlxtsFault* fault, uint code, uint a = 0, uint b = 0, uint c = 0) {
+  metal::atomic_store_explicit((device metal::atomic_uint*)&fault->code, code, metal::memory_order_relaxed);
   fault->words[0] = a;
   fault->words[1] = b;
   fault->words[2] = c;
+}
+
+// For a thread that knows the first fault in the data.
+METAL_FUNC void report_fault(device MlxtsFault* fault, uint code, uint a = 0, uint b = 0, uint c = 0) {
+  if (claim_fault(fault)) write_fault(fault, code, a, b, c);
 }
 
 }  // namespace mlxts

@@ -234,6 +234,7 @@ describeSimulated("a capture", () => {
       `cannot capture to ${capture}: Capturing is not supported. (captures need METAL_CAPTURE_ENABLED=1 and a path that does not exist)`,
     );
     device.dispose();
+    set({ capture: `${capture}.2` });
     openMetal().dispose();
   });
 });

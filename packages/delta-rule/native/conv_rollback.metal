@@ -1,6 +1,6 @@
 // One thread: one element of the state of one sequence.
 #include "conv_rollback.params.h"
-#include "metal_kernel.h"
+#include "sequences_metal.h"
 
 using namespace metal;
 using namespace mlxts;
@@ -13,12 +13,8 @@ kernel void conv_rollback(device const T* history [[buffer(CONV_ROLLBACK_HISTORY
                           device MlxtsFault* fault [[buffer(CONV_ROLLBACK_FAULT)]],
                           uint3 at [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
   const uint kept = p.taps - 1, spare = p.historyRows - kept;
-  bool right = true;
-  for (uint i = lane; i < p.sequences && right; i += kSimd) {
-    right = uint(rejected[i]) <= spare;
-    if (!right) report_fault(fault, CONV_ROLLBACK_FAULT_REJECTED, uint(rejected[i]), i);
-  }
-  if (!simd_all(right) || at.x >= kept * p.channels) return;
+  if (!rejected_right(rejected, p.sequences, spare, fault, CONV_ROLLBACK_FAULT_REJECTED, lane)) return;
+  if (at.x >= kept * p.channels) return;
   const ulong first = ulong(at.y) * p.historyRows + (spare - uint(rejected[at.y]));
   state[ulong(at.y) * kept * p.channels + at.x] = history[first * p.channels + at.x];
 }

@@ -12,16 +12,6 @@ static_assert(kRows == GATED_DELTA_ROLLBACK_ROWS_PER_SIMDGROUP, "the launch rule
 
 typedef GatedDeltaRollbackParams Params;
 
-// Whether no sequence is to give back more tokens than there are. To be asked by whole simdgroups.
-METAL_FUNC bool rejected_right(device const int* rejected, device MlxtsFault* fault, uint lane, constant Params& p) {
-  bool right = true;
-  for (uint s = lane; s < p.sequences && right; s += kSimd) {
-    right = uint(rejected[s]) <= p.lastTokens;
-    if (!right) report_fault(fault, GATED_DELTA_ROLLBACK_FAULT_REJECTED, uint(rejected[s]), s);
-  }
-  return simd_all(right);
-}
-
 // A head's log; `deltas` at this simdgroup's rows.
 struct Log {
   device const float* keys;
@@ -65,7 +55,9 @@ kernel void gated_delta_rollback(device const float* log_state [[buffer(GATED_DE
                                  uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
                                  uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const uint row = group.x * p.rowsPerThreadgroup + simdgroup * kRows, head = group.y, sequence = group.z;
-  if (row >= p.valueDim || !rejected_right(rejected, fault, lane, p)) return;
+  if (row >= p.valueDim || !rejected_right(rejected, p.sequences, p.lastTokens, fault,
+                                           GATED_DELTA_ROLLBACK_FAULT_REJECTED, lane))
+    return;
   const StateLayout layout = {p.keyDim, p.valueDim, p.rowStride, p.columnStride};
   const uint rows = min(p.valueDim - row, kRows), count = p.lastTokens - uint(rejected[sequence]);
   const ulong token = ulong(sequence) * p.lastTokens, gate_at = token * p.heads + head;

@@ -15,17 +15,33 @@ METAL_FUNC Sequence sequence_at(device const int* cuSeqlens, bool packed, uint s
 }
 
 // Whether cuSeqlens is right: 0, not decreasing, `tokens`. To be asked by whole simdgroups before anything else; the
-// first wrong entry of each lane's share is reported.
+// first wrong entry is reported.
 METAL_FUNC bool packed_right(device const int* cuSeqlens, bool packed, uint sequences, uint tokens,
                              device MlxtsFault* fault, uint code, uint lane) {
   if (!packed) return true;
-  bool right = true;
-  for (uint i = lane; i <= sequences && right; i += kSimd) {
+  uint wrong = ~0u;
+  for (uint i = lane; i <= sequences && wrong == ~0u; i += kSimd) {
     const int at = cuSeqlens[i], least = i == 0 ? 0 : metal::max(0, cuSeqlens[i - 1]);
-    right = at >= least && uint(at) <= tokens && (i > 0 || at == 0) && (i < sequences || uint(at) == tokens);
-    if (!right) report_fault(fault, code, i, uint(at));
+    const bool right = at >= least && uint(at) <= tokens && (i > 0 || at == 0) && (i < sequences || uint(at) == tokens);
+    if (!right) wrong = i;
   }
-  return metal::simd_all(right);
+  const uint first = metal::simd_min(wrong);
+  if (first == ~0u) return true;
+  if (wrong == first) report_fault(fault, code, first, uint(cuSeqlens[first]));
+  return false;
+}
+
+// Whether no sequence is to give back more than `most` tokens; a negative number is a large one. To be asked by whole
+// simdgroups; the first wrong number is reported.
+METAL_FUNC bool rejected_right(device const int* rejected, uint sequences, uint most, device MlxtsFault* fault,
+                               uint code, uint lane) {
+  uint wrong = ~0u;
+  for (uint s = lane; s < sequences && wrong == ~0u; s += kSimd)
+    if (uint(rejected[s]) > most) wrong = s;
+  const uint first = metal::simd_min(wrong);
+  if (first == ~0u) return true;
+  if (wrong == first) report_fault(fault, code, uint(rejected[first]), first);
+  return false;
 }
 
 // Tokens of a sequence that go by whole chunks so that at least `last` are left; all of them if none are to be left.

@@ -4,6 +4,14 @@
 using namespace metal;
 using namespace mlxts;
 
+// Reports the first id out of range, of which there is one.
+METAL_FUNC void report_first(device const uint* ids, uint vocabulary, device MlxtsFault* fault) {
+  if (!claim_fault(fault)) return;
+  uint first = 0;
+  while (ids[first] < vocabulary) ++first;
+  write_fault(fault, EMBEDDING_FAULT_ID, ids[first], first);
+}
+
 // A row of threadgroups copies the row of one token. A negative i32 id is a large u32 id: one comparison refuses both.
 template <typename W, typename T>
 kernel void embedding(device const uint* ids [[buffer(EMBEDDING_IDS)]],
@@ -14,7 +22,7 @@ kernel void embedding(device const uint* ids [[buffer(EMBEDDING_IDS)]],
                       uint2 size [[threads_per_threadgroup]]) {
   const uint token = group.x, id = ids[token];
   if (id >= p.vocabulary) {
-    if (position.x == 0) report_fault(fault, EMBEDDING_FAULT_ID, id, token);
+    if (position.x == 0) report_first(ids, p.vocabulary, fault);
     return;
   }
   const uint i = 4 * (group.y * size.x + position.x);

@@ -5,15 +5,16 @@
 using namespace metal;
 using namespace mlxts;
 
-// Names the first value that is no number, of which there is one in row `last` or before; by one simdgroup.
+// Reports the first value that is no number, of which there is one in row `last` or before; by one simdgroup.
 template <typename T>
 METAL_FUNC void report_first(device const T* w, uint cols, uint last, uint lane, device MlxtsFault* fault) {
+  if (!simd_any(lane == 0 && claim_fault(fault))) return;
   for (uint row = 0; row <= last; ++row) {
     device const T* from = w + ulong(row) * cols;
     for (uint c = lane; c < cols; c += kSimd) {
       const float v = float(from[c]);
       const uint first = simd_min(isfinite(v) ? ~0u : c);
-      if (first == c) report_fault(fault, QUANTIZE_FAULT_NOT_FINITE, as_type<uint>(v), row, c);
+      if (first == c) write_fault(fault, QUANTIZE_FAULT_NOT_FINITE, as_type<uint>(v), row, c);
       if (first != ~0u) return;
     }
   }

@@ -5,13 +5,14 @@
 using namespace metal;
 using namespace mlxts;
 
-// Names the first id out of range, of which there is one at `last` or before; by one simdgroup.
+// Reports the first id out of range, of which there is one at `last` or before; by one simdgroup.
 METAL_FUNC void report_first(device const uint* ids, uint rows, uint last, uint lane, device MlxtsFault* fault) {
+  if (!simd_any(lane == 0 && claim_fault(fault))) return;
   for (uint i = 0; i <= last; i += kSimd) {
     const uint t = min(i + lane, last);
     const uint first = simd_min(ids[t] < rows ? ~0u : t);
     if (first == ~0u) continue;
-    if (lane == 0) report_fault(fault, QUANTIZED_EMBEDDING_FAULT_ID, ids[first], first);
+    if (lane == 0) write_fault(fault, QUANTIZED_EMBEDDING_FAULT_ID, ids[first], first);
     return;
   }
 }

@@ -9,8 +9,12 @@ using namespace mlxts;
                                              constant LimitParams& p [[buffer(LIMIT_PARAMS)]],
                                              device MlxtsFault* fault [[buffer(LIMIT_FAULT)]],
                                              uint group [[threadgroup_position_in_grid]]) {
-  if (x[group] >= p.limit)
-    report_fault(fault, LIMIT_FAULT_TOO_LARGE, x[group]);
-  else
+  if (x[group] < p.limit) {
     out[group] = x[group];
+    return;
+  }
+  if (!claim_fault(fault)) return;
+  uint first = 0;
+  while (x[first] < p.limit) ++first;
+  write_fault(fault, LIMIT_FAULT_TOO_LARGE, x[first]);
 }

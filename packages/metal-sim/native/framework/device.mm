@@ -1,9 +1,9 @@
 // The simulated MTLDevice.
 #include <Block.h>
 #include <objc/runtime.h>
+#include <sys/mman.h>
 
 #include <cstdlib>
-#include <cstring>
 
 #include "objects.h"
 
@@ -36,19 +36,25 @@ using namespace metal_framework;
 }
 - (BOOL)supportsFamily:(MTLGPUFamily)family {
   if (fault("old-gpu")) return NO;
-  return family <= MTLGPUFamilyApple8 || family == MTLGPUFamilyMetal3;
+  return family <= (fault("apple7") ? MTLGPUFamilyApple7 : MTLGPUFamilyApple8) || family == MTLGPUFamilyMetal3;
 }
 // Residency sets came with macOS 15.
 - (BOOL)respondsToSelector:(SEL)selector {
   if (sel_isEqual(selector, @selector(newResidencySetWithDescriptor:error:)) && fault("macos-14")) return NO;
   return [super respondsToSelector:selector];
 }
+- (void)dealloc {
+  mustHavePool();
+  [super dealloc];
+}
 - (id<MTLCommandQueue>)newCommandQueueWithMaxCommandBufferCount:(NSUInteger)most {
   must(most > 0, "a command queue of no command buffers");
   if (fault("no-queue")) return nil;
   SimQueue* queue = [[SimQueue alloc] init];
-  queue->settings_ = settings_;
+  queue->device_ = self;
   queue->gpu_ = std::make_shared<GpuThread>();
+  queue->gpu_->settings = settings_;
+  queue->gpu_->random.seed(settings_.seed);
   queue->gpu_->most = most;
   queue->thread_ = std::thread([gpu = queue->gpu_] { gpu->serve(); });
   return queue;
@@ -59,14 +65,18 @@ using namespace metal_framework;
   must((options & 0xf0) == MTLResourceStorageModeShared, "this simulator has shared storage only");
   if (fault("no-buffer")) return nil;
   const size_t span = (length + kPage - 1) / kPage * kPage;
-  void* data = aligned_alloc(kPage, span);
-  if (!data) return nil;
-  memset(data, 0, span);
+  // Memory that nobody touches costs nothing; what lies around whole pages of Metal's size goes back.
+  void* mapped = mmap(nullptr, span + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) return nil;
+  auto* begin = static_cast<uint8_t*>(mapped);
+  auto* data = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(mapped) + kPage - 1) / kPage * kPage);
+  if (data > begin) munmap(begin, size_t(data - begin));
+  if (data < begin + kPage) munmap(data + span, size_t(begin + kPage - data));
   SimBuffer* buffer = [[SimBuffer alloc] init];
   buffer->data_ = data;
   buffer->length_ = length;
   buffer->untracked_ = (options & MTLResourceHazardTrackingModeUntracked) != 0;
-  buffer->owned_ = true;
+  buffer->mapped_ = span;
   return buffer;
 }
 - (id<MTLBuffer>)newBufferWithBytesNoCopy:(void*)pointer
@@ -128,6 +138,7 @@ using namespace metal_framework;
 }
 - (id<MTLResidencySet>)newResidencySetWithDescriptor:(MTLResidencySetDescriptor*)descriptor
                                                error:(NSError* __autoreleasing*)error {
+  must(!fault("macos-14"), "newResidencySetWithDescriptor is not there before macOS 15");
   must(descriptor != nil, "newResidencySet without a descriptor");
   if (fault("no-residency")) {
     if (error) *error = metal_framework::error("MTLResidencySetErrorDomain", 1, "Residency sets are not supported.");

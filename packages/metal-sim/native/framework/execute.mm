@@ -30,7 +30,7 @@ std::string run(const Work& work, const Settings& settings, NSInteger& code) {
       auto* buffer = static_cast<SimBuffer*>(slot.buffer.object);
       bindings.push_back({i, static_cast<uint8_t*>(buffer->data_) + slot.offset, buffer->length_ - slot.offset});
       total += buffer->length_ - slot.offset;
-      foreign = foreign || !buffer->owned_;
+      foreign = foreign || !buffer->mapped_;
     }
   }
   for (uint32_t i = 0; i < work.threadgroupBytes.size(); ++i)

@@ -71,6 +71,9 @@ bool alive(id object, uint64_t serial) {
   const auto found = live.find(static_cast<const void*>(object));
   return found != live.end() && found->second == serial;
 }
+void mustHavePool() {
+  if (pools.empty()) broken("an object of Metal is released with no pool in place");
+}
 uint64_t serialOf(id object) { return trailer(object).serial; }
 uint64_t liveObjects() {
   std::lock_guard lock(mutex);

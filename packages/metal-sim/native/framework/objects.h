@@ -3,17 +3,22 @@
 #import <Metal/Metal.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "../engine.h"
 #include "simulation.h"
+
+@class SimCommandBuffer, SimQueue;
 
 namespace metal_framework {
 
@@ -37,6 +42,7 @@ struct Slot {
 
 struct Work {
   enum class Kind { dispatch, barrier, fill } kind;
+  std::string groups;  // the debug groups that are open
   Borrowed pipeline, buffer;
   MTLSize threadgroups{}, threads{};
   std::vector<Slot> slots;
@@ -45,15 +51,42 @@ struct Work {
   uint8_t value = 0;
 };
 
+// Passes that are ordered before another: all up to a number, and single ones above it.
+struct Before {
+  uint64_t all = 0;
+  std::set<uint64_t> some;
+  void add(uint64_t number);
+  void add(const Before& other);
+  bool has(uint64_t number) const { return number <= all || some.contains(number); }
+};
+
+// What one encoder has recorded. Only what `after` names comes before it: a GPU starts all other passes when it likes.
+struct Pass {
+  SimCommandBuffer* owner = nullptr;  // outlives it
+  std::vector<Work> work;
+  std::vector<Borrowed> waits, updates, buffers;
+  id queue = nil;
+  uint64_t number = 0;  // in its queue, from 1, in the order of commits
+  Before before;
+  std::vector<std::shared_ptr<Pass>> after;
+  std::chrono::steady_clock::time_point earliest;
+  std::atomic<bool> done = false;
+  // At its commit: after the last passes that updated its fences, and the last uses of buffers that Metal tracks.
+  void order();
+  bool ready();
+};
+
 // How a command buffer ended: code 0 is well.
 struct Ending {
   NSInteger code = 0;
   std::string text;
 };
-// Runs the work of one command buffer on the simulated GPU.
+// Runs the work of one pass on the simulated GPU.
 Ending execute(const std::vector<Work>& work, const Settings& settings);
 // The ending that MLXTS_METAL_SIM_FAULT asks for.
 Ending requestedEnding(const std::string& name);
+// A line of the capture that is running, if one is of this device.
+void capture(id device, const std::string& line);
 
 // A library from text, by the metal-sim command, kept for the process's life; null and a compiler's log.
 metal_sim_library* openLibrary(const std::string& text, uint32_t build, std::string& log);
@@ -72,14 +105,15 @@ metal_sim_library* openLibrary(const std::string& text, uint32_t build, std::str
   void* data_;
   NSUInteger length_;
   void (^deallocator_)(void*, NSUInteger);
-  bool owned_, untracked_;
-  uint64_t lastEncoder_;  // the last that used it
+  size_t mapped_;  // bytes of its own pages; 0: the pages are somebody else's
+  bool untracked_;
+  std::shared_ptr<metal_framework::Pass> last_;  // that uses it
 }
 @end
 
 @interface SimFence : NSObject <MTLFence> {
  @public
-  uint64_t updatedBy_;
+  std::shared_ptr<metal_framework::Pass> last_;  // that updates it
 }
 @end
 
@@ -113,19 +147,15 @@ metal_sim_library* openLibrary(const std::string& text, uint32_t build, std::str
 - (void)check;
 @end
 
-@class SimCommandBuffer;
-
-// Shared by the encoders of a command buffer and the thread that runs it.
 @interface SimEncoder : SimLabelled <MTLCommandEncoder> {
  @public
   SimCommandBuffer* owner_;  // outlives its encoder's use
   bool ended_, worked_;
-  int groups_;
-  uint64_t number_, after_;  // in the queue's order; the last encoder that a fence puts before this one
-  std::vector<metal_framework::Borrowed> updated_;
+  std::vector<std::string> groups_;
+  std::shared_ptr<metal_framework::Pass> pass_;
 }
 - (void)mustEncode;
-- (void)use:(SimBuffer*)buffer;
+- (metal_framework::Work&)add:(metal_framework::Work::Kind)kind;
 - (void)updateFence:(id<MTLFence>)fence;
 - (void)waitForFence:(id<MTLFence>)fence;
 @end
@@ -142,33 +172,39 @@ metal_sim_library* openLibrary(const std::string& text, uint32_t build, std::str
 @interface SimBlitEncoder : SimEncoder <MTLBlitCommandEncoder>
 @end
 
-@class SimQueue;
-
 @interface SimCommandBuffer : SimLabelled <MTLCommandBuffer> {
  @public
   SimQueue* queue_;
   SimEncoder* encoder_;
-  std::vector<metal_framework::Work> work_;
+  std::vector<std::shared_ptr<metal_framework::Pass>> passes_;
+  size_t left_;  // passes that have not been run
   std::vector<MTLCommandBufferHandler> handlers_;
   std::atomic<MTLCommandBufferStatus> status_;
   double begin_, end_;
   metal_framework::Ending ending_;
-  std::string fault_;
-  unsigned delay_;
+  unsigned slow_, late_;  // milliseconds
+  bool handled_, handlesInCommit_;
 }
-- (void)run;
+- (void)run:(metal_framework::Pass&)pass;
+- (void)end;
 @end
 
 namespace metal_framework {
 
-// Command buffers in the order of their commits, and the thread that runs them.
+// Passes in the order of their commits, and the thread that runs them, in the order of the schedule.
 struct GpuThread {
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<SimCommandBuffer*> waiting;
+  std::deque<std::shared_ptr<Pass>> waiting;
   NSUInteger made = 0, most = 0;  // command buffers that have not ended
+  uint64_t committed = 0;
   bool stopping = false;
+  Settings settings;
+  std::mt19937_64 random;
   void serve();
+
+ private:
+  std::shared_ptr<Pass> next();
 };
 
 }  // namespace metal_framework
@@ -177,8 +213,8 @@ struct GpuThread {
  @public
   std::shared_ptr<metal_framework::GpuThread> gpu_;
   std::thread thread_;
-  metal_framework::Settings settings_;
+  id device_;  // outlives its queue's use
   std::vector<id> residencySets_;
-  uint64_t encoders_;
+  uint64_t passes_;
 }
 @end

@@ -9,7 +9,7 @@
 
 using namespace metal_framework;
 
-// Labels are readable; nothing shows them.
+// Labels are readable; a capture shows them.
 @implementation SimLabelled
 - (NSString*)label {
   return label_;
@@ -40,12 +40,17 @@ using namespace metal_framework;
     deallocator_(data_, length_);
     Block_release(deallocator_);
   }
-  if (owned_) free(data_);
+  mustHavePool();
+  if (mapped_) munmap(data_, mapped_);
   [super dealloc];
 }
 @end
 
 @implementation SimFence
+- (void)dealloc {
+  mustHavePool();
+  [super dealloc];
+}
 @end
 
 @implementation SimLibrary
@@ -57,6 +62,10 @@ using namespace metal_framework;
   function->kernel_ = uint32_t(kernel);
   return function;
 }
+- (void)dealloc {
+  mustHavePool();
+  [super dealloc];
+}
 @end
 
 @implementation SimFunction
@@ -66,6 +75,7 @@ using namespace metal_framework;
   return string(kernel.name);
 }
 - (void)dealloc {
+  mustHavePool();
   [library_ release];
   [super dealloc];
 }
@@ -79,6 +89,7 @@ using namespace metal_framework;
   return 32;
 }
 - (void)dealloc {
+  mustHavePool();
   [library_ release];
   [super dealloc];
 }
@@ -150,64 +161,13 @@ using namespace metal_framework;
   std::lock_guard lock(mutex_);
   for (id member : members_) {
     auto* buffer = (SimBuffer*)member;
-    must(buffer->owned_ || msync(buffer->data_, buffer->length_, MS_ASYNC) == 0,
+    must(buffer->mapped_ || msync(buffer->data_, buffer->length_, MS_ASYNC) == 0,
          "memory of a resident buffer has been unmapped");
   }
 }
 - (void)dealloc {
+  mustHavePool();
   for (id object : members_) [object release];
   [super dealloc];
-}
-@end
-
-@implementation MTLCaptureDescriptor
-- (id)captureObject {
-  return captureObject_;
-}
-- (void)setCaptureObject:(id)object {
-  id old = captureObject_;
-  captureObject_ = [object retain];
-  [old release];
-}
-- (MTLCaptureDestination)destination {
-  return destination_;
-}
-- (void)setDestination:(MTLCaptureDestination)destination {
-  destination_ = destination;
-}
-- (NSURL*)outputURL {
-  return outputURL_;
-}
-- (void)setOutputURL:(NSURL*)url {
-  NSURL* old = outputURL_;
-  outputURL_ = [url retain];
-  [old release];
-}
-- (void)dealloc {
-  [captureObject_ release];
-  [outputURL_ release];
-  [super dealloc];
-}
-@end
-
-static bool capturing = false;
-
-@implementation MTLCaptureManager
-+ (MTLCaptureManager*)sharedCaptureManager {
-  return [[[MTLCaptureManager alloc] init] autorelease];
-}
-- (BOOL)startCaptureWithDescriptor:(MTLCaptureDescriptor*)descriptor error:(NSError* __autoreleasing*)error {
-  must([descriptor captureObject] != nil && [[descriptor outputURL] path] != nil, "a capture has no object or no URL");
-  if (capturing || fault("no-capture")) {
-    if (error) *error = metal_framework::error("MTLCaptureErrorDomain", 1, "Capturing is not supported.");
-    return NO;
-  }
-  capturing = true;
-  count(Count::captures);
-  return YES;
-}
-- (void)stopCapture {
-  must(capturing, "a capture is stopped that has not been started");
-  capturing = false;
 }
 @end

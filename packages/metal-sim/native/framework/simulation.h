@@ -23,11 +23,17 @@ uint64_t serialOf(id object);
 uint64_t liveObjects();
 
 // MLXTS_METAL_SIM_FAULT is a comma-separated list of `name` or `name:value`, read anew at each call: the value of a
-// fault that is asked for. README.md lists them.
-std::optional<std::string> fault(const char* name);
+// fault that is asked for. With `@N` behind it, it is asked for where `number` is N. README.md lists them.
+std::optional<std::string> fault(const char* name, uint64_t number = 0);
+unsigned faultNumber(const char* name, uint64_t number = 0);
 // How often Metal was asked for something, for the report at exit that MLXTS_METAL_SIM_REPORT=1 asks for.
 enum class Count { commandBuffers, dispatches, fills, residencyCommits, captures, end };
 void count(Count what);
+// So many bytes are resident; the report tells the most.
+void countResident(uint64_t bytes);
+
+// Metal's objects autorelease others when they go: whoever releases one needs a pool.
+void mustHavePool();
 
 // MLXTS_METAL_SIM_SCHEDULE (forward, reverse, random:SEED), MLXTS_METAL_SIM_CHECK (1) and MLXTS_METAL_SIM_COVERAGE (a
 // folder), read when a device is made.

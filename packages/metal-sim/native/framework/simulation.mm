@@ -16,7 +16,7 @@ namespace metal_framework {
 
 namespace {
 
-std::atomic<uint64_t> counts[int(Count::end)];
+std::atomic<uint64_t> counts[int(Count::end)], mostResident;
 
 std::string variable(const char* name) {
   const char* value = getenv(name);
@@ -28,7 +28,7 @@ void report() {
   fprintf(stderr, "metal-sim: %llu live objects", static_cast<unsigned long long>(liveObjects()));
   for (int i = 0; i < int(Count::end); ++i)
     fprintf(stderr, ", %llu %s", static_cast<unsigned long long>(counts[i].load()), names[i]);
-  fprintf(stderr, "\n");
+  fprintf(stderr, ", %llu bytes resident at most\n", static_cast<unsigned long long>(mostResident.load()));
 }
 
 // At load: the report then runs after everything that this library's users register later.
@@ -41,19 +41,32 @@ void broken(const std::string& rule) {
   abort();
 }
 
-std::optional<std::string> fault(const char* name) {
+std::optional<std::string> fault(const char* name, uint64_t number) {
   const std::string wanted = name, all = variable("MLXTS_METAL_SIM_FAULT");
   for (size_t at = 0; at < all.size();) {
     const size_t end = std::min(all.find(',', at), all.size());
-    const std::string item = all.substr(at, end - at);
+    std::string item = all.substr(at, end - at);
+    at = end + 1;
+    const size_t numbered = item.find('@');
+    if (numbered != std::string::npos && strtoull(item.c_str() + numbered + 1, nullptr, 10) != number) continue;
+    item.resize(std::min(numbered, item.size()));
     const size_t colon = std::min(item.find(':'), item.size());
     if (item.substr(0, colon) == wanted) return item.substr(std::min(colon + 1, item.size()));
-    at = end + 1;
   }
   return std::nullopt;
 }
 
+unsigned faultNumber(const char* name, uint64_t number) {
+  return unsigned(strtoul(fault(name, number).value_or("0").c_str(), nullptr, 10));
+}
+
 void count(Count what) { counts[int(what)].fetch_add(1, std::memory_order_relaxed); }
+
+void countResident(uint64_t bytes) {
+  uint64_t most = mostResident;
+  while (most < bytes && !mostResident.compare_exchange_weak(most, bytes)) {
+  }
+}
 
 Settings settings() {
   Settings out;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <set>
 #include <string>
 
 namespace {
@@ -66,6 +67,22 @@ struct Bench {
   void dispatch(NSUInteger threads = 256) {
     [encoder dispatchThreadgroups:MTLSizeMake(4, 1, 1) threadsPerThreadgroup:MTLSizeMake(threads, 1, 1)];
   }
+  // Fills of an untracked buffer, each by a pass of its own: whether it waits for the fence and updates it, and whether
+  // it fills another buffer.
+  void fills(std::initializer_list<std::set<std::string>> passes) {
+    [encoder endEncoding];
+    const MTLResourceOptions options = MTLResourceStorageModeShared | MTLResourceHazardTrackingModeUntracked;
+    id<MTLBuffer> untracked = [device newBufferWithLength:64 options:options];
+    id<MTLBuffer> other = [device newBufferWithLength:64 options:options];
+    for (const auto& pass : passes) {
+      id<MTLBlitCommandEncoder> blit = [buffer blitCommandEncoder];
+      if (pass.contains("waits")) [blit waitForFence:fence];
+      [blit fillBuffer:pass.contains("other") ? other : untracked range:NSMakeRange(0, 64) value:1];
+      if (pass.contains("updates")) [blit updateFence:fence];
+      [blit endEncoding];
+    }
+    [buffer commit];
+  }
   void finish() {
     [encoder endEncoding];
     [buffer commit];
@@ -108,22 +125,21 @@ const std::map<std::string, Case> kCases = {
        [b.encoder dispatchThreadgroups:MTLSizeMake(0, 1, 1) threadsPerThreadgroup:MTLSizeMake(1, 1, 1)];
      }},
     {"buffer-missing", [](Bench& b) { b.usePipeline(), b.dispatch(); }},
+    {"buffer-nil", [](Bench& b) { b.bind(), [b.encoder setBuffer:nil offset:0 atIndex:1], b.dispatch(); }},
+    {"buffer-too-short",
+     [](Bench& b) {
+       b.bind();
+       id<MTLBuffer> two = [b.device newBufferWithLength:6 options:MTLResourceStorageModeShared];
+       [b.encoder setBuffer:two offset:4 atIndex:1], b.dispatch();
+     }},
     {"params-too-short", [](Bench& b) { b.bind(), [b.encoder setBytes:bytes length:4 atIndex:2], b.dispatch(); }},
     {"barrier-scope", [](Bench& b) { [b.encoder memoryBarrierWithScope:0]; }},
     {"fence-after-work", [](Bench& b) { b.bind(), b.dispatch(), [b.encoder waitForFence:b.fence]; }},
     {"fence-order", [](Bench& b) { [b.encoder updateFence:b.fence], [b.encoder waitForFence:b.fence]; }},
-    {"fence-missing",
-     [](Bench& b) {
-       id<MTLBuffer> untracked =
-           [b.device newBufferWithLength:64
-                                 options:MTLResourceStorageModeShared | MTLResourceHazardTrackingModeUntracked];
-       [b.encoder endEncoding];
-       for (int i = 0; i < 2; ++i) {
-         id<MTLBlitCommandEncoder> blit = [b.buffer blitCommandEncoder];
-         [blit fillBuffer:untracked range:NSMakeRange(0, 64) value:1];
-         [blit endEncoding];
-       }
-     }},
+    {"fence-missing", [](Bench& b) { b.fills({{}, {}}); }},
+    {"fence-not-updated", [](Bench& b) { b.fills({{}, {"waits"}}); }},
+    // The second fill's update says nothing of the first.
+    {"fence-not-chained", [](Bench& b) { b.fills({{"updates"}, {"updates", "other"}, {"waits"}}); }},
     {"debug-group-pop", [](Bench& b) { [b.encoder popDebugGroup]; }},
     {"debug-group-open", [](Bench& b) { [b.encoder pushDebugGroup:@"x"], [b.encoder endEncoding]; }},
     {"fill-past-end",
@@ -169,7 +185,8 @@ const std::map<std::string, Case> kCases = {
        }
      }},
     {"over-released", [](Bench& b) { [b.fence release], [b.fence release]; }},
-    {"no-pool", [](Bench&) {}},  // see main
+    {"no-pool", [](Bench&) {}},            // see main
+    {"released-no-pool", [](Bench&) {}},  // see main
     {"none",
      [](Bench& b) {
        b.bind(), b.dispatch(), [b.encoder memoryBarrierWithScope:MTLBarrierScopeBuffers], b.dispatch(), b.finish();
@@ -186,6 +203,7 @@ int main(int argc, char** argv) {
   const auto found = kCases.find(argv[1]);
   if (found == kCases.end()) return 2;
   if (found->first == "no-pool") [NSString stringWithUTF8String:"x"];
+  if (found->first == "released-no-pool") [MTLCreateSystemDefaultDevice() release];
   @autoreleasepool {
     Bench bench;
     auto* x = static_cast<float*>([bench.x contents]);
