@@ -47,6 +47,7 @@ MetalBuffer::~MetalBuffer() {
   @autoreleasepool {
     if (resident_) residency_->remove(buffer_.get(), foreign_);
     buffer_ = {};
+    residency_.reset();  // the device may have gone before
   }
 }
 

@@ -105,6 +105,12 @@ describeSimulated("processes and workers with work on the Metal device", () => {
     if (live !== undefined) expect(Number(objects)).toBe(live);
   });
 
+  it("give back the memory of a device that has gone before it", async () => {
+    const end = await runChild("outliving", [], env);
+    expect({ code: end.code, stdout: end.stdout }).toEqual({ code: 0, stdout: "0\n" });
+    expect(end.stderr).toMatch(/^metal-sim: 0 live objects, /);
+  });
+
   const before = process.env.MLXTS_DEVICE;
   beforeAll(() => {
     process.env.MLXTS_DEVICE = "metal";
