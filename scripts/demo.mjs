@@ -1,5 +1,5 @@
 // `npm start`: a trained hybrid model continues a TypeScript declaration. Arguments go to `mlxts generate`.
-import { spawnSync } from "node:child_process";
+import { spawn } from "node:child_process";
 import { join } from "node:path";
 import { root } from "./pnpm.mjs";
 
@@ -12,8 +12,11 @@ const args = [
   ...(given.length > 0 ? given : ["--prompt", prompt, "--max-tokens", "200", ...sampling]),
 ];
 if (given.length === 0) process.stdout.write(prompt);
-const { status } = spawnSync(process.execPath, [join(root, "apps", "cli", "bin", "mlxts.mjs"), ...args], {
+const child = spawn(process.execPath, [join(root, "apps", "cli", "bin", "mlxts.mjs"), ...args], {
   cwd: root,
   stdio: "inherit",
 });
-process.exit(status ?? 1);
+// An interrupt from the terminal reaches the command as well; its end, with the summary, is waited for.
+process.on("SIGINT", () => {});
+process.on("SIGTERM", () => child.kill("SIGTERM"));
+child.once("close", (status) => process.exit(status ?? 1));

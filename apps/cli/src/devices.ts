@@ -1,5 +1,6 @@
 import { cpuLevels, Device, type DeviceKind, MlxtsError } from "@mlxts/core";
-import type { Command } from "commander";
+import { command } from "./contract.ts";
+import { flag } from "./options.ts";
 
 const KINDS: readonly DeviceKind[] = ["cpu", "metal"];
 
@@ -23,21 +24,21 @@ function describe(kind: DeviceKind) {
   }
 }
 
-export function addDevices(program: Command): void {
-  program
-    .command("devices")
-    .description("list the devices of this machine, and why others are missing")
-    .option("--json", "print JSON")
-    .action((options: { json?: boolean }) => {
-      const devices = KINDS.map(describe);
-      if (options.json) {
-        process.stdout.write(`${JSON.stringify(devices, null, 2)}\n`);
-        return;
-      }
-      for (const device of devices) {
-        const levels = "levels" in device ? `, kernels ${device.level} (runs ${device.levels?.join(", ")})` : "";
-        const text = "limits" in device ? `${device.name}, ${device.limits?.threads} threads${levels}` : device.reason;
-        process.stdout.write(`${device.kind.padEnd(5)}  ${text}\n`);
-      }
-    });
-}
+export const devices = command({
+  name: "devices",
+  summary: "List the devices of this machine, and why others are missing.",
+  arguments: {},
+  options: { json: flag("print JSON") },
+  run({ json }) {
+    const all = KINDS.map(describe);
+    if (json) {
+      process.stdout.write(`${JSON.stringify(all, null, 2)}\n`);
+      return;
+    }
+    for (const device of all) {
+      const levels = "levels" in device ? `, kernels ${device.level} (runs ${device.levels?.join(", ")})` : "";
+      const text = "limits" in device ? `${device.name}, ${device.limits?.threads} threads${levels}` : device.reason;
+      process.stdout.write(`${device.kind.padEnd(5)}  ${text}\n`);
+    }
+  },
+});

@@ -1,8 +1,11 @@
-import { statSync } from "node:fs";
-import { Device, openCheckpoint } from "@mlxts/core";
-import { readOptionalJson } from "@mlxts/models";
-import { quantisationOf } from "@mlxts/quant4";
-import type { Command } from "commander";
+import { existsSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { type Checkpoint, Device, openCheckpoint } from "@mlxts/core";
+import { loadModel, readOptionalJson } from "@mlxts/models";
+import { type Quantisation, quantisationOf } from "@mlxts/quant4";
+import { argument, command } from "./contract.ts";
+import { flag, inLine } from "./options.ts";
+import { countParameters, type Parameters } from "./parameters.ts";
 
 /** Names come from the file: what would steer a terminal is shown, not sent. */
 const plain = (text: string) =>
@@ -10,57 +13,118 @@ const plain = (text: string) =>
     .slice(1, -1)
     .replace(/[\u007f-\u009f]/g, "?");
 
-export function addInspect(program: Command): void {
-  program
-    .command("inspect")
-    .description("show what a checkpoint (directory or .safetensors file) holds")
-    .argument("<checkpoint>")
-    .option("--tensors", "list every tensor")
-    .option("--json", "print JSON")
-    .action((path: string, options: { tensors?: boolean; json?: boolean }) => {
-      using device = Device.open("cpu");
-      using checkpoint = openCheckpoint(device, path);
-      const config = statSync(path).isDirectory() ? readOptionalJson(path, "config.json") : undefined;
-      const quantisation = config && quantisationOf(config);
-      const tensors = checkpoint.names.map((name) => ({ name, ...checkpoint.info(name) }));
-      const dtypes: Record<string, number> = {};
-      let elements = 0;
-      for (const { stored, shape } of tensors) {
-        dtypes[stored] = (dtypes[stored] ?? 0) + 1;
-        elements += shape.reduce((a, b) => a * b, 1);
-      }
+/** A value, or why there is none. */
+type Known<T> = { value: T; reason?: undefined } | { value?: undefined; reason: string };
+
+function attempt<T>(read: () => T): Known<T> {
+  try {
+    return { value: read() };
+  } catch (error) {
+    return { reason: inLine((error as Error).message) };
+  }
+}
+
+/** Why a checkpoint cannot be run, or null: what `generate` would say. */
+async function whyNot(device: Device, path: string, signal: AbortSignal): Promise<string | null> {
+  if (!statSync(path).isDirectory()) return "it is a single file; a model is a directory with config.json";
+  try {
+    (await loadModel(device, path, { signal })).dispose();
+    return null;
+  } catch (error) {
+    return inLine((error as Error).message);
+  }
+}
+
+const fromIdsOnly = (path: string) =>
+  existsSync(join(path, "tokenizer.json")) ? "" : ", but from token ids only: it has no tokenizer.json";
+
+function dtypesOf(checkpoint: Checkpoint): Record<string, number> {
+  const dtypes: Record<string, number> = {};
+  for (const name of checkpoint.names) {
+    const { stored } = checkpoint.info(name);
+    dtypes[stored] = (dtypes[stored] ?? 0) + 1;
+  }
+  return dtypes;
+}
+
+const count = (value: number) => value.toLocaleString("en");
+
+function sizeText(bytes: number): string {
+  const unit = Math.min(4, Math.floor(Math.log2(Math.max(bytes, 1)) / 10));
+  const short = `${(bytes / 1024 ** unit).toFixed(1)} ${["", "KiB", "MiB", "GiB", "TiB"][unit]}`;
+  return unit === 0 ? `${bytes} bytes` : `${count(bytes)} bytes (${short})`;
+}
+
+/** One line for each way in which modules are quantised. */
+function quantisedLines(quantisation: Known<Quantisation | undefined>, parameters: Known<Parameters>): string[] {
+  if (quantisation.reason !== undefined) return [`unknown: ${quantisation.reason}`];
+  if (!quantisation.value) return [parameters.value ? "no" : "unknown"];
+  const { bits, groupSize, mode } = quantisation.value;
+  const kinds = parameters.value?.groups ?? [];
+  if (kinds.length === 0) return [`${bits} bits, groups of ${groupSize}, ${mode}`];
+  return kinds.map(
+    (kind) =>
+      `${kind.bits} bits, groups of ${kind.groupSize}, ${mode}: ` +
+      `${count(kind.weights)} weights in ${count(kind.groups)} groups, ${kind.modules} module${kind.modules === 1 ? "" : "s"}`,
+  );
+}
+
+export const inspect = command({
+  name: "inspect",
+  summary: "Show what a checkpoint holds, and whether its model can be run.",
+  arguments: { checkpoint: argument("a checkpoint directory, or one .safetensors file") },
+  options: { tensors: flag("list every tensor"), json: flag("print JSON") },
+  async run({ checkpoint: path, tensors: listed, json }, signal) {
+    using device = Device.open("cpu");
+    using checkpoint = openCheckpoint(device, path);
+    const file = attempt(() => (statSync(path).isDirectory() ? readOptionalJson(path, "config.json") : undefined));
+    const config = file.value;
+    const quantisation = attempt(() => config && quantisationOf(config));
+    const parameters: Known<Parameters> =
+      quantisation.reason === undefined
+        ? attempt(() => countParameters(checkpoint, quantisation.value))
+        : { reason: quantisation.reason };
+    const reason = await whyNot(device, path, signal);
+    signal.throwIfAborted();
+    const tensors = checkpoint.names.map((name) => ({ name, ...checkpoint.info(name) }));
+    const dtypes = dtypesOf(checkpoint);
+    const modelType = config?.model_type;
+    if (json) {
+      const { overrides: _, ...common } = quantisation.value ?? { overrides: undefined };
       const summary = {
         path,
-        modelType: config?.model_type ?? null,
+        modelType: modelType ?? null,
+        runs: reason === null,
+        reason,
         tensors: tensors.length,
-        elements,
+        parameters: parameters.value?.total ?? null,
+        elements: tensors.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0),
         bytes: checkpoint.bytes,
         dtypes,
-        quantisation: quantisation
-          ? { bits: quantisation.bits, groupSize: quantisation.groupSize, mode: quantisation.mode }
-          : null,
+        quantisation: quantisation.value ? { ...common, kinds: parameters.value?.groups ?? null } : null,
         metadata: checkpoint.metadata,
+        ...(listed && { list: tensors }),
+        config,
       };
-      if (options.json) {
-        process.stdout.write(
-          `${JSON.stringify(options.tensors ? { ...summary, list: tensors, config } : { ...summary, config }, null, 2)}\n`,
-        );
-        return;
-      }
-      const lines = [
-        `checkpoint  ${path}`,
-        `model type  ${plain(String(summary.modelType ?? "(no config.json)"))}`,
-        `tensors     ${tensors.length} (${Object.entries(dtypes)
-          .map(([dtype, count]) => `${count} ${dtype}`)
-          .join(", ")})`,
-        `elements    ${elements.toLocaleString("en")}`,
-        `bytes       ${checkpoint.bytes.toLocaleString("en")}`,
-        `quantised   ${quantisation ? `${quantisation.bits} bits, groups of ${quantisation.groupSize}, ${quantisation.mode}` : "no"}`,
-      ];
-      if (options.tensors)
-        lines.push(
-          ...tensors.map(({ name, stored, shape }) => `  ${stored.padEnd(4)} [${shape.join(", ")}]  ${plain(name)}`),
-        );
-      process.stdout.write(`${lines.join("\n")}\n`);
-    });
-}
+      process.stdout.write(`${JSON.stringify(summary, null, 2)}\n`);
+      return;
+    }
+    const types = Object.entries(dtypes).map(([dtype, number]) => `${number} ${dtype}`);
+    const [quantised, ...more] = quantisedLines(quantisation, parameters);
+    const lines = [
+      `checkpoint  ${inLine(path)}`,
+      `model type  ${modelType === undefined ? "(no config.json)" : plain(String(modelType))}`,
+      `runs        ${reason === null ? `yes, with mlxts${fromIdsOnly(path)}` : `no, because ${reason}`}`,
+      `parameters  ${parameters.value ? count(parameters.value.total) : `unknown: ${parameters.reason}`}`,
+      `quantized   ${quantised}`,
+      ...more.map((line) => `            ${line}`),
+      `tensors     ${tensors.length} (${types.join(", ")})`,
+      `on disk     ${sizeText(checkpoint.bytes)}`,
+    ];
+    if (listed)
+      lines.push(
+        ...tensors.map(({ name, stored, shape }) => `  ${stored.padEnd(4)} [${shape.join(", ")}]  ${plain(name)}`),
+      );
+    process.stdout.write(`${lines.join("\n")}\n`);
+  },
+});

@@ -1,48 +1,36 @@
 import { Device, writeSafetensors } from "@mlxts/core";
-import { type DeltaPath, loadModel, prefill } from "@mlxts/models";
-import { type Command, Option } from "commander";
-import { integer, tokenIds } from "./options.ts";
+import { loadModel, prefill } from "@mlxts/models";
+import { argument, command } from "./contract.ts";
+import { choice, flag, integer, path, required, tokenIds, UsageError } from "./options.ts";
+import { outputFile } from "./output_file.ts";
 
-interface Options {
-  ids: number[];
-  every?: number;
-  out: string;
-  activations: "f32" | "f16" | "bf16";
-  path: DeltaPath;
-}
-
-export function addLogits(program: Command): void {
-  program
-    .command("logits")
-    .description("write the logits of token positions: tensor `logits` f32 [positions, vocab]")
-    .argument("<checkpoint>", "a checkpoint directory")
-    .requiredOption("--ids <ids>", "token ids, separated by commas", tokenIds)
-    .option("--every <n>", "positions n-1, 2n-1, … instead of the last one", integer(1))
-    .requiredOption("--out <file>", "a .safetensors file")
-    .addOption(
-      new Option("--activations <dtype>", "dtype of activations").choices(["f32", "f16", "bf16"]).default("f32"),
-    )
-    .addOption(
-      new Option("--path <path>", "how the delta rule is computed")
-        .choices(["auto", "recurrent", "chunk"])
-        .default("auto"),
-    )
-    .action(async (directory: string, { ids, every, out, activations, path }: Options, command: Command) => {
-      if (every !== undefined && every > ids.length)
-        command.error(`error: --every must be at most the number of ids, ${ids.length}`, { exitCode: 2 });
-      using device = Device.open();
-      const model = await loadModel(device, directory, { activations });
-      const positions =
-        every === undefined ? [ids.length - 1] : ids.map((_, i) => i).filter((i) => (i + 1) % every === 0);
-      const state = model.newState({ capacity: Math.min(model.contextLength, Math.max(1, ids.length)) });
-      const rows = await prefill(model, state, ids, { positions, path });
-      const data = new Float32Array(rows.length * model.vocabSize);
-      for (const [i, row] of rows.entries()) data.set(row, i * model.vocabSize);
-      writeSafetensors(out, [["logits", { dtype: "f32", shape: [rows.length, model.vocabSize], data }]]);
-      process.stdout.write(
-        `${out}: logits f32 [${rows.length}, ${model.vocabSize}] of position${rows.length > 1 ? "s" : ""} ${positions.join(", ")}\n`,
-      );
-      state.dispose();
-      model.dispose();
-    });
-}
+export const logits = command({
+  name: "logits",
+  summary: "Write the logits of token positions: tensor `logits` f32 [positions, vocab].",
+  arguments: { checkpoint: argument("a checkpoint directory") },
+  options: {
+    ids: required(tokenIds("token ids, separated by commas")),
+    every: integer("<n>", "positions n-1, 2n-1, … instead of the last one", { min: 1 }),
+    out: required(path("<file>", "a .safetensors file to be written; an older one is replaced")),
+    force: flag("replace even a file of the checkpoint"),
+    activations: choice("<dtype>", "dtype of activations", ["f32", "f16", "bf16"], "f32"),
+    path: choice("<path>", "how the delta rule is computed", ["auto", "recurrent", "chunk"], "auto"),
+  },
+  async run({ checkpoint, ids, every, out, force, activations, path }, signal) {
+    if (every !== undefined && every > ids.length)
+      throw new UsageError("logits", "--every", `be at most the number of ids, ${ids.length}`, String(every));
+    const target = outputFile("logits", "--out", out, { inputs: [checkpoint], force });
+    using device = Device.open();
+    using model = await loadModel(device, checkpoint, { activations, signal });
+    const positions =
+      every === undefined ? [ids.length - 1] : ids.map((_, i) => i).filter((i) => (i + 1) % every === 0);
+    using state = model.newState({ capacity: Math.min(model.contextLength, Math.max(1, ids.length)) });
+    const rows = await prefill(model, state, ids, { positions, path, signal });
+    const data = new Float32Array(rows.length * model.vocabSize);
+    for (const [i, row] of rows.entries()) data.set(row, i * model.vocabSize);
+    writeSafetensors(target, [["logits", { dtype: "f32", shape: [rows.length, model.vocabSize], data }]]);
+    process.stdout.write(
+      `${out}: logits f32 [${rows.length}, ${model.vocabSize}] of position${rows.length > 1 ? "s" : ""} ${positions.join(", ")}\n`,
+    );
+  },
+});

@@ -1,37 +1,72 @@
 import { ArgumentRangeError, ArgumentTypeError, MlxtsError } from "@mlxts/core";
-import { Command, CommanderError } from "commander";
-import { addDevices } from "./devices.ts";
-import { addGenerate } from "./generate.ts";
-import { addInspect } from "./inspect.ts";
-import { addLogits } from "./logits.ts";
-import { addOp } from "./op.ts";
-import { Reported } from "./options.ts";
-import { addQuantize } from "./quantize.ts";
-import { addVerify } from "./verify.ts";
+import { type Command, parse } from "./contract.ts";
+import { devices } from "./devices.ts";
+import { generateCommand } from "./generate.ts";
+import { commandHelp, programHelp } from "./help.ts";
+import { inspect } from "./inspect.ts";
+import { Interrupted, interruptible } from "./interrupt.ts";
+import { logits } from "./logits.ts";
+import { opCommand } from "./op.ts";
+import { inLine, Reported, UsageError } from "./options.ts";
+import { quantize } from "./quantize.ts";
+import { verify, verifyChild } from "./verify.ts";
+import { ownVersion } from "./version.ts";
 
-/** Runs the command line and returns the exit code: 0 done, 1 refused or failed, 2 wrong usage. */
+export const COMMANDS: readonly Command[] = [
+  devices,
+  inspect,
+  quantize,
+  generateCommand,
+  logits,
+  opCommand,
+  verify,
+  verifyChild,
+];
+
+function find(name: string): Command {
+  const found = COMMANDS.find((each) => each.name === name);
+  if (found) return found;
+  const names = COMMANDS.filter(({ hidden }) => !hidden).map((each) => each.name);
+  throw new UsageError("mlxts", "<command>", `be one of ${names.join(", ")}, help`, name, "see `mlxts --help`");
+}
+
+async function run(args: readonly string[], signal: AbortSignal): Promise<void> {
+  const [name, ...rest] = args;
+  if (name === undefined) throw new UsageError("mlxts", "<command>", "be given", "nothing", "see `mlxts --help`");
+  const print = (text: string) => process.stdout.write(text);
+  if (name === "--help" || name === "-h" || name === "help") {
+    if (rest.length > 1) throw new UsageError("mlxts", "help", "be followed by one command", rest.join(" "));
+    print(rest[0] === undefined ? programHelp(COMMANDS) : commandHelp(find(rest[0])));
+  } else if (name === "--version") print(`${ownVersion()}\n`);
+  else {
+    const command = find(name);
+    const given = parse(command, rest);
+    if (given === "help") print(commandHelp(command));
+    else await command.run(given, signal);
+  }
+}
+
+/** Says in one line why a command failed, and returns its exit code. */
+function report(error: unknown): number {
+  if (error instanceof Reported) return 1;
+  if (error instanceof Interrupted) return error.exitCode;
+  const say = (text: string) => process.stderr.write(`${inLine(text)}\n`);
+  if (error instanceof UsageError) {
+    say(error.message);
+    return 2;
+  }
+  if (error instanceof MlxtsError || error instanceof ArgumentRangeError || error instanceof ArgumentTypeError)
+    say(`${error.code}: ${error.message}`);
+  else say(`mlxts: ${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`);
+  return 1;
+}
+
+/** Runs the command line and returns the exit code: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted. */
 export async function main(args: readonly string[]): Promise<number> {
-  const program = new Command("mlxts")
-    .description("Run, quantise and inspect language models, try single mlxts ops, and verify them on this machine.")
-    .exitOverride()
-    .configureOutput({ writeErr: (text) => process.stderr.write(text) });
-  for (const add of [addDevices, addInspect, addQuantize, addGenerate, addLogits, addOp, addVerify]) add(program);
-  // A reader that has seen enough (`mlxts … | head`) is no failure.
-  process.stdout.on("error", (error: NodeJS.ErrnoException) => {
-    if (error.code !== "EPIPE") throw error;
-    process.exit(0);
-  });
   try {
-    await program.parseAsync([...args], { from: "user" });
+    await interruptible((signal) => run(args, signal));
     return 0;
   } catch (error) {
-    if (error instanceof Reported) return 1;
-    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
-    if (error instanceof MlxtsError || error instanceof ArgumentRangeError || error instanceof ArgumentTypeError) {
-      process.stderr.write(`${error.code}: ${error.message}\n`);
-      return 1;
-    }
-    process.stderr.write(`${error instanceof Error ? error.stack : String(error)}\n`);
-    return 1;
+    return report(error);
   }
 }

@@ -1,39 +1,38 @@
 import { Device } from "@mlxts/core";
-import { type QuantizeOptions, quantizeCheckpoint } from "@mlxts/models";
-import { Presets, SingleBar } from "cli-progress";
-import type { Command } from "commander";
-import { integer } from "./options.ts";
+import { quantizeCheckpoint } from "@mlxts/models";
+import { argument, command } from "./contract.ts";
+import { choice } from "./options.ts";
+import { progressBar } from "./progress.ts";
 
-export function addQuantize(program: Command): void {
-  program
-    .command("quantize")
-    .description("quantise a Hugging Face checkpoint directory into one that mlx-lm and mlxts open")
-    .argument("<hf-dir>")
-    .argument("<out-dir>", "new or empty")
-    .option("--bits <n>", "4 or 8", integer(1, 32), 4)
-    .option("--group-size <n>", "32, 64 or 128", integer(1), 64)
-    .action(async (from: string, to: string, options: { bits: number; groupSize: number }) => {
-      using device = Device.open("cpu");
-      const bar = new SingleBar(
-        { format: "{bar} {value}/{total} {name}", stream: process.stderr, clearOnComplete: true },
-        Presets.shades_classic,
-      );
-      let started = false;
-      const onProgress: QuantizeOptions["onProgress"] = (done, total, name) => {
-        if (!started) bar.start(total, 0, { name });
-        started = true;
-        bar.update(done, { name });
-      };
-      try {
-        const { tensors, bytes } = await quantizeCheckpoint(device, from, to, {
-          bits: options.bits as 4 | 8,
-          groupSize: options.groupSize as 32 | 64 | 128,
-          onProgress,
-        });
-        if (started) bar.stop();
-        process.stdout.write(`${to}: ${tensors} tensors, ${bytes.toLocaleString("en")} bytes\n`);
-      } finally {
-        if (started) bar.stop();
-      }
-    });
-}
+export const quantize = command({
+  name: "quantize",
+  summary: "Quantize a Hugging Face checkpoint directory into one that mlx-lm and mlxts open.",
+  arguments: {
+    hfDir: argument("a directory with config.json and safetensors of f32, f16 or bf16"),
+    outDir: argument("a directory to be made; it may exist if it is empty"),
+  },
+  options: {
+    bits: choice("<n>", "bits of a weight", [4, 8], 4),
+    groupSize: choice("<n>", "weights that share a scale", [32, 64, 128], 64),
+  },
+  async run({ hfDir, outDir, bits, groupSize }, signal) {
+    using device = Device.open("cpu");
+    const bar = progressBar();
+    try {
+      const { tensors, bytes } = await quantizeCheckpoint(device, hfDir, outDir, {
+        bits,
+        groupSize,
+        onProgress(done, total, name) {
+          signal.throwIfAborted();
+          bar.show(done, total, name);
+        },
+      });
+      bar.stop();
+      process.stdout.write(`${outDir}: ${tensors} tensors, ${bytes.toLocaleString("en")} bytes\n`);
+    } catch (error) {
+      bar.stop();
+      if (signal.aborted) process.stderr.write(`${outDir}: interrupted, nothing was written\n`);
+      throw error;
+    }
+  },
+});

@@ -4,11 +4,12 @@ import { createRequire } from "node:module";
 import { cpus, type as osName, release } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { type DeviceKind, MlxtsError } from "@mlxts/core";
-import { Presets, SingleBar } from "cli-progress";
-import { type Command, Option } from "commander";
-import { publicOps } from "./op.ts";
-import { Reported } from "./options.ts";
+import { MlxtsError } from "@mlxts/core";
+import { command } from "./contract.ts";
+import { publicOps } from "./op_list.ts";
+import { choice, list, path, Reported, UsageError } from "./options.ts";
+import { outputFile } from "./output_file.ts";
+import { progressBar } from "./progress.ts";
 import {
   type CaseName,
   type DeviceAbout,
@@ -28,6 +29,7 @@ import {
   rowsOf,
   symbolsOf,
 } from "./verify_report.ts";
+import { ownVersion } from "./version.ts";
 
 /** The same from `src/` and from `dist/`. */
 const PROGRAM = fileURLToPath(new URL("../bin/mlxts.mjs", import.meta.url));
@@ -37,8 +39,6 @@ function installedVersion(name: string): string {
   const path = folders.map((folder) => join(folder, name, "package.json")).find((file) => existsSync(file));
   return path ? JSON.parse(readFileSync(path, "utf8")).version : "unknown";
 }
-
-const ownVersion = (): string => JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")).version;
 
 const opPackages = () => [...new Set([...publicOps().values()].map((op) => op.package))];
 
@@ -54,11 +54,8 @@ function systemAbout(): Report["system"] {
   };
 }
 
-interface Progress {
-  plan(cases: readonly CaseName[]): void;
-  /** Case `index` has been judged. */
-  done(index: number): void;
-}
+/** Called with the cases when they are known, and again after each one. */
+type OnProgress = (done: number, cases: readonly CaseName[]) => void;
 
 interface Session {
   device: DeviceAbout;
@@ -79,23 +76,45 @@ const failed = (message: string): Outcome => ({
   deviceMs: 0,
 });
 
-/** Starts a process for a job and hands over what it reports, until it has ended. */
-function runChild(job: Job, onMessage: (message: Message) => void): Promise<string> {
+/**
+ * Starts a process for a job and hands over what it reports, until it has ended; `signal` ends it. It is in a process
+ * group of its own, so that an interrupt from the terminal reaches it through here only.
+ */
+function runChild(job: Job, signal: AbortSignal | undefined, onMessage: (message: Message) => void): Promise<string> {
   return new Promise((resolve, reject) => {
     // Numbers that are not finite must arrive as they are; failures are in the report, and need no warnings.
     const child: ChildProcess = fork(PROGRAM, ["verify-child"], {
       execArgv: [...process.execArgv, "--no-warnings"],
       serialization: "advanced",
+      detached: process.platform !== "win32",
     });
-    child.once("error", reject);
+    const kill = () => child.kill("SIGKILL");
+    const ended = () => {
+      process.off("exit", kill);
+      signal?.removeEventListener("abort", kill);
+    };
+    process.on("exit", kill);
+    signal?.addEventListener("abort", kill);
+    child.once("error", (error) => {
+      ended();
+      reject(error);
+    });
     child.on("message", (message) => onMessage(message as Message));
-    child.once("close", (code, signal) => resolve(signal ? `signal ${signal}` : `exit code ${code}`));
-    child.send(job, (error) => error && child.exitCode === null && reject(error));
+    child.once("close", (code, by) => {
+      ended();
+      if (signal?.aborted) reject(signal.reason);
+      else resolve(by ? `signal ${by}` : `exit code ${code}`);
+    });
+    child.send(job, (error) => error && child.exitCode === null && !signal?.aborted && reject(error));
   });
 }
 
 /** Runs the cases in a process of their own. One that a case brings down fails that case; another goes on behind it. */
-export async function runCases(job: Omit<Job, "from">, progress?: Progress): Promise<Session> {
+export async function runCases(
+  job: Omit<Job, "from">,
+  { signal, onProgress }: { signal?: AbortSignal; onProgress?: OnProgress } = {},
+): Promise<Session> {
+  signal?.throwIfAborted();
   let device: DeviceAbout | undefined;
   let cases: readonly CaseName[] = [];
   let kernels: Session["kernels"] = [];
@@ -104,16 +123,16 @@ export async function runCases(job: Omit<Job, "from">, progress?: Progress): Pro
   const outcomes: Outcome[] = [];
   const add = (outcome: Outcome) => {
     outcomes.push(outcome);
-    progress?.done(outcomes.length - 1);
+    onProgress?.(outcomes.length, cases);
   };
   while (!missing && stopped === null) {
     let refused: MlxtsError | undefined;
     let started = false;
-    const end = await runChild({ ...job, from: outcomes.length }, (message) => {
+    const end = await runChild({ ...job, from: outcomes.length }, signal, (message) => {
       if (message.kind === "plan") {
         started = true;
-        if (!device) progress?.plan(message.cases);
         ({ device, cases, kernels } = message);
+        onProgress?.(outcomes.length, cases);
       } else if (message.kind === "done") {
         add(message.outcome);
         if (message.lost) stopped = `the device was lost: ${message.outcome.message}`;
@@ -176,29 +195,9 @@ export function makeReport(session: Session, ops: readonly string[], complete: b
   };
 }
 
-/** A bar on standard error, if that is a terminal. */
-function progressBar(): Progress & { stop(): unknown } {
-  const bar = new SingleBar(
-    { format: "{bar} {value}/{total} {name}", stream: process.stderr, clearOnComplete: true },
-    Presets.shades_classic,
-  );
-  let all: readonly CaseName[] = [];
-  let started = false;
-  const name = (index: number) => (all[index] ? `${all[index].op} ${all[index].dtype}` : "");
-  return {
-    plan(cases) {
-      all = cases;
-      started = true;
-      bar.start(cases.length, 0, { name: name(0) });
-    },
-    done: (index) => bar.update(index + 1, { name: name(index + 1) }),
-    stop: () => started && bar.stop(),
-  };
-}
-
-function writeJson(path: string, text: string, flag?: "a"): void {
+function writeJson(path: string, text: string): void {
   try {
-    writeFileSync(path, text, { flag });
+    writeFileSync(path, text);
   } catch (error) {
     const details = { path, operation: "write" };
     throw new MlxtsError("Io", `cannot write ${path}: ${(error as Error).message}`, details, error);
@@ -220,30 +219,42 @@ function selected(names: readonly string[] | undefined): { modules: string[]; op
   return { modules: [...new Set(packages)].map((name) => `${name}/testing`), ops };
 }
 
-export function addVerify(program: Command): void {
-  program
-    .command("verify")
-    .description("run the conformance cases of every op on this machine's device, against exact references")
-    .addOption(new Option("--device <kind>", "instead of the default device").choices(["cpu", "metal"]))
-    .option("--op <name...>", "only these ops")
-    .option("--json <file>", "write a report, to attach to a bug report")
-    .action(async (options: { device?: DeviceKind; op?: string[]; json?: string }) => {
-      const { modules, ops } = selected(options.op);
-      const { json } = options;
-      // A file that cannot be written is better known now than after minutes of work.
-      if (json !== undefined) writeJson(json, "", "a");
-      const progress = progressBar();
-      const job = { device: options.device ?? null, modules, ops };
-      const session = await runCases(job, progress).finally(progress.stop);
-      const report = makeReport(session, ops, options.op === undefined);
-      process.stdout.write(reportText(report));
-      if (json !== undefined) writeJson(json, reportJson(report));
-      if (!report.pass) throw new Reported();
-    });
-  program
-    .command("verify-child", { hidden: true })
-    .description("what `verify` starts to run the cases in")
-    .action((_, command: Command) =>
-      process.send ? runVerifyChild() : command.error("error: verify-child is for `mlxts verify`", { exitCode: 2 }),
-    );
-}
+export const verify = command({
+  name: "verify",
+  summary: "Run the conformance cases of every op on this machine's device, against exact references.",
+  arguments: {},
+  options: {
+    device: choice("<kind>", "instead of the default device", ["cpu", "metal"]),
+    op: list("<name>", "only these ops"),
+    json: path("<file>", "write a report, to attach to a bug report"),
+  },
+  async run({ device, op, json }, signal) {
+    const { modules, ops } = selected(op.length > 0 ? op : undefined);
+    // A file that cannot be written is better known now than after minutes of work.
+    const file = json === undefined ? undefined : outputFile("verify", "--json", json, { inPlace: true });
+    const bar = progressBar();
+    const onProgress: OnProgress = (done, cases) => {
+      const next = cases[done];
+      bar.show(done, cases.length, next ? `${next.op} ${next.dtype}` : "");
+    };
+    const job = { device: device ?? null, modules, ops };
+    const session = await runCases(job, { signal, onProgress }).finally(bar.stop);
+    const report = makeReport(session, ops, op.length === 0);
+    process.stdout.write(reportText(report));
+    if (file !== undefined) writeJson(file, reportJson(report));
+    if (!report.pass) throw new Reported();
+  },
+});
+
+export const verifyChild = command({
+  name: "verify-child",
+  summary: "What `verify` starts to run the cases in.",
+  hidden: true,
+  arguments: {},
+  options: {},
+  run(_, signal) {
+    signal.addEventListener("abort", () => process.exit(1));
+    if (process.send) return runVerifyChild();
+    throw new UsageError("verify-child", "parent", "be `mlxts verify`", "none");
+  },
+});

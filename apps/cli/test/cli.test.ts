@@ -1,25 +1,11 @@
-import { spawnSync } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { readSafetensors, writeSafetensors } from "@mlxts/core";
 import { compare } from "@mlxts/core/testing";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
+import { inProcess, mlxts, temporaryFolder, tiny } from "./helpers.ts";
 
-const root = fileURLToPath(new URL("../../../", import.meta.url));
-const tiny = join(root, "fixtures", "tiny-qwen3.5");
-const folder = mkdtempSync(join(tmpdir(), "mlxts-cli-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
-
-function mlxts(...args: string[]) {
-  const { status, stdout, stderr } = spawnSync(
-    process.execPath,
-    [join(root, "apps", "cli", "bin", "mlxts.mjs"), ...args],
-    { encoding: "utf8" },
-  );
-  return { status, stdout, stderr };
-}
+const folder = temporaryFolder();
 
 const recorded = readSafetensors(join(tiny, "reference.safetensors")).tensors;
 type Tensors = ReturnType<typeof readSafetensors>["tensors"];
@@ -44,15 +30,6 @@ describe("mlxts", () => {
     });
   });
 
-  it("inspect", () => {
-    const { status, stdout } = mlxts("inspect", tiny, "--json");
-    expect(status).toBe(0);
-    expect(JSON.parse(stdout)).toMatchObject({ modelType: "qwen3_5_text", elements: 5264152, quantisation: null });
-    const quantised = mlxts("inspect", `${tiny}-4bit`, "--tensors").stdout;
-    expect(quantised).toContain("4 bits, groups of 64, affine");
-    expect(quantised).toContain("U32  [4096, 32]  language_model.model.embed_tokens.weight");
-  });
-
   it("generate streams the recorded text, and reports speed apart from it", () => {
     const { status, stdout, stderr } = mlxts(
       "generate",
@@ -64,7 +41,9 @@ describe("mlxts", () => {
     );
     expect(status).toBe(0);
     expect((texts.prompts[0] as string) + stdout).toBe(`${texts.greedy_texts[0]}\n`);
-    expect(stderr).toMatch(/prefill 11 tokens, \d+ tokens\/s; decode 64 tokens, \d+ tokens\/s/);
+    expect(stderr).toMatch(
+      /prefill 11 tokens, \d+ tokens\/s; decode 64 tokens, \d+ tokens\/s; ended by --max-tokens 64\n$/,
+    );
   });
 
   it("generate --json from ids", () => {
@@ -73,6 +52,7 @@ describe("mlxts", () => {
       promptIds: ids,
       ids: greedy.slice(0, 8),
       text: expect.any(String),
+      finishReason: "length",
       timings: { promptTokens: 11, generatedTokens: 8 },
     });
   });
@@ -177,12 +157,12 @@ describe("mlxts", () => {
       status: 0,
     });
     expect(readSafetensors(out).tensors.get("newState")).toMatchObject({ dtype: "f32", data: Float32Array.from([1]) });
-    expect(mlxts("op", "--in", input, "--out", out).stderr).toContain("give the name of an op");
+    expect(mlxts("op", "--in", input, "--out", out).stderr).toContain("must be the name of an op");
     const several = ["--param", "activation=silu", "activation=none", "--param", "activation=none"];
     expect(mlxts("op", "causalConv1d", "--in", input, ...several, "--out", out)).toMatchObject({ status: 0 });
     expect(mlxts("op", "causalConv1d", "--in", input, "--param", "silu", "--out", out)).toMatchObject({
       status: 2,
-      stderr: expect.stringContaining("--param takes key=value, got silu"),
+      stderr: expect.stringContaining("`--param` must be key=value, got silu"),
     });
   });
 
@@ -203,24 +183,9 @@ describe("mlxts", () => {
   });
 
   it.each([
-    [["generate", tiny], 2, "give --prompt, --chat or --ids"],
-    [["generate", tiny, "--ids", "1,x"], 2, "must be integers separated by commas"],
-    [["generate", tiny, "--ids", "1", "--temp", "-1"], 2, "must be a number from 0"],
-    [
-      ["generate", tiny, "--ids", "4096"],
-      1,
-      "InvalidArgument: generate: `ids` must be integers from 0 to 4095, got 4096 at position 0",
-    ],
     [["generate", join(tiny, "nowhere"), "--ids", "1"], 1, "Io: loadModel:"],
     [["generate", tiny, "--chat", "hi"], 1, "must have a chat template"],
-    [
-      ["logits", tiny, "--ids", "1,2", "--every", "3", "--out", join(folder, "none")],
-      2,
-      "--every must be at most the number of ids, 2",
-    ],
-    [["op", "nothing", "--in", "a", "--out", "b"], 1, "no op is called nothing"],
-    [["op", "rmsNorm", "--in", join(folder, "missing"), "--out", "b"], 1, "Io:"],
-    [["frobnicate"], 2, "unknown command"],
+    [["op", "rmsNorm", "--in", join(folder, "missing"), "--out", join(folder, "none")], 1, "Io:"],
   ])("%j is refused", (args, status, message) => {
     const result = mlxts(...args);
     expect(result.stderr).toContain(message);
@@ -286,5 +251,54 @@ describe("mlxts", () => {
     writeFileSync(input, "no safetensors");
     expect(mlxts("op", "rmsNorm", "--in", input, "--out", out).stderr).toContain("Safetensors:");
     expect(existsSync(out)).toBe(false);
+  });
+});
+
+describe("generate says why the text ended", () => {
+  /** The tiny checkpoint with other settings. */
+  const variant = (name: string, config: object, generation: object) => {
+    const path = join(folder, name);
+    mkdirSync(path);
+    for (const file of ["model.safetensors", "tokenizer.json"]) symlinkSync(join(tiny, file), join(path, file));
+    const own = JSON.parse(readFileSync(join(tiny, "config.json"), "utf8"));
+    writeFileSync(join(path, "config.json"), JSON.stringify({ ...own, ...config }));
+    writeFileSync(join(path, "generation_config.json"), JSON.stringify(generation));
+    return path;
+  };
+  const generated = async (path: string, ...args: string[]) => {
+    const given = ["generate", path, "--ids", ids.join(","), ...args];
+    const { stderr } = await inProcess(...given);
+    return {
+      report: JSON.parse((await inProcess(...given, "--json")).stdout),
+      end: stderr.trimEnd().split("; ").at(-1),
+    };
+  };
+
+  it("a stop token, --max-tokens, or the end of the context", async () => {
+    const stops = variant("stops", {}, { eos_token_id: greedy[5] });
+    const { report, end } = await generated(stops);
+    expect(report).toMatchObject({
+      ids: greedy.slice(0, greedy.indexOf(greedy[5] as number)),
+      finishReason: "stop",
+      stopToken: greedy[5],
+    });
+    expect(end).toBe("ended by a stop token");
+    const short = variant("short", { max_position_embeddings: 16 }, {});
+    expect(await generated(short)).toMatchObject({
+      report: { finishReason: "length" },
+      end: "ended by the end of the model's context",
+    });
+    expect(await generated(short, "--max-tokens", "2")).toMatchObject({
+      report: { ids: greedy.slice(0, 2), finishReason: "length" },
+      end: "ended by --max-tokens 2",
+    });
+  });
+
+  it("the checkpoint's sampling is used where none is given", async () => {
+    const draws = variant("draws", {}, { do_sample: true, temperature: 5 });
+    const hot = await generated(draws, "--max-tokens", "32");
+    expect(hot.report.ids).not.toEqual(greedy.slice(0, 32));
+    expect(hot.report.ids).toEqual((await generated(tiny, "--max-tokens", "32", "--temp", "5")).report.ids);
+    expect((await generated(draws, "--max-tokens", "32", "--temp", "0")).report.ids).toEqual(greedy.slice(0, 32));
   });
 });

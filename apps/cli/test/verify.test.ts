@@ -6,7 +6,7 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import type { DeclaredKernel, Suite } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
 import { clangMissing } from "../../../scripts/clang-missing.ts";
-import { publicOps } from "../src/op.ts";
+import { publicOps } from "../src/op_list.ts";
 import { makeReport, runCases } from "../src/verify.ts";
 import { type Report, reportJson, reportText } from "../src/verify_report.ts";
 
@@ -128,16 +128,12 @@ PASS: all cases passed on DEVICE, in TIME
 
   it.each([
     [["--op", "nothing"], 1, "KernelNotFound: verify: no op is called nothing; `mlxts op --list` names them all\n"],
-    [
-      ["--device", "cuda"],
-      2,
-      "error: option '--device <kind>' argument 'cuda' is invalid. Allowed choices are cpu, metal.\n",
-    ],
-    [["--op"], 2, "error: option '--op <name...>' argument missing\n"],
+    [["--device", "cuda"], 2, "verify: `--device` must be one of cpu, metal, got cuda\n"],
+    [["--op"], 2, "verify: `--op` must be followed by <name>, got nothing\n"],
     [
       ["--op", "slice", "--json", "/no/where.json"],
       1,
-      "Io: cannot write /no/where.json: ENOENT: no such file or directory, open '/no/where.json'\n",
+      "Io: verify: `--json` must be in a directory that exists, got /no/where.json\n",
     ],
   ])("%j is refused", (args, status, message) => {
     expect(mlxts(["verify", ...args])).toEqual({ status, stdout: "", stderr: message });

@@ -52,6 +52,7 @@ export {
   type OutputsOf,
   opParams,
   type ParamSpec,
+  paramText,
   type RecordSpec,
   type ShapeRule,
   shapeText,

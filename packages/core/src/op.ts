@@ -211,6 +211,20 @@ function listsOf(descriptor: OpDescriptor): Lists {
   };
 }
 
+/** The values that a parameter may have, as messages and documents show them: `an integer ≥ 1`. */
+export function paramText(spec: ParamSpec): string {
+  if (spec.kind === "boolean") return "true or false";
+  if (spec.kind === "choice") return `one of ${spec.values.join(", ")}`;
+  const bounds = [
+    spec.min !== undefined && `≥ ${spec.min}`,
+    spec.above !== undefined && `> ${spec.above}`,
+    spec.max !== undefined && `≤ ${spec.max}`,
+  ]
+    .filter(Boolean)
+    .join(" and ");
+  return `${spec.integer ? "an integer" : "a finite number"}${bounds ? ` ${bounds}` : ""}`;
+}
+
 class Check {
   readonly dims: Record<string, number> = {};
   lead: readonly number[] = [];
@@ -319,17 +333,10 @@ class Check {
       const value = this.options[name];
       if (value === undefined) continue;
       if (spec.kind === "choice" && !spec.values.includes(value as string | number))
-        this.fail(name, `be one of ${spec.values.join(", ")}`, value);
+        this.fail(name, `be ${paramText(spec)}`, value);
       if (spec.kind !== "number") continue;
       const number = value as number;
-      const bounds = [
-        spec.min !== undefined && `≥ ${spec.min}`,
-        spec.above !== undefined && `> ${spec.above}`,
-        spec.max !== undefined && `≤ ${spec.max}`,
-      ]
-        .filter(Boolean)
-        .join(" and ");
-      const rule = `be ${spec.integer ? "an integer" : "a finite number"}${bounds ? ` ${bounds}` : ""}`;
+      const rule = `be ${paramText(spec)}`;
       if (!Number.isFinite(number) || (spec.integer && !Number.isSafeInteger(number))) this.fail(name, rule, value);
       if (
         number < (spec.min ?? number) ||

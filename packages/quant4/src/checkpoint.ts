@@ -95,9 +95,15 @@ function overrideOf({ overrides }: Quantisation, path: string): QuantisationSett
   return first;
 }
 
+/** How a quantised matrix is packed. */
+export interface Packing {
+  bits: Bits;
+  groupSize: GroupSize;
+}
+
 /**
- * The quantised matrix of module `path` (its tensors `path.weight`, `path.scales`, `path.biases`, where they lie), or
- * undefined when the module is not quantised: it has no override, or false, and no `path.scales`.
+ * How module `path` is packed, or undefined when it is not quantised: it has no override, or false, and no
+ * `path.scales`. Reads the shapes of `path.weight`, `path.scales` and `path.biases`, not their elements.
  *
  * The override's path may have its prefixes in another order. Where an override names no width or group size, or where
  * a module without override contradicts the common setting of a config that has overrides for others, they are read from
@@ -105,12 +111,12 @@ function overrideOf({ overrides }: Quantisation, path: string): QuantisationSett
  * @throws MlxtsError `QuantConfig` {module, reason} where config and tensors contradict each other, `UnsupportedDtype`
  *   for widths, modes and layouts that the ops do not offer
  */
-export function readQuantised(
+export function packingOf(
   checkpoint: Checkpoint,
   quantisation: Quantisation,
   path: string,
   { cols }: { cols?: number } = {},
-): Quantised | undefined {
+): Packing | undefined {
   const override = overrideOf(quantisation, path);
   const has = (name: string) => checkpoint.has(`${path}.${name}`);
   const refuse = (reason: string) => quantConfig(path, reason);
@@ -133,8 +139,23 @@ export function readQuantised(
   const { bits, groupSize } = settle(declared, strict, shapes, cols, refuse);
   if (!BITS.includes(bits as Bits))
     throw unsupported("readQuantised", `a width of ${bits} bits (${path})`, `bits ${list(BITS)} are`);
+  return { bits: bits as Bits, groupSize };
+}
+
+/**
+ * The quantised matrix of module `path` (its tensors `path.weight`, `path.scales`, `path.biases`, where they lie), or
+ * undefined when the module is not quantised. Settled, and refused, as `packingOf` does.
+ */
+export function readQuantised(
+  checkpoint: Checkpoint,
+  quantisation: Quantisation,
+  path: string,
+  options: { cols?: number } = {},
+): Quantised | undefined {
+  const packing = packingOf(checkpoint, quantisation, path, options);
+  if (!packing) return undefined;
   const [weight, scales, biases] = ["weight", "scales", "biases"].map((name) => checkpoint.tensor(`${path}.${name}`));
-  return { weight, scales, biases, bits, groupSize, mode: "affine" } as Quantised;
+  return { weight, scales, biases, ...packing, mode: "affine" } as Quantised;
 }
 
 interface Shapes {

@@ -1,4 +1,4 @@
-export { type Quantisation, type QuantisationSetting, quantisationOf, readQuantised } from "./checkpoint.ts";
+export { packingOf, type Quantisation, type QuantisationSetting, quantisationOf, readQuantised } from "./checkpoint.ts";
 export { dequantize } from "./dequantize.ts";
 export type { Bits, GroupSize } from "./quantised.ts";
 export { quantize } from "./quantize.ts";

@@ -1,0 +1,27 @@
+import type { CommandEncoder, OpDescriptor } from "@mlxts/core";
+import * as deltaRule from "@mlxts/delta-rule";
+import * as nn from "@mlxts/nn";
+import * as norms from "@mlxts/norms";
+import * as quant4 from "@mlxts/quant4";
+
+// biome-ignore lint/suspicious/noExplicitAny: ops have differing signatures; their descriptors check the arguments
+export type AnyOp = ((encoder: CommandEncoder, inputs: any, options?: any) => unknown) & { readonly op: OpDescriptor };
+
+export interface PublicOp {
+  readonly op: AnyOp;
+  readonly package: string;
+}
+
+const PACKAGES = { norms, quant4, "delta-rule": deltaRule, nn };
+
+function isOp(value: unknown): value is AnyOp {
+  return typeof value === "function" && "op" in value;
+}
+
+/** Every public op of the packages, by name. */
+export function publicOps(): Map<string, PublicOp> {
+  const ops = new Map<string, PublicOp>();
+  for (const [name, exports] of Object.entries(PACKAGES))
+    for (const op of Object.values(exports).filter(isOp)) ops.set(op.op.name, { op, package: `@mlxts/${name}` });
+  return ops;
+}

@@ -1,0 +1,63 @@
+import { accessSync, type BigIntStats, constants, readdirSync, realpathSync, statSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { MlxtsError } from "@mlxts/core";
+
+/** Undefined also where a file stands in the place of a directory. */
+function stat(path: string): BigIntStats | undefined {
+  try {
+    return statSync(path, { bigint: true, throwIfNoEntry: false });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOTDIR") return undefined;
+    throw error;
+  }
+}
+
+const sameFile = (a: BigIntStats, b: BigIntStats | undefined) => a.dev === b?.dev && a.ino === b.ino;
+
+/** An input file, or all files of a directory. */
+function filesOf(path: string): BigIntStats[] {
+  const found = stat(path);
+  if (!found?.isDirectory()) return found ? [found] : [];
+  return readdirSync(path).flatMap((name) => stat(join(path, name)) ?? []);
+}
+
+/**
+ * Where a command may write what it was told to: the path, or what a link at it leads to. An older file is replaced, but
+ * one that the command reads, under whatever name, only by `force`. `inPlace`: it is not replaced but written, so that a
+ * pipe or a device will do. Checked before any work is done.
+ */
+export function outputFile(
+  command: string,
+  flag: string,
+  path: string,
+  {
+    inputs = [],
+    force = false,
+    inPlace = false,
+  }: { inputs?: readonly string[]; force?: boolean; inPlace?: boolean } = {},
+): string {
+  const refuse = (rule: string, value: string, remedy?: string): never => {
+    const text = `${command}: \`${flag}\` must ${rule}, got ${value}${remedy ? ` — ${remedy}` : ""}`;
+    throw new MlxtsError("Io", text, { path, operation: "write" });
+  };
+  try {
+    const found = stat(path);
+    if (found?.isDirectory()) refuse("be a file", `the directory ${path}`);
+    if (found && inPlace) {
+      accessSync(path, constants.W_OK);
+      return path;
+    }
+    if (found && !found.isFile()) refuse("be an ordinary file", path);
+    const taken = found && inputs.find((input) => filesOf(input).some((each) => sameFile(each, found)));
+    if (taken !== undefined && !force)
+      refuse(`not overwrite what is read from ${taken}`, path, "give another file, or --force");
+    const target = found ? realpathSync(path) : path;
+    const folder = dirname(target);
+    if (!stat(folder)?.isDirectory()) refuse("be in a directory that exists", path);
+    accessSync(folder, constants.W_OK);
+    return target;
+  } catch (error) {
+    if (error instanceof MlxtsError) throw error;
+    return refuse("be a file that can be written", path, (error as NodeJS.ErrnoException).code);
+  }
+}

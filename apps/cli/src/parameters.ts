@@ -1,0 +1,55 @@
+import { type Checkpoint, MlxtsError, type StoredDtype } from "@mlxts/core";
+import { packingOf, type Quantisation } from "@mlxts/quant4";
+
+/** The weights of a checkpoint, whatever they are packed into. */
+export interface Parameters {
+  /** Numbers that the model has: each quantised weight counts, its scales and biases do not. */
+  total: number;
+  /** Those of them that are quantised. */
+  quantised: number;
+  /** Groups of quantised weights that share a scale and a bias, by `bits` and `groupSize`. */
+  groups: { bits: number; groupSize: number; modules: number; groups: number; weights: number }[];
+}
+
+/** Element types of weights that are not packed. */
+const FLOAT_TYPES: ReadonlySet<StoredDtype> = new Set(["F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"]);
+
+const product = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
+
+/**
+ * Counts the weights of a checkpoint from the shapes of its tensors.
+ * @throws MlxtsError `QuantConfig` or `UnsupportedDtype` where it cannot be known what packed words hold
+ */
+export function countParameters(checkpoint: Checkpoint, quantisation: Quantisation | undefined): Parameters {
+  const counted: Parameters = { total: 0, quantised: 0, groups: [] };
+  const packed = new Set(
+    checkpoint.names.filter((name) => name.endsWith(".scales")).map((name) => name.slice(0, -".scales".length)),
+  );
+  for (const name of checkpoint.names) {
+    const { stored, shape } = checkpoint.info(name);
+    const [module, part] = [name.slice(0, name.lastIndexOf(".")), name.slice(name.lastIndexOf(".") + 1)];
+    if (!packed.has(module) || !["weight", "scales", "biases"].includes(part)) {
+      if (FLOAT_TYPES.has(stored)) counted.total += product(shape);
+      continue;
+    }
+    if (part !== "weight") continue;
+    const packing = quantisation && packingOf(checkpoint, quantisation, module);
+    if (!packing) {
+      const reason = "has `scales`, but config.json does not say how it is quantised";
+      throw new MlxtsError("QuantConfig", `${module}: ${reason}`, { module, reason });
+    }
+    const weights = (product(shape) * 32) / packing.bits;
+    const { bits, groupSize } = packing;
+    let kind = counted.groups.find((each) => each.bits === bits && each.groupSize === groupSize);
+    if (!kind) {
+      kind = { bits, groupSize, modules: 0, groups: 0, weights: 0 };
+      counted.groups.push(kind);
+    }
+    kind.modules++;
+    kind.groups += weights / groupSize;
+    kind.weights += weights;
+    counted.quantised += weights;
+    counted.total += weights;
+  }
+  return counted;
+}

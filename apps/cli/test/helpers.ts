@@ -1,0 +1,43 @@
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, vi } from "vitest";
+import { main } from "../src/main.ts";
+
+export const root = fileURLToPath(new URL("../../../", import.meta.url));
+export const tiny = join(root, "fixtures", "tiny-qwen3.5");
+export const program = join(root, "apps", "cli", "bin", "mlxts.mjs");
+
+/** A folder for the files of one test file. */
+export function temporaryFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), "mlxts-cli-"));
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+/** The command line in a process of its own. */
+export function mlxts(...args: string[]) {
+  const { status, stdout, stderr } = spawnSync(process.execPath, [program, ...args], { encoding: "utf8" });
+  return { status, stdout, stderr };
+}
+
+/** The command line in this process. */
+export async function inProcess(...args: string[]) {
+  const written = { stdout: "", stderr: "" };
+  const spies = (["stdout", "stderr"] as const).map((name) =>
+    vi.spyOn(process[name], "write").mockImplementation(((text: unknown, ...rest: unknown[]) => {
+      written[name] += text;
+      const done = rest.at(-1);
+      if (typeof done === "function") done();
+      return true;
+    }) as typeof process.stdout.write),
+  );
+  try {
+    const status = await main(args);
+    return { status, ...written };
+  } finally {
+    for (const spy of spies) spy.mockRestore();
+  }
+}

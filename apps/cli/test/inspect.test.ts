@@ -1,0 +1,147 @@
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { writeSafetensors } from "@mlxts/core";
+import { describe, expect, it } from "vitest";
+import { inProcess, temporaryFolder, tiny } from "./helpers.ts";
+
+const folder = temporaryFolder();
+const weights = 5264152;
+
+/** The tiny checkpoint with another config.json. */
+function withConfig(name: string, config: string, from = tiny): string {
+  const path = join(folder, name);
+  mkdirSync(path);
+  symlinkSync(join(from, "model.safetensors"), join(path, "model.safetensors"));
+  writeFileSync(join(path, "config.json"), config);
+  return path;
+}
+
+/** The lines of `inspect`, by their titles. */
+async function inspected(path: string): Promise<Record<string, string>> {
+  const { status, stdout, stderr } = await inProcess("inspect", path);
+  expect([status, stderr]).toEqual([0, ""]);
+  const lines = stdout.trimEnd().split("\n");
+  return Object.fromEntries(lines.map((line) => [line.slice(0, 12).trim(), line.slice(12)]));
+}
+
+const configOf = (path: string) => JSON.parse(readFileSync(join(path, "config.json"), "utf8"));
+
+describe("inspect", () => {
+  it("shows a model that can be run", async () => {
+    expect(await inspected(tiny)).toEqual({
+      checkpoint: tiny,
+      "model type": "qwen3_5_text",
+      runs: "yes, with mlxts",
+      parameters: "5,264,152",
+      quantized: "no",
+      tensors: "55 (55 BF16)",
+      "on disk": "10,534,256 bytes (10.0 MiB)",
+    });
+    expect(JSON.parse((await inProcess("inspect", tiny, "--json")).stdout)).toMatchObject({
+      modelType: "qwen3_5_text",
+      elements: weights,
+      parameters: weights,
+      quantisation: null,
+      runs: true,
+      reason: null,
+    });
+  });
+
+  it("counts packed words as the weights they hold", async () => {
+    const four = await inspected(`${tiny}-4bit`);
+    expect(four).toMatchObject({
+      runs: "yes, with mlxts",
+      parameters: "5,264,152",
+      quantized: "4 bits, groups of 64, affine: 5,249,024 weights in 82,016 groups, 32 modules",
+      tensors: "119 (87 BF16, 32 U32)",
+    });
+    const report = JSON.parse((await inProcess("inspect", `${tiny}-4bit`, "--json")).stdout);
+    expect(report).toMatchObject({
+      parameters: weights,
+      quantisation: {
+        bits: 4,
+        groupSize: 64,
+        mode: "affine",
+        kinds: [{ bits: 4, groupSize: 64, modules: 32, groups: 82016, weights: 5249024 }],
+      },
+    });
+    expect((await inProcess("inspect", `${tiny}-4bit`, "--tensors")).stdout).toContain(
+      "U32  [4096, 32]  language_model.model.embed_tokens.weight",
+    );
+    const eight = join(folder, "eight");
+    expect(await inProcess("quantize", tiny, eight, "--bits", "8", "--group-size", "32")).toMatchObject({ status: 0 });
+    expect(await inspected(eight)).toMatchObject({
+      parameters: "5,264,152",
+      quantized: "8 bits, groups of 32, affine: 5,249,024 weights in 164,032 groups, 32 modules",
+    });
+  });
+
+  it("shows modules of several widths apart", async () => {
+    const packed = (module: string, words: number, groups: number) =>
+      [
+        [`${module}.weight`, { dtype: "u32", shape: [2, words], data: new Uint32Array(2 * words) }],
+        [`${module}.scales`, { dtype: "f32", shape: [2, groups], data: new Float32Array(2 * groups) }],
+        [`${module}.biases`, { dtype: "f32", shape: [2, groups], data: new Float32Array(2 * groups) }],
+      ] as const;
+    const dir = join(folder, "mixed");
+    mkdirSync(dir);
+    const quantization = { bits: 4, group_size: 64, b: { bits: 8, group_size: 32 } };
+    writeFileSync(join(dir, "config.json"), JSON.stringify({ quantization }));
+    writeSafetensors(join(dir, "model.safetensors"), [
+      ...packed("a", 8, 1),
+      ...packed("b", 16, 2),
+      ["norm.weight", { dtype: "f32", shape: [3], data: new Float32Array(3) }],
+      ["positions", { dtype: "i32", shape: [100], data: new Int32Array(100) }],
+    ]);
+    const { stdout } = await inProcess("inspect", dir);
+    expect(stdout).toContain("parameters  259\n");
+    expect(stdout).toContain(
+      "quantized   4 bits, groups of 64, affine: 128 weights in 2 groups, 1 module\n" +
+        "            8 bits, groups of 32, affine: 128 weights in 4 groups, 1 module\n",
+    );
+  });
+
+  it("says why a model cannot be run", async () => {
+    const config = configOf(tiny);
+    const llama = withConfig("llama", JSON.stringify({ ...config, model_type: "llama" }));
+    expect(await inspected(llama)).toMatchObject({
+      "model type": "llama",
+      runs: "no, because loadModel: `config.model_type` must be one of qwen3_5, qwen3_5_text, got llama",
+      parameters: "5,264,152",
+    });
+    expect(JSON.parse((await inProcess("inspect", llama, "--json")).stdout)).toMatchObject({
+      runs: false,
+      reason: "loadModel: `config.model_type` must be one of qwen3_5, qwen3_5_text, got llama",
+    });
+    const narrow = withConfig("narrow", JSON.stringify({ ...config, hidden_size: 64 }));
+    expect((await inspected(narrow)).runs).toMatch(/^no, because .*must have shape/);
+    const gptq = withConfig(
+      "gptq",
+      JSON.stringify({ ...config, quantization_config: { quant_method: "gptq", bits: 4 } }),
+    );
+    const unknown =
+      'quantisationOf: quant_method "gptq" is not supported — convert the model with mlx-lm or `mlxts quantize`';
+    expect(await inspected(gptq)).toMatchObject({
+      runs: `no, because ${unknown}`,
+      parameters: `unknown: ${unknown}`,
+      quantized: `unknown: ${unknown}`,
+      tensors: "55 (55 BF16)",
+    });
+    const plain = withConfig("plain", JSON.stringify(config), `${tiny}-4bit`);
+    expect((await inspected(plain)).parameters).toMatch(
+      /^unknown: language_model\..*: has `scales`, but config.json does not say how it is quantised$/,
+    );
+    const broken = withConfig("broken", "{");
+    expect((await inspected(broken)).runs).toMatch(/^no, because .*broken\/config.json is not JSON: /);
+    expect(await inspected(join(tiny, "model.safetensors"))).toMatchObject({
+      "model type": "(no config.json)",
+      runs: "no, because it is a single file; a model is a directory with config.json",
+      parameters: "5,264,152",
+    });
+  });
+
+  it("says that only ids can be had without a tokenizer", async () => {
+    const path = withConfig("silent", JSON.stringify(configOf(tiny)));
+    expect((await inspected(path)).runs).toBe("yes, with mlxts, but from token ids only: it has no tokenizer.json");
+  });
+});

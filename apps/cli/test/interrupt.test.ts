@@ -1,0 +1,217 @@
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import {
+  closeSync,
+  copyFileSync,
+  existsSync,
+  ftruncateSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  writeSync,
+} from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { program, root, temporaryFolder, tiny } from "./helpers.ts";
+
+const folder = temporaryFolder();
+
+/** A checkpoint whose weights are holes in a file: it takes long to quantize, and no room. */
+function largeCheckpoint(): string {
+  const path = join(folder, "large");
+  mkdirSync(path);
+  copyFileSync(join(tiny, "config.json"), join(path, "config.json"));
+  const [rows, cols, count] = [4096, 4096, 200];
+  const bytes = 2 * rows * cols;
+  const header = Object.fromEntries(
+    Array.from({ length: count }, (_, i) => [
+      `model.layers.${i}.mlp.up_proj.weight`,
+      { dtype: "BF16", shape: [rows, cols], data_offsets: [i * bytes, (i + 1) * bytes] },
+    ]),
+  );
+  const json = Buffer.from(JSON.stringify(header));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(json.length));
+  const file = openSync(join(path, "model.safetensors"), "w");
+  writeSync(file, Buffer.concat([length, json]));
+  ftruncateSync(file, 8 + json.length + count * bytes);
+  closeSync(file);
+  return path;
+}
+
+const large = largeCheckpoint();
+
+/** A command that runs until something is true of it, then gets a signal. */
+class Running {
+  readonly child: ChildProcess;
+  stdout = "";
+  stderr = "";
+  readonly ended: Promise<{ status: number | null; signal: string | null; stdout: string; stderr: string }>;
+
+  constructor(command: string, args: readonly string[]) {
+    this.child = spawn(command, args, { stdio: ["pipe", "pipe", "pipe"] });
+    this.child.stdout?.on("data", (text) => {
+      this.stdout += text;
+    });
+    this.child.stderr?.on("data", (text) => {
+      this.stderr += text;
+    });
+    this.ended = new Promise((resolve) =>
+      this.child.once("close", (status, signal) =>
+        resolve({ status, signal, stdout: this.stdout, stderr: this.stderr }),
+      ),
+    );
+  }
+
+  static mlxts = (...args: string[]) => new Running(process.execPath, [program, ...args]);
+
+  async until(what: (running: Running) => boolean): Promise<this> {
+    while (!what(this)) {
+      if (this.child.exitCode !== null) throw new Error(`it ended: ${this.stdout}${this.stderr}`);
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    return this;
+  }
+}
+
+const partial = () => readdirSync(folder).filter((name) => name.endsWith(".partial"));
+const running = (pid: number) => existsSync(`/proc/${pid}`) && !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, "utf8"));
+/** Children of a process; needs /proc. */
+const childrenOf = (pid: number) =>
+  readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ").filter(Boolean).map(Number);
+
+const SIGNALS = [
+  ["SIGINT", 130],
+  ["SIGTERM", 143],
+  ["SIGHUP", 129],
+] as const;
+
+describe.each(SIGNALS)("%s", (signal, status) => {
+  it("ends quantize without leaving anything", async () => {
+    const out = join(folder, `out-${signal}`);
+    const quantize = await Running.mlxts("quantize", large, out).until(() => partial().length > 0);
+    quantize.child.kill(signal);
+    expect(await quantize.ended).toEqual({
+      status,
+      signal: null,
+      stdout: "",
+      stderr: `${out}: interrupted, nothing was written\n`,
+    });
+    expect([existsSync(out), partial()]).toEqual([false, []]);
+  });
+
+  it("ends generate with its summary", async () => {
+    const args = ["generate", tiny, "--ids", "1,2,3", "--temp", "1", "--max-tokens", "100000000"];
+    const generate = await Running.mlxts(...args).until(({ stdout }) => stdout.length > 100);
+    generate.child.kill(signal);
+    const { stdout, stderr, ...end } = await generate.ended;
+    expect(end).toEqual({ status, signal: null });
+    expect(stdout.endsWith("\n")).toBe(true);
+    expect(stderr).toMatch(/^\nprefill 3 tokens, \d+ tokens\/s; decode \d+ tokens, \d+ tokens\/s; interrupted\n$/);
+  });
+
+  it.skipIf(process.platform !== "linux")("ends verify and the process of its cases", async () => {
+    const report = join(folder, `report-${signal}.json`);
+    const verify = Running.mlxts("verify", "--device", "cpu", "--json", report);
+    await verify.until(({ child }) => childrenOf(child.pid as number).length > 0);
+    const children = childrenOf(verify.child.pid as number);
+    verify.child.kill(signal);
+    expect(await verify.ended).toEqual({ status, signal: null, stdout: "", stderr: "" });
+    expect(children.filter(running)).toEqual([]);
+    expect(existsSync(report)).toBe(false);
+  });
+});
+
+describe("interrupts", () => {
+  it("generate --json prints what there is", async () => {
+    const args = ["generate", tiny, "--ids", "1,2,3", "--max-tokens", "100000000", "--json"];
+    const generate = Running.mlxts(...args);
+    await new Promise((resolve) => setTimeout(resolve, 3000));
+    generate.child.kill("SIGINT");
+    const { stdout, ...end } = await generate.ended;
+    expect(end).toEqual({ status: 130, signal: null, stderr: "" });
+    expect(JSON.parse(stdout)).toMatchObject({ promptIds: [1, 2, 3], ids: expect.any(Array), finishReason: "aborted" });
+  });
+
+  it("a second one ends at once, even if nothing listens to the first", async () => {
+    const program = `
+      import { interruptible } from ${JSON.stringify(new URL("../src/interrupt.ts", import.meta.url).href)};
+      process.on("exit", (code) => console.log("exit", code));
+      await interruptible(async () => {
+        console.log("ready");
+        await new Promise((resolve) => setTimeout(resolve, 60000));
+      });`;
+    const hooks = new URL("../../../scripts/source-hooks.mjs", import.meta.url).href;
+    const stubborn = new Running(process.execPath, ["--import", hooks, "--input-type=module", "-e", program]);
+    await stubborn.until(({ stdout }) => stdout.includes("ready"));
+    stubborn.child.kill("SIGINT");
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    expect(stubborn.child.exitCode).toBeNull();
+    stubborn.child.kill("SIGTERM");
+    expect(await stubborn.ended).toMatchObject({ status: 143, stdout: "ready\nexit 143\n", stderr: "" });
+  });
+
+  it("a reader that goes ends generate quietly", async () => {
+    const generate = Running.mlxts("generate", tiny, "--ids", "1,2,3", "--temp", "1", "--max-tokens", "100000000");
+    await generate.until(({ stdout }) => stdout.length > 10);
+    generate.child.stdout?.destroy();
+    expect(await generate.ended).toMatchObject({ status: 0, signal: null, stderr: "" });
+  });
+
+  it("a full disk is a failure, in one line", async () => {
+    if (!existsSync("/dev/full")) return;
+    const { status, stderr } = spawnSync(
+      "/bin/sh",
+      ["-c", `"${process.execPath}" "${program}" op --list > /dev/full`],
+      {
+        encoding: "utf8",
+      },
+    );
+    expect([status, stderr]).toEqual([1, "mlxts: Error: cannot write: ENOSPC: no space left on device, write\n"]);
+  });
+});
+
+const script = spawnSync("script", ["--version"], { encoding: "utf8" });
+const noTerminal = script.status === 0 && /util-linux/.test(script.stdout) ? undefined : "no `script` of util-linux";
+const title = "in a terminal";
+describe.skipIf(noTerminal)(noTerminal ? `${title} (skipped: ${noTerminal})` : title, () => {
+  /** A program of Node.js in a pseudo-terminal, whose output and keys are this process's. */
+  const inTerminal = (...args: string[]) => {
+    const words = [process.execPath, ...args].map((word) => `'${word}'`);
+    return new Running("script", ["-q", "-e", "-f", "-c", words.join(" "), "/dev/null"]);
+  };
+  /** Whether the last of two escape sequences is the first one. */
+  const lastIs = (text: string, on: string, off: string) => text.lastIndexOf(on) > text.lastIndexOf(off);
+  const restored = (text: string) => ({
+    used: text.includes("\u001b[?7l") && text.includes("\u001b[?25l"),
+    wrap: lastIs(text, "\u001b[?7h", "\u001b[?7l"),
+    cursor: lastIs(text, "\u001b[?25h", "\u001b[?25l"),
+  });
+  const bar = ({ stdout }: Running) => /\d+\/\d+ /.test(stdout);
+
+  it.each([
+    ["quantize", [large, join(folder, "in-terminal")]],
+    ["verify", ["--device", "cpu"]],
+  ])("Ctrl-C gives it back after %s", async (command, args) => {
+    const shown = await inTerminal(program, command, ...args).until(bar);
+    shown.child.stdin?.write("\u0003");
+    const { status, stdout } = await shown.ended;
+    expect([status, restored(stdout)]).toEqual([130, { used: true, wrap: true, cursor: true }]);
+    expect(partial()).toEqual([]);
+  });
+
+  it("Ctrl-C during `npm start` shows the summary before it ends", async () => {
+    const demo = [join(root, "scripts", "demo.mjs"), "--ids", "1,2,3", "--temp", "1", "--max-tokens", "100000000"];
+    const shown = await inTerminal(...demo).until(({ stdout }) => stdout.length > 100);
+    shown.child.stdin?.write("\u0003");
+    const { status, stdout } = await shown.ended;
+    expect([status, stdout]).toEqual([130, expect.stringMatching(/prefill 3 tokens, .* tokens\/s; interrupted\r\n$/)]);
+  });
+
+  it("two Ctrl-C at once do too", async () => {
+    const shown = await inTerminal(program, "verify", "--device", "cpu").until(bar);
+    shown.child.stdin?.write("\u0003\u0003");
+    const { status, stdout } = await shown.ended;
+    expect([status, restored(stdout)]).toEqual([130, { used: true, wrap: true, cursor: true }]);
+  });
+});

@@ -1,0 +1,193 @@
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { writeSafetensors } from "@mlxts/core";
+import { describe, expect, it } from "vitest";
+import { inProcess, mlxts, temporaryFolder, tiny } from "./helpers.ts";
+
+const folder = temporaryFolder();
+const at = (name: string) => join(folder, name);
+mkdirSync(at("empty"));
+writeFileSync(at("text"), "hi\n");
+writeSafetensors(at("case"), [["x", { dtype: "f32", shape: [1], data: Float32Array.of(1) }]]);
+
+const commands = "devices, inspect, quantize, generate, logits, op, verify, help";
+const seed = ["--seed", "1"];
+const wrongUsage: [args: string[], message: string][] = [
+  [[], "mlxts: `<command>` must be given, got nothing — see `mlxts --help`"],
+  [["frobnicate"], `mlxts: \`<command>\` must be one of ${commands}, got frobnicate — see \`mlxts --help\``],
+  [["--frob"], `mlxts: \`<command>\` must be one of ${commands}, got --frob — see \`mlxts --help\``],
+  [[""], `mlxts: \`<command>\` must be one of ${commands}, got "" — see \`mlxts --help\``],
+  [["a\u001b[2Jb\nc"], `mlxts: \`<command>\` must be one of ${commands}, got a\\u001b[2Jb c — see \`mlxts --help\``],
+  [["help", "frob"], `mlxts: \`<command>\` must be one of ${commands}, got frob — see \`mlxts --help\``],
+  [["help", "op", "verify"], "mlxts: `help` must be followed by one command, got op verify"],
+
+  [["devices", "cpu"], "devices: `arguments` must not be given, got cpu"],
+  [["devices", "--json=1"], "devices: `--json` must have no value, got 1"],
+  [["devices", "--json", "--json"], "devices: `--json` must be given once, got it twice"],
+  [
+    ["devices", "--jsn"],
+    "devices: `--jsn` must be one of --help, --json, got an unknown option — see `mlxts help devices`",
+  ],
+  [["devices", "-j"], "devices: `-j` must be one of --help, --json, got an unknown option — see `mlxts help devices`"],
+
+  [["inspect"], "inspect: `<checkpoint>` must be given, got nothing — usage: mlxts inspect <checkpoint> [options]"],
+  [["inspect", ""], 'inspect: `<checkpoint>` must not be empty, got ""'],
+  [["inspect", "a", "b"], "inspect: `arguments` must be <checkpoint> and no more, got a b"],
+
+  [
+    ["quantize", "a"],
+    "quantize: `<out-dir>` must be given, got nothing — usage: mlxts quantize <hf-dir> <out-dir> [options]",
+  ],
+  [["quantize", "a", "b", "c"], "quantize: `arguments` must be <hf-dir> <out-dir> and no more, got a b c"],
+  [["quantize", "a", "b", "--bits", "5"], "quantize: `--bits` must be one of 4, 8, got 5"],
+  [["quantize", "a", "b", "--bits"], "quantize: `--bits` must be followed by <n>, got nothing"],
+  [["quantize", "a", "b", "--bits", "four"], "quantize: `--bits` must be one of 4, 8, got four"],
+  [["quantize", "a", "b", "--group-size", "16"], "quantize: `--group-size` must be one of 32, 64, 128, got 16"],
+
+  [["generate", tiny], "generate: `--prompt, --chat, --ids` must be given, exactly one of them, got nothing"],
+  [
+    ["generate", tiny, "--prompt", "a", "--ids", "1"],
+    "generate: `--prompt, --chat, --ids` must be given, exactly one of them, got --prompt and --ids",
+  ],
+  [["generate", tiny, "--prompt", ""], 'generate: `--prompt` must not be empty, got ""'],
+  [
+    ["generate", "model", "--prompt", "two", "words"],
+    "generate: `arguments` must be <checkpoint> and no more, got model words — quote a text of several words",
+  ],
+  [["generate", tiny, "--ids", ""], 'generate: `--ids` must be integers separated by commas, got ""'],
+  [["generate", tiny, "--ids", "1,x"], "generate: `--ids` must be integers separated by commas, got 1,x"],
+  [["generate", tiny, "--ids", "1.5"], "generate: `--ids` must be integers separated by commas, got 1.5"],
+  [
+    ["generate", tiny, "--ids", "x".repeat(200)],
+    `generate: \`--ids\` must be integers separated by commas, got ${"x".repeat(120)}…`,
+  ],
+  [["generate", tiny, "--ids", "1", "--max-tokens", "0"], "generate: `--max-tokens` must be an integer ≥ 1, got 0"],
+  [["generate", tiny, "--ids", "1", "--max-tokens", "1.5"], "generate: `--max-tokens` must be an integer ≥ 1, got 1.5"],
+  [
+    ["generate", tiny, "--ids", "1", "--max-tokens", "1e99"],
+    "generate: `--max-tokens` must be an integer ≥ 1, got 1e99",
+  ],
+  [["generate", tiny, "--max-tokens", "--ids", "1"], "generate: `--max-tokens` must be followed by <n>, got --ids"],
+  [["generate", tiny, "--ids", "1", "--temp", "-1"], "generate: `--temp` must be a number ≥ 0, got -1"],
+  [["generate", tiny, "--ids", "1", "--temp", "hot"], "generate: `--temp` must be a number ≥ 0, got hot"],
+  [["generate", tiny, "--ids", "1", "--temp", "Infinity"], "generate: `--temp` must be a number ≥ 0, got Infinity"],
+  [["generate", tiny, "--ids", "1", "--temp="], 'generate: `--temp` must be a number ≥ 0, got ""'],
+  [["generate", tiny, "--ids", "1", "--top-p", "1.1"], "generate: `--top-p` must be a number > 0 and ≤ 1, got 1.1"],
+  [["generate", tiny, "--ids", "1", "--top-p", "0"], "generate: `--top-p` must be a number > 0 and ≤ 1, got 0"],
+  [["generate", tiny, "--ids", "1", "--top-k", "-1"], "generate: `--top-k` must be an integer ≥ 0, got -1"],
+  [
+    ["generate", tiny, "--ids", "1", "--seed", "4294967296"],
+    "generate: `--seed` must be an integer from 0 to 4294967295, got 4294967296",
+  ],
+  [["generate", tiny, ...seed, "--seed", "2"], "generate: `--seed` must be given once, got 1 and 2"],
+  [
+    ["generate", tiny, "--ids", "1", "--activations", "f64"],
+    "generate: `--activations` must be one of f32, f16, bf16, got f64",
+  ],
+
+  [["logits", tiny, "--ids", "1"], "logits: `--out` must be given, got nothing"],
+  [["logits", tiny, "--out", "x"], "logits: `--ids` must be given, got nothing"],
+  [["logits", tiny, "--ids", "1", "--out", ""], 'logits: `--out` must be a path, got ""'],
+  [
+    ["logits", tiny, "--ids", "1,2", "--every", "3", "--out", at("none")],
+    "logits: `--every` must be at most the number of ids, 2, got 3",
+  ],
+  [
+    ["logits", tiny, "--ids", "1", "--out", at("none"), "--path", "fast"],
+    "logits: `--path` must be one of auto, recurrent, chunk, got fast",
+  ],
+
+  [["op", "--in", "a"], "op: `name` must be the name of an op, got nothing — `mlxts op --list` names them"],
+  [["op", "rmsNorm", "--in", "a"], "op: `--out` must be given to run an op, got nothing"],
+  [["op", "rmsNorm", "--out", "a"], "op: `--in` must be given to run an op, got nothing"],
+  [["op", "rmsNorm", "add"], "op: `arguments` must be [name] and no more, got rmsNorm add"],
+  [["op", "rmsNorm", "--list"], "op: `--list` must stand alone, or with --json, got rmsNorm"],
+  [["op", "--list", "--in", "a"], "op: `--list` must stand alone, or with --json, got options of a run"],
+  [
+    ["op", "rmsNorm", "--json", "--in", at("case"), "--out", at("none")],
+    "op: `--json` must be given to list or describe, got a run of an op",
+  ],
+  [["op", "rmsNorm", "--param", "eps"], "op: `--param` must be key=value, got eps"],
+  [
+    ["op", "rmsNorm", "--param", "eps=small", "--in", at("case"), "--out", at("none")],
+    "rmsNorm: `eps` must be a number, got small",
+  ],
+  [
+    ["op", "rmsNorm", "--param", "rounding=x", "--in", at("case"), "--out", at("none")],
+    "rmsNorm: `rounding` must be one of once, before-weight, got x",
+  ],
+  [
+    ["op", "rmsNorm", "--param", "=1", "--in", at("case"), "--out", at("none")],
+    "rmsNorm: `param` must be key=value with a key of eps, weightOffset, rounding, got =1",
+  ],
+  [
+    ["op", "rmsNorm", "--outputs", "y", "--in", at("case"), "--out", at("none")],
+    "rmsNorm: `--outputs` must be names of out, separated by commas, got y",
+  ],
+  [
+    ["op", "rmsNorm", "--outputs", "out,", "--in", at("case"), "--out", at("none")],
+    "op: `--outputs` must be names separated by commas, got out,",
+  ],
+
+  [["verify", "slice"], "verify: `arguments` must not be given, got slice"],
+  [["verify", "--op"], "verify: `--op` must be followed by <name>, got nothing"],
+  [["verify", "--op", "--json", "a"], "verify: `--op` must be followed by <name>, got --json"],
+  [["verify", "--op", ""], 'verify: `--op` must be a name, got ""'],
+  [["verify", "--device", "cuda"], "verify: `--device` must be one of cpu, metal, got cuda"],
+  [["verify", "--json", ""], 'verify: `--json` must be a path, got ""'],
+];
+
+const failures: [args: string[], message: string][] = [
+  [
+    ["generate", tiny, "--ids", "4096"],
+    "InvalidArgument: generate: `ids` must be integers from 0 to 4095, got 4096 at position 0",
+  ],
+  [
+    ["logits", tiny, "--ids", "1", "--out", at("no/where")],
+    `Io: logits: \`--out\` must be in a directory that exists, got ${at("no/where")}`,
+  ],
+  [
+    ["logits", tiny, "--ids", "1", "--out", folder],
+    `Io: logits: \`--out\` must be a file, got the directory ${folder}`,
+  ],
+  [["logits", tiny, "--ids", "1", "--out", "/dev/null"], "Io: logits: `--out` must be an ordinary file, got /dev/null"],
+  [
+    ["logits", tiny, "--ids", "1", "--out", join(at("text"), "x")],
+    `Io: logits: \`--out\` must be in a directory that exists, got ${at("text")}/x`,
+  ],
+  [["op", "nothing"], "KernelNotFound: op: no op is called nothing; `mlxts op --list` names them all"],
+  [
+    ["op", "rmsNorm", "--in", at("case"), "--out", at("none")],
+    "InvalidArgument: rmsNorm: `weight` must be a Tensor, got undefined",
+  ],
+  [["verify", "--op", "nothing"], "KernelNotFound: verify: no op is called nothing; `mlxts op --list` names them all"],
+  [["verify", "--op", "add", "--json", folder], `Io: verify: \`--json\` must be a file, got the directory ${folder}`],
+  [
+    ["verify", "--op", "add", "--json", at("no/where")],
+    `Io: verify: \`--json\` must be in a directory that exists, got ${at("no/where")}`,
+  ],
+];
+
+describe("the command line refuses", () => {
+  it.each(wrongUsage)("%j", async (args, message) => {
+    expect(await inProcess(...args)).toEqual({ status: 2, stdout: "", stderr: `${message}\n` });
+  });
+
+  it.each(failures)("%j", async (args, message) => {
+    expect(await inProcess(...args)).toEqual({ status: 1, stdout: "", stderr: `${message}\n` });
+  });
+
+  it("in a process of its own, with the same exit codes", () => {
+    expect(mlxts("devices", "cpu")).toEqual({
+      status: 2,
+      stdout: "",
+      stderr: "devices: `arguments` must not be given, got cpu\n",
+    });
+    expect(mlxts("verify-child")).toEqual({
+      status: 2,
+      stdout: "",
+      stderr: "verify-child: `parent` must be `mlxts verify`, got none\n",
+    });
+    expect(mlxts("op", "nothing")).toMatchObject({ status: 1, stdout: "" });
+  });
+});
