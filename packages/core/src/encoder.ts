@@ -105,8 +105,9 @@ export class CommandEncoder {
       );
 
     if (this.device.debug >= 2) accesses.note = dispatchNote(node, this.device.debug >= 3);
-    const hazard = this.#hazards?.find(accesses);
-    if (hazard && this.#mode === "manual") {
+    const conflicts = this.#hazards?.conflicts(accesses);
+    const hazard = conflicts && this.#mode === "manual" ? this.#hazards?.find(accesses) : undefined;
+    if (hazard) {
       const side = ({ label, range }: { label: string; range: { begin: number; end: number } }) =>
         `${label} [0x${range.begin.toString(16)}, 0x${range.end.toString(16)})`;
       throw wrongValue(
@@ -117,7 +118,7 @@ export class CommandEncoder {
         "call encoder.barrier()",
       );
     }
-    if (hazard) {
+    if (conflicts) {
       this.insertBarrier();
       this.device.tally.automaticBarriers++;
     }

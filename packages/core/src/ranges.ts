@@ -32,24 +32,22 @@ export interface Hazard {
   later: { label: string; range: Range };
 }
 
-/**
- * Finds the conflicts that need a barrier: read after write, write after read, write after write. Where memory has been
- * touched decides in O(log n) whether there is one; only then the recorded dispatches are looked through for the first
- * that conflicts, and an encoder that then inserts a barrier forgets them.
- */
+/** Finds the conflicts that need a barrier: read after write, write after read, write after write. */
 export class HazardTracker {
   private recorded: Accesses[] = [];
   private readonly read = new IntervalMap<true>();
   private readonly written = new IntervalMap<true>();
 
-  find(next: Accesses): Hazard | undefined {
-    const conflicts =
-      next.reads.some((range) => this.written.first(range)) ||
-      next.writes.some((range) => this.written.first(range) || this.read.first(range));
-    return conflicts ? this.firstHazard(next) : undefined;
+  /** Whether there is one with anything recorded; in O(log n). */
+  conflicts({ reads, writes }: Accesses): boolean {
+    return (
+      reads.some((range) => this.written.first(range)) ||
+      writes.some((range) => this.written.first(range) || this.read.first(range))
+    );
   }
 
-  private firstHazard(next: Accesses): Hazard | undefined {
+  /** The conflict with the first dispatch that has one; for messages, since it looks through all that is recorded. */
+  find(next: Accesses): Hazard | undefined {
     for (const { label, reads, writes } of this.recorded) {
       const hazard = (kind: Hazard["kind"], earlier: Range, later: Range): Hazard => ({
         kind,

@@ -238,10 +238,12 @@ describe("the tracker", () => {
         ] as const) {
           const tracker = new HazardTracker();
           tracker.add(touch(first === "r" ? [a] : [], first === "w" ? [a] : []));
-          const found = tracker.find(touch(second === "r" ? [b] : [], second === "w" ? [b] : []))?.kind;
+          const next = touch(second === "r" ? [b] : [], second === "w" ? [b] : []);
+          const found = tracker.find(next)?.kind;
           const meet = a[0] < b[1] && b[0] < a[1];
           const kind = { rr: undefined, rw: "WAR", wr: "RAW", ww: "WAW" }[`${first}${second}`];
           expect(found).toBe(meet ? kind : undefined);
+          expect(tracker.conflicts(next)).toBe(found !== undefined);
         }
   });
 });

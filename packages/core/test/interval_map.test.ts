@@ -94,6 +94,7 @@ describe("the tracker", () => {
       for (let i = 0; i < dispatches; i++) {
         const next = accesses(size, longest, String(i));
         const hazard = hazardByDefinition(recorded, next);
+        expect(tracker.conflicts(next)).toBe(hazard !== undefined);
         expect(tracker.find(next)).toEqual(hazard);
         if (hazard) kinds[hazard.kind] = (kinds[hazard.kind] ?? 0) + 1;
         if ((hazard && !manual) || random.below(dispatches) === 0) {
