@@ -107,14 +107,15 @@ describe("100 000 dispatches are encoded and run in linear time", () => {
         const parts = Array.from({ length: n }, (_, i) => all.slice(WORDS * i, WORDS * (i + 1)));
         return () => {
           const encoder = device.encoder();
-          parts.forEach((part, i) => record(encoder, x, i % 2 ? part : (outs[i] as Tensor)));
+          for (const [i, part] of parts.entries()) record(encoder, x, i % 2 ? part : (outs[i] as Tensor));
           encoder.dispatch(incrementKernel, {
             variant: "u32",
             buffers: { x: all, out: gathered },
             params: { perGroup: n * WORDS, microseconds: 0 },
             sizes: { groups: 1 },
           });
-          parts.forEach((part, i) => record(encoder, i % 2 ? x : part, i % 2 ? (outs[i] as Tensor) : part));
+          for (const [i, part] of parts.entries())
+            record(encoder, i % 2 ? x : part, i % 2 ? (outs[i] as Tensor) : part);
           const recording = encoder.finish();
           expect(recording.barriers).toBe(2);
           recording.replay().waitSync();
