@@ -76,7 +76,8 @@ export const gatedDeltaRollbackKernel = defineKernel({
  *   `logGates` [N, n, H] or [N, n, H, K]: f32, as `gatedDeltaRule` wrote them with the same `gate`, `gqa` and
  *   `stateLayout`. `finalState` may be exactly `logState`.
  * - `rejected` i32 [N]: for each sequence how many of its last tokens are taken back, 0 to n. A sequence that had fewer
- *   than n tokens has only its own to take back; beyond them the result is its initial state.
+ *   than n tokens has only its own to take back; beyond them the result is its initial state. Every sequence is written, with
+ *   0 the state after the call: one that has gone on since, from other contents, is to be left out (`tensor.slice`).
  *
  * All in f32, the same operations on the same numbers as token by token: the bits of a call that ended there. Errors:
  * `InvalidArgument` for shapes, dtypes, options and overlap; a `rejected` out of range fails the submission, and nothing

@@ -1,14 +1,6 @@
 import { checkOptionNames, type OptionNames, wrongKind, wrongValue } from "@mlxts/core";
 import type { Draft } from "./draft.ts";
-import {
-  COMMON_OPTIONS,
-  type CommonOptions,
-  checkEnd,
-  checkReport,
-  type Ending,
-  type FinishReason,
-  Stopwatch,
-} from "./generation.ts";
+import { COMMON_OPTIONS, type CommonOptions, checkEnd, checkReport, type Ending, Stopwatch } from "./generation.ts";
 import { withDefaults } from "./generation_config.ts";
 import { checkPath, type LanguageModel } from "./model.ts";
 import { feed } from "./prefill.ts";
@@ -87,7 +79,7 @@ export async function* generate(
     ? undefined
     : model.newState({ capacity: Math.min(model.contextLength, prompt.length + maxTokens), rollback: guess });
   const state = options.state ?? (own as NonNullable<typeof own>);
-  let finishReason: FinishReason = "aborted";
+  let end: Ending = { finishReason: "aborted" };
   try {
     using _ = state.begin(op);
     state.assertRoom(op, [prompt.length]);
@@ -123,20 +115,19 @@ export async function* generate(
         watch.timings.acceptedTokens += next.length - 1;
         for (const id of next) {
           if (stopTokens.has(id)) {
-            finishReason = "stop";
-            ending.stopToken = id;
+            end = { finishReason: "stop", stopToken: id };
             return;
           }
           watch.timings.generatedTokens = ++count;
           text.push(id);
           last = id;
           ahead--;
-          if (count === maxTokens || (ahead < 0 && state.tokens === state.capacity)) finishReason = "length";
+          if (count === maxTokens || (ahead < 0 && state.tokens === state.capacity)) end = { finishReason: "length" };
           yield id;
           signal?.throwIfAborted();
         }
         watch.resume();
-        if (finishReason === "length") return;
+        if (end.finishReason === "length") return;
       }
     } finally {
       // Whoever goes on with the state finds what was yielded in it, no less and no more.
@@ -146,10 +137,11 @@ export async function* generate(
       }
     }
   } catch (error) {
-    finishReason = signal?.aborted && error === signal.reason ? "aborted" : "error";
+    end = { finishReason: signal?.aborted && error === signal.reason ? "aborted" : "error" };
     throw error;
   } finally {
-    ending.finishReason = finishReason;
     own?.dispose();
+    delete ending.stopToken;
+    Object.assign(ending, end);
   }
 }

@@ -139,8 +139,8 @@ export async function* generateBatch(
     otherwise = { finishReason: signal?.aborted && error === signal.reason ? "aborted" : "error" };
     throw error;
   } finally {
+    own?.dispose();
     endings.length = 0;
     endings.push(...ended.map((ending) => ending ?? otherwise));
-    own?.dispose();
   }
 }

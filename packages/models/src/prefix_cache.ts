@@ -1,5 +1,6 @@
-import { checkOptionNames, type RawArray, type Tensor, wrongKind, wrongValue } from "@mlxts/core";
+import { checkOptionNames, type Tensor, wrongKind, wrongValue } from "@mlxts/core";
 import { allOrNone } from "./all_or_none.ts";
+import { type NumberArray, readCacheRows, writeCacheRows } from "./cache_rows.ts";
 import { type Inspect, inspectAs, inspectCustom } from "./inspect.ts";
 import type { DeltaPath, LanguageModel, Snapshots } from "./model.ts";
 import type { ModelState } from "./state.ts";
@@ -25,7 +26,7 @@ interface Block {
   key: string;
   parent: Block | undefined;
   children: Map<string, Block>;
-  tensors: Map<string, Exclude<RawArray, BigInt64Array>>;
+  tensors: Map<string, NumberArray>;
   bytes: number;
   /** When it was last of use: counts up. */
   used: number;
@@ -121,7 +122,7 @@ export class PrefixCache {
       for (const { name, kind, tensor } of state.parts) {
         const data = block.tensors.get(name);
         if (!data) continue;
-        if (kind === "cache") state.writeCacheRows(tensor, sequence, i * this.every, (i + 1) * this.every, data);
+        if (kind === "cache") writeCacheRows(tensor, sequence, i * this.every, (i + 1) * this.every, data);
         else if (i === chain.length - 1) state.fixedPart(name, sequence).write(data);
       }
     }
@@ -171,8 +172,8 @@ export class PrefixCache {
         for (const { name, kind, tensor } of state.parts) {
           if (kind === "log") continue;
           const fixed = kind === "fixed" ? snapshots.tensors[name]?.slice(slot, slot + 1) : undefined;
-          const data = fixed ? await fixed.read() : await state.readCacheRows(tensor, sequence, at, at + this.every);
-          tensors.set(name, data as Exclude<RawArray, BigInt64Array>);
+          const data = fixed ? await fixed.read() : await readCacheRows(tensor, sequence, at, at + this.every);
+          tensors.set(name, data as NumberArray);
         }
         this.insert(ids.slice(0, at + this.every), path, tensors);
       }

@@ -2,7 +2,6 @@ import {
   type CommandEncoder,
   type Device,
   MlxtsError,
-  type RawArray,
   type Recording,
   type SubmissionResult,
   type Tensor,
@@ -10,14 +9,13 @@ import {
   wrongValue,
 } from "@mlxts/core";
 import { allOrNone } from "./all_or_none.ts";
+import { type NumberArray, readCacheRows, writeCacheRows } from "./cache_rows.ts";
 import { type Inspect, inspectAs, inspectCustom } from "./inspect.ts";
 import type { LanguageModel } from "./model.ts";
 import { type SavedState, savedData, savedTokens } from "./saved_state.ts";
 import { type CallOptions, signalOf } from "./signal.ts";
 import { checkInteger, type StateSpec } from "./state_options.ts";
 import { StateUse } from "./state_use.ts";
-
-type NumberArray = Exclude<RawArray, BigInt64Array>;
 
 type StateTensor = StateSpec & { tensor: Tensor };
 
@@ -195,36 +193,6 @@ export class ModelState {
     return tensor.view(((sequence + 1) * rows - tail) * perRow, [1, tail, ...rest]);
   }
 
-  /** @internal Rows `begin` … `end − 1` of one sequence's cache [1, heads, capacity, D], a view for each head. */
-  cacheRows(tensor: Tensor, sequence: number, begin: number, end: number): Tensor[] {
-    const cache = tensor.slice(sequence, sequence + 1);
-    const perHead = this.capacity * tensor.lastDim;
-    return Array.from({ length: cache.size / perHead }, (_, head) =>
-      cache.view(head * perHead + begin * tensor.lastDim, [end - begin, tensor.lastDim]),
-    );
-  }
-
-  /** @internal The same rows on the host, head after head. */
-  async readCacheRows(tensor: Tensor, sequence: number, begin: number, end: number): Promise<NumberArray> {
-    const heads = this.cacheRows(tensor, sequence, begin, end);
-    const parts = (await Promise.all(heads.map((rows) => rows.read()))) as NumberArray[];
-    const first = parts[0] as NumberArray;
-    const data = new (first.constructor as new (length: number) => NumberArray)(first.length * parts.length);
-    parts.forEach((part, i) => {
-      data.set(part, i * first.length);
-    });
-    return data;
-  }
-
-  /** @internal */
-  writeCacheRows(tensor: Tensor, sequence: number, begin: number, end: number, data: NumberArray): void {
-    const heads = this.cacheRows(tensor, sequence, begin, end);
-    const size = data.length / heads.length;
-    heads.forEach((rows, head) => {
-      rows.write(data.subarray(head * size, (head + 1) * size));
-    });
-  }
-
   /** @internal What was copied in from elsewhere: nothing of it can be taken back. */
   jump(sequence: number, tokens: number): void {
     this.counts[sequence] = tokens;
@@ -256,7 +224,7 @@ export class ModelState {
         const fixed = this.fixedPart(name, at);
         tensors[name] = { dtype, shape: fixed.shape, data: await fixed.read() };
       } else {
-        const data = await this.readCacheRows(tensor, at, 0, tokens);
+        const data = await readCacheRows(tensor, at, 0, tokens);
         tensors[name] = { dtype, shape: [1, ...shape.slice(1, -2), tokens, tensor.lastDim], data };
       }
       signal?.throwIfAborted();
@@ -278,7 +246,7 @@ export class ModelState {
     });
     for (const { tensor, fixed, data } of writes)
       if (fixed) fixed.write(data);
-      else this.writeCacheRows(tensor, at, 0, tokens, data);
+      else writeCacheRows(tensor, at, 0, tokens, data);
     this.jump(at, tokens);
   }
 
@@ -309,9 +277,16 @@ export class ModelState {
     this.assertLive();
     if (typeof tokens !== "number" && !Array.isArray(tokens))
       throw wrongKind(op, "tokens", "be a number or an array of numbers", tokens);
-    const each: readonly number[] = typeof tokens === "number" ? Array(this.sequences).fill(tokens) : [...tokens];
-    if (each.length !== this.sequences)
-      throw wrongValue(op, "tokens", `have one entry for each of the state's ${this.sequences} sequences`, each.length);
+    if (typeof tokens !== "number" && tokens.length !== this.sequences)
+      throw wrongValue(
+        op,
+        "tokens",
+        `have one entry for each of the state's ${this.sequences} sequences`,
+        tokens.length,
+      );
+    const each = Array.from({ length: this.sequences }, (_, at) =>
+      typeof tokens === "number" ? tokens : (tokens[at] as number),
+    );
     using _ = this.begin(op);
     for (const [at, count] of each.entries()) {
       const left = this.left[at] as number;

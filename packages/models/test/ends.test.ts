@@ -15,9 +15,9 @@ import {
   prefill,
   prefillBatch,
 } from "../src/index.ts";
-import { bits, prompts, stateBits, tinyOnCpu } from "./fixtures.ts";
+import { bits, liveBuffers, prompts, stateBits, tinyOnCpu } from "./fixtures.ts";
 
-const { model } = await tinyOnCpu();
+const { device, model } = await tinyOnCpu();
 
 const { ids, greedy } = prompts[0] as (typeof prompts)[number];
 const CAPACITY = 160;
@@ -118,7 +118,8 @@ describe("generate ends by", () => {
   it.each(cases)("%s, %s: the state continues as one run", async (name, kind, end) => {
     const draft = kind === "with guesses" ? { draft: guesses, ...end.options } : { ...end.options };
     const controller = new AbortController();
-    const ending: Partial<Ending> = {};
+    // What an earlier generation left in it goes.
+    const ending: Partial<Ending> = { finishReason: "stop", stopToken: 3 };
     const capacity = end.capacity ? ids.length + end.capacity : CAPACITY;
     using state = model.newState({ capacity, ...(draft.draft && { rollback: 4 }) });
     const out: number[] = [];
@@ -167,6 +168,20 @@ describe("generate ends by", () => {
     expect(await decoder.next(out.at(-1) as number)).toBe(greedy[6]);
     using expected = await oneRun(ids, out);
     await expectSame(other, expected, "the end of the context", !guessing);
+  });
+
+  it("the state's disposal; and a report that cannot be filled in leaves nothing behind", async () => {
+    const state = model.newState({ capacity: CAPACITY });
+    const running = generate(model, ids, { state, stopTokens: [] });
+    await running.next();
+    state.dispose();
+    await expect(running.next()).rejects.toMatchObject({ code: "Disposed" });
+    expect((await running.next()).done).toBe(true);
+    const before = await liveBuffers(device);
+    const frozen = generate(model, ids, { maxTokens: 1, ending: Object.freeze({ stopToken: 1 }) });
+    await frozen.next();
+    await expect(frozen.next()).rejects.toThrow(TypeError);
+    expect(await liveBuffers(device)).toBe(before);
   });
 
   it("the reader's error", async () => {
