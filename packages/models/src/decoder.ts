@@ -1,6 +1,5 @@
-import { checkOptionNames, MlxtsError, type SubmissionResult, wrongKind, wrongValue } from "@mlxts/core";
+import { checkOptionNames, MlxtsError, printAsJson, type SubmissionResult, wrongKind, wrongValue } from "@mlxts/core";
 import { withDefaults } from "./generation_config.ts";
-import { type Inspect, inspectAs, inspectCustom } from "./inspect.ts";
 import type { LanguageModel } from "./model.ts";
 import { SAMPLING_OPTIONS, type SamplingOptions } from "./sampling.ts";
 import { type CallOptions, signalOf } from "./signal.ts";
@@ -113,12 +112,8 @@ export class Decoder {
   /** What `JSON.stringify` and `console.log` show. */
   toJSON(): object {
     const { state, gone } = this;
-    return gone ? { disposed: true } : { state: state.toJSON(), dispatches: this.dispatches };
-  }
-
-  /** @internal */
-  [inspectCustom](_depth: number, options: unknown, inspect: Inspect): string {
-    return inspectAs("Decoder", this.toJSON(), options, inspect);
+    const dispatches = gone ? 0 : this.dispatches;
+    return { type: "Decoder", state: state.toJSON(), dispatches, disposed: gone };
   }
 
   dispose(): void {
@@ -130,3 +125,5 @@ export class Decoder {
     this.dispose();
   }
 }
+
+printAsJson(Decoder);

@@ -1,7 +1,6 @@
-import { checkOptionNames, type Tensor, wrongKind, wrongValue } from "@mlxts/core";
+import { checkOptionNames, printAsJson, type Tensor, wrongKind, wrongValue } from "@mlxts/core";
 import { allOrNone } from "./all_or_none.ts";
 import { type NumberArray, readCacheRows, writeCacheRows } from "./cache_rows.ts";
-import { type Inspect, inspectAs, inspectCustom } from "./inspect.ts";
 import type { DeltaPath, LanguageModel, Snapshots } from "./model.ts";
 import type { ModelState } from "./state.ts";
 import { checkInteger } from "./state_options.ts";
@@ -10,7 +9,9 @@ import { areEqual } from "./tokens.ts";
 /** Refuses what is not a cache of that model. */
 export function checkCache(op: string, model: LanguageModel, cache: PrefixCache | undefined): void {
   if (cache === undefined) return;
-  if (!(cache instanceof PrefixCache)) throw wrongKind(op, "cache", "be a PrefixCache", cache);
+  // Of whichever copy of the library.
+  if (typeof (cache as Partial<PrefixCache> | null)?.match !== "function")
+    throw wrongKind(op, "cache", "be a PrefixCache", cache);
   if (cache.model !== model) throw wrongValue(op, "cache", "belong to the model", "the cache of another model");
 }
 
@@ -225,11 +226,8 @@ export class PrefixCache {
   /** What `JSON.stringify` and `console.log` show. */
   toJSON(): object {
     const { every, maxBytes, bytes, blocks } = this;
-    return { model: this.model.modelType, every, maxBytes, bytes, blocks };
-  }
-
-  /** @internal */
-  [inspectCustom](_depth: number, options: unknown, inspect: Inspect): string {
-    return inspectAs("PrefixCache", this.toJSON(), options, inspect);
+    return { type: "PrefixCache", modelType: this.model.modelType, every, maxBytes, bytes, blocks };
   }
 }
+
+printAsJson(PrefixCache);

@@ -1,8 +1,7 @@
-import type { CommandEncoder, Device, FloatDtype, Tensor } from "@mlxts/core";
+import { type CommandEncoder, type Device, type FloatDtype, printAsJson, type Tensor } from "@mlxts/core";
 import { add, swiglu } from "@mlxts/nn";
 import { rmsNorm } from "@mlxts/norms";
 import type { GenerationDefaults } from "./generation_config.ts";
-import { type Inspect, inspectAs, inspectCustom } from "./inspect.ts";
 import type { EncodeOptions, LanguageModel, Tokens } from "./model.ts";
 import { type AttentionLayer, attentionState, bindAttention, encodeAttention } from "./qwen3_5_attention.ts";
 import type { Qwen3_5Config } from "./qwen3_5_config.ts";
@@ -197,22 +196,17 @@ export class Qwen3_5 implements LanguageModel {
   /** What `JSON.stringify` and `console.log` show. */
   toJSON(): object {
     const { modelType, activations, vocabSize, contextLength, weightBytes, stopTokens } = this;
-    const device = this.device.kind;
     return {
+      type: "Qwen3_5",
       modelType,
       layers: this.layers.length,
       vocabSize,
       contextLength,
-      device,
+      device: this.device.kind,
       activations,
       weightBytes,
       stopTokens,
     };
-  }
-
-  /** @internal */
-  [inspectCustom](_depth: number, options: unknown, inspect: Inspect): string {
-    return inspectAs("Qwen3_5", this.toJSON(), options, inspect);
   }
 
   dispose(): void {
@@ -224,3 +218,5 @@ export class Qwen3_5 implements LanguageModel {
     this.dispose();
   }
 }
+
+printAsJson(Qwen3_5);

@@ -2,6 +2,7 @@ import {
   type CommandEncoder,
   type Device,
   MlxtsError,
+  printAsJson,
   type Recording,
   type SubmissionResult,
   type Tensor,
@@ -10,7 +11,6 @@ import {
 } from "@mlxts/core";
 import { allOrNone } from "./all_or_none.ts";
 import { type NumberArray, readCacheRows, writeCacheRows } from "./cache_rows.ts";
-import { type Inspect, inspectAs, inspectCustom } from "./inspect.ts";
 import type { LanguageModel } from "./model.ts";
 import { type SavedState, savedData, savedTokens } from "./saved_state.ts";
 import { type CallOptions, signalOf } from "./signal.ts";
@@ -31,7 +31,9 @@ export interface StateParts {
 
 /** Refuses what is not a state of that model. */
 export function checkState(op: string, model: LanguageModel, state: ModelState): void {
-  if (!(state instanceof ModelState)) throw wrongKind(op, "state", "be a state made by model.newState", state);
+  // Of whichever copy of the library.
+  if (typeof (state as Partial<ModelState> | null | undefined)?.assertRoom !== "function")
+    throw wrongKind(op, "state", "be a state made by model.newState", state);
   if (state.model !== model)
     throw wrongValue(op, "state", "belong to the model", "a state of another model", "make it with model.newState");
 }
@@ -340,20 +342,8 @@ export class ModelState {
   toJSON(): object {
     const { sequences, capacity, lengths, maxRollback: rollback, disposed } = this;
     const bytes = this.parts.reduce((sum, { tensor }) => sum + tensor.bytes, 0);
-    return {
-      model: this.model.modelType,
-      sequences,
-      capacity,
-      lengths,
-      rollback,
-      bytes,
-      ...(disposed && { disposed }),
-    };
-  }
-
-  /** @internal */
-  [inspectCustom](_depth: number, options: unknown, inspect: Inspect): string {
-    return inspectAs("ModelState", this.toJSON(), options, inspect);
+    const { modelType } = this.model;
+    return { type: "ModelState", modelType, sequences, capacity, lengths, rollback, bytes, disposed };
   }
 
   dispose(): void {
@@ -370,3 +360,5 @@ export class ModelState {
     this.dispose();
   }
 }
+
+printAsJson(ModelState);

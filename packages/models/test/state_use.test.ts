@@ -327,10 +327,10 @@ describe("when there is no more memory", () => {
       let failures = 0;
       for (let allowed = 0; ; allowed++) {
         const before = await liveBuffers(own);
-        const real = own.buffer.bind(own);
+        const real = Device.prototype.buffer;
         let left = allowed;
-        const spy = vi.spyOn(own, "buffer").mockImplementation((bytes) => {
-          if (left-- > 0) return real(bytes);
+        const spy = vi.spyOn(Device.prototype, "buffer").mockImplementation(function (this: Device, bytes) {
+          if (left-- > 0) return real.call(this, bytes);
           throw new MlxtsError("BufferAllocation", "no more memory");
         });
         let error: unknown;
@@ -432,20 +432,32 @@ describe("options", () => {
 
 describe("console.log and JSON.stringify", () => {
   it("show what an object is, in short", async () => {
-    using state = model.newState({ capacity: 16, sequences: 2, rollback: 1 });
+    const state = model.newState({ capacity: 16, sequences: 2, rollback: 1 });
     await prefillBatch(model, state, [[1, 2], [3]]);
-    const fields = { model: "qwen3_5", sequences: 2, capacity: 16, lengths: [2, 1], rollback: 1 };
-    expect(JSON.parse(JSON.stringify(state))).toEqual({ ...fields, bytes: expect.any(Number) });
-    expect(inspect(state)).toMatch(/^ModelState \{\s+model: 'qwen3_5',\s+sequences: 2,[^<]+lengths: \[ 2, 1 \]/);
-    using decoder = new Decoder(model, state);
+    const fields = {
+      ...{ type: "ModelState", modelType: "qwen3_5", sequences: 2, capacity: 16, lengths: [2, 1], rollback: 1 },
+      ...{ bytes: expect.any(Number), disposed: false },
+    };
+    expect(JSON.parse(JSON.stringify(state))).toEqual(fields);
+    expect(inspect(state)).toMatch(/^ModelState \{\s+modelType: 'qwen3_5',\s+sequences: 2,[^<]+lengths: \[ 2, 1 \]/);
+    const decoder = new Decoder(model, state);
     expect(JSON.parse(JSON.stringify(decoder))).toEqual({
-      state: { ...fields, bytes: expect.any(Number) },
-      dispatches: decoder.dispatches,
+      ...{ type: "Decoder", state: fields, dispatches: decoder.dispatches, disposed: false },
     });
     expect(inspect(decoder)).toMatch(/^Decoder \{/);
-    expect(JSON.parse(JSON.stringify(model))).toMatchObject({ modelType: "qwen3_5", layers: 4, device: "cpu" });
+    expect(JSON.parse(JSON.stringify(model))).toMatchObject({ type: "Qwen3_5", layers: 4, device: "cpu" });
     expect(inspect(model)).toMatch(/^Qwen3_5 \{/);
-    expect(inspect(new PrefixCache(model))).toMatch(/^PrefixCache \{\s+model: 'qwen3_5',\s+every: 256/);
+    expect(inspect(new PrefixCache(model))).toMatch(/^PrefixCache \{\s+modelType: 'qwen3_5',\s+every: 256/);
     for (const one of [state, decoder, model]) expect(inspect(one).length).toBeLessThan(400);
+    decoder.dispose();
+    state.dispose();
+    expect(JSON.parse(JSON.stringify(decoder))).toMatchObject({ dispatches: 0, disposed: true });
+    expect(JSON.parse(JSON.stringify(state))).toEqual({ ...fields, disposed: true });
+    const dead = Device.open("cpu");
+    const gone = await loadModel(dead, tiny);
+    const left = gone.newState({ capacity: 4 });
+    gone.dispose();
+    dead.dispose();
+    for (const one of [gone, left]) expect(inspect(one)).toContain("qwen3_5");
   });
 });
