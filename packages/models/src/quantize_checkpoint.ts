@@ -1,16 +1,8 @@
-import {
-  copyFileSync,
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  renameSync,
-  rmdirSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
+import { randomUUID } from "node:crypto";
+import { existsSync, lstatSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import {
+  checkOptionNames,
   createSafetensors,
   type Device,
   type Dtype,
@@ -18,11 +10,15 @@ import {
   openCheckpoint,
   type RawArray,
   tensorBytes,
+  wrongKind,
   wrongValue,
 } from "@mlxts/core";
 import { quantize } from "@mlxts/quant4";
+import { checkInside, copyCompanions } from "./companions.ts";
+import { checkDevice, checkDirectory } from "./directory.ts";
 import { readJson } from "./json.ts";
 import { addOne, type PlannedTensor, planMlx } from "./mlx_convert.ts";
+import { checkSignal } from "./signal.ts";
 
 export interface QuantizeOptions {
   /** Default 4. */
@@ -31,21 +27,12 @@ export interface QuantizeOptions {
   groupSize?: 32 | 64 | 128;
   /** Called after each tensor. */
   onProgress?: (done: number, total: number, name: string) => void;
+  /** Ends the work between two tensors; nothing is left behind. */
+  signal?: AbortSignal;
 }
 
 /** mlx-lm starts a new file when one would pass this many bytes. */
 const SHARD_BYTES = 5 * 2 ** 30;
-
-/** Files of a checkpoint that are copied as they are. */
-const COMPANIONS = [
-  "generation_config.json",
-  "tokenizer.json",
-  "tokenizer_config.json",
-  "special_tokens_map.json",
-  "chat_template.jinja",
-  "vocab.json",
-  "merges.txt",
-];
 
 interface Entry {
   name: string;
@@ -70,7 +57,10 @@ function entriesOf({ name, dtype, shape, quantise }: PlannedTensor, bits: number
  * Quantises a Hugging Face checkpoint directory into a new directory that mlx-lm opens: the same codes, scales and
  * biases that `mlx_lm.convert` makes on a CPU. Linear and embedding weights whose rows are multiples of the group size
  * are quantised, the rest is kept. The directory, whose parent must exist, appears when it is complete; a failure leaves
- * nothing behind.
+ * nothing behind. Files that a symbolic link fetches from outside the checkpoint are refused, as is an output directory
+ * that is a symbolic link.
+ * @throws MlxtsError `Io`, `Safetensors`; `InvalidArgument` for options, and for checkpoints that cannot be converted; the
+ *   reason of `signal` when it is aborted
  */
 export async function quantizeCheckpoint(
   device: Device,
@@ -78,23 +68,34 @@ export async function quantizeCheckpoint(
   to: string,
   options: QuantizeOptions = {},
 ): Promise<{ tensors: number; bytes: number }> {
-  const { bits = 4, groupSize = 64, onProgress } = options;
   const op = "quantize";
+  checkDevice(op, device);
+  if (typeof to !== "string" || to === "") throw wrongKind(op, "out-dir", "be a path", to);
+  checkOptionNames<QuantizeOptions>(op, options, { bits: 0, groupSize: 0, onProgress: 0, signal: 0 });
+  const { bits = 4, groupSize = 64, onProgress, signal } = options;
+  checkSignal(op, signal);
   if (bits !== 4 && bits !== 8) throw wrongValue(op, "bits", "be 4 or 8", bits);
   if (![32, 64, 128].includes(groupSize)) throw wrongValue(op, "groupSize", "be 32, 64 or 128", groupSize);
+  if (onProgress !== undefined && typeof onProgress !== "function")
+    throw wrongKind(op, "onProgress", "be a function", onProgress);
+  checkDirectory(op, from, "hf-dir");
+  checkInside(op, from, join(from, "config.json"));
   const json = readJson(join(from, "config.json"));
   const target = resolve(to);
-  const work = join(dirname(target), `.${basename(target)}.${process.pid}.partial`);
+  const work = join(dirname(target), `.${basename(target)}.${randomUUID()}.partial`);
   using checkpoint = openCheckpoint(device, from);
+  for (const file of new Set(checkpoint.names.map((name) => checkpoint.info(name).file))) checkInside(op, from, file);
   const plan = planMlx(checkpoint, json, groupSize);
   const shards = splitShards(plan.tensors.map((tensor) => ({ tensor, entries: entriesOf(tensor, bits, groupSize) })));
   const fileOf = (i: number) =>
     shards.length === 1
       ? "model.safetensors"
       : `model-${String(i + 1).padStart(5, "0")}-of-${String(shards.length).padStart(5, "0")}.safetensors`;
+  let made = false;
   try {
     if (occupied(target)) throw wrongValue(op, "out-dir", "be new or an empty directory", to);
     mkdirSync(work);
+    made = true;
     let done = 0;
     for (const [i, shard] of shards.entries()) {
       const writer = createSafetensors(
@@ -104,6 +105,7 @@ export async function quantizeCheckpoint(
       );
       try {
         for (const { tensor, entries } of shard) {
+          signal?.throwIfAborted();
           const parts = await convert(device, checkpoint.tensor(tensor.source), tensor, bits, groupSize);
           for (const [j, entry] of entries.entries()) writer.write(entry.name, parts[j] as RawArray);
           onProgress?.(++done, plan.tensors.length, tensor.name);
@@ -127,22 +129,23 @@ export async function quantizeCheckpoint(
       metadata: { total_size: bytes },
       weight_map: Object.fromEntries(weightMap.sort(([a], [b]) => (a < b ? -1 : 1))),
     });
-    for (const name of COMPANIONS) if (existsSync(join(from, name))) copyFileSync(join(from, name), join(work, name));
+    copyCompanions(op, from, work);
+    signal?.throwIfAborted();
     // Fails if somebody has put files there meanwhile.
     if (existsSync(target)) rmdirSync(target);
     renameSync(work, target);
     return { tensors: plan.tensors.length, bytes };
   } catch (error) {
-    if (existsSync(work)) rmSync(work, { recursive: true, force: true });
+    if (made) rmSync(work, { recursive: true, force: true });
     if (error instanceof Error && "syscall" in error)
       throw new MlxtsError("Io", `${op}: ${error.message}`, { path: to, operation: "write" }, error);
     throw error;
   }
 }
 
-/** Whether something stands where a new directory is to be. */
+/** Whether something stands where a new directory is to be; a symbolic link is not followed. */
 function occupied(path: string): boolean {
-  const found = statSync(path, { throwIfNoEntry: false });
+  const found = lstatSync(path, { throwIfNoEntry: false });
   return found !== undefined && (!found.isDirectory() || readdirSync(path).length > 0);
 }
 

@@ -1,6 +1,19 @@
+import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import {
+  cpSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { dirname, join } from "node:path";
 import { Device, openCheckpoint, readSafetensors, writeSafetensors } from "@mlxts/core";
 import { afterAll, describe, expect, it } from "vitest";
 import { quantizeCheckpoint } from "../src/index.ts";
@@ -121,5 +134,151 @@ describe("quantizeCheckpoint", () => {
       code: "Safetensors",
       message: expect.stringContaining("A_log has dtype F64; weights must be F32, F16 or BF16"),
     });
+  });
+});
+
+describe.skipIf(process.platform === "win32")("quantizeCheckpoint and files that are not what they seem", () => {
+  /** A copy of the tiny checkpoint, a secret beside it, and where the result goes. */
+  function place() {
+    const folder = withConfig(() => {});
+    const outside = temporary();
+    const secret = join(outside, "secret.txt");
+    writeFileSync(secret, "secret");
+    return { folder, outside, secret, out: join(temporary(), "out") };
+  }
+
+  it("does not copy through links that leave the directory", async () => {
+    for (const name of ["tokenizer.json", "chat_template.jinja", "generation_config.json", "config.json"]) {
+      const { folder, secret, out } = place();
+      rmSync(join(folder, name), { force: true });
+      symlinkSync(secret, join(folder, name));
+      await expect(quantizeCheckpoint(device, folder, out)).rejects.toMatchObject({
+        code: "Io",
+        message: `quantize: ${join(folder, name)} is a symbolic link that leaves the directory, to ${realpathSync(secret)}: put the file itself there`,
+      });
+      expect(readdirSync(dirname(out))).toEqual([]);
+    }
+    const { folder, outside, out } = place();
+    renameSync(join(folder, "model.safetensors"), join(outside, "model.safetensors"));
+    symlinkSync(join(outside, "model.safetensors"), join(folder, "model.safetensors"));
+    await expect(quantizeCheckpoint(device, folder, out)).rejects.toThrow("leaves the directory");
+  });
+
+  it("follows links within the directory, and those of the Hugging Face cache", async () => {
+    const { folder, out } = place();
+    renameSync(join(folder, "tokenizer.json"), join(folder, "t.json"));
+    symlinkSync("t.json", join(folder, "tokenizer.json"));
+    await quantizeCheckpoint(device, folder, out);
+    expect(lstatSync(join(out, "tokenizer.json")).isFile()).toBe(true);
+
+    const cache = join(temporary(), "models--tiny");
+    const snapshot = join(cache, "snapshots", "0123");
+    mkdirSync(snapshot, { recursive: true });
+    mkdirSync(join(cache, "blobs"));
+    for (const [i, name] of ["config.json", "model.safetensors", "tokenizer.json"].entries()) {
+      cpSync(join(tiny, name), join(cache, "blobs", `${i}`));
+      symlinkSync(`../../blobs/${i}`, join(snapshot, name));
+    }
+    const second = join(temporary(), "out");
+    await quantizeCheckpoint(device, snapshot, second);
+    expect(readFileSync(join(second, "tokenizer.json"))).toEqual(readFileSync(join(tiny, "tokenizer.json")));
+    writeFileSync(join(cache, "other.json"), "{}");
+    symlinkSync("../../other.json", join(snapshot, "special_tokens_map.json"));
+    await expect(quantizeCheckpoint(device, snapshot, join(temporary(), "out"))).rejects.toThrow(
+      "leaves the directory",
+    );
+  });
+
+  it("refuses loops of links, pipes, Git LFS pointers and links to nothing", async () => {
+    const { folder, out } = place();
+    const path = join(folder, "vocab.json");
+    const refused = async (message: string) => {
+      await expect(quantizeCheckpoint(device, folder, out)).rejects.toMatchObject({
+        code: "Io",
+        message: expect.stringContaining(message),
+      });
+      rmSync(path, { force: true });
+      expect(existsSync(out)).toBe(false);
+    };
+    symlinkSync(path, path);
+    await refused("ELOOP");
+    execFileSync("mkfifo", [path]);
+    await refused(`${path} is not a file`);
+    symlinkSync("/dev/zero", path);
+    await refused(`${path} is not a file`);
+    symlinkSync("nowhere", path);
+    await refused("ENOENT");
+    writeFileSync(path, "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n");
+    await refused("is a Git LFS pointer");
+  });
+
+  it("does not write through a link, nor into the work of another", async () => {
+    const { outside, out } = place();
+    symlinkSync(outside, out);
+    await expect(quantizeCheckpoint(device, tiny, out)).rejects.toThrow(
+      `quantize: \`out-dir\` must be new or an empty directory, got ${out}`,
+    );
+    rmSync(join(outside, "secret.txt"));
+    await expect(quantizeCheckpoint(device, tiny, out)).rejects.toThrow("must be new or an empty directory");
+    rmSync(out);
+    const both = await Promise.allSettled([
+      quantizeCheckpoint(device, tiny, out),
+      quantizeCheckpoint(device, tiny, out),
+    ]);
+    expect(both.map(({ status }) => status).sort()).toEqual(["fulfilled", "rejected"]);
+    expect(readdirSync(dirname(out))).toEqual(["out"]);
+    expect(existsSync(join(out, "model.safetensors"))).toBe(true);
+  });
+});
+
+describe("quantizeCheckpoint", () => {
+  it("ends when it is aborted, and leaves nothing behind", async () => {
+    const folder = temporary();
+    const out = join(folder, "out");
+    const reason = new Error("enough");
+    await expect(quantizeCheckpoint(device, tiny, out, { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
+    const controller = new AbortController();
+    let last = 0;
+    const work = quantizeCheckpoint(device, tiny, out, {
+      signal: controller.signal,
+      onProgress: (done) => {
+        last = done;
+        if (done === 3) controller.abort(reason);
+      },
+    });
+    await expect(work).rejects.toBe(reason);
+    expect(last).toBe(3);
+    const late = new AbortController();
+    const later = quantizeCheckpoint(device, tiny, out, { signal: late.signal });
+    setTimeout(() => late.abort(reason), 5);
+    await expect(later).rejects.toBe(reason);
+    expect(readdirSync(folder)).toEqual([]);
+    await quantizeCheckpoint(device, tiny, out, { signal: new AbortController().signal });
+  });
+
+  it("refuses arguments that are none", async () => {
+    const out = join(temporary(), "out");
+    const missing = join(tiny, "missing");
+    for (const [call, message] of [
+      [() => quantizeCheckpoint(undefined as never, tiny, out), "quantize: `device` must be a Device, got undefined"],
+      [() => quantizeCheckpoint(device, 7 as never, out), "quantize: `hf-dir` must be a string, got 7"],
+      [() => quantizeCheckpoint(device, missing, out), `quantize: ${missing} does not exist`],
+      [() => quantizeCheckpoint(device, tiny, undefined as never), "quantize: `out-dir` must be a path, got undefined"],
+      [() => quantizeCheckpoint(device, tiny, ""), "quantize: `out-dir` must be a path, got "],
+      [
+        () => quantizeCheckpoint(device, tiny, out, { group: 1 } as never),
+        "quantize: `group` must be one of bits, groupSize, onProgress, signal, got an unknown option",
+      ],
+      [
+        () => quantizeCheckpoint(device, tiny, out, { onProgress: 1 as never }),
+        "quantize: `onProgress` must be a function, got 1",
+      ],
+      [
+        () => quantizeCheckpoint(device, tiny, out, { signal: 1 as never }),
+        "quantize: `signal` must be an AbortSignal, got 1",
+      ],
+    ] as const)
+      await expect(call()).rejects.toThrow(message);
+    expect(existsSync(out)).toBe(false);
   });
 });
