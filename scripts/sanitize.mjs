@@ -1,23 +1,36 @@
-// Runs core's tests (and those of the packages named) on binaries built with a sanitizer, in a copy of the sources under
-// build/, so that the normal binaries stay: node scripts/sanitize.mjs address|thread [PACKAGE...]
+// Runs the tests of the packages named on binaries built with a sanitizer, each package with no more than it needs, in a
+// copy of the sources under build/, so that the normal binaries stay. A second run builds only what has changed:
+//   node scripts/sanitize.mjs address|thread PACKAGE... [-- what else vitest is to get]
 import { spawnSync } from "node:child_process";
-import { cpSync, mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..");
-const [kind, ...named] = process.argv.slice(2);
 const KINDS = {
   address: { flag: "address,undefined", runtime: "libasan.so" },
   thread: { flag: "thread", runtime: "libtsan.so" },
 };
-if (!Object.hasOwn(KINDS, kind)) {
-  console.error("usage: node scripts/sanitize.mjs address|thread [PACKAGE...]");
+const available = readdirSync(join(root, "packages")).filter((name) => name !== "metal-sim");
+const end = process.argv.indexOf("--");
+const [kind, ...names] = process.argv.slice(2, end < 0 ? undefined : end);
+const forVitest = end < 0 ? [] : process.argv.slice(end + 1);
+if (!Object.hasOwn(KINDS, kind) || names.length === 0 || !names.every((name) => available.includes(name))) {
+  console.error(`usage: node scripts/sanitize.mjs address|thread PACKAGE... [-- …], packages: ${available.join(" ")}`);
   process.exit(1);
 }
 const { flag, runtime } = KINDS[kind];
-const packages = [...new Set(["core", ...named])];
 const copy = join(root, "build", `sanitize-${kind}`);
+const started = performance.now();
+const minutes = () => `${((performance.now() - started) / 60_000).toFixed(1)} min`;
+
+/** A package's own packages, itself the last. */
+function withDependencies(name) {
+  const { dependencies = {} } = JSON.parse(readFileSync(join(root, "packages", name, "package.json"), "utf8"));
+  const own = Object.keys(dependencies).flatMap((each) => (each.startsWith("@mlxts/") ? [each.slice(7)] : []));
+  return [...own.flatMap(withDependencies), name];
+}
+const packages = [...new Set(["core", ...names.flatMap(withDependencies)])];
 
 function run(command, args, options = {}) {
   const { status, error } = spawnSync(command, args, { cwd: copy, stdio: "inherit", ...options });
@@ -25,19 +38,22 @@ function run(command, args, options = {}) {
   if (error || status !== 0) process.exit(status ?? 1);
 }
 
-const skipped = new Set(["prebuilds", "dist", "build"]);
-const take = (path) => {
-  rmSync(join(copy, path), { recursive: true, force: true });
-  cpSync(join(root, path), join(copy, path), {
+// Binaries stay where they are, and sources keep their times, for the next run.
+const built = new Set(["prebuilds", "dist", "build"]);
+function take(path) {
+  const to = join(copy, path);
+  if (existsSync(to) && !path.includes("."))
+    for (const name of readdirSync(to)) if (!built.has(name)) rmSync(join(to, name), { recursive: true });
+  cpSync(join(root, path), to, {
     recursive: true,
+    force: true,
+    preserveTimestamps: true,
     verbatimSymlinks: true,
-    filter: (source) => !skipped.has(basename(source)),
+    filter: (source) => !built.has(basename(source)),
   });
-};
+}
 mkdirSync(copy, { recursive: true });
-for (const name of readdirSync(join(root, "packages")))
-  if (packages.includes(name)) take(join("packages", name));
-  else rmSync(join(copy, "packages", name), { recursive: true, force: true });
+for (const name of [...packages, "metal-sim"]) take(join("packages", name));
 for (const path of ["scripts", "fixtures", "CMakeLists.txt", "vitest.config.ts", "tsconfig.base.json", "package.json"])
   take(path);
 // Everything that is installed, but the packages of the copy for those of this repository.
@@ -48,8 +64,11 @@ for (const name of readdirSync(join(root, "node_modules")))
   if (name !== "@mlxts") symlinkSync(join(root, "node_modules", name), join(modules, name));
 for (const name of packages) symlinkSync(join(copy, "packages", name), join(modules, "@mlxts", name));
 
-for (const name of packages)
+for (const name of packages) {
+  if (!existsSync(join(copy, "packages", name, "native"))) continue;
   run(process.execPath, ["scripts/build-native.mjs", "--only", name, `-DMLXTS_SANITIZE=${flag}`]);
+  console.log(`${kind} ${name}: built after ${minutes()}`);
+}
 
 const found = spawnSync("c++", [`-print-file-name=${runtime}`], { encoding: "utf8" }).stdout.trim();
 // Node.js and the test runner are not instrumented and not ours to judge.
@@ -62,7 +81,8 @@ run(
     "run",
     "--testTimeout",
     "600000",
-    ...packages.map((name) => `packages/${name}/test`),
+    ...names.map((name) => `packages/${name}/test`),
+    ...forVitest,
   ],
   {
     env: {
@@ -74,3 +94,4 @@ run(
     },
   },
 );
+console.log(`${kind} ${names.join(" ")}: clean after ${minutes()}`);
