@@ -11,6 +11,37 @@ namespace mlxts {
 
 constant constexpr uint kSimd = 32;  // lanes of a simdgroup on every GPU that core opens
 
+// A number from a buffer that decides an address or the length of a loop. Whoever shares the buffer's memory may write it
+// while a kernel runs, and a compiler may read a plain number again: each call of read_index is one read, and a kernel
+// uses no value but one that it has itself checked or bounded.
+typedef metal::atomic_int Index;
+
+METAL_FUNC int read_index(device const Index* indices, ulong i) {
+  return metal::atomic_load_explicit(indices + i, metal::memory_order_relaxed);
+}
+
+// The pair of the threadgroup's first thread, in every thread: what leads to a barrier must be one decision, and a number
+// that two threads read may have changed between. `words` are two, and free again afterwards.
+METAL_FUNC metal::uint2 threadgroup_first(metal::uint2 pair, threadgroup uint* words, uint index) {
+  if (index == 0) {
+    words[0] = pair.x;
+    words[1] = pair.y;
+  }
+  threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+  const metal::uint2 first = metal::uint2(words[0], words[1]);
+  threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+  return first;
+}
+
+// a · b · σ(x), where one of a and b is x or 1: where exp(x) is tiny, each takes its root, so that nothing on the way is
+// below 2^-126, which a GPU may take as 0. Below -173 σ(x) counts as 0.
+template <typename T>
+METAL_FUNC T times_sigmoid(T a, T b, T x) {
+  const T root = metal::select(metal::precise::exp(-0.5f * metal::fabs(x)), T(0.0f), x < T(-173.0f));
+  const T factor = metal::select(T(1.0f), root, x < T(0.0f));
+  return a * factor / (1.0f + root * root) * (b * factor);
+}
+
 // Four neighbouring elements of any alignment, widened. The compiler joins the loads.
 template <typename T>
 METAL_FUNC float4 load4(device const T* from) {

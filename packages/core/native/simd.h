@@ -225,13 +225,15 @@ MLXTS_INLINE float reduce_max(vf32 v) {
   return out;
 }
 
-// exp within 1 ulp of f32; overflows to infinity, underflows gradually to 0, NaN stays NaN.
-MLXTS_INLINE vf32 exp(vf32 x) {
-  const vf32 bounded = min(max(x, splat(-104.0f)), splat(89.0f));
-  const vf32 shifted = bounded * splat(0x1.715476p0f) + splat(0x1.8p23f);
+// exp(x) in two factors, for x from -173 to 89; the second is a power of two, and neither is subnormal.
+struct ExpFactors {
+  vf32 first, second;
+};
+MLXTS_INLINE ExpFactors exp_factors(vf32 x) {
+  const vf32 shifted = x * splat(0x1.715476p0f) + splat(0x1.8p23f);
   const vi32 n = as_i32(shifted) - splat_i32(0x4b400000);
   const vf32 k = shifted - splat(0x1.8p23f);
-  vf32 r = k * splat(-0x1.62e4p-1f) + bounded;
+  vf32 r = k * splat(-0x1.62e4p-1f) + x;
   r = k * splat(-0x1.7f7d1cp-20f) + r;
   vf32 p = splat(0x1.a01a02p-13f);
   p = p * r + splat(0x1.6c16c2p-10f);
@@ -241,14 +243,28 @@ MLXTS_INLINE vf32 exp(vf32 x) {
   p = p * r + splat(0.5f);
   p = p * r + splat(1.0f);
   p = p * r + splat(1.0f);
-  // 2^n in two factors, so that results in the subnormal range are rounded once.
   const vi32 half = n >> 1;
-  const vf32 a = as_f32((half + splat_i32(127)) << 23), b = as_f32((n - half + splat_i32(127)) << 23);
-  return select(x != x, x, p * a * b);
+  return {p * as_f32((half + splat_i32(127)) << 23), as_f32((n - half + splat_i32(127)) << 23)};
 }
-MLXTS_INLINE vf32 sigmoid(vf32 x) { return splat(1.0f) / (splat(1.0f) + exp(-x)); }
-// x / (1 + exp(-x)): exp may reach infinity, and finite / infinity is 0.
-MLXTS_INLINE vf32 silu(vf32 x) { return x / (splat(1.0f) + exp(-x)); }
+
+// exp within 1 ulp of f32; overflows to infinity, underflows gradually to 0, NaN stays NaN.
+MLXTS_INLINE vf32 exp(vf32 x) {
+  const ExpFactors factors = exp_factors(min(max(x, splat(-104.0f)), splat(89.0f)));
+  return select(x != x, x, factors.first * factors.second);
+}
+
+// a · b · σ(x), where one of a and b is x or 1; right wherever f32 holds the product: where exp(x) is tiny, a and b take a
+// factor of it each. Below -173 σ(x) counts as 0.
+MLXTS_INLINE vf32 times_sigmoid(vf32 a, vf32 b, vf32 x) {
+  const vf32 least = splat(-173.0f), one = splat(1.0f);
+  const vf32 below = as_f32(as_i32(x) | splat_i32(INT32_MIN));  // -|x|
+  const ExpFactors factors = exp_factors(max(below, least));
+  const vf32 first = select(x < least, vf32{}, select(x < 0.0f, factors.first, one));
+  const vf32 total = one + select(x != x, x, factors.first * factors.second);
+  return a * first / total * (b * select(x < 0.0f, factors.second, one));
+}
+MLXTS_INLINE vf32 sigmoid(vf32 x) { return times_sigmoid(splat(1.0f), splat(1.0f), x); }
+MLXTS_INLINE vf32 silu(vf32 x) { return times_sigmoid(x, splat(1.0f), x); }
 
 // body(offset, count) over [0, n): full vectors first, then one partial.
 template <typename Full, typename Partial>

@@ -28,15 +28,15 @@ void delta_gates(const Launch& l) {
   const vf32 beta_scale = splat(p.betaScale), lower = splat(p.lowerBound);
   const auto gate = [&](vf32 x, vf32 log_rate, vf32 bias) {
     const vf32 rate = exp(log_rate);
-    return p.lowerBound < 0 ? lower * sigmoid(rate * (x + bias)) : -rate * softplus(x + bias);
+    return p.lowerBound < 0 ? times_sigmoid(lower, splat(1.0f), rate * (x + bias)) : -rate * softplus(x + bias);
   };
   const uint64_t first = l.begin * p.rowsPerThreadgroup;
   const uint64_t last = l.end * p.rowsPerThreadgroup < p.rows ? l.end * p.rowsPerThreadgroup : p.rows;
   for (uint64_t row = first; row < last; ++row) {
     const uint64_t at = row * p.heads;
     for_lanes(
-        p.heads, [&](size_t i) { store(beta + at + i, sigmoid(load(b + at + i)) * beta_scale); },
-        [&](size_t i, int n) { store_partial(beta + at + i, sigmoid(load_partial(b + at + i, n)) * beta_scale, n); });
+        p.heads, [&](size_t i) { store(beta + at + i, times_sigmoid(beta_scale, splat(1.0f), load(b + at + i))); },
+        [&](size_t i, int n) { store_partial(beta + at + i, times_sigmoid(beta_scale, splat(1.0f), load_partial(b + at + i, n)), n); });
     if (p.channels == 1)
       for_lanes(
           p.heads, [&](size_t i) { store(g + at + i, gate(load(a + at + i), load(a_log + i), load(dt_bias + i))); },

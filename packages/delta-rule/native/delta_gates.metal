@@ -5,8 +5,6 @@
 using namespace metal;
 using namespace mlxts;
 
-METAL_FUNC float sigmoid(float x) { return 1.0f / (1.0f + precise::exp(-x)); }
-
 // log(1 + u) for u ≥ 0, right to the last bits for tiny u too. With w = 1 + u = 2^n·m, m around 1:
 // log w = n·log 2 + 2·artanh((m − 1)/(m + 1)).
 METAL_FUNC float log_one_plus(float u) {
@@ -32,10 +30,10 @@ kernel void delta_gates(device const T* a [[buffer(DELTA_GATES_A)]], device cons
   const uint token_head = at / p.channels;
   const float x = float(a[at]) + dt_bias[at % (p.heads * p.channels)], rate = precise::exp(a_log[token_head % p.heads]);
   if (p.lowerBound < 0.0f)
-    g[at] = p.lowerBound * sigmoid(rate * x);
+    g[at] = times_sigmoid(p.lowerBound, 1.0f, rate * x);
   else
     g[at] = -rate * (x > 20.0f ? x : log_one_plus(precise::exp(x)));
-  if (at % p.channels == 0) beta[token_head] = sigmoid(float(b[token_head])) * p.betaScale;
+  if (at % p.channels == 0) beta[token_head] = times_sigmoid(p.betaScale, 1.0f, float(b[token_head]));
 }
 
 #define DELTA_GATES(name, T) \

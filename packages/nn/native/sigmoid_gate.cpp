@@ -10,7 +10,7 @@ template <typename T>
 void sigmoid_gate(const Launch& l) {
   const auto& p = l.args<SigmoidGateParams>();
   elementwise(l, l.buffer<const T>(SIGMOID_GATE_X), l.buffer<const T>(SIGMOID_GATE_GATE), l.buffer<T>(SIGMOID_GATE_OUT),
-              p.block, p.tail, [](vf32 x, vf32 gate) { return x * sigmoid(gate); });
+              p.block, p.tail, [](vf32 x, vf32 gate) { return times_sigmoid(x, splat(1.0f), gate); });
 }
 
 }  // namespace

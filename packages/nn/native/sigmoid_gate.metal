@@ -5,7 +5,7 @@ using namespace metal;
 using namespace mlxts;
 
 struct Gated {
-  float4 operator()(float4 x, float4 gate) const { return x / (1.0f + precise::exp(-gate)); }
+  float4 operator()(float4 x, float4 gate) const { return times_sigmoid(x, float4(1.0f), gate); }
 };
 
 template <typename T>

@@ -5,7 +5,7 @@ using namespace metal;
 using namespace mlxts;
 
 struct Gated {
-  float4 operator()(float4 gate, float4 up) const { return gate / (1.0f + precise::exp(-gate)) * up; }
+  float4 operator()(float4 gate, float4 up) const { return times_sigmoid(gate, up, gate); }
 };
 
 template <typename T>

@@ -9,7 +9,8 @@ export const sigmoidGateKernel = elementwiseKernel("sigmoid_gate", "x", "gate");
  *
  * - `x`, `gate`, `out`: one shape, one dtype of f32, f16, bf16. `out` may be exactly `x` or exactly `gate`.
  *
- * In f32, rounded once. Errors: `InvalidArgument` for shapes, dtypes and partial overlap.
+ * In f32, rounded once, and right also where σ(gate) alone would be too small for f32 (gates below −87) and `x` is large
+ * or infinite; below −173 σ counts as 0. Errors: `InvalidArgument` for shapes, dtypes and partial overlap.
  */
 export const sigmoidGate: SigmoidGate = defineOp({
   name: "sigmoidGate",

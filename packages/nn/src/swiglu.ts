@@ -9,8 +9,9 @@ export const swigluKernel = elementwiseKernel("swiglu", "gate", "up");
  *
  * - `gate`, `up`, `out`: one shape, one dtype of f32, f16, bf16. `out` may be exactly `gate` or exactly `up`.
  *
- * In f32, rounded once; a very negative finite `gate` gives ∓0. Errors: `InvalidArgument` for shapes, dtypes and
- * partial overlap. Shazeer, "GLU Variants Improve Transformer", 2020.
+ * In f32, rounded once, and right also where silu(gate) alone would be too small for f32 (gates below −87) and `up` is
+ * large or infinite; below −173 silu counts as ∓0. Errors: `InvalidArgument` for shapes, dtypes and partial overlap.
+ * Shazeer, "GLU Variants Improve Transformer", 2020.
  */
 export const swiglu: Swiglu = defineOp({
   name: "swiglu",

@@ -97,6 +97,52 @@ function farGates(gate: string, other: string): Case {
   };
 }
 
+/** Where a gate's silu and sigmoid lie between f32's least number and its least normal one. */
+const SUBNORMAL = [
+  [-104.3, -103.5],
+  [-100, -99],
+  [-95, -94],
+  [-88, -87],
+] as const;
+
+/** Such gates beside factors so large that the product is an ordinary number; each range has a scale of its own. */
+function subnormalGates(gate: string, other: string): Case[] {
+  return SUBNORMAL.map(([low, high]) => ({
+    name: `gates from ${low} to ${high}`,
+    // f16 has no such factors.
+    dtypes: ["f32", "bf16"],
+    inputs: {
+      [gate]: { dtype: "act", shape: [300], data: random.uniforms(300, low, high) },
+      [other]: { dtype: "act", shape: [300], data: random.uniforms(300, -3e38, 3e38) },
+    },
+  }));
+}
+
+/** Gates and factors that are infinite or NaN, each with each; of two NaN nobody says whose bits are kept. */
+function infiniteGates(gate: string, other: string): Case {
+  const gates = [-87, -88.7, -100, -103.9, -104, -104.3, 0, -0, 1, Infinity, -Infinity, Number.NaN];
+  const others = [Infinity, -Infinity, Number.NaN, 0, -1, 1];
+  const pairs = gates
+    .flatMap((g) => others.map((o) => [g, o] as const))
+    .filter(([g, o]) => Number.isFinite(g) || !Number.isNaN(o));
+  return {
+    name: "infinite gates and factors",
+    inputs: {
+      [gate]: { dtype: "act", shape: [pairs.length], data: pairs.map(([g]) => g) },
+      [other]: { dtype: "act", shape: [pairs.length], data: pairs.map(([, o]) => o) },
+    },
+  };
+}
+
+const hardGates = (gate: string, other: string): Case[] => [
+  farGates(gate, other),
+  ...subnormalGates(gate, other),
+  infiniteGates(gate, other),
+];
+
+/** What f32 keeps of a number where subnormal ones count as 0. */
+const flushed = (value: number) => (Math.abs(value) < 2 ** -126 ? 0 : Math.fround(value));
+
 const swigluSuite = suiteOf(
   swiglu,
   "gate",
@@ -116,6 +162,11 @@ const swigluSuite = suiteOf(
         const e = Math.fround(Math.exp(-v));
         return v * (1 - e / (1 + e)) * (up[i] as number);
       }),
+    "silu that is subnormal counts as 0": (gate, up) => gate.map((v, i) => flushed(v * sigmoid(v)) * (up[i] as number)),
+    "silu rounded to f32 before the product": (gate, up) =>
+      gate.map((v, i) => Math.fround(v * sigmoid(v)) * (up[i] as number)),
+    "exp overflows in silu": (gate, up) =>
+      gate.map((v, i) => (v / (1 + Math.fround(Math.exp(-v)))) * (up[i] as number)),
     "silu rounded to 8 bits before the product": (gate, up) =>
       gate.map((v, i) => {
         const s = v * sigmoid(v);
@@ -123,7 +174,7 @@ const swigluSuite = suiteOf(
         return Math.round(s / unit) * unit * (up[i] as number);
       }),
   },
-  [farGates("gate", "up")],
+  hardGates("gate", "up"),
 );
 
 const sigmoidGateSuite = suiteOf(
@@ -136,6 +187,10 @@ const sigmoidGateSuite = suiteOf(
     "x and gate exchanged": (x, gate) => sigmoidGateReference(gate, x),
     "gate not activated": (x, gate) => x.map((v, i) => v * (gate[i] as number)),
     "one minus sigmoid": (x, gate) => x.map((v, i) => v * sigmoid(-(gate[i] as number))),
+    "sigmoid that is subnormal counts as 0": (x, gate) => x.map((v, i) => v * flushed(sigmoid(gate[i] as number))),
+    "sigmoid rounded to f32 before the product": (x, gate) =>
+      x.map((v, i) => v * Math.fround(sigmoid(gate[i] as number))),
+    "exp overflows in sigmoid": (x, gate) => x.map((v, i) => v / (1 + Math.fround(Math.exp(-(gate[i] as number))))),
     "tanh for sigmoid": (x, gate) => x.map((v, i) => v * Math.tanh(gate[i] as number)),
     "NaN for a very negative gate": (x, gate) =>
       x.map((v, i) => {
@@ -143,7 +198,7 @@ const sigmoidGateSuite = suiteOf(
         return v * (1 - e / (1 + e));
       }),
   },
-  [farGates("gate", "x")],
+  hardGates("gate", "x"),
 );
 
 export const suites: readonly Suite[] = [addSuite, swigluSuite, sigmoidGateSuite];

@@ -7,9 +7,10 @@ using namespace mlxts;
 
 namespace {
 
+// x · silu(z), or x · σ(z).
 template <bool Sigmoid>
-MLXTS_INLINE vf32 activate(vf32 z) {
-  return Sigmoid ? sigmoid(z) : silu(z);
+MLXTS_INLINE vf32 gated(vf32 x, vf32 z) {
+  return times_sigmoid(x, Sigmoid ? splat(1.0f) : z, z);
 }
 
 // Sum of (x * act(z))^2.
@@ -19,17 +20,17 @@ float sum_of_gated_squares(const T* x, const T* z, size_t n) {
   size_t i = 0;
   for (; i + 2 * kLanes <= n; i += 2 * kLanes)
     for (int j = 0; j < 2; ++j) {
-      const vf32 v = load(x + i + j * kLanes) * activate<Sigmoid>(load(z + i + j * kLanes));
+      const vf32 v = gated<Sigmoid>(load(x + i + j * kLanes), load(z + i + j * kLanes));
       sum[j] = fma(v, v, sum[j]);
     }
   for_lanes(
       n - i,
       [&](size_t k) {
-        const vf32 v = load(x + i + k) * activate<Sigmoid>(load(z + i + k));
+        const vf32 v = gated<Sigmoid>(load(x + i + k), load(z + i + k));
         sum[0] = fma(v, v, sum[0]);
       },
       [&](size_t k, int m) {
-        const vf32 v = load_partial(x + i + k, m) * activate<Sigmoid>(load_partial(z + i + k, m));
+        const vf32 v = gated<Sigmoid>(load_partial(x + i + k, m), load_partial(z + i + k, m));
         sum[1] = fma(v, v, sum[1]);
       });
   return reduce_add(sum[0] + sum[1]);
@@ -49,13 +50,12 @@ void rows(const Launch& l) {
     const float squares = GateFirst ? sum_of_gated_squares<Sigmoid>(x, z, p.dim) : sum_of_squares(x, p.dim);
     const vf32 inv = splat(1.0f / std::sqrt(squares / float(p.dim) + p.eps));
     const auto scale = [&](vf32 v, vf32 gate, vf32 w) {
-      const vf32 g = activate<Sigmoid>(gate);
-      vf32 normed = (GateFirst ? v * g : v) * inv;
+      vf32 normed = (GateFirst ? gated<Sigmoid>(v, gate) : v) * inv;
       if constexpr (Round) normed = round_to<T>(normed);
       vf32 scaled = normed * (w + offset);
       if constexpr (GateFirst) return scaled;
       if constexpr (Round && std::is_same_v<T, W>) scaled = round_to<T>(scaled);
-      return scaled * g;
+      return gated<Sigmoid>(scaled, gate);
     };
     for_lanes(
         p.dim, [&](size_t i) { store(out + i, scale(load(x + i), load(z + i), load(weight + i))); },

@@ -4,33 +4,32 @@
 using namespace metal;
 using namespace mlxts;
 
-METAL_FUNC float4 activate(float4 z, uint sigmoid) {
-  const float4 gate = 1.0f / (1.0f + precise::exp(-z));
-  return sigmoid ? gate : z * gate;
+// x · silu(z), or x · σ(z).
+METAL_FUNC float4 gated(float4 x, float4 z, uint sigmoid) {
+  return times_sigmoid(x, sigmoid ? float4(1.0f) : z, z);
 }
 
 // One element or four: what is stored for x, gate and weight.
 template <typename T, typename W>
 METAL_FUNC float4 scaled(float4 x, float4 z, float4 weight, float inverse, constant GatedRmsNormParams& p) {
-  const float4 gate = activate(z, p.sigmoidGate);
-  float4 normed = (p.gateFirst ? x * gate : x) * inverse;
+  float4 normed = (p.gateFirst ? gated(x, z, p.sigmoidGate) : x) * inverse;
   if (p.roundBeforeWeight) normed = round4<T>(normed);
   float4 product = normed * (weight + p.weightOffset);
   if (p.gateFirst) return product;
   if (p.roundBeforeWeight && is_same_v<T, W>) product = round4<T>(product);
-  return product * gate;
+  return gated(product, z, p.sigmoidGate);
 }
 
 template <typename T>
 METAL_FUNC float gated_squares(device const T* x, device const T* z, uint dim, uint sigmoid, RowThread t) {
   float sum = 0.0f;
   for (uint i = t.index * 4; i + 4 <= dim; i += t.threads * 4) {
-    const float4 v = load4(x + i) * activate(load4(z + i), sigmoid);
+    const float4 v = gated(load4(x + i), load4(z + i), sigmoid);
     sum += dot(v, v);
   }
   const uint rest = dim / 4 * 4 + t.index;
   if (rest >= dim) return sum;
-  const float v = float(x[rest]) * activate(float4(float(z[rest])), sigmoid).x;
+  const float v = gated(float4(float(x[rest])), float4(float(z[rest])), sigmoid).x;
   return sum + v * v;
 }
 

@@ -28,7 +28,7 @@ export const gatedRmsNormKernel = defineKernel({
  *
  * - `x`, `z`, `out` [.., V] f32, f16 or bf16; `weight` [V], dtype of x or f32. `out` may be exactly `x`.
  * - `eps` ≥ 0, inside the root (default 1e-6). With `eps` 0 a zero row gives NaN.
- * - `act` `silu` (default; z·σ(z), Qwen) or `sigmoid` (Kimi). silu of a very negative finite z is ∓0.
+ * - `act` `silu` (default; z·σ(z), Qwen) or `sigmoid` (Kimi). Below z = −173 both count as 0.
  * - `order` `norm-then-gate` (default) or `gate-then-norm`.
  * - `rounding` `once` (default): one rounding, at the store. `before-weight`: the norm is rounded to the dtype of `out`,
  *   and so is its product with a weight of that dtype (with an f32 weight that product stays f32) before the gate

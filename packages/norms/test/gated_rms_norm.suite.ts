@@ -87,6 +87,42 @@ const farGates = makeCase([64], 40);
 for (const [i, z] of [-100, -1e4, -3e38, -88.7, -104, 100, 3e4, 0].entries())
   (farGates.inputs.z?.data as Float64Array)[i * 40 + i] = z;
 
+/** Gates whose silu and sigmoid are subnormal in f32, beside weights so large that the product is an ordinary number. */
+const subnormalGates = (["silu", "sigmoid"] as const).flatMap((act) =>
+  [
+    [-104.3, -103.5],
+    [-95, -94],
+    [-88, -87],
+  ].map(([low, high]): Case => {
+    const { inputs, ...rest } = makeCase([20], 67, { act });
+    return {
+      ...rest,
+      name: `${act} of gates from ${low} to ${high}`,
+      // f16 has no such weights.
+      dtypes: ["f32", "bf16"],
+      inputs: {
+        ...inputs,
+        z: { dtype: "act", shape: [20, 67], data: random.uniforms(20 * 67, low, high) },
+        weight: { dtype: "act", shape: [67], data: random.uniforms(67, -1e38, 1e38) },
+      },
+    };
+  }),
+);
+const infiniteWeights: Case = {
+  ...makeCase([4], 3, {}, { weightDtype: "f32" }),
+  name: "infinite weights and NaN gates",
+  inputs: {
+    x: { dtype: "act", shape: [4, 3], data: new Array<number>(12).fill(1) },
+    z: {
+      dtype: "act",
+      shape: [4, 3],
+      data: [-87, -104, -104.3, -100, -88, 1, 0, Infinity, -Infinity, Number.NaN, 2, -90],
+    },
+    weight: { dtype: "f32", shape: [3], data: [Infinity, -Infinity, Infinity] },
+  },
+};
+const flushed = (value: number) => (Math.abs(value) < 2 ** -126 ? 0 : value);
+
 export const suite: Suite = {
   op: gatedRmsNorm,
   errorClass: "S",
@@ -108,6 +144,8 @@ export const suite: Suite = {
     makeCase([40], 100, { weightOffset: 1 }),
     makeCase([40], 100, {}, { weightDtype: "f32" }),
     { ...farGates, name: "gates far out", dtypes: ["f32", "bf16"] },
+    ...subnormalGates,
+    infiniteWeights,
     { ...makeCase([3], 67), inPlace: { out: "x" } },
     { ...makeCase([64], 68, { order: "gate-then-norm" }), inPlace: { out: "x" } },
   ],
@@ -128,6 +166,12 @@ export const suite: Suite = {
         const e = Math.fround(Math.exp(a.z[i] as number));
         return v * ((a.z[i] as number) * (e / (1 + e)));
       }),
+    ),
+    "silu that is subnormal counts as 0": plain((a) =>
+      rmsNormReference(a.x, a.weight, a.eps, a.weightOffset).map((v, i) => v * flushed(silu(a.z[i] as number))),
+    ),
+    "silu rounded to f32 before the product": plain((a) =>
+      rmsNormReference(a.x, a.weight, a.eps, a.weightOffset).map((v, i) => v * Math.fround(silu(a.z[i] as number))),
     ),
     "weight ignored": changed((a) => ({ weight: a.weight.map(() => 1), weightOffset: 0 })),
     "1 + w for w": changed((a) => ({ weightOffset: a.weightOffset === 0 ? 1 : a.weightOffset })),
