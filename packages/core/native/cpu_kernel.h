@@ -1,6 +1,7 @@
 // The contract between core and a CPU kernel library: plain C, one struct, no N-API.
 // A kernel is an extern "C" function named like its Metal twin; core finds it with dlsym.
 #pragma once
+#include <stddef.h>
 #include <stdint.h>
 
 #include "fault.h"
@@ -24,11 +25,26 @@ typedef int32_t (*MlxtsCpuKernel)(const MlxtsCpuLaunch*);
 #ifdef __cplusplus
 namespace mlxts {
 
+// Numbers from a buffer that decide addresses or the lengths of loops. Whoever shares the buffer's memory may write them
+// while a kernel runs, and a compiler may read a plain variable's memory again: each call of read() is one read, and a
+// kernel uses no value but one that it has itself checked.
+class Indices {
+ public:
+  explicit Indices(const int32_t* first) : first_(first) {}
+  // Whether there are any: false for an optional buffer that is absent.
+  explicit operator bool() const { return first_; }
+  int32_t read(size_t i) const { return __atomic_load_n(first_ + i, __ATOMIC_RELAXED); }
+
+ private:
+  const int32_t* first_;
+};
+
 struct Launch : MlxtsCpuLaunch {
   template <typename T>
   T* buffer(int index) const {
     return static_cast<T*>(buffers[index]);
   }
+  Indices indices(int index) const { return Indices(buffer<const int32_t>(index)); }
   template <typename P>
   const P& args() const {
     return *static_cast<const P*>(params);

@@ -65,7 +65,7 @@ MLXTS_INLINE void four_tokens(T* y, int64_t channels, const vf32* inputs, const 
 template <typename T, typename W, typename S>
 int32_t causal_conv1d(const Launch& l) {
   const auto& p = l.args<CausalConv1dParams>();
-  const int32_t* cu_seqlens = l.buffer<const int32_t>(CAUSAL_CONV1D_CU_SEQLENS);
+  const Indices cu_seqlens = l.indices(CAUSAL_CONV1D_CU_SEQLENS);
   const int32_t wrong = packed_failure(l, cu_seqlens, p.sequences, p.tokens, CAUSAL_CONV1D_FAULT_CU_SEQLENS);
   if (wrong) return wrong;
   const W* weight = l.buffer<const W>(CAUSAL_CONV1D_WEIGHT);
@@ -82,7 +82,7 @@ int32_t causal_conv1d(const Launch& l) {
   int64_t prepared = -1;
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const int64_t block = group % X;
-    const Slot slot = slot_at(cu_seqlens, group / X, p.sequences, Y, p.tokensPerThreadgroup);
+    const Slot slot = slot_at(cu_seqlens, group / X, p.sequences, p.tokens, Y, p.tokensPerThreadgroup);
     const Sequence sequence = sequence_at(cu_seqlens, slot.sequence, p.tokens);
     const int64_t tokens = int64_t(sequence.tokens), begin = int64_t(slot.chunk * p.tokensPerThreadgroup);
     if (begin > 0 && begin >= tokens) continue;

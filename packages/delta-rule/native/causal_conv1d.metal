@@ -60,7 +60,7 @@ METAL_FUNC void convolve(Rows<T, S> rows, device const W* weight, float4 bias, d
   }
   for (uint j = 0; j < kTokens && t + j < rows.tokens; ++j) {
     float4 sum = sums[j];
-    if (p.silu) sum /= 1.0f + precise::exp(-sum);
+    if (p.silu) sum = times_sigmoid(sum, float4(1.0f), sum);
     store_some(y + ulong(t + j) * rows.channels, sum, rows.n);
   }
 }
@@ -69,7 +69,7 @@ template <typename T, typename W, typename S>
 kernel void causal_conv1d(
     device const T* x [[buffer(CAUSAL_CONV1D_X)]], device const W* weight [[buffer(CAUSAL_CONV1D_WEIGHT)]],
     device const W* bias [[buffer(CAUSAL_CONV1D_BIAS)]], device const S* state [[buffer(CAUSAL_CONV1D_STATE)]],
-    device const int* cu_seqlens [[buffer(CAUSAL_CONV1D_CU_SEQLENS)]],
+    device const Index* cu_seqlens [[buffer(CAUSAL_CONV1D_CU_SEQLENS)]],
     device const uchar* mask [[buffer(CAUSAL_CONV1D_MASK)]], device T* y [[buffer(CAUSAL_CONV1D_Y)]],
     device S* new_state [[buffer(CAUSAL_CONV1D_NEW_STATE)]],
     constant CausalConv1dParams& p [[buffer(CAUSAL_CONV1D_PARAMS)]],
@@ -81,7 +81,7 @@ kernel void causal_conv1d(
   const uint c = group.x * p.channelsPerThreadgroup + position.x * CAUSAL_CONV1D_CHANNELS_PER_THREAD;
   if (c >= p.channels) return;
   const Slot slot =
-      packed ? slot_at(cu_seqlens, true, group.y, p.sequences, 0, p.tokensPerThreadgroup) : Slot{group.z, group.y};
+      packed ? slot_at(cu_seqlens, true, group.y, p.sequences, p.tokens, 0, p.tokensPerThreadgroup) : Slot{group.z, group.y};
   const Sequence sequence = sequence_at(cu_seqlens, packed, slot.sequence, p.tokens);
   const uint run = p.tokensPerThreadgroup / size.y, tokens = sequence.tokens;
   const uint begin = slot.chunk * p.tokensPerThreadgroup + position.y * run;

@@ -64,15 +64,17 @@ struct Gates {
 
 // The chunks of one sequence.
 struct Chunks {
+  Sequence all;
   size_t begin, tokens;  // without the last ones, if those are left to others
   size_t slot;           // of the first chunk
 
   template <typename Params>
-  Chunks(const Params& p, const int32_t* cu_seqlens, size_t sequence) {
-    const Sequence all = sequence_at(cu_seqlens, sequence, p.tokens);
+  Chunks(const Params& p, const Indices& cu_seqlens, size_t sequence) {
+    all = sequence_at(cu_seqlens, sequence, p.tokens);
     begin = all.begin;
     tokens = chunked_tokens(all.tokens, p.chunkLength, p.lastTokens);
-    slot = first_slot(cu_seqlens, sequence, (p.tokens + p.chunkLength - 1) / p.chunkLength, p.chunkLength);
+    slot = cu_seqlens ? packed_slot(sequence, begin, p.chunkLength)
+                      : sequence * ((p.tokens + p.chunkLength - 1) / p.chunkLength);
   }
   // Rows of a chunk; 0 beyond the end.
   size_t rows(size_t chunk, size_t chunk_length) const {
@@ -86,11 +88,11 @@ struct ChunkPlace {
   size_t head, key_head = 0, slot, token, rows;
 
   template <typename Params>
-  ChunkPlace(const Params& p, const int32_t* cu_seqlens, uint64_t group, uint64_t slots) {
+  ChunkPlace(const Params& p, const Indices& cu_seqlens, uint64_t group, uint64_t slots) {
     head = group / slots % p.heads;
     slot = group / slots / p.heads * slots + group % slots;
     if constexpr (requires { p.keyHeads; }) key_head = key_head_of(head, p.headsPerKey, p.keyHeads);
-    const Slot at = slot_at(cu_seqlens, slot, p.sequences, slots, p.chunkLength);
+    const Slot at = slot_at(cu_seqlens, slot, p.sequences, p.tokens, slots, p.chunkLength);
     const Chunks chunks(p, cu_seqlens, at.sequence);
     rows = chunks.rows(at.chunk, p.chunkLength);
     token = chunks.begin + at.chunk * p.chunkLength;

@@ -10,7 +10,7 @@ namespace {
 int32_t chunk_cumsum(const Launch& l) {
   const auto& p = l.args<ChunkCumsumParams>();
   const float* g = l.buffer<const float>(CHUNK_CUMSUM_G);
-  const int32_t* cu_seqlens = l.buffer<const int32_t>(CHUNK_CUMSUM_CU_SEQLENS);
+  const Indices cu_seqlens = l.indices(CHUNK_CUMSUM_CU_SEQLENS);
   const uint8_t* mask = l.buffer<const uint8_t>(CHUNK_CUMSUM_MASK);
   float* sum = l.buffer<float>(CHUNK_CUMSUM_SUM);
   float* low = l.buffer<float>(CHUNK_CUMSUM_SUM_LOW);
@@ -19,7 +19,7 @@ int32_t chunk_cumsum(const Launch& l) {
   const size_t heads = p.heads;
   const uint64_t slots = l.threadgroups[0];
   for (uint64_t group = l.begin; group < l.end; ++group) {
-    const Slot slot = slot_at(cu_seqlens, group, p.sequences, slots, p.chunkLength);
+    const Slot slot = slot_at(cu_seqlens, group, p.sequences, p.tokens, slots, p.chunkLength);
     const Chunks chunks(p, cu_seqlens, slot.sequence);
     const size_t first = chunks.begin + slot.chunk * p.chunkLength, rows = chunks.rows(slot.chunk, p.chunkLength);
     for (size_t i = 0; i < rows; ++i) {

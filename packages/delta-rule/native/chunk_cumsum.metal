@@ -8,7 +8,7 @@ constant constexpr uint kAhead = 8;  // gates that are on their way at once
 
 // A thread has one chunk of one head; neighbours have neighbouring heads.
 kernel void chunk_cumsum_f32(device const float* g [[buffer(CHUNK_CUMSUM_G)]],
-                             device const int* cuSeqlens [[buffer(CHUNK_CUMSUM_CU_SEQLENS)]],
+                             device const Index* cuSeqlens [[buffer(CHUNK_CUMSUM_CU_SEQLENS)]],
                              device const uchar* mask [[buffer(CHUNK_CUMSUM_MASK)]],
                              device float* sum [[buffer(CHUNK_CUMSUM_SUM)]],
                              device float* sumLow [[buffer(CHUNK_CUMSUM_SUM_LOW)]],

@@ -9,7 +9,7 @@ namespace {
 
 int32_t chunk_inverse(const Launch& l) {
   const auto& p = l.args<ChunkInverseParams>();
-  const int32_t* cu_seqlens = l.buffer<const int32_t>(CHUNK_INVERSE_CU_SEQLENS);
+  const Indices cu_seqlens = l.indices(CHUNK_INVERSE_CU_SEQLENS);
   if (const int32_t failed = packed_failure(l, cu_seqlens, p.sequences, p.tokens, CHUNK_INVERSE_FAULT_CU_SEQLENS))
     return failed;
   const size_t BT = p.chunkLength, stride = size_t(p.heads) * BT;

@@ -20,7 +20,7 @@ METAL_FUNC void invert_column(threadgroup const float* a, uint stride, uint colu
 }
 
 kernel void chunk_inverse_f32(device const float* a [[buffer(CHUNK_INVERSE_A)]],
-                              device const int* cuSeqlens [[buffer(CHUNK_INVERSE_CU_SEQLENS)]],
+                              device const Index* cuSeqlens [[buffer(CHUNK_INVERSE_CU_SEQLENS)]],
                               device float* x [[buffer(CHUNK_INVERSE_X)]],
                               constant ChunkInverseParams& p [[buffer(CHUNK_INVERSE_PARAMS)]],
                               device MlxtsFault* fault [[buffer(CHUNK_INVERSE_FAULT)]],
@@ -29,8 +29,8 @@ kernel void chunk_inverse_f32(device const float* a [[buffer(CHUNK_INVERSE_A)]],
                               uint lane [[thread_index_in_simdgroup]],
                               uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const bool packed = p.present & CHUNK_INVERSE_HAS_CU_SEQLENS;
-  if (!packed_right(cuSeqlens, packed, p.sequences, p.tokens, fault, CHUNK_INVERSE_FAULT_CU_SEQLENS, lane)) return;
-  const ChunkPlace place = chunk_place(p, cuSeqlens, packed, group.x, groups.x, group.y, group.z);
+  const ChunkPlace place = threadgroup_place(p, cuSeqlens, packed, group.x, groups.x, group.y, group.z, fault,
+                                             CHUNK_INVERSE_FAULT_CU_SEQLENS, lower, index, lane);
   if (place.rows == 0) return;
   const uint length = p.chunkLength, stride = length + CHUNK_INVERSE_PAD;
   const ulong start = (place.token * p.heads + place.head) * length;

@@ -14,7 +14,7 @@ int32_t chunk_kkt(const Launch& l) {
   const float* beta = l.buffer<const float>(CHUNK_KKT_BETA);
   const float* sum = l.buffer<const float>(CHUNK_KKT_SUM);
   const float* sum_low = l.buffer<const float>(CHUNK_KKT_SUM_LOW);
-  const int32_t* cu_seqlens = l.buffer<const int32_t>(CHUNK_KKT_CU_SEQLENS);
+  const Indices cu_seqlens = l.indices(CHUNK_KKT_CU_SEQLENS);
   if (const int32_t failed = packed_failure(l, cu_seqlens, p.sequences, p.tokens, CHUNK_KKT_FAULT_CU_SEQLENS))
     return failed;
   const size_t K = p.keyDim, H = p.heads, BT = p.chunkLength, padded = round_up(K, 16);
@@ -48,7 +48,7 @@ int32_t chunk_kkt_channels(const Launch& l) {
   const float* beta = l.buffer<const float>(CHUNK_KKT_BETA);
   const float* sum = l.buffer<const float>(CHUNK_KKT_SUM);
   const float* sum_low = l.buffer<const float>(CHUNK_KKT_SUM_LOW);
-  const int32_t* cu_seqlens = l.buffer<const int32_t>(CHUNK_KKT_CU_SEQLENS);
+  const Indices cu_seqlens = l.indices(CHUNK_KKT_CU_SEQLENS);
   if (const int32_t failed = packed_failure(l, cu_seqlens, p.sequences, p.tokens, CHUNK_KKT_FAULT_CU_SEQLENS))
     return failed;
   const size_t K = p.keyDim, H = p.heads, BT = p.chunkLength, padded = round_up(K, kLanes);

@@ -47,15 +47,15 @@ template <typename T, bool Channels>
 kernel void chunk_kkt(device const T* k [[buffer(CHUNK_KKT_K)]], device const float* beta [[buffer(CHUNK_KKT_BETA)]],
                       device const float* sum [[buffer(CHUNK_KKT_SUM)]],
                       device const float* sumLow [[buffer(CHUNK_KKT_SUM_LOW)]],
-                      device const int* cuSeqlens [[buffer(CHUNK_KKT_CU_SEQLENS)]],
+                      device const Index* cuSeqlens [[buffer(CHUNK_KKT_CU_SEQLENS)]],
                       device float* a [[buffer(CHUNK_KKT_A)]], constant ChunkKktParams& p [[buffer(CHUNK_KKT_PARAMS)]],
                       device MlxtsFault* fault [[buffer(CHUNK_KKT_FAULT)]],
                       threadgroup float* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
                       uint3 groups [[threadgroups_per_grid]], uint index [[thread_index_in_threadgroup]],
                       uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const bool packed = p.present & CHUNK_KKT_HAS_CU_SEQLENS, pair = p.present & CHUNK_KKT_HAS_SUM_LOW;
-  if (!packed_right(cuSeqlens, packed, p.sequences, p.tokens, fault, CHUNK_KKT_FAULT_CU_SEQLENS, lane)) return;
-  const ChunkPlace place = chunk_place(p, cuSeqlens, packed, group.x, groups.x, group.y, group.z);
+  const ChunkPlace place = threadgroup_place(p, cuSeqlens, packed, group.x, groups.x, group.y, group.z, fault,
+                                             CHUNK_KKT_FAULT_CU_SEQLENS, memory, index, lane);
   if (place.rows == 0) return;
   const uint length = p.chunkLength, threads = length * 2, H = p.heads, K = p.keyDim, keyStride = p.keyHeads * K;
   const ulong cell = place.token * H + place.head;

@@ -22,14 +22,29 @@ METAL_FUNC uint chunks_of(constant P& p, bool packed) {
 
 // Chunk `chunk` of `chunks` of a row of tokens, which cuSeqlens may cut into sequences.
 template <typename P>
-METAL_FUNC ChunkPlace chunk_place(constant P& p, device const int* cuSeqlens, bool packed, uint chunk, uint chunks,
+METAL_FUNC ChunkPlace chunk_place(constant P& p, device const Index* cuSeqlens, bool packed, uint chunk, uint chunks,
                                   uint head, uint row) {
   Slot at = {row, chunk};
-  if (packed) at = slot_at(cuSeqlens, true, chunk, p.sequences, chunks, p.chunkLength);
+  if (packed) at = slot_at(cuSeqlens, true, chunk, p.sequences, p.tokens, chunks, p.chunkLength);
   const Sequence sequence = sequence_at(cuSeqlens, packed, at.sequence, p.tokens);
   const uint end = chunked_tokens(sequence.tokens, p.chunkLength, p.lastTokens), first = at.chunk * p.chunkLength;
   return {head, row * chunks + chunk, ulong(sequence.begin) + first,
           first < end ? metal::min(p.chunkLength, end - first) : 0};
+}
+
+// The same for a whole threadgroup; no rows where cuSeqlens is wrong, which is reported. `memory` is free again afterwards.
+template <typename P>
+METAL_FUNC ChunkPlace threadgroup_place(constant P& p, device const Index* cuSeqlens, bool packed, uint chunk, uint chunks,
+                                        uint head, uint row, device MlxtsFault* fault, uint code,
+                                        threadgroup float* memory, uint index, uint lane) {
+  ChunkPlace place = chunk_place(p, cuSeqlens, packed, chunk, chunks, head, row);
+  if (!packed) return place;
+  const bool right = packed_right(cuSeqlens, true, p.sequences, p.tokens, fault, code, lane);
+  const metal::uint2 first = threadgroup_first(metal::uint2(uint(place.token), right ? place.rows : 0),
+                                               (threadgroup uint*)memory, index);
+  place.token = first.x;
+  place.rows = first.y;
+  return place;
 }
 
 // Cumulated gates of a chunk as pairs in threadgroup memory, zeros for rows that are not real.

@@ -15,7 +15,7 @@ int32_t chunk_output(const Launch& l) {
   const auto& p = l.args<ChunkOutputParams>();
   const float* sum = l.buffer<const float>(CHUNK_OUTPUT_SUM);
   const float* sum_low = l.buffer<const float>(CHUNK_OUTPUT_SUM_LOW);
-  const int32_t* cu_seqlens = l.buffer<const int32_t>(CHUNK_OUTPUT_CU_SEQLENS);
+  const Indices cu_seqlens = l.indices(CHUNK_OUTPUT_CU_SEQLENS);
   const uint8_t* mask = l.buffer<const uint8_t>(CHUNK_OUTPUT_MASK);
   if (const int32_t failed = packed_failure(l, cu_seqlens, p.sequences, p.tokens, CHUNK_OUTPUT_FAULT_CU_SEQLENS))
     return failed;

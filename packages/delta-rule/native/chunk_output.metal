@@ -32,7 +32,7 @@ kernel void chunk_output(device const T* q [[buffer(CHUNK_OUTPUT_Q)]], device co
                          device const T* h [[buffer(CHUNK_OUTPUT_H)]],
                          device const float* sum [[buffer(CHUNK_OUTPUT_SUM)]],
                          device const float* sumLow [[buffer(CHUNK_OUTPUT_SUM_LOW)]],
-                         device const int* cuSeqlens [[buffer(CHUNK_OUTPUT_CU_SEQLENS)]],
+                         device const Index* cuSeqlens [[buffer(CHUNK_OUTPUT_CU_SEQLENS)]],
                          device const uchar* mask [[buffer(CHUNK_OUTPUT_MASK)]], device T* o [[buffer(CHUNK_OUTPUT_O)]],
                          constant ChunkOutputParams& p [[buffer(CHUNK_OUTPUT_PARAMS)]],
                          device MlxtsFault* fault [[buffer(CHUNK_OUTPUT_FAULT)]],
@@ -43,8 +43,8 @@ kernel void chunk_output(device const T* q [[buffer(CHUNK_OUTPUT_Q)]], device co
   constexpr uint kQueryStride = kColumns + 16 / sizeof(Q), kStride = kColumns + 16 / sizeof(T);
   constexpr uint kValueStride = kValues + 16 / sizeof(T);
   const bool packed = p.present & CHUNK_OUTPUT_HAS_CU_SEQLENS, pair = p.present & CHUNK_OUTPUT_HAS_SUM_LOW;
-  if (!packed_right(cuSeqlens, packed, p.sequences, p.tokens, fault, CHUNK_OUTPUT_FAULT_CU_SEQLENS, lane)) return;
-  const ChunkPlace place = chunk_place(p, cuSeqlens, packed, group.x, groups.x, group.y, group.z);
+  const ChunkPlace place = threadgroup_place(p, cuSeqlens, packed, group.x, groups.x, group.y, group.z, fault,
+                                             CHUNK_OUTPUT_FAULT_CU_SEQLENS, memory, index, lane);
   const uint length = p.chunkLength, threads = length * 2, H = p.heads, K = p.keyDim, V = p.valueDim;
   const uint rows = place.rows, keyStride = p.keyHeads * K;
   if (rows == 0) return;

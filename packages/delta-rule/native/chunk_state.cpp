@@ -19,7 +19,7 @@ int32_t chunk_state(const Launch& l) {
   const float* initial = l.buffer<const float>(CHUNK_STATE_INITIAL_STATE);
   float* final_state = l.buffer<float>(CHUNK_STATE_FINAL_STATE);
   float* snapshots = l.buffer<float>(CHUNK_STATE_SNAPSHOTS);
-  const int32_t* cu_seqlens = l.buffer<const int32_t>(CHUNK_STATE_CU_SEQLENS);
+  const Indices cu_seqlens = l.indices(CHUNK_STATE_CU_SEQLENS);
   if (const int32_t failed = packed_failure(l, cu_seqlens, p.sequences, p.tokens, CHUNK_STATE_FAULT_CU_SEQLENS))
     return failed;
   const size_t K = p.keyDim, V = p.valueDim, H = p.heads, BT = p.chunkLength;
@@ -42,7 +42,7 @@ int32_t chunk_state(const Launch& l) {
       memset(state, 0, K * kRows * sizeof(float));
     float* snapshot = nullptr;
     if (snapshots)
-      snapshot = snapshots + (first_snapshot(cu_seqlens, sequence, p.tokens, p.snapshotEvery) * H + head) * V * K;
+      snapshot = snapshots + (first_snapshot(cu_seqlens, sequence, chunks.all.tokens, p.tokens, p.snapshotEvery) * H + head) * V * K;
     for (size_t chunk = 0; size_t n = chunks.rows(chunk, BT); ++chunk) {
       const size_t at = (chunks.begin + chunk * BT) * H + head, last = n - 1;
       T* h = l.buffer<T>(CHUNK_STATE_H) + (((chunks.slot + chunk) * H + head) * V + v0) * K;

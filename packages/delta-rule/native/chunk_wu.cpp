@@ -16,7 +16,7 @@ int32_t chunk_wu(const Launch& l) {
   const float* beta = l.buffer<const float>(CHUNK_WU_BETA);
   const float* sum = l.buffer<const float>(CHUNK_WU_SUM);
   const float* sum_low = l.buffer<const float>(CHUNK_WU_SUM_LOW);
-  const int32_t* cu_seqlens = l.buffer<const int32_t>(CHUNK_WU_CU_SEQLENS);
+  const Indices cu_seqlens = l.indices(CHUNK_WU_CU_SEQLENS);
   if (const int32_t failed = packed_failure(l, cu_seqlens, p.sequences, p.tokens, CHUNK_WU_FAULT_CU_SEQLENS))
     return failed;
   const size_t K = p.keyDim, V = p.valueDim, H = p.heads, BT = p.chunkLength;

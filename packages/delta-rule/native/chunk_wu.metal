@@ -20,7 +20,7 @@ kernel void chunk_wu(device const T* k [[buffer(CHUNK_WU_K)]], device const T* v
                      device const float* beta [[buffer(CHUNK_WU_BETA)]],
                      device const float* sum [[buffer(CHUNK_WU_SUM)]],
                      device const float* sumLow [[buffer(CHUNK_WU_SUM_LOW)]],
-                     device const int* cuSeqlens [[buffer(CHUNK_WU_CU_SEQLENS)]],
+                     device const Index* cuSeqlens [[buffer(CHUNK_WU_CU_SEQLENS)]],
                      device const float* x [[buffer(CHUNK_WU_X)]], device T* w [[buffer(CHUNK_WU_W)]],
                      device T* u [[buffer(CHUNK_WU_U)]], constant ChunkWuParams& p [[buffer(CHUNK_WU_PARAMS)]],
                      device MlxtsFault* fault [[buffer(CHUNK_WU_FAULT)]], threadgroup float* factor [[threadgroup(0)]],
@@ -29,8 +29,8 @@ kernel void chunk_wu(device const T* k [[buffer(CHUNK_WU_K)]], device const T* v
                      uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   constexpr uint kColumns = (CHUNK_WU_ROW_BYTES - 16) / sizeof(T), kStride = CHUNK_WU_ROW_BYTES / sizeof(T);
   const bool packed = p.present & CHUNK_WU_HAS_CU_SEQLENS, pair = p.present & CHUNK_WU_HAS_SUM_LOW;
-  if (!packed_right(cuSeqlens, packed, p.sequences, p.tokens, fault, CHUNK_WU_FAULT_CU_SEQLENS, lane)) return;
-  const ChunkPlace place = chunk_place(p, cuSeqlens, packed, group.x, groups.x, group.y, group.z / 2);
+  const ChunkPlace place = threadgroup_place(p, cuSeqlens, packed, group.x, groups.x, group.y, group.z / 2, fault,
+                                             CHUNK_WU_FAULT_CU_SEQLENS, factor, index, lane);
   const uint length = p.chunkLength, H = p.heads, rows = place.rows;
   if (rows == 0) return;
   const ulong cell = place.token * H + place.head;

@@ -10,13 +10,18 @@ namespace {
 template <typename T>
 int32_t conv_rollback(const Launch& l) {
   const auto& p = l.args<ConvRollbackParams>();
-  const int32_t* rejected = l.buffer<const int32_t>(CONV_ROLLBACK_REJECTED);
+  const Indices rejected = l.indices(CONV_ROLLBACK_REJECTED);
   const size_t kept = p.taps - 1, spare = p.historyRows - kept;
+  // A negative number is a large u32.
+  const auto fail = [&](uint32_t count, uint64_t i) {
+    return l.fail(CONV_ROLLBACK_FAULT_REJECTED, count, uint32_t(i));
+  };
   for (uint32_t i = 0; i < p.sequences; ++i)
-    if (rejected[i] < 0 || size_t(rejected[i]) > spare)
-      return l.fail(CONV_ROLLBACK_FAULT_REJECTED, uint32_t(rejected[i]), i);
+    if (const uint32_t count = uint32_t(rejected.read(i)); count > spare) return fail(count, i);
   for (uint64_t i = l.begin; i < l.end; ++i) {
-    const size_t first = i * p.historyRows + spare - size_t(rejected[i]);
+    const uint32_t count = uint32_t(rejected.read(i));
+    if (count > spare) return fail(count, i);
+    const size_t first = i * p.historyRows + spare - count;
     memcpy(l.buffer<T>(CONV_ROLLBACK_STATE) + i * kept * p.channels,
            l.buffer<const T>(CONV_ROLLBACK_HISTORY) + first * p.channels, kept * p.channels * sizeof(T));
   }

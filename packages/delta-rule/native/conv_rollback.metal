@@ -7,7 +7,7 @@ using namespace mlxts;
 
 template <typename T>
 kernel void conv_rollback(device const T* history [[buffer(CONV_ROLLBACK_HISTORY)]],
-                          device const int* rejected [[buffer(CONV_ROLLBACK_REJECTED)]],
+                          device const Index* rejected [[buffer(CONV_ROLLBACK_REJECTED)]],
                           device T* state [[buffer(CONV_ROLLBACK_STATE)]],
                           constant ConvRollbackParams& p [[buffer(CONV_ROLLBACK_PARAMS)]],
                           device MlxtsFault* fault [[buffer(CONV_ROLLBACK_FAULT)]],
@@ -15,7 +15,7 @@ kernel void conv_rollback(device const T* history [[buffer(CONV_ROLLBACK_HISTORY
   const uint kept = p.taps - 1, spare = p.historyRows - kept;
   if (!rejected_right(rejected, p.sequences, spare, fault, CONV_ROLLBACK_FAULT_REJECTED, lane)) return;
   if (at.x >= kept * p.channels) return;
-  const ulong first = ulong(at.y) * p.historyRows + (spare - uint(rejected[at.y]));
+  const ulong first = ulong(at.y) * p.historyRows + (spare - min(spare, uint(read_index(rejected, at.y))));
   state[ulong(at.y) * kept * p.channels + at.x] = history[first * p.channels + at.x];
 }
 

@@ -48,7 +48,7 @@ kernel void gated_delta_rollback(device const float* log_state [[buffer(GATED_DE
                                  device const float* log_keys [[buffer(GATED_DELTA_ROLLBACK_LOG_KEYS)]],
                                  device const float* log_deltas [[buffer(GATED_DELTA_ROLLBACK_LOG_DELTAS)]],
                                  device const float* log_gates [[buffer(GATED_DELTA_ROLLBACK_LOG_GATES)]],
-                                 device const int* rejected [[buffer(GATED_DELTA_ROLLBACK_REJECTED)]],
+                                 device const Index* rejected [[buffer(GATED_DELTA_ROLLBACK_REJECTED)]],
                                  device float* final_state [[buffer(GATED_DELTA_ROLLBACK_FINAL_STATE)]],
                                  constant Params& p [[buffer(GATED_DELTA_ROLLBACK_PARAMS)]],
                                  device MlxtsFault* fault [[buffer(GATED_DELTA_ROLLBACK_FAULT)]],
@@ -59,7 +59,8 @@ kernel void gated_delta_rollback(device const float* log_state [[buffer(GATED_DE
                                            GATED_DELTA_ROLLBACK_FAULT_REJECTED, lane))
     return;
   const StateLayout layout = {p.keyDim, p.valueDim, p.rowStride, p.columnStride};
-  const uint rows = min(p.valueDim - row, kRows), count = p.lastTokens - uint(rejected[sequence]);
+  const uint rows = min(p.valueDim - row, kRows), back = simd_broadcast_first(uint(read_index(rejected, sequence)));
+  const uint count = p.lastTokens - min(p.lastTokens, back);
   const ulong token = ulong(sequence) * p.lastTokens, gate_at = token * p.heads + head;
   const ulong state_at = layout.at(ulong(sequence) * p.heads + head, row);
   const ulong key_at = (token * p.keyHeads + key_head_of(head, p.headsPerKey, p.keyHeads)) * p.keyDim;

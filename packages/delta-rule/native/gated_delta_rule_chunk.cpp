@@ -105,7 +105,7 @@ int32_t gated_delta_rule_chunk(const Launch& l) {
   float* final_state = l.buffer<float>(GATED_DELTA_RULE_CHUNK_FINAL_STATE);
   float* snapshots = l.buffer<float>(GATED_DELTA_RULE_CHUNK_SNAPSHOTS);
   const uint8_t* skips = l.buffer<const uint8_t>(GATED_DELTA_RULE_CHUNK_MASK);
-  const int32_t* cu_seqlens = l.buffer<const int32_t>(GATED_DELTA_RULE_CHUNK_CU_SEQLENS);
+  const Indices cu_seqlens = l.indices(GATED_DELTA_RULE_CHUNK_CU_SEQLENS);
   if (const int32_t failed =
           packed_failure(l, cu_seqlens, p.sequences, p.tokens, GATED_DELTA_RULE_CHUNK_FAULT_CU_SEQLENS))
     return failed;
@@ -131,7 +131,7 @@ int32_t gated_delta_rule_chunk(const Launch& l) {
       memset(s.state, 0, s.panels * K * kPanel * sizeof(float));
     float* snapshot = nullptr;
     if (snapshots)
-      snapshot = snapshots + (first_snapshot(cu_seqlens, sequence, p.tokens, p.snapshotEvery) * H + head) * V * K;
+      snapshot = snapshots + (first_snapshot(cu_seqlens, sequence, chunks.all.tokens, p.tokens, p.snapshotEvery) * H + head) * V * K;
     for (size_t chunk = 0; size_t n = chunks.rows(chunk, BT); ++chunk) {
       const size_t token = chunks.begin + chunk * BT, at = token * H + head, last = n - 1;
       const size_t key_at = (token * p.keyHeads + key_head) * K;

@@ -167,7 +167,7 @@ struct Kept {
 template <typename T, bool Channels>
 int32_t gated_delta_rule_recurrent(const Launch& l) {
   const auto& p = l.args<GatedDeltaRuleRecurrentParams>();
-  const int32_t* cu_seqlens = l.buffer<const int32_t>(GATED_DELTA_RULE_RECURRENT_CU_SEQLENS);
+  const Indices cu_seqlens = l.indices(GATED_DELTA_RULE_RECURRENT_CU_SEQLENS);
   if (packed_failure(l, cu_seqlens, p.sequences, p.tokens, GATED_DELTA_RULE_RECURRENT_FAULT_CU_SEQLENS)) return 1;
   const T* q = l.buffer<const T>(GATED_DELTA_RULE_RECURRENT_Q);
   const T* k = l.buffer<const T>(GATED_DELTA_RULE_RECURRENT_K);
@@ -209,7 +209,8 @@ int32_t gated_delta_rule_recurrent(const Launch& l) {
       load_rows(layout, initial + state_at, rows, state);
     Kept::Block kept_of{sequence, head, v0, rows, s.tokens, 0};
     if (keeps) {
-      if (kept.snapshots) kept_of.first_snapshot = first_snapshot(cu_seqlens, sequence, p.tokens, p.snapshotEvery);
+      if (kept.snapshots)
+        kept_of.first_snapshot = first_snapshot(cu_seqlens, sequence, s.tokens, p.tokens, p.snapshotEvery);
       kept.nothing(kept_of);
       kept.state(kept_of, start, from);
     }

@@ -226,7 +226,7 @@ kernel void gated_delta_rule_recurrent(device const T* q [[buffer(GATED_DELTA_RU
                                        device const float* g [[buffer(GATED_DELTA_RULE_RECURRENT_G)]],
                                        device const float* beta [[buffer(GATED_DELTA_RULE_RECURRENT_BETA)]],
                                        device const float* initial [[buffer(GATED_DELTA_RULE_RECURRENT_INITIAL_STATE)]],
-                                       device const int* cu_seqlens [[buffer(GATED_DELTA_RULE_RECURRENT_CU_SEQLENS)]],
+                                       device const Index* cu_seqlens [[buffer(GATED_DELTA_RULE_RECURRENT_CU_SEQLENS)]],
                                        device const uchar* mask [[buffer(GATED_DELTA_RULE_RECURRENT_MASK)]],
                                        device T* o [[buffer(GATED_DELTA_RULE_RECURRENT_O)]],
                                        device float* final_state [[buffer(GATED_DELTA_RULE_RECURRENT_FINAL_STATE)]],
@@ -246,11 +246,12 @@ kernel void gated_delta_rule_recurrent(device const T* q [[buffer(GATED_DELTA_RU
   if (row >= p.valueDim || !packed_right(cu_seqlens, packed, p.sequences, p.tokens, fault,
                                          GATED_DELTA_RULE_RECURRENT_FAULT_CU_SEQLENS, lane))
     return;
-  const Work w = {
-      sequence, head, row, min(p.valueDim - row, kRows), lane, sequence_at(cu_seqlens, packed, sequence, p.tokens)};
+  const Sequence tokens = sequence_at(cu_seqlens, packed, sequence, p.tokens);
+  const Work w = {sequence, head, row, min(p.valueDim - row, kRows), lane,
+                  {simd_broadcast_first(tokens.begin), simd_broadcast_first(tokens.tokens)}};
   Kept kept = {final_state, snapshots, last_states, log_state, log_keys, log_deltas, log_gates, 0};
   if (p.present & GATED_DELTA_RULE_RECURRENT_HAS_SNAPSHOTS)
-    kept.first_snapshot = first_snapshot(cu_seqlens, packed, sequence, p.tokens, p.snapshotEvery);
+    kept.first_snapshot = first_snapshot(cu_seqlens, packed, sequence, w.tokens.tokens, p.tokens, p.snapshotEvery);
   if (p.lastTokens > 0) store_nothing(kept, w, Channels ? p.keyDim : 1, p);
   const uint start = p.chunkLength > 0 ? chunked_tokens(w.tokens.tokens, p.chunkLength, p.lastTokens) : 0;
   const ulong token = ulong(w.tokens.begin) + start, gate_at = token * p.heads + head;

@@ -15,14 +15,20 @@ inline size_t piece_keys(size_t length) {
   return even < kMinPieceKeys ? kMinPieceKeys : even;
 }
 
-// All lengths are looked at by every call, so that the first wrong one is reported whichever thread finds it.
 // The codes are the kernel's own, for a length out of range and for one less than the new rows.
 template <uint32_t OutOfRange, uint32_t TooFew, typename P>
-int32_t check_lengths(const Launch& l, const P& p, const int32_t* lengths) {
-  for (uint32_t b = 0; b < p.batch; ++b) {
-    if (lengths[b] < 0 || uint32_t(lengths[b]) > p.capacity) return l.fail(OutOfRange, uint32_t(lengths[b]), b);
-    if (p.causal && uint32_t(lengths[b]) < p.tokens) return l.fail(TooFew, uint32_t(lengths[b]), b);
-  }
+int32_t check_length(const Launch& l, const P& p, uint32_t length, size_t b) {
+  // A negative length is a large u32.
+  if (length > p.capacity) return l.fail(OutOfRange, length, uint32_t(b));
+  if (p.causal && length < p.tokens) return l.fail(TooFew, length, uint32_t(b));
+  return 0;
+}
+
+// All lengths are looked at by every call, so that the first wrong one is reported whichever thread finds it.
+template <uint32_t OutOfRange, uint32_t TooFew, typename P>
+int32_t check_lengths(const Launch& l, const P& p, const Indices& lengths) {
+  for (uint32_t b = 0; b < p.batch; ++b)
+    if (const int32_t failed = check_length<OutOfRange, TooFew>(l, p, uint32_t(lengths.read(b)), b)) return failed;
   return 0;
 }
 

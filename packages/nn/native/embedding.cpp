@@ -10,9 +10,9 @@ namespace {
 template <typename W, typename T>
 int32_t embedding(const Launch& l) {
   const auto& p = l.args<EmbeddingParams>();
-  const uint32_t* ids = l.buffer<const uint32_t>(EMBEDDING_IDS);
+  const Indices ids = l.indices(EMBEDDING_IDS);
   for (uint64_t token = l.begin; token < l.end; ++token) {
-    const uint32_t id = ids[token];
+    const uint32_t id = uint32_t(ids.read(token));
     if (id >= p.vocabulary) return l.fail(EMBEDDING_FAULT_ID, id, uint32_t(token));
     const W* from = l.buffer<const W>(EMBEDDING_WEIGHT) + uint64_t(id) * p.dim;
     T* to = l.buffer<T>(EMBEDDING_OUT) + token * p.dim;

@@ -4,25 +4,25 @@
 using namespace metal;
 using namespace mlxts;
 
-// Reports the first id out of range, of which there is one.
-METAL_FUNC void report_first(device const uint* ids, uint vocabulary, device MlxtsFault* fault) {
+// Reports the first id out of range, at `last`, where it was `wrong`, or before.
+METAL_FUNC void report_first(device const Index* ids, uint vocabulary, uint wrong, uint last, device MlxtsFault* fault) {
   if (!claim_fault(fault)) return;
-  uint first = 0;
-  while (ids[first] < vocabulary) ++first;
-  write_fault(fault, EMBEDDING_FAULT_ID, ids[first], first);
+  uint first = 0, id = wrong;
+  while (first < last && (id = uint(read_index(ids, first))) < vocabulary) ++first;
+  write_fault(fault, EMBEDDING_FAULT_ID, first < last ? id : wrong, first);
 }
 
 // A row of threadgroups copies the row of one token. A negative i32 id is a large u32 id: one comparison refuses both.
 template <typename W, typename T>
-kernel void embedding(device const uint* ids [[buffer(EMBEDDING_IDS)]],
+kernel void embedding(device const Index* ids [[buffer(EMBEDDING_IDS)]],
                       device const W* weight [[buffer(EMBEDDING_WEIGHT)]], device T* out [[buffer(EMBEDDING_OUT)]],
                       constant EmbeddingParams& p [[buffer(EMBEDDING_PARAMS)]],
                       device MlxtsFault* fault [[buffer(EMBEDDING_FAULT)]],
                       uint2 group [[threadgroup_position_in_grid]], uint2 position [[thread_position_in_threadgroup]],
                       uint2 size [[threads_per_threadgroup]]) {
-  const uint token = group.x, id = ids[token];
+  const uint token = group.x, id = uint(read_index(ids, token));
   if (id >= p.vocabulary) {
-    if (position.x == 0) report_first(ids, p.vocabulary, fault);
+    if (position.x == 0) report_first(ids, p.vocabulary, id, token, fault);
     return;
   }
   const uint i = 4 * (group.y * size.x + position.x);

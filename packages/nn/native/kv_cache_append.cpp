@@ -24,17 +24,22 @@ int32_t kv_cache_append(const Launch& l) {
   const auto& p = l.args<KvCacheAppendParams>();
   const X* k = l.buffer<const X>(KV_CACHE_APPEND_K);
   const X* v = l.buffer<const X>(KV_CACHE_APPEND_V);
-  const int32_t* start = l.buffer<const int32_t>(KV_CACHE_APPEND_START);
+  const Indices start = l.indices(KV_CACHE_APPEND_START);
   C* kCache = l.buffer<C>(KV_CACHE_APPEND_K_CACHE);
   C* vCache = l.buffer<C>(KV_CACHE_APPEND_V_CACHE);
+  const auto wrong = [&](int32_t at) { return at < 0 || uint64_t(at) + p.tokens > p.capacity; };
+  const auto fail = [&](int32_t at, size_t b) {
+    return l.fail(KV_CACHE_APPEND_FAULT_START, uint32_t(at), uint32_t(b));
+  };
   for (uint32_t b = 0; b < p.batch; ++b)
-    if (start[b] < 0 || uint64_t(start[b]) + p.tokens > p.capacity)
-      return l.fail(KV_CACHE_APPEND_FAULT_START, uint32_t(start[b]), b);
+    if (const int32_t at = start.read(b); wrong(at)) return fail(at, b);
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t b = group / p.tokens, t = group % p.tokens;
+    const int32_t at = start.read(b);
+    if (wrong(at)) return fail(at, b);
     for (size_t h = 0; h < p.heads; ++h) {
       const size_t from = (group * p.heads + h) * p.dim;
-      const size_t to = ((b * p.heads + h) * p.capacity + size_t(start[b]) + t) * p.dim;
+      const size_t to = ((b * p.heads + h) * p.capacity + size_t(at) + t) * p.dim;
       copy(k + from, kCache + to, p.dim);
       copy(v + from, vCache + to, p.dim);
     }

@@ -9,7 +9,7 @@ using namespace mlxts;
 template <typename X, typename C>
 kernel void kv_cache_append(device const X* k [[buffer(KV_CACHE_APPEND_K)]],
                             device const X* v [[buffer(KV_CACHE_APPEND_V)]],
-                            device const int* start [[buffer(KV_CACHE_APPEND_START)]],
+                            device const Index* start [[buffer(KV_CACHE_APPEND_START)]],
                             device C* kCache [[buffer(KV_CACHE_APPEND_K_CACHE)]],
                             device C* vCache [[buffer(KV_CACHE_APPEND_V_CACHE)]],
                             constant KvCacheAppendParams& p [[buffer(KV_CACHE_APPEND_PARAMS)]],
@@ -17,19 +17,21 @@ kernel void kv_cache_append(device const X* k [[buffer(KV_CACHE_APPEND_K)]],
                             uint3 group [[threadgroup_position_in_grid]],
                             uint3 position [[thread_position_in_threadgroup]], uint3 size [[threads_per_threadgroup]],
                             uint lane [[thread_index_in_simdgroup]]) {
-  uint wrong = p.batch;
-  // A negative start is a large u32.
-  for (uint b = lane; b < p.batch; b += kSimd)
-    if (uint(start[b]) > p.capacity - p.tokens) wrong = min(wrong, b);
-  wrong = simd_min(wrong);
-  if (wrong < p.batch) {
-    if (lane == 0) report_fault(fault, KV_CACHE_APPEND_FAULT_START, uint(start[wrong]), wrong);
+  const uint last = p.capacity - p.tokens;
+  uint wrong = p.batch, found = 0;
+  for (uint b = lane; b < p.batch && wrong == p.batch; b += kSimd) {
+    const uint at = uint(read_index(start, b));  // a negative one is above any capacity
+    if (at > last) wrong = b, found = at;
+  }
+  const uint first = simd_min(wrong);
+  if (first < p.batch) {
+    if (wrong == first) report_fault(fault, KV_CACHE_APPEND_FAULT_START, found, wrong);
     return;
   }
   const uint t = group.x, b = group.y, h = group.z * size.y + position.y;
   if (h >= p.heads) return;
   const ulong from = ((ulong(b) * p.tokens + t) * p.heads + h) * p.dim;
-  const ulong to = ((ulong(b) * p.heads + h) * p.capacity + uint(start[b]) + t) * p.dim;
+  const ulong to = ((ulong(b) * p.heads + h) * p.capacity + min(uint(read_index(start, b)), last) + t) * p.dim;
   for (uint i = 4 * position.x; i < p.dim; i += 4 * size.x) {
     convert_four(k + from, kCache + to, i, p.dim);
     convert_four(v + from, vCache + to, i, p.dim);

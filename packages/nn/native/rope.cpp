@@ -48,14 +48,14 @@ template <typename T>
 void rope(const Launch& l) {
   const auto& p = l.args<RopeParams>();
   const T* x = l.buffer<const T>(ROPE_X);
-  const int32_t* positions = l.buffer<const int32_t>(ROPE_POSITIONS);
+  const Indices positions = l.indices(ROPE_POSITIONS);
   const float* frequencies = l.buffer<const float>(ROPE_INVERSE_FREQUENCIES);
   T* out = l.buffer<T>(ROPE_OUT);
   const uint32_t pairs = p.pairs, rotated = 2 * pairs;
   float* cosines = static_cast<float*>(l.scratch);  // [pairs], interleaved: [rotated], each cosine twice
   float* sines = cosines + rotated + 16;            // the same; interleaved: -sin, sin
   for (uint64_t token = l.begin; token < l.end; ++token) {
-    const double position = positions[token];
+    const double position = positions.read(token);
     for_lanes(
         pairs,
         [&](size_t i) {

@@ -54,7 +54,7 @@ METAL_FUNC float2 cos_sin(int position, float frequency) {
 // A threadgroup has one token and some of its heads; a thread makes the angle of a pair once and rotates it in every
 // head of its row of threads.
 template <typename T>
-kernel void rope(device const T* x [[buffer(ROPE_X)]], device const int* positions [[buffer(ROPE_POSITIONS)]],
+kernel void rope(device const T* x [[buffer(ROPE_X)]], device const Index* positions [[buffer(ROPE_POSITIONS)]],
                  device const float* frequencies [[buffer(ROPE_INVERSE_FREQUENCIES)]],
                  device T* out [[buffer(ROPE_OUT)]], constant RopeParams& p [[buffer(ROPE_PARAMS)]],
                  uint2 group [[threadgroup_position_in_grid]], uint2 groups [[threadgroups_per_grid]],
@@ -62,8 +62,9 @@ kernel void rope(device const T* x [[buffer(ROPE_X)]], device const int* positio
   const uint firstHead = group.y * size.y + position.y, heads = groups.y * size.y;
   const ulong start = ulong(group.x) * p.heads * p.dim;
   x += start, out += start;
+  const int place = read_index(positions, group.x);
   for (uint pair = position.x; pair < p.pairs; pair += size.x) {
-    const float2 turn = cos_sin(positions[group.x], frequencies[pair]);
+    const float2 turn = cos_sin(place, frequencies[pair]);
     const uint first = p.interleaved ? 2 * pair : pair, second = p.interleaved ? first + 1 : first + p.pairs;
     for (uint head = firstHead; head < p.heads; head += heads) {
       const ulong at = ulong(head) * p.dim;

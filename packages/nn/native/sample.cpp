@@ -253,7 +253,7 @@ struct Row {
 template <typename T>
 void sample(const Launch& l) {
   const auto& p = l.args<SampleParams>();
-  const uint32_t step = *l.buffer<const uint32_t>(SAMPLE_STEP);
+  const uint32_t step = uint32_t(l.indices(SAMPLE_STEP).read(0));
   for (uint64_t row = l.begin; row < l.end; ++row)
     l.buffer<uint32_t>(SAMPLE_IDS)[row] = Row<T>(l, p, row).sample(random_bits(p.seed, step, uint32_t(row)));
 }

@@ -143,7 +143,7 @@ struct Draw {
 
 // One threadgroup: one row. Elements belong to the same thread in every pass, so that weights need no barrier.
 template <typename T>
-kernel void sample(device const T* logits [[buffer(SAMPLE_LOGITS)]], device const uint* step [[buffer(SAMPLE_STEP)]],
+kernel void sample(device const T* logits [[buffer(SAMPLE_LOGITS)]], device const Index* step [[buffer(SAMPLE_STEP)]],
                    device uint* weights [[buffer(SAMPLE_WEIGHTS)]], device uint* ids [[buffer(SAMPLE_IDS)]],
                    constant SampleParams& p [[buffer(SAMPLE_PARAMS)]], threadgroup uint* shared [[threadgroup(0)]],
                    uint row [[threadgroup_position_in_grid]], uint index [[thread_position_in_threadgroup]],
@@ -209,7 +209,7 @@ kernel void sample(device const T* logits [[buffer(SAMPLE_LOGITS)]], device cons
       last = searcher.find(ties, kept, indexBits, Target{found.left}).key;
     }
   }
-  const Draw draw = {random_bits(p.seed, *step, row)};
+  const Draw draw = {random_bits(p.seed, uint(read_index(step, 0)), row)};
   const Found id = searcher.find(WeightsById{weights, n, least, kLargestWeight, last}, kept, indexBits, draw);
   if (index == 0) ids[row] = id.key;
 }

@@ -15,7 +15,7 @@ int32_t sdpa(const Launch& l) {
   constexpr bool kPairs = kHasPairs && std::is_same_v<X, bf16> && std::is_same_v<C, bf16>;
   using E = std::conditional_t<kPairs, pair, float>;
   const X* q = l.buffer<const X>(SDPA_Q);
-  const int32_t* lengths = l.buffer<const int32_t>(SDPA_LENGTHS);
+  const Indices lengths = l.indices(SDPA_LENGTHS);
   X* out = l.buffer<X>(SDPA_OUT);
   if (const int32_t failed = check_lengths<SDPA_FAULT_LENGTH, SDPA_FAULT_NEW_ROWS>(l, p, lengths)) return failed;
 
@@ -36,7 +36,8 @@ int32_t sdpa(const Launch& l) {
     const size_t kvHead = group / l.threadgroups[0] % p.kvHeads, b = group / l.threadgroups[0] / p.kvHeads;
     const size_t first = block * p.groupRows;
     const int rows = int(allRows - first < p.groupRows ? allRows - first : p.groupRows);
-    const size_t length = size_t(lengths[b]);
+    const size_t length = uint32_t(lengths.read(b));
+    if (const int32_t failed = check_length<SDPA_FAULT_LENGTH, SDPA_FAULT_NEW_ROWS>(l, p, length, b)) return failed;
     const auto visible = [&](int row) { return p.causal ? length - p.tokens + (first + row) / share + 1 : length; };
     const auto address = [&](int row) {
       const size_t t = (first + row) / share, head = kvHead * share + (first + row) % share;

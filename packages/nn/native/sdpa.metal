@@ -6,14 +6,17 @@ using namespace mlxts;
 
 template <typename X, typename C>
 kernel void sdpa(device const X* q [[buffer(SDPA_Q)]], device const C* k_cache [[buffer(SDPA_K_CACHE)]],
-                 device const C* v_cache [[buffer(SDPA_V_CACHE)]], device const int* lengths [[buffer(SDPA_LENGTHS)]],
+                 device const C* v_cache [[buffer(SDPA_V_CACHE)]], device const Index* lengths [[buffer(SDPA_LENGTHS)]],
                  device X* out [[buffer(SDPA_OUT)]], constant SdpaParams& p [[buffer(SDPA_PARAMS)]],
                  device MlxtsFault* fault [[buffer(SDPA_FAULT)]], threadgroup float* memory [[threadgroup(0)]],
                  uint3 group [[threadgroup_position_in_grid]], uint3 groups [[threadgroups_per_grid]],
                  uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
                  uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  if (wrong_length(lengths, p, fault, SDPA_FAULT_LENGTH, SDPA_FAULT_NEW_ROWS, index, lane)) return;
-  const uint kv_head = group.y, sequence = group.z, length = uint(lengths[sequence]);
+  const uint kv_head = group.y, sequence = group.z;
+  uint length;
+  if (!right_length(lengths, sequence, length, p, fault, SDPA_FAULT_LENGTH, SDPA_FAULT_NEW_ROWS, memory, index,
+                    lane))
+    return;
   // Last rows first: when causal they see most and take longest.
   const uint first = (groups.x - 1 - group.x) * p.groupRows;
   const AttentionTile tile = attention_tile(p, length, sequence, kv_head, first, 0, length);

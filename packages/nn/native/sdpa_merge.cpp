@@ -9,11 +9,13 @@ namespace {
 template <typename X>
 void sdpa_merge(const Launch& l) {
   const auto& p = l.args<SdpaMergeParams>();
-  const int32_t* lengths = l.buffer<const int32_t>(SDPA_MERGE_LENGTHS);
+  const Indices lengths = l.indices(SDPA_MERGE_LENGTHS);
   const size_t dim = p.dim, share = p.heads / p.kvHeads, rows = p.tokens * share;
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t head = group % p.heads, t = group / p.heads % p.tokens, b = group / p.heads / p.tokens;
-    const size_t length = size_t(lengths[b]), pieces = (length + piece_keys(length) - 1) / piece_keys(length);
+    // The length that the pieces were made for was right; this one may have changed, and has as many pieces at most.
+    const size_t length = uint32_t(lengths.read(b));
+    const size_t all = (length + piece_keys(length) - 1) / piece_keys(length), pieces = all < p.pieces ? all : p.pieces;
     const size_t stride = rows * (dim + 2);
     const float* first = l.buffer<const float>(SDPA_MERGE_PARTIAL) +
                          ((b * p.kvHeads + head / share) * p.pieces * rows + t * share + head % share) * (dim + 2);

@@ -12,7 +12,7 @@ METAL_FUNC float2 piece_of(device const float* first, ulong stride, uint piece, 
 
 template <typename X>
 kernel void sdpa_merge(device const float* partial [[buffer(SDPA_MERGE_PARTIAL)]],
-                       device const int* lengths [[buffer(SDPA_MERGE_LENGTHS)]],
+                       device const Index* lengths [[buffer(SDPA_MERGE_LENGTHS)]],
                        device X* out [[buffer(SDPA_MERGE_OUT)]],
                        constant SdpaMergeParams& p [[buffer(SDPA_MERGE_PARAMS)]],
                        uint group [[threadgroup_position_in_grid]], uint size [[threads_per_threadgroup]],
@@ -20,8 +20,8 @@ kernel void sdpa_merge(device const float* partial [[buffer(SDPA_MERGE_PARTIAL)]
   static_assert(SDPA_PIECES_MAX_PIECES == 2 * kSimd, "a lane has two pieces");
   const uint head = group % p.heads, token = group / p.heads % p.tokens, sequence = group / p.heads / p.tokens;
   const uint share = p.heads / p.kvHeads, rows = p.tokens * share;
-  // A wrong length has been reported, and must not lead out of bounds.
-  const uint length = uint(max(lengths[sequence], 0));
+  // A wrong length has been reported, and must not lead out of bounds; nor must one that has changed.
+  const uint length = uint(max(simd_broadcast_first(read_index(lengths, sequence)), 0));
   const uint pieces = min(p.pieces, (length + piece_keys(length) - 1) / piece_keys(length));
   const ulong stride = ulong(rows) * (p.dim + 2);
   device const float* first = partial + (ulong(sequence) * p.kvHeads + head / share) * p.pieces * stride +

@@ -128,7 +128,7 @@ template <typename X, typename C>
 int32_t sdpa_pieces(const Launch& l) {
   const auto& p = l.args<SdpaPiecesParams>();
   const X* q = l.buffer<const X>(SDPA_PIECES_Q);
-  const int32_t* lengths = l.buffer<const int32_t>(SDPA_PIECES_LENGTHS);
+  const Indices lengths = l.indices(SDPA_PIECES_LENGTHS);
   if (const int32_t failed = check_lengths<SDPA_PIECES_FAULT_LENGTH, SDPA_PIECES_FAULT_NEW_ROWS>(l, p, lengths))
     return failed;
 
@@ -143,7 +143,9 @@ int32_t sdpa_pieces(const Launch& l) {
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t piece = group % l.threadgroups[0], head = group / l.threadgroups[0] % p.kvHeads;
     const size_t b = group / l.threadgroups[0] / p.kvHeads;
-    const size_t length = size_t(lengths[b]), begin = piece * piece_keys(length);
+    const size_t length = uint32_t(lengths.read(b)), begin = piece * piece_keys(length);
+    if (const int32_t failed = check_length<SDPA_PIECES_FAULT_LENGTH, SDPA_PIECES_FAULT_NEW_ROWS>(l, p, length, b))
+      return failed;
     if (begin >= length) continue;
     const size_t end = length - begin < piece_keys(length) ? length : begin + piece_keys(length);
     const C* keys = l.buffer<const C>(SDPA_PIECES_K_CACHE) + (b * p.kvHeads + head) * p.capacity * dim;

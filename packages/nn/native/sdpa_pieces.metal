@@ -9,15 +9,18 @@ template <typename X, typename C>
 kernel void sdpa_pieces(device const X* q [[buffer(SDPA_PIECES_Q)]],
                         device const C* k_cache [[buffer(SDPA_PIECES_K_CACHE)]],
                         device const C* v_cache [[buffer(SDPA_PIECES_V_CACHE)]],
-                        device const int* lengths [[buffer(SDPA_PIECES_LENGTHS)]],
+                        device const Index* lengths [[buffer(SDPA_PIECES_LENGTHS)]],
                         device float* partial [[buffer(SDPA_PIECES_PARTIAL)]],
                         constant SdpaPiecesParams& p [[buffer(SDPA_PIECES_PARAMS)]],
                         device MlxtsFault* fault [[buffer(SDPA_PIECES_FAULT)]],
                         threadgroup float* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
                         uint3 groups [[threadgroups_per_grid]], uint index [[thread_index_in_threadgroup]],
                         uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  if (wrong_length(lengths, p, fault, SDPA_PIECES_FAULT_LENGTH, SDPA_PIECES_FAULT_NEW_ROWS, index, lane)) return;
-  const uint kv_head = group.y, sequence = group.z, length = uint(lengths[sequence]);
+  const uint kv_head = group.y, sequence = group.z;
+  uint length;
+  if (!right_length(lengths, sequence, length, p, fault, SDPA_PIECES_FAULT_LENGTH, SDPA_PIECES_FAULT_NEW_ROWS, memory, index,
+                    lane))
+    return;
   const uint rows = p.tokens * (p.heads / p.kvHeads), tiles = (rows + SDPA_TILE_ROWS - 1) / SDPA_TILE_ROWS;
   const uint piece = group.x / tiles, first = group.x % tiles * SDPA_TILE_ROWS;
   const uint begin = piece * piece_keys(length);

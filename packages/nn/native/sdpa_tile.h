@@ -14,20 +14,24 @@ constant constexpr int kRowFragments = SDPA_TILE_ROWS / 8;
 constant constexpr uint kStrip = 16;
 constant constexpr int kStrips = SDPA_TILE_COLUMNS / SDPA_SIMDGROUPS / kStrip;
 
-// Whether a length is wrong; the first wrong one is reported.
+// Whether all lengths are right, and the one of `sequence`; the first wrong one is reported. The first simdgroup reads
+// each of them once, for the whole threadgroup.
 template <typename P>
-METAL_FUNC bool wrong_length(device const int* lengths, constant P& p, device MlxtsFault* fault, uint outOfRange,
-                             uint tooFew, uint index, uint lane) {
-  uint wrong = p.batch;
-  for (uint b = lane; b < p.batch; b += kSimd) {
-    const uint length = uint(lengths[b]);  // a negative one is above any capacity
-    if (wrong == p.batch && (length > p.capacity || (p.causal && length < p.tokens))) wrong = b;
+METAL_FUNC bool right_length(device const Index* lengths, uint sequence, thread uint& length, constant P& p,
+                             device MlxtsFault* fault, uint outOfRange, uint tooFew, threadgroup float* memory,
+                             uint index, uint lane) {
+  uint wrong = p.batch, found = 0, own = 0;
+  for (uint b = lane; b < p.batch && index < kSimd; b += kSimd) {
+    const uint at = uint(read_index(lengths, b));  // a negative one is above any capacity
+    if (b == sequence) own = at;
+    if (wrong == p.batch && (at > p.capacity || (p.causal && at < p.tokens))) wrong = b, found = at;
   }
-  wrong = metal::simd_min(wrong);
-  if (wrong == p.batch) return false;
-  const uint length = uint(lengths[wrong]);
-  if (index == 0) report_fault(fault, length > p.capacity ? outOfRange : tooFew, length, wrong);
-  return true;
+  const uint first = metal::simd_min(wrong);
+  if (wrong == first && wrong < p.batch) report_fault(fault, found > p.capacity ? outOfRange : tooFew, found, wrong);
+  const metal::uint2 all =
+      threadgroup_first(metal::uint2(first, metal::simd_max(own)), (threadgroup uint*)memory, index);
+  length = all.y;
+  return all.x == p.batch;
 }
 
 // Rows are tokens, and within them the heads that share the key/value head.

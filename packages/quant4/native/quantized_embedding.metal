@@ -5,20 +5,21 @@
 using namespace metal;
 using namespace mlxts;
 
-// Reports the first id out of range, of which there is one at `last` or before; by one simdgroup.
-METAL_FUNC void report_first(device const uint* ids, uint rows, uint last, uint lane, device MlxtsFault* fault) {
+// Reports the first id out of range, at `last`, where it was `wrong`, or before; by one simdgroup.
+METAL_FUNC void report_first(device const Index* ids, uint rows, uint wrong, uint last, uint lane,
+                             device MlxtsFault* fault) {
   if (!simd_any(lane == 0 && claim_fault(fault))) return;
   for (uint i = 0; i <= last; i += kSimd) {
-    const uint t = min(i + lane, last);
-    const uint first = simd_min(ids[t] < rows ? ~0u : t);
+    const uint t = min(i + lane, last), id = t == last ? wrong : uint(read_index(ids, t));
+    const uint first = simd_min(id < rows ? ~0u : t);
     if (first == ~0u) continue;
-    if (lane == 0) write_fault(fault, QUANTIZED_EMBEDDING_FAULT_ID, ids[first], first);
+    if (i + lane == first) write_fault(fault, QUANTIZED_EMBEDDING_FAULT_ID, id, first);
     return;
   }
 }
 
 template <typename S, typename O, int Bits>
-kernel void quantized_embedding(device const uint* ids [[buffer(QUANTIZED_EMBEDDING_IDS)]],
+kernel void quantized_embedding(device const Index* ids [[buffer(QUANTIZED_EMBEDDING_IDS)]],
                                 device const uint* weight [[buffer(QUANTIZED_EMBEDDING_WEIGHT)]],
                                 device const S* scales [[buffer(QUANTIZED_EMBEDDING_SCALES)]],
                                 device const S* biases [[buffer(QUANTIZED_EMBEDDING_BIASES)]],
@@ -27,10 +28,10 @@ kernel void quantized_embedding(device const uint* ids [[buffer(QUANTIZED_EMBEDD
                                 device MlxtsFault* fault [[buffer(QUANTIZED_EMBEDDING_FAULT)]],
                                 uint t [[threadgroup_position_in_grid]], uint index [[thread_position_in_threadgroup]],
                                 uint threads [[threads_per_threadgroup]]) {
-  const uint row = ids[t];
+  const uint row = uint(read_index(ids, t));
   // A negative i32 is a large u32.
   if (row >= p.rows) {
-    if (index < kSimd) report_first(ids, p.rows, t, index, fault);
+    if (index < kSimd) report_first(ids, p.rows, row, t, index, fault);
     return;
   }
   decode_row<S, O, Bits>(weight, scales, biases, row, out + ulong(t) * p.cols, p.cols, p.groupSize, index, threads);
