@@ -58,6 +58,6 @@ export function outputFile(
     return target;
   } catch (error) {
     if (error instanceof MlxtsError) throw error;
-    return refuse("be a file that can be written", path, (error as NodeJS.ErrnoException).code);
+    return refuse("be a file that can be written", path, (error as Error).message.split(",")[0]);
   }
 }

@@ -1,8 +1,10 @@
-import { mkdirSync, writeFileSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { writeSafetensors } from "@mlxts/core";
 import { describe, expect, it } from "vitest";
-import { inProcess, mlxts, temporaryFolder, tiny } from "./helpers.ts";
+import { inProcess, mlxts, program, temporaryFolder, tiny } from "./helpers.ts";
 
 const folder = temporaryFolder();
 const at = (name: string) => join(folder, name);
@@ -189,5 +191,44 @@ describe("the command line refuses", () => {
       stderr: "verify-child: `parent` must be `mlxts verify`, got none\n",
     });
     expect(mlxts("op", "nothing")).toMatchObject({ status: 1, stdout: "" });
+  });
+});
+
+/** Root may do everything; then the commands are run by nobody, where that account can read this repository. */
+const account = process.getuid?.() === 0 ? { uid: 65534, gid: 65534 } : {};
+const asUser = (...args: string[]) => {
+  const env = { ...process.env, HOME: tmpdir() };
+  const { status, stdout, stderr } = spawnSync(process.execPath, [program, ...args], {
+    ...account,
+    env,
+    encoding: "utf8",
+  });
+  return { status, stdout, stderr };
+};
+const noUser =
+  process.platform === "win32" || asUser("--version").status !== 0 ? "no account that is refused files" : undefined;
+const name = "without permission";
+describe.skipIf(noUser)(noUser ? `${name} (skipped: ${noUser})` : name, () => {
+  const locked = temporaryFolder();
+  chmodSync(locked, 0o755);
+  writeFileSync(join(locked, "file"), "", { mode: 0o000 });
+  mkdirSync(join(locked, "checkpoint"));
+  writeFileSync(join(locked, "checkpoint", "config.json"), "{}", { mode: 0o000 });
+  mkdirSync(join(locked, "directory"));
+  chmodSync(join(locked, "directory"), 0o555);
+  const [file, config, target] = ["file", "checkpoint/config.json", "directory/x"].map((each) => join(locked, each));
+  const unwritable = (argument: string, path: string | undefined) =>
+    `Io: ${argument} must be a file that can be written, got ${path} — EACCES: permission denied\n`;
+
+  it.each([
+    [["op", "add", "--in", `${file}`, "--out", join(tmpdir(), "none")], `Io: cannot open ${file}: EACCES: `],
+    [["generate", join(locked, "checkpoint"), "--ids", "1"], `Io: cannot open ${config}: EACCES: `],
+    [["logits", tiny, "--ids", "1", "--out", `${target}`], unwritable("logits: `--out`", target)],
+    [["verify", "--op", "add", "--json", `${file}`], unwritable("verify: `--json`", file)],
+  ])("%j", (args, message) => {
+    const { status, stdout, stderr } = asUser(...args);
+    expect([status, stdout]).toEqual([1, ""]);
+    expect(stderr.startsWith(message), stderr).toBe(true);
+    expect(stderr.indexOf("\n")).toBe(stderr.length - 1);
   });
 });
