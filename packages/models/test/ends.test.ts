@@ -184,6 +184,29 @@ describe("generate ends by", () => {
     expect(await liveBuffers(device)).toBe(before);
   });
 
+  it("any of these, without a state of the caller's: nothing is left", async () => {
+    const before = await liveBuffers(device);
+    const controller = new AbortController();
+    const options = { stopTokens: [], draft: guesses, signal: controller.signal };
+    for await (const _ of generate(model, ids, options)) break;
+    await expect(
+      (async () => {
+        const running = generate(model, ids, options);
+        await running.next();
+        await running.throw(new Error("mine"));
+      })(),
+    ).rejects.toThrow("mine");
+    const batch = generateBatch(model, [ids, ids.slice(2)], { stopTokens: [], signal: controller.signal });
+    await batch.next();
+    const running = generate(model, ids, { stopTokens: [], signal: controller.signal });
+    await running.next();
+    const both = [running.next(), batch.next()];
+    controller.abort("enough");
+    const ended = await Promise.allSettled(both);
+    expect(ended).toEqual(both.map(() => ({ status: "rejected", reason: "enough" })));
+    expect(await liveBuffers(device)).toBe(before);
+  });
+
   it("the reader's error", async () => {
     const ending: Partial<Ending> = {};
     using state = model.newState({ capacity: CAPACITY });

@@ -1,10 +1,12 @@
 import { inspect } from "node:util";
 import { Device, MlxtsError } from "@mlxts/core";
+import { embedding } from "@mlxts/nn";
 import { describe, expect, it, vi } from "vitest";
 import {
   Decoder,
   generate,
   generateBatch,
+  type LanguageModel,
   loadModel,
   type ModelState,
   PrefixCache,
@@ -212,6 +214,22 @@ describe("a state in use", () => {
     expect(cache.bytes).toBe(bytes);
   });
 
+  it("is no business of calls on other states: they run side by side", async () => {
+    const texts = async (ids: readonly number[], options: object) => {
+      const out: number[] = [];
+      for await (const id of generate(model, ids, { maxTokens: 12, stopTokens: [], ...options })) out.push(id);
+      return out;
+    };
+    const runs: [readonly number[], object][] = [
+      [part(0, 30), {}],
+      [part(20, 9), { draft: promptLookup({ shortest: 1 }) }],
+      [part(40, 21), { temperature: 1, seed: 4 }],
+    ];
+    const alone: number[][] = [];
+    for (const [ids, options] of runs) alone.push(await texts(ids, options));
+    expect(await Promise.all(runs.map(([ids, options]) => texts(ids, options)))).toEqual(alone);
+  });
+
   it("does not see what a caller does to its arguments meanwhile", async () => {
     using state = model.newState({ capacity: 80 });
     using plain = model.newState({ capacity: 80 });
@@ -262,6 +280,63 @@ describe("a device that fails in a pass", () => {
     state.reset(0);
     await prefillBatch(model, state, [[1], [2]]);
     expect(state.lengths).toEqual([1, 6]);
+  });
+});
+
+describe("a kernel that finds a fault in a pass", () => {
+  it("leaves sequences undefined, and nothing of it after they are reset or restored", async () => {
+    using own = Device.open("cpu");
+    using of = await loadModel(own, tiny);
+    using state = of.newState({ capacity: 32, sequences: 2, rollback: 2 });
+    await prefillBatch(of, state, [part(0, 5), part(9, 5)]);
+    const good = await state.save(1);
+    const bad = own.tensor("u32", [1], [99]);
+    const weight = own.tensor("f32", [4, 8]);
+    const { encodeLogits } = Object.getPrototypeOf(of) as LanguageModel;
+    vi.spyOn(of, "encodeLogits").mockImplementationOnce((encoder, hidden, rows) => {
+      embedding(encoder, { ids: bad, weight }, {});
+      return encodeLogits.call(of, encoder, hidden, rows);
+    });
+    await expect(prefillBatch(of, state, [[1, 2], [2]])).rejects.toThrow("embedding: `ids` must");
+    expect(state.lengths).toEqual([5, 5]);
+    await expect(state.save(0)).rejects.toMatchObject({ code: "CommandBuffer" });
+    await expect(generateBatch(of, [[1], [2]], { state }).next()).rejects.toMatchObject({ code: "CommandBuffer" });
+    state.reset(0);
+    state.restore(good, 1);
+    expect(await saved(state, 1)).toEqual(stateBits(good));
+    await prefillBatch(of, state, [part(3, 7), part(40, 9)], { path: "recurrent" });
+    await state.rollback([1, 2]);
+    using fresh = of.newState({ capacity: 32, sequences: 2, rollback: 2 });
+    fresh.restore(good, 1);
+    await prefillBatch(of, fresh, [part(3, 7), part(40, 9)], { path: "recurrent" });
+    await fresh.rollback([1, 2]);
+    for (const at of [0, 1]) expect(await saved(state, at)).toEqual(await saved(fresh, at));
+    bad.dispose();
+    weight.dispose();
+  });
+
+  it("ends a generation with that error; its own state is let go", async () => {
+    using own = Device.open("cpu");
+    using of = await loadModel(own, tiny);
+    using state = of.newState({ capacity: 32 });
+    const bad = own.tensor("u32", [1], [99]);
+    const weight = own.tensor("f32", [4, 8]);
+    const before = await liveBuffers(own);
+    const { encodeLogits } = Object.getPrototypeOf(of) as LanguageModel;
+    for (const given of [{ state }, {}]) {
+      const ending = {};
+      const spy = vi.spyOn(of, "encodeLogits").mockImplementation((encoder, hidden, rows) => {
+        embedding(encoder, { ids: bad, weight }, {});
+        return encodeLogits.call(of, encoder, hidden, rows);
+      });
+      await expect(generate(of, [1, 2], { ...given, ending }).next()).rejects.toThrow("embedding: `ids` must");
+      spy.mockRestore();
+      expect(ending).toEqual({ finishReason: "error" });
+      expect(await liveBuffers(own)).toBe(before);
+    }
+    await expect(generate(of, [1], { state }).next()).rejects.toMatchObject({ code: "CommandBuffer" });
+    state.reset();
+    expect((await generate(of, [1], { state }).next()).done).toBe(false);
   });
 });
 
