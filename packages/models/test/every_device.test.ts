@@ -62,6 +62,18 @@ it("a rollback is never having fed the tokens, to the bit, for each sequence", a
   for (const at of [0, 1]) expect(stateBits(await state.save(at))).toEqual(stateBits(await plain.save(at)));
 });
 
+it("a rollback of one sequence leaves one alone that was reset meanwhile", async () => {
+  using state = model.newState({ capacity: 8, sequences: 2, rollback: 4 });
+  await prefillBatch(model, state, [long.slice(0, 3), long.slice(9, 12)], { path: "recurrent" });
+  state.reset(0);
+  await state.rollback([0, 1]);
+  using fresh = model.newState({ capacity: 8, rollback: 4 });
+  expect(stateBits(await state.save(0))).toEqual(stateBits(await fresh.save()));
+  await prefill(model, fresh, long.slice(9, 12), { path: "recurrent" });
+  await fresh.rollback(1);
+  expect(stateBits(await state.save(1))).toEqual(stateBits(await fresh.save()));
+});
+
 it("several prompts at once, and one with guesses, give the same texts", async () => {
   const batch = prompts.map(({ ids }) => ids.slice(-12));
   const plain: number[][] = [];
