@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { Device } from "@mlxts/core";
+import { Device, wrongValue } from "@mlxts/core";
 import {
   type Ending,
   generate,
@@ -67,6 +67,14 @@ export const generateCommand = command({
     // With --ids the text is an extra: a checkpoint without tokenizer still runs.
     const wantsText = ids === undefined || existsSync(join(checkpoint, "tokenizer.json"));
     const tokenizer = wantsText ? new Tokenizer(checkpoint) : undefined;
+    if (chat !== undefined && !tokenizer?.hasChatTemplate)
+      throw wrongValue(
+        "generate",
+        "<checkpoint>",
+        "have a chat template for --chat",
+        `${checkpoint} without one`,
+        "use --prompt",
+      );
     const asked = chat === undefined ? prompt : tokenizer?.chat([{ role: "user", content: chat }]);
     const promptIds = ids ?? (tokenizer as Tokenizer).encode(asked as string);
     signal.throwIfAborted();

@@ -1,6 +1,6 @@
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { type Checkpoint, Device, openCheckpoint } from "@mlxts/core";
+import { type Checkpoint, Device, MlxtsError, openCheckpoint } from "@mlxts/core";
 import { loadModel, readOptionalJson } from "@mlxts/models";
 import { type Quantisation, quantisationOf } from "@mlxts/quant4";
 import { argument, command } from "./contract.ts";
@@ -75,6 +75,7 @@ export const inspect = command({
   arguments: { checkpoint: argument("a checkpoint directory, or one .safetensors file") },
   options: { tensors: flag("list every tensor"), json: flag("print JSON") },
   async run({ checkpoint: path, tensors: listed, json }, signal) {
+    if (!existsSync(path)) throw new MlxtsError("Io", `inspect: ${path} does not exist`, { path, operation: "open" });
     using device = Device.open("cpu");
     using checkpoint = openCheckpoint(device, path);
     const file = attempt(() => (statSync(path).isDirectory() ? readOptionalJson(path, "config.json") : undefined));

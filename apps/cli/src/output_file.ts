@@ -1,5 +1,5 @@
 import { accessSync, type BigIntStats, constants, readdirSync, realpathSync, statSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { MlxtsError } from "@mlxts/core";
 
 /** Undefined also where a file stands in the place of a directory. */
@@ -21,6 +21,35 @@ function filesOf(path: string): BigIntStats[] {
   return readdirSync(path).flatMap((name) => stat(join(path, name)) ?? []);
 }
 
+type Refuse = (rule: string, value: string, remedy?: string) => never;
+
+const refusal =
+  (command: string, argument: string, path: string): Refuse =>
+  (rule, value, remedy) => {
+    const text = `${command}: \`${argument}\` must ${rule}, got ${value}${remedy ? ` — ${remedy}` : ""}`;
+    throw new MlxtsError("Io", text, { path, operation: "write" });
+  };
+
+/** Something can be made at `target`, which the command line calls `path`. */
+function checkFolder(refuse: Refuse, target: string, path: string): void {
+  const folder = dirname(target);
+  if (!stat(folder)?.isDirectory()) refuse("be in a directory that exists", path);
+  accessSync(folder, constants.W_OK);
+}
+
+const reasonOf = (error: unknown) => (error as Error).message.split(",")[0];
+
+/** Refuses a directory that cannot be made, before any work is done. */
+export function checkOutputDirectory(command: string, argument: string, path: string): void {
+  const refuse = refusal(command, argument, path);
+  try {
+    checkFolder(refuse, resolve(path), path);
+  } catch (error) {
+    if (error instanceof MlxtsError) throw error;
+    refuse("be a directory that can be made", path, reasonOf(error));
+  }
+}
+
 /**
  * Where a command may write what it was told to: the path, or what a link at it leads to. An older file is replaced, but
  * one that the command reads, under whatever name, only by `force`. `inPlace`: it is not replaced but written, so that a
@@ -36,10 +65,7 @@ export function outputFile(
     inPlace = false,
   }: { inputs?: readonly string[]; force?: boolean; inPlace?: boolean } = {},
 ): string {
-  const refuse = (rule: string, value: string, remedy?: string): never => {
-    const text = `${command}: \`${flag}\` must ${rule}, got ${value}${remedy ? ` — ${remedy}` : ""}`;
-    throw new MlxtsError("Io", text, { path, operation: "write" });
-  };
+  const refuse = refusal(command, flag, path);
   try {
     const found = stat(path);
     if (found?.isDirectory()) refuse("be a file", `the directory ${path}`);
@@ -52,12 +78,10 @@ export function outputFile(
     if (taken !== undefined && !force)
       refuse(`not overwrite what is read from ${taken}`, path, "give another file, or --force");
     const target = found ? realpathSync(path) : path;
-    const folder = dirname(target);
-    if (!stat(folder)?.isDirectory()) refuse("be in a directory that exists", path);
-    accessSync(folder, constants.W_OK);
+    checkFolder(refuse, target, path);
     return target;
   } catch (error) {
     if (error instanceof MlxtsError) throw error;
-    return refuse("be a file that can be written", path, (error as Error).message.split(",")[0]);
+    return refuse("be a file that can be written", path, reasonOf(error));
   }
 }

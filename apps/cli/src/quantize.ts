@@ -2,6 +2,7 @@ import { Device } from "@mlxts/core";
 import { quantizeCheckpoint } from "@mlxts/models";
 import { argument, command } from "./contract.ts";
 import { choice } from "./options.ts";
+import { checkOutputDirectory } from "./output_file.ts";
 import { progressBar } from "./progress.ts";
 
 export const quantize = command({
@@ -16,16 +17,15 @@ export const quantize = command({
     groupSize: choice("<n>", "weights that share a scale", [32, 64, 128], 64),
   },
   async run({ hfDir, outDir, bits, groupSize }, signal) {
+    checkOutputDirectory("quantize", "<out-dir>", outDir);
     using device = Device.open("cpu");
     const bar = progressBar();
     try {
       const { tensors, bytes } = await quantizeCheckpoint(device, hfDir, outDir, {
         bits,
         groupSize,
-        onProgress(done, total, name) {
-          signal.throwIfAborted();
-          bar.show(done, total, name);
-        },
+        onProgress: bar.show,
+        signal,
       });
       bar.stop();
       process.stdout.write(`${outDir}: ${tensors} tensors, ${bytes.toLocaleString("en")} bytes\n`);

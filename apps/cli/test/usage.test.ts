@@ -140,6 +140,34 @@ const wrongUsage: [args: string[], message: string][] = [
 ];
 
 const failures: [args: string[], message: string][] = [
+  [["inspect", at("none")], `Io: inspect: ${at("none")} does not exist`],
+  [
+    ["inspect", at("empty")],
+    `Safetensors: ${at("empty")}: has neither model.safetensors nor model.safetensors.index.json nor model*.safetensors`,
+  ],
+  [["inspect", at("text")], `Safetensors: ${at("text")}: has 3 bytes, fewer than the 8 of a header length`],
+  [["quantize", at("none"), at("new")], `Io: quantize: ${at("none")} does not exist`],
+  [
+    ["quantize", at("text"), at("new")],
+    `Io: quantize: ${at("text")} is a file — give the checkpoint's directory, which has a config.json`,
+  ],
+  [
+    ["quantize", tiny, at("no/where")],
+    `Io: quantize: \`<out-dir>\` must be in a directory that exists, got ${at("no/where")}`,
+  ],
+  [
+    ["quantize", tiny, at("text")],
+    `InvalidArgument: quantize: \`out-dir\` must be new or an empty directory, got ${at("text")}`,
+  ],
+  [["generate", at("none"), "--ids", "1"], `Io: loadModel: ${at("none")} does not exist`],
+  [
+    ["generate", at("text"), "--ids", "1"],
+    `Io: loadModel: ${at("text")} is a file — give the checkpoint's directory, which has a config.json`,
+  ],
+  [
+    ["generate", tiny, "--chat", "hi"],
+    `InvalidArgument: generate: \`<checkpoint>\` must have a chat template for --chat, got ${tiny} without one — use --prompt`,
+  ],
   [
     ["generate", tiny, "--ids", "4096"],
     "InvalidArgument: generate: `ids` must be integers from 0 to 4095, got 4096 at position 0",
