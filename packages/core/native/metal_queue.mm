@@ -17,7 +17,7 @@ constexpr MTLResourceOptions kOptions = MTLResourceStorageModeShared | MTLResour
 void record(Flights& flights, Flight& flight, uint32_t tag, id<MTLCommandBuffer> buffer) {
   std::lock_guard lock(flights.mutex);
   const double begin = [buffer GPUStartTime], end = [buffer GPUEndTime];
-  if (flight.begin == 0) flight.begin = begin;
+  flight.begin = flight.begin == 0 ? begin : std::min(flight.begin, begin);
   flight.end = std::max(flight.end, end);
   if (tag < flight.outcome.microseconds.size()) flight.outcome.microseconds[tag] = (end - begin) * 1e6;
   if ([buffer status] != MTLCommandBufferStatusError || !flight.outcome.code.empty()) return;

@@ -1,6 +1,5 @@
 import { expect, it } from "vitest";
 import { Device, type MlxtsError } from "../src/index.ts";
-import { native } from "../src/native.ts";
 import { caught, rejected, testFolder } from "./helpers.ts";
 import { increment, limit } from "./kernels/probe.ts";
 import { describeSimulated, openMetal, set } from "./simulator.ts";
@@ -124,55 +123,6 @@ describeSimulated("failed submissions", () => {
     set({});
     device.submissions.fill(buffer, 1);
     expect(new Uint8Array(await buffer.read())[63]).toBe(1);
-  });
-});
-
-describeSimulated("command lists that Metal would end the process for", () => {
-  const device = () =>
-    native().openDevice({ kind: "metal", threads: 0, level: "", order: "forward", capture: "" }, () => {});
-  const source =
-    "#include <metal_stdlib>\nusing namespace metal;\nkernel void none(device uint* x [[buffer(0)]]) { x[0] = 1; }\n";
-  type Launch = { pipeline?: number; threads?: [number, number, number]; scratch?: number; params?: number };
-  function dispatch(
-    { pipeline = 0, threads = [1, 1, 1], scratch = 0, params = 0 }: Launch,
-    bindings: number[][],
-  ): number[] {
-    const head = [1, pipeline, 0, 1, 1, 1, ...threads, scratch, 0, bindings.length, params];
-    return [
-      ...head,
-      ...bindings.flatMap(([offset, bytes]) => [0, offset, 0, bytes, 0]),
-      ...Array(params).fill(0),
-    ] as number[];
-  }
-  const fill = (offset: number, bytes: number) => [3, 0, 255, 0, offset, 0, bytes, 0];
-
-  it.each([
-    ["`pipeline` must be known to this device, got 9", dispatch({ pipeline: 9 }, [[0, 4]])],
-    ["too many threads in a threadgroup", dispatch({ threads: [1025, 1, 1] }, [[0, 4]])],
-    ["too many threads in a threadgroup", dispatch({ threads: [2 ** 31, 2 ** 31, 4] }, [[0, 4]])],
-    ["too many threads in a threadgroup", dispatch({ threads: [0, 1, 1] }, [[0, 4]])],
-    ["a binding must start at a multiple of 4 bytes", dispatch({}, [[2, 4]])],
-    ["too many buffers", dispatch({}, Array(31).fill([0, 4]))],
-    ["too many parameters", dispatch({ params: 1025 }, [[0, 4]])],
-    ["too much threadgroup memory", dispatch({ scratch: 32769 }, [[0, 4]])],
-    ["a fill must cover whole words", fill(2, 4)],
-    ["a fill must cover whole words", fill(0, 3)],
-  ])("are refused: %s", (rule, words) => {
-    const handle = device();
-    const library = native().openLibrary(handle, source, "none");
-    native().pipeline(handle, library, "none");
-    const memory = native().allocate(handle, 64);
-    const run = () => native().run(handle, Uint32Array.from(words), words.length, [memory], false);
-    expect(caught(run)).toMatchObject({ code: "InvalidArgument", message: `submit: ${rule}` });
-    native().closeDevice(handle);
-  });
-
-  it("and handles of pipelines that are not there", () => {
-    const handle = device();
-    expect(caught(() => native().pipelineThreads(handle, 3)).message).toBe(
-      "submit: `pipeline` must be known to this device, got 3",
-    );
-    native().closeDevice(handle);
   });
 });
 

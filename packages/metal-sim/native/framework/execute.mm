@@ -1,5 +1,5 @@
 // The simulated GPU: command by command, dispatches between two barriers in the order of the schedule.
-#include <dlfcn.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
@@ -72,7 +72,12 @@ std::string run(const Work& work, const Settings& settings, NSInteger& code) {
 void fill(const Work& work) {
   work.buffer.check("a buffer");
   auto* buffer = static_cast<SimBuffer*>(work.buffer.object);
-  memset(static_cast<uint8_t*>(buffer->data_) + work.range.location, work.value, work.range.length);
+  auto* begin = static_cast<uint8_t*>(buffer->data_) + work.range.location;
+  const NSUInteger pages = work.range.length / kPage * kPage;
+  // Pages of zeros take no memory.
+  const bool zeros = buffer->mapped_ && work.value == 0 && work.range.location % kPage == 0 && pages > kCopyLimit;
+  const NSUInteger done = zeros && madvise(begin, pages, MADV_DONTNEED) == 0 ? pages : 0;
+  memset(begin + done, work.value, work.range.length - done);
 }
 
 struct Fault {

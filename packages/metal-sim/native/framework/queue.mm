@@ -238,9 +238,9 @@ void GpuThread::serve() {
 
 @implementation SimQueue
 - (id<MTLCommandBuffer>)commandBufferWithUnretainedReferences {
-  if (fault("no-command-buffer")) return nil;
   {
     std::unique_lock lock(gpu_->mutex);
+    if (fault("no-command-buffer", gpu_->committed + 1)) return nil;
     gpu_->changed.wait(lock, [self] { return gpu_->made < gpu_->most; });
     ++gpu_->made;
   }

@@ -136,6 +136,7 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
 NSString* string(const std::string& text) { return [NSString stringWithUTF8String:text.c_str()]; }
 
 NSError* error(const char* domain, NSInteger code, const std::string& text) {
+  if (fault("no-reason")) return nil;
   // The simulated NSError takes its text in place of the dictionary.
   return [NSError errorWithDomain:string(domain) code:code userInfo:(NSDictionary*)(id)string(text)];
 }
