@@ -1,8 +1,9 @@
 import type { Buffer } from "./buffer.ts";
 import type { Device } from "./device.ts";
 import type { Dtype } from "./dtype.ts";
-import { MlxtsError, wrongValue } from "./errors.ts";
+import { MlxtsError, wrongKind, wrongValue } from "./errors.ts";
 import { identify, printAsJson } from "./identity.ts";
+import { checkOptionNames } from "./options.ts";
 import { copyShape, tensorBytes } from "./shape.ts";
 import { Tensor } from "./tensor.ts";
 
@@ -15,6 +16,11 @@ export function arenaBytes(dtype: Dtype, shape: readonly number[]): number {
 }
 
 const aligned = (bytes: number): number => Math.ceil(bytes / ARENA_ALIGNMENT) * ARENA_ALIGNMENT;
+
+export interface ArenaOptions {
+  /** Take more memory instead of refusing. Default `false`. */
+  grow?: boolean | undefined;
+}
 
 /** A place in an arena, to rewind to. */
 export interface ArenaMark {
@@ -35,6 +41,8 @@ export class Arena {
   #peak = 0;
   #resets = 0;
   #gone = false;
+  /** Those that can be rewound to, in order of place. */
+  readonly #marks: ArenaMark[] = [];
 
   static {
     identify("Arena", Arena, (value) => #grow in value);
@@ -42,7 +50,10 @@ export class Arena {
   }
 
   /** @internal Use `device.arena`. */
-  constructor(device: Device, bytes: number, { grow = false }: { grow?: boolean } = {}) {
+  constructor(device: Device, bytes: number, options: ArenaOptions = {}) {
+    checkOptionNames<ArenaOptions>("device.arena", options, { grow: true });
+    const { grow = false } = options;
+    if (typeof grow !== "boolean") throw wrongKind("device.arena", "grow", "be a boolean", grow);
     this.device = device;
     this.#grow = grow;
     this.#blocks = [device.buffer(bytes)];
@@ -110,22 +121,35 @@ export class Arena {
     return tensor;
   }
 
-  /** The current place; `rewind` takes back what was handed out after it. */
+  /** The current place; `rewind` takes back what was handed out after it. It is good until the arena is rewound past it or reset. */
   mark(): ArenaMark {
+    if (this.#marks.at(-1) !== this.#at) this.#marks.push(Object.freeze(this.#at));
     return this.#at;
   }
 
   /**
    * Hands the memory after `mark` out again, within the same recording: the layers of a model share one layer's scratch.
    * Dispatches recorded before stay valid (barriers keep the order); new ones must not use tensors from after the mark.
+   * @throws RangeError when the mark is not of this arena, or the arena was rewound past it or reset since
    */
   rewind(mark: ArenaMark): void {
+    if (mark === null || typeof mark !== "object") throw wrongKind("arena.rewind", "mark", "be an ArenaMark", mark);
+    const index = this.#marks.lastIndexOf(mark);
+    if (index < 0)
+      throw wrongValue(
+        "arena.rewind",
+        "mark",
+        "come from arena.mark() and lie before what is handed out",
+        "a mark of another arena, or from before a reset or an earlier rewind",
+      );
+    this.#marks.length = index + 1;
     this.#at = mark;
   }
 
   /** Takes every block back. */
   reset(): void {
     this.#at = { block: 0, used: 0 };
+    this.#marks.length = 0;
     this.#resets++;
     if (!this.disposed) this.poison();
   }

@@ -2,7 +2,9 @@ import type { Device } from "./device.ts";
 import { disposedError, MlxtsError, show, wrongKind, wrongValue } from "./errors.ts";
 import { identify, printAsJson } from "./identity.ts";
 import { type NativeMemory, native } from "./native.ts";
+import { checkOptionNames } from "./options.ts";
 import type { Range } from "./ranges.ts";
+import { abortable, checkSignal } from "./signal.ts";
 
 const leaks = new FinalizationRegistry<string>((where) => {
   process.stderr.write(`mlxts leak: a buffer was collected that nobody had disposed, made\n${where}\n`);
@@ -11,6 +13,11 @@ const leaks = new FinalizationRegistry<string>((where) => {
 /** At `MLXTS_DEBUG` 3: tells where a buffer was made that the garbage collector had to free. */
 function reportLeak(buffer: Buffer): void {
   leaks.register(buffer, new Error().stack?.split("\n").slice(3).join("\n") ?? "", buffer);
+}
+
+export interface ReadOptions {
+  /** Aborted: the read rejects with the signal's reason, and the work goes on. */
+  signal?: AbortSignal | undefined;
 }
 
 /** Where a buffer's memory comes from, if it is not fresh. */
@@ -95,15 +102,23 @@ export class Buffer {
   }
 
   /** A copy of the bytes, once the work that writes them has ended. */
-  async read(byteOffset = 0, bytes?: number): Promise<ArrayBuffer> {
-    const count = this.checkRange("buffer.read", byteOffset, bytes);
+  async read(byteOffset = 0, bytes?: number, options: ReadOptions = {}): Promise<ArrayBuffer> {
+    const op = "buffer.read";
+    checkOptionNames<ReadOptions>(op, options, { signal: true });
+    const { signal } = options;
+    const count = this.checkRange(op, byteOffset, bytes);
+    checkSignal(op, signal);
     const { submissions, tally } = this.device;
     const range = this.range(byteOffset, count);
-    // Checked anew after each wait: a later commit may write the range too, and must not do so during the copy.
     this.assertLive();
+    submissions.recorded.assertRun(op, "range", range);
+    // Checked anew after each wait: a later commit may write the range too, and must not do so during the copy.
     for (let writer = submissions.lastWriter(range); writer; writer = submissions.lastWriter(range)) {
       tally.waits++;
-      await writer.then(null, () => {});
+      await abortable(
+        writer.outcome().then(null, () => {}),
+        signal,
+      );
     }
     submissions.assertDefined(range);
     return this.copy(this.handle, byteOffset, count);
@@ -112,6 +127,7 @@ export class Buffer {
   /** A copy of the bytes now; an error while work in flight writes them. */
   readSync(byteOffset = 0, bytes?: number): ArrayBuffer {
     const count = this.checkRange("buffer.readSync", byteOffset, bytes);
+    this.device.submissions.recorded.assertRun("buffer.readSync", "range", this.range(byteOffset, count));
     this.device.submissions.assertNotWritten("buffer.readSync", this.range(byteOffset, count));
     return this.copy(this.handle, byteOffset, count);
   }

@@ -1,6 +1,6 @@
 import { types } from "node:util";
 import { markAsUntransferable } from "node:worker_threads";
-import { Arena } from "./arena.ts";
+import { Arena, type ArenaOptions } from "./arena.ts";
 import { Buffer } from "./buffer.ts";
 import { type ArrayOf, checkDtype, type Dtype, rawNumbers } from "./dtype.ts";
 import { CommandEncoder, type EncoderOptions } from "./encoder.ts";
@@ -46,6 +46,11 @@ export interface DeviceOptions {
   validate?: boolean;
   /** Scratch is filled with NaN before reuse. Default `MLXTS_POISON`. */
   poison?: boolean;
+}
+
+export interface WrapOptions {
+  /** Refuse to write to it. Default `false`. */
+  readOnly?: boolean | undefined;
 }
 
 /** Monotonic counts of what a device has done; live counts of what it holds. */
@@ -296,8 +301,11 @@ export class Device {
    * A plain ArrayBuffer can no longer be transferred; on Node.js 22, where that cannot be prevented, it is refused, and so
    * are resizable ones everywhere. When `WebAssembly.Memory.grow` takes the bytes away, the buffer counts as disposed.
    */
-  wrap(memory: ArrayBufferView, { readOnly = false }: { readOnly?: boolean } = {}): Buffer {
+  wrap(memory: ArrayBufferView, options: WrapOptions = {}): Buffer {
     const op = "device.wrap";
+    checkOptionNames<WrapOptions>(op, options, { readOnly: true });
+    const { readOnly = false } = options;
+    if (typeof readOnly !== "boolean") throw wrongKind(op, "readOnly", "be a boolean", readOnly);
     if (!ArrayBuffer.isView(memory)) throw wrongKind(op, "memory", "be a typed array or DataView", memory);
     const source = memory.buffer;
     if (!types.isAnyArrayBuffer(source))
@@ -365,7 +373,7 @@ export class Device {
   }
 
   /** Scratch for outputs and intermediate tensors. With `grow` it takes more memory instead of refusing. */
-  arena(bytes: number, options: { grow?: boolean } = {}): Arena {
+  arena(bytes: number, options: ArenaOptions = {}): Arena {
     return new Arena(this, bytes, options);
   }
 

@@ -1,6 +1,7 @@
 import { Arena } from "./arena.ts";
 import type { Buffer } from "./buffer.ts";
 import { type AnyKernel, CommandWriter, type DispatchArguments, dispatchNote, type Node } from "./command_writer.ts";
+import { type CommitOptions, readCommitOptions } from "./commit_options.ts";
 import type { Device } from "./device.ts";
 import { readDispatch, threadsOf } from "./dispatch.ts";
 import type { Dtype } from "./dtype.ts";
@@ -10,6 +11,7 @@ import type { Access, Kernel, Scalar } from "./kernel.ts";
 import { type NativeRecording, native } from "./native.ts";
 import { checkOptionNames } from "./options.ts";
 import { type Accesses, HazardTracker, overlaps, sameRange } from "./ranges.ts";
+import { handOut, noteWrite, Recorded } from "./recorded.ts";
 import type { Submission } from "./submission.ts";
 import { Tensor } from "./tensor.ts";
 
@@ -20,10 +22,7 @@ export interface EncoderOptions {
   arena?: Arena;
 }
 
-export interface CommitOptions {
-  /** Time each dispatch by itself (they then run one after another). */
-  profile?: boolean;
-}
+const READS: ReadonlySet<Access> = new Set<Access>(["read", "read?"]);
 
 /**
  * A recording of dispatches and barriers. Arguments are checked before anything is recorded: a refused dispatch leaves
@@ -39,6 +38,7 @@ export class CommandEncoder {
   readonly #nodes: (Node | "barrier")[] = [];
   #state: "recording" | "committed" | "finished" | "disposed" = "recording";
   #lastWasBarrier = true;
+  readonly #recorded = new Recorded(this.#writer.accesses);
 
   static {
     identify("CommandEncoder", CommandEncoder, (value) => #writer in value);
@@ -76,7 +76,7 @@ export class CommandEncoder {
 
   /** An uninitialised tensor from the encoder's arena, or a zeroed one of its own when there is none. */
   empty<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
-    return this.arena ? this.arena.alloc(dtype, shape) : this.device.tensor(dtype, shape);
+    return handOut(this.arena ? this.arena.alloc(dtype, shape) : this.device.tensor(dtype, shape), this.#recorded);
   }
 
   /**
@@ -123,6 +123,11 @@ export class CommandEncoder {
       this.device.tally.automaticBarriers++;
     }
     this.#hazards?.add(accesses);
+    if (this.#nodes.length === 0) this.device.submissions.recorded.begin(this.#recorded);
+    for (const name of kernel.bufferNames) {
+      const tensor = node.buffers[name];
+      if (tensor && !READS.has(kernel.buffers[name] as Access)) noteWrite(tensor, this.#recorded);
+    }
     this.#writer.dispatch(pipeline.id, node, accesses);
     this.#nodes.push(node);
     this.#lastWasBarrier = false;
@@ -188,9 +193,12 @@ export class CommandEncoder {
    * after they had been recorded are still used.
    */
   commit(options: CommitOptions = {}): Submission {
+    const given = readCommitOptions("encoder.commit", options);
     this.assertRecording("commit");
-    const submission = this.device.submissions.run(this.#writer, options);
+    const { submissions } = this.device;
+    const submission = submissions.run(this.#writer, given);
     this.#state = "committed";
+    submissions.recorded.end(this.#recorded, "run");
     return submission;
   }
 
@@ -198,13 +206,15 @@ export class CommandEncoder {
   finish(): Recording {
     this.assertRecording("finish");
     this.#state = "finished";
-    return new Recording(this.device, this.#writer, this.#nodes, this.#mode);
+    this.device.submissions.recorded.end(this.#recorded, "finished");
+    return new Recording(this.device, this.#writer, this.#nodes, this.#mode, this.#recorded);
   }
 
   /** Abandons the recording and lets its buffers go; after `commit` or `finish` it has nothing left to do. */
   dispose(): void {
     if (this.#state !== "recording") return;
     this.#state = "disposed";
+    this.device.submissions.recorded.end(this.#recorded, "abandoned");
     if (!this.device.disposed) this.#writer.letGo();
   }
 
@@ -230,6 +240,7 @@ export class Recording {
   #handle: NativeRecording | undefined;
   readonly #nodes: readonly (Node | "barrier")[];
   readonly #mode: "auto" | "manual";
+  readonly #recorded: Recorded;
   /** One tensor for each buffer and arena generation: as long as these live, all do. */
   readonly #witnesses: readonly Tensor[];
 
@@ -239,8 +250,15 @@ export class Recording {
   }
 
   /** @internal Use `encoder.finish`. */
-  constructor(device: Device, writer: CommandWriter, nodes: readonly (Node | "barrier")[], mode: "auto" | "manual") {
+  constructor(
+    device: Device,
+    writer: CommandWriter,
+    nodes: readonly (Node | "barrier")[],
+    mode: "auto" | "manual",
+    recorded: Recorded,
+  ) {
     this.device = device;
+    this.#recorded = recorded;
     this.#nodes = nodes;
     this.#mode = mode;
     this.accesses = writer.accesses;
@@ -294,9 +312,12 @@ export class Recording {
 
   /** Runs the recorded dispatches again, in one call. */
   replay(options: CommitOptions = {}): Submission {
+    const given = readCommitOptions("recording.replay", options);
     if (this.device.disposed) throw disposedError("device");
     this.assertLive();
-    return this.device.submissions.submit(this, options);
+    const submission = this.device.submissions.submit(this, given);
+    this.#recorded.state = "run";
+    return submission;
   }
 
   /**
@@ -341,6 +362,7 @@ export class Recording {
     if (this.#handle === undefined) return;
     native().releaseRecording(this.#handle);
     this.#handle = undefined;
+    if (this.#recorded.state === "finished") this.#recorded.state = "abandoned";
   }
 
   /** What has been recorded. */

@@ -1,8 +1,16 @@
-export { ARENA_ALIGNMENT, type Arena, type ArenaMark, arenaBytes } from "./arena.ts";
-export type { Buffer } from "./buffer.ts";
+export { ARENA_ALIGNMENT, type Arena, type ArenaMark, type ArenaOptions, arenaBytes } from "./arena.ts";
+export type { Buffer, ReadOptions } from "./buffer.ts";
 export { Checkpoint, type CheckpointTensor, openCheckpoint } from "./checkpoint.ts";
 export type { DispatchArguments } from "./command_writer.ts";
-export { cpuLevels, Device, type DeviceCounters, type DeviceKind, type DeviceOptions } from "./device.ts";
+export type { CommitOptions } from "./commit_options.ts";
+export {
+  cpuLevels,
+  Device,
+  type DeviceCounters,
+  type DeviceKind,
+  type DeviceOptions,
+  type WrapOptions,
+} from "./device.ts";
 export {
   type ArrayOf,
   DTYPES,
@@ -16,7 +24,7 @@ export {
   type RawArray,
   roundTo,
 } from "./dtype.ts";
-export type { CommandEncoder, CommitOptions, EncoderOptions, Recording } from "./encoder.ts";
+export type { CommandEncoder, EncoderOptions, Recording } from "./encoder.ts";
 export {
   type ArgumentFault,
   ArgumentRangeError,

@@ -1,13 +1,16 @@
 import type { Buffer } from "./buffer.ts";
 import { CommandWriter } from "./command_writer.ts";
+import type { CommitOptions } from "./commit_options.ts";
 import type { Device } from "./device.ts";
-import type { CommitOptions, Recording } from "./encoder.ts";
+import type { Recording } from "./encoder.ts";
 import { ArgumentRangeError, type ErrorCode, MlxtsError, wrongValue } from "./errors.ts";
 import { identify, printAsJson } from "./identity.ts";
 import { IntervalMap } from "./interval_map.ts";
 import { MemoryUses } from "./memory_uses.ts";
 import { type NativeDevice, type NativeOutcome, type NativeRecording, native } from "./native.ts";
 import type { Accesses, Range } from "./ranges.ts";
+import { RecordedWork } from "./recorded.ts";
+import { abortable } from "./signal.ts";
 import { Tensor } from "./tensor.ts";
 
 /** What a submission took. */
@@ -32,6 +35,9 @@ export class Submission implements PromiseLike<SubmissionResult> {
   /** @internal Where `commit` or, for the first time, `replay` was called: for errors that arrive later. */
   readonly origin: Error;
   readonly #queue: SubmissionQueue;
+  readonly #signal: AbortSignal | undefined;
+  #work: Promise<SubmissionResult> | undefined;
+  /** What is awaited: the work, or the end of the waiting for it. */
   #promise: Promise<SubmissionResult> | undefined;
   #settle: { resolve(result: SubmissionResult): void; reject(error: Error): void } | undefined;
   #observed = false;
@@ -43,9 +49,16 @@ export class Submission implements PromiseLike<SubmissionResult> {
   }
 
   /** @internal */
-  constructor(queue: SubmissionQueue, id: number, recording: Pick<Recording, "accesses" | "labels">, origin: Error) {
+  constructor(
+    queue: SubmissionQueue,
+    id: number,
+    recording: Pick<Recording, "accesses" | "labels">,
+    origin: Error,
+    signal: AbortSignal | undefined,
+  ) {
     this.origin = origin;
     this.#queue = queue;
+    this.#signal = signal;
     this.id = id;
     this.#recording = recording;
     Object.freeze(this);
@@ -67,12 +80,18 @@ export class Submission implements PromiseLike<SubmissionResult> {
     onDone?: ((result: SubmissionResult) => A | PromiseLike<A>) | null,
     onFailed?: ((error: unknown) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
+    this.#promise ??= abortable(this.outcome(), this.#ended ? undefined : this.#signal);
+    return this.#promise.then(onDone, onFailed);
+  }
+
+  /** @internal How the work ends, whatever its signal says. */
+  outcome(): Promise<SubmissionResult> {
     this.#observed = true;
-    this.#promise ??= new Promise((resolve, reject) => {
+    this.#work ??= new Promise((resolve, reject) => {
       this.#settle = { resolve, reject };
       if (this.#ended) this.settlePromise();
     });
-    return this.#promise.then(onDone, onFailed);
+    return this.#work;
   }
 
   private settlePromise(): void {
@@ -81,9 +100,10 @@ export class Submission implements PromiseLike<SubmissionResult> {
     else this.#settle?.resolve(result as SubmissionResult);
   }
 
-  /** Blocks until the work has ended; for scripts. */
+  /** Blocks until the work has ended; for scripts. A signal that was aborted before throws its reason. */
   waitSync(): SubmissionResult {
     this.#observed = true;
+    if (!this.#ended) this.#signal?.throwIfAborted();
     if (!this.#ended) this.#queue.waitFor(this.id);
     const { result, error } = this.#ended as Ended;
     if (error) throw error;
@@ -122,6 +142,8 @@ export class SubmissionQueue {
   /** By id, in the order of submission. */
   private readonly inFlight = new Map<number, Submission>();
   private readonly uses = new MemoryUses();
+  /** What is recorded and has not been submitted. */
+  readonly recorded = new RecordedWork();
   /** Memory whose contents are undefined because the submission that wrote it failed. */
   private readonly failures = new IntervalMap<Error>();
 
@@ -137,17 +159,17 @@ export class SubmissionQueue {
     return recording;
   }
 
-  submit(recording: Recording, { profile = false }: CommitOptions): Submission {
+  submit(recording: Recording, { profile = false, signal }: CommitOptions): Submission {
     const id = native().submit(this.handle, recording.native, profile || this.device.debug >= 2);
-    return this.track(new Submission(this, id, recording, recording.origin));
+    return this.track(new Submission(this, id, recording, recording.origin, signal));
   }
 
   /** Submits a command list that runs once. */
-  run(writer: CommandWriter, { profile = false }: CommitOptions): Submission {
+  run(writer: CommandWriter, { profile = false, signal }: CommitOptions): Submission {
     const { array, count } = writer.words;
     const id = native().run(this.handle, array, count, writer.memories, profile || this.device.debug >= 2);
     writer.letGo();
-    return this.track(new Submission(this, id, writer, new Error("committed")));
+    return this.track(new Submission(this, id, writer, new Error("committed"), signal));
   }
 
   /** Fills a buffer in submission order; used to poison scratch. */

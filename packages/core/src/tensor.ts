@@ -1,11 +1,12 @@
 import type { Arena } from "./arena.ts";
-import { Buffer } from "./buffer.ts";
+import { Buffer, type ReadOptions } from "./buffer.ts";
 import type { Device } from "./device.ts";
 import { type ArrayOf, checkDtype, DTYPES, type Dtype, decodeNumbers, rawNumbers } from "./dtype.ts";
 import { disposedError, wrongKind, wrongValue } from "./errors.ts";
 import { identify, isOurs, printAsJson } from "./identity.ts";
 import { checkOptionNames, type OptionNames } from "./options.ts";
 import type { Range } from "./ranges.ts";
+import { noteWrite, shareOutput } from "./recorded.ts";
 import { bytesOf, copyShape, countOf } from "./shape.ts";
 
 /** What `JSON.stringify` and `console.log` show of a tensor. */
@@ -114,7 +115,8 @@ export class Tensor<D extends Dtype = Dtype> {
 
   /** A view of a tensor from before an arena's reset is as dead as that tensor. */
   #derive<E extends Dtype>(dtype: E, shape: readonly number[], byteOffset: number): Tensor<E> {
-    return new Tensor(this.buffer, dtype, shape, { byteOffset, arena: this.#arena, generation: this.#generation });
+    const placement = { byteOffset, arena: this.#arena, generation: this.#generation };
+    return shareOutput(new Tensor(this.buffer, dtype, shape, placement), this);
   }
 
   /** `shape` elements of this tensor from element `offset` on. */
@@ -169,32 +171,45 @@ export class Tensor<D extends Dtype = Dtype> {
     return new DTYPES[this.dtype].array(bytes) as ArrayOf<D>;
   }
 
-  /** A copy of the elements (16-bit floats as bits), once the work that writes them has ended. */
-  async read(): Promise<ArrayOf<D>> {
+  /** What an encoder has recorded and nobody has run is no result yet. */
+  private assertComputed(op: string): void {
     this.assertLive();
-    return this.raw(await this.buffer.read(this.byteOffset, this.bytes));
+    this.device.submissions.recorded.assertComputed(op, this);
+  }
+
+  /**
+   * A copy of the elements (16-bit floats as bits), once the work that writes them has ended. When the signal is aborted
+   * before, it rejects with the signal's reason.
+   * @throws RangeError when what writes them is recorded and has not been committed or replayed
+   */
+  async read(options: ReadOptions = {}): Promise<ArrayOf<D>> {
+    this.assertComputed("tensor.read");
+    return this.raw(await this.buffer.read(this.byteOffset, this.bytes, options));
   }
 
   /** A copy of the elements now; an error while work in flight writes them. */
   readSync(): ArrayOf<D> {
-    this.assertLive();
+    this.assertComputed("tensor.readSync");
     return this.raw(this.buffer.readSync(this.byteOffset, this.bytes));
   }
 
-  /** A copy of the elements as numbers, exactly, once the work that writes them has ended. */
-  async readNumbers(): Promise<Float64Array> {
-    return decodeNumbers(this.dtype, await this.read());
+  /** As `read`, but as numbers, exactly. */
+  async readNumbers(options: ReadOptions = {}): Promise<Float64Array> {
+    this.assertComputed("tensor.readNumbers");
+    return decodeNumbers(this.dtype, await this.read(options));
   }
 
   /** Copies elements in: a raw typed array of this dtype as it is, any other numbers rounded to the dtype; integers must fit. */
   write(data: ArrayOf<D> | ArrayLike<number>): void {
     this.assertLive();
     this.buffer.write(rawNumbers("tensor.write", this.dtype, data, this.size), this.byteOffset);
+    noteWrite(this);
   }
 
   /** The memory itself, valid until the next encode that writes it or until the buffer is disposed. */
   typedArray(): ArrayOf<D> {
-    this.assertLive();
+    this.assertComputed("tensor.typedArray");
+    noteWrite(this);
     return new DTYPES[this.dtype].array(this.buffer.arrayBuffer(), this.byteOffset, this.size) as ArrayOf<D>;
   }
 

@@ -53,6 +53,41 @@ describe("arena", () => {
     expect(arena.alloc("f32", [64]).byteOffset).toBe(a.byteOffset);
   });
 
+  it("rewinds to its own marks only, and to none that it has left behind", () => {
+    using arena = device.arena(4096);
+    using other = device.arena(4096);
+    const refused =
+      "arena.rewind: `mark` must come from arena.mark() and lie before what is handed out, got a mark of another arena, or from before a reset or an earlier rewind";
+    const first = arena.mark();
+    arena.alloc("f32", [64]);
+    const second = arena.mark();
+    expect(arena.mark()).toBe(second);
+    expect(() => Object.assign(second, { used: 9999 })).toThrow(TypeError);
+    for (const mark of [{ block: 7, used: 0 }, { block: 0, used: 0 }, { ...second }, other.mark()])
+      expect(message(() => arena.rewind(mark))).toBe(refused);
+    expect(message(() => arena.rewind(undefined as never))).toBe(
+      "arena.rewind: `mark` must be an ArenaMark, got undefined",
+    );
+    arena.rewind(second);
+    arena.rewind(first);
+    expect(message(() => arena.rewind(second))).toBe(refused);
+    arena.alloc("f32", [64]);
+    const third = arena.mark();
+    arena.reset();
+    expect(message(() => arena.rewind(third))).toBe(refused);
+    expect(message(() => arena.rewind(first))).toBe(refused);
+    expect(arena.used).toBe(0);
+  });
+
+  it("refuses options that nobody knows", () => {
+    expect(message(() => device.arena(256, { grows: true } as never))).toBe(
+      "device.arena: `grows` must be one of grow, got an unknown option",
+    );
+    expect(message(() => device.arena(256, { grow: 1 } as never))).toBe(
+      "device.arena: `grow` must be a boolean, got 1",
+    );
+  });
+
   it("kills its tensors at a reset and at its end", () => {
     const arena = device.arena(1024);
     const old = arena.alloc("f32", [4]);

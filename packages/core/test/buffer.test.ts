@@ -157,6 +157,15 @@ describe("wrapped memory", () => {
     );
   });
 
+  it("refuses options that nobody knows", () => {
+    expect(message(() => device.wrap(new Uint8Array(4), { readonly: true } as never))).toBe(
+      "device.wrap: `readonly` must be one of readOnly, got an unknown option",
+    );
+    expect(message(() => device.wrap(new Uint8Array(4), { readOnly: 1 } as never))).toBe(
+      "device.wrap: `readOnly` must be a boolean, got 1",
+    );
+  });
+
   it("refuses memory that may shrink", () => {
     const Resizable = ArrayBuffer as unknown as new (length: number, options: object) => ArrayBuffer;
     const resizable = new Resizable(8, { maxByteLength: 16 });

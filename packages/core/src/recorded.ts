@@ -1,0 +1,93 @@
+import { type ArgumentRangeError, wrongValue } from "./errors.ts";
+import { IntervalMap } from "./interval_map.ts";
+import type { Accesses, Range } from "./ranges.ts";
+import type { Tensor } from "./tensor.ts";
+
+/** What an encoder has recorded, until it has run. */
+export class Recorded {
+  state: "recording" | "finished" | "run" | "abandoned" = "recording";
+  /** Held weakly by everything but the encoder and its recording: what nobody can run any more is forgotten. */
+  readonly reference = new WeakRef(this);
+  private readonly accesses: readonly Accesses[];
+  private written: IntervalMap<true> | undefined;
+  private sorted = 0;
+
+  constructor(accesses: readonly Accesses[]) {
+    this.accesses = accesses;
+  }
+
+  /** Whether a dispatch recorded so far writes to the range. Sorted when asked for: recording costs nothing. */
+  writes(range: Range): boolean {
+    this.written ??= new IntervalMap();
+    for (; this.sorted < this.accesses.length; this.sorted++)
+      for (const write of (this.accesses[this.sorted] as Accesses).writes) this.written.set(write, true);
+    return this.written.first(range) !== undefined;
+  }
+}
+
+/** A tensor that an encoder handed out, with all its views. */
+interface Output {
+  encoder: WeakRef<Recorded>;
+  /** By somebody else than its encoder. */
+  written: boolean;
+}
+
+const outputs = new WeakMap<Tensor, Output>();
+
+/** The tensor was handed out by an encoder: until that has run, it holds nothing. */
+export function handOut<T extends Tensor>(tensor: T, { reference }: Recorded): T {
+  outputs.set(tensor, { encoder: reference, written: false });
+  return tensor;
+}
+
+/** The view shows what the tensor holds. */
+export function shareOutput<T extends Tensor>(view: T, tensor: Tensor): T {
+  const output = outputs.get(tensor);
+  if (output) outputs.set(view, output);
+  return view;
+}
+
+/** The tensor is written by the host, or by another encoder than its own. */
+export function noteWrite(tensor: Tensor, encoder?: Recorded): void {
+  const output = outputs.get(tensor);
+  if (output && output.encoder !== encoder?.reference) output.written = true;
+}
+
+function notRun(op: string, argument: string, call: string): ArgumentRangeError {
+  return wrongValue(op, argument, "have been computed", "what is recorded and has not run", `call ${call} first`);
+}
+
+/** What is recorded on a device and has not run, so that nobody reads results which are not there yet. */
+export class RecordedWork {
+  private readonly encoders = new Set<WeakRef<Recorded>>();
+  /** With more encoders than this, those that were lost are taken out. */
+  private limit = 64;
+
+  /** An encoder has recorded its first dispatch. */
+  begin(recorded: Recorded): void {
+    this.encoders.add(recorded.reference);
+    if (this.encoders.size <= this.limit) return;
+    for (const reference of this.encoders) if (!reference.deref()) this.encoders.delete(reference);
+    this.limit = Math.max(64, 2 * this.encoders.size);
+  }
+
+  end(recorded: Recorded, state: "finished" | "run" | "abandoned"): void {
+    recorded.state = state;
+    this.encoders.delete(recorded.reference);
+  }
+
+  /** Refuses a range that an encoder, still recording, has recorded a write to. */
+  assertRun(op: string, argument: string, range: Range): void {
+    for (const reference of this.encoders)
+      if (reference.deref()?.writes(range)) throw notRun(op, argument, "encoder.commit()");
+  }
+
+  /** The same of a tensor; also one that only a finished recording writes to, which was never replayed. */
+  assertComputed(op: string, tensor: Tensor): void {
+    this.assertRun(op, "tensor", tensor.range);
+    const output = outputs.get(tensor);
+    if (!output || output.written) return;
+    const encoder = output.encoder.deref();
+    if (encoder?.state === "finished" && encoder.writes(tensor.range)) throw notRun(op, "tensor", "recording.replay()");
+  }
+}
