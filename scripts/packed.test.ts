@@ -15,6 +15,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { buildSync } from "esbuild";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { clangMissing } from "./clang-missing.ts";
 import { readmeTests } from "./readmes.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
@@ -228,19 +229,38 @@ describe("packed tarballs in an empty project", () => {
     });
   });
 
-  it.each(["mlxts-core-", "mlxts-norms-", "mlxts-quant4-", "mlxts-delta-rule-", "mlxts-nn-", "mlxts-models-"])(
-    "%s passes publint --strict and attw",
-    (name) => {
-      const publint = run(join(root, "node_modules", ".bin", "publint"), ["run", "--strict", tarball(name)], root);
-      expect(publint.status, publint.text).toBe(0);
-      const attw = run(
-        join(root, "node_modules", ".bin", "attw"),
-        ["--profile", "node16", "--no-definitely-typed", tarball(name)],
-        root,
-      );
-      expect(attw.status, attw.text).toBe(0);
-    },
-  );
+  it.skipIf(clangMissing() !== undefined)("have a simulator that checks kernels (skipped without clang)", () => {
+    const commander = realpathSync(join(root, "packages", "metal-sim", "node_modules", "commander"));
+    const simulator = join(folder, "simulator");
+    install(simulator, ["--install-links", "--ignore-scripts", tarball("mlxts-metal-sim-"), commander]);
+    const installed = join(simulator, "node_modules", "@mlxts", "metal-sim");
+    expect(existsSync(join(installed, "native", "framework"))).toBe(false);
+    const command = [join(simulator, "node_modules", ".bin", "metal-sim"), "check"];
+    const planted = join(installed, "examples", "planted.metal");
+    const flags = ["--kernel", "wrong_flags", "--fill", "out=nan:64", "--group", "64", "--threadgroup", "tile=256"];
+    const { status, text } = run(process.execPath, [...command, planted, ...flags], simulator);
+    expect(text).toContain("wrong_flags: race: 4-byte read of `tile` at byte 252 at ");
+    expect(status).toBe(1);
+  });
+
+  it.each([
+    "mlxts-core-",
+    "mlxts-norms-",
+    "mlxts-quant4-",
+    "mlxts-delta-rule-",
+    "mlxts-nn-",
+    "mlxts-models-",
+    "mlxts-metal-sim-",
+  ])("%s passes publint --strict and attw", (name) => {
+    const publint = run(join(root, "node_modules", ".bin", "publint"), ["run", "--strict", tarball(name)], root);
+    expect(publint.status, publint.text).toBe(0);
+    const attw = run(
+      join(root, "node_modules", ".bin", "attw"),
+      ["--profile", "node16", "--no-definitely-typed", tarball(name)],
+      root,
+    );
+    expect(attw.status, attw.text).toBe(0);
+  });
 });
 
 readmeTests({ root, project: everything, run });

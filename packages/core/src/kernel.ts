@@ -175,8 +175,8 @@ const C_TYPES: Record<Scalar, string> = { u32: "uint32_t", i32: "int32_t", f32: 
  * The text of `native/<name>.params.h`, for both the .metal and the .cpp file: binding indices, the index of the fault
  * record where there are faults, their codes, the constants, and the params struct.
  */
-export function paramsHeader(
-  kernel: Pick<Kernel, "name" | "buffers" | "params" | "bufferNames" | "optional" | "constants" | "faults">,
+export function paramsHeader<B extends Record<string, Access>, P extends Record<string, Scalar>>(
+  kernel: Pick<Kernel<B, P>, "name" | "buffers" | "params" | "bufferNames" | "optional" | "constants" | "faults">,
 ): string {
   const struct = `${kernel.name.replace(/(^|_)([a-z0-9])/g, (_, __, c: string) => c.toUpperCase())}Params`;
   const macro = (name: string) => `${kernel.name.toUpperCase()}_${name.replace(/([A-Z])/g, "_$1").toUpperCase()}`;

@@ -1,7 +1,10 @@
 #include "dispatch.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cinttypes>
+#include <condition_variable>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -204,6 +207,9 @@ void Dispatch::execute() {
   order_threadgroups(total);
   std::atomic<uint64_t> next{0};
   FaultGuard faults;
+  std::mutex ended_mutex;
+  std::condition_variable ended;
+  uint64_t running = 0;
   const auto work = [&] {
     Worker worker(job_);
     WorkerScope scope(worker);
@@ -217,11 +223,27 @@ void Dispatch::execute() {
     switches += worker.switches();
     threadgroup_bytes = std::max(threadgroup_bytes, worker.threadgroup_bytes());
   };
+  const auto thread = [&] {
+    work();
+    std::lock_guard lock(ended_mutex);
+    --running;
+    ended.notify_one();
+  };
   const uint64_t workers = checker_ ? 1 : std::clamp<uint64_t>(request_.workers, 1, std::min<uint64_t>(total, 64));
   // The caller's thread may have a small stack or signal settings of its own; workers never run on it.
   std::vector<std::thread> threads;
-  for (uint64_t i = 0; i < workers; ++i) threads.emplace_back(work);
-  for (auto& thread : threads) thread.join();
+  running = workers;
+  for (uint64_t i = 0; i < workers; ++i) threads.emplace_back(thread);
+  {
+    std::unique_lock lock(ended_mutex);
+    const auto all_ended = [&] { return running == 0; };
+    // A loop without barriers is interrupted: again and again, as the signal may meet the engine's own code.
+    if (job_.has_deadline && !ended.wait_until(lock, job_.deadline, all_ended))
+      while (!ended.wait_for(lock, std::chrono::milliseconds(5), all_ended))
+        for (auto& one : threads) pthread_kill(one.native_handle(), kTimeSignal);
+    ended.wait(lock, all_ended);
+  }
+  for (auto& one : threads) one.join();
 }
 
 void Dispatch::return_buffers() {
@@ -248,6 +270,7 @@ void Dispatch::run() {
   job_.schedule = Schedule(std::min(request_.schedule, 2u)), job_.seed = request_.seed;
   job_.has_deadline = request_.timeout_ms != 0;
   job_.deadline = start + std::chrono::milliseconds(request_.timeout_ms);
+  job_.image = image_, job_.lines = &lines_;
   if (!check_request()) return;
   if (module_.checked) checker_ = std::make_unique<Checker>(*this, image_);
   job_.checker = checker_.get();

@@ -94,7 +94,7 @@ typedef struct {
   uint64_t seed;     /* of METAL_SIM_RANDOM */
   /* OS threads over threadgroups; check mode uses one. 0 is one. Results do not depend on it. */
   uint32_t workers;
-  /* 0: none. Noticed at barriers, simdgroup functions and atomics only. */
+  /* 0: none. A loop that never ends is interrupted, by SIGURG to the threads that this library has started. */
   uint32_t timeout_ms;
   /*
    * 0: buffers are copied between guard zones for the dispatch and back after it. 1: the kernel works on the caller's

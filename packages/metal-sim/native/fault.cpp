@@ -1,4 +1,5 @@
 // Signals of faulting kernels become events: the handler sends the OS thread to `land`, which leaves the threadgroup.
+// So does the signal that says that a dispatch's time is over.
 #include <signal.h>
 #include <ucontext.h>
 
@@ -12,8 +13,8 @@ constinit thread_local Worker* worker_of_thread = nullptr;
 
 namespace {
 
-constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
-struct sigaction previous[4];
+constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, kTimeSignal};
+struct sigaction previous[std::size(kSignals)];
 std::mutex guard_mutex;
 int guards = 0;
 
@@ -44,6 +45,8 @@ void handle(int signal, siginfo_t* info, void* context) {
 #endif
     return;
   }
+  // The engine's own code is not interrupted; the signal comes again.
+  if (signal == kTimeSignal && worker_of_thread) return;
   // Not a kernel's: whoever was here before decides. Returning repeats the fault.
   for (size_t i = 0; i < std::size(kSignals); ++i)
     if (kSignals[i] == signal) {
@@ -51,7 +54,7 @@ void handle(int signal, siginfo_t* info, void* context) {
         previous[i].sa_sigaction(signal, info, context);
       else if (previous[i].sa_handler != SIG_DFL && previous[i].sa_handler != SIG_IGN)
         previous[i].sa_handler(signal);
-      else
+      else if (signal != kTimeSignal)
         sigaction(signal, &previous[i], nullptr);
     }
 }

@@ -154,7 +154,7 @@ int main() {
     } else if (word == "grid") {
       std::string unit;
       in >> unit;
-      uint32_t (&used)[3] = unit == "threads" ? dispatch.threads : dispatch.threadgroups;
+      uint32_t(&used)[3] = unit == "threads" ? dispatch.threads : dispatch.threadgroups;
       for (auto& n : dispatch.threads) n = 0;
       for (auto& n : dispatch.threadgroups) n = 0;
       in >> used[0] >> used[1] >> used[2];

@@ -19,7 +19,7 @@ const Host Worker::kHost = {
           ->access(thread, uintptr_t(address), bytes, flags, uintptr_t(pc ? pc : __builtin_return_address(0)));
     },
     [](Undefined kind, const Site& site, uint64_t value) { current_worker()->undefined(kind, site, value); },
-    [] { current_worker()->breathe(); },
+    [] { current_worker()->breathe(uintptr_t(__builtin_return_address(0))); },
 };
 
 Worker::Worker(Job& job) : job_(job), landing_(64 * 1024) {}
@@ -115,9 +115,9 @@ void Worker::abandon() {
   __builtin_unreachable();
 }
 
-void Worker::check_time() {
+void Worker::check_time(uintptr_t pc) {
   if (!job_.has_deadline || std::chrono::steady_clock::now() < job_.deadline) return;
-  report("timeout", "the dispatch did not end in time", running_ && running_->site ? *running_->site : Site{"", 0, ""});
+  report_time(running_ && running_->site ? *running_->site : Site{"", 0, ""}, pc);
   abandon();
 }
 
@@ -152,7 +152,7 @@ void Worker::barrier(uint32_t flags, const Site& site) {
   }
   barrier_flags_ &= flags;
   if (++at_barrier_ == count_) {
-    check_time();
+    check_time(0);
     release_threadgroup(barrier_flags_);
   }
   wait(fiber);
@@ -221,8 +221,8 @@ void* Worker::variable(const void* key, uint32_t bytes, uint32_t align, const Si
   return found->block.data();
 }
 
-void Worker::breathe() {
-  if ((++breaths_ & 255) == 0) check_time();
+void Worker::breathe(uintptr_t pc) {
+  if ((++breaths_ & 255) == 0) check_time(pc);
   if (job_.schedule != Schedule::kRandom || (random() & 3) != 0) return;
   Fiber* self = running_;
   Fiber* next = pick();
@@ -311,6 +311,10 @@ void Worker::run(uint64_t threadgroup) {
 
 bool Worker::fault(int signal, uintptr_t address, uintptr_t pc) {
   if (!running_) return false;
+  // A thread can be left in the middle of a kernel's line, never in the middle of the engine's or the C library's code.
+  if (signal == kTimeSignal &&
+      (pc < job_.image.begin || pc >= job_.image.end || job_.lines->find(pc - job_.image.begin).line == 0))
+    return false;
   fault_.signal = signal, fault_.address = address, fault_.pc = pc;
   return true;
 }

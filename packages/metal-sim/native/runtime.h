@@ -16,11 +16,15 @@
 #include "check.h"
 #include "fiber.h"
 #include "guarded_memory.h"
+#include "line_table.h"
 #include "module.h"
 
 namespace metal_sim {
 
 enum class Schedule : uint32_t { kForward, kReverse, kRandom };
+
+/** Sent to the OS threads of a dispatch whose time is over. By default, as where no dispatch runs, it does nothing. */
+constexpr int kTimeSignal = SIGURG;
 
 /** A thread's position, for reports. */
 struct Who {
@@ -79,6 +83,9 @@ struct Job {
   uint64_t seed;
   std::chrono::steady_clock::time_point deadline;
   bool has_deadline;
+  /** Where the module lies, and its lines. */
+  Image image;
+  const LineTable* lines;
   /** Only of a checked module; then one worker runs. */
   Checker* checker;
   EventSink* sink;
@@ -98,7 +105,8 @@ class Worker {
   uint64_t switches() const { return switches_; }
   uint32_t threadgroup_bytes() const { return most_bytes_; }
 
-  /** In a signal handler: the running thread faulted. Returns true if `landing` may be jumped to. */
+  /** In a signal handler: the running thread faulted, or its time is over. Returns true if `landing` may be jumped to.
+   */
   bool fault(int signal, uintptr_t address, uintptr_t pc);
   /** Top of a stack for the jump out of a faulting thread. */
   uintptr_t landing_top() const;
@@ -145,15 +153,17 @@ class Worker {
   void report_index(int64_t index, const Site& site);
   void report_meeting(const Fiber& fiber, const Site& site);
   void report_fault();
+  void report_time(const Site& site, uintptr_t pc);
   /** Ends the threadgroup from within a thread, whose stack is forgotten: nothing on it may own memory. */
   [[noreturn]] void abandon();
-  void check_time();
+  /** `pc`: where the kernel calls from, for a thread that waits nowhere. */
+  void check_time(uintptr_t pc);
   void check_trampled();
   void barrier(uint32_t flags, const Site& site);
   void rendezvous(uint32_t flags, const Site& site, void (*last)(Exchange&, uint32_t), uint32_t phase);
   void* variable(const void* key, uint32_t bytes, uint32_t align, const Site& site);
   void undefined(Undefined kind, const Site& site, uint64_t value);
-  void breathe();
+  void breathe(uintptr_t pc);
 
   Job& job_;
   std::unique_ptr<Stacks> stacks_;

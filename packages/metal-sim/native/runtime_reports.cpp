@@ -141,7 +141,16 @@ void Worker::check_trampled() {
   for (const auto& variable : variables_) check(variable.block, variable.name);
 }
 
+void Worker::report_time(const Site& site, uintptr_t pc) {
+  Event event;
+  event.kind = "timeout", event.message = "the dispatch did not end in time", event.site = site;
+  if (!site.line) event.pc = pc;
+  if (running_) event.who = who_is(running_->thread);
+  job_.sink->event(event);
+}
+
 void Worker::report_fault() {
+  if (fault_.signal == kTimeSignal) return report_time({"", 0, ""}, fault_.pc);
   Event event;
   event.pc = fault_.pc, event.address = fault_.address;
   event.who = who_is(running_->thread);

@@ -8,18 +8,34 @@ import type { Kernel } from "./reflect.ts";
 type Finish = (code: number) => void;
 
 /** `-D NAME` and `-D NAME=VALUE`. */
-export const collectDefine = (text: string, before: Record<string, string> = {}) => {
+const collectDefine = (text: string, before: Record<string, string> = {}) => {
   const equals = text.indexOf("=");
   const name = equals < 0 ? text : text.slice(0, equals);
   return { ...before, [name]: equals < 0 ? "1" : text.slice(equals + 1) };
 };
 
+/** How a command's source is read. */
+export interface SourceOptions {
+  name?: string;
+  define?: Record<string, string>;
+  include?: string[];
+}
+
+/** The options of every command that reads a source. */
+export const withSourceOptions = (command: Command): Command =>
+  command
+    .option("-D, --define <name=value>", "define a macro", collectDefine)
+    .option("-I, --include <folder>", "look for headers there, too", (text: string, before: string[] = []) => [
+      ...before,
+      text,
+    ]);
+
 /** The source that a command names; `--name` is what reports call it. */
-export function sourceOf(file: string, options: { name?: string; define?: Record<string, string> }): MetalSource {
-  const defines = options.define ?? {};
-  if (options.name === undefined) return { path: file, defines };
+export function sourceOf(file: string, { name, define = {}, include = [] }: SourceOptions): MetalSource {
+  const more = { defines: define, includeFolders: include };
+  if (name === undefined) return { path: file, ...more };
   try {
-    return { path: options.name, text: readFileSync(file, "utf8"), defines };
+    return { path: name, text: readFileSync(file, "utf8"), ...more };
   } catch (error) {
     throw new MetalSimError("Io", `${file}: ${(error as Error).message}`);
   }
@@ -35,34 +51,28 @@ function showKernel({ name, arguments: all, maxThreads, file, line }: Kernel): s
 }
 
 export function addCompile(program: Command, finish: Finish): void {
-  program
-    .command("reflect")
+  withSourceOptions(program.command("reflect"))
     .description("list the kernels of a file with their arguments")
     .argument("<file>", "a .metal file")
-    .option("-D, --define <name=value>", "define a macro", collectDefine)
     .option("--json", "as JSON")
-    .action((file: string, options: { define?: Record<string, string>; json?: true }) => {
+    .action((file: string, options: SourceOptions & { json?: true }) => {
       const { kernels } = translateSource(sourceOf(file, options));
       const shown = options.json ? JSON.stringify(kernels, null, 2) : kernels.map(showKernel).join("\n");
       process.stdout.write(`${shown}\n`);
     });
 
-  program
-    .command("translate")
+  withSourceOptions(program.command("translate"))
     .description("print the C++ that a file is translated to")
     .argument("<file>", "a .metal file")
     .option("--name <name>", "what diagnostics call the file")
-    .option("-D, --define <name=value>", "define a macro", collectDefine)
-    .action((file: string, options: { name?: string; define?: Record<string, string> }) => {
+    .action((file: string, options: SourceOptions) => {
       process.stdout.write(translateSource(sourceOf(file, options)).text);
     });
 
-  program
-    .command("compile")
+  withSourceOptions(program.command("compile"))
     .description("compile a file for native/engine.h, and print the module's path")
     .argument("<file>", "a .metal file")
     .option("--name <name>", "what diagnostics call the file")
-    .option("-D, --define <name=value>", "define a macro", collectDefine)
     .option("--check", "for check mode")
     .option("--coverage", "for line coverage")
     .option("--print-module", "print the path only")
@@ -70,9 +80,7 @@ export function addCompile(program: Command, finish: Finish): void {
     .action(
       (
         file: string,
-        options: {
-          name?: string;
-          define?: Record<string, string>;
+        options: SourceOptions & {
           check?: true;
           coverage?: true;
           printModule?: true;

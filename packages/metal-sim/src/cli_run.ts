@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import type { Command } from "commander";
-import { collectDefine, sourceOf } from "./cli_compile.ts";
+import { type SourceOptions, sourceOf, withSourceOptions } from "./cli_compile.ts";
 import { compile } from "./compile.ts";
 import { MetalSimError } from "./errors.ts";
 import type { Kernel } from "./reflect.ts";
@@ -8,7 +8,7 @@ import { type Binding, type DispatchSpec, type LineCoverage, type Report, run, t
 import { readTensor, type StoredTensor, writeTensors } from "./safetensors.ts";
 import { fill, parseValues, scalar, scalarOf, storedName, unpack } from "./values.ts";
 
-interface Options {
+interface Options extends SourceOptions {
   kernel?: string;
   grid?: string;
   threads?: string;
@@ -22,7 +22,6 @@ interface Options {
   schedule: string;
   workers: string;
   timeout: string;
-  define?: Record<string, string>;
   coverage?: true;
   json?: true;
 }
@@ -239,8 +238,7 @@ async function check(file: string, options: Options): Promise<number> {
 export function addRun(program: Command, finish: (code: number) => void): void {
   const list = (text: string, before: string[]) => [...before, text];
   const add = (name: string, description: string) =>
-    program
-      .command(name)
+    withSourceOptions(program.command(name))
       .description(description)
       .argument("<file>", "a .metal file")
       .option("-k, --kernel <name>", "which kernel; not needed when there is one")
@@ -253,7 +251,6 @@ export function addRun(program: Command, finish: (code: number) => void): void {
       .option("--threadgroup <key=bytes>", "length of threadgroup memory", list, [])
       .option("--workers <n>", "OS threads", "1")
       .option("--timeout <ms>", "time limit", "60000")
-      .option("-D, --define <name=value>", "define a macro", collectDefine)
       .option("--json", "as JSON");
   add("run", "run a kernel")
     .option("--schedule <which>", "forward, reverse or random:SEED", "forward")

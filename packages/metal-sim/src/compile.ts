@@ -4,17 +4,20 @@ import { dirname, join } from "node:path";
 import { make, prune } from "./cache.ts";
 import { type Clang, findClang, runClang } from "./clang.ts";
 import { MetalSimError } from "./errors.ts";
+import { libraryHint } from "./library_names.ts";
 import { cacheFolder, nativeFolder, shimFolder } from "./paths.ts";
 import type { Kernel } from "./reflect.ts";
 import { translate, translateForLint } from "./translate.ts";
 
-/** `.metal` text and what to call it. `#include "…"` is looked up beside `path`. */
+/** `.metal` text and what to call it. `#include "…"` is looked up beside `path`, then in `includeFolders`. */
 export interface MetalSource {
   path: string;
   /** Default: the contents of `path`. */
   text?: string;
   /** Macros, as `-D` sets them. */
   defines?: Readonly<Record<string, string>>;
+  /** Where else headers lie, as `-I` sets it. */
+  includeFolders?: readonly string[];
 }
 
 export type Build = "fast" | "check" | "coverage";
@@ -36,6 +39,12 @@ function textOf({ path, text }: MetalSource): string {
   }
 }
 
+/** A header that is not found may lie in another package. */
+const withIncludeRemedy = (stderr: string) =>
+  /file not found/.test(stderr)
+    ? `${stderr}name the header's folder with -I (includeFolders); mlxts' own lie in node_modules/@mlxts/core/native\n`
+    : stderr;
+
 /** Expands includes and macros as Metal's compiler would, with none of the host's own definitions. */
 function preprocess(clang: Clang, source: MetalSource): string {
   const defines = Object.entries({
@@ -47,9 +56,10 @@ function preprocess(clang: Clang, source: MetalSource): string {
   });
   const args = ["-E", "-x", "c++", "-std=c++14", "-undef", "-nostdinc", "-nostdinc++"];
   args.push("-isystem", join(shimFolder, "include"), "-iquote", dirname(source.path));
+  args.push(...(source.includeFolders ?? []).flatMap((folder) => ["-I", folder]));
   args.push(...defines.map(([name, value]) => `-D${name}=${value}`), "-");
   const result = runClang(clang, args, `#line 1 ${JSON.stringify(source.path)}\n${textOf(source)}`);
-  if (!result.ok) throw new MetalSimError("Compile", result.stderr);
+  if (!result.ok) throw new MetalSimError("Compile", withIncludeRemedy(result.stderr));
   return result.stdout;
 }
 
@@ -110,11 +120,17 @@ const contents = (folder: string, pattern: RegExp) =>
     .sort()
     .map((name) => name + readFileSync(join(folder, name), "utf8"));
 
-/** The compiler's log with the simulator's own frames explained. */
+/** The compiler's log, with what it cannot know. */
 function compileError(stderr: string): MetalSimError {
-  const crash = /error in backend|PLEASE submit a bug report/.test(stderr);
-  const hint = "the compiler cannot take this text; mixing half and bfloat in one expression is a known cause";
-  return new MetalSimError("Compile", crash ? `${hint}\n${stderr.split("\n")[0]}` : stderr);
+  if (/error in backend|PLEASE submit a bug report/.test(stderr)) {
+    const hint = "the compiler cannot take this text; mixing half and bfloat in one expression is a known cause";
+    return new MetalSimError("Compile", `${hint}\n${stderr.split("\n")[0]}`);
+  }
+  const lines = stderr.split("\n").map((line) => {
+    const hint = libraryHint(line);
+    return hint ? `${line} (${hint})` : line;
+  });
+  return new MetalSimError("Compile", lines.join("\n"));
 }
 
 /** What compiled modules and engines may take on disk. */

@@ -1,5 +1,6 @@
 import { diagnose, type MetalSource } from "./compile.ts";
 import { type Place, showPlace } from "./errors.ts";
+import { libraryHint } from "./library_names.ts";
 
 /** Something that a Metal compiler may refuse or warn of, or that is outside the portable subset. */
 export interface LintFinding extends Place {
@@ -64,7 +65,7 @@ export function lint(source: MetalSource): LintFinding[] {
   };
   const first = parse(cpp);
   for (const { file, line, level, message } of first)
-    add({ file, line, kind: level === "error" ? "error" : "warning", message });
+    add({ file, line, kind: level === "error" ? "error" : "warning", message: libraryHint(message) ?? message });
   const wrong = new Set(first.filter(({ level }) => level === "error").map(showPlace));
   const addressSpaces = [...parse(opencl), ...parse(openclPrivate).filter(givesSpace)];
   for (const diagnostic of addressSpaces) {

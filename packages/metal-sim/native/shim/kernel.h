@@ -13,6 +13,13 @@ struct array {
   METAL_SIM_INLINE constexpr T& operator[](size_t i) { return elements[i]; }
   METAL_SIM_INLINE constexpr const T& operator[](size_t i) const { return elements[i]; }
   METAL_SIM_INLINE constexpr size_t size() const { return N; }
+  METAL_SIM_INLINE constexpr bool empty() const { return N == 0; }
+  METAL_SIM_INLINE constexpr T& front() { return elements[0]; }
+  METAL_SIM_INLINE constexpr const T& front() const { return elements[0]; }
+  METAL_SIM_INLINE constexpr T& back() { return elements[N - 1]; }
+  METAL_SIM_INLINE constexpr const T& back() const { return elements[N - 1]; }
+  METAL_SIM_INLINE constexpr T* data() { return elements; }
+  METAL_SIM_INLINE constexpr const T* data() const { return elements; }
 };
 }  // namespace metal
 

@@ -122,9 +122,24 @@ template <typename D, typename A, typename B>
 void simdgroup_multiply(__private simdgroup_matrix<D, 8, 8>& d, simdgroup_matrix<A, 8, 8> a,
                         simdgroup_matrix<B, 8, 8> b);
 
+// In each address space an array's elements lie where it does.
+#define METAL_SIM_ARRAY_MEMBERS(qualifiers)                             \
+  qualifiers T& operator[](size_t i) qualifiers { return elements[i]; } \
+  qualifiers T& front() qualifiers { return elements[0]; }              \
+  qualifiers T& back() qualifiers { return elements[N - 1]; }           \
+  qualifiers T* data() qualifiers { return elements; }                  \
+  constexpr size_t size() qualifiers { return N; }                      \
+  constexpr bool empty() qualifiers { return N == 0; }
 template <typename T, size_t N>
 struct array {
   T elements[N];
+  METAL_SIM_ARRAY_MEMBERS(__private)
+  METAL_SIM_ARRAY_MEMBERS(const __private)
+  METAL_SIM_ARRAY_MEMBERS(__global)
+  METAL_SIM_ARRAY_MEMBERS(const __global)
+  METAL_SIM_ARRAY_MEMBERS(__local)
+  METAL_SIM_ARRAY_MEMBERS(const __local)
+  METAL_SIM_ARRAY_MEMBERS(const __constant)
 };
 
 }  // namespace metal

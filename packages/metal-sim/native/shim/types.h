@@ -22,6 +22,7 @@ typedef __UINTPTR_TYPE__ uintptr_t;
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #define METAL_SIM_INLINE inline
 #define METAL_SIM_CONSTANT constexpr __constant
+#define METAL_SIM_THREAD __private
 /** Stands for bfloat where the compiler has none. */
 struct bfloat {
   ushort bits;
@@ -46,6 +47,7 @@ struct bfloat {
 typedef _Float16 half;
 typedef __bf16 bfloat;
 #define METAL_SIM_CONSTANT constexpr
+#define METAL_SIM_THREAD
 // Accesses within the shim carry the line of the kernel that calls it.
 #define METAL_SIM_INLINE inline __attribute__((always_inline, nodebug, no_sanitize("alignment")))
 #define METAL_SIM_FROM_CONSTANT(T, name, N)
@@ -72,11 +74,10 @@ using identity_t = typename identity<T>::type;
   vec<bool, kSize> r;                               \
   for (int i = 0; i < kSize; ++i) (&r.x)[i] = body; \
   return r;
-#define METAL_SIM_BINARY(op)                                                     \
-  friend METAL_SIM_INLINE constexpr vec operator op(                             \
-      vec a, vec b){METAL_SIM_EACH((&a.x)[i] op(&b.x)[i])} METAL_SIM_INLINE vec& \
-  operator op## = (vec b) {                                                      \
-    return *this = *this op b;                                                   \
+#define METAL_SIM_BINARY(op)                                                                             \
+  friend METAL_SIM_INLINE constexpr vec operator op(                                                     \
+      vec a, vec b){METAL_SIM_EACH((&a.x)[i] op(&b.x)[i])} METAL_SIM_INLINE vec& operator op##=(vec b) { \
+    return *this = *this op b;                                                                           \
   }
 #define METAL_SIM_COMPARE(op)                                                    \
   friend METAL_SIM_INLINE constexpr vec<bool, kSize> operator op(vec a, vec b) { \
