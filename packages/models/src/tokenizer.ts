@@ -44,6 +44,8 @@ export class Tokenizer {
   private readonly tokenizer: HuggingFaceTokenizer;
   private readonly path: string;
   private readonly shape: TokenizerShape;
+  /** There is a token for ids that the vocabulary lacks. */
+  private readonly hasUnknownToken: boolean;
   private readonly templates: ChatTemplates | undefined;
   private readonly specialTokens: Readonly<Record<string, string>>;
   private readonly timeLimitMs: number;
@@ -71,6 +73,7 @@ export class Tokenizer {
       checkTokenizerJson(this.path, json),
       new HuggingFaceTokenizer({ added_tokens: [], ...json } as object, { ...config }),
     ]);
+    this.hasUnknownToken = typeof this.tokenizer.model?.unk_token === "string";
     this.templates = readChatTemplates(directory, config);
     this.specialTokens = specialTokensOf(config);
   }
@@ -118,13 +121,14 @@ export class Tokenizer {
     return ids;
   }
 
-  /** The text of token ids, without special tokens. Ids that the vocabulary lacks have none. */
+  /** The text of token ids, without special tokens. Ids that the vocabulary lacks have none, or that of its unknown token. */
   decode(ids: readonly number[]): string {
     if (!Array.isArray(ids)) throw wrongKind("tokenizer.decode", "ids", "be an array of token ids", ids);
     for (let at = 0; at < ids.length; at++)
       if (!Number.isInteger(ids[at]) || (ids[at] as number) < 0)
         throw wrongValue("tokenizer.decode", "ids", "be integers ≥ 0", `${String(ids[at])} at position ${at}`);
-    if (ids.length === 0) return "";
+    const known = this.hasUnknownToken ? [...ids] : ids.filter((id) => this.tokenizer.id_to_token(id) !== undefined);
+    if (known.length === 0) return "";
     const { longestToken, decodedGrowth, decodesByRegex } = this.shape;
     const what = `decoding ${ids.length} tokens`;
     if (ids.length * longestToken * decodedGrowth > MOST_AT_ONCE) {
@@ -134,7 +138,7 @@ export class Tokenizer {
     // Without regular expressions the time is that of the tokens: the limit, which takes 60 µs, is saved.
     const limitMs = decodesByRegex ? this.timeLimitMs + ids.length / 50 : Number.POSITIVE_INFINITY;
     return this.limited(this.path, what, limitMs, () =>
-      this.tokenizer.decode([...ids], { skip_special_tokens: true, clean_up_tokenization_spaces: false }),
+      this.tokenizer.decode(known, { skip_special_tokens: true, clean_up_tokenization_spaces: false }),
     );
   }
 

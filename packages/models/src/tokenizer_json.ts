@@ -31,7 +31,7 @@ const brief = (value: unknown) => {
 };
 
 /**
- * Checks the parts of a `tokenizer.json` that the tokenizer library takes on trust.
+ * Checks the parts of a `tokenizer.json` that the tokenizer library takes on trust, and makes replacements plain texts.
  * @throws MlxtsError `Io` that names the part: ids that are negative, fractional, huge or given twice; steps that would
  *   make a text many times as long, or never end
  */
@@ -120,7 +120,18 @@ export function checkTokenizerJson(path: string, json: Json): TokenizerShape {
       const least = typeof pattern.String === "string" ? pattern.String.length : 0;
       const content = text("content");
       factor *= content === 0 ? 1 : least > 0 ? Math.max(1, content / least) : content + 1;
+      // Texts, as in the library that defines the format; JavaScript would put parts of the input for `$` signs.
+      if (content > 0) step.content = (step.content as string).replaceAll("$", "$$$$");
+    } else if (
+      type === "Split" &&
+      typeof pattern.Regex === "string" &&
+      String(step.behavior).toLowerCase() === "removed"
+    ) {
+      // What groups match comes between the pieces.
+      factor *= pattern.Regex.split("(").length;
     } else if (type === "Prepend") factor *= 1 + text("prepend") / 16;
+    else if (type === "Metaspace" && `${step.replacement}${step.str_rep}`.includes("$"))
+      throw refuse(`${where}.replacement`, "be a text without `$`");
     else if (type === "Metaspace") factor *= Math.max(1, text("replacement"), text("str_rep")) + 1;
     else if (type === "ByteLevel") factor *= step.add_prefix_space === true || seen.has(type) ? 3 : 1;
     else if (type === "BertNormalizer") factor *= 3;

@@ -260,6 +260,57 @@ describe("token ids of tokenizer.json", () => {
   });
 });
 
+describe("steps of tokenizer.json", () => {
+  const base = read("tokenizer.json", tiny) as Record<string, unknown>;
+  const withSteps = (steps: Record<string, unknown>): Tokenizer => {
+    const folder = temporary();
+    writeFileSync(join(folder, "tokenizer.json"), JSON.stringify({ ...base, ...steps }));
+    return new Tokenizer(folder);
+  };
+  const plain = new Tokenizer(tiny);
+
+  it("replace by plain text, whatever signs are in it", () => {
+    for (const content of ["$'", "$`", "$&", "$1", "$$", "$<n>", "$", "costs $5"]) {
+      const pattern = content === "$1" ? { Regex: "(?=(.*))x" } : { String: "x" };
+      const tokenizer = withSteps({ normalizer: { type: "Replace", pattern, content } });
+      expect(tokenizer.encode("a x b x c")).toEqual(plain.encode(`a ${content} b ${content} c`));
+    }
+    const decoder = {
+      type: "Sequence",
+      decoders: [base.decoder, { type: "Replace", pattern: { String: "x" }, content: "$&$&" }],
+    };
+    expect(withSteps({ decoder }).decode(plain.encode("axb"))).toBe("a$&$&b");
+    expect(() => withSteps({ pre_tokenizer: { type: "Metaspace", replacement: "$'" } })).toThrow(
+      "`pre_tokenizer.replacement` must be a text without `$`",
+    );
+  });
+
+  it("that make much of a text take short texts only", () => {
+    const Regex = `${"()".repeat(1000)}a`;
+    const tokenizer = withSteps({
+      pre_tokenizer: { type: "Split", pattern: { Regex }, behavior: "Removed", invert: false },
+    });
+    expect(() => tokenizer.encode("ba".repeat(10))).not.toThrow();
+    expect(() => tokenizer.encode("ba".repeat(10_000))).toThrow(
+      expect.objectContaining({
+        code: "LimitExceeded",
+        message: expect.stringContaining(
+          "encoding 20000 characters would take too much memory with this tokenizer: give it in parts",
+        ),
+      }),
+    );
+  });
+
+  it("leave out ids that the vocabulary lacks when it decodes", () => {
+    const metaspace = withSteps({ decoder: { type: "Metaspace", replacement: "Ġ" } });
+    for (const tokenizer of [plain, metaspace]) {
+      const ids = plain.encode("export class");
+      expect(tokenizer.decode([...ids, 5000, 4_000_000_000])).toBe("export class");
+      expect(tokenizer.decode([5000])).toBe("");
+    }
+  });
+});
+
 describe("arguments that are none", () => {
   const tokenizer = new Tokenizer(tiny);
   const stream = new TextStream(tokenizer);

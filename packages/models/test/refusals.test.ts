@@ -81,6 +81,15 @@ describe("loadModel refuses", () => {
     await expect(load(folder)).rejects.toThrow(`${path} has 2147483648 bytes, more than the 134217728 that are read`);
   });
 
+  it("nested JSON as deep as it likes", async () => {
+    const folder = withConfig(() => {});
+    const deep = `${"[".repeat(100_000)}${"]".repeat(100_000)}`;
+    for (const name of ["config.json", "generation_config.json"]) {
+      writeFileSync(join(folder, name), `{"eos_token_id":${deep},"model_type":${deep}}`);
+      await expect(load(folder)).rejects.toMatchObject({ code: expect.stringMatching(/^(InvalidArgument|Io)$/) });
+    }
+  });
+
   it("to go on when it is aborted, and leaves nothing behind", async () => {
     using own = Device.open("cpu");
     const reason = new Error("enough");

@@ -78,6 +78,16 @@ export function hostileTokenizers(directory: string): Record<string, string> {
         })),
       },
     },
+    "groups of a removed pattern": {
+      ...base,
+      pre_tokenizer: { type: "Split", pattern: { Regex: `${"()".repeat(8000)}a` }, behavior: "Removed", invert: false },
+    },
+    "the rest of the text by a group": normalizer({ type: "Replace", pattern: { Regex: "(?=(.*))" }, content: "$1" }),
+    "the rest of the text for spaces": {
+      ...base,
+      normalizer: { type: "Replace", pattern: { String: "a" }, content: " " },
+      pre_tokenizer: { type: "Metaspace", replacement: "$'", prepend_scheme: "never" },
+    },
     "pieces of no length": { ...base, pre_tokenizer: { type: "FixedLength", length: 0 } },
     "pieces of negative length": { ...base, pre_tokenizer: { type: "FixedLength", length: -1 } },
     "a text thousands of times": {
