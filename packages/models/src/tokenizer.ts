@@ -16,7 +16,7 @@ export interface ChatMessage {
 /** Limits of what a checkpoint's files may take; whoever trusts the files can raise them. */
 export interface TokenizerOptions {
   /**
-   * Milliseconds that one call may take: `encode`, `decode`, `chat` or opening. Default 5000. `encode` has 20 ms more for
+   * Milliseconds that one call may take: `encode`, `decode`, `chat` or opening. Default 5000. `encode` has 100 ms more for
    * every 1000 characters of its text.
    */
   timeLimitMs?: number;
@@ -110,7 +110,7 @@ export class Tokenizer {
     const what = `encoding ${text.length} characters`;
     if (growth > 1) this.checkMemory(what, text.length * growth, MOST_AT_ONCE);
     this.checkMemory(what, text.length * growth * overlap, MOST_UNIGRAM_NODES);
-    const { ids } = this.limited(this.path, what, this.timeLimitMs + text.length / 50, () =>
+    const { ids } = this.limited(this.path, what, this.timeLimitMs + text.length / 10, () =>
       this.tokenizer.encode(text),
     );
     for (const id of ids)
@@ -136,7 +136,7 @@ export class Tokenizer {
       this.checkMemory(what, tokens * decodedGrowth, 4 * MOST_AT_ONCE);
     }
     // Without regular expressions the time is that of the tokens: the limit, which takes 60 µs, is saved.
-    const limitMs = decodesByRegex ? this.timeLimitMs + ids.length / 50 : Number.POSITIVE_INFINITY;
+    const limitMs = decodesByRegex ? this.timeLimitMs + ids.length / 10 : Number.POSITIVE_INFINITY;
     return this.limited(this.path, what, limitMs, () =>
       this.tokenizer.decode(known, { skip_special_tokens: true, clean_up_tokenization_spaces: false }),
     );

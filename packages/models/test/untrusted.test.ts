@@ -89,7 +89,7 @@ describe("limits", () => {
   });
 
   it("encode long texts in time that grows with their length", () => {
-    const tokenizer = new Tokenizer(tiny);
+    const tokenizer = new Tokenizer(tiny, { timeLimitMs: 600_000 });
     const time = (text: string) => {
       const begin = performance.now();
       expect(tokenizer.encode(text).length).toBeGreaterThan(0);

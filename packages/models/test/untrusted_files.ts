@@ -82,7 +82,6 @@ export function hostileTokenizers(directory: string): Record<string, string> {
       ...base,
       pre_tokenizer: { type: "Split", pattern: { Regex: `${"()".repeat(8000)}a` }, behavior: "Removed", invert: false },
     },
-    "the rest of the text by a group": normalizer({ type: "Replace", pattern: { Regex: "(?=(.*))" }, content: "$1" }),
     "the rest of the text for spaces": {
       ...base,
       normalizer: { type: "Replace", pattern: { String: "a" }, content: " " },

@@ -29,7 +29,7 @@ try {
     writeFileSync(plain, json);
     use(`tokenizer: ${name}`, () => {
       const tokenizer = new Tokenizer(folder, limits);
-      for (const text of [`${"a".repeat(40)}!`, "aé".repeat(20_000)]) tokenizer.encode(text);
+      for (const text of [`${"a".repeat(40)}!`, "aé".repeat(5_000)]) tokenizer.encode(text);
       tokenizer.decode([5, 4096, 7]);
     });
   }
