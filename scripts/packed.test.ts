@@ -1,5 +1,6 @@
 import { spawnSync } from "node:child_process";
 import {
+  cpSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -107,6 +108,85 @@ describe("packed tarballs in an empty project", () => {
       `const { Device } = require("@mlxts/core");\nconst { rmsNorm } = require("@mlxts/norms");\n${USE}`,
     );
     expect(run(process.execPath, ["use.cjs"], project)).toMatchObject({ status: 0, stdout: `${EXPECTED}\n` });
+  });
+
+  // A program may hold core twice: as ESM beside CommonJS, or in two folders. What one makes, ops of the other take.
+  const MIXED = `
+const device = core.Device.open("cpu");
+const x = device.tensor("f32", [2, 4], [1, 2, 3, 4, 5, 6, 7, 8]);
+const weight = device.tensor("f32", [4], [1, 1, 1, 1]);
+const view = new other.Tensor(x.buffer, "f32", [2, 4]);
+const arena = device.arena(4096);
+const encoder = device.encoder({ arena });
+const first = rmsNorm(encoder, { x, weight });
+const out = rmsNorm(encoder, { x: view, weight, out: device.tensor("f32", [2, 4]) });
+const kinds = [x, view, x.buffer, device, arena, encoder].map((object) => [core, other].map(({ Tensor, Device }) =>
+  [Tensor, Device, view.buffer.constructor, arena.constructor, encoder.constructor].some((type) => object instanceof type)));
+let error;
+try { rmsNorm(encoder, { x: 1, weight }); } catch (caught) { error = caught; }
+const recording = encoder.finish();
+Promise.resolve(recording.replay()).then(() => out.readNumbers()).then(async (numbers) => {
+  const same = [...(await first.readNumbers())].every((n, i) => n === numbers[i]);
+  const known = [core, other].every(({ ArgumentTypeError }) => error instanceof ArgumentTypeError);
+  console.log(core.Device === other.Device, same, known, kinds.flat().every(Boolean));
+  console.log(JSON.stringify([...numbers].map((n) => Number(n.toFixed(4)))));
+  device.dispose();
+});
+`;
+  const IMPORTS = 'import { createRequire } from "node:module";\nconst require = createRequire(import.meta.url);\n';
+  it.each<[string, string]>([
+    [
+      "CommonJS take what ESM makes",
+      'import * as core from "@mlxts/core";\nconst other = require("@mlxts/core");\nconst { rmsNorm } = require("@mlxts/norms");',
+    ],
+    [
+      "ESM take what CommonJS makes",
+      'import * as other from "@mlxts/core";\nconst core = require("@mlxts/core");\nimport { rmsNorm } from "@mlxts/norms";',
+    ],
+  ])("ops in %s", (_, head) => {
+    writeFileSync(join(project, "mixed.mjs"), IMPORTS + head + MIXED);
+    const { status, text } = run(process.execPath, ["mixed.mjs"], project);
+    expect(text).toBe(`false true true true\n${EXPECTED}\n`);
+    expect(status).toBe(0);
+  });
+
+  describe("beside another core in a folder of its own", () => {
+    /** norms with a core of its own, of that version, beside the project's. */
+    function nested(name: string, version: string): { at: string; outer: string; inner: string } {
+      const at = join(folder, name);
+      cpSync(project, at, { recursive: true });
+      const outer = join(at, "node_modules", "@mlxts", "core");
+      const inner = join(at, "node_modules", "@mlxts", "norms", "node_modules", "@mlxts", "core");
+      cpSync(outer, inner, { recursive: true });
+      const own = JSON.parse(readFileSync(join(inner, "package.json"), "utf8"));
+      for (const file of ["package.json", ...readdirSync(join(inner, "dist")).map((file) => join("dist", file))]) {
+        const path = join(inner, file);
+        if (/\.(json|c?js)$/.test(file))
+          writeFileSync(path, readFileSync(path, "utf8").replaceAll(`"${own.version}"`, `"${version}"`));
+      }
+      return { at, outer: realpathSync(outer), inner: realpathSync(inner) };
+    }
+    const { version } = JSON.parse(readFileSync(join(root, "packages", "core", "package.json"), "utf8"));
+    const head =
+      'import * as core from "@mlxts/core";\nimport { rmsNorm } from "@mlxts/norms";\n' +
+      'const other = createRequire(require.resolve("@mlxts/norms"))("@mlxts/core");';
+
+    it.each([version, version.replace(/\d+$/, "99")])("works where that is of version %s", (inner) => {
+      const { at } = nested(`nested-${inner}`, inner);
+      writeFileSync(join(at, "mixed.mjs"), IMPORTS + head + MIXED);
+      expect(run(process.execPath, ["mixed.mjs"], at).text).toBe(`false true true true\n${EXPECTED}\n`);
+    });
+
+    it("names both where their versions do not work together", () => {
+      const { at, outer, inner } = nested("conflict", "0.99.0");
+      const call =
+        '\nconst device = core.Device.open("cpu");\ntry { rmsNorm(device.encoder(), {}); } catch (error) { console.log(error.message); }';
+      writeFileSync(join(at, "conflict.mjs"), IMPORTS + head + call);
+      expect(run(process.execPath, ["conflict.mjs"], at).text).toBe(
+        `rmsNorm: \`encoder\` must be a CommandEncoder, got a CommandEncoder of @mlxts/core ${version} in ${outer} — ` +
+          `@mlxts/core 0.99.0 in ${inner} checks this call: let both use one version (\`npm ls @mlxts/core\` shows who brings which)\n`,
+      );
+    });
   });
 
   it("bring the suites of their ops, on the same ops", () => {

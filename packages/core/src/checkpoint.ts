@@ -2,9 +2,10 @@ import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import type { Buffer } from "./buffer.ts";
 import type { Device } from "./device.ts";
-import { DTYPES, type Dtype, type RawArray } from "./dtype.ts";
+import { checkDtype, DTYPES, type Dtype, type RawArray } from "./dtype.ts";
 import { disposedError, ioError, wrongKind } from "./errors.ts";
 import { readPlainFile } from "./files.ts";
+import { identify, isOurs, printAsJson } from "./identity.ts";
 import {
   parseJsonObject,
   type StoredDtype,
@@ -101,6 +102,11 @@ export class Checkpoint {
   readonly path: string;
   private closed = false;
 
+  static {
+    identify("Checkpoint", Checkpoint);
+    printAsJson(Checkpoint);
+  }
+
   /** @internal Use `openCheckpoint`. */
   constructor(device: Device, path: string) {
     this.device = device;
@@ -156,7 +162,8 @@ export class Checkpoint {
     return this.entries.has(name);
   }
 
-  private entry(name: string): Entry {
+  private entry(op: string, name: string): Entry {
+    if (typeof name !== "string") throw wrongKind(op, "name", "be a string", name);
     const entry = this.entries.get(name);
     if (!entry) throw safetensorsError(this.path, "is missing", name);
     return entry;
@@ -164,7 +171,7 @@ export class Checkpoint {
 
   /** Dtype, shape and file of a tensor; zero-size tensors too. */
   info(name: string): CheckpointTensor {
-    const { dtype, stored, shape, shard } = this.entry(name);
+    const { dtype, stored, shape, shard } = this.entry("checkpoint.info", name);
     return { dtype, stored, shape, file: shard.path };
   }
 
@@ -178,7 +185,8 @@ export class Checkpoint {
   tensor<D extends Dtype>(name: string, dtype: D): Tensor<D>;
   tensor(name: string, dtype?: Dtype): Tensor {
     if (this.disposed) throw disposedError("checkpoint");
-    const entry = this.entry(name);
+    const entry = this.entry("checkpoint.tensor", name);
+    if (dtype !== undefined) checkDtype("checkpoint.tensor", dtype);
     const wanted = dtype ?? entry.dtype;
     const refuse = (reason: string) => safetensorsError(entry.shard.path, reason, name);
     if (wanted === undefined)
@@ -242,6 +250,12 @@ export class Checkpoint {
     for (const { buffer } of this.shards) buffer.dispose();
   }
 
+  /** Which files, and where. */
+  toJSON(): { type: "Checkpoint"; path: string; device: string; tensors: number; bytes: number; disposed: boolean } {
+    const { path, device, bytes, disposed } = this;
+    return { type: "Checkpoint", path, device: device.kind, tensors: this.entries.size, bytes, disposed };
+  }
+
   [Symbol.dispose](): void {
     this.dispose();
   }
@@ -253,6 +267,8 @@ export class Checkpoint {
  * @throws MlxtsError `Safetensors` for malformed or inconsistent files, `Io` when they cannot be read
  */
 export function openCheckpoint(device: Device, path: string): Checkpoint {
+  if (!isOurs("Device", device)) throw wrongKind("openCheckpoint", "device", "be a Device", device);
+  if (typeof path !== "string") throw wrongKind("openCheckpoint", "path", "be a string", path);
   if (typeof path !== "string") throw wrongKind("openCheckpoint", "path", "be a string", path);
   return new Checkpoint(device, path);
 }

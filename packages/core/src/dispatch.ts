@@ -4,7 +4,7 @@ import type { Device } from "./device.ts";
 import { wrongKind, wrongValue } from "./errors.ts";
 import { checkKernel, type Launch } from "./kernel.ts";
 import type { DeviceLimits } from "./native.ts";
-import { checkOptionNames } from "./options.ts";
+import { checkOptionNames, namesOf } from "./options.ts";
 import { Tensor } from "./tensor.ts";
 
 const ARGUMENTS = { variant: true, buffers: true, params: true, sizes: true, op: true };
@@ -29,15 +29,14 @@ export function readDispatch(kernel: AnyKernel, args: Record<string, unknown>, d
     throw wrongValue(op, "variant", `be one of ${kernel.variants.join(", ")}`, variant);
   const tensors = readBuffers(op, kernel, buffers);
   const numbers = readParams(op, kernel, params);
-  if (sizes === null || typeof sizes !== "object") throw wrongKind(op, "sizes", "be an object", sizes);
+  namesOf(op, "sizes", sizes);
   const launch = readLaunch(op, kernel.launch(sizes as never, device), device.limits);
   return { kernel, op, variant: variant as string, buffers: tensors, params: numbers, launch };
 }
 
 /** Refuses names that the kernel does not have. */
 function checkNames(op: string, argument: string, given: unknown, names: readonly string[]): void {
-  if (given === null || typeof given !== "object") throw wrongKind(op, argument, "be an object", given);
-  for (const key of Object.keys(given))
+  for (const key of namesOf(op, argument, given))
     if (!names.includes(key))
       throw wrongKind(op, key, `be one of ${names.join(", ") || `(no ${argument})`}`, `an unknown name in ${argument}`);
 }

@@ -12,6 +12,7 @@ import { type NativeRecording, native } from "./native.ts";
 import { checkOptionNames } from "./options.ts";
 import { type Accesses, HazardTracker, overlaps, sameRange } from "./ranges.ts";
 import { handOut, noteWrite, Recorded } from "./recorded.ts";
+import { isArray } from "./shape.ts";
 import type { Submission } from "./submission.ts";
 import { Tensor } from "./tensor.ts";
 
@@ -325,10 +326,8 @@ export class Recording {
    * Aliasing and barriers are worked out anew.
    */
   rebind(pairs: Iterable<readonly [Tensor, Tensor]>): Recording {
-    const swap: (readonly [Tensor, Tensor])[] = [...pairs];
+    const swap = readPairs(pairs);
     for (const [from, to] of swap) {
-      if (!(from instanceof Tensor) || !(to instanceof Tensor))
-        throw wrongKind("recording.rebind", "pairs", "be pairs of tensors", from);
       if (from.dtype !== to.dtype || from.bytes !== to.bytes)
         throw wrongValue(
           "recording.rebind",
@@ -374,4 +373,24 @@ export class Recording {
   [Symbol.dispose](): void {
     this.dispose();
   }
+}
+
+/** Copies of pairs of tensors. */
+function readPairs(pairs: unknown): [from: Tensor, to: Tensor][] {
+  const fail = (value: unknown): never => {
+    throw wrongKind("recording.rebind", "pairs", "be pairs of tensors", value);
+  };
+  let list: unknown[] = [];
+  try {
+    list = [...(pairs as Iterable<unknown>)];
+  } catch {
+    fail(pairs);
+  }
+  return list.map((pair) => {
+    if (!isArray(pair)) return fail(pair);
+    const [from, to] = pair;
+    if (!(from instanceof Tensor)) return fail(from);
+    if (!(to instanceof Tensor)) return fail(to);
+    return [from, to];
+  });
 }

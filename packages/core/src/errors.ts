@@ -66,7 +66,7 @@ export interface ArgumentFault {
 }
 
 function faultMessage({ op, argument, rule, value, remedy }: ArgumentFault): string {
-  return `${op}: \`${argument}\` must ${rule}, got ${value}${remedy ? ` — ${remedy}` : ""}`;
+  return `${show(op)}: \`${show(argument)}\` must ${show(rule)}, got ${value}${remedy ? ` — ${show(remedy)}` : ""}`;
 }
 
 /** An argument of the wrong kind. */

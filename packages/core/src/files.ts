@@ -25,6 +25,7 @@ export function openForReading(path: string): number {
  */
 export function readPlainFile(path: string, maxBytes: number): Uint8Array<ArrayBuffer> {
   if (typeof path !== "string") throw wrongKind("readPlainFile", "path", "be a string", path);
+  if (typeof maxBytes !== "number") throw wrongKind("readPlainFile", "maxBytes", "be a number", maxBytes);
   const refuse = (reason: string) => new MlxtsError("Io", `${path} ${reason}`, { path, operation: "read" });
   const file = openForReading(path);
   try {

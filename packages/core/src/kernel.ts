@@ -2,7 +2,8 @@ import type { Device } from "./device.ts";
 import { wrongKind, wrongValue } from "./errors.ts";
 import { isOurs, registerKind } from "./identity.ts";
 import { checkLibrary, type LibraryDefinition } from "./library.ts";
-import { checkOptionNames, type OptionNames } from "./options.ts";
+import { checkOptionNames, namesOf, type OptionNames } from "./options.ts";
+import { isArray } from "./shape.ts";
 
 /** How a kernel uses a buffer; a trailing `?` marks one that may be absent. */
 export type Access = "read" | "write" | "readWrite" | "read?" | "write?" | "readWrite?";
@@ -87,8 +88,7 @@ const OP = "defineKernel";
 
 /** A frozen copy of an object with camelCase names, each value checked. */
 function copyRecord<T extends object>(argument: string, record: T, check: (name: string, value: unknown) => void): T {
-  if (record === null || typeof record !== "object" || Array.isArray(record))
-    throw wrongKind(OP, argument, "be an object", record);
+  namesOf(OP, argument, record);
   const copy = { ...record };
   for (const [name, value] of Object.entries(copy)) {
     if (!IDENTIFIER.test(name)) throw wrongValue(OP, name, "be in camelCase", name);
@@ -98,7 +98,7 @@ function copyRecord<T extends object>(argument: string, record: T, check: (name:
 }
 
 function copyList<T>(argument: string, list: readonly T[], rule: string, fits: (item: T) => boolean): readonly T[] {
-  if (!Array.isArray(list)) throw wrongKind(OP, argument, "be an array", list);
+  if (!isArray(list)) throw wrongKind(OP, argument, "be an array", list);
   const copy = Array.from({ length: list.length }, (_, i) => list[i] as T);
   for (const item of copy) if (!fits(item)) throw wrongValue(OP, argument, rule, item);
   return Object.freeze(copy);
@@ -161,7 +161,7 @@ function checkFault(name: string, value: unknown): void {
 }
 
 function copyPairs<N extends string>(pairs: readonly (readonly [N, N])[], buffers: Readonly<Record<N, Access>>) {
-  const fits = (pair: unknown) => Array.isArray(pair) && pair.length === 2;
+  const fits = (pair: unknown) => isArray(pair) && pair.length === 2;
   return Object.freeze(
     copyList("inPlace", pairs, "be pairs [output, input] of buffers", fits).map(
       (pair) => copyList("inPlace", pair, "name buffers", (name) => Object.hasOwn(buffers, name)) as readonly [N, N],
@@ -178,6 +178,7 @@ const C_TYPES: Record<Scalar, string> = { u32: "uint32_t", i32: "int32_t", f32: 
 export function paramsHeader<B extends Record<string, Access>, P extends Record<string, Scalar>>(
   kernel: Pick<Kernel<B, P>, "name" | "buffers" | "params" | "bufferNames" | "optional" | "constants" | "faults">,
 ): string {
+  checkKernel("paramsHeader", kernel);
   const struct = `${kernel.name.replace(/(^|_)([a-z0-9])/g, (_, __, c: string) => c.toUpperCase())}Params`;
   const macro = (name: string) => `${kernel.name.toUpperCase()}_${name.replace(/([A-Z])/g, "_$1").toUpperCase()}`;
   const count = kernel.bufferNames.length;

@@ -1,9 +1,9 @@
 import type { Device } from "./device.ts";
 import { type Dtype, isDtype } from "./dtype.ts";
 import { CommandEncoder } from "./encoder.ts";
-import { disposedError, MlxtsError, wrongKind, wrongValue } from "./errors.ts";
+import { disposedError, MlxtsError, show, wrongKind, wrongValue } from "./errors.ts";
 import { readDeclaration } from "./op_declaration.ts";
-import { checkOptionNames } from "./options.ts";
+import { checkOptionNames, namesOf } from "./options.ts";
 import { overlaps, sameRange } from "./ranges.ts";
 import { Tensor } from "./tensor.ts";
 
@@ -164,10 +164,17 @@ const formFor = (rule: string, rank: number): string[] | undefined =>
 
 const isRecord = (spec: InputSpec): spec is RecordSpec => "tensors" in spec;
 
+/** Refuses what is not the `op` of an op. */
+export function checkDescriptor(op: string, descriptor: unknown): void {
+  const names = namesOf(op, "descriptor", descriptor, "be the `op` of an op");
+  if (!names.includes("inputs")) throw wrongKind(op, "descriptor", "be the `op` of an op", descriptor);
+}
+
 /** All tensors of the inputs, those of records by their own names. */
 export function inputTensors(
   descriptor: Pick<OpDescriptor, "inputs">,
 ): [name: string, spec: TensorSpec, record?: string][] {
+  checkDescriptor("inputTensors", descriptor);
   return Object.entries(descriptor.inputs).flatMap(([name, spec]): [string, TensorSpec, string?][] =>
     isRecord(spec) ? Object.entries(spec.tensors).map(([field, s]) => [field, s, name]) : [[name, spec]],
   );
@@ -177,6 +184,7 @@ export function inputTensors(
 export function opParams(
   descriptor: Pick<OpDescriptor, "inputs" | "params">,
 ): [name: string, spec: ParamSpec, record?: string][] {
+  checkDescriptor("opParams", descriptor);
   const attributes = Object.entries(descriptor.inputs).flatMap(([name, spec]): [string, ParamSpec, string?][] =>
     isRecord(spec) ? Object.entries(spec.attributes).map(([field, s]) => [field, s, name]) : [],
   );
@@ -185,6 +193,7 @@ export function opParams(
 
 /** A shape rule as messages and documents show it: `[..., D]`. */
 export function shapeText(rule: ShapeRule): string {
+  if (typeof rule !== "string") namesOf("shapeText", "rule", rule, "be the shape of a tensor's spec");
   const forms = typeof rule === "string" ? formsOf(rule) : [[rule.text]];
   return forms.map((form) => `[${form.join(", ")}]`).join(" or ");
 }
@@ -262,8 +271,7 @@ class Check {
   kinds(given: Record<string, unknown>, options: Record<string, unknown>): void {
     const { op, descriptor, lists, inputs } = this;
     if (!(this.encoder instanceof CommandEncoder)) throw wrongKind(op, "encoder", "be a CommandEncoder", this.encoder);
-    if (given === null || typeof given !== "object") throw wrongKind(op, "inputs", "be an object of tensors", given);
-    for (const key of Object.keys(given))
+    for (const key of namesOf(op, "inputs", given, "be an object of tensors"))
       if (!lists.names.includes(key))
         throw wrongKind(op, key, `be one of ${lists.names.join(", ")}`, "an unknown tensor name");
     checkOptionNames(op, options, descriptor.params);
@@ -299,8 +307,7 @@ class Check {
   /** A copy of a record: its tensors and attributes. */
   private record(name: string, given: unknown): Record<string, unknown> {
     const { tensors, attributes } = this.descriptor.inputs[name] as RecordSpec;
-    if (given === null || typeof given !== "object")
-      throw wrongKind(this.op, name, `be an object with ${Object.keys(tensors).join(", ")}`, given);
+    namesOf(this.op, name, given, `be an object with ${Object.keys(tensors).join(", ")}`);
     const copy: Record<string, unknown> = {};
     for (const field of [...Object.keys(tensors), ...Object.keys(attributes)])
       copy[field] = (given as Record<string, unknown>)[field];
@@ -461,8 +468,12 @@ export function defineOp<
 
 /** Refuses a mode an op knows but does not offer. */
 export function unsupported(op: string, dtype: string, remedy?: string): MlxtsError {
-  return new MlxtsError("UnsupportedDtype", `${op}: ${dtype} is not supported${remedy ? ` — ${remedy}` : ""}`, {
-    op,
-    dtype,
-  });
+  return new MlxtsError(
+    "UnsupportedDtype",
+    `${show(op)}: ${show(dtype)} is not supported${remedy ? ` — ${show(remedy)}` : ""}`,
+    {
+      op,
+      dtype,
+    },
+  );
 }

@@ -2,7 +2,8 @@
 import { isDtype } from "./dtype.ts";
 import { wrongKind, wrongValue } from "./errors.ts";
 import type { OpDeclaration, OpDescriptor, OutputSpec, ParamSpec, RecordSpec, TensorSpec } from "./op.ts";
-import { checkOptionNames, type OptionNames } from "./options.ts";
+import { checkOptionNames, namesOf, type OptionNames } from "./options.ts";
+import { isArray } from "./shape.ts";
 
 const OP = "defineOp";
 
@@ -30,17 +31,23 @@ const COMMON = { kind: true, default: true, optional: true, doc: true };
 const NUMBER: OptionNames<NumberSpec> = { ...COMMON, integer: true, min: true, max: true, above: true };
 const CHOICE: OptionNames<ChoiceSpec> = { ...COMMON, values: true };
 
+/** Objects in each other, from a declaration down to the dtypes of a record's tensor. */
+const DEPTH = 8;
+
 /** A frozen copy of objects and arrays in each other; functions and plain values stay. */
-function frozenCopy<T>(value: T): T {
+function frozenCopy<T>(value: T, depth = 0): T {
   if (value === null || typeof value !== "object") return value;
-  const copy = Array.isArray(value)
-    ? Array.from({ length: value.length }, (_, i) => frozenCopy(value[i]))
-    : Object.fromEntries(Object.entries(value).map(([name, item]) => [name, frozenCopy(item)]));
+  if (depth > DEPTH) throw wrongKind(OP, "declaration", `have at most ${DEPTH} objects in each other`, value);
+  const copy = isArray(value)
+    ? Array.from({ length: value.length }, (_, i) => frozenCopy(value[i], depth + 1))
+    : Object.fromEntries(
+        namesOf(OP, "declaration", value).map((name) => [name, frozenCopy(value[name as keyof T], depth + 1)]),
+      );
   return Object.freeze(copy) as T;
 }
 
 function checkObject(argument: string, value: unknown): asserts value is Record<string, unknown> {
-  if (value === null || typeof value !== "object") throw wrongKind(OP, argument, "be an object", value);
+  namesOf(OP, argument, value);
 }
 
 const isDtypeRule = (rule: unknown): boolean => isDtype(rule) || (typeof rule === "string" && /^=\w+$/.test(rule));

@@ -226,6 +226,7 @@ function hostBytes(path: string, tensor: string, bytes: number): Uint8Array<Arra
  * @throws MlxtsError `Safetensors` for a malformed file, `Io` when it cannot be read
  */
 export function readStoredSafetensors(path: string): Map<string, HostBytes> {
+  if (typeof path !== "string") throw wrongKind("readStoredSafetensors", "path", "be a string", path);
   return withSafetensors(path, ({ tensors }, _, read) => {
     const out = new Map<string, HostBytes>();
     for (const [name, { stored, dtype, shape, begin, end }] of tensors) {
@@ -245,6 +246,7 @@ export function readSafetensors(path: string): {
   tensors: Map<string, HostTensor>;
   metadata: Record<string, string>;
 } {
+  if (typeof path !== "string") throw wrongKind("readSafetensors", "path", "be a string", path);
   return withSafetensors(path, ({ tensors, metadata }, _, read) => {
     const out = new Map<string, HostTensor>();
     for (const [name, { stored, dtype, shape, begin, end }] of tensors) {

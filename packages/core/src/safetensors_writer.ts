@@ -1,7 +1,9 @@
 import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeSync } from "node:fs";
 import { DTYPES, type Dtype, isDtype } from "./dtype.ts";
 import { disposedError, ioError, wrongKind, wrongValue } from "./errors.ts";
+import { namesOf } from "./options.ts";
 import { MAX_HEADER_BYTES, STORED_NAMES } from "./safetensors.ts";
+import { isArray } from "./shape.ts";
 
 /** The data starts at a multiple of this; so does, by its order, every tensor at a multiple of its element size. */
 const DATA_ALIGNMENT = 64;
@@ -12,6 +14,24 @@ export interface SafetensorsEntry {
   dtype: Dtype;
   /** Dimensions ≥ 0; rank 0 is allowed. */
   shape: readonly number[];
+}
+
+/** A copy of an entry, its values read once, and its bytes. */
+function readEntry(op: string, given: SafetensorsEntry): { entry: SafetensorsEntry; bytes: number } {
+  namesOf(op, "entries", given, "hold objects with name, dtype and shape");
+  const { name, dtype, shape } = given;
+  const entry = { name, dtype, shape: isArray(shape) ? [...shape] : shape };
+  return { entry, bytes: entryBytes(op, entry) };
+}
+
+/** What an iterable gives. */
+function listOf<T>(op: string, argument: string, iterable: Iterable<T>): T[] {
+  try {
+    if (typeof iterable === "object") return [...iterable];
+  } catch {
+    // Refused below.
+  }
+  throw wrongKind(op, argument, "be an array or another iterable", iterable);
 }
 
 function entryBytes(op: string, { name, dtype, shape }: SafetensorsEntry): number {
@@ -41,12 +61,16 @@ export class SafetensorsWriter {
   /** @internal Use `createSafetensors`. */
   constructor(path: string, entries: Iterable<SafetensorsEntry>, metadata: Record<string, string>) {
     const op = "createSafetensors";
-    for (const [key, value] of Object.entries(metadata))
+    if (typeof path !== "string") throw wrongKind(op, "path", "be a string", path);
+    const texts = Object.fromEntries(
+      namesOf(op, "metadata", metadata, "be an object of strings").map((key) => [key, metadata[key]]),
+    );
+    for (const [key, value] of Object.entries(texts))
       if (typeof value !== "string") throw wrongKind(op, "metadata", "hold strings", { [key]: value });
-    const sized = [...entries].map((entry) => ({ entry, bytes: entryBytes(op, entry) }));
+    const sized = listOf(op, "entries", entries).map((entry) => readEntry(op, entry));
     // Wide elements first: then every tensor is aligned, without gaps.
     sized.sort((a, b) => DTYPES[b.entry.dtype].bytes - DTYPES[a.entry.dtype].bytes);
-    const header: [string, unknown][] = Object.keys(metadata).length > 0 ? [["__metadata__", metadata]] : [];
+    const header: [string, unknown][] = Object.keys(texts).length > 0 ? [["__metadata__", texts]] : [];
     let end = 0;
     for (const { entry, bytes } of sized) {
       const { name, dtype, shape } = entry;
@@ -99,8 +123,9 @@ export class SafetensorsWriter {
     const place = this.missing.get(name);
     if (!place) throw wrongValue(op, "name", "be written once", `${name} again`);
     if (!ArrayBuffer.isView(data)) throw wrongKind(op, "data", "be a typed array or DataView", data);
-    if (data.byteLength !== place.bytes) throw wrongValue(op, "data", `have ${place.bytes} bytes`, data.byteLength);
-    this.put(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), place.begin);
+    const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    if (bytes.length !== place.bytes) throw wrongValue(op, "data", `have ${place.bytes} bytes`, bytes.length);
+    this.put(bytes, place.begin);
     this.missing.delete(name);
   }
 
@@ -148,10 +173,16 @@ export function writeSafetensors(
   tensors: Iterable<readonly [string, Omit<SafetensorsEntry, "name"> & { data: ArrayBufferView }]>,
   metadata: Record<string, string> = {},
 ): void {
-  const all = [...tensors];
+  const op = "writeSafetensors";
+  const all = listOf(op, "tensors", tensors).map((tensor): [string, SafetensorsEntry & { data: ArrayBufferView }] => {
+    if (!isArray(tensor)) throw wrongKind(op, "tensors", "hold pairs of name and tensor", tensor);
+    const [name, given] = tensor;
+    namesOf(op, "tensors", given, "hold pairs of name and tensor");
+    return [name, { name, dtype: given.dtype, shape: given.shape, data: given.data }];
+  });
   using writer = createSafetensors(
     path,
-    all.map(([name, { dtype, shape }]) => ({ name, dtype, shape })),
+    all.map(([, entry]) => entry),
     metadata,
   );
   for (const [name, { data }] of all) writer.write(name, data);

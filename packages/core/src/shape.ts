@@ -3,7 +3,7 @@ import { checkDtype, DTYPES, type Dtype } from "./dtype.ts";
 import { wrongKind, wrongValue } from "./errors.ts";
 
 /** `Array.isArray`, which throws for a revoked Proxy. */
-function isArray(value: unknown): boolean {
+export function isArray(value: unknown): value is unknown[] {
   try {
     return Array.isArray(value);
   } catch {
