@@ -222,6 +222,8 @@ function listsOf(descriptor: OpDescriptor): Lists {
 
 /** The values that a parameter may have, as messages and documents show them: `an integer ≥ 1`. */
 export function paramText(spec: ParamSpec): string {
+  if (!namesOf("paramText", "spec", spec, "be the spec of a parameter").includes("kind"))
+    throw wrongKind("paramText", "spec", "be the spec of a parameter", spec);
   if (spec.kind === "boolean") return "true or false";
   if (spec.kind === "choice") return `one of ${spec.values.join(", ")}`;
   const bounds = [

@@ -231,6 +231,7 @@ describe("every public function of core refuses what it cannot take", () => {
     inputTensors: of(core.inputTensors, increment.op),
     opParams: of(core.opParams, increment.op),
     shapeText: of(core.shapeText, "N" as core.ShapeRule),
+    paramText: of(core.paramText, { kind: "number", integer: true, min: 1 }),
     unsupported: of(core.unsupported, "op", "f16", "remedy"),
     opSignatures: of((ops) => core.opSignatures(ops), [increment.op] as never),
     "an op": of(
