@@ -147,7 +147,11 @@ export class SafetensorsWriter {
   abort(): void {
     if (this.file !== undefined) closeSync(this.file);
     this.file = undefined;
-    rmSync(this.temporary, { force: true });
+    try {
+      rmSync(this.temporary, { force: true });
+    } catch {
+      // What made it impossible to create the file is the error that is told.
+    }
   }
 
   [Symbol.dispose](): void {

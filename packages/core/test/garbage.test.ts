@@ -36,7 +36,7 @@ const GARBAGE: Record<string, () => unknown> = {
   infinity: () => Number.POSITIVE_INFINITY,
   "a huge number": () => 2 ** 60,
   "a bigint": () => 1n,
-  "a string": () => "float32",
+  "a string": () => "/dev/null/float32",
   "a symbol": () => Symbol("s"),
   "an empty object": () => ({}),
   "an object without prototype": () => Object.create(null),
@@ -189,6 +189,12 @@ describe("every public function of core refuses what it cannot take", () => {
     ...fields("encoder.dispatch sizes", dispatch.sizes, (sizes) =>
       device.encoder().dispatch(incrementKernel, { ...dispatch, sizes }),
     ),
+    "encoder.commit": of((options) => device.encoder().commit(options), { profile: true }),
+    "recording.replay": of((options) => recording.replay(options), { profile: true }),
+    "device.arena, options": of((options) => device.arena(1024, options), { grow: true }),
+    "device.wrap, options": of((options) => device.wrap(new Uint8Array(new SharedArrayBuffer(16)), options), {
+      readOnly: true,
+    }),
     "recording.rebind": of((pairs) => recording.rebind(pairs), [[tensor, tensor]] as [core.Tensor, core.Tensor][]),
     "recording.rebind, a pair": of((pair) => recording.rebind([pair]), [tensor, tensor] as [core.Tensor, core.Tensor]),
     "recording.rebind, a tensor": of(
@@ -317,7 +323,7 @@ describe("every public function of core refuses what it cannot take", () => {
     });
     // What only core itself calls.
     const internal =
-      /^(device\.refused|device\.allocate|buffer\.(range|copy|checkRange)|tensor\.raw|arena\.poison|encoder\.(record|checkBuffers|assertRecording)|checkpoint\.(entry|bind|convert|take\w+)|writer\.(attempt|put))$/;
+      /^(device\.refused|device\.allocate|buffer\.(range|copy|checkRange)|tensor\.(raw|assertComputed)|arena\.poison|encoder\.(record|checkBuffers|assertRecording)|checkpoint\.(entry|bind|convert|take\w+)|writer\.(attempt|put))$/;
     expect(methods.filter((name) => !called.has(name) && !internal.test(name))).toEqual([]);
     objects.writer.abort();
   });
