@@ -1,5 +1,6 @@
 import type { Buffer } from "./buffer.ts";
 import type { Access, Kernel, Launch, Scalar } from "./kernel.ts";
+import { Footprint } from "./memory_uses.ts";
 import type { NativeMemory } from "./native.ts";
 import type { Accesses } from "./ranges.ts";
 import type { Tensor } from "./tensor.ts";
@@ -74,6 +75,7 @@ export class CommandWriter {
   readonly memories: NativeMemory[] = [];
   readonly labels: string[] = [];
   readonly accesses: Accesses[] = [];
+  readonly footprint = new Footprint(this.accesses);
   private readonly indices = new Map<Buffer, number>();
 
   private indexOf(buffer: Buffer): number {

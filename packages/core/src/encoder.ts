@@ -8,6 +8,7 @@ import type { Dtype } from "./dtype.ts";
 import { disposedError, wrongKind, wrongValue } from "./errors.ts";
 import { identify, printAsJson } from "./identity.ts";
 import type { Access, Kernel, Scalar } from "./kernel.ts";
+import type { Footprint } from "./memory_uses.ts";
 import { type NativeRecording, native } from "./native.ts";
 import { checkOptionNames } from "./options.ts";
 import { type Accesses, HazardTracker, overlaps, sameRange } from "./ranges.ts";
@@ -235,6 +236,8 @@ export class Recording {
   readonly device: Device;
   /** @internal */
   readonly accesses: readonly Accesses[];
+  /** @internal */
+  readonly footprint: Footprint;
   /** @internal One label for each dispatch or fill, by command tag. */
   readonly labels: readonly string[];
   #origin: Error | undefined;
@@ -263,6 +266,7 @@ export class Recording {
     this.#nodes = nodes;
     this.#mode = mode;
     this.accesses = writer.accesses;
+    this.footprint = writer.footprint;
     this.labels = writer.labels;
     const witnesses = new Map<Buffer, Map<number | undefined, Tensor>>();
     for (const tensor of this.tensors()) {

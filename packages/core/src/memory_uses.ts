@@ -9,11 +9,11 @@ const SCANS = 8;
 /** So many lists in flight are asked one after another; more of them are sorted into one map. */
 const LISTS = 16;
 
-/** The memory that one list of dispatches touches. */
-class Footprint {
+/** The memory that a list of dispatches touches; kept with the list, since a recording is replayed many times. */
+export class Footprint {
   private questions = 0;
   private sorted: Record<Use, IntervalMap<true>> | undefined;
-  private readonly accesses: readonly Accesses[];
+  readonly accesses: readonly Accesses[];
 
   constructor(accesses: readonly Accesses[]) {
     this.accesses = accesses;
@@ -24,8 +24,11 @@ class Footprint {
       this.sorted ??= this.sort();
       return this.sorted[use].first(range) !== undefined;
     }
-    const meets = (other: Range) => overlaps(other, range);
-    return this.accesses.some(({ reads, writes }) => writes.some(meets) || (use === "used" && reads.some(meets)));
+    for (const { reads, writes } of this.accesses) {
+      for (const other of writes) if (overlaps(other, range)) return true;
+      if (use === "used") for (const other of reads) if (overlaps(other, range)) return true;
+    }
+    return false;
   }
 
   private sort(): Record<Use, IntervalMap<true>> {
@@ -38,18 +41,6 @@ class Footprint {
   }
 }
 
-/** Kept with the list: a recording is replayed many times. */
-const footprints = new WeakMap<readonly Accesses[], Footprint>();
-
-function footprint(accesses: readonly Accesses[]): Footprint {
-  let found = footprints.get(accesses);
-  if (!found) {
-    found = new Footprint(accesses);
-    footprints.set(accesses, found);
-  }
-  return found;
-}
-
 /**
  * The memory that submissions in flight touch. They end in the order of their ids, so that the latest one of an address
  * tells of all: once it has ended, the address is idle.
@@ -58,7 +49,7 @@ export class MemoryUses {
   /** The latest submission of each address. */
   private readonly sorted: Record<Use, IntervalMap<number>> = { written: new IntervalMap(), used: new IntervalMap() };
   /** Lists in flight that are not sorted yet, each with its latest submission, in order of that. */
-  private readonly unsorted = new Map<readonly Accesses[], number>();
+  private readonly unsorted = new Map<Footprint, number>();
   private lastEnded = 0;
   /** With more intervals than this, those of ended submissions are taken out. */
   private limit = 1024;
@@ -68,14 +59,14 @@ export class MemoryUses {
     return this.sorted.written.size + this.sorted.used.size;
   }
 
-  begin(id: number, accesses: readonly Accesses[]): void {
-    this.unsorted.delete(accesses);
-    this.unsorted.set(accesses, id);
+  begin(id: number, footprint: Footprint): void {
+    this.unsorted.delete(footprint);
+    this.unsorted.set(footprint, id);
   }
 
-  end(id: number, accesses: readonly Accesses[]): void {
+  end(id: number, footprint: Footprint): void {
     this.lastEnded = id;
-    if (this.unsorted.get(accesses) === id) this.unsorted.delete(accesses);
+    if (this.unsorted.get(footprint) === id) this.unsorted.delete(footprint);
   }
 
   /** Nothing is in flight. */
@@ -90,13 +81,13 @@ export class MemoryUses {
     if (this.unsorted.size > LISTS) this.sort();
     let last = this.lastEnded;
     for (const { value } of this.sorted[use].overlapping(range)) last = Math.max(last, value);
-    for (const [accesses, id] of this.unsorted) if (id > last && footprint(accesses).touches(range, use)) last = id;
+    for (const [footprint, id] of this.unsorted) if (id > last && footprint.touches(range, use)) last = id;
     return last > this.lastEnded ? last : undefined;
   }
 
   private sort(): void {
     const { written, used } = this.sorted;
-    for (const [accesses, id] of this.unsorted)
+    for (const [{ accesses }, id] of this.unsorted)
       for (const { reads, writes } of accesses) {
         for (const range of writes) written.set(range, id);
         for (const range of [...reads, ...writes]) used.set(range, id);

@@ -6,7 +6,7 @@ import type { Recording } from "./encoder.ts";
 import { ArgumentRangeError, type ErrorCode, MlxtsError, wrongValue } from "./errors.ts";
 import { identify, printAsJson } from "./identity.ts";
 import { IntervalMap } from "./interval_map.ts";
-import { MemoryUses } from "./memory_uses.ts";
+import { Footprint, MemoryUses } from "./memory_uses.ts";
 import { type NativeDevice, type NativeOutcome, type NativeRecording, native } from "./native.ts";
 import type { Accesses, Range } from "./ranges.ts";
 import { RecordedWork } from "./recorded.ts";
@@ -26,12 +26,14 @@ interface Ended {
   error?: Error;
 }
 
+type Submitted = Pick<Recording, "accesses" | "labels" | "footprint">;
+
 /** Work handed to a device. `await` it, `waitSync()` it, or leave it: a failure nobody looks at becomes a process warning. */
 export class Submission implements PromiseLike<SubmissionResult> {
   /** @internal */
   readonly id: number;
   /** What is in flight; let go at the end. */
-  #recording: Pick<Recording, "accesses" | "labels">;
+  #recording: Submitted;
   /** @internal Where `commit` or, for the first time, `replay` was called: for errors that arrive later. */
   readonly origin: Error;
   readonly #queue: SubmissionQueue;
@@ -52,7 +54,7 @@ export class Submission implements PromiseLike<SubmissionResult> {
   constructor(
     queue: SubmissionQueue,
     id: number,
-    recording: Pick<Recording, "accesses" | "labels">,
+    recording: Submitted,
     origin: Error,
     signal: AbortSignal | undefined,
   ) {
@@ -65,7 +67,7 @@ export class Submission implements PromiseLike<SubmissionResult> {
   }
 
   /** @internal */
-  get recording(): Pick<Recording, "accesses" | "labels"> {
+  get recording(): Submitted {
     return this.#recording;
   }
 
@@ -130,7 +132,7 @@ export class Submission implements PromiseLike<SubmissionResult> {
   }
 }
 
-const NOTHING: Submission["recording"] = { accesses: [], labels: [] };
+const NOTHING: Submitted = { accesses: [], labels: [], footprint: new Footprint([]) };
 
 /** Queues with work in flight; idle ones may be collected. */
 const busy = new Set<SubmissionQueue>();
@@ -182,7 +184,7 @@ export class SubmissionQueue {
   private track(submission: Submission): Submission {
     if (this.inFlight.size === 0) busy.add(this);
     this.inFlight.set(submission.id, submission);
-    this.uses.begin(submission.id, submission.recording.accesses);
+    this.uses.begin(submission.id, submission.recording.footprint);
     this.device.tally.submissions++;
     return submission;
   }
@@ -192,7 +194,7 @@ export class SubmissionQueue {
     for (const outcome of native().takeEnded(this.handle)) {
       const submission = this.inFlight.get(outcome.id) as Submission;
       this.inFlight.delete(outcome.id);
-      this.uses.end(outcome.id, submission.recording.accesses);
+      this.uses.end(outcome.id, submission.recording.footprint);
       if (this.inFlight.size === 0) {
         busy.delete(this);
         this.uses.clear();

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { IntervalMap } from "../src/interval_map.ts";
-import { MemoryUses } from "../src/memory_uses.ts";
+import { Footprint, MemoryUses } from "../src/memory_uses.ts";
 import { type Accesses, HazardTracker, overlaps, type Range } from "../src/ranges.ts";
 import { Random } from "../src/testing/index.ts";
 import { hazardByDefinition } from "./hazard_definition.ts";
@@ -114,21 +114,22 @@ describe("the uses of memory in flight", () => {
     const random = new Random(most);
     const uses = new MemoryUses();
     const recordings = Array.from({ length: 5 }, () => randomList());
-    let flying: { id: number; list: Accesses[] }[] = [];
-    function randomList(): Accesses[] {
-      return Array.from({ length: random.below(6) }, () => ({
+    let flying: { id: number; list: Footprint }[] = [];
+    function randomList(): Footprint {
+      const accesses = Array.from({ length: random.below(6) }, () => ({
         label: "",
         reads: Array.from({ length: random.below(3) }, () => randomRange(random, 400, 9)),
         writes: Array.from({ length: random.below(2) }, () => randomRange(random, 400, 9)),
       }));
+      return new Footprint(accesses);
     }
     const last = (range: Range, kinds: ("reads" | "writes")[]) =>
       flying
-        .filter(({ list }) => list.some((a) => kinds.some((kind) => a[kind].some((r) => overlaps(r, range)))))
+        .filter(({ list }) => list.accesses.some((a) => kinds.some((kind) => a[kind].some((r) => overlaps(r, range)))))
         .at(-1)?.id;
     for (let id = 1; id < 1500; id++) {
       // Some are replays, of which several may be in flight.
-      const list = random.below(2) ? (recordings[random.below(5)] as Accesses[]) : randomList();
+      const list = random.below(2) ? (recordings[random.below(5)] as Footprint) : randomList();
       uses.begin(id, list);
       flying.push({ id, list });
       while (flying.length > most || (flying.length > 0 && random.below(3) === 0)) {
@@ -147,14 +148,13 @@ describe("the uses of memory in flight", () => {
 
   it("keep little of what has ended, though something always flies", () => {
     const uses = new MemoryUses();
-    const list = (id: number): Accesses[] => [
-      { label: "", reads: [], writes: [{ begin: 1000 * id, end: 1000 * id + 8 }] },
-    ];
+    const list = (id: number) =>
+      new Footprint([{ label: "", reads: [], writes: [{ begin: 1000 * id, end: 1000 * id + 8 }] }]);
     const lists = Array.from({ length: 8000 }, (_, id) => list(id));
-    lists.forEach((accesses, id) => {
+    lists.forEach((footprint, id) => {
       if (id === 0) return;
-      uses.begin(id, accesses);
-      if (id > 20) uses.end(id - 20, lists[id - 20] as Accesses[]);
+      uses.begin(id, footprint);
+      if (id > 20) uses.end(id - 20, lists[id - 20] as Footprint);
       expect(uses.last({ begin: 1000 * id, end: 1000 * id + 1 }, "used")).toBe(id);
       expect(uses.size).toBeLessThan(3000);
     });
