@@ -61,6 +61,24 @@ describeSimulated("submissions", () => {
     expect(refused.details.cause).toBe("pageFault");
   });
 
+  it("name the op that failed where each dispatch is timed by itself", async () => {
+    for (const [failed, op] of [
+      [1, "increment"],
+      [2, "limit"],
+      [3, "increment"],
+    ] as const) {
+      set({ fault: `fail:timeout@${failed}` });
+      using device = openMetal();
+      const x = device.tensor("u32", [8]);
+      const encoder = device.encoder();
+      increment(encoder, { x, out: x });
+      limit(encoder, { x }, { limit: 10 });
+      increment(encoder, { x, out: x });
+      const error = (await rejected(encoder.commit({ profile: true }))) as unknown as MlxtsError;
+      expect(error.message).toMatch(new RegExp(`^${op}: Caused GPU Timeout`));
+    }
+  });
+
   it("leave a lost device lost", async () => {
     set({ fault: "delay:20,fail:accessRevoked@1,fail:timeout@2" });
     using device = openMetal();
