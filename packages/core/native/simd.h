@@ -225,13 +225,15 @@ MLXTS_INLINE float reduce_max(vf32 v) {
   return out;
 }
 
-// exp(x) in two factors, for x from -173 to 89; the second is a power of two, and neither is subnormal.
-struct ExpFactors {
-  vf32 first, second;
+MLXTS_INLINE vf32 power_of_two(vi32 n) { return as_f32((n + splat_i32(127)) << 23); }
+
+// exp(x) = mantissa · 2^exponent, the mantissa around 1; NaN stays NaN.
+struct ExpParts {
+  vf32 mantissa;
+  vi32 exponent;
 };
-MLXTS_INLINE ExpFactors exp_factors(vf32 x) {
+MLXTS_INLINE ExpParts exp_parts(vf32 x) {
   const vf32 shifted = x * splat(0x1.715476p0f) + splat(0x1.8p23f);
-  const vi32 n = as_i32(shifted) - splat_i32(0x4b400000);
   const vf32 k = shifted - splat(0x1.8p23f);
   vf32 r = k * splat(-0x1.62e4p-1f) + x;
   r = k * splat(-0x1.7f7d1cp-20f) + r;
@@ -243,25 +245,29 @@ MLXTS_INLINE ExpFactors exp_factors(vf32 x) {
   p = p * r + splat(0.5f);
   p = p * r + splat(1.0f);
   p = p * r + splat(1.0f);
-  const vi32 half = n >> 1;
-  return {p * as_f32((half + splat_i32(127)) << 23), as_f32((n - half + splat_i32(127)) << 23)};
+  return {p, as_i32(shifted) - splat_i32(0x4b400000)};
 }
+
+// x from `low` to `high`; NaN stays NaN.
+MLXTS_INLINE vf32 clamp(vf32 x, float low, float high) { return min(splat(high), max(splat(low), x)); }
 
 // exp within 1 ulp of f32; overflows to infinity, underflows gradually to 0, NaN stays NaN.
 MLXTS_INLINE vf32 exp(vf32 x) {
-  const ExpFactors factors = exp_factors(min(max(x, splat(-104.0f)), splat(89.0f)));
-  return select(x != x, x, factors.first * factors.second);
+  const ExpParts parts = exp_parts(clamp(x, -104.0f, 89.0f));
+  // 2^n in two factors, so that results in the subnormal range are rounded once.
+  const vi32 half = parts.exponent >> 1;
+  return parts.mantissa * power_of_two(half) * power_of_two(parts.exponent - half);
 }
 
-// a · b · σ(x), where one of a and b is x or 1; right wherever f32 holds the product: where exp(x) is tiny, a and b take a
-// factor of it each. Below -173 σ(x) counts as 0.
+// a · b · σ(x) = a · b / (1 + exp(-x)), where one of a and b is x or 1; right wherever f32 holds the product. Where
+// exp(-x) is large, both sides of the fraction are multiplied by the root of 1 / exp(-x): neither leaves the normal range.
+// Below -175 σ(x) counts as 0.
 MLXTS_INLINE vf32 times_sigmoid(vf32 a, vf32 b, vf32 x) {
-  const vf32 least = splat(-173.0f), one = splat(1.0f);
-  const vf32 below = as_f32(as_i32(x) | splat_i32(INT32_MIN));  // -|x|
-  const ExpFactors factors = exp_factors(max(below, least));
-  const vf32 first = select(x < least, vf32{}, select(x < 0.0f, factors.first, one));
-  const vf32 total = one + select(x != x, x, factors.first * factors.second);
-  return a * first / total * (b * select(x < 0.0f, factors.second, one));
+  // Below the lower bound 1 + exp is 1; near the upper one the root becomes 0.
+  const ExpParts parts = exp_parts(clamp(-x, -17.4f, 177.0f));
+  const vi32 half = (parts.exponent > 0 ? parts.exponent : vi32{}) >> 1;
+  const vf32 root = power_of_two(-half);
+  return a / (root + parts.mantissa * power_of_two(parts.exponent - half)) * (b * root);
 }
 MLXTS_INLINE vf32 sigmoid(vf32 x) { return times_sigmoid(splat(1.0f), splat(1.0f), x); }
 MLXTS_INLINE vf32 silu(vf32 x) { return times_sigmoid(x, splat(1.0f), x); }
