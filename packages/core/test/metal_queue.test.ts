@@ -119,8 +119,8 @@ describeSimulated("data errors", () => {
     await limited(device, [[1], 10], [[1], 20], [[1], 30], [[1], 40]);
   });
 
-  it("have records of their own in submissions that are in flight together, of any number of dispatches", async () => {
-    set({ fault: "delay:20" });
+  it.each(["delay:20", "late:20"])("have records of their own in submissions in flight together: %s", async (fault) => {
+    set({ fault });
     using device = openMetal();
     const one = (bad: boolean, below: number): [number[], number] => [[bad ? 99 : 1], below];
     for (let round = 0; round < 3; round++) {
@@ -128,6 +128,7 @@ describeSimulated("data errors", () => {
         limited(device, one(false, 10)),
         limited(device, one(false, 11), one(true, 12)),
         limited(device, one(false, 13)),
+        limited(device, one(true, 14)),
         limited(device, ...Array.from({ length: 9 }, (_, i) => one(i === 8, 20 + i))),
       ];
       const ends = await Promise.all(
@@ -138,7 +139,13 @@ describeSimulated("data errors", () => {
           ),
         ),
       );
-      expect(ends).toEqual(["well", "limit: `x` must be < 12, got 99", "well", "limit: `x` must be < 28, got 99"]);
+      expect(ends).toEqual([
+        "well",
+        "limit: `x` must be < 12, got 99",
+        "well",
+        "limit: `x` must be < 14, got 99",
+        "limit: `x` must be < 28, got 99",
+      ]);
     }
   });
 
