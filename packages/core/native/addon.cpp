@@ -138,7 +138,7 @@ Napi::Value wrapMemory(const Napi::CallbackInfo& info) {
   const auto array = hostArray(info[1]);
   const auto held = hold(array);
   napi_ref ref;
-  if (napi_create_reference(env, info[1], 1, &ref) != napi_ok)
+  if (napi_create_reference(env, held.keeper, 1, &ref) != napi_ok)
     throw Failure("InvalidArgument", "native call: cannot keep the array");
   auto graveyard = self.graveyard;
   auto memory = Memory::wrap(array.data, array.bytes, info[2].ToBoolean(), device.counters,

@@ -14,23 +14,39 @@ struct Loan {
   std::weak_ptr<Memory> memory;
 };
 
-// N-API can keep an ArrayBuffer object, but not the bytes that the object loses when it is detached. V8 can: these
-// functions are exported by all versions of Node.js from 20 on. An `ArrayBuffer` of V8 and a napi_value both are the
-// address of a handle. Called when present only, so that the addon loads everywhere.
+// A std::shared_ptr of Node.js, whose C++ library need not be the addon's. It is only handed on; with its destructor it
+// goes through memory, as a shared_ptr does.
+struct StorePointer {
+  void* store;
+  void* counts;
+  ~StorePointer() {}
+};
+
+// N-API can keep an ArrayBuffer object, but not the bytes that the object loses when it is detached. A second
+// ArrayBuffer over the same bytes, which no JavaScript has, keeps them: V8 makes one. Its functions are exported by all
+// versions of Node.js from 20 on. An `ArrayBuffer` of V8 and a napi_value both are the address of a handle. Called when
+// present only, so that the addon loads everywhere.
 struct V8 {
-  std::shared_ptr<void> (*getBackingStore)(napi_value) = nullptr;
+  void* (*isolate)() = nullptr;
+  StorePointer (*getBackingStore)(napi_value) = nullptr;
+  napi_value (*newArrayBuffer)(void* isolate, StorePointer) = nullptr;
   size_t (*storeBytes)(const void*) = nullptr;
   bool (*isDetachable)(napi_value) = nullptr;
 
   V8() {
     const auto find = [](auto& function, const char* symbol) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(RTLD_DEFAULT, symbol));
+      if (!function)
+        function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(RTLD_DEFAULT, symbol));
     };
+    find(isolate, "_ZN2v87Isolate10GetCurrentEv");
     find(getBackingStore, "_ZN2v811ArrayBuffer15GetBackingStoreEv");
+    // By the name of shared_ptr in GCC's library, and in LLVM's.
+    find(newArrayBuffer, "_ZN2v811ArrayBuffer3NewEPNS_7IsolateESt10shared_ptrINS_12BackingStoreEE");
+    find(newArrayBuffer, "_ZN2v811ArrayBuffer3NewEPNS_7IsolateENSt3__110shared_ptrINS_12BackingStoreEEE");
     find(storeBytes, "_ZNK2v812BackingStore10ByteLengthEv");
     find(isDetachable, "_ZNK2v811ArrayBuffer12IsDetachableEv");
   }
-  bool complete() const { return getBackingStore && storeBytes && isDetachable; }
+  bool complete() const { return isolate && getBackingStore && newArrayBuffer && storeBytes && isDetachable; }
 };
 
 const V8& v8() {
@@ -60,22 +76,26 @@ HostArray hostArray(const Napi::Value& value) {
 Napi::Value lend(Napi::Env env, const std::shared_ptr<Memory>& memory) {
   auto kept = std::make_unique<std::shared_ptr<Memory>>(memory);
   auto buffer = Napi::ArrayBuffer::New(
-      env, memory->data(), memory->bytes(),
-      [](Napi::BasicEnv, void*, std::shared_ptr<Memory>* kept) { delete kept; }, kept.get());
+      env, memory->data(), memory->bytes(), [](Napi::BasicEnv, void*, std::shared_ptr<Memory>* kept) { delete kept; },
+      kept.get());
   kept.release();
   tag(buffer, std::make_unique<Loan>(Loan{memory}));
   return buffer;
 }
 
 Hold hold(const HostArray& array) {
-  Hold hold;
+  Hold hold{nullptr, array.buffer};
   if (!array.buffer.IsArrayBuffer()) return hold;
   if (const auto* loan = tagged<Loan>(array.buffer)) hold.owner = loan->memory.lock();
   hold.lent = bool(hold.owner);
   if (hold.lent) return hold;
-  if (v8().complete()) hold.owner = v8().getBackingStore(array.buffer);
-  if (!hold.owner || v8().storeBytes(hold.owner.get()) < array.buffer.As<Napi::ArrayBuffer>().ByteLength())
+  const auto refuse = [] {
     throw Failure("InvalidArgument", "native call: this runtime cannot hold an ArrayBuffer", "ArrayBuffer");
+  };
+  if (!v8().complete()) refuse();
+  const StorePointer store = v8().getBackingStore(array.buffer);
+  hold.keeper = v8().newArrayBuffer(v8().isolate(), store);
+  if (v8().storeBytes(store.store) < array.buffer.As<Napi::ArrayBuffer>().ByteLength()) refuse();
   hold.detachable = v8().isDetachable(array.buffer);
   return hold;
 }

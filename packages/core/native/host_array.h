@@ -22,12 +22,14 @@ Napi::Value lend(Napi::Env env, const std::shared_ptr<Memory>& memory);
 
 // How an array's bytes stay allocated while a device uses them.
 struct Hold {
-  // What must live meanwhile, whatever becomes of the JavaScript object. Null for a SharedArrayBuffer: it cannot be
-  // detached, so holding the object is enough.
-  std::shared_ptr<void> owner;
+  // The memory that was lent.
+  std::shared_ptr<Memory> owner;
+  // What must live meanwhile, whatever becomes of the JavaScript object. A SharedArrayBuffer cannot be detached: it
+  // keeps its bytes itself.
+  napi_value keeper;
   // The array shows memory that `lend` has lent.
   bool lent = false;
-  // JavaScript can detach the ArrayBuffer, which may then free its bytes unless `owner` lives.
+  // JavaScript can detach the ArrayBuffer.
   bool detachable = false;
 };
 

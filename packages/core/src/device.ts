@@ -91,8 +91,8 @@ export function cpuLevels(): string[] {
 }
 
 /**
- * Whether a mark keeps JavaScript from taking an ArrayBuffer's bytes away. On Node.js 22 it does not: `transfer(length)`
- * moves them, also while a device works on them.
+ * Whether a mark keeps JavaScript from taking an ArrayBuffer's bytes away. On Node.js 22 and early versions of 24 it does
+ * not: `transfer(length)` moves them, also while a device works on them.
  */
 const canPin = (() => {
   const probe = new ArrayBuffer(1) as ArrayBuffer & { transfer?(): ArrayBuffer };
@@ -298,8 +298,9 @@ export class Device {
   /**
    * A buffer over memory that stays where it is. The memory lives until the buffer is disposed and idle, whatever becomes of
    * the array: also a SharedArrayBuffer, or what `tensor.typedArray()` shows of another buffer, which may be disposed.
-   * A plain ArrayBuffer can no longer be transferred; on Node.js 22, where that cannot be prevented, it is refused, and so
-   * are resizable ones everywhere. When `WebAssembly.Memory.grow` takes the bytes away, the buffer counts as disposed.
+   * A plain ArrayBuffer can no longer be transferred; where Node.js cannot prevent that (all of 22, early 24) it is
+   * refused, and so are resizable ones everywhere. When `WebAssembly.Memory.grow` takes the bytes away, the buffer counts
+   * as disposed.
    */
   wrap(memory: ArrayBufferView, options: WrapOptions = {}): Buffer {
     const op = "device.wrap";

@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 import { type CommandEncoder, Device, defineKernel, defineLibrary, type Tensor } from "../src/index.ts";
 import { caught, message, testDevice } from "./helpers.ts";
 import { accumulateKernel, increment, incrementKernel, launchKernel, probeLibrary } from "./kernels/probe.ts";
+import { wrappable } from "./wrappable.ts";
 
 const missingKernel = defineKernel({
   library: probeLibrary,
@@ -51,7 +52,7 @@ describe("encoder", () => {
   });
 
   const big = { perGroup: 2 ** 32, microseconds: 0 };
-  const readOnly = device.wrap(new Uint8Array(256), { readOnly: true });
+  const readOnly = device.wrap(wrappable(new Uint8Array(256)), { readOnly: true });
   const disposed = device.tensor("u32", [64]);
   disposed.dispose();
   it.each<[string, object, string]>([

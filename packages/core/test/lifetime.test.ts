@@ -3,6 +3,7 @@ import { Device } from "../src/index.ts";
 import { testDevice } from "./helpers.ts";
 import { increment } from "./kernels/probe.ts";
 import { runChild } from "./run_child.ts";
+import { wrappable } from "./wrappable.ts";
 
 describe("lifetime", () => {
   it("gives everything back", async () => {
@@ -23,7 +24,7 @@ describe("lifetime", () => {
 
   it("ends a device with work in flight that nobody awaits", async () => {
     const device = Device.open("cpu");
-    const memory = new Uint32Array(64);
+    const memory = wrappable(new Uint32Array(64));
     const { Tensor } = await import("../src/index.ts");
     const x = new Tensor(device.wrap(memory), "u32", [64]);
     const encoder = device.encoder();

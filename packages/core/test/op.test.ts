@@ -11,6 +11,7 @@ import {
 } from "../src/index.ts";
 import { caught, message, testDevice } from "./helpers.ts";
 import { increment } from "./kernels/probe.ts";
+import { wrappable } from "./wrappable.ts";
 
 const steps: string[] = [];
 /** An op of every feature that encodes nothing. */
@@ -232,7 +233,7 @@ describe("ops", () => {
   });
 
   it("refuse outputs that are read-only", () => {
-    const out = new Tensor(device.wrap(new Uint8Array(32), { readOnly: true }), "f32", [8]);
+    const out = new Tensor(device.wrap(wrappable(new Uint8Array(32)), { readOnly: true }), "f32", [8]);
     expect(message(() => call({ sums: out }))).toBe("sample: `sums` must be writable, got a read-only tensor");
   });
 

@@ -1,21 +1,8 @@
-import { markAsUntransferable } from "node:worker_threads";
 import { describe, expect, it } from "vitest";
 import { runChild } from "./run_child.ts";
 import { describeSimulated } from "./simulator.ts";
+import { pinned } from "./wrappable.ts";
 
-type Newer = ArrayBuffer & { transfer?(): ArrayBuffer };
-
-/** Node.js 22 takes the bytes even of an ArrayBuffer that is marked as untransferable. */
-const pinned = (() => {
-  const probe = new ArrayBuffer(1) as Newer;
-  markAsUntransferable(probe);
-  try {
-    probe.transfer?.();
-  } catch {
-    // As it should be.
-  }
-  return probe.byteLength === 1;
-})();
 const refused =
   "refused: device.wrap: `memory` must lie in a SharedArrayBuffer or in a buffer's own array on this version of " +
   "Node.js, got an ArrayBuffer that can be transferred away — copy it with device.bufferFrom";

@@ -3,6 +3,7 @@ import { readdirSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Device } from "../../src/index.ts";
 import { increment } from "../kernels/probe.ts";
+import { wrappable } from "../wrappable.ts";
 
 declare const gc: () => void;
 const threads = () => readdirSync("/proc/self/task").length;
@@ -39,7 +40,7 @@ for (let i = 0; i < 3000; i++) {
 }
 const peak = device.counters.peakBytes;
 const wrapped = (() => {
-  const array = new Uint8Array(64);
+  const array = wrappable(new Uint8Array(64));
   device.wrap(array).dispose();
   return new WeakRef(array.buffer);
 })();
