@@ -161,6 +161,7 @@ export class Buffer {
     this.device.submissions.assertIdle("buffer.write", range);
     native().writeMemory(this.handle, byteOffset, view);
     this.device.submissions.forgetFailure(range);
+    this.device.submissions.recorded.overwrite([range]);
   }
 
   /**

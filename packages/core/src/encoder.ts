@@ -201,6 +201,7 @@ export class CommandEncoder {
     const submission = submissions.run(this.#writer, given);
     this.#state = "committed";
     submissions.recorded.end(this.#recorded, "run");
+    submissions.recorded.run(this.#writer.accesses);
     return submission;
   }
 
@@ -322,6 +323,7 @@ export class Recording {
     this.assertLive();
     const submission = this.device.submissions.submit(this, given);
     this.#recorded.state = "run";
+    this.device.submissions.recorded.run(this.accesses);
     return submission;
   }
 

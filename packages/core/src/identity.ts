@@ -79,7 +79,14 @@ export function identify<T extends object>(
 export function printAsJson<T extends { toJSON(): object }>(type: Class<T>): void {
   Object.defineProperty(type.prototype, inspect.custom, {
     value(this: T, depth: number, options: InspectOptions): string {
-      const { type: name, ...fields } = this.toJSON() as { type: string } & Record<string, unknown>;
+      let summary: object;
+      try {
+        summary = this.toJSON();
+      } catch {
+        // Only objects that the class has made have its private fields.
+        return `[${types.isProxy(this) ? "Proxy" : "Object"} over a ${(type as { name?: string }).name}]`;
+      }
+      const { type: name, ...fields } = summary as { type: string } & Record<string, unknown>;
       return depth < 0 ? `[${name}]` : `${name} ${inspect(fields, { ...options, depth: 2 })}`;
     },
   });

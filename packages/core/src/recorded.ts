@@ -16,12 +16,22 @@ export class Recorded {
     this.accesses = accesses;
   }
 
-  /** Whether a dispatch recorded so far writes to the range. Sorted when asked for: recording costs nothing. */
-  writes(range: Range): boolean {
+  /** What the dispatches recorded so far write. Sorted when asked for: recording costs nothing. */
+  private writtenSoFar(): IntervalMap<true> {
     this.written ??= new IntervalMap();
     for (; this.sorted < this.accesses.length; this.sorted++)
       for (const write of (this.accesses[this.sorted] as Accesses).writes) this.written.set(write, true);
-    return this.written.first(range) !== undefined;
+    return this.written;
+  }
+
+  /** Whether a dispatch recorded so far writes to the range, and nobody else has written it since. */
+  writes(range: Range): boolean {
+    return this.writtenSoFar().first(range) !== undefined;
+  }
+
+  /** Somebody else has written the range: until it is recorded again, it can be read. */
+  overwritten(range: Range): void {
+    this.writtenSoFar().delete(range);
   }
 }
 
@@ -74,6 +84,19 @@ export class RecordedWork {
   end(recorded: Recorded, state: "finished" | "run" | "abandoned"): void {
     recorded.state = state;
     this.encoders.delete(recorded.reference);
+  }
+
+  /** The host, or work that runs now, writes the ranges: whoever reads them gets that, not what is still recorded. */
+  overwrite(writes: readonly Range[]): void {
+    for (const reference of this.encoders) {
+      const recorded = reference.deref();
+      if (recorded) for (const range of writes) recorded.overwritten(range);
+    }
+  }
+
+  /** Work that is submitted writes. */
+  run(accesses: readonly Accesses[]): void {
+    if (this.encoders.size > 0) for (const { writes } of accesses) this.overwrite(writes);
   }
 
   /** Refuses a range that an encoder, still recording, has recorded a write to. */

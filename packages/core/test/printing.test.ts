@@ -60,6 +60,13 @@ describe("objects show what and where they are", () => {
       expect(JSON.parse(JSON.stringify(object))).toHaveProperty("type", object.constructor.name);
   });
 
+  it("what stands for one, as mocks do", () => {
+    expect(flat([new Proxy(tensor, {}), Object.create(tensor)])).toBe(
+      "[ [Proxy over a Tensor], [Object over a Tensor] ]",
+    );
+    expect(flat(new Proxy(device, {}))).toBe("[Proxy over a Device]");
+  });
+
   it("disposed ones too", () => {
     const gone = testDevice();
     const objects = [gone, gone.tensor("f32", [1]), gone.arena(256), gone.encoder().finish(), gone.encoder()];

@@ -106,6 +106,34 @@ describe("results that are not there yet", () => {
     expect([...rebound.out.readSync()]).toEqual([1, 1, 1, 1]);
   });
 
+  it("do not hide what another encoder or the host has computed since", async () => {
+    const [x, out, replayed] = three() as [Tensor<"u32">, Tensor<"u32">, Tensor<"u32">];
+    const kept = device.encoder();
+    increment(kept, { x, out: replayed });
+    const recording = kept.finish();
+    // As after an error between two ops: nobody will commit it, and nobody has disposed it.
+    const lost = device.encoder();
+    increment(lost, { x, out });
+    increment(lost, { x, out: replayed });
+    const call = "encoder.commit()";
+    expect(message(() => out.readSync())).toBe(notRun("tensor.readSync", call));
+    const encoder = device.encoder();
+    increment(encoder, { x: x.view(0, [2]), out: out.view(0, [2]) });
+    expect(message(() => out.view(0, [2]).readSync())).toBe(notRun("tensor.readSync", call));
+    await encoder.commit();
+    expect([...(await out.view(0, [2]).read())]).toEqual([1, 1]);
+    expect(message(() => out.readSync())).toBe(notRun("tensor.readSync", call));
+    out.view(2, [2]).write([7, 8]);
+    expect([...out.readSync()]).toEqual([1, 1, 7, 8]);
+    await recording.replay();
+    expect([...replayed.readSync()]).toEqual([1, 1, 1, 1]);
+    // Recorded again, it is to be computed again.
+    increment(lost, { x: replayed, out });
+    expect(message(() => out.readSync())).toBe(notRun("tensor.readSync", call));
+    await lost.commit();
+    expect([...out.readSync()]).toEqual([2, 2, 2, 2]);
+  });
+
   it("do not hide what a tensor held before a recording was finished", async () => {
     const state = device.tensor("u32", [4], [1, 2, 3, 4]);
     const encoder = device.encoder();
