@@ -1,7 +1,7 @@
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { type Checkpoint, Device, MlxtsError, openCheckpoint } from "@mlxts/core";
-import { loadModel, readOptionalJson } from "@mlxts/models";
+import { loadModel, readOptionalJson, Tokenizer } from "@mlxts/models";
 import { type Quantisation, quantisationOf } from "@mlxts/quant4";
 import { argument, command } from "./contract.ts";
 import { flag, inLine } from "./options.ts";
@@ -24,19 +24,21 @@ function attempt<T>(read: () => T): Known<T> {
   }
 }
 
+const hasTokenizer = (path: string) => existsSync(join(path, "tokenizer.json"));
+
 /** Why a checkpoint cannot be run, or null: what `generate` would say. */
 async function whyNot(device: Device, path: string, signal: AbortSignal): Promise<string | null> {
   if (!statSync(path).isDirectory()) return "it is a single file; a model is a directory with config.json";
   try {
     (await loadModel(device, path, { signal })).dispose();
+    if (hasTokenizer(path)) new Tokenizer(path);
     return null;
   } catch (error) {
     return inLine((error as Error).message);
   }
 }
 
-const fromIdsOnly = (path: string) =>
-  existsSync(join(path, "tokenizer.json")) ? "" : ", but from token ids only: it has no tokenizer.json";
+const fromIdsOnly = (path: string) => (hasTokenizer(path) ? "" : ", but from token ids only: it has no tokenizer.json");
 
 function dtypesOf(checkpoint: Checkpoint): Record<string, number> {
   const dtypes: Record<string, number> = {};
@@ -90,6 +92,7 @@ export const inspect = command({
     const tensors = checkpoint.names.map((name) => ({ name, ...checkpoint.info(name) }));
     const dtypes = dtypesOf(checkpoint);
     const modelType = config?.model_type;
+    const hasConfig = config !== undefined || file.reason !== undefined;
     if (json) {
       const { overrides: _, ...common } = quantisation.value ?? { overrides: undefined };
       const summary = {
@@ -114,7 +117,7 @@ export const inspect = command({
     const [quantised, ...more] = quantisedLines(quantisation, parameters);
     const lines = [
       `checkpoint  ${inLine(path)}`,
-      `model type  ${modelType === undefined ? "(no config.json)" : plain(String(modelType))}`,
+      `model type  ${hasConfig ? plain(String(modelType ?? "unknown")) : "(no config.json)"}`,
       `runs        ${reason === null ? `yes, with mlxts${fromIdsOnly(path)}` : `no, because ${reason}`}`,
       `parameters  ${parameters.value ? count(parameters.value.total) : `unknown: ${parameters.reason}`}`,
       `quantized   ${quantised}`,

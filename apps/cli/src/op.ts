@@ -1,4 +1,13 @@
-import { Device, MlxtsError, type OpDescriptor, opParams, type ParamSpec, Tensor, writeSafetensors } from "@mlxts/core";
+import {
+  Device,
+  MlxtsError,
+  type OpDescriptor,
+  opParams,
+  type ParamSpec,
+  paramText,
+  Tensor,
+  writeSafetensors,
+} from "@mlxts/core";
 import { opArguments } from "@mlxts/core/testing";
 import { command, optionalArgument } from "./contract.ts";
 import { describeOp, opText } from "./op_describe.ts";
@@ -22,10 +31,16 @@ function parameter(op: string, name: string, spec: ParamSpec, text: string): str
   return value;
 }
 
+/** Refuses a command line without a parameter that is needed. */
+function checkGiven(op: OpDescriptor, params: object, name: string, spec: ParamSpec, why?: string): void {
+  if (name in params) return;
+  throw new UsageError(op.name, name, `be given, as --param ${name}=<${paramText(spec)}>`, "nothing", why);
+}
+
 /** The values of `key=value`; of equal keys the last one counts. */
 function parameters(op: OpDescriptor, given: readonly string[]): Record<string, string | number | boolean> {
   const specs = new Map(opParams(op).map(([name, spec]) => [name, spec]));
-  return Object.fromEntries(
+  const values = Object.fromEntries(
     given.map((entry) => {
       const [key = "", ...rest] = entry.split("=");
       const name = knownName(key, [...specs.keys()]);
@@ -37,6 +52,9 @@ function parameters(op: OpDescriptor, given: readonly string[]): Record<string, 
       return [name, parameter(op.name, name, spec, rest.join("="))];
     }),
   );
+  for (const [name, spec] of specs)
+    if (spec.default === undefined && !spec.optional) checkGiven(op, values, name, spec);
+  return values;
 }
 
 /** The outputs to be written: the chosen ones, or all but the optional ones that need a parameter that is not given. */
@@ -46,8 +64,11 @@ function chosenOutputs(op: OpDescriptor, params: object, chosen: readonly string
     return known.filter((name) => op.outputs[name]?.needs?.every((option) => option in params) ?? true);
   return chosen.map((given) => {
     const name = knownName(given, known);
-    if (known.includes(name)) return name;
-    throw new UsageError(op.name, "--outputs", `be names of ${known.join(", ")}, separated by commas`, given);
+    if (!known.includes(name))
+      throw new UsageError(op.name, "--outputs", `be names of ${known.join(", ")}, separated by commas`, given);
+    for (const option of op.outputs[name]?.needs ?? [])
+      checkGiven(op, params, option, op.params[option] as ParamSpec, `\`${name}\` needs it`);
+    return name;
   });
 }
 

@@ -83,7 +83,7 @@ function convert(op: string, name: string, { stored, bytes }: HostBytes, dtype: 
 /**
  * The tensors of a file under the names that an op gives them. F64, I64, U64 and BOOL become a dtype that the op takes,
  * where every element is exact in it.
- * @throws TypeError for a tensor that the op does not know, RangeError for one there twice and for inexact elements,
+ * @throws TypeError for a tensor that the op does not know and for one that it lacks, RangeError for one there twice and for inexact elements,
  *   MlxtsError for a file that cannot be read
  */
 export function readOpTensors(op: OpDescriptor, path: string): Map<string, HostTensor> {
@@ -99,6 +99,11 @@ export function readOpTensors(op: OpDescriptor, path: string): Map<string, HostT
     stored.set(name, tensor);
     spelled.set(name, given);
   }
+  for (const [name, { optional }] of inputTensors(op))
+    if (!optional && !stored.has(name)) {
+      const names = [...spelled.values()].join(", ");
+      throw wrongKind(op.name, name, `be among the tensors of ${path}`, names === "" ? "none" : `only ${names}`);
+    }
   const dtypeOf = chooseDtypes(op, stored);
   return new Map(
     [...stored].map(([name, tensor]): [string, HostTensor] => {

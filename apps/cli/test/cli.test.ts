@@ -207,7 +207,7 @@ describe("mlxts", () => {
       return mlxts("op", "rmsNorm", "--in", input, ...params.flatMap((param) => ["--param", param]), "--out", out)
         .stderr;
     };
-    expect(run([["x", [2, 4]]])).toContain("rmsNorm: `weight` must be a Tensor, got undefined");
+    expect(run([["x", [2, 4]]])).toContain(`rmsNorm: \`weight\` must be among the tensors of ${input}, got only x`);
     expect(
       run([
         ["x", [2, 4]],

@@ -1,4 +1,4 @@
-import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { writeSafetensors } from "@mlxts/core";
 import { describe, expect, it } from "vitest";
@@ -133,6 +133,15 @@ describe("inspect", () => {
     );
     const broken = withConfig("broken", "{");
     expect((await inspected(broken)).runs).toMatch(/^no, because .*broken\/config.json is not JSON: /);
+    expect((await inspected(broken))["model type"]).toBe("unknown");
+    const untyped = withConfig("untyped", JSON.stringify({ ...config, model_type: undefined }));
+    expect((await inspected(untyped))["model type"]).toBe("unknown");
+    const bare = withConfig("bare", "");
+    rmSync(join(bare, "config.json"));
+    expect(await inspected(bare)).toMatchObject({
+      "model type": "(no config.json)",
+      runs: `no, because loadModel: ${bare} has no config.json`,
+    });
     expect(await inspected(join(tiny, "model.safetensors"))).toMatchObject({
       "model type": "(no config.json)",
       runs: "no, because it is a single file; a model is a directory with config.json",
@@ -143,5 +152,14 @@ describe("inspect", () => {
   it("says that only ids can be had without a tokenizer", async () => {
     const path = withConfig("silent", JSON.stringify(configOf(tiny)));
     expect((await inspected(path)).runs).toBe("yes, with mlxts, but from token ids only: it has no tokenizer.json");
+    expect(await inProcess("generate", path, "--prompt", "a")).toEqual({
+      status: 1,
+      stdout: "",
+      stderr: `Io: Tokenizer: ${path} has no tokenizer.json\n`,
+    });
+    writeFileSync(join(path, "tokenizer.json"), "{}");
+    const malformed = `${path}/tokenizer.json: \`model\` must be an object`;
+    expect((await inspected(path)).runs).toBe(`no, because ${malformed}`);
+    expect((await inProcess("generate", path, "--ids", "1")).stderr).toBe(`Io: ${malformed}\n`);
   });
 });

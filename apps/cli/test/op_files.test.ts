@@ -49,9 +49,11 @@ describe("outputs of mlxts op", () => {
     expect(await written("--param", "lastTokens=2")).toEqual(["finalState", "lastStates", ...log, "o"]);
     expect(await written("--outputs", "o")).toEqual(["o"]);
     expect(await written("--outputs", "final_state,o")).toEqual(["finalState", "o"]);
-    expect(await run(op, "--param", "scale=1", "--outputs", "lastStates")).toEqual(
-      failed(`${op}: \`lastTokens\` must be given with \`lastStates\`, got undefined`),
-    );
+    expect(await run(op, "--param", "scale=1", "--outputs", "lastStates")).toEqual({
+      status: 2,
+      stdout: "",
+      stderr: `${op}: \`lastTokens\` must be given, as --param lastTokens=<an integer ≥ 1 and ≤ 64>, got nothing — \`lastStates\` needs it\n`,
+    });
   });
 });
 

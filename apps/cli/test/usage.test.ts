@@ -123,6 +123,14 @@ const wrongUsage: [args: string[], message: string][] = [
     "rmsNorm: `param` must be key=value with a key of eps, weightOffset, rounding, got =1",
   ],
   [
+    ["op", "gatedDeltaRule", "--in", at("case"), "--out", at("none")],
+    "gatedDeltaRule: `scale` must be given, as --param scale=<a finite number>, got nothing",
+  ],
+  [
+    ["op", "gatedDeltaRule", "--param", "scale=1", "--outputs", "snapshots", "--in", at("case"), "--out", at("none")],
+    "gatedDeltaRule: `snapshotEvery` must be given, as --param snapshotEvery=<an integer ≥ 1>, got nothing — `snapshots` needs it",
+  ],
+  [
     ["op", "rmsNorm", "--outputs", "y", "--in", at("case"), "--out", at("none")],
     "rmsNorm: `--outputs` must be names of out, separated by commas, got y",
   ],
@@ -146,7 +154,12 @@ const failures: [args: string[], message: string][] = [
     `Safetensors: ${at("empty")}: has neither model.safetensors nor model.safetensors.index.json nor model*.safetensors`,
   ],
   [["inspect", at("text")], `Safetensors: ${at("text")}: has 3 bytes, fewer than the 8 of a header length`],
+  [
+    ["inspect", join(tiny, "config.json")],
+    `Safetensors: ${join(tiny, "config.json")}: is a text in JSON, not a safetensors file`,
+  ],
   [["quantize", at("none"), at("new")], `Io: quantize: ${at("none")} does not exist`],
+  [["quantize", at("empty"), at("new")], `Io: quantize: ${at("empty")} has no config.json`],
   [
     ["quantize", at("text"), at("new")],
     `Io: quantize: ${at("text")} is a file — give the checkpoint's directory, which has a config.json`,
@@ -160,6 +173,12 @@ const failures: [args: string[], message: string][] = [
     `InvalidArgument: quantize: \`out-dir\` must be new or an empty directory, got ${at("text")}`,
   ],
   [["generate", at("none"), "--ids", "1"], `Io: loadModel: ${at("none")} does not exist`],
+  [["generate", at("empty"), "--ids", "1"], `Io: loadModel: ${at("empty")} has no config.json`],
+  [["generate", at("empty"), "--prompt", "a"], `Io: loadModel: ${at("empty")} has no config.json`],
+  [
+    ["op", "rmsNorm", "--in", at("none"), "--out", at("new")],
+    `Io: cannot open ${at("none")}: ENOENT: no such file or directory`,
+  ],
   [
     ["generate", at("text"), "--ids", "1"],
     `Io: loadModel: ${at("text")} is a file — give the checkpoint's directory, which has a config.json`,
@@ -188,7 +207,7 @@ const failures: [args: string[], message: string][] = [
   [["op", "nothing"], "KernelNotFound: op: no op is called nothing; `mlxts op --list` names them all"],
   [
     ["op", "rmsNorm", "--in", at("case"), "--out", at("none")],
-    "InvalidArgument: rmsNorm: `weight` must be a Tensor, got undefined",
+    `InvalidArgument: rmsNorm: \`weight\` must be among the tensors of ${at("case")}, got only x`,
   ],
   [["verify", "--op", "nothing"], "KernelNotFound: verify: no op is called nothing; `mlxts op --list` names them all"],
   [["verify", "--op", "add", "--json", folder], `Io: verify: \`--json\` must be a file, got the directory ${folder}`],

@@ -36,7 +36,7 @@ const TRANSIENT_CAUSES: ReadonlySet<string> = new Set<CommandBufferCause>([
   "unknown",
 ]);
 
-/** A failure of the machine, a file or a device. `details` holds the fields of its code, e.g. `tried`, `log`, `bytes`, `path`, `tensor`, `reason`. */
+/** Every failure but wrong arguments: of a device, a file, or a call at a wrong time. `details` holds the fields of its code, e.g. `tried`, `log`, `bytes`, `path`, `tensor`, `reason`. */
 export class MlxtsError extends Error {
   override readonly name = "MlxtsError";
   readonly code: ErrorCode;
@@ -52,7 +52,7 @@ export class MlxtsError extends Error {
     super(message, cause === undefined ? undefined : { cause });
     this.code = code;
     this.details = details;
-    this.transient = code === "CommandBuffer" && TRANSIENT_CAUSES.has(String(details.cause));
+    this.transient = code === "Busy" || (code === "CommandBuffer" && TRANSIENT_CAUSES.has(String(details.cause)));
   }
 }
 
@@ -103,6 +103,10 @@ export class ArgumentRangeError extends RangeError {
   }
 }
 
+/** Texts that, without quotes, read as a value of another kind, or as nothing. */
+const readsAsAnother = (text: string) =>
+  ["true", "false", "null", "undefined"].includes(text) || !Number.isNaN(Number(text));
+
 function faultOf(op: string, argument: string, rule: string, value: unknown, remedy?: string): ArgumentFault {
   const other = value !== null && typeof value === "object" && foreign(value);
   return { op, argument, rule, value: show(value), remedy: remedy ?? (other ? ONE_COPY : undefined) };
@@ -116,7 +120,8 @@ export function wrongKind(
   value: unknown,
   remedy?: string,
 ): ArgumentTypeError {
-  return new ArgumentTypeError(faultOf(op, argument, rule, value, remedy));
+  const got = typeof value === "string" && readsAsAnother(value) ? JSON.stringify(value) : value;
+  return new ArgumentTypeError(faultOf(op, argument, rule, got, remedy));
 }
 
 /** The error of an argument of the right kind with a value that breaks its rule. */
@@ -127,7 +132,8 @@ export function wrongValue(
   value: unknown,
   remedy?: string,
 ): ArgumentRangeError {
-  return new ArgumentRangeError(faultOf(op, argument, rule, value, remedy));
+  const got = typeof value === "string" && value.trim() === "" ? JSON.stringify(value) : value;
+  return new ArgumentRangeError(faultOf(op, argument, rule, got, remedy));
 }
 
 /** How deep arrays in arrays are shown; a cycle ends here. */
@@ -165,6 +171,9 @@ export function disposedError(what: string): MlxtsError {
 /** A file operation that failed; errors that are ours already pass through. */
 export function ioError(path: string, operation: string, error: unknown): Error {
   if (error instanceof MlxtsError) return error;
-  const { message, code } = error as NodeJS.ErrnoException;
-  return new MlxtsError("Io", `cannot ${operation} ${path}: ${message}`, { path, operation, systemCode: code }, error);
+  const { message, code, syscall } = error as NodeJS.ErrnoException;
+  // Node.js ends its message with the call and the path, which this one begins with.
+  const end = message.lastIndexOf(`, ${syscall}`);
+  const reason = syscall === undefined || end < 0 ? message : message.slice(0, end);
+  return new MlxtsError("Io", `cannot ${operation} ${path}: ${reason}`, { path, operation, systemCode: code }, error);
 }

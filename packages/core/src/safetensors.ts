@@ -165,6 +165,8 @@ export interface FileStamp {
   readonly modifiedMs: number;
 }
 
+const beginsLikeJson = (start: Uint8Array) => /^\s*[[{]/.test(Buffer.from(start).toString("latin1"));
+
 /** Opens a file, reads and checks its header, and hands both to `use`. */
 export function withSafetensors<T>(
   path: string,
@@ -176,14 +178,16 @@ export function withSafetensors<T>(
     const stat = fstatSync(file);
     if (!stat.isFile()) throw safetensorsError(path, "is not a file");
     const read = (into: Uint8Array, position: number) => readFully(path, file, into, position);
-    if (stat.size < 8) throw safetensorsError(path, `has ${stat.size} bytes, fewer than the 8 of a header length`);
     const start = new Uint8Array(Math.min(stat.size, 64));
     read(start, 0);
     const pointer = lfsPointer(start);
     if (pointer) throw safetensorsError(path, pointer);
+    const refuse = (reason: string) =>
+      safetensorsError(path, beginsLikeJson(start) ? "is a text in JSON, not a safetensors file" : reason);
+    if (stat.size < 8) throw refuse(`has ${stat.size} bytes, fewer than the 8 of a header length`);
     const headerBytes = new DataView(start.buffer).getBigUint64(0, true);
     if (headerBytes > BigInt(stat.size - 8))
-      throw safetensorsError(path, `the header's ${headerBytes} bytes reach past the file's ${stat.size} bytes`);
+      throw refuse(`the header's ${headerBytes} bytes reach past the file's ${stat.size} bytes`);
     if (headerBytes > BigInt(MAX_HEADER_BYTES))
       throw safetensorsError(path, `the header must have at most ${MAX_HEADER_BYTES} bytes, got ${headerBytes}`);
     const bytes = new Uint8Array(Number(headerBytes));

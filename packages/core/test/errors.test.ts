@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { environment } from "../src/env.ts";
 import { show } from "../src/errors.ts";
@@ -25,6 +26,32 @@ describe("errors", () => {
     const causes = ["timeout", "interrupted", "outOfMemory", "unknown", "pageFault", "invalidResource", "deviceLost"];
     expect(causes.map(transient)).toEqual([true, true, true, true, false, false, false]);
     expect(new MlxtsError("Io", "", { cause: "timeout" }).transient).toBe(false);
+    expect(new MlxtsError("Busy", "").transient).toBe(true);
+  });
+
+  it("are all in the README", () => {
+    const read = (path: string) => readFileSync(new URL(path, import.meta.url), "utf8");
+    const [union = ""] = /export type ErrorCode =[^;]+/.exec(read("../src/errors.ts")) ?? [];
+    const codes = [...union.matchAll(/"(\w+)"/g)].map(([, code]) => code);
+    expect(codes).toContain("Disposed");
+    const documented = [...read("../README.md").matchAll(/^\| `([A-Z][A-Za-z]+)` +\| `/gm)].map(([, code]) => code);
+    expect(documented.sort()).toEqual(codes.filter((code) => code !== "InvalidArgument").sort());
+  });
+
+  it("show a text that reads as another value in quotes", () => {
+    const got = (value: unknown) => wrongKind("op", "x", "be something else", value).message.split(", got ")[1];
+    expect(["0.7", "true", "null", "undefined", "", " ", "-1e3", "text"].map(got)).toEqual([
+      '"0.7"',
+      '"true"',
+      '"null"',
+      '"undefined"',
+      '""',
+      '" "',
+      '"-1e3"',
+      "text",
+    ]);
+    expect(wrongValue("op", "mode", "be one of a, b", "").message).toBe('op: `mode` must be one of a, b, got ""');
+    expect(wrongValue("op", "size", "be 3", "4").message).toBe("op: `size` must be 3, got 4");
   });
 
   it("show any value in a few words", () => {

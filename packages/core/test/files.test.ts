@@ -17,8 +17,10 @@ describe("readPlainFile", () => {
     expect(Buffer.from(readPlainFile(path, 2)).toString()).toBe("{}");
     expect(message(() => readPlainFile(path, 1))).toBe(`${path} has 2 bytes, more than the 1 that are read`);
     expect(message(() => readPlainFile(folder, 1))).toBe(`${folder} is not a file`);
-    expect(caught(() => readPlainFile(join(folder, "none"), 1))).toMatchObject({
+    const missing = join(folder, "none");
+    expect(caught(() => readPlainFile(missing, 1))).toMatchObject({
       code: "Io",
+      message: `cannot open ${missing}: ENOENT: no such file or directory`,
       details: { systemCode: "ENOENT" },
     });
     expect(message(() => readPlainFile(undefined as never, 1))).toBe(

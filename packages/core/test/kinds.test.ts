@@ -42,7 +42,7 @@ describe("wrong kinds", () => {
       () => device.tensor("f32", [2]).write(wrong("ab")),
       "tensor.write: `data` must be an array of numbers, got ab",
     ],
-    ["texts", write("f32", ["1", "2"]), "device.tensor: `data[0]` must be a number, got 1"],
+    ["texts", write("f32", ["1", "2"]), 'device.tensor: `data[0]` must be a number, got "1"'],
     ["null for data", write("f32", null), "device.tensor: `data` must be an array of numbers, got null"],
     ["a hole", write("f32", Object.assign(Array(2), [1])), "device.tensor: `data[1]` must be a number, got undefined"],
     [

@@ -144,7 +144,7 @@ describe("ops", () => {
       "sample: `bits` must be one of 4, 8, got undefined",
     ],
     ["kind of an output", () => call({ out: 3 }), "sample: `out` must be a Tensor or true, got 3"],
-    ["kind of a number", () => call({}, { eps: "1" }), "sample: `eps` must be a number, got 1"],
+    ["kind of a number", () => call({}, { eps: "1" }), 'sample: `eps` must be a number, got "1"'],
     ["kind of a boolean", () => call({}, { wide: 1 }), "sample: `wide` must be a boolean, got 1"],
     [
       "relation",

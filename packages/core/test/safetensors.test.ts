@@ -95,6 +95,20 @@ describe("reading", () => {
     );
   });
 
+  it("says that a JSON file is no safetensors file", () => {
+    for (const text of ['{"a":1}', '  \n{ "model_type": "qwen3_5", "hidden_size": 128 }', "[1, 2, 3, 4, 5, 6]"]) {
+      const path = fresh();
+      writeFileSync(path, text);
+      expect(message(() => readSafetensors(path))).toBe(`${path}: is a text in JSON, not a safetensors file`);
+    }
+    // A header of 0x7b bytes begins with the byte of "{", too.
+    const path = fresh();
+    const header = JSON.stringify({ a: f32([1], [0, 4]) }).padEnd(0x7b);
+    writeFileSync(path, rawFile(header, new Uint8Array(4)));
+    expect(readFileSync(path)[0]).toBe(0x7b);
+    expect([...readSafetensors(path).tensors.keys()]).toEqual(["a"]);
+  });
+
   it("refuses headers beyond 100 MB", () => {
     const path = fresh();
     writeFileSync(path, rawFile({}, new Uint8Array(0), { headerBytes: 100_000_001n }));

@@ -1,14 +1,15 @@
-import { statSync } from "node:fs";
+import { lstatSync, statSync } from "node:fs";
+import { join } from "node:path";
 import { type Device, MlxtsError, wrongKind } from "@mlxts/core";
 
 /** `org/name`, as models are called on the Hugging Face hub. */
 const HUB_ID = /^[A-Za-z0-9][\w.-]*\/[\w.-]+$/;
 
 /**
- * Refuses what is not the path of a directory.
+ * Refuses what is not the path of a directory with the file `name`.
  * @throws TypeError for another kind of value, MlxtsError `Io` that says what is there instead
  */
-export function checkDirectory(op: string, path: string, argument = "directory"): void {
+export function checkDirectory(op: string, path: string, name: string, argument = "directory"): void {
   if (typeof path !== "string") throw wrongKind(op, argument, "be a string", path);
   const refuse = (reason: string, cause?: unknown) =>
     new MlxtsError("Io", `${op}: ${reason}`, { path, operation: "open" }, cause);
@@ -18,7 +19,11 @@ export function checkDirectory(op: string, path: string, argument = "directory")
   } catch (error) {
     throw refuse((error as Error).message, error);
   }
-  if (stat?.isDirectory()) return;
+  if (stat?.isDirectory()) {
+    // A link that leads nowhere is there, and is reported by whoever reads it.
+    if (lstatSync(join(path, name), { throwIfNoEntry: false })) return;
+    throw refuse(`${path} has no ${name}`);
+  }
   if (stat) throw refuse(`${path} is a file — give the checkpoint's directory, which has a config.json`);
   const remedy = HUB_ID.test(path)
     ? ` — if it is a model's name on the Hugging Face hub, download it first (\`hf download ${path} --local-dir DIR\`) and give that directory`

@@ -19,7 +19,7 @@ import { Weights } from "./weights.ts";
 export async function loadModel(device: Device, directory: string, options: LoadOptions = {}): Promise<LanguageModel> {
   const op = "loadModel";
   checkDevice(op, device);
-  checkDirectory(op, directory);
+  checkDirectory(op, directory, "config.json");
   checkOptionNames<LoadOptions>(op, options, { activations: 0, signal: 0 });
   const { signal } = options;
   checkSignal(op, signal);

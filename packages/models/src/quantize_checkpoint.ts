@@ -78,7 +78,7 @@ export async function quantizeCheckpoint(
   if (![32, 64, 128].includes(groupSize)) throw wrongValue(op, "groupSize", "be 32, 64 or 128", groupSize);
   if (onProgress !== undefined && typeof onProgress !== "function")
     throw wrongKind(op, "onProgress", "be a function", onProgress);
-  checkDirectory(op, from, "hf-dir");
+  checkDirectory(op, from, "config.json", "hf-dir");
   checkInside(op, from, join(from, "config.json"));
   const json = readJson(join(from, "config.json"));
   const target = resolve(to);

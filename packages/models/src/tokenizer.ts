@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
-import { checkOptionNames, MlxtsError, wrongKind, wrongValue } from "@mlxts/core";
+import { checkOptionNames, MlxtsError, printAsJson, wrongKind, wrongValue } from "@mlxts/core";
 import { type ChatTemplates, chooseTemplate, readChatTemplates, renderTemplate } from "./chat_template.ts";
 import { checkDirectory } from "./directory.ts";
 import { readJson, readOptionalJson } from "./json.ts";
@@ -57,7 +57,7 @@ export class Tokenizer {
    */
   constructor(directory: string, options: TokenizerOptions = {}) {
     const op = "Tokenizer";
-    checkDirectory(op, directory);
+    checkDirectory(op, directory, "tokenizer.json");
     checkOptionNames<TokenizerOptions>(op, options, { timeLimitMs: 0, maxTemplateCharacters: 0 });
     const { timeLimitMs = 5000, maxTemplateCharacters = 2 ** 23 } = options;
     for (const [name, value] of Object.entries({ timeLimitMs, maxTemplateCharacters })) {
@@ -174,7 +174,15 @@ export class Tokenizer {
       renderTemplate(templates.path, source, values, this.maxTemplateCharacters),
     );
   }
+
+  /** What `JSON.stringify` and `console.log` show. */
+  toJSON(): object {
+    const { path, chatTemplates } = this;
+    return { type: "Tokenizer", path, chatTemplates };
+  }
 }
+
+printAsJson(Tokenizer);
 
 /** Variables of a template like `bos_token`: texts, or objects that have them as `content`. */
 function specialTokensOf(config: Record<string, unknown>): Record<string, string> {
@@ -223,4 +231,11 @@ export class TextStream {
     }
     return fresh;
   }
+
+  /** What `JSON.stringify` and `console.log` show. */
+  toJSON(): object {
+    return { type: "TextStream", tokenizer: this.tokenizer };
+  }
 }
+
+printAsJson(TextStream);

@@ -30,7 +30,8 @@ function withTensors(change: (name: string, shape: readonly number[]) => readonl
 describe("loadModel refuses", () => {
   it("a folder that is none, and one without a config", async () => {
     await expect(load(join(tiny, "missing"))).rejects.toMatchObject({ code: "Io" });
-    await expect(load(temporary())).rejects.toMatchObject({ code: "Io" });
+    const empty = temporary();
+    await expect(load(empty)).rejects.toMatchObject({ code: "Io", message: `loadModel: ${empty} has no config.json` });
   });
 
   it("paths that are no directory, and says what they are", async () => {
@@ -111,7 +112,7 @@ describe("loadModel refuses", () => {
   });
 
   it.each([
-    ["hidden_size", "256", "loadModel: `config.hidden_size` must be a number, got 256"],
+    ["hidden_size", "256", 'loadModel: `config.hidden_size` must be a number, got "256"'],
     ["hidden_size", -1, "loadModel: `config.hidden_size` must be an integer from 1 to 2147483647, got -1"],
     [
       "num_attention_heads",

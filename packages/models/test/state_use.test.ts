@@ -1,3 +1,4 @@
+import { join } from "node:path";
 import { inspect } from "node:util";
 import { Device, MlxtsError } from "@mlxts/core";
 import { embedding } from "@mlxts/nn";
@@ -13,6 +14,8 @@ import {
   prefill,
   prefillBatch,
   promptLookup,
+  TextStream,
+  Tokenizer,
 } from "../src/index.ts";
 import { bits, liveBuffers, prompts, stateBits, tiny, tinyOnCpu } from "./fixtures.ts";
 
@@ -523,7 +526,13 @@ describe("console.log and JSON.stringify", () => {
     expect(JSON.parse(JSON.stringify(model))).toMatchObject({ type: "Qwen3_5", layers: 4, device: "cpu" });
     expect(inspect(model)).toMatch(/^Qwen3_5 \{/);
     expect(inspect(new PrefixCache(model))).toMatch(/^PrefixCache \{\s+modelType: 'qwen3_5',\s+every: 256/);
-    for (const one of [state, decoder, model]) expect(inspect(one).length).toBeLessThan(400);
+    const tokenizer = new Tokenizer(tiny);
+    const about = { type: "Tokenizer", path: join(tiny, "tokenizer.json"), chatTemplates: [] };
+    expect(JSON.parse(JSON.stringify(tokenizer))).toEqual(about);
+    expect(inspect(tokenizer)).toMatch(/^Tokenizer \{/);
+    const stream = new TextStream(tokenizer);
+    expect(JSON.parse(JSON.stringify(stream))).toEqual({ type: "TextStream", tokenizer: about });
+    for (const one of [state, decoder, model, tokenizer, stream]) expect(inspect(one).length).toBeLessThan(400);
     decoder.dispose();
     state.dispose();
     expect(JSON.parse(JSON.stringify(decoder))).toMatchObject({ dispatches: 0, disposed: true });

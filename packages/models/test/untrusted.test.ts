@@ -65,7 +65,7 @@ describe("limits", () => {
       "Tokenizer: `timeLimitMs` must be from 1 to 2147483647, got 0",
     );
     expect(() => new Tokenizer(tiny, { maxTemplateCharacters: "1" as never })).toThrow(
-      "Tokenizer: `maxTemplateCharacters` must be a number, got 1",
+      'Tokenizer: `maxTemplateCharacters` must be a number, got "1"',
     );
     expect(() => new Tokenizer(tiny, { timeout: 1 } as never)).toThrow(
       "Tokenizer: `timeout` must be one of timeLimitMs, maxTemplateCharacters, got an unknown option",

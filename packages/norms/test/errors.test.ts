@@ -35,7 +35,7 @@ const ROUNDING: Wrong[] = (["rmsNorm", "gatedRmsNorm"] as const).flatMap((op): W
     [`${op}: negative eps`, call({}, { eps: -1e-6 }), `${op}: \`eps\` must be a finite number ≥ 0, got -0.000001`],
     [`${op}: infinite eps`, call({}, { eps: Infinity }), `${op}: \`eps\` must be a finite number ≥ 0, got Infinity`],
     [`${op}: NaN eps`, call({}, { eps: Number.NaN }), `${op}: \`eps\` must be a finite number ≥ 0, got NaN`],
-    [`${op}: eps as text`, call({}, { eps: "1e-6" }), `${op}: \`eps\` must be a number, got 1e-6`, "TypeError"],
+    [`${op}: eps as text`, call({}, { eps: "1e-6" }), `${op}: \`eps\` must be a number, got "1e-6"`, "TypeError"],
     [`${op}: offset 2`, call({}, { weightOffset: 2 }), `${op}: \`weightOffset\` must be one of 0, 1, got 2`],
     [
       `${op}: rounding`,
