@@ -35,6 +35,8 @@ export interface ChatOptions {
 /** Characters or nodes of the tokenizer library that fit well into memory. */
 const MOST_AT_ONCE = 2 ** 24;
 const MOST_UNIGRAM_NODES = 2 ** 23;
+/** Texts of well-known tokenizers need no limit of time up to so many characters: it takes longer than they do. */
+const SHORT_TEXT = 1000;
 
 /**
  * A checkpoint's `tokenizer.json`, and its chat templates if it has some. The files are not trusted: their regular
@@ -106,13 +108,13 @@ export class Tokenizer {
    */
   encode(text: string): number[] {
     if (typeof text !== "string") throw wrongKind("tokenizer.encode", "text", "be a string", text);
-    const { growth, overlap } = this.shape;
+    const { growth, overlap, encodesShortTextsSoon } = this.shape;
     const what = `encoding ${text.length} characters`;
     if (growth > 1) this.checkMemory(what, text.length * growth, MOST_AT_ONCE);
     this.checkMemory(what, text.length * growth * overlap, MOST_UNIGRAM_NODES);
-    const { ids } = this.limited(this.path, what, this.timeLimitMs + text.length / 10, () =>
-      this.tokenizer.encode(text),
-    );
+    const isSoonDone = encodesShortTextsSoon && text.length * growth <= SHORT_TEXT;
+    const limitMs = isSoonDone ? Number.POSITIVE_INFINITY : this.timeLimitMs + text.length / 10;
+    const { ids } = this.limited(this.path, what, limitMs, () => this.tokenizer.encode(text));
     for (const id of ids)
       if (!Number.isInteger(id))
         throw new MlxtsError("Io", `${this.path}: the vocabulary has no token for a part of the text`, {

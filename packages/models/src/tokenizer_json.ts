@@ -6,6 +6,26 @@ const MAX_TOKEN_LENGTH = 1 << 14;
 const MAX_STEPS = 256;
 const MAX_PATTERN_LENGTH = 1 << 14;
 
+/** How Qwen, Llama 3 and GPT-2 cut texts: patterns whose time is in proportion to the text. */
+const LINEAR_PATTERNS: ReadonlySet<unknown> = new Set([
+  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+  "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+]);
+
+/** Steps whose time is in proportion to the text, unless by a pattern of their own. */
+const LINEAR_STEPS: ReadonlySet<string> = new Set([
+  "Sequence",
+  "Split",
+  "ByteLevel",
+  "NFC",
+  "NFD",
+  "NFKC",
+  "NFKD",
+  "TemplateProcessing",
+]);
+
 /** What a checked `tokenizer.json` can do to time and memory. */
 export interface TokenizerShape {
   /** A text becomes at most so many times as long before it is cut into tokens. */
@@ -16,6 +36,8 @@ export interface TokenizerShape {
   longestToken: number;
   /** For a unigram vocabulary: the most tokens that begin at one character of a text. */
   overlap: number;
+  /** Short texts are encoded in little time: by bytes and merges, and by none but well-known patterns. */
+  encodesShortTextsSoon: boolean;
   /** Decoding uses regular expressions of the file. */
   decodesByRegex: boolean;
 }
@@ -91,6 +113,7 @@ export function checkTokenizerJson(path: string, json: Json): TokenizerShape {
 
   let steps = 0;
   let regexes = 0;
+  let stepsOfUnknownTime = 0;
   /** How much longer a step makes a text, after steps of the types that were `seen`. */
   const grow = (where: string, step: unknown, seen: Set<string>, depth = 0): number => {
     if (step === null || step === undefined) return 1;
@@ -107,6 +130,8 @@ export function checkTokenizerJson(path: string, json: Json): TokenizerShape {
     for (const value of Object.values(pattern))
       if (typeof value !== "string" || value.length > MAX_PATTERN_LENGTH)
         throw refuse(`${where}.pattern`, `be a text of at most ${MAX_PATTERN_LENGTH} characters`);
+    if (!LINEAR_STEPS.has(type) || (pattern.Regex !== undefined && !LINEAR_PATTERNS.has(pattern.Regex)))
+      stepsOfUnknownTime++;
     if (typeof pattern.Regex === "string") regexes++;
     else if ((type === "Split" || type === "Replace") && typeof pattern.String !== "string")
       throw refuse(`${where}.pattern`, "have a `Regex` or a `String`");
@@ -151,7 +176,8 @@ export function checkTokenizerJson(path: string, json: Json): TokenizerShape {
     (product, name) => product * grow(name, json[name], new Set()),
     1,
   );
+  const encodesShortTextsSoon = model.type === "BPE" && stepsOfUnknownTime === 0;
   regexes = 0;
   const decodedGrowth = grow("decoder", json.decoder, new Set());
-  return { growth, decodedGrowth, longestToken, overlap, decodesByRegex: regexes > 0 };
+  return { growth, decodedGrowth, longestToken, overlap, encodesShortTextsSoon, decodesByRegex: regexes > 0 };
 }

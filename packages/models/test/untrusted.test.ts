@@ -1,8 +1,9 @@
 import { execFileSync } from "node:child_process";
-import { copyFileSync, writeFileSync } from "node:fs";
+import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { beforeAll, describe, expect, it } from "vitest";
+import { Script } from "node:vm";
+import { beforeAll, describe, expect, it, vi } from "vitest";
 import { Tokenizer, type TokenizerOptions } from "../src/index.ts";
 import { temporary, tiny } from "./fixtures.ts";
 import { hostileTokenizers, TEMPLATES } from "./untrusted_files.ts";
@@ -40,6 +41,11 @@ describe("files that nobody vouches for", () => {
   });
 });
 
+interface TokenizerFile {
+  normalizer: object | null;
+  pre_tokenizer: { pretokenizers: object[] };
+}
+
 /** A tokenizer with that chat template, and the folder. */
 function withTemplate(template: string, options?: TokenizerOptions): Tokenizer {
   const folder = temporary();
@@ -49,6 +55,37 @@ function withTemplate(template: string, options?: TokenizerOptions): Tokenizer {
 }
 
 describe("limits", () => {
+  it("are saved where a short text is cut by a well-known pattern", () => {
+    const limit = vi.spyOn(Script.prototype, "runInContext");
+    const json = readFileSync(join(tiny, "tokenizer.json"), "utf8");
+    const limitsOf = (change: (json: TokenizerFile) => void, text: string) => {
+      const folder = temporary();
+      const file = JSON.parse(json) as TokenizerFile;
+      change(file);
+      writeFileSync(join(folder, "tokenizer.json"), JSON.stringify(file));
+      const tokenizer = new Tokenizer(folder);
+      limit.mockClear();
+      tokenizer.encode(text);
+      return limit.mock.calls.length;
+    };
+    try {
+      expect(limitsOf(() => {}, "Hello, world")).toBe(0);
+      expect(limitsOf(() => {}, "a".repeat(1001))).toBe(1);
+      const step = (part: object) => (file: TokenizerFile) => file.pre_tokenizer.pretokenizers.push(part);
+      const split = (pattern: object) => step({ type: "Split", pattern, behavior: "Isolated", invert: false });
+      expect(limitsOf(split({ String: "b" }), "Hello, world")).toBe(0);
+      expect(limitsOf(split({ Regex: "(a+)+$" }), "Hello, world")).toBe(1);
+      expect(limitsOf(step({ type: "Metaspace", replacement: "_" }), "Hello, world")).toBe(1);
+      expect(
+        limitsOf((file) => {
+          file.normalizer = { type: "Replace", pattern: { Regex: "(a*)*b" }, content: "" };
+        }, "Hello, world"),
+      ).toBe(1);
+    } finally {
+      limit.mockRestore();
+    }
+  });
+
   const hi = [{ role: "user", content: "hi" }];
 
   it("can be set", () => {
