@@ -32,6 +32,15 @@ interface Origin {
 /** Node.js 20 lacks it. */
 const { transfer } = ArrayBuffer.prototype as { transfer?: (this: ArrayBuffer, bytes: number) => ArrayBuffer };
 
+/** A view's bytes. Each of its properties is read once: a subclass could tell another place each time. */
+export function bytesOfView(op: string, argument: string, view: ArrayBufferView, source = view.buffer): Uint8Array {
+  try {
+    return new Uint8Array(source, view.byteOffset, view.byteLength);
+  } catch {
+    throw wrongValue(op, argument, "show bytes of its ArrayBuffer", "a view of bytes that are gone");
+  }
+}
+
 /** Empties host views, which would otherwise go on showing the memory. */
 function detach(borrowed: ArrayBuffer): void {
   try {
@@ -146,8 +155,7 @@ export class Buffer {
   /** Copies `data` in; an error while work in flight reads or writes the range. */
   write(data: ArrayBufferView, byteOffset = 0): void {
     if (!ArrayBuffer.isView(data)) throw wrongKind("buffer.write", "data", "be a typed array or DataView", data);
-    // One look at the bytes: a subclass could tell another length each time.
-    const view = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    const view = bytesOfView("buffer.write", "data", data);
     const bytes = this.checkRange("buffer.write", byteOffset, view.byteLength);
     if (this.readOnly)
       throw wrongValue(

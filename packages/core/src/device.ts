@@ -1,7 +1,7 @@
 import { types } from "node:util";
 import { markAsUntransferable } from "node:worker_threads";
 import { Arena, type ArenaOptions } from "./arena.ts";
-import { Buffer } from "./buffer.ts";
+import { Buffer, bytesOfView } from "./buffer.ts";
 import { type ArrayOf, checkDtype, type Dtype, rawNumbers } from "./dtype.ts";
 import { CommandEncoder, type EncoderOptions } from "./encoder.ts";
 import { environment } from "./env.ts";
@@ -290,8 +290,9 @@ export class Device {
   /** A buffer with a copy of the bytes. */
   bufferFrom(data: ArrayBufferView): Buffer {
     if (!ArrayBuffer.isView(data)) throw wrongKind("device.bufferFrom", "data", "be a typed array or DataView", data);
-    const buffer = this.buffer(data.byteLength);
-    buffer.write(data);
+    const bytes = bytesOfView("device.bufferFrom", "data", data);
+    const buffer = this.buffer(bytes.length);
+    buffer.write(bytes);
     return buffer;
   }
 
@@ -313,7 +314,7 @@ export class Device {
       throw wrongKind(op, "memory", "lie in an ArrayBuffer or SharedArrayBuffer", source);
     if (types.isArrayBuffer(source) && isResizable(source))
       throw wrongValue(op, "memory", "have a fixed length", "a view of a resizable ArrayBuffer");
-    const view = new Uint8Array(source, memory.byteOffset, memory.byteLength);
+    const view = bytesOfView(op, "memory", memory, source);
     const bytes = view.length;
     if (bytes === 0) throw wrongValue(op, "memory", "have at least one byte", "0 bytes");
     const device = this.live();

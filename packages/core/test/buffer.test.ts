@@ -145,6 +145,21 @@ describe("wrapped memory", () => {
     );
   });
 
+  it("refuses views of bytes that are gone", () => {
+    const tensor = device.tensor("f32", [4]);
+    const shown = tensor.typedArray();
+    const data = new DataView(shown.buffer);
+    tensor.dispose();
+    const lying = Object.defineProperty(new Uint8Array(4), "byteLength", { value: 5 });
+    const buffer = device.buffer(8);
+    const gone = "must show bytes of its ArrayBuffer, got a view of bytes that are gone";
+    for (const view of [shown, data, lying]) {
+      expect(message(() => device.wrap(view))).toBe(`device.wrap: \`memory\` ${gone}`);
+      expect(message(() => device.bufferFrom(view))).toBe(`device.bufferFrom: \`data\` ${gone}`);
+      expect(message(() => buffer.write(view))).toBe(`buffer.write: \`data\` ${gone}`);
+    }
+  });
+
   it("refuses what is no memory", () => {
     expect(message(() => device.wrap(new ArrayBuffer(4) as never))).toBe(
       "device.wrap: `memory` must be a typed array or DataView, got ArrayBuffer",
