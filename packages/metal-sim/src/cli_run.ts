@@ -4,7 +4,16 @@ import { type SourceOptions, sourceOf, withSourceOptions } from "./cli_compile.t
 import { compile } from "./compile.ts";
 import { MetalSimError } from "./errors.ts";
 import type { Kernel } from "./reflect.ts";
-import { type Binding, type DispatchSpec, type LineCoverage, type Report, run, type Schedule } from "./run.ts";
+import {
+  type Binding,
+  type DispatchSpec,
+  type LineCoverage,
+  MAX_TIMEOUT_MS,
+  MAX_WORKERS,
+  type Report,
+  run,
+  type Schedule,
+} from "./run.ts";
 import { readTensor, type StoredTensor, writeTensors } from "./safetensors.ts";
 import { fill, parseValues, scalar, scalarOf, storedName, unpack } from "./values.ts";
 
@@ -20,8 +29,8 @@ interface Options extends SourceOptions {
   out: string[];
   print: string[];
   schedule: string;
-  workers: string;
-  timeout: string;
+  workers: number;
+  timeout: number;
   coverage?: true;
   json?: true;
 }
@@ -41,6 +50,12 @@ const sizes = (option: string, text: string) =>
       throw invalid(`--${option} must be up to three sizes, got ${JSON.stringify(text)}`);
     return n;
   });
+
+const integer = (option: string, max: number) => (text: string) => {
+  const value = text.trim() === "" ? Number.NaN : Number(text);
+  if (Number.isInteger(value) && value >= 1 && value <= max) return value;
+  throw invalid(`--${option} must be an integer from 1 to ${max}, got ${JSON.stringify(text)}`);
+};
 
 function parseSchedule(text: string): Schedule {
   if (text === "forward" || text === "reverse") return text;
@@ -169,8 +184,8 @@ async function runOnce(file: string, options: Options): Promise<number> {
   const result = await run(program, {
     buffers: setup.buffers,
     dispatches: [{ ...setup.spec, schedule: parseSchedule(options.schedule) }],
-    workers: Number(options.workers),
-    timeoutMs: Number(options.timeout),
+    workers: options.workers,
+    timeoutMs: options.timeout,
   });
   if (options.json) process.stdout.write(`${JSON.stringify({ ...result, hash: hashOf(setup.buffers) })}\n`);
   else {
@@ -197,7 +212,7 @@ async function check(file: string, options: Options): Promise<number> {
   const source = sourceOf(file, options);
   const checked = compile(source, "check");
   const setup = setUp(chooseKernel(checked.kernels, options.kernel), options);
-  const timeoutMs = Number(options.timeout);
+  const timeoutMs = options.timeout;
   const found = new Map<string, Report>();
   for (const schedule of ["forward", { random: 1 }] satisfies Schedule[]) {
     const { reports } = await run(checked, {
@@ -218,7 +233,7 @@ async function check(file: string, options: Options): Promise<number> {
     await run(fast, {
       buffers,
       dispatches: [{ ...setup.spec, schedule }],
-      workers: Number(options.workers),
+      workers: options.workers,
       timeoutMs,
     });
     hashes[name] = hashOf(buffers);
@@ -249,8 +264,8 @@ export function addRun(program: Command, finish: (code: number) => void): void {
       .option("--fill <key=what:n>", "bind zeros:N, nan:N, count:N or random:N[:SEED] of the argument's type", list, [])
       .option("--bytes <key=values>", "bind values, as u32:4096,f32:1e-5", list, [])
       .option("--threadgroup <key=bytes>", "length of threadgroup memory", list, [])
-      .option("--workers <n>", "OS threads", "1")
-      .option("--timeout <ms>", "time limit", "60000")
+      .option("--workers <n>", "OS threads", integer("workers", MAX_WORKERS), 1)
+      .option("--timeout <ms>", "time limit", integer("timeout", MAX_TIMEOUT_MS), 60_000)
       .option("--json", "as JSON");
   add("run", "run a kernel")
     .option("--schedule <which>", "forward, reverse or random:SEED", "forward")

@@ -77,9 +77,9 @@ export interface Job {
   buffers: Readonly<Record<string, Bytes>>;
   /** Run one after another. */
   dispatches: readonly DispatchSpec[];
-  /** OS threads. Default 1; results do not depend on it. */
+  /** OS threads, 1 to 1024. Default 1; results do not depend on it. */
   workers?: number;
-  /** For the whole job. Default 60 000. */
+  /** For the whole job, from 1. Default 60 000. */
   timeoutMs?: number;
 }
 
@@ -104,6 +104,15 @@ export interface JobResult {
 }
 
 const invalid = (message: string) => new MetalSimError("InvalidArgument", message);
+
+export const MAX_WORKERS = 1024;
+/** A timer of Node.js takes no more, with what is added to it. */
+export const MAX_TIMEOUT_MS = 2_000_000_000;
+
+function checkInteger(name: string, value: number, max: number): void {
+  if (Number.isInteger(value) && value >= 1 && value <= max) return;
+  throw invalid(`${name} must be an integer from 1 to ${max}, got ${value}`);
+}
 
 const three = (name: string, sizes: readonly number[]) => {
   const [x = 1, y = 1, z = 1] = sizes;
@@ -223,11 +232,14 @@ type Line = { error: string } | { coverage: [string, number, boolean][] } | Disp
  * @throws MetalSimError `InvalidArgument` or `Runner`
  */
 export async function run(program: Program, job: Job): Promise<JobResult> {
+  const { workers = 1, timeoutMs = 60_000 } = job;
+  checkInteger("workers", workers, MAX_WORKERS);
+  checkInteger("timeoutMs", timeoutMs, MAX_TIMEOUT_MS);
   const folder = mkdtempSync(join(tmpdir(), "metal-sim-"));
   try {
     const { lines, files } = instructions(program, job, folder);
     const { runner } = engine();
-    const { stdout, stderr, end } = await execute(runner, `${lines.join("\n")}\n`, job.timeoutMs ?? 60_000);
+    const { stdout, stderr, end } = await execute(runner, `${lines.join("\n")}\n`, timeoutMs);
     const result: JobResult = { dispatches: [], reports: [], coverage: [] };
     for (const text of stdout.split("\n").filter(Boolean)) {
       const line = JSON.parse(text) as Line;

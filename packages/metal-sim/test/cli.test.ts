@@ -144,6 +144,17 @@ kernel void k(device float* o [[buffer(0)]], threadgroup float* s [[threadgroup(
       "InvalidArgument: `x` is not bound: give it --buffer, --fill or --bytes\n",
     );
     expect(metalSim(["walk"]).status).toBe(2);
+    const ready = ["run", example("rms_norm.metal"), ...rms];
+    for (const [option, max] of [
+      ["--workers", 1024],
+      ["--timeout", 2_000_000_000],
+    ] as const)
+      for (const value of ["x", "0", "-5", "1.5", ""])
+        expect(metalSim([...ready, `${option}=${value}`])).toEqual({
+          status: 2,
+          stdout: "",
+          stderr: `InvalidArgument: ${option} must be an integer from 1 to ${max}, got ${JSON.stringify(value)}\n`,
+        });
     const path = join(folder, "texture.metal");
     writeFileSync(path, "#include <metal_stdlib>\nkernel void k(texture2d<float> t [[texture(0)]]) {}\n");
     expect(metalSim(["reflect", path])).toMatchObject({

@@ -228,6 +228,14 @@ kernel void fill(device float* out [[buffer(0)]], uint i [[thread_position_in_gr
     expect(await refused({ threads: [3] })).toBe(
       "InvalidArgument: a dispatch must have either threadgroups or threads",
     );
+    for (const [name, max] of [
+      ["workers", 1024],
+      ["timeoutMs", 2_000_000_000],
+    ] as const)
+      for (const value of [0, -5, 1.5, Number.NaN, max + 1, "1"])
+        expect(await codeOf(run(program, { ...work, [name]: value }))).toBe(
+          `InvalidArgument: ${name} must be an integer from 1 to ${max}, got ${value}`,
+        );
   });
 
   it("gives the compiler's log with the .metal file's lines", () => {

@@ -1,0 +1,20 @@
+// The READMEs say how a package is installed: with the packages that it expects beside it.
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { describe, expect, it } from "vitest";
+import { commandsOf } from "./readme_blocks.ts";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+const folders = [...readdirSync(join(root, "packages")).map((name) => join("packages", name)), join("apps", "cli")];
+
+describe("the command that installs", () => {
+  it.each(folders)("%s names it and its peers", (folder) => {
+    const read = (file: string) => readFileSync(join(root, folder, file), "utf8");
+    const { name, peerDependencies = {} } = JSON.parse(read("package.json"));
+    const commands = commandsOf(read("README.md")).map((line) => line.split(" "));
+    const installs = commands.filter(([program, verb]) => program === "npm" && verb === "install");
+    const needed = [name, ...Object.keys(peerDependencies)];
+    expect(installs.some((words) => needed.every((each) => words.includes(each)))).toBe(true);
+  });
+});
