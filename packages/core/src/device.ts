@@ -2,6 +2,7 @@ import { types } from "node:util";
 import { markAsUntransferable } from "node:worker_threads";
 import { Arena, type ArenaOptions } from "./arena.ts";
 import { Buffer, bytesOfView } from "./buffer.ts";
+import { checkDeviceOptions, type DeviceOptions } from "./device_options.ts";
 import { type ArrayOf, checkDtype, type Dtype, rawNumbers } from "./dtype.ts";
 import { CommandEncoder, type EncoderOptions } from "./encoder.ts";
 import { environment } from "./env.ts";
@@ -18,7 +19,7 @@ import {
   nativeFailure,
   simulatorMissing,
 } from "./native.ts";
-import { checkOptionNames, type OptionNames } from "./options.ts";
+import { checkOptionNames } from "./options.ts";
 import { bytesOf, copyShape, countOf } from "./shape.ts";
 import { SubmissionQueue } from "./submission.ts";
 import { Tensor } from "./tensor.ts";
@@ -33,19 +34,6 @@ function unavailable(kind: DeviceKind): string | undefined {
   if (KINDS.includes(kind)) return undefined;
   if (kind === "metal" && environment().metalSimulator) return simulatorMissing();
   return `this build has no ${kind} device`;
-}
-
-export interface DeviceOptions {
-  /** CPU threads. Default `MLXTS_THREADS`, else the physical cores. */
-  threads?: number;
-  /** CPU instruction-set level, one of `cpuLevels()`. Default `MLXTS_CPU_LEVEL`, else the best. */
-  level?: string;
-  /** In which order dispatches and threadgroups between two barriers are handed out; results must not depend on it. */
-  order?: "forward" | "reverse";
-  /** Barriers missing in manual mode are errors; ops check what they require of data. Default `MLXTS_VALIDATE`. */
-  validate?: boolean;
-  /** Scratch is filled with NaN before reuse. Default `MLXTS_POISON`. */
-  poison?: boolean;
 }
 
 export interface WrapOptions {
@@ -91,8 +79,8 @@ export function cpuLevels(): string[] {
 }
 
 /**
- * Whether a mark keeps JavaScript from taking an ArrayBuffer's bytes away. On Node.js 22 and early versions of 24 it does
- * not: `transfer(length)` moves them, also while a device works on them.
+ * Whether a mark keeps JavaScript from taking an ArrayBuffer's bytes away. On Node.js 21 to 23 and early versions of 24 it
+ * does not: `transfer(length)` moves them, also while a device works on them.
  */
 const canPin = (() => {
   const probe = new ArrayBuffer(1) as ArrayBuffer & { transfer?(): ArrayBuffer };
@@ -109,28 +97,6 @@ const resizable = Object.getOwnPropertyDescriptor(ArrayBuffer.prototype, "resiza
 
 /** What the ArrayBuffer itself says, whatever its properties are. */
 const isResizable = (buffer: ArrayBuffer): boolean => resizable?.call(buffer) === true;
-const OPTIONS: OptionNames<DeviceOptions> = { threads: true, level: true, order: true, validate: true, poison: true };
-
-/** A copy of the options, each of the right kind. */
-function checkOptions(options: DeviceOptions): DeviceOptions {
-  const op = "Device.open";
-  checkOptionNames(op, options, OPTIONS);
-  const { threads, level, order, validate, poison } = options;
-  if (threads !== undefined && !(Number.isInteger(threads) && threads >= 1 && threads <= 1024))
-    throw wrongValue(op, "threads", "be an integer from 1 to 1024", threads);
-  if (level !== undefined && typeof level !== "string") throw wrongKind(op, "level", "be a string", level);
-  if (order !== undefined && order !== "forward" && order !== "reverse")
-    throw wrongValue(op, "order", "be forward or reverse", order);
-  for (const [name, value] of Object.entries({ validate, poison }))
-    if (value !== undefined && typeof value !== "boolean") throw wrongKind(op, name, "be a boolean", value);
-  return {
-    ...(threads !== undefined && { threads }),
-    ...(level !== undefined && { level }),
-    ...(order !== undefined && { order }),
-    ...(validate !== undefined && { validate }),
-    ...(poison !== undefined && { poison }),
-  };
-}
 
 /** A callback that does not keep the queue alive: a device that is lost without `dispose` can then be collected. */
 function weakOnEnded(): { call(): void; target(queue: SubmissionQueue): void } {
@@ -187,7 +153,7 @@ export class Device {
    */
   static open(kind?: DeviceKind, options: DeviceOptions = {}): Device {
     if (kind !== undefined && typeof kind !== "string") throw wrongKind("Device.open", "kind", "be cpu or metal", kind);
-    const checked = checkOptions(options);
+    const checked = checkDeviceOptions(options);
     const wanted = kind ?? environment().device;
     const tried: { kind: string; reason: string }[] = [];
     let cause: unknown;
@@ -299,7 +265,7 @@ export class Device {
   /**
    * A buffer over memory that stays where it is. The memory lives until the buffer is disposed and idle, whatever becomes of
    * the array: also a SharedArrayBuffer, or what `tensor.typedArray()` shows of another buffer, which may be disposed.
-   * A plain ArrayBuffer can no longer be transferred; where Node.js cannot prevent that (all of 22, early 24) it is
+   * A plain ArrayBuffer can no longer be transferred; where Node.js cannot prevent that (21 to 23, early 24) it is
    * refused, and so are resizable ones everywhere. When `WebAssembly.Memory.grow` takes the bytes away, the buffer counts
    * as disposed.
    */

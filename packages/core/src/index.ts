@@ -8,9 +8,9 @@ export {
   Device,
   type DeviceCounters,
   type DeviceKind,
-  type DeviceOptions,
   type WrapOptions,
 } from "./device.ts";
+export type { DeviceOptions } from "./device_options.ts";
 export {
   type ArrayOf,
   DTYPES,
@@ -48,25 +48,20 @@ export {
 } from "./kernel.ts";
 export { defineLibrary, type Library, type LibraryDefinition } from "./library.ts";
 export type { DeviceLimits } from "./native.ts";
-export {
-  type DtypeRule,
-  defineOp,
-  inputTensors,
-  type OnlyKnown,
-  type Op,
-  type OpContext,
-  type OpDescriptor,
-  type OutputSpec,
-  type OutputsOf,
-  opParams,
-  type ParamSpec,
-  paramText,
-  type RecordSpec,
-  type ShapeRule,
-  shapeText,
-  type TensorSpec,
-  unsupported,
-} from "./op.ts";
+export { defineOp, inputTensors, opParams, paramText, shapeText, unsupported } from "./op.ts";
+export type {
+  DtypeRule,
+  OnlyKnown,
+  Op,
+  OpContext,
+  OpDescriptor,
+  OutputSpec,
+  OutputsOf,
+  ParamSpec,
+  RecordSpec,
+  ShapeRule,
+  TensorSpec,
+} from "./op_types.ts";
 export { checkOptionNames, type OptionNames } from "./options.ts";
 export {
   type HostBytes,
@@ -82,6 +77,7 @@ export {
   writeSafetensors,
 } from "./safetensors_writer.ts";
 export { elementCount, tensorBytes } from "./shape.ts";
+export { checkSignal } from "./signal.ts";
 export { opSignatures } from "./signatures.ts";
 export type { Submission, SubmissionResult } from "./submission.ts";
 export { Tensor, type TensorSummary } from "./tensor.ts";

@@ -1,7 +1,7 @@
 // The declaration of an op, checked and copied: a frozen descriptor, so that the checks of its calls stay what they are.
 import { isDtype } from "./dtype.ts";
 import { wrongKind, wrongValue } from "./errors.ts";
-import type { OpDeclaration, OpDescriptor, OutputSpec, ParamSpec, RecordSpec, TensorSpec } from "./op.ts";
+import type { OpDeclaration, OpDescriptor, OutputSpec, ParamSpec, RecordSpec, TensorSpec } from "./op_types.ts";
 import { checkOptionNames, namesOf, type OptionNames } from "./options.ts";
 import { isArray } from "./shape.ts";
 

@@ -1,10 +1,18 @@
 import { wrongKind } from "./errors.ts";
 
-/** Refuses what is no AbortSignal, and throws the reason of one that has been aborted. */
+function isSignal(value: Partial<AbortSignal> | null): boolean {
+  try {
+    return typeof value?.throwIfAborted === "function" && typeof value.addEventListener === "function";
+  } catch {
+    // A revoked Proxy, or a getter of the value's own.
+    return false;
+  }
+}
+
+/** Refuses what is no AbortSignal, and throws the reason of one that has been aborted: for a call that has changed nothing yet. */
 export function checkSignal(op: string, signal: AbortSignal | undefined): void {
   if (signal === undefined) return;
-  if (typeof signal?.throwIfAborted !== "function" || typeof signal.addEventListener !== "function")
-    throw wrongKind(op, "signal", "be an AbortSignal", signal);
+  if (!isSignal(signal)) throw wrongKind(op, "signal", "be an AbortSignal", signal);
   signal.throwIfAborted();
 }
 

@@ -215,6 +215,7 @@ describe("every public function of core refuses what it cannot take", () => {
     checkOptionNames: of((op, options) => core.checkOptionNames<object>(op, options, { a: true } as never), "op", {
       a: 1,
     }),
+    checkSignal: of(core.checkSignal, "op", new AbortController().signal),
     readPlainFile: of(core.readPlainFile, file, 1 << 20),
     defineKernel: of((declaration) => core.defineKernel(declaration), kernel),
     ...fields("defineKernel", kernel, (declaration) => core.defineKernel(declaration)),

@@ -1,11 +1,10 @@
-import { checkOptionNames, type OptionNames, wrongKind, wrongValue } from "@mlxts/core";
+import { checkOptionNames, checkSignal, type OptionNames, wrongKind, wrongValue } from "@mlxts/core";
 import type { Draft } from "./draft.ts";
 import { COMMON_OPTIONS, type CommonOptions, checkEnd, checkReport, type Ending, Stopwatch } from "./generation.ts";
 import { withDefaults } from "./generation_config.ts";
 import { checkPath, type LanguageModel } from "./model.ts";
 import { feed } from "./prefill.ts";
 import { checkCache } from "./prefix_cache.ts";
-import { checkSignal } from "./signal.ts";
 import { checkState } from "./state.ts";
 import { checkInteger } from "./state_options.ts";
 import { Steps } from "./steps.ts";
@@ -61,8 +60,8 @@ function check(model: LanguageModel, ids: readonly number[], options: GenerateOp
  *
  * However it ends, `state` then holds what it held before, `ids`, and every id that was yielded; but a last id for which
  * the context has no room is not fed, and a generation that ends before its first id leaves what passes of the prompt had
- * run. Cancelled, it ends the pass in flight and throws the signal's reason. A generator that is left without an end
- * (`return()`, or a `break` out of `for await`) keeps its state in use.
+ * run. Cancelled, it ends the pass in flight and throws the signal's reason. A generator that
+ * is dropped half-way keeps its state in use: end it with `return()`, or with a `break` out of `for await`.
  */
 export async function* generate(
   model: LanguageModel,

@@ -1,4 +1,4 @@
-import { checkOptionNames, type OptionNames, wrongKind, wrongValue } from "@mlxts/core";
+import { checkOptionNames, checkSignal, type OptionNames, wrongKind, wrongValue } from "@mlxts/core";
 import {
   COMMON_OPTIONS,
   type CommonOptions,
@@ -13,7 +13,6 @@ import { checkPath, type LanguageModel } from "./model.ts";
 import { checkPrompts, feed } from "./prefill.ts";
 import { checkCache } from "./prefix_cache.ts";
 import { SAMPLING_OPTIONS, type SamplingOptions } from "./sampling.ts";
-import { checkSignal } from "./signal.ts";
 import { checkState } from "./state.ts";
 import { Steps } from "./steps.ts";
 

@@ -1,5 +1,13 @@
 import { join } from "node:path";
-import { checkOptionNames, type Device, type FloatDtype, isFloat, openCheckpoint, wrongValue } from "@mlxts/core";
+import {
+  checkOptionNames,
+  checkSignal,
+  type Device,
+  type FloatDtype,
+  isFloat,
+  openCheckpoint,
+  wrongValue,
+} from "@mlxts/core";
 import { quantisationOf } from "@mlxts/quant4";
 import { checkDevice, checkDirectory } from "./directory.ts";
 import { generationDefaults } from "./generation_config.ts";
@@ -7,7 +15,6 @@ import { Fields, readJson, readOptionalJson } from "./json.ts";
 import type { LanguageModel, LoadOptions } from "./model.ts";
 import { Qwen3_5 } from "./qwen3_5.ts";
 import { QWEN3_5_TYPES, qwen3_5Config } from "./qwen3_5_config.ts";
-import { checkSignal } from "./signal.ts";
 import { Weights } from "./weights.ts";
 
 /**

@@ -1,7 +1,7 @@
-import { checkOptionNames, type OptionNames, wrongKind, wrongValue } from "@mlxts/core";
+import { checkOptionNames, checkSignal, type OptionNames, wrongKind, wrongValue } from "@mlxts/core";
 import { checkPath, type DeltaPath, type LanguageModel } from "./model.ts";
 import { checkCache, type PrefixCache } from "./prefix_cache.ts";
-import { type CallOptions, checkSignal } from "./signal.ts";
+import type { CallOptions } from "./signal.ts";
 import { checkState, type ModelState } from "./state.ts";
 import { checkInteger } from "./state_options.ts";
 import { checkIds, PassTokens } from "./tokens.ts";

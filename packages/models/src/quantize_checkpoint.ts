@@ -3,6 +3,7 @@ import { existsSync, lstatSync, mkdirSync, readdirSync, renameSync, rmdirSync, r
 import { basename, dirname, join, resolve } from "node:path";
 import {
   checkOptionNames,
+  checkSignal,
   createSafetensors,
   type Device,
   type Dtype,
@@ -18,7 +19,6 @@ import { checkInside, copyCompanions } from "./companions.ts";
 import { checkDevice, checkDirectory } from "./directory.ts";
 import { readJson } from "./json.ts";
 import { addOne, type PlannedTensor, planMlx } from "./mlx_convert.ts";
-import { checkSignal } from "./signal.ts";
 
 export interface QuantizeOptions {
   /** Default 4. */

@@ -1,7 +1,7 @@
 import type { Dtype, FloatDtype } from "../dtype.ts";
 import type { CommandEncoder } from "../encoder.ts";
 import type { Kernel } from "../kernel.ts";
-import type { OpDescriptor } from "../op.ts";
+import type { OpDescriptor } from "../op_types.ts";
 import type { ErrorClass } from "./metric.ts";
 
 /** A tensor as references see it: exact numbers in f64. */

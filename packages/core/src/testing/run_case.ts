@@ -1,7 +1,8 @@
 import type { Arena } from "../arena.ts";
 import type { Device } from "../device.ts";
 import { DTYPES, type Dtype, decodeNumbers, encodeNumbers, FLOATS, type FloatDtype, type RawArray } from "../dtype.ts";
-import { inputTensors, type OpDescriptor, opParams } from "../op.ts";
+import { inputTensors, opParams } from "../op.ts";
+import type { OpDescriptor } from "../op_types.ts";
 import { Tensor } from "../tensor.ts";
 import type { Case, Reference64, Suite } from "./case.ts";
 
