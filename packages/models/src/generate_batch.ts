@@ -14,6 +14,7 @@ import { checkPrompts, feed } from "./prefill.ts";
 import { checkCache } from "./prefix_cache.ts";
 import { SAMPLING_OPTIONS, type SamplingOptions } from "./sampling.ts";
 import { checkState } from "./state.ts";
+import { checkInteger } from "./state_options.ts";
 import { Steps } from "./steps.ts";
 
 /** What can be different for each sequence of a batch. */
@@ -45,10 +46,12 @@ function check(model: LanguageModel, prompts: readonly (readonly number[])[], op
   if (each && each.length !== batch.length)
     throw wrongValue(op, "each", `have one entry for each of the ${batch.length} prompts`, each.length);
   if (!Array.isArray(endings)) throw wrongKind(op, "endings", "be an array to fill in", endings);
+  checkInteger(op, "seed", seed, 0, 2 ** 32 - 1);
   const sequences = batch.map((ids, at) => {
-    const special = each?.[at] ?? {};
-    checkOptionNames(op, special, SEQUENCE_OPTIONS);
-    const all = { ...options, seed: (seed + at) % 2 ** 32, ...special };
+    const special = each?.[at] === undefined ? {} : (each[at] as SequenceOptions);
+    checkOptionNames(op, special, SEQUENCE_OPTIONS, `each[${at}]`);
+    const said = Object.fromEntries(Object.entries(special).filter(([, value]) => value !== undefined));
+    const all: GenerateBatchOptions = { ...options, seed: (seed + at) % 2 ** 32, ...said };
     return { ids, ...checkEnd(op, model, all), sampling: withDefaults(model.generationDefaults, all) };
   });
   return {

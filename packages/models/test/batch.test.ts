@@ -157,6 +157,9 @@ describe("generateBatch", () => {
       for await (const id of generate(model, ids, own)) single.push(id);
       expect(out[at], `sequence ${at}`).toEqual(single);
     }
+    const unsaid = { temperature: undefined, topK: undefined, topP: undefined, seed: undefined, maxTokens: undefined };
+    const all = { ...sampling, seed: 40, stopTokens: [], maxTokens: 6 };
+    expect(await texts(batch, { ...all, each: batch.map(() => unsaid) as never })).toEqual(await texts(batch, all));
   });
 
   it("ends sequences where the context of a state ends, and leaves each as generate does", async () => {
@@ -255,6 +258,11 @@ describe("a state of several sequences", () => {
     const first = (options: GenerateBatchOptions, batch = [[1], [2]]) => generateBatch(model, batch, options).next();
     await refused(first({ each: [{}] }), "generateBatch: `each` must have one entry for each of the 2 prompts, got 1");
     await refused(first({}, [[1], []]), "generateBatch: `prompts[1]` must have at least one token, got []");
+    await refused(first({ each: [{}, null as never] }), "generateBatch: `each[1]` must be an object, got null");
+    await refused(
+      first({ seed: "5" as never }),
+      "generateBatch: `seed` must be an integer from 0 to 4294967295, got 5",
+    );
     await refused(first({ maxTokens: 0 }), "generateBatch: `maxTokens` must be an integer ≥ 1, got 0");
     await refused(
       generate(model, [1], { state }).next(),
