@@ -36,7 +36,7 @@ export interface ChatOptions {
 const MOST_AT_ONCE = 2 ** 24;
 const MOST_UNIGRAM_NODES = 2 ** 23;
 /** Texts of well-known tokenizers need no limit of time up to so many characters: it takes longer than they do. */
-const SHORT_TEXT = 1000;
+const SHORT_TEXT = 10_000;
 
 /**
  * A checkpoint's `tokenizer.json`, and its chat templates if it has some. The files are not trusted: their regular
