@@ -101,6 +101,10 @@ export const shapes = [o.shape, finalState.shape];`);
     expect(call(", finalState: true").errors()).toEqual([]);
     expect(call(", finalState: x").errors()).toEqual([]);
     expect(call("").errors()).toEqual(["'finalState' is possibly 'undefined'."]);
+    expect(call(", finalState: true").hover("beta: x").doc).toBe("Strength of each write. [B, T, H], f32.");
+    expect(call(", finalState: true").hover("finalState: true").doc).toMatch(
+      /^State after the last token of each sequence/,
+    );
     expect(call(", finalState: true").hover("finalState.shape")).toEqual({
       type: "const finalState: Tensor<Dtype>",
       doc: "State after the last token of each sequence. [N, H, V, K (kv: N, H, K, V)], f32.",

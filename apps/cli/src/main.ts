@@ -23,6 +23,8 @@ export const COMMANDS: readonly Command[] = [
   verifyChild,
 ];
 
+const HELP = ["help", "--help", "-h"];
+
 function find(name: string): Command {
   const found = COMMANDS.find((each) => each.name === name);
   if (found) return found;
@@ -34,9 +36,10 @@ async function run(args: readonly string[], signal: AbortSignal): Promise<void> 
   const [name, ...rest] = args;
   if (name === undefined) throw new UsageError("mlxts", "<command>", "be given", "nothing", "see `mlxts --help`");
   const print = (text: string) => process.stdout.write(text);
-  if (name === "--help" || name === "-h" || name === "help") {
+  if (HELP.includes(name)) {
+    const [about] = rest;
     if (rest.length > 1) throw new UsageError("mlxts", "help", "be followed by one command", rest.join(" "));
-    print(rest[0] === undefined ? programHelp(COMMANDS) : commandHelp(find(rest[0])));
+    print(about === undefined || HELP.includes(about) ? programHelp(COMMANDS) : commandHelp(find(about)));
   } else if (name === "--version") print(`${ownVersion()}\n`);
   else {
     const command = find(name);

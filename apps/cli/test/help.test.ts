@@ -32,7 +32,8 @@ describe("help", () => {
     for (const { name, summary } of commands)
       expect(stdout).toMatch(new RegExp(`^ {2}${name} +${summary.replace(/[.`[\]]/g, ".")}$`, "m"));
     expect(stdout).not.toContain("verify-child");
-    for (const args of [["-h"], ["help"]]) expect((await inProcess(...args)).stdout).toBe(stdout);
+    for (const args of [["-h"], ["help"], ["help", "help"], ["help", "--help"], ["--help", "-h"]])
+      expect((await inProcess(...args)).stdout).toBe(stdout);
     expect(await inProcess("--version")).toEqual({
       status: 0,
       stdout: expect.stringMatching(/^\d+\.\d+\.\d+\n$/),

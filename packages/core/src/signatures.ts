@@ -123,7 +123,7 @@ function opTypes({ name, summary, inputs, outputs, params }: OpDescriptor): stri
   const optionsOptional = options.every(([, spec]) => isOptional(spec));
   const parameters = [
     "encoder: CommandEncoder",
-    `inputs: ${asked ? `G & OnlyKnown<G, ${type}Inputs>` : `${type}Inputs`}`,
+    `inputs: ${asked ? `${type}Inputs & G & OnlyKnown<G, ${type}Inputs>` : `${type}Inputs`}`,
     `options${optionsOptional ? "?" : ""}: ${options.length > 0 ? `${type}Options` : "Record<string, never>"}`,
   ];
   const generic = asked ? `<const G extends ${type}Inputs>` : "";

@@ -35,7 +35,7 @@ export const QK_NORM = {
   kind: "choice",
   values: ["none", "sum-eps", "mean-eps", "max-eps"],
   default: "none",
-  doc: "normalise q and k: x / sqrt(sum x² + eps), x / sqrt(sum x² + K·eps), x / max(|x|, eps)",
+  doc: "normalize q and k: x / sqrt(sum x² + eps), x / sqrt(sum x² + K·eps), x / max(|x|, eps)",
 } as const;
 
 export const QK_NORM_EPS = { kind: "number", default: 1e-6, above: 0, doc: "eps of qkNorm" } as const;

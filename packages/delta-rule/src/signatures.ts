@@ -39,7 +39,7 @@ export interface CausalConv1d {
   /** `y[t] = f(bias + Σ weight[c, i] · x[t - W + 1 + i])` */
   <const G extends CausalConv1dInputs>(
     encoder: CommandEncoder,
-    inputs: G & OnlyKnown<G, CausalConv1dInputs>,
+    inputs: CausalConv1dInputs & G & OnlyKnown<G, CausalConv1dInputs>,
     options?: CausalConv1dOptions,
   ): OutputsOf<CausalConv1dOutputs, G>;
   readonly op: OpDescriptor;
@@ -82,7 +82,7 @@ export interface ChunkCumsum {
   /** `G[i] = Σ g[j] for j ≤ i of the same chunk` */
   <const G extends ChunkCumsumInputs>(
     encoder: CommandEncoder,
-    inputs: G & OnlyKnown<G, ChunkCumsumInputs>,
+    inputs: ChunkCumsumInputs & G & OnlyKnown<G, ChunkCumsumInputs>,
     options?: ChunkCumsumOptions,
   ): OutputsOf<ChunkCumsumOutputs, G>;
   readonly op: OpDescriptor;
@@ -237,7 +237,7 @@ export interface ChunkState {
   /** `h = S; vNew = u - w Sᵀ; S = exp(G_last)·S + (vNew·exp(G_last - G))ᵀ k, per chunk` */
   <const G extends ChunkStateInputs>(
     encoder: CommandEncoder,
-    inputs: G & OnlyKnown<G, ChunkStateInputs>,
+    inputs: ChunkStateInputs & G & OnlyKnown<G, ChunkStateInputs>,
     options?: ChunkStateOptions,
   ): OutputsOf<ChunkStateOutputs, G>;
   readonly op: OpDescriptor;
@@ -451,7 +451,7 @@ export interface GatedDeltaRuleOptions {
   gqa?: "block" | "tiled" | undefined;
   /** States are [.., V, K] or [.., K, V]. Default `vk`. */
   stateLayout?: "vk" | "kv" | undefined;
-  /** Normalise q and k: x / sqrt(sum x² + eps), x / sqrt(sum x² + K·eps), x / max(|x|, eps). Default `none`. */
+  /** Normalize q and k: x / sqrt(sum x² + eps), x / sqrt(sum x² + K·eps), x / max(|x|, eps). Default `none`. */
   qkNorm?: "none" | "sum-eps" | "mean-eps" | "max-eps" | undefined;
   /** Eps of qkNorm. A number > 0, default 0.000001. */
   qkNormEps?: number | undefined;
@@ -488,7 +488,7 @@ export interface GatedDeltaRule {
   /** `S = exp(g)·S + beta·(v - exp(g)·S k)·kᵀ; o = scale · S q` */
   <const G extends GatedDeltaRuleInputs>(
     encoder: CommandEncoder,
-    inputs: G & OnlyKnown<G, GatedDeltaRuleInputs>,
+    inputs: GatedDeltaRuleInputs & G & OnlyKnown<G, GatedDeltaRuleInputs>,
     options: GatedDeltaRuleOptions,
   ): OutputsOf<GatedDeltaRuleOutputs, G>;
   readonly op: OpDescriptor;
@@ -559,7 +559,7 @@ export interface GatedDeltaRuleRecurrentOptions {
   gqa?: "block" | "tiled" | undefined;
   /** States are [.., V, K] or [.., K, V]. Default `vk`. */
   stateLayout?: "vk" | "kv" | undefined;
-  /** Normalise q and k: x / sqrt(sum x² + eps), x / sqrt(sum x² + K·eps), x / max(|x|, eps). Default `none`. */
+  /** Normalize q and k: x / sqrt(sum x² + eps), x / sqrt(sum x² + K·eps), x / max(|x|, eps). Default `none`. */
   qkNorm?: "none" | "sum-eps" | "mean-eps" | "max-eps" | undefined;
   /** Eps of qkNorm. A number > 0, default 0.000001. */
   qkNormEps?: number | undefined;
@@ -592,7 +592,7 @@ export interface GatedDeltaRuleRecurrent {
   /** `S = exp(g)·S + beta·(v - exp(g)·S k)·kᵀ; o = scale · S q, token by token` */
   <const G extends GatedDeltaRuleRecurrentInputs>(
     encoder: CommandEncoder,
-    inputs: G & OnlyKnown<G, GatedDeltaRuleRecurrentInputs>,
+    inputs: GatedDeltaRuleRecurrentInputs & G & OnlyKnown<G, GatedDeltaRuleRecurrentInputs>,
     options: GatedDeltaRuleRecurrentOptions,
   ): OutputsOf<GatedDeltaRuleRecurrentOutputs, G>;
   readonly op: OpDescriptor;

@@ -2,11 +2,14 @@ import type { OptionNames } from "@mlxts/core";
 
 /** How the next token is chosen. */
 export interface SamplingOptions {
-  /** 0: always the most likely token. Default of these three: the model's `generationDefaults`. */
+  /** 0: always the most likely token. Default: the model's `generationDefaults.temperature`. */
   temperature?: number;
-  /** Consider only the k most likely tokens; 0: all. */
+  /** Consider only the k most likely tokens; 0: all. Default: the model's `generationDefaults.topK`. */
   topK?: number;
-  /** Consider only the most likely tokens that reach this probability together; 1: all. */
+  /**
+   * Consider only the most likely tokens that reach this probability together; 1: all. Default: the model's
+   * `generationDefaults.topP`.
+   */
   topP?: number;
   /** Default 0. The same seed gives the same text. */
   seed?: number;

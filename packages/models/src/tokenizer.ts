@@ -54,6 +54,7 @@ export class Tokenizer {
   private readonly maxTemplateCharacters: number;
 
   /**
+   * Opens the tokenizer of a checkpoint's directory: `tokenizer.json`, and chat templates where there are some.
    * @throws MlxtsError `Io` for files that are missing, malformed or give token ids that are negative, fractional, huge
    *   or taken twice; `ChatTemplate` for a field `chat_template` that is no template; `LimitExceeded`
    */
