@@ -40,10 +40,12 @@ function run(command, args, options = {}) {
 
 // Binaries stay where they are, and sources keep their times, for the next run.
 const built = new Set(["prebuilds", "dist", "build"]);
+const clear = (folder) => {
+  for (const name of readdirSync(folder)) if (!built.has(name)) rmSync(join(folder, name), { recursive: true });
+};
 function take(path) {
   const to = join(copy, path);
-  if (existsSync(to) && !path.includes("."))
-    for (const name of readdirSync(to)) if (!built.has(name)) rmSync(join(to, name), { recursive: true });
+  if (existsSync(to) && !path.includes(".")) clear(to);
   cpSync(join(root, path), to, {
     recursive: true,
     force: true,
@@ -53,6 +55,9 @@ function take(path) {
   });
 }
 mkdirSync(copy, { recursive: true });
+// What an earlier run took of other packages is of that day.
+if (existsSync(join(copy, "packages")))
+  for (const name of readdirSync(join(copy, "packages"))) clear(join(copy, "packages", name));
 for (const name of [...packages, "metal-sim"]) take(join("packages", name));
 for (const path of ["scripts", "fixtures", "CMakeLists.txt", "vitest.config.ts", "tsconfig.base.json", "package.json"])
   take(path);
