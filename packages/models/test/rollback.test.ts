@@ -123,7 +123,7 @@ describe("state.rollback", () => {
     await refused(state, -1, `${left(2)}, got -1`);
     await refused(state, 0.5, `${left(2)}, got 0.5`);
     await refused(state, [1, 1], "have one entry for each of the state's 1 sequences, got 2");
-    await refused(state, "1" as never, "be a number or an array of numbers, got 1");
+    await refused(state, "1" as never, `be a number or an array of numbers, got "1"`);
     const saved = await state.save();
     state.restore(saved);
     await refused(state, 1, `${left(0)}, got 1`);
