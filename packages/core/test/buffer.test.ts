@@ -151,7 +151,7 @@ describe("wrapped memory", () => {
     const data = new DataView(shown.buffer);
     tensor.dispose();
     const lying = Object.defineProperty(new Uint8Array(4), "byteLength", { value: 5 });
-    const buffer = device.buffer(8);
+    using buffer = device.buffer(8);
     const gone = "must show bytes of its ArrayBuffer, got a view of bytes that are gone";
     for (const view of [shown, data, lying]) {
       expect(message(() => device.wrap(view))).toBe(`device.wrap: \`memory\` ${gone}`);
@@ -219,6 +219,8 @@ describe("wrapped memory", () => {
   });
 
   it("is kept alive by work in flight, not by its handle", async () => {
+    // A device of its own: what other tests have lost could be collected while this one counts.
+    using device = Device.open("cpu");
     const before = device.counters.liveBuffers;
     const out = device.tensor("u32", [4]);
     const submission = (() => {
