@@ -1,5 +1,6 @@
 // What a state holds, and what is reported, after every kind of end of a generation, and after calls that were cancelled.
 import { getEventListeners } from "node:events";
+import { Device } from "@mlxts/core";
 import { compare, within } from "@mlxts/core/testing";
 import { describe, expect, it, vi } from "vitest";
 import {
@@ -10,14 +11,15 @@ import {
   type GenerateOptions,
   generate,
   generateBatch,
+  loadModel,
   type ModelState,
   PrefixCache,
   prefill,
   prefillBatch,
 } from "../src/index.ts";
-import { bits, liveBuffers, prompts, stateBits, tinyOnCpu } from "./fixtures.ts";
+import { bits, liveBuffers, prompts, stateBits, tiny, tinyOnCpu } from "./fixtures.ts";
 
-const { device, model } = await tinyOnCpu();
+const { model } = await tinyOnCpu();
 
 const { ids, greedy } = prompts[0] as (typeof prompts)[number];
 const CAPACITY = 160;
@@ -177,34 +179,38 @@ describe("generate ends by", () => {
     state.dispose();
     await expect(running.next()).rejects.toMatchObject({ code: "Disposed" });
     expect((await running.next()).done).toBe(true);
-    const before = await liveBuffers(device);
-    const frozen = generate(model, ids, { maxTokens: 1, ending: Object.freeze({ stopToken: 1 }) });
+    using own = Device.open("cpu");
+    using of = await loadModel(own, tiny, { activations: "f32" });
+    const before = await liveBuffers(own);
+    const frozen = generate(of, ids, { maxTokens: 1, ending: Object.freeze({ stopToken: 1 }) });
     await frozen.next();
     await expect(frozen.next()).rejects.toThrow(TypeError);
-    expect(await liveBuffers(device)).toBe(before);
+    expect(await liveBuffers(own)).toBe(before);
   });
 
   it("any of these, without a state of the caller's: nothing is left", async () => {
-    const before = await liveBuffers(device);
+    using own = Device.open("cpu");
+    using of = await loadModel(own, tiny, { activations: "f32" });
+    const before = await liveBuffers(own);
     const controller = new AbortController();
     const options = { stopTokens: [], draft: guesses, signal: controller.signal };
-    for await (const _ of generate(model, ids, options)) break;
+    for await (const _ of generate(of, ids, options)) break;
     await expect(
       (async () => {
-        const running = generate(model, ids, options);
+        const running = generate(of, ids, options);
         await running.next();
         await running.throw(new Error("mine"));
       })(),
     ).rejects.toThrow("mine");
-    const batch = generateBatch(model, [ids, ids.slice(2)], { stopTokens: [], signal: controller.signal });
+    const batch = generateBatch(of, [ids, ids.slice(2)], { stopTokens: [], signal: controller.signal });
     await batch.next();
-    const running = generate(model, ids, { stopTokens: [], signal: controller.signal });
+    const running = generate(of, ids, { stopTokens: [], signal: controller.signal });
     await running.next();
     const both = [running.next(), batch.next()];
     controller.abort("enough");
     const ended = await Promise.allSettled(both);
     expect(ended).toEqual(both.map(() => ({ status: "rejected", reason: "enough" })));
-    expect(await liveBuffers(device)).toBe(before);
+    expect(await liveBuffers(own)).toBe(before);
   });
 
   it("the reader's error", async () => {
