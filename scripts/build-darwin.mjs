@@ -2,7 +2,7 @@
 // without Apple's SDK: clang, lld, libc++'s headers, the C headers that Zig carries, our own declarations of Foundation
 // and Metal, and link stubs of exactly the symbols that the objects need.
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { buildTool } from "./build_tools.mjs";
 import {
@@ -11,9 +11,9 @@ import {
   compile,
   core,
   fail,
-  files,
   framework,
   kernelFlags,
+  kernelPackages,
   link,
   metalFlags,
   need,
@@ -143,14 +143,10 @@ await image(
 );
 
 // The op packages' CPU kernels, with the flags of CMakeLists.txt.
-for (const name of readdirSync(join(root, "packages"))) {
-  const native = join(root, "packages", name, "native");
-  if (name === "core" || name === "metal-sim" || !existsSync(native)) continue;
-  const sources = [...files(native, ".cpp"), join(core, "library_abi.cpp")];
+for (const { name, sources } of kernelPackages())
   await image(
     "-dylib",
     await compiled(sources, [...common, ...kernelFlags, "-march=armv8-a"]),
     name,
     prebuilt(name, `${name}.neon.so`),
   );
-}

@@ -1,10 +1,10 @@
 // Builds what the packages ship for Linux, with Zig's clang: core's addon for x64 and arm64, linked to nothing but glibc
 // 2.28 (libc++ is inside), and on x64 also the kernels for arm64. The kernels for this machine's own processor come from
 // CMake: they need only a few symbols of an old libc.
-import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, statSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, readFileSync, renameSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { zig as zigCompiler } from "./build_tools.mjs";
-import { addonFlags, addonSources, compile, core, fail, files, kernelFlags, link, root } from "./clang.mjs";
+import { addonFlags, addonSources, compile, core, fail, kernelFlags, kernelPackages, link, root } from "./clang.mjs";
 
 if (process.platform !== "linux") fail("binaries for Linux are built on Linux");
 const GLIBC = "2.28";
@@ -46,9 +46,5 @@ for (const arch of Object.keys(ARCHITECTURES)) {
 }
 
 if (process.arch === "x64")
-  for (const name of readdirSync(join(root, "packages"))) {
-    const native = join(root, "packages", name, "native");
-    if (name === "core" || name === "metal-sim" || !existsSync(native)) continue;
-    const sources = [...files(native, ".cpp"), join(core, "library_abi.cpp")];
+  for (const { name, sources } of kernelPackages())
     await image("arm64", name, `${name}.neon.so`, await compiled("arm64", sources, [`-I${core}`, ...kernelFlags]));
-  }

@@ -65,6 +65,14 @@ export const addonSources = () => [
   ...files(core, ".mm"),
 ];
 
+/** The op packages with CPU kernels, each with the sources of its kernel library. */
+export const kernelPackages = () =>
+  readdirSync(join(root, "packages")).flatMap((name) => {
+    const native = join(root, "packages", name, "native");
+    if (name === "core" || name === "metal-sim" || !existsSync(native)) return [];
+    return [{ name, sources: [...files(native, ".cpp"), join(core, "library_abi.cpp")] }];
+  });
+
 /** Whether an object is older than something that it was made from, after the compiler's own list. */
 function stale(object, command) {
   const list = `${object}.d`;
