@@ -6,7 +6,11 @@ import { Device } from "@mlxts/core";
 import { Decoder, loadModel, prefill } from "@mlxts/models";
 
 const { values, positionals } = parseArgs({
-  options: { threads: { type: "string" }, tokens: { type: "string", default: "400" }, activations: { type: "string" } },
+  options: {
+    threads: { type: "string" },
+    tokens: { type: "string", default: "400" },
+    activationDtype: { type: "string" },
+  },
   allowPositionals: true,
 });
 const directory = positionals[0] ?? join(fileURLToPath(new URL("..", import.meta.url)), "fixtures", "tiny-qwen3.5");
@@ -17,7 +21,7 @@ using device = Device.open("cpu", values.threads ? { threads: Number(values.thre
 const model = await loadModel(
   device,
   directory,
-  values.activations ? { activations: values.activations as "bf16" } : {},
+  values.activationDtype ? { activationDtype: values.activationDtype as "bf16" } : {},
 );
 const ids = Array.from({ length: 512 }, (_, i) => (i * 7919) % model.vocabSize);
 
@@ -45,7 +49,9 @@ for (let i = 0; i < tokens; i++) {
 }
 const wall = median(walls);
 const kernel = median(kernels);
-console.log(`${directory}, ${device.limits.threads} threads, level ${device.level}, activations ${model.activations}`);
+console.log(
+  `${directory}, ${device.limits.threads} threads, level ${device.level}, activationDtype ${model.activationDtype}`,
+);
 console.log(
   `prefill of ${ids.length} tokens: ${median(prefillTimes).toFixed(2)} ms, ${((ids.length / median(prefillTimes)) * 1000).toFixed(0)} tokens/s`,
 );

@@ -102,7 +102,7 @@ describe("stale params headers", () => {
     'static_assert(sizeof(OpParams) == 16, "");',
   ].join("\n");
 
-  it("swap neighbouring fields and neighbouring bindings that the kernel uses", () => {
+  it("swap neighboring fields and neighboring bindings that the kernel uses", () => {
     const used = (word: string) => !["host", "threads"].includes(word);
     const found = staleHeaders(header, used);
     expect(found.map(({ kind, line, what }) => [kind, line, what])).toEqual([

@@ -269,7 +269,7 @@ function bindings(lines: readonly string[]): { name: string; line: number; index
 }
 
 /**
- * A params header that has become stale: two neighbouring fields, or two neighbouring bindings, have changed places.
+ * A params header that has become stale: two neighboring fields, or two neighboring bindings, have changed places.
  * `used` says whether the kernel's text has a word: what it does not use changes nothing.
  */
 export function staleHeaders(header: string, used: (word: string) => boolean): Mutation[] {

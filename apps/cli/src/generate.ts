@@ -54,14 +54,14 @@ export const generateCommand = command({
       min: 0,
     }),
     seed: integer("<n>", "seed of the sampling", { min: 0, max: 0xffffffff, default: 0 }),
-    activations: choice("<dtype>", "dtype of activations", ["f32", "f16", "bf16"], "f32"),
+    activationDtype: choice("<dtype>", "dtype of activations", ["f32", "f16", "bf16"], "f32"),
     json: flag("print one JSON object with ids, text and timings, at the end"),
   },
   exactlyOne: ["prompt", "chat", "ids"],
   async run({ checkpoint, prompt, chat, ids, maxTokens, json, ...given }, signal) {
     using device = Device.open();
     using model: LanguageModel = await loadModel(device, checkpoint, {
-      activations: given.activations,
+      activationDtype: given.activationDtype,
       signal,
     });
     // With --ids the text is an extra: a checkpoint without tokenizer still runs.

@@ -2,7 +2,7 @@ import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { type Checkpoint, Device, MlxtsError, openCheckpoint } from "@mlxts/core";
 import { loadModel, readOptionalJson, Tokenizer } from "@mlxts/models";
-import { type Quantisation, quantisationOf } from "@mlxts/quant4";
+import { type Quantization, quantizationOf } from "@mlxts/quant4";
 import { argument, command } from "./contract.ts";
 import { flag, inLine } from "./options.ts";
 import { countParameters, type Parameters } from "./parameters.ts";
@@ -57,11 +57,11 @@ function sizeText(bytes: number): string {
   return unit === 0 ? `${bytes} bytes` : `${count(bytes)} bytes (${short})`;
 }
 
-/** One line for each way in which modules are quantised. */
-function quantisedLines(quantisation: Known<Quantisation | undefined>, parameters: Known<Parameters>): string[] {
-  if (quantisation.reason !== undefined) return [`unknown: ${quantisation.reason}`];
-  if (!quantisation.value) return [parameters.value ? "no" : "unknown"];
-  const { bits, groupSize, mode } = quantisation.value;
+/** One line for each way in which modules are quantized. */
+function quantizedLines(quantization: Known<Quantization | undefined>, parameters: Known<Parameters>): string[] {
+  if (quantization.reason !== undefined) return [`unknown: ${quantization.reason}`];
+  if (!quantization.value) return [parameters.value ? "no" : "unknown"];
+  const { bits, groupSize, mode } = quantization.value;
   const kinds = parameters.value?.groups ?? [];
   if (kinds.length === 0) return [`${bits} bits, groups of ${groupSize}, ${mode}`];
   return kinds.map(
@@ -82,11 +82,11 @@ export const inspect = command({
     using checkpoint = openCheckpoint(device, path);
     const file = attempt(() => (statSync(path).isDirectory() ? readOptionalJson(path, "config.json") : undefined));
     const config = file.value;
-    const quantisation = attempt(() => config && quantisationOf(config));
+    const quantization = attempt(() => config && quantizationOf(config));
     const parameters: Known<Parameters> =
-      quantisation.reason === undefined
-        ? attempt(() => countParameters(checkpoint, quantisation.value))
-        : { reason: quantisation.reason };
+      quantization.reason === undefined
+        ? attempt(() => countParameters(checkpoint, quantization.value))
+        : { reason: quantization.reason };
     const reason = await whyNot(device, path, signal);
     signal.throwIfAborted();
     const tensors = checkpoint.names.map((name) => ({ name, ...checkpoint.info(name) }));
@@ -94,7 +94,7 @@ export const inspect = command({
     const modelType = config?.model_type;
     const hasConfig = config !== undefined || file.reason !== undefined;
     if (json) {
-      const { overrides: _, ...common } = quantisation.value ?? { overrides: undefined };
+      const { overrides: _, ...common } = quantization.value ?? { overrides: undefined };
       const summary = {
         path,
         modelType: modelType ?? null,
@@ -103,9 +103,9 @@ export const inspect = command({
         tensors: tensors.length,
         parameters: parameters.value?.total ?? null,
         elements: tensors.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0),
-        bytes: checkpoint.bytes,
+        bytes: checkpoint.byteLength,
         dtypes,
-        quantisation: quantisation.value ? { ...common, kinds: parameters.value?.groups ?? null } : null,
+        quantization: quantization.value ? { ...common, kinds: parameters.value?.groups ?? null } : null,
         metadata: checkpoint.metadata,
         ...(listed && { list: tensors }),
         config,
@@ -114,16 +114,16 @@ export const inspect = command({
       return;
     }
     const types = Object.entries(dtypes).map(([dtype, number]) => `${number} ${dtype}`);
-    const [quantised, ...more] = quantisedLines(quantisation, parameters);
+    const [quantized, ...more] = quantizedLines(quantization, parameters);
     const lines = [
       `checkpoint  ${inLine(path)}`,
       `model type  ${hasConfig ? plain(String(modelType ?? "unknown")) : "(no config.json)"}`,
       `runs        ${reason === null ? `yes, with mlxts${fromIdsOnly(path)}` : `no, because ${reason}`}`,
       `parameters  ${parameters.value ? count(parameters.value.total) : `unknown: ${parameters.reason}`}`,
-      `quantized   ${quantised}`,
+      `quantized   ${quantized}`,
       ...more.map((line) => `            ${line}`),
       `tensors     ${tensors.length} (${types.join(", ")})`,
-      `on disk     ${sizeText(checkpoint.bytes)}`,
+      `on disk     ${sizeText(checkpoint.byteLength)}`,
     ];
     if (listed)
       lines.push(

@@ -13,15 +13,15 @@ export const logits = command({
     every: integer("<n>", "positions n-1, 2n-1, … instead of the last one", { min: 1 }),
     out: required(path("<file>", "a .safetensors file to be written; an older one is replaced")),
     force: flag("replace even a file of the checkpoint"),
-    activations: choice("<dtype>", "dtype of activations", ["f32", "f16", "bf16"], "f32"),
+    activationDtype: choice("<dtype>", "dtype of activations", ["f32", "f16", "bf16"], "f32"),
     path: choice("<path>", "how the delta rule is computed", ["auto", "recurrent", "chunk"], "auto"),
   },
-  async run({ checkpoint, ids, every, out, force, activations, path }, signal) {
+  async run({ checkpoint, ids, every, out, force, activationDtype, path }, signal) {
     if (every !== undefined && every > ids.length)
       throw new UsageError("logits", "--every", `be at most the number of ids, ${ids.length}`, String(every));
     const target = outputFile("logits", "--out", out, { inputs: [checkpoint], force });
     using device = Device.open();
-    using model = await loadModel(device, checkpoint, { activations, signal });
+    using model = await loadModel(device, checkpoint, { activationDtype, signal });
     const positions =
       every === undefined ? [ids.length - 1] : ids.map((_, i) => i).filter((i) => (i + 1) % every === 0);
     using state = model.newState({ capacity: Math.min(model.contextLength, Math.max(1, ids.length)) });

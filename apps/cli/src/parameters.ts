@@ -1,13 +1,13 @@
 import { type Checkpoint, MlxtsError, type StoredDtype } from "@mlxts/core";
-import { packingOf, type Quantisation } from "@mlxts/quant4";
+import { packingOf, type Quantization } from "@mlxts/quant4";
 
 /** The weights of a checkpoint, whatever they are packed into. */
 export interface Parameters {
-  /** Numbers that the model has: each quantised weight counts, its scales and biases do not. */
+  /** Numbers that the model has: each quantized weight counts, its scales and biases do not. */
   total: number;
-  /** Those of them that are quantised. */
-  quantised: number;
-  /** Groups of quantised weights that share a scale and a bias, by `bits` and `groupSize`. */
+  /** Those of them that are quantized. */
+  quantized: number;
+  /** Groups of quantized weights that share a scale and a bias, by `bits` and `groupSize`. */
   groups: { bits: number; groupSize: number; modules: number; groups: number; weights: number }[];
 }
 
@@ -20,8 +20,8 @@ const product = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
  * Counts the weights of a checkpoint from the shapes of its tensors.
  * @throws MlxtsError `QuantConfig` or `UnsupportedDtype` where it cannot be known what packed words hold
  */
-export function countParameters(checkpoint: Checkpoint, quantisation: Quantisation | undefined): Parameters {
-  const counted: Parameters = { total: 0, quantised: 0, groups: [] };
+export function countParameters(checkpoint: Checkpoint, quantization: Quantization | undefined): Parameters {
+  const counted: Parameters = { total: 0, quantized: 0, groups: [] };
   const packed = new Set(
     checkpoint.names.filter((name) => name.endsWith(".scales")).map((name) => name.slice(0, -".scales".length)),
   );
@@ -33,9 +33,9 @@ export function countParameters(checkpoint: Checkpoint, quantisation: Quantisati
       continue;
     }
     if (part !== "weight") continue;
-    const packing = quantisation && packingOf(checkpoint, quantisation, module);
+    const packing = quantization && packingOf(checkpoint, quantization, module);
     if (!packing) {
-      const reason = "has `scales`, but config.json does not say how it is quantised";
+      const reason = "has `scales`, but config.json does not say how it is quantized";
       throw new MlxtsError("QuantConfig", `${module}: ${reason}`, { module, reason });
     }
     const weights = (product(shape) * 32) / packing.bits;
@@ -48,7 +48,7 @@ export function countParameters(checkpoint: Checkpoint, quantisation: Quantisati
     kind.modules++;
     kind.groups += weights / groupSize;
     kind.weights += weights;
-    counted.quantised += weights;
+    counted.quantized += weights;
     counted.total += weights;
   }
   return counted;

@@ -41,7 +41,7 @@ describe("inspect", () => {
       modelType: "qwen3_5_text",
       elements: weights,
       parameters: weights,
-      quantisation: null,
+      quantization: null,
       runs: true,
       reason: null,
     });
@@ -58,7 +58,7 @@ describe("inspect", () => {
     const report = JSON.parse((await inProcess("inspect", `${tiny}-4bit`, "--json")).stdout);
     expect(report).toMatchObject({
       parameters: weights,
-      quantisation: {
+      quantization: {
         bits: 4,
         groupSize: 64,
         mode: "affine",
@@ -120,7 +120,7 @@ describe("inspect", () => {
       JSON.stringify({ ...config, quantization_config: { quant_method: "gptq", bits: 4 } }),
     );
     const unknown =
-      'quantisationOf: quant_method "gptq" is not supported — convert the model with mlx-lm or `mlxts quantize`';
+      'quantizationOf: quant_method "gptq" is not supported — convert the model with mlx-lm or `mlxts quantize`';
     expect(await inspected(gptq)).toMatchObject({
       runs: `no, because ${unknown}`,
       parameters: `unknown: ${unknown}`,
@@ -129,7 +129,7 @@ describe("inspect", () => {
     });
     const plain = withConfig("plain", JSON.stringify(config), `${tiny}-4bit`);
     expect((await inspected(plain)).parameters).toMatch(
-      /^unknown: language_model\..*: has `scales`, but config.json does not say how it is quantised$/,
+      /^unknown: language_model\..*: has `scales`, but config.json does not say how it is quantized$/,
     );
     const broken = withConfig("broken", "{");
     expect((await inspected(broken)).runs).toMatch(/^no, because .*broken\/config.json is not JSON: /);

@@ -42,13 +42,13 @@ METAL_FUNC T times_sigmoid(T a, T b, T x) {
   return a * factor / (1.0f + root * root) * (b * factor);
 }
 
-// Four neighbouring elements of any alignment, widened. The compiler joins the loads.
+// Four neighboring elements of any alignment, widened. The compiler joins the loads.
 template <typename T>
 METAL_FUNC float4 load4(device const T* from) {
   return float4(float(from[0]), float(from[1]), float(from[2]), float(from[3]));
 }
 
-// Four neighbouring elements, rounded to nearest even.
+// Four neighboring elements, rounded to nearest even.
 template <typename T>
 METAL_FUNC void store4(device T* to, float4 v) {
   to[0] = T(v.x);

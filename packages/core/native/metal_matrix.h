@@ -1,4 +1,4 @@
-// Which elements of an 8 × 8 simdgroup matrix a lane holds: two neighbours of one row. No other file knows this.
+// Which elements of an 8 × 8 simdgroup matrix a lane holds: two neighbors of one row. No other file knows this.
 #pragma once
 #include <metal_simdgroup_matrix>
 #include <metal_stdlib>

@@ -205,7 +205,7 @@ MLXTS_INLINE float round_to(float x) {
 
 MLXTS_INLINE float reduce_add(vf32 v) {
 #if defined(__AVX512F__)
-  // GCC 12 calls its own _mm512_reduce_add_ps uninitialised.
+  // GCC 12 calls its own _mm512_reduce_add_ps uninitialized.
   const auto eight = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
                      __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
   const auto four =

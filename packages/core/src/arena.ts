@@ -66,18 +66,18 @@ export class Arena {
   }
 
   /** Bytes held from the device. */
-  get bytes(): number {
-    return this.#blocks.reduce((sum, block) => sum + block.bytes, 0);
+  get byteLength(): number {
+    return this.#blocks.reduce((sum, block) => sum + block.byteLength, 0);
   }
 
   /** Bytes handed out and not taken back; in an arena that has grown, with what was left over in full blocks. */
   get used(): number {
-    return this.#blocks.slice(0, this.#at.block).reduce((sum, block) => sum + block.bytes, 0) + this.#at.used;
+    return this.#blocks.slice(0, this.#at.block).reduce((sum, block) => sum + block.byteLength, 0) + this.#at.used;
   }
 
   /** Bytes that can still be handed out; Infinity when the arena grows. */
   get free(): number {
-    return this.#grow ? Number.POSITIVE_INFINITY : this.bytes - this.used;
+    return this.#grow ? Number.POSITIVE_INFINITY : this.byteLength - this.used;
   }
 
   /** The largest `used` since the arena was made. */
@@ -99,15 +99,15 @@ export class Arena {
     const bytes = aligned(tensorBytes(dtype, dims, "arena.alloc"));
     if (this.disposed) throw new MlxtsError("Disposed", "the arena has been disposed", { what: "arena" });
     let { block, used } = this.#at;
-    while (used + bytes > (this.#blocks[block] as Buffer).bytes) {
+    while (used + bytes > (this.#blocks[block] as Buffer).byteLength) {
       if (block + 1 < this.#blocks.length) {
         block++;
         used = 0;
       } else if (this.#grow) {
-        this.#blocks.push(this.device.buffer(Math.max(bytes, this.bytes)));
+        this.#blocks.push(this.device.buffer(Math.max(bytes, this.byteLength)));
         this.poison(this.#blocks.length - 1);
       } else {
-        const free = (this.#blocks[block] as Buffer).bytes - used;
+        const free = (this.#blocks[block] as Buffer).byteLength - used;
         const remedy = `make the arena at least ${this.used + bytes} bytes`;
         throw wrongValue("arena.alloc", "shape", `fit the arena's ${free} free bytes`, `${bytes} bytes`, remedy);
       }
@@ -161,9 +161,9 @@ export class Arena {
   }
 
   /** What the arena holds. */
-  toJSON(): { type: "Arena"; device: string; bytes: number; used: number; peakBytes: number; disposed: boolean } {
-    const { device, bytes, used, peakBytes, disposed } = this;
-    return { type: "Arena", device: device.kind, bytes, used, peakBytes, disposed };
+  toJSON(): { type: "Arena"; device: string; byteLength: number; used: number; peakBytes: number; disposed: boolean } {
+    const { device, byteLength: bytes, used, peakBytes, disposed } = this;
+    return { type: "Arena", device: device.kind, byteLength: bytes, used, peakBytes, disposed };
   }
 
   [Symbol.dispose](): void {

@@ -59,7 +59,7 @@ function detach(borrowed: ArrayBuffer): void {
 export class Buffer {
   readonly device: Device;
   /** The length asked for; rounded-up bytes are never visible. */
-  readonly bytes: number;
+  readonly byteLength: number;
   readonly readOnly: boolean;
   /** @internal The memory's address: hazards are tracked in memory, not in buffer objects. */
   readonly address: number;
@@ -79,7 +79,7 @@ export class Buffer {
   constructor(device: Device, memory: NativeMemory, bytes: number, { readOnly = false, wrapped, source }: Origin = {}) {
     this.device = device;
     this.#memory = memory;
-    this.bytes = bytes;
+    this.byteLength = bytes;
     this.readOnly = readOnly;
     this.#source = source;
     this.address = native().memoryAddress(memory);
@@ -191,9 +191,14 @@ export class Buffer {
   private checkRange(op: string, byteOffset: number, bytes?: number): number {
     if (!Number.isSafeInteger(byteOffset) || byteOffset < 0)
       throw wrongValue(op, "byteOffset", "be an integer ≥ 0", byteOffset);
-    const count = bytes === undefined ? this.bytes - byteOffset : bytes;
-    if (!Number.isSafeInteger(count) || count < 0 || byteOffset + count > this.bytes)
-      throw wrongValue(op, "bytes", `stay within the buffer's ${this.bytes} bytes`, `${byteOffset} + ${show(count)}`);
+    const count = bytes === undefined ? this.byteLength - byteOffset : bytes;
+    if (!Number.isSafeInteger(count) || count < 0 || byteOffset + count > this.byteLength)
+      throw wrongValue(
+        op,
+        "bytes",
+        `stay within the buffer's ${this.byteLength} bytes`,
+        `${byteOffset} + ${show(count)}`,
+      );
     return count;
   }
 
@@ -202,7 +207,7 @@ export class Buffer {
     if (this.#borrowed) detach(this.#borrowed);
     this.#borrowed = undefined;
     this.device.borrowed.delete(this);
-    this.device.submissions.forgetFailure(this.range(0, this.bytes));
+    this.device.submissions.forgetFailure(this.range(0, this.byteLength));
     if (this.#recordings > 0) this.#orphan = this.#memory;
     else native().releaseMemory(this.#memory);
     this.#memory = undefined;
@@ -224,9 +229,9 @@ export class Buffer {
   }
 
   /** What the buffer is and where it lies. */
-  toJSON(): { type: "Buffer"; bytes: number; readOnly: boolean; device: string; disposed: boolean } {
-    const { bytes, readOnly, device, disposed } = this;
-    return { type: "Buffer", bytes, readOnly, device: device.kind, disposed };
+  toJSON(): { type: "Buffer"; byteLength: number; readOnly: boolean; device: string; disposed: boolean } {
+    const { byteLength: bytes, readOnly, device, disposed } = this;
+    return { type: "Buffer", byteLength: bytes, readOnly, device: device.kind, disposed };
   }
 
   [Symbol.dispose](): void {

@@ -149,8 +149,8 @@ export class Checkpoint {
   }
 
   /** Size of the files. */
-  get bytes(): number {
-    return this.shards.reduce((sum, { buffer }) => sum + buffer.bytes, 0);
+  get byteLength(): number {
+    return this.shards.reduce((sum, { buffer }) => sum + buffer.byteLength, 0);
   }
 
   /** All names, in the order of the files. */
@@ -251,9 +251,16 @@ export class Checkpoint {
   }
 
   /** Which files, and where. */
-  toJSON(): { type: "Checkpoint"; path: string; device: string; tensors: number; bytes: number; disposed: boolean } {
-    const { path, device, bytes, disposed } = this;
-    return { type: "Checkpoint", path, device: device.kind, tensors: this.entries.size, bytes, disposed };
+  toJSON(): {
+    type: "Checkpoint";
+    path: string;
+    device: string;
+    tensors: number;
+    byteLength: number;
+    disposed: boolean;
+  } {
+    const { path, device, byteLength: bytes, disposed } = this;
+    return { type: "Checkpoint", path, device: device.kind, tensors: this.entries.size, byteLength: bytes, disposed };
   }
 
   [Symbol.dispose](): void {

@@ -95,7 +95,7 @@ export class CommandWriter {
   private binding(tensor: Tensor | undefined): void {
     this.words.push(tensor ? this.indexOf(tensor.buffer) : ABSENT);
     this.words.push64(tensor ? tensor.byteOffset : 0);
-    this.words.push64(tensor ? tensor.bytes : 0);
+    this.words.push64(tensor ? tensor.byteLength : 0);
   }
 
   barrier(): void {

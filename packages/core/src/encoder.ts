@@ -76,7 +76,7 @@ export class CommandEncoder {
       );
   }
 
-  /** An uninitialised tensor from the encoder's arena, or a zeroed one of its own when there is none. */
+  /** An uninitialized tensor from the encoder's arena, or a zeroed one of its own when there is none. */
   empty<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
     return handOut(this.arena ? this.arena.alloc(dtype, shape) : this.device.tensor(dtype, shape), this.#recorded);
   }
@@ -334,16 +334,16 @@ export class Recording {
   rebind(pairs: Iterable<readonly [Tensor, Tensor]>): Recording {
     const swap = readPairs(pairs);
     for (const [from, to] of swap) {
-      if (from.dtype !== to.dtype || from.bytes !== to.bytes)
+      if (from.dtype !== to.dtype || from.byteLength !== to.byteLength)
         throw wrongValue(
           "recording.rebind",
           "pairs",
-          `keep dtype and bytes (${from.dtype}, ${from.bytes})`,
-          `${to.dtype}, ${to.bytes}`,
+          `keep dtype and bytes (${from.dtype}, ${from.byteLength})`,
+          `${to.dtype}, ${to.byteLength}`,
         );
     }
     const replacements = new Map<Buffer, Map<string, Tensor>>();
-    const view = ({ dtype, byteOffset, bytes }: Tensor) => `${dtype} ${byteOffset} ${bytes}`;
+    const view = ({ dtype, byteOffset, byteLength: bytes }: Tensor) => `${dtype} ${byteOffset} ${bytes}`;
     for (const [from, to] of swap) {
       const views = replacements.get(from.buffer) ?? new Map<string, Tensor>();
       if (!views.has(view(from))) views.set(view(from), to);

@@ -21,7 +21,7 @@ export interface TensorSpec {
   optional?: boolean;
 }
 
-/** Several tensors and their attributes passed as one value, e.g. a quantised matrix. */
+/** Several tensors and their attributes passed as one value, e.g. a quantized matrix. */
 export interface RecordSpec {
   /** What the value's type is called in generated signatures. */
   type: string;

@@ -177,7 +177,7 @@ export class SubmissionQueue {
   /** Fills a buffer in submission order; used to poison scratch. */
   fill(buffer: Buffer, byte: number): void {
     const writer = new CommandWriter();
-    writer.fill(new Tensor(buffer, "u8", [buffer.bytes]), byte);
+    writer.fill(new Tensor(buffer, "u8", [buffer.byteLength]), byte);
     this.run(writer, {});
   }
 

@@ -44,7 +44,7 @@ export class Tensor<D extends Dtype = Dtype> {
   readonly shape: readonly number[];
   /** Number of elements. */
   readonly size: number;
-  readonly bytes: number;
+  readonly byteLength: number;
   readonly #owned: boolean;
   readonly #arena: Arena | undefined;
   readonly #generation: number | undefined;
@@ -71,11 +71,11 @@ export class Tensor<D extends Dtype = Dtype> {
       throw wrongValue(op, "byteOffset", "be an integer ≥ 0", byteOffset);
     if (byteOffset % unit !== 0)
       throw wrongValue(op, "byteOffset", `be a multiple of ${unit} for ${dtype}`, byteOffset);
-    if (!Number.isSafeInteger(byteOffset + bytes) || byteOffset + bytes > buffer.bytes)
+    if (!Number.isSafeInteger(byteOffset + bytes) || byteOffset + bytes > buffer.byteLength)
       throw wrongValue(
         op,
         "shape",
-        `fit its buffer of ${buffer.bytes} bytes`,
+        `fit its buffer of ${buffer.byteLength} bytes`,
         `[${dims.join(", ")}] ${dtype} at byte ${byteOffset}`,
       );
     this.buffer = buffer;
@@ -83,7 +83,7 @@ export class Tensor<D extends Dtype = Dtype> {
     this.dtype = dtype;
     this.shape = dims;
     this.size = size;
-    this.bytes = bytes;
+    this.byteLength = bytes;
     this.#owned = owned;
     this.#arena = arena;
     this.#generation = generation ?? arena?.generation;
@@ -105,7 +105,7 @@ export class Tensor<D extends Dtype = Dtype> {
 
   /** @internal The memory this view covers. */
   get range(): Range {
-    return this.buffer.range(this.byteOffset, this.bytes);
+    return this.buffer.range(this.byteOffset, this.byteLength);
   }
 
   /** The size of the last dimension. */
@@ -184,13 +184,13 @@ export class Tensor<D extends Dtype = Dtype> {
    */
   async read(options: ReadOptions = {}): Promise<ArrayOf<D>> {
     this.assertComputed("tensor.read");
-    return this.raw(await this.buffer.read(this.byteOffset, this.bytes, options));
+    return this.raw(await this.buffer.read(this.byteOffset, this.byteLength, options));
   }
 
   /** A copy of the elements now; an error while work in flight writes them. */
   readSync(): ArrayOf<D> {
     this.assertComputed("tensor.readSync");
-    return this.raw(this.buffer.readSync(this.byteOffset, this.bytes));
+    return this.raw(this.buffer.readSync(this.byteOffset, this.byteLength));
   }
 
   /** As `read`, but as numbers, exactly. */
@@ -221,7 +221,7 @@ export class Tensor<D extends Dtype = Dtype> {
   /** What the tensor is and where it lies; never its elements. */
   toJSON(): TensorSummary {
     const { dtype, shape, byteOffset, buffer } = this;
-    const { bytes, readOnly } = buffer;
+    const { byteLength: bytes, readOnly } = buffer;
     return {
       type: "Tensor",
       dtype,

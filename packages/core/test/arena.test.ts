@@ -12,7 +12,7 @@ describe("arena", () => {
     blocks.forEach((block, i) => {
       expect(block.byteOffset % ARENA_ALIGNMENT).toBe(0);
       const next = blocks[i + 1];
-      if (next) expect(next.byteOffset).toBeGreaterThanOrEqual(block.byteOffset + block.bytes);
+      if (next) expect(next.byteOffset).toBeGreaterThanOrEqual(block.byteOffset + block.byteLength);
     });
     const sum = [1, 64, 65, 100].reduce((total, n) => total + arenaBytes("f32", [n]), 0);
     expect([arena.used, arena.free]).toEqual([sum, 4096 - sum]);
@@ -38,7 +38,7 @@ describe("arena", () => {
     const first = arena.alloc("f32", [200]);
     const second = arena.alloc("f32", [10_000]);
     expect(second.buffer).not.toBe(first.buffer);
-    expect(arena.bytes).toBe(1024 + 40_192);
+    expect(arena.byteLength).toBe(1024 + 40_192);
     arena.reset();
     expect(arena.alloc("f32", [200]).buffer).toBe(first.buffer);
     expect(arena.alloc("f32", [10_000]).buffer).toBe(second.buffer);

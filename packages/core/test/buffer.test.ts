@@ -13,9 +13,9 @@ describe("buffer", () => {
   it("is zero-filled, also where memory was used before", () => {
     for (let round = 0; round < 20; round++) {
       using buffer = device.buffer(100_000 + round);
-      expect(buffer.bytes).toBe(100_000 + round);
+      expect(buffer.byteLength).toBe(100_000 + round);
       expect(new Uint8Array(buffer.readSync()).every((byte) => byte === 0)).toBe(true);
-      buffer.write(new Uint8Array(buffer.bytes).fill(0xff));
+      buffer.write(new Uint8Array(buffer.byteLength).fill(0xff));
     }
   });
 

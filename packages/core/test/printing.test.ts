@@ -53,7 +53,7 @@ describe("objects show what and where they are", () => {
       "Arena { device: 'cpu', bytes: 1024, used: 256, peakBytes: 256, disposed: false }",
       "Recording { device: 'cpu', dispatches: 1, barriers: 0, disposed: false }",
       `Submission { state: 'completed', ms: ${inspect(ms)} }`,
-      `Checkpoint { path: '${file}', device: 'cpu', tensors: 1, bytes: ${checkpoint.bytes}, disposed: false }`,
+      `Checkpoint { path: '${file}', device: 'cpu', tensors: 1, bytes: ${checkpoint.byteLength}, disposed: false }`,
       `Library { name: 'probe', url: '${probeLibrary.url}' }`,
     ]);
     for (const object of [device, out, arena, encoder, recording, submission, checkpoint])

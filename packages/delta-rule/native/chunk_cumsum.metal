@@ -6,7 +6,7 @@ using namespace mlxts;
 
 constant constexpr uint kAhead = 8;  // gates that are on their way at once
 
-// A thread has one chunk of one head; neighbours have neighbouring heads.
+// A thread has one chunk of one head; neighbors have neighboring heads.
 kernel void chunk_cumsum_f32(device const float* g [[buffer(CHUNK_CUMSUM_G)]],
                              device const Index* cuSeqlens [[buffer(CHUNK_CUMSUM_CU_SEQLENS)]],
                              device const uchar* mask [[buffer(CHUNK_CUMSUM_MASK)]],

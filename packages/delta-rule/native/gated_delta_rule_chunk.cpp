@@ -59,7 +59,7 @@ struct Scratch {
   }
 };
 
-// Rows of a head, normalised if asked, rounded to T and widened; zeros up to `padded`, and for the tokens that `mask`
+// Rows of a head, normalized if asked, rounded to T and widened; zeros up to `padded`, and for the tokens that `mask`
 // skips.
 template <typename T>
 void load_vectors(const GatedDeltaRuleChunkParams& p, float* to, size_t padded, const T* from, size_t n,

@@ -1,5 +1,5 @@
 // One simdgroup: four rows of the state of one head, in registers from the first token to the last. A row lies across
-// the lanes, a few neighbouring elements in each.
+// the lanes, a few neighboring elements in each.
 #include "gated_delta_rule_recurrent.params.h"
 #include "metal_kernel.h"
 #include "sequences_metal.h"

@@ -168,7 +168,7 @@ struct Tile {
     }
   }
 #if defined(__AVX512BF16__)
-  // The same with bf16 operands in pairs: a word of A holds two neighbouring terms of a row, a word of B those of a
+  // The same with bf16 operands in pairs: a word of A holds two neighboring terms of a row, a word of B those of a
   // column.
   MLXTS_INLINE void accumulate_pairs(const uint32_t* a, size_t row_stride, size_t step, const uint32_t* b,
                                      size_t b_stride, size_t pairs) {

@@ -13,7 +13,7 @@ void qk_norm(const Launch& l) {
   const uint8_t* mask = l.buffer<const uint8_t>(QK_NORM_MASK);
   const uint64_t first = l.begin * p.rowsPerThreadgroup;
   const uint64_t last = l.end * p.rowsPerThreadgroup < p.rows ? l.end * p.rowsPerThreadgroup : p.rows;
-  const auto normalise = [&](const T* from, T* to) {
+  const auto normalize = [&](const T* from, T* to) {
     if (!p.qkNorm) {
       memcpy(to, from, p.dim * sizeof(T));
       return;
@@ -32,8 +32,8 @@ void qk_norm(const Launch& l) {
       memset(k_unit, 0, p.dim * sizeof(T));
       continue;
     }
-    normalise(l.buffer<const T>(QK_NORM_Q) + at, q_unit);
-    normalise(l.buffer<const T>(QK_NORM_K) + at, k_unit);
+    normalize(l.buffer<const T>(QK_NORM_Q) + at, q_unit);
+    normalize(l.buffer<const T>(QK_NORM_K) + at, k_unit);
   }
 }
 

@@ -1,4 +1,4 @@
-// Four rows of a head's state in the registers of a simdgroup: a row lies across the lanes, a few neighbouring elements
+// Four rows of a head's state in the registers of a simdgroup: a row lies across the lanes, a few neighboring elements
 // in each.
 #pragma once
 #include "metal_kernel.h"

@@ -115,8 +115,8 @@ export interface ScratchShape extends CallDims {
   chunkLength: number;
   /** G carries its low part. */
   pair: boolean;
-  /** q and k are normalised. */
-  normalised: boolean;
+  /** q and k are normalized. */
+  normalized: boolean;
   /** Tokens are skipped. */
   masked: boolean;
   /** The state between chunks and the last tokens has no other place. */
@@ -125,12 +125,12 @@ export interface ScratchShape extends CallDims {
 
 /** The intermediate tensors of one call. */
 export function scratchTensors(shape: ScratchShape): [name: keyof ScratchTensors, dtype: Dtype, shape: number[]][] {
-  const { B, T, Hk, H, K, V, N, dtype, chunkLength, channels, pair, normalised, masked, carries } = shape;
+  const { B, T, Hk, H, K, V, N, dtype, chunkLength, channels, pair, normalized, masked, carries } = shape;
   const gates = channels === 1 ? [B, T, H] : [B, T, H, K];
   const NT = chunkCount(T, chunkLength, shape.packed, N);
   const all: [wanted: boolean, name: keyof ScratchTensors, dtype: Dtype, shape: number[]][] = [
-    [normalised || masked, "qUnit", dtype, [B, T, Hk, K]],
-    [normalised || masked, "kUnit", dtype, [B, T, Hk, K]],
+    [normalized || masked, "qUnit", dtype, [B, T, Hk, K]],
+    [normalized || masked, "kUnit", dtype, [B, T, Hk, K]],
     [masked, "vKept", dtype, [B, T, H, V]],
     [masked, "betaKept", "f32", [B, T, H]],
     [true, "G", "f32", gates],

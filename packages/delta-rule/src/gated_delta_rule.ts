@@ -57,7 +57,7 @@ type Precision = "act" | "f32";
 
 /**
  * What decides, beside the dimensions, how much scratch the chunk path takes, with the op's meanings and defaults:
- * `chunkLength` 64 tokens, `qkNorm` `none` (normalised copies of q and k are scratch), `precision` `act` (`f32` adds the
+ * `chunkLength` 64 tokens, `qkNorm` `none` (normalized copies of q and k are scratch), `precision` `act` (`f32` adds the
  * low part of the cumulated gates); whether each channel has a gate of its own, whether there is a `mask`, the number of
  * packed `sequences`, and whether the last tokens are kept without a `finalState`.
  */
@@ -95,7 +95,7 @@ export function scratchBytes(shape: RuleDims & { dtype: FloatDtype }, options: S
     packed: sequences !== undefined,
     channels: options.channelGates ? shape.K : 1,
     pair: carriesPair(shape.dtype, precision),
-    normalised: qkNorm !== "none",
+    normalized: qkNorm !== "none",
     masked: options.mask ?? false,
     carries: options.lastTokensOnly ?? false,
   });
@@ -125,7 +125,7 @@ function scratchShape(
 ): ScratchShape {
   const { chunkLength, qkNorm, precision } = options;
   const pair = carriesPair(dtype, precision);
-  return { ...dims, dtype, chunkLength, pair, normalised: qkNorm !== "none", masked, carries };
+  return { ...dims, dtype, chunkLength, pair, normalized: qkNorm !== "none", masked, carries };
 }
 
 /** The stages one after the other, up to the last `lastTokens` tokens of each sequence. */
@@ -221,7 +221,7 @@ const stateShape = ({ N, H, V, K }: ChunkDims, { stateLayout }: Pick<RuleOptions
  * - `precision` `f32`: cumulated gates are carried as pairs, exact for gates of any strength; always so with f32
  *   tensors. `act` (default): in f32 alone.
  *
- * On the chunk path q and k are rounded to their dtype after normalisation, and what one stage hands to the next is in the
+ * On the chunk path q and k are rounded to their dtype after normalization, and what one stage hands to the next is in the
  * dtype of q (see the README's table of stages); sums and the state are f32. Cut at a multiple of `chunkLength` the bits
  * are those of one call; those of a packed sequence are those of a call of its own. Scratch, at most `scratchBytes`, comes
  * from the encoder's arena, and goes back to it when the call returns. The rule is stable while beta·|k|² ≤ 2; a NaN in a

@@ -314,7 +314,7 @@ export function callDims(c: Pick<CallContext, "dims" | "tensors">): CallDims {
   };
 }
 
-/** Value heads that neighbouring ones share a key head with; see RULE_PARAMS. */
+/** Value heads that neighboring ones share a key head with; see RULE_PARAMS. */
 export const headsPerKey = ({ Hk, H }: Pick<RuleDims, "Hk" | "H">, gqa: RuleOptions["gqa"]): number =>
   gqa === "tiled" ? 1 : H / Hk;
 

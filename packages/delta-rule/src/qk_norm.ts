@@ -26,7 +26,7 @@ export const qkNormKernel = defineKernel({
 });
 
 /**
- * Stage 1: q and k, divided by max(√(Σx² + eps), normFloor) if they are to be normalised, rounded to their dtype; zeros
+ * Stage 1: q and k, divided by max(√(Σx² + eps), normFloor) if they are to be normalized, rounded to their dtype; zeros
  * for the tokens that the mask skips.
  */
 export function encodeQkNorm(

@@ -105,7 +105,7 @@ export interface RuleResults extends Partial<RuleLog> {
   lastStates?: Float64Array;
 }
 
-/** Rows of `dim`, normalised. */
+/** Rows of `dim`, normalized. */
 export function qkNormReference(
   x: Float64Array,
   dim: number,

@@ -42,7 +42,7 @@ export const validateRuleKernel = defineKernel({
 
 /**
  * For devices that validate: fails where the rule could grow without bound. For each token that no mask skips a decay is
- * at most 1 (in any channel), beta ≥ 0, and beta · |k|² ≤ 2 + 1e-3 of the normalised key.
+ * at most 1 (in any channel), beta ≥ 0, and beta · |k|² ≤ 2 + 1e-3 of the normalized key.
  */
 export function encodeValidation(
   encoder: CommandEncoder,

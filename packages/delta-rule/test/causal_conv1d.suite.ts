@@ -119,7 +119,7 @@ export const suite: Suite = {
     ]),
     makeCase(2, 90, 20, 70, { state: "act" }),
     makeCase(2, 5, 200, 70, { state: "act", inPlace: true }),
-    // Neighbours' channels are written while these are read.
+    // Neighbors' channels are written while these are read.
     ...[5, 6, 7].map((C) => makeCase(40, 2, C, 4, { state: "act", inPlace: true })),
     ...[1, 2, 3, 4, 100].flatMap((T) => [
       makeCase(2, T, 300, 4, { state: "act", inPlace: true }),

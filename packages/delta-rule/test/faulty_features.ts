@@ -40,7 +40,7 @@ export type FeatureFault =
   | "last states a token early"
   | "initial state in all older slots"
   | "no initial state among the last states"
-  | "log keys not normalised"
+  | "log keys not normalized"
   | "log keys rounded"
   | "log deltas without beta"
   | "log deltas of the undecayed prediction"
@@ -202,7 +202,7 @@ export const faultyFeatures =
           const entry = left <= n ? s * n + (is("log entries from the left") ? logged - left : n - left) : undefined;
           for (const [c, g] of gates.entries()) sums[c] = (sums[c] as number) + g;
           if (entry !== undefined) {
-            const logKey = is("log keys not normalised") ? raw : key;
+            const logKey = is("log keys not normalized") ? raw : key;
             log.logKeys.set(
               is("log keys rounded") ? logKey.map((x) => roundTo("f16", x)) : logKey,
               (entry * Hk + kh) * K,

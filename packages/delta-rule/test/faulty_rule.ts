@@ -27,8 +27,8 @@ export type Fault =
   | "final state transposed"
   | "no scale"
   | "scale twice"
-  | "q not normalised"
-  | "k not normalised"
+  | "q not normalized"
+  | "k not normalized"
   | "mean-eps"
   | "max-eps"
   | "last chunk not in state"
@@ -111,7 +111,7 @@ function invert(A: Matrix, fault: Fault | undefined): Matrix {
   return X;
 }
 
-function normalise(x: Float64Array, eps: number, fault: Fault | undefined): Float64Array {
+function normalize(x: Float64Array, eps: number, fault: Fault | undefined): Float64Array {
   const sum = dot(x, x);
   if (fault === "mean-eps") return x.map((v) => v / Math.sqrt(sum + eps * x.length));
   if (fault === "max-eps") return x.map((v) => v / Math.max(Math.sqrt(sum), eps));
@@ -135,7 +135,7 @@ export function faultyRule(
       const vector = (data: Float64Array, t: number, unit: boolean) => {
         const at = ((b * T + t) * Hk + kh) * K;
         const x = data.slice(at, at + K);
-        return unit && normEps !== undefined ? normalise(x, normEps, fault).map(round) : x;
+        return unit && normEps !== undefined ? normalize(x, normEps, fault).map(round) : x;
       };
       let S = zeros(V, K);
       if (inputs.initialState && !is("h0 ignored"))
@@ -150,8 +150,8 @@ export function faultyRule(
       for (let first = 0; first < T; first += BT) {
         const n = Math.min(BT, T - first);
         const at = (i: number) => token(first + i);
-        const q = Array.from({ length: n }, (_, i) => vector(inputs.q, first + i, !is("q not normalised")));
-        const k = Array.from({ length: n }, (_, i) => vector(inputs.k, first + i, !is("k not normalised")));
+        const q = Array.from({ length: n }, (_, i) => vector(inputs.q, first + i, !is("q not normalized")));
+        const k = Array.from({ length: n }, (_, i) => vector(inputs.k, first + i, !is("k not normalized")));
         const v = Array.from({ length: n }, (_, i) => inputs.v.slice(at(i) * V, (at(i) + 1) * V));
         const beta = Array.from({ length: n }, (_, i) => inputs.beta[at(i)] as number);
         summed = is("cumsum across chunks") ? carried : 0;
@@ -267,7 +267,7 @@ export function faultySequence(
         const keyAt = ((b * T + t) * Hk + Math.floor(h / (H / Hk))) * K;
         const [key, query] = [k, q].map((x) => {
           const row = x.subarray(keyAt, keyAt + K);
-          return normEps === undefined ? row : normalise(row, normEps, undefined);
+          return normEps === undefined ? row : normalize(row, normEps, undefined);
         }) as [Float64Array, Float64Array];
         const a = Math.exp(g[at] as number);
         for (let r = 0; r < V; r++) {

@@ -66,7 +66,7 @@ const FAULTS: Record<FeatureFault, (testCase: Case) => boolean> = {
   "last states a token early": asks("lastStates"),
   "initial state in all older slots": asks("lastStates"),
   "no initial state among the last states": asks("lastStates"),
-  "log keys not normalised": asks("logKeys"),
+  "log keys not normalized": asks("logKeys"),
   "log keys rounded": asks("logKeys"),
   "log deltas without beta": asks("logDeltas"),
   "log deltas of the undecayed prediction": asks("logDeltas"),

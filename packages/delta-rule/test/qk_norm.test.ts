@@ -18,7 +18,7 @@ const DIVISORS: Record<Exclude<RuleOptions["qkNorm"], "none">, (squares: number,
   "max-eps": (squares, _, eps) => Math.max(Math.sqrt(squares), eps),
 };
 
-function normalised(x: Float64Array, K: number, divisor: (squares: number, K: number, eps: number) => number) {
+function normalized(x: Float64Array, K: number, divisor: (squares: number, K: number, eps: number) => number) {
   const out = new Float64Array(x.length);
   for (let row = 0; row < x.length; row += K) {
     const values = x.subarray(row, row + K);
@@ -73,7 +73,7 @@ for (const [name, open] of DEVICES)
                   [k, outputs.kUnit],
                 ] as const) {
                   const x = Float64Array.from(await from.readNumbers());
-                  const expected = (qkNorm === "none" ? x : normalised(x, K, DIVISORS[qkNorm])).map((value, i) =>
+                  const expected = (qkNorm === "none" ? x : normalized(x, K, DIVISORS[qkNorm])).map((value, i) =>
                     masked && skips(i, Hk * K) ? 0 : value,
                   );
                   const out = await to.readNumbers();

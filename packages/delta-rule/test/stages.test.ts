@@ -48,7 +48,7 @@ for (const [name, open] of DEVICES)
           });
   });
 
-/** The stages one after the other, on the normalised and rounded q and k: every intermediate tensor. */
+/** The stages one after the other, on the normalized and rounded q and k: every intermediate tensor. */
 async function runStages(device: Device, setting: RuleSetting, chunkLength: 64) {
   const testCase = ruleCase(setting);
   const options = testCase.options as unknown as RuleOptions;

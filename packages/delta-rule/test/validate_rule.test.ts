@@ -130,7 +130,7 @@ const ACCEPTED: [string, Setting][] = [
   ["a beta of 0 and any key", { beta: 0, key: 100 }],
   ["a step of 2", { beta: 2 }],
   ["a step of 2 + 1e-3", { beta: 2.001 }],
-  ["a long key that is normalised", { key: 100, options: { qkNorm: "sum-eps" } }],
+  ["a long key that is normalized", { key: 100, options: { qkNorm: "sum-eps" } }],
   ["a large beta with a large eps of sum-eps", { beta: 4, options: { qkNorm: "sum-eps", qkNormEps: 1 } }],
   ["a large beta with mean-eps", { beta: 4, options: { qkNorm: "mean-eps", qkNormEps: 1 / K } }],
   ["a large beta with max-eps", { beta: 8, options: { qkNorm: "max-eps", qkNormEps: 2 } }],

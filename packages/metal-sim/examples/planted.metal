@@ -62,12 +62,12 @@ kernel void unwritten(device float* out [[buffer(0)]], threadgroup float* tile [
                       uint i [[thread_position_in_threadgroup]]) {
   if (i != 7) tile[i] = float(i);
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  out[i] = tile[i];  // expect uninitialised
+  out[i] = tile[i];  // expect uninitialized
 }
 
 kernel void counted_too_soon(device uint* out [[buffer(0)]], threadgroup atomic_uint* count [[threadgroup(0)]],
                              uint i [[thread_position_in_threadgroup]]) {
-  atomic_fetch_add_explicit(count, i, memory_order_relaxed);  // expect uninitialised
+  atomic_fetch_add_explicit(count, i, memory_order_relaxed);  // expect uninitialized
   if (i == 0) atomic_store_explicit(count, 0, memory_order_relaxed);
   threadgroup_barrier(mem_flags::mem_threadgroup);
   out[i] = atomic_load_explicit(count, memory_order_relaxed);

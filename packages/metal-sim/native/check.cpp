@@ -108,7 +108,7 @@ inline void Checker::check_cell(Region& region, Cell& cell, int64_t offset, uint
     return true;
   };
   if (now.reads() && region.memory() == Memory::kThreadgroup && cell.writer.epoch < begin_)
-    sink_.found(Finding::kUninitialised, region, offset, bytes, now, nullptr);
+    sink_.found(Finding::kUninitialized, region, offset, bytes, now, nullptr);
   const bool raced = conflict(cell.writer) || (cell.stranger.writes() && conflict(cell.stranger));
   if (now.writes()) {
     if (!raced && !conflict(cell.reader[0]) && !conflict(cell.reader[1])) conflict(cell.stranger);

@@ -62,7 +62,7 @@ struct Image {
   uintptr_t begin, end;
 };
 
-enum class Finding : uint8_t { kRace, kOutOfBounds, kUninitialised, kReadOnly };
+enum class Finding : uint8_t { kRace, kOutOfBounds, kUninitialized, kReadOnly };
 
 /** Receives findings while the accessing thread stands still. */
 class CheckSink {

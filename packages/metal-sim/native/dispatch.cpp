@@ -38,8 +38,8 @@ const char* kind_of(Finding finding) {
       return "race";
     case Finding::kOutOfBounds:
       return "out-of-bounds";
-    case Finding::kUninitialised:
-      return "uninitialised";
+    case Finding::kUninitialized:
+      return "uninitialized";
     case Finding::kReadOnly:
       return "read-only";
   }
@@ -373,8 +373,8 @@ void Dispatch::found(Finding kind, const Region& region, int64_t offset, uint32_
       message = "out of bounds: " + what + ", which has " + std::to_string(region.end - region.begin) + " bytes, at " +
                 text_of(place) + " by " + text_of(who);
       break;
-    case Finding::kUninitialised:
-      message = "uninitialised: " + what + ", which this threadgroup has not written, at " + text_of(place) + " by " +
+    case Finding::kUninitialized:
+      message = "uninitialized: " + what + ", which this threadgroup has not written, at " + text_of(place) + " by " +
                 text_of(who);
       break;
     case Finding::kReadOnly:

@@ -46,7 +46,7 @@ struct Site {
 /** `kModify` stands beside `kWrite`: what was there matters. */
 enum AccessFlags : uint32_t { kRead = 0, kWrite = 1, kAtomic = 2, kModify = 4 };
 
-/** What the undefined-behaviour checks report. */
+/** What the undefined-behavior checks report. */
 enum class Undefined : uint32_t { kIndex, kAlignment, kDivision, kShift, kLane };
 
 struct Host;

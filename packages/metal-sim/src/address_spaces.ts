@@ -144,7 +144,7 @@ function declareVariables(
     while (tokens[i]?.text === "[") i = closing(tokens, i) + 1;
     const separator = tokens[i] as Token;
     if (!isWord(nameToken) || (separator?.text !== ";" && separator?.text !== ",")) {
-      refuse(nameToken, `threadgroup ${type} ${nameToken.text}`, "must be declared without an initialiser");
+      refuse(nameToken, `threadgroup ${type} ${nameToken.text}`, "must be declared without an initializer");
       return count;
     }
     const storage = dialect.variable(`${type}${spell(tokens, name + 1, i)}`, nameToken.text, count++);

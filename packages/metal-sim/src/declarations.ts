@@ -91,7 +91,7 @@ export function declarations(tokens: readonly Token[], begin = 0, end = tokens.l
       i = last + 1;
       continue;
     }
-    // A type's members or an initialiser; declarators may follow.
+    // A type's members or an initializer; declarators may follow.
     let stop = last + 1;
     while (stop < end && tokens[stop]?.text !== ";") {
       const bracket = ["(", "[", "{"].includes(tokens[stop]?.text ?? "") ? closing(tokens, stop) : -1;

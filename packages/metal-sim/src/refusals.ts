@@ -46,7 +46,7 @@ const PATTERNS: [RegExp, string][] = [
 
 const SWIZZLE = /^(?:[xyzw]{2,4}|[rgba]{2,4})$/;
 
-/** Refusals that single tokens and their neighbours give away. */
+/** Refusals that single tokens and their neighbors give away. */
 export function refusedTokens(tokens: readonly Token[], includes: ReadonlySet<string>): Refusal[] {
   const found: Refusal[] = [];
   const isMember = (i: number) => tokens[i - 1]?.text === "." || tokens[i - 1]?.text === "->";

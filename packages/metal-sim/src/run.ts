@@ -16,7 +16,7 @@ export interface Who {
 export type ReportKind =
   | "race"
   | "out-of-bounds"
-  | "uninitialised"
+  | "uninitialized"
   | "read-only"
   | "divergent-barrier"
   | "divergent-simdgroup"

@@ -16,7 +16,7 @@ export interface Translation {
 
 /** Attributes with a meaning that the translation takes over; any other is refused. */
 const UNDERSTOOD = new Set(["kernel", "host_name", "max_total_threads_per_threadgroup"]);
-/** Attributes that C++ has too, or that only ask for an optimisation. */
+/** Attributes that C++ has too, or that only ask for an optimization. */
 const HARMLESS = /^(maybe_unused|nodiscard|fallthrough|deprecated|(clang|gnu)::\w+)$/;
 
 const FLOAT =

@@ -234,7 +234,7 @@ for (const build of ["fast", "check", "coverage"] satisfies Build[])
           expect(out[row * 8 + column]).toBe(sum);
           expect(out[128 + column * 8 + row]).toBe(sum);
         }
-      // A lane holds two neighbours of a row: every second element is 0.5, the others are each lane once.
+      // A lane holds two neighbors of a row: every second element is 0.5, the others are each lane once.
       const narrow = [...out.subarray(64, 128)];
       expect(narrow.filter((_, i) => i % 2 === 1)).toEqual(Array(32).fill(0.5));
       expect(narrow.filter((_, i) => i % 2 === 0).sort((x, y) => x - y)).toEqual([...Array(32).keys()]);

@@ -46,7 +46,7 @@ async function reportsOf(build: "fast" | "check", name: string): Promise<Report[
 }
 
 /** Findings that a planted fault brings along. */
-const ALSO: Record<string, string[]> = { missing_barrier: ["uninitialised"] };
+const ALSO: Record<string, string[]> = { missing_barrier: ["uninitialized"] };
 
 withClang("planted faults", () => {
   const expected = expectations();

@@ -51,7 +51,7 @@ describe("refusals, to the letter", () => {
     ],
     [
       body("threadgroup float tile[2] = {1, 2};"),
-      "a.metal:2: `threadgroup float tile` must be declared without an initialiser",
+      "a.metal:2: `threadgroup float tile` must be declared without an initializer",
     ],
     [
       body("float threadgroup tile[2];"),

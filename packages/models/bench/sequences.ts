@@ -46,7 +46,7 @@ async function least<T>(prepare: () => Promise<T> | T, work: (prepared: T) => Pr
 const show = ({ wallMs, cpuMs }: Cost, tokens: number) =>
   `${wallMs.toFixed(1)} ms (${cpuMs.toFixed(1)} ms of processor), ${((tokens / wallMs) * 1000).toFixed(0)} tokens/s`;
 
-console.log(`${directory}, ${values.threads} threads, level ${device.level}, activations ${model.activations}`);
+console.log(`${directory}, ${values.threads} threads, level ${device.level}, activations ${model.activationDtype}`);
 
 const STEPS = 100;
 for (const sequences of [1, 2, 4, 8, 16]) {

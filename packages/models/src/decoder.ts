@@ -10,7 +10,7 @@ import { checkIds } from "./tokens.ts";
 
 /**
  * Decode steps recorded once and replayed: one call from JavaScript, a token out for each token in. A step is one pass: a
- * call that is cancelled on its way ends it, so its tokens are in the state (`state.lengths`), and rejects.
+ * call that is canceled on its way ends it, so its tokens are in the state (`state.lengths`), and rejects.
  */
 export class Decoder {
   private readonly model: LanguageModel;

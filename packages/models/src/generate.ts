@@ -60,7 +60,7 @@ function check(model: LanguageModel, ids: readonly number[], options: GenerateOp
  *
  * However it ends, `state` then holds what it held before, `ids`, and every id that was yielded; but a last id for which
  * the context has no room is not fed, and a generation that ends before its first id leaves what passes of the prompt had
- * run. Cancelled, it ends the pass in flight and throws the signal's reason. A generator that
+ * run. Canceled, it ends the pass in flight and throws the signal's reason. A generator that
  * is dropped half-way keeps its state in use: end it with `return()`, or with a `break` out of `for await`.
  */
 export async function* generate(

@@ -8,7 +8,7 @@ import {
   openCheckpoint,
   wrongValue,
 } from "@mlxts/core";
-import { quantisationOf } from "@mlxts/quant4";
+import { quantizationOf } from "@mlxts/quant4";
 import { checkDevice, checkDirectory } from "./directory.ts";
 import { generationDefaults } from "./generation_config.ts";
 import { Fields, readJson, readOptionalJson } from "./json.ts";
@@ -18,7 +18,7 @@ import { QWEN3_5_TYPES, qwen3_5Config } from "./qwen3_5_config.ts";
 import { Weights } from "./weights.ts";
 
 /**
- * Opens a checkpoint directory as it is: `config.json` and safetensors, Hugging Face (bf16, f16, f32) or MLX quantised.
+ * Opens a checkpoint directory as it is: `config.json` and safetensors, Hugging Face (bf16, f16, f32) or MLX quantized.
  * Weights are mapped, not read.
  * @throws MlxtsError `Io`, `Safetensors`, `QuantConfig`; `InvalidArgument` for a config that no model here fits;
  *   the reason of `signal` when it is aborted, looked at before each tensor
@@ -27,20 +27,20 @@ export async function loadModel(device: Device, directory: string, options: Load
   const op = "loadModel";
   checkDevice(op, device);
   checkDirectory(op, directory, "config.json");
-  checkOptionNames<LoadOptions>(op, options, { activations: 0, signal: 0 });
+  checkOptionNames<LoadOptions>(op, options, { activationDtype: 0, signal: 0 });
   const { signal } = options;
   checkSignal(op, signal);
   const json = readJson(join(directory, "config.json"));
-  const activations: FloatDtype = options.activations ?? (device.gpu ? "bf16" : "f32");
-  if (!isFloat(activations)) throw wrongValue(op, "activations", "be one of f32, f16, bf16", activations);
+  const activationDtype: FloatDtype = options.activationDtype ?? (device.gpu ? "bf16" : "f32");
+  if (!isFloat(activationDtype)) throw wrongValue(op, "activationDtype", "be one of f32, f16, bf16", activationDtype);
   new Fields(json).choice("model_type", QWEN3_5_TYPES);
   const config = qwen3_5Config(json);
-  const quantisation = quantisationOf(json);
+  const quantization = quantizationOf(json);
   const generation = readOptionalJson(directory, "generation_config.json");
   const stopTokens = stopTokensOf(generation, json, config.vocabSize);
   const defaults = generationDefaults(generation);
-  const weights = new Weights(openCheckpoint(device, directory), quantisation, signal);
-  return Qwen3_5.load(weights, config, { stopTokens, activations, generationDefaults: defaults });
+  const weights = new Weights(openCheckpoint(device, directory), quantization, signal);
+  return Qwen3_5.load(weights, config, { stopTokens, activationDtype: activationDtype, generationDefaults: defaults });
 }
 
 /** End-of-text ids: `generation_config.json` first, then `config.json`. */

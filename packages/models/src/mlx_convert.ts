@@ -17,8 +17,8 @@ export interface PlannedTensor {
   name: string;
   shape: readonly number[];
   dtype: Dtype;
-  /** The weight of a linear or embedding module: quantised into `weight`, `scales` and `biases`. */
-  quantise: boolean;
+  /** The weight of a linear or embedding module: quantized into `weight`, `scales` and `biases`. */
+  quantize: boolean;
   /** Stored as 1 + w. */
   addOne: boolean;
 }
@@ -49,8 +49,8 @@ export function planMlx(checkpoint: Checkpoint, json: Record<string, unknown>, g
     throw wrongValue(
       "quantize",
       "checkpoint",
-      "not be quantised already",
-      "a quantised checkpoint",
+      "not be quantized already",
+      "a quantized checkpoint",
       "start from the original weights",
     );
   // mlx-lm has no place for the output matrix of a model that uses its embedding for it.
@@ -79,7 +79,7 @@ export function planMlx(checkpoint: Checkpoint, json: Record<string, unknown>, g
       // [C, 1, W] and [C, W, 1] are the same bytes.
       shape: moved ? [shape[0] as number, shape[2] as number, shape[1] as number] : shape,
       dtype,
-      quantise: weight && (shape[1] as number) % groupSize === 0,
+      quantize: weight && (shape[1] as number) % groupSize === 0,
       addOne: huggingFace && shape.length === 1 && ZERO_CENTRED.test(name),
     };
   });

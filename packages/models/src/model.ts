@@ -16,7 +16,7 @@ export function checkPath(op: string, path: DeltaPath): DeltaPath {
 
 export interface LoadOptions {
   /** Dtype of activations. Default f32 on the CPU, bf16 on a GPU. */
-  activations?: FloatDtype;
+  activationDtype?: FloatDtype;
   /** Ends the loading between two tensors; nothing stays open. */
   signal?: AbortSignal;
 }
@@ -65,7 +65,7 @@ export interface LanguageModel {
   readonly stopTokens: readonly number[];
   /** What `generation_config.json` says of sampling; `Decoder`, `generate` and `generateBatch` use it where options do not. */
   readonly generationDefaults: GenerationDefaults;
-  readonly activations: FloatDtype;
+  readonly activationDtype: FloatDtype;
   /** Weights as loaded, in bytes. */
   readonly weightBytes: number;
   /** `Snapshots.every` must be a multiple of this. */

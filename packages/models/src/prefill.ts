@@ -48,7 +48,7 @@ interface Plan {
 /**
  * Feeds `ids` to the state and returns the logits (f32, `vocabSize` each) of the positions asked for.
  * All arguments are checked first; a refused call leaves the state as it was. `signal` is looked at between passes of
- * `blockLength` tokens: a cancelled call leaves those that had run, which `state.lengths` counts.
+ * `blockLength` tokens: a canceled call leaves those that had run, which `state.lengths` counts.
  */
 export async function prefill(
   model: LanguageModel,

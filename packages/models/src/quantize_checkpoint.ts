@@ -41,8 +41,8 @@ interface Entry {
 }
 
 /** The tensors that a planned one becomes. */
-function entriesOf({ name, dtype, shape, quantise }: PlannedTensor, bits: number, groupSize: number): Entry[] {
-  if (!quantise) return [{ name, dtype, shape }];
+function entriesOf({ name, dtype, shape, quantize }: PlannedTensor, bits: number, groupSize: number): Entry[] {
+  if (!quantize) return [{ name, dtype, shape }];
   const [rows, cols] = shape as [number, number];
   const module = name.slice(0, -".weight".length);
   const groups = [rows, cols / groupSize];
@@ -54,9 +54,9 @@ function entriesOf({ name, dtype, shape, quantise }: PlannedTensor, bits: number
 }
 
 /**
- * Quantises a Hugging Face checkpoint directory into a new directory that mlx-lm opens: the same codes, scales and
+ * Quantizes a Hugging Face checkpoint directory into a new directory that mlx-lm opens: the same codes, scales and
  * biases that `mlx_lm.convert` makes on a CPU. Linear and embedding weights whose rows are multiples of the group size
- * are quantised, the rest is kept. The directory, whose parent must exist, appears when it is complete; a failure leaves
+ * are quantized, the rest is kept. The directory, whose parent must exist, appears when it is complete; a failure leaves
  * nothing behind. Files that a symbolic link fetches from outside the checkpoint are refused, as is an output directory
  * that is a symbolic link.
  * @throws MlxtsError `Io`, `Safetensors`; `InvalidArgument` for options, and for checkpoints that cannot be converted; the
@@ -174,7 +174,7 @@ async function convert(
   bits: 4 | 8,
   groupSize: 32 | 64 | 128,
 ): Promise<RawArray[]> {
-  if (!plan.quantise) {
+  if (!plan.quantize) {
     const data = await source.read();
     return [plan.addOne ? addOne(plan.dtype, data) : data];
   }

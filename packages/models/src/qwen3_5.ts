@@ -14,7 +14,7 @@ import { embed, linear, type Matrix, type Weights } from "./weights.ts";
 const MAX_ROLLBACK = 64;
 
 /** What a model has besides its weights. */
-type LoadSettings = Pick<LanguageModel, "stopTokens" | "activations" | "generationDefaults">;
+type LoadSettings = Pick<LanguageModel, "stopTokens" | "activationDtype" | "generationDefaults">;
 
 type Layer = {
   inputNorm: Tensor;
@@ -38,7 +38,7 @@ export class Qwen3_5 implements LanguageModel {
   readonly config: Qwen3_5Config;
   readonly stopTokens: readonly number[];
   readonly generationDefaults: GenerationDefaults;
-  readonly activations: FloatDtype;
+  readonly activationDtype: FloatDtype;
   private readonly weights: Weights;
   private readonly layers: readonly Layer[];
   private readonly embedding: Matrix;
@@ -51,7 +51,7 @@ export class Qwen3_5 implements LanguageModel {
   private constructor(
     weights: Weights,
     config: Qwen3_5Config,
-    { stopTokens, activations, generationDefaults }: LoadSettings,
+    { stopTokens, activationDtype, generationDefaults }: LoadSettings,
     parts: { layers: Layer[]; embedding: Matrix; head: Matrix; norm: Tensor; weightOffset: 0 | 1 },
   ) {
     this.device = weights.checkpoint.device;
@@ -59,7 +59,7 @@ export class Qwen3_5 implements LanguageModel {
     this.config = config;
     this.stopTokens = stopTokens;
     this.generationDefaults = generationDefaults;
-    this.activations = activations;
+    this.activationDtype = activationDtype;
     this.layers = parts.layers;
     this.embedding = parts.embedding;
     this.head = parts.head;
@@ -81,7 +81,7 @@ export class Qwen3_5 implements LanguageModel {
   }
 
   private static async bind(weights: Weights, config: Qwen3_5Config, settings: LoadSettings): Promise<Qwen3_5> {
-    const { activations } = settings;
+    const { activationDtype } = settings;
     const { checkpoint } = weights;
     const { hiddenSize, intermediateSize, vocabSize } = config;
     const prefix = PREFIXES.find((candidate) => checkpoint.has(`${candidate}embed_tokens.weight`)) ?? "model.";
@@ -97,7 +97,7 @@ export class Qwen3_5 implements LanguageModel {
         down: await w.matrix("mlp.down_proj", hiddenSize, intermediateSize),
         mixer: await (kind === "full_attention"
           ? bindAttention(w.at("self_attn"), config)
-          : bindDelta(w.at("linear_attn"), config, activations)),
+          : bindDelta(w.at("linear_attn"), config, activationDtype)),
       });
     }
     const embedding = await root.matrix("embed_tokens", vocabSize, hiddenSize);
@@ -128,7 +128,7 @@ export class Qwen3_5 implements LanguageModel {
   }
 
   get weightBytes(): number {
-    return this.weights.checkpoint.bytes;
+    return this.weights.checkpoint.byteLength;
   }
 
   /** Chunks of the delta rule, as many as the convolution reaches back. */
@@ -137,9 +137,9 @@ export class Qwen3_5 implements LanguageModel {
   }
 
   newState(options: StateOptions = {}): ModelState {
-    const { config, activations } = this;
+    const { config, activationDtype } = this;
     const sizes = checkStateOptions(options, this.contextLength, MAX_ROLLBACK);
-    const parts = { ...sizes, activations };
+    const parts = { ...sizes, activationDtype };
     return new ModelState(this, {
       ...sizes,
       tensors: config.layers.flatMap((kind, i) =>
@@ -156,7 +156,7 @@ export class Qwen3_5 implements LanguageModel {
     const { config, frequencies, weightOffset } = this;
     const { eps } = this.normOptions;
     const rows = tokens.ids.size;
-    const hidden = embed(encoder, tokens.ids, this.embedding, this.activations).reshape([rows, config.hiddenSize]);
+    const hidden = embed(encoder, tokens.ids, this.embedding, this.activationDtype).reshape([rows, config.hiddenSize]);
     const mark = encoder.arena?.mark();
     for (const [index, layer] of this.layers.entries()) {
       const x = rmsNorm(encoder, { x: hidden, weight: layer.inputNorm }, { eps, weightOffset });
@@ -182,8 +182,8 @@ export class Qwen3_5 implements LanguageModel {
 
   encodeLogits(encoder: CommandEncoder, hidden: Tensor, rows: readonly number[]): Tensor {
     const { hiddenSize, vocabSize } = this.config;
-    const normed = encoder.empty(this.activations, [rows.length, hiddenSize]);
-    // Neighbouring rows go together.
+    const normed = encoder.empty(this.activationDtype, [rows.length, hiddenSize]);
+    // Neighboring rows go together.
     for (let begin = 0, end = 1; begin < rows.length; begin = end++) {
       const first = rows[begin] as number;
       while (end < rows.length && rows[end] === first + end - begin) end++;
@@ -195,7 +195,7 @@ export class Qwen3_5 implements LanguageModel {
 
   /** What `JSON.stringify` and `console.log` show. */
   toJSON(): object {
-    const { modelType, activations, vocabSize, contextLength, weightBytes, stopTokens } = this;
+    const { modelType, activationDtype, vocabSize, contextLength, weightBytes, stopTokens } = this;
     return {
       type: "Qwen3_5",
       modelType,
@@ -203,7 +203,7 @@ export class Qwen3_5 implements LanguageModel {
       vocabSize,
       contextLength,
       device: this.device.kind,
-      activations,
+      activationDtype,
       weightBytes,
       stopTokens,
     };

@@ -36,10 +36,15 @@ export async function bindAttention(w: Weights, config: Qwen3_5Config): Promise<
 export function attentionState(
   index: number,
   { attention: { kvHeads, headDim } }: Qwen3_5Config,
-  { sequences, capacity, activations }: { sequences: number; capacity: number; activations: FloatDtype },
+  { sequences, capacity, activationDtype }: { sequences: number; capacity: number; activationDtype: FloatDtype },
 ): StateSpec[] {
   const shape = [sequences, kvHeads, capacity, headDim];
-  return ["keys", "values"].map((cache) => ({ name: `${cache}.${index}`, dtype: activations, shape, kind: "cache" }));
+  return ["keys", "values"].map((cache) => ({
+    name: `${cache}.${index}`,
+    dtype: activationDtype,
+    shape,
+    kind: "cache",
+  }));
 }
 
 export interface AttentionOptions {

@@ -25,7 +25,7 @@ export interface DeltaLayer {
   norm: Tensor;
 }
 
-export async function bindDelta(w: Weights, config: Qwen3_5Config, activations: FloatDtype): Promise<DeltaLayer> {
+export async function bindDelta(w: Weights, config: Qwen3_5Config, activationDtype: FloatDtype): Promise<DeltaLayer> {
   const { hiddenSize, delta } = config;
   const { values, channels } = delta;
   return {
@@ -40,7 +40,7 @@ export async function bindDelta(w: Weights, config: Qwen3_5Config, activations: 
     dtBias: await w.f32("dt_bias", [delta.valueHeads]),
     // The original code multiplies by this one in the dtype of activations.
     norm:
-      w.dtype("norm.weight") === activations
+      w.dtype("norm.weight") === activationDtype
         ? w.tensor("norm.weight", [delta.valueDim])
         : await w.f32("norm.weight", [delta.valueDim]),
   };
@@ -50,20 +50,20 @@ export async function bindDelta(w: Weights, config: Qwen3_5Config, activations: 
 export function deltaState(
   index: number,
   { delta }: Qwen3_5Config,
-  { sequences, rollback, activations }: { sequences: number; rollback: number; activations: FloatDtype },
+  { sequences, rollback, activationDtype }: { sequences: number; rollback: number; activationDtype: FloatDtype },
 ): StateSpec[] {
   const { keyHeads, valueHeads, keyDim, valueDim, taps, channels } = delta;
   const state = [sequences, valueHeads, valueDim, keyDim];
   // What `rollback` takes back needs inputs further back.
   const inputs = [sequences, taps - 1 + rollback, channels];
   const specs: StateSpec[] = [
-    { name: `conv.${index}`, dtype: activations, shape: inputs, kind: "fixed", tail: taps - 1 },
+    { name: `conv.${index}`, dtype: activationDtype, shape: inputs, kind: "fixed", tail: taps - 1 },
     { name: `delta.${index}`, dtype: "f32", shape: state, kind: "fixed" },
   ];
   if (rollback === 0) return specs;
   const log = (name: string, dtype: Dtype, shape: number[]) =>
     specs.push({ name: `${name}.${index}`, dtype, shape, kind: "log" });
-  log("logInputs", activations, inputs);
+  log("logInputs", activationDtype, inputs);
   log("logState", "f32", state);
   log("logKeys", "f32", [sequences, rollback, keyHeads, keyDim]);
   log("logDeltas", "f32", [sequences, rollback, valueHeads, valueDim]);

@@ -50,7 +50,7 @@ interface Undo {
  *
  * A state is in use from a call to its settlement, by a generation until it ends. Until then other calls are refused with
  * an MlxtsError `Busy`; only several `save` may overlap. `dispose` is always possible: calls that have not ended reject
- * with `Disposed`. A call that is cancelled or fails frees the state. What passes had run by then stays, `lengths` counts
+ * with `Disposed`. A call that is canceled or fails frees the state. What passes had run by then stays, `lengths` counts
  * it; but when the device fails in a pass, the sequences are undefined until they are reset or restored, and refused.
  */
 export class ModelState {
@@ -262,7 +262,7 @@ export class ModelState {
     for (const { tensor, kind } of this.parts) {
       if (kind !== "fixed") continue;
       const part = tensor.slice(begin, end);
-      part.buffer.write(new Uint8Array(part.bytes), part.byteOffset);
+      part.buffer.write(new Uint8Array(part.byteLength), part.byteOffset);
     }
     for (let at = begin; at < end; at++) this.jump(at, 0);
   }
@@ -271,7 +271,7 @@ export class ModelState {
    * Takes back the last `tokens` tokens of the last pass (a `prefill`, a step of a `Decoder`): the state is then, to the
    * bit, the one that the pass went through before them. A number for all sequences, or one for each; one with 0 is left
    * as it is. At most the `rollback` that the state was made with, and no more than the pass had; can be repeated.
-   * A rollback that is cancelled on its way is done all the same.
+   * A rollback that is canceled on its way is done all the same.
    */
   async rollback(tokens: number | readonly number[], options: CallOptions = {}): Promise<void> {
     const op = "state.rollback";
@@ -341,7 +341,7 @@ export class ModelState {
   /** What `JSON.stringify` and `console.log` show. */
   toJSON(): object {
     const { sequences, capacity, lengths, maxRollback: rollback, disposed } = this;
-    const bytes = this.parts.reduce((sum, { tensor }) => sum + tensor.bytes, 0);
+    const bytes = this.parts.reduce((sum, { tensor }) => sum + tensor.byteLength, 0);
     const { modelType } = this.model;
     return { type: "ModelState", modelType, sequences, capacity, lengths, rollback, bytes, disposed };
   }

@@ -31,7 +31,7 @@ export function checkIds(
 /** Whether all sequences have equally many tokens, so that they are rows of a matrix. */
 export const areEqual = (counts: readonly number[]): boolean => counts.every((count) => count === counts[0]);
 
-/** Neighbouring sequences with equally many tokens: attention and convolution take them as rows. */
+/** Neighboring sequences with equally many tokens: attention and convolution take them as rows. */
 export interface Run {
   sequence: number;
   sequences: number;

@@ -1,20 +1,20 @@
 import { type Checkpoint, type CommandEncoder, type Dtype, MlxtsError, type Tensor } from "@mlxts/core";
 import { embedding, matmul } from "@mlxts/nn";
-import { type Quantisation, type Quantised, quantizedEmbedding, quantizedMatmul, readQuantised } from "@mlxts/quant4";
+import { type Quantization, type Quantized, quantizedEmbedding, quantizedMatmul, readQuantized } from "@mlxts/quant4";
 
-/** A weight matrix [rows, cols] as its checkpoint has it: dense, or quantised. */
+/** A weight matrix [rows, cols] as its checkpoint has it: dense, or quantized. */
 export interface Matrix {
   rows: number;
   cols: number;
   dense?: Tensor;
-  quantised?: Quantised;
+  quantized?: Quantized;
   bias?: Tensor;
 }
 
 /** A model's tensors under a name prefix, checked against the shapes that the config asks for. */
 export class Weights {
   readonly checkpoint: Checkpoint;
-  private readonly quantisation: Quantisation | undefined;
+  private readonly quantization: Quantization | undefined;
   private readonly signal: AbortSignal | undefined;
   private readonly prefix: string;
   /** Tensors made beside the checkpoint's own. */
@@ -22,13 +22,13 @@ export class Weights {
 
   constructor(
     checkpoint: Checkpoint,
-    quantisation: Quantisation | undefined,
+    quantization: Quantization | undefined,
     signal?: AbortSignal,
     prefix = "",
     converted: Tensor[] = [],
   ) {
     this.checkpoint = checkpoint;
-    this.quantisation = quantisation;
+    this.quantization = quantization;
     this.signal = signal;
     this.prefix = prefix;
     this.converted = converted;
@@ -41,7 +41,7 @@ export class Weights {
 
   /** The tensors under another prefix of the whole checkpoint. */
   under(prefix: string): Weights {
-    return new Weights(this.checkpoint, this.quantisation, this.signal, prefix, this.converted);
+    return new Weights(this.checkpoint, this.quantization, this.signal, prefix, this.converted);
   }
 
   /** Lets go of the checkpoint and of everything made from it. */
@@ -90,41 +90,41 @@ export class Weights {
     return tensor;
   }
 
-  /** The matrix of module `path`: `path.weight`, quantised if the checkpoint says so. */
+  /** The matrix of module `path`: `path.weight`, quantized if the checkpoint says so. */
   async matrix(path: string, rows: number, cols: number): Promise<Matrix> {
     this.signal?.throwIfAborted();
-    const quantised =
-      this.quantisation && readQuantised(this.checkpoint, this.quantisation, this.prefix + path, { cols });
+    const quantized =
+      this.quantization && readQuantized(this.checkpoint, this.quantization, this.prefix + path, { cols });
     const bias = this.has(`${path}.bias`) ? await this.f32(`${path}.bias`, [rows]) : undefined;
-    if (!quantised) return { rows, cols, dense: this.tensor(`${path}.weight`, [rows, cols]), ...(bias && { bias }) };
-    const [foundRows = 0, words = 0] = quantised.weight.shape.slice(-2);
-    const foundCols = (words * 32) / quantised.bits;
-    if (quantised.weight.shape.length !== 2 || foundRows !== rows || foundCols !== cols)
+    if (!quantized) return { rows, cols, dense: this.tensor(`${path}.weight`, [rows, cols]), ...(bias && { bias }) };
+    const [foundRows = 0, words = 0] = quantized.weight.shape.slice(-2);
+    const foundCols = (words * 32) / quantized.bits;
+    if (quantized.weight.shape.length !== 2 || foundRows !== rows || foundCols !== cols)
       this.refuse(
         `${path}.weight`,
-        `must hold a quantised [${rows}, ${cols}] matrix, got [${foundRows}, ${foundCols}]`,
+        `must hold a quantized [${rows}, ${cols}] matrix, got [${foundRows}, ${foundCols}]`,
       );
-    return { rows, cols, quantised, ...(bias && { bias }) };
+    return { rows, cols, quantized, ...(bias && { bias }) };
   }
 }
 
-/** `x · Wᵀ (+ bias)`, dense or quantised. */
+/** `x · Wᵀ (+ bias)`, dense or quantized. */
 export function linear(
   encoder: CommandEncoder,
   x: Tensor,
-  { dense, quantised, bias }: Matrix,
+  { dense, quantized, bias }: Matrix,
   outDtype: Dtype = x.dtype,
   out?: Tensor,
 ): Tensor {
   const options = { outDtype: outDtype as "f32" | "f16" | "bf16" };
-  if (quantised) return quantizedMatmul(encoder, { x, q: quantised, bias, out }, options);
+  if (quantized) return quantizedMatmul(encoder, { x, q: quantized, bias, out }, options);
   return matmul(encoder, { x, weight: dense as Tensor, bias, out }, options);
 }
 
 /** Rows of the embedding matrix. */
-export function embed(encoder: CommandEncoder, ids: Tensor, { dense, quantised }: Matrix, outDtype: Dtype): Tensor {
+export function embed(encoder: CommandEncoder, ids: Tensor, { dense, quantized }: Matrix, outDtype: Dtype): Tensor {
   const options = { outDtype: outDtype as "f32" | "f16" | "bf16" };
-  return quantised
-    ? quantizedEmbedding(encoder, { ids, q: quantised }, options)
+  return quantized
+    ? quantizedEmbedding(encoder, { ids, q: quantized }, options)
     : embedding(encoder, { ids, weight: dense as Tensor }, options);
 }

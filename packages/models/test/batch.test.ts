@@ -115,10 +115,10 @@ describe("prefillBatch", () => {
   });
 
   it("in bf16 and with 4-bit weights", async () => {
-    using half = await loadModel(device, tiny, { activations: "bf16" });
+    using half = await loadModel(device, tiny, { activationDtype: "bf16" });
     await expectAlone(ragged, "chunk", half, 2.5e-3);
-    using quantised = await loadModel(device, tiny4bit, { activations: "f32" });
-    await expectAlone(ragged, "chunk", quantised);
+    using quantized = await loadModel(device, tiny4bit, { activationDtype: "f32" });
+    await expectAlone(ragged, "chunk", quantized);
   });
 });
 
@@ -137,11 +137,11 @@ describe("generateBatch", () => {
   });
 
   it("greedy tokens with 4-bit weights are those of each alone", async () => {
-    using quantised = await loadModel(device, tiny4bit, { activations: "f32" });
+    using quantized = await loadModel(device, tiny4bit, { activationDtype: "f32" });
     const out = await texts(
       prompts.map(({ ids }) => ids),
       { stopTokens: [], maxTokens: 16 },
-      quantised,
+      quantized,
     );
     expect(out).toEqual(prompts.map(({ fourBit }) => fourBit.greedy.slice(0, 16)));
   });

@@ -1,4 +1,4 @@
-// What a state holds, and what is reported, after every kind of end of a generation, and after calls that were cancelled.
+// What a state holds, and what is reported, after every kind of end of a generation, and after calls that were canceled.
 import { getEventListeners } from "node:events";
 import { Device } from "@mlxts/core";
 import { compare, within } from "@mlxts/core/testing";
@@ -180,7 +180,7 @@ describe("generate ends by", () => {
     await expect(running.next()).rejects.toMatchObject({ code: "Disposed" });
     expect((await running.next()).done).toBe(true);
     using own = Device.open("cpu");
-    using of = await loadModel(own, tiny, { activations: "f32" });
+    using of = await loadModel(own, tiny, { activationDtype: "f32" });
     const before = await liveBuffers(own);
     const frozen = generate(of, ids, { maxTokens: 1, ending: Object.freeze({ stopToken: 1 }) });
     await frozen.next();
@@ -190,7 +190,7 @@ describe("generate ends by", () => {
 
   it("any of these, without a state of the caller's: nothing is left", async () => {
     using own = Device.open("cpu");
-    using of = await loadModel(own, tiny, { activations: "f32" });
+    using of = await loadModel(own, tiny, { activationDtype: "f32" });
     const before = await liveBuffers(own);
     const controller = new AbortController();
     const options = { stopTokens: [], draft: guesses, signal: controller.signal };
@@ -417,23 +417,23 @@ describe("a signal", () => {
   it("in the last pass: it has run, the call rejects", async () => {
     using state = model.newState({ capacity: 64, rollback: 2 });
     using decoder = new Decoder(model, state);
-    const cancelled = async (call: (signal: AbortSignal) => Promise<unknown>) => {
+    const canceled = async (call: (signal: AbortSignal) => Promise<unknown>) => {
       const controller = new AbortController();
       const running = call(controller.signal);
       controller.abort("stop");
       await expect(running).rejects.toBe("stop");
       expect(getEventListeners(controller.signal, "abort")).toHaveLength(0);
     };
-    await cancelled((signal) => prefill(model, state, ids.slice(0, 6), { signal }));
+    await canceled((signal) => prefill(model, state, ids.slice(0, 6), { signal }));
     expect(state.tokens).toBe(6);
-    await cancelled((signal) => decoder.next(1, { signal }));
+    await canceled((signal) => decoder.next(1, { signal }));
     expect(state.tokens).toBe(7);
-    await cancelled((signal) => state.rollback(1, { signal }));
+    await canceled((signal) => state.rollback(1, { signal }));
     expect(state.tokens).toBe(6);
-    await cancelled((signal) => decoder.nextBatch([1], { signal }));
-    await cancelled((signal) => state.save(0, { signal }));
+    await canceled((signal) => decoder.nextBatch([1], { signal }));
+    await canceled((signal) => state.save(0, { signal }));
     expect(state.tokens).toBe(7);
-    await cancelled((signal) => decoder.speculate(2, [4095, 4095], { signal }));
+    await canceled((signal) => decoder.speculate(2, [4095, 4095], { signal }));
     expect(state.tokens).toBe(8);
     using plain = model.newState({ capacity: 64 });
     await prefill(model, plain, ids.slice(0, 6));

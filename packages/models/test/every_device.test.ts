@@ -17,7 +17,7 @@ import { bits, prompts, stateBits, tiny } from "./fixtures.ts";
 const device = Device.open();
 let model: LanguageModel;
 beforeAll(async () => {
-  model = await loadModel(device, tiny, { activations: "f32" });
+  model = await loadModel(device, tiny, { activationDtype: "f32" });
 });
 afterAll(() => {
   model.dispose();

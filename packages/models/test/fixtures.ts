@@ -37,7 +37,7 @@ export const texts = JSON.parse(readFileSync(join(tiny, "reference.json"), "utf8
 /** The tiny model for a test file of its own; on a CPU, for a simulated GPU takes its time: it has every_device.test.ts. */
 export async function tinyOnCpu(): Promise<{ device: Device; model: LanguageModel }> {
   const device = Device.open("cpu");
-  const model = await loadModel(device, tiny, { activations: "f32" });
+  const model = await loadModel(device, tiny, { activationDtype: "f32" });
   afterAll(() => {
     model.dispose();
     device.dispose();

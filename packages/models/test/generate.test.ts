@@ -15,7 +15,7 @@ import { prompts, texts, tiny } from "./fixtures.ts";
 const device = Device.open();
 let model: LanguageModel;
 beforeAll(async () => {
-  model = await loadModel(device, tiny, { activations: "f32" });
+  model = await loadModel(device, tiny, { activationDtype: "f32" });
 });
 afterAll(() => {
   model.dispose();

@@ -12,7 +12,7 @@ const ids = prompts[0]?.ids as number[];
 async function withGeneration(config: Record<string, unknown>): Promise<LanguageModel> {
   const folder = withConfig(() => {});
   writeFileSync(join(folder, "generation_config.json"), JSON.stringify({ eos_token_id: 0, ...config }));
-  return loadModel(device, folder, { activations: "f32" });
+  return loadModel(device, folder, { activationDtype: "f32" });
 }
 
 async function text(model: LanguageModel, options: SamplingOptions): Promise<number[]> {

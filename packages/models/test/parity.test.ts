@@ -30,7 +30,7 @@ async function greedy(model: LanguageModel, ids: readonly number[]) {
 describe("tiny-qwen3.5, bf16 weights, f32 activations, against the original model code", () => {
   let model: LanguageModel;
   beforeAll(async () => {
-    model = await loadModel(device, tiny, { activations: "f32" });
+    model = await loadModel(device, tiny, { activationDtype: "f32" });
   });
   afterAll(() => model.dispose());
 
@@ -85,21 +85,21 @@ describe("tiny-qwen3.5, bf16 weights, f32 activations, against the original mode
   });
 
   it("bf16 activations stay near the f32 logits", async () => {
-    using half = await loadModel(device, tiny, { activations: "bf16" });
+    using half = await loadModel(device, tiny, { activationDtype: "bf16" });
     for (const { ids, logits } of prompts)
       expect(compare(await lastLogits(half, ids), logits).ratio).toBeLessThan(3e-2);
   });
 
   it("bf16 is what a GPU computes in unless told otherwise", async () => {
     using usual = await loadModel(device, tiny);
-    expect(usual.activations).toBe(device.gpu ? "bf16" : "f32");
+    expect(usual.activationDtype).toBe(device.gpu ? "bf16" : "f32");
   });
 });
 
 describe("tiny-qwen3.5-4bit as mlx_lm.convert wrote it", () => {
   let model: LanguageModel;
   beforeAll(async () => {
-    model = await loadModel(device, tiny4bit, { activations: "f32" });
+    model = await loadModel(device, tiny4bit, { activationDtype: "f32" });
   });
   afterAll(() => model.dispose());
 
@@ -113,7 +113,7 @@ describe("tiny-qwen3.5-4bit as mlx_lm.convert wrote it", () => {
   );
 
   it("bf16 activations stay near the f32 logits", async () => {
-    using half = await loadModel(device, tiny4bit, { activations: "bf16" });
+    using half = await loadModel(device, tiny4bit, { activationDtype: "bf16" });
     for (const { ids, fourBit } of prompts)
       expect(compare(await lastLogits(half, ids), fourBit.f64Logits).ratio).toBeLessThan(3e-2);
   });

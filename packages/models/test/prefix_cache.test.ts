@@ -172,7 +172,7 @@ describe("PrefixCache", () => {
       expect(prefill(of, state, long, { cache, ...options })).rejects.toThrow(message);
     await refused("prefill: `blockLength` must be a multiple of the cache's 64 tokens, got 100", { blockLength: 100 });
     await refused("prefill: `positions` must be integers from 0 to 329, got 330", { positions: [330] });
-    using half = await loadModel(device, tiny, { activations: "bf16" });
+    using half = await loadModel(device, tiny, { activationDtype: "bf16" });
     await refused("prefill: `cache` must belong to the model, got the cache of another model", {}, half);
     expect(state.tokens).toBe(0);
     await prefill(model, state, [1]);

@@ -81,11 +81,11 @@ describe("quantizeCheckpoint", () => {
     expect(checkpoint.metadata).toEqual({ format: "mlx" });
   });
 
-  it("refuses a quantised checkpoint, odd settings and a full folder, and leaves nothing behind", async () => {
+  it("refuses a quantized checkpoint, odd settings and a full folder, and leaves nothing behind", async () => {
     const folder = temporary();
     const out = join(folder, "out");
     await expect(quantizeCheckpoint(device, tiny4bit, out)).rejects.toThrow(
-      "quantize: `checkpoint` must not be quantised already, got a quantised checkpoint — start from the original weights",
+      "quantize: `checkpoint` must not be quantized already, got a quantized checkpoint — start from the original weights",
     );
     await expect(quantizeCheckpoint(device, tiny, out, { bits: 3 as 4 })).rejects.toThrow(
       "quantize: `bits` must be 4 or 8, got 3",

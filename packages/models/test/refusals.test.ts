@@ -51,7 +51,7 @@ describe("loadModel refuses", () => {
       "loadModel: `device` must be a Device, got undefined",
     );
     await expect(loadModel(device, tiny, { dtype: "f16" } as never)).rejects.toThrow(
-      "loadModel: `dtype` must be one of activations, signal, got an unknown option",
+      "loadModel: `dtype` must be one of activationDtype, signal, got an unknown option",
     );
   });
 
@@ -190,7 +190,7 @@ describe("loadModel refuses", () => {
     });
   });
 
-  it("a quantisation config that contradicts the tensors", async () => {
+  it("a quantization config that contradicts the tensors", async () => {
     const wrongBits = withConfig(
       (config) => Object.assign(config, { quantization: { bits: 8, group_size: 64 } }),
       tiny4bit,

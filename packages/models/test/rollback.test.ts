@@ -32,7 +32,7 @@ async function fed(state: ModelState, passes: readonly (readonly number[])[], of
 
 describe("state.rollback", () => {
   it.each(["f32", "bf16"] as const)("is never having fed the tokens, to the bit: %s", async (activations) => {
-    using of = await loadModel(device, tiny, { activations });
+    using of = await loadModel(device, tiny, { activationDtype: activations });
     // A single row has a kernel of its own, with other roundings: what stays of a pass is none, or several.
     for (const [before, pass, taken] of [
       [20, 6, 1],
@@ -172,9 +172,9 @@ describe("speculation", () => {
   });
 
   it("with 4-bit weights", async () => {
-    using quantised = await loadModel(device, tiny4bit, { activations: "f32" });
+    using quantized = await loadModel(device, tiny4bit, { activationDtype: "f32" });
     for (const { ids, fourBit } of prompts)
-      expect(await run(ids, { draft: promptLookup(), maxTokens: 40, stopTokens: [] }, quantised)).toEqual(
+      expect(await run(ids, { draft: promptLookup(), maxTokens: 40, stopTokens: [] }, quantized)).toEqual(
         fourBit.greedy.slice(0, 40),
       );
   });

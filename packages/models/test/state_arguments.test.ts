@@ -21,7 +21,7 @@ const { device, model } = await tinyOnCpu();
 
 describe("states of another model", () => {
   it("are refused everywhere", async () => {
-    using other = await loadModel(device, tiny, { activations: "f32" });
+    using other = await loadModel(device, tiny, { activationDtype: "f32" });
     using state = other.newState({ capacity: 16 });
     const text = (op: string) =>
       `${op}: \`state\` must belong to the model, got a state of another model — make it with model.newState`;

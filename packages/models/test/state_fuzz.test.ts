@@ -54,21 +54,21 @@ const feedPrompts: Operation = async (world, owner) => {
   const blockLength = world.pick([4, 16, 512]);
   const options = { path: world.pick(["auto", "recurrent", "chunk"] as const), blockLength };
   const controller = new AbortController();
-  const cancelled = random.below(4) === 0;
+  const canceled = random.below(4) === 0;
   const running = prefillBatch(model, state, prompts, { ...options, signal: controller.signal });
   if (prompts.some((ids, at) => ids.length > room(sequences[at] as Sequence))) {
     await expect(running).rejects.toThrow("must fit the context of");
     return new Map();
   }
   if (random.below(2) === 0) await disturb(world, owner);
-  if (!cancelled) {
+  if (!canceled) {
     await running;
     for (const [at, sequence] of sequences.entries()) append(sequence, prompts[at] as number[], blockLength);
     return fed(sequences.filter((_, at) => prompts[at]?.length));
   }
   controller.abort();
   await running.then(
-    () => expect.unreachable("the call was cancelled"),
+    () => expect.unreachable("the call was canceled"),
     (error) => expect(error).toBe(controller.signal.reason),
   );
   const ran = sequences.map((sequence) => state.length(sequence.at) - sequence.tokens.length);

@@ -8,7 +8,7 @@ namespace mlxts {
 
 constant constexpr uint kBins = 256, kTable = 2 * kBins;  // low halves of sums, then high halves
 
-// Of four neighbours; a weight of 0 counts for nothing.
+// Of four neighbors; a weight of 0 counts for nothing.
 struct Four {
   uint4 key, weight;
 };
@@ -57,7 +57,7 @@ struct Searcher {
     for (uint i = index; i < kTable; i += threads) table()[i] = 0;
   }
 
-  // Adds what has the bits of `found` above the digit at `shift` to the table. Neighbours in one bin go together.
+  // Adds what has the bits of `found` above the digit at `shift` to the table. Neighbors in one bin go together.
   template <typename Items>
   void count(Items items, Span span, uint found, uint shift) const {
     uint bin = 0;

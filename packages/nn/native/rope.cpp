@@ -39,7 +39,7 @@ MLXTS_INLINE void cos_sin(double position, vf32 frequency, vf32& cosine, vf32& s
   sine = as_f32(as_i32(select(odd, cos_r, sin_r)) ^ sin_sign);
 }
 
-MLXTS_INLINE vf32 swap_neighbours(vf32 v) {
+MLXTS_INLINE vf32 swap_neighbors(vf32 v) {
   const vpair bits = reinterpret_cast<vpair>(v);
   return reinterpret_cast<vf32>((bits >> 32) | (bits << 32));
 }
@@ -82,7 +82,7 @@ void rope(const Launch& l) {
       const T* from = x + offset;  // [dim]
       T* to = out + offset;        // [dim]
       if (p.interleaved) {
-        const auto rotate = [&](vf32 v, vf32 c, vf32 s) { return fma(v, c, swap_neighbours(v) * s); };
+        const auto rotate = [&](vf32 v, vf32 c, vf32 s) { return fma(v, c, swap_neighbors(v) * s); };
         for_lanes(
             rotated, [&](size_t i) { store(to + i, rotate(load(from + i), load(cosines + i), load(sines + i))); },
             [&](size_t i, int n) {

@@ -10,7 +10,7 @@ namespace mlxts {
 
 constant constexpr uint kTileKeys = SDPA_TILE_KEYS, kTileSimdgroups = SDPA_SIMDGROUPS, kScoreStride = SDPA_SCORE_STRIDE;
 constant constexpr int kRowFragments = SDPA_TILE_ROWS / 8;
-// Columns of a simdgroup go by strips of 16, of which a lane has 4 neighbours of a row, in two fragments.
+// Columns of a simdgroup go by strips of 16, of which a lane has 4 neighbors of a row, in two fragments.
 constant constexpr uint kStrip = 16;
 constant constexpr int kStrips = SDPA_TILE_COLUMNS / SDPA_SIMDGROUPS / kStrip;
 
@@ -87,7 +87,7 @@ METAL_FUNC uint strip_column(uint dim, uint column, uint strip, uint lane, uint 
   return column + (simdgroup * strips(dim, column) + strip) * kStrip + 2 * matrix_column(lane);
 }
 
-// Four neighbouring columns of a lane's row.
+// Four neighboring columns of a lane's row.
 METAL_FUNC float4 strip_sums(thread AttentionState& state, int i, int strip) {
   thread const float2& a = state.sums[i][2 * strip].thread_elements();
   thread const float2& b = state.sums[i][2 * strip + 1].thread_elements();
@@ -95,7 +95,7 @@ METAL_FUNC float4 strip_sums(thread AttentionState& state, int i, int strip) {
 }
 
 // Scores of 8 keys with all rows. The fragments of 32 columns take them in the order 0, 4, 8 …, 1, 5, 9 …, so that each
-// lane reads neighbours.
+// lane reads neighbors.
 template <typename X, typename C>
 METAL_FUNC void score_keys(device const X* q, device const C* keys, thread const AttentionTile& tile, uint key,
                            threadgroup float* scores, uint lane) {

@@ -3,7 +3,7 @@
 
 using namespace metal;
 
-// A row of the threadgroup copies a piece of a row; neighbouring lanes copy neighbouring elements.
+// A row of the threadgroup copies a piece of a row; neighboring lanes copy neighboring elements.
 template <typename T>
 kernel void slice(device const T* x [[buffer(SLICE_X)]], device T* out [[buffer(SLICE_OUT)]],
                   constant SliceParams& p [[buffer(SLICE_PARAMS)]], uint2 group [[threadgroup_position_in_grid]],

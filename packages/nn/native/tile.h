@@ -21,7 +21,7 @@ inline constexpr bool kHasPairs = true;
 inline constexpr bool kHasPairs = false;
 #endif
 
-// Pairs of bf16 that are neighbours along the contracted dimension; the first in the low half.
+// Pairs of bf16 that are neighbors along the contracted dimension; the first in the low half.
 typedef uint32_t pair;
 
 #if defined(__AVX512BF16__)

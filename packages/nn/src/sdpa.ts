@@ -75,7 +75,7 @@ interface PiecesSizes {
   dim: number;
 }
 
-/** Few queries, first half: each piece of the cache against all queries of its head, unnormalised. */
+/** Few queries, first half: each piece of the cache against all queries of its head, unnormalized. */
 export const sdpaPiecesKernel = defineKernel({
   library: nnLibrary,
   name: "sdpa_pieces",
@@ -114,7 +114,7 @@ function tiledRows(rows: number, heads: number): number {
 
 /**
  * Scaled dot-product attention over a cache: `out[b, i, h] = Σ_t softmax_t(scale · q[b, i, h] · k[b, h', t]) · v[b, h', t]`
- * with h' = ⌊h · Hkv / H⌋ (neighbouring heads share a key/value head), over the rows t that query i sees.
+ * with h' = ⌊h · Hkv / H⌋ (neighboring heads share a key/value head), over the rows t that query i sees.
  *
  * - `q`, `out` [B, T, H, D] f32, f16 or bf16; H a multiple of Hkv; any D.
  * - `kCache`, `vCache` [B, Hkv, capacity, D] f32, f16 or bf16, whatever q has, both of one dtype.

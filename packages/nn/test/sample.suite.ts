@@ -174,7 +174,7 @@ export const suite: Suite = {
       return pick({ ids: kept.map(({ id }) => id), probabilities: kept.map(({ p }) => p / total) }, u);
     }),
     "top-p before top-k": drawn(shareOfAll),
-    "not normalised after the cuts": drawn((logits, u, { temperature, topK, topP }) => {
+    "not normalized after the cuts": drawn((logits, u, { temperature, topK, topP }) => {
       const all = samplingSet(logits, temperature, 0, 1);
       const kept = new Set(samplingSet(logits, temperature, topK, topP).ids);
       return pick(

@@ -158,7 +158,7 @@ export const suite: Suite = {
     "gate not activated": plain((a) =>
       rmsNormReference(a.x, a.weight, a.eps, a.weightOffset).map((v, i) => v * (a.z[i] as number)),
     ),
-    "gate normalised instead of x": plain((a) =>
+    "gate normalized instead of x": plain((a) =>
       rmsNormReference(a.z, a.weight, a.eps, a.weightOffset).map((v, i) => v * silu(a.x[i] as number)),
     ),
     "NaN for a very negative gate": plain((a) =>

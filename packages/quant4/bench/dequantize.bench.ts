@@ -1,7 +1,7 @@
 import { DTYPES, type FloatDtype } from "@mlxts/core";
 import { type BenchCase, defineBench } from "@mlxts/core/testing";
 import { dequantize } from "../src/index.ts";
-import { quantisedZeros } from "./zeros.ts";
+import { quantizedZeros } from "./zeros.ts";
 
 const [ROWS, COLS] = [1024, 4096];
 
@@ -10,7 +10,7 @@ const dequantizeCase = (bits: 2 | 4 | 8, outDtype: FloatDtype): BenchCase => ({
   bytes: ROWS * COLS * (bits / 8 + 4 / 64 + DTYPES[outDtype].bytes),
   flops: 2 * ROWS * COLS,
   setup(device) {
-    const q = quantisedZeros(device, ROWS, COLS, bits);
+    const q = quantizedZeros(device, ROWS, COLS, bits);
     const out = device.tensor(outDtype, [ROWS, COLS]);
     return { encode: (encoder) => void dequantize(encoder, { q, out }, { outDtype }) };
   },

@@ -1,6 +1,6 @@
 import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
 import { quantizedEmbedding } from "../src/index.ts";
-import { quantisedZeros } from "./zeros.ts";
+import { quantizedZeros } from "./zeros.ts";
 
 const [ROWS, COLS] = [32768, 2048];
 
@@ -9,7 +9,7 @@ const embeddingCase = (tokens: number): BenchCase => ({
   bytes: tokens * COLS * (0.5 + 4 / 64 + 2),
   flops: 2 * tokens * COLS,
   setup(device) {
-    const q = quantisedZeros(device, ROWS, COLS, 4);
+    const q = quantizedZeros(device, ROWS, COLS, 4);
     const ids = device.tensor("u32", [tokens], new Random(1).integers(tokens, ROWS));
     const out = device.tensor("bf16", [tokens, COLS]);
     return { encode: (encoder) => void quantizedEmbedding(encoder, { ids, q, out }, { outDtype: "bf16" }) };

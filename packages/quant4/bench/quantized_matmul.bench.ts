@@ -1,10 +1,10 @@
 import type { CommandEncoder, Device } from "@mlxts/core";
 import { type BenchCase, defineBench, type Peer, Random } from "@mlxts/core/testing";
 import { onnxPeer } from "../../../scripts/onnx_peer.ts";
-import { type Quantised, quantizedMatmul } from "../src/index.ts";
+import { type Quantized, quantizedMatmul } from "../src/index.ts";
 
 /** A stack of different matrices, larger than the caches: what a model does from layer to layer. */
-function stack(device: Device, copies: number, rows: number, cols: number, bits: 4 | 8, groupSize: 64): Quantised[] {
+function stack(device: Device, copies: number, rows: number, cols: number, bits: 4 | 8, groupSize: 64): Quantized[] {
   const random = new Random(1);
   const words = Uint32Array.from({ length: (rows * cols * bits) / 32 }, () => random.below(2 ** 32));
   const groups = (rows * cols) / groupSize;
@@ -43,7 +43,7 @@ function product(m: number, dtype: "f32" | "bf16", bits: 4 | 8, cold: boolean): 
       let next = 0;
       return {
         encode(encoder: CommandEncoder) {
-          quantizedMatmul(encoder, { x, q: matrices[next++ % copies] as Quantised, out });
+          quantizedMatmul(encoder, { x, q: matrices[next++ % copies] as Quantized, out });
         },
       };
     },

@@ -8,7 +8,7 @@ typedef float f32;
 typedef half f16;
 typedef bfloat bf16;
 
-// Eight neighbouring columns of a row, centred: q − 8 or q − 128. Then scale·Σqx and bias·Σx do not cancel:
+// Eight neighboring columns of a row, centered: q − 8 or q − 128. Then scale·Σqx and bias·Σx do not cancel:
 // w = scale·(q − c) + (bias + scale·c).
 struct Codes {
   half4 low, high;
@@ -47,9 +47,9 @@ struct Packed<8> {
   static METAL_FUNC Codes eight(device const uint* words) { return {four(words, 0), four(words, 4)}; }
 };
 
-// The bias that goes with centred codes.
+// The bias that goes with centered codes.
 template <int Bits>
-METAL_FUNC float centred(float scale, float bias) {
+METAL_FUNC float centered(float scale, float bias) {
   return metal::fma(float(1 << (Bits - 1)), scale, bias);
 }
 

@@ -1,5 +1,5 @@
 // What the matrix products share: dtypes as functions on runs of elements, the matrices of a batch, codes in f32.
-// Codes are centred (q − 8, q − 128), so that scale·Σqx and bias·Σx do not cancel: w = scale·(q − c) + (bias +
+// Codes are centered (q − 8, q − 128), so that scale·Σqx and bias·Σx do not cancel: w = scale·(q − c) + (bias +
 // scale·c).
 #pragma once
 #include "cpu_kernel.h"
@@ -84,7 +84,7 @@ inline constexpr int kPerWord = 32 / Bits;
 template <int Bits>
 inline constexpr int kChunk = kLanes * kPerWord<Bits>;
 template <int Bits>
-inline constexpr float kCentre = Bits == 4 ? 8 : 128;
+inline constexpr float kCenter = Bits == 4 ? 8 : 128;
 
 MLXTS_INLINE vu32 load_words(const uint8_t* p) {
   vu32 v;
@@ -108,7 +108,7 @@ MLXTS_INLINE vu32 load_words(const uint8_t* p, uint32_t n) {
 #endif
 }
 
-// Centred code j of each word, as numbers. `flip` goes once over the words before.
+// Centered code j of each word, as numbers. `flip` goes once over the words before.
 template <int Bits>
 struct Codes {
 #if defined(__AVX512F__)
@@ -182,10 +182,10 @@ inline void widen_scales(const Types& t, const Product& m, uint64_t row, uint32_
   }
 }
 
-// The bias that goes with centred codes.
+// The bias that goes with centered codes.
 template <int Bits>
-MLXTS_INLINE vf32 centred_bias(const float* scales, const float* biases) {
-  return fma(splat(kCentre<Bits>), load(scales), load(biases));
+MLXTS_INLINE vf32 centered_bias(const float* scales, const float* biases) {
+  return fma(splat(kCenter<Bits>), load(scales), load(biases));
 }
 
 #if defined(__AVX512BF16__)

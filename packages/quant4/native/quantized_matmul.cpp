@@ -220,7 +220,7 @@ void load_block(const Types& t, const Product& m, uint32_t row0, uint32_t cols, 
     const uint32_t n = r >= w.count ? 0 : w.count - r < kLanes ? w.count - r : kLanes;
     widen_scales(t, m, row0 + r, n, groups, s.groupStride, scales, biases);
     for (size_t i = 0; i < n * s.groupStride; i += kLanes)
-      store(biases + i, centred_bias<Bits>(scales + i, biases + i));
+      store(biases + i, centered_bias<Bits>(scales + i, biases + i));
     for (uint32_t g = 0; g < groups; g += kLanes) {
       transposed(scales, g, n, s.scales + r);
       transposed(biases, g, n, s.biases + r);

@@ -58,7 +58,7 @@ threadgroup float* multiply(device const X* x, device const uint* weight, device
     if (c + kColumns < p.cols) bring(x + c + kColumns, exists, xTo + (kTile - current));
     if (row0 < p.rows) {
       const uint at = (c + column) >> shift;
-      const float scale = float(scales[at]), offset = centred<Bits>(scale, float(biases[at]));
+      const float scale = float(scales[at]), offset = centered<Bits>(scale, float(biases[at]));
       for (uint i = 0; i < 2; ++i) {
         const Codes codes = Packed<Bits>::eight(weight + (c / 8 + i) * (Bits / 4));
         store_tile(wTo + 8 * i, fma(float4(codes.low), float4(scale), float4(offset)));

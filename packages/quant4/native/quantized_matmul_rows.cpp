@@ -39,7 +39,7 @@ void sum_rows(const Span<S>& w, const float* x, uint32_t rows, float* totals) {
       scales[g] = to_f32(w.scales[size_t(r) * w.groups + g]);
       biases[g] = to_f32(w.biases[size_t(r) * w.groups + g]);
     }
-    const vf32 scale = w.lanes.at(scales, 0), bias = fma(splat(kCentre<Bits>), scale, w.lanes.at(biases, 0));
+    const vf32 scale = w.lanes.at(scales, 0), bias = fma(splat(kCenter<Bits>), scale, w.lanes.at(biases, 0));
     vf32 scaled[M];
 #pragma GCC unroll 2
     for (int m = 0; m < M; ++m) {

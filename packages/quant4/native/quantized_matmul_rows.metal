@@ -34,7 +34,7 @@ METAL_FUNC void decode(device const uint* words, device const S* scale, device c
     for (uint i = 0; i < 16; i += 4) store_tile(to + i, float4(0.0f));
     return;
   }
-  const float s = float(*scale), offset = centred<Bits>(s, float(*bias));
+  const float s = float(*scale), offset = centered<Bits>(s, float(*bias));
   for (uint i = 0; i < 2; ++i) {
     const Codes codes = Packed<Bits>::eight(words + i * (Bits / 4));
     store_tile(to + 8 * i, fma(float4(codes.low), float4(s), float4(offset)));

@@ -201,7 +201,7 @@ void matvec(const Launch& l, const Types& t) {
       for (uint32_t r = 0; r < count; ++r) {
         vf32 sum = sums[r * kMaxM + i];
         for (size_t g = 0; g < a.stride; g += kLanes)
-          sum = fma(centred_bias<Bits>(scales + r * a.stride + g, biases + r * a.stride + g),
+          sum = fma(centered_bias<Bits>(scales + r * a.stride + g, biases + r * a.stride + g),
                     load(a.sums + i * a.stride + g), sum);
         y[i * kRows + r] = reduce_add(sum) + (m.widenBias ? bias[r] : 0);
       }

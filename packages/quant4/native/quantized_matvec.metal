@@ -28,7 +28,7 @@ float product_of(device const X* x, device const uint* weight, device const S* s
     for (uint r = 0; r < kRows; ++r) {
       const uint at = step[r] * groups + (column >> shift);
       scale[r] = float(scales[at]);
-      offset[r] = centred<Bits>(scale[r], float(biases[at]));
+      offset[r] = centered<Bits>(scale[r], float(biases[at]));
     }
     for (uint c = column; c < column + kColumns; c += 8) {
       Codes codes[kRows];

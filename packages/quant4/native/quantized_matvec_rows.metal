@@ -30,7 +30,7 @@ void sum_rows(device const X* x, device const uint* weight, device const S* scal
     for (uint i = 0; i < kAhead; ++i) {
       const ulong row = min(first + i * kStep, p.rows - 1);
       const float scale = float(scales[row * groups + group]);
-      const float offset = centred<Bits>(scale, float(biases[row * groups + group]));
+      const float offset = centered<Bits>(scale, float(biases[row * groups + group]));
       w[i] = fma(float4(Packed<Bits>::four(weight + row * words, column)), float4(scale), float4(offset));
     }
 #pragma unroll

@@ -1,4 +1,4 @@
-// What dequantize and quantized_embedding share: one word to a thread, neighbouring words to neighbouring threads.
+// What dequantize and quantized_embedding share: one word to a thread, neighboring words to neighboring threads.
 #pragma once
 #include "metal_kernel.h"
 

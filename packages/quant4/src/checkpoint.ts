@@ -1,20 +1,20 @@
 import { type Checkpoint, MlxtsError, unsupported } from "@mlxts/core";
-import { BITS, type Bits, GROUP_SIZES, type GroupSize, OTHER_MODES, type Quantised } from "./quantised.ts";
+import { BITS, type Bits, GROUP_SIZES, type GroupSize, OTHER_MODES, type Quantized } from "./quantized.ts";
 
-/** How a module is quantised; what an override leaves out is read from the shapes. */
-export interface QuantisationSetting {
+/** How a module is quantized; what an override leaves out is read from the shapes. */
+export interface QuantizationSetting {
   readonly bits?: number;
   readonly groupSize?: number;
   readonly mode: string;
 }
 
-/** The quantisation a checkpoint's `config.json` declares: one setting, and overrides by module path. */
-export interface Quantisation {
+/** The quantization a checkpoint's `config.json` declares: one setting, and overrides by module path. */
+export interface Quantization {
   readonly bits: number;
   readonly groupSize: number;
   readonly mode: string;
-  /** `true`: quantised with the common setting. `false`: not quantised. */
-  readonly overrides: ReadonlyMap<string, QuantisationSetting | boolean>;
+  /** `true`: quantized with the common setting. `false`: not quantized. */
+  readonly overrides: ReadonlyMap<string, QuantizationSetting | boolean>;
 }
 
 const KNOWN_BITS: readonly unknown[] = [2, 3, 4, 5, 6, 8];
@@ -36,7 +36,7 @@ const brief = (value: unknown) => (JSON.stringify(value) ?? "undefined").slice(0
 
 const list = (values: readonly unknown[]) => values.join(", ");
 
-function settingOf(module: string, value: Record<string, unknown>): QuantisationSetting {
+function settingOf(module: string, value: Record<string, unknown>): QuantizationSetting {
   const { bits, group_size: groupSize, mode = "affine" } = value;
   const check = (name: string, given: unknown, known: readonly unknown[]) => {
     if (!known.includes(given))
@@ -53,11 +53,11 @@ function settingOf(module: string, value: Record<string, unknown>): Quantisation
 }
 
 /**
- * What `config.json` (parsed, not trusted) says of quantisation: its key `quantization`, else `quantization_config`, as
+ * What `config.json` (parsed, not trusted) says of quantization: its key `quantization`, else `quantization_config`, as
  * MLX writes them. Undefined when it has neither.
  * @throws MlxtsError `QuantConfig` for malformed settings, `UnsupportedDtype` for the layouts of other libraries
  */
-export function quantisationOf(config: unknown): Quantisation | undefined {
+export function quantizationOf(config: unknown): Quantization | undefined {
   if (!isObject(config)) throw quantConfig("", "must be a JSON object");
   const key = config.quantization != null ? "quantization" : "quantization_config";
   const given = config[key];
@@ -66,14 +66,14 @@ export function quantisationOf(config: unknown): Quantisation | undefined {
   const { group_size: _, bits: __, mode: ___, quant_method: method, ...modules } = given;
   if (method !== undefined && method !== "mlx")
     throw unsupported(
-      "quantisationOf",
+      "quantizationOf",
       `quant_method ${brief(method)}`,
       "convert the model with mlx-lm or `mlxts quantize`",
     );
   const { bits, groupSize, mode } = settingOf("", given);
   if (bits === undefined || groupSize === undefined)
     throw quantConfig("", `\`${key}\` must have \`bits\` and \`group_size\``);
-  const overrides = new Map<string, QuantisationSetting | boolean>();
+  const overrides = new Map<string, QuantizationSetting | boolean>();
   for (const [module, value] of Object.entries(modules)) {
     if (typeof value !== "boolean" && !isObject(value))
       throw quantConfig(module, `its override must be true, false or an object, got ${brief(value)}`);
@@ -85,7 +85,7 @@ export function quantisationOf(config: unknown): Quantisation | undefined {
 /** A module path without the prefixes that loaders move about: `model.language_model`, `language_model.model`, `model`. */
 const bare = (path: string) => path.replace(/^((model|language_model)\.)+/, "");
 
-function overrideOf({ overrides }: Quantisation, path: string): QuantisationSetting | boolean | undefined {
+function overrideOf({ overrides }: Quantization, path: string): QuantizationSetting | boolean | undefined {
   const exact = overrides.get(path);
   if (exact !== undefined) return exact;
   const found = [...overrides].filter(([module]) => bare(module) === bare(path));
@@ -95,14 +95,14 @@ function overrideOf({ overrides }: Quantisation, path: string): QuantisationSett
   return first;
 }
 
-/** How a quantised matrix is packed. */
+/** How a quantized matrix is packed. */
 export interface Packing {
   bits: Bits;
   groupSize: GroupSize;
 }
 
 /**
- * How module `path` is packed, or undefined when it is not quantised: it has no override, or false, and no
+ * How module `path` is packed, or undefined when it is not quantized: it has no override, or false, and no
  * `path.scales`. Reads the shapes of `path.weight`, `path.scales` and `path.biases`, not their elements.
  *
  * The override's path may have its prefixes in another order. Where an override names no width or group size, or where
@@ -113,49 +113,49 @@ export interface Packing {
  */
 export function packingOf(
   checkpoint: Checkpoint,
-  quantisation: Quantisation,
+  quantization: Quantization,
   path: string,
   { cols }: { cols?: number } = {},
 ): Packing | undefined {
-  const override = overrideOf(quantisation, path);
+  const override = overrideOf(quantization, path);
   const has = (name: string) => checkpoint.has(`${path}.${name}`);
   const refuse = (reason: string) => quantConfig(path, reason);
-  const quantised = has("scales");
+  const quantized = has("scales");
   if (override === false || override === undefined) {
-    if (!quantised) return undefined;
-    if (override === false) throw refuse("the config says that it is not quantised, but it has `scales`");
+    if (!quantized) return undefined;
+    if (override === false) throw refuse("the config says that it is not quantized, but it has `scales`");
   }
   const foreign = FOREIGN.find(has);
-  if (foreign) throw unsupported("readQuantised", `the layout of ${path}.${foreign}`, "convert the model with mlx-lm");
-  const declared: QuantisationSetting = typeof override === "object" ? override : quantisation;
+  if (foreign) throw unsupported("readQuantized", `the layout of ${path}.${foreign}`, "convert the model with mlx-lm");
+  const declared: QuantizationSetting = typeof override === "object" ? override : quantization;
   if (declared.mode !== "affine")
-    throw unsupported("readQuantised", `mode ${declared.mode} of ${path}`, "mode affine is");
+    throw unsupported("readQuantized", `mode ${declared.mode} of ${path}`, "mode affine is");
   for (const name of ["weight", "scales", "biases"])
     if (!has(name))
-      throw refuse(`is quantised according to the ${override ? "config" : "tensors"}, but has no \`${name}\``);
+      throw refuse(`is quantized according to the ${override ? "config" : "tensors"}, but has no \`${name}\``);
   const shapes = shapesOf(checkpoint, path, refuse);
   // Overrides may go by paths from before a renaming; a config without any has nothing to excuse a contradiction.
-  const strict = typeof override === "object" || quantisation.overrides.size === 0;
+  const strict = typeof override === "object" || quantization.overrides.size === 0;
   const { bits, groupSize } = settle(declared, strict, shapes, cols, refuse);
   if (!BITS.includes(bits as Bits))
-    throw unsupported("readQuantised", `a width of ${bits} bits (${path})`, `bits ${list(BITS)} are`);
+    throw unsupported("readQuantized", `a width of ${bits} bits (${path})`, `bits ${list(BITS)} are`);
   return { bits: bits as Bits, groupSize };
 }
 
 /**
- * The quantised matrix of module `path` (its tensors `path.weight`, `path.scales`, `path.biases`, where they lie), or
- * undefined when the module is not quantised. Settled, and refused, as `packingOf` does.
+ * The quantized matrix of module `path` (its tensors `path.weight`, `path.scales`, `path.biases`, where they lie), or
+ * undefined when the module is not quantized. Settled, and refused, as `packingOf` does.
  */
-export function readQuantised(
+export function readQuantized(
   checkpoint: Checkpoint,
-  quantisation: Quantisation,
+  quantization: Quantization,
   path: string,
   options: { cols?: number } = {},
-): Quantised | undefined {
-  const packing = packingOf(checkpoint, quantisation, path, options);
+): Quantized | undefined {
+  const packing = packingOf(checkpoint, quantization, path, options);
   if (!packing) return undefined;
   const [weight, scales, biases] = ["weight", "scales", "biases"].map((name) => checkpoint.tensor(`${path}.${name}`));
-  return { weight, scales, biases, ...packing, mode: "affine" } as Quantised;
+  return { weight, scales, biases, ...packing, mode: "affine" } as Quantized;
 }
 
 interface Shapes {
@@ -187,7 +187,7 @@ function shapesOf(checkpoint: Checkpoint, path: string, refuse: (reason: string)
 
 /** Width and group size as declared if the shapes agree, else what the shapes say, if that is one thing only. */
 function settle(
-  declared: QuantisationSetting,
+  declared: QuantizationSetting,
   strict: boolean,
   { words, groups }: Shapes,
   cols: number | undefined,

@@ -1,6 +1,6 @@
 import { type Dtype, defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
-import { BITS, combinations, QUANTISED, type QuantisedDims, quantisedDims, wordLaunch } from "./quantised.ts";
+import { BITS, combinations, QUANTIZED, type QuantizedDims, quantizedDims, wordLaunch } from "./quantized.ts";
 import type { Dequantize } from "./signatures.ts";
 
 export const dequantizeKernel = defineKernel({
@@ -13,27 +13,27 @@ export const dequantizeKernel = defineKernel({
 });
 
 /**
- * The matrix a quantised one stands for: `out = round(f32(q)·f32(scale) + f32(bias))`.
+ * The matrix a quantized one stands for: `out = round(f32(q)·f32(scale) + f32(bias))`.
  *
- * - `q` a `Quantised` with bits 2, 4 or 8; `out` [.., rows, cols].
+ * - `q` a `Quantized` with bits 2, 4 or 8; `out` [.., rows, cols].
  * - `outDtype` f32, f16 or bf16; default the dtype of the scales.
  *
  * The product and the sum are f32, each rounded (the product of a 16-bit scale is exact), then one rounding to the
  * dtype of `out`: the same bits on every device for 16-bit scales. Errors: `InvalidArgument` for shapes, dtypes and
  * attributes that contradict each other; `UnsupportedDtype` for 3, 5, 6 bits and modes other than affine.
- * Source: MLX affine quantisation, `mx.dequantize`.
+ * Source: MLX affine quantization, `mx.dequantize`.
  */
 export const dequantize: Dequantize = defineOp({
   name: "dequantize",
   summary: "scale·q + bias",
-  inputs: { q: QUANTISED },
+  inputs: { q: QUANTIZED },
   outputs: {
     out: {
       dtype: ({ options, tensors }) => (options.outDtype ?? tensors.scales?.dtype) as Dtype,
       shape: {
         text: "..., rows, cols",
         of: (c) => {
-          const { stack, rows, cols } = quantisedDims(c, BITS) as QuantisedDims;
+          const { stack, rows, cols } = quantizedDims(c, BITS) as QuantizedDims;
           return [...stack, rows, cols];
         },
       },
@@ -42,7 +42,7 @@ export const dequantize: Dequantize = defineOp({
   },
   params: { outDtype: { kind: "choice", values: FLOATS, optional: true, doc: "dtype of out; default that of scales" } },
   relations(c) {
-    quantisedDims(c, BITS);
+    quantizedDims(c, BITS);
   },
   encode({ encoder, op, inputs: { q }, outputs: { out } }) {
     encoder.dispatch(dequantizeKernel, {

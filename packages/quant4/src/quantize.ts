@@ -1,6 +1,6 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
-import { BITS, combinations, GROUP_SIZES, refuseBits } from "./quantised.ts";
+import { BITS, combinations, GROUP_SIZES, refuseBits } from "./quantized.ts";
 import type { Quantize } from "./signatures.ts";
 
 export const quantizeKernel = defineKernel({
@@ -22,7 +22,7 @@ export const quantizeKernel = defineKernel({
 });
 
 /**
- * MLX affine quantisation of each group of `groupSize` columns, in f32, n = 2^bits − 1:
+ * MLX affine quantization of each group of `groupSize` columns, in f32, n = 2^bits − 1:
  *
  * ```
  * s = max((max − min)/n, 1e-7);  s = |min| > |max| ? s : −s;  edge = |min| > |max| ? min : max
@@ -37,8 +37,8 @@ export const quantizeKernel = defineKernel({
  *   starts at 0, as MLX's Metal and CUDA kernels, which made most published checkpoints (up to their division).
  *
  * Errors: `InvalidArgument` for shapes, dtypes and options; when the work runs, for a value of w that is not finite, with
- * the first index. `UnsupportedDtype` for 3, 5 and 6 bits. Quantising decoded weights again changes them.
- * Source: MLX affine quantisation, `mx.quantize`.
+ * the first index. `UnsupportedDtype` for 3, 5 and 6 bits. Quantizing decoded weights again changes them.
+ * Source: MLX affine quantization, `mx.quantize`.
  */
 export const quantize: Quantize = defineOp({
   name: "quantize",

@@ -1,6 +1,6 @@
 import { type Dtype, defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
-import { BITS, combinations, QUANTISED, type QuantisedDims, quantisedDims, wordLaunch } from "./quantised.ts";
+import { BITS, combinations, QUANTIZED, type QuantizedDims, quantizedDims, wordLaunch } from "./quantized.ts";
 import type { QuantizedEmbedding } from "./signatures.ts";
 
 export const quantizedEmbeddingKernel = defineKernel({
@@ -19,32 +19,32 @@ export const quantizedEmbeddingKernel = defineKernel({
 });
 
 /**
- * Rows of a quantised matrix: `out[t, :] = dequantize(row ids[t])`, bit for bit as `dequantize`.
+ * Rows of a quantized matrix: `out[t, :] = dequantize(row ids[t])`, bit for bit as `dequantize`.
  *
- * - `ids` [..] u32 or i32, from 0 to rows − 1; `q` a `Quantised` [rows, cols] with bits 2, 4 or 8; `out` [.., cols].
+ * - `ids` [..] u32 or i32, from 0 to rows − 1; `q` a `Quantized` [rows, cols] with bits 2, 4 or 8; `out` [.., cols].
  * - `outDtype` f32, f16 or bf16; default the dtype of the scales.
  *
  * Errors: `InvalidArgument` for shapes, dtypes and attributes; when the work runs, for an id out of range, with the
  * first index. `UnsupportedDtype` for 3, 5, 6 bits and modes other than affine.
- * Source: MLX affine quantisation, `mlx.nn.QuantizedEmbedding`.
+ * Source: MLX affine quantization, `mlx.nn.QuantizedEmbedding`.
  */
 export const quantizedEmbedding: QuantizedEmbedding = defineOp({
   name: "quantizedEmbedding",
   summary: "rows ids of scale·q + bias",
   inputs: {
     ids: { dtype: ["u32", "i32"], shape: "...", doc: "rows of the table to take, each from 0 to rows − 1" },
-    q: QUANTISED,
+    q: QUANTIZED,
   },
   outputs: {
     out: {
       dtype: ({ options, tensors }) => (options.outDtype ?? tensors.scales?.dtype) as Dtype,
-      shape: { text: "..., cols", of: (c) => [...c.lead, (quantisedDims(c, BITS) as QuantisedDims).cols] },
+      shape: { text: "..., cols", of: (c) => [...c.lead, (quantizedDims(c, BITS) as QuantizedDims).cols] },
       doc: "the rows taken",
     },
   },
   params: { outDtype: { kind: "choice", values: FLOATS, optional: true, doc: "dtype of out; default that of scales" } },
   relations(c) {
-    const dims = quantisedDims(c, BITS);
+    const dims = quantizedDims(c, BITS);
     if (dims && dims.stack.length > 0) c.fail("weight", "have 2 dimensions", c.tensors.weight?.shape);
   },
   encode({ encoder, op, inputs: { ids, q }, outputs: { out } }) {

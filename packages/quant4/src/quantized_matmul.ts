@@ -1,7 +1,7 @@
 import { type Dtype, defineKernel, defineOp, FLOATS, type Machine, type Tensor } from "@mlxts/core";
 import { type Axis, collapse } from "./broadcast.ts";
 import { quant4Library } from "./library.ts";
-import { type Bits, combinations, QUANTISED, quantisedDims } from "./quantised.ts";
+import { type Bits, combinations, QUANTIZED, quantizedDims } from "./quantized.ts";
 import type { QuantizedMatmul } from "./signatures.ts";
 
 const BUFFERS = { x: "read", weight: "read", scales: "read", biases: "read", bias: "read?", out: "write" } as const;
@@ -158,7 +158,7 @@ interface Seen {
 }
 
 function planOf(c: Seen): Plan | undefined {
-  const dims = quantisedDims(c, OFFERED);
+  const dims = quantizedDims(c, OFFERED);
   if (!dims) return undefined;
   const { rows, cols, stack } = dims;
   const { shape } = c.tensors.x as Tensor;
@@ -186,9 +186,9 @@ function planOf(c: Seen): Plan | undefined {
 }
 
 /**
- * Product with a quantised matrix W [rows, cols]: `y = x · Wᵀ` (`transpose` true, the default) or `y = x · W`.
+ * Product with a quantized matrix W [rows, cols]: `y = x · Wᵀ` (`transpose` true, the default) or `y = x · W`.
  *
- * - `x` [.., M, cols], or [.., M, rows] without `transpose`; f32, f16 or bf16. `q` a `Quantised` [.., rows, cols] with
+ * - `x` [.., M, cols], or [.., M, rows] without `transpose`; f32, f16 or bf16. `q` a `Quantized` [.., rows, cols] with
  *   bits 4 or 8, any number of rows. Leading dimensions broadcast. `out` [.., M, rows] or [.., M, cols]; x may have one dimension.
  * - `bias` [rows] (f32, f16, bf16; [cols] without `transpose`), a linear bias added in f32 before the store.
  * - `outDtype` f32, f16 or bf16; default the dtype of x.
@@ -196,7 +196,7 @@ function planOf(c: Seen): Plan | undefined {
  * x is widened to f32 before any arithmetic (products of bf16 x and codes are exact), sums are f32, one rounding at the
  * store. Errors: `InvalidArgument` for shapes, dtypes, attributes and overlap, and for rows of more than a million
  * columns where one row of x does not fit the memory of a threadgroup; `UnsupportedDtype` for other widths and modes.
- * Source: MLX affine quantisation, `mx.quantized_matmul`.
+ * Source: MLX affine quantization, `mx.quantized_matmul`.
  */
 export const quantizedMatmul: QuantizedMatmul = defineOp({
   name: "quantizedMatmul",
@@ -207,7 +207,7 @@ export const quantizedMatmul: QuantizedMatmul = defineOp({
       shape: { text: "..., M, cols", of: ({ tensors }) => tensors.x?.shape ?? [] },
       doc: "rows to multiply; leading dimensions broadcast against those of `q`",
     },
-    q: QUANTISED,
+    q: QUANTIZED,
     bias: {
       dtype: FLOATS,
       shape: { text: "rows", of: (c) => (planOf(c) as Plan).shape.slice(-1) },

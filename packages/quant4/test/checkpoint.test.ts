@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Device, type Dtype, MlxtsError, openCheckpoint, writeSafetensors } from "@mlxts/core";
 import { afterAll, describe, expect, it } from "vitest";
-import { quantisationOf, quantizedMatmul, readQuantised } from "../src/index.ts";
+import { quantizationOf, quantizedMatmul, readQuantized } from "../src/index.ts";
 import { decodeExactly, productReference } from "../src/reference.ts";
 
 const device = Device.open();
@@ -15,7 +15,7 @@ afterAll(() => {
 });
 
 type Shapes = Record<string, readonly [Dtype, ...number[]]>;
-/** A quantised module's three tensors: rows 4, cols 256. */
+/** A quantized module's three tensors: rows 4, cols 256. */
 const module = (path: string, bits: number, groupSize: number, cols = 256): Shapes => ({
   [`${path}.weight`]: ["u32", 4, (cols * bits) / 32],
   [`${path}.scales`]: ["bf16", 4, cols / groupSize],
@@ -51,15 +51,15 @@ function failure(call: () => unknown) {
   return undefined;
 }
 
-/** `quantization` as its keys, read for a module of a checkpoint with those tensors. */
-const read = (quantization: object, shapes: Shapes, path: string, options?: { cols?: number }) => {
-  const quantisation = quantisationOf({ quantization: { group_size: 64, bits: 4, ...quantization } });
-  if (!quantisation) throw new Error("no quantisation");
-  const found = readQuantised(checkpoint(shapes), quantisation, path, options);
+/** `keys` of a `quantization`, read for a module of a checkpoint with those tensors. */
+const read = (keys: object, shapes: Shapes, path: string, options?: { cols?: number }) => {
+  const quantization = quantizationOf({ quantization: { group_size: 64, bits: 4, ...keys } });
+  if (!quantization) throw new Error("no quantization");
+  const found = readQuantized(checkpoint(shapes), quantization, path, options);
   return found && { bits: found.bits, groupSize: found.groupSize, mode: found.mode, words: found.weight.shape };
 };
 
-describe("quantisationOf", () => {
+describe("quantizationOf", () => {
   it("reads settings and overrides", () => {
     const config = {
       quantization: {
@@ -72,7 +72,7 @@ describe("quantisationOf", () => {
       },
       quantization_config: { quant_method: "fp8" },
     };
-    expect(quantisationOf(config)).toEqual({
+    expect(quantizationOf(config)).toEqual({
       bits: 4,
       groupSize: 64,
       mode: "affine",
@@ -83,11 +83,11 @@ describe("quantisationOf", () => {
         ["a.e", { bits: 4, groupSize: 32, mode: "mxfp4" }],
       ]),
     });
-    expect(quantisationOf({ quantization_config: { group_size: 32, bits: 8, mode: "affine" } })).toMatchObject({
+    expect(quantizationOf({ quantization_config: { group_size: 32, bits: 8, mode: "affine" } })).toMatchObject({
       bits: 8,
     });
-    expect(quantisationOf({ quantization: null })).toBeUndefined();
-    expect(quantisationOf({})).toBeUndefined();
+    expect(quantizationOf({ quantization: null })).toBeUndefined();
+    expect(quantizationOf({})).toBeUndefined();
   });
 
   it.each<[config: unknown, code: string, message: string]>([
@@ -122,14 +122,14 @@ describe("quantisationOf", () => {
     [
       { quantization_config: { quant_method: "awq", bits: 4, group_size: 128 } },
       "UnsupportedDtype",
-      'quantisationOf: quant_method "awq" is not supported — convert the model with mlx-lm or `mlxts quantize`',
+      'quantizationOf: quant_method "awq" is not supported — convert the model with mlx-lm or `mlxts quantize`',
     ],
   ])("refuses %j", (config, code, message) => {
-    expect(failure(() => quantisationOf(config))).toMatchObject({ code, message });
+    expect(failure(() => quantizationOf(config))).toMatchObject({ code, message });
   });
 });
 
-describe("readQuantised", () => {
+describe("readQuantized", () => {
   const common = { bits: 4, groupSize: 64, mode: "affine", words: [4, 32] };
   const gate = { bits: 8, groupSize: 64, mode: "affine", words: [4, 64] };
 
@@ -193,21 +193,21 @@ describe("readQuantised", () => {
       { m: false },
       m,
       "QuantConfig",
-      "m: the config says that it is not quantised, but it has `scales`",
+      "m: the config says that it is not quantized, but it has `scales`",
     ],
     [
       "an override without scales",
       { m: true },
       { "m.weight": ["u32", 4, 32] },
       "QuantConfig",
-      "m: is quantised according to the config, but has no `scales`",
+      "m: is quantized according to the config, but has no `scales`",
     ],
     [
       "no biases",
       {},
       { "m.weight": ["u32", 4, 32], "m.scales": ["bf16", 4, 4] },
       "QuantConfig",
-      "m: is quantised according to the tensors, but has no `biases`",
+      "m: is quantized according to the tensors, but has no `biases`",
     ],
     [
       "an override against the shapes",
@@ -299,21 +299,21 @@ describe("readQuantised", () => {
       { bits: 3 },
       module("m", 3, 64),
       "UnsupportedDtype",
-      "readQuantised: a width of 3 bits (m) is not supported — bits 2, 4, 8 are",
+      "readQuantized: a width of 3 bits (m) is not supported — bits 2, 4, 8 are",
     ],
     [
       "mxfp4",
       { mode: "mxfp4", group_size: 32 },
       m,
       "UnsupportedDtype",
-      "readQuantised: mode mxfp4 of m is not supported — mode affine is",
+      "readQuantized: mode mxfp4 of m is not supported — mode affine is",
     ],
     [
       "AWQ",
       {},
       { "m.qweight": ["u32", 4, 32], "m.scales": ["f16", 4, 4] },
       "UnsupportedDtype",
-      "readQuantised: the layout of m.qweight is not supported — convert the model with mlx-lm",
+      "readQuantized: the layout of m.qweight is not supported — convert the model with mlx-lm",
     ],
   ])("refuses %s", (_, quantization, shapes, code, message, cols) => {
     const found = failure(() => read(quantization, shapes, "m", cols === undefined ? {} : { cols }));
@@ -323,11 +323,11 @@ describe("readQuantised", () => {
 
   it("reads a checkpoint of mlx-lm where it lies and multiplies with it", async () => {
     const path = fileURLToPath(new URL("../../../fixtures/tiny-qwen3.5-4bit", import.meta.url));
-    const quantisation = quantisationOf(JSON.parse(readFileSync(join(path, "config.json"), "utf8")));
-    if (!quantisation) throw new Error("no quantisation");
+    const quantization = quantizationOf(JSON.parse(readFileSync(join(path, "config.json"), "utf8")));
+    if (!quantization) throw new Error("no quantization");
     using weights = openCheckpoint(device, path);
     const paths = weights.names.flatMap((name) => (name.endsWith(".weight") ? [name.slice(0, -7)] : []));
-    const found = paths.flatMap((module) => readQuantised(weights, quantisation, module) ?? []);
+    const found = paths.flatMap((module) => readQuantized(weights, quantization, module) ?? []);
     expect(found.length).toBe(weights.names.filter((name) => name.endsWith(".scales")).length);
     const q = found[1];
     if (!q) throw new Error("no matrix");

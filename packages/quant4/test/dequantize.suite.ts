@@ -2,7 +2,7 @@ import { FLOATS } from "@mlxts/core";
 import type { Case, Reference64, ReferenceFunction, Suite } from "@mlxts/core/testing";
 import { dequantize } from "../src/index.ts";
 import { dequantizeReference, packCodes, unpackCodes } from "../src/reference.ts";
-import { randomQuantised, setting } from "./groups.ts";
+import { randomQuantized, setting } from "./groups.ts";
 
 type Options = { bits: number; groupSize: number };
 type Layout = Options & { cols: number };
@@ -33,7 +33,7 @@ let seed = 0;
 function makeCase(shape: readonly number[], bits: number, groupSize: number, outDtype?: "f32" | "f16" | "bf16"): Case {
   const rows = shape.slice(0, -1);
   const cols = shape[shape.length - 1] as number;
-  const made = randomQuantised(
+  const made = randomQuantized(
     1,
     rows.reduce((a, b) => a * b, 1),
     cols,

@@ -4,7 +4,7 @@ import { testSuite } from "../../../scripts/test-suite.ts";
 import { dequantize } from "../src/index.ts";
 import { dequantizeReference } from "../src/reference.ts";
 import { suite } from "./dequantize.suite.ts";
-import { randomQuantised } from "./groups.ts";
+import { randomQuantized } from "./groups.ts";
 
 testSuite(suite);
 
@@ -12,7 +12,7 @@ const device = Device.open();
 afterAll(() => device.dispose());
 
 it("reads rows that start anywhere on 4 bytes", async () => {
-  const { weight, scales, biases } = randomQuantised(1, 5, 96, { bits: 4, groupSize: 32 }, 99);
+  const { weight, scales, biases } = randomQuantized(1, 5, 96, { bits: 4, groupSize: 32 }, 99);
   const words = device.tensor("u32", [61], [7, ...weight]).view(1, [5, 12]);
   const before = device.limits.bufferOffsetAlignment > 2 ? [7, 7] : [7];
   const halves = (data: Float64Array) =>

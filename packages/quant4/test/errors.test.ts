@@ -1,12 +1,12 @@
 import { Device, type Dtype, type Tensor } from "@mlxts/core";
 import { afterAll, describe, expect, it } from "vitest";
-import { dequantize, type Quantised, quantize, quantizedEmbedding, quantizedMatmul } from "../src/index.ts";
+import { dequantize, type Quantized, quantize, quantizedEmbedding, quantizedMatmul } from "../src/index.ts";
 
 const device = Device.open();
 afterAll(() => device.dispose());
 
 const t = (dtype: Dtype, ...shape: number[]) => device.tensor(dtype, shape);
-const q = (changes: object = {}): Quantised => ({
+const q = (changes: object = {}): Quantized => ({
   weight: t("u32", 6, 16),
   scales: t("bf16", 6, 2),
   biases: t("bf16", 6, 2),

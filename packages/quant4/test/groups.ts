@@ -18,7 +18,7 @@ export function weightRows(rows: number, cols: number, seed: number): Float64Arr
 }
 
 /** Random codes, scales of both signs and biases, as u32 words and numbers of about unit rms. */
-export function randomQuantised(
+export function randomQuantized(
   matrices: number,
   rows: number,
   cols: number,

@@ -4,7 +4,7 @@ import { afterAll, describe, expect, it } from "vitest";
 import { DEVICES } from "../../../scripts/test-devices.ts";
 import { dequantize, quantizedEmbedding, quantizedMatmul } from "../src/index.ts";
 import { decodeExactly, dequantizeReference, productReference } from "../src/reference.ts";
-import { randomQuantised } from "./groups.ts";
+import { randomQuantized } from "./groups.ts";
 
 describe.each(DEVICES)("memory, on %s", (_, open) => {
   const device = open();
@@ -14,7 +14,7 @@ describe.each(DEVICES)("memory, on %s", (_, open) => {
 
   it("is read at odd group offsets, and only where it belongs to the op", async () => {
     const [rows, cols] = [5, 96];
-    const { weight, scales, biases } = randomQuantised(1, rows, cols, { bits: 4, groupSize: 32 }, 4);
+    const { weight, scales, biases } = randomQuantized(1, rows, cols, { bits: 4, groupSize: 32 }, 4);
     const nan = (n: number) => new Array<number>(n).fill(Number.NaN);
     const surrounded = (data: Float64Array) =>
       device
@@ -71,7 +71,7 @@ describe.each(DEVICES)("memory, on %s", (_, open) => {
 
   it("a NaN scale stays in its row", async () => {
     const [rows, cols] = [70, 192];
-    const { weight, scales, biases } = randomQuantised(1, rows, cols, { bits: 4, groupSize: 64 }, 5);
+    const { weight, scales, biases } = randomQuantized(1, rows, cols, { bits: 4, groupSize: 64 }, 5);
     scales[10 * 3 + 2] = Number.NaN;
     const q = {
       weight: device.tensor("u32", [rows, cols / 8], weight),

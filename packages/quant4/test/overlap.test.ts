@@ -56,7 +56,7 @@ it.each(pairs)("%s: %s over %s", (_, output, other, { name, inputs, outputs, cal
   expect(() => call(apart)).not.toThrow();
   const of = (key: string) => shapes[key] as Shapes[string];
   // The last word of one is the first of the other; the next word is free.
-  const words = Math.ceil((apart[other] as Tensor).bytes / 4);
+  const words = Math.ceil((apart[other] as Tensor).byteLength / 4);
   const placed = (word: number) => ({ ...apart, [other]: at(0, of(other)), [output]: at(word, of(output)) });
   expect(() => call(placed(words))).not.toThrow();
   expect(() => call(placed(words - 1))).toThrow(

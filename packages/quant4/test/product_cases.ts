@@ -1,7 +1,7 @@
 import type { Dtype } from "@mlxts/core";
 import { type Case, Random, type Reference64, type ReferenceFunction } from "@mlxts/core/testing";
 import { decodeExactly, productReference } from "../src/reference.ts";
-import { randomQuantised, setting } from "./groups.ts";
+import { randomQuantized, setting } from "./groups.ts";
 
 export interface Options {
   bits: number;
@@ -110,7 +110,7 @@ export function makeCase(
   const inner = transpose ? cols : rows;
   const outer = transpose ? rows : cols;
   const unit = (extra.tiny ?? 1) / Math.sqrt(inner * (1 + mean * mean));
-  const made = randomQuantised(count(stack), rows, cols, { bits, groupSize }, seed);
+  const made = randomQuantized(count(stack), rows, cols, { bits, groupSize }, seed);
   const scales = extra.scales ?? "act";
   const rank = Math.max(lead.length, stack.length);
   const batch = Array.from({ length: rank }, (_, i) =>

@@ -2,7 +2,7 @@ import { FLOATS } from "@mlxts/core";
 import { type Case, Random, type Reference64, type ReferenceFunction, type Suite } from "@mlxts/core/testing";
 import { quantizedEmbedding } from "../src/index.ts";
 import { dequantizeReference } from "../src/reference.ts";
-import { randomQuantised, setting } from "./groups.ts";
+import { randomQuantized, setting } from "./groups.ts";
 
 interface Options {
   bits: number;
@@ -36,7 +36,7 @@ function makeCase(
   ids: "u32" | "i32" = "u32",
   outDtype?: "f32" | "f16" | "bf16",
 ): Case {
-  const made = randomQuantised(1, rows, cols, { bits, groupSize }, ++seed);
+  const made = randomQuantized(1, rows, cols, { bits, groupSize }, ++seed);
   const count = shape.reduce((a, b) => a * b, 1);
   return {
     name: `[${shape}] ${ids} of [${rows}, ${cols}] ${setting(bits, groupSize)} ${outDtype ?? ""}`,

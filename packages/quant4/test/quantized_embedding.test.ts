@@ -2,7 +2,7 @@ import { Device } from "@mlxts/core";
 import { afterAll, expect, it } from "vitest";
 import { testSuite } from "../../../scripts/test-suite.ts";
 import { dequantize, quantizedEmbedding } from "../src/index.ts";
-import { randomQuantised } from "./groups.ts";
+import { randomQuantized } from "./groups.ts";
 import { suite } from "./quantized_embedding.suite.ts";
 
 testSuite(suite);
@@ -12,7 +12,7 @@ afterAll(() => device.dispose());
 
 it("has the bits of dequantize", async () => {
   const [rows, cols] = [300, 192];
-  const { weight, scales, biases } = randomQuantised(1, rows, cols, { bits: 4, groupSize: 64 }, 3);
+  const { weight, scales, biases } = randomQuantized(1, rows, cols, { bits: 4, groupSize: 64 }, 3);
   for (const dtype of ["f32", "f16", "bf16"] as const) {
     const q = {
       weight: device.tensor("u32", [rows, cols / 8], weight),

@@ -4,7 +4,7 @@ import { afterAll, describe, expect, it } from "vitest";
 import { testSuite } from "../../../scripts/test-suite.ts";
 import { quantizedMatmul } from "../src/index.ts";
 import { decodeExactly, productReference } from "../src/reference.ts";
-import { randomQuantised } from "./groups.ts";
+import { randomQuantized } from "./groups.ts";
 import { suite } from "./quantized_matmul.suite.ts";
 
 testSuite(suite);
@@ -14,7 +14,7 @@ afterAll(() => device.dispose());
 
 it("multiplies a large matrix", async () => {
   const [rows, cols, m] = [4096, 7168, 2];
-  const { weight, scales, biases } = randomQuantised(1, 64, cols, { bits: 4, groupSize: 64 }, 8);
+  const { weight, scales, biases } = randomQuantized(1, 64, cols, { bits: 4, groupSize: 64 }, 8);
   // 64 rows again and again: few to compute, all to compare.
   const repeat = (data: Float64Array) =>
     Float64Array.from({ length: data.length * 64 }, (_, i) => data[i % data.length] as number);
@@ -59,7 +59,7 @@ onCpu.each(cpuLevels())("rows of x that do not fit a threadgroup, on cpu %s", (l
     changeLimits(device, { maxThreadgroupBytes });
     const stack = batch.reduce((a, b) => a * b, 1);
     const setting = { bits: 4, groupSize: 64, mode: "affine" } as const;
-    const { weight, scales, biases } = randomQuantised(stack, rows, cols, setting, 12);
+    const { weight, scales, biases } = randomQuantized(stack, rows, cols, setting, 12);
     const q = {
       weight: device.tensor("u32", [...batch, rows, cols / 8], weight),
       scales: device.tensor("f32", [...batch, rows, cols / 64], scales),

@@ -28,7 +28,7 @@ function place(device: Device, dtype: Dtype, shape: readonly number[], shifted: 
   const tensor = whole.view(GUARD + shift, shape);
   const start = (GUARD + shift) * unit;
   const guard = data ? 0xff : 0x5a;
-  const bytes = new Uint8Array(whole.bytes).fill(guard).fill(0xff, start, start + tensor.bytes);
+  const bytes = new Uint8Array(whole.byteLength).fill(guard).fill(0xff, start, start + tensor.byteLength);
   if (data) bytes.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), start);
   whole.buffer.write(bytes);
   return { whole, tensor, guard };
@@ -38,7 +38,7 @@ async function guardsIntact({ whole, tensor, guard }: Placed): Promise<boolean> 
   const bytes = new Uint8Array(await whole.buffer.read());
   const start = tensor.byteOffset - whole.byteOffset;
   const intact = (part: Uint8Array) => part.every((byte) => byte === guard);
-  return intact(bytes.subarray(0, start)) && intact(bytes.subarray(start + tensor.bytes));
+  return intact(bytes.subarray(0, start)) && intact(bytes.subarray(start + tensor.byteLength));
 }
 
 export const concrete = (dtype: Dtype | "act", act: FloatDtype): Dtype => (dtype === "act" ? act : dtype);

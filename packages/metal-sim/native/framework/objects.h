@@ -93,14 +93,14 @@ metal_sim_library* openLibrary(const std::string& text, uint32_t build, std::str
 
 }  // namespace metal_framework
 
-@interface SimLabelled : NSObject {
+@interface SimLabeled : NSObject {
  @public
   NSString* label_;
 }
 @property(nullable, copy, atomic) NSString* label;
 @end
 
-@interface SimBuffer : SimLabelled <MTLBuffer> {
+@interface SimBuffer : SimLabeled <MTLBuffer> {
  @public
   void* data_;
   NSUInteger length_;
@@ -117,7 +117,7 @@ metal_sim_library* openLibrary(const std::string& text, uint32_t build, std::str
 }
 @end
 
-@interface SimLibrary : SimLabelled <MTLLibrary> {
+@interface SimLibrary : SimLabeled <MTLLibrary> {
  @public
   metal_sim_library* engine_;
 }
@@ -147,7 +147,7 @@ metal_sim_library* openLibrary(const std::string& text, uint32_t build, std::str
 - (void)check;
 @end
 
-@interface SimEncoder : SimLabelled <MTLCommandEncoder> {
+@interface SimEncoder : SimLabeled <MTLCommandEncoder> {
  @public
   SimCommandBuffer* owner_;  // outlives its encoder's use
   bool ended_, worked_;
@@ -172,7 +172,7 @@ metal_sim_library* openLibrary(const std::string& text, uint32_t build, std::str
 @interface SimBlitEncoder : SimEncoder <MTLBlitCommandEncoder>
 @end
 
-@interface SimCommandBuffer : SimLabelled <MTLCommandBuffer> {
+@interface SimCommandBuffer : SimLabeled <MTLCommandBuffer> {
  @public
   SimQueue* queue_;
   SimEncoder* encoder_;
@@ -209,7 +209,7 @@ struct GpuThread {
 
 }  // namespace metal_framework
 
-@interface SimQueue : SimLabelled <MTLCommandQueue> {
+@interface SimQueue : SimLabeled <MTLCommandQueue> {
  @public
   std::shared_ptr<metal_framework::GpuThread> gpu_;
   std::thread thread_;

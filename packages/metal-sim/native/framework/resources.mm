@@ -10,7 +10,7 @@
 using namespace metal_framework;
 
 // Labels are readable; a capture shows them.
-@implementation SimLabelled
+@implementation SimLabeled
 - (NSString*)label {
   return label_;
 }

@@ -47,7 +47,7 @@ METAL_SIM_HOOK void* __tsan_memset(void* to, int value, size_t bytes) {
 }
 
 namespace metal_sim {
-/** The head of what the compiler's undefined-behaviour checks pass: where they stand. */
+/** The head of what the compiler's undefined-behavior checks pass: where they stand. */
 struct CheckedPlace {
   const char* file;
   uint32_t line;

@@ -19,7 +19,7 @@ inline __attribute__((nodebug, no_sanitize("thread"))) void multiply_accumulate(
   }
 }
 
-/** Two neighbouring elements at once: as one access, and through no narrower stores. */
+/** Two neighboring elements at once: as one access, and through no narrower stores. */
 template <typename T>
 METAL_SIM_INLINE void copy_pair(T* to, const T* from) {
   __builtin_memcpy(to, from, 2 * sizeof(T));

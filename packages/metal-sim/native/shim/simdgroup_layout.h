@@ -1,4 +1,4 @@
-// Which elements of an 8 × 8 simdgroup matrix a lane holds: two neighbours of one row. Nothing else knows this.
+// Which elements of an 8 × 8 simdgroup matrix a lane holds: two neighbors of one row. Nothing else knows this.
 #pragma once
 
 namespace metal_sim {

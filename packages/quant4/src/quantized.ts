@@ -1,11 +1,11 @@
 import { FLOATS, type Launch, type RecordSpec, type Tensor, unsupported } from "@mlxts/core";
-import type { Quantised } from "./signatures.ts";
+import type { Quantized } from "./signatures.ts";
 
-export type { Quantised };
+export type { Quantized };
 /** Bits of a code that the layout of whole words offers. */
-export type Bits = Quantised["bits"];
+export type Bits = Quantized["bits"];
 /** Columns that share a scale and a bias. */
-export type GroupSize = Quantised["groupSize"];
+export type GroupSize = Quantized["groupSize"];
 
 export const BITS: readonly Bits[] = [2, 4, 8];
 export const GROUP_SIZES: readonly GroupSize[] = [32, 64, 128];
@@ -18,9 +18,9 @@ const own = (name: string) => ({
   of: ({ tensors }: { tensors: Readonly<Record<string, Tensor>> }) => (tensors[name] as Tensor).shape,
 });
 
-/** The record input of every op that takes a quantised matrix; `quantisedDims` checks its shapes. */
-export const QUANTISED = {
-  type: "Quantised",
+/** The record input of every op that takes a quantized matrix; `quantizedDims` checks its shapes. */
+export const QUANTIZED = {
+  type: "Quantized",
   tensors: {
     weight: { dtype: ["u32"], shape: own("weight"), doc: "packed codes" },
     scales: { dtype: FLOATS, shape: own("scales"), doc: "scale of each group" },
@@ -31,7 +31,7 @@ export const QUANTISED = {
     groupSize: { kind: "choice", values: [32, 64, 128], doc: "columns that share a scale and a bias" },
     mode: { kind: "choice", values: ["affine"], default: "affine", doc: "how codes become numbers" },
   },
-  doc: "a quantised matrix, or a stack of them: an element is `scale·q + bias`, q an unsigned integer of `bits` bits",
+  doc: "a quantized matrix, or a stack of them: an element is `scale·q + bias`, q an unsigned integer of `bits` bits",
 } as const satisfies RecordSpec;
 
 interface Checked {
@@ -41,7 +41,7 @@ interface Checked {
   fail(argument: string, rule: string, value: unknown, remedy?: string): never;
 }
 
-export interface QuantisedDims {
+export interface QuantizedDims {
   /** Leading dimensions of a stack. */
   readonly stack: readonly number[];
   readonly rows: number;
@@ -60,10 +60,10 @@ export function refuseBits(op: string, bits: unknown, offered: readonly unknown[
  * The dimensions of the record, once mode, bits and the shapes agree. Undefined where an attribute is not one of its
  * values: the check of the options says so next.
  */
-export function quantisedDims(
+export function quantizedDims(
   { op, tensors, options, fail }: Checked,
   offered: readonly Bits[],
-): QuantisedDims | undefined {
+): QuantizedDims | undefined {
   const { bits, groupSize, mode } = options as { bits: number; groupSize: number; mode: unknown };
   if (OTHER_MODES.includes(mode)) throw unsupported(op, `mode ${mode}`, "mode affine is");
   refuseBits(op, bits, offered);

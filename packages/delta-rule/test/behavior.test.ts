@@ -137,7 +137,7 @@ for (const [name, open] of DEVICES)
       const encoder = device.encoder({ arena });
       const before = arena.used;
       const { o } = gatedDeltaRule(encoder, { ...given, initialState: state, finalState: state }, OPTIONS);
-      expect(arena.used - before).toBe(Math.ceil(o.bytes / 256) * 256);
+      expect(arena.used - before).toBe(Math.ceil(o.byteLength / 256) * 256);
       const recording = encoder.finish();
       await recording.replay();
       const first = [await o.read(), await state.read()];
