@@ -19,13 +19,13 @@ describe("objects show what and where they are", () => {
       dtype: "f32",
       shape: [1, 8],
       device: "cpu",
-      buffer: { bytes: 64, readOnly: false },
+      buffer: { byteLength: 64, readOnly: false },
       byteOffset: 32,
       disposed: false,
     };
     expect(JSON.parse(JSON.stringify(view))).toEqual(json);
     expect(flat(view)).toBe(
-      "Tensor { dtype: 'f32', shape: [ 1, 8 ], device: 'cpu', buffer: { bytes: 64, readOnly: false }, byteOffset: 32, disposed: false }",
+      "Tensor { dtype: 'f32', shape: [ 1, 8 ], device: 'cpu', buffer: { byteLength: 64, readOnly: false }, byteOffset: 32, disposed: false }",
     );
     expect(flat({ logits: { values: [[view]] } })).toBe("{ logits: { values: [ [Array] ] } }");
     expect(inspect({ view }, { depth: 0 })).toBe("{ view: [Tensor] }");
@@ -53,7 +53,7 @@ describe("objects show what and where they are", () => {
       "Arena { device: 'cpu', byteLength: 1024, used: 256, peakBytes: 256, disposed: false }",
       "Recording { device: 'cpu', dispatches: 1, barriers: 0, disposed: false }",
       `Submission { state: 'completed', ms: ${inspect(ms)} }`,
-      `Checkpoint { path: '${file}', device: 'cpu', tensors: 1, bytes: ${checkpoint.byteLength}, disposed: false }`,
+      `Checkpoint { path: '${file}', device: 'cpu', tensors: 1, byteLength: ${checkpoint.byteLength}, disposed: false }`,
       `Library { name: 'probe', url: '${probeLibrary.url}' }`,
     ]);
     for (const object of [device, out, arena, encoder, recording, submission, checkpoint])
