@@ -4,7 +4,7 @@ export default defineConfig({
   resolve: { conditions: ["mlxts-source"] },
   ssr: { resolve: { conditions: ["mlxts-source"], externalConditions: ["mlxts-source"] } },
   test: {
-    include: ["packages/*/test/**/*.test.ts", "apps/*/test/**/*.test.ts", "scripts/*.test.ts"],
+    include: ["packages/*/test/**/*.test.ts", "apps/*/test/**/*.test.ts", "scripts/**/*.test.ts"],
     setupFiles: ["scripts/test-setup.ts"],
     // Native addons and worker tests need processes of their own.
     pool: "forks",

@@ -13,7 +13,7 @@ afterEach(() => {
   vi.restoreAllMocks();
 });
 
-// Mutated kernels of scripts/metal_mutants.ts: {path: text}.
+// Mutated kernels of scripts/metal/metal_mutants.ts: {path: text}.
 const { MLXTS_METAL_TEXTS } = process.env;
 if (MLXTS_METAL_TEXTS) {
   const { metalTexts } = await import("@mlxts/core/testing");

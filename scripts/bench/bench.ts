@@ -6,8 +6,8 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { Device } from "@mlxts/core";
 import type { Bench, BenchCase } from "@mlxts/core/testing";
-import { type Limits, measureLimits } from "../packages/core/test/kernels/limits.ts";
-import { measure, measurePeer } from "./bench_measure.ts";
+import { type Limits, measureLimits } from "../../packages/core/test/kernels/limits.ts";
+import { measure, measurePeer } from "../bench_measure.ts";
 
 const { values } = parseArgs({
   options: {
@@ -20,7 +20,7 @@ const { values } = parseArgs({
 });
 const threadCounts = values.threads.split(",").map(Number);
 const samples = Number(values.samples);
-const packages = join(dirname(fileURLToPath(import.meta.url)), "..", "packages");
+const packages = join(dirname(fileURLToPath(import.meta.url)), "..", "..", "packages");
 
 /** The least time in µs that the machine allows: bytes against bandwidth, operations against f32 multiply-adds. */
 function limitOf({ bytes, flops }: BenchCase, limits: Limits): number {

@@ -13,7 +13,7 @@ const { values, positionals } = parseArgs({
   },
   allowPositionals: true,
 });
-const directory = positionals[0] ?? join(fileURLToPath(new URL("..", import.meta.url)), "fixtures", "tiny-qwen3.5");
+const directory = positionals[0] ?? join(fileURLToPath(new URL("../..", import.meta.url)), "fixtures", "tiny-qwen3.5");
 const tokens = Number(values.tokens);
 const median = (list: number[]) => list.sort((a, b) => a - b)[Math.floor(list.length / 2)] as number;
 

@@ -3,14 +3,14 @@ import { fileURLToPath } from "node:url";
 import { inputTensors, type OpDescriptor, opParams } from "@mlxts/core";
 import ts from "typescript";
 import { describe, expect, it } from "vitest";
-import * as deltaRule from "../packages/delta-rule/src/index.ts";
-import * as nn from "../packages/nn/src/index.ts";
-import * as norms from "../packages/norms/src/index.ts";
-import * as quant4 from "../packages/quant4/src/index.ts";
+import * as deltaRule from "../../packages/delta-rule/src/index.ts";
+import * as nn from "../../packages/nn/src/index.ts";
+import * as norms from "../../packages/norms/src/index.ts";
+import * as quant4 from "../../packages/quant4/src/index.ts";
 
 // What an editor shows of an op, asked of TypeScript's own language service.
 
-const root = fileURLToPath(new URL("..", import.meta.url));
+const root = fileURLToPath(new URL("../..", import.meta.url));
 const { compilerOptions } = ts.parseConfigFileTextToJson("", readFileSync(`${root}tsconfig.base.json`, "utf8"))
   .config as { compilerOptions: object };
 const options = ts.convertCompilerOptionsFromJson({ ...compilerOptions, noUnusedLocals: false }, root).options;

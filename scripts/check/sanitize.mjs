@@ -1,12 +1,12 @@
 // Runs the tests of the packages named on binaries built with a sanitizer, each package with no more than it needs, in a
 // copy of the sources under build/, so that the normal binaries stay. A second run builds only what has changed:
-//   node scripts/sanitize.mjs address|thread PACKAGE... [-- what else vitest is to get]
+//   node scripts/check/sanitize.mjs address|thread PACKAGE... [-- what else vitest is to get]
 import { spawnSync } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-const root = join(dirname(fileURLToPath(import.meta.url)), "..");
+const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 const KINDS = {
   address: { flag: "address,undefined", runtime: "libasan.so" },
   thread: { flag: "thread", runtime: "libtsan.so" },
@@ -16,7 +16,9 @@ const end = process.argv.indexOf("--");
 const [kind, ...names] = process.argv.slice(2, end < 0 ? undefined : end);
 const forVitest = end < 0 ? [] : process.argv.slice(end + 1);
 if (!Object.hasOwn(KINDS, kind) || names.length === 0 || !names.every((name) => available.includes(name))) {
-  console.error(`usage: node scripts/sanitize.mjs address|thread PACKAGE... [-- …], packages: ${available.join(" ")}`);
+  console.error(
+    `usage: node scripts/check/sanitize.mjs address|thread PACKAGE... [-- …], packages: ${available.join(" ")}`,
+  );
   process.exit(1);
 }
 const { flag, runtime } = KINDS[kind];
@@ -71,7 +73,7 @@ for (const name of packages) symlinkSync(join(copy, "packages", name), join(modu
 
 for (const name of packages) {
   if (!existsSync(join(copy, "packages", name, "native"))) continue;
-  run(process.execPath, ["scripts/build-native.mjs", "--only", name, `-DMLXTS_SANITIZE=${flag}`]);
+  run(process.execPath, ["scripts/native/build-native.mjs", "--only", name, `-DMLXTS_SANITIZE=${flag}`]);
   console.log(`${kind} ${name}: built after ${minutes()}`);
 }
 

@@ -3,7 +3,7 @@
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { root } from "./pnpm.mjs";
+import { root } from "../setup/pnpm.mjs";
 
 const bin = (name) => join(root, "node_modules", ".bin", name);
 const script = (name) => join(root, "scripts", name);
@@ -11,20 +11,20 @@ const node = process.execPath;
 mkdirSync(join(root, "build"), { recursive: true });
 
 const checks = [
-  ["generated headers", node, ["scripts/run-source.mjs", "scripts/generate.ts", "--check"]],
+  ["generated headers", node, ["scripts/run-source.mjs", "scripts/generate/generate.ts", "--check"]],
   ["types", bin("tsc"), ["-p", "tsconfig.json"]],
   ["format and lint", bin("biome"), ["check", "--error-on-warnings", "."]],
   ["unused code", bin("knip"), []],
 ];
 const clang = process.platform === "linux" && spawnSync("clang++-19", ["--version"], { stdio: "ignore" }).status === 0;
 // The tests that follow run on the addon that is shipped.
-if (process.platform === "linux") checks.push(["binaries for Linux", node, [script("build-linux.mjs")]]);
-checks.push(["Node.js 22 and 24, to test packages on", node, [script("install-nodes.mjs")]]);
+if (process.platform === "linux") checks.push(["binaries for Linux", node, [script("native/build-linux.mjs")]]);
+checks.push(["Node.js 22 and 24, to test packages on", node, [script("setup/install-nodes.mjs")]]);
 if (clang)
   checks.push(
-    ["Metal simulator", node, [script("build-metal-sim.mjs")]],
-    ["binaries for macOS", node, [script("build-darwin.mjs")]],
-    ["declarations of Metal", node, [script("check-metal-api.mjs")]],
+    ["Metal simulator", node, [script("native/build-metal-sim.mjs")]],
+    ["binaries for macOS", node, [script("native/build-darwin.mjs")]],
+    ["declarations of Metal", node, [script("metal/check-metal-api.mjs")]],
   );
 
 const counts = { passed: 0, failed: 0, skipped: 0 };

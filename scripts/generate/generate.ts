@@ -3,9 +3,9 @@
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
-import { type Kernel, type OpDescriptor, opSignatures, paramsHeader } from "../packages/core/src/index.ts";
+import { type Kernel, type OpDescriptor, opSignatures, paramsHeader } from "../../packages/core/src/index.ts";
 
-const packages = join(dirname(fileURLToPath(import.meta.url)), "..", "packages");
+const packages = join(dirname(fileURLToPath(import.meta.url)), "..", "..", "packages");
 const check = process.argv.includes("--check");
 const stale: string[] = [];
 

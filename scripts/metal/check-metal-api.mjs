@@ -1,8 +1,8 @@
 // Prints where our declarations of Foundation and Metal differ from published ones.
 import { join } from "node:path";
-import { buildTool } from "./build_tools.mjs";
-import { framework } from "./clang.mjs";
-import "./source-hooks.mjs";
+import { buildTool } from "../native/build_tools.mjs";
+import { framework } from "../native/clang.mjs";
+import "../source-hooks.mjs";
 
 const { checkMetalApi } = await import("./metal_api.ts");
 const { compared, differences } = checkMetalApi(join(framework, "include"), buildTool("@nativescript/macos-node-api"));

@@ -5,7 +5,7 @@ import { spawnSync } from "node:child_process";
 import { readdirSync, rmSync } from "node:fs";
 import { basename, join } from "node:path";
 import { parseArgs } from "node:util";
-import { core, fail, files, need, root } from "./clang.mjs";
+import { core, fail, files, need, root } from "../native/clang.mjs";
 import { judgeMutants } from "./metal_host_mutants.mjs";
 
 const { positionals, values } = parseArgs({
@@ -14,7 +14,7 @@ const { positionals, values } = parseArgs({
 });
 const [mode, part = ""] = positionals;
 if (!["coverage", "sanitize", "mutants"].includes(mode))
-  fail("usage: node scripts/metal-host.mjs coverage | sanitize | mutants [PART] [--jobs N]");
+  fail("usage: node scripts/metal/metal-host.mjs coverage | sanitize | mutants [PART] [--jobs N]");
 const coverage = mode === "coverage";
 const folder = join(root, "build", `metal-sim-${mode}`);
 const addon = join(folder, "core-metal-sim.node");
@@ -29,14 +29,14 @@ function output(command, args) {
   return status === 0 ? stdout : fail(stderr);
 }
 if (mode === "mutants") {
-  run(process.execPath, [join(root, "scripts", "build-metal-sim.mjs")]);
+  run(process.execPath, [join(root, "scripts", "native", "build-metal-sim.mjs")]);
   process.exit((await judgeMutants(part, Number(values.jobs))) ? 0 : 1);
 }
 for (const program of coverage ? ["llvm-cov-19", "llvm-profdata-19"] : ["clang++-19"])
   need(program, coverage ? "llvm-19" : "clang-19 libclang-rt-19-dev");
 
 const build = coverage ? ["--coverage"] : ["--sanitize", "address,undefined"];
-run(process.execPath, [join(root, "scripts", "build-metal-sim.mjs"), ...build]);
+run(process.execPath, [join(root, "scripts", "native", "build-metal-sim.mjs"), ...build]);
 rmSync(profiles, { recursive: true, force: true });
 
 const runtime = `libclang_rt.asan-${process.arch === "arm64" ? "aarch64" : "x86_64"}.so`;

@@ -4,8 +4,8 @@ import { describe, expect, it } from "vitest";
 import { checkMetalApi, compareApis, readDeclarations, readHeader } from "./metal_api.ts";
 
 const at = (path: string) => fileURLToPath(new URL(path, import.meta.url));
-const headers = at("../packages/metal-sim/native/framework/include");
-const published = at("../build/mac-tools/node_modules/@nativescript/macos-node-api");
+const headers = at("../../packages/metal-sim/native/framework/include");
+const published = at("../../build/mac-tools/node_modules/@nativescript/macos-node-api");
 const installed = existsSync(published);
 
 describe("the comparison of Metal's declarations", () => {

@@ -28,7 +28,7 @@ const logs = readdirSync(folder)
   .filter((name) => name.endsWith(".lines"))
   .map((name) => readFileSync(join(folder, name), "utf8"));
 const lines = executedLines(logs, kernels);
-const exceptions = JSON.parse(readFileSync(join(root, "scripts", "metal_coverage.json"), "utf8"));
+const exceptions = JSON.parse(readFileSync(join(root, "scripts", "metal", "metal_coverage.json"), "utf8"));
 const read = (path: string) => readFileSync(join(root, path), "utf8");
 const inScope = new Set(kernels.flatMap(({ includes }) => includes));
 // A function that no kernel calls has no lines at all.

@@ -3,7 +3,7 @@
 import { spawn } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
-import { core, fail, root } from "./clang.mjs";
+import { core, fail, root } from "../native/clang.mjs";
 
 const LIMIT_MS = 240_000;
 const built = join(root, "build", "metal-sim");
@@ -86,7 +86,7 @@ async function judge(addon) {
 
 /** Judges all mutants, or those whose file or text contains `part`; whether every one is killed or explained. */
 export async function judgeMutants(part, jobs) {
-  const all = JSON.parse(readFileSync(join(root, "scripts", "metal_host_mutants.json"), "utf8"));
+  const all = JSON.parse(readFileSync(join(root, "scripts", "metal", "metal_host_mutants.json"), "utf8"));
   const show = ({ file, is, becomes }) => `${file}: ${is.trim()} → ${becomes.trim() || "(nothing)"}`;
   const stale = all.filter(({ file, is }) => readFileSync(join(core, file), "utf8").split(is).length !== 2);
   for (const mutant of stale) console.log(`✗ not found exactly once: ${show(mutant)}`);

@@ -9,7 +9,7 @@ interface Mutant {
   becomes: string;
   reason?: string;
 }
-const mutants = JSON.parse(readFileSync(join(root, "scripts", "metal_host_mutants.json"), "utf8")) as Mutant[];
+const mutants = JSON.parse(readFileSync(join(root, "scripts", "metal", "metal_host_mutants.json"), "utf8")) as Mutant[];
 
 it("each fault of the Metal host code has one place, and is another text", () => {
   for (const { file, is, becomes } of mutants) {

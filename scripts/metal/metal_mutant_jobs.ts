@@ -42,7 +42,7 @@ class Worker {
   private readonly compileMs: number;
   constructor(command: string, compileMs: number) {
     this.compileMs = compileMs;
-    const worker = join(root, "scripts", "metal_mutant_worker.ts");
+    const worker = join(root, "scripts", "metal", "metal_mutant_worker.ts");
     this.child = fork(join(root, "scripts", "run-source.mjs"), [worker], {
       env: variables(command),
       stdio: ["ignore", "ignore", "pipe", "ipc"],

@@ -3,8 +3,8 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { suiteCases } from "@mlxts/core/testing";
 import { afterAll, expect, it } from "vitest";
-import { withClang } from "../packages/metal-sim/test/clang.ts";
-import { suites } from "../packages/norms/test/suites.ts";
+import { withClang } from "../../packages/metal-sim/test/clang.ts";
+import { suites } from "../../packages/norms/test/suites.ts";
 import { root } from "./metal_files.ts";
 import { Jobs } from "./metal_mutant_jobs.ts";
 import type { Stage } from "./metal_mutant_worker.ts";
@@ -79,7 +79,7 @@ withClang(
     it("are made and judged by the command", () => {
       const { status, stdout, stderr } = spawnSync(
         process.execPath,
-        ["scripts/run-source.mjs", "scripts/metal_mutants.ts", "--file", "norms/native/l2_norm.params.h"],
+        ["scripts/run-source.mjs", "scripts/metal/metal_mutants.ts", "--file", "norms/native/l2_norm.params.h"],
         { cwd: root, encoding: "utf8" },
       );
       expect(stderr).toBe("");

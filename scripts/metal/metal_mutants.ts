@@ -42,7 +42,7 @@ interface Explanation {
   reason: string;
 }
 
-const explanationsPath = join(root, "scripts", "metal_mutants.json");
+const explanationsPath = join(root, "scripts", "metal", "metal_mutants.json");
 const folder = join(root, "build", "metal-mutants");
 const survivorsPath = join(folder, "survivors.json");
 const read = (path: string) => readFileSync(join(root, path), "utf8");

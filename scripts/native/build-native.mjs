@@ -7,7 +7,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 
-const root = join(dirname(fileURLToPath(import.meta.url)), "..");
+const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 const { values, positionals } = parseArgs({
   args: process.argv.slice(2).map((arg) => (arg.startsWith("-D") ? `--define=${arg}` : arg)),
   options: { only: { type: "string" }, define: { type: "string", multiple: true } },

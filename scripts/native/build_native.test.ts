@@ -13,8 +13,8 @@ const script = fileURLToPath(new URL("build-native.mjs", import.meta.url));
 /** A clone with the build script and one small library. */
 function clone(name: string): string {
   const root = join(folder, name);
-  mkdirSync(join(root, "scripts"), { recursive: true });
-  cpSync(script, join(root, "scripts", "build-native.mjs"));
+  mkdirSync(join(root, "scripts", "native"), { recursive: true });
+  cpSync(script, join(root, "scripts", "native", "build-native.mjs"));
   writeFileSync(
     join(root, "CMakeLists.txt"),
     'cmake_minimum_required(VERSION 3.16)\nproject(clone LANGUAGES CXX)\nfile(WRITE one.cpp "int one() { return 1; }")\nadd_library(one STATIC one.cpp)\n',
@@ -23,9 +23,13 @@ function clone(name: string): string {
 }
 
 function build(root: string) {
-  const { status, stdout, stderr } = spawnSync(process.execPath, [join(root, "scripts", "build-native.mjs")], {
-    encoding: "utf8",
-  });
+  const { status, stdout, stderr } = spawnSync(
+    process.execPath,
+    [join(root, "scripts", "native", "build-native.mjs")],
+    {
+      encoding: "utf8",
+    },
+  );
   return { status, text: `${stdout}${stderr}` };
 }
 

@@ -5,7 +5,7 @@ import { availableParallelism } from "node:os";
 import { basename, dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 
-export const root = join(dirname(fileURLToPath(import.meta.url)), "..");
+export const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 export const core = join(root, "packages", "core", "native");
 export const framework = join(root, "packages", "metal-sim", "native", "framework");
 const modules = join(root, "node_modules");

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
 
-const packages = fileURLToPath(new URL("../packages", import.meta.url));
+const packages = fileURLToPath(new URL("../../packages", import.meta.url));
 const images = readdirSync(packages).flatMap((name) => {
   const folder = join(packages, name, "prebuilds", "darwin-arm64");
   return existsSync(folder) ? readdirSync(folder).map((file) => join(folder, file)) : [];

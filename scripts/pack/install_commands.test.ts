@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
 import { commandsOf } from "./readme_blocks.ts";
 
-const root = fileURLToPath(new URL("..", import.meta.url));
+const root = fileURLToPath(new URL("../..", import.meta.url));
 const folders = [...readdirSync(join(root, "packages")).map((name) => join("packages", name)), join("apps", "cli")];
 
 describe("the command that installs", () => {

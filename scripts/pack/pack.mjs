@@ -1,19 +1,21 @@
-// Builds every package and packs it as it would be published: node scripts/pack.mjs FOLDER
+// Builds every package and packs it as it would be published: node scripts/pack/pack.mjs FOLDER
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { pnpm, root } from "./pnpm.mjs";
+import { pnpm, root } from "../setup/pnpm.mjs";
 
 const [folder] = process.argv.slice(2);
 if (!folder) {
-  console.error("usage: node scripts/pack.mjs FOLDER");
+  console.error("usage: node scripts/pack/pack.mjs FOLDER");
   process.exit(1);
 }
 const target = resolve(folder);
 mkdirSync(target, { recursive: true });
 // The addon that CMake links may need a newer libc than that of users.
 if (process.platform === "linux") {
-  const { status } = spawnSync(process.execPath, [join(root, "scripts", "build-linux.mjs")], { stdio: "inherit" });
+  const { status } = spawnSync(process.execPath, [join(root, "scripts", "native", "build-linux.mjs")], {
+    stdio: "inherit",
+  });
   if (status !== 0) process.exit(status ?? 1);
 }
 process.env.TURBO_TELEMETRY_DISABLED = "1";

@@ -16,10 +16,10 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { buildSync } from "esbuild";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { clangMissing } from "./clang-missing.ts";
+import { clangMissing } from "../clang-missing.ts";
 import { readmeTests } from "./readmes.ts";
 
-const root = fileURLToPath(new URL("..", import.meta.url));
+const root = fileURLToPath(new URL("../..", import.meta.url));
 
 // What a user installs: the packed tarballs, in an empty project, without a network.
 
@@ -86,7 +86,7 @@ function everything(): string {
 }
 
 beforeAll(() => {
-  const packed = run(process.execPath, [join(root, "scripts", "pack.mjs"), tarballs], root);
+  const packed = run(process.execPath, [join(root, "scripts", "pack", "pack.mjs"), tarballs], root);
   expect(packed.status, packed.text).toBe(0);
   install(project, [tarball("mlxts-core-"), tarball("mlxts-norms-")]);
 }, 600_000);

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { writeSafetensors } from "@mlxts/core";
 import { transformSync } from "esbuild";
 import { describe, expect, it } from "vitest";
-import { installedNodes } from "./build_tools.mjs";
+import { installedNodes } from "../native/build_tools.mjs";
 import { commandsOf, programsOf } from "./readme_blocks.ts";
 
 interface Place {

@@ -17,4 +17,4 @@ if (!existsSync(stamp) || readFileSync(stamp, "utf8") !== lockfile) {
   writeFileSync(stamp, lockfile);
 }
 if (!existsSync(join(root, "build", "native"))) console.error("building native code …");
-await import("./build-native.mjs");
+await import("../native/build-native.mjs");

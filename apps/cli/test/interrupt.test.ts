@@ -212,7 +212,15 @@ describe.skipIf(noTerminal)(noTerminal ? `${title} (skipped: ${noTerminal})` : t
   });
 
   it("Ctrl-C during `npm start` shows the summary before it ends", async () => {
-    const demo = [join(root, "scripts", "demo.mjs"), "--ids", "1,2,3", "--temp", "1", "--max-tokens", "100000000"];
+    const demo = [
+      join(root, "scripts", "setup", "demo.mjs"),
+      "--ids",
+      "1,2,3",
+      "--temp",
+      "1",
+      "--max-tokens",
+      "100000000",
+    ];
     const shown = await inTerminal(...demo).until(({ stdout }) => stdout.length > 100);
     shown.child.stdin?.write("\u0003");
     const { status, stdout } = await shown.ended;

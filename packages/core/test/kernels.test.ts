@@ -62,7 +62,7 @@ static_assert(sizeof(TwoWordsParams) == 16, "TwoWordsParams must match the decla
 
   it("agree with the headers that are checked in", () => {
     const root = fileURLToPath(new URL("../../../", import.meta.url));
-    const check = spawnSync(process.execPath, ["scripts/run-source.mjs", "scripts/generate.ts", "--check"], {
+    const check = spawnSync(process.execPath, ["scripts/run-source.mjs", "scripts/generate/generate.ts", "--check"], {
       cwd: root,
       encoding: "utf8",
     });
