@@ -1,8 +1,7 @@
 // The arguments of a dispatch, read once and checked: what the encoder records are copies that nobody can change.
 import type { AnyKernel, Node } from "./command_writer.ts";
-import type { Device } from "./device.ts";
 import { wrongKind, wrongValue } from "./errors.ts";
-import { checkKernel, type Launch } from "./kernel.ts";
+import { checkKernel, type Launch, type Machine } from "./kernel.ts";
 import type { DeviceLimits } from "./native.ts";
 import { checkOptionNames, namesOf } from "./options.ts";
 import { Tensor } from "./tensor.ts";
@@ -20,7 +19,7 @@ export const threadsOf = (launch: Launch): number => product(launch.threadsPerTh
  * Reads the arguments of a dispatch, each value once, and checks what can be checked without looking at the encoder.
  * @throws TypeError or RangeError of the op
  */
-export function readDispatch(kernel: AnyKernel, args: Record<string, unknown>, device: Device): Node {
+export function readDispatch(kernel: AnyKernel, args: Record<string, unknown>, device: Machine): Node {
   checkKernel("encoder.dispatch", kernel);
   checkOptionNames<object>(kernel.name, args, ARGUMENTS as never, "arguments");
   const { variant, buffers, params, sizes, op = kernel.name } = args;

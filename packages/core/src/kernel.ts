@@ -1,7 +1,7 @@
-import type { Device } from "./device.ts";
 import { wrongKind, wrongValue } from "./errors.ts";
 import { isOurs, registerKind } from "./identity.ts";
 import { checkLibrary, type LibraryDefinition } from "./library.ts";
+import type { DeviceLimits } from "./native.ts";
 import { checkOptionNames, namesOf, type OptionNames } from "./options.ts";
 import { isArray } from "./shape.ts";
 
@@ -11,7 +11,10 @@ export type Access = "read" | "write" | "readWrite" | "read?" | "write?" | "read
 export type Scalar = "u32" | "i32" | "f32";
 
 /** What a launch rule may know of the device: GPUs want another decomposition than CPUs. */
-export type Machine = Pick<Device, "gpu" | "limits">;
+export interface Machine {
+  readonly gpu: boolean;
+  readonly limits: Readonly<DeviceLimits>;
+}
 
 /**
  * The text of an error in the data, "`argument` must <rule>, got <value>", from the three words that the kernel leaves

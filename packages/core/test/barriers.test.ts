@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
+import { HazardTracker } from "../src/hazards.ts";
 import { type CommandEncoder, Device, Tensor } from "../src/index.ts";
-import { HazardTracker } from "../src/ranges.ts";
 import { caught, testDevice } from "./helpers.ts";
 import { accumulateKernel, increment } from "./kernels/probe.ts";
 

@@ -1,4 +1,5 @@
-import type { Accesses, Hazard, Range } from "../src/ranges.ts";
+import type { Hazard } from "../src/hazards.ts";
+import type { Accesses, Range } from "../src/ranges.ts";
 
 const meet = (a: Range, b: Range) => a.begin < b.end && b.begin < a.end;
 

@@ -1,7 +1,8 @@
 // Random programs over overlapping views: whatever the encoder lets run at once, the bits are those of one after another.
 import { afterAll, describe, expect, it } from "vitest";
+import type { Hazard } from "../src/hazards.ts";
 import { type Buffer, type CommandEncoder, Device, Tensor } from "../src/index.ts";
-import type { Accesses, Hazard } from "../src/ranges.ts";
+import type { Accesses } from "../src/ranges.ts";
 import { Random } from "../src/testing/index.ts";
 import { hazardByDefinition } from "./hazard_definition.ts";
 import { accumulateKernel, increment, launchKernel, limit } from "./kernels/probe.ts";

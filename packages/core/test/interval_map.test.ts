@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
+import { HazardTracker } from "../src/hazards.ts";
 import { IntervalMap } from "../src/interval_map.ts";
 import { Footprint, MemoryUses } from "../src/memory_uses.ts";
-import { type Accesses, HazardTracker, overlaps, type Range } from "../src/ranges.ts";
+import { type Accesses, overlaps, type Range } from "../src/ranges.ts";
 import { Random } from "../src/testing/index.ts";
 import { hazardByDefinition } from "./hazard_definition.ts";
 
