@@ -5,7 +5,7 @@ export default defineConfig({
   ssr: { resolve: { conditions: ["mlxts-source"], externalConditions: ["mlxts-source"] } },
   test: {
     include: ["packages/*/test/**/*.test.ts", "apps/*/test/**/*.test.ts", "scripts/**/*.test.ts"],
-    setupFiles: ["scripts/test-setup.ts"],
+    setupFiles: ["packages/test-kit/src/setup.ts"],
     // Native addons and worker tests need processes of their own.
     pool: "forks",
     maxWorkers: 2,

@@ -1,7 +1,7 @@
 // Runs a TypeScript file of this repository on the packages' sources: node scripts/run-source.mjs FILE [ARGS]
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import "./source-hooks.mjs";
+import "@mlxts/test-kit/source_hooks";
 
 const [file, ...args] = process.argv.slice(2);
 if (!file) {

@@ -1,3 +1,3 @@
-import { library } from "../../scripts/tsup.ts";
+import { library } from "../../tsup.base.ts";
 
 export default library({ entry: ["src/index.ts", "src/testing/index.ts"] });

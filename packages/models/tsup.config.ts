@@ -1,1 +1,1 @@
-export { default } from "../../scripts/tsup.ts";
+export { default } from "../../tsup.base.ts";

@@ -6,8 +6,8 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { Device } from "@mlxts/core";
 import type { Bench, BenchCase } from "@mlxts/core/testing";
-import { type Limits, measureLimits } from "../../packages/core/test/kernels/limits.ts";
-import { measure, measurePeer } from "../bench_measure.ts";
+import { type Limits, measureLimits } from "@mlxts/test-kit/bench/limits";
+import { measure, measurePeer } from "@mlxts/test-kit/bench/measure";
 
 const { values } = parseArgs({
   options: {

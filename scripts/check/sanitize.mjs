@@ -11,7 +11,7 @@ const KINDS = {
   address: { flag: "address,undefined", runtime: "libasan.so" },
   thread: { flag: "thread", runtime: "libtsan.so" },
 };
-const available = readdirSync(join(root, "packages")).filter((name) => name !== "metal-sim");
+const available = readdirSync(join(root, "packages")).filter((name) => !["metal-sim", "test-kit"].includes(name));
 const end = process.argv.indexOf("--");
 const [kind, ...names] = process.argv.slice(2, end < 0 ? undefined : end);
 const forVitest = end < 0 ? [] : process.argv.slice(end + 1);
@@ -60,7 +60,8 @@ mkdirSync(copy, { recursive: true });
 // What an earlier run took of other packages is of that day.
 if (existsSync(join(copy, "packages")))
   for (const name of readdirSync(join(copy, "packages"))) clear(join(copy, "packages", name));
-for (const name of [...packages, "metal-sim"]) take(join("packages", name));
+const tools = ["metal-sim", "test-kit"];
+for (const name of [...packages, ...tools]) take(join("packages", name));
 for (const path of ["scripts", "fixtures", "CMakeLists.txt", "vitest.config.ts", "tsconfig.base.json", "package.json"])
   take(path);
 // Everything that is installed, but the packages of the copy for those of this repository.
@@ -69,7 +70,7 @@ rmSync(modules, { recursive: true, force: true });
 mkdirSync(join(modules, "@mlxts"), { recursive: true });
 for (const name of readdirSync(join(root, "node_modules")))
   if (name !== "@mlxts") symlinkSync(join(root, "node_modules", name), join(modules, name));
-for (const name of packages) symlinkSync(join(copy, "packages", name), join(modules, "@mlxts", name));
+for (const name of [...packages, ...tools]) symlinkSync(join(copy, "packages", name), join(modules, "@mlxts", name));
 
 for (const name of packages) {
   if (!existsSync(join(copy, "packages", name, "native"))) continue;

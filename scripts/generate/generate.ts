@@ -26,13 +26,19 @@ const opsOf = (module: Record<string, unknown>): OpDescriptor[] =>
     typeof value === "function" && "op" in value ? [value.op as OpDescriptor] : [],
   );
 
-/** Folders with declarations, and where their headers go: the packages, and the kernels of core's own tests. */
+/** Folders with declarations, and where their headers go: the packages, the kernels of core's own tests, and those that
+ * measure what the machine can do. */
 const folders = readdirSync(packages)
-  .filter((name) => name !== "core" && existsSync(join(packages, name, "native")))
+  .filter((name) => name !== "core" && name !== "test-kit" && existsSync(join(packages, name, "native")))
   .map((name) => [join(packages, name, "src"), join(packages, name, "native")] as const);
 const probes = join(packages, "core", "test", "kernels");
+const limits = join(packages, "test-kit");
 
-for (const [source, headers] of [...folders, [probes, probes] as const])
+for (const [source, headers] of [
+  ...folders,
+  [probes, probes] as const,
+  [join(limits, "bench"), join(limits, "native")] as const,
+])
   for (const file of readdirSync(source).filter((entry) => entry.endsWith(".ts"))) {
     const module = (await import(pathToFileURL(join(source, file)).href)) as Record<string, unknown>;
     for (const kernel of Object.values(module).filter(isKernel)) {

@@ -2,7 +2,7 @@
 import { join } from "node:path";
 import { buildTool } from "../native/build_tools.mjs";
 import { framework } from "../native/clang.mjs";
-import "../source-hooks.mjs";
+import "@mlxts/test-kit/source_hooks";
 
 const { checkMetalApi } = await import("./metal_api.ts");
 const { compared, differences } = checkMetalApi(join(framework, "include"), buildTool("@nativescript/macos-node-api"));

@@ -1,8 +1,8 @@
 import { join } from "node:path";
+import { withClang } from "@mlxts/test-kit/clang";
 import { expect, it } from "vitest";
 import { inlineIncludes } from "../../packages/core/src/metal_source.ts";
 import { type LintFinding, lint } from "../../packages/metal-sim/src/index.ts";
-import { withClang } from "../../packages/metal-sim/test/clang.ts";
 import { metalFiles, root } from "./metal_files.ts";
 
 withClang("what compilers say about the Metal kernels: warnings, address spaces, the portable subset", () => {

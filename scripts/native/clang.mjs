@@ -69,7 +69,7 @@ export const addonSources = () => [
 export const kernelPackages = () =>
   readdirSync(join(root, "packages")).flatMap((name) => {
     const native = join(root, "packages", name, "native");
-    if (name === "core" || name === "metal-sim" || !existsSync(native)) return [];
+    if (["core", "metal-sim", "test-kit"].includes(name) || !existsSync(native)) return [];
     return [{ name, sources: [...files(native, ".cpp"), join(core, "library_abi.cpp")] }];
   });
 

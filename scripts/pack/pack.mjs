@@ -20,5 +20,6 @@ if (process.platform === "linux") {
 }
 process.env.TURBO_TELEMETRY_DISABLED = "1";
 pnpm("exec", "turbo", "run", "build");
-pnpm("-r", "--filter", "./packages/*", "--filter", "./apps/*", "exec", "pnpm", "pack", "--pack-destination", target);
+const published = ["./packages/*", "./apps/*", "!@mlxts/test-kit"].flatMap((each) => ["--filter", each]);
+pnpm("-r", ...published, "exec", "pnpm", "pack", "--pack-destination", target);
 for (const file of readdirSync(target)) console.log(file);

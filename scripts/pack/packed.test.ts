@@ -14,9 +14,9 @@ import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { clangMissing } from "@mlxts/test-kit/clang";
 import { buildSync } from "esbuild";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { clangMissing } from "../clang-missing.ts";
 import { readmeTests } from "./readmes.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));

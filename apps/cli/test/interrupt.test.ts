@@ -11,6 +11,7 @@ import {
   writeSync,
 } from "node:fs";
 import { join } from "node:path";
+import { SOURCE_HOOKS } from "@mlxts/test-kit/source";
 import { describe, expect, it } from "vitest";
 import { program, root, temporaryFolder, tiny } from "./helpers.ts";
 
@@ -152,8 +153,7 @@ describe("interrupts", () => {
         console.log("ready");
         await new Promise((resolve) => setTimeout(resolve, 60000));
       });`;
-    const hooks = new URL("../../../scripts/source-hooks.mjs", import.meta.url).href;
-    const stubborn = new Running(process.execPath, ["--import", hooks, "--input-type=module", "-e", program]);
+    const stubborn = new Running(process.execPath, ["--import", SOURCE_HOOKS, "--input-type=module", "-e", program]);
     await stubborn.until(({ stdout }) => stdout.includes("ready"));
     stubborn.child.kill("SIGINT");
     await new Promise((resolve) => setTimeout(resolve, 200));

@@ -1,11 +1,11 @@
 import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
+import { SOURCE_HOOKS } from "@mlxts/test-kit/source";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { increment } from "./kernels/probe.ts";
 import { runChild } from "./run_child.ts";
 import { describeSimulated, openMetal, set } from "./simulator.ts";
 
-const HOOKS = new URL("../../../scripts/source-hooks.mjs", import.meta.url).href;
 const FILE = fileURLToPath(new URL("children/worker.ts", import.meta.url));
 
 describeSimulated("lifetime on the Metal device", () => {
@@ -122,7 +122,7 @@ describeSimulated("processes and workers with work on the Metal device", () => {
   it.each(["hang", "throw"])("let workers go: %s", async (how) => {
     set({ fault: "delay:20" });
     for (let round = 0; round < 3; round++) {
-      const worker = new Worker(`import(${JSON.stringify(HOOKS)}).then(() => import(${JSON.stringify(FILE)}))`, {
+      const worker = new Worker(`import(${JSON.stringify(SOURCE_HOOKS)}).then(() => import(${JSON.stringify(FILE)}))`, {
         eval: true,
         workerData: { how },
         execArgv: [],

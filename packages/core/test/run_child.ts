@@ -1,7 +1,6 @@
 import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
-
-const HOOKS = fileURLToPath(new URL("../../../scripts/source-hooks.mjs", import.meta.url));
+import { SOURCE_HOOKS } from "@mlxts/test-kit/source";
 
 export interface ChildEnd {
   code: number | null;
@@ -19,7 +18,7 @@ export function runChild(
   timeout?: number,
 ): Promise<ChildEnd> {
   const file = fileURLToPath(new URL(`children/${name}.ts`, import.meta.url));
-  return runProgram(process.execPath, ["--expose-gc", "--import", HOOKS, file, ...args], env, timeout);
+  return runProgram(process.execPath, ["--expose-gc", "--import", SOURCE_HOOKS, file, ...args], env, timeout);
 }
 
 /** Runs a program; `timeout` in milliseconds. */

@@ -1,6 +1,7 @@
 // Tests on the simulated Metal device: skipped, and saying why, where it has not been built.
+
+import { clangMissing } from "@mlxts/test-kit/clang";
 import { afterEach, describe } from "vitest";
-import { clangMissing } from "../../../scripts/clang-missing.ts";
 import { Device, type DeviceOptions } from "../src/index.ts";
 import { simulatorMissing } from "../src/native.ts";
 

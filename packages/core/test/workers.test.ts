@@ -1,14 +1,14 @@
 import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
+import { SOURCE_HOOKS } from "@mlxts/test-kit/source";
 import { describe, expect, it } from "vitest";
 import { Device } from "../src/index.ts";
 import { increment } from "./kernels/probe.ts";
 
-const HOOKS = new URL("../../../scripts/source-hooks.mjs", import.meta.url).href;
 const FILE = fileURLToPath(new URL("children/worker.ts", import.meta.url));
 
 const worker = (data: object) =>
-  new Worker(`import(${JSON.stringify(HOOKS)}).then(() => import(${JSON.stringify(FILE)}))`, {
+  new Worker(`import(${JSON.stringify(SOURCE_HOOKS)}).then(() => import(${JSON.stringify(FILE)}))`, {
     eval: true,
     workerData: data,
     execArgv: [],

@@ -1,7 +1,7 @@
 // The rule on the layers of the known models.
 import { type Device, DTYPES, type FloatDtype } from "@mlxts/core";
 import { type BenchCase, type Peer, Random } from "@mlxts/core/testing";
-import { onnxPeer } from "../../../scripts/onnx_peer.ts";
+import { onnxPeer } from "@mlxts/test-kit/bench/onnx_peer";
 import { gatedDeltaRule } from "../src/index.ts";
 
 export interface Setting {

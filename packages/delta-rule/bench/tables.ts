@@ -1,8 +1,8 @@
 // The tables of the README: npm run bench:delta-rule [-- --threads 1 --samples 15 --only scratch]. Both paths over the number of tokens
-// beside onnxruntime-node (see scripts/onnx_peer.ts), and scratch by the formula beside what an arena had to give.
+// beside onnxruntime-node (see packages/test-kit/src/bench/onnx_peer.ts), and scratch by the formula beside what an arena had to give.
 import { parseArgs } from "node:util";
 import { Device, type FloatDtype } from "@mlxts/core";
-import { measure, measurePeer } from "../../../scripts/bench_measure.ts";
+import { measure, measurePeer } from "@mlxts/test-kit/bench/measure";
 import { gatedDeltaRule, type ScratchOptions, scratchBytes } from "../src/index.ts";
 import { LAYERS, TOKENS } from "./crossover.bench.ts";
 import { ruleBench } from "./rule.ts";

@@ -1,8 +1,8 @@
 // What holds beyond the numbers of one call: cuts of T, spread of NaN, replay, the path that `auto` takes.
 import { Device, decodeNumbers, encodeNumbers, FLOATS, type FloatDtype, type Tensor } from "@mlxts/core";
 import { BARS, type Case, compare, sameBytes, within } from "@mlxts/core/testing";
+import { DEVICES } from "@mlxts/test-kit/devices";
 import { describe, expect, it } from "vitest";
-import { DEVICES } from "../../../scripts/test-devices.ts";
 import { gatedDeltaRule } from "../src/index.ts";
 import { type RuleSetting, ruleCase, sequentialReference } from "./rule_cases.ts";
 

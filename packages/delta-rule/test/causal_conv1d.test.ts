@@ -1,8 +1,8 @@
 import { encodeNumbers, FLOATS } from "@mlxts/core";
 import { Random, sameBytes } from "@mlxts/core/testing";
+import { DEVICES } from "@mlxts/test-kit/devices";
+import { testSuite } from "@mlxts/test-kit/suite";
 import { describe, expect, it } from "vitest";
-import { DEVICES } from "../../../scripts/test-devices.ts";
-import { testSuite } from "../../../scripts/test-suite.ts";
 import { causalConv1d } from "../src/index.ts";
 import { suite } from "./causal_conv1d.suite.ts";
 

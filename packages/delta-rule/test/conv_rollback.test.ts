@@ -1,8 +1,8 @@
 import { FLOATS, type FloatDtype } from "@mlxts/core";
 import { Random, sameBytes } from "@mlxts/core/testing";
+import { DEVICES } from "@mlxts/test-kit/devices";
+import { testSuite } from "@mlxts/test-kit/suite";
 import { describe, expect, it } from "vitest";
-import { DEVICES } from "../../../scripts/test-devices.ts";
-import { testSuite } from "../../../scripts/test-suite.ts";
 import { causalConv1d, convRollback } from "../src/index.ts";
 import { suite } from "./conv_rollback.suite.ts";
 

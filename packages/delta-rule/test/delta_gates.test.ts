@@ -1,4 +1,4 @@
-import { testSuite } from "../../../scripts/test-suite.ts";
+import { testSuite } from "@mlxts/test-kit/suite";
 import { suite } from "./delta_gates.suite.ts";
 
 testSuite(suite);

@@ -1,8 +1,8 @@
 // Of several wrong values the message names the first in the data, whichever thread meets one first: the same on every
 // device and under every schedule.
 import type { CommandEncoder, Device } from "@mlxts/core";
+import { ORDERS } from "@mlxts/test-kit/devices";
 import { describe, expect, it } from "vitest";
-import { ORDERS } from "../../../scripts/test-devices.ts";
 import { causalConv1d, chunkCumsum, convRollback, gatedDeltaRollback, gatedDeltaRuleRecurrent } from "../src/index.ts";
 
 /** Positions that no simdgroup shares, that one does, and that one lane looks at one after the other. */

@@ -1,7 +1,7 @@
 import { type Device, FLOATS } from "@mlxts/core";
+import { DEVICES } from "@mlxts/test-kit/devices";
+import { testSuite } from "@mlxts/test-kit/suite";
 import { describe, expect, it } from "vitest";
-import { DEVICES } from "../../../scripts/test-devices.ts";
-import { testSuite } from "../../../scripts/test-suite.ts";
 import { gatedDeltaRollback } from "../src/index.ts";
 import { suite } from "./gated_delta_rollback.suite.ts";
 import { type Bits, expectSame, piece, type Row, rowOf, run, tokenBits, VARIANTS } from "./row_calls.ts";

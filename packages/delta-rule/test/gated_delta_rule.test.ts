@@ -1,4 +1,4 @@
-import { testSuite } from "../../../scripts/test-suite.ts";
+import { testSuite } from "@mlxts/test-kit/suite";
 import { suite } from "./gated_delta_rule.suite.ts";
 
 testSuite(suite);

@@ -1,8 +1,8 @@
 import { type Device, FLOATS, type RawArray, type Tensor } from "@mlxts/core";
 import type { CaseInput } from "@mlxts/core/testing";
+import { DEVICES } from "@mlxts/test-kit/devices";
+import { testSuite } from "@mlxts/test-kit/suite";
 import { describe, expect, it } from "vitest";
-import { DEVICES } from "../../../scripts/test-devices.ts";
-import { testSuite } from "../../../scripts/test-suite.ts";
 import { encodeRecurrent, type RuleTensors } from "../src/gated_delta_rule_recurrent.ts";
 import { gatedDeltaRuleRecurrent } from "../src/index.ts";
 import type { RuleOptions } from "../src/options.ts";

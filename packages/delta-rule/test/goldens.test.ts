@@ -8,8 +8,8 @@ import {
   readSafetensors,
 } from "@mlxts/core";
 import { BARS, compare, within } from "@mlxts/core/testing";
+import { DEVICES } from "@mlxts/test-kit/devices";
 import { afterAll, describe, expect, it } from "vitest";
-import { DEVICES } from "../../../scripts/test-devices.ts";
 import { causalConv1d, deltaGates, gatedDeltaRule } from "../src/index.ts";
 import { gatedDeltaRuleReference } from "../src/reference.ts";
 

@@ -1,7 +1,7 @@
 // Packed sequences are the separate ones, bit for bit; also when a recording meets other sequences.
 import { FLOATS, type Tensor } from "@mlxts/core";
+import { DEVICES } from "@mlxts/test-kit/devices";
 import { describe, expect, it } from "vitest";
-import { DEVICES } from "../../../scripts/test-devices.ts";
 import { gatedDeltaRule } from "../src/index.ts";
 import {
   EVERYTHING,

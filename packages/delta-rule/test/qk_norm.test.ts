@@ -1,7 +1,7 @@
 import { FLOATS } from "@mlxts/core";
 import { BARS, compare, Random, sameBytes, within } from "@mlxts/core/testing";
+import { DEVICES } from "@mlxts/test-kit/devices";
 import { describe, expect, it } from "vitest";
-import { DEVICES } from "../../../scripts/test-devices.ts";
 import { encodeMaskValues } from "../src/mask_values.ts";
 import type { RuleOptions } from "../src/options.ts";
 import { encodeQkNorm } from "../src/qk_norm.ts";

@@ -2,8 +2,8 @@
 // so that roundings in another place or order show.
 import { roundTo } from "@mlxts/core";
 import { compare, roundedInputs } from "@mlxts/core/testing";
+import { DEVICES } from "@mlxts/test-kit/devices";
 import { describe, expect, it } from "vitest";
-import { DEVICES } from "../../../scripts/test-devices.ts";
 import { gatedDeltaRule } from "../src/index.ts";
 import * as reference from "../src/reference_chunk.ts";
 import { type Fault, faultyRule } from "./faulty_rule.ts";

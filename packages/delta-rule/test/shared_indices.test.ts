@@ -1,5 +1,5 @@
+import { survives } from "@mlxts/test-kit/flipped_indices";
 import { describe, expect, it } from "vitest";
-import { survives } from "../../../scripts/flipped-indices.ts";
 import { attacks } from "./shared_indices.ts";
 
 const module = new URL("shared_indices.ts", import.meta.url).href;

@@ -1,5 +1,5 @@
 // Ops of this package whose inputs decide addresses, for attacks by somebody who writes them meanwhile.
-import type { Attack } from "../../../scripts/flipped-indices.ts";
+import type { Attack } from "@mlxts/test-kit/flipped_indices";
 import { causalConv1d, convRollback, gatedDeltaRollback, gatedDeltaRule } from "../src/index.ts";
 
 const [N, T, H, K, V, C, M] = [12, 192, 2, 16, 16, 512, 16] as const;

@@ -1,8 +1,8 @@
 import { type Device, type RawArray, roundTo, type Tensor } from "@mlxts/core";
 import { compare, type Reference64, roundedInputs, suiteCases } from "@mlxts/core/testing";
+import { DEVICES } from "@mlxts/test-kit/devices";
+import { testSuite } from "@mlxts/test-kit/suite";
 import { describe, expect, it } from "vitest";
-import { DEVICES } from "../../../scripts/test-devices.ts";
-import { testSuite } from "../../../scripts/test-suite.ts";
 import { chunkCumsum, chunkInverse, chunkKkt, chunkOutput, chunkState, chunkWu, gatedDeltaRule } from "../src/index.ts";
 import * as reference from "../src/reference_chunk.ts";
 import { dataOf, F1, F2, type RuleOptions, type RuleSetting, ruleCase, shapeOf } from "./rule_cases.ts";

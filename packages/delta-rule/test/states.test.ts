@@ -1,7 +1,7 @@
 // States that calls leave: what continues from them has the bits of a call that never stopped.
 import { FLOATS, type Tensor } from "@mlxts/core";
+import { DEVICES } from "@mlxts/test-kit/devices";
 import { describe, expect, it } from "vitest";
-import { DEVICES } from "../../../scripts/test-devices.ts";
 import { gatedDeltaRollback, gatedDeltaRule } from "../src/index.ts";
 import {
   type Bits,

@@ -1,6 +1,6 @@
 import { cpuLevels, Device, FLOATS } from "@mlxts/core";
+import { testSuite } from "@mlxts/test-kit/suite";
 import { afterAll, describe, expect, it } from "vitest";
-import { testSuite } from "../../../scripts/test-suite.ts";
 import { gatedDeltaRule, gatedDeltaRuleRecurrent } from "../src/index.ts";
 import { suite } from "./validate_rule.suite.ts";
 

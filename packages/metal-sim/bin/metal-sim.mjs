@@ -3,6 +3,6 @@
 import { existsSync } from "node:fs";
 
 const source = new URL("../src/main.ts", import.meta.url);
-if (existsSync(source)) await import(new URL("../../../scripts/source-hooks.mjs", import.meta.url).href);
+if (existsSync(source)) await import("@mlxts/test-kit/source_hooks");
 const { main } = await import(existsSync(source) ? source.href : new URL("../dist/main.js", import.meta.url).href);
 process.exitCode = await main(process.argv.slice(2));

@@ -3,10 +3,11 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { withClang } from "@mlxts/test-kit/clang";
 import { afterAll, expect, it } from "vitest";
 import { writeTensors } from "../src/safetensors.ts";
 import { pack } from "../src/values.ts";
-import { example, withClang } from "./clang.ts";
+import { example } from "./example.ts";
 
 const bin = fileURLToPath(new URL("../bin/metal-sim.mjs", import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), "metal-sim-test-"));

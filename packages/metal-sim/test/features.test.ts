@@ -1,7 +1,8 @@
+import { withClang } from "@mlxts/test-kit/clang";
 import { beforeAll, expect, it } from "vitest";
 import { type Build, type Bytes, compile, type DispatchSpec, type JobResult, type Program, run } from "../src/index.ts";
 import { fill, unpack } from "../src/values.ts";
-import { example, withClang } from "./clang.ts";
+import { example } from "./example.ts";
 
 const path = example("features.metal");
 const f = Math.fround;

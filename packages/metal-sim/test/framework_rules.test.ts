@@ -1,8 +1,8 @@
 import { execFile, execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { withClang } from "@mlxts/test-kit/clang";
 import { expect, it } from "vitest";
-import { withClang } from "./clang.ts";
 
 const program = fileURLToPath(new URL("../../../build/metal-sim/rules", import.meta.url));
 const missing = existsSync(program) ? undefined : "not built, run `npm run metal-sim`";

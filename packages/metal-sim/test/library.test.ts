@@ -3,9 +3,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { defineKernel, defineLibrary, paramsHeader } from "@mlxts/core";
+import { withClang } from "@mlxts/test-kit/clang";
 import { afterAll, expect, it } from "vitest";
 import { compile, lint, type MetalSimError, run } from "../src/index.ts";
-import { withClang } from "./clang.ts";
 
 const HEAD = "#include <metal_stdlib>\nusing namespace metal;\n";
 

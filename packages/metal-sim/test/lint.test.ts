@@ -1,6 +1,6 @@
+import { withClang } from "@mlxts/test-kit/clang";
 import { expect, it } from "vitest";
 import { lint } from "../src/index.ts";
-import { withClang } from "./clang.ts";
 
 const HEAD = "#include <metal_stdlib>\n#include <metal_simdgroup_matrix>\nusing namespace metal;\n#line 1\n";
 const TYPES = ["float", "half", "bfloat"];

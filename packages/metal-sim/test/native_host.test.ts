@@ -3,9 +3,9 @@ import { copyFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFile
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { withClang } from "@mlxts/test-kit/clang";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { compile, engine, findClang } from "../src/index.ts";
-import { withClang } from "./clang.ts";
 
 const local = (name: string) => fileURLToPath(new URL(name, import.meta.url));
 

@@ -1,7 +1,8 @@
 import { readFileSync } from "node:fs";
+import { withClang } from "@mlxts/test-kit/clang";
 import { expect, it } from "vitest";
 import { type Binding, compile, type Kernel, type Report, run } from "../src/index.ts";
-import { example, withClang } from "./clang.ts";
+import { example } from "./example.ts";
 
 const path = example("planted.metal");
 

@@ -1,8 +1,9 @@
 import { createHash } from "node:crypto";
+import { withClang } from "@mlxts/test-kit/clang";
 import { expect, it } from "vitest";
 import { type Build, compile, type Job, MetalSimError, type Program, run, type Schedule } from "../src/index.ts";
 import { fill, pack, unpack } from "../src/values.ts";
-import { example, withClang } from "./clang.ts";
+import { example } from "./example.ts";
 
 const SCHEDULES: Schedule[] = ["forward", "reverse", { random: 1 }, { random: 2 }];
 const source = (body: string) => ({

@@ -3,21 +3,21 @@ import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Script } from "node:vm";
+import { SOURCE_HOOKS } from "@mlxts/test-kit/source";
 import { beforeAll, describe, expect, it, vi } from "vitest";
 import { Tokenizer, type TokenizerOptions } from "../src/index.ts";
 import { temporary, tiny } from "./fixtures.ts";
 import { hostileTokenizers, TEMPLATES } from "./untrusted_files.ts";
 
-const root = fileURLToPath(new URL("../../../", import.meta.url));
 type Report = Record<string, { code: string; message: string; ms: number }>;
 
 describe("files that nobody vouches for", () => {
   let report: Report;
 
   beforeAll(() => {
-    const child = join(root, "packages/models/test/children/untrusted.ts");
+    const child = fileURLToPath(new URL("children/untrusted.ts", import.meta.url));
     // Less memory than any of them would take.
-    const command = ["--max-old-space-size=512", join(root, "scripts/run-source.mjs"), child, tiny];
+    const command = ["--max-old-space-size=512", "--import", SOURCE_HOOKS, child, tiny];
     report = JSON.parse(execFileSync(process.execPath, command, { encoding: "utf8", timeout: 240_000 })) as Report;
   }, 250_000);
 

@@ -1,8 +1,8 @@
 import { fileURLToPath } from "node:url";
 import { decodeNumbers, readSafetensors } from "@mlxts/core";
 import { BARS, compare } from "@mlxts/core/testing";
+import { DEVICES } from "@mlxts/test-kit/devices";
 import { afterAll, describe, expect, it } from "vitest";
-import { DEVICES } from "../../../scripts/test-devices.ts";
 import { kvCacheAppend, matmul, sdpa } from "../src/index.ts";
 
 // The small attention layer of Hugging Face's qwen3_5: hidden 48, 4 heads and 2 key/value heads of 32, of which 8 rotate.

@@ -1,6 +1,6 @@
+import { DEVICES } from "@mlxts/test-kit/devices";
+import { testSuite } from "@mlxts/test-kit/suite";
 import { afterAll, describe, expect, it } from "vitest";
-import { DEVICES } from "../../../scripts/test-devices.ts";
-import { testSuite } from "../../../scripts/test-suite.ts";
 import { add, sigmoidGate, swiglu } from "../src/index.ts";
 import { suites } from "./elementwise.suite.ts";
 

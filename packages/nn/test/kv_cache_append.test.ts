@@ -1,7 +1,7 @@
 import { Device } from "@mlxts/core";
 import { Random } from "@mlxts/core/testing";
+import { testSuite } from "@mlxts/test-kit/suite";
 import { afterAll, describe, expect, it } from "vitest";
-import { testSuite } from "../../../scripts/test-suite.ts";
 import { kvCacheAppend } from "../src/index.ts";
 import { suite } from "./kv_cache_append.suite.ts";
 

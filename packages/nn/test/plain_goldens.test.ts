@@ -1,8 +1,8 @@
 import { fileURLToPath } from "node:url";
 import { type Dtype, decodeNumbers, readSafetensors } from "@mlxts/core";
 import { compare } from "@mlxts/core/testing";
+import { DEVICES } from "@mlxts/test-kit/devices";
 import { afterAll, describe, expect, it } from "vitest";
-import { DEVICES } from "../../../scripts/test-devices.ts";
 import { rope } from "../src/index.ts";
 
 const { tensors } = readSafetensors(

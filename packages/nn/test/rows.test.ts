@@ -1,6 +1,6 @@
 import { Device, type FloatDtype } from "@mlxts/core";
+import { testSuite } from "@mlxts/test-kit/suite";
 import { expect, it } from "vitest";
-import { testSuite } from "../../../scripts/test-suite.ts";
 import { embedding, slice } from "../src/index.ts";
 import { suites } from "./rows.suite.ts";
 

@@ -1,7 +1,7 @@
 import { Device } from "@mlxts/core";
 import { Random } from "@mlxts/core/testing";
+import { testSuite } from "@mlxts/test-kit/suite";
 import { afterAll, describe, expect, it } from "vitest";
-import { testSuite } from "../../../scripts/test-suite.ts";
 import { sample } from "../src/index.ts";
 import { philox, samplingSet } from "../src/reference.ts";
 import { type Options, suite } from "./sample.suite.ts";

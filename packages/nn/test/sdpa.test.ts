@@ -1,4 +1,4 @@
-import { testSuite } from "../../../scripts/test-suite.ts";
+import { testSuite } from "@mlxts/test-kit/suite";
 import { suite } from "./sdpa.suite.ts";
 
 testSuite(suite);

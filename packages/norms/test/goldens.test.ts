@@ -1,8 +1,8 @@
 import { fileURLToPath } from "node:url";
 import { type Device, type Dtype, decodeNumbers, readSafetensors, type Tensor } from "@mlxts/core";
 import { compare, sameBytes } from "@mlxts/core/testing";
+import { DEVICES } from "@mlxts/test-kit/devices";
 import { afterAll, describe, expect, it } from "vitest";
-import { DEVICES } from "../../../scripts/test-devices.ts";
 import { gatedRmsNorm, l2Norm, rmsNorm } from "../src/index.ts";
 
 const fixture = (path: string) => fileURLToPath(new URL(`../../../fixtures/${path}`, import.meta.url));

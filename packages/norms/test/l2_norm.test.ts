@@ -1,4 +1,4 @@
-import { testSuite } from "../../../scripts/test-suite.ts";
+import { testSuite } from "@mlxts/test-kit/suite";
 import { suite } from "./l2_norm.suite.ts";
 
 testSuite(suite);

@@ -1,6 +1,6 @@
 import { Device } from "@mlxts/core";
+import { testSuite } from "@mlxts/test-kit/suite";
 import { afterAll, expect, it } from "vitest";
-import { testSuite } from "../../../scripts/test-suite.ts";
 import { dequantize } from "../src/index.ts";
 import { dequantizeReference } from "../src/reference.ts";
 import { suite } from "./dequantize.suite.ts";

@@ -1,8 +1,8 @@
 // Of several wrong values the message names the first in the data, whichever thread meets one first: the same on every
 // device and under every schedule.
 import type { Device } from "@mlxts/core";
+import { ORDERS } from "@mlxts/test-kit/devices";
 import { describe, expect, it } from "vitest";
-import { ORDERS } from "../../../scripts/test-devices.ts";
 import { quantize, quantizedEmbedding } from "../src/index.ts";
 
 describe.each(ORDERS)("the first fault on %s", (_, open) => {

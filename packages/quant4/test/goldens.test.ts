@@ -1,7 +1,7 @@
 import { fileURLToPath } from "node:url";
 import { type HostTensor, readSafetensors } from "@mlxts/core";
+import { DEVICES } from "@mlxts/test-kit/devices";
 import { afterAll, describe, expect, it } from "vitest";
-import { DEVICES } from "../../../scripts/test-devices.ts";
 import { type Bits, dequantize, type GroupSize, quantize } from "../src/index.ts";
 import { dequantizeReference } from "../src/reference.ts";
 

@@ -1,7 +1,7 @@
 import { type Dtype, Tensor } from "@mlxts/core";
 import { Random } from "@mlxts/core/testing";
+import { DEVICES } from "@mlxts/test-kit/devices";
 import { afterAll, describe, expect, it } from "vitest";
-import { DEVICES } from "../../../scripts/test-devices.ts";
 import { dequantize, quantizedEmbedding, quantizedMatmul } from "../src/index.ts";
 import { decodeExactly, dequantizeReference, productReference } from "../src/reference.ts";
 import { randomQuantized } from "./groups.ts";

@@ -1,6 +1,6 @@
 import { Device } from "@mlxts/core";
+import { testSuite } from "@mlxts/test-kit/suite";
 import { afterAll, describe, expect, it } from "vitest";
-import { testSuite } from "../../../scripts/test-suite.ts";
 import { quantize } from "../src/index.ts";
 import type { Variant } from "../src/reference.ts";
 import { suite } from "./quantize.suite.ts";

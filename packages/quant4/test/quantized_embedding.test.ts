@@ -1,6 +1,6 @@
 import { Device } from "@mlxts/core";
+import { testSuite } from "@mlxts/test-kit/suite";
 import { afterAll, expect, it } from "vitest";
-import { testSuite } from "../../../scripts/test-suite.ts";
 import { dequantize, quantizedEmbedding } from "../src/index.ts";
 import { randomQuantized } from "./groups.ts";
 import { suite } from "./quantized_embedding.suite.ts";

@@ -1,7 +1,7 @@
 import { cpuLevels, Device } from "@mlxts/core";
 import { BARS, changeLimits, compare, Random, within } from "@mlxts/core/testing";
+import { testSuite } from "@mlxts/test-kit/suite";
 import { afterAll, describe, expect, it } from "vitest";
-import { testSuite } from "../../../scripts/test-suite.ts";
 import { quantizedMatmul } from "../src/index.ts";
 import { decodeExactly, productReference } from "../src/reference.ts";
 import { randomQuantized } from "./groups.ts";

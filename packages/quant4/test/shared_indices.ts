@@ -1,5 +1,5 @@
 // Ops of this package whose inputs decide addresses, for attacks by somebody who writes them meanwhile.
-import type { Attack } from "../../../scripts/flipped-indices.ts";
+import type { Attack } from "@mlxts/test-kit/flipped_indices";
 import { quantizedEmbedding } from "../src/index.ts";
 
 const [TOKENS, ROWS, COLUMNS] = [64, 100, 128];

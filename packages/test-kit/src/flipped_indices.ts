@@ -4,6 +4,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
 import { type CommandEncoder, Device, type Dtype, Tensor, tensorBytes } from "@mlxts/core";
+import { SOURCE_HOOKS } from "./source.ts";
 
 export interface Attack {
   /** Contents that the op accepts; the worker goes from one to another. */
@@ -74,12 +75,11 @@ export async function attack({ right, wrong, encode }: Attack): Promise<void> {
   device.dispose();
 }
 
-const HOOKS = fileURLToPath(new URL("source-hooks.mjs", import.meta.url));
 const HERE = fileURLToPath(import.meta.url);
 
 /** Runs an attack of a module that exports `attacks` in a process of its own; what it said is returned if it failed. */
 export function survives(module: string, name: string): Promise<string> {
-  const child: ChildProcess = spawn(process.execPath, ["--import", HOOKS, HERE, module, name]);
+  const child: ChildProcess = spawn(process.execPath, ["--import", SOURCE_HOOKS, HERE, module, name]);
   let said = "";
   for (const stream of [child.stdout, child.stderr])
     stream?.on("data", (text) => {

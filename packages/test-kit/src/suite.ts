@@ -1,8 +1,8 @@
 import { cpuLevels, Device, type MlxtsError } from "@mlxts/core";
 import { type Suite, suiteTests } from "@mlxts/core/testing";
 import { afterAll, describe, it } from "vitest";
-import { clangMissing } from "./clang-missing.ts";
-import { openSimulated } from "./test-devices.ts";
+import { clangMissing } from "./clang.ts";
+import { openSimulated } from "./devices.ts";
 
 function suiteOn(name: string, suite: Suite, open: () => Device[]): void {
   describe(name, () => {

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createContext, runInContext } from "node:vm";
 import { isMainThread, MessageChannel, parentPort, Worker } from "node:worker_threads";
+import { SOURCE_HOOKS } from "@mlxts/test-kit/source";
 import { Device, Tensor } from "../../src/index.ts";
 import { increment } from "../kernels/probe.ts";
 
@@ -245,9 +246,8 @@ const scenarios: Record<string, () => Promise<string>> = {
     return "held";
   },
   async worker() {
-    const hooks = new URL("../../../../scripts/source-hooks.mjs", import.meta.url).href;
     for (let round = 0; round < 3; round++) {
-      const code = `import(${JSON.stringify(hooks)}).then(() => import(${JSON.stringify(import.meta.url)}))`;
+      const code = `import(${JSON.stringify(SOURCE_HOOKS)}).then(() => import(${JSON.stringify(import.meta.url)}))`;
       const worker = new Worker(code, { eval: true, execArgv: [] });
       await new Promise((resolve, reject) => worker.once("message", resolve).once("error", reject));
       assert.equal(await worker.terminate(), 1);

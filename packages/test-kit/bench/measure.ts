@@ -1,4 +1,4 @@
-// Medians of benchmark cases: what scripts/bench/bench.ts and tables of packages print.
+// Medians of benchmark cases: what `npm run bench` and tables of packages print.
 import { Device } from "@mlxts/core";
 import type { BenchCase } from "@mlxts/core/testing";
 

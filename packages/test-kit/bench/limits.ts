@@ -1,8 +1,9 @@
-import { type CommandEncoder, type Device, defineKernel } from "../../src/index.ts";
-import { probeLibrary } from "./probe.ts";
+import { type CommandEncoder, type Device, defineKernel, defineLibrary } from "@mlxts/core";
+
+const limitsLibrary = defineLibrary("test-kit", import.meta.url);
 
 export const peakFmaKernel = defineKernel({
-  library: probeLibrary,
+  library: limitsLibrary,
   name: "peak_fma",
   variants: ["f32"],
   buffers: { out: "write" },
@@ -11,7 +12,7 @@ export const peakFmaKernel = defineKernel({
 });
 
 export const peakReadKernel = defineKernel({
-  library: probeLibrary,
+  library: limitsLibrary,
   name: "peak_read",
   variants: ["f32"],
   buffers: { x: "read", out: "write" },
