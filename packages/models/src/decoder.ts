@@ -1,10 +1,10 @@
 import { checkOptionNames, MlxtsError, printAsJson, type SubmissionResult, wrongKind, wrongValue } from "@mlxts/core";
+import { checkInteger } from "./check_integer.ts";
 import { withDefaults } from "./generation_config.ts";
-import type { LanguageModel } from "./model.ts";
+import type { LanguageModel } from "./language_model.ts";
 import { SAMPLING_OPTIONS, type SamplingOptions } from "./sampling.ts";
 import { type CallOptions, signalOf } from "./signal.ts";
 import { checkState, type ModelState } from "./state.ts";
-import { checkInteger } from "./state_options.ts";
 import { Steps } from "./steps.ts";
 import { checkIds } from "./tokens.ts";
 

@@ -1,5 +1,5 @@
 import { checkOptionNames, wrongValue } from "@mlxts/core";
-import { checkInteger } from "./state_options.ts";
+import { checkInteger } from "./check_integer.ts";
 
 /** Guesses up to `most` tokens that follow `ids`, the whole text so far; none when it has no idea. */
 export type Draft = (ids: readonly number[], most: number) => readonly number[];

@@ -1,12 +1,12 @@
 import { checkOptionNames, checkSignal, type OptionNames, wrongKind, wrongValue } from "@mlxts/core";
+import { checkInteger } from "./check_integer.ts";
 import type { Draft } from "./draft.ts";
+import { feed } from "./feed.ts";
 import { COMMON_OPTIONS, type CommonOptions, checkEnd, checkReport, type Ending, Stopwatch } from "./generation.ts";
 import { withDefaults } from "./generation_config.ts";
-import { checkPath, type LanguageModel } from "./model.ts";
-import { feed } from "./prefill.ts";
+import { checkPath, type LanguageModel } from "./language_model.ts";
 import { checkCache } from "./prefix_cache.ts";
 import { checkState } from "./state.ts";
-import { checkInteger } from "./state_options.ts";
 import { Steps } from "./steps.ts";
 import { checkIds } from "./tokens.ts";
 
@@ -31,7 +31,7 @@ const GENERATE_OPTIONS: OptionNames<GenerateOptions> = {
 function check(model: LanguageModel, ids: readonly number[], options: GenerateOptions) {
   const op = "generate";
   checkOptionNames(op, options, GENERATE_OPTIONS);
-  const { state, draft, signal, path = "auto", cache } = options;
+  const { state, draft, signal, cache } = options;
   checkSignal(op, signal);
   checkCache(op, model, cache);
   if (state !== undefined) checkState(op, model, state);
@@ -40,11 +40,11 @@ function check(model: LanguageModel, ids: readonly number[], options: GenerateOp
   if (draft && state?.maxRollback === 0)
     throw wrongValue(op, "state", "be made with `rollback` when there is a `draft`", "a state without it");
   const guess = draft ? (options.draftTokens ?? state?.maxRollback ?? 4) : 0;
-  if (draft) checkInteger(op, "draftTokens", guess, 1, state?.maxRollback ?? 64);
+  if (draft) checkInteger(op, "draftTokens", guess, 1, state?.maxRollback ?? model.maxRollback);
   return {
     prompt: checkIds(op, model, ids),
     ...checkEnd(op, model, options),
-    path: checkPath(op, path),
+    path: checkPath(op, model, options.path),
     sampling: withDefaults(model.generationDefaults, options),
     timings: checkReport(op, "timings", options.timings),
     ending: checkReport(op, "ending", options.ending) ?? {},

@@ -1,4 +1,6 @@
 import { checkOptionNames, checkSignal, type OptionNames, wrongKind, wrongValue } from "@mlxts/core";
+import { checkInteger } from "./check_integer.ts";
+import { feed } from "./feed.ts";
 import {
   COMMON_OPTIONS,
   type CommonOptions,
@@ -9,12 +11,11 @@ import {
   Stopwatch,
 } from "./generation.ts";
 import { withDefaults } from "./generation_config.ts";
-import { checkPath, type LanguageModel } from "./model.ts";
-import { checkPrompts, feed } from "./prefill.ts";
+import { checkPath, type LanguageModel } from "./language_model.ts";
+import { checkPrompts } from "./prefill.ts";
 import { checkCache } from "./prefix_cache.ts";
 import { SAMPLING_OPTIONS, type SamplingOptions } from "./sampling.ts";
 import { checkState } from "./state.ts";
-import { checkInteger } from "./state_options.ts";
 import { Steps } from "./steps.ts";
 
 /** What can be different for each sequence of a batch. */
@@ -35,7 +36,7 @@ const SEQUENCE_OPTIONS: OptionNames<SequenceOptions> = { ...SAMPLING_OPTIONS, ma
 function check(model: LanguageModel, prompts: readonly (readonly number[])[], options: GenerateBatchOptions) {
   const op = "generateBatch";
   checkOptionNames(op, options, BATCH_OPTIONS);
-  const { each, seed = 0, state, signal, path = "auto", cache, endings = [] } = options;
+  const { each, seed = 0, state, signal, cache, endings = [] } = options;
   checkSignal(op, signal);
   checkCache(op, model, cache);
   if (state !== undefined) checkState(op, model, state);
@@ -56,7 +57,7 @@ function check(model: LanguageModel, prompts: readonly (readonly number[])[], op
   });
   return {
     sequences,
-    path: checkPath(op, path),
+    path: checkPath(op, model, options.path),
     timings: checkReport(op, "timings", options.timings),
     signal,
     cache,

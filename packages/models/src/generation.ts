@@ -1,10 +1,11 @@
 import { type OptionNames, wrongKind, wrongValue } from "@mlxts/core";
-import type { DeltaPath, LanguageModel } from "./model.ts";
+import { checkInteger } from "./check_integer.ts";
+import type { ModelPath } from "./families.ts";
+import type { LanguageModel } from "./language_model.ts";
 import type { PrefixCache } from "./prefix_cache.ts";
 import { SAMPLING_OPTIONS, type SamplingOptions } from "./sampling.ts";
 import type { CallOptions } from "./signal.ts";
 import type { ModelState } from "./state.ts";
-import { checkInteger } from "./state_options.ts";
 
 /** When the text of a sequence ends. */
 export interface EndOptions {
@@ -16,7 +17,8 @@ export interface EndOptions {
 
 /** What both forms of generation take. */
 export interface CommonOptions extends SamplingOptions, EndOptions, CallOptions {
-  path?: DeltaPath;
+  /** See `prefill`. */
+  path?: ModelPath;
   /**
    * Continues this state instead of an empty one. It is in use until the generation ends, and then holds what it held
    * before, the prompt, and every id that was yielded. README: "How a generation ends".

@@ -10,12 +10,18 @@ import {
 } from "@mlxts/core";
 import { quantizationOf } from "@mlxts/quant4";
 import { checkDevice, checkDirectory } from "./directory.ts";
+import { familyOf } from "./families.ts";
 import { generationDefaults } from "./generation_config.ts";
 import { Fields, readJson, readOptionalJson } from "./json.ts";
-import type { LanguageModel, LoadOptions } from "./model.ts";
-import { Qwen3_5 } from "./qwen3_5.ts";
-import { QWEN3_5_TYPES, qwen3_5Config } from "./qwen3_5_config.ts";
+import type { LanguageModel } from "./language_model.ts";
 import { Weights } from "./weights.ts";
+
+export interface LoadOptions {
+  /** Dtype of activations. Default f32 on the CPU, bf16 on a GPU. */
+  activationDtype?: FloatDtype;
+  /** Ends the loading between two tensors; nothing stays open. */
+  signal?: AbortSignal;
+}
 
 /**
  * Opens a checkpoint directory as it is: `config.json` and safetensors, Hugging Face (bf16, f16, f32) or MLX quantized.
@@ -33,14 +39,19 @@ export async function loadModel(device: Device, directory: string, options: Load
   const json = readJson(join(directory, "config.json"));
   const activationDtype: FloatDtype = options.activationDtype ?? (device.gpu ? "bf16" : "f32");
   if (!isFloat(activationDtype)) throw wrongValue(op, "activationDtype", "be one of f32, f16, bf16", activationDtype);
-  new Fields(json).choice("model_type", QWEN3_5_TYPES);
-  const config = qwen3_5Config(json);
+  const family = familyOf(json);
+  const config = family.readConfig(json);
   const quantization = quantizationOf(json);
   const generation = readOptionalJson(directory, "generation_config.json");
   const stopTokens = stopTokensOf(generation, json, config.vocabSize);
-  const defaults = generationDefaults(generation);
+  const settings = { stopTokens, activationDtype, generationDefaults: generationDefaults(generation) };
   const weights = new Weights(openCheckpoint(device, directory), quantization, signal);
-  return Qwen3_5.load(weights, config, { stopTokens, activationDtype: activationDtype, generationDefaults: defaults });
+  try {
+    return await family.load(weights, config, settings);
+  } catch (error) {
+    weights.dispose();
+    throw error;
+  }
 }
 
 /** End-of-text ids: `generation_config.json` first, then `config.json`. */

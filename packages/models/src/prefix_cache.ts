@@ -1,10 +1,11 @@
 import { checkOptionNames, printAsJson, type Tensor, wrongKind, wrongValue } from "@mlxts/core";
 import { allOrNone } from "./all_or_none.ts";
 import { type NumberArray, readCacheRows, writeCacheRows } from "./cache_rows.ts";
-import type { DeltaPath, LanguageModel, Snapshots } from "./model.ts";
+import { checkInteger } from "./check_integer.ts";
+import type { ModelPath } from "./families.ts";
+import { checkPath, type LanguageModel } from "./language_model.ts";
+import type { Snapshots } from "./pass.ts";
 import type { ModelState } from "./state.ts";
-import { checkInteger } from "./state_options.ts";
-import { areEqual } from "./tokens.ts";
 
 /** Refuses what is not a cache of that model. */
 export function checkCache(op: string, model: LanguageModel, cache: PrefixCache | undefined): void {
@@ -50,7 +51,7 @@ export class PrefixCache {
   readonly model: LanguageModel;
   readonly every: number;
   readonly maxBytes: number;
-  private readonly roots = new Map<DeltaPath, Block>();
+  private readonly roots = new Map<string, Block>();
   private held = { bytes: 0, blocks: 0 };
   private clock = 0;
 
@@ -84,8 +85,8 @@ export class PrefixCache {
   }
 
   /** How many of the first of `ids` it holds. */
-  match(ids: readonly number[], path: DeltaPath = "auto"): number {
-    return this.chain(ids, path).length * this.every;
+  match(ids: readonly number[], path?: ModelPath): number {
+    return this.chain(ids, checkPath("cache.match", this.model, path)).length * this.every;
   }
 
   /** @internal Refuses a prompt and a state that it is not for. */
@@ -104,7 +105,7 @@ export class PrefixCache {
   }
 
   /** The blocks that `ids` begins with. */
-  private chain(ids: readonly number[], path: DeltaPath): Block[] {
+  private chain(ids: readonly number[], path: string): Block[] {
     const found: Block[] = [];
     let block = this.roots.get(path);
     while (block && (found.length + 1) * this.every <= ids.length) {
@@ -115,7 +116,7 @@ export class PrefixCache {
   }
 
   /** @internal Puts the longest beginning of `ids` into an empty sequence of a state; the number of its tokens. */
-  restore(state: ModelState, sequence: number, ids: readonly number[], path: DeltaPath): number {
+  restore(state: ModelState, sequence: number, ids: readonly number[], path: string): number {
     const chain = this.chain(ids, path);
     this.clock++;
     for (const [i, block] of chain.entries()) {
@@ -136,9 +137,7 @@ export class PrefixCache {
   snapshots(state: ModelState, counts: readonly number[]): PassSnapshots {
     const of = (tokens: number) => Math.floor(tokens / this.every);
     if (counts.every((count) => of(count) === 0)) return { snapshots: undefined, [Symbol.dispose]() {} };
-    // Packed sequences: the rule wants room as if they were one.
-    const total = counts.reduce((sum, count) => sum + count, 0);
-    const slots = areEqual(counts) ? counts.length * of(counts[0] as number) : of(total);
+    const slots = of(counts.reduce((sum, count) => sum + count, 0));
     const fixed = state.parts.filter(({ kind }) => kind === "fixed");
     const tensors = allOrNone(fixed, ({ name, dtype }) => {
       const [, ...shape] = state.fixedPart(name, 0).shape;
@@ -159,7 +158,7 @@ export class PrefixCache {
     { snapshots }: PassSnapshots,
     prompts: readonly { ids: readonly number[] }[],
     parts: readonly { begin: number; end: number }[],
-    path: DeltaPath,
+    path: string,
   ): Promise<void> {
     if (!snapshots) return;
     let slot = 0;
@@ -182,7 +181,7 @@ export class PrefixCache {
   }
 
   /** Others may have come or gone while tensors were read, this one too: the place is looked up anew. */
-  private insert(ids: readonly number[], path: DeltaPath, tensors: Block["tensors"]): void {
+  private insert(ids: readonly number[], path: string, tensors: Block["tensors"]): void {
     const depth = ids.length / this.every - 1;
     const chain = this.chain(ids, path);
     if (chain.length !== depth) return;
@@ -197,7 +196,7 @@ export class PrefixCache {
     this.held.blocks++;
   }
 
-  private root(path: DeltaPath): Block {
+  private root(path: string): Block {
     const existing = this.roots.get(path);
     if (existing) return existing;
     const root: Block = { key: "", parent: undefined, children: new Map(), tensors: new Map(), bytes: 0, used: 0 };

@@ -1,24 +1,25 @@
-import { randomUUID } from "node:crypto";
-import { existsSync, lstatSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
-import { basename, dirname, join, resolve } from "node:path";
+import { join } from "node:path";
 import {
   checkOptionNames,
   checkSignal,
   createSafetensors,
   type Device,
   type Dtype,
-  MlxtsError,
   openCheckpoint,
   type RawArray,
+  Tensor,
   tensorBytes,
   wrongKind,
   wrongValue,
 } from "@mlxts/core";
-import { quantize } from "@mlxts/quant4";
+import { type Packing, quantize } from "@mlxts/quant4";
+import type { NumberArray } from "./cache_rows.ts";
 import { checkInside, copyCompanions } from "./companions.ts";
 import { checkDevice, checkDirectory } from "./directory.ts";
+import { familyOf } from "./families.ts";
+import type { MlxPlan, PlannedTensor } from "./family.ts";
 import { readJson } from "./json.ts";
-import { addOne, type PlannedTensor, planMlx } from "./mlx_convert.ts";
+import { writeDirectory, writeJson } from "./write_directory.ts";
 
 export interface QuantizeOptions {
   /** Default 4. */
@@ -34,23 +35,127 @@ export interface QuantizeOptions {
 /** mlx-lm starts a new file when one would pass this many bytes. */
 const SHARD_BYTES = 5 * 2 ** 30;
 
+/** A tensor of a safetensors file. */
 interface Entry {
   name: string;
   dtype: Dtype;
   shape: readonly number[];
 }
 
-/** The tensors that a planned one becomes. */
-function entriesOf({ name, dtype, shape, quantize }: PlannedTensor, bits: number, groupSize: number): Entry[] {
-  if (!quantize) return [{ name, dtype, shape }];
-  const [rows, cols] = shape as [number, number];
-  const module = name.slice(0, -".weight".length);
-  const groups = [rows, cols / groupSize];
+/** A planned tensor and what it becomes in the file. */
+interface Item {
+  tensor: PlannedTensor;
+  entries: readonly Entry[];
+}
+
+/** The module of a quantized weight. */
+const moduleOf = (name: string) => name.slice(0, -".weight".length);
+
+function entriesOf({ name, dtype, shape, packing }: PlannedTensor): Entry[] {
+  if (!packing) return [{ name, dtype, shape }];
+  const cols = shape.at(-1) as number;
+  const lead = shape.slice(0, -1);
+  const groups = [...lead, cols / packing.groupSize];
   return [
-    { name, dtype: "u32", shape: [rows, (cols * bits) / 32] },
-    { name: `${module}.scales`, dtype, shape: groups },
-    { name: `${module}.biases`, dtype, shape: groups },
+    { name, dtype: "u32", shape: [...lead, (cols * packing.bits) / 32] },
+    { name: `${moduleOf(name)}.scales`, dtype, shape: groups },
+    { name: `${moduleOf(name)}.biases`, dtype, shape: groups },
   ];
+}
+
+const bytesOf = (entries: readonly Entry[]) =>
+  entries.reduce((sum, { dtype, shape }) => sum + tensorBytes(dtype, shape), 0);
+
+function splitShards(items: readonly Item[]): Item[][] {
+  const shards: Item[][] = [[]];
+  let size = 0;
+  for (const item of items) {
+    const bytes = bytesOf(item.entries);
+    if (size > 0 && size + bytes > SHARD_BYTES) {
+      shards.push([]);
+      size = 0;
+    }
+    shards.at(-1)?.push(item);
+    size += bytes;
+  }
+  return shards;
+}
+
+/** mlx-lm's names of the files of a checkpoint. */
+function shardNames(count: number): string[] {
+  if (count === 1) return ["model.safetensors"];
+  const digits = (i: number) => String(i).padStart(5, "0");
+  return Array.from({ length: count }, (_, i) => `model-${digits(i + 1)}-of-${digits(count)}.safetensors`);
+}
+
+/** What is written for a planned tensor: its elements, or packed codes, scales and biases. */
+async function convert(device: Device, { dtype, shape, packing, read }: PlannedTensor): Promise<RawArray[]> {
+  const source = await read();
+  if (!packing) return [source instanceof Tensor ? await source.read() : source];
+  const w = source instanceof Tensor ? source : device.tensor(dtype, shape, source as NumberArray);
+  const encoder = device.encoder();
+  const { weight, scales, biases } = quantize(encoder, { w }, packing);
+  await encoder.commit();
+  const parts = [await weight.read(), await scales.read(), await biases.read()];
+  for (const tensor of [weight, scales, biases]) tensor.dispose();
+  if (w !== source) w.dispose();
+  return parts;
+}
+
+/** Writes one file; `written` is called after each tensor. */
+async function writeShard(
+  device: Device,
+  path: string,
+  shard: readonly Item[],
+  written: (tensor: PlannedTensor) => void,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  const writer = createSafetensors(
+    path,
+    shard.flatMap(({ entries }) => entries),
+    { format: "mlx" },
+  );
+  try {
+    for (const { tensor, entries } of shard) {
+      signal?.throwIfAborted();
+      const parts = await convert(device, tensor);
+      for (const [i, { name }] of entries.entries()) writer.write(name, parts[i] as RawArray);
+      written(tensor);
+    }
+    writer.close();
+  } catch (error) {
+    writer.abort();
+    throw error;
+  }
+}
+
+const sortedByName = <T>(entries: readonly [string, T][]): Record<string, T> =>
+  Object.fromEntries([...entries].sort(([a], [b]) => (a < b ? -1 : 1)));
+
+/** What mlx-lm's `config.json` says of the quantization: one setting, and the modules that have another. */
+function quantizationJson({ tensors }: MlxPlan, { bits, groupSize }: Packing): Record<string, unknown> {
+  const overrides = tensors.flatMap(({ name, packing }) =>
+    packing && (packing.bits !== bits || packing.groupSize !== groupSize)
+      ? [[moduleOf(name), { group_size: packing.groupSize, bits: packing.bits }] as const]
+      : [],
+  );
+  return { group_size: groupSize, bits, mode: "affine", ...Object.fromEntries(overrides) };
+}
+
+/** All of the arguments that can be wrong by themselves. */
+function check(op: string, device: Device, from: string, to: string, options: QuantizeOptions) {
+  checkDevice(op, device);
+  if (typeof to !== "string" || to === "") throw wrongKind(op, "out-dir", "be a path", to);
+  checkOptionNames<QuantizeOptions>(op, options, { bits: 0, groupSize: 0, onProgress: 0, signal: 0 });
+  const { bits = 4, groupSize = 64, onProgress, signal } = options;
+  checkSignal(op, signal);
+  if (bits !== 4 && bits !== 8) throw wrongValue(op, "bits", "be 4 or 8", bits);
+  if (![32, 64, 128].includes(groupSize)) throw wrongValue(op, "groupSize", "be 32, 64 or 128", groupSize);
+  if (onProgress !== undefined && typeof onProgress !== "function")
+    throw wrongKind(op, "onProgress", "be a function", onProgress);
+  checkDirectory(op, from, "config.json", "hf-dir");
+  checkInside(op, from, join(from, "config.json"));
+  return { packing: { bits, groupSize }, onProgress, signal };
 }
 
 /**
@@ -69,123 +174,40 @@ export async function quantizeCheckpoint(
   options: QuantizeOptions = {},
 ): Promise<{ tensors: number; bytes: number }> {
   const op = "quantize";
-  checkDevice(op, device);
-  if (typeof to !== "string" || to === "") throw wrongKind(op, "out-dir", "be a path", to);
-  checkOptionNames<QuantizeOptions>(op, options, { bits: 0, groupSize: 0, onProgress: 0, signal: 0 });
-  const { bits = 4, groupSize = 64, onProgress, signal } = options;
-  checkSignal(op, signal);
-  if (bits !== 4 && bits !== 8) throw wrongValue(op, "bits", "be 4 or 8", bits);
-  if (![32, 64, 128].includes(groupSize)) throw wrongValue(op, "groupSize", "be 32, 64 or 128", groupSize);
-  if (onProgress !== undefined && typeof onProgress !== "function")
-    throw wrongKind(op, "onProgress", "be a function", onProgress);
-  checkDirectory(op, from, "config.json", "hf-dir");
-  checkInside(op, from, join(from, "config.json"));
+  const { packing, onProgress, signal } = check(op, device, from, to, options);
   const json = readJson(join(from, "config.json"));
-  const target = resolve(to);
-  const work = join(dirname(target), `.${basename(target)}.${randomUUID()}.partial`);
   using checkpoint = openCheckpoint(device, from);
   for (const file of new Set(checkpoint.names.map((name) => checkpoint.info(name).file))) checkInside(op, from, file);
-  const plan = planMlx(checkpoint, json, groupSize);
-  const shards = splitShards(plan.tensors.map((tensor) => ({ tensor, entries: entriesOf(tensor, bits, groupSize) })));
-  const fileOf = (i: number) =>
-    shards.length === 1
-      ? "model.safetensors"
-      : `model-${String(i + 1).padStart(5, "0")}-of-${String(shards.length).padStart(5, "0")}.safetensors`;
-  let made = false;
-  try {
-    if (occupied(target)) throw wrongValue(op, "out-dir", "be new or an empty directory", to);
-    mkdirSync(work);
-    made = true;
+  const family = familyOf(json);
+  if (json.quantization != null || json.quantization_config != null)
+    throw wrongValue(
+      op,
+      "checkpoint",
+      "not be quantized already",
+      "a quantized checkpoint",
+      "start from the original weights",
+    );
+  const plan = family.planMlx(checkpoint, json, packing);
+  const shards = splitShards(plan.tensors.map((tensor) => ({ tensor, entries: entriesOf(tensor) })));
+  const files = shardNames(shards.length);
+  const bytes = shards.flat().reduce((sum, { entries }) => sum + bytesOf(entries), 0);
+  await writeDirectory(op, "out-dir", to, async (directory) => {
     let done = 0;
-    for (const [i, shard] of shards.entries()) {
-      const writer = createSafetensors(
-        join(work, fileOf(i)),
-        shard.flatMap(({ entries }) => entries),
-        { format: "mlx" },
-      );
-      try {
-        for (const { tensor, entries } of shard) {
-          signal?.throwIfAborted();
-          const parts = await convert(device, checkpoint.tensor(tensor.source), tensor, bits, groupSize);
-          for (const [j, entry] of entries.entries()) writer.write(entry.name, parts[j] as RawArray);
-          onProgress?.(++done, plan.tensors.length, tensor.name);
-        }
-        writer.close();
-      } catch (error) {
-        writer.abort();
-        throw error;
-      }
-    }
+    const written = ({ name }: PlannedTensor) => onProgress?.(++done, plan.tensors.length, name);
+    for (const [i, shard] of shards.entries())
+      await writeShard(device, join(directory, files[i] as string), shard, written, signal);
     const weightMap = shards.flatMap((shard, i) =>
-      shard.flatMap(({ entries }) => entries.map(({ name }): [string, string] => [name, fileOf(i)])),
+      shard.flatMap(({ entries }) => entries.map(({ name }): [string, string] => [name, files[i] as string])),
     );
-    const bytes = shards.flat().reduce((sum, { entries }) => sum + bytesOf(entries), 0);
-    const quantization = { group_size: groupSize, bits, mode: "affine" };
-    const sorted = Object.entries({ ...plan.config, quantization, quantization_config: quantization }).sort(
-      ([a], [b]) => (a < b ? -1 : 1),
-    );
-    writeJson(join(work, "config.json"), Object.fromEntries(sorted));
-    writeJson(join(work, "model.safetensors.index.json"), {
+    const quantization = quantizationJson(plan, packing);
+    const config = { ...plan.config, quantization, quantization_config: quantization };
+    writeJson(join(directory, "config.json"), sortedByName(Object.entries(config)));
+    writeJson(join(directory, "model.safetensors.index.json"), {
       metadata: { total_size: bytes },
-      weight_map: Object.fromEntries(weightMap.sort(([a], [b]) => (a < b ? -1 : 1))),
+      weight_map: sortedByName(weightMap),
     });
-    copyCompanions(op, from, work);
+    copyCompanions(op, from, directory);
     signal?.throwIfAborted();
-    // Fails if somebody has put files there meanwhile.
-    if (existsSync(target)) rmdirSync(target);
-    renameSync(work, target);
-    return { tensors: plan.tensors.length, bytes };
-  } catch (error) {
-    if (made) rmSync(work, { recursive: true, force: true });
-    if (error instanceof Error && "syscall" in error)
-      throw new MlxtsError("Io", `${op}: ${error.message}`, { path: to, operation: "write" }, error);
-    throw error;
-  }
-}
-
-/** Whether something stands where a new directory is to be; a symbolic link is not followed. */
-function occupied(path: string): boolean {
-  const found = lstatSync(path, { throwIfNoEntry: false });
-  return found !== undefined && (!found.isDirectory() || readdirSync(path).length > 0);
-}
-
-const bytesOf = (entries: readonly Entry[]) =>
-  entries.reduce((sum, { dtype, shape }) => sum + tensorBytes(dtype, shape), 0);
-
-function splitShards<T extends { entries: readonly Entry[] }>(items: readonly T[]): T[][] {
-  const shards: T[][] = [[]];
-  let size = 0;
-  for (const item of items) {
-    const bytes = bytesOf(item.entries);
-    if (size > 0 && size + bytes > SHARD_BYTES) {
-      shards.push([]);
-      size = 0;
-    }
-    shards.at(-1)?.push(item);
-    size += bytes;
-  }
-  return shards;
-}
-
-async function convert(
-  device: Device,
-  source: ReturnType<ReturnType<typeof openCheckpoint>["tensor"]>,
-  plan: PlannedTensor,
-  bits: 4 | 8,
-  groupSize: 32 | 64 | 128,
-): Promise<RawArray[]> {
-  if (!plan.quantize) {
-    const data = await source.read();
-    return [plan.addOne ? addOne(plan.dtype, data) : data];
-  }
-  const encoder = device.encoder();
-  const { weight, scales, biases } = quantize(encoder, { w: source }, { bits, groupSize });
-  await encoder.commit();
-  const parts = [await weight.read(), await scales.read(), await biases.read()];
-  for (const tensor of [weight, scales, biases]) tensor.dispose();
-  return parts;
-}
-
-function writeJson(path: string, value: unknown): void {
-  writeFileSync(path, JSON.stringify(value, null, 4));
+  });
+  return { tensors: plan.tensors.length, bytes };
 }

@@ -11,26 +11,23 @@ import {
 } from "@mlxts/core";
 import { allOrNone } from "./all_or_none.ts";
 import { type NumberArray, readCacheRows, writeCacheRows } from "./cache_rows.ts";
-import type { LanguageModel } from "./model.ts";
+import { checkInteger } from "./check_integer.ts";
 import { type SavedState, savedData, savedTokens } from "./saved_state.ts";
 import { type CallOptions, signalOf } from "./signal.ts";
-import { checkInteger, type StateSpec } from "./state_options.ts";
+import type { StateSizes, StateSpec } from "./state_options.ts";
 import { StateUse } from "./state_use.ts";
 
 type StateTensor = StateSpec & { tensor: Tensor };
 
-/** What a state is made of. */
-export interface StateParts {
-  tensors: readonly StateSpec[];
-  capacity: number;
-  sequences: number;
-  rollback: number;
-  /** Records how the fixed tensors of one sequence lose the last `rejected` (i32 [1]) tokens of the last pass. */
+/** What a state needs of its `LanguageModel`. */
+export interface StateModel {
+  readonly device: Device;
+  readonly modelType: string;
   encodeRollback(encoder: CommandEncoder, state: ModelState, sequence: number, rejected: Tensor): void;
 }
 
 /** Refuses what is not a state of that model. */
-export function checkState(op: string, model: LanguageModel, state: ModelState): void {
+export function checkState(op: string, model: StateModel, state: ModelState): void {
   // Of whichever copy of the library.
   if (typeof (state as Partial<ModelState> | null | undefined)?.assertRoom !== "function")
     throw wrongKind(op, "state", "be a state made by model.newState", state);
@@ -54,7 +51,8 @@ interface Undo {
  * it; but when the device fails in a pass, the sequences are undefined until they are reset or restored, and refused.
  */
 export class ModelState {
-  readonly model: LanguageModel;
+  /** The `LanguageModel` that made it. */
+  readonly model: StateModel;
   readonly device: Device;
   /** The longest sequence the caches hold. */
   readonly capacity: number;
@@ -63,7 +61,6 @@ export class ModelState {
   readonly maxRollback: number;
   /** @internal */
   readonly parts: readonly StateTensor[];
-  private readonly encodeRollback: StateParts["encodeRollback"];
   private readonly use = new StateUse();
   private readonly counts: number[];
   /** Of each sequence, tokens of the last pass that can still be taken back, and those that were. */
@@ -75,7 +72,7 @@ export class ModelState {
   private gone = false;
 
   /** @internal Use `model.newState`. */
-  constructor(model: LanguageModel, { tensors, capacity, sequences, rollback, encodeRollback }: StateParts) {
+  constructor(model: StateModel, { capacity, sequences, rollback }: StateSizes, tensors: readonly StateSpec[]) {
     this.model = model;
     this.device = model.device;
     this.capacity = capacity;
@@ -85,7 +82,6 @@ export class ModelState {
       ...(tensors[i] as StateSpec),
       tensor,
     }));
-    this.encodeRollback = encodeRollback;
     this.counts = Array(sequences).fill(0);
     this.left = Array(sequences).fill(0);
     this.taken = Array(sequences).fill(0);
@@ -328,7 +324,7 @@ export class ModelState {
     const rejected = this.device.tensor("i32", [1]);
     try {
       using encoder = this.device.encoder();
-      this.encodeRollback(encoder, this, at, rejected);
+      this.model.encodeRollback(encoder, this, at, rejected);
       const undo = { rejected, recording: encoder.finish() };
       this.undos.set(at, undo);
       return undo;

@@ -1,6 +1,6 @@
 import type { Arena, ArenaMark, Recording, SubmissionResult, Tensor } from "@mlxts/core";
 import { argmax, sample } from "@mlxts/nn";
-import type { LanguageModel } from "./model.ts";
+import type { LanguageModel } from "./language_model.ts";
 import { isGreedy, type Sampling } from "./sampling.ts";
 import type { ModelState } from "./state.ts";
 import { PassTokens } from "./tokens.ts";
@@ -84,7 +84,7 @@ export class Steps {
     // Disposed when an op refuses its arguments; after `finish` there is nothing left to dispose.
     using encoder = this.model.device.encoder({ arena: this.arena });
     const log = this.state.maxRollback > 0;
-    const hidden = this.model.encode(encoder, this.state, tokens, { path: "recurrent", log });
+    const hidden = this.model.encode(encoder, this.state, tokens, { path: this.model.stepPath, log });
     const { ids } = tokens;
     const logits = this.model.encodeLogits(encoder, hidden, [...Array(ids.size).keys()]);
     // The next ids replace those that were fed.

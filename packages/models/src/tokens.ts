@@ -1,12 +1,13 @@
 import type { Device, Tensor } from "@mlxts/core";
 import { wrongKind, wrongValue } from "@mlxts/core";
-import type { LanguageModel, Tokens } from "./model.ts";
+import type { LanguageModel } from "./language_model.ts";
+import type { Tokens } from "./pass.ts";
 import type { ModelState } from "./state.ts";
 
 /** A copy of a list of token ids, refused if it is none; an empty one too unless `optional`. */
 export function checkIds(
   op: string,
-  model: LanguageModel,
+  model: Pick<LanguageModel, "vocabSize">,
   ids: readonly number[],
   argument = "ids",
   optional = false,

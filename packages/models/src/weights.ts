@@ -17,21 +17,21 @@ export class Weights {
   private readonly quantization: Quantization | undefined;
   private readonly signal: AbortSignal | undefined;
   private readonly prefix: string;
-  /** Tensors made beside the checkpoint's own. */
-  private readonly converted: Tensor[];
+  /** Tensors beside the checkpoint's own. */
+  private readonly owned: Tensor[];
 
   constructor(
     checkpoint: Checkpoint,
     quantization: Quantization | undefined,
     signal?: AbortSignal,
     prefix = "",
-    converted: Tensor[] = [],
+    owned: Tensor[] = [],
   ) {
     this.checkpoint = checkpoint;
     this.quantization = quantization;
     this.signal = signal;
     this.prefix = prefix;
-    this.converted = converted;
+    this.owned = owned;
   }
 
   /** The tensors under `path`. */
@@ -41,12 +41,18 @@ export class Weights {
 
   /** The tensors under another prefix of the whole checkpoint. */
   under(prefix: string): Weights {
-    return new Weights(this.checkpoint, this.quantization, this.signal, prefix, this.converted);
+    return new Weights(this.checkpoint, this.quantization, this.signal, prefix, this.owned);
   }
 
-  /** Lets go of the checkpoint and of everything made from it. */
+  /** `tensor`, which is then disposed with the weights. */
+  own<T extends Tensor>(tensor: T): T {
+    this.owned.push(tensor);
+    return tensor;
+  }
+
+  /** Disposes the checkpoint and everything made from it. */
   dispose(): void {
-    for (const tensor of this.converted) tensor.dispose();
+    for (const tensor of this.owned) tensor.dispose();
     this.checkpoint.dispose();
   }
 
@@ -85,9 +91,7 @@ export class Weights {
   /** A small weight as f32, whatever the file has: norms, gates and convolutions lose nothing. */
   async f32(name: string, shape: readonly number[]): Promise<Tensor<"f32">> {
     const stored = this.tensor(name, shape);
-    const tensor = stored.device.tensor("f32", shape, await stored.readNumbers());
-    this.converted.push(tensor);
-    return tensor;
+    return this.own(stored.device.tensor("f32", shape, await stored.readNumbers()));
   }
 
   /** The matrix of module `path`: `path.weight`, quantized if the checkpoint says so. */

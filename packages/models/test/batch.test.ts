@@ -3,11 +3,11 @@ import { compare, within } from "@mlxts/core/testing";
 import { describe, expect, it } from "vitest";
 import {
   Decoder,
-  type DeltaPath,
   type GenerateBatchOptions,
   generate,
   generateBatch,
   loadModel,
+  type ModelPath,
   prefill,
   prefillBatch,
 } from "../src/index.ts";
@@ -24,13 +24,13 @@ interface Outcome {
   state: ReturnType<typeof stateBits>;
 }
 
-async function alone(ids: readonly number[], path: DeltaPath, of = model): Promise<Outcome> {
+async function alone(ids: readonly number[], path: ModelPath, of = model): Promise<Outcome> {
   using state = of.newState({ capacity: 150 });
   const [logits] = await prefill(of, state, ids, { path });
   return { logits: logits as Float32Array, state: stateBits(await state.save()) };
 }
 
-async function together(batch: readonly (readonly number[])[], path: DeltaPath, of = model): Promise<Outcome[]> {
+async function together(batch: readonly (readonly number[])[], path: ModelPath, of = model): Promise<Outcome[]> {
   using state = of.newState({ capacity: 150, sequences: batch.length });
   const logits = await prefillBatch(of, state, batch, { path });
   const saved = await Promise.all(batch.map((_, at) => state.save(at)));
@@ -38,7 +38,7 @@ async function together(batch: readonly (readonly number[])[], path: DeltaPath, 
 }
 
 /** All that is remembered to the bit; logits, of a matrix product with other rows beside them, within the bound. */
-async function expectAlone(batch: readonly (readonly number[])[], path: DeltaPath, of = model, bar = 2e-6) {
+async function expectAlone(batch: readonly (readonly number[])[], path: ModelPath, of = model, bar = 2e-6) {
   const outcomes = await together(batch, path, of);
   for (const [at, ids] of batch.entries()) {
     const single = await alone(ids, path, of);

@@ -1,9 +1,9 @@
 import { Device } from "@mlxts/core";
 import { describe, expect, it } from "vitest";
 import {
-  type DeltaPath,
   generate,
   loadModel,
+  type ModelPath,
   type ModelState,
   PrefixCache,
   prefill,
@@ -18,7 +18,7 @@ const long = [...text, ...text].slice(0, 330);
 const other = [...long.slice(0, 70), ...long.slice(200, 300)];
 
 /** Logits, and all that the state remembers. */
-async function run(ids: readonly number[], path: DeltaPath, cache?: PrefixCache, of = model) {
+async function run(ids: readonly number[], path: ModelPath, cache?: PrefixCache, of = model) {
   using state = of.newState({ capacity: 400 });
   const [logits] = await prefill(of, state, ids, { path, ...(cache && { cache }), blockLength: 128 });
   return { logits: bits(logits as Float32Array), saved: stateBits(await state.save()) };

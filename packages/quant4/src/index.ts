@@ -1,4 +1,11 @@
-export { packingOf, type Quantization, type QuantizationSetting, quantizationOf, readQuantized } from "./checkpoint.ts";
+export {
+  type Packing,
+  packingOf,
+  type Quantization,
+  type QuantizationSetting,
+  quantizationOf,
+  readQuantized,
+} from "./checkpoint.ts";
 export { dequantize } from "./dequantize.ts";
 export { quantize } from "./quantize.ts";
 export type { Bits, GroupSize } from "./quantized.ts";

@@ -1,7 +1,5 @@
 import { wrongValue } from "@mlxts/core";
-import { Fields } from "./json.ts";
-
-export const QWEN3_5_TYPES = ["qwen3_5", "qwen3_5_text"] as const;
+import { Fields } from "../json.ts";
 
 /** Far more than any model has; a config is not to decide how much memory its reader takes. */
 const MAX_LAYERS = 4096;
@@ -23,7 +21,8 @@ export interface Qwen3_5Config {
     valueHeads: number;
     keyDim: number;
     valueDim: number;
-    taps: number;
+    /** Tokens that the convolution reads, the last one included. */
+    kernelSize: number;
     /** Columns of all keys (and of all queries), of all values, and of queries, keys and values together. */
     keys: number;
     values: number;
@@ -91,7 +90,7 @@ export function qwen3_5Config(json: Record<string, unknown>): Qwen3_5Config {
       keys,
       values,
       channels: 2 * keys + values,
-      taps: config.size("linear_conv_kernel_dim"),
+      kernelSize: config.size("linear_conv_kernel_dim"),
     },
   };
 }

@@ -2,15 +2,19 @@ import type { CommandEncoder, Dtype, FloatDtype, Tensor } from "@mlxts/core";
 import { causalConv1d, convRollback, deltaGates, gatedDeltaRollback, gatedDeltaRule } from "@mlxts/delta-rule";
 import { slice } from "@mlxts/nn";
 import { gatedRmsNorm } from "@mlxts/norms";
-import type { EncodeOptions, Snapshots, Tokens } from "./model.ts";
-import type { Qwen3_5Config } from "./qwen3_5_config.ts";
-import type { ModelState } from "./state.ts";
-import type { StateSpec } from "./state_options.ts";
-import { areEqual } from "./tokens.ts";
-import { linear, type Matrix, type Weights } from "./weights.ts";
+import type { EncodeOptions, Snapshots, Tokens } from "../pass.ts";
+import type { ModelState } from "../state.ts";
+import type { StateSpec } from "../state_options.ts";
+import { areEqual } from "../tokens.ts";
+import { linear, type Matrix, type Weights } from "../weights.ts";
+import type { Qwen3_5Config } from "./config.ts";
 
 /** Tokens of a chunk of the delta rule: where a sequence may be cut without a change of bits. */
 export const CHUNK = 64;
+
+/** How the gated delta rule is computed over several tokens. */
+export const DELTA_PATHS = ["auto", "recurrent", "chunk"] as const;
+export type DeltaPath = (typeof DELTA_PATHS)[number];
 
 export interface DeltaLayer {
   kind: "linear_attention";
@@ -35,7 +39,7 @@ export async function bindDelta(w: Weights, config: Qwen3_5Config, activationDty
     a: await w.matrix("in_proj_a", delta.valueHeads, hiddenSize),
     b: await w.matrix("in_proj_b", delta.valueHeads, hiddenSize),
     out: await w.matrix("out_proj", hiddenSize, values),
-    conv: await w.f32("conv1d.weight", [channels, delta.taps]),
+    conv: await w.f32("conv1d.weight", [channels, delta.kernelSize]),
     aLog: await w.f32("A_log", [delta.valueHeads]),
     dtBias: await w.f32("dt_bias", [delta.valueHeads]),
     // The original code multiplies by this one in the dtype of activations.
@@ -52,12 +56,12 @@ export function deltaState(
   { delta }: Qwen3_5Config,
   { sequences, rollback, activationDtype }: { sequences: number; rollback: number; activationDtype: FloatDtype },
 ): StateSpec[] {
-  const { keyHeads, valueHeads, keyDim, valueDim, taps, channels } = delta;
+  const { keyHeads, valueHeads, keyDim, valueDim, kernelSize, channels } = delta;
   const state = [sequences, valueHeads, valueDim, keyDim];
   // What `rollback` takes back needs inputs further back.
-  const inputs = [sequences, taps - 1 + rollback, channels];
+  const inputs = [sequences, kernelSize - 1 + rollback, channels];
   const specs: StateSpec[] = [
-    { name: `conv.${index}`, dtype: activationDtype, shape: inputs, kind: "fixed", tail: taps - 1 },
+    { name: `conv.${index}`, dtype: activationDtype, shape: inputs, kind: "fixed", tail: kernelSize - 1 },
     { name: `delta.${index}`, dtype: "f32", shape: state, kind: "fixed" },
   ];
   if (rollback === 0) return specs;
@@ -112,7 +116,7 @@ export function encodeDelta(
   x: Tensor,
   state: ModelState,
   tokens: Tokens,
-  { config, index, path, log, snapshots }: EncodeOptions & { config: Qwen3_5Config; index: number },
+  { config, index, path, log, snapshots }: EncodeOptions<DeltaPath> & { config: Qwen3_5Config; index: number },
 ): Tensor {
   const { keyHeads, valueHeads, keyDim, valueDim, keys, values, channels } = config.delta;
   const rows = x.shape[0] as number;
@@ -146,6 +150,8 @@ export function encodeDelta(
   const part = (begin: number, heads: number, dim: number) =>
     columns(encoder, y, begin, heads * dim).reshape([...lead, heads, dim]);
   const deltaTensor = state.tensor(`delta.${index}`);
+  const kept = snapshots?.tensors[`delta.${index}`];
+  const slots = snapshots && counts.length * Math.floor((counts[0] as number) / snapshots.every);
   const { o } = gatedDeltaRule(
     encoder,
     {
@@ -157,7 +163,7 @@ export function encodeDelta(
       initialState: deltaTensor,
       cuSeqlens,
       finalState: deltaTensor,
-      snapshots: snapshots?.tensors[`delta.${index}`],
+      snapshots: equal ? kept?.slice(0, slots as number) : kept,
       ...(log && logOf(state, index)),
     },
     {
@@ -185,13 +191,13 @@ export function encodeDeltaRollback(
   state: ModelState,
   sequence: number,
   rejected: Tensor,
-  { delta: { taps } }: Qwen3_5Config,
+  { delta: { kernelSize } }: Qwen3_5Config,
   index: number,
 ): void {
   const own = (name: string) => state.tensor(`${name}.${index}`).slice(sequence, sequence + 1);
   // The inputs have older ones before them, which stay.
   const inputs = state.fixedPart(`conv.${index}`, sequence);
-  convRollback(encoder, { history: own("logInputs"), rejected, state: inputs }, { taps });
+  convRollback(encoder, { history: own("logInputs"), rejected, state: inputs }, { taps: kernelSize });
   const log = Object.fromEntries(LOG.map((name) => [name, own(name)])) as Record<(typeof LOG)[number], Tensor>;
   gatedDeltaRollback(encoder, { ...log, rejected, finalState: own("delta") }, {});
 }

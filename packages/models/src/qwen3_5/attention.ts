@@ -1,12 +1,12 @@
 import type { CommandEncoder, FloatDtype, Tensor } from "@mlxts/core";
 import { kvCacheAppend, rope, sdpa, sigmoidGate, slice } from "@mlxts/nn";
 import { rmsNorm } from "@mlxts/norms";
-import type { Tokens } from "./model.ts";
-import type { Qwen3_5Config } from "./qwen3_5_config.ts";
-import type { ModelState } from "./state.ts";
-import type { StateSpec } from "./state_options.ts";
-import { runsOf } from "./tokens.ts";
-import { linear, type Matrix, type Weights } from "./weights.ts";
+import type { Tokens } from "../pass.ts";
+import type { ModelState } from "../state.ts";
+import type { StateSpec } from "../state_options.ts";
+import { runsOf } from "../tokens.ts";
+import { linear, type Matrix, type Weights } from "../weights.ts";
+import type { Qwen3_5Config } from "./config.ts";
 
 export interface AttentionLayer {
   kind: "full_attention";

@@ -1,0 +1,31 @@
+import type { Family } from "./family.ts";
+import { Fields } from "./json.ts";
+import { DELTA_PATHS } from "./qwen3_5/delta.ts";
+import { qwen3_5 } from "./qwen3_5/family.ts";
+
+/** The paths of all families; those of a model are its `paths`. */
+export const MODEL_PATHS = DELTA_PATHS;
+export type ModelPath = (typeof MODEL_PATHS)[number];
+
+/** `model_type` → family. */
+const families = new Map<string, Family>();
+
+/** Makes a family known until the result is disposed. */
+export function registerFamily(family: Family): Disposable {
+  for (const type of family.modelTypes) families.set(type, family);
+  return {
+    [Symbol.dispose]() {
+      for (const type of family.modelTypes) families.delete(type);
+    },
+  };
+}
+
+registerFamily(qwen3_5);
+
+/**
+ * The family that opens a checkpoint with this `config.json`.
+ * @throws RangeError `InvalidArgument` that lists the types that are known
+ */
+export function familyOf(json: Record<string, unknown>): Family {
+  return families.get(new Fields(json).choice("model_type", [...families.keys()])) as Family;
+}

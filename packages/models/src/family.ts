@@ -1,0 +1,51 @@
+import type { Checkpoint, Dtype, RawArray, Tensor } from "@mlxts/core";
+import type { Packing } from "@mlxts/quant4";
+import type { LanguageModel, ModelSettings } from "./language_model.ts";
+import type { Weights } from "./weights.ts";
+
+/** What a family reads from `config.json`: the part that all families have. */
+export interface ModelConfig {
+  readonly vocabSize: number;
+}
+
+/** One tensor of an MLX checkpoint that is to be written. */
+export interface PlannedTensor {
+  /** mlx-lm's name. */
+  name: string;
+  dtype: Dtype;
+  shape: readonly number[];
+  /** How it is quantized; its name then ends in `.weight`, and `.scales` and `.biases` are written beside it. */
+  packing?: Packing | undefined;
+  /** Its elements: a tensor of the checkpoint as it lies, or a new array. */
+  read(): Tensor | Promise<RawArray>;
+}
+
+/** What turns a Hugging Face checkpoint into the one that mlx-lm would write. */
+export interface MlxPlan {
+  config: Record<string, unknown>;
+  tensors: PlannedTensor[];
+}
+
+/**
+ * How the checkpoints of a model family are opened and converted. Everything that is peculiar to a family is behind this
+ * contract and behind the `LanguageModel` that it loads; it lies in a folder of its own and is listed in `families.ts`.
+ */
+export interface Family<Config extends ModelConfig = ModelConfig> {
+  /** The values of `model_type` in `config.json` that it opens. */
+  readonly modelTypes: readonly string[];
+  /**
+   * Reads and checks a `config.json`.
+   * @throws TypeError or RangeError `InvalidArgument` that names the field
+   */
+  readConfig(json: Record<string, unknown>): Config;
+  /**
+   * Binds the weights that the config asks for, under the names of Hugging Face and of MLX checkpoints. The model owns the
+   * weights; when this throws, the caller disposes them.
+   */
+  load(weights: Weights, config: Config, settings: ModelSettings): Promise<LanguageModel>;
+  /**
+   * Plans what mlx-lm writes for a Hugging Face checkpoint: names, axes, elements, and which tensors are quantized.
+   * `packing` is what the caller asked for.
+   */
+  planMlx(checkpoint: Checkpoint, json: Record<string, unknown>, packing: Packing): MlxPlan;
+}

@@ -1,0 +1,167 @@
+import type { Arena } from "@mlxts/core";
+import { wrongKind, wrongValue } from "@mlxts/core";
+import { checkInteger } from "./check_integer.ts";
+import { checkPath, type LanguageModel } from "./language_model.ts";
+import type { PrefixCache } from "./prefix_cache.ts";
+import type { ModelState } from "./state.ts";
+import { PassTokens } from "./tokens.ts";
+
+export interface FeedOptions {
+  path?: string | undefined;
+  blockLength?: number | undefined;
+  /** For each prompt the positions whose logits are wanted. */
+  positions: readonly (readonly number[])[];
+  cache?: PrefixCache | undefined;
+  signal?: AbortSignal | undefined;
+}
+
+/** One prompt and how it is cut into passes. */
+interface PromptPlan {
+  ids: readonly number[];
+  positions: readonly number[];
+  /** Tokens that the cache restored. */
+  restored: number;
+  /** Where each pass ends, ascending; the first begins after the restored tokens. */
+  ends: number[];
+}
+
+/** Tokens `begin` … `end − 1` of a prompt: its part of one pass. */
+interface Part {
+  begin: number;
+  end: number;
+}
+
+/** A call of `feed`: what all of its passes share. */
+interface Feeding {
+  model: LanguageModel;
+  state: ModelState;
+  path: string;
+  cache: PrefixCache | undefined;
+  plans: readonly PromptPlan[];
+  /** For each prompt its logits by position, filled in by the passes. */
+  logits: readonly Map<number, Float32Array>[];
+}
+
+/** Copies of lists of positions that lie within their prompts. */
+function checkPositions(
+  op: string,
+  prompts: readonly number[][],
+  positions: readonly (readonly number[])[],
+): number[][] {
+  return prompts.map(({ length }, at) => {
+    const name = prompts.length === 1 ? "positions" : `positions[${at}]`;
+    const wanted = positions[at] as readonly number[];
+    if (!Array.isArray(wanted)) throw wrongKind(op, name, "be an array of positions", wanted);
+    const rule = length > 0 ? `be integers from 0 to ${length - 1}` : "be empty, as its prompt";
+    return Array.from(wanted as number[], (position) => {
+      if (Number.isInteger(position) && position >= 0 && position < length) return position;
+      throw wrongValue(op, name, rule, position);
+    });
+  });
+}
+
+/**
+ * Where the passes over a prompt end: at every multiple of `blockLength`. With a cache also at the last multiple of
+ * `every`, so that the tokens after it are computed in the same way whether the cache had those before it or not.
+ */
+function passEnds(length: number, restored: number, blockLength: number, every: number | undefined): number[] {
+  const kept = every ? Math.floor(length / every) * every : 0;
+  const ends: number[] = [];
+  for (let at = restored; at < length; ) {
+    const next = Math.min(length, (Math.floor(at / blockLength) + 1) * blockLength);
+    at = at < kept ? Math.min(next, kept) : next;
+    ends.push(at);
+  }
+  return ends;
+}
+
+/** The parts of the pass that is `fromEnd` (−1, −2, …) from the last: all prompts end in the last pass. */
+function partsOf(plans: readonly PromptPlan[], fromEnd: number): Part[] {
+  return plans.map(({ restored, ends }) => {
+    const end = ends.at(fromEnd);
+    return end === undefined ? { begin: 0, end: 0 } : { begin: ends.at(fromEnd - 1) ?? restored, end };
+  });
+}
+
+/** The rows of a pass whose logits are wanted: prompt, position in it, and row among all tokens of the pass. */
+function wantedRows(plans: readonly PromptPlan[], parts: readonly Part[]) {
+  const wanted: { at: number; position: number; row: number }[] = [];
+  let row = 0;
+  for (const [at, { begin, end }] of parts.entries()) {
+    for (const position of new Set(plans[at]?.positions))
+      if (position >= begin && position < end) wanted.push({ at, position, row: row + position - begin });
+    row += end - begin;
+  }
+  return wanted;
+}
+
+async function runPass(feeding: Feeding, fromEnd: number, arena: Arena): Promise<void> {
+  const { model, state, path, cache, plans, logits } = feeding;
+  const parts = partsOf(plans, fromEnd);
+  const counts = parts.map(({ begin, end }) => end - begin);
+  const log = fromEnd === -1 && state.maxRollback > 0;
+  using tokens = new PassTokens(model.device, counts);
+  tokens.write(
+    state,
+    plans.map(({ ids }, at) => ids.slice(parts[at]?.begin, parts[at]?.end)),
+  );
+  using encoder = model.device.encoder({ arena });
+  // A pass with a log may compute its last tokens one by one: the states in it then have other bits than without.
+  using kept = log ? undefined : cache?.snapshots(state, counts);
+  const hidden = model.encode(encoder, state, tokens.tokens, { path, log, snapshots: kept?.snapshots });
+  const wanted = wantedRows(plans, parts);
+  const rows = wanted.length > 0 ? wanted.map((one) => one.row) : undefined;
+  const values = rows && model.encodeLogits(encoder, hidden, rows);
+  await state.advance(encoder.commit(), counts, log);
+  if (values)
+    for (const [i, { at, position }] of wanted.entries())
+      logits[at]?.set(position, (await values.slice(i, i + 1).read()) as Float32Array);
+  if (kept) await cache?.keep(state, kept, plans, parts, path);
+}
+
+/**
+ * Feeds each sequence of a state its prompt; the caller has begun the use of the state. The result has for each prompt the
+ * logits of its positions, and the number of tokens that the cache restored. `argument` is the caller's name of the
+ * prompts, for errors.
+ */
+export async function feed(
+  op: string,
+  model: LanguageModel,
+  state: ModelState,
+  prompts: readonly number[][],
+  options: FeedOptions,
+  argument: string,
+): Promise<{ logits: Float32Array[][]; restored: number[] }> {
+  const { blockLength = 512, cache, signal } = options;
+  const path = checkPath(op, model, options.path);
+  checkInteger(op, "blockLength", blockLength, 1);
+  const positions = checkPositions(op, prompts, options.positions);
+  const lengths = prompts.map(({ length }) => length);
+  state.assertRoom(op, lengths, argument);
+  cache?.check(op, state, prompts, blockLength);
+
+  const plans = prompts.map((ids, at): PromptPlan => {
+    const wanted = positions[at] as number[];
+    // Tokens whose logits are wanted, and the last one where it may be rolled back, must be computed.
+    const most = Math.min(ids.length, ...wanted, ...(state.maxRollback > 0 ? [ids.length - 1] : []));
+    const restored = cache && ids.length > 0 ? cache.restore(state, at, ids.slice(0, Math.max(0, most)), path) : 0;
+    return { ids, positions: wanted, restored, ends: passEnds(ids.length, restored, blockLength, cache?.every) };
+  });
+  const logits = plans.map(() => new Map<number, Float32Array>());
+  const feeding = { model, state, path, cache, plans, logits };
+  const arena = model.device.arena(1 << 22, { grow: true });
+  try {
+    for (let fromEnd = -Math.max(...plans.map(({ ends }) => ends.length)); fromEnd < 0; fromEnd++) {
+      signal?.throwIfAborted();
+      arena.reset();
+      await runPass(feeding, fromEnd, arena);
+    }
+  } finally {
+    arena.dispose();
+  }
+  signal?.throwIfAborted();
+  return {
+    logits: plans.map((plan, at) => plan.positions.map((position) => logits[at]?.get(position) as Float32Array)),
+    restored: plans.map(({ restored }) => restored),
+  };
+}

@@ -1,0 +1,106 @@
+import { type CommandEncoder, type Device, type FloatDtype, printAsJson, type Tensor, wrongValue } from "@mlxts/core";
+import type { GenerationDefaults } from "./generation_config.ts";
+import type { EncodeOptions, Tokens } from "./pass.ts";
+import { ModelState } from "./state.ts";
+import { checkStateOptions, type StateOptions, type StateSizes, type StateSpec } from "./state_options.ts";
+import type { Weights } from "./weights.ts";
+
+/** What every model is made from besides its config and its weights. */
+export interface ModelSettings {
+  stopTokens: readonly number[];
+  generationDefaults: GenerationDefaults;
+  activationDtype: FloatDtype;
+}
+
+/** A loaded model, whatever its family. */
+export abstract class LanguageModel<Path extends string = string> {
+  readonly device: Device;
+  /** The `model_type` of its family. */
+  abstract readonly modelType: string;
+  abstract readonly vocabSize: number;
+  abstract readonly contextLength: number;
+  /** Ids that end a text. */
+  readonly stopTokens: readonly number[];
+  /** Sampling of `generation_config.json`; `Decoder`, `generate` and `generateBatch` use it where options do not. */
+  readonly generationDefaults: GenerationDefaults;
+  readonly activationDtype: FloatDtype;
+  /**
+   * Names of the ways to compute a pass, for the option `path`; the first is the default. Their results agree within the
+   * error bounds of the ops, not to the bit.
+   */
+  abstract readonly paths: readonly Path[];
+  /** The path of decode steps and guesses. On it, tokens of one pass change the state as one pass for each of them does. */
+  abstract readonly stepPath: Path;
+  /** The most tokens that the `rollback` of a state can be made for. */
+  abstract readonly maxRollback: number;
+  /** `Snapshots.every` must be a multiple of this. */
+  abstract readonly snapshotUnit: number;
+  /** @internal */
+  protected readonly weights: Weights;
+
+  /** @internal The model owns the weights. */
+  protected constructor(weights: Weights, { stopTokens, generationDefaults, activationDtype }: ModelSettings) {
+    this.device = weights.checkpoint.device;
+    this.weights = weights;
+    this.stopTokens = stopTokens;
+    this.generationDefaults = generationDefaults;
+    this.activationDtype = activationDtype;
+  }
+
+  /** Weights as loaded, in bytes. */
+  get weightBytes(): number {
+    return this.weights.checkpoint.byteLength;
+  }
+
+  /** Empty sequences. */
+  newState(options: StateOptions = {}): ModelState {
+    const sizes = checkStateOptions(options, this.contextLength, this.maxRollback);
+    return new ModelState(this, sizes, this.stateTensors(sizes));
+  }
+
+  /** @internal The tensors of a state of these sizes. */
+  protected abstract stateTensors(sizes: StateSizes): StateSpec[];
+
+  /** Records one pass over T tokens; the result is the hidden state [T, hidden] before the last norm. */
+  abstract encode(encoder: CommandEncoder, state: ModelState, tokens: Tokens, options: EncodeOptions<Path>): Tensor;
+
+  /** Records the logits f32 [rows.length, vocab] of some rows of the hidden state. */
+  abstract encodeLogits(encoder: CommandEncoder, hidden: Tensor, rows: readonly number[]): Tensor;
+
+  /**
+   * Records how one sequence of a state loses the last `rejected` (i32 [1]) tokens of the last pass: its fixed tensors get
+   * the contents that they had before these tokens. Caches stay as they are: rows beyond a sequence's length are not read.
+   */
+  abstract encodeRollback(encoder: CommandEncoder, state: ModelState, sequence: number, rejected: Tensor): void;
+
+  /** What `JSON.stringify` and `console.log` show. */
+  toJSON(): object {
+    const { modelType, activationDtype, vocabSize, contextLength, weightBytes, stopTokens } = this;
+    return {
+      type: "LanguageModel",
+      modelType,
+      vocabSize,
+      contextLength,
+      device: this.device.kind,
+      activationDtype,
+      weightBytes,
+      stopTokens,
+    };
+  }
+
+  dispose(): void {
+    this.weights.dispose();
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}
+
+printAsJson(LanguageModel);
+
+/** `path`, or the model's default, if it is one of the model's paths. */
+export function checkPath(op: string, { paths }: Pick<LanguageModel, "paths">, path = paths[0] as string): string {
+  if (!paths.includes(path)) throw wrongValue(op, "path", `be one of ${paths.join(", ")}`, path);
+  return path;
+}

@@ -1,0 +1,12 @@
+import type { Family } from "../family.ts";
+import { type Qwen3_5Config, qwen3_5Config } from "./config.ts";
+import { planMlx } from "./convert.ts";
+import { Qwen3_5 } from "./model.ts";
+
+/** Dense Qwen3.5 text models; of a multimodal checkpoint its text model. */
+export const qwen3_5: Family<Qwen3_5Config> = {
+  modelTypes: ["qwen3_5", "qwen3_5_text"],
+  readConfig: qwen3_5Config,
+  load: Qwen3_5.load,
+  planMlx,
+};
