@@ -1,6 +1,6 @@
 import { mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { fixture } from "@mlxts/test-kit/goldens";
 import { describe, expect, it } from "vitest";
 import { Device, openCheckpoint, readSafetensors, writeSafetensors } from "../src/index.ts";
 import { sameBytes } from "../src/testing/index.ts";
@@ -8,7 +8,6 @@ import { caught, message, testDevice, testFolder } from "./helpers.ts";
 import { increment } from "./kernels/probe.ts";
 import { rawFile } from "./raw_safetensors.ts";
 
-const fixture = (name: string) => fileURLToPath(new URL(`../../../fixtures/${name}`, import.meta.url));
 const folder = testFolder();
 let folders = 0;
 function fresh(): string {

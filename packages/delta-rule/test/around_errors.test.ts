@@ -1,8 +1,8 @@
 // What the ops around the rule refuse before anything is encoded.
 import { Device } from "@mlxts/core";
+import { type Loose, refuses } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, it } from "vitest";
 import { causalConv1d, convRollback, deltaGates } from "../src/index.ts";
-import { type Loose, refuses } from "./refusals.ts";
 
 const device = Device.open();
 afterAll(() => device.dispose());

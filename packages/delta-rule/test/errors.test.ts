@@ -1,5 +1,6 @@
 import { arenaBytes, type CommandEncoder, Device, type Tensor } from "@mlxts/core";
 import { changeLimits } from "@mlxts/core/testing";
+import { expectRefusal, type RefusalKind } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, expect, it } from "vitest";
 import { gatedDeltaRule, gatedDeltaRuleRecurrent, scratchBytes } from "../src/index.ts";
 import type { GatedDeltaRuleInputs } from "../src/signatures.ts";
@@ -11,19 +12,8 @@ afterAll(() => {
   other.dispose();
 });
 
-/** That the call throws this, as the right kind, and encodes and allocates nothing. */
-function refuses(call: () => unknown, message: string, kind: "TypeError" | "RangeError" = "RangeError") {
-  const before = device.counters;
-  let caught: unknown;
-  try {
-    call();
-  } catch (error) {
-    caught = error;
-  }
-  expect((caught as Error | undefined)?.message).toBe(message);
-  expect(caught).toMatchObject({ name: kind, code: "InvalidArgument" });
-  expect(device.counters).toEqual(before);
-}
+const refuses = (call: () => unknown, message: string, kind?: RefusalKind) =>
+  expectRefusal(call, message, kind, device);
 
 const f32 = (...shape: number[]) => device.tensor("f32", shape);
 const bf16 = (...shape: number[]) => device.tensor("bf16", shape);

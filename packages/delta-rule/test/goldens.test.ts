@@ -1,20 +1,10 @@
-import { fileURLToPath } from "node:url";
-import {
-  type Dtype,
-  decodeNumbers,
-  encodeNumbers,
-  type FloatDtype,
-  type HostTensor,
-  readSafetensors,
-} from "@mlxts/core";
+import { type Dtype, encodeNumbers, type FloatDtype, type HostTensor } from "@mlxts/core";
 import { BARS, compare, within } from "@mlxts/core/testing";
 import { DEVICES } from "@mlxts/test-kit/devices";
+import { type Goldens, goldens } from "@mlxts/test-kit/goldens";
 import { afterAll, describe, expect, it } from "vitest";
 import { causalConv1d, deltaGates, gatedDeltaRule } from "../src/index.ts";
 import { gatedDeltaRuleReference } from "../src/reference.ts";
-
-const fixture = (path: string) =>
-  readSafetensors(fileURLToPath(new URL(`../../../fixtures/${path}`, import.meta.url))).tensors;
 
 /** [.., rows, columns] with the last two axes exchanged. */
 function turned({ shape, data }: HostTensor): { shape: number[]; data: Float32Array } {
@@ -27,16 +17,6 @@ function turned({ shape, data }: HostTensor): { shape: number[]; data: Float32Ar
 }
 
 type Host = Pick<HostTensor, "shape"> & { data: ArrayLike<number> };
-const get = (file: Map<string, HostTensor>, name: string): HostTensor => {
-  const tensor = file.get(name);
-  if (!tensor) throw new Error(`no tensor ${name}`);
-  return tensor;
-};
-
-const numbers = (file: Map<string, HostTensor>, name: string): Float64Array => {
-  const { dtype, data } = get(file, name);
-  return decodeNumbers(dtype, data);
-};
 
 /** Theirs is f32 too: the bar of our class has to hold between two f32 computations. */
 function expectClose(
@@ -51,21 +31,21 @@ function expectClose(
   expect(within(comparison, bar, spread), `${what}: ratio ${comparison.ratio}`).toBe(true);
 }
 
-const hf = fixture("goldens/delta_rule_hf.safetensors");
-const fla = fixture("goldens/delta_rule_fla.safetensors");
-const recorded = fixture("tiny-qwen3.5/reference.safetensors");
-const ops = fixture("goldens/hf_ops.safetensors");
+const hf = goldens("goldens/delta_rule_hf.safetensors");
+const fla = goldens("goldens/delta_rule_fla.safetensors");
+const recorded = goldens("tiny-qwen3.5/reference.safetensors");
+const ops = goldens("goldens/hf_ops.safetensors");
 
-const shapes = fixture("goldens/delta_rule_shapes.safetensors");
-const kda = fixture("goldens/delta_rule_kda.safetensors");
-const mlx = fixture("goldens/delta_rule_mlx.safetensors");
+const shapes = goldens("goldens/delta_rule_shapes.safetensors");
+const kda = goldens("goldens/delta_rule_kda.safetensors");
+const mlx = goldens("goldens/delta_rule_mlx.safetensors");
 
 const CASES = ["t70", "t33_state", "t130_strong", "b2_t64_state", "t1_state"];
 /** The cases of a file, and the results it has of one. */
-const casesOf = (file: Map<string, HostTensor>) =>
-  [...file.keys()].filter((name) => name.endsWith(".beta")).map((name) => name.slice(0, -".beta".length));
-const sourcesOf = (file: Map<string, HostTensor>, name: string) =>
-  [...file.keys()].filter((key) => key.startsWith(`${name}.`) && key.endsWith(".o")).map((key) => key.slice(0, -2));
+const casesOf = (file: Goldens) =>
+  file.names.filter((name) => name.endsWith(".beta")).map((name) => name.slice(0, -".beta".length));
+const sourcesOf = (file: Goldens, name: string) =>
+  file.names.filter((key) => key.startsWith(`${name}.`) && key.endsWith(".o")).map((key) => key.slice(0, -2));
 const PATHS = [{ path: "recurrent" }, { path: "chunk", chunkLength: 64 }, { path: "chunk", chunkLength: 16 }] as const;
 
 describe("the reference in f64 agrees with", () => {
@@ -77,21 +57,21 @@ describe("the reference in f64 agrees with", () => {
   ] as const)
     it(title, () => {
       for (const name of casesOf(file)) {
-        const [B, T, Hk, K] = get(file, `${name}.q`).shape as [number, number, number, number];
-        const [, , H, V] = get(file, `${name}.v`).shape as [number, number, number, number];
+        const [B, T, Hk, K] = file.tensor(`${name}.q`).shape as [number, number, number, number];
+        const [, , H, V] = file.tensor(`${name}.v`).shape as [number, number, number, number];
         const inputs = ["q", "k", "v", "g", "beta", "mask"].flatMap((input) =>
-          file.has(`${name}.${input}`) ? [[input, numbers(file, `${name}.${input}`)]] : [],
+          file.has(`${name}.${input}`) ? [[input, file.numbers(`${name}.${input}`)]] : [],
         );
         const state = `${name}.initial_state_kv`;
         const { o, finalState } = gatedDeltaRuleReference(
           { B, T, Hk, H, K, V },
-          { ...Object.fromEntries(inputs), ...(file.has(state) && { initialState: numbers(file, state) }) },
+          { ...Object.fromEntries(inputs), ...(file.has(state) && { initialState: file.numbers(state) }) },
           { scale: K ** -0.5, stateLayout: "kv", ...options },
         );
         const norm = options.qkNorm.slice(0, options.qkNorm.indexOf("-"));
         for (const source of sourcesOf(file, name).filter((key) => file !== mlx || key.endsWith(norm))) {
-          expectClose(o, numbers(file, `${source}.o`), "P", `${source}.o`);
-          expectClose(finalState, numbers(file, `${source}.final_state_kv`), "P", `${source} state`);
+          expectClose(o, file.numbers(`${source}.o`), "P", `${source}.o`);
+          expectClose(finalState, file.numbers(`${source}.final_state_kv`), "P", `${source} state`);
         }
       }
     });
@@ -108,25 +88,25 @@ describe.each(DEVICES)("on %s", (_, open) => {
         for (const options of PATHS)
           it(`${name} qkNorm ${qkNorm} ${JSON.stringify(options)}`, async () => {
             const unit = qkNorm === "none" ? "_unit" : "";
-            const q = get(hf, `${name}.q${unit}`);
-            const state = hf.get(`${name}.initial_state_kv`);
+            const q = hf.tensor(`${name}.q${unit}`);
+            const state = `${name}.initial_state_kv`;
             const encoder = device.encoder();
             const { o, finalState } = gatedDeltaRule(
               encoder,
               {
                 q: upload(q as Host),
-                k: upload(get(hf, `${name}.k${unit}`) as Host),
-                v: upload(get(hf, `${name}.v`) as Host),
-                g: upload(get(hf, `${name}.g`) as Host),
-                beta: upload(get(hf, `${name}.beta`) as Host),
-                ...(state && { initialState: upload(turned(state)) }),
+                k: upload(hf.tensor(`${name}.k${unit}`) as Host),
+                v: upload(hf.tensor(`${name}.v`) as Host),
+                g: upload(hf.tensor(`${name}.g`) as Host),
+                beta: upload(hf.tensor(`${name}.beta`) as Host),
+                ...(hf.has(state) && { initialState: upload(turned(hf.tensor(state))) }),
                 finalState: true,
               },
               { scale: (q.shape[3] as number) ** -0.5, qkNorm, ...options },
             );
             await encoder.commit();
             const [out, final] = [await o.readNumbers(), await finalState?.readNumbers()];
-            const sources: [Map<string, HostTensor>, string][] =
+            const sources: [Goldens, string][] =
               qkNorm === "sum-eps"
                 ? [
                     [hf, `${name}.l2_on.recurrent`],
@@ -142,8 +122,8 @@ describe.each(DEVICES)("on %s", (_, open) => {
             for (const [file, prefix] of sources) {
               // The chunked functions of both lose 1.6e-5 to cumulated gates in f32 here.
               if (name === "t130_strong" && prefix.endsWith("chunk")) continue;
-              expectClose(out, get(file, `${prefix}.o`).data as Float32Array, "P", `${prefix}.o`);
-              const golden = turned(get(file, `${prefix}.final_state_kv`)).data;
+              expectClose(out, file.tensor(`${prefix}.o`).data as Float32Array, "P", `${prefix}.o`);
+              const golden = turned(file.tensor(`${prefix}.final_state_kv`)).data;
               expectClose(final as Float64Array, golden, "P", `${prefix} state`);
             }
           });
@@ -151,14 +131,14 @@ describe.each(DEVICES)("on %s", (_, open) => {
 
   /** A case of `file` in `act`, with states as [K, V], and what the rule makes of it. */
   async function ruleOf(
-    file: Map<string, HostTensor>,
+    file: Goldens,
     name: string,
     act: FloatDtype,
     options: Partial<Parameters<typeof gatedDeltaRule>[2]>,
   ) {
     const given = (input: string, dtype: Dtype) => {
-      const { shape } = get(file, `${name}.${input}`);
-      return device.tensor(dtype, shape, encodeNumbers(dtype, numbers(file, `${name}.${input}`)));
+      const { shape } = file.tensor(`${name}.${input}`);
+      return device.tensor(dtype, shape, encodeNumbers(dtype, file.numbers(`${name}.${input}`)));
     };
     const optional = (input: string, as: string, dtype: Dtype) =>
       file.has(`${name}.${input}`) && { [as]: given(input, dtype) };
@@ -201,8 +181,8 @@ describe.each(DEVICES)("on %s", (_, open) => {
             it(`${name} ${act} ${JSON.stringify(options)}`, async () => {
               const { o, state } = await ruleOf(file, name, act, options);
               for (const source of sourcesOf(file, name)) {
-                expectClose(o, numbers(file, `${source}.o`), "P", `${source}.o`, act);
-                expectClose(state, numbers(file, `${source}.final_state_kv`), "P", `${source} state`, act);
+                expectClose(o, file.numbers(`${source}.o`), "P", `${source}.o`, act);
+                expectClose(state, file.numbers(`${source}.final_state_kv`), "P", `${source} state`, act);
               }
             });
     });
@@ -216,14 +196,14 @@ describe.each(DEVICES)("on %s", (_, open) => {
         for (const options of PATHS)
           it(`${name} ${qkNorm} ${JSON.stringify(options)}`, async () => {
             const { o, state } = await ruleOf(mlx, name, "f32", { gate: "linear", qkNorm, ...options });
-            expectClose(o, numbers(mlx, `${name}.${norm}.o`), "P", "o");
-            expectClose(state, numbers(mlx, `${name}.${norm}.final_state_kv`), "P", "state");
+            expectClose(o, mlx.numbers(`${name}.${norm}.o`), "P", "o");
+            expectClose(state, mlx.numbers(`${name}.${norm}.final_state_kv`), "P", "state");
           });
   });
 
   it("deltaGates of each channel against transformers, flash-linear-attention and mlx-lm", async () => {
-    const gate = (name: string) => numbers(kda, `gate.${name}`);
-    const a = upload(get(kda, "gate.a") as Host);
+    const gate = (name: string) => kda.numbers(`gate.${name}`);
+    const a = upload(kda.tensor("gate.a") as Host);
     const [B, T, H] = a.shape as [number, number, number, number];
     for (const [name, options] of [
       ["plain", {}],
@@ -235,8 +215,8 @@ describe.each(DEVICES)("on %s", (_, open) => {
         {
           a,
           b: device.tensor("f32", [B, T, H], new Float32Array(B * T * H)),
-          aLog: upload(get(kda, "gate.A_log") as Host),
-          dtBias: upload(get(kda, "gate.dt_bias") as Host),
+          aLog: upload(kda.tensor("gate.A_log") as Host),
+          dtBias: upload(kda.tensor("gate.dt_bias") as Host),
         },
         options,
       );
@@ -252,7 +232,7 @@ describe.each(DEVICES)("on %s", (_, open) => {
     for (const options of [...PATHS, { path: "auto" } as const])
       it(JSON.stringify(options), async () => {
         const tensor = (name: string) => {
-          const { shape, data } = get(recorded, `op.delta.${name}`);
+          const { shape, data } = recorded.tensor(`op.delta.${name}`);
           return upload({ shape: [1, ...shape], data: data as Float32Array });
         };
         const encoder = device.encoder();
@@ -262,28 +242,28 @@ describe.each(DEVICES)("on %s", (_, open) => {
           { scale: 128 ** -0.5, qkNorm: "sum-eps", ...options },
         );
         await encoder.commit();
-        expectClose(await o.readNumbers(), get(recorded, "op.delta.o").data as Float32Array, "P", "o");
-        const state = get(recorded, "op.delta.final_state");
+        expectClose(await o.readNumbers(), recorded.tensor("op.delta.o").data as Float32Array, "P", "o");
+        const state = recorded.tensor("op.delta.final_state");
         expectClose((await finalState?.readNumbers()) as Float64Array, turned(state).data, "P", "state");
       });
   });
 
   describe("causalConv1d against transformers", () => {
-    const weight = upload(get(ops, "conv.weight") as Host);
-    const bias = upload(get(ops, "conv.bias") as Host);
-    const x = turned(get(ops, "conv.x_bct"));
+    const weight = upload(ops.tensor("conv.weight") as Host);
+    const bias = upload(ops.tensor("conv.bias") as Host);
+    const x = turned(ops.tensor("conv.x_bct"));
     for (const withBias of [false, true])
       for (const activation of ["none", "silu"] as const)
         it(`whole, ${withBias ? "with" : "no"} bias, ${activation}`, async () => {
           const encoder = device.encoder();
           const { y } = causalConv1d(encoder, { x: upload(x), weight, ...(withBias && { bias }) }, { activation });
           await encoder.commit();
-          const golden = turned(get(ops, `conv.full.${withBias ? "bias" : "nobias"}.${activation}.y_bct`));
+          const golden = turned(ops.tensor(`conv.full.${withBias ? "bias" : "nobias"}.${activation}.y_bct`));
           expectClose(await y.readNumbers(), golden.data, "S", "y");
         });
     it("in pieces that carry the state", async () => {
       const [N, T, C] = x.shape as [number, number, number];
-      const state = upload(turned(get(ops, "conv.carry.state0_bcw")));
+      const state = upload(turned(ops.tensor("conv.carry.state0_bcw")));
       let begin = 0;
       for (const [piece, length] of [1, 2, 7, 9].entries()) {
         const part = new Float32Array(N * length * C);
@@ -296,9 +276,14 @@ describe.each(DEVICES)("on %s", (_, open) => {
           { activation: "silu" },
         );
         await encoder.commit();
-        expectClose(await y.readNumbers(), turned(get(ops, `conv.carry.y${piece + 1}_bct`)).data, "S", `y${piece + 1}`);
+        expectClose(
+          await y.readNumbers(),
+          turned(ops.tensor(`conv.carry.y${piece + 1}_bct`)).data,
+          "S",
+          `y${piece + 1}`,
+        );
         expect([...(await state.readNumbers())]).toEqual([
-          ...turned(get(ops, `conv.carry.state${piece + 1}_bcw`)).data,
+          ...turned(ops.tensor(`conv.carry.state${piece + 1}_bcw`)).data,
         ]);
         begin += length;
       }
@@ -308,18 +293,18 @@ describe.each(DEVICES)("on %s", (_, open) => {
   it("deltaGates against transformers", async () => {
     const encoder = device.encoder();
     const { g, beta } = deltaGates(encoder, {
-      a: upload(get(ops, "gates.a") as Host),
-      b: upload(get(ops, "gates.b") as Host),
-      aLog: upload(get(ops, "gates.A_log") as Host),
-      dtBias: upload(get(ops, "gates.dt_bias") as Host),
+      a: upload(ops.tensor("gates.a") as Host),
+      b: upload(ops.tensor("gates.b") as Host),
+      aLog: upload(ops.tensor("gates.A_log") as Host),
+      dtBias: upload(ops.tensor("gates.dt_bias") as Host),
     });
     await encoder.commit();
-    expectClose(await g.readNumbers(), get(ops, "gates.g").data as Float32Array, "S", "g");
-    expectClose(await beta.readNumbers(), get(ops, "gates.beta").data as Float32Array, "S", "beta");
+    expectClose(await g.readNumbers(), ops.tensor("gates.g").data as Float32Array, "S", "g");
+    expectClose(await beta.readNumbers(), ops.tensor("gates.beta").data as Float32Array, "S", "beta");
   });
 
   it("the rule of a small layer of transformers", async () => {
-    const rule = (name: string) => upload(get(ops, `delta_layer.rule.${name}`) as Host);
+    const rule = (name: string) => upload(ops.tensor(`delta_layer.rule.${name}`) as Host);
     for (const options of PATHS) {
       const encoder = device.encoder();
       const { o } = gatedDeltaRule(
@@ -328,7 +313,7 @@ describe.each(DEVICES)("on %s", (_, open) => {
         { scale: 0.25, qkNorm: "sum-eps", ...options },
       );
       await encoder.commit();
-      expectClose(await o.readNumbers(), get(ops, "delta_layer.rule.o").data as Float32Array, "P", "o");
+      expectClose(await o.readNumbers(), ops.tensor("delta_layer.rule.o").data as Float32Array, "P", "o");
     }
   });
 });

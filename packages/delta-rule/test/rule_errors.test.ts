@@ -1,9 +1,9 @@
 // The contract's table of errors, row by row and in its order: of two mistakes the first is reported. What is refused
 // encodes, allocates and changes nothing.
 import { Device } from "@mlxts/core";
+import { type Loose, type Mistake, refuses, refusesInOrder } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, expect, it } from "vitest";
 import { gatedDeltaRule, gatedDeltaRuleRecurrent } from "../src/index.ts";
-import { inOrder, type Loose, type Mistake, refuses } from "./refusals.ts";
 
 const device = Device.open();
 afterAll(() => device.dispose());
@@ -72,7 +72,7 @@ const combinations: Mistake[] = [
 const aliasing: Mistake[] = [{ inputs: { o: v }, message: "`o` must not overlap `v`, got overlapping views" }];
 
 describe("gatedDeltaRule refuses, in order,", () => {
-  inOrder(device, gatedDeltaRule, { inputs: ROWS, options: { scale: 1 } }, [
+  refusesInOrder(device, gatedDeltaRule, { inputs: ROWS, options: { scale: 1 } }, [
     {
       inputs: { state: v },
       message:
@@ -93,7 +93,7 @@ describe("gatedDeltaRule refuses, in order,", () => {
 });
 
 describe("gatedDeltaRuleRecurrent refuses, in order,", () => {
-  inOrder(device, gatedDeltaRuleRecurrent, { inputs: ROWS, options: { scale: 1 } }, [
+  refusesInOrder(device, gatedDeltaRuleRecurrent, { inputs: ROWS, options: { scale: 1 } }, [
     ...dimensions,
     ...scalars,
     ...counts,

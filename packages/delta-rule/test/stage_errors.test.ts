@@ -1,5 +1,6 @@
 // The contract's table of errors for the stages and for rollback, in its order.
 import { Device } from "@mlxts/core";
+import { type Loose, type Mistake, refusesInOrder } from "@mlxts/test-kit/refusals";
 import { afterAll, describe } from "vitest";
 import {
   chunkCumsum,
@@ -10,7 +11,6 @@ import {
   chunkWu,
   gatedDeltaRollback,
 } from "../src/index.ts";
-import { inOrder, type Loose, type Mistake } from "./refusals.ts";
 
 const device = Device.open();
 afterAll(() => device.dispose());
@@ -187,7 +187,7 @@ const STAGES: [unknown, Loose, Loose, Mistake[]][] = [
 
 for (const [op, inputs, options, mistakes] of STAGES)
   describe(`${(op as typeof chunkCumsum).op.name} refuses, in order,`, () =>
-    inOrder(device, op, { inputs, options }, mistakes));
+    refusesInOrder(device, op, { inputs, options }, mistakes));
 
 describe("gatedDeltaRollback refuses, in order,", () => {
   const inputs = {
@@ -197,7 +197,7 @@ describe("gatedDeltaRollback refuses, in order,", () => {
     logGates: f32(2, 3, 4),
     rejected: i32(2),
   };
-  inOrder(device, gatedDeltaRollback, { inputs, options: {} }, [
+  refusesInOrder(device, gatedDeltaRollback, { inputs, options: {} }, [
     heads({ logDeltas: f32(2, 3, 3, 8) }),
     { inputs: { logKeys: f32(2, 3, 2, 264) }, message: "`k` must have at most 256 elements per head (K), got 264" },
     { options: { gate: "log10" }, message: "`gate` must be one of ln, log2, linear, neg-ln, got log10" },

@@ -2,20 +2,19 @@ import { createHash } from "node:crypto";
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
-import { Device, readSafetensors } from "@mlxts/core";
+import { Device } from "@mlxts/core";
+import { fixture, type Goldens, goldens } from "@mlxts/test-kit/goldens";
 import { afterAll } from "vitest";
 import { type LanguageModel, loadModel, type SavedState } from "../src/index.ts";
 
-export const fixtures = fileURLToPath(new URL("../../../fixtures/", import.meta.url));
-export const tiny = join(fixtures, "tiny-qwen3.5");
-export const tiny4bit = join(fixtures, "tiny-qwen3.5-4bit");
+export const tiny = fixture("tiny-qwen3.5");
+export const tiny4bit = fixture("tiny-qwen3.5-4bit");
 
-const recorded = readSafetensors(join(tiny, "reference.safetensors")).tensors;
-const goldens = readSafetensors(join(fixtures, "goldens", "mlx_lm_4bit_logits.safetensors")).tensors;
+const recorded = goldens("tiny-qwen3.5/reference.safetensors");
+const mlx = goldens("goldens/mlx_lm_4bit_logits.safetensors");
 
-const floats = (tensors: typeof recorded, name: string) => tensors.get(name)?.data as Float32Array;
-const ids = (tensors: typeof recorded, name: string) => Array.from(tensors.get(name)?.data as Int32Array);
+const floats = (file: Goldens, name: string) => file.tensor(name).data as Float32Array;
+const ids = (file: Goldens, name: string) => Array.from(file.tensor(name).data as Int32Array);
 
 /** What the original model code gives for the three prompts. */
 export const prompts = [0, 1, 2].map((i) => ({
@@ -23,9 +22,9 @@ export const prompts = [0, 1, 2].map((i) => ({
   logits: floats(recorded, `prompt${i}.logits`),
   greedy: ids(recorded, `prompt${i}.greedy`),
   fourBit: {
-    mlxLogits: floats(goldens, `prompt${i}.logits.mlx_f32`),
-    f64Logits: floats(goldens, `prompt${i}.logits.float64`),
-    greedy: ids(goldens, `prompt${i}.greedy.mlx_f32`),
+    mlxLogits: floats(mlx, `prompt${i}.logits.mlx_f32`),
+    f64Logits: floats(mlx, `prompt${i}.logits.float64`),
+    greedy: ids(mlx, `prompt${i}.greedy.mlx_f32`),
   },
 }));
 

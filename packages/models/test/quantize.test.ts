@@ -15,15 +15,16 @@ import {
 } from "node:fs";
 import { dirname, join } from "node:path";
 import { Device, openCheckpoint, readSafetensors, writeSafetensors } from "@mlxts/core";
+import { fixture } from "@mlxts/test-kit/goldens";
 import { afterAll, describe, expect, it } from "vitest";
 import { quantizeCheckpoint } from "../src/index.ts";
-import { fixtures, temporary, tiny, tiny4bit, withConfig } from "./fixtures.ts";
+import { temporary, tiny, tiny4bit, withConfig } from "./fixtures.ts";
 
 const device = Device.open();
 afterAll(() => device.dispose());
 
 type Hashes = Record<string, { shape: number[]; sha256: string }>;
-const { variants } = JSON.parse(readFileSync(join(fixtures, "goldens", "mlx_checkpoint_hashes.json"), "utf8")) as {
+const { variants } = JSON.parse(readFileSync(fixture("goldens/mlx_checkpoint_hashes.json"), "utf8")) as {
   variants: Record<string, { bits: 4 | 8; group_size: 32 | 64 | 128; tensors: Hashes }>;
 };
 

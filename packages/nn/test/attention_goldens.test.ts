@@ -1,20 +1,13 @@
-import { fileURLToPath } from "node:url";
-import { decodeNumbers, readSafetensors } from "@mlxts/core";
 import { BARS, compare } from "@mlxts/core/testing";
 import { DEVICES } from "@mlxts/test-kit/devices";
+import { goldens } from "@mlxts/test-kit/goldens";
 import { afterAll, describe, expect, it } from "vitest";
 import { kvCacheAppend, matmul, sdpa } from "../src/index.ts";
 
 // The small attention layer of Hugging Face's qwen3_5: hidden 48, 4 heads and 2 key/value heads of 32, of which 8 rotate.
 const [TOKENS, HIDDEN, HEADS, KV_HEADS, DIM, ROTATED] = [11, 48, 4, 2, 32, 8];
-const { tensors } = readSafetensors(
-  fileURLToPath(new URL("../../../fixtures/goldens/hf_ops.safetensors", import.meta.url)),
-);
-const golden = (name: string) => {
-  const tensor = tensors.get(`attention_layer.${name}`);
-  if (!tensor) throw new Error(`no golden ${name}`);
-  return decodeNumbers("f32", tensor.data);
-};
+const hf = goldens("goldens/hf_ops.safetensors");
+const golden = (name: string) => hf.numbers(`attention_layer.${name}`);
 
 /** Norm of each head with 1 + weight, then rotation of the first dimensions, halves against each other. */
 function normAndRotate(x: Float64Array, heads: number, weight: Float64Array): Float64Array {

@@ -1,5 +1,6 @@
 import { Device } from "@mlxts/core";
 import { Random } from "@mlxts/core/testing";
+import { refusesEach } from "@mlxts/test-kit/refusals";
 import { testSuite } from "@mlxts/test-kit/suite";
 import { afterAll, describe, expect, it } from "vitest";
 import { kvCacheAppend } from "../src/index.ts";
@@ -69,49 +70,48 @@ describe("kvCacheAppend", () => {
     expect([...(await tensors.kCache.read()).slice(0, 16)]).toEqual([...zeros, ...row, ...row, ...zeros]);
   });
 
-  it.each<[string, (t: ReturnType<typeof make>) => Record<string, unknown>, string]>([
-    ["no cache", ({ kCache: _, ...rest }) => rest, "kvCacheAppend: `kCache` must be a Tensor, got undefined"],
-    [
-      "value cache of another dtype",
-      (t) => ({ ...t, vCache: device.tensor("bf16", [1, 2, 64, 4]) }),
-      "kvCacheAppend: `vCache` must have dtype f32, got bf16",
-    ],
-    [
-      "values of another dtype",
-      (t) => ({ ...t, v: device.tensor("f16", [1, 5, 2, 4]) }),
-      "kvCacheAppend: `v` must have dtype f32, got f16",
-    ],
-    [
-      "caches of different capacity",
-      (t) => ({ ...t, vCache: device.tensor("f32", [1, 2, 63, 4]) }),
-      "kvCacheAppend: `vCache` must have shape [1, 2, 64, 4], got [1, 2, 63, 4]",
-    ],
-    [
-      "more rows than capacity",
-      (t) => ({ ...t, kCache: device.tensor("f32", [1, 2, 4, 4]), vCache: device.tensor("f32", [1, 2, 4, 4]) }),
-      "kvCacheAppend: `k` must have at most the cache's 4 rows, got 5",
-    ],
-    [
-      "start of another length",
-      (t) => ({ ...t, start: device.tensor("i32", [2]) }),
-      "kvCacheAppend: `start` must have shape [1], got [2]",
-    ],
-    [
-      "one cache for both",
-      (t) => ({ ...t, vCache: t.kCache }),
-      "kvCacheAppend: `vCache` must not overlap `kCache`, got overlapping views",
-    ],
-    [
-      "a cache that overlaps the keys",
-      (t) => ({
-        ...t,
-        kCache: device.tensor("f32", [1, 2, 5, 4]),
-        vCache: (t.k as never as { reshape(s: number[]): unknown }).reshape([1, 2, 5, 4]),
-      }),
-      "kvCacheAppend: `vCache` must not overlap `k`, got overlapping views",
-    ],
-  ])("refuses %s", (_, change, message) => {
-    const encoder = device.encoder();
-    expect(() => kvCacheAppend(encoder, change(make([0])) as never)).toThrow(message);
-  });
+  const given = make([0]);
+  refusesEach(
+    device,
+    kvCacheAppend,
+    { inputs: given, options: {} },
+    {
+      "no cache": {
+        inputs: { kCache: undefined },
+        message: "`kCache` must be a Tensor, got undefined",
+        kind: "TypeError",
+      },
+      "value cache of another dtype": {
+        inputs: { vCache: device.tensor("bf16", [1, 2, 64, 4]) },
+        message: "`vCache` must have dtype f32, got bf16",
+      },
+      "values of another dtype": {
+        inputs: { v: device.tensor("f16", [1, 5, 2, 4]) },
+        message: "`v` must have dtype f32, got f16",
+      },
+      "caches of different capacity": {
+        inputs: { vCache: device.tensor("f32", [1, 2, 63, 4]) },
+        message: "`vCache` must have shape [1, 2, 64, 4], got [1, 2, 63, 4]",
+      },
+      "more rows than capacity": {
+        inputs: { kCache: device.tensor("f32", [1, 2, 4, 4]), vCache: device.tensor("f32", [1, 2, 4, 4]) },
+        message: "`k` must have at most the cache's 4 rows, got 5",
+      },
+      "start of another length": {
+        inputs: { start: device.tensor("i32", [2]) },
+        message: "`start` must have shape [1], got [2]",
+      },
+      "one cache for both": {
+        inputs: { vCache: given.kCache },
+        message: "`vCache` must not overlap `kCache`, got overlapping views",
+      },
+      "a cache that overlaps the keys": {
+        inputs: {
+          kCache: device.tensor("f32", [1, 2, 5, 4]),
+          vCache: (given.k as never as { reshape(s: number[]): unknown }).reshape([1, 2, 5, 4]),
+        },
+        message: "`vCache` must not overlap `k`, got overlapping views",
+      },
+    },
+  );
 });

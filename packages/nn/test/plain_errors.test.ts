@@ -1,4 +1,5 @@
 import { Device, type Dtype } from "@mlxts/core";
+import { refusalTests, type WrongCall } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, expect, it } from "vitest";
 import { add, argmax, embedding, rope, sigmoidGate, slice, swiglu } from "../src/index.ts";
 
@@ -13,13 +14,11 @@ const t = (shape: number[], dtype: Dtype = "f32") => device.tensor(dtype, shape)
 const encoder = () => device.encoder();
 const shared = t([32]);
 
-type Wrong = [name: string, call: () => unknown, message: string, kind?: "TypeError"];
-
 const x = () => t([1, 2, 2, 4]);
 const positions = () => t([1, 2], "i32");
 const frequencies = () => t([2]);
 
-const MESSAGES: Wrong[] = [
+const MESSAGES: WrongCall[] = [
   ["add: dtypes", () => add(encoder(), { a: t([4]), b: t([4], "bf16") }), "add: `b` must have dtype f32, got bf16"],
   [
     "add: integers",
@@ -214,15 +213,7 @@ const MESSAGES: Wrong[] = [
 ];
 
 describe("argument errors", () => {
-  it.each(MESSAGES)("%s", (_, call, message, kind) => {
-    let caught: unknown;
-    try {
-      call();
-    } catch (error) {
-      caught = error;
-    }
-    expect(caught).toMatchObject({ message, code: "InvalidArgument", name: kind ?? "RangeError" });
-  });
+  refusalTests(MESSAGES);
 });
 
 describe("ids outside the table", () => {

@@ -1,19 +1,11 @@
-import { fileURLToPath } from "node:url";
-import { type Dtype, decodeNumbers, readSafetensors } from "@mlxts/core";
 import { compare } from "@mlxts/core/testing";
 import { DEVICES } from "@mlxts/test-kit/devices";
+import { goldens } from "@mlxts/test-kit/goldens";
 import { afterAll, describe, expect, it } from "vitest";
 import { rope } from "../src/index.ts";
 
-const { tensors } = readSafetensors(
-  fileURLToPath(new URL("../../../fixtures/goldens/hf_ops.safetensors", import.meta.url)),
-);
-
-function stored(name: string) {
-  const found = tensors.get(name);
-  if (!found) throw new Error(`no tensor ${name}`);
-  return { shape: found.shape, numbers: decodeNumbers(found.dtype as Dtype, found.data) };
-}
+const hf = goldens("goldens/hf_ops.safetensors");
+const stored = (name: string) => ({ shape: hf.tensor(name).shape, numbers: hf.numbers(name) });
 
 /** [b, h, t, d] as [b, t, h, d]. */
 function tokensFirst({ shape, numbers }: ReturnType<typeof stored>) {

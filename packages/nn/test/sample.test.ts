@@ -1,5 +1,6 @@
 import { Device } from "@mlxts/core";
 import { Random } from "@mlxts/core/testing";
+import { type Mistake, refuses } from "@mlxts/test-kit/refusals";
 import { testSuite } from "@mlxts/test-kit/suite";
 import { afterAll, describe, expect, it } from "vitest";
 import { sample } from "../src/index.ts";
@@ -95,47 +96,35 @@ describe("the random stream", () => {
 });
 
 describe("argument errors", () => {
-  const logits = () => device.tensor("f32", [2, 8]);
-  const step = () => device.tensor("u32", [1]);
-  const call = (inputs: object, options: object) => () =>
-    sample(
-      device.encoder(),
-      { logits: logits(), step: step(), ...inputs } as never,
-      { temperature: 1, seed: 0, ...options } as never,
-    );
-  it.each([
-    ["sample: `temperature` must be a number, got undefined", call({}, { temperature: undefined }), "TypeError"],
-    ["sample: `seed` must be a number, got undefined", call({}, { seed: undefined }), "TypeError"],
-    ["sample: `temperature` must be a finite number ≥ 0, got -0.1", call({}, { temperature: -0.1 }), "RangeError"],
-    ["sample: `temperature` must be a finite number ≥ 0, got NaN", call({}, { temperature: Number.NaN }), "RangeError"],
-    ["sample: `topK` must be an integer ≥ 0, got -1", call({}, { topK: -1 }), "RangeError"],
-    ["sample: `topK` must be an integer ≥ 0, got 2.5", call({}, { topK: 2.5 }), "RangeError"],
-    ["sample: `topP` must be a finite number > 0 and ≤ 1, got 0", call({}, { topP: 0 }), "RangeError"],
-    ["sample: `topP` must be a finite number > 0 and ≤ 1, got 1.01", call({}, { topP: 1.01 }), "RangeError"],
-    [
-      "sample: `seed` must be an integer ≥ 0 and ≤ 4294967295, got 4294967296",
-      call({}, { seed: 2 ** 32 }),
-      "RangeError",
-    ],
-    ["sample: `seed` must be an integer ≥ 0 and ≤ 4294967295, got -1", call({}, { seed: -1 }), "RangeError"],
-    ["sample: `logits` must have shape [B, V], got [8]", call({ logits: device.tensor("f32", [8]) }, {}), "RangeError"],
-    [
-      "sample: `logits` must have dtype f32 or f16 or bf16, got i32",
-      call({ logits: device.tensor("i32", [2, 8]) }, {}),
-      "RangeError",
-    ],
-    ["sample: `step` must have dtype u32, got i32", call({ step: device.tensor("i32", [1]) }, {}), "RangeError"],
-    ["sample: `step` must have shape [1], got [2]", call({ step: device.tensor("u32", [2]) }, {}), "RangeError"],
-    ["sample: `step` must be a Tensor, got 3", call({ step: 3 }, {}), "TypeError"],
-    ["sample: `ids` must have shape [2], got [1]", call({ ids: device.tensor("u32", [1]) }, {}), "RangeError"],
-    ["sample: `ids` must have dtype u32, got i32", call({ ids: device.tensor("i32", [2]) }, {}), "RangeError"],
-  ])("%s", (message, wrong, name) => {
-    let caught: unknown;
-    try {
-      wrong();
-    } catch (error) {
-      caught = error;
-    }
-    expect(caught).toMatchObject({ message, name, code: "InvalidArgument" });
-  });
+  const good = {
+    inputs: { logits: device.tensor("f32", [2, 8]), step: device.tensor("u32", [1]) },
+    options: { temperature: 1, seed: 0 },
+  };
+  const mistakes: Mistake[] = [
+    {
+      options: { temperature: undefined },
+      message: "`temperature` must be a number, got undefined",
+      kind: "TypeError",
+    },
+    { options: { seed: undefined }, message: "`seed` must be a number, got undefined", kind: "TypeError" },
+    { options: { temperature: -0.1 }, message: "`temperature` must be a finite number ≥ 0, got -0.1" },
+    { options: { temperature: Number.NaN }, message: "`temperature` must be a finite number ≥ 0, got NaN" },
+    { options: { topK: -1 }, message: "`topK` must be an integer ≥ 0, got -1" },
+    { options: { topK: 2.5 }, message: "`topK` must be an integer ≥ 0, got 2.5" },
+    { options: { topP: 0 }, message: "`topP` must be a finite number > 0 and ≤ 1, got 0" },
+    { options: { topP: 1.01 }, message: "`topP` must be a finite number > 0 and ≤ 1, got 1.01" },
+    { options: { seed: 2 ** 32 }, message: "`seed` must be an integer ≥ 0 and ≤ 4294967295, got 4294967296" },
+    { options: { seed: -1 }, message: "`seed` must be an integer ≥ 0 and ≤ 4294967295, got -1" },
+    { inputs: { logits: device.tensor("f32", [8]) }, message: "`logits` must have shape [B, V], got [8]" },
+    {
+      inputs: { logits: device.tensor("i32", [2, 8]) },
+      message: "`logits` must have dtype f32 or f16 or bf16, got i32",
+    },
+    { inputs: { step: device.tensor("i32", [1]) }, message: "`step` must have dtype u32, got i32" },
+    { inputs: { step: device.tensor("u32", [2]) }, message: "`step` must have shape [1], got [2]" },
+    { inputs: { step: 3 }, message: "`step` must be a Tensor, got 3", kind: "TypeError" },
+    { inputs: { ids: device.tensor("u32", [1]) }, message: "`ids` must have shape [2], got [1]" },
+    { inputs: { ids: device.tensor("i32", [2]) }, message: "`ids` must have dtype u32, got i32" },
+  ];
+  for (const mistake of mistakes) it(`sample: ${mistake.message}`, () => refuses(device, sample, good, mistake));
 });

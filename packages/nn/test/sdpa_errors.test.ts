@@ -1,5 +1,6 @@
-import { Device, type Tensor } from "@mlxts/core";
+import { Device } from "@mlxts/core";
 import { Random } from "@mlxts/core/testing";
+import { refusesEach } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, expect, it } from "vitest";
 import { sdpa } from "../src/index.ts";
 
@@ -19,90 +20,70 @@ describe("sdpa", () => {
       lengths: device.tensor("i32", [B], lengths),
     };
   };
-  type Given = Record<string, Tensor | undefined>;
-
-  it.each<[string, (t: ReturnType<typeof make>) => Given, Record<string, unknown>, string]>([
-    ["no cache", ({ vCache: _, ...rest }) => rest, {}, "sdpa: `vCache` must be a Tensor, got undefined"],
-    [
-      "heads that the cache's do not divide",
-      (t) => ({ ...t, q: device.tensor("f32", [1, 3, 5, 8]) }),
-      {},
-      "sdpa: `q` must have a number of heads that the cache's 2 divides, got 5",
-    ],
-    [
-      "more rows than capacity",
-      (t) => ({ ...t, q: device.tensor("f32", [1, 21, 4, 8]) }),
-      {},
-      "sdpa: `q` must have at most the cache's 20 rows, got 21",
-    ],
-    ["a scale of 0", (t) => t, { scale: 0 }, "sdpa: `scale` must be a finite number > 0, got 0"],
-    [
-      "a scale that is no number",
-      (t) => t,
-      { scale: Number.NaN },
-      "sdpa: `scale` must be a finite number > 0, got NaN",
-    ],
-    ["causal of another kind", (t) => t, { causal: "yes" }, "sdpa: `causal` must be a boolean, got yes"],
-    [
-      "queries of three dimensions",
-      (t) => ({ ...t, q: device.tensor("f32", [3, 4, 8]) }),
-      {},
-      "sdpa: `q` must have shape [1, T, H, 8], got [3, 4, 8]",
-    ],
-    [
-      "integers",
-      (t) => ({ ...t, q: device.tensor("i32", [1, 3, 4, 8]) }),
-      {},
-      "sdpa: `q` must have dtype f32 or f16 or bf16, got i32",
-    ],
-    [
-      "caches of two dtypes",
-      (t) => ({ ...t, vCache: device.tensor("bf16", [1, 2, 20, 8]) }),
-      {},
-      "sdpa: `vCache` must have dtype f32, got bf16",
-    ],
-    [
-      "caches of two shapes",
-      (t) => ({ ...t, vCache: device.tensor("f32", [1, 2, 21, 8]) }),
-      {},
-      "sdpa: `vCache` must have shape [1, 2, 20, 8], got [1, 2, 21, 8]",
-    ],
-    [
-      "another head size in the cache",
-      (t) => ({ ...t, kCache: device.tensor("f32", [1, 2, 20, 7]) }),
-      {},
-      "sdpa: `kCache` must have shape [1, 2, 20, 8], got [1, 2, 20, 7]",
-    ],
-    [
-      "lengths of another dtype",
-      (t) => ({ ...t, lengths: device.tensor("u32", [1]) }),
-      {},
-      "sdpa: `lengths` must have dtype i32, got u32",
-    ],
-    [
-      "lengths of another number",
-      (t) => ({ ...t, lengths: device.tensor("i32", [2]) }),
-      {},
-      "sdpa: `lengths` must have shape [1], got [2]",
-    ],
-    [
-      "an output of another dtype",
-      (t) => ({ ...t, out: device.tensor("f16", [1, 3, 4, 8]) }),
-      {},
-      "sdpa: `out` must have dtype f32, got f16",
-    ],
-    ["an output that is q", (t) => ({ ...t, out: t.q }), {}, "sdpa: `out` must not overlap `q`, got overlapping views"],
-  ])("refuses %s", (_, change, options, message) => {
-    const encoder = device.encoder();
-    let refused: Error | undefined;
-    try {
-      sdpa(encoder, change(make([10])) as never, options);
-    } catch (error) {
-      refused = error as Error;
-    }
-    expect(refused?.message).toBe(message);
-    expect(encoder.finish().dispatches).toBe(0);
-  });
+  const given = make([10]);
+  refusesEach(
+    device,
+    sdpa,
+    { inputs: given, options: {} },
+    {
+      "no cache": {
+        inputs: { vCache: undefined },
+        message: "`vCache` must be a Tensor, got undefined",
+        kind: "TypeError",
+      },
+      "heads that the cache's do not divide": {
+        inputs: { q: device.tensor("f32", [1, 3, 5, 8]) },
+        message: "`q` must have a number of heads that the cache's 2 divides, got 5",
+      },
+      "more rows than capacity": {
+        inputs: { q: device.tensor("f32", [1, 21, 4, 8]) },
+        message: "`q` must have at most the cache's 20 rows, got 21",
+      },
+      "a scale of 0": { options: { scale: 0 }, message: "`scale` must be a finite number > 0, got 0" },
+      "a scale that is no number": {
+        options: { scale: Number.NaN },
+        message: "`scale` must be a finite number > 0, got NaN",
+      },
+      "causal of another kind": {
+        options: { causal: "yes" },
+        message: "`causal` must be a boolean, got yes",
+        kind: "TypeError",
+      },
+      "queries of three dimensions": {
+        inputs: { q: device.tensor("f32", [3, 4, 8]) },
+        message: "`q` must have shape [1, T, H, 8], got [3, 4, 8]",
+      },
+      integers: {
+        inputs: { q: device.tensor("i32", [1, 3, 4, 8]) },
+        message: "`q` must have dtype f32 or f16 or bf16, got i32",
+      },
+      "caches of two dtypes": {
+        inputs: { vCache: device.tensor("bf16", [1, 2, 20, 8]) },
+        message: "`vCache` must have dtype f32, got bf16",
+      },
+      "caches of two shapes": {
+        inputs: { vCache: device.tensor("f32", [1, 2, 21, 8]) },
+        message: "`vCache` must have shape [1, 2, 20, 8], got [1, 2, 21, 8]",
+      },
+      "another head size in the cache": {
+        inputs: { kCache: device.tensor("f32", [1, 2, 20, 7]) },
+        message: "`kCache` must have shape [1, 2, 20, 8], got [1, 2, 20, 7]",
+      },
+      "lengths of another dtype": {
+        inputs: { lengths: device.tensor("u32", [1]) },
+        message: "`lengths` must have dtype i32, got u32",
+      },
+      "lengths of another number": {
+        inputs: { lengths: device.tensor("i32", [2]) },
+        message: "`lengths` must have shape [1], got [2]",
+      },
+      "an output of another dtype": {
+        inputs: { out: device.tensor("f16", [1, 3, 4, 8]) },
+        message: "`out` must have dtype f32, got f16",
+      },
+      "an output that is q": { inputs: { out: given.q }, message: "`out` must not overlap `q`, got overlapping views" },
+    },
+  );
 
   it.each([
     [3, [10, -1, 21], true, "`lengths` must be from 0 to 20, got -1 at sequence 1"],

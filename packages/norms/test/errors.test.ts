@@ -1,4 +1,5 @@
 import { Device, type Dtype } from "@mlxts/core";
+import { refusalTests, type WrongCall } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, expect, it } from "vitest";
 import { gatedRmsNorm, l2Norm, rmsNorm } from "../src/index.ts";
 
@@ -14,9 +15,7 @@ const encoder = () => device.encoder();
 /** A row of 24 elements under several views. */
 const shared = t([24]);
 
-type Wrong = [name: string, call: () => unknown, message: string, kind?: "TypeError"];
-
-const ROUNDING: Wrong[] = (["rmsNorm", "gatedRmsNorm"] as const).flatMap((op): Wrong[] => {
+const ROUNDING: WrongCall[] = (["rmsNorm", "gatedRmsNorm"] as const).flatMap((op): WrongCall[] => {
   const call =
     (given: Record<string, unknown>, options: Record<string, unknown> = {}) =>
     () =>
@@ -60,7 +59,7 @@ const ROUNDING: Wrong[] = (["rmsNorm", "gatedRmsNorm"] as const).flatMap((op): W
   ];
 });
 
-const MESSAGES: Wrong[] = [
+const MESSAGES: WrongCall[] = [
   ...ROUNDING,
   [
     "gatedRmsNorm: z of another shape",
@@ -133,15 +132,7 @@ const MESSAGES: Wrong[] = [
 ];
 
 describe("argument errors", () => {
-  it.each(MESSAGES)("%s", (_, call, message, kind) => {
-    let caught: unknown;
-    try {
-      call();
-    } catch (error) {
-      caught = error;
-    }
-    expect(caught).toMatchObject({ message, code: "InvalidArgument", name: kind ?? "RangeError" });
-  });
+  refusalTests(MESSAGES);
 
   it("are thrown before anything is encoded", () => {
     const refusing = encoder();

@@ -1,26 +1,19 @@
-import { fileURLToPath } from "node:url";
-import { type Device, type Dtype, decodeNumbers, readSafetensors, type Tensor } from "@mlxts/core";
+import type { Device, Tensor } from "@mlxts/core";
 import { compare, sameBytes } from "@mlxts/core/testing";
 import { DEVICES } from "@mlxts/test-kit/devices";
+import { type Goldens, goldens } from "@mlxts/test-kit/goldens";
 import { afterAll, describe, expect, it } from "vitest";
 import { gatedRmsNorm, l2Norm, rmsNorm } from "../src/index.ts";
 
-const fixture = (path: string) => fileURLToPath(new URL(`../../../fixtures/${path}`, import.meta.url));
-const hf = readSafetensors(fixture("goldens/hf_ops.safetensors")).tensors;
-const delta = readSafetensors(fixture("goldens/delta_rule_hf.safetensors")).tensors;
-const layer = readSafetensors(fixture("tiny-qwen3.5/reference.safetensors")).tensors;
+const hf = goldens("goldens/hf_ops.safetensors");
+const delta = goldens("goldens/delta_rule_hf.safetensors");
+const layer = goldens("tiny-qwen3.5/reference.safetensors");
 
-type Stored = typeof hf;
-function stored(file: Stored, name: string) {
-  const found = file.get(name);
-  if (!found) throw new Error(`no tensor ${name}`);
-  return { ...found, dtype: found.dtype as Dtype, numbers: decodeNumbers(found.dtype as Dtype, found.data) };
-}
 describe.each(DEVICES)("on %s", (_, open) => {
   const device = open();
   afterAll(() => device.dispose());
-  const upload = (file: Stored, name: string): Tensor => {
-    const { dtype, shape, data } = stored(file, name);
+  const upload = (file: Goldens, name: string): Tensor => {
+    const { dtype, shape, data } = file.tensor(name);
     return device.tensor(dtype, shape, data as Float32Array);
   };
 
@@ -36,9 +29,8 @@ describe.each(DEVICES)("on %s", (_, open) => {
       it(`${name}: rmsNorm with weightOffset 1`, async () => {
         const inputs = { x: upload(hf, `${name}.x`), weight: upload(hf, `${name}.weight`) };
         const { raw, numbers } = await run((encoder) => rmsNorm(encoder, inputs, { eps: 1e-6, weightOffset: 1 }));
-        const golden = stored(hf, `${name}.y`);
-        if (name.endsWith("bf16")) expect(sameBytes(raw, golden.data)).toBe(true);
-        else expect(compare(numbers, golden.numbers).ratio).toBeLessThan(2e-7);
+        if (name.endsWith("bf16")) expect(sameBytes(raw, hf.tensor(`${name}.y`).data)).toBe(true);
+        else expect(compare(numbers, hf.numbers(`${name}.y`)).ratio).toBeLessThan(2e-7);
       });
 
     for (const name of ["gated.d256", "gated.d100", "gated.d256.bf16", "gated.d100.bf16"])
@@ -51,15 +43,14 @@ describe.each(DEVICES)("on %s", (_, open) => {
         const { raw, numbers } = await run((encoder) =>
           gatedRmsNorm(encoder, inputs, { eps: 1e-6, rounding: "before-weight" }),
         );
-        const golden = stored(hf, `${name}.y`);
-        if (name.endsWith("bf16")) expect(sameBytes(raw, golden.data)).toBe(true);
-        else expect(compare(numbers, golden.numbers).ratio).toBeLessThan(2e-7);
+        if (name.endsWith("bf16")) expect(sameBytes(raw, hf.tensor(`${name}.y`).data)).toBe(true);
+        else expect(compare(numbers, hf.numbers(`${name}.y`)).ratio).toBeLessThan(2e-7);
       });
   });
 
   it("recorded input norm of layer 1 of tiny-qwen3.5", async () => {
     const inputs = { x: upload(layer, "op.norm.x"), weight: upload(layer, "op.norm.weight") };
-    const golden = stored(layer, "op.norm.y").numbers;
+    const golden = layer.numbers("op.norm.y");
     const plain = await run((encoder) => rmsNorm(encoder, inputs, { eps: 1e-6 }));
     const offset = await run((encoder) => rmsNorm(encoder, inputs, { eps: 1e-6, weightOffset: 1 }));
     expect(compare(offset.numbers, golden).ratio).toBeLessThan(2e-7);
@@ -69,14 +60,13 @@ describe.each(DEVICES)("on %s", (_, open) => {
 
   it("a weight widened to f32 keeps its product in f32, which is not what a bf16 model does", async () => {
     const name = "gated.d256.bf16";
-    const weight = stored(hf, `${name}.weight`);
     const inputs = {
       x: upload(hf, "norm.d256.bf16.x"),
       z: upload(hf, `${name}.gate`),
-      weight: device.tensor("f32", weight.shape, weight.numbers),
+      weight: device.tensor("f32", hf.tensor(`${name}.weight`).shape, hf.numbers(`${name}.weight`)),
     };
     const { numbers } = await run((encoder) => gatedRmsNorm(encoder, inputs, { eps: 1e-6, rounding: "before-weight" }));
-    const golden = stored(hf, `${name}.y`).numbers;
+    const golden = hf.numbers(`${name}.y`);
     expect(numbers.filter((v, i) => v !== golden[i]).length).toBeGreaterThan(numbers.length / 10);
   });
 
@@ -85,7 +75,7 @@ describe.each(DEVICES)("on %s", (_, open) => {
       for (const tensor of ["q", "k"]) {
         const x = upload(delta, `${name}.${tensor}`);
         const { numbers } = await run((encoder) => l2Norm(encoder, { x }, { eps: 0 }));
-        expect(compare(numbers, stored(delta, `${name}.${tensor}_unit`).numbers).ratio).toBeLessThan(2e-7);
+        expect(compare(numbers, delta.numbers(`${name}.${tensor}_unit`)).ratio).toBeLessThan(2e-7);
       }
   });
 });

@@ -1,8 +1,8 @@
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { Device, type Dtype, MlxtsError, openCheckpoint, writeSafetensors } from "@mlxts/core";
+import { fixture } from "@mlxts/test-kit/goldens";
 import { afterAll, describe, expect, it } from "vitest";
 import { quantizationOf, quantizedMatmul, readQuantized } from "../src/index.ts";
 import { decodeExactly, productReference } from "../src/reference.ts";
@@ -322,7 +322,7 @@ describe("readQuantized", () => {
   });
 
   it("reads a checkpoint of mlx-lm where it lies and multiplies with it", async () => {
-    const path = fileURLToPath(new URL("../../../fixtures/tiny-qwen3.5-4bit", import.meta.url));
+    const path = fixture("tiny-qwen3.5-4bit");
     const quantization = quantizationOf(JSON.parse(readFileSync(join(path, "config.json"), "utf8")));
     if (!quantization) throw new Error("no quantization");
     using weights = openCheckpoint(device, path);

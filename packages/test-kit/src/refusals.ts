@@ -1,50 +1,79 @@
-// What a refused call must say, and in which order of several mistakes.
-import type { Device } from "@mlxts/core";
+// What wrong calls must say, in the tables that packages' errors tests are made of.
+import type { CommandEncoder, Device } from "@mlxts/core";
 import { expect, it } from "vitest";
 
 export type Loose = Record<string, unknown>;
-type LooseOp = (encoder: ReturnType<Device["encoder"]>, inputs: Loose, options: Loose) => unknown;
+type LooseOp = (encoder: CommandEncoder, inputs: Loose, options: Loose) => unknown;
+
+const KINDS = {
+  RangeError: { name: "RangeError", code: "InvalidArgument" },
+  TypeError: { name: "TypeError", code: "InvalidArgument" },
+  UnsupportedDtype: { name: "MlxtsError", code: "UnsupportedDtype" },
+} as const;
+export type RefusalKind = keyof typeof KINDS;
+
+/** Fails unless a call throws this message, of this kind; with a device, unless it changes no counter of the device. */
+export function expectRefusal(
+  call: () => unknown,
+  message: string,
+  kind: RefusalKind = "RangeError",
+  device?: Device,
+): void {
+  const before = device?.counters;
+  let caught: unknown;
+  try {
+    call();
+  } catch (error) {
+    caught = error;
+  }
+  expect((caught as Error | undefined)?.message).toBe(message);
+  expect(caught).toMatchObject(KINDS[kind]);
+  expect(device?.counters).toEqual(before);
+}
+
+export type WrongCall = readonly [name: string, call: () => unknown, message: string, kind?: RefusalKind];
+
+/** A test for each wrong call. */
+export function refusalTests(calls: readonly WrongCall[]): void {
+  for (const [name, call, message, kind] of calls) it(name, () => expectRefusal(call, message, kind));
+}
+
+/** A good call of an op; a mistake changes some of it. */
+export interface GoodCall {
+  inputs: Loose;
+  options: Loose;
+}
+
 export interface Mistake {
   inputs?: Loose;
   options?: Loose;
+  /** Without the op's name. */
   message: string;
-  kind?: "TypeError";
+  kind?: RefusalKind;
   /** Says something else beside another mistake. */
   alone?: true;
 }
 
-/** What a call says that has `mistakes`; a message without an op's name is this op's. */
-export function refuses(
-  device: Device,
-  op: unknown,
-  good: { inputs: Loose; options: Loose },
-  ...mistakes: Mistake[]
-): void {
+/** Fails unless a call with `mistakes` reports the first of them, before anything is encoded or allocated. */
+export function refuses(device: Device, op: unknown, good: GoodCall, ...mistakes: Mistake[]): void {
   const [first] = mistakes as [Mistake];
   const merged = (what: "inputs" | "options") =>
     Object.assign({}, good[what], ...mistakes.map((mistake) => mistake[what] ?? {}).reverse()) as Loose;
   const encoder = device.encoder();
-  const before = device.counters;
-  let caught: unknown;
-  try {
-    (op as LooseOp)(encoder, merged("inputs"), merged("options"));
-  } catch (error) {
-    caught = error;
-  }
   const { name } = (op as { op: { name: string } }).op;
-  expect((caught as Error | undefined)?.message).toBe(`${name}: ${first.message}`);
-  expect(caught).toMatchObject({ name: first.kind ?? "RangeError", code: "InvalidArgument" });
-  expect(device.counters).toEqual(before);
+  const call = () => (op as LooseOp)(encoder, merged("inputs"), merged("options"));
+  expectRefusal(call, `${name}: ${first.message}`, first.kind, device);
   expect(encoder.finish().dispatches).toBe(0);
 }
 
-/** Every mistake alone, and every two of them: the earlier is reported. */
-export function inOrder(
-  device: Device,
-  op: unknown,
-  good: { inputs: Loose; options: Loose },
-  mistakes: readonly Mistake[],
-): void {
+/** A test for each mistake, under a name that says what is wrong. */
+export function refusesEach(device: Device, op: unknown, good: GoodCall, mistakes: Record<string, Mistake>): void {
+  for (const [name, mistake] of Object.entries(mistakes))
+    it(`refuses ${name}`, () => refuses(device, op, good, mistake));
+}
+
+/** A test for each mistake alone, and one for every two of them: the earlier is reported. */
+export function refusesInOrder(device: Device, op: unknown, good: GoodCall, mistakes: readonly Mistake[]): void {
   for (const mistake of mistakes) it(mistake.message, () => refuses(device, op, good, mistake));
   it("the first of two", () => {
     const others = mistakes.filter(({ alone }) => !alone);

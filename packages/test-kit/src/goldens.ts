@@ -1,0 +1,30 @@
+// Golden vectors: what the original code of a model computed, in safetensors files under fixtures/.
+import { fileURLToPath } from "node:url";
+import { decodeNumbers, type HostTensor, readSafetensors } from "@mlxts/core";
+
+/** The path of a file or folder under fixtures/. */
+export const fixture = (path: string): string => fileURLToPath(new URL(`../../../fixtures/${path}`, import.meta.url));
+
+export interface Goldens {
+  readonly names: readonly string[];
+  has(name: string): boolean;
+  /** A tensor as it is stored; a missing one is an error. */
+  tensor(name: string): HostTensor;
+  /** The numbers of a tensor. */
+  numbers(name: string): Float64Array;
+}
+
+/** Reads a file of golden vectors; `path` is under fixtures/. */
+export function goldens(path: string): Goldens {
+  const { tensors } = readSafetensors(fixture(path));
+  const tensor = (name: string): HostTensor => {
+    const found = tensors.get(name);
+    if (!found) throw new Error(`${path} has no tensor ${name}`);
+    return found;
+  };
+  const numbers = (name: string) => {
+    const { dtype, data } = tensor(name);
+    return decodeNumbers(dtype, data);
+  };
+  return { names: [...tensors.keys()], has: (name) => tensors.has(name), tensor, numbers };
+}
