@@ -1,5 +1,5 @@
 import { Device, writeSafetensors } from "@mlxts/core";
-import { loadModel, prefill } from "@mlxts/models";
+import { loadModel, MODEL_PATHS, prefill } from "@mlxts/models";
 import { argument, command } from "./contract.ts";
 import { choice, flag, integer, path, required, tokenIds, UsageError } from "./options.ts";
 import { outputFile } from "./output_file.ts";
@@ -14,7 +14,7 @@ export const logits = command({
     out: required(path("<file>", "a .safetensors file to be written; an older one is replaced")),
     force: flag("replace even a file of the checkpoint"),
     activationDtype: choice("<dtype>", "dtype of activations", ["f32", "f16", "bf16"], "f32"),
-    path: choice("<path>", "how the delta rule is computed", ["auto", "recurrent", "chunk"], "auto"),
+    path: choice("<path>", "how the prompt is computed, where the model has a choice", MODEL_PATHS),
   },
   async run({ checkpoint, ids, every, out, force, activationDtype, path }, signal) {
     if (every !== undefined && every > ids.length)
@@ -25,7 +25,7 @@ export const logits = command({
     const positions =
       every === undefined ? [ids.length - 1] : ids.map((_, i) => i).filter((i) => (i + 1) % every === 0);
     using state = model.newState({ capacity: Math.min(model.contextLength, Math.max(1, ids.length)) });
-    const rows = await prefill(model, state, ids, { positions, path, signal });
+    const rows = await prefill(model, state, ids, { positions, ...(path && { path }), signal });
     const data = new Float32Array(rows.length * model.vocabSize);
     for (const [i, row] of rows.entries()) data.set(row, i * model.vocabSize);
     writeSafetensors(target, [["logits", { dtype: "f32", shape: [rows.length, model.vocabSize], data }]]);

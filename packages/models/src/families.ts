@@ -26,6 +26,6 @@ registerFamily(qwen3_5);
  * The family that opens a checkpoint with this `config.json`.
  * @throws RangeError `InvalidArgument` that lists the types that are known
  */
-export function familyOf(json: Record<string, unknown>): Family {
-  return families.get(new Fields(json).choice("model_type", [...families.keys()])) as Family;
+export function familyOf(op: string, json: Record<string, unknown>): Family {
+  return families.get(new Fields(json, "config", op).choice("model_type", [...families.keys()])) as Family;
 }

@@ -79,10 +79,13 @@ export function readOptionalJson(directory: string, name: string): Record<string
 export class Fields {
   private readonly values: Readonly<Record<string, unknown>>;
   private readonly path: string;
+  /** The call that errors name. */
+  private readonly op: string;
 
-  constructor(values: Readonly<Record<string, unknown>>, path = "config") {
+  constructor(values: Readonly<Record<string, unknown>>, path = "config", op = "loadModel") {
     this.values = values;
     this.path = path;
+    this.op = op;
   }
 
   has(name: string): boolean {
@@ -100,29 +103,28 @@ export class Fields {
   /** An integer from 1 to `max`. */
   size(name: string, fallback?: number, max = 0x7fffffff): number {
     const value = this.has(name) ? this.get(name) : fallback;
-    if (typeof value !== "number") throw wrongKind("loadModel", this.name(name), "be a number", value);
+    if (typeof value !== "number") throw wrongKind(this.op, this.name(name), "be a number", value);
     if (!Number.isInteger(value) || value < 1 || value > max)
-      throw wrongValue("loadModel", this.name(name), `be an integer from 1 to ${max}`, value);
+      throw wrongValue(this.op, this.name(name), `be an integer from 1 to ${max}`, value);
     return value;
   }
 
   /** A finite number above `above`. */
   number(name: string, above: number, fallback?: number): number {
     const value = this.has(name) ? this.get(name) : fallback;
-    if (typeof value !== "number") throw wrongKind("loadModel", this.name(name), "be a number", value);
-    if (!Number.isFinite(value) || value <= above)
-      throw wrongValue("loadModel", this.name(name), `be > ${above}`, value);
+    if (typeof value !== "number") throw wrongKind(this.op, this.name(name), "be a number", value);
+    if (!Number.isFinite(value) || value <= above) throw wrongValue(this.op, this.name(name), `be > ${above}`, value);
     return value;
   }
 
   /** A number from `min` to `max`. */
   between(name: string, min: number, max: number, fallback?: number): number {
     const value = this.has(name) ? this.get(name) : fallback;
-    if (typeof value !== "number") throw wrongKind("loadModel", this.name(name), "be a number", value);
+    if (typeof value !== "number") throw wrongKind(this.op, this.name(name), "be a number", value);
     if (!(value >= min && value <= max)) {
       const above = min === Number.MIN_VALUE ? "above 0" : `at least ${min}`;
       throw wrongValue(
-        "loadModel",
+        this.op,
         this.name(name),
         `be ${above}${max === Number.MAX_VALUE ? " and finite" : ` and at most ${max}`}`,
         value,
@@ -133,14 +135,14 @@ export class Fields {
 
   boolean(name: string, fallback: boolean): boolean {
     const value = this.has(name) ? this.get(name) : fallback;
-    if (typeof value !== "boolean") throw wrongKind("loadModel", this.name(name), "be a boolean", value);
+    if (typeof value !== "boolean") throw wrongKind(this.op, this.name(name), "be a boolean", value);
     return value;
   }
 
   choice<const V extends string>(name: string, values: readonly V[], fallback?: V): V {
     const value = this.has(name) ? this.get(name) : fallback;
     if (!values.includes(value as V))
-      throw wrongValue("loadModel", this.name(name), `be one of ${values.join(", ")}`, value);
+      throw wrongValue(this.op, this.name(name), `be one of ${values.join(", ")}`, value);
     return value as V;
   }
 
@@ -148,15 +150,15 @@ export class Fields {
     if (!this.has(name)) return undefined;
     const list = this.get(name);
     if (!Array.isArray(list) || list.length !== length || !list.every((item) => values.includes(item)))
-      throw wrongValue("loadModel", this.name(name), `be ${length} of ${values.join(", ")}`, list);
+      throw wrongValue(this.op, this.name(name), `be ${length} of ${values.join(", ")}`, list);
     return list as V[];
   }
 
   object(name: string): Fields {
     const value = this.has(name) ? this.get(name) : {};
     if (value === null || typeof value !== "object" || Array.isArray(value))
-      throw wrongKind("loadModel", this.name(name), "be an object", value);
-    return new Fields(value as Record<string, unknown>, this.name(name));
+      throw wrongKind(this.op, this.name(name), "be an object", value);
+    return new Fields(value as Record<string, unknown>, this.name(name), this.op);
   }
 
   /** An id, a list of ids, or nothing. */
@@ -165,7 +167,7 @@ export class Fields {
     const value = this.get(name);
     const list = Array.isArray(value) ? value : [value];
     if (!list.every((id) => Number.isInteger(id) && id >= 0))
-      throw wrongValue("loadModel", this.name(name), "be token ids", value);
+      throw wrongValue(this.op, this.name(name), "be token ids", value);
     return list as number[];
   }
 }

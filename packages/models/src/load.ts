@@ -39,7 +39,7 @@ export async function loadModel(device: Device, directory: string, options: Load
   const json = readJson(join(directory, "config.json"));
   const activationDtype: FloatDtype = options.activationDtype ?? (device.gpu ? "bf16" : "f32");
   if (!isFloat(activationDtype)) throw wrongValue(op, "activationDtype", "be one of f32, f16, bf16", activationDtype);
-  const family = familyOf(json);
+  const family = familyOf(op, json);
   const config = family.readConfig(json);
   const quantization = quantizationOf(json);
   const generation = readOptionalJson(directory, "generation_config.json");

@@ -178,7 +178,7 @@ export async function quantizeCheckpoint(
   const json = readJson(join(from, "config.json"));
   using checkpoint = openCheckpoint(device, from);
   for (const file of new Set(checkpoint.names.map((name) => checkpoint.info(name).file))) checkInside(op, from, file);
-  const family = familyOf(json);
+  const family = familyOf(op, json);
   if (json.quantization != null || json.quantization_config != null)
     throw wrongValue(
       op,

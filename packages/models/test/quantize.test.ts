@@ -250,8 +250,10 @@ describe("quantizeCheckpoint", () => {
     await expect(work).rejects.toBe(reason);
     expect(last).toBe(3);
     const late = new AbortController();
-    const later = quantizeCheckpoint(device, tiny, out, { signal: late.signal });
-    setTimeout(() => late.abort(reason), 5);
+    const later = quantizeCheckpoint(device, tiny, out, {
+      signal: late.signal,
+      onProgress: (done, total) => done === total && late.abort(reason),
+    });
     await expect(later).rejects.toBe(reason);
     expect(readdirSync(folder)).toEqual([]);
     await quantizeCheckpoint(device, tiny, out, { signal: new AbortController().signal });

@@ -35,7 +35,7 @@ function addOne(dtype: Dtype, data: RawArray): RawArray {
 
 /** Names of the tensors that mlx-lm keeps. */
 function keptNames(checkpoint: Checkpoint, json: Record<string, unknown>): string[] {
-  const fields = new Fields(json);
+  const fields = new Fields(json, "config", "quantize");
   const text = fields.object("text_config");
   const tied = text.boolean("tie_word_embeddings", fields.boolean("tie_word_embeddings", false));
   // mlx-lm's model has no output matrix when it uses the embedding as one.
