@@ -64,9 +64,17 @@ std::shared_ptr<CommandList> decodeCommandList(const uint32_t* words, size_t cou
         }
         for (auto& axis : c.threadsPerThreadgroup) axis = r.next();
         c.scratchBytes = r.next();
+        c.guards = r.next();
         if (r.next()) c.fault = list->faults++;
         c.bindings = r.next();
         c.paramWords = r.next();
+        c.firstGuard = uint32_t(list->guards.size());
+        for (uint32_t i = 0; i < c.guards; ++i) {
+          const uint32_t at = r.next();
+          if (at > c.scratchBytes || c.scratchBytes - at < kGuardBytes)
+            throw Failure("InvalidArgument", "command list: guard outside the scratch");
+          list->guards.push_back(at);
+        }
         for (uint32_t i = 0; i < c.bindings; ++i) list->bindings.push_back(readBinding(r, *list));
         c.firstParam = uint32_t(list->params.size());
         for (uint32_t i = 0; i < c.paramWords; ++i) list->params.push_back(r.next());

@@ -70,15 +70,21 @@ struct Submission {
 struct Prepared {
   MlxtsCpuKernel kernel;
   MlxtsCpuLaunch launch;
+  const uint32_t* guards;  // offsets into the scratch
+  uint32_t guardCount;
   uint64_t total;
   uint64_t firstChunk;
   uint32_t chunks;
   uint32_t command;
 };
 
-// Bytes after a kernel's scratch that it must leave alone: a launch rule that asks for too little is found out.
-constexpr size_t kGuardBytes = 64;
+// Bytes that a kernel must leave alone: after its scratch, so that a launch rule that asks for too little is found out,
+// and after each of its arrays where the command says so.
 constexpr uint8_t kGuardByte = 0xa5;
+
+bool guarded(const uint8_t* guard) {
+  return std::all_of(guard, guard + kGuardBytes, [](uint8_t byte) { return byte == kGuardByte; });
+}
 
 // One thread's threadgroup memory, grown outside kernels.
 struct Scratch {
@@ -227,7 +233,6 @@ class CpuDevice : public Device {
       if (submission.options.profile) outcome.microseconds[command.tag] = microsecondsSince(groupStart);
       if (failedChunk_.load(std::memory_order_acquire) != kNone) {
         outcome.code = "InvalidArgument";
-        outcome.message = error_;
         outcome.fault = fault_;
         failing = failingCommand_;
       }
@@ -271,6 +276,8 @@ class CpuDevice : public Device {
       p.launch.params = list.params.data() + c.firstParam;
       std::copy_n(c.threadgroups, 3, p.launch.threadgroups);
       p.launch.scratchBytes = c.scratchBytes;
+      p.guards = list.guards.data() + c.firstGuard;
+      p.guardCount = c.guards;
       p.total = uint64_t(c.threadgroups[0]) * c.threadgroups[1] * c.threadgroups[2];
       p.chunks = uint32_t(std::min<uint64_t>(p.total, uint64_t(pool_->threads()) * 4));
       // One thread needs no pieces, unless their order is to be another one.
@@ -295,25 +302,38 @@ class CpuDevice : public Device {
     launch.begin = p.total * chunk / p.chunks;
     launch.end = p.total * (chunk + 1) / p.chunks;
     launch.scratch = scratch_[thread].memory.get();
-    const char* text = "";
     MlxtsFault fault = {};
     launch.fault = &fault;
-    uint8_t* guard = static_cast<uint8_t*>(launch.scratch) + launch.scratchBytes;
-    if (launch.scratchBytes) std::memset(guard, kGuardByte, kGuardBytes);
+    setGuards(p, launch);
     bool failed = p.kernel(&launch) != 0;
-    if (launch.scratchBytes && !std::all_of(guard, guard + kGuardBytes, [](uint8_t b) { return b == kGuardByte; })) {
-      text = "the kernel wrote past its scratch";
-      fault = {};
+    if (const uint32_t overrun = firstOverrun(p, launch); overrun != kNoGuard) {
+      fault = {MLXTS_SCRATCH_OVERRUN, {overrun, 0, 0}};
       failed = true;
     }
     if (failed) {
       std::lock_guard lock(mutex_);
       if (index > failedChunk_.load(std::memory_order_relaxed)) return;
-      error_ = text;
       fault_ = fault;
       failingCommand_ = p.command;
       failedChunk_.store(index, std::memory_order_release);
     }
+  }
+
+  static constexpr uint32_t kNoGuard = ~0u, kEnd = kNoGuard - 1;
+
+  static void setGuards(const Prepared& p, const MlxtsCpuLaunch& launch) {
+    uint8_t* scratch = static_cast<uint8_t*>(launch.scratch);
+    for (uint32_t i = 0; i < p.guardCount; ++i) std::memset(scratch + p.guards[i], kGuardByte, kGuardBytes);
+    if (launch.scratchBytes) std::memset(scratch + launch.scratchBytes, kGuardByte, kGuardBytes);
+  }
+
+  // The number of the first array whose guard has been written to; kEnd stands for the scratch as a whole.
+  static uint32_t firstOverrun(const Prepared& p, const MlxtsCpuLaunch& launch) {
+    const uint8_t* scratch = static_cast<const uint8_t*>(launch.scratch);
+    for (uint32_t i = 0; i < p.guardCount; ++i)
+      if (!guarded(scratch + p.guards[i])) return i;
+    if (launch.scratchBytes && !guarded(scratch + launch.scratchBytes)) return kEnd;
+    return kNoGuard;
   }
 
   DeviceInfo info_;
@@ -336,7 +356,6 @@ class CpuDevice : public Device {
   uint64_t chunks_ = 0;
   static constexpr uint64_t kNone = ~uint64_t(0);
   std::atomic<uint64_t> failedChunk_{kNone};  // the first of the group that has failed
-  const char* error_ = "";                    // a string would allocate, and a worker may not fail
   MlxtsFault fault_ = {};
   uint32_t failingCommand_ = 0;
   std::thread queue_;

@@ -6,7 +6,7 @@
 
 #include "fault.h"
 
-#define MLXTS_CPU_ABI 2
+#define MLXTS_CPU_ABI 3
 
 struct MlxtsCpuLaunch {
   void* const* buffers;   // in the order of the kernel's declaration; null: optional and absent
@@ -14,7 +14,7 @@ struct MlxtsCpuLaunch {
   const void* params;     // the generated params struct
   uint32_t threadgroups[3];
   uint64_t begin, end;    // linear threadgroup indices to compute: x + X * (y + Y * z)
-  void* scratch;          // private to this call, 64-byte aligned, contents undefined
+  void* scratch;          // private to this call, 64-byte aligned, contents undefined; `scratch_of` finds its arrays
   uint64_t scratchBytes;  // what the declaration's launch rule asked for
   MlxtsFault* fault;      // written before returning non-zero
 };

@@ -43,6 +43,7 @@ struct Binding {
 inline constexpr uint32_t kAbsent = 0xffffffff;
 
 inline constexpr uint32_t kNoFault = 0xffffffff;
+inline constexpr size_t kGuardBytes = 64;  // as in scratch.ts
 
 enum class CommandKind : uint32_t { dispatch = 1, barrier = 2, fill = 3 };
 
@@ -52,6 +53,7 @@ struct Command {
   uint32_t pipeline = 0, tag = 0;
   uint32_t threadgroups[3] = {1, 1, 1}, threadsPerThreadgroup[3] = {1, 1, 1};
   uint32_t scratchBytes = 0;
+  uint32_t firstGuard = 0, guards = 0;  // where kGuardBytes begin that a kernel must leave alone
   uint32_t firstBinding = 0, bindings = 0;
   uint32_t firstParam = 0, paramWords = 0;
   uint32_t fault = kNoFault;  // index of its fault record among the list's
@@ -62,6 +64,7 @@ struct CommandList {
   std::vector<Command> commands;
   std::vector<Binding> bindings;
   std::vector<uint32_t> params;
+  std::vector<uint32_t> guards;
   std::vector<std::shared_ptr<Memory>> memories;
   uint32_t tags = 0;    // one more than the largest tag
   uint32_t faults = 0;  // dispatches that may find faults in their data

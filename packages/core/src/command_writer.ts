@@ -1,8 +1,9 @@
 import type { Buffer } from "./buffer.ts";
-import type { Access, Kernel, Launch, Scalar } from "./kernel.ts";
+import type { Access, Kernel, Scalar, World } from "./kernel.ts";
 import { Footprint } from "./memory_uses.ts";
 import type { NativeMemory } from "./native.ts";
 import type { Accesses } from "./ranges.ts";
+import type { ScratchLayout } from "./scratch.ts";
 import type { Tensor } from "./tensor.ts";
 
 /** One dispatch of a kernel: which variant, on which tensors, with which parameters and sizes. */
@@ -24,8 +25,14 @@ export interface Node {
   readonly op: string;
   readonly variant: string;
   readonly buffers: Readonly<Record<string, Tensor | undefined>>;
+  /** Of `params` and of `launchParams`. */
   readonly params: Readonly<Record<string, number>>;
-  readonly launch: Launch;
+  readonly launch: {
+    readonly world: World;
+    readonly threadgroups: readonly [x: number, y: number, z: number];
+    readonly threadsPerThreadgroup: readonly [x: number, y: number, z: number];
+    readonly scratch: ScratchLayout;
+  };
 }
 
 const COMMAND = { dispatch: 1, barrier: 2, fill: 3 } as const;
@@ -66,7 +73,7 @@ export function dispatchNote({ kernel, buffers, params, launch }: Node, long: bo
     const tensor = buffers[name];
     return tensor ? `${name} ${tensor.dtype}[${tensor.shape.join(", ")}]` : `${name} -`;
   });
-  return [groups, ...tensors, ...kernel.paramNames.map((name) => `${name} ${params[name]}`)].join(", ");
+  return [groups, ...tensors, ...Object.entries(params).map(([name, value]) => `${name} ${value}`)].join(", ");
 }
 
 /** Writes commands; shared by encoders and by the queue's own fills. @internal */
@@ -117,18 +124,40 @@ export class CommandWriter {
     words.push(this.labels.push(accesses.label) - 1);
     for (const axis of launch.threadgroups) words.push(axis);
     for (const axis of launch.threadsPerThreadgroup) words.push(axis);
-    words.push(launch.threadgroupBytes ?? 0);
+    words.push(launch.scratch.bytes);
+    words.push(launch.scratch.guards.length);
     words.push(kernel.faultTexts.length > 0 ? 1 : 0);
     words.push(kernel.bufferNames.length);
-    words.push(kernel.paramNames.length + (kernel.optional ? 1 : 0));
+    const count = words.count;
+    words.push(0);
+    for (const end of launch.scratch.guards) words.push(end);
     for (const name of kernel.bufferNames) this.binding(buffers[name]);
-    for (const name of kernel.paramNames) {
-      const value = params[name] as number;
-      if (kernel.params[name] === "f32") words.pushFloat(value);
-      else words.push(value);
-    }
+    const first = words.count;
+    this.params(kernel, buffers, params, launch);
+    words.array[count] = words.count - first;
+    this.accesses.push(accesses);
+  }
+
+  /** The fields of the params struct, which params_header.ts writes. */
+  private params(
+    kernel: AnyKernel,
+    buffers: Node["buffers"],
+    params: Node["params"],
+    { world, scratch }: Node["launch"],
+  ): void {
+    const { words } = this;
+    const push = (scalars: Readonly<Record<string, Scalar>>) => {
+      for (const name in scalars) {
+        const value = params[name] as number;
+        if (scalars[name] === "f32") words.pushFloat(value);
+        else words.push(value);
+      }
+    };
+    push(kernel.params);
     if (kernel.optional)
       words.push(kernel.bufferNames.reduce((mask, name, i) => mask + (buffers[name] ? 2 ** i : 0), 0));
-    this.accesses.push(accesses);
+    else if (kernel.paramNames.length === 0) words.push(0);
+    push(kernel.launchParams[world]);
+    for (const offset of scratch.offsets) words.push(offset);
   }
 }

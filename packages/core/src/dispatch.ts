@@ -1,9 +1,10 @@
 // The arguments of a dispatch, read once and checked: what the encoder records are copies that nobody can change.
 import type { AnyKernel, Node } from "./command_writer.ts";
 import { wrongKind, wrongValue } from "./errors.ts";
-import { checkKernel, type Launch, type Machine } from "./kernel.ts";
+import { checkKernel, type Kernel, type LaunchDevice, launchRule, type Scalar, worldOf } from "./kernel.ts";
 import type { DeviceLimits } from "./native.ts";
 import { checkOptionNames, namesOf } from "./options.ts";
+import { GUARD_BYTES, layScratchOut } from "./scratch.ts";
 import { Tensor } from "./tensor.ts";
 
 const ARGUMENTS = { variant: true, buffers: true, params: true, sizes: true, op: true };
@@ -13,13 +14,17 @@ type Axes = readonly [x: number, y: number, z: number];
 const product = ([x, y, z]: Axes): number => x * y * z;
 
 /** Threads of a threadgroup. */
-export const threadsOf = (launch: Launch): number => product(launch.threadsPerThreadgroup);
+export const threadsOf = (launch: Node["launch"]): number => product(launch.threadsPerThreadgroup);
 
 /**
  * Reads the arguments of a dispatch, each value once, and checks what can be checked without looking at the encoder.
  * @throws TypeError or RangeError of the op
  */
-export function readDispatch(kernel: AnyKernel, args: Record<string, unknown>, device: Machine): Node {
+export function readDispatch(
+  kernel: AnyKernel,
+  args: Record<string, unknown>,
+  device: LaunchDevice & { readonly validate: boolean },
+): Node {
   checkKernel("encoder.dispatch", kernel);
   checkOptionNames<object>(kernel.name, args, ARGUMENTS as never, "arguments");
   const { variant, buffers, params, sizes, op = kernel.name } = args;
@@ -27,9 +32,11 @@ export function readDispatch(kernel: AnyKernel, args: Record<string, unknown>, d
   if (!kernel.variants.includes(variant as string))
     throw wrongValue(op, "variant", `be one of ${kernel.variants.join(", ")}`, variant);
   const tensors = readBuffers(op, kernel, buffers);
-  const numbers = readParams(op, kernel, params);
+  const given = readParams(op, "params", kernel.params, params);
   namesOf(op, "sizes", sizes);
-  const launch = readLaunch(op, kernel.launch(sizes as never, device), device.limits);
+  const { launch, decided } = readLaunch(op, kernel, sizes, device);
+  // Texts of faults are made from the parameters later.
+  const numbers = Object.freeze({ ...given, ...decided });
   return { kernel, op, variant: variant as string, buffers: tensors, params: numbers, launch };
 }
 
@@ -52,20 +59,25 @@ function readBuffers(op: string, kernel: AnyKernel, given: unknown): Node["buffe
   return tensors;
 }
 
-function readParams(op: string, kernel: AnyKernel, given: unknown): Node["params"] {
-  checkNames(op, "params", given, kernel.paramNames);
+function readParams(
+  op: string,
+  argument: string,
+  declared: Readonly<Record<string, Scalar>>,
+  given: unknown,
+): Record<string, number> {
+  const names = Object.keys(declared);
+  checkNames(op, argument, given, names);
   const numbers: Record<string, number> = {};
-  for (const name of kernel.paramNames) {
+  for (const name of names) {
     const value = (given as Record<string, unknown>)[name];
     if (typeof value !== "number") throw wrongKind(op, name, "be a number", value);
-    const scalar = kernel.params[name];
+    const scalar = declared[name];
     const [min, max] = scalar === "u32" ? [0, 0xffffffff] : [-0x80000000, 0x7fffffff];
     if (scalar !== "f32" && !(Number.isInteger(value) && value >= min && value <= max))
       throw wrongValue(op, name, `be a ${scalar}`, value);
     numbers[name] = value;
   }
-  // Texts of faults are made from them later.
-  return Object.freeze(numbers);
+  return numbers;
 }
 
 /** A copy of three numbers. */
@@ -77,26 +89,65 @@ function readAxes(op: string, argument: string, axes: unknown): Axes {
   return copy;
 }
 
-function readLaunch(op: string, given: Launch, limits: DeviceLimits): Launch {
-  if (given === null || typeof given !== "object") throw wrongKind(op, "launch", "return an object", given);
-  const threadgroups = readAxes(op, "threadgroups", given.threadgroups);
-  const threadsPerThreadgroup = readAxes(op, "threadsPerThreadgroup", given.threadsPerThreadgroup);
-  const { threadgroupBytes = 0 } = given;
+function checkThreadgroups(op: string, threadgroups: Axes, { maxThreadgroupsPerAxis }: DeviceLimits): void {
   for (const axis of threadgroups)
-    if (!Number.isInteger(axis) || axis < 1 || axis > limits.maxThreadgroupsPerAxis)
-      throw wrongValue(op, "threadgroups", `be from 1 to ${limits.maxThreadgroupsPerAxis} on each axis`, threadgroups);
+    if (!Number.isInteger(axis) || axis < 1 || axis > maxThreadgroupsPerAxis)
+      throw wrongValue(op, "threadgroups", `be from 1 to ${maxThreadgroupsPerAxis} on each axis`, threadgroups);
   if (!Number.isSafeInteger(product(threadgroups)))
     throw wrongValue(op, "threadgroups", "be fewer than 2^53 in all", threadgroups);
-  const threads = product(threadsPerThreadgroup);
-  const whole = threadsPerThreadgroup.every((axis) => Number.isInteger(axis) && axis >= 1);
-  if (!whole || threads > limits.maxThreadsPerThreadgroup)
-    throw wrongValue(
-      op,
-      "threadsPerThreadgroup",
-      `have a product from 1 to ${limits.maxThreadsPerThreadgroup}`,
-      threadsPerThreadgroup,
-    );
-  if (!Number.isInteger(threadgroupBytes) || threadgroupBytes < 0 || threadgroupBytes > limits.maxThreadgroupBytes)
-    throw wrongValue(op, "threadgroupBytes", `be an integer from 0 to ${limits.maxThreadgroupBytes}`, threadgroupBytes);
-  return { threadgroups, threadsPerThreadgroup, threadgroupBytes };
+}
+
+function checkThreads(op: string, threads: Axes, { maxThreadsPerThreadgroup }: DeviceLimits): void {
+  const whole = threads.every((axis) => Number.isInteger(axis) && axis >= 1);
+  if (!whole || product(threads) > maxThreadsPerThreadgroup)
+    throw wrongValue(op, "threadsPerThreadgroup", `have a product from 1 to ${maxThreadsPerThreadgroup}`, threads);
+}
+
+const ONE_THREAD: Axes = [1, 1, 1];
+const LAUNCH = { threadgroups: true, threadsPerThreadgroup: true, scratch: true, params: true };
+/** A vector of the widest instruction set, and a cache line; the rule for threadgroup memory on GPUs. */
+const SCRATCH_ALIGNMENT = { cpu: 64, gpu: 16 } as const;
+
+/** What a kernel's launch rule gives for these sizes, checked; `decided` are the values of `launchParams`. */
+function readLaunch(
+  op: string,
+  kernel: AnyKernel,
+  sizes: unknown,
+  device: LaunchDevice & { readonly validate: boolean },
+) {
+  const { limits } = device;
+  const { run, arrays } = launchRule(op, kernel, device);
+  const given = run(sizes) as Record<string, unknown>;
+  checkOptionNames<object>(op, given, LAUNCH as never, "launch");
+  const { threadgroups, threadsPerThreadgroup = ONE_THREAD, scratch: shapes, params = {} } = given;
+  const world = worldOf(device);
+  const launch = {
+    world,
+    threadgroups: readAxes(op, "threadgroups", threadgroups),
+    threadsPerThreadgroup: readAxes(op, "threadsPerThreadgroup", threadsPerThreadgroup),
+    scratch: layScratchOut(op, arrays, shapes, {
+      alignment: SCRATCH_ALIGNMENT[world],
+      guarded: device.validate && !device.gpu,
+    }),
+  };
+  checkThreadgroups(op, launch.threadgroups, limits);
+  checkThreads(op, launch.threadsPerThreadgroup, limits);
+  const bytes = launch.scratch.bytes - GUARD_BYTES * launch.scratch.guards.length;
+  if (bytes > limits.maxThreadgroupBytes)
+    throw wrongValue(op, "scratch", `take at most ${limits.maxThreadgroupBytes} bytes`, bytes);
+  return { launch, decided: readParams(op, "launch.params", kernel.launchParams[world], params) };
+}
+
+/** Whether the scratch of a dispatch with these sizes fits a device's threadgroup memory. */
+export function scratchFits<S>(
+  kernel: { readonly launch: Kernel<Record<never, never>, Record<never, never>, S>["launch"] },
+  sizes: S,
+  device: LaunchDevice,
+): boolean {
+  const op = "scratchFits";
+  checkKernel(op, kernel);
+  const { run, arrays } = launchRule(op, kernel as unknown as AnyKernel, device);
+  const { scratch } = run(sizes) as { scratch?: unknown };
+  const alignment = SCRATCH_ALIGNMENT[worldOf(device)];
+  return layScratchOut(op, arrays, scratch, { alignment, guarded: false }).bytes <= device.limits.maxThreadgroupBytes;
 }

@@ -14,6 +14,7 @@ import { type NativeRecording, native } from "./native.ts";
 import { checkOptionNames } from "./options.ts";
 import { type Accesses, overlaps, sameRange } from "./ranges.ts";
 import { handOut, noteWrite, Recorded } from "./recorded.ts";
+import { overrunText, SCRATCH_OVERRUN } from "./scratch.ts";
 import { isArray } from "./shape.ts";
 import type { Submission } from "./submission.ts";
 import { Tensor } from "./tensor.ts";
@@ -139,7 +140,10 @@ export class CommandEncoder {
 
   private checkBuffers({ kernel, op, variant, buffers, params }: Node): Accesses {
     const accesses: Accesses = { label: `${op}/${kernel.name}_${variant}`, reads: [], writes: [] };
-    if (kernel.faultTexts.length > 0) accesses.fault = (code, words) => kernel.faultTexts[code - 1]?.(words, params);
+    accesses.fault = (code, words) =>
+      code === SCRATCH_OVERRUN
+        ? overrunText(kernel.scratch.cpu, words[0])
+        : kernel.faultTexts[code - 1]?.(words, params);
     const bound: { name: string; tensor: Tensor; writes: boolean }[] = [];
     for (const name of kernel.bufferNames) {
       const access = kernel.buffers[name] as Access;

@@ -11,6 +11,7 @@ export {
   type WrapOptions,
 } from "./device.ts";
 export type { DeviceOptions } from "./device_options.ts";
+export { scratchFits } from "./dispatch.ts";
 export {
   type ArrayOf,
   DTYPES,
@@ -39,11 +40,16 @@ export { readPlainFile } from "./files.ts";
 export { printAsJson } from "./identity.ts";
 export {
   type Access,
+  constantsOf,
   defineKernel,
   type Kernel,
+  type KernelDeclaration,
   type Launch,
+  type LaunchDevice,
+  type LaunchRule,
   type Machine,
-  paramsHeader,
+  OLD_SCRATCH,
+  oldLaunch,
   type Scalar,
 } from "./kernel.ts";
 export { defineLibrary, type Library, type LibraryDefinition } from "./library.ts";
@@ -63,6 +69,7 @@ export type {
   TensorSpec,
 } from "./op_types.ts";
 export { checkOptionNames, type OptionNames } from "./options.ts";
+export { paramsHeader } from "./params_header.ts";
 export {
   type HostBytes,
   type HostTensor,

@@ -1,4 +1,5 @@
-import { wrongKind, wrongValue } from "./errors.ts";
+import { type Dtype, isDtype } from "./dtype.ts";
+import { MlxtsError, wrongKind, wrongValue } from "./errors.ts";
 import { isOurs, registerKind } from "./identity.ts";
 import { checkLibrary, type LibraryDefinition } from "./library.ts";
 import type { DeviceLimits } from "./native.ts";
@@ -10,10 +11,14 @@ export type Access = "read" | "write" | "readWrite" | "read?" | "write?" | "read
 /** Parameters are 4-byte scalars. */
 export type Scalar = "u32" | "i32" | "f32";
 
-/** What a launch rule may know of the device: GPUs want another decomposition than CPUs. */
-export interface Machine {
+/** The two worlds that kernels are written for: C++ and a GPU's shading language. */
+export type World = "cpu" | "gpu";
+
+/** What a launch rule and a kernel's constants are chosen by. A `Device` is one. */
+export interface LaunchDevice {
+  readonly kind: string;
   readonly gpu: boolean;
-  readonly limits: Readonly<DeviceLimits>;
+  readonly limits: DeviceLimits;
 }
 
 /**
@@ -25,14 +30,47 @@ export type Fault<P extends Record<string, Scalar>> = (
   params: { readonly [K in keyof P]: number },
 ) => string;
 
-export interface Launch {
-  threadgroups: readonly [x: number, y: number, z: number];
-  threadsPerThreadgroup: readonly [x: number, y: number, z: number];
-  /** Threadgroup memory; on the CPU, scratch private to a thread. Default 0. */
-  threadgroupBytes?: number;
+type Axes = readonly [x: number, y: number, z: number];
+type Numbers = Readonly<Record<string, number>>;
+/** Names and element types of arrays. */
+type Arrays = Readonly<Record<string, Dtype>>;
+/** What a kernel's declaration says for both worlds, or for one of them. */
+interface Constants {
+  readonly shared?: Numbers;
+  readonly cpu?: Numbers;
+  readonly gpu?: Numbers;
 }
+interface ScratchArrays {
+  readonly cpu?: Arrays;
+  readonly gpu?: Arrays;
+}
+interface LaunchParams {
+  readonly cpu?: Readonly<Record<string, Scalar>>;
+  readonly gpu?: Readonly<Record<string, Scalar>>;
+}
+type Part<T, K extends string> = T extends { readonly [N in K]: infer V } ? V : Record<never, never>;
+/** The constants that one world sees. */
+type ConstantsIn<C, W extends World> = Part<C, "shared"> & Part<C, W>;
 
-export interface KernelDeclaration<B extends Record<string, Access>, P extends Record<string, Scalar>, S> {
+/** How one dispatch is cut into threadgroups. */
+export type Launch<L = Record<never, never>, A = Record<never, never>> = {
+  threadgroups: Axes;
+  /** Default [1, 1, 1]: on a CPU a threadgroup is computed by one thread. */
+  threadsPerThreadgroup?: Axes;
+} & ([keyof L] extends [never] ? { params?: undefined } : { params: { readonly [K in keyof L]: number } }) &
+  ([keyof A] extends [never] ? { scratch?: undefined } : { scratch: { readonly [K in keyof A]: readonly number[] } });
+
+/** The launch of a dispatch with these sizes, on a device with these limits. */
+export type LaunchRule<S, L, C, A> = (sizes: S, on: { limits: DeviceLimits; constants: C }) => Launch<L, A>;
+
+export interface KernelDeclaration<
+  B extends Record<string, Access>,
+  P extends Record<string, Scalar>,
+  S,
+  L extends LaunchParams = Record<never, never>,
+  C extends Constants = Record<never, never>,
+  A extends ScratchArrays = Record<never, never>,
+> {
   library: LibraryDefinition;
   /** The symbol is `name` + "_" + variant. */
   name: string;
@@ -40,14 +78,30 @@ export interface KernelDeclaration<B extends Record<string, Access>, P extends R
   variants: readonly string[];
   /** In binding order. */
   buffers: B;
+  /** What a dispatch tells the kernel. */
   params: P;
-  /** Numbers that launch rule and kernel agree on, integers; macros in the header. */
-  constants?: Record<string, number>;
+  /** What a world's launch rule tells the kernel, beside `params`: how it has cut the work. */
+  launchParams?: L;
+  /**
+   * Integers that launch rule and kernel agree on: of both worlds (`shared`) or of one. Macros in the header, an argument
+   * of the launch rule.
+   */
+  constants?: C;
+  /**
+   * Arrays that the kernel works in: on a CPU, private to the thread that computes a threadgroup; on a GPU, threadgroup
+   * memory. The launch rule gives their shapes, core their places, the header their names. Contents are undefined.
+   */
+  scratch?: A;
   /** What a kernel may find wrong in its data; the header has a code for each. */
   faults?: Record<string, Fault<P>>;
   /** Pairs [output, input] that may be exactly the same view. */
   inPlace?: readonly (readonly [keyof B & string, keyof B & string])[];
-  launch(sizes: S, machine: Machine): Launch;
+  /** A rule for each world that has the kernel; a device kind may have a rule of its own. */
+  launch: {
+    cpu?: LaunchRule<S, Part<L, "cpu">, ConstantsIn<C, "cpu">, Part<A, "cpu">>;
+    gpu?: LaunchRule<S, Part<L, "gpu">, ConstantsIn<C, "gpu">, Part<A, "gpu">>;
+    metal?: LaunchRule<S, Part<L, "gpu">, ConstantsIn<C, "gpu">, Part<A, "gpu">>;
+  };
 }
 
 /** A kernel's declaration, checked, completed and frozen: what a dispatch needs to know. */
@@ -55,28 +109,46 @@ export interface Kernel<
   B extends Record<string, Access> = Record<string, Access>,
   P extends Record<string, Scalar> = Record<string, Scalar>,
   S = never,
-> extends Readonly<KernelDeclaration<B, P, S>> {
+  C extends Constants = Constants,
+> {
+  readonly library: LibraryDefinition;
+  readonly name: string;
+  readonly variants: readonly string[];
+  readonly buffers: B;
+  readonly params: P;
+  readonly launchParams: Readonly<Record<World, Readonly<Record<string, Scalar>>>>;
+  readonly constants: C;
+  readonly scratch: Readonly<Record<World, Arrays>>;
+  readonly inPlace: readonly (readonly [keyof B & string, keyof B & string])[];
+  readonly launch: Readonly<Record<string, (sizes: S, on: never) => unknown>>;
   readonly bufferNames: readonly (keyof B & string)[];
   readonly paramNames: readonly (keyof P & string)[];
-  /** Whether a buffer may be absent: the params then end in `present`, a bit for each buffer. */
+  /** Whether a buffer may be absent: the params then have `present`, a bit for each buffer. */
   readonly optional: boolean;
-  /** The texts of `faults`; code 1 is the first. */
+  /** Names and texts of `faults`; code 1 is the first. */
+  readonly faultNames: readonly string[];
   readonly faultTexts: readonly Fault<P>[];
 }
 
 const IDENTIFIER = /^[a-z][A-Za-z0-9]*$/;
 const ACCESSES: readonly string[] = ["read", "write", "readWrite", "read?", "write?", "readWrite?"] satisfies Access[];
-const FIELDS: OptionNames<KernelDeclaration<Record<string, Access>, Record<string, Scalar>, never>> = {
+type AnyDeclaration = KernelDeclaration<Record<string, Access>, Record<string, Scalar>, never>;
+const FIELDS: OptionNames<AnyDeclaration> = {
   library: true,
   name: true,
   variants: true,
   buffers: true,
   params: true,
+  launchParams: true,
   constants: true,
+  scratch: true,
   faults: true,
   inPlace: true,
   launch: true,
 };
+const WORLDS: OptionNames<ScratchArrays> = { cpu: true, gpu: true };
+const CONSTANT_WORLDS: OptionNames<Constants> = { shared: true, ...WORLDS };
+const LAUNCH_KINDS: OptionNames<AnyDeclaration["launch"]> = { ...WORLDS, metal: true };
 
 const kernels = new WeakSet<object>();
 registerKind("Kernel", (value) => kernels.has(value));
@@ -100,6 +172,19 @@ function copyRecord<T extends object>(argument: string, record: T, check: (name:
   return Object.freeze(copy);
 }
 
+/** The same of an object that has such a record for each world. */
+function copyWorlds<T extends object>(
+  argument: string,
+  worlds: T,
+  known: OptionNames<T>,
+  check: (name: string, value: unknown) => void,
+): T {
+  checkOptionNames<T>(OP, worlds, known, argument);
+  const copy: Record<string, object> = {};
+  for (const [world, record] of Object.entries(worlds)) copy[world] = copyRecord(argument, record as object, check);
+  return Object.freeze(copy) as T;
+}
+
 function copyList<T>(argument: string, list: readonly T[], rule: string, fits: (item: T) => boolean): readonly T[] {
   if (!isArray(list)) throw wrongKind(OP, argument, "be an array", list);
   const copy = Array.from({ length: list.length }, (_, i) => list[i] as T);
@@ -107,23 +192,48 @@ function copyList<T>(argument: string, list: readonly T[], rule: string, fits: (
   return Object.freeze(copy);
 }
 
-function checkAccess(name: string, value: unknown): void {
-  if (!ACCESSES.includes(value as string)) throw wrongKind(OP, name, `be one of ${ACCESSES.join(", ")}`, value);
+const oneOf = (values: readonly string[], rule: string) => (name: string, value: unknown) => {
+  if (!values.includes(value as string)) throw wrongKind(OP, name, rule, value);
+};
+const checkAccess = oneOf(ACCESSES, `be one of ${ACCESSES.join(", ")}`);
+const checkScalar = oneOf(["u32", "i32", "f32"], "be u32, i32 or f32");
+
+function checkElement(name: string, value: unknown): void {
+  if (!isDtype(value)) throw wrongKind(OP, name, "be a dtype", value);
 }
 
-function checkScalar(name: string, value: unknown): void {
-  if (!["u32", "i32", "f32"].includes(value as string)) throw wrongKind(OP, name, "be u32, i32 or f32", value);
+/** TRANSITION: a rule as it was before launch rules and scratch had worlds; with `OLD_SCRATCH`. */
+export type Machine = { gpu: boolean; limits: DeviceLimits };
+export const OLD_SCRATCH = { cpu: { memory: "u8" }, gpu: { memory: "u8" } } as const;
+export function oldLaunch<S>(
+  launch: (
+    sizes: S,
+    machine: Machine,
+  ) => { threadgroups: Axes; threadsPerThreadgroup?: Axes; threadgroupBytes?: number },
+) {
+  const rule =
+    (gpu: boolean) =>
+    (sizes: S, { limits }: { limits: DeviceLimits }) => {
+      const { threadgroupBytes = 0, ...rest } = launch(sizes, { gpu, limits });
+      return { ...rest, scratch: { memory: [threadgroupBytes] } };
+    };
+  return { cpu: rule(false), gpu: rule(true) };
 }
 
 /**
- * Declares a kernel once: names, binding order with access, params and launch. The params header is generated from it.
- * The declaration is copied: changing it afterwards changes nothing.
+ * Declares a kernel once: names, binding order with access, params, constants, scratch and launch rules. The params header
+ * is generated from it. The declaration is copied: changing it afterwards changes nothing.
  */
-export function defineKernel<B extends Record<string, Access>, P extends Record<string, Scalar>, S>(
-  declaration: KernelDeclaration<B, P, S>,
-): Kernel<B, P, S> {
+export function defineKernel<
+  B extends Record<string, Access>,
+  P extends Record<string, Scalar>,
+  S,
+  L extends LaunchParams = Record<never, never>,
+  const C extends Constants = Record<never, never>,
+  const A extends ScratchArrays = Record<never, never>,
+>(declaration: KernelDeclaration<B, P, S, L, C, A>): Kernel<B, P, S, C> {
   checkOptionNames<object>(OP, declaration, FIELDS as OptionNames<object>, "declaration");
-  const { library, name, launch, constants, faults, inPlace, ...rest } = declaration;
+  const { library, name, launch, constants, scratch, faults, launchParams, inPlace, ...rest } = declaration;
   checkLibrary(OP, library);
   if (typeof name !== "string") throw wrongKind(OP, "name", "be a string", name);
   if (!/^[a-z][a-z0-9]*(_[a-z0-9]+)*$/.test(name)) throw wrongValue(OP, "name", "be in snake_case", name);
@@ -131,32 +241,57 @@ export function defineKernel<B extends Record<string, Access>, P extends Record<
   if (variants.length === 0) throw wrongValue(OP, "variants", "name at least one variant", variants);
   const buffers = copyRecord("buffers", rest.buffers, checkAccess);
   const params = copyRecord("params", rest.params, checkScalar);
+  const decided = copyWorlds<LaunchParams>("launchParams", launchParams ?? {}, WORLDS, (one, scalar) => {
+    checkScalar(one, scalar);
+    if (Object.hasOwn(params, one)) throw wrongValue(OP, one, "be in params or in launchParams", "both");
+  });
   const texts = copyRecord("faults", faults ?? ({} as NonNullable<typeof faults>), checkFault);
-  if (typeof launch !== "function") throw wrongKind(OP, "launch", "be a function", launch);
-  const kernel: Kernel<B, P, S> = Object.freeze({
+  const arrays = copyWorlds<ScratchArrays>("scratch", scratch ?? {}, WORLDS, checkElement);
+  const kernel: Kernel<B, P, S, C> = Object.freeze({
     library,
     name,
     variants,
     buffers,
     params,
-    launch,
-    ...(constants !== undefined && { constants: copyRecord("constants", constants, checkConstant) }),
-    ...(faults !== undefined && { faults: texts }),
-    ...(inPlace !== undefined && { inPlace: copyPairs(inPlace, buffers) }),
+    launchParams: Object.freeze({ cpu: decided.cpu ?? NONE, gpu: decided.gpu ?? NONE }),
+    constants: copyConstants(constants ?? ({} as C)),
+    scratch: Object.freeze({ cpu: arrays.cpu ?? NONE, gpu: arrays.gpu ?? NONE }),
+    inPlace: copyPairs(inPlace ?? [], buffers),
+    launch: copyRules(launch) as Kernel<B, P, S>["launch"],
     bufferNames: Object.freeze(Object.keys(buffers)),
     paramNames: Object.freeze(Object.keys(params)),
     optional: Object.values(buffers).some((access) => access.endsWith("?")),
+    faultNames: Object.freeze(Object.keys(texts)),
     faultTexts: Object.freeze(Object.values(texts)),
   });
   kernels.add(kernel);
   return kernel;
 }
 
+const NONE = Object.freeze({});
 const isSymbolPart = (variant: unknown): boolean => typeof variant === "string" && /^[A-Za-z0-9_]+$/.test(variant);
 
 function checkConstant(name: string, value: unknown): void {
   if (!Number.isInteger(value) || (value as number) < 0 || (value as number) > 0x7fffffff)
     throw wrongValue(OP, name, "be an integer from 0 to 2147483647", value);
+}
+
+/** A name means one thing to each world: not shared and a world's own. */
+function copyConstants<C extends Constants>(constants: C): C {
+  const copy = copyWorlds<Constants>("constants", constants, CONSTANT_WORLDS, checkConstant);
+  for (const name of Object.keys(copy.shared ?? {}))
+    for (const world of ["cpu", "gpu"] as const)
+      if (Object.hasOwn(copy[world] ?? {}, name)) throw wrongValue(OP, name, "be shared or of a world", "both");
+  return copy as C;
+}
+
+function copyRules<T extends object>(launch: T): T {
+  checkOptionNames<T>(OP, launch, LAUNCH_KINDS as OptionNames<T>, "launch");
+  const copy = copyRecord("launch", launch, (name, rule) => {
+    if (typeof rule !== "function") throw wrongKind(OP, `launch.${name}`, "be a function", rule);
+  });
+  if (Object.keys(copy).length === 0) throw wrongValue(OP, "launch", "have a rule for cpu or gpu", launch);
+  return copy;
 }
 
 function checkFault(name: string, value: unknown): void {
@@ -172,45 +307,34 @@ function copyPairs<N extends string>(pairs: readonly (readonly [N, N])[], buffer
   );
 }
 
-const C_TYPES: Record<Scalar, string> = { u32: "uint32_t", i32: "int32_t", f32: "float" };
+export const worldOf = ({ gpu }: LaunchDevice): World => (gpu ? "gpu" : "cpu");
 
-/**
- * The text of `native/<name>.params.h`, for both the .metal and the .cpp file: binding indices, the index of the fault
- * record where there are faults, their codes, the constants, and the params struct.
- */
-export function paramsHeader<B extends Record<string, Access>, P extends Record<string, Scalar>>(
-  kernel: Pick<Kernel<B, P>, "name" | "buffers" | "params" | "bufferNames" | "optional" | "constants" | "faults">,
-): string {
-  checkKernel("paramsHeader", kernel);
-  const struct = `${kernel.name.replace(/(^|_)([a-z0-9])/g, (_, __, c: string) => c.toUpperCase())}Params`;
-  const macro = (name: string) => `${kernel.name.toUpperCase()}_${name.replace(/([A-Z])/g, "_$1").toUpperCase()}`;
-  const count = kernel.bufferNames.length;
-  const faults = Object.keys(kernel.faults ?? {});
-  const fields = Object.entries(kernel.params).map(([name, scalar]) => `${C_TYPES[scalar]} ${name};`);
-  if (kernel.optional) fields.push("uint32_t present;  // a bit for each buffer");
-  if (fields.length === 0) fields.push("uint32_t unused;");
-  return [
-    `// Generated from the declaration of ${kernel.name}; \`npm run gen\` rewrites it.`,
-    "#pragma once",
-    "#ifdef __METAL_VERSION__",
-    "#include <metal_stdlib>",
-    "#else",
-    "#include <stdint.h>",
-    "#endif",
-    "",
-    ...kernel.bufferNames.map((name, i) => `#define ${macro(name)} ${i}  // ${kernel.buffers[name]}`),
-    `#define ${macro("params")} ${count}`,
-    ...(faults.length ? [`#define ${macro("fault")} ${count + 1}`] : []),
-    ...kernel.bufferNames.flatMap((name, i) =>
-      kernel.buffers[name]?.endsWith("?") ? `#define ${macro(`has_${name}`)} ${2 ** i}u` : [],
-    ),
-    ...faults.map((name, i) => `#define ${macro(`fault_${name}`)} ${i + 1}`),
-    ...Object.entries(kernel.constants ?? {}).map(([name, value]) => `#define ${macro(name)} ${value}`),
-    "",
-    `struct ${struct} {`,
-    ...fields.map((field) => `  ${field}`),
-    "};",
-    `static_assert(sizeof(${struct}) == ${fields.length * 4}, "${struct} must match the declaration of ${kernel.name}");`,
-    "",
-  ].join("\n");
+/** The constants of a kernel on a device: the shared ones and those of its world. */
+export function constantsOf<C extends Constants>(
+  kernel: { readonly constants: C },
+  device: LaunchDevice,
+): Readonly<Part<C, "shared"> & (Part<C, "cpu"> | Part<C, "gpu">)> {
+  checkKernel("constantsOf", kernel);
+  return { ...kernel.constants.shared, ...kernel.constants[worldOf(device)] } as never;
+}
+
+/** The launch rule of a kernel for a device, and the arrays whose shapes it gives. */
+export function launchRule(
+  op: string,
+  kernel: Pick<Kernel, "name" | "launch" | "library" | "scratch" | "constants">,
+  device: LaunchDevice,
+): { run: (sizes: unknown) => unknown; arrays: Arrays } {
+  const world = worldOf(device);
+  const rule = kernel.launch[device.kind] ?? kernel.launch[world];
+  if (rule === undefined)
+    throw new MlxtsError("KernelNotFound", `${op}: kernel \`${kernel.name}\` is not made for ${device.kind} devices`, {
+      name: kernel.name,
+      library: kernel.library.name,
+    });
+  const { limits } = device;
+  const run = rule as (sizes: unknown, on: unknown) => unknown;
+  return {
+    run: (sizes) => run(sizes, { limits, constants: constantsOf(kernel, device) }),
+    arrays: kernel.scratch[world],
+  };
 }

@@ -16,7 +16,7 @@ export interface TensorSummary {
   readonly shape: readonly number[];
   /** The device's kind. */
   readonly device: string;
-  readonly buffer: { readonly bytes: number; readonly readOnly: boolean };
+  readonly buffer: { readonly byteLength: number; readonly readOnly: boolean };
   readonly byteOffset: number;
   readonly disposed: boolean;
 }
@@ -221,13 +221,13 @@ export class Tensor<D extends Dtype = Dtype> {
   /** What the tensor is and where it lies; never its elements. */
   toJSON(): TensorSummary {
     const { dtype, shape, byteOffset, buffer } = this;
-    const { byteLength: bytes, readOnly } = buffer;
+    const { byteLength, readOnly } = buffer;
     return {
       type: "Tensor",
       dtype,
       shape,
       device: buffer.device.kind,
-      buffer: { bytes, readOnly },
+      buffer: { byteLength, readOnly },
       byteOffset,
       disposed: this.disposed,
     };

@@ -10,7 +10,7 @@ const missingKernel = defineKernel({
   variants: ["u32"],
   buffers: { x: "read" },
   params: {},
-  launch: (_: object) => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [1, 1, 1] }),
+  launch: { cpu: (_: object) => ({ threadgroups: [1, 1, 1] }), gpu: (_: object) => ({ threadgroups: [1, 1, 1] }) },
 });
 
 describe("encoder", () => {
@@ -114,7 +114,7 @@ describe("encoder", () => {
     );
     const { maxThreadgroupBytes } = device.limits;
     expect(message(at([1, 1, 1], maxThreadgroupBytes + 1))).toBe(
-      `launch: \`threadgroupBytes\` must be an integer from 0 to ${maxThreadgroupBytes}, got ${maxThreadgroupBytes + 1}`,
+      `launch: \`scratch\` must take at most ${maxThreadgroupBytes} bytes, got ${maxThreadgroupBytes + 1}`,
     );
     const { library, name, variants, buffers, params } = incrementKernel;
     const wide = defineKernel({
@@ -123,7 +123,7 @@ describe("encoder", () => {
       variants,
       buffers,
       params,
-      launch: (_: object) => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [1025, 1, 1] }),
+      launch: { cpu: (_: object) => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [1025, 1, 1] }) },
     });
     expect(
       message(() =>

@@ -72,7 +72,7 @@ describe("what is checked and then used", () => {
       buffers: { x: "read", out: "write" } as Record<string, "read" | "write">,
       params: { perGroup: "u32", microseconds: "u32" } as const,
       inPlace: [["out", "x"]] as [string, string][],
-      launch: (_: object) => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [1, 1, 1] }) as const,
+      launch: { cpu: (_: object) => ({ threadgroups: [1, 1, 1] as const }) },
     };
     const kernel = defineKernel(declaration);
     declaration.buffers.out = "read";
@@ -237,7 +237,7 @@ describe("what is checked and then used", () => {
       });
       return flipping({ ...result, threadgroups: groups }, "threadgroups", [4096, 1, 1]);
     };
-    const kernel = defineKernel({ library, name, variants, buffers, params, launch });
+    const kernel = defineKernel({ library, name, variants, buffers, params, launch: { cpu: launch } });
     const out = device.tensor("u32", [4]);
     const encoder = device.encoder();
     const args = { variant: "u32", buffers: { x: small, out }, params: { perGroup: 1, microseconds: 0 }, sizes: {} };

@@ -107,10 +107,10 @@ describe("every public function of core refuses what it cannot take", () => {
     variants: ["u32"],
     buffers: { x: "read" as const },
     params: { n: "u32" as const },
-    constants: { rows: 1 },
+    constants: { shared: { rows: 1 } },
     faults: { bad: () => "`x` must be good, got bad" },
     inPlace: [["x", "x"]] as [["x", "x"]],
-    launch: (_: object) => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [1, 1, 1] }) as const,
+    launch: { cpu: (_: object) => ({ threadgroups: [1, 1, 1] as const }) },
   };
   const op = {
     name: "name",
@@ -221,12 +221,23 @@ describe("every public function of core refuses what it cannot take", () => {
     ...fields("defineKernel", kernel, (declaration) => core.defineKernel(declaration)),
     "defineKernel, an access": of((x) => core.defineKernel({ ...kernel, buffers: { x } }), "read" as const),
     "defineKernel, a scalar": of((n) => core.defineKernel({ ...kernel, params: { n } }), "u32" as const),
-    "defineKernel, a constant": of((rows) => core.defineKernel({ ...kernel, constants: { rows } }), 1),
+    "defineKernel, a constant": of((rows) => core.defineKernel({ ...kernel, constants: { shared: { rows } } }), 1),
     "defineKernel, a fault": of(
       (bad) => core.defineKernel({ ...kernel, faults: { bad } }),
       () => "",
     ),
     "defineKernel, a pair": of((pair) => core.defineKernel({ ...kernel, inPlace: [pair] }), ["x", "x"] as ["x", "x"]),
+    "defineKernel, an array": of(
+      (x) => core.defineKernel({ ...kernel, scratch: { cpu: { x } }, launch: { gpu: kernel.launch.cpu } }),
+      "f32" as const,
+    ),
+    "defineKernel, a launch parameter": of(
+      (x) => core.defineKernel({ ...kernel, launchParams: { cpu: { x } }, launch: { gpu: kernel.launch.cpu } }),
+      "u32" as const,
+    ),
+    "defineKernel, a launch rule": of((cpu) => core.defineKernel({ ...kernel, launch: { cpu } }), kernel.launch.cpu),
+    constantsOf: of((kernel) => core.constantsOf(kernel, device), incrementKernel as never),
+    scratchFits: of((kernel) => core.scratchFits(kernel, { groups: 1 } as never, device), incrementKernel as never),
     paramsHeader: of((kernel) => core.paramsHeader(kernel), incrementKernel as never),
     defineLibrary: of(core.defineLibrary, "name", import.meta.url),
     defineOp: of((declaration) => core.defineOp(declaration), op),

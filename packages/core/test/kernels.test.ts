@@ -9,9 +9,9 @@ const base = {
   variants: ["f32"],
   buffers: { x: "read", cuSeqlens: "read?", out: "readWrite" },
   params: { dim: "u32", eps: "f32", first: "i32" },
-  constants: { tileRows: 32 },
+  constants: { shared: { tileRows: 32 } },
   faults: { oddDim: () => "`x` must be even, got 1", empty: () => "`x` must have rows, got 0" },
-  launch: () => ({ threadgroups: [1, 1, 1] as const, threadsPerThreadgroup: [1, 1, 1] as const }),
+  launch: { cpu: () => ({ threadgroups: [1, 1, 1] as const }) },
 } as const;
 
 describe("kernel declarations", () => {
@@ -52,7 +52,11 @@ static_assert(sizeof(TwoWordsParams) == 16, "TwoWordsParams must match the decla
     ["name", { name: "camelCase" }, "defineKernel: `name` must be in snake_case, got camelCase"],
     ["variants", { variants: [] }, "defineKernel: `variants` must name at least one variant, got []"],
     ["buffer", { buffers: { not_camel: "read" } }, "defineKernel: `not_camel` must be in camelCase, got not_camel"],
-    ["constant", { constants: { rows: 0.5 } }, "defineKernel: `rows` must be an integer from 0 to 2147483647, got 0.5"],
+    [
+      "constant",
+      { constants: { shared: { rows: 0.5 } } },
+      "defineKernel: `rows` must be an integer from 0 to 2147483647, got 0.5",
+    ],
     ["scalar", { params: { x: "f64" } }, "defineKernel: `x` must be u32, i32 or f32, got f64"],
   ])("refuse a wrong %s", (_, change, text) => {
     expect(message(() => defineKernel({ ...base, ...change } as never))).toBe(text);

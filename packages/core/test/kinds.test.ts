@@ -168,7 +168,7 @@ describe("unknown names", () => {
     variants: ["u32"],
     buffers: { x: "read" },
     params: {},
-    launch: () => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [1, 1, 1] }),
+    launch: { cpu: () => ({ threadgroups: [1, 1, 1] }) },
   };
   const op = { name: "name", summary: "", inputs: {}, outputs: {}, params: {}, encode: () => {} };
 
@@ -206,7 +206,7 @@ describe("unknown names", () => {
     [
       "defineKernel",
       () => defineKernel(wrong({ ...kernel, inplace: [] })),
-      "defineKernel: `inplace` must be one of library, name, variants, buffers, params, constants, faults, inPlace, launch, got an unknown option",
+      "defineKernel: `inplace` must be one of library, name, variants, buffers, params, launchParams, constants, scratch, faults, inPlace, launch, got an unknown option",
     ],
     [
       "an access",

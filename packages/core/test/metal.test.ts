@@ -224,7 +224,10 @@ describeSimulated("kernels compiled from source", () => {
       variants: [variant],
       buffers: { out: "write" },
       params: {},
-      launch: (_: object) => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [32, 1, 1], threadgroupBytes: 256 }),
+      scratch: { gpu: { words: "u32" } },
+      launch: {
+        gpu: (_: object) => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [32, 1, 1], scratch: { words: [64] } }),
+      },
     });
   const source = (symbol: string, body: string) =>
     `#include <metal_stdlib>\nusing namespace metal;\nkernel void ${symbol}(device uint* out [[buffer(0)]], threadgroup uint* shared [[threadgroup(0)]], uint i [[thread_index_in_threadgroup]]) {\n  ${body}\n}\n`;

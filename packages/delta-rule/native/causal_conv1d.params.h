@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define CAUSAL_CONV1D_X 0  // read
@@ -35,5 +36,26 @@ struct CausalConv1dParams {
   uint32_t channelsPerThreadgroup;
   uint32_t tokensPerThreadgroup;
   uint32_t present;  // a bit for each buffer
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(CausalConv1dParams) == 36, "CausalConv1dParams must match the declaration of causal_conv1d");
+static_assert(sizeof(CausalConv1dParams) == 40, "CausalConv1dParams must match the declaration of causal_conv1d");
+#ifdef __METAL_VERSION__
+struct CausalConv1dScratch {
+  threadgroup uchar* memory;
+};
+inline CausalConv1dScratch scratch_of(threadgroup uchar* memory, constant CausalConv1dParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct CausalConv1dScratch {
+  uint8_t* memory;
+};
+inline CausalConv1dScratch scratch_of(const MlxtsCpuLaunch& l, const CausalConv1dParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

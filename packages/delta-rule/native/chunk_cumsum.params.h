@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define CHUNK_CUMSUM_G 0  // read
@@ -27,5 +28,26 @@ struct ChunkCumsumParams {
   uint32_t lastTokens;
   float gateFactor;
   uint32_t present;  // a bit for each buffer
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(ChunkCumsumParams) == 32, "ChunkCumsumParams must match the declaration of chunk_cumsum");
+static_assert(sizeof(ChunkCumsumParams) == 36, "ChunkCumsumParams must match the declaration of chunk_cumsum");
+#ifdef __METAL_VERSION__
+struct ChunkCumsumScratch {
+  threadgroup uchar* memory;
+};
+inline ChunkCumsumScratch scratch_of(threadgroup uchar* memory, constant ChunkCumsumParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct ChunkCumsumScratch {
+  uint8_t* memory;
+};
+inline ChunkCumsumScratch scratch_of(const MlxtsCpuLaunch& l, const ChunkCumsumParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define CHUNK_INVERSE_A 0  // read
@@ -22,5 +23,26 @@ struct ChunkInverseParams {
   uint32_t chunkLength;
   uint32_t lastTokens;
   uint32_t present;  // a bit for each buffer
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(ChunkInverseParams) == 24, "ChunkInverseParams must match the declaration of chunk_inverse");
+static_assert(sizeof(ChunkInverseParams) == 28, "ChunkInverseParams must match the declaration of chunk_inverse");
+#ifdef __METAL_VERSION__
+struct ChunkInverseScratch {
+  threadgroup uchar* memory;
+};
+inline ChunkInverseScratch scratch_of(threadgroup uchar* memory, constant ChunkInverseParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct ChunkInverseScratch {
+  uint8_t* memory;
+};
+inline ChunkInverseScratch scratch_of(const MlxtsCpuLaunch& l, const ChunkInverseParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

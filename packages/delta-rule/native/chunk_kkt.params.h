@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define CHUNK_KKT_K 0  // read
@@ -31,5 +32,26 @@ struct ChunkKktParams {
   uint32_t chunkLength;
   uint32_t lastTokens;
   uint32_t present;  // a bit for each buffer
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(ChunkKktParams) == 40, "ChunkKktParams must match the declaration of chunk_kkt");
+static_assert(sizeof(ChunkKktParams) == 44, "ChunkKktParams must match the declaration of chunk_kkt");
+#ifdef __METAL_VERSION__
+struct ChunkKktScratch {
+  threadgroup uchar* memory;
+};
+inline ChunkKktScratch scratch_of(threadgroup uchar* memory, constant ChunkKktParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct ChunkKktScratch {
+  uint8_t* memory;
+};
+inline ChunkKktScratch scratch_of(const MlxtsCpuLaunch& l, const ChunkKktParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define CHUNK_OUTPUT_Q 0  // read
@@ -37,5 +38,26 @@ struct ChunkOutputParams {
   uint32_t lastTokens;
   float scale;
   uint32_t present;  // a bit for each buffer
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(ChunkOutputParams) == 44, "ChunkOutputParams must match the declaration of chunk_output");
+static_assert(sizeof(ChunkOutputParams) == 48, "ChunkOutputParams must match the declaration of chunk_output");
+#ifdef __METAL_VERSION__
+struct ChunkOutputScratch {
+  threadgroup uchar* memory;
+};
+inline ChunkOutputScratch scratch_of(threadgroup uchar* memory, constant ChunkOutputParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct ChunkOutputScratch {
+  uint8_t* memory;
+};
+inline ChunkOutputScratch scratch_of(const MlxtsCpuLaunch& l, const ChunkOutputParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define CHUNK_STATE_K 0  // read
@@ -43,5 +44,26 @@ struct ChunkStateParams {
   uint32_t columnStride;
   uint32_t snapshotEvery;
   uint32_t present;  // a bit for each buffer
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(ChunkStateParams) == 52, "ChunkStateParams must match the declaration of chunk_state");
+static_assert(sizeof(ChunkStateParams) == 56, "ChunkStateParams must match the declaration of chunk_state");
+#ifdef __METAL_VERSION__
+struct ChunkStateScratch {
+  threadgroup uchar* memory;
+};
+inline ChunkStateScratch scratch_of(threadgroup uchar* memory, constant ChunkStateParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct ChunkStateScratch {
+  uint8_t* memory;
+};
+inline ChunkStateScratch scratch_of(const MlxtsCpuLaunch& l, const ChunkStateParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define CHUNK_WU_K 0  // read
@@ -33,5 +34,26 @@ struct ChunkWuParams {
   uint32_t chunkLength;
   uint32_t lastTokens;
   uint32_t present;  // a bit for each buffer
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(ChunkWuParams) == 40, "ChunkWuParams must match the declaration of chunk_wu");
+static_assert(sizeof(ChunkWuParams) == 44, "ChunkWuParams must match the declaration of chunk_wu");
+#ifdef __METAL_VERSION__
+struct ChunkWuScratch {
+  threadgroup uchar* memory;
+};
+inline ChunkWuScratch scratch_of(threadgroup uchar* memory, constant ChunkWuParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct ChunkWuScratch {
+  uint8_t* memory;
+};
+inline ChunkWuScratch scratch_of(const MlxtsCpuLaunch& l, const ChunkWuParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

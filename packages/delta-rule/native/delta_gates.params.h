@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define DELTA_GATES_A 0  // read
@@ -21,5 +22,26 @@ struct DeltaGatesParams {
   uint32_t rowsPerThreadgroup;
   float betaScale;
   float lowerBound;
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(DeltaGatesParams) == 24, "DeltaGatesParams must match the declaration of delta_gates");
+static_assert(sizeof(DeltaGatesParams) == 28, "DeltaGatesParams must match the declaration of delta_gates");
+#ifdef __METAL_VERSION__
+struct DeltaGatesScratch {
+  threadgroup uchar* memory;
+};
+inline DeltaGatesScratch scratch_of(threadgroup uchar* memory, constant DeltaGatesParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct DeltaGatesScratch {
+  uint8_t* memory;
+};
+inline DeltaGatesScratch scratch_of(const MlxtsCpuLaunch& l, const DeltaGatesParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

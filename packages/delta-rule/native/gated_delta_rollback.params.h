@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define GATED_DELTA_ROLLBACK_LOG_STATE 0  // read
@@ -29,5 +30,26 @@ struct GatedDeltaRollbackParams {
   uint32_t rowStride;
   uint32_t columnStride;
   float gateFactor;
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(GatedDeltaRollbackParams) == 44, "GatedDeltaRollbackParams must match the declaration of gated_delta_rollback");
+static_assert(sizeof(GatedDeltaRollbackParams) == 48, "GatedDeltaRollbackParams must match the declaration of gated_delta_rollback");
+#ifdef __METAL_VERSION__
+struct GatedDeltaRollbackScratch {
+  threadgroup uchar* memory;
+};
+inline GatedDeltaRollbackScratch scratch_of(threadgroup uchar* memory, constant GatedDeltaRollbackParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct GatedDeltaRollbackScratch {
+  uint8_t* memory;
+};
+inline GatedDeltaRollbackScratch scratch_of(const MlxtsCpuLaunch& l, const GatedDeltaRollbackParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

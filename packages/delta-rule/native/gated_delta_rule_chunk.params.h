@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define GATED_DELTA_RULE_CHUNK_Q 0  // read
@@ -46,5 +47,26 @@ struct GatedDeltaRuleChunkParams {
   float scale;
   uint32_t pair;
   uint32_t present;  // a bit for each buffer
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(GatedDeltaRuleChunkParams) == 76, "GatedDeltaRuleChunkParams must match the declaration of gated_delta_rule_chunk");
+static_assert(sizeof(GatedDeltaRuleChunkParams) == 80, "GatedDeltaRuleChunkParams must match the declaration of gated_delta_rule_chunk");
+#ifdef __METAL_VERSION__
+struct GatedDeltaRuleChunkScratch {
+  threadgroup uchar* memory;
+};
+inline GatedDeltaRuleChunkScratch scratch_of(threadgroup uchar* memory, constant GatedDeltaRuleChunkParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct GatedDeltaRuleChunkScratch {
+  uint8_t* memory;
+};
+inline GatedDeltaRuleChunkScratch scratch_of(const MlxtsCpuLaunch& l, const GatedDeltaRuleChunkParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

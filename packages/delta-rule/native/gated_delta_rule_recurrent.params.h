@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define GATED_DELTA_RULE_RECURRENT_Q 0  // read
@@ -57,5 +58,26 @@ struct GatedDeltaRuleRecurrentParams {
   float scale;
   uint32_t rowsPerThreadgroup;
   uint32_t present;  // a bit for each buffer
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(GatedDeltaRuleRecurrentParams) == 76, "GatedDeltaRuleRecurrentParams must match the declaration of gated_delta_rule_recurrent");
+static_assert(sizeof(GatedDeltaRuleRecurrentParams) == 80, "GatedDeltaRuleRecurrentParams must match the declaration of gated_delta_rule_recurrent");
+#ifdef __METAL_VERSION__
+struct GatedDeltaRuleRecurrentScratch {
+  threadgroup uchar* memory;
+};
+inline GatedDeltaRuleRecurrentScratch scratch_of(threadgroup uchar* memory, constant GatedDeltaRuleRecurrentParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct GatedDeltaRuleRecurrentScratch {
+  uint8_t* memory;
+};
+inline GatedDeltaRuleRecurrentScratch scratch_of(const MlxtsCpuLaunch& l, const GatedDeltaRuleRecurrentParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define MASK_VALUES_V 0  // read
@@ -18,5 +19,26 @@ struct MaskValuesParams {
   uint32_t heads;
   uint32_t valueDim;
   uint32_t tokensPerThreadgroup;
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(MaskValuesParams) == 16, "MaskValuesParams must match the declaration of mask_values");
+static_assert(sizeof(MaskValuesParams) == 20, "MaskValuesParams must match the declaration of mask_values");
+#ifdef __METAL_VERSION__
+struct MaskValuesScratch {
+  threadgroup uchar* memory;
+};
+inline MaskValuesScratch scratch_of(threadgroup uchar* memory, constant MaskValuesParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct MaskValuesScratch {
+  uint8_t* memory;
+};
+inline MaskValuesScratch scratch_of(const MlxtsCpuLaunch& l, const MaskValuesParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define QK_NORM_Q 0  // read
@@ -23,5 +24,26 @@ struct QkNormParams {
   float eps;
   float normFloor;
   uint32_t present;  // a bit for each buffer
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(QkNormParams) == 32, "QkNormParams must match the declaration of qk_norm");
+static_assert(sizeof(QkNormParams) == 36, "QkNormParams must match the declaration of qk_norm");
+#ifdef __METAL_VERSION__
+struct QkNormScratch {
+  threadgroup uchar* memory;
+};
+inline QkNormScratch scratch_of(threadgroup uchar* memory, constant QkNormParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct QkNormScratch {
+  uint8_t* memory;
+};
+inline QkNormScratch scratch_of(const MlxtsCpuLaunch& l, const QkNormParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define VALIDATE_RULE_K 0  // read
@@ -30,5 +31,26 @@ struct ValidateRuleParams {
   float normFloor;
   float gateFactor;
   uint32_t present;  // a bit for each buffer
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(ValidateRuleParams) == 48, "ValidateRuleParams must match the declaration of validate_rule");
+static_assert(sizeof(ValidateRuleParams) == 52, "ValidateRuleParams must match the declaration of validate_rule");
+#ifdef __METAL_VERSION__
+struct ValidateRuleScratch {
+  threadgroup uchar* memory;
+};
+inline ValidateRuleScratch scratch_of(threadgroup uchar* memory, constant ValidateRuleParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct ValidateRuleScratch {
+  uint8_t* memory;
+};
+inline ValidateRuleScratch scratch_of(const MlxtsCpuLaunch& l, const ValidateRuleParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

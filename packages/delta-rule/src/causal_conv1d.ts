@@ -1,4 +1,4 @@
-import { defineKernel, defineOp, FLOATS, type ShapeRule } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch, type ShapeRule } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
 import { CU_SEQLENS, PACKED_FAULTS, sequenceCount } from "./options.ts";
 import type { CausalConv1d } from "./signatures.ts";
@@ -64,10 +64,11 @@ export const causalConv1dKernel = defineKernel({
     channelsPerThreadgroup: "u32",
     tokensPerThreadgroup: "u32",
   },
-  constants: { channelsPerThread: CHANNELS_PER_THREAD, tokensPerStep: TOKENS_PER_STEP },
+  constants: { shared: { channelsPerThread: CHANNELS_PER_THREAD, tokensPerStep: TOKENS_PER_STEP } },
   faults: PACKED_FAULTS,
   inPlace: [["newState", "state"]],
-  launch: (sizes: Sizes, { gpu }) => {
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch((sizes: Sizes, { gpu }) => {
     const { channels, tokens, threads } = blockOf(sizes, gpu);
     const { N, T, C, packed } = sizes;
     return {
@@ -80,7 +81,7 @@ export const causalConv1dKernel = defineKernel({
       threadsPerThreadgroup: threads,
       threadgroupBytes: gpu ? 0 : (2 * sizes.taps + 1) * channels * 4,
     };
-  },
+  }),
 });
 
 /**

@@ -1,4 +1,4 @@
-import { type CommandEncoder, defineKernel, defineOp, type Tensor } from "@mlxts/core";
+import { type CommandEncoder, defineKernel, defineOp, OLD_SCRATCH, oldLaunch, type Tensor } from "@mlxts/core";
 import { type ChunkDims, chunkDims } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import {
@@ -30,10 +30,11 @@ export const chunkCumsumKernel = defineKernel({
     gateFactor: "f32",
   },
   faults: PACKED_FAULTS,
-  launch: ({ B, H, NT, channels }: Pick<ChunkDims, "B" | "H" | "NT" | "channels">, { gpu }) => ({
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ B, H, NT, channels }: Pick<ChunkDims, "B" | "H" | "NT" | "channels">, { gpu }) => ({
     threadgroups: gpu ? [Math.ceil((B * H * channels * NT) / 32), 1, 1] : [NT, B, 1],
     threadsPerThreadgroup: [32, 1, 1],
-  }),
+  })),
 });
 
 export function encodeChunkCumsum(

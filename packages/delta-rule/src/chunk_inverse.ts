@@ -1,4 +1,4 @@
-import { type CommandEncoder, defineKernel, defineOp, type Tensor } from "@mlxts/core";
+import { type CommandEncoder, defineKernel, defineOp, OLD_SCRATCH, oldLaunch, type Tensor } from "@mlxts/core";
 import { type ChunkDims, chunkDims, TOKEN_PAIRS } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, CU_SEQLENS, checkPacked, PACKED_FAULTS } from "./options.ts";
@@ -14,13 +14,14 @@ export const chunkInverseKernel = defineKernel({
   buffers: { a: "read", cuSeqlens: "read?", x: "write" },
   params: { sequences: "u32", tokens: "u32", heads: "u32", chunkLength: "u32", lastTokens: "u32" },
   faults: PACKED_FAULTS,
-  constants: { pad: PAD },
+  constants: { shared: { pad: PAD } },
   inPlace: [["x", "a"]],
-  launch: ({ B, H, BT, NT }: Pick<ChunkDims, "B" | "H" | "BT" | "NT">, { gpu }) => ({
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ B, H, BT, NT }: Pick<ChunkDims, "B" | "H" | "BT" | "NT">, { gpu }) => ({
     threadgroups: [NT, H, B],
     threadsPerThreadgroup: [4 * BT, 1, 1],
     threadgroupBytes: gpu ? 4 * BT * (BT + PAD + 8) : 4 * BT * BT,
-  }),
+  })),
 });
 
 export function encodeChunkInverse(

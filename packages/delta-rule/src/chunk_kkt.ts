@@ -1,4 +1,13 @@
-import { type CommandEncoder, DTYPES, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
+import {
+  type CommandEncoder,
+  DTYPES,
+  defineKernel,
+  defineOp,
+  FLOATS,
+  OLD_SCRATCH,
+  oldLaunch,
+  type Tensor,
+} from "@mlxts/core";
 import {
   CHANNEL_COLUMNS,
   CHUNK_PARAMS,
@@ -25,27 +34,30 @@ export const chunkKktKernel = defineKernel({
   buffers: { k: "read", beta: "read", sum: "read", sumLow: "read?", cuSeqlens: "read?", a: "write" },
   params: CHUNK_PARAMS,
   faults: PACKED_FAULTS,
-  constants: { rowBytes: PANEL_ROW_BYTES, channelColumns: CHANNEL_COLUMNS },
-  launch: (
-    {
-      B,
-      H,
-      K,
-      BT,
-      NT,
-      channels,
-      bytes,
-    }: Pick<ChunkDims, "B" | "H" | "K" | "BT" | "NT" | "channels"> & { bytes: number },
-    { gpu },
-  ) => ({
-    threadgroups: [NT, H, B],
-    threadsPerThreadgroup: [chunkThreads(BT), 1, 1],
-    threadgroupBytes: gpu
-      ? channels === 1
-        ? BT * (PANEL_ROW_BYTES + 8)
-        : channelPanelBytes(BT, bytes)
-      : 4 * BT * ((channels === 1 ? 2 : 4) * Math.ceil(K / 16) * 16 + 1) + 8 * (BT + 16),
-  }),
+  constants: { shared: { rowBytes: PANEL_ROW_BYTES, channelColumns: CHANNEL_COLUMNS } },
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(
+    (
+      {
+        B,
+        H,
+        K,
+        BT,
+        NT,
+        channels,
+        bytes,
+      }: Pick<ChunkDims, "B" | "H" | "K" | "BT" | "NT" | "channels"> & { bytes: number },
+      { gpu },
+    ) => ({
+      threadgroups: [NT, H, B],
+      threadsPerThreadgroup: [chunkThreads(BT), 1, 1],
+      threadgroupBytes: gpu
+        ? channels === 1
+          ? BT * (PANEL_ROW_BYTES + 8)
+          : channelPanelBytes(BT, bytes)
+        : 4 * BT * ((channels === 1 ? 2 : 4) * Math.ceil(K / 16) * 16 + 1) + 8 * (BT + 16),
+    }),
+  ),
 });
 
 export function encodeChunkKkt(

@@ -1,4 +1,13 @@
-import { type CommandEncoder, DTYPES, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
+import {
+  type CommandEncoder,
+  DTYPES,
+  defineKernel,
+  defineOp,
+  FLOATS,
+  OLD_SCRATCH,
+  oldLaunch,
+  type Tensor,
+} from "@mlxts/core";
 import {
   CHANNEL_COLUMNS,
   CHUNK_PARAMS,
@@ -41,27 +50,30 @@ export const chunkOutputKernel = defineKernel({
   },
   params: { ...CHUNK_PARAMS, scale: "f32" },
   faults: PACKED_FAULTS,
-  constants: { rowBytes: PANEL_ROW_BYTES, channelColumns: CHANNEL_COLUMNS, values: PANEL },
-  launch: (
-    {
-      B,
-      H,
-      K,
-      BT,
-      NT,
-      channels,
-      bytes,
-    }: Pick<ChunkDims, "B" | "H" | "K" | "BT" | "NT" | "channels"> & { bytes: number },
-    { gpu },
-  ) => ({
-    threadgroups: [NT, H, B],
-    threadsPerThreadgroup: [chunkThreads(BT), 1, 1],
-    threadgroupBytes: gpu
-      ? channels === 1
-        ? (BT + Math.max(BT, PANEL)) * PANEL_ROW_BYTES + 8 * BT
-        : Math.max((BT + PANEL) * PANEL_ROW_BYTES, channelPanelBytes(BT, bytes))
-      : 4 * (cpuRows(K, BT, channels) + Math.max(BT, PANEL) * K + BT * (BT + PANEL + 1) + 2 * (BT + 16)),
-  }),
+  constants: { shared: { rowBytes: PANEL_ROW_BYTES, channelColumns: CHANNEL_COLUMNS, values: PANEL } },
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(
+    (
+      {
+        B,
+        H,
+        K,
+        BT,
+        NT,
+        channels,
+        bytes,
+      }: Pick<ChunkDims, "B" | "H" | "K" | "BT" | "NT" | "channels"> & { bytes: number },
+      { gpu },
+    ) => ({
+      threadgroups: [NT, H, B],
+      threadsPerThreadgroup: [chunkThreads(BT), 1, 1],
+      threadgroupBytes: gpu
+        ? channels === 1
+          ? (BT + Math.max(BT, PANEL)) * PANEL_ROW_BYTES + 8 * BT
+          : Math.max((BT + PANEL) * PANEL_ROW_BYTES, channelPanelBytes(BT, bytes))
+        : 4 * (cpuRows(K, BT, channels) + Math.max(BT, PANEL) * K + BT * (BT + PANEL + 1) + 2 * (BT + 16)),
+    }),
+  ),
 });
 
 export function encodeChunkOutput(

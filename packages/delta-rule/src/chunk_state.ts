@@ -1,4 +1,13 @@
-import { type CommandEncoder, DTYPES, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
+import {
+  type CommandEncoder,
+  DTYPES,
+  defineKernel,
+  defineOp,
+  FLOATS,
+  OLD_SCRATCH,
+  oldLaunch,
+  type Tensor,
+} from "@mlxts/core";
 import {
   CHUNK_PARAMS,
   CHUNK_STATES,
@@ -58,17 +67,28 @@ export const chunkStateKernel = defineKernel({
     ["finalState", "initialState"],
     ["vNew", "u"],
   ],
-  constants: { rows: GPU_ROWS, tileBytes: TILE_BYTES, bufferBytes: BUFFER_BYTES },
-  launch: (
-    { N, H, K, V, BT, channels, bytes }: Pick<ChunkDims, "N" | "H" | "K" | "V" | "BT" | "channels"> & { bytes: number },
-    { gpu },
-  ) => ({
-    threadgroups: [Math.ceil(V / (gpu ? GPU_ROWS : ROWS)), H, N],
-    threadsPerThreadgroup: [4 * GPU_ROWS, 1, 1],
-    threadgroupBytes: gpu
-      ? 2 * BUFFER_BYTES + BT * GPU_ROWS * bytes + (channels === 1 ? 0 : 4 * K)
-      : 4 * (2 * K * ROWS + BT * ROWS + 2 * BT * K + BT + Math.max(2 * (BT + 16), K + 16)),
-  }),
+  constants: { shared: { rows: GPU_ROWS, tileBytes: TILE_BYTES, bufferBytes: BUFFER_BYTES } },
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(
+    (
+      {
+        N,
+        H,
+        K,
+        V,
+        BT,
+        channels,
+        bytes,
+      }: Pick<ChunkDims, "N" | "H" | "K" | "V" | "BT" | "channels"> & { bytes: number },
+      { gpu },
+    ) => ({
+      threadgroups: [Math.ceil(V / (gpu ? GPU_ROWS : ROWS)), H, N],
+      threadsPerThreadgroup: [4 * GPU_ROWS, 1, 1],
+      threadgroupBytes: gpu
+        ? 2 * BUFFER_BYTES + BT * GPU_ROWS * bytes + (channels === 1 ? 0 : 4 * K)
+        : 4 * (2 * K * ROWS + BT * ROWS + 2 * BT * K + BT + Math.max(2 * (BT + 16), K + 16)),
+    }),
+  ),
 });
 
 export function encodeChunkState(

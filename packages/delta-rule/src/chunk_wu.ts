@@ -1,4 +1,4 @@
-import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
+import { type CommandEncoder, defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch, type Tensor } from "@mlxts/core";
 import {
   CHUNK_PARAMS,
   type ChunkDims,
@@ -35,13 +35,14 @@ export const chunkWuKernel = defineKernel({
   },
   params: CHUNK_PARAMS,
   faults: PACKED_FAULTS,
-  constants: { rowBytes: PANEL_ROW_BYTES },
-  launch: ({ B, H, BT, NT }: Pick<ChunkDims, "B" | "H" | "BT" | "NT">, { gpu }) => ({
+  constants: { shared: { rowBytes: PANEL_ROW_BYTES } },
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ B, H, BT, NT }: Pick<ChunkDims, "B" | "H" | "BT" | "NT">, { gpu }) => ({
     // On a GPU u and w have threadgroups of their own.
     threadgroups: [NT, H, gpu ? 2 * B : B],
     threadsPerThreadgroup: [chunkThreads(BT), 1, 1],
     threadgroupBytes: gpu ? BT * (PANEL_ROW_BYTES + 4) : 4 * (BT * PANEL + BT + 2 * (BT + 16)),
-  }),
+  })),
 });
 
 export function encodeChunkWu(

@@ -1,4 +1,4 @@
-import { defineKernel, defineOp, FLOATS, type OpContext, type ShapeRule } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS, OLD_SCRATCH, type OpContext, oldLaunch, type ShapeRule } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
 import type { ConvRollback } from "./signatures.ts";
 
@@ -23,10 +23,11 @@ export const convRollbackKernel = defineKernel({
       `\`rejected\` must be at least 0 and at most the ${historyRows - (taps - 1)} tokens that \`history\` can take back, ` +
       `got ${value | 0} at sequence ${sequence}`,
   },
-  launch: ({ N, C, taps }: Sizes, { gpu }) => ({
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ N, C, taps }: Sizes, { gpu }) => ({
     threadgroups: gpu ? [Math.ceil(((taps - 1) * C) / THREADS), N, 1] : [N, 1, 1],
     threadsPerThreadgroup: [THREADS, 1, 1],
-  }),
+  })),
 });
 
 /** Rows of `history` that no token needs are those that can be taken back. */

@@ -1,4 +1,4 @@
-import { defineKernel, defineOp, FLOATS, type ShapeRule } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch, type ShapeRule } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
 import type { DeltaGates } from "./signatures.ts";
 
@@ -27,10 +27,11 @@ export const deltaGatesKernel = defineKernel({
     betaScale: "f32",
     lowerBound: "f32",
   },
-  launch: ({ rows, heads, channels }: Sizes, { gpu }) => ({
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ rows, heads, channels }: Sizes, { gpu }) => ({
     threadgroups: [Math.ceil(gpu ? (rows * heads * channels) / THREADS : rows / rowBlock(channels)), 1, 1],
     threadsPerThreadgroup: [THREADS, 1, 1],
-  }),
+  })),
 });
 
 /** As many gates a head as `dtBias` has. */

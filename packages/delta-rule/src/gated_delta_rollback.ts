@@ -1,4 +1,4 @@
-import { defineKernel, defineOp } from "@mlxts/core";
+import { defineKernel, defineOp, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
 import {
   channelsOf,
@@ -51,21 +51,22 @@ export const gatedDeltaRollbackKernel = defineKernel({
     columnStride: "u32",
     gateFactor: "f32",
   },
-  constants: { rowsPerSimdgroup: ROWS_PER_SIMDGROUP },
+  constants: { shared: { rowsPerSimdgroup: ROWS_PER_SIMDGROUP } },
   faults: {
     rejected: ([value, sequence], { lastTokens }) =>
       `\`rejected\` must be at least 0 and at most the ${lastTokens} tokens of the log, ` +
       `got ${value | 0} at sequence ${sequence}`,
   },
   inPlace: [["finalState", "logState"]],
-  launch: ({ N, H, K, V, channels }: Sizes, { gpu }) => {
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ N, H, K, V, channels }: Sizes, { gpu }) => {
     const rows = rowBlock(gpu);
     return {
       threadgroups: [Math.ceil(V / rows), H, N],
       threadsPerThreadgroup: gpu ? [32, SIMDGROUPS, 1] : [128, 1, 1],
       threadgroupBytes: gpu ? 0 : 4 * ((channels === 1 ? 1 : 2) * Math.ceil(K / 16) * 16 + rows * (K + 1)),
     };
-  },
+  }),
 });
 
 /**

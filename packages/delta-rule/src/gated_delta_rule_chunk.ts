@@ -1,4 +1,4 @@
-import { type CommandEncoder, type Dtype, defineKernel, FLOATS } from "@mlxts/core";
+import { type CommandEncoder, type Dtype, defineKernel, FLOATS, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
 import type { ChunkDims } from "./chunk.ts";
 import type { RuleTensors } from "./gated_delta_rule_recurrent.ts";
 import { deltaRuleLibrary } from "./library.ts";
@@ -17,14 +17,15 @@ export const gatedDeltaRuleChunkKernel = defineKernel({
   params: { ...RULE_PARAMS, pair: "u32" },
   faults: PACKED_FAULTS,
   inPlace: RULE_IN_PLACE,
-  launch: ({ N, H, K, V, BT }: Pick<ChunkDims, "N" | "H" | "K" | "V" | "BT">) => {
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ N, H, K, V, BT }: Pick<ChunkDims, "N" | "H" | "K" | "V" | "BT">) => {
     const padded = Math.ceil(K / 16) * 16;
     const state = (Math.ceil(V / PANEL) + 1) * K * PANEL;
     const rows = 4 * BT * padded + K * BT + 3 * BT * BT + 2 * BT * PANEL + 4 * BT + 2 * (BT + 16);
     const pairs = (3 * BT * padded + BT * BT + 2 * BT * PANEL) / 2;
     const threadgroupBytes = 4 * (state + rows + pairs);
-    return { threadgroups: [H, N, 1], threadsPerThreadgroup: [256, 1, 1], threadgroupBytes };
-  },
+    return { threadgroups: [H, N, 1] as const, threadsPerThreadgroup: [256, 1, 1] as const, threadgroupBytes };
+  }),
 });
 
 /** Whether the device has one kernel for the pipeline, as CPUs do for one gate a head and a state small enough for it. */

@@ -1,4 +1,4 @@
-import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
+import { type CommandEncoder, defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch, type Tensor } from "@mlxts/core";
 import { channelVariants, gateVariant } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import {
@@ -49,9 +49,10 @@ export const gatedDeltaRuleRecurrentKernel = defineKernel({
   // A chunkLength > 0: from where chunks that leave `lastTokens` end.
   params: { ...RULE_PARAMS, rowsPerThreadgroup: "u32" },
   faults: PACKED_FAULTS,
-  constants: { rowsPerSimdgroup: ROWS_PER_SIMDGROUP },
+  constants: { shared: { rowsPerSimdgroup: ROWS_PER_SIMDGROUP } },
   inPlace: RULE_IN_PLACE,
-  launch: ({ N, H, K, V, channels, worksInPlace }: Sizes, { gpu }) => {
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ N, H, K, V, channels, worksInPlace }: Sizes, { gpu }) => {
     const rows = rowBlock(gpu);
     const vectors = channels === 1 ? 2 : 3;
     return {
@@ -59,7 +60,7 @@ export const gatedDeltaRuleRecurrentKernel = defineKernel({
       threadsPerThreadgroup: gpu ? [32, SIMDGROUPS, 1] : [128, 1, 1],
       threadgroupBytes: gpu ? 0 : 4 * (vectors * Math.ceil(K / 16) * 16 + 3 * rows + (worksInPlace ? 0 : rows * K)),
     };
-  },
+  }),
 });
 
 /** The tensors of a call of the rule, whichever path it takes. */

@@ -1,4 +1,4 @@
-import { type CommandEncoder, defineKernel, FLOATS, type Tensor } from "@mlxts/core";
+import { type CommandEncoder, defineKernel, FLOATS, OLD_SCRATCH, oldLaunch, type Tensor } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
 
 /** Tokens of one threadgroup of a CPU; on a GPU a threadgroup has the values of one head of one token. */
@@ -10,10 +10,11 @@ export const maskValuesKernel = defineKernel({
   variants: FLOATS,
   buffers: { v: "read", beta: "read", mask: "read", vKept: "write", betaKept: "write" },
   params: { tokens: "u32", heads: "u32", valueDim: "u32", tokensPerThreadgroup: "u32" },
-  launch: ({ tokens, H }: { tokens: number; H: number }, { gpu }) => ({
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ tokens, H }: { tokens: number; H: number }, { gpu }) => ({
     threadgroups: gpu ? [H, tokens, 1] : [Math.ceil(tokens / TOKENS), 1, 1],
     threadsPerThreadgroup: [32, 1, 1],
-  }),
+  })),
 });
 
 /** Copies of v and beta with zeros for the tokens that the mask skips, whatever those hold. */

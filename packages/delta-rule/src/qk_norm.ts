@@ -1,4 +1,4 @@
-import { type CommandEncoder, defineKernel, FLOATS, type Tensor } from "@mlxts/core";
+import { type CommandEncoder, defineKernel, FLOATS, OLD_SCRATCH, oldLaunch, type Tensor } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
 import { normParams, type RuleOptions } from "./options.ts";
 
@@ -19,10 +19,11 @@ export const qkNormKernel = defineKernel({
     eps: "f32",
     normFloor: "f32",
   },
-  launch: ({ rows }: { rows: number }, { gpu }) => ({
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ rows }: { rows: number }, { gpu }) => ({
     threadgroups: [Math.ceil(rows / rowBlock(gpu)), gpu ? 2 : 1, 1],
     threadsPerThreadgroup: gpu ? [32, rowBlock(gpu), 1] : [256, 1, 1],
-  }),
+  })),
 });
 
 /**

@@ -1,4 +1,4 @@
-import { type CommandEncoder, defineKernel, FLOATS, type Tensor } from "@mlxts/core";
+import { type CommandEncoder, defineKernel, FLOATS, OLD_SCRATCH, oldLaunch, type Tensor } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
 import { type CallDims, gateFactor, headsPerKey, normParams, type RuleOptions } from "./options.ts";
 
@@ -34,10 +34,11 @@ export const validateRuleKernel = defineKernel({
     beta: (words) => `\`beta\` must be at least 0, ${found(words)}`,
     step: (words) => `\`beta\` must keep beta · |k|² at most 2, ${found(words)}`,
   },
-  launch: ({ tokens, H }: { tokens: number; H: number }, { gpu }) => ({
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ tokens, H }: { tokens: number; H: number }, { gpu }) => ({
     threadgroups: [Math.ceil(gpu ? (tokens * H) / THREADS : tokens / TOKENS), 1, 1],
     threadsPerThreadgroup: [THREADS, 1, 1],
-  }),
+  })),
 });
 
 /**

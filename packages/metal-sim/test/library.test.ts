@@ -192,7 +192,7 @@ withClang("headers", () => {
     variants: ["f32"],
     buffers: { x: "read", out: "write" },
     params: { dim: "u32", factor: "f32" },
-    launch: (_: object) => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [1, 1, 1] }),
+    launch: { cpu: (_: object) => ({ threadgroups: [1, 1, 1] }), gpu: (_: object) => ({ threadgroups: [1, 1, 1] }) },
   });
   writeFileSync(path, text);
   writeFileSync(join(folder, "scale.params.h"), paramsHeader(kernel));

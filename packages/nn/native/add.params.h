@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define ADD_A 0  // read
@@ -14,5 +15,26 @@
 struct AddParams {
   uint32_t block;
   uint32_t tail;
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(AddParams) == 8, "AddParams must match the declaration of add");
+static_assert(sizeof(AddParams) == 12, "AddParams must match the declaration of add");
+#ifdef __METAL_VERSION__
+struct AddScratch {
+  threadgroup uchar* memory;
+};
+inline AddScratch scratch_of(threadgroup uchar* memory, constant AddParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct AddScratch {
+  uint8_t* memory;
+};
+inline AddScratch scratch_of(const MlxtsCpuLaunch& l, const AddParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

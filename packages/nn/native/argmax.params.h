@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define ARGMAX_LOGITS 0  // read
@@ -12,5 +13,26 @@
 
 struct ArgmaxParams {
   uint32_t dim;
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(ArgmaxParams) == 4, "ArgmaxParams must match the declaration of argmax");
+static_assert(sizeof(ArgmaxParams) == 8, "ArgmaxParams must match the declaration of argmax");
+#ifdef __METAL_VERSION__
+struct ArgmaxScratch {
+  threadgroup uchar* memory;
+};
+inline ArgmaxScratch scratch_of(threadgroup uchar* memory, constant ArgmaxParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct ArgmaxScratch {
+  uint8_t* memory;
+};
+inline ArgmaxScratch scratch_of(const MlxtsCpuLaunch& l, const ArgmaxParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define MATMUL_X 0  // read
@@ -25,5 +26,26 @@ struct MatmulParams {
   uint32_t transpose;
   uint32_t biasF32;
   uint32_t present;  // a bit for each buffer
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(MatmulParams) == 28, "MatmulParams must match the declaration of matmul");
+static_assert(sizeof(MatmulParams) == 32, "MatmulParams must match the declaration of matmul");
+#ifdef __METAL_VERSION__
+struct MatmulScratch {
+  threadgroup uchar* memory;
+};
+inline MatmulScratch scratch_of(threadgroup uchar* memory, constant MatmulParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct MatmulScratch {
+  uint8_t* memory;
+};
+inline MatmulScratch scratch_of(const MlxtsCpuLaunch& l, const MatmulParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

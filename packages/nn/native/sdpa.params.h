@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define SDPA_Q 0  // read
@@ -31,5 +32,26 @@ struct SdpaParams {
   float scale;
   uint32_t causal;
   uint32_t groupRows;
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(SdpaParams) == 36, "SdpaParams must match the declaration of sdpa");
+static_assert(sizeof(SdpaParams) == 40, "SdpaParams must match the declaration of sdpa");
+#ifdef __METAL_VERSION__
+struct SdpaScratch {
+  threadgroup uchar* memory;
+};
+inline SdpaScratch scratch_of(threadgroup uchar* memory, constant SdpaParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct SdpaScratch {
+  uint8_t* memory;
+};
+inline SdpaScratch scratch_of(const MlxtsCpuLaunch& l, const SdpaParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define SDPA_PIECES_Q 0  // read
@@ -27,5 +28,26 @@ struct SdpaPiecesParams {
   uint32_t capacity;
   float scale;
   uint32_t causal;
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(SdpaPiecesParams) == 32, "SdpaPiecesParams must match the declaration of sdpa_pieces");
+static_assert(sizeof(SdpaPiecesParams) == 36, "SdpaPiecesParams must match the declaration of sdpa_pieces");
+#ifdef __METAL_VERSION__
+struct SdpaPiecesScratch {
+  threadgroup uchar* memory;
+};
+inline SdpaPiecesScratch scratch_of(threadgroup uchar* memory, constant SdpaPiecesParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct SdpaPiecesScratch {
+  uint8_t* memory;
+};
+inline SdpaPiecesScratch scratch_of(const MlxtsCpuLaunch& l, const SdpaPiecesParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

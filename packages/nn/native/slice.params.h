@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define SLICE_X 0  // read
@@ -17,5 +18,26 @@ struct SliceParams {
   uint32_t size;
   uint32_t rows;
   uint32_t rowsPerThreadgroup;
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(SliceParams) == 20, "SliceParams must match the declaration of slice");
+static_assert(sizeof(SliceParams) == 24, "SliceParams must match the declaration of slice");
+#ifdef __METAL_VERSION__
+struct SliceScratch {
+  threadgroup uchar* memory;
+};
+inline SliceScratch scratch_of(threadgroup uchar* memory, constant SliceParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct SliceScratch {
+  uint8_t* memory;
+};
+inline SliceScratch scratch_of(const MlxtsCpuLaunch& l, const SliceParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

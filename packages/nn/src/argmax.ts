@@ -1,4 +1,4 @@
-import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import type { Argmax } from "./signatures.ts";
 import { rowThreads } from "./threads.ts";
@@ -10,14 +10,15 @@ export const argmaxKernel = defineKernel({
   buffers: { logits: "read", ids: "write" },
   params: { dim: "u32" },
   // On a GPU a key and an index of each simdgroup.
-  launch: ({ rows, dim }: { rows: number; dim: number }, { gpu }) => {
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ rows, dim }: { rows: number; dim: number }, { gpu }) => {
     const threads = gpu ? rowThreads(dim, 512) : 1;
     return {
       threadgroups: [rows, 1, 1],
       threadsPerThreadgroup: [threads, 1, 1],
       threadgroupBytes: gpu ? (8 * threads) / 32 : 0,
     };
-  },
+  }),
 });
 
 /**

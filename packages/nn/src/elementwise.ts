@@ -1,4 +1,4 @@
-import { defineKernel, type Launch, type Machine } from "@mlxts/core";
+import { defineKernel, type Launch, type Machine, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import { rowThreads } from "./threads.ts";
 
@@ -17,10 +17,13 @@ export function elementwiseKernel<A extends string, B extends string>(name: stri
       ["out", a],
       ["out", b],
     ],
-    launch: ({ size }: { size: number }, machine): Launch => ({
-      threadgroups: [Math.ceil(size / block(machine)), 1, 1],
-      threadsPerThreadgroup: [machine.gpu ? rowThreads(size, 256) : 256, 1, 1],
-    }),
+    scratch: OLD_SCRATCH,
+    launch: oldLaunch(
+      ({ size }: { size: number }, machine): Launch => ({
+        threadgroups: [Math.ceil(size / block(machine)), 1, 1],
+        threadsPerThreadgroup: [machine.gpu ? rowThreads(size, 256) : 256, 1, 1],
+      }),
+    ),
   });
 }
 

@@ -1,4 +1,4 @@
-import { defineKernel, defineOp, FLOATS, type FloatDtype } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS, type FloatDtype, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import type { Embedding } from "./signatures.ts";
 import { rowThreads } from "./threads.ts";
@@ -13,10 +13,11 @@ export const embeddingKernel = defineKernel({
     id: ([id, position], { vocabulary, signedIds }) =>
       `\`ids\` must be from 0 to ${vocabulary - 1}, got ${signedIds ? id | 0 : id} at position ${position}`,
   },
-  launch: ({ tokens, dim }: { tokens: number; dim: number }, { gpu }) => ({
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ tokens, dim }: { tokens: number; dim: number }, { gpu }) => ({
     threadgroups: [tokens, gpu ? Math.ceil(dim / 1024) : 1, 1],
     threadsPerThreadgroup: [gpu ? rowThreads(dim, 256) : 1, 1, 1],
-  }),
+  })),
 });
 
 /**

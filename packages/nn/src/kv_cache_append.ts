@@ -1,4 +1,4 @@
-import { defineKernel, defineOp, FLOATS, wrongKind } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch, wrongKind } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import type { KvCacheAppend } from "./signatures.ts";
 import { rowThreads } from "./threads.ts";
@@ -14,7 +14,8 @@ export const kvCacheAppendKernel = defineKernel({
       `\`start\` must be at least 0 and leave room for ${tokens} rows in a cache of ${capacity}, ` +
       `got ${start | 0} at sequence ${sequence}`,
   },
-  launch: ({ batch, tokens, heads, dim }: Record<"batch" | "tokens" | "heads" | "dim", number>, { gpu }) => {
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ batch, tokens, heads, dim }: Record<"batch" | "tokens" | "heads" | "dim", number>, { gpu }) => {
     if (!gpu) return { threadgroups: [tokens, batch, 1], threadsPerThreadgroup: [1, 1, 1] };
     // On a GPU threads in rows, one row to a head.
     const threads = rowThreads(dim, 256);
@@ -23,7 +24,7 @@ export const kvCacheAppendKernel = defineKernel({
       threadgroups: [tokens, batch, Math.ceil(heads / together)],
       threadsPerThreadgroup: [threads, together, 1],
     };
-  },
+  }),
 });
 
 /**

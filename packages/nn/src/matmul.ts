@@ -1,4 +1,14 @@
-import { DTYPES, type Dtype, defineKernel, defineOp, FLOATS, type OpContext, type Tensor } from "@mlxts/core";
+import {
+  DTYPES,
+  type Dtype,
+  defineKernel,
+  defineOp,
+  FLOATS,
+  OLD_SCRATCH,
+  type OpContext,
+  oldLaunch,
+  type Tensor,
+} from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import type { Matmul } from "./signatures.ts";
 
@@ -28,8 +38,9 @@ export const matmulKernel = defineKernel({
   variants,
   buffers,
   params: { m: "u32", n: "u32", k: "u32", groupRows: "u32", transpose: "u32", biasF32: "u32" },
-  constants: GPU,
-  launch: ({ m, n, groupRows, elementBytes }: TiledSizes, { gpu }) =>
+  constants: { shared: GPU },
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ m, n, groupRows, elementBytes }: TiledSizes, { gpu }) =>
     gpu
       ? {
           threadgroups: [Math.ceil(n / GPU.gpuColumns), Math.ceil(m / groupRows), 1],
@@ -43,6 +54,7 @@ export const matmulKernel = defineKernel({
           // A packed panel of the weight, converted rows of x, and the sums.
           threadgroupBytes: 4 * (TILE_COLUMNS * TILE_DEPTH + TILE_ROWS * TILE_DEPTH + groupRows * TILE_COLUMNS),
         },
+  ),
 });
 
 /** The most rows of x of the few-row kernel. */
@@ -65,13 +77,14 @@ export const matvecKernel = defineKernel({
   variants,
   buffers,
   params: { m: "u32", n: "u32", k: "u32", groupColumns: "u32", biasF32: "u32" },
-  constants: { rows: MATVEC_ROWS, simdgroups: SIMDGROUPS, simdgroupColumns: SIMDGROUP_COLUMNS },
-  launch: ({ m, n, k, groupColumns }: MatvecSizes, { gpu }) => ({
+  constants: { shared: { rows: MATVEC_ROWS, simdgroups: SIMDGROUPS, simdgroupColumns: SIMDGROUP_COLUMNS } },
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ m, n, k, groupColumns }: MatvecSizes, { gpu }) => ({
     threadgroups: [Math.ceil(n / groupColumns), 1, 1],
     threadsPerThreadgroup: [gpu ? 32 * SIMDGROUPS : 1, 1, 1],
     // A GPU's simdgroups put sums together.
     threadgroupBytes: gpu ? 4 * 32 * SIMDGROUPS : matvecBytes(m, k),
-  }),
+  })),
 });
 
 /** x widened to f32, its rows padded to whole pairs of the widest vectors. */

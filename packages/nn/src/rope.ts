@@ -1,4 +1,4 @@
-import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import type { Rope } from "./signatures.ts";
 
@@ -9,7 +9,8 @@ export const ropeKernel = defineKernel({
   buffers: { x: "read", positions: "read", inverseFrequencies: "read", out: "write" },
   params: { heads: "u32", dim: "u32", pairs: "u32", interleaved: "u32" },
   inPlace: [["out", "x"]],
-  launch: ({ tokens, heads, pairs }: { tokens: number; heads: number; pairs: number }, { gpu }) => {
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ tokens, heads, pairs }: { tokens: number; heads: number; pairs: number }, { gpu }) => {
     // A table of cosines and sines, one entry per rotated element, each with room for a vector more.
     const threadgroupBytes = 2 * 4 * (2 * pairs + 16);
     if (!gpu) return { threadgroups: [tokens, 1, 1], threadsPerThreadgroup: [1, 1, 1], threadgroupBytes };
@@ -21,7 +22,7 @@ export const ropeKernel = defineKernel({
       threadgroups: [tokens, Math.ceil(heads / (together * each)), 1],
       threadsPerThreadgroup: [threads, together, 1],
     };
-  },
+  }),
 });
 
 /**

@@ -1,4 +1,4 @@
-import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
 import { argmaxKernel } from "./argmax.ts";
 import { nnLibrary } from "./library.ts";
 import type { Sample } from "./signatures.ts";
@@ -16,15 +16,16 @@ export const sampleKernel = defineKernel({
   buffers: { logits: "read", step: "read", weights: "write", ids: "write" },
   // `topP` in units of 2⁻³², 0: off. `blockSize` logits have one entry in each of three tables of threadgroup memory.
   params: { dim: "u32", blockSize: "u32", topK: "u32", topP: "u32", inverseTemperature: "f32", seed: "u32" },
-  constants: { sharedWords: SHARED_WORDS },
-  launch: ({ rows, dim }: { rows: number; dim: number }, { gpu }) => {
+  constants: { shared: { sharedWords: SHARED_WORDS } },
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ rows, dim }: { rows: number; dim: number }, { gpu }) => {
     const threads = gpu ? rowThreads(dim, 512) : 1;
     return {
       threadgroups: [rows, 1, 1],
       threadsPerThreadgroup: [threads, 1, 1],
       threadgroupBytes: gpu ? 4 * (SHARED_WORDS + threads) : 16 * Math.ceil(dim / BLOCK),
     };
-  },
+  }),
 });
 
 /**

@@ -1,4 +1,4 @@
-import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import type { Sdpa } from "./signatures.ts";
 
@@ -56,15 +56,16 @@ export const sdpaKernel = defineKernel({
   buffers: { q: "read", kCache: "read", vCache: "read", lengths: "read", out: "write" },
   params: { ...params, groupRows: "u32" },
   faults,
-  constants: TILE,
-  launch: ({ batch, kvHeads, rows, groupRows, dim }: TiledSizes, { gpu }) => ({
+  constants: { shared: TILE },
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ batch, kvHeads, rows, groupRows, dim }: TiledSizes, { gpu }) => ({
     threadgroups: [Math.ceil(rows / groupRows), kvHeads, batch],
     threadsPerThreadgroup: [gpu ? 32 * TILE.simdgroups : 1, 1, 1],
     // On a CPU: queries, sums, maxima and denominators; packed keys and values; scores of six rows.
     threadgroupBytes: gpu
       ? tileBytes(rows)
       : 4 * (groupRows * (2 * padded(dim) + 2) + BLOCK_KEYS * 2 * padded(dim) + 6 * BLOCK_KEYS),
-  }),
+  })),
 });
 
 interface PiecesSizes {
@@ -83,13 +84,14 @@ export const sdpaPiecesKernel = defineKernel({
   buffers: { q: "read", kCache: "read", vCache: "read", lengths: "read", partial: "write" },
   params,
   faults,
-  constants: GPU_PIECES,
-  launch: ({ batch, kvHeads, pieces, rows, dim }: PiecesSizes, { gpu }) => ({
+  constants: { shared: GPU_PIECES },
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ batch, kvHeads, pieces, rows, dim }: PiecesSizes, { gpu }) => ({
     // On a GPU the rows of a piece may be several tiles.
     threadgroups: [gpu ? pieces * Math.ceil(rows / TILE.tileRows) : pieces, kvHeads, batch],
     threadsPerThreadgroup: [gpu ? 32 * TILE.simdgroups : 1, 1, 1],
     threadgroupBytes: gpu ? tileBytes(rows) : 4 * rows * (2 * padded(dim) + BLOCK_KEYS + 2),
-  }),
+  })),
 });
 
 /** Few queries, second half: the pieces of each query put together in order. */
@@ -99,11 +101,12 @@ export const sdpaMergeKernel = defineKernel({
   variants: FLOATS,
   buffers: { partial: "read", lengths: "read", out: "write" },
   params: { tokens: "u32", heads: "u32", kvHeads: "u32", dim: "u32", pieces: "u32" },
-  launch: ({ rows, dim }: { rows: number; dim: number }, { gpu }) => ({
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ rows, dim }: { rows: number; dim: number }, { gpu }) => ({
     threadgroups: [rows, 1, 1],
     // Four columns to a thread.
     threadsPerThreadgroup: [gpu ? 32 * Math.min(8, Math.ceil(dim / 128)) : 1, 1, 1],
-  }),
+  })),
 });
 
 /** Query rows of a threadgroup: enough to repay packing, few enough to occupy many threads. */

@@ -1,4 +1,4 @@
-import { DTYPES, type Dtype, defineKernel, defineOp } from "@mlxts/core";
+import { DTYPES, type Dtype, defineKernel, defineOp, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import type { Slice } from "./signatures.ts";
 import { rowThreads } from "./threads.ts";
@@ -22,8 +22,9 @@ export const sliceKernel = defineKernel({
   buffers: { x: "read", out: "write" },
   params: { dim: "u32", begin: "u32", size: "u32", rows: "u32", rowsPerThreadgroup: "u32" },
   // A GPU's thread copies up to four elements of a row; short rows lie side by side in a threadgroup.
-  constants: { perThread: 4 },
-  launch: ({ rows, size, rowsPerThreadgroup }: Sizes, { gpu }) => {
+  constants: { shared: { perThread: 4 } },
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ rows, size, rowsPerThreadgroup }: Sizes, { gpu }) => {
     if (!gpu) return { threadgroups: [Math.ceil(rows / rowsPerThreadgroup), 1, 1], threadsPerThreadgroup: [1, 1, 1] };
     const threads = rowThreads(size, 256);
     const together = Math.min(rows, Math.floor(256 / threads));
@@ -31,7 +32,7 @@ export const sliceKernel = defineKernel({
       threadgroups: [Math.ceil(size / (4 * threads)), Math.ceil(rows / together), 1],
       threadsPerThreadgroup: [threads, together, 1],
     };
-  },
+  }),
 });
 
 /**

@@ -39,7 +39,7 @@ kernel void gated_rms_norm(device const T* x [[buffer(GATED_RMS_NORM_X)]],
                            device const W* weight [[buffer(GATED_RMS_NORM_WEIGHT)]],
                            device T* out [[buffer(GATED_RMS_NORM_OUT)]],
                            constant GatedRmsNormParams& p [[buffer(GATED_RMS_NORM_PARAMS)]],
-                           threadgroup float* partial [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
+                           threadgroup uchar* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
                            uint3 position [[thread_position_in_threadgroup]], uint3 size [[threads_per_threadgroup]],
                            uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const RowThread t = row_thread(group, position, size, lane, simdgroup);
@@ -49,7 +49,7 @@ kernel void gated_rms_norm(device const T* x [[buffer(GATED_RMS_NORM_X)]],
   device const T* gate = z + start;
   device T* to = out + start;
   const float share = p.gateFirst ? gated_squares(from, gate, p.dim, p.sigmoidGate, t) : squares(from, p.dim, t);
-  const float inverse = 1.0f / precise::sqrt(row_sum(share, partial, t) / float(p.dim) + p.eps);
+  const float inverse = 1.0f / precise::sqrt(row_sum(share, scratch_of(memory, p).partial, t) / float(p.dim) + p.eps);
   for (uint i = t.index * 4; i + 4 <= p.dim; i += t.threads * 4)
     store4(to + i, scaled<T, W>(load4(from + i), load4(gate + i), load4(weight + i), inverse, p));
   const uint rest = p.dim / 4 * 4 + t.index;

@@ -14,12 +14,26 @@
 
 struct GatedRmsNormParams {
   uint32_t rows;
-  uint32_t rowsPerThreadgroup;
   uint32_t dim;
   float eps;
   float weightOffset;
   uint32_t roundBeforeWeight;
   uint32_t sigmoidGate;
   uint32_t gateFirst;
+#ifdef __METAL_VERSION__
+  uint32_t scratch[1];  // byte offsets
+#else
+  uint32_t rowsPerThreadgroup;
+#endif
 };
 static_assert(sizeof(GatedRmsNormParams) == 32, "GatedRmsNormParams must match the declaration of gated_rms_norm");
+#ifdef __METAL_VERSION__
+struct GatedRmsNormScratch {
+  threadgroup float* partial;
+};
+inline GatedRmsNormScratch scratch_of(threadgroup uchar* memory, constant GatedRmsNormParams& p) {
+  return {
+      (threadgroup float*)(memory + p.scratch[0]),
+  };
+}
+#endif

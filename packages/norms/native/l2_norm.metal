@@ -6,7 +6,7 @@ using namespace mlxts;
 
 template <typename T>
 kernel void l2_norm(device const T* x [[buffer(L2_NORM_X)]], device T* out [[buffer(L2_NORM_OUT)]],
-                    constant L2NormParams& p [[buffer(L2_NORM_PARAMS)]], threadgroup float* partial [[threadgroup(0)]],
+                    constant L2NormParams& p [[buffer(L2_NORM_PARAMS)]], threadgroup uchar* memory [[threadgroup(0)]],
                     uint3 group [[threadgroup_position_in_grid]], uint3 position [[thread_position_in_threadgroup]],
                     uint3 size [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
                     uint simdgroup [[simdgroup_index_in_threadgroup]]) {
@@ -14,7 +14,7 @@ kernel void l2_norm(device const T* x [[buffer(L2_NORM_X)]], device T* out [[buf
   if (t.row >= p.rows) return;
   device const T* from = x + ulong(t.row) * p.dim;
   device T* to = out + ulong(t.row) * p.dim;
-  const float norm = precise::sqrt(row_sum(squares(from, p.dim, t), partial, t) + p.eps);
+  const float norm = precise::sqrt(row_sum(squares(from, p.dim, t), scratch_of(memory, p).partial, t) + p.eps);
   // Not max: a NaN norm must stay NaN.
   const float inverse = 1.0f / (norm < p.floor ? p.floor : norm);
   for (uint i = t.index * 4; i + 4 <= p.dim; i += t.threads * 4) store4(to + i, load4(from + i) * inverse);

@@ -7,14 +7,14 @@ using namespace mlxts;
 template <typename T, typename W>
 kernel void rms_norm(device const T* x [[buffer(RMS_NORM_X)]], device const W* weight [[buffer(RMS_NORM_WEIGHT)]],
                      device T* out [[buffer(RMS_NORM_OUT)]], constant RmsNormParams& p [[buffer(RMS_NORM_PARAMS)]],
-                     threadgroup float* partial [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
+                     threadgroup uchar* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
                      uint3 position [[thread_position_in_threadgroup]], uint3 size [[threads_per_threadgroup]],
                      uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const RowThread t = row_thread(group, position, size, lane, simdgroup);
   if (t.row >= p.rows) return;
   device const T* from = x + ulong(t.row) * p.dim;
   device T* to = out + ulong(t.row) * p.dim;
-  const float sum = row_sum(squares(from, p.dim, t), partial, t);
+  const float sum = row_sum(squares(from, p.dim, t), scratch_of(memory, p).partial, t);
   const float inverse = 1.0f / precise::sqrt(sum / float(p.dim) + p.eps);
   for (uint i = t.index * 4; i + 4 <= p.dim; i += t.threads * 4) {
     float4 normed = load4(from + i) * inverse;

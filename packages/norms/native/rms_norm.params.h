@@ -17,5 +17,22 @@ struct RmsNormParams {
   float eps;
   float weightOffset;
   uint32_t roundBeforeWeight;
+#ifdef __METAL_VERSION__
+  uint32_t scratch[1];  // byte offsets
+#endif
 };
+#ifdef __METAL_VERSION__
+static_assert(sizeof(RmsNormParams) == 24, "RmsNormParams must match the declaration of rms_norm");
+#else
 static_assert(sizeof(RmsNormParams) == 20, "RmsNormParams must match the declaration of rms_norm");
+#endif
+#ifdef __METAL_VERSION__
+struct RmsNormScratch {
+  threadgroup float* partial;
+};
+inline RmsNormScratch scratch_of(threadgroup uchar* memory, constant RmsNormParams& p) {
+  return {
+      (threadgroup float*)(memory + p.scratch[0]),
+  };
+}
+#endif

@@ -1,6 +1,6 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { normsLibrary } from "./library.ts";
-import { ROUNDING, rowBlock, rowLaunch, WEIGHT_OFFSET } from "./options.ts";
+import { ROUNDING, ROW_LAUNCH_PARAMS, ROW_SCRATCH, rowsOnCpu, rowsOnGpu, WEIGHT_OFFSET } from "./options.ts";
 import type { GatedRmsNorm } from "./signatures.ts";
 
 export const gatedRmsNormKernel = defineKernel({
@@ -10,7 +10,6 @@ export const gatedRmsNormKernel = defineKernel({
   buffers: { x: "read", z: "read", weight: "read", out: "write" },
   params: {
     rows: "u32",
-    rowsPerThreadgroup: "u32",
     dim: "u32",
     eps: "f32",
     weightOffset: "f32",
@@ -19,7 +18,9 @@ export const gatedRmsNormKernel = defineKernel({
     gateFirst: "u32",
   },
   inPlace: [["out", "x"]],
-  launch: rowLaunch,
+  launchParams: ROW_LAUNCH_PARAMS,
+  scratch: ROW_SCRATCH,
+  launch: { cpu: rowsOnCpu, gpu: rowsOnGpu },
 });
 
 /**
@@ -68,7 +69,6 @@ export const gatedRmsNorm: GatedRmsNorm = defineOp({
       buffers: { x, z, weight, out },
       params: {
         rows,
-        rowsPerThreadgroup: rowBlock(dim, encoder.device),
         dim,
         eps: options.eps,
         weightOffset: options.weightOffset,

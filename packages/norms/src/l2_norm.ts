@@ -1,6 +1,6 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { normsLibrary } from "./library.ts";
-import { rowBlock, rowLaunch } from "./options.ts";
+import { ROW_LAUNCH_PARAMS, ROW_SCRATCH, rowsOnCpu, rowsOnGpu } from "./options.ts";
 import type { L2Norm } from "./signatures.ts";
 
 export const l2NormKernel = defineKernel({
@@ -8,9 +8,11 @@ export const l2NormKernel = defineKernel({
   name: "l2_norm",
   variants: FLOATS,
   buffers: { x: "read", out: "write" },
-  params: { rows: "u32", rowsPerThreadgroup: "u32", dim: "u32", eps: "f32", floor: "f32" },
+  params: { rows: "u32", dim: "u32", eps: "f32", floor: "f32" },
   inPlace: [["out", "x"]],
-  launch: rowLaunch,
+  launchParams: ROW_LAUNCH_PARAMS,
+  scratch: ROW_SCRATCH,
+  launch: { cpu: rowsOnCpu, gpu: rowsOnGpu },
 });
 
 /**
@@ -47,7 +49,6 @@ export const l2Norm: L2Norm = defineOp({
       buffers: { x, out },
       params: {
         rows,
-        rowsPerThreadgroup: rowBlock(dim, encoder.device),
         dim,
         eps: kind === "sum-eps" ? eps : kind === "mean-eps" ? eps * dim : 0,
         floor: kind === "max-eps" ? eps : 0,

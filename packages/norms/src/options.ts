@@ -1,5 +1,3 @@
-import type { Launch, Machine } from "@mlxts/core";
-
 /** Where a norm is rounded to the output dtype. */
 export const ROUNDING = {
   kind: "choice",
@@ -11,26 +9,39 @@ export const ROUNDING = {
 /** What is added to the weight before it multiplies. */
 export const WEIGHT_OFFSET = { kind: "choice", values: [0, 1], default: 0, doc: "1: the weight means 1 + w" } as const;
 
+interface Rows {
+  rows: number;
+  dim: number;
+}
+
+/** Elements of a CPU's threadgroup: a handful of head vectors then runs inline. */
+const CPU_ELEMENTS = 4096;
 /** Lanes of a simdgroup. */
 const SIMD = 32;
 /** A GPU gives rows up to this length one simdgroup, longer ones a threadgroup with four elements to a thread. */
 const SIMDGROUP_ROW = 512;
 const MOST_THREADS = 512;
+/** Short rows that a GPU's threadgroup takes side by side. */
+const SIMDGROUPS = 8;
 
-/**
- * Rows of one threadgroup: short rows go together. On a CPU a handful of head vectors then runs inline, on a GPU eight
- * simdgroups work side by side.
- */
-export const rowBlock = (dim: number, { gpu }: Pick<Machine, "gpu">) =>
-  gpu ? (dim <= SIMDGROUP_ROW ? 8 : 1) : Math.max(1, Math.floor(4096 / dim));
+/** What the rules below add to a norm's declaration. */
+export const ROW_SCRATCH = { gpu: { partial: "f32" } } as const;
+export const ROW_LAUNCH_PARAMS = { cpu: { rowsPerThreadgroup: "u32" } } as const;
 
-/** The launch of every norm: threads in rows of the threadgroup, one such row to a row of the input. */
-export function rowLaunch({ rows, dim }: { rows: number; dim: number }, machine: Machine): Launch {
-  const block = rowBlock(dim, machine);
-  const threads = dim <= SIMDGROUP_ROW ? SIMD : Math.min(MOST_THREADS, Math.ceil(dim / (4 * SIMD)) * SIMD);
+/** Whole rows to a CPU's threadgroup. */
+export function rowsOnCpu({ rows, dim }: Rows) {
+  const rowsPerThreadgroup = Math.max(1, Math.floor(CPU_ELEMENTS / dim));
+  return { threadgroups: [Math.ceil(rows / rowsPerThreadgroup), 1, 1] as const, params: { rowsPerThreadgroup } };
+}
+
+/** A GPU's threads lie in rows of the threadgroup, one such row to a row of the input. */
+export function rowsOnGpu({ rows, dim }: Rows) {
+  const short = dim <= SIMDGROUP_ROW;
+  const together = short ? SIMDGROUPS : 1;
+  const threads = short ? SIMD : Math.min(MOST_THREADS, Math.ceil(dim / (4 * SIMD)) * SIMD);
   return {
-    threadgroups: [Math.ceil(rows / block), 1, 1],
-    threadsPerThreadgroup: machine.gpu ? [threads, Math.min(block, rows), 1] : [1, 1, 1],
-    threadgroupBytes: machine.gpu ? (4 * threads) / SIMD : 0,
+    threadgroups: [Math.ceil(rows / together), 1, 1] as const,
+    threadsPerThreadgroup: [threads, Math.min(together, rows), 1] as const,
+    scratch: { partial: [threads / SIMD] },
   };
 }

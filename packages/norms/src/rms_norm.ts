@@ -1,6 +1,6 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { normsLibrary } from "./library.ts";
-import { ROUNDING, rowLaunch, WEIGHT_OFFSET } from "./options.ts";
+import { ROUNDING, ROW_SCRATCH, rowsOnGpu, WEIGHT_OFFSET } from "./options.ts";
 import type { RmsNorm } from "./signatures.ts";
 
 export const rmsNormKernel = defineKernel({
@@ -10,8 +10,11 @@ export const rmsNormKernel = defineKernel({
   buffers: { x: "read", weight: "read", out: "write" },
   params: { rows: "u32", dim: "u32", eps: "f32", weightOffset: "f32", roundBeforeWeight: "u32" },
   inPlace: [["out", "x"]],
-  launch: (sizes: { rows: number; dim: number }, machine) =>
-    machine.gpu ? rowLaunch(sizes, machine) : { threadgroups: [sizes.rows, 1, 1], threadsPerThreadgroup: [1, 1, 1] },
+  scratch: ROW_SCRATCH,
+  launch: {
+    cpu: ({ rows }: { rows: number; dim: number }) => ({ threadgroups: [rows, 1, 1] }),
+    gpu: rowsOnGpu,
+  },
 });
 
 /**

@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define QUANTIZED_MATMUL_X 0  // read
@@ -35,5 +36,26 @@ struct QuantizedMatmulParams {
   uint32_t qStride2;
   uint32_t mBlock;
   uint32_t present;  // a bit for each buffer
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(QuantizedMatmulParams) == 60, "QuantizedMatmulParams must match the declaration of quantized_matmul");
+static_assert(sizeof(QuantizedMatmulParams) == 64, "QuantizedMatmulParams must match the declaration of quantized_matmul");
+#ifdef __METAL_VERSION__
+struct QuantizedMatmulScratch {
+  threadgroup uchar* memory;
+};
+inline QuantizedMatmulScratch scratch_of(threadgroup uchar* memory, constant QuantizedMatmulParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct QuantizedMatmulScratch {
+  uint8_t* memory;
+};
+inline QuantizedMatmulScratch scratch_of(const MlxtsCpuLaunch& l, const QuantizedMatmulParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

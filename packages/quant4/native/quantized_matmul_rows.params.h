@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define QUANTIZED_MATMUL_ROWS_X 0  // read
@@ -35,5 +36,26 @@ struct QuantizedMatmulRowsParams {
   uint32_t qStride1;
   uint32_t qStride2;
   uint32_t present;  // a bit for each buffer
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(QuantizedMatmulRowsParams) == 56, "QuantizedMatmulRowsParams must match the declaration of quantized_matmul_rows");
+static_assert(sizeof(QuantizedMatmulRowsParams) == 60, "QuantizedMatmulRowsParams must match the declaration of quantized_matmul_rows");
+#ifdef __METAL_VERSION__
+struct QuantizedMatmulRowsScratch {
+  threadgroup uchar* memory;
+};
+inline QuantizedMatmulRowsScratch scratch_of(threadgroup uchar* memory, constant QuantizedMatmulRowsParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct QuantizedMatmulRowsScratch {
+  uint8_t* memory;
+};
+inline QuantizedMatmulRowsScratch scratch_of(const MlxtsCpuLaunch& l, const QuantizedMatmulRowsParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

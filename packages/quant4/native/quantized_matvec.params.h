@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define QUANTIZED_MATVEC_X 0  // read
@@ -32,5 +33,26 @@ struct QuantizedMatvecParams {
   uint32_t qStride1;
   uint32_t qStride2;
   uint32_t present;  // a bit for each buffer
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(QuantizedMatvecParams) == 56, "QuantizedMatvecParams must match the declaration of quantized_matvec");
+static_assert(sizeof(QuantizedMatvecParams) == 60, "QuantizedMatvecParams must match the declaration of quantized_matvec");
+#ifdef __METAL_VERSION__
+struct QuantizedMatvecScratch {
+  threadgroup uchar* memory;
+};
+inline QuantizedMatvecScratch scratch_of(threadgroup uchar* memory, constant QuantizedMatvecParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct QuantizedMatvecScratch {
+  uint8_t* memory;
+};
+inline QuantizedMatvecScratch scratch_of(const MlxtsCpuLaunch& l, const QuantizedMatvecParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define QUANTIZED_MATVEC_ROWS_X 0  // read
@@ -33,5 +34,26 @@ struct QuantizedMatvecRowsParams {
   uint32_t qStride1;
   uint32_t qStride2;
   uint32_t present;  // a bit for each buffer
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(QuantizedMatvecRowsParams) == 56, "QuantizedMatvecRowsParams must match the declaration of quantized_matvec_rows");
+static_assert(sizeof(QuantizedMatvecRowsParams) == 60, "QuantizedMatvecRowsParams must match the declaration of quantized_matvec_rows");
+#ifdef __METAL_VERSION__
+struct QuantizedMatvecRowsScratch {
+  threadgroup uchar* memory;
+};
+inline QuantizedMatvecRowsScratch scratch_of(threadgroup uchar* memory, constant QuantizedMatvecRowsParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct QuantizedMatvecRowsScratch {
+  uint8_t* memory;
+};
+inline QuantizedMatvecRowsScratch scratch_of(const MlxtsCpuLaunch& l, const QuantizedMatvecRowsParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

@@ -1,4 +1,4 @@
-import { type Dtype, defineKernel, defineOp, FLOATS } from "@mlxts/core";
+import { type Dtype, defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
 import { BITS, combinations, QUANTIZED, type QuantizedDims, quantizedDims, wordLaunch } from "./quantized.ts";
 import type { Dequantize } from "./signatures.ts";
@@ -9,7 +9,8 @@ export const dequantizeKernel = defineKernel({
   variants: combinations(FLOATS, FLOATS, ["b2", "b4", "b8"]),
   buffers: { weight: "read", scales: "read", biases: "read", out: "write" },
   params: { cols: "u32", groupSize: "u32" },
-  launch: ({ rows, words }: { rows: number; words: number }) => wordLaunch(rows, words),
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ rows, words }: { rows: number; words: number }) => wordLaunch(rows, words)),
 });
 
 /**

@@ -1,4 +1,4 @@
-import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
 import { BITS, combinations, GROUP_SIZES, refuseBits } from "./quantized.ts";
 import type { Quantize } from "./signatures.ts";
@@ -15,10 +15,11 @@ export const quantizeKernel = defineKernel({
       return `\`w\` must be finite, got ${value} at index ${row * cols + column} (row ${row}, column ${column})`;
     },
   },
-  launch: ({ rows, groups }: { rows: number; groups: number }) => ({
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ rows, groups }: { rows: number; groups: number }) => ({
     threadgroups: [rows, 1, 1],
     threadsPerThreadgroup: [32 * Math.min(groups, 8), 1, 1],
-  }),
+  })),
 });
 
 /**

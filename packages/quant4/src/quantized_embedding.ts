@@ -1,4 +1,4 @@
-import { type Dtype, defineKernel, defineOp, FLOATS } from "@mlxts/core";
+import { type Dtype, defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
 import { BITS, combinations, QUANTIZED, type QuantizedDims, quantizedDims, wordLaunch } from "./quantized.ts";
 import type { QuantizedEmbedding } from "./signatures.ts";
@@ -15,7 +15,8 @@ export const quantizedEmbeddingKernel = defineKernel({
         ? `\`ids\` must be from 0 to ${rows - 1}, got ${id | 0} at index ${index}`
         : `\`ids\` must be < ${rows}, got ${id} at index ${index}`,
   },
-  launch: ({ ids, words }: { ids: number; words: number }) => wordLaunch(ids, words),
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ ids, words }: { ids: number; words: number }) => wordLaunch(ids, words)),
 });
 
 /**

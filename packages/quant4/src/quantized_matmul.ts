@@ -1,4 +1,13 @@
-import { type Dtype, defineKernel, defineOp, FLOATS, type Machine, type Tensor } from "@mlxts/core";
+import {
+  type Dtype,
+  defineKernel,
+  defineOp,
+  FLOATS,
+  type Machine,
+  OLD_SCRATCH,
+  oldLaunch,
+  type Tensor,
+} from "@mlxts/core";
 import { type Axis, collapse } from "./broadcast.ts";
 import { quant4Library } from "./library.ts";
 import { type Bits, combinations, QUANTIZED, quantizedDims } from "./quantized.ts";
@@ -89,12 +98,13 @@ export const quantizedMatvecKernel = defineKernel({
   variants: VARIANTS,
   buffers: BUFFERS,
   params: PARAMS,
-  constants: { mostM: MATVEC_ROWS, simdgroupRows: SIMDGROUP_ROWS },
-  launch: ({ m, rows, cols, groupSize, batch }: Sizes, { gpu }) => ({
+  constants: { shared: { mostM: MATVEC_ROWS, simdgroupRows: SIMDGROUP_ROWS } },
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ m, rows, cols, groupSize, batch }: Sizes, { gpu }) => ({
     threadgroups: [ceil(rows, gpu ? 2 * SIMDGROUP_ROWS : 16), 1, batch],
     threadsPerThreadgroup: [64, 1, 1],
     threadgroupBytes: gpu ? 0 : matvecBytes(m, cols, groupSize),
-  }),
+  })),
 });
 
 export const quantizedMatmulKernel = defineKernel({
@@ -103,12 +113,13 @@ export const quantizedMatmulKernel = defineKernel({
   variants: VARIANTS,
   buffers: BUFFERS,
   params: { ...PARAMS, mBlock: "u32" },
-  constants: TILE,
-  launch: ({ m, rows, cols, groupSize, batch, mBlock }: Sizes & { mBlock: number }, { gpu }) => ({
+  constants: { shared: TILE },
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ m, rows, cols, groupSize, batch, mBlock }: Sizes & { mBlock: number }, { gpu }) => ({
     threadgroups: [ceil(rows, TILE.tileRows), ceil(m, mBlock), batch],
     threadsPerThreadgroup: [128, 1, 1],
     threadgroupBytes: gpu ? TILE_BYTES : matmulBytes(mBlock, cols, groupSize),
-  }),
+  })),
 });
 
 export const quantizedMatmulRowsKernel = defineKernel({
@@ -117,14 +128,15 @@ export const quantizedMatmulRowsKernel = defineKernel({
   variants: VARIANTS,
   buffers: BUFFERS,
   params: PARAMS,
-  constants: ROWS_TILE,
-  launch: ({ m, cols, batch }: Sizes, { gpu }) => ({
+  constants: { shared: ROWS_TILE },
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ m, cols, batch }: Sizes, { gpu }) => ({
     threadgroups: gpu
       ? [ceil(cols, ROWS_TILE.tileCols), ceil(m, ROWS_TILE.tileM), batch]
       : [ceil(cols, 128), ceil(m, 16), batch],
     threadsPerThreadgroup: [128, 1, 1],
     threadgroupBytes: gpu ? ROWS_TILE_BYTES : 0,
-  }),
+  })),
 });
 
 /** x · W with few rows of x; GPUs only. On a CPU the kernel for many is as fast. */
@@ -134,12 +146,13 @@ export const quantizedMatvecRowsKernel = defineKernel({
   variants: VARIANTS,
   buffers: BUFFERS,
   params: PARAMS,
-  constants: { mostM: MATVEC_ROWS, tileCols: STRIP_COLUMNS, simdgroups: STRIP_SIMDGROUPS },
-  launch: ({ m, cols, batch }: Sizes) => ({
+  constants: { shared: { mostM: MATVEC_ROWS, tileCols: STRIP_COLUMNS, simdgroups: STRIP_SIMDGROUPS } },
+  scratch: OLD_SCRATCH,
+  launch: oldLaunch(({ m, cols, batch }: Sizes) => ({
     threadgroups: [ceil(cols, STRIP_COLUMNS), 1, batch],
     threadsPerThreadgroup: [32 * STRIP_SIMDGROUPS, 1, 1],
     threadgroupBytes: 4 * m * STRIP_COLUMNS * STRIP_SIMDGROUPS,
-  }),
+  })),
 });
 
 interface Plan {

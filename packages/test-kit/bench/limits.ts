@@ -8,7 +8,7 @@ export const peakFmaKernel = defineKernel({
   variants: ["f32"],
   buffers: { out: "write" },
   params: { iterations: "u32", factor: "f32" },
-  launch: ({ groups }: { groups: number }) => ({ threadgroups: [groups, 1, 1], threadsPerThreadgroup: [1, 1, 1] }),
+  launch: { cpu: ({ groups }: { groups: number }) => ({ threadgroups: [groups, 1, 1] }) },
 });
 
 export const peakReadKernel = defineKernel({
@@ -17,7 +17,7 @@ export const peakReadKernel = defineKernel({
   variants: ["f32"],
   buffers: { x: "read", out: "write" },
   params: { perGroup: "u32", repeats: "u32" },
-  launch: ({ groups }: { groups: number }) => ({ threadgroups: [groups, 1, 1], threadsPerThreadgroup: [1, 1, 1] }),
+  launch: { cpu: ({ groups }: { groups: number }) => ({ threadgroups: [groups, 1, 1] }) },
 });
 
 /** What the machine can do at best on a device's threads, measured now. */

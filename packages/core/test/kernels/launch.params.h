@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define LAUNCH_ABSENT 0  // read?
@@ -16,5 +17,27 @@ struct LaunchParams {
   int32_t i;
   float f;
   uint32_t present;  // a bit for each buffer
+  uint32_t scratchBytes;
+  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(LaunchParams) == 16, "LaunchParams must match the declaration of launch");
+static_assert(sizeof(LaunchParams) == 24, "LaunchParams must match the declaration of launch");
+#ifdef __METAL_VERSION__
+struct LaunchScratch {
+  threadgroup uchar* bytes;
+};
+inline LaunchScratch scratch_of(threadgroup uchar* memory, constant LaunchParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct LaunchScratch {
+  uint8_t* bytes;
+};
+inline LaunchScratch scratch_of(const MlxtsCpuLaunch& l, const LaunchParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+  };
+}
+#endif

@@ -8,6 +8,7 @@
 #include "increment.params.h"
 #include "launch.params.h"
 #include "limit.params.h"
+#include "overrun.params.h"
 #include "simd.h"
 
 using namespace mlxts;
@@ -47,15 +48,32 @@ int32_t limit(const Launch& l) {
   return 0;
 }
 
+// Where the arrays lie, in bytes from the first, and what each has kept when all are filled.
+void overrun(const Launch& l) {
+  const auto& p = l.args<OverrunParams>();
+  const auto scratch = scratch_of(l, p);
+  auto* out = l.buffer<uint32_t>(OVERRUN_OUT);
+  const size_t states = OVERRUN_HEADS * OVERRUN_ROWS, codes = OVERRUN_ROWS * p.columns;
+  for (size_t i = 0; i < states; ++i) scratch.state[i] = 1.0f;
+  for (size_t i = 0; i < codes; ++i) scratch.codes[i] = 2;
+  uint8_t* const ends[] = {reinterpret_cast<uint8_t*>(scratch.state + states), scratch.nothing,
+                           reinterpret_cast<uint8_t*>(scratch.codes + codes)};
+  for (uint32_t i = 0; i < p.extra; ++i) ends[p.array][i] ^= 0xff;
+  const auto* first = static_cast<const uint8_t*>(l.scratch);
+  out[0] = uint32_t(reinterpret_cast<uint8_t*>(scratch.state) - first);
+  out[1] = uint32_t(scratch.nothing - first);
+  out[2] = uint32_t(reinterpret_cast<uint8_t*>(scratch.codes) - first);
+}
+
 // Nine words for each threadgroup; the scratch is filled to its end.
 void launch(const Launch& l) {
   const auto& p = l.args<LaunchParams>();
   auto* out = l.buffer<uint32_t>(LAUNCH_OUT);
-  auto* scratch = static_cast<uint8_t*>(l.scratch);
+  uint8_t* scratch = scratch_of(l, p).bytes;
   for (uint64_t group = l.begin; group < l.end; ++group) {
-    for (uint64_t i = 0; i < l.scratchBytes; ++i) scratch[i] = uint8_t(group);
+    for (uint64_t i = 0; i < p.scratchBytes; ++i) scratch[i] = uint8_t(group);
     uint64_t kept = 0;
-    for (uint64_t i = 0; i < l.scratchBytes; ++i) kept += scratch[i] == uint8_t(group);
+    for (uint64_t i = 0; i < p.scratchBytes; ++i) kept += scratch[i] == uint8_t(group);
     uint32_t bits;
     memcpy(&bits, &p.f, 4);
     const uint32_t words[9] = {l.threadgroups[0],
@@ -102,6 +120,7 @@ MLXTS_KERNEL(increment_u32, increment)
 MLXTS_KERNEL(accumulate_u32, accumulate)
 MLXTS_KERNEL(limit_u32, limit)
 MLXTS_KERNEL(launch_u32, launch)
+MLXTS_KERNEL(overrun_u32, overrun)
 MLXTS_KERNEL(convert_f32_bf16, convert<float, bf16>)
 MLXTS_KERNEL(convert_f32_f16, convert<float, f16>)
 MLXTS_KERNEL(convert_bf16_f32, convert<bf16, float>)

@@ -1,6 +1,15 @@
 // Kernels that exist to test core: they spin, fail, count and tell what they were given.
 import { defineKernel, defineLibrary, defineOp } from "../../src/index.ts";
 
+type Axes = readonly [number, number, number];
+const oneThread = (_: object) => ({ threadgroups: [1, 1, 1] as const });
+const oneThreadEach = ({ groups }: { groups: number }) => ({ threadgroups: [groups, 1, 1] as const });
+const withScratch = ({ groups, scratch }: { groups: Axes; scratch: number }) => ({
+  threadgroups: groups,
+  scratch: { bytes: [scratch] },
+  params: { scratchBytes: scratch },
+});
+
 export const probeLibrary = defineLibrary("probe", import.meta.url);
 
 /** out[i] = x[i] + 1, after `microseconds` of work in each threadgroup. */
@@ -11,7 +20,7 @@ export const incrementKernel = defineKernel({
   buffers: { x: "read", out: "write" },
   params: { perGroup: "u32", microseconds: "u32" },
   inPlace: [["out", "x"]],
-  launch: ({ groups }: { groups: number }) => ({ threadgroups: [groups, 1, 1], threadsPerThreadgroup: [1, 1, 1] }),
+  launch: { cpu: oneThreadEach, gpu: oneThreadEach },
 });
 
 /** total[0] += x[0] + y[0] (y may be absent): reads and writes one place. */
@@ -21,7 +30,7 @@ export const accumulateKernel = defineKernel({
   variants: ["u32"],
   buffers: { x: "read", y: "read?", total: "readWrite" },
   params: {},
-  launch: (_: object) => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [1, 1, 1] }),
+  launch: { cpu: oneThread, gpu: oneThread },
 });
 
 /** Fails at the first threadgroup whose element is at least `limit`. */
@@ -32,7 +41,7 @@ export const limitKernel = defineKernel({
   buffers: { x: "read", out: "write" },
   params: { limit: "u32" },
   faults: { tooLarge: ([x], { limit }) => `\`x\` must be < ${limit}, got ${x}` },
-  launch: ({ groups }: { groups: number }) => ({ threadgroups: [groups, 1, 1], threadsPerThreadgroup: [1, 1, 1] }),
+  launch: { cpu: oneThreadEach, gpu: oneThreadEach },
 });
 
 /** Writes for each threadgroup what its launch said. */
@@ -42,11 +51,28 @@ export const launchKernel = defineKernel({
   variants: ["u32"],
   buffers: { absent: "read?", out: "write" },
   params: { u: "u32", i: "i32", f: "f32" },
-  launch: ({ groups, scratch }: { groups: readonly [number, number, number]; scratch: number }) => ({
-    threadgroups: groups,
-    threadsPerThreadgroup: [1, 1, 1],
-    threadgroupBytes: scratch,
-  }),
+  launchParams: { cpu: { scratchBytes: "u32" }, gpu: { scratchBytes: "u32" } },
+  scratch: { cpu: { bytes: "u8" }, gpu: { bytes: "u8" } },
+  launch: { cpu: withScratch, gpu: withScratch },
+});
+
+/** Fills three scratch arrays, of which one has no elements, and writes `extra` bytes behind the array number `array`. */
+export const overrunKernel = defineKernel({
+  library: probeLibrary,
+  name: "overrun",
+  variants: ["u32"],
+  buffers: { out: "write" },
+  params: { array: "u32", extra: "u32" },
+  constants: { shared: { heads: 3 }, cpu: { rows: 5 }, gpu: { rows: 7 } },
+  launchParams: { cpu: { columns: "u32" } },
+  scratch: { cpu: { state: "f32", nothing: "u8", codes: "u16" } },
+  launch: {
+    cpu: ({ groups, columns }: { groups: number; columns: number }, { constants: { heads, rows } }) => ({
+      threadgroups: [groups, 1, 1],
+      scratch: { state: [heads, rows], nothing: [0], codes: [rows, columns] },
+      params: { columns },
+    }),
+  },
 });
 
 /** Every element through simd.h: loaded, widened, rounded and stored by vectors, with a partial one at the end. */
@@ -56,7 +82,7 @@ export const convertKernel = defineKernel({
   variants: ["f32_bf16", "f32_f16", "bf16_f32", "f16_f32", "bf16_bf16", "f16_f16"],
   buffers: { x: "read", out: "write", scalar: "write" },
   params: { count: "u32" },
-  launch: (_: object) => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [1, 1, 1] }),
+  launch: { cpu: oneThread, gpu: oneThread },
 });
 
 /** exp, sigmoid and silu of simd.h. */
@@ -66,7 +92,7 @@ export const functionsKernel = defineKernel({
   variants: ["f32"],
   buffers: { x: "read", exp: "write", sigmoid: "write", silu: "write" },
   params: { count: "u32" },
-  launch: (_: object) => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [1, 1, 1] }),
+  launch: { cpu: oneThread, gpu: oneThread },
 });
 
 /** x + 1, with work to make it last. */

@@ -1,0 +1,140 @@
+import { describe, expect, it } from "vitest";
+import { constantsOf, Device, defineKernel, paramsHeader, scratchFits, type Tensor } from "../src/index.ts";
+import { message } from "./helpers.ts";
+import { launchKernel, overrunKernel } from "./kernels/probe.ts";
+
+const plain = Device.open("cpu", { threads: 2 });
+const checked = Device.open("cpu", { threads: 2, validate: true });
+
+/** The overrun kernel on a device, in a submission of its own. */
+async function run(device: Device, { array = 0, extra = 0, columns = 3, groups = 1 }): Promise<Tensor> {
+  const out = device.tensor("u32", [3]);
+  const encoder = device.encoder();
+  encoder.dispatch(overrunKernel, {
+    variant: "u32",
+    buffers: { out },
+    params: { array, extra },
+    sizes: { groups, columns },
+  });
+  await encoder.commit();
+  return out;
+}
+
+describe("scratch arrays", () => {
+  it("lie one behind the other, each on a cache line", async () => {
+    // 60 bytes of `state`, none of `nothing`, 30 of `codes`.
+    expect([...(await run(plain, {})).readSync()]).toEqual([0, 64, 64]);
+  });
+
+  it("have guarded bytes behind each on a device that validates", async () => {
+    expect([...(await run(checked, {})).readSync()]).toEqual([0, 128, 192]);
+  });
+
+  it.each([
+    ["state", 0, 1],
+    ["state", 0, 64],
+    ["nothing", 1, 1],
+    ["codes", 2, 7],
+  ])("are named when a kernel writes past them: %s", async (name, array, extra) => {
+    await expect(run(checked, { array, extra })).rejects.toMatchObject({
+      code: "CommandBuffer",
+      message: `overrun: the kernel wrote past its scratch array \`${name}\``,
+    });
+    // The device still works.
+    await run(checked, { groups: 9 });
+  });
+
+  it("are guarded as a whole on any device", async () => {
+    await expect(run(plain, { array: 2, extra: 1 })).rejects.toMatchObject({
+      code: "CommandBuffer",
+      message: "overrun: the kernel wrote past its scratch",
+    });
+    await run(plain, {});
+  });
+
+  it.each<[string, object | undefined, string]>([
+    [
+      "an unknown array",
+      { state: [1], nothing: [0], codes: [1], more: [1] },
+      "be declared by the kernel, got an unknown array",
+    ],
+    ["a missing array", { state: [1], nothing: [0] }, "`scratch.codes` must be a shape, got undefined"],
+    ["no arrays", undefined, "`scratch.state` must be a shape, got undefined"],
+    ["half an element", { state: [0.5], nothing: [0], codes: [1] }, "have dimensions that are integers ≥ 0, got [0.5]"],
+    ["a negative one", { state: [-1], nothing: [0], codes: [1] }, "have dimensions that are integers ≥ 0, got [-1]"],
+    ["too much", { state: [2 ** 30], nothing: [0], codes: [1] }, "`scratch` must take at most 16777216 bytes"],
+  ])("of a launch rule are refused: %s", (_, scratch, text) => {
+    const { library, name, variants, buffers, params } = overrunKernel;
+    const rule = () => ({ threadgroups: [1, 1, 1], ...(scratch && { scratch }), params: { columns: 1 } });
+    const kernel = defineKernel({
+      ...{ library, name, variants, buffers, params, launchParams: { cpu: { columns: "u32" } } },
+      scratch: { cpu: { state: "f32", nothing: "u8", codes: "u16" } },
+      launch: { cpu: rule as never },
+    });
+    const out = plain.tensor("u32", [3]);
+    const args = { variant: "u32", buffers: { out }, params: { array: 0, extra: 0 }, sizes: {} as never };
+    expect(message(() => plain.encoder().dispatch(kernel, args))).toContain(text);
+  });
+
+  it("fit a device or not", () => {
+    const fits = (scratch: number) => scratchFits(launchKernel, { groups: [1, 1, 1], scratch }, checked);
+    const most = checked.limits.maxThreadgroupBytes;
+    expect([fits(0), fits(most), fits(most + 1)]).toEqual([true, true, false]);
+  });
+});
+
+describe("the two worlds", () => {
+  it("have constants of their own beside the shared ones", () => {
+    expect(constantsOf(overrunKernel, plain)).toEqual({ heads: 3, rows: 5 });
+    expect(constantsOf(overrunKernel, { kind: "metal", gpu: true, limits: plain.limits })).toEqual({
+      heads: 3,
+      rows: 7,
+    });
+  });
+
+  it("a kernel without a rule for a device is not found there", () => {
+    const { library, name, variants } = overrunKernel;
+    const gpuOnly = defineKernel({
+      ...{ library, name, variants, buffers: { out: "write" }, params: {} },
+      launch: { gpu: (_: object) => ({ threadgroups: [1, 1, 1] }) },
+    });
+    const out = plain.tensor("u32", [3]);
+    expect(() =>
+      plain.encoder().dispatch(gpuOnly, { variant: "u32", buffers: { out }, params: {}, sizes: {} }),
+    ).toThrow(expect.objectContaining({ code: "KernelNotFound" }));
+  });
+
+  it("stand in the header, each under its condition", () => {
+    const text = paramsHeader(overrunKernel as never);
+    expect(text).toContain(
+      "#define OVERRUN_HEADS 3\n#ifdef __METAL_VERSION__\n#define OVERRUN_ROWS 7\n#else\n#define OVERRUN_ROWS 5\n#endif\n",
+    );
+    expect(text).toContain(
+      "#ifndef __METAL_VERSION__\n  uint32_t columns;\n  uint32_t scratch[3];  // byte offsets\n#endif\n",
+    );
+    expect(text).toContain("struct OverrunScratch {\n  float* state;\n  uint8_t* nothing;\n  uint16_t* codes;\n};\n");
+  });
+
+  it.each<[string, object, string]>([
+    [
+      "a constant of both",
+      { constants: { shared: { rows: 1 }, gpu: { rows: 1 } } },
+      "`rows` must be shared or of a world, got both",
+    ],
+    [
+      "a parameter of both",
+      { launchParams: { cpu: { array: "u32" } } },
+      "`array` must be in params or in launchParams, got both",
+    ],
+    ["a third world", { scratch: { tpu: {} } }, "`tpu` must be one of cpu, gpu, got an unknown option"],
+    ["no rule", { launch: {} }, "`launch` must have a rule for cpu or gpu, got {}"],
+    ["no function", { launch: { cpu: 1 } }, "`launch.cpu` must be a function, got 1"],
+    ["no dtype", { scratch: { cpu: { state: "f64" } } }, "`state` must be a dtype, got f64"],
+  ])("refuse %s", (_, change, text) => {
+    const { library, name, variants, buffers, params } = overrunKernel;
+    const launch = { cpu: () => ({ threadgroups: [1, 1, 1] }) };
+    expect(message(() => defineKernel({ library, name, variants, buffers, params, launch, ...change } as never))).toBe(
+      `defineKernel: ${text}`,
+    );
+  });
+});
