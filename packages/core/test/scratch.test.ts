@@ -127,7 +127,7 @@ describe("the two worlds", () => {
       "`array` must be in params or in launchParams, got both",
     ],
     ["a third world", { scratch: { tpu: {} } }, "`tpu` must be one of cpu, gpu, got an unknown option"],
-    ["no rule", { launch: {} }, "`launch` must have a rule for cpu or gpu, got {}"],
+    ["no rule", { launch: {} }, "`launch` must have a rule for cpu or gpu, got Object"],
     ["no function", { launch: { cpu: 1 } }, "`launch.cpu` must be a function, got 1"],
     ["no dtype", { scratch: { cpu: { state: "f64" } } }, "`state` must be a dtype, got f64"],
   ])("refuse %s", (_, change, text) => {

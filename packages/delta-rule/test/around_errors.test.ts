@@ -71,7 +71,7 @@ describe("causalConv1d refuses", () => {
       weight: cpu.tensor("f32", [1, 8192]),
       y: cpu.tensor("f32", [1, 1, 1]),
     };
-    const message = "`threadgroupBytes` must be an integer from 0 to 16777216, got 16778240";
+    const message = "`scratch` must take at most 16777216 bytes, got 16778240";
     refuses(cpu, causalConv1d, { inputs, options: {} }, { message });
   });
 });

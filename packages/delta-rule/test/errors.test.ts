@@ -194,7 +194,7 @@ describe("on a CPU with lower limits", () => {
     ] as const)
       refusesThere(
         (encoder) => gatedDeltaRule(encoder, on, { scale: 1, path }),
-        `gatedDeltaRule: \`threadgroupBytes\` must be an integer from 0 to 1024, got ${bytes}`,
+        `gatedDeltaRule: \`scratch\` must take at most 1024 bytes, got ${bytes}`,
       );
   });
 });
