@@ -110,7 +110,7 @@ MLXTS_INLINE void store(float* p, vf32 v) { memcpy(p, &v, sizeof v); }
 // Written out where GCC makes two halves of it.
 MLXTS_INLINE vu32 widen_u16(vu16 v) {
 #if defined(__AVX512F__)
-  return reinterpret_cast<vu32>(_mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(v)));
+  return reinterpret_cast<vu32>(_mm512_maskz_cvtepu16_epi32(0xffff, reinterpret_cast<__m256i>(v)));
 #elif defined(__AVX2__)
   return reinterpret_cast<vu32>(_mm256_cvtepu16_epi32(reinterpret_cast<__m128i>(v)));
 #else
@@ -176,17 +176,35 @@ MLXTS_INLINE void store(T* p, vf32 v) {
   memcpy(p, &bits, sizeof bits);
 }
 
-// The first n < kLanes elements; missing lanes read as 0.
+// The first n < kLanes elements; missing lanes read as 0. Without mask registers these are loops; they are not inlined,
+// because they are called in so many places that they would double a kernel's compile time.
+#if defined(__AVX512F__)
+MLXTS_INLINE vf32 load_partial(const float* p, int n) {
+  return reinterpret_cast<vf32>(_mm512_maskz_loadu_ps(__mmask16((1u << n) - 1), p));
+}
+MLXTS_INLINE void store_partial(float* p, vf32 v, int n) {
+  _mm512_mask_storeu_ps(p, __mmask16((1u << n) - 1), reinterpret_cast<__m512>(v));
+}
 template <typename T>
 MLXTS_INLINE vf32 load_partial(const T* p, int n) {
+  return widen(reinterpret_cast<vu16>(_mm256_maskz_loadu_epi16(__mmask16((1u << n) - 1), p)), T{});
+}
+template <typename T>
+MLXTS_INLINE void store_partial(T* p, vf32 v, int n) {
+  _mm256_mask_storeu_epi16(p, __mmask16((1u << n) - 1), reinterpret_cast<__m256i>(narrow(v, T{})));
+}
+#else
+template <typename T>
+__attribute__((noinline)) vf32 load_partial(const T* p, int n) {
   vf32 v = {};
   for (int i = 0; i < n; ++i) v[i] = to_f32(p[i]);
   return v;
 }
 template <typename T>
-MLXTS_INLINE void store_partial(T* p, vf32 v, int n) {
+__attribute__((noinline)) void store_partial(T* p, vf32 v, int n) {
   for (int i = 0; i < n; ++i) p[i] = from_f32<T>(v[i]);
 }
+#endif
 
 // v rounded to T and widened again: what a store followed by a load gives.
 template <typename T>
