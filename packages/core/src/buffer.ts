@@ -1,4 +1,6 @@
-import type { Device } from "./device.ts";
+import type * as api from "./api.ts";
+import { bytesOfView, detach } from "./array_buffers.ts";
+import type { DeviceCore } from "./device_core.ts";
 import { disposedError, MlxtsError, show, wrongKind, wrongValue } from "./errors.ts";
 import { identify, printAsJson } from "./identity.ts";
 import { type NativeMemory, native } from "./native.ts";
@@ -15,58 +17,26 @@ function reportLeak(buffer: Buffer): void {
   leaks.register(buffer, new Error().stack?.split("\n").slice(3).join("\n") ?? "", buffer);
 }
 
-export interface ReadOptions {
-  /** Aborted: the read rejects with the signal's reason, and the work goes on. */
-  signal?: AbortSignal | undefined;
-}
-
-/** Where a buffer's memory comes from, if it is not fresh. */
-interface Origin {
+interface BufferOptions {
   readOnly?: boolean;
-  /** Over an array of the host. */
+  /** The memory is an array's, not fresh memory of the device. */
   wrapped?: boolean;
-  /** The ArrayBuffer that is wrapped: when its bytes are taken away, the buffer is dead. */
+  /** The ArrayBuffer that is wrapped: when its bytes are taken away, the buffer counts as disposed. */
   source?: ArrayBufferLike | undefined;
 }
 
-/** Node.js 20 lacks it. */
-const { transfer } = ArrayBuffer.prototype as { transfer?: (this: ArrayBuffer, bytes: number) => ArrayBuffer };
-
-/** A view's bytes. Each of its properties is read once: a subclass could tell another place each time. */
-export function bytesOfView(op: string, argument: string, view: ArrayBufferView, source = view.buffer): Uint8Array {
-  try {
-    return new Uint8Array(source, view.byteOffset, view.byteLength);
-  } catch {
-    throw wrongValue(op, argument, "show bytes of its ArrayBuffer", "a view of bytes that are gone");
-  }
-}
-
-/** Empties host views, which would otherwise go on showing the memory. */
-function detach(borrowed: ArrayBuffer): void {
-  try {
-    // From Node.js 24 on, N-API ends the process when the array was marked as untransferable; `transfer` throws.
-    if (transfer) transfer.call(borrowed, 0);
-    else native().detach(borrowed);
-  } catch {
-    // The views stay, and keep the memory that they show.
-  }
-}
-
-/**
- * Bytes a device can reach. Made by `device.buffer` (zero-filled), `device.bufferFrom` (a copy) or `device.wrap` (no copy).
- * Disposing is legal while work that uses the buffer is in flight: the handle is dead at once, the memory goes after its last use.
- */
-export class Buffer {
-  readonly device: Device;
-  /** The length asked for; rounded-up bytes are never visible. */
+/** The class behind `Buffer`. */
+export class Buffer implements api.Buffer {
+  readonly device: DeviceCore;
   readonly byteLength: number;
   readonly readOnly: boolean;
-  /** @internal The memory's address: hazards are tracked in memory, not in buffer objects. */
+  /** The memory's address: hazards are found between addresses, not between buffer objects. */
   readonly address: number;
   #memory: NativeMemory | undefined;
-  /** Encoders that have recorded the buffer and not yet committed: its memory waits for them. */
+  /** How many encoders have recorded the buffer and not yet committed: until they have, its memory is kept. */
   #recordings = 0;
-  #orphan: NativeMemory | undefined;
+  /** The memory of a disposed buffer, kept for those encoders. */
+  #kept: NativeMemory | undefined;
   readonly #source: ArrayBufferLike | undefined;
   #borrowed: ArrayBuffer | undefined;
 
@@ -75,16 +45,15 @@ export class Buffer {
     printAsJson(Buffer);
   }
 
-  /** @internal Use the device's methods. */
-  constructor(device: Device, memory: NativeMemory, bytes: number, { readOnly = false, wrapped, source }: Origin = {}) {
+  constructor(device: DeviceCore, memory: NativeMemory, byteLength: number, options: BufferOptions = {}) {
+    const { readOnly = false, wrapped, source } = options;
     this.device = device;
     this.#memory = memory;
-    this.byteLength = bytes;
+    this.byteLength = byteLength;
     this.readOnly = readOnly;
     this.#source = source;
     this.address = native().memoryAddress(memory);
-    // Fresh memory may lie where a failed submission wrote once, or one that has just ended.
-    if (!wrapped) device.submissions.welcome(this.range(0, bytes));
+    if (!wrapped) device.submissions.startFresh(this.range(0, byteLength));
     if (device.debug >= 3) reportLeak(this);
     Object.freeze(this);
   }
@@ -99,23 +68,21 @@ export class Buffer {
     if (this.disposed) throw disposedError("buffer");
   }
 
-  /** @internal */
   get handle(): NativeMemory {
     this.assertLive();
     return this.#memory as NativeMemory;
   }
 
-  /** @internal */
-  range(byteOffset: number, bytes: number): Range {
-    return { begin: this.address + byteOffset, end: this.address + byteOffset + bytes };
+  /** The addresses of a part of the buffer. */
+  range(byteOffset: number, byteLength: number): Range {
+    return { begin: this.address + byteOffset, end: this.address + byteOffset + byteLength };
   }
 
-  /** A copy of the bytes, once the work that writes them has ended. */
-  async read(byteOffset = 0, bytes?: number, options: ReadOptions = {}): Promise<ArrayBuffer> {
+  async read(byteOffset = 0, byteLength?: number, options: api.ReadOptions = {}): Promise<ArrayBuffer> {
     const op = "buffer.read";
-    checkOptionNames<ReadOptions>(op, options, { signal: true });
+    checkOptionNames<api.ReadOptions>(op, options, { signal: true });
     const { signal } = options;
-    const count = this.checkRange(op, byteOffset, bytes);
+    const count = this.checkRange(op, byteOffset, byteLength);
     checkSignal(op, signal);
     const { submissions, tally } = this.device;
     const range = this.range(byteOffset, count);
@@ -133,69 +100,61 @@ export class Buffer {
     return this.copy(this.handle, byteOffset, count);
   }
 
-  /** A copy of the bytes now; an error while work in flight writes them. */
-  readSync(byteOffset = 0, bytes?: number): ArrayBuffer {
-    const count = this.checkRange("buffer.readSync", byteOffset, bytes);
-    this.device.submissions.recorded.assertRun("buffer.readSync", "range", this.range(byteOffset, count));
-    this.device.submissions.assertNotWritten("buffer.readSync", this.range(byteOffset, count));
+  readSync(byteOffset = 0, byteLength?: number): ArrayBuffer {
+    const op = "buffer.readSync";
+    const { submissions } = this.device;
+    const count = this.checkRange(op, byteOffset, byteLength);
+    const range = this.range(byteOffset, count);
+    submissions.recorded.assertRun(op, "range", range);
+    submissions.assertNotWritten(op, range);
     return this.copy(this.handle, byteOffset, count);
   }
 
-  private copy(memory: NativeMemory, byteOffset: number, bytes: number): ArrayBuffer {
+  private copy(memory: NativeMemory, byteOffset: number, byteLength: number): ArrayBuffer {
     let out: ArrayBuffer;
     try {
-      out = new ArrayBuffer(bytes);
+      out = new ArrayBuffer(byteLength);
     } catch (error) {
-      throw new MlxtsError("BufferAllocation", `cannot allocate ${bytes} bytes for a copy`, { bytes }, error);
+      const message = `cannot allocate ${byteLength} bytes for a copy`;
+      throw new MlxtsError("BufferAllocation", message, { bytes: byteLength }, error);
     }
     native().readMemory(memory, byteOffset, new Uint8Array(out));
     return out;
   }
 
-  /** Copies `data` in; an error while work in flight reads or writes the range. */
   write(data: ArrayBufferView, byteOffset = 0): void {
-    if (!ArrayBuffer.isView(data)) throw wrongKind("buffer.write", "data", "be a typed array or DataView", data);
-    const view = bytesOfView("buffer.write", "data", data);
-    const bytes = this.checkRange("buffer.write", byteOffset, view.byteLength);
+    const op = "buffer.write";
+    if (!ArrayBuffer.isView(data)) throw wrongKind(op, "data", "be a typed array or DataView", data);
+    const view = bytesOfView(op, "data", data);
+    const range = this.range(byteOffset, this.checkRange(op, byteOffset, view.byteLength));
     if (this.readOnly)
-      throw wrongValue(
-        "buffer.write",
-        "buffer",
-        "be writable",
-        "a read-only buffer",
-        "copy it with device.bufferFrom first",
-      );
-    const range = this.range(byteOffset, bytes);
-    this.device.submissions.assertIdle("buffer.write", range);
+      throw wrongValue(op, "buffer", "be writable", "a read-only buffer", "copy it with device.bufferFrom first");
+    const { submissions } = this.device;
+    submissions.assertIdle(op, range);
     native().writeMemory(this.handle, byteOffset, view);
-    this.device.submissions.forgetFailure(range);
-    this.device.submissions.recorded.overwrite([range]);
+    submissions.forgetFailure(range);
+    submissions.recorded.overwrite([range]);
   }
 
-  /**
-   * The memory itself as an ArrayBuffer, for hosts that fill or read it in place. It is emptied when the buffer is disposed
-   * (one that `markAsUntransferable` has marked, from Node.js 24 on, cannot be emptied: it keeps the memory instead).
-   * Another buffer that wraps it keeps the memory, too, and goes on working.
-   */
   arrayBuffer(): ArrayBuffer {
     if (this.readOnly)
       throw wrongValue("buffer.arrayBuffer", "buffer", "be writable", "a read-only buffer", "use read() for a copy");
     const { handle } = this;
-    // One that was transferred away shows nothing any more.
+    // An ArrayBuffer that was transferred away has length 0 and shows nothing any more.
     if (!this.#borrowed?.byteLength) this.#borrowed = native().borrowMemory(handle);
     this.device.borrowed.add(this);
     return this.#borrowed;
   }
 
   /** How many bytes a call touches: those it names, or all from `byteOffset` on. */
-  private checkRange(op: string, byteOffset: number, bytes?: number): number {
+  private checkRange(op: string, byteOffset: number, byteLength?: number): number {
     if (!Number.isSafeInteger(byteOffset) || byteOffset < 0)
       throw wrongValue(op, "byteOffset", "be an integer ≥ 0", byteOffset);
-    const count = bytes === undefined ? this.byteLength - byteOffset : bytes;
+    const count = byteLength === undefined ? this.byteLength - byteOffset : byteLength;
     if (!Number.isSafeInteger(count) || count < 0 || byteOffset + count > this.byteLength)
       throw wrongValue(
         op,
-        "bytes",
+        "byteLength",
         `stay within the buffer's ${this.byteLength} bytes`,
         `${byteOffset} + ${show(count)}`,
       );
@@ -208,30 +167,28 @@ export class Buffer {
     this.#borrowed = undefined;
     this.device.borrowed.delete(this);
     this.device.submissions.forgetFailure(this.range(0, this.byteLength));
-    if (this.#recordings > 0) this.#orphan = this.#memory;
+    if (this.#recordings > 0) this.#kept = this.#memory;
     else native().releaseMemory(this.#memory);
     this.#memory = undefined;
     leaks.unregister(this);
   }
 
-  /** @internal A dispatch was recorded: the memory stays, even when the buffer is disposed, until `release`. */
+  /** For an encoder that records the buffer: keeps its memory until `release`, also when the buffer is disposed. */
   retain(): NativeMemory {
     const memory = this.handle;
     this.#recordings++;
     return memory;
   }
 
-  /** @internal */
   release(): void {
-    if (--this.#recordings > 0 || this.#orphan === undefined) return;
-    native().releaseMemory(this.#orphan);
-    this.#orphan = undefined;
+    if (--this.#recordings > 0 || this.#kept === undefined) return;
+    native().releaseMemory(this.#kept);
+    this.#kept = undefined;
   }
 
-  /** What the buffer is and where it lies. */
-  toJSON(): { type: "Buffer"; byteLength: number; readOnly: boolean; device: string; disposed: boolean } {
-    const { byteLength: bytes, readOnly, device, disposed } = this;
-    return { type: "Buffer", byteLength: bytes, readOnly, device: device.kind, disposed };
+  toJSON(): ReturnType<api.Buffer["toJSON"]> {
+    const { byteLength, readOnly, device, disposed } = this;
+    return { type: "Buffer", byteLength, readOnly, device: device.kind, disposed };
   }
 
   [Symbol.dispose](): void {

@@ -1,7 +1,7 @@
 import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
-import type { Buffer } from "./buffer.ts";
-import type { Device } from "./device.ts";
+import type { Buffer, Device, Tensor } from "./api.ts";
+import type { DeviceCore } from "./device_core.ts";
 import { checkDtype, DTYPES, type Dtype, type RawArray } from "./dtype.ts";
 import { disposedError, ioError, wrongKind } from "./errors.ts";
 import { readPlainFile } from "./files.ts";
@@ -14,7 +14,7 @@ import {
   stringMap,
   withSafetensors,
 } from "./safetensors.ts";
-import { Tensor } from "./tensor.ts";
+import { Tensor as TensorClass } from "./tensor.ts";
 
 const INDEX = "model.safetensors.index.json";
 const INDEX_DEPTH = 32;
@@ -205,12 +205,16 @@ export class Checkpoint {
 
   private bind({ shard, shape, begin, end }: Entry, dtype: Dtype): Tensor {
     if (begin % DTYPES[dtype].bytes === 0 && begin % this.device.limits.bufferOffsetAlignment === 0)
-      return new Tensor(shard.buffer, dtype, shape, { byteOffset: begin });
+      return new TensorClass(shard.buffer, dtype, shape, { byteOffset: begin });
     const copy = this.device.tensor(dtype, shape);
     for (let at = begin; at < end; at += COPY_BYTES)
       copy.buffer.write(new Uint8Array(shard.buffer.readSync(at, Math.min(COPY_BYTES, end - at))), at - begin);
-    this.device.tally.copiedTensors++;
+    this.countCopy();
     return copy;
+  }
+
+  private countCopy(): void {
+    (this.device as DeviceCore).tally.copiedTensors++;
   }
 
   private convert(entry: Entry, dtype: Dtype, refuse: (reason: string) => Error): Tensor {
@@ -235,7 +239,7 @@ export class Checkpoint {
       }
       copy.buffer.write(raw, ((at - begin) / 8) * 4);
     }
-    this.device.tally.copiedTensors++;
+    this.countCopy();
     return copy;
   }
 

@@ -6,16 +6,6 @@ import type { Accesses } from "./ranges.ts";
 import type { ScratchLayout } from "./scratch.ts";
 import type { Tensor } from "./tensor.ts";
 
-/** One dispatch of a kernel: which variant, on which tensors, with which parameters and sizes. */
-export interface DispatchArguments<B extends Record<string, Access>, P extends Record<string, Scalar>, S> {
-  variant: string;
-  buffers: { [K in keyof B]: B[K] extends `${string}?` ? Tensor | undefined : Tensor };
-  params: { [K in keyof P]: number };
-  sizes: S;
-  /** The op that dispatches, for errors and traces. Default: the kernel's name. */
-  op?: string;
-}
-
 export type AnyKernel = Kernel<Record<string, Access>, Record<string, Scalar>, never>;
 
 /** A recorded dispatch: copies of what was checked. */

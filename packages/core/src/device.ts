@@ -1,18 +1,22 @@
 import { types } from "node:util";
 import { markAsUntransferable } from "node:worker_threads";
-import { Arena, type ArenaOptions } from "./arena.ts";
-import { Buffer, bytesOfView } from "./buffer.ts";
-import { checkDeviceOptions, type DeviceOptions } from "./device_options.ts";
+import type * as api from "./api.ts";
+import { Arena } from "./arena.ts";
+import { bytesOfView, canPin, isResizable } from "./array_buffers.ts";
+import { Buffer } from "./buffer.ts";
+import { type DeviceCounters, zeroTally } from "./counters.ts";
+import type { DeviceCore } from "./device_core.ts";
+import { checkDeviceOptions, type DeviceKind, type DeviceOptions } from "./device_options.ts";
 import { type ArrayOf, checkDtype, type Dtype, rawNumbers } from "./dtype.ts";
-import { CommandEncoder, type EncoderOptions } from "./encoder.ts";
+import { CommandEncoder } from "./encoder.ts";
 import { environment } from "./env.ts";
 import { disposedError, MlxtsError, wrongKind, wrongValue } from "./errors.ts";
 import { identify, printAsJson } from "./identity.ts";
-import { checkLibrary, Library, type LibraryDefinition } from "./library.ts";
+import { Library } from "./library.ts";
+import { checkLibrary, type LibraryDefinition } from "./library_definition.ts";
 import {
   type DeviceLimits,
   type NativeDevice,
-  type NativeInfo,
   type NativeMemory,
   type NativeWrap,
   native,
@@ -24,8 +28,6 @@ import { bytesOf, copyShape, countOf } from "./shape.ts";
 import { SubmissionQueue } from "./submission.ts";
 import { Tensor } from "./tensor.ts";
 
-export type DeviceKind = "cpu" | "metal";
-
 /** Kinds to try when none is asked for. */
 const KINDS: readonly DeviceKind[] = process.platform === "darwin" ? ["metal", "cpu"] : ["cpu"];
 
@@ -36,38 +38,6 @@ function unavailable(kind: DeviceKind): string | undefined {
   return `this build has no ${kind} device`;
 }
 
-export interface WrapOptions {
-  /** Refuse to write to it. Default `false`. */
-  readOnly?: boolean | undefined;
-}
-
-/** Monotonic counts of what a device has done; live counts of what it holds. */
-export interface DeviceCounters {
-  dispatches: number;
-  manualBarriers: number;
-  automaticBarriers: number;
-  submissions: number;
-  waits: number;
-  pipelines: number;
-  /** Tensors of a checkpoint that could not be bound where they lie. */
-  copiedTensors: number;
-  liveBuffers: number;
-  liveBytes: number;
-  peakBytes: number;
-}
-
-type Tally = Omit<DeviceCounters, "liveBuffers" | "liveBytes" | "peakBytes">;
-
-const zeroTally = (): Tally => ({
-  dispatches: 0,
-  manualBarriers: 0,
-  automaticBarriers: 0,
-  submissions: 0,
-  waits: 0,
-  pipelines: 0,
-  copiedTensors: 0,
-});
-
 function deviceNotFound(tried: { kind: string; reason: string }[], cause?: unknown): MlxtsError {
   const list = tried.map(({ kind, reason }) => `${kind} (${reason})`).join(", ");
   return new MlxtsError("DeviceNotFound", `no device found: ${list}`, { tried }, cause);
@@ -77,26 +47,6 @@ function deviceNotFound(tried: { kind: string; reason: string }[], cause?: unkno
 export function cpuLevels(): string[] {
   return native().cpuLevels();
 }
-
-/**
- * Whether a mark keeps JavaScript from taking an ArrayBuffer's bytes away. On Node.js 21 to 23 and early versions of 24 it
- * does not: `transfer(length)` moves them, also while a device works on them.
- */
-const canPin = (() => {
-  const probe = new ArrayBuffer(1) as ArrayBuffer & { transfer?(): ArrayBuffer };
-  markAsUntransferable(probe);
-  try {
-    probe.transfer?.();
-  } catch {
-    // Refused, as it should be.
-  }
-  return probe.byteLength === 1;
-})();
-
-const resizable = Object.getOwnPropertyDescriptor(ArrayBuffer.prototype, "resizable")?.get;
-
-/** What the ArrayBuffer itself says, whatever its properties are. */
-const isResizable = (buffer: ArrayBuffer): boolean => resizable?.call(buffer) === true;
 
 /** A callback that does not keep the queue alive: a device that is lost without `dispose` can then be collected. */
 function weakOnEnded(): { call(): void; target(queue: SubmissionQueue): void } {
@@ -109,32 +59,39 @@ function weakOnEnded(): { call(): void; target(queue: SubmissionQueue): void } {
   };
 }
 
-/** Lets a device say that it takes less than it does, so that tests reach what large devices never refuse. @internal */
-export let changeLimits: (device: Device, limits: Partial<DeviceLimits>) => void;
+/** Opens the native device; options go before the environment. */
+function openNative(kind: DeviceKind, options: DeviceOptions, onEnded: () => void): NativeDevice {
+  const env = environment();
+  const { threads = env.threads ?? 0, level = env.cpuLevel ?? "", order = "forward" } = options;
+  try {
+    return native().openDevice({ kind, threads, level, order, capture: env.capture ?? "" }, onEnded);
+  } catch (error) {
+    const failure = nativeFailure(error);
+    if (failure?.code === "Io")
+      throw new MlxtsError("Io", failure.message, { path: failure.detail, operation: "capture" }, error);
+    if (failure?.code !== "InvalidArgument") throw error;
+    throw wrongValue("Device.open", "level", `be one of ${cpuLevels().join(", ")} on this processor`, level);
+  }
+}
 
-/** Where work runs. Several may be open at once; everything made from a device belongs to it. */
-export class Device {
+/** Lets a device say that it takes less than it does, so that tests reach what large devices never refuse. @internal */
+export let changeLimits: (device: api.Device, limits: Partial<DeviceLimits>) => void;
+
+/** The class behind `Device`. */
+export class Device implements DeviceCore {
   readonly kind: DeviceKind;
-  /** Whether it is a GPU: launch rules cut work up for many small threads. */
   readonly gpu: boolean;
-  /** The hardware's name. */
   readonly name: string;
-  /** The instruction-set level whose kernels run. */
   readonly level: string;
   readonly unifiedMemory: boolean;
-  /** @internal */
   readonly kernelsFromSource: boolean;
-  #limits: Readonly<DeviceLimits>;
   readonly validate: boolean;
   readonly poison: boolean;
-  /** @internal */
   readonly debug: number;
-  /** @internal */
   readonly submissions: SubmissionQueue;
-  /** @internal */
-  readonly tally: Tally = zeroTally();
-  /** @internal Buffers whose memory a host array shows. */
-  readonly borrowed = new Set<Buffer>();
+  readonly tally = zeroTally();
+  readonly borrowed = new Set<{ dispose(): void }>();
+  #limits: Readonly<DeviceLimits>;
   readonly #handle: NativeDevice;
   readonly #libraries = new Map<LibraryDefinition, Library>();
   #closed = false;
@@ -143,14 +100,10 @@ export class Device {
     identify("Device", Device, (value) => #handle in value);
     printAsJson(Device);
     changeLimits = (device, limits) => {
-      device.#limits = Object.freeze({ ...device.#limits, ...limits });
+      (device as Device).#limits = Object.freeze({ ...device.limits, ...limits });
     };
   }
 
-  /**
-   * Opens a device: the kind asked for, else `MLXTS_DEVICE`, else the best there is.
-   * @throws MlxtsError `DeviceNotFound` with `details.tried`
-   */
   static open(kind?: DeviceKind, options: DeviceOptions = {}): Device {
     if (kind !== undefined && typeof kind !== "string") throw wrongKind("Device.open", "kind", "be cpu or metal", kind);
     const checked = checkDeviceOptions(options);
@@ -172,32 +125,14 @@ export class Device {
     throw deviceNotFound(tried, cause);
   }
 
-  private constructor(kind: DeviceKind, options: DeviceOptions) {
+  constructor(kind: DeviceKind, options: DeviceOptions) {
     const env = environment();
-    const threads = options.threads ?? env.threads ?? 0;
-    const level = options.level ?? env.cpuLevel;
     const onEnded = weakOnEnded();
-    try {
-      this.#handle = native().openDevice(
-        {
-          kind,
-          threads,
-          level: level ?? "",
-          order: options.order ?? "forward",
-          capture: env.capture ?? "",
-        },
-        onEnded.call,
-      );
-    } catch (error) {
-      const failure = nativeFailure(error);
-      if (failure?.code === "Io")
-        throw new MlxtsError("Io", failure.message, { path: failure.detail, operation: "capture" }, error);
-      if (failure?.code !== "InvalidArgument") throw error;
-      throw wrongValue("Device.open", "level", `be one of ${cpuLevels().join(", ")} on this processor`, level);
-    }
-    this.submissions = new SubmissionQueue(this, this.#handle);
+    this.#handle = openNative(kind, options, onEnded.call);
+    this.debug = env.debug;
+    this.submissions = new SubmissionQueue(this.#handle, this.tally, this.debug >= 2);
     onEnded.target(this.submissions);
-    const info: NativeInfo = native().deviceInfo(this.#handle);
+    const info = native().deviceInfo(this.#handle);
     this.kind = kind;
     this.gpu = kind !== "cpu";
     this.name = info.name;
@@ -205,7 +140,6 @@ export class Device {
     this.unifiedMemory = info.unifiedMemory;
     this.kernelsFromSource = info.kernelsFromSource;
     this.#limits = Object.freeze(info.limits);
-    this.debug = env.debug;
     this.validate = options.validate ?? env.validate;
     this.poison = options.poison ?? env.poison;
     if (this.debug >= 1)
@@ -213,8 +147,7 @@ export class Device {
     Object.freeze(this);
   }
 
-  /** What the device is. */
-  toJSON(): { type: "Device"; kind: DeviceKind; name: string; level: string; threads: number; disposed: boolean } {
+  toJSON(): ReturnType<api.Device["toJSON"]> {
     const { kind, name, level, limits, disposed } = this;
     return { type: "Device", kind, name, level, threads: limits.threads, disposed };
   }
@@ -232,20 +165,19 @@ export class Device {
     return this.#handle;
   }
 
-  /** A zero-filled buffer. */
-  buffer(bytes: number): Buffer {
-    if (!Number.isSafeInteger(bytes) || bytes < 1)
-      throw wrongValue("device.buffer", "bytes", "be an integer ≥ 1", bytes);
-    return new Buffer(this, this.allocate(bytes), bytes);
+  buffer(byteLength: number): Buffer {
+    return new Buffer(this, this.allocate(byteLength), byteLength);
   }
 
-  private allocate(bytes: number): NativeMemory {
+  allocate(byteLength: number): NativeMemory {
+    if (!Number.isSafeInteger(byteLength) || byteLength < 1)
+      throw wrongValue("device.buffer", "byteLength", "be an integer ≥ 1", byteLength);
     const device = this.live();
-    if (bytes > this.limits.maxBufferBytes) throw this.refused(bytes);
+    if (byteLength > this.limits.maxBufferBytes) throw this.refused(byteLength);
     try {
-      return native().allocate(device, bytes);
+      return native().allocate(device, byteLength);
     } catch (error) {
-      throw nativeFailure(error)?.code === "BufferAllocation" ? this.refused(bytes, error) : error;
+      throw nativeFailure(error)?.code === "BufferAllocation" ? this.refused(byteLength, error) : error;
     }
   }
 
@@ -253,7 +185,6 @@ export class Device {
     return new MlxtsError("BufferAllocation", `cannot allocate ${bytes} bytes on ${this.kind}`, { bytes }, cause);
   }
 
-  /** A buffer with a copy of the bytes. */
   bufferFrom(data: ArrayBufferView): Buffer {
     if (!ArrayBuffer.isView(data)) throw wrongKind("device.bufferFrom", "data", "be a typed array or DataView", data);
     const bytes = bytesOfView("device.bufferFrom", "data", data);
@@ -262,16 +193,9 @@ export class Device {
     return buffer;
   }
 
-  /**
-   * A buffer over memory that stays where it is. The memory lives until the buffer is disposed and idle, whatever becomes of
-   * the array: also a SharedArrayBuffer, or what `tensor.typedArray()` shows of another buffer, which may be disposed.
-   * A plain ArrayBuffer can no longer be transferred; where Node.js cannot prevent that (21 to 23, early 24) it is
-   * refused, and so are resizable ones everywhere. When `WebAssembly.Memory.grow` takes the bytes away, the buffer counts
-   * as disposed.
-   */
-  wrap(memory: ArrayBufferView, options: WrapOptions = {}): Buffer {
+  wrap(memory: ArrayBufferView, options: api.WrapOptions = {}): Buffer {
     const op = "device.wrap";
-    checkOptionNames<WrapOptions>(op, options, { readOnly: true });
+    checkOptionNames<api.WrapOptions>(op, options, { readOnly: true });
     const { readOnly = false } = options;
     if (typeof readOnly !== "boolean") throw wrongKind(op, "readOnly", "be a boolean", readOnly);
     if (!ArrayBuffer.isView(memory)) throw wrongKind(op, "memory", "be a typed array or DataView", memory);
@@ -312,22 +236,20 @@ export class Device {
     return new Buffer(this, wrap.memory, bytes, { readOnly, wrapped: true, source: watched ? source : undefined });
   }
 
-  /** A read-only buffer over the first `bytes` of a file, mapped: nothing is read before it is used. The file must not shrink meanwhile. */
-  mapFile(path: string, bytes: number): Buffer {
+  mapFile(path: string, byteLength: number): Buffer {
     if (typeof path !== "string") throw wrongKind("device.mapFile", "path", "be a string", path);
-    if (!Number.isSafeInteger(bytes) || bytes < 1)
-      throw wrongValue("device.mapFile", "bytes", "be an integer ≥ 1", bytes);
+    if (!Number.isSafeInteger(byteLength) || byteLength < 1)
+      throw wrongValue("device.mapFile", "byteLength", "be an integer ≥ 1", byteLength);
     try {
-      return new Buffer(this, native().mapFile(this.live(), path, bytes), bytes, { readOnly: true });
+      return new Buffer(this, native().mapFile(this.live(), path, byteLength), byteLength, { readOnly: true });
     } catch (error) {
       const failure = nativeFailure(error);
-      if (failure?.code === "BufferAllocation") throw this.refused(bytes, error);
+      if (failure?.code === "BufferAllocation") throw this.refused(byteLength, error);
       if (failure?.code !== "Io") throw error;
       throw new MlxtsError("Io", `cannot map ${path}: ${failure.message}`, { path, operation: "map" }, error);
     }
   }
 
-  /** A tensor with a buffer of its own: zeros, or `data` (a raw typed array of the dtype as it is, other numbers rounded). */
   tensor<D extends Dtype>(dtype: D, shape: readonly number[], data?: ArrayOf<D> | ArrayLike<number>): Tensor<D> {
     const op = "device.tensor";
     checkDtype(op, dtype);
@@ -340,17 +262,15 @@ export class Device {
     return new Tensor(buffer, dtype, dims, { owned: true });
   }
 
-  /** Scratch for outputs and intermediate tensors. With `grow` it takes more memory instead of refusing. */
-  arena(bytes: number, options: ArenaOptions = {}): Arena {
-    return new Arena(this, bytes, options);
+  arena(byteLength: number, options: api.ArenaOptions = {}): Arena {
+    return new Arena(this, byteLength, options);
   }
 
-  encoder(options: EncoderOptions = {}): CommandEncoder {
+  encoder(options: api.EncoderOptions = {}): CommandEncoder {
     this.live();
     return new CommandEncoder(this, options);
   }
 
-  /** A package's kernels on this device; opened once. */
   library(definition: LibraryDefinition): Library {
     checkLibrary("device.library", definition);
     let library = this.#libraries.get(definition);
@@ -361,7 +281,6 @@ export class Device {
     return library;
   }
 
-  /** A snapshot of the counters. */
   get counters(): DeviceCounters {
     const [liveBuffers, liveBytes, peakBytes] = native().memoryCounters(this.live());
     return { ...this.tally, liveBuffers, liveBytes, peakBytes };
@@ -372,7 +291,6 @@ export class Device {
     native().resetPeakBytes(this.live());
   }
 
-  /** Waits for work in flight, then releases everything; later use of any child is an error. */
   dispose(): void {
     if (this.#closed) return;
     native().closeDevice(this.#handle);

@@ -1,6 +1,8 @@
 import { wrongKind, wrongValue } from "./errors.ts";
 import { checkOptionNames, type OptionNames } from "./options.ts";
 
+export type DeviceKind = "cpu" | "metal";
+
 export interface DeviceOptions {
   /** CPU threads. Default `MLXTS_THREADS`, else the physical cores. */
   threads?: number;

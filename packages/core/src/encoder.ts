@@ -1,8 +1,9 @@
+import type * as api from "./api.ts";
 import { Arena } from "./arena.ts";
 import type { Buffer } from "./buffer.ts";
-import { type AnyKernel, CommandWriter, type DispatchArguments, dispatchNote, type Node } from "./command_writer.ts";
+import { type AnyKernel, CommandWriter, dispatchNote, type Node } from "./command_writer.ts";
 import { type CommitOptions, readCommitOptions } from "./commit_options.ts";
-import type { Device } from "./device.ts";
+import type { DeviceCore } from "./device_core.ts";
 import { readDispatch, threadsOf } from "./dispatch.ts";
 import type { Dtype } from "./dtype.ts";
 import { disposedError, wrongKind, wrongValue } from "./errors.ts";
@@ -19,21 +20,11 @@ import { isArray } from "./shape.ts";
 import type { Submission } from "./submission.ts";
 import { Tensor } from "./tensor.ts";
 
-export interface EncoderOptions {
-  /** `auto` inserts the barriers that declared accesses need; `manual` inserts none. Default `auto`. */
-  barriers?: "auto" | "manual";
-  /** Where ops take outputs and scratch from when none are given. Default: fresh buffers. */
-  arena?: Arena;
-}
-
 const READS: ReadonlySet<Access> = new Set<Access>(["read", "read?"]);
 
-/**
- * A recording of dispatches and barriers. Arguments are checked before anything is recorded: a refused dispatch leaves
- * the encoder as it was. `commit()` runs the recording once, `finish()` keeps it for replay.
- */
-export class CommandEncoder {
-  readonly device: Device;
+/** The class behind `CommandEncoder`. */
+export class CommandEncoder implements api.CommandEncoder {
+  readonly device: DeviceCore;
   readonly arena: Arena | undefined;
   readonly #mode: "auto" | "manual";
   readonly #writer = new CommandWriter();
@@ -49,9 +40,8 @@ export class CommandEncoder {
     printAsJson(CommandEncoder);
   }
 
-  /** @internal Use `device.encoder`. */
-  constructor(device: Device, options: EncoderOptions = {}) {
-    checkOptionNames<EncoderOptions>("device.encoder", options, { barriers: true, arena: true });
+  constructor(device: DeviceCore, options: api.EncoderOptions = {}) {
+    checkOptionNames<api.EncoderOptions>("device.encoder", options, { barriers: true, arena: true });
     const { barriers = "auto", arena } = options;
     if (barriers !== "auto" && barriers !== "manual")
       throw wrongValue("device.encoder", "barriers", "be auto or manual", barriers);
@@ -78,24 +68,20 @@ export class CommandEncoder {
       );
   }
 
-  /** An uninitialized tensor from the encoder's arena, or a zeroed one of its own when there is none. */
   empty<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
-    return handOut(this.arena ? this.arena.alloc(dtype, shape) : this.device.tensor(dtype, shape), this.#recorded);
+    const tensor = this.arena ? this.arena.alloc(dtype, shape) : this.device.tensor(dtype, shape);
+    return handOut(tensor as Tensor<D>, this.#recorded);
   }
 
-  /**
-   * Records one dispatch of a kernel. Its arguments are read once: what is checked is what runs.
-   * @throws TypeError or RangeError naming the buffer, parameter or size that cannot be; nothing is recorded then
-   */
   dispatch<B extends Record<string, Access>, P extends Record<string, Scalar>, S>(
     kernel: Kernel<B, P, S>,
-    args: DispatchArguments<B, P, S>,
+    args: api.DispatchArguments<B, P, S>,
   ): void {
     this.assertRecording("dispatch");
     this.record(readDispatch(kernel as unknown as AnyKernel, args as never, this.device));
   }
 
-  /** @internal Records a dispatch that has been read. */
+  /** Records a dispatch whose arguments have been read. */
   record(node: Node): void {
     const { kernel, op, variant, launch } = node;
     const accesses = this.checkBuffers(node);
@@ -187,7 +173,6 @@ export class CommandEncoder {
     this.#lastWasBarrier = true;
   }
 
-  /** Orders everything recorded so far before everything recorded later. */
   barrier(): void {
     this.assertRecording("barrier");
     if (this.#lastWasBarrier) return;
@@ -195,10 +180,6 @@ export class CommandEncoder {
     this.device.tally.manualBarriers++;
   }
 
-  /**
-   * Runs the recording after everything committed before it. Await the submission, or not. Buffers that were disposed
-   * after they had been recorded are still used.
-   */
   commit(options: CommitOptions = {}): Submission {
     const given = readCommitOptions("encoder.commit", options);
     this.assertRecording("commit");
@@ -210,7 +191,6 @@ export class CommandEncoder {
     return submission;
   }
 
-  /** Ends the recording and keeps it: each `replay()` is one call. */
   finish(): Recording {
     this.assertRecording("finish");
     this.#state = "finished";
@@ -218,7 +198,6 @@ export class CommandEncoder {
     return new Recording(this.device, this.#writer, this.#nodes, this.#mode, this.#recorded);
   }
 
-  /** Abandons the recording and lets its buffers go; after `commit` or `finish` it has nothing left to do. */
   dispose(): void {
     if (this.#state !== "recording") return;
     this.#state = "disposed";
@@ -226,8 +205,7 @@ export class CommandEncoder {
     if (!this.device.disposed) this.#writer.letGo();
   }
 
-  /** What has been recorded so far. */
-  toJSON(): { type: "CommandEncoder"; device: string; state: string; barriers: string; dispatches: number } {
+  toJSON(): ReturnType<api.CommandEncoder["toJSON"]> {
     const dispatches = this.#nodes.filter((node) => node !== "barrier").length;
     return { type: "CommandEncoder", device: this.device.kind, state: this.#state, barriers: this.#mode, dispatches };
   }
@@ -237,14 +215,11 @@ export class CommandEncoder {
   }
 }
 
-/** A finished recording. It retains its buffers: replaying is legal as long as none of them is disposed. */
-export class Recording {
-  readonly device: Device;
-  /** @internal */
+/** The class behind `Recording`. */
+export class Recording implements api.Recording {
+  readonly device: DeviceCore;
   readonly accesses: readonly Accesses[];
-  /** @internal */
   readonly footprint: Footprint;
-  /** @internal One label for each dispatch or fill, by command tag. */
   readonly labels: readonly string[];
   #origin: Error | undefined;
   #handle: NativeRecording | undefined;
@@ -259,9 +234,8 @@ export class Recording {
     printAsJson(Recording);
   }
 
-  /** @internal Use `encoder.finish`. */
   constructor(
-    device: Device,
+    device: DeviceCore,
     writer: CommandWriter,
     nodes: readonly (Node | "barrier")[],
     mode: "auto" | "manual",
@@ -284,7 +258,7 @@ export class Recording {
     Object.freeze(this);
   }
 
-  /** @internal Where it was replayed first: a stack costs more than the rest of a replay. */
+  /** Where it was replayed first: a stack costs more than the rest of a replay. */
   get origin(): Error {
     this.#origin ??= new Error("committed");
     return this.#origin;
@@ -302,7 +276,6 @@ export class Recording {
     return this.#handle === undefined || this.device.disposed;
   }
 
-  /** @internal */
   get native(): NativeRecording {
     if (this.#handle === undefined) throw disposedError("recording");
     return this.#handle;
@@ -321,7 +294,6 @@ export class Recording {
           if (tensor?.disposed) throw disposedError(`tensor \`${name}\` of a recorded dispatch`);
   }
 
-  /** Runs the recorded dispatches again, in one call. */
   replay(options: CommitOptions = {}): Submission {
     const given = readCommitOptions("recording.replay", options);
     if (this.device.disposed) throw disposedError("device");
@@ -332,11 +304,7 @@ export class Recording {
     return submission;
   }
 
-  /**
-   * The same recording with tensors replaced: pairs of [recorded, replacement] with equal dtype and shape.
-   * Aliasing and barriers are worked out anew.
-   */
-  rebind(pairs: Iterable<readonly [Tensor, Tensor]>): Recording {
+  rebind(pairs: Iterable<readonly [api.Tensor, api.Tensor]>): Recording {
     const swap = readPairs(pairs);
     for (const [from, to] of swap) {
       if (from.dtype !== to.dtype || from.byteLength !== to.byteLength)
@@ -375,8 +343,7 @@ export class Recording {
     if (this.#recorded.state === "finished") this.#recorded.state = "abandoned";
   }
 
-  /** What has been recorded. */
-  toJSON(): { type: "Recording"; device: string; dispatches: number; barriers: number; disposed: boolean } {
+  toJSON(): ReturnType<api.Recording["toJSON"]> {
     const { device, dispatches, barriers, disposed } = this;
     return { type: "Recording", device: device.kind, dispatches, barriers, disposed };
   }

@@ -1,16 +1,30 @@
-export { ARENA_ALIGNMENT, type Arena, type ArenaMark, type ArenaOptions, arenaBytes } from "./arena.ts";
-export type { Buffer, ReadOptions } from "./buffer.ts";
+import type * as api from "./api.ts";
+import { Device as DeviceObject } from "./device.ts";
+import type { Dtype } from "./dtype.ts";
+import { Tensor as TensorObject } from "./tensor.ts";
+
+export type {
+  Arena,
+  ArenaMark,
+  ArenaOptions,
+  Buffer,
+  CommandEncoder,
+  DispatchArguments,
+  EncoderOptions,
+  Library,
+  ReadOptions,
+  Recording,
+  Submission,
+  SubmissionResult,
+  TensorSummary,
+  WrapOptions,
+} from "./api.ts";
+export { ARENA_ALIGNMENT, arenaBytes } from "./arena.ts";
 export { Checkpoint, type CheckpointTensor, openCheckpoint } from "./checkpoint.ts";
-export type { DispatchArguments } from "./command_writer.ts";
 export type { CommitOptions } from "./commit_options.ts";
-export {
-  cpuLevels,
-  Device,
-  type DeviceCounters,
-  type DeviceKind,
-  type WrapOptions,
-} from "./device.ts";
-export type { DeviceOptions } from "./device_options.ts";
+export type { DeviceCounters } from "./counters.ts";
+export { cpuLevels } from "./device.ts";
+export type { DeviceKind, DeviceOptions } from "./device_options.ts";
 export { scratchFits } from "./dispatch.ts";
 export {
   type ArrayOf,
@@ -25,7 +39,6 @@ export {
   type RawArray,
   roundTo,
 } from "./dtype.ts";
-export type { CommandEncoder, EncoderOptions, Recording } from "./encoder.ts";
 export {
   type ArgumentFault,
   ArgumentRangeError,
@@ -52,7 +65,7 @@ export {
   oldLaunch,
   type Scalar,
 } from "./kernel.ts";
-export { defineLibrary, type Library, type LibraryDefinition } from "./library.ts";
+export { defineLibrary, type LibraryDefinition } from "./library_definition.ts";
 export type { DeviceLimits } from "./native.ts";
 export { defineOp, inputTensors, opParams, paramText, shapeText, unsupported } from "./op.ts";
 export type {
@@ -86,5 +99,8 @@ export {
 export { elementCount, tensorBytes } from "./shape.ts";
 export { checkSignal } from "./signal.ts";
 export { opSignatures } from "./signatures.ts";
-export type { Submission, SubmissionResult } from "./submission.ts";
-export { Tensor, type TensorSummary } from "./tensor.ts";
+
+export type Device = api.Device;
+export const Device: api.DeviceClass = DeviceObject;
+export type Tensor<D extends Dtype = Dtype> = api.Tensor<D>;
+export const Tensor: api.TensorClass = TensorObject;

@@ -1,7 +1,7 @@
 import { type Dtype, isDtype } from "./dtype.ts";
 import { MlxtsError, wrongKind, wrongValue } from "./errors.ts";
 import { isOurs, registerKind } from "./identity.ts";
-import { checkLibrary, type LibraryDefinition } from "./library.ts";
+import { checkLibrary, type LibraryDefinition } from "./library_definition.ts";
 import type { DeviceLimits } from "./native.ts";
 import { checkOptionNames, namesOf, type OptionNames } from "./options.ts";
 import { isArray } from "./shape.ts";

@@ -1,41 +1,14 @@
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import type * as api from "./api.ts";
 import { binaryMissing, binaryRefused, prebuilt } from "./binaries.ts";
-import { MlxtsError, wrongKind, wrongValue } from "./errors.ts";
-import { identify, isOurs, printAsJson, registerKind } from "./identity.ts";
+import { MlxtsError, wrongKind } from "./errors.ts";
+import { identify, printAsJson } from "./identity.ts";
+import type { LibraryDefinition } from "./library_definition.ts";
 import { IncludeError, inlineIncludes } from "./metal_source.ts";
 import { type NativeDevice, type NativeLibrary, native, nativeFailure } from "./native.ts";
 
-/** A package's compiled kernels: where they lie. */
-export interface LibraryDefinition {
-  readonly name: string;
-  /** The package's `prebuilds/` and `native/` folders stand beside the folder of this module. */
-  readonly url: string;
-}
-
-/** Names a package's kernel library; `url` is the `import.meta.url` of a module in its `src/` or `dist/`. */
-export function defineLibrary(name: string, url: string): LibraryDefinition {
-  const op = "defineLibrary";
-  if (typeof name !== "string") throw wrongKind(op, "name", "be a string", name);
-  if (!/^[A-Za-z0-9_-]+$/.test(name)) throw wrongValue(op, "name", "be of letters, digits, - and _", name);
-  if (typeof url !== "string" || !url.startsWith("file:") || !URL.canParse(url)) {
-    const error = typeof url === "string" ? wrongValue : wrongKind;
-    throw error(op, "url", "be the import.meta.url of a module", url, "bundlers must leave this package external");
-  }
-  const definition = Object.freeze({ name, url });
-  definitions.add(definition);
-  return definition;
-}
-
-const definitions = new WeakSet<object>();
-registerKind("LibraryDefinition", (value) => definitions.has(value));
-
-/** Refuses what no `defineLibrary` has made. */
-export function checkLibrary(op: string, value: unknown): asserts value is LibraryDefinition {
-  if (!isOurs("LibraryDefinition", value)) throw wrongKind(op, "library", "be made by defineLibrary", value);
-}
-
-/** A kernel ready to run on a device. @internal */
+/** A kernel ready to run on a device. */
 interface Pipeline {
   readonly id: number;
   readonly maxThreads: number;
@@ -45,10 +18,10 @@ interface Pipeline {
 const SHARED_HEADERS = fileURLToPath(new URL("../native", import.meta.url));
 
 /**
- * A library opened on a device; pipelines are made once and cached. A device that compiles kernels from source takes
+ * The class behind `Library`. Pipelines are made once and cached. A device that compiles kernels from source takes
  * `native/<kernel>.metal`, each when it is first used; a failed compile is tried anew the next time.
  */
-export class Library {
+export class Library implements api.Library {
   readonly definition: LibraryDefinition;
   readonly #device: NativeDevice;
   /** The compiled library, or one for each kernel. */
@@ -62,7 +35,6 @@ export class Library {
     printAsJson(Library);
   }
 
-  /** @internal Use `device.library`. */
   constructor(
     definition: LibraryDefinition,
     device: NativeDevice,
@@ -113,7 +85,7 @@ export class Library {
     return failure?.code === "ShaderCompilation" ? compilationError(symbol, failure.detail, error) : error;
   }
 
-  /** @internal */
+  /** @throws MlxtsError `KernelNotFound` or `ShaderCompilation` */
   pipeline(kernel: string, variant: string): Pipeline {
     const symbol = `${kernel}_${variant}`;
     const known = this.#pipelines.get(symbol);
@@ -130,7 +102,6 @@ export class Library {
     return pipeline;
   }
 
-  /** Whether the library has that variant of a kernel. */
   has(kernel: string, variant: string): boolean {
     for (const [name, value] of Object.entries({ kernel, variant }))
       if (typeof value !== "string") throw wrongKind("library.has", name, "be a string", value);
@@ -143,8 +114,7 @@ export class Library {
     }
   }
 
-  /** Which library it is. */
-  toJSON(): { type: "Library"; name: string; url: string } {
+  toJSON(): ReturnType<api.Library["toJSON"]> {
     const { name, url } = this.definition;
     return { type: "Library", name, url };
   }

@@ -1,4 +1,4 @@
-import type { Device } from "./device.ts";
+import type { Device } from "./api.ts";
 import { type Dtype, isDtype } from "./dtype.ts";
 import { CommandEncoder } from "./encoder.ts";
 import { disposedError, MlxtsError, show, wrongKind, wrongValue } from "./errors.ts";

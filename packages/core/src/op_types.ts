@@ -1,8 +1,6 @@
 // What an op is: its declaration, the types of its calls that follow from it, and what tools read of it.
-import type { Device } from "./device.ts";
+import type { CommandEncoder, Device, Tensor } from "./api.ts";
 import type { Dtype } from "./dtype.ts";
-import type { CommandEncoder } from "./encoder.ts";
-import type { Tensor } from "./tensor.ts";
 
 /** A dtype, or `=name`: the dtype of another tensor of the op. */
 export type DtypeRule = Dtype | `=${string}`;

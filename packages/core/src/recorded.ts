@@ -1,7 +1,6 @@
 import { type ArgumentRangeError, wrongValue } from "./errors.ts";
 import { IntervalMap } from "./interval_map.ts";
 import type { Accesses, Range } from "./ranges.ts";
-import type { Tensor } from "./tensor.ts";
 
 /** What an encoder has recorded, until it has run. */
 export class Recorded {
@@ -35,30 +34,31 @@ export class Recorded {
   }
 }
 
-/** A tensor that an encoder handed out, with all its views. */
+/** What is known of a tensor that an encoder handed out; its views share this. */
 interface Output {
   encoder: WeakRef<Recorded>;
-  /** By somebody else than its encoder. */
+  /** Whether the host or another encoder has written it. */
   written: boolean;
 }
 
-const outputs = new WeakMap<Tensor, Output>();
+/** Of tensors. */
+const outputs = new WeakMap<object, Output>();
 
 /** The tensor was handed out by an encoder: until that has run, it holds nothing. */
-export function handOut<T extends Tensor>(tensor: T, { reference }: Recorded): T {
+export function handOut<T extends object>(tensor: T, { reference }: Recorded): T {
   outputs.set(tensor, { encoder: reference, written: false });
   return tensor;
 }
 
-/** The view shows what the tensor holds. */
-export function shareOutput<T extends Tensor>(view: T, tensor: Tensor): T {
+/** The view shows elements of the tensor: what is known of one holds for both. */
+export function shareOutput<T extends object>(view: T, tensor: object): T {
   const output = outputs.get(tensor);
   if (output) outputs.set(view, output);
   return view;
 }
 
 /** The tensor is written by the host, or by another encoder than its own. */
-export function noteWrite(tensor: Tensor, encoder?: Recorded): void {
+export function noteWrite(tensor: object, encoder?: Recorded): void {
   const output = outputs.get(tensor);
   if (output && output.encoder !== encoder?.reference) output.written = true;
 }
@@ -106,7 +106,7 @@ export class RecordedWork {
   }
 
   /** The same of a tensor; also one that only a finished recording writes to, which was never replayed. */
-  assertComputed(op: string, tensor: Tensor): void {
+  assertComputed(op: string, tensor: { readonly range: Range }): void {
     this.assertRun(op, "tensor", tensor.range);
     const output = outputs.get(tensor);
     if (!output || output.written) return;

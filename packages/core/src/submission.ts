@@ -1,40 +1,51 @@
-import type { Buffer } from "./buffer.ts";
-import { CommandWriter } from "./command_writer.ts";
+import type * as api from "./api.ts";
+import type { SubmissionResult } from "./api.ts";
 import type { CommitOptions } from "./commit_options.ts";
-import type { Device } from "./device.ts";
-import type { Recording } from "./encoder.ts";
+import type { Tally } from "./counters.ts";
 import { ArgumentRangeError, type ErrorCode, MlxtsError, wrongValue } from "./errors.ts";
 import { identify, printAsJson } from "./identity.ts";
 import { IntervalMap } from "./interval_map.ts";
 import { Footprint, MemoryUses } from "./memory_uses.ts";
-import { type NativeDevice, type NativeOutcome, type NativeRecording, native } from "./native.ts";
+import { type NativeDevice, type NativeMemory, type NativeOutcome, type NativeRecording, native } from "./native.ts";
 import type { Accesses, Range } from "./ranges.ts";
 import { RecordedWork } from "./recorded.ts";
 import { abortable } from "./signal.ts";
-import { Tensor } from "./tensor.ts";
-
-/** What a submission took. */
-export interface SubmissionResult {
-  /** Time on the device. */
-  ms: number;
-  /** With `profile`: one entry for each dispatch, in recorded order. */
-  dispatches?: { label: string; us: number }[];
-}
 
 interface Ended {
   result?: SubmissionResult;
   error?: Error;
 }
 
-type Submitted = Pick<Recording, "accesses" | "labels" | "footprint">;
+/** What a submission must know of the commands that it runs. */
+interface Submitted {
+  /** What each dispatch or fill touches, by command tag. */
+  readonly accesses: readonly Accesses[];
+  /** The label of each dispatch or fill, by command tag. */
+  readonly labels: readonly string[];
+  readonly footprint: Footprint;
+}
 
-/** Work handed to a device. `await` it, `waitSync()` it, or leave it: a failure nobody looks at becomes a process warning. */
-export class Submission implements PromiseLike<SubmissionResult> {
-  /** @internal */
+/** Commands as an encoder has written them. */
+interface CommandList extends Submitted {
+  readonly words: { readonly array: Uint32Array; readonly count: number };
+  readonly memories: NativeMemory[];
+  /** Releases the buffers: native code holds their memory from here on. */
+  letGo(): void;
+}
+
+/** Commands that native code keeps. */
+interface KeptCommands extends Submitted {
+  readonly native: NativeRecording;
+  /** Where they were submitted first. */
+  readonly origin: Error;
+}
+
+/** The class behind `Submission`. */
+export class Submission implements api.Submission {
   readonly id: number;
   /** What is in flight; let go at the end. */
   #recording: Submitted;
-  /** @internal Where `commit` or, for the first time, `replay` was called: for errors that arrive later. */
+  /** Where `commit` or, for the first time, `replay` was called: for errors that arrive later. */
   readonly origin: Error;
   readonly #queue: SubmissionQueue;
   readonly #signal: AbortSignal | undefined;
@@ -50,7 +61,6 @@ export class Submission implements PromiseLike<SubmissionResult> {
     printAsJson(Submission);
   }
 
-  /** @internal */
   constructor(
     queue: SubmissionQueue,
     id: number,
@@ -66,7 +76,6 @@ export class Submission implements PromiseLike<SubmissionResult> {
     Object.freeze(this);
   }
 
-  /** @internal */
   get recording(): Submitted {
     return this.#recording;
   }
@@ -76,7 +85,6 @@ export class Submission implements PromiseLike<SubmissionResult> {
     return this.#ended.error ? "failed" : "completed";
   }
 
-  /** A submission is awaited as it is: `await encoder.commit()`. */
   // biome-ignore lint/suspicious/noThenProperty: being awaitable is what this class is for
   then<A = SubmissionResult, B = never>(
     onDone?: ((result: SubmissionResult) => A | PromiseLike<A>) | null,
@@ -86,7 +94,7 @@ export class Submission implements PromiseLike<SubmissionResult> {
     return this.#promise.then(onDone, onFailed);
   }
 
-  /** @internal How the work ends, whatever its signal says. */
+  /** How the work ends, whatever its signal says. */
   outcome(): Promise<SubmissionResult> {
     this.#observed = true;
     this.#work ??= new Promise((resolve, reject) => {
@@ -102,7 +110,6 @@ export class Submission implements PromiseLike<SubmissionResult> {
     else this.#settle?.resolve(result as SubmissionResult);
   }
 
-  /** Blocks until the work has ended; for scripts. A signal that was aborted before throws its reason. */
   waitSync(): SubmissionResult {
     this.#observed = true;
     if (!this.#ended) this.#signal?.throwIfAborted();
@@ -112,7 +119,7 @@ export class Submission implements PromiseLike<SubmissionResult> {
     return result as SubmissionResult;
   }
 
-  /** @internal */
+  /** Called by the queue when the work has ended. */
   finish(result: SubmissionResult | undefined, error: Error | undefined): void {
     this.#ended = { ...(result && { result }), ...(error && { error }) };
     this.#recording = NOTHING;
@@ -124,8 +131,7 @@ export class Submission implements PromiseLike<SubmissionResult> {
     });
   }
 
-  /** How far it is, and what it took. */
-  toJSON(): { type: "Submission"; state: string; ms?: number } {
+  toJSON(): ReturnType<api.Submission["toJSON"]> {
     const { state } = this;
     const ms = this.#ended?.result?.ms;
     return { type: "Submission", state, ...(ms !== undefined && { ms }) };
@@ -137,10 +143,12 @@ const NOTHING: Submitted = { accesses: [], labels: [], footprint: new Footprint(
 /** Queues with work in flight; idle ones may be collected. */
 const busy = new Set<SubmissionQueue>();
 
-/** The submissions of one device: what is in flight, what failed, and which memory they touch. @internal */
+/** The submissions of one device: what is recorded, in flight or failed, and which memory that touches. */
 export class SubmissionQueue {
-  private readonly device: Device;
   private readonly handle: NativeDevice;
+  private readonly tally: Tally;
+  /** Whether every dispatch is timed and printed: `MLXTS_DEBUG` 2. */
+  private readonly trace: boolean;
   /** By id, in the order of submission. */
   private readonly inFlight = new Map<number, Submission>();
   private readonly uses = new MemoryUses();
@@ -149,43 +157,37 @@ export class SubmissionQueue {
   /** Memory whose contents are undefined because the submission that wrote it failed. */
   private readonly failures = new IntervalMap<Error>();
 
-  constructor(device: Device, handle: NativeDevice) {
-    this.device = device;
+  constructor(handle: NativeDevice, tally: Tally, trace: boolean) {
     this.handle = handle;
+    this.tally = tally;
+    this.trace = trace;
   }
 
-  /** Keeps a command list, natively, for `submit`. */
-  record(writer: CommandWriter): NativeRecording {
-    const recording = native().record(this.handle, writer.words.array, writer.words.count, writer.memories);
-    writer.letGo();
+  /** Keeps a command list, in native code, for `submit`. */
+  record(list: CommandList): NativeRecording {
+    const recording = native().record(this.handle, list.words.array, list.words.count, list.memories);
+    list.letGo();
     return recording;
   }
 
-  submit(recording: Recording, { profile = false, signal }: CommitOptions): Submission {
-    const id = native().submit(this.handle, recording.native, profile || this.device.debug >= 2);
-    return this.track(new Submission(this, id, recording, recording.origin, signal));
+  submit(commands: KeptCommands, { profile = false, signal }: CommitOptions): Submission {
+    const id = native().submit(this.handle, commands.native, profile || this.trace);
+    return this.track(new Submission(this, id, commands, commands.origin, signal));
   }
 
   /** Submits a command list that runs once. */
-  run(writer: CommandWriter, { profile = false, signal }: CommitOptions): Submission {
-    const { array, count } = writer.words;
-    const id = native().run(this.handle, array, count, writer.memories, profile || this.device.debug >= 2);
-    writer.letGo();
-    return this.track(new Submission(this, id, writer, new Error("committed"), signal));
-  }
-
-  /** Fills a buffer in submission order; used to poison scratch. */
-  fill(buffer: Buffer, byte: number): void {
-    const writer = new CommandWriter();
-    writer.fill(new Tensor(buffer, "u8", [buffer.byteLength]), byte);
-    this.run(writer, {});
+  run(list: CommandList, { profile = false, signal }: CommitOptions): Submission {
+    const { array, count } = list.words;
+    const id = native().run(this.handle, array, count, list.memories, profile || this.trace);
+    list.letGo();
+    return this.track(new Submission(this, id, list, new Error("committed"), signal));
   }
 
   private track(submission: Submission): Submission {
     if (this.inFlight.size === 0) busy.add(this);
     this.inFlight.set(submission.id, submission);
     this.uses.begin(submission.id, submission.recording.footprint);
-    this.device.tally.submissions++;
+    this.tally.submissions++;
     return submission;
   }
 
@@ -212,7 +214,7 @@ export class SubmissionQueue {
   private result(submission: Submission, { milliseconds, microseconds }: NativeOutcome): SubmissionResult {
     if (!microseconds) return { ms: milliseconds };
     const dispatches = submission.recording.labels.map((label, tag) => ({ label, us: microseconds[tag] ?? 0 }));
-    if (this.device.debug >= 2)
+    if (this.trace)
       dispatches.forEach(({ label, us }, i) => {
         const { reads, writes, note = "" } = submission.recording.accesses[i] as Accesses;
         const bytes = [...reads, ...writes].reduce((sum, { begin, end }) => sum + end - begin, 0);
@@ -245,7 +247,7 @@ export class SubmissionQueue {
   }
 
   waitFor(id: number): void {
-    this.device.tally.waits++;
+    this.tally.waits++;
     native().waitFor(this.handle, id);
     this.onEnded();
   }
@@ -279,8 +281,11 @@ export class SubmissionQueue {
       throw wrongValue(op, "range", "not be used by work in flight", "a range in use", "await the submission first");
   }
 
-  /** The range is of fresh memory: work that used it under another buffer has ended, told or not. */
-  welcome(range: Range): void {
+  /**
+   * The range is fresh memory of the device. It may lie where another buffer lay: work that used that one has ended, though
+   * the queue may not have heard of it yet, and may have failed.
+   */
+  startFresh(range: Range): void {
     const last = this.uses.last(range, "used");
     if (last !== undefined) this.waitFor(last);
     this.forgetFailure(range);

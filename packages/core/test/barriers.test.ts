@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 import { HazardTracker } from "../src/hazards.ts";
 import { type CommandEncoder, Device, Tensor } from "../src/index.ts";
 import { caught, testDevice } from "./helpers.ts";
+import { rangeOf } from "./internals.ts";
 import { accumulateKernel, increment } from "./kernels/probe.ts";
 
 const testDeviceOnce = (order: "forward" | "reverse" = "forward", validate = false) =>
@@ -201,7 +202,7 @@ describe("manual barriers", () => {
   it("that are missing are reported when the device validates", () => {
     const device = testDeviceOnce("forward", true);
     const [a, b, c] = [0, 1, 2].map(() => device.tensor("u32", [64])) as [Tensor, Tensor, Tensor];
-    const hex = (tensor: Tensor) => `[0x${tensor.range.begin.toString(16)}, 0x${tensor.range.end.toString(16)})`;
+    const hex = (tensor: Tensor) => `[0x${rangeOf(tensor).begin.toString(16)}, 0x${rangeOf(tensor).end.toString(16)})`;
     const encoder = device.encoder({ barriers: "manual" });
     increment(encoder, { x: a, out: b });
     const error = caught(() => increment(encoder, { x: b, out: c }));

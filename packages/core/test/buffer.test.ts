@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { Device, readSafetensors, Tensor } from "../src/index.ts";
 import { caught, message, rejected, testDevice, testFolder } from "./helpers.ts";
+import { addressOf } from "./internals.ts";
 import { increment } from "./kernels/probe.ts";
 import { pinned, wrappable } from "./wrappable.ts";
 
@@ -20,7 +21,9 @@ describe("buffer", () => {
   });
 
   it.each([0, -1, 1.5, Number.NaN, 2 ** 53])("refuses %s bytes", (bytes) => {
-    expect(message(() => device.buffer(bytes))).toBe(`device.buffer: \`bytes\` must be an integer ≥ 1, got ${bytes}`);
+    expect(message(() => device.buffer(bytes))).toBe(
+      `device.buffer: \`byteLength\` must be an integer ≥ 1, got ${bytes}`,
+    );
   });
 
   it.each([device.limits.maxBufferBytes + 1, 2 ** 50, Number.MAX_SAFE_INTEGER])(
@@ -49,14 +52,14 @@ describe("buffer", () => {
     expect([...new Uint8Array(await buffer.read(2, 4))]).toEqual([0, 1, 2, 0]);
     expect(buffer.readSync(8, 0).byteLength).toBe(0);
     expect(message(() => buffer.readSync(7, 2))).toBe(
-      "buffer.readSync: `bytes` must stay within the buffer's 8 bytes, got 7 + 2",
+      "buffer.readSync: `byteLength` must stay within the buffer's 8 bytes, got 7 + 2",
     );
     expect(message(() => buffer.write(new Uint8Array(2), 7))).toBe(
-      "buffer.write: `bytes` must stay within the buffer's 8 bytes, got 7 + 2",
+      "buffer.write: `byteLength` must stay within the buffer's 8 bytes, got 7 + 2",
     );
     expect(message(() => buffer.readSync(-1))).toBe("buffer.readSync: `byteOffset` must be an integer ≥ 0, got -1");
     expect((await rejected(buffer.read(0, 9))).message).toBe(
-      "buffer.read: `bytes` must stay within the buffer's 8 bytes, got 0 + 9",
+      "buffer.read: `byteLength` must stay within the buffer's 8 bytes, got 0 + 9",
     );
   });
 
@@ -215,7 +218,7 @@ describe("wrapped memory", () => {
     using b = device.wrap(new Uint32Array(shared));
     a.write(new Uint32Array([1, 2]));
     expect([...new Uint32Array(b.readSync(16, 8))]).toEqual([1, 2]);
-    expect(a.address - b.address).toBe(16);
+    expect(addressOf(a) - addressOf(b)).toBe(16);
   });
 
   it("is kept alive by work in flight, not by its handle", async () => {
@@ -265,6 +268,6 @@ describe("mapped files", () => {
     execFileSync("mkfifo", [pipe]);
     expect(message(() => device.mapFile(pipe, 5))).toBe(`cannot map ${pipe}: No such device`);
     expect(message(() => readSafetensors(pipe))).toBe(`${pipe}: is not a file`);
-    expect(message(() => device.mapFile(short, 0))).toBe("device.mapFile: `bytes` must be an integer ≥ 1, got 0");
+    expect(message(() => device.mapFile(short, 0))).toBe("device.mapFile: `byteLength` must be an integer ≥ 1, got 0");
   });
 });

@@ -2,6 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { type Device, defineKernel, defineOp, Tensor } from "../src/index.ts";
 import { caught, message, testDevice } from "./helpers.ts";
+import { rangeOf } from "./internals.ts";
 import { increment, incrementKernel, probeLibrary } from "./kernels/probe.ts";
 
 /** An array whose iterator tells other dimensions than its elements. */
@@ -114,7 +115,7 @@ describe("what is checked and then used", () => {
   });
 
   it("takes tensors from their constructor only", () => {
-    const like = { ...small, shape: [4096], bytes: 4, device, range: small.range, disposed: false };
+    const like = { ...small, shape: [4096], bytes: 4, device, range: rangeOf(small), disposed: false };
     for (const fake of [like, Object.create(small), Object.create(Tensor.prototype), new Proxy(small, {})]) {
       expect(fake instanceof Tensor).toBe(false);
       expect(caught(() => increment(device.encoder(), { x: fake as never }))).toMatchObject({

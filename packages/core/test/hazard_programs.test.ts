@@ -5,6 +5,7 @@ import { type Buffer, type CommandEncoder, Device, Tensor } from "../src/index.t
 import type { Accesses } from "../src/ranges.ts";
 import { Random } from "../src/testing/index.ts";
 import { hazardByDefinition } from "./hazard_definition.ts";
+import { rangeOf } from "./internals.ts";
 import { accumulateKernel, increment, launchKernel, limit } from "./kernels/probe.ts";
 
 const PROGRAMS = 60;
@@ -92,7 +93,7 @@ function encode(encoder: CommandEncoder, step: Step, world: World): void {
 
 /** What a step reads and writes, in order of binding. */
 function accesses(step: Step, world: World): Accesses {
-  const range = (view: View) => world.tensor(view).range;
+  const range = (view: View) => rangeOf(world.tensor(view));
   if (step.op === "launch") return { label: "launch/launch_u32", reads: [], writes: [range(step.out)] };
   if (step.op !== "accumulate")
     return { label: `${step.op}/${step.op}_u32`, reads: [range(step.x)], writes: [range(step.out)] };

@@ -1,8 +1,9 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { importCircles } from "@mlxts/test-kit/import_circles";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { importCircles } from "./import_circles.ts";
 
 describe("import circles", () => {
   let folder: string;
@@ -62,4 +63,9 @@ describe("import circles", () => {
       }),
     ).toEqual(["c.ts → d.ts → c.ts"]);
   });
+});
+
+it("no modules of core import each other in a circle, neither values nor types", () => {
+  const folder = fileURLToPath(new URL("../src", import.meta.url));
+  expect(importCircles({ folder, packageName: "@mlxts/core" })).toEqual([]);
 });

@@ -1,6 +1,7 @@
 import { expect, it } from "vitest";
 import { Device, type MlxtsError } from "../src/index.ts";
 import { caught, rejected, testFolder } from "./helpers.ts";
+import { fill } from "./internals.ts";
 import { increment, limit } from "./kernels/probe.ts";
 import { describeSimulated, openMetal, set } from "./simulator.ts";
 
@@ -118,10 +119,10 @@ describeSimulated("failed submissions", () => {
     using buffer = device.buffer(64);
     const warned = new Promise<Error>((resolve) => process.once("warning", resolve));
     set({ fault: "no-blit" });
-    device.submissions.fill(buffer, 1);
+    fill(buffer, 1);
     expect((await warned).message).toMatch(/fill: Metal gave no command buffer, encoder or buffer/);
     set({});
-    device.submissions.fill(buffer, 1);
+    fill(buffer, 1);
     expect(new Uint8Array(await buffer.read())[63]).toBe(1);
   });
 });

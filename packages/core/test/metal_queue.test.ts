@@ -3,6 +3,7 @@ import { existsSync, readFileSync, rmSync } from "node:fs";
 import { expect, it } from "vitest";
 import type { Device, MlxtsError } from "../src/index.ts";
 import { caught, rejected, testFolder } from "./helpers.ts";
+import { fill } from "./internals.ts";
 import { increment, limit } from "./kernels/probe.ts";
 import { runChild } from "./run_child.ts";
 import { describeSimulated, openMetal, set } from "./simulator.ts";
@@ -29,7 +30,7 @@ describeSimulated("submissions", () => {
       const all = Array.from({ length: 8 }, (_, i) => {
         const encoder = device.encoder();
         for (let k = 0; k < 3; k++) increment(encoder, { x, out: x }, { groups: 8 });
-        device.submissions.fill(scratch, i);
+        fill(scratch, i);
         const submission = encoder.commit({ profile: i % 2 === 1 });
         void submission.then(() => ended.push(i));
         return submission;

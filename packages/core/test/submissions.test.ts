@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { Device, type MlxtsError, type Tensor } from "../src/index.ts";
 import { caught, rejected, testDevice } from "./helpers.ts";
+import { submissionsOf } from "./internals.ts";
 import { increment, limit } from "./kernels/probe.ts";
 
 describe("submissions", () => {
@@ -213,7 +214,7 @@ describe("failures", () => {
 
   it("of the machine are errors of the command buffer", async () => {
     const huge = Device.open("cpu", { threads: 1 });
-    const error = huge.submissions as unknown as {
+    const error = submissionsOf(huge) as unknown as {
       failure(submission: object, outcome: object): MlxtsError;
     };
     const made = error.failure(

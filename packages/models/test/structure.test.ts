@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { importCircles } from "@mlxts/test-kit/import_circles";
 import { expect, it } from "vitest";
-import { importCircles } from "../../core/test/import_circles.ts";
 
 const src = fileURLToPath(new URL("../src", import.meta.url));
 

@@ -1,5 +1,4 @@
-import type { Device } from "../device.ts";
-import type { CommandEncoder } from "../encoder.ts";
+import type { CommandEncoder, Device } from "../api.ts";
 
 /** One measured setting of an op. `encode` records one call; the runner replays it. */
 export interface BenchCase {

@@ -1,5 +1,5 @@
+import type { CommandEncoder } from "../api.ts";
 import type { Dtype, FloatDtype } from "../dtype.ts";
-import type { CommandEncoder } from "../encoder.ts";
 import type { Kernel } from "../kernel.ts";
 import type { OpDescriptor } from "../op_types.ts";
 import type { ErrorClass } from "./metric.ts";

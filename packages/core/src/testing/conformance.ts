@@ -1,5 +1,4 @@
-import type { Arena } from "../arena.ts";
-import type { Device } from "../device.ts";
+import type { Arena, Device } from "../api.ts";
 import { type Dtype, decodeNumbers, encodeNumbers, FLOATS, type FloatDtype, isFloat, type RawArray } from "../dtype.ts";
 import type { Case, Suite } from "./case.ts";
 import { BARS, type Comparison, compare, type ErrorClass, within } from "./metric.ts";

@@ -1,9 +1,8 @@
-import type { Arena } from "../arena.ts";
-import type { Device } from "../device.ts";
+import type { Arena, Device, Tensor } from "../api.ts";
 import { DTYPES, type Dtype, decodeNumbers, encodeNumbers, FLOATS, type FloatDtype, type RawArray } from "../dtype.ts";
 import { inputTensors, opParams } from "../op.ts";
 import type { OpDescriptor } from "../op_types.ts";
-import { Tensor } from "../tensor.ts";
+import { Tensor as TensorClass } from "../tensor.ts";
 import type { Case, Reference64, Suite } from "./case.ts";
 
 const GUARD = 64;
@@ -161,7 +160,7 @@ export async function runCase(
     const result = suite.op(encoder, call.inputs, call.options);
     const { dispatches = [] } = await encoder.commit({ profile: trace });
     const results: Record<string, Tensor | undefined> =
-      result instanceof Tensor
+      result instanceof TensorClass
         ? { [Object.keys(suite.op.op.outputs)[0] as string]: result }
         : (result as Record<string, Tensor>);
     const run: Run = {

@@ -1,4 +1,4 @@
-import type { Device } from "../device.ts";
+import type { Device } from "../api.ts";
 import { DTYPES, type Dtype, decodeNumbers, encodeNumbers, type FloatDtype, isFloat, type RawArray } from "../dtype.ts";
 import type { Case, ReferenceFunction, Suite } from "./case.ts";
 import { dtypesOf, suiteCases, verdict } from "./conformance.ts";

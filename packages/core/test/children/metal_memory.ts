@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Device, Tensor } from "../../src/index.ts";
+import { fill } from "../internals.ts";
 import { increment, limit } from "../kernels/probe.ts";
 
 const [scenario] = process.argv.slice(2);
@@ -31,7 +32,7 @@ async function everything(): Promise<void> {
     for (let i = 0; i < 3; i++) limit(encoder, { x }, { limit: i });
     await encoder.commit({ profile }).then(null, () => {});
   }
-  device.submissions.fill(out.buffer, 1);
+  fill(out.buffer, 1);
   mapped.dispose();
   await out.read();
   device.dispose();
