@@ -1,25 +1,34 @@
 import { checkOptionNames, checkSignal, type OptionNames, wrongKind, wrongValue } from "@mlxts/core";
 import { checkInteger } from "./check_integer.ts";
 import type { Draft } from "./draft.ts";
-import { feed } from "./feed.ts";
-import { COMMON_OPTIONS, type CommonOptions, checkEnd, checkReport, type Ending, Stopwatch } from "./generation.ts";
+import {
+  COMMON_OPTIONS,
+  type CommonOptions,
+  checkEnd,
+  checkReport,
+  type Ending,
+  endingOf,
+  feedPrompts,
+  Stopwatch,
+} from "./generation.ts";
 import { withDefaults } from "./generation_config.ts";
 import { checkPath, type LanguageModel } from "./language_model.ts";
 import { checkCache } from "./prefix_cache.ts";
-import { checkState } from "./state.ts";
+import { checkState, type ModelState } from "./state.ts";
 import { Steps } from "./steps.ts";
 import { checkIds } from "./tokens.ts";
 
 /** Options of `generate`. */
 export interface GenerateOptions extends CommonOptions {
-  /** Guesses tokens to be tried together, see `promptLookup`. The text is the same, and comes sooner if they are right. */
+  /** Guesses the next tokens, see `promptLookup`. The text does not depend on it; it comes sooner when guesses are right. */
   draft?: Draft;
-  /** The most tokens of a guess. Default 4, or the `rollback` of `state`. */
+  /** The most tokens of a guess. Default: the `rollback` of `state`, or 4 without a `state`. */
   draftTokens?: number;
   /** Filled in when the generation ends: why it did. */
   ending?: Partial<Ending>;
 }
 
+const OP = "generate";
 const GENERATE_OPTIONS: OptionNames<GenerateOptions> = {
   ...COMMON_OPTIONS,
   draft: true,
@@ -27,9 +36,9 @@ const GENERATE_OPTIONS: OptionNames<GenerateOptions> = {
   ending: true,
 };
 
-/** All of the options that can be wrong by themselves. */
+/** Checks the arguments that can be wrong by themselves, and completes them. */
 function check(model: LanguageModel, ids: readonly number[], options: GenerateOptions) {
-  const op = "generate";
+  const op = OP;
   checkOptionNames(op, options, GENERATE_OPTIONS);
   const { state, draft, signal, cache } = options;
   checkSignal(op, signal);
@@ -39,7 +48,7 @@ function check(model: LanguageModel, ids: readonly number[], options: GenerateOp
   if (draft !== undefined && typeof draft !== "function") throw wrongKind(op, "draft", "be a function", draft);
   if (draft && state?.maxRollback === 0)
     throw wrongValue(op, "state", "be made with `rollback` when there is a `draft`", "a state without it");
-  const guess = draft ? (options.draftTokens ?? state?.maxRollback ?? 4) : 0;
+  const guess = draft ? (options.draftTokens ?? state?.maxRollback ?? Math.min(4, model.maxRollback)) : 0;
   if (draft) checkInteger(op, "draftTokens", guess, 1, state?.maxRollback ?? model.maxRollback);
   return {
     prompt: checkIds(op, model, ids),
@@ -55,88 +64,129 @@ function check(model: LanguageModel, ids: readonly number[], options: GenerateOp
   };
 }
 
+type Settings = ReturnType<typeof check>;
+
+/** The text of a generation, and what the state holds of it. */
+class GeneratedText {
+  /** The prompt and the ids that were yielded. */
+  private readonly ids: number[];
+  private count = 0;
+  /** How many ids the state holds beyond the last one yielded; −1 when that one has not been fed yet. */
+  private ahead = 0;
+  private readonly model: LanguageModel;
+  private readonly state: ModelState;
+  private readonly steps: Steps;
+  private readonly settings: Settings;
+  private readonly watch: Stopwatch;
+  /** Filled in. */
+  private readonly end: Ending;
+
+  constructor(
+    model: LanguageModel,
+    state: ModelState,
+    steps: Steps,
+    settings: Settings,
+    watch: Stopwatch,
+    end: Ending,
+  ) {
+    this.ids = [...settings.prompt];
+    this.model = model;
+    this.state = state;
+    this.steps = steps;
+    this.settings = settings;
+    this.watch = watch;
+    this.end = end;
+  }
+
+  /** A guess at the next ids, no longer than can be of use: a pass gives one id more than was guessed right. */
+  private guess(): readonly number[] {
+    const { draft, guess, maxTokens } = this.settings;
+    const most = Math.min(guess, maxTokens - this.count - 1, this.state.capacity - this.state.tokens - 1);
+    return draft && most > 0 ? checkIds(OP, this.model, draft(this.ids, most), "draft", true).slice(0, most) : [];
+  }
+
+  /** Feeds the last id, and a guess if there is one; returns the ids that follow. */
+  async step(): Promise<readonly number[]> {
+    const { signal } = this.settings;
+    const { watch, steps } = this;
+    const last = this.ids.at(-1) as number;
+    const guess = this.guess();
+    const next = guess.length > 0 ? await steps.speculate(OP, last, guess) : [await steps.next(OP, last)];
+    this.ahead = next.length - 1;
+    signal?.throwIfAborted();
+    watch.lap(this.count === 0 ? "prefillMs" : "decodeMs");
+    watch.timings.draftedTokens += guess.length;
+    watch.timings.acceptedTokens += next.length - 1;
+    return next;
+  }
+
+  /** Adds an id to the text; false when it is a stop token, which ends the text and is not added. */
+  add(id: number): boolean {
+    const { stopTokens, maxTokens } = this.settings;
+    if (stopTokens.has(id)) {
+      Object.assign(this.end, { finishReason: "stop", stopToken: id });
+      return false;
+    }
+    this.ids.push(id);
+    this.count++;
+    this.ahead--;
+    this.watch.timings.generatedTokens = this.count;
+    const isFull = this.ahead < 0 && this.state.tokens === this.state.capacity;
+    if (this.count === maxTokens || isFull) this.end.finishReason = "length";
+    return true;
+  }
+
+  /** Makes the state hold what was yielded, no less and no more; the last id only where there is room for it. */
+  async settle(): Promise<void> {
+    const { state } = this;
+    if (!state.defined) return;
+    if (this.ahead > 0) await state.takeBack([this.ahead]);
+    else if (this.ahead < 0 && state.tokens < state.capacity) await this.steps.next(OP, this.ids.at(-1) as number);
+  }
+}
+
 /**
  * Yields new token ids one by one, until a stop token (not yielded), `maxTokens`, or the end of the context.
  *
- * However it ends, `state` then holds what it held before, `ids`, and every id that was yielded; but a last id for which
- * the context has no room is not fed, and a generation that ends before its first id leaves what passes of the prompt had
- * run. Canceled, it ends the pass in flight and throws the signal's reason. A generator that
- * is dropped half-way keeps its state in use: end it with `return()`, or with a `break` out of `for await`.
+ * However it ends, `state` then holds what it held before, `ids`, and every id that was yielded. Two exceptions: a last id
+ * for which the context has no room is not fed; a generation that ends before its first id leaves the tokens of the prompt
+ * whose passes ran. When it is canceled, the pass in flight ends first, then the signal's reason is thrown. A generator
+ * that is dropped half-way keeps its state in use: end it with `return()`, or with a `break` out of `for await`.
  */
 export async function* generate(
   model: LanguageModel,
   ids: readonly number[],
   options: GenerateOptions = {},
 ): AsyncGenerator<number, void, void> {
-  const op = "generate";
-  const { prompt, maxTokens, stopTokens, path, sampling, timings, ending, guess, draft, signal, cache } = check(
-    model,
-    ids,
-    options,
-  );
+  const settings = check(model, ids, options);
+  const { prompt, maxTokens, path, sampling, timings, ending, guess, signal, cache } = settings;
   const own = options.state
     ? undefined
     : model.newState({ capacity: Math.min(model.contextLength, prompt.length + maxTokens), rollback: guess });
   const state = options.state ?? (own as NonNullable<typeof own>);
   let end: Ending = { finishReason: "aborted" };
   try {
-    using _ = state.begin(op);
-    state.assertRoom(op, [prompt.length]);
+    using _ = state.begin(OP);
+    state.assertRoom(OP, [prompt.length]);
     using steps = new Steps(model, state, [sampling]);
     const watch = new Stopwatch(timings);
-    watch.timings.promptTokens = prompt.length;
-    if (prompt.length > 1) {
-      const { restored } = await feed(
-        op,
-        model,
-        state,
-        [prompt.slice(0, -1)],
-        { path, positions: [[]], ...(cache && { cache }), signal },
-        "ids",
-      );
-      watch.timings.cachedTokens = restored[0] as number;
-    }
-    const text = [...prompt];
-    let last = text.at(-1) as number;
-    /** Tokens that the state holds beyond the last one yielded; −1: that one is still to be fed. */
-    let ahead = 0;
+    await feedPrompts([prompt], { op: OP, argument: "ids", model, state, path, cache, signal, watch });
+    const text = new GeneratedText(model, state, steps, settings, watch, end);
     try {
       signal?.throwIfAborted();
-      for (let count = 0; ; ) {
-        // No more than can be of use: each pass gives one token more than was guessed right.
-        const most = Math.min(guess, maxTokens - count - 1, state.capacity - state.tokens - 1);
-        const guessed = draft && most > 0 ? checkIds(op, model, draft(text, most), "draft", true).slice(0, most) : [];
-        const next = guessed.length > 0 ? await steps.speculate(op, last, guessed) : [await steps.next(op, last)];
-        ahead = next.length - 1;
-        signal?.throwIfAborted();
-        watch.lap(count === 0 ? "prefillMs" : "decodeMs");
-        watch.timings.draftedTokens += guessed.length;
-        watch.timings.acceptedTokens += next.length - 1;
-        for (const id of next) {
-          if (stopTokens.has(id)) {
-            end = { finishReason: "stop", stopToken: id };
-            return;
-          }
-          watch.timings.generatedTokens = ++count;
-          text.push(id);
-          last = id;
-          ahead--;
-          if (count === maxTokens || (ahead < 0 && state.tokens === state.capacity)) end = { finishReason: "length" };
+      do {
+        for (const id of await text.step()) {
+          if (!text.add(id)) return;
           yield id;
           signal?.throwIfAborted();
         }
         watch.resume();
-        if (end.finishReason === "length") return;
-      }
+      } while (end.finishReason !== "length");
     } finally {
-      // Whoever goes on with the state finds what was yielded in it, no less and no more.
-      if (!own && state.defined) {
-        if (ahead > 0) await state.takeBack([ahead]);
-        else if (ahead < 0 && state.tokens < state.capacity) await steps.next(op, last);
-      }
+      if (!own) await text.settle();
     }
   } catch (error) {
-    end = { finishReason: signal?.aborted && error === signal.reason ? "aborted" : "error" };
+    end = endingOf(error, signal);
     throw error;
   } finally {
     own?.dispose();

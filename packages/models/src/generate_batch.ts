@@ -1,6 +1,5 @@
 import { checkOptionNames, checkSignal, type OptionNames, wrongKind, wrongValue } from "@mlxts/core";
 import { checkInteger } from "./check_integer.ts";
-import { feed } from "./feed.ts";
 import {
   COMMON_OPTIONS,
   type CommonOptions,
@@ -8,6 +7,8 @@ import {
   checkReport,
   type Ending,
   type EndOptions,
+  endingOf,
+  feedPrompts,
   Stopwatch,
 } from "./generation.ts";
 import { withDefaults } from "./generation_config.ts";
@@ -15,26 +16,27 @@ import { checkPath, type LanguageModel } from "./language_model.ts";
 import { checkPrompts } from "./prefill.ts";
 import { checkCache } from "./prefix_cache.ts";
 import { SAMPLING_OPTIONS, type SamplingOptions } from "./sampling.ts";
-import { checkState } from "./state.ts";
+import { checkState, type ModelState } from "./state.ts";
 import { Steps } from "./steps.ts";
 
-/** What can be different for each sequence of a batch. */
+/** Options that can differ between the sequences of a batch. */
 type SequenceOptions = SamplingOptions & EndOptions;
 
 /** Options of `generateBatch`. */
 export interface GenerateBatchOptions extends CommonOptions {
-  /** What is different for each sequence. Seeds not given here: `seed` and the sequence's number added. */
+  /** For each sequence the options that differ from the common ones. Default of its seed: `seed` plus its index. */
   each?: readonly SequenceOptions[];
-  /** Filled in when the generation ends: why the text of each sequence did. */
+  /** Filled in when the generation ends: for each sequence why its text ended. */
   endings?: Partial<Ending>[];
 }
 
+const OP = "generateBatch";
 const BATCH_OPTIONS: OptionNames<GenerateBatchOptions> = { ...COMMON_OPTIONS, each: true, endings: true };
 const SEQUENCE_OPTIONS: OptionNames<SequenceOptions> = { ...SAMPLING_OPTIONS, maxTokens: true, stopTokens: true };
 
-/** All of the options that can be wrong by themselves. */
+/** Checks the arguments that can be wrong by themselves, and completes them. */
 function check(model: LanguageModel, prompts: readonly (readonly number[])[], options: GenerateBatchOptions) {
-  const op = "generateBatch";
+  const op = OP;
   checkOptionNames(op, options, BATCH_OPTIONS);
   const { each, seed = 0, state, signal, cache, endings = [] } = options;
   checkSignal(op, signal);
@@ -65,6 +67,64 @@ function check(model: LanguageModel, prompts: readonly (readonly number[])[], op
   };
 }
 
+type Sequence = ReturnType<typeof check>["sequences"][number];
+
+/** The texts of a batch, and what its state holds of them. */
+class GeneratedTexts {
+  /** For each sequence the ids that the next step feeds it: one, or none when its text has ended. */
+  batch: readonly (readonly number[])[];
+  /** For each sequence how its text ended. */
+  readonly endings: (Ending | undefined)[];
+  private readonly sequences: readonly Sequence[];
+  private readonly state: ModelState;
+  private readonly steps: Steps;
+  /** For each sequence the id that was yielded and has not been fed. */
+  private unfed: readonly (readonly number[])[];
+  private count = 0;
+
+  constructor(sequences: readonly Sequence[], state: ModelState, steps: Steps) {
+    this.sequences = sequences;
+    this.state = state;
+    this.steps = steps;
+    this.batch = sequences.map(({ ids }) => ids.slice(-1));
+    this.unfed = sequences.map(() => []);
+    this.endings = sequences.map(() => undefined);
+  }
+
+  /** Feeds each sequence its next id; returns the ids that follow. */
+  async step(): Promise<(number | undefined)[]> {
+    const next = await this.steps.feed(OP, this.batch, "prompts");
+    // A sequence whose text has ended took no part in the step; its last id is still to be fed.
+    this.unfed = this.unfed.map((ids, at) => (this.batch[at]?.length ? [] : ids));
+    this.count++;
+    return next.map(([id]) => id);
+  }
+
+  /** Adds ids to the texts, and notes which texts end with them. The result lacks the stop tokens. */
+  add(next: readonly (number | undefined)[]): (number | undefined)[] {
+    const { sequences, endings, state } = this;
+    const added = next.map((id, at) => {
+      if (id === undefined || !sequences[at]?.stopTokens.has(id)) return id;
+      endings[at] = { finishReason: "stop", stopToken: id };
+      return undefined;
+    });
+    this.unfed = this.unfed.map((ids, at) => (added[at] === undefined ? ids : [added[at]]));
+    for (const [at, id] of added.entries())
+      if (id !== undefined && (this.count === sequences[at]?.maxTokens || state.length(at) === state.capacity))
+        endings[at] = { finishReason: "length" };
+    this.batch = added.map((id, at) => (id === undefined || endings[at] ? [] : [id]));
+    return added;
+  }
+
+  /** Makes the state hold what was yielded; a last id only where there is room for it. */
+  async settle(): Promise<void> {
+    const { state } = this;
+    if (!state.defined) return;
+    const rest = this.unfed.map((ids, at) => (state.length(at) < state.capacity ? ids : []));
+    if (rest.some((ids) => ids.length > 0)) await this.steps.feed(OP, rest);
+  }
+}
+
 /**
  * Continues several prompts at once, each as `generate` would; yields for every step the new id of each sequence,
  * undefined for those that have ended. The steps of all sequences are one recorded pass.
@@ -77,69 +137,53 @@ export async function* generateBatch(
   prompts: readonly (readonly number[])[],
   options: GenerateBatchOptions = {},
 ): AsyncGenerator<(number | undefined)[], void, void> {
-  const op = "generateBatch";
   const { sequences, path, timings, signal, cache, endings } = check(model, prompts, options);
   const longest = Math.max(...sequences.map(({ ids, maxTokens }) => ids.length + maxTokens));
   const own = options.state
     ? undefined
     : model.newState({ sequences: sequences.length, capacity: Math.min(model.contextLength, longest) });
   const state = options.state ?? (own as NonNullable<typeof own>);
-  const ended: (Ending | undefined)[] = sequences.map(() => undefined);
+  /** How the texts end that have not ended by themselves. */
   let otherwise: Ending = { finishReason: "aborted" };
+  let ended: readonly (Ending | undefined)[] = sequences.map(() => undefined);
   try {
-    using _ = state.begin(op);
-    const lengths = sequences.map(({ ids }) => ids.length);
-    state.assertRoom(op, lengths, "prompts");
+    using _ = state.begin(OP);
+    const batch = sequences.map(({ ids }) => ids);
+    state.assertRoom(
+      OP,
+      batch.map(({ length }) => length),
+      "prompts",
+    );
     using steps = new Steps(
       model,
       state,
       sequences.map(({ sampling }) => sampling),
     );
     const watch = new Stopwatch(timings);
-    watch.timings.promptTokens = lengths.reduce((sum, length) => sum + length, 0);
-    const begins = sequences.map(({ ids }) => ids.slice(0, -1));
-    if (begins.some((ids) => ids.length > 0)) {
-      const prompt = { path, positions: begins.map(() => []), ...(cache && { cache }), signal };
-      const { restored } = await feed(op, model, state, begins, prompt, "prompts");
-      watch.timings.cachedTokens = restored.reduce((sum, tokens) => sum + tokens, 0);
-    }
-    /** Of each sequence what the next step feeds it. */
-    let batch = sequences.map(({ ids }) => ids.slice(-1));
-    /** Of each sequence the id that was yielded and has not been fed. */
-    let unfed: number[][] = batch.map(() => []);
+    await feedPrompts(batch, { op: OP, argument: "prompts", model, state, path, cache, signal, watch });
+    const texts = new GeneratedTexts(sequences, state, steps);
+    ended = texts.endings;
+    let lap: "prefillMs" | "decodeMs" = "prefillMs";
     try {
       signal?.throwIfAborted();
-      for (let count = 1; ; count++) {
-        const next = await steps.feed(op, batch, "prompts");
-        // Sequences that sat out may still have one.
-        unfed = unfed.map((ids, at) => (batch[at]?.length ? [] : ids));
+      do {
+        const next = await texts.step();
         signal?.throwIfAborted();
-        watch.lap(count === 1 ? "prefillMs" : "decodeMs");
-        const fresh = next.map(([id], at) => {
-          if (id === undefined || !sequences[at]?.stopTokens.has(id)) return id;
-          ended[at] = { finishReason: "stop", stopToken: id };
-          return undefined;
-        });
-        const generated = fresh.filter((id) => id !== undefined).length;
-        if (generated === 0) return;
-        watch.timings.generatedTokens += generated;
-        unfed = unfed.map((ids, at) => (fresh[at] === undefined ? ids : [fresh[at]]));
-        for (const [at, id] of fresh.entries())
-          if (id !== undefined && (count === sequences[at]?.maxTokens || state.length(at) === state.capacity))
-            ended[at] = { finishReason: "length" };
-        batch = fresh.map((id, at) => (id === undefined || ended[at] ? [] : [id]));
-        yield fresh;
+        watch.lap(lap);
+        lap = "decodeMs";
+        const added = texts.add(next);
+        const count = added.filter((id) => id !== undefined).length;
+        if (count === 0) return;
+        watch.timings.generatedTokens += count;
+        yield added;
         signal?.throwIfAborted();
         watch.resume();
-        if (batch.every((ids) => ids.length === 0)) return;
-      }
+      } while (texts.batch.some((ids) => ids.length > 0));
     } finally {
-      // Whoever goes on with the state finds what was yielded in it, where there is room.
-      const rest = unfed.map((ids, at) => (state.length(at) < state.capacity ? ids : []));
-      if (!own && state.defined && rest.some((ids) => ids.length > 0)) await steps.feed(op, rest);
+      if (!own) await texts.settle();
     }
   } catch (error) {
-    otherwise = { finishReason: signal?.aborted && error === signal.reason ? "aborted" : "error" };
+    otherwise = endingOf(error, signal);
     throw error;
   } finally {
     own?.dispose();

@@ -1,6 +1,7 @@
 import { type OptionNames, wrongKind, wrongValue } from "@mlxts/core";
 import { checkInteger } from "./check_integer.ts";
 import type { ModelPath } from "./families.ts";
+import { feed } from "./feed.ts";
 import type { LanguageModel } from "./language_model.ts";
 import type { PrefixCache } from "./prefix_cache.ts";
 import { SAMPLING_OPTIONS, type SamplingOptions } from "./sampling.ts";
@@ -15,7 +16,7 @@ export interface EndOptions {
   stopTokens?: readonly number[];
 }
 
-/** What both forms of generation take. */
+/** Options of `generate` and of `generateBatch`. */
 export interface CommonOptions extends SamplingOptions, EndOptions, CallOptions {
   /** See `prefill`. */
   path?: ModelPath;
@@ -54,7 +55,7 @@ export interface Ending {
   stopToken?: number;
 }
 
-/** The options of one sequence's end, checked and copied. */
+/** Checked copies of the options that end a sequence. */
 export function checkEnd(op: string, model: LanguageModel, { maxTokens = 128, stopTokens }: EndOptions) {
   checkInteger(op, "maxTokens", maxTokens, 1);
   const stops: unknown = stopTokens ?? model.stopTokens;
@@ -64,26 +65,33 @@ export function checkEnd(op: string, model: LanguageModel, { maxTokens = 128, st
   return { maxTokens, stopTokens: new Set<number>(stops) };
 }
 
-/** What is filled in for the caller, if it is an object. */
+/** How a generation ended that threw this error. */
+export const endingOf = (error: unknown, signal: AbortSignal | undefined): Ending => ({
+  finishReason: signal?.aborted && error === signal.reason ? "aborted" : "error",
+});
+
+/** `report` if it is an object or undefined. */
 export function checkReport<T extends object>(op: string, argument: string, report: T | undefined): T | undefined {
   if (report === undefined || (typeof report === "object" && report !== null)) return report;
   throw wrongKind(op, argument, "be an object to fill in", report);
 }
 
-/** What a generation took, in tokens and milliseconds; `prefillMs` reaches to the first new token. */
+/** Tokens and milliseconds of a generation. */
 export interface Timings {
   promptTokens: number;
-  /** Of these, those that the cache had. */
+  /** Tokens of the prompt that the cache restored. */
   cachedTokens: number;
+  /** Until the first new token. */
   prefillMs: number;
   generatedTokens: number;
   decodeMs: number;
-  /** Tokens that were guessed, and those of them that were right. */
+  /** Tokens that were guessed. */
   draftedTokens: number;
+  /** Tokens of the guesses that were right. */
   acceptedTokens: number;
 }
 
-/** Adds the time since the last call, or since `resume`. */
+/** Measures a generation, without the time in which its reader has the control. */
 export class Stopwatch {
   readonly timings: Timings;
   private last = performance.now();
@@ -100,6 +108,7 @@ export class Stopwatch {
     });
   }
 
+  /** Adds the time since the last lap or since `resume`. */
   lap(key: "prefillMs" | "decodeMs"): void {
     const now = performance.now();
     this.timings[key] += now - this.last;
@@ -109,4 +118,28 @@ export class Stopwatch {
   resume(): void {
     this.last = performance.now();
   }
+}
+
+/** What feeding the prompts of a generation takes. */
+interface PromptCall {
+  op: string;
+  /** The caller's name of the prompts, for errors. */
+  argument: string;
+  model: LanguageModel;
+  state: ModelState;
+  path: string;
+  cache: PrefixCache | undefined;
+  signal: AbortSignal | undefined;
+  watch: Stopwatch;
+}
+
+/** Feeds all tokens of each prompt but the last, which the first decode step takes. */
+export async function feedPrompts(prompts: readonly (readonly number[])[], call: PromptCall): Promise<void> {
+  const { op, argument, model, state, path, cache, signal, watch } = call;
+  watch.timings.promptTokens = prompts.reduce((sum, { length }) => sum + length, 0);
+  const begins = prompts.map((ids) => ids.slice(0, -1));
+  if (begins.every(({ length }) => length === 0)) return;
+  const options = { path, positions: begins.map(() => []), cache, signal };
+  const { restored } = await feed(op, model, state, begins, options, argument);
+  watch.timings.cachedTokens = restored.reduce((sum, tokens) => sum + tokens, 0);
 }
