@@ -53,6 +53,7 @@ export function testSuite(suite: Suite): void {
   for (const [index, level] of levels.entries())
     suiteOn(`${op} on cpu ${level}`, index === 0 ? suite : cases, () => [
       Device.open("cpu", { level }),
-      Device.open("cpu", { level, threads: 1, order: "reverse" }),
+      // This one also guards each scratch array.
+      Device.open("cpu", { level, threads: 1, order: "reverse", validate: true }),
     ]);
 }
