@@ -334,7 +334,7 @@ export interface SubmissionResult {
 /** A package's kernels on a device. */
 export interface Library {
   readonly definition: LibraryDefinition;
-  /** Whether the library has that variant of a kernel. */
+  /** Whether the library has that variant of a kernel. The answer is remembered: ops ask in every call. */
   has(kernel: string, variant: string): boolean;
   /** Which library it is. */
   toJSON(): { type: "Library"; name: string; url: string };

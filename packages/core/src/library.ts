@@ -28,6 +28,8 @@ export class Library implements api.Library {
   readonly #binary: NativeLibrary | undefined;
   readonly #compiled = new Map<string, NativeLibrary>();
   readonly #pipelines = new Map<string, Pipeline>();
+  /** Symbols that `has` has not found. */
+  readonly #absent = new Set<string>();
   readonly #onCompiled: () => void;
 
   static {
@@ -103,14 +105,17 @@ export class Library implements api.Library {
   }
 
   has(kernel: string, variant: string): boolean {
-    for (const [name, value] of Object.entries({ kernel, variant }))
-      if (typeof value !== "string") throw wrongKind("library.has", name, "be a string", value);
+    if (typeof kernel !== "string") throw wrongKind("library.has", "kernel", "be a string", kernel);
+    if (typeof variant !== "string") throw wrongKind("library.has", "variant", "be a string", variant);
+    const symbol = `${kernel}_${variant}`;
+    if (this.#absent.has(symbol)) return this.#pipelines.has(symbol);
     try {
       this.pipeline(kernel, variant);
       return true;
     } catch (error) {
-      if (error instanceof MlxtsError && error.code === "KernelNotFound") return false;
-      throw error;
+      if (!(error instanceof MlxtsError && error.code === "KernelNotFound")) throw error;
+      this.#absent.add(symbol);
+      return false;
     }
   }
 

@@ -278,6 +278,16 @@ describeSimulated("kernels compiled from source", () => {
     expect(device.library(library).has("other", "f32")).toBe(false);
   });
 
+  it("that are not found are not searched for in every call of `has`, but in every dispatch", async () => {
+    using device = openMetal();
+    const has = () => device.library(library).has("late", "u32");
+    expect(has()).toBe(false);
+    write("late.metal", source("late_u32", "out[i] = i;"));
+    expect(has()).toBe(false);
+    await dispatch(device, "late").submission;
+    expect(has()).toBe(true);
+  });
+
   it("are refused with a log when the pipeline cannot be made", () => {
     using device = openMetal();
     write("other.metal", source("other_u32", "out[i] = i;"));
