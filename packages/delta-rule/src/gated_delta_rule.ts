@@ -53,13 +53,13 @@ function crossover(gpu: boolean, { K, V, channels }: Pick<ChunkDims, "K" | "V" |
 }
 
 type Path = "auto" | "recurrent" | "chunk";
-type Precision = "act" | "f32";
+type Precision = "activation" | "f32";
 
 /**
  * What decides, beside the dimensions, how much scratch the chunk path takes, with the op's meanings and defaults:
- * `chunkLength` 64 tokens, `qkNorm` `none` (normalized copies of q and k are scratch), `precision` `act` (`f32` adds the
- * low part of the cumulated gates); whether each channel has a gate of its own, whether there is a `mask`, the number of
- * packed `sequences`, and whether the last tokens are kept without a `finalState`.
+ * `chunkLength` 64 tokens, `qkNorm` `none` (normalized copies of q and k are scratch), `precision` `activation` (`f32`
+ * adds the low part of the cumulative gates); whether each channel has a gate of its own, whether there is a `mask`,
+ * the number of packed `sequences`, and whether the last tokens are kept without a `finalState`.
  */
 export interface ScratchOptions {
   chunkLength?: 16 | 32 | 64;
@@ -87,7 +87,7 @@ function takesChunks({ device }: CommandEncoder, path: Path, dims: ChunkDims): b
  * `lastTokensOnly` adds; GPUs always take these.
  */
 export function scratchBytes(shape: RuleDims & { dtype: FloatDtype }, options: ScratchOptions = {}): number {
-  const { chunkLength = 64, qkNorm = "none", precision = "act", sequences } = options;
+  const { chunkLength = 64, qkNorm = "none", precision = "activation", sequences } = options;
   return bytesOf({
     ...shape,
     chunkLength,
@@ -218,8 +218,8 @@ const stateShape = ({ N, H, V, K }: ChunkDims, { stateLayout }: Pick<RuleOptions
  * - `path` `recurrent`: token by token. `chunk`: in chunks of `chunkLength` 16, 32 or 64 (default) tokens, by matrix
  *   products; K a multiple of 8. `auto` (default): `chunk` from the number of tokens where it is faster. With
  *   `lastStates` or a log the chunk path leaves the last n tokens, and those that fill no chunk, to the recurrent one.
- * - `precision` `f32`: cumulated gates are carried as pairs, exact for gates of any strength; always so with f32
- *   tensors. `act` (default): in f32 alone.
+ * - `precision` `f32`: each cumulative gate is carried as the sum of two f32, exact for gates of any strength;
+ *   always so with f32 tensors. `activation` (default): as one f32.
  *
  * On the chunk path q and k are rounded to their dtype after normalization, and what one stage hands to the next is in the
  * dtype of q (see the README's table of stages); sums and the state are f32. Cut at a multiple of `chunkLength` the bits
@@ -243,7 +243,12 @@ export const gatedDeltaRule = defineOp({
     path: { kind: "choice", values: ["auto", "recurrent", "chunk"], default: "auto", doc: "how it is computed" },
     snapshotEvery: SNAPSHOT_EVERY,
     lastTokens: LAST_TOKENS,
-    precision: { kind: "choice", values: ["act", "f32"], default: "act", doc: "f32: cumulated gates as pairs" },
+    precision: {
+      kind: "choice",
+      values: ["activation", "f32"],
+      default: "activation",
+      doc: "f32: each cumulative gate is the sum of two f32",
+    },
   },
   relations(c) {
     if (c.options.path === "chunk") checkChunkDims(c);

@@ -461,8 +461,8 @@ export interface GatedDeltaRuleOptions {
   snapshotEvery?: number | undefined;
   /** Tokens that `lastStates` and the log reach back. An integer ≥ 1 and ≤ 64. */
   lastTokens?: number | undefined;
-  /** f32: cumulated gates as pairs. Default `act`. */
-  precision?: "act" | "f32" | undefined;
+  /** f32: each cumulative gate is the sum of two f32. Default `activation`. */
+  precision?: "activation" | "f32" | undefined;
 }
 
 export interface GatedDeltaRuleOutputs {

@@ -124,7 +124,7 @@ describe("gatedDeltaRule refuses", () => {
       "gatedDeltaRule: `path` must be one of auto, recurrent, chunk, got parallel",
     ));
   it("another precision", () =>
-    refuses(call({}, { precision: "f64" }), "gatedDeltaRule: `precision` must be one of act, f32, got f64"));
+    refuses(call({}, { precision: "f64" }), "gatedDeltaRule: `precision` must be one of activation, f32, got f64"));
   it("an arena that is too small, before the first dispatch", () => {
     // More state than the fused kernel takes: the stages run, and need their scratch.
     const shape = { B: 1, T: 5, Hk: 1, H: 1, K: 128, V: 1025, dtype: "f32" } as const;

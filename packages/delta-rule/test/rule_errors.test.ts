@@ -85,7 +85,7 @@ describe("gatedDeltaRule refuses, in order,", () => {
     ...scalars,
     { options: { path: "scan" }, message: "`path` must be one of auto, recurrent, chunk, got scan" },
     ...counts,
-    { options: { precision: "bf16" }, message: "`precision` must be one of act, f32, got bf16" },
+    { options: { precision: "bf16" }, message: "`precision` must be one of activation, f32, got bf16" },
     ...tensors,
     ...combinations,
     ...aliasing,
