@@ -1,6 +1,7 @@
 import {
   type CommandEncoder,
   DTYPES,
+  type Dtype,
   defineKernel,
   defineOp,
   FLOATS,
@@ -41,13 +42,13 @@ const GPU_ROWS = 32;
 /** Rows of w or k that a GPU has in threadgroup memory at once, and what they take with gaps that spread them over banks. */
 const TILE_BYTES = 8192;
 const BUFFER_BYTES = TILE_BYTES + 1024;
-/** A GPU keeps the state in registers: a kernel for each of these key dimensions, and those below. */
-const GPU_KEYS = [64, 128, 256];
+/** A GPU keeps the state in registers: it has a kernel for keys up to each of these lengths. */
+const KEY_LENGTHS = [64, 128, 256];
 
 export const chunkStateKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "chunk_state",
-  variants: channelVariants([...FLOATS, ...FLOATS.flatMap((dtype) => GPU_KEYS.map((keys) => `${dtype}_k${keys}`))]),
+  variants: channelVariants([...FLOATS, ...FLOATS.flatMap((dtype) => KEY_LENGTHS.map((most) => `${dtype}_k${most}`))]),
   buffers: {
     k: "read",
     w: "read",
@@ -91,6 +92,12 @@ export const chunkStateKernel = defineKernel({
   ),
 });
 
+/** The variant for any length of keys, or the one for keys of at most so many elements where a library has those. */
+function keyVariant({ device }: CommandEncoder, dtype: Dtype, K: number): string {
+  if (device.library(deltaRuleLibrary).has(chunkStateKernel.name, dtype)) return dtype;
+  return `${dtype}_k${KEY_LENGTHS.find((most) => K <= most)}`;
+}
+
 export function encodeChunkState(
   encoder: CommandEncoder,
   op: string,
@@ -101,10 +108,9 @@ export function encodeChunkState(
   lastTokens = 0,
 ): void {
   const { k, w, u, G, GLow, cuSeqlens, initialState, h, vNew, finalState, snapshots } = tensors;
-  const keys = GPU_KEYS.find((most) => dims.K <= most);
   encoder.dispatch(chunkStateKernel, {
     op,
-    variant: gateVariant(encoder.device.gpu ? `${k.dtype}_k${keys}` : k.dtype, dims),
+    variant: gateVariant(keyVariant(encoder, k.dtype, dims.K), dims),
     buffers: { k, w, u, sum: G, sumLow: GLow, cuSeqlens, initialState, h, vNew, finalState, snapshots },
     params: { ...chunkParams(dims, gqa, lastTokens), ...stateStrides(dims, stateLayout), snapshotEvery },
     sizes: { ...dims, bytes: DTYPES[k.dtype].bytes },

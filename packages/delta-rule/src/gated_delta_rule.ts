@@ -21,7 +21,7 @@ import { encodeChunkKkt } from "./chunk_kkt.ts";
 import { encodeChunkOutput } from "./chunk_output.ts";
 import { encodeChunkState } from "./chunk_state.ts";
 import { encodeChunkWu } from "./chunk_wu.ts";
-import { encodeFusedChunks, fusesChunks } from "./gated_delta_rule_chunk.ts";
+import { encodeFusedChunks, fusesChunks, offersFusedChunks } from "./gated_delta_rule_chunk.ts";
 import { encodeRecurrent, type RuleTensors, ruleTensors } from "./gated_delta_rule_recurrent.ts";
 import { encodeMaskValues } from "./mask_values.ts";
 import {
@@ -43,11 +43,11 @@ import type { GatedDeltaRule } from "./signatures.ts";
 import { encodeValidation } from "./validate_rule.ts";
 
 /**
- * The number of tokens from which the chunk path is faster: on a CPU as the README's tables have it, by gates of channels
- * and by elements of state; on a GPU, where the stages are dispatches of their own, one whole chunk.
+ * The number of tokens from which the chunk path is faster. Libraries with the fused kernel are those of CPUs: by gates
+ * of channels and by elements of state, as the README's tables have it. Others are those of GPUs: one whole chunk.
  */
-function crossover(gpu: boolean, { K, V, channels }: Pick<ChunkDims, "K" | "V" | "channels">): number {
-  if (gpu) return 64;
+function crossover(encoder: CommandEncoder, dtype: Dtype, { K, V, channels }: ChunkDims): number {
+  if (!offersFusedChunks(encoder, dtype)) return 64;
   if (channels > 1) return 16;
   return K * V > 2 ** 14 ? 8 : 4;
 }
@@ -76,9 +76,9 @@ type ChunkOptions = RuleOptions & { chunkLength: 16 | 32 | 64; precision: Precis
 const carriesPair = (dtype: Dtype, precision: Precision): boolean => dtype === "f32" || precision === "f32";
 
 /** Which path a call with `path` takes; K that the chunk path does not do goes to the recurrent one. */
-function takesChunks({ device }: CommandEncoder, path: Path, dims: ChunkDims): boolean {
+function takesChunks(encoder: CommandEncoder, path: Path, dtype: Dtype, dims: ChunkDims): boolean {
   if (path !== "auto") return path === "chunk";
-  return (dims.B * dims.T) / dims.N >= crossover(device.gpu, dims) && dims.K % 8 === 0;
+  return dims.K % 8 === 0 && (dims.B * dims.T) / dims.N >= crossover(encoder, dtype, dims);
 }
 
 /**
@@ -259,7 +259,7 @@ export const gatedDeltaRule = defineOp({
     const { encoder, options, outputs, inputs, fail } = c;
     const { dtype } = inputs.q;
     const dims = chunkDims(c);
-    if (!encoder.arena || !takesChunks(encoder, options.path, dims)) return;
+    if (!encoder.arena || !takesChunks(encoder, options.path, dtype, dims)) return;
     const carries = keepsLast(c) && !asked(c, "finalState");
     const shape = scratchShape(dims, options, { dtype, masked: inputs.mask !== undefined, carries });
     const state = carries ? arenaBytes("f32", stateShape(dims, options)) : 0;
@@ -281,7 +281,8 @@ export const gatedDeltaRule = defineOp({
     const dims = chunkDims(c);
     const last = keepsLast(c);
     if (encoder.device.validate) encodeValidation(encoder, op, tensors, dims, options);
-    if (takesChunks(encoder, options.path, dims)) encodeChunks(encoder, op, tensors, dims, options, last);
+    if (takesChunks(encoder, options.path, tensors.q.dtype, dims))
+      encodeChunks(encoder, op, tensors, dims, options, last);
     else encodeRecurrent(encoder, op, tensors, dims, options, { chunkLength: 0, keepsLast: last });
   },
 }) as GatedDeltaRule;

@@ -6,7 +6,7 @@ import { PACKED_FAULTS, RULE_BUFFERS, RULE_IN_PLACE, RULE_PARAMS, type RuleOptio
 
 const PANEL = 64;
 
-/** Elements of state per head beyond which the pipeline would not stay in a core's cache. */
+/** The most elements of state per head with which the whole pipeline stays in the cache of a processor core. */
 const MOST_STATE = 2 ** 17;
 
 export const gatedDeltaRuleChunkKernel = defineKernel({
@@ -28,15 +28,16 @@ export const gatedDeltaRuleChunkKernel = defineKernel({
   }),
 });
 
-/** Whether the device has one kernel for the pipeline, as CPUs do for one gate a head and a state small enough for it. */
-export function fusesChunks(
-  { device }: CommandEncoder,
+/** Whether the device's library has one kernel for the whole pipeline. */
+export const offersFusedChunks = ({ device }: CommandEncoder, dtype: Dtype): boolean =>
+  device.library(deltaRuleLibrary).has(gatedDeltaRuleChunkKernel.name, dtype);
+
+/** Whether a call takes that kernel: with one gate a head, and a state small enough. */
+export const fusesChunks = (
+  encoder: CommandEncoder,
   dtype: Dtype,
   { K, V, channels }: Pick<ChunkDims, "K" | "V" | "channels">,
-): boolean {
-  if (device.gpu || channels > 1 || K * V > MOST_STATE) return false;
-  return device.library(deltaRuleLibrary).has(gatedDeltaRuleChunkKernel.name, dtype);
-}
+): boolean => channels === 1 && K * V <= MOST_STATE && offersFusedChunks(encoder, dtype);
 
 export function encodeFusedChunks(
   encoder: CommandEncoder,
