@@ -1,9 +1,10 @@
-// Writes native/<kernel>.params.h for every kernel that a package's modules declare, and src/signatures.ts for the ops of
-// a package; `--check` only compares.
+// Writes native/<kernel>.params.h for every kernel that a package's modules declare, and for the ops of a package
+// src/signatures.ts and the tables of its README; `--check` only compares.
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { type Kernel, type OpDescriptor, opSignatures, paramsHeader } from "../../packages/core/src/index.ts";
+import { withTables } from "./op_tables.ts";
 
 const packages = join(dirname(fileURLToPath(import.meta.url)), "..", "..", "packages");
 const check = process.argv.includes("--check");
@@ -50,7 +51,10 @@ for (const [source] of folders) {
   const index = join(source, "index.ts");
   if (!existsSync(index)) continue;
   const ops = opsOf((await import(pathToFileURL(index).href)) as Record<string, unknown>);
-  if (ops.length > 0) update(join(source, "signatures.ts"), opSignatures(ops));
+  if (ops.length === 0) continue;
+  update(join(source, "signatures.ts"), opSignatures(ops));
+  const readme = join(source, "..", "README.md");
+  update(readme, withTables(readFileSync(readme, "utf8"), ops));
 }
 
 if (stale.length > 0) {

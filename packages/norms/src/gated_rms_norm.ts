@@ -51,7 +51,12 @@ export const gatedRmsNorm: GatedRmsNorm = defineOp({
   outputs: { out: { dtype: ["=x"], shape: "... V", inPlace: ["x"], doc: "the normalized and gated rows" } },
   params: {
     eps: { kind: "number", default: 1e-6, min: 0, doc: "added to the mean square" },
-    act: { kind: "choice", values: ["silu", "sigmoid"], default: "silu", doc: "what the gate passes through" },
+    act: {
+      kind: "choice",
+      values: ["silu", "sigmoid"],
+      default: "silu",
+      doc: "`silu`: z · σ(z) (Qwen); `sigmoid`: σ(z) (Kimi)",
+    },
     order: {
       kind: "choice",
       values: ["norm-then-gate", "gate-then-norm"],

@@ -37,7 +37,7 @@ export const l2Norm: L2Norm = defineOp({
       kind: "choice",
       values: ["sum-eps", "mean-eps", "max-eps"],
       default: "sum-eps",
-      doc: "eps added to the sum of squares, to their mean, or the least norm",
+      doc: "`sum-eps`: x / √(Σx² + eps); `mean-eps`: x / √(Σx²/D + eps) / √D; `max-eps`: x / max(√Σx², eps)",
     },
     eps: { kind: "number", default: 1e-6, min: 0, doc: "keeps tiny rows from being blown up" },
   },

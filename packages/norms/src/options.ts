@@ -3,11 +3,16 @@ export const ROUNDING = {
   kind: "choice",
   values: ["once", "before-weight"],
   default: "once",
-  doc: "round once at the store, or also before the weight",
+  doc: "`once`: rounded at the store; `before-weight`: also before the weight multiplies, as Llama, DeepSeek and MLX do",
 } as const;
 
 /** What is added to the weight before it multiplies. */
-export const WEIGHT_OFFSET = { kind: "choice", values: [0, 1], default: 0, doc: "1: the weight means 1 + w" } as const;
+export const WEIGHT_OFFSET = {
+  kind: "choice",
+  values: [0, 1],
+  default: 0,
+  doc: "1 for checkpoints whose weight means 1 + w: Hugging Face Qwen3-Next and Qwen3.5",
+} as const;
 
 interface Rows {
   rows: number;

@@ -18,13 +18,16 @@ export interface GatedRmsNormInputs {
 export interface GatedRmsNormOptions {
   /** Added to the mean square. A number ≥ 0, default 0.000001. */
   eps?: number | undefined;
-  /** What the gate passes through. Default `silu`. */
+  /** `silu`: z · σ(z) (Qwen); `sigmoid`: σ(z) (Kimi). Default `silu`. */
   act?: "silu" | "sigmoid" | undefined;
   /** Whether the gate multiplies the norm or its input. Default `norm-then-gate`. */
   order?: "norm-then-gate" | "gate-then-norm" | undefined;
-  /** Round once at the store, or also before the weight. Default `once`. */
+  /**
+   * `once`: rounded at the store; `before-weight`: also before the weight multiplies, as Llama, DeepSeek and MLX do.
+   * Default `once`.
+   */
   rounding?: "once" | "before-weight" | undefined;
-  /** 1: the weight means 1 + w. Default 0. */
+  /** 1 for checkpoints whose weight means 1 + w: Hugging Face Qwen3-Next and Qwen3.5. Default 0. */
   weightOffset?: 0 | 1 | undefined;
 }
 
@@ -45,7 +48,9 @@ export interface L2NormInputs {
 }
 
 export interface L2NormOptions {
-  /** Eps added to the sum of squares, to their mean, or the least norm. Default `sum-eps`. */
+  /**
+   * `sum-eps`: x / √(Σx² + eps); `mean-eps`: x / √(Σx²/D + eps) / √D; `max-eps`: x / max(√Σx², eps). Default `sum-eps`.
+   */
   kind?: "sum-eps" | "mean-eps" | "max-eps" | undefined;
   /** Keeps tiny rows from being blown up. A number ≥ 0, default 0.000001. */
   eps?: number | undefined;
@@ -72,9 +77,12 @@ export interface RmsNormInputs {
 export interface RmsNormOptions {
   /** Added to the mean square. A number ≥ 0, default 0.000001. */
   eps?: number | undefined;
-  /** 1: the weight means 1 + w. Default 0. */
+  /** 1 for checkpoints whose weight means 1 + w: Hugging Face Qwen3-Next and Qwen3.5. Default 0. */
   weightOffset?: 0 | 1 | undefined;
-  /** Round once at the store, or also before the weight. Default `once`. */
+  /**
+   * `once`: rounded at the store; `before-weight`: also before the weight multiplies, as Llama, DeepSeek and MLX do.
+   * Default `once`.
+   */
   rounding?: "once" | "before-weight" | undefined;
 }
 
