@@ -136,6 +136,7 @@ export class CommandWriter {
     { world, scratch }: Node["launch"],
   ): void {
     const { words } = this;
+    const first = words.count;
     const push = (scalars: Readonly<Record<string, Scalar>>) => {
       for (const name in scalars) {
         const value = params[name] as number;
@@ -146,8 +147,8 @@ export class CommandWriter {
     push(kernel.params);
     if (kernel.optional)
       words.push(kernel.bufferNames.reduce((mask, name, i) => mask + (buffers[name] ? 2 ** i : 0), 0));
-    else if (kernel.paramNames.length === 0) words.push(0);
     push(kernel.launchParams[world]);
     for (const offset of scratch.offsets) words.push(offset);
+    if (words.count === first) words.push(0);
   }
 }

@@ -122,7 +122,6 @@ export interface Kernel<
   readonly inPlace: readonly (readonly [keyof B & string, keyof B & string])[];
   readonly launch: Readonly<Record<string, (sizes: S, on: never) => unknown>>;
   readonly bufferNames: readonly (keyof B & string)[];
-  readonly paramNames: readonly (keyof P & string)[];
   /** Whether a buffer may be absent: the params then have `present`, a bit for each buffer. */
   readonly optional: boolean;
   /** Names and texts of `faults`; code 1 is the first. */
@@ -259,7 +258,6 @@ export function defineKernel<
     inPlace: copyPairs(inPlace ?? [], buffers),
     launch: copyRules(launch) as Kernel<B, P, S>["launch"],
     bufferNames: Object.freeze(Object.keys(buffers)),
-    paramNames: Object.freeze(Object.keys(params)),
     optional: Object.values(buffers).some((access) => access.endsWith("?")),
     faultNames: Object.freeze(Object.keys(texts)),
     faultTexts: Object.freeze(Object.values(texts)),

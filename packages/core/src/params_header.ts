@@ -72,14 +72,14 @@ export function paramsHeader<B extends Record<string, Access>, P extends Record<
   const fields = members(kernel.params);
   if (kernel.optional) fields.push("  uint32_t present;  // a bit for each buffer");
   const places = (world: World) => Object.keys(kernel.scratch[world]).length;
+  const words = (world: World) => fields.length + Object.keys(kernel.launchParams[world]).length + places(world);
   const ownFields = (world: World) => [
     ...members(kernel.launchParams[world]),
     ...(places(world) > 0 ? [`  uint32_t scratch[${places(world)}];  // byte offsets`] : []),
+    ...(words(world) === 0 ? ["  uint32_t unused;"] : []),
   ];
-  if (fields.length === 0) fields.push("  uint32_t unused;");
-  const bytes = (world: World) => 4 * (fields.length + Object.keys(kernel.launchParams[world]).length + places(world));
   const assertion = (world: World) => [
-    `static_assert(sizeof(${name}Params) == ${bytes(world)}, "${name}Params must match the declaration of ${kernel.name}");`,
+    `static_assert(sizeof(${name}Params) == ${4 * Math.max(1, words(world))}, "${name}Params must match the declaration of ${kernel.name}");`,
   ];
   const needsTypes = Object.values(kernel.scratch.cpu).some((dtype) => dtype === "f16" || dtype === "bf16");
   return [

@@ -46,6 +46,20 @@ static_assert(sizeof(TwoWordsParams) == 16, "TwoWordsParams must match the decla
 `);
     const plain = { ...base, buffers: { x: "read" }, params: {}, faults: {} } as const;
     expect(paramsHeader(defineKernel(plain) as never)).toContain("  uint32_t unused;\n};");
+    const decided = {
+      ...plain,
+      launchParams: { cpu: { tail: "u32" } },
+      launch: { cpu: () => ({ threadgroups: [1, 1, 1] as const, params: { tail: 1 } }) },
+    } as const;
+    expect(paramsHeader(defineKernel(decided) as never)).toContain(`
+struct TwoWordsParams {
+#ifdef __METAL_VERSION__
+  uint32_t unused;
+#else
+  uint32_t tail;
+#endif
+};
+static_assert(sizeof(TwoWordsParams) == 4, "TwoWordsParams must match the declaration of two_words");`);
   });
 
   it.each<[string, object, string]>([

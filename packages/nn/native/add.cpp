@@ -1,4 +1,4 @@
-// One threadgroup: one block of elements.
+// One threadgroup: a block of elements.
 #include "add.params.h"
 #include "elementwise.h"
 
@@ -9,7 +9,7 @@ namespace {
 template <typename T>
 void add(const Launch& l) {
   const auto& p = l.args<AddParams>();
-  elementwise(l, l.buffer<const T>(ADD_A), l.buffer<const T>(ADD_B), l.buffer<T>(ADD_OUT), p.block, p.tail,
+  elementwise<ADD_BLOCK>(l, l.buffer<const T>(ADD_A), l.buffer<const T>(ADD_B), l.buffer<T>(ADD_OUT), p.tail,
               [](vf32 a, vf32 b) { return a + b; });
 }
 

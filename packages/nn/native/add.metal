@@ -13,7 +13,7 @@ kernel void add(device const T* a [[buffer(ADD_A)]], device const T* b [[buffer(
                 device T* out [[buffer(ADD_OUT)]], constant AddParams& p [[buffer(ADD_PARAMS)]],
                 uint group [[threadgroup_position_in_grid]], uint groups [[threadgroups_per_grid]],
                 uint index [[thread_position_in_threadgroup]]) {
-  elementwise(a, b, out, p.block, p.tail, group, groups, index, Sum());
+  elementwise<ADD_BLOCK>(a, b, out, p.tail, group, groups, index, Sum());
 }
 
 #define ADD(name, T) template [[host_name("add_" name)]] [[kernel]] decltype(add<T>) add<T>;

@@ -1,4 +1,4 @@
-// The first largest element of a row: the largest of each block, then the first block that reaches it.
+// The index of a row's first largest element: the first block that has it is known from the largest element of each.
 #pragma once
 #include "simd.h"
 

@@ -4,7 +4,6 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
-#include "cpu_kernel.h"
 #endif
 
 #define ARGMAX_LOGITS 0  // read
@@ -13,26 +12,22 @@
 
 struct ArgmaxParams {
   uint32_t dim;
+#ifdef __METAL_VERSION__
   uint32_t scratch[1];  // byte offsets
+#endif
 };
+#ifdef __METAL_VERSION__
 static_assert(sizeof(ArgmaxParams) == 8, "ArgmaxParams must match the declaration of argmax");
+#else
+static_assert(sizeof(ArgmaxParams) == 4, "ArgmaxParams must match the declaration of argmax");
+#endif
 #ifdef __METAL_VERSION__
 struct ArgmaxScratch {
-  threadgroup uchar* memory;
+  threadgroup uint* largest;
 };
 inline ArgmaxScratch scratch_of(threadgroup uchar* memory, constant ArgmaxParams& p) {
   return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
-  };
-}
-#else
-struct ArgmaxScratch {
-  uint8_t* memory;
-};
-inline ArgmaxScratch scratch_of(const MlxtsCpuLaunch& l, const ArgmaxParams& p) {
-  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
-  return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+      (threadgroup uint*)(memory + p.scratch[0]),
   };
 }
 #endif

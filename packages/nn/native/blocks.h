@@ -1,15 +1,14 @@
-// Blocks of an elementwise shader with two inputs: a threadgroup has `block` elements, the last one `tail`, a thread
-// four.
+// An elementwise shader with two inputs: a threadgroup has kBlock elements, the last one `tail`, a thread four.
 #pragma once
 #include "metal_kernel.h"
 
 namespace mlxts {
 
-template <typename T, typename Function>
-METAL_FUNC void elementwise(device const T* a, device const T* b, device T* out, uint block, uint tail, uint group,
-                            uint groups, uint index, Function f) {
-  const ulong begin = ulong(group) * block;
-  const uint count = group + 1 == groups ? tail : block;
+template <uint kBlock, typename T, typename Function>
+METAL_FUNC void elementwise(device const T* a, device const T* b, device T* out, uint tail, uint group, uint groups,
+                            uint index, Function f) {
+  const ulong begin = ulong(group) * kBlock;
+  const uint count = group + 1 == groups ? tail : kBlock;
   a += begin, b += begin, out += begin;
   uint i = 4 * index;
   if (i + 4 <= count) {

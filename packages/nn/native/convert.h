@@ -1,5 +1,5 @@
-// Exact copies between float dtypes: equal ones bit by bit, others rounded once. bfloat goes through integers, so that
-// subnormals are kept where a GPU's arithmetic would flush them.
+// Copies between float dtypes: bit by bit where they are the same, else rounded once. bfloat is converted with integers,
+// since a GPU's arithmetic may flush subnormals.
 #pragma once
 #include "metal_kernel.h"
 

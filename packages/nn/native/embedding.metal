@@ -4,7 +4,7 @@
 using namespace metal;
 using namespace mlxts;
 
-// Reports the first id out of range, at `last`, where it was `wrong`, or before.
+// Reports the first id out of range: one before position `last`, or `wrong`, which was read there.
 METAL_FUNC void report_first(device const Index* ids, uint vocabulary, uint wrong, uint last, device MlxtsFault* fault) {
   if (!claim_fault(fault)) return;
   uint first = 0, id = wrong;

@@ -4,7 +4,6 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
-#include "cpu_kernel.h"
 #endif
 
 #define EMBEDDING_IDS 0  // read
@@ -18,26 +17,5 @@ struct EmbeddingParams {
   uint32_t vocabulary;
   uint32_t dim;
   uint32_t signedIds;
-  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(EmbeddingParams) == 16, "EmbeddingParams must match the declaration of embedding");
-#ifdef __METAL_VERSION__
-struct EmbeddingScratch {
-  threadgroup uchar* memory;
-};
-inline EmbeddingScratch scratch_of(threadgroup uchar* memory, constant EmbeddingParams& p) {
-  return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
-  };
-}
-#else
-struct EmbeddingScratch {
-  uint8_t* memory;
-};
-inline EmbeddingScratch scratch_of(const MlxtsCpuLaunch& l, const EmbeddingParams& p) {
-  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
-  return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
-  };
-}
-#endif
+static_assert(sizeof(EmbeddingParams) == 12, "EmbeddingParams must match the declaration of embedding");

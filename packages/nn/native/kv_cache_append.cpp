@@ -1,5 +1,5 @@
-// One threadgroup: one token of one sequence, all heads. Every call looks at all of `start` before it writes, so that a
-// call that fails has written nothing, whichever threads ran.
+// One threadgroup: one token of one sequence, all heads. Each thread checks all of `start` before it writes anything, so
+// that a dispatch that fails has written nothing.
 #include "cpu_kernel.h"
 #include "kv_cache_append.params.h"
 #include "simd.h"

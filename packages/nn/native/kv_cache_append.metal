@@ -4,8 +4,8 @@
 using namespace metal;
 using namespace mlxts;
 
-// A threadgroup copies some heads of one token. Every simdgroup looks at all of `start` before it writes, so that a
-// call that fails has written nothing, whichever threadgroups ran.
+// A threadgroup copies some heads of one token. Each simdgroup checks all of `start` before it writes anything, so that a
+// dispatch that fails has written nothing.
 template <typename X, typename C>
 kernel void kv_cache_append(device const X* k [[buffer(KV_CACHE_APPEND_K)]],
                             device const X* v [[buffer(KV_CACHE_APPEND_V)]],

@@ -4,7 +4,6 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
-#include "cpu_kernel.h"
 #endif
 
 #define KV_CACHE_APPEND_K 0  // read
@@ -22,26 +21,5 @@ struct KvCacheAppendParams {
   uint32_t heads;
   uint32_t dim;
   uint32_t capacity;
-  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(KvCacheAppendParams) == 24, "KvCacheAppendParams must match the declaration of kv_cache_append");
-#ifdef __METAL_VERSION__
-struct KvCacheAppendScratch {
-  threadgroup uchar* memory;
-};
-inline KvCacheAppendScratch scratch_of(threadgroup uchar* memory, constant KvCacheAppendParams& p) {
-  return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
-  };
-}
-#else
-struct KvCacheAppendScratch {
-  uint8_t* memory;
-};
-inline KvCacheAppendScratch scratch_of(const MlxtsCpuLaunch& l, const KvCacheAppendParams& p) {
-  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
-  return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
-  };
-}
-#endif
+static_assert(sizeof(KvCacheAppendParams) == 20, "KvCacheAppendParams must match the declaration of kv_cache_append");

@@ -17,7 +17,7 @@ METAL_FUNC uint infinity_bits() {
   return metal::is_same_v<T, float> ? 0x7f800000 : metal::is_same_v<T, half> ? 0x7c00 : 0x7f80;
 }
 
-// Keys of as many bits as T, in the order of the numbers; the zeros have the same one, NaN has 0.
+// Keys of as many bits as T, in the order of the numbers; both zeros have the same key, NaN has 0.
 template <typename T>
 METAL_FUNC uint key_of(T x) {
   const uint sign = sign_bit<T>(), bits = bits_of(x), magnitude = bits & (sign - 1);
@@ -25,7 +25,7 @@ METAL_FUNC uint key_of(T x) {
   return bits & sign ? sign - magnitude : sign + magnitude;
 }
 
-// Keys of elements i … i + 3 of n; 0 for what is beyond.
+// Keys of elements i … i + 3 of n; 0 beyond the end.
 template <typename T>
 METAL_FUNC uint4 keys_of(device const T* x, uint i, uint n) {
   if (i + 4 <= n) return uint4(key_of(x[i]), key_of(x[i + 1]), key_of(x[i + 2]), key_of(x[i + 3]));
@@ -38,7 +38,7 @@ struct Largest {
   uint key, at;
 };
 
-// Of every `threads`-th four elements.
+// Among every `threads`-th vector of four elements.
 template <typename T>
 METAL_FUNC Largest largest_of_thread(device const T* x, uint n, uint index, uint threads) {
   Largest best = {0, 0};
@@ -55,18 +55,18 @@ METAL_FUNC Largest largest_of_simdgroup(Largest best) {
   return {key, metal::simd_min(best.key == key ? best.at : 0xffffffff)};
 }
 
-// In every thread. `partial` has two words for each simdgroup.
-METAL_FUNC Largest largest_of_threadgroup(Largest best, threadgroup uint* partial, uint lane, uint simdgroup,
+// In every thread. `largest` [simdgroups, 2] has a key and an index of each simdgroup.
+METAL_FUNC Largest largest_of_threadgroup(Largest best, threadgroup uint* largest, uint lane, uint simdgroup,
                                           uint simdgroups) {
   best = largest_of_simdgroup(best);
   if (lane == 0) {
-    partial[2 * simdgroup] = best.key;
-    partial[2 * simdgroup + 1] = best.at;
+    largest[2 * simdgroup] = best.key;
+    largest[2 * simdgroup + 1] = best.at;
   }
   threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-  // Lanes without a simdgroup repeat the first one's.
+  // Lanes beyond the last simdgroup repeat the first one's.
   const uint from = lane < simdgroups ? 2 * lane : 0;
-  return largest_of_simdgroup({partial[from], partial[from + 1]});
+  return largest_of_simdgroup({largest[from], largest[from + 1]});
 }
 
 }  // namespace mlxts

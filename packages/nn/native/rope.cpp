@@ -1,4 +1,4 @@
-// One threadgroup: one token. Cosines and sines of its angles are made once, then every head is rotated with them.
+// One threadgroup: one token. The cosines and sines of its angles are computed once; every head is rotated by them.
 #include "cpu_kernel.h"
 #include "rope.params.h"
 #include "simd.h"
@@ -9,7 +9,7 @@ namespace {
 
 typedef double vf64 __attribute__((vector_size(kLanes * 8)));
 typedef int64_t vi64 __attribute__((vector_size(kLanes * 8)));
-typedef uint64_t vpair __attribute__((vector_size(kLanes * 4)));
+typedef uint64_t vu64 __attribute__((vector_size(kLanes * 4)));  // two neighboring lanes of a vf32 to one
 
 // cos and sin of position * frequency: the angle and its distance r from the nearest k * pi/2 in f64, |r| <= pi/4, then
 // Taylor polynomials in f32 (remainders below 2e-9).
@@ -40,70 +40,87 @@ MLXTS_INLINE void cos_sin(double position, vf32 frequency, vf32& cosine, vf32& s
 }
 
 MLXTS_INLINE vf32 swap_neighbors(vf32 v) {
-  const vpair bits = reinterpret_cast<vpair>(v);
+  const vu64 bits = reinterpret_cast<vu64>(v);
   return reinterpret_cast<vf32>((bits >> 32) | (bits << 32));
+}
+
+void cosines_and_sines(double position, const float* frequencies, size_t pairs, float* cosines, float* sines) {
+  for_lanes(
+      pairs,
+      [&](size_t i) {
+        vf32 c, s;
+        cos_sin(position, load(frequencies + i), c, s);
+        store(cosines + i, c);
+        store(sines + i, s);
+      },
+      [&](size_t i, int n) {
+        vf32 c, s;
+        cos_sin(position, load_partial(frequencies + i, n), c, s);
+        store_partial(cosines + i, c, n);
+        store_partial(sines + i, s, n);
+      });
+}
+
+// In place, for elements whose neighbors form a pair: each cosine twice, and each sine as -sin, sin.
+void interleave(float* cosines, float* sines, size_t pairs) {
+  for (size_t i = pairs; i-- > 0;) {
+    const float c = cosines[i], s = sines[i];
+    cosines[2 * i] = cosines[2 * i + 1] = c;
+    sines[2 * i] = -s;
+    sines[2 * i + 1] = s;
+  }
+}
+
+// Rotates the pairs (2i, 2i + 1) of a head by interleaved cosines and sines.
+template <typename T>
+MLXTS_INLINE void rotate_neighbors(const T* from, T* to, size_t pairs, const float* cosines, const float* sines) {
+  const auto rotate = [](vf32 v, vf32 c, vf32 s) { return fma(v, c, swap_neighbors(v) * s); };
+  for_lanes(
+      2 * pairs, [&](size_t i) { store(to + i, rotate(load(from + i), load(cosines + i), load(sines + i))); },
+      [&](size_t i, int n) {
+        const vf32 c = load_partial(cosines + i, n), s = load_partial(sines + i, n);
+        store_partial(to + i, rotate(load_partial(from + i, n), c, s), n);
+      });
+}
+
+// Rotates the pairs (i, i + pairs) of a head.
+template <typename T>
+MLXTS_INLINE void rotate_halves(const T* from, T* to, size_t pairs, const float* cosines, const float* sines) {
+  for_lanes(
+      pairs,
+      [&](size_t i) {
+        const vf32 a = load(from + i), b = load(from + pairs + i), c = load(cosines + i), s = load(sines + i);
+        store(to + i, a * c - b * s);
+        store(to + pairs + i, b * c + a * s);
+      },
+      [&](size_t i, int n) {
+        const vf32 a = load_partial(from + i, n), b = load_partial(from + pairs + i, n);
+        const vf32 c = load_partial(cosines + i, n), s = load_partial(sines + i, n);
+        store_partial(to + i, a * c - b * s, n);
+        store_partial(to + pairs + i, b * c + a * s, n);
+      });
 }
 
 template <typename T>
 void rope(const Launch& l) {
   const auto& p = l.args<RopeParams>();
+  const auto scratch = scratch_of(l, p);
   const T* x = l.buffer<const T>(ROPE_X);
   const Indices positions = l.indices(ROPE_POSITIONS);
   const float* frequencies = l.buffer<const float>(ROPE_INVERSE_FREQUENCIES);
   T* out = l.buffer<T>(ROPE_OUT);
   const uint32_t pairs = p.pairs, rotated = 2 * pairs;
-  float* cosines = static_cast<float*>(l.scratch);  // [pairs], interleaved: [rotated], each cosine twice
-  float* sines = cosines + rotated + 16;            // the same; interleaved: -sin, sin
   for (uint64_t token = l.begin; token < l.end; ++token) {
-    const double position = positions.read(token);
-    for_lanes(
-        pairs,
-        [&](size_t i) {
-          vf32 c, s;
-          cos_sin(position, load(frequencies + i), c, s);
-          store(cosines + i, c);
-          store(sines + i, s);
-        },
-        [&](size_t i, int n) {
-          vf32 c, s;
-          cos_sin(position, load_partial(frequencies + i, n), c, s);
-          store_partial(cosines + i, c, n);
-          store_partial(sines + i, s, n);
-        });
-    if (p.interleaved)
-      for (uint32_t i = pairs; i-- > 0;) {
-        const float c = cosines[i], s = sines[i];
-        cosines[2 * i] = cosines[2 * i + 1] = c;
-        sines[2 * i] = -s;
-        sines[2 * i + 1] = s;
-      }
+    cosines_and_sines(positions.read(token), frequencies, pairs, scratch.cosines, scratch.sines);
+    if (p.interleaved) interleave(scratch.cosines, scratch.sines, pairs);
     for (uint32_t head = 0; head < p.heads; ++head) {
       const uint64_t offset = (token * p.heads + head) * p.dim;
       const T* from = x + offset;  // [dim]
       T* to = out + offset;        // [dim]
-      if (p.interleaved) {
-        const auto rotate = [&](vf32 v, vf32 c, vf32 s) { return fma(v, c, swap_neighbors(v) * s); };
-        for_lanes(
-            rotated, [&](size_t i) { store(to + i, rotate(load(from + i), load(cosines + i), load(sines + i))); },
-            [&](size_t i, int n) {
-              const vf32 c = load_partial(cosines + i, n), s = load_partial(sines + i, n);
-              store_partial(to + i, rotate(load_partial(from + i, n), c, s), n);
-            });
-      } else {
-        for_lanes(
-            pairs,
-            [&](size_t i) {
-              const vf32 a = load(from + i), b = load(from + pairs + i), c = load(cosines + i), s = load(sines + i);
-              store(to + i, a * c - b * s);
-              store(to + pairs + i, b * c + a * s);
-            },
-            [&](size_t i, int n) {
-              const vf32 a = load_partial(from + i, n), b = load_partial(from + pairs + i, n);
-              const vf32 c = load_partial(cosines + i, n), s = load_partial(sines + i, n);
-              store_partial(to + i, a * c - b * s, n);
-              store_partial(to + pairs + i, b * c + a * s, n);
-            });
-      }
+      if (p.interleaved)
+        rotate_neighbors(from, to, pairs, scratch.cosines, scratch.sines);
+      else
+        rotate_halves(from, to, pairs, scratch.cosines, scratch.sines);
       if (to != from) memcpy(to + rotated, from + rotated, (p.dim - rotated) * sizeof(T));
     }
   }

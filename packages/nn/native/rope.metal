@@ -4,12 +4,13 @@
 using namespace metal;
 using namespace mlxts;
 
-// 2/pi behind words of zeros: 160 bits and then those of the fraction.
+// The bits of 2/pi behind the binary point, after 160 zeros.
 constant uint kTwoOverPi[12] = {0,          0,          0,          0,          0,          0xa2f9836e,
                                 0x4e441529, 0xfc2757d1, 0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab};
 
-// |frequency| in quarter turns, modulo 4, in units of 2^-62: the 24 bits of the significand times 96 bits of 2/pi,
-// those from weight 2 down that the exponent leaves. Integers, since a GPU has no double.
+// |frequency| in quarter turns, modulo 4, in units of 2^-62: the 24 bits of its significand times those 96 bits of 2/pi
+// that its exponent makes count: bits before them give multiples of 4, bits behind them next to nothing. In integers,
+// since a GPU has no double.
 METAL_FUNC ulong quarter_turns(uint bits) {
   const uint exponent = bits >> 23 & 0xff, fraction = bits & 0x7fffff;
   const uint significand = exponent == 0 ? fraction : fraction | 0x800000;
@@ -51,8 +52,8 @@ METAL_FUNC float2 cos_sin(int position, float frequency) {
   return float2((quadrant + 1) & 2 ? -cosine : cosine, quadrant & 2 ? -sine : sine);
 }
 
-// A threadgroup has one token and some of its heads; a thread makes the angle of a pair once and rotates it in every
-// head of its row of threads.
+// A threadgroup rotates some heads of one token; a thread computes the cosine and sine of a pair once and rotates the
+// pair in its heads.
 template <typename T>
 kernel void rope(device const T* x [[buffer(ROPE_X)]], device const Index* positions [[buffer(ROPE_POSITIONS)]],
                  device const float* frequencies [[buffer(ROPE_INVERSE_FREQUENCIES)]],

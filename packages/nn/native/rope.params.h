@@ -18,26 +18,25 @@ struct RopeParams {
   uint32_t dim;
   uint32_t pairs;
   uint32_t interleaved;
-  uint32_t scratch[1];  // byte offsets
+#ifndef __METAL_VERSION__
+  uint32_t scratch[2];  // byte offsets
+#endif
 };
-static_assert(sizeof(RopeParams) == 20, "RopeParams must match the declaration of rope");
 #ifdef __METAL_VERSION__
-struct RopeScratch {
-  threadgroup uchar* memory;
-};
-inline RopeScratch scratch_of(threadgroup uchar* memory, constant RopeParams& p) {
-  return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
-  };
-}
+static_assert(sizeof(RopeParams) == 16, "RopeParams must match the declaration of rope");
 #else
+static_assert(sizeof(RopeParams) == 24, "RopeParams must match the declaration of rope");
+#endif
+#ifndef __METAL_VERSION__
 struct RopeScratch {
-  uint8_t* memory;
+  float* cosines;
+  float* sines;
 };
 inline RopeScratch scratch_of(const MlxtsCpuLaunch& l, const RopeParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[1]),
   };
 }
 #endif

@@ -1,4 +1,4 @@
-// One threadgroup: one block of elements.
+// One threadgroup: a block of elements.
 #include "elementwise.h"
 #include "sigmoid_gate.params.h"
 
@@ -9,8 +9,8 @@ namespace {
 template <typename T>
 void sigmoid_gate(const Launch& l) {
   const auto& p = l.args<SigmoidGateParams>();
-  elementwise(l, l.buffer<const T>(SIGMOID_GATE_X), l.buffer<const T>(SIGMOID_GATE_GATE), l.buffer<T>(SIGMOID_GATE_OUT),
-              p.block, p.tail, [](vf32 x, vf32 gate) { return times_sigmoid(x, splat(1.0f), gate); });
+  elementwise<SIGMOID_GATE_BLOCK>(l, l.buffer<const T>(SIGMOID_GATE_X), l.buffer<const T>(SIGMOID_GATE_GATE), l.buffer<T>(SIGMOID_GATE_OUT),
+              p.tail, [](vf32 x, vf32 gate) { return times_sigmoid(x, splat(1.0f), gate); });
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ kernel void sigmoid_gate(device const T* x [[buffer(SIGMOID_GATE_X)]],
                          constant SigmoidGateParams& p [[buffer(SIGMOID_GATE_PARAMS)]],
                          uint group [[threadgroup_position_in_grid]], uint groups [[threadgroups_per_grid]],
                          uint index [[thread_position_in_threadgroup]]) {
-  elementwise(x, gate, out, p.block, p.tail, group, groups, index, Gated());
+  elementwise<SIGMOID_GATE_BLOCK>(x, gate, out, p.tail, group, groups, index, Gated());
 }
 
 #define SIGMOID_GATE(name, T) \

@@ -1,4 +1,4 @@
-// One threadgroup: one block of elements.
+// One threadgroup: a block of elements.
 #include "elementwise.h"
 #include "swiglu.params.h"
 
@@ -9,7 +9,7 @@ namespace {
 template <typename T>
 void swiglu(const Launch& l) {
   const auto& p = l.args<SwigluParams>();
-  elementwise(l, l.buffer<const T>(SWIGLU_GATE), l.buffer<const T>(SWIGLU_UP), l.buffer<T>(SWIGLU_OUT), p.block, p.tail,
+  elementwise<SWIGLU_BLOCK>(l, l.buffer<const T>(SWIGLU_GATE), l.buffer<const T>(SWIGLU_UP), l.buffer<T>(SWIGLU_OUT), p.tail,
               [](vf32 gate, vf32 up) { return times_sigmoid(gate, up, gate); });
 }
 

@@ -13,7 +13,7 @@ kernel void swiglu(device const T* gate [[buffer(SWIGLU_GATE)]], device const T*
                    device T* out [[buffer(SWIGLU_OUT)]], constant SwigluParams& p [[buffer(SWIGLU_PARAMS)]],
                    uint group [[threadgroup_position_in_grid]], uint groups [[threadgroups_per_grid]],
                    uint index [[thread_position_in_threadgroup]]) {
-  elementwise(gate, up, out, p.block, p.tail, group, groups, index, Gated());
+  elementwise<SWIGLU_BLOCK>(gate, up, out, p.tail, group, groups, index, Gated());
 }
 
 #define SWIGLU(name, T) template [[host_name("swiglu_" name)]] [[kernel]] decltype(swiglu<T>) swiglu<T>;

@@ -1,5 +1,5 @@
 import { defineOp, FLOATS } from "@mlxts/core";
-import { elementwiseKernel, elementwiseParams } from "./elementwise.ts";
+import { elementwiseKernel } from "./elementwise.ts";
 import type { Add } from "./signatures.ts";
 
 export const addKernel = elementwiseKernel("add", "a", "b");
@@ -25,7 +25,7 @@ export const add: Add = defineOp({
       op,
       variant: a.dtype,
       buffers: { a, b, out },
-      params: elementwiseParams(a.size, encoder.device),
+      params: {},
       sizes: { size: a.size },
     });
   },

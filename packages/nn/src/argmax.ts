@@ -1,7 +1,7 @@
-import { defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import type { Argmax } from "./signatures.ts";
-import { rowThreads } from "./threads.ts";
+import { rowThreads, SEARCH_THREADS, SIMD } from "./threads.ts";
 
 export const argmaxKernel = defineKernel({
   library: nnLibrary,
@@ -9,16 +9,19 @@ export const argmaxKernel = defineKernel({
   variants: FLOATS,
   buffers: { logits: "read", ids: "write" },
   params: { dim: "u32" },
-  // On a GPU a key and an index of each simdgroup.
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ rows, dim }: { rows: number; dim: number }, { gpu }) => {
-    const threads = gpu ? rowThreads(dim, 512) : 1;
-    return {
-      threadgroups: [rows, 1, 1],
-      threadsPerThreadgroup: [threads, 1, 1],
-      threadgroupBytes: gpu ? (8 * threads) / 32 : 0,
-    };
-  }),
+  // The largest element of each simdgroup: its key and its index.
+  scratch: { gpu: { largest: "u32" } },
+  launch: {
+    cpu: ({ rows }: { rows: number; dim: number }) => ({ threadgroups: [rows, 1, 1] }),
+    gpu: ({ rows, dim }) => {
+      const threads = rowThreads(dim, SEARCH_THREADS);
+      return {
+        threadgroups: [rows, 1, 1],
+        threadsPerThreadgroup: [threads, 1, 1],
+        scratch: { largest: [threads / SIMD, 2] },
+      };
+    },
+  },
 });
 
 /**

@@ -1,34 +1,34 @@
-import { defineKernel, type Launch, type Machine, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
+import { defineKernel } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
-import { rowThreads } from "./threads.ts";
+import { MOST_THREADS, rowThreads, vectorElements } from "./threads.ts";
 
-/** Elements of one threadgroup. On a CPU a small tensor is one threadgroup, which runs inline; a GPU's thread has four. */
-const block = ({ gpu }: Pick<Machine, "gpu">) => (gpu ? 1024 : 4096);
+/** Threadgroups of `block` elements; the last one has `tail`. */
+const blocks = (size: number, block: number) => ({
+  threadgroups: [Math.ceil(size / block), 1, 1] as const,
+  params: { tail: ((size - 1) % block) + 1 },
+});
 
-/** A kernel `out[i] = f(a[i], b[i])` in blocks; the last block has `tail` elements. */
+/** A kernel `out[i] = f(a[i], b[i])`. */
 export function elementwiseKernel<A extends string, B extends string>(name: string, a: A, b: B) {
   return defineKernel({
     library: nnLibrary,
     name,
     variants: ["f32", "f16", "bf16"],
     buffers: { [a]: "read", [b]: "read", out: "write" } as { [K in A | B]: "read" } & { out: "write" },
-    params: { block: "u32", tail: "u32" },
+    params: {},
     inPlace: [
       ["out", a],
       ["out", b],
     ],
-    scratch: OLD_SCRATCH,
-    launch: oldLaunch(
-      ({ size }: { size: number }, machine): Launch => ({
-        threadgroups: [Math.ceil(size / block(machine)), 1, 1],
-        threadsPerThreadgroup: [machine.gpu ? rowThreads(size, 256) : 256, 1, 1],
+    launchParams: { cpu: { tail: "u32" }, gpu: { tail: "u32" } },
+    // On a CPU a small tensor is one threadgroup, which runs inline.
+    constants: { cpu: { block: 4096 }, gpu: { block: vectorElements(MOST_THREADS) } },
+    launch: {
+      cpu: ({ size }: { size: number }, { constants }) => blocks(size, constants.block),
+      gpu: ({ size }, { constants }) => ({
+        ...blocks(size, constants.block),
+        threadsPerThreadgroup: [rowThreads(size), 1, 1],
       }),
-    ),
+    },
   });
 }
-
-/** The parameters of such a kernel for `size` elements. */
-export const elementwiseParams = (size: number, machine: Pick<Machine, "gpu">) => ({
-  block: block(machine),
-  tail: ((size - 1) % block(machine)) + 1,
-});

@@ -1,7 +1,7 @@
-import { defineKernel, defineOp, FLOATS, type FloatDtype, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS, type FloatDtype } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import type { Embedding } from "./signatures.ts";
-import { rowThreads } from "./threads.ts";
+import { rowThreads, vectorElements } from "./threads.ts";
 
 export const embeddingKernel = defineKernel({
   library: nnLibrary,
@@ -13,11 +13,16 @@ export const embeddingKernel = defineKernel({
     id: ([id, position], { vocabulary, signedIds }) =>
       `\`ids\` must be from 0 to ${vocabulary - 1}, got ${signedIds ? id | 0 : id} at position ${position}`,
   },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ tokens, dim }: { tokens: number; dim: number }, { gpu }) => ({
-    threadgroups: [tokens, gpu ? Math.ceil(dim / 1024) : 1, 1],
-    threadsPerThreadgroup: [gpu ? rowThreads(dim, 256) : 1, 1, 1],
-  })),
+  launch: {
+    cpu: ({ tokens }: { tokens: number; dim: number }) => ({ threadgroups: [tokens, 1, 1] }),
+    gpu: ({ tokens, dim }) => {
+      const threads = rowThreads(dim);
+      return {
+        threadgroups: [tokens, Math.ceil(dim / vectorElements(threads)), 1],
+        threadsPerThreadgroup: [threads, 1, 1],
+      };
+    },
+  },
 });
 
 /**

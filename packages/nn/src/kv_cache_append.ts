@@ -1,7 +1,9 @@
-import { defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch, wrongKind } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS, wrongKind } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import type { KvCacheAppend } from "./signatures.ts";
-import { rowThreads } from "./threads.ts";
+import { rowsTogether, rowThreads } from "./threads.ts";
+
+type Sizes = Record<"batch" | "tokens" | "heads" | "dim", number>;
 
 export const kvCacheAppendKernel = defineKernel({
   library: nnLibrary,
@@ -14,17 +16,17 @@ export const kvCacheAppendKernel = defineKernel({
       `\`start\` must be at least 0 and leave room for ${tokens} rows in a cache of ${capacity}, ` +
       `got ${start | 0} at sequence ${sequence}`,
   },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ batch, tokens, heads, dim }: Record<"batch" | "tokens" | "heads" | "dim", number>, { gpu }) => {
-    if (!gpu) return { threadgroups: [tokens, batch, 1], threadsPerThreadgroup: [1, 1, 1] };
-    // On a GPU threads in rows, one row to a head.
-    const threads = rowThreads(dim, 256);
-    const together = Math.min(heads, Math.floor(256 / threads));
-    return {
-      threadgroups: [tokens, batch, Math.ceil(heads / together)],
-      threadsPerThreadgroup: [threads, together, 1],
-    };
-  }),
+  launch: {
+    cpu: ({ batch, tokens }: Sizes) => ({ threadgroups: [tokens, batch, 1] }),
+    gpu: ({ batch, tokens, heads, dim }) => {
+      const threads = rowThreads(dim);
+      const together = rowsTogether(heads, threads);
+      return {
+        threadgroups: [tokens, batch, Math.ceil(heads / together)],
+        threadsPerThreadgroup: [threads, together, 1],
+      };
+    },
+  },
 });
 
 /**

@@ -1,6 +1,13 @@
-import { defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import type { Rope } from "./signatures.ts";
+import { MOST_THREADS, rowsTogether, SIMD } from "./threads.ts";
+
+interface Sizes {
+  tokens: number;
+  heads: number;
+  pairs: number;
+}
 
 export const ropeKernel = defineKernel({
   library: nnLibrary,
@@ -9,20 +16,24 @@ export const ropeKernel = defineKernel({
   buffers: { x: "read", positions: "read", inverseFrequencies: "read", out: "write" },
   params: { heads: "u32", dim: "u32", pairs: "u32", interleaved: "u32" },
   inPlace: [["out", "x"]],
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ tokens, heads, pairs }: { tokens: number; heads: number; pairs: number }, { gpu }) => {
-    // A table of cosines and sines, one entry per rotated element, each with room for a vector more.
-    const threadgroupBytes = 2 * 4 * (2 * pairs + 16);
-    if (!gpu) return { threadgroups: [tokens, 1, 1], threadsPerThreadgroup: [1, 1, 1], threadgroupBytes };
-    // A GPU's thread makes the angle of a pair and rotates it in some heads: in one when there are few tokens.
-    const threads = Math.min(256, 32 * Math.ceil(pairs / 32));
-    const together = Math.min(heads, Math.floor(256 / threads));
-    const each = tokens < 64 ? 1 : 4;
-    return {
-      threadgroups: [tokens, Math.ceil(heads / (together * each)), 1],
-      threadsPerThreadgroup: [threads, together, 1],
-    };
-  }),
+  // Of the rotated elements of a head, in the order in which they are multiplied.
+  scratch: { cpu: { cosines: "f32", sines: "f32" } },
+  launch: {
+    cpu: ({ tokens, pairs }: Sizes) => ({
+      threadgroups: [tokens, 1, 1],
+      scratch: { cosines: [2 * pairs], sines: [2 * pairs] },
+    }),
+    // A thread makes the angle of a pair and rotates it in some heads: in one when there are few tokens.
+    gpu: ({ tokens, heads, pairs }) => {
+      const threads = Math.min(MOST_THREADS, SIMD * Math.ceil(pairs / SIMD));
+      const together = rowsTogether(heads, threads);
+      const headsPerThread = tokens < 64 ? 1 : 4;
+      return {
+        threadgroups: [tokens, Math.ceil(heads / (together * headsPerThread)), 1],
+        threadsPerThreadgroup: [threads, together, 1],
+      };
+    },
+  },
 });
 
 /**

@@ -1,5 +1,5 @@
 import { defineOp, FLOATS } from "@mlxts/core";
-import { elementwiseKernel, elementwiseParams } from "./elementwise.ts";
+import { elementwiseKernel } from "./elementwise.ts";
 import type { SigmoidGate } from "./signatures.ts";
 
 export const sigmoidGateKernel = elementwiseKernel("sigmoid_gate", "x", "gate");
@@ -26,7 +26,7 @@ export const sigmoidGate: SigmoidGate = defineOp({
       op,
       variant: x.dtype,
       buffers: { x, gate, out },
-      params: elementwiseParams(x.size, encoder.device),
+      params: {},
       sizes: { size: x.size },
     });
   },

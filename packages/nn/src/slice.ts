@@ -1,38 +1,45 @@
-import { DTYPES, type Dtype, defineKernel, defineOp, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
+import { DTYPES, type Dtype, defineKernel, defineOp } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import type { Slice } from "./signatures.ts";
-import { rowThreads } from "./threads.ts";
+import { MOST_THREADS, rowsTogether, SIMD } from "./threads.ts";
 
 const DTYPE_LIST = ["f32", "f16", "bf16", "u32", "i32", "u16", "i16", "u8", "i8"] as const satisfies readonly Dtype[];
 
-/** Bytes that one threadgroup copies, or one row if that is more. */
+const WORD_BYTES = 4;
+/** Bytes that a CPU's threadgroup copies, or one row if that is more. */
 const BLOCK_BYTES = 1 << 14;
 
 interface Sizes {
   rows: number;
+  /** Elements of a row of `out`, and bytes of one. */
   size: number;
-  rowsPerThreadgroup: number;
+  elementBytes: number;
 }
 
-/** Element width decides: a copy has no other business with the dtype. */
+/** A copy asks for the width of an element, not for its dtype. */
 export const sliceKernel = defineKernel({
   library: nnLibrary,
   name: "slice",
   variants: ["u8", "u16", "u32"],
   buffers: { x: "read", out: "write" },
-  params: { dim: "u32", begin: "u32", size: "u32", rows: "u32", rowsPerThreadgroup: "u32" },
-  // A GPU's thread copies up to four elements of a row; short rows lie side by side in a threadgroup.
-  constants: { shared: { perThread: 4 } },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ rows, size, rowsPerThreadgroup }: Sizes, { gpu }) => {
-    if (!gpu) return { threadgroups: [Math.ceil(rows / rowsPerThreadgroup), 1, 1], threadsPerThreadgroup: [1, 1, 1] };
-    const threads = rowThreads(size, 256);
-    const together = Math.min(rows, Math.floor(256 / threads));
-    return {
-      threadgroups: [Math.ceil(size / (4 * threads)), Math.ceil(rows / together), 1],
-      threadsPerThreadgroup: [threads, together, 1],
-    };
-  }),
+  params: { dim: "u32", begin: "u32", size: "u32", rows: "u32" },
+  launchParams: { cpu: { rowsPerThreadgroup: "u32" } },
+  // Elements of a row that a thread copies.
+  constants: { gpu: { perThread: 4 } },
+  launch: {
+    cpu: ({ rows, size, elementBytes }: Sizes) => {
+      const rowsPerThreadgroup = Math.max(1, Math.floor(BLOCK_BYTES / (size * elementBytes)));
+      return { threadgroups: [Math.ceil(rows / rowsPerThreadgroup), 1, 1], params: { rowsPerThreadgroup } };
+    },
+    gpu: ({ rows, size }, { constants }) => {
+      const threads = Math.min(MOST_THREADS, SIMD * Math.ceil(size / (constants.perThread * SIMD)));
+      const together = rowsTogether(rows, threads);
+      return {
+        threadgroups: [Math.ceil(size / (constants.perThread * threads)), Math.ceil(rows / together), 1],
+        threadsPerThreadgroup: [threads, together, 1],
+      };
+    },
+  },
 });
 
 /**
@@ -66,17 +73,16 @@ export const slice: Slice = defineOp({
   encode({ encoder, op, inputs: { x }, outputs: { out }, options: { begin, size }, rows, dims }) {
     const { bytes } = DTYPES[x.dtype];
     const dim = dims.D as number;
-    // A GPU copies whole words where all rows start with one: tensors do.
-    const words = encoder.device.gpu && [dim, begin, size].every((n) => (n * bytes) % 4 === 0);
-    const unit = words ? 4 : bytes;
-    const units = (n: number) => (n * bytes) / unit;
-    const rowsPerThreadgroup = Math.max(1, Math.floor(BLOCK_BYTES / (size * unit)));
+    // Rows that begin and end with whole words are copied as words.
+    const whole = [dim, begin, size].every((n) => (n * bytes) % WORD_BYTES === 0);
+    const elementBytes = whole ? WORD_BYTES : bytes;
+    const elements = (n: number) => (n * bytes) / elementBytes;
     encoder.dispatch(sliceKernel, {
       op,
-      variant: `u${unit * 8}`,
+      variant: `u${elementBytes * 8}`,
       buffers: { x, out },
-      params: { dim: units(dim), begin: units(begin), size: units(size), rows, rowsPerThreadgroup },
-      sizes: { rows, size: units(size), rowsPerThreadgroup },
+      params: { dim: elements(dim), begin: elements(begin), size: elements(size), rows },
+      sizes: { rows, size: elements(size), elementBytes },
     });
   },
 });

@@ -1,5 +1,5 @@
 import { defineOp, FLOATS } from "@mlxts/core";
-import { elementwiseKernel, elementwiseParams } from "./elementwise.ts";
+import { elementwiseKernel } from "./elementwise.ts";
 import type { Swiglu } from "./signatures.ts";
 
 export const swigluKernel = elementwiseKernel("swiglu", "gate", "up");
@@ -27,7 +27,7 @@ export const swiglu: Swiglu = defineOp({
       op,
       variant: gate.dtype,
       buffers: { gate, up, out },
-      params: elementwiseParams(gate.size, encoder.device),
+      params: {},
       sizes: { size: gate.size },
     });
   },

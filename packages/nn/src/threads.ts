@@ -1,2 +1,16 @@
-/** Threads of a GPU for a row of `size` elements, four to a thread: whole simdgroups, at most `most`. */
-export const rowThreads = (size: number, most: number) => Math.min(most, 32 * Math.ceil(size / 128));
+/** Lanes of a simdgroup. */
+export const SIMD = 32;
+/** Threads of a GPU's threadgroup, for most kernels. */
+export const MOST_THREADS = 256;
+/** The same where one threadgroup searches a whole row of logits. */
+export const SEARCH_THREADS = 512;
+
+/** Elements that so many threads of a GPU take at a time: each a vector of four. */
+export const vectorElements = (threads: number) => 4 * threads;
+
+/** Threads for a row of `size` elements, a vector to a thread: whole simdgroups, at most `most`. */
+export const rowThreads = (size: number, most = MOST_THREADS) =>
+  Math.min(most, SIMD * Math.ceil(size / vectorElements(SIMD)));
+
+/** Rows of a threadgroup that has `threads` threads for each, side by side; there are `rows` in all. */
+export const rowsTogether = (rows: number, threads: number) => Math.min(rows, Math.floor(MOST_THREADS / threads));
