@@ -4,7 +4,9 @@ export default defineConfig({
   resolve: { conditions: ["mlxts-source"] },
   ssr: { resolve: { conditions: ["mlxts-source"], externalConditions: ["mlxts-source"] } },
   test: {
-    include: ["packages/*/test/**/*.test.ts", "apps/*/test/**/*.test.ts", "scripts/**/*.test.ts"],
+    include: ["packages/*/test/**/*.{test,suite}.ts", "apps/*/test/**/*.test.ts", "scripts/**/*.test.ts"],
+    // Runs the suites that *.suite.ts files export.
+    runner: "packages/test-kit/src/runner.ts",
     setupFiles: ["packages/test-kit/src/setup.ts"],
     // Native addons and worker tests need processes of their own.
     pool: "forks",

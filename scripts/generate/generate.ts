@@ -1,10 +1,11 @@
-// Writes native/<kernel>.params.h for every kernel that a package's modules declare, and for the ops of a package
-// src/signatures.ts and the tables of its README; `--check` only compares.
+// Writes native/<kernel>.params.h for every kernel that a package's modules declare, and for a package of ops
+// src/signatures.ts, test/suites.ts and the tables of its README; `--check` only compares.
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { type Kernel, type OpDescriptor, opSignatures, paramsHeader } from "../../packages/core/src/index.ts";
 import { withTables } from "./op_tables.ts";
+import { type KernelModule, type SuiteFile, suitesModule } from "./suites.ts";
 
 const packages = join(dirname(fileURLToPath(import.meta.url)), "..", "..", "packages");
 const check = process.argv.includes("--check");
@@ -35,19 +36,35 @@ const folders = readdirSync(packages)
 const probes = join(packages, "core", "test", "kernels");
 const limits = join(packages, "test-kit");
 
-for (const [source, headers] of [
-  ...folders,
-  [probes, probes] as const,
-  [join(limits, "bench"), join(limits, "native")] as const,
-])
-  for (const file of readdirSync(source).filter((entry) => entry.endsWith(".ts"))) {
+/** Writes the headers of a folder's kernels, and tells which of its modules declare any. */
+async function writeHeaders(source: string, headers: string): Promise<KernelModule[]> {
+  const modules: KernelModule[] = [];
+  for (const file of readdirSync(source)
+    .sort()
+    .filter((entry) => entry.endsWith(".ts"))) {
     const module = (await import(pathToFileURL(join(source, file)).href)) as Record<string, unknown>;
-    for (const kernel of Object.values(module).filter(isKernel)) {
-      update(join(headers, `${kernel.name}.params.h`), paramsHeader(kernel));
-    }
+    const kernels = Object.entries(module).filter(([, value]) => isKernel(value)) as [string, Kernel][];
+    for (const [, kernel] of kernels) update(join(headers, `${kernel.name}.params.h`), paramsHeader(kernel));
+    if (kernels.length > 0) modules.push({ stem: file.slice(0, -3), kernels: kernels.map(([name]) => name) });
   }
+  return modules;
+}
 
-for (const [source] of folders) {
+/** The suites of a package, by what their files export. */
+const suitesOf = (folder: string): SuiteFile[] =>
+  readdirSync(folder)
+    .filter((file) => file.endsWith(".suite.ts"))
+    .sort()
+    .map((file) => {
+      const name = /^export const (suites?)\b/m.exec(readFileSync(join(folder, file), "utf8"))?.[1];
+      if (!name) throw new Error(`${join(folder, file)} exports neither \`suite\` nor \`suites\``);
+      return { stem: file.slice(0, -".suite.ts".length), name: name as SuiteFile["name"] };
+    });
+
+await writeHeaders(probes, probes);
+await writeHeaders(join(limits, "bench"), join(limits, "native"));
+for (const [source, headers] of folders) {
+  const modules = await writeHeaders(source, headers);
   const index = join(source, "index.ts");
   if (!existsSync(index)) continue;
   const ops = opsOf((await import(pathToFileURL(index).href)) as Record<string, unknown>);
@@ -55,6 +72,8 @@ for (const [source] of folders) {
   update(join(source, "signatures.ts"), opSignatures(ops));
   const readme = join(source, "..", "README.md");
   update(readme, withTables(readFileSync(readme, "utf8"), ops));
+  const tests = join(source, "..", "test");
+  update(join(tests, "suites.ts"), suitesModule(suitesOf(tests), modules));
 }
 
 if (stale.length > 0) {

@@ -179,7 +179,7 @@ export async function runTests(
   const args = ["run", "--bail=1", "--reporter=json", "--silent=true", ...files.map((file) => join(tests, file))];
   const vitest = spawn(process.execPath, [join(root, "node_modules", "vitest", "vitest.mjs"), ...args], {
     cwd: root,
-    env: { ...variables(command), MLXTS_METAL_TEXTS: path, MLXTS_SUITES: "0" },
+    env: { ...variables(command), MLXTS_METAL_TEXTS: path },
     stdio: ["ignore", "pipe", "pipe"],
   });
   let stdout = "";

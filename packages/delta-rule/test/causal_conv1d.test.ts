@@ -1,14 +1,10 @@
 import { encodeNumbers, FLOATS } from "@mlxts/core";
 import { Random, sameBytes } from "@mlxts/core/testing";
 import { DEVICES } from "@mlxts/test-kit/devices";
-import { testSuite } from "@mlxts/test-kit/suite";
 import { describe, expect, it } from "vitest";
 import { causalConv1d } from "../src/index.ts";
-import { suite } from "./causal_conv1d.suite.ts";
 
 const random = new Random(13);
-
-testSuite(suite);
 
 const DIMS = { T: 37, C: 45, W: 4 };
 

@@ -1,12 +1,8 @@
 import { FLOATS, type FloatDtype } from "@mlxts/core";
 import { Random, sameBytes } from "@mlxts/core/testing";
 import { DEVICES } from "@mlxts/test-kit/devices";
-import { testSuite } from "@mlxts/test-kit/suite";
 import { describe, expect, it } from "vitest";
 import { causalConv1d, convRollback } from "../src/index.ts";
-import { suite } from "./conv_rollback.suite.ts";
-
-testSuite(suite);
 
 const random = new Random(15);
 const [N, C, W, MOST] = [3, 45, 4, 6] as const;

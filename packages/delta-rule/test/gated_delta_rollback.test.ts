@@ -1,12 +1,8 @@
 import { type Device, FLOATS } from "@mlxts/core";
 import { DEVICES } from "@mlxts/test-kit/devices";
-import { testSuite } from "@mlxts/test-kit/suite";
 import { describe, expect, it } from "vitest";
 import { gatedDeltaRollback } from "../src/index.ts";
-import { suite } from "./gated_delta_rollback.suite.ts";
 import { type Bits, expectSame, piece, type Row, rowOf, run, tokenBits, VARIANTS } from "./row_calls.ts";
-
-testSuite(suite);
 
 const LOG = ["logState", "logKeys", "logDeltas", "logGates"];
 

@@ -1,15 +1,11 @@
 import { type Device, FLOATS, type RawArray, type Tensor } from "@mlxts/core";
 import type { CaseInput } from "@mlxts/core/testing";
 import { DEVICES } from "@mlxts/test-kit/devices";
-import { testSuite } from "@mlxts/test-kit/suite";
 import { describe, expect, it } from "vitest";
 import { encodeRecurrent, type RuleTensors } from "../src/gated_delta_rule_recurrent.ts";
 import { gatedDeltaRuleRecurrent } from "../src/index.ts";
 import type { RuleOptions } from "../src/options.ts";
-import { suite } from "./gated_delta_rule_recurrent.suite.ts";
 import { expectSame, piece, type Row, rowOf, run, tokenBits, tokensOf, VARIANTS } from "./row_calls.ts";
-
-testSuite(suite);
 
 const LOG = ["logState", "logKeys", "logDeltas", "logGates"];
 const KEPT = ["lastStates", ...LOG];

@@ -1,14 +1,11 @@
 import { type Device, type RawArray, roundTo, type Tensor } from "@mlxts/core";
 import { compare, type Reference64, roundedInputs, suiteCases } from "@mlxts/core/testing";
 import { DEVICES } from "@mlxts/test-kit/devices";
-import { testSuite } from "@mlxts/test-kit/suite";
 import { describe, expect, it } from "vitest";
 import { chunkCumsum, chunkInverse, chunkKkt, chunkOutput, chunkState, chunkWu, gatedDeltaRule } from "../src/index.ts";
 import * as reference from "../src/reference_chunk.ts";
 import { dataOf, F1, F2, type RuleOptions, type RuleSetting, ruleCase, shapeOf } from "./rule_cases.ts";
 import { GATES, suites } from "./stages.suite.ts";
-
-for (const suite of suites) testSuite(suite);
 
 for (const [name, open] of DEVICES)
   describe(`G and GLow of chunkCumsum on ${name}`, () => {

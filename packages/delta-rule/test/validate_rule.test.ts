@@ -1,10 +1,6 @@
 import { cpuLevels, Device, FLOATS } from "@mlxts/core";
-import { testSuite } from "@mlxts/test-kit/suite";
 import { afterAll, describe, expect, it } from "vitest";
 import { gatedDeltaRule, gatedDeltaRuleRecurrent } from "../src/index.ts";
-import { suite } from "./validate_rule.suite.ts";
-
-testSuite(suite);
 
 const [B, T, Hk, H, K, V] = [2, 40, 2, 4, 16, 3] as const;
 type Options = Parameters<typeof gatedDeltaRuleRecurrent>[2];

@@ -1,10 +1,6 @@
 import { DEVICES } from "@mlxts/test-kit/devices";
-import { testSuite } from "@mlxts/test-kit/suite";
 import { afterAll, describe, expect, it } from "vitest";
 import { add, sigmoidGate, swiglu } from "../src/index.ts";
-import { suites } from "./elementwise.suite.ts";
-
-for (const suite of suites) testSuite(suite);
 
 // Numbers on all sides: what is computed too far is none of the suites' NaN.
 describe.each(DEVICES)("on %s", (_, open) => {

@@ -1,14 +1,10 @@
 import { Device } from "@mlxts/core";
 import { Random } from "@mlxts/core/testing";
 import { refusesEach } from "@mlxts/test-kit/refusals";
-import { testSuite } from "@mlxts/test-kit/suite";
 import { afterAll, describe, expect, it } from "vitest";
 import { kvCacheAppend } from "../src/index.ts";
-import { suite } from "./kv_cache_append.suite.ts";
 
 const random = new Random(12);
-
-testSuite(suite);
 
 describe("kvCacheAppend", () => {
   const device = Device.open();

@@ -1,13 +1,10 @@
 import { Device } from "@mlxts/core";
 import { Random } from "@mlxts/core/testing";
 import { type Mistake, refuses } from "@mlxts/test-kit/refusals";
-import { testSuite } from "@mlxts/test-kit/suite";
 import { afterAll, describe, expect, it } from "vitest";
 import { sample } from "../src/index.ts";
 import { philox, samplingSet } from "../src/reference.ts";
-import { type Options, suite } from "./sample.suite.ts";
-
-testSuite(suite);
+import type { Options } from "./sample.suite.ts";
 
 const device = Device.open();
 afterAll(() => device.dispose());

@@ -1,12 +1,8 @@
 import { Device } from "@mlxts/core";
-import { testSuite } from "@mlxts/test-kit/suite";
 import { afterAll, expect, it } from "vitest";
 import { dequantize } from "../src/index.ts";
 import { dequantizeReference } from "../src/reference.ts";
-import { suite } from "./dequantize.suite.ts";
 import { randomQuantized } from "./groups.ts";
-
-testSuite(suite);
 
 const device = Device.open();
 afterAll(() => device.dispose());

@@ -1,11 +1,7 @@
 import { Device } from "@mlxts/core";
-import { testSuite } from "@mlxts/test-kit/suite";
 import { afterAll, describe, expect, it } from "vitest";
 import { quantize } from "../src/index.ts";
 import type { Variant } from "../src/reference.ts";
-import { suite } from "./quantize.suite.ts";
-
-testSuite(suite);
 
 const device = Device.open();
 afterAll(() => device.dispose());

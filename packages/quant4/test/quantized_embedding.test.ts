@@ -1,11 +1,7 @@
 import { Device } from "@mlxts/core";
-import { testSuite } from "@mlxts/test-kit/suite";
 import { afterAll, expect, it } from "vitest";
 import { dequantize, quantizedEmbedding } from "../src/index.ts";
 import { randomQuantized } from "./groups.ts";
-import { suite } from "./quantized_embedding.suite.ts";
-
-testSuite(suite);
 
 const device = Device.open();
 afterAll(() => device.dispose());

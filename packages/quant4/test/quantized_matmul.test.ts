@@ -1,13 +1,9 @@
 import { cpuLevels, Device } from "@mlxts/core";
 import { BARS, changeLimits, compare, Random, within } from "@mlxts/core/testing";
-import { testSuite } from "@mlxts/test-kit/suite";
 import { afterAll, describe, expect, it } from "vitest";
 import { quantizedMatmul } from "../src/index.ts";
 import { decodeExactly, productReference } from "../src/reference.ts";
 import { randomQuantized } from "./groups.ts";
-import { suite } from "./quantized_matmul.suite.ts";
-
-testSuite(suite);
 
 const device = Device.open();
 afterAll(() => device.dispose());

@@ -1,10 +1,6 @@
 import { Device, type FloatDtype } from "@mlxts/core";
-import { testSuite } from "@mlxts/test-kit/suite";
 import { expect, it } from "vitest";
 import { embedding, slice } from "../src/index.ts";
-import { suites } from "./rows.suite.ts";
-
-for (const suite of suites) testSuite(suite);
 
 // Every bit pattern of 16 bits, NaNs with payloads and infinities too, must come through a copy unchanged.
 it.each(["f16", "bf16", "f32"] as const)("copies keep all bits of %s", async (dtype: FloatDtype) => {

@@ -1,0 +1,21 @@
+// The runner of vitest.config.ts. The conformance suites of the packages are test files by themselves: what a *.suite.ts
+// exports as `suite` or `suites` is run on every device, and no file calls them by hand.
+import type { Suite } from "@mlxts/core/testing";
+import { VitestTestRunner } from "vitest/runners";
+import { testSuite } from "./suite.ts";
+
+interface SuiteModule {
+  suite?: Suite;
+  suites?: readonly Suite[];
+}
+
+export default class SuiteRunner extends VitestTestRunner {
+  override async importFile(...[path, source]: Parameters<VitestTestRunner["importFile"]>): Promise<unknown> {
+    const module = await super.importFile(path, source);
+    if (source === "collect" && path.endsWith(".suite.ts")) {
+      const { suite, suites = suite ? [suite] : [] } = module as SuiteModule;
+      for (const each of suites) testSuite(each);
+    }
+    return module;
+  }
+}
