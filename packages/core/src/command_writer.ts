@@ -1,38 +1,19 @@
 import type { Buffer } from "./buffer.ts";
-import type { Access, Kernel, Scalar, World } from "./kernel.ts";
+import type { AnyKernel, Dispatch } from "./dispatch.ts";
+import type { Scalar } from "./kernel.ts";
 import { Footprint } from "./memory_uses.ts";
 import type { NativeMemory } from "./native.ts";
 import type { Accesses } from "./ranges.ts";
-import type { ScratchLayout } from "./scratch.ts";
 import type { Tensor } from "./tensor.ts";
-
-export type AnyKernel = Kernel<Record<string, Access>, Record<string, Scalar>, never>;
-
-/** A recorded dispatch: copies of what was checked. */
-export interface Node {
-  readonly kernel: AnyKernel;
-  /** The op that dispatches. */
-  readonly op: string;
-  readonly variant: string;
-  readonly buffers: Readonly<Record<string, Tensor | undefined>>;
-  /** Of `params` and of `launchParams`. */
-  readonly params: Readonly<Record<string, number>>;
-  readonly launch: {
-    readonly world: World;
-    readonly threadgroups: readonly [x: number, y: number, z: number];
-    readonly threadsPerThreadgroup: readonly [x: number, y: number, z: number];
-    readonly scratch: ScratchLayout;
-  };
-}
 
 const COMMAND = { dispatch: 1, barrier: 2, fill: 3 } as const;
 const ABSENT = 0xffffffff;
 
-/** The growing word list of a recording; packages/core/native/command_list.h describes the words. */
 const floats = new Float32Array(1);
 const floatBits = new Uint32Array(floats.buffer);
 const NO_WORDS = new Uint32Array(0);
 
+/** A list of 32-bit words that grows. */
 class Words {
   array = NO_WORDS;
   count = 0;
@@ -55,8 +36,8 @@ class Words {
   }
 }
 
-/** Threadgroups, and at length the tensors and parameters of a dispatch. */
-export function dispatchNote({ kernel, buffers, params, launch }: Node, long: boolean): string {
+/** What `MLXTS_DEBUG` shows of a dispatch: its threadgroups; with `long` its tensors and parameters too. */
+export function dispatchNote({ kernel, buffers, params, launch }: Dispatch, long: boolean): string {
   const groups = `${launch.threadgroups.join("×")} threadgroups`;
   if (!long) return groups;
   const tensors = kernel.bufferNames.map((name) => {
@@ -66,7 +47,7 @@ export function dispatchNote({ kernel, buffers, params, launch }: Node, long: bo
   return [groups, ...tensors, ...Object.entries(params).map(([name, value]) => `${name} ${value}`)].join(", ");
 }
 
-/** Writes commands; shared by encoders and by the queue's own fills. @internal */
+/** Writes commands as words; packages/core/native/command_list.h describes these. */
 export class CommandWriter {
   readonly words = new Words();
   readonly memories: NativeMemory[] = [];
@@ -84,8 +65,8 @@ export class CommandWriter {
     return index;
   }
 
-  /** Lets the buffers go: the native side holds their memory from here on, or nobody needs it. */
-  letGo(): void {
+  /** Releases the buffers: native code holds their memory from here on, or the commands are abandoned. */
+  releaseBuffers(): void {
     for (const buffer of this.indices.keys()) buffer.release();
   }
 
@@ -107,7 +88,7 @@ export class CommandWriter {
     this.accesses.push({ label: "fill", reads: [], writes: [tensor.range] });
   }
 
-  dispatch(pipeline: number, { kernel, buffers, params, launch }: Node, accesses: Accesses): void {
+  dispatch(pipeline: number, { kernel, buffers, params, launch }: Dispatch, accesses: Accesses): void {
     const { words } = this;
     words.push(COMMAND.dispatch);
     words.push(pipeline);
@@ -131,9 +112,9 @@ export class CommandWriter {
   /** The fields of the params struct, which params_header.ts writes. */
   private params(
     kernel: AnyKernel,
-    buffers: Node["buffers"],
-    params: Node["params"],
-    { world, scratch }: Node["launch"],
+    buffers: Dispatch["buffers"],
+    params: Dispatch["params"],
+    { world, scratch }: Dispatch["launch"],
   ): void {
     const { words } = this;
     const first = words.count;

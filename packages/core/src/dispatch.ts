@@ -1,11 +1,38 @@
 // The arguments of a dispatch, read once and checked: what the encoder records are copies that nobody can change.
-import type { AnyKernel, Node } from "./command_writer.ts";
 import { wrongKind, wrongValue } from "./errors.ts";
-import { checkKernel, type Kernel, type LaunchDevice, launchRule, type Scalar, worldOf } from "./kernel.ts";
+import {
+  type Access,
+  checkKernel,
+  type Kernel,
+  type LaunchDevice,
+  launchRule,
+  type Scalar,
+  type World,
+  worldOf,
+} from "./kernel.ts";
 import type { DeviceLimits } from "./native.ts";
 import { checkOptionNames, namesOf } from "./options.ts";
-import { GUARD_BYTES, layScratchOut } from "./scratch.ts";
+import { GUARD_BYTES, layScratchOut, type ScratchLayout } from "./scratch.ts";
 import { Tensor } from "./tensor.ts";
+
+export type AnyKernel = Kernel<Record<string, Access>, Record<string, Scalar>, never>;
+
+/** One dispatch: copies of the arguments that were checked. */
+export interface Dispatch {
+  readonly kernel: AnyKernel;
+  /** The op that dispatches. */
+  readonly op: string;
+  readonly variant: string;
+  readonly buffers: Readonly<Record<string, Tensor | undefined>>;
+  /** Values of `params` and of `launchParams`. */
+  readonly params: Readonly<Record<string, number>>;
+  readonly launch: {
+    readonly world: World;
+    readonly threadgroups: readonly [x: number, y: number, z: number];
+    readonly threadsPerThreadgroup: readonly [x: number, y: number, z: number];
+    readonly scratch: ScratchLayout;
+  };
+}
 
 const ARGUMENTS = { variant: true, buffers: true, params: true, sizes: true, op: true };
 
@@ -14,7 +41,7 @@ type Axes = readonly [x: number, y: number, z: number];
 const product = ([x, y, z]: Axes): number => x * y * z;
 
 /** Threads of a threadgroup. */
-export const threadsOf = (launch: Node["launch"]): number => product(launch.threadsPerThreadgroup);
+export const threadsOf = (launch: Dispatch["launch"]): number => product(launch.threadsPerThreadgroup);
 
 /**
  * Reads the arguments of a dispatch, each value once, and checks what can be checked without looking at the encoder.
@@ -24,7 +51,7 @@ export function readDispatch(
   kernel: AnyKernel,
   args: Record<string, unknown>,
   device: LaunchDevice & { readonly validate: boolean },
-): Node {
+): Dispatch {
   checkKernel("encoder.dispatch", kernel);
   checkOptionNames<object>(kernel.name, args, ARGUMENTS as never, "arguments");
   const { variant, buffers, params, sizes, op = kernel.name } = args;
@@ -47,7 +74,7 @@ function checkNames(op: string, argument: string, given: unknown, names: readonl
       throw wrongKind(op, key, `be one of ${names.join(", ") || `(no ${argument})`}`, `an unknown name in ${argument}`);
 }
 
-function readBuffers(op: string, kernel: AnyKernel, given: unknown): Node["buffers"] {
+function readBuffers(op: string, kernel: AnyKernel, given: unknown): Dispatch["buffers"] {
   checkNames(op, "buffers", given, kernel.bufferNames);
   const tensors: Record<string, Tensor | undefined> = {};
   for (const name of kernel.bufferNames) {

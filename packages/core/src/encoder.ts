@@ -1,26 +1,36 @@
+import { accessesOf, writesTo } from "./accesses.ts";
 import type * as api from "./api.ts";
 import { Arena } from "./arena.ts";
 import type { Buffer } from "./buffer.ts";
-import { type AnyKernel, CommandWriter, dispatchNote, type Node } from "./command_writer.ts";
+import { CommandWriter, dispatchNote } from "./command_writer.ts";
 import { type CommitOptions, readCommitOptions } from "./commit_options.ts";
 import type { DeviceCore } from "./device_core.ts";
-import { readDispatch, threadsOf } from "./dispatch.ts";
+import { type AnyKernel, type Dispatch, readDispatch, threadsOf } from "./dispatch.ts";
 import type { Dtype } from "./dtype.ts";
-import { disposedError, wrongKind, wrongValue } from "./errors.ts";
-import { HazardTracker } from "./hazards.ts";
+import { type ArgumentRangeError, disposedError, wrongKind, wrongValue } from "./errors.ts";
+import { type Hazard, HazardTracker } from "./hazards.ts";
 import { identify, printAsJson } from "./identity.ts";
 import type { Access, Kernel, Scalar } from "./kernel.ts";
 import type { Footprint } from "./memory_uses.ts";
 import { type NativeRecording, native } from "./native.ts";
 import { checkOptionNames } from "./options.ts";
-import { type Accesses, overlaps, sameRange } from "./ranges.ts";
+import type { Accesses } from "./ranges.ts";
+import { replacementsOf } from "./rebind.ts";
 import { handOut, noteWrite, Recorded } from "./recorded.ts";
-import { overrunText, SCRATCH_OVERRUN } from "./scratch.ts";
-import { isArray } from "./shape.ts";
 import type { Submission } from "./submission.ts";
-import { Tensor } from "./tensor.ts";
+import type { Tensor } from "./tensor.ts";
 
-const READS: ReadonlySet<Access> = new Set<Access>(["read", "read?"]);
+/** The commands of a recording, in order. */
+type Commands = readonly (Dispatch | "barrier")[];
+
+const dispatchesOf = (commands: Commands): Dispatch[] => commands.filter((command) => command !== "barrier");
+
+function missingBarrier(op: string, { kind, earlier, later }: Hazard): ArgumentRangeError {
+  const side = ({ label, range: { begin, end } }: Hazard["earlier"]) =>
+    `${label} [0x${begin.toString(16)}, 0x${end.toString(16)})`;
+  const rule = `have a barrier before this dispatch (${kind})`;
+  return wrongValue(op, "encoder", rule, `${side(earlier)} against ${side(later)}`, "call encoder.barrier()");
+}
 
 /** The class behind `CommandEncoder`. */
 export class CommandEncoder implements api.CommandEncoder {
@@ -28,9 +38,9 @@ export class CommandEncoder implements api.CommandEncoder {
   readonly arena: Arena | undefined;
   readonly #mode: "auto" | "manual";
   readonly #writer = new CommandWriter();
-  /** None where nobody asks for missing barriers. */
+  /** Undefined in manual mode, unless the device validates. */
   readonly #hazards: HazardTracker | undefined;
-  readonly #nodes: (Node | "barrier")[] = [];
+  readonly #commands: (Dispatch | "barrier")[] = [];
   #state: "recording" | "committed" | "finished" | "disposed" = "recording";
   #lastWasBarrier = true;
   readonly #recorded = new Recorded(this.#writer.accesses);
@@ -82,94 +92,45 @@ export class CommandEncoder implements api.CommandEncoder {
   }
 
   /** Records a dispatch whose arguments have been read. */
-  record(node: Node): void {
-    const { kernel, op, variant, launch } = node;
-    const accesses = this.checkBuffers(node);
-    const pipeline = this.device.library(kernel.library).pipeline(kernel.name, variant);
-    if (threadsOf(launch) > pipeline.maxThreads)
-      throw wrongValue(
-        op,
-        "threadsPerThreadgroup",
-        `have a product of at most ${pipeline.maxThreads} for ${kernel.name}_${variant} on this device`,
-        launch.threadsPerThreadgroup,
-      );
-
-    if (this.device.debug >= 2) accesses.note = dispatchNote(node, this.device.debug >= 3);
-    const conflicts = this.#hazards?.conflicts(accesses);
-    const hazard = conflicts && this.#mode === "manual" ? this.#hazards?.find(accesses) : undefined;
-    if (hazard) {
-      const side = ({ label, range }: { label: string; range: { begin: number; end: number } }) =>
-        `${label} [0x${range.begin.toString(16)}, 0x${range.end.toString(16)})`;
-      throw wrongValue(
-        op,
-        "encoder",
-        `have a barrier before this dispatch (${hazard.kind})`,
-        `${side(hazard.earlier)} against ${side(hazard.later)}`,
-        "call encoder.barrier()",
-      );
+  record(dispatch: Dispatch): void {
+    const { kernel, op, variant, launch, buffers } = dispatch;
+    const { device } = this;
+    const accesses = accessesOf(dispatch, device);
+    const pipeline = device.library(kernel.library).pipeline(kernel.name, variant);
+    if (threadsOf(launch) > pipeline.maxThreads) {
+      const rule = `have a product of at most ${pipeline.maxThreads} for ${kernel.name}_${variant} on this device`;
+      throw wrongValue(op, "threadsPerThreadgroup", rule, launch.threadsPerThreadgroup);
     }
-    if (conflicts) {
+    if (device.debug >= 2) accesses.note = dispatchNote(dispatch, device.debug >= 3);
+    this.orderAfterConflicts(op, accesses);
+    if (this.#commands.length === 0) device.submissions.recorded.begin(this.#recorded);
+    for (const name of kernel.bufferNames) {
+      const tensor = buffers[name];
+      if (tensor && writesTo(kernel.buffers[name] as Access)) noteWrite(tensor, this.#recorded);
+    }
+    this.#writer.dispatch(pipeline.id, dispatch, accesses);
+    this.#commands.push(dispatch);
+    this.#lastWasBarrier = false;
+    device.tally.dispatches++;
+  }
+
+  /** Inserts a barrier where the dispatch conflicts with earlier ones; in manual mode, refuses it. */
+  private orderAfterConflicts(op: string, accesses: Accesses): void {
+    const hazards = this.#hazards;
+    if (hazards?.conflicts(accesses)) {
+      const hazard = this.#mode === "manual" ? hazards.find(accesses) : undefined;
+      if (hazard) throw missingBarrier(op, hazard);
       this.insertBarrier();
       this.device.tally.automaticBarriers++;
     }
-    this.#hazards?.add(accesses);
-    if (this.#nodes.length === 0) this.device.submissions.recorded.begin(this.#recorded);
-    for (const name of kernel.bufferNames) {
-      const tensor = node.buffers[name];
-      if (tensor && !READS.has(kernel.buffers[name] as Access)) noteWrite(tensor, this.#recorded);
-    }
-    this.#writer.dispatch(pipeline.id, node, accesses);
-    this.#nodes.push(node);
-    this.#lastWasBarrier = false;
-    this.device.tally.dispatches++;
-  }
-
-  private checkBuffers({ kernel, op, variant, buffers, params }: Node): Accesses {
-    const accesses: Accesses = { label: `${op}/${kernel.name}_${variant}`, reads: [], writes: [] };
-    accesses.fault = (code, words) =>
-      code === SCRATCH_OVERRUN
-        ? overrunText(kernel.scratch.cpu, words[0])
-        : kernel.faultTexts[code - 1]?.(words, params);
-    const bound: { name: string; tensor: Tensor; writes: boolean }[] = [];
-    for (const name of kernel.bufferNames) {
-      const access = kernel.buffers[name] as Access;
-      const tensor = buffers[name];
-      if (tensor === undefined) continue;
-      if (tensor.device !== this.device)
-        throw wrongValue(op, name, "belong to the encoder's device", "a tensor of another device");
-      if (tensor.disposed) throw disposedError(`tensor \`${name}\``);
-      if (tensor.byteOffset % this.device.limits.bufferOffsetAlignment !== 0)
-        throw wrongValue(
-          op,
-          name,
-          `start at a multiple of ${this.device.limits.bufferOffsetAlignment} bytes on this device`,
-          tensor.byteOffset,
-        );
-      const writes = !access.startsWith("read") || access.startsWith("readWrite");
-      if (writes && tensor.buffer.readOnly) throw wrongValue(op, name, "be writable", "a read-only tensor");
-      if (access.startsWith("read")) accesses.reads.push(tensor.range);
-      if (writes) accesses.writes.push(tensor.range);
-      bound.push({ name, tensor, writes });
-    }
-    for (const a of bound) {
-      if (!a.writes) continue;
-      for (const b of bound) {
-        if (a === b || !overlaps(a.tensor.range, b.tensor.range)) continue;
-        const allowed =
-          kernel.inPlace?.some(([out, input]) => out === a.name && input === b.name) ||
-          (b.writes && kernel.inPlace?.some(([out, input]) => out === b.name && input === a.name));
-        if (!(allowed && sameRange(a.tensor.range, b.tensor.range)))
-          throw wrongValue(op, a.name, `not overlap \`${b.name}\``, "overlapping views");
-      }
-    }
-    return accesses;
+    hazards?.add(accesses);
   }
 
   private insertBarrier(): void {
     if (this.#lastWasBarrier) return;
     this.#writer.barrier();
     this.#hazards?.clear();
-    this.#nodes.push("barrier");
+    this.#commands.push("barrier");
     this.#lastWasBarrier = true;
   }
 
@@ -195,18 +156,18 @@ export class CommandEncoder implements api.CommandEncoder {
     this.assertRecording("finish");
     this.#state = "finished";
     this.device.submissions.recorded.end(this.#recorded, "finished");
-    return new Recording(this.device, this.#writer, this.#nodes, this.#mode, this.#recorded);
+    return new Recording(this.device, this.#writer, this.#commands, this.#mode, this.#recorded);
   }
 
   dispose(): void {
     if (this.#state !== "recording") return;
     this.#state = "disposed";
     this.device.submissions.recorded.end(this.#recorded, "abandoned");
-    if (!this.device.disposed) this.#writer.letGo();
+    if (!this.device.disposed) this.#writer.releaseBuffers();
   }
 
   toJSON(): ReturnType<api.CommandEncoder["toJSON"]> {
-    const dispatches = this.#nodes.filter((node) => node !== "barrier").length;
+    const dispatches = dispatchesOf(this.#commands).length;
     return { type: "CommandEncoder", device: this.device.kind, state: this.#state, barriers: this.#mode, dispatches };
   }
 
@@ -223,27 +184,27 @@ export class Recording implements api.Recording {
   readonly labels: readonly string[];
   #origin: Error | undefined;
   #handle: NativeRecording | undefined;
-  readonly #nodes: readonly (Node | "barrier")[];
+  readonly #commands: Commands;
   readonly #mode: "auto" | "manual";
   readonly #recorded: Recorded;
-  /** One tensor for each buffer and arena generation: as long as these live, all do. */
+  /** One tensor for each buffer and arena generation: while none of these is disposed, no recorded tensor is. */
   readonly #witnesses: readonly Tensor[];
 
   static {
-    identify("Recording", Recording, (value) => #nodes in value);
+    identify("Recording", Recording, (value) => #commands in value);
     printAsJson(Recording);
   }
 
   constructor(
     device: DeviceCore,
     writer: CommandWriter,
-    nodes: readonly (Node | "barrier")[],
+    commands: Commands,
     mode: "auto" | "manual",
     recorded: Recorded,
   ) {
     this.device = device;
     this.#recorded = recorded;
-    this.#nodes = nodes;
+    this.#commands = commands;
     this.#mode = mode;
     this.accesses = writer.accesses;
     this.footprint = writer.footprint;
@@ -258,18 +219,18 @@ export class Recording implements api.Recording {
     Object.freeze(this);
   }
 
-  /** Where it was replayed first: a stack costs more than the rest of a replay. */
+  /** Where it was replayed first. One stack is kept, since making one costs more than the rest of a replay. */
   get origin(): Error {
     this.#origin ??= new Error("committed");
     return this.#origin;
   }
 
   get dispatches(): number {
-    return this.#nodes.filter((node) => node !== "barrier").length;
+    return dispatchesOf(this.#commands).length;
   }
 
   get barriers(): number {
-    return this.#nodes.length - this.dispatches;
+    return this.#commands.length - this.dispatches;
   }
 
   get disposed(): boolean {
@@ -282,16 +243,15 @@ export class Recording implements api.Recording {
   }
 
   private *tensors(): Iterable<Tensor> {
-    for (const node of this.#nodes)
-      if (node !== "barrier") for (const tensor of Object.values(node.buffers)) if (tensor) yield tensor;
+    for (const { buffers } of dispatchesOf(this.#commands))
+      for (const tensor of Object.values(buffers)) if (tensor) yield tensor;
   }
 
   private assertLive(): void {
     if (!this.#witnesses.some((tensor) => tensor.disposed)) return;
-    for (const node of this.#nodes)
-      if (node !== "barrier")
-        for (const [name, tensor] of Object.entries(node.buffers))
-          if (tensor?.disposed) throw disposedError(`tensor \`${name}\` of a recorded dispatch`);
+    for (const { buffers } of dispatchesOf(this.#commands))
+      for (const [name, tensor] of Object.entries(buffers))
+        if (tensor?.disposed) throw disposedError(`tensor \`${name}\` of a recorded dispatch`);
   }
 
   replay(options: CommitOptions = {}): Submission {
@@ -305,33 +265,15 @@ export class Recording implements api.Recording {
   }
 
   rebind(pairs: Iterable<readonly [api.Tensor, api.Tensor]>): Recording {
-    const swap = readPairs(pairs);
-    for (const [from, to] of swap) {
-      if (from.dtype !== to.dtype || from.byteLength !== to.byteLength)
-        throw wrongValue(
-          "recording.rebind",
-          "pairs",
-          `keep dtype and bytes (${from.dtype}, ${from.byteLength})`,
-          `${to.dtype}, ${to.byteLength}`,
-        );
-    }
-    const replacements = new Map<Buffer, Map<string, Tensor>>();
-    const view = ({ dtype, byteOffset, byteLength: bytes }: Tensor) => `${dtype} ${byteOffset} ${bytes}`;
-    for (const [from, to] of swap) {
-      const views = replacements.get(from.buffer) ?? new Map<string, Tensor>();
-      if (!views.has(view(from))) views.set(view(from), to);
-      replacements.set(from.buffer, views);
-    }
-    const replace = (tensor: Tensor | undefined) =>
-      tensor && (replacements.get(tensor.buffer)?.get(view(tensor)) ?? tensor);
+    const replace = replacementsOf(pairs);
     const encoder = new CommandEncoder(this.device, { barriers: this.#mode });
-    for (const node of this.#nodes) {
-      if (node === "barrier") {
+    for (const command of this.#commands) {
+      if (command === "barrier") {
         if (this.#mode === "manual") encoder.barrier();
         continue;
       }
-      const buffers = Object.fromEntries(Object.entries(node.buffers).map(([name, tensor]) => [name, replace(tensor)]));
-      encoder.record({ ...node, buffers });
+      const tensors = Object.entries(command.buffers).map(([name, tensor]) => [name, tensor && replace(tensor)]);
+      encoder.record({ ...command, buffers: Object.fromEntries(tensors) });
     }
     return encoder.finish();
   }
@@ -351,24 +293,4 @@ export class Recording implements api.Recording {
   [Symbol.dispose](): void {
     this.dispose();
   }
-}
-
-/** Copies of pairs of tensors. */
-function readPairs(pairs: unknown): [from: Tensor, to: Tensor][] {
-  const fail = (value: unknown): never => {
-    throw wrongKind("recording.rebind", "pairs", "be pairs of tensors", value);
-  };
-  let list: unknown[] = [];
-  try {
-    list = [...(pairs as Iterable<unknown>)];
-  } catch {
-    fail(pairs);
-  }
-  return list.map((pair) => {
-    if (!isArray(pair)) return fail(pair);
-    const [from, to] = pair;
-    if (!(from instanceof Tensor)) return fail(from);
-    if (!(to instanceof Tensor)) return fail(to);
-    return [from, to];
-  });
 }

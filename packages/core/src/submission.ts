@@ -30,7 +30,7 @@ interface CommandList extends Submitted {
   readonly words: { readonly array: Uint32Array; readonly count: number };
   readonly memories: NativeMemory[];
   /** Releases the buffers: native code holds their memory from here on. */
-  letGo(): void;
+  releaseBuffers(): void;
 }
 
 /** Commands that native code keeps. */
@@ -166,7 +166,7 @@ export class SubmissionQueue {
   /** Keeps a command list, in native code, for `submit`. */
   record(list: CommandList): NativeRecording {
     const recording = native().record(this.handle, list.words.array, list.words.count, list.memories);
-    list.letGo();
+    list.releaseBuffers();
     return recording;
   }
 
@@ -179,7 +179,7 @@ export class SubmissionQueue {
   run(list: CommandList, { profile = false, signal }: CommitOptions): Submission {
     const { array, count } = list.words;
     const id = native().run(this.handle, array, count, list.memories, profile || this.trace);
-    list.letGo();
+    list.releaseBuffers();
     return this.track(new Submission(this, id, list, new Error("committed"), signal));
   }
 

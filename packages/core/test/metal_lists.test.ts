@@ -18,12 +18,12 @@ interface Launch {
   params?: number;
 }
 const BARRIER = [2];
-/** A dispatch of one threadgroup; bindings of the list's first memory, each with its offset and bytes. */
+/** A dispatch of one threadgroup, without guards; bindings of the list's first memory, each with its offset and bytes. */
 function dispatch(
   { pipeline = 0, threads = [1, 1, 1], scratch = 0, fault = false, params = 0 }: Launch,
   bindings: number[][],
 ): number[] {
-  const head = [1, pipeline, 0, 1, 1, 1, ...threads, scratch, Number(fault), bindings.length, params];
+  const head = [1, pipeline, 0, 1, 1, 1, ...threads, scratch, 0, Number(fault), bindings.length, params];
   const words = (x: number) => [x % 2 ** 32, Math.floor(x / 2 ** 32)];
   return [
     ...head,
