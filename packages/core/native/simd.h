@@ -14,6 +14,13 @@
 
 #define MLXTS_INLINE inline __attribute__((always_inline))
 
+// Before a loop of at most 16 rounds: all of them are written out, so that arrays of vectors live in registers.
+#if defined(__clang__)
+#define MLXTS_UNROLL _Pragma("unroll")
+#else
+#define MLXTS_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 namespace mlxts {
 
 struct bf16 {
@@ -44,6 +51,12 @@ MLXTS_INLINE vf32 select(vi32 mask, vf32 yes, vf32 no) { return mask ? yes : no;
 MLXTS_INLINE vf32 max(vf32 a, vf32 b) { return select(a > b, a, b); }
 MLXTS_INLINE vf32 min(vf32 a, vf32 b) { return select(a < b, a, b); }
 MLXTS_INLINE vf32 fma(vf32 a, vf32 b, vf32 c) { return a * b + c; }
+// The numbers 0, 1, 2, … in the lanes.
+MLXTS_INLINE vi32 lane_index() {
+  vi32 v;
+  for (int i = 0; i < kLanes; ++i) v[i] = i;
+  return v;
+}
 
 // Scalar conversions.
 MLXTS_INLINE float to_f32(float x) { return x; }
@@ -205,6 +218,14 @@ __attribute__((noinline)) void store_partial(T* p, vf32 v, int n) {
   for (int i = 0; i < n; ++i) p[i] = from_f32<T>(v[i]);
 }
 #endif
+// The first `count` elements, or all where there are more.
+template <typename T>
+MLXTS_INLINE void store_up_to(T* p, vf32 v, size_t count) {
+  if (count >= kLanes)
+    store(p, v);
+  else
+    store_partial(p, v, int(count));
+}
 
 // v rounded to T and widened again: what a store followed by a load gives.
 template <typename T>
@@ -237,11 +258,22 @@ MLXTS_INLINE float reduce_add(vf32 v) {
   return sum[0];
 #endif
 }
+// The largest lane; which of NaN and numbers wins is open.
 MLXTS_INLINE float reduce_max(vf32 v) {
+#if defined(__AVX512F__)
+  v = max(v, __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+  v = max(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+  v = max(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+  v = max(v, __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
+  return v[0];
+#else
   float out = v[0];
   for (int i = 1; i < kLanes; ++i) out = v[i] > out ? v[i] : out;
   return out;
+#endif
 }
+
+MLXTS_INLINE size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
 MLXTS_INLINE vf32 power_of_two(vi32 n) { return as_f32((n + splat_i32(127)) << 23); }
 
@@ -277,6 +309,21 @@ MLXTS_INLINE vf32 exp(vf32 x) {
   return parts.mantissa * power_of_two(half) * power_of_two(parts.exponent - half);
 }
 
+// Natural logarithm of normal x > 0: x = 2^n·m with m around 1, then 2·artanh((m − 1)/(m + 1)).
+MLXTS_INLINE vf32 log(vf32 x) {
+  const vi32 n = (as_i32(x) - splat_i32(0x3f3504f3)) >> 23;
+  const vf32 m = as_f32(as_i32(x) - (n << 23));
+  const vf32 s = (m - splat(1.0f)) / (m + splat(1.0f));
+  const vf32 z = s * s;
+  vf32 p = splat(2.0f / 9);
+  p = p * z + splat(2.0f / 7);
+  p = p * z + splat(2.0f / 5);
+  p = p * z + splat(2.0f / 3);
+  const vf32 k = __builtin_convertvector(n, vf32);
+  // The high part of log 2 has so few digits that k times it is exact.
+  return k * splat(0x1.62e4p-1f) + (k * splat(0x1.7f7d1cp-20f) + (p * z * s + (s + s)));
+}
+
 // a · b · σ(x) = a · b / (1 + exp(-x)), where one of a and b is x or 1; right wherever f32 holds the product. Where
 // exp(-x) is large, both sides of the fraction are multiplied by the root of 1 / exp(-x): neither leaves the normal range.
 // Below -175 σ(x) counts as 0.
@@ -296,6 +343,21 @@ MLXTS_INLINE void for_lanes(size_t n, Full full, Partial partial) {
   size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) full(i);
   if (i < n) partial(i, int(n - i));
+}
+
+// Asks for rows of `row_bytes` each ahead of their use.
+MLXTS_INLINE void prefetch_rows(const void* first, size_t stride_bytes, size_t rows, size_t row_bytes) {
+  for (size_t r = 0; r < rows; ++r)
+    for (size_t at = 0; at < row_bytes; at += 64)
+      __builtin_prefetch(static_cast<const char*>(first) + r * stride_bytes + at, 0, 2);
+}
+
+// A row of n elements, each converted to the other dtype.
+template <typename From, typename To>
+MLXTS_INLINE void convert_row(const From* from, size_t n, To* to) {
+  for_lanes(
+      n, [&](size_t i) { store(to + i, load(from + i)); },
+      [&](size_t i, int count) { store_partial(to + i, load_partial(from + i, count), count); });
 }
 
 // Σ x², in four independent chains.

@@ -2,9 +2,8 @@
 // empty sequence has, also writes the new state, after it has read the old one.
 #include "causal_conv1d.params.h"
 #include "cpu_kernel.h"
-#include "linalg.h"
 #include "sequences.h"
-#include "simd.h"
+#include "matrix_transpose.h"
 
 using namespace mlxts;
 
@@ -90,10 +89,10 @@ int32_t causal_conv1d(const Launch& l) {
     const int64_t width = channels - c0 < p.channelsPerThreadgroup ? channels - c0 : p.channelsPerThreadgroup;
     if (block != prepared) {
       if (bias)
-        widen_row(offset, bias + c0, width);
+        convert_row(bias + c0, width, offset);
       else
         memset(offset, 0, width * sizeof(float));
-      widen_row(rows_of_taps, weight + c0 * p.taps, width * p.taps);
+      convert_row(weight + c0 * p.taps, width * p.taps, rows_of_taps);
       transpose(rows_of_taps, p.taps, width, p.taps, taps, p.channelsPerThreadgroup);
       prepared = block;
     }

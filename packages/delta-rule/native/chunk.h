@@ -1,6 +1,7 @@
 // What the stages of the chunk pipeline share: where a chunk lies, and its cumulated gates.
 #pragma once
-#include "linalg.h"
+#include "matrix_microkernel.h"
+#include "matrix_transpose.h"
 #include "sequences.h"
 
 namespace mlxts {
@@ -12,7 +13,7 @@ MLXTS_INLINE vf32 log_decay(vf32 gates, float factor) {
   return select(gates < splat(0x1p-126f), splat(-104.0f), select(gates != gates, gates, log(gates)));
 }
 
-// Cumulated gates of one chunk and head as pairs (hi, lo); lo is 0 where none is carried.
+// Cumulated gates of one chunk and head as sums of two floats, hi + lo; lo is 0 where none is carried.
 struct Gates {
   float* hi;  // [chunkLength], zeros up to a whole vector
   float* lo;
@@ -32,7 +33,7 @@ struct Gates {
   // Sums up ln(decay) of n gates that lie `stride` apart, 0 for the tokens that `mask` skips; lo, if asked for,
   // collects what each addition to hi rounds away.
   void sum(float* scratch, size_t chunk_length, const float* g, size_t stride, size_t n, float factor,
-           const uint8_t* mask, bool pair) {
+           const uint8_t* mask, bool compensated) {
     gather(scratch, chunk_length, g, nullptr, stride, n);
     if (factor != 1)
       for (size_t i = 0; i < n; i += kLanes) store(hi + i, log_decay(load(hi + i), factor));
@@ -44,7 +45,7 @@ struct Gates {
       const float x = hi[i], s = high + x, back = s - high;
       low += (high - (s - back)) + (x - back);
       hi[i] = high = s;
-      if (pair) lo[i] = low;
+      if (compensated) lo[i] = low;
     }
   }
   // exp(G_i − G_j) for a vector of j.
@@ -107,7 +108,7 @@ struct WideRows {
 MLXTS_INLINE WideRows widen_rows(const float* from, size_t stride, size_t, size_t, float*) { return {from, stride}; }
 template <typename T>
 MLXTS_INLINE WideRows widen_rows(const T* from, size_t stride, size_t rows, size_t columns, float* scratch) {
-  for (size_t i = 0; i < rows; ++i) widen_row(scratch + i * columns, from + i * stride, columns);
+  for (size_t i = 0; i < rows; ++i) convert_row(from + i * stride, columns, scratch + i * columns);
   return {scratch, columns};
 }
 
@@ -188,11 +189,11 @@ MLXTS_INLINE void invert(size_t n, size_t BT, const float* A, size_t stride, flo
   memset(X, 0, n * BT * sizeof(float));
   size_t row = 0;
   for (; row + kTileRows <= n; row += kTileRows) {
-    tile_row<kTileRows>(row, row, block);
+    for_tiles_of_row<kTileRows>(row, row, block);
     finish(row, kTileRows);
   }
   for (; row < n; ++row) {
-    tile_row<1>(row, row, block);
+    for_tiles_of_row<1>(row, row, block);
     finish(row, 1);
   }
 }

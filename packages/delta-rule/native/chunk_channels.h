@@ -2,6 +2,7 @@
 // Σ_c x_ic k_jc exp(G_ic − G_jc) of its rows.
 #pragma once
 #include "chunk.h"
+#include "matrix_reduce.h"
 
 namespace mlxts {
 
@@ -45,7 +46,7 @@ struct ChannelGates {
   }
 };
 
-// Pairs of rows within a block, from x, k and steps [rows, padded]; steps row i: exp(G_i − G_{i−1}), so that the decay
+// Products of rows within a block, from x, k and steps [rows, padded]; steps row i: exp(G_i − G_{i−1}), so that the decay
 // between two rows is the product of the steps between them. To [kBlockRows, kBlockRows], j < i or j ≤ i.
 template <bool kInclusive>
 void block_products(size_t rows, size_t padded, const float* x, const float* k, const float* steps, float* to) {
@@ -125,8 +126,8 @@ void channel_products(size_t n, size_t BT, size_t K, size_t padded, const Channe
       tile.each([&](size_t i, size_t j, vf32 sum) { store(to + i * stride + j, round_to<T>(sum)); });
     };
     size_t i = row;
-    for (; i + kTileRows <= row + rows; i += kTileRows) tile_row<kTileRows>(i, row, tile);
-    for (; i < row + rows; ++i) tile_row<1>(i, row, tile);
+    for (; i + kTileRows <= row + rows; i += kTileRows) for_tiles_of_row<kTileRows>(i, row, tile);
+    for (; i < row + rows; ++i) for_tiles_of_row<1>(i, row, tile);
 
     // Keys of all blocks so far, decayed to the first row of the next one: exp(G_next − G_j) k_j.
     const size_t next = row + kBlockRows;

@@ -30,7 +30,7 @@ int32_t chunk_kkt(const Launch& l) {
     const size_t gate_at = place.token * H + place.head;
     gates.gather(gate_scratch, BT, sum + gate_at, sum_low ? sum_low + gate_at : nullptr, H, n);
     const T* from = k + (place.token * p.keyHeads + place.key_head) * K;
-    for (size_t i = 0; i < n; ++i) widen_row(keys + i * padded, from + i * p.keyHeads * K, K);
+    for (size_t i = 0; i < n; ++i) convert_row(from + i * p.keyHeads * K, K, keys + i * padded);
     transpose_padded({keys, padded}, n, K, columns, BT);
     for (size_t i = 0; i < n; ++i) factor[i] = beta[gate_at + i * H];
     scale_rows<T>(n, K, factor, keys, padded, keys, padded);
@@ -63,7 +63,7 @@ int32_t chunk_kkt_channels(const Launch& l) {
     const size_t n = place.rows, at = place.token * H + place.head;
     if (n == 0) continue;
     const T* k = l.buffer<const T>(CHUNK_KKT_K) + (place.token * p.keyHeads + place.key_head) * K;
-    for (size_t i = 0; i < n; ++i) widen_row(keys + i * padded, k + i * p.keyHeads * K, K);
+    for (size_t i = 0; i < n; ++i) convert_row(k + i * p.keyHeads * K, K, keys + i * padded);
     for (size_t i = 0; i < n; ++i) factor[i] = beta[at + i * H];
     scale_rows<T>(n, K, factor, keys, padded, weighted, padded);
     const ChannelGates gates{sum + at * K, sum_low ? sum_low + at * K : nullptr, H * K};

@@ -42,8 +42,8 @@ int32_t chunk_output(const Launch& l) {
     if constexpr (kChannels) {
       if (padded > K) memset(q_rows, 0, (BT + most) * padded * sizeof(float));
       for (size_t i = 0; i < n; ++i) {
-        widen_row(q_rows + i * padded, q_act + i * key_stride, K);
-        widen_row(wide + i * padded, k_act + i * key_stride, K);
+        convert_row(q_act + i * key_stride, K, q_rows + i * padded);
+        convert_row(k_act + i * key_stride, K, wide + i * padded);
       }
       const ChannelGates gates{sum + at * K, sum_low ? sum_low + at * K : nullptr, H * K};
       channel_products<T, true>(n, BT, K, padded, gates, q_rows, wide, gate_scratch, columns, scores, BT);
@@ -71,7 +71,7 @@ int32_t chunk_output(const Launch& l) {
       transpose_padded(widen_rows(h + v0 * K, K, panel, K, wide), panel, K, columns, kPanel);
       for (size_t i = 0; i < n; ++i) {
         float* row = values + i * kPanel;
-        widen_row(row, v_new + i * H * V + v0, panel);
+        convert_row(v_new + i * H * V + v0, panel, row);
         if (panel < kPanel) memset(row + panel, 0, (kPanel - panel) * sizeof(float));
       }
       for_tiles(

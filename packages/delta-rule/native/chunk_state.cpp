@@ -47,7 +47,7 @@ int32_t chunk_state(const Launch& l) {
       const size_t at = (chunks.begin + chunk * BT) * H + head, last = n - 1;
       T* h = l.buffer<T>(CHUNK_STATE_H) + (((chunks.slot + chunk) * H + head) * V + v0) * K;
       transpose(state, kRows, K, rows, turned, K);
-      for (size_t r = 0; r < rows; ++r) narrow_row(h + r * K, turned + r * K, K);
+      for (size_t r = 0; r < rows; ++r) convert_row(turned + r * K, K, h + r * K);
 
       Gates gates;
       if constexpr (!kChannels) {
@@ -83,7 +83,7 @@ int32_t chunk_state(const Launch& l) {
 
       const T* k = l.buffer<const T>(CHUNK_STATE_K) + (at / H * p.keyHeads + key_head) * K;
       // A copy also for f32: columns of rows that lie a power of two apart share few cache sets.
-      for (size_t i = 0; i < n; ++i) widen_row(k_rows + i * K, k + i * p.keyHeads * K, K);
+      for (size_t i = 0; i < n; ++i) convert_row(k + i * p.keyHeads * K, K, k_rows + i * K);
       if constexpr (kChannels) {
         const ChannelGates channels{sum + at * K, sum_low ? sum_low + at * K : nullptr, H * K};
         for (size_t i = 0; i < n; ++i)

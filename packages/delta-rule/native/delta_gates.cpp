@@ -1,7 +1,6 @@
 // One threadgroup: a block of rows, a head per lane; where channels have gates of their own, a channel per lane.
 #include "cpu_kernel.h"
 #include "delta_gates.params.h"
-#include "linalg.h"
 #include "simd.h"
 
 using namespace mlxts;

@@ -2,7 +2,6 @@
 // rejected ones. The updates are those of the recurrent kernel.
 #include "cpu_kernel.h"
 #include "gated_delta_rollback.params.h"
-#include "linalg.h"
 #include "sequences.h"
 #include "simd.h"
 #include "state_rows.h"

@@ -1,5 +1,5 @@
 // The whole chunk pipeline of one head in one threadgroup: nothing between the inputs and o leaves the cache. The same
-// steps and roundings as the stages. Where the processor multiplies pairs of bf16, products of two bf16 matrices do.
+// steps and roundings as the stages. Where the processor multiplies bf16, products of two bf16 matrices do.
 #include "chunk.h"
 #include "cpu_kernel.h"
 #include "gated_delta_rule_chunk.params.h"
@@ -10,20 +10,18 @@ namespace {
 
 constexpr size_t kPanel = 64;
 
+// Whether products of two matrices of T are those of bf16 that the processor has.
 template <typename T>
-#if defined(__AVX512BF16__)
-constexpr bool kPairs = std::is_same_v<T, bf16>;
-#else
-constexpr bool kPairs = false;
-#endif
+constexpr bool kBf16 = kHasBf16Dot && std::is_same_v<T, bf16>;
 
 struct Scratch {
   size_t padded, panels;
-  float *state, *q, *k, *turned, *weighted, *w, *pairs, *inverse, *scores, *panel, *fresh, *rounded, *beta, *factor,
+  float *state, *q, *k, *turned, *weighted, *w, *A, *inverse, *scores, *panel, *fresh, *rounded, *beta, *factor,
       *kept, *decay, *gates;
-  // Pairs of bf16: along K in rows of q, of β k and of k transposed; along tokens in k, the scores, vNew and gated
-  // values.
-  uint32_t *q_pairs, *weighted_pairs, *k_pairs, *score_pairs, *fresh_pairs, *gated_pairs;
+  // Rounded to bf16: [BT, padded], [BT, padded] and [BT, BT].
+  bf16 *q_bf16, *weighted_bf16, *scores_bf16;
+  // Rows of tokens 2i and 2i + 1, or of channels for the state, as one row i.
+  bf16x2 *k_bf16x2, *fresh_bf16x2, *gated_bf16x2;
 
   Scratch(void* memory, size_t K, size_t V, size_t BT) : padded(round_up(K, 16)), panels((V + kPanel - 1) / kPanel) {
     float* next = static_cast<float*>(memory);
@@ -38,7 +36,7 @@ struct Scratch {
     turned = take(K * BT);  // k transposed
     weighted = take(BT * padded);
     w = take(BT * padded);
-    pairs = take(BT * BT);  // A
+    A = take(BT * BT);
     inverse = take(BT * BT);
     scores = take(BT * BT);
     panel = take(BT * kPanel);  // β v, then the gated values
@@ -49,13 +47,12 @@ struct Scratch {
     kept = take(BT);
     decay = take(BT);
     gates = take(Gates::scratch(BT));
-    const auto words = [&take](size_t count) { return reinterpret_cast<uint32_t*>(take(count)); };
-    q_pairs = words(BT * padded / 2);
-    weighted_pairs = words(BT * padded / 2);
-    k_pairs = words(BT * padded / 2);
-    score_pairs = words(BT * BT / 2);
-    fresh_pairs = words(BT * kPanel / 2);
-    gated_pairs = words(BT * kPanel / 2);
+    q_bf16 = reinterpret_cast<bf16*>(take(BT * padded / 2));
+    weighted_bf16 = reinterpret_cast<bf16*>(take(BT * padded / 2));
+    k_bf16x2 = reinterpret_cast<bf16x2*>(take(BT * padded / 2));
+    scores_bf16 = reinterpret_cast<bf16*>(take(BT * BT / 2));
+    fresh_bf16x2 = reinterpret_cast<bf16x2*>(take(BT * kPanel / 2));
+    gated_bf16x2 = reinterpret_cast<bf16x2*>(take(BT * kPanel / 2));
   }
 };
 
@@ -83,9 +80,8 @@ void load_vectors(const GatedDeltaRuleChunkParams& p, float* to, size_t padded, 
 }
 
 // Rows of whole vectors rounded to bf16, one after the other.
-MLXTS_INLINE void narrow_rows(const float* from, size_t rows, size_t columns, uint32_t* to) {
-  bf16* out = reinterpret_cast<bf16*>(to);
-  for (size_t i = 0; i < rows * columns; i += kLanes) store(out + i, load(from + i));
+MLXTS_INLINE void narrow_rows(const float* from, size_t rows, size_t columns, bf16* to) {
+  for (size_t i = 0; i < rows * columns; i += kLanes) store(to + i, load(from + i));
 }
 
 // The state before the chunk as products with q see it: rounded to T.
@@ -144,35 +140,35 @@ int32_t gated_delta_rule_chunk(const Launch& l) {
       gates.decays_to(last, s.kept);
       const float carried = s.decay[last];
 
-      if constexpr (kPairs<T>) {
-        narrow_rows(s.k, n, s.padded, s.weighted_pairs);
-        transpose_padded({reinterpret_cast<const float*>(s.weighted_pairs), s.padded / 2}, n, s.padded / 2, s.turned,
+      if constexpr (kBf16<T>) {
+        narrow_rows(s.k, n, s.padded, s.weighted_bf16);
+        transpose_padded({reinterpret_cast<const float*>(s.weighted_bf16), s.padded / 2}, n, s.padded / 2, s.turned,
                          BT);
-        narrow_rows(s.q, n, s.padded, s.q_pairs);
-        pair_rows(s.k, s.padded, n, s.padded, s.k_pairs, s.padded);
+        narrow_rows(s.q, n, s.padded, s.q_bf16);
+        narrow_rows_bf16x2(s.k, s.padded, n, s.padded, s.k_bf16x2, s.padded);
       } else {
         transpose_padded({s.k, s.padded}, n, K, s.turned, BT);
       }
       for (size_t i = 0; i < n; ++i) s.beta[i] = beta[at + i * H];
       if (mask) clear_skipped(mask, n, s.beta, 1, 1);
       scale_rows<T>(n, K, s.beta, s.k, s.padded, s.weighted, s.padded);
-      const uint32_t* turned = reinterpret_cast<const uint32_t*>(s.turned);
+      const bf16x2* turned = reinterpret_cast<const bf16x2*>(s.turned);
       const size_t half = s.padded / 2;
-      if constexpr (kPairs<T>) narrow_rows(s.weighted, n, s.padded, s.weighted_pairs);
-      decayed_kkt(n, BT, gates, s.pairs, BT, [&](auto& tile) {
-        if constexpr (kPairs<T>)
-          tile.accumulate_pairs(s.weighted_pairs + tile.row * half, half, 1, turned + tile.column, BT, half);
+      if constexpr (kBf16<T>) narrow_rows(s.weighted, n, s.padded, s.weighted_bf16);
+      decayed_kkt(n, BT, gates, s.A, BT, [&](auto& tile) {
+        if constexpr (kBf16<T>)
+          tile.accumulate(s.weighted_bf16 + tile.row * s.padded, s.padded, 2, turned + tile.column, BT, half);
         else
           tile.accumulate(s.weighted + tile.row * s.padded, s.padded, 1, s.turned + tile.column, BT, K);
       });
-      invert(n, BT, s.pairs, BT, s.inverse);
+      invert(n, BT, s.A, BT, s.inverse);
       decayed_scores<T>(n, BT, gates, s.scores, [&](auto& tile) {
-        if constexpr (kPairs<T>)
-          tile.accumulate_pairs(s.q_pairs + tile.row * half, half, 1, turned + tile.column, BT, half);
+        if constexpr (kBf16<T>)
+          tile.accumulate(s.q_bf16 + tile.row * s.padded, s.padded, 2, turned + tile.column, BT, half);
         else
           tile.accumulate(s.q + tile.row * s.padded, s.padded, 1, s.turned + tile.column, BT, K);
       });
-      if constexpr (kPairs<T>) narrow_rows(s.scores, n, BT, s.score_pairs);
+      if constexpr (kBf16<T>) narrow_rows(s.scores, n, BT, s.scores_bf16);
       for (size_t i = 0; i < n; ++i) s.factor[i] = s.decay[i] * s.beta[i];
       scale_rows<T>(n, K, s.factor, s.k, s.padded, s.weighted, s.padded);
       for_tiles(
@@ -201,22 +197,21 @@ int32_t gated_delta_rule_chunk(const Launch& l) {
             store(s.panel + i * kPanel + r, round_to<T>(d * splat(s.kept[i])));
           });
         });
-        if constexpr (kPairs<T>) {
-          pair_rows(state, kPanel, K, kPanel, reinterpret_cast<uint32_t*>(s.rounded), kPanel);
-          pair_rows(s.fresh, kPanel, n, kPanel, s.fresh_pairs, kPanel);
-          pair_rows(s.panel, kPanel, n, kPanel, s.gated_pairs, kPanel);
+        if constexpr (kBf16<T>) {
+          narrow_rows_bf16x2(state, kPanel, K, kPanel, reinterpret_cast<bf16x2*>(s.rounded), kPanel);
+          narrow_rows_bf16x2(s.fresh, kPanel, n, kPanel, s.fresh_bf16x2, kPanel);
+          narrow_rows_bf16x2(s.panel, kPanel, n, kPanel, s.gated_bf16x2, kPanel);
         }
-        const float* seen = kPairs<T> ? s.rounded : rounded_state<T>(state, K * kPanel, s.rounded);
+        const float* seen = kBf16<T> ? s.rounded : rounded_state<T>(state, K * kPanel, s.rounded);
         T* o = l.buffer<T>(GATED_DELTA_RULE_CHUNK_O) + at * V + v0;
         const vf32 scale = splat(p.scale);
         for_tiles(n, columns, [&](auto tile) {
           const size_t end = tile.row + tile.rows;
-          if constexpr (kPairs<T>) {
-            const uint32_t* words = reinterpret_cast<const uint32_t*>(seen);
-            tile.accumulate_pairs(s.q_pairs + tile.row * half, half, 1, words + tile.column, kPanel, K / 2);
+          if constexpr (kBf16<T>) {
+            const bf16x2* state_bf16x2 = reinterpret_cast<const bf16x2*>(seen);
+            tile.accumulate(s.q_bf16 + tile.row * s.padded, s.padded, 2, state_bf16x2 + tile.column, kPanel, K / 2);
             tile.scale_rows(s.decay);
-            tile.accumulate_pairs(s.score_pairs + tile.row * BT / 2, BT / 2, 1, s.fresh_pairs + tile.column, kPanel,
-                                  (end + 1) / 2);
+            tile.accumulate(s.scores_bf16 + tile.row * BT, BT, 2, s.fresh_bf16x2 + tile.column, kPanel, (end + 1) / 2);
           } else {
             tile.accumulate(s.q + tile.row * s.padded, s.padded, 1, seen + tile.column, kPanel, K);
             tile.scale_rows(s.decay);
@@ -231,8 +226,9 @@ int32_t gated_delta_rule_chunk(const Launch& l) {
           });
         });
         for_tiles(K, columns, [&](auto tile) {
-          if constexpr (kPairs<T>)
-            tile.accumulate_pairs(s.k_pairs + tile.row, 1, s.padded, s.gated_pairs + tile.column, kPanel, (n + 1) / 2);
+          if constexpr (kBf16<T>)
+            tile.accumulate(&s.k_bf16x2[tile.row].first, 2, 2 * s.padded, s.gated_bf16x2 + tile.column, kPanel,
+                            (n + 1) / 2);
           else
             tile.accumulate(s.k + tile.row, 1, s.padded, s.panel + tile.column, kPanel, n);
           tile.each([&](size_t row, size_t r, vf32 added) {

@@ -4,7 +4,7 @@
 
 #include "cpu_kernel.h"
 #include "gated_delta_rule_recurrent.params.h"
-#include "linalg.h"
+#include "matrix_reduce.h"
 #include "sequences.h"
 #include "simd.h"
 #include "state_rows.h"
@@ -38,9 +38,9 @@ MLXTS_INLINE void update_rows(const float* from, float* to, size_t K, const Toke
     for (int r = 0; r < R; ++r) dot[r][0] = fma(load(from + r * K + c), key(c), dot[r][0]);
   if (c < K)
     for (int r = 0; r < R; ++r) dot[r][1] = fma(load_partial(from + r * K + c, K - c), key(c), dot[r][1]);
-  const auto sums = [](vf32(&pairs)[R][2], float* out) {
+  const auto sums = [](vf32(&halves)[R][2], float* out) {
     vf32 single[4] = {};
-    for (int r = 0; r < R; ++r) single[r] = pairs[r][0] + pairs[r][1];
+    for (int r = 0; r < R; ++r) single[r] = halves[r][0] + halves[r][1];
     const vf32x4 all = reduce_add4(single);
     for (int r = 0; r < R; ++r) out[r] = all[r];
   };
@@ -85,7 +85,7 @@ MLXTS_INLINE void update_rows(const float* from, float* to, size_t K, const Toke
 template <typename T>
 void prepare(float* to, const T* from, const GatedDeltaRuleRecurrentParams& p) {
   const size_t K = p.keyDim;
-  widen_row(to, from, K);
+  convert_row(from, K, to);
   if (!p.qkNorm) return;
   const float length = std::sqrt(sum_of_squares(to, K) + p.eps);
   const vf32 inverse = splat(1.0f / (length < p.normFloor ? p.normFloor : length));
@@ -223,7 +223,7 @@ int32_t gated_delta_rule_recurrent(const Launch& l) {
       } else {
         prepare(key, k + key_at, p);
         prepare(query, q + key_at, p);
-        widen_row(value, v + value_at, rows);
+        convert_row(v + value_at, rows, value);
         if constexpr (Channels) decays_of(decays, g + gate_at * K, K, p.gateFactor);
         const float decay = Channels ? 1.0f : decay_of(g[gate_at], p.gateFactor);
         const Token token{key, query, decays, decay, beta[gate_at], p.scale};
@@ -232,7 +232,7 @@ int32_t gated_delta_rule_recurrent(const Launch& l) {
           update_rows<4, Channels>(from + r * K, state + r * K, K, token, value + r, out + r, delta + r);
         for (; r < rows; ++r)
           update_rows<1, Channels>(from + r * K, state + r * K, K, token, value + r, out + r, delta + r);
-        narrow_row(o + value_at, out, rows);
+        convert_row(out, rows, o + value_at);
         from = state;
         if (keeps) kept.entry(kept_of, t, key, delta, g + gate_at * gates);
       }

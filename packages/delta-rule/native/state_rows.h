@@ -1,6 +1,6 @@
 // Rows of a head's state as kernels that go token by token have them: side by side, whatever the layout of the tensor.
 #pragma once
-#include "linalg.h"
+#include "matrix_transpose.h"
 #include "simd.h"
 
 #if defined(__aarch64__)

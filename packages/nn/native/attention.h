@@ -1,7 +1,7 @@
 // What the attention kernels share: who sees what, the online softmax of a row, and how a cache is cut into pieces.
 #pragma once
 #include "cpu_kernel.h"
-#include "stream.h"
+#include "matrix_rows.h"
 
 namespace mlxts {
 
@@ -37,26 +37,12 @@ struct Softmax {
   float max = -INFINITY, sum = 0;
 };
 
-// The largest lane; which of NaN and numbers wins is open.
-MLXTS_INLINE float highest_lane(vf32 v) {
-#if defined(__AVX512F__)
-  v = max(v, __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
-  v = max(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
-  v = max(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
-  v = max(v, __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
-  return v[0];
-#else
-  return reduce_max(v);
-#endif
-}
-
-// For up to kTileRows rows of scores: the first counts[r] scores of row r become exp(scale · score − max), with zeros
+// For up to kSoftmaxRows rows of scores: the first counts[r] scores of row r become exp(scale · score − max), with zeros
 // up to the next whole vector, and factors[r] is what earlier sums of the row are to be multiplied by. Scores from
 // counts[r] on are not used. Rows are taken together so that their chains of reductions overlap.
 MLXTS_INLINE void softmax_rows(float* scores, int rows, const int* counts, float scale, Softmax* states,
                                float (&factors)[kSoftmaxRows]) {
-  vi32 lane;
-  for (int i = 0; i < kLanes; ++i) lane[i] = i;
+  const vi32 lane = lane_index();
   const vf32 low = splat(-INFINITY);
   float bases[kSoftmaxRows];
   for (int r = 0; r < rows; ++r) {
@@ -67,7 +53,7 @@ MLXTS_INLINE void softmax_rows(float* scores, int rows, const int* counts, float
       top = max(top, x);
       store(row + i, x);
     }
-    const float highest = highest_lane(top), before = states[r].max;
+    const float highest = reduce_max(top), before = states[r].max;
     const float now = highest > before ? highest : before;
     // With nothing but −∞ so far, any base gives exp(−∞) = 0.
     bases[r] = now == -INFINITY ? 0 : now;

@@ -3,15 +3,16 @@
 #include <utility>
 
 #include "cpu_kernel.h"
+#include "matrix_microkernel.h"
+#include "matrix_rows.h"
 #include "matvec.params.h"
-#include "stream.h"
 
 using namespace mlxts;
 
 namespace {
 
-// The most rows of x in one pass, and the rows of the weight that keep their sums in registers with m of them. Pairs of
-// bf16 need no registers for widened halves.
+// The most rows of x in one pass, and the rows of the weight that keep their sums in registers with m of them. Those
+// of bf16 that the processor multiplies need no registers for widened halves.
 constexpr int kMaxRows = 6;
 template <typename E>
 constexpr int pass_rows() {
@@ -22,34 +23,35 @@ constexpr int block_rows(int m) { return kTileVectors == 4 || m <= 2 ? 4 : 2; }
 // How far ahead each row of the weight is prefetched: rows outrun the hardware's prefetcher at every page.
 constexpr size_t kAheadBytes = 2048;
 
-// sums[r][m] = w[r] · x[m] for R rows of w and M rows of x. E: float, x in the order of rows of W; or bf16, as it is,
-// for the processor's products of bf16.
+// sums[r][m] = w[r] · x[m] for R rows of w and M rows of x. E: float, x in the order in which rows of W are loaded; or
+// bf16, as it is, for the processor's products of bf16.
 template <typename W, typename E, int R, int M>
 __attribute__((noinline)) void dot_rows(const W* w, size_t stride, const E* x, size_t xStride, size_t depth,
                                         float (*sums)[kMaxRows]) {
-  // With one row of x the halves of a vector pair get sums of their own: chains enough to hide the latency.
+  constexpr bool kBf16 = std::is_same_v<E, bf16>;
+  // With one row of x the two vectors of a step get sums of their own: chains enough to hide the latency.
   constexpr int kChains = M == 1 ? 2 : 1;
-  vf32 sum[R][M][kChains];
-#pragma GCC unroll 4
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 6
-    for (int m = 0; m < M; ++m)
-#pragma GCC unroll 2
-      for (int c = 0; c < kChains; ++c) sum[r][m][c] = vf32{};
-  const auto step = [&](size_t k, auto get) {
-    vf32 a[R], b[R];
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) get(w + r * stride + k, a[r], b[r]);
-#pragma GCC unroll 6
-    for (int m = 0; m < M; ++m) {
-      const E* at = x + m * xStride + k;
-      if constexpr (std::is_same_v<E, bf16>) {
-        const vf32 pairs = load_pairs(at);
-#pragma GCC unroll 4
-        for (int r = 0; r < R; ++r) sum[r][m][0] = add_pairs(sum[r][m][0], a[r], pairs);
-      } else {
-        const vf32 first = load(at), second = load(at + kLanes);
-#pragma GCC unroll 4
+  vf32 sum[R][M][kChains] = {};
+  // Each step takes 2 · kLanes elements of every row.
+  const auto step = [&](size_t k, const W* const(&from)[R]) __attribute__((always_inline)) {
+    if constexpr (kBf16) {
+      vu32 weight[R];
+      MLXTS_UNROLL
+      for (int r = 0; r < R; ++r) weight[r] = load_bf16x2(from[r]);
+      MLXTS_UNROLL
+      for (int m = 0; m < M; ++m) {
+        const vu32 row = load_bf16x2(x + m * xStride + k);
+        MLXTS_UNROLL
+        for (int r = 0; r < R; ++r) sum[r][m][0] = dot_bf16x2(sum[r][m][0], weight[r], row);
+      }
+    } else {
+      vf32 a[R], b[R];
+      MLXTS_UNROLL
+      for (int r = 0; r < R; ++r) load_two(from[r], a[r], b[r]);
+      MLXTS_UNROLL
+      for (int m = 0; m < M; ++m) {
+        const vf32 first = load(x + m * xStride + k), second = load(x + m * xStride + k + kLanes);
+        MLXTS_UNROLL
         for (int r = 0; r < R; ++r) {
           sum[r][m][0] = fma(a[r], first, sum[r][m][0]);
           sum[r][m][kChains - 1] = fma(b[r], second, sum[r][m][kChains - 1]);
@@ -57,28 +59,29 @@ __attribute__((noinline)) void dot_rows(const W* w, size_t stride, const E* x, s
       }
     }
   };
-  const auto read = [](const W* from, vf32& a, vf32& b) {
-    if constexpr (std::is_same_v<E, bf16>)
-      a = load_pairs(from);
-    else
-      load_two(from, a, b);
-  };
+  const W* from[R];
   size_t k = 0;
-  for (; k + 2 * kLanes <= depth; k += 2 * kLanes)
-    step(k, [&](const W* from, vf32& a, vf32& b) {
-      __builtin_prefetch(reinterpret_cast<const char*>(from) + kAheadBytes);
-      read(from, a, b);
-    });
-  if (k < depth)
-    step(k, [&](const W* from, vf32& a, vf32& b) {
-      W some[2 * kLanes] = {};
-      memcpy(some, from, (depth - k) * sizeof(W));
-      read(some, a, b);
-    });
-#pragma GCC unroll 4
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 6
+  for (; k + 2 * kLanes <= depth; k += 2 * kLanes) {
+    MLXTS_UNROLL
+    for (int r = 0; r < R; ++r) {
+      from[r] = w + r * stride + k;
+      __builtin_prefetch(reinterpret_cast<const char*>(from[r]) + kAheadBytes);
+    }
+    step(k, from);
+  }
+  if (k < depth) {
+    W padded[R][2 * kLanes] = {};
+    for (int r = 0; r < R; ++r) {
+      memcpy(padded[r], w + r * stride + k, (depth - k) * sizeof(W));
+      from[r] = padded[r];
+    }
+    step(k, from);
+  }
+  MLXTS_UNROLL
+  for (int r = 0; r < R; ++r) {
+    MLXTS_UNROLL
     for (int m = 0; m < M; ++m) sums[r][m] = reduce_add(kChains == 2 ? sum[r][m][0] + sum[r][m][1] : sum[r][m][0]);
+  }
 }
 
 template <typename W, typename E>
@@ -119,16 +122,16 @@ void matvec(const Launch& l) {
   const X* x = l.buffer<const X>(MATVEC_X);
   const void* bias = l.buffer<const void>(MATVEC_BIAS);
   O* out = l.buffer<O>(MATVEC_OUT);
-  constexpr bool kPairs = kHasPairs && std::is_same_v<X, bf16> && std::is_same_v<W, bf16>;
-  using E = std::conditional_t<kPairs, bf16, float>;
+  constexpr bool kBf16 = kHasBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<W, bf16>;
+  using E = std::conditional_t<kBf16, bf16, float>;
   const size_t padded = (size_t(p.k) + 31) / 32 * 32;
   E* rows = static_cast<E*>(l.scratch);  // [m][padded]
   for (size_t m = 0; m < p.m; ++m) {
-    if constexpr (kPairs) {
+    if constexpr (kBf16) {
       memcpy(rows + m * padded, x + m * p.k, p.k * sizeof(X));
       memset(rows + m * padded + p.k, 0, (padded - p.k) * sizeof(X));
     } else {
-      widen_like<W>(x + m * p.k, p.k, rows + m * padded);
+      to_load_order<W>(x + m * p.k, p.k, rows + m * padded);
     }
   }
   const size_t begin = l.begin * p.groupColumns, end = l.end * p.groupColumns < p.n ? l.end * p.groupColumns : p.n;

@@ -3,6 +3,7 @@
 // through scores, online softmax and weighted values. Visible keys are a prefix, so a row's share of a block is a
 // count.
 #include "attention.h"
+#include "matrix_pack.h"
 #include "sdpa.params.h"
 
 using namespace mlxts;
@@ -12,8 +13,8 @@ namespace {
 template <typename X, typename C>
 int32_t sdpa(const Launch& l) {
   const auto& p = l.args<SdpaParams>();
-  constexpr bool kPairs = kHasPairs && std::is_same_v<X, bf16> && std::is_same_v<C, bf16>;
-  using E = std::conditional_t<kPairs, pair, float>;
+  constexpr bool kBf16 = kHasBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<C, bf16>;
+  using E = std::conditional_t<kBf16, bf16x2, float>;
   const X* q = l.buffer<const X>(SDPA_Q);
   const Indices lengths = l.indices(SDPA_LENGTHS);
   X* out = l.buffer<X>(SDPA_OUT);
@@ -21,14 +22,14 @@ int32_t sdpa(const Launch& l) {
 
   const size_t dim = p.dim, width = (dim + 63) / 64 * 64;
   const size_t share = p.heads / p.kvHeads, allRows = p.tokens * share;
-  const size_t dimSteps = kPairs ? (dim + 1) / 2 : dim;
+  const size_t dimSteps = kBf16 ? (dim + 1) / 2 : dim;
   float* queries = static_cast<float*>(l.scratch);  // [groupRows][width]
   float* sums = queries + p.groupRows * width;      // [groupRows][width]
-  float* keys = sums + p.groupRows * width;         // [panels of 64][dimSteps][kTileColumns]
-  float* values = keys + kBlockKeys * width;        // [panels of width][64][kTileColumns]
-  float* scores = values + kBlockKeys * width;      // [kTileRows][64]
-  Softmax* states = reinterpret_cast<Softmax*>(scores + kTileRows * kBlockKeys);  // [groupRows]
-  const size_t keyPanel = dimSteps * kTileColumns, valuePanel = kBlockKeys * kTileColumns;
+  float* keys = sums + p.groupRows * width;         // [panels of 64][dimSteps][kPanelColumns]
+  float* values = keys + kBlockKeys * width;        // [panels of width][64][kPanelColumns]
+  float* scores = values + kBlockKeys * width;      // [kPanelRows][64]
+  Softmax* states = reinterpret_cast<Softmax*>(scores + kPanelRows * kBlockKeys);  // [groupRows]
+  const size_t keyPanel = dimSteps * kPanelColumns, valuePanel = kBlockKeys * kPanelColumns;
 
   for (uint64_t group = l.begin; group < l.end; ++group) {
     // Last rows first: when causal they see most and take longest.
@@ -51,7 +52,7 @@ int32_t sdpa(const Launch& l) {
       const X* from = q + address(row);
       float* to = queries + row * width;
       states[row] = {};
-      if constexpr (kPairs) {
+      if constexpr (kBf16) {
         memcpy(to, from, dim * sizeof(X));
         memset(reinterpret_cast<X*>(to) + dim, 0, (2 * dimSteps - dim) * sizeof(X));
       } else {
@@ -62,14 +63,14 @@ int32_t sdpa(const Launch& l) {
     }
     for (size_t k0 = 0; k0 < end; k0 += kBlockKeys) {
       const int count = int(end - k0 < kBlockKeys ? end - k0 : kBlockKeys);
-      for (int j = 0; j < count; j += kTileColumns)
+      for (int j = 0; j < count; j += kPanelColumns)
         pack_transposed(kRows + (k0 + j) * dim, dim, count - j, dim, kBlockKeys * dim,
-                        reinterpret_cast<E*>(keys) + j / kTileColumns * keyPanel);
-      for (size_t d = 0; d < dim; d += kTileColumns)
+                        reinterpret_cast<E*>(keys) + j / kPanelColumns * keyPanel);
+      for (size_t d = 0; d < dim; d += kPanelColumns)
         pack(vRows + k0 * dim + d, dim, int(dim - d), size_t(count), ptrdiff_t(kBlockKeys * dim),
-             values + d / kTileColumns * valuePanel);
-      for (int row = 0; row < rows; row += kTileRows) {
-        const int some = rows - row < kTileRows ? rows - row : kTileRows;
+             values + d / kPanelColumns * valuePanel);
+      for (int row = 0; row < rows; row += kPanelRows) {
+        const int some = rows - row < kPanelRows ? rows - row : kPanelRows;
         // Keys of this block that a row sees.
         const auto seen = [&](int r) {
           const size_t n = visible(r);
@@ -77,26 +78,27 @@ int32_t sdpa(const Launch& l) {
         };
         const int most = seen(row + some - 1), common = seen(row);
         if (most == 0) continue;
-        for (int j = 0; j < most; j += kTileColumns) {
+        for (int j = 0; j < most; j += kPanelColumns) {
           const int vectors = (most - j + kLanes - 1) / kLanes;
-          run_tile(some, vectors < kTileVectors ? vectors : kTileVectors, queries + row * width, width * sizeof(float),
-                   reinterpret_cast<const E*>(keys) + j / kTileColumns * keyPanel, dimSteps, scores + j, kBlockKeys,
-                   nullptr);
+          multiply_panel(some, vectors < kTileVectors ? vectors : kTileVectors,
+                         reinterpret_cast<const Left<E>*>(queries + row * width), width * sizeof(float) / sizeof(Left<E>),
+                         reinterpret_cast<const E*>(keys) + j / kPanelColumns * keyPanel, dimSteps, scores + j,
+                         kBlockKeys, nullptr);
         }
-        int counts[kTileRows];
+        int counts[kPanelRows];
         float factors[kSoftmaxRows];
         for (int r = 0; r < some; ++r) counts[r] = seen(row + r);
         softmax_rows(scores, some, counts, p.scale, states + row, factors);
-        for (size_t d = 0; d < dim; d += kTileColumns) {
-          const float* panel = values + d / kTileColumns * valuePanel;
+        for (size_t d = 0; d < dim; d += kPanelColumns) {
+          const float* panel = values + d / kPanelColumns * valuePanel;
           const size_t vectors = (dim - d + kLanes - 1) / kLanes;
           const int v = int(vectors < kTileVectors ? vectors : kTileVectors);
           float* sum = sums + row * width + d;
-          run_tile(some, v, scores, kBlockKeys * sizeof(float), panel, common, sum, width, k0 > 0 ? factors : nullptr);
+          multiply_panel(some, v, scores, kBlockKeys, panel, common, sum, width, k0 > 0 ? factors : nullptr);
           for (int r = 0; r < some; ++r)
             if (counts[r] > common)
-              run_tile(1, v, scores + r * kBlockKeys + common, 0, panel + common * kTileColumns, counts[r] - common,
-                       sum + r * width, width, kAll);
+              multiply_panel(1, v, scores + r * kBlockKeys + common, 0, panel + common * kPanelColumns,
+                             counts[r] - common, sum + r * width, width, kKeep);
         }
       }
     }

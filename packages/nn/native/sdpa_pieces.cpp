@@ -1,6 +1,7 @@
 // One threadgroup: one piece of one key/value head's cache, for all query rows that share the head. Each row of the
 // cache is read from memory once: a block of keys meets the queries in tiles of dot products, then the block's values.
 #include "attention.h"
+#include "matrix_reduce.h"
 #include "sdpa_pieces.params.h"
 
 using namespace mlxts;
@@ -10,16 +11,7 @@ namespace {
 // Keys × queries of a dot tile: as many sums as a vector has lanes, so that one reduction ends them all.
 constexpr int kQueries = kLanes == 16 ? 4 : 2, kKeys = kLanes / kQueries;
 
-// The sums over the lanes of kLanes vectors, side by side.
-template <int kHalf = kLanes / 2>
-MLXTS_INLINE vf32 reduce_all(vf32 (&v)[kLanes]) {
-#pragma GCC unroll 8
-  for (int i = 0; i < kHalf; ++i) v[i] = interleave_low(v[i], v[i + kHalf]) + interleave_high(v[i], v[i + kHalf]);
-  if constexpr (kHalf > 1)
-    return reduce_all<kHalf / 2>(v);
-  else
-    return v[0];
-}
+constexpr float kWhole = 1;  // the factor that keeps what a row's sums had
 
 // Keys and values of a block are short runs in two places: while one is read the other's next run is fetched.
 template <typename C>
@@ -56,10 +48,10 @@ MLXTS_INLINE void dot_tile(const float* const (&queries)[kQueries], const C* con
       load_two(from, a, b);
     });
   if (d < dim) step(d, [&](const C* from, vf32& a, vf32& b) { load_two_partial(from, int(dim - d), a, b); });
-  store(scores, reduce_all(sum));
+  store(scores, reduce_add_all(sum));
 }
 
-// sums[i] = factors[i] · sums[i] + Σ_t weights[i][t] · values[t] over `count` rows, for Q queries and W pairs of
+// sums[i] = factors[i] · sums[i] + Σ_t weights[i][t] · values[t] over `count` rows, for Q queries and 2·W
 // vectors (or `tail` elements).
 template <typename C, int Q, int W>
 MLXTS_INLINE void add_values(const float* weights, const C* values, size_t dim, int count, int tail, intptr_t ahead,
@@ -154,7 +146,7 @@ int32_t sdpa_pieces(const Launch& l) {
     const intptr_t toKeys = intptr_t(kBlockKeys * dim * sizeof(C)) - toValues;
     for (int row = 0; row < rows; ++row) {
       const size_t t = row / share, h = head * share + row % share;
-      widen_like<C>(q + ((b * p.tokens + t) * p.heads + h) * dim, dim, queries + row * width);
+      to_load_order<C>(q + ((b * p.tokens + t) * p.heads + h) * dim, dim, queries + row * width);
       memset(sums + row * width, 0, width * sizeof(float));
       states[row] = {};
     }
@@ -178,14 +170,14 @@ int32_t sdpa_pieces(const Launch& l) {
         for (int r = 0; r < some; ++r)
           if (counts[r] > common)
             add_block<C, 1>(scores + (row + r) * kBlockKeys + common, values + (k0 + common) * dim, dim,
-                            counts[r] - common, 0, kAll, sums + (row + r) * width, width);
+                            counts[r] - common, 0, &kWhole, sums + (row + r) * width, width);
         row += some;
       }
     }
     float* partial = l.buffer<float>(SDPA_PIECES_PARTIAL) + group * rows * (dim + 2);
     for (int row = 0; row < rows; ++row, partial += dim + 2) {
       memcpy(partial, &states[row], sizeof states[row]);
-      unwiden_like<C>(sums + row * width, dim, partial + 2);
+      from_load_order<C>(sums + row * width, dim, partial + 2);
     }
   }
   return 0;

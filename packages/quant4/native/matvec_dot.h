@@ -69,13 +69,13 @@ void dot_f32(const WeightRows& w, const float* x, size_t xStride, uint32_t begin
 
 #if defined(__AVX512BF16__)
 // x in bf16 parts whose sum it is exactly: one for bf16, two for f16, three for f32. Of each chunk of words, part
-// after part, the columns as vdpbf16ps takes them: pair lanes of 16 bits, code by code.
+// after part, the columns as vdpbf16ps takes them: bf16x2, code by code.
 
 // Codes of half words in bf16: of 8 bits, low and high halves apart. Tables have 32 entries: five bits index them.
 template <int Bits>
-struct PairCodes {
+struct Bf16Codes {
   __m512i low, high;
-  MLXTS_INLINE PairCodes() {
+  MLXTS_INLINE Bf16Codes() {
     alignas(64) uint16_t a[32], b[32];
     for (int i = 0; i < 32; ++i) {
       const float code = float(i % 16);
@@ -93,13 +93,13 @@ struct PairCodes {
 
 // Vectors of x for each part of a chunk.
 template <int Bits>
-inline constexpr int kPairVectors = Bits == 4 ? 4 : 2;
+inline constexpr int kBf16Vectors = Bits == 4 ? 4 : 2;
 
 // As dot_f32; `xStride` bf16 from row to row.
 template <int Bits, int R, int M, int Parts>
-void dot_pairs(const WeightRows& w, const uint16_t* x, size_t xStride, uint32_t begin, uint32_t end, vf32* sums) {
-  const PairCodes<Bits> codes;
-  constexpr int vectors = kPairVectors<Bits>;
+void dot_bf16(const WeightRows& w, const uint16_t* x, size_t xStride, uint32_t begin, uint32_t end, vf32* sums) {
+  const Bf16Codes<Bits> codes;
+  constexpr int vectors = kBf16Vectors<Bits>;
   // Few sums at once: two chains for each hide the latency.
   constexpr int chains = R * M < 8 ? 2 : 1;
   vf32 acc[R][M];

@@ -11,21 +11,11 @@ using Widen = void (*)(const void* from, float* to, size_t n);
 
 template <typename T>
 void widen_run(const void* from, float* to, size_t n) {
-  const T* p = static_cast<const T*>(from);
-  for_lanes(
-      n, [&](size_t i) { store(to + i, load(p + i)); },
-      [&](size_t i, int count) {
-        for (int j = 0; j < count; ++j) to[i + j] = to_f32(p[i + j]);
-      });
+  convert_row(static_cast<const T*>(from), n, to);
 }
 template <typename T>
 void narrow_run(const float* from, void* to, size_t n) {
-  T* p = static_cast<T*>(to);
-  for_lanes(
-      n, [&](size_t i) { store(p + i, load(from + i)); },
-      [&](size_t i, int count) {
-        for (int j = 0; j < count; ++j) p[i + j] = from_f32<T>(from[i + j]);
-      });
+  convert_row(from, n, static_cast<T*>(to));
 }
 
 struct Types {
@@ -76,8 +66,6 @@ struct Pieces {
   }
 };
 
-MLXTS_INLINE size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
-
 // Words of kLanes consecutive columns' words: lane l holds columns l·32/Bits … of a chunk.
 template <int Bits>
 inline constexpr int kPerWord = 32 / Bits;
@@ -96,9 +84,7 @@ MLXTS_INLINE vu32 load_words(const uint8_t* p, uint32_t n) {
 #if defined(__AVX512F__)
   return reinterpret_cast<vu32>(_mm512_maskz_loadu_epi32(__mmask16((1u << n) - 1), p));
 #elif defined(__AVX2__)
-  vi32 lane;
-  for (int l = 0; l < kLanes; ++l) lane[l] = l;
-  const vi32 mask = lane < splat_i32(int32_t(n));
+  const vi32 mask = lane_index() < splat_i32(int32_t(n));
   return reinterpret_cast<vu32>(
       _mm256_maskload_epi32(reinterpret_cast<const int*>(p), reinterpret_cast<__m256i>(mask)));
 #else
@@ -190,7 +176,7 @@ MLXTS_INLINE vf32 centered_bias(const float* scales, const float* biases) {
 
 #if defined(__AVX512BF16__)
 // vdpbf16ps takes subnormal numbers for 0: whether x and its parts are far from them, and from infinity.
-inline bool fits_pairs(const Types& t, const uint8_t* x, size_t n) {
+inline bool fits_bf16_dot(const Types& t, const uint8_t* x, size_t n) {
   alignas(64) float unit[128];
   vi32 ok = splat_i32(-1);
   for (size_t i = 0; i < n; i += 128) {

@@ -1,8 +1,8 @@
 // One threadgroup: 64 rows of W against a block of rows of x. W is decoded panel by panel, the lanes being rows of W,
 // and meets six rows of x at a time in registers. bf16 x, where the processor multiplies bf16, meets the codes
 // themselves (exact in bf16), scaled group by group; other x meet the weights in f32.
-#include <utility>
-
+#include "matrix_microkernel.h"
+#include "matrix_transpose.h"
 #include "product.h"
 #include "quantized_matmul.params.h"
 
@@ -10,28 +10,9 @@ using namespace mlxts;
 
 namespace {
 
-constexpr uint32_t kBlock = 64;                  // rows of W of a threadgroup
-constexpr int kVectors = kLanes == 16 ? 4 : 2;   // of rows of W in registers
-constexpr uint32_t kStrip = kVectors * kLanes;   // rows of W in registers
-constexpr uint32_t kTile = kLanes == 4 ? 4 : 6;  // rows of x in registers
-constexpr uint32_t kPanelColumns = 256;          // of f32
-constexpr uint32_t kPairColumns = 1024;          // of bf16
-
-// v[i] lane l → v[l] lane i: log₂ kLanes rounds that interleave the halves.
-template <int... I>
-MLXTS_INLINE void transpose(vu32* v, std::integer_sequence<int, I...>) {
-  for (int step = kLanes; step > 1; step /= 2) {
-    vu32 next[kLanes];
-#pragma GCC unroll 8
-    for (int i = 0; i < kLanes / 2; ++i) {
-      const vu32 a = v[i], b = v[i + kLanes / 2];
-      next[2 * i] = __builtin_shufflevector(a, b, (I / 2 + I % 2 * kLanes)...);
-      next[2 * i + 1] = __builtin_shufflevector(a, b, (kLanes / 2 + I / 2 + I % 2 * kLanes)...);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kLanes; ++i) v[i] = next[i];
-  }
-}
+constexpr uint32_t kBlock = 64;        // rows of W of a threadgroup
+constexpr uint32_t kF32Depth = 256;    // columns of W in a panel of f32
+constexpr uint32_t kBf16Depth = 1024;  // and of bf16
 
 // The rows of W of a threadgroup: scales and biases by group, [groups, kBlock], 0 for rows that do not exist.
 struct Block {
@@ -42,100 +23,86 @@ struct Block {
 
   // The n ≤ kLanes words from `word` on of the rows of vector v: words[i] has word i of each. Rows that do not exist
   // read the last one.
-  MLXTS_INLINE void load_transposed(uint32_t v, uint32_t word, uint32_t n, vu32* out) const {
-    vu32 rows[kLanes];
+  MLXTS_INLINE void load_transposed(uint32_t v, uint32_t word, uint32_t n, vu32 (&out)[kLanes]) const {
     for (uint32_t l = 0; l < kLanes; ++l) {
       const uint32_t row = v * kLanes + l;
       const uint8_t* p = words + (row < count ? row : count - 1) * rowBytes + size_t(word) * 4;
-      rows[l] = n == kLanes ? load_words(p) : load_words(p, n);
+      out[l] = n == kLanes ? load_words(p) : load_words(p, n);
     }
-    transpose(rows, std::make_integer_sequence<int, kLanes>());
-    for (int i = 0; i < kLanes; ++i) out[i] = rows[i];
+    transpose(out);
   }
 };
 
-// Columns k0 … k0 + n − 1 of the weights: [strip][column][kStrip].
+// Columns k0 … k0 + n − 1 of the weights, decoded: panels [n][kPanelColumns], one after the other.
 template <int Bits>
-void decode_panel(const Block& w, uint32_t k0, uint32_t n, float* panel) {
+void decode_f32_panels(const Block& w, uint32_t k0, uint32_t n, float* panels) {
   const Codes<Bits> codes;
-  for (uint32_t v = 0; v * kLanes < round_up(w.count, kStrip); ++v) {
-    float* to = panel + v / kVectors * n * kStrip + v % kVectors * kLanes;
+  for (uint32_t v = 0; v * kLanes < round_up(w.count, kPanelColumns); ++v) {
+    float* to = panels + v / kTileVectors * n * kPanelColumns + v % kTileVectors * kLanes;
     for (uint32_t k = 0; k < n; k += kChunk<Bits>) {
       const uint32_t count = (n - k < uint32_t(kChunk<Bits>) ? n - k : kChunk<Bits>) / kPerWord<Bits>;
       vu32 words[kLanes];
       w.load_transposed(v, (k0 + k) / kPerWord<Bits>, count, words);
-      for (uint32_t i = 0; i < count; ++i, to += kPerWord<Bits> * kStrip) {
+      for (uint32_t i = 0; i < count; ++i, to += kPerWord<Bits> * kPanelColumns) {
         const size_t at = (k0 + k + i * kPerWord<Bits>) / w.groupSize * kBlock + v * kLanes;
         const vf32 scale = load(w.scales + at), bias = load(w.biases + at);
         const vu32 flipped = codes.flip(words[i]);
 #pragma GCC unroll 8
-        for (int j = 0; j < kPerWord<Bits>; ++j) store(to + j * kStrip, fma(codes.at(flipped, j), scale, bias));
+        for (int j = 0; j < kPerWord<Bits>; ++j) store(to + j * kPanelColumns, fma(codes.at(flipped, j), scale, bias));
       }
     }
   }
 }
 
-// c[R, kStrip] += x[R, n] · panel[n, kStrip]
+// c[R, kPanelColumns] += x[R, n] · panel[n, kPanelColumns]
 template <int R>
-void tile_f32(const float* x, size_t stride, const float* panel, uint32_t n, float* c) {
-  vf32 acc[R][kVectors] = {};
-  for (uint32_t k = 0; k < n; ++k) {
-    vf32 w[kVectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) w[v] = load(panel + k * kStrip + v * kLanes);
-#pragma GCC unroll 6
-    for (int r = 0; r < R; ++r) {
-      const vf32 a = splat(x[r * stride + k]);
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) acc[r][v] = fma(a, w[v], acc[r][v]);
-    }
-  }
-#pragma GCC unroll 6
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v)
-      store(c + r * kBlock + v * kLanes, load(c + r * kBlock + v * kLanes) + acc[r][v]);
+void multiply_f32_panel(const float* x, size_t stride, const float* panel, uint32_t n, float* c) {
+  RegisterTile<R, kTileVectors> tile;
+  tile.accumulate(x, stride, 1, panel, kPanelColumns, n);
+  tile.each([&](size_t r, size_t column, vf32 sum) {
+    float* to = c + r * kBlock + column;
+    store(to, load(to) + sum);
+  });
 }
 
 #if defined(__AVX512BF16__)
-// Columns k0 … k0 + n − 1 of the codes as pairs of bf16: [pair][kBlock]. Pairs are of columns half a word apart.
+// Columns k0 … k0 + n − 1 of the codes, a panel of bf16x2: [n / 2][kBlock]. The two columns are half a word apart.
 template <int Bits>
-void decode_pairs(const Block& w, uint32_t k0, uint32_t n, uint32_t* panel) {
-  constexpr int pairs = kPerWord<Bits> / 2;
+void decode_bf16_panel(const Block& w, uint32_t k0, uint32_t n, bf16x2* panel) {
+  constexpr int kSteps = kPerWord<Bits> / 2;
   alignas(64) uint16_t entries[32];
   for (int i = 0; i < 32; ++i) entries[i] = from_f32<bf16>(float(i % 16 - 8)).bits;
   const __m512i table = _mm512_load_si512(entries);
   for (uint32_t v = 0; v < kBlock / kLanes; ++v) {
-    uint32_t* to = panel + v * kLanes;
+    bf16x2* to = panel + v * kLanes;
     for (uint32_t k = 0; k < n; k += kChunk<Bits>) {
       const uint32_t count = (n - k < uint32_t(kChunk<Bits>) ? n - k : kChunk<Bits>) / kPerWord<Bits>;
       vu32 words[kLanes];
       w.load_transposed(v, (k0 + k) / kPerWord<Bits>, count, words);
-      for (uint32_t i = 0; i < count; ++i, to += pairs * kBlock) {
+      for (uint32_t i = 0; i < count; ++i, to += kSteps * kBlock) {
 #pragma GCC unroll 4
-        for (int j = 0; j < pairs; ++j) {
-          __m512i pair;
+        for (int j = 0; j < kSteps; ++j) {
+          vu32 codes;
           if constexpr (Bits == 4) {
             const __m512i shifted = _mm512_srli_epi16(reinterpret_cast<__m512i>(words[i]), uint32_t(4 * j));
-            pair = _mm512_permutexvar_epi16(shifted, table);
+            codes = reinterpret_cast<vu32>(_mm512_permutexvar_epi16(shifted, table));
           } else {
             const vi32 flipped = reinterpret_cast<vi32>(words[i] ^ 0x80808080u);
-            const vf32 low = __builtin_convertvector((flipped << (24 - 8 * j)) >> 24, vf32);
-            const vf32 high = __builtin_convertvector((flipped << (8 - 8 * j)) >> 24, vf32);
+            const vf32 first = __builtin_convertvector((flipped << (24 - 8 * j)) >> 24, vf32);
+            const vf32 second = __builtin_convertvector((flipped << (8 - 8 * j)) >> 24, vf32);
             // Whole numbers up to 128 have no more bits than bf16.
-            pair = reinterpret_cast<__m512i>((reinterpret_cast<vu32>(low) >> 16) |
-                                             (reinterpret_cast<vu32>(high) & 0xffff0000u));
+            codes = (reinterpret_cast<vu32>(first) >> 16) | (reinterpret_cast<vu32>(second) & 0xffff0000u);
           }
-          _mm512_store_si512(to + j * kBlock, pair);
+          store_bf16x2(to + j * kBlock, codes);
         }
       }
     }
   }
 }
 
-// Rows of bf16 x with columns in the order of the pairs; Σx of each group.
+// Rows of bf16 x with columns in the order in which panels of codes have them; Σx of each group.
 template <int Bits>
-void pack_pairs(const uint8_t* x, uint32_t rows, uint32_t cols, uint32_t groupSize, size_t stride, uint16_t* to,
+void order_bf16(const uint8_t* x, uint32_t rows, uint32_t cols, uint32_t groupSize, size_t stride, bf16* to,
                 float* sums) {
   constexpr int per = kPerWord<Bits>;
   alignas(64) uint16_t order[32];
@@ -148,8 +115,7 @@ void pack_pairs(const uint8_t* x, uint32_t rows, uint32_t cols, uint32_t groupSi
         const size_t at = size_t(r) * cols + size_t(g) * groupSize + k;
         const __m512i v = _mm512_loadu_si512(x + at * 2);
         _mm512_store_si512(to + at, _mm512_permutexvar_epi16(index, v));
-        sum += reinterpret_cast<vf32>(_mm512_slli_epi32(v, 16)) +
-               reinterpret_cast<vf32>(_mm512_and_si512(v, _mm512_set1_epi32(int(0xffff0000u))));
+        sum += widen_first(reinterpret_cast<vu32>(v)) + widen_second(reinterpret_cast<vu32>(v));
       }
       sums[r * stride + g] = reduce_add(sum);
     }
@@ -162,39 +128,23 @@ MLXTS_INLINE const float* anew(const float* p) {
   return p;
 }
 
-// c[R, kBlock] += Σ scale·(codes·x) + bias·Σx over `groups` groups of `pairs` pairs.
+// c[R, kBlock] += Σ scale·(codes·x) + bias·Σx over `groups` groups, of `depth` bf16x2 each.
 template <int R>
-void tile_pairs(const uint16_t* x, size_t xStride, const uint32_t* panel, uint32_t groups, uint32_t pairs,
-                const float* scales, const float* biases, const float* sums, size_t sumStride, float* c) {
-  for (uint32_t g = 0; g < groups; ++g) {
-    __m512 dot[R][4];
-#pragma GCC unroll 6
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-      for (int v = 0; v < 4; ++v) dot[r][v] = _mm512_setzero_ps();
-    for (uint32_t k = 0; k < pairs; ++k, panel += kBlock, x += 2) {
-      __m512bh code[4];
-#pragma GCC unroll 4
-      for (int v = 0; v < 4; ++v) code[v] = reinterpret_cast<__m512bh>(_mm512_load_si512(panel + v * 16));
-#pragma GCC unroll 6
-      for (int r = 0; r < R; ++r) {
-        int32_t pair;
-        memcpy(&pair, x + r * xStride, 4);
-        const __m512bh a = reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
-#pragma GCC unroll 4
-        for (int v = 0; v < 4; ++v) dot[r][v] = _mm512_dpbf16_ps(dot[r][v], a, code[v]);
-      }
-    }
+void multiply_bf16_panel(const bf16* x, size_t xStride, const bf16x2* panel, uint32_t groups, uint32_t depth,
+                         const float* scales, const float* biases, const float* sums, size_t sumStride, float* c) {
+  for (uint32_t g = 0; g < groups; ++g, x += 2 * depth, panel += depth * kBlock) {
+    RegisterTile<R, kBlock / kLanes> dot;
+    dot.accumulate(x, xStride, 2, panel, kBlock, depth);
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
       const vf32 sum = splat(sums[r * sumStride + g]);
       // Read again for each row: all of them do not fit beside the sums.
       const float *scale = anew(scales + g * kBlock), *bias = anew(biases + g * kBlock);
 #pragma GCC unroll 4
-      for (int v = 0; v < 4; ++v) {
-        float* to = c + r * kBlock + v * 16;
-        const vf32 with = fma(reinterpret_cast<vf32>(dot[r][v]), load(scale + v * 16), load(to));
-        store(to, fma(sum, load(bias + v * 16), with));
+      for (int v = 0; v < dot.vectors; ++v) {
+        float* to = c + r * kBlock + v * kLanes;
+        const vf32 with = fma(dot.sum[r][v], load(scale + v * kLanes), load(to));
+        store(to, fma(sum, load(bias + v * kLanes), with));
       }
     }
   }
@@ -206,15 +156,15 @@ struct Scratch {
   size_t groupStride;
 };
 
+// The scales and centered biases of a block of W, by group.
 template <int Bits>
-void load_block(const Types& t, const Product& m, uint32_t row0, uint32_t cols, const Scratch& s, Block& w) {
-  const uint32_t groups = cols / w.groupSize;
+void load_scales(const Types& t, const Product& m, uint32_t row0, uint32_t groups, const Scratch& s, Block& w) {
   float *scales = s.run, *biases = s.run + kLanes * s.groupStride;
   const auto transposed = [&](const float* from, uint32_t g, uint32_t rows, float* to) {
-    vu32 v[kLanes] = {};
-    for (uint32_t l = 0; l < rows; ++l) v[l] = reinterpret_cast<vu32>(load(from + l * s.groupStride + g));
-    transpose(v, std::make_integer_sequence<int, kLanes>());
-    for (uint32_t i = 0; i < kLanes && g + i < groups; ++i) store(to + (g + i) * kBlock, reinterpret_cast<vf32>(v[i]));
+    vf32 v[kLanes] = {};
+    for (uint32_t l = 0; l < rows; ++l) v[l] = load(from + l * s.groupStride + g);
+    transpose(v);
+    for (uint32_t i = 0; i < kLanes && g + i < groups; ++i) store(to + (g + i) * kBlock, v[i]);
   };
   for (uint32_t r = 0; r < kBlock; r += kLanes) {
     const uint32_t n = r >= w.count ? 0 : w.count - r < kLanes ? w.count - r : kLanes;
@@ -230,61 +180,80 @@ void load_block(const Types& t, const Product& m, uint32_t row0, uint32_t cols, 
   w.biases = s.biases;
 }
 
-// Calls tile(r, std::integral_constant<R>) over m rows of x.
-template <typename Tile>
-MLXTS_INLINE void for_tiles(uint32_t m, Tile tile) {
+// multiply(r, std::integral_constant<R>) for tiles of R ≤ kPanelRows rows of x from row r on.
+template <typename Multiply>
+MLXTS_INLINE void for_row_tiles(uint32_t m, Multiply multiply) {
   uint32_t r = 0;
-  for (; r + kTile <= m; r += kTile) tile(r, std::integral_constant<int, kTile>());
-  switch (m - r) {
-    case 5:
-      tile(r, std::integral_constant<int, 5>());
-      break;
-    case 4:
-      tile(r, std::integral_constant<int, 4>());
-      break;
-    case 3:
-      tile(r, std::integral_constant<int, 3>());
-      break;
-    case 2:
-      tile(r, std::integral_constant<int, 2>());
-      break;
-    case 1:
-      tile(r, std::integral_constant<int, 1>());
-      break;
-    default:
-      break;
-  }
+  for (; r + kPanelRows <= m; r += kPanelRows) multiply(r, std::integral_constant<int, kPanelRows>());
+  const int left = int(m - r);
+  [&]<int... Less>(std::integer_sequence<int, Less...>) {
+    ((left == Less + 1 ? multiply(r, std::integral_constant<int, Less + 1>()) : void()), ...);
+  }(std::make_integer_sequence<int, kPanelRows - 1>());
 }
 
+// Rows of x as tiles meet them: f32, or bf16 in the order of the codes.
+struct Activations {
+  const float* f32;
+  const bf16* ordered;  // null: f32 is used
+};
+
+template <int Bits>
+Activations prepare(const Types& t, const uint8_t* x, uint32_t rows, uint32_t cols, [[maybe_unused]] uint32_t groupSize,
+                    const Scratch& s) {
+#if defined(__AVX512BF16__)
+  if (t.bf16x && fits_bf16_dot(t, x, size_t(rows) * cols)) {
+    bf16* ordered = reinterpret_cast<bf16*>(s.x);
+    order_bf16<Bits>(x, rows, cols, groupSize, s.groupStride, ordered, s.sums);
+    return {nullptr, ordered};
+  }
+#endif
+  if (t.xBytes == 4) return {reinterpret_cast<const float*>(x), nullptr};
+  t.x(x, s.x, size_t(rows) * cols);
+  return {s.x, nullptr};
+}
+
+// c[m, kBlock] = x · Wᵀ
 template <int Bits>
 void multiply_f32(const float* x, uint32_t m, uint32_t cols, const Block& w, const Scratch& s) {
-  for (uint32_t k0 = 0; k0 < cols; k0 += kPanelColumns) {
-    const uint32_t n = cols - k0 < kPanelColumns ? cols - k0 : kPanelColumns;
-    decode_panel<Bits>(w, k0, n, s.panel);
-    for (uint32_t strip = 0; strip * kStrip < w.count; ++strip)
-      for_tiles(m, [&](uint32_t r, auto R) {
-        tile_f32<R>(x + size_t(r) * cols + k0, cols, s.panel + strip * n * kStrip, n,
-                    s.c + r * kBlock + strip * kStrip);
+  for (uint32_t k0 = 0; k0 < cols; k0 += kF32Depth) {
+    const uint32_t n = cols - k0 < kF32Depth ? cols - k0 : kF32Depth;
+    decode_f32_panels<Bits>(w, k0, n, s.panel);
+    for (uint32_t column = 0; column < w.count; column += kPanelColumns)
+      for_row_tiles(m, [&](uint32_t r, auto R) {
+        multiply_f32_panel<R>(x + size_t(r) * cols + k0, cols, s.panel + column * n, n, s.c + r * kBlock + column);
       });
   }
 }
 
-#if defined(__AVX512BF16__)
 template <int Bits>
-void multiply_pairs(const uint16_t* x, uint32_t m, uint32_t cols, const Block& w, const Scratch& s) {
-  const uint32_t pairs = w.groupSize / 2;
-  for (uint32_t k0 = 0; k0 < cols; k0 += kPairColumns) {
-    const uint32_t n = cols - k0 < kPairColumns ? cols - k0 : kPairColumns;
-    const uint32_t g0 = k0 / w.groupSize;
-    uint32_t* panel = reinterpret_cast<uint32_t*>(s.panel);
-    decode_pairs<Bits>(w, k0, n, panel);
-    for_tiles(m, [&](uint32_t r, auto R) {
-      tile_pairs<R>(x + size_t(r) * cols + k0, cols, panel, n / w.groupSize, pairs, w.scales + g0 * kBlock,
-                    w.biases + g0 * kBlock, s.sums + r * s.groupStride + g0, s.groupStride, s.c + r * kBlock);
+void multiply(const Activations& x, uint32_t m, uint32_t cols, const Block& w, const Scratch& s) {
+  memset(s.c, 0, size_t(m) * kBlock * 4);
+#if defined(__AVX512BF16__)
+  for (uint32_t k0 = 0; x.ordered && k0 < cols; k0 += kBf16Depth) {
+    const uint32_t n = cols - k0 < kBf16Depth ? cols - k0 : kBf16Depth, g0 = k0 / w.groupSize;
+    bf16x2* panel = reinterpret_cast<bf16x2*>(s.panel);
+    decode_bf16_panel<Bits>(w, k0, n, panel);
+    for_row_tiles(m, [&](uint32_t r, auto R) {
+      multiply_bf16_panel<R>(x.ordered + size_t(r) * cols + k0, cols, panel, n / w.groupSize, w.groupSize / 2,
+                             w.scales + g0 * kBlock, w.biases + g0 * kBlock, s.sums + r * s.groupStride + g0,
+                             s.groupStride, s.c + r * kBlock);
     });
   }
-}
 #endif
+  if (!x.ordered) multiply_f32<Bits>(x.f32, m, cols, w, s);
+}
+
+// Rounds `rows` rows of c, with the bias added, to columns row0 … row0 + count − 1 of out.
+void store_rows(const Types& t, const Product& m, const QuantizedMatmulParams& p, uint32_t m0, uint32_t rows,
+                uint32_t row0, uint32_t count, float* c) {
+  float bias[kBlock];
+  if (m.widenBias) m.widenBias(static_cast<const uint8_t*>(m.bias) + row0 * (p.biasDtype == 1 ? 4 : 2), bias, count);
+  for (uint32_t i = 0; i < rows; ++i, c += kBlock) {
+    if (m.widenBias)
+      for (uint32_t r = 0; r < count; ++r) c[r] += bias[r];
+    t.out(c, m.out + (size_t(m0 + i) * p.rows + row0) * t.outBytes, count);
+  }
+}
 
 template <int Bits>
 void matmul(const Launch& l, const Types& t) {
@@ -299,12 +268,11 @@ void matmul(const Launch& l, const Types& t) {
   s.scales = pieces.take<float>(groups * kBlock);
   s.biases = pieces.take<float>(groups * kBlock);
   s.run = pieces.take<float>(2 * kLanes * s.groupStride);
-  s.panel = pieces.take<float>(kBlock * kPairColumns / 2);
+  s.panel = pieces.take<float>(kBlock * kBf16Depth / 2);
   const uint64_t blocks = l.threadgroups[0], mBlocks = l.threadgroups[1];
   uint64_t prepared = ~uint64_t(0);
   Product m{};
-  const float* x = nullptr;
-  bool pairs = false;  // x is packed for vdpbf16ps
+  Activations x{};
   for (uint64_t index = l.begin; index < l.end; ++index) {
     const uint32_t row0 = uint32_t(index % blocks) * kBlock;
     const uint64_t batch = index / blocks, z = batch / mBlocks;
@@ -312,43 +280,15 @@ void matmul(const Launch& l, const Types& t) {
     const uint32_t rows = p.m - m0 < p.mBlock ? p.m - m0 : p.mBlock;
     if (batch != prepared) {
       m = product_at(l, t, p, Bits, z, true);
-      const uint8_t* from = m.x + size_t(m0) * p.cols * t.xBytes;
-#if defined(__AVX512BF16__)
-      pairs = t.bf16x && fits_pairs(t, from, size_t(rows) * p.cols);
-      if (pairs) {
-        pack_pairs<Bits>(from, rows, p.cols, p.groupSize, s.groupStride, reinterpret_cast<uint16_t*>(s.x), s.sums);
-      } else
-#endif
-          if (t.xBytes == 4) {
-        x = reinterpret_cast<const float*>(from);
-      } else {
-        t.x(from, s.x, size_t(rows) * p.cols);
-        x = s.x;
-      }
+      x = prepare<Bits>(t, m.x + size_t(m0) * p.cols * t.xBytes, rows, p.cols, p.groupSize, s);
       prepared = batch;
     }
     const size_t rowBytes = size_t(p.cols) * Bits / 8;
-    Block w{m.weight + row0 * rowBytes,
-            rowBytes,
-            p.rows - row0 < kBlock ? p.rows - row0 : kBlock,
-            p.groupSize,
-            nullptr,
-            nullptr};
-    load_block<Bits>(t, m, row0, p.cols, s, w);
-    memset(s.c, 0, size_t(rows) * kBlock * 4);
-#if defined(__AVX512BF16__)
-    if (pairs) multiply_pairs<Bits>(reinterpret_cast<const uint16_t*>(s.x), rows, p.cols, w, s);
-#endif
-    if (!pairs) multiply_f32<Bits>(x, rows, p.cols, w, s);
-    float bias[kBlock];
-    if (m.widenBias)
-      m.widenBias(static_cast<const uint8_t*>(m.bias) + row0 * (p.biasDtype == 1 ? 4 : 2), bias, w.count);
-    for (uint32_t i = 0; i < rows; ++i) {
-      float* from = s.c + i * kBlock;
-      if (m.widenBias)
-        for (uint32_t r = 0; r < w.count; ++r) from[r] += bias[r];
-      t.out(from, m.out + (size_t(m0 + i) * p.rows + row0) * t.outBytes, w.count);
-    }
+    const uint32_t count = p.rows - row0 < kBlock ? p.rows - row0 : kBlock;
+    Block w{m.weight + row0 * rowBytes, rowBytes, count, p.groupSize, nullptr, nullptr};
+    load_scales<Bits>(t, m, row0, groups, s, w);
+    multiply<Bits>(x, rows, p.cols, w, s);
+    store_rows(t, m, p, m0, rows, row0, count, s.c);
   }
 }
 

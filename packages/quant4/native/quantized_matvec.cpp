@@ -29,8 +29,8 @@ void order_f32(const float* unit, float* to) {
 #if defined(__AVX512BF16__)
 // Splits 128 columns into bf16 parts and orders them for vdpbf16ps.
 template <int Bits>
-void order_pairs(float* unit, int parts, uint16_t* to) {
-  constexpr int vectors = kPairVectors<Bits>;
+void order_bf16(float* unit, int parts, uint16_t* to) {
+  constexpr int vectors = kBf16Vectors<Bits>;
   alignas(64) uint16_t half[128];
   for (int part = 0; part < parts; ++part) {
     for (int i = 0; i < 128; i += kLanes) {
@@ -53,7 +53,7 @@ void prepare(const Types& t, const QuantizedMatvecParams& p, const Product& m, A
 #if defined(__AVX512BF16__)
   const int parts = t.bf16x ? 1 : t.xBytes == 2 ? 2 : 3;
   // f32 has three products for one: it gains only where decoding is what takes the time.
-  if ((parts < 3 || (Bits == 4 && p.m == 1)) && fits_pairs(t, m.x, size_t(p.m) * p.cols)) a.parts = parts;
+  if ((parts < 3 || (Bits == 4 && p.m == 1)) && fits_bf16_dot(t, m.x, size_t(p.m) * p.cols)) a.parts = parts;
 #endif
   for (uint32_t i = 0; i < p.m; ++i) {
     const uint8_t* x = m.x + size_t(i) * p.cols * t.xBytes;
@@ -70,7 +70,7 @@ void prepare(const Types& t, const QuantizedMatvecParams& p, const Product& m, A
       }
 #if defined(__AVX512BF16__)
       if (a.parts > 0) {
-        order_pairs<Bits>(unit, a.parts, static_cast<uint16_t*>(a.ordered) + (i * a.padded + c) * a.parts);
+        order_bf16<Bits>(unit, a.parts, static_cast<uint16_t*>(a.ordered) + (i * a.padded + c) * a.parts);
         continue;
       }
 #endif
@@ -114,7 +114,7 @@ void span(const WeightRows& w, const Activations& a, uint32_t m0, uint32_t begin
 #if defined(__AVX512BF16__)
       if constexpr (Parts > 0) {
         const uint16_t* x = static_cast<const uint16_t*>(a.ordered);
-        dot_pairs<Bits, N, M, Parts>(rows, x + m0 * a.padded * Parts, a.padded * Parts, begin, end, acc);
+        dot_bf16<Bits, N, M, Parts>(rows, x + m0 * a.padded * Parts, a.padded * Parts, begin, end, acc);
         return;
       }
 #endif

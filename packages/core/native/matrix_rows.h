@@ -1,8 +1,9 @@
-// Reading rows of 16- or 32-bit floats two vectors at a time, in the order that costs least. For bf16 the first vector
-// has the even elements and the second the odd ones (a shift and a mask); the other side of the product is stored in
-// the same order.
+// Rows of a matrix read in place by dot products, two vectors of f32 at a time, in the order that costs least: of bf16
+// the first vector has the even elements and the second the odd ones (a shift and a mask), of other dtypes the first
+// half and the second. The other side of the product is stored in the same order.
 #pragma once
-#include "tile.h"
+#include "matrix_dot.h"
+#include "matrix_transpose.h"
 
 namespace mlxts {
 
@@ -10,9 +11,9 @@ namespace mlxts {
 template <typename W>
 MLXTS_INLINE void load_two(const W* p, vf32& a, vf32& b) {
   if constexpr (std::is_same_v<W, bf16>) {
-    const vf32 pairs = load_pairs(p);
-    a = first_of(pairs);
-    b = second_of(pairs);
+    const vu32 both = load_bf16x2(p);
+    a = widen_first(both);
+    b = widen_second(both);
   } else {
     a = load(p);
     b = load(p + kLanes);
@@ -35,24 +36,9 @@ MLXTS_INLINE void load_two_partial(const W* p, int n, vf32& a, vf32& b) {
   load_two(some, a, b);
 }
 
-// The even and the odd elements of a and b side by side.
-MLXTS_INLINE void deinterleave(vf32& a, vf32& b) {
-#if defined(__AVX512F__)
-  const vf32 even = __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-  b = __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-#elif defined(__AVX2__)
-  const vf32 even = __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14);
-  b = __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
-#else
-  const vf32 even = __builtin_shufflevector(a, b, 0, 2, 4, 6);
-  b = __builtin_shufflevector(a, b, 1, 3, 5, 7);
-#endif
-  a = even;
-}
-
-// x in f32, in the order in which rows of W are read, padded with zeros to a multiple of 2 · kLanes.
+// x in f32, in the order in which rows of W are loaded, padded with zeros to a multiple of 2 · kLanes.
 template <typename W, typename X>
-MLXTS_INLINE void widen_like(const X* x, size_t n, float* to) {
+MLXTS_INLINE void to_load_order(const X* x, size_t n, float* to) {
   for (size_t i = 0; i < n; i += 2 * kLanes) {
     vf32 a, b;
     if (n - i >= 2 * kLanes)
@@ -72,7 +58,7 @@ MLXTS_INLINE void widen_like(const X* x, size_t n, float* to) {
 
 // The way back: n elements of x, which is in the order of rows of W, in their own order.
 template <typename W>
-MLXTS_INLINE void unwiden_like(const float* x, size_t n, float* to) {
+MLXTS_INLINE void from_load_order(const float* x, size_t n, float* to) {
   for (size_t i = 0; i < n; i += 2 * kLanes) {
     vf32 a = load(x + i), b = load(x + i + kLanes);
     if constexpr (std::is_same_v<W, bf16>) {

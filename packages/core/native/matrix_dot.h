@@ -1,0 +1,64 @@
+// Products of bf16 that are summed in f32: two neighbors along the contracted dimension k make one 32-bit element, as
+// processors with such products take them.
+#pragma once
+#include "simd.h"
+
+namespace mlxts {
+
+// Elements k and k + 1 of a row, k even; in a vector of 32-bit lanes the first is the lower half of its lane.
+struct bf16x2 {
+  bf16 first, second;
+};
+
+#if defined(__AVX512BF16__)
+inline constexpr bool kHasBf16Dot = true;
+#else
+inline constexpr bool kHasBf16Dot = false;
+#endif
+
+// kLanes bf16x2: 2 · kLanes neighbors of a row as they lie.
+MLXTS_INLINE vu32 load_bf16x2(const bf16* p) {
+  vu32 v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+MLXTS_INLINE vu32 load_bf16x2(const bf16x2* p) { return load_bf16x2(&p->first); }
+MLXTS_INLINE void store_bf16x2(bf16x2* p, vu32 v) { memcpy(p, &v, sizeof v); }
+
+MLXTS_INLINE vf32 widen_first(vu32 v) { return reinterpret_cast<vf32>(v << 16); }
+MLXTS_INLINE vf32 widen_second(vu32 v) { return reinterpret_cast<vf32>(v & 0xffff0000u); }
+
+// Two vectors rounded to bf16, lane by lane in one bf16x2.
+MLXTS_INLINE vu32 narrow_bf16x2(vf32 first, vf32 second) {
+  return (reinterpret_cast<vu32>(round_to<bf16>(first)) >> 16) | reinterpret_cast<vu32>(round_to<bf16>(second));
+}
+
+// One bf16x2 in all lanes; at any alignment.
+MLXTS_INLINE vu32 splat_bf16x2(const bf16* p) {
+  uint32_t bits;
+  memcpy(&bits, p, sizeof bits);
+  return bits - vu32{};
+}
+
+// sum + a.first · b.first + a.second · b.second, lane by lane. The processor's own product takes subnormal numbers for
+// 0; elsewhere it is made of two in f32.
+MLXTS_INLINE vf32 dot_bf16x2(vf32 sum, vu32 a, vu32 b) {
+#if defined(__AVX512BF16__)
+  return reinterpret_cast<vf32>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(sum), reinterpret_cast<__m512bh>(a),
+                                                 reinterpret_cast<__m512bh>(b)));
+#else
+  return fma(widen_first(a), widen_first(b), fma(widen_second(a), widen_second(b), sum));
+#endif
+}
+
+// Rows 2i and 2i + 1 of `from` become row i of `to`; a missing last row counts as zeros. `columns`: whole vectors.
+MLXTS_INLINE void narrow_rows_bf16x2(const float* from, size_t stride, size_t rows, size_t columns, bf16x2* to,
+                                   size_t to_stride) {
+  for (size_t r = 0; r < rows; r += 2)
+    for (size_t c = 0; c < columns; c += kLanes) {
+      const float* at = from + r * stride + c;
+      store_bf16x2(to + r / 2 * to_stride + c, narrow_bf16x2(load(at), r + 1 < rows ? load(at + stride) : vf32{}));
+    }
+}
+
+}  // namespace mlxts

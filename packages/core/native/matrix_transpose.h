@@ -1,0 +1,112 @@
+// Transposes: of vectors in registers, and of matrices in memory. They move bits only.
+#pragma once
+#include <utility>
+
+#include "simd.h"
+
+namespace mlxts {
+
+typedef float vf32x4 __attribute__((vector_size(16)));
+
+namespace shuffles {
+
+// Result lane `lane` of vectors a and b of `lanes` lanes, as an index into a and b side by side, where each `group` of
+// lanes takes units of `unit` lanes from a and b in turn: from the lower halves of their groups, or the upper ones.
+constexpr int interleaved(int lane, int lanes, int group, int unit, bool upper) {
+  const int at = lane % group, turn = at / unit;
+  return turn % 2 * lanes + lane - at + (upper ? group / 2 : 0) + turn / 2 * unit + at % unit;
+}
+template <int kGroup, int kUnit, bool kUpper, typename V, int... L>
+MLXTS_INLINE V interleave(V a, V b, std::integer_sequence<int, L...>) {
+  return __builtin_shufflevector(a, b, interleaved(L, sizeof...(L), kGroup, kUnit, kUpper)...);
+}
+template <int kGroup, int kUnit, bool kUpper, typename V>
+MLXTS_INLINE V interleave(V a, V b) {
+  return interleave<kGroup, kUnit, kUpper>(a, b, std::make_integer_sequence<int, sizeof(V) / 4>());
+}
+
+// Every other unit of a and b side by side, from the first or the second on.
+template <int kUnit, bool kSecond, typename V, int... L>
+MLXTS_INLINE V every_other(V a, V b, std::integer_sequence<int, L...>) {
+  return __builtin_shufflevector(a, b, ((2 * (L / kUnit) + kSecond) * kUnit + L % kUnit)...);
+}
+template <int kUnit, bool kSecond, typename V>
+MLXTS_INLINE V every_other(V a, V b) {
+  return every_other<kUnit, kSecond>(a, b, std::make_integer_sequence<int, sizeof(V) / 4>());
+}
+
+}  // namespace shuffles
+
+// The lower (or upper) halves of a and b, lane by lane in turn: a₀ b₀ a₁ b₁ …
+template <typename V>
+MLXTS_INLINE V interleave_low(V a, V b) {
+  return shuffles::interleave<sizeof(V) / 4, 1, false>(a, b);
+}
+template <typename V>
+MLXTS_INLINE V interleave_high(V a, V b) {
+  return shuffles::interleave<sizeof(V) / 4, 1, true>(a, b);
+}
+// The way back: the even lanes of both become a, the odd ones b.
+template <typename V>
+MLXTS_INLINE void deinterleave(V& a, V& b) {
+  const V even = shuffles::every_other<1, false>(a, b);
+  b = shuffles::every_other<1, true>(a, b);
+  a = even;
+}
+
+// The rows a, b, c and d: each 4 × 4 block of 32-bit lanes is transposed by itself.
+template <typename V>
+MLXTS_INLINE void transpose_blocks4(V& a, V& b, V& c, V& d) {
+  using namespace shuffles;
+  const V ab_low = interleave<4, 1, false>(a, b), ab_high = interleave<4, 1, true>(a, b);
+  const V cd_low = interleave<4, 1, false>(c, d), cd_high = interleave<4, 1, true>(c, d);
+  a = interleave<4, 2, false>(ab_low, cd_low);
+  b = interleave<4, 2, true>(ab_low, cd_low);
+  c = interleave<4, 2, false>(ab_high, cd_high);
+  d = interleave<4, 2, true>(ab_high, cd_high);
+}
+
+// v as the rows of a kLanes × kLanes matrix, transposed: its 4 × 4 blocks first, then blocks as elements.
+template <typename V>
+MLXTS_INLINE void transpose(V (&v)[kLanes]) {
+  using shuffles::every_other;
+  MLXTS_UNROLL
+  for (int i = 0; i < kLanes; i += 4) transpose_blocks4(v[i], v[i + 1], v[i + 2], v[i + 3]);
+#if defined(__AVX512F__)
+  MLXTS_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const V even01 = every_other<4, false>(v[i], v[i + 4]), odd01 = every_other<4, true>(v[i], v[i + 4]);
+    const V even23 = every_other<4, false>(v[i + 8], v[i + 12]), odd23 = every_other<4, true>(v[i + 8], v[i + 12]);
+    v[i] = every_other<4, false>(even01, even23);
+    v[i + 4] = every_other<4, false>(odd01, odd23);
+    v[i + 8] = every_other<4, true>(even01, even23);
+    v[i + 12] = every_other<4, true>(odd01, odd23);
+  }
+#elif defined(__AVX2__)
+  MLXTS_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const V even = every_other<4, false>(v[i], v[i + 4]);
+    v[i + 4] = every_other<4, true>(v[i], v[i + 4]);
+    v[i] = even;
+  }
+#endif
+}
+
+// to[c][r] = from[r][c] for rows × columns of f32.
+inline void transpose(const float* from, size_t from_stride, size_t rows, size_t columns, float* to, size_t to_stride) {
+  const size_t whole_rows = rows / kLanes * kLanes, whole_columns = columns / kLanes * kLanes;
+  for (size_t r = 0; r < whole_rows; r += kLanes)
+    for (size_t c = 0; c < whole_columns; c += kLanes) {
+      vf32 block[kLanes];
+      MLXTS_UNROLL
+      for (int i = 0; i < kLanes; ++i) block[i] = load(from + (r + i) * from_stride + c);
+      transpose(block);
+      MLXTS_UNROLL
+      for (int i = 0; i < kLanes; ++i) store(to + (c + i) * to_stride + r, block[i]);
+    }
+  for (size_t r = 0; r < rows; ++r)
+    for (size_t c = r < whole_rows ? whole_columns : 0; c < columns; ++c)
+      to[c * to_stride + r] = from[r * from_stride + c];
+}
+
+}  // namespace mlxts
