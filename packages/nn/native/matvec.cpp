@@ -32,12 +32,12 @@ __attribute__((noinline)) void dot_rows(const W* w, size_t stride, const E* x, s
   // With one row of x the two vectors of a step get sums of their own: chains enough to hide the latency.
   constexpr int kChains = M == 1 ? 2 : 1;
   vf32 sum[R][M][kChains] = {};
-  // Each step takes 2 · kLanes elements of every row.
-  const auto step = [&](size_t k, const W* const(&from)[R]) __attribute__((always_inline)) {
+  // Each step takes 2 · kLanes elements of every row; those of row r of w lie at from(r).
+  const auto step = [&](size_t k, auto from) __attribute__((always_inline)) {
     if constexpr (kBf16) {
       vu32 weight[R];
       MLXTS_UNROLL
-      for (int r = 0; r < R; ++r) weight[r] = load_bf16x2(from[r]);
+      for (int r = 0; r < R; ++r) weight[r] = load_bf16x2(from(r));
       MLXTS_UNROLL
       for (int m = 0; m < M; ++m) {
         const vu32 row = load_bf16x2(x + m * xStride + k);
@@ -47,7 +47,7 @@ __attribute__((noinline)) void dot_rows(const W* w, size_t stride, const E* x, s
     } else {
       vf32 a[R], b[R];
       MLXTS_UNROLL
-      for (int r = 0; r < R; ++r) load_two(from[r], a[r], b[r]);
+      for (int r = 0; r < R; ++r) load_two(from(r), a[r], b[r]);
       MLXTS_UNROLL
       for (int m = 0; m < M; ++m) {
         const vf32 first = load(x + m * xStride + k), second = load(x + m * xStride + k + kLanes);
@@ -59,23 +59,17 @@ __attribute__((noinline)) void dot_rows(const W* w, size_t stride, const E* x, s
       }
     }
   };
-  const W* from[R];
   size_t k = 0;
-  for (; k + 2 * kLanes <= depth; k += 2 * kLanes) {
-    MLXTS_UNROLL
-    for (int r = 0; r < R; ++r) {
-      from[r] = w + r * stride + k;
-      __builtin_prefetch(reinterpret_cast<const char*>(from[r]) + kAheadBytes);
-    }
-    step(k, from);
-  }
+  for (; k + 2 * kLanes <= depth; k += 2 * kLanes)
+    step(k, [&](int r) __attribute__((always_inline)) {
+      const W* from = w + r * stride + k;
+      __builtin_prefetch(reinterpret_cast<const char*>(from) + kAheadBytes);
+      return from;
+    });
   if (k < depth) {
     W padded[R][2 * kLanes] = {};
-    for (int r = 0; r < R; ++r) {
-      memcpy(padded[r], w + r * stride + k, (depth - k) * sizeof(W));
-      from[r] = padded[r];
-    }
-    step(k, from);
+    for (int r = 0; r < R; ++r) memcpy(padded[r], w + r * stride + k, (depth - k) * sizeof(W));
+    step(k, [&](int r) { return padded[r]; });
   }
   MLXTS_UNROLL
   for (int r = 0; r < R; ++r) {
