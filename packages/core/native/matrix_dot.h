@@ -44,8 +44,8 @@ MLXTS_INLINE vu32 splat_bf16x2(const bf16* p) {
 // 0; elsewhere it is made of two in f32.
 MLXTS_INLINE vf32 dot_bf16x2(vf32 sum, vu32 a, vu32 b) {
 #if defined(__AVX512BF16__)
-  return reinterpret_cast<vf32>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(sum), reinterpret_cast<__m512bh>(a),
-                                                 reinterpret_cast<__m512bh>(b)));
+  return reinterpret_cast<vf32>(
+      _mm512_dpbf16_ps(reinterpret_cast<__m512>(sum), reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b)));
 #else
   return fma(widen_first(a), widen_first(b), fma(widen_second(a), widen_second(b), sum));
 #endif
@@ -53,7 +53,7 @@ MLXTS_INLINE vf32 dot_bf16x2(vf32 sum, vu32 a, vu32 b) {
 
 // Rows 2i and 2i + 1 of `from` become row i of `to`; a missing last row counts as zeros. `columns`: whole vectors.
 MLXTS_INLINE void narrow_rows_bf16x2(const float* from, size_t stride, size_t rows, size_t columns, bf16x2* to,
-                                   size_t to_stride) {
+                                     size_t to_stride) {
   for (size_t r = 0; r < rows; r += 2)
     for (size_t c = 0; c < columns; c += kLanes) {
       const float* at = from + r * stride + c;

@@ -77,7 +77,8 @@ struct RegisterTile {
 
 inline constexpr int kTileRows = 4;
 
-// body(tile) for the tiles of `Rows` rows from `row` on that cover `columns` columns, the last one up to a whole vector.
+// body(tile) for the tiles of `Rows` rows from `row` on that cover `columns` columns, the last one up to a whole
+// vector.
 template <int Rows, typename Body>
 MLXTS_INLINE void for_tiles_of_row(size_t row, size_t columns, Body& body) {
   size_t column = 0;
@@ -99,8 +100,8 @@ MLXTS_INLINE void for_tiles(size_t rows, Columns columns, Body body) {
   for (; r < rows; ++r) for_tiles_of_row<1>(r, columns(r + 1), body);
 }
 
-// Panels of b: [k][kPanelColumns], of float, or of bf16x2 and half as many rows. They are padded with zeros, so there is
-// no column tail.
+// Panels of b: [k][kPanelColumns], of float, or of bf16x2 and half as many rows. They are padded with zeros, so there
+// is no column tail.
 inline constexpr int kPanelRows = 6;  // of a, that meet a panel at once
 inline constexpr int kPanelColumns = kTileVectors * kLanes;
 // Row factors that keep what c had.
@@ -116,8 +117,7 @@ template <typename P, int Rows, int Vectors>
 __attribute__((noinline)) void panel_tile(const Left<P>* a, size_t a_stride, const P* panel, size_t depth, float* c,
                                           size_t c_stride, const float* factors) {
   RegisterTile<Rows, Vectors> tile;
-  if (factors)
-    tile.each([&](size_t r, size_t j, vf32& sum) { sum = load(c + r * c_stride + j) * splat(factors[r]); });
+  if (factors) tile.each([&](size_t r, size_t j, vf32& sum) { sum = load(c + r * c_stride + j) * splat(factors[r]); });
   tile.accumulate(a, a_stride, kPerElement<P>, panel, kPanelColumns, depth);
   tile.each([&](size_t r, size_t j, vf32 sum) { store(c + r * c_stride + j, sum); });
 }
@@ -128,9 +128,10 @@ template <typename P>
 MLXTS_INLINE void multiply_panel(int rows, int vectors, const Left<P>* a, size_t a_stride, const P* panel, size_t depth,
                                  float* c, size_t c_stride, const float* factors) {
   typedef void (*Tile)(const Left<P>*, size_t, const P*, size_t, float*, size_t, const float*);
-#define MLXTS_PANEL_TILES(R)                                                                                        \
-  {                                                                                                                 \
-    panel_tile<P, R, 1>, panel_tile<P, R, 2>, panel_tile<P, R, kTileVectors == 4 ? 3 : 2>, panel_tile<P, R, kTileVectors> \
+#define MLXTS_PANEL_TILES(R)                                                               \
+  {                                                                                        \
+    panel_tile<P, R, 1>, panel_tile<P, R, 2>, panel_tile<P, R, kTileVectors == 4 ? 3 : 2>, \
+        panel_tile<P, R, kTileVectors>                                                     \
   }
   static constexpr Tile tiles[kPanelRows][4] = {MLXTS_PANEL_TILES(1), MLXTS_PANEL_TILES(2), MLXTS_PANEL_TILES(3),
                                                 MLXTS_PANEL_TILES(4), MLXTS_PANEL_TILES(5), MLXTS_PANEL_TILES(6)};

@@ -2,8 +2,8 @@
 // empty sequence has, also writes the new state, after it has read the old one.
 #include "causal_conv1d.params.h"
 #include "cpu_kernel.h"
-#include "sequences.h"
 #include "matrix_transpose.h"
+#include "sequences.h"
 
 using namespace mlxts;
 

@@ -46,8 +46,8 @@ struct ChannelGates {
   }
 };
 
-// Products of rows within a block, from x, k and steps [rows, padded]; steps row i: exp(G_i − G_{i−1}), so that the decay
-// between two rows is the product of the steps between them. To [kBlockRows, kBlockRows], j < i or j ≤ i.
+// Products of rows within a block, from x, k and steps [rows, padded]; steps row i: exp(G_i − G_{i−1}), so that the
+// decay between two rows is the product of the steps between them. To [kBlockRows, kBlockRows], j < i or j ≤ i.
 template <bool kInclusive>
 void block_products(size_t rows, size_t padded, const float* x, const float* k, const float* steps, float* to) {
   // Columns j and j + 1 at a time, kept in registers for N vectors of channels while rows go by.

@@ -42,7 +42,9 @@ int32_t chunk_state(const Launch& l) {
       memset(state, 0, K * kRows * sizeof(float));
     float* snapshot = nullptr;
     if (snapshots)
-      snapshot = snapshots + (first_snapshot(cu_seqlens, sequence, chunks.all.tokens, p.tokens, p.snapshotEvery) * H + head) * V * K;
+      snapshot =
+          snapshots +
+          (first_snapshot(cu_seqlens, sequence, chunks.all.tokens, p.tokens, p.snapshotEvery) * H + head) * V * K;
     for (size_t chunk = 0; size_t n = chunks.rows(chunk, BT); ++chunk) {
       const size_t at = (chunks.begin + chunk * BT) * H + head, last = n - 1;
       T* h = l.buffer<T>(CHUNK_STATE_H) + (((chunks.slot + chunk) * H + head) * V + v0) * K;

@@ -16,8 +16,8 @@ constexpr bool kBf16 = kHasBf16Dot && std::is_same_v<T, bf16>;
 
 struct Scratch {
   size_t padded, panels;
-  float *state, *q, *k, *turned, *weighted, *w, *A, *inverse, *scores, *panel, *fresh, *rounded, *beta, *factor,
-      *kept, *decay, *gates;
+  float *state, *q, *k, *turned, *weighted, *w, *A, *inverse, *scores, *panel, *fresh, *rounded, *beta, *factor, *kept,
+      *decay, *gates;
   // Rounded to bf16: [BT, padded], [BT, padded] and [BT, BT].
   bf16 *q_bf16, *weighted_bf16, *scores_bf16;
   // Rows of tokens 2i and 2i + 1, or of channels for the state, as one row i.
@@ -127,7 +127,9 @@ int32_t gated_delta_rule_chunk(const Launch& l) {
       memset(s.state, 0, s.panels * K * kPanel * sizeof(float));
     float* snapshot = nullptr;
     if (snapshots)
-      snapshot = snapshots + (first_snapshot(cu_seqlens, sequence, chunks.all.tokens, p.tokens, p.snapshotEvery) * H + head) * V * K;
+      snapshot =
+          snapshots +
+          (first_snapshot(cu_seqlens, sequence, chunks.all.tokens, p.tokens, p.snapshotEvery) * H + head) * V * K;
     for (size_t chunk = 0; size_t n = chunks.rows(chunk, BT); ++chunk) {
       const size_t token = chunks.begin + chunk * BT, at = token * H + head, last = n - 1;
       const size_t key_at = (token * p.keyHeads + key_head) * K;

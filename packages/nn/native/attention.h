@@ -37,9 +37,9 @@ struct Softmax {
   float max = -INFINITY, sum = 0;
 };
 
-// For up to kSoftmaxRows rows of scores: the first counts[r] scores of row r become exp(scale · score − max), with zeros
-// up to the next whole vector, and factors[r] is what earlier sums of the row are to be multiplied by. Scores from
-// counts[r] on are not used. Rows are taken together so that their chains of reductions overlap.
+// For up to kSoftmaxRows rows of scores: the first counts[r] scores of row r become exp(scale · score − max), with
+// zeros up to the next whole vector, and factors[r] is what earlier sums of the row are to be multiplied by. Scores
+// from counts[r] on are not used. Rows are taken together so that their chains of reductions overlap.
 MLXTS_INLINE void softmax_rows(float* scores, int rows, const int* counts, float scale, Softmax* states,
                                float (&factors)[kSoftmaxRows]) {
   const vi32 lane = lane_index();

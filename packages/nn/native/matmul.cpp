@@ -113,9 +113,9 @@ void matmul(const Launch& l, decltype(store_rows<X, float>)* store) {
 
 #define MATMUL(x, w, o, X, W, O) \
   MLXTS_KERNEL(matmul_##x##_##w##_##o, [](const Launch& launch) { matmul<X, W>(launch, store_rows<X, O>); })
-#define MATMUL_OUTPUTS(x, w, X, W)  \
-  MATMUL(x, w, f32, X, W, float) \
-  MATMUL(x, w, f16, X, W, f16)   \
+#define MATMUL_OUTPUTS(x, w, X, W) \
+  MATMUL(x, w, f32, X, W, float)   \
+  MATMUL(x, w, f16, X, W, f16)     \
   MATMUL(x, w, bf16, X, W, bf16)
 #define MATMUL_WEIGHTS(x, X)       \
   MATMUL_OUTPUTS(x, f32, X, float) \

@@ -61,11 +61,12 @@ __attribute__((noinline)) void dot_rows(const W* w, size_t stride, const E* x, s
   };
   size_t k = 0;
   for (; k + 2 * kLanes <= depth; k += 2 * kLanes)
-    step(k, [&](int r) __attribute__((always_inline)) {
-      const W* from = w + r * stride + k;
-      __builtin_prefetch(reinterpret_cast<const char*>(from) + kAheadBytes);
-      return from;
-    });
+    step(
+        k, [&](int r) __attribute__((always_inline)) {
+          const W* from = w + r * stride + k;
+          __builtin_prefetch(reinterpret_cast<const char*>(from) + kAheadBytes);
+          return from;
+        });
   if (k < depth) {
     W padded[R][2 * kLanes] = {};
     for (int r = 0; r < R; ++r) memcpy(padded[r], w + r * stride + k, (depth - k) * sizeof(W));

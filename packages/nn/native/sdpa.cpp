@@ -81,7 +81,8 @@ int32_t sdpa(const Launch& l) {
         for (int j = 0; j < most; j += kPanelColumns) {
           const int vectors = (most - j + kLanes - 1) / kLanes;
           multiply_panel(some, vectors < kTileVectors ? vectors : kTileVectors,
-                         reinterpret_cast<const Left<E>*>(queries + row * width), width * sizeof(float) / sizeof(Left<E>),
+                         reinterpret_cast<const Left<E>*>(queries + row * width),
+                         width * sizeof(float) / sizeof(Left<E>),
                          reinterpret_cast<const E*>(keys) + j / kPanelColumns * keyPanel, dimSteps, scores + j,
                          kBlockKeys, nullptr);
         }

@@ -188,7 +188,8 @@ MLXTS_INLINE void for_row_tiles(uint32_t m, Multiply multiply) {
   const int left = int(m - r);
   [&]<int... Less>(std::integer_sequence<int, Less...>) {
     ((left == Less + 1 ? multiply(r, std::integral_constant<int, Less + 1>()) : void()), ...);
-  }(std::make_integer_sequence<int, kPanelRows - 1>());
+  }
+  (std::make_integer_sequence<int, kPanelRows - 1>());
 }
 
 // Rows of x as tiles meet them: f32, or bf16 in the order of the codes.
