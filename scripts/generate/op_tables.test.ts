@@ -54,6 +54,9 @@ it("tables come from descriptors, into their places", () => {
   expect(withTables(made, [op])).toBe(made);
 });
 
-it("an op without a section gets one at the end", () => {
+it("an op without a section gets one, before the one about Metal", () => {
+  expect(withTables("# x\n\n<!-- ops -->\n<!-- /ops -->\n\n## Metal\n\nText.\n", [op])).toContain(
+    `<!-- /ops -->\n\n## scaleRows\n\n${TABLES}\n## Metal\n`,
+  );
   expect(withTables("# x\n\n<!-- ops -->\n<!-- /ops -->\n", [op])).toContain(`\n\n## scaleRows\n\n${TABLES}`);
 });

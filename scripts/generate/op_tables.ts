@@ -95,9 +95,15 @@ export function opsTable(ops: readonly OpDescriptor[]): string {
 const between = (begin: string, end: string) =>
   new RegExp(`(${begin.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}\n).*?(${end})`, "s");
 
+/** Puts a section before the one about Metal, or at the end. */
+function withSection(readme: string, section: string): string {
+  const at = readme.indexOf("\n## Metal\n");
+  return at < 0 ? `${readme.trimEnd()}\n\n${section}` : `${readme.slice(0, at + 1)}${section}\n${readme.slice(at + 1)}`;
+}
+
 /**
  * A package's README with its tables made anew: between `<!-- ops -->` and `<!-- /ops -->`, and for each op between
- * `<!-- op NAME -->` and `<!-- /op -->`. An op that the README does not have yet gets a section at the end.
+ * `<!-- op NAME -->` and `<!-- /op -->`. An op that the README does not have yet gets a section.
  */
 export function withTables(readme: string, ops: readonly OpDescriptor[]): string {
   if (!readme.includes("<!-- ops -->")) return readme; // TRANSITION
@@ -107,7 +113,7 @@ export function withTables(readme: string, ops: readonly OpDescriptor[]): string
   );
   for (const op of ops) {
     const begin = `<!-- op ${op.name} -->`;
-    if (!text.includes(begin)) text = `${text.trimEnd()}\n\n## ${op.name}\n\n${begin}\n<!-- /op -->\n`;
+    if (!text.includes(begin)) text = withSection(text, `## ${op.name}\n\n${begin}\n<!-- /op -->\n`);
     text = text.replace(between(begin, "<!-- /op -->"), (_, head, end) => `${head}${opTables(op)}\n${end}`);
   }
   return text;
