@@ -8,7 +8,7 @@ import * as deltaRule from "../../packages/delta-rule/src/index.ts";
 import * as nn from "../../packages/nn/src/index.ts";
 import * as norms from "../../packages/norms/src/index.ts";
 import * as quant4 from "../../packages/quant4/src/index.ts";
-import { root } from "../metal/metal_files.ts";
+import { root } from "../metal/kernels.ts";
 
 const INDICES = ["CU_SEQLENS", "IDS", "LENGTHS", "POSITIONS", "REJECTED", "START", "STEP"];
 /** Integers that are no indices: packed codes of weights, and what `slice` copies; every bit pattern of them is right. */

@@ -12,10 +12,10 @@ const published = (folder: string) => !JSON.parse(readFileSync(join(root, folder
 describe("the command that installs", () => {
   it.each(all.filter(published))("%s names it and its peers", (folder) => {
     const read = (file: string) => readFileSync(join(root, folder, file), "utf8");
-    const { name, peerDependencies = {} } = JSON.parse(read("package.json"));
+    const { name, peerDependencies = {}, peerDependenciesMeta = {} } = JSON.parse(read("package.json"));
     const commands = commandsOf(read("README.md")).map((line) => line.split(" "));
     const installs = commands.filter(([program, verb]) => program === "npm" && verb === "install");
-    const needed = [name, ...Object.keys(peerDependencies)];
+    const needed = [name, ...Object.keys(peerDependencies).filter((peer) => !peerDependenciesMeta[peer]?.optional)];
     expect(installs.some((words) => needed.every((each) => words.includes(each)))).toBe(true);
   });
 });

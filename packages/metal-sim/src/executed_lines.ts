@@ -1,12 +1,12 @@
 // What the simulator's processes have written down of executed lines, merged by file.
 import { basename } from "node:path";
-import type { MetalFile } from "./metal_files.ts";
+import type { KernelFile } from "./kernel_files.ts";
 
 /** By path: each line with code, and whether any process has executed it. */
 export type Lines = Map<string, Map<number, boolean>>;
 
 /** Logs are lines of `LIBRARY FILE:LINE 0|1`, both named without folder; the kernels' includes say where a file is. */
-export function executedLines(logs: readonly string[], kernels: readonly MetalFile[]): Lines {
+export function executedLines(logs: readonly string[], kernels: readonly KernelFile[]): Lines {
   const paths = new Map<string, string>();
   for (const { path, includes } of kernels)
     for (const file of includes) {

@@ -1,16 +1,12 @@
-// The repository's Metal kernels: which .metal files there are, and which headers each includes.
+// The Metal kernels of a project: which .metal files there are, and which headers each includes.
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { basename, dirname, join, relative } from "node:path";
-import { fileURLToPath } from "node:url";
+import type { KernelProject } from "./project.ts";
 
-export const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
-/** Headers that every package's kernels may include. */
-const shared = join(root, "packages", "core", "native");
-
-export interface MetalFile {
-  /** Of the repository: `packages/norms/native/rms_norm.metal`. */
+export interface KernelFile {
+  /** From the project's root: `packages/norms/native/rms_norm.metal`. */
   path: string;
-  /** The folder's name under `packages/`. */
+  /** The package's name. */
   package: string;
   /** The kernel's name. */
   kernel: string;
@@ -20,13 +16,14 @@ export interface MetalFile {
 
 const INCLUDE = /^\s*#\s*include\s*"([^"]+)"/gm;
 
-function closure(path: string): string[] {
+function closure(path: string, { root, headers }: Pick<KernelProject, "root" | "headers">): string[] {
   const found = new Set<string>();
   const visit = (file: string) => {
     if (found.has(file)) return;
     found.add(file);
     for (const [, name = ""] of readFileSync(file, "utf8").matchAll(INCLUDE)) {
-      const at = [dirname(file), shared].map((folder) => join(folder, name)).find((candidate) => existsSync(candidate));
+      const folders = [dirname(file), ...headers.map((folder) => join(root, folder))];
+      const at = folders.map((folder) => join(folder, name)).find((candidate) => existsSync(candidate));
       if (at === undefined) throw new Error(`${relative(root, file)}: "${name}" not found`);
       visit(at);
     }
@@ -36,18 +33,17 @@ function closure(path: string): string[] {
 }
 
 /** Every kernel of every package. */
-export function metalFiles(): MetalFile[] {
-  return readdirSync(join(root, "packages")).flatMap((name) => {
-    const folder = join(root, "packages", name, "native");
-    if (!existsSync(folder)) return [];
+export function kernelFiles(project: Pick<KernelProject, "root" | "headers" | "packages">): KernelFile[] {
+  return project.packages.flatMap(({ name, native }) => {
+    const folder = join(project.root, native);
     return readdirSync(folder)
       .filter((file) => file.endsWith(".metal"))
       .sort()
       .map((file) => ({
-        path: relative(root, join(folder, file)),
+        path: relative(project.root, join(folder, file)),
         package: name,
         kernel: basename(file, ".metal"),
-        includes: closure(join(folder, file)),
+        includes: closure(join(folder, file), project),
       }));
   });
 }

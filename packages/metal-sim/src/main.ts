@@ -1,6 +1,8 @@
 import { Command, CommanderError } from "commander";
 import { addCompile } from "./cli_compile.ts";
+import { addCoverage } from "./cli_coverage.ts";
 import { addLint } from "./cli_lint.ts";
+import { addMutants } from "./cli_mutants.ts";
 import { addRun } from "./cli_run.ts";
 import { MetalSimError } from "./errors.ts";
 
@@ -14,7 +16,7 @@ export async function main(args: readonly string[]): Promise<number> {
   const finish = (result: number) => {
     code = result;
   };
-  for (const add of [addRun, addLint, addCompile]) add(program, finish);
+  for (const add of [addRun, addLint, addCompile, addMutants, addCoverage]) add(program, finish);
   // A reader that has seen enough (`metal-sim … | head`) is no failure.
   process.stdout.on("error", (error: NodeJS.ErrnoException) => {
     if (error.code !== "EPIPE") throw error;

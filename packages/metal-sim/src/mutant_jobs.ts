@@ -2,36 +2,22 @@
 import { type ChildProcess, fork, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
-import { build } from "tsup";
-import { root } from "./metal_files.ts";
-import type { BaselineCase, Reply, Request } from "./metal_mutant_worker.ts";
+import { join, relative } from "node:path";
+import { fileURLToPath } from "node:url";
+import type { BaselineCase, Reply, Request } from "./mutant_worker.ts";
+import { type KernelPackage, type KernelProject, simulatedDevice } from "./project.ts";
 
-/** The simulator's command as one file of JavaScript: thousands of texts are compiled, and it starts at once. */
-export async function bundleCompiler(): Promise<string> {
-  const folder = join(root, "packages", "metal-sim");
-  await build({
-    entry: { "mutants-cli": join(folder, "src", "main.ts") },
-    outDir: join(folder, "build"),
-    format: "esm",
-    platform: "node",
-    noExternal: [/./],
-    banner: { js: 'import { createRequire } from "node:module"; const require = createRequire(import.meta.url);' },
-    footer: { js: "process.exitCode = await main(process.argv.slice(2));" },
-    config: false,
-    silent: true,
-    clean: false,
-  });
-  return join(folder, "build", "mutants-cli.js");
+export interface JobOptions {
+  /** The path of the `metal-sim` command that compiles kernels. */
+  command?: string | undefined;
+  /** For what a case's time does not hold. */
+  compileMs?: number;
+  nodeArguments?: readonly string[];
 }
 
-const variables = (command: string) => ({
-  ...process.env,
-  MLXTS_DEVICE: "metal",
-  MLXTS_METAL_SIM: "1",
-  MLXTS_METAL_SIM_COMMAND: command,
-  MLXTS_POISON: "1",
-});
+const WORKER = fileURLToPath(
+  new URL(import.meta.url.endsWith(".ts") ? "mutant_worker.ts" : "mutant_worker.js", import.meta.url),
+);
 
 /** Mutants that one process judges: it keeps each that it has compiled. */
 const MOST_MUTANTS = 200;
@@ -40,11 +26,11 @@ class Worker {
   readonly child: ChildProcess;
   /** For what a case's time does not hold: starting and compiling. */
   private readonly compileMs: number;
-  constructor(command: string, compileMs: number) {
+  constructor({ command, compileMs, nodeArguments }: Required<JobOptions>) {
     this.compileMs = compileMs;
-    const worker = join(root, "scripts", "metal", "metal_mutant_worker.ts");
-    this.child = fork(join(root, "scripts", "run-source.mjs"), [worker], {
-      env: variables(command),
+    this.child = fork(WORKER, {
+      execArgv: [...nodeArguments],
+      env: simulatedDevice(command),
       stdio: ["ignore", "ignore", "pipe", "ipc"],
     });
   }
@@ -95,16 +81,14 @@ type Verdict = Extract<Reply, { type: "killed" | "survived" }>;
 
 export class Jobs {
   private readonly idle: Worker[] = [];
-  private readonly command: string;
-  private readonly compileMs: number;
-  constructor(count: number, command: string, { compileMs = 60_000 }: { compileMs?: number } = {}) {
-    this.command = command;
-    this.compileMs = compileMs;
+  private readonly options: Required<JobOptions>;
+  constructor(count: number, { command, compileMs = 60_000, nodeArguments = [] }: JobOptions = {}) {
+    this.options = { command, compileMs, nodeArguments };
     if (!Number.isInteger(count) || count < 1) throw new RangeError("--jobs must be at least 1");
   }
 
   async ask(request: Request, limitMs: (index: number) => number, fresh = false): Promise<Reply> {
-    const worker = (fresh ? undefined : this.idle.pop()) ?? new Worker(this.command, this.compileMs);
+    const worker = (fresh ? undefined : this.idle.pop()) ?? new Worker(this.options);
     const reply = await worker.ask(request, limitMs);
     worker.judged++;
     if (worker.usable) this.idle.push(worker);
@@ -142,17 +126,20 @@ function filesUnder(folder: string, pattern: RegExp): string[] {
 }
 
 /** The package's cases with their times and kernels; measured again when a source has changed. */
-export async function readBaseline(name: string, folder: string, jobs: Jobs): Promise<Baseline> {
+export async function readBaseline(
+  project: KernelProject,
+  { name, suites, sources }: KernelPackage,
+  jobs: Jobs,
+): Promise<Baseline> {
   const digest = createHash("sha256");
-  for (const each of ["src", "test", "native"])
-    for (const path of filesUnder(join(root, "packages", name, each), /\.(ts|metal|h)$/))
-      digest.update(path).update(readFileSync(path));
-  for (const path of filesUnder(join(root, "packages", "core", "src", "testing"), /\.ts$/))
-    digest.update(readFileSync(path));
+  for (const each of sources)
+    for (const path of filesUnder(join(project.root, each), /\.(ts|metal|h)$/))
+      digest.update(relative(project.root, path)).update(readFileSync(path));
+  const folder = join(project.root, project.build);
   const path = join(folder, `baseline-${name}-${digest.digest("hex").slice(0, 16)}.json`);
   if (!existsSync(path)) {
     console.log(`${name}: which case runs which kernel …`);
-    const reply = await jobs.ask({ type: "baseline", package: name }, () => 300_000);
+    const reply = await jobs.ask({ type: "baseline", suites: join(project.root, suites) }, () => 300_000);
     if (reply.type !== "baseline")
       throw new Error(`${name}: ${"message" in reply ? reply.message : "by" in reply ? reply.by : reply.type}`);
     mkdirSync(folder, { recursive: true });
@@ -165,42 +152,41 @@ export async function readBaseline(name: string, folder: string, jobs: Jobs): Pr
 let testRuns = 0;
 
 /** Runs the package's tests beside its suites; what failed, or nothing. */
-export async function runTests(
+export async function runOtherTests(
+  project: KernelProject,
   name: string,
   texts: Record<string, string>,
-  folder: string,
-  command: string,
+  command: string | undefined,
 ): Promise<string | undefined> {
-  const tests = join(root, "packages", name, "test");
-  const files = readdirSync(tests).filter((file) => file.endsWith(".test.ts") && file !== "mutants.test.ts");
+  const folder = join(project.root, project.build);
   mkdirSync(folder, { recursive: true });
   const path = join(folder, `texts-${process.pid}-${testRuns++}.json`);
   writeFileSync(path, JSON.stringify(texts));
-  const args = ["run", "--bail=1", "--reporter=json", "--silent=true", ...files.map((file) => join(tests, file))];
-  const vitest = spawn(process.execPath, [join(root, "node_modules", "vitest", "vitest.mjs"), ...args], {
-    cwd: root,
-    env: { ...variables(command), MLXTS_METAL_TEXTS: path },
+  const [program, ...args] = project.otherTests(name) as [string, ...string[]];
+  const tests = spawn(program, args, {
+    cwd: project.root,
+    env: { ...simulatedDevice(command), MLXTS_METAL_TEXTS: path },
     stdio: ["ignore", "pipe", "pipe"],
   });
   let stdout = "";
   let stderr = "";
-  vitest.stdout.on("data", (text) => {
+  tests.stdout.on("data", (text) => {
     stdout += text;
   });
-  vitest.stderr.on("data", (text) => {
+  tests.stderr.on("data", (text) => {
     stderr += text;
   });
   let late = false;
   const timer = setTimeout(() => {
     late = true;
-    vitest.kill("SIGKILL");
+    tests.kill("SIGKILL");
   }, 300_000);
-  const code = await new Promise<number | null>((resolve) => vitest.on("close", resolve));
+  const code = await new Promise<number | null>((resolve) => tests.on("close", resolve));
   clearTimeout(timer);
   rmSync(path, { force: true });
   if (late) return "the other tests: they do not end";
   if (code === 0) return undefined;
   const failed = /"fullName":"([^"]*)","status":"failed"/.exec(stdout)?.[1];
-  if (failed === undefined && !stdout.startsWith("{")) throw new Error(`${name}: vitest does not run: ${stderr}`);
+  if (failed === undefined && !stdout.startsWith("{")) throw new Error(`${name}: its tests do not run: ${stderr}`);
   return `the other tests: ${failed ?? "a file fails"}`;
 }

@@ -1,10 +1,8 @@
-// A process that runs a package's cases on simulated devices, with texts in place of its kernels; for metal_mutants.ts.
+// A process that runs the cases of suites on simulated devices, with texts in place of their kernels; for mutant_jobs.ts.
 import { readFileSync } from "node:fs";
-import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { Device } from "@mlxts/core";
 import { metalTexts, type Suite, type SuiteCase, suiteCases } from "@mlxts/core/testing";
-import { root } from "./metal_files.ts";
 
 /** Under which rules of the simulator cases run. */
 export type Stage = "forward" | "check" | "schedules";
@@ -22,7 +20,7 @@ export interface BaselineCase {
 
 /** Cases that run the same instances of the mutated kernels: only those are compiled. */
 export interface Group {
-  /** Indices of the package's cases, in the order in which they are to run. */
+  /** Indices of the cases, in the order in which they are to run. */
   cases: readonly number[];
   /** By .metal file. */
   symbols: Record<string, readonly string[]>;
@@ -30,7 +28,8 @@ export interface Group {
 
 interface MutantRequest {
   type: "mutant";
-  package: string;
+  /** The path of the module that exports the suites. */
+  suites: string;
   texts: Record<string, string>;
   groups: readonly Group[];
   stages: readonly Stage[];
@@ -38,7 +37,7 @@ interface MutantRequest {
   stageMs: number;
 }
 
-export type Request = { type: "baseline"; package: string } | MutantRequest;
+export type Request = { type: "baseline"; suites: string } | MutantRequest;
 
 export type Reply =
   | { type: "started"; case: number; compiles: boolean }
@@ -48,14 +47,13 @@ export type Reply =
   | { type: "survived"; complete: boolean }
   | { type: "failed"; message: string };
 
-const packages = new Map<string, readonly SuiteCase[]>();
-async function casesOf(name: string): Promise<readonly SuiteCase[]> {
-  let cases = packages.get(name);
+const modules = new Map<string, readonly SuiteCase[]>();
+async function casesOf(path: string): Promise<readonly SuiteCase[]> {
+  let cases = modules.get(path);
   if (!cases) {
-    const url = pathToFileURL(join(root, "packages", name, "test", "suites.ts")).href;
-    const { suites } = (await import(url)) as { suites: readonly Suite[] };
+    const { suites } = (await import(pathToFileURL(path).href)) as { suites: readonly Suite[] };
     cases = suites.flatMap((suite) => suiteCases(suite));
-    packages.set(name, cases);
+    modules.set(path, cases);
   }
   return cases;
 }
@@ -79,10 +77,10 @@ const DEVICES: Record<Stage, readonly Record<string, string>[]> = {
 const send = (reply: Reply) => process.send?.(reply);
 const firstLine = (text: string) => text.split("\n")[0] as string;
 
-async function baseline(name: string): Promise<Reply> {
+async function baseline(suites: string): Promise<Reply> {
   const device = open({});
   const cases: BaselineCase[] = [];
-  for (const [i, each] of (await casesOf(name)).entries()) {
+  for (const [i, each] of (await casesOf(suites)).entries()) {
     send({ type: "started", case: i, compiles: true });
     const label = `${each.op} ${each.dtype} ${each.name}`;
     try {
@@ -118,8 +116,8 @@ async function failureOf({ run }: SuiteCase, [device, ...others]: readonly Devic
   }
 }
 
-async function judge({ package: name, texts, groups, stages, stageMs }: MutantRequest): Promise<Reply> {
-  const all = await casesOf(name);
+async function judge({ suites, texts, groups, stages, stageMs }: MutantRequest): Promise<Reply> {
+  const all = await casesOf(suites);
   let complete = true;
   for (const stage of stages) {
     const start = performance.now();
@@ -150,7 +148,7 @@ async function judge({ package: name, texts, groups, stages, stageMs }: MutantRe
 process.on("message", async (request: Request) => {
   try {
     metalTexts.clear();
-    send(request.type === "baseline" ? await baseline(request.package) : await judge(request));
+    send(request.type === "baseline" ? await baseline(request.suites) : await judge(request));
   } catch (error) {
     send({ type: "failed", message: (error as Error).stack ?? String(error) });
   }

@@ -1,22 +1,26 @@
 import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { suiteCases } from "@mlxts/core/testing";
 import { suites } from "@mlxts/norms/testing";
 import { withClang } from "@mlxts/test-kit/clang";
+import { SOURCE_HOOKS } from "@mlxts/test-kit/source";
 import { afterAll, expect, it } from "vitest";
-import { root } from "./metal_files.ts";
-import { Jobs } from "./metal_mutant_jobs.ts";
-import type { Stage } from "./metal_mutant_worker.ts";
-import { mutationsOf } from "./metal_mutations.ts";
+import { Jobs } from "../src/mutant_jobs.ts";
+import type { Stage } from "../src/mutant_worker.ts";
+import { mutationsOf } from "../src/mutations.ts";
+import { project } from "./norms_project.ts";
 
+const { root } = project;
+const command = join(root, "packages", "metal-sim", "bin", "metal-sim.mjs");
 const addon = join(root, "packages", "core", "prebuilds", `linux-${process.arch}`, "core-metal-sim.node");
 const missing = existsSync(addon) ? undefined : "the simulator is not built, run `npm run metal-sim`";
 
 withClang(
   "mutants of Metal kernels",
   () => {
-    const jobs = new Jobs(1, join(root, "packages", "metal-sim", "bin", "metal-sim.mjs"), { compileMs: 8000 });
+    const jobs = new Jobs(1, { command, compileMs: 8000, nodeArguments: ["--import", SOURCE_HOOKS] });
     afterAll(() => jobs.close());
     const kernel = join(root, "packages", "norms", "native", "l2_norm.metal");
     const header = join(root, "packages", "core", "native", "metal_kernel.h");
@@ -28,7 +32,7 @@ withClang(
       jobs.judge(
         {
           type: "mutant",
-          package: "norms",
+          suites: join(root, "packages", "norms", "test", "suites.ts"),
           texts: { [path]: text },
           groups: [{ cases: [index], symbols: { [kernel]: ["l2_norm_f32"] } }],
           stages,
@@ -79,8 +83,8 @@ withClang(
     it("are made and judged by the command", () => {
       const { status, stdout, stderr } = spawnSync(
         process.execPath,
-        ["scripts/run-source.mjs", "scripts/metal/metal_mutants.ts", "--file", "norms/native/l2_norm.params.h"],
-        { cwd: root, encoding: "utf8" },
+        [command, "mutants", fileURLToPath(new URL("norms_project.ts", import.meta.url)), "--file", "l2_norm.params.h"],
+        { encoding: "utf8" },
       );
       expect(stderr).toBe("");
       expect(stdout).toMatch(

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { mutationsOf, staleHeaders } from "./metal_mutations.ts";
+import { mutationsOf, staleHeaders } from "../src/mutations.ts";
 
 /** The lines that a mutation changes. */
 function changes(source: string, headers: string[] = []) {

@@ -13,7 +13,7 @@ afterEach(() => {
   vi.restoreAllMocks();
 });
 
-// Mutated kernels of scripts/metal/metal_mutants.ts: {path: text}.
+// Kernels that `metal-sim mutants` has changed: {path: text}.
 const { MLXTS_METAL_TEXTS } = process.env;
 if (MLXTS_METAL_TEXTS) {
   const { metalTexts } = await import("@mlxts/core/testing");
