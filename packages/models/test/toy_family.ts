@@ -5,8 +5,9 @@ import { join } from "node:path";
 import { type CommandEncoder, type Tensor, writeSafetensors } from "@mlxts/core";
 import { Random } from "@mlxts/core/testing";
 import { causalConv1d, convRollback } from "@mlxts/delta-rule";
-import { add, kvCacheAppend, sdpa, slice } from "@mlxts/nn";
+import { add, kvCacheAppend, sdpa } from "@mlxts/nn";
 import { rmsNorm } from "@mlxts/norms";
+import { copy, copyInputSnapshots } from "../src/copy.ts";
 import type { Family, ModelConfig, PlannedTensor } from "../src/family.ts";
 import { Fields } from "../src/json.ts";
 import { LanguageModel, type ModelSettings } from "../src/language_model.ts";
@@ -86,22 +87,13 @@ class Toy extends LanguageModel<"whole"> {
     const equal = areEqual(counts);
     const x = hidden.reshape(equal ? [counts.length, counts[0] as number, D] : [1, hidden.shape[0] as number, D]);
     const inputs = state.tensor("inputs");
-    const copy = (from: Tensor, to: Tensor) =>
-      slice(encoder, { x: from.reshape([1, from.size]), out: to.reshape([1, to.size]) }, { begin: 0, size: from.size });
     const { y } = causalConv1d(
       encoder,
       { x, weight: network.conv, state: inputs, newState: inputs, cuSeqlens: equal ? undefined : cuSeqlens },
       { activation: "silu" },
     );
-    if (log) copy(inputs, state.tensor("log"));
-    let [row, slot] = [0, 0];
-    if (snapshots)
-      for (const count of counts) {
-        const slots = snapshots.tensors.inputs as Tensor;
-        for (let at = snapshots.every; at <= count; at += snapshots.every)
-          copy(hidden.slice(row + at - (W - 1), row + at), slots.slice(slot, ++slot));
-        row += count;
-      }
+    if (log) copy(encoder, inputs, state.tensor("log"));
+    if (snapshots) copyInputSnapshots(encoder, hidden, counts, snapshots, snapshots.tensors.inputs as Tensor);
     return y.reshape(hidden.shape);
   }
 

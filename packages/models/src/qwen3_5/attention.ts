@@ -32,7 +32,7 @@ export async function bindAttention(w: Weights, config: Qwen3_5Config): Promise<
   };
 }
 
-/** What layer `index` remembers. */
+/** The tensors of layer `index` in a state. */
 export function attentionState(
   index: number,
   { attention: { kvHeads, headDim } }: Qwen3_5Config,
@@ -47,41 +47,22 @@ export function attentionState(
   }));
 }
 
-export interface AttentionOptions {
+/** What one layer of a pass needs besides its weights. */
+interface AttentionPass {
   config: Qwen3_5Config;
+  /** The index of the layer. */
   index: number;
+  state: ModelState;
+  tokens: Tokens;
   frequencies: Tensor;
   weightOffset: 0 | 1;
 }
 
-/** Gated attention over x [T, hidden]; each sequence over its own part of the caches. */
-export function encodeAttention(
-  encoder: CommandEncoder,
-  layer: AttentionLayer,
-  x: Tensor,
-  state: ModelState,
-  tokens: Tokens,
-  { config, index, frequencies, weightOffset }: AttentionOptions,
-): Tensor {
+/** Attention of q [T, heads, headDim] over the caches, to which k and v [T, kvHeads, headDim] are appended. */
+function attend(encoder: CommandEncoder, q: Tensor, k: Tensor, v: Tensor, pass: AttentionPass): Tensor {
+  const { config, index, state, tokens } = pass;
   const { heads, kvHeads, headDim } = config.attention;
-  const rows = x.shape[0] as number;
-  // Each head has its query and then its output gate.
-  const both = linear(encoder, x, layer.q).reshape([rows * heads, 2 * headDim]);
-  const query = slice(encoder, { x: both }, { begin: 0, size: headDim });
-  const gate = slice(encoder, { x: both }, { begin: headDim, size: headDim });
-  const rotated = (projected: Tensor, weight: Tensor, count: number) => {
-    const x = rmsNorm(
-      encoder,
-      { x: projected.reshape([1, rows, count, headDim]), weight },
-      { eps: config.normEps, weightOffset },
-    );
-    const positions = tokens.positions.reshape([1, rows]);
-    return rope(encoder, { x, positions, inverseFrequencies: frequencies });
-  };
-  const q = rotated(query, layer.qNorm, heads);
-  const k = rotated(linear(encoder, x, layer.k), layer.kNorm, kvHeads);
-  const v = linear(encoder, x, layer.v);
-  const mixed = encoder.empty(q.dtype, [rows * heads, headDim]);
+  const out = encoder.empty(q.dtype, [tokens.ids.size * heads, headDim]);
   for (const { sequence, sequences, tokens: count, row } of runsOf(tokens.counts)) {
     const part = (t: Tensor, of: number) => t.view(row * of * headDim, [sequences, count, of, headDim]);
     const own = (t: Tensor) => t.slice(sequence, sequence + sequences);
@@ -90,10 +71,39 @@ export function encodeAttention(
     kvCacheAppend(encoder, { k: part(k, kvHeads), v: part(v, kvHeads), kCache, vCache, start: own(tokens.start) });
     sdpa(
       encoder,
-      { q: part(q, heads), kCache, vCache, lengths: own(tokens.lengths), out: part(mixed, heads) },
+      { q: part(q, heads), kCache, vCache, lengths: own(tokens.lengths), out: part(out, heads) },
       { scale: headDim ** -0.5 },
     );
   }
-  const gated = sigmoidGate(encoder, { x: mixed, gate });
+  return out;
+}
+
+/** Gated attention over x [T, hidden], each sequence over its own cache rows. */
+export function encodeAttention(
+  encoder: CommandEncoder,
+  layer: AttentionLayer,
+  x: Tensor,
+  pass: AttentionPass,
+): Tensor {
+  const { config, tokens, frequencies, weightOffset } = pass;
+  const { heads, kvHeads, headDim } = config.attention;
+  const rows = x.shape[0] as number;
+  // The projection gives each head its query and then its output gate.
+  const queryAndGate = linear(encoder, x, layer.q).reshape([rows * heads, 2 * headDim]);
+  const query = slice(encoder, { x: queryAndGate }, { begin: 0, size: headDim });
+  const gate = slice(encoder, { x: queryAndGate }, { begin: headDim, size: headDim });
+  const normedAndRotated = (projected: Tensor, weight: Tensor, count: number) => {
+    const x = rmsNorm(
+      encoder,
+      { x: projected.reshape([1, rows, count, headDim]), weight },
+      { eps: config.normEps, weightOffset },
+    );
+    const positions = tokens.positions.reshape([1, rows]);
+    return rope(encoder, { x, positions, inverseFrequencies: frequencies });
+  };
+  const q = normedAndRotated(query, layer.qNorm, heads);
+  const k = normedAndRotated(linear(encoder, x, layer.k), layer.kNorm, kvHeads);
+  const v = linear(encoder, x, layer.v);
+  const gated = sigmoidGate(encoder, { x: attend(encoder, q, k, v, pass), gate });
   return linear(encoder, gated.reshape([rows, heads * headDim]), layer.out);
 }

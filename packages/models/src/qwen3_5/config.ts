@@ -1,7 +1,7 @@
 import { wrongValue } from "@mlxts/core";
 import { Fields } from "../json.ts";
 
-/** Far more than any model has; a config is not to decide how much memory its reader takes. */
+/** Far more than any model has: a config must not decide how much memory is taken to read it. */
 const MAX_LAYERS = 4096;
 
 export type LayerKind = "linear_attention" | "full_attention";
@@ -21,13 +21,59 @@ export interface Qwen3_5Config {
     valueHeads: number;
     keyDim: number;
     valueDim: number;
-    /** Tokens that the convolution reads, the last one included. */
+    /** Width of the convolution: the token itself and those before it. */
     kernelSize: number;
-    /** Columns of all keys (and of all queries), of all values, and of queries, keys and values together. */
+    /** keyHeads · keyDim: columns of all keys, and of all queries. */
     keys: number;
+    /** valueHeads · valueDim: columns of all values. */
     values: number;
+    /** Columns of queries, keys and values together, which the convolution runs over. */
     channels: number;
   };
+}
+
+const refuse = (field: string, rule: string, value: unknown): never => {
+  throw wrongValue("loadModel", `config.${field}`, rule, value);
+};
+
+function attentionOf(config: Fields, hiddenSize: number): Qwen3_5Config["attention"] {
+  const heads = config.size("num_attention_heads");
+  const kvHeads = config.size("num_key_value_heads", heads);
+  const headDim = config.size("head_dim", Math.ceil(hiddenSize / heads));
+  const rope = config.object("rope_parameters");
+  // mlx-lm writes the rope type as `type`, Hugging Face as `rope_type`.
+  rope.choice(rope.has("rope_type") ? "rope_type" : "type", ["default"], "default");
+  const partial = rope.number("partial_rotary_factor", 0, config.number("partial_rotary_factor", 0, 0.25));
+  const rotaryDim = Math.trunc(headDim * partial);
+  if (heads % kvHeads !== 0) refuse("num_attention_heads", `be a multiple of num_key_value_heads (${kvHeads})`, heads);
+  if (rotaryDim < 2 || rotaryDim % 2 !== 0 || rotaryDim > headDim)
+    refuse("rope_parameters.partial_rotary_factor", "give an even number of rotated dimensions", partial);
+  const ropeTheta = rope.number("rope_theta", 0, config.number("rope_theta", 0, 10000));
+  return { heads, kvHeads, headDim, rotaryDim, ropeTheta };
+}
+
+function deltaOf(config: Fields): Qwen3_5Config["delta"] {
+  const keyHeads = config.size("linear_num_key_heads");
+  const valueHeads = config.size("linear_num_value_heads");
+  if (valueHeads % keyHeads !== 0)
+    refuse("linear_num_value_heads", `be a multiple of linear_num_key_heads (${keyHeads})`, valueHeads);
+  const keyDim = config.size("linear_key_head_dim");
+  const valueDim = config.size("linear_value_head_dim");
+  const keys = keyHeads * keyDim;
+  const values = valueHeads * valueDim;
+  const kernelSize = config.size("linear_conv_kernel_dim");
+  return { keyHeads, valueHeads, keyDim, valueDim, kernelSize, keys, values, channels: 2 * keys + values };
+}
+
+/** The kinds of the layers: listed one by one, or full attention in every n-th. */
+function layersOf(config: Fields): readonly LayerKind[] {
+  const count = config.size("num_hidden_layers", undefined, MAX_LAYERS);
+  const interval = config.size("full_attention_interval", 4);
+  const kindOf = (i: number): LayerKind => ((i + 1) % interval === 0 ? "full_attention" : "linear_attention");
+  return (
+    config.choices("layer_types", ["linear_attention", "full_attention"], count) ??
+    Array.from({ length: count }, (_, i) => kindOf(i))
+  );
 }
 
 /** Reads and checks a `config.json`; a multimodal one has the text model under `text_config`. */
@@ -35,62 +81,16 @@ export function qwen3_5Config(json: Record<string, unknown>): Qwen3_5Config {
   const outer = new Fields(json);
   const config = outer.has("text_config") ? outer.object("text_config") : outer;
   config.choice("hidden_act", ["silu"], "silu");
-  const heads = config.size("num_attention_heads");
-  const kvHeads = config.size("num_key_value_heads", heads);
   const hiddenSize = config.size("hidden_size");
-  const headDim = config.size("head_dim", Math.ceil(hiddenSize / heads));
-  const rope = config.object("rope_parameters");
-  // mlx-lm writes the rope type as `type`, Hugging Face as `rope_type`.
-  rope.choice(rope.has("rope_type") ? "rope_type" : "type", ["default"], "default");
-  const partial = rope.number("partial_rotary_factor", 0, config.number("partial_rotary_factor", 0, 0.25));
-  const rotaryDim = Math.trunc(headDim * partial);
-  const keyHeads = config.size("linear_num_key_heads");
-  const valueHeads = config.size("linear_num_value_heads");
-  const count = config.size("num_hidden_layers", undefined, MAX_LAYERS);
-  const interval = config.size("full_attention_interval", 4);
-  const layers =
-    config.choices("layer_types", ["linear_attention", "full_attention"], count) ??
-    Array.from(
-      { length: count },
-      (_, i): LayerKind => ((i + 1) % interval === 0 ? "full_attention" : "linear_attention"),
-    );
-
-  const refuse = (field: string, rule: string, value: unknown): never => {
-    throw wrongValue("loadModel", `config.${field}`, rule, value);
-  };
-  if (heads % kvHeads !== 0) refuse("num_attention_heads", `be a multiple of num_key_value_heads (${kvHeads})`, heads);
-  if (valueHeads % keyHeads !== 0)
-    refuse("linear_num_value_heads", `be a multiple of linear_num_key_heads (${keyHeads})`, valueHeads);
-  if (rotaryDim < 2 || rotaryDim % 2 !== 0 || rotaryDim > headDim)
-    refuse("rope_parameters.partial_rotary_factor", "give an even number of rotated dimensions", partial);
-  const keyDim = config.size("linear_key_head_dim");
-  const valueDim = config.size("linear_value_head_dim");
-  const keys = keyHeads * keyDim;
-  const values = valueHeads * valueDim;
   return {
     vocabSize: config.size("vocab_size"),
     hiddenSize,
     intermediateSize: config.size("intermediate_size"),
-    layers,
+    layers: layersOf(config),
     normEps: config.number("rms_norm_eps", 0, 1e-6),
     contextLength: config.size("max_position_embeddings"),
     tieEmbeddings: config.boolean("tie_word_embeddings", outer.boolean("tie_word_embeddings", false)),
-    attention: {
-      heads,
-      kvHeads,
-      headDim,
-      rotaryDim,
-      ropeTheta: rope.number("rope_theta", 0, config.number("rope_theta", 0, 10000)),
-    },
-    delta: {
-      keyHeads,
-      valueHeads,
-      keyDim,
-      valueDim,
-      keys,
-      values,
-      channels: 2 * keys + values,
-      kernelSize: config.size("linear_conv_kernel_dim"),
-    },
+    attention: attentionOf(config, hiddenSize),
+    delta: deltaOf(config),
   };
 }

@@ -1,18 +1,21 @@
 import type { CommandEncoder, Dtype, FloatDtype, Tensor } from "@mlxts/core";
 import { causalConv1d, convRollback, deltaGates, gatedDeltaRollback, gatedDeltaRule } from "@mlxts/delta-rule";
-import { slice } from "@mlxts/nn";
 import { gatedRmsNorm } from "@mlxts/norms";
-import type { EncodeOptions, Snapshots, Tokens } from "../pass.ts";
+import { columns, copy, copyInputSnapshots } from "../copy.ts";
+import type { EncodeOptions, Tokens } from "../pass.ts";
 import type { ModelState } from "../state.ts";
 import type { StateSpec } from "../state_options.ts";
 import { areEqual } from "../tokens.ts";
 import { linear, type Matrix, type Weights } from "../weights.ts";
 import type { Qwen3_5Config } from "./config.ts";
 
-/** Tokens of a chunk of the delta rule: where a sequence may be cut without a change of bits. */
+/** Tokens of a chunk of the delta rule. A sequence that is cut at a multiple of it keeps its bits. */
 export const CHUNK = 64;
 
-/** How the gated delta rule is computed over several tokens. */
+/**
+ * How the gated delta rule is computed over several tokens: token by token, chunk by chunk, or as `auto` decides by their
+ * number.
+ */
 export const DELTA_PATHS = ["auto", "recurrent", "chunk"] as const;
 export type DeltaPath = (typeof DELTA_PATHS)[number];
 
@@ -42,7 +45,7 @@ export async function bindDelta(w: Weights, config: Qwen3_5Config, activationDty
     conv: await w.f32("conv1d.weight", [channels, delta.kernelSize]),
     aLog: await w.f32("A_log", [delta.valueHeads]),
     dtBias: await w.f32("dt_bias", [delta.valueHeads]),
-    // The original code multiplies by this one in the dtype of activations.
+    // The original code multiplies by this weight in the dtype of activations.
     norm:
       w.dtype("norm.weight") === activationDtype
         ? w.tensor("norm.weight", [delta.valueDim])
@@ -50,7 +53,7 @@ export async function bindDelta(w: Weights, config: Qwen3_5Config, activationDty
   };
 }
 
-/** What layer `index` remembers. */
+/** The tensors of layer `index` in a state. */
 export function deltaState(
   index: number,
   { delta }: Qwen3_5Config,
@@ -58,7 +61,7 @@ export function deltaState(
 ): StateSpec[] {
   const { keyHeads, valueHeads, keyDim, valueDim, kernelSize, channels } = delta;
   const state = [sequences, valueHeads, valueDim, keyDim];
-  // What `rollback` takes back needs inputs further back.
+  // Before a rollback's tokens the convolution reads inputs that are as many tokens older.
   const inputs = [sequences, kernelSize - 1 + rollback, channels];
   const specs: StateSpec[] = [
     { name: `conv.${index}`, dtype: activationDtype, shape: inputs, kind: "fixed", tail: kernelSize - 1 },
@@ -75,107 +78,117 @@ export function deltaState(
   return specs;
 }
 
+/** What the rule logs for a rollback. */
 const LOG = ["logState", "logKeys", "logDeltas", "logGates"] as const;
 
 function logOf(state: ModelState, index: number): Record<(typeof LOG)[number], Tensor> {
   return Object.fromEntries(LOG.map((name) => [name, state.tensor(`${name}.${index}`)])) as never;
 }
 
-function copy(encoder: CommandEncoder, from: Tensor, to: Tensor): void {
-  const flat = [1, from.size];
-  slice(encoder, { x: from.reshape(flat), out: to.reshape(flat) }, { begin: 0, size: from.size });
+/** What one layer of a pass needs besides its weights. */
+interface DeltaPass extends EncodeOptions<DeltaPath> {
+  config: Qwen3_5Config;
+  /** The index of the layer. */
+  index: number;
+  state: ModelState;
+  tokens: Tokens;
 }
 
-/** The rows before each boundary: what the convolution remembers there. */
-function encodeConvSnapshots(
-  encoder: CommandEncoder,
-  x: Tensor,
-  counts: readonly number[],
-  { every }: Snapshots,
-  out: Tensor,
-): void {
-  const rows = out.shape[1] as number;
-  let slot = 0;
-  let row = 0;
-  for (const count of counts) {
-    for (let at = every; at <= count; at += every)
-      copy(encoder, x.view((row + at - rows) * x.lastDim, [rows, x.lastDim]), out.slice(slot, ++slot));
-    row += count;
-  }
+/** The first axes of a pass's tensors: [sequences, tokens], or [1, T] with `cuSeqlens` for sequences of several lengths. */
+interface Layout {
+  lead: readonly [number, number];
+  /** Undefined when all sequences have equally many tokens. */
+  cuSeqlens: Tensor | undefined;
 }
 
-/** Columns `begin` … of the rows of x [.., D]; a view when there is one row. */
-function columns(encoder: CommandEncoder, x: Tensor, begin: number, size: number): Tensor {
-  return x.size === x.lastDim ? x.view(begin, [...x.shape.slice(0, -1), size]) : slice(encoder, { x }, { begin, size });
+function layoutOf({ counts, ids, cuSeqlens }: Tokens): Layout {
+  return areEqual(counts)
+    ? { lead: [counts.length, counts[0] as number], cuSeqlens: undefined }
+    : { lead: [1, ids.size], cuSeqlens };
 }
 
-/** The gated delta rule over x [T, hidden], with its convolution, gates and norm. */
-export function encodeDelta(
-  encoder: CommandEncoder,
-  layer: DeltaLayer,
-  x: Tensor,
-  state: ModelState,
-  tokens: Tokens,
-  { config, index, path, log, snapshots }: EncodeOptions<DeltaPath> & { config: Qwen3_5Config; index: number },
-): Tensor {
-  const { keyHeads, valueHeads, keyDim, valueDim, keys, values, channels } = config.delta;
-  const rows = x.shape[0] as number;
-  const { counts } = tokens;
-  // Sequences of one length are rows; others are packed into one.
-  const equal = areEqual(counts);
-  const lead = equal ? [counts.length, counts[0] as number] : [1, rows];
-  const cuSeqlens = equal ? undefined : tokens.cuSeqlens;
-
-  const qkv = linear(encoder, x, layer.qkv).reshape([...lead, channels]);
-  const convState = state.tensor(`conv.${index}`);
+/** The causal convolution with SiLU over the projected queries, keys and values. */
+function convolve(encoder: CommandEncoder, { conv }: DeltaLayer, qkv: Tensor, layout: Layout, pass: DeltaPass): Tensor {
+  const { state, index, tokens, log, snapshots } = pass;
+  const inputs = state.tensor(`conv.${index}`);
   const { y } = causalConv1d(
     encoder,
-    {
-      x: qkv,
-      weight: layer.conv,
-      state: convState,
-      cuSeqlens,
-      newState: convState,
-    },
+    { x: qkv, weight: conv, state: inputs, cuSeqlens: layout.cuSeqlens, newState: inputs },
     { activation: "silu" },
   );
-  if (log) copy(encoder, convState, state.tensor(`logInputs.${index}`));
-  if (snapshots) encodeConvSnapshots(encoder, qkv, counts, snapshots, snapshots.tensors[`conv.${index}`] as Tensor);
+  if (log) copy(encoder, inputs, state.tensor(`logInputs.${index}`));
+  if (snapshots)
+    copyInputSnapshots(encoder, qkv, tokens.counts, snapshots, snapshots.tensors[`conv.${index}`] as Tensor);
+  return y;
+}
+
+/** The path of a pass. Of sequences of several lengths, the longest decides `auto` as it does alone. */
+function pathOf({ path, tokens, config }: DeltaPass, { cuSeqlens }: Layout): DeltaPath {
+  const isLong = Math.max(...tokens.counts) >= CHUNK && config.delta.keyDim % 8 === 0;
+  return path === "auto" && cuSeqlens && isLong ? "chunk" : path;
+}
+
+/** Where the rule writes its snapshots, [slots, H, V, K], as many as it has for these sequences. */
+function ruleSnapshots({ snapshots, index }: DeltaPass, { lead: [sequences, tokens] }: Layout): Tensor | undefined {
+  return snapshots?.tensors[`delta.${index}`]?.slice(0, sequences * Math.floor(tokens / snapshots.every));
+}
+
+/** The gated delta rule over the convolved queries, keys and values; x is the input of the layer. */
+function applyRule(
+  encoder: CommandEncoder,
+  layer: DeltaLayer,
+  convolved: Tensor,
+  x: Tensor,
+  layout: Layout,
+  pass: DeltaPass,
+): Tensor {
+  const { keyHeads, valueHeads, keyDim, valueDim, keys } = pass.config.delta;
+  const { state, index, log, snapshots } = pass;
+  const { lead, cuSeqlens } = layout;
   const { g, beta } = deltaGates(encoder, {
     a: linear(encoder, x, layer.a),
     b: linear(encoder, x, layer.b),
     aLog: layer.aLog,
     dtBias: layer.dtBias,
   });
-  const part = (begin: number, heads: number, dim: number) =>
-    columns(encoder, y, begin, heads * dim).reshape([...lead, heads, dim]);
-  const deltaTensor = state.tensor(`delta.${index}`);
-  const kept = snapshots?.tensors[`delta.${index}`];
-  const slots = snapshots && counts.length * Math.floor((counts[0] as number) / snapshots.every);
+  const heads = (begin: number, count: number, dim: number) =>
+    columns(encoder, convolved, begin, count * dim).reshape([...lead, count, dim]);
+  const ruleState = state.tensor(`delta.${index}`);
   const { o } = gatedDeltaRule(
     encoder,
     {
-      q: part(0, keyHeads, keyDim),
-      k: part(keys, keyHeads, keyDim),
-      v: part(2 * keys, valueHeads, valueDim),
+      q: heads(0, keyHeads, keyDim),
+      k: heads(keys, keyHeads, keyDim),
+      v: heads(2 * keys, valueHeads, valueDim),
       g: g.reshape([...lead, valueHeads]),
       beta: beta.reshape([...lead, valueHeads]),
-      initialState: deltaTensor,
+      initialState: ruleState,
       cuSeqlens,
-      finalState: deltaTensor,
-      snapshots: equal ? kept?.slice(0, slots as number) : kept,
+      finalState: ruleState,
+      snapshots: ruleSnapshots(pass, layout),
       ...(log && logOf(state, index)),
     },
     {
       scale: keyDim ** -0.5,
       qkNorm: "sum-eps",
-      // The longest of several decides as it would alone.
-      path: path === "auto" && !equal && keyDim % 8 === 0 && Math.max(...counts) >= CHUNK ? "chunk" : path,
+      path: pathOf(pass, layout),
       chunkLength: CHUNK,
       snapshotEvery: snapshots?.every,
       lastTokens: log ? state.maxRollback : undefined,
     },
   );
+  return o;
+}
+
+/** The gated delta rule over x [T, hidden], with its projections, convolution, gates and norm. */
+export function encodeDelta(encoder: CommandEncoder, layer: DeltaLayer, x: Tensor, pass: DeltaPass): Tensor {
+  const { config, tokens } = pass;
+  const { valueHeads, valueDim, values, channels } = config.delta;
+  const rows = x.shape[0] as number;
+  const layout = layoutOf(tokens);
+  const qkv = linear(encoder, x, layer.qkv).reshape([...layout.lead, channels]);
+  const convolved = convolve(encoder, layer, qkv, layout, pass);
+  const o = applyRule(encoder, layer, convolved, x, layout, pass);
   const z = linear(encoder, x, layer.z).reshape([rows * valueHeads, valueDim]);
   const gated = gatedRmsNorm(
     encoder,
@@ -185,7 +198,7 @@ export function encodeDelta(
   return linear(encoder, gated.reshape([rows, values]), layer.out);
 }
 
-/** Takes the last `rejected` [1] tokens of the last pass out of one sequence, in layer `index`. */
+/** Records how layer `index` loses the last `rejected` (i32 [1]) tokens of one sequence's last pass. */
 export function encodeDeltaRollback(
   encoder: CommandEncoder,
   state: ModelState,
@@ -195,7 +208,7 @@ export function encodeDeltaRollback(
   index: number,
 ): void {
   const own = (name: string) => state.tensor(`${name}.${index}`).slice(sequence, sequence + 1);
-  // The inputs have older ones before them, which stay.
+  // The state of the convolution is the last rows of its tensor; the older inputs before them stay.
   const inputs = state.fixedPart(`conv.${index}`, sequence);
   convRollback(encoder, { history: own("logInputs"), rejected, state: inputs }, { taps: kernelSize });
   const log = Object.fromEntries(LOG.map((name) => [name, own(name)])) as Record<(typeof LOG)[number], Tensor>;

@@ -146,8 +146,8 @@ export class Qwen3_5 extends LanguageModel<DeltaPath> {
       const { mixer } = layer;
       const mixed =
         mixer.kind === "full_attention"
-          ? encodeAttention(encoder, mixer, x, state, tokens, { config, index, frequencies, weightOffset })
-          : encodeDelta(encoder, mixer, x, state, tokens, { ...options, config, index });
+          ? encodeAttention(encoder, mixer, x, { config, index, state, tokens, frequencies, weightOffset })
+          : encodeDelta(encoder, mixer, x, { ...options, config, index, state, tokens });
       add(encoder, { a: hidden, b: mixed, out: hidden });
       const y = rmsNorm(encoder, { x: hidden, weight: layer.postNorm }, norm);
       const gate = linear(encoder, y, layer.gate);
