@@ -1,4 +1,4 @@
-/** One thing for each entry; when one cannot be made, those before it are disposed. */
+/** Makes one object for each entry. When one cannot be made, those made before it are disposed. */
 export function allOrNone<T, R extends { dispose(): void }>(entries: Iterable<T>, make: (entry: T) => R): R[] {
   const made: R[] = [];
   try {

@@ -1,16 +1,16 @@
 import type { RawArray, Tensor } from "@mlxts/core";
 
-/** What caches and fixed tensors of a state are made of, on the host. */
+/** Elements of the tensors of a state, on the host. */
 export type NumberArray = Exclude<RawArray, BigInt64Array>;
 
-/** Rows `begin` … `end − 1` of one sequence of a cache [sequences, heads, capacity, D], a view for each head. */
+/** Rows `begin` … `end − 1` of one sequence of a cache [sequences, heads, capacity, D]: one view for each head. */
 function cacheRows(cache: Tensor, sequence: number, begin: number, end: number): Tensor[] {
   const [, heads, capacity, dim] = cache.shape as [number, number, number, number];
   const own = cache.slice(sequence, sequence + 1);
   return Array.from({ length: heads }, (_, head) => own.view((head * capacity + begin) * dim, [end - begin, dim]));
 }
 
-/** These rows on the host, head after head. */
+/** Copies these rows to the host, head after head. */
 export async function readCacheRows(cache: Tensor, sequence: number, begin: number, end: number): Promise<NumberArray> {
   const heads = cacheRows(cache, sequence, begin, end);
   const parts = (await Promise.all(heads.map((rows) => rows.read()))) as NumberArray[];
@@ -22,7 +22,7 @@ export async function readCacheRows(cache: Tensor, sequence: number, begin: numb
   return data;
 }
 
-/** Writes what `readCacheRows` has read. */
+/** Writes rows that `readCacheRows` has read. */
 export function writeCacheRows(cache: Tensor, sequence: number, begin: number, end: number, data: NumberArray): void {
   const heads = cacheRows(cache, sequence, begin, end);
   const size = data.length / heads.length;

@@ -17,20 +17,20 @@ const COMPANIONS = [
 const MAX_COMPANION_BYTES = 1 << 30;
 
 const isInside = (folder: string, path: string): boolean => {
-  const way = relative(folder, path);
-  return way !== ".." && !/^\.\.[/\\]/.test(way) && !isAbsolute(way);
+  const steps = relative(folder, path);
+  return steps !== ".." && !/^\.\.[/\\]/.test(steps) && !isAbsolute(steps);
 };
 
-/** Where a checkpoint's files may lie: its directory and, for a snapshot in the cache of Hugging Face, the blobs beside it. */
-function homesOf(directory: string): string[] {
+/** The directories where a checkpoint's files may lie: its own, and for a snapshot in the Hugging Face cache that of the blobs. */
+function foldersOf(directory: string): string[] {
   const real = realpathSync(directory);
   const above = dirname(real);
   return basename(above) === "snapshots" ? [real, join(dirname(above), "blobs")] : [real];
 }
 
 /**
- * Refuses a file that a symbolic link fetches from outside the checkpoint: what is written from it would carry a file
- * that its owner never meant to give away.
+ * Refuses a file that a symbolic link fetches from outside the checkpoint. Otherwise a checkpoint from a stranger could
+ * have a private file of the user copied into the output.
  * @throws MlxtsError `Io` for such a file, a pipe, a device or a loop of links
  */
 export function checkInside(op: string, directory: string, path: string): void {
@@ -40,7 +40,7 @@ export function checkInside(op: string, directory: string, path: string): void {
   try {
     real = realpathSync(path);
     if (!statSync(real).isFile()) throw refuse("is not a file");
-    if (homesOf(directory).some((home) => isInside(home, real))) return;
+    if (foldersOf(directory).some((folder) => isInside(folder, real))) return;
   } catch (error) {
     if (error instanceof MlxtsError) throw error;
     throw refuse(`cannot be read: ${(error as Error).message}`, error);

@@ -9,8 +9,8 @@ import { Steps } from "./steps.ts";
 import { checkIds } from "./tokens.ts";
 
 /**
- * Decode steps recorded once and replayed: one call from JavaScript, a token out for each token in. A step is one pass: a
- * call that is canceled on its way ends it, so its tokens are in the state (`state.lengths`), and rejects.
+ * Decode steps, recorded once and replayed: a step feeds each sequence one token and gives the next one. A step is one
+ * pass: a call that is canceled during it lets it end, so that the state holds its tokens (`state.lengths`), and rejects.
  */
 export class Decoder {
   private readonly model: LanguageModel;
@@ -18,7 +18,7 @@ export class Decoder {
   private readonly steps: Steps;
   private gone = false;
 
-  /** `sampling` for all sequences of the state, or for each its own. */
+  /** `sampling`: options for all sequences of the state, or a list with those of each. */
   constructor(model: LanguageModel, state: ModelState, sampling: SamplingOptions | readonly SamplingOptions[] = {}) {
     const op = "Decoder";
     checkState(op, model, state);
@@ -38,18 +38,18 @@ export class Decoder {
     );
   }
 
-  /** Dispatches of one step of all sequences. */
+  /** Dispatches of a step in which all sequences take part. */
   get dispatches(): number {
     return this.steps.dispatches;
   }
 
-  /** The state is in use by `op` until the result is disposed. */
+  /** Marks the state as in use by `op` until the result is disposed. */
   private begin(op: string): Disposable {
     if (this.gone) throw new MlxtsError("Disposed", "the decoder has been disposed", { what: "decoder" });
     return this.state.begin(op);
   }
 
-  /** Feeds one token and returns the next; for a state of one sequence. */
+  /** Feeds one token and returns the next. For a state of one sequence. */
   async next(id: number, options: CallOptions = {}): Promise<number> {
     const op = "decoder.next";
     const signal = signalOf(op, options);
@@ -61,7 +61,7 @@ export class Decoder {
     return next;
   }
 
-  /** Feeds each sequence one token and returns the next of each; a sequence with undefined sits out, and has none. */
+  /** Feeds each sequence one token and returns the next of each. A sequence with undefined is not fed and gets undefined. */
   async nextBatch(ids: readonly (number | undefined)[], options: CallOptions = {}): Promise<(number | undefined)[]> {
     const op = "decoder.nextBatch";
     const signal = signalOf(op, options);
@@ -79,9 +79,9 @@ export class Decoder {
   }
 
   /**
-   * Feeds `id` and, in the same pass, a guess at what follows; returns the tokens that `next` would have given one by
-   * one: those of the guess that are right, and the one after them. What was wrong is taken back. For a state of one
-   * sequence with `rollback` of at least the length of the guess.
+   * Feeds `id` and `draft`, a guess at the tokens that follow it, in one pass. Returns the tokens that `next` would have
+   * returned one by one: the right ones of the guess, and the one after them. The wrong ones are rolled back. For a state
+   * of one sequence, made with a `rollback` of at least the length of the guess.
    */
   async speculate(id: number, draft: readonly number[], options: CallOptions = {}): Promise<number[]> {
     const op = "decoder.speculate";
@@ -96,7 +96,7 @@ export class Decoder {
     return next;
   }
 
-  /** Feeds one token and returns what the step took on the device, dispatch by dispatch. */
+  /** Feeds one token and returns the times of the step's dispatches. */
   async profile(id: number): Promise<SubmissionResult> {
     const op = "decoder.profile";
     this.state.assertSingle(op, "profile one sequence");

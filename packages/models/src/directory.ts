@@ -2,12 +2,12 @@ import { lstatSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { type Device, MlxtsError, wrongKind } from "@mlxts/core";
 
-/** `org/name`, as models are called on the Hugging Face hub. */
+/** `org/name`: the form of a model's name on the Hugging Face hub. */
 const HUB_ID = /^[A-Za-z0-9][\w.-]*\/[\w.-]+$/;
 
 /**
- * Refuses what is not the path of a directory with the file `name`.
- * @throws TypeError for another kind of value, MlxtsError `Io` that says what is there instead
+ * Refuses a path that is not a directory with the file `name`.
+ * @throws TypeError for another kind of value, MlxtsError `Io` that says what the path is
  */
 export function checkDirectory(op: string, path: string, name: string, argument = "directory"): void {
   if (typeof path !== "string") throw wrongKind(op, argument, "be a string", path);
@@ -20,7 +20,7 @@ export function checkDirectory(op: string, path: string, name: string, argument 
     throw refuse((error as Error).message, error);
   }
   if (stat?.isDirectory()) {
-    // A link that leads nowhere is there, and is reported by whoever reads it.
+    // A broken link passes here: reading it gives a better error.
     if (lstatSync(join(path, name), { throwIfNoEntry: false })) return;
     throw refuse(`${path} has no ${name}`);
   }
@@ -31,7 +31,7 @@ export function checkDirectory(op: string, path: string, name: string, argument 
   throw refuse(`${path} does not exist${remedy}`);
 }
 
-/** Refuses what is not a device, of whichever copy of the library. */
+/** Refuses a value that is not a device. Devices of other copies of the library pass. */
 export function checkDevice(op: string, device: Device): void {
   if (typeof (device as Partial<Device> | null | undefined)?.mapFile !== "function")
     throw wrongKind(op, "device", "be a Device", device);

@@ -1,19 +1,20 @@
 import { checkOptionNames, wrongValue } from "@mlxts/core";
 import { checkInteger } from "./check_integer.ts";
 
-/** Guesses up to `most` tokens that follow `ids`, the whole text so far; none when it has no idea. */
+/** Guesses up to `most` tokens that follow `ids`, the whole text so far. The result may be empty. */
 export type Draft = (ids: readonly number[], most: number) => readonly number[];
 
 export interface PromptLookupOptions {
-  /** Tokens at the end of the text that are looked for earlier in it: the most, default 3, */
+  /** The most tokens at the end of the text that are searched for earlier in it. Default 3. */
   longest?: number;
-  /** and the fewest. Default 2. */
+  /** The fewest. Default 2. */
   shortest?: number;
 }
 
 /**
- * Guesses that the text repeats itself: looks for its last tokens earlier in it, as many as possible and as late as
- * possible, and proposes what followed there. Costs nothing and pays for code, quotations and edits.
+ * Guesses that the text repeats itself: searches for its last tokens earlier in it, for as many as possible first, from
+ * the end backwards, and proposes the tokens that followed there. This takes no model, and is right often in code,
+ * quotations and edits.
  */
 export function promptLookup(options: PromptLookupOptions = {}): Draft {
   checkOptionNames("promptLookup", options, { longest: true, shortest: true });

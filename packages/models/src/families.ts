@@ -1,5 +1,5 @@
 import type { Family } from "./family.ts";
-import { Fields } from "./json.ts";
+import { Fields } from "./fields.ts";
 import { DELTA_PATHS } from "./qwen3_5/delta.ts";
 import { qwen3_5 } from "./qwen3_5/family.ts";
 

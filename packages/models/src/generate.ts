@@ -140,7 +140,7 @@ class GeneratedText {
   async settle(): Promise<void> {
     const { state } = this;
     if (!state.defined) return;
-    if (this.ahead > 0) await state.takeBack([this.ahead]);
+    if (this.ahead > 0) await state.runRollbacks([this.ahead]);
     else if (this.ahead < 0 && state.tokens < state.capacity) await this.steps.next(OP, this.ids.at(-1) as number);
   }
 }

@@ -1,17 +1,17 @@
-import { Fields } from "./json.ts";
+import { Fields } from "./fields.ts";
 import type { Sampling, SamplingOptions } from "./sampling.ts";
 
-/** How a checkpoint's `generation_config.json` wants tokens to be chosen where the caller does not say. */
+/** Sampling of a checkpoint's `generation_config.json`: the defaults of the options of the same names. */
 export interface GenerationDefaults {
-  /** Of `temperature`; 0 unless the file has `"do_sample": true`, as in Hugging Face transformers. */
+  /** The file's `temperature`, or 0 unless it has `"do_sample": true`, as in Hugging Face transformers. */
   readonly temperature: number;
-  /** Of `top_k`; 0, all, if the file has none. */
+  /** The file's `top_k`, or 0, which means all tokens. */
   readonly topK: number;
-  /** Of `top_p`; 1, all, if the file has none. */
+  /** The file's `top_p`, or 1, which means all tokens. */
   readonly topP: number;
 }
 
-/** Reads and checks the sampling fields of a `generation_config.json`; without the file the likeliest token is taken. */
+/** Reads and checks the sampling fields of a `generation_config.json`. Without the file the likeliest token is taken. */
 export function generationDefaults(json: Record<string, unknown> = {}): GenerationDefaults {
   const fields = new Fields(json, "generation_config");
   const temperature = fields.between("temperature", 0, Number.MAX_VALUE, 1);
@@ -23,7 +23,7 @@ export function generationDefaults(json: Record<string, unknown> = {}): Generati
   };
 }
 
-/** The options, completed by the checkpoint's defaults. Those of the sampling matter only where a token is drawn. */
+/** The options, completed by the checkpoint's defaults; its `topK` and `topP` apply only where a token is drawn. */
 export function withDefaults(defaults: GenerationDefaults, options: SamplingOptions): Sampling {
   const { temperature = defaults.temperature, seed = 0 } = options;
   const { topK, topP } = temperature === 0 ? { topK: 0, topP: 1 } : defaults;

@@ -11,29 +11,30 @@ import {
 import { quantizationOf } from "@mlxts/quant4";
 import { checkDevice, checkDirectory } from "./directory.ts";
 import { familyOf } from "./families.ts";
+import { Fields } from "./fields.ts";
 import { generationDefaults } from "./generation_config.ts";
-import { Fields, readJson, readOptionalJson } from "./json.ts";
+import { readJson, readOptionalJson } from "./json.ts";
 import type { LanguageModel } from "./language_model.ts";
 import { Weights } from "./weights.ts";
 
 export interface LoadOptions {
   /** Dtype of activations. Default f32 on the CPU, bf16 on a GPU. */
   activationDtype?: FloatDtype;
-  /** Ends the loading between two tensors; nothing stays open. */
+  /** Cancels the loading between two tensors; nothing stays open. */
   signal?: AbortSignal;
 }
 
 /**
  * Opens a checkpoint directory as it is: `config.json` and safetensors, Hugging Face (bf16, f16, f32) or MLX quantized.
- * Weights are mapped, not read.
- * @throws MlxtsError `Io`, `Safetensors`, `QuantConfig`; `InvalidArgument` for a config that no model here fits;
- *   the reason of `signal` when it is aborted, looked at before each tensor
+ * Its `model_type` decides which family of models opens it. Weights are mapped, not read.
+ * @throws MlxtsError `Io`, `Safetensors`, `QuantConfig`; `InvalidArgument` for a config that no family takes; the reason of
+ *   `signal` when it is aborted
  */
 export async function loadModel(device: Device, directory: string, options: LoadOptions = {}): Promise<LanguageModel> {
   const op = "loadModel";
   checkDevice(op, device);
   checkDirectory(op, directory, "config.json");
-  checkOptionNames<LoadOptions>(op, options, { activationDtype: 0, signal: 0 });
+  checkOptionNames<LoadOptions>(op, options, { activationDtype: true, signal: true });
   const { signal } = options;
   checkSignal(op, signal);
   const json = readJson(join(directory, "config.json"));
@@ -54,7 +55,7 @@ export async function loadModel(device: Device, directory: string, options: Load
   }
 }
 
-/** End-of-text ids: `generation_config.json` first, then `config.json`. */
+/** The ids that end a text: of `generation_config.json`, else of `config.json`. */
 function stopTokensOf(
   generation: Record<string, unknown> | undefined,
   config: Record<string, unknown>,

@@ -121,15 +121,15 @@ export class PrefixCache {
     this.clock++;
     for (const [i, block] of chain.entries()) {
       block.used = this.clock;
-      for (const { name, kind, tensor } of state.parts) {
+      for (const { name, kind, tensor } of state.tensors) {
         const data = block.tensors.get(name);
         if (!data) continue;
         if (kind === "cache") writeCacheRows(tensor, sequence, i * this.every, (i + 1) * this.every, data);
-        else if (i === chain.length - 1) state.fixedPart(name, sequence).write(data);
+        else if (i === chain.length - 1) state.fixedRows(name, sequence).write(data);
       }
     }
     const tokens = chain.length * this.every;
-    if (tokens > 0) state.jump(sequence, tokens);
+    if (tokens > 0) state.replaced(sequence, tokens);
     return tokens;
   }
 
@@ -138,9 +138,9 @@ export class PrefixCache {
     const of = (tokens: number) => Math.floor(tokens / this.every);
     if (counts.every((count) => of(count) === 0)) return { snapshots: undefined, [Symbol.dispose]() {} };
     const slots = of(counts.reduce((sum, count) => sum + count, 0));
-    const fixed = state.parts.filter(({ kind }) => kind === "fixed");
+    const fixed = state.tensors.filter(({ kind }) => kind === "fixed");
     const tensors = allOrNone(fixed, ({ name, dtype }) => {
-      const [, ...shape] = state.fixedPart(name, 0).shape;
+      const [, ...shape] = state.fixedRows(name, 0).shape;
       return this.model.device.tensor(dtype, [slots, ...shape]);
     });
     const named: [string, Tensor][] = tensors.map((tensor, i) => [(fixed[i] as { name: string }).name, tensor]);
@@ -169,7 +169,7 @@ export class PrefixCache {
         // It is there already, or what it follows has gone.
         if (known.length * this.every !== at) continue;
         const tensors: Block["tensors"] = new Map();
-        for (const { name, kind, tensor } of state.parts) {
+        for (const { name, kind, tensor } of state.tensors) {
           if (kind === "log") continue;
           const fixed = kind === "fixed" ? snapshots.tensors[name]?.slice(slot, slot + 1) : undefined;
           const data = fixed ? await fixed.read() : await readCacheRows(tensor, sequence, at, at + this.every);

@@ -28,7 +28,7 @@ export interface QuantizeOptions {
   groupSize?: 32 | 64 | 128;
   /** Called after each tensor. */
   onProgress?: (done: number, total: number, name: string) => void;
-  /** Ends the work between two tensors; nothing is left behind. */
+  /** Cancels the work between two tensors; nothing is left behind. */
   signal?: AbortSignal;
 }
 
@@ -88,7 +88,7 @@ function shardNames(count: number): string[] {
   return Array.from({ length: count }, (_, i) => `model-${digits(i + 1)}-of-${digits(count)}.safetensors`);
 }
 
-/** What is written for a planned tensor: its elements, or packed codes, scales and biases. */
+/** Elements of the entries of a planned tensor: its own, or packed codes, scales and biases. */
 async function convert(device: Device, { dtype, shape, packing, read }: PlannedTensor): Promise<RawArray[]> {
   const source = await read();
   if (!packing) return [source instanceof Tensor ? await source.read() : source];
@@ -142,11 +142,11 @@ function quantizationJson({ tensors }: MlxPlan, { bits, groupSize }: Packing): R
   return { group_size: groupSize, bits, mode: "affine", ...Object.fromEntries(overrides) };
 }
 
-/** All of the arguments that can be wrong by themselves. */
+/** Checks the arguments that can be wrong by themselves, and completes them. */
 function check(op: string, device: Device, from: string, to: string, options: QuantizeOptions) {
   checkDevice(op, device);
   if (typeof to !== "string" || to === "") throw wrongKind(op, "out-dir", "be a path", to);
-  checkOptionNames<QuantizeOptions>(op, options, { bits: 0, groupSize: 0, onProgress: 0, signal: 0 });
+  checkOptionNames<QuantizeOptions>(op, options, { bits: true, groupSize: true, onProgress: true, signal: true });
   const { bits = 4, groupSize = 64, onProgress, signal } = options;
   checkSignal(op, signal);
   if (bits !== 4 && bits !== 8) throw wrongValue(op, "bits", "be 4 or 8", bits);

@@ -151,7 +151,7 @@ export class Steps {
     while (right < draft.length && next[right] === draft[right]) right++;
     const wrong = draft.length - right;
     this.drawn[0] = (this.drawn[0] as number) - wrong;
-    await this.state.takeBack([wrong]);
+    await this.state.runRollbacks([wrong]);
     return next.slice(0, right + 1);
   }
 

@@ -56,7 +56,7 @@ describe("rollback of one sequence leaves the others alone:", () => {
   it("and one that has nothing to take back keeps its bytes, whatever its log says", async () => {
     using state = await two();
     const before = await saved(state, 0);
-    for (const part of state.parts)
+    for (const part of state.tensors)
       if (part.kind === "log") {
         const own = part.tensor.slice(0, 1);
         own.write(Array(own.size).fill(7));

@@ -9,7 +9,7 @@ import { add, kvCacheAppend, sdpa } from "@mlxts/nn";
 import { rmsNorm } from "@mlxts/norms";
 import { copy, copyInputSnapshots } from "../src/copy.ts";
 import type { Family, ModelConfig, PlannedTensor } from "../src/family.ts";
-import { Fields } from "../src/json.ts";
+import { Fields } from "../src/fields.ts";
 import { LanguageModel, type ModelSettings } from "../src/language_model.ts";
 import type { EncodeOptions, Tokens } from "../src/pass.ts";
 import type { ModelState } from "../src/state.ts";
@@ -122,7 +122,7 @@ class Toy extends LanguageModel<"whole"> {
 
   encodeRollback(encoder: CommandEncoder, state: ModelState, sequence: number, rejected: Tensor): void {
     const history = state.tensor("log").slice(sequence, sequence + 1);
-    convRollback(encoder, { history, rejected, state: state.fixedPart("inputs", sequence) }, { taps: W });
+    convRollback(encoder, { history, rejected, state: state.fixedRows("inputs", sequence) }, { taps: W });
   }
 }
 

@@ -1,5 +1,5 @@
 import { wrongValue } from "@mlxts/core";
-import { Fields } from "../json.ts";
+import { Fields } from "../fields.ts";
 
 /** Far more than any model has: a config must not decide how much memory is taken to read it. */
 const MAX_LAYERS = 4096;

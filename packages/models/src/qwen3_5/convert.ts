@@ -9,7 +9,7 @@ import {
 } from "@mlxts/core";
 import type { Packing } from "@mlxts/quant4";
 import type { MlxPlan, PlannedTensor } from "../family.ts";
-import { Fields } from "../json.ts";
+import { Fields } from "../fields.ts";
 
 /** Norms whose weights Hugging Face stores as w for a factor of 1 + w. */
 const ZERO_CENTERED = /(^|\.)(input_layernorm|post_attention_layernorm|model\.norm|q_norm|k_norm)\.weight$/;

@@ -122,10 +122,10 @@ function convolve(encoder: CommandEncoder, { conv }: DeltaLayer, qkv: Tensor, la
   return y;
 }
 
-/** The path of a pass. Of sequences of several lengths, the longest decides `auto` as it does alone. */
+/** The path of a pass. For sequences of several lengths `auto` is what the rule takes for the longest one alone. */
 function pathOf({ path, tokens, config }: DeltaPass, { cuSeqlens }: Layout): DeltaPath {
-  const isLong = Math.max(...tokens.counts) >= CHUNK && config.delta.keyDim % 8 === 0;
-  return path === "auto" && cuSeqlens && isLong ? "chunk" : path;
+  const takesChunks = Math.max(...tokens.counts) >= CHUNK && config.delta.keyDim % 8 === 0;
+  return path === "auto" && cuSeqlens && takesChunks ? "chunk" : path;
 }
 
 /** Where the rule writes its snapshots, [slots, H, V, K], as many as it has for these sequences. */
@@ -209,7 +209,7 @@ export function encodeDeltaRollback(
 ): void {
   const own = (name: string) => state.tensor(`${name}.${index}`).slice(sequence, sequence + 1);
   // The state of the convolution is the last rows of its tensor; the older inputs before them stay.
-  const inputs = state.fixedPart(`conv.${index}`, sequence);
+  const inputs = state.fixedRows(`conv.${index}`, sequence);
   convRollback(encoder, { history: own("logInputs"), rejected, state: inputs }, { taps: kernelSize });
   const log = Object.fromEntries(LOG.map((name) => [name, own(name)])) as Record<(typeof LOG)[number], Tensor>;
   gatedDeltaRollback(encoder, { ...log, rejected, finalState: own("delta") }, {});

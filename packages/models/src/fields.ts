@@ -1,0 +1,101 @@
+import { wrongKind, wrongValue } from "@mlxts/core";
+
+/** Reads the fields of a JSON object by type; errors name the field. A field that is null counts as missing. */
+export class Fields {
+  private readonly values: Readonly<Record<string, unknown>>;
+  private readonly path: string;
+  /** The call that errors name. */
+  private readonly op: string;
+
+  constructor(values: Readonly<Record<string, unknown>>, path = "config", op = "loadModel") {
+    this.values = values;
+    this.path = path;
+    this.op = op;
+  }
+
+  has(name: string): boolean {
+    return Object.hasOwn(this.values, name) && this.values[name] !== null && this.values[name] !== undefined;
+  }
+
+  private get(name: string): unknown {
+    return Object.hasOwn(this.values, name) ? this.values[name] : undefined;
+  }
+
+  private name(field: string): string {
+    return `${this.path}.${field}`;
+  }
+
+  /** An integer from 1 to `max`. */
+  size(name: string, fallback?: number, max = 0x7fffffff): number {
+    const value = this.has(name) ? this.get(name) : fallback;
+    if (typeof value !== "number") throw wrongKind(this.op, this.name(name), "be a number", value);
+    if (!Number.isInteger(value) || value < 1 || value > max)
+      throw wrongValue(this.op, this.name(name), `be an integer from 1 to ${max}`, value);
+    return value;
+  }
+
+  /** A finite number above `above`. */
+  number(name: string, above: number, fallback?: number): number {
+    const value = this.has(name) ? this.get(name) : fallback;
+    if (typeof value !== "number") throw wrongKind(this.op, this.name(name), "be a number", value);
+    if (!Number.isFinite(value) || value <= above) throw wrongValue(this.op, this.name(name), `be > ${above}`, value);
+    return value;
+  }
+
+  /** A number from `min` to `max`. */
+  between(name: string, min: number, max: number, fallback?: number): number {
+    const value = this.has(name) ? this.get(name) : fallback;
+    if (typeof value !== "number") throw wrongKind(this.op, this.name(name), "be a number", value);
+    if (!(value >= min && value <= max)) {
+      const above = min === Number.MIN_VALUE ? "above 0" : `at least ${min}`;
+      throw wrongValue(
+        this.op,
+        this.name(name),
+        `be ${above}${max === Number.MAX_VALUE ? " and finite" : ` and at most ${max}`}`,
+        value,
+      );
+    }
+    return value;
+  }
+
+  boolean(name: string, fallback: boolean): boolean {
+    const value = this.has(name) ? this.get(name) : fallback;
+    if (typeof value !== "boolean") throw wrongKind(this.op, this.name(name), "be a boolean", value);
+    return value;
+  }
+
+  /** One of `values`. */
+  choice<const V extends string>(name: string, values: readonly V[], fallback?: V): V {
+    const value = this.has(name) ? this.get(name) : fallback;
+    if (!values.includes(value as V))
+      throw wrongValue(this.op, this.name(name), `be one of ${values.join(", ")}`, value);
+    return value as V;
+  }
+
+  /** A list of `length` of `values`, or undefined when the field is missing. */
+  choices<const V extends string>(name: string, values: readonly V[], length: number): V[] | undefined {
+    if (!this.has(name)) return undefined;
+    const list = this.get(name);
+    if (!Array.isArray(list) || list.length !== length || !list.every((item) => values.includes(item)))
+      throw wrongValue(this.op, this.name(name), `be ${length} of ${values.join(", ")}`, list);
+    return list as V[];
+  }
+
+  /** An object, empty when the field is missing. */
+  object(name: string): Fields {
+    const value = this.has(name) ? this.get(name) : {};
+    if (value === null || typeof value !== "object" || Array.isArray(value))
+      throw wrongKind(this.op, this.name(name), "be an object", value);
+    return new Fields(value as Record<string, unknown>, this.name(name), this.op);
+  }
+
+  /** Token ids: a number or a list of numbers; undefined when the field is missing. */
+  ids(name: string): number[] | undefined {
+    if (!this.has(name)) return undefined;
+    const value = this.get(name);
+    const list = Array.isArray(value) ? value : [value];
+    if (!list.every((id) => Number.isInteger(id) && id >= 0))
+      throw wrongValue(this.op, this.name(name), "be token ids", value);
+    return list as number[];
+  }
+}
