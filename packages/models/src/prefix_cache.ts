@@ -7,52 +7,53 @@ import { checkPath, type LanguageModel } from "./language_model.ts";
 import type { Snapshots } from "./pass.ts";
 import type { ModelState } from "./state.ts";
 
-/** Refuses what is not a cache of that model. */
+/** Refuses a value that is not a cache of that model. Caches of other copies of the library pass the check of their kind. */
 export function checkCache(op: string, model: LanguageModel, cache: PrefixCache | undefined): void {
   if (cache === undefined) return;
-  // Of whichever copy of the library.
   if (typeof (cache as Partial<PrefixCache> | null)?.match !== "function")
     throw wrongKind(op, "cache", "be a PrefixCache", cache);
   if (cache.model !== model) throw wrongValue(op, "cache", "belong to the model", "the cache of another model");
 }
 
 export interface PrefixCacheOptions {
-  /** Tokens from one kept state to the next: a multiple of the model's `snapshotUnit` (64). Default 256. */
+  /** Tokens between two kept states: a multiple of `model.snapshotUnit`. Default 256. */
   every?: number;
-  /** The most memory it takes. Default 1 GiB. */
+  /** The most bytes that it holds. Default 1 GiB. */
   maxBytes?: number;
 }
 
-/** `every` tokens of a prompt after those of its parent: cache rows of these tokens, fixed tensors after the last. */
+/** `every` tokens of a prompt, after those of its parent: the cache rows of these tokens, and the fixed tensors after them. */
 interface Block {
   key: string;
   parent: Block | undefined;
   children: Map<string, Block>;
   tensors: Map<string, NumberArray>;
   bytes: number;
-  /** When it was last of use: counts up. */
+  /** When it was last used, by the clock of the cache. */
   used: number;
 }
 
-/** Room for the snapshots of a pass. @internal */
+/** Tensors for the snapshots of a pass; undefined when no sequence reaches a state that is kept. */
 export interface PassSnapshots extends Disposable {
   snapshots: Snapshots | undefined;
 }
 
 /**
- * What a model has computed of past prompts, for prompts that begin alike: pass it to `prefill`, `prefillBatch` or
- * `generate`. After every `every` tokens of a prompt the recurrent and convolution states are kept (f32 snapshots of the
- * delta rule), with keys and values of the tokens between; prompts share what they have in common. It holds copies on the
- * host: states may be disposed. Beyond `maxBytes` what was not used for longest goes first.
+ * Keeps what a model has computed of prompts, for later prompts that begin with the same tokens: pass it to `prefill`,
+ * `generate` or their batches. After every `every` tokens of a prompt it keeps the fixed tensors of the state, and the
+ * cache rows of the tokens between; prompts with a common beginning share them. It holds copies on the host: states may be
+ * disposed. When it would exceed `maxBytes`, it drops what was not used for longest.
  *
- * A prompt has the same bits whatever the cache holds, on the same `path`: states of different paths are kept apart.
+ * On the same `path` a prompt has the same bits whatever the cache holds. States of different paths are kept apart.
  */
 export class PrefixCache {
   readonly model: LanguageModel;
   readonly every: number;
   readonly maxBytes: number;
+  /** By path. */
   private readonly roots = new Map<string, Block>();
   private held = { bytes: 0, blocks: 0 };
+  /** Counts uses. */
   private clock = 0;
 
   constructor(model: LanguageModel, options: PrefixCacheOptions = {}) {
@@ -68,28 +69,28 @@ export class PrefixCache {
     this.maxBytes = maxBytes;
   }
 
-  /** Memory that is taken. */
+  /** Bytes that it holds. */
   get bytes(): number {
     return this.held.bytes;
   }
 
-  /** Kept states, each with the keys and values of `every` tokens. */
+  /** Kept states, each with the cache rows of `every` tokens. */
   get blocks(): number {
     return this.held.blocks;
   }
 
-  /** Lets go of everything. */
+  /** Drops everything. */
   clear(): void {
     this.roots.clear();
     this.held = { bytes: 0, blocks: 0 };
   }
 
-  /** How many of the first of `ids` it holds. */
+  /** How many of the first tokens of `ids` it holds. */
   match(ids: readonly number[], path?: ModelPath): number {
     return this.chain(ids, checkPath("cache.match", this.model, path)).length * this.every;
   }
 
-  /** @internal Refuses a prompt and a state that it is not for. */
+  /** @internal Refuses a `blockLength` that does not fit `every`, and sequences that are not empty. */
   check(op: string, state: ModelState, prompts: readonly (readonly number[])[], blockLength: number): void {
     if (blockLength % this.every !== 0)
       throw wrongValue(op, "blockLength", `be a multiple of the cache's ${this.every} tokens`, blockLength);
@@ -104,7 +105,7 @@ export class PrefixCache {
     return ids.slice(block * this.every, (block + 1) * this.every).join();
   }
 
-  /** The blocks that `ids` begins with. */
+  /** The longest chain of blocks with which `ids` begins. */
   private chain(ids: readonly number[], path: string): Block[] {
     const found: Block[] = [];
     let block = this.roots.get(path);
@@ -115,7 +116,7 @@ export class PrefixCache {
     return found;
   }
 
-  /** @internal Puts the longest beginning of `ids` into an empty sequence of a state; the number of its tokens. */
+  /** @internal Restores the longest beginning of `ids` that it holds into an empty sequence; returns its number of tokens. */
   restore(state: ModelState, sequence: number, ids: readonly number[], path: string): number {
     const chain = this.chain(ids, path);
     this.clock++;
@@ -133,7 +134,7 @@ export class PrefixCache {
     return tokens;
   }
 
-  /** @internal Tensors for the states that a pass goes through. */
+  /** @internal Makes tensors for the states that a pass goes through. */
   snapshots(state: ModelState, counts: readonly number[]): PassSnapshots {
     const of = (tokens: number) => Math.floor(tokens / this.every);
     if (counts.every((count) => of(count) === 0)) return { snapshots: undefined, [Symbol.dispose]() {} };
@@ -152,7 +153,7 @@ export class PrefixCache {
     };
   }
 
-  /** @internal Keeps what a pass has gone through. */
+  /** @internal Keeps the states that a pass has gone through, and the cache rows between them. */
   async keep(
     state: ModelState,
     { snapshots }: PassSnapshots,
@@ -166,7 +167,7 @@ export class PrefixCache {
       const { ids } = prompts[sequence] as { ids: readonly number[] };
       for (let at = begin; at + this.every <= end; at += this.every, slot++) {
         const known = this.chain(ids.slice(0, at + this.every), path);
-        // It is there already, or what it follows has gone.
+        // Other calls run meanwhile: the block may be there already, or the one before it dropped.
         if (known.length * this.every !== at) continue;
         const tensors: Block["tensors"] = new Map();
         for (const { name, kind, tensor } of state.tensors) {
@@ -180,7 +181,7 @@ export class PrefixCache {
     }
   }
 
-  /** Others may have come or gone while tensors were read, this one too: the place is looked up anew. */
+  /** Inserts the last block of `ids`, unless other calls have inserted it or dropped the one before it. */
   private insert(ids: readonly number[], path: string, tensors: Block["tensors"]): void {
     const depth = ids.length / this.every - 1;
     const chain = this.chain(ids, path);
@@ -204,14 +205,14 @@ export class PrefixCache {
     return root;
   }
 
-  /** Lets blocks go that nothing follows, the longest unused first, until `bytes` more fit. */
+  /** Drops blocks without children, the longest unused first, until `bytes` more fit; false when they never will. */
   private makeRoom(bytes: number, needed: ReadonlySet<Block>): boolean {
     while (this.held.bytes + bytes > this.maxBytes) {
       let oldest: Block | undefined;
       const visit = (block: Block) => {
         for (const child of block.children.values()) visit(child);
-        const idle = block.parent && block.children.size === 0 && !needed.has(block);
-        if (idle && (!oldest || block.used < oldest.used)) oldest = block;
+        const droppable = block.parent && block.children.size === 0 && !needed.has(block);
+        if (droppable && (!oldest || block.used < oldest.used)) oldest = block;
       };
       for (const root of this.roots.values()) visit(root);
       if (!oldest) return false;

@@ -7,7 +7,7 @@ export interface SamplingOptions {
   /** Consider only the k most likely tokens; 0: all. Default: the model's `generationDefaults.topK`. */
   topK?: number;
   /**
-   * Consider only the most likely tokens that reach this probability together; 1: all. Default: the model's
+   * Consider only the most likely tokens whose probabilities add up to this; 1: all. Default: the model's
    * `generationDefaults.topP`.
    */
   topP?: number;
@@ -17,9 +17,9 @@ export interface SamplingOptions {
 
 export const SAMPLING_OPTIONS: OptionNames<SamplingOptions> = { temperature: true, topK: true, topP: true, seed: true };
 
-/** The options, completed; ranges are checked by the op that draws. */
+/** The options, completed. The op that draws checks their ranges. */
 export type Sampling = Required<SamplingOptions>;
 
-/** Nothing is drawn: the likeliest token is taken. */
+/** Whether the likeliest token is taken, and none is drawn. */
 export const isGreedy = ({ temperature, topK, topP }: Sampling): boolean =>
   temperature === 0 && topK === 0 && topP === 1;

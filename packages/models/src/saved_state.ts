@@ -1,12 +1,12 @@
 import { DTYPES, type Dtype, type RawArray, wrongKind, wrongValue } from "@mlxts/core";
 
-/** One sequence of a state on the host. */
+/** The contents of one sequence of a state, on the host. */
 export interface SavedState {
   tokens: number;
   tensors: Record<string, { dtype: Dtype; shape: readonly number[]; data: RawArray }>;
 }
 
-/** The number of tokens of what is to be restored, if it is one at all. */
+/** Checks the form of a saved state; returns its number of tokens. */
 export function savedTokens(op: string, saved: SavedState, capacity: number): number {
   const tensors: unknown = saved?.tensors;
   if (tensors === null || typeof tensors !== "object")
@@ -17,7 +17,7 @@ export function savedTokens(op: string, saved: SavedState, capacity: number): nu
   return tokens;
 }
 
-/** The elements of a saved tensor, if it has that dtype and shape. */
+/** The elements of a saved tensor, which must have that dtype and shape. */
 export function savedData(
   op: string,
   saved: SavedState,

@@ -1,12 +1,12 @@
 import { MlxtsError } from "@mlxts/core";
 
-/** The calls that are using a state: one that changes it, or any number that only read it. */
+/** The calls that use a state: one that changes it, or any number that only read it. */
 export class StateUse {
   private readonly users: string[] = [];
   private changing = false;
 
   /**
-   * Refuses `op` while another call has not ended.
+   * Refuses `op` while a call that excludes it has not ended.
    * @throws MlxtsError `Busy`, with `details.user`
    */
   assertFree(op: string, access: "change" | "read" = "change"): void {
@@ -18,7 +18,7 @@ export class StateUse {
     });
   }
 
-  /** Keeps others out until the result is disposed. */
+  /** Notes the use by `op`, until the result is disposed. */
   begin(op: string, access: "change" | "read" = "change"): Disposable {
     this.assertFree(op, access);
     this.users.push(op);

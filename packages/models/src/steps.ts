@@ -5,9 +5,10 @@ import { isGreedy, type Sampling } from "./sampling.ts";
 import type { ModelState } from "./state.ts";
 import { PassTokens } from "./tokens.ts";
 
-/** A pass recorded for so many tokens of each sequence, and where its random streams are. */
+/** A recorded pass over a fixed number of tokens of each sequence. */
 interface Step {
   tokens: PassTokens;
+  /** For each token its place in the random stream of its sequence. */
   places: Tensor<"u32">;
   recording: Recording;
 }
@@ -18,21 +19,23 @@ function release({ recording, tokens, places }: Step): void {
   places.dispose();
 }
 
-/** Recordings that are kept: for lengths of guesses, and for sequences that sit out. */
-const MOST_STEPS = 32;
+/** The most recordings that are kept: passes differ in the lengths of guesses and in the sequences that take part. */
+const MAX_STEPS = 32;
 
-/** Decode passes over a state, recorded once and replayed. Who calls them has checked the tokens, and is using the state. */
+/** Decode passes over a state, recorded once and replayed. The caller has checked the tokens and begun the use of the state. */
 export class Steps {
   private readonly model: LanguageModel;
   private readonly state: ModelState;
   private readonly sampling: readonly Sampling[];
-  /** No sequence draws: the likeliest token of all rows at once. */
+  /** Whether no sequence draws: one op then takes the likeliest token of all rows. */
   private readonly greedy: boolean;
   private readonly arena: Arena;
   private readonly begin: ArenaMark;
+  /** By the numbers of tokens. */
   private readonly steps = new Map<string, Step>();
+  /** One token of each sequence. */
   private readonly whole: Step;
-  /** Tokens that each sequence has drawn. */
+  /** For each sequence the tokens that it has drawn. */
   private readonly drawn: number[];
 
   /** `sampling` for each sequence of the state. */
@@ -56,7 +59,7 @@ export class Steps {
     const key = counts.join();
     const known = this.steps.get(key);
     if (known) return known;
-    if (this.steps.size === MOST_STEPS)
+    if (this.steps.size === MAX_STEPS)
       for (const [oldest, step] of this.steps)
         if (step !== this.whole) {
           this.steps.delete(oldest);
@@ -79,18 +82,18 @@ export class Steps {
   }
 
   private record({ tokens, counts }: PassTokens, places: Tensor): Recording {
-    // Recordings share their scratch: they run one after the other.
+    // All recordings use the same scratch memory: they run one after the other.
     this.arena.rewind(this.begin);
-    // Disposed when an op refuses its arguments; after `finish` there is nothing left to dispose.
+    // "using" disposes the encoder when an op refuses its arguments; after `finish` it has no effect.
     using encoder = this.model.device.encoder({ arena: this.arena });
     const log = this.state.maxRollback > 0;
     const hidden = this.model.encode(encoder, this.state, tokens, { path: this.model.stepPath, log });
     const { ids } = tokens;
     const logits = this.model.encodeLogits(encoder, hidden, [...Array(ids.size).keys()]);
-    // The next ids replace those that were fed.
+    // The next ids overwrite those that were fed.
     if (this.greedy) argmax(encoder, { logits, ids });
     else {
-      // Each token by itself: its random numbers depend on its seed and place, not on what is beside it.
+      // One op for each row: what is drawn depends on the seed and the place, not on the other rows.
       const rows = counts.flatMap((count, at) => Array<Sampling>(count).fill(this.sampling[at] as Sampling));
       for (const [row, sampling] of rows.entries()) {
         const own = (t: Tensor) => t.slice(row, row + 1);
@@ -100,12 +103,12 @@ export class Steps {
     return encoder.finish();
   }
 
-  /** Dispatches of one step of all sequences. */
+  /** Dispatches of a step in which all sequences take part. */
   get dispatches(): number {
     return this.whole.recording.dispatches;
   }
 
-  /** Runs the step of so many tokens of each sequence; the ids that follow are in its tensor. */
+  /** Feeds each sequence its tokens; the ids that follow them are in the tensor `ids`. */
   async run(
     op: string,
     batch: readonly (readonly number[])[],
@@ -125,7 +128,7 @@ export class Steps {
     return { ids: tokens.tokens.ids, result };
   }
 
-  /** Feeds each sequence its tokens; what follows each of them. */
+  /** Feeds each sequence its tokens; returns the id that follows each of them. */
   async feed(op: string, batch: readonly (readonly number[])[], argument?: string): Promise<number[][]> {
     const { ids } = await this.run(op, batch, argument);
     const next = ids.readSync() as Uint32Array;
@@ -136,15 +139,15 @@ export class Steps {
     });
   }
 
-  /** Feeds one token; the one that follows. */
+  /** Feeds one token; returns the one that follows. */
   async next(op: string, id: number): Promise<number> {
     const { ids } = await this.run(op, [[id]]);
     return ids.readSync()[0] as number;
   }
 
-  /** Feeds one token and a guess at what follows, and takes back what was wrong; the tokens that are right. */
+  /** Feeds one token and a guess at those that follow; rolls the wrong ones back. Returns the right ones and the next. */
   async speculate(op: string, id: number, draft: readonly number[]): Promise<number[]> {
-    // Before anything is fed: what may be wrong can then be taken back.
+    // Recorded before the pass: when recording fails, nothing has been fed.
     if (draft.length > 0) this.state.recordRollback(0);
     const [next] = (await this.feed(op, [[id, ...draft]], "draft")) as [number[]];
     let right = 0;

@@ -4,7 +4,7 @@ import type { LanguageModel } from "./language_model.ts";
 import type { Tokens } from "./pass.ts";
 import type { ModelState } from "./state.ts";
 
-/** A copy of a list of token ids, refused if it is none; an empty one too unless `optional`. */
+/** A checked copy of a list of token ids; an empty one is refused unless `optional`. */
 export function checkIds(
   op: string,
   model: Pick<LanguageModel, "vocabSize">,
@@ -29,19 +29,20 @@ export function checkIds(
   return copy;
 }
 
-/** Whether all sequences have equally many tokens, so that they are rows of a matrix. */
+/** Whether all sequences have equally many tokens, so that tensors can be [sequences, tokens, ...]. */
 export const areEqual = (counts: readonly number[]): boolean => counts.every((count) => count === counts[0]);
 
-/** Neighboring sequences with equally many tokens: attention and convolution take them as rows. */
+/** Neighboring sequences with equally many tokens: an op can take them together, as [sequences, tokens, ...]. */
 export interface Run {
   sequence: number;
   sequences: number;
   /** Of each of them, at least 1. */
   tokens: number;
-  /** Where their tokens begin among all. */
+  /** The row of their first token among all tokens of the pass. */
   row: number;
 }
 
+/** The runs of a pass; sequences without tokens are in none. */
 export function runsOf(counts: readonly number[]): Run[] {
   const runs: Run[] = [];
   let row = 0;
@@ -54,12 +55,12 @@ export function runsOf(counts: readonly number[]): Run[] {
   return runs;
 }
 
-/** The tensors of a pass, in one buffer. */
+/** The tensors of a pass, all in one buffer that one call writes. */
 export class PassTokens {
   readonly counts: readonly number[];
   readonly tokens: Tokens;
   private readonly words: Tensor<"i32">;
-  /** What is written into it: ids, positions, starts, lengths, borders. */
+  /** Its contents on the host: ids, positions, `start`, `lengths`, `cuSeqlens`. */
   private readonly host: Int32Array;
 
   constructor(device: Device, counts: readonly number[]) {
@@ -85,7 +86,7 @@ export class PassTokens {
     }
   }
 
-  /** Fills in the next tokens of each sequence of `state`. */
+  /** Writes the next tokens of each sequence of `state`. */
   write(state: ModelState, batch: readonly (readonly number[])[]): void {
     const { host } = this;
     const total = this.tokens.ids.size;

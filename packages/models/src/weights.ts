@@ -2,7 +2,7 @@ import { type Checkpoint, type CommandEncoder, type Dtype, MlxtsError, type Tens
 import { embedding, matmul } from "@mlxts/nn";
 import { type Quantization, type Quantized, quantizedEmbedding, quantizedMatmul, readQuantized } from "@mlxts/quant4";
 
-/** A weight matrix [rows, cols] as its checkpoint has it: dense, or quantized. */
+/** A weight matrix [rows, cols] as its checkpoint has it, dense or quantized. */
 export interface Matrix {
   rows: number;
   cols: number;
@@ -11,7 +11,7 @@ export interface Matrix {
   bias?: Tensor;
 }
 
-/** A model's tensors under a name prefix, checked against the shapes that the config asks for. */
+/** The tensors of a checkpoint whose names begin with `prefix`, checked against the shapes that a config asks for. */
 export class Weights {
   readonly checkpoint: Checkpoint;
   private readonly quantization: Quantization | undefined;
@@ -78,7 +78,7 @@ export class Weights {
     return this.has(name) ? this.checkpoint.info(this.prefix + name).dtype : undefined;
   }
 
-  /** A tensor of that shape (dimensions of 1 aside), where it lies in the file. */
+  /** A tensor where it lies in the file. Its shape must be that one, not counting dimensions of 1. */
   tensor(name: string, shape: readonly number[]): Tensor {
     this.signal?.throwIfAborted();
     const found = this.shape(name);
@@ -88,13 +88,13 @@ export class Weights {
     return this.checkpoint.tensor(this.prefix + name).reshape(shape);
   }
 
-  /** A small weight as f32, whatever the file has: norms, gates and convolutions lose nothing. */
+  /** A copy of a small weight as f32, which loses nothing: for norms, gates and convolutions. */
   async f32(name: string, shape: readonly number[]): Promise<Tensor<"f32">> {
     const stored = this.tensor(name, shape);
     return this.own(stored.device.tensor("f32", shape, await stored.readNumbers()));
   }
 
-  /** The matrix of module `path`: `path.weight`, quantized if the checkpoint says so. */
+  /** The matrix of module `path`: its `weight`, quantized where the checkpoint says so, and its `bias` if it has one. */
   async matrix(path: string, rows: number, cols: number): Promise<Matrix> {
     this.signal?.throwIfAborted();
     const quantized =
@@ -125,7 +125,7 @@ export function linear(
   return matmul(encoder, { x, weight: dense as Tensor, bias, out }, options);
 }
 
-/** Rows of the embedding matrix. */
+/** The rows `ids` of an embedding matrix. */
 export function embed(encoder: CommandEncoder, ids: Tensor, { dense, quantized }: Matrix, outDtype: Dtype): Tensor {
   const options = { outDtype: outDtype as "f32" | "f16" | "bf16" };
   return quantized
