@@ -21,14 +21,14 @@ export const quantize = command({
     using device = Device.open("cpu");
     const bar = progressBar();
     try {
-      const { tensors, bytes } = await quantizeCheckpoint(device, hfDir, outDir, {
+      const { tensors, byteLength } = await quantizeCheckpoint(device, hfDir, outDir, {
         bits,
         groupSize,
         onProgress: bar.show,
         signal,
       });
       bar.stop();
-      process.stdout.write(`${outDir}: ${tensors} tensors, ${bytes.toLocaleString("en")} bytes\n`);
+      process.stdout.write(`${outDir}: ${tensors} tensors, ${byteLength.toLocaleString("en")} bytes\n`);
     } catch (error) {
       bar.stop();
       if (signal.aborted) process.stderr.write(`${outDir}: interrupted, nothing was written\n`);

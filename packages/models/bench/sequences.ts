@@ -103,7 +103,7 @@ for (const prefix of [256, 512, 768]) {
   const hit = await least(() => warm, run);
   console.log(`prompt of ${prompt.length}, no cache: ${show(none, prompt.length)}`);
   console.log(`  filling one: ${show(cold, prompt.length)}; ${prefix} from it: ${show(hit, prompt.length)}`);
-  console.log(`  ${warm.blocks} blocks, ${(warm.bytes / 2 ** 20).toFixed(1)} MiB`);
+  console.log(`  ${warm.blocks} blocks, ${(warm.byteLength / 2 ** 20).toFixed(1)} MiB`);
 }
 
 const tokenizer = new Tokenizer(directory);

@@ -9,10 +9,10 @@ const MAX_TEMPLATE_BYTES = 1 << 20;
 const MAX_TEMPLATES = 64;
 
 const OPTIONS = { lstrip_blocks: true, trim_blocks: true };
-/** The name of a template that has none. */
+/** The name of a template that the file gives no name. */
 const DEFAULT = "default";
 
-/** A checkpoint's chat templates by name, and the file that has them. */
+/** The chat templates of a checkpoint by name, and the file that they come from. */
 export interface ChatTemplates {
   path: string;
   sources: ReadonlyMap<string, string>;
@@ -21,7 +21,7 @@ export interface ChatTemplates {
 const fault = (path: string, reason: string, cause?: unknown) =>
   new MlxtsError("ChatTemplate", `${path}: ${inLine(reason)}`, { path, reason }, cause);
 
-/** Text of a template as part of a message. */
+/** A text of the file in a message: on one line, and not too long. */
 function inLine(text: string): string {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what must not get into a message
   const plain = text.slice(0, 400).replace(/[\u0000-\u001f\u007f-\u009f]/g, " ");
@@ -57,7 +57,7 @@ export function readChatTemplates(directory: string, config: Record<string, unkn
   return templatesIn(join(directory, name), readOptionalJson(directory, name)?.chat_template);
 }
 
-/** The template of that name; without a name the one for tools if there are tools, else the default one. */
+/** The template of that name. Without a name: `tool_use` when there are tools, else `default`, or the only one. */
 export function chooseTemplate({ path, sources }: ChatTemplates, name: string | undefined, tools: boolean): string {
   const chosen =
     name ?? (tools && sources.has("tool_use") ? "tool_use" : sources.size === 1 ? [...sources.keys()][0] : DEFAULT);
@@ -72,7 +72,7 @@ export function chooseTemplate({ path, sources }: ChatTemplates, name: string | 
   return source;
 }
 
-/** The first line by which `tokenize` has failed with this message. */
+/** The line at which `tokenize` fails with this message: the first such that the lines up to it fail. */
 function lineOfToken(source: string, message: string): number | undefined {
   const lines = source.split("\n");
   const fails = (count: number) => {
@@ -93,7 +93,7 @@ function lineOfToken(source: string, message: string): number | undefined {
   return at;
 }
 
-/** The line where the statement begins that has the token of this number. */
+/** The line where the statement with the token of this index begins. */
 function lineOfStatement(source: string, token: number): number {
   const lines = source.split("\n");
   let line = 1;
@@ -108,7 +108,7 @@ function lineOfStatement(source: string, token: number): number {
   return Math.min(line, lines.length);
 }
 
-/** Longer templates have no line in their errors: finding it takes time that grows with the square of the length. */
+/** Errors of longer templates name no line: finding it takes time that grows with the square of the length. */
 const LONGEST_SEARCHED = 1 << 16;
 
 function parseTemplate(path: string, source: string): Template["parsed"] {
@@ -132,7 +132,7 @@ function parseTemplate(path: string, source: string): Template["parsed"] {
     return parse(tokens);
   } catch (error) {
     if (error instanceof RangeError) throw error;
-    // Once more, to see how far it comes.
+    // Parsed again, only to see which token it reaches.
     try {
       parse(watched);
     } catch {}

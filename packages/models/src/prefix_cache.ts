@@ -70,7 +70,7 @@ export class PrefixCache {
   }
 
   /** Bytes that it holds. */
-  get bytes(): number {
+  get byteLength(): number {
     return this.held.bytes;
   }
 
@@ -225,8 +225,8 @@ export class PrefixCache {
 
   /** What `JSON.stringify` and `console.log` show. */
   toJSON(): object {
-    const { every, maxBytes, bytes, blocks } = this;
-    return { type: "PrefixCache", modelType: this.model.modelType, every, maxBytes, bytes, blocks };
+    const { every, maxBytes, byteLength, blocks } = this;
+    return { type: "PrefixCache", modelType: this.model.modelType, every, maxBytes, byteLength, blocks };
   }
 }
 

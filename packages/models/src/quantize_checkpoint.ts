@@ -172,7 +172,7 @@ export async function quantizeCheckpoint(
   from: string,
   to: string,
   options: QuantizeOptions = {},
-): Promise<{ tensors: number; bytes: number }> {
+): Promise<{ tensors: number; byteLength: number }> {
   const op = "quantize";
   const { packing, onProgress, signal } = check(op, device, from, to, options);
   const json = readJson(join(from, "config.json"));
@@ -190,7 +190,7 @@ export async function quantizeCheckpoint(
   const plan = family.planMlx(checkpoint, json, packing);
   const shards = splitShards(plan.tensors.map((tensor) => ({ tensor, entries: entriesOf(tensor) })));
   const files = shardNames(shards.length);
-  const bytes = shards.flat().reduce((sum, { entries }) => sum + bytesOf(entries), 0);
+  const byteLength = shards.flat().reduce((sum, { entries }) => sum + bytesOf(entries), 0);
   await writeDirectory(op, "out-dir", to, async (directory) => {
     let done = 0;
     const written = ({ name }: PlannedTensor) => onProgress?.(++done, plan.tensors.length, name);
@@ -203,11 +203,11 @@ export async function quantizeCheckpoint(
     const config = { ...plan.config, quantization, quantization_config: quantization };
     writeJson(join(directory, "config.json"), sortedByName(Object.entries(config)));
     writeJson(join(directory, "model.safetensors.index.json"), {
-      metadata: { total_size: bytes },
+      metadata: { total_size: byteLength },
       weight_map: sortedByName(weightMap),
     });
     copyCompanions(op, from, directory);
     signal?.throwIfAborted();
   });
-  return { tensors: plan.tensors.length, bytes };
+  return { tensors: plan.tensors.length, byteLength };
 }

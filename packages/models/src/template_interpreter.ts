@@ -3,7 +3,7 @@ import { MlxtsError } from "@mlxts/core";
 
 export type Value = ReturnType<Interpreter["evaluate"]>;
 type Statement = NonNullable<Parameters<Interpreter["evaluate"]>[0]>;
-/** A node of a parsed template: what this file looks at of it. */
+/** A node of a parsed template, with the fields that are read here. */
 type Node = Statement & {
   object?: Node;
   property?: Node;
@@ -16,7 +16,7 @@ type Node = Statement & {
 type Scope = Parameters<Interpreter["evaluate"]>[1];
 type Call = (args: Value[], scope: Scope) => Value;
 
-/** Steps of the library's interpreter that limits need to see. */
+/** Methods of the library's interpreter that are overridden or called here. */
 interface OpenInterpreter {
   evaluate(node: Statement | undefined, scope: Scope): Value;
   run(program: Statement): Value;
@@ -26,15 +26,17 @@ interface OpenInterpreter {
 }
 const Base = Interpreter as unknown as new (scope: Scope) => OpenInterpreter;
 
-/** As in the sandbox with which Hugging Face transformers renders templates. */
+/** The most numbers that `range` gives, as in the sandbox of Hugging Face transformers. */
 const MAX_RANGE = 100_000;
-/** Characters that take the memory of one item of a list. */
+/** An item of a list takes the memory of about so many characters. */
 const ITEM = 32;
 
-/** How large a value is when it is written out. */
+/** The size of a value written out as text. */
 interface Size {
   characters: number;
+  /** Texts, numbers, lists and objects in it, itself included. */
   values: number;
+  /** Lists and objects within each other. */
   depth: number;
 }
 
@@ -42,7 +44,7 @@ function limitError(what: string): MlxtsError {
   return new MlxtsError("LimitExceeded", what, { reason: what });
 }
 
-/** A template calls `raise_exception`: the conversation is not as it wants it. */
+/** The error of a template that calls `raise_exception` to refuse the messages. */
 export class TemplateRefusal extends Error {}
 
 function range(start: number, stop?: number, step = 1): number[] {
@@ -77,7 +79,7 @@ const numberOf = (value: Value | undefined, fallback: number) =>
   typeof value?.value === "number" ? value.value : fallback;
 const lengthOf = (value: Value | undefined) => (isText(value) ? value.value.length : 0);
 
-/** How often `part` is in `text`; at least that, for no part at all. */
+/** How often `part` occurs in `text`. */
 function occurrences(text: string, part: string): number {
   if (part === "") return text.length + 1;
   let found = 0;
@@ -85,7 +87,7 @@ function occurrences(text: string, part: string): number {
   return found;
 }
 
-/** At most so many words are between the blanks of `text`. */
+/** An upper bound of the words in `text`. */
 function words(text: string): number {
   let found = 1;
   for (let i = 0; i < text.length; i++) {
@@ -96,20 +98,23 @@ function words(text: string): number {
 }
 
 /**
- * Runs a template whose values and whose sum of values stay below limits. What makes much from little is looked at
- * before it happens: `range`, `replace`, `split`, `join`, `indent`, `tojson`, slices, loops, and lists in lists.
+ * Runs a template while the size of each value, and of all values together, stays below limits. Operations that can make
+ * a large value from small ones are checked before they run: `range`, `replace`, `split`, `join`, `indent`, `tojson`,
+ * slices, loops, and lists in lists.
  */
 export class LimitedInterpreter extends Base {
-  /** Characters of one value. */
+  /** The most characters of one value. */
   private readonly largest: number;
-  /** Characters that may still be made. */
+  /** Characters that may still be made, of all values together. */
   private left: number;
   private readonly sizes = new WeakMap<Value, Size>();
+  /** Texts whose `replace` and `split` are checked. */
   private readonly guarded = new WeakSet<Value>();
+  /** Blocks whose statements are in `printed`. */
   private readonly blocks = new WeakSet<Node[]>();
-  /** Statements: what they give is written out. */
+  /** Statements of blocks: their values are written to the output. */
   private readonly printed = new WeakSet<Node>();
-  /** Nodes whose operand is being evaluated, innermost last. */
+  /** Nodes that wait for the value of their operand, innermost last. */
   private readonly waiting: { node: Node; operand: Node }[] = [];
 
   constructor(variables: Record<string, unknown>, maxCharacters: number) {
@@ -129,10 +134,10 @@ export class LimitedInterpreter extends Base {
     if ((node.type as string) === "Constant") return node.value as Value;
     this.charge(1);
     const operand = node.type === "MemberExpression" ? node.object : node.type === "For" ? node.iterable : undefined;
-    if (!operand) return this.look(node, super.evaluate(node, scope));
+    if (!operand) return this.checked(node, super.evaluate(node, scope));
     this.waiting.push({ node, operand: (operand.type === "SelectExpression" && operand.lhs) || operand });
     try {
-      return this.look(node, super.evaluate(node, scope));
+      return this.checked(node, super.evaluate(node, scope));
     } finally {
       this.waiting.pop();
     }
@@ -146,18 +151,19 @@ export class LimitedInterpreter extends Base {
     return super.evaluateBlock(statements, scope);
   }
 
-  /** Checks a value that a node gives, and tells the node that waits for it. */
-  private look(node: Node, value: Value): Value {
-    // The library gives nothing for the first of an empty list.
+  /** Checks the value of a node, and prepares the node that waits for it. */
+  private checked(node: Node, value: Value): Value {
+    // The library gives undefined for the first item of an empty list.
     if (value === undefined) return value;
     const printed = this.printed.has(node);
+    // Names, literals and members give values that exist already.
     const made = printed || !["Identifier", "StringLiteral", "MemberExpression"].includes(node.type);
     if (isText(value)) {
-      this.room(value.value.length);
+      this.assertSize(value.value.length);
       if (made) this.charge(value.value.length);
     } else if (items(value) || entries(value)) {
       const { characters } = this.sizeOf(value);
-      this.room(characters);
+      this.assertSize(characters);
       if (printed) this.charge(characters);
       if (made) this.charge(ITEM * (items(value)?.length ?? entries(value)?.size ?? 0));
     }
@@ -166,6 +172,7 @@ export class LimitedInterpreter extends Base {
     return value;
   }
 
+  /** Before `node` uses the value of its operand. */
   private prepare(node: Node, value: Value): void {
     if (node.type === "For") this.charge(ITEM * (items(value)?.length ?? entries(value)?.size ?? 0));
     else if (isText(value)) {
@@ -175,7 +182,7 @@ export class LimitedInterpreter extends Base {
     }
   }
 
-  /** Makes `replace` and `split` of a text look at what they would give. */
+  /** Makes `replace` and `split` of a text check the size of their result before they run. */
   private guard(text: Value & { value: string }): void {
     if (this.guarded.has(text)) return;
     this.guarded.add(text);
@@ -191,7 +198,7 @@ export class LimitedInterpreter extends Base {
       if (!isText(from) || !isText(to)) return;
       const found = occurrences(text.value, from.value);
       this.charge(ITEM * found);
-      this.room(text.value.length + found * to.value.length);
+      this.assertSize(text.value.length + found * to.value.length);
     });
     before("split", ([separator]) => {
       this.charge(ITEM * (isText(separator) ? occurrences(text.value, separator.value) + 1 : words(text.value)));
@@ -209,20 +216,20 @@ export class LimitedInterpreter extends Base {
     const size = this.sizeOf(operand);
     if (isText(operand) && name === "indent") {
       const width = numberOf(positional[0] ?? named.get("width"), 4);
-      this.room(operand.value.length + (occurrences(operand.value, "\n") + 1) * Math.max(0, width));
+      this.assertSize(operand.value.length + (occurrences(operand.value, "\n") + 1) * Math.max(0, width));
     } else if (name === "join") {
       const parts = isText(operand) ? operand.value.length : (items(operand)?.length ?? 0);
       this.charge(ITEM * parts);
-      this.room(size.characters + parts * lengthOf(positional[0] ?? named.get("separator")));
+      this.assertSize(size.characters + parts * lengthOf(positional[0] ?? named.get("separator")));
     } else if (name === "tojson") {
       const separators = items(named.get("separators") ?? operand) ?? [];
       const between = named.has("separators") ? separators.reduce((sum, text) => sum + lengthOf(text), 0) : 4;
       const indent = Math.max(0, numberOf(named.get("indent"), 0));
       this.charge(ITEM * size.values);
-      this.room(size.characters + size.values * (between + (size.depth + 1) * indent));
+      this.assertSize(size.characters + size.values * (between + (size.depth + 1) * indent));
     }
     if (!called) return super.applyFilter(operand, filter, scope);
-    // Their values are known now, and evaluating them again could do something again.
+    // The arguments are passed as values: evaluating them again could have effects.
     const constant = (value: Value) => ({ type: "Constant", value });
     const known = [
       ...positional.map(constant),
@@ -235,16 +242,18 @@ export class LimitedInterpreter extends Base {
     return super.applyFilter(operand, { ...filter, type: "CallExpression", args: known } as unknown as Node, scope);
   }
 
+  /** Counts characters that are made. */
   private charge(characters: number): void {
     this.left -= characters;
     if (this.left < 0) throw limitError("makes more text and lists than a template may");
   }
 
-  private room(characters: number): void {
+  /** Checks the size of one value. */
+  private assertSize(characters: number): void {
     if (!(characters <= this.largest)) throw limitError(`makes a text or list of more than ${this.largest} characters`);
   }
 
-  /** Written-out size; a list that is in a list twice counts twice. */
+  /** The size of a value written out as text; a list that is twice in another one counts twice. */
   private sizeOf(value: Value): Size {
     const known = this.sizes.get(value);
     if (known) return known;
@@ -258,15 +267,16 @@ export class LimitedInterpreter extends Base {
       size.characters += characters + 2;
       size.values += values;
       size.depth = Math.max(size.depth, depth + 1);
-      this.room(size.characters);
+      this.assertSize(size.characters);
     }
     for (const key of map?.keys() ?? []) size.characters += key.length + 2;
-    this.room(size.characters);
-    // Namespaces change; everything else keeps its size, unless a namespace is in it.
+    this.assertSize(size.characters);
+    // Only namespaces can change: other values keep their size, unless a namespace is in them.
     if (this.isFixed(value)) this.sizes.set(value, size);
     return size;
   }
 
+  /** Whether the size of a value cannot change. */
   private isFixed(value: Value): boolean {
     if (value.type === "NamespaceValue") return false;
     for (const item of items(value) ?? entries(value)?.values() ?? [])

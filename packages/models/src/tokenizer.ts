@@ -13,16 +13,16 @@ export interface ChatMessage {
   [key: string]: unknown;
 }
 
-/** Limits of what a checkpoint's files may take; whoever trusts the files can raise them. */
+/** Limits on the time and memory that a checkpoint's files may take. Raise them for files that you trust. */
 export interface TokenizerOptions {
   /**
-   * Milliseconds that one call may take: `encode`, `decode`, `chat` or opening. Default 5000. `encode` has 100 ms more for
-   * every 1000 characters of its text.
+   * Milliseconds that one call may take: `encode`, `decode`, `chat` or the constructor. Default 5000. `encode` has 100 ms
+   * more for every 1000 characters of its text.
    */
   timeLimitMs?: number;
   /**
-   * Characters that a chat template may make of nothing: in one value; in all its values together four times as many.
-   * Default 2²³, 8 MiB. What it is given, and what it makes of that, comes on top: 4 and 64 times its length.
+   * The most characters of one value of a chat template; all its values together may have four times as many. Default
+   * 2²³. To these limits 4 and 64 times the length of the messages and variables are added.
    */
   maxTemplateCharacters?: number;
 }
@@ -32,21 +32,22 @@ export interface ChatOptions {
   template?: string;
 }
 
-/** Characters or nodes of the tokenizer library that fit well into memory. */
-const MOST_AT_ONCE = 2 ** 24;
-const MOST_UNIGRAM_NODES = 2 ** 23;
-/** Texts of well-known tokenizers need no limit of time up to so many characters: it takes longer than they do. */
+/** The most characters that the tokenizer library takes in one call. */
+const MAX_CHARACTERS = 2 ** 24;
+/** The most nodes of its search for the tokens of a unigram vocabulary. */
+const MAX_UNIGRAM_NODES = 2 ** 23;
+/** Up to so many characters, well-known tokenizers take less time than the limit of time itself. */
 const SHORT_TEXT = 10_000;
 
 /**
- * A checkpoint's `tokenizer.json`, and its chat templates if it has some. The files are not trusted: their regular
- * expressions and templates run with limits of time and memory.
+ * The tokenizer of a checkpoint (`tokenizer.json`) and its chat templates. The files are not trusted: their regular
+ * expressions and templates run with limits on time and memory.
  */
 export class Tokenizer {
   private readonly tokenizer: HuggingFaceTokenizer;
   private readonly path: string;
   private readonly shape: TokenizerShape;
-  /** There is a token for ids that the vocabulary lacks. */
+  /** Whether the vocabulary has a token for unknown text. */
   private readonly hasUnknownToken: boolean;
   private readonly templates: ChatTemplates | undefined;
   private readonly specialTokens: Readonly<Record<string, string>>;
@@ -54,14 +55,14 @@ export class Tokenizer {
   private readonly maxTemplateCharacters: number;
 
   /**
-   * Opens the tokenizer of a checkpoint's directory: `tokenizer.json`, and chat templates where there are some.
+   * Opens the tokenizer of a checkpoint's directory: `tokenizer.json`, and chat templates if it has some.
    * @throws MlxtsError `Io` for files that are missing, malformed or give token ids that are negative, fractional, huge
    *   or taken twice; `ChatTemplate` for a field `chat_template` that is no template; `LimitExceeded`
    */
   constructor(directory: string, options: TokenizerOptions = {}) {
     const op = "Tokenizer";
     checkDirectory(op, directory, "tokenizer.json");
-    checkOptionNames<TokenizerOptions>(op, options, { timeLimitMs: 0, maxTemplateCharacters: 0 });
+    checkOptionNames<TokenizerOptions>(op, options, { timeLimitMs: true, maxTemplateCharacters: true });
     const { timeLimitMs = 5000, maxTemplateCharacters = 2 ** 23 } = options;
     for (const [name, value] of Object.entries({ timeLimitMs, maxTemplateCharacters })) {
       if (typeof value !== "number") throw wrongKind(op, name, "be a number", value);
@@ -81,7 +82,7 @@ export class Tokenizer {
     this.specialTokens = specialTokensOf(config);
   }
 
-  /** Runs what the file `path` decides about, for at most `limitMs`; its failures become typed errors. */
+  /** Calls `run`, whose work the file `path` decides, for at most `limitMs`; failures become typed errors. */
   private limited<T>(path: string, what: string, limitMs: number, run: () => T): T {
     const fail = (code: "Io" | "LimitExceeded", reason: string, cause?: unknown) =>
       new MlxtsError(code, `${path}: ${what}: ${reason}`, { path, reason }, cause);
@@ -104,15 +105,15 @@ export class Tokenizer {
 
   /**
    * The token ids of a text.
-   * @throws MlxtsError `LimitExceeded` when the file's regular expressions take too long or its rules make too much of
-   *   the text, `Io` when the vocabulary lacks a character and a token for that
+   * @throws MlxtsError `LimitExceeded` when the file's regular expressions take too long or its steps make the text too
+   *   long, `Io` when the vocabulary has no token for a character and none for unknown text
    */
   encode(text: string): number[] {
     if (typeof text !== "string") throw wrongKind("tokenizer.encode", "text", "be a string", text);
     const { growth, overlap, encodesShortTextsSoon } = this.shape;
     const what = `encoding ${text.length} characters`;
-    if (growth > 1) this.checkMemory(what, text.length * growth, MOST_AT_ONCE);
-    this.checkMemory(what, text.length * growth * overlap, MOST_UNIGRAM_NODES);
+    if (growth > 1) this.checkMemory(what, text.length * growth, MAX_CHARACTERS);
+    this.checkMemory(what, text.length * growth * overlap, MAX_UNIGRAM_NODES);
     const isSoonDone = encodesShortTextsSoon && text.length * growth <= SHORT_TEXT;
     const limitMs = isSoonDone ? Number.POSITIVE_INFINITY : this.timeLimitMs + text.length / 10;
     const { ids } = this.limited(this.path, what, limitMs, () => this.tokenizer.encode(text));
@@ -124,7 +125,7 @@ export class Tokenizer {
     return ids;
   }
 
-  /** The text of token ids, without special tokens. Ids that the vocabulary lacks have none, or that of its unknown token. */
+  /** The text of token ids, without special tokens. Unknown ids become the token for unknown text, or nothing. */
   decode(ids: readonly number[]): string {
     if (!Array.isArray(ids)) throw wrongKind("tokenizer.decode", "ids", "be an array of token ids", ids);
     for (let at = 0; at < ids.length; at++)
@@ -134,11 +135,11 @@ export class Tokenizer {
     if (known.length === 0) return "";
     const { longestToken, decodedGrowth, decodesByRegex } = this.shape;
     const what = `decoding ${ids.length} tokens`;
-    if (ids.length * longestToken * decodedGrowth > MOST_AT_ONCE) {
+    if (ids.length * longestToken * decodedGrowth > MAX_CHARACTERS) {
       const tokens = ids.reduce((sum, id) => sum + (this.tokenizer.id_to_token(id)?.length ?? 0), 0);
-      this.checkMemory(what, tokens * decodedGrowth, 4 * MOST_AT_ONCE);
+      this.checkMemory(what, tokens * decodedGrowth, 4 * MAX_CHARACTERS);
     }
-    // Without regular expressions the time is that of the tokens: the limit, which takes 60 µs, is saved.
+    // Without regular expressions the time is in proportion to the tokens: the limit, which takes 60 µs, is left out.
     const limitMs = decodesByRegex ? this.timeLimitMs + ids.length / 10 : Number.POSITIVE_INFINITY;
     return this.limited(this.path, what, limitMs, () =>
       this.tokenizer.decode(known, { skip_special_tokens: true, clean_up_tokenization_spaces: false }),
@@ -149,17 +150,17 @@ export class Tokenizer {
     return this.templates !== undefined;
   }
 
-  /** Names of the chat templates; one without a name is called `default`. */
+  /** Names of the chat templates; a template without a name is called `default`. */
   get chatTemplates(): readonly string[] {
     return [...(this.templates?.sources.keys() ?? [])];
   }
 
   /**
-   * The prompt text of a conversation, ending where the assistant's answer begins. `variables` are for the template, for
-   * example `tools` or `enable_thinking`.
-   * @throws MlxtsError `ChatTemplate` that names the file and, where it can be known, the line of a broken template, or
-   *   gives the words with which a template refuses the messages; `LimitExceeded` for one that takes too long or makes
-   *   too much
+   * The prompt text of a conversation, which ends where the assistant's answer begins. `variables` are passed to the
+   * template, for example `tools` or `enable_thinking`.
+   * @throws MlxtsError `ChatTemplate` for a broken template, with the file and, where it can be known, the line, and for
+   *   messages that a template refuses, with its words; `LimitExceeded` for a template that takes too long or makes too
+   *   much text
    */
   chat(messages: readonly ChatMessage[], variables: Record<string, unknown> = {}, options: ChatOptions = {}): string {
     const op = "tokenizer.chat";
@@ -167,7 +168,7 @@ export class Tokenizer {
       throw wrongKind(op, "messages", "be an array of messages", messages);
     if (variables === null || typeof variables !== "object")
       throw wrongKind(op, "variables", "be an object", variables);
-    checkOptionNames<ChatOptions>(op, options, { template: 0 });
+    checkOptionNames<ChatOptions>(op, options, { template: true });
     const { templates } = this;
     if (templates === undefined)
       throw wrongValue(op, "messages", "have a chat template", "a checkpoint without one", "pass a plain prompt");
@@ -187,7 +188,7 @@ export class Tokenizer {
 
 printAsJson(Tokenizer);
 
-/** Variables of a template like `bos_token`: texts, or objects that have them as `content`. */
+/** Variables of templates such as `bos_token`. In the file they are texts, or objects with the text as `content`. */
 function specialTokensOf(config: Record<string, unknown>): Record<string, string> {
   return Object.fromEntries(
     Object.entries(config).flatMap(([name, value]) => {
@@ -198,7 +199,7 @@ function specialTokensOf(config: Record<string, unknown>): Record<string, string
   );
 }
 
-/** Text as ids arrive: characters are held back until all their bytes are there. */
+/** Decodes ids as they come: a character is held back until all its bytes are there. */
 export class TextStream {
   private readonly tokenizer: Tokenizer;
   private ids: number[] = [];
@@ -210,24 +211,25 @@ export class TextStream {
     this.tokenizer = tokenizer;
   }
 
-  /** The new text that `id` completes. */
+  /** Adds an id; returns the text that it completes. */
   push(id: number): string {
     if (!Number.isInteger(id) || id < 0) throw wrongValue("textStream.push", "id", "be an integer ≥ 0", id);
     this.ids.push(id);
     return this.advance(false);
   }
 
-  /** What is left at the end, complete or not. */
+  /** The text that was held back, complete or not. */
   end(): string {
     return this.advance(true);
   }
 
+  /** The text beyond what was emitted; `all`: incomplete characters too. */
   private advance(all: boolean): string {
     const text = this.tokenizer.decode(this.ids);
     if (!all && text.endsWith("\ufffd")) return "";
     const fresh = text.slice(this.emitted.length);
     this.emitted = text;
-    // Decoding starts again at a line's end, so that long texts do not become slow.
+    // Decoding starts anew after a line, so that the time does not grow with the text.
     if (text.endsWith("\n")) {
       this.ids = [];
       this.emitted = "";

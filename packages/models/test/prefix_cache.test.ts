@@ -59,15 +59,15 @@ describe("PrefixCache", () => {
   it("shares what prompts have in common, and keeps paths apart", async () => {
     const cache = new PrefixCache(model, { every: 64 });
     await run(long, "chunk", cache);
-    expect([cache.blocks, cache.bytes]).toEqual([5, 5 * BLOCK]);
+    expect([cache.blocks, cache.byteLength]).toEqual([5, 5 * BLOCK]);
     expect(cache.match(other, "chunk")).toBe(64);
     expect(await run(other, "chunk", cache)).toEqual(await run(other, "chunk"));
-    expect([cache.blocks, cache.bytes]).toEqual([6, 6 * BLOCK]);
+    expect([cache.blocks, cache.byteLength]).toEqual([6, 6 * BLOCK]);
     expect(cache.match(long, "recurrent")).toBe(0);
     await run(long.slice(0, 64), "recurrent", cache);
     expect(cache.blocks).toBe(7);
     cache.clear();
-    expect([cache.blocks, cache.bytes, cache.match(long, "chunk")]).toEqual([0, 0, 0]);
+    expect([cache.blocks, cache.byteLength, cache.match(long, "chunk")]).toEqual([0, 0, 0]);
   });
 
   it("stays within its bytes: the longest unused goes first, never a beginning before what follows it", async () => {
@@ -77,15 +77,15 @@ describe("PrefixCache", () => {
     expect(cache.blocks).toBe(6);
     const third = long.slice(100, 250);
     await run(third, "chunk", cache);
-    expect(cache.bytes).toBe(6 * BLOCK);
+    expect(cache.byteLength).toBe(6 * BLOCK);
     expect([long, other, third].map((ids) => cache.match(ids, "chunk"))).toEqual([192, 128, 128]);
     // A prompt longer than all room: its beginning stays.
     const small = new PrefixCache(model, { every: 64, maxBytes: 2 * BLOCK });
     await run(long, "chunk", small);
-    expect([small.match(long, "chunk"), small.bytes]).toEqual([128, 2 * BLOCK]);
+    expect([small.match(long, "chunk"), small.byteLength]).toEqual([128, 2 * BLOCK]);
     const none = new PrefixCache(model, { every: 64, maxBytes: 0 });
     await run(long, "chunk", none);
-    expect([none.blocks, none.bytes]).toEqual([0, 0]);
+    expect([none.blocks, none.byteLength]).toEqual([0, 0]);
   });
 
   it("serves the sequences of a batch, each with what it has in common with others", async () => {

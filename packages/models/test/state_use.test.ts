@@ -207,10 +207,10 @@ describe("a state in use", () => {
     const alone = await run();
     expect(together).toEqual([alone, alone, alone]);
     expect(cache.blocks).toBe(4);
-    const { bytes } = cache;
+    const { byteLength } = cache;
     cache.clear();
     await run();
-    expect(cache.bytes).toBe(bytes);
+    expect(cache.byteLength).toBe(byteLength);
   });
 
   it("is no business of calls on other states: they run side by side", async () => {
