@@ -2,9 +2,10 @@
 // copy of the sources under build/, so that the normal binaries stay. A second run builds only what has changed:
 //   node scripts/check/sanitize.mjs address|thread PACKAGE... [-- what else vitest is to get]
 import { spawnSync } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { nativePackages, withDependencies } from "../native/packages.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 const KINDS = {
@@ -26,13 +27,9 @@ const copy = join(root, "build", `sanitize-${kind}`);
 const started = performance.now();
 const minutes = () => `${((performance.now() - started) / 60_000).toFixed(1)} min`;
 
-/** A package's own packages, itself the last. */
-function withDependencies(name) {
-  const { dependencies = {} } = JSON.parse(readFileSync(join(root, "packages", name, "package.json"), "utf8"));
-  const own = Object.keys(dependencies).flatMap((each) => (each.startsWith("@mlxts/") ? [each.slice(7)] : []));
-  return [...own.flatMap(withDependencies), name];
-}
-const packages = [...new Set(["core", ...names.flatMap(withDependencies)])];
+const packages = [...new Set(names.flatMap((name) => withDependencies(`packages/${name}`)))].map((path) =>
+  basename(path),
+);
 
 function run(command, args, options = {}) {
   const { status, error } = spawnSync(command, args, { cwd: copy, stdio: "inherit", ...options });
@@ -72,11 +69,14 @@ for (const name of readdirSync(join(root, "node_modules")))
   if (name !== "@mlxts") symlinkSync(join(root, "node_modules", name), join(modules, name));
 for (const name of [...packages, ...tools]) symlinkSync(join(copy, "packages", name), join(modules, "@mlxts", name));
 
-for (const name of packages) {
-  if (!existsSync(join(copy, "packages", name, "native"))) continue;
-  run(process.execPath, ["scripts/native/build-native.mjs", "--only", name, `-DMLXTS_SANITIZE=${flag}`]);
-  console.log(`${kind} ${name}: built after ${minutes()}`);
-}
+const native = [...new Set(names.flatMap((name) => nativePackages(`packages/${name}`)))];
+if (names.includes("core")) native.push("core-test");
+run(process.execPath, [
+  "scripts/native/build-native.mjs",
+  ...native.flatMap((name) => ["--only", name]),
+  `-DMLXTS_SANITIZE=${flag}`,
+]);
+console.log(`${kind} ${native.join(" ")}: built after ${minutes()}`);
 
 const found = spawnSync("c++", [`-print-file-name=${runtime}`], { encoding: "utf8" }).stdout.trim();
 // Node.js and the test runner are not instrumented and not ours to judge.

@@ -1,6 +1,10 @@
-// Everything a clone needs before its first command: dependencies and native code. A second run only checks.
+// Everything a clone needs before a command: dependencies and native code. A second run only checks.
+//   node scripts/setup/setup.mjs [FOLDER]
+// With the folder of a package: the native code that it runs on, at the instruction-set level that this machine uses.
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { buildNative } from "../native/native.mjs";
+import { nativePackages } from "../native/packages.mjs";
 import { pnpm, root } from "./pnpm.mjs";
 
 const [major] = process.versions.node.split(".");
@@ -17,4 +21,5 @@ if (!existsSync(stamp) || readFileSync(stamp, "utf8") !== lockfile) {
   writeFileSync(stamp, lockfile);
 }
 if (!existsSync(join(root, "build", "native"))) console.error("building native code …");
-await import("../native/build-native.mjs");
+const [folder] = process.argv.slice(2);
+buildNative(folder ? { packages: nativePackages(folder), levels: "best" } : {});
