@@ -43,8 +43,8 @@ const fromIdsOnly = (path: string) => (hasTokenizer(path) ? "" : ", but from tok
 function dtypesOf(checkpoint: Checkpoint): Record<string, number> {
   const dtypes: Record<string, number> = {};
   for (const name of checkpoint.names) {
-    const { stored } = checkpoint.info(name);
-    dtypes[stored] = (dtypes[stored] ?? 0) + 1;
+    const { storedDtype } = checkpoint.info(name);
+    dtypes[storedDtype] = (dtypes[storedDtype] ?? 0) + 1;
   }
   return dtypes;
 }
@@ -127,7 +127,9 @@ export const inspect = command({
     ];
     if (listed)
       lines.push(
-        ...tensors.map(({ name, stored, shape }) => `  ${stored.padEnd(4)} [${shape.join(", ")}]  ${plain(name)}`),
+        ...tensors.map(
+          ({ name, storedDtype, shape }) => `  ${storedDtype.padEnd(4)} [${shape.join(", ")}]  ${plain(name)}`,
+        ),
       );
     process.stdout.write(`${lines.join("\n")}\n`);
   },

@@ -49,9 +49,9 @@ function chooseDtypes(op: OpDescriptor, stored: ReadonlyMap<string, HostBytes>):
       isDtype(rule) ? rule : (choose(rule.slice(1), [...path, name]) ?? []),
     );
     const natural = found.dtype;
-    if (!CONVERTED.has(found.stored) || taken.length === 0 || (natural && taken.includes(natural))) return natural;
+    if (!CONVERTED.has(found.storedDtype) || taken.length === 0 || (natural && taken.includes(natural))) return natural;
     const wide = taken.includes("f32") ? "f32" : taken[0];
-    return found.stored === "F64" ? wide : (taken.find((dtype) => !isFloat(dtype)) ?? wide);
+    return found.storedDtype === "F64" ? wide : (taken.find((dtype) => !isFloat(dtype)) ?? wide);
   };
   return choose;
 }
@@ -59,8 +59,8 @@ function chooseDtypes(op: OpDescriptor, stored: ReadonlyMap<string, HostBytes>):
 const arrayOf = { F64: Float64Array, I64: BigInt64Array, U64: BigUint64Array, BOOL: Uint8Array };
 
 /** The elements in `dtype`, all of them exact. */
-function convert(op: string, name: string, { stored, bytes }: HostBytes, dtype: Dtype): RawArray {
-  const values = new arrayOf[stored as keyof typeof arrayOf](bytes.buffer);
+function convert(op: string, name: string, { storedDtype, bytes }: HostBytes, dtype: Dtype): RawArray {
+  const values = new arrayOf[storedDtype as keyof typeof arrayOf](bytes.buffer);
   const numbers = Float64Array.from(values as ArrayLike<number | bigint>, Number);
   const raw = isFloat(dtype) ? encodeNumbers(dtype, numbers) : new DTYPES[dtype].array(numbers.length);
   for (const [i, number] of numbers.entries()) {
@@ -73,7 +73,7 @@ function convert(op: string, name: string, { stored, bytes }: HostBytes, dtype: 
         op,
         name,
         `be exact in ${dtype}`,
-        `${value} at element ${i} of the file's ${stored}`,
+        `${value} at element ${i} of the file's ${storedDtype}`,
         `save it as ${dtype.toUpperCase()}`,
       );
   }
@@ -108,7 +108,7 @@ export function readOpTensors(op: OpDescriptor, path: string): Map<string, HostT
   return new Map(
     [...stored].map(([name, tensor]): [string, HostTensor] => {
       const dtype = dtypeOf(name);
-      const { shape, bytes, stored: type } = tensor;
+      const { shape, bytes, storedDtype: type } = tensor;
       if (dtype === undefined)
         throw wrongValue(op.name, name, "have a dtype that tensors have", type, "save it as another");
       const data =

@@ -26,10 +26,10 @@ export function countParameters(checkpoint: Checkpoint, quantization: Quantizati
     checkpoint.names.filter((name) => name.endsWith(".scales")).map((name) => name.slice(0, -".scales".length)),
   );
   for (const name of checkpoint.names) {
-    const { stored, shape } = checkpoint.info(name);
+    const { storedDtype, shape } = checkpoint.info(name);
     const [module, part] = [name.slice(0, name.lastIndexOf(".")), name.slice(name.lastIndexOf(".") + 1)];
     if (!packed.has(module) || !["weight", "scales", "biases"].includes(part)) {
-      if (FLOAT_TYPES.has(stored)) counted.total += product(shape);
+      if (FLOAT_TYPES.has(storedDtype)) counted.total += product(shape);
       continue;
     }
     if (part !== "weight") continue;

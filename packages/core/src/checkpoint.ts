@@ -27,7 +27,7 @@ export interface CheckpointTensor {
   /** The dtype that carries the elements; `undefined` for F64 and U64, which must be converted. */
   readonly dtype: Dtype | undefined;
   /** The element type in the file. */
-  readonly stored: StoredDtype;
+  readonly storedDtype: StoredDtype;
   readonly shape: readonly number[];
   readonly file: string;
 }
@@ -171,8 +171,8 @@ export class Checkpoint {
 
   /** Dtype, shape and file of a tensor; zero-size tensors too. */
   info(name: string): CheckpointTensor {
-    const { dtype, stored, shape, shard } = this.entry("checkpoint.info", name);
-    return { dtype, stored, shape, file: shard.path };
+    const { dtype, storedDtype, shape, shard } = this.entry("checkpoint.info", name);
+    return { dtype, storedDtype, shape, file: shard.path };
   }
 
   /**
@@ -191,7 +191,7 @@ export class Checkpoint {
     const refuse = (reason: string) => safetensorsError(entry.shard.path, reason, name);
     if (wanted === undefined)
       throw refuse(
-        `has dtype ${entry.stored}${entry.stored === "F64" ? "; ask for it as f32" : ", which no tensor has"}`,
+        `has dtype ${entry.storedDtype}${entry.storedDtype === "F64" ? "; ask for it as f32" : ", which no tensor has"}`,
       );
     if (entry.begin === entry.end) throw refuse(`has shape [${entry.shape.join(", ")}] and no elements`);
     const key = `${wanted} ${name}`;
@@ -204,7 +204,7 @@ export class Checkpoint {
   }
 
   private bind({ shard, shape, begin, end }: Entry, dtype: Dtype): Tensor {
-    if (begin % DTYPES[dtype].bytes === 0 && begin % this.device.limits.bufferOffsetAlignment === 0)
+    if (begin % DTYPES[dtype].bytesPerElement === 0 && begin % this.device.limits.bufferOffsetAlignment === 0)
       return new TensorClass(shard.buffer, dtype, shape, { byteOffset: begin });
     const copy = this.device.tensor(dtype, shape);
     for (let at = begin; at < end; at += COPY_BYTES)
@@ -218,15 +218,17 @@ export class Checkpoint {
   }
 
   private convert(entry: Entry, dtype: Dtype, refuse: (reason: string) => Error): Tensor {
-    const { shard, stored, shape, begin, end } = entry;
-    if (!((stored === "F64" && dtype === "f32") || (stored === "I64" && (dtype === "i32" || dtype === "u32"))))
-      throw refuse(`has dtype ${stored}, which is not converted to ${dtype}`);
+    const { shard, storedDtype, shape, begin, end } = entry;
+    if (
+      !((storedDtype === "F64" && dtype === "f32") || (storedDtype === "I64" && (dtype === "i32" || dtype === "u32")))
+    )
+      throw refuse(`has dtype ${storedDtype}, which is not converted to ${dtype}`);
     const [min, max] = dtype === "u32" ? [0n, 0xffffffffn] : [-0x80000000n, 0x7fffffffn];
     const copy = this.device.tensor(dtype, shape);
     for (let at = begin; at < end; at += COPY_BYTES) {
       const bytes = shard.buffer.readSync(at, Math.min(COPY_BYTES, end - at));
       let raw: RawArray;
-      if (stored === "F64") raw = new Float32Array(new Float64Array(bytes));
+      if (storedDtype === "F64") raw = new Float32Array(new Float64Array(bytes));
       else {
         const wide = new BigInt64Array(bytes);
         const outside = wide.find((value) => value < min || value > max);

@@ -34,18 +34,18 @@ type RawArrayConstructor = {
   new (buffer: ArrayBufferLike, byteOffset?: number, length?: number): RawArray;
 };
 
-/** Bytes and the JavaScript view of each dtype. */
-export const DTYPES: Readonly<Record<Dtype, Readonly<{ bytes: number; array: RawArrayConstructor }>>> = {
-  f32: { bytes: 4, array: Float32Array },
-  f16: { bytes: 2, array: Uint16Array },
-  bf16: { bytes: 2, array: Uint16Array },
-  u32: { bytes: 4, array: Uint32Array },
-  i32: { bytes: 4, array: Int32Array },
-  u16: { bytes: 2, array: Uint16Array },
-  i16: { bytes: 2, array: Int16Array },
-  u8: { bytes: 1, array: Uint8Array },
-  i8: { bytes: 1, array: Int8Array },
-  i64: { bytes: 8, array: BigInt64Array },
+/** The size of an element and the typed array of each dtype. */
+export const DTYPES: Readonly<Record<Dtype, Readonly<{ bytesPerElement: number; array: RawArrayConstructor }>>> = {
+  f32: { bytesPerElement: 4, array: Float32Array },
+  f16: { bytesPerElement: 2, array: Uint16Array },
+  bf16: { bytesPerElement: 2, array: Uint16Array },
+  u32: { bytesPerElement: 4, array: Uint32Array },
+  i32: { bytesPerElement: 4, array: Int32Array },
+  u16: { bytesPerElement: 2, array: Uint16Array },
+  i16: { bytesPerElement: 2, array: Int16Array },
+  u8: { bytesPerElement: 1, array: Uint8Array },
+  i8: { bytesPerElement: 1, array: Int8Array },
+  i64: { bytesPerElement: 8, array: BigInt64Array },
 };
 for (const entry of Object.values(DTYPES)) Object.freeze(entry);
 Object.freeze(DTYPES);
@@ -162,7 +162,7 @@ function newArray(dtype: Dtype, length: number): RawArray {
   try {
     return new DTYPES[dtype].array(length);
   } catch (error) {
-    const bytes = length * DTYPES[dtype].bytes;
+    const bytes = length * DTYPES[dtype].bytesPerElement;
     throw new MlxtsError("BufferAllocation", `cannot allocate ${bytes} bytes for an array`, { bytes }, error);
   }
 }

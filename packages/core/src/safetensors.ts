@@ -38,7 +38,7 @@ const MAX_HEADER_DEPTH = 3;
 
 /** A tensor as the header describes it. `begin` and `end` count from the start of the file. */
 export interface StoredTensor {
-  readonly stored: StoredDtype;
+  readonly storedDtype: StoredDtype;
   /** The dtype that carries the elements; `undefined` for F64 and U64, which must be converted. */
   readonly dtype: Dtype | undefined;
   /** Rank 0 is given as [1]; dimensions may be 0. */
@@ -103,10 +103,10 @@ function describeTensor(path: string, name: string, value: unknown, dataAt: numb
   const { dtype, shape, data_offsets: offsets } = value;
   if (typeof dtype !== "string" || !Object.hasOwn(STORED, dtype))
     throw refuse(`dtype must be one of ${Object.keys(STORED).join(", ")}, got ${JSON.stringify(dtype)}`);
-  const stored = dtype as StoredDtype;
+  const storedDtype = dtype as StoredDtype;
   if (!Array.isArray(shape) || !shape.every((dim) => isSize(dim) && dim <= 0x7fffffff))
     throw refuse("shape must be an array of integers from 0 to 2147483647");
-  let bytes: number = STORED[stored].bytes;
+  let bytes: number = STORED[storedDtype].bytes;
   for (const dim of shape as number[]) {
     bytes *= dim;
     if (!Number.isSafeInteger(bytes)) throw refuse(`shape ${show(shape)} has too many elements`);
@@ -115,12 +115,12 @@ function describeTensor(path: string, name: string, value: unknown, dataAt: numb
     throw refuse("data_offsets must be two integers ≥ 0");
   const [begin, end] = offsets as [number, number];
   if (end - begin !== bytes)
-    throw refuse(`data_offsets [${begin}, ${end}] must span the ${bytes} bytes of ${stored} ${show(shape)}`);
+    throw refuse(`data_offsets [${begin}, ${end}] must span the ${bytes} bytes of ${storedDtype} ${show(shape)}`);
   if (end > fileBytes - dataAt)
     throw refuse(`data_offsets [${begin}, ${end}] reach past the file's ${fileBytes - dataAt} data bytes`);
   return {
-    stored,
-    dtype: STORED[stored].dtype,
+    storedDtype,
+    dtype: STORED[storedDtype].dtype,
     shape: shape.length === 0 ? [1] : (shape as number[]),
     begin: dataAt + begin,
     end: dataAt + end,
@@ -208,7 +208,7 @@ export interface HostTensor {
 /** A tensor's elements as its file has them. */
 export interface HostBytes {
   /** The element type in the file. */
-  stored: StoredDtype;
+  storedDtype: StoredDtype;
   /** The dtype that carries the elements; `undefined` for F64 and U64, which must be converted. */
   dtype: Dtype | undefined;
   shape: number[];
@@ -233,10 +233,10 @@ export function readStoredSafetensors(path: string): Map<string, HostBytes> {
   if (typeof path !== "string") throw wrongKind("readStoredSafetensors", "path", "be a string", path);
   return withSafetensors(path, ({ tensors }, _, read) => {
     const out = new Map<string, HostBytes>();
-    for (const [name, { stored, dtype, shape, begin, end }] of tensors) {
+    for (const [name, { storedDtype, dtype, shape, begin, end }] of tensors) {
       const bytes = hostBytes(path, name, end - begin);
       read(bytes, begin);
-      out.set(name, { stored, dtype, shape: [...shape], bytes });
+      out.set(name, { storedDtype, dtype, shape: [...shape], bytes });
     }
     return out;
   });
@@ -253,8 +253,8 @@ export function readSafetensors(path: string): {
   if (typeof path !== "string") throw wrongKind("readSafetensors", "path", "be a string", path);
   return withSafetensors(path, ({ tensors, metadata }, _, read) => {
     const out = new Map<string, HostTensor>();
-    for (const [name, { stored, dtype, shape, begin, end }] of tensors) {
-      if (stored === "U64") throw safetensorsError(path, "has dtype U64, which cannot be read", name);
+    for (const [name, { storedDtype, dtype, shape, begin, end }] of tensors) {
+      if (storedDtype === "U64") throw safetensorsError(path, "has dtype U64, which cannot be read", name);
       const bytes = hostBytes(path, name, end - begin);
       read(bytes, begin);
       const data = dtype ? new DTYPES[dtype].array(bytes.buffer) : new Float32Array(new Float64Array(bytes.buffer));

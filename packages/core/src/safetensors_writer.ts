@@ -39,7 +39,7 @@ function entryBytes(op: string, { name, dtype, shape }: SafetensorsEntry): numbe
   if (name === "__metadata__") throw wrongValue(op, "entries", "not have the reserved name", name);
   if (!isDtype(dtype)) throw wrongValue(op, "entries", `have dtypes of ${Object.keys(DTYPES).join(", ")}`, dtype);
   if (!Array.isArray(shape)) throw wrongKind(op, "entries", "have shapes that are arrays of dimensions", shape);
-  const bytes = shape.reduce((product: number, dim) => product * dim, DTYPES[dtype].bytes);
+  const bytes = shape.reduce((product: number, dim) => product * dim, DTYPES[dtype].bytesPerElement);
   if (!shape.every((dim) => Number.isInteger(dim) && dim >= 0 && dim <= 0x7fffffff) || !Number.isSafeInteger(bytes))
     throw wrongValue(op, "entries", "have dimensions that are integers from 0 to 2147483647", shape);
   return bytes;
@@ -69,7 +69,7 @@ export class SafetensorsWriter {
       if (typeof value !== "string") throw wrongKind(op, "metadata", "hold strings", { [key]: value });
     const sized = listOf(op, "entries", entries).map((entry) => readEntry(op, entry));
     // Wide elements first: then every tensor is aligned, without gaps.
-    sized.sort((a, b) => DTYPES[b.entry.dtype].bytes - DTYPES[a.entry.dtype].bytes);
+    sized.sort((a, b) => DTYPES[b.entry.dtype].bytesPerElement - DTYPES[a.entry.dtype].bytesPerElement);
     const header: [string, unknown][] = Object.keys(texts).length > 0 ? [["__metadata__", texts]] : [];
     let end = 0;
     for (const { entry, bytes } of sized) {

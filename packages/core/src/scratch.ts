@@ -21,7 +21,7 @@ const NO_SCRATCH: ScratchLayout = Object.freeze({ bytes: 0, offsets: [], guards:
 function arrayBytes(op: string, name: string, dtype: Dtype, shape: unknown): number {
   const argument = `scratch.${name}`;
   if (!isArray(shape)) throw wrongKind(op, argument, "be a shape", shape);
-  let { bytes } = DTYPES[dtype];
+  let { bytesPerElement: bytes } = DTYPES[dtype];
   for (let i = 0; i < shape.length; i++) {
     const axis: unknown = shape[i];
     if (!Number.isInteger(axis) || (axis as number) < 0)

@@ -43,7 +43,7 @@ export function elementCount(op: string, shape: readonly number[], argument = "s
 
 /** Bytes of so many elements of a shape, a safe integer. */
 export function bytesOf(op: string, dtype: Dtype, shape: readonly number[], count: number): number {
-  const bytes = count * DTYPES[dtype].bytes;
+  const bytes = count * DTYPES[dtype].bytesPerElement;
   if (!Number.isSafeInteger(bytes)) throw wrongValue(op, "shape", "have fewer than 2^53 bytes", shape);
   return bytes;
 }

@@ -51,7 +51,7 @@ export class Tensor<D extends Dtype = Dtype> implements api.Tensor<D> {
     checkOptionNames(op, placement, PLACEMENT);
     const { byteOffset = 0, owned = false, arena, generation } = placement;
     if (arena !== undefined && !isOurs("Arena", arena)) throw wrongKind(op, "arena", "be an Arena", arena);
-    const { bytes: unit } = DTYPES[dtype];
+    const { bytesPerElement: unit } = DTYPES[dtype];
     if (!Number.isSafeInteger(byteOffset) || byteOffset < 0)
       throw wrongValue(op, "byteOffset", "be an integer ≥ 0", byteOffset);
     if (byteOffset % unit !== 0)
@@ -115,7 +115,7 @@ export class Tensor<D extends Dtype = Dtype> implements api.Tensor<D> {
         `stay within the tensor's ${this.size} elements`,
         `${count} from element ${offset}`,
       );
-    return this.#derive(this.dtype, dims, this.byteOffset + offset * DTYPES[this.dtype].bytes);
+    return this.#derive(this.dtype, dims, this.byteOffset + offset * DTYPES[this.dtype].bytesPerElement);
   }
 
   reshape(shape: readonly number[]): Tensor<D> {
@@ -136,8 +136,8 @@ export class Tensor<D extends Dtype = Dtype> implements api.Tensor<D> {
 
   cast<E extends Dtype>(dtype: E): Tensor<E> {
     checkDtype("tensor.cast", dtype);
-    const bytes = this.lastDim * DTYPES[this.dtype].bytes;
-    const { bytes: unit } = DTYPES[dtype];
+    const bytes = this.lastDim * DTYPES[this.dtype].bytesPerElement;
+    const { bytesPerElement: unit } = DTYPES[dtype];
     if (bytes % unit !== 0)
       throw wrongValue("tensor.cast", "dtype", `divide the last dimension's ${bytes} bytes`, dtype);
     return this.#derive(dtype, [...this.shape.slice(0, -1), bytes / unit], this.byteOffset);

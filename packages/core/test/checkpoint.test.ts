@@ -33,7 +33,7 @@ describe("a checkpoint", () => {
     expect(new Set(checkpoint.names)).toEqual(new Set(host.tensors.keys()));
     expect(checkpoint.metadata).toEqual(host.metadata);
     for (const [name, { dtype, shape, data }] of host.tensors) {
-      expect(checkpoint.info(name)).toMatchObject({ dtype, shape, stored: dtype.toUpperCase() });
+      expect(checkpoint.info(name)).toMatchObject({ dtype, shape, storedDtype: dtype.toUpperCase() });
       const tensor = checkpoint.tensor(name);
       expect([tensor.dtype, tensor.shape]).toEqual([dtype, shape]);
       expect(sameBytes(tensor.readSync(), data)).toBe(true);
@@ -94,7 +94,7 @@ describe("a checkpoint", () => {
     );
     const { copiedTensors } = device.counters;
     using checkpoint = openCheckpoint(device, path);
-    expect(checkpoint.info("f64")).toEqual({ dtype: undefined, stored: "F64", shape: [2], file: path });
+    expect(checkpoint.info("f64")).toEqual({ dtype: undefined, storedDtype: "F64", shape: [2], file: path });
     expect(message(() => checkpoint.tensor("f64"))).toBe(`${path}: tensor \`f64\`: has dtype F64; ask for it as f32`);
     expect([...checkpoint.tensor("f64", "f32").readSync()]).toEqual([Math.fround(0.1), Infinity]);
     expect([...checkpoint.tensor("small").cast("i64").readSync()]).toEqual([0n, 4294967295n]);

@@ -88,7 +88,8 @@ describe("16-bit floats", () => {
 
 describe("dtypes", () => {
   it("have bytes and arrays that agree", () => {
-    for (const { bytes, array } of Object.values(DTYPES)) expect(array.BYTES_PER_ELEMENT).toBe(bytes);
+    for (const { bytesPerElement, array } of Object.values(DTYPES))
+      expect(array.BYTES_PER_ELEMENT).toBe(bytesPerElement);
     expect([isDtype("f32"), isDtype("f64"), isDtype("toString"), isDtype(4)]).toEqual([true, false, false, false]);
     expect([isFloat("bf16"), isFloat("u16")]).toEqual([true, false]);
   });

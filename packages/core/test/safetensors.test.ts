@@ -62,10 +62,10 @@ describe("reading", () => {
     expect(tensors.get("empty")?.data).toEqual(new Float32Array(0));
     const stored = readStoredSafetensors(path);
     expect([...stored.keys()]).toEqual([...tensors.keys()]);
-    expect(stored.get("bool")).toEqual({ stored: "BOOL", dtype: "u8", shape: [1, 1], bytes: Uint8Array.of(1) });
+    expect(stored.get("bool")).toEqual({ storedDtype: "BOOL", dtype: "u8", shape: [1, 1], bytes: Uint8Array.of(1) });
     const { bytes, ...f64 } = stored.get("f64") as HostBytes;
     expect([f64, [...new Float64Array(bytes.buffer)]]).toEqual([
-      { stored: "F64", dtype: undefined, shape: [2] },
+      { storedDtype: "F64", dtype: undefined, shape: [2] },
       [1.5, -0.1],
     ]);
   });
@@ -285,7 +285,9 @@ describe("writing", () => {
       { data_offsets: [number, number] }
     >;
     for (const [name, { dtype }] of all)
-      expect((header[name] as { data_offsets: [number, number] }).data_offsets[0] % DTYPES[dtype].bytes).toBe(0);
+      expect((header[name] as { data_offsets: [number, number] }).data_offsets[0] % DTYPES[dtype].bytesPerElement).toBe(
+        0,
+      );
     expect(bytes.length).toBe(8 + n + 3 + all.reduce((sum, [, { data }]) => sum + data.byteLength, 0));
   });
 

@@ -5,7 +5,7 @@ import { causalConv1d } from "../src/index.ts";
 
 function benchCase(T: number, C: number, dtype: FloatDtype, activation: "none" | "silu"): BenchCase {
   const W = 4;
-  const { bytes } = DTYPES[dtype];
+  const { bytesPerElement: bytes } = DTYPES[dtype];
   return {
     name: `T${T} C${C} W${W} ${dtype} ${activation}`,
     bytes: bytes * (2 * T * C + C * W + 2 * (W - 1) * C),

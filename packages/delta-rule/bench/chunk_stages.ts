@@ -40,7 +40,7 @@ export function stageBench<N extends Name>(
   }));
   const stageCase = (act: FloatDtype): BenchCase => ({
     name: `T${T} Hk${Hk} H${H} K${K} V${V} ${act} ${BT}`,
-    bytes: specs.reduce((sum, { shape, f32 }) => sum + size(shape) * DTYPES[f32 ? "f32" : act].bytes, 0),
+    bytes: specs.reduce((sum, { shape, f32 }) => sum + size(shape) * DTYPES[f32 ? "f32" : act].bytesPerElement, 0),
     flops: flops * (T / BT) * H,
     setup(device) {
       const random = new Random(1);

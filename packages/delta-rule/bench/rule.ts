@@ -21,7 +21,7 @@ export interface Setting {
 export const K = 128;
 export function ruleBench(setting: Setting): BenchCase {
   const { T, Hk, H, K = 128, V = 128, channels = false, dtype, path, chunkLength = 64 } = setting;
-  const { bytes } = DTYPES[dtype];
+  const { bytesPerElement: bytes } = DTYPES[dtype];
   const gates = `${dtype}${channels ? " channels" : ""}`;
   return {
     name: `T${T} Hk${Hk} H${H} K${K} V${V} ${gates} ${path}${path === "chunk" ? ` ${chunkLength}` : ""}`,

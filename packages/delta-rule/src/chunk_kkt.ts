@@ -74,7 +74,7 @@ export function encodeChunkKkt(
     variant: gateVariant(k.dtype, dims),
     buffers: { k, beta, sum: G, sumLow: GLow, cuSeqlens, a: A },
     params: chunkParams(dims, gqa, lastTokens),
-    sizes: { ...dims, bytes: DTYPES[k.dtype].bytes },
+    sizes: { ...dims, bytes: DTYPES[k.dtype].bytesPerElement },
   });
 }
 

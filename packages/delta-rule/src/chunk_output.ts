@@ -91,7 +91,7 @@ export function encodeChunkOutput(
     variant: gateVariant(q.dtype, dims),
     buffers: { q, k, vNew, h, sum: G, sumLow: GLow, cuSeqlens, mask, o },
     params: { ...chunkParams(dims, gqa, lastTokens), scale },
-    sizes: { ...dims, bytes: DTYPES[q.dtype].bytes },
+    sizes: { ...dims, bytes: DTYPES[q.dtype].bytesPerElement },
   });
 }
 

@@ -113,7 +113,7 @@ export function encodeChunkState(
     variant: gateVariant(keyVariant(encoder, k.dtype, dims.K), dims),
     buffers: { k, w, u, sum: G, sumLow: GLow, cuSeqlens, initialState, h, vNew, finalState, snapshots },
     params: { ...chunkParams(dims, gqa, lastTokens), ...stateStrides(dims, stateLayout), snapshotEvery },
-    sizes: { ...dims, bytes: DTYPES[k.dtype].bytes },
+    sizes: { ...dims, bytes: DTYPES[k.dtype].bytesPerElement },
   });
 }
 

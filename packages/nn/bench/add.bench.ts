@@ -6,7 +6,7 @@ const random = new Random(4);
 
 const addCase = (rows: number, dim: number, dtype: FloatDtype): BenchCase => ({
   name: `[${rows}, ${dim}] ${dtype}`,
-  bytes: 3 * rows * dim * DTYPES[dtype].bytes,
+  bytes: 3 * rows * dim * DTYPES[dtype].bytesPerElement,
   flops: 1 * rows * dim,
   setup(device) {
     const make = () => device.tensor(dtype, [rows, dim], random.normals(rows * dim));

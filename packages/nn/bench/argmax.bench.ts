@@ -6,7 +6,7 @@ const random = new Random(7);
 
 const argmaxCase = (rows: number, dim: number, dtype: FloatDtype): BenchCase => ({
   name: `[${rows}, ${dim}] ${dtype}`,
-  bytes: rows * dim * DTYPES[dtype].bytes,
+  bytes: rows * dim * DTYPES[dtype].bytesPerElement,
   flops: rows * dim,
   setup(device) {
     const logits = device.tensor(dtype, [rows, dim], random.normals(rows * dim));

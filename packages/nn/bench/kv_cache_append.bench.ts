@@ -4,7 +4,7 @@ import { kvCacheAppend } from "../src/index.ts";
 
 const append = (tokens: number, heads: number, dim: number, from: FloatDtype, to: FloatDtype): BenchCase => ({
   name: `${tokens} tokens, ${heads} heads of ${dim}, ${from} to ${to}`,
-  bytes: 2 * tokens * heads * dim * (DTYPES[from].bytes + DTYPES[to].bytes),
+  bytes: 2 * tokens * heads * dim * (DTYPES[from].bytesPerElement + DTYPES[to].bytesPerElement),
   flops: 0,
   setup(device) {
     const shape = [1, tokens, heads, dim];

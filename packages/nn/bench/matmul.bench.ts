@@ -17,7 +17,7 @@ function weights(device: Device, dtype: FloatDtype, rows: number, cols: number, 
 function product(m: number, rows: number, cols: number, dtype: FloatDtype, weight: FloatDtype, copies = 1): BenchCase {
   return {
     name: `${m}×${cols} ${dtype} · ${rows}×${cols}ᵀ ${weight}${copies > 1 ? ", cold" : ""}`,
-    bytes: rows * cols * DTYPES[weight].bytes,
+    bytes: rows * cols * DTYPES[weight].bytesPerElement,
     flops: 2 * m * rows * cols,
     setup(device) {
       const x = device.tensor(dtype, [m, cols], new Random(2).normals(m * cols));

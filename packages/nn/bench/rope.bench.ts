@@ -11,7 +11,7 @@ const ropeCase = (
   pairing: "half" | "interleaved" = "half",
 ): BenchCase => ({
   name: `[1, ${tokens}, ${heads}, ${dim}], ${pairs} pairs, ${pairing}, ${dtype}`,
-  bytes: 2 * tokens * heads * dim * DTYPES[dtype].bytes,
+  bytes: 2 * tokens * heads * dim * DTYPES[dtype].bytesPerElement,
   flops: 6 * tokens * heads * pairs,
   setup(device) {
     const shape = [1, tokens, heads, dim];

@@ -18,7 +18,7 @@ function attention({ tokens, length, heads, kvHeads, dim, dtype, cache = dtype }
   const copies = tokens === 1 ? 4 : 1;
   return {
     name: `${tokens} of ${length}, ${heads}/${kvHeads} heads of ${dim}, ${dtype}, cache ${cache}`,
-    bytes: 2 * length * kvHeads * dim * DTYPES[cache].bytes,
+    bytes: 2 * length * kvHeads * dim * DTYPES[cache].bytesPerElement,
     flops: 4 * pairs * heads * dim,
     setup(device) {
       const random = new Random(3);

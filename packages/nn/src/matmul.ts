@@ -182,7 +182,7 @@ export const matmul: Matmul = defineOp({
       return;
     }
     const groupRows = gpu ? gpuRows(m) : tiledRows(m, n);
-    const elementBytes = x.dtype === weight.dtype ? DTYPES[x.dtype].bytes : 4;
+    const elementBytes = x.dtype === weight.dtype ? DTYPES[x.dtype].bytesPerElement : 4;
     encoder.dispatch(matmulKernel, {
       op,
       variant,

@@ -71,7 +71,7 @@ export const slice: Slice = defineOp({
     if (begin + size > dim) fail("size", `be ≤ D − begin = ${dim - begin}`, size);
   },
   encode({ encoder, op, inputs: { x }, outputs: { out }, options: { begin, size }, rows, dims }) {
-    const { bytes } = DTYPES[x.dtype];
+    const { bytesPerElement: bytes } = DTYPES[x.dtype];
     const dim = dims.D as number;
     // Rows that begin and end with whole words are copied as words.
     const whole = [dim, begin, size].every((n) => (n * bytes) % WORD_BYTES === 0);

@@ -7,7 +7,7 @@ const random = new Random(2);
 
 const gatedCase = (tokens: number, heads: number, dim: number, dtype: FloatDtype): BenchCase => ({
   name: `[${tokens}, ${heads}, ${dim}] ${dtype}`,
-  bytes: (3 * tokens * heads + 1) * dim * DTYPES[dtype].bytes,
+  bytes: (3 * tokens * heads + 1) * dim * DTYPES[dtype].bytesPerElement,
   // The exponential and the division of silu count as one operation each.
   flops: 8 * tokens * heads * dim,
   setup(device) {

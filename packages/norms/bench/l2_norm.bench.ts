@@ -6,7 +6,7 @@ const random = new Random(3);
 
 const l2Case = (tokens: number, heads: number, dim: number, dtype: FloatDtype): BenchCase => ({
   name: `[${tokens}, ${heads}, ${dim}] ${dtype}`,
-  bytes: 2 * tokens * heads * dim * DTYPES[dtype].bytes,
+  bytes: 2 * tokens * heads * dim * DTYPES[dtype].bytesPerElement,
   flops: 3 * tokens * heads * dim,
   setup(device) {
     const shape = [tokens, heads, dim];

@@ -7,7 +7,7 @@ const random = new Random(1);
 
 const rmsCase = (rows: number, dim: number, dtype: FloatDtype): BenchCase => ({
   name: `[${rows}, ${dim}] ${dtype}`,
-  bytes: (2 * rows + 1) * dim * DTYPES[dtype].bytes,
+  bytes: (2 * rows + 1) * dim * DTYPES[dtype].bytesPerElement,
   flops: 4 * rows * dim,
   setup(device) {
     const x = device.tensor(dtype, [rows, dim], random.normals(rows * dim));

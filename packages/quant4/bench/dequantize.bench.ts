@@ -7,7 +7,7 @@ const [ROWS, COLS] = [1024, 4096];
 
 const dequantizeCase = (bits: 2 | 4 | 8, outDtype: FloatDtype): BenchCase => ({
   name: `[${ROWS}, ${COLS}], ${bits} bits to ${outDtype}`,
-  bytes: ROWS * COLS * (bits / 8 + 4 / 64 + DTYPES[outDtype].bytes),
+  bytes: ROWS * COLS * (bits / 8 + 4 / 64 + DTYPES[outDtype].bytesPerElement),
   flops: 2 * ROWS * COLS,
   setup(device) {
     const q = quantizedZeros(device, ROWS, COLS, bits);

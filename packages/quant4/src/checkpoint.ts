@@ -170,11 +170,11 @@ function shapesOf(checkpoint: Checkpoint, path: string, refuse: (reason: string)
     ReturnType<Checkpoint["info"]>,
   ];
   const text = (shape: readonly number[]) => `[${shape.join(", ")}]`;
-  if (weight.stored !== "U32") throw refuse(`\`weight\` must have dtype U32, got ${weight.stored}`);
-  if (!["F32", "F16", "BF16"].includes(scales.stored))
-    throw refuse(`\`scales\` must have dtype F32, F16 or BF16, got ${scales.stored}`);
-  if (biases.stored !== scales.stored)
-    throw refuse(`\`biases\` must have the dtype of \`scales\`, ${scales.stored}, got ${biases.stored}`);
+  if (weight.storedDtype !== "U32") throw refuse(`\`weight\` must have dtype U32, got ${weight.storedDtype}`);
+  if (!["F32", "F16", "BF16"].includes(scales.storedDtype))
+    throw refuse(`\`scales\` must have dtype F32, F16 or BF16, got ${scales.storedDtype}`);
+  if (biases.storedDtype !== scales.storedDtype)
+    throw refuse(`\`biases\` must have the dtype of \`scales\`, ${scales.storedDtype}, got ${biases.storedDtype}`);
   if (weight.shape.length < 2) throw refuse(`\`weight\` must have at least 2 dimensions, got ${text(weight.shape)}`);
   if (text(scales.shape.slice(0, -1)) !== text(weight.shape.slice(0, -1)))
     throw refuse(`\`scales\` ${text(scales.shape)} must have the rows of \`weight\` ${text(weight.shape)}`);

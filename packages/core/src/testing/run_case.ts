@@ -21,7 +21,7 @@ interface Placed {
  */
 function place(device: Device, dtype: Dtype, shape: readonly number[], shifted: boolean, data?: RawArray): Placed {
   const size = shape.reduce((a, b) => a * b, 1);
-  const unit = DTYPES[dtype].bytes;
+  const unit = DTYPES[dtype].bytesPerElement;
   const shift = shifted && ((GUARD + SHIFT) * unit) % device.limits.bufferOffsetAlignment === 0 ? SHIFT : 0;
   const whole = device.tensor(dtype, [size + shift + 2 * GUARD]);
   const tensor = whole.view(GUARD + shift, shape);

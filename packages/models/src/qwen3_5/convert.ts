@@ -43,11 +43,11 @@ function keptNames(checkpoint: Checkpoint, json: Record<string, unknown>): strin
 }
 
 function planTensor(checkpoint: Checkpoint, source: string, huggingFace: boolean, packing: Packing): PlannedTensor {
-  const { dtype, stored, shape } = checkpoint.info(source);
+  const { dtype, storedDtype, shape } = checkpoint.info(source);
   const name = mlxName(source);
   const isMatrix = name.endsWith(".weight") && shape.length === 2;
   if (dtype === undefined || (isMatrix && !isFloat(dtype))) {
-    const reason = `has dtype ${stored}; weights must be F32, F16 or BF16`;
+    const reason = `has dtype ${storedDtype}; weights must be F32, F16 or BF16`;
     throw new MlxtsError("Safetensors", `${checkpoint.path}: tensor ${source} ${reason}`, {
       path: checkpoint.path,
       tensor: source,
