@@ -65,8 +65,7 @@ template <typename T, typename W, typename S>
 int32_t causal_conv1d(const Launch& l) {
   const auto& p = l.args<CausalConv1dParams>();
   const Indices cu_seqlens = l.indices(CAUSAL_CONV1D_CU_SEQLENS);
-  const int32_t wrong = packed_failure(l, cu_seqlens, p.sequences, p.tokens, CAUSAL_CONV1D_FAULT_CU_SEQLENS);
-  if (wrong) return wrong;
+  if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, CAUSAL_CONV1D_FAULT_CU_SEQLENS)) return 1;
   const W* weight = l.buffer<const W>(CAUSAL_CONV1D_WEIGHT);
   const W* bias = l.buffer<const W>(CAUSAL_CONV1D_BIAS);
   const S* state = l.buffer<const S>(CAUSAL_CONV1D_STATE);

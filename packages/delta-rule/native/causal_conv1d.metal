@@ -1,7 +1,7 @@
 // One thread: four channels over a run of tokens of one sequence. Only the first run, which even an empty sequence has,
 // reads the state, so its threads can write the new one, in the same place too, without a barrier.
 #include "causal_conv1d.params.h"
-#include "sequences_metal.h"
+#include "sequences.h"
 
 using namespace metal;
 using namespace mlxts;
@@ -77,12 +77,13 @@ kernel void causal_conv1d(
     uint3 position [[thread_position_in_threadgroup]], uint3 size [[threads_per_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
   const bool packed = (p.present & CAUSAL_CONV1D_HAS_CU_SEQLENS) != 0;
-  if (!packed_right(cu_seqlens, packed, p.sequences, p.tokens, fault, CAUSAL_CONV1D_FAULT_CU_SEQLENS, lane)) return;
+  const Indices cuts = {cu_seqlens, packed};
+  if (!packed_right(cuts, p.sequences, p.tokens, {fault, lane}, CAUSAL_CONV1D_FAULT_CU_SEQLENS)) return;
   const uint c = group.x * p.channelsPerThreadgroup + position.x * CAUSAL_CONV1D_CHANNELS_PER_THREAD;
   if (c >= p.channels) return;
   const Slot slot =
-      packed ? slot_at(cu_seqlens, true, group.y, p.sequences, p.tokens, 0, p.tokensPerThreadgroup) : Slot{group.z, group.y};
-  const Sequence sequence = sequence_at(cu_seqlens, packed, slot.sequence, p.tokens);
+      packed ? slot_at(cuts, group.y, p.sequences, p.tokens, 0, p.tokensPerThreadgroup) : Slot{group.z, group.y};
+  const Sequence sequence = sequence_at(cuts, slot.sequence, p.tokens);
   const uint run = p.tokensPerThreadgroup / size.y, tokens = sequence.tokens;
   const uint begin = slot.chunk * p.tokensPerThreadgroup + position.y * run;
   const uint n = min(p.channels - c, uint(CAUSAL_CONV1D_CHANNELS_PER_THREAD));

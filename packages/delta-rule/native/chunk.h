@@ -6,7 +6,7 @@
 
 namespace mlxts {
 
-// The gates' ln(decay), of a vector; see log_decay(float, float). `factor` is the same for all.
+// The gates' ln(decay), of a vector; a factor of 0: the gate is the decay itself.
 MLXTS_INLINE vf32 log_decay(vf32 gates, float factor) {
   if (factor != 0) return gates * splat(factor);
   // A subnormal decay counts as 0: it keeps nothing that a sum of f32 could tell.
@@ -74,13 +74,11 @@ struct Chunks {
     all = sequence_at(cu_seqlens, sequence, p.tokens);
     begin = all.begin;
     tokens = chunked_tokens(all.tokens, p.chunkLength, p.lastTokens);
-    slot = cu_seqlens ? packed_slot(sequence, begin, p.chunkLength)
-                      : sequence * ((p.tokens + p.chunkLength - 1) / p.chunkLength);
+    slot = first_slot(bool(cu_seqlens), sequence, begin, p.tokens, p.chunkLength);
   }
   // Rows of a chunk; 0 beyond the end.
   size_t rows(size_t chunk, size_t chunk_length) const {
-    const size_t at = chunk * chunk_length;
-    return at >= tokens ? 0 : tokens - at < chunk_length ? tokens - at : chunk_length;
+    return chunk_rows(tokens, chunk, chunk_length);
   }
 };
 

@@ -14,8 +14,7 @@ int32_t chunk_cumsum(const Launch& l) {
   const uint8_t* mask = l.buffer<const uint8_t>(CHUNK_CUMSUM_MASK);
   float* sum = l.buffer<float>(CHUNK_CUMSUM_SUM);
   float* low = l.buffer<float>(CHUNK_CUMSUM_SUM_LOW);
-  if (const int32_t failed = packed_failure(l, cu_seqlens, p.sequences, p.tokens, CHUNK_CUMSUM_FAULT_CU_SEQLENS))
-    return failed;
+  if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, CHUNK_CUMSUM_FAULT_CU_SEQLENS)) return 1;
   const size_t heads = p.heads;
   const uint64_t slots = l.threadgroups[0];
   for (uint64_t group = l.begin; group < l.end; ++group) {

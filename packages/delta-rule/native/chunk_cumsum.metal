@@ -16,11 +16,12 @@ kernel void chunk_cumsum_f32(device const float* g [[buffer(CHUNK_CUMSUM_G)]],
                              device MlxtsFault* fault [[buffer(CHUNK_CUMSUM_FAULT)]],
                              uint position [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
   const bool packed = p.present & CHUNK_CUMSUM_HAS_CU_SEQLENS, masked = p.present & CHUNK_CUMSUM_HAS_MASK;
-  if (!packed_right(cuSeqlens, packed, p.sequences, p.tokens, fault, CHUNK_CUMSUM_FAULT_CU_SEQLENS, lane)) return;
+  const Indices cuts = {cuSeqlens, packed};
+  if (!packed_right(cuts, p.sequences, p.tokens, {fault, lane}, CHUNK_CUMSUM_FAULT_CU_SEQLENS)) return;
   const uint head = position % p.heads, slot = position / p.heads;
-  const uint chunks = chunks_of(p, packed), row = slot / chunks;
+  const uint chunks = slots_of(p, packed), row = slot / chunks;
   if (row >= (packed ? 1 : p.sequences)) return;
-  const ChunkPlace place = chunk_place(p, cuSeqlens, packed, slot % chunks, chunks, head, row);
+  const ChunkPlace place = chunk_place(p, cuts, slot % chunks, chunks, head, row);
   const uint rows = place.rows;
   const ulong start = place.token * p.heads + head;
   float hi = 0.0f, lo = 0.0f;

@@ -10,8 +10,7 @@ namespace {
 int32_t chunk_inverse(const Launch& l) {
   const auto& p = l.args<ChunkInverseParams>();
   const Indices cu_seqlens = l.indices(CHUNK_INVERSE_CU_SEQLENS);
-  if (const int32_t failed = packed_failure(l, cu_seqlens, p.sequences, p.tokens, CHUNK_INVERSE_FAULT_CU_SEQLENS))
-    return failed;
+  if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, CHUNK_INVERSE_FAULT_CU_SEQLENS)) return 1;
   const size_t BT = p.chunkLength, stride = size_t(p.heads) * BT;
   float* inverse = static_cast<float*>(l.scratch);  // [BT, BT]
   for (uint64_t group = l.begin; group < l.end; ++group) {

@@ -28,9 +28,9 @@ kernel void chunk_inverse_f32(device const float* a [[buffer(CHUNK_INVERSE_A)]],
                               uint3 groups [[threadgroups_per_grid]], uint index [[thread_index_in_threadgroup]],
                               uint lane [[thread_index_in_simdgroup]],
                               uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  const bool packed = p.present & CHUNK_INVERSE_HAS_CU_SEQLENS;
-  const ChunkPlace place = threadgroup_place(p, cuSeqlens, packed, group.x, groups.x, group.y, group.z, fault,
-                                             CHUNK_INVERSE_FAULT_CU_SEQLENS, lower, index, lane);
+  const Indices cuts = {cuSeqlens, bool(p.present & CHUNK_INVERSE_HAS_CU_SEQLENS)};
+  const ChunkPlace place = threadgroup_place(p, cuts, group.x, groups.x, group.y, group.z, {fault, lane}, CHUNK_INVERSE_FAULT_CU_SEQLENS,
+                                             lower, index);
   if (place.rows == 0) return;
   const uint length = p.chunkLength, stride = length + CHUNK_INVERSE_PAD;
   const ulong start = (place.token * p.heads + place.head) * length;

@@ -15,8 +15,7 @@ int32_t chunk_kkt(const Launch& l) {
   const float* sum = l.buffer<const float>(CHUNK_KKT_SUM);
   const float* sum_low = l.buffer<const float>(CHUNK_KKT_SUM_LOW);
   const Indices cu_seqlens = l.indices(CHUNK_KKT_CU_SEQLENS);
-  if (const int32_t failed = packed_failure(l, cu_seqlens, p.sequences, p.tokens, CHUNK_KKT_FAULT_CU_SEQLENS))
-    return failed;
+  if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, CHUNK_KKT_FAULT_CU_SEQLENS)) return 1;
   const size_t K = p.keyDim, H = p.heads, BT = p.chunkLength, padded = round_up(K, 16);
   float* keys = static_cast<float*>(l.scratch);  // [BT, padded], then β·k rounded
   float* columns = keys + BT * padded;           // [K, BT]
@@ -49,8 +48,7 @@ int32_t chunk_kkt_channels(const Launch& l) {
   const float* sum = l.buffer<const float>(CHUNK_KKT_SUM);
   const float* sum_low = l.buffer<const float>(CHUNK_KKT_SUM_LOW);
   const Indices cu_seqlens = l.indices(CHUNK_KKT_CU_SEQLENS);
-  if (const int32_t failed = packed_failure(l, cu_seqlens, p.sequences, p.tokens, CHUNK_KKT_FAULT_CU_SEQLENS))
-    return failed;
+  if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, CHUNK_KKT_FAULT_CU_SEQLENS)) return 1;
   const size_t K = p.keyDim, H = p.heads, BT = p.chunkLength, padded = round_up(K, kLanes);
   float* keys = static_cast<float*>(l.scratch);  // [BT, padded]
   float* weighted = keys + BT * padded;          // [BT, padded]: β·k rounded

@@ -53,9 +53,10 @@ kernel void chunk_kkt(device const T* k [[buffer(CHUNK_KKT_K)]], device const fl
                       threadgroup float* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
                       uint3 groups [[threadgroups_per_grid]], uint index [[thread_index_in_threadgroup]],
                       uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  const bool packed = p.present & CHUNK_KKT_HAS_CU_SEQLENS, pair = p.present & CHUNK_KKT_HAS_SUM_LOW;
-  const ChunkPlace place = threadgroup_place(p, cuSeqlens, packed, group.x, groups.x, group.y, group.z, fault,
-                                             CHUNK_KKT_FAULT_CU_SEQLENS, memory, index, lane);
+  const Indices cuts = {cuSeqlens, bool(p.present & CHUNK_KKT_HAS_CU_SEQLENS)};
+  const bool pair = p.present & CHUNK_KKT_HAS_SUM_LOW;
+  const ChunkPlace place = threadgroup_place(p, cuts, group.x, groups.x, group.y, group.z, {fault, lane}, CHUNK_KKT_FAULT_CU_SEQLENS,
+                                             memory, index);
   if (place.rows == 0) return;
   const uint length = p.chunkLength, threads = length * 2, H = p.heads, K = p.keyDim, keyStride = p.keyHeads * K;
   const ulong cell = place.token * H + place.head;

@@ -2,7 +2,7 @@
 // how the simdgroups of a threadgroup divide the lower triangle of its BT × BT matrices.
 #pragma once
 #include "block.h"
-#include "sequences_metal.h"
+#include "sequences.h"
 
 namespace mlxts {
 
@@ -14,37 +14,41 @@ struct ChunkPlace {
   uint rows;    // real ones; 0 beyond a sequence's end
 };
 
-// Chunks that a row of tokens has room for.
+// Slots of chunks in a row of tokens.
 template <typename P>
-METAL_FUNC uint chunks_of(constant P& p, bool packed) {
-  return packed ? p.tokens / p.chunkLength + p.sequences : (p.tokens + p.chunkLength - 1) / p.chunkLength;
+METAL_FUNC uint slots_of(constant P& p, bool packed) {
+  return slots_of(packed, p.sequences, p.tokens, p.chunkLength);
 }
 
 // Chunk `chunk` of `chunks` of a row of tokens, which cuSeqlens may cut into sequences.
 template <typename P>
-METAL_FUNC ChunkPlace chunk_place(constant P& p, device const Index* cuSeqlens, bool packed, uint chunk, uint chunks,
-                                  uint head, uint row) {
+METAL_FUNC ChunkPlace chunk_place(constant P& p, Indices cuSeqlens, uint chunk, uint chunks, uint head, uint row) {
   Slot at = {row, chunk};
-  if (packed) at = slot_at(cuSeqlens, true, chunk, p.sequences, p.tokens, chunks, p.chunkLength);
-  const Sequence sequence = sequence_at(cuSeqlens, packed, at.sequence, p.tokens);
-  const uint end = chunked_tokens(sequence.tokens, p.chunkLength, p.lastTokens), first = at.chunk * p.chunkLength;
-  return {head, row * chunks + chunk, ulong(sequence.begin) + first,
-          first < end ? metal::min(p.chunkLength, end - first) : 0};
+  if (cuSeqlens) at = slot_at(cuSeqlens, chunk, p.sequences, p.tokens, chunks, p.chunkLength);
+  const Sequence sequence = sequence_at(cuSeqlens, at.sequence, p.tokens);
+  const uint tokens = chunked_tokens(sequence.tokens, p.chunkLength, p.lastTokens);
+  return {head, row * chunks + chunk, ulong(sequence.begin) + at.chunk * p.chunkLength,
+          chunk_rows(tokens, at.chunk, p.chunkLength)};
 }
 
 // The same for a whole threadgroup; no rows where cuSeqlens is wrong, which is reported. `memory` is free again afterwards.
 template <typename P>
-METAL_FUNC ChunkPlace threadgroup_place(constant P& p, device const Index* cuSeqlens, bool packed, uint chunk, uint chunks,
-                                        uint head, uint row, device MlxtsFault* fault, uint code,
-                                        threadgroup float* memory, uint index, uint lane) {
-  ChunkPlace place = chunk_place(p, cuSeqlens, packed, chunk, chunks, head, row);
-  if (!packed) return place;
-  const bool right = packed_right(cuSeqlens, true, p.sequences, p.tokens, fault, code, lane);
+METAL_FUNC ChunkPlace threadgroup_place(constant P& p, Indices cuSeqlens, uint chunk, uint chunks, uint head, uint row,
+                                        FaultSearch search, uint code, threadgroup float* memory, uint index) {
+  ChunkPlace place = chunk_place(p, cuSeqlens, chunk, chunks, head, row);
+  if (!cuSeqlens) return place;
+  const bool right = packed_right(cuSeqlens, p.sequences, p.tokens, search, code);
   const metal::uint2 first = threadgroup_first(metal::uint2(uint(place.token), right ? place.rows : 0),
                                                (threadgroup uint*)memory, index);
   place.token = first.x;
   place.rows = first.y;
   return place;
+}
+
+// ln(decay) of a gate; a factor of 0: the gate is the decay itself, and 0 becomes what exp() takes to 0.
+METAL_FUNC float log_decay(float gate, float factor) {
+  if (factor != 0.0f) return gate * factor;
+  return gate > 0.0f ? metal::max(metal::precise::log(gate), -104.0f) : -104.0f;
 }
 
 // Cumulated gates of a chunk as pairs in threadgroup memory, zeros for rows that are not real.

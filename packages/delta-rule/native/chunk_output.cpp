@@ -17,8 +17,7 @@ int32_t chunk_output(const Launch& l) {
   const float* sum_low = l.buffer<const float>(CHUNK_OUTPUT_SUM_LOW);
   const Indices cu_seqlens = l.indices(CHUNK_OUTPUT_CU_SEQLENS);
   const uint8_t* mask = l.buffer<const uint8_t>(CHUNK_OUTPUT_MASK);
-  if (const int32_t failed = packed_failure(l, cu_seqlens, p.sequences, p.tokens, CHUNK_OUTPUT_FAULT_CU_SEQLENS))
-    return failed;
+  if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, CHUNK_OUTPUT_FAULT_CU_SEQLENS)) return 1;
   const size_t K = p.keyDim, V = p.valueDim, H = p.heads, BT = p.chunkLength;
   // Rows of whole vectors where channels are taken as vectors; zeros beyond K.
   const size_t padded = kChannels ? round_up(K, kLanes) : K;

@@ -42,9 +42,10 @@ kernel void chunk_output(device const T* q [[buffer(CHUNK_OUTPUT_Q)]], device co
   constexpr uint kColumns = (CHUNK_OUTPUT_ROW_BYTES - 16) / sizeof(Q);
   constexpr uint kQueryStride = kColumns + 16 / sizeof(Q), kStride = kColumns + 16 / sizeof(T);
   constexpr uint kValueStride = kValues + 16 / sizeof(T);
-  const bool packed = p.present & CHUNK_OUTPUT_HAS_CU_SEQLENS, pair = p.present & CHUNK_OUTPUT_HAS_SUM_LOW;
-  const ChunkPlace place = threadgroup_place(p, cuSeqlens, packed, group.x, groups.x, group.y, group.z, fault,
-                                             CHUNK_OUTPUT_FAULT_CU_SEQLENS, memory, index, lane);
+  const Indices cuts = {cuSeqlens, bool(p.present & CHUNK_OUTPUT_HAS_CU_SEQLENS)};
+  const bool pair = p.present & CHUNK_OUTPUT_HAS_SUM_LOW;
+  const ChunkPlace place = threadgroup_place(p, cuts, group.x, groups.x, group.y, group.z, {fault, lane}, CHUNK_OUTPUT_FAULT_CU_SEQLENS,
+                                             memory, index);
   const uint length = p.chunkLength, threads = length * 2, H = p.heads, K = p.keyDim, V = p.valueDim;
   const uint rows = place.rows, keyStride = p.keyHeads * K;
   if (rows == 0) return;

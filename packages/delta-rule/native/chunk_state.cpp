@@ -20,8 +20,7 @@ int32_t chunk_state(const Launch& l) {
   float* final_state = l.buffer<float>(CHUNK_STATE_FINAL_STATE);
   float* snapshots = l.buffer<float>(CHUNK_STATE_SNAPSHOTS);
   const Indices cu_seqlens = l.indices(CHUNK_STATE_CU_SEQLENS);
-  if (const int32_t failed = packed_failure(l, cu_seqlens, p.sequences, p.tokens, CHUNK_STATE_FAULT_CU_SEQLENS))
-    return failed;
+  if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, CHUNK_STATE_FAULT_CU_SEQLENS)) return 1;
   const size_t K = p.keyDim, V = p.valueDim, H = p.heads, BT = p.chunkLength;
   float* state = static_cast<float*>(l.scratch);  // [K, kRows]
   float* turned = state + K * kRows;              // [kRows, K]

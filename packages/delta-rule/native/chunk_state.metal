@@ -54,11 +54,11 @@ kernel void chunk_state(device const T* k [[buffer(CHUNK_STATE_K)]], device cons
   static_assert(kTileRows * kStride * sizeof(T) <= CHUNK_STATE_BUFFER_BYTES, "a tile must fit its buffer");
   static_assert(kThreads % kPieces == 0, "a thread has the same columns of each row");
   const bool packed = p.present & CHUNK_STATE_HAS_CU_SEQLENS, pair = p.present & CHUNK_STATE_HAS_SUM_LOW;
-  Sequence sequence = sequence_at(cuSeqlens, packed, group.z, p.tokens);
+  const Indices cuts = {cuSeqlens, packed};
+  Sequence sequence = sequence_at(cuts, group.z, p.tokens);
   if (packed) {
     // No sequence begins behind the tokens: that stands for a wrong cuSeqlens.
-    const bool right =
-        packed_right(cuSeqlens, true, p.sequences, p.tokens, fault, CHUNK_STATE_FAULT_CU_SEQLENS, lane);
+    const bool right = packed_right(cuts, p.sequences, p.tokens, {fault, lane}, CHUNK_STATE_FAULT_CU_SEQLENS);
     const uint2 first = threadgroup_first(uint2(right ? sequence.begin : p.tokens + 1, sequence.tokens),
                                           (threadgroup uint*)memory, index);
     sequence = {first.x, first.y};
@@ -66,8 +66,8 @@ kernel void chunk_state(device const T* k [[buffer(CHUNK_STATE_K)]], device cons
   }
   const uint K = p.keyDim, V = p.valueDim, H = p.heads, length = p.chunkLength, keyBlocks = K / 8;
   const uint head = group.y, keyHead = key_head_of(head, p.headsPerKey, p.keyHeads);
-  const uint tokens = chunked_tokens(sequence.tokens, length, p.lastTokens), chunks = (tokens + length - 1) / length;
-  const uint slot = packed ? packed_slot(group.z, sequence.begin, length) : group.z * chunks_of(p, false);
+  const uint tokens = chunked_tokens(sequence.tokens, length, p.lastTokens), chunks = chunks_of(tokens, length);
+  const uint slot = first_slot(packed, group.z, sequence.begin, p.tokens, length);
   const BlockLane at = block_lane(lane);
   const uint v = group.x * CHUNK_STATE_ROWS + simdgroup * 8 + at.row;  // this lane's row of the state
   const bool used = group.x * CHUNK_STATE_ROWS + simdgroup * 8 < V;
@@ -154,7 +154,7 @@ kernel void chunk_state(device const T* k [[buffer(CHUNK_STATE_K)]], device cons
         const uint done = now.chunk * length + rows;
         if ((p.present & CHUNK_STATE_HAS_SNAPSHOTS) && now.row + end == rows && done % p.snapshotEvery == 0 && v < V) {
           const uint place =
-              first_snapshot(cuSeqlens, packed, group.z, sequence.tokens, p.tokens, p.snapshotEvery) + done / p.snapshotEvery - 1;
+              first_snapshot(cuts, group.z, sequence.tokens, p.tokens, p.snapshotEvery) + done / p.snapshotEvery - 1;
           store_state<KeyBlocks>(state, keyBlocks, snapshots + (ulong(place) * H + head) * V * K + own, p.columnStride);
         }
       } else {

@@ -17,8 +17,7 @@ int32_t chunk_wu(const Launch& l) {
   const float* sum = l.buffer<const float>(CHUNK_WU_SUM);
   const float* sum_low = l.buffer<const float>(CHUNK_WU_SUM_LOW);
   const Indices cu_seqlens = l.indices(CHUNK_WU_CU_SEQLENS);
-  if (const int32_t failed = packed_failure(l, cu_seqlens, p.sequences, p.tokens, CHUNK_WU_FAULT_CU_SEQLENS))
-    return failed;
+  if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, CHUNK_WU_FAULT_CU_SEQLENS)) return 1;
   const size_t K = p.keyDim, V = p.valueDim, H = p.heads, BT = p.chunkLength;
   float* panel = static_cast<float*>(l.scratch);  // [BT, kPanel]
   float* factor = panel + BT * kPanel;            // [BT]

@@ -28,9 +28,10 @@ kernel void chunk_wu(device const T* k [[buffer(CHUNK_WU_K)]], device const T* v
                      uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
                      uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   constexpr uint kColumns = (CHUNK_WU_ROW_BYTES - 16) / sizeof(T), kStride = CHUNK_WU_ROW_BYTES / sizeof(T);
-  const bool packed = p.present & CHUNK_WU_HAS_CU_SEQLENS, pair = p.present & CHUNK_WU_HAS_SUM_LOW;
-  const ChunkPlace place = threadgroup_place(p, cuSeqlens, packed, group.x, groups.x, group.y, group.z / 2, fault,
-                                             CHUNK_WU_FAULT_CU_SEQLENS, factor, index, lane);
+  const Indices cuts = {cuSeqlens, bool(p.present & CHUNK_WU_HAS_CU_SEQLENS)};
+  const bool pair = p.present & CHUNK_WU_HAS_SUM_LOW;
+  const ChunkPlace place = threadgroup_place(p, cuts, group.x, groups.x, group.y, group.z / 2, {fault, lane}, CHUNK_WU_FAULT_CU_SEQLENS,
+                                             factor, index);
   const uint length = p.chunkLength, H = p.heads, rows = place.rows;
   if (rows == 0) return;
   const ulong cell = place.token * H + place.head;

@@ -1,6 +1,7 @@
 // One threadgroup: the state of one sequence, rows of its history that lie side by side.
 #include "conv_rollback.params.h"
 #include "cpu_kernel.h"
+#include "sequences.h"
 #include "simd.h"
 
 using namespace mlxts;
@@ -12,16 +13,9 @@ int32_t conv_rollback(const Launch& l) {
   const auto& p = l.args<ConvRollbackParams>();
   const Indices rejected = l.indices(CONV_ROLLBACK_REJECTED);
   const size_t kept = p.taps - 1, spare = p.historyRows - kept;
-  // A negative number is a large u32.
-  const auto fail = [&](uint32_t count, uint64_t i) {
-    return l.fail(CONV_ROLLBACK_FAULT_REJECTED, count, uint32_t(i));
-  };
-  for (uint32_t i = 0; i < p.sequences; ++i)
-    if (const uint32_t count = uint32_t(rejected.read(i)); count > spare) return fail(count, i);
+  if (!rejected_right(rejected, p.sequences, spare, l, CONV_ROLLBACK_FAULT_REJECTED)) return 1;
   for (uint64_t i = l.begin; i < l.end; ++i) {
-    const uint32_t count = uint32_t(rejected.read(i));
-    if (count > spare) return fail(count, i);
-    const size_t first = i * p.historyRows + spare - count;
+    const size_t first = i * p.historyRows + spare - rejected_at(rejected, i, spare);
     memcpy(l.buffer<T>(CONV_ROLLBACK_STATE) + i * kept * p.channels,
            l.buffer<const T>(CONV_ROLLBACK_HISTORY) + first * p.channels, kept * p.channels * sizeof(T));
   }

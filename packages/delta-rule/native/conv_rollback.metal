@@ -1,6 +1,6 @@
 // One thread: one element of the state of one sequence.
 #include "conv_rollback.params.h"
-#include "sequences_metal.h"
+#include "sequences.h"
 
 using namespace metal;
 using namespace mlxts;
@@ -13,9 +13,10 @@ kernel void conv_rollback(device const T* history [[buffer(CONV_ROLLBACK_HISTORY
                           device MlxtsFault* fault [[buffer(CONV_ROLLBACK_FAULT)]],
                           uint3 at [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
   const uint kept = p.taps - 1, spare = p.historyRows - kept;
-  if (!rejected_right(rejected, p.sequences, spare, fault, CONV_ROLLBACK_FAULT_REJECTED, lane)) return;
+  const Indices counts = {rejected, true};
+  if (!rejected_right(counts, p.sequences, spare, {fault, lane}, CONV_ROLLBACK_FAULT_REJECTED)) return;
   if (at.x >= kept * p.channels) return;
-  const ulong first = ulong(at.y) * p.historyRows + (spare - min(spare, uint(read_index(rejected, at.y))));
+  const ulong first = ulong(at.y) * p.historyRows + spare - rejected_at(counts, at.y, spare);
   state[ulong(at.y) * kept * p.channels + at.x] = history[first * p.channels + at.x];
 }
 

@@ -26,11 +26,7 @@ template <bool Channels>
 int32_t gated_delta_rollback(const Launch& l) {
   const auto& p = l.args<GatedDeltaRollbackParams>();
   const Indices rejected = l.indices(GATED_DELTA_ROLLBACK_REJECTED);
-  const auto fail = [&](uint32_t count, size_t s) {
-    return l.fail(GATED_DELTA_ROLLBACK_FAULT_REJECTED, count, uint32_t(s));
-  };
-  for (uint32_t s = 0; s < p.sequences; ++s)
-    if (const uint32_t count = uint32_t(rejected.read(s)); count > p.lastTokens) return fail(count, s);
+  if (!rejected_right(rejected, p.sequences, p.lastTokens, l, GATED_DELTA_ROLLBACK_FAULT_REJECTED)) return 1;
   const float* log_state = l.buffer<const float>(GATED_DELTA_ROLLBACK_LOG_STATE);
   const float* log_keys = l.buffer<const float>(GATED_DELTA_ROLLBACK_LOG_KEYS);
   const float* log_deltas = l.buffer<const float>(GATED_DELTA_ROLLBACK_LOG_DELTAS);
@@ -49,10 +45,9 @@ int32_t gated_delta_rollback(const Launch& l) {
     const size_t v0 = block * block_rows, rows = V - v0 < block_rows ? V - v0 : block_rows;
     const size_t key_head = key_head_of(head, p.headsPerKey, p.keyHeads);
     const size_t state_at = layout.at(sequence * H + head, v0);
-    const uint32_t count = uint32_t(rejected.read(sequence));
-    if (count > p.lastTokens) return fail(count, sequence);
+    const size_t count = p.lastTokens - rejected_at(rejected, sequence, p.lastTokens);
     load_rows(layout, log_state + state_at, rows, rows_of);
-    for (size_t i = 0; i + count < p.lastTokens; ++i) {
+    for (size_t i = 0; i < count; ++i) {
       const size_t token_at = sequence * p.lastTokens + i, head_at = token_at * H + head;
       memcpy(key, log_keys + (token_at * p.keyHeads + key_head) * K, K * sizeof(float));
       const float* gate = log_gates + head_at * gates;

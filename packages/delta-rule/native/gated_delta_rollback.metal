@@ -2,7 +2,7 @@
 // rejected ones. The updates are those of the recurrent kernel.
 #include "gated_delta_rollback.params.h"
 #include "metal_kernel.h"
-#include "sequences_metal.h"
+#include "sequences.h"
 #include "state_rows_metal.h"
 
 using namespace metal;
@@ -55,12 +55,13 @@ kernel void gated_delta_rollback(device const float* log_state [[buffer(GATED_DE
                                  uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
                                  uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const uint row = group.x * p.rowsPerThreadgroup + simdgroup * kRows, head = group.y, sequence = group.z;
-  if (row >= p.valueDim || !rejected_right(rejected, p.sequences, p.lastTokens, fault,
-                                           GATED_DELTA_ROLLBACK_FAULT_REJECTED, lane))
+  const Indices counts = {rejected, true};
+  if (row >= p.valueDim ||
+      !rejected_right(counts, p.sequences, p.lastTokens, {fault, lane}, GATED_DELTA_ROLLBACK_FAULT_REJECTED))
     return;
   const StateLayout layout = {p.keyDim, p.valueDim, p.rowStride, p.columnStride};
-  const uint rows = min(p.valueDim - row, kRows), back = simd_broadcast_first(uint(read_index(rejected, sequence)));
-  const uint count = p.lastTokens - min(p.lastTokens, back);
+  const uint rows = min(p.valueDim - row, kRows);
+  const uint count = p.lastTokens - simd_broadcast_first(rejected_at(counts, sequence, p.lastTokens));
   const ulong token = ulong(sequence) * p.lastTokens, gate_at = token * p.heads + head;
   const ulong state_at = layout.at(ulong(sequence) * p.heads + head, row);
   const ulong key_at = (token * p.keyHeads + key_head_of(head, p.headsPerKey, p.keyHeads)) * p.keyDim;

@@ -102,9 +102,7 @@ int32_t gated_delta_rule_chunk(const Launch& l) {
   float* snapshots = l.buffer<float>(GATED_DELTA_RULE_CHUNK_SNAPSHOTS);
   const uint8_t* skips = l.buffer<const uint8_t>(GATED_DELTA_RULE_CHUNK_MASK);
   const Indices cu_seqlens = l.indices(GATED_DELTA_RULE_CHUNK_CU_SEQLENS);
-  if (const int32_t failed =
-          packed_failure(l, cu_seqlens, p.sequences, p.tokens, GATED_DELTA_RULE_CHUNK_FAULT_CU_SEQLENS))
-    return failed;
+  if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, GATED_DELTA_RULE_CHUNK_FAULT_CU_SEQLENS)) return 1;
   const size_t K = p.keyDim, V = p.valueDim, H = p.heads, BT = p.chunkLength;
   const Scratch s(l.scratch, K, V, BT);
   for (uint64_t group = l.begin; group < l.end; ++group) {

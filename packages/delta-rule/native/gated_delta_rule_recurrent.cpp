@@ -168,7 +168,7 @@ template <typename T, bool Channels>
 int32_t gated_delta_rule_recurrent(const Launch& l) {
   const auto& p = l.args<GatedDeltaRuleRecurrentParams>();
   const Indices cu_seqlens = l.indices(GATED_DELTA_RULE_RECURRENT_CU_SEQLENS);
-  if (packed_failure(l, cu_seqlens, p.sequences, p.tokens, GATED_DELTA_RULE_RECURRENT_FAULT_CU_SEQLENS)) return 1;
+  if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, GATED_DELTA_RULE_RECURRENT_FAULT_CU_SEQLENS)) return 1;
   const T* q = l.buffer<const T>(GATED_DELTA_RULE_RECURRENT_Q);
   const T* k = l.buffer<const T>(GATED_DELTA_RULE_RECURRENT_K);
   const T* v = l.buffer<const T>(GATED_DELTA_RULE_RECURRENT_V);

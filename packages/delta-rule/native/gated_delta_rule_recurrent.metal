@@ -2,7 +2,7 @@
 // the lanes, a few neighboring elements in each.
 #include "gated_delta_rule_recurrent.params.h"
 #include "metal_kernel.h"
-#include "sequences_metal.h"
+#include "sequences.h"
 #include "state_rows_metal.h"
 
 using namespace metal;
@@ -242,16 +242,16 @@ kernel void gated_delta_rule_recurrent(device const T* q [[buffer(GATED_DELTA_RU
                                        uint lane [[thread_index_in_simdgroup]],
                                        uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const uint row = group.x * p.rowsPerThreadgroup + simdgroup * kRows, head = group.y, sequence = group.z;
-  const bool packed = p.present & GATED_DELTA_RULE_RECURRENT_HAS_CU_SEQLENS;
-  if (row >= p.valueDim || !packed_right(cu_seqlens, packed, p.sequences, p.tokens, fault,
-                                         GATED_DELTA_RULE_RECURRENT_FAULT_CU_SEQLENS, lane))
+  const Indices cuts = {cu_seqlens, bool(p.present & GATED_DELTA_RULE_RECURRENT_HAS_CU_SEQLENS)};
+  if (row >= p.valueDim ||
+      !packed_right(cuts, p.sequences, p.tokens, {fault, lane}, GATED_DELTA_RULE_RECURRENT_FAULT_CU_SEQLENS))
     return;
-  const Sequence tokens = sequence_at(cu_seqlens, packed, sequence, p.tokens);
+  const Sequence tokens = sequence_at(cuts, sequence, p.tokens);
   const Work w = {sequence, head, row, min(p.valueDim - row, kRows), lane,
                   {simd_broadcast_first(tokens.begin), simd_broadcast_first(tokens.tokens)}};
   Kept kept = {final_state, snapshots, last_states, log_state, log_keys, log_deltas, log_gates, 0};
   if (p.present & GATED_DELTA_RULE_RECURRENT_HAS_SNAPSHOTS)
-    kept.first_snapshot = first_snapshot(cu_seqlens, packed, sequence, w.tokens.tokens, p.tokens, p.snapshotEvery);
+    kept.first_snapshot = first_snapshot(cuts, sequence, w.tokens.tokens, p.tokens, p.snapshotEvery);
   if (p.lastTokens > 0) store_nothing(kept, w, Channels ? p.keyDim : 1, p);
   const uint start = p.chunkLength > 0 ? chunked_tokens(w.tokens.tokens, p.chunkLength, p.lastTokens) : 0;
   const ulong token = ulong(w.tokens.begin) + start, gate_at = token * p.heads + head;

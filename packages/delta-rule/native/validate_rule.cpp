@@ -1,6 +1,7 @@
 // One threadgroup: a block of tokens. The first of them with a gate, a beta or a step that lets the state grow.
 #include "cpu_kernel.h"
 #include "sequences.h"
+#include "simd.h"
 #include "validate_rule.params.h"
 
 using namespace mlxts;

@@ -1,5 +1,5 @@
 // One thread: one head of one token: whether its gates, its beta and its step let the state grow.
-#include "sequences_metal.h"
+#include "sequences.h"
 #include "validate_rule.params.h"
 
 using namespace metal;

@@ -1,6 +1,7 @@
 // What the simulator's processes have written down of executed lines, merged by file.
 import { basename } from "node:path";
 import type { KernelFile } from "./kernel_files.ts";
+import { metalLines } from "./metal_lines.ts";
 
 /** By path: each line with code, and whether any process has executed it. */
 export type Lines = Map<string, Map<number, boolean>>;
@@ -80,9 +81,9 @@ export function uncompiled(
   lines: ReadonlyMap<number, boolean> | undefined,
   named: ReadonlySet<string>,
 ): number[] {
-  const code = text.replace(/\/\/[^\n]*/g, "");
+  const code = metalLines(text).replace(/\/\/[^\n]*/g, "");
   const found: number[] = [];
-  for (const { index, 0: head, 1: name = "" } of code.matchAll(/^METAL_FUNC\b[^;{(]*?(\w+)\([^;{]*\{/gm)) {
+  for (const { index, 0: head, 1: name = "" } of code.matchAll(/^(?:METAL|MLXTS)_FUNC\b[^;{(]*?(\w+)\([^;{]*\{/gm)) {
     let depth = 0;
     let end = index + head.length - 1;
     for (; end < code.length; end++) {

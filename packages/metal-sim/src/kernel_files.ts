@@ -1,6 +1,7 @@
 // The Metal kernels of a project: which .metal files there are, and which headers each includes.
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { basename, dirname, join, relative } from "node:path";
+import { metalLines } from "./metal_lines.ts";
 import type { KernelProject } from "./project.ts";
 
 export interface KernelFile {
@@ -21,7 +22,7 @@ function closure(path: string, { root, headers }: Pick<KernelProject, "root" | "
   const visit = (file: string) => {
     if (found.has(file)) return;
     found.add(file);
-    for (const [, name = ""] of readFileSync(file, "utf8").matchAll(INCLUDE)) {
+    for (const [, name = ""] of metalLines(readFileSync(file, "utf8")).matchAll(INCLUDE)) {
       const folders = [dirname(file), ...headers.map((folder) => join(root, folder))];
       const at = folders.map((folder) => join(folder, name)).find((candidate) => existsSync(candidate));
       if (at === undefined) throw new Error(`${relative(root, file)}: "${name}" not found`);

@@ -1,4 +1,5 @@
 // Seeded faults: texts of a .metal file, or of a header, that differ from it in one place and that a test must reject.
+import { metalLines } from "./metal_lines.ts";
 
 export type MutationKind = "barrier" | "index" | "bound" | "params" | "binding";
 
@@ -244,7 +245,7 @@ function changed(source: string, changes: Edit["changes"]): string {
 export function mutationsOf(source: string, headers: readonly string[] = []): Mutation[] {
   const names = new Set([source, ...headers].flatMap((text) => [...pointers(text)]));
   const seen = new Map<string, number>();
-  return edits(source, names).map(({ kind, at, what, changes }) => {
+  return edits(metalLines(source), names).map(({ kind, at, what, changes }) => {
     const line = source.slice(0, at).split("\n").length;
     const key = `${line} ${what}`;
     const count = (seen.get(key) ?? 0) + 1;
@@ -279,7 +280,8 @@ export function staleHeaders(header: string, used: (word: string) => boolean): M
     const text = lines.map((line, i) => (i === a || i === b ? change(line) : line)).join("\n");
     found.push({ kind, line: a + 1, what, text });
   };
-  const all = bindings(lines);
+  const compiled = metalLines(header).split("\n");
+  const all = bindings(compiled);
   for (const [i, a] of all.entries()) {
     const b = all[i + 1];
     if (!b || !(used(a.name) || used(b.name))) continue;
@@ -291,9 +293,9 @@ export function staleHeaders(header: string, used: (word: string) => boolean): M
     );
   }
   const FIELD = /^ {2}(?<type>uint32_t|int32_t|float) (?<name>\w+);/;
-  for (const [i, text] of lines.entries()) {
+  for (const [i, text] of compiled.entries()) {
     const a = FIELD.exec(text)?.groups;
-    const b = FIELD.exec(lines[i + 1] ?? "")?.groups;
+    const b = FIELD.exec(compiled[i + 1] ?? "")?.groups;
     if (!a || !b || !(used(a.name as string) || used(b.name as string))) continue;
     const [first, second] = [text, lines[i + 1] as string];
     swapped(i, i + 1, "params", `swap ${a.name} and ${b.name}`, (line) => (line === first ? second : first));

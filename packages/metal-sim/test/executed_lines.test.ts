@@ -45,6 +45,8 @@ describe("lines of Metal kernels", () => {
     const text =
       "// METAL_FUNC int no() {\nMETAL_FUNC int a() { return 1; }\ntemplate <typename T>\nMETAL_FUNC T b(T x) {\n  if (x) {\n    y;\n  }\n  return x;\n}\n";
     const none = new Set<string>();
+    const shared = `MLXTS_FUNC bool a() {}\n#ifndef __METAL_VERSION__\nMLXTS_FUNC bool b() {}\n#endif\n`;
+    expect(uncompiled(shared, undefined, none)).toEqual([1]);
     expect(uncompiled(text, new Map([[2, true]]), none)).toEqual([4]);
     expect(uncompiled(text, new Map([[8, false]]), none)).toEqual([2]);
     expect(uncompiled(text, undefined, none)).toEqual([2, 4]);

@@ -82,6 +82,11 @@ describe("mutations of a kernel's text", () => {
       ["index", "x[i] one further", "x[i + 1] = 1;"],
     ]);
   });
+
+  it("leave what is for C++ alone", () => {
+    const source = "#ifdef __METAL_VERSION__\nfloat y = x[i];\n#else\nfloat y = x[j];\n#endif";
+    expect(changes(source)).toEqual([["index", "x[i] one further", "float y = x[i + 1];"]]);
+  });
 });
 
 describe("stale params headers", () => {
@@ -119,5 +124,10 @@ describe("stale params headers", () => {
     ]);
     expect(found[3]?.text.split("\n").slice(7, 10)).toEqual(["struct OpParams {", "  float eps;", "  uint32_t rows;"]);
     expect(staleHeaders(header, () => false)).toEqual([]);
+  });
+
+  it("have fields for C++ alone, which are left as they are", () => {
+    const cpp = ["#ifndef __METAL_VERSION__", "  uint32_t rows;", "  uint32_t block;", "#endif"];
+    expect(staleHeaders(["struct OpParams {", ...cpp, "};"].join("\n"), () => true)).toEqual([]);
   });
 });

@@ -1,0 +1,65 @@
+// For headers that both C++ and Metal compile: one name for what the two call differently.
+#pragma once
+#ifdef __METAL_VERSION__
+#include "metal_kernel.h"
+
+#define MLXTS_FUNC METAL_FUNC
+
+namespace mlxts {
+
+// A number of tokens, heads, chunks, or a position among them.
+typedef uint Count;
+
+// Numbers from a buffer that decide addresses or the lengths of loops: see read_index. `present` is false for an
+// optional buffer that is absent.
+struct Indices {
+  device const Index* first;
+  bool present;
+
+  explicit operator bool() const { return present; }
+  int read(uint i) const { return read_index(first, i); }
+};
+
+// How a kernel looks for the first fault in its data: the lanes of a simdgroup look at every 32nd number each.
+struct FaultSearch {
+  device MlxtsFault* fault;
+  uint lane;
+
+  uint begin() const { return lane; }
+  uint step() const { return kSimd; }
+
+  // Reports the fault of the lane whose `place` is the least, ~0 for none. Whether no lane has found one.
+  bool none(uint place, uint code, uint a, uint b) const {
+    const uint first = metal::simd_min(place);
+    if (first == ~0u) return true;
+    if (place == first) report_fault(fault, code, a, b);
+    return false;
+  }
+};
+
+}  // namespace mlxts
+#else
+#include "cpu_kernel.h"
+
+#define MLXTS_FUNC inline __attribute__((always_inline))
+
+namespace mlxts {
+
+typedef size_t Count;
+
+// A CPU kernel looks at all numbers itself.
+struct FaultSearch {
+  const Launch& launch;
+
+  FaultSearch(const Launch& launch) : launch(launch) {}
+  size_t begin() const { return 0; }
+  size_t step() const { return 1; }
+  bool none(size_t place, uint32_t code, uint32_t a, uint32_t b) const {
+    if (place == ~size_t(0)) return true;
+    launch.fail(code, a, b);
+    return false;
+  }
+};
+
+}  // namespace mlxts
+#endif
