@@ -9,7 +9,7 @@ import { checkOptionNames } from "./options.ts";
 import { copyShape, tensorBytes } from "./shape.ts";
 import { Tensor } from "./tensor.ts";
 
-/** Blocks start at multiples of this: one cache line pair, and every device's offset alignment. */
+/** Tensors in an arena start at multiples of this many bytes: every device can bind them there. */
 export const ARENA_ALIGNMENT = 256;
 
 /** Bytes that a tensor takes in an arena. */

@@ -1,6 +1,7 @@
 // ArrayBuffers that a device shares with the program: their views, and what keeps or takes their bytes.
+import { types } from "node:util";
 import { markAsUntransferable } from "node:worker_threads";
-import { wrongValue } from "./errors.ts";
+import { wrongKind, wrongValue } from "./errors.ts";
 import { native } from "./native.ts";
 
 /** A view's bytes. Each of its properties is read once: a subclass could name another place each time. */
@@ -15,7 +16,20 @@ export function bytesOfView(op: string, argument: string, view: ArrayBufferView,
 const resizable = Object.getOwnPropertyDescriptor(ArrayBuffer.prototype, "resizable")?.get;
 
 /** Whether an ArrayBuffer is resizable, asked of the built-in getter: the object may have a property of that name. */
-export const isResizable = (buffer: ArrayBuffer): boolean => resizable?.call(buffer) === true;
+const isResizable = (buffer: ArrayBuffer): boolean => resizable?.call(buffer) === true;
+
+/** The bytes of an array that a device is to use in place, and the ArrayBuffer that holds them. */
+export function arrayToWrap(op: string, memory: ArrayBufferView): { view: Uint8Array; source: ArrayBufferLike } {
+  if (!ArrayBuffer.isView(memory)) throw wrongKind(op, "memory", "be a typed array or DataView", memory);
+  const source = memory.buffer;
+  if (!types.isAnyArrayBuffer(source))
+    throw wrongKind(op, "memory", "lie in an ArrayBuffer or SharedArrayBuffer", source);
+  if (types.isArrayBuffer(source) && isResizable(source))
+    throw wrongValue(op, "memory", "have a fixed length", "a view of a resizable ArrayBuffer");
+  const view = bytesOfView(op, "memory", memory, source);
+  if (view.length === 0) throw wrongValue(op, "memory", "have at least one byte", "0 bytes");
+  return { view, source };
+}
 
 /**
  * Whether `markAsUntransferable` keeps JavaScript from taking an ArrayBuffer's bytes away. On Node.js 21 to 23 and early

@@ -18,7 +18,7 @@ import { Tensor as TensorClass } from "./tensor.ts";
 
 const INDEX = "model.safetensors.index.json";
 const INDEX_DEPTH = 32;
-/** An index has about 100 bytes for a tensor. */
+/** An index takes about 100 bytes for each tensor. */
 const MAX_INDEX_BYTES = 1 << 28;
 const COPY_BYTES = 1 << 24;
 

@@ -12,7 +12,7 @@ export interface CommitOptions {
   signal?: AbortSignal | undefined;
 }
 
-/** The options, each read once: what a getter does cannot come between the checks and the submission. */
+/** A checked copy of the options. Each is read once, so that a getter cannot give another value after the checks. */
 export function readCommitOptions(op: string, options: CommitOptions): CommitOptions {
   checkOptionNames<CommitOptions>(op, options, { profile: true, signal: true });
   const { profile = false, signal } = options;

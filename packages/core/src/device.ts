@@ -2,7 +2,7 @@ import { types } from "node:util";
 import { markAsUntransferable } from "node:worker_threads";
 import type * as api from "./api.ts";
 import { Arena } from "./arena.ts";
-import { bytesOfView, canPin, isResizable } from "./array_buffers.ts";
+import { arrayToWrap, bytesOfView, canPin } from "./array_buffers.ts";
 import { Buffer } from "./buffer.ts";
 import { type DeviceCounters, zeroTally } from "./counters.ts";
 import type { DeviceCore } from "./device_core.ts";
@@ -74,7 +74,7 @@ function openNative(kind: DeviceKind, options: DeviceOptions, onEnded: () => voi
   }
 }
 
-/** Lets a device say that it takes less than it does, so that tests reach what large devices never refuse. @internal */
+/** Lowers limits of a device, so that tests can exceed them. */
 export let changeLimits: (device: api.Device, limits: Partial<DeviceLimits>) => void;
 
 /** The class behind `Device`. */
@@ -198,15 +198,8 @@ export class Device implements DeviceCore {
     checkOptionNames<api.WrapOptions>(op, options, { readOnly: true });
     const { readOnly = false } = options;
     if (typeof readOnly !== "boolean") throw wrongKind(op, "readOnly", "be a boolean", readOnly);
-    if (!ArrayBuffer.isView(memory)) throw wrongKind(op, "memory", "be a typed array or DataView", memory);
-    const source = memory.buffer;
-    if (!types.isAnyArrayBuffer(source))
-      throw wrongKind(op, "memory", "lie in an ArrayBuffer or SharedArrayBuffer", source);
-    if (types.isArrayBuffer(source) && isResizable(source))
-      throw wrongValue(op, "memory", "have a fixed length", "a view of a resizable ArrayBuffer");
-    const view = bytesOfView(op, "memory", memory, source);
+    const { view, source } = arrayToWrap(op, memory);
     const bytes = view.length;
-    if (bytes === 0) throw wrongValue(op, "memory", "have at least one byte", "0 bytes");
     const device = this.live();
     const cannotHold = () =>
       wrongValue(
@@ -255,7 +248,7 @@ export class Device implements DeviceCore {
     checkDtype(op, dtype);
     const dims = copyShape(op, shape);
     const size = countOf(op, dims);
-    // Before anything is allocated.
+    // Numbers are checked before anything is allocated.
     const raw = data === undefined ? undefined : rawNumbers(op, dtype, data, size);
     const buffer = this.buffer(bytesOf(op, dtype, dims, size));
     if (raw) buffer.write(raw);

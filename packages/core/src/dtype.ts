@@ -127,7 +127,7 @@ const getterOf = (name: symbol | "length") =>
 const nameOf = getterOf(Symbol.toStringTag);
 const lengthOf = getterOf("length");
 
-/** Its name where a value is a typed array, also one of another realm or of a subclass; else undefined. */
+/** The name of a typed array's class, also in another realm or of a subclass; undefined for other values. */
 const typedArrayName = (value: unknown) => nameOf.call(value) as string | undefined;
 
 /** The integers that fit a dtype. */
@@ -141,7 +141,7 @@ const INTEGERS: Partial<Record<Dtype, readonly [min: number, max: number]>> = {
 };
 const I64 = [-(2n ** 63n), 2n ** 63n - 1n] as const;
 
-/** Elements of what is like an array of numbers. */
+/** The length of an array, a typed array or an object like one. */
 function arrayLength(op: string, data: unknown): number {
   const fail = (): never => {
     throw wrongKind(op, "data", "be an array of numbers", data);

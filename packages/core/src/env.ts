@@ -20,7 +20,7 @@ function integer(name: string, min: number, max: number): number | undefined {
 
 const flag = (name: string) => choice(name, ["0", "1"]) === "1";
 
-/** Off, the simulator that was built here, or another build of it: the path of an addon. */
+/** `false`: off; `true`: the simulator that was built here; else the path of another build of the addon. */
 function simulator(): boolean | string {
   const value = process.env.MLXTS_METAL_SIM;
   return value?.endsWith(".node") ? value : flag("MLXTS_METAL_SIM");

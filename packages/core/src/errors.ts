@@ -103,7 +103,7 @@ export class ArgumentRangeError extends RangeError {
   }
 }
 
-/** Texts that, without quotes, read as a value of another kind, or as nothing. */
+/** Whether a text, shown without quotes, reads as a value of another kind (`5`, `null`) or as nothing. */
 const readsAsAnother = (text: string) =>
   ["true", "false", "null", "undefined"].includes(text) || !Number.isNaN(Number(text));
 

@@ -8,13 +8,13 @@ export interface Hazard {
   later: { label: string; range: Range };
 }
 
-/** Finds the conflicts that need a barrier: read after write, write after read, write after write. */
+/** Finds the conflicts since the last barrier: read after write, write after read, write after write. */
 export class HazardTracker {
   private recorded: Accesses[] = [];
   private readonly read = new IntervalMap<true>();
   private readonly written = new IntervalMap<true>();
 
-  /** Whether there is one with anything recorded; in O(log n). */
+  /** Whether a dispatch conflicts with anything recorded, in O(log n). */
   conflicts({ reads, writes }: Accesses): boolean {
     return (
       reads.some((range) => this.written.first(range)) ||
@@ -22,7 +22,7 @@ export class HazardTracker {
     );
   }
 
-  /** The conflict with the first dispatch that has one; for messages, since it looks through all that is recorded. */
+  /** The conflict with the first dispatch that has one. It searches everything recorded, and is only for messages. */
   find(next: Accesses): Hazard | undefined {
     for (const { label, reads, writes } of this.recorded) {
       const hazard = (kind: Hazard["kind"], earlier: Range, later: Range): Hazard => ({

@@ -1,5 +1,5 @@
-// Which objects are ours. A process may hold this package twice: as ESM beside CommonJS, or in two folders. Copies of
-// versions that work together take each other's objects; copies of others are told apart by name, version and folder.
+// Which objects this package has made. A process may hold the package twice: as ESM beside CommonJS, or in two folders.
+// Copies whose versions work together take each other's objects; others are named by version and folder in errors.
 import { fileURLToPath } from "node:url";
 import { type InspectOptions, inspect, types } from "node:util";
 import { version } from "../package.json";
@@ -33,7 +33,7 @@ export function isOurs(kind: string, value: unknown): boolean {
   return copies.some((copy) => copy.series === OWN.series && copy.holds(kind, value));
 }
 
-/** Of which copy that does not work together with this one an object is, and its kind. */
+/** For an object of a copy that does not work together with this one: its kind, and the version and folder of that copy. */
 export function foreign(value: object): { kind: string; version: string; path: string } | undefined {
   if (types.isProxy(value)) return undefined;
   for (const copy of copies)

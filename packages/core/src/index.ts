@@ -67,7 +67,8 @@ export {
 } from "./kernel.ts";
 export { defineLibrary, type LibraryDefinition } from "./library_definition.ts";
 export type { DeviceLimits } from "./native.ts";
-export { defineOp, inputTensors, opParams, paramText, shapeText, unsupported } from "./op.ts";
+export { defineOp, unsupported } from "./op.ts";
+export { inputTensors, opParams, paramText, shapeText } from "./op_descriptor.ts";
 export type {
   DtypeRule,
   OnlyKnown,

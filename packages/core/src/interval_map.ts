@@ -4,19 +4,19 @@ interface Interval<V> extends Range {
   value: V;
 }
 
-/** A place in the blocks: of an interval, or of one to be inserted. */
+/** The position of an interval in the blocks, or the position to insert one at. */
 interface Place {
   block: number;
   index: number;
 }
 
-/** A block that grows beyond this is halved. */
+/** A block with more intervals than this is split in two. */
 const BLOCK = 128;
 
 /**
- * Values of ranges of memory: disjoint half-open intervals in order of address, neighbors of one value made one. The
- * sorted list is kept in blocks, so that a change moves few entries: a search takes O(log n), and a change that and
- * the size of a block for each interval it adds or removes.
+ * A map from ranges of addresses to values. It holds disjoint half-open intervals in order of address; adjacent intervals
+ * of equal value are merged. The sorted list is stored in blocks, so that an insertion moves few entries: a search takes
+ * O(log n), an insertion or removal O(log n) and the size of a block.
  */
 export class IntervalMap<V> {
   private blocks: Interval<V>[][] = [];
@@ -27,7 +27,7 @@ export class IntervalMap<V> {
     return this.count;
   }
 
-  /** Where the first interval that ends after `address` stands; past the last one if there is none. */
+  /** The position of the first interval that ends after `address`; past the last one if there is none. */
   private find(address: number): Place {
     const { blocks } = this;
     let low = 0;
@@ -91,7 +91,7 @@ export class IntervalMap<V> {
       }
   }
 
-  /** Gives the range a value, whatever it had. */
+  /** Gives the whole range a value; values that it had are replaced. */
   set({ begin, end }: Range, value: V): void {
     const covering = this.first({ begin, end });
     if (covering && covering.value === value && covering.begin <= begin && covering.end >= end) return;
@@ -108,7 +108,7 @@ export class IntervalMap<V> {
     else this.insert(place, { begin, end, value });
   }
 
-  /** Leaves the range without a value. */
+  /** Removes the values of the range. */
   delete({ begin, end }: Range): void {
     for (;;) {
       const place = this.find(begin);
@@ -127,7 +127,7 @@ export class IntervalMap<V> {
     }
   }
 
-  /** Keeps the intervals whose value passes. */
+  /** Removes the intervals whose value `keep` refuses. */
   filter(keep: (value: V) => boolean): void {
     this.blocks = this.blocks
       .map((entries) => entries.filter(({ value }) => keep(value)))

@@ -6,8 +6,8 @@ const CLOSING = { object: 0x7d, array: 0x5d };
 const isSpace = (byte: number | undefined) => byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09;
 
 /**
- * The first name that an object of this JSON text has twice (which `JSON.parse` hides), or word that the text is nested
- * deeper than `maxDepth`. Text that is not JSON gives anything: `JSON.parse` is to judge it afterwards.
+ * The first name that occurs twice in one object of a JSON text, which `JSON.parse` does not report; "too deep" when the
+ * text is nested deeper than `maxDepth`. For text that is not JSON the result has no meaning: `JSON.parse` then throws.
  */
 export function duplicateName(text: Uint8Array, maxDepth: number): { name: string } | "too deep" | undefined {
   const names: (Set<string> | undefined)[] = [];

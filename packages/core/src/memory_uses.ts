@@ -1,17 +1,17 @@
 import { IntervalMap } from "./interval_map.ts";
 import { type Accesses, overlaps, type Range } from "./ranges.ts";
 
-/** How memory is used: written, or used at all. */
+/** Which uses of memory are asked for: writes, or reads and writes. */
 export type Use = "written" | "used";
 
-/** A list answers this many questions by being looked through; more of them pay for sorting it. */
-const SCANS = 8;
-/** So many lists in flight are asked one after another; more of them are sorted into one map. */
-const LISTS = 16;
+/** A command list is searched linearly this many times; after that its ranges are sorted once, and searched faster. */
+const LINEAR_SEARCHES = 8;
+/** Up to this many lists in flight are searched one by one; more are sorted into one map. */
+const UNSORTED_LISTS = 16;
 
-/** The memory that a list of dispatches touches; kept with the list, since a recording is replayed many times. */
+/** The memory that a command list reads and writes. It is kept with the list, since a recording is replayed many times. */
 export class Footprint {
-  private questions = 0;
+  private searches = 0;
   private sorted: Record<Use, IntervalMap<true>> | undefined;
   readonly accesses: readonly Accesses[];
 
@@ -20,7 +20,7 @@ export class Footprint {
   }
 
   touches(range: Range, use: Use): boolean {
-    if (++this.questions > SCANS) {
+    if (++this.searches > LINEAR_SEARCHES) {
       this.sorted ??= this.sort();
       return this.sorted[use].first(range) !== undefined;
     }
@@ -42,19 +42,19 @@ export class Footprint {
 }
 
 /**
- * The memory that submissions in flight touch. They end in the order of their ids, so that the latest one of an address
- * tells of all: once it has ended, the address is idle.
+ * The memory that submissions in flight use. Submissions end in the order of their ids, so only the latest one that uses
+ * an address counts: once it has ended, the address is idle.
  */
 export class MemoryUses {
-  /** The latest submission of each address. */
+  /** The latest submission that uses each address. */
   private readonly sorted: Record<Use, IntervalMap<number>> = { written: new IntervalMap(), used: new IntervalMap() };
-  /** Lists in flight that are not sorted yet, each with its latest submission, in order of that. */
+  /** Lists in flight that are not in `sorted` yet, each with its latest submission, in the order of these. */
   private readonly unsorted = new Map<Footprint, number>();
   private lastEnded = 0;
-  /** With more intervals than this, those of ended submissions are taken out. */
+  /** When there are more intervals than this, those of ended submissions are removed. */
   private limit = 1024;
 
-  /** How many intervals it keeps. */
+  /** Number of intervals. */
   get size(): number {
     return this.sorted.written.size + this.sorted.used.size;
   }
@@ -69,16 +69,16 @@ export class MemoryUses {
     if (this.unsorted.get(footprint) === id) this.unsorted.delete(footprint);
   }
 
-  /** Nothing is in flight. */
+  /** To be called when nothing is in flight. */
   clear(): void {
     this.unsorted.clear();
     this.sorted.written.clear();
     this.sorted.used.clear();
   }
 
-  /** The latest submission in flight that uses memory of the range so. */
+  /** The latest submission in flight that uses memory of the range in this way. */
   last(range: Range, use: Use): number | undefined {
-    if (this.unsorted.size > LISTS) this.sort();
+    if (this.unsorted.size > UNSORTED_LISTS) this.sort();
     let last = this.lastEnded;
     for (const { value } of this.sorted[use].overlapping(range)) last = Math.max(last, value);
     for (const [footprint, id] of this.unsorted) if (id > last && footprint.touches(range, use)) last = id;

@@ -3,6 +3,7 @@ import { type Dtype, isDtype } from "./dtype.ts";
 import { CommandEncoder } from "./encoder.ts";
 import { disposedError, MlxtsError, show, wrongKind, wrongValue } from "./errors.ts";
 import { readDeclaration } from "./op_declaration.ts";
+import { type DescriptorLists, formFor, formsOf, listsOf, paramText } from "./op_descriptor.ts";
 import type {
   DtypeRule,
   InputSpec,
@@ -14,108 +15,27 @@ import type {
   ParamSpec,
   RecordSpec,
   ShapeRule,
-  TensorSpec,
 } from "./op_types.ts";
 import { checkOptionNames, namesOf } from "./options.ts";
 import { overlaps, sameRange } from "./ranges.ts";
 import { Tensor } from "./tensor.ts";
 
-/** The letters of each form of a shape. */
-const formsOf = (rule: string): string[][] => rule.split(" | ").map((form) => form.split(" "));
-
-/** The form of a shape with as many dimensions as there are, or with `...` for those that it does not name. */
-const formFor = (rule: string, rank: number): string[] | undefined =>
-  formsOf(rule).find((form) => (form[0] === "..." ? form.length - 1 <= rank : form.length === rank));
-
-const isRecord = (spec: InputSpec): spec is RecordSpec => "tensors" in spec;
-
-/** Refuses what is not the `op` of an op. */
-export function checkDescriptor(op: string, descriptor: unknown): void {
-  const names = namesOf(op, "descriptor", descriptor, "be the `op` of an op");
-  if (!names.includes("inputs")) throw wrongKind(op, "descriptor", "be the `op` of an op", descriptor);
-}
-
-/** All tensors of the inputs, those of records by their own names. */
-export function inputTensors(
-  descriptor: Pick<OpDescriptor, "inputs">,
-): [name: string, spec: TensorSpec, record?: string][] {
-  checkDescriptor("inputTensors", descriptor);
-  return Object.entries(descriptor.inputs).flatMap(([name, spec]): [string, TensorSpec, string?][] =>
-    isRecord(spec) ? Object.entries(spec.tensors).map(([field, s]) => [field, s, name]) : [[name, spec]],
-  );
-}
-
-/** All parameters: the options and the attributes of record inputs. */
-export function opParams(
-  descriptor: Pick<OpDescriptor, "inputs" | "params">,
-): [name: string, spec: ParamSpec, record?: string][] {
-  checkDescriptor("opParams", descriptor);
-  const attributes = Object.entries(descriptor.inputs).flatMap(([name, spec]): [string, ParamSpec, string?][] =>
-    isRecord(spec) ? Object.entries(spec.attributes).map(([field, s]) => [field, s, name]) : [],
-  );
-  return [...attributes, ...Object.entries(descriptor.params).map(([name, spec]): [string, ParamSpec] => [name, spec])];
-}
-
-/** A shape rule as messages and documents show it: `[..., D]`. */
-export function shapeText(rule: ShapeRule): string {
-  if (typeof rule !== "string") namesOf("shapeText", "rule", rule, "be the shape of a tensor's spec");
-  const forms = typeof rule === "string" ? formsOf(rule) : [[rule.text]];
-  return forms.map((form) => `[${form.join(", ")}]`).join(" or ");
-}
-
-/** What is asked of a descriptor at each call, worked out once. */
-interface Lists {
-  readonly inputs: ReturnType<typeof inputTensors>;
-  readonly outputs: readonly [name: string, spec: OutputSpec][];
-  readonly params: ReturnType<typeof opParams>;
-  /** Inputs that are records. */
-  readonly records: readonly string[];
-  /** All that `inputs` may name. */
-  readonly names: readonly string[];
-}
-
-function listsOf(descriptor: OpDescriptor): Lists {
-  const { inputs, outputs } = descriptor;
-  return {
-    inputs: inputTensors(descriptor),
-    outputs: Object.entries(outputs),
-    params: opParams(descriptor),
-    records: Object.keys(inputs).filter((name) => isRecord(inputs[name] as InputSpec)),
-    names: [...Object.keys(inputs), ...Object.keys(outputs)],
-  };
-}
-
-/** The values that a parameter may have, as messages and documents show them: `an integer ≥ 1`. */
-export function paramText(spec: ParamSpec): string {
-  if (!namesOf("paramText", "spec", spec, "be the spec of a parameter").includes("kind"))
-    throw wrongKind("paramText", "spec", "be the spec of a parameter", spec);
-  if (spec.kind === "boolean") return "true or false";
-  if (spec.kind === "choice") return `one of ${spec.values.join(", ")}`;
-  const bounds = [
-    spec.min !== undefined && `≥ ${spec.min}`,
-    spec.above !== undefined && `> ${spec.above}`,
-    spec.max !== undefined && `≤ ${spec.max}`,
-  ]
-    .filter(Boolean)
-    .join(" and ");
-  return `${spec.integer ? "an integer" : "a finite number"}${bounds ? ` ${bounds}` : ""}`;
-}
-
+/** One call of an op: its arguments, checked step by step, and what the op's own functions see of them. */
 class Check {
   readonly dims: Record<string, number> = {};
   lead: readonly number[] = [];
   readonly tensors: Record<string, Tensor> = {};
   readonly options: Record<string, string | number | boolean | undefined> = {};
   readonly outputs: Record<string, Tensor | undefined> = {};
-  /** What was given, each value read once. */
+  /** The given inputs, each value read once. */
   readonly inputs: Record<string, unknown> = {};
   readonly encoder: CommandEncoder;
   private readonly descriptor: OpDescriptor;
-  private readonly lists: Lists;
+  private readonly lists: DescriptorLists;
   private readonly asked = new Set<string>();
   private leadBound = false;
 
-  constructor(descriptor: OpDescriptor, lists: Lists, encoder: CommandEncoder) {
+  constructor(descriptor: OpDescriptor, lists: DescriptorLists, encoder: CommandEncoder) {
     this.descriptor = descriptor;
     this.lists = lists;
     this.encoder = encoder;
@@ -134,8 +54,8 @@ class Check {
     throw wrongValue(this.op, argument, rule, value, remedy);
   };
 
-  /** Every argument present and of the right kind, and no others. What is given is read once, here. */
-  kinds(given: Record<string, unknown>, options: Record<string, unknown>): void {
+  /** Reads the arguments, each once; refuses missing and unknown ones, and those of a wrong kind. */
+  readArguments(given: Record<string, unknown>, options: Record<string, unknown>): void {
     const { op, descriptor, lists, inputs } = this;
     if (!(this.encoder instanceof CommandEncoder)) throw wrongKind(op, "encoder", "be a CommandEncoder", this.encoder);
     for (const key of namesOf(op, "inputs", given, "be an object of tensors"))
@@ -146,7 +66,7 @@ class Check {
       const value = given[name];
       if (value !== undefined) inputs[name] = value;
     }
-    for (const record of lists.records) inputs[record] = this.record(record, inputs[record]);
+    for (const record of lists.records) inputs[record] = this.copyRecord(record, inputs[record]);
     for (const [name, spec, record] of lists.inputs) {
       const value = (record === undefined ? inputs : (inputs[record] as Record<string, unknown>))[name];
       if (value === undefined && spec.optional) continue;
@@ -172,7 +92,7 @@ class Check {
   }
 
   /** A copy of a record: its tensors and attributes. */
-  private record(name: string, given: unknown): Record<string, unknown> {
+  private copyRecord(name: string, given: unknown): Record<string, unknown> {
     const { tensors, attributes } = this.descriptor.inputs[name] as RecordSpec;
     namesOf(this.op, name, given, `be an object with ${Object.keys(tensors).join(", ")}`);
     const copy: Record<string, unknown> = {};
@@ -181,8 +101,8 @@ class Check {
     return copy;
   }
 
-  /** Gives each letter its value: from the first tensor, in signature order, whose rank fits. */
-  bind(): void {
+  /** Gives each letter its value, from the first tensor in signature order whose rank fits. */
+  bindDimensions(): void {
     for (const [name, { shape }] of this.lists.inputs) this.bindTensor(this.tensors[name], shape);
     for (const [name, { shape }] of this.lists.outputs) this.bindTensor(this.outputs[name], shape);
   }
@@ -202,7 +122,7 @@ class Check {
     });
   }
 
-  scalars(): void {
+  checkParams(): void {
     for (const [name, spec] of this.lists.params) {
       const value = this.options[name];
       if (value === undefined) continue;
@@ -221,7 +141,7 @@ class Check {
     }
   }
 
-  /** The shape a rule asks for, with letters where no tensor has given a value. */
+  /** The shape that a rule asks for; a letter stands where no tensor has given a value. */
   expected(rule: ShapeRule, rank = 0): readonly (number | string)[] {
     if (typeof rule !== "string") return rule.of(this.context());
     const form = formFor(rule, rank) ?? (formsOf(rule)[0] as string[]);
@@ -241,7 +161,7 @@ class Check {
     return typeof spec.dtype === "function" ? [spec.dtype(this.context())] : this.dtypesOf(spec.dtype);
   }
 
-  tensor(name: string, tensor: Tensor, dtypes: readonly Dtype[], shape: ShapeRule): void {
+  checkTensor(name: string, tensor: Tensor, dtypes: readonly Dtype[], shape: ShapeRule): void {
     if (tensor.device !== this.device) this.fail(name, "belong to the encoder's device", "a tensor of another device");
     if (tensor.disposed) throw disposedError(`tensor \`${name}\``);
     if (!dtypes.includes(tensor.dtype)) this.fail(name, `have dtype ${dtypes.join(" or ")}`, tensor.dtype);
@@ -253,17 +173,17 @@ class Check {
   checkTensors(): void {
     for (const [name, spec] of this.lists.inputs) {
       const tensor = this.tensors[name];
-      if (tensor) this.tensor(name, tensor, this.dtypesOf(spec.dtype), spec.shape);
+      if (tensor) this.checkTensor(name, tensor, this.dtypesOf(spec.dtype), spec.shape);
     }
     for (const [name, spec] of this.lists.outputs) {
       const tensor = this.outputs[name];
       for (const option of tensor || this.asked.has(name) ? (spec.needs ?? []) : [])
         if (this.options[option] === undefined) this.fail(option, `be given with \`${name}\``, undefined);
-      if (tensor) this.tensor(name, tensor, this.outputDtypes(spec), spec.shape);
+      if (tensor) this.checkTensor(name, tensor, this.outputDtypes(spec), spec.shape);
     }
   }
 
-  aliasing(): void {
+  checkAliasing(): void {
     const given = Object.entries(this.outputs).filter((entry): entry is [string, Tensor] => entry[1] !== undefined);
     given.forEach(([name, tensor], i) => {
       if (tensor.buffer.readOnly) this.fail(name, "be writable", "a read-only tensor");
@@ -316,13 +236,13 @@ export function defineOp<
   const call = (encoder: CommandEncoder, given: Record<string, unknown>, options: Record<string, unknown> = {}) => {
     const check = new Check(descriptor, lists, encoder);
     const context = check.context() as unknown as OpContext<I, O, P>;
-    check.kinds(given, options);
-    check.bind();
+    check.readArguments(given, options);
+    check.bindDimensions();
     relations?.(context);
-    check.scalars();
+    check.checkParams();
     check.checkTensors();
     rules?.(context);
-    check.aliasing();
+    check.checkAliasing();
     ownCheck?.(context);
     check.allocate();
     encode(context);
@@ -333,7 +253,7 @@ export function defineOp<
   return Object.freeze(call) as unknown as Op<I, O, P>;
 }
 
-/** Refuses a mode an op knows but does not offer. */
+/** The error of a dtype or mode that an op knows and does not offer. */
 export function unsupported(op: string, dtype: string, remedy?: string): MlxtsError {
   return new MlxtsError(
     "UnsupportedDtype",

@@ -31,10 +31,10 @@ const COMMON = { kind: true, default: true, optional: true, doc: true };
 const NUMBER: OptionNames<NumberSpec> = { ...COMMON, integer: true, min: true, max: true, above: true };
 const CHOICE: OptionNames<ChoiceSpec> = { ...COMMON, values: true };
 
-/** Objects in each other, from a declaration down to the dtypes of a record's tensor. */
+/** Levels of nested objects, from a declaration down to the dtypes of a record's tensor. */
 const DEPTH = 8;
 
-/** A frozen copy of objects and arrays in each other; functions and plain values stay. */
+/** A frozen copy of nested objects and arrays; functions and plain values are kept. */
 function frozenCopy<T>(value: T, depth = 0): T {
   if (value === null || typeof value !== "object") return value;
   if (depth > DEPTH) throw wrongKind(OP, "declaration", `have at most ${DEPTH} objects in each other`, value);

@@ -7,8 +7,8 @@ export type DtypeRule = Dtype | `=${string}`;
 
 /**
  * A shape as letters: `"... D"`, `"B T H K"`, `"N 3"`. `...` is any number of leading dimensions; a letter has one
- * value in the whole op, taken from the first tensor that has it. `"B T H | B T H K"`: as many dimensions as the tensor
- * has. Shapes that must be computed give text and function.
+ * value in the whole op, taken from the first tensor that has it. `"B T H | B T H K"` stands for the form with as many
+ * dimensions as the tensor has. A shape that must be computed has a text and a function.
  */
 export type ShapeRule = string | { text: string; of(c: OpContext): readonly number[] };
 
@@ -124,9 +124,9 @@ export interface OpDeclaration<
   params: P;
   /** Relations between dimensions; runs before options and tensors are checked. */
   relations?(c: OpContext<I, O, P>): void;
-  /** What specs of single tensors cannot say, of tensors and options together; runs before aliasing is checked. */
+  /** Rules that involve several tensors or options; runs before aliasing is checked. */
   rules?(c: OpContext<I, O, P>): void;
-  /** What else there is, as room in an arena; runs last, before anything is allocated. */
+  /** Further checks, of room in an arena for example; runs last, before anything is allocated. */
   check?(c: OpContext<I, O, P>): void;
   encode(c: OpContext<I, O, P>): void;
 }

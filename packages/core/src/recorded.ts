@@ -2,10 +2,10 @@ import { type ArgumentRangeError, wrongValue } from "./errors.ts";
 import { IntervalMap } from "./interval_map.ts";
 import type { Accesses, Range } from "./ranges.ts";
 
-/** What an encoder has recorded, until it has run. */
+/** What an encoder has recorded, and whether it has run. */
 export class Recorded {
   state: "recording" | "finished" | "run" | "abandoned" = "recording";
-  /** Held weakly by everything but the encoder and its recording: what nobody can run any more is forgotten. */
+  /** Only the encoder and its recording hold this object strongly: when both are collected, nobody can run it any more. */
   readonly reference = new WeakRef(this);
   private readonly accesses: readonly Accesses[];
   private written: IntervalMap<true> | undefined;
@@ -15,7 +15,7 @@ export class Recorded {
     this.accesses = accesses;
   }
 
-  /** What the dispatches recorded so far write. Sorted when asked for: recording costs nothing. */
+  /** What the dispatches recorded so far write. It is sorted when it is asked for, so that recording costs nothing. */
   private writtenSoFar(): IntervalMap<true> {
     this.written ??= new IntervalMap();
     for (; this.sorted < this.accesses.length; this.sorted++)
@@ -28,7 +28,7 @@ export class Recorded {
     return this.writtenSoFar().first(range) !== undefined;
   }
 
-  /** Somebody else has written the range: until it is recorded again, it can be read. */
+  /** The host or other work has written the range: it can be read until a further write to it is recorded. */
   overwritten(range: Range): void {
     this.writtenSoFar().delete(range);
   }
@@ -44,20 +44,20 @@ interface Output {
 /** Of tensors. */
 const outputs = new WeakMap<object, Output>();
 
-/** The tensor was handed out by an encoder: until that has run, it holds nothing. */
+/** Notes that an encoder has handed out a tensor: until the encoder has run, the tensor holds no result. */
 export function handOut<T extends object>(tensor: T, { reference }: Recorded): T {
   outputs.set(tensor, { encoder: reference, written: false });
   return tensor;
 }
 
-/** The view shows elements of the tensor: what is known of one holds for both. */
+/** Notes that a view shows elements of a tensor: what is known of the tensor holds for the view. */
 export function shareOutput<T extends object>(view: T, tensor: object): T {
   const output = outputs.get(tensor);
   if (output) outputs.set(view, output);
   return view;
 }
 
-/** The tensor is written by the host, or by another encoder than its own. */
+/** Notes a write to a tensor, by the host or by an encoder. */
 export function noteWrite(tensor: object, encoder?: Recorded): void {
   const output = outputs.get(tensor);
   if (output && output.encoder !== encoder?.reference) output.written = true;
@@ -67,10 +67,10 @@ function notRun(op: string, argument: string, call: string): ArgumentRangeError 
   return wrongValue(op, argument, "have been computed", "what is recorded and has not run", `call ${call} first`);
 }
 
-/** What is recorded on a device and has not run, so that nobody reads results which are not there yet. */
+/** What is recorded on a device and has not run, so that nobody reads results that do not exist yet. */
 export class RecordedWork {
   private readonly encoders = new Set<WeakRef<Recorded>>();
-  /** With more encoders than this, those that were lost are taken out. */
+  /** When there are more encoders than this, those that were collected are removed. */
   private limit = 64;
 
   /** An encoder has recorded its first dispatch. */
@@ -86,7 +86,7 @@ export class RecordedWork {
     this.encoders.delete(recorded.reference);
   }
 
-  /** The host, or work that runs now, writes the ranges: whoever reads them gets that, not what is still recorded. */
+  /** The host, or work that is submitted now, writes the ranges: reading them is allowed again. */
   overwrite(writes: readonly Range[]): void {
     for (const reference of this.encoders) {
       const recorded = reference.deref();
@@ -94,18 +94,18 @@ export class RecordedWork {
     }
   }
 
-  /** Work that is submitted writes. */
+  /** Work has been submitted. */
   run(accesses: readonly Accesses[]): void {
     if (this.encoders.size > 0) for (const { writes } of accesses) this.overwrite(writes);
   }
 
-  /** Refuses a range that an encoder, still recording, has recorded a write to. */
+  /** Refuses to read a range that an encoder which is still recording will write. */
   assertRun(op: string, argument: string, range: Range): void {
     for (const reference of this.encoders)
       if (reference.deref()?.writes(range)) throw notRun(op, argument, "encoder.commit()");
   }
 
-  /** The same of a tensor; also one that only a finished recording writes to, which was never replayed. */
+  /** The same for a tensor; also refuses an output of a finished recording that was never replayed. */
   assertComputed(op: string, tensor: { readonly range: Range }): void {
     this.assertRun(op, "tensor", tensor.range);
     const output = outputs.get(tensor);

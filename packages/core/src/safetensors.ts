@@ -4,7 +4,7 @@ import { ioError, MlxtsError, show, wrongKind } from "./errors.ts";
 import { lfsPointer, openForReading } from "./files.ts";
 import { duplicateName } from "./json_names.ts";
 
-/** Element types a file may hold: bytes, and the dtype that carries them, if one does. */
+/** Element types of files: the bytes of an element, and the dtype that carries it, if there is one. */
 const STORED = {
   F32: { bytes: 4, dtype: "f32" },
   F16: { bytes: 2, dtype: "f16" },
@@ -33,7 +33,7 @@ export const STORED_NAMES = Object.fromEntries(
 ) as Record<Dtype, StoredDtype>;
 
 export const MAX_HEADER_BYTES = 100_000_000;
-/** Header object, tensor object, shape. */
+/** The header is an object of objects with arrays. */
 const MAX_HEADER_DEPTH = 3;
 
 /** A tensor as the header describes it. `begin` and `end` count from the start of the file. */
@@ -52,7 +52,7 @@ export interface SafetensorsHeader {
   readonly metadata: Record<string, string>;
 }
 
-/** Text from a file as part of a one-line message. */
+/** Text from a file, shortened and without control characters, for a one-line message. */
 function inLine(text: string): string {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what must not get into a message
   const plain = text.replace(/[\u0000-\u001f]/g, (c) => JSON.stringify(c).slice(1, -1));
@@ -72,7 +72,7 @@ export function safetensorsError(path: string, reason: string, tensor?: string, 
 const isObject = (value: unknown): value is Record<string, unknown> =>
   value !== null && typeof value === "object" && !Array.isArray(value);
 
-/** UTF-8 bytes → the JSON object they hold, with no name twice. */
+/** Parses UTF-8 bytes as a JSON object; refuses names that occur twice. */
 export function parseJsonObject(path: string, bytes: Uint8Array, what: string, maxDepth: number) {
   const found = duplicateName(bytes, maxDepth);
   if (found === "too deep") throw safetensorsError(path, `the ${what} is nested deeper than ${maxDepth} levels`);
@@ -87,7 +87,7 @@ export function parseJsonObject(path: string, bytes: Uint8Array, what: string, m
   return value;
 }
 
-/** Metadata is string → string. */
+/** Refuses what is not an object of strings. */
 export function stringMap(path: string, value: unknown, what: string): Record<string, string> {
   if (!isObject(value)) throw safetensorsError(path, `\`${what}\` must be an object of strings`);
   for (const [key, text] of Object.entries(value))
@@ -145,7 +145,7 @@ function parseHeader(path: string, bytes: Uint8Array, fileBytes: number): Safete
   return { tensors, metadata };
 }
 
-/** Fills `into` from `position` on, in reads that the system takes. */
+/** Fills `into` from `position` on, in reads of at most 1 GiB, which every system takes. */
 function readFully(path: string, file: number, into: Uint8Array, position: number): void {
   for (let at = 0; at < into.length; ) {
     let got: number;
@@ -216,7 +216,7 @@ export interface HostBytes {
   bytes: Uint8Array<ArrayBuffer>;
 }
 
-/** An honest header over a sparse file may still ask for more than there is. */
+/** Memory for a tensor. A valid header may ask for more than the host has, when its file is sparse. */
 function hostBytes(path: string, tensor: string, bytes: number): Uint8Array<ArrayBuffer> {
   try {
     return new Uint8Array(bytes);

@@ -5,7 +5,7 @@ import { namesOf } from "./options.ts";
 import { MAX_HEADER_BYTES, STORED_NAMES } from "./safetensors.ts";
 import { isArray } from "./shape.ts";
 
-/** The data starts at a multiple of this; so does, by its order, every tensor at a multiple of its element size. */
+/** The data starts at a multiple of this, and tensors are ordered so that each starts at a multiple of its element size. */
 const DATA_ALIGNMENT = 64;
 
 /** A tensor to be written. */
@@ -16,7 +16,7 @@ export interface SafetensorsEntry {
   shape: readonly number[];
 }
 
-/** A copy of an entry, its values read once, and its bytes. */
+/** A copy of an entry, each value read once, and the tensor's size. */
 function readEntry(op: string, given: SafetensorsEntry): { entry: SafetensorsEntry; bytes: number } {
   namesOf(op, "entries", given, "hold objects with name, dtype and shape");
   const { name, dtype, shape } = given;
@@ -24,7 +24,7 @@ function readEntry(op: string, given: SafetensorsEntry): { entry: SafetensorsEnt
   return { entry, bytes: entryBytes(op, entry) };
 }
 
-/** What an iterable gives. */
+/** The values of an iterable; refuses anything else. */
 function listOf<T>(op: string, argument: string, iterable: Iterable<T>): T[] {
   try {
     if (typeof iterable === "object") return [...iterable];
@@ -68,7 +68,7 @@ export class SafetensorsWriter {
     for (const [key, value] of Object.entries(texts))
       if (typeof value !== "string") throw wrongKind(op, "metadata", "hold strings", { [key]: value });
     const sized = listOf(op, "entries", entries).map((entry) => readEntry(op, entry));
-    // Wide elements first: then every tensor is aligned, without gaps.
+    // Tensors with wide elements come first: then all are aligned without gaps.
     sized.sort((a, b) => DTYPES[b.entry.dtype].bytesPerElement - DTYPES[a.entry.dtype].bytesPerElement);
     const header: [string, unknown][] = Object.keys(texts).length > 0 ? [["__metadata__", texts]] : [];
     let end = 0;
@@ -150,7 +150,7 @@ export class SafetensorsWriter {
     try {
       rmSync(this.temporary, { force: true });
     } catch {
-      // What made it impossible to create the file is the error that is told.
+      // The caller reports the error that made it impossible to create the file.
     }
   }
 

@@ -15,7 +15,7 @@ export function isArray(value: unknown): value is unknown[] {
 export function copyShape(op: string, shape: readonly number[], argument = "shape"): readonly number[] {
   if (!isArray(shape)) throw wrongKind(op, argument, "be an array of dimensions", shape);
   const copy: number[] = [];
-  // By index: an iterator of the array's own could give other dimensions each time.
+  // By index, since the array's own iterator could give other dimensions each time.
   for (let i = 0; i < shape.length; i++) {
     const dim: unknown = shape[i];
     if (!Number.isInteger(dim) || (dim as number) < 1 || (dim as number) > 0x7fffffff)
@@ -26,7 +26,7 @@ export function copyShape(op: string, shape: readonly number[], argument = "shap
   return Object.freeze(copy);
 }
 
-/** The product of dimensions that have been checked, a safe integer. */
+/** The product of checked dimensions; refuses 2^53 and more. */
 export function countOf(op: string, shape: readonly number[], argument = "shape"): number {
   let count = 1;
   for (let i = 0; i < shape.length; i++) {
@@ -41,7 +41,7 @@ export function elementCount(op: string, shape: readonly number[], argument = "s
   return countOf(op, copyShape(op, shape, argument), argument);
 }
 
-/** Bytes of so many elements of a shape, a safe integer. */
+/** Bytes of `count` elements; refuses 2^53 and more. `shape` is for the message. */
 export function bytesOf(op: string, dtype: Dtype, shape: readonly number[], count: number): number {
   const bytes = count * DTYPES[dtype].bytesPerElement;
   if (!Number.isSafeInteger(bytes)) throw wrongValue(op, "shape", "have fewer than 2^53 bytes", shape);

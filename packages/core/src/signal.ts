@@ -9,14 +9,14 @@ function isSignal(value: Partial<AbortSignal> | null): boolean {
   }
 }
 
-/** Refuses what is no AbortSignal, and throws the reason of one that has been aborted: for a call that has changed nothing yet. */
+/** Refuses what is no AbortSignal, and throws the reason of an aborted one. To be called before anything is changed. */
 export function checkSignal(op: string, signal: AbortSignal | undefined): void {
   if (signal === undefined) return;
   if (!isSignal(signal)) throw wrongKind(op, "signal", "be an AbortSignal", signal);
   signal.throwIfAborted();
 }
 
-/** Settles as the promise does, or rejects with the signal's reason when it is aborted before. */
+/** Settles as the promise does, or rejects with the signal's reason when the signal is aborted first. */
 export function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (!signal) return promise;
   return new Promise((resolve, reject) => {

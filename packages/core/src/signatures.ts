@@ -1,7 +1,7 @@
 // The text of a package's `src/signatures.ts`: for each op the type that editors show, derived from its descriptor.
 import type { Dtype } from "./dtype.ts";
 import { wrongKind } from "./errors.ts";
-import { checkDescriptor, shapeText } from "./op.ts";
+import { checkDescriptor, shapeText } from "./op_descriptor.ts";
 import type { OpDescriptor, OutputSpec, ParamSpec, RecordSpec, TensorSpec } from "./op_types.ts";
 import { isArray } from "./shape.ts";
 
@@ -31,7 +31,7 @@ function sentence(text: string): string {
   return /[.!?]$/.test(begin) ? begin : `${begin}.`;
 }
 
-/** A comment of whole lines at `indent`, wrapped between words. */
+/** The lines of a comment at `indent`, wrapped between words. */
 function comment(text: string, indent: string): string[] {
   if (text === "") return [];
   const single = `${indent}/** ${text} */`;
@@ -53,7 +53,7 @@ function tensorText(spec: TensorSpec | OutputSpec, options: OpDescriptor["params
   return spec.doc ? `${sentence(spec.doc)} ${place}` : place;
 }
 
-/** What an output takes that stands among the inputs. */
+/** The comment of an output, which may be passed among the inputs. */
 function outputText(spec: OutputSpec, options: OpDescriptor["params"]): string {
   const needs = spec.needs ? ` (with ${alternatives(spec.needs.map((option) => `\`${option}\``))})` : "";
   const given = spec.optional

@@ -2,7 +2,7 @@ import type * as api from "./api.ts";
 import type { SubmissionResult } from "./api.ts";
 import type { CommitOptions } from "./commit_options.ts";
 import type { Tally } from "./counters.ts";
-import { ArgumentRangeError, type ErrorCode, MlxtsError, wrongValue } from "./errors.ts";
+import { wrongValue } from "./errors.ts";
 import { identify, printAsJson } from "./identity.ts";
 import { IntervalMap } from "./interval_map.ts";
 import { Footprint, MemoryUses } from "./memory_uses.ts";
@@ -10,13 +10,15 @@ import { type NativeDevice, type NativeMemory, type NativeOutcome, type NativeRe
 import type { Accesses, Range } from "./ranges.ts";
 import { RecordedWork } from "./recorded.ts";
 import { abortable } from "./signal.ts";
+import { failureOf } from "./submission_failure.ts";
 
+/** How a submission ended: with one of the two. */
 interface Ended {
   result?: SubmissionResult;
   error?: Error;
 }
 
-/** What a submission must know of the commands that it runs. */
+/** What a submission knows of the commands that it runs. */
 interface Submitted {
   /** What each dispatch or fill touches, by command tag. */
   readonly accesses: readonly Accesses[];
@@ -43,14 +45,14 @@ interface KeptCommands extends Submitted {
 /** The class behind `Submission`. */
 export class Submission implements api.Submission {
   readonly id: number;
-  /** What is in flight; let go at the end. */
-  #recording: Submitted;
+  /** Released at the end. */
+  #commands: Submitted;
   /** Where `commit` or, for the first time, `replay` was called: for errors that arrive later. */
   readonly origin: Error;
   readonly #queue: SubmissionQueue;
   readonly #signal: AbortSignal | undefined;
   #work: Promise<SubmissionResult> | undefined;
-  /** What is awaited: the work, or the end of the waiting for it. */
+  /** What is awaited: the end of the work or, if that comes first, the abortion by the signal. */
   #promise: Promise<SubmissionResult> | undefined;
   #settle: { resolve(result: SubmissionResult): void; reject(error: Error): void } | undefined;
   #observed = false;
@@ -61,23 +63,17 @@ export class Submission implements api.Submission {
     printAsJson(Submission);
   }
 
-  constructor(
-    queue: SubmissionQueue,
-    id: number,
-    recording: Submitted,
-    origin: Error,
-    signal: AbortSignal | undefined,
-  ) {
+  constructor(queue: SubmissionQueue, id: number, commands: Submitted, origin: Error, signal: AbortSignal | undefined) {
     this.origin = origin;
     this.#queue = queue;
     this.#signal = signal;
     this.id = id;
-    this.#recording = recording;
+    this.#commands = commands;
     Object.freeze(this);
   }
 
-  get recording(): Submitted {
-    return this.#recording;
+  get commands(): Submitted {
+    return this.#commands;
   }
 
   get state(): "committed" | "completed" | "failed" {
@@ -122,7 +118,7 @@ export class Submission implements api.Submission {
   /** Called by the queue when the work has ended. */
   finish(result: SubmissionResult | undefined, error: Error | undefined): void {
     this.#ended = { ...(result && { result }), ...(error && { error }) };
-    this.#recording = NOTHING;
+    this.#commands = NO_COMMANDS;
     this.settlePromise();
     if (!error) return;
     setImmediate(() => {
@@ -138,9 +134,9 @@ export class Submission implements api.Submission {
   }
 }
 
-const NOTHING: Submitted = { accesses: [], labels: [], footprint: new Footprint([]) };
+const NO_COMMANDS: Submitted = { accesses: [], labels: [], footprint: new Footprint([]) };
 
-/** Queues with work in flight; idle ones may be collected. */
+/** Queues with work in flight are held here; idle ones may be collected. */
 const busy = new Set<SubmissionQueue>();
 
 /** The submissions of one device: what is recorded, in flight or failed, and which memory that touches. */
@@ -186,7 +182,7 @@ export class SubmissionQueue {
   private track(submission: Submission): Submission {
     if (this.inFlight.size === 0) busy.add(this);
     this.inFlight.set(submission.id, submission);
-    this.uses.begin(submission.id, submission.recording.footprint);
+    this.uses.begin(submission.id, submission.commands.footprint);
     this.tally.submissions++;
     return submission;
   }
@@ -196,14 +192,14 @@ export class SubmissionQueue {
     for (const outcome of native().takeEnded(this.handle)) {
       const submission = this.inFlight.get(outcome.id) as Submission;
       this.inFlight.delete(outcome.id);
-      this.uses.end(outcome.id, submission.recording.footprint);
+      this.uses.end(outcome.id, submission.commands.footprint);
       if (this.inFlight.size === 0) {
         busy.delete(this);
         this.uses.clear();
       }
-      const error = outcome.code ? this.failure(submission, outcome) : undefined;
+      const error = outcome.code ? failureOf(submission.commands, outcome, submission.origin) : undefined;
       if (error || this.failures.size > 0)
-        for (const { writes } of submission.recording.accesses)
+        for (const { writes } of submission.commands.accesses)
           for (const range of writes)
             if (error) this.failures.set(range, error);
             else this.forgetFailure(range);
@@ -213,37 +209,15 @@ export class SubmissionQueue {
 
   private result(submission: Submission, { milliseconds, microseconds }: NativeOutcome): SubmissionResult {
     if (!microseconds) return { ms: milliseconds };
-    const dispatches = submission.recording.labels.map((label, tag) => ({ label, us: microseconds[tag] ?? 0 }));
+    const dispatches = submission.commands.labels.map((label, tag) => ({ label, us: microseconds[tag] ?? 0 }));
     if (this.trace)
       dispatches.forEach(({ label, us }, i) => {
-        const { reads, writes, note = "" } = submission.recording.accesses[i] as Accesses;
+        const { reads, writes, note = "" } = submission.commands.accesses[i] as Accesses;
         const bytes = [...reads, ...writes].reduce((sum, { begin, end }) => sum + end - begin, 0);
         const speed = `${us.toFixed(1).padStart(9)} µs ${(bytes / us / 1e3).toFixed(2).padStart(8)} GB/s`;
         process.stderr.write(`mlxts ${speed}  ${label}  ${note}\n`);
       });
     return { ms: milliseconds, dispatches };
-  }
-
-  private failure(submission: Submission, outcome: NativeOutcome): Error {
-    const ops = [...new Set(submission.recording.labels.map((label) => label.split("/")[0] as string))];
-    // A device that cannot tell which dispatch failed blames one op only if there was no other.
-    const label = outcome.tag === undefined ? undefined : submission.recording.labels[outcome.tag];
-    const op = label?.split("/")[0] ?? (ops.length === 1 ? (ops[0] as string) : "submission");
-    const [code = 0, ...words] = outcome.fault ?? [];
-    const fault = outcome.fault && submission.recording.accesses[outcome.tag as number]?.fault;
-    const text = fault?.(code, words as [number, number, number]) ?? outcome.message ?? "";
-    const said = /^`([^`]+)` must (.+), got (.+)$/s.exec(text);
-    const error =
-      outcome.code === "InvalidArgument" && said
-        ? new ArgumentRangeError({ op, argument: said[1] as string, rule: said[2] as string, value: said[3] as string })
-        : new MlxtsError(
-            outcome.code === "InvalidArgument" ? "CommandBuffer" : (outcome.code as ErrorCode),
-            `${op}: ${text}`,
-            { cause: outcome.cause ?? "unknown", ops },
-          );
-    const committedAt = submission.origin.stack?.split("\n").slice(1).join("\n") ?? "";
-    error.stack = `${error.name}: ${error.message}\n    committed at:\n${committedAt}`;
-    return error;
   }
 
   waitFor(id: number): void {

@@ -1,16 +1,12 @@
 // What core's own objects know of each other and programs do not see, for tests.
-import type { Buffer, Device, Tensor } from "../src/api.ts";
+import type { Buffer, Tensor } from "../src/api.ts";
 import type { Buffer as BufferObject } from "../src/buffer.ts";
-import type { DeviceCore } from "../src/device_core.ts";
 import { fillBuffer } from "../src/fill.ts";
 import type { Range } from "../src/ranges.ts";
-import type { SubmissionQueue } from "../src/submission.ts";
 import type { Tensor as TensorObject } from "../src/tensor.ts";
 
 export const addressOf = (buffer: Buffer): number => (buffer as BufferObject).address;
 
 export const rangeOf = (tensor: Tensor): Range => (tensor as TensorObject).range;
-
-export const submissionsOf = (device: Device): SubmissionQueue => (device as DeviceCore).submissions;
 
 export const fill = (buffer: Buffer, byte: number): void => fillBuffer(buffer as BufferObject, byte);

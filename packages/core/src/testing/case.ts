@@ -10,7 +10,7 @@ export interface Reference64 {
   data: Float64Array;
 }
 
-/** An input of a case. `act` stands for the dtype under test; data of float dtypes is rounded before anybody sees it. */
+/** An input of a case. `act` stands for the dtype under test; data of float dtypes is rounded before op and reference get it. */
 export interface CaseInput {
   dtype: Dtype | "act";
   shape: readonly number[];
@@ -43,15 +43,15 @@ type AnyOp = ((encoder: CommandEncoder, inputs: any, options?: any) => unknown) 
 /** What a suite proves of an op: one list of cases for every device and dtype, and wrong implementations it must reject. */
 export interface Suite {
   op: AnyOp;
-  /** The op in f64, from the inputs as rounded; unrounded outputs. */
+  /** The op in f64: from the rounded inputs, with outputs that are not rounded. */
   reference: ReferenceFunction;
   cases: readonly Case[];
   errorClass: ErrorClass | Record<string, ErrorClass>;
   /** Default: f32, f16 and bf16. */
   dtypes?: readonly FloatDtype[];
-  /** Plausible wrong implementations, reference-side. Each must fail at least one case by a factor of 1.2. */
+  /** Plausible wrong implementations, in the form of references. Each must fail at least one case by a factor of 1.2. */
   mutants?: Record<string, ReferenceFunction>;
 }
 
-/** What is to be known of a kernel to see whether each of its symbols has run. */
+/** What a check needs of a kernel to see whether each of its symbols has run. */
 export type DeclaredKernel = Pick<Kernel, "library" | "name" | "variants">;

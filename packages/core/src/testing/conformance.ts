@@ -28,7 +28,7 @@ export interface SuiteCase {
   name: string;
   /**
    * Runs it on `device` and again on each of `others`; with `trace` once more on `device`, one dispatch at a time.
-   * The bits must be equal. Throws what the op throws, and where it wrote what it must not.
+   * The bits must be equal. Throws what the op throws, and an error when the op wrote outside its outputs.
    */
   run(devices: { device: Device; others: readonly Device[] }, options?: { trace?: boolean }): Promise<CaseResult>;
 }

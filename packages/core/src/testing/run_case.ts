@@ -1,12 +1,12 @@
 import type { Arena, Device, Tensor } from "../api.ts";
 import { DTYPES, type Dtype, decodeNumbers, encodeNumbers, FLOATS, type FloatDtype, type RawArray } from "../dtype.ts";
-import { inputTensors, opParams } from "../op.ts";
+import { inputTensors, opParams } from "../op_descriptor.ts";
 import type { OpDescriptor } from "../op_types.ts";
 import { Tensor as TensorClass } from "../tensor.ts";
 import type { Case, Reference64, Suite } from "./case.ts";
 
 const GUARD = 64;
-/** Elements by which every second run starts later, where the device can bind that: no vector is aligned there. */
+/** Every second run starts this many elements later, where the device can bind that, so that no vector is aligned. */
 const SHIFT = 3;
 
 interface Placed {
@@ -16,8 +16,8 @@ interface Placed {
 }
 
 /**
- * A tensor inside a larger one with guard elements on both sides, so that offsets matter and overruns show. It is full
- * of NaN; the guards of outputs are not, since what is computed past an input's end is NaN too.
+ * A tensor inside a larger one with guard elements on both sides, so that wrong offsets and overruns show. Everything is
+ * filled with NaN but the guards of outputs: an element computed from an input's guard is NaN too, and must show there.
  */
 function place(device: Device, dtype: Dtype, shape: readonly number[], shifted: boolean, data?: RawArray): Placed {
   const size = shape.reduce((a, b) => a * b, 1);

@@ -59,7 +59,7 @@ function mutantFails(suite: Suite, testCase: Case, act: FloatDtype, wrong: Refer
   });
 }
 
-/** Numbers as a kernel stores them: integers that do not fit, which a wrong implementation may have, wrap around. */
+/** Numbers as a kernel stores them. A wrong implementation may give integers that do not fit; these wrap around. */
 function stored(dtype: Dtype, data: Float64Array): RawArray {
   const raw = new DTYPES[dtype].array(data.length);
   if (isFloat(dtype) || raw instanceof BigInt64Array) return encodeNumbers(dtype, data);
