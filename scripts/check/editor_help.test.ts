@@ -1,16 +1,11 @@
 import { readFileSync } from "node:fs";
-import { fileURLToPath } from "node:url";
-import { inputTensors, type OpDescriptor, opParams } from "@mlxts/core";
+import { inputTensors, opParams } from "@mlxts/core";
 import ts from "typescript";
 import { describe, expect, it } from "vitest";
-import * as deltaRule from "../../packages/delta-rule/src/index.ts";
-import * as nn from "../../packages/nn/src/index.ts";
-import * as norms from "../../packages/norms/src/index.ts";
-import * as quant4 from "../../packages/quant4/src/index.ts";
+import { allOps, root } from "./packages.ts";
 
 // What an editor shows of an op, asked of TypeScript's own language service.
 
-const root = fileURLToPath(new URL("../..", import.meta.url));
 const { compilerOptions } = ts.parseConfigFileTextToJson("", readFileSync(`${root}tsconfig.base.json`, "utf8"))
   .config as { compilerOptions: object };
 const options = ts.convertCompilerOptionsFromJson({ ...compilerOptions, noUnusedLocals: false }, root).options;
@@ -128,9 +123,7 @@ rmsNorm(encoder, { x, weight: x }, { rounding: "twice" });`);
   });
 });
 
-const ops = [norms, nn, quant4, deltaRule]
-  .flatMap((module) => Object.values(module as Record<string, unknown>))
-  .flatMap((value) => (typeof value === "function" && "op" in value ? [value.op as OpDescriptor] : []));
+const ops = await allOps();
 
 describe("every tensor and option has its words", () => {
   it("finds the ops", () => expect(ops.length).toBeGreaterThan(25));

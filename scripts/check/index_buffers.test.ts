@@ -2,19 +2,13 @@
 // metal_kernel.h. Neither type lets itself be read in another way; here every buffer of such numbers must have it.
 import { readdirSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
-import { inputTensors, type OpDescriptor } from "@mlxts/core";
+import { inputTensors } from "@mlxts/core";
 import { describe, expect, it } from "vitest";
-import * as deltaRule from "../../packages/delta-rule/src/index.ts";
-import * as nn from "../../packages/nn/src/index.ts";
-import * as norms from "../../packages/norms/src/index.ts";
-import * as quant4 from "../../packages/quant4/src/index.ts";
-import { root } from "../metal/kernels.ts";
+import { allOps, opPackages, root } from "./packages.ts";
 
 const INDICES = ["CU_SEQLENS", "IDS", "LENGTHS", "POSITIONS", "REJECTED", "START", "STEP"];
 /** Integers that are no indices: packed codes of weights, and what `slice` copies; every bit pattern of them is right. */
 const VALUES = ["weight", "x"];
-
-const PACKAGES = { norms, quant4, nn, "delta-rule": deltaRule };
 
 /** What is wrong with how a kernel takes its indices; `header` declares its buffers. */
 function findings(stem: string, header: string, cpu: string | undefined, metal: string | undefined): string[] {
@@ -56,7 +50,7 @@ const read = (path: string): string | undefined => {
 };
 
 describe("buffers of indices", () => {
-  const kernels = Object.keys(PACKAGES).flatMap((name) => {
+  const kernels = opPackages.flatMap((name) => {
     const folder = join(root, "packages", name, "native");
     return readdirSync(folder)
       .filter((file) => file.endsWith(".params.h"))
@@ -68,18 +62,14 @@ describe("buffers of indices", () => {
     expect(findings(stem, header, read(`${path}.cpp`), read(`${path}.metal`))).toEqual([]);
   });
 
-  it("knows every integer input of every op", () => {
-    const unknown = Object.values(PACKAGES).flatMap((ops) =>
-      Object.values(ops).flatMap((op) => {
-        const descriptor = (op as { op?: OpDescriptor }).op;
-        if (!descriptor?.inputs) return [];
-        return inputTensors(descriptor)
-          .filter(([, { dtype }]) => Array.isArray(dtype) && dtype.some((each) => each === "i32" || each === "u32"))
-          .map(([name]) => name)
-          .filter((name) => !VALUES.includes(name))
-          .filter((name) => !INDICES.includes(name.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()))
-          .map((name) => `${descriptor.name}.${name}`);
-      }),
+  it("knows every integer input of every op", async () => {
+    const unknown = (await allOps()).flatMap((op) =>
+      inputTensors(op)
+        .filter(([, { dtype }]) => Array.isArray(dtype) && dtype.some((each) => each === "i32" || each === "u32"))
+        .map(([name]) => name)
+        .filter((name) => !VALUES.includes(name))
+        .filter((name) => !INDICES.includes(name.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()))
+        .map((name) => `${op.name}.${name}`),
     );
     expect(unknown).toEqual([]);
   });

@@ -1,19 +1,13 @@
 // The Metal kernels of this repository, for `metal-sim mutants` and `metal-sim coverage`: npm run metal-mutants and
 // npm run metal-coverage.
-import { existsSync, readdirSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { SOURCE_HOOKS } from "@mlxts/test-kit/source";
 import { build } from "tsup";
 import type { KernelProject } from "../../packages/metal-sim/src/project.ts";
+import { opPackages, root } from "../check/packages.ts";
 
-export const root = fileURLToPath(new URL("../..", import.meta.url));
 const vitest = [process.execPath, "node_modules/vitest/vitest.mjs", "run"];
-
-/** Folders under packages/ that have kernels and suites of them. */
-const names = readdirSync(join(root, "packages")).filter((name) =>
-  ["native", "test/suites.ts"].every((path) => existsSync(join(root, "packages", name, path))),
-);
 
 /** Files of a package's tests that are not suites; mutants of references run on no device. */
 const otherTests = (name: string) =>
@@ -41,7 +35,7 @@ async function bundleCommand(): Promise<string> {
 
 export const project: KernelProject = {
   root,
-  packages: names.map((name) => ({
+  packages: opPackages.map((name) => ({
     name,
     native: `packages/${name}/native`,
     suites: `packages/${name}/test/suites.ts`,

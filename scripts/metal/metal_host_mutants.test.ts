@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, it } from "vitest";
-import { root } from "./kernels.ts";
+import { root } from "../check/packages.ts";
 
 interface Mutant {
   file: string;

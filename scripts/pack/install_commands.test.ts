@@ -1,16 +1,14 @@
 // The READMEs say how a package is installed: with the packages that it expects beside it.
-import { readdirSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
+import { publishedPackages, root } from "../check/packages.ts";
 import { commandsOf } from "./readme_blocks.ts";
 
-const root = fileURLToPath(new URL("../..", import.meta.url));
-const all = [...readdirSync(join(root, "packages")).map((name) => join("packages", name)), join("apps", "cli")];
-const published = (folder: string) => !JSON.parse(readFileSync(join(root, folder, "package.json"), "utf8")).private;
+const folders = [...publishedPackages.map((name) => join("packages", name)), join("apps", "cli")];
 
 describe("the command that installs", () => {
-  it.each(all.filter(published))("%s names it and its peers", (folder) => {
+  it.each(folders)("%s names it and its peers", (folder) => {
     const read = (file: string) => readFileSync(join(root, folder, file), "utf8");
     const { name, peerDependencies = {}, peerDependenciesMeta = {} } = JSON.parse(read("package.json"));
     const commands = commandsOf(read("README.md")).map((line) => line.split(" "));

@@ -13,13 +13,11 @@ import {
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { clangMissing } from "@mlxts/test-kit/clang";
 import { buildSync } from "esbuild";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { opPackages, publishedPackages, root } from "../check/packages.ts";
 import { readmeTests } from "./readmes.ts";
-
-const root = fileURLToPath(new URL("../..", import.meta.url));
 
 // What a user installs: the packed tarballs, in an empty project, without a network.
 
@@ -203,12 +201,7 @@ Promise.resolve(recording.replay()).then(() => out.readNumbers()).then(async (nu
     }
   });
 
-  it.each([
-    ["norms", "rms_norm.metal"],
-    ["quant4", "quantized_matmul.metal"],
-    ["delta-rule", "chunk_state.metal"],
-    ["nn", "sdpa.metal"],
-  ])("bring the Metal kernels of %s with every header they include", (name, one) => {
+  it.each(opPackages)("bring the Metal kernels of %s with every header they include", (name) => {
     const native = (of: string) => {
       const into = join(folder, "unpacked", of);
       mkdirSync(into, { recursive: true });
@@ -216,8 +209,10 @@ Promise.resolve(recording.replay()).then(() => out.readNumbers()).then(async (nu
       return join(into, "package", "native");
     };
     const folders = [native(name), native("core")];
-    const texts = readdirSync(folders[0] as string).filter((file) => /\.(metal|h)$/.test(file));
-    expect(texts).toContain(one);
+    const textsIn = (path: string) => readdirSync(path).filter((file) => /\.(metal|h)$/.test(file));
+    const texts = textsIn(folders[0] as string);
+    expect(texts).toEqual(textsIn(join(root, "packages", name, "native")));
+    expect(texts.some((file) => file.endsWith(".metal"))).toBe(true);
     for (const file of texts)
       for (const [, header] of readFileSync(join(folders[0] as string, file), "utf8").matchAll(
         /#\s*include\s*"([^"]+)"/g,
@@ -233,7 +228,7 @@ Promise.resolve(recording.replay()).then(() => out.readNumbers()).then(async (nu
     const LIBRARIES = ["libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0"];
     const MACHINES = { "linux-x64": "X86-64", "linux-arm64": "AArch64" };
 
-    it.each(["core", "norms", "quant4", "delta-rule", "nn"])("%s needs nothing but glibc 2.28", (name) => {
+    it.each(["core", ...opPackages])("%s needs nothing but glibc 2.28", (name) => {
       const into = join(folder, "binaries", name);
       mkdirSync(into, { recursive: true });
       expect(run("tar", ["-xzf", tarball(`mlxts-${name}-`), "-C", into], project).status).toBe(0);
@@ -323,15 +318,7 @@ Promise.resolve(recording.replay()).then(() => out.readNumbers()).then(async (nu
     expect(status).toBe(1);
   });
 
-  it.each([
-    "mlxts-core-",
-    "mlxts-norms-",
-    "mlxts-quant4-",
-    "mlxts-delta-rule-",
-    "mlxts-nn-",
-    "mlxts-models-",
-    "mlxts-metal-sim-",
-  ])("%s passes publint --strict and attw", (name) => {
+  it.each(publishedPackages.map((name) => `mlxts-${name}-`))("%s passes publint --strict and attw", (name) => {
     const publint = run(join(root, "node_modules", ".bin", "publint"), ["run", "--strict", tarball(name)], root);
     expect(publint.status, publint.text).toBe(0);
     const attw = run(

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { writeSafetensors } from "@mlxts/core";
 import { transformSync } from "esbuild";
 import { describe, expect, it } from "vitest";
+import { publishedPackages } from "../check/packages.ts";
 import { installedNodes } from "../native/build_tools.mjs";
 import { commandsOf, programsOf } from "./readme_blocks.ts";
 
@@ -16,7 +17,8 @@ interface Place {
 }
 
 const README = "README.md";
-const PACKAGES = ["core", "norms", "quant4", "delta-rule", "nn", "models"];
+/** Those of the simulator need its compiler. */
+const PACKAGES = publishedPackages.filter((name) => name !== "metal-sim");
 
 const name = (path: string) => path.replace(/^packages\//, "").replace(/\/?README\.md$/, "") || "root";
 
