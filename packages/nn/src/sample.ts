@@ -1,31 +1,60 @@
-import { defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { argmaxKernel } from "./argmax.ts";
 import { nnLibrary } from "./library.ts";
 import type { Sample } from "./signatures.ts";
-import { rowThreads } from "./threads.ts";
-
-/** Logits that share one entry of the tables by which whole blocks are skipped. */
-const BLOCK = 256;
-/** Of a GPU's threadgroup memory: two tables of 256 sums in 64 bits, a result, what `argmax` needs. A word a thread follows. */
-const SHARED_WORDS = 2 * 512 + 5 + 32;
+import { rowThreads, SEARCH_THREADS, SIMD } from "./threads.ts";
 
 export const sampleKernel = defineKernel({
   library: nnLibrary,
   name: "sample",
   variants: FLOATS,
   buffers: { logits: "read", step: "read", weights: "write", ids: "write" },
-  // `topP` in units of 2⁻³², 0: off. `blockSize` logits have one entry in each of three tables of threadgroup memory.
-  params: { dim: "u32", blockSize: "u32", topK: "u32", topP: "u32", inverseTemperature: "f32", seed: "u32" },
-  constants: { shared: { sharedWords: SHARED_WORDS } },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ rows, dim }: { rows: number; dim: number }, { gpu }) => {
-    const threads = gpu ? rowThreads(dim, 512) : 1;
-    return {
-      threadgroups: [rows, 1, 1],
-      threadsPerThreadgroup: [threads, 1, 1],
-      threadgroupBytes: gpu ? 4 * (SHARED_WORDS + threads) : 16 * Math.ceil(dim / BLOCK),
-    };
-  }),
+  // `topP` in units of 2⁻³², 0: off.
+  params: { dim: "u32", topK: "u32", topP: "u32", inverseTemperature: "f32", seed: "u32" },
+  constants: {
+    // The weight of the largest logit.
+    shared: { largestWeight: 2 ** 30 },
+    // Logits of a block, which is skipped as a whole where it has nothing to find.
+    cpu: { block: 256 },
+    // Sums of a table: one for each value of the eight bits that are searched at a time.
+    gpu: { bins: 256 },
+  },
+  scratch: {
+    // Of each block the sum of its weights, its largest logit and its largest weight.
+    cpu: { mass: "i64", largest: "f32", heaviest: "u32" },
+    // Two tables of sums of 64 bits, used in turn; what a search has found; the largest logits (largest.h).
+    gpu: {
+      sumsLow: "u32",
+      sumsHigh: "u32",
+      foundKey: "u32",
+      foundRest: "i64",
+      foundWeight: "i64",
+      largestOfSimdgroups: "u32",
+      largestOfThreads: "u32",
+    },
+  },
+  launch: {
+    cpu: ({ rows, dim }: { rows: number; dim: number }, { constants }) => {
+      const blocks = [Math.ceil(dim / constants.block)];
+      return { threadgroups: [rows, 1, 1], scratch: { mass: blocks, largest: blocks, heaviest: blocks } };
+    },
+    gpu: ({ rows, dim }, { constants: { bins } }) => {
+      const threads = rowThreads(dim, SEARCH_THREADS);
+      return {
+        threadgroups: [rows, 1, 1],
+        threadsPerThreadgroup: [threads, 1, 1],
+        scratch: {
+          sumsLow: [2, bins],
+          sumsHigh: [2, bins],
+          foundKey: [1],
+          foundRest: [1],
+          foundWeight: [1],
+          largestOfSimdgroups: [threads / SIMD, 2],
+          largestOfThreads: [threads],
+        },
+      };
+    },
+  },
 });
 
 /**
@@ -79,7 +108,6 @@ export const sample: Sample = defineOp({
       buffers: { logits, step, weights: encoder.empty("u32", [rows, dim]), ids },
       params: {
         dim,
-        blockSize: BLOCK,
         topK: Math.min(topK, dim) % dim,
         topP: topP === 1 ? 0 : Math.max(Math.floor(topP * 2 ** 32), 1),
         // Kept finite and above 0 in f32: the product with an infinite difference must not be NaN.
