@@ -58,12 +58,11 @@ MLXTS_INLINE vu32 load_weights(const uint32_t* p) {
 // How many of n values are at least `threshold`; NaN is not.
 template <typename V>
 uint32_t count_from(const V* x, uint32_t n, float threshold) {
-  vi32 found = {};
+  vf32 found = {};  // a float holds every count up to 2^24
   uint32_t i = 0, rest = 0;
-  for (; i + kLanes <= n; i += kLanes) found -= load(x + i) >= splat(threshold);
+  for (; i + kLanes <= n; i += kLanes) found += select(load(x + i) >= splat(threshold), splat(1.0f), splat(0.0f));
   for (; i < n; ++i) rest += to_f32(x[i]) >= threshold;
-  for (int j = 0; j < kLanes; ++j) rest += uint32_t(found[j]);
-  return rest;
+  return rest + uint32_t(reduce_add(found));
 }
 
 template <typename T>
@@ -113,13 +112,13 @@ struct Row {
     // A number that the largest logits of topK blocks reach is reached by topK logits: a lower bound.
     if (blocks >= p.topK)
       low = bisect(low, high, [&](uint32_t key) { return count_from(largest, blocks, of_key(key)) >= p.topK; });
-    return of_key(bisect(low, high, [&](uint32_t key) { return logits_from(of_key(key)) >= p.topK; }));
+    return of_key(bisect(low, high, [&](uint32_t key) { return logits_from(of_key(key), p.topK) >= p.topK; }));
   }
 
-  // How many logits are at least `threshold`; the count ends at topK.
-  uint32_t logits_from(float threshold) const {
+  // How many logits are at least `threshold`; the count ends when it reaches `enough`.
+  uint32_t logits_from(float threshold, uint32_t enough) const {
     uint32_t out = 0;
-    for (uint32_t b = 0; b < blocks && out < p.topK; ++b)
+    for (uint32_t b = 0; b < blocks && out < enough; ++b)
       if (largest[b] >= threshold) out += count_from(logits + begin(b), count(b), threshold);
     return out;
   }
@@ -237,8 +236,8 @@ struct Row {
     if (maximum == -INFINITY) return first_largest(logits, p.dim);
     const float threshold = p.topK > 0 ? kth_logit(maximum) : -__FLT_MAX__;
     weigh(maximum, threshold);
-    if (p.topK > 0) {
-      const uint32_t above = logits_from(of_key(key_of(threshold) + 1));
+    if (p.topK > 0 && logits_from(threshold, p.topK + 1) > p.topK) {
+      const uint32_t above = logits_from(of_key(key_of(threshold) + 1), p.topK);
       drop_ties(p.topK - above, [&](uint32_t i) { return to_f32(logits[i]) == threshold; });
     }
     return draw(r, p.topP > 0 ? keep_top_p() : 0);
