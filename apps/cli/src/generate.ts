@@ -6,6 +6,7 @@ import {
   generate,
   type LanguageModel,
   loadModel,
+  type SamplingOptions,
   TextStream,
   type Timings,
   Tokenizer,
@@ -27,7 +28,26 @@ function speedOf({ promptTokens = 0, prefillMs = 0, generatedTokens = 0, decodeM
   };
 }
 
-/** Why the text ended, in the words of the command line. */
+const summaryOf = (speed: ReturnType<typeof speedOf>) =>
+  `prefill ${speed.promptTokens} tokens, ${speed.prefillTokensPerSecond.toFixed(0)} tokens/s; ` +
+  `decode ${speed.generatedTokens} tokens, ${speed.decodeTokensPerSecond.toFixed(0)} tokens/s`;
+
+interface SamplingFlags {
+  temp: number | undefined;
+  topP: number | undefined;
+  topK: number | undefined;
+  seed: number;
+}
+
+/** The sampling options that were given: what is left out is the checkpoint's. */
+const samplingOf = ({ temp, topP, topK, seed }: SamplingFlags): SamplingOptions => ({
+  ...(temp !== undefined && { temperature: temp }),
+  ...(topP !== undefined && { topP }),
+  ...(topK !== undefined && { topK }),
+  seed,
+});
+
+/** Why the text ended, by the names of the command line. */
 function endText({ finishReason }: Partial<Ending>, generated: number, maxTokens: number): string {
   if (finishReason === "stop") return "ended by a stop token";
   if (finishReason === "length")
@@ -58,15 +78,12 @@ export const generateCommand = command({
     json: flag("print one JSON object with ids, text and timings, at the end"),
   },
   exactlyOne: ["prompt", "chat", "ids"],
-  async run({ checkpoint, prompt, chat, ids, maxTokens, json, ...given }, signal) {
+  async run({ checkpoint, prompt, chat, ids, maxTokens, activationDtype, json, ...sampling }, signal) {
     using device = Device.open();
-    using model: LanguageModel = await loadModel(device, checkpoint, {
-      activationDtype: given.activationDtype,
-      signal,
-    });
-    // With --ids the text is an extra: a checkpoint without tokenizer still runs.
-    const wantsText = ids === undefined || existsSync(join(checkpoint, "tokenizer.json"));
-    const tokenizer = wantsText ? new Tokenizer(checkpoint) : undefined;
+    using model: LanguageModel = await loadModel(device, checkpoint, { activationDtype, signal });
+    // With --ids a checkpoint without a tokenizer runs too; then ids are printed.
+    const needsTokenizer = ids === undefined || existsSync(join(checkpoint, "tokenizer.json"));
+    const tokenizer = needsTokenizer ? new Tokenizer(checkpoint) : undefined;
     if (chat !== undefined && !tokenizer?.hasChatTemplate)
       throw wrongValue(
         "generate",
@@ -79,6 +96,7 @@ export const generateCommand = command({
     const promptIds = ids ?? (tokenizer as Tokenizer).encode(asked as string);
     signal.throwIfAborted();
     const timings: Partial<Timings> = {};
+    const ending: Partial<Ending> = {};
     const stream = tokenizer && new TextStream(tokenizer);
     const generated: number[] = [];
     let out = "";
@@ -86,25 +104,18 @@ export const generateCommand = command({
       out += piece;
       if (!json) process.stdout.write(piece);
     };
-    const { temp: temperature, topP, topK, seed } = given;
-    const sampling = {
-      ...(temperature !== undefined && { temperature }),
-      ...(topP !== undefined && { topP }),
-      ...(topK !== undefined && { topK }),
-      seed,
-    };
-    const ending: Partial<Ending> = {};
     try {
-      for await (const id of generate(model, promptIds, { ...sampling, maxTokens, timings, ending, signal })) {
+      const options = { ...samplingOf(sampling), maxTokens, timings, ending, signal };
+      for await (const id of generate(model, promptIds, options)) {
         generated.push(id);
         print(stream ? stream.push(id) : `${generated.length > 1 ? "," : ""}${id}`);
       }
     } catch (error) {
-      // An interrupt ends the text, and the rest is reported all the same.
+      // After an interrupt the text so far and the summary are printed as after any other end.
       if (!signal.aborted) throw error;
     }
     if (stream) print(stream.end());
-    // Nobody reads on.
+    // The reader of the output has gone.
     if (signal.reason instanceof Interrupted && signal.reason.exitCode === 0) return;
     const speed = speedOf(timings);
     if (json) {
@@ -112,9 +123,7 @@ export const generateCommand = command({
       process.stdout.write(`${JSON.stringify(report)}\n`);
     } else {
       process.stdout.write("\n");
-      process.stderr.write(
-        `\nprefill ${speed.promptTokens} tokens, ${speed.prefillTokensPerSecond.toFixed(0)} tokens/s; decode ${speed.generatedTokens} tokens, ${speed.decodeTokensPerSecond.toFixed(0)} tokens/s; ${endText(ending, generated.length, maxTokens)}\n`,
-      );
+      process.stderr.write(`\n${summaryOf(speed)}; ${endText(ending, generated.length, maxTokens)}\n`);
     }
   },
 });

@@ -71,6 +71,72 @@ function quantizedLines(quantization: Known<Quantization | undefined>, parameter
   );
 }
 
+/** Everything that is told of a checkpoint. */
+async function inspected(device: Device, checkpoint: Checkpoint, path: string, signal: AbortSignal) {
+  const file = attempt(() => (statSync(path).isDirectory() ? readOptionalJson(path, "config.json") : undefined));
+  const config = file.value;
+  const quantization = attempt(() => config && quantizationOf(config));
+  const parameters: Known<Parameters> =
+    quantization.reason === undefined
+      ? attempt(() => countParameters(checkpoint, quantization.value))
+      : { reason: quantization.reason };
+  const reason = await whyNot(device, path, signal);
+  signal.throwIfAborted();
+  return {
+    path,
+    config,
+    hasConfig: config !== undefined || file.reason !== undefined,
+    /** Why it cannot be run, or null. */
+    reason,
+    quantization,
+    parameters,
+    tensors: checkpoint.names.map((name) => ({ name, ...checkpoint.info(name) })),
+    dtypes: dtypesOf(checkpoint),
+    byteLength: checkpoint.byteLength,
+    metadata: checkpoint.metadata,
+  };
+}
+
+type Inspected = Awaited<ReturnType<typeof inspected>>;
+
+function jsonOf({ path, config, reason, quantization, parameters, tensors, ...rest }: Inspected, listed: boolean) {
+  const { overrides: _, ...common } = quantization.value ?? { overrides: undefined };
+  return {
+    path,
+    modelType: config?.model_type ?? null,
+    runs: reason === null,
+    reason,
+    tensors: tensors.length,
+    parameters: parameters.value?.total ?? null,
+    elements: tensors.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0),
+    bytes: rest.byteLength,
+    dtypes: rest.dtypes,
+    quantization: quantization.value ? { ...common, kinds: parameters.value?.groups ?? null } : null,
+    metadata: rest.metadata,
+    ...(listed && { list: tensors }),
+    config,
+  };
+}
+
+function textOf({ path, config, reason, quantization, parameters, tensors, ...rest }: Inspected, listed: boolean) {
+  const types = Object.entries(rest.dtypes).map(([dtype, number]) => `${number} ${dtype}`);
+  const [quantized, ...more] = quantizedLines(quantization, parameters);
+  const lines = [
+    `checkpoint  ${inLine(path)}`,
+    `model type  ${rest.hasConfig ? plain(String(config?.model_type ?? "unknown")) : "(no config.json)"}`,
+    `runs        ${reason === null ? `yes, with mlxts${fromIdsOnly(path)}` : `no, because ${reason}`}`,
+    `parameters  ${parameters.value ? count(parameters.value.total) : `unknown: ${parameters.reason}`}`,
+    `quantized   ${quantized}`,
+    ...more.map((line) => `            ${line}`),
+    `tensors     ${tensors.length} (${types.join(", ")})`,
+    `on disk     ${sizeText(rest.byteLength)}`,
+  ];
+  if (listed)
+    for (const { name, storedDtype, shape } of tensors)
+      lines.push(`  ${storedDtype.padEnd(4)} [${shape.join(", ")}]  ${plain(name)}`);
+  return `${lines.join("\n")}\n`;
+}
+
 export const inspect = command({
   name: "inspect",
   summary: "Show what a checkpoint holds, and whether its model can be run.",
@@ -80,57 +146,7 @@ export const inspect = command({
     if (!existsSync(path)) throw new MlxtsError("Io", `inspect: ${path} does not exist`, { path, operation: "open" });
     using device = Device.open("cpu");
     using checkpoint = openCheckpoint(device, path);
-    const file = attempt(() => (statSync(path).isDirectory() ? readOptionalJson(path, "config.json") : undefined));
-    const config = file.value;
-    const quantization = attempt(() => config && quantizationOf(config));
-    const parameters: Known<Parameters> =
-      quantization.reason === undefined
-        ? attempt(() => countParameters(checkpoint, quantization.value))
-        : { reason: quantization.reason };
-    const reason = await whyNot(device, path, signal);
-    signal.throwIfAborted();
-    const tensors = checkpoint.names.map((name) => ({ name, ...checkpoint.info(name) }));
-    const dtypes = dtypesOf(checkpoint);
-    const modelType = config?.model_type;
-    const hasConfig = config !== undefined || file.reason !== undefined;
-    if (json) {
-      const { overrides: _, ...common } = quantization.value ?? { overrides: undefined };
-      const summary = {
-        path,
-        modelType: modelType ?? null,
-        runs: reason === null,
-        reason,
-        tensors: tensors.length,
-        parameters: parameters.value?.total ?? null,
-        elements: tensors.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0),
-        bytes: checkpoint.byteLength,
-        dtypes,
-        quantization: quantization.value ? { ...common, kinds: parameters.value?.groups ?? null } : null,
-        metadata: checkpoint.metadata,
-        ...(listed && { list: tensors }),
-        config,
-      };
-      process.stdout.write(`${JSON.stringify(summary, null, 2)}\n`);
-      return;
-    }
-    const types = Object.entries(dtypes).map(([dtype, number]) => `${number} ${dtype}`);
-    const [quantized, ...more] = quantizedLines(quantization, parameters);
-    const lines = [
-      `checkpoint  ${inLine(path)}`,
-      `model type  ${hasConfig ? plain(String(modelType ?? "unknown")) : "(no config.json)"}`,
-      `runs        ${reason === null ? `yes, with mlxts${fromIdsOnly(path)}` : `no, because ${reason}`}`,
-      `parameters  ${parameters.value ? count(parameters.value.total) : `unknown: ${parameters.reason}`}`,
-      `quantized   ${quantized}`,
-      ...more.map((line) => `            ${line}`),
-      `tensors     ${tensors.length} (${types.join(", ")})`,
-      `on disk     ${sizeText(checkpoint.byteLength)}`,
-    ];
-    if (listed)
-      lines.push(
-        ...tensors.map(
-          ({ name, storedDtype, shape }) => `  ${storedDtype.padEnd(4)} [${shape.join(", ")}]  ${plain(name)}`,
-        ),
-      );
-    process.stdout.write(`${lines.join("\n")}\n`);
+    const found = await inspected(device, checkpoint, path, signal);
+    process.stdout.write(json ? `${JSON.stringify(jsonOf(found, listed), null, 2)}\n` : textOf(found, listed));
   },
 });
