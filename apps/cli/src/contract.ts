@@ -1,7 +1,7 @@
 import { parseArgs } from "node:util";
 import { BadValue, type Option, UsageError } from "./options.ts";
 
-/** An argument of a command that has its place instead of a name. */
+/** A positional argument of a command. */
 export interface Argument<T extends string | undefined> {
   readonly doc: string;
   readonly optional: T extends string ? false : true;
@@ -15,7 +15,7 @@ type Values<S> = {
   [K in keyof S]: S[K] extends Option<infer T> ? T : S[K] extends Argument<infer T> ? T : never;
 };
 
-/** Everything that is known of a command: its command line and its help follow from it. */
+/** Everything that is known of a command: its command line is parsed and its help is printed from it. */
 export interface Contract<
   A extends Readonly<Record<string, Argument<string | undefined>>> = Readonly<
     Record<string, Argument<string | undefined>>
@@ -24,9 +24,9 @@ export interface Contract<
 > {
   readonly name: string;
   readonly summary: string;
-  /** Not listed. */
+  /** Whether help leaves it out. */
   readonly hidden?: boolean;
-  /** In order; `hfDir` stands as `<hf-dir>`. */
+  /** In order; `hfDir` is shown as `<hf-dir>`. */
   readonly arguments: A;
   /** `maxTokens` is given as `--max-tokens`. */
   readonly options: O;
@@ -34,11 +34,11 @@ export interface Contract<
   readonly exactlyOne?: readonly (keyof O & string)[];
   /** More lines of help. */
   readonly notes?: readonly string[];
-  /** Returns when the command is done; throws why it could not be done. */
+  /** Runs the command; throws when it cannot be done. */
   run(given: Values<A> & Values<O>, signal: AbortSignal): void | Promise<void>;
 }
 
-/** A command whose arguments' types are known to itself only. */
+/** A command without the types of its arguments. */
 export type Command = Omit<Contract, "run"> & { run(given: Record<string, unknown>, signal: AbortSignal): unknown };
 
 export function command<
@@ -55,17 +55,19 @@ export const argumentOf = (name: string, { optional }: { optional: boolean }): s
 
 /** `mlxts quantize <hf-dir> <out-dir> [options]` */
 export function usageOf(of: Pick<Command, "name" | "arguments">): string {
-  const places = Object.entries(of.arguments).map(([name, each]) => argumentOf(name, each));
-  return ["mlxts", of.name, ...places, "[options]"].join(" ");
+  const positionals = Object.entries(of.arguments).map(([name, each]) => argumentOf(name, each));
+  return ["mlxts", of.name, ...positionals, "[options]"].join(" ");
 }
 
-/** The texts of a command line, by what they were given for. */
+/** The parts of a command line, not read yet. */
 interface Sorted {
+  /** By name of the option, the texts given for it. */
   options: Map<string, string[]>;
-  places: string[];
+  positionals: string[];
   help: boolean;
 }
 
+/** Sorts the words of a command line into options and positionals. */
 function sort(of: Command, args: readonly string[]): Sorted {
   const fail = (argument: string, rule: string, value: string, remedy?: string): never => {
     throw new UsageError(of.name, argument, rule, value, remedy);
@@ -87,12 +89,12 @@ function sort(of: Command, args: readonly string[]): Sorted {
     strict: false,
     tokens: true,
   });
-  const sorted: Sorted = { options: new Map(), places: [], help: false };
+  const sorted: Sorted = { options: new Map(), positionals: [], help: false };
   let open: [texts: string[], option: Option<unknown>] | undefined;
   for (const token of tokens) {
     if (token.kind === "positional") {
       if (open?.[1].takes?.(token.value)) open[0].push(token.value);
-      else sorted.places.push(token.value);
+      else sorted.positionals.push(token.value);
       continue;
     }
     open = undefined;
@@ -107,7 +109,7 @@ function sort(of: Command, args: readonly string[]): Sorted {
       return fail(token.rawName, `be one of ${known.join(", ")}`, "an unknown option", `see \`mlxts help ${of.name}\``);
     const { value, inlineValue } = token;
     if (option.placeholder === undefined && value !== undefined) fail(token.rawName, "have no value", value);
-    // A name of an option in the place of a value: the value was forgotten.
+    // The name of an option instead of a value: the value was forgotten.
     const forgotten = value === undefined || (!inlineValue && known.includes(value.split("=")[0] as string));
     if (option.placeholder !== undefined && forgotten)
       fail(token.rawName, `be followed by ${option.placeholder}`, value ?? "nothing");
@@ -121,13 +123,13 @@ function sort(of: Command, args: readonly string[]): Sorted {
   return sorted;
 }
 
-/** The values of a command line, or "help" where it asks for it. */
+/** The values of a command line, or "help" when it asks for help. */
 export function parse(of: Command, args: readonly string[]): Record<string, unknown> | "help" {
-  const { options, places, help } = sort(of, args);
+  const { options, positionals, help } = sort(of, args);
   if (help) return "help";
   const given: Record<string, unknown> = {};
   const names = Object.keys(of.arguments);
-  if (places.length > names.length) {
+  if (positionals.length > names.length) {
     const expected = names
       .map((name) => argumentOf(name, of.arguments[name] as Argument<string | undefined>))
       .join(" ");
@@ -137,13 +139,13 @@ export function parse(of: Command, args: readonly string[]): Record<string, unkn
       of.name,
       "arguments",
       rule,
-      places.join(" "),
+      positionals.join(" "),
       quote ? "quote a text of several words" : undefined,
     );
   }
   for (const [i, name] of names.entries()) {
     const each = of.arguments[name] as Argument<string | undefined>;
-    const value = places[i];
+    const value = positionals[i];
     if (value === undefined && !each.optional)
       throw new UsageError(of.name, argumentOf(name, each), "be given", "nothing", `usage: ${usageOf(of)}`);
     if (value?.trim() === "") throw new UsageError(of.name, argumentOf(name, each), "not be empty", value);

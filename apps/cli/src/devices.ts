@@ -4,7 +4,7 @@ import { flag } from "./options.ts";
 
 const KINDS: readonly DeviceKind[] = ["cpu", "metal"];
 
-/** What a device is, or why there is none of its kind. */
+/** A device of this kind as plain data, or why it cannot be opened. */
 function describe(kind: DeviceKind) {
   try {
     using device = Device.open(kind);

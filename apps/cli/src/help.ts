@@ -1,6 +1,6 @@
 import { argumentOf, type Command, flagOf, usageOf } from "./contract.ts";
 
-/** Two columns, the second after the widest of the first. */
+/** Lines of two columns; the first is as wide as its widest text. */
 function columns(rows: readonly (readonly [string, string])[]): string[] {
   const width = Math.max(...rows.map(([left]) => left.length));
   return rows.map(([left, right]) => `  ${left.padEnd(width)}  ${right}`);
@@ -8,7 +8,7 @@ function columns(rows: readonly (readonly [string, string])[]): string[] {
 
 /** The help of one command. */
 export function commandHelp(of: Command): string {
-  const places = Object.entries(of.arguments).map(([name, each]) => [argumentOf(name, each), each.doc] as const);
+  const positionals = Object.entries(of.arguments).map(([name, each]) => [argumentOf(name, each), each.doc] as const);
   const options = Object.entries(of.options).map(
     ([name, { placeholder, doc, multiple }]) =>
       [`${flagOf(name)}${placeholder === undefined ? "" : ` ${placeholder}${multiple ? " …" : ""}`}`, doc] as const,
@@ -18,7 +18,7 @@ export function commandHelp(of: Command): string {
     `Usage: ${usageOf(of)}`,
     "",
     of.summary,
-    ...(places.length > 0 ? ["", "Arguments", ...columns(places)] : []),
+    ...(positionals.length > 0 ? ["", "Arguments", ...columns(positionals)] : []),
     "",
     `Options${one ? ` (exactly one of ${one})` : ""}`,
     ...columns([...options, ["-h, --help", "print this"]]),
@@ -27,7 +27,7 @@ export function commandHelp(of: Command): string {
   ].join("\n");
 }
 
-/** The help of the program: all commands. */
+/** The help of the program, which lists the commands. */
 export function programHelp(commands: readonly Command[]): string {
   const shown = commands.filter(({ hidden }) => !hidden);
   return [

@@ -7,13 +7,13 @@ import { argument, command } from "./contract.ts";
 import { flag, inLine } from "./options.ts";
 import { countParameters, type Parameters } from "./parameters.ts";
 
-/** Names come from the file: what would steer a terminal is shown, not sent. */
+/** A name from the file, with control characters escaped. */
 const plain = (text: string) =>
   JSON.stringify(text)
     .slice(1, -1)
     .replace(/[\u007f-\u009f]/g, "?");
 
-/** A value, or why there is none. */
+/** A value, or the reason why there is none. */
 type Known<T> = { value: T; reason?: undefined } | { value?: undefined; reason: string };
 
 function attempt<T>(read: () => T): Known<T> {
@@ -26,7 +26,7 @@ function attempt<T>(read: () => T): Known<T> {
 
 const hasTokenizer = (path: string) => existsSync(join(path, "tokenizer.json"));
 
-/** Why a checkpoint cannot be run, or null: what `generate` would say. */
+/** Why a checkpoint cannot be run, in the words of `generate`; null when it can. */
 async function whyNot(device: Device, path: string, signal: AbortSignal): Promise<string | null> {
   if (!statSync(path).isDirectory()) return "it is a single file; a model is a directory with config.json";
   try {
@@ -71,7 +71,7 @@ function quantizedLines(quantization: Known<Quantization | undefined>, parameter
   );
 }
 
-/** Everything that is told of a checkpoint. */
+/** Collects everything that is shown of a checkpoint. */
 async function inspected(device: Device, checkpoint: Checkpoint, path: string, signal: AbortSignal) {
   const file = attempt(() => (statSync(path).isDirectory() ? readOptionalJson(path, "config.json") : undefined));
   const config = file.value;

@@ -1,4 +1,4 @@
-/** A command was ended from outside: why, and the exit code that tells. */
+/** A command was ended by a signal or by the reader of its output. */
 export class Interrupted extends Error {
   readonly exitCode: number;
 
@@ -8,12 +8,12 @@ export class Interrupted extends Error {
   }
 }
 
-/** Signals that end a command, with the exit codes by which shells know them. */
+/** Signals that end a command, and the exit codes that shells expect of them: 128 and the number of the signal. */
 const EXIT_CODES = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
 
 /**
- * Runs a command with an `AbortSignal` that the first SIGINT, SIGTERM or SIGHUP aborts; so does a reader of the output
- * who has gone, with exit code 0. A second signal ends the process at once, after its listeners of `exit`.
+ * Runs a command with an `AbortSignal`. The first SIGINT, SIGTERM or SIGHUP aborts it, and so does the end of the reader of
+ * the output (exit code 0). A second signal ends the process at once, after its listeners of `exit`.
  */
 export async function interruptible<T>(run: (signal: AbortSignal) => T | Promise<T>): Promise<T> {
   const controller = new AbortController();
@@ -25,14 +25,14 @@ export async function interruptible<T>(run: (signal: AbortSignal) => T | Promise
     process.on(name, listener);
     return () => process.off(name, listener);
   });
-  const lost = (error: NodeJS.ErrnoException) =>
+  const onWriteError = (error: NodeJS.ErrnoException) =>
     controller.abort(
       error.code === "EPIPE" ? new Interrupted("its reader", 0) : new Error(`cannot write: ${error.message}`),
     );
   const streams = [process.stdout, process.stderr];
   for (const stream of streams) {
-    stream.on("error", lost);
-    // What is said last may find nobody either.
+    stream.on("error", onWriteError);
+    // Writing the last message may fail too.
     if (!stream.listeners("error").includes(ignore)) stream.on("error", ignore);
   }
   try {
@@ -44,11 +44,11 @@ export async function interruptible<T>(run: (signal: AbortSignal) => T | Promise
     throw controller.signal.aborted ? controller.signal.reason : error;
   } finally {
     for (const remove of listeners) remove();
-    for (const stream of streams) stream.off("error", lost);
+    for (const stream of streams) stream.off("error", onWriteError);
   }
 }
 
 const ignore = () => undefined;
 
-/** When everything written to standard output has arrived, or cannot. */
+/** Resolves when everything written to standard output has been taken, or cannot be. */
 const flushed = () => new Promise<void>((resolve) => process.stdout.write("", () => resolve()));

@@ -49,18 +49,18 @@ async function run(args: readonly string[], signal: AbortSignal): Promise<void> 
   }
 }
 
-/** Says in one line why a command failed, and returns its exit code. */
+/** Prints in one line why a command failed; returns its exit code. */
 function report(error: unknown): number {
   if (error instanceof Reported) return 1;
   if (error instanceof Interrupted) return error.exitCode;
-  const say = (text: string) => process.stderr.write(`${inLine(text)}\n`);
+  const print = (text: string) => process.stderr.write(`${inLine(text)}\n`);
   if (error instanceof UsageError) {
-    say(error.message);
+    print(error.message);
     return 2;
   }
   if (error instanceof MlxtsError || error instanceof ArgumentRangeError || error instanceof ArgumentTypeError)
-    say(`${error.code}: ${error.message}`);
-  else say(`mlxts: ${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`);
+    print(`${error.code}: ${error.message}`);
+  else print(`mlxts: ${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`);
   return 1;
 }
 

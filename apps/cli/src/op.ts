@@ -31,7 +31,7 @@ function parameter(op: string, name: string, spec: ParamSpec, text: string): str
   return value;
 }
 
-/** Refuses a command line without a parameter that is needed. */
+/** Refuses a command line that lacks the parameter `name`. */
 function checkGiven(op: OpDescriptor, params: object, name: string, spec: ParamSpec, why?: string): void {
   if (name in params) return;
   throw new UsageError(op.name, name, `be given, as --param ${name}=<${paramText(spec)}>`, "nothing", why);
@@ -57,7 +57,7 @@ function parameters(op: OpDescriptor, given: readonly string[]): Record<string, 
   return values;
 }
 
-/** The outputs to be written: the chosen ones, or all but the optional ones that need a parameter that is not given. */
+/** The outputs to write: the chosen ones, or all except those that need a parameter that is not given. */
 function chosenOutputs(op: OpDescriptor, params: object, chosen: readonly string[] | undefined): string[] {
   const known = Object.keys(op.outputs);
   if (chosen === undefined)
@@ -75,12 +75,12 @@ function chosenOutputs(op: OpDescriptor, params: object, chosen: readonly string
 interface OpCall {
   input: string;
   params: readonly string[];
-  /** Names of outputs; default: see `chosenOutputs`. */
+  /** Names of outputs. Default: all except those that need a parameter that is not given. */
   outputs?: readonly string[] | undefined;
   output: string;
 }
 
-/** Runs an op on the tensors of a file and writes its outputs to another; says what they are. */
+/** Runs an op on the tensors of a file and writes its outputs to another; returns a line that names them. */
 export async function runOp(op: AnyOp, call: OpCall, signal?: AbortSignal): Promise<string> {
   const params = parameters(op.op, call.params);
   const wanted = chosenOutputs(op.op, params, call.outputs);
@@ -122,7 +122,7 @@ export const opCommand = command({
     force: flag("replace even the file of --in"),
   },
   notes: [
-    "Tensors are found by the names that `mlxts op <name>` shows; initial_state, A_log and w (for weight) will do too.",
+    "Tensors are found by the names that `mlxts op <name>` shows; initial_state, A_log and w (for weight) are accepted too.",
     "F64, I64, U64 and BOOL tensors are converted to what the op takes where every element is exact.",
   ],
   async run({ name, list, json, in: input, param, outputs, out, force }, signal) {

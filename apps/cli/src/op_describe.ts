@@ -28,13 +28,13 @@ export function describeOp({ op, package: from }: PublicOp) {
   };
 }
 
-/** Lines of columns as wide as they need to be. */
+/** Lines of a table; each column is as wide as its widest cell. */
 function columns(rows: readonly (readonly string[])[]): string[] {
   const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => (row[i] ?? "").length)));
   return rows.map((row) => `  ${row.map((cell, i) => cell.padEnd(widths[i] as number)).join("  ")}`.trimEnd());
 }
 
-/** `=x` is the dtype of `x`. */
+/** Dtypes for people: a rule `=x` means the dtype of `x`. */
 const dtypeText = (dtype: string | readonly string[]) =>
   typeof dtype === "string" ? dtype : dtype.map((each) => each.replace(/^=/, "as ")).join(" or ");
 
@@ -53,7 +53,7 @@ export function exampleOf(op: OpDescriptor): string {
   return `mlxts op ${op.name} --in case.safetensors ${params.join("")}--out result.safetensors`;
 }
 
-/** An op's descriptor for people. */
+/** An op's descriptor as text. */
 export function opText(found: PublicOp): string {
   const { name, package: from, summary, inputs, outputs } = describeOp(found);
   const params = opParams(found.op.op);

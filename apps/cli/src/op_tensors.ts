@@ -15,7 +15,7 @@ import {
   wrongValue,
 } from "@mlxts/core";
 
-/** Names also as contracts and Python write them: `A_log`, `initial_state`, and `w` for a weight. */
+/** The name that an op gives a tensor or parameter; `given` may be spelled as in Python (`A_log`, `initial_state`), or `w` for a weight. */
 export function knownName(given: string, known: readonly string[]): string {
   if (known.includes(given)) return given;
   const camel = given
@@ -26,10 +26,10 @@ export function knownName(given: string, known: readonly string[]): string {
   return given;
 }
 
-/** What numpy and PyTorch make of plain numbers, and what no op takes; it becomes what the op takes, if that is exact. */
+/** Dtypes in which numpy and PyTorch save plain numbers, and which no op takes: they are converted where that is exact. */
 const CONVERTED = new Set(["F64", "I64", "U64", "BOOL"]);
 
-/** The dtypes that an op takes for each of its tensors, but those that its options decide. */
+/** The dtypes that an op takes for each of its tensors; tensors whose dtype its options decide are left out. */
 function dtypeRules(op: OpDescriptor): Map<string, readonly string[]> {
   const outputs = Object.entries(op.outputs).map(([name, { dtype }]) => [name, dtype] as const);
   return new Map(
@@ -39,7 +39,7 @@ function dtypeRules(op: OpDescriptor): Map<string, readonly string[]> {
   );
 }
 
-/** The dtype in which each tensor of a file goes to an op. */
+/** The dtype in which each tensor of a file is given to an op. */
 function chooseDtypes(op: OpDescriptor, stored: ReadonlyMap<string, HostBytes>): (name: string) => Dtype | undefined {
   const rules = dtypeRules(op);
   const choose = (name: string, path: readonly string[] = []): Dtype | undefined => {
@@ -58,7 +58,7 @@ function chooseDtypes(op: OpDescriptor, stored: ReadonlyMap<string, HostBytes>):
 
 const arrayOf = { F64: Float64Array, I64: BigInt64Array, U64: BigUint64Array, BOOL: Uint8Array };
 
-/** The elements in `dtype`, all of them exact. */
+/** The elements converted to `dtype`; an element that is not exact in it is refused. */
 function convert(op: string, name: string, { storedDtype, bytes }: HostBytes, dtype: Dtype): RawArray {
   const values = new arrayOf[storedDtype as keyof typeof arrayOf](bytes.buffer);
   const numbers = Float64Array.from(values as ArrayLike<number | bigint>, Number);
@@ -83,8 +83,8 @@ function convert(op: string, name: string, { storedDtype, bytes }: HostBytes, dt
 /**
  * The tensors of a file under the names that an op gives them. F64, I64, U64 and BOOL become a dtype that the op takes,
  * where every element is exact in it.
- * @throws TypeError for a tensor that the op does not know and for one that it lacks, RangeError for one there twice and for inexact elements,
- *   MlxtsError for a file that cannot be read
+ * @throws TypeError for a tensor that the op does not know and for one that is missing, RangeError for one that is there
+ *   twice and for elements that are not exact, MlxtsError for a file that cannot be read
  */
 export function readOpTensors(op: OpDescriptor, path: string): Map<string, HostTensor> {
   const known = [...inputTensors(op).map(([name]) => name), ...Object.keys(op.outputs)];

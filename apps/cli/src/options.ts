@@ -1,31 +1,32 @@
 import { wrongValue } from "@mlxts/core";
 
-/** A command line that breaks its command's contract. Exit code 2. */
+/** The command line is wrong. Exit code 2. */
 export class UsageError extends Error {
   constructor(command: string, argument: string, rule: string, value: string, remedy?: string) {
     super(inLine(wrongValue(command, argument, rule, quoted(value), remedy).message));
   }
 }
 
-/** A command has failed and said why; only the exit code is left. */
+/** A command has failed and has printed why. */
 export class Reported extends Error {}
 
-/** Text of others in a message of one line, without what would steer a terminal. */
+/** A text from elsewhere as part of a message: on one line, with control characters escaped. */
 export function inLine(text: string): string {
   return text.replace(/[\p{Cc}\u2028\u2029]/gu, (c) =>
     c === "\n" ? " " : `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`,
   );
 }
 
-const LONGEST = 120;
+/** Longer values are cut in messages. */
+const MAX_QUOTED = 120;
 
 /** A value of the command line in a message. */
 function quoted(value: string): string {
   if (value.trim() === "") return JSON.stringify(value);
-  return value.length > LONGEST ? `${value.slice(0, LONGEST)}…` : value;
+  return value.length > MAX_QUOTED ? `${value.slice(0, MAX_QUOTED)}…` : value;
 }
 
-/** What is wrong with a text given for an option. */
+/** A text given for an option breaks the option's rule. */
 export class BadValue extends Error {
   readonly rule: string;
   readonly value: string;
@@ -39,14 +40,14 @@ export class BadValue extends Error {
 
 /** An option of a command: what help says of it, and how its texts are read. */
 export interface Option<T> {
-  /** What stands for its value in help; a flag has none. */
+  /** The name of its value in help. A flag has none. */
   readonly placeholder?: string;
   readonly doc: string;
-  /** It may be given several times. */
+  /** Whether it may be given several times. */
   readonly multiple?: boolean;
-  /** Of an option that takes several values after its name: whether one more text is another. */
+  /** For an option that takes several values after its name: whether one more text belongs to it. */
   readonly takes?: (text: string) => boolean;
-  /** The value of all texts given for it; without any the default. Throws `BadValue`. */
+  /** Its value, from all texts given for it; the default when there are none. Throws `BadValue`. */
   read(texts: readonly string[]): T;
 }
 
@@ -75,7 +76,7 @@ export const path = (placeholder: string, doc: string): Option<string | undefine
   },
 });
 
-/** `above`: the least value is not in the range. */
+/** `above`: `min` itself is not in the range. */
 interface Range<D> {
   min: number;
   max?: number;
@@ -158,7 +159,7 @@ export const names = (placeholder: string, doc: string): Option<string[] | undef
       }),
 });
 
-/** All values of an option that may be given several times, and take several values each time. */
+/** An option that may be given several times, with several values each time. */
 export const list = (
   placeholder: string,
   doc: string,
@@ -176,7 +177,7 @@ export const list = (
   },
 });
 
-/** The same option, but it must be given. */
+/** The same option, which must be given. */
 export const required = <T>(option: Option<T>): Option<Exclude<T, undefined>> => ({
   ...option,
   doc: `${option.doc}; required`,

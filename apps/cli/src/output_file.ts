@@ -2,7 +2,7 @@ import { accessSync, type BigIntStats, constants, readdirSync, realpathSync, sta
 import { dirname, join, resolve } from "node:path";
 import { MlxtsError } from "@mlxts/core";
 
-/** Undefined also where a file stands in the place of a directory. */
+/** Undefined when nothing is there, also when a part of the path is a file and not a directory. */
 function stat(path: string): BigIntStats | undefined {
   try {
     return statSync(path, { bigint: true, throwIfNoEntry: false });
@@ -30,7 +30,7 @@ const refusal =
     throw new MlxtsError("Io", text, { path, operation: "write" });
   };
 
-/** Something can be made at `target`, which the command line calls `path`. */
+/** Refuses a `target` in a directory that does not exist or cannot be written; `path` is its name on the command line. */
 function checkFolder(refuse: Refuse, target: string, path: string): void {
   const folder = dirname(target);
   if (!stat(folder)?.isDirectory()) refuse("be in a directory that exists", path);
@@ -39,7 +39,7 @@ function checkFolder(refuse: Refuse, target: string, path: string): void {
 
 const reasonOf = (error: unknown) => (error as Error).message.split(",")[0];
 
-/** Refuses a directory that cannot be made, before any work is done. */
+/** Refuses, before any work is done, a directory that cannot be made. */
 export function checkOutputDirectory(command: string, argument: string, path: string): void {
   const refuse = refusal(command, argument, path);
   try {
@@ -51,9 +51,9 @@ export function checkOutputDirectory(command: string, argument: string, path: st
 }
 
 /**
- * Where a command may write what it was told to: the path, or what a link at it leads to. An older file is replaced, but
- * one that the command reads, under whatever name, only by `force`. `inPlace`: it is not replaced but written, so that a
- * pipe or a device will do. Checked before any work is done.
+ * Checks, before any work is done, the path of an output file; returns it, or the file that a link at it leads to. An older
+ * file may be replaced; one that the command reads, under whatever name, only with `force`. `inPlace`: the file is written
+ * to, not replaced, so that it may be a pipe or a device.
  */
 export function outputFile(
   command: string,

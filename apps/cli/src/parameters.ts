@@ -1,24 +1,24 @@
 import { type Checkpoint, MlxtsError, type StoredDtype } from "@mlxts/core";
 import { packingOf, type Quantization } from "@mlxts/quant4";
 
-/** The weights of a checkpoint, whatever they are packed into. */
+/** The weights of a checkpoint, counted. */
 export interface Parameters {
-  /** Numbers that the model has: each quantized weight counts, its scales and biases do not. */
+  /** All weights: each quantized weight counts, scales and biases do not. */
   total: number;
-  /** Those of them that are quantized. */
+  /** The quantized ones. */
   quantized: number;
-  /** Groups of quantized weights that share a scale and a bias, by `bits` and `groupSize`. */
+  /** Quantized weights by `bits` and `groupSize`: their modules, and their groups that share a scale and a bias. */
   groups: { bits: number; groupSize: number; modules: number; groups: number; weights: number }[];
 }
 
-/** Element types of weights that are not packed. */
+/** Dtypes of weights that are not packed. */
 const FLOAT_TYPES: ReadonlySet<StoredDtype> = new Set(["F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"]);
 
 const product = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
 
 /**
  * Counts the weights of a checkpoint from the shapes of its tensors.
- * @throws MlxtsError `QuantConfig` or `UnsupportedDtype` where it cannot be known what packed words hold
+ * @throws MlxtsError `QuantConfig` or `UnsupportedDtype` when it is unknown what packed words hold
  */
 export function countParameters(checkpoint: Checkpoint, quantization: Quantization | undefined): Parameters {
   const counted: Parameters = { total: 0, quantized: 0, groups: [] };

@@ -2,11 +2,11 @@ import { Presets, SingleBar } from "cli-progress";
 
 export interface Progress {
   show(done: number, total: number, name: string): void;
-  /** Takes the bar away and gives the terminal its cursor and line wrapping back. */
+  /** Removes the bar and restores the cursor and the line wrapping of the terminal. */
   stop(): void;
 }
 
-/** A bar on standard error, if that is a terminal. However the process ends, the terminal is left as it was. */
+/** A progress bar on standard error, if that is a terminal. The terminal is restored however the process ends. */
 export function progressBar(): Progress {
   const bar = new SingleBar(
     {

@@ -31,7 +31,7 @@ import {
 } from "./verify_report.ts";
 import { ownVersion } from "./version.ts";
 
-/** The same from `src/` and from `dist/`. */
+/** One directory above `src/` and above `dist/`. */
 const PROGRAM = fileURLToPath(new URL("../bin/mlxts.mjs", import.meta.url));
 
 function installedVersion(name: string): string {
@@ -54,7 +54,7 @@ function systemAbout(): Report["system"] {
   };
 }
 
-/** Called with the cases when they are known, and again after each one. */
+/** Called when the cases are known, and after each one. */
 type OnProgress = (done: number, cases: readonly CaseName[]) => void;
 
 interface Session {
@@ -62,8 +62,9 @@ interface Session {
   cases: readonly CaseName[];
   outcomes: readonly Outcome[];
   kernels: readonly KernelName[];
-  /** Kernels that the device has not; undefined where not all cases were run. */
+  /** Kernels that the device does not have; undefined when not all cases were run. */
   missing: readonly KernelName[] | undefined;
+  /** Why not all cases were run, or null. */
   stopped: string | null;
 }
 
@@ -77,12 +78,12 @@ const failed = (message: string): Outcome => ({
 });
 
 /**
- * Starts a process for a job and hands over what it reports, until it has ended; `signal` ends it. It is in a process
- * group of its own, so that an interrupt from the terminal reaches it through here only.
+ * Starts a process for a job, passes on what it reports, and waits for its end; `signal` ends it. It has a process group of
+ * its own, so that an interrupt from the terminal does not reach it directly.
  */
 function runChild(job: Job, signal: AbortSignal | undefined, onMessage: (message: Message) => void): Promise<string> {
   return new Promise((resolve, reject) => {
-    // Numbers that are not finite must arrive as they are; failures are in the report, and need no warnings.
+    // "advanced" keeps numbers that are not finite. Warnings would repeat what the report says.
     const child: ChildProcess = fork(PROGRAM, ["verify-child"], {
       execArgv: [...process.execArgv, "--no-warnings"],
       serialization: "advanced",
@@ -109,7 +110,7 @@ function runChild(job: Job, signal: AbortSignal | undefined, onMessage: (message
   });
 }
 
-/** Runs the cases in a process of their own. One that a case brings down fails that case; another goes on behind it. */
+/** Runs the cases in a process of their own. A case that ends its process has failed; another process runs the rest. */
 export async function runCases(
   job: Omit<Job, "from">,
   { signal, onProgress }: { signal?: AbortSignal; onProgress?: OnProgress } = {},
@@ -148,7 +149,7 @@ export async function runCases(
   return { device: device as DeviceAbout, cases, outcomes, kernels, missing, stopped };
 }
 
-/** `ops`: those that must have cases; `complete`: whether every kernel must have run. */
+/** The report of a session. `ops` must have cases; with `complete` every kernel must have run. */
 export function makeReport(session: Session, ops: readonly string[], complete: boolean): Report {
   const { device, cases, outcomes, kernels, missing, stopped } = session;
   const reports: CaseReport[] = outcomes.map((outcome, i) => caseReport(cases[i] as CaseName, outcome));
@@ -230,7 +231,7 @@ export const verify = command({
   },
   async run({ device, op, json }, signal) {
     const { modules, ops } = selected(op.length > 0 ? op : undefined);
-    // A file that cannot be written is better known now than after minutes of work.
+    // Checked now, not after minutes of work.
     const file = json === undefined ? undefined : outputFile("verify", "--json", json, { inPlace: true });
     const bar = progressBar();
     const onProgress: OnProgress = (done, cases) => {
@@ -248,7 +249,7 @@ export const verify = command({
 
 export const verifyChild = command({
   name: "verify-child",
-  summary: "What `verify` starts to run the cases in.",
+  summary: "The process in which `verify` runs the cases.",
   hidden: true,
   arguments: {},
   options: {},

@@ -1,7 +1,7 @@
 import { Device, type DeviceKind, MlxtsError } from "@mlxts/core";
 import { type DeclaredKernel, type OutputResult, type Suite, type SuiteCase, suiteCases } from "@mlxts/core/testing";
 
-/** What the process that runs the cases is told. */
+/** What the process that runs the cases has to do. */
 export interface Job {
   device: DeviceKind | null;
   /** Modules with `suites` and `kernels`. */
@@ -19,16 +19,17 @@ export interface CaseName {
 
 export interface Outcome {
   pass: boolean;
-  /** What is wrong, or empty. */
+  /** Why it failed; empty when it passed. */
   message: string;
   outputs: readonly OutputResult[];
   kernels: readonly string[];
-  /** Wall time of all runs of the case with its reference, and time on the device of one run. */
+  /** Wall time of all runs of the case, and of its reference. */
   ms: number;
+  /** Time of one run on the device. */
   deviceMs: number;
 }
 
-/** Symbol: name + "_" + variant. */
+/** A kernel's symbol is `name_variant`. */
 export interface KernelName {
   name: string;
   variant: string;
@@ -36,7 +37,10 @@ export interface KernelName {
 
 export type DeviceAbout = Pick<Device, "kind" | "name" | "level" | "unifiedMemory" | "limits">;
 
-/** What it reports, in this order; `refused` instead of everything else. `end`: the kernels that the device has not. */
+/**
+ * What the process reports: a `plan`, a `done` for each case, an `end` with the kernels that the device does not have; or
+ * `refused` alone.
+ */
 export type Message =
   | { kind: "plan"; device: DeviceAbout; cases: readonly CaseName[]; kernels: readonly KernelName[] }
   | { kind: "done"; index: number; outcome: Outcome; lost: boolean }
@@ -71,7 +75,7 @@ interface KernelSymbol extends KernelName {
 
 const nameOf = ({ name, variant }: KernelSymbol): KernelName => ({ name, variant });
 
-/** Whether the device's libraries have a symbol; one that does not compile is there all the same. */
+/** Whether the device's libraries have a symbol. One that does not compile counts as theirs. */
 function available(device: Device, { library, name, variant }: KernelSymbol): boolean {
   try {
     return device.library(library).has(name, variant);
@@ -92,7 +96,7 @@ async function runJob({ device: kind, modules, ops, from }: Job): Promise<void> 
     module.kernels.flatMap(({ library, name, variants }) => variants.map((variant) => ({ library, name, variant }))),
   );
   using device = Device.open(kind ?? undefined, { poison: true });
-  // The CPU can also take everything in another order; a GPU's order is its own.
+  // On the CPU cases also run in reverse order; the order on a GPU cannot be chosen.
   using reversed =
     device.kind === "cpu" ? Device.open("cpu", { threads: 1, order: "reverse", poison: true }) : undefined;
   const { name, level, unifiedMemory, limits } = device;
@@ -111,9 +115,9 @@ async function runJob({ device: kind, modules, ops, from }: Job): Promise<void> 
   await send({ kind: "end", missing: kernels.filter((kernel) => !available(device, kernel)).map(nameOf) });
 }
 
-/** The whole life of that process: one job. */
+/** Runs one job, then the process ends. */
 export function runVerifyChild(): Promise<void> {
-  // Whoever asked is gone.
+  // The parent process has ended.
   const orphaned = () => process.exit(1);
   process.once("disconnect", orphaned);
   return new Promise((resolve) => {

@@ -1,7 +1,7 @@
 import type { ErrorClass } from "@mlxts/core/testing";
 import type { CaseName, DeviceAbout, KernelName, Outcome } from "./verify_child.ts";
 
-/** A case with its verdict, as the JSON report has it. Numbers that are not finite are null there. */
+/** A case with its verdict, as in the JSON report, where numbers that are not finite are null. */
 export interface CaseReport {
   op: string;
   dtype: string;
@@ -17,8 +17,9 @@ export interface CaseReport {
     message: string;
     dtype?: string;
     errorClass?: ErrorClass;
-    /** rms(error) / rms(reference), and its limit; 0 where bits are compared. */
+    /** rms(error) / rms(reference). */
     ratio?: number;
+    /** The limit of `ratio`; 0 where bits are compared. */
     bar?: number;
     maxError?: number;
     /** rms of the reference. */
@@ -53,13 +54,13 @@ export interface Report {
   pass: boolean;
   /** Why not all cases were run, or null. */
   stopped: string | null;
-  /** Ops that nothing was run of, though they were asked for. */
+  /** Ops that were asked for and have no cases. */
   withoutCases: readonly string[];
   summary: { cases: number; passed: number; failed: number; notRun: number; ms: number };
   rows: readonly Row[];
   kernels: {
     run: Symbols;
-    /** Kernels of the device that no case dispatched; null where not all ops were asked for, or not all cases run. */
+    /** Kernels of the device that no case dispatched; null when not all ops were asked for or not all cases were run. */
     neverRun: Symbols | null;
     /** Declared kernels that this device's libraries do not have. */
     notOnDevice: Symbols | null;
@@ -67,7 +68,7 @@ export interface Report {
   cases: readonly CaseReport[];
 }
 
-/** Milliseconds with three digits: more would be noise. */
+/** Milliseconds with three decimals. */
 export const rounded = (ms: number) => Math.round(1000 * ms) / 1000;
 
 export function caseReport({ op, dtype, name }: CaseName, { outputs, ...outcome }: Outcome): CaseReport {
@@ -130,7 +131,7 @@ export function rowsOf(cases: readonly CaseReport[]): Row[] {
   });
 }
 
-/** Lines of columns as wide as they need to be; the first two to the left, the others to the right. */
+/** Lines of a table: the first two columns are aligned to the left, the others to the right. */
 function table(lines: readonly (readonly string[])[]): string[] {
   const widths = (lines[0] as readonly string[]).map((_, i) =>
     Math.max(...lines.map((line) => (line[i] ?? "").length)),
@@ -164,24 +165,24 @@ export function symbolsOf(kernels: readonly KernelName[]): Symbols {
 const count = (symbols: Symbols | null) =>
   Object.values(symbols ?? {}).reduce((sum, variants) => sum + variants.length, 0);
 
-/** A list of more variants of one kernel is for tools. */
-const LISTED = 9;
+/** Of a kernel with more variants the text gives their number only. */
+const MAX_LISTED = 9;
 
-/** `  rms_norm: f32_f32 f16_f16`; with `short` the many variants of a kernel are only counted. */
+/** `  rms_norm: f32_f32 f16_f16`; with `short` many variants of a kernel are only counted. */
 const symbolLines = (symbols: Symbols, short: boolean) =>
   Object.entries(symbols).map(([name, variants]) => {
-    const few = !short || variants.length <= LISTED;
+    const few = !short || variants.length <= MAX_LISTED;
     return `  ${name}: ${few ? variants.join(" ") : `${variants.length} variants`}`;
   });
 
-/** Failures shown in full. */
-const SHOWN = 10;
+/** The most failures that the text shows. */
+const MAX_SHOWN = 10;
 
 function failureLines(cases: readonly CaseReport[]): string[] {
   const failures = cases.filter(({ pass }) => !pass);
   if (failures.length === 0) return [];
-  const lines = failures.slice(0, SHOWN).flatMap((f) => [`  ${f.op} ${f.dtype} ${f.case}`, `    ${f.message}`]);
-  const more = failures.length - SHOWN;
+  const lines = failures.slice(0, MAX_SHOWN).flatMap((f) => [`  ${f.op} ${f.dtype} ${f.case}`, `    ${f.message}`]);
+  const more = failures.length - MAX_SHOWN;
   return ["", "Failures", ...lines, ...(more > 0 ? [`  … and ${more} more; --json FILE keeps all of them`] : [])];
 }
 
@@ -213,7 +214,7 @@ function conclusion({ pass, stopped, withoutCases, summary, kernels, device }: R
   return `FAIL ${where}: ${faults.join("; ")} (${passed} passed)`;
 }
 
-/** The report for people. */
+/** The report as text. */
 export function reportText(report: Report): string {
   const { versions, system, device, rows, cases, kernels } = report;
   const { mlxts, ...packages } = versions;
@@ -238,7 +239,7 @@ export function reportText(report: Report): string {
   ].join("\n");
 }
 
-/** The report for tools: indented, but one line for each case. */
+/** The report as JSON: indented, with one line for each case. */
 export function reportJson(report: Report): string {
   const cases = report.cases.map((each) => `    ${JSON.stringify(each)}`).join(",\n");
   const text = JSON.stringify({ ...report, cases: [] }, null, 2);
