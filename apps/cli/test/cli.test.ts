@@ -136,12 +136,15 @@ describe("mlxts", () => {
     writeSafetensors(input, [
       ["x", { dtype: "bf16", shape: [1, 1, 1], data: Uint16Array.from([0x3f80]) }],
       ["w", { dtype: "bf16", shape: [1, 2], data: Uint16Array.from([0x3f80, 0x3f80]) }],
-      ["new_state", { dtype: "f32", shape: [1, 1, 1], data: new Float32Array(1) }],
+      ["final_state", { dtype: "f32", shape: [1, 1, 1], data: new Float32Array(1) }],
     ]);
     expect(mlxts("op", "--param", "activation=none", "causalConv1d", "--in", input, "--out", out)).toMatchObject({
       status: 0,
     });
-    expect(readSafetensors(out).tensors.get("newState")).toMatchObject({ dtype: "f32", data: Float32Array.from([1]) });
+    expect(readSafetensors(out).tensors.get("finalState")).toMatchObject({
+      dtype: "f32",
+      data: Float32Array.from([1]),
+    });
     expect(mlxts("op", "--in", input, "--out", out).stderr).toContain("must be the name of an op");
     const several = ["--param", "activation=silu", "activation=none", "--param", "activation=none"];
     expect(mlxts("op", "causalConv1d", "--in", input, ...several, "--out", out)).toMatchObject({ status: 0 });
@@ -157,14 +160,14 @@ describe("mlxts", () => {
     writeSafetensors(input, [
       ["x", { dtype: "f32", shape: [1, 2, 1], data: Float32Array.from([1, 2]) }],
       ["w", { dtype: "f32", shape: [1, 3], data: Float32Array.from([100, 10, 1]) }],
-      ["state", { dtype: "f32", shape: [1, 2, 1], data: Float32Array.from([3, 4]) }],
+      ["initial_state", { dtype: "f32", shape: [1, 2, 1], data: Float32Array.from([3, 4]) }],
     ]);
     expect(mlxts("op", "causalConv1d", "--in", input, "--param", "activation=none", "--out", out)).toMatchObject({
       status: 0,
     });
     const { tensors } = readSafetensors(out);
     expect(numbers(tensors, "y")).toEqual([341, 412]);
-    expect(numbers(tensors, "newState")).toEqual([1, 2]);
+    expect(numbers(tensors, "finalState")).toEqual([1, 2]);
   });
 
   it.each([

@@ -18,7 +18,7 @@ function benchCase(T: number, C: number, dtype: FloatDtype, activation: "none" |
       const y = device.tensor(dtype, [1, T, C]);
       return {
         encode(encoder) {
-          causalConv1d(encoder, { x, weight, state, y, newState: state }, { activation });
+          causalConv1d(encoder, { x, weight, initialState: state, y, finalState: state }, { activation });
         },
       };
     },

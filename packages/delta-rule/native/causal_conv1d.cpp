@@ -1,5 +1,5 @@
 // One threadgroup: a block of channels over a block of tokens of one sequence. The first block of tokens, which even an
-// empty sequence has, also writes the new state, after it has read the old one.
+// empty sequence has, also writes the final state, after it has read the initial one.
 #include "causal_conv1d.params.h"
 #include "cpu_kernel.h"
 #include "matrix_transpose.h"
@@ -68,15 +68,15 @@ int32_t causal_conv1d(const Launch& l) {
   if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, CAUSAL_CONV1D_FAULT_CU_SEQLENS)) return 1;
   const W* weight = l.buffer<const W>(CAUSAL_CONV1D_WEIGHT);
   const W* bias = l.buffer<const W>(CAUSAL_CONV1D_BIAS);
-  const S* state = l.buffer<const S>(CAUSAL_CONV1D_STATE);
+  const S* state = l.buffer<const S>(CAUSAL_CONV1D_INITIAL_STATE);
   const uint8_t* mask = l.buffer<const uint8_t>(CAUSAL_CONV1D_MASK);
-  S* new_state = l.buffer<S>(CAUSAL_CONV1D_NEW_STATE);
-  const int64_t channels = p.channels, history = int64_t(p.taps) - 1, state_rows = p.stateRows;
+  S* final_state = l.buffer<S>(CAUSAL_CONV1D_FINAL_STATE);
+  const int64_t channels = p.channels, history = int64_t(p.kernelSize) - 1, state_rows = p.stateRows;
   const uint32_t X = l.threadgroups[0], Y = l.threadgroups[1];
-  float* taps = static_cast<float*>(l.scratch);  // [taps, channelsPerThreadgroup]
-  const size_t block_taps = size_t(p.taps) * p.channelsPerThreadgroup;
-  float* rows_of_taps = taps + block_taps;  // [channelsPerThreadgroup, taps]
-  float* offset = rows_of_taps + block_taps;
+  float* by_token = static_cast<float*>(l.scratch);  // [kernelSize, channelsPerThreadgroup]
+  const size_t block_weights = size_t(p.kernelSize) * p.channelsPerThreadgroup;
+  float* by_channel = by_token + block_weights;  // [channelsPerThreadgroup, kernelSize]
+  float* offset = by_channel + block_weights;
   int64_t prepared = -1;
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const int64_t block = group % X;
@@ -91,8 +91,8 @@ int32_t causal_conv1d(const Launch& l) {
         convert_row(bias + c0, width, offset);
       else
         memset(offset, 0, width * sizeof(float));
-      convert_row(weight + c0 * p.taps, width * p.taps, rows_of_taps);
-      transpose(rows_of_taps, p.taps, width, p.taps, taps, p.channelsPerThreadgroup);
+      convert_row(weight + c0 * p.kernelSize, width * p.kernelSize, by_channel);
+      transpose(by_channel, p.kernelSize, width, p.kernelSize, by_token, p.channelsPerThreadgroup);
       prepared = block;
     }
     const size_t at = sequence.begin * channels, state_at = slot.sequence * state_rows * channels;
@@ -104,18 +104,18 @@ int32_t causal_conv1d(const Launch& l) {
     const auto one_token = [&](int64_t t, int64_t c, int n) __attribute__((always_inline)) {
       vf32 sum = load_lanes(offset + c, n);
       for (int64_t i = 0; i <= history; ++i)
-        sum = fma(load_lanes(taps + i * p.channelsPerThreadgroup + c, n), rows.at(t - history + i, c0 + c, n), sum);
+        sum = fma(load_lanes(by_token + i * p.channelsPerThreadgroup + c, n), rows.at(t - history + i, c0 + c, n), sum);
       finish(y + t * channels + c0 + c, sum, p.silu, n);
     };
     int64_t t = begin;
     for (; t < end;) {
-      const bool four = p.taps == 4 && t + 4 <= end && rows.all_kept(t - 3, t + 4);
+      const bool four = p.kernelSize == 4 && t + 4 <= end && rows.all_kept(t - 3, t + 4);
       for_lanes(
           width,
           [&](size_t c) {
             if (!four) return one_token(t, c, kLanes);
             vf32 inputs[7], w[4];
-            for (int i = 0; i < 4; ++i) w[i] = load(taps + i * p.channelsPerThreadgroup + c);
+            for (int i = 0; i < 4; ++i) w[i] = load(by_token + i * p.channelsPerThreadgroup + c);
             for (int i = 0; i < 7; ++i) inputs[i] = rows.kept_at(t - 3 + i, c0 + c);
             four_tokens(y + t * channels + c0 + c, channels, inputs, w, load(offset + c), p.silu);
           },
@@ -124,9 +124,9 @@ int32_t causal_conv1d(const Launch& l) {
           });
       t += four ? 4 : 1;
     }
-    if (begin > 0 || !new_state) continue;
+    if (begin > 0 || !final_state) continue;
     // Ascending rows: in place, row i is read before it is written, and rows above it have not been touched.
-    S* to = new_state + state_at + c0;
+    S* to = final_state + state_at + c0;
     for (int64_t i = 0; i < state_rows; ++i) {
       const int64_t from = tokens - state_rows + i;
       for_lanes(

@@ -43,20 +43,20 @@ struct Rows {
   }
 };
 
-// Tokens t … t + kTokens - 1, which share their inputs. `Taps` 0: any number of taps, known at run time.
-template <uint Taps, typename T, typename W, typename S>
+// Tokens t … t + kTokens - 1, which share their inputs. `KernelSize` 0: any, known at run time.
+template <uint KernelSize, typename T, typename W, typename S>
 METAL_FUNC void convolve(Rows<T, S> rows, device const W* weight, float4 bias, device T* y, uint t,
                          constant CausalConv1dParams& p) {
-  const uint taps = Taps == 0 ? p.taps : Taps;
-  const int first = int(t) + 1 - int(taps);
+  const uint size = KernelSize == 0 ? p.kernelSize : KernelSize;
+  const int first = int(t) + 1 - int(size);
   float4 inputs[kTokens], sums[kTokens];
   for (uint j = 0; j < kTokens; ++j) sums[j] = bias;
   for (uint j = 1; j < kTokens; ++j) inputs[j] = rows.at(first + int(j) - 1);
-  for (uint i = 0; i < taps; ++i) {
+  for (uint i = 0; i < size; ++i) {
     for (uint j = 1; j < kTokens; ++j) inputs[j - 1] = inputs[j];
     inputs[kTokens - 1] = rows.at(first + int(i + kTokens) - 1);
-    const float4 tap = load_some(weight + i, taps, rows.n);
-    for (uint j = 0; j < kTokens; ++j) sums[j] = fma(tap, inputs[j], sums[j]);
+    const float4 factor = load_some(weight + i, size, rows.n);
+    for (uint j = 0; j < kTokens; ++j) sums[j] = fma(factor, inputs[j], sums[j]);
   }
   for (uint j = 0; j < kTokens && t + j < rows.tokens; ++j) {
     float4 sum = sums[j];
@@ -68,10 +68,10 @@ METAL_FUNC void convolve(Rows<T, S> rows, device const W* weight, float4 bias, d
 template <typename T, typename W, typename S>
 kernel void causal_conv1d(
     device const T* x [[buffer(CAUSAL_CONV1D_X)]], device const W* weight [[buffer(CAUSAL_CONV1D_WEIGHT)]],
-    device const W* bias [[buffer(CAUSAL_CONV1D_BIAS)]], device const S* state [[buffer(CAUSAL_CONV1D_STATE)]],
+    device const W* bias [[buffer(CAUSAL_CONV1D_BIAS)]], device const S* state [[buffer(CAUSAL_CONV1D_INITIAL_STATE)]],
     device const Index* cu_seqlens [[buffer(CAUSAL_CONV1D_CU_SEQLENS)]],
     device const uchar* mask [[buffer(CAUSAL_CONV1D_MASK)]], device T* y [[buffer(CAUSAL_CONV1D_Y)]],
-    device S* new_state [[buffer(CAUSAL_CONV1D_NEW_STATE)]],
+    device S* final_state [[buffer(CAUSAL_CONV1D_FINAL_STATE)]],
     constant CausalConv1dParams& p [[buffer(CAUSAL_CONV1D_PARAMS)]],
     device MlxtsFault* fault [[buffer(CAUSAL_CONV1D_FAULT)]], uint3 group [[threadgroup_position_in_grid]],
     uint3 position [[thread_position_in_threadgroup]], uint3 size [[threads_per_threadgroup]],
@@ -96,19 +96,19 @@ kernel void causal_conv1d(
                            p.channels,
                            p.stateRows,
                            n,
-                           (p.present & CAUSAL_CONV1D_HAS_STATE) != 0,
+                           (p.present & CAUSAL_CONV1D_HAS_INITIAL_STATE) != 0,
                            (p.present & CAUSAL_CONV1D_HAS_MASK) != 0};
-  device const W* taps = weight + ulong(c) * p.taps;
+  device const W* own = weight + ulong(c) * p.kernelSize;
   const float4 offset = p.present & CAUSAL_CONV1D_HAS_BIAS ? load_some(bias + c, 1, n) : float4(0.0f);
   for (uint t = begin; t < min(begin + run, tokens); t += kTokens) {
-    if (p.taps == 4)
-      convolve<4>(rows, taps, offset, y + at, t, p);
+    if (p.kernelSize == 4)
+      convolve<4>(rows, own, offset, y + at, t, p);
     else
-      convolve<0>(rows, taps, offset, y + at, t, p);
+      convolve<0>(rows, own, offset, y + at, t, p);
   }
-  if (begin != 0 || !(p.present & CAUSAL_CONV1D_HAS_NEW_STATE)) return;
+  if (begin != 0 || !(p.present & CAUSAL_CONV1D_HAS_FINAL_STATE)) return;
   // Ascending rows: in place, row i is read before it is written, and rows above it have not been touched.
-  device S* to = new_state + state_at;
+  device S* to = final_state + state_at;
   for (uint i = 0; i < p.stateRows; ++i)
     store_some(to + ulong(i) * p.channels, rows.at(int(tokens + i) - int(p.stateRows)), n);
 }

@@ -12,11 +12,11 @@ template <typename T>
 int32_t conv_rollback(const Launch& l) {
   const auto& p = l.args<ConvRollbackParams>();
   const Indices rejected = l.indices(CONV_ROLLBACK_REJECTED);
-  const size_t kept = p.taps - 1, spare = p.historyRows - kept;
+  const size_t kept = p.kernelSize - 1, spare = p.historyRows - kept;
   if (!rejected_right(rejected, p.sequences, spare, l, CONV_ROLLBACK_FAULT_REJECTED)) return 1;
   for (uint64_t i = l.begin; i < l.end; ++i) {
     const size_t first = i * p.historyRows + spare - rejected_at(rejected, i, spare);
-    memcpy(l.buffer<T>(CONV_ROLLBACK_STATE) + i * kept * p.channels,
+    memcpy(l.buffer<T>(CONV_ROLLBACK_FINAL_STATE) + i * kept * p.channels,
            l.buffer<const T>(CONV_ROLLBACK_HISTORY) + first * p.channels, kept * p.channels * sizeof(T));
   }
   return 0;

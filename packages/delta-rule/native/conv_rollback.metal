@@ -8,11 +8,11 @@ using namespace mlxts;
 template <typename T>
 kernel void conv_rollback(device const T* history [[buffer(CONV_ROLLBACK_HISTORY)]],
                           device const Index* rejected [[buffer(CONV_ROLLBACK_REJECTED)]],
-                          device T* state [[buffer(CONV_ROLLBACK_STATE)]],
+                          device T* state [[buffer(CONV_ROLLBACK_FINAL_STATE)]],
                           constant ConvRollbackParams& p [[buffer(CONV_ROLLBACK_PARAMS)]],
                           device MlxtsFault* fault [[buffer(CONV_ROLLBACK_FAULT)]],
                           uint3 at [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
-  const uint kept = p.taps - 1, spare = p.historyRows - kept;
+  const uint kept = p.kernelSize - 1, spare = p.historyRows - kept;
   const Indices counts = {rejected, true};
   if (!rejected_right(counts, p.sequences, spare, {fault, lane}, CONV_ROLLBACK_FAULT_REJECTED)) return;
   if (at.x >= kept * p.channels) return;

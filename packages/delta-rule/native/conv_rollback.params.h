@@ -9,7 +9,7 @@
 
 #define CONV_ROLLBACK_HISTORY 0  // read
 #define CONV_ROLLBACK_REJECTED 1  // read
-#define CONV_ROLLBACK_STATE 2  // write
+#define CONV_ROLLBACK_FINAL_STATE 2  // write
 #define CONV_ROLLBACK_PARAMS 3
 #define CONV_ROLLBACK_FAULT 4
 #define CONV_ROLLBACK_FAULT_REJECTED 1
@@ -18,7 +18,7 @@ struct ConvRollbackParams {
   uint32_t sequences;
   uint32_t historyRows;
   uint32_t channels;
-  uint32_t taps;
+  uint32_t kernelSize;
   uint32_t scratch[1];  // byte offsets
 };
 static_assert(sizeof(ConvRollbackParams) == 20, "ConvRollbackParams must match the declaration of conv_rollback");

@@ -8,7 +8,7 @@ const THREADS = 256;
 interface Sizes {
   N: number;
   C: number;
-  taps: number;
+  kernelSize: number;
 }
 
 /** Element width decides: a copy has no other business with the dtype. */
@@ -16,16 +16,16 @@ export const convRollbackKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "conv_rollback",
   variants: ["u16", "u32"],
-  buffers: { history: "read", rejected: "read", state: "write" },
-  params: { sequences: "u32", historyRows: "u32", channels: "u32", taps: "u32" },
+  buffers: { history: "read", rejected: "read", finalState: "write" },
+  params: { sequences: "u32", historyRows: "u32", channels: "u32", kernelSize: "u32" },
   faults: {
-    rejected: ([value, sequence], { historyRows, taps }) =>
-      `\`rejected\` must be at least 0 and at most the ${historyRows - (taps - 1)} tokens that \`history\` can take back, ` +
+    rejected: ([value, sequence], { historyRows, kernelSize }) =>
+      `\`rejected\` must be at least 0 and at most the ${historyRows - (kernelSize - 1)} tokens that \`history\` can take back, ` +
       `got ${value | 0} at sequence ${sequence}`,
   },
   scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ N, C, taps }: Sizes, { gpu }) => ({
-    threadgroups: gpu ? [Math.ceil(((taps - 1) * C) / THREADS), N, 1] : [N, 1, 1],
+  launch: oldLaunch(({ N, C, kernelSize }: Sizes, { gpu }) => ({
+    threadgroups: gpu ? [Math.ceil(((kernelSize - 1) * C) / THREADS), N, 1] : [N, 1, 1],
     threadsPerThreadgroup: [THREADS, 1, 1],
   })),
 });
@@ -33,18 +33,19 @@ export const convRollbackKernel = defineKernel({
 /** Rows of `history` that no token needs are those that can be taken back. */
 const STATE: ShapeRule = {
   text: "N, W − 1, C",
-  of: ({ dims: { N, C }, options: { taps } }: OpContext) => [N, (taps as unknown as number) - 1, C] as number[],
+  of: ({ dims: { N, C }, options: { kernelSize } }: OpContext) =>
+    [N, (kernelSize as unknown as number) - 1, C] as number[],
 };
 
 /**
  * The state of a causal convolution before the last `rejected` of its inputs, cut out of a longer history: rows
  * R − (W−1) − rejected to R − 1 − rejected of `history`, bit by bit.
  *
- * - `history` [N, R, C] f32, f16 or bf16, as `causalConv1d` leaves it in `newState`: the last R inputs, oldest first.
+ * - `history` [N, R, C] f32, f16 or bf16, as `causalConv1d` leaves it in `finalState`: the last R inputs, oldest first.
  *   R = W−1 + n can take up to n tokens back.
  * - `rejected` i32 [N]: for each sequence how many of its last tokens are taken back, 0 to R − (W−1).
- * - `state` [N, W−1, C], dtype of `history`.
- * - `taps` = W ≥ 2: required.
+ * - `finalState` [N, W−1, C], dtype of `history`.
+ * - `kernelSize` ≥ 2, W: required.
  *
  * Errors: `InvalidArgument` for shapes, dtypes, options and overlap; a `rejected` out of range fails the submission, and
  * nothing is written.
@@ -53,27 +54,27 @@ export const convRollback: ConvRollback = defineOp({
   name: "convRollback",
   summary: "the state of causalConv1d before the last tokens: rows of a longer history",
   inputs: {
-    history: { dtype: FLOATS, shape: "N R C", doc: "the `newState` of a pass that kept more rows than a state has" },
+    history: { dtype: FLOATS, shape: "N R C", doc: "the `finalState` of a pass that kept more rows than a state has" },
     rejected: { dtype: ["i32"], shape: "N", doc: "tokens to take back from each sequence" },
   },
   outputs: {
-    state: { dtype: ["=history"], shape: STATE, doc: "the state before those tokens" },
+    finalState: { dtype: ["=history"], shape: STATE, doc: "the state before those tokens" },
   },
   params: {
-    taps: { kind: "number", integer: true, min: 2, doc: "taps W of the convolution" },
+    kernelSize: { kind: "number", integer: true, min: 2, doc: "W, of the convolution" },
   },
-  check({ dims, options: { taps }, fail }) {
+  check({ dims, options: { kernelSize }, fail }) {
     const rows = dims.R as number;
-    if (rows < taps - 1) fail("history", `have at least taps − 1 = ${taps - 1} rows`, rows);
+    if (rows < kernelSize - 1) fail("history", `have at least kernelSize − 1 = ${kernelSize - 1} rows`, rows);
   },
-  encode({ encoder, op, inputs: { history, rejected }, outputs: { state }, options: { taps }, dims }) {
+  encode({ encoder, op, inputs: { history, rejected }, outputs: { finalState }, options: { kernelSize }, dims }) {
     const { N, R, C } = dims as Record<"N" | "R" | "C", number>;
     encoder.dispatch(convRollbackKernel, {
       op,
       variant: history.dtype === "f32" ? "u32" : "u16",
-      buffers: { history, rejected, state },
-      params: { sequences: N, historyRows: R, channels: C, taps },
-      sizes: { N, C, taps },
+      buffers: { history, rejected, finalState },
+      params: { sequences: N, historyRows: R, channels: C, kernelSize },
+      sizes: { N, C, kernelSize },
     });
   },
 });

@@ -34,24 +34,24 @@ export interface ConvInputs {
   x: Float64Array;
   weight: Float64Array;
   bias?: Float64Array | undefined;
-  state?: Float64Array | undefined;
+  initialState?: Float64Array | undefined;
   cuSeqlens?: Float64Array | undefined;
   mask?: Float64Array | undefined;
 }
 
-/** x [N, T, C], weight [C, W], bias [C], state [N, R, C] or one for each packed sequence → y and the state after it. */
+/** x [N, T, C], weight [C, W], bias [C], initialState [N, R, C] or one for each packed sequence → y and the state after it. */
 export function causalConv1dReference(
   { N, T, C, W, R }: ConvDims,
-  { x, weight, bias, state, cuSeqlens, mask }: ConvInputs,
+  { x, weight, bias, initialState, cuSeqlens, mask }: ConvInputs,
   activation: "none" | "silu",
-): { y: Float64Array; newState: Float64Array } {
+): { y: Float64Array; finalState: Float64Array } {
   const bounds = cuSeqlens ? Array.from(cuSeqlens) : Array.from({ length: N + 1 }, (_, n) => n * T);
   const y = new Float64Array(N * T * C);
-  const newState = new Float64Array((bounds.length - 1) * R * C);
+  const finalState = new Float64Array((bounds.length - 1) * R * C);
   bounds.slice(1).forEach((end, s) => {
     const begin = bounds[s] as number;
     for (let c = 0; c < C; c++) {
-      const inputs = Array.from({ length: R }, (_, i) => state?.[(s * R + i) * C + c] ?? 0);
+      const inputs = Array.from({ length: R }, (_, i) => initialState?.[(s * R + i) * C + c] ?? 0);
       for (let t = begin; t < end; t++) inputs.push(mask?.[t] === 0 ? 0 : (x[t * C + c] as number));
       for (let t = begin; t < end; t++) {
         let sum = bias?.[c] ?? 0;
@@ -59,10 +59,10 @@ export function causalConv1dReference(
           sum += (weight[c * W + i] as number) * (inputs[R - W + 1 + t - begin + i] as number);
         y[t * C + c] = activation === "silu" ? sum / (1 + Math.exp(-sum)) : sum;
       }
-      for (let i = 0; i < R; i++) newState[(s * R + i) * C + c] = inputs[end - begin + i] as number;
+      for (let i = 0; i < R; i++) finalState[(s * R + i) * C + c] = inputs[end - begin + i] as number;
     }
   });
-  return { y, newState };
+  return { y, finalState };
 }
 
 export interface RuleShape {

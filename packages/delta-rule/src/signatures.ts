@@ -4,12 +4,12 @@ import type { CommandEncoder, OnlyKnown, OpDescriptor, OutputsOf, Tensor } from 
 export interface CausalConv1dInputs {
   /** A channel to a column, a token to a row. [N, T, C], f32, f16 or bf16. */
   x: Tensor;
-  /** W taps of each channel, the last one meets the newest token. [C, W], the dtype of `x` or f32. */
+  /** W factors of each channel, the last one for the newest token. [C, W], the dtype of `x` or f32. */
   weight: Tensor;
   /** Added to each channel. [C], the dtype of `weight`. */
   bias?: Tensor | undefined;
   /** Inputs before the first token, zeros when absent. [N, R ≥ W − 1, C], the dtype of `x` or f32. */
-  state?: Tensor | undefined;
+  initialState?: Tensor | undefined;
   /** Where each packed sequence begins, and the end of the last one: from 0 to T, with B = 1. [N + 1], i32. */
   cuSeqlens?: Tensor | undefined;
   /** 0 for tokens that are to count as zeros. [N, T], u8. */
@@ -17,10 +17,11 @@ export interface CausalConv1dInputs {
   /** The sums, activated. [N, T, C], the dtype of `x`. An output: a tensor for it; allocated when not given. */
   y?: Tensor | true | undefined;
   /**
-   * The last inputs, for the next call. [N, R ≥ W − 1, C], the dtype of `state`, the dtype of `x` or f32. An output,
-   * written only when asked for: a tensor for it, or `true` to have it allocated. It may be exactly `state`.
+   * The last inputs, for the next call. [N, R ≥ W − 1, C], the dtype of `initialState`, the dtype of `x` or f32. An
+   * output, written only when asked for: a tensor for it, or `true` to have it allocated. It may be exactly
+   * `initialState`.
    */
-  newState?: Tensor | true | undefined;
+  finalState?: Tensor | true | undefined;
 }
 
 export interface CausalConv1dOptions {
@@ -31,8 +32,8 @@ export interface CausalConv1dOptions {
 export interface CausalConv1dOutputs {
   /** The sums, activated. [N, T, C], the dtype of `x`. */
   readonly y: Tensor;
-  /** The last inputs, for the next call. [N, R ≥ W − 1, C], the dtype of `state`, the dtype of `x` or f32. */
-  readonly newState?: Tensor | undefined;
+  /** The last inputs, for the next call. [N, R ≥ W − 1, C], the dtype of `initialState`, the dtype of `x` or f32. */
+  readonly finalState?: Tensor | undefined;
 }
 
 export interface CausalConv1d {
@@ -291,7 +292,7 @@ export interface ChunkWu {
 }
 
 export interface ConvRollbackInputs {
-  /** The `newState` of a pass that kept more rows than a state has. [N, R, C], f32, f16 or bf16. */
+  /** The `finalState` of a pass that kept more rows than a state has. [N, R, C], f32, f16 or bf16. */
   history: Tensor;
   /** Tokens to take back from each sequence. [N], i32. */
   rejected: Tensor;
@@ -299,12 +300,12 @@ export interface ConvRollbackInputs {
    * The state before those tokens. [N, W − 1, C], the dtype of `history`. An output: a tensor for it; allocated when
    * not given.
    */
-  state?: Tensor | true | undefined;
+  finalState?: Tensor | true | undefined;
 }
 
 export interface ConvRollbackOptions {
-  /** Taps W of the convolution. An integer ≥ 2. */
-  taps: number;
+  /** W, of the convolution. An integer ≥ 2. */
+  kernelSize: number;
 }
 
 export interface ConvRollback {

@@ -13,19 +13,31 @@ describe("causalConv1d refuses", () => {
   const x = f32(2, 5, 6);
   const weight = f32(6, 4);
   const cases: [string, Loose, string, Loose?][] = [
-    ["a single tap", { weight: f32(6, 1) }, "`W` must be ≥ 2, got 1"],
+    ["a kernel of one token", { weight: f32(6, 1) }, "`W` must be ≥ 2, got 1"],
     ["another activation", {}, "`activation` must be one of none, silu, got gelu", { activation: "gelu" }],
     ["weights of fewer channels", { weight: f32(5, 4) }, "`weight` must have shape [6, 4], got [5, 4]"],
     ["weights of another dtype", { weight: bf16(6, 4) }, "`weight` must have dtype f32, got bf16"],
     ["a bias of another dtype", { bias: bf16(6) }, "`bias` must have dtype f32, got bf16"],
     ["a bias of another length", { bias: f32(4) }, "`bias` must have shape [6], got [4]"],
-    ["a state of too few rows", { state: f32(2, 2, 6) }, "`state` must have shape [2, 3, 6], got [2, 2, 6]"],
-    ["a state of [N, C, W − 1]", { state: f32(2, 6, 3) }, "`state` must have shape [2, 6, 6], got [2, 6, 3]"],
-    ["a new state of too few rows", { newState: f32(2, 2, 6) }, "`newState` must have shape [2, 3, 6], got [2, 2, 6]"],
     [
-      "a new state of other rows than the state",
-      { state: f32(2, 5, 6), newState: f32(2, 4, 6) },
-      "`newState` must have shape [2, 5, 6], got [2, 4, 6]",
+      "a state of too few rows",
+      { initialState: f32(2, 2, 6) },
+      "`initialState` must have shape [2, 3, 6], got [2, 2, 6]",
+    ],
+    [
+      "a state of [N, C, W − 1]",
+      { initialState: f32(2, 6, 3) },
+      "`initialState` must have shape [2, 6, 6], got [2, 6, 3]",
+    ],
+    [
+      "a final state of too few rows",
+      { finalState: f32(2, 2, 6) },
+      "`finalState` must have shape [2, 3, 6], got [2, 2, 6]",
+    ],
+    [
+      "a final state of other rows than the initial one",
+      { initialState: f32(2, 5, 6), finalState: f32(2, 4, 6) },
+      "`finalState` must have shape [2, 5, 6], got [2, 4, 6]",
     ],
     [
       "packed sequences in two rows",
@@ -36,8 +48,8 @@ describe("causalConv1d refuses", () => {
     ["cuSeqlens without an end", { cuSeqlens: device.tensor("i32", [1]) }, "`cuSeqlens` must have shape [2], got [1]"],
     [
       "a state for each row where sequences are packed",
-      { x: f32(1, 5, 6), cuSeqlens: device.tensor("i32", [3]), state: f32(1, 3, 6) },
-      "`state` must have shape [2, 3, 6], got [1, 3, 6]",
+      { x: f32(1, 5, 6), cuSeqlens: device.tensor("i32", [3]), initialState: f32(1, 3, 6) },
+      "`initialState` must have shape [2, 3, 6], got [1, 3, 6]",
     ],
     [
       "a mask with packed sequences",
@@ -47,24 +59,24 @@ describe("causalConv1d refuses", () => {
     ["a mask of other tokens", { mask: device.tensor("u8", [2, 4]) }, "`mask` must have shape [2, 5], got [2, 4]"],
     ["a mask in f32", { mask: f32(2, 5) }, "`mask` must have dtype u8, got f32"],
     [
-      "a new state over another part of the state",
+      "a final state over another part of the initial one",
       (() => {
         const memory = f32(3, 3, 6);
-        return { state: memory.slice(0, 2), newState: memory.slice(1, 3) };
+        return { initialState: memory.slice(0, 2), finalState: memory.slice(1, 3) };
       })(),
-      "`newState` must be exactly `state` or not overlap it, got overlapping views",
+      "`finalState` must be exactly `initialState` or not overlap it, got overlapping views",
     ],
     ["y over x", { y: x }, "`y` must not overlap `x`, got overlapping views"],
     [
-      "a new state of another dtype than the state",
-      { x: bf16(2, 5, 6), state: f32(2, 3, 6), newState: bf16(2, 3, 6) },
-      "`newState` must have the dtype of `state`, f32, got bf16",
+      "a final state of another dtype than the initial one",
+      { x: bf16(2, 5, 6), initialState: f32(2, 3, 6), finalState: bf16(2, 3, 6) },
+      "`finalState` must have the dtype of `initialState`, f32, got bf16",
     ],
   ];
   it.each(cases)("%s", (_, inputs, message, options = {}) =>
     refuses(device, causalConv1d, { inputs: { x, weight }, options: {} }, { inputs, options, message }),
   );
-  it("more taps than a thread of a CPU has scratch for", () => {
+  it("a larger kernel than a thread of a CPU has scratch for", () => {
     using cpu = Device.open("cpu");
     const inputs = {
       x: cpu.tensor("f32", [1, 1, 1]),
@@ -79,8 +91,13 @@ describe("causalConv1d refuses", () => {
 describe("convRollback refuses", () => {
   const given = { history: f32(2, 5, 6), rejected: device.tensor("i32", [2]) };
   const cases: [string, Loose, string, Loose?][] = [
-    ["a single tap", {}, "`taps` must be an integer ≥ 2, got 1", { taps: 1 }],
-    ["a history that is too short", {}, "`history` must have at least taps − 1 = 6 rows, got 5", { taps: 7 }],
+    ["a kernel of one token", {}, "`kernelSize` must be an integer ≥ 2, got 1", { kernelSize: 1 }],
+    [
+      "a history that is too short",
+      {},
+      "`history` must have at least kernelSize − 1 = 6 rows, got 5",
+      { kernelSize: 7 },
+    ],
     ["rejected in u32", { rejected: device.tensor("u32", [2]) }, "`rejected` must have dtype i32, got u32"],
     ["rejected of other sequences", { rejected: device.tensor("i32", [3]) }, "`rejected` must have shape [2], got [3]"],
     [
@@ -88,22 +105,22 @@ describe("convRollback refuses", () => {
       { history: device.tensor("i32", [2, 5, 6]) },
       "`history` must have dtype f32 or f16 or bf16, got i32",
     ],
-    ["a state of other rows", { state: f32(2, 4, 6) }, "`state` must have shape [2, 3, 6], got [2, 4, 6]"],
-    ["a state of another dtype", { state: bf16(2, 3, 6) }, "`state` must have dtype f32, got bf16"],
+    ["a state of other rows", { finalState: f32(2, 4, 6) }, "`finalState` must have shape [2, 3, 6], got [2, 4, 6]"],
+    ["a state of another dtype", { finalState: bf16(2, 3, 6) }, "`finalState` must have dtype f32, got bf16"],
     [
       "a state over the history",
-      { state: given.history.view(0, [2, 3, 6]) },
-      "`state` must not overlap `history`, got overlapping views",
+      { finalState: given.history.view(0, [2, 3, 6]) },
+      "`finalState` must not overlap `history`, got overlapping views",
     ],
   ];
-  const good = { inputs: given, options: { taps: 4 } };
+  const good = { inputs: given, options: { kernelSize: 4 } };
   it.each(cases)("%s", (_, inputs, message, options = {}) =>
     refuses(device, convRollback, good, { inputs, options, message }),
   );
-  it("missing taps", () =>
+  it("a missing kernelSize", () =>
     refuses(device, convRollback, good, {
-      options: { taps: undefined },
-      message: "`taps` must be a number, got undefined",
+      options: { kernelSize: undefined },
+      message: "`kernelSize` must be a number, got undefined",
       kind: "TypeError",
     }));
 });

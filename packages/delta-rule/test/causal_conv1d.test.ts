@@ -20,7 +20,7 @@ for (const [name, open] of DEVICES)
         const whole = device.encoder();
         const expected = causalConv1d(
           whole,
-          { x: device.tensor(act, [1, T, C], x), weight, bias, newState: device.tensor(state, [1, W - 1, C]) },
+          { x: device.tensor(act, [1, T, C], x), weight, bias, finalState: device.tensor(state, [1, W - 1, C]) },
           { activation: "silu" },
         );
         await whole.commit();
@@ -38,14 +38,14 @@ for (const [name, open] of DEVICES)
             const piece = device.tensor(act, [1, length, C], x.slice(begin * C, (begin + length) * C));
             const result = causalConv1d(
               encoder,
-              { x: piece, weight, bias, ...(begin > 0 && { state: carried }), newState: carried },
+              { x: piece, weight, bias, ...(begin > 0 && { initialState: carried }), finalState: carried },
               { activation: "silu" },
             );
             await encoder.commit();
             expect(sameBytes(await result.y.read(), y.slice(begin * C, (begin + length) * C))).toBe(true);
             begin += length;
           }
-          expect(sameBytes(await carried.read(), (await expected.newState?.read()) as Uint16Array)).toBe(true);
+          expect(sameBytes(await carried.read(), (await expected.finalState?.read()) as Uint16Array)).toBe(true);
         }
       });
 
@@ -75,8 +75,8 @@ for (const [name, open] of DEVICES)
               x: device.tensor(act, [1, T, C], x),
               weight,
               bias,
-              state,
-              newState: state,
+              initialState: state,
+              finalState: state,
               cuSeqlens: device.tensor("i32", [N + 1], [...starts, T]),
             },
             { activation: "silu" },
@@ -97,14 +97,14 @@ for (const [name, open] of DEVICES)
                 x: device.tensor(act, [1, length, C], x.slice(begin, begin + length * C)),
                 weight,
                 bias,
-                state: device.tensor(act, [1, R, C], own),
-                newState: true,
+                initialState: device.tensor(act, [1, R, C], own),
+                finalState: true,
               },
               { activation: "silu" },
             );
             await alone.commit();
             expect(sameBytes(y.slice(begin, begin + length * C), await single.y.read())).toBe(true);
-            const left = (await single.newState?.read()) as Uint16Array;
+            const left = (await single.finalState?.read()) as Uint16Array;
             expect(sameBytes(after.slice(s * R * C, (s + 1) * R * C), left)).toBe(true);
           }
         });
@@ -115,12 +115,12 @@ for (const [name, open] of DEVICES)
       const given = {
         x: device.tensor("bf16", [1, T, C], random.normals(T * C)),
         weight: device.tensor("bf16", [C, W], random.normals(C * W)),
-        state: device.tensor("bf16", [3, W - 1, C], random.normals(3 * (W - 1) * C)),
-        newState: true,
+        initialState: device.tensor("bf16", [3, W - 1, C], random.normals(3 * (W - 1) * C)),
+        finalState: true,
       } as const;
       const cuSeqlens = device.tensor("i32", [4], [0, 0, 0, T]);
       const encoder = device.encoder();
-      const { y, newState } = causalConv1d(encoder, { ...given, cuSeqlens });
+      const { y, finalState } = causalConv1d(encoder, { ...given, cuSeqlens });
       const recording = encoder.finish();
       for (const bounds of [
         [0, 10, 10, T],
@@ -133,26 +133,26 @@ for (const [name, open] of DEVICES)
         const fresh = causalConv1d(again, { ...given, cuSeqlens: device.tensor("i32", [4], bounds) });
         await again.commit();
         expect(sameBytes(await y.read(), await fresh.y.read())).toBe(true);
-        const [left, expected] = [newState, fresh.newState].map((state) => state?.read() as Promise<Uint16Array>);
+        const [left, expected] = [finalState, fresh.finalState].map((state) => state?.read() as Promise<Uint16Array>);
         expect(sameBytes((await left) as Uint16Array, (await expected) as Uint16Array)).toBe(true);
       }
     });
 
-    it("a longer new state without a state begins with zeros", async () => {
+    it("a longer final state without an initial one begins with zeros", async () => {
       using device = open();
       const { C, W } = DIMS;
       for (const T of [1, 5, 40]) {
         const x = random.normals(2 * T * C);
         const encoder = device.encoder();
-        const newState = device.tensor("f32", [2, 8, C], new Float64Array(16 * C).fill(Number.NaN));
+        const finalState = device.tensor("f32", [2, 8, C], new Float64Array(16 * C).fill(Number.NaN));
         const weight = device.tensor("f32", [C, W], random.normals(C * W));
-        causalConv1d(encoder, { x: device.tensor("f32", [2, T, C], x), weight, newState });
+        causalConv1d(encoder, { x: device.tensor("f32", [2, T, C], x), weight, finalState });
         await encoder.commit();
         const expected = Float32Array.from({ length: 16 * C }, (_, i) => {
           const [n, t, c] = [Math.floor(i / C / 8), T - 8 + (Math.floor(i / C) % 8), i % C];
           return t < 0 ? 0 : (x[(n * T + t) * C + c] as number);
         });
-        expect(sameBytes(await newState.read(), expected)).toBe(true);
+        expect(sameBytes(await finalState.read(), expected)).toBe(true);
       }
     });
 
@@ -168,15 +168,15 @@ for (const [name, open] of DEVICES)
         Array.from({ length: T }, (_, t) => (t < skipped ? 0 : 1)),
       );
       const encoder = device.encoder();
-      const padded = causalConv1d(encoder, { x: device.tensor("bf16", [1, T, C], x), weight, mask, newState: true });
+      const padded = causalConv1d(encoder, { x: device.tensor("bf16", [1, T, C], x), weight, mask, finalState: true });
       const part = device.tensor("bf16", [1, T - skipped, C], x.slice(skipped * C));
-      const alone = causalConv1d(encoder, { x: part, weight, newState: true });
+      const alone = causalConv1d(encoder, { x: part, weight, finalState: true });
       await encoder.commit();
       const y = (await padded.y.read()) as Uint16Array;
       expect(y.subarray(0, skipped * C).every((bits) => bits === 0)).toBe(true);
       expect(sameBytes(y.slice(skipped * C), await alone.y.read())).toBe(true);
       expect(
-        sameBytes((await padded.newState?.read()) as Uint16Array, (await alone.newState?.read()) as Uint16Array),
+        sameBytes((await padded.finalState?.read()) as Uint16Array, (await alone.finalState?.read()) as Uint16Array),
       ).toBe(true);
     });
 
@@ -191,12 +191,12 @@ for (const [name, open] of DEVICES)
       const N = cuSeqlens.length - 1;
       const seven = (...shape: number[]) =>
         device.tensor("f32", shape, new Float64Array(shape.reduce((a, b) => a * b, 1)).fill(7));
-      const [x, weight, y, newState] = [seven(1, 9, 5), seven(5, 4), seven(1, 9, 5), seven(N, 3, 5)];
+      const [x, weight, y, finalState] = [seven(1, 9, 5), seven(5, 4), seven(1, 9, 5), seven(N, 3, 5)];
       const encoder = device.encoder();
-      causalConv1d(encoder, { x, weight, cuSeqlens: device.tensor("i32", [N + 1], cuSeqlens), y, newState });
+      causalConv1d(encoder, { x, weight, cuSeqlens: device.tensor("i32", [N + 1], cuSeqlens), y, finalState });
       await expect(encoder.commit()).rejects.toThrow(
         `causalConv1d: \`cuSeqlens\` must begin with 0, not decrease and end with 9, ${got}`,
       );
-      for (const tensor of [y, newState]) expect(tensor.typedArray().every((value) => value === 7)).toBe(true);
+      for (const tensor of [y, finalState]) expect(tensor.typedArray().every((value) => value === 7)).toBe(true);
     });
   });

@@ -3,29 +3,29 @@ import { convRollback } from "../src/index.ts";
 
 const random = new Random(14);
 
-function makeCase(C: number, taps: number, rejected: readonly number[], rows: number) {
+function makeCase(C: number, kernelSize: number, rejected: readonly number[], rows: number) {
   const N = rejected.length;
   return {
-    name: `[${N}, ${rows}, ${C}] taps ${taps} rejected ${rejected.slice(0, 4)}`,
+    name: `[${N}, ${rows}, ${C}] W ${kernelSize} rejected ${rejected.slice(0, 4)}`,
     inputs: {
       history: { dtype: "act" as const, shape: [N, rows, C], data: random.normals(N * rows * C) },
       rejected: { dtype: "i32" as const, shape: [N], data: rejected },
     },
-    options: { taps },
+    options: { kernelSize },
   };
 }
 
-/** Rows of the history from `first` on, by its number of rows, taps and the tokens taken back. */
+/** Rows of the history from `first` on, by its number of rows, the kernel size and the tokens taken back. */
 const rowsFrom =
   (first: (R: number, W: number, rejected: Float64Array, n: number) => number): ReferenceFunction =>
-  (inputs: Record<string, Reference64>, { taps = 0 }: { taps?: number }) => {
+  (inputs: Record<string, Reference64>, { kernelSize = 0 }: { kernelSize?: number }) => {
     const { history, rejected } = inputs as Record<"history" | "rejected", Reference64>;
     const [N, R, C] = history.shape as [number, number, number];
     const rows = Array.from({ length: N }, (_, n) => {
-      const begin = (n * R + first(R, taps, rejected.data, n)) * C;
-      return [...history.data.subarray(begin, begin + (taps - 1) * C)];
+      const begin = (n * R + first(R, kernelSize, rejected.data, n)) * C;
+      return [...history.data.subarray(begin, begin + (kernelSize - 1) * C)];
     });
-    return { state: { shape: [N, taps - 1, C], data: Float64Array.from(rows.flat()) } };
+    return { finalState: { shape: [N, kernelSize - 1, C], data: Float64Array.from(rows.flat()) } };
   };
 const tokens = (rejected: Float64Array, n: number) => rejected[n] as number;
 

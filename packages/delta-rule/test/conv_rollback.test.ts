@@ -23,23 +23,29 @@ for (const [name, open] of DEVICES)
               return device.tensor(act, [N, end - begin, C], Float64Array.from(part.flatMap((rows) => [...rows])));
             };
             const whole = device.encoder();
-            const { newState: history } = causalConv1d(whole, { x: x(0, T), weight, state: before, newState: true });
+            const { finalState: history } = causalConv1d(whole, {
+              x: x(0, T),
+              weight,
+              initialState: before,
+              finalState: true,
+            });
             for (let rejected = 0; rejected <= Math.min(T, MOST); rejected++) {
               const encoder = device.encoder();
               const short =
                 rejected < T
-                  ? causalConv1d(encoder, { x: x(0, T - rejected), weight, state: before, newState: true }).newState
+                  ? causalConv1d(encoder, { x: x(0, T - rejected), weight, initialState: before, finalState: true })
+                      .finalState
                   : before;
               if (!history || !short) throw new Error("no state");
               // The last rows of the history at that time: what taking nothing back leaves of it.
               const none = device.tensor("i32", [N]);
-              const expected = convRollback(encoder, { history: short, rejected: none }, { taps: W });
+              const expected = convRollback(encoder, { history: short, rejected: none }, { kernelSize: W });
               const counts = device.tensor("i32", [N], new Array(N).fill(rejected));
               if (rejected === 0) await whole.commit();
-              const rolled = convRollback(encoder, { history, rejected: counts }, { taps: W });
+              const rolled = convRollback(encoder, { history, rejected: counts }, { kernelSize: W });
               const next = device.tensor(act, [N, 1, C], random.normals(N * C));
-              const after = causalConv1d(encoder, { x: next, weight, state: rolled });
-              const never = causalConv1d(encoder, { x: next, weight, state: short });
+              const after = causalConv1d(encoder, { x: next, weight, initialState: rolled });
+              const never = causalConv1d(encoder, { x: next, weight, initialState: short });
               await encoder.commit();
               expect(rolled.dtype).toBe(state);
               expect(sameBytes(await rolled.read(), await expected.read())).toBe(true);
@@ -55,7 +61,11 @@ for (const [name, open] of DEVICES)
       const encoder = device.encoder();
       const history = device.tensor("f32", [N, R, C], random.normals(N * R * C));
       const state = device.tensor("f32", [N, W - 1, C], new Float64Array(N * (W - 1) * C).fill(7));
-      convRollback(encoder, { history, rejected: device.tensor("i32", [N], counts), state }, { taps: W });
+      convRollback(
+        encoder,
+        { history, rejected: device.tensor("i32", [N], counts), finalState: state },
+        { kernelSize: W },
+      );
       await expect(encoder.commit()).rejects.toMatchObject({
         code: "InvalidArgument",
         message: `convRollback: \`rejected\` must be at least 0 and at most the 6 tokens that \`history\` can take back, ${got}`,
@@ -75,7 +85,7 @@ for (const [name, open] of DEVICES)
         history.buffer.write(bits, history.byteOffset);
         const encoder = device.encoder();
         const rejected = device.tensor("i32", [1], [1]);
-        const state = convRollback(encoder, { history, rejected }, { taps: count });
+        const state = convRollback(encoder, { history, rejected }, { kernelSize: count });
         await encoder.commit();
         const out = await state.read();
         expect([...new Uint8Array(out.buffer, out.byteOffset, out.byteLength)]).toEqual([

@@ -65,7 +65,7 @@ describe.each(ORDERS)("the first fault on %s", (_, open) => {
     [
       "convRollback",
       (encoder, device, rejected) =>
-        convRollback(encoder, { history: device.tensor("f32", [SEQUENCES, 6, 40]), rejected }, { taps: 4 }),
+        convRollback(encoder, { history: device.tensor("f32", [SEQUENCES, 6, 40]), rejected }, { kernelSize: 4 }),
     ],
   ];
   for (const [name, encode] of rejecting)

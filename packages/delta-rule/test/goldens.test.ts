@@ -272,7 +272,7 @@ describe.each(DEVICES)("on %s", (_, open) => {
         const encoder = device.encoder();
         const { y } = causalConv1d(
           encoder,
-          { x: upload({ shape: [N, length, C], data: part }), weight, state, newState: state },
+          { x: upload({ shape: [N, length, C], data: part }), weight, initialState: state, finalState: state },
           { activation: "silu" },
         );
         await encoder.commit();

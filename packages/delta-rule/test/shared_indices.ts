@@ -50,7 +50,7 @@ export const attacks: Record<string, Attack> = {
     encode(encoder, cuSeqlens, output) {
       const { device } = encoder;
       const inputs = { x: device.tensor("f32", [1, T, C]), weight: device.tensor("f32", [C, 4]), cuSeqlens };
-      causalConv1d(encoder, { ...inputs, y: output("f32", [1, T, C]), newState: output("f32", [N, 3, C]) });
+      causalConv1d(encoder, { ...inputs, y: output("f32", [1, T, C]), finalState: output("f32", [N, 3, C]) });
     },
   },
   convRollback: {
@@ -58,7 +58,7 @@ export const attacks: Record<string, Attack> = {
     wrong: [...FAR, 7, 1000],
     encode(encoder, rejected, output) {
       const history = encoder.device.tensor("f32", [N, 9, C]);
-      convRollback(encoder, { history, rejected, state: output("f32", [N, 3, C]) }, { taps: 4 });
+      convRollback(encoder, { history, rejected, finalState: output("f32", [N, 3, C]) }, { kernelSize: 4 });
     },
   },
   gatedDeltaRollback: {

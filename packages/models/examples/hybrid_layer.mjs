@@ -21,7 +21,7 @@ function hybridLayer(encoder, x, w, state) {
   const hidden = rmsNorm(encoder, { x, weight: w.norm1 });
   const { y: mixed } = causalConv1d(
     encoder,
-    { x: project(w.qkv, hidden), weight: w.conv, state: state.conv, newState: state.conv },
+    { x: project(w.qkv, hidden), weight: w.conv, initialState: state.conv, finalState: state.conv },
     { activation: "silu" },
   );
   const { g, beta } = deltaGates(
@@ -37,7 +37,7 @@ function hybridLayer(encoder, x, w, state) {
     { scale: K ** -0.5, qkNorm: "sum-eps" },
   );
   const z = project(w.z, hidden).reshape([1, tokens, H, V]);
-  const gated = gatedRmsNorm(encoder, { x: o, z, weight: w.gatedNorm }, { act: "sigmoid" });
+  const gated = gatedRmsNorm(encoder, { x: o, z, weight: w.gatedNorm }, { activation: "sigmoid" });
   const between = add(encoder, { a: x, b: project(w.out1, gated.reshape([1, tokens, H * V])) });
 
   const all = project(w.attention, rmsNorm(encoder, { x: between, weight: w.norm2 }));

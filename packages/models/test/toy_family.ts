@@ -89,7 +89,7 @@ class Toy extends LanguageModel<"whole"> {
     const inputs = state.tensor("inputs");
     const { y } = causalConv1d(
       encoder,
-      { x, weight: network.conv, state: inputs, newState: inputs, cuSeqlens: equal ? undefined : cuSeqlens },
+      { x, weight: network.conv, initialState: inputs, finalState: inputs, cuSeqlens: equal ? undefined : cuSeqlens },
       { activation: "silu" },
     );
     if (log) copy(encoder, inputs, state.tensor("log"));
@@ -122,7 +122,7 @@ class Toy extends LanguageModel<"whole"> {
 
   encodeRollback(encoder: CommandEncoder, state: ModelState, sequence: number, rejected: Tensor): void {
     const history = state.tensor("log").slice(sequence, sequence + 1);
-    convRollback(encoder, { history, rejected, state: state.fixedRows("inputs", sequence) }, { taps: W });
+    convRollback(encoder, { history, rejected, finalState: state.fixedRows("inputs", sequence) }, { kernelSize: W });
   }
 }
 

@@ -13,7 +13,7 @@ MLXTS_INLINE vf32 gated(vf32 x, vf32 z) {
   return times_sigmoid(x, Sigmoid ? splat(1.0f) : z, z);
 }
 
-// Sum of (x * act(z))^2.
+// Sum of (x * activation(z))^2.
 template <bool Sigmoid, typename T>
 float sum_of_gated_squares(const T* x, const T* z, size_t n) {
   vf32 sum[2] = {};

@@ -24,12 +24,12 @@ export const gatedRmsNormKernel = defineKernel({
 });
 
 /**
- * RMS norm of each head vector, gated: `out = norm(x) · (w + weightOffset) · act(z)`, norm(x) = x / √(Σx²/V + eps).
- * With `order` `gate-then-norm` it is `norm(x · act(z)) · (w + weightOffset)`.
+ * RMS norm of each head vector, gated: `out = norm(x) · (w + weightOffset) · activation(z)`, norm(x) = x / √(Σx²/V + eps).
+ * With `order` `gate-then-norm` it is `norm(x · activation(z)) · (w + weightOffset)`.
  *
  * - `x`, `z`, `out` [.., V] f32, f16 or bf16; `weight` [V], dtype of x or f32. `out` may be exactly `x`.
  * - `eps` ≥ 0, inside the root (default 1e-6). With `eps` 0 a zero row gives NaN.
- * - `act` `silu` (default; z·σ(z), Qwen) or `sigmoid` (Kimi). Below z = −173 both count as 0.
+ * - `activation` `silu` (default; z·σ(z), Qwen) or `sigmoid` (Kimi). Below z = −173 both count as 0.
  * - `order` `norm-then-gate` (default) or `gate-then-norm`.
  * - `rounding` `once` (default): one rounding, at the store. `before-weight`: the norm is rounded to the dtype of `out`,
  *   and so is its product with a weight of that dtype (with an f32 weight that product stays f32) before the gate
@@ -42,7 +42,7 @@ export const gatedRmsNormKernel = defineKernel({
  */
 export const gatedRmsNorm: GatedRmsNorm = defineOp({
   name: "gatedRmsNorm",
-  summary: "x / sqrt(mean(x²) + eps) · (weight + weightOffset) · act(z)",
+  summary: "x / sqrt(mean(x²) + eps) · (weight + weightOffset) · activation(z)",
   inputs: {
     x: { dtype: FLOATS, shape: "... V", doc: "rows to normalize" },
     z: { dtype: ["=x"], shape: "... V", doc: "gate of each element, before its activation" },
@@ -51,7 +51,7 @@ export const gatedRmsNorm: GatedRmsNorm = defineOp({
   outputs: { out: { dtype: ["=x"], shape: "... V", inPlace: ["x"], doc: "the normalized and gated rows" } },
   params: {
     eps: { kind: "number", default: 1e-6, min: 0, doc: "added to the mean square" },
-    act: {
+    activation: {
       kind: "choice",
       values: ["silu", "sigmoid"],
       default: "silu",
@@ -78,7 +78,7 @@ export const gatedRmsNorm: GatedRmsNorm = defineOp({
         eps: options.eps,
         weightOffset: options.weightOffset,
         roundBeforeWeight: options.rounding === "before-weight" ? 1 : 0,
-        sigmoidGate: options.act === "sigmoid" ? 1 : 0,
+        sigmoidGate: options.activation === "sigmoid" ? 1 : 0,
         gateFirst: options.order === "gate-then-norm" ? 1 : 0,
       },
       sizes: { rows, dim },

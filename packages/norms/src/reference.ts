@@ -35,20 +35,20 @@ export function beforeWeightReference(
 
 const sigmoid = (z: number) => 1 / (1 + Math.exp(-z));
 
-const gateOf = (z: Float64Array, act: "silu" | "sigmoid") =>
-  z.map((v) => (act === "silu" ? v * sigmoid(v) : sigmoid(v)));
+const gateOf = (z: Float64Array, activation: "silu" | "sigmoid") =>
+  z.map((v) => (activation === "silu" ? v * sigmoid(v) : sigmoid(v)));
 
-/** `norm(x) · (w + weightOffset) · act(z)`; with `gate-then-norm`: `norm(x · act(z)) · (w + weightOffset)`. */
+/** `norm(x) · (w + weightOffset) · activation(z)`; with `gate-then-norm`: `norm(x · activation(z)) · (w + weightOffset)`. */
 export function gatedRmsNormReference(
   x: Float64Array,
   z: Float64Array,
   weight: Float64Array,
   eps: number,
   weightOffset: number,
-  act: "silu" | "sigmoid",
+  activation: "silu" | "sigmoid",
   order: "norm-then-gate" | "gate-then-norm",
 ): Float64Array {
-  const gate = gateOf(z, act);
+  const gate = gateOf(z, activation);
   const gated = (values: Float64Array) => values.map((v, i) => v * (gate[i] as number));
   return order === "norm-then-gate"
     ? gated(rmsNormReference(x, weight, eps, weightOffset))
@@ -56,8 +56,8 @@ export function gatedRmsNormReference(
 }
 
 /**
- * gatedRmsNorm with `rounding` `before-weight`: `roundProduct(round(norm(x)) · (w + weightOffset)) · act(z)`; with
- * `gate-then-norm` `round(norm(x · act(z))) · (w + weightOffset)`. `roundProduct` rounds where the weight has the dtype of x.
+ * gatedRmsNorm with `rounding` `before-weight`: `roundProduct(round(norm(x)) · (w + weightOffset)) · activation(z)`; with
+ * `gate-then-norm` `round(norm(x · activation(z))) · (w + weightOffset)`. `roundProduct` rounds where the weight has the dtype of x.
  */
 export function gatedBeforeWeightReference(
   x: Float64Array,
@@ -65,12 +65,12 @@ export function gatedBeforeWeightReference(
   weight: Float64Array,
   eps: number,
   weightOffset: number,
-  act: "silu" | "sigmoid",
+  activation: "silu" | "sigmoid",
   order: "norm-then-gate" | "gate-then-norm",
   round: (value: number) => number,
   roundProduct: (value: number) => number,
 ): Float64Array {
-  const gate = gateOf(z, act);
+  const gate = gateOf(z, activation);
   const gated = (values: Float64Array) => values.map((v, i) => v * (gate[i] as number));
   return order === "norm-then-gate"
     ? gated(beforeWeightReference(x, weight, eps, weightOffset, round).map(roundProduct))

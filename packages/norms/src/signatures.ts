@@ -19,7 +19,7 @@ export interface GatedRmsNormOptions {
   /** Added to the mean square. A number ≥ 0, default 0.000001. */
   eps?: number | undefined;
   /** `silu`: z · σ(z) (Qwen); `sigmoid`: σ(z) (Kimi). Default `silu`. */
-  act?: "silu" | "sigmoid" | undefined;
+  activation?: "silu" | "sigmoid" | undefined;
   /** Whether the gate multiplies the norm or its input. Default `norm-then-gate`. */
   order?: "norm-then-gate" | "gate-then-norm" | undefined;
   /**
@@ -32,7 +32,7 @@ export interface GatedRmsNormOptions {
 }
 
 export interface GatedRmsNorm {
-  /** `x / sqrt(mean(x²) + eps) · (weight + weightOffset) · act(z)` */
+  /** `x / sqrt(mean(x²) + eps) · (weight + weightOffset) · activation(z)` */
   (encoder: CommandEncoder, inputs: GatedRmsNormInputs, options?: GatedRmsNormOptions): Tensor;
   readonly op: OpDescriptor;
 }

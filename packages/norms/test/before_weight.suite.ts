@@ -12,19 +12,24 @@ interface Arguments {
   weight: Float64Array;
   eps: number;
   weightOffset: number;
-  act: "silu" | "sigmoid";
+  activation: "silu" | "sigmoid";
   order: "norm-then-gate" | "gate-then-norm";
   round: Round;
   roundProduct: Round;
 }
 type Formula = (a: Arguments) => Float64Array;
-type Options = { eps?: number; weightOffset?: number; act?: Arguments["act"]; order?: Arguments["order"] };
-type Gate = Required<Pick<Options, "act" | "order">>;
+type Options = {
+  eps?: number;
+  weightOffset?: number;
+  activation?: Arguments["activation"];
+  order?: Arguments["order"];
+};
+type Gate = Required<Pick<Options, "activation" | "order">>;
 
 const exactly: Round = (value) => value;
-const right: Formula = ({ x, z, weight, eps, weightOffset, act, order, round, roundProduct }) =>
+const right: Formula = ({ x, z, weight, eps, weightOffset, activation, order, round, roundProduct }) =>
   z
-    ? gatedBeforeWeightReference(x, z, weight, eps, weightOffset, act, order, round, roundProduct)
+    ? gatedBeforeWeightReference(x, z, weight, eps, weightOffset, activation, order, round, roundProduct)
     : beforeWeightReference(x, weight, eps, weightOffset, round);
 
 /** Whether rounding to `dtype` gives the same with errors of a few ulp of f32. */
@@ -55,7 +60,7 @@ function makeCase(dtype: FloatDtype, weightDtype: "act" | "f32", dim: number, we
       weight,
       eps: 1e-6,
       weightOffset,
-      act: "silu",
+      activation: "silu",
       order: "norm-then-gate",
       ...gate,
       round: watched,
@@ -68,7 +73,7 @@ function makeCase(dtype: FloatDtype, weightDtype: "act" | "f32", dim: number, we
   }
   const tensor = (data: Float64Array) => ({ dtype: "act" as const, shape: [rows, dim], data });
   return {
-    name: `before-weight [${rows},${dim}] weight ${weightDtype} + ${weightOffset} ${gate?.act ?? ""} ${gate?.order ?? ""}`,
+    name: `before-weight [${rows},${dim}] weight ${weightDtype} + ${weightOffset} ${gate?.activation ?? ""} ${gate?.order ?? ""}`,
     inputs: {
       x: tensor(x),
       ...(gate && { z: tensor(z) }),
@@ -92,7 +97,7 @@ const reference =
         data: formula({
           eps: 1e-6,
           weightOffset: 0,
-          act: "silu",
+          activation: "silu",
           order: "norm-then-gate",
           ...options,
           x: (x as Reference64).data,
@@ -128,10 +133,10 @@ const rmsNormSuite: Suite = {
 
 /** Mutants that must fail in this very setting: in all others they are right. */
 const only = (gate: Gate, formula: Formula) =>
-  reference((a) => (a.act === gate.act && a.order === gate.order ? formula(a) : right(a)));
+  reference((a) => (a.activation === gate.activation && a.order === gate.order ? formula(a) : right(a)));
 
-const GATES = (["silu", "sigmoid"] as const).flatMap((act) =>
-  (["norm-then-gate", "gate-then-norm"] as const).map((order) => ({ act, order })),
+const GATES = (["silu", "sigmoid"] as const).flatMap((activation) =>
+  (["norm-then-gate", "gate-then-norm"] as const).map((order) => ({ activation, order })),
 );
 
 const gatedRmsNormSuite: Suite = {
@@ -151,7 +156,7 @@ const gatedRmsNormSuite: Suite = {
           ["product with an f32 weight rounded", (a) => right({ ...a, roundProduct: a.round })],
           ["gate first", (a) => right({ ...a, order: "gate-then-norm" })],
         );
-      return mutants.map(([name, formula]) => [`${gate.act} ${gate.order}: ${name}`, only(gate, formula)]);
+      return mutants.map(([name, formula]) => [`${gate.activation} ${gate.order}: ${name}`, only(gate, formula)]);
     }),
   ),
 };

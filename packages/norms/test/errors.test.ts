@@ -78,8 +78,8 @@ const MESSAGES: WrongCall[] = [
   ],
   [
     "gatedRmsNorm: act",
-    () => gatedRmsNorm(encoder(), { x: t([2, 8]), z: t([2, 8]), weight: t([8]) }, { act: "gelu" as "silu" }),
-    "gatedRmsNorm: `act` must be one of silu, sigmoid, got gelu",
+    () => gatedRmsNorm(encoder(), { x: t([2, 8]), z: t([2, 8]), weight: t([8]) }, { activation: "gelu" as "silu" }),
+    "gatedRmsNorm: `activation` must be one of silu, sigmoid, got gelu",
   ],
   [
     "gatedRmsNorm: order",
@@ -96,7 +96,7 @@ const MESSAGES: WrongCall[] = [
   [
     "gatedRmsNorm: unknown option",
     () => gatedRmsNorm(encoder(), { x: t([2, 8]), z: t([2, 8]), weight: t([8]) }, { epsilon: 1 } as object),
-    "gatedRmsNorm: `epsilon` must be one of eps, act, order, rounding, weightOffset, got an unknown option",
+    "gatedRmsNorm: `epsilon` must be one of eps, activation, order, rounding, weightOffset, got an unknown option",
     "TypeError",
   ],
   [

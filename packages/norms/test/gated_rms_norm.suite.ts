@@ -33,7 +33,7 @@ function makeCase(
 type Options = {
   eps?: number;
   weightOffset?: number;
-  act?: "silu" | "sigmoid";
+  activation?: "silu" | "sigmoid";
   order?: "norm-then-gate" | "gate-then-norm";
 };
 type Arguments = Required<Options> & { x: Float64Array; z: Float64Array; weight: Float64Array };
@@ -46,7 +46,7 @@ const reference =
       data: formula({
         eps: 1e-6,
         weightOffset: 0,
-        act: "silu",
+        activation: "silu",
         order: "norm-then-gate",
         ...options,
         x: (x as Reference64).data,
@@ -56,13 +56,13 @@ const reference =
     },
   });
 
-const right = ({ x, z, weight, eps, weightOffset, act, order }: Arguments) =>
-  gatedRmsNormReference(x, z, weight, eps, weightOffset, act, order);
+const right = ({ x, z, weight, eps, weightOffset, activation, order }: Arguments) =>
+  gatedRmsNormReference(x, z, weight, eps, weightOffset, activation, order);
 const changed = (change: (a: Arguments) => Partial<Arguments>) => reference((a) => right({ ...a, ...change(a) }));
 const silu = (z: number) => z / (1 + Math.exp(-z));
 /** A wrong formula for the default gate; the other settings are right, so that they cannot be what fails it. */
 const plain = (formula: (a: Arguments) => Float64Array) =>
-  reference((a) => (a.act === "silu" && a.order === "norm-then-gate" ? formula(a) : right(a)));
+  reference((a) => (a.activation === "silu" && a.order === "norm-then-gate" ? formula(a) : right(a)));
 /** Each row scaled by something of its own. */
 const scaledRows = (
   { x, z, weight, weightOffset }: Arguments,
@@ -88,16 +88,16 @@ for (const [i, z] of [-100, -1e4, -3e38, -88.7, -104, 100, 3e4, 0].entries())
   (farGates.inputs.z?.data as Float64Array)[i * 40 + i] = z;
 
 /** Gates whose silu and sigmoid are subnormal in f32, beside weights so large that the product is an ordinary number. */
-const subnormalGates = (["silu", "sigmoid"] as const).flatMap((act) =>
+const subnormalGates = (["silu", "sigmoid"] as const).flatMap((activation) =>
   [
     [-104.3, -103.5],
     [-95, -94],
     [-88, -87],
   ].map(([low, high]): Case => {
-    const { inputs, ...rest } = makeCase([20], 67, { act });
+    const { inputs, ...rest } = makeCase([20], 67, { activation });
     return {
       ...rest,
-      name: `${act} of gates from ${low} to ${high}`,
+      name: `${activation} of gates from ${low} to ${high}`,
       // f16 has no such weights.
       dtypes: ["f32", "bf16"],
       inputs: {
@@ -133,11 +133,16 @@ export const suite: Suite = {
     makeCase([2, 3, 5], 128),
     ...[1e-3, 1e3].flatMap((rms) => [1e-6, 1e-5, 0.1].map((eps) => makeCase([3], 128, { eps }, { rms }))),
     ...[5, 64, 129].flatMap((dim) =>
-      (["silu", "sigmoid"] as const).flatMap((act) =>
+      (["silu", "sigmoid"] as const).flatMap((activation) =>
         (["norm-then-gate", "gate-then-norm"] as const).flatMap((order) => [
-          makeCase([100], dim, { act, order }),
-          makeCase([100], dim, { act, order, rounding: "before-weight" }),
-          makeCase([100], dim, { act, order, rounding: "before-weight", weightOffset: 1 }, { weightDtype: "f32" }),
+          makeCase([100], dim, { activation, order }),
+          makeCase([100], dim, { activation, order, rounding: "before-weight" }),
+          makeCase(
+            [100],
+            dim,
+            { activation, order, rounding: "before-weight", weightOffset: 1 },
+            { weightDtype: "f32" },
+          ),
         ]),
       ),
     ),
@@ -150,8 +155,8 @@ export const suite: Suite = {
     { ...makeCase([64], 68, { order: "gate-then-norm" }), inPlace: { out: "x" } },
   ],
   mutants: {
-    "sigmoid for silu": changed(() => ({ act: "sigmoid" })),
-    "silu for sigmoid": changed(() => ({ act: "silu" })),
+    "sigmoid for silu": changed(() => ({ activation: "sigmoid" })),
+    "silu for sigmoid": changed(() => ({ activation: "silu" })),
     "norm before gate for gate before norm": changed(() => ({ order: "norm-then-gate" })),
     "gate before norm for norm before gate": changed(() => ({ order: "gate-then-norm" })),
     "gate ignored": plain((a) => rmsNormReference(a.x, a.weight, a.eps, a.weightOffset)),

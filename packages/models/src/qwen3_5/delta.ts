@@ -113,7 +113,7 @@ function convolve(encoder: CommandEncoder, { conv }: DeltaLayer, qkv: Tensor, la
   const inputs = state.tensor(`conv.${index}`);
   const { y } = causalConv1d(
     encoder,
-    { x: qkv, weight: conv, state: inputs, cuSeqlens: layout.cuSeqlens, newState: inputs },
+    { x: qkv, weight: conv, initialState: inputs, cuSeqlens: layout.cuSeqlens, finalState: inputs },
     { activation: "silu" },
   );
   if (log) copy(encoder, inputs, state.tensor(`logInputs.${index}`));
@@ -210,7 +210,7 @@ export function encodeDeltaRollback(
   const own = (name: string) => state.tensor(`${name}.${index}`).slice(sequence, sequence + 1);
   // The state of the convolution is the last rows of its tensor; the older inputs before them stay.
   const inputs = state.fixedRows(`conv.${index}`, sequence);
-  convRollback(encoder, { history: own("logInputs"), rejected, state: inputs }, { taps: kernelSize });
+  convRollback(encoder, { history: own("logInputs"), rejected, finalState: inputs }, { kernelSize });
   const log = Object.fromEntries(LOG.map((name) => [name, own(name)])) as Record<(typeof LOG)[number], Tensor>;
   gatedDeltaRollback(encoder, { ...log, rejected, finalState: own("delta") }, {});
 }
