@@ -4,7 +4,6 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
-#include "cpu_kernel.h"
 #endif
 
 #define DEQUANTIZE_WEIGHT 0  // read
@@ -16,26 +15,5 @@
 struct DequantizeParams {
   uint32_t cols;
   uint32_t groupSize;
-  uint32_t scratch[1];  // byte offsets
 };
-static_assert(sizeof(DequantizeParams) == 12, "DequantizeParams must match the declaration of dequantize");
-#ifdef __METAL_VERSION__
-struct DequantizeScratch {
-  threadgroup uchar* memory;
-};
-inline DequantizeScratch scratch_of(threadgroup uchar* memory, constant DequantizeParams& p) {
-  return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
-  };
-}
-#else
-struct DequantizeScratch {
-  uint8_t* memory;
-};
-inline DequantizeScratch scratch_of(const MlxtsCpuLaunch& l, const DequantizeParams& p) {
-  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
-  return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
-  };
-}
-#endif
+static_assert(sizeof(DequantizeParams) == 8, "DequantizeParams must match the declaration of dequantize");

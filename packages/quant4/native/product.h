@@ -4,6 +4,7 @@
 #pragma once
 #include "cpu_kernel.h"
 #include "decode.h"
+#include "quantized_matmul.params.h"
 
 namespace mlxts {
 
@@ -37,7 +38,7 @@ struct Product {
   Widen widenBias;
 };
 
-// The kernels' parameters have the same names, and the buffers the same order.
+// All products declare the same buffers and parameters: the indices of one are those of all.
 template <typename P>
 Product product_at(const Launch& l, const Types& t, const P& p, uint32_t bits, uint64_t z, bool transpose) {
   const uint64_t i0 = z % p.batch0, i1 = z / p.batch0 % p.batch1, i2 = z / p.batch0 / p.batch1;
@@ -46,25 +47,14 @@ Product product_at(const Launch& l, const Types& t, const P& p, uint32_t bits, u
   const uint64_t inner = transpose ? p.cols : p.rows, outer = transpose ? p.rows : p.cols;
   const uint64_t elements = uint64_t(p.rows) * p.cols, groups = elements / p.groupSize;
   constexpr Widen widen[] = {nullptr, widen_run<float>, widen_run<f16>, widen_run<bf16>};
-  return {l.buffer<const uint8_t>(0) + x * p.m * inner * t.xBytes,
-          l.buffer<const uint8_t>(1) + q * (elements / 8) * bits,
-          l.buffer<const uint8_t>(2) + q * groups * t.scaleBytes,
-          l.buffer<const uint8_t>(3) + q * groups * t.scaleBytes,
-          l.buffer<const void>(4),
-          l.buffer<uint8_t>(5) + z * p.m * outer * t.outBytes,
+  return {l.buffer<const uint8_t>(QUANTIZED_MATMUL_X) + x * p.m * inner * t.xBytes,
+          l.buffer<const uint8_t>(QUANTIZED_MATMUL_WEIGHT) + q * (elements / 8) * bits,
+          l.buffer<const uint8_t>(QUANTIZED_MATMUL_SCALES) + q * groups * t.scaleBytes,
+          l.buffer<const uint8_t>(QUANTIZED_MATMUL_BIASES) + q * groups * t.scaleBytes,
+          l.buffer<const void>(QUANTIZED_MATMUL_BIAS),
+          l.buffer<uint8_t>(QUANTIZED_MATMUL_OUT) + z * p.m * outer * t.outBytes,
           widen[p.biasDtype]};
 }
-
-// Takes pieces of a launch's scratch, each on a cache line.
-struct Pieces {
-  uint8_t* at;
-  template <typename T>
-  T* take(size_t n) {
-    T* piece = reinterpret_cast<T*>(at);
-    at += (n * sizeof(T) + 63) / 64 * 64;
-    return piece;
-  }
-};
 
 // Words of kLanes consecutive columns' words: lane l holds columns l·32/Bits … of a chunk.
 template <int Bits>

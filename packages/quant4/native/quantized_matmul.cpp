@@ -10,9 +10,10 @@ using namespace mlxts;
 
 namespace {
 
-constexpr uint32_t kBlock = 64;        // rows of W of a threadgroup
-constexpr uint32_t kF32Depth = 256;    // columns of W in a panel of f32
-constexpr uint32_t kBf16Depth = 1024;  // and of bf16
+constexpr uint32_t kBlock = QUANTIZED_MATMUL_BLOCK_ROWS;      // rows of W of a threadgroup
+constexpr uint32_t kF32Depth = QUANTIZED_MATMUL_F32_DEPTH;    // columns of W in a panel of f32
+constexpr uint32_t kBf16Depth = QUANTIZED_MATMUL_BF16_DEPTH;  // and of bf16
+static_assert(kLanes <= QUANTIZED_MATMUL_LANES);
 
 // The rows of W of a threadgroup: scales and biases by group, [groups, kBlock], 0 for rows that do not exist.
 struct Block {
@@ -151,25 +152,24 @@ void multiply_bf16_panel(const bf16* x, size_t xStride, const bf16x2* panel, uin
 }
 #endif
 
-struct Scratch {
-  float *x, *sums, *c, *scales, *biases, *run, *panel;
-  size_t groupStride;
-};
+using Scratch = QuantizedMatmulScratch;
 
 // The scales and centered biases of a block of W, by group.
 template <int Bits>
-void load_scales(const Types& t, const Product& m, uint32_t row0, uint32_t groups, const Scratch& s, Block& w) {
-  float *scales = s.run, *biases = s.run + kLanes * s.groupStride;
+void load_scales(const Types& t, const Product& m, const QuantizedMatmulParams& p, uint32_t row0, const Scratch& s,
+                 Block& w) {
+  const uint32_t groups = p.cols / p.groupSize;
+  float *scales = s.rowScales, *biases = s.rowBiases;
   const auto transposed = [&](const float* from, uint32_t g, uint32_t rows, float* to) {
     vf32 v[kLanes] = {};
-    for (uint32_t l = 0; l < rows; ++l) v[l] = load(from + l * s.groupStride + g);
+    for (uint32_t l = 0; l < rows; ++l) v[l] = load(from + l * p.groupStride + g);
     transpose(v);
     for (uint32_t i = 0; i < kLanes && g + i < groups; ++i) store(to + (g + i) * kBlock, v[i]);
   };
   for (uint32_t r = 0; r < kBlock; r += kLanes) {
     const uint32_t n = r >= w.count ? 0 : w.count - r < kLanes ? w.count - r : kLanes;
-    widen_scales(t, m, row0 + r, n, groups, s.groupStride, scales, biases);
-    for (size_t i = 0; i < n * s.groupStride; i += kLanes)
+    widen_scales(t, m, row0 + r, n, groups, p.groupStride, scales, biases);
+    for (size_t i = 0; i < n * p.groupStride; i += kLanes)
       store(biases + i, centered_bias<Bits>(scales + i, biases + i));
     for (uint32_t g = 0; g < groups; g += kLanes) {
       transposed(scales, g, n, s.scales + r);
@@ -188,8 +188,7 @@ MLXTS_INLINE void for_row_tiles(uint32_t m, Multiply multiply) {
   const int left = int(m - r);
   [&]<int... Less>(std::integer_sequence<int, Less...>) {
     ((left == Less + 1 ? multiply(r, std::integral_constant<int, Less + 1>()) : void()), ...);
-  }
-  (std::make_integer_sequence<int, kPanelRows - 1>());
+  }(std::make_integer_sequence<int, kPanelRows - 1>());
 }
 
 // Rows of x as tiles meet them: f32, or bf16 in the order of the codes.
@@ -199,18 +198,17 @@ struct Activations {
 };
 
 template <int Bits>
-Activations prepare(const Types& t, const uint8_t* x, uint32_t rows, uint32_t cols, [[maybe_unused]] uint32_t groupSize,
-                    const Scratch& s) {
+Activations prepare(const Types& t, const QuantizedMatmulParams& p, const uint8_t* x, uint32_t rows, const Scratch& s) {
 #if defined(__AVX512BF16__)
-  if (t.bf16x && fits_bf16_dot(t, x, size_t(rows) * cols)) {
-    bf16* ordered = reinterpret_cast<bf16*>(s.x);
-    order_bf16<Bits>(x, rows, cols, groupSize, s.groupStride, ordered, s.sums);
+  if (t.bf16x && fits_bf16_dot(t, x, size_t(rows) * p.cols)) {
+    bf16* ordered = reinterpret_cast<bf16*>(s.activations);
+    order_bf16<Bits>(x, rows, p.cols, p.groupSize, p.groupStride, ordered, s.sums);
     return {nullptr, ordered};
   }
 #endif
   if (t.xBytes == 4) return {reinterpret_cast<const float*>(x), nullptr};
-  t.x(x, s.x, size_t(rows) * cols);
-  return {s.x, nullptr};
+  t.x(x, s.activations, size_t(rows) * p.cols);
+  return {s.activations, nullptr};
 }
 
 // c[m, kBlock] = x · Wᵀ
@@ -221,14 +219,16 @@ void multiply_f32(const float* x, uint32_t m, uint32_t cols, const Block& w, con
     decode_f32_panels<Bits>(w, k0, n, s.panel);
     for (uint32_t column = 0; column < w.count; column += kPanelColumns)
       for_row_tiles(m, [&](uint32_t r, auto R) {
-        multiply_f32_panel<R>(x + size_t(r) * cols + k0, cols, s.panel + column * n, n, s.c + r * kBlock + column);
+        multiply_f32_panel<R>(x + size_t(r) * cols + k0, cols, s.panel + column * n, n,
+                              s.products + r * kBlock + column);
       });
   }
 }
 
 template <int Bits>
-void multiply(const Activations& x, uint32_t m, uint32_t cols, const Block& w, const Scratch& s) {
-  memset(s.c, 0, size_t(m) * kBlock * 4);
+void multiply(const Activations& x, uint32_t m, const QuantizedMatmulParams& p, const Block& w, const Scratch& s) {
+  const uint32_t cols = p.cols;
+  memset(s.products, 0, size_t(m) * kBlock * 4);
 #if defined(__AVX512BF16__)
   for (uint32_t k0 = 0; x.ordered && k0 < cols; k0 += kBf16Depth) {
     const uint32_t n = cols - k0 < kBf16Depth ? cols - k0 : kBf16Depth, g0 = k0 / w.groupSize;
@@ -236,8 +236,8 @@ void multiply(const Activations& x, uint32_t m, uint32_t cols, const Block& w, c
     decode_bf16_panel<Bits>(w, k0, n, panel);
     for_row_tiles(m, [&](uint32_t r, auto R) {
       multiply_bf16_panel<R>(x.ordered + size_t(r) * cols + k0, cols, panel, n / w.groupSize, w.groupSize / 2,
-                             w.scales + g0 * kBlock, w.biases + g0 * kBlock, s.sums + r * s.groupStride + g0,
-                             s.groupStride, s.c + r * kBlock);
+                             w.scales + g0 * kBlock, w.biases + g0 * kBlock, s.sums + r * p.groupStride + g0,
+                             p.groupStride, s.products + r * kBlock);
     });
   }
 #endif
@@ -259,17 +259,7 @@ void store_rows(const Types& t, const Product& m, const QuantizedMatmulParams& p
 template <int Bits>
 void matmul(const Launch& l, const Types& t) {
   const auto& p = l.args<QuantizedMatmulParams>();
-  const uint32_t groups = p.cols / p.groupSize;
-  Scratch s;
-  s.groupStride = round_up(groups, kLanes);
-  Pieces pieces{static_cast<uint8_t*>(l.scratch)};
-  s.x = pieces.take<float>(size_t(p.mBlock) * p.cols);
-  s.sums = pieces.take<float>(p.mBlock * s.groupStride);
-  s.c = pieces.take<float>(size_t(p.mBlock) * kBlock);
-  s.scales = pieces.take<float>(groups * kBlock);
-  s.biases = pieces.take<float>(groups * kBlock);
-  s.run = pieces.take<float>(2 * kLanes * s.groupStride);
-  s.panel = pieces.take<float>(kBlock * kBf16Depth / 2);
+  const Scratch s = scratch_of(l, p);
   const uint64_t blocks = l.threadgroups[0], mBlocks = l.threadgroups[1];
   uint64_t prepared = ~uint64_t(0);
   Product m{};
@@ -281,15 +271,15 @@ void matmul(const Launch& l, const Types& t) {
     const uint32_t rows = p.m - m0 < p.mBlock ? p.m - m0 : p.mBlock;
     if (batch != prepared) {
       m = product_at(l, t, p, Bits, z, true);
-      x = prepare<Bits>(t, m.x + size_t(m0) * p.cols * t.xBytes, rows, p.cols, p.groupSize, s);
+      x = prepare<Bits>(t, p, m.x + size_t(m0) * p.cols * t.xBytes, rows, s);
       prepared = batch;
     }
     const size_t rowBytes = size_t(p.cols) * Bits / 8;
     const uint32_t count = p.rows - row0 < kBlock ? p.rows - row0 : kBlock;
     Block w{m.weight + row0 * rowBytes, rowBytes, count, p.groupSize, nullptr, nullptr};
-    load_scales<Bits>(t, m, row0, groups, s, w);
-    multiply<Bits>(x, rows, p.cols, w, s);
-    store_rows(t, m, p, m0, rows, row0, count, s.c);
+    load_scales<Bits>(t, m, p, row0, s, w);
+    multiply<Bits>(x, rows, p, w, s);
+    store_rows(t, m, p, m0, rows, row0, count, s.products);
   }
 }
 

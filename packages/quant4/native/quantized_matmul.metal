@@ -12,8 +12,8 @@ using namespace mlxts;
 constant constexpr uint kM = QUANTIZED_MATMUL_TILE_M;
 constant constexpr uint kColumns = QUANTIZED_MATMUL_TILE_COLS;
 constant constexpr uint kStride = QUANTIZED_MATMUL_TILE_STRIDE;
-constant constexpr uint kRows = 16;  // of W of a simdgroup
-constant constexpr uint kOutStride = kRows * kStride / kM;
+constant constexpr uint kRows = 16;                         // of W of a simdgroup
+constant constexpr uint kOutStride = kRows * kStride / kM;  // results fill a simdgroup's part of the tile of W
 constant constexpr uint kTile = kM * kStride;
 
 // This thread's eight of a tile of x; 0 for rows that do not exist.
@@ -23,19 +23,19 @@ METAL_FUNC void bring(device const X* x, bool exists, threadgroup float* to) {
   store_tile(to + 4, exists ? load4(x + 4) : float4(0.0f));
 }
 
-// The products of this simdgroup's rows of W, from row0 on, in its part of `memory`: [m][kOutStride]. x and the weights
-// are those of the batch index.
+// The products of this simdgroup's rows of W, from row0 on, in its part of the tile of W: [m][kOutStride]. x and the
+// weights are those of the batch index.
 template <typename X, typename S, int Bits>
 threadgroup float* multiply(device const X* x, device const uint* weight, device const S* scales,
-                            device const S* biases, constant QuantizedMatmulParams& p, threadgroup float* memory,
+                            device const S* biases, constant QuantizedMatmulParams& p, QuantizedMatmulScratch scratch,
                             uint row0, uint m, uint index) {
   const uint lane = index % kSimd;
-  threadgroup float* w = memory + 2 * kTile + index / kSimd * kRows * kStride;
+  threadgroup float* w = scratch.wTile + index / kSimd * kRows * kStride;
 
   const uint xRow = index / 4, xColumn = index % 4 * 8;
   const bool exists = xRow < m;
   x += ulong(xRow) * p.cols + xColumn;
-  threadgroup float* xTo = memory + xRow * kStride + xColumn;
+  threadgroup float* xTo = scratch.xTiles + xRow * kStride + xColumn;
 
   // Rows of W that do not exist are the last one; nobody stores what they give.
   const uint shift = ctz(p.groupSize), column = lane % 2 * 16;
@@ -72,7 +72,7 @@ threadgroup float* multiply(device const X* x, device const uint* weight, device
 #pragma unroll
         for (uint i = 0; i < kM / 8; ++i) {
           if (i * 8 < m) {
-            simdgroup_load(a, memory + current + i * 8 * kStride + k, kStride);
+            simdgroup_load(a, scratch.xTiles + current + i * 8 * kStride + k, kStride);
 #pragma unroll
             for (uint j = 0; j < kRows / 8; ++j) simdgroup_multiply_accumulate(sums[i][j], a, b[j], sums[i][j]);
           }
@@ -103,7 +103,7 @@ kernel void quantized_matmul(device const X* x [[buffer(QUANTIZED_MATMUL_X)]],
                              device const uchar* bias [[buffer(QUANTIZED_MATMUL_BIAS)]],
                              device O* out [[buffer(QUANTIZED_MATMUL_OUT)]],
                              constant QuantizedMatmulParams& p [[buffer(QUANTIZED_MATMUL_PARAMS)]],
-                             threadgroup float* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
+                             threadgroup uchar* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
                              uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
                              uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const Batch batch = batch_at(p, group.z);
@@ -112,7 +112,7 @@ kernel void quantized_matmul(device const X* x [[buffer(QUANTIZED_MATMUL_X)]],
   const ulong firstRow = batch.q * p.rows, groups = firstRow * (p.cols / p.groupSize);
   threadgroup const float* products =
       multiply<X, S, Bits>(x + (batch.x * p.m + m0) * p.cols, weight + firstRow * (p.cols / 32 * Bits), scales + groups,
-                           biases + groups, p, memory, row0, m, index);
+                           biases + groups, p, scratch_of(memory, p), row0, m, index);
   const uint row = row0 + lane % kRows;
   if (row >= p.rows) return;
   const float added = linear_bias(bias, p.biasDtype, row);

@@ -15,10 +15,17 @@
 #define QUANTIZED_MATMUL_OUT 5  // write
 #define QUANTIZED_MATMUL_PARAMS 6
 #define QUANTIZED_MATMUL_HAS_BIAS 16u
+#ifdef __METAL_VERSION__
 #define QUANTIZED_MATMUL_TILE_M 32
 #define QUANTIZED_MATMUL_TILE_ROWS 64
 #define QUANTIZED_MATMUL_TILE_COLS 32
 #define QUANTIZED_MATMUL_TILE_STRIDE 36
+#else
+#define QUANTIZED_MATMUL_BLOCK_ROWS 64
+#define QUANTIZED_MATMUL_F32_DEPTH 256
+#define QUANTIZED_MATMUL_BF16_DEPTH 1024
+#define QUANTIZED_MATMUL_LANES 16
+#endif
 
 struct QuantizedMatmulParams {
   uint32_t m;
@@ -34,28 +41,53 @@ struct QuantizedMatmulParams {
   uint32_t qStride0;
   uint32_t qStride1;
   uint32_t qStride2;
-  uint32_t mBlock;
   uint32_t present;  // a bit for each buffer
-  uint32_t scratch[1];  // byte offsets
+#ifdef __METAL_VERSION__
+  uint32_t scratch[2];  // byte offsets
+#else
+  uint32_t mBlock;
+  uint32_t groupStride;
+  uint32_t scratch[8];  // byte offsets
+#endif
 };
+#ifdef __METAL_VERSION__
 static_assert(sizeof(QuantizedMatmulParams) == 64, "QuantizedMatmulParams must match the declaration of quantized_matmul");
+#else
+static_assert(sizeof(QuantizedMatmulParams) == 96, "QuantizedMatmulParams must match the declaration of quantized_matmul");
+#endif
 #ifdef __METAL_VERSION__
 struct QuantizedMatmulScratch {
-  threadgroup uchar* memory;
+  threadgroup float* xTiles;
+  threadgroup float* wTile;
 };
 inline QuantizedMatmulScratch scratch_of(threadgroup uchar* memory, constant QuantizedMatmulParams& p) {
   return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
+      (threadgroup float*)(memory + p.scratch[0]),
+      (threadgroup float*)(memory + p.scratch[1]),
   };
 }
 #else
 struct QuantizedMatmulScratch {
-  uint8_t* memory;
+  float* activations;
+  float* sums;
+  float* products;
+  float* scales;
+  float* biases;
+  float* rowScales;
+  float* rowBiases;
+  float* panel;
 };
 inline QuantizedMatmulScratch scratch_of(const MlxtsCpuLaunch& l, const QuantizedMatmulParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[1]),
+      reinterpret_cast<float*>(memory + p.scratch[2]),
+      reinterpret_cast<float*>(memory + p.scratch[3]),
+      reinterpret_cast<float*>(memory + p.scratch[4]),
+      reinterpret_cast<float*>(memory + p.scratch[5]),
+      reinterpret_cast<float*>(memory + p.scratch[6]),
+      reinterpret_cast<float*>(memory + p.scratch[7]),
   };
 }
 #endif

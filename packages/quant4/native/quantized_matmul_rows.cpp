@@ -7,8 +7,8 @@ using namespace mlxts;
 
 namespace {
 
-constexpr uint32_t kColumns = 128;
-constexpr uint32_t kMaxM = 16;
+constexpr uint32_t kColumns = QUANTIZED_MATMUL_ROWS_TILE_COLS;
+constexpr uint32_t kMaxM = QUANTIZED_MATMUL_ROWS_TILE_M;
 constexpr uint32_t kSpan = 256;              // rows of W summed in registers
 constexpr int kTile = kLanes == 16 ? 2 : 1;  // rows of x in registers
 
@@ -61,11 +61,52 @@ void sum_rows(const Span<S>& w, const float* x, uint32_t rows, float* totals) {
     }
 }
 
+// The sums of `m` rows of x against the columns from c on: totals[row][column of a word, then Σ x·bias][lane].
+template <typename S, int Bits>
+void sum_chunk(const Types& t, const QuantizedMatmulRowsParams& p, const Product& q, uint32_t m0, uint32_t m,
+               uint32_t c, uint32_t columns, float* totals) {
+  alignas(64) float x[kMaxM * kSpan];
+  const uint32_t groups = p.cols / p.groupSize;
+  Span<S> w;
+  w.rowBytes = size_t(p.cols) * Bits / 8;
+  w.count = columns / kPerWord<Bits>;
+  w.groups = groups;
+  w.chunkGroups = (columns + p.groupSize - 1) / p.groupSize;
+  w.lanes = LaneScales::of<Bits>(p.groupSize);
+  for (uint32_t r0 = 0; r0 < p.rows; r0 += kSpan) {
+    const uint32_t rows = p.rows - r0 < kSpan ? p.rows - r0 : kSpan;
+    for (uint32_t i = 0; i < m; ++i) t.x(q.x + (size_t(m0 + i) * p.rows + r0) * t.xBytes, x + i * kSpan, rows);
+    w.words = q.weight + r0 * w.rowBytes + c / kPerWord<Bits> * 4;
+    const size_t at = size_t(r0) * groups + c / p.groupSize;
+    w.scales = reinterpret_cast<const S*>(q.scales) + at;
+    w.biases = reinterpret_cast<const S*>(q.biases) + at;
+    uint32_t i = 0;
+    const auto totalsOf = [&](uint32_t row) { return totals + row * kSums<Bits> * kLanes; };
+    for (; i + kTile <= m; i += kTile) sum_rows<S, Bits, kTile>(w, x + i * kSpan, rows, totalsOf(i));
+    for (; i < m; ++i) sum_rows<S, Bits, 1>(w, x + i * kSpan, rows, totalsOf(i));
+  }
+}
+
+// Adds Σ x·bias and the linear bias to the sums, rounds, and stores them.
+template <int Bits>
+void store_chunk(const Types& t, const QuantizedMatmulRowsParams& p, const Product& q, uint32_t m0, uint32_t m,
+                 uint32_t c, uint32_t columns, const float* totals) {
+  constexpr int P = kPerWord<Bits>;
+  float bias[kColumns], y[kColumns];
+  if (q.widenBias) q.widenBias(static_cast<const uint8_t*>(q.bias) + c * (p.biasDtype == 1 ? 4 : 2), bias, columns);
+  for (uint32_t i = 0; i < m; ++i) {
+    const float* sums = totals + i * kSums<Bits> * kLanes;
+    for (uint32_t k = 0; k < columns; ++k) {
+      y[k] = sums[k % P * kLanes + k / P] + sums[P * kLanes + k / P];
+      if (q.widenBias) y[k] += bias[k];
+    }
+    t.out(y, q.out + (size_t(m0 + i) * p.cols + c) * t.outBytes, columns);
+  }
+}
+
 template <typename S, int Bits>
 void matmul_rows(const Launch& l, const Types& t) {
   const auto& p = l.args<QuantizedMatmulRowsParams>();
-  constexpr int P = kPerWord<Bits>;
-  const uint32_t groups = p.cols / p.groupSize;
   const uint64_t blocks = l.threadgroups[0], mBlocks = l.threadgroups[1];
   for (uint64_t index = l.begin; index < l.end; ++index) {
     const uint32_t c0 = uint32_t(index % blocks) * kColumns;
@@ -76,35 +117,9 @@ void matmul_rows(const Launch& l, const Types& t) {
     const Product q = product_at(l, t, p, Bits, z, false);
     for (uint32_t c = c0; c < end; c += kChunk<Bits>) {
       const uint32_t columns = end - c < uint32_t(kChunk<Bits>) ? end - c : kChunk<Bits>;
-      alignas(64) float totals[kMaxM * kSums<Bits> * kLanes] = {}, x[kMaxM * kSpan];
-      Span<S> w;
-      w.rowBytes = size_t(p.cols) * Bits / 8;
-      w.count = columns / P;
-      w.groups = groups;
-      w.chunkGroups = (columns + p.groupSize - 1) / p.groupSize;
-      w.lanes = LaneScales::of<Bits>(p.groupSize);
-      for (uint32_t r0 = 0; r0 < p.rows; r0 += kSpan) {
-        const uint32_t rows = p.rows - r0 < kSpan ? p.rows - r0 : kSpan;
-        for (uint32_t i = 0; i < m; ++i) t.x(q.x + (size_t(m0 + i) * p.rows + r0) * t.xBytes, x + i * kSpan, rows);
-        w.words = q.weight + r0 * w.rowBytes + c / P * 4;
-        const size_t at = size_t(r0) * groups + c / p.groupSize;
-        w.scales = reinterpret_cast<const S*>(q.scales) + at;
-        w.biases = reinterpret_cast<const S*>(q.biases) + at;
-        uint32_t i = 0;
-        const auto totalsOf = [&](uint32_t row) { return totals + row * kSums<Bits> * kLanes; };
-        for (; i + kTile <= m; i += kTile) sum_rows<S, Bits, kTile>(w, x + i * kSpan, rows, totalsOf(i));
-        for (; i < m; ++i) sum_rows<S, Bits, 1>(w, x + i * kSpan, rows, totalsOf(i));
-      }
-      float bias[128], y[128];
-      if (q.widenBias) q.widenBias(static_cast<const uint8_t*>(q.bias) + c * (p.biasDtype == 1 ? 4 : 2), bias, columns);
-      for (uint32_t i = 0; i < m; ++i) {
-        const float* sums = totals + i * kSums<Bits> * kLanes;
-        for (uint32_t k = 0; k < columns; ++k) {
-          y[k] = sums[k % P * kLanes + k / P] + sums[P * kLanes + k / P];
-          if (q.widenBias) y[k] += bias[k];
-        }
-        t.out(y, q.out + (size_t(m0 + i) * p.cols + c) * t.outBytes, columns);
-      }
+      alignas(64) float totals[kMaxM * kSums<Bits> * kLanes] = {};
+      sum_chunk<S, Bits>(t, p, q, m0, m, c, columns, totals);
+      store_chunk<Bits>(t, p, q, m0, m, c, columns, totals);
     }
   }
 }

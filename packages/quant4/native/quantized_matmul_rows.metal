@@ -18,6 +18,7 @@ constant constexpr uint kXTile = kM * kXStride;
 constant constexpr uint kTile = kRows * kStride;
 constant constexpr uint kOwn = 16;  // columns of a simdgroup
 constant constexpr uint kOutStride = kOwn + 2;
+static_assert(kColumns / kOwn * kM * kOutStride <= 2 * kXTile, "results must fit the tiles of x");
 
 // This thread's eight of a tile of x, from row `row` of W on; 0 for what does not exist.
 template <typename X>
@@ -42,25 +43,24 @@ METAL_FUNC void decode(device const uint* words, device const S* scale, device c
   }
 }
 
-// The products of this simdgroup's columns in its part of `memory`: [m][kOutStride]. x and the weights are those of the
-// batch index.
+// The products of this simdgroup's columns in its part of the tiles of x: [m][kOutStride]. x and the weights are those
+// of the batch index.
 template <typename X, typename S, int Bits>
 threadgroup float* multiply(device const X* x, device const uint* weight, device const S* scales,
-                            device const S* biases, constant QuantizedMatmulRowsParams& p, threadgroup float* memory,
-                            uint column0, uint m, uint index) {
+                            device const S* biases, constant QuantizedMatmulRowsParams& p,
+                            QuantizedMatmulRowsScratch scratch, uint column0, uint m, uint index) {
   const uint words = p.cols / 32 * Bits, groups = p.cols / p.groupSize, own = index / kSimd * kOwn;
   const bool idle = column0 + own >= p.cols;
-  threadgroup float* w = memory + 2 * kXTile;
 
   const uint xRow = index / 4, xColumn = index % 4 * 8;
   x += ulong(xRow) * p.rows;
-  threadgroup float* xTo = memory + xRow * kXStride + xColumn;
+  threadgroup float* xTo = scratch.xTiles + xRow * kXStride + xColumn;
 
   const uint wRow = index / 4, column = column0 + index % 4 * 16;
   weight += column / 8 * (Bits / 4);
   scales += column / p.groupSize;
   biases += column / p.groupSize;
-  threadgroup float* wTo = w + wRow * kStride + index % 4 * 16;
+  threadgroup float* wTo = scratch.wTiles + wRow * kStride + index % 4 * 16;
 
   simdgroup_float8x8 sums[kM / 8][kOwn / 8];
 #pragma unroll
@@ -77,8 +77,8 @@ threadgroup float* multiply(device const X* x, device const uint* weight, device
                       row < p.rows && column < p.cols, wTo + into * kTile);
     }
     if (next > 0 && !idle) {
-      threadgroup const float* a0 = memory + (1 - into) * kXTile;
-      threadgroup const float* b0 = w + (1 - into) * kTile + own;
+      threadgroup const float* a0 = scratch.xTiles + (1 - into) * kXTile;
+      threadgroup const float* b0 = scratch.wTiles + (1 - into) * kTile + own;
       for (uint k = 0; k < kRows; k += 8) {
         simdgroup_float8x8 a, b[kOwn / 8];
 #pragma unroll
@@ -96,8 +96,8 @@ threadgroup float* multiply(device const X* x, device const uint* weight, device
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }
 
-  // The tiles are done with: their memory takes the results.
-  threadgroup float* results = memory + own * kM / kOwn * kOutStride;
+  // The tiles of x are done with: their memory takes the results.
+  threadgroup float* results = scratch.xTiles + own * kM / kOwn * kOutStride;
   if (idle) return results;
 #pragma unroll
   for (uint i = 0; i < kM / 8; ++i) {
@@ -118,7 +118,7 @@ kernel void quantized_matmul_rows(device const X* x [[buffer(QUANTIZED_MATMUL_RO
                                   device const uchar* bias [[buffer(QUANTIZED_MATMUL_ROWS_BIAS)]],
                                   device O* out [[buffer(QUANTIZED_MATMUL_ROWS_OUT)]],
                                   constant QuantizedMatmulRowsParams& p [[buffer(QUANTIZED_MATMUL_ROWS_PARAMS)]],
-                                  threadgroup float* memory [[threadgroup(0)]],
+                                  threadgroup uchar* memory [[threadgroup(0)]],
                                   uint3 group [[threadgroup_position_in_grid]],
                                   uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
                                   uint simdgroup [[simdgroup_index_in_threadgroup]]) {
@@ -127,7 +127,7 @@ kernel void quantized_matmul_rows(device const X* x [[buffer(QUANTIZED_MATMUL_RO
   const ulong firstRow = batch.q * p.rows, groups = firstRow * (p.cols / p.groupSize);
   threadgroup const float* products =
       multiply<X, S, Bits>(x + (batch.x * p.m + m0) * p.rows, weight + firstRow * (p.cols / 32 * Bits), scales + groups,
-                           biases + groups, p, memory, column0, m, index);
+                           biases + groups, p, scratch_of(memory, p), column0, m, index);
   const uint column = column0 + simdgroup * kOwn + lane % kOwn;
   if (column >= p.cols) return;
   const float added = linear_bias(bias, p.biasDtype, column);

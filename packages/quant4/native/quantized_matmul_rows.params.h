@@ -4,7 +4,6 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
-#include "cpu_kernel.h"
 #endif
 
 #define QUANTIZED_MATMUL_ROWS_X 0  // read
@@ -15,11 +14,16 @@
 #define QUANTIZED_MATMUL_ROWS_OUT 5  // write
 #define QUANTIZED_MATMUL_ROWS_PARAMS 6
 #define QUANTIZED_MATMUL_ROWS_HAS_BIAS 16u
+#ifdef __METAL_VERSION__
 #define QUANTIZED_MATMUL_ROWS_TILE_M 32
 #define QUANTIZED_MATMUL_ROWS_TILE_COLS 64
 #define QUANTIZED_MATMUL_ROWS_TILE_ROWS 32
 #define QUANTIZED_MATMUL_ROWS_X_STRIDE 36
 #define QUANTIZED_MATMUL_ROWS_STRIDE 68
+#else
+#define QUANTIZED_MATMUL_ROWS_TILE_M 16
+#define QUANTIZED_MATMUL_ROWS_TILE_COLS 128
+#endif
 
 struct QuantizedMatmulRowsParams {
   uint32_t m;
@@ -36,26 +40,24 @@ struct QuantizedMatmulRowsParams {
   uint32_t qStride1;
   uint32_t qStride2;
   uint32_t present;  // a bit for each buffer
-  uint32_t scratch[1];  // byte offsets
+#ifdef __METAL_VERSION__
+  uint32_t scratch[2];  // byte offsets
+#endif
 };
-static_assert(sizeof(QuantizedMatmulRowsParams) == 60, "QuantizedMatmulRowsParams must match the declaration of quantized_matmul_rows");
+#ifdef __METAL_VERSION__
+static_assert(sizeof(QuantizedMatmulRowsParams) == 64, "QuantizedMatmulRowsParams must match the declaration of quantized_matmul_rows");
+#else
+static_assert(sizeof(QuantizedMatmulRowsParams) == 56, "QuantizedMatmulRowsParams must match the declaration of quantized_matmul_rows");
+#endif
 #ifdef __METAL_VERSION__
 struct QuantizedMatmulRowsScratch {
-  threadgroup uchar* memory;
+  threadgroup float* xTiles;
+  threadgroup float* wTiles;
 };
 inline QuantizedMatmulRowsScratch scratch_of(threadgroup uchar* memory, constant QuantizedMatmulRowsParams& p) {
   return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
-  };
-}
-#else
-struct QuantizedMatmulRowsScratch {
-  uint8_t* memory;
-};
-inline QuantizedMatmulRowsScratch scratch_of(const MlxtsCpuLaunch& l, const QuantizedMatmulRowsParams& p) {
-  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
-  return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+      (threadgroup float*)(memory + p.scratch[0]),
+      (threadgroup float*)(memory + p.scratch[1]),
   };
 }
 #endif

@@ -7,21 +7,22 @@ using namespace mlxts;
 
 namespace {
 
-constexpr uint32_t kRows = 16;  // of a threadgroup
-constexpr uint32_t kMaxM = 8;
-constexpr size_t kSpanBytes = 24 << 10;  // of x: what stays in the first cache beside rows of W
+constexpr uint32_t kRows = QUANTIZED_MATVEC_BLOCK_ROWS;  // of W of a threadgroup
+constexpr uint32_t kMaxM = QUANTIZED_MATVEC_MOST_M;
+constexpr uint32_t kUnit = QUANTIZED_MATVEC_UNIT;  // columns that are ordered together
+constexpr size_t kSpanBytes = 24 << 10;            // of x: what stays in the first cache beside rows of W
 
 // x of one batch index, in scratch.
 struct Activations {
-  void* ordered;  // [m, xStride]: f32, or bf16 parts
-  float* sums;    // [m, stride]: Σx of each group, 0 beyond
-  size_t padded, stride;
+  void* ordered;  // [m, columnStride]: f32, or bf16 parts
+  float* sums;    // [m, groupStride]: Σx of each group, 0 beyond
+  size_t columnStride;
   int parts;  // 0: f32
 };
 
 template <int Bits>
 void order_f32(const float* unit, float* to) {
-  for (int c = 0; c < 128; c += kChunk<Bits>)
+  for (int c = 0; c < int(kUnit); c += kChunk<Bits>)
     for (int j = 0; j < kPerWord<Bits>; ++j)
       for (int l = 0; l < kLanes; ++l) to[c + j * kLanes + l] = unit[c + l * kPerWord<Bits> + j];
 }
@@ -31,15 +32,15 @@ void order_f32(const float* unit, float* to) {
 template <int Bits>
 void order_bf16(float* unit, int parts, uint16_t* to) {
   constexpr int vectors = kBf16Vectors<Bits>;
-  alignas(64) uint16_t half[128];
+  alignas(64) uint16_t half[kUnit];
   for (int part = 0; part < parts; ++part) {
-    for (int i = 0; i < 128; i += kLanes) {
+    for (int i = 0; i < int(kUnit); i += kLanes) {
       const vf32 x = load(unit + i);
       const vu16 bits = narrow(x, bf16{});
       memcpy(half + i, &bits, sizeof bits);
       store(unit + i, x - widen(bits, bf16{}));
     }
-    for (int c = 0; c < 128 / (32 * vectors); ++c)
+    for (int c = 0; c < int(kUnit) / (32 * vectors); ++c)
       for (int j = 0; j < vectors; ++j)
         for (int l = 0; l < 32; ++l) to[((c * parts + part) * vectors + j) * 32 + l] = half[(c * 32 + l) * vectors + j];
   }
@@ -48,7 +49,7 @@ void order_bf16(float* unit, int parts, uint16_t* to) {
 
 template <int Bits>
 void prepare(const Types& t, const QuantizedMatvecParams& p, const Product& m, Activations& a) {
-  alignas(64) float unit[128];
+  alignas(64) float unit[kUnit];
   a.parts = 0;
 #if defined(__AVX512BF16__)
   const int parts = t.bf16x ? 1 : t.xBytes == 2 ? 2 : 3;
@@ -57,12 +58,12 @@ void prepare(const Types& t, const QuantizedMatvecParams& p, const Product& m, A
 #endif
   for (uint32_t i = 0; i < p.m; ++i) {
     const uint8_t* x = m.x + size_t(i) * p.cols * t.xBytes;
-    float* sums = a.sums + i * a.stride;
-    for (size_t g = 0; g < a.stride; ++g) sums[g] = 0;
-    for (uint32_t c = 0; c < p.cols; c += 128) {
-      const uint32_t n = p.cols - c < 128 ? p.cols - c : 128;
+    float* sums = a.sums + size_t(i) * p.groupStride;
+    for (size_t g = 0; g < p.groupStride; ++g) sums[g] = 0;
+    for (uint32_t c = 0; c < p.cols; c += kUnit) {
+      const uint32_t n = p.cols - c < kUnit ? p.cols - c : kUnit;
       t.x(x + size_t(c) * t.xBytes, unit, n);
-      for (uint32_t k = n; k < 128; ++k) unit[k] = 0;
+      for (uint32_t k = n; k < kUnit; ++k) unit[k] = 0;
       for (uint32_t k = 0; k < n; k += 32) {
         vf32 sum = load(unit + k);
         for (int j = kLanes; j < 32; j += kLanes) sum += load(unit + k + j);
@@ -70,11 +71,11 @@ void prepare(const Types& t, const QuantizedMatvecParams& p, const Product& m, A
       }
 #if defined(__AVX512BF16__)
       if (a.parts > 0) {
-        order_bf16<Bits>(unit, a.parts, static_cast<uint16_t*>(a.ordered) + (i * a.padded + c) * a.parts);
+        order_bf16<Bits>(unit, a.parts, static_cast<uint16_t*>(a.ordered) + (i * a.columnStride + c) * a.parts);
         continue;
       }
 #endif
-      order_f32<Bits>(unit, static_cast<float*>(a.ordered) + i * a.padded + c);
+      order_f32<Bits>(unit, static_cast<float*>(a.ordered) + i * a.columnStride + c);
     }
   }
 }
@@ -114,13 +115,13 @@ void span(const WeightRows& w, const Activations& a, uint32_t m0, uint32_t begin
 #if defined(__AVX512BF16__)
       if constexpr (Parts > 0) {
         const uint16_t* x = static_cast<const uint16_t*>(a.ordered);
-        dot_bf16<Bits, N, M, Parts>(rows, x + m0 * a.padded * Parts, a.padded * Parts, begin, end, acc);
+        dot_bf16<Bits, N, M, Parts>(rows, x + m0 * a.columnStride * Parts, a.columnStride * Parts, begin, end, acc);
         return;
       }
 #endif
       if constexpr (Parts == 0) {
         const float* x = static_cast<const float*>(a.ordered);
-        dot_f32<Bits, N, M>(rows, x + m0 * a.padded, a.padded, begin, end, acc);
+        dot_f32<Bits, N, M>(rows, x + m0 * a.columnStride, a.columnStride, begin, end, acc);
       }
     });
   };
@@ -147,65 +148,69 @@ void spans(const WeightRows& w, const Activations& a, uint32_t m, uint32_t count
   }
 }
 
+// The products of `count` rows of W and of all rows of x: sums[r·kMaxM + m], still to be added up over lanes.
+template <int Bits>
+void multiply(const WeightRows& w, const Activations& x, uint32_t m, uint32_t count, vf32* sums) {
+  for (uint32_t r = 0; r < count; ++r)
+    for (uint32_t i = 0; i < m; ++i) sums[r * kMaxM + i] = vf32{};
+  switch (x.parts) {
+#if defined(__AVX512BF16__)
+    case 1:
+      return spans<Bits, 1>(w, x, m, count, sums);
+    case 2:
+      return spans<Bits, 2>(w, x, m, count, sums);
+    case 3:
+      return span<Bits, 4, 1, 3>(w, x, 0, 0, w.count, count, sums);
+#endif
+    default:
+      return spans<Bits, 0>(w, x, m, count, sums);
+  }
+}
+
+// Adds what the biases of the groups give and the linear bias, rounds, and stores rows row0 … row0 + count − 1 of W.
+template <int Bits>
+void store_products(const Types& t, const QuantizedMatvecParams& p, const Product& product,
+                    const QuantizedMatvecScratch& scratch, uint32_t row0, uint32_t count, const vf32* sums) {
+  float bias[kRows], y[kRows];
+  if (product.widenBias)
+    product.widenBias(static_cast<const uint8_t*>(product.bias) + row0 * (p.biasDtype == 1 ? 4 : 2), bias, count);
+  for (uint32_t i = 0; i < p.m; ++i) {
+    for (uint32_t r = 0; r < count; ++r) {
+      vf32 sum = sums[r * kMaxM + i];
+      const float *scales = scratch.scales + r * p.groupStride, *biases = scratch.biases + r * p.groupStride;
+      for (size_t g = 0; g < p.groupStride; g += kLanes)
+        sum = fma(centered_bias<Bits>(scales + g, biases + g), load(scratch.sums + i * p.groupStride + g), sum);
+      y[r] = reduce_add(sum) + (product.widenBias ? bias[r] : 0);
+    }
+    t.out(y, product.out + (size_t(i) * p.rows + row0) * t.outBytes, count);
+  }
+}
+
 template <int Bits>
 void matvec(const Launch& l, const Types& t) {
   const auto& p = l.args<QuantizedMatvecParams>();
-  const uint32_t groups = p.cols / p.groupSize;
-  Activations a;
-  a.padded = round_up(p.cols, 128);
-  a.stride = round_up(groups, kLanes);
-  Pieces scratch{static_cast<uint8_t*>(l.scratch)};
-  a.ordered = scratch.take<uint16_t>(p.m * a.padded * 3);
-  a.sums = scratch.take<float>(p.m * a.stride);
-  float* scales = scratch.take<float>(kRows * a.stride);
-  float* biases = scratch.take<float>(kRows * a.stride + 4);
+  const auto scratch = scratch_of(l, p);
+  Activations x{scratch.ordered, scratch.sums, p.columnStride, 0};
   const size_t rowBytes = size_t(p.cols) * Bits / 8;
   const LaneScales lanes = LaneScales::of<Bits>(p.groupSize);
   const uint64_t blocks = l.threadgroups[0];
   uint64_t prepared = ~uint64_t(0);
-  Product m{};
+  Product product{};
   for (uint64_t index = l.begin; index < l.end; ++index) {
     const uint64_t z = index / blocks;
     const uint32_t row0 = uint32_t(index % blocks) * kRows;
     const uint32_t count = p.rows - row0 < kRows ? p.rows - row0 : kRows;
     if (z != prepared) {
-      m = product_at(l, t, p, Bits, z, true);
-      prepare<Bits>(t, p, m, a);
+      product = product_at(l, t, p, Bits, z, true);
+      prepare<Bits>(t, p, product, x);
       prepared = z;
     }
-    widen_scales(t, m, row0, count, groups, a.stride, scales, biases);
-    const WeightRows w = {m.weight + row0 * rowBytes, rowBytes, p.cols / kPerWord<Bits>, scales, a.stride, lanes};
+    widen_scales(t, product, row0, count, p.cols / p.groupSize, p.groupStride, scratch.scales, scratch.biases);
+    const WeightRows w = {
+        product.weight + row0 * rowBytes, rowBytes, p.cols / kPerWord<Bits>, scratch.scales, p.groupStride, lanes};
     vf32 sums[kRows * kMaxM];
-    for (uint32_t r = 0; r < count; ++r)
-      for (uint32_t i = 0; i < p.m; ++i) sums[r * kMaxM + i] = vf32{};
-    switch (a.parts) {
-#if defined(__AVX512BF16__)
-      case 1:
-        spans<Bits, 1>(w, a, p.m, count, sums);
-        break;
-      case 2:
-        spans<Bits, 2>(w, a, p.m, count, sums);
-        break;
-      case 3:
-        span<Bits, 4, 1, 3>(w, a, 0, 0, w.count, count, sums);
-        break;
-#endif
-      default:
-        spans<Bits, 0>(w, a, p.m, count, sums);
-        break;
-    }
-    float bias[kRows];
-    if (m.widenBias) m.widenBias(static_cast<const uint8_t*>(m.bias) + row0 * (p.biasDtype == 1 ? 4 : 2), bias, count);
-    float y[kMaxM * kRows];
-    for (uint32_t i = 0; i < p.m; ++i)
-      for (uint32_t r = 0; r < count; ++r) {
-        vf32 sum = sums[r * kMaxM + i];
-        for (size_t g = 0; g < a.stride; g += kLanes)
-          sum = fma(centered_bias<Bits>(scales + r * a.stride + g, biases + r * a.stride + g),
-                    load(a.sums + i * a.stride + g), sum);
-        y[i * kRows + r] = reduce_add(sum) + (m.widenBias ? bias[r] : 0);
-      }
-    for (uint32_t i = 0; i < p.m; ++i) t.out(y + i * kRows, m.out + (size_t(i) * p.rows + row0) * t.outBytes, count);
+    multiply<Bits>(w, x, p.m, count, sums);
+    store_products<Bits>(t, p, product, scratch, row0, count, sums);
   }
 }
 

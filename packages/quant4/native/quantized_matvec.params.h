@@ -16,7 +16,12 @@
 #define QUANTIZED_MATVEC_PARAMS 6
 #define QUANTIZED_MATVEC_HAS_BIAS 16u
 #define QUANTIZED_MATVEC_MOST_M 8
+#ifdef __METAL_VERSION__
 #define QUANTIZED_MATVEC_SIMDGROUP_ROWS 4
+#else
+#define QUANTIZED_MATVEC_BLOCK_ROWS 16
+#define QUANTIZED_MATVEC_UNIT 128
+#endif
 
 struct QuantizedMatvecParams {
   uint32_t m;
@@ -33,26 +38,31 @@ struct QuantizedMatvecParams {
   uint32_t qStride1;
   uint32_t qStride2;
   uint32_t present;  // a bit for each buffer
-  uint32_t scratch[1];  // byte offsets
+#ifndef __METAL_VERSION__
+  uint32_t columnStride;
+  uint32_t groupStride;
+  uint32_t scratch[4];  // byte offsets
+#endif
 };
-static_assert(sizeof(QuantizedMatvecParams) == 60, "QuantizedMatvecParams must match the declaration of quantized_matvec");
 #ifdef __METAL_VERSION__
-struct QuantizedMatvecScratch {
-  threadgroup uchar* memory;
-};
-inline QuantizedMatvecScratch scratch_of(threadgroup uchar* memory, constant QuantizedMatvecParams& p) {
-  return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
-  };
-}
+static_assert(sizeof(QuantizedMatvecParams) == 56, "QuantizedMatvecParams must match the declaration of quantized_matvec");
 #else
+static_assert(sizeof(QuantizedMatvecParams) == 80, "QuantizedMatvecParams must match the declaration of quantized_matvec");
+#endif
+#ifndef __METAL_VERSION__
 struct QuantizedMatvecScratch {
-  uint8_t* memory;
+  uint16_t* ordered;
+  float* sums;
+  float* scales;
+  float* biases;
 };
 inline QuantizedMatvecScratch scratch_of(const MlxtsCpuLaunch& l, const QuantizedMatvecParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+      reinterpret_cast<uint16_t*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[1]),
+      reinterpret_cast<float*>(memory + p.scratch[2]),
+      reinterpret_cast<float*>(memory + p.scratch[3]),
   };
 }
 #endif

@@ -12,11 +12,11 @@ constant constexpr uint kLanes = kColumns / 4;                   // along the co
 constant constexpr uint kStep = kSimdgroups * (kSimd / kLanes);  // rows of W at once
 constant constexpr uint kAhead = 4;                              // rows of a lane whose codes are under way
 
-// The sums of this simdgroup in its part of `memory`: [m][kSimdgroups][kColumns]. `M` is 1 or the most rows of x; the
+// The sums of this simdgroup in its part of `all`: [m][kSimdgroups][kColumns]. `M` is 1 or the most rows of x; the
 // weights are those of the threadgroup's columns, of which this lane has the four from `column` on.
 template <typename X, typename S, int Bits, uint M>
 void sum_rows(device const X* x, device const uint* weight, device const S* scales, device const S* biases,
-              constant QuantizedMatvecRowsParams& p, threadgroup float* memory, uint column, bool exists, uint lane,
+              constant QuantizedMatvecRowsParams& p, threadgroup float* all, uint column, bool exists, uint lane,
               uint simdgroup) {
   const uint groups = p.cols / p.groupSize, words = p.cols / 32 * Bits;
   const uint group = column / p.groupSize;
@@ -48,7 +48,7 @@ void sum_rows(device const X* x, device const uint* weight, device const S* scal
     if (m < p.m) {
       const float4 other = float4(simd_shuffle_xor(sums[m].x, kLanes), simd_shuffle_xor(sums[m].y, kLanes),
                                   simd_shuffle_xor(sums[m].z, kLanes), simd_shuffle_xor(sums[m].w, kLanes));
-      if (lane < kLanes) store_tile(memory + (m * kSimdgroups + simdgroup) * kColumns + lane * 4, sums[m] + other);
+      if (lane < kLanes) store_tile(all + (m * kSimdgroups + simdgroup) * kColumns + lane * 4, sums[m] + other);
     }
   }
 }
@@ -61,10 +61,11 @@ kernel void quantized_matvec_rows(device const X* x [[buffer(QUANTIZED_MATVEC_RO
                                   device const uchar* bias [[buffer(QUANTIZED_MATVEC_ROWS_BIAS)]],
                                   device O* out [[buffer(QUANTIZED_MATVEC_ROWS_OUT)]],
                                   constant QuantizedMatvecRowsParams& p [[buffer(QUANTIZED_MATVEC_ROWS_PARAMS)]],
-                                  threadgroup float* memory [[threadgroup(0)]],
+                                  threadgroup uchar* memory [[threadgroup(0)]],
                                   uint3 group [[threadgroup_position_in_grid]],
                                   uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
                                   uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  const auto scratch = scratch_of(memory, p);
   const Batch batch = batch_at(p, group.z);
   const ulong row = batch.q * p.rows;
   x += batch.x * p.m * p.rows;
@@ -74,16 +75,16 @@ kernel void quantized_matvec_rows(device const X* x [[buffer(QUANTIZED_MATVEC_RO
   const uint column0 = group.x * kColumns, column = column0 + lane % kLanes * 4;
   const bool exists = column < p.cols;
   if (p.m == 1)
-    sum_rows<X, S, Bits, 1>(x, weight, scales, biases, p, memory, column, exists, lane, simdgroup);
+    sum_rows<X, S, Bits, 1>(x, weight, scales, biases, p, scratch.sums, column, exists, lane, simdgroup);
   else
-    sum_rows<X, S, Bits, QUANTIZED_MATVEC_ROWS_MOST_M>(x, weight, scales, biases, p, memory, column, exists, lane,
+    sum_rows<X, S, Bits, QUANTIZED_MATVEC_ROWS_MOST_M>(x, weight, scales, biases, p, scratch.sums, column, exists, lane,
                                                        simdgroup);
   threadgroup_barrier(mem_flags::mem_threadgroup);
   out += ulong(group.z) * p.m * p.cols;
   for (uint i = index; i < p.m * kColumns; i += kSimdgroups * kSimd) {
     const uint m = i / kColumns, c = column0 + i % kColumns;
     if (c >= p.cols) continue;
-    threadgroup const float* parts = memory + m * kSimdgroups * kColumns + i % kColumns;
+    threadgroup const float* parts = scratch.sums + m * kSimdgroups * kColumns + i % kColumns;
     float sum = parts[0];
 #pragma unroll
     for (uint s = 1; s < kSimdgroups; ++s) sum += parts[s * kColumns];

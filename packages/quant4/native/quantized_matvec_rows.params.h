@@ -4,7 +4,6 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
-#include "cpu_kernel.h"
 #endif
 
 #define QUANTIZED_MATVEC_ROWS_X 0  // read
@@ -15,9 +14,11 @@
 #define QUANTIZED_MATVEC_ROWS_OUT 5  // write
 #define QUANTIZED_MATVEC_ROWS_PARAMS 6
 #define QUANTIZED_MATVEC_ROWS_HAS_BIAS 16u
+#ifdef __METAL_VERSION__
 #define QUANTIZED_MATVEC_ROWS_MOST_M 8
 #define QUANTIZED_MATVEC_ROWS_TILE_COLS 64
 #define QUANTIZED_MATVEC_ROWS_SIMDGROUPS 8
+#endif
 
 struct QuantizedMatvecRowsParams {
   uint32_t m;
@@ -34,26 +35,22 @@ struct QuantizedMatvecRowsParams {
   uint32_t qStride1;
   uint32_t qStride2;
   uint32_t present;  // a bit for each buffer
+#ifdef __METAL_VERSION__
   uint32_t scratch[1];  // byte offsets
+#endif
 };
+#ifdef __METAL_VERSION__
 static_assert(sizeof(QuantizedMatvecRowsParams) == 60, "QuantizedMatvecRowsParams must match the declaration of quantized_matvec_rows");
+#else
+static_assert(sizeof(QuantizedMatvecRowsParams) == 56, "QuantizedMatvecRowsParams must match the declaration of quantized_matvec_rows");
+#endif
 #ifdef __METAL_VERSION__
 struct QuantizedMatvecRowsScratch {
-  threadgroup uchar* memory;
+  threadgroup float* sums;
 };
 inline QuantizedMatvecRowsScratch scratch_of(threadgroup uchar* memory, constant QuantizedMatvecRowsParams& p) {
   return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
-  };
-}
-#else
-struct QuantizedMatvecRowsScratch {
-  uint8_t* memory;
-};
-inline QuantizedMatvecRowsScratch scratch_of(const MlxtsCpuLaunch& l, const QuantizedMatvecRowsParams& p) {
-  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
-  return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+      (threadgroup float*)(memory + p.scratch[0]),
   };
 }
 #endif

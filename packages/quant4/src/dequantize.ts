@@ -1,6 +1,6 @@
-import { type Dtype, defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
+import { type Dtype, defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
-import { BITS, combinations, QUANTIZED, type QuantizedDims, quantizedDims, wordLaunch } from "./quantized.ts";
+import { BITS, combinations, QUANTIZED, type QuantizedDims, quantizedDims, WORD_LAUNCH } from "./quantized.ts";
 import type { Dequantize } from "./signatures.ts";
 
 export const dequantizeKernel = defineKernel({
@@ -9,8 +9,7 @@ export const dequantizeKernel = defineKernel({
   variants: combinations(FLOATS, FLOATS, ["b2", "b4", "b8"]),
   buffers: { weight: "read", scales: "read", biases: "read", out: "write" },
   params: { cols: "u32", groupSize: "u32" },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ rows, words }: { rows: number; words: number }) => wordLaunch(rows, words)),
+  launch: WORD_LAUNCH,
 });
 
 /**

@@ -1,4 +1,4 @@
-import { defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
 import { BITS, combinations, GROUP_SIZES, refuseBits } from "./quantized.ts";
 import type { Quantize } from "./signatures.ts";
@@ -15,11 +15,14 @@ export const quantizeKernel = defineKernel({
       return `\`w\` must be finite, got ${value} at index ${row * cols + column} (row ${row}, column ${column})`;
     },
   },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ rows, groups }: { rows: number; groups: number }) => ({
-    threadgroups: [rows, 1, 1],
-    threadsPerThreadgroup: [32 * Math.min(groups, 8), 1, 1],
-  })),
+  launch: {
+    cpu: ({ rows }: { rows: number; groups: number }) => ({ threadgroups: [rows, 1, 1] }),
+    // A simdgroup to a group of columns, up to eight.
+    gpu: ({ rows, groups }: { rows: number; groups: number }) => ({
+      threadgroups: [rows, 1, 1],
+      threadsPerThreadgroup: [32 * Math.min(groups, 8), 1, 1],
+    }),
+  },
 });
 
 /**
@@ -72,7 +75,12 @@ export const quantize: Quantize = defineOp({
   params: {
     bits: { kind: "choice", values: [2, 4, 8], default: 4, doc: "bits of a code" },
     groupSize: { kind: "choice", values: [32, 64, 128], default: 64, doc: "columns that share a scale and a bias" },
-    variant: { kind: "choice", values: ["cpu", "gpu"], default: "cpu", doc: "whose rounding" },
+    variant: {
+      kind: "choice",
+      values: ["cpu", "gpu"],
+      default: "cpu",
+      doc: "`cpu`: ties to even; `gpu`: ties away from zero, and the maximum of a group starts at 0",
+    },
   },
   relations({ op, dims, inputs, options, fail }) {
     refuseBits(op, options.bits, BITS);

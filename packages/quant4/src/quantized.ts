@@ -1,4 +1,4 @@
-import { FLOATS, type Launch, type RecordSpec, type Tensor, unsupported } from "@mlxts/core";
+import { FLOATS, type RecordSpec, type Tensor, unsupported } from "@mlxts/core";
 import type { Quantized } from "./signatures.ts";
 
 export type { Quantized };
@@ -88,11 +88,14 @@ export function quantizedDims(
   return { stack: weight.slice(0, -2), rows: weight[weight.length - 2] as number, cols, groupSize, bits };
 }
 
-/** A threadgroup to a row; on a GPU a thread to a word of codes, up to 256. */
-export const wordLaunch = (rows: number, words: number): Launch => ({
-  threadgroups: [rows, 1, 1],
-  threadsPerThreadgroup: [Math.min(256, Math.ceil(words / 32) * 32), 1, 1],
-});
+/** Launch rules of kernels that go by words of codes: a threadgroup to a row; on a GPU a thread to a word, up to 256. */
+export const WORD_LAUNCH = {
+  cpu: ({ rows }: { rows: number; words: number }) => ({ threadgroups: [rows, 1, 1] as const }),
+  gpu: ({ rows, words }: { rows: number; words: number }) => ({
+    threadgroups: [rows, 1, 1] as const,
+    threadsPerThreadgroup: [Math.min(256, Math.ceil(words / 32) * 32), 1, 1] as const,
+  }),
+};
 
 /** All combinations of words, joined by `_`: the variants of a kernel. */
 export function combinations(...parts: readonly (readonly string[])[]): string[] {

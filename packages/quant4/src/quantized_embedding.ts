@@ -1,6 +1,6 @@
-import { type Dtype, defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
+import { type Dtype, defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
-import { BITS, combinations, QUANTIZED, type QuantizedDims, quantizedDims, wordLaunch } from "./quantized.ts";
+import { BITS, combinations, QUANTIZED, type QuantizedDims, quantizedDims, WORD_LAUNCH } from "./quantized.ts";
 import type { QuantizedEmbedding } from "./signatures.ts";
 
 export const quantizedEmbeddingKernel = defineKernel({
@@ -15,8 +15,7 @@ export const quantizedEmbeddingKernel = defineKernel({
         ? `\`ids\` must be from 0 to ${rows - 1}, got ${id | 0} at index ${index}`
         : `\`ids\` must be < ${rows}, got ${id} at index ${index}`,
   },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ ids, words }: { ids: number; words: number }) => wordLaunch(ids, words)),
+  launch: WORD_LAUNCH,
 });
 
 /**
@@ -59,7 +58,7 @@ export const quantizedEmbedding: QuantizedEmbedding = defineOp({
         groupSize: q.groupSize,
         signedIds: ids.dtype === "i32" ? 1 : 0,
       },
-      sizes: { ids: ids.size, words: q.weight.lastDim },
+      sizes: { rows: ids.size, words: q.weight.lastDim },
     });
   },
 });

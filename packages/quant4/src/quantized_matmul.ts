@@ -1,13 +1,4 @@
-import {
-  type Dtype,
-  defineKernel,
-  defineOp,
-  FLOATS,
-  type Machine,
-  OLD_SCRATCH,
-  oldLaunch,
-  type Tensor,
-} from "@mlxts/core";
+import { type Device, type Dtype, defineKernel, defineOp, FLOATS, scratchFits, type Tensor } from "@mlxts/core";
 import { type Axis, collapse } from "./broadcast.ts";
 import { quant4Library } from "./library.ts";
 import { type Bits, combinations, QUANTIZED, quantizedDims } from "./quantized.ts";
@@ -34,20 +25,8 @@ const VARIANTS = combinations(FLOATS, FLOATS, FLOATS, ["b4", "b8"]);
 const OFFERED: readonly Bits[] = [4, 8];
 /** Up to this many rows of x the weights are decoded in registers; above, once into a panel. */
 const MATVEC_ROWS = 8;
-const PANEL_BYTES = 1 << 23;
-/** Rows of W of a GPU's simdgroup in the matvec kernel. */
-const SIMDGROUP_ROWS = 4;
-/** A GPU's threadgroup in the matmul kernel: tileM rows of x against tileRows of W, tileCols columns at a time. */
-const TILE = { tileM: 32, tileRows: 64, tileCols: 32, tileStride: 36 } as const;
-/** Two tiles of x, one of W. */
-const TILE_BYTES = 4 * TILE.tileStride * (2 * TILE.tileM + TILE.tileRows);
-/** The same for x · W: tileM rows of x against tileCols columns, tileRows rows of W at a time. */
-const ROWS_TILE = { tileM: 32, tileCols: 64, tileRows: 32, xStride: 36, stride: 68 } as const;
-/** Two tiles of x, two of W. */
-const ROWS_TILE_BYTES = 8 * (ROWS_TILE.tileM * ROWS_TILE.xStride + ROWS_TILE.tileRows * ROWS_TILE.stride);
-/** x · W with few rows of x: columns of a threadgroup, whose simdgroups share the rows of W. */
-const STRIP_COLUMNS = 64;
-const STRIP_SIMDGROUPS = 8;
+/** Bytes of x that a CPU's threadgroup multiplies with one panel: what stays in the second cache. */
+const BLOCK_BYTES = 1 << 23;
 
 interface Sizes {
   m: number;
@@ -59,101 +38,179 @@ interface Sizes {
 
 const ceil = (n: number, unit: number) => Math.ceil(n / unit);
 const roundUp = (n: number, unit: number) => ceil(n, unit) * unit;
+/** Groups of a row, padded to a whole vector of the widest instruction set. */
+const groupStrideOf = ({ cols, groupSize }: Pick<Sizes, "cols" | "groupSize">) => roundUp(cols / groupSize, 16);
 
-/** x in the order of the codes (at most 6 bytes each), its sums by group, scales and biases of 16 rows. */
-const matvecBytes = (m: number, cols: number, groupSize: number) =>
-  6 * m * roundUp(cols, 128) + 4 * ((m + 32) * roundUp(cols / groupSize, 16) + 64);
-
-/** x packed, its sums by group, sums of products, scales and biases of 64 rows, one decoded panel. */
-const matmulBytes = (mBlock: number, cols: number, groupSize: number) => {
-  const groups = cols / groupSize;
-  return 4 * (mBlock * (cols + 64) + (mBlock + 32) * roundUp(groups, 16) + 128 * groups + 64 * 512 + 128);
-};
-
-/** Rows of x that a threadgroup takes, and whether against panels; 0 rows where not one fits its memory. */
-function blockOf(
-  m: number,
-  cols: number,
-  groupSize: number,
-  { gpu, limits }: Machine,
-): { panels: boolean; rows: number } {
-  if (gpu) return m > MATVEC_ROWS ? { panels: true, rows: TILE.tileM } : { panels: false, rows: m };
-  const limit = limits.maxThreadgroupBytes;
-  const fitting = (most: number, bytes: typeof matvecBytes) => {
-    let rows = most;
-    while (rows > 0 && bytes(rows, cols, groupSize) > limit) rows--;
-    return rows;
-  };
-  if (m > MATVEC_ROWS) {
-    const rows = fitting(Math.min(m, 512, Math.max(48, Math.floor(PANEL_BYTES / (4 * cols)))), matmulBytes);
-    // A panel decoded for so few rows costs more than decoding in registers.
-    if (rows > MATVEC_ROWS) return { panels: true, rows };
-  }
-  return { panels: false, rows: fitting(Math.min(m, MATVEC_ROWS), matvecBytes) };
-}
-
+/** x · Wᵀ with few rows of x. */
 export const quantizedMatvecKernel = defineKernel({
   library: quant4Library,
   name: "quantized_matvec",
   variants: VARIANTS,
   buffers: BUFFERS,
   params: PARAMS,
-  constants: { shared: { mostM: MATVEC_ROWS, simdgroupRows: SIMDGROUP_ROWS } },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ m, rows, cols, groupSize, batch }: Sizes, { gpu }) => ({
-    threadgroups: [ceil(rows, gpu ? 2 * SIMDGROUP_ROWS : 16), 1, batch],
-    threadsPerThreadgroup: [64, 1, 1],
-    threadgroupBytes: gpu ? 0 : matvecBytes(m, cols, groupSize),
-  })),
+  launchParams: { cpu: { columnStride: "u32", groupStride: "u32" } },
+  constants: { shared: { mostM: MATVEC_ROWS }, cpu: { blockRows: 16, unit: 128 }, gpu: { simdgroupRows: 4 } },
+  scratch: {
+    cpu: {
+      // x in the order in which codes leave the words: f32, or up to three bf16 parts.
+      ordered: "u16",
+      sums: "f32",
+      scales: "f32",
+      biases: "f32",
+    },
+  },
+  launch: {
+    cpu: ({ m, rows, cols, groupSize, batch }: Sizes, { constants: { blockRows, unit } }) => {
+      const columnStride = roundUp(cols, unit);
+      const groupStride = groupStrideOf({ cols, groupSize });
+      return {
+        threadgroups: [ceil(rows, blockRows), 1, batch],
+        params: { columnStride, groupStride },
+        scratch: {
+          ordered: [3, m, columnStride],
+          sums: [m, groupStride],
+          // A vector of four scales is read from each on.
+          scales: [blockRows * groupStride + 4],
+          biases: [blockRows, groupStride],
+        },
+      };
+    },
+    gpu: ({ rows, batch }: Sizes, { constants: { simdgroupRows } }) => ({
+      threadgroups: [ceil(rows, 2 * simdgroupRows), 1, batch],
+      threadsPerThreadgroup: [64, 1, 1],
+    }),
+  },
 });
 
+/** x · Wᵀ with more rows of x; on a CPU, `mBlock` of them go against each panel of W. */
 export const quantizedMatmulKernel = defineKernel({
   library: quant4Library,
   name: "quantized_matmul",
   variants: VARIANTS,
   buffers: BUFFERS,
-  params: { ...PARAMS, mBlock: "u32" },
-  constants: { shared: TILE },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ m, rows, cols, groupSize, batch, mBlock }: Sizes & { mBlock: number }, { gpu }) => ({
-    threadgroups: [ceil(rows, TILE.tileRows), ceil(m, mBlock), batch],
-    threadsPerThreadgroup: [128, 1, 1],
-    threadgroupBytes: gpu ? TILE_BYTES : matmulBytes(mBlock, cols, groupSize),
-  })),
+  params: PARAMS,
+  launchParams: { cpu: { mBlock: "u32", groupStride: "u32" } },
+  constants: {
+    // On a CPU a threadgroup has blockRows rows of W, and a panel so many of their columns.
+    cpu: { blockRows: 64, f32Depth: 256, bf16Depth: 1024, lanes: 16 },
+    // On a GPU tileM rows of x against tileRows of W, tileCols columns at a time.
+    gpu: { tileM: 32, tileRows: 64, tileCols: 32, tileStride: 36 },
+  },
+  scratch: {
+    cpu: {
+      // Rows of x in f32, or bf16 in the order of the codes.
+      activations: "f32",
+      sums: "f32",
+      products: "f32",
+      scales: "f32",
+      biases: "f32",
+      rowScales: "f32",
+      rowBiases: "f32",
+      panel: "f32",
+    },
+    gpu: { xTiles: "f32", wTile: "f32" },
+  },
+  launch: {
+    cpu: (
+      { m, rows, cols, groupSize, batch, mBlock }: Sizes & { mBlock: number },
+      { constants: { blockRows, f32Depth, bf16Depth, lanes } },
+    ) => {
+      const groupStride = groupStrideOf({ cols, groupSize });
+      const groups = cols / groupSize;
+      return {
+        threadgroups: [ceil(rows, blockRows), ceil(m, mBlock), batch],
+        params: { mBlock, groupStride },
+        scratch: {
+          activations: [mBlock, cols],
+          sums: [mBlock, groupStride],
+          products: [mBlock, blockRows],
+          scales: [groups, blockRows],
+          biases: [groups, blockRows],
+          rowScales: [lanes, groupStride],
+          rowBiases: [lanes, groupStride],
+          panel: [Math.max(f32Depth, bf16Depth / 2), blockRows],
+        },
+      };
+    },
+    gpu: (
+      { m, rows, batch }: Sizes & { mBlock: number },
+      { constants: { tileM, tileRows, tileStride } },
+    ) => ({
+      threadgroups: [ceil(rows, tileRows), ceil(m, tileM), batch],
+      threadsPerThreadgroup: [128, 1, 1],
+      scratch: { xTiles: [2, tileM, tileStride], wTile: [tileRows, tileStride] },
+    }),
+  },
 });
 
+/** x · W. */
 export const quantizedMatmulRowsKernel = defineKernel({
   library: quant4Library,
   name: "quantized_matmul_rows",
   variants: VARIANTS,
   buffers: BUFFERS,
   params: PARAMS,
-  constants: { shared: ROWS_TILE },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ m, cols, batch }: Sizes, { gpu }) => ({
-    threadgroups: gpu
-      ? [ceil(cols, ROWS_TILE.tileCols), ceil(m, ROWS_TILE.tileM), batch]
-      : [ceil(cols, 128), ceil(m, 16), batch],
-    threadsPerThreadgroup: [128, 1, 1],
-    threadgroupBytes: gpu ? ROWS_TILE_BYTES : 0,
-  })),
+  constants: {
+    cpu: { tileM: 16, tileCols: 128 },
+    // tileM rows of x against tileCols columns, tileRows rows of W at a time.
+    gpu: { tileM: 32, tileCols: 64, tileRows: 32, xStride: 36, stride: 68 },
+  },
+  scratch: { gpu: { xTiles: "f32", wTiles: "f32" } },
+  launch: {
+    cpu: ({ m, cols, batch }: Sizes, { constants: { tileM, tileCols } }) => ({
+      threadgroups: [ceil(cols, tileCols), ceil(m, tileM), batch],
+    }),
+    gpu: ({ m, cols, batch }: Sizes, { constants: { tileM, tileCols, tileRows, xStride, stride } }) => ({
+      threadgroups: [ceil(cols, tileCols), ceil(m, tileM), batch],
+      threadsPerThreadgroup: [128, 1, 1],
+      scratch: { xTiles: [2, tileM, xStride], wTiles: [2, tileRows, stride] },
+    }),
+  },
 });
 
-/** x · W with few rows of x; GPUs only. On a CPU the kernel for many is as fast. */
+/** x · W with few rows of x. On a CPU the kernel for many is as fast. */
 export const quantizedMatvecRowsKernel = defineKernel({
   library: quant4Library,
   name: "quantized_matvec_rows",
   variants: VARIANTS,
   buffers: BUFFERS,
   params: PARAMS,
-  constants: { shared: { mostM: MATVEC_ROWS, tileCols: STRIP_COLUMNS, simdgroups: STRIP_SIMDGROUPS } },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ m, cols, batch }: Sizes) => ({
-    threadgroups: [ceil(cols, STRIP_COLUMNS), 1, batch],
-    threadsPerThreadgroup: [32 * STRIP_SIMDGROUPS, 1, 1],
-    threadgroupBytes: 4 * m * STRIP_COLUMNS * STRIP_SIMDGROUPS,
-  })),
+  // The simdgroups of a threadgroup share the rows of W for tileCols columns.
+  constants: { gpu: { mostM: MATVEC_ROWS, tileCols: 64, simdgroups: 8 } },
+  scratch: { gpu: { sums: "f32" } },
+  launch: {
+    gpu: ({ m, cols, batch }: Sizes, { constants: { tileCols, simdgroups } }) => ({
+      threadgroups: [ceil(cols, tileCols), 1, batch],
+      threadsPerThreadgroup: [32 * simdgroups, 1, 1],
+      scratch: { sums: [m, simdgroups, tileCols] },
+    }),
+  },
 });
+
+/** The most rows of x, up to `most`, whose scratch fits the device; 0 if not one does. */
+function fittingRows<S>(
+  most: number,
+  kernel: Parameters<typeof scratchFits<S>>[0],
+  sizes: (rows: number) => S,
+  device: Device,
+) {
+  let rows = most;
+  while (rows > 0 && !scratchFits(kernel, sizes(rows), device)) rows--;
+  return rows;
+}
+
+/** Rows of x that a threadgroup takes, and whether against panels; 0 rows where not one fits its memory. */
+function blockOf(sizes: Sizes, device: Device): { panels: boolean; rows: number } {
+  const { m, cols } = sizes;
+  if (m > MATVEC_ROWS) {
+    const most = Math.min(m, 512, Math.max(48, Math.floor(BLOCK_BYTES / (4 * cols))));
+    const rows = fittingRows(most, quantizedMatmulKernel, (mBlock) => ({ ...sizes, mBlock }), device);
+    // A panel decoded for so few rows costs more than decoding in registers.
+    if (rows > MATVEC_ROWS) return { panels: true, rows };
+  }
+  const rows = fittingRows(Math.min(m, MATVEC_ROWS), quantizedMatvecKernel, (m) => ({ ...sizes, m }), device);
+  return { panels: false, rows };
+}
 
 interface Plan {
   m: number;
@@ -191,7 +248,7 @@ function planOf(c: Seen): Plan | undefined {
     return { m: 1, rows, cols, axes, shape: stack.length > 0 ? [...broadcast, 1, outer] : [outer] };
   const m = shape[shape.length - 2] as number;
   const plan = { m, rows, cols, axes, shape: [...broadcast, m, outer] };
-  // Rows of x that meet the same matrix are one taller x.
+  // Matrices of x that are multiplied by the same matrix W are one matrix with more rows.
   const inmost = axes[axes.length - 1];
   return inmost && inmost.q === 0 && inmost.x === 1
     ? { ...plan, m: m * inmost.size, axes: axes.slice(0, -1).map((axis) => ({ ...axis, x: axis.x / inmost.size })) }
@@ -244,9 +301,9 @@ export const quantizedMatmul: QuantizedMatmul = defineOp({
   },
   check(c) {
     if (!c.options.transpose) return;
-    const { m, cols } = planOf(c) as Plan;
+    const { m, rows, cols } = planOf(c) as Plan;
     const { device } = c.encoder;
-    if (blockOf(m, cols, c.inputs.q.groupSize, device).rows > 0) return;
+    if (blockOf({ m, rows, cols, groupSize: c.inputs.q.groupSize, batch: 1 }, device).rows > 0) return;
     const limit = device.limits.maxThreadgroupBytes;
     c.fail("weight", `have rows that fit the ${limit} bytes of a threadgroup`, `${cols} columns`);
   },
@@ -259,7 +316,7 @@ export const quantizedMatmul: QuantizedMatmul = defineOp({
     const biasDtype = bias ? FLOATS.indexOf(bias.dtype as "f32") + 1 : 0;
     const [inner, outer] = options.transpose ? [cols, rows] : [rows, cols];
     const one: Axis = { size: 1, x: 0, q: 0 };
-    const block = blockOf(m, cols, groupSize, encoder.device);
+    const block = blockOf({ m, rows, cols, groupSize, batch: 1 }, encoder.device);
     /** A matrix of x that is too large for the matvec kernel comes in slices of rows, which a batch would not pass over. */
     const sliced = options.transpose && !block.panels && block.rows < m;
     /** The outermost axes beyond those that a dispatch runs over are dispatches of their own. */
@@ -304,14 +361,16 @@ export const quantizedMatmul: QuantizedMatmul = defineOp({
       const sizes = { m, rows, cols, groupSize, batch };
       if (!options.transpose)
         encoder.dispatch(
-          encoder.device.gpu && m <= MATVEC_ROWS ? quantizedMatvecRowsKernel : quantizedMatmulRowsKernel,
+          m <= MATVEC_ROWS && encoder.device.library(quant4Library).has(quantizedMatvecRowsKernel.name, variant)
+            ? quantizedMatvecRowsKernel
+            : quantizedMatmulRowsKernel,
           { ...common, params, sizes },
         );
       else if (block.panels) {
         const mBlock = block.rows;
         encoder.dispatch(quantizedMatmulKernel, {
           ...common,
-          params: { ...params, mBlock },
+          params,
           sizes: { ...sizes, mBlock },
         });
       } else if (!sliced) encoder.dispatch(quantizedMatvecKernel, { ...common, params, sizes });

@@ -60,7 +60,7 @@ export interface QuantizeOptions {
   bits?: 2 | 4 | 8 | undefined;
   /** Columns that share a scale and a bias. Default 64. */
   groupSize?: 32 | 64 | 128 | undefined;
-  /** Whose rounding. Default `cpu`. */
+  /** `cpu`: ties to even; `gpu`: ties away from zero, and the maximum of a group starts at 0. Default `cpu`. */
   variant?: "cpu" | "gpu" | undefined;
 }
 
