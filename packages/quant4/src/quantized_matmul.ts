@@ -132,10 +132,7 @@ export const quantizedMatmulKernel = defineKernel({
         },
       };
     },
-    gpu: (
-      { m, rows, batch }: Sizes & { mBlock: number },
-      { constants: { tileM, tileRows, tileStride } },
-    ) => ({
+    gpu: ({ m, rows, batch }: Sizes & { mBlock: number }, { constants: { tileM, tileRows, tileStride } }) => ({
       threadgroups: [ceil(rows, tileRows), ceil(m, tileM), batch],
       threadsPerThreadgroup: [128, 1, 1],
       scratch: { xTiles: [2, tileM, tileStride], wTile: [tileRows, tileStride] },
