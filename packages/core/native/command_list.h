@@ -1,4 +1,4 @@
-// The encoder's compact command list (32-bit words, written by encoder.ts) decoded and checked.
+// Decodes and checks a command list: 32-bit words that packages/core/src/command_writer.ts writes.
 #pragma once
 #include <cstddef>
 #include <memory>

@@ -66,7 +66,7 @@ struct Submission {
   std::function<void(Outcome)> done;
 };
 
-// A dispatch of the group being run: its launch and its share of the group's chunks.
+// A dispatch of the group being run: its launch, and its part of the group's chunks.
 struct Prepared {
   MlxtsCpuKernel kernel;
   MlxtsCpuLaunch launch;
@@ -78,15 +78,15 @@ struct Prepared {
   uint32_t command;
 };
 
-// Bytes that a kernel must leave alone: after its scratch, so that a launch rule that asks for too little is found out,
-// and after each of its arrays where the command says so.
+// Fills the bytes that a kernel must not write: behind its scratch, and behind each scratch array where the command
+// says so. They show a launch rule that asks for too little.
 constexpr uint8_t kGuardByte = 0xa5;
 
 bool guarded(const uint8_t* guard) {
   return std::all_of(guard, guard + kGuardBytes, [](uint8_t byte) { return byte == kGuardByte; });
 }
 
-// One thread's threadgroup memory, grown outside kernels.
+// One thread's scratch memory. It grows between jobs, never while a kernel runs.
 struct Scratch {
   std::unique_ptr<void, decltype(&std::free)> memory{nullptr, &std::free};
   size_t bytes = 0;
@@ -188,7 +188,7 @@ class CpuDevice : public Device {
       }
       outcome.id = submission.id;
       auto done = std::move(submission.done);
-      submission.list.reset();  // memory of disposed buffers goes before anybody hears of the end
+      submission.list.reset();  // frees the memory of disposed buffers before the end is reported
       done(std::move(outcome));
       done = nullptr;
       lock.lock();
@@ -258,7 +258,7 @@ class CpuDevice : public Device {
     }
     for (auto& scratch : scratch_)
       if (!scratch.reserve(scratchBytes + kGuardBytes)) return false;
-    pointers_.reserve(bindings);  // the launches point into these: no reallocation below
+    pointers_.reserve(bindings);  // launches point into these two, which must not be reallocated below
     lengths_.reserve(bindings);
     std::lock_guard lock(mutex_);  // for the pipelines
     for (size_t i = begin; i < end; ++i) {
@@ -280,7 +280,7 @@ class CpuDevice : public Device {
       p.guardCount = c.guards;
       p.total = uint64_t(c.threadgroups[0]) * c.threadgroups[1] * c.threadgroups[2];
       p.chunks = uint32_t(std::min<uint64_t>(p.total, uint64_t(pool_->threads()) * 4));
-      // One thread needs no pieces, unless their order is to be another one.
+      // One thread runs all threadgroups in one chunk, unless they are to run in reverse.
       if (pool_->threads() == 1 && order_ == CpuOptions::Order::forward) p.chunks = 1;
       p.firstChunk = chunks_;
       p.command = uint32_t(i);
@@ -292,7 +292,7 @@ class CpuDevice : public Device {
 
   void runChunk(uint64_t index, unsigned thread) {
     if (order_ == CpuOptions::Order::reverse) index = chunks_ - 1 - index;
-    // What comes before the failed one still runs: it may fail too, and the first is told.
+    // Chunks before a failed one still run: they may fail, too, and the first failure is reported.
     if (index > failedChunk_.load(std::memory_order_relaxed)) return;
     const auto after = std::upper_bound(prepared_.begin(), prepared_.end(), index,
                                         [](uint64_t chunk, const Prepared& p) { return chunk < p.firstChunk; });
@@ -349,13 +349,13 @@ class CpuDevice : public Device {
   uint64_t pending_ = 0;
   bool stopping_ = false;
 
-  // The group being run; touched by the queue thread between jobs and by chunks within one.
+  // The group being run. The queue thread writes it between jobs; chunks read it.
   std::vector<Prepared> prepared_;
   std::vector<void*> pointers_;
   std::vector<uint64_t> lengths_;
   uint64_t chunks_ = 0;
   static constexpr uint64_t kNone = ~uint64_t(0);
-  std::atomic<uint64_t> failedChunk_{kNone};  // the first of the group that has failed
+  std::atomic<uint64_t> failedChunk_{kNone};  // the first chunk of the group that has failed
   MlxtsFault fault_ = {};
   uint32_t failingCommand_ = 0;
   std::thread queue_;

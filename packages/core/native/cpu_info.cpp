@@ -46,7 +46,7 @@ std::vector<std::string> cpuLevels() {
 #if defined(__x86_64__)
   std::vector<std::string> levels;
   const auto basic = cpuid(1, 0), extended = cpuid(7, 0), more = cpuid(7, 1);
-  constexpr uint32_t kYmm = 0x6, kZmm = 0xe6;  // XCR0: SSE and AVX; beside them the mask and 512-bit registers
+  constexpr uint32_t kYmm = 0x6, kZmm = 0xe6;  // XCR0: SSE and AVX; with the mask and 512-bit registers
   const uint32_t saved = all(basic.c, bit_OSXSAVE) ? savedRegisters() : 0;
   const bool avx2 = all(saved, kYmm) && all(basic.c, bit_AVX | bit_FMA | bit_F16C | bit_MOVBE) &&
                     all(extended.b, bit_AVX2 | bit_BMI | bit_BMI2) && all(cpuid(0x80000001, 0).c, bit_LZCNT);

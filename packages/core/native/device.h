@@ -1,4 +1,4 @@
-// What core asks of a device. The CPU is one implementer; a GPU is another file behind the same header.
+// The interface of devices: cpu_device.cpp implements it for the CPU, metal_device.mm for Metal.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,7 +12,8 @@
 
 namespace mlxts {
 
-// An error with a code of the public taxonomy; `detail` is a second field some codes carry (symbol, log, path).
+// An error with one of the public codes (ErrorCode of errors.ts); `detail` is a second text of some (symbol, log,
+// path).
 struct Failure : std::runtime_error {
   Failure(std::string code, const std::string& message, std::string detail = "")
       : std::runtime_error(message), code(std::move(code)), detail(std::move(detail)) {}
@@ -53,10 +54,10 @@ struct Command {
   uint32_t pipeline = 0, tag = 0;
   uint32_t threadgroups[3] = {1, 1, 1}, threadsPerThreadgroup[3] = {1, 1, 1};
   uint32_t scratchBytes = 0;
-  uint32_t firstGuard = 0, guards = 0;  // where kGuardBytes begin that a kernel must leave alone
+  uint32_t firstGuard = 0, guards = 0;  // offsets of kGuardBytes bytes in the scratch that a kernel must not write
   uint32_t firstBinding = 0, bindings = 0;
   uint32_t firstParam = 0, paramWords = 0;
-  uint32_t fault = kNoFault;  // index of its fault record among the list's
+  uint32_t fault = kNoFault;  // index among the list's fault records
   uint32_t fillByte = 0;
 };
 
@@ -72,8 +73,8 @@ struct CommandList {
 
 inline constexpr uint32_t kUnknownTag = 0xffffffff;
 
-// How a submission ended. `code` empty: well. Otherwise `tag` is the failing command's, where the device can tell, and
-// `fault` or `message` say why.
+// How a submission ended. `code` is empty when it succeeded. Otherwise `tag` is that of the command that failed, where
+// the device can tell, and `fault` or `message` says why.
 struct Outcome {
   uint64_t id = 0;
   std::string code, cause, message;
@@ -92,7 +93,8 @@ class Device {
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
   virtual std::shared_ptr<Memory> allocate(uint64_t bytes) = 0;
-  // Lets the device reach memory made elsewhere. Failure code InvalidArgument when it cannot lie where it does.
+  // Lets the device reach memory made elsewhere. Failure code InvalidArgument when its address or length does not suit
+  // it.
   virtual void attach(Memory&) {}
   // `from`: a path, or the source text where info().kernelsFromSource; `name` is for messages and traces. Failure code
   // ShaderCompilation with the compiler's log as detail.

@@ -1,4 +1,4 @@
-// What a kernel found wrong in its data; kernels for the CPU and for GPUs leave the same record.
+// The record of a fault that a kernel has found in its data, the same for CPU and GPU kernels.
 #pragma once
 #ifdef __METAL_VERSION__
 #include <metal_stdlib>
@@ -9,7 +9,8 @@
 // The code of a kernel that wrote past a scratch array; the first word is the array's number.
 #define MLXTS_SCRATCH_OVERRUN 0xffffffffu
 
-// `code` is one of the params header, 0 while nothing is wrong; the words are for the text in the kernel's declaration.
+// `code` is one of the params header, 0 when there is no fault; the words are arguments of the text in the kernel's
+// declaration.
 struct MlxtsFault {
   uint32_t code;
   uint32_t words[3];

@@ -1,4 +1,4 @@
-// Type-tagged handles: a JavaScript object that owns a T and refuses to be used as anything else; and the handles.
+// Handles: JavaScript objects that own a C++ value. Each carries a type tag, so that it cannot be used as another kind.
 #pragma once
 #include <napi.h>
 
@@ -55,25 +55,26 @@ T& handle(const Napi::Value& value) {
   throw Failure("InvalidArgument", std::string("native call: handle must be a ") + HandleTag<T>::name);
 }
 
-// JavaScript values that native memory kept alive, to be let go on the JavaScript thread.
-struct Graveyard {
+// References to JavaScript values that native memory no longer needs. Any thread adds them; only the JavaScript thread
+// may delete them.
+struct PendingReleases {
   std::mutex mutex;
-  std::vector<napi_ref> dead;
-  void bury(napi_ref ref) {
+  std::vector<napi_ref> pending;
+  void add(napi_ref ref) {
     std::lock_guard lock(mutex);
-    dead.push_back(ref);
+    pending.push_back(ref);
   }
-  void sweep(Napi::Env env) {
+  void runAll(Napi::Env env) {
     std::vector<napi_ref> refs;
     {
       std::lock_guard lock(mutex);
-      refs.swap(dead);
+      refs.swap(pending);
     }
     for (auto ref : refs) napi_delete_reference(env, ref);
   }
 };
 
-// Ended submissions on their way from the device's thread to JavaScript.
+// Submissions that have ended, passed from the device's thread to JavaScript.
 struct Completions {
   std::mutex mutex;
   std::condition_variable changed;
@@ -81,7 +82,7 @@ struct Completions {
   uint64_t lastEnded = 0;
 };
 
-// A handle whose contents go when the device goes, whoever still holds the handle.
+// A handle that loses its contents when the device is closed, also when JavaScript still holds it.
 struct Dependant {
   virtual ~Dependant() = default;
   virtual void release() = 0;
@@ -92,16 +93,16 @@ struct DeviceHandle {
   std::shared_ptr<Device> device;
   std::shared_ptr<Dependants> dependants = std::make_shared<Dependants>();
   std::shared_ptr<Completions> completions = std::make_shared<Completions>();
-  std::shared_ptr<Graveyard> graveyard = std::make_shared<Graveyard>();
+  std::shared_ptr<PendingReleases> releases = std::make_shared<PendingReleases>();
   Napi::ThreadSafeFunction wake;
   napi_env env = nullptr;
   uint64_t lastId = 0, pending = 0;
 
-  // Ends the device: waits for work in flight. Runs at dispose, at collection, or when the environment goes.
+  // Waits for work in flight and ends the device: at dispose, at collection, or when the environment ends.
   void close();
-  // Cleanup hooks run last in, first out: called again, it puts the end of this device before that of every array that
-  // exists by then.
-  void closeFirst() {
+  // Lets the device close, when the environment ends, before every array that exists now is freed: cleanup hooks run
+  // last in, first out. To be called again whenever an array is wrapped.
+  void closeBeforeArrays() {
     napi_remove_env_cleanup_hook(env, closeHook, this);
     napi_add_env_cleanup_hook(env, closeHook, this);
   }
@@ -117,13 +118,13 @@ struct MemoryHandle : Dependant {
   napi_env env;
   std::shared_ptr<Memory> memory;
   std::shared_ptr<Dependants> siblings;
-  std::shared_ptr<Graveyard> graveyard;
-  int64_t external;  // bytes that the garbage collector was told of
+  std::shared_ptr<PendingReleases> releases;
+  int64_t external;  // bytes that the garbage collector knows of
   MemoryHandle(napi_env env, std::shared_ptr<Memory> memory, const DeviceHandle& device, int64_t external)
       : env(env),
         memory(std::move(memory)),
         siblings(device.dependants),
-        graveyard(device.graveyard),
+        releases(device.releases),
         external(external) {
     this->siblings->insert(this);
     tellCollector(external);
@@ -166,18 +167,18 @@ inline void DeviceHandle::close() {
   device.reset();
   wake.Release();
   napi_remove_env_cleanup_hook(env, closeHook, this);
-  graveyard->sweep(env);
+  releases->runAll(env);
 }
 
 struct LibraryHandle {
   std::shared_ptr<Library> library;
 };
 
-#define MLXTS_HANDLE(type, low)                                  \
-  template <>                                                    \
-  struct HandleTag<type> {                                       \
+#define MLXTS_HANDLE(type, low)                           \
+  template <>                                             \
+  struct HandleTag<type> {                                \
     static constexpr napi_type_tag tag{kHandleTags, low}; \
-    static constexpr const char* name = #type;                   \
+    static constexpr const char* name = #type;            \
   };
 MLXTS_HANDLE(DeviceHandle, 1)
 MLXTS_HANDLE(MemoryHandle, 2)

@@ -9,13 +9,14 @@ namespace mlxts {
 
 namespace {
 
-// Hangs on an ArrayBuffer that shows a device's memory. It must not keep the memory: an array that was emptied would.
+// Attached to an ArrayBuffer that shows a device's memory. The reference is weak: a Loan stays attached when the
+// ArrayBuffer is detached, and must not keep the memory then.
 struct Loan {
   std::weak_ptr<Memory> memory;
 };
 
-// A std::shared_ptr of Node.js, whose C++ library need not be the addon's. It is only handed on; with its destructor it
-// goes through memory, as a shared_ptr does.
+// Stands for a std::shared_ptr of Node.js, whose C++ library may differ from the addon's. It is only passed on. Because
+// of its destructor it is passed in memory, as a shared_ptr is.
 struct StorePointer {
   void* store;
   void* counts;
@@ -23,9 +24,9 @@ struct StorePointer {
 };
 
 // N-API can keep an ArrayBuffer object, but not the bytes that the object loses when it is detached. A second
-// ArrayBuffer over the same bytes, which no JavaScript has, keeps them: V8 makes one. Its functions are exported by all
-// versions of Node.js from 20 on. An `ArrayBuffer` of V8 and a napi_value both are the address of a handle. Called when
-// present only, so that the addon loads everywhere.
+// ArrayBuffer over the same bytes, which JavaScript never sees, keeps them. Only V8 can make one: these are its
+// functions, which all versions of Node.js from 20 on export. They are looked up by name, so that the addon also loads
+// where they are missing. An `ArrayBuffer` of V8 and a napi_value are both the address of a handle.
 struct V8 {
   void* (*isolate)() = nullptr;
   StorePointer (*getBackingStore)(napi_value) = nullptr;
@@ -40,7 +41,7 @@ struct V8 {
     };
     find(isolate, "_ZN2v87Isolate10GetCurrentEv");
     find(getBackingStore, "_ZN2v811ArrayBuffer15GetBackingStoreEv");
-    // By the name of shared_ptr in GCC's library, and in LLVM's.
+    // The symbol differs between the C++ libraries of GCC and LLVM.
     find(newArrayBuffer, "_ZN2v811ArrayBuffer3NewEPNS_7IsolateESt10shared_ptrINS_12BackingStoreEE");
     find(newArrayBuffer, "_ZN2v811ArrayBuffer3NewEPNS_7IsolateENSt3__110shared_ptrINS_12BackingStoreEEE");
     find(storeBytes, "_ZNK2v812BackingStore10ByteLengthEv");

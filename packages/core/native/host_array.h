@@ -17,19 +17,19 @@ struct HostArray {
 
 HostArray hostArray(const Napi::Value& typedArray);
 
-// An ArrayBuffer over the memory itself, which lives at least as long.
+// An ArrayBuffer over the memory itself; the memory lives at least as long.
 Napi::Value lend(Napi::Env env, const std::shared_ptr<Memory>& memory);
 
-// How an array's bytes stay allocated while a device uses them.
+// What keeps an array's bytes allocated while a device uses them.
 struct Hold {
-  // The memory that was lent.
+  // The memory that the array shows, if `lend` made the array.
   std::shared_ptr<Memory> owner;
-  // What must live meanwhile, whatever becomes of the JavaScript object. A SharedArrayBuffer cannot be detached: it
-  // keeps its bytes itself.
+  // An object that keeps the bytes also when JavaScript detaches the array's ArrayBuffer. A SharedArrayBuffer cannot be
+  // detached, and keeps its bytes itself.
   napi_value keeper;
-  // The array shows memory that `lend` has lent.
+  // Whether `lend` made the array.
   bool lent = false;
-  // JavaScript can detach the ArrayBuffer.
+  // Whether JavaScript can detach the ArrayBuffer.
   bool detachable = false;
 };
 

@@ -45,14 +45,15 @@ Memory::~Memory() {
 std::shared_ptr<Memory> Memory::allocate(uint64_t bytes, std::shared_ptr<MemoryCounters> counters) {
   const uint64_t page = uint64_t(sysconf(_SC_PAGESIZE));
 #if defined(__SANITIZE_ADDRESS__)
-  // From the heap, so that the sanitizer sees what lies beyond the last byte; not where that would touch too much.
+  // From the heap, so that the sanitizer knows the last byte. Large blocks are mapped: clearing them would touch all
+  // pages.
   if (void* block = nullptr; bytes <= (64u << 20) && posix_memalign(&block, page, bytes) == 0) {
     memset(block, 0, bytes);
     return std::shared_ptr<Memory>(
         new Memory(block, bytes, bytes, false, std::move(counters), [block] { free(block); }));
   }
 #endif
-  // Large blocks start on a huge page: four streams of weights or states then miss the TLB far less often.
+  // Large blocks start on a huge page, so that kernels which read several streams at once miss the TLB less often.
   const uint64_t align = bytes >= kHugePage ? kHugePage : page;
   const uint64_t span = roundUp(bytes, page) + (align > page ? align : 0);
   if (span < bytes) return nullptr;
@@ -86,7 +87,7 @@ std::shared_ptr<Memory> Memory::map(const std::string& path, uint64_t bytes, uin
     close(file);
     return nullptr;
   }
-  // Coarser than the system's pages: the file is laid into zeros that reach to the next multiple on both sides.
+  // `alignment` may be coarser than the system's pages: the file is then mapped into a larger reservation of zeros.
   const uint64_t page = uint64_t(sysconf(_SC_PAGESIZE));
   const uint64_t unit = std::max(page, alignment), span = roundUp(bytes, unit), reserved = span + unit - page;
   void* base = mmap(nullptr, reserved, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

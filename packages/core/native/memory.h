@@ -1,4 +1,4 @@
-// Bytes a device can reach, counted and freed with their last user: a handle, or work in flight.
+// Bytes that a device can reach. They are counted, and freed when the last user is gone: a handle, or work in flight.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -14,13 +14,13 @@ struct MemoryCounters {
 
 class Memory {
  public:
-  // Zero-filled, 64-byte aligned, rounded up to whole pages with zeros. Null when the system refuses.
+  // Zero-filled, 64-byte aligned; zeros fill the last page. Null when the system refuses.
   static std::shared_ptr<Memory> allocate(uint64_t bytes, std::shared_ptr<MemoryCounters> counters);
   // A file, read-only, at a multiple of `alignment` (a power of two); the rest of its last page reads 0. Null and an
   // errno when the system refuses.
   static std::shared_ptr<Memory> map(const std::string& path, uint64_t bytes, uint64_t alignment,
                                      std::shared_ptr<MemoryCounters> counters, int& error);
-  // Somebody else's bytes; `release` runs with the last user.
+  // Bytes that others own; `release` is called when the last user is gone.
   static std::shared_ptr<Memory> wrap(void* data, uint64_t bytes, bool readOnly,
                                       std::shared_ptr<MemoryCounters> counters, std::function<void()> release);
   ~Memory();
@@ -28,11 +28,11 @@ class Memory {
 
   uint8_t* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
-  // What may be touched, at least bytes(): a mapping goes on to the end of its last page.
+  // How many bytes may be accessed, at least bytes(): a mapping extends to the end of its last page.
   uint64_t span() const { return span_; }
   bool readOnly() const { return readOnly_; }
 
-  // The device's own object for these bytes; it goes before they do.
+  // The device's own object for these bytes; it is destroyed before they are freed.
   std::shared_ptr<void> attachment;
 
  private:

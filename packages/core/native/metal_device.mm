@@ -29,13 +29,14 @@ struct MetalLibrary : Library {
   Owned<id<MTLLibrary>> library;
 };
 
-// Completion handlers are this file's code on Metal's threads: it must stay when the last worker that loaded it ends.
+// Keeps this library loaded when the last worker that loaded it ends: Metal's threads still call completion handlers in
+// it.
 void stayLoaded() {
   Dl_info self;
   if (dladdr(reinterpret_cast<void*>(&stayLoaded), &self)) dlopen(self.dli_fname, RTLD_NOW | RTLD_NODELETE);
 }
 
-// A .gputrace of everything from here to the device's end.
+// Writes a .gputrace of everything until the device is closed.
 class Capture {
  public:
   Capture(id<MTLDevice> device, const std::string& path) : running_(!path.empty()) {
@@ -104,7 +105,7 @@ class MetalDevice : public Device {
 
   const DeviceInfo& info() const override { return info_; }
 
-  // Metal zero-fills, and gives whole pages; whole words are all that fills need.
+  // Metal zero-fills buffers. The length is rounded up to whole words, because Metal fills whole words.
   std::shared_ptr<Memory> allocate(uint64_t bytes) override {
     const uint64_t span = (bytes + 3) / 4 * 4;
     if (span < bytes || span > info_.limits.maxBufferBytes) return nullptr;
@@ -179,7 +180,7 @@ class MetalDevice : public Device {
   void drain() override { queue_->drain(); }
 
  private:
-  // The queue's fence orders everything: Metal need not track each buffer.
+  // The queue's fence orders all passes, so Metal need not track hazards for each buffer.
   static constexpr MTLResourceOptions kOptions = MTLResourceStorageModeShared | MTLResourceHazardTrackingModeUntracked;
 
   const MetalPipeline& known(uint32_t pipeline) const {
@@ -188,7 +189,7 @@ class MetalDevice : public Device {
                   "submit: `pipeline` must be known to this device, got " + std::to_string(pipeline));
   }
 
-  // What Metal would end the process for; the encoder in TypeScript has said the same with better words.
+  // Refuses what would make Metal end the process. The encoder in TypeScript checks the same, with better messages.
   void check(const CommandList& list) const {
     const auto must = [](bool holds, const char* rule) {
       if (!holds) throw Failure("InvalidArgument", std::string("submit: ") + rule);

@@ -1,4 +1,4 @@
-// What Metal's command buffer errors mean in the taxonomy of this project.
+// Translates errors of Metal command buffers into the causes of this project (CommandBufferCause of errors.ts).
 #pragma once
 #include <string>
 

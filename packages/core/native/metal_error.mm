@@ -6,7 +6,7 @@ namespace mlxts {
 
 std::string commandBufferCause(long code, const std::string& text) {
   const auto says = [&](const char* words) { return text.find(words) != std::string::npos; };
-  // Another program's fault, or the display's need: the code alone does not tell.
+  // The work was stopped for another program's fault or for the display; only the text tells this.
   if (says("InnocentVictim") || says("ImpactingInteractivity")) return "interrupted";
   switch (code) {
     case MTLCommandBufferErrorTimeout:

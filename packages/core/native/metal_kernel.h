@@ -1,4 +1,5 @@
-// What the .metal files of all packages share. Metal compiles text at run time: core puts this file in its place.
+// Shared by the .metal files of all packages. Metal compiles text at run time; core inserts this file where it is
+// included.
 #pragma once
 #include <metal_stdlib>
 
@@ -11,21 +12,22 @@ namespace mlxts {
 
 constant constexpr uint kSimd = 32;  // lanes of a simdgroup on every GPU that core opens
 
-// A number from a buffer that decides an address or the length of a loop. Whoever shares the buffer's memory may write it
-// while a kernel runs, and a compiler may read a plain number again: each call of read_index is one read, and a kernel
-// uses no value but one that it has itself checked or bounded.
+// A number in a buffer that determines an address or the length of a loop. Others who share the buffer's memory may
+// write it while a kernel runs, and a compiler may read a plain number twice. Each call of read_index is exactly one
+// read; a kernel checks or bounds the value that it has read, and uses only that value.
 typedef metal::atomic_int Index;
 
 METAL_FUNC int read_index(device const Index* indices, ulong i) {
   return metal::atomic_load_explicit(indices + i, metal::memory_order_relaxed);
 }
 
-// The pair of the threadgroup's first thread, in every thread: what leads to a barrier must be one decision, and a number
-// that two threads read may have changed between. `words` are two, and free again afterwards.
-METAL_FUNC metal::uint2 threadgroup_first(metal::uint2 pair, threadgroup uint* words, uint index) {
+// Gives every thread the value of the threadgroup's first thread. All threads must decide alike whether they reach a
+// barrier, and a number that two threads read may change between the reads. `words` has two elements, and may be reused
+// afterwards.
+METAL_FUNC metal::uint2 threadgroup_first(metal::uint2 value, threadgroup uint* words, uint index) {
   if (index == 0) {
-    words[0] = pair.x;
-    words[1] = pair.y;
+    words[0] = value.x;
+    words[1] = value.y;
   }
   threadgroup_barrier(metal::mem_flags::mem_threadgroup);
   const metal::uint2 first = metal::uint2(words[0], words[1]);
@@ -33,8 +35,8 @@ METAL_FUNC metal::uint2 threadgroup_first(metal::uint2 pair, threadgroup uint* w
   return first;
 }
 
-// a · b · σ(x), where one of a and b is x or 1: where exp(x) is tiny, each takes its root, so that nothing on the way is
-// below 2^-126, which a GPU may take as 0. Below -173 σ(x) counts as 0.
+// a · b · σ(x), where one of a and b is x or 1. For negative x each of the two is multiplied by sqrt(exp(x)), so that
+// no intermediate result falls below 2^-126, which a GPU may flush to 0. Below -173, σ(x) is taken as 0.
 template <typename T>
 METAL_FUNC T times_sigmoid(T a, T b, T x) {
   const T root = metal::select(metal::precise::exp(-0.5f * metal::fabs(x)), T(0.0f), x < T(-173.0f));
@@ -42,13 +44,13 @@ METAL_FUNC T times_sigmoid(T a, T b, T x) {
   return a * factor / (1.0f + root * root) * (b * factor);
 }
 
-// Four neighboring elements of any alignment, widened. The compiler joins the loads.
+// Four adjacent elements of any alignment, widened. The compiler combines the loads.
 template <typename T>
 METAL_FUNC float4 load4(device const T* from) {
   return float4(float(from[0]), float(from[1]), float(from[2]), float(from[3]));
 }
 
-// Four neighboring elements, rounded to nearest even.
+// Stores four adjacent elements, rounded to nearest even.
 template <typename T>
 METAL_FUNC void store4(device T* to, float4 v) {
   to[0] = T(v.x);
@@ -57,14 +59,14 @@ METAL_FUNC void store4(device T* to, float4 v) {
   to[3] = T(v.w);
 }
 
-// What `T` keeps of four numbers.
+// Four numbers rounded to `T` and widened again.
 template <typename T>
 METAL_FUNC float4 round4(float4 v) {
   return float4(float(T(v.x)), float(T(v.y)), float(T(v.z)), float(T(v.w)));
 }
 
-// The sum of `value` over the threads of a threadgroup, in every thread. `partial` has a float for each simdgroup; who
-// uses it twice needs a barrier between.
+// Gives every thread the sum of `value` over its threadgroup. `partial` has a float for each simdgroup; two uses of it
+// need a barrier between them.
 METAL_FUNC float threadgroup_sum(float value, threadgroup float* partial, uint lane, uint simdgroup, uint simdgroups) {
   value = metal::simd_sum(value);
   if (simdgroups == 1) return value;
@@ -73,13 +75,13 @@ METAL_FUNC float threadgroup_sum(float value, threadgroup float* partial, uint l
   return metal::simd_sum(lane < simdgroups ? partial[lane] : 0.0f);
 }
 
-// Whether this thread is the first that has found a fault of the dispatch, in time: it alone writes the record, of the
-// fault that is first in the data. So the message does not depend on the device or on what ran when.
+// True in the first thread that calls it in a dispatch. That thread alone looks for the fault that is first in the data
+// and writes the record, so that the message depends neither on the device nor on the order in which threads run.
 METAL_FUNC bool claim_fault(device MlxtsFault* fault) {
   device metal::atomic_uint* code = (device metal::atomic_uint*)&fault->code;
   const metal::memory_order relaxed = metal::memory_order_relaxed;
   uint before = 0;
-  // A weak exchange may fail for no reason.
+  // A weak exchange may fail spuriously.
   while (!metal::atomic_compare_exchange_weak_explicit(code, &before, ~0u, relaxed, relaxed))
     if (before != 0) return false;
   return true;

@@ -1,4 +1,5 @@
-// Which elements of an 8 × 8 simdgroup matrix a lane holds: two neighbors of one row. No other file knows this.
+// Which elements of an 8 × 8 simdgroup matrix a lane holds: two adjacent ones of a row. Only this file knows the
+// layout.
 #pragma once
 #include <metal_simdgroup_matrix>
 #include <metal_stdlib>

@@ -1,4 +1,4 @@
-// Buffers that the GPU reaches, and the residency set that keeps them there.
+// Buffers that the GPU uses, and the residency set that keeps their pages in memory.
 #pragma once
 #import <Metal/Metal.h>
 
@@ -14,15 +14,15 @@ namespace mlxts {
 // Metal maps whole pages of this size.
 inline constexpr uint64_t kMetalPage = 16384;
 
-// All buffers of a device in one residency set, where the system has them (macOS 15): changes are staged, and committed
-// once for each submission. Without one, or past the working set that the system recommends, binding a buffer is
-// enough.
+// One residency set with all buffers of a device, where the system has such sets (macOS 15). Changes are staged, and
+// committed once for each submission. Buffers outside a set, without macOS 15 or past the working set that the system
+// recommends, become resident when they are bound.
 class Residency {
  public:
   Residency(id<MTLDevice> device, id<MTLCommandQueue> queue);
-  // Whether the set has taken it.
+  // Returns whether the set has the buffer now.
   bool add(id<MTLBuffer> buffer);
-  // `now`: the pages go when this returns, the set must not hold on to them.
+  // `now`: the caller frees the pages after this returns, so the set must be changed at once.
   void remove(id<MTLBuffer> buffer, bool now);
   void commit();
 
@@ -36,7 +36,7 @@ class Residency {
 // What Memory::attachment of a Metal device points to.
 class MetalBuffer {
  public:
-  // `foreign`: over pages that somebody else frees.
+  // `foreign`: over pages that others free.
   MetalBuffer(Owned<id<MTLBuffer>> buffer, std::shared_ptr<Residency> residency, bool foreign);
   ~MetalBuffer();
   MetalBuffer(const MetalBuffer&) = delete;

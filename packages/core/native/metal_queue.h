@@ -1,4 +1,4 @@
-// Submissions on their way through one command queue.
+// Submissions in flight on one command queue.
 #pragma once
 #import <Metal/Metal.h>
 
@@ -40,9 +40,9 @@ struct Flights {
   std::vector<Owned<id<MTLBuffer>>> spareFaults;  // all zero
   bool lost = false;
 
-  // A part of `flight` has ended; tells of all submissions at the front that have.
+  // One part of `flight` has ended. Reports the submissions at the front that have ended as a whole, in order.
   void ended(Flight& flight);
-  // The first fault that its dispatches have left becomes its outcome; the records are zeroed and kept.
+  // The first fault record that a dispatch has written becomes the outcome; the records are zeroed and kept for reuse.
   void takeFaults(Flight& flight);
   static void fail(Flight& flight, const std::string& cause, const std::string& message, uint32_t tag);
 };
@@ -64,11 +64,11 @@ class MetalQueue {
   bool encode(const std::shared_ptr<Flight>& flight, const std::deque<MetalPipeline>& pipelines, size_t begin,
               size_t end);
 
-  id<MTLDevice> device_;  // the owner of the queue holds it
+  id<MTLDevice> device_;  // retained by the owner of the queue
   Owned<id<MTLCommandQueue>> queue_;
   // Orders all passes of the queue, also where two buffers lie over the same pages.
   Owned<id<MTLFence>> fence_;
-  // Stands in for absent buffers: Metal wants something bound wherever a kernel has a parameter.
+  // Bound in place of absent buffers: Metal requires a buffer for each parameter of a kernel.
   Owned<id<MTLBuffer>> absent_;
   bool fenced_ = false, traced_;
   std::shared_ptr<Flights> flights_ = std::make_shared<Flights>();

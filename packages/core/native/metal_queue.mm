@@ -112,7 +112,7 @@ class MetalQueue::Pass {
     if (!blit) return false;
     begin(blit);
     const auto& binding = list.bindings[c.firstBinding];
-    // Metal fills whole words; what lies behind the buffer's last byte belongs to nobody.
+    // Metal fills whole words; the bytes behind the buffer's last one are unused.
     const NSRange range = NSMakeRange(binding.offset, (binding.bytes + 3) / 4 * 4);
     [blit fillBuffer:MetalBuffer::of(*list.memories[binding.memory]) range:range value:uint8_t(c.fillByte)];
     finish(blit);
@@ -153,7 +153,7 @@ MetalQueue::MetalQueue(id<MTLDevice> device, bool traced) : device_(device), tra
 
 MetalQueue::~MetalQueue() {
   drain();
-  // A handler that is still returning may keep what is shared with it, but no Metal object.
+  // A handler that is still returning may keep `flights_`, but must keep no Metal object.
   std::lock_guard lock(flights_->mutex);
   flights_->spareFaults.clear();
 }
@@ -176,7 +176,7 @@ bool MetalQueue::giveFaults(Flight& flight) {
 // Encodes commands [begin, end) into a command buffer of their own and commits it; false when Metal refuses.
 bool MetalQueue::encode(const std::shared_ptr<Flight>& flight, const std::deque<MetalPipeline>& pipelines, size_t begin,
                         size_t end) {
-  // The flight keeps everything that is bound.
+  // Unretained references: the flight keeps everything that is bound.
   id<MTLCommandBuffer> buffer = [queue_.get() commandBufferWithUnretainedReferences];
   if (!buffer) return false;
   if (traced_) [buffer setLabel:toNSString("submission " + std::to_string(flight->outcome.id))];
@@ -194,7 +194,7 @@ bool MetalQueue::encode(const std::shared_ptr<Flight>& flight, const std::deque<
   }
   pass.end();
   const uint32_t tag = end - begin == 1 ? list.commands[begin].tag : kUnknownTag;
-  // A block copies what it captures, but of a reference only the address.
+  // A block copies what it captures; of a reference it would copy only the address.
   const auto flights = flights_;
   const auto kept = flight;
   {

@@ -1,4 +1,4 @@
-// What every Objective-C++ file here needs: owned references, pools that exceptions do not cross, strings.
+// Shared by the Objective-C++ files: owned references, autorelease pools that exceptions pass safely, strings.
 // Built with -fno-objc-arc, on macOS and over the simulated frameworks of packages/metal-sim.
 #pragma once
 #import <Foundation/Foundation.h>
@@ -10,7 +10,7 @@
 
 namespace mlxts {
 
-// One reference to an object, given back at the end.
+// One reference to an object, released by the destructor.
 template <typename T>
 class Owned {
  public:
@@ -37,7 +37,7 @@ class Owned {
   T object_ = nil;
 };
 
-// Runs `body` in an autorelease pool; what it throws is thrown on after the pool has gone.
+// Runs `body` in an autorelease pool. An exception of `body` is thrown again after the pool has been drained.
 template <typename Body>
 auto pooled(Body&& body) -> decltype(body()) {
   std::exception_ptr thrown;

@@ -1,4 +1,5 @@
-// A persistent pool: workers spin briefly for the next job and then sleep. The caller of run() takes part.
+// A persistent pool of threads. Workers spin briefly for the next job, then sleep. The caller of run() takes chunks,
+// too.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -36,10 +37,10 @@ class ThreadPool {
   bool take(unsigned thread);
   void runJob(uint32_t count, const Job& job);
 
-  // Chunk count of the current job in the upper half, its next chunk in the lower: one fetch_add claims a chunk of
-  // whichever job is current at that moment. `job_` changes only once all chunks of the job are done, so whoever holds
-  // a claim may read it, however late. A thread goes past the count at most once in each job, which leaves the lower
-  // half far from a carry.
+  // The upper half is the chunk count of the current job, the lower half its next chunk: one fetch_add claims a chunk
+  // of the job that is current at that moment. `job_` changes only when all chunks of the job are done, so a thread
+  // with a claim may read it at any time. A thread increments past the count at most once in each job, so that the
+  // lower half never carries into the upper one.
   std::atomic<uint64_t> state_{0};
   Job job_;
   std::atomic<uint32_t> done_{0};

@@ -57,7 +57,7 @@ export interface NativeWrap {
   detachable: boolean;
 }
 
-/** The functions of packages/core/native/addon.cpp. */
+/** The functions that packages/core/native/addon.cpp exports. */
 export interface Native {
   cpuLevels(): string[];
   openDevice(

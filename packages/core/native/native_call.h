@@ -1,0 +1,33 @@
+// The native functions that JavaScript calls (packages/core/src/native.ts declares them), and how they read arguments.
+#pragma once
+#include <napi.h>
+
+#include <cstdint>
+#include <string>
+
+namespace mlxts {
+
+// An integer from 0 to 2^53 - 1. `what` names the argument in errors.
+uint64_t readSize(const Napi::Value& value, const char* what);
+std::string readText(const Napi::Value& value, const char* what);
+
+// addon_memory.cpp
+Napi::Value allocate(const Napi::CallbackInfo& info);
+Napi::Value wrapMemory(const Napi::CallbackInfo& info);
+Napi::Value mapFile(const Napi::CallbackInfo& info);
+Napi::Value memoryAddress(const Napi::CallbackInfo& info);
+Napi::Value readMemory(const Napi::CallbackInfo& info);
+Napi::Value writeMemory(const Napi::CallbackInfo& info);
+Napi::Value borrowMemory(const Napi::CallbackInfo& info);
+Napi::Value detach(const Napi::CallbackInfo& info);
+Napi::Value releaseMemory(const Napi::CallbackInfo& info);
+
+// addon_submissions.cpp
+Napi::Value record(const Napi::CallbackInfo& info);
+Napi::Value releaseRecording(const Napi::CallbackInfo& info);
+Napi::Value submit(const Napi::CallbackInfo& info);
+Napi::Value run(const Napi::CallbackInfo& info);
+Napi::Value takeEnded(const Napi::CallbackInfo& info);
+Napi::Value waitFor(const Napi::CallbackInfo& info);
+
+}  // namespace mlxts
