@@ -1,56 +1,23 @@
-// What a state holds, and what is reported, after every kind of end of a generation, and after calls that were canceled.
+// What a state holds, and what is reported, after every kind of end of a generation.
 import { getEventListeners } from "node:events";
 import { Device } from "@mlxts/core";
-import { compare, within } from "@mlxts/core/testing";
 import { describe, expect, it, vi } from "vitest";
 import {
   Decoder,
   type Draft,
   type Ending,
-  type GenerateBatchOptions,
   type GenerateOptions,
   generate,
   generateBatch,
   loadModel,
-  type ModelState,
-  PrefixCache,
   prefill,
-  prefillBatch,
 } from "../src/index.ts";
-import { bits, liveBuffers, prompts, stateBits, tiny, tinyOnCpu } from "./fixtures.ts";
+import { liveBuffers, prompts, stateBits, tiny, tinyOnCpu } from "./fixtures.ts";
+import { CAPACITY, expectSame, oneRun } from "./one_run.ts";
 
 const { model } = await tinyOnCpu();
 
 const { ids, greedy } = prompts[0] as (typeof prompts)[number];
-const CAPACITY = 160;
-
-/** A state that was fed a prompt and then token by token what was generated: one run. A log has the prompt's end go token by token. */
-async function oneRun(prompt: readonly number[], generated: readonly number[], rollback = 0) {
-  const state = model.newState({ capacity: CAPACITY, rollback });
-  if (prompt.length > 1) await prefill(model, state, prompt.slice(0, -1), { positions: [] });
-  using decoder = new Decoder(model, state);
-  for (const id of [prompt.at(-1) as number, ...generated]) await decoder.next(id);
-  return state;
-}
-
-const continued = async (state: ModelState) => {
-  const out: number[] = [];
-  const more = ids.slice(0, 5);
-  for await (const id of generate(model, more, { state, maxTokens: 8, stopTokens: [] })) out.push(id);
-  return out;
-};
-
-/** The same to the bit; or, where guesses were fed in passes of several rows, within the bound of matrix products. */
-async function expectSame(state: ModelState, expected: ModelState, what: string, exact: boolean): Promise<void> {
-  expect(state.tokens, what).toBe(expected.tokens);
-  if (exact) expect(stateBits(await state.save()), what).toEqual(stateBits(await expected.save()));
-  const [a] = await prefill(model, state, [7]);
-  const [b] = await prefill(model, expected, [7]);
-  if (exact) expect(bits(a as Float32Array), what).toBe(bits(b as Float32Array));
-  const c = compare(a as Float32Array, b as Float32Array);
-  expect(within(c, 2e-6, 40), `${what}: ratio ${c.ratio}`).toBe(true);
-  expect(await continued(state), what).toEqual(await continued(expected));
-}
 
 /** Guesses what follows of the text of the prompt, two tokens right and the third wrong. */
 const guesses: Draft = (text, most) =>
@@ -145,11 +112,11 @@ describe("generate ends by", () => {
       expect(state.tokens).toBe(ids.length + end.yields);
       using other = model.newState({ capacity: CAPACITY });
       other.restore(await state.save());
-      using expected = await oneRun(ids, out);
+      using expected = await oneRun(model, ids, out);
       await expectSame(other, expected, name, kind === "plain");
       return;
     }
-    using expected = await oneRun(ids, out);
+    using expected = await oneRun(model, ids, out);
     await expectSame(state, expected, name, kind === "plain");
   });
 
@@ -168,7 +135,7 @@ describe("generate ends by", () => {
     other.restore(await state.save());
     using decoder = new Decoder(model, other);
     expect(await decoder.next(out.at(-1) as number)).toBe(greedy[6]);
-    using expected = await oneRun(ids, out);
+    using expected = await oneRun(model, ids, out);
     await expectSame(other, expected, "the end of the context", !guessing);
   });
 
@@ -221,7 +188,7 @@ describe("generate ends by", () => {
     await running.next();
     await expect(running.throw(new Error("mine"))).rejects.toThrow("mine");
     expect(ending).toEqual({ finishReason: "error" });
-    using expected = await oneRun(ids, greedy.slice(0, 2));
+    using expected = await oneRun(model, ids, greedy.slice(0, 2));
     await expectSame(state, expected, "the reader's error", true);
   });
 
@@ -232,7 +199,7 @@ describe("generate ends by", () => {
     await state.rollback(1);
     for await (const id of generate(model, out.slice(-1), { state, maxTokens: 20, stopTokens: [] })) out.push(id);
     expect(out).toEqual(greedy.slice(0, 27));
-    using expected = await oneRun(ids, out, 1);
+    using expected = await oneRun(model, ids, out, 1);
     await expectSame(state, expected, "after a rollback", true);
   });
 
@@ -262,7 +229,7 @@ describe("generate ends by", () => {
           expect(error).toBe("changed my mind");
         }
       }
-      using expected = await oneRun(ids, out, 4);
+      using expected = await oneRun(model, ids, out, 4);
       await expectSame(state, expected, `guessing: ${guessing}`, !guessing);
     }
   });
@@ -285,162 +252,5 @@ describe("generate ends by", () => {
     using expected = model.newState({ capacity: 1300 });
     await prefill(model, expected, text.slice(0, 512), { positions: [] });
     expect(stateBits(await state.save())).toEqual(stateBits(await expected.save()));
-  });
-});
-
-describe("generateBatch ends by", () => {
-  const batch = prompts.map((prompt) => prompt.ids);
-  const texts = prompts.map((prompt) => prompt.greedy);
-  const stops = (at: number, n: number) => (texts[at] as number[]).indexOf(texts[at]?.[n] as number);
-
-  async function run(options: GenerateBatchOptions, read?: (step: number) => boolean) {
-    const out: number[][] = batch.map(() => []);
-    let step = 0;
-    for await (const row of generateBatch(model, batch, { stopTokens: [], ...options })) {
-      for (const [at, id] of row.entries()) if (id !== undefined) out[at]?.push(id);
-      if (read?.(++step)) break;
-    }
-    return out;
-  }
-
-  /** Each sequence within the bound of its own run: steps of several rows have kernels of their own. */
-  async function expectEach(state: ModelState, out: readonly number[][]): Promise<void> {
-    for (const [at, prompt] of batch.entries()) {
-      using own = model.newState({ capacity: CAPACITY });
-      own.restore(await state.save(at));
-      using expected = await oneRun(prompt, out[at] as number[]);
-      await expectSame(own, expected, `sequence ${at}`, false);
-    }
-  }
-
-  it("stop tokens and maxTokens, each sequence by its own", async () => {
-    const endings: Partial<Ending>[] = [];
-    using state = model.newState({ capacity: CAPACITY, sequences: 3 });
-    const each = [{ maxTokens: 3 }, { stopTokens: [texts[1]?.[5] as number] }, { maxTokens: 9 }];
-    const out = await run({ state, each, endings });
-    expect(out).toEqual([texts[0]?.slice(0, 3), texts[1]?.slice(0, stops(1, 5)), texts[2]?.slice(0, 9)]);
-    expect(endings).toEqual([
-      { finishReason: "length" },
-      { finishReason: "stop", stopToken: texts[1]?.[5] },
-      { finishReason: "length" },
-    ]);
-    await expectEach(state, out);
-  });
-
-  it("break", async () => {
-    const endings: Partial<Ending>[] = [{}, {}, {}, {}];
-    using state = model.newState({ capacity: CAPACITY, sequences: 3 });
-    const out = await run({ state, endings, each: [{ maxTokens: 2 }, {}, {}] }, (step) => step === 4);
-    expect(out.map(({ length }) => length)).toEqual([2, 4, 4]);
-    expect(endings).toEqual([{ finishReason: "length" }, { finishReason: "aborted" }, { finishReason: "aborted" }]);
-    await expectEach(state, out);
-  });
-
-  it("abort", async () => {
-    const controller = new AbortController();
-    const endings: Partial<Ending>[] = [];
-    using state = model.newState({ capacity: CAPACITY, sequences: 3 });
-    const out: number[][] = [[], [], []];
-    const running = async () => {
-      const options = { state, endings, signal: controller.signal, stopTokens: [], each: [{ maxTokens: 2 }, {}, {}] };
-      for await (const row of generateBatch(model, batch, options)) {
-        for (const [at, id] of row.entries()) if (id !== undefined) out[at]?.push(id);
-        if (out[1]?.length === 3) controller.abort(new Error("enough"));
-      }
-    };
-    await expect(running()).rejects.toThrow("enough");
-    expect(out.map(({ length }) => length)).toEqual([2, 3, 3]);
-    expect(endings).toEqual([{ finishReason: "length" }, { finishReason: "aborted" }, { finishReason: "aborted" }]);
-    await expectEach(state, out);
-  });
-
-  it("the end of the context", async () => {
-    const endings: Partial<Ending>[] = [];
-    const longest = Math.max(...batch.map(({ length }) => length));
-    using state = model.newState({ capacity: longest + 4, sequences: 3 });
-    const out = await run({ state, endings });
-    expect(endings).toEqual(batch.map(() => ({ finishReason: "length" })));
-    expect(state.lengths).toEqual(batch.map(() => longest + 4));
-    const fed = out.map((own, at) => own.slice(0, longest + 4 - (batch[at] as number[]).length));
-    expect(out).toEqual(fed.map((own, at) => texts[at]?.slice(0, own.length + 1)));
-    await expectEach(state, fed);
-  });
-});
-
-describe("a signal", () => {
-  const aborted = AbortSignal.abort(new Error("too late"));
-
-  it("that was aborted before refuses everything, and nothing is done", async () => {
-    using state = model.newState({ capacity: 64, rollback: 4 });
-    using decoder = new Decoder(model, state);
-    await prefill(model, state, ids.slice(0, 8));
-    const before = stateBits(await state.save());
-    const options = { signal: aborted };
-    const calls: [string, () => Promise<unknown>][] = [
-      ["prefill", () => prefill(model, state, [1], options)],
-      ["prefillBatch", () => prefillBatch(model, state, [[1]], options)],
-      ["generate", () => generate(model, [1], { state, ...options }).next()],
-      ["generateBatch", () => generateBatch(model, [[1]], { state, ...options }).next()],
-      ["next", () => decoder.next(1, options)],
-      ["nextBatch", () => decoder.nextBatch([1], options)],
-      ["speculate", () => decoder.speculate(1, [2], options)],
-      ["save", () => state.save(0, options)],
-      ["rollback", () => state.rollback(1, options)],
-    ];
-    for (const [name, call] of calls) await expect(call(), name).rejects.toBe(aborted.reason);
-    expect(stateBits(await state.save())).toEqual(before);
-  });
-
-  it("between blocks of a prompt leaves the passes that ran, and a cache whole", async () => {
-    const long = prompts.flatMap((prompt) => [...prompt.ids, ...prompt.greedy]);
-    const cache = new PrefixCache(model, { every: 64 });
-    for (const cached of [false, true]) {
-      const controller = new AbortController();
-      using state = model.newState({ capacity: 200 });
-      const running = prefill(model, state, long.slice(0, 192), {
-        blockLength: 64,
-        signal: controller.signal,
-        ...(cached && { cache }),
-      });
-      controller.abort();
-      await expect(running).rejects.toBe(controller.signal.reason);
-      expect(controller.signal.reason).toMatchObject({ name: "AbortError" });
-      expect(state.tokens).toBe(64);
-      await prefill(model, state, long.slice(64, 192), { blockLength: 64, positions: [] });
-      using whole = model.newState({ capacity: 200 });
-      await prefill(model, whole, long.slice(0, 192), { blockLength: 64, positions: [] });
-      expect(stateBits(await state.save())).toEqual(stateBits(await whole.save()));
-    }
-    expect(cache.match(long)).toBe(64);
-  });
-
-  it("in the last pass: it has run, the call rejects", async () => {
-    using state = model.newState({ capacity: 64, rollback: 2 });
-    using decoder = new Decoder(model, state);
-    const canceled = async (call: (signal: AbortSignal) => Promise<unknown>) => {
-      const controller = new AbortController();
-      const running = call(controller.signal);
-      controller.abort("stop");
-      await expect(running).rejects.toBe("stop");
-      expect(getEventListeners(controller.signal, "abort")).toHaveLength(0);
-    };
-    await canceled((signal) => prefill(model, state, ids.slice(0, 6), { signal }));
-    expect(state.tokens).toBe(6);
-    await canceled((signal) => decoder.next(1, { signal }));
-    expect(state.tokens).toBe(7);
-    await canceled((signal) => state.rollback(1, { signal }));
-    expect(state.tokens).toBe(6);
-    await canceled((signal) => decoder.nextBatch([1], { signal }));
-    await canceled((signal) => state.save(0, { signal }));
-    expect(state.tokens).toBe(7);
-    await canceled((signal) => decoder.speculate(2, [4095, 4095], { signal }));
-    expect(state.tokens).toBe(8);
-    using plain = model.newState({ capacity: 64 });
-    await prefill(model, plain, ids.slice(0, 6));
-    using single = new Decoder(model, plain);
-    await single.next(1);
-    await prefill(model, state, [9]);
-    await prefill(model, plain, [2, 9]);
-    expect(state.tokens).toBe(plain.tokens);
   });
 });
