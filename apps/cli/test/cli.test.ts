@@ -113,7 +113,7 @@ describe("mlxts", () => {
     });
   });
 
-  it("op runs one op on the tensors of a file, also under the names of contracts and Python", () => {
+  it("op runs one op on the tensors of a file, also by the names that Python uses", () => {
     const input = join(folder, "case.safetensors");
     const out = join(folder, "result.safetensors");
     const x = Float32Array.from([3, 4, 0, 0]);
@@ -154,7 +154,7 @@ describe("mlxts", () => {
     });
   });
 
-  it("op gives optional outputs too", () => {
+  it("op writes optional outputs too", () => {
     const input = join(folder, "conv.safetensors");
     const out = join(folder, "conv-out.safetensors");
     writeSafetensors(input, [
@@ -282,7 +282,7 @@ describe("generate says why the text ended", () => {
     });
   });
 
-  it("the checkpoint's sampling is used where none is given", async () => {
+  it("the sampling of the checkpoint is used where none is given", async () => {
     const draws = variant("draws", {}, { do_sample: true, temperature: 5 });
     const hot = await generated(draws, "--max-tokens", "32");
     expect(hot.report.ids).not.toEqual(greedy.slice(0, 32));

@@ -19,7 +19,7 @@ const suites = (
   )
 ).flatMap((module) => module.suites);
 
-/** Cases that differ in which inputs, parameters and outputs they give; of equal ones the smallest. */
+/** One case, the smallest, for each combination of inputs, parameters and outputs that are given. */
 function kindsOf(suite: Suite): Case[] {
   const kinds = new Map<string, Case>();
   const size = ({ inputs }: Case) => Object.values(inputs).reduce((sum, { data }) => sum + data.length, 0);
@@ -32,13 +32,13 @@ function kindsOf(suite: Suite): Case[] {
   return [...kinds.values()];
 }
 
-/** Outputs that can be had with the parameters of a case. */
+/** Outputs that are possible with the parameters of a case. */
 const available = ({ op }: AnyOp, options: object) =>
   Object.keys(op.outputs).filter((name) => op.outputs[name]?.needs?.every((option) => option in options) ?? true);
 
 type Input = readonly [name: string, tensor: { dtype: Dtype; shape: readonly number[]; data: RawArray }];
 
-/** The tensors of a case: its inputs, and the outputs that it passes and an op may not make itself. */
+/** The tensors of a case: its inputs, and the outputs that must be passed to the op. */
 function tensorsOf({ op }: Suite, testCase: Case): Input[] {
   const act = testCase.dtypes?.[0] ?? "f32";
   const inputs = Object.entries(roundedInputs(testCase, act)).map(
@@ -53,7 +53,7 @@ function tensorsOf({ op }: Suite, testCase: Case): Input[] {
   return [...inputs, ...outputs];
 }
 
-/** What the op gives when it is called from code, with every output that `wanted` names. */
+/** The outputs of the op when it is called from code, those that `wanted` names included. */
 async function called(suite: Suite, testCase: Case, wanted: readonly string[]) {
   const { op } = suite;
   const tensors = Object.fromEntries(
@@ -89,7 +89,7 @@ function commandOf(suite: Suite, testCase: Case, file: string) {
 const all = suites.map((suite) => [suite.op.op.name, suite] as const);
 
 describe("mlxts op runs", () => {
-  it("ops that all have a suite", () => {
+  it("only ops that have a suite", () => {
     expect([...new Set(suites.map(({ op }) => op.op.name))].sort()).toEqual(ops.map(({ op }) => op.op.name).sort());
   });
 
@@ -110,7 +110,7 @@ describe("mlxts op runs", () => {
         return true;
       };
       if (await check(available(suite.op, testCase.options ?? {}))) continue;
-      // Not every output can be had with the values of these parameters; the case says which.
+      // With the values of these parameters not every output is possible; the case says which are.
       const { outputs } = suite.op.op;
       const wanted = Object.keys(outputs).filter((each) => !outputs[each]?.optional || testCase.ask?.[each]);
       expect(await check(wanted, "--outputs", wanted.join(",")), testCase.name).toBe(true);

@@ -1,4 +1,4 @@
-// Suites for the tests of `mlxts verify`: right and wrong ops, and some that bring down what runs them.
+// Suites for the tests of `mlxts verify`: right and wrong ops, and some that end the process that runs them.
 import { type CommandEncoder, MlxtsError } from "@mlxts/core";
 import type { DeclaredKernel, Suite } from "@mlxts/core/testing";
 import { l2Norm } from "@mlxts/norms";
@@ -9,7 +9,7 @@ const right = normsSuites.find(({ op }) => op === l2Norm) as Suite;
 type Inputs = Parameters<typeof l2Norm>[1];
 type Call = (encoder: CommandEncoder, inputs: Inputs, options: { eps: number }) => unknown;
 
-/** A suite of two cases, which an op knows by its eps: 1 and 2 millionths. */
+/** A suite of two cases, which its op tells apart by eps: 1e-6 and 2e-6. */
 const suite = (name: string, op: Call): Suite => ({
   ...right,
   op: Object.assign(op, { op: { ...l2Norm.op, name } }) as Suite["op"],
@@ -41,5 +41,5 @@ export const suites: readonly Suite[] = [
 ];
 
 const declared = normsKernels.find(({ name }) => name === "l2_norm") as DeclaredKernel;
-/** One that these suites run in one dtype only, and one that no device has. */
+/** A kernel that these suites run in one dtype only, and one that no device has. */
 export const kernels: readonly DeclaredKernel[] = [declared, { ...declared, name: "not_there", variants: ["f32"] }];

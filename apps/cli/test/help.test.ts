@@ -19,7 +19,7 @@ describe("help", () => {
       expect(stdout).toMatch(new RegExp(`^ {2}${each.replace(/[[\]]/g, "\\$&")} .*\\S`, "m"));
     for (const flag of ["--help", "-h"]) {
       expect(await inProcess(name, flag)).toEqual({ status, stdout, stderr });
-      // It is shown whatever else is wrong or missing.
+      // Help is shown even if arguments are wrong or missing.
       expect(await inProcess(name, "a", "b", "c", flag)).toEqual({ status, stdout, stderr });
     }
     expect(readme, `README.md must have the text of \`mlxts help ${name}\``).toContain(
@@ -27,7 +27,7 @@ describe("help", () => {
     );
   });
 
-  it("of the program names every command, and none that is hidden", async () => {
+  it("of the program names every command, except hidden ones", async () => {
     const { stdout } = await inProcess("--help");
     for (const { name, summary } of commands)
       expect(stdout).toMatch(new RegExp(`^ {2}${name} +${summary.replace(/[.`[\]]/g, ".")}$`, "m"));

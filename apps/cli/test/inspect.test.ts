@@ -76,7 +76,7 @@ describe("inspect", () => {
     });
   });
 
-  it("shows modules of several widths apart", async () => {
+  it("shows modules of different widths on separate lines", async () => {
     const packed = (module: string, words: number, groups: number) =>
       [
         [`${module}.weight`, { dtype: "u32", shape: [2, words], data: new Uint32Array(2 * words) }],
@@ -149,7 +149,7 @@ describe("inspect", () => {
     });
   });
 
-  it("says that only ids can be had without a tokenizer", async () => {
+  it("says that a checkpoint without a tokenizer runs from ids only", async () => {
     const path = withConfig("silent", JSON.stringify(configOf(tiny)));
     expect((await inspected(path)).runs).toBe("yes, with mlxts, but from token ids only: it has no tokenizer.json");
     expect(await inProcess("generate", path, "--prompt", "a")).toEqual({

@@ -17,7 +17,7 @@ import { program, root, temporaryFolder, tiny } from "./helpers.ts";
 
 const folder = temporaryFolder();
 
-/** A checkpoint whose weights are holes in a file: it takes long to quantize, and no room. */
+/** A checkpoint whose weights are a sparse file: it takes long to quantize, and no room on the disk. */
 function largeCheckpoint(): string {
   const path = join(folder, "large");
   mkdirSync(path);
@@ -42,7 +42,7 @@ function largeCheckpoint(): string {
 
 const large = largeCheckpoint();
 
-/** A command that runs until something is true of it, then gets a signal. */
+/** A command that runs until a condition holds, and then gets a signal. */
 class Running {
   readonly child: ChildProcess;
   stdout = "";
@@ -145,7 +145,7 @@ describe("interrupts", () => {
     expect(readdirSync(folder).filter((name) => name.startsWith("logits"))).toEqual([]);
   });
 
-  it("a second one ends at once, even if nothing listens to the first", async () => {
+  it("a second one ends the process at once, even if nothing listens to the first", async () => {
     const program = `
       import { interruptible } from ${JSON.stringify(new URL("../src/interrupt.ts", import.meta.url).href)};
       process.on("exit", (code) => console.log("exit", code));
@@ -162,7 +162,7 @@ describe("interrupts", () => {
     expect(await stubborn.ended).toMatchObject({ status: 143, stdout: "ready\nexit 143\n", stderr: "" });
   });
 
-  it("a reader that goes ends generate quietly", async () => {
+  it("generate ends silently when the reader of its output has gone", async () => {
     const generate = Running.mlxts("generate", tiny, "--ids", "1,2,3", "--temp", "1", "--max-tokens", "100000000");
     await generate.until(({ stdout }) => stdout.length > 10);
     generate.child.stdout?.destroy();
@@ -186,7 +186,7 @@ const script = spawnSync("script", ["--version"], { encoding: "utf8" });
 const noTerminal = script.status === 0 && /util-linux/.test(script.stdout) ? undefined : "no `script` of util-linux";
 const title = "in a terminal";
 describe.skipIf(noTerminal)(noTerminal ? `${title} (skipped: ${noTerminal})` : title, () => {
-  /** A program of Node.js in a pseudo-terminal, whose output and keys are this process's. */
+  /** A Node.js program in a pseudo-terminal, with its output and its keys in this process. */
   const inTerminal = (...args: string[]) => {
     const words = [process.execPath, ...args].map((word) => `'${word}'`);
     return new Running("script", ["-q", "-e", "-f", "-c", words.join(" "), "/dev/null"]);

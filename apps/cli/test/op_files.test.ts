@@ -78,7 +78,7 @@ describe("tensors of mlxts op", () => {
     });
     expect(await run("embedding")).toMatchObject({ status: 0, stderr: "" });
     expect(result("out")).toMatchObject({ dtype: "bf16", data: Uint16Array.of(3, 4, 1, 2) });
-    // What others of the op have decides: 0.5 and NaN are exact in bf16.
+    // The dtype of the op's other tensors decides: 0.5 and NaN are exact in bf16.
     writeStored(at("in"), {
       a: ["BF16", [2], Uint16Array.of(0x3f80, 0x3f80)],
       b: ["F64", [2], Float64Array.of(0.5, Number.NaN)],
@@ -118,7 +118,7 @@ describe("tensors of mlxts op", () => {
     }
   });
 
-  it("refuses names that it does not know, or has twice", async () => {
+  it("refuses unknown names, and names that are there twice", async () => {
     writeStored(at("in"), { x: ["F32", [1], new Float32Array(1)], y: ["F64", [1], new Float64Array(1)] });
     expect(await run("rmsNorm")).toEqual(
       failed("rmsNorm: `y` must be one of x, weight, out, got an unknown tensor name"),
@@ -160,7 +160,7 @@ describe("--out", () => {
     expect([...readSafetensors(at("case")).tensors.keys()]).toEqual(["out"]);
   });
 
-  it("replaces an older file, and what a link leads to", async () => {
+  it("replaces an older file, also through a link", async () => {
     writeSafetensors(at("case2"), tensors);
     writeFileSync(at("older"), "older");
     symlinkSync(at("older"), at("to-older"));
@@ -169,7 +169,7 @@ describe("--out", () => {
     expect(readFileSync(at("to-older"))).toEqual(readFileSync(at("older")));
   });
 
-  it("of logits is no file of the checkpoint", async () => {
+  it("of logits must not be a file of the checkpoint", async () => {
     symlinkSync(join(tiny, "config.json"), at("linked-config"));
     const args = ["logits", tiny, "--ids", "1", "--out"];
     for (const out of [join(tiny, "model.safetensors"), at("linked-config")])

@@ -241,7 +241,7 @@ describe("the command line refuses", () => {
   });
 });
 
-/** Root may do everything; then the commands are run by nobody, where that account can read this repository. */
+/** Root may write everywhere: then the commands run as the user `nobody`, if that user can read this repository. */
 const account = process.getuid?.() === 0 ? { uid: 65534, gid: 65534 } : {};
 const asUser = (...args: string[]) => {
   const env = { ...process.env, HOME: tmpdir() };

@@ -23,7 +23,7 @@ function mlxts(args: string[], env: Record<string, string> = {}) {
   return { status, stdout, stderr };
 }
 
-/** Times and dates differ, and so do machines. */
+/** The text without times, dates and machines, which differ. */
 const masked = (text: string) =>
   text
     .replace(/^mlxts verify .*\n(.*\n){3}/, "HEADER\n")
@@ -32,7 +32,7 @@ const masked = (text: string) =>
     .replace(/ +TIME/g, " TIME")
     .replace(/ on .*?([:,])/g, " on DEVICE$1");
 
-/** As many passed as there are; how many belongs to the suites. */
+/** All cases passed. Their number is not fixed here: suites may change. */
 const uncounted = (text: string) =>
   text.replace(/ +(\d+) +\1 +0 /g, " ALL ALL 0 ").replace(/all \d+ cases/, "all cases");
 
@@ -154,7 +154,7 @@ describe("verify on faulty ops", () => {
   const verify = async (ops: string[], expected = ops) =>
     makeReport(await runCases({ device: "cpu", modules: [FAULTY], ops }), expected, true);
 
-  it("goes on after failures and crashes, and shows them", async () => {
+  it("continues after failures and crashes, and shows them", async () => {
     const report = await verify(["right", "wrong", "throwing", "crashing", "unsteady", "last"]);
     expect(report.pass).toBe(false);
     const text = masked(reportText(report));
@@ -212,13 +212,13 @@ FAIL on DEVICE: 7 of 12 cases failed; 2 kernels never ran (5 passed)
     );
   });
 
-  it("is no pass without cases", async () => {
+  it("does not pass without cases", async () => {
     const report = await verify(["right"], ["right", "absent"]);
     expect(report).toMatchObject({ pass: false, withoutCases: ["absent"], summary: { failed: 0, notRun: 0 } });
     expect(reportText(report)).toContain("no cases of absent");
   });
 
-  it("is refused where nothing can start", async () => {
+  it("is refused where its process cannot start", async () => {
     const job = { device: "cpu" as const, modules: ["data:text/javascript,process.exit(3)"], ops: [] };
     await expect(runCases(job)).rejects.toThrow("verify: the process that runs the cases did not start: exit code 3");
   });

@@ -16,7 +16,7 @@ import { liveBuffers, prompts, stateBits, tiny, tiny4bit, tinyOnCpu } from "./fi
 const { device, model } = await tinyOnCpu();
 
 const long = prompts.flatMap(({ ids, greedy }) => [...ids, ...greedy]);
-/** Lengths around those of chunks and of kernels for few rows. */
+/** Lengths around those of chunks, and around the limits of kernels for few rows. */
 const ragged = [long.slice(0, 65), long.slice(7, 16), long.slice(20, 148), long.slice(3, 40)];
 
 interface Outcome {
@@ -37,7 +37,7 @@ async function together(batch: readonly (readonly number[])[], path: ModelPath, 
   return saved.map((one, at) => ({ logits: logits[at]?.[0] as Float32Array, state: stateBits(one) }));
 }
 
-/** All that is remembered to the bit; logits, of a matrix product with other rows beside them, within the bound. */
+/** Sequences hold the bits that they hold alone. Their logits, from matrix products of other sizes, are within the bound. */
 async function expectAlone(batch: readonly (readonly number[])[], path: ModelPath, of = model, bar = 2e-6) {
   const outcomes = await together(batch, path, of);
   for (const [at, ids] of batch.entries()) {
@@ -81,7 +81,7 @@ describe("prefillBatch", () => {
     }
   });
 
-  it("continues sequences, and leaves those without a prompt alone", async () => {
+  it("continues sequences, and does not change those without a prompt", async () => {
     using state = model.newState({ capacity: 160, sequences: 3 });
     const batch = [long.slice(0, 64), long.slice(30, 94), long.slice(9, 73)];
     await prefillBatch(model, state, batch, { path: "chunk" });
@@ -103,7 +103,7 @@ describe("prefillBatch", () => {
     }
   });
 
-  it("takes long prompts in blocks, each as it would alone", async () => {
+  it("feeds long prompts in blocks, with the bits of each alone", async () => {
     const batch = [long.slice(0, 140), long.slice(0, 70)];
     using state = model.newState({ capacity: 150, sequences: 2 });
     await prefillBatch(model, state, batch, { path: "chunk", blockLength: 48 });
@@ -123,7 +123,7 @@ describe("prefillBatch", () => {
 });
 
 describe("generateBatch", () => {
-  it("gives each prompt its own text, whenever the others end", async () => {
+  it("gives each prompt the text that it has alone, whenever the others end", async () => {
     const batch = prompts.map(({ ids }) => ids);
     const each = [
       { maxTokens: 20 },
@@ -146,7 +146,7 @@ describe("generateBatch", () => {
     expect(out).toEqual(prompts.map(({ fourBit }) => fourBit.greedy.slice(0, 16)));
   });
 
-  it("draws for each sequence what it would draw alone", async () => {
+  it("draws for each sequence the tokens that it draws alone", async () => {
     const batch = prompts.map(({ ids }) => ids);
     const sampling = { temperature: 0.9, topP: 0.95, topK: 50 };
     const each = [{ seed: 5, maxTokens: 4 }, {}, { seed: 9, temperature: 0 }];
@@ -207,7 +207,7 @@ describe("a state of several sequences", () => {
     expect(stateBits(await several.save(0))).toEqual((await alone(long.slice(0, 9), "recurrent")).state);
   });
 
-  it("costs a single sequence nothing: dispatches of a step", () => {
+  it("adds no dispatches to the steps of a single sequence", () => {
     using one = model.newState({ capacity: 8 });
     using three = model.newState({ capacity: 8, sequences: 3 });
     using single = new Decoder(model, one);
@@ -217,7 +217,7 @@ describe("a state of several sequences", () => {
     expect(several.dispatches).toBe(77 + 3 * 3);
   });
 
-  it("refuses to the letter", async () => {
+  it("refuses wrong arguments, with exact texts", async () => {
     using state = model.newState({ capacity: 8, sequences: 2 });
     const refused = (promise: Promise<unknown>, message: string) => expect(promise).rejects.toThrow(message);
     await refused(prefill(model, state, [1]), "prefill: `state` must hold one sequence, got 2 — use prefillBatch");

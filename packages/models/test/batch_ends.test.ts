@@ -21,7 +21,7 @@ describe("generateBatch ends by", () => {
     return out;
   }
 
-  /** Each sequence within the bound of its own run: steps of several rows have kernels of their own. */
+  /** Each sequence holds what it holds alone, within the bound: other kernels compute steps of several rows. */
   async function expectEach(state: ModelState, out: readonly number[][]): Promise<void> {
     for (const [at, prompt] of batch.entries()) {
       using own = model.newState({ capacity: CAPACITY });
@@ -31,7 +31,7 @@ describe("generateBatch ends by", () => {
     }
   }
 
-  it("stop tokens and maxTokens, each sequence by its own", async () => {
+  it("stop tokens and maxTokens of each sequence", async () => {
     const endings: Partial<Ending>[] = [];
     using state = model.newState({ capacity: CAPACITY, sequences: 3 });
     const each = [{ maxTokens: 3 }, { stopTokens: [texts[1]?.[5] as number] }, { maxTokens: 9 }];

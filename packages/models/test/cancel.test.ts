@@ -11,7 +11,7 @@ const { ids } = prompts[0] as (typeof prompts)[number];
 describe("a signal", () => {
   const aborted = AbortSignal.abort(new Error("too late"));
 
-  it("that was aborted before refuses everything, and nothing is done", async () => {
+  it("that is aborted before a call: the call is refused, nothing changes", async () => {
     using state = model.newState({ capacity: 64, rollback: 4 });
     using decoder = new Decoder(model, state);
     await prefill(model, state, ids.slice(0, 8));
@@ -32,7 +32,7 @@ describe("a signal", () => {
     expect(stateBits(await state.save())).toEqual(before);
   });
 
-  it("between blocks of a prompt leaves the passes that ran, and a cache whole", async () => {
+  it("that is aborted between blocks of a prompt: the state and the cache hold the passes that ran", async () => {
     const long = prompts.flatMap((prompt) => [...prompt.ids, ...prompt.greedy]);
     const cache = new PrefixCache(model, { every: 64 });
     for (const cached of [false, true]) {
@@ -55,7 +55,7 @@ describe("a signal", () => {
     expect(cache.match(long)).toBe(64);
   });
 
-  it("in the last pass: it has run, the call rejects", async () => {
+  it("that is aborted in the last pass: the pass runs, the call rejects", async () => {
     using state = model.newState({ capacity: 64, rollback: 2 });
     using decoder = new Decoder(model, state);
     const canceled = async (call: (signal: AbortSignal) => Promise<unknown>) => {

@@ -63,7 +63,7 @@ describe("chat templates are read", () => {
     [[{ name: "a" }], "`chat_template` must be a text, or a list of objects with `name` and `template`"],
     [[null], "`chat_template` must be a text, or a list of objects with `name` and `template`"],
     [[list[0], list[0]], "has two chat templates with the name `default`"],
-  ])("and refused when they are none: %j", (field, message) => {
+  ])("and refused when they are malformed: %j", (field, message) => {
     const folder = withFiles({ "tokenizer_config.json": { chat_template: field } });
     expect(() => new Tokenizer(folder)).toThrow(
       expect.objectContaining({
@@ -98,7 +98,7 @@ describe("a broken chat template is named with file and line", () => {
   });
 });
 
-/** What templates of checkpoints use, with all that limits look at. */
+/** Templates with everything that those of checkpoints use, and everything that the limits check. */
 const FEATURES = [
   "{%- if tools %}<tools>{% for tool in tools %}\n{{ tool | tojson }}{% endfor %}\n{{ tools | tojson(indent=2) }}</tools>{% endif %}",
   "{%- for m in messages %}{{ loop.index0 }}{{ loop.last }}{{ '<|im_start|>' + m.role + '\\n' + m.content | trim + '<|im_end|>\\n' }}{% endfor %}",
@@ -130,7 +130,7 @@ describe("templates within their limits", () => {
     expect(new Tokenizer(withFiles({ "chat_template.jinja": template })).chat(messages, { tools })).toBe(expected);
   });
 
-  it("render, in any combination, as the library does, or fail as it does", () => {
+  it("render any combination of these as the library does, or fail as it does", () => {
     const folder = withFiles({ "chat_template.jinja": "" });
     const pieces = FEATURES.flatMap((feature) => feature.split(/(?<=[%}]\})/));
     fc.assert(

@@ -53,7 +53,7 @@ describe("a device that fails in a pass", () => {
 });
 
 describe("a kernel that finds a fault in a pass", () => {
-  it("leaves sequences undefined, and nothing of it after they are reset or restored", async () => {
+  it("leaves sequences undefined; reset and restore make them whole", async () => {
     using own = Device.open("cpu");
     using of = await loadModel(own, tiny);
     using state = of.newState({ capacity: 32, sequences: 2, rollback: 2 });
@@ -84,7 +84,7 @@ describe("a kernel that finds a fault in a pass", () => {
     weight.dispose();
   });
 
-  it("ends a generation with that error; its own state is let go", async () => {
+  it("ends a generation with that error; its own state is disposed", async () => {
     using own = Device.open("cpu");
     using of = await loadModel(own, tiny);
     using state = of.newState({ capacity: 32 });
@@ -110,7 +110,7 @@ describe("a kernel that finds a fault in a pass", () => {
 });
 
 describe("when there is no more memory", () => {
-  it("nothing that was made is left, wherever it ends", async () => {
+  it("no buffers are left behind, wherever the memory ends", async () => {
     using own = Device.open("cpu");
     using of = await loadModel(own, tiny);
     const runs: [string, () => unknown][] = [

@@ -19,7 +19,7 @@ const { model } = await tinyOnCpu();
 
 const { ids, greedy } = prompts[0] as (typeof prompts)[number];
 
-/** Guesses what follows of the text of the prompt, two tokens right and the third wrong. */
+/** Guesses the greedy text of the prompt: two right tokens, then a wrong one. */
 const guesses: Draft = (text, most) =>
   greedy
     .slice(text.length - ids.length)
@@ -29,10 +29,10 @@ const guesses: Draft = (text, most) =>
 interface End {
   options?: GenerateOptions;
   capacity?: number;
-  /** Called with each id, and how many there were; true: `break`. */
+  /** Called after each id with the number of ids; when it returns true, the loop ends with `break`. */
   read?: (count: number, controller: AbortController) => boolean | undefined;
   reason: Ending["finishReason"];
-  /** How many ids come. */
+  /** How many ids are yielded. */
   yields: number;
   throws?: string;
 }
@@ -87,7 +87,7 @@ describe("generate ends by", () => {
   it.each(cases)("%s, %s: the state continues as one run", async (name, kind, end) => {
     const draft = kind === "with guesses" ? { draft: guesses, ...end.options } : { ...end.options };
     const controller = new AbortController();
-    // What an earlier generation left in it goes.
+    // Fields of an earlier generation, which must be replaced.
     const ending: Partial<Ending> = { finishReason: "stop", stopToken: 3 };
     const capacity = end.capacity ? ids.length + end.capacity : CAPACITY;
     using state = model.newState({ capacity, ...(draft.draft && { rollback: 4 }) });
@@ -120,26 +120,29 @@ describe("generate ends by", () => {
     await expectSame(state, expected, name, kind === "plain");
   });
 
-  it.each(kinds)("the end of the context, %s: the last id has no room, all others are there", async (kind) => {
-    const ending: Partial<Ending> = {};
-    const guessing = kind === "with guesses";
-    using state = model.newState({ capacity: ids.length + 5, rollback: guessing ? 3 : 0 });
-    const out: number[] = [];
-    const options = { state, stopTokens: [], ending, ...(guessing && { draft: guesses }) };
-    for await (const id of generate(model, ids, options)) out.push(id);
-    expect(out).toEqual(greedy.slice(0, 6));
-    expect(ending).toEqual({ finishReason: "length" });
-    expect(state.tokens).toBe(state.capacity);
-    // Where there is room the last one is fed with what follows.
-    using other = model.newState({ capacity: CAPACITY });
-    other.restore(await state.save());
-    using decoder = new Decoder(model, other);
-    expect(await decoder.next(out.at(-1) as number)).toBe(greedy[6]);
-    using expected = await oneRun(model, ids, out);
-    await expectSame(other, expected, "the end of the context", !guessing);
-  });
+  it.each(kinds)(
+    "the end of the context, %s: the state holds all ids but the last, which has no room",
+    async (kind) => {
+      const ending: Partial<Ending> = {};
+      const guessing = kind === "with guesses";
+      using state = model.newState({ capacity: ids.length + 5, rollback: guessing ? 3 : 0 });
+      const out: number[] = [];
+      const options = { state, stopTokens: [], ending, ...(guessing && { draft: guesses }) };
+      for await (const id of generate(model, ids, options)) out.push(id);
+      expect(out).toEqual(greedy.slice(0, 6));
+      expect(ending).toEqual({ finishReason: "length" });
+      expect(state.tokens).toBe(state.capacity);
+      // In a larger state the last id is fed, and the text continues.
+      using other = model.newState({ capacity: CAPACITY });
+      other.restore(await state.save());
+      using decoder = new Decoder(model, other);
+      expect(await decoder.next(out.at(-1) as number)).toBe(greedy[6]);
+      using expected = await oneRun(model, ids, out);
+      await expectSame(other, expected, "the end of the context", !guessing);
+    },
+  );
 
-  it("the state's disposal; and a report that cannot be filled in leaves nothing behind", async () => {
+  it("the disposal of the state; a report that cannot be filled in leaves no buffers behind", async () => {
     const state = model.newState({ capacity: CAPACITY });
     const running = generate(model, ids, { state, stopTokens: [] });
     await running.next();
@@ -155,7 +158,7 @@ describe("generate ends by", () => {
     expect(await liveBuffers(own)).toBe(before);
   });
 
-  it("any of these, without a state of the caller's: nothing is left", async () => {
+  it("any of these, without a state of the caller: no buffers are left behind", async () => {
     using own = Device.open("cpu");
     using of = await loadModel(own, tiny, { activationDtype: "f32" });
     const before = await liveBuffers(own);
@@ -180,7 +183,7 @@ describe("generate ends by", () => {
     expect(await liveBuffers(own)).toBe(before);
   });
 
-  it("the reader's error", async () => {
+  it("an error of the reader", async () => {
     const ending: Partial<Ending> = {};
     using state = model.newState({ capacity: CAPACITY });
     const running = generate(model, ids, { state, stopTokens: [], ending });
@@ -192,7 +195,7 @@ describe("generate ends by", () => {
     await expectSame(state, expected, "the reader's error", true);
   });
 
-  it("maxTokens, and goes on with the same text where the last token was taken back", async () => {
+  it("maxTokens, and continues with the same text after the last token was rolled back", async () => {
     using state = model.newState({ capacity: CAPACITY, rollback: 1 });
     const out: number[] = [];
     for await (const id of generate(model, ids, { state, maxTokens: 7, stopTokens: [] })) out.push(id);

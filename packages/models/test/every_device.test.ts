@@ -1,4 +1,4 @@
-// What batches, kept prefixes and taken-back tokens promise, once on whatever device tests run on, with few tokens.
+// Batches, the prefix cache, rollback and guesses, with few tokens, on the device that the tests run on.
 import { Device } from "@mlxts/core";
 import { compare, within } from "@mlxts/core/testing";
 import { afterAll, beforeAll, expect, it } from "vitest";
@@ -38,7 +38,7 @@ it.each(["recurrent", "chunk"] as const)("ragged prompts have the bits of each a
   }
 });
 
-it("a prompt has the same bits whether its beginning was there or not", async () => {
+it("a prompt has the same bits whether its beginning was in the cache or not", async () => {
   const cache = new PrefixCache(model, { every: 64 });
   const run = async () => {
     using state = model.newState({ capacity: 80 });
@@ -50,19 +50,19 @@ it("a prompt has the same bits whether its beginning was there or not", async ()
   expect(await run()).toEqual(cold);
 });
 
-it("a rollback is never having fed the tokens, to the bit, for each sequence", async () => {
+it("a rollback gives the state in which the tokens were never fed, to the bit, for each sequence", async () => {
   const batch = [long.slice(0, 11), long.slice(30, 41)];
   using state = model.newState({ capacity: 20, sequences: 2, rollback: 4 });
   using plain = model.newState({ capacity: 20, sequences: 2 });
   for (const each of [state, plain]) await prefillBatch(model, each, batch, { path: "recurrent" });
-  // Few enough rows for one kernel, before and after.
+  // So few rows that one kernel computes them, here and below.
   await prefillBatch(model, state, [long.slice(11, 16), long.slice(50, 53)], { path: "recurrent" });
   await state.rollback([3, 3]);
   await prefillBatch(model, plain, [long.slice(11, 13), []], { path: "recurrent" });
   for (const at of [0, 1]) expect(stateBits(await state.save(at))).toEqual(stateBits(await plain.save(at)));
 });
 
-it("a rollback of one sequence leaves one alone that was reset meanwhile", async () => {
+it("a rollback of one sequence does not change one that was reset meanwhile", async () => {
   using state = model.newState({ capacity: 8, sequences: 2, rollback: 4 });
   await prefillBatch(model, state, [long.slice(0, 3), long.slice(9, 12)], { path: "recurrent" });
   state.reset(0);

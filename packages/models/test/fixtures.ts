@@ -16,7 +16,7 @@ const mlx = goldens("goldens/mlx_lm_4bit_logits.safetensors");
 const floats = (file: Goldens, name: string) => file.tensor(name).data as Float32Array;
 const ids = (file: Goldens, name: string) => Array.from(file.tensor(name).data as Int32Array);
 
-/** What the original model code gives for the three prompts. */
+/** The three prompts with the outputs of the original model code. */
 export const prompts = [0, 1, 2].map((i) => ({
   ids: ids(recorded, `prompt${i}.ids`),
   logits: floats(recorded, `prompt${i}.logits`),
@@ -33,7 +33,7 @@ export const texts = JSON.parse(readFileSync(join(tiny, "reference.json"), "utf8
   greedy_texts: string[];
 };
 
-/** The tiny model for a test file of its own; on a CPU, for a simulated GPU takes its time: it has every_device.test.ts. */
+/** The tiny model on a device of the test file's own: on the CPU, since simulated GPUs are slow and have every_device.test.ts. */
 export async function tinyOnCpu(): Promise<{ device: Device; model: LanguageModel }> {
   const device = Device.open("cpu");
   const model = await loadModel(device, tiny, { activationDtype: "f32" });
@@ -44,19 +44,19 @@ export async function tinyOnCpu(): Promise<{ device: Device; model: LanguageMode
   return { device, model };
 }
 
-/** Equal for equal bits, and quickly compared. */
+/** A hash of the bytes of an array, to compare arrays to the bit. */
 export const bits = (data: ArrayBufferView): string =>
   createHash("sha1")
     .update(new Uint8Array(data.buffer, data.byteOffset, data.byteLength))
     .digest("hex");
 
-/** The bits of all that a sequence remembers. */
+/** Hashes of everything that a saved sequence holds. */
 export const stateBits = ({ tokens, tensors }: SavedState) => ({
   tokens,
   ...Object.fromEntries(Object.entries(tensors).map(([name, { data }]) => [name, bits(data)])),
 });
 
-/** Buffers that live when nothing is in flight: what was disposed in flight goes with the work that uses it. */
+/** The number of live buffers when nothing is in flight: buffers disposed in flight live until the work with them has ended. */
 export async function liveBuffers(device: Device): Promise<number> {
   await device.encoder().commit();
   return device.counters.liveBuffers;

@@ -40,7 +40,7 @@ describe("generate", () => {
     expect(await run(ids, { state, maxTokens: 64, stopTokens: [] })).toEqual(greedy.slice(0, 4));
   });
 
-  it("gives the same text for the same seed, another one for another", async () => {
+  it("gives the same text for the same seed, and another text for another seed", async () => {
     const sampled = (seed: number) =>
       run(ids, { maxTokens: 24, temperature: 1, topP: 0.95, topK: 50, seed, stopTokens: [] });
     expect(await sampled(7)).toEqual(await sampled(7));
@@ -77,7 +77,7 @@ describe("generate", () => {
     expect(b).toEqual(a);
   });
 
-  it("forgets on reset", async () => {
+  it("a reset empties the state", async () => {
     using state = model.newState({ capacity: 64 });
     const [fresh] = await prefill(model, state, ids);
     state.reset();
@@ -85,7 +85,7 @@ describe("generate", () => {
     expect((await prefill(model, state, ids))[0]).toEqual(fresh);
   });
 
-  it("refuses what does not fit before anything is run", async () => {
+  it("refuses prompts that do not fit before anything runs", async () => {
     using state = model.newState({ capacity: 8 });
     const refused = (given: readonly number[], message: string) =>
       expect(prefill(model, state, given)).rejects.toThrow(message);
@@ -102,12 +102,12 @@ describe("generate", () => {
     await expect(run(ids, { temperature: -1 })).rejects.toThrow("sample: `temperature` must be");
   });
 
-  it("leaves no buffers behind when it is refused", async () => {
-    // A device of its own: nothing of other tests is collected meanwhile.
+  it("a refused call leaves no buffers behind", async () => {
+    // A device of its own, whose buffers other tests do not change.
     using other = Device.open();
     const own = await loadModel(other, tiny);
     using state = own.newState({ capacity: 64 });
-    // What was disposed in flight goes with the work that uses it.
+    // Buffers that were disposed in flight live until the work that uses them has ended.
     const settled = async () => {
       await other.encoder().commit();
       return other.counters.liveBuffers;
@@ -120,7 +120,7 @@ describe("generate", () => {
   });
 
   it("spends less than 2 µs per dispatch outside kernels", async () => {
-    // One thread: what is not in kernels is ours. The least of many steps is what the work costs without disturbances.
+    // On one thread all time outside kernels is overhead. The least of many steps is the time without disturbances.
     using single = Device.open("cpu", { threads: 1, poison: false });
     const own = await loadModel(single, tiny);
     using state = own.newState({ capacity: 512 });

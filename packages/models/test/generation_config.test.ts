@@ -22,7 +22,7 @@ async function text(model: LanguageModel, options: SamplingOptions): Promise<num
 }
 
 describe("generation_config.json", () => {
-  it("gives the sampling that options leave out", async () => {
+  it("gives the sampling options that the caller leaves out", async () => {
     using plain = await withGeneration({});
     using sampled = await withGeneration({ do_sample: true, temperature: 1.5, top_k: 40, top_p: 0.9 });
     expect(plain.generationDefaults).toEqual({ temperature: 0, topK: 0, topP: 1 });
@@ -31,7 +31,7 @@ describe("generation_config.json", () => {
     expect(wanted).not.toEqual(await text(plain, { temperature: 1.5 }));
     expect(await text(sampled, {})).toEqual(wanted);
     expect(await text(sampled, { topK: undefined } as unknown as SamplingOptions)).toEqual(wanted);
-    // What is said goes before the file, field by field.
+    // Options that are given go before the fields of the file.
     expect(await text(sampled, { topK: 0, topP: 1 })).toEqual(await text(plain, { temperature: 1.5 }));
     expect(await text(sampled, { temperature: 0 })).toEqual(await text(plain, {}));
     const rows: number[] = [];
@@ -65,7 +65,7 @@ describe("generation_config.json", () => {
     await expect(withGeneration(config)).rejects.toThrow(message);
   });
 
-  it("has stop tokens as a number or a list", async () => {
+  it("lists stop tokens as a number or a list", async () => {
     using one = await withGeneration({ eos_token_id: 7 });
     expect(one.stopTokens).toEqual([7]);
     using more = await withGeneration({ eos_token_id: [7, 9] });

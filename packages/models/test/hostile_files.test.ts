@@ -18,7 +18,7 @@ import { temporary, tiny, tiny4bit, withConfig } from "./fixtures.ts";
 const device = Device.open("cpu");
 afterAll(() => device.dispose());
 
-/** Fails unless a failed call failed with an error of ours. */
+/** Fails unless the call succeeds or fails with a typed error. */
 function typed(error: unknown): void {
   const { code } = error as { code?: string };
   if (
@@ -80,7 +80,7 @@ const change: fc.Arbitrary<Change> = fc.record({
   value: hostileValue,
 });
 
-/** Changes one place of a JSON value, found by walking down as `steps` say. */
+/** Changes one place of a JSON value, found by walking down by `steps`. */
 function mutate(json: Json, { steps, kind, value }: Change): Json {
   const [step = 0, ...rest] = steps;
   if (json === null || typeof json !== "object") return value;
@@ -113,7 +113,7 @@ async function inTime(act: () => unknown): Promise<void> {
 const hi: ChatMessage[] = [{ role: "user", content: "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab é 12" }];
 const changes = fc.array(change, { minLength: 1, maxLength: 3 });
 
-describe("mutated files end in typed errors, soon", () => {
+describe("mutated files give typed errors, in little time", () => {
   it("tokenizer.json and tokenizer_config.json", async () => {
     const folder = temporary();
     const original = { tokenizer: read("tokenizer.json"), config: read("tokenizer_config.json") };
@@ -196,7 +196,7 @@ describe("mutated files end in typed errors, soon", () => {
     );
   }, 120_000);
 
-  it("chat templates made of their words", async () => {
+  it("chat templates of random words", async () => {
     const folder = temporary();
     cpSync(join(tiny, "tokenizer.json"), join(folder, "tokenizer.json"));
     const words =
@@ -244,7 +244,7 @@ describe("token ids of tokenizer.json", () => {
     }
   });
 
-  it("a token that is there twice has one id", () => {
+  it("a token that is given twice must have one id", () => {
     const twice = withIds((json) => json.added_tokens.push({ id: 5000, content: "<|im_end|>", special: true }));
     expect(() => new Tokenizer(twice)).toThrow('give each token one id, got 2 and 5000 for "<|im_end|>"');
   });
@@ -269,7 +269,7 @@ describe("steps of tokenizer.json", () => {
   };
   const plain = new Tokenizer(tiny);
 
-  it("replace by plain text, whatever signs are in it", () => {
+  it("replace by plain texts, with `$` signs too", () => {
     for (const content of ["$'", "$`", "$&", "$1", "$$", "$<n>", "$", "costs $5"]) {
       const pattern = content === "$1" ? { Regex: "(?=(.*))x" } : { String: "x" };
       const tokenizer = withSteps({ normalizer: { type: "Replace", pattern, content } });
@@ -285,7 +285,7 @@ describe("steps of tokenizer.json", () => {
     );
   });
 
-  it("that make much of a text take short texts only", () => {
+  it("that lengthen a text much take short texts only", () => {
     const Regex = `${"()".repeat(1000)}a`;
     const tokenizer = withSteps({
       pre_tokenizer: { type: "Split", pattern: { Regex }, behavior: "Removed", invert: false },
@@ -301,7 +301,7 @@ describe("steps of tokenizer.json", () => {
     );
   });
 
-  it("leave out ids that the vocabulary lacks when it decodes", () => {
+  it("unknown ids are left out of decoded texts", () => {
     const metaspace = withSteps({ decoder: { type: "Metaspace", replacement: "Ġ" } });
     for (const tokenizer of [plain, metaspace]) {
       const ids = plain.encode("export class");
@@ -311,7 +311,7 @@ describe("steps of tokenizer.json", () => {
   });
 });
 
-describe("arguments that are none", () => {
+describe("wrong arguments", () => {
   const tokenizer = new Tokenizer(tiny);
   const stream = new TextStream(tokenizer);
   const garbage: unknown[] = [

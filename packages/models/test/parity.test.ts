@@ -61,7 +61,7 @@ describe("tiny-qwen3.5, bf16 weights, f32 activations, against the original mode
 
   it("a split anywhere agrees with the whole", async () => {
     const whole = await lastLogits(model, long, [], "chunk");
-    // A simulated GPU takes its time: there the borders of chunks and every 16th position.
+    // A simulated GPU is slow: there only the borders of chunks and every 16th position are tested.
     const borders = [1, 2, 63, 64, 65, 127, 128, 129, 149];
     for (let at = 1; at < long.length; at++) {
       if (device.gpu && at % 16 !== 5 && !borders.includes(at)) continue;
@@ -90,7 +90,7 @@ describe("tiny-qwen3.5, bf16 weights, f32 activations, against the original mode
       expect(compare(await lastLogits(half, ids), logits).ratio).toBeLessThan(3e-2);
   });
 
-  it("bf16 is what a GPU computes in unless told otherwise", async () => {
+  it("bf16 is the default dtype of activations on a GPU", async () => {
     using usual = await loadModel(device, tiny);
     expect(usual.activationDtype).toBe(device.gpu ? "bf16" : "f32");
   });

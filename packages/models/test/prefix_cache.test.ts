@@ -17,7 +17,7 @@ const text = prompts.flatMap(({ ids, greedy }) => [...ids, ...greedy]);
 const long = [...text, ...text].slice(0, 330);
 const other = [...long.slice(0, 70), ...long.slice(200, 300)];
 
-/** Logits, and all that the state remembers. */
+/** The logits of a prompt, and the bits of the state after it. */
 async function run(ids: readonly number[], path: ModelPath, cache?: PrefixCache, of = model) {
   using state = of.newState({ capacity: 400 });
   const [logits] = await prefill(of, state, ids, { path, ...(cache && { cache }), blockLength: 128 });
@@ -29,17 +29,17 @@ const BLOCK = 3 * (4 * 128 * 128 + 3 * 1024) * 4 + 2 * 2 * 64 * 64 * 4 + 64 * 4;
 
 describe("PrefixCache", () => {
   it.each(["auto", "chunk", "recurrent"] as const)(
-    "a prompt has the same bits whether its beginning was there or not: %s path",
+    "a prompt has the same bits whether its beginning was in the cache or not: %s path",
     async (path) => {
       const cache = new PrefixCache(model, { every: 64 });
-      // Ends at a boundary, right after one, in the middle.
+      // Prompts that end at the end of a block, right after one, and inside one.
       for (const length of [320, 321, 300, 128, 65, 64, 63]) {
         const ids = long.slice(0, length);
         cache.clear();
         const cold = await run(ids, path, cache);
         expect(cache.match(ids, path)).toBe(Math.floor(length / 64) * 64);
         expect(await run(ids, path, cache), `${length} tokens`).toEqual(cold);
-        // Only a part of it is there.
+        // The cache has only a part of the beginning.
         cache.clear();
         await run(long.slice(0, 130), path, cache);
         expect(await run(ids, path, cache), `${length} tokens after 128`).toEqual(cold);
@@ -47,7 +47,7 @@ describe("PrefixCache", () => {
     },
   );
 
-  it("and those of the run without a cache, where the rest is more than a few rows", async () => {
+  it("and the bits of the run without a cache, when more than a few rows follow", async () => {
     const cache = new PrefixCache(model, { every: 64 });
     for (const length of [320, 300, 128, 100]) {
       const ids = long.slice(0, length);
@@ -56,7 +56,7 @@ describe("PrefixCache", () => {
     expect(cache.blocks).toBe(5);
   });
 
-  it("shares what prompts have in common, and keeps paths apart", async () => {
+  it("shares common beginnings of prompts, and keeps paths apart", async () => {
     const cache = new PrefixCache(model, { every: 64 });
     await run(long, "chunk", cache);
     expect([cache.blocks, cache.byteLength]).toEqual([5, 5 * BLOCK]);
@@ -70,7 +70,7 @@ describe("PrefixCache", () => {
     expect([cache.blocks, cache.byteLength, cache.match(long, "chunk")]).toEqual([0, 0, 0]);
   });
 
-  it("stays within its bytes: the longest unused goes first, never a beginning before what follows it", async () => {
+  it("stays within maxBytes: drops the block unused for longest, never one that others follow", async () => {
     const cache = new PrefixCache(model, { every: 64, maxBytes: 6 * BLOCK + 100 });
     await run(long, "chunk", cache);
     await run(other, "chunk", cache);
@@ -79,7 +79,7 @@ describe("PrefixCache", () => {
     await run(third, "chunk", cache);
     expect(cache.byteLength).toBe(6 * BLOCK);
     expect([long, other, third].map((ids) => cache.match(ids, "chunk"))).toEqual([192, 128, 128]);
-    // A prompt longer than all room: its beginning stays.
+    // Of a prompt that does not fit, the beginning is kept.
     const small = new PrefixCache(model, { every: 64, maxBytes: 2 * BLOCK });
     await run(long, "chunk", small);
     expect([small.match(long, "chunk"), small.byteLength]).toEqual([128, 2 * BLOCK]);
@@ -88,7 +88,7 @@ describe("PrefixCache", () => {
     expect([none.blocks, none.byteLength]).toEqual([0, 0]);
   });
 
-  it("serves the sequences of a batch, each with what it has in common with others", async () => {
+  it("restores for each sequence of a batch the beginning that it shares with others", async () => {
     const cache = new PrefixCache(model, { every: 64 });
     const batch = [long.slice(0, 300), other, long.slice(0, 170)];
     const both = async (cached: boolean) => {
@@ -108,7 +108,7 @@ describe("PrefixCache", () => {
     expect(cache.blocks).toBe(5);
   });
 
-  it("does not outlive its use of states: they may be disposed, filled anew, taken back", async () => {
+  it("holds copies: states may be disposed, filled anew and rolled back", async () => {
     const cache = new PrefixCache(model, { every: 64 });
     const cold = await run(long.slice(0, 200), "chunk", cache);
     using state = model.newState({ capacity: 400, rollback: 4 });
@@ -135,7 +135,7 @@ describe("PrefixCache", () => {
     expect(await generated(state)).toEqual({ out: cold.out, cached: 320 });
   });
 
-  it("computes again what logits are wanted of", async () => {
+  it("computes tokens again whose logits are wanted", async () => {
     const cache = new PrefixCache(model, { every: 64 });
     await run(long, "chunk", cache);
     const ids = long.slice(0, 300);
@@ -157,7 +157,7 @@ describe("PrefixCache", () => {
     expect(await liveBuffers(own)).toBe(before);
   });
 
-  it("refuses to the letter, before anything is changed", async () => {
+  it("refuses wrong arguments with exact texts, before anything is changed", async () => {
     expect(() => new PrefixCache(model, { every: 65 })).toThrow(
       "PrefixCache: `every` must be a multiple of 64 tokens, got 65",
     );

@@ -138,8 +138,8 @@ describe("quantizeCheckpoint", () => {
   });
 });
 
-describe.skipIf(process.platform === "win32")("quantizeCheckpoint and files that are not what they seem", () => {
-  /** A copy of the tiny checkpoint, a secret beside it, and where the result goes. */
+describe.skipIf(process.platform === "win32")("quantizeCheckpoint and links, pipes and devices", () => {
+  /** A copy of the tiny checkpoint, a secret file outside it, and the path of the output. */
   function place() {
     const folder = withConfig(() => {});
     const outside = temporary();
@@ -213,7 +213,7 @@ describe.skipIf(process.platform === "win32")("quantizeCheckpoint and files that
     await refused("is a Git LFS pointer");
   });
 
-  it("does not write through a link, nor into the work of another", async () => {
+  it("does not write through a link, nor into a directory that another call writes", async () => {
     const { outside, out } = place();
     symlinkSync(outside, out);
     await expect(quantizeCheckpoint(device, tiny, out)).rejects.toThrow(
@@ -233,7 +233,7 @@ describe.skipIf(process.platform === "win32")("quantizeCheckpoint and files that
 });
 
 describe("quantizeCheckpoint", () => {
-  it("ends when it is aborted, and leaves nothing behind", async () => {
+  it("ends at an abort, and leaves nothing behind", async () => {
     const folder = temporary();
     const out = join(folder, "out");
     const reason = new Error("enough");
@@ -259,7 +259,7 @@ describe("quantizeCheckpoint", () => {
     await quantizeCheckpoint(device, tiny, out, { signal: new AbortController().signal });
   });
 
-  it("refuses arguments that are none", async () => {
+  it("refuses wrong arguments", async () => {
     const out = join(temporary(), "out");
     const missing = join(tiny, "missing");
     for (const [call, message] of [

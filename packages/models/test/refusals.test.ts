@@ -28,13 +28,13 @@ function withTensors(change: (name: string, shape: readonly number[]) => readonl
 }
 
 describe("loadModel refuses", () => {
-  it("a folder that is none, and one without a config", async () => {
+  it("a folder that does not exist, and one without a config", async () => {
     await expect(load(join(tiny, "missing"))).rejects.toMatchObject({ code: "Io" });
     const empty = temporary();
     await expect(load(empty)).rejects.toMatchObject({ code: "Io", message: `loadModel: ${empty} has no config.json` });
   });
 
-  it("paths that are no directory, and says what they are", async () => {
+  it("paths that are not directories, and says what they are", async () => {
     const missing = join(tiny, "missing");
     await expect(load(missing)).rejects.toThrow(`loadModel: ${missing} does not exist`);
     await expect(load("Qwen/Qwen3.5-4B")).rejects.toThrow(
@@ -72,7 +72,7 @@ describe("loadModel refuses", () => {
     await expect(load(folder)).rejects.toThrow(`${path} is not a file`);
   });
 
-  it("a JSON file of many small values before it fills the memory", async () => {
+  it("a JSON file with too many values, before it fills the memory", async () => {
     const folder = withConfig(() => {});
     const path = join(folder, "generation_config.json");
     writeFileSync(path, `{"a":[${"{},".repeat(9_000_000)}0]}`);
@@ -82,7 +82,7 @@ describe("loadModel refuses", () => {
     await expect(load(folder)).rejects.toThrow(`${path} has 2147483648 bytes, more than the 134217728 that are read`);
   });
 
-  it("nested JSON as deep as it likes", async () => {
+  it("deeply nested JSON", async () => {
     const folder = withConfig(() => {});
     const deep = `${"[".repeat(100_000)}${"]".repeat(100_000)}`;
     for (const name of ["config.json", "generation_config.json"]) {
@@ -91,7 +91,7 @@ describe("loadModel refuses", () => {
     }
   });
 
-  it("to go on when it is aborted, and leaves nothing behind", async () => {
+  it("to continue after an abort, and leaves nothing behind", async () => {
     using own = Device.open("cpu");
     const reason = new Error("enough");
     await expect(loadModel(own, tiny, { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
@@ -151,7 +151,7 @@ describe("loadModel refuses", () => {
     await expect(load(folder)).rejects.toMatchObject({ code: "Io", message: expect.stringContaining("is not JSON") });
   });
 
-  it("sizes that the tensors do not have", async () => {
+  it("sizes that differ from those of the tensors", async () => {
     const folder = withConfig((config) => Object.assign(config, { intermediate_size: 512 }));
     await expect(load(folder)).rejects.toMatchObject({
       code: "Safetensors",
@@ -215,9 +215,9 @@ describe("loadModel refuses", () => {
     expect(other.counters).toMatchObject({ liveBuffers: 0, liveBytes: 0 });
   });
 
-  it("any config with fields replaced by junk, with a typed error", async () => {
+  it("configs with fields replaced by junk, with a typed error", async () => {
     const config = JSON.parse(readFileSync(join(tiny, "config.json"), "utf8")) as Record<string, unknown>;
-    // Without the list, the number of layers is what counts.
+    // Without this list the number of layers decides.
     delete config.layer_types;
     const junk = fc.oneof(
       fc.constant(null),
@@ -260,7 +260,7 @@ describe("Tokenizer refuses", () => {
     expect(() => new Tokenizer(folder)).toThrow(MlxtsError);
   });
 
-  it("a chat without a template, and renders one with it", () => {
+  it("a chat without a template; with one it renders the chat", () => {
     expect(() => new Tokenizer(tiny).chat([{ role: "user", content: "hi" }])).toThrow(
       "tokenizer.chat: `messages` must have a chat template, got a checkpoint without one — pass a plain prompt",
     );

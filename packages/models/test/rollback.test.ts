@@ -25,45 +25,48 @@ async function run(prompt: readonly number[], options: GenerateOptions, of = mod
   return out;
 }
 
-/** Feeds tokens on the recurrent path in passes of that many; all rows as one matrix kernel computes them. */
+/** Feeds passes of tokens on the recurrent path; passes of several rows all have the same matrix kernel. */
 async function fed(state: ModelState, passes: readonly (readonly number[])[], of = model): Promise<void> {
   for (const pass of passes) await prefill(of, state, pass, { path: "recurrent", positions: [] });
 }
 
 describe("state.rollback", () => {
-  it.each(["f32", "bf16"] as const)("is never having fed the tokens, to the bit: %s", async (activations) => {
-    using of = await loadModel(device, tiny, { activationDtype: activations });
-    // A single row has a kernel of its own, with other roundings: what stays of a pass is none, or several.
-    for (const [before, pass, taken] of [
-      [20, 6, 1],
-      [20, 6, 4],
-      [20, 4, 4],
-      [0, 5, 5],
-      [0, 3, 1],
-      [2, 7, 5],
-      // More than the inputs that the convolution remembers, and a pass longer than can be taken back.
-      [9, 30, 5],
-    ] as const) {
-      const what = `${before} tokens, ${taken} of ${pass} taken back`;
-      using state = of.newState({ capacity: 80, rollback: 5 });
-      using plain = of.newState({ capacity: 80 });
-      const start = long.slice(0, before);
-      if (before > 0) for (const each of [state, plain]) await fed(each, [start], of);
-      await fed(state, [long.slice(before, before + pass)], of);
-      await state.rollback(taken);
-      expect(state.tokens, what).toBe(before + pass - taken);
-      if (pass > taken) await fed(plain, [long.slice(before, before + pass - taken)], of);
-      expect(stateBits(await state.save()), what).toEqual(stateBits(await plain.save()));
-      // And so is what comes after.
-      const next = long.slice(100, 103);
-      const [a] = await prefill(of, state, next);
-      const [b] = await prefill(of, plain, next);
-      expect(bits(a as Float32Array), what).toBe(bits(b as Float32Array));
-      await state.rollback(3);
-      await fed(state, [next], of);
-      expect(stateBits(await state.save()), what).toEqual(stateBits(await plain.save()));
-    }
-  });
+  it.each(["f32", "bf16"] as const)(
+    "gives the state in which the tokens were never fed, to the bit: %s",
+    async (activations) => {
+      using of = await loadModel(device, tiny, { activationDtype: activations });
+      // A single row has a kernel of its own, with other roundings: no row of a pass stays, or several do.
+      for (const [before, pass, taken] of [
+        [20, 6, 1],
+        [20, 6, 4],
+        [20, 4, 4],
+        [0, 5, 5],
+        [0, 3, 1],
+        [2, 7, 5],
+        // More tokens than the convolution looks back, and a pass longer than what can be rolled back.
+        [9, 30, 5],
+      ] as const) {
+        const what = `${before} tokens, ${taken} of ${pass} taken back`;
+        using state = of.newState({ capacity: 80, rollback: 5 });
+        using plain = of.newState({ capacity: 80 });
+        const start = long.slice(0, before);
+        if (before > 0) for (const each of [state, plain]) await fed(each, [start], of);
+        await fed(state, [long.slice(before, before + pass)], of);
+        await state.rollback(taken);
+        expect(state.tokens, what).toBe(before + pass - taken);
+        if (pass > taken) await fed(plain, [long.slice(before, before + pass - taken)], of);
+        expect(stateBits(await state.save()), what).toEqual(stateBits(await plain.save()));
+        // What follows is the same, too.
+        const next = long.slice(100, 103);
+        const [a] = await prefill(of, state, next);
+        const [b] = await prefill(of, plain, next);
+        expect(bits(a as Float32Array), what).toBe(bits(b as Float32Array));
+        await state.rollback(3);
+        await fed(state, [next], of);
+        expect(stateBits(await state.save()), what).toEqual(stateBits(await plain.save()));
+      }
+    },
+  );
 
   it("can be repeated, within the last pass", async () => {
     using state = model.newState({ capacity: 80, rollback: 6 });
@@ -78,7 +81,7 @@ describe("state.rollback", () => {
     expect(state.tokens).toBe(23);
   });
 
-  it("takes back from each sequence of a ragged batch its own", async () => {
+  it("rolls back each sequence of a ragged batch by its own number", async () => {
     const batch = [long.slice(0, 30), long.slice(40, 52), long.slice(7, 27)];
     const drafts = [long.slice(30, 34), long.slice(60, 62), []];
     using state = model.newState({ capacity: 64, sequences: 3, rollback: 4 });
@@ -96,7 +99,7 @@ describe("state.rollback", () => {
     }
   });
 
-  it("after a prompt on the chunk path takes back its end", async () => {
+  it("rolls back the end of a prompt on the chunk path", async () => {
     using state = model.newState({ capacity: 160, rollback: 3 });
     using plain = model.newState({ capacity: 160, rollback: 3 });
     await prefill(model, state, long.slice(0, 133), { path: "chunk" });
@@ -109,7 +112,7 @@ describe("state.rollback", () => {
     expect(stateBits(await state.save())).toEqual(stateBits(await plain.save()));
   });
 
-  it("is for states that were made with it, and tokens of the last pass", async () => {
+  it("needs a state that was made with it, and ends at the beginning of the last pass", async () => {
     const refused = (state: ModelState, tokens: number | number[], message: string) =>
       expect(state.rollback(tokens)).rejects.toThrow(`state.rollback: \`tokens\` must ${message}`);
     using plain = model.newState({ capacity: 16 });
@@ -134,11 +137,11 @@ describe("state.rollback", () => {
     await expect(state.rollback(1)).rejects.toMatchObject({ code: "Disposed" });
   });
 
-  it("costs a state without it nothing", () => {
+  it("adds nothing to a state without it", () => {
     using plain = model.newState({ capacity: 16 });
     using decoder = new Decoder(model, plain);
     expect(decoder.dispatches).toBe(77);
-    // And one with it a copy of the convolution's inputs in each layer.
+    // With it, a step copies the inputs of the convolution in each layer.
     using state = model.newState({ capacity: 16, rollback: 1 });
     using logging = new Decoder(model, state);
     expect(logging.dispatches).toBe(77 + 3);
@@ -146,7 +149,7 @@ describe("state.rollback", () => {
 });
 
 describe("speculation", () => {
-  /** Right for so many tokens, then wrong. */
+  /** A guess whose first tokens are right, so many of them. */
   const oracle =
     (expected: readonly number[], right: number): Draft =>
     (text, most) => {
@@ -179,14 +182,14 @@ describe("speculation", () => {
       );
   });
 
-  it("draws what plain decoding draws", async () => {
+  it("draws the tokens that plain decoding draws", async () => {
     const sampling = { temperature: 0.8, topP: 0.95, seed: 3, maxTokens: 30, stopTokens: [] };
     const plain = await run(ids, sampling);
     expect(await run(ids, { ...sampling, draft: oracle(plain, 2) })).toEqual(plain);
     expect(await run(ids, { ...sampling, draft: promptLookup() })).toEqual(plain);
   });
 
-  it("leaves a state as single steps would, wherever it ends", async () => {
+  it("leaves the state of single steps, wherever it ends", async () => {
     const stop = greedy[9] as number;
     const at = greedy.indexOf(stop);
     for (const options of [{ maxTokens: 8 }, { maxTokens: 40, stopTokens: [stop] }]) {
@@ -198,7 +201,7 @@ describe("speculation", () => {
       expect(text).toHaveLength(options.stopTokens ? at : 8);
       expect(state.tokens).toBe(plain.tokens);
     }
-    // Abandoned after the second token.
+    // The loop ends after the second token.
     using state = model.newState({ capacity: 128, rollback: 4 });
     let count = 0;
     for await (const _ of generate(model, ids, { state, draft: oracle(greedy, 4), stopTokens: [] }))
@@ -227,7 +230,7 @@ describe("speculation", () => {
     );
   });
 
-  it("refuses to the letter", async () => {
+  it("refuses wrong arguments, with exact texts", async () => {
     using state = model.newState({ capacity: 64, rollback: 2 });
     const refused = (options: GenerateOptions, message: string) =>
       expect(run(ids, { draft: promptLookup(), ...options })).rejects.toThrow(`generate: ${message}`);

@@ -134,11 +134,11 @@ it("ragged prompts leave the states that each leaves alone, which can be saved a
   }
 });
 
-it("a rollback is never having fed the tokens, to the bit", async () => {
+it("a rollback gives the state in which the tokens were never fed, to the bit", async () => {
   using state = model.newState({ sequences: 2, rollback: 4 });
   using plain = model.newState({ sequences: 2 });
   for (const each of [state, plain]) await prefillBatch(model, each, [ids.slice(0, 20), ids.slice(5, 22)]);
-  // At most 8 rows, here and there: one kernel computes them.
+  // So few rows that one kernel computes them, here and below.
   await prefillBatch(model, state, [ids.slice(20, 24), ids.slice(22, 26)]);
   await state.rollback([1, 3]);
   await state.rollback([1, 0]);

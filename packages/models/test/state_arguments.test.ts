@@ -41,7 +41,7 @@ describe("states of another model", () => {
 });
 
 describe("options", () => {
-  it("that nobody knows are refused everywhere", async () => {
+  it("with unknown names are refused everywhere", async () => {
     using state = model.newState({ capacity: 16, rollback: 2 });
     using decoder = new Decoder(model, state);
     const wrong = { tempature: 1 } as object;
@@ -75,7 +75,7 @@ describe("options", () => {
     expect(state.tokens).toBe(0);
   });
 
-  it("of the wrong kind too", async () => {
+  it("of the wrong kind are refused too", async () => {
     using state = model.newState({ capacity: 16 });
     const refused = (options: object, message: string) =>
       expect(generate(model, [1], options).next()).rejects.toThrow(`generate: ${message}`);
@@ -122,7 +122,7 @@ describe("options", () => {
 });
 
 describe("console.log and JSON.stringify", () => {
-  it("show what an object is, in short", async () => {
+  it("show a summary of an object", async () => {
     const state = model.newState({ capacity: 16, sequences: 2, rollback: 1 });
     await prefillBatch(model, state, [[1, 2], [3]]);
     const fields = {

@@ -1,4 +1,4 @@
-// Random interleavings of everything that uses a state, against plain lists of tokens. Seeds are fixed.
+// Random sequences of all operations on states, compared with plain lists of tokens. Seeds are fixed.
 import { Random } from "@mlxts/core/testing";
 import { expect, it } from "vitest";
 import { type Ending, generate, generateBatch, prefill, prefillBatch } from "../src/index.ts";
@@ -17,7 +17,7 @@ function append(sequence: Sequence, tokens: readonly number[], block = 512): voi
   sequence.left = Math.min(ofLastPass, sequence.owner.state.maxRollback);
 }
 
-/** Whoever comes while another call is in progress is refused. */
+/** Calls while another one is in progress are refused. */
 async function disturb(world: World, { state, decoder, sequences }: Owner): Promise<void> {
   const single = sequences.length === 1;
   const call = world.pick([
@@ -206,7 +206,7 @@ const generateOne: Operation = async (world, owner) => {
   const full = sequence.tokens.length + prompt.length + out.length > state.capacity;
   append(sequence, [...prompt, ...out.slice(0, full ? -1 : undefined)]);
   if (state.tokens < sequence.tokens.length) {
-    // It ended before the first id: the last token of the prompt was still to come.
+    // It ended before the first id: the last token of the prompt had not been fed.
     expect(ending.finishReason).toBe("aborted");
     expect(out).toEqual([]);
     sequence.tokens.pop();
@@ -267,7 +267,7 @@ const feedOne: Operation = async (world, owner) => {
   return fed([sequence]);
 };
 
-/** Operations, and those that are for states of one sequence. */
+/** Operations on any state, and those on states of one sequence. */
 const ANY = { feedPrompts, step, rollback, save, restore, reset, generateSeveral };
 const SINGLE = { feedOne, speculate, generateOne };
 
@@ -278,7 +278,7 @@ const SHAPES = [
 ];
 
 it.each(Array.from({ length: 8 }, (_, seed) => seed + 1))(
-  "eighty random operations leave every sequence as its list of tokens says: seed %i",
+  "after eighty random operations every sequence holds its list of tokens: seed %i",
   async (seed) => {
     const random = new Random(seed);
     using world = await World.create(model, random, SHAPES);

@@ -19,14 +19,14 @@ const long = prompts.flatMap(({ ids, greedy }) => [...ids, ...greedy]);
 const part = (begin: number, size: number) => long.slice(begin, begin + size);
 const saved = async (state: ModelState, at = 0) => stateBits(await state.save(at));
 
-describe("rollback of one sequence leaves the others alone:", () => {
+describe("rollback of one sequence does not change another one", () => {
   async function two(): Promise<ModelState> {
     const state = model.newState({ capacity: 64, sequences: 2, rollback: 4 });
     await prefillBatch(model, state, [part(0, 12), part(30, 12)], { path: "recurrent" });
     return state;
   }
 
-  it("one that was reset", async () => {
+  it("that was reset", async () => {
     using state = await two();
     state.reset(0);
     await state.rollback([0, 1]);
@@ -37,7 +37,7 @@ describe("rollback of one sequence leaves the others alone:", () => {
     expect(bits(logits[0]?.[0] as Float32Array)).toBe(bits(expected as Float32Array));
   });
 
-  it("one that was restored, after a part of it had been taken back", async () => {
+  it("that was restored after a rollback", async () => {
     using state = await two();
     const other = await state.save(1);
     await state.rollback([2, 1]);
@@ -51,7 +51,7 @@ describe("rollback of one sequence leaves the others alone:", () => {
     expect(await saved(state, 1)).toEqual(await saved(plain));
   });
 
-  it("and one that has nothing to take back keeps its bytes, whatever its log says", async () => {
+  it("that is rolled back by 0 tokens, whatever its log holds", async () => {
     using state = await two();
     const before = await saved(state, 0);
     for (const part of state.tensors)
@@ -68,7 +68,7 @@ describe("a state in use", () => {
   type Call = readonly [name: string, call: (state: ModelState) => unknown];
   const decoders = new WeakMap<ModelState, Decoder>();
   const decoder = (state: ModelState) => decoders.get(state) as Decoder;
-  /** Calls that change a state of one sequence, and wait. */
+  /** Asynchronous calls that change a state of one sequence. */
   const changing: Call[] = [
     ["prefill", (state) => prefill(model, state, part(9, 40), { blockLength: 8 })],
     ["prefillBatch", (state) => prefillBatch(model, state, [part(3, 5)])],
@@ -104,7 +104,7 @@ describe("a state in use", () => {
     return undefined;
   };
 
-  it.each(changing)("by %s refuses every other call, and is as if they had not been", async (user, call) => {
+  it.each(changing)("by %s refuses every other call, and the refused calls change nothing", async (user, call) => {
     // A generation uses its state until it ends, beyond the end of `next`.
     await withState((state) =>
       withState(async (plain) => {
@@ -135,7 +135,7 @@ describe("a state in use", () => {
     );
   });
 
-  it("by save refuses what changes it; several saves overlap", async () => {
+  it("by save refuses calls that change it; several saves overlap", async () => {
     await withState(async (state) => {
       const before = await saved(state);
       const running = [state.save(), state.save()];
@@ -166,7 +166,7 @@ describe("a state in use", () => {
     });
   });
 
-  it("can be disposed: what had not ended rejects with Disposed, and nothing is left", async () => {
+  it("can be disposed: calls that have not ended reject with Disposed, and no buffer is left", async () => {
     using own = Device.open("cpu");
     using of = await loadModel(own, tiny);
     const before = await liveBuffers(own);
@@ -210,7 +210,7 @@ describe("a state in use", () => {
     expect(cache.byteLength).toBe(byteLength);
   });
 
-  it("is no business of calls on other states: they run side by side", async () => {
+  it("does not hinder calls on other states: they run side by side", async () => {
     const texts = async (ids: readonly number[], options: object) => {
       const out: number[] = [];
       for await (const id of generate(model, ids, { maxTokens: 12, stopTokens: [], ...options })) out.push(id);
@@ -226,7 +226,7 @@ describe("a state in use", () => {
     expect(await Promise.all(runs.map(([ids, options]) => texts(ids, options)))).toEqual(alone);
   });
 
-  it("does not see what a caller does to its arguments meanwhile", async () => {
+  it("has copies of the arguments: the caller may change its own meanwhile", async () => {
     using state = model.newState({ capacity: 80 });
     using plain = model.newState({ capacity: 80 });
     const ids = part(0, 60);

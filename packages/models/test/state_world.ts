@@ -1,4 +1,4 @@
-// States, and beside them what they should hold: for each sequence a list of tokens.
+// States, and for each of their sequences a list of the tokens that it should hold.
 import { BARS, compare, type Random, within } from "@mlxts/core/testing";
 import { expect } from "vitest";
 import { Decoder, type Draft, type LanguageModel, type ModelState, prefill, type SavedState } from "../src/index.ts";
@@ -10,7 +10,7 @@ export interface Sequence {
   owner: Owner;
   at: number;
   tokens: number[];
-  /** Tokens that can be taken back; undefined where passes over guesses leave it open. */
+  /** Tokens that can be rolled back; undefined after passes with guesses, where it is not known. */
   left: number | undefined;
   bits: Bits;
 }
@@ -28,7 +28,7 @@ export interface Kept {
   bits: Bits;
 }
 
-/** How a step of the fuzz left a sequence: fed, or with these very bits. */
+/** The sequences that an operation changed: it fed them, or left them with these bits. */
 export type Touched = Map<Sequence, "fed" | Bits>;
 
 export class World {
@@ -70,7 +70,7 @@ export class World {
     return Array.from({ length: least + this.random.below(most - least + 1) }, () => this.random.below(4096));
   }
 
-  /** The state goes on in another one, greedily: what the text should be. */
+  /** The text that should follow a prompt: greedy steps in another state. */
   async oracle({ owner, at, tokens }: Sequence, prompt: readonly number[], count: number): Promise<number[]> {
     using scratch = this.model.newState({ capacity: tokens.length + prompt.length + count });
     scratch.restore(await owner.state.save(at));
@@ -81,7 +81,7 @@ export class World {
     return out;
   }
 
-  /** Guesses the oracle's text after a prompt, wrong now and then. */
+  /** Guesses this text after a prompt; some tokens are wrong. */
   draft(prompt: readonly number[], text: readonly number[]): Draft {
     const wrong = text.map(() => this.random.below(3) === 0);
     return (all, most) => {
@@ -90,7 +90,7 @@ export class World {
     };
   }
 
-  /** Every sequence holds its tokens; what was not touched has the bits that it had. */
+  /** Every sequence holds its tokens; sequences that were not touched have the bits that they had. */
   async verify(what: string, touched: Touched): Promise<void> {
     for (const { name, state, sequences } of this.owners) {
       expect(state.lengths, `${what}: lengths of ${name}`).toEqual(sequences.map(({ tokens }) => tokens.length));
@@ -106,7 +106,7 @@ export class World {
     }
   }
 
-  /** What follows the saved state is what follows the tokens in a fresh one; roundings of different kernels add up. */
+  /** A saved state and a fresh one that is fed the tokens give the same logits; roundings of different kernels add up. */
   private async compare(where: string, saved: SavedState, tokens: readonly number[]): Promise<void> {
     using copy = this.model.newState({ capacity: tokens.length + 1 });
     copy.restore(saved);

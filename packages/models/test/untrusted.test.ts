@@ -11,12 +11,12 @@ import { hostileTokenizers, TEMPLATES } from "./untrusted_files.ts";
 
 type Report = Record<string, { code: string; message: string; ms: number }>;
 
-describe("files that nobody vouches for", () => {
+describe("hostile files", () => {
   let report: Report;
 
   beforeAll(() => {
     const child = fileURLToPath(new URL("children/untrusted.ts", import.meta.url));
-    // Less memory than any of them would take.
+    // Less memory than any of the files would take without limits.
     const command = ["--max-old-space-size=512", "--import", SOURCE_HOOKS, child, tiny];
     report = JSON.parse(execFileSync(process.execPath, command, { encoding: "utf8", timeout: 240_000 })) as Report;
   }, 250_000);
@@ -36,7 +36,7 @@ describe("files that nobody vouches for", () => {
     }
   });
 
-  it("within the time that they are given, and some for a busy machine", () => {
+  it("each ends within its limit of time, and some more for a busy machine", () => {
     for (const { ms } of Object.values(report)) expect(ms).toBeLessThan(15_000);
   });
 });
@@ -46,7 +46,7 @@ interface TokenizerFile {
   pre_tokenizer: { pretokenizers: object[] };
 }
 
-/** A tokenizer with that chat template, and the folder. */
+/** The tiny tokenizer with that chat template. */
 function withTemplate(template: string, options?: TokenizerOptions): Tokenizer {
   const folder = temporary();
   copyFileSync(join(tiny, "tokenizer.json"), join(folder, "tokenizer.json"));
@@ -55,7 +55,7 @@ function withTemplate(template: string, options?: TokenizerOptions): Tokenizer {
 }
 
 describe("limits", () => {
-  it("are saved where a short text is cut by a well-known pattern", () => {
+  it("are left out where a short text is split by a well-known pattern", () => {
     const limit = vi.spyOn(Script.prototype, "runInContext");
     const json = readFileSync(join(tiny, "tokenizer.json"), "utf8");
     const limitsOf = (change: (json: TokenizerFile) => void, text: string) => {
@@ -110,7 +110,7 @@ describe("limits", () => {
     );
   });
 
-  it("leave the tokenizer as it was, and grow with what is given", () => {
+  it("leave the tokenizer usable, and grow with the input", () => {
     const tokenizer = withTemplate("{% for m in messages %}{{ m.content.split(',') | join(';') | upper }}{% endfor %}");
     expect(tokenizer.chat(hi)).toBe("HI");
     const long = `${"lorem,".repeat(2_000_000)}end`;
@@ -126,7 +126,7 @@ describe("limits", () => {
     }
   });
 
-  it("encode long texts in time that grows with their length", () => {
+  it("encoding takes time in proportion to the text", () => {
     const tokenizer = new Tokenizer(tiny, { timeLimitMs: 600_000 });
     const time = (text: string) => {
       const begin = performance.now();
@@ -137,7 +137,7 @@ describe("limits", () => {
       time(unit.repeat(Math.ceil(20_000 / unit.length)));
       const short = time(unit.repeat(Math.ceil(40_000 / unit.length)));
       const long = time(unit.repeat(Math.ceil(320_000 / unit.length)));
-      // Eight times the text: 64 times the time if it were quadratic.
+      // A text eight times as long would take 64 times as long in quadratic time.
       expect(long).toBeLessThan(32 * short + 500);
     }
   });

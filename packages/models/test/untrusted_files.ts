@@ -3,7 +3,7 @@ import { join } from "node:path";
 
 type Json = Record<string, unknown>;
 
-/** Chat templates that would take all memory, or minutes, if nothing stopped them. */
+/** Chat templates that would take all memory, or minutes, without limits. */
 export const TEMPLATES: Record<string, string> = {
   "a long range": "{% for i in range(2000000000) %}{% endfor %}",
   "ranges in a list":
@@ -47,7 +47,7 @@ export const TEMPLATES: Record<string, string> = {
   "no such filter": "{{ [] | first | nothing }}",
 };
 
-/** Ways in which a `tokenizer.json` would take all memory, or minutes; they need not be met by the text. */
+/** Changes of a `tokenizer.json` that would make it take all memory, or minutes, for some texts. */
 export function hostileTokenizers(directory: string): Record<string, string> {
   const base = JSON.parse(readFileSync(join(directory, "tokenizer.json"), "utf8")) as Json;
   const model = base.model as Json;

@@ -1,4 +1,4 @@
-// Opens and uses hostile files in a process that has little memory; prints what each of them ends in.
+// Opens and uses hostile files in a process that has little memory; prints how each call ends.
 import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
