@@ -14,7 +14,7 @@ export const WEIGHT_OFFSET = {
   doc: "1 for checkpoints whose weight means 1 + w: Hugging Face Qwen3-Next and Qwen3.5",
 } as const;
 
-interface Rows {
+export interface Rows {
   rows: number;
   dim: number;
 }
