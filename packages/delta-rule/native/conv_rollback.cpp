@@ -1,4 +1,4 @@
-// One threadgroup: the state of one sequence, rows of its history that lie side by side.
+// One threadgroup: the state of one sequence, which is a block of rows of its history.
 #include "conv_rollback.params.h"
 #include "cpu_kernel.h"
 #include "sequences.h"
@@ -14,9 +14,9 @@ int32_t conv_rollback(const Launch& l) {
   const Indices rejected = l.indices(CONV_ROLLBACK_REJECTED);
   const size_t kept = p.kernelSize - 1, spare = p.historyRows - kept;
   if (!rejected_right(rejected, p.sequences, spare, l, CONV_ROLLBACK_FAULT_REJECTED)) return 1;
-  for (uint64_t i = l.begin; i < l.end; ++i) {
-    const size_t first = i * p.historyRows + spare - rejected_at(rejected, i, spare);
-    memcpy(l.buffer<T>(CONV_ROLLBACK_FINAL_STATE) + i * kept * p.channels,
+  for (size_t sequence = l.begin; sequence < l.end; ++sequence) {
+    const size_t first = sequence * p.historyRows + spare - rejected_at(rejected, sequence, spare);
+    memcpy(l.buffer<T>(CONV_ROLLBACK_FINAL_STATE) + sequence * kept * p.channels,
            l.buffer<const T>(CONV_ROLLBACK_HISTORY) + first * p.channels, kept * p.channels * sizeof(T));
   }
   return 0;

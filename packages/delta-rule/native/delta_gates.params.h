@@ -4,7 +4,6 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
-#include "cpu_kernel.h"
 #endif
 
 #define DELTA_GATES_A 0  // read
@@ -19,29 +18,14 @@ struct DeltaGatesParams {
   uint32_t rows;
   uint32_t heads;
   uint32_t channels;
-  uint32_t rowsPerThreadgroup;
   float betaScale;
   float lowerBound;
-  uint32_t scratch[1];  // byte offsets
+#ifndef __METAL_VERSION__
+  uint32_t rowsPerThreadgroup;
+#endif
 };
-static_assert(sizeof(DeltaGatesParams) == 28, "DeltaGatesParams must match the declaration of delta_gates");
 #ifdef __METAL_VERSION__
-struct DeltaGatesScratch {
-  threadgroup uchar* memory;
-};
-inline DeltaGatesScratch scratch_of(threadgroup uchar* memory, constant DeltaGatesParams& p) {
-  return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
-  };
-}
+static_assert(sizeof(DeltaGatesParams) == 20, "DeltaGatesParams must match the declaration of delta_gates");
 #else
-struct DeltaGatesScratch {
-  uint8_t* memory;
-};
-inline DeltaGatesScratch scratch_of(const MlxtsCpuLaunch& l, const DeltaGatesParams& p) {
-  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
-  return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
-  };
-}
+static_assert(sizeof(DeltaGatesParams) == 24, "DeltaGatesParams must match the declaration of delta_gates");
 #endif

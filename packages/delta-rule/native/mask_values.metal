@@ -1,4 +1,4 @@
-// One simdgroup: v and beta of one head of one token, copied or made zeros.
+// One simdgroup: v and beta of one head of one token, copied, or zeros if the mask skips the token.
 #include "mask_values.params.h"
 #include "metal_kernel.h"
 

@@ -1,4 +1,5 @@
-// One threadgroup: a block of rows of q and k, each divided by max(√(Σx² + eps), normFloor), copied, or made zeros.
+// One threadgroup: some rows of q and of k, each divided by max(√(Σx² + eps), normFloor), or copied; zeros for tokens
+// that the mask skips.
 #include "cpu_kernel.h"
 #include "qk_norm.params.h"
 #include "simd.h"
@@ -8,23 +9,24 @@ using namespace mlxts;
 namespace {
 
 template <typename T>
+void normalize(T* to, const T* from, const QkNormParams& p) {
+  if (!p.qkNorm) {
+    memcpy(to, from, p.dim * sizeof(T));
+    return;
+  }
+  const float norm = std::sqrt(sum_of_squares(from, p.dim) + p.eps);
+  const vf32 inverse = splat(1.0f / (norm < p.normFloor ? p.normFloor : norm));
+  for_lanes(
+      p.dim, [&](size_t i) { store(to + i, load(from + i) * inverse); },
+      [&](size_t i, int n) { store_partial(to + i, load_partial(from + i, n) * inverse, n); });
+}
+
+template <typename T>
 void qk_norm(const Launch& l) {
   const auto& p = l.args<QkNormParams>();
   const uint8_t* mask = l.buffer<const uint8_t>(QK_NORM_MASK);
-  const uint64_t first = l.begin * p.rowsPerThreadgroup;
-  const uint64_t last = l.end * p.rowsPerThreadgroup < p.rows ? l.end * p.rowsPerThreadgroup : p.rows;
-  const auto normalize = [&](const T* from, T* to) {
-    if (!p.qkNorm) {
-      memcpy(to, from, p.dim * sizeof(T));
-      return;
-    }
-    const float norm = std::sqrt(sum_of_squares(from, p.dim) + p.eps);
-    const vf32 inverse = splat(1.0f / (norm < p.normFloor ? p.normFloor : norm));
-    for_lanes(
-        p.dim, [&](size_t i) { store(to + i, load(from + i) * inverse); },
-        [&](size_t i, int n) { store_partial(to + i, load_partial(from + i, n) * inverse, n); });
-  };
-  for (uint64_t row = first; row < last; ++row) {
+  const size_t first = l.begin * QK_NORM_ROWS_PER_THREADGROUP, end = l.end * QK_NORM_ROWS_PER_THREADGROUP;
+  for (size_t row = first; row < end && row < p.rows; ++row) {
     const size_t at = row * p.dim;
     T *q_unit = l.buffer<T>(QK_NORM_Q_UNIT) + at, *k_unit = l.buffer<T>(QK_NORM_K_UNIT) + at;
     if (mask && !mask[row / p.keyHeads]) {
@@ -32,8 +34,8 @@ void qk_norm(const Launch& l) {
       memset(k_unit, 0, p.dim * sizeof(T));
       continue;
     }
-    normalize(l.buffer<const T>(QK_NORM_Q) + at, q_unit);
-    normalize(l.buffer<const T>(QK_NORM_K) + at, k_unit);
+    normalize(q_unit, l.buffer<const T>(QK_NORM_Q) + at, p);
+    normalize(k_unit, l.buffer<const T>(QK_NORM_K) + at, p);
   }
 }
 

@@ -1,5 +1,5 @@
-// One simdgroup: one row of q, or of k for the second row of threadgroups: divided by max(√(Σx² + eps), normFloor),
-// copied, or made zeros. Rows have a multiple of 8 elements.
+// One simdgroup: one row of q (threadgroups with y = 0) or k, divided by max(√(Σx² + eps), normFloor), or copied; zeros
+// for tokens that the mask skips. Rows have a multiple of 8 elements.
 #include "metal_kernel.h"
 #include "qk_norm.params.h"
 
@@ -12,7 +12,7 @@ kernel void qk_norm(device const T* q [[buffer(QK_NORM_Q)]], device const T* k [
                     device T* k_unit [[buffer(QK_NORM_K_UNIT)]], constant QkNormParams& p [[buffer(QK_NORM_PARAMS)]],
                     uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
                     uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  const uint row = group.x * p.rowsPerThreadgroup + simdgroup;
+  const uint row = group.x * QK_NORM_ROWS_PER_THREADGROUP + simdgroup;
   if (row >= p.rows) return;
   device const T* from = (group.y == 0 ? q : k) + ulong(row) * p.dim;
   device T* to = (group.y == 0 ? q_unit : k_unit) + ulong(row) * p.dim;

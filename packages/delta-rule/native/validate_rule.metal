@@ -1,11 +1,12 @@
-// One thread: one head of one token: whether its gates, its beta and its step let the state grow.
+// One thread: one head of one token. Finds a gate, a beta or a step that lets the state grow.
+#include "growth.h"
 #include "sequences.h"
 #include "validate_rule.params.h"
 
 using namespace metal;
 using namespace mlxts;
 
-// What lets the state grow at one head of one token, the fault's code or 0, and the value that does.
+// The code of the fault at one head of one token, 0 for none; `value` is then what lets the state grow.
 template <typename T>
 METAL_FUNC uint growth_at(device const T* k, device const float* g, device const float* betas, device const uchar* mask,
                           constant ValidateRuleParams& p, uint at, thread float& value) {
@@ -14,20 +15,16 @@ METAL_FUNC uint growth_at(device const T* k, device const float* g, device const
   device const float* gates = g + ulong(at) * p.channels;
   for (uint c = 0; c < p.channels; ++c) {
     value = gates[c];
-    if (p.gateFactor != 0.0f ? value * p.gateFactor > 0.0f : value < 0.0f || value > 1.0f)
-      return VALIDATE_RULE_FAULT_GATE;
+    if (gate_grows(value, p.gateFactor)) return VALIDATE_RULE_FAULT_GATE;
   }
   value = betas[at];
   if (value < 0.0f) return VALIDATE_RULE_FAULT_BETA;
   device const T* key = k + (ulong(token) * p.keyHeads + key_head_of(head, p.headsPerKey, p.keyHeads)) * p.keyDim;
   float squares = 0.0f;
   for (uint i = 0; i < p.keyDim; ++i) squares = fma(float(key[i]), float(key[i]), squares);
-  if (p.qkNorm) {
-    const float norm = precise::sqrt(squares + p.eps);
-    squares /= norm < p.normFloor ? p.normFloor * p.normFloor : squares + p.eps;
-  }
+  if (p.qkNorm) squares = normalized_squares(squares, precise::sqrt(squares + p.eps), p.eps, p.normFloor);
   value *= squares;
-  return value > 2.001f ? VALIDATE_RULE_FAULT_STEP : 0;
+  return step_grows(value) ? VALIDATE_RULE_FAULT_STEP : 0;
 }
 
 template <typename T>
@@ -36,8 +33,8 @@ kernel void validate_rule(device const T* k [[buffer(VALIDATE_RULE_K)]],
                           device const float* betas [[buffer(VALIDATE_RULE_BETA)]],
                           device const uchar* mask [[buffer(VALIDATE_RULE_MASK)]],
                           constant ValidateRuleParams& p [[buffer(VALIDATE_RULE_PARAMS)]],
-                          device MlxtsFault* fault [[buffer(VALIDATE_RULE_FAULT)]],
-                          uint at [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
+                          device MlxtsFault* fault [[buffer(VALIDATE_RULE_FAULT)]], uint at [[thread_position_in_grid]],
+                          uint lane [[thread_index_in_simdgroup]]) {
   const uint all = p.tokens * p.heads;
   float value = 0.0f;
   if (!simd_any(at < all && growth_at(k, g, betas, mask, p, at, value) != 0)) return;

@@ -1,8 +1,8 @@
-import { defineKernel, defineOp, FLOATS, OLD_SCRATCH, type OpContext, oldLaunch, type ShapeRule } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS, type OpContext, type ShapeRule } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
 import type { ConvRollback } from "./signatures.ts";
 
-/** Threads of one threadgroup of a GPU, each with one element. */
+/** On a GPU, each for one element. */
 const THREADS = 256;
 
 interface Sizes {
@@ -11,10 +11,10 @@ interface Sizes {
   kernelSize: number;
 }
 
-/** Element width decides: a copy has no other business with the dtype. */
 export const convRollbackKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "conv_rollback",
+  // A copy needs to know of a dtype only how wide its elements are.
   variants: ["u16", "u32"],
   buffers: { history: "read", rejected: "read", finalState: "write" },
   params: { sequences: "u32", historyRows: "u32", channels: "u32", kernelSize: "u32" },
@@ -23,14 +23,15 @@ export const convRollbackKernel = defineKernel({
       `\`rejected\` must be at least 0 and at most the ${historyRows - (kernelSize - 1)} tokens that \`history\` can take back, ` +
       `got ${value | 0} at sequence ${sequence}`,
   },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ N, C, kernelSize }: Sizes, { gpu }) => ({
-    threadgroups: gpu ? [Math.ceil(((kernelSize - 1) * C) / THREADS), N, 1] : [N, 1, 1],
-    threadsPerThreadgroup: [THREADS, 1, 1],
-  })),
+  launch: {
+    cpu: ({ N }: Sizes) => ({ threadgroups: [N, 1, 1] }),
+    gpu: ({ N, C, kernelSize }) => ({
+      threadgroups: [Math.ceil(((kernelSize - 1) * C) / THREADS), N, 1],
+      threadsPerThreadgroup: [THREADS, 1, 1],
+    }),
+  },
 });
 
-/** Rows of `history` that no token needs are those that can be taken back. */
 const STATE: ShapeRule = {
   text: "N, W − 1, C",
   of: ({ dims: { N, C }, options: { kernelSize } }: OpContext) =>

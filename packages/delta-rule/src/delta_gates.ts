@@ -1,11 +1,8 @@
-import { defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch, type ShapeRule } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS, type ShapeRule } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
 import type { DeltaGates } from "./signatures.ts";
 
-/** Rows of one threadgroup of a CPU; one where each channel has a gate of its own. */
-const ROWS = 32;
-const rowBlock = (channels: number) => (channels === 1 ? ROWS : 1);
-/** Threads of one threadgroup of a GPU, each with one gate. */
+/** On a GPU, each for one gate. */
 const THREADS = 256;
 
 interface Sizes {
@@ -23,15 +20,20 @@ export const deltaGatesKernel = defineKernel({
     rows: "u32",
     heads: "u32",
     channels: "u32",
-    rowsPerThreadgroup: "u32",
     betaScale: "f32",
     lowerBound: "f32",
   },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ rows, heads, channels }: Sizes, { gpu }) => ({
-    threadgroups: [Math.ceil(gpu ? (rows * heads * channels) / THREADS : rows / rowBlock(channels)), 1, 1],
-    threadsPerThreadgroup: [THREADS, 1, 1],
-  })),
+  launchParams: { cpu: { rowsPerThreadgroup: "u32" } },
+  launch: {
+    cpu: ({ rows, channels }: Sizes) => {
+      const rowsPerThreadgroup = channels === 1 ? 32 : 1;
+      return { threadgroups: [Math.ceil(rows / rowsPerThreadgroup), 1, 1], params: { rowsPerThreadgroup } };
+    },
+    gpu: ({ rows, heads, channels }) => ({
+      threadgroups: [Math.ceil((rows * heads * channels) / THREADS), 1, 1],
+      threadsPerThreadgroup: [THREADS, 1, 1],
+    }),
+  },
 });
 
 /** As many gates a head as `dtBias` has. */
@@ -82,7 +84,6 @@ export const deltaGates: DeltaGates = defineOp({
       buffers: { a, b, aLog, dtBias, g, beta },
       params: {
         ...sizes,
-        rowsPerThreadgroup: rowBlock(sizes.channels),
         betaScale: options.betaScale,
         lowerBound: options.lowerBound ?? 0,
       },

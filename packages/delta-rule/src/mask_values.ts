@@ -1,20 +1,20 @@
-import { type CommandEncoder, defineKernel, FLOATS, OLD_SCRATCH, oldLaunch, type Tensor } from "@mlxts/core";
+import { type CommandEncoder, defineKernel, FLOATS, type Tensor } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
-
-/** Tokens of one threadgroup of a CPU; on a GPU a threadgroup has the values of one head of one token. */
-const TOKENS = 32;
+import { SIMD } from "./options.ts";
 
 export const maskValuesKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "mask_values",
   variants: FLOATS,
   buffers: { v: "read", beta: "read", mask: "read", vKept: "write", betaKept: "write" },
-  params: { tokens: "u32", heads: "u32", valueDim: "u32", tokensPerThreadgroup: "u32" },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ tokens, H }: { tokens: number; H: number }, { gpu }) => ({
-    threadgroups: gpu ? [H, tokens, 1] : [Math.ceil(tokens / TOKENS), 1, 1],
-    threadsPerThreadgroup: [32, 1, 1],
-  })),
+  params: { tokens: "u32", heads: "u32", valueDim: "u32" },
+  constants: { cpu: { tokensPerThreadgroup: 32 } },
+  launch: {
+    cpu: ({ tokens }: { tokens: number; H: number }, { constants: { tokensPerThreadgroup } }) => ({
+      threadgroups: [Math.ceil(tokens / tokensPerThreadgroup), 1, 1],
+    }),
+    gpu: ({ tokens, H }) => ({ threadgroups: [H, tokens, 1], threadsPerThreadgroup: [SIMD, 1, 1] }),
+  },
 });
 
 /** Copies of v and beta with zeros for the tokens that the mask skips, whatever those hold. */
@@ -28,7 +28,7 @@ export function encodeMaskValues(
     op,
     variant: buffers.v.dtype,
     buffers,
-    params: { tokens: B * T, heads: H, valueDim: V, tokensPerThreadgroup: TOKENS },
+    params: { tokens: B * T, heads: H, valueDim: V },
     sizes: { tokens: B * T, H },
   });
 }

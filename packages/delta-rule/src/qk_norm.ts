@@ -1,9 +1,6 @@
-import { type CommandEncoder, defineKernel, FLOATS, OLD_SCRATCH, oldLaunch, type Tensor } from "@mlxts/core";
+import { type CommandEncoder, defineKernel, FLOATS, type Tensor } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
-import { normParams, type RuleOptions } from "./options.ts";
-
-/** Rows of one threadgroup: on a CPU of q and k, on a GPU, with a simdgroup for each, of one of them. */
-const rowBlock = (gpu: boolean) => (gpu ? 8 : 32);
+import { normParams, type RuleOptions, SIMD } from "./options.ts";
 
 export const qkNormKernel = defineKernel({
   library: deltaRuleLibrary,
@@ -14,16 +11,21 @@ export const qkNormKernel = defineKernel({
     rows: "u32",
     keyHeads: "u32",
     dim: "u32",
-    rowsPerThreadgroup: "u32",
     qkNorm: "u32",
     eps: "f32",
     normFloor: "f32",
   },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ rows }: { rows: number }, { gpu }) => ({
-    threadgroups: [Math.ceil(rows / rowBlock(gpu)), gpu ? 2 : 1, 1],
-    threadsPerThreadgroup: gpu ? [32, rowBlock(gpu), 1] : [256, 1, 1],
-  })),
+  // On a CPU rows of both q and k; on a GPU rows of one of them, a simdgroup for each.
+  constants: { cpu: { rowsPerThreadgroup: 32 }, gpu: { rowsPerThreadgroup: 8 } },
+  launch: {
+    cpu: ({ rows }: { rows: number }, { constants: { rowsPerThreadgroup } }) => ({
+      threadgroups: [Math.ceil(rows / rowsPerThreadgroup), 1, 1],
+    }),
+    gpu: ({ rows }, { constants: { rowsPerThreadgroup } }) => ({
+      threadgroups: [Math.ceil(rows / rowsPerThreadgroup), 2, 1],
+      threadsPerThreadgroup: [SIMD, rowsPerThreadgroup, 1],
+    }),
+  },
 });
 
 /**
@@ -42,13 +44,7 @@ export function encodeQkNorm(
     op,
     variant: buffers.q.dtype,
     buffers,
-    params: {
-      rows,
-      keyHeads,
-      dim,
-      rowsPerThreadgroup: rowBlock(encoder.device.gpu),
-      ...normParams({ K: dim }, options),
-    },
+    params: { rows, keyHeads, dim, ...normParams({ K: dim }, options) },
     sizes: { rows },
   });
 }

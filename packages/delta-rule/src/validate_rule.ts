@@ -1,9 +1,8 @@
-import { type CommandEncoder, defineKernel, FLOATS, OLD_SCRATCH, oldLaunch, type Tensor } from "@mlxts/core";
+import { type CommandEncoder, defineKernel, FLOATS, type Tensor } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
 import { type CallDims, gateFactor, headsPerKey, normParams, type RuleOptions } from "./options.ts";
 
-/** Tokens of one threadgroup of a CPU; threads of one of a GPU, each with one head of one token. */
-const TOKENS = 32;
+/** On a GPU, each for one head of one token. */
 const THREADS = 256;
 
 const float = (bits: number): number => new Float32Array(new Uint32Array([bits]).buffer)[0] as number;
@@ -22,23 +21,27 @@ export const validateRuleKernel = defineKernel({
     heads: "u32",
     channels: "u32",
     keyDim: "u32",
-    tokensPerThreadgroup: "u32",
     qkNorm: "u32",
     eps: "f32",
     normFloor: "f32",
     gateFactor: "f32",
   },
-  // Words: the value's bits, the token and the value head.
+  // The kernel leaves the value's bits, the token and the value head.
   faults: {
     gate: (words) => `\`g\` must be a decay of at most 1, ${found(words)}`,
     beta: (words) => `\`beta\` must be at least 0, ${found(words)}`,
     step: (words) => `\`beta\` must keep beta · |k|² at most 2, ${found(words)}`,
   },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ tokens, H }: { tokens: number; H: number }, { gpu }) => ({
-    threadgroups: [Math.ceil(gpu ? (tokens * H) / THREADS : tokens / TOKENS), 1, 1],
-    threadsPerThreadgroup: [THREADS, 1, 1],
-  })),
+  constants: { cpu: { tokensPerThreadgroup: 32 } },
+  launch: {
+    cpu: ({ tokens }: { tokens: number; H: number }, { constants: { tokensPerThreadgroup } }) => ({
+      threadgroups: [Math.ceil(tokens / tokensPerThreadgroup), 1, 1],
+    }),
+    gpu: ({ tokens, H }) => ({
+      threadgroups: [Math.ceil((tokens * H) / THREADS), 1, 1],
+      threadsPerThreadgroup: [THREADS, 1, 1],
+    }),
+  },
 });
 
 /**
@@ -64,7 +67,6 @@ export function encodeValidation(
       heads: H,
       channels,
       keyDim: K,
-      tokensPerThreadgroup: TOKENS,
       ...normParams(dims, options),
       gateFactor: gateFactor(options.gate),
     },
