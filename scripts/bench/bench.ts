@@ -1,4 +1,4 @@
-// Benchmarks: npm run bench -- [--op rmsNorm] [--case "f32 chunk"] [--threads 1,2] [--json]. Times are medians of replayed recordings;
+// Benchmarks: npm run bench -- [--package norms] [--op rmsNorm] [--case "f32 chunk"] [--threads 1,2] [--json]. Times are medians of replayed recordings;
 // limits are measured in the same run: f32 multiply-adds (bf16 pairs can do twice that) and bandwidth.
 import { readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -11,6 +11,7 @@ import { measure, measurePeer } from "@mlxts/test-kit/bench/measure";
 
 const { values } = parseArgs({
   options: {
+    package: { type: "string" },
     op: { type: "string" },
     case: { type: "string" },
     threads: { type: "string", default: "1,2" },
@@ -40,7 +41,7 @@ for (const threads of threadCounts) {
 }
 
 const rows: Record<string, string | number>[] = [];
-for (const name of readdirSync(packages)) {
+for (const name of values.package ? [values.package] : readdirSync(packages)) {
   let files: string[] = [];
   try {
     files = readdirSync(join(packages, name, "bench")).filter((file) => file.endsWith(".bench.ts"));

@@ -27,9 +27,8 @@ const copy = join(root, "build", `sanitize-${kind}`);
 const started = performance.now();
 const minutes = () => `${((performance.now() - started) / 60_000).toFixed(1)} min`;
 
-const packages = [...new Set(names.flatMap((name) => withDependencies(`packages/${name}`)))].map((path) =>
-  basename(path),
-);
+const folders = names.map((name) => `packages/${name}`);
+const packages = withDependencies(...folders).map((folder) => basename(folder));
 
 function run(command, args, options = {}) {
   const { status, error } = spawnSync(command, args, { cwd: copy, stdio: "inherit", ...options });
@@ -69,7 +68,7 @@ for (const name of readdirSync(join(root, "node_modules")))
   if (name !== "@mlxts") symlinkSync(join(root, "node_modules", name), join(modules, name));
 for (const name of [...packages, ...tools]) symlinkSync(join(copy, "packages", name), join(modules, "@mlxts", name));
 
-const native = [...new Set(names.flatMap((name) => nativePackages(`packages/${name}`)))];
+const native = nativePackages(...folders);
 if (names.includes("core")) native.push("core-test");
 run(process.execPath, [
   "scripts/native/build-native.mjs",

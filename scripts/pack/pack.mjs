@@ -19,7 +19,7 @@ if (process.platform === "linux") {
   if (status !== 0) process.exit(status ?? 1);
 }
 process.env.TURBO_TELEMETRY_DISABLED = "1";
-pnpm("exec", "turbo", "run", "build");
+pnpm("exec", "turbo", "run", "bundle");
 const published = ["./packages/*", "./apps/*", "!@mlxts/test-kit"].flatMap((each) => ["--filter", each]);
 pnpm("-r", ...published, "exec", "pnpm", "pack", "--pack-destination", target);
 for (const file of readdirSync(target)) console.log(file);

@@ -1,5 +1,4 @@
 // Whole-model figures: npm run bench:model -- [CHECKPOINT] [--threads 1]. Medians over many decode steps.
-import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { Device } from "@mlxts/core";
@@ -13,7 +12,7 @@ const { values, positionals } = parseArgs({
   },
   allowPositionals: true,
 });
-const directory = positionals[0] ?? join(fileURLToPath(new URL("../..", import.meta.url)), "fixtures", "tiny-qwen3.5");
+const directory = positionals[0] ?? fileURLToPath(new URL("../../../fixtures/tiny-qwen3.5", import.meta.url));
 const tokens = Number(values.tokens);
 const median = (list: number[]) => list.sort((a, b) => a - b)[Math.floor(list.length / 2)] as number;
 

@@ -1,0 +1,28 @@
+// `pnpm --filter @mlxts/norms bench`: builds native code at the level that this machine uses, and measures the ops of the
+// package in this folder, or runs the programs named, of its bench/. Further arguments go to the benchmarks.
+import { spawnSync } from "node:child_process";
+import { join, relative } from "node:path";
+import { buildNative } from "../native/native.mjs";
+import { devDependencies, nativePackages } from "../native/packages.mjs";
+import { root } from "../setup/pnpm.mjs";
+
+const folder = relative(root, process.cwd());
+const packages = nativePackages(folder, ...devDependencies(folder));
+if (folder === "packages/core") packages.push("core-test");
+buildNative({ packages, levels: "best" });
+
+const given = process.argv.slice(2);
+const programs = given.filter((name) => name.endsWith(".ts"));
+const args = given.filter((name) => !programs.includes(name));
+const commands =
+  programs.length > 0
+    ? programs.map((name) => [join(folder, "bench", name), ...args])
+    : [["scripts/bench/bench.ts", "--package", folder.split("/")[1], ...args]];
+for (const command of commands) {
+  console.log(command.join(" "));
+  const { status } = spawnSync(process.execPath, ["scripts/run-source.mjs", ...command], {
+    cwd: root,
+    stdio: "inherit",
+  });
+  if (status !== 0) process.exit(status ?? 1);
+}

@@ -1,0 +1,22 @@
+// `pnpm --filter @mlxts/norms test`: runs the tests of the package in this folder. Arguments go to vitest. First builds the
+// native code that they run on (core's and the package's own), for every instruction-set level of this machine.
+import { spawnSync } from "node:child_process";
+import { join, relative } from "node:path";
+import { buildNative } from "../native/native.mjs";
+import { devDependencies, nativePackages } from "../native/packages.mjs";
+import { root } from "../setup/pnpm.mjs";
+
+const folder = relative(root, process.cwd());
+// The kernels of test-kit are for benchmarks.
+const others = devDependencies(folder).filter((each) => each !== "packages/test-kit");
+const packages = nativePackages(folder, ...others);
+if (folder === "packages/core") packages.push("core-test");
+// Turborepo has run the packages' `native` scripts, or taken what they made from its cache.
+// biome-ignore lint/suspicious/noUndeclaredEnvVars: Turborepo itself sets it
+if (!process.env.TURBO_HASH) buildNative({ packages, levels: "runnable" });
+const { status } = spawnSync(
+  process.execPath,
+  [join(root, "node_modules", "vitest", "vitest.mjs"), "run", `${folder}/`, ...process.argv.slice(2)],
+  { cwd: root, stdio: "inherit" },
+);
+process.exit(status ?? 1);
