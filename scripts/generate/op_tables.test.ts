@@ -12,6 +12,7 @@ const { op } = defineOp({
       type: "Packed",
       tensors: { codes: { dtype: ["u32"], shape: "R C" } },
       attributes: { bits: { kind: "choice", values: [4, 8], doc: "of a code" } },
+      doc: "codes",
     },
   },
   outputs: {
@@ -31,8 +32,7 @@ const TABLES = `<!-- op scaleRows -->
 | --- | --- | --- | --- |
 | \`x\` | [..., D] | f32, bf16 | rows of \`a\\|b\` |
 | \`mask\` | [...] | u8 | optional |
-| \`q.codes\` | [R, C] | u32 |  |
-| \`q.bits\` |  | one of 4, 8 | of a code |
+| \`q\` |  | \`Packed\` | codes |
 | \`out\` (output) | [..., D] | that of \`x\` | scaled; may be exactly \`x\` |
 | \`sums\` (output) | [...] | f32 | written when asked for, with \`every\` |
 
@@ -59,4 +59,11 @@ it("an op without a section gets one, before the one about Metal", () => {
     `<!-- /ops -->\n\n## scaleRows\n\n${TABLES}\n## Metal\n`,
   );
   expect(withTables("# x\n\n<!-- ops -->\n<!-- /ops -->\n", [op])).toContain(`\n\n## scaleRows\n\n${TABLES}`);
+});
+
+it("the parts of a record have a table of their own", () => {
+  expect(withTables("<!-- ops -->\n<!-- /ops -->\n<!-- record Packed -->\n<!-- /record -->\n", [op])).toContain(
+    "<!-- record Packed -->\n| part | shape | dtype or values |  |\n| --- | --- | --- | --- |\n" +
+      "| `codes` | [R, C] | u32 |  |\n| `bits` |  | 4, 8 | of a code |\n<!-- /record -->\n",
+  );
 });

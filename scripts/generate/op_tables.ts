@@ -41,15 +41,21 @@ function tensorRow(
 
 const inputNotes = ({ optional }: TensorSpec): string[] => (optional ? ["optional"] : []);
 
-function recordRows(name: string, spec: RecordSpec): string[][] {
-  const tensors = Object.entries(spec.tensors).map(([part, tensor]) =>
-    tensorRow(`\`${name}.${part}\``, tensor, {}, inputNotes(tensor)),
+/** The tensors and attributes of a value that several ops take as one input. */
+export function recordTable(spec: RecordSpec): string {
+  const tensors = Object.entries(spec.tensors).map(([name, tensor]) =>
+    tensorRow(`\`${name}\``, tensor, {}, inputNotes(tensor)),
   );
-  const attributes = Object.entries(spec.attributes).map(([part, param]) =>
-    [`\`${name}.${part}\``, "", paramText(param), param.doc ?? ""].map(cell),
-  );
-  return [...tensors, ...attributes];
+  const attributes = Object.entries(spec.attributes).map(([name, param]) => [
+    cell(`\`${name}\``),
+    "",
+    cell(valuesText(param)),
+    cell(param.doc ?? ""),
+  ]);
+  return table(["part", "shape", "dtype or values", ""], [...tensors, ...attributes]).join("\n");
 }
+
+const valuesText = (spec: ParamSpec): string => paramText(spec).replace(/^one of /, "");
 
 function outputNotes({ optional, inPlace, needs }: OutputSpec): string[] {
   return [
@@ -66,7 +72,9 @@ const valueText = (value: number | string | boolean): string =>
 export function opTables({ inputs, outputs, params }: OpDescriptor): string {
   const tensors = [
     ...Object.entries(inputs).flatMap(([name, spec]) =>
-      "tensors" in spec ? recordRows(name, spec) : [tensorRow(`\`${name}\``, spec, params, inputNotes(spec))],
+      "tensors" in spec
+        ? [[`\`${name}\``, "", `\`${spec.type}\``, cell(spec.doc ?? "")]]
+        : [tensorRow(`\`${name}\``, spec, params, inputNotes(spec))],
     ),
     ...Object.entries(outputs).map(([name, spec]) =>
       tensorRow(`\`${name}\` (output)`, spec, params, outputNotes(spec)),
@@ -75,7 +83,7 @@ export function opTables({ inputs, outputs, params }: OpDescriptor): string {
   const options = Object.entries(params).map(([name, spec]) =>
     [
       `\`${name}\``,
-      paramText(spec).replace(/^one of /, ""),
+      valuesText(spec),
       spec.default !== undefined ? valueText(spec.default) : spec.optional ? "–" : "required",
       spec.doc ?? "",
     ].map(cell),
@@ -103,7 +111,7 @@ function withSection(readme: string, section: string): string {
 
 /**
  * A package's README with its tables made anew: between `<!-- ops -->` and `<!-- /ops -->`, and for each op between
- * `<!-- op NAME -->` and `<!-- /op -->`. An op that the README does not have yet gets a section.
+ * `<!-- op NAME -->` and `<!-- /op -->`; the parts of a record between `<!-- record TYPE -->` and `<!-- /record -->`. An op that the README does not have yet gets a section.
  */
 export function withTables(readme: string, ops: readonly OpDescriptor[]): string {
   if (!readme.includes("<!-- ops -->")) return readme; // TRANSITION
@@ -111,6 +119,12 @@ export function withTables(readme: string, ops: readonly OpDescriptor[]): string
     between("<!-- ops -->", "<!-- /ops -->"),
     (_, begin, end) => `${begin}${opsTable(ops)}\n${end}`,
   );
+  for (const spec of ops.flatMap(({ inputs }) => Object.values(inputs)))
+    if ("tensors" in spec)
+      text = text.replace(
+        between(`<!-- record ${spec.type} -->`, "<!-- /record -->"),
+        (_, head, end) => `${head}${recordTable(spec)}\n${end}`,
+      );
   for (const op of ops) {
     const begin = `<!-- op ${op.name} -->`;
     if (!text.includes(begin)) text = withSection(text, `## ${op.name}\n\n${begin}\n<!-- /op -->\n`);
