@@ -2,6 +2,7 @@
 import {
   type OpDescriptor,
   type OutputSpec,
+  type ParamSpec,
   paramText,
   type RecordSpec,
   shapeText,
