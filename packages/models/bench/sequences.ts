@@ -1,4 +1,4 @@
-// Several sequences at once, kept prefixes, guesses: node scripts/run-source.mjs packages/models/bench/sequences.ts
+// Measures several sequences at once, the prefix cache and guesses: node scripts/run-source.mjs packages/models/bench/sequences.ts
 // [CHECKPOINT] [--threads 1] [--runs 5]. The least wall and the least processor time of several runs.
 import { parseArgs } from "node:util";
 import { Device } from "@mlxts/core";
@@ -28,7 +28,7 @@ interface Cost {
   cpuMs: number;
 }
 
-/** The cheapest of several runs of `work`; `prepare` is not counted. */
+/** The least wall time and the least processor time of several runs of `work`, without `prepare`. */
 async function least<T>(prepare: () => Promise<T> | T, work: (prepared: T) => Promise<unknown>): Promise<Cost> {
   let best: Cost = { wallMs: Number.POSITIVE_INFINITY, cpuMs: Number.POSITIVE_INFINITY };
   for (let i = 0; i < runs; i++) {

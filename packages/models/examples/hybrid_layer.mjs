@@ -1,5 +1,5 @@
-// A layer of one's own, from the ops alone: a gated delta rule with a gate for each channel, as Kimi Linear has it, then
-// attention. Projections are 4-bit. A prompt in one call and token by token must give the same.
+// A layer of your own, composed of ops: a gated delta rule with a gate for each channel, as in Kimi Linear, then attention.
+// Projections are 4-bit. A prompt in one call and token by token must give the same result.
 //   node packages/models/examples/hybrid_layer.mjs
 import { Device } from "@mlxts/core";
 import { causalConv1d, deltaGates, gatedDeltaRule } from "@mlxts/delta-rule";
@@ -7,11 +7,12 @@ import { add, kvCacheAppend, sdpa, slice } from "@mlxts/nn";
 import { gatedRmsNorm, rmsNorm } from "@mlxts/norms";
 import { quantize, quantizedMatmul } from "@mlxts/quant4";
 
-const [T, D, TAPS] = [75, 128, 4];
-/** Key heads, value heads and their dimensions; heads of attention and theirs. */
+/** Tokens, hidden size, and the kernel size of the convolution. */
+const [T, D, W] = [75, 128, 4];
+/** Key heads, value heads and their dimensions; heads of attention and their dimension. */
 const [Hk, H, K, V, HEADS, DIM] = [2, 4, 32, 32, 2, 64];
 
-/** The layer over x [1, tokens, D]; `state` is what later tokens need of these, and is brought up to date. */
+/** The layer over x [1, tokens, D]; `state` holds what later tokens need of these, and is updated. */
 function hybridLayer(encoder, x, w, state) {
   const tokens = x.shape[1];
   const project = (q, from) => quantizedMatmul(encoder, { x: from, q });
@@ -50,7 +51,7 @@ function hybridLayer(encoder, x, w, state) {
 
 const device = Device.open();
 let seed = 1;
-/** Numbers of a fixed sequence, from −size to size. */
+/** Pseudorandom numbers from −size to size, always the same. */
 const noise = (shape, size) => {
   const next = () => {
     seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
@@ -75,7 +76,7 @@ async function randomWeights() {
     out1: matrix(D, H * V),
     attention: matrix(3 * HEADS * DIM, D),
     out2: matrix(D, HEADS * DIM),
-    conv: noise([2 * Hk * K + H * V, TAPS], 1),
+    conv: noise([2 * Hk * K + H * V, W], 1),
     aLog: noise([H], 1),
     dtBias: noise([H, K], 2),
     norm1: noise([D], 1),
@@ -87,7 +88,7 @@ async function randomWeights() {
 }
 
 const emptyState = () => ({
-  conv: device.tensor("f32", [1, TAPS - 1, 2 * Hk * K + H * V]),
+  conv: device.tensor("f32", [1, W - 1, 2 * Hk * K + H * V]),
   rule: device.tensor("f32", [1, H, V, K]),
   kCache: device.tensor("f32", [1, HEADS, T, DIM]),
   vCache: device.tensor("f32", [1, HEADS, T, DIM]),
@@ -122,5 +123,5 @@ const ratio = rms(whole.map((value, i) => value - steps[i])) / rms(whole);
 console.log(
   `${T} tokens at once and one by one: rms ${rms(whole).toPrecision(3)}, difference ${ratio.toExponential(1)}`,
 );
-// What two orders of f32 sums may differ by.
+// Two orders of f32 sums may differ by this much.
 if (!(ratio <= 2e-6)) throw new Error("the layer depends on how its tokens are cut into calls");

@@ -31,7 +31,7 @@ export function checkDirectory(op: string, path: string, name: string, argument 
   throw refuse(`${path} does not exist${remedy}`);
 }
 
-/** Refuses a value that is not a device. Devices of other copies of the library pass. */
+/** Refuses a value that is not a device. `instanceof` would refuse devices of some other copies of the library. */
 export function checkDevice(op: string, device: Device): void {
   if (typeof (device as Partial<Device> | null | undefined)?.mapFile !== "function")
     throw wrongKind(op, "device", "be a Device", device);

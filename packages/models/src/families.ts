@@ -3,7 +3,7 @@ import { Fields } from "./fields.ts";
 import { DELTA_PATHS } from "./qwen3_5/delta.ts";
 import { qwen3_5 } from "./qwen3_5/family.ts";
 
-/** The paths of all families; those of a model are its `paths`. */
+/** Names of the paths of all families. A model has some of them, its `paths`. */
 export const MODEL_PATHS = DELTA_PATHS;
 export type ModelPath = (typeof MODEL_PATHS)[number];
 

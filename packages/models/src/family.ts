@@ -10,7 +10,7 @@ export interface ModelConfig {
 
 /** One tensor of an MLX checkpoint that is to be written. */
 export interface PlannedTensor {
-  /** mlx-lm's name. */
+  /** Its name in mlx-lm. */
   name: string;
   dtype: Dtype;
   shape: readonly number[];

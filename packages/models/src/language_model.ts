@@ -29,7 +29,7 @@ export abstract class LanguageModel<Path extends string = string> {
    * error bounds of the ops, not to the bit.
    */
   abstract readonly paths: readonly Path[];
-  /** The path of decode steps and guesses. On it, tokens of one pass change the state as one pass for each of them does. */
+  /** The path of decode steps. On it a pass over several tokens leaves the state that one pass for each token leaves. */
   abstract readonly stepPath: Path;
   /** The most tokens that the `rollback` of a state can be made for. */
   abstract readonly maxRollback: number;

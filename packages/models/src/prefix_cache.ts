@@ -7,7 +7,7 @@ import { checkPath, type LanguageModel } from "./language_model.ts";
 import type { Snapshots } from "./pass.ts";
 import type { ModelState } from "./state.ts";
 
-/** Refuses a value that is not a cache of that model. Caches of other copies of the library pass the check of their kind. */
+/** Refuses a value that is not a cache of that model. `instanceof` would refuse caches of other copies of the library. */
 export function checkCache(op: string, model: LanguageModel, cache: PrefixCache | undefined): void {
   if (cache === undefined) return;
   if (typeof (cache as Partial<PrefixCache> | null)?.match !== "function")

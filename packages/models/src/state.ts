@@ -24,7 +24,7 @@ export interface StateModel {
   encodeRollback(encoder: CommandEncoder, state: ModelState, sequence: number, rejected: Tensor): void;
 }
 
-/** Refuses a value that is not a state of that model. States of other copies of the library pass the check of their kind. */
+/** Refuses a value that is not a state of that model. `instanceof` would refuse states of other copies of the library. */
 export function checkState(op: string, model: StateModel, state: ModelState): void {
   if (typeof (state as Partial<ModelState> | null | undefined)?.assertRoom !== "function")
     throw wrongKind(op, "state", "be a state made by model.newState", state);
@@ -205,7 +205,7 @@ export class ModelState {
     return tensor.view(((sequence + 1) * rows - tail) * perRow, [1, tail, ...rest]);
   }
 
-  /** @internal The contents of a sequence are now others, of so many tokens, which cannot be rolled back. */
+  /** @internal Notes that the contents of a sequence were replaced by those of `tokens` other tokens. */
   replaced(at: number, tokens: number): void {
     Object.assign(this.sequence(at), { length: tokens, undoable: 0, undone: 0, failure: undefined });
   }

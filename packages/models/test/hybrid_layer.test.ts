@@ -3,7 +3,7 @@ import { fileURLToPath } from "node:url";
 import { SOURCE_HOOKS } from "@mlxts/test-kit/source";
 import { expect, it } from "vitest";
 
-it("the example of a layer of one's own gives the same for a prompt at once and token by token", () => {
+it("the example of a layer of your own gives the same for a prompt at once and token by token", () => {
   const args = ["--import", SOURCE_HOOKS, fileURLToPath(new URL("../examples/hybrid_layer.mjs", import.meta.url))];
   const { status, stdout, stderr } = spawnSync(process.execPath, args, { encoding: "utf8" });
   expect(stderr).toBe("");

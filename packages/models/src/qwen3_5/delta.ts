@@ -61,7 +61,7 @@ export function deltaState(
 ): StateSpec[] {
   const { keyHeads, valueHeads, keyDim, valueDim, kernelSize, channels } = delta;
   const state = [sequences, valueHeads, valueDim, keyDim];
-  // Before a rollback's tokens the convolution reads inputs that are as many tokens older.
+  // After a rollback the convolution needs inputs that are older by the tokens rolled back.
   const inputs = [sequences, kernelSize - 1 + rollback, channels];
   const specs: StateSpec[] = [
     { name: `conv.${index}`, dtype: activationDtype, shape: inputs, kind: "fixed", tail: kernelSize - 1 },
