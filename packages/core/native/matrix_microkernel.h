@@ -23,13 +23,13 @@ struct RegisterTile {
   // b + k · b_stride. The pointers are those of the tile's first row and first column.
   MLXTS_INLINE void accumulate(const float* a, size_t row_stride, size_t k_stride, const float* b, size_t b_stride,
                                size_t depth) {
-    for (size_t k = 0; k < depth; ++k, a += k_stride, b += b_stride) {
+    for (size_t k = 0; k < depth; ++k) {
       vf32 columns[Vectors];
       MLXTS_UNROLL
-      for (int v = 0; v < Vectors; ++v) columns[v] = load(b + v * kLanes);
+      for (int v = 0; v < Vectors; ++v) columns[v] = load(b + k * b_stride + v * kLanes);
       MLXTS_UNROLL
       for (int r = 0; r < Rows; ++r) {
-        const vf32 left = splat(a[r * row_stride]);
+        const vf32 left = splat(a[r * row_stride + k * k_stride]);
         MLXTS_UNROLL
         for (int v = 0; v < Vectors; ++v) sum[r][v] = fma(left, columns[v], sum[r][v]);
       }
@@ -39,13 +39,13 @@ struct RegisterTile {
   // alignment; row i of b at b + i · b_stride.
   MLXTS_INLINE void accumulate(const bf16* a, size_t row_stride, size_t k_stride, const bf16x2* b, size_t b_stride,
                                size_t depth) {
-    for (size_t i = 0; i < depth; ++i, a += k_stride, b += b_stride) {
+    for (size_t i = 0; i < depth; ++i) {
       vu32 columns[Vectors];
       MLXTS_UNROLL
-      for (int v = 0; v < Vectors; ++v) columns[v] = load_bf16x2(b + v * kLanes);
+      for (int v = 0; v < Vectors; ++v) columns[v] = load_bf16x2(b + i * b_stride + v * kLanes);
       MLXTS_UNROLL
       for (int r = 0; r < Rows; ++r) {
-        const vu32 left = splat_bf16x2(a + r * row_stride);
+        const vu32 left = splat_bf16x2(a + r * row_stride + i * k_stride);
         MLXTS_UNROLL
         for (int v = 0; v < Vectors; ++v) sum[r][v] = dot_bf16x2(sum[r][v], left, columns[v]);
       }

@@ -93,7 +93,8 @@ MLXTS_INLINE void transpose(V (&v)[kLanes]) {
 }
 
 // to[c][r] = from[r][c] for rows × columns of f32.
-inline void transpose(const float* from, size_t from_stride, size_t rows, size_t columns, float* to, size_t to_stride) {
+__attribute__((noinline)) inline void transpose(const float* from, size_t from_stride, size_t rows, size_t columns,
+                                                float* to, size_t to_stride) {
   const size_t whole_rows = rows / kLanes * kLanes, whole_columns = columns / kLanes * kLanes;
   for (size_t r = 0; r < whole_rows; r += kLanes)
     for (size_t c = 0; c < whole_columns; c += kLanes) {
