@@ -1,4 +1,4 @@
-// What a dispatch costs among very many: node scripts/run-source.mjs packages/core/bench/many_dispatches.ts [MOST]
+// The time of a dispatch among very many: node scripts/run-source.mjs packages/core/bench/many_dispatches.ts [MOST]
 import { Device } from "../src/index.ts";
 import { increment } from "../test/kernels/probe.ts";
 

@@ -1,4 +1,4 @@
-// What handing work over costs: node scripts/run-source.mjs packages/core/bench/submissions.ts
+// The time of submitting work: node scripts/run-source.mjs packages/core/bench/submissions.ts
 import { Device } from "../src/index.ts";
 import { increment } from "../test/kernels/probe.ts";
 

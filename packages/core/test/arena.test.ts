@@ -6,7 +6,7 @@ import { increment } from "./kernels/probe.ts";
 describe("arena", () => {
   const device = testDevice({ poison: true });
 
-  it("hands out blocks in order, each to one owner", () => {
+  it("hands out memory in order, each byte to one tensor", () => {
     using arena = device.arena(4096);
     const blocks = [1, 64, 65, 100].map((n) => arena.alloc("f32", [n]));
     blocks.forEach((block, i) => {
@@ -32,7 +32,7 @@ describe("arena", () => {
     expect(encoder.finish().dispatches).toBe(1);
   });
 
-  it("grows when it may", () => {
+  it("grows when it was made with `grow`", () => {
     using arena = device.arena(1024, { grow: true });
     expect(arena.free).toBe(Number.POSITIVE_INFINITY);
     const first = arena.alloc("f32", [200]);
@@ -53,7 +53,7 @@ describe("arena", () => {
     expect(arena.alloc("f32", [64]).byteOffset).toBe(a.byteOffset);
   });
 
-  it("rewinds to its own marks only, and to none that it has left behind", () => {
+  it("rewinds to its own marks only, and not to marks past which it was rewound", () => {
     using arena = device.arena(4096);
     using other = device.arena(4096);
     const refused =
@@ -88,7 +88,7 @@ describe("arena", () => {
     );
   });
 
-  it("kills its tensors at a reset and at its end", () => {
+  it("disposes its tensors at a reset and at its end", () => {
     const arena = device.arena(1024);
     const old = arena.alloc("f32", [4]);
     const view = old.view(1, [2]);

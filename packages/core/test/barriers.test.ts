@@ -55,7 +55,7 @@ describe("automatic barriers", () => {
     ).toBe(1);
   });
 
-  it("let reads share, and strangers pass", () => {
+  it("are not needed between reads, nor between tensors apart from each other", () => {
     const [a, b, c, d] = tensors(4);
     expect(
       barriers(
@@ -71,7 +71,7 @@ describe("automatic barriers", () => {
     ).toBe(0);
   });
 
-  it("let touching ranges pass, and stop ranges that meet in one element", () => {
+  it("separate ranges that share one element, and not ranges that only touch", () => {
     const [a, b] = tensors(2);
     const halves = (overlap: number) => (e: CommandEncoder) => {
       increment(e, { x: a.slice(0, 32), out: b.slice(0, 32) });
@@ -81,7 +81,7 @@ describe("automatic barriers", () => {
     expect(barriers(halves(1))).toBe(1);
   });
 
-  it("know memory, not buffer objects", () => {
+  it("are found between addresses, not between buffer objects", () => {
     const shared = new SharedArrayBuffer(1024);
     const [one, two] = [device.wrap(new Uint8Array(shared)), device.wrap(new Uint8Array(shared, 256))];
     const at = (buffer: typeof one, byteOffset: number) => new Tensor(buffer, "u32", [64], { byteOffset });
@@ -158,7 +158,7 @@ describe("automatic barriers", () => {
     expect(device.counters.automaticBarriers).toBe(before.automaticBarriers);
   });
 
-  it("make long chains come out right, in any order of threadgroups", async () => {
+  it("make long chains correct, in any order of threadgroups", async () => {
     for (const order of ["forward", "reverse"] as const) {
       const device = testDeviceOnce(order);
       const ring = Array.from({ length: 5 }, () => device.tensor("u32", [1000]));
@@ -171,7 +171,7 @@ describe("automatic barriers", () => {
     }
   });
 
-  it("that are asked for count once, and not where one stands", () => {
+  it("that are asked for count once, and not directly after another one", () => {
     const [a, b, c] = tensors(3);
     const before = device.counters;
     const encoder = device.encoder();

@@ -38,7 +38,7 @@ async function increment(library: LibraryDefinition): Promise<number[]> {
 }
 
 describe("a library's binary", () => {
-  it("is that of the next level where there is none of the device's", async () => {
+  it("is that of the next lower level where the device's own is missing", async () => {
     const last = levels.at(-1) as string;
     const library = packageWith("lowest", { [`${PLATFORM}/lowest.${last}.so`]: probeOf(last) });
     expect(await increment(library)).toEqual([2, 3]);
@@ -67,7 +67,7 @@ describe("a library's binary", () => {
     });
   });
 
-  it("that a bundler has left behind is said to be so", () => {
+  it("that a bundler has left out is named as such", () => {
     const library = defineLibrary("bundled", pathToFileURL(join(folder, "app", "dist", "bundle.mjs")).href);
     expect(caught(() => device.library(library)).message).toMatch(
       /; there are no binaries — if your code is bundled, mark the package as external \(esbuild: --external:@mlxts\/\*\)$/,

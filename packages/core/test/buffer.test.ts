@@ -72,7 +72,7 @@ describe("buffer", () => {
     }
   });
 
-  it("shows its memory as an array that dies with it", () => {
+  it("shows its memory as an array that is emptied with it", () => {
     const tensor = device.tensor("f32", [4], [1, 2, 3, 4]);
     const view = tensor.view(1, [2]).typedArray();
     view[0] = 20;
@@ -86,7 +86,7 @@ describe("buffer", () => {
     expect(last.length).toBe(0);
   });
 
-  it("dies at once and twice, its memory after its last use", async () => {
+  it("is disposed at once, also twice; its memory is freed after its last use", async () => {
     using device = Device.open("cpu");
     const tensor = device.tensor("u32", [1024]);
     const out = device.tensor("u32", [1024]);
@@ -106,7 +106,7 @@ describe("buffer", () => {
 });
 
 describe("fresh memory", () => {
-  it("is idle, also where work that has just ended had its own", () => {
+  it("is idle, also where work that has just ended used memory of the same address", () => {
     using device = Device.open("cpu");
     for (let round = 0; round < 50; round++) {
       const [x, out] = [device.tensor("u32", [1 << 14]), device.tensor("u32", [1 << 14])];
@@ -115,7 +115,7 @@ describe("fresh memory", () => {
       void encoder.commit();
       x.dispose();
       out.dispose();
-      // No turn of the event loop, in which it would be told that the work has ended.
+      // Without a turn of the event loop, the queue does not know yet that the work has ended.
       while (device.counters.liveBuffers > 0);
       using fresh = device.tensor("u32", [1 << 14]);
       fresh.write(new Uint32Array(1 << 14));
@@ -163,7 +163,7 @@ describe("wrapped memory", () => {
     }
   });
 
-  it("refuses what is no memory", () => {
+  it("refuses values that are no memory", () => {
     expect(message(() => device.wrap(new ArrayBuffer(4) as never))).toBe(
       "device.wrap: `memory` must be a typed array or DataView, got ArrayBuffer",
     );
@@ -222,7 +222,7 @@ describe("wrapped memory", () => {
   });
 
   it("is kept alive by work in flight, not by its handle", async () => {
-    // A device of its own: what other tests have lost could be collected while this one counts.
+    // A device of its own: buffers that other tests did not dispose could be collected while this one counts.
     using device = Device.open("cpu");
     const before = device.counters.liveBuffers;
     const out = device.tensor("u32", [4]);

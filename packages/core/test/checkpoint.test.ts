@@ -42,7 +42,7 @@ describe("a checkpoint", () => {
     expect(device.counters).toMatchObject({ copiedTensors: 0, liveBuffers: 1 });
   });
 
-  it("copies tensors that old writers misplaced, and tells", () => {
+  it("copies tensors whose offsets do not suit them, and counts the copies", () => {
     using device = Device.open("cpu");
     using checkpoint = openCheckpoint(device, fixture("tiny-qwen3.5-4bit"));
     const host = readSafetensors(fixture("tiny-qwen3.5-4bit/model.safetensors"));
@@ -178,7 +178,7 @@ describe("a folder", () => {
     expect(checkpoint.names).toEqual(["x"]);
   });
 
-  it("must hold something", () => {
+  it("must hold tensors", () => {
     const path = fresh();
     expect(message(() => openCheckpoint(device, path))).toBe(
       `${path}: has neither model.safetensors nor ${INDEX} nor model*.safetensors`,

@@ -6,7 +6,7 @@ const f32 = (bits: number) => new Float32Array(new Uint32Array([bits]).buffer)[0
 const bits = (dtype: "bf16" | "f16", values: number[]) => [...encodeNumbers(dtype, values)].map(Number);
 const isNan = (dtype: "bf16" | "f16", b: number) => (dtype === "bf16" ? (b & 0x7fff) > 0x7f80 : (b & 0x7fff) > 0x7c00);
 
-/** Rounding by definition: the nearest of all values of the dtype, the even one of two. */
+/** Rounding by its definition: the nearest of all values of the dtype; of two nearest, the even one. */
 function nearest(sorted: Float64Array, value: number): number {
   let low = 0;
   let high = sorted.length - 1;
@@ -32,7 +32,7 @@ describe.each(["bf16", "f16"] as const)("%s", (dtype) => {
   });
 
   it("rounds to the nearest, ties to even, as the definition says", () => {
-    // Positive finite values in order are the bit patterns in order; one past the largest stands for infinity.
+    // Bit patterns of positive finite values have the order of the values; the one past the largest is infinity.
     const top = dtype === "bf16" ? 0x7f80 : 0x7c00;
     const sorted = values.slice(0, top + 1);
     sorted[top] = dtype === "bf16" ? 2 ** 128 : 65536;

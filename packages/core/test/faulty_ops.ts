@@ -1,8 +1,8 @@
-// Ops that claim to be x + 1 and are wrong, each in its own way, put together from the kernels of probe.ts.
+// Ops declared as x + 1, each with a different error, made of the kernels of probe.ts.
 import { type CommandEncoder, defineOp, Tensor } from "../src/index.ts";
 import { accumulateKernel, incrementKernel } from "./kernels/probe.ts";
 
-/** out = x + 1, in `groups` threadgroups of `perGroup` elements, whatever the views say. */
+/** out = x + 1 in `groups` threadgroups of `perGroup` elements, whatever the sizes of the views. */
 function plusOne(encoder: CommandEncoder, x: Tensor, out: Tensor, groups = 1, perGroup = x.size): void {
   encoder.dispatch(incrementKernel, {
     variant: "u32",
@@ -41,7 +41,7 @@ export const faultyOps = {
   roundsTheOffsetDown: plusOneOp((encoder, x, out) => plusOne(encoder, moved(x, -(x.byteOffset % 64)), out)),
   leavesTheOutput: plusOneOp(() => {}),
   skipsTheTail: plusOneOp((encoder, x, out) => plusOne(encoder, x, out, Math.floor(x.size / 4), 4)),
-  /** Adds each element to scratch that nobody has set to 0. */
+  /** Adds each element to scratch that was never set to 0. */
   trustsScratch: plusOneOp((encoder, x, out) => {
     const scratch = encoder.empty("u32", [x.size]);
     for (let i = 0; i < x.size; i++)

@@ -1,11 +1,11 @@
-// What has been checked stays what it was: objects are frozen, and what callers pass is read once.
+// Checked values cannot change afterwards: objects are frozen, and each value that a caller passes is read once.
 import { describe, expect, it } from "vitest";
 import { type Device, defineKernel, defineOp, Tensor } from "../src/index.ts";
 import { caught, message, testDevice } from "./helpers.ts";
 import { rangeOf } from "./internals.ts";
 import { increment, incrementKernel, probeLibrary } from "./kernels/probe.ts";
 
-/** An array whose iterator tells other dimensions than its elements. */
+/** An array whose iterator gives other dimensions than its elements. */
 function lying(real: readonly number[], told: readonly number[]): number[] {
   return Object.defineProperty([...real], Symbol.iterator, { value: () => told[Symbol.iterator]() });
 }
@@ -101,7 +101,7 @@ describe("what is checked and then used", () => {
     );
   });
 
-  it("takes the place of a tensor once", () => {
+  it("reads the byte offset of a tensor once", () => {
     const buffer = device.buffer(64);
     const tensor = new Tensor(buffer, "f32", [4], flipping({ byteOffset: 16 }, "byteOffset", 1 << 30));
     expect(tensor.byteOffset).toBe(16);
@@ -247,7 +247,7 @@ describe("what is checked and then used", () => {
     expect([...out.readSync()]).toEqual([2, 3, 4, 5]);
   });
 
-  it("bytes to write are looked at once", () => {
+  it("the place of bytes to write is read once", () => {
     let looks = 0;
     class Growing extends Uint8Array {
       override get byteLength(): number {

@@ -1,4 +1,4 @@
-// Every public function with wrong kinds of everything: it succeeds or says what is wrong, and nothing else.
+// Every public function, called with values of every wrong kind: it succeeds, or throws an error that says what is wrong.
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import * as core from "../src/index.ts";
@@ -304,7 +304,7 @@ describe("every public function of core refuses what it cannot take", () => {
     tensorBytes: of(core.tensorBytes, "f32", [2], "op"),
   };
 
-  it("calls every function that there is", () => {
+  it("calls every public function", () => {
     const called = new Set(Object.keys(calls).map((name) => name.split(/[ ,]/)[0]));
     const names = Object.entries(core).flatMap(([name, value]) => (typeof value === "function" ? [name] : []));
     const untested = [
@@ -334,7 +334,7 @@ describe("every public function of core refuses what it cannot take", () => {
         .filter(([method, { value }]) => method !== "constructor" && typeof value === "function" && value.length > 0)
         .map(([method]) => `${name}.${method}`);
     });
-    // What only core itself calls.
+    // Functions that only core itself calls.
     const internal =
       /^(device\.refused|device\.allocate|buffer\.(range|copy|checkRange)|tensor\.(raw|assertComputed)|arena\.(poison|newBlock)|encoder\.(record|orderAfterConflicts|assertRecording)|checkpoint\.(entry|bind|convert|countCopy|take\w+)|writer\.(attempt|put))$/;
     expect(methods.filter((name) => !called.has(name) && !internal.test(name))).toEqual([]);

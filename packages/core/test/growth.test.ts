@@ -1,10 +1,10 @@
-// What very many dispatches, tensors and submissions take must grow with their number, not with its square.
+// The time that very many dispatches, tensors and submissions take must grow with their number, not with its square.
 import { describe, expect, it } from "vitest";
 import { type CommandEncoder, Device, type DeviceOptions, type Submission, type Tensor } from "../src/index.ts";
 import { rejected } from "./helpers.ts";
 import { incrementKernel, limitKernel } from "./kernels/probe.ts";
 
-/** Times what four times as many take: a linear call gives 4, a quadratic one 16. */
+/** How much longer four times as many take: a linear call gives 4, a quadratic one 16. */
 const MOST = 9;
 /** For any one call below, on a busy machine; each takes a second or two. */
 const SECONDS = 60;
@@ -66,7 +66,7 @@ describe("100 000 dispatches are encoded and run in linear time", () => {
         const outs = sideBySide(device, n);
         return async () => {
           const encoder = device.encoder({ barriers });
-          // Every other one from behind, so that what is recorded does not lie in order of address.
+          // Every other one from the end, so that the recorded ranges are not in order of address.
           for (let i = 0; i < n; i++) record(encoder, x, outs[i % 2 ? n - i : i] as Tensor);
           const { dispatches } = await encoder.commit({ profile });
           expect(dispatches?.length).toBe(profile ? n : undefined);
@@ -153,7 +153,7 @@ describe("100 000 dispatches are encoded and run in linear time", () => {
   );
 });
 
-describe("linear in their number are", () => {
+describe("linear in their number", () => {
   it(
     "16 000 submissions in flight, with a tensor made, read and written for each",
     async () => {
@@ -161,7 +161,7 @@ describe("linear in their number are", () => {
       await expectLinear(16_000, (n) => () => {
         const x = device.tensor("u32", [WORDS]);
         let last: Submission | undefined;
-        // The event loop does not turn: nothing is known to have ended.
+        // Without a turn of the event loop, the queue does not know that anything has ended.
         const tensors = Array.from({ length: n }, (_, i) => {
           const out = device.tensor("u32", [WORDS], [i, i, i, i]);
           if (out.readSync()[0] !== i) throw new Error(`tensor ${i} was not written`);

@@ -4,8 +4,8 @@ import type { Accesses, Range } from "../src/ranges.ts";
 const meet = (a: Range, b: Range) => a.begin < b.end && b.begin < a.end;
 
 /**
- * The definition of a conflict: the first recorded dispatch that one of the new one's ranges meets, a read that meets a
- * write before a write that meets a write before one that meets a read.
+ * The definition of a conflict: the first recorded dispatch whose ranges overlap those of the new one. Within a dispatch,
+ * read after write comes first, then write after write, then write after read.
  */
 export function hazardByDefinition(recorded: readonly Accesses[], next: Accesses): Hazard | undefined {
   for (const earlier of recorded) {

@@ -1,4 +1,4 @@
-// Random programs over overlapping views: whatever the encoder lets run at once, the bits are those of one after another.
+// Random programs over overlapping views: the results have the bits of running one dispatch after another.
 import { afterAll, describe, expect, it } from "vitest";
 import type { Hazard } from "../src/hazards.ts";
 import { type Buffer, type CommandEncoder, Device, Tensor } from "../src/index.ts";
@@ -58,7 +58,7 @@ class World {
     return tensor;
   }
 
-  /** The tensors of this world with those of another in their places. */
+  /** Pairs of the tensors of this world and those of another, to rebind. */
   pairs(other: World): [Tensor, Tensor][] {
     return [...this.tensors].map(([key, tensor]) => {
       const [wrap, at, words] = key.split(" ").map(Number) as [number, number, number];
@@ -123,7 +123,7 @@ function randomStep(random: Random): Step {
   return { op: "launch", out: view(9 * groups), groups, scratch: 32 * random.below(2) };
 }
 
-/** Steps that are legal by themselves: no output overlaps another argument by parts. */
+/** Steps that are valid by themselves: no output overlaps another argument in part. */
 function randomProgram(seed: number, device: Device): Step[] {
   const random = new Random(seed);
   const world = new World(device);
@@ -143,7 +143,7 @@ function randomProgram(seed: number, device: Device): Step[] {
   return steps;
 }
 
-/** The hazards of a program by their definition: one for each barrier that must stand, and no other. */
+/** The hazards of a program by their definition: one for each barrier that is needed, and no other. */
 function definedHazards(steps: readonly Step[], world: World): Hazard[] {
   const hazards: Hazard[] = [];
   let recorded: Accesses[] = [];
@@ -170,7 +170,7 @@ describe("random programs", () => {
   });
   const programs = Array.from({ length: PROGRAMS }, (_, seed) => randomProgram(seed, plain));
 
-  /** The memory after each of so many runs of the program, one dispatch after another. */
+  /** The memory after each of `runs` runs of the program, one dispatch after another. */
   async function oneByOne(steps: readonly Step[], runs: number): Promise<number[][][]> {
     const world = new World(plain);
     const after: number[][][] = [];
@@ -227,7 +227,7 @@ describe("random programs", () => {
     expect(barriers).toBeGreaterThan(0);
   });
 
-  it("name the first dispatch in the way of each, and the ranges", () => {
+  it("name, for each missing barrier, the first dispatch that conflicts and the ranges", () => {
     const kinds = new Set<string>();
     for (const steps of programs) {
       const world = new World(validating);

@@ -27,7 +27,7 @@ describe("an interval map", () => {
     return found;
   }
 
-  // Few long ranges that are always cut and joined; and many short ones, in many blocks.
+  // Few long ranges that are split and merged all the time; and many short ones, in many blocks.
   it.each([
     [40, 12, 4000],
     [6000, 3, 12_000],
@@ -90,7 +90,7 @@ describe("the tracker", () => {
     for (let program = 0; program < programs; program++) {
       const tracker = new HazardTracker();
       let recorded: Accesses[] = [];
-      // A manual encoder records on without a barrier; an automatic one forgets.
+      // A manual encoder goes on without a barrier; an automatic one inserts one and forgets what came before.
       const manual = program % 2 === 1;
       for (let i = 0; i < dispatches; i++) {
         const next = accesses(size, longest, String(i));
@@ -147,7 +147,7 @@ describe("the uses of memory in flight", () => {
     }
   });
 
-  it("keep little of what has ended, though something always flies", () => {
+  it("keep few intervals of submissions that have ended, while others are always in flight", () => {
     const uses = new MemoryUses();
     const list = (id: number) =>
       new Footprint([{ label: "", reads: [], writes: [{ begin: 1000 * id, end: 1000 * id + 8 }] }]);

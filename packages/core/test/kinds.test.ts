@@ -1,4 +1,4 @@
-// What a caller is told who passes the wrong kind of thing, an unknown name, or numbers that do not fit.
+// Messages for values of a wrong kind, unknown names, and numbers that do not fit.
 import vm from "node:vm";
 import { describe, expect, it } from "vitest";
 import manifest from "../package.json";

@@ -98,7 +98,7 @@ describeSimulated("the Metal device", () => {
       });
       expect(message(() => out.readSync())).toBe("limit: `x` must be < 10, got 50");
     }
-    // The records are used again: a fault is not told twice.
+    // The records are reused: a fault is not reported twice.
     bad.write([1, 5, 3, 4]);
     await recording.replay();
     expect([...out.readSync(), ...kept.readSync()]).toEqual([1, 5, 3, 4, 1, 5, 3, 4]);
@@ -142,7 +142,7 @@ describeSimulated("the Metal device", () => {
     expect(x.readSync()[0]).toBe(3);
   });
 
-  it("gives zeros, and poisons scratch of any length", async () => {
+  it("zero-fills, and poisons scratch of any length", async () => {
     using device = openMetal({ poison: true });
     for (const bytes of [1, 3, 4097, 100_000]) {
       using buffer = device.buffer(bytes);
@@ -185,7 +185,7 @@ describeSimulated("the Metal device", () => {
     increment(encoder, { x: new Tensor(buffer, "u32", [5000]), out });
     await encoder.commit();
     expect(out.readSync().every((value, i) => value === i + 1)).toBe(true);
-    // Nothing holds on to the pages.
+    // Nothing keeps the pages.
     buffer.dispose();
     const again = device.encoder();
     increment(again, { x: out, out });

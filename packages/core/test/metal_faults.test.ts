@@ -39,7 +39,7 @@ describeSimulated("failed submissions", () => {
     expect(error.message).toMatch(text);
     expect(error.message).toMatch(/^increment: /);
     expect(error.stack).toContain("metal_faults.test.ts");
-    // What it would have written is undefined, until it is written again.
+    // Memory that it would have written is undefined until it is written again.
     expect(await rejected(x.read())).toBe(error);
     set({});
     const encoder = device.encoder();
@@ -52,7 +52,7 @@ describeSimulated("failed submissions", () => {
     }
   });
 
-  it("leave the later ones alone", async () => {
+  it("do not affect later ones", async () => {
     using device = openMetal();
     set({ fault: "fail:timeout,delay:20" });
     const first = work(device);

@@ -83,7 +83,7 @@ describeSimulated("processes and workers with work on the Metal device", () => {
     ["natural", 0, "80\n", 0],
     ["dispose", 0, "disposed\n", 0],
     ["idle", 0, "idle\n", 0],
-    // Node ends at once: nothing is taken down, but nothing crashes either.
+    // Node.js ends at once: nothing is disposed, but nothing crashes either.
     ["exit", 7, "", undefined],
     ["later", 7, "", undefined],
     ["throw", 1, "", undefined],
@@ -99,7 +99,7 @@ describeSimulated("processes and workers with work on the Metal device", () => {
     expect(end.signal).toBe(null);
     expect({ code: end.code, stdout: end.stdout }).toEqual({ code, stdout });
     const [, objects, buffers, commits] = report.exec(end.stderr) ?? [];
-    // One for all of a submission's allocations, none when nothing has changed.
+    // One commit for all allocations before a submission, none when nothing has changed.
     expect(Number(commits)).toBe(1);
     expect(Number(buffers)).toBeGreaterThanOrEqual(4);
     if (live !== undefined) expect(Number(objects)).toBe(live);

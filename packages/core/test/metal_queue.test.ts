@@ -1,4 +1,4 @@
-// What the Metal device does with submissions in flight: however they end, in whatever order Metal tells of it.
+// Submissions in flight on the Metal device: they may end in any way, and Metal may report their ends in any order.
 import { existsSync, readFileSync, rmSync } from "node:fs";
 import { expect, it } from "vitest";
 import type { Device, MlxtsError } from "../src/index.ts";
@@ -100,7 +100,7 @@ describeSimulated("submissions", () => {
 });
 
 describeSimulated("data errors", () => {
-  /** A submission of dispatches that want elements below a limit. */
+  /** A submission of dispatches that fail at elements above their limits. */
   function limited(device: Device, ...all: [values: number[], limit: number][]) {
     const encoder = device.encoder();
     for (const [values, below] of all)
@@ -203,7 +203,7 @@ describeSimulated("memory of the Metal device", () => {
     const set = `working-set:${MEGABYTE}`;
     expect(await report("at-once", set)).toEqual({ live: 0, commits: 1, most: MEGABYTE });
     expect(await report("in-turn", set)).toEqual({ live: 0, commits: 20, most: MEGABYTE / 4 });
-    // Three of four go, and the next submission tells the set.
+    // Three of four are freed, and the next submission commits that to the set.
     expect(await report("fewer", set)).toEqual({ live: 0, commits: 2, most: MEGABYTE });
     expect(await report("in-turn", "macos-14")).toEqual({ live: 0, commits: 0, most: 0 });
   });

@@ -14,7 +14,7 @@ import { increment } from "./kernels/probe.ts";
 import { wrappable } from "./wrappable.ts";
 
 const steps: string[] = [];
-/** An op of every feature that encodes nothing. */
+/** An op that uses every feature of a declaration and encodes nothing. */
 const sample = defineOp({
   name: "sample",
   summary: "nothing",

@@ -1,4 +1,4 @@
-// What console.log and JSON.stringify show: what an object is and where it lies, never how it is built.
+// console.log and JSON.stringify show what an object is and where it lies, never its internals.
 import { inspect } from "node:util";
 import { describe, expect, it } from "vitest";
 import { openCheckpoint, printAsJson, writeSafetensors } from "../src/index.ts";
@@ -60,7 +60,7 @@ describe("objects show what and where they are", () => {
       expect(JSON.parse(JSON.stringify(object))).toHaveProperty("type", object.constructor.name);
   });
 
-  it("what stands for one, as mocks do", () => {
+  it("objects with a prototype of ours, as mocks have", () => {
     expect(flat([new Proxy(tensor, {}), Object.create(tensor)])).toBe(
       "[ [Proxy over a Tensor], [Object over a Tensor] ]",
     );

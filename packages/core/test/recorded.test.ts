@@ -30,7 +30,7 @@ describe("results that are not there yet", () => {
     expect([...out.readSync()]).toEqual([2, 3, 4, 5]);
   });
 
-  it("are told by the memory, not by the tensor", () => {
+  it("are known by their memory, not by the tensor", () => {
     const shared = new SharedArrayBuffer(64);
     const [a, b] = [0, 1].map(() => new Tensor(device.wrap(new Uint32Array(shared)), "u32", [16])) as [Tensor, Tensor];
     const encoder = device.encoder();
@@ -42,7 +42,7 @@ describe("results that are not there yet", () => {
     expect([...b.readSync()]).toEqual(Array(16).fill(0));
   });
 
-  it("are told while the recording goes on", () => {
+  it("are known while the recording goes on", () => {
     const encoder = device.encoder();
     const [x, y, z] = three() as [Tensor<"u32">, Tensor<"u32">, Tensor<"u32">];
     increment(encoder, { x, out: y });
@@ -111,7 +111,7 @@ describe("results that are not there yet", () => {
     const kept = device.encoder();
     increment(kept, { x, out: replayed });
     const recording = kept.finish();
-    // As after an error between two ops: nobody will commit it, and nobody has disposed it.
+    // As after an error between two ops: the encoder is neither committed nor disposed.
     const lost = device.encoder();
     increment(lost, { x, out });
     increment(lost, { x, out: replayed });
@@ -127,7 +127,7 @@ describe("results that are not there yet", () => {
     expect([...out.readSync()]).toEqual([1, 1, 7, 8]);
     await recording.replay();
     expect([...replayed.readSync()]).toEqual([1, 1, 1, 1]);
-    // Recorded again, it is to be computed again.
+    // It is recorded again, and so must be computed again.
     increment(lost, { x: replayed, out });
     expect(message(() => out.readSync())).toBe(notRun("tensor.readSync", call));
     await lost.commit();
@@ -157,7 +157,7 @@ describe("results that are not there yet", () => {
     expect(end).toEqual({ code: 0, signal: null, stdout: "true false true false", stderr: "" });
   });
 
-  it("stay cheap to tell apart", () => {
+  it("are found quickly", () => {
     const encoder = device.encoder();
     const count = 20_000;
     const x = device.tensor("u32", [4]);
@@ -167,7 +167,7 @@ describe("results that are not there yet", () => {
     const start = performance.now();
     for (const row of rows) expect(() => row.readSync()).toThrow(RangeError);
     for (let i = 0; i < count; i++) x.readSync();
-    // A look through all dispatches for each of them would take minutes.
+    // Searching all dispatches for each of them would take minutes.
     expect(performance.now() - start).toBeLessThan(10_000);
     encoder.dispose();
   });

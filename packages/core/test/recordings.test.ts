@@ -69,7 +69,7 @@ describe("recordings", () => {
     expect([bound.dispatches, bound.barriers]).toEqual([2, 1]);
   });
 
-  it("work barriers out anew, and refuse overlaps", async () => {
+  it("place barriers anew, and refuse overlaps", async () => {
     const [a, b, c] = three();
     const d = device.tensor("u32", [16]);
     const encoder = device.encoder();

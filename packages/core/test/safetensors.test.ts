@@ -17,7 +17,7 @@ const folder = testFolder();
 let files = 0;
 const fresh = () => join(folder, `${files++}.safetensors`);
 
-/** A file of that header and data, and what reading it says. */
+/** Writes a file with that header and data; gives the message of reading it. */
 function refusal(header: unknown, dataBytes = 0, options: Parameters<typeof rawFile>[2] = {}): string {
   const path = fresh();
   writeFileSync(path, rawFile(header, new Uint8Array(dataBytes), options));
@@ -85,7 +85,7 @@ describe("reading", () => {
     expect(message(() => readSafetensors(folder))).toBe(`${folder}: is not a file`);
   });
 
-  it("refuses what is shorter than it says", () => {
+  it("refuses files that are shorter than they say", () => {
     const path = fresh();
     writeFileSync(path, new Uint8Array(7));
     expect(message(() => readSafetensors(path))).toBe(`${path}: has 7 bytes, fewer than the 8 of a header length`);

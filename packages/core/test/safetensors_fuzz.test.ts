@@ -9,7 +9,7 @@ import { rawFile } from "./raw_safetensors.ts";
 const device = testDevice();
 const path = join(testFolder(), "fuzz.safetensors");
 
-/** Whatever the bytes: they are read, or refused with an error of ours. True: read. */
+/** Bytes of any kind are read, or refused with an error of this package. True: they were read. */
 function survives(bytes: Uint8Array): boolean {
   writeFileSync(path, bytes);
   try {
@@ -48,7 +48,7 @@ const lyingTensor = fc.record(
 );
 const SIZES = { F32: 4, BF16: 2, U8: 1, I64: 8, F64: 8, BOOL: 1 } as const;
 
-/** Files as they should be. */
+/** Valid files. */
 const valid = fc
   .array(
     fc.record({
@@ -93,7 +93,7 @@ describe("any file is read or refused", () => {
   it("with lies about dtypes, shapes and offsets", () => {
     fc.assert(
       fc.property(fc.array(fc.tuple(name, lyingTensor), { maxLength: 4 }), fc.nat(64), (entries, bytes) => {
-        // Put together as text: duplicate names stay.
+        // Built as text, so that duplicate names stay.
         const json = `{${entries.map(([key, value]) => `${JSON.stringify(key)}:${JSON.stringify(value)}`).join()}}`;
         survives(rawFile(json, new Uint8Array(bytes)));
       }),

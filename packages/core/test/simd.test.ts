@@ -98,7 +98,7 @@ describe.each(cpuLevels())("simd on %s", (level) => {
       });
     };
     within(exp.readSync(), Math.exp, 2 ** -23);
-    // Subnormal results too, of which f32 holds 2^-149 and its multiples.
+    // Subnormal results, too: f32 has multiples of 2^-149.
     within(sigmoid.readSync(), (v) => 1 / (1 + Math.exp(-v)), 2 ** -21.5);
     within(silu.readSync(), (v) => v / (1 + Math.exp(-v)), 2 ** -21.5);
   });

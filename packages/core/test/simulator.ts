@@ -1,11 +1,11 @@
-// Tests on the simulated Metal device: skipped, and saying why, where it has not been built.
+// Tests on the simulated Metal device. Where it has not been built they are skipped, with the reason.
 
 import { clangMissing } from "@mlxts/test-kit/clang";
 import { afterEach, describe } from "vitest";
 import { Device, type DeviceOptions } from "../src/index.ts";
 import { simulatorMissing } from "../src/native.ts";
 
-// Before the first device: the addon is chosen once.
+// Set before the first device is opened: the addon is chosen once.
 process.env.MLXTS_METAL_SIM ||= "1";
 
 /** Why the tests are skipped. */

@@ -35,7 +35,7 @@ const suiteOf = (op: Suite["op"], change: Partial<Suite> = {}): Suite => ({
   ...change,
 });
 
-/** What each test of a suite says: "" where it passes. */
+/** The message of each test of a suite; "" where it passes. */
 async function verdicts(suite: Suite, first: Device = device, others: readonly Device[] = [reversed]) {
   const texts: string[] = [];
   for (const test of suiteTests(suite, () => ({ device: first, others })))

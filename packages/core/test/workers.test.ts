@@ -40,7 +40,7 @@ describe("workers", () => {
       const one = worker({ how: "hang", ...(round > 0 && { shared }) });
       await firstMessage(one);
       expect(await one.terminate()).toBe(1);
-      // The work in flight was waited for: nothing writes any more.
+      // The worker waited for its work in flight: nothing writes any more.
       const seen = new Uint32Array(shared)[0];
       await new Promise((resolve) => setTimeout(resolve, 20));
       expect(new Uint32Array(shared)[0]).toBe(seen);

@@ -2,14 +2,14 @@ import { markAsUntransferable } from "node:worker_threads";
 
 type Newer = ArrayBuffer & { transfer?(): ArrayBuffer };
 
-/** Whether a plain ArrayBuffer can be wrapped: Node.js 22 takes the bytes even of one that is marked as untransferable. */
+/** Whether a plain ArrayBuffer can be wrapped: Node.js 22 transfers even one that is marked as untransferable. */
 export const pinned = (() => {
   const probe = new ArrayBuffer(1) as Newer;
   markAsUntransferable(probe);
   try {
     probe.transfer?.();
   } catch {
-    // As it should be.
+    // Refused, as it should be.
   }
   return probe.byteLength === 1;
 })();

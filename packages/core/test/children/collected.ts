@@ -1,4 +1,4 @@
-// Loses devices, buffers and recordings without disposing them, and tells what is left after collections.
+// Drops devices, buffers and recordings without disposing them, and prints what is left after garbage collections.
 import { readdirSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Device } from "../../src/index.ts";
@@ -10,7 +10,7 @@ const threads = () => readdirSync("/proc/self/task").length;
 
 async function collect(done: () => boolean): Promise<void> {
   for (let i = 0; i < 100 && !done(); i++) {
-    // First another job: looking through a WeakRef keeps its target for the rest of the current one.
+    // In another job: reading a WeakRef keeps its target until the current job ends.
     await sleep(10);
     gc();
   }
@@ -33,7 +33,7 @@ const most = threads();
 await collect(() => threads() <= before);
 
 const device = Device.open("cpu", { threads: 1 });
-// The collector must be told of the bytes: nothing else asks for a collection here.
+// The garbage collector must know of the bytes: nothing else triggers a collection here.
 for (let i = 0; i < 3000; i++) {
   device.buffer(1 << 20).write(new Uint8Array([1]));
   if (i % 100 === 0) await sleep(0);

@@ -1,4 +1,4 @@
-// Two dispatches, for what MLXTS_DEBUG says of them.
+// Two dispatches, whose lines MLXTS_DEBUG prints.
 import { Device } from "../../src/index.ts";
 import { increment } from "../kernels/probe.ts";
 

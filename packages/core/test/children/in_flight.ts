@@ -29,7 +29,7 @@ switch (how) {
     process.stdout.write("disposed\n");
     break;
   case "sync":
-    // The event loop never turned: calls that tell of ended work are still queued when the process ends.
+    // Without a turn of the event loop, calls that report ended work are still queued when the process ends.
     for (let i = 0; i < 200; i++) recording.replay().waitSync();
     device.dispose();
     process.stdout.write("sync\n");

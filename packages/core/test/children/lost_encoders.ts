@@ -1,4 +1,4 @@
-// Tells whether a tensor is refused while an encoder that writes it is held, and after nobody holds it any more.
+// Prints whether a tensor is refused while an encoder that writes it is referenced, and after it no longer is.
 import { setTimeout as sleep } from "node:timers/promises";
 import { type CommandEncoder, Device, type Recording, type Tensor } from "../../src/index.ts";
 import { increment } from "../kernels/probe.ts";

@@ -1,6 +1,6 @@
-// A random program over wrapped memory: `memory_attack.ts SEED STEPS`. Arrays are lent, wrapped, taken away, written by a
-// worker and lost; buffers and devices are disposed; work is committed and replayed; in random order. Every error must be a
-// typed one. Prints how many submissions there were. Runs on any version of Node.js.
+// A random program over wrapped memory: `memory_attack.ts SEED STEPS`. In random order, arrays are lent, wrapped, detached,
+// written by a worker and dropped; buffers and devices are disposed; work is committed and replayed. Every error must be a
+// typed one. Prints the number of submissions. Runs on any version of Node.js.
 import { setTimeout as sleep } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import { type Buffer, Device, type Recording, Tensor } from "../../src/index.ts";
@@ -33,7 +33,7 @@ const recordings: Recording[] = [];
 const waiting: Promise<unknown>[] = [];
 let submissions = 0;
 
-// Writes what the devices read and write, all the time.
+// A worker that keeps writing the memory that the devices read and write.
 const shared = new Shared(2 * PAGE);
 const worker = new Worker(
   "const { workerData } = require('node:worker_threads'); const a = new Uint32Array(workerData);" +
@@ -111,7 +111,7 @@ const actions: (() => unknown)[] = [
 
 const typed = (error: unknown): boolean => {
   const { code, name } = error as { code?: unknown; name: string };
-  // The arrays' own errors, and picks from empty lists.
+  // Errors of the arrays themselves, and of picking from an empty list.
   return (
     code === "InvalidArgument" || code === "Disposed" || ["TypeError", "DataCloneError", "RangeError"].includes(name)
   );

@@ -1,4 +1,4 @@
-// Uses memory of the Metal device as its argument says and gives it back; the simulator's report at exit tells the rest.
+// Uses memory of the Metal device as its argument says and frees it; the simulator reports at exit what is left.
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

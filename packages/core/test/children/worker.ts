@@ -1,4 +1,4 @@
-// A worker of workers.test.ts: computes on a device of its own, or dies with work in flight.
+// A worker of workers.test.ts: computes on a device of its own, or ends with work in flight.
 import { parentPort, workerData } from "node:worker_threads";
 import { Device, Tensor } from "../../src/index.ts";
 import { increment } from "../kernels/probe.ts";

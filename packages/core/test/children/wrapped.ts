@@ -1,5 +1,5 @@
-// Takes wrapped memory away while a device works on it: `wrapped.ts SCENARIO`. Runs on any version of Node.js; what a
-// version lacks is told as "absent". Prints "held" when the work ended well, "refused" when the memory was not accepted.
+// Takes wrapped memory away while a device works on it: `wrapped.ts SCENARIO`. Runs on any version of Node.js; a scenario
+// that a version lacks prints "absent". Prints "held" when the work ended well, "refused" when the memory was not accepted.
 import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createContext, runInContext } from "node:vm";
@@ -14,7 +14,7 @@ const PAGE = 16384;
 const COUNT = (16 * PAGE) / 4;
 const device = Device.open(undefined, { threads: 2 });
 const other = Device.open(undefined, { threads: 2 });
-// Large enough for the allocator to give their pages back at once.
+// Large enough that the allocator returns their pages to the system at once.
 const plain = () => new Uint32Array(1 << 20);
 
 type Newer = ArrayBuffer & {
@@ -28,7 +28,7 @@ interface WasmMemory {
   toFixedLengthBuffer(): ArrayBuffer;
   toResizableBuffer(): ArrayBuffer;
 }
-// Node.js has it, its types do not.
+// Node.js has it, its type declarations lack it.
 const { Memory } = (globalThis as unknown as { WebAssembly: { Memory: new (limits: object) => WasmMemory } })
   .WebAssembly;
 const lacks = (object: object, method: string) => !(method in object);
@@ -41,7 +41,7 @@ function work(on: Device, array: ArrayBufferView): { x: Tensor<"u32">; ended: Pr
   return { x, ended: encoder.commit() };
 }
 
-/** Gives what nobody holds back to the system, and takes new memory that may lie where it was. */
+/** Frees unreferenced memory, and allocates new memory that may lie at the same addresses. */
 async function churn(): Promise<void> {
   for (let i = 0; i < 4; i++) {
     gc();
@@ -56,7 +56,7 @@ function tensor(on: Device): Tensor<"u32"> {
   return x;
 }
 
-/** A plain array whose bytes `take` tries to take away. */
+/** A plain array whose bytes `take` tries to transfer. */
 const taking = (take: (buffer: Newer) => unknown) => async () => {
   let array: Uint32Array | undefined = plain();
   const { x, ended } = work(device, array);
@@ -280,7 +280,7 @@ if (isMainThread) {
     process.stdout.write(`refused: ${message}`);
   }
 } else {
-  // The arrays of an environment go before its devices, unless the devices were told to wait for them.
+  // An environment that ends frees its arrays before its devices, unless the devices close first.
   const { ended } = work(other, tensor(device).typedArray());
   parentPort?.postMessage("working");
   await ended;

@@ -1,4 +1,4 @@
-// Kernels that exist to test core; probe.ts declares them.
+// Kernels for the tests of core; probe.ts declares them.
 #include <time.h>
 
 #include "accumulate.params.h"

@@ -1,4 +1,4 @@
-// Kernels that exist to test core: they spin, fail, count and tell what they were given.
+// Kernels for the tests of core: they spin, fail, count, and report their launches.
 import { defineKernel, defineLibrary, defineOp } from "../../src/index.ts";
 
 type Axes = readonly [number, number, number];
@@ -44,7 +44,7 @@ export const limitKernel = defineKernel({
   launch: { cpu: oneThreadEach, gpu: oneThreadEach },
 });
 
-/** Writes for each threadgroup what its launch said. */
+/** Writes the launch that each threadgroup got. */
 export const launchKernel = defineKernel({
   library: probeLibrary,
   name: "launch",
@@ -95,7 +95,7 @@ export const functionsKernel = defineKernel({
   launch: { cpu: oneThread, gpu: oneThread },
 });
 
-/** x + 1, with work to make it last. */
+/** x + 1, with work that takes time. */
 export const increment = defineOp({
   name: "increment",
   summary: "x + 1",

@@ -2,7 +2,7 @@
 #include "../kernels/increment.params.h"
 using namespace metal;
 
-// One thread per threadgroup; what the CPU twin does to last, this one does in rounds of arithmetic.
+// One thread per threadgroup. The CPU kernel spins for a time; this one does rounds of arithmetic instead.
 [[host_name("increment_u32")]] kernel void increment(device const uint* x [[buffer(INCREMENT_X)]],
                                                      device uint* out [[buffer(INCREMENT_OUT)]],
                                                      constant IncrementParams& p [[buffer(INCREMENT_PARAMS)]],

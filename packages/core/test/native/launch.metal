@@ -2,7 +2,7 @@
 #include "../kernels/launch.params.h"
 using namespace metal;
 
-// Nine words for each threadgroup, as the CPU twin: here without the length of the scratch, which a shader cannot ask.
+// Nine words for each threadgroup, as in the CPU kernel, but without the length of the scratch, which a shader cannot know.
 [[host_name("launch_u32")]] kernel void launch(device const uint* absent [[buffer(LAUNCH_ABSENT)]],
                                                device uint* out [[buffer(LAUNCH_OUT)]],
                                                constant LaunchParams& p [[buffer(LAUNCH_PARAMS)]],

@@ -1,4 +1,4 @@
-// The pool by itself: every chunk once, whatever their number; callers that share it; its end. Prints what it has done;
+// Tests of the thread pool: every chunk runs once, for any number of chunks; several callers; its end. Prints what was done;
 // the exit code is the number of faults.
 #include "thread_pool.h"
 
@@ -18,11 +18,11 @@ void check(bool holds, const char* what, unsigned threads, uint64_t count) {
     std::printf("FAULT: %s (%u threads, %llu chunks)\n", what, threads, (unsigned long long)count);
 }
 
-// A job that counts how often each of its chunks is run. It is gone when run() has returned, as a device's groups are.
+// A job that counts how often each of its chunks runs. It is destroyed when run() has returned, as a device's groups are.
 struct Counted {
   explicit Counted(uint64_t count) : times(count) {}
   std::vector<std::atomic<uint8_t>> times;
-  std::atomic<uint64_t> strangers{0};  // chunks or threads out of range
+  std::atomic<uint64_t> outOfRange{0};  // chunks or threads
   unsigned threads = 0;
 
   static void chunk(void* context, uint64_t index, unsigned thread) {
@@ -30,20 +30,20 @@ struct Counted {
     if (index < self.times.size() && thread < self.threads)
       self.times[index].fetch_add(1, std::memory_order_relaxed);
     else
-      self.strangers.fetch_add(1);
+      self.outOfRange.fetch_add(1);
   }
 
   void run(ThreadPool& pool) {
     threads = pool.threads();
     pool.run(times.size(), chunk, this);
-    check(strangers == 0, "a chunk or thread is out of range", threads, times.size());
+    check(outOfRange == 0, "a chunk or thread is out of range", threads, times.size());
     uint64_t wrong = 0;
     for (const auto& n : times) wrong += n.load(std::memory_order_relaxed) != 1;
     check(wrong == 0, "chunks did not run exactly once", threads, times.size());
   }
 };
 
-// Around the most chunks of one job, and more than the lower half of a claim could count with 20 bits.
+// Numbers of chunks around the most of one job, and beyond.
 void boundaries() {
   constexpr uint64_t most = ThreadPool::kMaxChunks;
   for (const unsigned threads : {1u, 3u, 64u}) {
@@ -55,8 +55,8 @@ void boundaries() {
   std::printf("boundaries\n");
 }
 
-// Small jobs one after another: late workers meet jobs that have ended and contexts that are gone. Now and then the
-// workers have gone to sleep.
+// Small jobs one after another: late workers find jobs that have ended and contexts that are destroyed. Sometimes the
+// workers are asleep.
 void manyJobs() {
   ThreadPool pool(8);
   for (uint32_t i = 0; i < 20000; ++i) {
@@ -66,7 +66,7 @@ void manyJobs() {
   std::printf("many jobs\n");
 }
 
-// Far more threads than chunks: most of them go past the count of every job.
+// Far more threads than chunks: most of them increment past the count of every job.
 void manyThreads() {
   ThreadPool pool(256);
   for (uint32_t i = 0; i < 300; ++i) Counted(2 + i % 5).run(pool);
