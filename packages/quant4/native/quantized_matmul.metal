@@ -23,6 +23,48 @@ METAL_FUNC void bring(device const X* x, bool exists, threadgroup float* to) {
   store_tile(to + 4, exists ? load4(x + 4) : float4(0.0f));
 }
 
+// The products of a tile of x and of this simdgroup's rows of W.
+struct Sums {
+  simdgroup_float8x8 blocks[kM / 8][kRows / 8];
+};
+
+METAL_FUNC void clear(thread Sums& sums) {
+#pragma unroll
+  for (uint i = 0; i < kM / 8; ++i)
+#pragma unroll
+    for (uint j = 0; j < kRows / 8; ++j) sums.blocks[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+}
+
+// sums += x · wᵀ over the columns of a tile; the first m rows of x.
+METAL_FUNC void multiply_tiles(thread Sums& sums, threadgroup const float* x, threadgroup const float* w, uint m) {
+  for (uint k = 0; k < kColumns; k += 8) {
+    simdgroup_float8x8 a, b[kRows / 8];
+#pragma unroll
+    for (uint j = 0; j < kRows / 8; ++j) simdgroup_load(b[j], w + j * 8 * kStride + k, kStride, ulong2(0), true);
+#pragma unroll
+    for (uint i = 0; i < kM / 8; ++i) {
+      if (i * 8 < m) {
+        simdgroup_load(a, x + i * 8 * kStride + k, kStride);
+#pragma unroll
+        for (uint j = 0; j < kRows / 8; ++j)
+          simdgroup_multiply_accumulate(sums.blocks[i][j], a, b[j], sums.blocks[i][j]);
+      }
+    }
+  }
+}
+
+METAL_FUNC void store_sums(thread Sums& sums, threadgroup float* to, uint m) {
+#pragma unroll
+  for (uint i = 0; i < kM / 8; ++i) {
+    if (i * 8 < m) {
+#pragma unroll
+      for (uint j = 0; j < kRows / 8; ++j)
+        simdgroup_store(sums.blocks[i][j], to + i * 8 * kOutStride + j * 8, kOutStride);
+    }
+  }
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+}
+
 // The products of this simdgroup's rows of W, from row0 on, in its part of the tile of W: [m][kOutStride]. x and the
 // weights are those of the batch index.
 template <typename X, typename S, int Bits>
@@ -45,11 +87,8 @@ threadgroup float* multiply(device const X* x, device const uint* weight, device
   biases += row * (p.cols >> shift);
   threadgroup float* wTo = w + lane / 2 * kStride + column;
 
-  simdgroup_float8x8 sums[kM / 8][kRows / 8];
-#pragma unroll
-  for (uint i = 0; i < kM / 8; ++i)
-#pragma unroll
-    for (uint j = 0; j < kRows / 8; ++j) sums[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+  Sums sums;
+  clear(sums);
 
   bring(x, exists, xTo);
   threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -65,33 +104,13 @@ threadgroup float* multiply(device const X* x, device const uint* weight, device
         store_tile(wTo + 8 * i + 4, fma(float4(codes.high), float4(scale), float4(offset)));
       }
       simdgroup_barrier(mem_flags::mem_threadgroup);
-      for (uint k = 0; k < kColumns; k += 8) {
-        simdgroup_float8x8 a, b[kRows / 8];
-#pragma unroll
-        for (uint j = 0; j < kRows / 8; ++j) simdgroup_load(b[j], w + j * 8 * kStride + k, kStride, ulong2(0), true);
-#pragma unroll
-        for (uint i = 0; i < kM / 8; ++i) {
-          if (i * 8 < m) {
-            simdgroup_load(a, scratch.xTiles + current + i * 8 * kStride + k, kStride);
-#pragma unroll
-            for (uint j = 0; j < kRows / 8; ++j) simdgroup_multiply_accumulate(sums[i][j], a, b[j], sums[i][j]);
-          }
-        }
-      }
+      multiply_tiles(sums, scratch.xTiles + current, w, m);
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }
 
   // The rows of W are done with: their memory takes the results.
-  if (row0 >= p.rows) return w;
-#pragma unroll
-  for (uint i = 0; i < kM / 8; ++i) {
-    if (i * 8 < m) {
-#pragma unroll
-      for (uint j = 0; j < kRows / 8; ++j) simdgroup_store(sums[i][j], w + i * 8 * kOutStride + j * 8, kOutStride);
-    }
-  }
-  simdgroup_barrier(mem_flags::mem_threadgroup);
+  if (row0 < p.rows) store_sums(sums, w, m);
   return w;
 }
 

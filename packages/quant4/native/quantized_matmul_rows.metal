@@ -43,6 +43,48 @@ METAL_FUNC void decode(device const uint* words, device const S* scale, device c
   }
 }
 
+// The products of a tile of x and of this simdgroup's columns.
+struct Sums {
+  simdgroup_float8x8 blocks[kM / 8][kOwn / 8];
+};
+
+METAL_FUNC void clear(thread Sums& sums) {
+#pragma unroll
+  for (uint i = 0; i < kM / 8; ++i)
+#pragma unroll
+    for (uint j = 0; j < kOwn / 8; ++j) sums.blocks[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+}
+
+// sums += x · w over the rows of a tile of W; the first m rows of x.
+METAL_FUNC void multiply_tiles(thread Sums& sums, threadgroup const float* x, threadgroup const float* w, uint m) {
+  for (uint k = 0; k < kRows; k += 8) {
+    simdgroup_float8x8 a, b[kOwn / 8];
+#pragma unroll
+    for (uint j = 0; j < kOwn / 8; ++j) simdgroup_load(b[j], w + k * kStride + j * 8, kStride);
+#pragma unroll
+    for (uint i = 0; i < kM / 8; ++i) {
+      if (i * 8 < m) {
+        simdgroup_load(a, x + i * 8 * kXStride + k, kXStride);
+#pragma unroll
+        for (uint j = 0; j < kOwn / 8; ++j)
+          simdgroup_multiply_accumulate(sums.blocks[i][j], a, b[j], sums.blocks[i][j]);
+      }
+    }
+  }
+}
+
+METAL_FUNC void store_sums(thread Sums& sums, threadgroup float* to, uint m) {
+#pragma unroll
+  for (uint i = 0; i < kM / 8; ++i) {
+    if (i * 8 < m) {
+#pragma unroll
+      for (uint j = 0; j < kOwn / 8; ++j)
+        simdgroup_store(sums.blocks[i][j], to + i * 8 * kOutStride + j * 8, kOutStride);
+    }
+  }
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+}
+
 // The products of this simdgroup's columns in its part of the tiles of x: [m][kOutStride]. x and the weights are those
 // of the batch index.
 template <typename X, typename S, int Bits>
@@ -62,11 +104,8 @@ threadgroup float* multiply(device const X* x, device const uint* weight, device
   biases += column / p.groupSize;
   threadgroup float* wTo = scratch.wTiles + wRow * kStride + index % 4 * 16;
 
-  simdgroup_float8x8 sums[kM / 8][kOwn / 8];
-#pragma unroll
-  for (uint i = 0; i < kM / 8; ++i)
-#pragma unroll
-    for (uint j = 0; j < kOwn / 8; ++j) sums[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+  Sums sums;
+  clear(sums);
 
   for (uint next = 0; next < p.rows + kRows; next += kRows) {
     const uint into = next / kRows % 2;
@@ -76,37 +115,14 @@ threadgroup float* multiply(device const X* x, device const uint* weight, device
       decode<S, Bits>(weight + ulong(row) * words, scales + ulong(row) * groups, biases + ulong(row) * groups,
                       row < p.rows && column < p.cols, wTo + into * kTile);
     }
-    if (next > 0 && !idle) {
-      threadgroup const float* a0 = scratch.xTiles + (1 - into) * kXTile;
-      threadgroup const float* b0 = scratch.wTiles + (1 - into) * kTile + own;
-      for (uint k = 0; k < kRows; k += 8) {
-        simdgroup_float8x8 a, b[kOwn / 8];
-#pragma unroll
-        for (uint j = 0; j < kOwn / 8; ++j) simdgroup_load(b[j], b0 + k * kStride + j * 8, kStride);
-#pragma unroll
-        for (uint i = 0; i < kM / 8; ++i) {
-          if (i * 8 < m) {
-            simdgroup_load(a, a0 + i * 8 * kXStride + k, kXStride);
-#pragma unroll
-            for (uint j = 0; j < kOwn / 8; ++j) simdgroup_multiply_accumulate(sums[i][j], a, b[j], sums[i][j]);
-          }
-        }
-      }
-    }
+    if (next > 0 && !idle)
+      multiply_tiles(sums, scratch.xTiles + (1 - into) * kXTile, scratch.wTiles + (1 - into) * kTile + own, m);
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }
 
   // The tiles of x are done with: their memory takes the results.
   threadgroup float* results = scratch.xTiles + own * kM / kOwn * kOutStride;
-  if (idle) return results;
-#pragma unroll
-  for (uint i = 0; i < kM / 8; ++i) {
-    if (i * 8 < m) {
-#pragma unroll
-      for (uint j = 0; j < kOwn / 8; ++j) simdgroup_store(sums[i][j], results + i * 8 * kOutStride + j * 8, kOutStride);
-    }
-  }
-  simdgroup_barrier(mem_flags::mem_threadgroup);
+  if (!idle) store_sums(sums, results, m);
   return results;
 }
 
