@@ -207,7 +207,7 @@ kernel void sample(device const T* logits [[buffer(SAMPLE_LOGITS)]], device cons
   const uint n = p.dim, indexBits = 32 - clz((n - 1) | 1);
   logits += ulong(row) * n;
   weights += ulong(row) * n;
-  Searcher searcher = {scratch, 0, index, threads, lane, simdgroup};
+  Searcher searcher = {scratch_of(memory, p), 0, index, threads, lane, simdgroup};
   Span span = {4 * index, n, 4 * threads};
 
   searcher.clear();
