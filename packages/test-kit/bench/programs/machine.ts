@@ -1,6 +1,6 @@
 // What this machine can do at best, for one thread and two: pnpm --filter @mlxts/test-kit bench
 import { Device } from "@mlxts/core";
-import { measureLimits } from "./limits.ts";
+import { measureLimits } from "../limits.ts";
 
 const rows: Record<string, Record<string, number>> = {};
 for (const threads of [1, 2]) {
