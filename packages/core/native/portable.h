@@ -4,6 +4,7 @@
 #include "metal_kernel.h"
 
 #define MLXTS_FUNC METAL_FUNC
+#define MLXTS_PARAMS constant  // what a kernel's params are: MLXTS_PARAMS P& p
 
 namespace mlxts {
 
@@ -42,6 +43,7 @@ struct FaultSearch {
 #include "cpu_kernel.h"
 
 #define MLXTS_FUNC inline __attribute__((always_inline))
+#define MLXTS_PARAMS const
 
 namespace mlxts {
 

@@ -1,6 +1,6 @@
-// One threadgroup: one token of one sequence, all heads. Each thread checks all of `start` before it writes anything, so
-// that a dispatch that fails has written nothing.
-#include "cpu_kernel.h"
+// One threadgroup: one token of one sequence, all heads. Each thread checks all starts before it writes anything, so that
+// a dispatch that fails has written nothing.
+#include "kv_cache.h"
 #include "kv_cache_append.params.h"
 #include "simd.h"
 
@@ -27,19 +27,14 @@ int32_t kv_cache_append(const Launch& l) {
   const Indices start = l.indices(KV_CACHE_APPEND_START);
   C* kCache = l.buffer<C>(KV_CACHE_APPEND_K_CACHE);
   C* vCache = l.buffer<C>(KV_CACHE_APPEND_V_CACHE);
-  const auto wrong = [&](int32_t at) { return at < 0 || uint64_t(at) + p.tokens > p.capacity; };
-  const auto fail = [&](int32_t at, size_t b) {
-    return l.fail(KV_CACHE_APPEND_FAULT_START, uint32_t(at), uint32_t(b));
-  };
-  for (uint32_t b = 0; b < p.batch; ++b)
-    if (const int32_t at = start.read(b); wrong(at)) return fail(at, b);
+  const size_t last = p.capacity - p.tokens;
+  if (!starts_right(start, p.batch, last, l, KV_CACHE_APPEND_FAULT_START)) return 1;
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t b = group / p.tokens, t = group % p.tokens;
-    const int32_t at = start.read(b);
-    if (wrong(at)) return fail(at, b);
+    const size_t row = start_at(start, b, last) + t;
     for (size_t h = 0; h < p.heads; ++h) {
       const size_t from = (group * p.heads + h) * p.dim;
-      const size_t to = ((b * p.heads + h) * p.capacity + size_t(at) + t) * p.dim;
+      const size_t to = cache_row(b, h, p.heads, p.capacity, row) * p.dim;
       copy(k + from, kCache + to, p.dim);
       copy(v + from, vCache + to, p.dim);
     }

@@ -1,10 +1,11 @@
 #include "convert.h"
+#include "kv_cache.h"
 #include "kv_cache_append.params.h"
 
 using namespace metal;
 using namespace mlxts;
 
-// A threadgroup copies some heads of one token. Each simdgroup checks all of `start` before it writes anything, so that a
+// A threadgroup copies some heads of one token. Each simdgroup checks all starts before it writes anything, so that a
 // dispatch that fails has written nothing.
 template <typename X, typename C>
 kernel void kv_cache_append(device const X* k [[buffer(KV_CACHE_APPEND_K)]],
@@ -18,20 +19,12 @@ kernel void kv_cache_append(device const X* k [[buffer(KV_CACHE_APPEND_K)]],
                             uint3 position [[thread_position_in_threadgroup]], uint3 size [[threads_per_threadgroup]],
                             uint lane [[thread_index_in_simdgroup]]) {
   const uint last = p.capacity - p.tokens;
-  uint wrong = p.batch, found = 0;
-  for (uint b = lane; b < p.batch && wrong == p.batch; b += kSimd) {
-    const uint at = uint(read_index(start, b));  // a negative one is above any capacity
-    if (at > last) wrong = b, found = at;
-  }
-  const uint first = simd_min(wrong);
-  if (first < p.batch) {
-    if (wrong == first) report_fault(fault, KV_CACHE_APPEND_FAULT_START, found, wrong);
-    return;
-  }
+  const Indices starts = {start, true};
+  if (!starts_right(starts, p.batch, last, FaultSearch{fault, lane}, KV_CACHE_APPEND_FAULT_START)) return;
   const uint t = group.x, b = group.y, h = group.z * size.y + position.y;
   if (h >= p.heads) return;
   const ulong from = ((ulong(b) * p.tokens + t) * p.heads + h) * p.dim;
-  const ulong to = ((ulong(b) * p.heads + h) * p.capacity + min(uint(read_index(start, b)), last) + t) * p.dim;
+  const ulong to = cache_row(b, h, p.heads, p.capacity, start_at(starts, b, last) + t) * p.dim;
   for (uint i = 4 * position.x; i < p.dim; i += 4 * size.x) {
     convert_four(k + from, kCache + to, i, p.dim);
     convert_four(v + from, vCache + to, i, p.dim);

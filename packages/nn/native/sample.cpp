@@ -1,7 +1,7 @@
 // One threadgroup: one row. Weights are integers, so that their sums do not depend on the order. Thresholds are found by
 // bisection, of logits over their bits and of weights over their values; blocks with nothing above one are skipped.
 #include "argmax.h"
-#include "cpu_kernel.h"
+#include "sample.params.h"
 #include "sampling.h"
 
 using namespace mlxts;

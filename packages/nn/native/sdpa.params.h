@@ -16,11 +16,15 @@
 #define SDPA_FAULT 6
 #define SDPA_FAULT_LENGTH 1
 #define SDPA_FAULT_NEW_ROWS 2
+#ifdef __METAL_VERSION__
 #define SDPA_TILE_ROWS 32
 #define SDPA_SIMDGROUPS 8
-#define SDPA_TILE_KEYS 64
 #define SDPA_TILE_COLUMNS 256
 #define SDPA_SCORE_STRIDE 68
+#else
+#define SDPA_PANEL_ROWS 6
+#define SDPA_PANEL_COLUMNS 64
+#endif
 
 struct SdpaParams {
   uint32_t batch;
@@ -31,27 +35,56 @@ struct SdpaParams {
   uint32_t capacity;
   float scale;
   uint32_t causal;
+#ifdef __METAL_VERSION__
+  uint32_t scratch[5];  // byte offsets
+#else
   uint32_t groupRows;
-  uint32_t scratch[1];  // byte offsets
+  uint32_t width;
+  uint32_t scratch[7];  // byte offsets
+#endif
 };
-static_assert(sizeof(SdpaParams) == 40, "SdpaParams must match the declaration of sdpa");
+#ifdef __METAL_VERSION__
+static_assert(sizeof(SdpaParams) == 52, "SdpaParams must match the declaration of sdpa");
+#else
+static_assert(sizeof(SdpaParams) == 68, "SdpaParams must match the declaration of sdpa");
+#endif
 #ifdef __METAL_VERSION__
 struct SdpaScratch {
-  threadgroup uchar* memory;
+  threadgroup uint* length;
+  threadgroup float* scores0;
+  threadgroup float* scores1;
+  threadgroup float* factors;
+  threadgroup float* denominators;
 };
 inline SdpaScratch scratch_of(threadgroup uchar* memory, constant SdpaParams& p) {
   return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
+      (threadgroup uint*)(memory + p.scratch[0]),
+      (threadgroup float*)(memory + p.scratch[1]),
+      (threadgroup float*)(memory + p.scratch[2]),
+      (threadgroup float*)(memory + p.scratch[3]),
+      (threadgroup float*)(memory + p.scratch[4]),
   };
 }
 #else
 struct SdpaScratch {
-  uint8_t* memory;
+  float* queries;
+  float* sums;
+  float* maxima;
+  float* denominators;
+  float* keys;
+  float* values;
+  float* scores;
 };
 inline SdpaScratch scratch_of(const MlxtsCpuLaunch& l, const SdpaParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[1]),
+      reinterpret_cast<float*>(memory + p.scratch[2]),
+      reinterpret_cast<float*>(memory + p.scratch[3]),
+      reinterpret_cast<float*>(memory + p.scratch[4]),
+      reinterpret_cast<float*>(memory + p.scratch[5]),
+      reinterpret_cast<float*>(memory + p.scratch[6]),
   };
 }
 #endif

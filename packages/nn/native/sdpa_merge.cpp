@@ -1,6 +1,8 @@
-// One threadgroup: one query row. Its pieces are put together in order: a piece counts exp(its max − the overall max).
-#include "attention.h"
+// One threadgroup: a query row. Its pieces are added in order, each multiplied by exp(its maximum − the largest maximum).
+#include "kv_cache.h"
+#include "query_rows.h"
 #include "sdpa_merge.params.h"
+#include "simd.h"
 
 using namespace mlxts;
 
@@ -10,32 +12,28 @@ template <typename X>
 void sdpa_merge(const Launch& l) {
   const auto& p = l.args<SdpaMergeParams>();
   const Indices lengths = l.indices(SDPA_MERGE_LENGTHS);
-  const size_t dim = p.dim, share = p.heads / p.kvHeads, rows = p.tokens * share;
   for (uint64_t group = l.begin; group < l.end; ++group) {
-    const size_t head = group % p.heads, t = group / p.heads % p.tokens, b = group / p.heads / p.tokens;
-    // The length that the pieces were made for was right; this one may have changed, and has as many pieces at most.
-    const size_t length = uint32_t(lengths.read(b));
-    const size_t all = (length + piece_keys(length) - 1) / piece_keys(length), pieces = all < p.pieces ? all : p.pieces;
-    const size_t stride = rows * (dim + 2);
-    const float* first = l.buffer<const float>(SDPA_MERGE_PARTIAL) +
-                         ((b * p.kvHeads + head / share) * p.pieces * rows + t * share + head % share) * (dim + 2);
-    float top = -INFINITY;
-    for (size_t i = 0; i < pieces; ++i) top = first[i * stride] > top ? first[i * stride] : top;
-    // A piece of which nothing was visible has the factor 0 and sums of 0.
-    float factors[kMaxPieces], sum = 0;
+    const MergedRow row = merged_row(group, p);
+    const size_t pieces = pieces_of(length_at(lengths, row.sequence, 0, p.capacity)), stride = row.stride;
+    const float* first = l.buffer<const float>(SDPA_MERGE_PARTIAL) + row.first;
+    float maximum = -INFINITY;
+    for (size_t i = 0; i < pieces; ++i) maximum = first[i * stride] > maximum ? first[i * stride] : maximum;
+    // A piece of which nothing was visible has the factor 0, and sums of 0.
+    float factors[SDPA_PIECES_MAX_PIECES], denominator = 0;
     for (size_t i = 0; i < pieces; ++i) {
-      factors[i] = first[i * stride] == -INFINITY ? 0 : exp(splat(first[i * stride] - top))[0];
-      sum += first[i * stride + 1] * factors[i];
+      factors[i] = first[i * stride] == -INFINITY ? 0 : exp(splat(first[i * stride] - maximum))[0];
+      denominator += first[i * stride + 1] * factors[i];
     }
-    const vf32 inverse = splat(1 / sum);
-    X* out = l.buffer<X>(SDPA_MERGE_OUT) + group * dim;
+    const vf32 inverse = splat(1 / denominator);
+    X* out = l.buffer<X>(SDPA_MERGE_OUT) + group * p.dim;
     const auto merged = [&](size_t d, auto get) {
       vf32 value = {};
-      for (size_t i = 0; i < pieces; ++i) value = fma(get(first + i * stride + 2 + d), splat(factors[i]), value);
+      for (size_t i = 0; i < pieces; ++i)
+        value = fma(get(first + i * stride + SDPA_PIECES_SOFTMAX_SIZE + d), splat(factors[i]), value);
       return pieces == 0 ? vf32{} : value * inverse;
     };
     for_lanes(
-        dim, [&](size_t d) { store(out + d, merged(d, [](const float* at) { return load(at); })); },
+        p.dim, [&](size_t d) { store(out + d, merged(d, [](const float* at) { return load(at); })); },
         [&](size_t d, int n) {
           store_partial(out + d, merged(d, [n](const float* at) { return load_partial(at, n); }), n);
         });

@@ -1,5 +1,5 @@
-// Few queries, first half: one threadgroup is a piece of a key/value head's cache, against up to 32 of the query rows
-// that share the head. Of each row it leaves the maximum, the denominator and the sums.
+// Few queries, first half: a threadgroup has a piece of a key/value head's cache, and a tile of the query rows that share
+// the head. It writes the maximum, the denominator and the sums of each row.
 #include "sdpa_tile.h"
 
 using namespace metal;
@@ -13,41 +13,45 @@ kernel void sdpa_pieces(device const X* q [[buffer(SDPA_PIECES_Q)]],
                         device float* partial [[buffer(SDPA_PIECES_PARTIAL)]],
                         constant SdpaPiecesParams& p [[buffer(SDPA_PIECES_PARAMS)]],
                         device MlxtsFault* fault [[buffer(SDPA_PIECES_FAULT)]],
-                        threadgroup float* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
+                        threadgroup uchar* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
                         uint3 groups [[threadgroups_per_grid]], uint index [[thread_index_in_threadgroup]],
                         uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  const SdpaPiecesScratch scratch = scratch_of(memory, p);
   const uint kv_head = group.y, sequence = group.z;
-  uint length;
-  if (!right_length(lengths, sequence, length, p, fault, SDPA_PIECES_FAULT_LENGTH, SDPA_PIECES_FAULT_NEW_ROWS, memory, index,
-                    lane))
-    return;
-  const uint rows = p.tokens * (p.heads / p.kvHeads), tiles = (rows + SDPA_TILE_ROWS - 1) / SDPA_TILE_ROWS;
+  const LengthFaults codes = {SDPA_PIECES_FAULT_LENGTH, SDPA_PIECES_FAULT_NEW_ROWS};
+  const CheckedLength checked =
+      checked_length(lengths, sequence, p, FaultSearch{fault, lane}, codes, scratch.length, index);
+  if (!checked.right) return;
+  const QueryRows queries = query_rows(p, sequence, kv_head, checked.length);
+  const uint tiles = (queries.rows + SDPA_TILE_ROWS - 1) / SDPA_TILE_ROWS;
   const uint piece = group.x / tiles, first = group.x % tiles * SDPA_TILE_ROWS;
-  const uint begin = piece * piece_keys(length);
-  if (begin >= length) return;
-  const uint end = min(length, begin + piece_keys(length));
-  const AttentionTile tile = attention_tile(p, length, sequence, kv_head, first, begin, end);
-  const ulong head = ulong(sequence) * p.kvHeads + kv_head, cache = head * p.capacity * p.dim;
-  device float* to = partial + ((head * (groups.x / tiles) + piece) * rows + first) * (p.dim + 2);
+  const uint begin = piece * piece_keys(checked.length);
+  if (begin >= checked.length) return;
+  const uint end = min(checked.length, begin + piece_keys(checked.length));
+  const AttentionTile tile = attention_tile(queries, first, begin, end, p.scale);
+  const ulong cache = cache_row(sequence, kv_head, p.kvHeads, p.capacity, 0) * p.dim;
+  const ulong head = ulong(sequence) * p.kvHeads + kv_head;
+  device float* to = partial + partial_address(head, piece, groups.x / tiles, first, queries.rows, p.dim);
   AttentionState state;
   uint next = 0;
   for (uint column = 0; column < p.dim; column += SDPA_TILE_COLUMNS) {
-    attend(q, k_cache + cache, v_cache + cache, tile, column, memory, next, state, lane, simdgroup);
+    attend(q, k_cache + cache, v_cache + cache, tile, column, scratch, next, state, lane, simdgroup);
     MLXTS_UNROLL for (int i = 0; i < kRowFragments; ++i) {
       const uint row = i * 8 + matrix_row(lane);
       if (row >= tile.rows) continue;
+      device float* sums = to + ulong(row) * partial_size(p.dim) + SDPA_PIECES_SOFTMAX_SIZE;
       MLXTS_UNROLL for (int s = 0; s < kStrips; ++s) {
         const uint at = strip_column(p.dim, column, s, lane, simdgroup);
-        if (s < int(strips(p.dim, column)))
-          store_some(to + ulong(row) * (p.dim + 2) + 2 + at, strip_sums(state, i, s), left(at, p.dim));
+        if (s < int(strips(p.dim, column))) store_some(sums + at, strip_sums(state, i, s), left(at, p.dim));
       }
     }
   }
   MLXTS_UNROLL for (int i = 0; i < kRowFragments; ++i) {
     const uint row = i * 8 + simdgroup;
     if (lane > 0 || row >= tile.rows) continue;
-    to[ulong(row) * (p.dim + 2)] = state.top[i];
-    to[ulong(row) * (p.dim + 2) + 1] = state.total[i];
+    device float* softmax = to + ulong(row) * partial_size(p.dim);
+    softmax[0] = state.maximum[i];
+    softmax[1] = state.denominator[i];
   }
 }
 

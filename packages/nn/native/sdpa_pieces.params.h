@@ -16,8 +16,15 @@
 #define SDPA_PIECES_FAULT 6
 #define SDPA_PIECES_FAULT_LENGTH 1
 #define SDPA_PIECES_FAULT_NEW_ROWS 2
+#define SDPA_PIECES_BLOCK_KEYS 64
+#define SDPA_PIECES_SOFTMAX_SIZE 2
+#ifdef __METAL_VERSION__
 #define SDPA_PIECES_MAX_PIECES 64
 #define SDPA_PIECES_MIN_PIECE_KEYS 64
+#else
+#define SDPA_PIECES_MAX_PIECES 16
+#define SDPA_PIECES_MIN_PIECE_KEYS 128
+#endif
 
 struct SdpaPiecesParams {
   uint32_t batch;
@@ -28,26 +35,51 @@ struct SdpaPiecesParams {
   uint32_t capacity;
   float scale;
   uint32_t causal;
-  uint32_t scratch[1];  // byte offsets
+#ifdef __METAL_VERSION__
+  uint32_t scratch[5];  // byte offsets
+#else
+  uint32_t width;
+  uint32_t scratch[5];  // byte offsets
+#endif
 };
-static_assert(sizeof(SdpaPiecesParams) == 36, "SdpaPiecesParams must match the declaration of sdpa_pieces");
+#ifdef __METAL_VERSION__
+static_assert(sizeof(SdpaPiecesParams) == 52, "SdpaPiecesParams must match the declaration of sdpa_pieces");
+#else
+static_assert(sizeof(SdpaPiecesParams) == 56, "SdpaPiecesParams must match the declaration of sdpa_pieces");
+#endif
 #ifdef __METAL_VERSION__
 struct SdpaPiecesScratch {
-  threadgroup uchar* memory;
+  threadgroup uint* length;
+  threadgroup float* scores0;
+  threadgroup float* scores1;
+  threadgroup float* factors;
+  threadgroup float* denominators;
 };
 inline SdpaPiecesScratch scratch_of(threadgroup uchar* memory, constant SdpaPiecesParams& p) {
   return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
+      (threadgroup uint*)(memory + p.scratch[0]),
+      (threadgroup float*)(memory + p.scratch[1]),
+      (threadgroup float*)(memory + p.scratch[2]),
+      (threadgroup float*)(memory + p.scratch[3]),
+      (threadgroup float*)(memory + p.scratch[4]),
   };
 }
 #else
 struct SdpaPiecesScratch {
-  uint8_t* memory;
+  float* queries;
+  float* sums;
+  float* maxima;
+  float* denominators;
+  float* scores;
 };
 inline SdpaPiecesScratch scratch_of(const MlxtsCpuLaunch& l, const SdpaPiecesParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[1]),
+      reinterpret_cast<float*>(memory + p.scratch[2]),
+      reinterpret_cast<float*>(memory + p.scratch[3]),
+      reinterpret_cast<float*>(memory + p.scratch[4]),
   };
 }
 #endif

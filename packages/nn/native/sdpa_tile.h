@@ -1,101 +1,85 @@
-// Attention of a tile of query rows over a range of keys, with online softmax. A block of 64 keys is scored 8 keys to a
-// simdgroup; the rows' softmax goes by rows; then each simdgroup adds the values of its own columns. So every key and
-// value is read once by a tile, straight from the cache. All sums and factors are floats.
+// Attention of a tile of query rows over a range of keys, with online softmax. Of a block of keys each simdgroup scores
+// eight; then the simdgroups share the rows, for the softmax; then each adds the values of its own columns. So a tile
+// reads every key and value once, straight from the cache. All sums and factors are floats.
 #pragma once
+#include "kv_cache.h"
 #include "metal_matrix.h"
+#include "partial_vectors.h"
+#include "query_rows.h"
 #include "sdpa.params.h"
-#include "sdpa_common.h"
 
 namespace mlxts {
 
-constant constexpr uint kTileKeys = SDPA_TILE_KEYS, kTileSimdgroups = SDPA_SIMDGROUPS, kScoreStride = SDPA_SCORE_STRIDE;
+constant constexpr uint kBlockKeys = SDPA_PIECES_BLOCK_KEYS, kSimdgroups = SDPA_SIMDGROUPS;
+constant constexpr uint kScoreStride = SDPA_SCORE_STRIDE;
+static_assert(kBlockKeys == 8 * kSimdgroups, "each simdgroup scores eight keys of a block");
+static_assert(kBlockKeys == 2 * kSimd, "a lane has two scores of a row");
 constant constexpr int kRowFragments = SDPA_TILE_ROWS / 8;
 // Columns of a simdgroup go by strips of 16, of which a lane has 4 neighbors of a row, in two fragments.
 constant constexpr uint kStrip = 16;
 constant constexpr int kStrips = SDPA_TILE_COLUMNS / SDPA_SIMDGROUPS / kStrip;
 
-// Whether all lengths are right, and the one of `sequence`; the first wrong one is reported. The first simdgroup reads
-// each of them once, for the whole threadgroup.
+// Whether all lengths are right, and the one of `sequence`: one answer for the whole threadgroup, even if the lengths
+// change meanwhile. `words` are two.
+struct CheckedLength {
+  bool right;
+  uint length;
+};
 template <typename P>
-METAL_FUNC bool right_length(device const Index* lengths, uint sequence, thread uint& length, constant P& p,
-                             device MlxtsFault* fault, uint outOfRange, uint tooFew, threadgroup float* memory,
-                             uint index, uint lane) {
-  uint wrong = p.batch, found = 0, own = 0;
-  for (uint b = lane; b < p.batch && index < kSimd; b += kSimd) {
-    const uint at = uint(read_index(lengths, b));  // a negative one is above any capacity
-    if (b == sequence) own = at;
-    if (wrong == p.batch && (at > p.capacity || (p.causal && at < p.tokens))) wrong = b, found = at;
+METAL_FUNC CheckedLength checked_length(device const Index* lengths, uint sequence, constant P& p, FaultSearch search,
+                                        LengthFaults codes, threadgroup uint* words, uint index) {
+  const Indices all = {lengths, true};
+  uint2 own = uint2(0);
+  if (index < kSimd) {
+    own.x = lengths_right(all, p.batch, least_length(p), p.capacity, search, codes);
+    own.y = length_at(all, sequence, least_length(p), p.capacity);
   }
-  const uint first = metal::simd_min(wrong);
-  if (wrong == first && wrong < p.batch) report_fault(fault, found > p.capacity ? outOfRange : tooFew, found, wrong);
-  const metal::uint2 all =
-      threadgroup_first(metal::uint2(first, metal::simd_max(own)), (threadgroup uint*)memory, index);
-  length = all.y;
-  return all.x == p.batch;
+  const uint2 first = threadgroup_first(own, words, index);
+  return {first.x != 0, first.y};
 }
 
-// Rows are tokens, and within them the heads that share the key/value head.
 struct AttentionTile {
-  uint first, rows;
-  uint begin, end;  // keys; the last row sees those before `end`
-  uint visible;     // keys that token 0 sees, or every token
-  uint share, heads, dim;
-  bool causal;
+  QueryRows queries;
+  uint first, rows;  // of the query rows
+  uint begin, end;   // of the keys: those from `end` on are seen by no row
   float scale;
-  ulong start;  // of token 0 and the first of the heads in q
 
-  METAL_FUNC ulong address(uint row) const {
-    return start + (ulong((first + row) / share) * heads + (first + row) % share) * dim;
-  }
-  METAL_FUNC uint limit(uint row) const {
-    return row < rows ? metal::min(end, visible + (causal ? (first + row) / share : 0)) : 0;
-  }
+  METAL_FUNC ulong address(uint row) const { return queries.address(first + row); }
+  // The key at which what a row sees ends.
+  METAL_FUNC uint limit(uint row) const { return row < rows ? metal::min(end, uint(queries.visible(first + row))) : 0; }
 };
 
-// The tile of rows from `first` on of a key/value head's `rows`, over keys `begin` to `end` as far as it sees them.
-template <typename P>
-METAL_FUNC AttentionTile attention_tile(constant P& p, uint length, uint sequence, uint kv_head, uint first, uint begin,
-                                        uint end) {
-  AttentionTile tile;
-  tile.share = p.heads / p.kvHeads;
-  tile.heads = p.heads;
-  tile.dim = p.dim;
-  tile.causal = p.causal;
-  tile.scale = p.scale;
-  tile.first = first;
-  tile.rows = metal::min(p.tokens * tile.share - first, uint(SDPA_TILE_ROWS));
-  tile.visible = p.causal ? length - p.tokens + 1 : length;
-  tile.begin = begin;
-  tile.end = end;
+// The tile of the query rows from `first` on, over keys `begin` to `end` as far as it sees them.
+METAL_FUNC AttentionTile attention_tile(QueryRows queries, uint first, uint begin, uint end, float scale) {
+  AttentionTile tile = {queries, first, metal::min(queries.rows - first, uint(SDPA_TILE_ROWS)), begin, end, scale};
   tile.end = tile.limit(tile.rows - 1);
-  tile.start = (ulong(sequence) * p.tokens * p.heads + kv_head * tile.share) * p.dim;
   return tile;
 }
 
-// What a simdgroup has of a tile: sums of all rows in its columns, and the softmax of every eighth row.
+// What a simdgroup keeps of a tile: the sums of all rows in its columns, and the softmax of every eighth row.
 struct AttentionState {
   metal::simdgroup_float8x8 sums[kRowFragments][2 * kStrips];
-  float top[kRowFragments], total[kRowFragments];
+  float maximum[kRowFragments], denominator[kRowFragments];
 };
 
-// Of a simdgroup: strips of columns in a pass from `column` on, and a lane's first column of a strip.
+// How many strips a simdgroup has in the pass from `column` on, and a lane's first column of a strip.
 METAL_FUNC uint strips(uint dim, uint column) {
-  constexpr uint kAll = kStrip * kTileSimdgroups;
+  constexpr uint kAll = kStrip * kSimdgroups;
   return (metal::min(dim - column, uint(SDPA_TILE_COLUMNS)) + kAll - 1) / kAll;
 }
 METAL_FUNC uint strip_column(uint dim, uint column, uint strip, uint lane, uint simdgroup) {
   return column + (simdgroup * strips(dim, column) + strip) * kStrip + 2 * matrix_column(lane);
 }
 
-// Four neighboring columns of a lane's row.
+// A lane's four neighboring columns of a strip.
 METAL_FUNC float4 strip_sums(thread AttentionState& state, int i, int strip) {
   thread const float2& a = state.sums[i][2 * strip].thread_elements();
   thread const float2& b = state.sums[i][2 * strip + 1].thread_elements();
   return float4(a.x, a.y, b.x, b.y);
 }
 
-// Scores of 8 keys with all rows. The fragments of 32 columns take them in the order 0, 4, 8 …, 1, 5, 9 …, so that each
-// lane reads neighbors.
+// Scores of eight keys with all rows. Fragments take 32 columns at a time in the order 0, 4, 8 …, 1, 5, 9 …, so that a lane
+// reads neighbors.
 template <typename X, typename C>
 METAL_FUNC void score_keys(device const X* q, device const C* keys, thread const AttentionTile& tile, uint key,
                            threadgroup float* scores, uint lane) {
@@ -107,17 +91,17 @@ METAL_FUNC void score_keys(device const X* q, device const C* keys, thread const
     sums[i] = metal::simdgroup_float8x8(0.0f);
     from[i] = tile.address(i * 8 + row);
   }
-  for (uint d = 0; d < tile.dim; d += 32) {
+  for (uint d = 0; d < tile.queries.dim; d += 32) {
     metal::simdgroup_float8x8 k[4], x[4];
     MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
-      const uint at = d + 4 * row, count = key + column + e < tile.end ? left(at, tile.dim) : 0;
-      const float4 v = load_some(keys + ulong(key + column + e) * tile.dim + at, count);
+      const uint at = d + 4 * row, count = key + column + e < tile.end ? left(at, tile.queries.dim) : 0;
+      const float4 v = load_some(keys + ulong(key + column + e) * tile.queries.dim + at, count);
       MLXTS_UNROLL for (int j = 0; j < 4; ++j) k[j].thread_elements()[e] = v[j];
     }
     MLXTS_UNROLL for (int i = 0; i < kRowFragments; ++i) {
       if (i >= used) continue;
       MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
-        const uint at = d + 4 * (column + e), count = i * 8 + row < tile.rows ? left(at, tile.dim) : 0;
+        const uint at = d + 4 * (column + e), count = i * 8 + row < tile.rows ? left(at, tile.queries.dim) : 0;
         const float4 v = load_some(q + from[i] + at, count);
         MLXTS_UNROLL for (int j = 0; j < 4; ++j) x[j].thread_elements()[e] = v[j];
       }
@@ -128,33 +112,33 @@ METAL_FUNC void score_keys(device const X* q, device const C* keys, thread const
       scores[(i * 8 + row) * kScoreStride + column + e] = sums[i].thread_elements()[e];
 }
 
-// The scores of a row of which `seen` keys are visible become exp(scale · score − max), zeros from there on. Gives what
-// earlier sums of the row are to be multiplied by.
-METAL_FUNC float softmax_row(threadgroup float* scores, uint seen, float scale, thread float& top, thread float& total,
-                             uint lane) {
+// The scores of a row become exp(scale · score − maximum), and 0 behind the first `seen` keys. Returns the factor for the
+// row's earlier sums.
+METAL_FUNC float softmax_row(threadgroup float* scores, uint seen, float scale, thread float& maximum,
+                             thread float& denominator, uint lane) {
   const float a = lane < seen ? scores[lane] * scale : -INFINITY;
   const float b = lane + kSimd < seen ? scores[lane + kSimd] * scale : -INFINITY;
-  const float now = metal::max(top, metal::simd_max(metal::max(a, b)));
-  // With nothing but −∞ so far, any base gives exp(−∞) = 0.
+  const float now = metal::max(maximum, metal::simd_max(metal::max(a, b)));
+  // Where the maximum is −∞, any base gives exp(−∞) = 0.
   const float base = now == -INFINITY ? 0.0f : now;
-  const float factor = metal::precise::exp(top - base);
+  const float factor = metal::precise::exp(maximum - base);
   const float first = metal::precise::exp(a - base), second = metal::precise::exp(b - base);
   scores[lane] = first;
   scores[lane + kSimd] = second;
-  top = now;
-  total = total * factor + metal::simd_sum(first + second);
+  maximum = now;
+  denominator = denominator * factor + metal::simd_sum(first + second);
   return factor;
 }
 
-// Adds the weighted values of a block. Keys that all rows see go by fragments, with zeros for the values of others; of
-// the rest, a row takes what it sees and nothing else, since 0 · NaN is NaN.
+// Adds the weighted values of a block. Keys that all rows see are multiplied as fragments, with zeros for values beyond
+// them. Of the other keys a row takes only those that it sees, one by one: in a fragment, 0 · NaN would be NaN.
 template <typename C>
 METAL_FUNC void add_values(device const C* values, threadgroup const float* weights, thread const AttentionTile& tile,
                            uint block, uint column, thread AttentionState& state, uint lane, uint simdgroup) {
-  const uint row = matrix_row(lane), from = matrix_column(lane), dim = tile.dim;
+  const uint row = matrix_row(lane), from = matrix_column(lane), dim = tile.queries.dim;
   const int used = (tile.rows + 7) / 8, wide = strips(dim, column);
-  const uint all = metal::min(kTileKeys, left(block, tile.limit(0)));
-  const uint some = metal::min(kTileKeys, left(block, tile.end));
+  const uint all = metal::min(kBlockKeys, left(block, tile.limit(0)));
+  const uint some = metal::min(kBlockKeys, left(block, tile.end));
   uint columns[kStrips];
   MLXTS_UNROLL for (int s = 0; s < kStrips; ++s) columns[s] = strip_column(dim, column, s, lane, simdgroup);
   for (uint t = 0; t < all; t += 8) {
@@ -190,23 +174,20 @@ METAL_FUNC void add_values(device const C* values, threadgroup const float* weig
     }
 }
 
-// A pass over all keys for the columns from `column` on. `memory` has two blocks of scores, so that one is filled while
-// the other is still read, and of each row a factor and the denominator; `next` is the block of scores to be filled.
-template <typename X, typename C>
+// A pass over all keys for the columns from `column` on. `next`: the array of scores to be filled, 0 or 1.
+template <typename X, typename C, typename Scratch>
 METAL_FUNC void attend(device const X* q, device const C* keys, device const C* values,
-                       thread const AttentionTile& tile, uint column, threadgroup float* memory, thread uint& next,
+                       thread const AttentionTile& tile, uint column, Scratch scratch, thread uint& next,
                        thread AttentionState& state, uint lane, uint simdgroup) {
   const int used = (tile.rows + 7) / 8;
-  threadgroup float* factors = memory + 2 * used * 8 * kScoreStride;
-  threadgroup float* totals = factors + used * 8;
   MLXTS_UNROLL for (int i = 0; i < kRowFragments; ++i) {
-    state.top[i] = -INFINITY;
-    state.total[i] = 0.0f;
+    state.maximum[i] = -INFINITY;
+    state.denominator[i] = 0.0f;
     MLXTS_UNROLL for (int s = 0; s < 2 * kStrips; ++s) state.sums[i][s] = metal::simdgroup_float8x8(0.0f);
   }
-  const bool idle = strip_column(tile.dim, column, 0, 0, simdgroup) >= tile.dim;
-  for (uint block = tile.begin; block < tile.end; block += kTileKeys) {
-    threadgroup float* scores = memory + next * used * 8 * kScoreStride;
+  const bool idle = strip_column(tile.queries.dim, column, 0, 0, simdgroup) >= tile.queries.dim;
+  for (uint block = tile.begin; block < tile.end; block += kBlockKeys) {
+    threadgroup float* scores = next ? scratch.scores1 : scratch.scores0;
     next ^= 1;
     const uint key = simdgroup * 8;
     if (block + key < tile.end) score_keys(q, keys, tile, block + key, scores + key, lane);
@@ -215,17 +196,17 @@ METAL_FUNC void attend(device const X* q, device const C* keys, device const C* 
       if (i >= used) continue;
       const uint row = i * 8 + simdgroup;
       const float factor = softmax_row(scores + row * kScoreStride, left(block, tile.limit(row)), tile.scale,
-                                       state.top[i], state.total[i], lane);
+                                       state.maximum[i], state.denominator[i], lane);
       if (lane == 0) {
-        factors[row] = factor;
-        totals[row] = state.total[i];
+        scratch.factors[row] = factor;
+        scratch.denominators[row] = state.denominator[i];
       }
     }
     threadgroup_barrier(metal::mem_flags::mem_threadgroup);
     if (idle) continue;
     MLXTS_UNROLL for (int i = 0; i < kRowFragments; ++i) {
       if (i >= used) continue;
-      const float factor = factors[i * 8 + matrix_row(lane)];
+      const float factor = scratch.factors[i * 8 + matrix_row(lane)];
       MLXTS_UNROLL for (int s = 0; s < 2 * kStrips; ++s) state.sums[i][s].thread_elements() *= factor;
     }
     add_values(values, scores, tile, block, column, state, lane, simdgroup);

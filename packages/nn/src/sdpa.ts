@@ -1,6 +1,7 @@
-import { defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
+import { constantsOf, defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import type { Sdpa } from "./signatures.ts";
+import { rowThreads, SIMD } from "./threads.ts";
 
 const variants = FLOATS.flatMap((x) => FLOATS.map((cache) => `${x}_${cache}`));
 const params = {
@@ -22,58 +23,104 @@ const faults = {
     `\`lengths\` must be at least the ${tokens} new rows, got ${(length as number) | 0} at sequence ${sequence}`,
 };
 
-/** Rows of the cache that meet the queries at a time, and the most pieces a sequence's cache is cut into. */
-const BLOCK_KEYS = 64;
-const CPU_PIECES = { maxPieces: 16, minPieceKeys: 128 };
 /** Up to this many query rows to a key/value head, the cache is cut into pieces. */
 const PIECES_ROWS = 64;
+/** Keys that meet the queries at a time. */
+const BLOCK_KEYS = 64;
 
-/** On a GPU a threadgroup is 32 query rows, 64 keys at a time, of which each simdgroup scores 8; 256 columns in a pass. */
-const TILE = { tileRows: 32, simdgroups: 8, tileKeys: 64, tileColumns: 256, scoreStride: 68 };
-/** Its scores of two blocks, and of each row what earlier sums are multiplied by and the denominator. */
-const tileBytes = (rows: number) => {
+/** A CPU multiplies so many rows by panels of packed keys and values; panels of any machine fit in whole into 64 columns. */
+const PANEL = { panelRows: 6, panelColumns: 64 };
+/** A GPU's threadgroup has 32 query rows; each simdgroup scores 8 of a block's keys. 256 columns of the output in a pass. */
+const TILE = { tileRows: 32, simdgroups: 8, tileColumns: 256, scoreStride: 68 };
+
+const TILE_SCRATCH = {
+  length: "u32", // whether all lengths are right, and the sequence's own
+  scores0: "f32", // of two blocks in turn: one is written while the other is still read
+  scores1: "f32",
+  factors: "f32", // what a row's earlier sums are multiplied by
+  denominators: "f32",
+} as const;
+
+/** A threadgroup's arrays for tiles of a key/value head's `rows` query rows, and its threads. */
+function tile(rows: number) {
   const used = Math.min(TILE.tileRows, Math.ceil(rows / 8) * 8);
-  return 4 * (2 * used * TILE.scoreStride + 2 * used);
-};
-/** A GPU's pieces: smaller and more, so that one sequence occupies it. */
-const GPU_PIECES = { maxPieces: 64, minPieceKeys: 64 };
+  return {
+    threadsPerThreadgroup: [SIMD * TILE.simdgroups, 1, 1] as const,
+    scratch: {
+      length: [2],
+      scores0: [used, TILE.scoreStride],
+      scores1: [used, TILE.scoreStride],
+      factors: [used],
+      denominators: [used],
+    },
+  };
+}
 
 interface TiledSizes {
   batch: number;
   kvHeads: number;
   rows: number;
-  groupRows: number;
   dim: number;
 }
 
-const padded = (dim: number) => Math.ceil(dim / 64) * 64;
+/** Query rows of a CPU's threadgroup: enough to repay packing, few enough to occupy many threads. */
+function rowsOnCpu({ batch, kvHeads, rows }: TiledSizes): number {
+  const blocks = Math.max(Math.ceil(rows / 252), Math.min(Math.ceil(rows / 48), Math.ceil(64 / (batch * kvHeads))));
+  return Math.ceil(Math.ceil(rows / blocks) / PANEL.panelRows) * PANEL.panelRows;
+}
 
-/** Many queries: a threadgroup is `groupRows` of the T · H / Hkv query rows that share a key/value head. */
+/** Elements of a row of a CPU's scratch, where rows of D are padded to whole panels. */
+const padded = (dim: number) => Math.ceil(dim / PANEL.panelColumns) * PANEL.panelColumns;
+
+/** Many queries: a threadgroup takes some of the T · H / Hkv query rows that share a key/value head. */
 export const sdpaKernel = defineKernel({
   library: nnLibrary,
   name: "sdpa",
   variants,
   buffers: { q: "read", kCache: "read", vCache: "read", lengths: "read", out: "write" },
-  params: { ...params, groupRows: "u32" },
+  params,
   faults,
-  constants: { shared: TILE },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ batch, kvHeads, rows, groupRows, dim }: TiledSizes, { gpu }) => ({
-    threadgroups: [Math.ceil(rows / groupRows), kvHeads, batch],
-    threadsPerThreadgroup: [gpu ? 32 * TILE.simdgroups : 1, 1, 1],
-    // On a CPU: queries, sums, maxima and denominators; packed keys and values; scores of six rows.
-    threadgroupBytes: gpu
-      ? tileBytes(rows)
-      : 4 * (groupRows * (2 * padded(dim) + 2) + BLOCK_KEYS * 2 * padded(dim) + 6 * BLOCK_KEYS),
-  })),
+  constants: { cpu: PANEL, gpu: TILE },
+  launchParams: { cpu: { groupRows: "u32", width: "u32" } },
+  scratch: {
+    cpu: {
+      queries: "f32",
+      sums: "f32",
+      maxima: "f32",
+      denominators: "f32",
+      keys: "f32", // packed
+      values: "f32", // packed
+      scores: "f32",
+    },
+    gpu: TILE_SCRATCH,
+  },
+  launch: {
+    cpu: (sizes: TiledSizes) => {
+      const groupRows = rowsOnCpu(sizes);
+      const width = padded(sizes.dim);
+      return {
+        threadgroups: [Math.ceil(sizes.rows / groupRows), sizes.kvHeads, sizes.batch],
+        params: { groupRows, width },
+        scratch: {
+          queries: [groupRows, width],
+          sums: [groupRows, width],
+          maxima: [groupRows],
+          denominators: [groupRows],
+          keys: [BLOCK_KEYS, width],
+          values: [BLOCK_KEYS, width],
+          scores: [PANEL.panelRows, BLOCK_KEYS],
+        },
+      };
+    },
+    gpu: ({ batch, kvHeads, rows }) => ({
+      threadgroups: [Math.ceil(rows / TILE.tileRows), kvHeads, batch],
+      ...tile(rows),
+    }),
+  },
 });
 
-interface PiecesSizes {
-  batch: number;
-  kvHeads: number;
+interface PiecesSizes extends TiledSizes {
   pieces: number;
-  rows: number;
-  dim: number;
 }
 
 /** Few queries, first half: each piece of the cache against all queries of its head, unnormalized. */
@@ -84,14 +131,39 @@ export const sdpaPiecesKernel = defineKernel({
   buffers: { q: "read", kCache: "read", vCache: "read", lengths: "read", partial: "write" },
   params,
   faults,
-  constants: { shared: GPU_PIECES },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ batch, kvHeads, pieces, rows, dim }: PiecesSizes, { gpu }) => ({
-    // On a GPU the rows of a piece may be several tiles.
-    threadgroups: [gpu ? pieces * Math.ceil(rows / TILE.tileRows) : pieces, kvHeads, batch],
-    threadsPerThreadgroup: [gpu ? 32 * TILE.simdgroups : 1, 1, 1],
-    threadgroupBytes: gpu ? tileBytes(rows) : 4 * rows * (2 * padded(dim) + BLOCK_KEYS + 2),
-  })),
+  constants: {
+    // `softmaxSize`: numbers of a row's softmax in `partial`, before its sums: maximum and denominator.
+    shared: { blockKeys: BLOCK_KEYS, softmaxSize: 2 },
+    cpu: { maxPieces: 16, minPieceKeys: 128 },
+    // Smaller and more, so that one sequence occupies a GPU.
+    gpu: { maxPieces: 64, minPieceKeys: BLOCK_KEYS },
+  },
+  launchParams: { cpu: { width: "u32" } },
+  scratch: {
+    cpu: { queries: "f32", sums: "f32", maxima: "f32", denominators: "f32", scores: "f32" },
+    gpu: TILE_SCRATCH,
+  },
+  launch: {
+    cpu: ({ batch, kvHeads, pieces, rows, dim }: PiecesSizes) => {
+      const width = padded(dim);
+      return {
+        threadgroups: [pieces, kvHeads, batch],
+        params: { width },
+        scratch: {
+          queries: [rows, width],
+          sums: [rows, width],
+          maxima: [rows],
+          denominators: [rows],
+          scores: [rows, BLOCK_KEYS],
+        },
+      };
+    },
+    // The rows of a piece may be several tiles.
+    gpu: ({ batch, kvHeads, pieces, rows }) => ({
+      threadgroups: [pieces * Math.ceil(rows / TILE.tileRows), kvHeads, batch],
+      ...tile(rows),
+    }),
+  },
 });
 
 /** Few queries, second half: the pieces of each query put together in order. */
@@ -100,20 +172,15 @@ export const sdpaMergeKernel = defineKernel({
   name: "sdpa_merge",
   variants: FLOATS,
   buffers: { partial: "read", lengths: "read", out: "write" },
-  params: { tokens: "u32", heads: "u32", kvHeads: "u32", dim: "u32", pieces: "u32" },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ rows, dim }: { rows: number; dim: number }, { gpu }) => ({
-    threadgroups: [rows, 1, 1],
-    // Four columns to a thread.
-    threadsPerThreadgroup: [gpu ? 32 * Math.min(8, Math.ceil(dim / 128)) : 1, 1, 1],
-  })),
+  params: { tokens: "u32", heads: "u32", kvHeads: "u32", dim: "u32", capacity: "u32", pieces: "u32" },
+  launch: {
+    cpu: ({ rows }: { rows: number; dim: number }) => ({ threadgroups: [rows, 1, 1] }),
+    gpu: ({ rows, dim }) => ({
+      threadgroups: [rows, 1, 1],
+      threadsPerThreadgroup: [rowThreads(dim), 1, 1],
+    }),
+  },
 });
-
-/** Query rows of a threadgroup: enough to repay packing, few enough to occupy many threads. */
-function tiledRows(rows: number, heads: number): number {
-  const blocks = Math.max(Math.ceil(rows / 252), Math.min(Math.ceil(rows / 48), Math.ceil(64 / heads)));
-  return Math.ceil(Math.ceil(rows / blocks) / 6) * 6;
-}
 
 /**
  * Scaled dot-product attention over a cache: `out[b, i, h] = Σ_t softmax_t(scale · q[b, i, h] · k[b, h', t]) · v[b, h', t]`
@@ -156,7 +223,6 @@ export const sdpa: Sdpa = defineOp({
   encode({ encoder, op, inputs: { q, kCache, vCache, lengths }, outputs: { out }, options, dims }) {
     const { B, T, H, D, Hkv, capacity } = dims as Record<"B" | "T" | "H" | "D" | "Hkv" | "capacity", number>;
     const rows = (T * H) / Hkv;
-    const { gpu } = encoder.device;
     const variant = `${q.dtype}_${kCache.dtype}`;
     const common = {
       batch: B,
@@ -169,20 +235,18 @@ export const sdpa: Sdpa = defineOp({
       causal: options.causal ? 1 : 0,
     };
     if (T > 1 && rows > PIECES_ROWS) {
-      const groupRows = gpu ? TILE.tileRows : tiledRows(rows, B * Hkv);
       encoder.dispatch(sdpaKernel, {
         op,
         variant,
         buffers: { q, kCache, vCache, lengths, out },
-        params: { ...common, groupRows },
-        sizes: { batch: B, kvHeads: Hkv, rows, groupRows, dim: D },
+        params: common,
+        sizes: { batch: B, kvHeads: Hkv, rows, dim: D },
       });
       return;
     }
-    const { maxPieces, minPieceKeys } = gpu ? GPU_PIECES : CPU_PIECES;
+    const { maxPieces, minPieceKeys, softmaxSize } = constantsOf(sdpaPiecesKernel, encoder.device);
     const pieces = Math.min(maxPieces, Math.ceil(capacity / minPieceKeys));
-    // Of each query row: D sums, the maximum and the denominator.
-    const partial = encoder.empty("f32", [B, Hkv, pieces, rows, D + 2]);
+    const partial = encoder.empty("f32", [B, Hkv, pieces, rows, softmaxSize + D]);
     encoder.dispatch(sdpaPiecesKernel, {
       op,
       variant,
@@ -194,7 +258,7 @@ export const sdpa: Sdpa = defineOp({
       op,
       variant: q.dtype,
       buffers: { partial, lengths, out },
-      params: { tokens: T, heads: H, kvHeads: Hkv, dim: D, pieces },
+      params: { tokens: T, heads: H, kvHeads: Hkv, dim: D, capacity, pieces },
       sizes: { rows: B * T * H, dim: D },
     });
   },

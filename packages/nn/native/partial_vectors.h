@@ -1,7 +1,6 @@
-// What the attention kernels for GPUs share: ends of rows, and how a cache is cut into pieces.
+// Vectors of four elements at the ends of rows.
 #pragma once
 #include "metal_kernel.h"
-#include "sdpa_pieces.params.h"
 
 namespace mlxts {
 
@@ -21,12 +20,6 @@ template <typename T>
 METAL_FUNC void store_some(device T* to, float4 v, uint count) {
   if (count >= 4) return store4(to, v);
   for (uint i = 0; i < count; ++i) to[i] = T(v[i]);
-}
-
-// Rows of a piece of a cache with `length` valid rows: whole blocks of 64.
-METAL_FUNC uint piece_keys(uint length) {
-  constexpr uint kKeys = SDPA_PIECES_MIN_PIECE_KEYS, kAll = SDPA_PIECES_MAX_PIECES * kKeys;
-  return metal::max(1u, (length + kAll - 1) / kAll) * kKeys;
 }
 
 }  // namespace mlxts
