@@ -317,6 +317,10 @@ export interface Recording {
  */
 export interface Submission extends PromiseLike<SubmissionResult> {
   readonly state: "committed" | "completed" | "failed";
+  then<A = SubmissionResult, B = never>(
+    onDone?: ((result: SubmissionResult) => A | PromiseLike<A>) | null,
+    onFailed?: ((error: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<A | B>;
   /** Blocks until the work has ended; for scripts. A signal that was aborted before throws its reason. */
   waitSync(): SubmissionResult;
   /** How far it is, and what it took. */

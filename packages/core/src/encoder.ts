@@ -1,6 +1,6 @@
-import { accessesOf, writesTo } from "./accesses.ts";
 import type * as api from "./api.ts";
 import { Arena } from "./arena.ts";
+import { accessesOf, writesTo } from "./bindings.ts";
 import type { Buffer } from "./buffer.ts";
 import { CommandWriter, dispatchNote } from "./command_writer.ts";
 import { type CommitOptions, readCommitOptions } from "./commit_options.ts";

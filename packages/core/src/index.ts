@@ -101,7 +101,10 @@ export { elementCount, tensorBytes } from "./shape.ts";
 export { checkSignal } from "./signal.ts";
 export { opSignatures } from "./signatures.ts";
 
+// These two are types and values at once.
 export type Device = api.Device;
+/** Opens devices: `Device.open()`. */
 export const Device: api.DeviceClass = DeviceObject;
 export type Tensor<D extends Dtype = Dtype> = api.Tensor<D>;
+/** Makes views of buffers: `new Tensor(buffer, dtype, shape)`. */
 export const Tensor: api.TensorClass = TensorObject;

@@ -1,3 +1,4 @@
+// The tensors that are bound to a dispatch: which are refused, and what memory they access.
 import type { DeviceCore } from "./device_core.ts";
 import type { Dispatch } from "./dispatch.ts";
 import { disposedError, wrongValue } from "./errors.ts";
