@@ -54,11 +54,14 @@ MLXTS_INLINE void finish(T* y, vf32 sum, bool silu_on, int n) {
 // Four tokens of one vector of channels share their inputs; `inputs` are tokens t-3 … t+3.
 template <typename T>
 MLXTS_INLINE void four_tokens(T* y, int64_t channels, const vf32* inputs, const vf32* w, vf32 bias, bool silu_on) {
+  vf32 sums[4];
   for (int j = 0; j < 4; ++j) {
-    vf32 sum = bias;
-    for (int i = 0; i < 4; ++i) sum = fma(w[i], inputs[j + i], sum);
-    finish(y + j * channels, sum, silu_on, kLanes);
+    sums[j] = bias;
+    for (int i = 0; i < 4; ++i) sums[j] = fma(w[i], inputs[j + i], sums[j]);
   }
+  if (silu_on)
+    for (vf32& sum : sums) sum = silu(sum);
+  for (int j = 0; j < 4; ++j) store(y + j * channels, sums[j]);
 }
 
 template <typename T, typename W, typename S>
@@ -119,7 +122,8 @@ int32_t causal_conv1d(const Launch& l) {
             for (int i = 0; i < 7; ++i) inputs[i] = rows.kept_at(t - 3 + i, c0 + c);
             four_tokens(y + t * channels + c0 + c, channels, inputs, w, load(offset + c), p.silu);
           },
-          [&](size_t c, int n) {
+          // A function of its own, so that the loop above keeps its registers.
+          [&](size_t c, int n) __attribute__((noinline)) {
             for (int64_t j = t; j < (four ? t + 4 : t + 1); ++j) one_token(j, c, n);
           });
       t += four ? 4 : 1;
