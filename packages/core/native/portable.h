@@ -8,8 +8,9 @@
 
 namespace mlxts {
 
-// A number of tokens, heads, chunks, or a position among them.
+// A number of tokens, heads, chunks, or a position among them; a position among the elements of a tensor.
 typedef uint Count;
+typedef ulong Offset;
 
 // Numbers from a buffer that decide addresses or the lengths of loops: see read_index. `present` is false for an
 // optional buffer that is absent.
@@ -48,6 +49,7 @@ struct FaultSearch {
 namespace mlxts {
 
 typedef size_t Count;
+typedef size_t Offset;
 
 // A CPU kernel looks at all numbers itself.
 struct FaultSearch {

@@ -25,7 +25,7 @@ METAL_FUNC Block scaled(Block b, float factor) {
   return block(b.thread_elements()[0] * factor, b.thread_elements()[1] * factor);
 }
 
-// Each column times its factor; `from` has those of this lane's, aligned to two elements.
+// Each column times its factor; `from`, aligned to two elements, has those of this lane's columns.
 METAL_FUNC Block scaled_columns(Block b, threadgroup const float* from) {
   const metal::float2 factor = *(threadgroup const metal::float2*)from;
   return block(b.thread_elements()[0] * factor[0], b.thread_elements()[1] * factor[1]);
@@ -34,8 +34,8 @@ METAL_FUNC Block scaled_columns(Block b, threadgroup const float* from) {
 // A block of rows that lie `stride`, an even number, apart in threadgroup memory; `from` is aligned to two elements.
 template <typename T>
 METAL_FUNC Block load_block(threadgroup const T* from, uint stride, BlockLane at) {
-  const metal::vec<T, 2> pair = *(threadgroup const metal::vec<T, 2>*)(from + at.row * stride + at.column);
-  return block(float(pair[0]), float(pair[1]));
+  const metal::vec<T, 2> two = *(threadgroup const metal::vec<T, 2>*)(from + at.row * stride + at.column);
+  return block(float(two[0]), float(two[1]));
 }
 
 // The same, transposed.

@@ -8,80 +8,64 @@ METAL_FUNC float4 exp4(float4 x) {
   return float4(metal::precise::exp(x.x), metal::precise::exp(x.y), metal::precise::exp(x.z), metal::precise::exp(x.w));
 }
 
-// exp_pair of four.
-METAL_FUNC float4 exp4_pair(float4 hi, float4 lo) { return exp4(hi) * (1.0f + lo * (1.0f + 0.5f * lo)); }
+// exp_of_sum of four.
+METAL_FUNC float4 exp4_of_sum(float4 high, float4 low) { return exp4(high) * (1.0f + low * (1.0f + 0.5f * low)); }
 
-// Cumulated gates of a chunk as pairs in device memory, rows `stride` apart.
-struct ChannelGates {
-  device const float* hi;
-  device const float* lo;
-  bool pair;
-  uint stride;
-};
+METAL_FUNC float4 high4(GateTensors G, uint row, uint column) { return load4(G.high + row * G.stride + column); }
 
-METAL_FUNC float4 high4(ChannelGates g, uint row, uint column) { return load4(g.hi + row * g.stride + column); }
-
-METAL_FUNC float4 low4(ChannelGates g, uint row, uint column) {
-  return g.pair ? load4(g.lo + row * g.stride + column) : float4(0.0f);
+METAL_FUNC float4 low4(GateTensors G, uint row, uint column) {
+  return G.carriesLow ? load4(G.low + row * G.stride + column) : float4(0.0f);
 }
 
-// Rows into threadgroup memory, each element times exp of its gate and, if `Scaled`, the factor of its row, with zeros
-// up to a multiple of eight rows. Columns are a multiple of four.
+// A chunk's rows into threadgroup memory, each element times exp of its gate and, if `Scaled`, the factor of its row,
+// with zeros up to a multiple of eight rows. Columns are a multiple of four.
 template <bool Scaled, typename To, typename T, uint Columns, uint Stride>
-METAL_FUNC void stage_decayed(threadgroup To* to, device const T* from, uint stride, ChannelGates gates, uint rows,
-                              uint columns, threadgroup const float* factor, uint index, uint threads) {
-  const uint all = (rows + 7) / 8 * 8 * (Columns / 4);
-  for (uint i = index; i < all; i += threads) {
+METAL_FUNC void stage_decayed(threadgroup To* to, device const T* from, uint stride, GateTensors G, uint columns,
+                              threadgroup const float* factors, ChunkThread t) {
+  const uint all = (t.rows + 7) / 8 * 8 * (Columns / 4);
+  for (uint i = t.index; i < all; i += t.threads) {
     const uint row = i / (Columns / 4), column = i % (Columns / 4) * 4;
     if (column >= columns) continue;
     float4 v = float4(0.0f);
-    if (row < rows) {
-      float4 scale = exp4_pair(high4(gates, row, column), low4(gates, row, column));
-      if (Scaled) scale *= factor[row];
+    if (row < t.rows) {
+      float4 scale = exp4_of_sum(high4(G, row, column), low4(G, row, column));
+      if (Scaled) scale *= factors[row];
       v = load4(from + row * stride + column) * scale;
     }
     store4_aligned(to + row * Stride + column, v);
   }
 }
 
-// A panel of a chunk's rows of x and y, and of their gates as pairs: what Σ_c x_ic y_jc exp(G_ic − G_jc) is made of.
-// Rows of x and y are `Columns` elements and 16 bytes apart, rows of gates `Columns` and four.
-template <typename T, uint Columns>
+// A panel of a chunk: what Σ_c x_ic y_jc exp(G_ic − G_jc) is summed up from. Rows of `Columns` elements of x and as many
+// of y, and of the high and low parts of G; gaps of `Gap` bytes between them.
+template <typename T, uint Columns, uint Gap>
 struct ChannelPanel {
-  threadgroup float* hi;
-  threadgroup float* lo;
-  threadgroup T* x;
-  threadgroup T* y;
+  threadgroup T* operands;
+  threadgroup float* gates;
 };
 
-template <typename T, uint Columns>
-METAL_FUNC ChannelPanel<T, Columns> channel_panel(threadgroup float* memory, uint length) {
-  threadgroup float* lo = memory + length * (Columns + 4);
-  threadgroup T* x = (threadgroup T*)(lo + length * (Columns + 4));
-  return {memory, lo, x, x + length * (Columns + 16 / sizeof(T))};
-}
-
 // Rows that are not real, up to a multiple of eight, have the last one's gates: no difference overflows.
-template <typename T, uint Columns>
-METAL_FUNC void stage_gates(ChannelPanel<T, Columns> to, ChannelGates gates, uint rows, uint columns, uint index,
-                            uint threads) {
-  const uint all = (rows + 7) / 8 * 8 * (Columns / 4);
-  for (uint i = index; i < all; i += threads) {
-    const uint row = i / (Columns / 4), column = i % (Columns / 4) * 4, from = metal::min(row, rows - 1);
+template <typename T, uint Columns, uint Gap>
+METAL_FUNC void stage_gates(ChannelPanel<T, Columns, Gap> to, GateTensors G, uint columns, ChunkThread t) {
+  const uint all = (t.rows + 7) / 8 * 8 * (Columns / 4);
+  for (uint i = t.index; i < all; i += t.threads) {
+    const uint row = i / (Columns / 4), column = i % (Columns / 4) * 4, from = metal::min(row, t.rows - 1);
     if (column >= columns) continue;
-    store4_aligned(to.hi + row * (Columns + 4) + column, high4(gates, from, column));
-    store4_aligned(to.lo + row * (Columns + 4) + column, low4(gates, from, column));
+    threadgroup float* high = to.gates + row * (2 * Columns + Gap / sizeof(float)) + column;
+    store4_aligned(high, high4(G, from, column));
+    store4_aligned(high + Columns, low4(G, from, column));
   }
 }
 
 // exp(G_ic − G_jc), for i ≥ j.
-template <typename T, uint Columns>
-METAL_FUNC float decay_between(ChannelPanel<T, Columns> panel, uint i, uint j, uint c) {
-  const uint a = i * (Columns + 4) + c, b = j * (Columns + 4) + c;
-  return metal::precise::exp((panel.hi[a] - panel.hi[b]) + (panel.lo[a] - panel.lo[b]));
+template <typename T, uint Columns, uint Gap>
+METAL_FUNC float decay_between(ChannelPanel<T, Columns, Gap> panel, uint i, uint j, uint c) {
+  threadgroup const float* a = panel.gates + i * (2 * Columns + Gap / sizeof(float)) + c;
+  threadgroup const float* b = panel.gates + j * (2 * Columns + Gap / sizeof(float)) + c;
+  return metal::precise::exp((a[0] - b[0]) + (a[Columns] - b[Columns]));
 }
 
-// The pair of rows of a diagonal block, row > column, that a lane sums up; the last lanes have the last pair too.
+// The two rows of a diagonal block, row > column, whose product a lane sums up; the last lanes have the last pair too.
 struct PairLane {
   uint row, column;
 };
@@ -97,22 +81,25 @@ METAL_FUNC PairLane pair_lane(uint lane) {
 
 // Adds the products of a panel to a row of blocks, number `strip`, up to the diagonal. Blocks before it are matrix
 // products of x_ic exp(G_ic − G_rc) and y_jc exp(G_rc − G_jc), r the first row of the strip, so that no exponent is
-// positive. In the diagonal block each lane adds to a pair of rows; with `Diagonal` products of rows with themselves
-// are summed beside.
-template <uint Blocks, bool Diagonal, typename T, uint Columns>
-METAL_FUNC void add_channel_products(thread Block* sums, thread float& sum, uint strip, ChannelPanel<T, Columns> panel,
-                                     uint columns, BlockLane at, PairLane own) {
-  constexpr uint kStride = Columns + 16 / sizeof(T);
+// positive. In the diagonal block each lane adds to the product of a pair of rows; with `Diagonal` products of rows with
+// themselves are summed beside.
+template <uint Blocks, bool Diagonal, typename T, uint Columns, uint Gap>
+METAL_FUNC void add_strip_products(thread Block* sums, thread float& sum, uint strip,
+                                     ChannelPanel<T, Columns, Gap> panel, uint columns, BlockLane at,
+                                     PairLane own) {
+  constexpr uint kStride = 2 * Columns + Gap / sizeof(T);
+  threadgroup const T* xs = panel.operands;
+  threadgroup const T* ys = panel.operands + Columns;
   const uint first = strip * 8;
   for (uint c = 0; c < columns; c += 8) {
-    Block x = load_block(panel.x + first * kStride + c, kStride, at);
+    Block x = load_block(xs + first * kStride + c, kStride, at);
     const uint column = c + at.column;
     const Block left = block(x.thread_elements()[0] * decay_between(panel, first + at.row, first, column),
                              x.thread_elements()[1] * decay_between(panel, first + at.row, first, column + 1));
     MLXTS_UNROLL
     for (uint b = 0; b < Blocks; ++b) {
       if (b > strip) continue;
-      Block y = load_transposed(panel.y + b * 8 * kStride + c, kStride, at);
+      Block y = load_transposed(ys + b * 8 * kStride + c, kStride, at);
       const uint row = b * 8 + at.column;
       if (b < strip)
         multiply_add(sums[b], left,
@@ -121,16 +108,16 @@ METAL_FUNC void add_channel_products(thread Block* sums, thread float& sum, uint
       else if (Diagonal)
         multiply_add(sums[b], x, y);
     }
-    threadgroup const T* xRow = panel.x + (first + own.row) * kStride;
-    threadgroup const T* yRow = panel.y + (first + own.column) * kStride;
+    threadgroup const T* xRow = xs + (first + own.row) * kStride;
+    threadgroup const T* yRow = ys + (first + own.column) * kStride;
     for (uint i = c; i < c + 8; ++i)
       sum += float(xRow[i]) * float(yRow[i]) * decay_between(panel, first + own.row, first + own.column, i);
   }
 }
 
-// Puts the sums of pairs where they belong in the diagonal block.
+// Puts the products of pairs where they belong in the diagonal block.
 template <uint Blocks>
-METAL_FUNC void place_pairs(thread Block* sums, float sum, uint strip, BlockLane at) {
+METAL_FUNC void place_strip_pairs(thread Block* sums, float sum, uint strip, BlockLane at) {
   const uint column = at.column;
   const bool first = column < at.row, second = column + 1 < at.row;
   const float a = metal::simd_shuffle(sum, ushort(first ? pair_index(at.row, column) : 0));
@@ -141,6 +128,26 @@ METAL_FUNC void place_pairs(thread Block* sums, float sum, uint strip, BlockLane
     if (first) sums[i].thread_elements()[0] = a;
     if (second) sums[i].thread_elements()[1] = b;
   }
+}
+
+// A lane's products of pairs, one for each strip of its simdgroup.
+struct PairSums {
+  float top, bottom;
+};
+
+// Both for the two strips of a simdgroup.
+template <bool Diagonal, typename T, uint Columns, uint Gap>
+METAL_FUNC void add_channel_products(thread Triangle& sums, thread PairSums& pairs,
+                                     ChannelPanel<T, Columns, Gap> panel, uint columns, PairLane own,
+                                     ChunkThread t) {
+  const Strips s = t.strips;
+  if (s.topBlocks) add_strip_products<4, Diagonal>(sums.top, pairs.top, s.top, panel, columns, t.at, own);
+  if (s.bottomBlocks) add_strip_products<8, Diagonal>(sums.bottom, pairs.bottom, s.bottom, panel, columns, t.at, own);
+}
+
+METAL_FUNC void place_pairs(thread Triangle& sums, PairSums pairs, ChunkThread t) {
+  place_strip_pairs<4>(sums.top, pairs.top, t.strips.top, t.at);
+  place_strip_pairs<8>(sums.bottom, pairs.bottom, t.strips.bottom, t.at);
 }
 
 }  // namespace mlxts

@@ -1,113 +1,33 @@
-// What the stages of the chunk pipeline share: where a chunk lies, and its cumulated gates.
+// What the CPU kernels of the chunk pipeline share: the chunk of a threadgroup, rows and states in scratch, and the
+// products of a chunk.
 #pragma once
+#include "chunk_place.h"
+#include "cumulative_gates.h"
 #include "matrix_microkernel.h"
 #include "matrix_transpose.h"
-#include "sequences.h"
 
 namespace mlxts {
 
-// The gates' ln(decay), of a vector; a factor of 0: the gate is the decay itself.
-MLXTS_INLINE vf32 log_decay(vf32 gates, float factor) {
-  if (factor != 0) return gates * splat(factor);
-  // A subnormal decay counts as 0: it keeps nothing that a sum of f32 could tell.
-  return select(gates < splat(0x1p-126f), splat(-104.0f), select(gates != gates, gates, log(gates)));
+// Where stages are launched for slots, heads and rows of tokens.
+template <typename Params>
+MLXTS_INLINE ChunkPlace chunk_of_threadgroup(const Launch& l, const Params& p, Indices cu_seqlens, uint64_t group) {
+  const uint64_t slots = l.threadgroups[0];
+  return chunk_place(p, cu_seqlens, group % slots, slots, group / slots % p.heads, group / slots / p.heads);
 }
 
-// Cumulated gates of one chunk and head as sums of two floats, hi + lo; lo is 0 where none is carried.
-struct Gates {
-  float* hi;  // [chunkLength], zeros up to a whole vector
-  float* lo;
-
-  static constexpr size_t scratch(size_t chunk_length) { return 2 * (chunk_length + 16); }
-
-  // Reads n gates that lie `stride` apart.
-  void gather(float* scratch, size_t chunk_length, const float* g, const float* low, size_t stride, size_t n) {
-    hi = scratch;
-    lo = scratch + chunk_length + 16;
-    memset(scratch, 0, this->scratch(chunk_length) * sizeof(float));
-    for (size_t i = 0; i < n; ++i) {
-      hi[i] = g[i * stride];
-      if (low) lo[i] = low[i * stride];
-    }
-  }
-  // Sums up ln(decay) of n gates that lie `stride` apart, 0 for the tokens that `mask` skips; lo, if asked for,
-  // collects what each addition to hi rounds away.
-  void sum(float* scratch, size_t chunk_length, const float* g, size_t stride, size_t n, float factor,
-           const uint8_t* mask, bool compensated) {
-    gather(scratch, chunk_length, g, nullptr, stride, n);
-    if (factor != 1)
-      for (size_t i = 0; i < n; i += kLanes) store(hi + i, log_decay(load(hi + i), factor));
-    if (mask)
-      for (size_t i = 0; i < n; ++i)
-        if (!mask[i]) hi[i] = 0;
-    float high = 0, low = 0;
-    for (size_t i = 0; i < n; ++i) {
-      const float x = hi[i], s = high + x, back = s - high;
-      low += (high - (s - back)) + (x - back);
-      hi[i] = high = s;
-      if (compensated) lo[i] = low;
-    }
-  }
-  // exp(G_i − G_j) for a vector of j.
-  MLXTS_INLINE vf32 difference(size_t i, size_t j) const {
-    return (splat(hi[i]) - load(hi + j)) + (splat(lo[i]) - load(lo + j));
-  }
-  MLXTS_INLINE float decay(size_t i) const { return (exp(splat(hi[i])) * (splat(1.0f) + splat(lo[i])))[0]; }
-  // exp(G_i) of all rows, up to a whole vector.
-  void decays(float* to, size_t n) const {
-    for (size_t i = 0; i < n; i += kLanes) store(to + i, exp(load(hi + i)) * (splat(1.0f) + load(lo + i)));
-  }
-  // exp(G_last − G_i) of all rows, up to a whole vector.
-  void decays_to(size_t last, float* to) const {
-    for (size_t i = 0; i <= last; i += kLanes) store(to + i, exp(difference(last, i)));
-  }
-};
-
-// The chunks of one sequence.
-struct Chunks {
-  Sequence all;
-  size_t begin, tokens;  // without the last ones, if those are left to others
-  size_t slot;           // of the first chunk
-
-  template <typename Params>
-  Chunks(const Params& p, const Indices& cu_seqlens, size_t sequence) {
-    all = sequence_at(cu_seqlens, sequence, p.tokens);
-    begin = all.begin;
-    tokens = chunked_tokens(all.tokens, p.chunkLength, p.lastTokens);
-    slot = first_slot(bool(cu_seqlens), sequence, begin, p.tokens, p.chunkLength);
-  }
-  // Rows of a chunk; 0 beyond the end.
-  size_t rows(size_t chunk, size_t chunk_length) const {
-    return chunk_rows(tokens, chunk, chunk_length);
-  }
-};
-
-// The chunk of a threadgroup of stages that are launched for slots, heads and rows of tokens; it may have no rows.
-struct ChunkPlace {
-  size_t head, key_head = 0, slot, token, rows;
-
-  template <typename Params>
-  ChunkPlace(const Params& p, const Indices& cu_seqlens, uint64_t group, uint64_t slots) {
-    head = group / slots % p.heads;
-    slot = group / slots / p.heads * slots + group % slots;
-    if constexpr (requires { p.keyHeads; }) key_head = key_head_of(head, p.headsPerKey, p.keyHeads);
-    const Slot at = slot_at(cu_seqlens, slot, p.sequences, p.tokens, slots, p.chunkLength);
-    const Chunks chunks(p, cu_seqlens, at.sequence);
-    rows = chunks.rows(at.chunk, p.chunkLength);
-    token = chunks.begin + at.chunk * p.chunkLength;
-  }
-};
-
-// Rows in f32: as they lie, or widened into `scratch` [rows, columns].
+// Rows in f32: as they lie, or widened into `scratch`, `scratch_stride` apart.
 struct WideRows {
   const float* data;
   size_t stride;
 };
-MLXTS_INLINE WideRows widen_rows(const float* from, size_t stride, size_t, size_t, float*) { return {from, stride}; }
+MLXTS_INLINE WideRows widen_rows(const float* from, size_t stride, size_t, size_t, float*, size_t) {
+  return {from, stride};
+}
 template <typename T>
-MLXTS_INLINE WideRows widen_rows(const T* from, size_t stride, size_t rows, size_t columns, float* scratch) {
-  for (size_t i = 0; i < rows; ++i) convert_row(from + i * stride, columns, scratch + i * columns);
-  return {scratch, columns};
+MLXTS_INLINE WideRows widen_rows(const T* from, size_t stride, size_t rows, size_t columns, float* scratch,
+                                 size_t scratch_stride) {
+  for (size_t i = 0; i < rows; ++i) convert_row(from + i * stride, columns, scratch + i * scratch_stride);
+  return {scratch, scratch_stride};
 }
 
 // columns × rows of f32 with zeros from `rows` up to `stride`.
@@ -142,19 +62,18 @@ void clear_skipped(const uint8_t* mask, size_t rows, T* to, size_t stride, size_
     if (!mask[i]) memset(to + i * stride, 0, columns * sizeof(T));
 }
 
-// The steps of one chunk that both the stages and the fused kernel take. Matrices of a chunk have BT columns; n of its
-// rows are real.
+// The products of one chunk that both the stages and the fused kernel make. Its matrices have BT columns, and n rows.
 
 // A_ij = (β_i k_i · k_j) exp(G_i − G_j) for j < i, else 0; `products(tile)` sums up the dot products of a tile.
 template <typename Products>
-MLXTS_INLINE void decayed_kkt(size_t n, size_t BT, const Gates& gates, float* A, size_t stride, Products products) {
+MLXTS_INLINE void decayed_kkt(size_t n, size_t BT, const CumulativeGates& G, float* A, size_t stride, Products products) {
   for_tiles(
       n, [](size_t end) { return end - 1; },
       [&](auto tile) {
         products(tile);
         tile.each([&](size_t i, size_t j, vf32 dot) {
           const vi32 below = lane_index() + splat_i32(j) < splat_i32(i);
-          const vf32 decay = exp(select(below, gates.difference(i, j), vf32{}));
+          const vf32 decay = exp(select(below, G.difference(i, j), vf32{}));
           store(A + i * stride + j, select(below, dot * decay, vf32{}));
         });
       });
@@ -198,14 +117,14 @@ MLXTS_INLINE void invert(size_t n, size_t BT, const float* A, size_t stride, flo
 
 // P_ij = round((q_i · k_j) exp(G_i − G_j)) for j ≤ i, else 0, as far as tiles go; P [n, BT].
 template <typename T, typename Products>
-MLXTS_INLINE void decayed_scores(size_t n, size_t BT, const Gates& gates, float* P, Products products) {
+MLXTS_INLINE void decayed_scores(size_t n, size_t BT, const CumulativeGates& G, float* P, Products products) {
   for_tiles(
       n, [](size_t end) { return end; },
       [&](auto tile) {
         products(tile);
         tile.each([&](size_t i, size_t j, vf32 dot) {
           const vi32 seen = lane_index() + splat_i32(j) <= splat_i32(i);
-          const vf32 kept = exp(select(seen, gates.difference(i, j), vf32{}));
+          const vf32 kept = exp(select(seen, G.difference(i, j), vf32{}));
           store(P + i * BT + j, select(seen, round_to<T>(dot * kept), vf32{}));
         });
       });

@@ -1,4 +1,4 @@
-// Gates of their own for each channel of a key: cumulated gates of one chunk and head, [rows, K], and the products
+// For CPU kernels where each channel of a key has its own gate: the decays of a chunk's rows, and the products
 // Σ_c x_ic k_jc exp(G_ic − G_jc) of its rows.
 #pragma once
 #include "chunk.h"
@@ -6,50 +6,61 @@
 
 namespace mlxts {
 
-// Rows of a block: products within one go element by element, those with earlier blocks through the block's first row.
+// body(c, width, load_row) for the vectors of K channels; load_row(row) loads the one from channel c on.
+template <typename Body>
+MLXTS_INLINE void for_channels(size_t K, Body body) {
+  for_lanes(
+      K, [&](size_t c) { body(c, kLanes, [c](const float* row) { return load(row + c); }); },
+      [&](size_t c, int n) { body(c, n, [c, n](const float* row) { return load_partial(row + c, n); }); });
+}
+
+// body(c, width, exp(G_i − G_j)) for the vectors of K channels.
+template <typename Body>
+MLXTS_INLINE void decays_between(GateTensors G, size_t i, size_t j, size_t K, Body body) {
+  const float *from = G.high + i * G.stride, *to = G.high + j * G.stride;
+  if (G.low) {
+    const float *from_low = G.low + i * G.stride, *to_low = G.low + j * G.stride;
+    for_channels(K, [&](size_t c, int n, auto row) {
+      body(c, n, exp((row(from) - row(to)) + (row(from_low) - row(to_low))));
+    });
+  } else {
+    for_channels(K, [&](size_t c, int n, auto row) { body(c, n, exp(row(from) - row(to))); });
+  }
+}
+
+// body(c, width, exp(G_i)), the same.
+template <typename Body>
+MLXTS_INLINE void decays_of(GateTensors G, size_t i, size_t K, Body body) {
+  const float *from = G.high + i * G.stride, *low = G.low ? G.low + i * G.stride : nullptr;
+  for_channels(K, [&](size_t c, int n, auto row) {
+    const vf32 decay = exp(row(from));
+    body(c, n, low ? decay * (splat(1.0f) + row(low)) : decay);
+  });
+}
+
+// Rows of a block: products within one are summed element by element, those with earlier blocks by matrix products of
+// rows that are decayed to the block's first row.
 inline constexpr size_t kBlockRows = 16;
 
-struct ChannelGates {
-  const float* hi;
-  const float* lo;  // null: 0
-  size_t stride;
-
-  ChannelGates from(size_t channel) const { return {hi + channel, lo ? lo + channel : nullptr, stride}; }
-  // body(c, width, load_row) for the vectors of K channels; load_row(row) loads a vector of it.
-  template <typename Body>
-  MLXTS_INLINE void channels(size_t K, Body body) const {
-    for_lanes(
-        K, [&](size_t c) { body(c, kLanes, [c](const float* row) { return load(row + c); }); },
-        [&](size_t c, int n) { body(c, n, [c, n](const float* row) { return load_partial(row + c, n); }); });
-  }
-  // body(c, exp(G_i − G_j)) for the vectors of K channels.
-  template <typename Body>
-  MLXTS_INLINE void between(size_t i, size_t j, size_t K, Body body) const {
-    const float *from = hi + i * stride, *to = hi + j * stride;
-    if (lo) {
-      const float *from_low = lo + i * stride, *to_low = lo + j * stride;
-      channels(K, [&](size_t c, int n, auto row) {
-        body(c, n, exp((row(from) - row(to)) + (row(from_low) - row(to_low))));
-      });
-    } else {
-      channels(K, [&](size_t c, int n, auto row) { body(c, n, exp(row(from) - row(to))); });
-    }
-  }
-  // body(c, exp(G_i)), the same.
-  template <typename Body>
-  MLXTS_INLINE void decay(size_t i, size_t K, Body body) const {
-    const float *from = hi + i * stride, *low = lo ? lo + i * stride : nullptr;
-    channels(K, [&](size_t c, int n, auto row) {
-      const vf32 kept = exp(row(from));
-      body(c, n, low ? kept * (splat(1.0f) + row(low)) : kept);
-    });
-  }
+// The rows of a chunk whose products are wanted, in scratch; `stride` apart, with zeros beyond K.
+struct ChannelRows {
+  float* x;           // [n, stride]; overwritten by x_i exp(G_i − G_b), where b is the first row of i's block
+  float* keys;        // [n, stride]; overwritten
+  float* steps;       // [n, stride], row i from 1 on: exp(G_i − G_{i−1})
+  float* transposed;  // [K, BT]: keys of earlier blocks, decayed to the first row of this one
+  size_t K, BT, stride;
 };
 
-// Products of rows within a block, from x, k and steps [rows, padded]; steps row i: exp(G_i − G_{i−1}), so that the
-// decay between two rows is the product of the steps between them. To [kBlockRows, kBlockRows], j < i or j ≤ i.
+// Before a kernel's first chunk; what it puts into the rows leaves the zeros beyond K as they are.
+inline void clear_beyond(ChannelRows r) {
+  if (r.stride == r.K) return;
+  for (float* rows : {r.x, r.keys, r.steps}) memset(rows, 0, r.BT * r.stride * sizeof(float));
+}
+
+// Products of the rows within a block, from its first row on, to [kBlockRows, kBlockRows], for j < i or j ≤ i. The decay
+// between two rows is the product of the steps between them.
 template <bool kInclusive>
-void block_products(size_t rows, size_t padded, const float* x, const float* k, const float* steps, float* to) {
+void block_products(size_t rows, size_t stride, const float* x, const float* keys, const float* steps, float* to) {
   // Columns j and j + 1 at a time, kept in registers for N vectors of channels while rows go by.
   const auto columns = [&](auto count, size_t j) {
     constexpr int C = decltype(count)::value;
@@ -58,7 +69,7 @@ void block_products(size_t rows, size_t padded, const float* x, const float* k, 
       constexpr int N = decltype(vectors)::value;
       vf32 key[C][N];
       const auto row = [&](size_t i, int first, int last) {
-        const size_t from = i * padded + at;
+        const size_t from = i * stride + at;
         MLXTS_UNROLL
         for (int n = 0; n < N; ++n) {
           const vf32 left = load(x + from + n * kLanes);
@@ -73,14 +84,14 @@ void block_products(size_t rows, size_t padded, const float* x, const float* k, 
       MLXTS_UNROLL
       for (int s = 0; s < C; ++s) {
         MLXTS_UNROLL
-        for (int n = 0; n < N; ++n) key[s][n] = load(k + (j + s) * padded + at + n * kLanes);
+        for (int n = 0; n < N; ++n) key[s][n] = load(keys + (j + s) * stride + at + n * kLanes);
       }
       for (int s = 0; s < C; ++s) row(j + s, s, kInclusive ? s + 1 : s);
       for (size_t i = j + C; i < rows; ++i) row(i, C, C);
     };
     size_t at = 0;
-    for (; at + 4 * kLanes <= padded; at += 4 * kLanes) segment(std::integral_constant<int, 4>{}, at);
-    for (; at < padded; at += kLanes) segment(std::integral_constant<int, 1>{}, at);
+    for (; at + 4 * kLanes <= stride; at += 4 * kLanes) segment(std::integral_constant<int, 4>{}, at);
+    for (; at < stride; at += kLanes) segment(std::integral_constant<int, 1>{}, at);
     for (int s = 0; s < C; ++s)
       for (size_t i = j; i < rows; i += 4) {
         const vf32x4 four = reduce_add4(sums[s] + i);
@@ -92,65 +103,78 @@ void block_products(size_t rows, size_t padded, const float* x, const float* k, 
   if (j < rows) columns(std::integral_constant<int, 1>{}, j);
 }
 
-// Σ_c x_ic k_jc exp(G_ic − G_jc), rounded to T, for j < i or j ≤ i and 0 else, for n rows of BT columns that lie
-// `stride` apart. x and k [n, padded] with zeros beyond K; both are overwritten: x_i by x_i exp(G_i − G_b), where b is
-// the first row of i's block. steps [n, padded], turned [K, BT].
+// The block on the diagonal from row `first` on, rounded to T, and zeros to its right, up to column BT.
 template <typename T, bool kInclusive>
-void channel_products(size_t n, size_t BT, size_t K, size_t padded, const ChannelGates& gates, float* x, float* k,
-                      float* steps, float* turned, float* to, size_t stride) {
+void diagonal_products(ChannelRows r, size_t first, size_t rows, float* to, size_t to_stride) {
+  float block[kBlockRows * kBlockRows] = {};
+  const size_t at = first * r.stride;
+  block_products<kInclusive>(rows, r.stride, r.x + at, r.keys + at, r.steps + at, block);
+  for (size_t i = 0; i < rows; ++i) {
+    float* out = to + (first + i) * to_stride;
+    for (size_t j = 0; j < kBlockRows; j += kLanes) {
+      const vi32 column = lane_index() + splat_i32(j), most = splat_i32(i);
+      const vi32 seen = kInclusive ? column <= most : column < most;
+      store(out + first + j, select(seen, round_to<T>(load(block + i * kBlockRows + j)), vf32{}));
+    }
+    for (size_t j = first + kBlockRows; j < r.BT; j += kLanes) store(out + j, vf32{});
+  }
+}
+
+// Products of a block's rows with those of earlier blocks, rounded to T.
+template <typename T>
+void earlier_products(ChannelRows r, size_t first, size_t rows, float* to, size_t to_stride) {
+  for (size_t c = 0; c < r.stride; c += kLanes) {
+    vf32 decay = splat(1.0f);
+    for (size_t i = first + 1; i < first + rows; ++i) {
+      decay *= load(r.steps + i * r.stride + c);
+      store(r.x + i * r.stride + c, load(r.x + i * r.stride + c) * decay);
+    }
+  }
+  const auto product = [&](auto tile) {
+    tile.accumulate(r.x + tile.row * r.stride, r.stride, 1, r.transposed + tile.column, r.BT, r.K);
+    tile.each([&](size_t i, size_t j, vf32 sum) { store(to + i * to_stride + j, round_to<T>(sum)); });
+  };
+  size_t i = first;
+  for (; i + kTileRows <= first + rows; i += kTileRows) for_tiles_of_row<kTileRows>(i, first, product);
+  for (; i < first + rows; ++i) for_tiles_of_row<1>(i, first, product);
+}
+
+// Decays the keys of all blocks so far to the first row of the next one, exp(G_next − G_j) k_j, and adds those of the
+// block from row `first` on.
+inline void decay_keys(ChannelRows r, GateTensors G, size_t first) {
+  const size_t next = first + kBlockRows;
+  for (size_t c = 0; c < r.stride; c += kLanes) {
+    vf32 decay = splat(1.0f);
+    for (size_t j = next; j-- > first;) {
+      decay *= load(r.steps + (j + 1) * r.stride + c);
+      store(r.keys + j * r.stride + c, load(r.keys + j * r.stride + c) * decay);
+    }
+  }
+  if (first > 0) {
+    float decays[kLanes];
+    decays_between(G, next, first, r.K, [&](size_t c, int width, vf32 decay) {
+      store(decays, decay);
+      for (int lane = 0; lane < width; ++lane)
+        for (size_t j = 0; j < first; j += kLanes) {
+          float* at = r.transposed + (c + lane) * r.BT + j;
+          store(at, load(at) * splat(decays[lane]));
+        }
+    });
+  }
+  transpose(r.keys + first * r.stride, r.stride, kBlockRows, r.K, r.transposed + first, r.BT);
+}
+
+// Σ_c x_ic k_jc exp(G_ic − G_jc), rounded to T, for j < i or j ≤ i and 0 else, for n rows of BT columns that lie
+// `to_stride` apart.
+template <typename T, bool kInclusive>
+void channel_products(size_t n, ChannelRows r, GateTensors G, float* to, size_t to_stride) {
   for (size_t i = 1; i < n; ++i)
-    gates.between(i, i - 1, K, [&](size_t c, int, vf32 step) { store(steps + i * padded + c, step); });
-  for (size_t row = 0; row < n; row += kBlockRows) {
-    const size_t rows = n - row < kBlockRows ? n - row : kBlockRows;
-    float block[kBlockRows * kBlockRows] = {};
-    block_products<kInclusive>(rows, padded, x + row * padded, k + row * padded, steps + row * padded, block);
-    for (size_t i = 0; i < rows; ++i) {
-      float* out = to + (row + i) * stride;
-      for (size_t j = 0; j < kBlockRows; j += kLanes) {
-        const vi32 at = lane_index() + splat_i32(j), most = splat_i32(i);
-        const vi32 seen = kInclusive ? at <= most : at < most;
-        store(out + row + j, select(seen, round_to<T>(load(block + i * kBlockRows + j)), vf32{}));
-      }
-      for (size_t j = row + kBlockRows; j < BT; j += kLanes) store(out + j, vf32{});
-    }
-
-    for (size_t c = 0; c < padded; c += kLanes) {
-      vf32 reach = splat(1.0f);
-      for (size_t i = row + 1; i < row + rows; ++i) {
-        reach *= load(steps + i * padded + c);
-        store(x + i * padded + c, load(x + i * padded + c) * reach);
-      }
-    }
-    const auto tile = [&](auto tile) {
-      tile.accumulate(x + tile.row * padded, padded, 1, turned + tile.column, BT, K);
-      tile.each([&](size_t i, size_t j, vf32 sum) { store(to + i * stride + j, round_to<T>(sum)); });
-    };
-    size_t i = row;
-    for (; i + kTileRows <= row + rows; i += kTileRows) for_tiles_of_row<kTileRows>(i, row, tile);
-    for (; i < row + rows; ++i) for_tiles_of_row<1>(i, row, tile);
-
-    // Keys of all blocks so far, decayed to the first row of the next one: exp(G_next − G_j) k_j.
-    const size_t next = row + kBlockRows;
-    if (next >= n) break;
-    for (size_t c = 0; c < padded; c += kLanes) {
-      vf32 reach = splat(1.0f);
-      for (size_t j = next; j-- > row;) {
-        reach *= load(steps + (j + 1) * padded + c);
-        store(k + j * padded + c, load(k + j * padded + c) * reach);
-      }
-    }
-    if (row > 0) {
-      float kept[kLanes];
-      gates.between(next, row, K, [&](size_t c, int count, vf32 decay) {
-        store(kept, decay);
-        for (int lane = 0; lane < count; ++lane)
-          for (size_t j = 0; j < row; j += kLanes) {
-            float* at = turned + (c + lane) * BT + j;
-            store(at, load(at) * splat(kept[lane]));
-          }
-      });
-    }
-    transpose(k + row * padded, padded, kBlockRows, K, turned + row, BT);
+    decays_between(G, i, i - 1, r.K, [&](size_t c, int, vf32 step) { store(r.steps + i * r.stride + c, step); });
+  for (size_t first = 0; first < n; first += kBlockRows) {
+    const size_t rows = n - first < kBlockRows ? n - first : kBlockRows;
+    diagonal_products<T, kInclusive>(r, first, rows, to, to_stride);
+    earlier_products<T>(r, first, rows, to, to_stride);
+    if (first + kBlockRows < n) decay_keys(r, G, first);
   }
 }
 

@@ -1,7 +1,7 @@
-// One threadgroup: the gates of one chunk of one sequence, row after row, a gate per lane.
-#include "chunk.h"
+// One threadgroup: the gates of one chunk of one sequence, token after token, a gate per lane.
 #include "chunk_cumsum.params.h"
-#include "cpu_kernel.h"
+#include "chunk_place.h"
+#include "cumulative_gates.h"
 
 using namespace mlxts;
 
@@ -12,28 +12,23 @@ int32_t chunk_cumsum(const Launch& l) {
   const float* g = l.buffer<const float>(CHUNK_CUMSUM_G);
   const Indices cu_seqlens = l.indices(CHUNK_CUMSUM_CU_SEQLENS);
   const uint8_t* mask = l.buffer<const uint8_t>(CHUNK_CUMSUM_MASK);
-  float* sum = l.buffer<float>(CHUNK_CUMSUM_SUM);
-  float* low = l.buffer<float>(CHUNK_CUMSUM_SUM_LOW);
+  float* G = l.buffer<float>(CHUNK_CUMSUM_CUMULATIVE_GATE);
+  float* G_low = l.buffer<float>(CHUNK_CUMSUM_CUMULATIVE_GATE_LOW);
   if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, CHUNK_CUMSUM_FAULT_CU_SEQLENS)) return 1;
-  const size_t heads = p.heads;
-  const uint64_t slots = l.threadgroups[0];
+  const size_t heads = p.heads, slots = l.threadgroups[0];
   for (uint64_t group = l.begin; group < l.end; ++group) {
-    const Slot slot = slot_at(cu_seqlens, group, p.sequences, p.tokens, slots, p.chunkLength);
-    const Chunks chunks(p, cu_seqlens, slot.sequence);
-    const size_t first = chunks.begin + slot.chunk * p.chunkLength, rows = chunks.rows(slot.chunk, p.chunkLength);
-    for (size_t i = 0; i < rows; ++i) {
-      const size_t at = (first + i) * heads;
-      const bool skipped = mask && !mask[first + i];
-      // Two-sum: `low` collects what each addition to `sum` rounds away. The sums so far are those of the row above.
+    const ChunkPlace chunk = chunk_place(p, cu_seqlens, group % slots, slots, 0, group / slots);
+    for (size_t i = 0; i < chunk.rows; ++i) {
+      const size_t at = (chunk.token + i) * heads, before = at - heads;
+      const bool skipped = mask && !mask[chunk.token + i];
+      // Adds a vector of gates from head h on to what the row above has; `read` and `write` are of such vectors.
       const auto add = [&](size_t h, auto read, auto write) {
-        const vf32 x = skipped ? vf32{} : log_decay(read(g + at + h), p.gateFactor);
-        const vf32 hi = i == 0 ? vf32{} : read(sum + at - heads + h);
-        const vf32 s = hi + x;
-        write(sum + at + h, s);
-        if (low) {
-          const vf32 back = s - hi, lo = i == 0 ? vf32{} : read(low + at - heads + h);
-          write(low + at + h, lo + ((hi - (s - back)) + (x - back)));
-        }
+        CompensatedSum<vf32> sum = {};
+        if (i > 0) sum.high = read(G + before + h);
+        if (i > 0 && G_low) sum.low = read(G_low + before + h);
+        sum.add(skipped ? vf32{} : log_decay(read(g + at + h), p.gateFactor));
+        write(G + at + h, sum.high);
+        if (G_low) write(G_low + at + h, sum.low);
       };
       for_lanes(
           heads,

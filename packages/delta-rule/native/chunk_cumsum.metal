@@ -1,30 +1,37 @@
 #include "chunk_cumsum.params.h"
-#include "chunk_metal.h"
+#include "chunk_place.h"
+#include "compensated_sum.h"
 
 using namespace metal;
 using namespace mlxts;
 
 constant constexpr uint kAhead = 8;  // gates that are on their way at once
 
+// ln(decay) of a gate; a factor of 0: the gate is the decay itself, and 0 becomes what exp() takes to 0.
+METAL_FUNC float log_decay(float gate, float factor) {
+  if (factor != 0.0f) return gate * factor;
+  return gate > 0.0f ? max(precise::log(gate), -104.0f) : -104.0f;
+}
+
 // A thread has one chunk of one head; neighbors have neighboring heads.
 kernel void chunk_cumsum_f32(device const float* g [[buffer(CHUNK_CUMSUM_G)]],
                              device const Index* cuSeqlens [[buffer(CHUNK_CUMSUM_CU_SEQLENS)]],
                              device const uchar* mask [[buffer(CHUNK_CUMSUM_MASK)]],
-                             device float* sum [[buffer(CHUNK_CUMSUM_SUM)]],
-                             device float* sumLow [[buffer(CHUNK_CUMSUM_SUM_LOW)]],
+                             device float* G [[buffer(CHUNK_CUMSUM_CUMULATIVE_GATE)]],
+                             device float* GLow [[buffer(CHUNK_CUMSUM_CUMULATIVE_GATE_LOW)]],
                              constant ChunkCumsumParams& p [[buffer(CHUNK_CUMSUM_PARAMS)]],
                              device MlxtsFault* fault [[buffer(CHUNK_CUMSUM_FAULT)]],
                              uint position [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
   const bool packed = p.present & CHUNK_CUMSUM_HAS_CU_SEQLENS, masked = p.present & CHUNK_CUMSUM_HAS_MASK;
   const Indices cuts = {cuSeqlens, packed};
   if (!packed_right(cuts, p.sequences, p.tokens, {fault, lane}, CHUNK_CUMSUM_FAULT_CU_SEQLENS)) return;
-  const uint head = position % p.heads, slot = position / p.heads;
-  const uint chunks = slots_of(p, packed), row = slot / chunks;
+  const uint head = position % p.heads, chunk = position / p.heads;
+  const uint slots = slots_of(packed, p.sequences, p.tokens, p.chunkLength), row = chunk / slots;
   if (row >= (packed ? 1 : p.sequences)) return;
-  const ChunkPlace place = chunk_place(p, cuts, slot % chunks, chunks, head, row);
+  const ChunkPlace place = chunk_place(p, cuts, chunk % slots, slots, head, row);
   const uint rows = place.rows;
   const ulong start = place.token * p.heads + head;
-  float hi = 0.0f, lo = 0.0f;
+  CompensatedSum<float> sum = {0.0f, 0.0f};
   for (uint i = 0; i < rows; i += kAhead) {
     float ahead[kAhead];
     MLXTS_UNROLL
@@ -36,12 +43,9 @@ kernel void chunk_cumsum_f32(device const float* g [[buffer(CHUNK_CUMSUM_G)]],
     MLXTS_UNROLL
     for (uint j = 0; j < kAhead; ++j) {
       if (i + j >= rows) continue;
-      // Two-sum: `lo` collects what each addition to `hi` rounds away.
-      const float x = log_decay(ahead[j], p.gateFactor), s = hi + x, back = s - hi;
-      lo += (hi - (s - back)) + (x - back);
-      hi = s;
-      sum[start + (i + j) * p.heads] = hi;
-      if (p.present & CHUNK_CUMSUM_HAS_SUM_LOW) sumLow[start + (i + j) * p.heads] = lo;
+      sum.add(log_decay(ahead[j], p.gateFactor));
+      G[start + (i + j) * p.heads] = sum.high;
+      if (p.present & CHUNK_CUMSUM_HAS_CUMULATIVE_GATE_LOW) GLow[start + (i + j) * p.heads] = sum.low;
     }
   }
 }

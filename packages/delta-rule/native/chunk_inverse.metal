@@ -24,26 +24,27 @@ kernel void chunk_inverse_f32(device const float* a [[buffer(CHUNK_INVERSE_A)]],
                               device float* x [[buffer(CHUNK_INVERSE_X)]],
                               constant ChunkInverseParams& p [[buffer(CHUNK_INVERSE_PARAMS)]],
                               device MlxtsFault* fault [[buffer(CHUNK_INVERSE_FAULT)]],
-                              threadgroup float* lower [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
-                              uint3 groups [[threadgroups_per_grid]], uint index [[thread_index_in_threadgroup]],
-                              uint lane [[thread_index_in_simdgroup]],
+                              threadgroup uchar* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
+                              uint3 groups [[threadgroups_per_grid]], uint3 size [[threads_per_threadgroup]],
+                              uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
                               uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  const auto scratch = scratch_of(memory, p);
   const Indices cuts = {cuSeqlens, bool(p.present & CHUNK_INVERSE_HAS_CU_SEQLENS)};
-  const ChunkPlace place = threadgroup_place(p, cuts, group.x, groups.x, group.y, group.z, {fault, lane}, CHUNK_INVERSE_FAULT_CU_SEQLENS,
-                                             lower, index);
+  const ChunkPlace place = threadgroup_place(p, cuts, group, groups.x, {fault, lane}, CHUNK_INVERSE_FAULT_CU_SEQLENS,
+                                             scratch.place, index);
   if (place.rows == 0) return;
-  const uint length = p.chunkLength, stride = length + CHUNK_INVERSE_PAD;
+  const uint length = p.chunkLength, stride = length + CHUNK_INVERSE_GAP;
   const ulong start = (place.token * p.heads + place.head) * length;
   const uint rowStride = p.heads * length, blocks = (place.rows + 7) / 8;
-  threadgroup float* inverses = lower + length * stride;  // [blocks][8][8]
   const uint from = index % length;
-  for (uint row = index / length; row < blocks * 8; row += 4)
+  for (uint row = index / length; row < blocks * 8; row += size.x / length)
     if (from / 8 <= row / 8)
-      lower[row * stride + from] = row < place.rows && from < row ? a[start + row * rowStride + from] : 0.0f;
+      scratch.a[row * stride + from] = row < place.rows && from < row ? a[start + row * rowStride + from] : 0.0f;
   // X may lie where A does: all of A is read before any of X is written.
   threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
   const uint own = simdgroup;
-  if (own < blocks && lane < 8) invert_column(lower + own * 8 * (stride + 1), stride, lane, inverses + own * 64);
+  if (own < blocks && lane < 8)
+    invert_column(scratch.a + own * 8 * (stride + 1), stride, lane, scratch.diagonalInverses + own * 64);
   threadgroup_barrier(mem_flags::mem_threadgroup);
 
   const BlockLane at = block_lane(lane);
@@ -53,11 +54,11 @@ kernel void chunk_inverse_f32(device const float* a [[buffer(CHUNK_INVERSE_A)]],
     column[i] = block(0.0f, 0.0f);
     if (i >= blocks) continue;
     if (i >= own) {
-      const Block diagonal = load_block(inverses + i * 64, 8, at);
+      const Block diagonal = load_block(scratch.diagonalInverses + i * 64, 8, at);
       Block sum = block(0.0f, 0.0f);
       MLXTS_UNROLL
       for (uint m = 0; m < i; ++m)
-        if (m >= own) multiply_add(sum, load_block(lower + i * 8 * stride + m * 8, stride, at), column[m]);
+        if (m >= own) multiply_add(sum, load_block(scratch.a + i * 8 * stride + m * 8, stride, at), column[m]);
       if (i == own)
         column[i] = diagonal;
       else

@@ -14,7 +14,9 @@
 #define CHUNK_INVERSE_FAULT 4
 #define CHUNK_INVERSE_HAS_CU_SEQLENS 2u
 #define CHUNK_INVERSE_FAULT_CU_SEQLENS 1
-#define CHUNK_INVERSE_PAD 4
+#ifdef __METAL_VERSION__
+#define CHUNK_INVERSE_GAP 4
+#endif
 
 struct ChunkInverseParams {
   uint32_t sequences;
@@ -23,26 +25,38 @@ struct ChunkInverseParams {
   uint32_t chunkLength;
   uint32_t lastTokens;
   uint32_t present;  // a bit for each buffer
+#ifdef __METAL_VERSION__
+  uint32_t scratch[3];  // byte offsets
+#else
   uint32_t scratch[1];  // byte offsets
+#endif
 };
+#ifdef __METAL_VERSION__
+static_assert(sizeof(ChunkInverseParams) == 36, "ChunkInverseParams must match the declaration of chunk_inverse");
+#else
 static_assert(sizeof(ChunkInverseParams) == 28, "ChunkInverseParams must match the declaration of chunk_inverse");
+#endif
 #ifdef __METAL_VERSION__
 struct ChunkInverseScratch {
-  threadgroup uchar* memory;
+  threadgroup uint* place;
+  threadgroup float* a;
+  threadgroup float* diagonalInverses;
 };
 inline ChunkInverseScratch scratch_of(threadgroup uchar* memory, constant ChunkInverseParams& p) {
   return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
+      (threadgroup uint*)(memory + p.scratch[0]),
+      (threadgroup float*)(memory + p.scratch[1]),
+      (threadgroup float*)(memory + p.scratch[2]),
   };
 }
 #else
 struct ChunkInverseScratch {
-  uint8_t* memory;
+  float* inverse;
 };
 inline ChunkInverseScratch scratch_of(const MlxtsCpuLaunch& l, const ChunkInverseParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[0]),
   };
 }
 #endif

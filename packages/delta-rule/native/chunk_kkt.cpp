@@ -1,81 +1,67 @@
 // One threadgroup: A of one chunk of one head, A_ij = (β_i k_i · k_j) exp(G_i − G_j) below the diagonal, else 0.
 #include "chunk_channels.h"
 #include "chunk_kkt.params.h"
-#include "cpu_kernel.h"
 
 using namespace mlxts;
 
 namespace {
 
+// One gate a head: the rows of `keys` are multiplied by their beta.
 template <typename T>
-int32_t chunk_kkt(const Launch& l) {
-  const auto& p = l.args<ChunkKktParams>();
-  const T* k = l.buffer<const T>(CHUNK_KKT_K);
-  const float* beta = l.buffer<const float>(CHUNK_KKT_BETA);
-  const float* sum = l.buffer<const float>(CHUNK_KKT_SUM);
-  const float* sum_low = l.buffer<const float>(CHUNK_KKT_SUM_LOW);
-  const Indices cu_seqlens = l.indices(CHUNK_KKT_CU_SEQLENS);
-  if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, CHUNK_KKT_FAULT_CU_SEQLENS)) return 1;
-  const size_t K = p.keyDim, H = p.heads, BT = p.chunkLength, padded = round_up(K, 16);
-  float* keys = static_cast<float*>(l.scratch);  // [BT, padded], then β·k rounded
-  float* columns = keys + BT * padded;           // [K, BT]
-  float* factor = columns + K * BT;              // [BT]
-  float* gate_scratch = factor + BT;
-  for (uint64_t group = l.begin; group < l.end; ++group) {
-    const ChunkPlace place(p, cu_seqlens, group, l.threadgroups[0]);
-    const size_t n = place.rows;
-    if (n == 0) continue;
-    Gates gates;
-    const size_t gate_at = place.token * H + place.head;
-    gates.gather(gate_scratch, BT, sum + gate_at, sum_low ? sum_low + gate_at : nullptr, H, n);
-    const T* from = k + (place.token * p.keyHeads + place.key_head) * K;
-    for (size_t i = 0; i < n; ++i) convert_row(from + i * p.keyHeads * K, K, keys + i * padded);
-    transpose_padded({keys, padded}, n, K, columns, BT);
-    for (size_t i = 0; i < n; ++i) factor[i] = beta[gate_at + i * H];
-    scale_rows<T>(n, K, factor, keys, padded, keys, padded);
-    decayed_kkt(n, BT, gates, l.buffer<float>(CHUNK_KKT_A) + gate_at * BT, H * BT, [&](auto& tile) {
-      tile.accumulate(keys + tile.row * padded, padded, 1, columns + tile.column, BT, K);
-    });
-  }
-  return 0;
+void head_kkt(const ChunkKktParams& p, ChunkKktScratch scratch, size_t n, GateTensors gates, float* A) {
+  const size_t K = p.keyDim, BT = p.chunkLength, stride = p.keyStride;
+  const CumulativeGates G{scratch.gateHigh, scratch.gateLow};
+  G.read(gates, n, BT);
+  transpose_padded({scratch.keys, stride}, n, K, scratch.transposedKeys, BT);
+  scale_rows<T>(n, K, scratch.betas, scratch.keys, stride, scratch.keys, stride);
+  decayed_kkt(n, BT, G, A, p.heads * BT, [&](auto& tile) {
+    tile.accumulate(scratch.keys + tile.row * stride, stride, 1, scratch.transposedKeys + tile.column, BT, K);
+  });
 }
 
-// The same with a gate for each channel: A_ij = Σ_c β_i k_ic k_jc exp(G_ic − G_jc).
+// A gate for each channel: A_ij = Σ_c β_i k_ic k_jc exp(G_ic − G_jc).
 template <typename T>
-int32_t chunk_kkt_channels(const Launch& l) {
+void channel_kkt(const ChunkKktParams& p, ChannelRows rows, const float* betas, size_t n, GateTensors G,
+                 float* A) {
+  scale_rows<T>(n, rows.K, betas, rows.keys, rows.stride, rows.x, rows.stride);
+  channel_products<float, false>(n, rows, G, A, p.heads * rows.BT);
+}
+
+// kChannels: G has a gate for each channel of k.
+template <typename T, bool kChannels>
+int32_t chunk_kkt(const Launch& l) {
   const auto& p = l.args<ChunkKktParams>();
-  const float* beta = l.buffer<const float>(CHUNK_KKT_BETA);
-  const float* sum = l.buffer<const float>(CHUNK_KKT_SUM);
-  const float* sum_low = l.buffer<const float>(CHUNK_KKT_SUM_LOW);
   const Indices cu_seqlens = l.indices(CHUNK_KKT_CU_SEQLENS);
   if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, CHUNK_KKT_FAULT_CU_SEQLENS)) return 1;
-  const size_t K = p.keyDim, H = p.heads, BT = p.chunkLength, padded = round_up(K, kLanes);
-  float* keys = static_cast<float*>(l.scratch);  // [BT, padded]
-  float* weighted = keys + BT * padded;          // [BT, padded]: β·k rounded
-  float* steps = weighted + BT * padded;         // [BT, padded]
-  float* columns = steps + BT * padded;          // [K, BT]
-  float* factor = columns + K * BT;              // [BT]
-  memset(keys, 0, 2 * BT * padded * sizeof(float));
+  const size_t K = p.keyDim, H = p.heads, BT = p.chunkLength, stride = p.keyStride, gates = kChannels ? K : 1;
+  const GateTensors G{l.buffer<const float>(CHUNK_KKT_CUMULATIVE_GATE),
+                      l.buffer<const float>(CHUNK_KKT_CUMULATIVE_GATE_LOW), H * gates};
+  const auto scratch = scratch_of(l, p);
+  const ChannelRows rows{scratch.weightedKeys, scratch.keys, scratch.steps, scratch.transposedKeys, K, BT, stride};
+  if constexpr (kChannels) clear_beyond(rows);
   for (uint64_t group = l.begin; group < l.end; ++group) {
-    const ChunkPlace place(p, cu_seqlens, group, l.threadgroups[0]);
-    const size_t n = place.rows, at = place.token * H + place.head;
+    const ChunkPlace chunk = chunk_of_threadgroup(l, p, cu_seqlens, group);
+    const size_t n = chunk.rows, at = chunk.token * H + chunk.head;
     if (n == 0) continue;
-    const T* k = l.buffer<const T>(CHUNK_KKT_K) + (place.token * p.keyHeads + place.key_head) * K;
-    for (size_t i = 0; i < n; ++i) convert_row(k + i * p.keyHeads * K, K, keys + i * padded);
-    for (size_t i = 0; i < n; ++i) factor[i] = beta[at + i * H];
-    scale_rows<T>(n, K, factor, keys, padded, weighted, padded);
-    const ChannelGates gates{sum + at * K, sum_low ? sum_low + at * K : nullptr, H * K};
-    channel_products<float, false>(n, BT, K, padded, gates, weighted, keys, steps, columns,
-                                   l.buffer<float>(CHUNK_KKT_A) + at * BT, H * BT);
+    const size_t key_head = key_head_of(chunk.head, p.headsPerKey, p.keyHeads);
+    const T* k = l.buffer<const T>(CHUNK_KKT_K) + (chunk.token * p.keyHeads + key_head) * K;
+    const float* beta = l.buffer<const float>(CHUNK_KKT_BETA) + at;
+    for (size_t i = 0; i < n; ++i) convert_row(k + i * p.keyHeads * K, K, scratch.keys + i * stride);
+    for (size_t i = 0; i < n; ++i) scratch.betas[i] = beta[i * H];
+    float* A = l.buffer<float>(CHUNK_KKT_A) + at * BT;
+    if constexpr (kChannels)
+      channel_kkt<T>(p, rows, scratch.betas, n, G.from(at * K), A);
+    else
+      head_kkt<T>(p, scratch, n, G.from(at), A);
   }
   return 0;
 }
 
 }  // namespace
 
-MLXTS_KERNEL(chunk_kkt_f32, chunk_kkt<float>)
-MLXTS_KERNEL(chunk_kkt_f16, chunk_kkt<f16>)
-MLXTS_KERNEL(chunk_kkt_bf16, chunk_kkt<bf16>)
-MLXTS_KERNEL(chunk_kkt_f32_channels, chunk_kkt_channels<float>)
-MLXTS_KERNEL(chunk_kkt_f16_channels, chunk_kkt_channels<f16>)
-MLXTS_KERNEL(chunk_kkt_bf16_channels, chunk_kkt_channels<bf16>)
+MLXTS_KERNEL(chunk_kkt_f32, chunk_kkt<float, false>)
+MLXTS_KERNEL(chunk_kkt_f16, chunk_kkt<f16, false>)
+MLXTS_KERNEL(chunk_kkt_bf16, chunk_kkt<bf16, false>)
+MLXTS_KERNEL(chunk_kkt_f32_channels, chunk_kkt<float, true>)
+MLXTS_KERNEL(chunk_kkt_f16_channels, chunk_kkt<f16, true>)
+MLXTS_KERNEL(chunk_kkt_bf16_channels, chunk_kkt<bf16, true>)

@@ -9,17 +9,20 @@
 
 #define CHUNK_KKT_K 0  // read
 #define CHUNK_KKT_BETA 1  // read
-#define CHUNK_KKT_SUM 2  // read
-#define CHUNK_KKT_SUM_LOW 3  // read?
+#define CHUNK_KKT_CUMULATIVE_GATE 2  // read
+#define CHUNK_KKT_CUMULATIVE_GATE_LOW 3  // read?
 #define CHUNK_KKT_CU_SEQLENS 4  // read?
 #define CHUNK_KKT_A 5  // write
 #define CHUNK_KKT_PARAMS 6
 #define CHUNK_KKT_FAULT 7
-#define CHUNK_KKT_HAS_SUM_LOW 8u
+#define CHUNK_KKT_HAS_CUMULATIVE_GATE_LOW 8u
 #define CHUNK_KKT_HAS_CU_SEQLENS 16u
 #define CHUNK_KKT_FAULT_CU_SEQLENS 1
-#define CHUNK_KKT_ROW_BYTES 144
+#ifdef __METAL_VERSION__
+#define CHUNK_KKT_PANEL_BYTES 128
+#define CHUNK_KKT_GAP_BYTES 16
 #define CHUNK_KKT_CHANNEL_COLUMNS 16
+#endif
 
 struct ChunkKktParams {
   uint32_t sequences;
@@ -32,26 +35,55 @@ struct ChunkKktParams {
   uint32_t chunkLength;
   uint32_t lastTokens;
   uint32_t present;  // a bit for each buffer
-  uint32_t scratch[1];  // byte offsets
+#ifdef __METAL_VERSION__
+  uint32_t scratch[5];  // byte offsets
+#else
+  uint32_t keyStride;
+  uint32_t scratch[7];  // byte offsets
+#endif
 };
-static_assert(sizeof(ChunkKktParams) == 44, "ChunkKktParams must match the declaration of chunk_kkt");
+#ifdef __METAL_VERSION__
+static_assert(sizeof(ChunkKktParams) == 60, "ChunkKktParams must match the declaration of chunk_kkt");
+#else
+static_assert(sizeof(ChunkKktParams) == 72, "ChunkKktParams must match the declaration of chunk_kkt");
+#endif
 #ifdef __METAL_VERSION__
 struct ChunkKktScratch {
-  threadgroup uchar* memory;
+  threadgroup uint* place;
+  threadgroup uchar* keys;
+  threadgroup float* gateHigh;
+  threadgroup float* gateLow;
+  threadgroup float* channelGates;
 };
 inline ChunkKktScratch scratch_of(threadgroup uchar* memory, constant ChunkKktParams& p) {
   return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
+      (threadgroup uint*)(memory + p.scratch[0]),
+      (threadgroup uchar*)(memory + p.scratch[1]),
+      (threadgroup float*)(memory + p.scratch[2]),
+      (threadgroup float*)(memory + p.scratch[3]),
+      (threadgroup float*)(memory + p.scratch[4]),
   };
 }
 #else
 struct ChunkKktScratch {
-  uint8_t* memory;
+  float* keys;
+  float* transposedKeys;
+  float* betas;
+  float* gateHigh;
+  float* gateLow;
+  float* weightedKeys;
+  float* steps;
 };
 inline ChunkKktScratch scratch_of(const MlxtsCpuLaunch& l, const ChunkKktParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[1]),
+      reinterpret_cast<float*>(memory + p.scratch[2]),
+      reinterpret_cast<float*>(memory + p.scratch[3]),
+      reinterpret_cast<float*>(memory + p.scratch[4]),
+      reinterpret_cast<float*>(memory + p.scratch[5]),
+      reinterpret_cast<float*>(memory + p.scratch[6]),
   };
 }
 #endif

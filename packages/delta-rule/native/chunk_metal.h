@@ -1,76 +1,87 @@
-// What the Metal kernels of the chunk stages share: where a chunk lies, its gates, its rows in threadgroup memory, and
-// how the simdgroups of a threadgroup divide the lower triangle of its BT × BT matrices.
+// What the Metal kernels of the chunk stages share: the chunk of a threadgroup, its cumulative gates, its rows in
+// threadgroup memory, and how the simdgroups of a threadgroup divide the lower triangle of its BT × BT matrices.
 #pragma once
 #include "block.h"
-#include "sequences.h"
+#include "chunk_place.h"
 
 namespace mlxts {
 
-// A chunk of one head.
-struct ChunkPlace {
-  uint head;
-  uint slot;    // of all of the call
-  ulong token;  // the first
-  uint rows;    // real ones; 0 beyond a sequence's end
-};
-
-// Slots of chunks in a row of tokens.
+// The chunk of a threadgroup, [slot, head, row of tokens]; no rows where cuSeqlens is wrong, which is reported. `agreed`
+// has two words.
 template <typename P>
-METAL_FUNC uint slots_of(constant P& p, bool packed) {
-  return slots_of(packed, p.sequences, p.tokens, p.chunkLength);
-}
-
-// Chunk `chunk` of `chunks` of a row of tokens, which cuSeqlens may cut into sequences.
-template <typename P>
-METAL_FUNC ChunkPlace chunk_place(constant P& p, Indices cuSeqlens, uint chunk, uint chunks, uint head, uint row) {
-  Slot at = {row, chunk};
-  if (cuSeqlens) at = slot_at(cuSeqlens, chunk, p.sequences, p.tokens, chunks, p.chunkLength);
-  const Sequence sequence = sequence_at(cuSeqlens, at.sequence, p.tokens);
-  const uint tokens = chunked_tokens(sequence.tokens, p.chunkLength, p.lastTokens);
-  return {head, row * chunks + chunk, ulong(sequence.begin) + at.chunk * p.chunkLength,
-          chunk_rows(tokens, at.chunk, p.chunkLength)};
-}
-
-// The same for a whole threadgroup; no rows where cuSeqlens is wrong, which is reported. `memory` is free again afterwards.
-template <typename P>
-METAL_FUNC ChunkPlace threadgroup_place(constant P& p, Indices cuSeqlens, uint chunk, uint chunks, uint head, uint row,
-                                        FaultSearch search, uint code, threadgroup float* memory, uint index) {
-  ChunkPlace place = chunk_place(p, cuSeqlens, chunk, chunks, head, row);
+METAL_FUNC ChunkPlace threadgroup_place(constant P& p, Indices cuSeqlens, metal::uint3 group, uint slots,
+                                        FaultSearch search, uint code, threadgroup uint* agreed, uint index) {
+  ChunkPlace place = chunk_place(p, cuSeqlens, group.x, slots, group.y, group.z);
   if (!cuSeqlens) return place;
   const bool right = packed_right(cuSeqlens, p.sequences, p.tokens, search, code);
-  const metal::uint2 first = threadgroup_first(metal::uint2(uint(place.token), right ? place.rows : 0),
-                                               (threadgroup uint*)memory, index);
+  const metal::uint2 first = threadgroup_first(metal::uint2(uint(place.token), right ? place.rows : 0), agreed, index);
   place.token = first.x;
   place.rows = first.y;
   return place;
 }
 
-// ln(decay) of a gate; a factor of 0: the gate is the decay itself, and 0 becomes what exp() takes to 0.
-METAL_FUNC float log_decay(float gate, float factor) {
-  if (factor != 0.0f) return gate * factor;
-  return gate > 0.0f ? metal::max(metal::precise::log(gate), -104.0f) : -104.0f;
-}
-
-// Cumulated gates of a chunk as pairs in threadgroup memory, zeros for rows that are not real.
-struct Gates {
-  threadgroup float* hi;
-  threadgroup float* lo;
+// Two rows of blocks of a chunk's lower triangle: s and last − s for simdgroup s, so that each has the same work. A row
+// of blocks has that many blocks up to the diagonal, none where no row of it is real.
+struct Strips {
+  uint top, bottom;
+  uint topBlocks, bottomBlocks;
 };
 
-METAL_FUNC void stage_gates(Gates to, device const float* sum, device const float* low, bool pair, uint stride,
-                            uint rows, uint length, uint index) {
-  if (index >= length) return;
-  to.hi[index] = index < rows ? sum[index * stride] : 0.0f;
-  to.lo[index] = pair && index < rows ? low[index * stride] : 0.0f;
+METAL_FUNC Strips strips_of(uint simdgroup, uint length, uint rows) {
+  const uint bottom = length / 8 - 1 - simdgroup;
+  return {simdgroup, bottom, simdgroup * 8 < rows ? simdgroup + 1 : 0, bottom * 8 < rows ? bottom + 1 : 0};
+}
+
+// A thread, and the chunk of its threadgroup.
+struct ChunkThread {
+  uint index, threads;  // of the threadgroup
+  uint lane;
+  uint rows, length;  // of the chunk: real ones, and all
+  BlockLane at;
+  Strips strips;
+  uint topRow, bottomRow;  // this lane's rows of the strips
+};
+
+METAL_FUNC ChunkThread chunk_thread(uint index, uint threads, uint lane, uint simdgroup, uint rows, uint length) {
+  const BlockLane at = block_lane(lane);
+  const Strips strips = strips_of(simdgroup, length, rows);
+  return {index, threads, lane, rows, length, at, strips, strips.top * 8 + at.row, strips.bottom * 8 + at.row};
+}
+
+// G and GLow of a call from one element on, tokens `stride` apart.
+struct GateTensors {
+  device const float* high;
+  device const float* low;
+  bool carriesLow;  // whether GLow is there
+  uint stride;
+};
+
+METAL_FUNC GateTensors gates_from(GateTensors G, ulong element) {
+  return {G.high + element, G.low + element, G.carriesLow, G.stride};
+}
+
+// G of one chunk and head, high + low, in threadgroup memory; zeros for rows that are not real.
+struct CumulativeGates {
+  threadgroup float* high;
+  threadgroup float* low;
+};
+
+METAL_FUNC void stage_gates(CumulativeGates to, GateTensors from, ChunkThread t) {
+  if (t.index >= t.length) return;
+  const bool real = t.index < t.rows;
+  to.high[t.index] = real ? from.high[t.index * from.stride] : 0.0f;
+  to.low[t.index] = real && from.carriesLow ? from.low[t.index * from.stride] : 0.0f;
 }
 
 // exp(G_i − G_j), for i ≥ j.
-METAL_FUNC float decay_between(Gates g, uint i, uint j) {
-  return metal::precise::exp((g.hi[i] - g.hi[j]) + (g.lo[i] - g.lo[j]));
+METAL_FUNC float decay_between(CumulativeGates G, uint i, uint j) {
+  return metal::precise::exp((G.high[i] - G.high[j]) + (G.low[i] - G.low[j]));
 }
 
-// exp(hi + lo) with |lo| small: three terms of exp(lo) are all that f32 sees.
-METAL_FUNC float exp_pair(float hi, float lo) { return metal::precise::exp(hi) * (1.0f + lo * (1.0f + 0.5f * lo)); }
+// exp(high + low) with |low| small: three terms of exp(low) are all that f32 sees.
+METAL_FUNC float exp_of_sum(float high, float low) {
+  return metal::precise::exp(high) * (1.0f + low * (1.0f + 0.5f * low));
+}
 
 // Four elements of a row that has `left` > 0 from here on, zeros beyond.
 template <typename T>
@@ -88,10 +99,10 @@ METAL_FUNC void store4_aligned(threadgroup T* to, float4 v) {
 
 // Rows into threadgroup memory, with zeros up to multiples of eight rows and columns; at most `Columns` of the latter.
 template <typename T, uint Columns, uint Stride>
-METAL_FUNC void stage_rows(threadgroup T* to, device const T* from, uint stride, uint rows, uint columns, uint index,
-                           uint threads) {
+METAL_FUNC void stage_rows(threadgroup T* to, device const T* from, uint stride, uint rows, uint columns,
+                           ChunkThread t) {
   const uint all = (rows + 7) / 8 * 8 * (Columns / 4), end = (columns + 7) / 8 * 8;
-  for (uint i = index; i < all; i += threads) {
+  for (uint i = t.index; i < all; i += t.threads) {
     const uint row = i / (Columns / 4), column = i % (Columns / 4) * 4;
     if (column >= end) continue;
     float4 v = float4(0.0f);
@@ -100,40 +111,29 @@ METAL_FUNC void stage_rows(threadgroup T* to, device const T* from, uint stride,
   }
 }
 
-// The same, each row times its factor.
+// The same of a chunk's rows, each times its factor.
 template <typename T, uint Columns, uint Stride>
-METAL_FUNC void stage_scaled(threadgroup T* to, device const T* from, uint stride, uint rows, uint columns,
-                             threadgroup const float* factor, uint index, uint threads) {
-  const uint all = (rows + 7) / 8 * 8 * (Columns / 4), end = (columns + 7) / 8 * 8;
-  for (uint i = index; i < all; i += threads) {
+METAL_FUNC void stage_scaled(threadgroup T* to, device const T* from, uint stride, uint columns,
+                             threadgroup const float* factors, ChunkThread t) {
+  const uint all = (t.rows + 7) / 8 * 8 * (Columns / 4), end = (columns + 7) / 8 * 8;
+  for (uint i = t.index; i < all; i += t.threads) {
     const uint row = i / (Columns / 4), column = i % (Columns / 4) * 4;
     if (column >= end) continue;
     float4 v = float4(0.0f);
-    if (row < rows && column < columns) v = load4_within(from + row * stride + column, columns - column) * factor[row];
+    if (row < t.rows && column < columns)
+      v = load4_within(from + row * stride + column, columns - column) * factors[row];
     store4_aligned(to + row * Stride + column, v);
   }
 }
 
-// Two rows of blocks of a chunk's lower triangle: s and last − s for simdgroup s, so that each has the same work. A row
-// of blocks has that many blocks up to the diagonal, none where no row of it is real.
-struct Strips {
-  uint low, high;
-  uint lowBlocks, highBlocks;
-};
-
-METAL_FUNC Strips strips_of(uint simdgroup, uint length, uint rows) {
-  const uint high = length / 8 - 1 - simdgroup;
-  return {simdgroup, high, simdgroup * 8 < rows ? simdgroup + 1 : 0, high * 8 < rows ? high + 1 : 0};
-}
-
-// The blocks of both strips; low[4] and those after are not used.
+// The blocks of both strips; top[4] and those after are not used.
 struct Triangle {
-  Block low[8], high[8];
+  Block top[8], bottom[8];
 };
 
 METAL_FUNC void clear(thread Triangle& t) {
   MLXTS_UNROLL
-  for (uint b = 0; b < 8; ++b) t.low[b] = t.high[b] = block(0.0f, 0.0f);
+  for (uint b = 0; b < 8; ++b) t.top[b] = t.bottom[b] = block(0.0f, 0.0f);
 }
 
 // A block of rows, each times the factor of its row, rounded to T.
@@ -143,21 +143,22 @@ METAL_FUNC Block load_scaled(threadgroup const T* from, uint stride, float facto
   return block(float(T(factor * b.thread_elements()[0])), float(T(factor * b.thread_elements()[1])));
 }
 
-// Adds the products of the rows of `left`, scaled and rounded, with all rows of `right` up to them.
+// Adds the products of the strips' rows of `left`, scaled and rounded, with all rows of `right` up to them.
 template <typename T, uint Stride>
-METAL_FUNC void add_products(thread Triangle& sum, Strips s, threadgroup const T* left, threadgroup const T* right,
-                             uint columns, float lowFactor, float highFactor, BlockLane at) {
-  if (s.lowBlocks == 0) return;
+METAL_FUNC void add_products(thread Triangle& sum, threadgroup const T* left, threadgroup const T* right, uint columns,
+                             float topFactor, float bottomFactor, ChunkThread t) {
+  const Strips s = t.strips;
+  if (s.topBlocks == 0) return;
   for (uint c = 0; c < columns; c += 8) {
-    const Block low = load_scaled(left + s.low * 8 * Stride + c, Stride, lowFactor, at);
-    Block high = low;
-    if (s.highBlocks) high = load_scaled(left + s.high * 8 * Stride + c, Stride, highFactor, at);
+    const Block top = load_scaled(left + s.top * 8 * Stride + c, Stride, topFactor, t.at);
+    Block bottom = top;
+    if (s.bottomBlocks) bottom = load_scaled(left + s.bottom * 8 * Stride + c, Stride, bottomFactor, t.at);
     MLXTS_UNROLL
     for (uint b = 0; b < 8; ++b) {
-      if (b >= s.highBlocks && b >= s.lowBlocks) continue;
-      const Block other = load_transposed(right + b * 8 * Stride + c, Stride, at);
-      if (b < s.highBlocks) multiply_add(sum.high[b], high, other);
-      if (b < 4 && b < s.lowBlocks) multiply_add(sum.low[b], low, other);
+      if (b >= s.bottomBlocks && b >= s.topBlocks) continue;
+      const Block other = load_transposed(right + b * 8 * Stride + c, Stride, t.at);
+      if (b < s.bottomBlocks) multiply_add(sum.bottom[b], bottom, other);
+      if (b < 4 && b < s.topBlocks) multiply_add(sum.top[b], top, other);
     }
   }
 }

@@ -1,94 +1,128 @@
 // One threadgroup: o of one chunk of one head; the scores of the chunk once, then a panel of value columns at a time.
 #include "chunk_channels.h"
 #include "chunk_output.params.h"
-#include "cpu_kernel.h"
 
 using namespace mlxts;
 
 namespace {
 
-constexpr size_t kPanel = 64;
+constexpr size_t kPanel = CHUNK_OUTPUT_PANEL_VALUES;
+
+// A chunk of one head: its n tokens, and the state before them.
+template <typename T>
+struct Chunk {
+  size_t n;
+  const T *q, *k, *v_new, *h;
+  T* o;
+  size_t key_stride, value_stride;  // from token to token
+};
+
+// The scores with one gate a head, and exp(G). Returns q.
+template <typename T>
+WideRows head_scores(const ChunkOutputParams& p, ChunkOutputScratch scratch, Chunk<T> chunk,
+                     GateTensors gates) {
+  const size_t n = chunk.n, K = p.keyDim, BT = p.chunkLength;
+  const CumulativeGates G{scratch.gateHigh, scratch.gateLow};
+  G.read(gates, n, BT);
+  G.decays(scratch.decays, n);
+  const WideRows q = widen_rows(chunk.q, chunk.key_stride, n, K, scratch.queries, p.keyStride);
+  const WideRows k = widen_rows(chunk.k, chunk.key_stride, n, K, scratch.keysThenStates, p.keyStride);
+  transpose_padded(k, n, K, scratch.transposed, BT);
+  decayed_scores<T>(n, BT, G, scratch.scores, [&](auto& tile) {
+    tile.accumulate(q.data + tile.row * q.stride, q.stride, 1, scratch.transposed + tile.column, BT, K);
+  });
+  return q;
+}
+
+// The scores with a gate for each channel. Returns exp(G) q.
+template <typename T>
+WideRows channel_scores(ChannelRows rows, float* scores, Chunk<T> chunk, GateTensors G) {
+  const size_t n = chunk.n, K = rows.K, stride = rows.stride;
+  for (size_t i = 0; i < n; ++i) {
+    convert_row(chunk.q + i * chunk.key_stride, K, rows.x + i * stride);
+    convert_row(chunk.k + i * chunk.key_stride, K, rows.keys + i * stride);
+  }
+  channel_products<T, true>(n, rows, G, scores, rows.BT);
+  // What is left of exp(G_i) q_i: from the chunk's beginning to each block.
+  for (size_t first = 0; first < n; first += kBlockRows)
+    decays_of(G, first, K, [&](size_t c, int, vf32 decay) {
+      for (size_t i = first; i < n && i < first + kBlockRows; ++i)
+        store(rows.x + i * stride + c, load(rows.x + i * stride + c) * decay);
+    });
+  return {rows.x, stride};
+}
+
+// A panel of the state's rows, transposed, and of the values' columns, with zeros up to kPanel.
+template <typename T>
+void read_panel(const ChunkOutputParams& p, ChunkOutputScratch scratch, Chunk<T> chunk, size_t v0,
+                size_t width) {
+  const size_t K = p.keyDim;
+  const WideRows h = widen_rows(chunk.h + v0 * K, K, width, K, scratch.keysThenStates, p.keyStride);
+  transpose_padded(h, width, K, scratch.transposed, kPanel);
+  for (size_t i = 0; i < chunk.n; ++i) {
+    float* row = scratch.values + i * kPanel;
+    convert_row(chunk.v_new + i * chunk.value_stride + v0, width, row);
+    if (width < kPanel) memset(row + width, 0, (kPanel - width) * sizeof(float));
+  }
+}
+
+// o = scale · (q hᵀ + scores · vNew) in a panel; with one gate a head q hᵀ is yet to be multiplied by exp(G).
+template <bool kChannels, typename T>
+void store_output(const ChunkOutputParams& p, ChunkOutputScratch scratch, Chunk<T> chunk, WideRows q,
+                  size_t v0, size_t width) {
+  const size_t BT = p.chunkLength;
+  const vf32 scale = splat(p.scale);
+  for_tiles(
+      chunk.n, [width](size_t) { return width; },
+      [&](auto tile) {
+        tile.accumulate(q.data + tile.row * q.stride, q.stride, 1, scratch.transposed + tile.column, kPanel, p.keyDim);
+        if constexpr (!kChannels) tile.scale_rows(scratch.decays);
+        tile.accumulate(scratch.scores + tile.row * BT, BT, 1, scratch.values + tile.column, kPanel,
+                        tile.row + tile.rows);
+        tile.each([&](size_t i, size_t v, vf32 out) {
+          store_up_to(chunk.o + i * chunk.value_stride + v0 + v, out * scale, width - v);
+        });
+      });
+}
 
 // kChannels: G has a gate for each channel of k.
 template <typename T, bool kChannels>
 int32_t chunk_output(const Launch& l) {
   const auto& p = l.args<ChunkOutputParams>();
-  const float* sum = l.buffer<const float>(CHUNK_OUTPUT_SUM);
-  const float* sum_low = l.buffer<const float>(CHUNK_OUTPUT_SUM_LOW);
   const Indices cu_seqlens = l.indices(CHUNK_OUTPUT_CU_SEQLENS);
-  const uint8_t* mask = l.buffer<const uint8_t>(CHUNK_OUTPUT_MASK);
   if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, CHUNK_OUTPUT_FAULT_CU_SEQLENS)) return 1;
-  const size_t K = p.keyDim, V = p.valueDim, H = p.heads, BT = p.chunkLength;
-  // Rows of whole vectors where channels are taken as vectors; zeros beyond K.
-  const size_t padded = kChannels ? round_up(K, kLanes) : K;
-  const size_t most = BT > kPanel ? BT : kPanel;
-  float* q_rows = static_cast<float*>(l.scratch);  // [BT, padded]
-  float* wide = q_rows + BT * padded;              // [max(BT, kPanel), padded]: k, then panels of h
-  float* columns = wide + most * padded;           // [K, BT or kPanel]: the same transposed
-  float* scores = columns + K * most;              // [BT, BT]
-  float* values = scores + BT * BT;                // [BT, kPanel]
-  float* decay = values + BT * kPanel;             // [BT]
-  float* gate_scratch = decay + BT;                // channels: [BT, padded], steps
-  const vf32 scale = splat(p.scale);
+  const uint8_t* mask = l.buffer<const uint8_t>(CHUNK_OUTPUT_MASK);
+  const size_t K = p.keyDim, V = p.valueDim, H = p.heads, BT = p.chunkLength, gates = kChannels ? K : 1;
+  const GateTensors G{l.buffer<const float>(CHUNK_OUTPUT_CUMULATIVE_GATE),
+                      l.buffer<const float>(CHUNK_OUTPUT_CUMULATIVE_GATE_LOW), H * gates};
+  const auto scratch = scratch_of(l, p);
+  const ChannelRows rows{scratch.queries, scratch.keysThenStates, scratch.steps, scratch.transposed,
+                         K, BT, p.keyStride};
+  if constexpr (kChannels) clear_beyond(rows);
   for (uint64_t group = l.begin; group < l.end; ++group) {
-    const ChunkPlace place(p, cu_seqlens, group, l.threadgroups[0]);
-    const size_t n = place.rows, at = place.token * H + place.head;
-    if (n == 0) continue;
-    const size_t key_at = (place.token * p.keyHeads + place.key_head) * K, key_stride = p.keyHeads * K;
-    const T* q_act = l.buffer<const T>(CHUNK_OUTPUT_Q) + key_at;
-    const T* k_act = l.buffer<const T>(CHUNK_OUTPUT_K) + key_at;
-    WideRows q{q_rows, padded};
-    if constexpr (kChannels) {
-      if (padded > K) memset(q_rows, 0, (BT + most) * padded * sizeof(float));
-      for (size_t i = 0; i < n; ++i) {
-        convert_row(q_act + i * key_stride, K, q_rows + i * padded);
-        convert_row(k_act + i * key_stride, K, wide + i * padded);
-      }
-      const ChannelGates gates{sum + at * K, sum_low ? sum_low + at * K : nullptr, H * K};
-      channel_products<T, true>(n, BT, K, padded, gates, q_rows, wide, gate_scratch, columns, scores, BT);
-      // What is left of exp(G_i) q_i: from the chunk's beginning to each block.
-      for (size_t row = 0; row < n; row += kBlockRows)
-        gates.decay(row, K, [&](size_t c, int, vf32 decay) {
-          for (size_t i = row; i < n && i < row + kBlockRows; ++i)
-            store(q_rows + i * padded + c, load(q_rows + i * padded + c) * decay);
-        });
-    } else {
-      Gates gates;
-      gates.gather(gate_scratch, BT, sum + at, sum_low ? sum_low + at : nullptr, H, n);
-      gates.decays(decay, n);
-      q = widen_rows(q_act, key_stride, n, K, q_rows);
-      transpose_padded(widen_rows(k_act, key_stride, n, K, wide), n, K, columns, BT);
-      decayed_scores<T>(n, BT, gates, scores, [&](auto& tile) {
-        tile.accumulate(q.data + tile.row * q.stride, q.stride, 1, columns + tile.column, BT, K);
-      });
-    }
-    const T* h = l.buffer<const T>(CHUNK_OUTPUT_H) + (place.slot * H + place.head) * V * K;
-    const T* v_new = l.buffer<const T>(CHUNK_OUTPUT_V_NEW) + at * V;
-    T* o = l.buffer<T>(CHUNK_OUTPUT_O) + at * V;
+    const ChunkPlace place = chunk_of_threadgroup(l, p, cu_seqlens, group);
+    if (place.rows == 0) continue;
+    const size_t at = place.token * H + place.head, key_head = key_head_of(place.head, p.headsPerKey, p.keyHeads);
+    const size_t key_at = (place.token * p.keyHeads + key_head) * K;
+    const Chunk<T> chunk{place.rows,
+                         l.buffer<const T>(CHUNK_OUTPUT_Q) + key_at,
+                         l.buffer<const T>(CHUNK_OUTPUT_K) + key_at,
+                         l.buffer<const T>(CHUNK_OUTPUT_V_NEW) + at * V,
+                         l.buffer<const T>(CHUNK_OUTPUT_H) + (place.slot * H + place.head) * V * K,
+                         l.buffer<T>(CHUNK_OUTPUT_O) + at * V,
+                         p.keyHeads * K,
+                         H * V};
+    WideRows q;
+    if constexpr (kChannels)
+      q = channel_scores(rows, scratch.scores, chunk, G.from(at * K));
+    else
+      q = head_scores(p, scratch, chunk, G.from(at));
     for (size_t v0 = 0; v0 < V; v0 += kPanel) {
-      const size_t panel = V - v0 < kPanel ? V - v0 : kPanel;
-      transpose_padded(widen_rows(h + v0 * K, K, panel, K, wide), panel, K, columns, kPanel);
-      for (size_t i = 0; i < n; ++i) {
-        float* row = values + i * kPanel;
-        convert_row(v_new + i * H * V + v0, panel, row);
-        if (panel < kPanel) memset(row + panel, 0, (kPanel - panel) * sizeof(float));
-      }
-      for_tiles(
-          n, [panel](size_t) { return panel; },
-          [&](auto tile) {
-            tile.accumulate(q.data + tile.row * q.stride, q.stride, 1, columns + tile.column, kPanel, K);
-            if constexpr (!kChannels) tile.scale_rows(decay);
-            tile.accumulate(scores + tile.row * BT, BT, 1, values + tile.column, kPanel, tile.row + tile.rows);
-            tile.each([&](size_t i, size_t v, vf32 out) {
-              T* to = o + i * H * V + v0 + v;
-              if (v + kLanes <= panel)
-                store(to, out * scale);
-              else
-                store_partial(to, out * scale, panel - v);
-            });
-          });
+      const size_t width = V - v0 < kPanel ? V - v0 : kPanel;
+      read_panel(p, scratch, chunk, v0, width);
+      store_output<kChannels>(p, scratch, chunk, q, v0, width);
     }
-    if (mask) clear_skipped(mask + place.token, n, o, H * V, V);
+    if (mask) clear_skipped(mask + place.token, chunk.n, chunk.o, chunk.value_stride, V);
   }
   return 0;
 }

@@ -11,20 +11,23 @@
 #define CHUNK_OUTPUT_K 1  // read
 #define CHUNK_OUTPUT_V_NEW 2  // read
 #define CHUNK_OUTPUT_H 3  // read
-#define CHUNK_OUTPUT_SUM 4  // read
-#define CHUNK_OUTPUT_SUM_LOW 5  // read?
+#define CHUNK_OUTPUT_CUMULATIVE_GATE 4  // read
+#define CHUNK_OUTPUT_CUMULATIVE_GATE_LOW 5  // read?
 #define CHUNK_OUTPUT_CU_SEQLENS 6  // read?
 #define CHUNK_OUTPUT_MASK 7  // read?
 #define CHUNK_OUTPUT_O 8  // write
 #define CHUNK_OUTPUT_PARAMS 9
 #define CHUNK_OUTPUT_FAULT 10
-#define CHUNK_OUTPUT_HAS_SUM_LOW 32u
+#define CHUNK_OUTPUT_HAS_CUMULATIVE_GATE_LOW 32u
 #define CHUNK_OUTPUT_HAS_CU_SEQLENS 64u
 #define CHUNK_OUTPUT_HAS_MASK 128u
 #define CHUNK_OUTPUT_FAULT_CU_SEQLENS 1
-#define CHUNK_OUTPUT_ROW_BYTES 144
+#define CHUNK_OUTPUT_PANEL_VALUES 64
+#ifdef __METAL_VERSION__
+#define CHUNK_OUTPUT_PANEL_BYTES 128
+#define CHUNK_OUTPUT_GAP_BYTES 16
 #define CHUNK_OUTPUT_CHANNEL_COLUMNS 16
-#define CHUNK_OUTPUT_VALUES 64
+#endif
 
 struct ChunkOutputParams {
   uint32_t sequences;
@@ -38,26 +41,59 @@ struct ChunkOutputParams {
   uint32_t lastTokens;
   float scale;
   uint32_t present;  // a bit for each buffer
-  uint32_t scratch[1];  // byte offsets
+#ifdef __METAL_VERSION__
+  uint32_t scratch[5];  // byte offsets
+#else
+  uint32_t keyStride;
+  uint32_t scratch[9];  // byte offsets
+#endif
 };
-static_assert(sizeof(ChunkOutputParams) == 48, "ChunkOutputParams must match the declaration of chunk_output");
+#ifdef __METAL_VERSION__
+static_assert(sizeof(ChunkOutputParams) == 64, "ChunkOutputParams must match the declaration of chunk_output");
+#else
+static_assert(sizeof(ChunkOutputParams) == 84, "ChunkOutputParams must match the declaration of chunk_output");
+#endif
 #ifdef __METAL_VERSION__
 struct ChunkOutputScratch {
-  threadgroup uchar* memory;
+  threadgroup uint* place;
+  threadgroup uchar* left;
+  threadgroup uchar* right;
+  threadgroup float* gateHigh;
+  threadgroup float* gateLow;
 };
 inline ChunkOutputScratch scratch_of(threadgroup uchar* memory, constant ChunkOutputParams& p) {
   return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
+      (threadgroup uint*)(memory + p.scratch[0]),
+      (threadgroup uchar*)(memory + p.scratch[1]),
+      (threadgroup uchar*)(memory + p.scratch[2]),
+      (threadgroup float*)(memory + p.scratch[3]),
+      (threadgroup float*)(memory + p.scratch[4]),
   };
 }
 #else
 struct ChunkOutputScratch {
-  uint8_t* memory;
+  float* queries;
+  float* keysThenStates;
+  float* transposed;
+  float* scores;
+  float* values;
+  float* decays;
+  float* gateHigh;
+  float* gateLow;
+  float* steps;
 };
 inline ChunkOutputScratch scratch_of(const MlxtsCpuLaunch& l, const ChunkOutputParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[1]),
+      reinterpret_cast<float*>(memory + p.scratch[2]),
+      reinterpret_cast<float*>(memory + p.scratch[3]),
+      reinterpret_cast<float*>(memory + p.scratch[4]),
+      reinterpret_cast<float*>(memory + p.scratch[5]),
+      reinterpret_cast<float*>(memory + p.scratch[6]),
+      reinterpret_cast<float*>(memory + p.scratch[7]),
+      reinterpret_cast<float*>(memory + p.scratch[8]),
   };
 }
 #endif

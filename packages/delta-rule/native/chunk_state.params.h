@@ -10,8 +10,8 @@
 #define CHUNK_STATE_K 0  // read
 #define CHUNK_STATE_W 1  // read
 #define CHUNK_STATE_U 2  // read
-#define CHUNK_STATE_SUM 3  // read
-#define CHUNK_STATE_SUM_LOW 4  // read?
+#define CHUNK_STATE_CUMULATIVE_GATE 3  // read
+#define CHUNK_STATE_CUMULATIVE_GATE_LOW 4  // read?
 #define CHUNK_STATE_CU_SEQLENS 5  // read?
 #define CHUNK_STATE_INITIAL_STATE 6  // read?
 #define CHUNK_STATE_H 7  // write
@@ -20,15 +20,21 @@
 #define CHUNK_STATE_SNAPSHOTS 10  // write?
 #define CHUNK_STATE_PARAMS 11
 #define CHUNK_STATE_FAULT 12
-#define CHUNK_STATE_HAS_SUM_LOW 16u
+#define CHUNK_STATE_HAS_CUMULATIVE_GATE_LOW 16u
 #define CHUNK_STATE_HAS_CU_SEQLENS 32u
 #define CHUNK_STATE_HAS_INITIAL_STATE 64u
 #define CHUNK_STATE_HAS_FINAL_STATE 512u
 #define CHUNK_STATE_HAS_SNAPSHOTS 1024u
 #define CHUNK_STATE_FAULT_CU_SEQLENS 1
+#ifdef __METAL_VERSION__
 #define CHUNK_STATE_ROWS 32
+#define CHUNK_STATE_THREADS 128
 #define CHUNK_STATE_TILE_BYTES 8192
+#define CHUNK_STATE_GAP_BYTES 16
 #define CHUNK_STATE_BUFFER_BYTES 9216
+#else
+#define CHUNK_STATE_ROWS 64
+#endif
 
 struct ChunkStateParams {
   uint32_t sequences;
@@ -44,26 +50,56 @@ struct ChunkStateParams {
   uint32_t columnStride;
   uint32_t snapshotEvery;
   uint32_t present;  // a bit for each buffer
-  uint32_t scratch[1];  // byte offsets
+#ifdef __METAL_VERSION__
+  uint32_t scratch[4];  // byte offsets
+#else
+  uint32_t scratch[9];  // byte offsets
+#endif
 };
-static_assert(sizeof(ChunkStateParams) == 56, "ChunkStateParams must match the declaration of chunk_state");
+#ifdef __METAL_VERSION__
+static_assert(sizeof(ChunkStateParams) == 68, "ChunkStateParams must match the declaration of chunk_state");
+#else
+static_assert(sizeof(ChunkStateParams) == 88, "ChunkStateParams must match the declaration of chunk_state");
+#endif
 #ifdef __METAL_VERSION__
 struct ChunkStateScratch {
-  threadgroup uchar* memory;
+  threadgroup uint* place;
+  threadgroup uchar* tiles;
+  threadgroup uchar* gated;
+  threadgroup float* keyDecays;
 };
 inline ChunkStateScratch scratch_of(threadgroup uchar* memory, constant ChunkStateParams& p) {
   return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
+      (threadgroup uint*)(memory + p.scratch[0]),
+      (threadgroup uchar*)(memory + p.scratch[1]),
+      (threadgroup uchar*)(memory + p.scratch[2]),
+      (threadgroup float*)(memory + p.scratch[3]),
   };
 }
 #else
 struct ChunkStateScratch {
-  uint8_t* memory;
+  float* state;
+  float* transposedState;
+  float* gated;
+  float* w;
+  float* keys;
+  float* decaysToEnd;
+  float* gateHigh;
+  float* gateLow;
+  float* keyDecays;
 };
 inline ChunkStateScratch scratch_of(const MlxtsCpuLaunch& l, const ChunkStateParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[1]),
+      reinterpret_cast<float*>(memory + p.scratch[2]),
+      reinterpret_cast<float*>(memory + p.scratch[3]),
+      reinterpret_cast<float*>(memory + p.scratch[4]),
+      reinterpret_cast<float*>(memory + p.scratch[5]),
+      reinterpret_cast<float*>(memory + p.scratch[6]),
+      reinterpret_cast<float*>(memory + p.scratch[7]),
+      reinterpret_cast<float*>(memory + p.scratch[8]),
   };
 }
 #endif

@@ -7,84 +7,92 @@ using namespace metal;
 using namespace mlxts;
 
 // A row of blocks of X up to the diagonal.
-METAL_FUNC Block load_x(device const float* x, uint stride, uint strip, uint b, uint rows, BlockLane at) {
-  const uint row = strip * 8 + at.row;
-  if (row >= rows) return block(0.0f, 0.0f);
-  device const float* from = x + row * stride + b * 8 + at.column;
+METAL_FUNC Block load_x(device const float* x, uint stride, uint row, uint b, ChunkThread t) {
+  if (row >= t.rows) return block(0.0f, 0.0f);
+  device const float* from = x + row * stride + b * 8 + t.at.column;
   return block(from[0], from[1]);
+}
+
+METAL_FUNC void load_triangle(thread Triangle& X, device const float* x, uint stride, ChunkThread t) {
+  clear(X);
+  MLXTS_UNROLL
+  for (uint b = 0; b < 8; ++b) {
+    if (b < 4 && b < t.strips.topBlocks) X.top[b] = load_x(x, stride, t.topRow, b, t);
+    if (b < t.strips.bottomBlocks) X.bottom[b] = load_x(x, stride, t.bottomRow, b, t);
+  }
+}
+
+// Columns of X · panel; `to` is that of the first.
+template <typename T, uint Stride>
+METAL_FUNC void store_product(device T* to, uint stride, thread Triangle& X, threadgroup const T* panel, uint columns,
+                              ChunkThread t) {
+  if (t.strips.topBlocks == 0) return;
+  for (uint b = 0; b * 8 < columns; ++b) {
+    Block top = block(0.0f, 0.0f), bottom = block(0.0f, 0.0f);
+    MLXTS_UNROLL
+    for (uint m = 0; m < 8; ++m) {
+      if (m >= t.strips.bottomBlocks && m >= t.strips.topBlocks) continue;
+      const Block other = load_block(panel + m * 8 * Stride + b * 8, Stride, t.at);
+      if (m < t.strips.bottomBlocks) multiply_add(bottom, X.bottom[m], other);
+      if (m < 4 && m < t.strips.topBlocks) multiply_add(top, X.top[m], other);
+    }
+    const uint column = b * 8 + t.at.column;
+    store_row(to, stride, t.topRow, t.rows, column, columns, top, 1.0f, true);
+    store_row(to, stride, t.bottomRow, t.rows, column, columns, bottom, 1.0f, true);
+  }
 }
 
 // With `Channels` each channel of a key has its own gate.
 template <typename T, bool Channels>
 kernel void chunk_wu(device const T* k [[buffer(CHUNK_WU_K)]], device const T* v [[buffer(CHUNK_WU_V)]],
                      device const float* beta [[buffer(CHUNK_WU_BETA)]],
-                     device const float* sum [[buffer(CHUNK_WU_SUM)]],
-                     device const float* sumLow [[buffer(CHUNK_WU_SUM_LOW)]],
+                     device const float* G [[buffer(CHUNK_WU_CUMULATIVE_GATE)]],
+                     device const float* GLow [[buffer(CHUNK_WU_CUMULATIVE_GATE_LOW)]],
                      device const Index* cuSeqlens [[buffer(CHUNK_WU_CU_SEQLENS)]],
                      device const float* x [[buffer(CHUNK_WU_X)]], device T* w [[buffer(CHUNK_WU_W)]],
                      device T* u [[buffer(CHUNK_WU_U)]], constant ChunkWuParams& p [[buffer(CHUNK_WU_PARAMS)]],
-                     device MlxtsFault* fault [[buffer(CHUNK_WU_FAULT)]], threadgroup float* factor [[threadgroup(0)]],
+                     device MlxtsFault* fault [[buffer(CHUNK_WU_FAULT)]], threadgroup uchar* memory [[threadgroup(0)]],
                      uint3 group [[threadgroup_position_in_grid]], uint3 groups [[threadgroups_per_grid]],
-                     uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
-                     uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  constexpr uint kColumns = (CHUNK_WU_ROW_BYTES - 16) / sizeof(T), kStride = CHUNK_WU_ROW_BYTES / sizeof(T);
+                     uint3 size [[threads_per_threadgroup]], uint index [[thread_index_in_threadgroup]],
+                     uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  constexpr uint kColumns = CHUNK_WU_PANEL_BYTES / sizeof(T), kStride = kColumns + CHUNK_WU_GAP_BYTES / sizeof(T);
+  const auto scratch = scratch_of(memory, p);
   const Indices cuts = {cuSeqlens, bool(p.present & CHUNK_WU_HAS_CU_SEQLENS)};
-  const bool pair = p.present & CHUNK_WU_HAS_SUM_LOW;
-  const ChunkPlace place = threadgroup_place(p, cuts, group.x, groups.x, group.y, group.z / 2, {fault, lane}, CHUNK_WU_FAULT_CU_SEQLENS,
-                                             factor, index);
-  const uint length = p.chunkLength, H = p.heads, rows = place.rows;
-  if (rows == 0) return;
+  const ChunkPlace place = threadgroup_place(p, cuts, uint3(group.x, group.y, group.z / 2), groups.x, {fault, lane},
+                                             CHUNK_WU_FAULT_CU_SEQLENS, scratch.place, index);
+  if (place.rows == 0) return;
+  const ChunkThread t = chunk_thread(index, size.x, lane, simdgroup, place.rows, p.chunkLength);
+  const uint H = p.heads, K = p.keyDim;
   const ulong cell = place.token * H + place.head;
-  threadgroup T* panel = (threadgroup T*)(factor + length);
+  threadgroup T* panel = (threadgroup T*)scratch.panel;
 
   const bool keys = group.z & 1;
-  const uint all = keys ? p.keyDim : p.valueDim, stride = keys ? p.keyHeads * p.keyDim : H * p.valueDim;
+  const uint all = keys ? K : p.valueDim, stride = keys ? p.keyHeads * K : H * p.valueDim;
   const uint keyHead = key_head_of(place.head, p.headsPerKey, p.keyHeads);
-  device const T* from = keys ? k + (place.token * p.keyHeads + keyHead) * p.keyDim : v + cell * p.valueDim;
-  device T* to = keys ? w + cell * p.keyDim : u + cell * p.valueDim;
-  if (index < rows) {
-    float scale = beta[cell + index * H];
-    if (keys && !Channels) scale *= exp_pair(sum[cell + index * H], pair ? sumLow[cell + index * H] : 0.0f);
-    factor[index] = scale;
+  device const T* from = keys ? k + (place.token * p.keyHeads + keyHead) * K : v + cell * p.valueDim;
+  device T* to = keys ? w + cell * K : u + cell * p.valueDim;
+  const bool carriesLow = p.present & CHUNK_WU_HAS_CUMULATIVE_GATE_LOW;
+  if (index < t.rows) {
+    const ulong at = cell + index * H;
+    float factor = beta[at];
+    if (keys && !Channels) factor *= exp_of_sum(G[at], carriesLow ? GLow[at] : 0.0f);
+    scratch.factors[index] = factor;
   }
-
-  const BlockLane at = block_lane(lane);
-  const Strips strips = strips_of(simdgroup, length, rows);
-  device const float* xRows = x + cell * length;
   Triangle X;
-  clear(X);
-  MLXTS_UNROLL
-  for (uint b = 0; b < 8; ++b) {
-    if (b < 4 && b < strips.lowBlocks) X.low[b] = load_x(xRows, H * length, strips.low, b, rows, at);
-    if (b < strips.highBlocks) X.high[b] = load_x(xRows, H * length, strips.high, b, rows, at);
-  }
+  load_triangle(X, x + cell * p.chunkLength, H * p.chunkLength, t);
   threadgroup_barrier(mem_flags::mem_threadgroup);
 
   for (uint c = 0; c < all; c += kColumns) {
     const uint columns = min(kColumns, all - c);
     if (c > 0) threadgroup_barrier(mem_flags::mem_threadgroup);
     if (Channels && keys) {
-      const ChannelGates gates = {sum + cell * all + c, sumLow + cell * all + c, pair, H * all};
-      stage_decayed<true, T, T, kColumns, kStride>(panel, from + c, stride, gates, rows, columns, factor, index,
-                                                   length * 2);
+      const GateTensors gates = {G + cell * K + c, GLow + cell * K + c, carriesLow, H * K};
+      stage_decayed<true, T, T, kColumns, kStride>(panel, from + c, stride, gates, columns, scratch.factors, t);
     } else {
-      stage_scaled<T, kColumns, kStride>(panel, from + c, stride, rows, columns, factor, index, length * 2);
+      stage_scaled<T, kColumns, kStride>(panel, from + c, stride, columns, scratch.factors, t);
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (strips.lowBlocks == 0) continue;
-    for (uint b = 0; b * 8 < columns; ++b) {
-      Block low = block(0.0f, 0.0f), high = block(0.0f, 0.0f);
-      MLXTS_UNROLL
-      for (uint m = 0; m < 8; ++m) {
-        if (m >= strips.highBlocks && m >= strips.lowBlocks) continue;
-        const Block other = load_block(panel + m * 8 * kStride + b * 8, kStride, at);
-        if (m < strips.highBlocks) multiply_add(high, X.high[m], other);
-        if (m < 4 && m < strips.lowBlocks) multiply_add(low, X.low[m], other);
-      }
-      const uint column = b * 8 + at.column;
-      store_row(to + c, H * all, strips.low * 8 + at.row, rows, column, columns, low, 1.0f, true);
-      store_row(to + c, H * all, strips.high * 8 + at.row, rows, column, columns, high, 1.0f, true);
-    }
+    store_product<T, kStride>(to + c, H * all, X, panel, columns, t);
   }
 }
 

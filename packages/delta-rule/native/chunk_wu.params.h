@@ -10,18 +10,23 @@
 #define CHUNK_WU_K 0  // read
 #define CHUNK_WU_V 1  // read
 #define CHUNK_WU_BETA 2  // read
-#define CHUNK_WU_SUM 3  // read
-#define CHUNK_WU_SUM_LOW 4  // read?
+#define CHUNK_WU_CUMULATIVE_GATE 3  // read
+#define CHUNK_WU_CUMULATIVE_GATE_LOW 4  // read?
 #define CHUNK_WU_CU_SEQLENS 5  // read?
 #define CHUNK_WU_X 6  // read
 #define CHUNK_WU_W 7  // write
 #define CHUNK_WU_U 8  // write
 #define CHUNK_WU_PARAMS 9
 #define CHUNK_WU_FAULT 10
-#define CHUNK_WU_HAS_SUM_LOW 16u
+#define CHUNK_WU_HAS_CUMULATIVE_GATE_LOW 16u
 #define CHUNK_WU_HAS_CU_SEQLENS 32u
 #define CHUNK_WU_FAULT_CU_SEQLENS 1
-#define CHUNK_WU_ROW_BYTES 144
+#ifdef __METAL_VERSION__
+#define CHUNK_WU_PANEL_BYTES 128
+#define CHUNK_WU_GAP_BYTES 16
+#else
+#define CHUNK_WU_PANEL_COLUMNS 64
+#endif
 
 struct ChunkWuParams {
   uint32_t sequences;
@@ -34,26 +39,44 @@ struct ChunkWuParams {
   uint32_t chunkLength;
   uint32_t lastTokens;
   uint32_t present;  // a bit for each buffer
-  uint32_t scratch[1];  // byte offsets
+#ifdef __METAL_VERSION__
+  uint32_t scratch[3];  // byte offsets
+#else
+  uint32_t scratch[4];  // byte offsets
+#endif
 };
-static_assert(sizeof(ChunkWuParams) == 44, "ChunkWuParams must match the declaration of chunk_wu");
+#ifdef __METAL_VERSION__
+static_assert(sizeof(ChunkWuParams) == 52, "ChunkWuParams must match the declaration of chunk_wu");
+#else
+static_assert(sizeof(ChunkWuParams) == 56, "ChunkWuParams must match the declaration of chunk_wu");
+#endif
 #ifdef __METAL_VERSION__
 struct ChunkWuScratch {
-  threadgroup uchar* memory;
+  threadgroup uint* place;
+  threadgroup uchar* panel;
+  threadgroup float* factors;
 };
 inline ChunkWuScratch scratch_of(threadgroup uchar* memory, constant ChunkWuParams& p) {
   return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
+      (threadgroup uint*)(memory + p.scratch[0]),
+      (threadgroup uchar*)(memory + p.scratch[1]),
+      (threadgroup float*)(memory + p.scratch[2]),
   };
 }
 #else
 struct ChunkWuScratch {
-  uint8_t* memory;
+  float* panel;
+  float* factors;
+  float* gateHigh;
+  float* gateLow;
 };
 inline ChunkWuScratch scratch_of(const MlxtsCpuLaunch& l, const ChunkWuParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[1]),
+      reinterpret_cast<float*>(memory + p.scratch[2]),
+      reinterpret_cast<float*>(memory + p.scratch[3]),
   };
 }
 #endif

@@ -5,6 +5,7 @@
 #else
 #include <stdint.h>
 #include "cpu_kernel.h"
+#include "simd.h"
 #endif
 
 #define GATED_DELTA_RULE_CHUNK_Q 0  // read
@@ -26,6 +27,9 @@
 #define GATED_DELTA_RULE_CHUNK_HAS_FINAL_STATE 512u
 #define GATED_DELTA_RULE_CHUNK_HAS_SNAPSHOTS 1024u
 #define GATED_DELTA_RULE_CHUNK_FAULT_CU_SEQLENS 1
+#ifndef __METAL_VERSION__
+#define GATED_DELTA_RULE_CHUNK_PANEL_VALUES 64
+#endif
 
 struct GatedDeltaRuleChunkParams {
   uint32_t sequences;
@@ -45,28 +49,78 @@ struct GatedDeltaRuleChunkParams {
   float normFloor;
   float gateFactor;
   float scale;
-  uint32_t pair;
+  uint32_t carriesLow;
   uint32_t present;  // a bit for each buffer
-  uint32_t scratch[1];  // byte offsets
+#ifndef __METAL_VERSION__
+  uint32_t keyStride;
+  uint32_t scratch[27];  // byte offsets
+#endif
 };
-static_assert(sizeof(GatedDeltaRuleChunkParams) == 80, "GatedDeltaRuleChunkParams must match the declaration of gated_delta_rule_chunk");
 #ifdef __METAL_VERSION__
-struct GatedDeltaRuleChunkScratch {
-  threadgroup uchar* memory;
-};
-inline GatedDeltaRuleChunkScratch scratch_of(threadgroup uchar* memory, constant GatedDeltaRuleChunkParams& p) {
-  return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
-  };
-}
+static_assert(sizeof(GatedDeltaRuleChunkParams) == 76, "GatedDeltaRuleChunkParams must match the declaration of gated_delta_rule_chunk");
 #else
+static_assert(sizeof(GatedDeltaRuleChunkParams) == 188, "GatedDeltaRuleChunkParams must match the declaration of gated_delta_rule_chunk");
+#endif
+#ifndef __METAL_VERSION__
 struct GatedDeltaRuleChunkScratch {
-  uint8_t* memory;
+  float* state;
+  float* queries;
+  float* keys;
+  float* transposedKeys;
+  float* weightedKeys;
+  float* w;
+  float* a;
+  float* inverse;
+  float* scores;
+  float* weightedValues;
+  float* vNew;
+  float* gated;
+  float* roundedState;
+  float* betas;
+  float* factors;
+  float* decays;
+  float* decaysToEnd;
+  float* gateHigh;
+  float* gateLow;
+  mlxts::bf16* queriesBf16;
+  mlxts::bf16* weightedKeysBf16;
+  mlxts::bf16* transposedKeysBf16;
+  mlxts::bf16* keysBf16;
+  mlxts::bf16* scoresBf16;
+  mlxts::bf16* vNewBf16;
+  mlxts::bf16* gatedBf16;
+  mlxts::bf16* stateBf16;
 };
 inline GatedDeltaRuleChunkScratch scratch_of(const MlxtsCpuLaunch& l, const GatedDeltaRuleChunkParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[1]),
+      reinterpret_cast<float*>(memory + p.scratch[2]),
+      reinterpret_cast<float*>(memory + p.scratch[3]),
+      reinterpret_cast<float*>(memory + p.scratch[4]),
+      reinterpret_cast<float*>(memory + p.scratch[5]),
+      reinterpret_cast<float*>(memory + p.scratch[6]),
+      reinterpret_cast<float*>(memory + p.scratch[7]),
+      reinterpret_cast<float*>(memory + p.scratch[8]),
+      reinterpret_cast<float*>(memory + p.scratch[9]),
+      reinterpret_cast<float*>(memory + p.scratch[10]),
+      reinterpret_cast<float*>(memory + p.scratch[11]),
+      reinterpret_cast<float*>(memory + p.scratch[12]),
+      reinterpret_cast<float*>(memory + p.scratch[13]),
+      reinterpret_cast<float*>(memory + p.scratch[14]),
+      reinterpret_cast<float*>(memory + p.scratch[15]),
+      reinterpret_cast<float*>(memory + p.scratch[16]),
+      reinterpret_cast<float*>(memory + p.scratch[17]),
+      reinterpret_cast<float*>(memory + p.scratch[18]),
+      reinterpret_cast<mlxts::bf16*>(memory + p.scratch[19]),
+      reinterpret_cast<mlxts::bf16*>(memory + p.scratch[20]),
+      reinterpret_cast<mlxts::bf16*>(memory + p.scratch[21]),
+      reinterpret_cast<mlxts::bf16*>(memory + p.scratch[22]),
+      reinterpret_cast<mlxts::bf16*>(memory + p.scratch[23]),
+      reinterpret_cast<mlxts::bf16*>(memory + p.scratch[24]),
+      reinterpret_cast<mlxts::bf16*>(memory + p.scratch[25]),
+      reinterpret_cast<mlxts::bf16*>(memory + p.scratch[26]),
   };
 }
 #endif

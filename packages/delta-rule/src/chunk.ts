@@ -22,18 +22,35 @@ export interface ChunkDims extends CallDims {
   NT: number;
 }
 
-/** A GPU keeps panels of rows in threadgroup memory: 128 bytes of a row, and 16 so that rows begin in different banks. */
-export const PANEL_ROW_BYTES = 144;
+/** A GPU keeps rows of a chunk in threadgroup memory in panels: bytes of a row, and a gap, so that rows begin in other banks. */
+export const PANEL = { panelBytes: 128, gapBytes: 16 } as const;
 
-/** Where each channel has its own gate, so many columns of the rows at once, and of their gates as pairs. */
-export const CHANNEL_COLUMNS = 16;
+/**
+ * Where each channel has its own gate, a panel has so many columns, of which a row holds two elements: of two operands, or
+ * the high and low parts of gates.
+ */
+export const CHANNEL_PANEL = { ...PANEL, channelColumns: 16 } as const;
 
-/** What a GPU has of two operands and of their gates in threadgroup memory; rows begin in different banks. */
-export const channelPanelBytes = (chunkLength: number, bytes: number): number =>
-  chunkLength * (2 * (CHANNEL_COLUMNS * bytes + 16) + 2 * (CHANNEL_COLUMNS * 4 + 16));
+/** The shape of a panel of u8. */
+export const panelOf = (rows: number) => [rows, PANEL.panelBytes + PANEL.gapBytes] as const;
 
-/** Threads of a chunk's threadgroup on a GPU: a simdgroup for each 16 rows. */
-export const chunkThreads = (chunkLength: number): number => 2 * chunkLength;
+/** The shape of a scratch array of which some dispatches need nothing. */
+export const shapeIf = (needed: boolean, ...shape: number[]): readonly number[] => (needed ? shape : [0]);
+
+/** Where a GPU's threads agree on the place of their chunk. */
+export const PLACE = { place: "u32" } as const;
+export const PLACE_SHAPE = { place: [2] } as const;
+
+/** Threads of a GPU's simdgroup, and rows of the square blocks that it multiplies. */
+export const SIMD = 32;
+export const BLOCK = 8;
+
+/** A threadgroup for each chunk of a head; a GPU's has a simdgroup for each two rows of blocks. */
+export const chunkThreadgroups = ({ NT, H, B }: Pick<ChunkDims, "NT" | "H" | "B">) => [NT, H, B] as const;
+export const chunkThreads = ({ BT }: Pick<ChunkDims, "BT">) => [(BT / (2 * BLOCK)) * SIMD, 1, 1] as const;
+
+/** Elements from row to row where a CPU takes rows of K elements as whole vectors. */
+export const wholeVectors = (K: number): number => Math.ceil(K / 16) * 16;
 
 const chunkCount = (tokens: number, chunkLength: number, packed: boolean, sequences: number): number =>
   packed ? Math.floor(tokens / chunkLength) + sequences : Math.ceil(tokens / chunkLength);
@@ -59,12 +76,16 @@ export const CHUNK_STATES: ShapeRule = {
   },
 };
 
-/** The cumulated gates as stages take them, G and what its rounding left over; and where packed sequences begin. */
-export const CUMULATED = {
-  G: { dtype: ["f32"], shape: GATES, doc: "cumulated gates from `chunkCumsum`" },
+/** The cumulative gates as stages take them, G and what its rounding left over; and where packed sequences begin. */
+export const CUMULATIVE = {
+  G: { dtype: ["f32"], shape: GATES, doc: "cumulative gates from `chunkCumsum`" },
   GLow: { dtype: ["f32"], shape: gateShape("G"), optional: true, doc: "their low part from `chunkCumsum`" },
   cuSeqlens: CU_SEQLENS,
 } as const;
+
+/** The same tensors as buffers of a kernel; of a CPU's scratch, G of one head in a chunk. */
+export const CUMULATIVE_BUFFERS = { cumulativeGate: "read", cumulativeGateLow: "read?", cuSeqlens: "read?" } as const;
+export const GATE_SCRATCH = { gateHigh: "f32", gateLow: "f32" } as const;
 
 /** Kernels where each channel has its own gate are instances of their own. */
 export const channelVariants = (variants: readonly string[]): string[] => [
@@ -113,8 +134,8 @@ export interface ScratchShape extends CallDims {
   /** dtype of q, k, v and o. */
   dtype: Dtype;
   chunkLength: number;
-  /** G carries its low part. */
-  pair: boolean;
+  /** G has its low part beside it. */
+  carriesLow: boolean;
   /** q and k are normalized. */
   normalized: boolean;
   /** Tokens are skipped. */
@@ -125,7 +146,7 @@ export interface ScratchShape extends CallDims {
 
 /** The intermediate tensors of one call. */
 export function scratchTensors(shape: ScratchShape): [name: keyof ScratchTensors, dtype: Dtype, shape: number[]][] {
-  const { B, T, Hk, H, K, V, N, dtype, chunkLength, channels, pair, normalized, masked, carries } = shape;
+  const { B, T, Hk, H, K, V, N, dtype, chunkLength, channels, carriesLow, normalized, masked, carries } = shape;
   const gates = channels === 1 ? [B, T, H] : [B, T, H, K];
   const NT = chunkCount(T, chunkLength, shape.packed, N);
   const all: [wanted: boolean, name: keyof ScratchTensors, dtype: Dtype, shape: number[]][] = [
@@ -134,7 +155,7 @@ export function scratchTensors(shape: ScratchShape): [name: keyof ScratchTensors
     [masked, "vKept", dtype, [B, T, H, V]],
     [masked, "betaKept", "f32", [B, T, H]],
     [true, "G", "f32", gates],
-    [pair, "GLow", "f32", gates],
+    [carriesLow, "GLow", "f32", gates],
     [true, "A", "f32", [B, T, H, chunkLength]],
     [true, "X", "f32", [B, T, H, chunkLength]],
     [true, "w", dtype, [B, T, H, K]],

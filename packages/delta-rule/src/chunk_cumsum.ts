@@ -1,5 +1,5 @@
-import { type CommandEncoder, defineKernel, defineOp, OLD_SCRATCH, oldLaunch, type Tensor } from "@mlxts/core";
-import { type ChunkDims, chunkDims } from "./chunk.ts";
+import { type CommandEncoder, defineKernel, defineOp, type Tensor } from "@mlxts/core";
+import { type ChunkDims, chunkDims, SIMD } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import {
   CHUNK_LENGTH,
@@ -14,11 +14,13 @@ import {
 } from "./options.ts";
 import type { ChunkCumsum } from "./signatures.ts";
 
+type Sizes = Pick<ChunkDims, "B" | "H" | "NT" | "channels">;
+
 export const chunkCumsumKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "chunk_cumsum",
   variants: ["f32"],
-  buffers: { g: "read", cuSeqlens: "read?", mask: "read?", sum: "write", sumLow: "write?" },
+  buffers: { g: "read", cuSeqlens: "read?", mask: "read?", cumulativeGate: "write", cumulativeGateLow: "write?" },
   // A gate that a head has for each of its channels counts as so many heads.
   params: {
     sequences: "u32",
@@ -30,11 +32,14 @@ export const chunkCumsumKernel = defineKernel({
     gateFactor: "f32",
   },
   faults: PACKED_FAULTS,
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ B, H, NT, channels }: Pick<ChunkDims, "B" | "H" | "NT" | "channels">, { gpu }) => ({
-    threadgroups: gpu ? [Math.ceil((B * H * channels * NT) / 32), 1, 1] : [NT, B, 1],
-    threadsPerThreadgroup: [32, 1, 1],
-  })),
+  launch: {
+    cpu: ({ B, NT }: Sizes) => ({ threadgroups: [NT, B, 1] }),
+    // A thread has one gate of each token of a chunk.
+    gpu: ({ B, H, NT, channels }) => ({
+      threadgroups: [Math.ceil((B * H * channels * NT) / SIMD), 1, 1],
+      threadsPerThreadgroup: [SIMD, 1, 1],
+    }),
+  },
 });
 
 export function encodeChunkCumsum(
@@ -54,7 +59,7 @@ export function encodeChunkCumsum(
   encoder.dispatch(chunkCumsumKernel, {
     op,
     variant: "f32",
-    buffers: { g, cuSeqlens, mask, sum: G, sumLow: GLow },
+    buffers: { g, cuSeqlens, mask, cumulativeGate: G, cumulativeGateLow: GLow },
     params: {
       sequences: N,
       tokens: T,
@@ -85,7 +90,7 @@ export const chunkCumsum = defineOp({
     mask: { dtype: ["u8"], shape: "B T", optional: true, doc: "0 for tokens that are skipped" },
   },
   outputs: {
-    G: { dtype: ["f32"], shape: gateShape("g"), doc: "the gates cumulated within each chunk, as natural logarithms" },
+    G: { dtype: ["f32"], shape: gateShape("g"), doc: "the gates summed up within each chunk, as natural logarithms" },
     GLow: { dtype: ["f32"], shape: gateShape("g"), optional: true, doc: "what rounding to f32 took from `G`" },
   },
   params: { chunkLength: CHUNK_LENGTH, gate: GATE },

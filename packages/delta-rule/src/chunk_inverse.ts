@@ -1,11 +1,10 @@
-import { type CommandEncoder, defineKernel, defineOp, OLD_SCRATCH, oldLaunch, type Tensor } from "@mlxts/core";
-import { type ChunkDims, chunkDims, TOKEN_PAIRS } from "./chunk.ts";
+import { type CommandEncoder, defineKernel, defineOp, type Tensor } from "@mlxts/core";
+import { BLOCK, type ChunkDims, chunkDims, chunkThreadgroups, PLACE, PLACE_SHAPE, SIMD, TOKEN_PAIRS } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, CU_SEQLENS, checkPacked, PACKED_FAULTS } from "./options.ts";
 import type { ChunkInverse } from "./signatures.ts";
 
-/** On a GPU, what keeps rows of A in threadgroup memory from starting in the same bank. */
-const PAD = 4;
+type Sizes = Pick<ChunkDims, "B" | "H" | "BT" | "NT">;
 
 export const chunkInverseKernel = defineKernel({
   library: deltaRuleLibrary,
@@ -14,14 +13,26 @@ export const chunkInverseKernel = defineKernel({
   buffers: { a: "read", cuSeqlens: "read?", x: "write" },
   params: { sequences: "u32", tokens: "u32", heads: "u32", chunkLength: "u32", lastTokens: "u32" },
   faults: PACKED_FAULTS,
-  constants: { shared: { pad: PAD } },
+  // Elements between rows of A, which then begin in different banks of threadgroup memory.
+  constants: { gpu: { gap: 4 } },
   inPlace: [["x", "a"]],
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ B, H, BT, NT }: Pick<ChunkDims, "B" | "H" | "BT" | "NT">, { gpu }) => ({
-    threadgroups: [NT, H, B],
-    threadsPerThreadgroup: [4 * BT, 1, 1],
-    threadgroupBytes: gpu ? 4 * BT * (BT + PAD + 8) : 4 * BT * BT,
-  })),
+  scratch: { cpu: { inverse: "f32" }, gpu: { ...PLACE, a: "f32", diagonalInverses: "f32" } },
+  launch: {
+    cpu: (sizes: Sizes) => ({
+      threadgroups: chunkThreadgroups(sizes),
+      scratch: { inverse: [sizes.BT, sizes.BT] },
+    }),
+    // A simdgroup for each column of blocks.
+    gpu: (sizes, { constants: { gap } }) => {
+      const { BT } = sizes;
+      const blocks = BT / BLOCK;
+      return {
+        threadgroups: chunkThreadgroups(sizes),
+        threadsPerThreadgroup: [SIMD * blocks, 1, 1],
+        scratch: { ...PLACE_SHAPE, a: [BT, BT + gap], diagonalInverses: [blocks, BLOCK, BLOCK] },
+      };
+    },
+  },
 });
 
 export function encodeChunkInverse(

@@ -1,63 +1,93 @@
+import { type CommandEncoder, DTYPES, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import {
-  type CommandEncoder,
-  DTYPES,
-  defineKernel,
-  defineOp,
-  FLOATS,
-  OLD_SCRATCH,
-  oldLaunch,
-  type Tensor,
-} from "@mlxts/core";
-import {
-  CHANNEL_COLUMNS,
+  CHANNEL_PANEL,
   CHUNK_PARAMS,
   type ChunkDims,
-  CUMULATED,
-  channelPanelBytes,
+  CUMULATIVE,
+  CUMULATIVE_BUFFERS,
   channelVariants,
   checkChunkDims,
   chunkDims,
   chunkParams,
+  chunkThreadgroups,
   chunkThreads,
+  GATE_SCRATCH,
   gateVariant,
-  PANEL_ROW_BYTES,
+  PLACE,
+  PLACE_SHAPE,
+  panelOf,
+  shapeIf,
   TOKEN_PAIRS,
+  wholeVectors,
 } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, checkPacked, GQA, PACKED_FAULTS, type RuleOptions } from "./options.ts";
 import type { ChunkKkt } from "./signatures.ts";
 
+interface Sizes extends Pick<ChunkDims, "B" | "H" | "K" | "BT" | "NT" | "channels"> {
+  /** Bytes of an element of k. */
+  bytes: number;
+}
+
 export const chunkKktKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "chunk_kkt",
   variants: channelVariants(FLOATS),
-  buffers: { k: "read", beta: "read", sum: "read", sumLow: "read?", cuSeqlens: "read?", a: "write" },
+  buffers: { k: "read", beta: "read", ...CUMULATIVE_BUFFERS, a: "write" },
   params: CHUNK_PARAMS,
   faults: PACKED_FAULTS,
-  constants: { shared: { rowBytes: PANEL_ROW_BYTES, channelColumns: CHANNEL_COLUMNS } },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(
-    (
-      {
-        B,
-        H,
-        K,
-        BT,
-        NT,
-        channels,
-        bytes,
-      }: Pick<ChunkDims, "B" | "H" | "K" | "BT" | "NT" | "channels"> & { bytes: number },
-      { gpu },
-    ) => ({
-      threadgroups: [NT, H, B],
-      threadsPerThreadgroup: [chunkThreads(BT), 1, 1],
-      threadgroupBytes: gpu
-        ? channels === 1
-          ? BT * (PANEL_ROW_BYTES + 8)
-          : channelPanelBytes(BT, bytes)
-        : 4 * BT * ((channels === 1 ? 2 : 4) * Math.ceil(K / 16) * 16 + 1) + 8 * (BT + 16),
-    }),
-  ),
+  constants: { gpu: CHANNEL_PANEL },
+  launchParams: { cpu: { keyStride: "u32" } },
+  scratch: {
+    // With a gate for each channel: weightedKeys, steps (decays from row to row); without: β k in keys, and G.
+    cpu: {
+      keys: "f32",
+      transposedKeys: "f32",
+      betas: "f32",
+      ...GATE_SCRATCH,
+      weightedKeys: "f32",
+      steps: "f32",
+    },
+    gpu: { ...PLACE, keys: "u8", ...GATE_SCRATCH, channelGates: "f32" },
+  },
+  launch: {
+    cpu: (sizes: Sizes) => {
+      const { K, BT } = sizes;
+      const keyStride = wholeVectors(K);
+      const channels = sizes.channels > 1;
+      const ofChannels = shapeIf(channels, BT, keyStride);
+      const ofHead = shapeIf(!channels, BT);
+      return {
+        threadgroups: chunkThreadgroups(sizes),
+        params: { keyStride },
+        scratch: {
+          keys: [BT, keyStride],
+          transposedKeys: [K, BT],
+          betas: [BT],
+          gateHigh: ofHead,
+          gateLow: ofHead,
+          weightedKeys: ofChannels,
+          steps: ofChannels,
+        },
+      };
+    },
+    gpu: (sizes, { constants: { channelColumns, gapBytes } }) => {
+      const { BT } = sizes;
+      const channels = sizes.channels > 1;
+      const ofHead = shapeIf(!channels, BT);
+      return {
+        threadgroups: chunkThreadgroups(sizes),
+        threadsPerThreadgroup: chunkThreads(sizes),
+        scratch: {
+          ...PLACE_SHAPE,
+          keys: channels ? [BT, 2 * channelColumns * sizes.bytes + gapBytes] : panelOf(BT),
+          gateHigh: ofHead,
+          gateLow: ofHead,
+          channelGates: shapeIf(channels, BT, 2 * channelColumns + gapBytes / 4),
+        },
+      };
+    },
+  },
 });
 
 export function encodeChunkKkt(
@@ -72,7 +102,7 @@ export function encodeChunkKkt(
   encoder.dispatch(chunkKktKernel, {
     op,
     variant: gateVariant(k.dtype, dims),
-    buffers: { k, beta, sum: G, sumLow: GLow, cuSeqlens, a: A },
+    buffers: { k, beta, cumulativeGate: G, cumulativeGateLow: GLow, cuSeqlens, a: A },
     params: chunkParams(dims, gqa, lastTokens),
     sizes: { ...dims, bytes: DTYPES[k.dtype].bytesPerElement },
   });
@@ -92,7 +122,7 @@ export const chunkKkt: ChunkKkt = defineOp({
   inputs: {
     k: { dtype: FLOATS, shape: "B T Hk K", doc: "keys" },
     beta: { dtype: ["f32"], shape: "B T H", doc: "strength of each write" },
-    ...CUMULATED,
+    ...CUMULATIVE,
   },
   outputs: {
     A: {

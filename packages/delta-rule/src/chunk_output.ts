@@ -1,37 +1,30 @@
+import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import {
-  type CommandEncoder,
-  DTYPES,
-  defineKernel,
-  defineOp,
-  FLOATS,
-  OLD_SCRATCH,
-  oldLaunch,
-  type Tensor,
-} from "@mlxts/core";
-import {
-  CHANNEL_COLUMNS,
+  CHANNEL_PANEL,
   CHUNK_PARAMS,
   CHUNK_STATES,
   type ChunkDims,
-  CUMULATED,
-  channelPanelBytes,
+  CUMULATIVE,
+  CUMULATIVE_BUFFERS,
   channelVariants,
   checkChunkDims,
   chunkDims,
   chunkParams,
+  chunkThreadgroups,
   chunkThreads,
+  GATE_SCRATCH,
   gateVariant,
-  PANEL_ROW_BYTES,
+  PLACE,
+  PLACE_SHAPE,
+  panelOf,
+  shapeIf,
+  wholeVectors,
 } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, checkPacked, GQA, PACKED_FAULTS, type RuleOptions, SCALE } from "./options.ts";
 import type { ChunkOutput } from "./signatures.ts";
 
-const PANEL = 64;
-
-/** Floats of q, of k or a panel of h, and, with a gate for each channel, of the decays from row to row. */
-const cpuRows = (K: number, BT: number, channels: number): number =>
-  channels === 1 ? (BT + Math.max(BT, PANEL)) * K : (2 * BT + Math.max(BT, PANEL)) * Math.ceil(K / 16) * 16;
+type Sizes = Pick<ChunkDims, "B" | "H" | "K" | "BT" | "NT" | "channels">;
 
 export const chunkOutputKernel = defineKernel({
   library: deltaRuleLibrary,
@@ -42,38 +35,69 @@ export const chunkOutputKernel = defineKernel({
     k: "read",
     vNew: "read",
     h: "read",
-    sum: "read",
-    sumLow: "read?",
-    cuSeqlens: "read?",
+    ...CUMULATIVE_BUFFERS,
     mask: "read?",
     o: "write",
   },
   params: { ...CHUNK_PARAMS, scale: "f32" },
   faults: PACKED_FAULTS,
-  constants: { shared: { rowBytes: PANEL_ROW_BYTES, channelColumns: CHANNEL_COLUMNS, values: PANEL } },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(
-    (
-      {
-        B,
-        H,
-        K,
-        BT,
-        NT,
-        channels,
-        bytes,
-      }: Pick<ChunkDims, "B" | "H" | "K" | "BT" | "NT" | "channels"> & { bytes: number },
-      { gpu },
-    ) => ({
-      threadgroups: [NT, H, B],
-      threadsPerThreadgroup: [chunkThreads(BT), 1, 1],
-      threadgroupBytes: gpu
-        ? channels === 1
-          ? (BT + Math.max(BT, PANEL)) * PANEL_ROW_BYTES + 8 * BT
-          : Math.max((BT + PANEL) * PANEL_ROW_BYTES, channelPanelBytes(BT, bytes))
-        : 4 * (cpuRows(K, BT, channels) + Math.max(BT, PANEL) * K + BT * (BT + PANEL + 1) + 2 * (BT + 16)),
-    }),
-  ),
+  constants: { shared: { panelValues: 64 }, gpu: CHANNEL_PANEL },
+  launchParams: { cpu: { keyStride: "u32" } },
+  scratch: {
+    // G with one gate a head, steps (decays from row to row) with one for each channel.
+    cpu: {
+      queries: "f32",
+      keysThenStates: "f32",
+      transposed: "f32",
+      scores: "f32",
+      values: "f32",
+      decays: "f32",
+      ...GATE_SCRATCH,
+      steps: "f32",
+    },
+    // Panels of two operands: q and k, then q and h, then the values in both. With a gate for each channel, first gates
+    // on the left, q and k on the right.
+    gpu: { ...PLACE, left: "u8", right: "u8", ...GATE_SCRATCH },
+  },
+  launch: {
+    cpu: (sizes: Sizes, { constants: { panelValues } }) => {
+      const { K, BT } = sizes;
+      const channels = sizes.channels > 1;
+      const keyStride = channels ? wholeVectors(K) : K;
+      const most = Math.max(BT, panelValues);
+      const ofHead = shapeIf(!channels, BT);
+      return {
+        threadgroups: chunkThreadgroups(sizes),
+        params: { keyStride },
+        scratch: {
+          queries: [BT, keyStride],
+          keysThenStates: [most, keyStride],
+          transposed: [K, most],
+          scores: [BT, BT],
+          values: [BT, panelValues],
+          decays: ofHead,
+          gateHigh: ofHead,
+          gateLow: ofHead,
+          steps: shapeIf(channels, BT, keyStride),
+        },
+      };
+    },
+    gpu: (sizes, { constants: { panelValues } }) => {
+      const { BT } = sizes;
+      const ofHead = shapeIf(sizes.channels === 1, BT);
+      return {
+        threadgroups: chunkThreadgroups(sizes),
+        threadsPerThreadgroup: chunkThreads(sizes),
+        scratch: {
+          ...PLACE_SHAPE,
+          left: panelOf(BT),
+          right: panelOf(Math.max(BT, panelValues)),
+          gateHigh: ofHead,
+          gateLow: ofHead,
+        },
+      };
+    },
+  },
 });
 
 export function encodeChunkOutput(
@@ -89,9 +113,9 @@ export function encodeChunkOutput(
   encoder.dispatch(chunkOutputKernel, {
     op,
     variant: gateVariant(q.dtype, dims),
-    buffers: { q, k, vNew, h, sum: G, sumLow: GLow, cuSeqlens, mask, o },
+    buffers: { q, k, vNew, h, cumulativeGate: G, cumulativeGateLow: GLow, cuSeqlens, mask, o },
     params: { ...chunkParams(dims, gqa, lastTokens), scale },
-    sizes: { ...dims, bytes: DTYPES[q.dtype].bytesPerElement },
+    sizes: dims,
   });
 }
 
@@ -111,7 +135,7 @@ export const chunkOutput: ChunkOutput = defineOp({
     k: { dtype: ["=q"], shape: "B T Hk K", doc: "keys" },
     vNew: { dtype: ["=q"], shape: "B T H V", doc: "corrected values from `chunkState`" },
     h: { dtype: ["=q"], shape: CHUNK_STATES, doc: "states before each chunk, from `chunkState`" },
-    ...CUMULATED,
+    ...CUMULATIVE,
     mask: { dtype: ["u8"], shape: "B T", optional: true, doc: "0 for tokens whose output is 0" },
   },
   outputs: { o: { dtype: ["=q"], shape: "B T H V", doc: "the output of each token" } },

@@ -1,24 +1,22 @@
+import { type CommandEncoder, DTYPES, type Dtype, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import {
-  type CommandEncoder,
-  DTYPES,
-  type Dtype,
-  defineKernel,
-  defineOp,
-  FLOATS,
-  OLD_SCRATCH,
-  oldLaunch,
-  type Tensor,
-} from "@mlxts/core";
-import {
+  BLOCK,
   CHUNK_PARAMS,
   CHUNK_STATES,
   type ChunkDims,
-  CUMULATED,
+  CUMULATIVE,
+  CUMULATIVE_BUFFERS,
   channelVariants,
   checkChunkDims,
   chunkDims,
   chunkParams,
+  GATE_SCRATCH,
   gateVariant,
+  PLACE,
+  PLACE_SHAPE,
+  SIMD,
+  shapeIf,
+  wholeVectors,
 } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import {
@@ -35,13 +33,18 @@ import {
 } from "./options.ts";
 import type { ChunkState } from "./signatures.ts";
 
-/** Value rows of one threadgroup on the CPU. */
-const ROWS = 64;
-/** On a GPU, where a simdgroup has eight of them. */
-const GPU_ROWS = 32;
-/** Rows of w or k that a GPU has in threadgroup memory at once, and what they take with gaps that spread them over banks. */
+interface Sizes extends Pick<ChunkDims, "N" | "H" | "K" | "V" | "BT" | "channels"> {
+  /** Bytes of an element of k. */
+  bytes: number;
+}
+
+/** Rows of w or k that a GPU has in threadgroup memory at once, and gaps after them: rows begin in different banks. */
 const TILE_BYTES = 8192;
-const BUFFER_BYTES = TILE_BYTES + 1024;
+const GAP_BYTES = 16;
+/** A tile with its gaps: it has the most rows when they are 64 elements of two bytes. */
+const BUFFER_BYTES = TILE_BYTES + (TILE_BYTES / (64 * 2)) * GAP_BYTES;
+/** Value rows of a GPU's threadgroup; a simdgroup keeps a row of blocks of the state. */
+const GPU_ROWS = 32;
 /** A GPU keeps the state in registers: it has a kernel for keys up to each of these lengths. */
 const KEY_LENGTHS = [64, 128, 256];
 
@@ -53,9 +56,7 @@ export const chunkStateKernel = defineKernel({
     k: "read",
     w: "read",
     u: "read",
-    sum: "read",
-    sumLow: "read?",
-    cuSeqlens: "read?",
+    ...CUMULATIVE_BUFFERS,
     initialState: "read?",
     h: "write",
     vNew: "write",
@@ -68,28 +69,60 @@ export const chunkStateKernel = defineKernel({
     ["finalState", "initialState"],
     ["vNew", "u"],
   ],
-  constants: { shared: { rows: GPU_ROWS, tileBytes: TILE_BYTES, bufferBytes: BUFFER_BYTES } },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(
-    (
-      {
-        N,
-        H,
-        K,
-        V,
-        BT,
-        channels,
-        bytes,
-      }: Pick<ChunkDims, "N" | "H" | "K" | "V" | "BT" | "channels"> & { bytes: number },
-      { gpu },
-    ) => ({
-      threadgroups: [Math.ceil(V / (gpu ? GPU_ROWS : ROWS)), H, N],
-      threadsPerThreadgroup: [4 * GPU_ROWS, 1, 1],
-      threadgroupBytes: gpu
-        ? 2 * BUFFER_BYTES + BT * GPU_ROWS * bytes + (channels === 1 ? 0 : 4 * K)
-        : 4 * (2 * K * ROWS + BT * ROWS + 2 * BT * K + BT + Math.max(2 * (BT + 16), K + 16)),
+  constants: {
+    cpu: { rows: 64 },
+    gpu: {
+      rows: GPU_ROWS,
+      threads: (GPU_ROWS / BLOCK) * SIMD,
+      tileBytes: TILE_BYTES,
+      gapBytes: GAP_BYTES,
+      bufferBytes: BUFFER_BYTES,
+    },
+  },
+  scratch: {
+    // gated: vNew as it decays to the chunk's end. keyDecays: with a gate for each channel, those of the whole chunk.
+    cpu: {
+      state: "f32",
+      transposedState: "f32",
+      gated: "f32",
+      w: "f32",
+      keys: "f32",
+      decaysToEnd: "f32",
+      ...GATE_SCRATCH,
+      keyDecays: "f32",
+    },
+    gpu: { ...PLACE, tiles: "u8", gated: "u8", keyDecays: "f32" },
+  },
+  launch: {
+    cpu: ({ N, H, K, V, BT, channels, bytes }: Sizes, { constants: { rows } }) => {
+      const ofHead = shapeIf(channels === 1, BT);
+      return {
+        threadgroups: [Math.ceil(V / rows), H, N],
+        scratch: {
+          state: [K, rows],
+          transposedState: [rows, K],
+          gated: [BT, rows],
+          w: shapeIf(bytes < 4, BT, K),
+          keys: [BT, K],
+          decaysToEnd: ofHead,
+          gateHigh: ofHead,
+          gateLow: ofHead,
+          keyDecays: shapeIf(channels > 1, wholeVectors(K)),
+        },
+      };
+    },
+    gpu: ({ N, H, K, V, BT, channels, bytes }, { constants: { rows, threads, bufferBytes } }) => ({
+      threadgroups: [Math.ceil(V / rows), H, N],
+      threadsPerThreadgroup: [threads, 1, 1],
+      // Two tiles in turn.
+      scratch: {
+        ...PLACE_SHAPE,
+        tiles: [2, bufferBytes],
+        gated: [BT, rows, bytes],
+        keyDecays: shapeIf(channels > 1, K),
+      },
     }),
-  ),
+  },
 });
 
 /** The variant for any length of keys, or the one for keys of at most so many elements where a library has those. */
@@ -111,7 +144,19 @@ export function encodeChunkState(
   encoder.dispatch(chunkStateKernel, {
     op,
     variant: gateVariant(keyVariant(encoder, k.dtype, dims.K), dims),
-    buffers: { k, w, u, sum: G, sumLow: GLow, cuSeqlens, initialState, h, vNew, finalState, snapshots },
+    buffers: {
+      k,
+      w,
+      u,
+      cumulativeGate: G,
+      cumulativeGateLow: GLow,
+      cuSeqlens,
+      initialState,
+      h,
+      vNew,
+      finalState,
+      snapshots,
+    },
     params: { ...chunkParams(dims, gqa, lastTokens), ...stateStrides(dims, stateLayout), snapshotEvery },
     sizes: { ...dims, bytes: DTYPES[k.dtype].bytesPerElement },
   });
@@ -137,7 +182,7 @@ export const chunkState = defineOp({
     k: { dtype: FLOATS, shape: "B T Hk K", doc: "keys" },
     w: { dtype: ["=k"], shape: "B T H K", doc: "from `chunkWu`" },
     u: { dtype: ["=k"], shape: "B T H V", doc: "from `chunkWu`" },
-    ...CUMULATED,
+    ...CUMULATIVE,
     initialState: {
       dtype: ["f32"],
       shape: STATES,

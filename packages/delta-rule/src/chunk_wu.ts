@@ -1,22 +1,27 @@
-import { type CommandEncoder, defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch, type Tensor } from "@mlxts/core";
+import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import {
   CHUNK_PARAMS,
   type ChunkDims,
-  CUMULATED,
+  CUMULATIVE,
+  CUMULATIVE_BUFFERS,
   channelVariants,
   checkChunkDims,
   chunkDims,
   chunkParams,
   chunkThreads,
+  GATE_SCRATCH,
   gateVariant,
-  PANEL_ROW_BYTES,
+  PANEL,
+  PLACE,
+  PLACE_SHAPE,
+  panelOf,
   TOKEN_PAIRS,
 } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, checkPacked, GQA, PACKED_FAULTS, type RuleOptions } from "./options.ts";
 import type { ChunkWu } from "./signatures.ts";
 
-const PANEL = 64;
+type Sizes = Pick<ChunkDims, "B" | "H" | "BT" | "NT">;
 
 export const chunkWuKernel = defineKernel({
   library: deltaRuleLibrary,
@@ -26,23 +31,31 @@ export const chunkWuKernel = defineKernel({
     k: "read",
     v: "read",
     beta: "read",
-    sum: "read",
-    sumLow: "read?",
-    cuSeqlens: "read?",
+    ...CUMULATIVE_BUFFERS,
     x: "read",
     w: "write",
     u: "write",
   },
   params: CHUNK_PARAMS,
   faults: PACKED_FAULTS,
-  constants: { shared: { rowBytes: PANEL_ROW_BYTES } },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ B, H, BT, NT }: Pick<ChunkDims, "B" | "H" | "BT" | "NT">, { gpu }) => ({
-    // On a GPU u and w have threadgroups of their own.
-    threadgroups: [NT, H, gpu ? 2 * B : B],
-    threadsPerThreadgroup: [chunkThreads(BT), 1, 1],
-    threadgroupBytes: gpu ? BT * (PANEL_ROW_BYTES + 4) : 4 * (BT * PANEL + BT + 2 * (BT + 16)),
-  })),
+  constants: { cpu: { panelColumns: 64 }, gpu: PANEL },
+  // Rows of v and k times their factor, a panel of columns at a time.
+  scratch: {
+    cpu: { panel: "f32", factors: "f32", ...GATE_SCRATCH },
+    gpu: { ...PLACE, panel: "u8", factors: "f32" },
+  },
+  launch: {
+    cpu: ({ B, H, BT, NT }: Sizes, { constants: { panelColumns } }) => ({
+      threadgroups: [NT, H, B],
+      scratch: { panel: [BT, panelColumns], factors: [BT], gateHigh: [BT], gateLow: [BT] },
+    }),
+    // u and w have threadgroups of their own.
+    gpu: ({ B, H, BT, NT }) => ({
+      threadgroups: [NT, H, 2 * B],
+      threadsPerThreadgroup: chunkThreads({ BT }),
+      scratch: { ...PLACE_SHAPE, panel: panelOf(BT), factors: [BT] },
+    }),
+  },
 });
 
 export function encodeChunkWu(
@@ -58,7 +71,7 @@ export function encodeChunkWu(
   encoder.dispatch(chunkWuKernel, {
     op,
     variant: gateVariant(k.dtype, dims),
-    buffers: { k, v, beta, sum: G, sumLow: GLow, cuSeqlens, x: X, w, u },
+    buffers: { k, v, beta, cumulativeGate: G, cumulativeGateLow: GLow, cuSeqlens, x: X, w, u },
     params: chunkParams(dims, gqa, lastTokens),
     sizes: dims,
   });
@@ -78,7 +91,7 @@ export const chunkWu: ChunkWu = defineOp({
     k: { dtype: FLOATS, shape: "B T Hk K", doc: "keys" },
     v: { dtype: ["=k"], shape: "B T H V", doc: "values" },
     beta: { dtype: ["f32"], shape: "B T H", doc: "strength of each write" },
-    ...CUMULATED,
+    ...CUMULATIVE,
     X: { dtype: ["f32"], shape: TOKEN_PAIRS, doc: "inverses from `chunkInverse`" },
   },
   outputs: {

@@ -48,7 +48,7 @@ const GATES: ShapeRule = {
  * `beta = sigmoid(b) · betaScale`. With `lowerBound` lb < 0: `g = lb · sigmoid(exp(aLog) · (a + dtBias))`.
  *
  * - `a`, `b` [.., H] f32, f16 or bf16, one dtype; `aLog`, `dtBias` [H] f32; `g`, `beta` [.., H] f32. g is a natural
- *   logarithm per token, not cumulated.
+ *   logarithm per token, not cumulative.
  * - A gate for each channel: `a`, `g` [.., H, K] and `dtBias` [H, K], with `b`, `aLog` and `beta` as above.
  * - `betaScale` > 0 (default 1): 2 allows negative eigenvalues of the update.
  * - softplus(x) is x above 20, else log(1 + exp x).

@@ -73,7 +73,7 @@ export interface ScratchOptions {
 
 type ChunkOptions = RuleOptions & { chunkLength: 16 | 32 | 64; precision: Precision };
 
-const carriesPair = (dtype: Dtype, precision: Precision): boolean => dtype === "f32" || precision === "f32";
+const carriesLow = (dtype: Dtype, precision: Precision): boolean => dtype === "f32" || precision === "f32";
 
 /** Which path a call with `path` takes; K that the chunk path does not do goes to the recurrent one. */
 function takesChunks(encoder: CommandEncoder, path: Path, dtype: Dtype, dims: ChunkDims): boolean {
@@ -94,7 +94,7 @@ export function scratchBytes(shape: RuleDims & { dtype: FloatDtype }, options: S
     N: sequences ?? shape.B,
     packed: sequences !== undefined,
     channels: options.channelGates ? shape.K : 1,
-    pair: carriesPair(shape.dtype, precision),
+    carriesLow: carriesLow(shape.dtype, precision),
     normalized: qkNorm !== "none",
     masked: options.mask ?? false,
     carries: options.lastTokensOnly ?? false,
@@ -124,8 +124,15 @@ function scratchShape(
   { dtype, masked, carries }: Pick<ScratchShape, "dtype" | "masked" | "carries">,
 ): ScratchShape {
   const { chunkLength, qkNorm, precision } = options;
-  const pair = carriesPair(dtype, precision);
-  return { ...dims, dtype, chunkLength, pair, normalized: qkNorm !== "none", masked, carries };
+  return {
+    ...dims,
+    dtype,
+    chunkLength,
+    carriesLow: carriesLow(dtype, precision),
+    normalized: qkNorm !== "none",
+    masked,
+    carries,
+  };
 }
 
 /** The stages one after the other, up to the last `lastTokens` tokens of each sequence. */
@@ -177,8 +184,8 @@ function encodeChunks(
   const chunked = { ...tensors, finalState: carried?.reshape(stateShape(dims, options)) };
   if (scratch) encodeStages(encoder, op, chunked, scratch, dims, options, last ? (options.lastTokens as number) : 0);
   else {
-    const pair = carriesPair(dtype, options.precision);
-    encodeFusedChunks(encoder, op, chunked, dims, { ...options, pair }, last);
+    const low = carriesLow(dtype, options.precision);
+    encodeFusedChunks(encoder, op, chunked, dims, { ...options, carriesLow: low }, last);
   }
   if (last) {
     const rest = { ...tensors, initialState: chunked.finalState };
@@ -201,7 +208,7 @@ const stateShape = ({ N, H, V, K }: ChunkDims, { stateLayout }: Pick<RuleOptions
  *
  * - `q`, `k` [B, T, Hk, K], `v`, `o` [B, T, H, V] f32, f16 or bf16, one dtype; H a multiple of Hk; K ≤ 256. `gqa` `block`
  *   (default): value head h uses key head ⌊h / (H/Hk)⌋, `tiled`: h mod Hk.
- * - `g` [B, T, H], or [B, T, H, K] for a gate of each channel, f32, per token, not cumulated. `gate` says what it is: the
+ * - `g` [B, T, H], or [B, T, H, K] for a gate of each channel, f32, per token, not cumulative. `gate` says what it is: the
  *   decay is exp(g) (`ln`, default), 2^g (`log2`), g (`linear`) or exp(−g) (`neg-ln`). `beta` [B, T, H] f32.
  * - `initialState` [N, H, V, K] f32, absent: zeros. `finalState`, same: written when it is passed (or `true`), may be
  *   exactly `initialState`. `stateLayout` `kv`: all states are [.., K, V]; default `vk`.

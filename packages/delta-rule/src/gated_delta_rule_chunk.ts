@@ -1,31 +1,102 @@
-import { type CommandEncoder, type Dtype, defineKernel, FLOATS, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
-import type { ChunkDims } from "./chunk.ts";
+import { type CommandEncoder, type Dtype, defineKernel, FLOATS } from "@mlxts/core";
+import { type ChunkDims, GATE_SCRATCH, shapeIf, wholeVectors } from "./chunk.ts";
 import type { RuleTensors } from "./gated_delta_rule_recurrent.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { PACKED_FAULTS, RULE_BUFFERS, RULE_IN_PLACE, RULE_PARAMS, type RuleOptions, ruleParams } from "./options.ts";
 
-const PANEL = 64;
-
 /** The most elements of state per head with which the whole pipeline stays in the cache of a processor core. */
 const MOST_STATE = 2 ** 17;
+
+interface Sizes extends Pick<ChunkDims, "N" | "H" | "K" | "V" | "BT"> {
+  dtype: Dtype;
+}
 
 export const gatedDeltaRuleChunkKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "gated_delta_rule_chunk",
   variants: FLOATS,
   buffers: RULE_BUFFERS,
-  params: { ...RULE_PARAMS, pair: "u32" },
+  params: { ...RULE_PARAMS, carriesLow: "u32" },
   faults: PACKED_FAULTS,
   inPlace: RULE_IN_PLACE,
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ N, H, K, V, BT }: Pick<ChunkDims, "N" | "H" | "K" | "V" | "BT">) => {
-    const padded = Math.ceil(K / 16) * 16;
-    const state = (Math.ceil(V / PANEL) + 1) * K * PANEL;
-    const rows = 4 * BT * padded + K * BT + 3 * BT * BT + 2 * BT * PANEL + 4 * BT + 2 * (BT + 16);
-    const pairs = (3 * BT * padded + BT * BT + 2 * BT * PANEL) / 2;
-    const threadgroupBytes = 4 * (state + rows + pairs);
-    return { threadgroups: [H, N, 1] as const, threadsPerThreadgroup: [256, 1, 1] as const, threadgroupBytes };
-  }),
+  constants: { cpu: { panelValues: 64 } },
+  launchParams: { cpu: { keyStride: "u32" } },
+  scratch: {
+    // The state is kept transposed, in panels of its value rows; values are taken in panels, too. gated: vNew as it decays
+    // to the chunk's end. The last ones are of bf16, for processors that multiply it: operands that meet along tokens, or
+    // along the state's keys, as two neighbors in one element.
+    cpu: {
+      state: "f32",
+      queries: "f32",
+      keys: "f32",
+      transposedKeys: "f32",
+      weightedKeys: "f32",
+      w: "f32",
+      a: "f32",
+      inverse: "f32",
+      scores: "f32",
+      weightedValues: "f32",
+      vNew: "f32",
+      gated: "f32",
+      roundedState: "f32",
+      betas: "f32",
+      factors: "f32",
+      decays: "f32",
+      decaysToEnd: "f32",
+      ...GATE_SCRATCH,
+      queriesBf16: "bf16",
+      weightedKeysBf16: "bf16",
+      transposedKeysBf16: "bf16",
+      keysBf16: "bf16",
+      scoresBf16: "bf16",
+      vNewBf16: "bf16",
+      gatedBf16: "bf16",
+      stateBf16: "bf16",
+    },
+  },
+  launch: {
+    cpu: ({ N, H, K, V, BT, dtype }: Sizes, { constants: { panelValues } }) => {
+      const keyStride = wholeVectors(K);
+      const bf16 = dtype === "bf16";
+      const rows = [BT, keyStride];
+      const square = [BT, BT];
+      const panel = [BT, panelValues];
+      const ofTokens = [BT];
+      return {
+        threadgroups: [H, N, 1],
+        params: { keyStride },
+        scratch: {
+          state: [Math.ceil(V / panelValues), K, panelValues],
+          queries: rows,
+          keys: rows,
+          transposedKeys: [K, BT],
+          weightedKeys: rows,
+          w: rows,
+          a: square,
+          inverse: square,
+          scores: square,
+          weightedValues: panel,
+          vNew: panel,
+          gated: panel,
+          roundedState: shapeIf(dtype !== "f32", K, panelValues),
+          betas: ofTokens,
+          factors: ofTokens,
+          decays: ofTokens,
+          decaysToEnd: ofTokens,
+          gateHigh: ofTokens,
+          gateLow: ofTokens,
+          queriesBf16: shapeIf(bf16, ...rows),
+          weightedKeysBf16: shapeIf(bf16, ...rows),
+          transposedKeysBf16: shapeIf(bf16, keyStride / 2, BT, 2),
+          keysBf16: shapeIf(bf16, BT / 2, keyStride, 2),
+          scoresBf16: shapeIf(bf16, ...square),
+          vNewBf16: shapeIf(bf16, BT / 2, panelValues, 2),
+          gatedBf16: shapeIf(bf16, BT / 2, panelValues, 2),
+          stateBf16: shapeIf(bf16, K / 2, panelValues, 2),
+        },
+      };
+    },
+  },
 });
 
 /** Whether the device's library has one kernel for the whole pipeline. */
@@ -44,7 +115,7 @@ export function encodeFusedChunks(
   op: string,
   tensors: RuleTensors,
   dims: ChunkDims,
-  options: RuleOptions & { pair: boolean },
+  options: RuleOptions & { carriesLow: boolean },
   keepsLast: boolean,
 ): void {
   const { q, k, v, g, beta, initialState, cuSeqlens, mask, o, finalState, snapshots } = tensors;
@@ -52,7 +123,7 @@ export function encodeFusedChunks(
     op,
     variant: q.dtype,
     buffers: { q, k, v, g, beta, initialState, cuSeqlens, mask, o, finalState, snapshots },
-    params: { ...ruleParams(dims, options, dims.BT, keepsLast), pair: options.pair ? 1 : 0 },
-    sizes: dims,
+    params: { ...ruleParams(dims, options, dims.BT, keepsLast), carriesLow: options.carriesLow ? 1 : 0 },
+    sizes: { ...dims, dtype: q.dtype },
   });
 }

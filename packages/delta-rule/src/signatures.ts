@@ -54,7 +54,7 @@ export interface ChunkCumsumInputs {
   /** 0 for tokens that are skipped. [B, T], u8. */
   mask?: Tensor | undefined;
   /**
-   * The gates cumulated within each chunk, as natural logarithms. [B, T, H or B, T, H, K], f32. An output: a tensor for
+   * The gates summed up within each chunk, as natural logarithms. [B, T, H or B, T, H, K], f32. An output: a tensor for
    * it; allocated when not given.
    */
   G?: Tensor | true | undefined;
@@ -73,7 +73,7 @@ export interface ChunkCumsumOptions {
 }
 
 export interface ChunkCumsumOutputs {
-  /** The gates cumulated within each chunk, as natural logarithms. [B, T, H or B, T, H, K], f32. */
+  /** The gates summed up within each chunk, as natural logarithms. [B, T, H or B, T, H, K], f32. */
   readonly G: Tensor;
   /** What rounding to f32 took from `G`. [B, T, H or B, T, H, K], f32. */
   readonly GLow?: Tensor | undefined;
@@ -114,7 +114,7 @@ export interface ChunkKktInputs {
   k: Tensor;
   /** Strength of each write. [B, T, H], f32. */
   beta: Tensor;
-  /** Cumulated gates from `chunkCumsum`. [B, T, H] or [B, T, H, K], f32. */
+  /** Cumulative gates from `chunkCumsum`. [B, T, H] or [B, T, H, K], f32. */
   G: Tensor;
   /** Their low part from `chunkCumsum`. [B, T, H or B, T, H, K], f32. */
   GLow?: Tensor | undefined;
@@ -149,7 +149,7 @@ export interface ChunkOutputInputs {
   vNew: Tensor;
   /** States before each chunk, from `chunkState`. [B, NT, H, V, K], the dtype of `q`. */
   h: Tensor;
-  /** Cumulated gates from `chunkCumsum`. [B, T, H] or [B, T, H, K], f32. */
+  /** Cumulative gates from `chunkCumsum`. [B, T, H] or [B, T, H, K], f32. */
   G: Tensor;
   /** Their low part from `chunkCumsum`. [B, T, H or B, T, H, K], f32. */
   GLow?: Tensor | undefined;
@@ -183,7 +183,7 @@ export interface ChunkStateInputs {
   w: Tensor;
   /** From `chunkWu`. [B, T, H, V], the dtype of `k`. */
   u: Tensor;
-  /** Cumulated gates from `chunkCumsum`. [B, T, H] or [B, T, H, K], f32. */
+  /** Cumulative gates from `chunkCumsum`. [B, T, H] or [B, T, H, K], f32. */
   G: Tensor;
   /** Their low part from `chunkCumsum`. [B, T, H or B, T, H, K], f32. */
   GLow?: Tensor | undefined;
@@ -251,7 +251,7 @@ export interface ChunkWuInputs {
   v: Tensor;
   /** Strength of each write. [B, T, H], f32. */
   beta: Tensor;
-  /** Cumulated gates from `chunkCumsum`. [B, T, H] or [B, T, H, K], f32. */
+  /** Cumulative gates from `chunkCumsum`. [B, T, H] or [B, T, H, K], f32. */
   G: Tensor;
   /** Their low part from `chunkCumsum`. [B, T, H or B, T, H, K], f32. */
   GLow?: Tensor | undefined;

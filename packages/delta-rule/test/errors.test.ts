@@ -190,7 +190,8 @@ describe("on a CPU with lower limits", () => {
     limits({ maxThreadgroupBytes: 1024 });
     for (const [path, bytes] of [
       ["recurrent", 4 * (2 * 16 + 3 * 32 + 32 * 16)],
-      ["chunk", 4 * (2 * 1024 + 4 * 1024 + 1024 + 3 * 4096 + 2 * 4096 + 256 + 160 + (3 * 1024 + 4096 + 8192) / 2)],
+      // The state, rows of keys and k transposed, [BT, BT], panels of values, and numbers of tokens.
+      ["chunk", 4 * (16 * 64 + 5 * (64 * 16) + 3 * 64 ** 2 + 3 * (64 * 64) + 6 * 64)],
     ] as const)
       refusesThere(
         (encoder) => gatedDeltaRule(encoder, on, { scale: 1, path }),

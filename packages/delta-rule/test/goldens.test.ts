@@ -120,7 +120,7 @@ describe.each(DEVICES)("on %s", (_, open) => {
                     [fla, `${name}.l2_off.chunk`],
                   ];
             for (const [file, prefix] of sources) {
-              // The chunked functions of both lose 1.6e-5 to cumulated gates in f32 here.
+              // The chunked functions of both lose 1.6e-5 to cumulative gates in f32 here.
               if (name === "t130_strong" && prefix.endsWith("chunk")) continue;
               expectClose(out, file.tensor(`${prefix}.o`).data as Float32Array, "P", `${prefix}.o`);
               const golden = turned(file.tensor(`${prefix}.final_state_kv`)).data;

@@ -130,7 +130,7 @@ interface Wanted {
   options?: readonly ("gqa" | "stateLayout" | "gate")[];
   fixed?: Record<string, unknown>;
   /** Once more with GLow. */
-  pair?: boolean;
+  gateLow?: boolean;
   mask?: boolean;
   /** Asks for the states at the end and between. */
   states?: boolean;
@@ -138,10 +138,10 @@ interface Wanted {
 
 function cases(
   names: readonly Name[],
-  { options = [], fixed = {}, pair = true, mask = false, states = false }: Wanted = {},
+  { options = [], fixed = {}, gateLow = true, mask = false, states = false }: Wanted = {},
 ): Case[] {
   return all.flatMap(({ setting, inputs }) =>
-    (pair ? [names, [...names, "GLow" as const]] : [names]).map((chosen): Case => {
+    (gateLow ? [names, [...names, "GLow" as const]] : [names]).map((chosen): Case => {
       const { every, BT, B, T, packed: cu } = setting;
       const state = inputs.initialState.shape;
       const f32 = (shape: readonly number[]) => ({ dtype: "f32" as const, shape });
@@ -243,7 +243,10 @@ export const suites: readonly Suite[] = [
       const low = gate === undefined || gate === "neg-ln";
       return { G: [shape, G], GLow: low ? [shape, G.map((x, i) => x - (stored[i] as number))] : undefined };
     }),
-    cases: [...cases(["g"], { options: ["gate"], pair: false, mask: true }), ...GATES].flatMap((c) => [c, askLow(c)]),
+    cases: [...cases(["g"], { options: ["gate"], gateLow: false, mask: true }), ...GATES].flatMap((c) => [
+      c,
+      askLow(c),
+    ]),
     mutants: {
       "GLow is 0": stage((s, { g }) => ({
         GLow: [gateShape(s, g), new Float64Array(g.length)],
@@ -273,8 +276,8 @@ export const suites: readonly Suite[] = [
     dtypes: ["f32"],
     reference: stage((s, { A }) => ({ X: [[s.B, s.T, s.H, s.BT], reference.chunkInverseReference(s, A)] })),
     cases: [
-      ...cases(["A"], { pair: false }),
-      ...cases(["A"], { pair: false }).map((c) => ({ ...c, name: `${c.name} in place`, inPlace: { X: "A" } })),
+      ...cases(["A"], { gateLow: false }),
+      ...cases(["A"], { gateLow: false }).map((c) => ({ ...c, name: `${c.name} in place`, inPlace: { X: "A" } })),
     ],
   },
   {
@@ -308,7 +311,7 @@ export const suites: readonly Suite[] = [
         name: `${c.name} in place`,
         inPlace: { finalState: "initialState", vNew: "u" },
       })),
-      ...cases(["k", "w", "u", "G"], { options: ["gqa", "stateLayout"], pair: false }),
+      ...cases(["k", "w", "u", "G"], { options: ["gqa", "stateLayout"], gateLow: false }),
     ],
   },
   {
