@@ -1,4 +1,4 @@
-// One threadgroup: groupRows × 64 outputs. For each piece of the contracted dimension the weight's columns are packed
+// One threadgroup: groupRows × kGroupColumns outputs. For each piece of the contracted dimension the weight's columns are packed
 // into panels, which rows of x then pass through six at a time; sums stay in scratch until the last piece.
 #include "cpu_kernel.h"
 #include "matmul.params.h"
@@ -8,7 +8,8 @@ using namespace mlxts;
 
 namespace {
 
-constexpr size_t kGroupColumns = 64, kDepth = 128;
+constexpr size_t kGroupColumns = MATMUL_GROUP_COLUMNS, kDepth = MATMUL_DEPTH;
+static_assert(kPanelRows == MATMUL_PANEL_ROWS && kGroupColumns % kPanelColumns == 0);
 
 // What panels are made of: bf16 as it is where the processor multiplies bf16 by bf16, else f32.
 template <typename X, typename W>
@@ -93,19 +94,18 @@ void matmul(const Launch& l, decltype(store_rows<X, float>)* store) {
   using P = Packed<X, W>;
   const X* x = l.buffer<const X>(MATMUL_X);
   const W* weight = l.buffer<const W>(MATMUL_WEIGHT);
-  float* panels = static_cast<float*>(l.scratch);         // [panels][kDepth][kPanelColumns]
-  float* converted = panels + kGroupColumns * kDepth;     // [kPanelRows][kDepth]
-  float* sums = converted + size_t(kPanelRows) * kDepth;  // [groupRows][64]
+  const auto scratch = scratch_of(l, p);
+  P* panels = reinterpret_cast<P*>(scratch.panels);
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t n0 = group % l.threadgroups[0] * kGroupColumns, m0 = group / l.threadgroups[0] * p.groupRows;
     const int columns = int(p.n - n0 < kGroupColumns ? p.n - n0 : kGroupColumns);
     const int rows = int(p.m - m0 < p.groupRows ? p.m - m0 : p.groupRows);
     for (size_t k0 = 0; k0 < p.k; k0 += kDepth) {
       const Piece piece{n0, k0, p.k - k0 < kDepth ? p.k - k0 : kDepth, columns};
-      pack_weight(p, weight, piece, reinterpret_cast<P*>(panels));
-      multiply(p, x + m0 * p.k + k0, rows, piece, reinterpret_cast<const P*>(panels), converted, sums);
+      pack_weight(p, weight, piece, panels);
+      multiply<P>(p, x + m0 * p.k + k0, rows, piece, panels, scratch.converted, scratch.sums);
     }
-    store(p, sums, l.buffer<const void>(MATMUL_BIAS), n0, columns, m0, rows, l.buffer<void>(MATMUL_OUT));
+    store(p, scratch.sums, l.buffer<const void>(MATMUL_BIAS), n0, columns, m0, rows, l.buffer<void>(MATMUL_OUT));
   }
 }
 

@@ -13,39 +13,61 @@
 #define MATMUL_OUT 3  // write
 #define MATMUL_PARAMS 4
 #define MATMUL_HAS_BIAS 4u
-#define MATMUL_GPU_THREADS 128
-#define MATMUL_GPU_ROWS 64
-#define MATMUL_GPU_COLUMNS 64
-#define MATMUL_GPU_DEPTH 32
+#ifdef __METAL_VERSION__
+#define MATMUL_THREADS 128
+#define MATMUL_ROWS 64
+#define MATMUL_COLUMNS 64
+#define MATMUL_DEPTH 32
+#define MATMUL_ROW_PADDING 16
+#else
+#define MATMUL_PANEL_ROWS 6
+#define MATMUL_GROUP_COLUMNS 64
+#define MATMUL_DEPTH 128
+#endif
 
 struct MatmulParams {
   uint32_t m;
   uint32_t n;
   uint32_t k;
-  uint32_t groupRows;
   uint32_t transpose;
   uint32_t biasF32;
   uint32_t present;  // a bit for each buffer
-  uint32_t scratch[1];  // byte offsets
+#ifdef __METAL_VERSION__
+  uint32_t groupRows;
+  uint32_t scratch[2];  // byte offsets
+#else
+  uint32_t groupRows;
+  uint32_t scratch[3];  // byte offsets
+#endif
 };
-static_assert(sizeof(MatmulParams) == 32, "MatmulParams must match the declaration of matmul");
+#ifdef __METAL_VERSION__
+static_assert(sizeof(MatmulParams) == 36, "MatmulParams must match the declaration of matmul");
+#else
+static_assert(sizeof(MatmulParams) == 40, "MatmulParams must match the declaration of matmul");
+#endif
 #ifdef __METAL_VERSION__
 struct MatmulScratch {
-  threadgroup uchar* memory;
+  threadgroup uchar* x;
+  threadgroup uchar* weight;
 };
 inline MatmulScratch scratch_of(threadgroup uchar* memory, constant MatmulParams& p) {
   return {
       (threadgroup uchar*)(memory + p.scratch[0]),
+      (threadgroup uchar*)(memory + p.scratch[1]),
   };
 }
 #else
 struct MatmulScratch {
-  uint8_t* memory;
+  float* panels;
+  float* converted;
+  float* sums;
 };
 inline MatmulScratch scratch_of(const MlxtsCpuLaunch& l, const MatmulParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[1]),
+      reinterpret_cast<float*>(memory + p.scratch[2]),
   };
 }
 #endif

@@ -119,8 +119,8 @@ void matvec(const Launch& l) {
   O* out = l.buffer<O>(MATVEC_OUT);
   constexpr bool kBf16 = kHasBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<W, bf16>;
   using E = std::conditional_t<kBf16, bf16, float>;
-  const size_t padded = (size_t(p.k) + 31) / 32 * 32;
-  E* rows = static_cast<E*>(l.scratch);  // [m][padded]
+  const size_t padded = p.width;
+  E* rows = reinterpret_cast<E*>(scratch_of(l, p).x);  // [m][padded]
   for (size_t m = 0; m < p.m; ++m) {
     if constexpr (kBf16) {
       memcpy(rows + m * padded, x + m * p.k, p.k * sizeof(X));

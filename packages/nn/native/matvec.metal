@@ -66,9 +66,10 @@ METAL_FUNC void dot_rows(device const X* x, device const W* weight, device const
 template <typename X, typename W, typename O>
 kernel void matvec(device const X* x [[buffer(MATVEC_X)]], device const W* weight [[buffer(MATVEC_WEIGHT)]],
                    device const X* bias [[buffer(MATVEC_BIAS)]], device O* out [[buffer(MATVEC_OUT)]],
-                   constant MatvecParams& p [[buffer(MATVEC_PARAMS)]], threadgroup float* partial [[threadgroup(0)]],
+                   constant MatvecParams& p [[buffer(MATVEC_PARAMS)]], threadgroup uchar* memory [[threadgroup(0)]],
                    uint group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
                    uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  threadgroup float* partial = scratch_of(memory, p).partial;
   if (p.m == 1)
     dot_rows<1>(x, weight, bias, out, p, partial, group, lane, simdgroup);
   else

@@ -1,74 +1,90 @@
 import {
+  constantsOf,
   DTYPES,
   type Dtype,
   defineKernel,
   defineOp,
   FLOATS,
-  OLD_SCRATCH,
   type OpContext,
-  oldLaunch,
   type Tensor,
 } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import type { Matmul } from "./signatures.ts";
+import { SIMD } from "./threads.ts";
 
 const variants = FLOATS.flatMap((x) => FLOATS.flatMap((weight) => FLOATS.map((out) => `${x}_${weight}_${out}`)));
 const buffers = { x: "read", weight: "read", bias: "read?", out: "write" } as const;
 
-/** Columns of a threadgroup of the tiled kernel, and the piece of the contracted dimension that is packed at a time. */
-const TILE_COLUMNS = 64;
-const TILE_ROWS = 6;
-const TILE_DEPTH = 128;
-
-/** The same of a GPU: threads, the most rows and the columns of a threadgroup, the piece of the contracted dimension. */
-const GPU = { gpuThreads: 128, gpuRows: 64, gpuColumns: 64, gpuDepth: 32 };
-
 interface TiledSizes {
   m: number;
   n: number;
-  groupRows: number;
-  /** Of an element in a GPU's threadgroup memory. */
+  /** Of an element of x and of the weight in a GPU's threadgroup memory. */
   elementBytes: number;
 }
 
-/** Products by register tiles; a threadgroup is `groupRows` × 64 outputs. */
+/** A CPU multiplies so many rows of x by panels of packed weights; `groupColumns` and `depth` of them are packed at a time. */
+const PANEL = { panelRows: 6, groupColumns: 64, depth: 128 };
+/** The same of a GPU, and the most rows of a threadgroup. Rows in threadgroup memory end in bytes of padding. */
+const TILE = { threads: 128, rows: 64, columns: 64, depth: 32, rowPadding: 16 };
+
+/** Rows of a CPU's threadgroup: as many as fit the scratch, fewer when that leaves too few threadgroups for many threads. */
+function rowsOnCpu({ m, n }: TiledSizes): number {
+  const columns = Math.ceil(n / PANEL.groupColumns);
+  const blocks = Math.max(Math.ceil(m / 504), Math.min(Math.ceil(m / 48), Math.ceil(64 / columns)));
+  return Math.ceil(Math.ceil(m / blocks) / PANEL.panelRows) * PANEL.panelRows;
+}
+
+/** Rows of a GPU's threadgroup: two share what one could take, for the sake of occupancy. */
+const rowsOnGpu = ({ m }: TiledSizes) => (m > TILE.rows / 2 && m <= TILE.rows ? TILE.rows / 2 : TILE.rows);
+
+/** Products by register tiles; a threadgroup has `groupRows` rows of the output and 64 columns. */
 export const matmulKernel = defineKernel({
   library: nnLibrary,
   name: "matmul",
   variants,
   buffers,
-  params: { m: "u32", n: "u32", k: "u32", groupRows: "u32", transpose: "u32", biasF32: "u32" },
-  constants: { shared: GPU },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ m, n, groupRows, elementBytes }: TiledSizes, { gpu }) =>
-    gpu
-      ? {
-          threadgroups: [Math.ceil(n / GPU.gpuColumns), Math.ceil(m / groupRows), 1],
-          threadsPerThreadgroup: [GPU.gpuThreads, 1, 1],
-          // Rows of x and of the weight, 16 bytes between them.
-          threadgroupBytes: (groupRows + GPU.gpuColumns) * (GPU.gpuDepth * elementBytes + 16),
-        }
-      : {
-          threadgroups: [Math.ceil(n / TILE_COLUMNS), Math.ceil(m / groupRows), 1],
-          threadsPerThreadgroup: [1, 1, 1],
-          // A packed panel of the weight, converted rows of x, and the sums.
-          threadgroupBytes: 4 * (TILE_COLUMNS * TILE_DEPTH + TILE_ROWS * TILE_DEPTH + groupRows * TILE_COLUMNS),
+  params: { m: "u32", n: "u32", k: "u32", transpose: "u32", biasF32: "u32" },
+  launchParams: { cpu: { groupRows: "u32" }, gpu: { groupRows: "u32" } },
+  constants: { cpu: PANEL, gpu: TILE },
+  scratch: {
+    cpu: { panels: "f32", converted: "f32", sums: "f32" },
+    // Of the dtype of x and the weight, or f32 where theirs differ.
+    gpu: { x: "u8", weight: "u8" },
+  },
+  launch: {
+    cpu: (sizes: TiledSizes) => {
+      const groupRows = rowsOnCpu(sizes);
+      return {
+        threadgroups: [Math.ceil(sizes.n / PANEL.groupColumns), Math.ceil(sizes.m / groupRows), 1],
+        params: { groupRows },
+        scratch: {
+          panels: [PANEL.groupColumns, PANEL.depth],
+          converted: [PANEL.panelRows, PANEL.depth],
+          sums: [groupRows, PANEL.groupColumns],
         },
-  ),
+      };
+    },
+    gpu: (sizes) => {
+      const groupRows = rowsOnGpu(sizes);
+      const rowBytes = TILE.depth * sizes.elementBytes + TILE.rowPadding;
+      return {
+        threadgroups: [Math.ceil(sizes.n / TILE.columns), Math.ceil(sizes.m / groupRows), 1],
+        threadsPerThreadgroup: [TILE.threads, 1, 1],
+        params: { groupRows },
+        scratch: { x: [groupRows, rowBytes], weight: [TILE.columns, rowBytes] },
+      };
+    },
+  },
 });
-
-/** The most rows of x of the few-row kernel. */
-const MATVEC_ROWS = 8;
-/** Of a threadgroup on a GPU; outputs of a simdgroup. */
-const SIMDGROUPS = 4;
-const SIMDGROUP_COLUMNS = 4;
 
 interface MatvecSizes {
   m: number;
   n: number;
   k: number;
-  groupColumns: number;
 }
+
+/** Elements of a row of x in a CPU's scratch: whole vectors, two by two, of the widest. */
+const paddedRow = (k: number) => Math.ceil(k / 32) * 32;
 
 /** Products for few rows: each row of the weight is read once for all of x; a threadgroup is `groupColumns` outputs. */
 export const matvecKernel = defineKernel({
@@ -76,44 +92,44 @@ export const matvecKernel = defineKernel({
   name: "matvec",
   variants,
   buffers,
-  params: { m: "u32", n: "u32", k: "u32", groupColumns: "u32", biasF32: "u32" },
-  constants: { shared: { rows: MATVEC_ROWS, simdgroups: SIMDGROUPS, simdgroupColumns: SIMDGROUP_COLUMNS } },
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ m, n, k, groupColumns }: MatvecSizes, { gpu }) => ({
-    threadgroups: [Math.ceil(n / groupColumns), 1, 1],
-    threadsPerThreadgroup: [gpu ? 32 * SIMDGROUPS : 1, 1, 1],
-    // A GPU's simdgroups put sums together.
-    threadgroupBytes: gpu ? 4 * 32 * SIMDGROUPS : matvecBytes(m, k),
-  })),
+  params: { m: "u32", n: "u32", k: "u32", biasF32: "u32" },
+  launchParams: { cpu: { groupColumns: "u32", width: "u32" }, gpu: { groupColumns: "u32" } },
+  constants: {
+    // The most rows of x.
+    shared: { rows: 8 },
+    // The most elements of x, which a CPU is to keep in cache. A GPU's simdgroups, and the outputs of each.
+    cpu: { mostElements: 1 << 18 },
+    gpu: { mostElements: 0x7fffffff, simdgroups: 4, simdgroupColumns: 4 },
+  },
+  scratch: { cpu: { x: "f32" }, gpu: { partial: "f32" } },
+  launch: {
+    // At least 32 Ki weights to a threadgroup, so that waking a thread pays.
+    cpu: ({ m, n, k }: MatvecSizes) => {
+      const groupColumns = Math.max(8, Math.ceil(32768 / k / 8) * 8);
+      const width = paddedRow(k);
+      return {
+        threadgroups: [Math.ceil(n / groupColumns), 1, 1],
+        params: { groupColumns, width },
+        scratch: { x: [m, width] },
+      };
+    },
+    // Each simdgroup has columns of its own, unless that occupies too few: then they share, and split long rows.
+    gpu: ({ n, k }, { constants: { simdgroups, simdgroupColumns } }) => {
+      const groupColumns = n < 1024 && k >= 512 ? simdgroupColumns : simdgroups * simdgroupColumns;
+      return {
+        threadgroups: [Math.ceil(n / groupColumns), 1, 1],
+        threadsPerThreadgroup: [SIMD * simdgroups, 1, 1],
+        params: { groupColumns },
+        scratch: { partial: [simdgroups, SIMD] },
+      };
+    },
+  },
 });
-
-/** x widened to f32, its rows padded to whole pairs of the widest vectors. */
-const matvecBytes = (m: number, k: number) => 4 * m * Math.ceil(k / 32) * 32;
-
-const MATVEC_BYTES = 1 << 20;
-
-/**
- * Outputs of a threadgroup. On a CPU at least 32 Ki weights, so that waking a thread pays. On a GPU each simdgroup has
- * its own, unless that occupies too few: then they share, and split long rows of the weight.
- */
-function matvecColumns({ n, k }: { n: number; k: number }, gpu: boolean): number {
-  if (!gpu) return Math.max(8, Math.ceil(32768 / k / 8) * 8);
-  return n < 1024 && k >= 512 ? SIMDGROUP_COLUMNS : SIMDGROUPS * SIMDGROUP_COLUMNS;
-}
-
-/** Rows of a threadgroup: as many as fit the scratch, fewer when that leaves too few threadgroups for many threads. */
-function tiledRows(m: number, n: number): number {
-  const blocks = Math.max(Math.ceil(m / 504), Math.min(Math.ceil(m / 48), Math.ceil(64 / Math.ceil(n / TILE_COLUMNS))));
-  return Math.ceil(Math.ceil(m / blocks) / TILE_ROWS) * TILE_ROWS;
-}
 
 const inner = (c: OpContext) => {
   const [rows = 0, cols = 0] = c.tensors.weight?.shape ?? [];
   return c.options.transpose ? { from: cols, to: rows } : { from: rows, to: cols };
 };
-
-/** On a GPU two threadgroups share what one could take, for the sake of occupancy. */
-const gpuRows = (m: number) => (m > GPU.gpuRows / 2 && m <= GPU.gpuRows ? GPU.gpuRows / 2 : GPU.gpuRows);
 
 /**
  * Matrix product with a dense weight: `y = x · Wᵀ + bias` (`transpose: true`, the default) or `y = x · W + bias`.
@@ -169,26 +185,24 @@ export const matmul: Matmul = defineOp({
     const variant = `${x.dtype}_${weight.dtype}_${out.dtype}`;
     const given = { x, weight, bias, out };
     const biasF32 = bias?.dtype === "f32" ? 1 : 0;
-    const { gpu } = encoder.device;
-    if (options.transpose && m <= MATVEC_ROWS && (gpu || matvecBytes(m, k) <= MATVEC_BYTES)) {
-      const groupColumns = matvecColumns({ n, k }, gpu);
+    const { rows, mostElements } = constantsOf(matvecKernel, encoder.device);
+    if (options.transpose && m <= rows && m * paddedRow(k) <= mostElements) {
       encoder.dispatch(matvecKernel, {
         op,
         variant,
         buffers: given,
-        params: { m, n, k, groupColumns, biasF32 },
-        sizes: { m, n, k, groupColumns },
+        params: { m, n, k, biasF32 },
+        sizes: { m, n, k },
       });
       return;
     }
-    const groupRows = gpu ? gpuRows(m) : tiledRows(m, n);
     const elementBytes = x.dtype === weight.dtype ? DTYPES[x.dtype].bytesPerElement : 4;
     encoder.dispatch(matmulKernel, {
       op,
       variant,
       buffers: given,
-      params: { m, n, k, groupRows, transpose: options.transpose ? 1 : 0, biasF32 },
-      sizes: { m, n, groupRows, elementBytes },
+      params: { m, n, k, transpose: options.transpose ? 1 : 0, biasF32 },
+      sizes: { m, n, elementBytes },
     });
   },
 });
