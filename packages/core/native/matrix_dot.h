@@ -1,5 +1,5 @@
-// Products of bf16 that are summed in f32: two neighbors along the contracted dimension k make one 32-bit element, as
-// processors with such products take them.
+// Products of narrow numbers that are summed in 32 bits: neighbors along the contracted dimension k, two bf16 or four
+// bytes, make one 32-bit element, as processors with such products take them.
 #pragma once
 #include "simd.h"
 
@@ -48,6 +48,18 @@ MLXTS_INLINE vf32 dot_bf16x2(vf32 sum, vu32 a, vu32 b) {
       _mm512_dpbf16_ps(reinterpret_cast<__m512>(sum), reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b)));
 #else
   return fma(widen_first(a), widen_first(b), fma(widen_second(a), widen_second(b), sum));
+#endif
+}
+
+// sum + a₀·b₀ + a₁·b₁ + a₂·b₂ + a₃·b₃, lane by lane, of unsigned bytes of a and signed ones of b.
+MLXTS_INLINE vi32 dot_int8x4(vi32 sum, vu32 a, vu32 b) {
+#if defined(__AVX512VNNI__)
+  return reinterpret_cast<vi32>(
+      _mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum), reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#else
+  for (int i = 0; i < 32; i += 8)
+    sum += reinterpret_cast<vi32>((a >> i) & 0xff) * (reinterpret_cast<vi32>(b << (24 - i)) >> 24);
+  return sum;
 #endif
 }
 

@@ -7,17 +7,16 @@ namespace mlxts {
 // Lane i: the sum of the lanes of v[i].
 MLXTS_INLINE vf32x4 reduce_add4(const vf32* v) {
   vf32x4 parts[4];
+  MLXTS_UNROLL
   for (int i = 0; i < 4; ++i) {
 #if defined(__AVX512F__)
-    const __m512 x = reinterpret_cast<__m512>(v[i]);
-    const __m256 half = _mm512_castps512_ps256(x) + _mm512_extractf32x8_ps(x, 1);
-    parts[i] = reinterpret_cast<vf32x4>(_mm256_castps256_ps128(half) + _mm256_extractf128_ps(half, 1));
+    const auto half = __builtin_shufflevector(v[i], v[i], 0, 1, 2, 3, 4, 5, 6, 7) +
+                      __builtin_shufflevector(v[i], v[i], 8, 9, 10, 11, 12, 13, 14, 15);
+    parts[i] = __builtin_shufflevector(half, half, 0, 1, 2, 3) + __builtin_shufflevector(half, half, 4, 5, 6, 7);
 #elif defined(__AVX2__)
-    const __m256 x = reinterpret_cast<__m256>(v[i]);
-    parts[i] = reinterpret_cast<vf32x4>(_mm256_castps256_ps128(x) + _mm256_extractf128_ps(x, 1));
+    parts[i] = __builtin_shufflevector(v[i], v[i], 0, 1, 2, 3) + __builtin_shufflevector(v[i], v[i], 4, 5, 6, 7);
 #else
-    static_assert(kLanes == 4);
-    memcpy(&parts[i], &v[i], sizeof parts[i]);
+    parts[i] = v[i];
 #endif
   }
   transpose_blocks4(parts[0], parts[1], parts[2], parts[3]);

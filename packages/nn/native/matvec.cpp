@@ -89,12 +89,35 @@ constexpr Dot<W, E> choose(int m, std::integer_sequence<int, M...>) {
   return all[m - 1];
 }
 
-// finish(column, row of x, sum) for columns begin … end − 1. Blocks take their rows from equal parts of the range, so
-// that each row of a block is a stream of its own through memory.
-template <typename W, typename E, typename Store>
-void dot_all(int m, const W* w, size_t begin, size_t end, const E* x, size_t xStride, size_t depth, Store finish) {
+// Which products sums[r][i] are: of row n + r · apart of the weight and row m + i of x.
+struct Block {
+  size_t n, apart, rows, m;
+  int count;
+};
+
+// Adds the bias to a block's sums and rounds them to out.
+template <typename X, typename O>
+void store_block(const Launch& l, const Block& block, const float (*sums)[kMaxRows]) {
+  const auto& p = l.args<MatvecParams>();
+  const void* bias = l.buffer<const void>(MATVEC_BIAS);
+  for (size_t r = 0; r < block.rows; ++r) {
+    const size_t n = block.n + r * block.apart;
+    float offset = 0;
+    if (bias) offset = p.biasF32 ? static_cast<const float*>(bias)[n] : to_f32(static_cast<const X*>(bias)[n]);
+    O* out = l.buffer<O>(MATVEC_OUT) + block.m * p.n + n;
+    for (int i = 0; i < block.count; ++i) out[i * size_t(p.n)] = from_f32<O>(bias ? sums[r][i] + offset : sums[r][i]);
+  }
+}
+using Store = void (*)(const Launch&, const Block&, const float (*)[kMaxRows]);
+
+// Rows begin … end − 1 of the weight. Blocks take their rows from equal parts of the range, so that each row of a block
+// is a stream of its own through memory.
+template <typename W, typename E>
+void dot_range(const Launch& l, size_t begin, size_t end, const E* x, size_t xStride, Store store) {
+  const auto& p = l.args<MatvecParams>();
+  const W* weight = l.buffer<const W>(MATVEC_WEIGHT);
   using Passes = std::make_integer_sequence<int, pass_rows<E>()>;
-  const int passes = (m + pass_rows<E>() - 1) / pass_rows<E>(), most = (m + passes - 1) / passes;
+  const int m = int(p.m), passes = (m + pass_rows<E>() - 1) / pass_rows<E>(), most = (m + passes - 1) / passes;
   const size_t block = block_rows(most), part = (end - begin) / block;
   float sums[4][kMaxRows];
   const auto dot = [&](size_t rows, size_t n, size_t apart) {
@@ -102,21 +125,18 @@ void dot_all(int m, const W* w, size_t begin, size_t end, const E* x, size_t xSt
     for (int next = 0; next < m; next += most) {
       // All passes are of one size: the last may repeat a row.
       const int first = next < m - most ? next : m - most;
-      pass(w + n * depth, apart * depth, x + first * xStride, xStride, depth, sums);
-      for (size_t r = 0; r < rows; ++r)
-        for (int i = 0; i < most; ++i) finish(n + r * apart, first + i, sums[r][i]);
+      pass(weight + n * p.k, apart * p.k, x + first * xStride, xStride, p.k, sums);
+      store(l, {n, apart, rows, size_t(first), most}, sums);
     }
   };
   for (size_t i = 0; i < part; ++i) dot(block, begin + i, part);
   for (size_t n = begin + part * block; n < end; ++n) dot(1, n, 0);
 }
 
-template <typename X, typename W, typename O>
-void matvec(const Launch& l) {
+template <typename X, typename W>
+void matvec(const Launch& l, Store store) {
   const auto& p = l.args<MatvecParams>();
   const X* x = l.buffer<const X>(MATVEC_X);
-  const void* bias = l.buffer<const void>(MATVEC_BIAS);
-  O* out = l.buffer<O>(MATVEC_OUT);
   constexpr bool kBf16 = kHasBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<W, bf16>;
   using E = std::conditional_t<kBf16, bf16, float>;
   const size_t padded = p.width;
@@ -130,18 +150,17 @@ void matvec(const Launch& l) {
     }
   }
   const size_t begin = l.begin * p.groupColumns, end = l.end * p.groupColumns < p.n ? l.end * p.groupColumns : p.n;
-  dot_all(int(p.m), l.buffer<const W>(MATVEC_WEIGHT), begin, end, rows, padded, p.k, [&](size_t n, int m, float sum) {
-    if (bias) sum += p.biasF32 ? static_cast<const float*>(bias)[n] : to_f32(static_cast<const X*>(bias)[n]);
-    out[m * size_t(p.n) + n] = from_f32<O>(sum);
-  });
+  dot_range<W, E>(l, begin, end, rows, padded, store);
 }
 
 }  // namespace
 
-#define MATVEC_OUTPUTS(x, w, X, W)                          \
-  MLXTS_KERNEL(matvec_##x##_##w##_f32, matvec<X, W, float>) \
-  MLXTS_KERNEL(matvec_##x##_##w##_f16, matvec<X, W, f16>)   \
-  MLXTS_KERNEL(matvec_##x##_##w##_bf16, matvec<X, W, bf16>)
+#define MATVEC(x, w, o, X, W, O) \
+  MLXTS_KERNEL(matvec_##x##_##w##_##o, [](const Launch& launch) { matvec<X, W>(launch, store_block<X, O>); })
+#define MATVEC_OUTPUTS(x, w, X, W) \
+  MATVEC(x, w, f32, X, W, float)   \
+  MATVEC(x, w, f16, X, W, f16)     \
+  MATVEC(x, w, bf16, X, W, bf16)
 #define MATVEC_WEIGHTS(x, X)       \
   MATVEC_OUTPUTS(x, f32, X, float) \
   MATVEC_OUTPUTS(x, f16, X, f16)   \

@@ -8,9 +8,10 @@
 
 #define FUNCTIONS_X 0  // read
 #define FUNCTIONS_EXP 1  // write
-#define FUNCTIONS_SIGMOID 2  // write
-#define FUNCTIONS_SILU 3  // write
-#define FUNCTIONS_PARAMS 4
+#define FUNCTIONS_LOG 2  // write
+#define FUNCTIONS_SIGMOID 3  // write
+#define FUNCTIONS_SILU 4  // write
+#define FUNCTIONS_PARAMS 5
 
 struct FunctionsParams {
   uint32_t count;

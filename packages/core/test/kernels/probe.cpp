@@ -110,6 +110,7 @@ void functions(const Launch& l) {
         [&](size_t i, int n) { store_partial(out + i, f(load_partial(x + i, n)), n); });
   };
   apply(l.buffer<float>(FUNCTIONS_EXP), [](vf32 v) { return exp(v); });
+  apply(l.buffer<float>(FUNCTIONS_LOG), [](vf32 v) { return log(v); });
   apply(l.buffer<float>(FUNCTIONS_SIGMOID), [](vf32 v) { return sigmoid(v); });
   apply(l.buffer<float>(FUNCTIONS_SILU), [](vf32 v) { return silu(v); });
 }

@@ -85,12 +85,12 @@ export const convertKernel = defineKernel({
   launch: { cpu: oneThread, gpu: oneThread },
 });
 
-/** exp, sigmoid and silu of simd.h. */
+/** exp, log, sigmoid and silu of simd.h. */
 export const functionsKernel = defineKernel({
   library: probeLibrary,
   name: "functions",
   variants: ["f32"],
-  buffers: { x: "read", exp: "write", sigmoid: "write", silu: "write" },
+  buffers: { x: "read", exp: "write", log: "write", sigmoid: "write", silu: "write" },
   params: { count: "u32" },
   launch: { cpu: oneThread, gpu: oneThread },
 });
