@@ -19,9 +19,7 @@ int32_t embedding(const Launch& l) {
     if constexpr (std::is_same_v<W, T>)
       memcpy(to, from, p.dim * sizeof(T));
     else
-      for_lanes(
-          p.dim, [&](size_t i) { store(to + i, load(from + i)); },
-          [&](size_t i, int n) { store_partial(to + i, load_partial(from + i, n), n); });
+      convert_row(from, p.dim, to);
   }
   return 0;
 }

@@ -1,5 +1,5 @@
-// One threadgroup: one token of one sequence, all heads. Each thread checks all starts before it writes anything, so that
-// a dispatch that fails has written nothing.
+// One threadgroup: one token of one sequence, all heads. Each thread checks all starts before it writes anything, so
+// that a dispatch that fails has written nothing.
 #include "kv_cache.h"
 #include "kv_cache_append.params.h"
 #include "simd.h"
@@ -13,9 +13,7 @@ void copy(const X* from, C* to, size_t n) {
   if constexpr (std::is_same_v<X, C>) {
     memcpy(to, from, n * sizeof(C));
   } else {
-    for_lanes(
-        n, [&](size_t i) { store(to + i, load(from + i)); },
-        [&](size_t i, int count) { store_partial(to + i, load_partial(from + i, count), count); });
+    convert_row(from, n, to);
   }
 }
 

@@ -1,6 +1,6 @@
-// One threadgroup: some of the query rows that share a key/value head against all keys that the last of them sees. A block
-// of keys and its values are packed once for all rows; then kPanelRows rows at a time are scored, go through the online
-// softmax and add the weighted values. Each row sees the first keys of a block, or none.
+// One threadgroup: some of the query rows that share a key/value head against all keys that the last of them sees. A
+// block of keys and its values are packed once for all rows; then kPanelRows rows at a time are scored, go through the
+// online softmax and add the weighted values. Each row sees the first keys of a block, or none.
 #include "kv_cache.h"
 #include "matrix_pack.h"
 #include "online_softmax.h"
@@ -50,9 +50,7 @@ struct RowGroup {
         memcpy(to, from, p.dim * sizeof(X));
         memset(reinterpret_cast<X*>(to) + p.dim, 0, (2 * key_depth() - p.dim) * sizeof(X));
       } else {
-        for_lanes(
-            p.dim, [&](size_t i) { store(to + i, load(from + i)); },
-            [&](size_t i, int n) { store_partial(to + i, load_partial(from + i, n), n); });
+        convert_row(from, p.dim, to);
       }
     }
   }
@@ -89,8 +87,8 @@ struct RowGroup {
                      kBlockKeys, nullptr);
   }
 
-  // Multiplies the rows' sums by `factors`, if given, and adds the weighted values: the first `common` ones for all rows
-  // together, those up to counts[r] for each row.
+  // Multiplies the rows' sums by `factors`, if given, and adds the weighted values: the first `common` ones for all
+  // rows together, those up to counts[r] for each row.
   void add_values(int row, int some, const int* counts, int common, const float* factors) const {
     for (size_t d = 0; d < p.dim; d += kPanelColumns) {
       const float* panel = value_panel(d);

@@ -1,6 +1,7 @@
 // Inner loops of the matrix-vector product: R rows of W against M rows of x over a span of columns. x lies in the
 // order in which codes leave the words, so a vector of words meets whole vectors of x.
 #pragma once
+#include "matrix_dot.h"
 #include "product.h"
 
 namespace mlxts {
@@ -18,6 +19,26 @@ struct WeightRows {
   LaneScales lanes;
 };
 
+// body(word, words) for chunks of kLanes words of R rows, `word` being the first; the rows that come next are fetched.
+// The last chunk's missing words are 0.
+template <int R, typename Body>
+MLXTS_INLINE void each_chunk(const WeightRows& w, uint32_t begin, uint32_t end, Body body) {
+  vu32 words[R];
+  uint32_t word = begin;
+  for (; word + kLanes <= end; word += kLanes) {
+    MLXTS_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const uint8_t* p = w.words + r * w.rowBytes + size_t(word) * 4;
+      __builtin_prefetch(p + R * w.rowBytes);
+      words[r] = load_words(p);
+    }
+    body(word, words);
+  }
+  if (word == end) return;
+  for (int r = 0; r < R; ++r) words[r] = load_words(w.words + r * w.rowBytes + size_t(word) * 4, end - word);
+  body(word, words);
+}
+
 // acc[r·M + m] += Σ scale·(code·x) of the words begin … end − 1; x is f32, `xStride` floats from row to row.
 template <int Bits, int R, int M>
 void dot_f32(const WeightRows& w, const float* x, size_t xStride, uint32_t begin, uint32_t end, vf32* sums) {
@@ -25,44 +46,30 @@ void dot_f32(const WeightRows& w, const float* x, size_t xStride, uint32_t begin
   vf32 acc[R][M];
   for (int r = 0; r < R; ++r)
     for (int m = 0; m < M; ++m) acc[r][m] = sums[r * M + m];
-  const auto chunk = [&](uint32_t word, const vu32* words) __attribute__((always_inline)) {
-    const size_t column = size_t(word) * kPerWord<Bits>;
-    vf32 dot[R][M];
+  each_chunk<R>(
+      w, begin, end, [&](uint32_t word, vu32 * words) __attribute__((always_inline)) {
+        for (int r = 0; r < R; ++r) words[r] = codes.flip(words[r]);
+        const size_t column = size_t(word) * kPerWord<Bits>;
+        vf32 dot[R][M];
 #pragma GCC unroll 8
-    for (int j = 0; j < kPerWord<Bits>; ++j) {
-      vf32 v[M];
+        for (int j = 0; j < kPerWord<Bits>; ++j) {
+          vf32 v[M];
 #pragma GCC unroll 8
-      for (int m = 0; m < M; ++m) v[m] = held(load(x + m * xStride + column + j * kLanes));
+          for (int m = 0; m < M; ++m) v[m] = held(load(x + m * xStride + column + j * kLanes));
 #pragma GCC unroll 4
-      for (int r = 0; r < R; ++r) {
-        const vf32 code = codes.at(words[r], j);
+          for (int r = 0; r < R; ++r) {
+            const vf32 code = codes.at(words[r], j);
 #pragma GCC unroll 8
-        for (int m = 0; m < M; ++m) dot[r][m] = j == 0 ? code * v[m] : fma(code, v[m], dot[r][m]);
-      }
-    }
+            for (int m = 0; m < M; ++m) dot[r][m] = j == 0 ? code * v[m] : fma(code, v[m], dot[r][m]);
+          }
+        }
 #pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-      const vf32 scale = w.lanes.at(w.scales + r * w.stride, column);
+        for (int r = 0; r < R; ++r) {
+          const vf32 scale = w.lanes.at(w.scales + r * w.stride, column);
 #pragma GCC unroll 8
-      for (int m = 0; m < M; ++m) acc[r][m] = fma(dot[r][m], scale, acc[r][m]);
-    }
-  };
-  uint32_t word = begin;
-  vu32 words[R];
-  for (; word + kLanes <= end; word += kLanes) {
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-      const uint8_t* p = w.words + r * w.rowBytes + size_t(word) * 4;
-      __builtin_prefetch(p + R * w.rowBytes);
-      words[r] = codes.flip(load_words(p));
-    }
-    chunk(word, words);
-  }
-  if (word < end) {
-    for (int r = 0; r < R; ++r)
-      words[r] = codes.flip(load_words(w.words + r * w.rowBytes + size_t(word) * 4, end - word));
-    chunk(word, words);
-  }
+          for (int m = 0; m < M; ++m) acc[r][m] = fma(dot[r][m], scale, acc[r][m]);
+        }
+      });
   for (int r = 0; r < R; ++r)
     for (int m = 0; m < M; ++m) sums[r * M + m] = acc[r][m];
 }
@@ -85,9 +92,9 @@ struct Bf16Codes {
     low = _mm512_load_si512(a);
     high = _mm512_load_si512(b);
   }
-  MLXTS_INLINE __m512bh at(__m512i words, int j) const {
-    return reinterpret_cast<__m512bh>(
-        _mm512_permutexvar_epi16(_mm512_srli_epi16(words, uint32_t(4 * j)), j % 2 == 0 ? low : high));
+  MLXTS_INLINE vu32 at(vu32 words, int j) const {
+    const __m512i shifted = _mm512_srli_epi16(reinterpret_cast<__m512i>(words), uint32_t(4 * j));
+    return reinterpret_cast<vu32>(_mm512_permutexvar_epi16(shifted, j % 2 == 0 ? low : high));
   }
 };
 
@@ -105,59 +112,38 @@ void dot_bf16(const WeightRows& w, const uint16_t* x, size_t xStride, uint32_t b
   vf32 acc[R][M];
   for (int r = 0; r < R; ++r)
     for (int m = 0; m < M; ++m) acc[r][m] = sums[r * M + m];
-  const auto chunk = [&](uint32_t word, const __m512i* words) __attribute__((always_inline)) {
-    const uint16_t* at = x + size_t(word / kLanes) * (vectors * Parts * 32);
-    __m512 dot[R][M][chains];
+  each_chunk<R>(
+      w, begin, end, [&](uint32_t word, const vu32* words) __attribute__((always_inline)) {
+        const uint16_t* at = x + size_t(word / kLanes) * (vectors * Parts * 32);
+        vf32 dot[R][M][chains] = {};
 #pragma GCC unroll 4
-    for (int r = 0; r < R; ++r)
+        for (int j = 0; j < 4; ++j) {
+          vu32 code[R];
 #pragma GCC unroll 4
-      for (int m = 0; m < M; ++m)
-        for (int i = 0; i < chains; ++i) dot[r][m][i] = _mm512_setzero_ps();
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-      __m512bh code[R];
-#pragma GCC unroll 4
-      for (int r = 0; r < R; ++r) code[r] = codes.at(words[r], j);
+          for (int r = 0; r < R; ++r) code[r] = codes.at(words[r], j);
 #pragma GCC unroll 3
-      for (int part = 0; part < Parts; ++part)
+          for (int part = 0; part < Parts; ++part)
 #pragma GCC unroll 4
-        for (int m = 0; m < M; ++m) {
-          const uint16_t* p = at + m * xStride + (part * vectors + j * vectors / 4) * 32;
-          const vf32 v = held(reinterpret_cast<vf32>(_mm512_load_si512(p)));
+            for (int m = 0; m < M; ++m) {
+              const uint16_t* p = at + m * xStride + (part * vectors + j * vectors / 4) * 32;
+              const vu32 v = reinterpret_cast<vu32>(held(reinterpret_cast<vf32>(_mm512_load_si512(p))));
 #pragma GCC unroll 4
-          for (int r = 0; r < R; ++r) {
-            __m512& sum = dot[r][m][(j + part) % chains];
-            sum = _mm512_dpbf16_ps(sum, code[r], reinterpret_cast<__m512bh>(v));
+              for (int r = 0; r < R; ++r) {
+                vf32& sum = dot[r][m][(j + part) % chains];
+                sum = dot_bf16x2(sum, code[r], v);
+              }
+            }
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) {
+          const vf32 scale = w.lanes.at(w.scales + r * w.stride, size_t(word) * kPerWord<Bits>);
+#pragma GCC unroll 4
+          for (int m = 0; m < M; ++m) {
+            const vf32 sum = chains == 2 ? dot[r][m][0] + dot[r][m][1] : dot[r][m][0];
+            acc[r][m] = fma(sum, scale, acc[r][m]);
           }
         }
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-      const vf32 scale = w.lanes.at(w.scales + r * w.stride, size_t(word) * kPerWord<Bits>);
-#pragma GCC unroll 4
-      for (int m = 0; m < M; ++m) {
-        vf32 sum = reinterpret_cast<vf32>(dot[r][m][0]);
-        if constexpr (chains == 2) sum += reinterpret_cast<vf32>(dot[r][m][1]);
-        acc[r][m] = fma(sum, scale, acc[r][m]);
-      }
-    }
-  };
-  uint32_t word = begin;
-  __m512i words[R];
-  for (; word + kLanes <= end; word += kLanes) {
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-      const uint8_t* p = w.words + r * w.rowBytes + size_t(word) * 4;
-      __builtin_prefetch(p + R * w.rowBytes);
-      words[r] = _mm512_loadu_si512(p);
-    }
-    chunk(word, words);
-  }
-  if (word < end) {
-    for (int r = 0; r < R; ++r)
-      words[r] = reinterpret_cast<__m512i>(load_words(w.words + r * w.rowBytes + size_t(word) * 4, end - word));
-    chunk(word, words);
-  }
+      });
   for (int r = 0; r < R; ++r)
     for (int m = 0; m < M; ++m) sums[r * M + m] = acc[r][m];
 }
