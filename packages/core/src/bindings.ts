@@ -56,15 +56,16 @@ function checkTensor(op: string, { name, tensor, writes }: Bound, device: Device
   if (writes && tensor.buffer.readOnly) throw wrongValue(op, name, "be writable", "a read-only tensor");
 }
 
+const mayBeSame = ({ inPlace }: Dispatch["kernel"], output: Bound, input: Bound): boolean =>
+  inPlace.some(([out, other]) => out === output.name && other === input.name);
+
 /** A tensor that is written overlaps no other one, unless the kernel allows the two to be exactly the same view. */
 function checkOverlaps({ kernel, op }: Dispatch, bound: readonly Bound[]): void {
-  const mayBeSame = (output: Bound, input: Bound) =>
-    kernel.inPlace.some(([out, other]) => out === output.name && other === input.name);
   for (const a of bound) {
     if (!a.writes) continue;
     for (const b of bound) {
       if (a === b || !overlaps(a.tensor.range, b.tensor.range)) continue;
-      const allowed = mayBeSame(a, b) || (b.writes && mayBeSame(b, a));
+      const allowed = mayBeSame(kernel, a, b) || (b.writes && mayBeSame(kernel, b, a));
       if (!(allowed && sameRange(a.tensor.range, b.tensor.range)))
         throw wrongValue(op, a.name, `not overlap \`${b.name}\``, "overlapping views");
     }

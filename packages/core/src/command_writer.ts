@@ -118,18 +118,19 @@ export class CommandWriter {
   ): void {
     const { words } = this;
     const first = words.count;
-    const push = (scalars: Readonly<Record<string, Scalar>>) => {
-      for (const name in scalars) {
-        const value = params[name] as number;
-        if (scalars[name] === "f32") words.pushFloat(value);
-        else words.push(value);
-      }
-    };
-    push(kernel.params);
+    this.scalars(kernel.params, params);
     if (kernel.optional)
       words.push(kernel.bufferNames.reduce((mask, name, i) => mask + (buffers[name] ? 2 ** i : 0), 0));
-    push(kernel.launchParams[world]);
+    this.scalars(kernel.launchParams[world], params);
     for (const offset of scratch.offsets) words.push(offset);
     if (words.count === first) words.push(0);
+  }
+
+  private scalars(declared: Readonly<Record<string, Scalar>>, values: Dispatch["params"]): void {
+    for (const name in declared) {
+      const value = values[name] as number;
+      if (declared[name] === "f32") this.words.pushFloat(value);
+      else this.words.push(value);
+    }
   }
 }

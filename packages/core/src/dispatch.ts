@@ -5,7 +5,7 @@ import {
   checkKernel,
   type Kernel,
   type LaunchDevice,
-  launchRule,
+  runLaunchRule,
   type Scalar,
   type World,
   worldOf,
@@ -131,6 +131,7 @@ function checkThreads(op: string, threads: Axes, { maxThreadsPerThreadgroup }: D
 }
 
 const ONE_THREAD: Axes = [1, 1, 1];
+const NO_PARAMS = Object.freeze({});
 const LAUNCH = { threadgroups: true, threadsPerThreadgroup: true, scratch: true, params: true };
 /** A vector of the widest instruction set, and a cache line; the rule for threadgroup memory on GPUs. */
 const SCRATCH_ALIGNMENT = { cpu: 64, gpu: 16 } as const;
@@ -143,10 +144,14 @@ function readLaunch(
   device: LaunchDevice & { readonly validate: boolean },
 ) {
   const { limits } = device;
-  const { run, arrays } = launchRule(op, kernel, device);
-  const given = run(sizes) as Record<string, unknown>;
-  checkOptionNames<object>(op, given, LAUNCH as never, "launch");
-  const { threadgroups, threadsPerThreadgroup = ONE_THREAD, scratch: shapes, params = {} } = given;
+  const { given, arrays } = runLaunchRule(op, kernel, sizes, device);
+  checkOptionNames<object>(op, given as object, LAUNCH as never, "launch");
+  const {
+    threadgroups,
+    threadsPerThreadgroup = ONE_THREAD,
+    scratch: shapes,
+    params = NO_PARAMS,
+  } = given as Record<string, unknown>;
   const world = worldOf(device);
   const launch = {
     world,
@@ -173,8 +178,8 @@ export function scratchFits<S>(
 ): boolean {
   const op = "scratchFits";
   checkKernel(op, kernel);
-  const { run, arrays } = launchRule(op, kernel as unknown as AnyKernel, device);
-  const { scratch } = run(sizes) as { scratch?: unknown };
+  const { given, arrays } = runLaunchRule(op, kernel as unknown as AnyKernel, sizes, device);
+  const { scratch } = given as { scratch?: unknown };
   const alignment = SCRATCH_ALIGNMENT[worldOf(device)];
   return layScratchOut(op, arrays, scratch, { alignment, guarded: false }).bytes <= device.limits.maxThreadgroupBytes;
 }

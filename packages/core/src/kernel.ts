@@ -307,32 +307,41 @@ function copyPairs<N extends string>(pairs: readonly (readonly [N, N])[], buffer
 
 export const worldOf = ({ gpu }: LaunchDevice): World => (gpu ? "gpu" : "cpu");
 
+/** The constants of each world of a kernel, put together when they are first asked for. */
+const constantsByWorld = new WeakMap<Constants, Partial<Record<World, Numbers>>>();
+
+function constantsIn(world: World, constants: Constants): Numbers {
+  const worlds = constantsByWorld.get(constants) ?? {};
+  constantsByWorld.set(constants, worlds);
+  worlds[world] ??= Object.freeze({ ...constants.shared, ...constants[world] });
+  return worlds[world];
+}
+
 /** The constants of a kernel on a device: the shared ones and those of its world. */
 export function constantsOf<C extends Constants>(
   kernel: { readonly constants: C },
   device: LaunchDevice,
 ): Readonly<Part<C, "shared"> & (Part<C, "cpu"> | Part<C, "gpu">)> {
   checkKernel("constantsOf", kernel);
-  return { ...kernel.constants.shared, ...kernel.constants[worldOf(device)] } as never;
+  return constantsIn(worldOf(device), kernel.constants) as never;
 }
 
-/** The launch rule of a kernel for a device, and the arrays whose shapes it gives. */
-export function launchRule(
+/** What the launch rule of a kernel for a device gives for these sizes, and the arrays whose shapes it gives. */
+export function runLaunchRule(
   op: string,
   kernel: Pick<Kernel, "name" | "launch" | "library" | "scratch" | "constants">,
+  sizes: unknown,
   device: LaunchDevice,
-): { run: (sizes: unknown) => unknown; arrays: Arrays } {
+): { given: unknown; arrays: Arrays } {
   const world = worldOf(device);
-  const rule = kernel.launch[device.kind] ?? kernel.launch[world];
+  const rule = (kernel.launch[device.kind] ?? kernel.launch[world]) as
+    | ((sizes: unknown, on: unknown) => unknown)
+    | undefined;
   if (rule === undefined)
     throw new MlxtsError("KernelNotFound", `${op}: kernel \`${kernel.name}\` is not made for ${device.kind} devices`, {
       name: kernel.name,
       library: kernel.library.name,
     });
-  const { limits } = device;
-  const run = rule as (sizes: unknown, on: unknown) => unknown;
-  return {
-    run: (sizes) => run(sizes, { limits, constants: constantsOf(kernel, device) }),
-    arrays: kernel.scratch[world],
-  };
+  const given = rule(sizes, { limits: device.limits, constants: constantsIn(world, kernel.constants) });
+  return { given, arrays: kernel.scratch[world] };
 }

@@ -3,7 +3,7 @@ import { type Dtype, isDtype } from "./dtype.ts";
 import { CommandEncoder } from "./encoder.ts";
 import { disposedError, MlxtsError, show, wrongKind, wrongValue } from "./errors.ts";
 import { readDeclaration } from "./op_declaration.ts";
-import { type DescriptorLists, formFor, formsOf, listsOf, paramText } from "./op_descriptor.ts";
+import { type DescriptorLists, firstForm, formFor, listsOf, numberFits, paramText } from "./op_descriptor.ts";
 import type {
   DtypeRule,
   InputSpec,
@@ -108,47 +108,36 @@ class Check {
   }
 
   private bindTensor(tensor: Tensor | undefined, rule: ShapeRule): void {
-    const letters = tensor && typeof rule === "string" && formFor(rule, tensor.shape.length);
-    if (!letters) return;
-    const open = letters[0] === "...";
-    const named = open ? letters.slice(1) : letters;
-    const extra = tensor.shape.length - named.length;
+    const form = tensor && typeof rule === "string" && formFor(rule, tensor.shape.length);
+    if (!form) return;
+    const { open, dims } = form;
+    const extra = tensor.shape.length - dims.length;
     if (open && !this.leadBound) {
       this.lead = tensor.shape.slice(0, extra);
       this.leadBound = true;
     }
-    named.forEach((letter, i) => {
-      if (!/^\d+$/.test(letter)) this.dims[letter] ??= tensor.shape[extra + i] as number;
-    });
+    for (let i = 0; i < dims.length; i++) {
+      const letter = dims[i] as string | number;
+      if (typeof letter === "string") this.dims[letter] ??= tensor.shape[extra + i] as number;
+    }
   }
 
   checkParams(): void {
     for (const [name, spec] of this.lists.params) {
       const value = this.options[name];
-      if (value === undefined) continue;
-      if (spec.kind === "choice" && !spec.values.includes(value as string | number))
-        this.fail(name, `be ${paramText(spec)}`, value);
-      if (spec.kind !== "number") continue;
-      const number = value as number;
-      const rule = `be ${paramText(spec)}`;
-      if (!Number.isFinite(number) || (spec.integer && !Number.isSafeInteger(number))) this.fail(name, rule, value);
-      if (
-        number < (spec.min ?? number) ||
-        number > (spec.max ?? number) ||
-        (spec.above !== undefined && !(number > spec.above))
-      )
-        this.fail(name, rule, value);
+      if (value === undefined || spec.kind === "boolean") continue;
+      const fits = spec.kind === "choice" ? spec.values.includes(value as never) : numberFits(spec, value as number);
+      if (!fits) this.fail(name, `be ${paramText(spec)}`, value);
     }
   }
 
   /** The shape that a rule asks for; a letter stands where no tensor has given a value. */
   expected(rule: ShapeRule, rank = 0): readonly (number | string)[] {
     if (typeof rule !== "string") return rule.of(this.context());
-    const form = formFor(rule, rank) ?? (formsOf(rule)[0] as string[]);
-    return form.flatMap((letter): readonly (number | string)[] => {
-      if (letter === "...") return this.leadBound ? this.lead : ["..."];
-      return [/^\d+$/.test(letter) ? Number(letter) : (this.dims[letter] ?? letter)];
-    });
+    const { open, dims } = formFor(rule, rank) ?? firstForm(rule);
+    const shape: (number | string)[] = open ? (this.leadBound ? [...this.lead] : ["..."]) : [];
+    for (const dim of dims) shape.push(typeof dim === "string" ? (this.dims[dim] ?? dim) : dim);
+    return shape;
   }
 
   dtypesOf(rules: readonly DtypeRule[]): Dtype[] {

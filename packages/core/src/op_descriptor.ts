@@ -3,12 +3,40 @@ import { wrongKind } from "./errors.ts";
 import type { InputSpec, OpDescriptor, OutputSpec, ParamSpec, RecordSpec, ShapeRule, TensorSpec } from "./op_types.ts";
 import { namesOf } from "./options.ts";
 
-/** The dimensions of each form of a shape rule: letters, numbers and `...`. */
-export const formsOf = (rule: string): string[][] => rule.split(" | ").map((form) => form.split(" "));
+/** One form of a shape rule: a letter or a number for each dimension, after any number of leading ones where it is open. */
+interface ShapeForm {
+  readonly open: boolean;
+  readonly dims: readonly (string | number)[];
+}
 
-/** The form of a shape rule that has `rank` dimensions; `...` stands for any number of them. */
-export const formFor = (rule: string, rank: number): string[] | undefined =>
-  formsOf(rule).find((form) => (form[0] === "..." ? form.length - 1 <= rank : form.length === rank));
+/** The forms of each rule that was asked for: every call of an op asks for those of its tensors. */
+const parsed = new Map<string, readonly ShapeForm[]>();
+
+function parseForm(form: string): ShapeForm {
+  const words = form.split(" ");
+  const open = words[0] === "...";
+  const dims = (open ? words.slice(1) : words).map((word) => (/^\d+$/.test(word) ? Number(word) : word));
+  return { open, dims };
+}
+
+/** The forms of a shape rule: `"B T H | B T H K"` has two. */
+function formsOf(rule: string): readonly ShapeForm[] {
+  let forms = parsed.get(rule);
+  if (!forms) {
+    forms = rule.split(" | ").map(parseForm);
+    parsed.set(rule, forms);
+  }
+  return forms;
+}
+
+/** The form of a shape rule that fits a tensor of `rank` dimensions. */
+export function formFor(rule: string, rank: number): ShapeForm | undefined {
+  for (const form of formsOf(rule)) if (form.open ? form.dims.length <= rank : form.dims.length === rank) return form;
+  return undefined;
+}
+
+/** The first form of a shape rule, for tensors that none fits. */
+export const firstForm = (rule: string): ShapeForm => formsOf(rule)[0] as ShapeForm;
 
 const isRecord = (spec: InputSpec): spec is RecordSpec => "tensors" in spec;
 
@@ -42,8 +70,10 @@ export function opParams(
 /** A shape rule as messages and documents show it: `[..., D]`. */
 export function shapeText(rule: ShapeRule): string {
   if (typeof rule !== "string") namesOf("shapeText", "rule", rule, "be the shape of a tensor's spec");
-  const forms = typeof rule === "string" ? formsOf(rule) : [[rule.text]];
-  return forms.map((form) => `[${form.join(", ")}]`).join(" or ");
+  if (typeof rule !== "string") return `[${rule.text}]`;
+  return formsOf(rule)
+    .map(({ open, dims }) => `[${[...(open ? ["..."] : []), ...dims].join(", ")}]`)
+    .join(" or ");
 }
 
 /** What each call needs of a descriptor, computed once. */
@@ -82,4 +112,12 @@ export function paramText(spec: ParamSpec): string {
     .filter(Boolean)
     .join(" and ");
   return `${spec.integer ? "an integer" : "a finite number"}${bounds ? ` ${bounds}` : ""}`;
+}
+
+/** Whether a number is one of the values that `paramText` names. */
+export function numberFits(spec: Extract<ParamSpec, { kind: "number" }>, value: number): boolean {
+  if (!Number.isFinite(value) || (spec.integer && !Number.isSafeInteger(value))) return false;
+  if (spec.min !== undefined && value < spec.min) return false;
+  if (spec.max !== undefined && value > spec.max) return false;
+  return spec.above === undefined || value > spec.above;
 }
