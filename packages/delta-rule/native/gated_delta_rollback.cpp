@@ -34,29 +34,30 @@ int32_t gated_delta_rollback(const Launch& l) {
   float* final_state = l.buffer<float>(GATED_DELTA_ROLLBACK_FINAL_STATE);
   const size_t K = p.keyDim, V = p.valueDim, H = p.heads, gates = Channels ? K : 1;
   const StateLayout layout{K, V, p.rowStride, p.columnStride};
-  const size_t padded = round_up(K, 16), block_rows = p.rowsPerThreadgroup;
-  float* key = static_cast<float*>(l.scratch);           // [padded]
-  float* decays = key + padded;                          // [padded] where channels have their own
-  float* rows_of = Channels ? decays + padded : decays;  // [block_rows, K]
-  memset(key, 0, (Channels ? 2 : 1) * padded * sizeof(float));
+  constexpr size_t kRows = GATED_DELTA_ROLLBACK_ROWS_PER_THREADGROUP;
+  const auto scratch = scratch_of(l, p);
+  // Zeros after the last element, up to a whole vector.
+  memset(scratch.key, 0, round_up(K, kLanes) * sizeof(float));
+  if (Channels) memset(scratch.decays, 0, round_up(K, kLanes) * sizeof(float));
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t block = group % l.threadgroups[0], head = group / l.threadgroups[0] % H;
     const size_t sequence = group / l.threadgroups[0] / H;
-    const size_t v0 = block * block_rows, rows = V - v0 < block_rows ? V - v0 : block_rows;
+    const size_t v0 = block * kRows, rows = V - v0 < kRows ? V - v0 : kRows;
     const size_t key_head = key_head_of(head, p.headsPerKey, p.keyHeads);
     const size_t state_at = layout.at(sequence * H + head, v0);
     const size_t count = p.lastTokens - rejected_at(rejected, sequence, p.lastTokens);
-    load_rows(layout, log_state + state_at, rows, rows_of);
+    load_rows(layout, log_state + state_at, rows, scratch.state);
     for (size_t i = 0; i < count; ++i) {
       const size_t token_at = sequence * p.lastTokens + i, head_at = token_at * H + head;
-      memcpy(key, log_keys + (token_at * p.keyHeads + key_head) * K, K * sizeof(float));
+      memcpy(scratch.key, log_keys + (token_at * p.keyHeads + key_head) * K, K * sizeof(float));
       const float* gate = log_gates + head_at * gates;
-      if constexpr (Channels) decays_of(decays, gate, K, p.gateFactor);
+      if constexpr (Channels) decays_of(scratch.decays, gate, K, p.gateFactor);
       const float decay = Channels ? 1.0f : decay_of(*gate, p.gateFactor);
       const float* delta = log_deltas + head_at * V + v0;
-      for (size_t r = 0; r < rows; ++r) update_row<Channels>(rows_of + r * K, K, key, decay, decays, delta[r]);
+      for (size_t r = 0; r < rows; ++r)
+        update_row<Channels>(scratch.state + r * K, K, scratch.key, decay, scratch.decays, delta[r]);
     }
-    store_rows(layout, rows_of, rows, final_state + state_at);
+    store_rows(layout, scratch.state, rows, final_state + state_at);
   }
   return 0;
 }

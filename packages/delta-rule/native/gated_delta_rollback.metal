@@ -54,7 +54,7 @@ kernel void gated_delta_rollback(device const float* log_state [[buffer(GATED_DE
                                  device MlxtsFault* fault [[buffer(GATED_DELTA_ROLLBACK_FAULT)]],
                                  uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
                                  uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  const uint row = group.x * p.rowsPerThreadgroup + simdgroup * kRows, head = group.y, sequence = group.z;
+  const uint row = (group.x * GATED_DELTA_ROLLBACK_SIMDGROUPS + simdgroup) * kRows, head = group.y, sequence = group.z;
   const Indices counts = {rejected, true};
   if (row >= p.valueDim ||
       !rejected_right(counts, p.sequences, p.lastTokens, {fault, lane}, GATED_DELTA_ROLLBACK_FAULT_REJECTED))

@@ -16,7 +16,12 @@
 #define GATED_DELTA_ROLLBACK_PARAMS 6
 #define GATED_DELTA_ROLLBACK_FAULT 7
 #define GATED_DELTA_ROLLBACK_FAULT_REJECTED 1
+#ifdef __METAL_VERSION__
 #define GATED_DELTA_ROLLBACK_ROWS_PER_SIMDGROUP 4
+#define GATED_DELTA_ROLLBACK_SIMDGROUPS 4
+#else
+#define GATED_DELTA_ROLLBACK_ROWS_PER_THREADGROUP 32
+#endif
 
 struct GatedDeltaRollbackParams {
   uint32_t sequences;
@@ -26,30 +31,30 @@ struct GatedDeltaRollbackParams {
   uint32_t heads;
   uint32_t keyDim;
   uint32_t valueDim;
-  uint32_t rowsPerThreadgroup;
   uint32_t rowStride;
   uint32_t columnStride;
   float gateFactor;
-  uint32_t scratch[1];  // byte offsets
+#ifndef __METAL_VERSION__
+  uint32_t scratch[3];  // byte offsets
+#endif
 };
-static_assert(sizeof(GatedDeltaRollbackParams) == 48, "GatedDeltaRollbackParams must match the declaration of gated_delta_rollback");
 #ifdef __METAL_VERSION__
-struct GatedDeltaRollbackScratch {
-  threadgroup uchar* memory;
-};
-inline GatedDeltaRollbackScratch scratch_of(threadgroup uchar* memory, constant GatedDeltaRollbackParams& p) {
-  return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
-  };
-}
+static_assert(sizeof(GatedDeltaRollbackParams) == 40, "GatedDeltaRollbackParams must match the declaration of gated_delta_rollback");
 #else
+static_assert(sizeof(GatedDeltaRollbackParams) == 52, "GatedDeltaRollbackParams must match the declaration of gated_delta_rollback");
+#endif
+#ifndef __METAL_VERSION__
 struct GatedDeltaRollbackScratch {
-  uint8_t* memory;
+  float* key;
+  float* decays;
+  float* state;
 };
 inline GatedDeltaRollbackScratch scratch_of(const MlxtsCpuLaunch& l, const GatedDeltaRollbackParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[1]),
+      reinterpret_cast<float*>(memory + p.scratch[2]),
   };
 }
 #endif

@@ -164,49 +164,89 @@ struct Kept {
   }
 };
 
+template <typename T>
+struct Tensors {
+  const T *q, *k, *v;
+  const float *g, *beta, *initial_state;  // initial_state: null for zeros
+  const uint8_t* mask;                    // null: all tokens count
+  T* o;
+  float* final_state;  // null where it is not asked for
+
+  explicit Tensors(const Launch& l)
+      : q(l.buffer<const T>(GATED_DELTA_RULE_RECURRENT_Q)),
+        k(l.buffer<const T>(GATED_DELTA_RULE_RECURRENT_K)),
+        v(l.buffer<const T>(GATED_DELTA_RULE_RECURRENT_V)),
+        g(l.buffer<const float>(GATED_DELTA_RULE_RECURRENT_G)),
+        beta(l.buffer<const float>(GATED_DELTA_RULE_RECURRENT_BETA)),
+        initial_state(l.buffer<const float>(GATED_DELTA_RULE_RECURRENT_INITIAL_STATE)),
+        mask(l.buffer<const uint8_t>(GATED_DELTA_RULE_RECURRENT_MASK)),
+        o(l.buffer<T>(GATED_DELTA_RULE_RECURRENT_O)),
+        final_state(l.buffer<float>(GATED_DELTA_RULE_RECURRENT_FINAL_STATE)) {}
+};
+
+// Where one token of a head lies in the tensors.
+struct Places {
+  size_t key, value, gate;
+};
+
+// One token: the rows at `from` become those at `state`, and o takes what they give.
+template <typename T, bool Channels>
+MLXTS_INLINE void take_token(const GatedDeltaRuleRecurrentParams& p, const Tensors<T>& tensors,
+                             const GatedDeltaRuleRecurrentScratch& scratch, Places at, size_t rows, const float* from,
+                             float* state) {
+  const size_t K = p.keyDim;
+  prepare(scratch.key, tensors.k + at.key, p);
+  prepare(scratch.query, tensors.q + at.key, p);
+  convert_row(tensors.v + at.value, rows, scratch.values);
+  if constexpr (Channels) decays_of(scratch.decays, tensors.g + at.gate * K, K, p.gateFactor);
+  const float decay = Channels ? 1.0f : decay_of(tensors.g[at.gate], p.gateFactor);
+  const Token token{scratch.key, scratch.query, scratch.decays, decay, tensors.beta[at.gate], p.scale};
+  const auto update = [&](auto count, size_t r) __attribute__((always_inline)) {
+    update_rows<count, Channels>(from + r * K, state + r * K, K, token, scratch.values + r, scratch.outputs + r,
+                                 scratch.deltas + r);
+  };
+  size_t r = 0;
+  for (; r + 4 <= rows; r += 4) update(std::integral_constant<int, 4>(), r);
+  for (; r < rows; ++r) update(std::integral_constant<int, 1>(), r);
+  convert_row(scratch.outputs, rows, tensors.o + at.value);
+}
+
+// The block's rows before its first token: in `state`, unless they can be read where the initial state has them.
+inline const float* initial_rows(const StateLayout& layout, const float* initial, size_t state_at, size_t rows,
+                                 float* state) {
+  if (initial && layout.rows_are_whole()) return initial + state_at;
+  if (initial)
+    load_rows(layout, initial + state_at, rows, state);
+  else
+    memset(state, 0, rows * layout.K * sizeof(float));
+  return state;
+}
+
 template <typename T, bool Channels>
 int32_t gated_delta_rule_recurrent(const Launch& l) {
+  constexpr size_t kRows = GATED_DELTA_RULE_RECURRENT_ROWS_PER_THREADGROUP;
   const auto& p = l.args<GatedDeltaRuleRecurrentParams>();
   const Indices cu_seqlens = l.indices(GATED_DELTA_RULE_RECURRENT_CU_SEQLENS);
   if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, GATED_DELTA_RULE_RECURRENT_FAULT_CU_SEQLENS)) return 1;
-  const T* q = l.buffer<const T>(GATED_DELTA_RULE_RECURRENT_Q);
-  const T* k = l.buffer<const T>(GATED_DELTA_RULE_RECURRENT_K);
-  const T* v = l.buffer<const T>(GATED_DELTA_RULE_RECURRENT_V);
-  const float* g = l.buffer<const float>(GATED_DELTA_RULE_RECURRENT_G);
-  const float* beta = l.buffer<const float>(GATED_DELTA_RULE_RECURRENT_BETA);
-  const float* initial = l.buffer<const float>(GATED_DELTA_RULE_RECURRENT_INITIAL_STATE);
-  const uint8_t* mask = l.buffer<const uint8_t>(GATED_DELTA_RULE_RECURRENT_MASK);
-  T* o = l.buffer<T>(GATED_DELTA_RULE_RECURRENT_O);
-  float* final_state = l.buffer<float>(GATED_DELTA_RULE_RECURRENT_FINAL_STATE);
+  const Tensors<T> tensors(l);
   const size_t K = p.keyDim, V = p.valueDim, H = p.heads, gates = Channels ? K : 1;
   const StateLayout layout{K, V, p.rowStride, p.columnStride};
   const Kept kept(l, p, layout, gates);
-  const bool keeps = kept.any(), in_place = final_state && layout.rows_are_whole();
-  const size_t padded = round_up(K, 16), block_rows = p.rowsPerThreadgroup;
-  float* key = static_cast<float*>(l.scratch);         // [padded]
-  float* query = key + padded;                         // [padded]
-  float* decays = query + padded;                      // [padded] where channels have their own
-  float* value = Channels ? decays + padded : decays;  // [block_rows]
-  float* out = value + block_rows;                     // [block_rows]
-  float* delta = out + block_rows;                     // [block_rows]
-  float* own = delta + block_rows;                     // [block_rows, K] where finalState is not to work in
-  memset(key, 0, (Channels ? 3 : 2) * padded * sizeof(float));
+  const bool keeps = kept.any(), in_place = tensors.final_state && layout.rows_are_whole();
+  const auto scratch = scratch_of(l, p);
+  // Zeros after the last element, up to a whole vector.
+  for (float* vector : {scratch.key, scratch.query, Channels ? scratch.decays : scratch.query})
+    memset(vector, 0, round_up(K, kLanes) * sizeof(float));
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t block = group % l.threadgroups[0], head = group / l.threadgroups[0] % H;
     const size_t sequence = group / l.threadgroups[0] / H;
-    const size_t v0 = block * block_rows, rows = V - v0 < block_rows ? V - v0 : block_rows;
+    const size_t v0 = block * kRows, rows = V - v0 < kRows ? V - v0 : kRows;
     const size_t key_head = key_head_of(head, p.headsPerKey, p.keyHeads);
     const size_t state_at = layout.at(sequence * H + head, v0);
     const Sequence s = sequence_at(cu_seqlens, sequence, p.tokens);
     const size_t start = p.chunkLength ? chunked_tokens(s.tokens, p.chunkLength, p.lastTokens) : 0;
-    float* state = in_place ? final_state + state_at : own;  // [rows, K]
-    const float* from = state;
-    if (!initial)
-      memset(state, 0, rows * K * sizeof(float));
-    else if (layout.rows_are_whole())
-      from = initial + state_at;
-    else
-      load_rows(layout, initial + state_at, rows, state);
+    float* state = in_place ? tensors.final_state + state_at : scratch.state;  // [rows, K]
+    const float* from = initial_rows(layout, tensors.initial_state, state_at, rows, state);
     Kept::Block kept_of{sequence, head, v0, rows, s.tokens, 0};
     if (keeps) {
       if (kept.snapshots)
@@ -216,32 +256,22 @@ int32_t gated_delta_rule_recurrent(const Launch& l) {
     }
     for (size_t t = start; t < s.tokens; ++t) {
       const size_t token_at = s.begin + t, gate_at = token_at * H + head;
-      const size_t key_at = (token_at * p.keyHeads + key_head) * K, value_at = gate_at * V + v0;
-      if (mask && !mask[token_at]) {
-        memset(o + value_at, 0, rows * sizeof(T));
+      const Places at{(token_at * p.keyHeads + key_head) * K, gate_at * V + v0, gate_at};
+      if (tensors.mask && !tensors.mask[token_at]) {
+        memset(tensors.o + at.value, 0, rows * sizeof(T));
         if (keeps) kept.entry(kept_of, t, nullptr, nullptr, nullptr);
       } else {
-        prepare(key, k + key_at, p);
-        prepare(query, q + key_at, p);
-        convert_row(v + value_at, rows, value);
-        if constexpr (Channels) decays_of(decays, g + gate_at * K, K, p.gateFactor);
-        const float decay = Channels ? 1.0f : decay_of(g[gate_at], p.gateFactor);
-        const Token token{key, query, decays, decay, beta[gate_at], p.scale};
-        size_t r = 0;
-        for (; r + 4 <= rows; r += 4)
-          update_rows<4, Channels>(from + r * K, state + r * K, K, token, value + r, out + r, delta + r);
-        for (; r < rows; ++r)
-          update_rows<1, Channels>(from + r * K, state + r * K, K, token, value + r, out + r, delta + r);
-        convert_row(out, rows, o + value_at);
+        take_token<T, Channels>(p, tensors, scratch, at, rows, from, state);
         from = state;
-        if (keeps) kept.entry(kept_of, t, key, delta, g + gate_at * gates);
+        if (keeps) kept.entry(kept_of, t, scratch.key, scratch.deltas, tensors.g + gate_at * gates);
       }
       if (keeps) {
         kept.snapshot(kept_of, t + 1, from);
         kept.state(kept_of, t + 1, from);
       }
     }
-    if (final_state && from != final_state + state_at) store_rows(layout, from, rows, final_state + state_at);
+    if (tensors.final_state && from != tensors.final_state + state_at)
+      store_rows(layout, from, rows, tensors.final_state + state_at);
   }
   return 0;
 }

@@ -241,14 +241,16 @@ kernel void gated_delta_rule_recurrent(device const T* q [[buffer(GATED_DELTA_RU
                                        uint3 group [[threadgroup_position_in_grid]],
                                        uint lane [[thread_index_in_simdgroup]],
                                        uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  const uint row = group.x * p.rowsPerThreadgroup + simdgroup * kRows, head = group.y, sequence = group.z;
+  const uint row = (group.x * GATED_DELTA_RULE_RECURRENT_SIMDGROUPS + simdgroup) * kRows, head = group.y,
+             sequence = group.z;
   const Indices cuts = {cu_seqlens, bool(p.present & GATED_DELTA_RULE_RECURRENT_HAS_CU_SEQLENS)};
   if (row >= p.valueDim ||
       !packed_right(cuts, p.sequences, p.tokens, {fault, lane}, GATED_DELTA_RULE_RECURRENT_FAULT_CU_SEQLENS))
     return;
   const Sequence tokens = sequence_at(cuts, sequence, p.tokens);
-  const Work w = {sequence, head, row, min(p.valueDim - row, kRows), lane,
-                  {simd_broadcast_first(tokens.begin), simd_broadcast_first(tokens.tokens)}};
+  const Work w = {sequence, head,
+                  row,      min(p.valueDim - row, kRows),
+                  lane,     {simd_broadcast_first(tokens.begin), simd_broadcast_first(tokens.tokens)}};
   Kept kept = {final_state, snapshots, last_states, log_state, log_keys, log_deltas, log_gates, 0};
   if (p.present & GATED_DELTA_RULE_RECURRENT_HAS_SNAPSHOTS)
     kept.first_snapshot = first_snapshot(cuts, sequence, w.tokens.tokens, p.tokens, p.snapshotEvery);

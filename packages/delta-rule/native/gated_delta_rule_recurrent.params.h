@@ -36,7 +36,12 @@
 #define GATED_DELTA_RULE_RECURRENT_HAS_LOG_DELTAS 16384u
 #define GATED_DELTA_RULE_RECURRENT_HAS_LOG_GATES 32768u
 #define GATED_DELTA_RULE_RECURRENT_FAULT_CU_SEQLENS 1
+#ifdef __METAL_VERSION__
 #define GATED_DELTA_RULE_RECURRENT_ROWS_PER_SIMDGROUP 4
+#define GATED_DELTA_RULE_RECURRENT_SIMDGROUPS 4
+#else
+#define GATED_DELTA_RULE_RECURRENT_ROWS_PER_THREADGROUP 32
+#endif
 
 struct GatedDeltaRuleRecurrentParams {
   uint32_t sequences;
@@ -56,28 +61,36 @@ struct GatedDeltaRuleRecurrentParams {
   float normFloor;
   float gateFactor;
   float scale;
-  uint32_t rowsPerThreadgroup;
   uint32_t present;  // a bit for each buffer
-  uint32_t scratch[1];  // byte offsets
+#ifndef __METAL_VERSION__
+  uint32_t scratch[7];  // byte offsets
+#endif
 };
-static_assert(sizeof(GatedDeltaRuleRecurrentParams) == 80, "GatedDeltaRuleRecurrentParams must match the declaration of gated_delta_rule_recurrent");
 #ifdef __METAL_VERSION__
-struct GatedDeltaRuleRecurrentScratch {
-  threadgroup uchar* memory;
-};
-inline GatedDeltaRuleRecurrentScratch scratch_of(threadgroup uchar* memory, constant GatedDeltaRuleRecurrentParams& p) {
-  return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
-  };
-}
+static_assert(sizeof(GatedDeltaRuleRecurrentParams) == 72, "GatedDeltaRuleRecurrentParams must match the declaration of gated_delta_rule_recurrent");
 #else
+static_assert(sizeof(GatedDeltaRuleRecurrentParams) == 100, "GatedDeltaRuleRecurrentParams must match the declaration of gated_delta_rule_recurrent");
+#endif
+#ifndef __METAL_VERSION__
 struct GatedDeltaRuleRecurrentScratch {
-  uint8_t* memory;
+  float* key;
+  float* query;
+  float* decays;
+  float* values;
+  float* outputs;
+  float* deltas;
+  float* state;
 };
 inline GatedDeltaRuleRecurrentScratch scratch_of(const MlxtsCpuLaunch& l, const GatedDeltaRuleRecurrentParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[1]),
+      reinterpret_cast<float*>(memory + p.scratch[2]),
+      reinterpret_cast<float*>(memory + p.scratch[3]),
+      reinterpret_cast<float*>(memory + p.scratch[4]),
+      reinterpret_cast<float*>(memory + p.scratch[5]),
+      reinterpret_cast<float*>(memory + p.scratch[6]),
   };
 }
 #endif

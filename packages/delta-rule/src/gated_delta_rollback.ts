@@ -1,4 +1,5 @@
-import { defineKernel, defineOp, OLD_SCRATCH, oldLaunch } from "@mlxts/core";
+import { defineKernel, defineOp } from "@mlxts/core";
+import { SIMD, wholeVectors } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import {
   channelsOf,
@@ -12,11 +13,6 @@ import {
   stateStrides,
 } from "./options.ts";
 import type { GatedDeltaRollback } from "./signatures.ts";
-
-/** On a GPU: the rows of the state that a simdgroup keeps in registers, and simdgroups of a threadgroup. */
-const ROWS_PER_SIMDGROUP = 4;
-const SIMDGROUPS = 4;
-const rowBlock = (gpu: boolean) => (gpu ? SIMDGROUPS * ROWS_PER_SIMDGROUP : 32);
 
 interface Sizes {
   N: number;
@@ -46,27 +42,33 @@ export const gatedDeltaRollbackKernel = defineKernel({
     heads: "u32",
     keyDim: "u32",
     valueDim: "u32",
-    rowsPerThreadgroup: "u32",
     rowStride: "u32",
     columnStride: "u32",
     gateFactor: "f32",
   },
-  constants: { shared: { rowsPerSimdgroup: ROWS_PER_SIMDGROUP } },
+  // A GPU's simdgroup keeps its rows of the state in registers.
+  constants: { cpu: { rowsPerThreadgroup: 32 }, gpu: { rowsPerSimdgroup: 4, simdgroups: 4 } },
   faults: {
     rejected: ([value, sequence], { lastTokens }) =>
       `\`rejected\` must be at least 0 and at most the ${lastTokens} tokens of the log, ` +
       `got ${value | 0} at sequence ${sequence}`,
   },
   inPlace: [["finalState", "logState"]],
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ N, H, K, V, channels }: Sizes, { gpu }) => {
-    const rows = rowBlock(gpu);
-    return {
-      threadgroups: [Math.ceil(V / rows), H, N],
-      threadsPerThreadgroup: gpu ? [32, SIMDGROUPS, 1] : [128, 1, 1],
-      threadgroupBytes: gpu ? 0 : 4 * ((channels === 1 ? 1 : 2) * Math.ceil(K / 16) * 16 + rows * (K + 1)),
-    };
-  }),
+  scratch: { cpu: { key: "f32", decays: "f32", state: "f32" } },
+  launch: {
+    cpu: ({ N, H, K, V, channels }: Sizes, { constants: { rowsPerThreadgroup } }) => ({
+      threadgroups: [Math.ceil(V / rowsPerThreadgroup), H, N],
+      scratch: {
+        key: [wholeVectors(K)],
+        decays: [channels === 1 ? 0 : wholeVectors(K)],
+        state: [rowsPerThreadgroup, K],
+      },
+    }),
+    gpu: ({ N, H, V }: Sizes, { constants: { rowsPerSimdgroup, simdgroups } }) => ({
+      threadgroups: [Math.ceil(V / (simdgroups * rowsPerSimdgroup)), H, N],
+      threadsPerThreadgroup: [SIMD, simdgroups, 1],
+    }),
+  },
 });
 
 /**
@@ -114,7 +116,6 @@ export const gatedDeltaRollback: GatedDeltaRollback = defineOp({
         heads: H,
         keyDim: K,
         valueDim: V,
-        rowsPerThreadgroup: rowBlock(encoder.device.gpu),
         ...stateStrides({ K, V }, options.stateLayout),
         gateFactor: gateFactor(options.gate),
       },

@@ -1,5 +1,5 @@
-import { type CommandEncoder, defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch, type Tensor } from "@mlxts/core";
-import { channelVariants, gateVariant } from "./chunk.ts";
+import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
+import { channelVariants, gateVariant, SIMD, wholeVectors } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import {
   type CallDims,
@@ -22,13 +22,6 @@ import {
 import type { GatedDeltaRuleRecurrent } from "./signatures.ts";
 import { encodeValidation } from "./validate_rule.ts";
 
-/** On a GPU: the rows of the state that a simdgroup keeps in registers, and simdgroups of a threadgroup. */
-const ROWS_PER_SIMDGROUP = 4;
-const SIMDGROUPS = 4;
-
-/** Value rows of one threadgroup: small enough that one head spreads over threads, large enough to share k and q. */
-const rowBlock = (gpu: boolean) => (gpu ? SIMDGROUPS * ROWS_PER_SIMDGROUP : 32);
-
 interface Sizes extends CallDims {
   /** The final state is where the state is kept meanwhile: it is wanted, and in the layout that rows have. */
   worksInPlace: boolean;
@@ -47,20 +40,33 @@ export const gatedDeltaRuleRecurrentKernel = defineKernel({
     logGates: "write?",
   },
   // A chunkLength > 0: from where chunks that leave `lastTokens` end.
-  params: { ...RULE_PARAMS, rowsPerThreadgroup: "u32" },
+  params: RULE_PARAMS,
   faults: PACKED_FAULTS,
-  constants: { shared: { rowsPerSimdgroup: ROWS_PER_SIMDGROUP } },
+  // A CPU's threadgroup has so few rows that one head spreads over threads, so many that they share k and q. A GPU's
+  // simdgroup keeps its rows of the state in registers.
+  constants: { cpu: { rowsPerThreadgroup: 32 }, gpu: { rowsPerSimdgroup: 4, simdgroups: 4 } },
   inPlace: RULE_IN_PLACE,
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch(({ N, H, K, V, channels, worksInPlace }: Sizes, { gpu }) => {
-    const rows = rowBlock(gpu);
-    const vectors = channels === 1 ? 2 : 3;
-    return {
-      threadgroups: [Math.ceil(V / rows), H, N],
-      threadsPerThreadgroup: gpu ? [32, SIMDGROUPS, 1] : [128, 1, 1],
-      threadgroupBytes: gpu ? 0 : 4 * (vectors * Math.ceil(K / 16) * 16 + 3 * rows + (worksInPlace ? 0 : rows * K)),
-    };
-  }),
+  scratch: {
+    cpu: { key: "f32", query: "f32", decays: "f32", values: "f32", outputs: "f32", deltas: "f32", state: "f32" },
+  },
+  launch: {
+    cpu: ({ N, H, K, V, channels, worksInPlace }: Sizes, { constants: { rowsPerThreadgroup } }) => ({
+      threadgroups: [Math.ceil(V / rowsPerThreadgroup), H, N],
+      scratch: {
+        key: [wholeVectors(K)],
+        query: [wholeVectors(K)],
+        decays: [channels === 1 ? 0 : wholeVectors(K)],
+        values: [rowsPerThreadgroup],
+        outputs: [rowsPerThreadgroup],
+        deltas: [rowsPerThreadgroup],
+        state: [worksInPlace ? 0 : rowsPerThreadgroup, K],
+      },
+    }),
+    gpu: ({ N, H, V }: Sizes, { constants: { rowsPerSimdgroup, simdgroups } }) => ({
+      threadgroups: [Math.ceil(V / (simdgroups * rowsPerSimdgroup)), H, N],
+      threadsPerThreadgroup: [SIMD, simdgroups, 1],
+    }),
+  },
 });
 
 /** The tensors of a call of the rule, whichever path it takes. */
@@ -93,10 +99,7 @@ export function encodeRecurrent(
     op,
     variant: gateVariant(tensors.q.dtype, dims),
     buffers: { ...tensors },
-    params: {
-      ...ruleParams(dims, options, chunkLength, keepsLast),
-      rowsPerThreadgroup: rowBlock(encoder.device.gpu),
-    },
+    params: ruleParams(dims, options, chunkLength, keepsLast),
     sizes: { ...dims, worksInPlace: tensors.finalState !== undefined && options.stateLayout === "vk" },
   });
 }
