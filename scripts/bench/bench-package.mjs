@@ -3,7 +3,7 @@
 import { spawnSync } from "node:child_process";
 import { join, relative } from "node:path";
 import { buildNative } from "../native/native.mjs";
-import { devDependencies, nativePackages } from "../native/packages.mjs";
+import { devDependencies, nativePackages } from "../native/workspace.mjs";
 import { root } from "../setup/pnpm.mjs";
 
 const folder = relative(root, process.cwd());

@@ -5,7 +5,7 @@ import { spawnSync } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { nativePackages, withDependencies } from "../native/packages.mjs";
+import { nativePackages, withDependencies } from "../native/workspace.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 const KINDS = {

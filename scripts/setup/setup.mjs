@@ -4,7 +4,7 @@
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { buildNative } from "../native/native.mjs";
-import { nativePackages } from "../native/packages.mjs";
+import { nativePackages } from "../native/workspace.mjs";
 import { pnpm, root } from "./pnpm.mjs";
 
 const [major] = process.versions.node.split(".");

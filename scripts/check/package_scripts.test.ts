@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { nativePackages, workspace } from "../native/packages.mjs";
+import { nativePackages, workspace } from "../native/workspace.mjs";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const packages = workspace();
@@ -14,6 +14,11 @@ const packages = workspace();
 describe("scripts", () => {
   it.each(packages.map(({ name, scripts }) => [name, scripts] as const))("%s has its own", (_, scripts) => {
     expect(Object.keys(scripts)).toEqual(expect.arrayContaining(["build", "test", "bench"]));
+  });
+
+  it("are found by a name of its own", () => {
+    const { name } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+    expect(packages.map((each) => each.name)).not.toContain(name);
   });
 
   it("a package is tested with core's native code and its own", () => {
