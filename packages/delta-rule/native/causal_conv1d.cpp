@@ -2,12 +2,14 @@
 // empty sequence has, also writes the final state, after it has read the initial one.
 #include "causal_conv1d.params.h"
 #include "cpu_kernel.h"
-#include "matrix_transpose.h"
 #include "sequences.h"
+#include "simd.h"
 
 using namespace mlxts;
 
 namespace {
+
+constexpr int64_t kChannels = CAUSAL_CONV1D_CHANNELS_PER_THREADGROUP;
 
 template <typename T>
 MLXTS_INLINE vf32 load_lanes(const T* p, int n) {
@@ -21,47 +23,117 @@ MLXTS_INLINE void store_lanes(T* p, vf32 v, int n) {
     store_partial(p, v, n);
 }
 
+// The inputs of one sequence: the rows of its state, then those of x. Row 0 is the first of x.
 template <typename T, typename S>
-struct Rows {
-  const T* x;           // [tokens, C] of this sequence
-  const S* state;       // [rows, C] or null
-  const uint8_t* mask;  // [tokens] or null
-  int64_t channels, rows;
+struct Inputs {
+  const T* x;           // [tokens, channels]
+  const S* state;       // [state_rows, channels], null: zeros
+  const uint8_t* mask;  // [tokens], null: no token is skipped
+  int64_t channels, state_rows;
 
-  // Token t of (state, then x); t ≥ -rows.
+  // n channels of row t ≥ −state_rows, from channel c on; zeros for a token that the mask skips.
   MLXTS_INLINE vf32 at(int64_t t, int64_t c, int n) const {
     if (t >= 0) return mask && !mask[t] ? vf32{} : load_lanes(x + t * channels + c, n);
-    return state ? load_lanes(state + (t + rows) * channels + c, n) : vf32{};
+    return state ? load_lanes(state + (t + state_rows) * channels + c, n) : vf32{};
   }
-  // The same of a token that no mask skips.
-  MLXTS_INLINE vf32 kept_at(int64_t t, int64_t c) const {
+  // A vector of row t, which the mask does not skip.
+  MLXTS_INLINE vf32 unmasked_at(int64_t t, int64_t c) const {
     if (t >= 0) return load(x + t * channels + c);
-    return state ? load(state + (t + rows) * channels + c) : vf32{};
+    return state ? load(state + (t + state_rows) * channels + c) : vf32{};
   }
-  bool all_kept(int64_t first, int64_t end) const {
+  bool any_masked(int64_t first, int64_t end) const {
     if (mask)
       for (int64_t t = first < 0 ? 0 : first; t < end; ++t)
-        if (!mask[t]) return false;
-    return true;
+        if (!mask[t]) return true;
+    return false;
   }
 };
 
-template <typename T>
-MLXTS_INLINE void finish(T* y, vf32 sum, bool silu_on, int n) {
-  store_lanes(y, silu_on ? silu(sum) : sum, n);
+// A block of channels of one sequence, with their weights and biases in f32.
+template <typename T, typename S>
+struct Block {
+  Inputs<T, S> inputs;
+  T* y;                  // [tokens, channels]
+  const float* weights;  // [kernel_size, kChannels]
+  const float* bias;     // [kChannels]
+  int64_t first, width;  // channels
+  int64_t kernel_size;
+  bool silu_on;
+
+  MLXTS_INLINE T* output(int64_t t, int64_t c) const { return y + t * inputs.channels + first + c; }
+
+  // n channels of token t. Inlined: as a call it takes a sixth more time of a single token.
+  MLXTS_INLINE void one_token(int64_t t, int64_t c, int n) const {
+    vf32 sum = load_lanes(bias + c, n);
+    for (int64_t i = 0; i < kernel_size; ++i)
+      sum = fma(load_lanes(weights + i * kChannels + c, n), inputs.at(t - kernel_size + 1 + i, first + c, n), sum);
+    store_lanes(output(t, c), silu_on ? silu(sum) : sum, n);
+  }
+
+  // A vector of channels of tokens t … t + 3, which share their inputs, for kernel size 4.
+  MLXTS_INLINE void four_tokens(int64_t t, int64_t c) const {
+    const vf32 start = load(bias + c);
+    vf32 rows[7], factors[4];
+    for (int i = 0; i < 4; ++i) factors[i] = load(weights + i * kChannels + c);
+    for (int i = 0; i < 7; ++i) rows[i] = inputs.unmasked_at(t - 3 + i, first + c);
+    vf32 sums[4];
+    for (int j = 0; j < 4; ++j) {
+      sums[j] = start;
+      for (int i = 0; i < 4; ++i) sums[j] = fma(factors[i], rows[j + i], sums[j]);
+    }
+    if (silu_on)
+      for (vf32& sum : sums) sum = silu(sum);
+    for (int j = 0; j < 4; ++j) store(output(t + j, c), sums[j]);
+  }
+
+  MLXTS_INLINE void convolve(int64_t begin, int64_t end) const {
+    for (int64_t t = begin; t < end;) {
+      if (kernel_size == 4 && t + 4 <= end && !inputs.any_masked(t - 3, t + 4)) {
+        for_lanes(
+            width, [&](size_t c) { four_tokens(t, c); },
+            [&](size_t c, int n) {
+              for (int j = 0; j < 4; ++j) one_token(t + j, c, n);
+            });
+        t += 4;
+      } else {
+        for_lanes(width, [&](size_t c) { one_token(t, c, kLanes); }, [&](size_t c, int n) { one_token(t, c, n); });
+        ++t;
+      }
+    }
+  }
+
+  // The state after `tokens` tokens: the last rows of state and x together. In place each row is read before it is
+  // written, since row i comes from row i + tokens.
+  MLXTS_INLINE void store_state(S* state, int64_t tokens) const {
+    for (int64_t i = 0; i < inputs.state_rows; ++i) {
+      const int64_t t = tokens - inputs.state_rows + i;
+      S* to = state + i * inputs.channels + first;
+      for_lanes(
+          width, [&](size_t c) { store(to + c, inputs.at(t, first + c, kLanes)); },
+          [&](size_t c, int n) { store_partial(to + c, inputs.at(t, first + c, n), n); });
+    }
+  }
+};
+
+// weights[i][c] = by_channel[c][i]; fast where the compiler knows the kernel size.
+MLXTS_INLINE void transpose_weights(const float* by_channel, int64_t width, int64_t kernel_size, float* weights) {
+  for (int64_t c = 0; c < width; ++c)
+    for (int64_t i = 0; i < kernel_size; ++i) weights[i * kChannels + c] = by_channel[c * kernel_size + i];
 }
 
-// Four tokens of one vector of channels share their inputs; `inputs` are tokens t-3 … t+3.
-template <typename T>
-MLXTS_INLINE void four_tokens(T* y, int64_t channels, const vf32* inputs, const vf32* w, vf32 bias, bool silu_on) {
-  vf32 sums[4];
-  for (int j = 0; j < 4; ++j) {
-    sums[j] = bias;
-    for (int i = 0; i < 4; ++i) sums[j] = fma(w[i], inputs[j + i], sums[j]);
-  }
-  if (silu_on)
-    for (vf32& sum : sums) sum = silu(sum);
-  for (int j = 0; j < 4; ++j) store(y + j * channels, sums[j]);
+// Weights and biases of a block of channels in f32, the weights with channels side by side.
+template <typename W>
+MLXTS_INLINE void load_weights(const CausalConv1dScratch& scratch, const W* weight, const W* bias, int64_t first,
+                               int64_t width, int64_t kernel_size) {
+  convert_row(weight + first * kernel_size, width * kernel_size, scratch.byChannel);
+  if (kernel_size == 4)
+    transpose_weights(scratch.byChannel, width, 4, scratch.weights);
+  else
+    transpose_weights(scratch.byChannel, width, kernel_size, scratch.weights);
+  if (bias)
+    convert_row(bias + first, width, scratch.bias);
+  else
+    memset(scratch.bias, 0, width * sizeof(float));
 }
 
 template <typename T, typename W, typename S>
@@ -71,72 +143,35 @@ int32_t causal_conv1d(const Launch& l) {
   if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, CAUSAL_CONV1D_FAULT_CU_SEQLENS)) return 1;
   const W* weight = l.buffer<const W>(CAUSAL_CONV1D_WEIGHT);
   const W* bias = l.buffer<const W>(CAUSAL_CONV1D_BIAS);
-  const S* state = l.buffer<const S>(CAUSAL_CONV1D_INITIAL_STATE);
+  const S* initial_state = l.buffer<const S>(CAUSAL_CONV1D_INITIAL_STATE);
   const uint8_t* mask = l.buffer<const uint8_t>(CAUSAL_CONV1D_MASK);
   S* final_state = l.buffer<S>(CAUSAL_CONV1D_FINAL_STATE);
-  const int64_t channels = p.channels, history = int64_t(p.kernelSize) - 1, state_rows = p.stateRows;
-  const uint32_t X = l.threadgroups[0], Y = l.threadgroups[1];
-  float* by_token = static_cast<float*>(l.scratch);  // [kernelSize, channelsPerThreadgroup]
-  const size_t block_weights = size_t(p.kernelSize) * p.channelsPerThreadgroup;
-  float* by_channel = by_token + block_weights;  // [channelsPerThreadgroup, kernelSize]
-  float* offset = by_channel + block_weights;
-  int64_t prepared = -1;
+  const auto scratch = scratch_of(l, p);
+  const int64_t channels = p.channels, state_rows = p.stateRows, block_tokens = p.tokensPerThreadgroup;
+  const uint32_t blocks = l.threadgroups[0], slots = l.threadgroups[1];
+  int64_t loaded = -1;
   for (uint64_t group = l.begin; group < l.end; ++group) {
-    const int64_t block = group % X;
-    const Slot slot = slot_at(cu_seqlens, group / X, p.sequences, p.tokens, Y, p.tokensPerThreadgroup);
+    const Slot slot = slot_at(cu_seqlens, group / blocks, p.sequences, p.tokens, slots, block_tokens);
     const Sequence sequence = sequence_at(cu_seqlens, slot.sequence, p.tokens);
-    const int64_t tokens = int64_t(sequence.tokens), begin = int64_t(slot.chunk * p.tokensPerThreadgroup);
+    const int64_t tokens = int64_t(sequence.tokens), begin = int64_t(slot.chunk) * block_tokens;
     if (begin > 0 && begin >= tokens) continue;
-    const int64_t c0 = block * p.channelsPerThreadgroup;
-    const int64_t width = channels - c0 < p.channelsPerThreadgroup ? channels - c0 : p.channelsPerThreadgroup;
-    if (block != prepared) {
-      if (bias)
-        convert_row(bias + c0, width, offset);
-      else
-        memset(offset, 0, width * sizeof(float));
-      convert_row(weight + c0 * p.kernelSize, width * p.kernelSize, by_channel);
-      transpose(by_channel, p.kernelSize, width, p.kernelSize, by_token, p.channelsPerThreadgroup);
-      prepared = block;
-    }
+    const int64_t first = int64_t(group % blocks) * kChannels;
+    const int64_t width = channels - first < kChannels ? channels - first : kChannels;
+    if (first != loaded) load_weights(scratch, weight, bias, first, width, p.kernelSize);
+    loaded = first;
     const size_t at = sequence.begin * channels, state_at = slot.sequence * state_rows * channels;
-    const Rows<T, S> rows{l.buffer<const T>(CAUSAL_CONV1D_X) + at, state ? state + state_at : nullptr,
-                          mask ? mask + sequence.begin : nullptr, channels, state_rows};
-    T* y = l.buffer<T>(CAUSAL_CONV1D_Y) + at;
-    const int64_t end = begin + p.tokensPerThreadgroup < tokens ? begin + p.tokensPerThreadgroup : tokens;
-    // Inlined even so: as a call it takes a sixth more time of a single token.
-    const auto one_token = [&](int64_t t, int64_t c, int n) __attribute__((always_inline)) {
-      vf32 sum = load_lanes(offset + c, n);
-      for (int64_t i = 0; i <= history; ++i)
-        sum = fma(load_lanes(by_token + i * p.channelsPerThreadgroup + c, n), rows.at(t - history + i, c0 + c, n), sum);
-      finish(y + t * channels + c0 + c, sum, p.silu, n);
-    };
-    int64_t t = begin;
-    for (; t < end;) {
-      const bool four = p.kernelSize == 4 && t + 4 <= end && rows.all_kept(t - 3, t + 4);
-      for_lanes(
-          width,
-          [&](size_t c) {
-            if (!four) return one_token(t, c, kLanes);
-            vf32 inputs[7], w[4];
-            for (int i = 0; i < 4; ++i) w[i] = load(by_token + i * p.channelsPerThreadgroup + c);
-            for (int i = 0; i < 7; ++i) inputs[i] = rows.kept_at(t - 3 + i, c0 + c);
-            four_tokens(y + t * channels + c0 + c, channels, inputs, w, load(offset + c), p.silu);
-          },
-          // A function of its own, so that the loop above keeps its registers.
-          [&](size_t c, int n) __attribute__((noinline)) {
-            for (int64_t j = t; j < (four ? t + 4 : t + 1); ++j) one_token(j, c, n);
-          });
-      t += four ? 4 : 1;
-    }
-    if (begin > 0 || !final_state) continue;
-    // Ascending rows: in place, row i is read before it is written, and rows above it have not been touched.
-    S* to = final_state + state_at + c0;
-    for (int64_t i = 0; i < state_rows; ++i) {
-      const int64_t from = tokens - state_rows + i;
-      for_lanes(
-          width, [&](size_t c) { store(to + i * channels + c, rows.at(from, c0 + c, kLanes)); },
-          [&](size_t c, int n) { store_partial(to + i * channels + c, rows.at(from, c0 + c, n), n); });
-    }
+    const Block<T, S> block{
+        {l.buffer<const T>(CAUSAL_CONV1D_X) + at, initial_state ? initial_state + state_at : nullptr,
+         mask ? mask + sequence.begin : nullptr, channels, state_rows},
+        l.buffer<T>(CAUSAL_CONV1D_Y) + at,
+        scratch.weights,
+        scratch.bias,
+        first,
+        width,
+        p.kernelSize,
+        p.silu != 0};
+    block.convolve(begin, begin + block_tokens < tokens ? begin + block_tokens : tokens);
+    if (begin == 0 && final_state) block.store_state(final_state + state_at, tokens);
   }
   return 0;
 }

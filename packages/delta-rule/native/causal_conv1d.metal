@@ -1,5 +1,6 @@
-// One thread: four channels over a run of tokens of one sequence. Only the first run, which even an empty sequence has,
-// reads the state, so its threads can write the new one, in the same place too, without a barrier.
+// One thread: neighboring channels over a run of tokens of one sequence. Only the first run, which even an empty
+// sequence has, reads the initial state. So its threads write the final one, which may be in the same place, without a
+// barrier.
 #include "causal_conv1d.params.h"
 #include "sequences.h"
 
@@ -7,6 +8,7 @@ using namespace metal;
 using namespace mlxts;
 
 constant constexpr uint kTokens = CAUSAL_CONV1D_TOKENS_PER_STEP;
+static_assert(CAUSAL_CONV1D_CHANNELS_PER_THREAD == 4, "the channels of a thread are a float4");
 
 // The first `n` of four elements that are `stride` apart, zeros for the others.
 template <typename T>
@@ -26,91 +28,98 @@ METAL_FUNC void store_some(device T* to, float4 v, uint n) {
   if (n > 2) to[2] = T(v[2]);
 }
 
-// `n` channels of a sequence.
+// The inputs of n channels of one sequence: the rows of its state, then those of x. Row 0 is the first of x.
 template <typename T, typename S>
-struct Rows {
+struct Inputs {
   device const T* x;         // [tokens, channels]
-  device const S* state;     // [rows, channels]
+  device const S* state;     // [stateRows, channels]
   device const uchar* mask;  // [tokens]
-  uint tokens, channels, rows, n;
+  uint tokens, channels, stateRows, n;
   bool has_state, has_mask;
 
-  // Token t of (state, then x), t ≥ -rows; zeros for those that the mask skips, and behind the last.
+  // Row t ≥ −stateRows; zeros for a token that the mask skips, and behind the last one.
   float4 at(int t) const {
     if (t >= int(tokens) || (t < 0 && !has_state)) return float4(0.0f);
-    if (t < 0) return load_some(state + ulong(t + int(rows)) * channels, 1, n);
+    if (t < 0) return load_some(state + ulong(t + int(stateRows)) * channels, 1, n);
     return has_mask && mask[t] == 0 ? float4(0.0f) : load_some(x + ulong(t) * channels, 1, n);
   }
 };
 
-// Tokens t … t + kTokens - 1, which share their inputs. `KernelSize` 0: any, known at run time.
+// Tokens t … t + kTokens − 1, which share their inputs; `weight` is that of this thread's first channel. `KernelSize`
+// 0: any, known at run time.
 template <uint KernelSize, typename T, typename W, typename S>
-METAL_FUNC void convolve(Rows<T, S> rows, device const W* weight, float4 bias, device T* y, uint t,
+METAL_FUNC void convolve(Inputs<T, S> inputs, device const W* weight, float4 bias, device T* y, uint t,
                          constant CausalConv1dParams& p) {
   const uint size = KernelSize == 0 ? p.kernelSize : KernelSize;
   const int first = int(t) + 1 - int(size);
-  float4 inputs[kTokens], sums[kTokens];
+  float4 rows[kTokens], sums[kTokens];
   for (uint j = 0; j < kTokens; ++j) sums[j] = bias;
-  for (uint j = 1; j < kTokens; ++j) inputs[j] = rows.at(first + int(j) - 1);
+  for (uint j = 1; j < kTokens; ++j) rows[j] = inputs.at(first + int(j) - 1);
   for (uint i = 0; i < size; ++i) {
-    for (uint j = 1; j < kTokens; ++j) inputs[j - 1] = inputs[j];
-    inputs[kTokens - 1] = rows.at(first + int(i + kTokens) - 1);
-    const float4 factor = load_some(weight + i, size, rows.n);
-    for (uint j = 0; j < kTokens; ++j) sums[j] = fma(factor, inputs[j], sums[j]);
+    for (uint j = 1; j < kTokens; ++j) rows[j - 1] = rows[j];
+    rows[kTokens - 1] = inputs.at(first + int(i + kTokens) - 1);
+    const float4 factor = load_some(weight + i, size, inputs.n);
+    for (uint j = 0; j < kTokens; ++j) sums[j] = fma(factor, rows[j], sums[j]);
   }
-  for (uint j = 0; j < kTokens && t + j < rows.tokens; ++j) {
+  for (uint j = 0; j < kTokens && t + j < inputs.tokens; ++j) {
     float4 sum = sums[j];
     if (p.silu) sum = times_sigmoid(sum, float4(1.0f), sum);
-    store_some(y + ulong(t + j) * rows.channels, sum, rows.n);
+    store_some(y + ulong(t + j) * inputs.channels, sum, inputs.n);
   }
 }
 
+// The state after all tokens: the last rows of state and x together. In place each row is read before it is written,
+// since row i comes from row i + tokens.
+template <typename T, typename S>
+METAL_FUNC void store_state(device S* state, Inputs<T, S> inputs) {
+  for (uint i = 0; i < inputs.stateRows; ++i)
+    store_some(state + ulong(i) * inputs.channels, inputs.at(int(inputs.tokens + i) - int(inputs.stateRows)), inputs.n);
+}
+
 template <typename T, typename W, typename S>
-kernel void causal_conv1d(
-    device const T* x [[buffer(CAUSAL_CONV1D_X)]], device const W* weight [[buffer(CAUSAL_CONV1D_WEIGHT)]],
-    device const W* bias [[buffer(CAUSAL_CONV1D_BIAS)]], device const S* state [[buffer(CAUSAL_CONV1D_INITIAL_STATE)]],
-    device const Index* cu_seqlens [[buffer(CAUSAL_CONV1D_CU_SEQLENS)]],
-    device const uchar* mask [[buffer(CAUSAL_CONV1D_MASK)]], device T* y [[buffer(CAUSAL_CONV1D_Y)]],
-    device S* final_state [[buffer(CAUSAL_CONV1D_FINAL_STATE)]],
-    constant CausalConv1dParams& p [[buffer(CAUSAL_CONV1D_PARAMS)]],
-    device MlxtsFault* fault [[buffer(CAUSAL_CONV1D_FAULT)]], uint3 group [[threadgroup_position_in_grid]],
-    uint3 position [[thread_position_in_threadgroup]], uint3 size [[threads_per_threadgroup]],
-    uint lane [[thread_index_in_simdgroup]]) {
-  const bool packed = (p.present & CAUSAL_CONV1D_HAS_CU_SEQLENS) != 0;
-  const Indices cuts = {cu_seqlens, packed};
+kernel void causal_conv1d(device const T* x [[buffer(CAUSAL_CONV1D_X)]],
+                          device const W* weight [[buffer(CAUSAL_CONV1D_WEIGHT)]],
+                          device const W* bias [[buffer(CAUSAL_CONV1D_BIAS)]],
+                          device const S* initial_state [[buffer(CAUSAL_CONV1D_INITIAL_STATE)]],
+                          device const Index* cu_seqlens [[buffer(CAUSAL_CONV1D_CU_SEQLENS)]],
+                          device const uchar* mask [[buffer(CAUSAL_CONV1D_MASK)]],
+                          device T* y [[buffer(CAUSAL_CONV1D_Y)]],
+                          device S* final_state [[buffer(CAUSAL_CONV1D_FINAL_STATE)]],
+                          constant CausalConv1dParams& p [[buffer(CAUSAL_CONV1D_PARAMS)]],
+                          device MlxtsFault* fault [[buffer(CAUSAL_CONV1D_FAULT)]],
+                          uint3 group [[threadgroup_position_in_grid]],
+                          uint3 position [[thread_position_in_threadgroup]], uint3 size [[threads_per_threadgroup]],
+                          uint lane [[thread_index_in_simdgroup]]) {
+  const Indices cuts = {cu_seqlens, bool(p.present & CAUSAL_CONV1D_HAS_CU_SEQLENS)};
   if (!packed_right(cuts, p.sequences, p.tokens, {fault, lane}, CAUSAL_CONV1D_FAULT_CU_SEQLENS)) return;
-  const uint c = group.x * p.channelsPerThreadgroup + position.x * CAUSAL_CONV1D_CHANNELS_PER_THREAD;
+  const uint c = (group.x * size.x + position.x) * CAUSAL_CONV1D_CHANNELS_PER_THREAD;
   if (c >= p.channels) return;
-  const Slot slot =
-      packed ? slot_at(cuts, group.y, p.sequences, p.tokens, 0, p.tokensPerThreadgroup) : Slot{group.z, group.y};
+  Slot slot = {group.z, group.y};
+  if (cuts) slot = slot_at(cuts, group.y, p.sequences, p.tokens, 0, p.tokensPerThreadgroup);
   const Sequence sequence = sequence_at(cuts, slot.sequence, p.tokens);
-  const uint run = p.tokensPerThreadgroup / size.y, tokens = sequence.tokens;
-  const uint begin = slot.chunk * p.tokensPerThreadgroup + position.y * run;
-  const uint n = min(p.channels - c, uint(CAUSAL_CONV1D_CHANNELS_PER_THREAD));
   const ulong at = ulong(sequence.begin) * p.channels + c;
   const ulong state_at = ulong(slot.sequence) * p.stateRows * p.channels + c;
-  const Rows<T, S> rows = {x + at,
-                           state + state_at,
-                           mask + sequence.begin,
-                           tokens,
-                           p.channels,
-                           p.stateRows,
-                           n,
-                           (p.present & CAUSAL_CONV1D_HAS_INITIAL_STATE) != 0,
-                           (p.present & CAUSAL_CONV1D_HAS_MASK) != 0};
-  device const W* own = weight + ulong(c) * p.kernelSize;
-  const float4 offset = p.present & CAUSAL_CONV1D_HAS_BIAS ? load_some(bias + c, 1, n) : float4(0.0f);
-  for (uint t = begin; t < min(begin + run, tokens); t += kTokens) {
+  const uint n = min(p.channels - c, uint(CAUSAL_CONV1D_CHANNELS_PER_THREAD));
+  const Inputs<T, S> inputs = {x + at,
+                               initial_state + state_at,
+                               mask + sequence.begin,
+                               sequence.tokens,
+                               p.channels,
+                               p.stateRows,
+                               n,
+                               (p.present & CAUSAL_CONV1D_HAS_INITIAL_STATE) != 0,
+                               (p.present & CAUSAL_CONV1D_HAS_MASK) != 0};
+  device const W* own_weight = weight + ulong(c) * p.kernelSize;
+  const float4 own_bias = p.present & CAUSAL_CONV1D_HAS_BIAS ? load_some(bias + c, 1, n) : float4(0.0f);
+  const uint run = p.tokensPerThreadgroup / size.y;
+  const uint begin = slot.chunk * p.tokensPerThreadgroup + position.y * run;
+  for (uint t = begin; t < min(begin + run, sequence.tokens); t += kTokens) {
     if (p.kernelSize == 4)
-      convolve<4>(rows, own, offset, y + at, t, p);
+      convolve<4>(inputs, own_weight, own_bias, y + at, t, p);
     else
-      convolve<0>(rows, own, offset, y + at, t, p);
+      convolve<0>(inputs, own_weight, own_bias, y + at, t, p);
   }
-  if (begin != 0 || !(p.present & CAUSAL_CONV1D_HAS_FINAL_STATE)) return;
-  // Ascending rows: in place, row i is read before it is written, and rows above it have not been touched.
-  device S* to = final_state + state_at;
-  for (uint i = 0; i < p.stateRows; ++i)
-    store_some(to + ulong(i) * p.channels, rows.at(int(tokens + i) - int(p.stateRows)), n);
+  if (begin == 0 && (p.present & CAUSAL_CONV1D_HAS_FINAL_STATE)) store_state(final_state + state_at, inputs);
 }
 
 #define CAUSAL_CONV1D(name, T, W, S) \

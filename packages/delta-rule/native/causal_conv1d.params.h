@@ -23,8 +23,12 @@
 #define CAUSAL_CONV1D_HAS_MASK 32u
 #define CAUSAL_CONV1D_HAS_FINAL_STATE 128u
 #define CAUSAL_CONV1D_FAULT_CU_SEQLENS 1
+#ifdef __METAL_VERSION__
 #define CAUSAL_CONV1D_CHANNELS_PER_THREAD 4
 #define CAUSAL_CONV1D_TOKENS_PER_STEP 4
+#else
+#define CAUSAL_CONV1D_CHANNELS_PER_THREADGROUP 256
+#endif
 
 struct CausalConv1dParams {
   uint32_t sequences;
@@ -33,29 +37,31 @@ struct CausalConv1dParams {
   uint32_t kernelSize;
   uint32_t stateRows;
   uint32_t silu;
-  uint32_t channelsPerThreadgroup;
-  uint32_t tokensPerThreadgroup;
   uint32_t present;  // a bit for each buffer
-  uint32_t scratch[1];  // byte offsets
-};
-static_assert(sizeof(CausalConv1dParams) == 40, "CausalConv1dParams must match the declaration of causal_conv1d");
 #ifdef __METAL_VERSION__
-struct CausalConv1dScratch {
-  threadgroup uchar* memory;
-};
-inline CausalConv1dScratch scratch_of(threadgroup uchar* memory, constant CausalConv1dParams& p) {
-  return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
-  };
-}
+  uint32_t tokensPerThreadgroup;
 #else
+  uint32_t tokensPerThreadgroup;
+  uint32_t scratch[3];  // byte offsets
+#endif
+};
+#ifdef __METAL_VERSION__
+static_assert(sizeof(CausalConv1dParams) == 32, "CausalConv1dParams must match the declaration of causal_conv1d");
+#else
+static_assert(sizeof(CausalConv1dParams) == 44, "CausalConv1dParams must match the declaration of causal_conv1d");
+#endif
+#ifndef __METAL_VERSION__
 struct CausalConv1dScratch {
-  uint8_t* memory;
+  float* byChannel;
+  float* weights;
+  float* bias;
 };
 inline CausalConv1dScratch scratch_of(const MlxtsCpuLaunch& l, const CausalConv1dParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
-      reinterpret_cast<uint8_t*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[1]),
+      reinterpret_cast<float*>(memory + p.scratch[2]),
   };
 }
 #endif

@@ -1,6 +1,6 @@
-import { defineKernel, defineOp, FLOATS, OLD_SCRATCH, oldLaunch, type ShapeRule } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS, type ShapeRule } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
-import { CU_SEQLENS, PACKED_FAULTS, sequenceCount } from "./options.ts";
+import { CU_SEQLENS, PACKED_FAULTS, SIMD, sequenceCount } from "./options.ts";
 import type { CausalConv1d } from "./signatures.ts";
 
 interface Sizes {
@@ -11,25 +11,11 @@ interface Sizes {
   packed: boolean;
 }
 
-/** What a thread of a GPU does at a time: channels side by side, and tokens that share their inputs. */
-const CHANNELS_PER_THREAD = 4;
-const TOKENS_PER_STEP = 4;
+/** Threadgroups over blocks of tokens: with packed sequences one more for each than there are full blocks. */
+const tokenBlocks = ({ N, T, packed }: Sizes, tokens: number) =>
+  packed ? ([Math.floor(T / tokens) + N, 1] as const) : ([Math.ceil(T / tokens), N] as const);
 
-/**
- * A threadgroup's channels and tokens, and its threads. The first block of a sequence, on a GPU the first thread, owns the
- * state, so it has to hold every token that reads it.
- */
-function blockOf(
-  { T, kernelSize }: Sizes,
-  gpu: boolean,
-): { channels: number; tokens: number; threads: [number, number, 1] } {
-  if (!gpu) return { channels: 256, tokens: Math.max(64, kernelSize - 1), threads: [256, 1, 1] };
-  const perThread = Math.ceil((kernelSize - 1) / TOKENS_PER_STEP) * TOKENS_PER_STEP;
-  const runs = Math.min(8, Math.ceil(T / perThread));
-  return { channels: 32 * CHANNELS_PER_THREAD, tokens: runs * perThread, threads: [32, runs, 1] };
-}
-
-/** As many rows as the state has, or the final one where there is none, but those that a token needs. */
+/** As many rows as the caller's tensor has, at least those that a token needs. */
 const STATE: ShapeRule = {
   text: "N, R ≥ W − 1, C",
   of(c) {
@@ -64,27 +50,41 @@ export const causalConv1dKernel = defineKernel({
     kernelSize: "u32",
     stateRows: "u32",
     silu: "u32",
-    channelsPerThreadgroup: "u32",
-    tokensPerThreadgroup: "u32",
   },
-  constants: { shared: { channelsPerThread: CHANNELS_PER_THREAD, tokensPerStep: TOKENS_PER_STEP } },
+  launchParams: { cpu: { tokensPerThreadgroup: "u32" }, gpu: { tokensPerThreadgroup: "u32" } },
+  constants: {
+    cpu: { channelsPerThreadgroup: 256 },
+    // A thread has some neighboring channels, and at a time some tokens, which share their inputs.
+    gpu: { channelsPerThread: 4, tokensPerStep: 4 },
+  },
   faults: PACKED_FAULTS,
   inPlace: [["finalState", "initialState"]],
-  scratch: OLD_SCRATCH,
-  launch: oldLaunch((sizes: Sizes, { gpu }) => {
-    const { channels, tokens, threads } = blockOf(sizes, gpu);
-    const { N, T, C, packed } = sizes;
-    return {
-      // Packed sequences: as chunks of the rule, one block for each sequence more than those that are full.
-      threadgroups: [
-        Math.ceil(C / channels),
-        packed ? Math.floor(T / tokens) + N : Math.ceil(T / tokens),
-        packed ? 1 : N,
-      ],
-      threadsPerThreadgroup: threads,
-      threadgroupBytes: gpu ? 0 : (2 * sizes.kernelSize + 1) * channels * 4,
-    };
-  }),
+  // Weights and biases of a threadgroup's channels in f32; the weights as they lie, and with channels side by side.
+  scratch: { cpu: { byChannel: "f32", weights: "f32", bias: "f32" } },
+  // A sequence's first block of tokens, on a GPU its first thread, writes the final state: all tokens that read the
+  // initial one, kernelSize − 1 of them, have to be in it.
+  launch: {
+    cpu: (sizes: Sizes, { constants: { channelsPerThreadgroup: channels } }) => {
+      const { C, kernelSize } = sizes;
+      const tokensPerThreadgroup = Math.max(64, kernelSize - 1);
+      return {
+        threadgroups: [Math.ceil(C / channels), ...tokenBlocks(sizes, tokensPerThreadgroup)],
+        params: { tokensPerThreadgroup },
+        scratch: { byChannel: [channels, kernelSize], weights: [kernelSize, channels], bias: [channels] },
+      };
+    },
+    gpu: (sizes, { constants: { channelsPerThread, tokensPerStep } }) => {
+      const { T, C, kernelSize } = sizes;
+      const tokensPerThread = Math.ceil((kernelSize - 1) / tokensPerStep) * tokensPerStep;
+      const threads = Math.min(8, Math.ceil(T / tokensPerThread));
+      const tokensPerThreadgroup = threads * tokensPerThread;
+      return {
+        threadgroups: [Math.ceil(C / (SIMD * channelsPerThread)), ...tokenBlocks(sizes, tokensPerThreadgroup)],
+        threadsPerThreadgroup: [SIMD, threads, 1],
+        params: { tokensPerThreadgroup },
+      };
+    },
+  },
 });
 
 /**
@@ -148,7 +148,6 @@ export const causalConv1d = defineOp({
     const { x, weight, initialState } = inputs;
     const { T, C, W } = c.dims as { T: number; C: number; W: number };
     const sizes = { N: sequenceCount(c), T, C, kernelSize: W, packed: inputs.cuSeqlens !== undefined };
-    const block = blockOf(sizes, encoder.device.gpu);
     const stateDtype = initialState?.dtype ?? outputs.finalState?.dtype ?? x.dtype;
     encoder.dispatch(causalConv1dKernel, {
       op,
@@ -169,8 +168,6 @@ export const causalConv1d = defineOp({
         kernelSize: W,
         stateRows: (initialState ?? outputs.finalState)?.shape[1] ?? W - 1,
         silu: options.activation === "silu" ? 1 : 0,
-        channelsPerThreadgroup: block.channels,
-        tokensPerThreadgroup: block.tokens,
       },
       sizes,
     });
