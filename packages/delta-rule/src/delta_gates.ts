@@ -70,8 +70,12 @@ export const deltaGates: DeltaGates = defineOp({
     beta: { dtype: ["f32"], shape: "... H", doc: "strength of each write" },
   },
   params: {
-    betaScale: { kind: "number", default: 1, above: 0, doc: "factor of beta" },
-    lowerBound: { kind: "number", optional: true, doc: "bounded gate: g stays above this negative number" },
+    betaScale: { kind: "number", default: 1, above: 0, doc: "factor of beta; 2 allows negative eigenvalues" },
+    lowerBound: {
+      kind: "number",
+      optional: true,
+      doc: "below 0: g = lowerBound · sigmoid(exp(aLog) · (a + dtBias)), a gate that stays above it",
+    },
   },
   check({ options: { lowerBound }, fail }) {
     if (lowerBound !== undefined && lowerBound >= 0) fail("lowerBound", "be < 0", lowerBound);

@@ -247,14 +247,19 @@ export const gatedDeltaRule = defineOp({
   params: {
     chunkLength: CHUNK_LENGTH,
     ...CONVENTIONS,
-    path: { kind: "choice", values: ["auto", "recurrent", "chunk"], default: "auto", doc: "how it is computed" },
+    path: {
+      kind: "choice",
+      values: ["auto", "recurrent", "chunk"],
+      default: "auto",
+      doc: "`recurrent`: token by token; `chunk`; `auto`: by the number of tokens of a sequence",
+    },
     snapshotEvery: SNAPSHOT_EVERY,
     lastTokens: LAST_TOKENS,
     precision: {
       kind: "choice",
       values: ["activation", "f32"],
       default: "activation",
-      doc: "f32: each cumulative gate is the sum of two f32",
+      doc: "`f32`: each cumulative gate is the sum of two f32, exact for gates of any strength; always so for f32 tensors",
     },
   },
   relations(c) {

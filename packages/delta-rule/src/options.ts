@@ -17,14 +17,14 @@ export const GATE = {
   kind: "choice",
   values: ["ln", "log2", "linear", "neg-ln"],
   default: "ln",
-  doc: "what g is: the decay is exp(g), 2^g, g or exp(-g)",
+  doc: "what g is: the decay is `ln`: exp(g), `log2`: 2^g, `linear`: g itself, `neg-ln`: exp(−g)",
 } as const;
 
 export const GQA = {
   kind: "choice",
   values: ["block", "tiled"],
   default: "block",
-  doc: "key head of value head h: floor(h / (H / Hk)) or h mod Hk",
+  doc: "key head of value head h: `block`: ⌊h / (H / Hk)⌋, `tiled`: h mod Hk",
 } as const;
 
 export const STATE_LAYOUT = {
@@ -57,7 +57,7 @@ export const SNAPSHOT_EVERY = {
   optional: true,
   integer: true,
   min: 1,
-  doc: "tokens from one of `snapshots` to the next",
+  doc: "tokens from one of `snapshots` to the next; on the chunk path a multiple of `chunkLength`",
 } as const;
 
 export const LAST_TOKENS = {

@@ -68,7 +68,7 @@ export interface ChunkCumsumInputs {
 export interface ChunkCumsumOptions {
   /** Tokens of a chunk. Default 64. */
   chunkLength?: 16 | 32 | 64 | undefined;
-  /** What g is: the decay is exp(g), 2^g, g or exp(-g). Default `ln`. */
+  /** What g is: the decay is `ln`: exp(g), `log2`: 2^g, `linear`: g itself, `neg-ln`: exp(−g). Default `ln`. */
   gate?: "ln" | "log2" | "linear" | "neg-ln" | undefined;
 }
 
@@ -130,7 +130,7 @@ export interface ChunkKktInputs {
 export interface ChunkKktOptions {
   /** Tokens of a chunk. Default 64. */
   chunkLength?: 16 | 32 | 64 | undefined;
-  /** Key head of value head h: floor(h / (H / Hk)) or h mod Hk. Default `block`. */
+  /** Key head of value head h: `block`: ⌊h / (H / Hk)⌋, `tiled`: h mod Hk. Default `block`. */
   gqa?: "block" | "tiled" | undefined;
 }
 
@@ -164,7 +164,7 @@ export interface ChunkOutputInputs {
 export interface ChunkOutputOptions {
   /** Tokens of a chunk. Default 64. */
   chunkLength?: 16 | 32 | 64 | undefined;
-  /** Key head of value head h: floor(h / (H / Hk)) or h mod Hk. Default `block`. */
+  /** Key head of value head h: `block`: ⌊h / (H / Hk)⌋, `tiled`: h mod Hk. Default `block`. */
   gqa?: "block" | "tiled" | undefined;
   /** Factor of the output, K^-1/2 in the known models. A number. */
   scale: number;
@@ -215,11 +215,11 @@ export interface ChunkStateInputs {
 export interface ChunkStateOptions {
   /** Tokens of a chunk. Default 64. */
   chunkLength?: 16 | 32 | 64 | undefined;
-  /** Key head of value head h: floor(h / (H / Hk)) or h mod Hk. Default `block`. */
+  /** Key head of value head h: `block`: ⌊h / (H / Hk)⌋, `tiled`: h mod Hk. Default `block`. */
   gqa?: "block" | "tiled" | undefined;
   /** States are [.., V, K] or [.., K, V]. Default `vk`. */
   stateLayout?: "vk" | "kv" | undefined;
-  /** Tokens from one of `snapshots` to the next. An integer ≥ 1. */
+  /** Tokens from one of `snapshots` to the next; on the chunk path a multiple of `chunkLength`. An integer ≥ 1. */
   snapshotEvery?: number | undefined;
 }
 
@@ -274,7 +274,7 @@ export interface ChunkWuInputs {
 export interface ChunkWuOptions {
   /** Tokens of a chunk. Default 64. */
   chunkLength?: 16 | 32 | 64 | undefined;
-  /** Key head of value head h: floor(h / (H / Hk)) or h mod Hk. Default `block`. */
+  /** Key head of value head h: `block`: ⌊h / (H / Hk)⌋, `tiled`: h mod Hk. Default `block`. */
   gqa?: "block" | "tiled" | undefined;
 }
 
@@ -333,9 +333,9 @@ export interface DeltaGatesInputs {
 }
 
 export interface DeltaGatesOptions {
-  /** Factor of beta. A number > 0, default 1. */
+  /** Factor of beta; 2 allows negative eigenvalues. A number > 0, default 1. */
   betaScale?: number | undefined;
-  /** Bounded gate: g stays above this negative number. A number. */
+  /** Below 0: g = lowerBound · sigmoid(exp(aLog) · (a + dtBias)), a gate that stays above it. A number. */
   lowerBound?: number | undefined;
 }
 
@@ -371,9 +371,9 @@ export interface GatedDeltaRollbackInputs {
 }
 
 export interface GatedDeltaRollbackOptions {
-  /** What g is: the decay is exp(g), 2^g, g or exp(-g). Default `ln`. */
+  /** What g is: the decay is `ln`: exp(g), `log2`: 2^g, `linear`: g itself, `neg-ln`: exp(−g). Default `ln`. */
   gate?: "ln" | "log2" | "linear" | "neg-ln" | undefined;
-  /** Key head of value head h: floor(h / (H / Hk)) or h mod Hk. Default `block`. */
+  /** Key head of value head h: `block`: ⌊h / (H / Hk)⌋, `tiled`: h mod Hk. Default `block`. */
   gqa?: "block" | "tiled" | undefined;
   /** States are [.., V, K] or [.., K, V]. Default `vk`. */
   stateLayout?: "vk" | "kv" | undefined;
@@ -446,9 +446,9 @@ export interface GatedDeltaRuleOptions {
   chunkLength?: 16 | 32 | 64 | undefined;
   /** Factor of the output, K^-1/2 in the known models. A number. */
   scale: number;
-  /** What g is: the decay is exp(g), 2^g, g or exp(-g). Default `ln`. */
+  /** What g is: the decay is `ln`: exp(g), `log2`: 2^g, `linear`: g itself, `neg-ln`: exp(−g). Default `ln`. */
   gate?: "ln" | "log2" | "linear" | "neg-ln" | undefined;
-  /** Key head of value head h: floor(h / (H / Hk)) or h mod Hk. Default `block`. */
+  /** Key head of value head h: `block`: ⌊h / (H / Hk)⌋, `tiled`: h mod Hk. Default `block`. */
   gqa?: "block" | "tiled" | undefined;
   /** States are [.., V, K] or [.., K, V]. Default `vk`. */
   stateLayout?: "vk" | "kv" | undefined;
@@ -456,13 +456,16 @@ export interface GatedDeltaRuleOptions {
   qkNorm?: "none" | "sum-eps" | "mean-eps" | "max-eps" | undefined;
   /** Eps of qkNorm. A number > 0, default 0.000001. */
   qkNormEps?: number | undefined;
-  /** How it is computed. Default `auto`. */
+  /** `recurrent`: token by token; `chunk`; `auto`: by the number of tokens of a sequence. Default `auto`. */
   path?: "auto" | "recurrent" | "chunk" | undefined;
-  /** Tokens from one of `snapshots` to the next. An integer ≥ 1. */
+  /** Tokens from one of `snapshots` to the next; on the chunk path a multiple of `chunkLength`. An integer ≥ 1. */
   snapshotEvery?: number | undefined;
   /** Tokens that `lastStates` and the log reach back. An integer ≥ 1 and ≤ 64. */
   lastTokens?: number | undefined;
-  /** f32: each cumulative gate is the sum of two f32. Default `activation`. */
+  /**
+   * `f32`: each cumulative gate is the sum of two f32, exact for gates of any strength; always so for f32 tensors.
+   * Default `activation`.
+   */
   precision?: "activation" | "f32" | undefined;
 }
 
@@ -554,9 +557,9 @@ export interface GatedDeltaRuleRecurrentInputs {
 export interface GatedDeltaRuleRecurrentOptions {
   /** Factor of the output, K^-1/2 in the known models. A number. */
   scale: number;
-  /** What g is: the decay is exp(g), 2^g, g or exp(-g). Default `ln`. */
+  /** What g is: the decay is `ln`: exp(g), `log2`: 2^g, `linear`: g itself, `neg-ln`: exp(−g). Default `ln`. */
   gate?: "ln" | "log2" | "linear" | "neg-ln" | undefined;
-  /** Key head of value head h: floor(h / (H / Hk)) or h mod Hk. Default `block`. */
+  /** Key head of value head h: `block`: ⌊h / (H / Hk)⌋, `tiled`: h mod Hk. Default `block`. */
   gqa?: "block" | "tiled" | undefined;
   /** States are [.., V, K] or [.., K, V]. Default `vk`. */
   stateLayout?: "vk" | "kv" | undefined;
@@ -564,7 +567,7 @@ export interface GatedDeltaRuleRecurrentOptions {
   qkNorm?: "none" | "sum-eps" | "mean-eps" | "max-eps" | undefined;
   /** Eps of qkNorm. A number > 0, default 0.000001. */
   qkNormEps?: number | undefined;
-  /** Tokens from one of `snapshots` to the next. An integer ≥ 1. */
+  /** Tokens from one of `snapshots` to the next; on the chunk path a multiple of `chunkLength`. An integer ≥ 1. */
   snapshotEvery?: number | undefined;
   /** Tokens that `lastStates` and the log reach back. An integer ≥ 1 and ≤ 64. */
   lastTokens?: number | undefined;
