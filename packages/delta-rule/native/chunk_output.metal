@@ -74,6 +74,24 @@ METAL_FUNC void finish_scores(thread Block* scores, uint row, uint blocks, Cumul
   }
 }
 
+template <typename T, bool Channels>
+METAL_FUNC void make_scores(thread Triangle& scores, Chunk<T> chunk, CumulativeGates G, threadgroup uchar* leftBytes,
+                            threadgroup uchar* rightBytes, ChunkThread t) {
+  threadgroup T* left = (threadgroup T*)leftBytes;
+  threadgroup T* right = (threadgroup T*)rightBytes;
+  clear(scores);
+  if (Channels) {
+    const ChannelPanel<T, CHUNK_OUTPUT_CHANNEL_COLUMNS, CHUNK_OUTPUT_GAP_BYTES> panel = {
+        right, (threadgroup float*)leftBytes};
+    sum_channel_products(scores, chunk, panel, t);
+  } else {
+    stage_gates(G, chunk.G, t);
+    sum_head_products(scores, chunk, left, right, t);
+  }
+  finish_scores<T, Channels>(scores.top, t.topRow, t.strips.topBlocks, G, t);
+  finish_scores<T, Channels>(scores.bottom, t.bottomRow, t.strips.bottomBlocks, G, t);
+}
+
 // q hᵀ for the value rows from `v` on; with a gate for each channel, of q times exp(G).
 template <bool Channels, typename T, typename Q>
 METAL_FUNC void multiply_state(thread ValueBlocks& out, Chunk<T> chunk, uint v, uint width, threadgroup Q* left,
@@ -194,17 +212,7 @@ kernel void chunk_output(device const T* q [[buffer(CHUNK_OUTPUT_Q)]], device co
   threadgroup T* right = (threadgroup T*)scratch.right;
 
   Triangle scores;
-  clear(scores);
-  if (Channels) {
-    const ChannelPanel<T, CHUNK_OUTPUT_CHANNEL_COLUMNS, CHUNK_OUTPUT_GAP_BYTES> panel = {
-        right, (threadgroup float*)scratch.left};
-    sum_channel_products(scores, chunk, panel, t);
-  } else {
-    stage_gates(headGates, chunk.G, t);
-    sum_head_products(scores, chunk, left, right, t);
-  }
-  finish_scores<T, Channels>(scores.top, t.topRow, t.strips.topBlocks, headGates, t);
-  finish_scores<T, Channels>(scores.bottom, t.bottomRow, t.strips.bottomBlocks, headGates, t);
+  make_scores<T, Channels>(scores, chunk, headGates, scratch.left, scratch.right, t);
   const bool masked = p.present & CHUNK_OUTPUT_HAS_MASK;
   const OutputRow top = output_row<Channels>(t.topRow, headGates, mask + place.token, masked, t);
   const OutputRow bottom = output_row<Channels>(t.bottomRow, headGates, mask + place.token, masked, t);

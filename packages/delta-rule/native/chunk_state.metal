@@ -45,7 +45,7 @@ struct Head {
   GateTensors G;
   uint keyStride, wStride, valueStride, hStride;
   uint keyBlocks, K, V;
-  uint length, tokens;  // of a chunk, and of all chunks
+  uint length;  // of a chunk
 };
 
 // A thread: its lane's row of the state, which may lie behind the last, and the first column of its pieces of a tile.
@@ -195,6 +195,21 @@ METAL_FUNC void add_keys(thread Block* state, uint keyBlocks, Tile tile, uint ro
   }
 }
 
+// A tile of w leads to h and vNew, one of k to the next state.
+template <typename T, uint KeyBlocks, bool Channels>
+METAL_FUNC void use_tile(thread Block* state, Head<T> head, Tile tile, uint rows, threadgroup const T* content,
+                         threadgroup const float* keyDecays, threadgroup vec<T, 2>* gated, StateThread t) {
+  const bool first = tile.row == 0;
+  if (tile.keys) {
+    if (first) decay_state<T, KeyBlocks, Channels>(state, head, tile, rows, keyDecays, t);
+    add_keys<T, KeyBlocks>(state, head.keyBlocks, tile, rows, content, gated, t);
+  } else {
+    device T* h = head.h + tile.chunk * ulong(head.hStride) + t.v * head.K + t.at.column;
+    if (first && t.v < head.V) store_state<KeyBlocks>(state, head.keyBlocks, h, 1);
+    store_values<T, KeyBlocks, Channels>(head, tile, rows, state, content, gated, t);
+  }
+}
+
 // The sequence of a threadgroup; one that begins behind the tokens where cuSeqlens is wrong, which is reported.
 METAL_FUNC Sequence threadgroup_sequence(constant ChunkStateParams& p, Indices cuSeqlens, uint sequence,
                                          FaultSearch search, threadgroup uint* agreed, uint index) {
@@ -236,9 +251,14 @@ kernel void chunk_state(device const T* k [[buffer(CHUNK_STATE_K)]], device cons
                         vNew + cell * V,
                         h + (ulong(chunks.slot) * H + group.y) * V * K,
                         {G + cell * gates, GLow + cell * gates, carriesLow, H * gates},
-                        p.keyHeads * K, H * K, H * V, H * V * K,
-                        keyBlocks, K, V,
-                        p.chunkLength, chunks.tokens};
+                        p.keyHeads * K,
+                        H * K,
+                        H * V,
+                        H * V * K,
+                        keyBlocks,
+                        K,
+                        V,
+                        p.chunkLength};
   const BlockLane at = block_lane(lane);
   const uint firstRow = group.x * CHUNK_STATE_ROWS + simdgroup * 8;
   const StateThread t = {index, at, firstRow + at.row, index % TileOf<T, KeyBlocks>::pieces * 4};
@@ -267,21 +287,14 @@ kernel void chunk_state(device const T* k [[buffer(CHUNK_STATE_K)]], device cons
     if (turn > 0 && firstRow < V) {
       threadgroup const T* tile = (threadgroup const T*)(scratch.tiles + (turn & 1) * CHUNK_STATE_BUFFER_BYTES);
       const uint rows = chunk_rows(chunks.tokens, now.chunk, p.chunkLength);
-      if (!now.keys) {
-        if (now.row == 0 && real)
-          store_state<KeyBlocks>(state, keyBlocks, head.h + now.chunk * ulong(head.hStride) + t.v * K + at.column, 1);
-        store_values<T, KeyBlocks, Channels>(head, now, rows, state, tile, gated, t);
-      } else {
-        if (now.row == 0) decay_state<T, KeyBlocks, Channels>(state, head, now, rows, scratch.keyDecays, t);
-        add_keys<T, KeyBlocks>(state, keyBlocks, now, rows, tile, gated, t);
-        const uint done = now.chunk * p.chunkLength + rows;
-        const bool last = now.row + TileOf<T, KeyBlocks>::rows >= rows;
-        if ((p.present & CHUNK_STATE_HAS_SNAPSHOTS) && last && done % p.snapshotEvery == 0 && real) {
-          const uint place = first_snapshot(cuts, group.z, sequence.tokens, p.tokens, p.snapshotEvery) +
-                             done / p.snapshotEvery - 1;
-          store_state<KeyBlocks>(state, keyBlocks, snapshots + (ulong(place) * H + group.y) * V * K + own,
-                                 p.columnStride);
-        }
+      use_tile<T, KeyBlocks, Channels>(state, head, now, rows, tile, scratch.keyDecays, gated, t);
+      const uint done = now.chunk * p.chunkLength + rows;
+      const bool last = now.keys && now.row + TileOf<T, KeyBlocks>::rows >= rows;
+      if ((p.present & CHUNK_STATE_HAS_SNAPSHOTS) && last && done % p.snapshotEvery == 0 && real) {
+        const uint place =
+            first_snapshot(cuts, group.z, sequence.tokens, p.tokens, p.snapshotEvery) + done / p.snapshotEvery - 1;
+        store_state<KeyBlocks>(state, keyBlocks, snapshots + (ulong(place) * H + group.y) * V * K + own,
+                               p.columnStride);
       }
     }
 
