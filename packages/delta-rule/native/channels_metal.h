@@ -11,17 +11,19 @@ METAL_FUNC float4 exp4(float4 x) {
 // exp_of_sum of four.
 METAL_FUNC float4 exp4_of_sum(float4 high, float4 low) { return exp4(high) * (1.0f + low * (1.0f + 0.5f * low)); }
 
-METAL_FUNC float4 high4(GateTensors G, uint row, uint column) { return load4(G.high + row * G.stride + column); }
+METAL_FUNC float4 high4(CumulativeGateTensors G, uint row, uint column) {
+  return load4(G.high + row * G.stride + column);
+}
 
-METAL_FUNC float4 low4(GateTensors G, uint row, uint column) {
+METAL_FUNC float4 low4(CumulativeGateTensors G, uint row, uint column) {
   return G.carriesLow ? load4(G.low + row * G.stride + column) : float4(0.0f);
 }
 
 // A chunk's rows into threadgroup memory, each element times exp of its gate and, if `Scaled`, the factor of its row,
 // with zeros up to a multiple of eight rows. Columns are a multiple of four.
 template <bool Scaled, typename To, typename T, uint Columns, uint Stride>
-METAL_FUNC void stage_decayed(threadgroup To* to, device const T* from, uint stride, GateTensors G, uint columns,
-                              threadgroup const float* factors, ChunkThread t) {
+METAL_FUNC void stage_decayed(threadgroup To* to, device const T* from, uint stride, CumulativeGateTensors G,
+                              uint columns, threadgroup const float* factors, ChunkThread t) {
   const uint all = (t.rows + 7) / 8 * 8 * (Columns / 4);
   for (uint i = t.index; i < all; i += t.threads) {
     const uint row = i / (Columns / 4), column = i % (Columns / 4) * 4;
@@ -36,8 +38,8 @@ METAL_FUNC void stage_decayed(threadgroup To* to, device const T* from, uint str
   }
 }
 
-// A panel of a chunk: what Σ_c x_ic y_jc exp(G_ic − G_jc) is summed up from. Rows of `Columns` elements of x and as many
-// of y, and of the high and low parts of G; gaps of `Gap` bytes between them.
+// A panel of a chunk: what Σ_c x_ic y_jc exp(G_ic − G_jc) is summed up from. Rows of `Columns` elements of x and as
+// many of y, and of the high and low parts of G; gaps of `Gap` bytes between them.
 template <typename T, uint Columns, uint Gap>
 struct ChannelPanel {
   threadgroup T* operands;
@@ -46,7 +48,7 @@ struct ChannelPanel {
 
 // Rows that are not real, up to a multiple of eight, have the last one's gates: no difference overflows.
 template <typename T, uint Columns, uint Gap>
-METAL_FUNC void stage_gates(ChannelPanel<T, Columns, Gap> to, GateTensors G, uint columns, ChunkThread t) {
+METAL_FUNC void stage_gates(ChannelPanel<T, Columns, Gap> to, CumulativeGateTensors G, uint columns, ChunkThread t) {
   const uint all = (t.rows + 7) / 8 * 8 * (Columns / 4);
   for (uint i = t.index; i < all; i += t.threads) {
     const uint row = i / (Columns / 4), column = i % (Columns / 4) * 4, from = metal::min(row, t.rows - 1);
@@ -81,12 +83,11 @@ METAL_FUNC PairLane pair_lane(uint lane) {
 
 // Adds the products of a panel to a row of blocks, number `strip`, up to the diagonal. Blocks before it are matrix
 // products of x_ic exp(G_ic − G_rc) and y_jc exp(G_rc − G_jc), r the first row of the strip, so that no exponent is
-// positive. In the diagonal block each lane adds to the product of a pair of rows; with `Diagonal` products of rows with
-// themselves are summed beside.
+// positive. In the diagonal block each lane adds to the product of a pair of rows; with `Diagonal` products of rows
+// with themselves are summed beside.
 template <uint Blocks, bool Diagonal, typename T, uint Columns, uint Gap>
 METAL_FUNC void add_strip_products(thread Block* sums, thread float& sum, uint strip,
-                                     ChannelPanel<T, Columns, Gap> panel, uint columns, BlockLane at,
-                                     PairLane own) {
+                                   ChannelPanel<T, Columns, Gap> panel, uint columns, BlockLane at, PairLane own) {
   constexpr uint kStride = 2 * Columns + Gap / sizeof(T);
   threadgroup const T* xs = panel.operands;
   threadgroup const T* ys = panel.operands + Columns;
@@ -137,9 +138,8 @@ struct PairSums {
 
 // Both for the two strips of a simdgroup.
 template <bool Diagonal, typename T, uint Columns, uint Gap>
-METAL_FUNC void add_channel_products(thread Triangle& sums, thread PairSums& pairs,
-                                     ChannelPanel<T, Columns, Gap> panel, uint columns, PairLane own,
-                                     ChunkThread t) {
+METAL_FUNC void add_channel_products(thread Triangle& sums, thread PairSums& pairs, ChannelPanel<T, Columns, Gap> panel,
+                                     uint columns, PairLane own, ChunkThread t) {
   const Strips s = t.strips;
   if (s.topBlocks) add_strip_products<4, Diagonal>(sums.top, pairs.top, s.top, panel, columns, t.at, own);
   if (s.bottomBlocks) add_strip_products<8, Diagonal>(sums.bottom, pairs.bottom, s.bottom, panel, columns, t.at, own);

@@ -66,7 +66,8 @@ void clear_skipped(const uint8_t* mask, size_t rows, T* to, size_t stride, size_
 
 // A_ij = (β_i k_i · k_j) exp(G_i − G_j) for j < i, else 0; `products(tile)` sums up the dot products of a tile.
 template <typename Products>
-MLXTS_INLINE void decayed_kkt(size_t n, size_t BT, const CumulativeGates& G, float* A, size_t stride, Products products) {
+MLXTS_INLINE void decayed_kkt(size_t n, size_t BT, const CumulativeGates& G, float* A, size_t stride,
+                              Products products) {
   for_tiles(
       n, [](size_t end) { return end - 1; },
       [&](auto tile) {

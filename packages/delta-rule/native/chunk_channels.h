@@ -16,13 +16,12 @@ MLXTS_INLINE void for_channels(size_t K, Body body) {
 
 // body(c, width, exp(G_i − G_j)) for the vectors of K channels.
 template <typename Body>
-MLXTS_INLINE void decays_between(GateTensors G, size_t i, size_t j, size_t K, Body body) {
+MLXTS_INLINE void decays_between(CumulativeGateTensors G, size_t i, size_t j, size_t K, Body body) {
   const float *from = G.high + i * G.stride, *to = G.high + j * G.stride;
   if (G.low) {
     const float *from_low = G.low + i * G.stride, *to_low = G.low + j * G.stride;
-    for_channels(K, [&](size_t c, int n, auto row) {
-      body(c, n, exp((row(from) - row(to)) + (row(from_low) - row(to_low))));
-    });
+    for_channels(
+        K, [&](size_t c, int n, auto row) { body(c, n, exp((row(from) - row(to)) + (row(from_low) - row(to_low)))); });
   } else {
     for_channels(K, [&](size_t c, int n, auto row) { body(c, n, exp(row(from) - row(to))); });
   }
@@ -30,7 +29,7 @@ MLXTS_INLINE void decays_between(GateTensors G, size_t i, size_t j, size_t K, Bo
 
 // body(c, width, exp(G_i)), the same.
 template <typename Body>
-MLXTS_INLINE void decays_of(GateTensors G, size_t i, size_t K, Body body) {
+MLXTS_INLINE void decays_of(CumulativeGateTensors G, size_t i, size_t K, Body body) {
   const float *from = G.high + i * G.stride, *low = G.low ? G.low + i * G.stride : nullptr;
   for_channels(K, [&](size_t c, int n, auto row) {
     const vf32 decay = exp(row(from));
@@ -57,8 +56,8 @@ inline void clear_beyond(ChannelRows r) {
   for (float* rows : {r.x, r.keys, r.steps}) memset(rows, 0, r.BT * r.stride * sizeof(float));
 }
 
-// Products of the rows within a block, from its first row on, to [kBlockRows, kBlockRows], for j < i or j ≤ i. The decay
-// between two rows is the product of the steps between them.
+// Products of the rows within a block, from its first row on, to [kBlockRows, kBlockRows], for j < i or j ≤ i. The
+// decay between two rows is the product of the steps between them.
 template <bool kInclusive>
 void block_products(size_t rows, size_t stride, const float* x, const float* keys, const float* steps, float* to) {
   // Columns j and j + 1 at a time, kept in registers for N vectors of channels while rows go by.
@@ -141,7 +140,7 @@ void earlier_products(ChannelRows r, size_t first, size_t rows, float* to, size_
 
 // Decays the keys of all blocks so far to the first row of the next one, exp(G_next − G_j) k_j, and adds those of the
 // block from row `first` on.
-inline void decay_keys(ChannelRows r, GateTensors G, size_t first) {
+inline void decay_keys(ChannelRows r, CumulativeGateTensors G, size_t first) {
   const size_t next = first + kBlockRows;
   for (size_t c = 0; c < r.stride; c += kLanes) {
     vf32 decay = splat(1.0f);
@@ -167,7 +166,7 @@ inline void decay_keys(ChannelRows r, GateTensors G, size_t first) {
 // Σ_c x_ic k_jc exp(G_ic − G_jc), rounded to T, for j < i or j ≤ i and 0 else, for n rows of BT columns that lie
 // `to_stride` apart.
 template <typename T, bool kInclusive>
-void channel_products(size_t n, ChannelRows r, GateTensors G, float* to, size_t to_stride) {
+void channel_products(size_t n, ChannelRows r, CumulativeGateTensors G, float* to, size_t to_stride) {
   for (size_t i = 1; i < n; ++i)
     decays_between(G, i, i - 1, r.K, [&](size_t c, int, vf32 step) { store(r.steps + i * r.stride + c, step); });
   for (size_t first = 0; first < n; first += kBlockRows) {

@@ -24,14 +24,15 @@ kernel void chunk_inverse_f32(device const float* a [[buffer(CHUNK_INVERSE_A)]],
                               device float* x [[buffer(CHUNK_INVERSE_X)]],
                               constant ChunkInverseParams& p [[buffer(CHUNK_INVERSE_PARAMS)]],
                               device MlxtsFault* fault [[buffer(CHUNK_INVERSE_FAULT)]],
-                              threadgroup uchar* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
-                              uint3 groups [[threadgroups_per_grid]], uint3 size [[threads_per_threadgroup]],
-                              uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+                              threadgroup uchar* memory [[threadgroup(0)]],
+                              uint3 group [[threadgroup_position_in_grid]], uint3 groups [[threadgroups_per_grid]],
+                              uint3 size [[threads_per_threadgroup]], uint index [[thread_index_in_threadgroup]],
+                              uint lane [[thread_index_in_simdgroup]],
                               uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const auto scratch = scratch_of(memory, p);
   const Indices cuts = {cuSeqlens, bool(p.present & CHUNK_INVERSE_HAS_CU_SEQLENS)};
-  const ChunkPlace place = threadgroup_place(p, cuts, group, groups.x, {fault, lane}, CHUNK_INVERSE_FAULT_CU_SEQLENS,
-                                             scratch.place, index);
+  const ChunkPlace place =
+      threadgroup_place(p, cuts, group, groups.x, {fault, lane}, CHUNK_INVERSE_FAULT_CU_SEQLENS, scratch.place, index);
   if (place.rows == 0) return;
   const uint length = p.chunkLength, stride = length + CHUNK_INVERSE_GAP;
   const ulong start = (place.token * p.heads + place.head) * length;

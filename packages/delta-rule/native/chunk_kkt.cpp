@@ -8,9 +8,9 @@ namespace {
 
 // One gate a head: the rows of `keys` are multiplied by their beta.
 template <typename T>
-void head_kkt(const ChunkKktParams& p, ChunkKktScratch scratch, size_t n, GateTensors gates, float* A) {
+void head_kkt(const ChunkKktParams& p, ChunkKktScratch scratch, size_t n, CumulativeGateTensors gates, float* A) {
   const size_t K = p.keyDim, BT = p.chunkLength, stride = p.keyStride;
-  const CumulativeGates G{scratch.gateHigh, scratch.gateLow};
+  const CumulativeGates G{scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
   G.read(gates, n, BT);
   transpose_padded({scratch.keys, stride}, n, K, scratch.transposedKeys, BT);
   scale_rows<T>(n, K, scratch.betas, scratch.keys, stride, scratch.keys, stride);
@@ -21,7 +21,7 @@ void head_kkt(const ChunkKktParams& p, ChunkKktScratch scratch, size_t n, GateTe
 
 // A gate for each channel: A_ij = Σ_c β_i k_ic k_jc exp(G_ic − G_jc).
 template <typename T>
-void channel_kkt(const ChunkKktParams& p, ChannelRows rows, const float* betas, size_t n, GateTensors G,
+void channel_kkt(const ChunkKktParams& p, ChannelRows rows, const float* betas, size_t n, CumulativeGateTensors G,
                  float* A) {
   scale_rows<T>(n, rows.K, betas, rows.keys, rows.stride, rows.x, rows.stride);
   channel_products<float, false>(n, rows, G, A, p.heads * rows.BT);
@@ -34,8 +34,8 @@ int32_t chunk_kkt(const Launch& l) {
   const Indices cu_seqlens = l.indices(CHUNK_KKT_CU_SEQLENS);
   if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, CHUNK_KKT_FAULT_CU_SEQLENS)) return 1;
   const size_t K = p.keyDim, H = p.heads, BT = p.chunkLength, stride = p.keyStride, gates = kChannels ? K : 1;
-  const GateTensors G{l.buffer<const float>(CHUNK_KKT_CUMULATIVE_GATE),
-                      l.buffer<const float>(CHUNK_KKT_CUMULATIVE_GATE_LOW), H * gates};
+  const CumulativeGateTensors G{l.buffer<const float>(CHUNK_KKT_CUMULATIVE_GATE),
+                                l.buffer<const float>(CHUNK_KKT_CUMULATIVE_GATE_LOW), H * gates};
   const auto scratch = scratch_of(l, p);
   const ChannelRows rows{scratch.weightedKeys, scratch.keys, scratch.steps, scratch.transposedKeys, K, BT, stride};
   if constexpr (kChannels) clear_beyond(rows);

@@ -10,7 +10,7 @@ template <typename T>
 struct Keys {
   device const T* k;
   device const float* beta;
-  GateTensors G;
+  CumulativeGateTensors G;
   uint stride, betaStride;
 };
 
@@ -66,8 +66,8 @@ METAL_FUNC void stage_keys(ChannelPanel<T, Columns, Gap> to, Keys<T> keys, uint 
 
 // A gate for each channel: Σ_c round(β_i k_ic) k_jc exp(G_ic − G_jc).
 template <typename T, uint Columns, uint Gap>
-METAL_FUNC void sum_channel_products(thread Triangle& dots, Keys<T> keys, uint K,
-                                     ChannelPanel<T, Columns, Gap> panel, ChunkThread t) {
+METAL_FUNC void sum_channel_products(thread Triangle& dots, Keys<T> keys, uint K, ChannelPanel<T, Columns, Gap> panel,
+                                     ChunkThread t) {
   const PairLane own = pair_lane(t.lane);
   PairSums pairs = {0.0f, 0.0f};
   for (uint c = 0; c < K; c += Columns) {
@@ -105,13 +105,13 @@ kernel void chunk_kkt(device const T* k [[buffer(CHUNK_KKT_K)]], device const fl
   const ulong keyCell = place.token * p.keyHeads + key_head_of(place.head, p.headsPerKey, p.keyHeads);
   const Keys<T> keys = {
       k + keyCell * K, beta + cell, {G + cell * gates, GLow + cell * gates, carriesLow, H * gates}, p.keyHeads * K, H};
-  const CumulativeGates headGates = {scratch.gateHigh, scratch.gateLow};
+  const CumulativeGates headGates = {scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
   threadgroup T* panel = (threadgroup T*)scratch.keys;
   Triangle dots;
   clear(dots);
   if (Channels) {
-    const ChannelPanel<T, CHUNK_KKT_CHANNEL_COLUMNS, CHUNK_KKT_GAP_BYTES> channels = {panel, scratch.channelGates};
-    sum_channel_products(dots, keys, K, channels, t);
+    typedef ChannelPanel<T, CHUNK_KKT_CHANNEL_COLUMNS, CHUNK_KKT_GAP_BYTES> Panel;
+    sum_channel_products(dots, keys, K, Panel{panel, scratch.cumulativeGatePanel}, t);
   } else {
     stage_gates(headGates, keys.G, t);
     sum_head_products(dots, keys, K, panel, t);

@@ -51,9 +51,9 @@ static_assert(sizeof(ChunkKktParams) == 72, "ChunkKktParams must match the decla
 struct ChunkKktScratch {
   threadgroup uint* place;
   threadgroup uchar* keys;
-  threadgroup float* gateHigh;
-  threadgroup float* gateLow;
-  threadgroup float* channelGates;
+  threadgroup float* cumulativeGateHigh;
+  threadgroup float* cumulativeGateLow;
+  threadgroup float* cumulativeGatePanel;
 };
 inline ChunkKktScratch scratch_of(threadgroup uchar* memory, constant ChunkKktParams& p) {
   return {
@@ -69,8 +69,8 @@ struct ChunkKktScratch {
   float* keys;
   float* transposedKeys;
   float* betas;
-  float* gateHigh;
-  float* gateLow;
+  float* cumulativeGateHigh;
+  float* cumulativeGateLow;
   float* weightedKeys;
   float* steps;
 };

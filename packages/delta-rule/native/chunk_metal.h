@@ -6,8 +6,8 @@
 
 namespace mlxts {
 
-// The chunk of a threadgroup, [slot, head, row of tokens]; no rows where cuSeqlens is wrong, which is reported. `agreed`
-// has two words.
+// The chunk of a threadgroup, [slot, head, row of tokens]; no rows where cuSeqlens is wrong, which is reported.
+// `agreed` has two words.
 template <typename P>
 METAL_FUNC ChunkPlace threadgroup_place(constant P& p, Indices cuSeqlens, metal::uint3 group, uint slots,
                                         FaultSearch search, uint code, threadgroup uint* agreed, uint index) {
@@ -49,14 +49,14 @@ METAL_FUNC ChunkThread chunk_thread(uint index, uint threads, uint lane, uint si
 }
 
 // G and GLow of a call from one element on, tokens `stride` apart.
-struct GateTensors {
+struct CumulativeGateTensors {
   device const float* high;
   device const float* low;
   bool carriesLow;  // whether GLow is there
   uint stride;
 };
 
-METAL_FUNC GateTensors gates_from(GateTensors G, ulong element) {
+METAL_FUNC CumulativeGateTensors gates_from(CumulativeGateTensors G, ulong element) {
   return {G.high + element, G.low + element, G.carriesLow, G.stride};
 }
 
@@ -66,7 +66,7 @@ struct CumulativeGates {
   threadgroup float* low;
 };
 
-METAL_FUNC void stage_gates(CumulativeGates to, GateTensors from, ChunkThread t) {
+METAL_FUNC void stage_gates(CumulativeGates to, CumulativeGateTensors from, ChunkThread t) {
   if (t.index >= t.length) return;
   const bool real = t.index < t.rows;
   to.high[t.index] = real ? from.high[t.index * from.stride] : 0.0f;

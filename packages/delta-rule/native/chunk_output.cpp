@@ -20,9 +20,9 @@ struct Chunk {
 // The scores with one gate a head, and exp(G). Returns q.
 template <typename T>
 WideRows head_scores(const ChunkOutputParams& p, ChunkOutputScratch scratch, Chunk<T> chunk,
-                     GateTensors gates) {
+                     CumulativeGateTensors gates) {
   const size_t n = chunk.n, K = p.keyDim, BT = p.chunkLength;
-  const CumulativeGates G{scratch.gateHigh, scratch.gateLow};
+  const CumulativeGates G{scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
   G.read(gates, n, BT);
   G.decays(scratch.decays, n);
   const WideRows q = widen_rows(chunk.q, chunk.key_stride, n, K, scratch.queries, p.keyStride);
@@ -36,7 +36,7 @@ WideRows head_scores(const ChunkOutputParams& p, ChunkOutputScratch scratch, Chu
 
 // The scores with a gate for each channel. Returns exp(G) q.
 template <typename T>
-WideRows channel_scores(ChannelRows rows, float* scores, Chunk<T> chunk, GateTensors G) {
+WideRows channel_scores(ChannelRows rows, float* scores, Chunk<T> chunk, CumulativeGateTensors G) {
   const size_t n = chunk.n, K = rows.K, stride = rows.stride;
   for (size_t i = 0; i < n; ++i) {
     convert_row(chunk.q + i * chunk.key_stride, K, rows.x + i * stride);
@@ -54,8 +54,7 @@ WideRows channel_scores(ChannelRows rows, float* scores, Chunk<T> chunk, GateTen
 
 // A panel of the state's rows, transposed, and of the values' columns, with zeros up to kPanel.
 template <typename T>
-void read_panel(const ChunkOutputParams& p, ChunkOutputScratch scratch, Chunk<T> chunk, size_t v0,
-                size_t width) {
+void read_panel(const ChunkOutputParams& p, ChunkOutputScratch scratch, Chunk<T> chunk, size_t v0, size_t width) {
   const size_t K = p.keyDim;
   const WideRows h = widen_rows(chunk.h + v0 * K, K, width, K, scratch.keysThenStates, p.keyStride);
   transpose_padded(h, width, K, scratch.transposed, kPanel);
@@ -68,8 +67,8 @@ void read_panel(const ChunkOutputParams& p, ChunkOutputScratch scratch, Chunk<T>
 
 // o = scale · (q hᵀ + scores · vNew) in a panel; with one gate a head q hᵀ is yet to be multiplied by exp(G).
 template <bool kChannels, typename T>
-void store_output(const ChunkOutputParams& p, ChunkOutputScratch scratch, Chunk<T> chunk, WideRows q,
-                  size_t v0, size_t width) {
+void store_output(const ChunkOutputParams& p, ChunkOutputScratch scratch, Chunk<T> chunk, WideRows q, size_t v0,
+                  size_t width) {
   const size_t BT = p.chunkLength;
   const vf32 scale = splat(p.scale);
   for_tiles(
@@ -93,11 +92,11 @@ int32_t chunk_output(const Launch& l) {
   if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, CHUNK_OUTPUT_FAULT_CU_SEQLENS)) return 1;
   const uint8_t* mask = l.buffer<const uint8_t>(CHUNK_OUTPUT_MASK);
   const size_t K = p.keyDim, V = p.valueDim, H = p.heads, BT = p.chunkLength, gates = kChannels ? K : 1;
-  const GateTensors G{l.buffer<const float>(CHUNK_OUTPUT_CUMULATIVE_GATE),
-                      l.buffer<const float>(CHUNK_OUTPUT_CUMULATIVE_GATE_LOW), H * gates};
+  const CumulativeGateTensors G{l.buffer<const float>(CHUNK_OUTPUT_CUMULATIVE_GATE),
+                                l.buffer<const float>(CHUNK_OUTPUT_CUMULATIVE_GATE_LOW), H * gates};
   const auto scratch = scratch_of(l, p);
-  const ChannelRows rows{scratch.queries, scratch.keysThenStates, scratch.steps, scratch.transposed,
-                         K, BT, p.keyStride};
+  const ChannelRows rows{scratch.queries, scratch.keysThenStates, scratch.steps, scratch.transposed, K, BT,
+                         p.keyStride};
   if constexpr (kChannels) clear_beyond(rows);
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const ChunkPlace place = chunk_of_threadgroup(l, p, cu_seqlens, group);

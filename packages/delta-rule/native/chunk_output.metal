@@ -15,7 +15,7 @@ struct Chunk {
   device const T* k;
   device const T* vNew;
   device const T* h;
-  GateTensors G;
+  CumulativeGateTensors G;
   uint K, keyStride, valueStride;
 };
 
@@ -28,7 +28,8 @@ struct ValueBlocks {
 template <typename T>
 METAL_FUNC void sum_head_products(thread Triangle& scores, Chunk<T> chunk, threadgroup T* left, threadgroup T* right,
                                   ChunkThread t) {
-  constexpr uint kColumns = CHUNK_OUTPUT_PANEL_BYTES / sizeof(T), kStride = kColumns + CHUNK_OUTPUT_GAP_BYTES / sizeof(T);
+  constexpr uint kColumns = CHUNK_OUTPUT_PANEL_BYTES / sizeof(T);
+  constexpr uint kStride = kColumns + CHUNK_OUTPUT_GAP_BYTES / sizeof(T);
   for (uint c = 0; c < chunk.K; c += kColumns) {
     const uint columns = min(kColumns, chunk.K - c);
     if (c > 0) threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -81,9 +82,8 @@ METAL_FUNC void make_scores(thread Triangle& scores, Chunk<T> chunk, CumulativeG
   threadgroup T* right = (threadgroup T*)rightBytes;
   clear(scores);
   if (Channels) {
-    const ChannelPanel<T, CHUNK_OUTPUT_CHANNEL_COLUMNS, CHUNK_OUTPUT_GAP_BYTES> panel = {
-        right, (threadgroup float*)leftBytes};
-    sum_channel_products(scores, chunk, panel, t);
+    typedef ChannelPanel<T, CHUNK_OUTPUT_CHANNEL_COLUMNS, CHUNK_OUTPUT_GAP_BYTES> Panel;
+    sum_channel_products(scores, chunk, Panel{right, (threadgroup float*)leftBytes}, t);
   } else {
     stage_gates(G, chunk.G, t);
     sum_head_products(scores, chunk, left, right, t);
@@ -130,7 +130,8 @@ METAL_FUNC void multiply_state(thread ValueBlocks& out, Chunk<T> chunk, uint v, 
 template <typename T>
 METAL_FUNC void multiply_values(thread ValueBlocks& out, thread Triangle& scores, Chunk<T> chunk, uint v, uint width,
                                 threadgroup T* left, threadgroup T* right, ChunkThread t) {
-  constexpr uint kColumns = CHUNK_OUTPUT_PANEL_BYTES / sizeof(T), kStride = kColumns + CHUNK_OUTPUT_GAP_BYTES / sizeof(T);
+  constexpr uint kColumns = CHUNK_OUTPUT_PANEL_BYTES / sizeof(T);
+  constexpr uint kStride = kColumns + CHUNK_OUTPUT_GAP_BYTES / sizeof(T);
   static_assert(2 * kColumns >= kValues, "two panels must have room for the values");
   threadgroup_barrier(mem_flags::mem_threadgroup);
   stage_rows<T, kColumns, kStride>(left, chunk.vNew + v, chunk.valueStride, t.rows, min(kColumns, width), t);
@@ -207,7 +208,7 @@ kernel void chunk_output(device const T* q [[buffer(CHUNK_OUTPUT_Q)]], device co
                           K,
                           p.keyHeads * K,
                           H * V};
-  const CumulativeGates headGates = {scratch.gateHigh, scratch.gateLow};
+  const CumulativeGates headGates = {scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
   threadgroup T* left = (threadgroup T*)scratch.left;
   threadgroup T* right = (threadgroup T*)scratch.right;
 

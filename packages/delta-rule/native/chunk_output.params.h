@@ -58,8 +58,8 @@ struct ChunkOutputScratch {
   threadgroup uint* place;
   threadgroup uchar* left;
   threadgroup uchar* right;
-  threadgroup float* gateHigh;
-  threadgroup float* gateLow;
+  threadgroup float* cumulativeGateHigh;
+  threadgroup float* cumulativeGateLow;
 };
 inline ChunkOutputScratch scratch_of(threadgroup uchar* memory, constant ChunkOutputParams& p) {
   return {
@@ -78,8 +78,8 @@ struct ChunkOutputScratch {
   float* scores;
   float* values;
   float* decays;
-  float* gateHigh;
-  float* gateLow;
+  float* cumulativeGateHigh;
+  float* cumulativeGateLow;
   float* steps;
 };
 inline ChunkOutputScratch scratch_of(const MlxtsCpuLaunch& l, const ChunkOutputParams& p) {

@@ -25,7 +25,8 @@ void store_state(ChunkStateScratch scratch, size_t K, size_t rows, T* h) {
   for (size_t r = 0; r < rows; ++r) convert_row(scratch.transposedState + r * K, K, h + r * K);
 }
 
-// vNew = u − w Sᵀ, and in `gated` what of it is left at the chunk's end: that of a gate for each channel is in the keys.
+// vNew = u − w Sᵀ, and `gated`: what of it is left at the chunk's end. The decays of a gate for each channel are in the
+// keys.
 template <bool kChannels, typename T>
 void store_values(const ChunkStateParams& p, ChunkStateScratch scratch, Chunk<T> chunk, size_t rows) {
   const size_t K = p.keyDim, stride = chunk.value_stride;
@@ -56,7 +57,7 @@ void store_values(const ChunkStateParams& p, ChunkStateScratch scratch, Chunk<T>
 
 // Keys as they decay to the chunk's end, round(k_i exp(G_last − G_i)), and exp(G_last).
 template <typename T>
-void decay_keys_to_end(ChunkStateScratch scratch, size_t n, size_t K, GateTensors G) {
+void decay_keys_to_end(ChunkStateScratch scratch, size_t n, size_t K, CumulativeGateTensors G) {
   for (size_t i = 0; i < n; ++i)
     decays_between(G, n - 1, i, K, [&](size_t c, int m, vf32 decay) {
       float* row = scratch.keys + i * K + c;
@@ -81,11 +82,11 @@ void update_state(ChunkStateScratch scratch, size_t n, size_t K, size_t rows, fl
 }
 
 template <bool kChannels, typename T>
-void advance(const ChunkStateParams& p, ChunkStateScratch scratch, Chunk<T> chunk,
-             GateTensors gates, size_t rows) {
+void advance(const ChunkStateParams& p, ChunkStateScratch scratch, Chunk<T> chunk, CumulativeGateTensors gates,
+             size_t rows) {
   const size_t n = chunk.n, K = p.keyDim;
   store_state(scratch, K, rows, chunk.h);
-  const CumulativeGates G{scratch.gateHigh, scratch.gateLow};
+  const CumulativeGates G{scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
   if constexpr (!kChannels) {
     G.read(gates, n, p.chunkLength);
     G.decays_to(n - 1, scratch.decaysToEnd);
@@ -106,8 +107,8 @@ int32_t chunk_state(const Launch& l) {
   const float* initial = l.buffer<const float>(CHUNK_STATE_INITIAL_STATE);
   float* final_state = l.buffer<float>(CHUNK_STATE_FINAL_STATE);
   const size_t K = p.keyDim, V = p.valueDim, H = p.heads, BT = p.chunkLength, gates = kChannels ? K : 1;
-  const GateTensors G{l.buffer<const float>(CHUNK_STATE_CUMULATIVE_GATE),
-                      l.buffer<const float>(CHUNK_STATE_CUMULATIVE_GATE_LOW), H * gates};
+  const CumulativeGateTensors G{l.buffer<const float>(CHUNK_STATE_CUMULATIVE_GATE),
+                                l.buffer<const float>(CHUNK_STATE_CUMULATIVE_GATE_LOW), H * gates};
   const auto scratch = scratch_of(l, p);
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t v0 = group % l.threadgroups[0] * kRows, rows = V - v0 < kRows ? V - v0 : kRows;
@@ -121,8 +122,7 @@ int32_t chunk_state(const Launch& l) {
       memset(scratch.state, 0, K * kRows * sizeof(float));
     float* snapshot = l.buffer<float>(CHUNK_STATE_SNAPSHOTS);
     if (snapshot)
-      snapshot +=
-          (first_snapshot(cu_seqlens, index, sequence.tokens, p.tokens, p.snapshotEvery) * H + head) * V * K;
+      snapshot += (first_snapshot(cu_seqlens, index, sequence.tokens, p.tokens, p.snapshotEvery) * H + head) * V * K;
     for (size_t i = 0; size_t n = chunk_rows(chunks.tokens, i, BT); ++i) {
       const size_t token = sequence.begin + i * BT, at = token * H + head;
       const Chunk<T> chunk{n,

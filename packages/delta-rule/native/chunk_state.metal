@@ -7,8 +7,8 @@
 using namespace metal;
 using namespace mlxts;
 
-// A tile in threadgroup memory: rows of up to KeyBlocks · 8 elements. Its threads have pieces of four neighbors each, the
-// same columns of `ahead` rows.
+// A tile in threadgroup memory: rows of up to KeyBlocks · 8 elements. Its threads have pieces of four neighbors each,
+// the same columns of `ahead` rows.
 template <typename T, uint KeyBlocks>
 struct TileOf {
   enum : uint {
@@ -33,8 +33,8 @@ METAL_FUNC Tile tile_after(Tile t, uint rows, uint tileRows) {
   return {t.chunk + t.keys, 0, !t.keys};
 }
 
-// One head of one sequence in device memory, from its first token, or h from its first chunk, on; tokens are `keyStride`,
-// `wStride` and `valueStride` apart, chunks of h `hStride`.
+// One head of one sequence in device memory, from its first token, or h from its first chunk, on; tokens are
+// `keyStride`, `wStride` and `valueStride` apart, chunks of h `hStride`.
 template <typename T>
 struct Head {
   device const T* k;
@@ -42,7 +42,7 @@ struct Head {
   device const T* u;
   device T* vNew;
   device T* h;
-  GateTensors G;
+  CumulativeGateTensors G;
   uint keyStride, wStride, valueStride, hStride;
   uint keyBlocks, K, V;
   uint length;  // of a chunk
@@ -72,8 +72,8 @@ METAL_FUNC void store_state(thread Block* state, uint keyBlocks, device To* to, 
   }
 }
 
-// Loads a thread's pieces of a tile; `rows` are those of its chunk. With `Channels` keys are decayed to the chunk's end on
-// the way, and the decays of the whole chunk are left in `keyDecays`.
+// Loads a thread's pieces of a tile; `rows` are those of its chunk. With `Channels` keys are decayed to the chunk's end
+// on the way, and the decays of the whole chunk are left in `keyDecays`.
 template <typename T, uint KeyBlocks, bool Channels>
 METAL_FUNC void load_tile(thread vec<T, 4>* ahead, Head<T> head, Tile tile, uint rows, threadgroup float* keyDecays,
                           StateThread t) {
@@ -82,7 +82,7 @@ METAL_FUNC void load_tile(thread vec<T, 4>* ahead, Head<T> head, Tile tile, uint
   const ulong token = ulong(tile.chunk) * head.length + tile.row;
   const uint stride = tile.keys ? head.keyStride : head.wStride;
   device const T* from = (tile.keys ? head.k : head.w) + token * stride;
-  const GateTensors G = gates_from(head.G, token * head.G.stride);
+  const CumulativeGateTensors G = gates_from(head.G, token * head.G.stride);
   float4 last = float4(0.0f), lastLow = last;
   if (Channels && tile.keys && end > 0 && column < head.K) {
     last = high4(G, rows - 1 - tile.row, column);
@@ -117,15 +117,15 @@ METAL_FUNC void store_tile(threadgroup T* to, thread vec<T, 4>* ahead, Tile tile
   }
 }
 
-// vNew = u − w Sᵀ of a tile of w, transposed: a column for each of eight tokens. `gated` keeps what of it is left at the
-// chunk's end, rounded; with `Channels` its decay is in the keys.
+// vNew = u − w Sᵀ of a tile of w, transposed: a column for each of eight tokens. `gated` keeps what of it is left at
+// the chunk's end, rounded; with `Channels` its decay is in the keys.
 template <typename T, uint KeyBlocks, bool Channels>
 METAL_FUNC void store_values(Head<T> head, Tile tile, uint rows, thread Block* state, threadgroup const T* w,
                              threadgroup vec<T, 2>* gated, StateThread t) {
   constexpr uint kStride = TileOf<T, KeyBlocks>::stride, kRows = TileOf<T, KeyBlocks>::rows;
   const uint end = min(kRows, rows - tile.row);
   const ulong token = ulong(tile.chunk) * head.length, first = token * head.valueStride + t.v;
-  const GateTensors G = gates_from(head.G, token * head.G.stride);
+  const CumulativeGateTensors G = gates_from(head.G, token * head.G.stride);
   const float last = Channels ? 0.0f : G.high[(rows - 1) * G.stride];
   const float lastLow = !Channels && G.carriesLow ? G.low[(rows - 1) * G.stride] : 0.0f;
   for (uint i = 0; i < end; i += 8) {
@@ -163,8 +163,8 @@ METAL_FUNC void store_values(Head<T> head, Tile tile, uint rows, thread Block* s
 
 // S ← exp(G_last) S before a chunk's first keys.
 template <typename T, uint KeyBlocks, bool Channels>
-METAL_FUNC void decay_state(thread Block* state, Head<T> head, Tile tile, uint rows,
-                            threadgroup const float* keyDecays, StateThread t) {
+METAL_FUNC void decay_state(thread Block* state, Head<T> head, Tile tile, uint rows, threadgroup const float* keyDecays,
+                            StateThread t) {
   const ulong last = (ulong(tile.chunk) * head.length + rows - 1) * head.G.stride;
   const float decay = Channels ? 0.0f : exp_of_sum(head.G.high[last], head.G.carriesLow ? head.G.low[last] : 0.0f);
   MLXTS_UNROLL
@@ -210,7 +210,7 @@ METAL_FUNC void use_tile(thread Block* state, Head<T> head, Tile tile, uint rows
   }
 }
 
-// The sequence of a threadgroup; one that begins behind the tokens where cuSeqlens is wrong, which is reported.
+// The sequence of a threadgroup; a packed one that begins behind the tokens where cuSeqlens is wrong, which is reported.
 METAL_FUNC Sequence threadgroup_sequence(constant ChunkStateParams& p, Indices cuSeqlens, uint sequence,
                                          FaultSearch search, threadgroup uint* agreed, uint index) {
   const Sequence at = sequence_at(cuSeqlens, sequence, p.tokens);
@@ -239,7 +239,7 @@ kernel void chunk_state(device const T* k [[buffer(CHUNK_STATE_K)]], device cons
   const auto scratch = scratch_of(memory, p);
   const Indices cuts = {cuSeqlens, bool(p.present & CHUNK_STATE_HAS_CU_SEQLENS)};
   const Sequence sequence = threadgroup_sequence(p, cuts, group.z, {fault, lane}, scratch.place, index);
-  if (sequence.begin > p.tokens) return;
+  if (cuts && sequence.begin > p.tokens) return;
   const Chunks chunks = chunks_in(p, bool(cuts), group.z, sequence);
   const uint K = p.keyDim, V = p.valueDim, H = p.heads, gates = Channels ? K : 1, keyBlocks = K / 8;
   const ulong cell = ulong(sequence.begin) * H + group.y;
@@ -267,8 +267,7 @@ kernel void chunk_state(device const T* k [[buffer(CHUNK_STATE_K)]], device cons
   const ulong stateAt = (ulong(group.z) * H + group.y) * V * K + own;
   const bool real = t.v < V;
   // Each lane takes back what it has left here itself.
-  threadgroup vec<T, 2>* gated =
-      (threadgroup vec<T, 2>*)scratch.gated + simdgroup * (p.chunkLength / 8) * kSimd + lane;
+  threadgroup vec<T, 2>* gated = (threadgroup vec<T, 2>*)scratch.gated + simdgroup * (p.chunkLength / 8) * kSimd + lane;
 
   Block state[KeyBlocks];
   MLXTS_UNROLL

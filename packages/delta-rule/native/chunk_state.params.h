@@ -84,8 +84,8 @@ struct ChunkStateScratch {
   float* w;
   float* keys;
   float* decaysToEnd;
-  float* gateHigh;
-  float* gateLow;
+  float* cumulativeGateHigh;
+  float* cumulativeGateLow;
   float* keyDecays;
 };
 inline ChunkStateScratch scratch_of(const MlxtsCpuLaunch& l, const ChunkStateParams& p) {

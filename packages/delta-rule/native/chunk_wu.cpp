@@ -27,7 +27,7 @@ MLXTS_INLINE void multiply(const float* X, size_t x_stride, size_t n, const floa
 
 // A panel of keys where each channel has its own gate: round(β_i exp(G_ic) k_ic).
 template <typename T>
-void weigh_channels(size_t n, size_t width, const float* betas, const T* k, size_t stride, GateTensors G,
+void weigh_channels(size_t n, size_t width, const float* betas, const T* k, size_t stride, CumulativeGateTensors G,
                     float* panel) {
   for (size_t i = 0; i < n; ++i) {
     const vf32 beta = splat(betas[i]);
@@ -46,8 +46,8 @@ int32_t chunk_wu(const Launch& l) {
   const Indices cu_seqlens = l.indices(CHUNK_WU_CU_SEQLENS);
   if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, CHUNK_WU_FAULT_CU_SEQLENS)) return 1;
   const size_t K = p.keyDim, V = p.valueDim, H = p.heads, BT = p.chunkLength, gates = kChannels ? K : 1;
-  const GateTensors gate_tensors{l.buffer<const float>(CHUNK_WU_CUMULATIVE_GATE),
-                                 l.buffer<const float>(CHUNK_WU_CUMULATIVE_GATE_LOW), H * gates};
+  const CumulativeGateTensors gate_tensors{l.buffer<const float>(CHUNK_WU_CUMULATIVE_GATE),
+                                           l.buffer<const float>(CHUNK_WU_CUMULATIVE_GATE_LOW), H * gates};
   const auto scratch = scratch_of(l, p);
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const ChunkPlace chunk = chunk_of_threadgroup(l, p, cu_seqlens, group);
@@ -62,9 +62,9 @@ int32_t chunk_wu(const Launch& l) {
     multiply(X, H * BT, n, scratch.panel, V, l.buffer<T>(CHUNK_WU_U) + at * V, H * V, [&](size_t c0, size_t width) {
       scale_rows<T>(n, width, scratch.factors, v + c0, H * V, scratch.panel, kPanel);
     });
-    const GateTensors from = gate_tensors.from(at * gates);
+    const CumulativeGateTensors from = gate_tensors.from(at * gates);
     if constexpr (!kChannels) {
-      const CumulativeGates G{scratch.gateHigh, scratch.gateLow};
+      const CumulativeGates G{scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
       G.read(from, n, BT);
       G.decays(scratch.factors, n);
       for (size_t i = 0; i < n; ++i) scratch.factors[i] *= beta[i * H];

@@ -86,7 +86,7 @@ kernel void chunk_wu(device const T* k [[buffer(CHUNK_WU_K)]], device const T* v
     const uint columns = min(kColumns, all - c);
     if (c > 0) threadgroup_barrier(mem_flags::mem_threadgroup);
     if (Channels && keys) {
-      const GateTensors gates = {G + cell * K + c, GLow + cell * K + c, carriesLow, H * K};
+      const CumulativeGateTensors gates = {G + cell * K + c, GLow + cell * K + c, carriesLow, H * K};
       stage_decayed<true, T, T, kColumns, kStride>(panel, from + c, stride, gates, columns, scratch.factors, t);
     } else {
       stage_scaled<T, kColumns, kStride>(panel, from + c, stride, columns, scratch.factors, t);

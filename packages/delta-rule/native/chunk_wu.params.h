@@ -67,8 +67,8 @@ inline ChunkWuScratch scratch_of(threadgroup uchar* memory, constant ChunkWuPara
 struct ChunkWuScratch {
   float* panel;
   float* factors;
-  float* gateHigh;
-  float* gateLow;
+  float* cumulativeGateHigh;
+  float* cumulativeGateLow;
 };
 inline ChunkWuScratch scratch_of(const MlxtsCpuLaunch& l, const ChunkWuParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);

@@ -14,12 +14,12 @@ MLXTS_INLINE vf32 log_decay(vf32 gates, float factor) {
 }
 
 // G and GLow of a call from one element on, tokens `stride` apart; `low` is null where GLow is absent.
-struct GateTensors {
+struct CumulativeGateTensors {
   const float* high;
   const float* low;
   size_t stride;
 
-  GateTensors from(size_t element) const { return {high + element, low ? low + element : nullptr, stride}; }
+  CumulativeGateTensors from(size_t element) const { return {high + element, low ? low + element : nullptr, stride}; }
 };
 
 // G of one chunk and head.
@@ -28,7 +28,7 @@ struct CumulativeGates {
   float* low;
 
   // Reads G of n tokens.
-  void read(const GateTensors& from, size_t n, size_t chunk_length) const {
+  void read(const CumulativeGateTensors& from, size_t n, size_t chunk_length) const {
     memset(high, 0, chunk_length * sizeof(float));
     memset(low, 0, chunk_length * sizeof(float));
     for (size_t i = 0; i < n; ++i) {

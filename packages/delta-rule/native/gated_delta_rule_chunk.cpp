@@ -79,7 +79,7 @@ void load_chunk(const Params& p, Scratch scratch, Chunk<T> chunk) {
   const size_t n = chunk.n, K = p.keyDim, BT = p.chunkLength, stride = p.keyStride;
   load_vectors(p, chunk.q, n, chunk.mask, scratch.queries);
   load_vectors(p, chunk.k, n, chunk.mask, scratch.keys);
-  const CumulativeGates G{scratch.gateHigh, scratch.gateLow};
+  const CumulativeGates G{scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
   G.sum_up(chunk.g, p.heads, n, BT, p.gateFactor, chunk.mask, p.carriesLow);
   G.decays(scratch.decays, n);
   G.decays_to(n - 1, scratch.decaysToEnd);
@@ -103,7 +103,7 @@ void load_chunk(const Params& p, Scratch scratch, Chunk<T> chunk) {
 template <typename T>
 void make_matrices(const Params& p, Scratch scratch, size_t n) {
   const size_t K = p.keyDim, BT = p.chunkLength, stride = p.keyStride;
-  const CumulativeGates G{scratch.gateHigh, scratch.gateLow};
+  const CumulativeGates G{scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
   // Sums up the products of rows with those of k.
   const auto multiply = [&](auto& tile, const float* rows, const bf16* rows_bf16) {
     if constexpr (kBf16<T>)
@@ -174,8 +174,7 @@ const float* round_operands(const Params& p, Scratch scratch, size_t n, Panel pa
 
 // o = scale · (exp(G) q Sᵀ + scores · vNew)
 template <typename T>
-void store_output(const Params& p, Scratch scratch, Chunk<T> chunk, Panel panel,
-                  const float* state) {
+void store_output(const Params& p, Scratch scratch, Chunk<T> chunk, Panel panel, const float* state) {
   const size_t BT = p.chunkLength, stride = p.keyStride, value_stride = size_t(p.heads) * p.valueDim;
   const vf32 scale = splat(p.scale);
   for_tiles(
@@ -253,8 +252,7 @@ int32_t gated_delta_rule_chunk(const Launch& l) {
     });
     float* snapshot = l.buffer<float>(GATED_DELTA_RULE_CHUNK_SNAPSHOTS);
     if (snapshot)
-      snapshot +=
-          (first_snapshot(cu_seqlens, index, sequence.tokens, p.tokens, p.snapshotEvery) * H + head) * V * K;
+      snapshot += (first_snapshot(cu_seqlens, index, sequence.tokens, p.tokens, p.snapshotEvery) * H + head) * V * K;
     for (size_t i = 0; size_t n = chunk_rows(chunks.tokens, i, BT); ++i) {
       const size_t token = sequence.begin + i * BT, at = token * H + head, key_at = (token * p.keyHeads + key_head) * K;
       const Chunk<T> chunk{n,

@@ -80,8 +80,8 @@ struct GatedDeltaRuleChunkScratch {
   float* factors;
   float* decays;
   float* decaysToEnd;
-  float* gateHigh;
-  float* gateLow;
+  float* cumulativeGateHigh;
+  float* cumulativeGateLow;
   mlxts::bf16* queriesBf16;
   mlxts::bf16* weightedKeysBf16;
   mlxts::bf16* transposedKeysBf16;

@@ -22,36 +22,6 @@ export interface ChunkDims extends CallDims {
   NT: number;
 }
 
-/** A GPU keeps rows of a chunk in threadgroup memory in panels: bytes of a row, and a gap, so that rows begin in other banks. */
-export const PANEL = { panelBytes: 128, gapBytes: 16 } as const;
-
-/**
- * Where each channel has its own gate, a panel has so many columns, of which a row holds two elements: of two operands, or
- * the high and low parts of gates.
- */
-export const CHANNEL_PANEL = { ...PANEL, channelColumns: 16 } as const;
-
-/** The shape of a panel of u8. */
-export const panelOf = (rows: number) => [rows, PANEL.panelBytes + PANEL.gapBytes] as const;
-
-/** The shape of a scratch array of which some dispatches need nothing. */
-export const shapeIf = (needed: boolean, ...shape: number[]): readonly number[] => (needed ? shape : [0]);
-
-/** Where a GPU's threads agree on the place of their chunk. */
-export const PLACE = { place: "u32" } as const;
-export const PLACE_SHAPE = { place: [2] } as const;
-
-/** Threads of a GPU's simdgroup, and rows of the square blocks that it multiplies. */
-export const SIMD = 32;
-export const BLOCK = 8;
-
-/** A threadgroup for each chunk of a head; a GPU's has a simdgroup for each two rows of blocks. */
-export const chunkThreadgroups = ({ NT, H, B }: Pick<ChunkDims, "NT" | "H" | "B">) => [NT, H, B] as const;
-export const chunkThreads = ({ BT }: Pick<ChunkDims, "BT">) => [(BT / (2 * BLOCK)) * SIMD, 1, 1] as const;
-
-/** Elements from row to row where a CPU takes rows of K elements as whole vectors. */
-export const wholeVectors = (K: number): number => Math.ceil(K / 16) * 16;
-
 const chunkCount = (tokens: number, chunkLength: number, packed: boolean, sequences: number): number =>
   packed ? Math.floor(tokens / chunkLength) + sequences : Math.ceil(tokens / chunkLength);
 
@@ -82,10 +52,6 @@ export const CUMULATIVE = {
   GLow: { dtype: ["f32"], shape: gateShape("G"), optional: true, doc: "their low part from `chunkCumsum`" },
   cuSeqlens: CU_SEQLENS,
 } as const;
-
-/** The same tensors as buffers of a kernel; of a CPU's scratch, G of one head in a chunk. */
-export const CUMULATIVE_BUFFERS = { cumulativeGate: "read", cumulativeGateLow: "read?", cuSeqlens: "read?" } as const;
-export const GATE_SCRATCH = { gateHigh: "f32", gateLow: "f32" } as const;
 
 /** Kernels where each channel has its own gate are instances of their own. */
 export const channelVariants = (variants: readonly string[]): string[] => [

@@ -1,5 +1,6 @@
 import { type CommandEncoder, defineKernel, defineOp, type Tensor } from "@mlxts/core";
-import { BLOCK, type ChunkDims, chunkDims, chunkThreadgroups, PLACE, PLACE_SHAPE, SIMD, TOKEN_PAIRS } from "./chunk.ts";
+import { type ChunkDims, chunkDims, TOKEN_PAIRS } from "./chunk.ts";
+import { BLOCK, chunkThreadgroups, PLACE_SCRATCH, PLACE_SHAPE, SIMD } from "./chunk_launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, CU_SEQLENS, checkPacked, PACKED_FAULTS } from "./options.ts";
 import type { ChunkInverse } from "./signatures.ts";
@@ -16,7 +17,7 @@ export const chunkInverseKernel = defineKernel({
   // Elements between rows of A, which then begin in different banks of threadgroup memory.
   constants: { gpu: { gap: 4 } },
   inPlace: [["x", "a"]],
-  scratch: { cpu: { inverse: "f32" }, gpu: { ...PLACE, a: "f32", diagonalInverses: "f32" } },
+  scratch: { cpu: { inverse: "f32" }, gpu: { ...PLACE_SCRATCH, a: "f32", diagonalInverses: "f32" } },
   launch: {
     cpu: (sizes: Sizes) => ({
       threadgroups: chunkThreadgroups(sizes),

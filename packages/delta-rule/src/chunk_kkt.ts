@@ -1,25 +1,27 @@
 import { type CommandEncoder, DTYPES, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import {
-  CHANNEL_PANEL,
   CHUNK_PARAMS,
   type ChunkDims,
   CUMULATIVE,
-  CUMULATIVE_BUFFERS,
   channelVariants,
   checkChunkDims,
   chunkDims,
   chunkParams,
+  gateVariant,
+  TOKEN_PAIRS,
+} from "./chunk.ts";
+import {
+  CHANNEL_PANEL,
+  CUMULATIVE_BUFFERS,
+  CUMULATIVE_SCRATCH,
   chunkThreadgroups,
   chunkThreads,
-  GATE_SCRATCH,
-  gateVariant,
-  PLACE,
+  PLACE_SCRATCH,
   PLACE_SHAPE,
-  panelOf,
+  panelShape,
   shapeIf,
-  TOKEN_PAIRS,
   wholeVectors,
-} from "./chunk.ts";
+} from "./chunk_launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, checkPacked, GQA, PACKED_FAULTS, type RuleOptions } from "./options.ts";
 import type { ChunkKkt } from "./signatures.ts";
@@ -44,11 +46,11 @@ export const chunkKktKernel = defineKernel({
       keys: "f32",
       transposedKeys: "f32",
       betas: "f32",
-      ...GATE_SCRATCH,
+      ...CUMULATIVE_SCRATCH,
       weightedKeys: "f32",
       steps: "f32",
     },
-    gpu: { ...PLACE, keys: "u8", ...GATE_SCRATCH, channelGates: "f32" },
+    gpu: { ...PLACE_SCRATCH, keys: "u8", ...CUMULATIVE_SCRATCH, cumulativeGatePanel: "f32" },
   },
   launch: {
     cpu: (sizes: Sizes) => {
@@ -64,8 +66,8 @@ export const chunkKktKernel = defineKernel({
           keys: [BT, keyStride],
           transposedKeys: [K, BT],
           betas: [BT],
-          gateHigh: ofHead,
-          gateLow: ofHead,
+          cumulativeGateHigh: ofHead,
+          cumulativeGateLow: ofHead,
           weightedKeys: ofChannels,
           steps: ofChannels,
         },
@@ -80,10 +82,10 @@ export const chunkKktKernel = defineKernel({
         threadsPerThreadgroup: chunkThreads(sizes),
         scratch: {
           ...PLACE_SHAPE,
-          keys: channels ? [BT, 2 * channelColumns * sizes.bytes + gapBytes] : panelOf(BT),
-          gateHigh: ofHead,
-          gateLow: ofHead,
-          channelGates: shapeIf(channels, BT, 2 * channelColumns + gapBytes / 4),
+          keys: channels ? [BT, 2 * channelColumns * sizes.bytes + gapBytes] : panelShape(BT),
+          cumulativeGateHigh: ofHead,
+          cumulativeGateLow: ofHead,
+          cumulativeGatePanel: shapeIf(channels, BT, 2 * channelColumns + gapBytes / 4),
         },
       };
     },

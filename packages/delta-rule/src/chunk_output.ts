@@ -1,25 +1,27 @@
 import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import {
-  CHANNEL_PANEL,
   CHUNK_PARAMS,
   CHUNK_STATES,
   type ChunkDims,
   CUMULATIVE,
-  CUMULATIVE_BUFFERS,
   channelVariants,
   checkChunkDims,
   chunkDims,
   chunkParams,
+  gateVariant,
+} from "./chunk.ts";
+import {
+  CHANNEL_PANEL,
+  CUMULATIVE_BUFFERS,
+  CUMULATIVE_SCRATCH,
   chunkThreadgroups,
   chunkThreads,
-  GATE_SCRATCH,
-  gateVariant,
-  PLACE,
+  PLACE_SCRATCH,
   PLACE_SHAPE,
-  panelOf,
+  panelShape,
   shapeIf,
   wholeVectors,
-} from "./chunk.ts";
+} from "./chunk_launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, checkPacked, GQA, PACKED_FAULTS, type RuleOptions, SCALE } from "./options.ts";
 import type { ChunkOutput } from "./signatures.ts";
@@ -52,12 +54,12 @@ export const chunkOutputKernel = defineKernel({
       scores: "f32",
       values: "f32",
       decays: "f32",
-      ...GATE_SCRATCH,
+      ...CUMULATIVE_SCRATCH,
       steps: "f32",
     },
     // Panels of two operands: q and k, then q and h, then the values in both. With a gate for each channel, first gates
     // on the left, q and k on the right.
-    gpu: { ...PLACE, left: "u8", right: "u8", ...GATE_SCRATCH },
+    gpu: { ...PLACE_SCRATCH, left: "u8", right: "u8", ...CUMULATIVE_SCRATCH },
   },
   launch: {
     cpu: (sizes: Sizes, { constants: { panelValues } }) => {
@@ -76,8 +78,8 @@ export const chunkOutputKernel = defineKernel({
           scores: [BT, BT],
           values: [BT, panelValues],
           decays: ofHead,
-          gateHigh: ofHead,
-          gateLow: ofHead,
+          cumulativeGateHigh: ofHead,
+          cumulativeGateLow: ofHead,
           steps: shapeIf(channels, BT, keyStride),
         },
       };
@@ -90,10 +92,10 @@ export const chunkOutputKernel = defineKernel({
         threadsPerThreadgroup: chunkThreads(sizes),
         scratch: {
           ...PLACE_SHAPE,
-          left: panelOf(BT),
-          right: panelOf(Math.max(BT, panelValues)),
-          gateHigh: ofHead,
-          gateLow: ofHead,
+          left: panelShape(BT),
+          right: panelShape(Math.max(BT, panelValues)),
+          cumulativeGateHigh: ofHead,
+          cumulativeGateLow: ofHead,
         },
       };
     },

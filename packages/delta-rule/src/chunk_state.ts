@@ -1,23 +1,25 @@
 import { type CommandEncoder, DTYPES, type Dtype, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import {
-  BLOCK,
   CHUNK_PARAMS,
   CHUNK_STATES,
   type ChunkDims,
   CUMULATIVE,
-  CUMULATIVE_BUFFERS,
   channelVariants,
   checkChunkDims,
   chunkDims,
   chunkParams,
-  GATE_SCRATCH,
   gateVariant,
-  PLACE,
+} from "./chunk.ts";
+import {
+  BLOCK,
+  CUMULATIVE_BUFFERS,
+  CUMULATIVE_SCRATCH,
+  PLACE_SCRATCH,
   PLACE_SHAPE,
   SIMD,
   shapeIf,
   wholeVectors,
-} from "./chunk.ts";
+} from "./chunk_launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import {
   CHUNK_LENGTH,
@@ -88,10 +90,10 @@ export const chunkStateKernel = defineKernel({
       w: "f32",
       keys: "f32",
       decaysToEnd: "f32",
-      ...GATE_SCRATCH,
+      ...CUMULATIVE_SCRATCH,
       keyDecays: "f32",
     },
-    gpu: { ...PLACE, tiles: "u8", gated: "u8", keyDecays: "f32" },
+    gpu: { ...PLACE_SCRATCH, tiles: "u8", gated: "u8", keyDecays: "f32" },
   },
   launch: {
     cpu: ({ N, H, K, V, BT, channels, bytes }: Sizes, { constants: { rows } }) => {
@@ -105,8 +107,8 @@ export const chunkStateKernel = defineKernel({
           w: shapeIf(bytes < 4, BT, K),
           keys: [BT, K],
           decaysToEnd: ofHead,
-          gateHigh: ofHead,
-          gateLow: ofHead,
+          cumulativeGateHigh: ofHead,
+          cumulativeGateLow: ofHead,
           keyDecays: shapeIf(channels > 1, wholeVectors(K)),
         },
       };

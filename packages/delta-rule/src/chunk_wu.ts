@@ -3,20 +3,22 @@ import {
   CHUNK_PARAMS,
   type ChunkDims,
   CUMULATIVE,
-  CUMULATIVE_BUFFERS,
   channelVariants,
   checkChunkDims,
   chunkDims,
   chunkParams,
-  chunkThreads,
-  GATE_SCRATCH,
   gateVariant,
-  PANEL,
-  PLACE,
-  PLACE_SHAPE,
-  panelOf,
   TOKEN_PAIRS,
 } from "./chunk.ts";
+import {
+  CUMULATIVE_BUFFERS,
+  CUMULATIVE_SCRATCH,
+  chunkThreads,
+  PANEL,
+  PLACE_SCRATCH,
+  PLACE_SHAPE,
+  panelShape,
+} from "./chunk_launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, checkPacked, GQA, PACKED_FAULTS, type RuleOptions } from "./options.ts";
 import type { ChunkWu } from "./signatures.ts";
@@ -41,19 +43,19 @@ export const chunkWuKernel = defineKernel({
   constants: { cpu: { panelColumns: 64 }, gpu: PANEL },
   // Rows of v and k times their factor, a panel of columns at a time.
   scratch: {
-    cpu: { panel: "f32", factors: "f32", ...GATE_SCRATCH },
-    gpu: { ...PLACE, panel: "u8", factors: "f32" },
+    cpu: { panel: "f32", factors: "f32", ...CUMULATIVE_SCRATCH },
+    gpu: { ...PLACE_SCRATCH, panel: "u8", factors: "f32" },
   },
   launch: {
     cpu: ({ B, H, BT, NT }: Sizes, { constants: { panelColumns } }) => ({
       threadgroups: [NT, H, B],
-      scratch: { panel: [BT, panelColumns], factors: [BT], gateHigh: [BT], gateLow: [BT] },
+      scratch: { panel: [BT, panelColumns], factors: [BT], cumulativeGateHigh: [BT], cumulativeGateLow: [BT] },
     }),
     // u and w have threadgroups of their own.
     gpu: ({ B, H, BT, NT }) => ({
       threadgroups: [NT, H, 2 * B],
       threadsPerThreadgroup: chunkThreads({ BT }),
-      scratch: { ...PLACE_SHAPE, panel: panelOf(BT), factors: [BT] },
+      scratch: { ...PLACE_SHAPE, panel: panelShape(BT), factors: [BT] },
     }),
   },
 });

@@ -1,5 +1,6 @@
 import { type CommandEncoder, type Dtype, defineKernel, FLOATS } from "@mlxts/core";
-import { type ChunkDims, GATE_SCRATCH, shapeIf, wholeVectors } from "./chunk.ts";
+import type { ChunkDims } from "./chunk.ts";
+import { CUMULATIVE_SCRATCH, shapeIf, wholeVectors } from "./chunk_launch.ts";
 import type { RuleTensors } from "./gated_delta_rule_recurrent.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { PACKED_FAULTS, RULE_BUFFERS, RULE_IN_PLACE, RULE_PARAMS, type RuleOptions, ruleParams } from "./options.ts";
@@ -43,7 +44,7 @@ export const gatedDeltaRuleChunkKernel = defineKernel({
       factors: "f32",
       decays: "f32",
       decaysToEnd: "f32",
-      ...GATE_SCRATCH,
+      ...CUMULATIVE_SCRATCH,
       queriesBf16: "bf16",
       weightedKeysBf16: "bf16",
       transposedKeysBf16: "bf16",
@@ -83,8 +84,8 @@ export const gatedDeltaRuleChunkKernel = defineKernel({
           factors: ofTokens,
           decays: ofTokens,
           decaysToEnd: ofTokens,
-          gateHigh: ofTokens,
-          gateLow: ofTokens,
+          cumulativeGateHigh: ofTokens,
+          cumulativeGateLow: ofTokens,
           queriesBf16: shapeIf(bf16, ...rows),
           weightedKeysBf16: shapeIf(bf16, ...rows),
           transposedKeysBf16: shapeIf(bf16, keyStride / 2, BT, 2),
