@@ -1,6 +1,6 @@
 import { type CommandEncoder, defineKernel, defineOp, type Tensor } from "@mlxts/core";
 import { type ChunkDims, chunkDims } from "./chunk.ts";
-import { SIMD } from "./chunk_launch.ts";
+import { SIMD } from "./launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import {
   CHUNK_LENGTH,

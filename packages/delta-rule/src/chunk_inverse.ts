@@ -1,6 +1,6 @@
 import { type CommandEncoder, defineKernel, defineOp, type Tensor } from "@mlxts/core";
 import { type ChunkDims, chunkDims, TOKEN_PAIRS } from "./chunk.ts";
-import { BLOCK, chunkThreadgroups, PLACE_SCRATCH, PLACE_SHAPE, SIMD } from "./chunk_launch.ts";
+import { BLOCK, chunkThreadgroups, PLACE_SCRATCH, PLACE_SHAPE, SIMD } from "./launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, CU_SEQLENS, checkPacked, PACKED_FAULTS } from "./options.ts";
 import type { ChunkInverse } from "./signatures.ts";

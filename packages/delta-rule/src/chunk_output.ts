@@ -21,7 +21,7 @@ import {
   panelShape,
   shapeIf,
   wholeVectors,
-} from "./chunk_launch.ts";
+} from "./launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, checkPacked, GQA, PACKED_FAULTS, type RuleOptions, SCALE } from "./options.ts";
 import type { ChunkOutput } from "./signatures.ts";

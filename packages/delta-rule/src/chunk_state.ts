@@ -19,7 +19,7 @@ import {
   SIMD,
   shapeIf,
   wholeVectors,
-} from "./chunk_launch.ts";
+} from "./launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import {
   CHUNK_LENGTH,

@@ -18,7 +18,7 @@ import {
   PLACE_SCRATCH,
   PLACE_SHAPE,
   panelShape,
-} from "./chunk_launch.ts";
+} from "./launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, checkPacked, GQA, PACKED_FAULTS, type RuleOptions } from "./options.ts";
 import type { ChunkWu } from "./signatures.ts";

@@ -1,5 +1,5 @@
 import { defineKernel, defineOp } from "@mlxts/core";
-import { SIMD, wholeVectors } from "./chunk.ts";
+import { SIMD, wholeVectors } from "./launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import {
   channelsOf,

@@ -1,7 +1,7 @@
 import { type CommandEncoder, type Dtype, defineKernel, FLOATS } from "@mlxts/core";
 import type { ChunkDims } from "./chunk.ts";
-import { CUMULATIVE_SCRATCH, shapeIf, wholeVectors } from "./chunk_launch.ts";
 import type { RuleTensors } from "./gated_delta_rule_recurrent.ts";
+import { CUMULATIVE_SCRATCH, shapeIf, wholeVectors } from "./launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { PACKED_FAULTS, RULE_BUFFERS, RULE_IN_PLACE, RULE_PARAMS, type RuleOptions, ruleParams } from "./options.ts";
 

@@ -1,5 +1,6 @@
 import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
-import { channelVariants, gateVariant, SIMD, wholeVectors } from "./chunk.ts";
+import { channelVariants, gateVariant } from "./chunk.ts";
+import { SIMD, wholeVectors } from "./launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import {
   type CallDims,

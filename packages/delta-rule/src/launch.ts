@@ -1,4 +1,4 @@
-// What the launch rules and declarations of the chunk stages share.
+// What launch rules and declarations of kernels share, most of it of the chunk stages.
 import type { ChunkDims } from "./chunk.ts";
 
 /** G and GLow as buffers of a kernel, and where packed sequences begin. */
