@@ -60,9 +60,6 @@ export {
   type Launch,
   type LaunchDevice,
   type LaunchRule,
-  type Machine,
-  OLD_SCRATCH,
-  oldLaunch,
   type Scalar,
 } from "./kernel.ts";
 export { defineLibrary, type LibraryDefinition } from "./library_definition.ts";

@@ -201,24 +201,6 @@ function checkElement(name: string, value: unknown): void {
   if (!isDtype(value)) throw wrongKind(OP, name, "be a dtype", value);
 }
 
-/** TRANSITION: a rule as it was before launch rules and scratch had worlds; with `OLD_SCRATCH`. */
-export type Machine = { gpu: boolean; limits: DeviceLimits };
-export const OLD_SCRATCH = { cpu: { memory: "u8" }, gpu: { memory: "u8" } } as const;
-export function oldLaunch<S>(
-  launch: (
-    sizes: S,
-    machine: Machine,
-  ) => { threadgroups: Axes; threadsPerThreadgroup?: Axes; threadgroupBytes?: number },
-) {
-  const rule =
-    (gpu: boolean) =>
-    (sizes: S, { limits }: { limits: DeviceLimits }) => {
-      const { threadgroupBytes = 0, ...rest } = launch(sizes, { gpu, limits });
-      return { ...rest, scratch: { memory: [threadgroupBytes] } };
-    };
-  return { cpu: rule(false), gpu: rule(true) };
-}
-
 /**
  * Declares a kernel once: names, binding order with access, params, constants, scratch and launch rules. The params header
  * is generated from it. The declaration is copied: changing it afterwards changes nothing.

@@ -315,7 +315,6 @@ describe("every public function of core refuses what it cannot take", () => {
       "ArgumentTypeError",
       "cpuLevels",
       "printAsJson",
-      "oldLaunch",
     ];
     expect(names.filter((name) => !called.has(name) && !untested.includes(name))).toEqual([]);
     const objects = {
