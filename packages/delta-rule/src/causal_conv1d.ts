@@ -1,6 +1,7 @@
 import { defineKernel, defineOp, FLOATS, type ShapeRule } from "@mlxts/core";
+import { SIMD } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
-import { CU_SEQLENS, PACKED_FAULTS, SIMD, sequenceCount } from "./options.ts";
+import { CU_SEQLENS, PACKED_FAULTS, sequenceCount } from "./options.ts";
 import type { CausalConv1d } from "./signatures.ts";
 
 interface Sizes {

@@ -1,6 +1,6 @@
 import { type CommandEncoder, defineKernel, FLOATS, type Tensor } from "@mlxts/core";
+import { SIMD } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
-import { SIMD } from "./options.ts";
 
 export const maskValuesKernel = defineKernel({
   library: deltaRuleLibrary,

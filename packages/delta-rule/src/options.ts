@@ -1,8 +1,5 @@
 import { FLOATS, type OpContext, type ShapeRule, type Tensor } from "@mlxts/core";
 
-/** Lanes of a simdgroup. */
-export const SIMD = 32;
-
 /** The largest key dimension: what a row of the state may take. */
 export const MAX_KEY_DIM = 256;
 /** The most tokens that can be taken back. */

@@ -1,6 +1,7 @@
 import { type CommandEncoder, defineKernel, FLOATS, type Tensor } from "@mlxts/core";
+import { SIMD } from "./chunk.ts";
 import { deltaRuleLibrary } from "./library.ts";
-import { normParams, type RuleOptions, SIMD } from "./options.ts";
+import { normParams, type RuleOptions } from "./options.ts";
 
 export const qkNormKernel = defineKernel({
   library: deltaRuleLibrary,
