@@ -1,5 +1,5 @@
-// One threadgroup: a block of value rows of one head, token after token. Rows of the state are independent; each token
-// reads and writes every row once.
+// One threadgroup: a block of value rows of one head's state, token after token. Rows do not depend on each other; each
+// token reads and writes every row once.
 #include <algorithm>
 
 #include "cpu_kernel.h"
@@ -13,10 +13,11 @@ using namespace mlxts;
 
 namespace {
 
+// A token of one head, as the rows of its state need it.
 struct Token {
   const float* k;  // [K], zeros up to a whole vector
   const float* q;
-  const float* decays;  // [K], the same, where channels have their own; decay is 1 then
+  const float* decays;  // [K], zeros likewise, where channels have their own gates; `decay` is 1 then
   float decay, beta, scale;
 };
 
@@ -95,7 +96,7 @@ void prepare(float* to, const T* from, const GatedDeltaRuleRecurrentParams& p) {
       [&](size_t c, int n) { store_partial(to + c, load(to + c) * inverse, n); });
 }
 
-// What is to be kept of states and tokens on the way; the pointers are null where it is not asked for.
+// The outputs that keep states and tokens on the way; pointers are null for those that the caller does not ask for.
 struct Kept {
   const GatedDeltaRuleRecurrentParams& p;
   const StateLayout layout;
@@ -124,7 +125,7 @@ struct Kept {
     return states + layout.at(index * p.heads + b.head, b.v0);
   }
 
-  // Of the state before all tokens from `done` on.
+  // The state after `done` tokens of the sequence, where it is one of the last.
   void state(const Block& b, size_t done, const float* rows) const {
     const size_t left = b.tokens - done;
     if (last_states && left < p.lastTokens)
@@ -138,7 +139,7 @@ struct Kept {
       store_rows(layout, rows, b.rows, rows_of(snapshots, b.first_snapshot + done / p.snapshotEvery - 1, b));
   }
 
-  // The entry of token t; one that changes nothing where `key` is null.
+  // The log's entry of token t, if it is one of the last; that of a token that changes nothing where `key` is null.
   void entry(const Block& b, size_t t, const float* key, const float* delta, const float* gate) const {
     if (log_keys && t + p.lastTokens >= b.tokens) store_entry(b, t + p.lastTokens - b.tokens, key, delta, gate);
   }
@@ -155,8 +156,8 @@ struct Kept {
     for (size_t c = 0; c < layout.K; ++c) keys[c] = key ? key[c] : 0.0f;
   }
 
-  // What stands for states and tokens from before the sequence.
-  void nothing(const Block& b) const {
+  // The states and entries of a sequence that has fewer tokens than are kept: zeros, and tokens that change nothing.
+  void fill(const Block& b) const {
     for (size_t slot = b.tokens + 1; last_states && slot < p.lastTokens; ++slot)
       store_zeros(layout, b.rows, rows_of(last_states, b.sequence * p.lastTokens + slot, b));
     for (size_t index = 0; log_keys && index + b.tokens < p.lastTokens; ++index)
@@ -189,7 +190,7 @@ struct Places {
   size_t key, value, gate;
 };
 
-// One token: the rows at `from` become those at `state`, and o takes what they give.
+// One token: the rows of the state at `from` become those at `state`, and o gets what the query reads from them.
 template <typename T, bool Channels>
 MLXTS_INLINE void take_token(const GatedDeltaRuleRecurrentParams& p, const Tensors<T>& tensors,
                              const GatedDeltaRuleRecurrentScratch& scratch, Places at, size_t rows, const float* from,
@@ -251,7 +252,7 @@ int32_t gated_delta_rule_recurrent(const Launch& l) {
     if (keeps) {
       if (kept.snapshots)
         kept_of.first_snapshot = first_snapshot(cu_seqlens, sequence, s.tokens, p.tokens, p.snapshotEvery);
-      kept.nothing(kept_of);
+      kept.fill(kept_of);
       kept.state(kept_of, start, from);
     }
     for (size_t t = start; t < s.tokens; ++t) {

@@ -1,4 +1,4 @@
-// One simdgroup: four rows of the state of one head, in registers from the first token to the last. A row lies across
+// One simdgroup: four rows of one head's state, in registers from the first token to the last. A row lies across
 // the lanes, a few neighboring elements in each.
 #include "gated_delta_rule_recurrent.params.h"
 #include "metal_kernel.h"
@@ -19,7 +19,7 @@ METAL_FUNC Share<float, E> widen(Share<T, E> narrow) {
   return wide;
 }
 
-// This lane's part of the dot product.
+// This lane's part of a dot product.
 template <uint E>
 METAL_FUNC float dot_share(Share<float, E> a, Share<float, E> b) {
   float sum = 0.0f;
@@ -32,7 +32,7 @@ METAL_FUNC void multiply(thread Share<float, E>& share, float factor) {
   for (uint i = 0; i < E; ++i) share.at[i] *= factor;
 }
 
-// Where the rest of a head's tokens is read; `v` at this simdgroup's rows.
+// The next token of a head, in the inputs; `v` at this simdgroup's rows.
 template <typename T>
 struct Tokens {
   device const T* q;
@@ -42,8 +42,8 @@ struct Tokens {
   device const float* beta;
 };
 
-// A token as it was read: nothing waits for it until it is used. A head has one gate, or a lane has those of its
-// elements.
+// A token as it was read, so that it is on its way while another one is used. A head has one gate (`Gates` is 1), or each
+// lane those of its elements.
 template <typename T, uint E, uint Gates>
 struct Token {
   Share<T, E> q, k;
@@ -72,7 +72,7 @@ struct Work {
   Sequence tokens;
 };
 
-// What is to be kept of states and tokens on the way.
+// The outputs that keep states, and tokens on the way; `present` says which of them are there.
 struct Kept {
   device float* final_state;
   device float* snapshots;
@@ -91,10 +91,10 @@ METAL_FUNC device float* rows_of(device float* states, ulong index, Work w, cons
   return states + layout_of(p).at(index * p.heads + w.head, w.row);
 }
 
-// Places that a state may have to be kept in.
+// The outputs that a state may have to be stored in.
 constant constexpr uint kPlaces = 4;
 
-// The one of them where the state before all tokens from `done` on goes; null if it does not.
+// The place in one of them of the state after `done` tokens; null if it is not stored there.
 METAL_FUNC device float* place_of(uint place, Kept kept, Work w, uint start, uint done, constant Params& p) {
   const uint left = w.tokens.tokens - done;
   if (place == 0 && left == 0 && (p.present & GATED_DELTA_RULE_RECURRENT_HAS_FINAL_STATE))
@@ -110,7 +110,7 @@ METAL_FUNC device float* place_of(uint place, Kept kept, Work w, uint start, uin
   return nullptr;
 }
 
-// Of several heads that share a key the first one logs it.
+// Whether this simdgroup writes its key to the log: of several heads that share a key the first one does.
 METAL_FUNC bool logs_key(Work w, constant Params& p) {
   return w.row == 0 && w.head % p.headsPerKey == 0 && w.head / p.headsPerKey < p.keyHeads;
 }
@@ -131,7 +131,7 @@ METAL_FUNC void store_entry(Kept kept, Work w, uint index, Share<float, E> key, 
     store_share<E>(kept.log_keys + (at * p.keyHeads + w.head / p.headsPerKey) * p.keyDim, first, p.keyDim, key);
 }
 
-// The same of a token that changes nothing.
+// The entry of a token that changes nothing.
 METAL_FUNC void store_no_entry(Kept kept, Work w, uint index, uint channels, constant Params& p) {
   const ulong at = ulong(w.sequence) * p.lastTokens + index, head_at = at * p.heads + w.head;
   if (w.lane < w.rows) kept.log_deltas[head_at * p.valueDim + w.row + w.lane] = kNoDelta;
@@ -141,8 +141,8 @@ METAL_FUNC void store_no_entry(Kept kept, Work w, uint index, uint channels, con
     kept.log_keys[(at * p.keyHeads + w.head / p.headsPerKey) * p.keyDim + c] = 0.0f;
 }
 
-// What stands for states and tokens from before the sequence.
-METAL_FUNC void store_nothing(Kept kept, Work w, uint channels, constant Params& p) {
+// The states and entries of a sequence that has fewer tokens than are kept: zeros, and tokens that change nothing.
+METAL_FUNC void fill(Kept kept, Work w, uint channels, constant Params& p) {
   if (p.present & GATED_DELTA_RULE_RECURRENT_HAS_LAST_STATES)
     for (uint slot = w.tokens.tokens + 1; slot < p.lastTokens; ++slot) {
       device float* rows = rows_of(kept.last_states, ulong(w.sequence) * p.lastTokens + slot, w, p);
@@ -153,7 +153,7 @@ METAL_FUNC void store_nothing(Kept kept, Work w, uint channels, constant Params&
     for (uint index = 0; index + w.tokens.tokens < p.lastTokens; ++index) store_no_entry(kept, w, index, channels, p);
 }
 
-// The number of this lane's row: 0 … kRows - 1 for the first lanes.
+// The number of the row that this lane stores: each of the first kRows lanes has one.
 METAL_FUNC float own_row(float4 rows, uint lane) {
   float own = rows[0];
   MLXTS_UNROLL
@@ -254,14 +254,14 @@ kernel void gated_delta_rule_recurrent(device const T* q [[buffer(GATED_DELTA_RU
   Kept kept = {final_state, snapshots, last_states, log_state, log_keys, log_deltas, log_gates, 0};
   if (p.present & GATED_DELTA_RULE_RECURRENT_HAS_SNAPSHOTS)
     kept.first_snapshot = first_snapshot(cuts, sequence, w.tokens.tokens, p.tokens, p.snapshotEvery);
-  if (p.lastTokens > 0) store_nothing(kept, w, Channels ? p.keyDim : 1, p);
+  if (p.lastTokens > 0) fill(kept, w, Channels ? p.keyDim : 1, p);
   const uint start = p.chunkLength > 0 ? chunked_tokens(w.tokens.tokens, p.chunkLength, p.lastTokens) : 0;
   const ulong token = ulong(w.tokens.begin) + start, gate_at = token * p.heads + head;
   const ulong key_at = (token * p.keyHeads + key_head_of(head, p.headsPerKey, p.keyHeads)) * p.keyDim;
   const ulong value_at = gate_at * p.valueDim + row;
   const Tokens<T> from = {q + key_at, k + key_at, v + value_at, g + gate_at * (Channels ? p.keyDim : 1),
                           beta + gate_at};
-// With gates of their own rows are of fewer kinds: they are rarer, and each is as much text again.
+// Rows whose channels have their own gates have fewer instances: they are rarer, and each is as much text again.
 #define UPDATE_ROWS(E)                                                                                                 \
   update_rows<Channels ? power_of_two(E) : E, Channels ? power_of_two(E) : 1>(from, initial, mask, o + value_at, kept, \
                                                                               w, start, p)

@@ -1,4 +1,5 @@
-// Rows of a head's state as kernels that go token by token have them: side by side, whatever the layout of the tensor.
+// Rows of a head's state for the kernels that go token by token: they have them side by side, whatever the tensor's
+// layout.
 #pragma once
 #include "matrix_transpose.h"
 #include "simd.h"
@@ -39,7 +40,8 @@ inline void store_zeros(const StateLayout& layout, size_t rows, float* to) {
     for (size_t c = 0; c < layout.K; ++c) memset(to + c * layout.column_stride, 0, rows * sizeof(float));
 }
 
-// decay · s + delta · k, rounded alike wherever it stands: a compiler may not choose which product it contracts.
+// decay · s + delta · k with the same roundings in every kernel: the compiler may not choose which product it
+// contracts.
 MLXTS_INLINE vf32 next_state(vf32 s, vf32 decay, vf32 delta, vf32 k) {
   const vf32 decayed = decay * s;
 #if defined(__AVX512F__)
@@ -67,7 +69,7 @@ inline void decays_of(float* to, const float* gates, size_t n, float factor) {
       [&](size_t i, int m) { store_partial(to + i, decays(load_partial(gates + i, m)), m); });
 }
 
-// What a token that changes nothing leaves in a log: next_state(s, its decay, kNoDelta, 0) is s, also where s is −0.
+// The delta in the log of a token that changes nothing: next_state(s, 1, kNoDelta, 0) is s, also where s is −0.
 inline constexpr float kNoDelta = -0.0f;
 
 }  // namespace mlxts

@@ -7,7 +7,7 @@ namespace mlxts {
 
 constant constexpr uint kRows = 4;
 
-// A lane's elements of a vector.
+// A lane's elements of a vector that lies across the simdgroup.
 template <typename T, uint E>
 struct Share {
   T at[E];
@@ -104,7 +104,7 @@ METAL_FUNC void update_row(thread Share<float, E>& row, float delta, Share<float
   for (uint i = 0; i < E; ++i) row.at[i] = metal::fma(delta, key.at[i], row.at[i]);
 }
 
-// What a token that changes nothing leaves in a log: fma(kNoDelta, 0, s) is s, also where s is −0.
+// The delta in the log of a token that changes nothing: fma(kNoDelta, 0, s) is s, also where s is −0.
 constant constexpr float kNoDelta = -0.0f;
 
 // The least power of two that is at least E, 1 … 8.

@@ -1,5 +1,6 @@
 import { type CommandEncoder, defineKernel, FLOATS, type Tensor } from "@mlxts/core";
-import { SIMD } from "./chunk.ts";
+
+import { SIMD } from "./launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
 
 export const maskValuesKernel = defineKernel({
