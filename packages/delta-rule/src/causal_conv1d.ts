@@ -1,5 +1,4 @@
 import { defineKernel, defineOp, FLOATS, type ShapeRule } from "@mlxts/core";
-
 import { SIMD } from "./launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CU_SEQLENS, PACKED_FAULTS, sequenceCount } from "./options.ts";

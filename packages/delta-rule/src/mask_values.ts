@@ -1,5 +1,4 @@
 import { type CommandEncoder, defineKernel, FLOATS, type Tensor } from "@mlxts/core";
-
 import { SIMD } from "./launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
 
