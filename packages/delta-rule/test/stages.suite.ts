@@ -55,6 +55,8 @@ const SETTINGS: readonly Setting[] = [
   { B: 1, T: 49, Hk: 1, H: 1, K: 136, V: 72, BT: 32, channels: true, decay: 20, stateLayout: "kv", every: 32 },
   { ...packed([0, 15, 15, 60, 79]), Hk: 1, H: 2, K: 40, V: 20, BT: 64, channels: true, decay: 0.2 },
   { B: 2, T: 40, Hk: 1, H: 2, K: 16, V: 12, BT: 16, channels: true, masked: true, gate: "neg-ln" },
+  // More rows than two: each begins where its own tokens and chunks do.
+  { B: 3, T: 33, Hk: 1, H: 2, K: 24, V: 20, BT: 16 },
 ];
 
 const size = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
