@@ -21,7 +21,7 @@ const table = (head: readonly string[], rows: readonly (readonly string[])[]): s
   rows.length === 0 ? [] : [row(head), row(head.map(() => "---")), ...rows.map(row)];
 
 function dtypeText(dtype: TensorSpec["dtype"] | OutputSpec["dtype"], params: OpDescriptor["params"]): string {
-  if (typeof dtype === "function") return "outDtype" in params ? "`outDtype`" : "by the options";
+  if (typeof dtype === "function") return "outDtype" in params ? "`outDtype`" : "";
   return dtype.map((rule) => (rule.startsWith("=") ? `that of \`${rule.slice(1)}\`` : rule)).join(", ");
 }
 

@@ -1,5 +1,5 @@
 #include "add.params.h"
-#include "blocks.h"
+#include "elementwise_metal.h"
 
 using namespace metal;
 using namespace mlxts;

@@ -1,5 +1,5 @@
 #include "argmax.params.h"
-#include "largest.h"
+#include "argmax_metal.h"
 
 using namespace metal;
 using namespace mlxts;

@@ -1,5 +1,5 @@
-// One threadgroup: groupRows × kGroupColumns outputs. For each piece of the contracted dimension the weight's columns are packed
-// into panels, which rows of x then pass through six at a time; sums stay in scratch until the last piece.
+// One threadgroup: groupRows × kGroupColumns outputs. For each piece of the contracted dimension the weight's columns are
+// packed into panels, by which kPanelRows rows of x at a time are multiplied; sums stay in scratch until the last piece.
 #include "cpu_kernel.h"
 #include "matmul.params.h"
 #include "matrix_pack.h"

@@ -1,6 +1,6 @@
-// Products for few rows of x: each simdgroup takes four rows of the weight through all rows of x, so that the weight is
-// read once, 128 neighboring columns at a time. Where that gives too few simdgroups, those of a threadgroup share
-// the rows and take every fourth piece of the columns.
+// Products for few rows of x: each simdgroup multiplies four rows of the weight by all rows of x, so that the weight is read
+// once, 128 neighboring columns at a time. Where that gives too few simdgroups, those of a threadgroup share the rows, and
+// each takes every fourth piece of the columns.
 #include "matvec.params.h"
 #include "metal_kernel.h"
 

@@ -1,5 +1,5 @@
-#include "largest.h"
-#include "radix.h"
+#include "argmax_metal.h"
+#include "radix_search.h"
 #include "sampling.h"
 
 using namespace metal;

@@ -1,4 +1,4 @@
-#include "blocks.h"
+#include "elementwise_metal.h"
 #include "sigmoid_gate.params.h"
 
 using namespace metal;

@@ -1,4 +1,4 @@
-// One threadgroup: some whole rows, copied.
+// One threadgroup: some whole rows.
 #include <string.h>
 
 #include "cpu_kernel.h"

@@ -1,4 +1,4 @@
-#include "blocks.h"
+#include "elementwise_metal.h"
 #include "swiglu.params.h"
 
 using namespace metal;

@@ -53,12 +53,12 @@ export const kvCacheAppend: KvCacheAppend = defineOp({
     kCache: {
       dtype: FLOATS,
       shape: "B Hkv capacity D",
-      doc: "cache of keys, which keeps the rows that are not written",
+      doc: "cache of keys; keeps the rows that are not written",
     },
     vCache: {
       dtype: (c) => (c.outputs.kCache as { dtype: "f32" }).dtype,
       shape: "B Hkv capacity D",
-      doc: "cache of values, which keeps the rows that are not written",
+      doc: "cache of values, of the dtype of `kCache`; keeps the rows that are not written",
     },
   },
   params: {},

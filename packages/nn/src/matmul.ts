@@ -22,9 +22,12 @@ interface TiledSizes {
   elementBytes: number;
 }
 
-/** A CPU multiplies so many rows of x by panels of packed weights; `groupColumns` and `depth` of them are packed at a time. */
+/**
+ * On a CPU `depth` of the contracted dimension of `groupColumns` columns are packed into panels at a time, and `panelRows`
+ * rows of x are multiplied by a panel at a time.
+ */
 const PANEL = { panelRows: 6, groupColumns: 64, depth: 128 };
-/** The same of a GPU, and the most rows of a threadgroup. Rows in threadgroup memory end in bytes of padding. */
+/** Of a GPU. `rowPadding`: bytes behind each row in threadgroup memory. */
 const TILE = { threads: 128, rows: 64, columns: 64, depth: 32, rowPadding: 16 };
 
 /** Rows of a CPU's threadgroup: as many as fit the scratch, fewer when that leaves too few threadgroups for many threads. */
@@ -34,7 +37,7 @@ function rowsOnCpu({ m, n }: TiledSizes): number {
   return Math.ceil(Math.ceil(m / blocks) / PANEL.panelRows) * PANEL.panelRows;
 }
 
-/** Rows of a GPU's threadgroup: two share what one could take, for the sake of occupancy. */
+/** Rows of a GPU's threadgroup; half as many where all rows would fit in one, which would leave too few threadgroups. */
 const rowsOnGpu = ({ m }: TiledSizes) => (m > TILE.rows / 2 && m <= TILE.rows ? TILE.rows / 2 : TILE.rows);
 
 /** Products by register tiles; a threadgroup has `groupRows` rows of the output and 64 columns. */
@@ -150,7 +153,7 @@ export const matmul: Matmul = defineOp({
     x: {
       dtype: FLOATS,
       shape: {
-        text: ".., cols",
+        text: "..., cols",
         of: (c) => [...(c.tensors.x as Tensor).shape.slice(0, -1), inner(c).from],
       },
       doc: "rows to multiply",
@@ -166,7 +169,7 @@ export const matmul: Matmul = defineOp({
   outputs: {
     out: {
       dtype: (c) => (c.options.outDtype ?? (c.tensors.x as Tensor).dtype) as Dtype,
-      shape: { text: ".., rows", of: (c) => [...(c.tensors.x as Tensor).shape.slice(0, -1), inner(c).to] },
+      shape: { text: "..., rows", of: (c) => [...(c.tensors.x as Tensor).shape.slice(0, -1), inner(c).to] },
       doc: "the product",
     },
   },

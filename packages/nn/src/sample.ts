@@ -22,7 +22,7 @@ export const sampleKernel = defineKernel({
   scratch: {
     // Of each block the sum of its weights, its largest logit and its largest weight.
     cpu: { mass: "i64", largest: "f32", heaviest: "u32" },
-    // Two tables of sums of 64 bits, used in turn; what a search has found; the largest logits (largest.h).
+    // Two tables of sums of 64 bits, used in turn; what a search has found; the largest logits.
     gpu: {
       sumsLow: "u32",
       sumsHigh: "u32",

@@ -15,7 +15,7 @@ const params = {
   causal: "u32",
 } as const;
 
-/** Both kernels that look at `lengths` say the same. */
+/** Of both kernels that check `lengths`. */
 const faults = {
   length: ([length, sequence]: readonly number[], { capacity }: { capacity: number }) =>
     `\`lengths\` must be from 0 to ${capacity}, got ${(length as number) | 0} at sequence ${sequence}`,
@@ -28,9 +28,15 @@ const PIECES_ROWS = 64;
 /** Keys that meet the queries at a time. */
 const BLOCK_KEYS = 64;
 
-/** A CPU multiplies so many rows by panels of packed keys and values; panels of any machine fit in whole into 64 columns. */
+/**
+ * On a CPU `panelRows` rows are multiplied by a panel of packed keys or values at a time; whole panels of any
+ * instruction-set level fill `panelColumns`.
+ */
 const PANEL = { panelRows: 6, panelColumns: 64 };
-/** A GPU's threadgroup has 32 query rows; each simdgroup scores 8 of a block's keys. 256 columns of the output in a pass. */
+/**
+ * On a GPU a threadgroup has `tileRows` query rows, and computes `tileColumns` columns of them in a pass over the keys.
+ * `scoreStride`: elements of a row of scores, those of a block and padding.
+ */
 const TILE = { tileRows: 32, simdgroups: 8, tileColumns: 256, scoreStride: 68 };
 
 const TILE_SCRATCH = {
@@ -41,7 +47,7 @@ const TILE_SCRATCH = {
   denominators: "f32",
 } as const;
 
-/** A threadgroup's arrays for tiles of a key/value head's `rows` query rows, and its threads. */
+/** Threads and arrays of a GPU's threadgroup, where `rows` query rows share a key/value head. */
 function tile(rows: number) {
   const used = Math.min(TILE.tileRows, Math.ceil(rows / 8) * 8);
   return {

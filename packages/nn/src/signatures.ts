@@ -63,21 +63,21 @@ export interface KvCacheAppendInputs {
   /** Rows each sequence has before the append. [B], i32. */
   start: Tensor;
   /**
-   * Cache of keys, which keeps the rows that are not written. [B, Hkv, capacity, D], f32, f16 or bf16. An output: a
-   * tensor for it; allocated when not given.
+   * Cache of keys; keeps the rows that are not written. [B, Hkv, capacity, D], f32, f16 or bf16. An output: a tensor
+   * for it; allocated when not given.
    */
   kCache?: Tensor | true | undefined;
   /**
-   * Cache of values, which keeps the rows that are not written. [B, Hkv, capacity, D]. An output: a tensor for it;
-   * allocated when not given.
+   * Cache of values, of the dtype of `kCache`; keeps the rows that are not written. [B, Hkv, capacity, D]. An output: a
+   * tensor for it; allocated when not given.
    */
   vCache?: Tensor | true | undefined;
 }
 
 export interface KvCacheAppendOutputs {
-  /** Cache of keys, which keeps the rows that are not written. [B, Hkv, capacity, D], f32, f16 or bf16. */
+  /** Cache of keys; keeps the rows that are not written. [B, Hkv, capacity, D], f32, f16 or bf16. */
   readonly kCache: Tensor;
-  /** Cache of values, which keeps the rows that are not written. [B, Hkv, capacity, D]. */
+  /** Cache of values, of the dtype of `kCache`; keeps the rows that are not written. [B, Hkv, capacity, D]. */
   readonly vCache: Tensor;
 }
 
@@ -88,13 +88,13 @@ export interface KvCacheAppend {
 }
 
 export interface MatmulInputs {
-  /** Rows to multiply. [.., cols], f32, f16 or bf16. */
+  /** Rows to multiply. [..., cols], f32, f16 or bf16. */
   x: Tensor;
   /** The matrix. [rows, cols], f32, f16 or bf16. */
   weight: Tensor;
   /** Added to each row of the product. [rows], f32 or the dtype of `x`. */
   bias?: Tensor | undefined;
-  /** The product. [.., rows], the dtype `outDtype`. An output: a tensor for it; allocated when not given. */
+  /** The product. [..., rows], the dtype `outDtype`. An output: a tensor for it; allocated when not given. */
   out?: Tensor | true | undefined;
 }
 

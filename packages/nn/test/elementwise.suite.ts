@@ -7,11 +7,11 @@ const random = new Random(3);
 const SHAPES = [[1], [3], [4], [5], [15], [16], [17], [33], [2, 3, 67], [4095], [4096], [4097], [3, 4096], [5, 2503]];
 const sigmoid = (z: number) => 1 / (1 + Math.exp(-z));
 
-/** Cases for an op of two tensors; bounded numbers, for products of normal ones have long tails. */
+/** Cases for an op of two tensors. Their numbers are bounded: products of normal ones have long tails. */
 function cases(first: string, second: string): Case[] {
   const make = (shape: readonly number[]): Case => {
     const size = shape.reduce((a, b) => a * b, 1);
-    // One-element errors are a matter of luck: short rows come many at a time.
+    // The error of a few elements is a matter of luck: short rows are repeated.
     const full = size >= 256 ? shape : [Math.ceil(256 / size), ...shape];
     const count = full.reduce((a, b) => a * b, 1);
     return {
@@ -118,7 +118,7 @@ function subnormalGates(gate: string, other: string): Case[] {
   }));
 }
 
-/** Gates and factors that are infinite or NaN, each with each; of two NaN nobody says whose bits are kept. */
+/** Gates and factors that are infinite or NaN, each with each; which bits a NaN of two NaN has is open. */
 function infiniteGates(gate: string, other: string): Case {
   const gates = [-87, -88.7, -100, -103.9, -104, -104.3, 0, -0, 1, Infinity, -Infinity, Number.NaN];
   const others = [Infinity, -Infinity, Number.NaN, 0, -1, 1];

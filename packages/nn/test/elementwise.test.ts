@@ -2,7 +2,7 @@ import { DEVICES } from "@mlxts/test-kit/devices";
 import { afterAll, describe, expect, it } from "vitest";
 import { add, sigmoidGate, swiglu } from "../src/index.ts";
 
-// Numbers on all sides: what is computed too far is none of the suites' NaN.
+// The neighbors of the tensors are numbers here; in the suites they are NaN, and so is what is computed from them.
 describe.each(DEVICES)("on %s", (_, open) => {
   const device = open();
   afterAll(() => device.dispose());

@@ -5,7 +5,7 @@ import { ORDERS } from "@mlxts/test-kit/devices";
 import { describe, expect, it } from "vitest";
 import { embedding, kvCacheAppend, sdpa } from "../src/index.ts";
 
-/** Positions that no simdgroup shares, that one does, and that one lane looks at one after the other. */
+/** Positions that different simdgroups check, that one simdgroup checks, and that one lane checks in turn. */
 const WRONG = [[[1700, 900, 1999]], [[34, 33, 40]], [[69, 37, 5]]];
 
 describe.each(ORDERS)("the first fault on %s", (_, open) => {

@@ -38,7 +38,7 @@ function makeCase({ T, Hkv, D, capacity, start, cache = "act", data = (n) => ran
 }
 
 type Sizes = [number, number, number, number];
-/** The suite hands in caches full of NaN: whatever is not appended must stay so. */
+/** The caches of the suite are full of NaN, and rows that are not appended must stay so. */
 const reference =
   (
     append: (cache: Float64Array, x: Float64Array, start: Float64Array, sizes: Sizes, capacity: number) => Float64Array,

@@ -133,7 +133,7 @@ export const suite: Suite = {
       small.inputs.x = { ...(small.inputs.x as CaseInput), data: random.normals(m * 90, 1e-6) };
       return { ...small, name: `${small.name} subnormal x` };
     }),
-    // More scratch than the few-row kernel may have.
+    // More elements of x than the few-row kernel takes on a CPU.
     makeCase({ lead: [8], rows: 33, cols: 40000, dtypes: ["bf16"] }),
     // Weights of every dtype, biases, output dtypes, in both kernels and both directions.
     ...[3, 20].flatMap((m) =>

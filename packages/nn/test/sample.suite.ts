@@ -126,7 +126,7 @@ export const suite: Suite = {
       topK: 50,
       topP: 0.99,
     }),
-    // One more than there is.
+    // One more than may be drawn.
     makeCase("−∞ left out", 32, 300, repeated(32, row(300, -inf, [7, 1], [150, 1.5], [299, 1.2])), { topK: 4 }),
     makeCase("NaN left out", 32, 300, repeated(32, row(300, Number.NaN, [7, 1], [150, 1.5], [280, 1.2])), {
       topP: 0.99,

@@ -192,9 +192,9 @@ export const suite: Suite = {
     // Caches filled to the last row.
     makeCase({ H: 8, Hkv: 2, D: 96, lengths: [70, 70], capacity: 70 }),
     makeCase({ T: 70, H: 2, Hkv: 1, D: 96, lengths: [70], capacity: 70 }),
-    // Tokens of which the first do not reach the last piece.
+    // The first tokens do not see the last piece.
     makeCase({ T: 12, H: 5, Hkv: 1, D: 40, lengths: [68, 140] }),
-    // Many.
+    // Many tokens.
     ...[65, 66, 70, 127, 130, 200].map((T) => makeCase({ T, H: 2, Hkv: 1, D: 64, lengths: [T] })),
     ...[65, 128, 200, 700].map((length) => makeCase({ T: 65, H: 2, Hkv: 2, D: 24, lengths: [length] })),
     makeCase({ T: 300, H: 4, Hkv: 1, D: 16, lengths: [300] }),

@@ -1,4 +1,4 @@
-// Ops of this package whose inputs decide addresses, for attacks by somebody who writes them meanwhile.
+// Ops of this package whose inputs decide addresses, for tests in which these change while the ops run.
 import type { Attack } from "@mlxts/test-kit/flipped_indices";
 import { embedding, kvCacheAppend, rope, sample, sdpa } from "../src/index.ts";
 
