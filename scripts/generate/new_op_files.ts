@@ -160,7 +160,7 @@ const random = new Random(1);
 
 const makeCase = (size: number, dtype: FloatDtype): BenchCase => ({
   name: \`[\${size}] \${dtype}\`,
-  bytes: 2 * size * DTYPES[dtype].bytes,
+  bytes: 2 * size * DTYPES[dtype].bytesPerElement,
   flops: 0,
   setup(device) {
     const x = device.tensor(dtype, [size], random.normals(size));
