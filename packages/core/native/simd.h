@@ -311,8 +311,10 @@ MLXTS_INLINE vf32 exp(vf32 x) {
 
 // Natural logarithm of normal x > 0: x = 2^n·m with m around 1, then 2·artanh((m − 1)/(m + 1)).
 MLXTS_INLINE vf32 log(vf32 x) {
-  const vi32 n = (as_i32(x) - splat_i32(0x3f3504f3)) >> 23;
-  const vf32 m = as_f32(as_i32(x) - (n << 23));
+  // Unsigned: x may be anything where its logarithm is not used.
+  const vu32 bits = reinterpret_cast<vu32>(x);
+  const vi32 n = reinterpret_cast<vi32>(bits - 0x3f3504f3) >> 23;
+  const vf32 m = reinterpret_cast<vf32>(bits - (reinterpret_cast<vu32>(n) << 23));
   const vf32 s = (m - splat(1.0f)) / (m + splat(1.0f));
   const vf32 z = s * s;
   vf32 p = splat(2.0f / 9);
