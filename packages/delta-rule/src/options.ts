@@ -86,19 +86,19 @@ export interface CallContext {
   fail: OpContext["fail"];
 }
 
-/** Sequences: those that `cuSeqlens` cuts a row into, else the rows. */
+/** The number of sequences: those that `cuSeqlens` packs into one row, or else the rows. */
 export function sequenceCount({ dims, tensors }: Pick<CallContext, "dims" | "tensors">): number {
   const { cuSeqlens } = tensors;
   return cuSeqlens ? (cuSeqlens.shape[0] ?? 1) - 1 : ((dims.N ?? dims.B) as number);
 }
 
-/** Gates per head of tensor `name`: K where each channel has its own. */
+/** The gates of a head for each token: K where each channel has a gate of its own, else 1. */
 export const channelsOf = (gates: Tensor | undefined, K: number): number => (gates?.shape.length === 4 ? K : 1);
 
-/** One gate a head, or one for each of its channels. */
+/** The shape of gates: one for each head, or one for each channel of each head. */
 export const GATES = "B T H | B T H K";
 
-/** The same, as tensor `name` has them. */
+/** The shape of gates that are as many as those of the tensor `name`. */
 export function gateShape(name: string): ShapeRule {
   return {
     text: "B, T, H or B, T, H, K",
@@ -314,7 +314,7 @@ export function callDims(c: Pick<CallContext, "dims" | "tensors">): CallDims {
   };
 }
 
-/** Value heads that neighboring ones share a key head with; see RULE_PARAMS. */
+/** The number of neighboring value heads that share a key head; 1 where every Hk-th shares it. */
 export const headsPerKey = ({ Hk, H }: Pick<RuleDims, "Hk" | "H">, gqa: RuleOptions["gqa"]): number =>
   gqa === "tiled" ? 1 : H / Hk;
 
