@@ -25,14 +25,10 @@ MLXTS_INLINE V interleave(V a, V b) {
   return interleave<kGroup, kUnit, kUpper>(a, b, std::make_integer_sequence<int, sizeof(V) / 4>());
 }
 
-// Every other unit of a and b side by side, from the first or the second on.
-template <int kUnit, bool kSecond, typename V, int... L>
+// Every other lane of a and b side by side, from the first or the second on.
+template <bool kSecond, typename V, int... L>
 MLXTS_INLINE V every_other(V a, V b, std::integer_sequence<int, L...>) {
-  return __builtin_shufflevector(a, b, ((2 * (L / kUnit) + kSecond) * kUnit + L % kUnit)...);
-}
-template <int kUnit, bool kSecond, typename V>
-MLXTS_INLINE V every_other(V a, V b) {
-  return every_other<kUnit, kSecond>(a, b, std::make_integer_sequence<int, sizeof(V) / 4>());
+  return __builtin_shufflevector(a, b, (2 * L + kSecond)...);
 }
 
 }  // namespace shuffles
@@ -49,8 +45,9 @@ MLXTS_INLINE V interleave_high(V a, V b) {
 // The way back: the even lanes of both become a, the odd ones b.
 template <typename V>
 MLXTS_INLINE void deinterleave(V& a, V& b) {
-  const V even = shuffles::every_other<1, false>(a, b);
-  b = shuffles::every_other<1, true>(a, b);
+  constexpr auto lanes = std::make_integer_sequence<int, sizeof(V) / 4>();
+  const V even = shuffles::every_other<false>(a, b, lanes);
+  b = shuffles::every_other<true>(a, b, lanes);
   a = even;
 }
 
@@ -66,28 +63,33 @@ MLXTS_INLINE void transpose_blocks4(V& a, V& b, V& c, V& d) {
   d = interleave<4, 2, true>(ab_high, cd_high);
 }
 
-// v as the rows of a kLanes × kLanes matrix, transposed: its 4 × 4 blocks first, then blocks as elements.
+// v as the rows of a kLanes × kLanes matrix, transposed.
 template <typename V>
 MLXTS_INLINE void transpose(V (&v)[kLanes]) {
-  using shuffles::every_other;
+#if defined(__AVX512F__)
+  // Four perfect shuffles of the rows: permutations across a whole register cost no more than others.
+  MLXTS_UNROLL
+  for (int round = 0; round < 4; ++round) {
+    V shuffled[kLanes];
+    MLXTS_UNROLL
+    for (int i = 0; i < kLanes / 2; ++i) {
+      shuffled[2 * i] = interleave_low(v[i], v[i + kLanes / 2]);
+      shuffled[2 * i + 1] = interleave_high(v[i], v[i + kLanes / 2]);
+    }
+    MLXTS_UNROLL
+    for (int i = 0; i < kLanes; ++i) v[i] = shuffled[i];
+  }
+#else
   MLXTS_UNROLL
   for (int i = 0; i < kLanes; i += 4) transpose_blocks4(v[i], v[i + 1], v[i + 2], v[i + 3]);
-#if defined(__AVX512F__)
-  MLXTS_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const V even01 = every_other<4, false>(v[i], v[i + 4]), odd01 = every_other<4, true>(v[i], v[i + 4]);
-    const V even23 = every_other<4, false>(v[i + 8], v[i + 12]), odd23 = every_other<4, true>(v[i + 8], v[i + 12]);
-    v[i] = every_other<4, false>(even01, even23);
-    v[i + 4] = every_other<4, false>(odd01, odd23);
-    v[i + 8] = every_other<4, true>(even01, even23);
-    v[i + 12] = every_other<4, true>(odd01, odd23);
-  }
-#elif defined(__AVX2__)
-  MLXTS_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const V even = every_other<4, false>(v[i], v[i + 4]);
-    v[i + 4] = every_other<4, true>(v[i], v[i + 4]);
-    v[i] = even;
+  if constexpr (kLanes == 8) {
+    // The blocks change places.
+    MLXTS_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const V low = shuffles::interleave<8, 4, false>(v[i], v[i + 4]);
+      v[i + 4] = shuffles::interleave<8, 4, true>(v[i], v[i + 4]);
+      v[i] = low;
+    }
   }
 #endif
 }

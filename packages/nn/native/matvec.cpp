@@ -30,7 +30,7 @@ __attribute__((noinline)) void dot_rows(const W* w, size_t stride, const E* x, s
                                         float (*sums)[kMaxRows]) {
   constexpr bool kBf16 = std::is_same_v<E, bf16>;
   // With one row of x the two vectors of a step get sums of their own: chains enough to hide the latency.
-  constexpr int kChains = M == 1 ? 2 : 1;
+  constexpr int kChains = M == 1 && !kBf16 ? 2 : 1;
   vf32 sum[R][M][kChains] = {};
   // Each step takes 2 · kLanes elements of every row; those of row r of w lie at from(r).
   const auto step = [&](size_t k, auto from) __attribute__((always_inline)) {
@@ -67,7 +67,7 @@ __attribute__((noinline)) void dot_rows(const W* w, size_t stride, const E* x, s
           __builtin_prefetch(reinterpret_cast<const char*>(from) + kAheadBytes);
           return from;
         });
-  if (k < depth) {
+  if (k < depth) [[unlikely]] {
     W padded[R][2 * kLanes] = {};
     for (int r = 0; r < R; ++r) memcpy(padded[r], w + r * stride + k, (depth - k) * sizeof(W));
     step(k, [&](int r) { return padded[r]; });
@@ -89,33 +89,22 @@ constexpr Dot<W, E> choose(int m, std::integer_sequence<int, M...>) {
   return all[m - 1];
 }
 
-// Which products sums[r][i] are: of row n + r · apart of the weight and row m + i of x.
-struct Block {
-  size_t n, apart, rows, m;
-  int count;
-};
-
-// Adds the bias to a block's sums and rounds them to out.
-template <typename X, typename O>
-void store_block(const Launch& l, const Block& block, const float (*sums)[kMaxRows]) {
-  const auto& p = l.args<MatvecParams>();
-  const void* bias = l.buffer<const void>(MATVEC_BIAS);
-  for (size_t r = 0; r < block.rows; ++r) {
-    const size_t n = block.n + r * block.apart;
-    float offset = 0;
-    if (bias) offset = p.biasF32 ? static_cast<const float*>(bias)[n] : to_f32(static_cast<const X*>(bias)[n]);
-    O* out = l.buffer<O>(MATVEC_OUT) + block.m * p.n + n;
-    for (int i = 0; i < block.count; ++i) out[i * size_t(p.n)] = from_f32<O>(bias ? sums[r][i] + offset : sums[r][i]);
-  }
+// sums[r][i] += bias[n + r · apart]
+template <typename B>
+void add_bias(const void* bias, size_t n, size_t apart, size_t rows, int count, float (*sums)[kMaxRows]) {
+  for (size_t r = 0; r < rows; ++r)
+    for (int i = 0; i < count; ++i) sums[r][i] += to_f32(static_cast<const B*>(bias)[n + r * apart]);
 }
-using Store = void (*)(const Launch&, const Block&, const float (*)[kMaxRows]);
+using AddBias = decltype(&add_bias<float>);
 
 // Rows begin … end − 1 of the weight. Blocks take their rows from equal parts of the range, so that each row of a block
 // is a stream of its own through memory.
-template <typename W, typename E>
-void dot_range(const Launch& l, size_t begin, size_t end, const E* x, size_t xStride, Store store) {
+template <typename W, typename E, typename O>
+void dot_range(const Launch& l, size_t begin, size_t end, const E* x, size_t xStride, AddBias add) {
   const auto& p = l.args<MatvecParams>();
   const W* weight = l.buffer<const W>(MATVEC_WEIGHT);
+  const void* bias = l.buffer<const void>(MATVEC_BIAS);
+  O* out = l.buffer<O>(MATVEC_OUT);
   using Passes = std::make_integer_sequence<int, pass_rows<E>()>;
   const int m = int(p.m), passes = (m + pass_rows<E>() - 1) / pass_rows<E>(), most = (m + passes - 1) / passes;
   const size_t block = block_rows(most), part = (end - begin) / block;
@@ -126,15 +115,18 @@ void dot_range(const Launch& l, size_t begin, size_t end, const E* x, size_t xSt
       // All passes are of one size: the last may repeat a row.
       const int first = next < m - most ? next : m - most;
       pass(weight + n * p.k, apart * p.k, x + first * xStride, xStride, p.k, sums);
-      store(l, {n, apart, rows, size_t(first), most}, sums);
+      if (bias) add(bias, n, apart, rows, most, sums);
+      O* to = out + first * size_t(p.n) + n;
+      for (size_t r = 0; r < rows; ++r)
+        for (int i = 0; i < most; ++i) to[i * size_t(p.n) + r * apart] = from_f32<O>(sums[r][i]);
     }
   };
   for (size_t i = 0; i < part; ++i) dot(block, begin + i, part);
   for (size_t n = begin + part * block; n < end; ++n) dot(1, n, 0);
 }
 
-template <typename X, typename W>
-void matvec(const Launch& l, Store store) {
+template <typename X, typename W, typename O>
+void matvec(const Launch& l) {
   const auto& p = l.args<MatvecParams>();
   const X* x = l.buffer<const X>(MATVEC_X);
   constexpr bool kBf16 = kHasBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<W, bf16>;
@@ -150,17 +142,15 @@ void matvec(const Launch& l, Store store) {
     }
   }
   const size_t begin = l.begin * p.groupColumns, end = l.end * p.groupColumns < p.n ? l.end * p.groupColumns : p.n;
-  dot_range<W, E>(l, begin, end, rows, padded, store);
+  dot_range<W, E, O>(l, begin, end, rows, padded, p.biasF32 ? add_bias<float> : add_bias<X>);
 }
 
 }  // namespace
 
-#define MATVEC(x, w, o, X, W, O) \
-  MLXTS_KERNEL(matvec_##x##_##w##_##o, [](const Launch& launch) { matvec<X, W>(launch, store_block<X, O>); })
-#define MATVEC_OUTPUTS(x, w, X, W) \
-  MATVEC(x, w, f32, X, W, float)   \
-  MATVEC(x, w, f16, X, W, f16)     \
-  MATVEC(x, w, bf16, X, W, bf16)
+#define MATVEC_OUTPUTS(x, w, X, W)                          \
+  MLXTS_KERNEL(matvec_##x##_##w##_f32, matvec<X, W, float>) \
+  MLXTS_KERNEL(matvec_##x##_##w##_f16, matvec<X, W, f16>)   \
+  MLXTS_KERNEL(matvec_##x##_##w##_bf16, matvec<X, W, bf16>)
 #define MATVEC_WEIGHTS(x, X)       \
   MATVEC_OUTPUTS(x, f32, X, float) \
   MATVEC_OUTPUTS(x, f16, X, f16)   \
