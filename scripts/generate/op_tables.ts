@@ -115,7 +115,6 @@ function withSection(readme: string, section: string): string {
  * `<!-- op NAME -->` and `<!-- /op -->`; the parts of a record between `<!-- record TYPE -->` and `<!-- /record -->`. An op that the README does not have yet gets a section.
  */
 export function withTables(readme: string, ops: readonly OpDescriptor[]): string {
-  if (!readme.includes("<!-- ops -->")) return readme; // TRANSITION
   let text = readme.replace(
     between("<!-- ops -->", "<!-- /ops -->"),
     (_, begin, end) => `${begin}${opsTable(ops)}\n${end}`,
