@@ -101,11 +101,13 @@ __attribute__((noinline)) inline void transpose(const float* from, size_t from_s
   for (size_t r = 0; r < whole_rows; r += kLanes)
     for (size_t c = 0; c < whole_columns; c += kLanes) {
       vf32 block[kLanes];
+      const float* row = from + r * from_stride + c;
       MLXTS_UNROLL
-      for (int i = 0; i < kLanes; ++i) block[i] = load(from + (r + i) * from_stride + c);
+      for (int i = 0; i < kLanes; ++i, row += from_stride) block[i] = load(row);
       transpose(block);
+      float* column = to + c * to_stride + r;
       MLXTS_UNROLL
-      for (int i = 0; i < kLanes; ++i) store(to + (c + i) * to_stride + r, block[i]);
+      for (int i = 0; i < kLanes; ++i, column += to_stride) store(column, block[i]);
     }
   for (size_t r = 0; r < rows; ++r)
     for (size_t c = r < whole_rows ? whole_columns : 0; c < columns; ++c)
