@@ -1,0 +1,153 @@
+// Matrix products of simdgroups. A threadgroup brings tiles of both matrices into threadgroup memory (TileCopy); each
+// simdgroup loads parts of them as operands (TileLeft, TileRight) and adds their products to sums that it keeps in
+// registers (TileSum). Kernels name these roles only: which lane holds what of an operand, and how far rows of a tile
+// lie apart, stands here alone, so that another header with the same names may serve a GPU with other matrix
+// instructions. M, N and K are multiples of 16. Products of operands in f16 and bf16 are exact; all sums are f32.
+#pragma once
+#include "metal_kernel.h"
+#include "metal_matrix.h"
+
+namespace mlxts {
+
+// Elements from one row of a tile in threadgroup memory to the next: the padding puts the rows of a block into
+// different banks. A tile begins at a multiple of 16 bytes, and so does each row.
+template <typename E>
+constexpr uint tile_stride(uint columns) {
+  return columns + 16 / sizeof(E);
+}
+
+// Sums [M, N] of a simdgroup, in 8 × 8 blocks. A lane has two neighbors of a row in each block: at(r, c, e) is the
+// element in row 8 r + matrix_row(lane) and column 8 c + matrix_column(lane) + e, for e = 0 and 1.
+template <uint M, uint N>
+struct TileSum {
+  static_assert(M % 16 == 0 && N % 16 == 0, "tiles have multiples of 16 rows and columns");
+  metal::simdgroup_float8x8 blocks[M / 8][N / 8];
+
+  METAL_FUNC thread float& at(uint r, uint c, uint e) thread {
+    return ((thread float*)&blocks[r][c].thread_elements())[e];
+  }
+  METAL_FUNC float at(uint r, uint c, uint e) const thread {
+    return ((const thread float*)&blocks[r][c].thread_elements())[e];
+  }
+};
+
+template <uint M, uint N>
+METAL_FUNC void fill(thread TileSum<M, N>& sum, float value) {
+  MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
+    MLXTS_UNROLL for (uint c = 0; c < N / 8; ++c) sum.blocks[r][c] =
+        metal::make_filled_simdgroup_matrix<float, 8, 8>(value);
+  }
+}
+
+// Row 8 r + matrix_row(lane) of the sums times factors[r].
+template <uint M, uint N>
+METAL_FUNC void scale_rows(thread TileSum<M, N>& sum, thread const float (&factors)[M / 8]) {
+  MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
+    MLXTS_UNROLL for (uint c = 0; c < N / 8; ++c) sum.blocks[r][c].thread_elements() *= factors[r];
+  }
+}
+
+// The largest of a lane's `value`, or their sum, over the four lanes that hold a row; they differ in bits 0 and 3.
+METAL_FUNC float row_max(float value) {
+  value = metal::max(value, metal::simd_shuffle_xor(value, 1));
+  return metal::max(value, metal::simd_shuffle_xor(value, 8));
+}
+METAL_FUNC float row_sum(float value) {
+  value += metal::simd_shuffle_xor(value, 1);
+  return value + metal::simd_shuffle_xor(value, 8);
+}
+
+// The operands of a product [M, K] · [K, N].
+template <typename E, uint M, uint K>
+struct TileLeft {
+  metal::simdgroup_matrix<E, 8, 8> blocks[M / 8][K / 8];
+};
+template <typename E, uint K, uint N>
+struct TileRight {
+  metal::simdgroup_matrix<E, 8, 8> blocks[K / 8][N / 8];
+};
+
+// An operand from threadgroup memory whose rows lie `stride` apart; load_transposed takes one that is stored [K, M] or
+// [N, K].
+#define MLXTS_TILE_LOAD(Operand, name, offset, transposed)                                                        \
+  template <typename E, uint Rows, uint Columns>                                                                  \
+  METAL_FUNC void name(thread Operand<E, Rows, Columns>& operand, threadgroup const E* from, uint stride) {       \
+    static_assert(Rows % 16 == 0 && Columns % 16 == 0, "tiles have multiples of 16 rows and columns");            \
+    MLXTS_UNROLL for (uint r = 0; r < Rows / 8; ++r) {                                                            \
+      MLXTS_UNROLL for (uint c = 0; c < Columns / 8; ++c)                                                         \
+          metal::simdgroup_load(operand.blocks[r][c], from + (offset) * 8, stride, metal::ulong2(0), transposed); \
+    }                                                                                                             \
+  }
+MLXTS_TILE_LOAD(TileLeft, load, r* stride + c, false)
+MLXTS_TILE_LOAD(TileLeft, load_transposed, c* stride + r, true)
+MLXTS_TILE_LOAD(TileRight, load, r* stride + c, false)
+MLXTS_TILE_LOAD(TileRight, load_transposed, c* stride + r, true)
+#undef MLXTS_TILE_LOAD
+
+// Sums rounded to E as the left operand of another product, without a way through memory.
+template <typename E, uint M, uint K>
+METAL_FUNC TileLeft<E, M, K> as_left(thread const TileSum<M, K>& sum) {
+  TileLeft<E, M, K> left;
+  MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
+    MLXTS_UNROLL for (uint c = 0; c < K / 8; ++c) {
+      MLXTS_UNROLL for (uint e = 0; e < 2; ++e) left.blocks[r][c].thread_elements()[e] = E(sum.at(r, c, e));
+    }
+  }
+  return left;
+}
+
+// Columns 16 k … 16 k + 15 of a left operand.
+template <typename E, uint M, uint K>
+METAL_FUNC TileLeft<E, M, 16> columns_of(thread const TileLeft<E, M, K>& left, uint k) {
+  TileLeft<E, M, 16> part;
+  MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
+    MLXTS_UNROLL for (uint c = 0; c < 2; ++c) part.blocks[r][c] = left.blocks[r][2 * k + c];
+  }
+  return part;
+}
+
+// sum += left · right
+template <typename E, uint M, uint N, uint K>
+METAL_FUNC void multiply_add(thread TileSum<M, N>& sum, thread const TileLeft<E, M, K>& left,
+                             thread const TileRight<E, K, N>& right) {
+  MLXTS_UNROLL for (uint k = 0; k < K / 8; ++k) {
+    MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
+      MLXTS_UNROLL for (uint c = 0; c < N / 8; ++c) metal::simdgroup_multiply_accumulate(
+          sum.blocks[r][c], left.blocks[r][k], right.blocks[k][c], sum.blocks[r][c]);
+    }
+  }
+}
+
+// A tile [Rows, Columns] on its way from device memory, where it has dtype T, to threadgroup memory, where it has dtype
+// E and rows tile_stride<E>(Columns) apart. All `Threads` threads start it, multiply another tile meanwhile, and finish
+// it; after the next barrier it is there. A tile must not be finished where others still read.
+template <typename T, typename E, uint Rows, uint Columns, uint Threads>
+struct TileCopy {
+  static constant constexpr uint kPerRow = Columns / 4, kPieces = Rows * kPerRow;
+  static constant constexpr uint kOwn = (kPieces + Threads - 1) / Threads;
+  metal::vec<T, 4> held[kOwn];  // the pieces of four elements that this thread brings
+
+  // The first `rows` rows and `columns` columns from `from` on, rows `stride` apart; zeros for the others.
+  METAL_FUNC void start(device const T* from, ulong stride, uint rows, uint columns, uint index) thread {
+    MLXTS_UNROLL for (uint i = 0; i < kOwn; ++i) {
+      const uint piece = index + i * Threads, row = piece / kPerRow, column = piece % kPerRow * 4;
+      held[i] = metal::vec<T, 4>(T(0.0f));
+      if (row >= metal::min(rows, Rows) || column >= columns) continue;
+      device const T* at = from + row * stride + column;
+      const uint left = columns - column;
+      held[i] = left >= 4 ? metal::vec<T, 4>(at[0], at[1], at[2], at[3])
+                          : metal::vec<T, 4>(at[0], left > 1 ? at[1] : T(0.0f), left > 2 ? at[2] : T(0.0f), T(0.0f));
+    }
+  }
+  METAL_FUNC void finish(threadgroup E* to, uint index) const thread {
+    MLXTS_UNROLL for (uint i = 0; i < kOwn; ++i) {
+      const uint piece = index + i * Threads;
+      if (kPieces % Threads != 0 && piece >= kPieces) continue;
+      threadgroup metal::vec<E, 4>& four =
+          *(threadgroup metal::vec<E, 4>*)(to + piece / kPerRow * tile_stride<E>(Columns) + piece % kPerRow * 4);
+      four = metal::vec<E, 4>(E(held[i][0]), E(held[i][1]), E(held[i][2]), E(held[i][3]));
+    }
+  }
+};
+
+}  // namespace mlxts
