@@ -1,0 +1,48 @@
+// Kernels on the tiles of native/metal_tile.h: the example of the README, and one that shows each role to a test.
+import { defineKernel, FLOATS } from "../../src/index.ts";
+import { probeLibrary } from "./probe.ts";
+
+const TILE = { threads: 128, rows: 64, columns: 64, depth: 16 };
+
+/** out [m, n] = a [m, k] · b [k, n], sums in f32. */
+export const productKernel = defineKernel({
+  library: probeLibrary,
+  name: "product",
+  variants: FLOATS,
+  buffers: { a: "read", b: "read", out: "write" },
+  params: { m: "u32", n: "u32", k: "u32" },
+  constants: { gpu: TILE },
+  scratch: { gpu: { a: "f32", b: "f32" } },
+  launch: {
+    gpu: ({ m, n }: { m: number; n: number }) => ({
+      threadgroups: [Math.ceil(n / TILE.columns), Math.ceil(m / TILE.rows), 1],
+      threadsPerThreadgroup: [TILE.threads, 1, 1],
+      // A row of a tile has 16 bytes more than its elements, which are f32 at most.
+      scratch: { a: [TILE.rows, TILE.depth + 4], b: [TILE.depth, TILE.columns + 4] },
+    }),
+  },
+});
+
+/** Sizes of the one tile of each kind in `tile_roles`. */
+export const ROLES = { m: 32, n: 48, k: 32, last: 16 };
+
+/**
+ * One simdgroup. sums [m, n] = factors · (a · b), where a and b are stored transposed in the variants of those names;
+ * rows [2, m] are the largest element and the sum of each row of sums; out [m, last] = round(sums) · c [n, last].
+ */
+export const tileRolesKernel = defineKernel({
+  library: probeLibrary,
+  name: "tile_roles",
+  variants: FLOATS.flatMap((dtype) => [dtype, `${dtype}_transposed`]),
+  buffers: { a: "read", b: "read", c: "read", factors: "read", sums: "write", rows: "write", out: "write" },
+  params: {},
+  constants: { gpu: ROLES },
+  scratch: { gpu: { a: "f32", b: "f32", c: "f32" } },
+  launch: {
+    gpu: (_: object) => ({
+      threadgroups: [1, 1, 1],
+      threadsPerThreadgroup: [32, 1, 1],
+      scratch: { a: [ROLES.m, ROLES.k + 4], b: [ROLES.n, ROLES.n + 4], c: [ROLES.n, ROLES.last + 4] },
+    }),
+  },
+});

@@ -1,0 +1,149 @@
+// The tiles of native/metal_tile.h on the simulated Metal device, against plain loops. Numbers are small multiples of 1/8,
+// so that every dtype holds them, every sum is exact, and results must be equal.
+import { readFileSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { type Device, type Dtype, FLOATS } from "../src/index.ts";
+import { metalTexts } from "../src/metal_source.ts";
+import { Random } from "../src/testing/index.ts";
+import { productKernel, ROLES, tileRolesKernel } from "./kernels/tile.ts";
+import { describeSimulated, openMetal, set } from "./simulator.ts";
+
+const HEADER = new URL("../native/metal_tile.h", import.meta.url).pathname;
+const PRODUCT = new URL("native/product.metal", import.meta.url).pathname;
+const random = new Random(11);
+const numbers = (count: number, most = 8) =>
+  Float32Array.from({ length: count }, () => (random.below(2 * most + 1) - most) / 8);
+const at = (data: ArrayLike<number>, i: number) => data[i] as number;
+const plain = (data: ArrayLike<number>) => Array.from(data, (v) => v + 0);
+
+/** a [m, k] · b [k, n], each sum in f64. */
+function product(a: ArrayLike<number>, b: ArrayLike<number>, m: number, n: number, k: number): Float64Array {
+  const out = new Float64Array(m * n);
+  for (let row = 0; row < m; row++)
+    for (let column = 0; column < n; column++)
+      for (let i = 0; i < k; i++)
+        out[row * n + column] = at(out, row * n + column) + at(a, row * k + i) * at(b, i * n + column);
+  return out;
+}
+const transposed = (data: Float32Array, rows: number, columns: number) =>
+  Float32Array.from(data, (_, i) => at(data, (i % rows) * columns + Math.floor(i / rows)));
+
+/** The product of the README's kernel, rounded to `dtype`. */
+async function multiply(device: Device, dtype: Dtype, m: number, n: number, k: number) {
+  const [a, b] = [numbers(m * k, 2), numbers(k * n, 2)];
+  const tensor = (shape: number[], data: Float32Array) => device.tensor(dtype as "f32", shape, data);
+  const out = device.tensor(dtype as "f32", [m, n]);
+  const encoder = device.encoder();
+  const buffers = { a: tensor([m, k], a), b: tensor([k, n], b), out };
+  encoder.dispatch(productKernel, { variant: dtype, buffers, params: { m, n, k }, sizes: { m, n } });
+  await encoder.commit();
+  const expected = tensor([m, n], Float32Array.from(product(a, b, m, n, k)));
+  return { got: plain(await out.read()), expected: plain(await expected.read()) };
+}
+
+const { m, n, k, last } = ROLES;
+
+/** What tile_roles computes, and what it should. */
+async function roles(device: Device, dtype: Dtype, stored: "" | "_transposed") {
+  const [a, b, c] = [numbers(m * k, 2), numbers(k * n, 2), numbers(n * last, 2)];
+  const factors = Float32Array.from({ length: m }, () => 2 ** -random.below(3));
+  const tensor = (data: Float32Array) => device.tensor(dtype as "f32", [data.length], data);
+  const empty = (...shape: number[]) => device.tensor("f32", shape);
+  const buffers = {
+    a: tensor(stored ? transposed(a, m, k) : a),
+    b: tensor(stored ? transposed(b, k, n) : b),
+    c: tensor(c),
+    factors: device.tensor("f32", [m], factors),
+    sums: empty(m, n),
+    rows: empty(2, m),
+    out: empty(m, last),
+  };
+  const encoder = device.encoder();
+  encoder.dispatch(tileRolesKernel, { variant: `${dtype}${stored}`, buffers, params: {}, sizes: {} });
+  await encoder.commit();
+  const sums = product(a, b, m, n, k).map((v, i) => v * at(factors, Math.floor(i / n)));
+  const rounded = await tensor(Float32Array.from(sums)).readNumbers();
+  const ofRows = Array.from({ length: m }, (_, r) => [...sums.subarray(r * n, r * n + n)]);
+  const expected = {
+    sums: plain(sums),
+    rows: plain([...ofRows.map((row) => Math.max(...row)), ...ofRows.map((row) => row.reduce((x, y) => x + y))]),
+    out: plain(product(rounded, c, m, last, n)),
+  };
+  const got = {
+    sums: plain(await buffers.sums.read()),
+    rows: plain(await buffers.rows.read()),
+    out: plain(await buffers.out.read()),
+  };
+  return { got, expected };
+}
+
+describeSimulated("tiles of a simdgroup", () => {
+  describe.each(FLOATS)("%s", (dtype) => {
+    it.each(["", "_transposed"] as const)("have each role: operands%s", async (stored) => {
+      set({ check: "1" });
+      using device = openMetal();
+      const { got, expected } = await roles(device, dtype, stored);
+      expect(got).toEqual(expected);
+    });
+
+    it.each([
+      [1, 1, 1],
+      [64, 64, 16],
+      [65, 63, 17],
+      [30, 130, 50],
+      [129, 6, 3],
+    ])("multiply [%i, k] by [k, %i], k = %i", async (rows, columns, depth) => {
+      for (const schedule of ["forward", "reverse", "random:7"]) {
+        set({ check: "1", schedule });
+        using device = openMetal();
+        const { got, expected } = await multiply(device, dtype, rows, columns, depth);
+        expect(got).toEqual(expected);
+      }
+    });
+  });
+
+  // Each fault must be seen by a test above.
+  it.each([
+    [
+      "a lane's row",
+      HEADER,
+      "blocks[r][c].thread_elements() *= factors[r]",
+      "blocks[r][c].thread_elements() *= factors[r ^ 1]",
+    ],
+    ["an operand's rows", HEADER, "load, r* stride + c, false", "load, c* stride + r, false"],
+    ["a piece of a copy", HEADER, "row = piece / kPerRow", "row = piece / kPerRow ^ 1"],
+    ["the last elements of a row", HEADER, "left > 1 ? at[1]", "left > 2 ? at[1]"],
+    ["rows beyond the matrix", HEADER, "row >= metal::min(rows, Rows)", "row >= Rows"],
+    ["lanes that share a row", HEADER, "simd_shuffle_xor(value, 8)", "simd_shuffle_xor(value, 4)"],
+    ["the part of a left operand", HEADER, "left.blocks[r][2 * k + c]", "left.blocks[r][k + c]"],
+    ["order: a tile written while it is read", PRODUCT, /threadgroup_barrier.*\/\/ the products .*/, ""],
+    ["order: a tile read before it is there", PRODUCT, /threadgroup_barrier[^/]*;\n(?= *TileLeft)/, ""],
+  ])("are tested: wrong %s", async (_, file, right, wrong) => {
+    const text = readFileSync(file, "utf8"),
+      changed = text.replace(right, wrong);
+    expect(changed).not.toBe(text);
+    metalTexts.set(file, changed);
+    try {
+      set({ check: "1" });
+      using device = openMetal();
+      const seen = async () => {
+        const results = [await multiply(device, "f32", 65, 63, 18), await roles(device, "f32", "")];
+        for (const { got, expected } of results) expect(got).toEqual(expected);
+      };
+      await expect(seen()).rejects.toThrow();
+    } finally {
+      metalTexts.delete(file);
+    }
+  });
+});
+
+describe("the README", () => {
+  const readme = readFileSync(new URL("../README.md", import.meta.url), "utf8");
+  const kernel = readFileSync(new URL("native/product.metal", import.meta.url), "utf8");
+
+  it("shows the product as the example has it", () => {
+    const product = /^ {2}\/\/ The product:\n([\s\S]*?)^ {2}\}\n/m.exec(kernel)?.[0] ?? "";
+    expect(product).not.toBe("");
+    expect(readme.includes(product.replace(/^ {2}/gm, ""))).toBe(true);
+  });
+});
