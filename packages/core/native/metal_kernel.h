@@ -22,17 +22,15 @@ METAL_FUNC int read_index(device const Index* indices, ulong i) {
 }
 
 // Gives every thread the value of the threadgroup's first thread. All threads must decide alike whether they reach a
-// barrier, and a number that two threads read may change between the reads. `words` has two elements, and may be reused
-// afterwards.
+// barrier, and a number that two threads read may change between the reads. `words` has two elements, which nobody may
+// write again before another barrier.
 METAL_FUNC metal::uint2 threadgroup_first(metal::uint2 value, threadgroup uint* words, uint index) {
   if (index == 0) {
     words[0] = value.x;
     words[1] = value.y;
   }
   threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-  const metal::uint2 first = metal::uint2(words[0], words[1]);
-  threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-  return first;
+  return metal::uint2(words[0], words[1]);
 }
 
 // a · b · σ(x), where one of a and b is x or 1. For negative x each of the two is multiplied by sqrt(exp(x)), so that
