@@ -26,9 +26,6 @@ struct TileSum {
   METAL_FUNC thread float& at(uint r, uint c, uint e) thread {
     return ((thread float*)&blocks[r][c].thread_elements())[e];
   }
-  METAL_FUNC float at(uint r, uint c, uint e) const thread {
-    return ((const thread float*)&blocks[r][c].thread_elements())[e];
-  }
 };
 
 template <uint M, uint N>
@@ -86,7 +83,7 @@ MLXTS_TILE_LOAD(TileRight, load_transposed, c* stride + r, true)
 
 // Sums rounded to E as the left operand of another product, without a way through memory.
 template <typename E, uint M, uint K>
-METAL_FUNC TileLeft<E, M, K> as_left(thread const TileSum<M, K>& sum) {
+METAL_FUNC TileLeft<E, M, K> as_left(thread TileSum<M, K>& sum) {
   TileLeft<E, M, K> left;
   MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
     MLXTS_UNROLL for (uint c = 0; c < K / 8; ++c) {

@@ -30,7 +30,7 @@ METAL_FUNC void load_operands(thread TileLeft<T, M, K>& left, thread TileRight<T
 }
 
 // The largest element and the sum of each row.
-METAL_FUNC void store_rows(thread const TileSum<M, N>& sum, device float* rows, uint lane) {
+METAL_FUNC void store_rows(thread TileSum<M, N>& sum, device float* rows, uint lane) {
   MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
     float most = -INFINITY, total = 0.0f;
     MLXTS_UNROLL for (uint c = 0; c < N / 8; ++c) {
@@ -46,7 +46,7 @@ METAL_FUNC void store_rows(thread const TileSum<M, N>& sum, device float* rows, 
 }
 
 template <uint Rows, uint Columns>
-METAL_FUNC void store(thread const TileSum<Rows, Columns>& sum, device float* to, uint lane) {
+METAL_FUNC void store(thread TileSum<Rows, Columns>& sum, device float* to, uint lane) {
   MLXTS_UNROLL for (uint r = 0; r < Rows / 8; ++r) {
     MLXTS_UNROLL for (uint c = 0; c < Columns / 8; ++c) {
       MLXTS_UNROLL for (uint e = 0; e < 2; ++e)
@@ -84,7 +84,8 @@ kernel void tile_roles(device const T* a [[buffer(TILE_ROLES_A)]], device const 
   MLXTS_UNROLL for (uint k = 0; k < N / 16; ++k) {
     TileRight<T, 16, kLast> part;
     load(part, c_tile + k * 16 * tile_stride<T>(kLast), tile_stride<T>(kLast));
-    multiply_add(product, columns_of(rounded, k), part);
+    const TileLeft<T, M, 16> columns = columns_of(rounded, k);
+    multiply_add(product, columns, part);
   }
   store(product, out, lane);
 }
