@@ -1,92 +1,73 @@
-// One threadgroup: groupRows × kColumns outputs. Pieces of x and of the weight go through threadgroup memory, both with the
-// contracted dimension along rows; each of the four simdgroups has 16 columns of all rows in 8 × 8 accumulators.
+// A threadgroup computes kRows × kColumns outputs. Tiles of x and of the weight go through threadgroup memory, each as
+// it lies in device memory: while one pair of tiles is multiplied, the next is on its way.
 #include "matmul.params.h"
 #include "metal_kernel.h"
-#include "metal_matrix.h"
+#include "metal_tile.h"
 
 using namespace metal;
 using namespace mlxts;
 
-constant constexpr uint kColumns = MATMUL_COLUMNS, kDepth = MATMUL_DEPTH, kThreads = MATMUL_THREADS;
-constant constexpr int kRowFragments = MATMUL_ROWS / 8, kFragments = kColumns / (kThreads / kSimd) / 8;
+constant constexpr uint kRows = MATMUL_ROWS, kColumns = MATMUL_COLUMNS, kThreads = MATMUL_THREADS;
 
-// Elements of a row in threadgroup memory: its padding puts the rows of a fragment into different banks.
+// Elements of the contracted dimension in a tile.
 template <typename E>
-constexpr uint row_stride() {
-  return kDepth + MATMUL_ROW_PADDING / sizeof(E);
+constexpr uint depth() {
+  return MATMUL_DEPTH_BYTES / sizeof(E);
 }
 
-// Copies `tileRows` × kDepth elements of a row-major matrix of which `rows` × `depth` are left; zeros for the others.
-template <typename E, typename T>
-METAL_FUNC void stage(device const T* from, uint stride, uint rows, uint depth, threadgroup E* to, uint tileRows,
-                      uint index) {
-  const uint column = index % (kDepth / 4) * 4;
-  for (uint r = index / (kDepth / 4); r < tileRows; r += kThreads / (kDepth / 4)) {
-    device const T* at = from + ulong(r) * stride + column;
-    threadgroup E* e = to + r * row_stride<E>() + column;
-    if (r < rows && column + 4 <= depth) {
-      const float4 v = load4(at);
-      for (uint i = 0; i < 4; ++i) e[i] = E(v[i]);
-    } else {
-      for (uint i = 0; i < 4; ++i) e[i] = r < rows && column + i < depth ? E(float(at[i])) : E(0.0f);
-    }
-  }
-}
-
-// Copies kColumns × kDepth elements of a matrix whose rows are the contracted dimension: it is transposed.
-template <typename E, typename T>
-METAL_FUNC void stage_transposed(device const T* from, uint stride, uint rows, uint depth, threadgroup E* to, uint index) {
-  const uint row = index % (kColumns / 4) * 4;
-  for (uint d = index / (kColumns / 4); d < kDepth; d += kThreads / (kColumns / 4)) {
-    device const T* at = from + ulong(d) * stride + row;
-    threadgroup E* e = to + row * row_stride<E>() + d;
-    if (d < depth && row + 4 <= rows) {
-      const float4 v = load4(at);
-      for (uint i = 0; i < 4; ++i) e[i * row_stride<E>()] = E(v[i]);
-    } else {
-      for (uint i = 0; i < 4; ++i) e[i * row_stride<E>()] = d < depth && row + i < rows ? E(float(at[i])) : E(0.0f);
-    }
-  }
-}
-
-// The sums of a simdgroup: all rows of its columns.
-struct Sums {
-  simdgroup_float8x8 at[kRowFragments][kFragments];
+// The outputs of a simdgroup within its threadgroup: 32 rows, and strips of 16 columns.
+struct Part {
+  uint row, column, strips;
 };
 
-// Adds the products of a piece of `depth` elements; `used` row fragments have rows, `column` is the simdgroup's first.
+// Of more than 32 rows, each of the four simdgroups has 32, and half of the columns; else it has all rows, and a quarter
+// of the columns. Strips beyond the last column are left out.
+METAL_FUNC Part part_of(uint simdgroup, uint rows, uint columns) {
+  const bool halves = rows > 32;
+  const uint row = halves ? simdgroup / 2 * 32 : 0, column = halves ? simdgroup % 2 * 32 : simdgroup * 16;
+  const uint left = columns - min(column, columns);
+  return {row, column, min(halves ? 2u : 1u, (left + 15) / 16)};
+}
+
+struct Sums {
+  TileSum<32, 16> strips[2];
+};
+
+// Adds the products of a tile of x [kRows, depth] and a tile of the weight: [kColumns, depth] if `transpose`, else
+// [depth, kColumns].
 template <typename E>
-METAL_FUNC void multiply(threadgroup const E* x, threadgroup const E* weight, uint depth, int used, uint column,
-                         thread Sums& sums) {
-  constexpr uint kStride = row_stride<E>();
-  for (uint k = 0; k < depth; k += 8) {
-    simdgroup_matrix<E, 8, 8> a, b[kFragments];
-    MLXTS_UNROLL for (int j = 0; j < kFragments; ++j) {
-      simdgroup_load(b[j], weight + (column + j * 8) * kStride + k, kStride, ulong2(0), true);
-    }
-    MLXTS_UNROLL for (int i = 0; i < kRowFragments; ++i) {
-      if (i >= used) continue;
-      simdgroup_load(a, x + i * 8 * kStride + k, kStride);
-      MLXTS_UNROLL for (int j = 0; j < kFragments; ++j) {
-        simdgroup_multiply_accumulate(sums.at[i][j], a, b[j], sums.at[i][j]);
-      }
+METAL_FUNC void multiply(thread Sums& sums, Part part, threadgroup const E* x, threadgroup const E* weight,
+                         bool transpose) {
+  constexpr uint kDeep = tile_stride<E>(depth<E>()), kWide = tile_stride<E>(kColumns);
+  for (uint k = 0; k < depth<E>(); k += 16) {
+    TileLeft<E, 32, 16> left;
+    load(left, x + part.row * kDeep + k, kDeep);
+    MLXTS_UNROLL for (uint s = 0; s < 2; ++s) {
+      if (s >= part.strips) continue;
+      const uint column = part.column + 16 * s;
+      TileRight<E, 16, 16> right;
+      if (transpose)
+        load_transposed(right, weight + column * kDeep + k, kDeep);
+      else
+        load(right, weight + k * kWide + column, kWide);
+      multiply_add(sums.strips[s], left, right);
     }
   }
 }
 
-// Rounds the sums of `rows` rows, with the bias added, to the output; `m0` and `n0` are their first row and column.
+// Rounds the sums, with the bias added, to the outputs; those of the threadgroup begin at row m0 and column n0.
 template <typename X, typename O>
-METAL_FUNC void store_sums(thread Sums& sums, device const X* bias, device O* out, constant MatmulParams& p, uint m0,
-                           uint rows, uint n0, uint lane) {
-  MLXTS_UNROLL for (int j = 0; j < kFragments; ++j) {
+METAL_FUNC void store(thread Sums& sums, Part part, device const X* bias, device O* out, constant MatmulParams& p,
+                      uint m0, uint n0, uint lane) {
+  MLXTS_UNROLL for (uint c = 0; c < 4; ++c) {
     MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
-      const uint n = n0 + j * 8 + matrix_column(lane) + e;
-      if (n >= p.n) continue;
+      const uint n = n0 + part.column + 8 * c + matrix_column(lane) + e;
+      if (c / 2 >= part.strips || n >= p.n) continue;
       float add = 0.0f;
       if (p.present & MATMUL_HAS_BIAS) add = p.biasF32 ? ((device const float*)bias)[n] : float(bias[n]);
-      MLXTS_UNROLL for (int i = 0; i < kRowFragments; ++i) {
-        const uint m = i * 8 + matrix_row(lane);
-        if (m < rows) out[ulong(m0 + m) * p.n + n] = O(sums.at[i][j].thread_elements()[e] + add);
+      MLXTS_UNROLL for (uint r = 0; r < 4; ++r) {
+        const uint m = m0 + part.row + 8 * r + matrix_row(lane);
+        if (m < p.m) out[ulong(m) * p.n + n] = O(sums.strips[c / 2].at(r, c % 2, e) + add);
       }
     }
   }
@@ -100,29 +81,41 @@ kernel void matmul(device const X* x [[buffer(MATMUL_X)]], device const W* weigh
                    uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   // Products of two numbers of one dtype are exact in float; where the dtypes differ, float holds both.
   using E = conditional_t<is_same_v<X, W>, X, float>;
+  constexpr uint kDepth = depth<E>(), kDeep = tile_stride<E>(kDepth), kWide = tile_stride<E>(kColumns);
   const MatmulScratch scratch = scratch_of(memory, p);
-  threadgroup E* staged_x = (threadgroup E*)scratch.x;
-  threadgroup E* staged_weight = (threadgroup E*)scratch.weight;
-  const uint n0 = group.x * kColumns, m0 = group.y * p.groupRows;
-  const uint columns = min(p.n - n0, kColumns), rows = min(p.m - m0, p.groupRows);
-  const int used = (rows + 7) / 8;
-  const uint column = simdgroup * kFragments * 8;
+  const uint m0 = group.y * kRows, n0 = group.x * kColumns, rows = p.m - m0, columns = p.n - n0;
+  const Part part = part_of(simdgroup, rows, columns);
   Sums sums;
-  MLXTS_UNROLL for (int i = 0; i < kRowFragments; ++i) {
-    MLXTS_UNROLL for (int j = 0; j < kFragments; ++j) sums.at[i][j] = simdgroup_float8x8(0.0f);
-  }
-  for (uint k0 = 0; k0 < p.k; k0 += kDepth) {
-    const uint depth = min(p.k - k0, kDepth);
-    if (k0 > 0) threadgroup_barrier(mem_flags::mem_threadgroup);
-    stage(x + ulong(m0) * p.k + k0, p.k, rows, depth, staged_x, used * 8, index);
+  fill(sums.strips[0], 0.0f);
+  fill(sums.strips[1], 0.0f);
+
+  TileCopy<X, E, kRows, kDepth, kThreads> x_copy;
+  TileCopy<W, E, kColumns, kDepth, kThreads> nk_copy;  // of a weight [n, k]
+  TileCopy<W, E, kDepth, kColumns, kThreads> kn_copy;  // of a weight [k, n]
+  threadgroup E* x_tiles = (threadgroup E*)scratch.x;
+  threadgroup E* weight_tiles = (threadgroup E*)scratch.weight;
+  const uint x_tile = kRows * kDeep, weight_tile = p.transpose ? kColumns * kDeep : kDepth * kWide;
+  const uint turns = (p.k + kDepth - 1) / kDepth;
+  for (uint turn = 0; turn <= turns; ++turn) {
+    // The tiles of this turn begin their way, those of the turn before are multiplied, then these arrive.
+    const uint k = turn * kDepth, here = turn % 2, before = 1 - here;
+    if (turn < turns) {
+      x_copy.start(x + ulong(m0) * p.k + k, p.k, rows, p.k - k, index);
+      if (p.transpose)
+        nk_copy.start(weight + ulong(n0) * p.k + k, p.k, columns, p.k - k, index);
+      else
+        kn_copy.start(weight + ulong(k) * p.n + n0, p.n, p.k - k, columns, index);
+    }
+    if (turn > 0) multiply(sums, part, x_tiles + before * x_tile, weight_tiles + before * weight_tile, p.transpose);
+    if (turn == turns) break;
+    x_copy.finish(x_tiles + here * x_tile, index);
     if (p.transpose)
-      stage(weight + ulong(n0) * p.k + k0, p.k, columns, depth, staged_weight, kColumns, index);
+      nk_copy.finish(weight_tiles + here * weight_tile, index);
     else
-      stage_transposed(weight + ulong(k0) * p.n + n0, p.n, columns, depth, staged_weight, index);
+      kn_copy.finish(weight_tiles + here * weight_tile, index);
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (column < columns) multiply(staged_x, staged_weight, depth, used, column, sums);
   }
-  store_sums(sums, bias, out, p, m0, rows, n0 + column, lane);
+  store(sums, part, bias, out, p, m0, n0, lane);
 }
 
 #define MATMUL(name, X, W, O) \

@@ -17,8 +17,7 @@
 #define MATMUL_THREADS 128
 #define MATMUL_ROWS 64
 #define MATMUL_COLUMNS 64
-#define MATMUL_DEPTH 32
-#define MATMUL_ROW_PADDING 16
+#define MATMUL_DEPTH_BYTES 64
 #else
 #define MATMUL_PANEL_ROWS 6
 #define MATMUL_GROUP_COLUMNS 64
@@ -33,7 +32,6 @@ struct MatmulParams {
   uint32_t biasF32;
   uint32_t present;  // a bit for each buffer
 #ifdef __METAL_VERSION__
-  uint32_t groupRows;
   uint32_t scratch[2];  // byte offsets
 #else
   uint32_t groupRows;
@@ -41,7 +39,7 @@ struct MatmulParams {
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(MatmulParams) == 36, "MatmulParams must match the declaration of matmul");
+static_assert(sizeof(MatmulParams) == 32, "MatmulParams must match the declaration of matmul");
 #else
 static_assert(sizeof(MatmulParams) == 40, "MatmulParams must match the declaration of matmul");
 #endif

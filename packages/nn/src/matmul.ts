@@ -10,7 +10,7 @@ import {
 } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import type { Matmul } from "./signatures.ts";
-import { SIMD } from "./threads.ts";
+import { SIMD, tileRowBytes } from "./threads.ts";
 
 const variants = FLOATS.flatMap((x) => FLOATS.flatMap((weight) => FLOATS.map((out) => `${x}_${weight}_${out}`)));
 const buffers = { x: "read", weight: "read", bias: "read?", out: "write" } as const;
@@ -18,6 +18,7 @@ const buffers = { x: "read", weight: "read", bias: "read?", out: "write" } as co
 interface TiledSizes {
   m: number;
   n: number;
+  transpose: boolean;
   /** Of an element of x and of the weight in a GPU's threadgroup memory. */
   elementBytes: number;
 }
@@ -27,8 +28,8 @@ interface TiledSizes {
  * rows of x are multiplied by a panel at a time.
  */
 const PANEL = { panelRows: 6, groupColumns: 64, depth: 128 };
-/** Of a GPU. `rowPadding`: bytes behind each row in threadgroup memory. */
-const TILE = { threads: 128, rows: 64, columns: 64, depth: 32, rowPadding: 16 };
+/** On a GPU a threadgroup has `rows` × `columns` outputs, and takes `depthBytes` of each row of x at a time. */
+const TILE = { threads: 128, rows: 64, columns: 64, depthBytes: 64 };
 
 /** Rows of a CPU's threadgroup: as many as fit the scratch, fewer when that leaves too few threadgroups for many threads. */
 function rowsOnCpu({ m, n }: TiledSizes): number {
@@ -37,17 +38,24 @@ function rowsOnCpu({ m, n }: TiledSizes): number {
   return Math.ceil(Math.ceil(m / blocks) / PANEL.panelRows) * PANEL.panelRows;
 }
 
-/** Rows of a GPU's threadgroup; half as many where all rows would fit in one, which would leave too few threadgroups. */
-const rowsOnGpu = ({ m }: TiledSizes) => (m > TILE.rows / 2 && m <= TILE.rows ? TILE.rows / 2 : TILE.rows);
+/** A GPU's tiles of x and of the weight, two of each; the weight's are stored as it is. */
+function tiles({ transpose, elementBytes }: TiledSizes) {
+  const depth = TILE.depthBytes / elementBytes;
+  const rowBytes = tileRowBytes(depth, elementBytes);
+  return {
+    x: [2, TILE.rows, rowBytes],
+    weight: transpose ? [2, TILE.columns, rowBytes] : [2, depth, tileRowBytes(TILE.columns, elementBytes)],
+  };
+}
 
-/** Products by register tiles; a threadgroup has `groupRows` rows of the output and 64 columns. */
+/** Products by register tiles; a threadgroup has some rows of the output and 64 columns. */
 export const matmulKernel = defineKernel({
   library: nnLibrary,
   name: "matmul",
   variants,
   buffers,
   params: { m: "u32", n: "u32", k: "u32", transpose: "u32", biasF32: "u32" },
-  launchParams: { cpu: { groupRows: "u32" }, gpu: { groupRows: "u32" } },
+  launchParams: { cpu: { groupRows: "u32" } },
   constants: { cpu: PANEL, gpu: TILE },
   scratch: {
     cpu: { panels: "f32", converted: "f32", sums: "f32" },
@@ -67,16 +75,11 @@ export const matmulKernel = defineKernel({
         },
       };
     },
-    gpu: (sizes) => {
-      const groupRows = rowsOnGpu(sizes);
-      const rowBytes = TILE.depth * sizes.elementBytes + TILE.rowPadding;
-      return {
-        threadgroups: [Math.ceil(sizes.n / TILE.columns), Math.ceil(sizes.m / groupRows), 1],
-        threadsPerThreadgroup: [TILE.threads, 1, 1],
-        params: { groupRows },
-        scratch: { x: [groupRows, rowBytes], weight: [TILE.columns, rowBytes] },
-      };
-    },
+    gpu: (sizes) => ({
+      threadgroups: [Math.ceil(sizes.n / TILE.columns), Math.ceil(sizes.m / TILE.rows), 1],
+      threadsPerThreadgroup: [TILE.threads, 1, 1],
+      scratch: tiles(sizes),
+    }),
   },
 });
 
@@ -205,7 +208,7 @@ export const matmul: Matmul = defineOp({
       variant,
       buffers: given,
       params: { m, n, k, transpose: options.transpose ? 1 : 0, biasF32 },
-      sizes: { m, n, elementBytes },
+      sizes: { m, n, transpose: options.transpose, elementBytes },
     });
   },
 });
