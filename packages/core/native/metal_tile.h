@@ -103,6 +103,19 @@ METAL_FUNC TileLeft<E, M, 16> columns_of(thread const TileLeft<E, M, K>& left, u
   return part;
 }
 
+// Row 8 r + matrix_row(lane) of a left operand times factors[r], rounded to E.
+template <typename E, uint M, uint K>
+METAL_FUNC void scale_rows(thread TileLeft<E, M, K>& left, thread const float (&factors)[M / 8]) {
+  MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
+    MLXTS_UNROLL for (uint k = 0; k < K / 8; ++k) {
+      MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
+        thread E& element = ((thread E*)&left.blocks[r][k].thread_elements())[e];
+        element = E(float(element) * factors[r]);
+      }
+    }
+  }
+}
+
 // sum += left · right
 template <typename E, uint M, uint N, uint K>
 METAL_FUNC void multiply_add(thread TileSum<M, N>& sum, thread const TileLeft<E, M, K>& left,
@@ -143,6 +156,18 @@ struct TileCopy {
       threadgroup metal::vec<E, 4>& four =
           *(threadgroup metal::vec<E, 4>*)(to + piece / kPerRow * tile_stride<E>(Columns) + piece % kPerRow * 4);
       four = metal::vec<E, 4>(E(held[i][0]), E(held[i][1]), E(held[i][2]), E(held[i][3]));
+    }
+  }
+  // The same, but four neighbors from (row, column) on become change(row, column, neighbors), a float4.
+  template <typename Change>
+  METAL_FUNC void finish(threadgroup E* to, uint index, Change change) const thread {
+    MLXTS_UNROLL for (uint i = 0; i < kOwn; ++i) {
+      const uint piece = index + i * Threads, row = piece / kPerRow, column = piece % kPerRow * 4;
+      if (kPieces % Threads != 0 && piece >= kPieces) continue;
+      const float4 v =
+          change(row, column, float4(float(held[i][0]), float(held[i][1]), float(held[i][2]), float(held[i][3])));
+      threadgroup metal::vec<E, 4>& four = *(threadgroup metal::vec<E, 4>*)(to + row * tile_stride<E>(Columns) + column);
+      four = metal::vec<E, 4>(E(v.x), E(v.y), E(v.z), E(v.w));
     }
   }
 };

@@ -1,84 +1,62 @@
-// One threadgroup: A of one chunk of one head; two rows of blocks to a simdgroup, a panel of k at a time.
-#include "channels_metal.h"
+// One threadgroup: A of one chunk of one head, a strip of 16 rows to a simdgroup.
+#include "channel_strips.h"
 #include "chunk_kkt.params.h"
 
 using namespace metal;
 using namespace mlxts;
 
-// A chunk of one head in device memory; tokens are `stride` and `betaStride` apart.
-template <typename T>
-struct Keys {
-  device const T* k;
+static_assert(CHUNK_KKT_CHANNEL_COLUMNS == kChannels, "a panel has as many channels as its tiles have columns");
+
+// The factors of a strip's keys; four neighbors of one become those of β k.
+struct Betas {
   device const float* beta;
-  CumulativeGateTensors G;
-  uint stride, betaStride;
+  uint stride;
+  Strip strip;
+
+  METAL_FUNC float at(uint row) const thread { return row < strip.rows ? beta[(strip.first + row) * stride] : 0.0f; }
+  METAL_FUNC float4 operator()(uint row, uint, float4 keys) const thread { return keys * at(row); }
 };
 
-// A row of blocks below the diagonal, zeros elsewhere; sums that have no gates yet times exp(G_i − G_j).
+// One gate a head: round(β_i k_i) · k_j. Panels of keys fill two tiles in turn.
+template <typename T>
+METAL_FUNC void sum_head_products(thread StripSum (&dots)[kStrips], device const T* k, uint stride, uint K, Betas betas,
+                                  threadgroup T* tiles, uint length, Strip s) {
+  constexpr uint kColumns = CHUNK_KKT_PANEL_BYTES / sizeof(T), kStride = tile_stride<T>(kColumns);
+  const float factors[2] = {betas.at(s.row), betas.at(8 + s.row)};
+  const uint own = s.first * kStride;
+  k += s.first * stride;
+  StripCopy<T, T, kColumns> copy;
+  copy.start(k, stride, s.rows, K, s.lane);
+  for (uint c = 0; c < K; c += kColumns) {
+    threadgroup T* tile = tiles + c / kColumns % 2 * length * kStride;
+    copy.finish(tile + own, s.lane);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (c + kColumns < K) copy.start(k + c + kColumns, stride, s.rows, K - c - kColumns, s.lane);
+    if (s.rows == 0) continue;
+    for (uint i = 0; i < min(kColumns, K - c); i += 16) {
+      TileLeft<T, kStrip, 16> left;
+      load(left, tile + own + i, kStride);
+      scale_rows(left, factors);
+      add_products(dots, left, tile + i, kStride, s.number + 1);
+    }
+  }
+}
+
+// A strip below the diagonal, zeros elsewhere; sums that have no gates yet times exp(G_i − G_j).
 template <bool Channels>
-METAL_FUNC void store_strip(thread Block* sums, uint row, CumulativeGates G, device float* a, uint stride,
-                            ChunkThread t) {
-  if (row >= t.rows) return;
-  MLXTS_UNROLL
-  for (uint b = 0; b < 8; ++b) {
-    if (b * 8 >= t.length) continue;
-    for (uint e = 0; e < 2; ++e) {
-      const uint column = b * 8 + t.at.column + e;
+METAL_FUNC void store_strip(thread StripSum (&dots)[kStrips], CumulativeGates G, device float* a, uint stride,
+                            uint length, Strip s) {
+  MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
+    if (j * kStrip >= length) continue;
+    MLXTS_UNROLL for (uint part = 0; part < 8; ++part) {
+      const uint r = part / 4, c = part / 2 % 2, e = part % 2;
+      const uint row = s.first + 8 * r + s.row, column = j * kStrip + 8 * c + s.column + e;
+      if (8 * r + s.row >= s.rows) continue;
       float below = 0.0f;
-      if (column < row) below = sums[b].thread_elements()[e] * (Channels ? 1.0f : decay_between(G, row, column));
+      if (column < row) below = dots[j].at(r, c, e) * (Channels ? 1.0f : decay_between(G, row, column));
       a[row * stride + column] = below;
     }
   }
-}
-
-// One gate a head: round(β_i k_i) · k_j.
-template <typename T>
-METAL_FUNC void sum_head_products(thread Triangle& dots, Keys<T> keys, uint K, threadgroup T* panel, ChunkThread t) {
-  constexpr uint kColumns = CHUNK_KKT_PANEL_BYTES / sizeof(T), kStride = kColumns + CHUNK_KKT_GAP_BYTES / sizeof(T);
-  const float topBeta = t.topRow < t.rows ? keys.beta[t.topRow * keys.betaStride] : 0.0f;
-  const float bottomBeta = t.bottomRow < t.rows ? keys.beta[t.bottomRow * keys.betaStride] : 0.0f;
-  for (uint c = 0; c < K; c += kColumns) {
-    const uint columns = min(kColumns, K - c);
-    if (c > 0) threadgroup_barrier(mem_flags::mem_threadgroup);
-    stage_rows<T, kColumns, kStride>(panel, keys.k + c, keys.stride, t.rows, columns, t);
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    add_products<T, kStride>(dots, panel, panel, columns, topBeta, bottomBeta, t);
-  }
-}
-
-// Rows of keys from column c on into a panel: times beta and rounded, and as they are.
-template <typename T, uint Columns, uint Gap>
-METAL_FUNC void stage_keys(ChannelPanel<T, Columns, Gap> to, Keys<T> keys, uint c, uint columns, ChunkThread t) {
-  const uint all = (t.rows + 7) / 8 * 8 * (Columns / 4);
-  for (uint i = t.index; i < all; i += t.threads) {
-    const uint row = i / (Columns / 4), column = i % (Columns / 4) * 4;
-    if (column >= columns) continue;
-    float4 key = float4(0.0f), scaled = key;
-    if (row < t.rows) {
-      key = load4(keys.k + row * keys.stride + c + column);
-      scaled = key * keys.beta[row * keys.betaStride];
-    }
-    threadgroup T* at = to.operands + row * (2 * Columns + Gap / sizeof(T)) + column;
-    store4_aligned(at, scaled);
-    store4_aligned(at + Columns, key);
-  }
-}
-
-// A gate for each channel: Σ_c round(β_i k_ic) k_jc exp(G_ic − G_jc).
-template <typename T, uint Columns, uint Gap>
-METAL_FUNC void sum_channel_products(thread Triangle& dots, Keys<T> keys, uint K, ChannelPanel<T, Columns, Gap> panel,
-                                     ChunkThread t) {
-  const PairLane own = pair_lane(t.lane);
-  PairSums pairs = {0.0f, 0.0f};
-  for (uint c = 0; c < K; c += Columns) {
-    const uint columns = min(Columns, K - c);
-    if (c > 0) threadgroup_barrier(mem_flags::mem_threadgroup);
-    stage_gates(panel, gates_from(keys.G, c), columns, t);
-    stage_keys(panel, keys, c, columns, t);
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    add_channel_products<false>(dots, pairs, panel, columns, own, t);
-  }
-  place_pairs(dots, pairs, t);
 }
 
 // With `Channels` each channel of a key has its own gate.
@@ -90,7 +68,7 @@ kernel void chunk_kkt(device const T* k [[buffer(CHUNK_KKT_K)]], device const fl
                       device float* a [[buffer(CHUNK_KKT_A)]], constant ChunkKktParams& p [[buffer(CHUNK_KKT_PARAMS)]],
                       device MlxtsFault* fault [[buffer(CHUNK_KKT_FAULT)]],
                       threadgroup uchar* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
-                      uint3 groups [[threadgroups_per_grid]], uint3 size [[threads_per_threadgroup]],
+                      uint3 groups [[threadgroups_per_grid]],
                       uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
                       uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const auto scratch = scratch_of(memory, p);
@@ -98,27 +76,26 @@ kernel void chunk_kkt(device const T* k [[buffer(CHUNK_KKT_K)]], device const fl
   const ChunkPlace place =
       threadgroup_place(p, cuts, group, groups.x, {fault, lane}, CHUNK_KKT_FAULT_CU_SEQLENS, scratch.place, index);
   if (place.rows == 0) return;
-  const ChunkThread t = chunk_thread(index, size.x, lane, simdgroup, place.rows, p.chunkLength);
-  const uint H = p.heads, K = p.keyDim, gates = Channels ? K : 1;
+  const Strip s = strip_of(simdgroup, lane, place.rows);
+  const uint H = p.heads, K = p.keyDim, length = p.chunkLength, gates = Channels ? K : 1;
   const ulong cell = place.token * H + place.head;
   const bool carriesLow = p.present & CHUNK_KKT_HAS_CUMULATIVE_GATE_LOW;
-  const ulong keyCell = place.token * p.keyHeads + key_head_of(place.head, p.headsPerKey, p.keyHeads);
-  const Keys<T> keys = {
-      k + keyCell * K, beta + cell, {G + cell * gates, GLow + cell * gates, carriesLow, H * gates}, p.keyHeads * K, H};
+  const CumulativeGateTensors allGates = {G + cell * gates, GLow + cell * gates, carriesLow, H * gates};
+  const uint keyHead = key_head_of(place.head, p.headsPerKey, p.keyHeads), keyStride = p.keyHeads * K;
+  device const T* keys = k + (place.token * p.keyHeads + keyHead) * K;
+  const Betas betas = {beta + cell, H, s};
   const CumulativeGates headGates = {scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
-  threadgroup T* panel = (threadgroup T*)scratch.keys;
-  Triangle dots;
+  threadgroup T* tiles = (threadgroup T*)scratch.keys;
+  StripSum dots[kStrips];
   clear(dots);
   if (Channels) {
-    typedef ChannelPanel<T, CHUNK_KKT_CHANNEL_COLUMNS, CHUNK_KKT_GAP_BYTES> Panel;
-    sum_channel_products(dots, keys, K, Panel{panel, scratch.cumulativeGatePanel}, t);
+    const ChannelTiles<T> panel = {tiles, tiles + length * tile_stride<T>(kChannels), headGates, scratch.decayed};
+    sum_channel_products(dots, {keys, keys, keyStride, K, allGates}, panel, betas, s);
   } else {
-    stage_gates(headGates, keys.G, t);
-    sum_head_products(dots, keys, K, panel, t);
+    stage_gates(headGates, allGates, s);
+    sum_head_products(dots, keys, keyStride, K, betas, tiles, length, s);
   }
-  const uint stride = H * p.chunkLength;
-  store_strip<Channels>(dots.top, t.topRow, headGates, a + cell * p.chunkLength, stride, t);
-  store_strip<Channels>(dots.bottom, t.bottomRow, headGates, a + cell * p.chunkLength, stride, t);
+  store_strip<Channels>(dots, headGates, a + cell * length, H * length, length, s);
 }
 
 #define CHUNK_KKT(name, T)                                                                                \

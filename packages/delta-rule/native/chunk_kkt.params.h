@@ -20,7 +20,6 @@
 #define CHUNK_KKT_FAULT_CU_SEQLENS 1
 #ifdef __METAL_VERSION__
 #define CHUNK_KKT_PANEL_BYTES 128
-#define CHUNK_KKT_GAP_BYTES 16
 #define CHUNK_KKT_CHANNEL_COLUMNS 16
 #endif
 
@@ -53,7 +52,7 @@ struct ChunkKktScratch {
   threadgroup uchar* keys;
   threadgroup float* cumulativeGateHigh;
   threadgroup float* cumulativeGateLow;
-  threadgroup float* cumulativeGatePanel;
+  threadgroup float* decayed;
 };
 inline ChunkKktScratch scratch_of(threadgroup uchar* memory, constant ChunkKktParams& p) {
   return {

@@ -90,6 +90,12 @@ METAL_FUNC float4 load4_within(device const T* from, uint left) {
   return float4(float(from[0]), left > 1 ? float(from[1]) : 0.0f, left > 2 ? float(from[2]) : 0.0f, 0.0f);
 }
 
+template <typename T>
+METAL_FUNC float4 load4_aligned(threadgroup const T* from) {
+  threadgroup const metal::vec<T, 4>& four = *(threadgroup const metal::vec<T, 4>*)from;
+  return float4(float(four.x), float(four.y), float(four.z), float(four.w));
+}
+
 // By reference, since it is at references that the simulator asks for alignment.
 template <typename T>
 METAL_FUNC void store4_aligned(threadgroup T* to, float4 v) {

@@ -11,15 +11,16 @@ import {
   TOKEN_PAIRS,
 } from "./chunk.ts";
 import {
-  CHANNEL_PANEL,
   CUMULATIVE_BUFFERS,
   CUMULATIVE_SCRATCH,
   chunkThreadgroups,
   chunkThreads,
   PLACE_SCRATCH,
   PLACE_SHAPE,
-  panelShape,
   shapeIf,
+  TILES,
+  tileShape,
+  tileShapeF32,
   wholeVectors,
 } from "./launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
@@ -38,7 +39,7 @@ export const chunkKktKernel = defineKernel({
   buffers: { k: "read", beta: "read", ...CUMULATIVE_BUFFERS, a: "write" },
   params: CHUNK_PARAMS,
   faults: PACKED_FAULTS,
-  constants: { gpu: CHANNEL_PANEL },
+  constants: { gpu: TILES },
   launchParams: { cpu: { keyStride: "u32" } },
   scratch: {
     // With a gate for each channel: weightedKeys, steps (decays from row to row); without: β k in keys, and G.
@@ -50,7 +51,9 @@ export const chunkKktKernel = defineKernel({
       weightedKeys: "f32",
       steps: "f32",
     },
-    gpu: { ...PLACE_SCRATCH, keys: "u8", ...CUMULATIVE_SCRATCH, cumulativeGatePanel: "f32" },
+    // Two tiles of k, used in turn. With a gate for each channel: a tile of beta k and one of k, two of G, and one in
+    // which each simdgroup has rows of its own.
+    gpu: { ...PLACE_SCRATCH, keys: "u8", ...CUMULATIVE_SCRATCH, decayed: "f32" },
   },
   launch: {
     cpu: (sizes: Sizes) => {
@@ -73,19 +76,19 @@ export const chunkKktKernel = defineKernel({
         },
       };
     },
-    gpu: (sizes, { constants: { channelColumns, gapBytes } }) => {
+    gpu: (sizes, { constants: { panelBytes, channelColumns } }) => {
       const { BT } = sizes;
       const channels = sizes.channels > 1;
-      const ofHead = shapeIf(!channels, BT);
+      const gates = channels ? tileShapeF32(BT, channelColumns) : [BT];
       return {
         threadgroups: chunkThreadgroups(sizes),
         threadsPerThreadgroup: chunkThreads(sizes),
         scratch: {
           ...PLACE_SHAPE,
-          keys: channels ? [BT, 2 * channelColumns * sizes.bytes + gapBytes] : panelShape(BT),
-          cumulativeGateHigh: ofHead,
-          cumulativeGateLow: ofHead,
-          cumulativeGatePanel: shapeIf(channels, BT, 2 * channelColumns + gapBytes / 4),
+          keys: tileShape(2 * BT, channels ? channelColumns * sizes.bytes : panelBytes),
+          cumulativeGateHigh: gates,
+          cumulativeGateLow: gates,
+          decayed: shapeIf(channels, ...tileShapeF32(BT, channelColumns)),
         },
       };
     },

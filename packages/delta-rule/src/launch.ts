@@ -26,6 +26,16 @@ export const panelShape = (rows: number) => [rows, PANEL.panelBytes + PANEL.gapB
  */
 export const CHANNEL_PANEL = { ...PANEL, channelColumns: 16 } as const;
 
+/** Bytes between the rows of a tile in a GPU's threadgroup memory: `tile_stride` in core's metal_tile.h. */
+const TILE_GAP = 16;
+
+/** The shape of a tile: of u8, for rows of so many bytes, or of f32. */
+export const tileShape = (rows: number, bytes: number) => [rows, bytes + TILE_GAP] as const;
+export const tileShapeF32 = (rows: number, columns: number) => [rows, columns + TILE_GAP / 4] as const;
+
+/** Bytes of each row that a GPU has in a tile; where each channel has its own gate, channels. */
+export const TILES = { panelBytes: 128, channelColumns: 16 } as const;
+
 /** Threads of a GPU's simdgroup, and rows of the square blocks that it multiplies. */
 export const SIMD = 32;
 export const BLOCK = 8;

@@ -1,0 +1,52 @@
+// Products of a chunk's matrices on tiles: a simdgroup has a strip of 16 rows, in sums of 16 × 16.
+#pragma once
+#include "chunk_metal.h"
+#include "metal_tile.h"
+
+namespace mlxts {
+
+constant constexpr uint kStrip = 16, kStrips = 4;  // rows of a strip, and strips of the longest chunk
+
+typedef TileSum<kStrip, kStrip> StripSum;
+
+// Of a simdgroup, and of a lane in it.
+struct Strip {
+  uint number, first;  // of the chunk's strips; its first row in the chunk
+  uint rows;           // that are real
+  uint lane, row, column;  // of a sum's first element in this lane
+};
+
+METAL_FUNC Strip strip_of(uint simdgroup, uint lane, uint chunkRows) {
+  const uint first = simdgroup * kStrip, rows = chunkRows > first ? metal::min(chunkRows - first, kStrip) : 0;
+  return {simdgroup, first, rows, lane, matrix_row(lane), matrix_column(lane)};
+}
+
+// The 16 rows that a simdgroup brings of a tile.
+template <typename T, typename E, uint Columns>
+using StripCopy = TileCopy<T, E, kStrip, Columns, kSimd>;
+
+METAL_FUNC void clear(thread StripSum (&sums)[kStrips]) {
+  MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) fill(sums[j], 0.0f);
+}
+
+METAL_FUNC void stage_gates(CumulativeGates to, CumulativeGateTensors from, Strip s) {
+  if (s.lane >= kStrip) return;
+  const uint i = s.first + s.lane;
+  const bool real = s.lane < s.rows;
+  to.high[i] = real ? from.high[i * from.stride] : 0.0f;
+  to.low[i] = real && from.carriesLow ? from.low[i * from.stride] : 0.0f;
+}
+
+// sums[j] += left · (16 columns of rows 16 j … 16 j + 15 of `right`)ᵀ, for the first `count` sums.
+template <typename E>
+METAL_FUNC void add_products(thread StripSum (&sums)[kStrips], thread const TileLeft<E, kStrip, 16>& left,
+                             threadgroup const E* right, uint stride, uint count) {
+  MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
+    if (j >= count) continue;
+    TileRight<E, 16, kStrip> other;
+    load_transposed(other, right + j * kStrip * stride, stride);
+    multiply_add(sums[j], left, other);
+  }
+}
+
+}  // namespace mlxts
