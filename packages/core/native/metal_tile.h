@@ -26,6 +26,9 @@ struct TileSum {
   METAL_FUNC thread float& at(uint r, uint c, uint e) thread {
     return ((thread float*)&blocks[r][c].thread_elements())[e];
   }
+  METAL_FUNC float at(uint r, uint c, uint e) const thread {
+    return ((thread TileSum*)this)->at(r, c, e);  // blocks give their elements only where they may be changed
+  }
 };
 
 template <uint M, uint N>
@@ -83,7 +86,7 @@ MLXTS_TILE_LOAD(TileRight, load_transposed, c* stride + r, true)
 
 // Sums rounded to E as the left operand of another product, without a way through memory.
 template <typename E, uint M, uint K>
-METAL_FUNC TileLeft<E, M, K> as_left(thread TileSum<M, K>& sum) {
+METAL_FUNC TileLeft<E, M, K> as_left(thread const TileSum<M, K>& sum) {
   TileLeft<E, M, K> left;
   MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
     MLXTS_UNROLL for (uint c = 0; c < K / 8; ++c) {
@@ -166,7 +169,8 @@ struct TileCopy {
       if (kPieces % Threads != 0 && piece >= kPieces) continue;
       const float4 v =
           change(row, column, float4(float(held[i][0]), float(held[i][1]), float(held[i][2]), float(held[i][3])));
-      threadgroup metal::vec<E, 4>& four = *(threadgroup metal::vec<E, 4>*)(to + row * tile_stride<E>(Columns) + column);
+      threadgroup metal::vec<E, 4>& four =
+          *(threadgroup metal::vec<E, 4>*)(to + row * tile_stride<E>(Columns) + column);
       four = metal::vec<E, 4>(E(v.x), E(v.y), E(v.z), E(v.w));
     }
   }

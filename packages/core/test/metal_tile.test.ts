@@ -67,7 +67,15 @@ async function roles(device: Device, dtype: Dtype, stored: "" | "_transposed") {
   const expected = {
     sums: plain(sums),
     rows: plain([...ofRows.map((row) => Math.max(...row)), ...ofRows.map((row) => row.reduce((x, y) => x + y))]),
-    out: plain(product(rounded, c, m, last, n)),
+    out: plain(
+      product(
+        rounded.map((v, i) => v * at(factors, Math.floor(i / n))),
+        c.map((v, i) => v * (1 + ((Math.floor(i / last) + Math.floor((i % last) / 4)) % 2))),
+        m,
+        last,
+        n,
+      ),
+    ),
   };
   const got = {
     sums: plain(await buffers.sums.read()),
@@ -110,6 +118,8 @@ describeSimulated("tiles of a simdgroup", () => {
       "blocks[r][c].thread_elements() *= factors[r]",
       "blocks[r][c].thread_elements() *= factors[r ^ 1]",
     ],
+    ["a lane's row of an operand", HEADER, "float(element) * factors[r]", "float(element) * factors[r ^ 1]"],
+    ["a changed piece", HEADER, "change(row, column, float4", "change(row + 1, column, float4"],
     ["an operand's rows", HEADER, "load, r* stride + c, false", "load, c* stride + r, false"],
     ["a piece of a copy", HEADER, "row = piece / kPerRow", "row = piece / kPerRow ^ 1"],
     ["the last elements of a row", HEADER, "left > 1 ? at[1]", "left > 2 ? at[1]"],

@@ -44,7 +44,7 @@ METAL_FUNC void sum_head_products(thread StripSum (&dots)[kStrips], device const
 
 // A strip below the diagonal, zeros elsewhere; sums that have no gates yet times exp(G_i − G_j).
 template <bool Channels>
-METAL_FUNC void store_strip(thread StripSum (&dots)[kStrips], CumulativeGates G, device float* a, uint stride,
+METAL_FUNC void store_strip(thread const StripSum (&dots)[kStrips], CumulativeGates G, device float* a, uint stride,
                             uint length, Strip s) {
   MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
     if (j * kStrip >= length) continue;

@@ -28,7 +28,8 @@ export const ROLES = { m: 32, n: 48, k: 32, last: 16 };
 
 /**
  * One simdgroup. sums [m, n] = factors · (a · b), where a and b are stored transposed in the variants of those names;
- * rows [2, m] are the largest element and the sum of each row of sums; out [m, last] = round(sums) · c [n, last].
+ * rows [2, m] are the largest element and the sum of each row of sums; out [m, last] = factors · round(sums) · c [n, last], where every
+ * other piece of four elements of c is doubled.
  */
 export const tileRolesKernel = defineKernel({
   library: probeLibrary,
