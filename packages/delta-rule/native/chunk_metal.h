@@ -83,6 +83,11 @@ METAL_FUNC float exp_of_sum(float high, float low) {
   return metal::precise::exp(high) * (1.0f + low * (1.0f + 0.5f * low));
 }
 
+// exp(G) of one row.
+METAL_FUNC float decay_at(CumulativeGateTensors G, uint row) {
+  return exp_of_sum(G.high[row * G.stride], G.carriesLow ? G.low[row * G.stride] : 0.0f);
+}
+
 // Four elements of a row that has `left` > 0 from here on, zeros beyond.
 template <typename T>
 METAL_FUNC float4 load4_within(device const T* from, uint left) {

@@ -49,4 +49,19 @@ METAL_FUNC void add_products(thread StripSum (&sums)[kStrips], thread const Tile
   }
 }
 
+// A strip's real rows and `columns` of its columns, rounded to T.
+template <typename T, uint N>
+METAL_FUNC void store_strip(thread const TileSum<kStrip, N>& sum, device T* to, uint stride, uint columns, Strip s) {
+  MLXTS_UNROLL for (uint r = 0; r < 2; ++r) {
+    const uint row = 8 * r + s.row;
+    if (row >= s.rows) continue;
+    MLXTS_UNROLL for (uint c = 0; c < N / 8; ++c) {
+      const uint column = 8 * c + s.column;
+      MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
+        if (column + e < columns) to[row * stride + column + e] = T(sum.at(r, c, e));
+      }
+    }
+  }
+}
+
 }  // namespace mlxts

@@ -1,44 +1,76 @@
-// One threadgroup: u or w of one chunk of one head. X stays in registers, two rows of blocks to a simdgroup; a panel of
-// scaled values or keys at a time goes through threadgroup memory.
+// One threadgroup: u or w of one chunk of one head, a strip of 16 rows to a simdgroup. X stays in registers; panels of
+// scaled values or keys fill two tiles of threadgroup memory in turn. Since X is f32, so are the tiles.
 #include "channels_metal.h"
+#include "chunk_strips.h"
 #include "chunk_wu.params.h"
 
 using namespace metal;
 using namespace mlxts;
 
-// A row of blocks of X up to the diagonal.
-METAL_FUNC Block load_x(device const float* x, uint stride, uint row, uint b, ChunkThread t) {
-  if (row >= t.rows) return block(0.0f, 0.0f);
-  device const float* from = x + row * stride + b * 8 + t.at.column;
-  return block(from[0], from[1]);
-}
+constant constexpr uint kColumns = CHUNK_WU_PANEL_COLUMNS, kStride = tile_stride<float>(kColumns);
 
-METAL_FUNC void load_triangle(thread Triangle& X, device const float* x, uint stride, ChunkThread t) {
-  clear(X);
-  MLXTS_UNROLL
-  for (uint b = 0; b < 8; ++b) {
-    if (b < 4 && b < t.strips.topBlocks) X.top[b] = load_x(x, stride, t.topRow, b, t);
-    if (b < t.strips.bottomBlocks) X.bottom[b] = load_x(x, stride, t.bottomRow, b, t);
+// The strip's blocks of X up to the diagonal.
+METAL_FUNC void load_x(thread TileLeft<float, kStrip, kStrip> (&X)[kStrips], device const float* x, uint stride,
+                       Strip s) {
+  MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
+    if (j > s.number) continue;
+    StripSum block;
+    MLXTS_UNROLL for (uint part = 0; part < 8; ++part) {
+      const uint r = part / 4, c = part / 2 % 2, e = part % 2;
+      const uint row = s.first + 8 * r + s.row, column = j * kStrip + 8 * c + s.column + e;
+      block.at(r, c, e) = 8 * r + s.row < s.rows && column <= row ? x[row * stride + column] : 0.0f;
+    }
+    X[j] = as_left<float>(block);
   }
 }
 
-// Columns of X · panel; `to` is that of the first.
-template <typename T, uint Stride>
-METAL_FUNC void store_product(device T* to, uint stride, thread Triangle& X, threadgroup const T* panel, uint columns,
-                              ChunkThread t) {
-  if (t.strips.topBlocks == 0) return;
-  for (uint b = 0; b * 8 < columns; ++b) {
-    Block top = block(0.0f, 0.0f), bottom = block(0.0f, 0.0f);
-    MLXTS_UNROLL
-    for (uint m = 0; m < 8; ++m) {
-      if (m >= t.strips.bottomBlocks && m >= t.strips.topBlocks) continue;
-      const Block other = load_block(panel + m * 8 * Stride + b * 8, Stride, t.at);
-      if (m < t.strips.bottomBlocks) multiply_add(bottom, X.bottom[m], other);
-      if (m < 4 && m < t.strips.topBlocks) multiply_add(top, X.top[m], other);
+// What a strip of v or k is multiplied by on the way into a tile, which it enters rounded to T: a factor for each row,
+// and with a gate for each channel exp of the gates.
+template <typename T, bool Decayed>
+struct Factors {
+  threadgroup const float* rows;
+  CumulativeGateTensors G;
+  uint real, columns;
+
+  METAL_FUNC float4 operator()(uint row, uint column, float4 v) const thread {
+    if (row >= real || column >= columns) return float4(0.0f);
+    float4 factor = float4(rows[row]);
+    if (Decayed) factor *= exp4_of_sum(high4(G, row, column), low4(G, row, column));
+    return round4<T>(v * factor);
+  }
+};
+
+// A matrix in device memory, its rows `stride` apart.
+template <typename Element>
+struct Rows {
+  device Element* at;
+  uint stride;
+};
+
+// to = X · round(factors · from), strips of both from their first row on; of G the gates of `from`, if `Decayed`.
+template <bool Decayed, typename T>
+METAL_FUNC void multiply_panels(thread const TileLeft<float, kStrip, kStrip> (&X)[kStrips], Rows<const T> from,
+                                Rows<T> to, uint columns, threadgroup const float* factors, CumulativeGateTensors G,
+                                threadgroup float* tiles, uint length, Strip s) {
+  StripCopy<T, float, kColumns> copy;
+  copy.start(from.at, from.stride, s.rows, columns, s.lane);
+  for (uint c = 0; c < columns; c += kColumns) {
+    threadgroup float* tile = tiles + c / kColumns % 2 * length * kStride;
+    const Factors<T, Decayed> change = {factors, gates_from(G, c), s.rows, columns - c};
+    copy.finish(tile + s.first * kStride, s.lane, change);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    const uint next = c + kColumns;
+    if (next < columns) copy.start(from.at + next, from.stride, s.rows, columns - next, s.lane);
+    if (s.rows == 0) continue;
+    TileSum<kStrip, kColumns> sum;
+    fill(sum, 0.0f);
+    MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
+      if (j > s.number) continue;
+      TileRight<float, kStrip, kColumns> right;
+      load(right, tile + j * kStrip * kStride, kStride);
+      multiply_add(sum, X[j], right);
     }
-    const uint column = b * 8 + t.at.column;
-    store_row(to, stride, t.topRow, t.rows, column, columns, top, 1.0f, true);
-    store_row(to, stride, t.bottomRow, t.rows, column, columns, bottom, 1.0f, true);
+    store_strip(sum, to.at + c, to.stride, columns - c, s);
   }
 }
 
@@ -53,46 +85,35 @@ kernel void chunk_wu(device const T* k [[buffer(CHUNK_WU_K)]], device const T* v
                      device T* u [[buffer(CHUNK_WU_U)]], constant ChunkWuParams& p [[buffer(CHUNK_WU_PARAMS)]],
                      device MlxtsFault* fault [[buffer(CHUNK_WU_FAULT)]], threadgroup uchar* memory [[threadgroup(0)]],
                      uint3 group [[threadgroup_position_in_grid]], uint3 groups [[threadgroups_per_grid]],
-                     uint3 size [[threads_per_threadgroup]], uint index [[thread_index_in_threadgroup]],
+                     uint index [[thread_index_in_threadgroup]],
                      uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  constexpr uint kColumns = CHUNK_WU_PANEL_BYTES / sizeof(T), kStride = kColumns + CHUNK_WU_GAP_BYTES / sizeof(T);
   const auto scratch = scratch_of(memory, p);
   const Indices cuts = {cuSeqlens, bool(p.present & CHUNK_WU_HAS_CU_SEQLENS)};
   const ChunkPlace place = threadgroup_place(p, cuts, uint3(group.x, group.y, group.z / 2), groups.x, {fault, lane},
                                              CHUNK_WU_FAULT_CU_SEQLENS, scratch.place, index);
   if (place.rows == 0) return;
-  const ChunkThread t = chunk_thread(index, size.x, lane, simdgroup, place.rows, p.chunkLength);
-  const uint H = p.heads, K = p.keyDim;
-  const ulong cell = place.token * H + place.head;
-  threadgroup T* panel = (threadgroup T*)scratch.panel;
+  const Strip s = strip_of(simdgroup, lane, place.rows);
+  const uint H = p.heads, K = p.keyDim, V = p.valueDim, gates = Channels ? K : 1, length = p.chunkLength;
+  const bool keys = group.z & 1, carriesLow = p.present & CHUNK_WU_HAS_CUMULATIVE_GATE_LOW;
+  // Cells of this strip's first row.
+  const ulong token = place.token + s.first, cell = token * H + place.head;
+  const ulong keyCell = token * p.keyHeads + key_head_of(place.head, p.headsPerKey, p.keyHeads);
+  const CumulativeGateTensors ownGates = {G + cell * gates, GLow + cell * gates, carriesLow, H * gates};
 
-  const bool keys = group.z & 1;
-  const uint all = keys ? K : p.valueDim, stride = keys ? p.keyHeads * K : H * p.valueDim;
-  const uint keyHead = key_head_of(place.head, p.headsPerKey, p.keyHeads);
-  device const T* from = keys ? k + (place.token * p.keyHeads + keyHead) * K : v + cell * p.valueDim;
-  device T* to = keys ? w + cell * K : u + cell * p.valueDim;
-  const bool carriesLow = p.present & CHUNK_WU_HAS_CUMULATIVE_GATE_LOW;
-  if (index < t.rows) {
-    const ulong at = cell + index * H;
-    float factor = beta[at];
-    if (keys && !Channels) factor *= exp_of_sum(G[at], carriesLow ? GLow[at] : 0.0f);
-    scratch.factors[index] = factor;
+  threadgroup float* factors = scratch.factors + s.first;
+  if (lane < s.rows) {
+    factors[lane] = beta[cell + lane * H];
+    if (keys && !Channels) factors[lane] *= decay_at(ownGates, lane);
   }
-  Triangle X;
-  load_triangle(X, x + cell * p.chunkLength, H * p.chunkLength, t);
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-
-  for (uint c = 0; c < all; c += kColumns) {
-    const uint columns = min(kColumns, all - c);
-    if (c > 0) threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (Channels && keys) {
-      const CumulativeGateTensors gates = {G + cell * K + c, GLow + cell * K + c, carriesLow, H * K};
-      stage_decayed<true, T, T, kColumns, kStride>(panel, from + c, stride, gates, columns, scratch.factors, t);
-    } else {
-      stage_scaled<T, kColumns, kStride>(panel, from + c, stride, columns, scratch.factors, t);
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    store_product<T, kStride>(to + c, H * all, X, panel, columns, t);
+  simdgroup_barrier(mem_flags::mem_threadgroup);  // others do not read these
+  TileLeft<float, kStrip, kStrip> X[kStrips];
+  load_x(X, x + (place.token * H + place.head) * length, H * length, s);
+  if (keys) {
+    const Rows<const T> from = {k + keyCell * K, p.keyHeads * K};
+    multiply_panels<Channels, T>(X, from, {w + cell * K, H * K}, K, factors, ownGates, scratch.tiles, length, s);
+  } else {
+    const Rows<const T> from = {v + cell * V, H * V};
+    multiply_panels<false, T>(X, from, {u + cell * V, H * V}, V, factors, ownGates, scratch.tiles, length, s);
   }
 }
 

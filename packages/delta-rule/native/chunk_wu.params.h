@@ -22,8 +22,7 @@
 #define CHUNK_WU_HAS_CU_SEQLENS 32u
 #define CHUNK_WU_FAULT_CU_SEQLENS 1
 #ifdef __METAL_VERSION__
-#define CHUNK_WU_PANEL_BYTES 128
-#define CHUNK_WU_GAP_BYTES 16
+#define CHUNK_WU_PANEL_COLUMNS 32
 #else
 #define CHUNK_WU_PANEL_COLUMNS 64
 #endif
@@ -53,13 +52,13 @@ static_assert(sizeof(ChunkWuParams) == 56, "ChunkWuParams must match the declara
 #ifdef __METAL_VERSION__
 struct ChunkWuScratch {
   threadgroup uint* place;
-  threadgroup uchar* panel;
+  threadgroup float* tiles;
   threadgroup float* factors;
 };
 inline ChunkWuScratch scratch_of(threadgroup uchar* memory, constant ChunkWuParams& p) {
   return {
       (threadgroup uint*)(memory + p.scratch[0]),
-      (threadgroup uchar*)(memory + p.scratch[1]),
+      (threadgroup float*)(memory + p.scratch[1]),
       (threadgroup float*)(memory + p.scratch[2]),
   };
 }

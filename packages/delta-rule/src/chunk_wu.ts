@@ -14,10 +14,9 @@ import {
   CUMULATIVE_BUFFERS,
   CUMULATIVE_SCRATCH,
   chunkThreads,
-  PANEL,
   PLACE_SCRATCH,
   PLACE_SHAPE,
-  panelShape,
+  tileShapeF32,
 } from "./launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, checkPacked, GQA, PACKED_FAULTS, type RuleOptions } from "./options.ts";
@@ -40,11 +39,11 @@ export const chunkWuKernel = defineKernel({
   },
   params: CHUNK_PARAMS,
   faults: PACKED_FAULTS,
-  constants: { cpu: { panelColumns: 64 }, gpu: PANEL },
-  // Rows of v and k times their factor, a panel of columns at a time.
+  constants: { cpu: { panelColumns: 64 }, gpu: { panelColumns: 32 } },
+  // Rows of v and k times their factor, a panel of columns at a time; on a GPU in two tiles, used in turn.
   scratch: {
     cpu: { panel: "f32", factors: "f32", ...CUMULATIVE_SCRATCH },
-    gpu: { ...PLACE_SCRATCH, panel: "u8", factors: "f32" },
+    gpu: { ...PLACE_SCRATCH, tiles: "f32", factors: "f32" },
   },
   launch: {
     cpu: ({ B, H, BT, NT }: Sizes, { constants: { panelColumns } }) => ({
@@ -52,10 +51,10 @@ export const chunkWuKernel = defineKernel({
       scratch: { panel: [BT, panelColumns], factors: [BT], cumulativeGateHigh: [BT], cumulativeGateLow: [BT] },
     }),
     // u and w have threadgroups of their own.
-    gpu: ({ B, H, BT, NT }) => ({
+    gpu: ({ B, H, BT, NT }, { constants: { panelColumns } }) => ({
       threadgroups: [NT, H, 2 * B],
       threadsPerThreadgroup: chunkThreads({ BT }),
-      scratch: { ...PLACE_SHAPE, panel: panelShape(BT), factors: [BT] },
+      scratch: { ...PLACE_SHAPE, tiles: tileShapeF32(2 * BT, panelColumns), factors: [BT] },
     }),
   },
 });
