@@ -100,7 +100,8 @@ METAL_FUNC void add_panel(thread StripSum (&sums)[kStrips], thread StripSum& dia
   add_diagonal(diagonal, panel, s);
 }
 
-// What the products of a chunk are summed up from, in device memory; rows of x and y lie `stride` apart.
+// What the products of a chunk are summed up from, in device memory, from a strip's first row on; rows of x and y lie
+// `stride` apart.
 template <typename T>
 struct ChannelRows {
   device const T* x;
@@ -116,11 +117,11 @@ struct ChannelCopy {
   StripCopy<float, float, kChannels> high, low;
 
   METAL_FUNC void start(ChannelRows<T> from, uint c, Strip s) thread {
-    const uint at = s.first * from.stride + c, gate = s.first * from.G.stride + c, left = from.K - c;
-    x.start(from.x + at, from.stride, s.rows, left, s.lane);
-    y.start(from.y + at, from.stride, s.rows, left, s.lane);
-    high.start(from.G.high + gate, from.G.stride, s.rows, left, s.lane);
-    low.start(from.G.low + gate, from.G.stride, from.G.carriesLow ? s.rows : 0, left, s.lane);
+    const uint left = from.K - c;
+    x.start(from.x + c, from.stride, s.rows, left, s.lane);
+    y.start(from.y + c, from.stride, s.rows, left, s.lane);
+    high.start(from.G.high + c, from.G.stride, s.rows, left, s.lane);
+    low.start(from.G.low + c, from.G.stride, from.G.carriesLow ? s.rows : 0, left, s.lane);
   }
   template <typename Change>
   METAL_FUNC void finish(ChannelTiles<T> panel, Change change, Strip s) const thread {

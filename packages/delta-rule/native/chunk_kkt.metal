@@ -7,24 +7,23 @@ using namespace mlxts;
 
 static_assert(CHUNK_KKT_CHANNEL_COLUMNS == kChannels, "a panel has as many channels as its tiles have columns");
 
-// The factors of a strip's keys; four neighbors of one become those of β k.
+// The factors of a strip's keys, `beta` from its first row on; four neighbors of one become those of β k.
 struct Betas {
   device const float* beta;
   uint stride;
-  Strip strip;
+  uint rows;
 
-  METAL_FUNC float at(uint row) const thread { return row < strip.rows ? beta[(strip.first + row) * stride] : 0.0f; }
+  METAL_FUNC float at(uint row) const thread { return row < rows ? beta[row * stride] : 0.0f; }
   METAL_FUNC float4 operator()(uint row, uint, float4 keys) const thread { return keys * at(row); }
 };
 
-// One gate a head: round(β_i k_i) · k_j. Panels of keys fill two tiles in turn.
+// One gate a head: round(β_i k_i) · k_j, of keys from this strip on. Their panels fill two tiles in turn.
 template <typename T>
 METAL_FUNC void sum_head_products(thread StripSum (&dots)[kStrips], device const T* k, uint stride, uint K, Betas betas,
                                   threadgroup T* tiles, uint length, Strip s) {
   constexpr uint kColumns = CHUNK_KKT_PANEL_BYTES / sizeof(T), kStride = tile_stride<T>(kColumns);
   const float factors[2] = {betas.at(s.row), betas.at(8 + s.row)};
   const uint own = s.first * kStride;
-  k += s.first * stride;
   StripCopy<T, T, kColumns> copy;
   copy.start(k, stride, s.rows, K, s.lane);
   for (uint c = 0; c < K; c += kColumns) {
@@ -54,7 +53,7 @@ METAL_FUNC void store_strip(thread const StripSum (&dots)[kStrips], CumulativeGa
       if (8 * r + s.row >= s.rows) continue;
       float below = 0.0f;
       if (column < row) below = dots[j].at(r, c, e) * (Channels ? 1.0f : decay_between(G, row, column));
-      a[row * stride + column] = below;
+      a[(8 * r + s.row) * stride + column] = below;
     }
   }
 }
@@ -78,12 +77,12 @@ kernel void chunk_kkt(device const T* k [[buffer(CHUNK_KKT_K)]], device const fl
   if (place.rows == 0) return;
   const Strip s = strip_of(simdgroup, lane, place.rows);
   const uint H = p.heads, K = p.keyDim, length = p.chunkLength, gates = Channels ? K : 1;
-  const ulong cell = place.token * H + place.head;
+  const ulong token = place.token + s.first, cell = token * H + place.head;
   const bool carriesLow = p.present & CHUNK_KKT_HAS_CUMULATIVE_GATE_LOW;
   const CumulativeGateTensors allGates = {G + cell * gates, GLow + cell * gates, carriesLow, H * gates};
   const uint keyHead = key_head_of(place.head, p.headsPerKey, p.keyHeads), keyStride = p.keyHeads * K;
-  device const T* keys = k + (place.token * p.keyHeads + keyHead) * K;
-  const Betas betas = {beta + cell, H, s};
+  device const T* keys = k + (token * p.keyHeads + keyHead) * K;
+  const Betas betas = {beta + cell, H, s.rows};
   const CumulativeGates headGates = {scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
   threadgroup T* tiles = (threadgroup T*)scratch.keys;
   StripSum dots[kStrips];

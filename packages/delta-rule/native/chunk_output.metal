@@ -1,182 +1,177 @@
-// One threadgroup: o of one chunk of one head, two rows of blocks to a simdgroup. The scores stay in registers; q with
-// k, then q with the state's rows, then vNew go through threadgroup memory in panels.
-#include "channels_metal.h"
+// One threadgroup: o of one chunk of one head, a strip of 16 rows to a simdgroup. The scores stay in registers; panels of
+// q with k, then of q with the state's rows, fill two tiles each in turn, and vNew fills all four.
+#include "channel_strips.h"
 #include "chunk_output.params.h"
 
 using namespace metal;
 using namespace mlxts;
 
-constant constexpr uint kValues = CHUNK_OUTPUT_PANEL_VALUES, kValueBlocks = kValues / 8;
+constant constexpr uint kValues = kStrips * kStrip;                          // columns of a tile of vNew
+constant constexpr uint kTileRow = tile_stride<uchar>(CHUNK_OUTPUT_PANEL_BYTES);  // bytes
+static_assert(kChannels * sizeof(float) == CHUNK_OUTPUT_PANEL_BYTES, "a tile must have room for the gates of its channels");
+static_assert(tile_stride<float>(kValues) * sizeof(float) <= 4 * kTileRow, "four tiles must have room for the values");
 
-// A chunk of one head in device memory, and the state before it; tokens are `keyStride` and `valueStride` apart.
+// A strip of a matrix in device memory: as many of its rows as there are.
+template <typename T>
+struct Rows {
+  device const T* at;
+  uint stride, count;
+};
+
+// A chunk of one head in device memory, each operand from this simdgroup's strip on, and the state before it.
 template <typename T>
 struct Chunk {
-  device const T* q;
-  device const T* k;
-  device const T* vNew;
+  Rows<T> q, k, vNew;
   device const T* h;
   CumulativeGateTensors G;
-  uint K, keyStride, valueStride;
+  uint K, V;
 };
 
-// The strips' blocks of a panel of value columns.
-struct ValueBlocks {
-  Block top[kValueBlocks], bottom[kValueBlocks];
+// A strip of q, decayed since the chunk's beginning, on its way into a tile.
+struct Decayed {
+  CumulativeGateTensors G;
+  uint rows, columns;
+
+  METAL_FUNC float4 operator()(uint row, uint column, float4 v) const thread {
+    if (row >= rows || column >= columns) return float4(0.0f);
+    return v * exp4_of_sum(high4(G, row, column), low4(G, row, column));
+  }
 };
 
-// One gate a head: q_i · k_j.
-template <typename T>
-METAL_FUNC void sum_head_products(thread Triangle& scores, Chunk<T> chunk, threadgroup T* left, threadgroup T* right,
-                                  ChunkThread t) {
-  constexpr uint kColumns = CHUNK_OUTPUT_PANEL_BYTES / sizeof(T);
-  constexpr uint kStride = kColumns + CHUNK_OUTPUT_GAP_BYTES / sizeof(T);
-  for (uint c = 0; c < chunk.K; c += kColumns) {
-    const uint columns = min(kColumns, chunk.K - c);
-    if (c > 0) threadgroup_barrier(mem_flags::mem_threadgroup);
-    stage_rows<T, kColumns, kStride>(left, chunk.q + c, chunk.keyStride, t.rows, columns, t);
-    stage_rows<T, kColumns, kStride>(right, chunk.k + c, chunk.keyStride, t.rows, columns, t);
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    add_products<T, kStride>(scores, left, right, columns, 1.0f, 1.0f, t);
-  }
-}
+struct Unchanged {
+  METAL_FUNC float4 operator()(uint, uint, float4 v) const thread { return v; }
+};
 
-// A gate for each channel: Σ_c q_ic k_jc exp(G_ic − G_jc).
-template <typename T, uint Columns, uint Gap>
-METAL_FUNC void sum_channel_products(thread Triangle& scores, Chunk<T> chunk, ChannelPanel<T, Columns, Gap> panel,
-                                     ChunkThread t) {
-  constexpr uint kStride = 2 * Columns + Gap / sizeof(T);
-  const PairLane own = pair_lane(t.lane);
-  PairSums pairs = {0.0f, 0.0f};
-  for (uint c = 0; c < chunk.K; c += Columns) {
-    const uint columns = min(Columns, chunk.K - c);
-    if (c > 0) threadgroup_barrier(mem_flags::mem_threadgroup);
-    stage_gates(panel, gates_from(chunk.G, c), columns, t);
-    stage_rows<T, Columns, kStride>(panel.operands, chunk.q + c, chunk.keyStride, t.rows, columns, t);
-    stage_rows<T, Columns, kStride>(panel.operands + Columns, chunk.k + c, chunk.keyStride, t.rows, columns, t);
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    add_channel_products<true>(scores, pairs, panel, columns, own, t);
-  }
-  place_pairs(scores, pairs, t);
-}
-
-// A row of blocks of scores: rounded up to the diagonal, 0 beyond; those that have no gates yet times exp(G_i − G_j).
-template <typename T, bool Channels>
-METAL_FUNC void finish_scores(thread Block* scores, uint row, uint blocks, CumulativeGates G, ChunkThread t) {
-  MLXTS_UNROLL
-  for (uint b = 0; b < 8; ++b) {
-    if (b >= blocks) continue;
-    for (uint e = 0; e < 2; ++e) {
-      const uint column = b * 8 + t.at.column + e;
-      float seen = 0.0f;
-      if (column <= row && row < t.rows)
-        seen = float(T(scores[b].thread_elements()[e] * (Channels ? 1.0f : decay_between(G, row, column))));
-      scores[b].thread_elements()[e] = seen;
-    }
-  }
-}
-
-template <typename T, bool Channels>
-METAL_FUNC void make_scores(thread Triangle& scores, Chunk<T> chunk, CumulativeGates G, threadgroup uchar* leftBytes,
-                            threadgroup uchar* rightBytes, ChunkThread t) {
-  threadgroup T* left = (threadgroup T*)leftBytes;
-  threadgroup T* right = (threadgroup T*)rightBytes;
-  clear(scores);
-  if (Channels) {
-    typedef ChannelPanel<T, CHUNK_OUTPUT_CHANNEL_COLUMNS, CHUNK_OUTPUT_GAP_BYTES> Panel;
-    sum_channel_products(scores, chunk, Panel{right, (threadgroup float*)leftBytes}, t);
-  } else {
-    stage_gates(G, chunk.G, t);
-    sum_head_products(scores, chunk, left, right, t);
-  }
-  finish_scores<T, Channels>(scores.top, t.topRow, t.strips.topBlocks, G, t);
-  finish_scores<T, Channels>(scores.bottom, t.bottomRow, t.strips.bottomBlocks, G, t);
-}
-
-// q hᵀ for the value rows from `v` on; with a gate for each channel, of q times exp(G).
-template <bool Channels, typename T, typename Q>
-METAL_FUNC void multiply_state(thread ValueBlocks& out, Chunk<T> chunk, uint v, uint width, threadgroup Q* left,
-                               threadgroup T* right, ChunkThread t) {
-  constexpr uint kColumns = CHUNK_OUTPUT_PANEL_BYTES / sizeof(Q);
-  constexpr uint kLeft = kColumns + CHUNK_OUTPUT_GAP_BYTES / sizeof(Q);
-  constexpr uint kRight = kColumns + CHUNK_OUTPUT_GAP_BYTES / sizeof(T);
-  const Strips s = t.strips;
-  for (uint c = 0; c < chunk.K; c += kColumns) {
-    const uint columns = min(kColumns, chunk.K - c);
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (Channels)
-      stage_decayed<false, Q, T, kColumns, kLeft>(left, chunk.q + c, chunk.keyStride, gates_from(chunk.G, c), columns,
-                                                  (threadgroup const float*)left, t);
+// sums[j] += left · (rows 16 j … 16 j + 15 of all that simdgroups bring of `right`)ᵀ, for j < count. With `Decays` the
+// left operand is decayed.
+template <bool Decays, typename E, typename T>
+METAL_FUNC void multiply_panels(thread StripSum (&sums)[kStrips], Rows<T> left, Rows<T> right, uint K, uint count,
+                                CumulativeGateTensors G, threadgroup uchar* tiles, uint length, Strip s) {
+  constexpr uint kColumns = CHUNK_OUTPUT_PANEL_BYTES / sizeof(E), kStride = tile_stride<E>(kColumns);
+  const uint own = s.first * kStride;
+  StripCopy<T, E, kColumns> leftCopy, rightCopy;
+  leftCopy.start(left.at, left.stride, left.count, K, s.lane);
+  rightCopy.start(right.at, right.stride, right.count, K, s.lane);
+  threadgroup_barrier(mem_flags::mem_threadgroup);  // what was in the tiles has been used
+  for (uint c = 0; c < K; c += kColumns) {
+    threadgroup E* leftTile = (threadgroup E*)(tiles + c / kColumns % 2 * 2 * length * kTileRow);
+    threadgroup E* rightTile = leftTile + length * kStride;
+    if (Decays)
+      leftCopy.finish(leftTile + own, s.lane, Decayed{gates_from(G, c), left.count, K - c});
     else
-      stage_rows<T, kColumns, kRight>((threadgroup T*)left, chunk.q + c, chunk.keyStride, t.rows, columns, t);
-    stage_rows<T, kColumns, kRight>(right, chunk.h + ulong(v) * chunk.K + c, chunk.K, width, columns, t);
+      leftCopy.finish(leftTile + own, s.lane);
+    rightCopy.finish(rightTile + own, s.lane);
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (s.topBlocks == 0) continue;
-    for (uint i = 0; i < columns; i += 8) {
-      const Block top = load_block(left + s.top * 8 * kLeft + i, kLeft, t.at);
-      Block bottom = top;
-      if (s.bottomBlocks) bottom = load_block(left + s.bottom * 8 * kLeft + i, kLeft, t.at);
-      MLXTS_UNROLL
-      for (uint b = 0; b < kValueBlocks; ++b) {
-        if (b * 8 >= width) continue;
-        const Block state = load_transposed(right + b * 8 * kRight + i, kRight, t.at);
-        multiply_add(out.top[b], top, state);
-        if (s.bottomBlocks) multiply_add(out.bottom[b], bottom, state);
-      }
+    const uint next = c + kColumns;
+    if (next < K) {
+      leftCopy.start(left.at + next, left.stride, left.count, K - next, s.lane);
+      rightCopy.start(right.at + next, right.stride, right.count, K - next, s.lane);
+    }
+    if (s.rows == 0) continue;
+    for (uint i = 0; i < min(kColumns, K - c); i += 16) {
+      TileLeft<E, kStrip, 16> part;
+      load(part, leftTile + own + i, kStride);
+      add_products(sums, part, rightTile + i, kStride, count);
     }
   }
 }
 
-// Adds the scores times vNew. The values' columns are in the left panel, and where it is full in the right one.
+// A strip of q · kᵀ up to the diagonal, with the gates between its tokens, rounded.
+template <typename T, bool Channels>
+METAL_FUNC void make_scores(thread TileLeft<T, kStrip, kStrip> (&scores)[kStrips], Chunk<T> chunk,
+                            ChunkOutputScratch scratch, uint length, Strip s) {
+  CumulativeGates G = {scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
+  StripSum sums[kStrips];
+  clear(sums);
+  if (Channels) {
+    const uint tile = length * kTileRow;
+    threadgroup uchar* x = scratch.tiles;
+    G = {(threadgroup float*)(x + 2 * tile), (threadgroup float*)(x + 3 * tile)};
+    const ChannelTiles<T> panel = {(threadgroup T*)x, (threadgroup T*)(x + tile), G, scratch.decayed};
+    sum_channel_products(sums, {chunk.q.at, chunk.k.at, chunk.q.stride, chunk.K, chunk.G}, panel, Unchanged(), s);
+  } else {
+    stage_gates(G, chunk.G, s);
+    multiply_panels<false, T>(sums, chunk.q, chunk.k, chunk.K, s.number + 1, chunk.G, scratch.tiles, length, s);
+  }
+  MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
+    if (j > s.number) continue;
+    MLXTS_UNROLL for (uint part = 0; part < 8; ++part) {
+      const uint r = part / 4, c = part / 2 % 2, e = part % 2;
+      const uint row = s.first + 8 * r + s.row, column = j * kStrip + 8 * c + s.column + e;
+      float score = 0.0f;
+      if (column <= row && 8 * r + s.row < s.rows)
+        score = sums[j].at(r, c, e) * (Channels ? 1.0f : decay_between(G, row, column));
+      sums[j].at(r, c, e) = score;
+    }
+    scores[j] = as_left<T>(sums[j]);
+  }
+}
+
+// Adds the scores times vNew, of which the columns from `v` on fill all tiles.
 template <typename T>
-METAL_FUNC void multiply_values(thread ValueBlocks& out, thread Triangle& scores, Chunk<T> chunk, uint v, uint width,
-                                threadgroup T* left, threadgroup T* right, ChunkThread t) {
-  constexpr uint kColumns = CHUNK_OUTPUT_PANEL_BYTES / sizeof(T);
-  constexpr uint kStride = kColumns + CHUNK_OUTPUT_GAP_BYTES / sizeof(T);
-  static_assert(2 * kColumns >= kValues, "two panels must have room for the values");
+METAL_FUNC void add_values(thread StripSum (&out)[kStrips], thread const TileLeft<T, kStrip, kStrip> (&scores)[kStrips],
+                           Rows<T> vNew, uint v, uint columns, uint count, threadgroup T* tile, Strip s) {
+  constexpr uint kStride = tile_stride<T>(kValues);
+  StripCopy<T, T, kValues> copy;
+  copy.start(vNew.at + v, vNew.stride, vNew.count, columns, s.lane);
+  threadgroup_barrier(mem_flags::mem_threadgroup);  // what was in the tiles has been used
+  copy.finish(tile + s.first * kStride, s.lane);
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  stage_rows<T, kColumns, kStride>(left, chunk.vNew + v, chunk.valueStride, t.rows, min(kColumns, width), t);
-  if (width > kColumns)
-    stage_rows<T, kColumns, kStride>(right, chunk.vNew + v + kColumns, chunk.valueStride, t.rows, width - kColumns, t);
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  const Strips s = t.strips;
-  if (s.topBlocks == 0) return;
-  MLXTS_UNROLL
-  for (uint b = 0; b < kValueBlocks; ++b) {
-    if (b * 8 >= width) continue;
-    threadgroup const T* values = b * 8 < kColumns ? left + b * 8 : right + (b * 8 - kColumns);
-    MLXTS_UNROLL
-    for (uint m = 0; m < 8; ++m) {
-      if (m >= s.bottomBlocks && m >= s.topBlocks) continue;
-      const Block value = load_block(values + m * 8 * kStride, kStride, t.at);
-      if (m < s.bottomBlocks) multiply_add(out.bottom[b], scores.bottom[m], value);
-      if (m < 4 && m < s.topBlocks) multiply_add(out.top[b], scores.top[m], value);
+  if (s.rows == 0) return;
+  MLXTS_UNROLL for (uint m = 0; m < kStrips; ++m) {
+    if (m > s.number) continue;
+    MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
+      if (j >= count) continue;
+      TileRight<T, kStrip, kStrip> values;
+      load(values, tile + m * kStrip * kStride + j * kStrip, kStride);
+      multiply_add(out[j], scores[m], values);
     }
   }
 }
 
-// A lane's row of a strip: what is left of the state at its token, and whether the mask keeps its output.
-struct OutputRow {
-  uint row;
-  float decay;
-  bool kept;
+// This lane's rows of the output: what is left of the state at their tokens, and whether the mask keeps them.
+struct OutputRows {
+  float decays[2];
+  bool kept[2];
 };
 
 template <bool Channels>
-METAL_FUNC OutputRow output_row(uint row, CumulativeGates G, device const uchar* mask, bool masked, ChunkThread t) {
-  return {row, Channels ? 1.0f : exp_of_sum(G.high[row], G.low[row]), !masked || row >= t.rows || mask[row] != 0};
+METAL_FUNC OutputRows output_rows(CumulativeGateTensors G, device const uchar* mask, bool masked, Strip s) {
+  OutputRows own;
+  MLXTS_UNROLL for (uint r = 0; r < 2; ++r) {
+    const uint row = 8 * r + s.row;
+    own.decays[r] = Channels || row >= s.rows ? 1.0f : decay_at(G, row);
+    own.kept[r] = !masked || row >= s.rows || mask[row] != 0;
+  }
+  return own;
 }
 
-// A panel's blocks of a strip, times the scale.
-template <typename T>
-METAL_FUNC void store_strip(device T* o, uint stride, OutputRow row, uint width, thread Block* out, float scale,
-                            ChunkThread t) {
-  MLXTS_UNROLL
-  for (uint b = 0; b < kValueBlocks; ++b)
-    if (b * 8 < width) store_row(o, stride, row.row, t.rows, b * 8 + t.at.column, width, out[b], scale, row.kept);
+// The output for the values from `v` on, as many as a whole chunk has tokens. Decayed keys are multiplied in E.
+template <typename E, bool Channels, typename T>
+METAL_FUNC void output_values(Chunk<T> chunk, thread const TileLeft<T, kStrip, kStrip> (&scores)[kStrips], uint v,
+                              OutputRows own, float scale, device T* o, threadgroup uchar* tiles, uint length,
+                              Strip s) {
+  const uint columns = min(length, chunk.V - v), count = (columns + kStrip - 1) / kStrip;
+  const Rows<T> states = {chunk.h + ulong(v + s.first) * chunk.K, chunk.K, rows_from(s.first, columns)};
+  StripSum out[kStrips];
+  clear(out);
+  multiply_panels<Channels, E>(out, chunk.q, states, chunk.K, count, chunk.G, tiles, length, s);
+  MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
+    if (!Channels) scale_rows(out[j], own.decays);
+  }
+  add_values(out, scores, chunk.vNew, v, columns, count, (threadgroup T*)tiles, s);
+  MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
+    if (j >= count) continue;
+    MLXTS_UNROLL for (uint part = 0; part < 8; ++part) {
+      thread float& element = out[j].at(part / 4, part / 2 % 2, part % 2);
+      element = own.kept[part / 4] ? element * scale : 0.0f;
+    }
+    store_strip(out[j], o + v + j * kStrip, chunk.vNew.stride, columns - j * kStrip, s);
+  }
 }
 
-// With `Channels` each channel of a key has its own gate. Q is what q times exp(G) is kept in, else T.
-template <typename T, typename Q, bool Channels>
+// With `Channels` each channel of a key has its own gate. E is what q and the state are multiplied in.
+template <typename T, typename E, bool Channels>
 kernel void chunk_output(device const T* q [[buffer(CHUNK_OUTPUT_Q)]], device const T* k [[buffer(CHUNK_OUTPUT_K)]],
                          device const T* vNew [[buffer(CHUNK_OUTPUT_V_NEW)]],
                          device const T* h [[buffer(CHUNK_OUTPUT_H)]],
@@ -187,52 +182,32 @@ kernel void chunk_output(device const T* q [[buffer(CHUNK_OUTPUT_Q)]], device co
                          constant ChunkOutputParams& p [[buffer(CHUNK_OUTPUT_PARAMS)]],
                          device MlxtsFault* fault [[buffer(CHUNK_OUTPUT_FAULT)]],
                          threadgroup uchar* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
-                         uint3 groups [[threadgroups_per_grid]], uint3 size [[threads_per_threadgroup]],
-                         uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+                         uint3 groups [[threadgroups_per_grid]], uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
                          uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const auto scratch = scratch_of(memory, p);
   const Indices cuts = {cuSeqlens, bool(p.present & CHUNK_OUTPUT_HAS_CU_SEQLENS)};
   const ChunkPlace place =
       threadgroup_place(p, cuts, group, groups.x, {fault, lane}, CHUNK_OUTPUT_FAULT_CU_SEQLENS, scratch.place, index);
   if (place.rows == 0) return;
-  const ChunkThread t = chunk_thread(index, size.x, lane, simdgroup, place.rows, p.chunkLength);
-  const uint H = p.heads, K = p.keyDim, V = p.valueDim, gates = Channels ? K : 1;
-  const ulong cell = place.token * H + place.head;
-  const ulong keyCell = (place.token * p.keyHeads + key_head_of(place.head, p.headsPerKey, p.keyHeads)) * K;
+  const Strip s = strip_of(simdgroup, lane, place.rows);
+  const uint H = p.heads, K = p.keyDim, V = p.valueDim, gates = Channels ? K : 1, length = p.chunkLength;
+  const ulong token = place.token + s.first, cell = token * H + place.head;
+  const ulong keyCell = (token * p.keyHeads + key_head_of(place.head, p.headsPerKey, p.keyHeads)) * K;
+  const uint keyStride = p.keyHeads * K, valueStride = H * V;
   const bool carriesLow = p.present & CHUNK_OUTPUT_HAS_CUMULATIVE_GATE_LOW;
-  const Chunk<T> chunk = {q + keyCell,
-                          k + keyCell,
-                          vNew + cell * V,
+  const Chunk<T> chunk = {{q + keyCell, keyStride, s.rows},
+                          {k + keyCell, keyStride, s.rows},
+                          {vNew + cell * V, valueStride, s.rows},
                           h + (ulong(place.slot) * H + place.head) * V * K,
                           {G + cell * gates, GLow + cell * gates, carriesLow, H * gates},
                           K,
-                          p.keyHeads * K,
-                          H * V};
-  const CumulativeGates headGates = {scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
-  threadgroup T* left = (threadgroup T*)scratch.left;
-  threadgroup T* right = (threadgroup T*)scratch.right;
-
-  Triangle scores;
-  make_scores<T, Channels>(scores, chunk, headGates, scratch.left, scratch.right, t);
-  const bool masked = p.present & CHUNK_OUTPUT_HAS_MASK;
-  const OutputRow top = output_row<Channels>(t.topRow, headGates, mask + place.token, masked, t);
-  const OutputRow bottom = output_row<Channels>(t.bottomRow, headGates, mask + place.token, masked, t);
-
-  for (uint v = 0; v < V; v += kValues) {
-    const uint width = min(kValues, V - v);
-    ValueBlocks out;
-    MLXTS_UNROLL
-    for (uint b = 0; b < kValueBlocks; ++b) out.top[b] = out.bottom[b] = block(0.0f, 0.0f);
-    multiply_state<Channels>(out, chunk, v, width, (threadgroup Q*)scratch.left, right, t);
-    MLXTS_UNROLL
-    for (uint b = 0; b < kValueBlocks; ++b) {
-      out.top[b] = scaled(out.top[b], top.decay);
-      out.bottom[b] = scaled(out.bottom[b], bottom.decay);
-    }
-    multiply_values(out, scores, chunk, v, width, left, right, t);
-    store_strip(o + cell * V + v, H * V, top, width, out.top, p.scale, t);
-    store_strip(o + cell * V + v, H * V, bottom, width, out.bottom, p.scale, t);
-  }
+                          V};
+  const OutputRows own =
+      output_rows<Channels>(chunk.G, mask + token, p.present & CHUNK_OUTPUT_HAS_MASK, s);
+  TileLeft<T, kStrip, kStrip> scores[kStrips];
+  make_scores<T, Channels>(scores, chunk, scratch, length, s);
+  for (uint v = 0; v < V; v += length)
+    output_values<E, Channels>(chunk, scores, v, own, p.scale, o + cell * V, scratch.tiles, length, s);
 }
 
 #define CHUNK_OUTPUT(name, T)                                                                                       \

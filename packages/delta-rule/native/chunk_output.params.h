@@ -22,11 +22,10 @@
 #define CHUNK_OUTPUT_HAS_CU_SEQLENS 64u
 #define CHUNK_OUTPUT_HAS_MASK 128u
 #define CHUNK_OUTPUT_FAULT_CU_SEQLENS 1
-#define CHUNK_OUTPUT_PANEL_VALUES 64
 #ifdef __METAL_VERSION__
-#define CHUNK_OUTPUT_PANEL_BYTES 128
-#define CHUNK_OUTPUT_GAP_BYTES 16
-#define CHUNK_OUTPUT_CHANNEL_COLUMNS 16
+#define CHUNK_OUTPUT_PANEL_BYTES 64
+#else
+#define CHUNK_OUTPUT_PANEL_VALUES 64
 #endif
 
 struct ChunkOutputParams {
@@ -56,16 +55,16 @@ static_assert(sizeof(ChunkOutputParams) == 84, "ChunkOutputParams must match the
 #ifdef __METAL_VERSION__
 struct ChunkOutputScratch {
   threadgroup uint* place;
-  threadgroup uchar* left;
-  threadgroup uchar* right;
+  threadgroup uchar* tiles;
   threadgroup float* cumulativeGateHigh;
   threadgroup float* cumulativeGateLow;
+  threadgroup float* decayed;
 };
 inline ChunkOutputScratch scratch_of(threadgroup uchar* memory, constant ChunkOutputParams& p) {
   return {
       (threadgroup uint*)(memory + p.scratch[0]),
       (threadgroup uchar*)(memory + p.scratch[1]),
-      (threadgroup uchar*)(memory + p.scratch[2]),
+      (threadgroup float*)(memory + p.scratch[2]),
       (threadgroup float*)(memory + p.scratch[3]),
       (threadgroup float*)(memory + p.scratch[4]),
   };

@@ -16,9 +16,12 @@ struct Strip {
   uint lane, row, column;  // of a sum's first element in this lane
 };
 
+// How many of `rows` lie in the strip that begins with row `first`.
+METAL_FUNC uint rows_from(uint first, uint rows) { return rows > first ? metal::min(rows - first, kStrip) : 0; }
+
 METAL_FUNC Strip strip_of(uint simdgroup, uint lane, uint chunkRows) {
-  const uint first = simdgroup * kStrip, rows = chunkRows > first ? metal::min(chunkRows - first, kStrip) : 0;
-  return {simdgroup, first, rows, lane, matrix_row(lane), matrix_column(lane)};
+  const uint first = simdgroup * kStrip;
+  return {simdgroup, first, rows_from(first, chunkRows), lane, matrix_row(lane), matrix_column(lane)};
 }
 
 // The 16 rows that a simdgroup brings of a tile.
@@ -29,12 +32,12 @@ METAL_FUNC void clear(thread StripSum (&sums)[kStrips]) {
   MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) fill(sums[j], 0.0f);
 }
 
+// A strip's gates, `from` its first row on.
 METAL_FUNC void stage_gates(CumulativeGates to, CumulativeGateTensors from, Strip s) {
   if (s.lane >= kStrip) return;
-  const uint i = s.first + s.lane;
   const bool real = s.lane < s.rows;
-  to.high[i] = real ? from.high[i * from.stride] : 0.0f;
-  to.low[i] = real && from.carriesLow ? from.low[i * from.stride] : 0.0f;
+  to.high[s.first + s.lane] = real ? from.high[s.lane * from.stride] : 0.0f;
+  to.low[s.first + s.lane] = real && from.carriesLow ? from.low[s.lane * from.stride] : 0.0f;
 }
 
 // sums[j] += left · (16 columns of rows 16 j … 16 j + 15 of `right`)ᵀ, for the first `count` sums.

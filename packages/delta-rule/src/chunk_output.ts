@@ -11,15 +11,15 @@ import {
   gateVariant,
 } from "./chunk.ts";
 import {
-  CHANNEL_PANEL,
   CUMULATIVE_BUFFERS,
   CUMULATIVE_SCRATCH,
   chunkThreadgroups,
   chunkThreads,
   PLACE_SCRATCH,
   PLACE_SHAPE,
-  panelShape,
   shapeIf,
+  tileShape,
+  tileShapeF32,
   wholeVectors,
 } from "./launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
@@ -43,7 +43,7 @@ export const chunkOutputKernel = defineKernel({
   },
   params: { ...CHUNK_PARAMS, scale: "f32" },
   faults: PACKED_FAULTS,
-  constants: { shared: { panelValues: 64 }, gpu: CHANNEL_PANEL },
+  constants: { cpu: { panelValues: 64 }, gpu: { panelBytes: 64 } },
   launchParams: { cpu: { keyStride: "u32" } },
   scratch: {
     // G with one gate a head, steps (decays from row to row) with one for each channel.
@@ -57,9 +57,9 @@ export const chunkOutputKernel = defineKernel({
       ...CUMULATIVE_SCRATCH,
       steps: "f32",
     },
-    // Panels of two operands: q and k, then q and h, then the values in both. With a gate for each channel, first gates
-    // on the left, q and k on the right.
-    gpu: { ...PLACE_SCRATCH, left: "u8", right: "u8", ...CUMULATIVE_SCRATCH },
+    // Four tiles: two of each operand, used in turn, or one of the values. With a gate for each channel first one of q,
+    // one of k and two of G, and beside them one in which each simdgroup has rows of its own.
+    gpu: { ...PLACE_SCRATCH, tiles: "u8", ...CUMULATIVE_SCRATCH, decayed: "f32" },
   },
   launch: {
     cpu: (sizes: Sizes, { constants: { panelValues } }) => {
@@ -84,18 +84,19 @@ export const chunkOutputKernel = defineKernel({
         },
       };
     },
-    gpu: (sizes, { constants: { panelValues } }) => {
+    gpu: (sizes, { constants: { panelBytes } }) => {
       const { BT } = sizes;
-      const ofHead = shapeIf(sizes.channels === 1, BT);
+      const channels = sizes.channels > 1;
+      const ofHead = shapeIf(!channels, BT);
       return {
         threadgroups: chunkThreadgroups(sizes),
         threadsPerThreadgroup: chunkThreads(sizes),
         scratch: {
           ...PLACE_SHAPE,
-          left: panelShape(BT),
-          right: panelShape(Math.max(BT, panelValues)),
+          tiles: tileShape(4 * BT, panelBytes),
           cumulativeGateHigh: ofHead,
           cumulativeGateLow: ofHead,
+          decayed: shapeIf(channels, ...tileShapeF32(BT, panelBytes / 4)),
         },
       };
     },
