@@ -18,7 +18,6 @@ import {
   PLACE_SCRATCH,
   PLACE_SHAPE,
   shapeIf,
-  TILES,
   tileShape,
   tileShapeF32,
   wholeVectors,
@@ -39,7 +38,7 @@ export const chunkKktKernel = defineKernel({
   buffers: { k: "read", beta: "read", ...CUMULATIVE_BUFFERS, a: "write" },
   params: CHUNK_PARAMS,
   faults: PACKED_FAULTS,
-  constants: { gpu: TILES },
+  constants: { gpu: { panelBytes: 128, channelColumns: 16 } },
   launchParams: { cpu: { keyStride: "u32" } },
   scratch: {
     // With a gate for each channel: weightedKeys, steps (decays from row to row); without: β k in keys, and G.

@@ -14,18 +14,6 @@ export const PLACE_SHAPE = { place: [2] } as const;
 /** The shape of a scratch array that some dispatches do not need. */
 export const shapeIf = (needed: boolean, ...shape: number[]): readonly number[] => (needed ? shape : [0]);
 
-/** A GPU has rows of a chunk in threadgroup memory, a panel of so many bytes of each, with gaps that spread them over banks. */
-export const PANEL = { panelBytes: 128, gapBytes: 16 } as const;
-
-/** The shape of a panel of u8. */
-export const panelShape = (rows: number) => [rows, PANEL.panelBytes + PANEL.gapBytes] as const;
-
-/**
- * Where each channel has its own gate, a panel is of so many columns: of two operands, one beside the other, and of the
- * high and low parts of their G.
- */
-export const CHANNEL_PANEL = { ...PANEL, channelColumns: 16 } as const;
-
 /** Bytes between the rows of a tile in a GPU's threadgroup memory: `tile_stride` in core's metal_tile.h. */
 const TILE_GAP = 16;
 
@@ -33,18 +21,16 @@ const TILE_GAP = 16;
 export const tileShape = (rows: number, bytes: number) => [rows, bytes + TILE_GAP] as const;
 export const tileShapeF32 = (rows: number, columns: number) => [rows, columns + TILE_GAP / 4] as const;
 
-/** Bytes of each row that a GPU has in a tile; where each channel has its own gate, channels. */
-export const TILES = { panelBytes: 128, channelColumns: 16 } as const;
-
-/** Threads of a GPU's simdgroup, and rows of the square blocks that it multiplies. */
+/** Threads of a GPU's simdgroup, rows of the square blocks that it multiplies, and rows of a chunk that it has. */
 export const SIMD = 32;
 export const BLOCK = 8;
+const STRIP = 16;
 
 /** A threadgroup for each chunk of a head. */
 export const chunkThreadgroups = ({ NT, H, B }: Pick<ChunkDims, "NT" | "H" | "B">) => [NT, H, B] as const;
 
-/** A GPU has a simdgroup for each two rows of blocks of a chunk. */
-export const chunkThreads = ({ BT }: Pick<ChunkDims, "BT">) => [(BT / (2 * BLOCK)) * SIMD, 1, 1] as const;
+/** A GPU has a simdgroup for each 16 rows of a chunk. */
+export const chunkThreads = ({ BT }: Pick<ChunkDims, "BT">) => [(BT / STRIP) * SIMD, 1, 1] as const;
 
 /** Elements from row to row where a CPU takes rows of K elements as whole vectors. */
 export const wholeVectors = (K: number): number => Math.ceil(K / 16) * 16;
