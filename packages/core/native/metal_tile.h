@@ -136,43 +136,45 @@ METAL_FUNC void multiply_add(thread TileSum<M, N>& sum, thread const TileLeft<E,
 // it; after the next barrier it is there. A tile must not be finished where others still read.
 template <typename T, typename E, uint Rows, uint Columns, uint Threads>
 struct TileCopy {
-  static constant constexpr uint kPerRow = Columns / 4, kPieces = Rows * kPerRow;
-  static constant constexpr uint kOwn = (kPieces + Threads - 1) / Threads;
-  metal::vec<T, 4> held[kOwn];  // the pieces of four elements that this thread brings
+  static constant constexpr uint kPerRow = Columns / 4, kStep = Threads / kPerRow;
+  static constant constexpr uint kOwn = (Rows + kStep - 1) / kStep;
+  static_assert(Threads % kPerRow == 0, "all pieces of a thread have the same columns");
+  metal::vec<T, 4> held[kOwn];  // the pieces of four elements that this thread brings, from every kStep-th row
 
   // The first `rows` rows and `columns` columns from `from` on, rows `stride` apart; zeros for the others.
   METAL_FUNC void start(device const T* from, ulong stride, uint rows, uint columns, uint index) thread {
-    MLXTS_UNROLL for (uint i = 0; i < kOwn; ++i) {
-      const uint piece = index + i * Threads, row = piece / kPerRow, column = piece % kPerRow * 4;
+    const uint first = index / kPerRow, column = index % kPerRow * 4;
+    const uint left = column < columns ? columns - column : 0;
+    from += first * stride + column;
+    rows = metal::min(rows, Rows);
+    MLXTS_UNROLL for (uint i = 0; i < kOwn; ++i, from += kStep * stride) {
       held[i] = metal::vec<T, 4>(T(0.0f));
-      if (row >= metal::min(rows, Rows) || column >= columns) continue;
-      device const T* at = from + row * stride + column;
-      const uint left = columns - column;
-      held[i] = left >= 4 ? metal::vec<T, 4>(at[0], at[1], at[2], at[3])
-                          : metal::vec<T, 4>(at[0], left > 1 ? at[1] : T(0.0f), left > 2 ? at[2] : T(0.0f), T(0.0f));
+      if (first + i * kStep >= rows || left == 0) continue;
+      held[i] = left >= 4
+                    ? metal::vec<T, 4>(from[0], from[1], from[2], from[3])
+                    : metal::vec<T, 4>(from[0], left > 1 ? from[1] : T(0.0f), left > 2 ? from[2] : T(0.0f), T(0.0f));
     }
   }
   METAL_FUNC void finish(threadgroup E* to, uint index) const thread {
-    MLXTS_UNROLL for (uint i = 0; i < kOwn; ++i) {
-      const uint piece = index + i * Threads;
-      if (kPieces % Threads != 0 && piece >= kPieces) continue;
-      threadgroup metal::vec<E, 4>& four =
-          *(threadgroup metal::vec<E, 4>*)(to + piece / kPerRow * tile_stride<E>(Columns) + piece % kPerRow * 4);
-      four = metal::vec<E, 4>(E(held[i][0]), E(held[i][1]), E(held[i][2]), E(held[i][3]));
-    }
+    const uint first = index / kPerRow, column = index % kPerRow * 4;
+    MLXTS_UNROLL for (uint i = 0; i < kOwn; ++i) store(to, first + i * kStep, column, piece(i));
   }
   // The same, but four neighbors from (row, column) on become change(row, column, neighbors), a float4.
   template <typename Change>
   METAL_FUNC void finish(threadgroup E* to, uint index, Change change) const thread {
-    MLXTS_UNROLL for (uint i = 0; i < kOwn; ++i) {
-      const uint piece = index + i * Threads, row = piece / kPerRow, column = piece % kPerRow * 4;
-      if (kPieces % Threads != 0 && piece >= kPieces) continue;
-      const float4 v =
-          change(row, column, float4(float(held[i][0]), float(held[i][1]), float(held[i][2]), float(held[i][3])));
-      threadgroup metal::vec<E, 4>& four =
-          *(threadgroup metal::vec<E, 4>*)(to + row * tile_stride<E>(Columns) + column);
-      four = metal::vec<E, 4>(E(v.x), E(v.y), E(v.z), E(v.w));
-    }
+    const uint first = index / kPerRow, column = index % kPerRow * 4;
+    MLXTS_UNROLL for (uint i = 0; i < kOwn; ++i)
+        store(to, first + i * kStep, column, change(first + i * kStep, column, piece(i)));
+  }
+
+ private:
+  METAL_FUNC float4 piece(uint i) const thread {
+    return float4(float(held[i][0]), float(held[i][1]), float(held[i][2]), float(held[i][3]));
+  }
+  METAL_FUNC static void store(threadgroup E* to, uint row, uint column, float4 v) {
+    if (Rows % kStep != 0 && row >= Rows) return;
+    threadgroup metal::vec<E, 4>& four = *(threadgroup metal::vec<E, 4>*)(to + row * tile_stride<E>(Columns) + column);
+    four = metal::vec<E, 4>(E(v.x), E(v.y), E(v.z), E(v.w));
   }
 };
 

@@ -24,7 +24,7 @@ export const productKernel = defineKernel({
 });
 
 /** Sizes of the one tile of each kind in `tile_roles`. */
-export const ROLES = { m: 32, n: 48, k: 32, last: 16 };
+export const ROLES = { m: 32, n: 64, k: 32, last: 16 };
 
 /**
  * One simdgroup. sums [m, n] = factors · (a · b), where a and b are stored transposed in the variants of those names;

@@ -16,7 +16,7 @@
 #define TILE_ROLES_PARAMS 7
 #ifdef __METAL_VERSION__
 #define TILE_ROLES_M 32
-#define TILE_ROLES_N 48
+#define TILE_ROLES_N 64
 #define TILE_ROLES_K 32
 #define TILE_ROLES_LAST 16
 #endif
