@@ -119,16 +119,25 @@ METAL_FUNC void scale_rows(thread TileLeft<E, M, K>& left, thread const float (&
   }
 }
 
+// sum += left · right, in the columns of the sum from `column` on, a multiple of 16.
+template <typename E, uint M, uint Columns, uint N, uint K>
+METAL_FUNC void multiply_add_columns(thread TileSum<M, Columns>& sum, uint column, thread const TileLeft<E, M, K>& left,
+                                     thread const TileRight<E, K, N>& right) {
+  MLXTS_UNROLL for (uint k = 0; k < K / 8; ++k) {
+    MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
+      MLXTS_UNROLL for (uint c = 0; c < N / 8; ++c) {
+        thread metal::simdgroup_float8x8& block = sum.blocks[r][column / 8 + c];
+        metal::simdgroup_multiply_accumulate(block, left.blocks[r][k], right.blocks[k][c], block);
+      }
+    }
+  }
+}
+
 // sum += left · right
 template <typename E, uint M, uint N, uint K>
 METAL_FUNC void multiply_add(thread TileSum<M, N>& sum, thread const TileLeft<E, M, K>& left,
                              thread const TileRight<E, K, N>& right) {
-  MLXTS_UNROLL for (uint k = 0; k < K / 8; ++k) {
-    MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
-      MLXTS_UNROLL for (uint c = 0; c < N / 8; ++c) metal::simdgroup_multiply_accumulate(
-          sum.blocks[r][c], left.blocks[r][k], right.blocks[k][c], sum.blocks[r][c]);
-    }
-  }
+  multiply_add_columns(sum, 0, left, right);
 }
 
 // A tile [Rows, Columns] on its way from device memory, where it has dtype T, to threadgroup memory, where it has dtype

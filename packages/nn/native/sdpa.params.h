@@ -17,10 +17,11 @@
 #define SDPA_FAULT_LENGTH 1
 #define SDPA_FAULT_NEW_ROWS 2
 #ifdef __METAL_VERSION__
-#define SDPA_TILE_ROWS 32
-#define SDPA_SIMDGROUPS 8
-#define SDPA_TILE_COLUMNS 256
-#define SDPA_SCORE_STRIDE 68
+#define SDPA_THREADS 256
+#define SDPA_TILE_ROWS 128
+#define SDPA_TILE_COLUMNS 128
+#define SDPA_TILE_KEYS 32
+#define SDPA_TILE_ROW_BYTES 256
 #else
 #define SDPA_PANEL_ROWS 6
 #define SDPA_PANEL_COLUMNS 64
@@ -36,7 +37,7 @@ struct SdpaParams {
   float scale;
   uint32_t causal;
 #ifdef __METAL_VERSION__
-  uint32_t scratch[5];  // byte offsets
+  uint32_t scratch[2];  // byte offsets
 #else
   uint32_t groupRows;
   uint32_t width;
@@ -44,25 +45,19 @@ struct SdpaParams {
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(SdpaParams) == 52, "SdpaParams must match the declaration of sdpa");
+static_assert(sizeof(SdpaParams) == 40, "SdpaParams must match the declaration of sdpa");
 #else
 static_assert(sizeof(SdpaParams) == 68, "SdpaParams must match the declaration of sdpa");
 #endif
 #ifdef __METAL_VERSION__
 struct SdpaScratch {
   threadgroup uint* length;
-  threadgroup float* scores0;
-  threadgroup float* scores1;
-  threadgroup float* factors;
-  threadgroup float* denominators;
+  threadgroup uchar* tiles;
 };
 inline SdpaScratch scratch_of(threadgroup uchar* memory, constant SdpaParams& p) {
   return {
       (threadgroup uint*)(memory + p.scratch[0]),
-      (threadgroup float*)(memory + p.scratch[1]),
-      (threadgroup float*)(memory + p.scratch[2]),
-      (threadgroup float*)(memory + p.scratch[3]),
-      (threadgroup float*)(memory + p.scratch[4]),
+      (threadgroup uchar*)(memory + p.scratch[1]),
   };
 }
 #else

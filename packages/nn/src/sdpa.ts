@@ -34,33 +34,11 @@ const BLOCK_KEYS = 64;
  */
 const PANEL = { panelRows: 6, panelColumns: 64 };
 /**
- * On a GPU a threadgroup has `tileRows` query rows, and computes `tileColumns` columns of them in a pass over the keys.
- * `scoreStride`: elements of a row of scores, those of a block and padding.
+ * On a GPU a threadgroup has `tileRows` query rows and `tileColumns` columns of their outputs. Keys and values go through
+ * its memory by tiles of `tileKeys` rows of `tileRowBytes`; `rowPadding`: bytes behind each row.
  */
-const TILE = { tileRows: 32, simdgroups: 8, tileColumns: 256, scoreStride: 68 };
-
-const TILE_SCRATCH = {
-  length: "u32", // whether all lengths are right, and the sequence's own
-  scores0: "f32", // of two blocks in turn: one is written while the other is still read
-  scores1: "f32",
-  factors: "f32", // what a row's earlier sums are multiplied by
-  denominators: "f32",
-} as const;
-
-/** Threads and arrays of a GPU's threadgroup, where `rows` query rows share a key/value head. */
-function tile(rows: number) {
-  const used = Math.min(TILE.tileRows, Math.ceil(rows / 8) * 8);
-  return {
-    threadsPerThreadgroup: [SIMD * TILE.simdgroups, 1, 1] as const,
-    scratch: {
-      length: [2],
-      scores0: [used, TILE.scoreStride],
-      scores1: [used, TILE.scoreStride],
-      factors: [used],
-      denominators: [used],
-    },
-  };
-}
+const TILE = { threads: 256, tileRows: 128, tileColumns: 128, tileKeys: 32, tileRowBytes: 256 };
+const ROW_PADDING = 16;
 
 interface TiledSizes {
   batch: number;
@@ -98,7 +76,10 @@ export const sdpaKernel = defineKernel({
       values: "f32", // packed
       scores: "f32",
     },
-    gpu: TILE_SCRATCH,
+    gpu: {
+      length: "u32", // whether all lengths are right, and the sequence's own
+      tiles: "u8", // one is multiplied while the next is on its way
+    },
   },
   launch: {
     cpu: (sizes: TiledSizes) => {
@@ -118,12 +99,19 @@ export const sdpaKernel = defineKernel({
         },
       };
     },
-    gpu: ({ batch, kvHeads, rows }) => ({
-      threadgroups: [Math.ceil(rows / TILE.tileRows), kvHeads, batch],
-      ...tile(rows),
+    gpu: ({ batch, kvHeads, rows, dim }) => ({
+      threadgroups: [Math.ceil(rows / TILE.tileRows) * Math.ceil(dim / TILE.tileColumns), kvHeads, batch],
+      threadsPerThreadgroup: [TILE.threads, 1, 1],
+      scratch: { length: [2], tiles: [2, TILE.tileKeys, TILE.tileRowBytes + ROW_PADDING] },
     }),
   },
 });
+
+/**
+ * On a GPU a piece meets `tileRows` query rows at a time, and `tileColumns` columns of them in a pass over its keys.
+ * `scoreStride`: elements of a row of scores, those of a block and padding.
+ */
+const PIECES_TILE = { tileRows: 32, simdgroups: 8, tileColumns: 256, scoreStride: 68 };
 
 interface PiecesSizes extends TiledSizes {
   pieces: number;
@@ -142,12 +130,18 @@ export const sdpaPiecesKernel = defineKernel({
     shared: { blockKeys: BLOCK_KEYS, softmaxSize: 2 },
     cpu: { maxPieces: 16, minPieceKeys: 128 },
     // Smaller and more, so that one sequence occupies a GPU.
-    gpu: { maxPieces: 64, minPieceKeys: BLOCK_KEYS },
+    gpu: { ...PIECES_TILE, maxPieces: 64, minPieceKeys: BLOCK_KEYS },
   },
   launchParams: { cpu: { width: "u32" } },
   scratch: {
     cpu: { queries: "f32", sums: "f32", maxima: "f32", denominators: "f32", scores: "f32" },
-    gpu: TILE_SCRATCH,
+    gpu: {
+      length: "u32", // whether all lengths are right, and the sequence's own
+      scores0: "f32", // of two blocks in turn: one is written while the other is still read
+      scores1: "f32",
+      factors: "f32", // what a row's earlier sums are multiplied by
+      denominators: "f32",
+    },
   },
   launch: {
     cpu: ({ batch, kvHeads, pieces, rows, dim }: PiecesSizes) => {
@@ -165,10 +159,20 @@ export const sdpaPiecesKernel = defineKernel({
       };
     },
     // The rows of a piece may be several tiles.
-    gpu: ({ batch, kvHeads, pieces, rows }) => ({
-      threadgroups: [pieces * Math.ceil(rows / TILE.tileRows), kvHeads, batch],
-      ...tile(rows),
-    }),
+    gpu: ({ batch, kvHeads, pieces, rows }) => {
+      const used = Math.min(PIECES_TILE.tileRows, Math.ceil(rows / 8) * 8);
+      return {
+        threadgroups: [pieces * Math.ceil(rows / PIECES_TILE.tileRows), kvHeads, batch],
+        threadsPerThreadgroup: [SIMD * PIECES_TILE.simdgroups, 1, 1],
+        scratch: {
+          length: [2],
+          scores0: [used, PIECES_TILE.scoreStride],
+          scores1: [used, PIECES_TILE.scoreStride],
+          factors: [used],
+          denominators: [used],
+        },
+      };
+    },
   },
 });
 
