@@ -243,6 +243,21 @@ export const suite: Suite = {
         }),
       ),
     ),
+    // Values that are not finite, in a row that later queries see: in their columns alone.
+    ...[40, 100, 160].map((D) =>
+      makeCase({
+        T: 70,
+        H: 3,
+        Hkv: 1,
+        D,
+        lengths: [100],
+        name: "values not finite",
+        edit: ({ v }) => {
+          v[60 * D + 1] = Number.NaN;
+          v[60 * D + D - 3] = Number.POSITIVE_INFINITY;
+        },
+      }),
+    ),
   ],
   mutants: {
     "scale missing": scaled((D) => Math.sqrt(D)),
