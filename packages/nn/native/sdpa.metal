@@ -118,11 +118,11 @@ METAL_FUNC void softmax(thread TileSum<kRows, kKeys>& scores, thread OwnRows& ro
   scale_rows(rows.sums, factors);
 }
 
-// Whether all values of keys `begin` to `end` of a tile are finite.
+// Whether all values of a tile from key `first` on are finite.
 template <typename E>
-METAL_FUNC bool all_finite(threadgroup const E* values, uint begin, uint end, uint lane) {
+METAL_FUNC bool all_finite(threadgroup const E* values, uint first, uint lane) {
   bool finite = true;
-  for (uint key = begin; key < end; ++key) {
+  for (uint key = first; key < kKeys; ++key) {
     for (uint column = lane; column < tile_columns<E>(); column += kSimd)
       finite = finite && isfinite(float(values[key * tile_stride<E>(tile_columns<E>()) + column]));
   }
@@ -142,8 +142,8 @@ METAL_FUNC void add_values(thread OwnRows& rows, uint first, thread TileSum<kRow
   }
 }
 
-// The same for values that are not finite, key by key: each goes to the rows that see it. In a product of matrices the
-// others would get 0 · NaN, which is NaN.
+// The same where values that some rows do not see are not finite. Each key goes to the rows that see it: in a product
+// the others would get 0 · NaN, which is NaN.
 template <typename E>
 METAL_FUNC void add_seen_values(thread OwnRows& rows, uint first, thread TileSum<kRows, kKeys>& weights,
                                 threadgroup const E* values, uint block, uint lane) {
@@ -193,8 +193,7 @@ METAL_FUNC void attend(device const X* q, thread const AttentionTile& tile, thre
     MLXTS_UNROLL for (uint c = 0; c < kColumns; c += kWidth) {
       if (column + c >= dim) continue;
       threadgroup const E* values = tiles.next();
-      const uint all = left(block, rows.seenByAll), some = min(left(block, rows.seenBySome), kKeys);
-      if (busy && all_finite(values, all, some, lane))
+      if (busy && all_finite(values, left(block, rows.seenByAll), lane))
         add_values(rows, c, scores, values, dim - column - c);
       else if (busy)
         add_seen_values(rows, c, scores, values, block, lane);

@@ -35,7 +35,7 @@ const BLOCK_KEYS = 64;
 const PANEL = { panelRows: 6, panelColumns: 64 };
 /**
  * On a GPU a threadgroup has `tileRows` query rows and `tileColumns` columns of their outputs. Keys and values go through
- * its memory by tiles of `tileKeys` rows of `tileRowBytes`; `rowPadding`: bytes behind each row.
+ * its memory by tiles of `tileKeys` rows of `tileRowBytes`, each followed by padding.
  */
 const TILE = { threads: 256, tileRows: 128, tileColumns: 128, tileKeys: 32, tileRowBytes: 256 };
 const ROW_PADDING = 16;
@@ -203,9 +203,9 @@ export const sdpaMergeKernel = defineKernel({
  *   gives 0. Rows that a query does not see never enter its arithmetic, whatever they hold.
  * - `scale` > 0, default D^−1/2.
  *
- * Scores, softmax and sums in f32, one rounding at the store; q and k of dtype bf16 may be multiplied by the processor's
- * bf16 products, which are exact but take subnormal bf16 numbers (below 1.2e-38) as 0; GPUs may take all numbers below
- * that as 0. Few queries: the cache is read once for all heads that share it (on a GPU once for 32 query rows), in pieces
+ * Scores, softmax and sums in f32, one rounding at the store; with many queries a GPU rounds weights to q's dtype where the
+ * cache has the same one. q and k of dtype bf16 may be multiplied by the processor's bf16 products, which are exact but
+ * take subnormal bf16 numbers (below 1.2e-38) as 0; GPUs may take all numbers below that as 0. Few queries: the cache is read once for all heads that share it (on a GPU once for 32 query rows), in pieces
  * whose borders depend on the sequence's length only. Errors: `InvalidArgument` for shapes, dtypes, options and overlap;
  * lengths outside 0 … capacity, or below T when causal, fail the submission. Vaswani et al., "Attention Is All You
  * Need", 2017; Ainslie et al., "GQA", 2023; online softmax: Milakov and Gimelshein, 2018.
