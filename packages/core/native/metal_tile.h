@@ -119,6 +119,17 @@ METAL_FUNC void scale_rows(thread TileLeft<E, M, K>& left, thread const float (&
   }
 }
 
+// Adds this lane's part of the sum of row 8 r + matrix_row(lane) of a left operand to sums[r]; row_sum(sums[r]) is
+// the sum.
+template <typename E, uint M, uint K>
+METAL_FUNC void add_row_sums(thread float (&sums)[M / 8], thread TileLeft<E, M, K>& left) {
+  MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
+    MLXTS_UNROLL for (uint k = 0; k < K / 8; ++k) {
+      MLXTS_UNROLL for (uint e = 0; e < 2; ++e) sums[r] += float(left.blocks[r][k].thread_elements()[e]);
+    }
+  }
+}
+
 // sum += left · right, in the columns of the sum from `column` on, a multiple of 16.
 template <typename E, uint M, uint Columns, uint N, uint K>
 METAL_FUNC void multiply_add_columns(thread TileSum<M, Columns>& sum, uint column, thread const TileLeft<E, M, K>& left,

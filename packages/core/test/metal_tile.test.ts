@@ -55,7 +55,7 @@ async function roles(device: Device, dtype: Dtype, stored: "" | "_transposed") {
     c: tensor(c),
     factors: device.tensor("f32", [m], factors),
     sums: empty(m, n),
-    rows: empty(2, m),
+    rows: empty(3, m),
     out: empty(m, last),
   };
   const encoder = device.encoder();
@@ -63,10 +63,13 @@ async function roles(device: Device, dtype: Dtype, stored: "" | "_transposed") {
   await encoder.commit();
   const sums = product(a, b, m, n, k).map((v, i) => v * at(factors, Math.floor(i / n)));
   const rounded = await tensor(Float32Array.from(sums)).readNumbers();
-  const ofRows = Array.from({ length: m }, (_, r) => [...sums.subarray(r * n, r * n + n)]);
+  const rowsOf = (data: ArrayLike<number>, size: number) =>
+    Array.from({ length: m }, (_, r) => Array.from(data).slice(r * size, (r + 1) * size));
+  const sumOf = (row: number[]) => row.reduce((x, y) => x + y);
+  const ofRows = rowsOf(sums, n);
   const expected = {
     sums: plain(sums),
-    rows: plain([...ofRows.map((row) => Math.max(...row)), ...ofRows.map((row) => row.reduce((x, y) => x + y))]),
+    rows: plain([...ofRows.map((row) => Math.max(...row)), ...ofRows.map(sumOf), ...rowsOf(a, k).map(sumOf)]),
     out: plain(
       product(
         rounded.map((v, i) => v * at(factors, Math.floor(i / n))),
@@ -119,6 +122,7 @@ describeSimulated("tiles of a simdgroup", () => {
       "blocks[r][c].thread_elements() *= factors[r ^ 1]",
     ],
     ["a lane's row of an operand", HEADER, "float(element) * factors[r]", "float(element) * factors[r ^ 1]"],
+    ["an element of an operand", HEADER, "thread_elements()[e]);\n", "thread_elements()[0]);\n"],
     ["a changed piece", HEADER, "change(first + i * kStep, column", "change(first + i * kStep + 1, column"],
     ["an operand's rows", HEADER, "load, r* stride + c, false", "load, c* stride + r, false"],
     ["a piece of a copy", HEADER, "first = index / kPerRow", "first = index / kPerRow ^ 1"],

@@ -52,6 +52,18 @@ METAL_FUNC void store_rows(thread TileSum<M, N>& sum, device float* rows, uint l
   }
 }
 
+// The sum of each row of the left operand, as the third of `rows`.
+template <typename T>
+METAL_FUNC void store_left_rows(thread TileLeft<T, M, K>& left, device float* rows, uint lane) {
+  float sums[M / 8];
+  for (uint r = 0; r < M / 8; ++r) sums[r] = 0.0f;
+  add_row_sums(sums, left);
+  for (uint r = 0; r < M / 8; ++r) {
+    const float total = row_sum(sums[r]);
+    if (matrix_column(lane) == 0) rows[2 * M + 8 * r + matrix_row(lane)] = total;
+  }
+}
+
 template <uint Rows, uint Columns>
 METAL_FUNC void store(thread TileSum<Rows, Columns>& sum, device float* to, uint lane) {
   MLXTS_UNROLL for (uint r = 0; r < Rows / 8; ++r) {
@@ -86,6 +98,7 @@ kernel void tile_roles(device const T* a [[buffer(TILE_ROLES_A)]], device const 
   scale_rows(sum, row_factors);
   store(sum, sums, lane);
   store_rows(sum, rows, lane);
+  store_left_rows(left, rows, lane);
 
   TileSum<M, kLast> product;
   fill(product, 0.0f);
