@@ -17,7 +17,8 @@ struct Codes {
 // Two codes as numbers: 0x6400 | q is 1024 + q as a half, so one operation takes out two codes.
 METAL_FUNC half2 pair_of(uint word, uint mask) { return as_type<half2>((word & mask) | 0x64006400u); }
 
-// `four` takes the columns from `column` on, a multiple of 4; `eight` the first columns.
+// `four` takes the columns from `column` on, a multiple of 4; `eight` the first columns. Words are in device memory or
+// those of a thread.
 template <int Bits>
 struct Packed;
 
@@ -29,7 +30,8 @@ struct Packed<4> {
     const half2 b = pair_of((word >> 8 & 0xfu) | (word >> 8 & 0xf0u) << 12, 0x000f000fu);
     return half4(a.x, a.y, b.x, b.y) - half4(1032.0h);
   }
-  static METAL_FUNC Codes eight(device const uint* words) {
+  template <typename Words>
+  static METAL_FUNC Codes eight(Words words) {
     const uint word = words[0];
     const half2 a = pair_of(word, 0x000f000fu), b = pair_of(word >> 4, 0x000f000fu);
     const half2 c = pair_of(word >> 8, 0x000f000fu), d = pair_of(word >> 12, 0x000f000fu);
@@ -39,12 +41,16 @@ struct Packed<4> {
 
 template <>
 struct Packed<8> {
-  static METAL_FUNC half4 four(device const uint* words, uint column) {
+  template <typename Words>
+  static METAL_FUNC half4 four(Words words, uint column) {
     const uint word = words[column / 4];
     const half2 even = pair_of(word, 0x00ff00ffu), odd = pair_of(word >> 8, 0x00ff00ffu);
     return half4(even.x, odd.x, even.y, odd.y) - half4(1152.0h);
   }
-  static METAL_FUNC Codes eight(device const uint* words) { return {four(words, 0), four(words, 4)}; }
+  template <typename Words>
+  static METAL_FUNC Codes eight(Words words) {
+    return {four(words, 0), four(words, 4)};
+  }
 };
 
 // The bias that goes with centered codes.
@@ -53,8 +59,11 @@ METAL_FUNC float centered(float scale, float bias) {
   return metal::fma(float(1 << (Bits - 1)), scale, bias);
 }
 
-// `to` is aligned to 16 bytes.
-METAL_FUNC void store_tile(threadgroup float* to, float4 v) { *(threadgroup float4*)to = v; }
+// Four neighbors of a row of a tile, rounded to its dtype; `to` is aligned to all four.
+template <typename E>
+METAL_FUNC void store_tile(threadgroup E* to, float4 v) {
+  *(threadgroup metal::vec<E, 4>*)to = metal::vec<E, 4>(E(v.x), E(v.y), E(v.z), E(v.w));
+}
 
 // Which matrices of x and of the weights a batch index takes.
 struct Batch {

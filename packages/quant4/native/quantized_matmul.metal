@@ -1,117 +1,104 @@
-// More rows of x. One threadgroup: 32 rows of x against 64 of W. A simdgroup has 16 rows of W for itself: it decodes 32
-// of their columns to f32, and they meet the tile of x, which all four bring, as 8 × 8 matrices. The next tile of x is
-// brought meanwhile, so one barrier is enough for 32 columns.
-#include <metal_simdgroup_matrix>
-
-#include "affine.h"
+// More rows of x. A threadgroup: kM rows of x against kN of W. Rows of x meet the centered codes themselves, which
+// every dtype of x holds exactly; scales and biases go over the sums of a group of columns in f32: scale·Σqx + bias·Σx.
+// The next tiles are brought meanwhile, so one barrier is enough for a tile.
+#include "product_metal.h"
 #include "quantized_matmul.params.h"
 
 using namespace metal;
 using namespace mlxts;
 
-constant constexpr uint kM = QUANTIZED_MATMUL_TILE_M;
-constant constexpr uint kColumns = QUANTIZED_MATMUL_TILE_COLS;
-constant constexpr uint kStride = QUANTIZED_MATMUL_TILE_STRIDE;
-constant constexpr uint kRows = 16;                         // of W of a simdgroup
-constant constexpr uint kOutStride = kRows * kStride / kM;  // results fill a simdgroup's part of the tile of W
-constant constexpr uint kTile = kM * kStride;
+constant constexpr uint kM = QUANTIZED_MATMUL_TILE_M, kN = QUANTIZED_MATMUL_TILE_ROWS;
+constant constexpr uint kThreads = QUANTIZED_MATMUL_THREADS;
 
-// This thread's eight of a tile of x; 0 for rows that do not exist.
+// Columns of a tile, all of one group.
 template <typename X>
-METAL_FUNC void bring(device const X* x, bool exists, threadgroup float* to) {
-  store_tile(to, exists ? load4(x) : float4(0.0f));
-  store_tile(to + 4, exists ? load4(x + 4) : float4(0.0f));
+constexpr uint tile_columns() {
+  return QUANTIZED_MATMUL_TILE_BYTES / sizeof(X);
 }
 
-// The products of a tile of x and of this simdgroup's rows of W.
-struct Sums {
-  simdgroup_float8x8 blocks[kM / 8][kRows / 8];
+// Sums over the columns of a group: of products with codes, and a lane's parts of those of x.
+struct GroupSums {
+  Products products;
+  float x[4];
 };
 
-METAL_FUNC void clear(thread Sums& sums) {
-#pragma unroll
-  for (uint i = 0; i < kM / 8; ++i)
-#pragma unroll
-    for (uint j = 0; j < kRows / 8; ++j) sums.blocks[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+METAL_FUNC void clear(thread GroupSums& group) {
+  clear(group.products);
+  MLXTS_UNROLL for (uint r = 0; r < 4; ++r) group.x[r] = 0.0f;
 }
 
-// sums += x · wᵀ over the columns of a tile; the first m rows of x.
-METAL_FUNC void multiply_tiles(thread Sums& sums, threadgroup const float* x, threadgroup const float* w, uint m) {
-  for (uint k = 0; k < kColumns; k += 8) {
-    simdgroup_float8x8 a, b[kRows / 8];
-#pragma unroll
-    for (uint j = 0; j < kRows / 8; ++j) simdgroup_load(b[j], w + j * 8 * kStride + k, kStride, ulong2(0), true);
-#pragma unroll
-    for (uint i = 0; i < kM / 8; ++i) {
-      if (i * 8 < m) {
-        simdgroup_load(a, x + i * 8 * kStride + k, kStride);
-#pragma unroll
-        for (uint j = 0; j < kRows / 8; ++j)
-          simdgroup_multiply_accumulate(sums.blocks[i][j], a, b[j], sums.blocks[i][j]);
+template <typename X>
+METAL_FUNC void multiply_tiles(thread GroupSums& group, Part part, threadgroup const X* x, threadgroup const X* codes) {
+  constexpr uint kColumns = tile_columns<X>(), kStride = tile_stride<X>(kColumns);
+  for (uint k = 0; k < kColumns; k += 16) {
+    TileLeft<X, 32, 16> left;
+    load(left, x + part.row * kStride + k, kStride);
+    add_row_sums(group.x, left);
+    MLXTS_UNROLL for (uint s = 0; s < 2; ++s) {
+      if (s >= part.strips) continue;
+      TileRight<X, 16, 16> right;
+      load_transposed(right, codes + (part.column + 16 * s) * kStride + k, kStride);
+      multiply_add(group.products.strips[s], left, right);
+    }
+  }
+}
+
+// products += scale·Σqx + offset·Σx; the next group begins.
+METAL_FUNC void finish_group(thread Products& products, thread GroupSums& group, Part part,
+                             threadgroup const float* scales, threadgroup const float* offsets, uint lane) {
+  float x[4];
+  MLXTS_UNROLL for (uint r = 0; r < 4; ++r) x[r] = row_sum(group.x[r]);
+  MLXTS_UNROLL for (uint c = 0; c < 4; ++c) {
+    if (c / 2 >= part.strips) continue;
+    MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
+      const uint row = part.column + 8 * c + matrix_column(lane) + e;
+      const float scale = scales[row], offset = offsets[row];
+      MLXTS_UNROLL for (uint r = 0; r < 4; ++r) {
+        thread float& sum = products.strips[c / 2].at(r, c % 2, e);
+        sum = fma(scale, group.products.strips[c / 2].at(r, c % 2, e), fma(offset, x[r], sum));
       }
     }
   }
+  clear(group);
 }
 
-METAL_FUNC void store_sums(thread Sums& sums, threadgroup float* to, uint m) {
-#pragma unroll
-  for (uint i = 0; i < kM / 8; ++i) {
-    if (i * 8 < m) {
-#pragma unroll
-      for (uint j = 0; j < kRows / 8; ++j)
-        simdgroup_store(sums.blocks[i][j], to + i * 8 * kOutStride + j * 8, kOutStride);
-    }
-  }
-  simdgroup_barrier(mem_flags::mem_threadgroup);
-}
-
-// The products of this simdgroup's rows of W, from row0 on, in its part of the tile of W: [m][kOutStride]. x and the
-// weights are those of the batch index.
+// The products of m rows of x and of the rows of W from row0 on: this simdgroup's part.
 template <typename X, typename S, int Bits>
-threadgroup float* multiply(device const X* x, device const uint* weight, device const S* scales,
-                            device const S* biases, constant QuantizedMatmulParams& p, QuantizedMatmulScratch scratch,
-                            uint row0, uint m, uint index) {
-  const uint lane = index % kSimd;
-  threadgroup float* w = scratch.wTile + index / kSimd * kRows * kStride;
+Products multiply(device const X* x, Weights<S, Bits> w, QuantizedMatmulScratch scratch, Part part, uint row0, uint m,
+                  uint index) {
+  constexpr uint kColumns = tile_columns<X>(), kStride = tile_stride<X>(kColumns);
+  constexpr uint kOwn = kN * kColumns / kThreads, kPerRow = kColumns / kOwn;
+  constexpr uint kXTile = kM * kStride, kWTile = kN * kStride;
+  const uint row = index / kPerRow, column = index % kPerRow * kOwn;  // of the codes that this thread brings
+  threadgroup X* xTiles = (threadgroup X*)scratch.xTiles;
+  threadgroup X* wTiles = (threadgroup X*)scratch.wTiles;
 
-  const uint xRow = index / 4, xColumn = index % 4 * 8;
-  const bool exists = xRow < m;
-  x += ulong(xRow) * p.cols + xColumn;
-  threadgroup float* xTo = scratch.xTiles + xRow * kStride + xColumn;
-
-  // Rows of W that do not exist are the last one; nobody stores what they give.
-  const uint shift = ctz(p.groupSize), column = lane % 2 * 16;
-  const ulong row = min(row0 + lane / 2, p.rows - 1);
-  weight += row * (p.cols / 32 * Bits) + column / 8 * (Bits / 4);
-  scales += row * (p.cols >> shift);
-  biases += row * (p.cols >> shift);
-  threadgroup float* wTo = w + lane / 2 * kStride + column;
-
-  Sums sums;
-  clear(sums);
-
-  bring(x, exists, xTo);
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  for (uint c = 0; c < p.cols; c += kColumns) {
-    const uint current = c / kColumns % 2 * kTile;
-    if (c + kColumns < p.cols) bring(x + c + kColumns, exists, xTo + (kTile - current));
-    if (row0 < p.rows) {
-      const uint at = (c + column) >> shift;
-      const float scale = float(scales[at]), offset = centered<Bits>(scale, float(biases[at]));
-      for (uint i = 0; i < 2; ++i) {
-        const Codes codes = Packed<Bits>::eight(weight + (c / 8 + i) * (Bits / 4));
-        store_tile(wTo + 8 * i, fma(float4(codes.low), float4(scale), float4(offset)));
-        store_tile(wTo + 8 * i + 4, fma(float4(codes.high), float4(scale), float4(offset)));
-      }
-      simdgroup_barrier(mem_flags::mem_threadgroup);
-      multiply_tiles(sums, scratch.xTiles + current, w, m);
+  TileCopy<X, X, kM, kColumns, kThreads> rows;
+  HeldCodes<S, Bits, kOwn> codes;
+  Products products;
+  GroupSums group;
+  clear(products);
+  clear(group);
+  for (uint next = 0; next <= w.cols; next += kColumns) {
+    // The next tiles begin their way, the last ones are multiplied, then these arrive.
+    const uint into = next / kColumns % 2, from = 1 - into;
+    if (next < w.cols) {
+      rows.start(x + next, w.cols, m, kColumns, index);
+      codes.start(w, row0 + row, next + column);
+    }
+    if (next > 0) multiply_tiles(group, part, xTiles + from * kXTile, wTiles + from * kWTile);
+    if (next > 0 && next % w.groupSize == 0)
+      finish_group(products, group, part, scratch.scales + from * kN, scratch.offsets + from * kN, index % kSimd);
+    if (next == w.cols) break;
+    rows.finish(xTiles + into * kXTile, index);
+    codes.store_codes(wTiles + into * kWTile + row * kStride + column);
+    if (column == 0) {
+      scratch.scales[into * kN + row] = float(codes.scale);
+      scratch.offsets[into * kN + row] = codes.offset();
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }
-
-  // The rows of W are done with: their memory takes the results.
-  if (row0 < p.rows) store_sums(sums, w, m);
-  return w;
+  return products;
 }
 
 template <typename X, typename S, typename O, int Bits>
@@ -126,18 +113,12 @@ kernel void quantized_matmul(device const X* x [[buffer(QUANTIZED_MATMUL_X)]],
                              uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
                              uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const Batch batch = batch_at(p, group.z);
-  const uint m0 = group.y * kM, m = min(kM, p.m - m0);
-  const uint row0 = group.x * QUANTIZED_MATMUL_TILE_ROWS + simdgroup * kRows;
-  const ulong firstRow = batch.q * p.rows, groups = firstRow * (p.cols / p.groupSize);
-  threadgroup const float* products =
-      multiply<X, S, Bits>(x + (batch.x * p.m + m0) * p.cols, weight + firstRow * (p.cols / 32 * Bits), scales + groups,
-                           biases + groups, p, scratch_of(memory, p), row0, m, index);
-  const uint row = row0 + lane % kRows;
-  if (row >= p.rows) return;
-  const float added = linear_bias(bias, p.biasDtype, row);
-  out += (ulong(group.z) * p.m + m0) * p.rows + row;
-  for (uint i = lane / kRows; i < m; i += kSimd / kRows)
-    out[ulong(i) * p.rows] = O(products[i * kOutStride + lane % kRows] + added);
+  const uint m0 = group.y * kM, row0 = group.x * kN;
+  const Part part = part_of(simdgroup, p.m - m0, p.rows - row0);
+  const Weights<S, Bits> w = weights_at<Bits>(weight, scales, biases, p, batch.q);
+  Products products =
+      multiply(x + (batch.x * p.m + m0) * p.cols, w, scratch_of(memory, p), part, row0, p.m - m0, index);
+  store(products, part, out + ulong(group.z) * p.m * p.rows, m0, p.m, row0, p.rows, bias, p.biasDtype, lane);
 }
 
 #define MATMUL(X, S, O, bits)                          \

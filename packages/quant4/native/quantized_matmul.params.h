@@ -16,10 +16,10 @@
 #define QUANTIZED_MATMUL_PARAMS 6
 #define QUANTIZED_MATMUL_HAS_BIAS 16u
 #ifdef __METAL_VERSION__
-#define QUANTIZED_MATMUL_TILE_M 32
+#define QUANTIZED_MATMUL_THREADS 128
+#define QUANTIZED_MATMUL_TILE_M 64
 #define QUANTIZED_MATMUL_TILE_ROWS 64
-#define QUANTIZED_MATMUL_TILE_COLS 32
-#define QUANTIZED_MATMUL_TILE_STRIDE 36
+#define QUANTIZED_MATMUL_TILE_BYTES 64
 #else
 #define QUANTIZED_MATMUL_BLOCK_ROWS 64
 #define QUANTIZED_MATMUL_F32_DEPTH 256
@@ -43,7 +43,7 @@ struct QuantizedMatmulParams {
   uint32_t qStride2;
   uint32_t present;  // a bit for each buffer
 #ifdef __METAL_VERSION__
-  uint32_t scratch[2];  // byte offsets
+  uint32_t scratch[4];  // byte offsets
 #else
   uint32_t mBlock;
   uint32_t groupStride;
@@ -51,19 +51,23 @@ struct QuantizedMatmulParams {
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(QuantizedMatmulParams) == 64, "QuantizedMatmulParams must match the declaration of quantized_matmul");
+static_assert(sizeof(QuantizedMatmulParams) == 72, "QuantizedMatmulParams must match the declaration of quantized_matmul");
 #else
 static_assert(sizeof(QuantizedMatmulParams) == 96, "QuantizedMatmulParams must match the declaration of quantized_matmul");
 #endif
 #ifdef __METAL_VERSION__
 struct QuantizedMatmulScratch {
-  threadgroup float* xTiles;
-  threadgroup float* wTile;
+  threadgroup uchar* xTiles;
+  threadgroup uchar* wTiles;
+  threadgroup float* scales;
+  threadgroup float* offsets;
 };
 inline QuantizedMatmulScratch scratch_of(threadgroup uchar* memory, constant QuantizedMatmulParams& p) {
   return {
-      (threadgroup float*)(memory + p.scratch[0]),
-      (threadgroup float*)(memory + p.scratch[1]),
+      (threadgroup uchar*)(memory + p.scratch[0]),
+      (threadgroup uchar*)(memory + p.scratch[1]),
+      (threadgroup float*)(memory + p.scratch[2]),
+      (threadgroup float*)(memory + p.scratch[3]),
   };
 }
 #else

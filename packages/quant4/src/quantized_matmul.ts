@@ -25,6 +25,8 @@ const VARIANTS = combinations(FLOATS, FLOATS, FLOATS, ["b4", "b8"]);
 const OFFERED: readonly Bits[] = [4, 8];
 /** Up to this many rows of x the weights are decoded in registers; above, once into a panel. */
 const MATVEC_ROWS = 8;
+/** Bytes behind each row of a GPU's tile, as in core's metal_tile.h. */
+const TILE_PADDING = 16;
 /** Bytes of x that a CPU's threadgroup multiplies with one panel: what stays in the second cache. */
 const BLOCK_BYTES = 1 << 23;
 
@@ -93,8 +95,8 @@ export const quantizedMatmulKernel = defineKernel({
   constants: {
     // On a CPU a threadgroup has blockRows rows of W, and a panel so many of their columns.
     cpu: { blockRows: 64, f32Depth: 256, bf16Depth: 1024, lanes: 16 },
-    // On a GPU tileM rows of x against tileRows of W, tileCols columns at a time.
-    gpu: { tileM: 32, tileRows: 64, tileCols: 32, tileStride: 36 },
+    // On a GPU a threadgroup has tileM rows of x against tileRows of W, tileBytes of each at a time.
+    gpu: { threads: 128, tileM: 64, tileRows: 64, tileBytes: 64 },
   },
   scratch: {
     cpu: {
@@ -108,7 +110,8 @@ export const quantizedMatmulKernel = defineKernel({
       rowBiases: "f32",
       panel: "f32",
     },
-    gpu: { xTiles: "f32", wTile: "f32" },
+    // Two tiles each, of elements of the dtype of x; scales of the rows of W, and biases of centered codes.
+    gpu: { xTiles: "u8", wTiles: "u8", scales: "f32", offsets: "f32" },
   },
   launch: {
     cpu: (
@@ -132,10 +135,15 @@ export const quantizedMatmulKernel = defineKernel({
         },
       };
     },
-    gpu: ({ m, rows, batch }: Sizes & { mBlock: number }, { constants: { tileM, tileRows, tileStride } }) => ({
+    gpu: ({ m, rows, batch }: Sizes & { mBlock: number }, { constants: { threads, tileM, tileRows, tileBytes } }) => ({
       threadgroups: [ceil(rows, tileRows), ceil(m, tileM), batch],
-      threadsPerThreadgroup: [128, 1, 1],
-      scratch: { xTiles: [2, tileM, tileStride], wTile: [tileRows, tileStride] },
+      threadsPerThreadgroup: [threads, 1, 1],
+      scratch: {
+        xTiles: [2, tileM, tileBytes + TILE_PADDING],
+        wTiles: [2, tileRows, tileBytes + TILE_PADDING],
+        scales: [2, tileRows],
+        offsets: [2, tileRows],
+      },
     }),
   },
 });
@@ -149,18 +157,18 @@ export const quantizedMatmulRowsKernel = defineKernel({
   params: PARAMS,
   constants: {
     cpu: { tileM: 16, tileCols: 128 },
-    // tileM rows of x against tileCols columns, tileRows rows of W at a time.
-    gpu: { tileM: 32, tileCols: 64, tileRows: 32, xStride: 36, stride: 68 },
+    // On a GPU tileM rows of x against tileCols columns, tileRows rows of W at a time.
+    gpu: { threads: 128, tileM: 64, tileCols: 64, tileRows: 16 },
   },
   scratch: { gpu: { xTiles: "f32", wTiles: "f32" } },
   launch: {
     cpu: ({ m, cols, batch }: Sizes, { constants: { tileM, tileCols } }) => ({
       threadgroups: [ceil(cols, tileCols), ceil(m, tileM), batch],
     }),
-    gpu: ({ m, cols, batch }: Sizes, { constants: { tileM, tileCols, tileRows, xStride, stride } }) => ({
+    gpu: ({ m, cols, batch }: Sizes, { constants: { threads, tileM, tileCols, tileRows } }) => ({
       threadgroups: [ceil(cols, tileCols), ceil(m, tileM), batch],
-      threadsPerThreadgroup: [128, 1, 1],
-      scratch: { xTiles: [2, tileM, xStride], wTiles: [2, tileRows, stride] },
+      threadsPerThreadgroup: [threads, 1, 1],
+      scratch: { xTiles: [2, tileM, tileRows + TILE_PADDING / 4], wTiles: [2, tileRows, tileCols + TILE_PADDING / 4] },
     }),
   },
 });

@@ -1,0 +1,107 @@
+// What the products with many rows of x share: words of W on their way into a tile, which products a
+// simdgroup has, and their way out.
+#pragma once
+#include "affine.h"
+#include "metal_tile.h"
+
+namespace mlxts {
+
+// A matrix W [rows, cols].
+template <typename S, int Bits>
+struct Weights {
+  device const uint* words;
+  device const S* scales;
+  device const S* biases;
+  uint rows, cols, groupSize;
+};
+
+// Matrix number `matrix` of a stack that begins at the given addresses.
+template <int Bits, typename S, typename P>
+METAL_FUNC Weights<S, Bits> weights_at(device const uint* weight, device const S* scales, device const S* biases,
+                                       constant P& p, ulong matrix) {
+  const ulong row = matrix * p.rows, groups = row * (p.cols / p.groupSize);
+  return {weight + row * (p.cols / 32 * Bits), scales + groups, biases + groups, p.rows, p.cols, p.groupSize};
+}
+
+// `Count` neighboring codes of a row and a group, a multiple of 8, on their way from device memory: started before the
+// products of another tile, stored after them. Where W has no such row or column, scale and bias are 0.
+template <typename S, int Bits, uint Count>
+struct HeldCodes {
+  uint words[Count * Bits / 32];
+  S scale, bias;
+
+  METAL_FUNC void start(thread const Weights<S, Bits>& w, uint row, uint column) thread {
+    const bool exists = row < w.rows && column < w.cols;
+    const ulong group = ulong(row) * (w.cols / w.groupSize) + (column >> metal::ctz(w.groupSize));
+    device const uint* from = w.words + (ulong(row) * (w.cols / 32) * Bits + column / 8 * (Bits / 4));
+    MLXTS_UNROLL for (uint i = 0; i < Count * Bits / 32; ++i) words[i] = exists ? from[i] : 0;
+    scale = exists ? w.scales[group] : S(0.0f);
+    bias = exists ? w.biases[group] : S(0.0f);
+  }
+
+  // The bias that goes with centered codes.
+  METAL_FUNC float offset() const thread { return centered<Bits>(float(scale), float(bias)); }
+
+  // The centered codes themselves; every float dtype holds them exactly.
+  template <typename E>
+  METAL_FUNC void store_codes(threadgroup E* to) const thread {
+    MLXTS_UNROLL for (uint i = 0; i < Count; i += 8) {
+      const Codes codes = Packed<Bits>::eight(words + i * Bits / 32);
+      store_tile(to + i, float4(codes.low));
+      store_tile(to + i + 4, float4(codes.high));
+    }
+  }
+
+  // The weights that they stand for.
+  METAL_FUNC void store_weights(threadgroup float* to) const thread {
+    const float4 factor = float4(float(scale)), added = float4(offset());
+    MLXTS_UNROLL for (uint i = 0; i < Count; i += 8) {
+      const Codes codes = Packed<Bits>::eight(words + i * Bits / 32);
+      store_tile(to + i, metal::fma(float4(codes.low), factor, added));
+      store_tile(to + i + 4, metal::fma(float4(codes.high), factor, added));
+    }
+  }
+};
+
+// The products of a simdgroup, from a row and a column of its threadgroup's 64 × 64 on: 32 rows, and strips of 16
+// columns.
+struct Part {
+  uint row, column, strips;
+};
+
+// Of more than 32 rows, each of the four simdgroups has 32, and half of the columns; else it has all rows, and a
+// quarter of the columns. Strips beyond the last column are left out.
+METAL_FUNC Part part_of(uint simdgroup, uint rows, uint columns) {
+  const bool halves = rows > 32;
+  const uint row = halves ? simdgroup / 2 * 32 : 0, column = halves ? simdgroup % 2 * 32 : simdgroup * 16;
+  const uint left = columns - metal::min(column, columns);
+  return {row, column, metal::min(halves ? 2u : 1u, (left + 15) / 16)};
+}
+
+struct Products {
+  TileSum<32, 16> strips[2];
+};
+
+METAL_FUNC void clear(thread Products& products) {
+  fill(products.strips[0], 0.0f);
+  fill(products.strips[1], 0.0f);
+}
+
+// Products and linear biases to `out` [rows, columns], where those of the threadgroup begin at row0 and column0.
+template <typename O>
+METAL_FUNC void store(thread Products& products, Part part, device O* out, uint row0, uint rows, uint column0,
+                      uint columns, device const uchar* bias, uint biasDtype, uint lane) {
+  MLXTS_UNROLL for (uint c = 0; c < 4; ++c) {
+    MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
+      const uint column = column0 + part.column + 8 * c + matrix_column(lane) + e;
+      if (c / 2 >= part.strips || column >= columns) continue;
+      const float added = linear_bias(bias, biasDtype, column);
+      MLXTS_UNROLL for (uint r = 0; r < 4; ++r) {
+        const uint row = row0 + part.row + 8 * r + matrix_row(lane);
+        if (row < rows) out[ulong(row) * columns + column] = O(products.strips[c / 2].at(r, c % 2, e) + added);
+      }
+    }
+  }
+}
+
+}  // namespace mlxts
