@@ -10,8 +10,7 @@ static_assert(CHUNK_KKT_CHANNEL_COLUMNS == kChannels, "a panel has as many chann
 // The factors of a strip's keys, `beta` from its first row on; four neighbors of one become those of β k.
 struct Betas {
   device const float* beta;
-  uint stride;
-  uint rows;
+  uint stride, rows;
 
   METAL_FUNC float at(uint row) const thread { return row < rows ? beta[row * stride] : 0.0f; }
   METAL_FUNC float4 operator()(uint row, uint, float4 keys) const thread { return keys * at(row); }
@@ -47,13 +46,13 @@ METAL_FUNC void store_strip(thread const StripSum (&dots)[kStrips], CumulativeGa
                             uint length, Strip s) {
   MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
     if (j * kStrip >= length) continue;
-    MLXTS_UNROLL for (uint part = 0; part < 8; ++part) {
-      const uint r = part / 4, c = part / 2 % 2, e = part % 2;
-      const uint row = s.first + 8 * r + s.row, column = j * kStrip + 8 * c + s.column + e;
-      if (8 * r + s.row >= s.rows) continue;
+    MLXTS_UNROLL for (uint i = 0; i < kElements; ++i) {
+      const Element at = element_of(i, s);
+      if (at.row >= s.rows) continue;
+      const uint row = s.first + at.row, column = j * kStrip + at.column;
       float below = 0.0f;
-      if (column < row) below = dots[j].at(r, c, e) * (Channels ? 1.0f : decay_between(G, row, column));
-      a[(8 * r + s.row) * stride + column] = below;
+      if (column < row) below = dots[j].at(at.r, at.c, at.e) * (Channels ? 1.0f : decay_between(G, row, column));
+      a[at.row * stride + column] = below;
     }
   }
 }
@@ -67,9 +66,8 @@ kernel void chunk_kkt(device const T* k [[buffer(CHUNK_KKT_K)]], device const fl
                       device float* a [[buffer(CHUNK_KKT_A)]], constant ChunkKktParams& p [[buffer(CHUNK_KKT_PARAMS)]],
                       device MlxtsFault* fault [[buffer(CHUNK_KKT_FAULT)]],
                       threadgroup uchar* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
-                      uint3 groups [[threadgroups_per_grid]],
-                      uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
-                      uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+                      uint3 groups [[threadgroups_per_grid]], uint index [[thread_index_in_threadgroup]],
+                      uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const auto scratch = scratch_of(memory, p);
   const Indices cuts = {cuSeqlens, bool(p.present & CHUNK_KKT_HAS_CU_SEQLENS)};
   const ChunkPlace place =

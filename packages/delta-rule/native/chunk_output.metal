@@ -6,9 +6,9 @@
 using namespace metal;
 using namespace mlxts;
 
-constant constexpr uint kValues = kStrips * kStrip;                          // columns of a tile of vNew
-constant constexpr uint kTileRow = tile_stride<uchar>(CHUNK_OUTPUT_PANEL_BYTES);  // bytes
-static_assert(kChannels * sizeof(float) == CHUNK_OUTPUT_PANEL_BYTES, "a tile must have room for the gates of its channels");
+constant constexpr uint kValues = kStrips * kStrip;  // columns of a tile of vNew
+constant constexpr uint kTileRow = tile_stride<uchar>(CHUNK_OUTPUT_PANEL_BYTES);
+static_assert(kChannels * sizeof(float) == CHUNK_OUTPUT_PANEL_BYTES, "a tile must have room for gates of channels");
 static_assert(tile_stride<float>(kValues) * sizeof(float) <= 4 * kTileRow, "four tiles must have room for the values");
 
 // A strip of a matrix in device memory: as many of its rows as there are.
@@ -80,14 +80,16 @@ METAL_FUNC void multiply_panels(thread StripSum (&sums)[kStrips], Rows<T> left, 
 template <typename T, bool Channels>
 METAL_FUNC void make_scores(thread TileLeft<T, kStrip, kStrip> (&scores)[kStrips], Chunk<T> chunk,
                             ChunkOutputScratch scratch, uint length, Strip s) {
-  CumulativeGates G = {scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
+  const CumulativeGates G = {scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
   StripSum sums[kStrips];
   clear(sums);
   if (Channels) {
+    threadgroup uchar* tiles = scratch.tiles;
     const uint tile = length * kTileRow;
-    threadgroup uchar* x = scratch.tiles;
-    G = {(threadgroup float*)(x + 2 * tile), (threadgroup float*)(x + 3 * tile)};
-    const ChannelTiles<T> panel = {(threadgroup T*)x, (threadgroup T*)(x + tile), G, scratch.decayed};
+    const ChannelTiles<T> panel = {(threadgroup T*)tiles,
+                                   (threadgroup T*)(tiles + tile),
+                                   {(threadgroup float*)(tiles + 2 * tile), (threadgroup float*)(tiles + 3 * tile)},
+                                   scratch.decayed};
     sum_channel_products(sums, {chunk.q.at, chunk.k.at, chunk.q.stride, chunk.K, chunk.G}, panel, Unchanged(), s);
   } else {
     stage_gates(G, chunk.G, s);
@@ -95,13 +97,14 @@ METAL_FUNC void make_scores(thread TileLeft<T, kStrip, kStrip> (&scores)[kStrips
   }
   MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
     if (j > s.number) continue;
-    MLXTS_UNROLL for (uint part = 0; part < 8; ++part) {
-      const uint r = part / 4, c = part / 2 % 2, e = part % 2;
-      const uint row = s.first + 8 * r + s.row, column = j * kStrip + 8 * c + s.column + e;
-      float score = 0.0f;
-      if (column <= row && 8 * r + s.row < s.rows)
-        score = sums[j].at(r, c, e) * (Channels ? 1.0f : decay_between(G, row, column));
-      sums[j].at(r, c, e) = score;
+    MLXTS_UNROLL for (uint i = 0; i < kElements; ++i) {
+      const Element at = element_of(i, s);
+      const uint row = s.first + at.row, column = j * kStrip + at.column;
+      thread float& score = sums[j].at(at.r, at.c, at.e);
+      if (column > row || at.row >= s.rows)
+        score = 0.0f;
+      else if (!Channels)
+        score *= decay_between(G, row, column);
     }
     scores[j] = as_left<T>(sums[j]);
   }
@@ -162,9 +165,10 @@ METAL_FUNC void output_values(Chunk<T> chunk, thread const TileLeft<T, kStrip, k
   add_values(out, scores, chunk.vNew, v, columns, count, (threadgroup T*)tiles, s);
   MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
     if (j >= count) continue;
-    MLXTS_UNROLL for (uint part = 0; part < 8; ++part) {
-      thread float& element = out[j].at(part / 4, part / 2 % 2, part % 2);
-      element = own.kept[part / 4] ? element * scale : 0.0f;
+    MLXTS_UNROLL for (uint i = 0; i < kElements; ++i) {
+      const Element at = element_of(i, s);
+      thread float& value = out[j].at(at.r, at.c, at.e);
+      value = own.kept[at.r] ? value * scale : 0.0f;
     }
     store_strip(out[j], o + v + j * kStrip, chunk.vNew.stride, columns - j * kStrip, s);
   }
@@ -182,8 +186,8 @@ kernel void chunk_output(device const T* q [[buffer(CHUNK_OUTPUT_Q)]], device co
                          constant ChunkOutputParams& p [[buffer(CHUNK_OUTPUT_PARAMS)]],
                          device MlxtsFault* fault [[buffer(CHUNK_OUTPUT_FAULT)]],
                          threadgroup uchar* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
-                         uint3 groups [[threadgroups_per_grid]], uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
-                         uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+                         uint3 groups [[threadgroups_per_grid]], uint index [[thread_index_in_threadgroup]],
+                         uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const auto scratch = scratch_of(memory, p);
   const Indices cuts = {cuSeqlens, bool(p.present & CHUNK_OUTPUT_HAS_CU_SEQLENS)};
   const ChunkPlace place =
@@ -202,8 +206,7 @@ kernel void chunk_output(device const T* q [[buffer(CHUNK_OUTPUT_Q)]], device co
                           {G + cell * gates, GLow + cell * gates, carriesLow, H * gates},
                           K,
                           V};
-  const OutputRows own =
-      output_rows<Channels>(chunk.G, mask + token, p.present & CHUNK_OUTPUT_HAS_MASK, s);
+  const OutputRows own = output_rows<Channels>(chunk.G, mask + token, p.present & CHUNK_OUTPUT_HAS_MASK, s);
   TileLeft<T, kStrip, kStrip> scores[kStrips];
   make_scores<T, Channels>(scores, chunk, scratch, length, s);
   for (uint v = 0; v < V; v += length)

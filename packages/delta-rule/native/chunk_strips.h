@@ -11,10 +11,21 @@ typedef TileSum<kStrip, kStrip> StripSum;
 
 // Of a simdgroup, and of a lane in it.
 struct Strip {
-  uint number, first;  // of the chunk's strips; its first row in the chunk
-  uint rows;           // that are real
-  uint lane, row, column;  // of a sum's first element in this lane
+  uint number, first;      // of the chunk's strips; its first row in the chunk
+  uint rows;               // that are real
+  uint lane, row, column;  // of the lane's first element of a sum
 };
+
+// One of a lane's elements of a StripSum: at(r, c, e), and its row and column.
+struct Element {
+  uint r, c, e, row, column;
+};
+constant constexpr uint kElements = kStrip * kStrip / kSimd;
+
+METAL_FUNC Element element_of(uint i, Strip s) {
+  const uint r = i / 4, c = i / 2 % 2, e = i % 2;
+  return {r, c, e, 8 * r + s.row, 8 * c + s.column + e};
+}
 
 // How many of `rows` lie in the strip that begins with row `first`.
 METAL_FUNC uint rows_from(uint first, uint rows) { return rows > first ? metal::min(rows - first, kStrip) : 0; }

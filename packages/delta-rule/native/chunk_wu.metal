@@ -15,10 +15,10 @@ METAL_FUNC void load_x(thread TileLeft<float, kStrip, kStrip> (&X)[kStrips], dev
   MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
     if (j > s.number) continue;
     StripSum block;
-    MLXTS_UNROLL for (uint part = 0; part < 8; ++part) {
-      const uint r = part / 4, c = part / 2 % 2, e = part % 2;
-      const uint row = s.first + 8 * r + s.row, column = j * kStrip + 8 * c + s.column + e;
-      block.at(r, c, e) = 8 * r + s.row < s.rows && column <= row ? x[row * stride + column] : 0.0f;
+    MLXTS_UNROLL for (uint i = 0; i < kElements; ++i) {
+      const Element at = element_of(i, s);
+      const uint row = s.first + at.row, column = j * kStrip + at.column;
+      block.at(at.r, at.c, at.e) = at.row < s.rows && column <= row ? x[row * stride + column] : 0.0f;
     }
     X[j] = as_left<float>(block);
   }
