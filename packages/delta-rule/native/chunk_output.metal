@@ -1,15 +1,24 @@
-// One threadgroup: o of one chunk of one head, a strip of 16 rows to a simdgroup. The scores stay in registers; panels of
-// q with k, then of q with the state's rows, fill two tiles each in turn, and vNew fills all four.
+// One threadgroup: o of one chunk of one head, a strip of 16 rows to a simdgroup. The scores stay in registers. Panels of q
+// with k, then of q with the state's rows, then of vNew go through two stages of threadgroup memory in turn.
 #include "channel_strips.h"
 #include "chunk_output.params.h"
 
 using namespace metal;
 using namespace mlxts;
 
-constant constexpr uint kValues = kStrips * kStrip;  // columns of a tile of vNew
-constant constexpr uint kTileRow = tile_stride<uchar>(CHUNK_OUTPUT_PANEL_BYTES);
-static_assert(kChannels * sizeof(float) == CHUNK_OUTPUT_PANEL_BYTES, "a tile must have room for gates of channels");
-static_assert(tile_stride<float>(kValues) * sizeof(float) <= 4 * kTileRow, "four tiles must have room for the values");
+constant constexpr uint kPanel = CHUNK_OUTPUT_PANEL_BYTES;      // bytes of a row of q, k or h
+constant constexpr uint kTileRow = tile_stride<uchar>(kPanel);  // bytes from row to row
+static_assert(kChannels * sizeof(float) == kPanel, "a tile must have room for the gates of its channels");
+
+// A stage has a tile for each of two operands, or a tile of vNew with rows of twice the bytes. It is filled, then there
+// is a barrier, then it is multiplied: when it is filled again, the barrier of the other stage lies between.
+struct Stages {
+  threadgroup uchar* memory;
+  uint length;  // of a chunk
+  uint turn;
+
+  METAL_FUNC threadgroup uchar* next() thread { return memory + turn++ % 2 * (2 * length * kTileRow); }
+};
 
 // A strip of a matrix in device memory: as many of its rows as there are.
 template <typename T>
@@ -46,16 +55,15 @@ struct Unchanged {
 // left operand is decayed.
 template <bool Decays, typename E, typename T>
 METAL_FUNC void multiply_panels(thread StripSum (&sums)[kStrips], Rows<T> left, Rows<T> right, uint K, uint count,
-                                CumulativeGateTensors G, threadgroup uchar* tiles, uint length, Strip s) {
-  constexpr uint kColumns = CHUNK_OUTPUT_PANEL_BYTES / sizeof(E), kStride = tile_stride<E>(kColumns);
+                                CumulativeGateTensors G, thread Stages& stages, Strip s) {
+  constexpr uint kColumns = kPanel / sizeof(E), kStride = tile_stride<E>(kColumns);
   const uint own = s.first * kStride;
   StripCopy<T, E, kColumns> leftCopy, rightCopy;
   leftCopy.start(left.at, left.stride, left.count, K, s.lane);
   rightCopy.start(right.at, right.stride, right.count, K, s.lane);
-  threadgroup_barrier(mem_flags::mem_threadgroup);  // what was in the tiles has been used
   for (uint c = 0; c < K; c += kColumns) {
-    threadgroup E* leftTile = (threadgroup E*)(tiles + c / kColumns % 2 * 2 * length * kTileRow);
-    threadgroup E* rightTile = leftTile + length * kStride;
+    threadgroup E* leftTile = (threadgroup E*)stages.next();
+    threadgroup E* rightTile = leftTile + stages.length * kStride;
     if (Decays)
       leftCopy.finish(leftTile + own, s.lane, Decayed{gates_from(G, c), left.count, K - c});
     else
@@ -79,21 +87,22 @@ METAL_FUNC void multiply_panels(thread StripSum (&sums)[kStrips], Rows<T> left, 
 // A strip of q · kᵀ up to the diagonal, with the gates between its tokens, rounded.
 template <typename T, bool Channels>
 METAL_FUNC void make_scores(thread TileLeft<T, kStrip, kStrip> (&scores)[kStrips], Chunk<T> chunk,
-                            ChunkOutputScratch scratch, uint length, Strip s) {
+                            ChunkOutputScratch scratch, thread Stages& stages, Strip s) {
   const CumulativeGates G = {scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
   StripSum sums[kStrips];
   clear(sums);
   if (Channels) {
     threadgroup uchar* tiles = scratch.tiles;
-    const uint tile = length * kTileRow;
+    const uint tile = stages.length * kTileRow;
     const ChannelTiles<T> panel = {(threadgroup T*)tiles,
                                    (threadgroup T*)(tiles + tile),
                                    {(threadgroup float*)(tiles + 2 * tile), (threadgroup float*)(tiles + 3 * tile)},
                                    scratch.decayed};
     sum_channel_products(sums, {chunk.q.at, chunk.k.at, chunk.q.stride, chunk.K, chunk.G}, panel, Unchanged(), s);
+    threadgroup_barrier(mem_flags::mem_threadgroup);  // both stages have been used
   } else {
     stage_gates(G, chunk.G, s);
-    multiply_panels<false, T>(sums, chunk.q, chunk.k, chunk.K, s.number + 1, chunk.G, scratch.tiles, length, s);
+    multiply_panels<false, T>(sums, chunk.q, chunk.k, chunk.K, s.number + 1, chunk.G, stages, s);
   }
   MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
     if (j > s.number) continue;
@@ -110,27 +119,38 @@ METAL_FUNC void make_scores(thread TileLeft<T, kStrip, kStrip> (&scores)[kStrips
   }
 }
 
-// Adds the scores times vNew, of which the columns from `v` on fill all tiles.
+// A strip of vNew on its way, and its product with the scores.
 template <typename T>
-METAL_FUNC void add_values(thread StripSum (&out)[kStrips], thread const TileLeft<T, kStrip, kStrip> (&scores)[kStrips],
-                           Rows<T> vNew, uint v, uint columns, uint count, threadgroup T* tile, Strip s) {
-  constexpr uint kStride = tile_stride<T>(kValues);
-  StripCopy<T, T, kValues> copy;
-  copy.start(vNew.at + v, vNew.stride, vNew.count, columns, s.lane);
-  threadgroup_barrier(mem_flags::mem_threadgroup);  // what was in the tiles has been used
-  copy.finish(tile + s.first * kStride, s.lane);
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  if (s.rows == 0) return;
-  MLXTS_UNROLL for (uint m = 0; m < kStrips; ++m) {
-    if (m > s.number) continue;
-    MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
-      if (j >= count) continue;
-      TileRight<T, kStrip, kStrip> values;
-      load(values, tile + m * kStrip * kStride + j * kStrip, kStride);
-      multiply_add(out[j], scores[m], values);
+struct Values {
+  enum : uint { kColumns = 2 * kPanel / sizeof(T), kStride = tile_stride<T>(kColumns) };
+  static_assert(kStride * sizeof(T) <= 2 * kTileRow, "a tile of vNew must fit a stage");
+  Rows<T> vNew;
+  uint columns;
+  StripCopy<T, T, kColumns> copy;
+
+  METAL_FUNC void start(uint c, Strip s) thread {
+    copy.start(vNew.at + c, vNew.stride, vNew.count, columns - c, s.lane);
+  }
+  METAL_FUNC void multiply(thread StripSum (&out)[kStrips], thread const TileLeft<T, kStrip, kStrip> (&scores)[kStrips],
+                           thread Stages& stages, Strip s) thread {
+    MLXTS_UNROLL for (uint c = 0; c < kStrips * kStrip; c += kColumns) {
+      if (c >= columns) continue;
+      threadgroup T* tile = (threadgroup T*)stages.next();
+      copy.finish(tile + s.first * kStride, s.lane);
+      threadgroup_barrier(mem_flags::mem_threadgroup);
+      if (c + kColumns < columns) start(c + kColumns, s);
+      MLXTS_UNROLL for (uint m = 0; m < kStrips; ++m) {
+        if (m > s.number || s.rows == 0) continue;
+        MLXTS_UNROLL for (uint i = 0; i < kColumns; i += kStrip) {
+          if (c + i >= columns) continue;
+          TileRight<T, kStrip, kStrip> right;
+          load(right, tile + m * kStrip * kStride + i, kStride);
+          multiply_add(out[(c + i) / kStrip], scores[m], right);
+        }
+      }
     }
   }
-}
+};
 
 // This lane's rows of the output: what is left of the state at their tokens, and whether the mask keeps them.
 struct OutputRows {
@@ -152,17 +172,20 @@ METAL_FUNC OutputRows output_rows(CumulativeGateTensors G, device const uchar* m
 // The output for the values from `v` on, as many as a whole chunk has tokens. Decayed keys are multiplied in E.
 template <typename E, bool Channels, typename T>
 METAL_FUNC void output_values(Chunk<T> chunk, thread const TileLeft<T, kStrip, kStrip> (&scores)[kStrips], uint v,
-                              OutputRows own, float scale, device T* o, threadgroup uchar* tiles, uint length,
-                              Strip s) {
-  const uint columns = min(length, chunk.V - v), count = (columns + kStrip - 1) / kStrip;
+                              OutputRows own, float scale, device T* o, thread Stages& stages, Strip s) {
+  const uint columns = min(stages.length, chunk.V - v), count = (columns + kStrip - 1) / kStrip;
   const Rows<T> states = {chunk.h + ulong(v + s.first) * chunk.K, chunk.K, rows_from(s.first, columns)};
+  Values<T> values;
+  values.vNew = {chunk.vNew.at + v, chunk.vNew.stride, s.rows};
+  values.columns = columns;
+  values.start(0, s);
   StripSum out[kStrips];
   clear(out);
-  multiply_panels<Channels, E>(out, chunk.q, states, chunk.K, count, chunk.G, tiles, length, s);
+  multiply_panels<Channels, E>(out, chunk.q, states, chunk.K, count, chunk.G, stages, s);
   MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
     if (!Channels) scale_rows(out[j], own.decays);
   }
-  add_values(out, scores, chunk.vNew, v, columns, count, (threadgroup T*)tiles, s);
+  values.multiply(out, scores, stages, s);
   MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
     if (j >= count) continue;
     MLXTS_UNROLL for (uint i = 0; i < kElements; ++i) {
@@ -194,7 +217,7 @@ kernel void chunk_output(device const T* q [[buffer(CHUNK_OUTPUT_Q)]], device co
       threadgroup_place(p, cuts, group, groups.x, {fault, lane}, CHUNK_OUTPUT_FAULT_CU_SEQLENS, scratch.place, index);
   if (place.rows == 0) return;
   const Strip s = strip_of(simdgroup, lane, place.rows);
-  const uint H = p.heads, K = p.keyDim, V = p.valueDim, gates = Channels ? K : 1, length = p.chunkLength;
+  const uint H = p.heads, K = p.keyDim, V = p.valueDim, gates = Channels ? K : 1;
   const ulong token = place.token + s.first, cell = token * H + place.head;
   const ulong keyCell = (token * p.keyHeads + key_head_of(place.head, p.headsPerKey, p.keyHeads)) * K;
   const uint keyStride = p.keyHeads * K, valueStride = H * V;
@@ -208,9 +231,10 @@ kernel void chunk_output(device const T* q [[buffer(CHUNK_OUTPUT_Q)]], device co
                           V};
   const OutputRows own = output_rows<Channels>(chunk.G, mask + token, p.present & CHUNK_OUTPUT_HAS_MASK, s);
   TileLeft<T, kStrip, kStrip> scores[kStrips];
-  make_scores<T, Channels>(scores, chunk, scratch, length, s);
-  for (uint v = 0; v < V; v += length)
-    output_values<E, Channels>(chunk, scores, v, own, p.scale, o + cell * V, scratch.tiles, length, s);
+  Stages stages = {scratch.tiles, p.chunkLength, 0};
+  make_scores<T, Channels>(scores, chunk, scratch, stages, s);
+  for (uint v = 0; v < V; v += p.chunkLength)
+    output_values<E, Channels>(chunk, scores, v, own, p.scale, o + cell * V, stages, s);
 }
 
 #define CHUNK_OUTPUT(name, T)                                                                                       \

@@ -25,42 +25,45 @@ METAL_FUNC void load_x(thread TileLeft<float, kStrip, kStrip> (&X)[kStrips], dev
 }
 
 // What a strip of v or k is multiplied by on the way into a tile, which it enters rounded to T: a factor for each row,
-// and with a gate for each channel exp of the gates.
-template <typename T, bool Decayed>
+// and for k with a gate for each channel exp of the gates.
+template <typename T, bool Channels>
 struct Factors {
   threadgroup const float* rows;
+  bool keys;
   CumulativeGateTensors G;
   uint real, columns;
 
   METAL_FUNC float4 operator()(uint row, uint column, float4 v) const thread {
     if (row >= real || column >= columns) return float4(0.0f);
     float4 factor = float4(rows[row]);
-    if (Decayed) factor *= exp4_of_sum(high4(G, row, column), low4(G, row, column));
+    if (Channels && keys) factor *= exp4_of_sum(high4(G, row, column), low4(G, row, column));
     return round4<T>(v * factor);
   }
 };
 
-// A matrix in device memory, its rows `stride` apart.
-template <typename Element>
-struct Rows {
-  device Element* at;
-  uint stride;
+// What X is multiplied with and where the product goes, from a strip's first row on: k and w, or v and u.
+template <typename T>
+struct Operands {
+  device const T* from;
+  device T* to;
+  uint fromStride, toStride, columns;
+  bool keys;
 };
 
-// to = X · round(factors · from), strips of both from their first row on; of G the gates of `from`, if `Decayed`.
-template <bool Decayed, typename T>
-METAL_FUNC void multiply_panels(thread const TileLeft<float, kStrip, kStrip> (&X)[kStrips], Rows<const T> from,
-                                Rows<T> to, uint columns, threadgroup const float* factors, CumulativeGateTensors G,
-                                threadgroup float* tiles, uint length, Strip s) {
+// to = X · round(factors · from); of G the strip's gates.
+template <bool Channels, typename T>
+METAL_FUNC void multiply_panels(thread const TileLeft<float, kStrip, kStrip> (&X)[kStrips], Operands<T> m,
+                                threadgroup const float* factors, CumulativeGateTensors G, threadgroup float* tiles,
+                                uint length, Strip s) {
   StripCopy<T, float, kColumns> copy;
-  copy.start(from.at, from.stride, s.rows, columns, s.lane);
-  for (uint c = 0; c < columns; c += kColumns) {
+  copy.start(m.from, m.fromStride, s.rows, m.columns, s.lane);
+  for (uint c = 0; c < m.columns; c += kColumns) {
     threadgroup float* tile = tiles + c / kColumns % 2 * length * kStride;
-    const Factors<T, Decayed> change = {factors, gates_from(G, c), s.rows, columns - c};
+    const Factors<T, Channels> change = {factors, m.keys, gates_from(G, c), s.rows, m.columns - c};
     copy.finish(tile + s.first * kStride, s.lane, change);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     const uint next = c + kColumns;
-    if (next < columns) copy.start(from.at + next, from.stride, s.rows, columns - next, s.lane);
+    if (next < m.columns) copy.start(m.from + next, m.fromStride, s.rows, m.columns - next, s.lane);
     if (s.rows == 0) continue;
     TileSum<kStrip, kColumns> sum;
     fill(sum, 0.0f);
@@ -70,7 +73,7 @@ METAL_FUNC void multiply_panels(thread const TileLeft<float, kStrip, kStrip> (&X
       load(right, tile + j * kStrip * kStride, kStride);
       multiply_add(sum, X[j], right);
     }
-    store_strip(sum, to.at + c, to.stride, columns - c, s);
+    store_strip(sum, m.to + c, m.toStride, m.columns - c, s);
   }
 }
 
@@ -108,13 +111,9 @@ kernel void chunk_wu(device const T* k [[buffer(CHUNK_WU_K)]], device const T* v
   simdgroup_barrier(mem_flags::mem_threadgroup);  // others do not read these
   TileLeft<float, kStrip, kStrip> X[kStrips];
   load_x(X, x + (place.token * H + place.head) * length, H * length, s);
-  if (keys) {
-    const Rows<const T> from = {k + keyCell * K, p.keyHeads * K};
-    multiply_panels<Channels, T>(X, from, {w + cell * K, H * K}, K, factors, ownGates, scratch.tiles, length, s);
-  } else {
-    const Rows<const T> from = {v + cell * V, H * V};
-    multiply_panels<false, T>(X, from, {u + cell * V, H * V}, V, factors, ownGates, scratch.tiles, length, s);
-  }
+  const Operands<T> operands = keys ? Operands<T>{k + keyCell * K, w + cell * K, p.keyHeads * K, H * K, K, keys}
+                                    : Operands<T>{v + cell * V, u + cell * V, H * V, H * V, V, keys};
+  multiply_panels<Channels>(X, operands, factors, ownGates, scratch.tiles, length, s);
 }
 
 #define CHUNK_WU(name, T)                                                                              \

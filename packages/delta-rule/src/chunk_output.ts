@@ -57,8 +57,8 @@ export const chunkOutputKernel = defineKernel({
       ...CUMULATIVE_SCRATCH,
       steps: "f32",
     },
-    // Four tiles: two of each operand, used in turn, or one of the values. With a gate for each channel first one of q,
-    // one of k and two of G, and beside them one in which each simdgroup has rows of its own.
+    // Two stages, used in turn, of a tile for each of two operands. With a gate for each channel first four tiles, of q, of
+    // k and two of G, and beside them one in which each simdgroup has rows of its own.
     gpu: { ...PLACE_SCRATCH, tiles: "u8", ...CUMULATIVE_SCRATCH, decayed: "f32" },
   },
   launch: {
