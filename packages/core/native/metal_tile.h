@@ -130,10 +130,11 @@ METAL_FUNC void add_row_sums(thread float (&sums)[M / 8], thread TileLeft<E, M, 
   }
 }
 
-// sum += left · right, in the columns of the sum from `column` on, a multiple of 16.
-template <typename E, uint M, uint Columns, uint N, uint K>
-METAL_FUNC void multiply_add_columns(thread TileSum<M, Columns>& sum, uint column, thread const TileLeft<E, M, K>& left,
-                                     thread const TileRight<E, K, N>& right) {
+// sum += left · right, in the columns of the sum from `column` on, a multiple of 16. An operand in f32 keeps its digits,
+// also beside one in f16 or bf16.
+template <typename L, typename R, uint M, uint Columns, uint N, uint K>
+METAL_FUNC void multiply_add_columns(thread TileSum<M, Columns>& sum, uint column, thread const TileLeft<L, M, K>& left,
+                                     thread const TileRight<R, K, N>& right) {
   MLXTS_UNROLL for (uint k = 0; k < K / 8; ++k) {
     MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
       MLXTS_UNROLL for (uint c = 0; c < N / 8; ++c) {
@@ -145,9 +146,9 @@ METAL_FUNC void multiply_add_columns(thread TileSum<M, Columns>& sum, uint colum
 }
 
 // sum += left · right
-template <typename E, uint M, uint N, uint K>
-METAL_FUNC void multiply_add(thread TileSum<M, N>& sum, thread const TileLeft<E, M, K>& left,
-                             thread const TileRight<E, K, N>& right) {
+template <typename L, typename R, uint M, uint N, uint K>
+METAL_FUNC void multiply_add(thread TileSum<M, N>& sum, thread const TileLeft<L, M, K>& left,
+                             thread const TileRight<R, K, N>& right) {
   multiply_add_columns(sum, 0, left, right);
 }
 

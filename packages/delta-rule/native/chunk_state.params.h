@@ -27,11 +27,12 @@
 #define CHUNK_STATE_HAS_SNAPSHOTS 1024u
 #define CHUNK_STATE_FAULT_CU_SEQLENS 1
 #ifdef __METAL_VERSION__
-#define CHUNK_STATE_ROWS 32
+#define CHUNK_STATE_ROWS 16
+#define CHUNK_STATE_SIMDGROUPS 4
 #define CHUNK_STATE_THREADS 128
-#define CHUNK_STATE_TILE_BYTES 8192
-#define CHUNK_STATE_GAP_BYTES 16
-#define CHUNK_STATE_BUFFER_BYTES 9216
+#define CHUNK_STATE_TILE_BYTES 2048
+#define CHUNK_STATE_LEAST_TOKENS 16
+#define CHUNK_STATE_MOST_TOKENS 64
 #else
 #define CHUNK_STATE_ROWS 64
 #endif
@@ -51,29 +52,31 @@ struct ChunkStateParams {
   uint32_t snapshotEvery;
   uint32_t present;  // a bit for each buffer
 #ifdef __METAL_VERSION__
-  uint32_t scratch[4];  // byte offsets
+  uint32_t scratch[5];  // byte offsets
 #else
   uint32_t scratch[9];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(ChunkStateParams) == 68, "ChunkStateParams must match the declaration of chunk_state");
+static_assert(sizeof(ChunkStateParams) == 72, "ChunkStateParams must match the declaration of chunk_state");
 #else
 static_assert(sizeof(ChunkStateParams) == 88, "ChunkStateParams must match the declaration of chunk_state");
 #endif
 #ifdef __METAL_VERSION__
 struct ChunkStateScratch {
   threadgroup uint* place;
-  threadgroup uchar* tiles;
+  threadgroup float* products;
   threadgroup uchar* gated;
-  threadgroup float* keyDecays;
+  threadgroup uchar* tiles;
+  threadgroup float* decays;
 };
 inline ChunkStateScratch scratch_of(threadgroup uchar* memory, constant ChunkStateParams& p) {
   return {
       (threadgroup uint*)(memory + p.scratch[0]),
-      (threadgroup uchar*)(memory + p.scratch[1]),
+      (threadgroup float*)(memory + p.scratch[1]),
       (threadgroup uchar*)(memory + p.scratch[2]),
-      (threadgroup float*)(memory + p.scratch[3]),
+      (threadgroup uchar*)(memory + p.scratch[3]),
+      (threadgroup float*)(memory + p.scratch[4]),
   };
 }
 #else

@@ -11,13 +11,14 @@ import {
   gateVariant,
 } from "./chunk.ts";
 import {
-  BLOCK,
   CUMULATIVE_BUFFERS,
   CUMULATIVE_SCRATCH,
   PLACE_SCRATCH,
   PLACE_SHAPE,
   SIMD,
   shapeIf,
+  tileShape,
+  tileShapeF32,
   wholeVectors,
 } from "./launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
@@ -40,15 +41,30 @@ interface Sizes extends Pick<ChunkDims, "N" | "H" | "K" | "V" | "BT" | "channels
   bytes: number;
 }
 
-/** Rows of w or k that a GPU has in threadgroup memory at once, and gaps after them: rows begin in different banks. */
-const TILE_BYTES = 8192;
-const GAP_BYTES = 16;
-/** A tile with its gaps: it has the most rows when they are 64 elements of two bytes. */
-const BUFFER_BYTES = TILE_BYTES + (TILE_BYTES / (64 * 2)) * GAP_BYTES;
-/** Value rows of a GPU's threadgroup; a simdgroup keeps a row of blocks of the state. */
-const GPU_ROWS = 32;
 /** A GPU keeps the state in registers: it has a kernel for keys up to each of these lengths. */
 const KEY_LENGTHS = [64, 128, 256];
+const keyLength = (K: number) => KEY_LENGTHS.find((most) => K <= most) as number;
+/** Value rows of a GPU's threadgroup, and simdgroups that share the columns of the state. */
+const GPU_ROWS = 16;
+const SIMDGROUPS = 4;
+/** Bytes of w or k that a simdgroup has in threadgroup memory at once, and tokens if so many take more. */
+const TILE_BYTES = 2048;
+const LEAST_TOKENS = 16;
+const MOST_TOKENS = Math.max(...CHUNK_LENGTH.values);
+
+/** Arrays of a GPU's threadgroup. */
+function gpuScratch({ K, BT, channels, bytes }: Sizes) {
+  const columnBytes = (keyLength(K) / SIMDGROUPS) * bytes;
+  const tokens = Math.max(LEAST_TOKENS, TILE_BYTES / columnBytes);
+  const products = tokens * columnBytes > TILE_BYTES ? MOST_TOKENS / 2 : MOST_TOKENS;
+  return {
+    ...PLACE_SHAPE,
+    products: [SIMDGROUPS, ...tileShapeF32(GPU_ROWS, products)],
+    gated: tileShape(GPU_ROWS, MOST_TOKENS * bytes),
+    tiles: [SIMDGROUPS, ...tileShape(tokens, columnBytes)],
+    decays: [channels > 1 ? K : BT + 1],
+  };
+}
 
 export const chunkStateKernel = defineKernel({
   library: deltaRuleLibrary,
@@ -75,14 +91,16 @@ export const chunkStateKernel = defineKernel({
     cpu: { rows: 64 },
     gpu: {
       rows: GPU_ROWS,
-      threads: (GPU_ROWS / BLOCK) * SIMD,
+      simdgroups: SIMDGROUPS,
+      threads: SIMDGROUPS * SIMD,
       tileBytes: TILE_BYTES,
-      gapBytes: GAP_BYTES,
-      bufferBytes: BUFFER_BYTES,
+      leastTokens: LEAST_TOKENS,
+      mostTokens: MOST_TOKENS,
     },
   },
   scratch: {
     // gated: vNew as it decays to the chunk's end. keyDecays: with a gate for each channel, those of the whole chunk.
+    // products: what each simdgroup adds to w Sᵀ. decays: of tokens and the chunk, or with a gate for each channel keyDecays.
     cpu: {
       state: "f32",
       transposedState: "f32",
@@ -93,7 +111,7 @@ export const chunkStateKernel = defineKernel({
       ...CUMULATIVE_SCRATCH,
       keyDecays: "f32",
     },
-    gpu: { ...PLACE_SCRATCH, tiles: "u8", gated: "u8", keyDecays: "f32" },
+    gpu: { ...PLACE_SCRATCH, products: "f32", gated: "u8", tiles: "u8", decays: "f32" },
   },
   launch: {
     cpu: ({ N, H, K, V, BT, channels, bytes }: Sizes, { constants: { rows } }) => {
@@ -113,16 +131,10 @@ export const chunkStateKernel = defineKernel({
         },
       };
     },
-    gpu: ({ N, H, K, V, BT, channels, bytes }, { constants: { rows, threads, bufferBytes } }) => ({
-      threadgroups: [Math.ceil(V / rows), H, N],
+    gpu: (sizes, { constants: { rows, threads } }) => ({
+      threadgroups: [Math.ceil(sizes.V / rows), sizes.H, sizes.N],
       threadsPerThreadgroup: [threads, 1, 1],
-      // Two tiles in turn.
-      scratch: {
-        ...PLACE_SHAPE,
-        tiles: [2, bufferBytes],
-        gated: [BT, rows, bytes],
-        keyDecays: shapeIf(channels > 1, K),
-      },
+      scratch: gpuScratch(sizes),
     }),
   },
 });
@@ -130,7 +142,7 @@ export const chunkStateKernel = defineKernel({
 /** The variant for any length of keys, or the one for keys of at most so many elements where a library has those. */
 function keyVariant({ device }: CommandEncoder, dtype: Dtype, K: number): string {
   if (device.library(deltaRuleLibrary).has(chunkStateKernel.name, dtype)) return dtype;
-  return `${dtype}_k${KEY_LENGTHS.find((most) => K <= most)}`;
+  return `${dtype}_k${keyLength(K)}`;
 }
 
 export function encodeChunkState(
