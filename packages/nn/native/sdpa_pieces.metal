@@ -158,10 +158,7 @@ METAL_FUNC void attend(device const X* q, device const C* keys, device const C* 
       const uint row = i * 8 + simdgroup;
       const float factor = softmax_row(scores + row * kScoreStride, left(block, tile.limit(row)), tile.scale,
                                        state.maximum[i], state.denominator[i], lane);
-      if (lane == 0) {
-        scratch.factors[row] = factor;
-        scratch.denominators[row] = state.denominator[i];
-      }
+      if (lane == 0) scratch.factors[row] = factor;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (idle) continue;

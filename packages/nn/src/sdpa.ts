@@ -140,7 +140,6 @@ export const sdpaPiecesKernel = defineKernel({
       scores0: "f32", // of two blocks in turn: one is written while the other is still read
       scores1: "f32",
       factors: "f32", // what a row's earlier sums are multiplied by
-      denominators: "f32",
     },
   },
   launch: {
@@ -169,7 +168,6 @@ export const sdpaPiecesKernel = defineKernel({
           scores0: [used, PIECES_TILE.scoreStride],
           scores1: [used, PIECES_TILE.scoreStride],
           factors: [used],
-          denominators: [used],
         },
       };
     },
