@@ -78,14 +78,7 @@ METAL_FUNC Part part_of(uint simdgroup, uint rows, uint columns) {
   return {row, column, metal::min(halves ? 2u : 1u, (left + 15) / 16)};
 }
 
-struct Products {
-  TileSum<32, 16> strips[2];
-};
-
-METAL_FUNC void clear(thread Products& products) {
-  fill(products.strips[0], 0.0f);
-  fill(products.strips[1], 0.0f);
-}
+typedef TileSum<32, 32> Products;
 
 // Products and linear biases to `out` [rows, columns], where those of the threadgroup begin at row0 and column0.
 template <typename O>
@@ -98,7 +91,7 @@ METAL_FUNC void store(thread Products& products, Part part, device O* out, uint 
       const float added = linear_bias(bias, biasDtype, column);
       MLXTS_UNROLL for (uint r = 0; r < 4; ++r) {
         const uint row = row0 + part.row + 8 * r + matrix_row(lane);
-        if (row < rows) out[ulong(row) * columns + column] = O(products.strips[c / 2].at(r, c % 2, e) + added);
+        if (row < rows) out[ulong(row) * columns + column] = O(products.at(r, c, e) + added);
       }
     }
   }

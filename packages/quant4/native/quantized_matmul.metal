@@ -23,7 +23,7 @@ struct GroupSums {
 };
 
 METAL_FUNC void clear(thread GroupSums& group) {
-  clear(group.products);
+  fill(group.products, 0.0f);
   MLXTS_UNROLL for (uint r = 0; r < 4; ++r) group.x[r] = 0.0f;
 }
 
@@ -38,7 +38,7 @@ METAL_FUNC void multiply_tiles(thread GroupSums& group, Part part, threadgroup c
       if (s >= part.strips) continue;
       TileRight<X, 16, 16> right;
       load_transposed(right, codes + (part.column + 16 * s) * kStride + k, kStride);
-      multiply_add(group.products.strips[s], left, right);
+      multiply_add_columns(group.products, 16 * s, left, right);
     }
   }
 }
@@ -54,8 +54,8 @@ METAL_FUNC void finish_group(thread Products& products, thread GroupSums& group,
       const uint row = part.column + 8 * c + matrix_column(lane) + e;
       const float scale = scales[row], offset = offsets[row];
       MLXTS_UNROLL for (uint r = 0; r < 4; ++r) {
-        thread float& sum = products.strips[c / 2].at(r, c % 2, e);
-        sum = fma(scale, group.products.strips[c / 2].at(r, c % 2, e), fma(offset, x[r], sum));
+        thread float& sum = products.at(r, c, e);
+        sum = fma(scale, group.products.at(r, c, e), fma(offset, x[r], sum));
       }
     }
   }
@@ -77,7 +77,7 @@ Products multiply(device const X* x, Weights<S, Bits> w, QuantizedMatmulScratch 
   HeldCodes<S, Bits, kOwn> codes;
   Products products;
   GroupSums group;
-  clear(products);
+  fill(products, 0.0f);
   clear(group);
   for (uint next = 0; next <= w.cols; next += kColumns) {
     // The next tiles begin their way, the last ones are multiplied, then these arrive.

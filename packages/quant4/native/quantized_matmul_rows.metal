@@ -21,7 +21,7 @@ METAL_FUNC void multiply_tiles(thread Products& products, Part part, threadgroup
       if (s >= part.strips) continue;
       TileRight<float, 16, 16> right;
       load(right, w + k * kWStride + part.column + 16 * s, kWStride);
-      multiply_add(products.strips[s], left, right);
+      multiply_add_columns(products, 16 * s, left, right);
     }
   }
 }
@@ -36,7 +36,7 @@ Products multiply(device const X* x, Weights<S, Bits> w, QuantizedMatmulRowsScra
   TileCopy<X, float, kM, kK, kThreads> rows;
   HeldCodes<S, Bits, kOwn> codes;
   Products products;
-  clear(products);
+  fill(products, 0.0f);
   for (uint next = 0; next < w.rows + kK; next += kK) {
     // The next tiles begin their way, the last ones are multiplied, then these arrive.
     const uint into = next / kK % 2, from = 1 - into;
