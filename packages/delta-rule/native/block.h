@@ -25,12 +25,6 @@ METAL_FUNC Block scaled(Block b, float factor) {
   return block(b.thread_elements()[0] * factor, b.thread_elements()[1] * factor);
 }
 
-// Each column times its factor; `from`, aligned to two elements, has those of this lane's columns.
-METAL_FUNC Block scaled_columns(Block b, threadgroup const float* from) {
-  const metal::float2 factor = *(threadgroup const metal::float2*)from;
-  return block(b.thread_elements()[0] * factor[0], b.thread_elements()[1] * factor[1]);
-}
-
 // A block of rows that lie `stride`, an even number, apart in threadgroup memory; `from` is aligned to two elements.
 template <typename T>
 METAL_FUNC Block load_block(threadgroup const T* from, uint stride, BlockLane at) {
