@@ -42,8 +42,8 @@ METAL_FUNC void sum_head_products(thread StripSum (&dots)[kStrips], device const
 
 // A strip below the diagonal, zeros elsewhere; sums that have no gates yet times exp(G_i − G_j).
 template <bool Channels>
-METAL_FUNC void store_strip(thread const StripSum (&dots)[kStrips], CumulativeGates G, device float* a, uint stride,
-                            uint length, Strip s) {
+METAL_FUNC void store_dots(thread const StripSum (&dots)[kStrips], CumulativeGates G, device float* a, uint stride,
+                           uint length, Strip s) {
   MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
     if (j * kStrip >= length) continue;
     MLXTS_UNROLL for (uint i = 0; i < kElements; ++i) {
@@ -92,7 +92,7 @@ kernel void chunk_kkt(device const T* k [[buffer(CHUNK_KKT_K)]], device const fl
     stage_gates(headGates, allGates, s);
     sum_head_products(dots, keys, keyStride, K, betas, tiles, length, s);
   }
-  store_strip<Channels>(dots, headGates, a + cell * length, H * length, length, s);
+  store_dots<Channels>(dots, headGates, a + cell * length, H * length, length, s);
 }
 
 #define CHUNK_KKT(name, T)                                                                                \
