@@ -2,9 +2,18 @@
 // in registers: block forward substitution, X_ij = −X_ii Σ A_im X_mj, which needs of the others only the blocks X_ii.
 #include "chunk_inverse.params.h"
 #include "chunk_metal.h"
+#include "metal_matrix.h"
 
 using namespace metal;
 using namespace mlxts;
+
+typedef simdgroup_float8x8 Block;
+
+METAL_FUNC Block load_block(threadgroup const float* from, uint stride) {
+  Block block;
+  simdgroup_load(block, from, stride);
+  return block;
+}
 
 // Column `column` of the inverse of a unit lower triangular 8 × 8 block, by forward substitution.
 METAL_FUNC void invert_column(threadgroup const float* a, uint stride, uint column, threadgroup float* inverse) {
@@ -48,26 +57,27 @@ kernel void chunk_inverse_f32(device const float* a [[buffer(CHUNK_INVERSE_A)]],
     invert_column(scratch.a + own * 8 * (stride + 1), stride, lane, scratch.diagonalInverses + own * 64);
   threadgroup_barrier(mem_flags::mem_threadgroup);
 
-  const BlockLane at = block_lane(lane);
   Block column[8];
   MLXTS_UNROLL
   for (uint i = 0; i < 8; ++i) {
-    column[i] = block(0.0f, 0.0f);
+    column[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
     if (i >= blocks) continue;
     if (i >= own) {
-      const Block diagonal = load_block(scratch.diagonalInverses + i * 64, 8, at);
-      Block sum = block(0.0f, 0.0f);
+      const Block diagonal = load_block(scratch.diagonalInverses + i * 64, 8);
+      Block sum = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
       MLXTS_UNROLL
       for (uint m = 0; m < i; ++m)
-        if (m >= own) multiply_add(sum, load_block(scratch.a + i * 8 * stride + m * 8, stride, at), column[m]);
+        if (m >= own)
+          simdgroup_multiply_accumulate(sum, load_block(scratch.a + i * 8 * stride + m * 8, stride), column[m], sum);
+      sum.thread_elements() *= -1.0f;
       if (i == own)
         column[i] = diagonal;
       else
-        multiply_add(column[i], diagonal, block(-sum.thread_elements()[0], -sum.thread_elements()[1]));
+        simdgroup_multiply(column[i], diagonal, sum);
     }
-    const uint row = i * 8 + at.row;
+    const uint row = i * 8 + matrix_row(lane);
     if (row < place.rows)
       for (uint e = 0; e < 2; ++e)
-        x[start + row * rowStride + own * 8 + at.column + e] = column[i].thread_elements()[e];
+        x[start + row * rowStride + own * 8 + matrix_column(lane) + e] = column[i].thread_elements()[e];
   }
 }

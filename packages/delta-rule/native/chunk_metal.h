@@ -1,7 +1,7 @@
 // What the Metal kernels of the chunk stages share: the chunk of a threadgroup and its cumulative gates.
 #pragma once
-#include "block.h"
 #include "chunk_place.h"
+#include "metal_kernel.h"
 
 namespace mlxts {
 
