@@ -89,29 +89,39 @@ METAL_FUNC TileLeft<E, kRows, tile_columns<E>()> load_queries(device const X* q,
   return as_left<E>(x);
 }
 
+// Weights and factors are powers of e with all digits of a float. For weights of 16 bits, powers of 2 of a scaled score
+// have enough digits, and are what GPUs compute themselves.
+template <typename E>
+struct Power {
+  static constant constexpr float kScale = is_same_v<E, float> ? 1.0f : 1.44269504f;
+  // The largest exponent: weights of f16 go up to 2¹⁴, so that fewer are below its normal numbers.
+  static constant constexpr float kMost = is_same_v<E, half> ? 14.0f : 0.0f;
+  METAL_FUNC static float of(float x) { return is_same_v<E, float> ? precise::exp(x) : precise::exp2(x); }
+};
+
 // The scores of a block become weights exp(scale · score − maximum), rounded to E, and 0 for keys that a row does not
 // see. The earlier sums are scaled for the new maximum.
 template <typename E>
 METAL_FUNC void softmax(thread TileSum<kRows, kKeys>& scores, thread OwnRows& rows, uint block, float scale,
                         uint lane) {
-  // Weights of f16 go up to exp(10), so that fewer are below its normal numbers.
-  constexpr float kMost = is_same_v<E, half> ? 10.0f : 0.0f;
+  const bool all_seen = block + kKeys <= rows.seenByAll;
+  scale *= Power<E>::kScale;
   float factors[kRows / 8];
   MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
     float maximum = rows.maxima[r];
     MLXTS_UNROLL for (uint c = 0; c < kKeys / 8; ++c) MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
-      const bool seen = block + 8 * c + matrix_column(lane) + e < rows.limits[r];
+      const bool seen = all_seen || block + 8 * c + matrix_column(lane) + e < rows.limits[r];
       scores.at(r, c, e) = seen ? scores.at(r, c, e) * scale : -INFINITY;
       maximum = max(maximum, scores.at(r, c, e));
     }
     maximum = row_max(maximum);
-    // Where the maximum is −∞, any base gives exp(−∞) = 0.
+    // Where the maximum is −∞, any base gives a power of 0.
     const float base = maximum == -INFINITY ? 0.0f : maximum;
-    factors[r] = precise::exp(rows.maxima[r] - base);
+    factors[r] = Power<E>::of(rows.maxima[r] - base);
     rows.maxima[r] = maximum;
     rows.denominators[r] *= factors[r];
     MLXTS_UNROLL for (uint c = 0; c < kKeys / 8; ++c) MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
-      scores.at(r, c, e) = float(E(precise::exp(scores.at(r, c, e) - base + kMost)));
+      scores.at(r, c, e) = float(E(Power<E>::of(scores.at(r, c, e) - (base - Power<E>::kMost))));
       rows.denominators[r] += scores.at(r, c, e);
     }
   }
