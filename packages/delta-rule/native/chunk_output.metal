@@ -1,5 +1,5 @@
-// One threadgroup: o of one chunk of one head, a strip of 16 rows to a simdgroup. The scores stay in registers. Panels of q
-// with k, then of q with the state's rows, then of vNew go through two stages of threadgroup memory in turn.
+// One threadgroup: o of one chunk of one head, a strip of 16 rows to a simdgroup. The scores stay in registers. Panels
+// of q with k, then of q with the state's rows, then of vNew go through two stages of threadgroup memory in turn.
 #include "channel_strips.h"
 #include "chunk_output.params.h"
 
@@ -13,11 +13,11 @@ static_assert(kChannels * sizeof(float) == kPanel, "a tile must have room for th
 // A stage has a tile for each of two operands, or a tile of vNew with rows of twice the bytes. It is filled, then there
 // is a barrier, then it is multiplied: when it is filled again, the barrier of the other stage lies between.
 struct Stages {
-  threadgroup uchar* memory;
-  uint length;  // of a chunk
+  threadgroup uchar* first;  // the first stage
+  uint length;               // of a chunk
   uint turn;
 
-  METAL_FUNC threadgroup uchar* next() thread { return memory + turn++ % 2 * (2 * length * kTileRow); }
+  METAL_FUNC threadgroup uchar* next() thread { return first + turn++ % 2 * (2 * length * kTileRow); }
 };
 
 // A strip of a matrix in device memory: as many of its rows as there are.

@@ -23,12 +23,12 @@ template <typename C, typename E>
 struct TileQueue {
   device const C *keys, *values;
   uint dim, end, first, index;  // `first` of the columns of the values
-  threadgroup E* memory;        // two tiles
+  threadgroup E* slots;         // two tiles
   uint slot = 0, block = 0, column = 0;
   bool of_values = false;
   TileCopy<C, E, kKeys, tile_columns<E>(), kThreads> copy = {};
 
-  METAL_FUNC threadgroup E* tile() const thread { return memory + slot * kKeys * tile_stride<E>(tile_columns<E>()); }
+  METAL_FUNC threadgroup E* tile() const thread { return slots + slot * kKeys * tile_stride<E>(tile_columns<E>()); }
   METAL_FUNC void start() thread {
     device const C* from = (of_values ? values : keys) + ulong(block) * dim + column;
     copy.start(from, dim, left(block, end), dim - column, index);
