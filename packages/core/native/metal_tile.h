@@ -130,8 +130,8 @@ METAL_FUNC void add_row_sums(thread float (&sums)[M / 8], thread TileLeft<E, M, 
   }
 }
 
-// sum += left · right, in the columns of the sum from `column` on, a multiple of 16. An operand in f32 keeps its digits,
-// also beside one in f16 or bf16.
+// sum += left · right, in the columns of the sum from `column` on, a multiple of 16. An operand in f32 keeps its
+// digits, also beside one in f16 or bf16.
 template <typename L, typename R, uint M, uint Columns, uint N, uint K>
 METAL_FUNC void multiply_add_columns(thread TileSum<M, Columns>& sum, uint column, thread const TileLeft<L, M, K>& left,
                                      thread const TileRight<R, K, N>& right) {
@@ -150,6 +150,20 @@ template <typename L, typename R, uint M, uint N, uint K>
 METAL_FUNC void multiply_add(thread TileSum<M, N>& sum, thread const TileLeft<L, M, K>& left,
                              thread const TileRight<R, K, N>& right) {
   multiply_add_columns(sum, 0, left, right);
+}
+
+// The outputs of a simdgroup where four of them have 64 × 64: 32 rows, and strips of 16 columns.
+struct ProductPart {
+  uint row, column, strips;
+};
+
+// Of more than 32 rows, each of the four has 32, and half of the columns; else it has all rows, and a quarter of the
+// columns. Strips beyond the last column are left out.
+METAL_FUNC ProductPart product_part(uint simdgroup, uint rows, uint columns) {
+  const bool halves = rows > 32;
+  const uint row = halves ? simdgroup / 2 * 32 : 0, column = halves ? simdgroup % 2 * 32 : simdgroup * 16;
+  const uint left = columns - metal::min(column, columns);
+  return {row, column, metal::min(halves ? 2u : 1u, (left + 15) / 16)};
 }
 
 // A tile [Rows, Columns] on its way from device memory, where it has dtype T, to threadgroup memory, where it has dtype

@@ -15,28 +15,13 @@ constexpr uint depth() {
   return MATMUL_DEPTH_BYTES / sizeof(E);
 }
 
-// The outputs of a simdgroup within its threadgroup: 32 rows, and strips of 16 columns.
-struct Part {
-  uint row, column, strips;
-};
-
-// Of more than 32 rows, each of the four simdgroups has 32, and half of the columns; else it has all rows, and a quarter
-// of the columns. Strips beyond the last column are left out.
-METAL_FUNC Part part_of(uint simdgroup, uint rows, uint columns) {
-  const bool halves = rows > 32;
-  const uint row = halves ? simdgroup / 2 * 32 : 0, column = halves ? simdgroup % 2 * 32 : simdgroup * 16;
-  const uint left = columns - min(column, columns);
-  return {row, column, min(halves ? 2u : 1u, (left + 15) / 16)};
-}
-
-struct Sums {
-  TileSum<32, 16> strips[2];
-};
+// The sums of a simdgroup; a strip is 16 of the columns.
+typedef TileSum<32, 32> Sums;
 
 // Adds the products of a tile of x [kRows, depth] and a tile of the weight: [kColumns, depth] if `transpose`, else
 // [depth, kColumns].
 template <typename E>
-METAL_FUNC void multiply(thread Sums& sums, Part part, threadgroup const E* x, threadgroup const E* weight,
+METAL_FUNC void multiply(thread Sums& sums, ProductPart part, threadgroup const E* x, threadgroup const E* weight,
                          bool transpose) {
   constexpr uint kDeep = tile_stride<E>(depth<E>()), kWide = tile_stride<E>(kColumns);
   for (uint k = 0; k < depth<E>(); k += 16) {
@@ -50,15 +35,15 @@ METAL_FUNC void multiply(thread Sums& sums, Part part, threadgroup const E* x, t
         load_transposed(right, weight + column * kDeep + k, kDeep);
       else
         load(right, weight + k * kWide + column, kWide);
-      multiply_add(sums.strips[s], left, right);
+      multiply_add_columns(sums, 16 * s, left, right);
     }
   }
 }
 
 // Rounds the sums, with the bias added, to the outputs; those of the threadgroup begin at row m0 and column n0.
 template <typename X, typename O>
-METAL_FUNC void store(thread Sums& sums, Part part, device const X* bias, device O* out, constant MatmulParams& p,
-                      uint m0, uint n0, uint lane) {
+METAL_FUNC void store(thread Sums& sums, ProductPart part, device const X* bias, device O* out,
+                      constant MatmulParams& p, uint m0, uint n0, uint lane) {
   MLXTS_UNROLL for (uint c = 0; c < 4; ++c) {
     MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
       const uint n = n0 + part.column + 8 * c + matrix_column(lane) + e;
@@ -67,7 +52,7 @@ METAL_FUNC void store(thread Sums& sums, Part part, device const X* bias, device
       if (p.present & MATMUL_HAS_BIAS) add = p.biasF32 ? ((device const float*)bias)[n] : float(bias[n]);
       MLXTS_UNROLL for (uint r = 0; r < 4; ++r) {
         const uint m = m0 + part.row + 8 * r + matrix_row(lane);
-        if (m < p.m) out[ulong(m) * p.n + n] = O(sums.strips[c / 2].at(r, c % 2, e) + add);
+        if (m < p.m) out[ulong(m) * p.n + n] = O(sums.at(r, c, e) + add);
       }
     }
   }
@@ -84,10 +69,9 @@ kernel void matmul(device const X* x [[buffer(MATMUL_X)]], device const W* weigh
   constexpr uint kDepth = depth<E>(), kDeep = tile_stride<E>(kDepth), kWide = tile_stride<E>(kColumns);
   const MatmulScratch scratch = scratch_of(memory, p);
   const uint m0 = group.y * kRows, n0 = group.x * kColumns, rows = p.m - m0, columns = p.n - n0;
-  const Part part = part_of(simdgroup, rows, columns);
+  const ProductPart part = product_part(simdgroup, rows, columns);
   Sums sums;
-  fill(sums.strips[0], 0.0f);
-  fill(sums.strips[1], 0.0f);
+  fill(sums, 0.0f);
 
   TileCopy<X, E, kRows, kDepth, kThreads> x_copy;
   TileCopy<W, E, kColumns, kDepth, kThreads> nk_copy;  // of a weight [n, k]

@@ -1,5 +1,5 @@
-// What the products with many rows of x share: words of W on their way into a tile, which products a
-// simdgroup has, and their way out.
+// What the products with many rows of x share: words of W on their way into a tile, and the way out of
+// products.
 #pragma once
 #include "affine.h"
 #include "metal_tile.h"
@@ -63,26 +63,11 @@ struct HeldCodes {
   }
 };
 
-// The products of a simdgroup, from a row and a column of its threadgroup's 64 × 64 on: 32 rows, and strips of 16
-// columns.
-struct Part {
-  uint row, column, strips;
-};
-
-// Of more than 32 rows, each of the four simdgroups has 32, and half of the columns; else it has all rows, and a
-// quarter of the columns. Strips beyond the last column are left out.
-METAL_FUNC Part part_of(uint simdgroup, uint rows, uint columns) {
-  const bool halves = rows > 32;
-  const uint row = halves ? simdgroup / 2 * 32 : 0, column = halves ? simdgroup % 2 * 32 : simdgroup * 16;
-  const uint left = columns - metal::min(column, columns);
-  return {row, column, metal::min(halves ? 2u : 1u, (left + 15) / 16)};
-}
-
 typedef TileSum<32, 32> Products;
 
 // Products and linear biases to `out` [rows, columns], where those of the threadgroup begin at row0 and column0.
 template <typename O>
-METAL_FUNC void store(thread Products& products, Part part, device O* out, uint row0, uint rows, uint column0,
+METAL_FUNC void store(thread Products& products, ProductPart part, device O* out, uint row0, uint rows, uint column0,
                       uint columns, device const uchar* bias, uint biasDtype, uint lane) {
   MLXTS_UNROLL for (uint c = 0; c < 4; ++c) {
     MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {

@@ -28,7 +28,8 @@ METAL_FUNC void clear(thread GroupSums& group) {
 }
 
 template <typename X>
-METAL_FUNC void multiply_tiles(thread GroupSums& group, Part part, threadgroup const X* x, threadgroup const X* codes) {
+METAL_FUNC void multiply_tiles(thread GroupSums& group, ProductPart part, threadgroup const X* x,
+                               threadgroup const X* codes) {
   constexpr uint kColumns = tile_columns<X>(), kStride = tile_stride<X>(kColumns);
   for (uint k = 0; k < kColumns; k += 16) {
     TileLeft<X, 32, 16> left;
@@ -44,7 +45,7 @@ METAL_FUNC void multiply_tiles(thread GroupSums& group, Part part, threadgroup c
 }
 
 // products += scale·Σqx + offset·Σx; the next group begins.
-METAL_FUNC void finish_group(thread Products& products, thread GroupSums& group, Part part,
+METAL_FUNC void finish_group(thread Products& products, thread GroupSums& group, ProductPart part,
                              threadgroup const float* scales, threadgroup const float* offsets, uint lane) {
   float x[4];
   MLXTS_UNROLL for (uint r = 0; r < 4; ++r) x[r] = row_sum(group.x[r]);
@@ -64,8 +65,8 @@ METAL_FUNC void finish_group(thread Products& products, thread GroupSums& group,
 
 // The products of m rows of x and of the rows of W from row0 on: this simdgroup's part.
 template <typename X, typename S, int Bits>
-Products multiply(device const X* x, Weights<S, Bits> w, QuantizedMatmulScratch scratch, Part part, uint row0, uint m,
-                  uint index) {
+Products multiply(device const X* x, Weights<S, Bits> w, QuantizedMatmulScratch scratch, ProductPart part, uint row0,
+                  uint m, uint index) {
   constexpr uint kColumns = tile_columns<X>(), kStride = tile_stride<X>(kColumns);
   constexpr uint kOwn = kN * kColumns / kThreads, kPerRow = kColumns / kOwn;
   constexpr uint kXTile = kM * kStride, kWTile = kN * kStride;
@@ -114,7 +115,7 @@ kernel void quantized_matmul(device const X* x [[buffer(QUANTIZED_MATMUL_X)]],
                              uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const Batch batch = batch_at(p, group.z);
   const uint m0 = group.y * kM, row0 = group.x * kN;
-  const Part part = part_of(simdgroup, p.m - m0, p.rows - row0);
+  const ProductPart part = product_part(simdgroup, p.m - m0, p.rows - row0);
   const Weights<S, Bits> w = weights_at<Bits>(weight, scales, biases, p, batch.q);
   Products products =
       multiply(x + (batch.x * p.m + m0) * p.cols, w, scratch_of(memory, p), part, row0, p.m - m0, index);

@@ -12,7 +12,7 @@ constant constexpr uint kK = QUANTIZED_MATMUL_ROWS_TILE_ROWS, kThreads = QUANTIZ
 constant constexpr uint kXStride = tile_stride<float>(kK), kXTile = kM * kXStride;
 constant constexpr uint kWStride = tile_stride<float>(kN), kWTile = kK * kWStride;
 
-METAL_FUNC void multiply_tiles(thread Products& products, Part part, threadgroup const float* x,
+METAL_FUNC void multiply_tiles(thread Products& products, ProductPart part, threadgroup const float* x,
                                threadgroup const float* w) {
   for (uint k = 0; k < kK; k += 16) {
     TileLeft<float, 32, 16> left;
@@ -28,8 +28,8 @@ METAL_FUNC void multiply_tiles(thread Products& products, Part part, threadgroup
 
 // The products of m rows of x and of the columns from column0 on: this simdgroup's part.
 template <typename X, typename S, int Bits>
-Products multiply(device const X* x, Weights<S, Bits> w, QuantizedMatmulRowsScratch scratch, Part part, uint column0,
-                  uint m, uint index) {
+Products multiply(device const X* x, Weights<S, Bits> w, QuantizedMatmulRowsScratch scratch, ProductPart part,
+                  uint column0, uint m, uint index) {
   constexpr uint kOwn = kN * kK / kThreads, kPerRow = kN / kOwn;
   const uint row = index / kPerRow, column = index % kPerRow * kOwn;  // of the codes that this thread brings
 
@@ -67,7 +67,7 @@ kernel void quantized_matmul_rows(device const X* x [[buffer(QUANTIZED_MATMUL_RO
                                   uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const Batch batch = batch_at(p, group.z);
   const uint m0 = group.y * kM, column0 = group.x * kN;
-  const Part part = part_of(simdgroup, p.m - m0, p.cols - column0);
+  const ProductPart part = product_part(simdgroup, p.m - m0, p.cols - column0);
   const Weights<S, Bits> w = weights_at<Bits>(weight, scales, biases, p, batch.q);
   Products products =
       multiply(x + (batch.x * p.m + m0) * p.rows, w, scratch_of(memory, p), part, column0, p.m - m0, index);
