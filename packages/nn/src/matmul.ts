@@ -10,7 +10,7 @@ import {
 } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import type { Matmul } from "./signatures.ts";
-import { SIMD, tileRowBytes } from "./threads.ts";
+import { SIMD, tileStride } from "./threads.ts";
 
 const variants = FLOATS.flatMap((x) => FLOATS.flatMap((weight) => FLOATS.map((out) => `${x}_${weight}_${out}`)));
 const buffers = { x: "read", weight: "read", bias: "read?", out: "write" } as const;
@@ -41,10 +41,10 @@ function rowsOnCpu({ m, n }: TiledSizes): number {
 /** A GPU's tiles of x and of the weight, two of each; the weight's are stored as it is. */
 function tiles({ transpose, elementBytes }: TiledSizes) {
   const depth = TILE.depthBytes / elementBytes;
-  const rowBytes = tileRowBytes(depth, elementBytes);
+  const rowBytes = tileStride(TILE.depthBytes);
   return {
     x: [2, TILE.rows, rowBytes],
-    weight: transpose ? [2, TILE.columns, rowBytes] : [2, depth, tileRowBytes(TILE.columns, elementBytes)],
+    weight: transpose ? [2, TILE.columns, rowBytes] : [2, depth, tileStride(TILE.columns * elementBytes)],
   };
 }
 

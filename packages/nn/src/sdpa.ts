@@ -1,7 +1,7 @@
 import { constantsOf, defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import type { Sdpa } from "./signatures.ts";
-import { rowThreads, SIMD } from "./threads.ts";
+import { rowThreads, SIMD, tileStride } from "./threads.ts";
 
 const variants = FLOATS.flatMap((x) => FLOATS.map((cache) => `${x}_${cache}`));
 const params = {
@@ -38,7 +38,6 @@ const PANEL = { panelRows: 6, panelColumns: 64 };
  * its memory by tiles of `tileKeys` rows of `tileRowBytes`, each followed by padding.
  */
 const TILE = { threads: 256, tileRows: 128, tileColumns: 128, tileKeys: 32, tileRowBytes: 256 };
-const ROW_PADDING = 16;
 
 interface TiledSizes {
   batch: number;
@@ -102,7 +101,7 @@ export const sdpaKernel = defineKernel({
     gpu: ({ batch, kvHeads, rows, dim }) => ({
       threadgroups: [Math.ceil(rows / TILE.tileRows) * Math.ceil(dim / TILE.tileColumns), kvHeads, batch],
       threadsPerThreadgroup: [TILE.threads, 1, 1],
-      scratch: { length: [2], tiles: [2, TILE.tileKeys, TILE.tileRowBytes + ROW_PADDING] },
+      scratch: { length: [2], tiles: [2, TILE.tileKeys, tileStride(TILE.tileRowBytes)] },
     }),
   },
 });
