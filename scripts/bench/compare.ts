@@ -30,7 +30,7 @@ const cores = (await Promise.all(roots.map((root) => load(root, "core/src/index.
 }[];
 
 /** Milliseconds that one round measures at least, and those of one recording. */
-const ROUND_MS = 800;
+const ROUND_MS = 400;
 const RECORDING_MS = 8;
 
 /** The least µs of a call in each checkout. */
@@ -58,7 +58,7 @@ async function round(cases: readonly BenchCase[], order: readonly number[]): Pro
   }
   const least = roots.map(() => Number.POSITIVE_INFINITY);
   const start = performance.now();
-  for (let sample = 0; sample < 4 || performance.now() - start < ROUND_MS / 2; sample++) {
+  for (let sample = 0; sample < 4 || performance.now() - start < ROUND_MS; sample++) {
     for (const i of sample % 2 ? [...order].reverse() : order) {
       const begin = performance.now();
       await recordings[i]?.replay();
