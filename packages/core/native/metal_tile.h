@@ -190,6 +190,12 @@ struct TileCopy {
                     : metal::vec<T, 4>(from[0], left > 1 ? from[1] : T(0.0f), left > 2 ? from[2] : T(0.0f), T(0.0f));
     }
   }
+  // The same towards the tile `to`, which nobody else reads or writes until the barrier behind `finish(to, index)`: a
+  // GPU that copies without registers may write it from now on.
+  METAL_FUNC void start(threadgroup E*, device const T* from, ulong stride, uint rows, uint columns,
+                        uint index) thread {
+    start(from, stride, rows, columns, index);
+  }
   METAL_FUNC void finish(threadgroup E* to, uint index) const thread {
     const uint first = index / kPerRow, column = index % kPerRow * 4;
     MLXTS_UNROLL for (uint i = 0; i < kOwn; ++i) store(to, first + i * kStep, column, piece(i));
