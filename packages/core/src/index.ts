@@ -94,6 +94,7 @@ export {
   type SafetensorsWriter,
   writeSafetensors,
 } from "./safetensors_writer.ts";
+export { tileStride } from "./scratch.ts";
 export { elementCount, tensorBytes } from "./shape.ts";
 export { checkSignal } from "./signal.ts";
 export { opSignatures } from "./signatures.ts";

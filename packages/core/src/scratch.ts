@@ -18,6 +18,12 @@ export const GUARD_BYTES = 64;
 export const SCRATCH_OVERRUN = 0xffffffff;
 const NO_SCRATCH: ScratchLayout = Object.freeze({ bytes: 0, offsets: [], guards: [] });
 
+/**
+ * Elements from one row of a tile to the next in a GPU's threadgroup memory, `tile_stride` of
+ * packages/core/native/metal_tile.h: 16 bytes more than its columns. The tile is a scratch array [rows, stride].
+ */
+export const tileStride = (dtype: Dtype, columns: number): number => columns + 16 / DTYPES[dtype].bytesPerElement;
+
 function arrayBytes(op: string, name: string, dtype: Dtype, shape: unknown): number {
   const argument = `scratch.${name}`;
   if (!isArray(shape)) throw wrongKind(op, argument, "be a shape", shape);

@@ -1,4 +1,5 @@
 // What launch rules and declarations of kernels share, most of it of the chunk stages.
+import { tileStride } from "@mlxts/core";
 import type { ChunkDims } from "./chunk.ts";
 
 /** G and GLow as buffers of a kernel, and where packed sequences begin. */
@@ -14,12 +15,9 @@ export const PLACE_SHAPE = { place: [2] } as const;
 /** The shape of a scratch array that some dispatches do not need. */
 export const shapeIf = (needed: boolean, ...shape: number[]): readonly number[] => (needed ? shape : [0]);
 
-/** Bytes between the rows of a tile in a GPU's threadgroup memory: `tile_stride` in core's metal_tile.h. */
-const TILE_GAP = 16;
-
 /** The shape of a tile: of u8, for rows of so many bytes, or of f32. */
-export const tileShape = (rows: number, bytes: number) => [rows, bytes + TILE_GAP] as const;
-export const tileShapeF32 = (rows: number, columns: number) => [rows, columns + TILE_GAP / 4] as const;
+export const tileShape = (rows: number, bytes: number) => [rows, tileStride("u8", bytes)] as const;
+export const tileShapeF32 = (rows: number, columns: number) => [rows, tileStride("f32", columns)] as const;
 
 /** Threads of a GPU's simdgroup, rows of the square blocks that it multiplies, and rows of a chunk that it has. */
 export const SIMD = 32;

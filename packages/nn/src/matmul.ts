@@ -7,10 +7,11 @@ import {
   FLOATS,
   type OpContext,
   type Tensor,
+  tileStride,
 } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import type { Matmul } from "./signatures.ts";
-import { SIMD, tileStride } from "./threads.ts";
+import { SIMD } from "./threads.ts";
 
 const variants = FLOATS.flatMap((x) => FLOATS.flatMap((weight) => FLOATS.map((out) => `${x}_${weight}_${out}`)));
 const buffers = { x: "read", weight: "read", bias: "read?", out: "write" } as const;
@@ -41,10 +42,10 @@ function rowsOnCpu({ m, n }: TiledSizes): number {
 /** A GPU's tiles of x and of the weight, two of each; the weight's are stored as it is. */
 function tiles({ transpose, elementBytes }: TiledSizes) {
   const depth = TILE.depthBytes / elementBytes;
-  const rowBytes = tileStride(TILE.depthBytes);
+  const rowBytes = tileStride("u8", TILE.depthBytes);
   return {
     x: [2, TILE.rows, rowBytes],
-    weight: transpose ? [2, TILE.columns, rowBytes] : [2, depth, tileStride(TILE.columns * elementBytes)],
+    weight: transpose ? [2, TILE.columns, rowBytes] : [2, depth, tileStride("u8", TILE.columns * elementBytes)],
   };
 }
 

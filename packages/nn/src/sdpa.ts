@@ -1,7 +1,7 @@
-import { constantsOf, defineKernel, defineOp, FLOATS } from "@mlxts/core";
+import { constantsOf, defineKernel, defineOp, FLOATS, tileStride } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import type { Sdpa } from "./signatures.ts";
-import { rowThreads, SIMD, tileStride } from "./threads.ts";
+import { rowThreads, SIMD } from "./threads.ts";
 
 const variants = FLOATS.flatMap((x) => FLOATS.map((cache) => `${x}_${cache}`));
 const params = {
@@ -101,7 +101,7 @@ export const sdpaKernel = defineKernel({
     gpu: ({ batch, kvHeads, rows, dim }) => ({
       threadgroups: [Math.ceil(rows / TILE.tileRows) * Math.ceil(dim / TILE.tileColumns), kvHeads, batch],
       threadsPerThreadgroup: [TILE.threads, 1, 1],
-      scratch: { length: [2], tiles: [2, TILE.tileKeys, tileStride(TILE.tileRowBytes)] },
+      scratch: { length: [2], tiles: [2, TILE.tileKeys, tileStride("u8", TILE.tileRowBytes)] },
     }),
   },
 });

@@ -14,6 +14,3 @@ export const rowThreads = (size: number, most = MOST_THREADS) =>
 
 /** Rows of a threadgroup that has `threads` threads for each, side by side; there are `rows` in all. */
 export const rowsTogether = (rows: number, threads: number) => Math.min(rows, Math.floor(MOST_THREADS / threads));
-
-/** Bytes from row to row of a tile in threadgroup memory, of which so many are used: tile_stride in core/native/metal_tile.h. */
-export const tileStride = (rowBytes: number) => rowBytes + 16;

@@ -1,4 +1,13 @@
-import { type Device, type Dtype, defineKernel, defineOp, FLOATS, scratchFits, type Tensor } from "@mlxts/core";
+import {
+  type Device,
+  type Dtype,
+  defineKernel,
+  defineOp,
+  FLOATS,
+  scratchFits,
+  type Tensor,
+  tileStride,
+} from "@mlxts/core";
 import { type Axis, collapse } from "./broadcast.ts";
 import { quant4Library } from "./library.ts";
 import { type Bits, combinations, QUANTIZED, quantizedDims } from "./quantized.ts";
@@ -25,8 +34,6 @@ const VARIANTS = combinations(FLOATS, FLOATS, FLOATS, ["b4", "b8"]);
 const OFFERED: readonly Bits[] = [4, 8];
 /** Up to this many rows of x the weights are decoded in registers; above, once into a panel. */
 const MATVEC_ROWS = 8;
-/** Bytes behind each row of a GPU's tile, as in core's metal_tile.h. */
-const TILE_PADDING = 16;
 /** Bytes of x that a CPU's threadgroup multiplies with one panel: what stays in the second cache. */
 const BLOCK_BYTES = 1 << 23;
 
@@ -139,8 +146,8 @@ export const quantizedMatmulKernel = defineKernel({
       threadgroups: [ceil(rows, tileRows), ceil(m, tileM), batch],
       threadsPerThreadgroup: [threads, 1, 1],
       scratch: {
-        xTiles: [2, tileM, tileBytes + TILE_PADDING],
-        wTiles: [2, tileRows, tileBytes + TILE_PADDING],
+        xTiles: [2, tileM, tileStride("u8", tileBytes)],
+        wTiles: [2, tileRows, tileStride("u8", tileBytes)],
         scales: [2, tileRows],
         offsets: [2, tileRows],
       },
@@ -168,7 +175,10 @@ export const quantizedMatmulRowsKernel = defineKernel({
     gpu: ({ m, cols, batch }: Sizes, { constants: { threads, tileM, tileCols, tileRows } }) => ({
       threadgroups: [ceil(cols, tileCols), ceil(m, tileM), batch],
       threadsPerThreadgroup: [threads, 1, 1],
-      scratch: { xTiles: [2, tileM, tileRows + TILE_PADDING / 4], wTiles: [2, tileRows, tileCols + TILE_PADDING / 4] },
+      scratch: {
+        xTiles: [2, tileM, tileStride("f32", tileRows)],
+        wTiles: [2, tileRows, tileStride("f32", tileCols)],
+      },
     }),
   },
 });

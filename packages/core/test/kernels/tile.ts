@@ -1,5 +1,5 @@
 // Kernels on the tiles of native/metal_tile.h: the example of the README, and one that shows each role to a test.
-import { defineKernel, FLOATS } from "../../src/index.ts";
+import { defineKernel, FLOATS, tileStride } from "../../src/index.ts";
 import { probeLibrary } from "./probe.ts";
 
 const TILE = { threads: 128, rows: 64, columns: 64, depth: 16 };
@@ -17,8 +17,8 @@ export const productKernel = defineKernel({
     gpu: ({ m, n }: { m: number; n: number }) => ({
       threadgroups: [Math.ceil(n / TILE.columns), Math.ceil(m / TILE.rows), 1],
       threadsPerThreadgroup: [TILE.threads, 1, 1],
-      // A row of a tile has 16 bytes more than its elements, which are f32 at most.
-      scratch: { a: [TILE.rows, TILE.depth + 4], b: [TILE.depth, TILE.columns + 4] },
+      // Room for elements of f32, the widest.
+      scratch: { a: [TILE.rows, tileStride("f32", TILE.depth)], b: [TILE.depth, tileStride("f32", TILE.columns)] },
     }),
   },
 });
@@ -43,7 +43,11 @@ export const tileRolesKernel = defineKernel({
     gpu: (_: object) => ({
       threadgroups: [1, 1, 1],
       threadsPerThreadgroup: [32, 1, 1],
-      scratch: { a: [ROLES.m, ROLES.k + 4], b: [ROLES.n, ROLES.n + 4], c: [ROLES.n, ROLES.last + 4] },
+      scratch: {
+        a: [ROLES.m, tileStride("f32", ROLES.k)],
+        b: [ROLES.n, tileStride("f32", ROLES.n)],
+        c: [ROLES.n, tileStride("f32", ROLES.last)],
+      },
     }),
   },
 });
