@@ -5,7 +5,7 @@ import { describe, expect, it } from "vitest";
 import { type Device, type Dtype, FLOATS } from "../src/index.ts";
 import { metalTexts } from "../src/metal_source.ts";
 import { Random } from "../src/testing/index.ts";
-import { productKernel, ROLES, tileRolesKernel } from "./kernels/tile.ts";
+import { MIXED, mixedProductKernel, productKernel, ROLES, tileRolesKernel } from "./kernels/tile.ts";
 import { describeSimulated, openMetal, set } from "./simulator.ts";
 
 const HEADER = new URL("../native/metal_tile.h", import.meta.url).pathname;
@@ -88,6 +88,26 @@ async function roles(device: Device, dtype: Dtype, stored: "" | "_transposed") {
   return { got, expected };
 }
 
+/** The product of operands in two dtypes, of which one is f32 and has digits that the other does not hold. */
+async function mixed(device: Device, left: Dtype, right: Dtype, transpose: boolean) {
+  const { m, n, k } = MIXED;
+  const operand = (dtype: Dtype, count: number) =>
+    numbers(count, 2).map((v) => (dtype === "f32" ? v * (1 + 2 ** -11) : v));
+  const [a, b] = [operand(left, m * k), operand(right, k * n)];
+  const tensor = (dtype: Dtype, data: Float32Array) => device.tensor(dtype as "f32", [data.length], data);
+  const out = device.tensor("f32", [m, n]);
+  const buffers = {
+    a: tensor(left, transpose ? transposed(a, m, k) : a),
+    b: tensor(right, transpose ? transposed(b, k, n) : b),
+    out,
+  };
+  const encoder = device.encoder();
+  const variant = `${left}_${right}` as "f16_f32";
+  encoder.dispatch(mixedProductKernel, { variant, buffers, params: { transposed: Number(transpose) }, sizes: {} });
+  await encoder.commit();
+  return { got: plain(await out.read()), expected: plain(product(a, b, m, n, k)) };
+}
+
 describeSimulated("tiles of a simdgroup", () => {
   describe.each(FLOATS)("%s", (dtype) => {
     it.each(["", "_transposed"] as const)("have each role: operands%s", async (stored) => {
@@ -111,6 +131,20 @@ describeSimulated("tiles of a simdgroup", () => {
         expect(got).toEqual(expected);
       }
     });
+  });
+
+  it.each([
+    ["f16", "f32"],
+    ["f32", "f16"],
+    ["bf16", "f32"],
+    ["f32", "bf16"],
+  ] as const)("multiply %s by %s with all digits", async (left, right) => {
+    set({ check: "1" });
+    using device = openMetal();
+    for (const transpose of [false, true]) {
+      const { got, expected } = await mixed(device, left, right, transpose);
+      expect(got).toEqual(expected);
+    }
   });
 
   // Each fault must be seen by a test above.

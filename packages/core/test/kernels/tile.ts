@@ -1,4 +1,4 @@
-// Kernels on the tiles of native/metal_tile.h: the example of the README, and one that shows each role to a test.
+// Kernels on the tiles of native/metal_tile.h: the example of the README, and two that show each role to a test.
 import { defineKernel, FLOATS, tileStride } from "../../src/index.ts";
 import { probeLibrary } from "./probe.ts";
 
@@ -48,6 +48,27 @@ export const tileRolesKernel = defineKernel({
         b: [ROLES.n, tileStride("f32", ROLES.n)],
         c: [ROLES.n, tileStride("f32", ROLES.last)],
       },
+    }),
+  },
+});
+
+/** Sizes of the product of two dtypes. */
+export const MIXED = { m: 16, n: 32, k: 32 };
+
+/** One simdgroup: out [m, n] = a · b in dtypes of which one is f32; with `transposed` both are stored transposed. */
+export const mixedProductKernel = defineKernel({
+  library: probeLibrary,
+  name: "mixed_product",
+  variants: ["f16_f32", "f32_f16", "bf16_f32", "f32_bf16"],
+  buffers: { a: "read", b: "read", out: "write" },
+  params: { transposed: "u32" },
+  constants: { gpu: MIXED },
+  scratch: { gpu: { a: "f32", b: "f32" } },
+  launch: {
+    gpu: (_: object) => ({
+      threadgroups: [1, 1, 1],
+      threadsPerThreadgroup: [32, 1, 1],
+      scratch: { a: [MIXED.k, tileStride("f32", MIXED.k)], b: [MIXED.n, tileStride("f32", MIXED.k)] },
     }),
   },
 });
