@@ -191,10 +191,11 @@ struct TileCopy {
     }
   }
   // The same towards the tile `to`, which nobody else reads or writes until the barrier behind `finish(to, index)`: a
-  // GPU that copies without registers may write it from now on.
-  METAL_FUNC void start(threadgroup E*, device const T* from, ulong stride, uint rows, uint columns,
+  // GPU that copies without registers may write it from now on, and the simulator's check mode does.
+  METAL_FUNC void start(threadgroup E* to, device const T* from, ulong stride, uint rows, uint columns,
                         uint index) thread {
     start(from, stride, rows, columns, index);
+    spoil(to, index);
   }
   METAL_FUNC void finish(threadgroup E* to, uint index) const thread {
     const uint first = index / kPerRow, column = index % kPerRow * 4;
@@ -216,6 +217,14 @@ struct TileCopy {
     if (Rows % kStep != 0 && row >= Rows) return;
     threadgroup metal::vec<E, 4>& four = *(threadgroup metal::vec<E, 4>*)(to + row * tile_stride<E>(Columns) + column);
     four = metal::vec<E, 4>(E(v.x), E(v.y), E(v.z), E(v.w));
+  }
+  // Whoever still reads the tile, or reads it before it is finished, is found.
+  METAL_FUNC static void spoil(threadgroup E* to, uint index) {
+#ifdef __METAL_SIM_CHECK__
+    MLXTS_UNROLL for (uint i = 0; i < kOwn; ++i) store(to, index / kPerRow + i * kStep, index % kPerRow * 4, float4(NAN));
+#else
+    (void)to, (void)index;
+#endif
   }
 };
 

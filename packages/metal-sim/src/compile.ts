@@ -46,12 +46,13 @@ const withIncludeRemedy = (stderr: string) =>
     : stderr;
 
 /** Expands includes and macros as Metal's compiler would, with none of the host's own definitions. */
-function preprocess(clang: Clang, source: MetalSource): string {
+function preprocess(clang: Clang, source: MetalSource, build?: Build): string {
   const defines = Object.entries({
     __METAL_VERSION__: "310",
     __METAL__: "1",
     __METAL_MACOS__: "1",
     __METAL_SIM__: "1",
+    ...(build === "check" && { __METAL_SIM_CHECK__: "1" }),
     ...source.defines,
   });
   const args = ["-E", "-x", "c++", "-std=c++14", "-undef", "-nostdinc", "-nostdinc++"];
@@ -143,7 +144,7 @@ const ENGINE_BYTES = 2 ** 25;
  */
 export function compile(source: MetalSource, build: Build = "fast"): Program {
   const clang = findClang();
-  const { text, kernels } = translate(preprocess(clang, source));
+  const { text, kernels } = translate(preprocess(clang, source, build));
   const flags = [...FLAGS, ...BUILDS[build], ...machineFlags(), "-isystem", shimFolder];
   const shim = [...contents(shimFolder, /\.h$/), ...contents(nativeFolder, /^module\.h$/)];
   const name = `${hash([text, clang.version, flags.join("\0"), ...shim])}.so`;

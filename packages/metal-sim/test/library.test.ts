@@ -220,6 +220,17 @@ withClang("headers", () => {
     expect([...out]).toEqual([0, 3, 6, 9, 12, 15, 18, 21]);
   });
 
+  it("may have a part for check mode alone", () => {
+    const text = `${HEAD}kernel void k(device float* a [[buffer(0)]]) {
+#if defined(__METAL_SIM__) && defined(__METAL_SIM_CHECK__)
+  a.nothing = 1;
+#endif
+}`;
+    expect(compile({ path: "macros.metal", text }).kernels).toHaveLength(1);
+    expect(compile({ path: "macros.metal", text }, "coverage").kernels).toHaveLength(1);
+    expect(() => compile({ path: "macros.metal", text }, "check")).toThrow("macros.metal:5");
+  });
+
   it("that are not found are asked for", () => {
     expect(() => compile({ path })).toThrow(
       "name the header's folder with -I (includeFolders); mlxts' own lie in node_modules/@mlxts/core/native",

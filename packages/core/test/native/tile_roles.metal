@@ -10,7 +10,7 @@ constant constexpr uint M = TILE_ROLES_M, N = TILE_ROLES_N, K = TILE_ROLES_K, kL
 template <typename T, uint Rows, uint Columns>
 METAL_FUNC void bring(device const T* from, threadgroup T* to, uint lane) {
   TileCopy<T, T, Rows, Columns, 32> copy;
-  copy.start(from, Columns, Rows, Columns, lane);
+  copy.start(to, from, Columns, Rows, Columns, lane);
   copy.finish(to, lane);
 }
 
@@ -85,7 +85,7 @@ kernel void tile_roles(device const T* a [[buffer(TILE_ROLES_A)]], device const 
   const TileRolesScratch scratch = scratch_of(memory, p);
   threadgroup T* c_tile = (threadgroup T*)scratch.c;
   TileCopy<T, T, N, kLast, 32> copy;
-  copy.start(c, kLast, N, kLast, lane);
+  copy.start(c_tile, c, kLast, N, kLast, lane);
   copy.finish(c_tile, lane, Checkered());
   TileLeft<T, M, K> left;
   TileRight<T, K, N> right;
