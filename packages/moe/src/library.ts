@@ -1,0 +1,3 @@
+import { defineLibrary } from "@mlxts/core";
+
+export const moeLibrary = defineLibrary("moe", import.meta.url);
