@@ -1,5 +1,6 @@
 import type { CommandEncoder, OpDescriptor } from "@mlxts/core";
 import * as deltaRule from "@mlxts/delta-rule";
+import * as moe from "@mlxts/moe";
 import * as nn from "@mlxts/nn";
 import * as norms from "@mlxts/norms";
 import * as quant4 from "@mlxts/quant4";
@@ -12,7 +13,7 @@ export interface PublicOp {
   readonly package: string;
 }
 
-const PACKAGES = { norms, quant4, "delta-rule": deltaRule, nn };
+const PACKAGES = { norms, quant4, "delta-rule": deltaRule, nn, moe };
 
 function isOp(value: unknown): value is AnyOp {
   return typeof value === "function" && "op" in value;

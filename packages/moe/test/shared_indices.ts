@@ -1,0 +1,39 @@
+// Ops of this package whose inputs decide addresses, for tests in which these change while the ops run.
+import type { Attack } from "@mlxts/test-kit/flipped_indices";
+import { moeCombine, moeOrder } from "../src/index.ts";
+
+const PAIRS = 4096;
+const [TOKENS, SLOTS, EXPERTS] = [PAIRS / 4, 4, 16];
+const FAR = [0x7fffffff, -0x80000000, -1];
+const counting = Array.from({ length: PAIRS }, (_, pair) => pair);
+
+export const attacks: Record<string, Attack> = {
+  moeOrder: {
+    right: [counting.map(() => 0), counting.map((pair) => pair % EXPERTS), counting.map(() => EXPERTS - 1)],
+    wrong: [...FAR, EXPERTS, 1000],
+    encode(encoder, indices, output) {
+      moeOrder(
+        encoder,
+        {
+          indices: indices.cast("u32").reshape([TOKENS, SLOTS]),
+          order: output("i32", [PAIRS]),
+          offsets: output("i32", [EXPERTS + 1]),
+        },
+        { experts: EXPERTS },
+      );
+    },
+  },
+  moeCombine: {
+    right: [counting],
+    wrong: [...FAR, PAIRS, 0, PAIRS - 1],
+    encode(encoder, order, output) {
+      const { device } = encoder;
+      moeCombine(encoder, {
+        y: device.tensor("f32", [TOKENS, SLOTS, 8]),
+        weights: device.tensor("f32", [TOKENS, SLOTS]),
+        order,
+        out: output("f32", [TOKENS, 8]),
+      });
+    },
+  },
+};
