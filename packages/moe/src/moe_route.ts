@@ -55,9 +55,9 @@ export const moeRouteKernel = defineKernel({
  * - `logits` [N, E] f32, f16 or bf16; `bias` [E] f32, optional: it decides which experts are chosen, nothing else.
  * - `indices` [N, topK] u32, best first; of equal ones the lower index first. `weights` [N, topK] f32.
  * - `groups` > 1: experts lie in so many groups of equal size. Only those of the `topGroups` best groups can be chosen, and
- *   a group is as good as its two best experts together (`groupScore` `top2`) or its best one (`max`). Hugging Face and
- *   mlx-lm give experts of the other groups a 0 instead, so that with a strongly negative bias they may choose them; this
- *   is the rule of the original model code.
+ *   a group is as good as its two best experts together (`groupScore` `top2`) or its best one (`max`). mlx-lm gives experts of the
+ *   other groups a 0 instead, so that with a strongly negative bias it may choose them; this is the rule of the original
+ *   model code, and of Hugging Face.
  * - `normalize`: weights are divided by their sum + 1e-20. Then they are multiplied by `scale`.
  * - A row with NaN, and a softmax over nothing but −∞ or with +∞, gives NaN for all weights and the indices 0 … topK − 1.
  *
