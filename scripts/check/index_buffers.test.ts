@@ -6,7 +6,18 @@ import { inputTensors } from "@mlxts/core";
 import { describe, expect, it } from "vitest";
 import { allOps, opPackages, root } from "./packages.ts";
 
-const INDICES = ["CU_SEQLENS", "IDS", "INDICES", "LENGTHS", "ORDER", "PLACES", "POSITIONS", "REJECTED", "START", "STEP"];
+const INDICES = [
+  "CU_SEQLENS",
+  "IDS",
+  "INDICES",
+  "LENGTHS",
+  "ORDER",
+  "PLACES",
+  "POSITIONS",
+  "REJECTED",
+  "START",
+  "STEP",
+];
 /** Integers that are no indices: packed codes of weights, and what `slice` copies; every bit pattern of them is right. */
 const VALUES = ["weight", "x"];
 
