@@ -24,32 +24,70 @@ void score(const T* logits, float* scores, size_t experts, Of of) {
 }
 
 template <typename T>
-void softmax(const T* logits, float* scores, size_t experts) {
-  float most = -INFINITY, sum = 0.0f;
-  for (size_t e = 0; e < experts; ++e) most = std::max(most, to_f32(logits[e]));
+float largest(const T* logits, size_t experts) {
+  vf32 most = splat(-INFINITY);
+  const vf32 least = most;
   for_lanes(
-      experts, [&](size_t e) { store(scores + e, exp(load(logits + e) - splat(most))); },
-      [&](size_t e, int n) { store_partial(scores + e, exp(load_partial(logits + e, n) - splat(most)), n); });
-  for (size_t e = 0; e < experts; ++e) sum += scores[e];
-  score(scores, scores, experts, [&](vf32 power) { return power / splat(sum); });
+      experts, [&](size_t e) { most = max(load(logits + e), most); },
+      [&](size_t e, int n) {
+        most = max(select(lane_index() < splat_i32(n), load_partial(logits + e, n), least), most);
+      });
+  return reduce_max(most);
+}
+
+template <typename T>
+void softmax(const T* logits, float* scores, size_t experts) {
+  const vf32 most = splat(largest(logits, experts));
+  vf32 sums = {};
+  for_lanes(
+      experts,
+      [&](size_t e) {
+        const vf32 power = exp(load(logits + e) - most);
+        store(scores + e, power);
+        sums += power;
+      },
+      [&](size_t e, int n) {
+        const vf32 power = exp(load_partial(logits + e, n) - most);
+        store_partial(scores + e, power, n);
+        sums += select(lane_index() < splat_i32(n), power, vf32{});
+      });
+  const vf32 sum = splat(reduce_add(sums));
+  score(scores, scores, experts, [&](vf32 power) { return power / sum; });
 }
 
 // What experts are chosen by. Whether all are numbers.
 bool choose_by(float* choices, const float* scores, const float* bias, size_t experts) {
-  bool numbers = true;
-  for (size_t e = 0; e < experts; ++e) {
-    const float choice = bias ? scores[e] + bias[e] : scores[e];
-    choices[e] = std::abs(choice) < kLeast ? 0.0f : choice;
-    numbers = numbers && choice == choice;
-  }
-  return numbers;
+  vi32 wrong = {};
+  for_lanes(
+      experts,
+      [&](size_t e) {
+        const vf32 choice = bias ? flushed(load(scores + e) + load(bias + e)) : load(scores + e);
+        store(choices + e, choice);
+        wrong |= choice != choice;
+      },
+      [&](size_t e, int n) {
+        const vf32 score = load_partial(scores + e, n);
+        const vf32 choice = bias ? flushed(score + load_partial(bias + e, n)) : score;
+        store_partial(choices + e, choice, n);
+        wrong |= choice != choice;
+      });
+  for (int i = 0; i < kLanes; ++i)
+    if (wrong[i]) return false;
+  return true;
 }
 
-// The `count` best of the `of` numbers in `order`, best first; of equal ones the lower number first.
-void best_first(uint32_t* order, size_t of, size_t count, const float* scores) {
-  std::partial_sort(order, order + count, order + of,
-                    [&](uint32_t a, uint32_t b) { return scores[a] > scores[b] || (scores[a] == scores[b] && a < b); });
-}
+// The best of the numbers that are offered in ascending order, best first; of equal ones the lower number first.
+struct BestFirst {
+  uint32_t* order;
+  size_t most, count = 0;
+
+  void offer(const float* scores, uint32_t number) {
+    if (count == most && !(scores[number] > scores[order[count - 1]])) return;
+    size_t at = count < most ? count++ : count - 1;
+    for (; at > 0 && scores[order[at - 1]] < scores[number]; --at) order[at] = order[at - 1];
+    order[at] = number;
+  }
+};
 
 float group_score(const float* choices, size_t size, bool top2) {
   float first = -INFINITY, second = -INFINITY;
@@ -61,21 +99,18 @@ float group_score(const float* choices, size_t size, bool top2) {
   return top2 && size > 1 && both == both ? both : first;
 }
 
-// Fills `order` with the experts of the best groups. How many there are.
-size_t experts_of_best_groups(uint32_t* order, const float* choices, float* groupScores, const MoeRouteParams& p) {
-  const size_t size = p.experts / p.groups;
+// The best experts of the best groups.
+void choose(uint32_t* chosen, const float* choices, float* groupScores, uint32_t* order, const MoeRouteParams& p) {
+  const uint32_t size = p.experts / p.groups;
+  BestFirst groups = {order, p.topGroups};
   for (uint32_t g = 0; g < p.groups; ++g) {
     groupScores[g] = group_score(choices + g * size, size, p.top2);
-    order[g] = g;
+    groups.offer(groupScores, g);
   }
-  best_first(order, p.groups, p.topGroups, groupScores);
-  std::sort(order, order + p.topGroups);
-  // From the last group on: the experts of group i go behind those of the groups before it.
-  for (size_t i = p.topGroups; i-- > 0;) {
-    const size_t group = order[i];
-    for (size_t e = size; e-- > 0;) order[i * size + e] = uint32_t(group * size + e);
-  }
-  return p.topGroups * size;
+  std::sort(order, order + groups.count);
+  BestFirst experts = {chosen, p.topK};
+  for (size_t i = 0; i < groups.count; ++i)
+    for (uint32_t e = order[i] * size; e < (order[i] + 1) * size; ++e) experts.offer(choices, e);
 }
 
 template <typename T>
@@ -93,19 +128,15 @@ void route(const Launch& l, const MoeRouteParams& p, size_t token) {
     for (uint32_t j = 0; j < p.topK; ++j) indices[j] = j, weights[j] = NAN;
     return;
   }
-  size_t candidates = p.experts;
-  if (p.groups > 1)
-    candidates =
-        experts_of_best_groups(scratch.order, choices, l.buffer<float>(MOE_ROUTE_GROUP_SCORES) + token * p.groups, p);
-  else
-    for (uint32_t e = 0; e < p.experts; ++e) scratch.order[e] = e;
-  best_first(scratch.order, candidates, p.topK, choices);
+  // `indices` is memory that others may write.
+  uint32_t* chosen = scratch.chosen;
+  choose(chosen, choices, l.buffer<float>(MOE_ROUTE_GROUP_SCORES) + token * p.groups, scratch.bestGroups, p);
   float sum = 0.0f;
-  for (size_t j = 0; j < p.topK; ++j) sum += scratch.scores[scratch.order[j]];
+  for (uint32_t j = 0; j < p.topK; ++j) sum += scratch.scores[chosen[j]];
   const float divisor = p.normalize ? sum + 1e-20f : 1.0f;
-  for (size_t j = 0; j < p.topK; ++j) {
-    indices[j] = scratch.order[j];
-    weights[j] = scratch.scores[scratch.order[j]] / divisor * p.scale;
+  for (uint32_t j = 0; j < p.topK; ++j) {
+    indices[j] = chosen[j];
+    weights[j] = scratch.scores[chosen[j]] / divisor * p.scale;
   }
 }
 

@@ -26,9 +26,17 @@ struct MoeRouteParams {
   uint32_t normalize;
   float scale;
   uint32_t present;  // a bit for each buffer
+#ifdef __METAL_VERSION__
   uint32_t scratch[2];  // byte offsets
+#else
+  uint32_t scratch[3];  // byte offsets
+#endif
 };
+#ifdef __METAL_VERSION__
 static_assert(sizeof(MoeRouteParams) == 44, "MoeRouteParams must match the declaration of moe_route");
+#else
+static_assert(sizeof(MoeRouteParams) == 48, "MoeRouteParams must match the declaration of moe_route");
+#endif
 #ifdef __METAL_VERSION__
 struct MoeRouteScratch {
   threadgroup float* partial;
@@ -43,13 +51,15 @@ inline MoeRouteScratch scratch_of(threadgroup uchar* memory, constant MoeRoutePa
 #else
 struct MoeRouteScratch {
   float* scores;
-  uint32_t* order;
+  uint32_t* chosen;
+  uint32_t* bestGroups;
 };
 inline MoeRouteScratch scratch_of(const MlxtsCpuLaunch& l, const MoeRouteParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
       reinterpret_cast<float*>(memory + p.scratch[0]),
       reinterpret_cast<uint32_t*>(memory + p.scratch[1]),
+      reinterpret_cast<uint32_t*>(memory + p.scratch[2]),
   };
 }
 #endif

@@ -27,15 +27,15 @@ export const moeRouteKernel = defineKernel({
     scale: "f32",
   },
   scratch: {
-    // scores: of the experts of a token. order: experts, or groups, best first.
-    cpu: { scores: "f32", order: "u32" },
+    // scores: of the experts of a token.
+    cpu: { scores: "f32", chosen: "u32", bestGroups: "u32" },
     // partial: sums of simdgroups. best: of two searches in turn, the best expert of each simdgroup.
     gpu: { partial: "f32", best: "u32" },
   },
   launch: {
-    cpu: ({ tokens, experts }: { tokens: number; experts: number }) => ({
+    cpu: ({ tokens, experts, topK, topGroups }: Record<"tokens" | "experts" | "topK" | "topGroups", number>) => ({
       threadgroups: [tokens, 1, 1],
-      scratch: { scores: [experts], order: [experts] },
+      scratch: { scores: [experts], chosen: [topK], bestGroups: [topGroups] },
     }),
     gpu: ({ tokens, experts }) => {
       const threads = rowThreads(experts);
@@ -130,7 +130,7 @@ export const moeRoute: MoeRoute = defineOp({
         normalize: normalize ? 1 : 0,
         scale,
       },
-      sizes: { tokens, experts },
+      sizes: { tokens, experts, topK, topGroups },
     });
   },
 });
