@@ -89,13 +89,20 @@ const isName = (token: Token | undefined) => token !== undefined && /^[A-Za-z_]/
 const STATEMENT_WORDS = /^(return|else|case|do|goto|break|continue|if|for|while|switch|sizeof)$/;
 const QUALIFIERS = /^(const|constexpr|constant|thread|threadgroup|device|static|volatile|unsigned|signed)$/;
 
+/** Whether a declaration may have a declarator behind this token. */
+const isType = (token: Token | undefined) =>
+  token?.text === ">" || (isName(token) && !STATEMENT_WORDS.test(token?.text ?? ""));
+
 /** Whether `[` at `i` gives an array's size and not an index: behind the name that a declaration declares. */
 function isDeclarator(tokens: readonly Token[], i: number): boolean {
   let base = i - 1;
   while (tokens[base]?.text === "]") base = opening(tokens, base) - 1;
+  // `float (&sums)[4]`, a reference to an array.
+  const [paren, mark, , end] = tokens.slice(base - 3, base + 1).map(({ text }) => text);
+  if (paren === "(" && /^[&*]$/.test(mark ?? "") && end === ")") return isType(tokens[base - 4]);
   const before = tokens[base - 1];
   if (!isName(tokens[base]) || before === undefined) return false;
-  if (isName(before)) return !STATEMENT_WORDS.test(before.text);
+  if (isName(before)) return isType(before);
   // `T* p[2]` and `vec<T, 2> v[2]`, not `a * b[2]` and `a > b[2]`.
   if (/^[*&>]$/.test(before.text)) return !before.spaced && before.spacedAfter;
   return before.text === "," && inDeclaration(tokens, base - 1);

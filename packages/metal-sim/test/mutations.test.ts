@@ -28,6 +28,7 @@ describe("mutations of a kernel's text", () => {
       "  threadgroup T* rows[3];",
       "  return x[i * 2][j] + f(a, b[1])[0];",
       "  const float c = d > e[7];",
+      "  void g(thread const float (&sums)[4], thread vec<T, 2> (&tiles)[N], float y = a + (&x)[1]);",
       "}",
     ].join("\n");
     expect(changes(source)).toEqual([
@@ -38,6 +39,11 @@ describe("mutations of a kernel's text", () => {
       ["index", ")[0] one further", "return x[i * 2][j] + f(a, b[1])[0 + 1];"],
       ["bound", "d > e with >=", "const float c = d >= e[7];"],
       ["index", "e[7] one further", "const float c = d > e[7 + 1];"],
+      [
+        "index",
+        ")[1] one further",
+        "void g(thread const float (&sums)[4], thread vec<T, 2> (&tiles)[N], float y = a + (&x)[1 + 1]);",
+      ],
     ]);
   });
 
