@@ -1,4 +1,4 @@
-import { DTYPES, type Dtype } from "./dtype.ts";
+import { checkDtype, DTYPES, type Dtype } from "./dtype.ts";
 import { wrongKind, wrongValue } from "./errors.ts";
 import { namesOf } from "./options.ts";
 import { isArray } from "./shape.ts";
@@ -22,7 +22,12 @@ const NO_SCRATCH: ScratchLayout = Object.freeze({ bytes: 0, offsets: [], guards:
  * Elements from one row of a tile to the next in a GPU's threadgroup memory, `tile_stride` of
  * packages/core/native/metal_tile.h: 16 bytes more than its columns. The tile is a scratch array [rows, stride].
  */
-export const tileStride = (dtype: Dtype, columns: number): number => columns + 16 / DTYPES[dtype].bytesPerElement;
+export function tileStride(dtype: Dtype, columns: number): number {
+  checkDtype("tileStride", dtype);
+  if (!Number.isInteger(columns) || columns < 1)
+    throw wrongValue("tileStride", "columns", "be an integer ≥ 1", columns);
+  return columns + 16 / DTYPES[dtype].bytesPerElement;
+}
 
 function arrayBytes(op: string, name: string, dtype: Dtype, shape: unknown): number {
   const argument = `scratch.${name}`;

@@ -302,6 +302,7 @@ describe("every public function of core refuses what it cannot take", () => {
     } as core.HostTensor),
     elementCount: of(core.elementCount, "op", [2], "shape"),
     tensorBytes: of(core.tensorBytes, "f32", [2], "op"),
+    tileStride: of(core.tileStride, "f32", 16),
   };
 
   it("calls every public function", () => {
