@@ -152,18 +152,37 @@ METAL_FUNC void multiply_add(thread TileSum<M, N>& sum, thread const TileLeft<L,
   multiply_add_columns(sum, 0, left, right);
 }
 
-// The outputs of a simdgroup where four of them have 64 × 64: 32 rows, and strips of 16 columns.
+// Which outputs of its threadgroup a simdgroup has: `columns` of them side by side, in as many rows as its sums have.
 struct ProductPart {
-  uint row, column, strips;
+  uint row, column, columns;
 };
 
-// Of more than 32 rows, each of the four has 32, and half of the columns; else it has all rows, and a quarter of the
-// columns. Strips beyond the last column are left out.
+// The part of a simdgroup of a threadgroup with M × N outputs, of which `rows` × `columns` are wanted. Parts are
+// R × C; where one row of parts of two is enough, they are half as wide, and all simdgroups stand in it.
+template <uint M, uint N, uint R, uint C>
 METAL_FUNC ProductPart product_part(uint simdgroup, uint rows, uint columns) {
-  const bool halves = rows > 32;
-  const uint row = halves ? simdgroup / 2 * 32 : 0, column = halves ? simdgroup % 2 * 32 : simdgroup * 16;
-  const uint left = columns - metal::min(column, columns);
-  return {row, column, metal::min(halves ? 2u : 1u, (left + 15) / 16)};
+  static_assert(M == R || M == 2 * R, "one or two rows of parts");
+  const uint width = M > R && rows <= R ? C / 2 : C, across = N / width;
+  const uint column = simdgroup % across * width;
+  return {simdgroup / across * R, column, column < columns ? width : 0};
+}
+
+// Rounds the sums of a part, with added(column) added to those of a column, to `out` [m, n]; the outputs of the
+// threadgroup begin at row m0 and column n0.
+template <typename O, uint M, uint N, typename Added>
+METAL_FUNC void store(thread TileSum<M, N>& sum, ProductPart part, device O* out, uint m0, uint m, uint n0, uint n,
+                      uint lane, Added added) {
+  MLXTS_UNROLL for (uint c = 0; c < N / 8; ++c) {
+    MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
+      const uint column = n0 + part.column + 8 * c + matrix_column(lane) + e;
+      if (8 * c >= part.columns || column >= n) continue;
+      const float more = added(column);
+      MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
+        const uint row = m0 + part.row + 8 * r + matrix_row(lane);
+        if (row < m) out[ulong(row) * n + column] = O(sum.at(r, c, e) + more);
+      }
+    }
+  }
 }
 
 // A tile [Rows, Columns] on its way from device memory, where it has dtype T, to threadgroup memory, where it has dtype

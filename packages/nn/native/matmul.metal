@@ -8,6 +8,9 @@ using namespace metal;
 using namespace mlxts;
 
 constant constexpr uint kRows = MATMUL_ROWS, kColumns = MATMUL_COLUMNS, kThreads = MATMUL_THREADS;
+// Of a simdgroup.
+constant constexpr uint kPartRows = MATMUL_PART_ROWS, kPartColumns = MATMUL_PART_COLUMNS;
+typedef TileSum<kPartRows, kPartColumns> Sums;
 
 // Elements of the contracted dimension in a tile.
 template <typename E>
@@ -15,48 +18,75 @@ constexpr uint depth() {
   return MATMUL_DEPTH_BYTES / sizeof(E);
 }
 
-// The sums of a simdgroup; a strip is 16 of the columns.
-typedef TileSum<32, 32> Sums;
-
-// Adds the products of a tile of x [kRows, depth] and a tile of the weight: [kColumns, depth] if `transpose`, else
-// [depth, kColumns].
-template <typename E>
-METAL_FUNC void multiply(thread Sums& sums, ProductPart part, threadgroup const E* x, threadgroup const E* weight,
-                         bool transpose) {
+// Adds the products of rows of a tile of x [kRows, depth] and of columns of a tile of the weight: [kColumns, depth] if
+// Transpose, else [depth, kColumns].
+template <uint Columns, bool Transpose, typename E>
+METAL_FUNC void multiply(thread Sums& sums, ProductPart part, threadgroup const E* x, threadgroup const E* weight) {
   constexpr uint kDeep = tile_stride<E>(depth<E>()), kWide = tile_stride<E>(kColumns);
+  x += part.row * kDeep;
+  weight += part.column * (Transpose ? kDeep : 1);
   for (uint k = 0; k < depth<E>(); k += 16) {
-    TileLeft<E, 32, 16> left;
-    load(left, x + part.row * kDeep + k, kDeep);
-    MLXTS_UNROLL for (uint s = 0; s < 2; ++s) {
-      if (s >= part.strips) continue;
-      const uint column = part.column + 16 * s;
-      TileRight<E, 16, 16> right;
-      if (transpose)
-        load_transposed(right, weight + column * kDeep + k, kDeep);
-      else
-        load(right, weight + k * kWide + column, kWide);
-      multiply_add_columns(sums, 16 * s, left, right);
-    }
+    TileLeft<E, kPartRows, 16> left;
+    TileRight<E, 16, Columns> right;
+    load(left, x + k, kDeep);
+    if (Transpose)
+      load_transposed(right, weight + k, kDeep);
+    else
+      load(right, weight + k * kWide, kWide);
+    multiply_add_columns(sums, 0, left, right);
   }
 }
 
-// Rounds the sums, with the bias added, to the outputs; those of the threadgroup begin at row m0 and column n0.
-template <typename X, typename O>
-METAL_FUNC void store(thread Sums& sums, ProductPart part, device const X* bias, device O* out,
-                      constant MatmulParams& p, uint m0, uint n0, uint lane) {
-  MLXTS_UNROLL for (uint c = 0; c < 4; ++c) {
-    MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
-      const uint n = n0 + part.column + 8 * c + matrix_column(lane) + e;
-      if (c / 2 >= part.strips || n >= p.n) continue;
-      float add = 0.0f;
-      if (p.present & MATMUL_HAS_BIAS) add = p.biasF32 ? ((device const float*)bias)[n] : float(bias[n]);
-      MLXTS_UNROLL for (uint r = 0; r < 4; ++r) {
-        const uint m = m0 + part.row + 8 * r + matrix_row(lane);
-        if (m < p.m) out[ulong(m) * p.n + n] = O(sums.at(r, c, e) + add);
-      }
+// The sums of a simdgroup of the threadgroup whose outputs begin at row m0 and column n0.
+template <bool Transpose, typename X, typename W>
+METAL_FUNC void add_products(thread Sums& sums, ProductPart part, device const X* x, device const W* weight,
+                             MatmulScratch scratch, constant MatmulParams& p, uint m0, uint n0, uint index) {
+  // Products of two numbers of one dtype are exact in float; where the dtypes differ, float holds both.
+  using E = conditional_t<is_same_v<X, W>, X, float>;
+  constexpr uint kDepth = depth<E>();
+  constexpr uint kTileRows = Transpose ? kColumns : kDepth, kTileColumns = Transpose ? kDepth : kColumns;
+  constexpr uint kXTile = kRows * tile_stride<E>(kDepth), kWeightTile = kTileRows * tile_stride<E>(kTileColumns);
+  TileCopy<X, E, kRows, kDepth, kThreads> x_copy;
+  TileCopy<W, E, kTileRows, kTileColumns, kThreads> weight_copy;
+  threadgroup E* x_tiles = (threadgroup E*)scratch.x;
+  threadgroup E* weight_tiles = (threadgroup E*)scratch.weight;
+  const uint columns = p.n - n0;
+  x += ulong(m0) * p.k;
+  weight += Transpose ? ulong(n0) * p.k : n0;
+  for (uint k = 0; k < p.k + kDepth; k += kDepth) {
+    // The tiles of this turn begin their way, those of the turn before are multiplied, then these arrive.
+    const uint here = k / kDepth % 2, before = 1 - here, left = p.k - k;
+    threadgroup E* x_tile = x_tiles + here * kXTile;
+    threadgroup E* weight_tile = weight_tiles + here * kWeightTile;
+    if (k < p.k) {
+      x_copy.start(x_tile, x + k, p.k, p.m - m0, left, index);
+      if (Transpose)
+        weight_copy.start(weight_tile, weight + k, p.k, columns, left, index);
+      else
+        weight_copy.start(weight_tile, weight + ulong(k) * p.n, p.n, left, columns, index);
     }
+    if (k > 0 && part.columns == kPartColumns)
+      multiply<kPartColumns, Transpose>(sums, part, x_tiles + before * kXTile, weight_tiles + before * kWeightTile);
+    else if (k > 0 && part.columns > 0)
+      multiply<kPartColumns / 2, Transpose>(sums, part, x_tiles + before * kXTile, weight_tiles + before * kWeightTile);
+    if (k >= p.k) break;
+    x_copy.finish(x_tile, index);
+    weight_copy.finish(weight_tile, index);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
   }
 }
+
+// What is added to the outputs of a column.
+template <typename X>
+struct Bias {
+  device const X* bias;
+  uint present, f32;
+
+  METAL_FUNC float operator()(uint column) const thread {
+    if (!present) return 0.0f;
+    return f32 ? ((device const float*)bias)[column] : float(bias[column]);
+  }
+};
 
 template <typename X, typename W, typename O>
 kernel void matmul(device const X* x [[buffer(MATMUL_X)]], device const W* weight [[buffer(MATMUL_WEIGHT)]],
@@ -64,42 +94,16 @@ kernel void matmul(device const X* x [[buffer(MATMUL_X)]], device const W* weigh
                    constant MatmulParams& p [[buffer(MATMUL_PARAMS)]], threadgroup uchar* memory [[threadgroup(0)]],
                    uint2 group [[threadgroup_position_in_grid]], uint index [[thread_index_in_threadgroup]],
                    uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  // Products of two numbers of one dtype are exact in float; where the dtypes differ, float holds both.
-  using E = conditional_t<is_same_v<X, W>, X, float>;
-  constexpr uint kDepth = depth<E>(), kDeep = tile_stride<E>(kDepth), kWide = tile_stride<E>(kColumns);
-  const MatmulScratch scratch = scratch_of(memory, p);
-  const uint m0 = group.y * kRows, n0 = group.x * kColumns, rows = p.m - m0, columns = p.n - n0;
-  const ProductPart part = product_part(simdgroup, rows, columns);
+  const uint m0 = group.y * kRows, n0 = group.x * kColumns;
+  const ProductPart part =
+      product_part<kRows, kColumns, kPartRows, kPartColumns>(simdgroup, p.m - m0, p.n - n0);
   Sums sums;
   fill(sums, 0.0f);
-
-  TileCopy<X, E, kRows, kDepth, kThreads> x_copy;
-  TileCopy<W, E, kColumns, kDepth, kThreads> nk_copy;  // of a weight [n, k]
-  TileCopy<W, E, kDepth, kColumns, kThreads> kn_copy;  // of a weight [k, n]
-  threadgroup E* x_tiles = (threadgroup E*)scratch.x;
-  threadgroup E* weight_tiles = (threadgroup E*)scratch.weight;
-  const uint x_tile = kRows * kDeep, weight_tile = p.transpose ? kColumns * kDeep : kDepth * kWide;
-  const uint turns = (p.k + kDepth - 1) / kDepth;
-  for (uint turn = 0; turn <= turns; ++turn) {
-    // The tiles of this turn begin their way, those of the turn before are multiplied, then these arrive.
-    const uint k = turn * kDepth, here = turn % 2, before = 1 - here;
-    if (turn < turns) {
-      x_copy.start(x + ulong(m0) * p.k + k, p.k, rows, p.k - k, index);
-      if (p.transpose)
-        nk_copy.start(weight + ulong(n0) * p.k + k, p.k, columns, p.k - k, index);
-      else
-        kn_copy.start(weight + ulong(k) * p.n + n0, p.n, p.k - k, columns, index);
-    }
-    if (turn > 0) multiply(sums, part, x_tiles + before * x_tile, weight_tiles + before * weight_tile, p.transpose);
-    if (turn == turns) break;
-    x_copy.finish(x_tiles + here * x_tile, index);
-    if (p.transpose)
-      nk_copy.finish(weight_tiles + here * weight_tile, index);
-    else
-      kn_copy.finish(weight_tiles + here * weight_tile, index);
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-  }
-  store(sums, part, bias, out, p, m0, n0, lane);
+  if (p.transpose)
+    add_products<true>(sums, part, x, weight, scratch_of(memory, p), p, m0, n0, index);
+  else
+    add_products<false>(sums, part, x, weight, scratch_of(memory, p), p, m0, n0, index);
+  store(sums, part, out, m0, p.m, n0, p.n, lane, Bias<X>{bias, p.present & MATMUL_HAS_BIAS, p.biasF32});
 }
 
 #define MATMUL(name, X, W, O) \

@@ -29,8 +29,11 @@ interface TiledSizes {
  * rows of x are multiplied by a panel at a time.
  */
 const PANEL = { panelRows: 6, groupColumns: 64, depth: 128 };
-/** On a GPU a threadgroup has `rows` × `columns` outputs, and takes `depthBytes` of each row of x at a time. */
-const TILE = { threads: 128, rows: 64, columns: 64, depthBytes: 64 };
+/**
+ * On a GPU a threadgroup has `rows` × `columns` outputs, each of its simdgroups `partRows` × `partColumns`; it takes
+ * `depthBytes` of each row of x at a time.
+ */
+const TILE = { threads: 128, rows: 64, columns: 64, partRows: 32, partColumns: 32, depthBytes: 64 };
 
 /** Rows of a CPU's threadgroup: as many as fit the scratch, fewer when that leaves too few threadgroups for many threads. */
 function rowsOnCpu({ m, n }: TiledSizes): number {

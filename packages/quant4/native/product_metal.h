@@ -1,5 +1,4 @@
-// What the products with many rows of x share: words of W on their way into a tile, and the way out of
-// products.
+// What the products with many rows of x share: words of W on their way into a tile, and the linear bias.
 #pragma once
 #include "affine.h"
 #include "metal_tile.h"
@@ -63,23 +62,12 @@ struct HeldCodes {
   }
 };
 
-typedef TileSum<32, 32> Products;
+// What is added to the outputs of a column.
+struct LinearBias {
+  device const uchar* bias;
+  uint dtype;
 
-// Products and linear biases to `out` [rows, columns], where those of the threadgroup begin at row0 and column0.
-template <typename O>
-METAL_FUNC void store(thread Products& products, ProductPart part, device O* out, uint row0, uint rows, uint column0,
-                      uint columns, device const uchar* bias, uint biasDtype, uint lane) {
-  MLXTS_UNROLL for (uint c = 0; c < 4; ++c) {
-    MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
-      const uint column = column0 + part.column + 8 * c + matrix_column(lane) + e;
-      if (c / 2 >= part.strips || column >= columns) continue;
-      const float added = linear_bias(bias, biasDtype, column);
-      MLXTS_UNROLL for (uint r = 0; r < 4; ++r) {
-        const uint row = row0 + part.row + 8 * r + matrix_row(lane);
-        if (row < rows) out[ulong(row) * columns + column] = O(products.at(r, c, e) + added);
-      }
-    }
-  }
-}
+  METAL_FUNC float operator()(uint column) const thread { return linear_bias(bias, dtype, column); }
+};
 
 }  // namespace mlxts

@@ -19,6 +19,8 @@
 #define QUANTIZED_MATMUL_THREADS 128
 #define QUANTIZED_MATMUL_TILE_M 64
 #define QUANTIZED_MATMUL_TILE_ROWS 64
+#define QUANTIZED_MATMUL_PART_M 32
+#define QUANTIZED_MATMUL_PART_ROWS 32
 #define QUANTIZED_MATMUL_TILE_BYTES 64
 #else
 #define QUANTIZED_MATMUL_BLOCK_ROWS 64
@@ -43,7 +45,7 @@ struct QuantizedMatmulParams {
   uint32_t qStride2;
   uint32_t present;  // a bit for each buffer
 #ifdef __METAL_VERSION__
-  uint32_t scratch[4];  // byte offsets
+  uint32_t scratch[3];  // byte offsets
 #else
   uint32_t mBlock;
   uint32_t groupStride;
@@ -51,7 +53,7 @@ struct QuantizedMatmulParams {
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(QuantizedMatmulParams) == 72, "QuantizedMatmulParams must match the declaration of quantized_matmul");
+static_assert(sizeof(QuantizedMatmulParams) == 68, "QuantizedMatmulParams must match the declaration of quantized_matmul");
 #else
 static_assert(sizeof(QuantizedMatmulParams) == 96, "QuantizedMatmulParams must match the declaration of quantized_matmul");
 #endif
@@ -60,14 +62,12 @@ struct QuantizedMatmulScratch {
   threadgroup uchar* xTiles;
   threadgroup uchar* wTiles;
   threadgroup float* scales;
-  threadgroup float* offsets;
 };
 inline QuantizedMatmulScratch scratch_of(threadgroup uchar* memory, constant QuantizedMatmulParams& p) {
   return {
       (threadgroup uchar*)(memory + p.scratch[0]),
       (threadgroup uchar*)(memory + p.scratch[1]),
       (threadgroup float*)(memory + p.scratch[2]),
-      (threadgroup float*)(memory + p.scratch[3]),
   };
 }
 #else

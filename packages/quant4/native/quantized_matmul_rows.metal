@@ -12,17 +12,18 @@ constant constexpr uint kK = QUANTIZED_MATMUL_ROWS_TILE_ROWS, kThreads = QUANTIZ
 constant constexpr uint kXStride = tile_stride<float>(kK), kXTile = kM * kXStride;
 constant constexpr uint kWStride = tile_stride<float>(kN), kWTile = kK * kWStride;
 
-METAL_FUNC void multiply_tiles(thread Products& products, ProductPart part, threadgroup const float* x,
-                               threadgroup const float* w) {
+// Of a simdgroup.
+constant constexpr uint kPartM = QUANTIZED_MATMUL_ROWS_PART_M, kPartN = QUANTIZED_MATMUL_ROWS_PART_COLS;
+typedef TileSum<kPartM, kPartN> Products;
+
+template <uint Columns>
+METAL_FUNC void multiply_tiles(thread Products& products, threadgroup const float* x, threadgroup const float* w) {
   for (uint k = 0; k < kK; k += 16) {
-    TileLeft<float, 32, 16> left;
-    load(left, x + part.row * kXStride + k, kXStride);
-    MLXTS_UNROLL for (uint s = 0; s < 2; ++s) {
-      if (s >= part.strips) continue;
-      TileRight<float, 16, 16> right;
-      load(right, w + k * kWStride + part.column + 16 * s, kWStride);
-      multiply_add_columns(products, 16 * s, left, right);
-    }
+    TileLeft<float, kPartM, 16> left;
+    TileRight<float, 16, Columns> right;
+    load(left, x + k, kXStride);
+    load(right, w + k * kWStride, kWStride);
+    multiply_add_columns(products, 0, left, right);
   }
 }
 
@@ -44,7 +45,10 @@ Products multiply(device const X* x, Weights<S, Bits> w, QuantizedMatmulRowsScra
       rows.start(x + next, w.rows, m, w.rows - next, index);
       codes.start(w, next + row, column0 + column);
     }
-    if (next > 0) multiply_tiles(products, part, scratch.xTiles + from * kXTile, scratch.wTiles + from * kWTile);
+    threadgroup const float* xTile = scratch.xTiles + from * kXTile + part.row * kXStride;
+    threadgroup const float* wTile = scratch.wTiles + from * kWTile + part.column;
+    if (next > 0 && part.columns == kPartN) multiply_tiles<kPartN>(products, xTile, wTile);
+    if (next > 0 && part.columns == kPartN / 2) multiply_tiles<kPartN / 2>(products, xTile, wTile);
     if (next >= w.rows) break;
     rows.finish(scratch.xTiles + into * kXTile, index);
     codes.store_weights(scratch.wTiles + into * kWTile + row * kWStride + column);
@@ -67,11 +71,12 @@ kernel void quantized_matmul_rows(device const X* x [[buffer(QUANTIZED_MATMUL_RO
                                   uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const Batch batch = batch_at(p, group.z);
   const uint m0 = group.y * kM, column0 = group.x * kN;
-  const ProductPart part = product_part(simdgroup, p.m - m0, p.cols - column0);
+  const ProductPart part = product_part<kM, kN, kPartM, kPartN>(simdgroup, p.m - m0, p.cols - column0);
   const Weights<S, Bits> w = weights_at<Bits>(weight, scales, biases, p, batch.q);
   Products products =
       multiply(x + (batch.x * p.m + m0) * p.rows, w, scratch_of(memory, p), part, column0, p.m - m0, index);
-  store(products, part, out + ulong(group.z) * p.m * p.cols, m0, p.m, column0, p.cols, bias, p.biasDtype, lane);
+  store(products, part, out + ulong(group.z) * p.m * p.cols, m0, p.m, column0, p.cols, lane,
+        LinearBias{bias, p.biasDtype});
 }
 
 #define MATMUL_ROWS(X, S, O, bits)              \

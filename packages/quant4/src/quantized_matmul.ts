@@ -102,8 +102,9 @@ export const quantizedMatmulKernel = defineKernel({
   constants: {
     // On a CPU a threadgroup has blockRows rows of W, and a panel so many of their columns.
     cpu: { blockRows: 64, f32Depth: 256, bf16Depth: 1024, lanes: 16 },
-    // On a GPU a threadgroup has tileM rows of x against tileRows of W, tileBytes of each at a time.
-    gpu: { threads: 128, tileM: 64, tileRows: 64, tileBytes: 64 },
+    // On a GPU a threadgroup has tileM rows of x against tileRows of W, each of its simdgroups partM against partRows,
+    // tileBytes of each at a time.
+    gpu: { threads: 128, tileM: 64, tileRows: 64, partM: 32, partRows: 32, tileBytes: 64 },
   },
   scratch: {
     cpu: {
@@ -117,8 +118,8 @@ export const quantizedMatmulKernel = defineKernel({
       rowBiases: "f32",
       panel: "f32",
     },
-    // Two tiles each, of elements of the dtype of x; scales of the rows of W, and biases of centered codes.
-    gpu: { xTiles: "u8", wTiles: "u8", scales: "f32", offsets: "f32" },
+    // Two tiles each, of elements of the dtype of x; scale and bias of 32 centered codes of a row of W.
+    gpu: { xTiles: "u8", wTiles: "u8", scales: "f32" },
   },
   launch: {
     cpu: (
@@ -148,8 +149,8 @@ export const quantizedMatmulKernel = defineKernel({
       scratch: {
         xTiles: [2, tileM, tileStride("u8", tileBytes)],
         wTiles: [2, tileRows, tileStride("u8", tileBytes)],
-        scales: [2, tileRows],
-        offsets: [2, tileRows],
+        // Room for elements of two bytes, of which a tile has most.
+        scales: [2, ceil(tileBytes, 64), tileRows, 2],
       },
     }),
   },
@@ -164,8 +165,9 @@ export const quantizedMatmulRowsKernel = defineKernel({
   params: PARAMS,
   constants: {
     cpu: { tileM: 16, tileCols: 128 },
-    // On a GPU tileM rows of x against tileCols columns, tileRows rows of W at a time.
-    gpu: { threads: 128, tileM: 64, tileCols: 64, tileRows: 16 },
+    // On a GPU tileM rows of x against tileCols columns, partM against partCols in a simdgroup, tileRows rows of W at
+    // a time.
+    gpu: { threads: 128, tileM: 64, tileCols: 64, partM: 32, partCols: 32, tileRows: 16 },
   },
   scratch: { gpu: { xTiles: "f32", wTiles: "f32" } },
   launch: {
