@@ -158,20 +158,25 @@ struct ProductPart {
 };
 
 // The part of a simdgroup of a threadgroup with M × N outputs, of which `rows` × `columns` are wanted. Parts are
-// R × C; where one row of parts of two is enough, they are half as wide, and all simdgroups stand in it.
+// R × C; where half of the rows are enough, they are half as wide, so that no simdgroup is idle.
 template <uint M, uint N, uint R, uint C>
 METAL_FUNC ProductPart product_part(uint simdgroup, uint rows, uint columns) {
-  static_assert(M == R || M == 2 * R, "one or two rows of parts");
-  const uint width = M > R && rows <= R ? C / 2 : C, across = N / width;
-  const uint column = simdgroup % across * width;
-  return {simdgroup / across * R, column, column < columns ? width : 0};
+  static_assert(M == R || M % (2 * R) == 0, "parts stand in one row, or in an even number of rows");
+  const bool few = M > R && rows <= M / 2;
+  const uint width = few ? C / 2 : C, across = N / width;
+  const uint row = simdgroup / across * R, column = simdgroup % across * width;
+  return {row, column, row < rows && column < columns ? width : 0};
 }
 
-// Rounds the sums of a part, with added(column) added to those of a column, to `out` [m, n]; the outputs of the
+struct NothingAdded {
+  METAL_FUNC float operator()(uint) const thread { return 0.0f; }
+};
+
+// Rounds the sums of a part to `out` [m, n], with added(column) added to those of a column; the outputs of the
 // threadgroup begin at row m0 and column n0.
-template <typename O, uint M, uint N, typename Added>
+template <typename O, uint M, uint N, typename Added = NothingAdded>
 METAL_FUNC void store(thread TileSum<M, N>& sum, ProductPart part, device O* out, uint m0, uint m, uint n0, uint n,
-                      uint lane, Added added) {
+                      uint lane, Added added = Added()) {
   MLXTS_UNROLL for (uint c = 0; c < N / 8; ++c) {
     MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
       const uint column = n0 + part.column + 8 * c + matrix_column(lane) + e;

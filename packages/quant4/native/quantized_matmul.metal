@@ -88,7 +88,7 @@ METAL_FUNC void multiply_tiles(thread Products& products, thread GroupSums& grou
   constexpr uint kPiece = piece_columns<X>(), kStride = tile_stride<X>(tile_columns<X>());
   for (uint k = 0; k < tile_columns<X>(); k += kPiece) {
     multiply_piece<Columns>(group, tiles.x + part.row * kStride + k, tiles.codes + part.column * kStride + k);
-    if ((column + k + kPiece) % groupSize == 0)
+    if (((column + k + kPiece) & (groupSize - 1)) == 0)
       finish_group<Columns>(products, group, tiles.scales + k / kPiece * kN + part.column, lane);
   }
 }
@@ -108,12 +108,15 @@ Products multiply(device const X* x, Weights<S, Bits> w, QuantizedMatmulScratch 
   GroupSums group;
   fill(products, 0.0f);
   clear(group);
+  codes.start(w, row0 + row, column);
   for (uint next = 0; next < w.cols + kColumns; next += kColumns) {
-    // The next tiles begin their way, the last ones are multiplied, then these arrive.
+    // The next tiles begin their way, the last ones are multiplied, then these arrive. Codes begin a turn earlier.
     const Tiles<X> into(scratch, next / kColumns % 2), from(scratch, 1 - next / kColumns % 2);
     if (next < w.cols) {
       rows.start(into.x, x + next, w.cols, m, w.cols - next, index);
-      codes.start(w, row0 + row, next + column);
+      codes.store_codes(into.codes + row * kStride + column);
+      if (column % kPiece == 0) into.scales[column / kPiece * kN + row] = float2(float(codes.scale), codes.offset());
+      codes.start(w, row0 + row, next + kColumns + column);
     }
     if (next > 0 && part.columns == kPartN)
       multiply_tiles<kPartN>(products, group, part, from, next - kColumns, w.groupSize, lane);
@@ -121,8 +124,6 @@ Products multiply(device const X* x, Weights<S, Bits> w, QuantizedMatmulScratch 
       multiply_tiles<kPartN / 2>(products, group, part, from, next - kColumns, w.groupSize, lane);
     if (next >= w.cols) break;
     rows.finish(into.x, index);
-    codes.store_codes(into.codes + row * kStride + column);
-    if (column % kPiece == 0) into.scales[column / kPiece * kN + row] = float2(float(codes.scale), codes.offset());
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }
   return products;

@@ -17,7 +17,7 @@ kernel void product(device const T* a [[buffer(PRODUCT_A)]], device const T* b [
   threadgroup T* a_tile = (threadgroup T*)scratch.a;
   threadgroup T* b_tile = (threadgroup T*)scratch.b;
   const uint m0 = group.y * kRows, n0 = group.x * kColumns;
-  const uint row0 = simdgroup / 2 * 32, column0 = simdgroup % 2 * 32;
+  const ProductPart part = {simdgroup / 2 * 32, simdgroup % 2 * 32, 32};
 
   // The product:
   TileCopy<T, T, kRows, kDepth, PRODUCT_THREADS> a_copy;
@@ -33,21 +33,11 @@ kernel void product(device const T* a [[buffer(PRODUCT_A)]], device const T* b [
     threadgroup_barrier(mem_flags::mem_threadgroup);
     TileLeft<T, 32, kDepth> left;
     TileRight<T, kDepth, 32> right;
-    load(left, a_tile + row0 * tile_stride<T>(kDepth), tile_stride<T>(kDepth));
-    load(right, b_tile + column0, tile_stride<T>(kColumns));
+    load(left, a_tile + part.row * tile_stride<T>(kDepth), tile_stride<T>(kDepth));
+    load(right, b_tile + part.column, tile_stride<T>(kColumns));
     multiply_add(sum, left, right);
   }
-
-  // Its sums:
-  MLXTS_UNROLL for (uint r = 0; r < 4; ++r) {
-    MLXTS_UNROLL for (uint c = 0; c < 4; ++c) {
-      MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
-        const uint row = m0 + row0 + 8 * r + matrix_row(lane);
-        const uint column = n0 + column0 + 8 * c + matrix_column(lane) + e;
-        if (row < p.m && column < p.n) out[ulong(row) * p.n + column] = T(sum.at(r, c, e));
-      }
-    }
-  }
+  store(sum, part, out, m0, p.m, n0, p.n, lane);
 }
 
 template [[host_name("product_f32")]] [[kernel]] decltype(product<float>) product<float>;
