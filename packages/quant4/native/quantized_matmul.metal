@@ -108,15 +108,12 @@ Products multiply(device const X* x, Weights<S, Bits> w, QuantizedMatmulScratch 
   GroupSums group;
   fill(products, 0.0f);
   clear(group);
-  codes.start(w, row0 + row, column);
   for (uint next = 0; next < w.cols + kColumns; next += kColumns) {
-    // The next tiles begin their way, the last ones are multiplied, then these arrive. Codes begin a turn earlier.
+    // The next tiles begin their way, the last ones are multiplied, then these arrive.
     const Tiles<X> into(scratch, next / kColumns % 2), from(scratch, 1 - next / kColumns % 2);
     if (next < w.cols) {
       rows.start(into.x, x + next, w.cols, m, w.cols - next, index);
-      codes.store_codes(into.codes + row * kStride + column);
-      if (column % kPiece == 0) into.scales[column / kPiece * kN + row] = float2(float(codes.scale), codes.offset());
-      codes.start(w, row0 + row, next + kColumns + column);
+      codes.start(w, row0 + row, next + column);
     }
     if (next > 0 && part.columns == kPartN)
       multiply_tiles<kPartN>(products, group, part, from, next - kColumns, w.groupSize, lane);
@@ -124,6 +121,8 @@ Products multiply(device const X* x, Weights<S, Bits> w, QuantizedMatmulScratch 
       multiply_tiles<kPartN / 2>(products, group, part, from, next - kColumns, w.groupSize, lane);
     if (next >= w.cols) break;
     rows.finish(into.x, index);
+    codes.store_codes(into.codes + row * kStride + column);
+    if (column % kPiece == 0) into.scales[column / kPiece * kN + row] = float2(float(codes.scale), codes.offset());
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }
   return products;
