@@ -190,6 +190,12 @@ METAL_FUNC void store(thread TileSum<M, N>& sum, ProductPart part, device O* out
   }
 }
 
+// Neighbors in device memory, as many at a time as a GPU can; the compiler combines the loads.
+template <typename T, uint Count>
+METAL_FUNC void load(thread T (&neighbors)[Count], device const T* from) {
+  MLXTS_UNROLL for (uint i = 0; i < Count; ++i) neighbors[i] = from[i];
+}
+
 // A tile [Rows, Columns] on its way from device memory, where it has dtype T, to threadgroup memory, where it has dtype
 // E and rows tile_stride<E>(Columns) apart. All `Threads` threads start it, multiply another tile meanwhile, and finish
 // it; after the next barrier it is there. A tile must not be finished where others still read.

@@ -33,9 +33,12 @@ struct HeldCodes {
     const bool exists = row < w.rows && column < w.cols;
     const ulong group = ulong(row) * (w.cols / w.groupSize) + (column >> metal::ctz(w.groupSize));
     device const uint* from = w.words + (ulong(row) * (w.cols / 32) * Bits + column / 8 * (Bits / 4));
-    MLXTS_UNROLL for (uint i = 0; i < Count * Bits / 32; ++i) words[i] = exists ? from[i] : 0;
-    scale = exists ? w.scales[group] : S(0.0f);
-    bias = exists ? w.biases[group] : S(0.0f);
+    scale = bias = S(0.0f);
+    MLXTS_UNROLL for (uint i = 0; i < Count * Bits / 32; ++i) words[i] = 0;
+    if (!exists) return;
+    load(words, from);
+    scale = w.scales[group];
+    bias = w.biases[group];
   }
 
   // The bias that goes with centered codes.
