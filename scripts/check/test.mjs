@@ -67,7 +67,7 @@ const given = process.argv.slice(2);
 test("cpu", given);
 if (clang && given.length === 0) {
   const started = performance.now();
-  const packages = ["norms", "quant4", "nn", "delta-rule", "moe", "models"];
+  const packages = ["norms", "quant4", "nn", "delta-rule", "moe", "mla", "models"];
   test(
     "metal",
     // The mutants of references run on no device. A suite's first test waits for compilers.

@@ -1,5 +1,6 @@
 import type { CommandEncoder, OpDescriptor } from "@mlxts/core";
 import * as deltaRule from "@mlxts/delta-rule";
+import * as mla from "@mlxts/mla";
 import * as moe from "@mlxts/moe";
 import * as nn from "@mlxts/nn";
 import * as norms from "@mlxts/norms";
@@ -13,7 +14,7 @@ export interface PublicOp {
   readonly package: string;
 }
 
-const PACKAGES = { norms, quant4, "delta-rule": deltaRule, nn, moe };
+const PACKAGES = { norms, quant4, "delta-rule": deltaRule, nn, moe, mla };
 
 function isOp(value: unknown): value is AnyOp {
   return typeof value === "function" && "op" in value;

@@ -1,0 +1,3 @@
+import { defineLibrary } from "@mlxts/core";
+
+export const mlaLibrary = defineLibrary("mla", import.meta.url);

@@ -1,0 +1,96 @@
+import { defineKernel, defineOp, FLOATS, wrongKind } from "@mlxts/core";
+import { mlaLibrary } from "./library.ts";
+import type { MlaCacheAppend } from "./signatures.ts";
+import { rowThreads } from "./threads.ts";
+
+type Sizes = Record<"batch" | "tokens" | "width", number>;
+
+export const mlaCacheAppendKernel = defineKernel({
+  library: mlaLibrary,
+  name: "mla_cache_append",
+  variants: FLOATS.flatMap((from) => FLOATS.map((to) => `${from}_${to}`)),
+  buffers: { latent: "read", kPe: "read", start: "read", latentCache: "readWrite", kPeCache: "readWrite" },
+  // Strides: elements from a row of a cache to the next, and rows from a sequence to the next.
+  params: {
+    batch: "u32",
+    tokens: "u32",
+    latentDim: "u32",
+    rope: "u32",
+    capacity: "u32",
+    latentStride: "u32",
+    ropeStride: "u32",
+    sequenceStride: "u32",
+  },
+  faults: {
+    start: ([start, sequence], { tokens, capacity }) =>
+      `\`start\` must be at least 0 and leave room for ${tokens} rows in a cache of ${capacity}, ` +
+      `got ${start | 0} at sequence ${sequence}`,
+  },
+  launch: {
+    cpu: ({ batch, tokens }: Sizes) => ({ threadgroups: [tokens, batch, 1] }),
+    gpu: ({ batch, tokens, width }) => ({
+      threadgroups: [tokens, batch, 1],
+      threadsPerThreadgroup: [rowThreads(width, 4), 1, 1],
+    }),
+  },
+});
+
+/**
+ * Writes the latents and the rotated keys of new tokens into their caches: `cache[n, start[n] + i, :] = new[n, i, :]`.
+ *
+ * - `latent` [N, L, R], `kPe` [N, L, rope] f32, f16 or bf16, both of one dtype.
+ * - `latentCache` [N, capacity, R], `kPeCache` [N, capacity, rope] f32, f16 or bf16, both of one dtype; required, written in
+ *   place and returned. Rows outside `start[n]` … `start[n] + L − 1` keep their bytes.
+ * - `start` i32 [N]: the number of rows that sequence n has already.
+ *
+ * Each element is rounded once to the cache's dtype (ties to even; NaN and subnormals kept): an exact copy when the
+ * dtypes are equal. Errors: `InvalidArgument` for shapes, dtypes and overlap; a `start` that is negative or leaves no
+ * room for L rows fails the submission, and nothing at all is written by this call.
+ */
+export const mlaCacheAppend: MlaCacheAppend = defineOp({
+  name: "mlaCacheAppend",
+  summary: "cache[n, start[n] + i] = new[n, i], for latents and rotated keys",
+  inputs: {
+    latent: { dtype: FLOATS, shape: "N L R", doc: "latents of the new tokens, after their norm" },
+    kPe: { dtype: ["=latent"], shape: "N L rope", doc: "rotated keys of the new tokens" },
+    start: { dtype: ["i32"], shape: "N", doc: "rows each sequence has before the append" },
+  },
+  outputs: {
+    latentCache: {
+      dtype: FLOATS,
+      shape: "N capacity R",
+      doc: "cache of latents; keeps the rows that are not written",
+    },
+    kPeCache: {
+      dtype: (c) => (c.outputs.latentCache as { dtype: "f32" }).dtype,
+      shape: "N capacity rope",
+      doc: "cache of rotated keys, of the dtype of `latentCache`; keeps the rows that are not written",
+    },
+  },
+  params: {},
+  relations({ op, outputs, dims, fail }) {
+    for (const name of ["latentCache", "kPeCache"] as const)
+      if (outputs[name] === undefined) throw wrongKind(op, name, "be a Tensor", undefined);
+    const { L = 1, capacity = L } = dims;
+    if (L > capacity) fail("latent", `have at most the cache's ${capacity} rows`, L);
+  },
+  encode({ encoder, op, inputs: { latent, kPe, start }, outputs: { latentCache, kPeCache }, dims }) {
+    const { N, L, R, rope, capacity } = dims as Record<"N" | "L" | "R" | "rope" | "capacity", number>;
+    encoder.dispatch(mlaCacheAppendKernel, {
+      op,
+      variant: `${latent.dtype}_${latentCache.dtype}`,
+      buffers: { latent, kPe, start, latentCache, kPeCache },
+      params: {
+        batch: N,
+        tokens: L,
+        latentDim: R,
+        rope,
+        capacity,
+        latentStride: R,
+        ropeStride: rope,
+        sequenceStride: capacity,
+      },
+      sizes: { batch: N, tokens: L, width: Math.max(R, rope) },
+    });
+  },
+});

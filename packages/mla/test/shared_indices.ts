@@ -1,0 +1,38 @@
+// Ops of this package whose inputs decide addresses, for tests in which these change while the ops run.
+import type { Attack } from "@mlxts/test-kit/flipped_indices";
+import { mlaCacheAppend, ropeYarn } from "../src/index.ts";
+
+const N = 32;
+const [L, R, ROPE, CAPACITY] = [16, 128, 32, 64];
+const FAR = [0x7fffffff, -0x80000000, -1];
+const all = (value: number, count = N) => new Array<number>(count).fill(value);
+
+export const attacks: Record<string, Attack> = {
+  mlaCacheAppend: {
+    right: [all(0), all(CAPACITY - L), all(5)],
+    wrong: [...FAR, CAPACITY, CAPACITY + 1000, -100, 2 * CAPACITY],
+    encode(encoder, start, output) {
+      const { device } = encoder;
+      mlaCacheAppend(encoder, {
+        latent: device.tensor("f32", [N, L, R]),
+        kPe: device.tensor("f32", [N, L, ROPE]),
+        start,
+        latentCache: output("f32", [N, CAPACITY, R]),
+        kPeCache: output("f32", [N, CAPACITY, ROPE]),
+      });
+    },
+  },
+  ropeYarn: {
+    right: [all(0), all(CAPACITY - L), all(5)],
+    wrong: [...FAR, CAPACITY, 1000, -100],
+    encode(encoder, positions, output) {
+      const { device } = encoder;
+      ropeYarn(encoder, {
+        x: device.tensor("f32", [N, L, 8, ROPE]),
+        positions,
+        table: device.tensor("f32", [CAPACITY, 2, ROPE / 2]),
+        out: output("f32", [N, L, 8, ROPE]),
+      });
+    },
+  },
+};
