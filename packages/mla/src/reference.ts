@@ -41,3 +41,36 @@ export function mlaCacheAppendReference(
     out.set(x.subarray(n * L * D, (n + 1) * L * D), (n * capacity + (start[n] as number)) * D);
   return out;
 }
+
+/** `out[t, h] = Σ_i x[t, h, i] · weight[h · P + first + i]` for x [T, H, D], of which `count` columns count. */
+export function foldedQueryReference(
+  x: Float64Array,
+  weight: Float64Array,
+  { T, H, D, P, R, first, count }: Record<"T" | "H" | "D" | "P" | "R" | "first" | "count", number>,
+): Float64Array {
+  const out = new Float64Array(T * H * R);
+  for (let row = 0; row < T * H; row++)
+    for (let i = 0; i < count; i++) {
+      const a = x[row * D + i] as number;
+      const from = ((row % H) * P + first + i) * R;
+      for (let c = 0; c < R; c++) out[row * R + c] = (out[row * R + c] as number) + a * (weight[from + c] as number);
+    }
+  return out;
+}
+
+/** `out[t, h, f] = vc[t, h] · weight[h · P + first + f]` for vc [T, H, R]. */
+export function headValuesReference(
+  vc: Float64Array,
+  weight: Float64Array,
+  { T, H, P, R, first, count }: Record<"T" | "H" | "P" | "R" | "first" | "count", number>,
+): Float64Array {
+  const out = new Float64Array(T * H * count);
+  for (let row = 0; row < T * H; row++)
+    for (let f = 0; f < count; f++) {
+      const from = ((row % H) * P + first + f) * R;
+      let sum = 0;
+      for (let c = 0; c < R; c++) sum += (vc[row * R + c] as number) * (weight[from + c] as number);
+      out[row * count + f] = sum;
+    }
+  return out;
+}

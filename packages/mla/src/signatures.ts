@@ -33,6 +33,48 @@ export interface MlaCacheAppend {
   readonly op: OpDescriptor;
 }
 
+export interface MlaOutInputs {
+  /** Weighted sums of latents. [N, L, H, R], f32. */
+  vc: Tensor;
+  /** `kv_b_proj`: for each head rows of keys, then of values. [Hrows, R], f32, f16 or bf16. */
+  weight: Tensor;
+  /** Outputs of heads. [N, L, H, v], the dtype `outDtype`. An output: a tensor for it; allocated when not given. */
+  out?: Tensor | true | undefined;
+}
+
+export interface MlaOutOptions {
+  /** Columns of a value. An integer ≥ 1. */
+  v: number;
+  /** Dtype of the result. Default `f32`. */
+  outDtype?: "f32" | "f16" | "bf16" | undefined;
+}
+
+export interface MlaOut {
+  /** `the values of weighted latents: Wv_h · vc[h]` */
+  (encoder: CommandEncoder, inputs: MlaOutInputs, options: MlaOutOptions): Tensor;
+  readonly op: OpDescriptor;
+}
+
+export interface MlaQPrimeInputs {
+  /** Queries; of each head the first `nope` columns are read. [N, L, H, D], f32, f16 or bf16. */
+  q: Tensor;
+  /** `kv_b_proj`: for each head rows of keys, then of values. [Hrows, R], f32, f16 or bf16. */
+  weight: Tensor;
+  /** Queries for latents. [N, L, H, R], f32. An output: a tensor for it; allocated when not given. */
+  out?: Tensor | true | undefined;
+}
+
+export interface MlaQPrimeOptions {
+  /** Columns of a query without position. An integer ≥ 1. */
+  nope: number;
+}
+
+export interface MlaQPrime {
+  /** `queries folded into the space of latents: Wk_hᵀ · q_nope[h]` */
+  (encoder: CommandEncoder, inputs: MlaQPrimeInputs, options: MlaQPrimeOptions): Tensor;
+  readonly op: OpDescriptor;
+}
+
 export interface MlaSplitInputs {
   /** Queries: of each head nope columns, then rope. [N, L, H, Dq], f32, f16 or bf16. */
   q: Tensor;

@@ -1,9 +1,9 @@
 import { Device, type Dtype, type Tensor } from "@mlxts/core";
 import { Random } from "@mlxts/core/testing";
 import { ORDERS } from "@mlxts/test-kit/devices";
-import { refusalTests, refusesEach } from "@mlxts/test-kit/refusals";
+import { refusesEach } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, expect, it } from "vitest";
-import { mlaCacheAppend, mlaSplit, ropeYarn } from "../src/index.ts";
+import { mlaCacheAppend, mlaOut, mlaQPrime, mlaSplit, ropeYarn } from "../src/index.ts";
 
 const random = new Random(24);
 const device = Device.open();
@@ -11,6 +11,7 @@ afterAll(() => device.dispose());
 const t = (shape: number[], dtype: Dtype = "f32") => device.tensor(dtype, shape);
 
 describe("mlaSplit", () => {
+  const both = t([2, 3, 4, 4]);
   refusesEach(
     device,
     mlaSplit,
@@ -32,16 +33,12 @@ describe("mlaSplit", () => {
         inputs: { kPe: t([2, 3, 5]) },
         message: "`kPe` must have shape [2, 3, 4], got [2, 3, 5]",
       },
+      "one output for two parts": {
+        inputs: { q: t([2, 3, 4, 8]), qNope: both, qPe: both },
+        message: "`qPe` must not overlap `qNope`, got overlapping views",
+      },
     },
   );
-  const kv = t([2, 3, 20]);
-  refusalTests([
-    [
-      "an output over an input",
-      () => mlaSplit(device.encoder(), { q: t([1, 3, 4, 10]), kv, kPe: kv.reshape([1, 3, 40]) } as never, { rope: 4 }),
-      "mlaSplit: `kv` must have shape [1, 3, 20], got [2, 3, 20]",
-    ],
-  ]);
 });
 
 describe("ropeYarn", () => {
@@ -147,6 +144,79 @@ describe("mlaCacheAppend", () => {
       "a cache over the latents": {
         inputs: { latentCache: latent, kPeCache: t([1, 5, 4]) },
         message: "`latentCache` must not overlap `latent`, got overlapping views",
+      },
+    },
+  );
+});
+
+describe("mlaQPrime", () => {
+  refusesEach(
+    device,
+    mlaQPrime,
+    { inputs: { q: t([2, 3, 4, 12]), weight: t([4 * 15, 20]) }, options: { nope: 8 } },
+    {
+      "no columns": { options: { nope: 0 }, message: "`nope` must be an integer ≥ 1, got 0" },
+      "more columns than q has": {
+        options: { nope: 13 },
+        message: "`nope` must be at most the 12 columns of `q`, got 13",
+      },
+      "no rows left for values": {
+        inputs: { weight: t([4 * 8, 20]) },
+        message: "`nope` must be less than the 8 rows that the weight has for a head, got 8",
+      },
+      "rows that heads cannot share": {
+        inputs: { weight: t([61, 20]) },
+        message: "`weight` must have the same number of rows for each of the 4 heads, got 61",
+      },
+      "a weight of integers": {
+        inputs: { weight: t([60, 20], "u32") },
+        message: "`weight` must have dtype f32 or f16 or bf16, got u32",
+      },
+      "an output of another dtype": {
+        inputs: { out: t([2, 3, 4, 20], "bf16") },
+        message: "`out` must have dtype f32, got bf16",
+      },
+      "an output of another shape": {
+        inputs: { out: t([2, 3, 4, 21]) },
+        message: "`out` must have shape [2, 3, 4, 20], got [2, 3, 4, 21]",
+      },
+    },
+  );
+});
+
+describe("mlaOut", () => {
+  const vc = t([2, 3, 4, 20]);
+  refusesEach(
+    device,
+    mlaOut,
+    { inputs: { vc, weight: t([4 * 15, 20]) }, options: { v: 7 } },
+    {
+      "no columns": { options: { v: undefined }, message: "`v` must be a number, got undefined", kind: "TypeError" },
+      "no rows left for keys": {
+        options: { v: 15 },
+        message: "`v` must be less than the 15 rows that the weight has for a head, got 15",
+      },
+      "rows that heads cannot share": {
+        inputs: { weight: t([61, 20]) },
+        message: "`weight` must have the same number of rows for each of the 4 heads, got 61",
+      },
+      "another rank": { inputs: { weight: t([60, 21]) }, message: "`weight` must have shape [60, 20], got [60, 21]" },
+      "latents of another dtype": {
+        inputs: { vc: t([2, 3, 4, 20], "bf16") },
+        message: "`vc` must have dtype f32, got bf16",
+      },
+      "an unknown dtype": {
+        options: { outDtype: "u32" },
+        message: "`outDtype` must be one of f32, f16, bf16, got u32",
+      },
+      "an output of another dtype": {
+        inputs: { out: t([2, 3, 4, 7], "bf16") },
+        message: "`out` must have dtype f32, got bf16",
+      },
+      "an output over its input": {
+        inputs: { vc, weight: t([4 * 25, 20]), out: vc },
+        options: { v: 20 },
+        message: "`out` must not overlap `vc`, got overlapping views",
       },
     },
   );

@@ -1,0 +1,46 @@
+// Generated from the declaration of head_rows; `npm run gen` rewrites it.
+#pragma once
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
+#include <stdint.h>
+#endif
+
+#define HEAD_ROWS_X 0  // read
+#define HEAD_ROWS_WEIGHT 1  // read
+#define HEAD_ROWS_OUT 2  // write
+#define HEAD_ROWS_PARAMS 3
+#define HEAD_ROWS_TOKENS 8
+#define HEAD_ROWS_GROUP_COLUMNS 128
+#ifdef __METAL_VERSION__
+#define HEAD_ROWS_SIMDGROUPS 8
+#endif
+
+struct HeadRowsParams {
+  uint32_t tokens;
+  uint32_t heads;
+  uint32_t n;
+  uint32_t k;
+  uint32_t xDim;
+  uint32_t rank;
+  uint32_t headRows;
+  uint32_t firstRow;
+#ifdef __METAL_VERSION__
+  uint32_t scratch[1];  // byte offsets
+#endif
+};
+#ifdef __METAL_VERSION__
+static_assert(sizeof(HeadRowsParams) == 36, "HeadRowsParams must match the declaration of head_rows");
+#else
+static_assert(sizeof(HeadRowsParams) == 32, "HeadRowsParams must match the declaration of head_rows");
+#endif
+#ifdef __METAL_VERSION__
+struct HeadRowsScratch {
+  threadgroup float* partial;
+};
+inline HeadRowsScratch scratch_of(threadgroup uchar* memory, constant HeadRowsParams& p) {
+  return {
+      (threadgroup float*)(memory + p.scratch[0]),
+  };
+}
+#endif

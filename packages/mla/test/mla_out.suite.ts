@@ -1,0 +1,124 @@
+import { FLOATS, type FloatDtype } from "@mlxts/core";
+import {
+  type Case,
+  type CaseInput,
+  Random,
+  type Reference64,
+  type ReferenceFunction,
+  type Suite,
+} from "@mlxts/core/testing";
+import { mlaOut } from "../src/index.ts";
+import { headValuesReference } from "../src/reference.ts";
+
+const random = new Random(26);
+
+interface Shape {
+  N?: number;
+  L?: number;
+  H?: number;
+  nope: number;
+  v: number;
+  R: number;
+  weight?: CaseInput["dtype"];
+}
+
+/** A case for each dtype of the result. */
+const makeCases = ({ N = 1, L = 1, H = 1, nope, v, R, weight = "act" }: Shape): Case[] => {
+  const inputs: Case["inputs"] = {
+    vc: { dtype: "f32", shape: [N, L, H, R], data: random.normals(N * L * H * R) },
+    weight: { dtype: weight, shape: [H * (nope + v), R], data: random.normals(H * (nope + v) * R) },
+  };
+  return FLOATS.map((dtype: FloatDtype) => ({
+    name: `N ${N} L ${L} H ${H} nope ${nope} v ${v} R ${R} weight ${weight} to ${dtype}`,
+    inputs,
+    options: dtype === "f32" ? { v } : { v, outDtype: dtype },
+    dtypes: [dtype],
+  }));
+};
+
+type Sizes = Parameters<typeof headValuesReference>[2];
+interface Problem {
+  vc: Float64Array;
+  weight: Float64Array;
+  sizes: Sizes;
+}
+const right = ({ vc, weight, sizes }: Problem) => headValuesReference(vc, weight, sizes);
+const reference =
+  (formula: (problem: Problem) => Float64Array): ReferenceFunction =>
+  (inputs, options: { v?: number }) => {
+    const { vc, weight } = inputs as Record<"vc" | "weight", Reference64>;
+    const [N, L, H, R] = vc.shape as [number, number, number, number];
+    const P = (weight.shape[0] as number) / H;
+    const count = options.v as number;
+    const sizes = { T: N * L, H, P, R, first: P - count, count };
+    return { out: { shape: [N, L, H, count], data: formula({ vc: vc.data, weight: weight.data, sizes }) } };
+  };
+const changed = (change: (problem: Problem) => Partial<Problem>) =>
+  reference((problem) => right({ ...problem, ...change(problem) }));
+const resized = (change: (sizes: Sizes) => Partial<Sizes>) =>
+  changed(({ sizes }) => ({ sizes: { ...sizes, ...change(sizes) } }));
+const moved = (from: (sizes: Sizes, head: number, row: number) => number) =>
+  changed(({ weight, sizes }) => {
+    const { P, R } = sizes;
+    return {
+      weight: weight.map((_, i) => {
+        const row = Math.floor(i / R);
+        return weight[from(sizes, Math.floor(row / P), row % P) * R + (i % R)] as number;
+      }),
+    };
+  });
+const column = (change: (value: number, c: number, R: number) => number) =>
+  changed(({ vc, sizes: { R } }) => ({ vc: vc.map((v, i) => change(v, i % R, R)) }));
+
+const TOKENS: [N: number, L: number][] = [
+  [1, 1],
+  [1, 3],
+  [2, 4],
+  [3, 3],
+  [1, 70],
+];
+
+export const suite: Suite = {
+  op: mlaOut,
+  errorClass: "R",
+  reference: reference(right),
+  cases: [
+    ...TOKENS.flatMap(([N, L]) =>
+      [
+        { N, L, H: 2, nope: 64, v: 64, R: 128 },
+        { N, L, H: 3, nope: 16, v: 24, R: 64 },
+        ...[1, 2, 3, 5, 31, 33, 65, 130].map((v) => ({ N, L, H: 2, nope: 3, v, R: 20 })),
+        ...[1, 2, 3, 5, 15, 17, 33, 63, 65, 129, 260].map((R) => ({ N, L, H: 2, nope: 5, v: 6, R })),
+        ...(["f32", "f16", "bf16"] as const).map((weight) => ({ N, L, H: 2, nope: 10, v: 21, R: 70, weight })),
+      ].flatMap(makeCases),
+    ),
+    ...[
+      { H: 16, nope: 128, v: 128, R: 512 },
+      { L: 5, H: 2, nope: 192, v: 256, R: 512 },
+      { L: 130, H: 1, nope: 128, v: 128, R: 512 },
+      { L: 600, H: 1, nope: 8, v: 8, R: 16 },
+      ...[6, 7, 8, 9, 10].map((L) => ({ L, H: 3, nope: 2, v: 10, R: 40 })),
+      { L: 2, H: 128, nope: 16, v: 16, R: 16 },
+    ].flatMap(makeCases),
+  ],
+  mutants: {
+    "keys for values": resized(() => ({ first: 0 })),
+    "one row early": resized(({ first }) => ({ first: first - 1 })),
+    "rows of the next head": moved(({ H, P }, head, row) => ((head + 1) % H) * P + row),
+    "rows of head 0 for all": moved((_, __, row) => row),
+    "all keys, then all values": moved(({ H, first, count }, head, row) =>
+      row < first ? head * first + row : H * first + head * count + row - first,
+    ),
+    "first column skipped": column((v, c) => (c === 0 ? 0 : v)),
+    "last column skipped": column((v, c, R) => (c === R - 1 ? 0 : v)),
+    "tail of the columns skipped": column((v, c, R) => (c >= R - (R % 4) ? 0 : v)),
+    "last row skipped": reference((problem) =>
+      right(problem).map((v, i) => (i % problem.sizes.count === problem.sizes.count - 1 ? 0 : v)),
+    ),
+    "last token skipped": reference((problem) =>
+      right(problem).map((v, i, all) => (i < all.length - problem.sizes.H * problem.sizes.count ? v : Number.NaN)),
+    ),
+    "first token for all": changed(({ vc, sizes: { H, R } }) => ({ vc: vc.map((_, i) => vc[i % (H * R)] as number) })),
+    "output left unwritten": reference((problem) => right(problem).fill(Number.NaN)),
+  },
+};
