@@ -15,7 +15,7 @@ constexpr uint depth() {
   return HEAD_MATMUL_DEPTH_BYTES / sizeof(E);
 }
 
-// The sums of a simdgroup; a strip is 16 of the columns.
+// The sums of a simdgroup.
 typedef TileSum<32, 32> Sums;
 
 // Adds the products of a tile of x [kRows, depth] and a tile of the weight: [kColumns, depth] if `transpose`, else
@@ -28,7 +28,7 @@ METAL_FUNC void multiply(thread Sums& sums, ProductPart part, threadgroup const 
     TileLeft<E, 32, 16> left;
     load(left, x + part.row * kDeep + k, kDeep);
     MLXTS_UNROLL for (uint s = 0; s < 2; ++s) {
-      if (s >= part.strips) continue;
+      if (16 * s >= part.columns) continue;
       const uint column = part.column + 16 * s;
       TileRight<E, 16, 16> right;
       if (transpose)
@@ -46,7 +46,7 @@ METAL_FUNC void store(thread Sums& sums, ProductPart part, device O* out, consta
   MLXTS_UNROLL for (uint c = 0; c < 4; ++c) {
     MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
       const uint n = n0 + part.column + 8 * c + matrix_column(lane) + e;
-      if (c / 2 >= part.strips || n >= p.n) continue;
+      if (8 * c >= part.columns || n >= p.n) continue;
       MLXTS_UNROLL for (uint r = 0; r < 4; ++r) {
         const uint m = m0 + part.row + 8 * r + matrix_row(lane);
         if (m < p.tokens) out[head_out(p, m, head) + n] = O(sums.at(r, c, e));
@@ -69,7 +69,7 @@ kernel void head_matmul(device const X* x [[buffer(HEAD_MATMUL_X)]],
   const HeadMatmulScratch scratch = scratch_of(memory, p);
   const uint m0 = group.y * kRows, n0 = group.x * kColumns, head = group.z;
   const uint rows = p.tokens - m0, columns = p.n - n0;
-  const ProductPart part = product_part(simdgroup, rows, columns);
+  const ProductPart part = product_part<kRows, kColumns, 32, 32>(simdgroup, rows, columns);
   x += head_x(p, m0, head);
   weight += head_weight(p, head, 0);
   Sums sums;
