@@ -96,6 +96,18 @@ METAL_FUNC TileLeft<E, M, K> as_left(thread const TileSum<M, K>& sum) {
   return left;
 }
 
+// The elements of a left operand as sums again.
+template <typename E, uint M, uint K>
+METAL_FUNC TileSum<M, K> as_sum(thread TileLeft<E, M, K>& left) {
+  TileSum<M, K> sum;
+  MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
+    MLXTS_UNROLL for (uint c = 0; c < K / 8; ++c) {
+      MLXTS_UNROLL for (uint e = 0; e < 2; ++e) sum.at(r, c, e) = float(left.blocks[r][c].thread_elements()[e]);
+    }
+  }
+  return sum;
+}
+
 // Columns 16 k … 16 k + 15 of a left operand.
 template <typename E, uint M, uint K>
 METAL_FUNC TileLeft<E, M, 16> columns_of(thread const TileLeft<E, M, K>& left, uint k) {

@@ -61,7 +61,7 @@ async function roles(device: Device, dtype: Dtype, stored: "" | "_transposed") {
     c: tensor(c),
     factors: device.tensor("f32", [m], factors),
     sums: empty(m, n),
-    rows: empty(3, m),
+    rows: empty(4, m),
     out: empty(m, last),
   };
   const encoder = device.encoder();
@@ -75,7 +75,12 @@ async function roles(device: Device, dtype: Dtype, stored: "" | "_transposed") {
   const ofRows = rowsOf(sums, n);
   const expected = {
     sums: plain(sums),
-    rows: plain([...ofRows.map((row) => Math.max(...row)), ...ofRows.map(sumOf), ...rowsOf(a, k).map(sumOf)]),
+    rows: plain([
+      ...ofRows.map((row) => Math.max(...row)),
+      ...ofRows.map(sumOf),
+      ...rowsOf(a, k).map(sumOf),
+      ...rowsOf(a, k).map((row) => sumOf(row.map((v, i) => v * (1 + (i % 2))))),
+    ]),
     out: plain(
       product(
         rounded.map((v, i) => v * at(factors, Math.floor(i / n))),
@@ -162,7 +167,8 @@ describeSimulated("tiles of a simdgroup", () => {
       "blocks[r][c].thread_elements() *= factors[r ^ 1]",
     ],
     ["a lane's row of an operand", HEADER, "float(element) * factors[r]", "float(element) * factors[r ^ 1]"],
-    ["an element of an operand", HEADER, "thread_elements()[e]);\n", "thread_elements()[0]);\n"],
+    ["an element of an operand", HEADER, "[k].thread_elements()[e]);\n", "[k].thread_elements()[0]);\n"],
+    ["an element of a sum again", HEADER, "[c].thread_elements()[e]);\n", "[c].thread_elements()[1 - e]);\n"],
     ["a changed piece", HEADER, "change(first + i * kStep, column", "change(first + i * kStep + 1, column"],
     ["an operand's rows", HEADER, "load, r* stride + c, false", "load, c* stride + r, false"],
     ["a piece of a copy", HEADER, "first = index / kPerRow", "first = index / kPerRow ^ 1"],

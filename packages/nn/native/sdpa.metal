@@ -31,42 +31,36 @@ struct TileQueue {
   METAL_FUNC threadgroup E* tile() const thread { return slots + slot * kKeys * tile_stride<E>(tile_columns<E>()); }
   METAL_FUNC void start() thread {
     device const C* from = (of_values ? values : keys) + ulong(block) * dim + column;
-    copy.start(from, dim, left(block, end), dim - column, index);
+    copy.start(tile(), from, dim, left(block, end), dim - column, index);
     column += tile_columns<E>();
     if (column < (of_values ? min(first + kColumns, dim) : dim)) return;
     if (of_values) block += kKeys;
     of_values = !of_values;
     column = of_values ? first : 0;
   }
-  METAL_FUNC void finish() thread {
-    slot ^= 1;
-    copy.finish(tile(), index);
-  }
-  // The tile that has been finished, while the next one starts.
+  // The tile that was on its way, once all have it; the next one starts where the one before was.
   METAL_FUNC threadgroup const E* next() thread {
+    threadgroup E* own = tile();
+    copy.finish(own, index);
     threadgroup_barrier(mem_flags::mem_threadgroup);
+    slot ^= 1;
     start();
-    return tile();
+    return own;
   }
 };
 
-// The query rows of a simdgroup, of which a lane has every eighth: their online softmax and sums. A denominator is the
-// sum over the lane's keys.
+// The query rows of a simdgroup, of which a lane has every eighth. A denominator is the sum over the lane's keys.
 struct OwnRows {
-  uint first, seenByAll, seenBySome;  // the keys at which ends what all rows see, and what some see
-  uint limits[kRows / 8];             // and what each row sees
+  uint first;
   float maxima[kRows / 8], denominators[kRows / 8];
   TileSum<kRows, kColumns> sums;
 };
 
-METAL_FUNC OwnRows own_rows(thread const AttentionTile& tile, uint first, uint lane) {
+METAL_FUNC OwnRows own_rows(uint first) {
   OwnRows rows;
   rows.first = first;
-  rows.seenByAll = tile.limit(first);
-  rows.seenBySome = first < tile.rows ? tile.limit(min(first + kRows, tile.rows) - 1) : 0;
   MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
-    rows.limits[r] = tile.limit(first + 8 * r + matrix_row(lane));
-    rows.maxima[r] = -INFINITY;
+    rows.maxima[r] = -FLT_MAX;  // not −∞, from which a score of −∞ has no difference
     rows.denominators[r] = 0.0f;
   }
   fill(rows.sums, 0.0f);
@@ -78,15 +72,40 @@ template <typename E, typename X>
 METAL_FUNC TileLeft<E, kRows, tile_columns<E>()> load_queries(device const X* q, thread const AttentionTile& tile,
                                                               uint row, uint column, uint lane) {
   TileSum<kRows, tile_columns<E>()> x;
+  const uint dim = tile.queries.dim, columns = left(column + matrix_column(lane), dim);
   MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
-    const uint own = row + 8 * r + matrix_row(lane);
-    device const X* from = q + tile.address(own);
-    MLXTS_UNROLL for (uint c = 0; c < tile_columns<E>() / 8; ++c) MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
-      const uint at = column + 8 * c + matrix_column(lane) + e;
-      x.at(r, c, e) = own < tile.rows && at < tile.queries.dim ? float(from[at]) : 0.0f;
+    const uint own = min(row + 8 * r + matrix_row(lane), tile.rows - 1);
+    device const X* from = q + tile.address(own) + min(column + matrix_column(lane), dim - 1);
+    MLXTS_UNROLL for (uint i = 0; i < tile_columns<E>() / 4; ++i) {
+      const uint at = 8 * (i / 2) + i % 2;
+      const float element = float(from[at < columns ? at : 0]);  // all loads at once, none waits for a condition
+      x.at(r, i / 2, i % 2) = at < columns ? element : 0.0f;
     }
   }
   return as_left<E>(x);
+}
+
+// Adds the products of queries and the `columns` of a tile of keys, 32 at a time.
+template <typename E>
+METAL_FUNC void add_scores(thread TileSum<kRows, kKeys>& scores,
+                           thread const TileLeft<E, kRows, tile_columns<E>()>& queries, threadgroup const E* keys,
+                           uint columns) {
+  MLXTS_UNROLL for (uint c = 0; c < tile_columns<E>(); c += 16) {
+    if (c % 32 == 0 && c >= columns) break;
+    const TileLeft<E, kRows, 16> x = columns_of(queries, c / 16);
+    TileRight<E, 16, kKeys> y;
+    load_transposed(y, keys + c, tile_stride<E>(tile_columns<E>()));
+    multiply_add(scores, x, y);
+  }
+}
+
+// Keys that a row does not see get a score of −∞. The lane's first score is of `row` and `key`.
+METAL_FUNC void mask(thread TileSum<kRows, kKeys>& scores, thread const AttentionTile& tile, uint row, uint key) {
+  MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
+    const uint seen = left(key, tile.limit(row + 8 * r));
+    MLXTS_UNROLL for (uint i = 0; i < kKeys / 4; ++i)
+        scores.at(r, i / 2, i % 2) = 8 * (i / 2) + i % 2 < seen ? scores.at(r, i / 2, i % 2) : -INFINITY;
+  }
 }
 
 // Weights and factors are powers of e with all digits of a float. For weights of 16 bits, powers of 2 of a scaled score
@@ -99,33 +118,40 @@ struct Power {
   METAL_FUNC static float of(float x) { return is_same_v<E, float> ? precise::exp(x) : precise::exp2(x); }
 };
 
-// The scores of a block become weights exp(scale · score − maximum), rounded to E, and 0 for keys that a row does not
-// see. The earlier sums are scaled for the new maximum.
+// The weights exp(scale · (score − maximum)) of a block, rounded to E. Earlier sums are scaled for a higher maximum.
 template <typename E>
-METAL_FUNC void softmax(thread TileSum<kRows, kKeys>& scores, thread OwnRows& rows, uint block, float scale,
-                        uint lane) {
-  const bool all_seen = block + kKeys <= rows.seenByAll;
+METAL_FUNC TileLeft<E, kRows, kKeys> softmax(thread TileSum<kRows, kKeys>& scores, thread OwnRows& rows, float scale) {
   scale *= Power<E>::kScale;
   float factors[kRows / 8];
+  bool higher = false;
   MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
-    float maximum = rows.maxima[r];
-    MLXTS_UNROLL for (uint c = 0; c < kKeys / 8; ++c) MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
-      const bool seen = all_seen || block + 8 * c + matrix_column(lane) + e < rows.limits[r];
-      scores.at(r, c, e) = seen ? scores.at(r, c, e) * scale : -INFINITY;
-      maximum = max(maximum, scores.at(r, c, e));
-    }
-    maximum = row_max(maximum);
-    // Where the maximum is −∞, any base gives a power of 0.
-    const float base = maximum == -INFINITY ? 0.0f : maximum;
-    factors[r] = Power<E>::of(rows.maxima[r] - base);
-    rows.maxima[r] = maximum;
+    float before = rows.maxima[r], highest = before;
+    MLXTS_UNROLL for (uint i = 0; i < kKeys / 4; ++i) highest = max(highest, scores.at(r, i / 2, i % 2));
+    rows.maxima[r] = row_max(highest);
+    higher = higher || rows.maxima[r] > before;
+    factors[r] = Power<E>::of((before - rows.maxima[r]) * scale);
     rows.denominators[r] *= factors[r];
-    MLXTS_UNROLL for (uint c = 0; c < kKeys / 8; ++c) MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
-      scores.at(r, c, e) = float(E(Power<E>::of(scores.at(r, c, e) - (base - Power<E>::kMost))));
-      rows.denominators[r] += scores.at(r, c, e);
+    MLXTS_UNROLL for (uint i = 0; i < kKeys / 4; ++i) {
+      thread float& score = scores.at(r, i / 2, i % 2);
+      score = Power<E>::of((score - rows.maxima[r]) * scale + Power<E>::kMost);
     }
   }
-  scale_rows(rows.sums, factors);
+  if (simd_any(higher)) scale_rows(rows.sums, factors);
+  TileLeft<E, kRows, kKeys> weights = as_left<E>(scores);
+  add_row_sums(rows.denominators, weights);
+  return weights;
+}
+
+// Adds a tile of values, times the weights of its keys, to the columns of the sums from `first` on, 32 at a time.
+template <typename E>
+METAL_FUNC void add_values(thread OwnRows& rows, uint first, thread const TileLeft<E, kRows, kKeys>& weights,
+                           threadgroup const E* values, uint columns) {
+  MLXTS_UNROLL for (uint c = 0; c < tile_columns<E>(); c += 32) {
+    if (c >= columns) break;
+    TileRight<E, kKeys, 32> y;
+    load(y, values + c, tile_stride<E>(tile_columns<E>()));
+    multiply_add_columns(rows.sums, first + c, weights, y);
+  }
 }
 
 // Whether all values of a tile from key `first` on are finite.
@@ -133,44 +159,28 @@ template <typename E>
 METAL_FUNC bool all_finite(threadgroup const E* values, uint first, uint lane) {
   bool finite = true;
   for (uint key = first; key < kKeys; ++key) {
-    for (uint column = lane; column < tile_columns<E>(); column += kSimd)
-      finite = finite && isfinite(float(values[key * tile_stride<E>(tile_columns<E>()) + column]));
+    MLXTS_UNROLL for (uint column = 0; column < tile_columns<E>(); column += kSimd)
+        finite &= isfinite(float(values[key * tile_stride<E>(tile_columns<E>()) + column + lane]));
   }
   return simd_all(finite);
 }
 
-// Adds a tile of values, times the weights of its keys, to the columns of the sums from `first` on, 32 at a time.
+// As add_values, where values that some rows do not see are not finite. Each key goes to the rows that see it: in a
+// product the others would get 0 · NaN, which is NaN.
 template <typename E>
-METAL_FUNC void add_values(thread OwnRows& rows, uint first, thread TileSum<kRows, kKeys>& weights,
-                           threadgroup const E* values, uint columns) {
-  const TileLeft<E, kRows, kKeys> x = as_left<E>(weights);
-  MLXTS_UNROLL for (uint c = 0; c < tile_columns<E>(); c += 32) {
-    if (c >= columns) continue;
-    TileRight<E, kKeys, 32> y;
-    load(y, values + c, tile_stride<E>(tile_columns<E>()));
-    multiply_add_columns(rows.sums, first + c, x, y);
-  }
-}
-
-// The same where values that some rows do not see are not finite. Each key goes to the rows that see it: in a product
-// the others would get 0 · NaN, which is NaN.
-template <typename E>
-METAL_FUNC void add_seen_values(thread OwnRows& rows, uint first, thread TileSum<kRows, kKeys>& weights,
-                                threadgroup const E* values, uint block, uint lane) {
+METAL_FUNC void add_seen_values(thread OwnRows& rows, uint first, thread TileLeft<E, kRows, kKeys>& x,
+                                threadgroup const E* values, thread const AttentionTile& tile, uint block, uint lane) {
+  const TileSum<kRows, kKeys> weights = as_sum(x);
   for (uint key = 0; key < kKeys; ++key) {
     threadgroup const E* own = values + key * tile_stride<E>(tile_columns<E>()) + matrix_column(lane);
     MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
       float weight = 0.0f;
-      MLXTS_UNROLL for (uint c = 0; c < kKeys / 8; ++c) {
-        MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
-          if (8 * c + matrix_column(lane) + e == key) weight = weights.at(r, c, e);
-        }
-      }
+      MLXTS_UNROLL for (uint i = 0; i < kKeys / 4; ++i)
+          weight += 8 * (i / 2) + matrix_column(lane) + i % 2 == key ? weights.at(r, i / 2, i % 2) : 0.0f;
       weight = row_sum(weight);
-      if (block + key >= rows.limits[r]) continue;
-      MLXTS_UNROLL for (uint c = 0; c < tile_columns<E>() / 8; ++c) {
-        MLXTS_UNROLL for (uint e = 0; e < 2; ++e) rows.sums.at(r, first / 8 + c, e) += weight * float(own[8 * c + e]);
-      }
+      if (block + key >= tile.limit(rows.first + 8 * r + matrix_row(lane))) continue;
+      MLXTS_UNROLL for (uint i = 0; i < tile_columns<E>() / 4; ++i)
+          rows.sums.at(r, first / 8 + i / 2, i % 2) += weight * float(own[8 * (i / 2) + i % 2]);
     }
   }
 }
@@ -180,47 +190,44 @@ template <typename X, typename C, typename E>
 METAL_FUNC void attend(device const X* q, thread const AttentionTile& tile, thread TileQueue<C, E>& tiles, uint column,
                        thread OwnRows& rows, uint lane) {
   constexpr uint kWidth = tile_columns<E>();
-  const uint dim = tile.queries.dim;
+  const uint dim = tile.queries.dim, last = min(rows.first + kRows, tile.rows) - 1;
+  const uint seen_by_all = tile.limit(rows.first), seen_by_some = rows.first < tile.rows ? tile.limit(last) : 0;
   TileLeft<E, kRows, kWidth> queries;
   for (uint block = 0; block < tile.end; block += kKeys) {
-    const bool busy = block < rows.seenBySome;
+    const bool busy = block < seen_by_some, all_seen = block + kKeys <= seen_by_all;
     TileSum<kRows, kKeys> scores;
     fill(scores, 0.0f);
     for (uint d = 0; d < dim; d += kWidth) {
       threadgroup const E* keys = tiles.next();
       // One tile's columns of the queries stay for all blocks.
       if (busy && (block == 0 || dim > kWidth)) queries = load_queries<E>(q, tile, rows.first, d, lane);
-      MLXTS_UNROLL for (uint k = 0; k < kWidth / 16; ++k) {
-        if (!busy || d + 16 * k >= dim) continue;
-        const TileLeft<E, kRows, 16> x = columns_of(queries, k);
-        TileRight<E, 16, kKeys> y;
-        load_transposed(y, keys + 16 * k, tile_stride<E>(kWidth));
-        multiply_add(scores, x, y);
-      }
-      tiles.finish();
+      if (busy) add_scores(scores, queries, keys, dim - d);
     }
-    if (busy) softmax<E>(scores, rows, block, tile.scale, lane);
+    TileLeft<E, kRows, kKeys> weights;
+    if (busy && !all_seen) mask(scores, tile, rows.first + matrix_row(lane), block + matrix_column(lane));
+    if (busy) weights = softmax<E>(scores, rows, tile.scale);
     MLXTS_UNROLL for (uint c = 0; c < kColumns; c += kWidth) {
       if (column + c >= dim) continue;
       threadgroup const E* values = tiles.next();
-      if (busy && all_finite(values, left(block, rows.seenByAll), lane))
-        add_values(rows, c, scores, values, dim - column - c);
+      if (busy && (all_seen || all_finite(values, left(block, seen_by_all), lane)))
+        add_values(rows, c, weights, values, dim - column - c);
       else if (busy)
-        add_seen_values(rows, c, scores, values, block, lane);
-      tiles.finish();
+        add_seen_values(rows, c, weights, values, tile, block, lane);
     }
   }
 }
 
+// The lane's first element is in `column`.
 template <typename X>
 METAL_FUNC void store(thread OwnRows& rows, thread const AttentionTile& tile, device X* out, uint column, uint lane) {
   MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
     const uint row = rows.first + 8 * r + matrix_row(lane);
+    const uint columns = row < tile.rows ? left(column, tile.queries.dim) : 0;
     const float inverse = tile.end == 0 ? 0.0f : 1.0f / row_sum(rows.denominators[r]);
-    if (row >= tile.rows) continue;
-    MLXTS_UNROLL for (uint c = 0; c < kColumns / 8; ++c) MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
-      const uint at = column + 8 * c + matrix_column(lane) + e;
-      if (at < tile.queries.dim) out[tile.address(row) + at] = X(rows.sums.at(r, c, e) * inverse);
+    device X* to = out + tile.address(row) + column;
+    MLXTS_UNROLL for (uint i = 0; i < kColumns / 4; ++i) {
+      const uint at = 8 * (i / 2) + i % 2;
+      if (at < columns) to[at] = X(rows.sums.at(r, i / 2, i % 2) * inverse);
     }
   }
 }
@@ -235,32 +242,25 @@ kernel void sdpa(device const X* q [[buffer(SDPA_Q)]], device const C* k_cache [
                  uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   using E = conditional_t<is_same_v<X, C>, X, float>;
   const SdpaScratch scratch = scratch_of(memory, p);
-  const uint kv_head = group.y, sequence = group.z;
-  const CheckedLength checked = checked_length(lengths, sequence, p, FaultSearch{fault, lane},
+  const CheckedLength checked = checked_length(lengths, group.z, p, FaultSearch{fault, lane},
                                                {SDPA_FAULT_LENGTH, SDPA_FAULT_NEW_ROWS}, scratch.length, index);
   if (!checked.right) return;
   // Last rows first: when causal they see most and take longest.
   const uint place = groups.x - 1 - group.x, parts = (p.dim + kColumns - 1) / kColumns;
   const uint first = place / parts * SDPA_TILE_ROWS, column = place % parts * kColumns;
-  const AttentionTile tile = attention_tile(query_rows(p, sequence, kv_head, checked.length), first, SDPA_TILE_ROWS, 0,
-                                            checked.length, p.scale);
-  const ulong cache = cache_row(sequence, kv_head, p.kvHeads, p.capacity, 0) * p.dim;
+  const AttentionTile tile = attention_tile(query_rows(p, group.z, group.y, checked.length), first, SDPA_TILE_ROWS, 0,
+                                            checked.length, max(p.scale, FLT_MIN));  // 0 · −∞ is no score
+  const ulong cache = cache_row(group.z, group.y, p.kvHeads, p.capacity, 0) * p.dim;
   TileQueue<C, E> tiles = {
       k_cache + cache, v_cache + cache, p.dim, tile.end, column, index, (threadgroup E*)scratch.tiles};
   tiles.start();
-  tiles.finish();
-  OwnRows rows = own_rows(tile, simdgroup * kRows, lane);
+  OwnRows rows = own_rows(simdgroup * kRows);
   attend(q, tile, tiles, column, rows, lane);
-  store(rows, tile, out, column, lane);
+  store(rows, tile, out, column + matrix_column(lane), lane);
 }
 
-#define SDPA(name, X, C) template [[host_name("sdpa_" name)]] [[kernel]] decltype(sdpa<X, C>) sdpa<X, C>;
-SDPA("f32_f32", float, float)
-SDPA("f32_f16", float, half)
-SDPA("f32_bf16", float, bfloat)
-SDPA("f16_f32", half, float)
-SDPA("f16_f16", half, half)
-SDPA("f16_bf16", half, bfloat)
-SDPA("bf16_f32", bfloat, float)
-SDPA("bf16_f16", bfloat, half)
-SDPA("bf16_bf16", bfloat, bfloat)
+#define SDPA(x, X, c, C) template [[host_name("sdpa_" x "_" c)]] [[kernel]] decltype(sdpa<X, C>) sdpa<X, C>;
+#define SDPA_CACHES(x, X) SDPA(x, X, "f32", float) SDPA(x, X, "f16", half) SDPA(x, X, "bf16", bfloat)
+SDPA_CACHES("f32", float)
+SDPA_CACHES("f16", half)
+SDPA_CACHES("bf16", bfloat)

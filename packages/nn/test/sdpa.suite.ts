@@ -168,6 +168,27 @@ export const suite: Suite = {
           for (let i = 0; i < k.length; i++) if (!Number.isNaN(k[i])) k[i] = 1;
         },
       }),
+      makeCase({
+        T,
+        H: 4,
+        lengths: [150],
+        name: "scores beyond 10⁹",
+        edit: ({ q, k }, { H, D, capacity }) => {
+          for (let h = 0; h < H; h++)
+            for (const t of [20, 70]) k.fill(30000, (h * capacity + t) * D, (h * capacity + t + 1) * D);
+          q.fill(30000);
+        },
+      }),
+      makeCase({
+        T,
+        H: 4,
+        lengths: [150],
+        name: "first scores −∞",
+        edit: ({ q, k }, { H, D, capacity }) => {
+          for (let h = 0; h < H; h++) for (let t = 0; t < 66; t++) k[(h * capacity + t) * D] = Number.NEGATIVE_INFINITY;
+          for (let i = 0; i < q.length; i += D) q[i] = 1 + Math.abs(q[i] as number);
+        },
+      }),
     ]),
     // Sequences of different lengths; nothing visible.
     ...[false, true].flatMap((causal) => [
@@ -221,7 +242,7 @@ export const suite: Suite = {
       makeCase({ T: 80, H: 2, Hkv: 2, D: 72, lengths: [100], cache }),
     ]),
     // Scales.
-    ...[0.01, 1, 3].flatMap((scale) => [
+    ...[1e-60, 0.01, 1, 3].flatMap((scale) => [
       makeCase({ H: 16, Hkv: 2, D: 16, lengths: [90], scale }),
       makeCase({ T: 80, H: 2, D: 16, lengths: [90], scale }),
     ]),

@@ -28,7 +28,7 @@ export const ROLES = { m: 32, n: 64, k: 32, last: 16 };
 
 /**
  * One simdgroup. sums [m, n] = factors · (a · b), where a and b are stored transposed in the variants of those names;
- * rows [3, m] are the largest element and the sum of each row of sums, and the sum of each row of a; out [m, last] =
+ * rows [4, m] are the largest element and the sum of each row of sums, and two sums of each row of a; out [m, last] =
  * factors · round(sums) · c [n, last], where every other piece of four elements of c is doubled.
  */
 export const tileRolesKernel = defineKernel({
