@@ -64,6 +64,15 @@ template <typename E>
 METAL_FUNC void store_tile(threadgroup E* to, float4 v) {
   *(threadgroup metal::vec<E, 4>*)to = metal::vec<E, 4>(E(v.x), E(v.y), E(v.z), E(v.w));
 }
+// The same of eight neighbors; `to` lies at a multiple of 16 bytes.
+template <typename E>
+METAL_FUNC void store_tile(threadgroup E* to, float4 low, float4 high) {
+  struct alignas(16) Eight {
+    metal::vec<E, 4> low, high;
+  };
+  *(threadgroup Eight*)to = Eight{metal::vec<E, 4>(E(low.x), E(low.y), E(low.z), E(low.w)),
+                                  metal::vec<E, 4>(E(high.x), E(high.y), E(high.z), E(high.w))};
+}
 
 // Which matrices of x and of the weights a batch index takes.
 struct Batch {

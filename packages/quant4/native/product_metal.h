@@ -49,8 +49,7 @@ struct HeldCodes {
   METAL_FUNC void store_codes(threadgroup E* to) const thread {
     MLXTS_UNROLL for (uint i = 0; i < Count; i += 8) {
       const Codes codes = Packed<Bits>::eight(words + i * Bits / 32);
-      store_tile(to + i, float4(codes.low));
-      store_tile(to + i + 4, float4(codes.high));
+      store_tile(to + i, float4(codes.low), float4(codes.high));
     }
   }
 
@@ -59,8 +58,7 @@ struct HeldCodes {
     const float4 factor = float4(float(scale)), added = float4(offset());
     MLXTS_UNROLL for (uint i = 0; i < Count; i += 8) {
       const Codes codes = Packed<Bits>::eight(words + i * Bits / 32);
-      store_tile(to + i, metal::fma(float4(codes.low), factor, added));
-      store_tile(to + i + 4, metal::fma(float4(codes.high), factor, added));
+      store_tile(to + i, metal::fma(float4(codes.low), factor, added), metal::fma(float4(codes.high), factor, added));
     }
   }
 };

@@ -23,15 +23,15 @@ constexpr uint piece_columns() {
   return tile_columns<X>() < 32 ? tile_columns<X>() : 32;
 }
 
-// Sums over the columns of a group: of products with codes, and a lane's parts of those of x.
+// Sums over the columns of a group: of products with codes, and of x.
 struct GroupSums {
   Products products;
-  float x[kPartM / 8];
+  RowSums<kPartM> x;
 };
 
 METAL_FUNC void clear(thread GroupSums& group) {
   fill(group.products, 0.0f);
-  MLXTS_UNROLL for (uint r = 0; r < kPartM / 8; ++r) group.x[r] = 0.0f;
+  clear(group.x);
 }
 
 template <uint Columns, typename X>
@@ -52,7 +52,7 @@ template <uint Columns>
 METAL_FUNC void finish_group(thread Products& products, thread GroupSums& group, threadgroup const float2* scales,
                              uint lane) {
   float x[kPartM / 8];
-  MLXTS_UNROLL for (uint r = 0; r < kPartM / 8; ++r) x[r] = row_sum(group.x[r]);
+  MLXTS_UNROLL for (uint r = 0; r < kPartM / 8; ++r) x[r] = group.x.total(r);
   MLXTS_UNROLL for (uint c = 0; c < Columns / 8; ++c) {
     MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
       const float2 scale = scales[8 * c + matrix_column(lane) + e];  // and offset

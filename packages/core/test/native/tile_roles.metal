@@ -55,14 +55,14 @@ METAL_FUNC void store_rows(thread TileSum<M, N>& sum, device float* rows, uint l
 // The sum of each row of the left operand, as the third of `rows`, and with every other element doubled, as the fourth.
 template <typename T>
 METAL_FUNC void store_left_rows(thread TileLeft<T, M, K>& left, device float* rows, uint lane) {
-  float sums[M / 8];
-  for (uint r = 0; r < M / 8; ++r) sums[r] = 0.0f;
+  RowSums<M> sums;
+  clear(sums);
   add_row_sums(sums, left);
   const TileSum<M, K> elements = as_sum(left);
   for (uint r = 0; r < M / 8; ++r) {
     float doubled = 0.0f;
     for (uint c = 0; c < K / 8; ++c) doubled += elements.at(r, c, 0) + 2.0f * elements.at(r, c, 1);
-    const float total = row_sum(sums[r]);
+    const float total = sums.total(r);
     doubled = row_sum(doubled);
     if (matrix_column(lane) != 0) continue;
     rows[2 * M + 8 * r + matrix_row(lane)] = total;
