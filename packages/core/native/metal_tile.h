@@ -132,20 +132,20 @@ METAL_FUNC void scale_rows(thread TileLeft<E, M, K>& left, thread const float (&
 }
 
 // Sums over the rows of left operands, of which each lane keeps parts: total(r) is that of row 8 r + matrix_row(lane).
-template <uint M>
+template <typename E, uint M>
 struct RowSums {
   float parts[M / 8];
 
   METAL_FUNC float total(uint r) const thread { return row_sum(parts[r]); }
 };
 
-template <uint M>
-METAL_FUNC void clear(thread RowSums<M>& sums) {
+template <typename E, uint M>
+METAL_FUNC void clear(thread RowSums<E, M>& sums) {
   MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) sums.parts[r] = 0.0f;
 }
 
 template <typename E, uint M, uint K>
-METAL_FUNC void add_row_sums(thread RowSums<M>& sums, thread TileLeft<E, M, K>& left) {
+METAL_FUNC void add_row_sums(thread RowSums<E, M>& sums, thread TileLeft<E, M, K>& left) {
   MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
     MLXTS_UNROLL for (uint k = 0; k < K / 8; ++k) {
       MLXTS_UNROLL for (uint e = 0; e < 2; ++e) sums.parts[r] += float(left.blocks[r][k].thread_elements()[e]);

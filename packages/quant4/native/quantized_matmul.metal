@@ -24,18 +24,20 @@ constexpr uint piece_columns() {
 }
 
 // Sums over the columns of a group: of products with codes, and of x.
+template <typename X>
 struct GroupSums {
   Products products;
-  RowSums<kPartM> x;
+  RowSums<X, kPartM> x;
 };
 
-METAL_FUNC void clear(thread GroupSums& group) {
+template <typename X>
+METAL_FUNC void clear(thread GroupSums<X>& group) {
   fill(group.products, 0.0f);
   clear(group.x);
 }
 
 template <uint Columns, typename X>
-METAL_FUNC void multiply_piece(thread GroupSums& group, threadgroup const X* x, threadgroup const X* codes) {
+METAL_FUNC void multiply_piece(thread GroupSums<X>& group, threadgroup const X* x, threadgroup const X* codes) {
   constexpr uint kStride = tile_stride<X>(tile_columns<X>());
   for (uint k = 0; k < piece_columns<X>(); k += 16) {
     TileLeft<X, kPartM, 16> left;
@@ -48,8 +50,8 @@ METAL_FUNC void multiply_piece(thread GroupSums& group, threadgroup const X* x, 
 }
 
 // products += scale·Σqx + offset·Σx; the next group begins.
-template <uint Columns>
-METAL_FUNC void finish_group(thread Products& products, thread GroupSums& group, threadgroup const float2* scales,
+template <uint Columns, typename X>
+METAL_FUNC void finish_group(thread Products& products, thread GroupSums<X>& group, threadgroup const float2* scales,
                              uint lane) {
   float x[kPartM / 8];
   MLXTS_UNROLL for (uint r = 0; r < kPartM / 8; ++r) x[r] = group.x.total(r);
@@ -83,7 +85,7 @@ struct Tiles {
 
 // Adds the products of tiles whose first column is `column`.
 template <uint Columns, typename X>
-METAL_FUNC void multiply_tiles(thread Products& products, thread GroupSums& group, ProductPart part,
+METAL_FUNC void multiply_tiles(thread Products& products, thread GroupSums<X>& group, ProductPart part,
                                thread const Tiles<X>& tiles, uint column, uint groupSize, uint lane) {
   constexpr uint kPiece = piece_columns<X>(), kStride = tile_stride<X>(tile_columns<X>());
   for (uint k = 0; k < tile_columns<X>(); k += kPiece) {
@@ -105,7 +107,7 @@ Products multiply(device const X* x, Weights<S, Bits> w, QuantizedMatmulScratch 
   TileCopy<X, X, kM, kColumns, kThreads> rows;
   HeldCodes<S, Bits, kOwn> codes;
   Products products;
-  GroupSums group;
+  GroupSums<X> group;
   fill(products, 0.0f);
   clear(group);
   for (uint next = 0; next < w.cols + kColumns; next += kColumns) {

@@ -55,7 +55,7 @@ METAL_FUNC void store_rows(thread TileSum<M, N>& sum, device float* rows, uint l
 // The sum of each row of the left operand, as the third of `rows`, and with every other element doubled, as the fourth.
 template <typename T>
 METAL_FUNC void store_left_rows(thread TileLeft<T, M, K>& left, device float* rows, uint lane) {
-  RowSums<M> sums;
+  RowSums<T, M> sums;
   clear(sums);
   add_row_sums(sums, left);
   const TileSum<M, K> elements = as_sum(left);
