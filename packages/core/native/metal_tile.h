@@ -131,7 +131,19 @@ METAL_FUNC void scale_rows(thread TileLeft<E, M, K>& left, thread const float (&
   }
 }
 
-// Sums over the rows of left operands, of which each lane keeps parts: total(r) is that of row 8 r + matrix_row(lane).
+// Adds this lane's part of the sum of row 8 r + matrix_row(lane) of a left operand to sums[r]; row_sum(sums[r]) is
+// the sum.
+template <typename E, uint M, uint K>
+METAL_FUNC void add_row_sums(thread float (&sums)[M / 8], thread TileLeft<E, M, K>& left) {
+  MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
+    MLXTS_UNROLL for (uint k = 0; k < K / 8; ++k) {
+      MLXTS_UNROLL for (uint e = 0; e < 2; ++e) sums[r] += float(left.blocks[r][k].thread_elements()[e]);
+    }
+  }
+}
+
+// Sums over the rows of left operands, which a GPU may form as it likes: total(r) is that of row
+// 8 r + matrix_row(lane).
 template <typename E, uint M>
 struct RowSums {
   float parts[M / 8];
@@ -146,11 +158,7 @@ METAL_FUNC void clear(thread RowSums<E, M>& sums) {
 
 template <typename E, uint M, uint K>
 METAL_FUNC void add_row_sums(thread RowSums<E, M>& sums, thread TileLeft<E, M, K>& left) {
-  MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
-    MLXTS_UNROLL for (uint k = 0; k < K / 8; ++k) {
-      MLXTS_UNROLL for (uint e = 0; e < 2; ++e) sums.parts[r] += float(left.blocks[r][k].thread_elements()[e]);
-    }
-  }
+  add_row_sums(sums.parts, left);
 }
 
 // sum += left · right, in the columns of the sum from `column` on, a multiple of 16. An operand in f32 keeps its
