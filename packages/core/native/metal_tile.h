@@ -39,6 +39,28 @@ METAL_FUNC void fill(thread TileSum<M, N>& sum, float value) {
   }
 }
 
+// Sums from a tile in threadgroup memory, or rounded into one, rows `stride` apart: a lane's own elements.
+template <typename E, uint M, uint N>
+METAL_FUNC void load(thread TileSum<M, N>& sum, threadgroup const E* from, uint stride, uint lane) {
+  from += matrix_row(lane) * stride + matrix_column(lane);
+  MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
+    MLXTS_UNROLL for (uint c = 0; c < N / 8; ++c) {
+      threadgroup const metal::vec<E, 2>& two = *(threadgroup const metal::vec<E, 2>*)(from + (r * stride + c) * 8);
+      MLXTS_UNROLL for (uint e = 0; e < 2; ++e) sum.at(r, c, e) = float(two[e]);
+    }
+  }
+}
+template <typename E, uint M, uint N>
+METAL_FUNC void store(thread const TileSum<M, N>& sum, threadgroup E* to, uint stride, uint lane) {
+  to += matrix_row(lane) * stride + matrix_column(lane);
+  MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
+    MLXTS_UNROLL for (uint c = 0; c < N / 8; ++c) {
+      threadgroup metal::vec<E, 2>& two = *(threadgroup metal::vec<E, 2>*)(to + (r * stride + c) * 8);
+      two = metal::vec<E, 2>(E(sum.at(r, c, 0)), E(sum.at(r, c, 1)));
+    }
+  }
+}
+
 // Row 8 r + matrix_row(lane) of the sums times factors[r].
 template <uint M, uint N>
 METAL_FUNC void scale_rows(thread TileSum<M, N>& sum, thread const float (&factors)[M / 8]) {
@@ -288,5 +310,24 @@ struct TileCopy {
 #endif
   }
 };
+
+// The way back: the first `rows` rows and `columns` columns of a tile in threadgroup memory, as TileCopy leaves it, to
+// device memory, rounded to T, by all `Threads` threads.
+template <uint Rows, uint Columns, uint Threads, typename E, typename T>
+METAL_FUNC void store_tile(threadgroup const E* from, device T* to, ulong stride, uint rows, uint columns, uint index) {
+  constexpr uint kPerRow = Columns / 4;
+  MLXTS_UNROLL for (uint first = 0; first < Rows * kPerRow; first += Threads) {
+    const uint row = (first + index) / kPerRow, column = (first + index) % kPerRow * 4;
+    if (row >= metal::min(rows, Rows) || column >= columns) continue;
+    threadgroup const metal::vec<E, 4>& four =
+        *(threadgroup const metal::vec<E, 4>*)(from + row * tile_stride<E>(Columns) + column);
+    device T* at = to + row * stride + column;
+    if (columns - column >= 4) {
+      store4(at, float4(float(four.x), float(four.y), float(four.z), float(four.w)));
+    } else {
+      for (uint e = 0; e < columns - column; ++e) at[e] = T(float(four[e]));
+    }
+  }
+}
 
 }  // namespace mlxts

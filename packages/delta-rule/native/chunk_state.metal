@@ -1,6 +1,6 @@
 // One threadgroup: 16 value rows of the state of one head, chunk after chunk. Each simdgroup keeps a quarter of the
-// state's columns, those of keys, in registers, and brings its columns of w and k itself. The simdgroups meet where
-// they add up their parts of w Sᵀ, and where each takes the values that come of it.
+// state's columns, those of keys, in registers. In a chunk it first makes vNew of 16 tokens, for which the simdgroups
+// put the whole state into threadgroup memory; then it adds the products of all tokens' values and keys to its columns.
 #include "channels_metal.h"
 #include "chunk_state.params.h"
 #include "metal_tile.h"
@@ -9,8 +9,9 @@ using namespace metal;
 using namespace mlxts;
 
 constant constexpr uint kRows = CHUNK_STATE_ROWS, kChunk = CHUNK_STATE_MOST_TOKENS;
-// A thread has four tokens of one value at a time, the threadgroup so many tokens.
-constant constexpr uint kRound = 4 * CHUNK_STATE_THREADS / kRows;
+constant constexpr uint kStrip = kChunk / CHUNK_STATE_SIMDGROUPS;  // tokens of a simdgroup
+
+constexpr uint least(uint a, uint b) { return a < b ? a : b; }
 
 template <uint Columns>
 using State = TileSum<kRows, Columns>;
@@ -18,11 +19,6 @@ using State = TileSum<kRows, Columns>;
 // The rows and columns that a simdgroup has of a state, and how far they lie apart.
 struct StatePlace {
   uint rows, columns, rowStride, columnStride;
-};
-
-// Tokens of a sequence.
-struct Part {
-  uint first, count;
 };
 
 template <uint Columns>
@@ -37,192 +33,204 @@ METAL_FUNC void load_state(thread State<Columns>& state, device const float* fro
   }
 }
 
-template <uint Columns, typename To>
-METAL_FUNC void store_state(thread const State<Columns>& state, device To* to, StatePlace p, uint lane) {
+template <uint Columns>
+METAL_FUNC void store_state(thread const State<Columns>& state, device float* to, StatePlace p, uint lane) {
   MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
     MLXTS_UNROLL for (uint c = 0; c < Columns / 8; ++c) {
       const uint row = 8 * r + matrix_row(lane), column = 8 * c + matrix_column(lane);
       if (row >= p.rows || column >= p.columns) continue;
-      device To* two = to + row * p.rowStride + column * p.columnStride;
-      MLXTS_UNROLL for (uint e = 0; e < 2; ++e) two[e * p.columnStride] = To(state.at(r, c, e));
+      device float* two = to + row * p.rowStride + column * p.columnStride;
+      MLXTS_UNROLL for (uint e = 0; e < 2; ++e) two[e * p.columnStride] = state.at(r, c, e);
     }
   }
 }
 
-// What is left at a chunk's end: of its tokens and, behind them, of the state; with `Channels` of the state's columns.
-// G begins with the chunk.
-template <bool Channels>
-METAL_FUNC void store_decays(threadgroup float* decays, CumulativeGateTensors G, uint tokens, uint K, uint index) {
-  const uint last = tokens - 1, column = 4 * index;
-  if (Channels) {
-    if (column < K) store4_aligned(decays + column, exp4_of_sum(high4(G, last, column), low4(G, last, column)));
-  } else if (index <= tokens) {
-    const uint own = min(index, last) * G.stride;
-    const float high = G.high[last * G.stride], low = G.carriesLow ? G.low[last * G.stride] : 0.0f;
-    const float difference = (high - G.high[own]) + (G.carriesLow ? low - G.low[own] : 0.0f);
-    decays[index] = index < tokens ? precise::exp(difference) : exp_of_sum(high, low);
-  }
+// Gates of a chunk, high and low: of this lane's two tokens, and of the chunk's last one.
+struct ChunkGates {
+  float2 own[kStrip / 8], last;
+};
+
+METAL_FUNC float2 gate_at(CumulativeGateTensors G, uint token) {
+  const ulong at = ulong(token) * G.stride;
+  return float2(G.high[at], G.carriesLow ? G.low[at] : 0.0f);
 }
 
-// S ← exp(G_last) S; `decays` has one number for all columns, or with `Channels` one for each.
+// Of the chunk that ends before the token `end`; `own` is the lane's first token, or behind the end.
+METAL_FUNC ChunkGates load_gates(CumulativeGateTensors G, uint own, uint end) {
+  ChunkGates gates;
+  gates.last = gate_at(G, end - 1);
+  MLXTS_UNROLL for (uint r = 0; r < kStrip / 8; ++r) gates.own[r] = gate_at(G, min(own + 8 * r, end - 1));
+  return gates;
+}
+
+// S ← exp(G_last) S. With `Channels` each column has its own gate; G begins with the chunk and the columns.
 template <bool Channels, uint Columns>
-METAL_FUNC void decay_state(thread State<Columns>& state, threadgroup const float* decays, uint columns, uint lane) {
+METAL_FUNC void decay_state(thread State<Columns>& state, ChunkGates gates, CumulativeGateTensors G, uint last,
+                            uint columns, uint lane) {
+  const float all = Channels ? 0.0f : exp_of_sum(gates.last.x, gates.last.y);
   MLXTS_UNROLL for (uint c = 0; c < Columns / 8; ++c) {
-    const uint column = 8 * c + matrix_column(lane);
-    if (column >= columns) continue;
     MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
-      const float decay = decays[Channels ? column + e : 0];
+      const uint column = 8 * c + matrix_column(lane) + e;
+      if (Channels && column >= columns) continue;
+      const float decay = Channels ? decay_at(gates_from(G, column), last) : all;
       MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) state.at(r, c, e) *= decay;
     }
   }
 }
 
-// What becomes of a tile on its way: nothing, or with `Channels` keys are decayed to their chunk's end. G begins with
-// the tile and the simdgroup's columns, and so does `last` count.
-template <bool Channels>
+// Keys on their way into a tile: decayed to their chunk's end. G begins with the tile's first token and column, and so
+// does `last` count.
 struct Decayed {
   CumulativeGateTensors G;
   uint last, columns;
 
-  float4 operator()(uint token, uint column, float4 keys) const {
-    if (!Channels || token > last || column >= columns) return keys;
+  METAL_FUNC float4 operator()(uint token, uint column, float4 keys) const thread {
+    if (token > last || column >= columns) return keys;
     const float4 high = high4(G, last, column) - high4(G, token, column);
     return keys * exp4(high + (low4(G, last, column) - low4(G, token, column)));
   }
 };
 
-// A simdgroup's columns of w or k from a sequence's first token on, in tiles of at most kTokens, `step` of which count.
-template <typename T, uint Columns>
-struct KeyTiles {
-  static constant constexpr uint kLeast = 16 * Columns * sizeof(T), kStride = tile_stride<T>(Columns);
-  static constant constexpr uint kTokens = kLeast < CHUNK_STATE_TILE_BYTES ? 16 * CHUNK_STATE_TILE_BYTES / kLeast : 16;
-  // Tokens whose products have room beside the tiles.
-  static constant constexpr uint kPart = kLeast > CHUNK_STATE_TILE_BYTES ? kChunk / 2 : kChunk;
+// A matrix [tokens, columns] of a sequence (w, k or u) on its way into a simdgroup's tile [Rows, Columns], panel after
+// panel. `most` rows of a panel count.
+template <typename T, uint Rows, uint Columns>
+struct Panels {
+  static constant constexpr uint kTokens = Rows, kTile = Rows * tile_stride<T>(Columns);
   device const T* from;
-  uint stride, tokens, columns, step, lane;
+  uint stride, tokens, columns, most, lane;
   threadgroup T* tile;
-  TileCopy<T, T, kTokens, Columns, kSimd> copy;
+  TileCopy<T, T, Rows, Columns, kSimd> copy;
 
-  METAL_FUNC void start(uint token) thread {
-    const uint left = token < tokens ? tokens - token : 0;
-    copy.start(from + ulong(token) * stride, stride, min(left, step), columns, lane);
+  METAL_FUNC void start(uint token, uint column) thread {
+    const uint rows = token < tokens ? min(tokens - token, most) : 0;
+    copy.start(from + ulong(token) * stride + column, stride, rows, column < columns ? columns - column : 0, lane);
   }
-  // Puts the tile that begins with `token` into `tile` and starts the next one.
-  template <bool Channels>
-  METAL_FUNC void next(uint token, Decayed<Channels> decayed) thread {
-    simdgroup_barrier(mem_flags::mem_threadgroup);  // the products of the tile before are done
-    copy.finish(tile, lane, decayed);
+  // `change` as TileCopy takes it, if any.
+  template <typename... Change>
+  METAL_FUNC void finish(Change... change) thread {
+    simdgroup_barrier(mem_flags::mem_threadgroup);  // the panel before has been used
+    copy.finish(tile, lane, change...);
     simdgroup_barrier(mem_flags::mem_threadgroup);
-    start(token + step);
   }
 };
 
-// This threadgroup's values of u and vNew, from a sequence's first token on.
-template <typename T>
-struct ValueRows {
-  device const T* u;
-  device T* vNew;
-  uint stride, values;
+// What a simdgroup brings: panels that a tile has room for.
+template <typename T, uint Keys>
+struct HeadPanels {
+  static constant constexpr uint kElements = CHUNK_STATE_TILE_BYTES / sizeof(T);
+  static constant constexpr uint kColumns = least(Keys / CHUNK_STATE_SIMDGROUPS, kElements / 16);
+  typedef Panels<T, kStrip, least(Keys, kElements / kStrip)> W;
+  typedef Panels<T, kStrip, kRows> U;
+  typedef Panels<T, least(kChunk, kElements / kColumns), kColumns> K;
+  static constant constexpr uint kTile = W::kTile > K::kTile ? W::kTile : K::kTile;
+  W w;
+  U u;
+  K k;
 };
 
-// This simdgroup's part of S wᵀ.
-template <typename T, uint Columns>
-METAL_FUNC void store_products(threadgroup float* products, thread const State<Columns>& state,
-                               thread KeyTiles<T, Columns>& w, Part part) {
-  constexpr uint kStride = tile_stride<float>(KeyTiles<T, Columns>::kPart);
-  const TileLeft<float, kRows, Columns> left = as_left<float>(state);
-  for (uint first = 0; first < part.count; first += w.step) {
-    w.next(part.first + first, Decayed<false>());
-    for (uint i = first; i < min(first + w.step, part.count); i += 16) {
-      TileRight<T, Columns, 16> right;
-      load_transposed(right, w.tile + (i - first) * w.kStride, w.kStride);
-      TileSum<kRows, 16> sum;
-      fill(sum, 0.0f);
-      multiply_add(sum, left, right);
-      MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
-        MLXTS_UNROLL for (uint c = 0; c < 2; ++c) {
-          threadgroup float* to = products + (8 * r + matrix_row(w.lane)) * kStride + i + 8 * c;
-          *(threadgroup float2*)(to + matrix_column(w.lane)) = float2(sum.at(r, c, 0), sum.at(r, c, 1));
-        }
+// w Sᵀ of the tokens from `token` on, in two sums of every other 16 columns, which need not wait for each other. The
+// next tokens that w brings begin with `next`.
+template <uint Keys, typename T, uint Rows, uint Columns>
+METAL_FUNC void multiply_state(thread TileSum<kStrip, kRows> (&sums)[2], thread Panels<T, Rows, Columns>& w,
+                               threadgroup const float* state, uint token, uint next) {
+  for (uint first = 0; first < Keys && first < w.columns; first += Columns) {
+    const uint after = first + Columns;
+    w.finish();
+    w.start(after < w.columns ? token : next, after < w.columns ? after : 0);
+    MLXTS_UNROLL for (uint c = 0; c < Columns; c += 16) {
+      TileLeft<T, kStrip, 16> left;
+      TileRight<float, 16, kRows> right;
+      load(left, w.tile + c, tile_stride<T>(Columns));
+      load_transposed(right, state + first + c, tile_stride<float>(Keys));
+      multiply_add(sums[c / 16 % 2], left, right);
+    }
+  }
+}
+
+// Tokens of a sequence.
+struct Part {
+  uint first, count;
+};
+
+// vNew = u − w Sᵀ of a simdgroup's tokens of a chunk; the next chunk's begin with `next`. The tile of u gets what is
+// left of vNew at the chunk's end (with `Channels` all), and zeros behind the tokens.
+template <bool Channels, uint Keys, typename T, uint Rows, uint Columns>
+METAL_FUNC void store_values(thread Panels<T, kStrip, kRows>& u, thread Panels<T, Rows, Columns>& w,
+                             threadgroup const float* state, ChunkGates gates, device T* vNew, Part own, uint next) {
+  constexpr uint kStride = tile_stride<T>(kRows);
+  TileSum<kStrip, kRows> products[2], values;
+  MLXTS_UNROLL for (uint i = 0; i < 2; ++i) fill(products[i], 0.0f);
+  u.finish();
+  u.start(next, 0);
+  if (own.count > 0) multiply_state<Keys>(products, w, state, own.first, next);
+  load(values, u.tile, kStride, u.lane);
+  MLXTS_UNROLL for (uint r = 0; r < kStrip / 8; ++r) {
+    const bool real = 8 * r + matrix_row(u.lane) < own.count;
+    MLXTS_UNROLL for (uint c = 0; c < kRows / 8; ++c) {
+      MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
+        const float product = products[0].at(r, c, e) + products[1].at(r, c, e);
+        values.at(r, c, e) = real ? values.at(r, c, e) - product : 0.0f;
+      }
+    }
+  }
+  store(values, u.tile, kStride, u.lane);
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+  store_tile<kStrip, kRows, kSimd>(u.tile, vNew + ulong(own.first) * u.stride, u.stride, own.count, u.columns, u.lane);
+  if (Channels) return;
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+  float decays[kStrip / 8];
+  MLXTS_UNROLL for (uint r = 0; r < kStrip / 8; ++r) {
+    const float2 left = gates.last - gates.own[r];
+    decays[r] = precise::exp(left.x + left.y);
+  }
+  scale_rows(values, decays);
+  store(values, u.tile, kStride, u.lane);
+}
+
+// S ← S + Σ values_i k_iᵀ of a chunk, with which G begins, and with the simdgroup's columns.
+template <bool Channels, typename T, uint StateColumns, uint Rows, uint Columns>
+METAL_FUNC void add_keys(thread State<StateColumns>& state, threadgroup const T* values,
+                         thread Panels<T, Rows, Columns>& k, CumulativeGateTensors G, Part chunk) {
+  constexpr uint kStride = tile_stride<T>(kRows);
+  for (uint first = 0; first < kChunk && first < chunk.count; first += Rows) {
+    MLXTS_UNROLL for (uint c = 0; c < StateColumns; c += Columns) {
+      if (c >= k.columns) continue;
+      const bool last = c + Columns >= min(StateColumns, k.columns);
+      if (Channels)
+        k.finish(Decayed{gates_from(G, first * G.stride + c), chunk.count - 1 - first, k.columns - c});
+      else
+        k.finish();
+      k.start(chunk.first + first + (last ? k.most : 0), last ? 0 : c + Columns);
+      for (uint i = 0; i < Rows; i += 16) {
+        TileLeft<T, kRows, 16> left;
+        TileRight<T, 16, Columns> right;
+        load_transposed(left, values + (first + i) * kStride, kStride);
+        load(right, k.tile + i * tile_stride<T>(Columns), tile_stride<T>(Columns));
+        multiply_add_columns(state, c, left, right);
       }
     }
   }
 }
 
-// This thread's u.
-template <typename T, uint Rounds>
-METAL_FUNC void load_values(thread vec<T, 4> (&u)[Rounds], ValueRows<T> rows, Part part, uint index) {
-  const uint v = index % kRows;
-  MLXTS_UNROLL for (uint r = 0; r < Rounds; ++r) {
-    MLXTS_UNROLL for (uint e = 0; e < 4; ++e) {
-      const uint i = r * kRound + index / kRows * 4 + e;
-      u[r][e] = i < part.count && v < rows.values ? rows.u[ulong(part.first + i) * rows.stride + v] : T(0.0f);
-    }
-  }
-}
-
-// vNew = u − w Sᵀ; `gated` keeps what of it is left at the chunk's end, with `Channels` all, and zeros behind.
-template <bool Channels, typename T, uint Rounds>
-METAL_FUNC void store_values(threadgroup T* gated, thread const vec<T, 4> (&u)[Rounds],
-                             threadgroup const float* products, uint simdgroups, threadgroup const float* decays,
-                             ValueRows<T> rows, Part part, uint index) {
-  constexpr uint kStride = tile_stride<float>(Rounds * kRound);
-  const uint v = index % kRows;
-  MLXTS_UNROLL for (uint r = 0; r < Rounds; ++r) {
-    const uint first = r * kRound + index / kRows * 4;
-    if (first >= (part.count + 15) / 16 * 16) continue;
-    float4 product = float4(0.0f);
-    for (uint s = 0; s < simdgroups; ++s) product += load4_aligned(products + (s * kRows + v) * kStride + first);
-    vec<T, 4> kept = vec<T, 4>(T(0.0f));
-    MLXTS_UNROLL for (uint e = 0; e < 4; ++e) {
-      const uint i = first + e;
-      if (i >= part.count) continue;
-      const float value = float(u[r][e]) - product[e];
-      if (v < rows.values) rows.vNew[ulong(part.first + i) * rows.stride + v] = T(value);
-      kept[e] = T(Channels ? value : value * decays[i]);
-    }
-    *(threadgroup vec<T, 4>*)(gated + v * tile_stride<T>(kChunk) + first) = kept;
-  }
-}
-
-// S ← S + Σ gated_i k_iᵀ of a chunk, with which G begins.
-template <bool Channels, typename T, uint Columns>
-METAL_FUNC void add_keys(thread State<Columns>& state, threadgroup const T* gated, thread KeyTiles<T, Columns>& k,
-                         CumulativeGateTensors G, Part chunk) {
-  for (uint first = 0; first < chunk.count; first += k.step) {
-    k.next(chunk.first + first,
-           Decayed<Channels>{gates_from(G, first * G.stride), chunk.count - 1 - first, k.columns});
-    for (uint i = first; i < min(first + k.step, chunk.count); i += 16) {
-      TileLeft<T, kRows, 16> values;
-      TileRight<T, 16, Columns> keys;
-      load(values, gated + i, tile_stride<T>(kChunk));
-      load(keys, k.tile + (i - first) * k.kStride, k.kStride);
-      multiply_add(state, values, keys);
-    }
-  }
-}
-
-// The state from a chunk's beginning to its end; vNew. G begins with the chunk, `column` is the simdgroup's first.
-template <bool Channels, typename T, uint Columns>
-METAL_FUNC void use_chunk(thread State<Columns>& state, thread KeyTiles<T, Columns>& w,
-                          thread KeyTiles<T, Columns>& k, ValueRows<T> values, CumulativeGateTensors G, uint K,
-                          uint column, Part chunk, ChunkStateScratch scratch, uint index) {
-  constexpr uint kPart = KeyTiles<T, Columns>::kPart, kProducts = kRows * tile_stride<float>(kPart);
-  threadgroup T* gated = (threadgroup T*)scratch.gated;
-  store_decays<Channels>(scratch.decays, G, chunk.count, K, index);
-  for (uint first = 0; first < chunk.count; first += kPart) {
-    if (first > 0) threadgroup_barrier(mem_flags::mem_threadgroup);  // the products before are added up
-    const Part part = {chunk.first + first, min(chunk.count - first, kPart)};
-    vec<T, 4> u[kPart / kRound];
-    load_values(u, values, part, index);
-    if (column < K) store_products(scratch.products + column / Columns * kProducts, state, w, part);
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    store_values<Channels>(gated + first, u, scratch.products, (K + Columns - 1) / Columns, scratch.decays + first,
-                           values, part, index);
-  }
-  decay_state<Channels>(state, scratch.decays + (Channels ? column : chunk.count), w.columns, w.lane);
+// The state from a chunk's beginning, which goes to h, to its end; vNew. G begins with the sequence; `gates` become those
+// of the next chunk. `first` is the simdgroup's first token of a chunk, `column` its first of the state.
+template <bool Channels, typename T, uint Keys, uint Columns>
+METAL_FUNC void use_chunk(thread State<Columns>& state, thread HeadPanels<T, Keys>& panels, thread ChunkGates& gates,
+                          CumulativeGateTensors G, device T* h, device T* vNew, Part chunk, uint first, uint column,
+                          constant ChunkStateParams& p, ChunkStateScratch scratch, uint index) {
+  const uint lane = panels.u.lane, tokens = panels.u.tokens, next = chunk.first + p.chunkLength;
+  const uint real = min(kStrip, chunk.count > first ? chunk.count - first : 0);
+  const CumulativeGateTensors columnGates = gates_from(G, ulong(chunk.first) * G.stride + column);
+  store(state, scratch.state + column, tile_stride<float>(Keys), lane);
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  if (column < K) add_keys<Channels>(state, gated, k, gates_from(G, Channels ? column : 0), chunk);
+  store_tile<kRows, Keys, CHUNK_STATE_THREADS>(scratch.state, h, p.keyDim, panels.u.columns, p.keyDim, index);
+  store_values<Channels, Keys>(panels.u, panels.w, scratch.state, gates, vNew, {chunk.first + first, real},
+                               next + first);
+  decay_state<Channels>(state, gates, columnGates, chunk.count - 1, panels.k.columns, lane);
+  if (!Channels && next < tokens)
+    gates = load_gates(G, next + first + matrix_row(lane), min(next + p.chunkLength, tokens));
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  add_keys<Channels>(state, (threadgroup const T*)scratch.values, panels.k, columnGates, chunk);
 }
 
 // The sequence of a threadgroup; a packed one that begins behind the tokens where cuSeqlens is wrong, which is reported.
@@ -252,39 +260,44 @@ kernel void chunk_state(device const T* k [[buffer(CHUNK_STATE_K)]], device cons
                         uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
                         uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   constexpr uint kColumns = Keys / CHUNK_STATE_SIMDGROUPS;
-  typedef KeyTiles<T, kColumns> Tiles;
+  typedef HeadPanels<T, Keys> Of;
   const auto scratch = scratch_of(memory, p);
   const Indices cuts = {cuSeqlens, bool(p.present & CHUNK_STATE_HAS_CU_SEQLENS)};
   const Sequence sequence = threadgroup_sequence(p, cuts, group.z, {fault, lane}, scratch.place, index);
   if (cuts && sequence.begin > p.tokens) return;
   const Chunks chunks = chunks_in(p, bool(cuts), group.z, sequence);
-  const uint K = p.keyDim, V = p.valueDim, H = p.heads, gates = Channels ? K : 1;
+  const uint tokens = chunks.tokens, K = p.keyDim, V = p.valueDim, H = p.heads, gateCount = Channels ? K : 1;
   const uint row = group.x * kRows, column = simdgroup * kColumns, columns = column < K ? K - column : 0;
+  const uint first = simdgroup * kStrip, strip = first < p.chunkLength ? kStrip : 0;  // its tokens of a chunk
   const ulong cell = ulong(sequence.begin) * H + group.y;
   const ulong keyCell = ulong(sequence.begin) * p.keyHeads + key_head_of(group.y, p.headsPerKey, p.keyHeads);
-  const uint step = min(Tiles::kTokens, p.chunkLength);
-  threadgroup T* tile = (threadgroup T*)scratch.tiles + simdgroup * Tiles::kTokens * Tiles::kStride;
-  Tiles keys = {k + keyCell * K + column, p.keyHeads * K, chunks.tokens, columns, step, lane, tile, {}};
-  Tiles ws = {w + cell * K + column, H * K, chunks.tokens, columns, step, lane, tile, {}};
-  const ValueRows<T> values = {u + cell * V + row, vNew + cell * V + row, H * V, V - row};
   const bool carriesLow = p.present & CHUNK_STATE_HAS_CUMULATIVE_GATE_LOW;
-  const CumulativeGateTensors Gs = {G + cell * gates, GLow + cell * gates, carriesLow, H * gates};
-  const StatePlace place = {V - row, columns, p.rowStride, p.columnStride}, inH = {V - row, columns, K, 1};
+  const CumulativeGateTensors Gs = {G + cell * gateCount, GLow + cell * gateCount, carriesLow, H * gateCount};
+  const StatePlace place = {V - row, columns, p.rowStride, p.columnStride};
   const ulong ofState = ulong(V) * K, own = ulong(row) * p.rowStride + ulong(column) * p.columnStride;
   const ulong stateAt = (ulong(group.z) * H + group.y) * ofState + own;
-  h += (ulong(chunks.slot) * H + group.y) * ofState + ulong(row) * K + column;
+  h += (ulong(chunks.slot) * H + group.y) * ofState + ulong(row) * K;
+  vNew += cell * V + row;
+
+  threadgroup T* tile = (threadgroup T*)scratch.tiles + simdgroup * Of::kTile;
+  threadgroup T* values = (threadgroup T*)scratch.values + first * tile_stride<T>(kRows);
+  const uint step = min(Of::K::kTokens, p.chunkLength);
+  Of panels = {{w + cell * K, H * K, tokens, K, strip, lane, tile, {}},
+               {u + cell * V + row, H * V, tokens, V - row, strip, lane, values, {}},
+               {k + keyCell * K + column, p.keyHeads * K, tokens, columns, step, lane, tile, {}}};
 
   State<kColumns> state;
   fill(state, 0.0f);
   if (p.present & CHUNK_STATE_HAS_INITIAL_STATE) load_state(state, initialState + stateAt, place, lane);
-  ws.start(0);
-  keys.start(0);
-  for (uint begin = 0; begin < chunks.tokens; begin += p.chunkLength) {
-    const Part chunk = {begin, min(p.chunkLength, chunks.tokens - begin)};
-    store_state(state, h, inH, lane);
+  panels.w.start(first, 0);
+  panels.u.start(first, 0);
+  panels.k.start(0, 0);
+  ChunkGates gates;
+  if (!Channels && tokens > 0) gates = load_gates(Gs, first + matrix_row(lane), min(p.chunkLength, tokens));
+  for (uint begin = 0; begin < tokens; begin += p.chunkLength) {
+    const Part chunk = {begin, min(p.chunkLength, tokens - begin)};
+    use_chunk<Channels>(state, panels, gates, Gs, h, vNew, chunk, first, column, p, scratch, index);
     h += H * ofState;
-    use_chunk<Channels>(state, ws, keys, values, gates_from(Gs, ulong(begin) * Gs.stride), K, column, chunk, scratch,
-                        index);
     const uint done = begin + chunk.count;
     if (!(p.present & CHUNK_STATE_HAS_SNAPSHOTS) || done % p.snapshotEvery != 0) continue;
     const uint snapshot =
@@ -294,16 +307,12 @@ kernel void chunk_state(device const T* k [[buffer(CHUNK_STATE_K)]], device cons
   if (p.present & CHUNK_STATE_HAS_FINAL_STATE) store_state(state, finalState + stateAt, place, lane);
 }
 
-#define CHUNK_STATE(name, T, K, suffix, channels)                      \
-  template[[host_name("chunk_state_" name "_k" #K suffix)]] [[kernel]] \
-  decltype(chunk_state<T, K, channels>) chunk_state<T, K, channels>;
-#define CHUNK_STATE_KEYS(name, T)              \
-  CHUNK_STATE(name, T, 64, "", false)          \
-  CHUNK_STATE(name, T, 128, "", false)         \
-  CHUNK_STATE(name, T, 256, "", false)         \
-  CHUNK_STATE(name, T, 64, "_channels", true)  \
-  CHUNK_STATE(name, T, 128, "_channels", true) \
-  CHUNK_STATE(name, T, 256, "_channels", true)
+#define CHUNK_STATE(name, T, K)                                             \
+  template[[host_name("chunk_state_" name "_k" #K)]] [[kernel]]             \
+  decltype(chunk_state<T, K, false>) chunk_state<T, K, false>;              \
+  template[[host_name("chunk_state_" name "_k" #K "_channels")]] [[kernel]] \
+  decltype(chunk_state<T, K, true>) chunk_state<T, K, true>;
+#define CHUNK_STATE_KEYS(name, T) CHUNK_STATE(name, T, 64) CHUNK_STATE(name, T, 128) CHUNK_STATE(name, T, 256)
 CHUNK_STATE_KEYS("f32", float)
 CHUNK_STATE_KEYS("f16", half)
 CHUNK_STATE_KEYS("bf16", bfloat)

@@ -31,7 +31,6 @@
 #define CHUNK_STATE_SIMDGROUPS 4
 #define CHUNK_STATE_THREADS 128
 #define CHUNK_STATE_TILE_BYTES 2048
-#define CHUNK_STATE_LEAST_TOKENS 16
 #define CHUNK_STATE_MOST_TOKENS 64
 #else
 #define CHUNK_STATE_ROWS 64
@@ -52,23 +51,22 @@ struct ChunkStateParams {
   uint32_t snapshotEvery;
   uint32_t present;  // a bit for each buffer
 #ifdef __METAL_VERSION__
-  uint32_t scratch[5];  // byte offsets
+  uint32_t scratch[4];  // byte offsets
 #else
   uint32_t scratch[9];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(ChunkStateParams) == 72, "ChunkStateParams must match the declaration of chunk_state");
+static_assert(sizeof(ChunkStateParams) == 68, "ChunkStateParams must match the declaration of chunk_state");
 #else
 static_assert(sizeof(ChunkStateParams) == 88, "ChunkStateParams must match the declaration of chunk_state");
 #endif
 #ifdef __METAL_VERSION__
 struct ChunkStateScratch {
   threadgroup uint* place;
-  threadgroup float* products;
-  threadgroup uchar* gated;
+  threadgroup float* state;
+  threadgroup uchar* values;
   threadgroup uchar* tiles;
-  threadgroup float* decays;
 };
 inline ChunkStateScratch scratch_of(threadgroup uchar* memory, constant ChunkStateParams& p) {
   return {
@@ -76,7 +74,6 @@ inline ChunkStateScratch scratch_of(threadgroup uchar* memory, constant ChunkSta
       (threadgroup float*)(memory + p.scratch[1]),
       (threadgroup uchar*)(memory + p.scratch[2]),
       (threadgroup uchar*)(memory + p.scratch[3]),
-      (threadgroup float*)(memory + p.scratch[4]),
   };
 }
 #else

@@ -1,4 +1,13 @@
-import { type CommandEncoder, DTYPES, type Dtype, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
+import {
+  type CommandEncoder,
+  DTYPES,
+  type Dtype,
+  defineKernel,
+  defineOp,
+  FLOATS,
+  type Tensor,
+  tileStride,
+} from "@mlxts/core";
 import {
   CHUNK_PARAMS,
   CHUNK_STATES,
@@ -44,27 +53,29 @@ interface Sizes extends Pick<ChunkDims, "N" | "H" | "K" | "V" | "BT" | "channels
 /** A GPU keeps the state in registers: it has a kernel for keys up to each of these lengths. */
 const KEY_LENGTHS = [64, 128, 256];
 const keyLength = (K: number) => KEY_LENGTHS.find((most) => K <= most) as number;
-/** Value rows of a GPU's threadgroup, and simdgroups that share the columns of the state. */
+/** Value rows of a GPU's threadgroup, and simdgroups that share the columns of the state and the tokens of a chunk. */
 const GPU_ROWS = 16;
 const SIMDGROUPS = 4;
-/** Bytes of w or k that a simdgroup has in threadgroup memory at once, and tokens if so many take more. */
-const TILE_BYTES = 2048;
-const LEAST_TOKENS = 16;
 const MOST_TOKENS = Math.max(...CHUNK_LENGTH.values);
+/** Bytes of w or k that a simdgroup has in threadgroup memory at once. */
+const TILE_BYTES = 2048;
+
+/** Bytes of the tile of a simdgroup: w with a strip of tokens, or k with the simdgroup's columns. */
+function tileBytes({ K, bytes }: Pick<Sizes, "K" | "bytes">): number {
+  const strip = MOST_TOKENS / SIMDGROUPS;
+  const ofKey = bytes * keyLength(K);
+  const w = Math.min(ofKey, TILE_BYTES / strip);
+  const k = Math.min(ofKey / SIMDGROUPS, TILE_BYTES / 16);
+  return Math.max(strip * tileStride("u8", w), Math.min(MOST_TOKENS, TILE_BYTES / k) * tileStride("u8", k));
+}
 
 /** Arrays of a GPU's threadgroup. */
-function gpuScratch({ K, BT, channels, bytes }: Sizes) {
-  const columnBytes = (keyLength(K) / SIMDGROUPS) * bytes;
-  const tokens = Math.max(LEAST_TOKENS, TILE_BYTES / columnBytes);
-  const products = tokens * columnBytes > TILE_BYTES ? MOST_TOKENS / 2 : MOST_TOKENS;
-  return {
-    ...PLACE_SHAPE,
-    products: [SIMDGROUPS, ...tileShapeF32(GPU_ROWS, products)],
-    gated: tileShape(GPU_ROWS, MOST_TOKENS * bytes),
-    tiles: [SIMDGROUPS, ...tileShape(tokens, columnBytes)],
-    decays: [channels > 1 ? K : BT + 1],
-  };
-}
+const gpuScratch = ({ K, bytes }: Sizes) => ({
+  ...PLACE_SHAPE,
+  state: tileShapeF32(GPU_ROWS, keyLength(K)),
+  values: tileShape(MOST_TOKENS, GPU_ROWS * bytes),
+  tiles: [SIMDGROUPS, tileBytes({ K, bytes })],
+});
 
 export const chunkStateKernel = defineKernel({
   library: deltaRuleLibrary,
@@ -94,13 +105,12 @@ export const chunkStateKernel = defineKernel({
       simdgroups: SIMDGROUPS,
       threads: SIMDGROUPS * SIMD,
       tileBytes: TILE_BYTES,
-      leastTokens: LEAST_TOKENS,
       mostTokens: MOST_TOKENS,
     },
   },
   scratch: {
     // gated: vNew as it decays to the chunk's end. keyDecays: with a gate for each channel, those of the whole chunk.
-    // products: what each simdgroup adds to w Sᵀ. decays: of tokens and the chunk, or with a gate for each channel keyDecays.
+    // values: a chunk's u, then vNew, then what gated is. tiles: of w and k, one for each simdgroup.
     cpu: {
       state: "f32",
       transposedState: "f32",
@@ -111,7 +121,7 @@ export const chunkStateKernel = defineKernel({
       ...CUMULATIVE_SCRATCH,
       keyDecays: "f32",
     },
-    gpu: { ...PLACE_SCRATCH, products: "f32", gated: "u8", tiles: "u8", decays: "f32" },
+    gpu: { ...PLACE_SCRATCH, state: "f32", values: "u8", tiles: "u8" },
   },
   launch: {
     cpu: ({ N, H, K, V, BT, channels, bytes }: Sizes, { constants: { rows } }) => {
