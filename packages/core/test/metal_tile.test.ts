@@ -175,6 +175,15 @@ describeSimulated("tiles of a simdgroup", () => {
     ["the last elements of a row", HEADER, "left > 1 ? from[1]", "left > 2 ? from[1]"],
     ["rows beyond the matrix", HEADER, "rows = metal::min(rows, Rows)", "rows = Rows"],
     ["lanes that share a row", HEADER, "simd_shuffle_xor(value, 8)", "simd_shuffle_xor(value, 4)"],
+    ["a lane's place in a tile", HEADER, "to += matrix_row(lane) * stride", "to += matrix_column(lane) * stride"],
+    [
+      "the sums' way to a tile",
+      HEADER,
+      "E(sum.at(r, c, 0)), E(sum.at(r, c, 1))",
+      "E(sum.at(r, c, 1)), E(sum.at(r, c, 0))",
+    ],
+    ["the sums' way from a tile", HEADER, "= float(two[e]);", "= float(two[0]);"],
+    ["a tile's way back", HEADER, "const uint row = (first + index) / kPerRow,", "const uint row = first / kPerRow,"],
     ["the part of a left operand", HEADER, "left.blocks[r][2 * k + c]", "left.blocks[r][k + c]"],
     [
       "rows of one dtype",

@@ -102,8 +102,16 @@ kernel void tile_roles(device const T* a [[buffer(TILE_ROLES_A)]], device const 
   float row_factors[M / 8];
   for (uint r = 0; r < M / 8; ++r) row_factors[r] = factors[8 * r + matrix_row(lane)];
   scale_rows(sum, row_factors);
-  store(sum, sums, lane);
-  store_rows(sum, rows, lane);
+  // By way of the tile, of which the operands have been loaded.
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+  constexpr uint kStride = tile_stride<float>(N);
+  threadgroup float* tile = scratch.b;
+  store(sum, tile, kStride, lane);
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+  store_tile<M, N, 32>(tile, sums, N, M, N, lane);
+  TileSum<M, N> again;
+  load(again, tile, kStride, lane);
+  store_rows(again, rows, lane);
   store_left_rows(left, rows, lane);
 
   TileSum<M, kLast> product;
