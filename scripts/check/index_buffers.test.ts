@@ -18,8 +18,8 @@ const INDICES = [
   "START",
   "STEP",
 ];
-/** Integers that are no indices: packed codes of weights, and what `slice` copies; every bit pattern of them is right. */
-const VALUES = ["weight", "x"];
+/** Integers that are no indices: masks, packed codes of weights, and what `slice` copies; any bit pattern of them is right. */
+const VALUES = ["treeMask", "weight", "x"];
 
 /** What is wrong with how a kernel takes its indices; `header` declares its buffers. */
 function findings(stem: string, header: string, cpu: string | undefined, metal: string | undefined): string[] {

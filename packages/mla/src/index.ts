@@ -1,3 +1,4 @@
+export { mlaAttention } from "./mla_attention.ts";
 export { mlaCacheAppend } from "./mla_cache_append.ts";
 export { mlaOut } from "./mla_out.ts";
 export { mlaQPrime } from "./mla_q_prime.ts";

@@ -1,6 +1,6 @@
 // Ops of this package whose inputs decide addresses, for tests in which these change while the ops run.
 import type { Attack } from "@mlxts/test-kit/flipped_indices";
-import { mlaCacheAppend, ropeYarn } from "../src/index.ts";
+import { mlaAttention, mlaCacheAppend, ropeYarn } from "../src/index.ts";
 
 const N = 32;
 const [L, R, ROPE, CAPACITY] = [16, 128, 32, 64];
@@ -33,6 +33,25 @@ export const attacks: Record<string, Attack> = {
         table: device.tensor("f32", [CAPACITY, 2, ROPE / 2]),
         out: output("f32", [N, L, 8, ROPE]),
       });
+    },
+  },
+  mlaAttention: {
+    right: [all(L), all(CAPACITY), all(L + 11)],
+    wrong: [...FAR, CAPACITY + 1, 4 * CAPACITY, 1000, 0],
+    encode(encoder, lengths, output) {
+      const { device } = encoder;
+      mlaAttention(
+        encoder,
+        {
+          queries: device.tensor("f32", [N, L, 4, R]),
+          qPe: device.tensor("f32", [N, L, 4, ROPE]),
+          latentCache: device.tensor("f32", [N, CAPACITY, R]),
+          kPeCache: device.tensor("f32", [N, CAPACITY, ROPE]),
+          lengths,
+          vc: output("f32", [N, L, 4, R]),
+        },
+        { softmaxScale: 1 },
+      );
     },
   },
 };

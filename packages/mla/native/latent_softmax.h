@@ -1,0 +1,62 @@
+// The online softmax of query rows: block by block of keys, with a running maximum and denominator for each row.
+#pragma once
+#include "latent_pieces.h"
+#include "simd.h"
+
+namespace mlxts {
+
+inline constexpr size_t kBlockKeys = MLA_PIECES_BLOCK_KEYS;
+// The most rows in one call, in whole vectors.
+inline constexpr int kSoftmaxRows = kLanes > 8 ? kLanes : 8;
+
+// Of each query row.
+struct Softmax {
+  float* maxima;
+  float* denominators;
+
+  void clear(int row) const {
+    maxima[row] = -INFINITY;
+    denominators[row] = 0;
+  }
+};
+
+// For the rows `first` … `first + rows − 1`, at most kSoftmaxRows, with scores [rows, kBlockKeys]: the first counts[r]
+// scores of row r, already scaled, become exp(score − maximum), the others 0, and factors[r] is the factor for the row's
+// earlier sums. A score of −∞ is that of a key which the row does not see. The rows' reductions overlap.
+MLXTS_INLINE void softmax_rows(float* scores, int first, int rows, const int* counts, Softmax softmax,
+                               float (&factors)[kSoftmaxRows]) {
+  const vi32 lane = lane_index();
+  const vf32 low = splat(-INFINITY);
+  float* maxima = softmax.maxima + first;
+  float* denominators = softmax.denominators + first;
+  float bases[kSoftmaxRows];
+  for (int r = 0; r < rows; ++r) {
+    float* row = scores + r * kBlockKeys;
+    vf32 top = low;
+    for (int i = 0; i < int(kBlockKeys); i += kLanes) {
+      const vf32 x = select(lane < splat_i32(counts[r] - i), load(row + i), low);
+      top = max(top, x);
+      store(row + i, x);
+    }
+    const float largest = reduce_max(top), before = maxima[r];
+    const float now = largest > before ? largest : before;
+    // Where the maximum is −∞, any base gives exp(−∞) = 0.
+    bases[r] = now == -INFINITY ? 0 : now;
+    factors[r] = before - bases[r];
+    maxima[r] = now;
+  }
+  for (int r = rows; r < kSoftmaxRows; ++r) factors[r] = 0;
+  for (int r = 0; r < kSoftmaxRows; r += kLanes) store(factors + r, exp(load(factors + r)));
+  for (int r = 0; r < rows; ++r) {
+    float* row = scores + r * kBlockKeys;
+    vf32 sum = {};
+    for (int i = 0; i < int(kBlockKeys); i += kLanes) {
+      const vf32 weight = exp(load(row + i) - splat(bases[r]));
+      sum = sum + weight;
+      store(row + i, weight);
+    }
+    denominators[r] = denominators[r] * factors[r] + reduce_add(sum);
+  }
+}
+
+}  // namespace mlxts

@@ -1,0 +1,228 @@
+import { constantsOf, defineKernel, defineOp, FLOATS } from "@mlxts/core";
+import { mlaLibrary } from "./library.ts";
+import type { MlaAttention } from "./signatures.ts";
+import { rowThreads, SIMD } from "./threads.ts";
+
+/** Keys that meet the queries at a time. */
+const BLOCK_KEYS = 64;
+/** Numbers of a row's softmax in `partial`, before its sums: maximum and denominator. */
+const SOFTMAX_SIZE = 2;
+/** Rows of all pieces of a sequence together are at most about this many: so much memory they take. */
+const PARTIAL_ROWS = 4096;
+const PANEL = { panelRows: 6, panelColumns: 64 };
+/** On a GPU a piece meets `tileRows` query rows at a time, and `tileColumns` columns of them in a pass over its keys. */
+const TILE = { tileRows: 32, simdgroups: 8, tileColumns: 512, scoreStride: 68 };
+
+interface PiecesSizes {
+  batch: number;
+  pieces: number;
+  rows: number;
+  rank: number;
+  rope: number;
+}
+
+/** Elements of a row of a CPU's scratch, where rows are padded to whole panels. */
+const padded = (columns: number) => Math.ceil(columns / PANEL.panelColumns) * PANEL.panelColumns;
+/** Query rows of a CPU's threadgroup: enough to repay packing, few enough for the cache. */
+const rowsOnCpu = (rows: number) =>
+  Math.ceil(Math.ceil(rows / Math.ceil(rows / 96)) / PANEL.panelRows) * PANEL.panelRows;
+
+/** First half: each piece of a sequence's cache against its query rows, heads within tokens, unnormalized. */
+export const mlaPiecesKernel = defineKernel({
+  library: mlaLibrary,
+  name: "mla_pieces",
+  variants: FLOATS.flatMap((x) => FLOATS.map((cache) => `${x}_${cache}`)),
+  buffers: {
+    queries: "read",
+    qPe: "read",
+    latentCache: "read",
+    kPeCache: "read",
+    lengths: "read",
+    treeMask: "read?",
+    partial: "write",
+  },
+  // Strides: elements from a row of a cache to the next, and rows from a sequence to the next.
+  params: {
+    batch: "u32",
+    tokens: "u32",
+    heads: "u32",
+    rank: "u32",
+    rope: "u32",
+    capacity: "u32",
+    latentStride: "u32",
+    ropeStride: "u32",
+    sequenceStride: "u32",
+    scale: "f32",
+    causal: "u32",
+    mostPieces: "u32",
+    pieces: "u32",
+  },
+  faults: {
+    length: ([length, sequence], { capacity }) =>
+      `\`lengths\` must be from 0 to ${capacity}, got ${length | 0} at sequence ${sequence}`,
+    newRows: ([length, sequence], { tokens }) =>
+      `\`lengths\` must be at least the ${tokens} new rows, got ${length | 0} at sequence ${sequence}`,
+  },
+  constants: {
+    shared: { blockKeys: BLOCK_KEYS, softmaxSize: SOFTMAX_SIZE },
+    cpu: { ...PANEL, maxPieces: 16, minPieceKeys: 128 },
+    // Smaller and more, so that one sequence occupies a GPU.
+    gpu: { ...TILE, maxPieces: 64, minPieceKeys: BLOCK_KEYS },
+  },
+  launchParams: { cpu: { groupRows: "u32", keyWidth: "u32", width: "u32" } },
+  scratch: {
+    cpu: {
+      queries: "f32",
+      sums: "f32",
+      maxima: "f32",
+      denominators: "f32",
+      keys: "f32", // packed
+      values: "f32", // packed
+      scores: "f32",
+      weights: "u16", // scores rounded to bf16
+    },
+    gpu: {
+      length: "u32", // whether all lengths are right, and the sequence's own
+      scores0: "f32", // of two blocks in turn: one is written while the other is still read
+      scores1: "f32",
+      factors: "f32", // what a row's earlier sums are multiplied by
+    },
+  },
+  launch: {
+    cpu: ({ batch, pieces, rows, rank, rope }: PiecesSizes) => {
+      const groupRows = rowsOnCpu(rows);
+      const [keyWidth, width] = [padded(rank + rope), padded(rank)];
+      return {
+        threadgroups: [pieces, Math.ceil(rows / groupRows), batch],
+        params: { groupRows, keyWidth, width },
+        scratch: {
+          queries: [groupRows, keyWidth],
+          sums: [groupRows, width],
+          maxima: [groupRows],
+          denominators: [groupRows],
+          keys: [BLOCK_KEYS, keyWidth],
+          values: [BLOCK_KEYS, width],
+          scores: [PANEL.panelRows, BLOCK_KEYS],
+          weights: [PANEL.panelRows, BLOCK_KEYS],
+        },
+      };
+    },
+    gpu: ({ batch, pieces, rows }) => {
+      const used = Math.min(TILE.tileRows, Math.ceil(rows / 8) * 8);
+      return {
+        threadgroups: [pieces, Math.ceil(rows / TILE.tileRows), batch],
+        threadsPerThreadgroup: [SIMD * TILE.simdgroups, 1, 1],
+        scratch: {
+          length: [2],
+          scores0: [used, TILE.scoreStride],
+          scores1: [used, TILE.scoreStride],
+          factors: [used],
+        },
+      };
+    },
+  },
+});
+
+/** Second half: the pieces of each query row put together in order. */
+export const mlaMergeKernel = defineKernel({
+  library: mlaLibrary,
+  name: "mla_merge",
+  variants: ["f32"],
+  buffers: { partial: "read", lengths: "read", vc: "write", lse: "write?" },
+  params: { rows: "u32", rank: "u32", capacity: "u32", mostPieces: "u32", pieces: "u32" },
+  launch: {
+    cpu: ({ rows, batch }: { rows: number; batch: number; rank: number }) => ({ threadgroups: [rows, batch, 1] }),
+    gpu: ({ rows, batch, rank }) => ({
+      threadgroups: [rows, batch, 1],
+      threadsPerThreadgroup: [rowThreads(rank, 4), 1, 1],
+    }),
+  },
+});
+
+/**
+ * Attention over a cache of latents that all heads share, for folded queries:
+ * `vc[i, h] = Σ_t softmax_t(softmaxScale · (queries[i, h] · c_t + qPe[i, h] · p_t)) · c_t` over the rows t that token i sees.
+ *
+ * - `queries` [N, L, H, R] f32, as `mlaQPrime` gives them; `qPe` [N, L, H, rope] f32, f16 or bf16, rotated.
+ * - `latentCache` [N, capacity, R] and `kPeCache` [N, capacity, rope] f32, f16 or bf16, whatever qPe has, of one dtype.
+ * - `lengths` i32 [N]: rows valid in each sequence's cache, those of the L new tokens included.
+ * - `causal` true (default): token i sees t < lengths[n] − L + i + 1; false: t < lengths[n]. With `treeMask` u32
+ *   [L, ⌈L / 32⌉], token i sees all rows before the new ones, and new row j where bit j of its mask is set.
+ * - `vc` [N, L, H, R] f32; `lse` [N, L, H] f32, if asked for: the logarithm of the sum of exp(score). Where a token sees
+ *   nothing they are 0 and −∞. Rows that a token does not see never enter its arithmetic, whatever they hold.
+ *
+ * Scores, softmax and sums in f32. Where the processor has bf16 products and qPe and the caches are bf16, queries and
+ * weights are rounded to bf16 before their products. The cache is cut into pieces, whose borders depend on the sequence's
+ * length, L and H only; each row of it is read once for a block of heads and tokens. Errors: `InvalidArgument` for shapes,
+ * dtypes, options and overlap; lengths outside 0 … capacity, or below L when causal or with a mask, fail the submission.
+ * DeepSeek-AI, "DeepSeek-V2", 2024; online softmax: Milakov and Gimelshein, 2018.
+ */
+export const mlaAttention: MlaAttention = defineOp({
+  name: "mlaAttention",
+  summary: "softmax(softmaxScale · (queries · c + qPe · p)) · c over the visible rows of the latent cache",
+  inputs: {
+    queries: { dtype: ["f32"], shape: "N L H R", doc: "queries folded into the space of latents" },
+    qPe: { dtype: FLOATS, shape: "N L H rope", doc: "rotated queries" },
+    latentCache: { dtype: FLOATS, shape: "N capacity R", doc: "cache of latents" },
+    kPeCache: { dtype: ["=latentCache"], shape: "N capacity rope", doc: "cache of rotated keys" },
+    lengths: { dtype: ["i32"], shape: "N", doc: "valid rows of each sequence's cache, the new ones included" },
+    treeMask: {
+      dtype: ["u32"],
+      shape: {
+        text: "L, ⌈L / 32⌉",
+        of: ({ dims: { L = 1 } }) => [L, Math.ceil(L / 32)],
+      },
+      optional: true,
+      doc: "bit j of row i: new token i sees new token j; in place of `causal`",
+    },
+  },
+  outputs: {
+    vc: { dtype: ["f32"], shape: "N L H R", doc: "weighted sums of latents" },
+    lse: { dtype: ["f32"], shape: "N L H", optional: true, doc: "logarithms of the softmax's denominators" },
+  },
+  params: {
+    softmaxScale: { kind: "number", above: 0, doc: "multiplies the scores; `yarnRotary` gives it" },
+    causal: { kind: "boolean", default: true, doc: "the last token sees all rows, each earlier one a row less" },
+  },
+  relations({ dims, fail }) {
+    const { L = 1, capacity = L } = dims;
+    if (L > capacity) fail("queries", `have at most the cache's ${capacity} rows`, L);
+  },
+  encode({ encoder, op, inputs, outputs: { vc, lse }, options, dims }) {
+    const { queries, qPe, latentCache, kPeCache, lengths, treeMask } = inputs;
+    const { N, L, H, R, rope, capacity } = dims as Record<"N" | "L" | "H" | "R" | "rope" | "capacity", number>;
+    const { maxPieces, minPieceKeys, softmaxSize } = constantsOf(mlaPiecesKernel, encoder.device);
+    const rows = L * H;
+    const mostPieces = Math.max(1, Math.min(maxPieces, Math.floor(PARTIAL_ROWS / rows)));
+    const pieces = Math.min(mostPieces, Math.ceil(capacity / minPieceKeys));
+    const partial = encoder.empty("f32", [N, pieces, rows, softmaxSize + R]);
+    encoder.dispatch(mlaPiecesKernel, {
+      op,
+      variant: `${qPe.dtype}_${latentCache.dtype}`,
+      buffers: { queries, qPe, latentCache, kPeCache, lengths, treeMask, partial },
+      params: {
+        batch: N,
+        tokens: L,
+        heads: H,
+        rank: R,
+        rope,
+        capacity,
+        latentStride: R,
+        ropeStride: rope,
+        sequenceStride: capacity,
+        scale: options.softmaxScale,
+        causal: options.causal ? 1 : 0,
+        mostPieces,
+        pieces,
+      },
+      sizes: { batch: N, pieces, rows, rank: R, rope },
+    });
+    encoder.dispatch(mlaMergeKernel, {
+      op,
+      variant: "f32",
+      buffers: { partial, lengths, vc, lse },
+      params: { rows, rank: R, capacity, mostPieces, pieces },
+      sizes: { rows, batch: N, rank: R },
+    });
+  },
+}) as MlaAttention;

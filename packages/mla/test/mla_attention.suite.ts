@@ -1,0 +1,297 @@
+import {
+  type Case,
+  type CaseInput,
+  Random,
+  type Reference64,
+  type ReferenceFunction,
+  type Suite,
+} from "@mlxts/core/testing";
+import { mlaAttention } from "../src/index.ts";
+import { type LatentAttention, mlaAttentionReference } from "../src/reference_attention.ts";
+
+const random = new Random(27);
+
+interface Data {
+  queries: Float64Array;
+  qPe: Float64Array;
+  latents: Float64Array;
+  keys: Float64Array;
+}
+
+interface Shape {
+  L?: number;
+  H?: number;
+  R?: number;
+  rope?: number;
+  lengths: readonly number[];
+  capacity?: number;
+  causal?: boolean;
+  /** Of each new token, the new tokens that it sees. */
+  tree?: readonly (readonly number[])[];
+  scale?: number;
+  cache?: CaseInput["dtype"];
+  dtypes?: Case["dtypes"];
+  lse?: boolean;
+  name?: string;
+  /** Changes the finished inputs. */
+  edit?: (data: Data, capacity: number) => void;
+}
+
+/** Rows from lengths[n] on are NaN. */
+function makeCase(shape: Shape): Case {
+  const { L = 1, H = 1, R = 32, rope = 8, lengths, causal, tree, scale, cache = "act" } = shape;
+  const N = lengths.length;
+  const capacity = shape.capacity ?? Math.max(...lengths, L) + 3;
+  const rows = (columns: number) => {
+    const data = new Float64Array(N * capacity * columns).fill(Number.NaN);
+    for (let n = 0; n < N; n++) data.set(random.normals((lengths[n] as number) * columns), n * capacity * columns);
+    return data;
+  };
+  const data: Data = {
+    queries: random.normals(N * L * H * R),
+    qPe: random.normals(N * L * H * rope),
+    latents: rows(R),
+    keys: rows(rope),
+  };
+  shape.edit?.(data, capacity);
+  const words = Math.ceil(L / 32);
+  const mask = new Uint32Array(L * words);
+  for (const [i, seen] of (tree ?? []).entries())
+    for (const j of seen) mask[i * words + (j >> 5)] = ((mask[i * words + (j >> 5)] as number) | (1 << (j & 31))) >>> 0;
+  const options = { softmaxScale: scale ?? (R + rope) ** -0.5, ...(causal === undefined ? {} : { causal }) };
+  return {
+    name: `L ${L} H ${H} R ${R} rope ${rope} lengths ${lengths} of ${capacity} cache ${cache} ${JSON.stringify(options)}${tree ? " tree" : ""} ${shape.name ?? ""}`,
+    inputs: {
+      queries: { dtype: "f32", shape: [N, L, H, R], data: data.queries },
+      qPe: { dtype: "act", shape: [N, L, H, rope], data: data.qPe },
+      latentCache: { dtype: cache, shape: [N, capacity, R], data: data.latents },
+      kPeCache: { dtype: cache, shape: [N, capacity, rope], data: data.keys },
+      lengths: { dtype: "i32", shape: [N], data: lengths },
+      ...(tree ? { treeMask: { dtype: "u32" as const, shape: [L, words], data: mask } } : {}),
+    },
+    options,
+    ...(shape.dtypes ? { dtypes: shape.dtypes } : {}),
+    ...(shape.lse === false ? {} : { ask: { lse: { dtype: "f32", shape: [N, L, H] } } }),
+  };
+}
+
+const problemOf = (
+  inputs: Record<string, Reference64>,
+  options: { softmaxScale?: number; causal?: boolean },
+): LatentAttention => {
+  const { queries, qPe, latentCache, kPeCache, lengths, treeMask } = inputs as Record<string, Reference64> &
+    Record<"queries" | "qPe" | "latentCache" | "kPeCache" | "lengths", Reference64>;
+  const [N, L, H, R] = queries.shape as [number, number, number, number];
+  const words = Math.ceil(L / 32);
+  const bit = (i: number, j: number) => (((treeMask?.data[i * words + (j >> 5)] as number) / 2 ** (j & 31)) & 1) === 1;
+  const causal = options.causal ?? true;
+  return {
+    queries: queries.data,
+    qPe: qPe.data,
+    latents: latentCache.data,
+    keys: kPeCache.data,
+    lengths: lengths.data,
+    sizes: { N, L, H, R, rope: qPe.shape[3] as number, capacity: latentCache.shape[1] as number },
+    scale: options.softmaxScale as number,
+    causal,
+    ...(treeMask ? { tree: bit } : {}),
+  };
+};
+const reference =
+  (
+    change: (problem: LatentAttention) => Partial<LatentAttention>,
+    finish: (outputs: { vc: Float64Array; lse: Float64Array }, problem: LatentAttention) => void = () => {},
+  ): ReferenceFunction =>
+  (inputs, options) => {
+    const given = problemOf(inputs, options);
+    const problem = { ...given, ...change(given) };
+    const outputs = mlaAttentionReference(problem);
+    finish(outputs, problem);
+    const { N, L, H, R } = given.sizes;
+    return { vc: { shape: [N, L, H, R], data: outputs.vc }, lse: { shape: [N, L, H], data: outputs.lse } };
+  };
+
+const LENGTHS = [1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257, 1000];
+const DEEPSEEK = { R: 512, rope: 64 };
+/** Token 0 begins two branches, 1 → 3 and 2 → 4. */
+const TREE = [[0], [0, 1], [0, 2], [0, 1, 3], [0, 2, 4]];
+/** Every token sees itself and every third one before it. */
+const comb = (L: number) =>
+  Array.from({ length: L }, (_, i) => Array.from({ length: i + 1 }, (_, j) => j).filter((j) => (i - j) % 3 === 0));
+
+export const suite: Suite = {
+  op: mlaAttention,
+  errorClass: "A",
+  reference: reference(() => ({})),
+  cases: [
+    // Extreme and equal scores.
+    ...[1, 20].flatMap((L) => [
+      makeCase({
+        L,
+        H: 8,
+        lengths: [150],
+        scale: 1,
+        name: "one score far above the rest",
+        edit: ({ queries, latents }) => {
+          latents.fill(32, 40 * 32, 41 * 32);
+          for (let i = 0; i < queries.length; i++) queries[i] = 10 + (queries[i] as number) / 8;
+        },
+      }),
+      makeCase({
+        L,
+        H: 8,
+        lengths: [150],
+        name: "all scores equal",
+        edit: ({ latents, keys }) => {
+          for (const all of [latents, keys]) for (let i = 0; i < all.length; i++) if (!Number.isNaN(all[i])) all[i] = 1;
+        },
+      }),
+    ]),
+    // Sequences of different lengths; nothing visible.
+    ...[false, true].flatMap((causal) => [
+      makeCase({ H: 8, lengths: causal ? [1, 700, 130] : [0, 1, 700, 130], causal }),
+      makeCase({ L: 3, H: 8, lengths: causal ? [3, 300, 130] : [0, 1, 300, 130], causal }),
+      makeCase({ L: 70, H: 2, lengths: causal ? [70, 150] : [0, 1, 150], causal }),
+    ]),
+    makeCase({ H: 3, lengths: [0], causal: false }),
+    // One token: all lengths around the blocks and pieces.
+    ...LENGTHS.map((length) => makeCase({ H: 16, R: 64, rope: 16, lengths: [length] })),
+    ...[4095, 4096, 4097, 8193].map((length) => makeCase({ H: 4, lengths: [length], dtypes: ["f32"] })),
+    makeCase({ H: 2, R: 16, rope: 16, lengths: [33000], dtypes: ["f32", "bf16"] }),
+    makeCase({ H: 8, lengths: [300], capacity: 1500, lse: false }),
+    // Widths.
+    makeCase({ H: 16, ...DEEPSEEK, lengths: [200] }),
+    makeCase({ H: 128, ...DEEPSEEK, lengths: [70], dtypes: ["f32", "bf16"] }),
+    makeCase({ L: 2, H: 8, R: 128, rope: 32, lengths: [90] }),
+    ...[1, 2, 3, 7, 15, 16, 17, 31, 33, 63, 65, 80, 127, 129, 300, 520].map((R) =>
+      makeCase({ H: 7, R, rope: 4, lengths: [70, 9] }),
+    ),
+    makeCase({ H: 3, R: 1100, rope: 4, lengths: [70] }),
+    ...[1, 2, 3, 6, 16, 30, 34, 64, 70].map((rope) => makeCase({ L: 2, H: 5, R: 16, rope, lengths: [70, 9] })),
+    // Heads.
+    ...[1, 2, 3, 4, 6, 8, 31, 32, 33, 100].map((H) => makeCase({ H, lengths: [40, 130, 3] })),
+    // Few tokens and many.
+    ...[2, 3, 5, 8, 16].flatMap((L) =>
+      [L, L + 1, 64, 130].map((length) => makeCase({ L, H: 3, R: 48, lengths: [length] })),
+    ),
+    ...[65, 100, 200].map((L) => makeCase({ L, H: 2, lengths: [L, L + 77] })),
+    makeCase({ L: 12, H: 5, R: 40, lengths: [68, 140] }),
+    makeCase({ L: 33, H: 1, lengths: [150] }),
+    makeCase({ L: 600, H: 8, R: 4, rope: 2, lengths: [601], dtypes: ["f32"] }),
+    // Caches filled to the last row.
+    makeCase({ H: 8, R: 96, lengths: [70, 70], capacity: 70 }),
+    makeCase({ L: 70, H: 2, R: 96, lengths: [70], capacity: 70 }),
+    // Trees.
+    makeCase({ L: 5, H: 4, lengths: [5, 69, 130], tree: TREE }),
+    makeCase({ L: 5, H: 8, lengths: [64, 67], tree: TREE, causal: false }),
+    ...[32, 33, 40, 70].map((L) => makeCase({ L, H: 2, lengths: [L, L + 30, 200], tree: comb(L) })),
+    makeCase({ L: 3, H: 2, lengths: [3, 40], tree: [[], [1], [0, 2]], name: "nothing seen by a token" }),
+    // The cache's own dtype.
+    ...(["f32", "f16", "bf16"] as const).flatMap((cache) => [
+      makeCase({ H: 8, R: 72, rope: 12, lengths: [200], cache }),
+      makeCase({ L: 20, H: 4, R: 72, rope: 12, lengths: [100], cache }),
+    ]),
+    // Scales.
+    ...[0.01, 0.3].map((scale) => makeCase({ H: 16, R: 16, lengths: [90], scale })),
+    // The last row is NaN: earlier tokens do not see it.
+    ...[2, 3, 20].flatMap((L) =>
+      [60, 61].map((before) =>
+        makeCase({
+          L,
+          H: 3,
+          lengths: [L + before],
+          name: "last row NaN",
+          edit: ({ latents, keys }) => {
+            latents.fill(Number.NaN, (L + before - 1) * 32, (L + before) * 32);
+            keys.fill(Number.NaN, (L + before - 1) * 8, (L + before) * 8);
+          },
+        }),
+      ),
+    ),
+    makeCase({
+      L: 5,
+      H: 4,
+      lengths: [66],
+      tree: TREE.map((seen) => seen.filter((j) => j !== 2)),
+      name: "a row NaN that no token sees",
+      edit: ({ latents, keys }) => {
+        latents.fill(Number.NaN, 63 * 32, 64 * 32);
+        keys.fill(Number.NaN, 63 * 8, 64 * 8);
+      },
+    }),
+  ],
+  mutants: {
+    "scale missing": reference(() => ({ scale: 1 })),
+    "scale of the rotated part alone": reference(({ sizes }) => ({ scale: sizes.rope ** -0.5 })),
+    "rotated part dropped": reference(({ qPe }) => ({ qPe: qPe.map(() => 0) })),
+    "latent part dropped": reference(({ queries }) => ({ queries: queries.map(() => 0) })),
+    "strict mask": reference(() => ({ visible: (length, L, i, causal) => (causal ? length - L + i : length) })),
+    "mask one row late": reference(() => ({
+      visible: (length, L, i, causal) => (causal ? Math.min(length, length - L + i + 2) : length),
+    })),
+    "not causal": reference(() => ({ causal: false })),
+    "always causal": reference(() => ({ causal: true })),
+    "positions of tokens from 0": reference(() => ({
+      visible: (length, _, i, causal) => (causal ? Math.min(length, i + 1) : length),
+    })),
+    "length ignored": reference(({ sizes: { capacity } }) => ({
+      visible: (_, L, i, causal) => (causal ? capacity - L + i + 1 : capacity),
+    })),
+    "length of the sequence before": reference(({ lengths, sizes: { L } }) => ({
+      lengths: Array.from(lengths, (_, n) => Math.max(L, lengths[Math.max(0, n - 1)] as number)),
+    })),
+    "tree mask ignored": reference((problem) => {
+      const { tree: _, ...rest } = problem;
+      return { ...rest, tree: undefined };
+    }),
+    "tree mask transposed": reference(({ tree }) => (tree ? { tree: (i, j) => tree(j, i) } : {})),
+    "tree mask of 32 tokens": reference(({ tree }) => (tree ? { tree: (i, j) => tree(i, j & 31) } : {})),
+    "tree mask hides earlier rows": reference(({ tree, sizes: { L } }) =>
+      tree ? { skip: (t, _, length) => t < length - L } : {},
+    ),
+    "softmax without the maximum": reference(() => ({ base: () => 0 })),
+    "invisible rows times 0": reference(() => ({ multiplyAll: true })),
+    "first row skipped": reference(() => ({ skip: (t, visible) => t === 0 && visible > 1 })),
+    "last row skipped": reference(() => ({ skip: (t, visible) => t === visible - 1 && visible > 1 })),
+    "last partial block skipped": reference(() => ({
+      skip: (t, visible) => visible > 64 && t >= visible - (visible % 64),
+    })),
+    "only the last 128 rows": reference(() => ({ skip: (t, visible) => t < visible - 128 })),
+    "pieces after the first dropped": reference(() => ({ skip: (t) => t >= 128 })),
+    "head h reads the queries of h + 1": reference(({ queries, sizes: { H, R } }) => ({
+      queries: queries.map((_, i) => {
+        const head = Math.floor(i / R) % H;
+        return queries[i + (((head + 1) % H) - head) * R] as number;
+      }),
+    })),
+    "rows of the rope cache as far apart as latents": reference(({ keys, sizes: { R, rope } }) => ({
+      keys: keys.map((_, i) => keys[Math.floor(i / rope) * R + (i % rope)] ?? 0),
+    })),
+    "tail of the latent skipped in scores": reference(({ queries, sizes: { R } }) => ({
+      queries: queries.map((v, i) => (i % R >= R - (R % 4) ? 0 : v)),
+    })),
+    "nothing visible left unwritten": reference(
+      () => ({}),
+      ({ vc, lse }, { sizes: { R } }) => {
+        for (let row = 0; row < lse.length; row++)
+          if (lse[row] === Number.NEGATIVE_INFINITY) vc.fill(Number.NaN, row * R, (row + 1) * R);
+      },
+    ),
+    "lse in base 2": reference(
+      () => ({}),
+      ({ lse }) => lse.set(lse.map((v) => v / Math.LN2)),
+    ),
+    "lse without the scale": reference(
+      () => ({}),
+      ({ lse }, { scale }) => lse.set(lse.map((v) => v / scale)),
+    ),
+    "lse without the maximum": reference(
+      () => ({}),
+      ({ lse }) => lse.set(lse.map((v) => (v > 0 ? Math.log(v) : v))),
+    ),
+    "output left unwritten": reference(
+      () => ({}),
+      ({ vc }) => vc.fill(Number.NaN),
+    ),
+  },
+};

@@ -1,0 +1,146 @@
+// Attention from its ops: against decompressed keys and values, in parts, and beside other sequences.
+import { type Device, decodeNumbers, encodeNumbers, type FloatDtype, type Tensor } from "@mlxts/core";
+import { BARS, compare, Random, within } from "@mlxts/core/testing";
+import { DEVICES } from "@mlxts/test-kit/devices";
+import { afterAll, describe, expect, it } from "vitest";
+import { mlaAttention, mlaOut, mlaQPrime } from "../src/index.ts";
+import { type DecompressedAttention, decompressedReference } from "../src/reference_attention.ts";
+
+const random = new Random(28);
+/** Numbers as a tensor of the dtype holds them. */
+const rounded = (dtype: FloatDtype, size: number, scale = 1) =>
+  decodeNumbers(
+    dtype,
+    encodeNumbers(
+      dtype,
+      random.normals(size).map((v) => v * scale),
+    ),
+  );
+
+type Sizes = DecompressedAttention["sizes"];
+
+function makeLayer(dtype: FloatDtype, lengths: number[], L: number, sizes: Omit<Sizes, "N" | "L" | "capacity">) {
+  const { H, R, rope, nope, v } = sizes;
+  const [N, capacity] = [lengths.length, Math.max(...lengths) + 2];
+  const problem: DecompressedAttention = {
+    qNope: rounded(dtype, N * L * H * nope),
+    qPe: rounded(dtype, N * L * H * rope),
+    latents: rounded(dtype, N * capacity * R),
+    keys: rounded(dtype, N * capacity * rope),
+    weight: rounded(dtype, H * (nope + v) * R, R ** -0.5),
+    lengths,
+    sizes: { N, L, capacity, ...sizes },
+    scale: (nope + rope) ** -0.5,
+  };
+  const tensors = (device: Device) => ({
+    q: device.tensor(dtype, [N, L, H, nope], problem.qNope),
+    qPe: device.tensor(dtype, [N, L, H, rope], problem.qPe),
+    latentCache: device.tensor(dtype, [N, capacity, R], problem.latents),
+    kPeCache: device.tensor(dtype, [N, capacity, rope], problem.keys),
+    weight: device.tensor(dtype, [H * (nope + v), R], problem.weight),
+    lengths: device.tensor("i32", [N], lengths),
+  });
+  return { problem, tensors };
+}
+
+const WIDTHS: Omit<Sizes, "N" | "L" | "capacity">[] = [
+  { H: 2, nope: 128, rope: 64, v: 128, R: 512 },
+  { H: 3, nope: 64, rope: 32, v: 64, R: 128 },
+  { H: 4, nope: 16, rope: 16, v: 16, R: 64 },
+  { H: 1, nope: 192, rope: 64, v: 256, R: 512 },
+];
+
+describe.each(DEVICES)("attention from its ops on %s", (_, open) => {
+  const device = open();
+  afterAll(() => device.dispose());
+
+  it.each((["f32", "f16", "bf16"] as const).flatMap((dtype) => WIDTHS.map((sizes) => [dtype, sizes] as const)))(
+    "%s %j equals attention with decompressed keys and values",
+    async (dtype, sizes) => {
+      for (const [lengths, L] of [
+        [[70], 1],
+        [[20, 33], 9],
+      ] as const) {
+        const { problem, tensors } = makeLayer(dtype, [...lengths], L, sizes);
+        const { q, weight, ...rest } = tensors(device);
+        const encoder = device.encoder();
+        const queries = mlaQPrime(encoder, { q, weight }, { nope: sizes.nope });
+        const { vc } = mlaAttention(encoder, { queries, ...rest }, { softmaxScale: problem.scale });
+        const out = mlaOut(encoder, { vc, weight }, { v: sizes.v, outDtype: dtype });
+        await encoder.commit();
+        const { [dtype]: bar, spread } = BARS.A;
+        const compared = compare(await out.readNumbers(), decompressedReference(problem));
+        expect(within(compared, bar, spread), JSON.stringify(compared)).toBe(true);
+      }
+    },
+  );
+
+  const attend = async (tensors: Parameters<typeof mlaAttention>[1], causal = true) => {
+    const encoder = device.encoder();
+    const { vc, lse } = mlaAttention(encoder, { ...tensors, lse: true }, { softmaxScale: 0.1, causal });
+    await encoder.commit();
+    return { vc: await vc.readNumbers(), lse: await (lse as Tensor).readNumbers() };
+  };
+  const parts = (
+    { q: _, weight: __, ...rest }: ReturnType<ReturnType<typeof makeLayer>["tensors"]>,
+    queries: Tensor,
+  ) => ({
+    ...rest,
+    queries,
+  });
+
+  it.each(["f32", "bf16"] as const)("%s: a sequence's result does not depend on its neighbors", async (dtype) => {
+    const sizes = { H: 4, nope: 8, rope: 16, v: 8, R: 64 };
+    const lengths = [3, 700, 130];
+    const all = makeLayer(dtype, lengths, 3, sizes).tensors(device);
+    const queries = device.tensor("f32", [3, 3, 4, 64], random.normals(3 * 3 * 4 * 64));
+    const together = await attend(parts(all, queries));
+    for (const n of [0, 1, 2]) {
+      const one = (tensor: Tensor) => {
+        const shape = [1, ...tensor.shape.slice(1)];
+        return tensor.view((n * tensor.size) / 3, shape);
+      };
+      const { qPe, latentCache, kPeCache } = all;
+      const alone = await attend({
+        queries: one(queries),
+        qPe: one(qPe),
+        latentCache: one(latentCache),
+        kPeCache: one(kPeCache),
+        lengths: device.tensor("i32", [1], [lengths[n] as number]),
+      });
+      expect(alone.vc).toEqual(together.vc.slice(n * 3 * 4 * 64, (n + 1) * 3 * 4 * 64));
+      expect(alone.lse).toEqual(together.lse.slice(n * 12, (n + 1) * 12));
+    }
+  });
+
+  it("parts of a cache are merged by their lse", async () => {
+    const { qPe, latentCache, kPeCache } = makeLayer("f32", [300], 2, {
+      H: 3,
+      nope: 8,
+      rope: 16,
+      v: 8,
+      R: 32,
+    }).tensors(device);
+    const queries = device.tensor("f32", [1, 2, 3, 32], random.normals(2 * 3 * 32));
+    const rows = (begin: number, end: number) =>
+      attend(
+        {
+          queries,
+          qPe,
+          latentCache: latentCache.view(begin * 32, [1, end - begin, 32]),
+          kPeCache: kPeCache.view(begin * 16, [1, end - begin, 16]),
+          lengths: device.tensor("i32", [1], [end - begin]),
+        },
+        false,
+      );
+    const [whole, first, second] = [await rows(0, 300), await rows(0, 111), await rows(111, 300)];
+    const lse = first.lse.map((a, i) => Math.log(Math.exp(a) + Math.exp(second.lse[i] as number)));
+    const vc = first.vc.map((a, i) => {
+      const row = Math.floor(i / 32);
+      const share = (part: typeof first) => Math.exp((part.lse[row] as number) - (lse[row] as number));
+      return a * share(first) + (second.vc[i] as number) * share(second);
+    });
+    expect(compare(lse, whole.lse).ratio).toBeLessThan(5e-7);
+    expect(compare(vc, whole.vc).ratio).toBeLessThan(2e-6);
+  });
+});
