@@ -4,21 +4,23 @@
 
 namespace mlxts {
 
-// Whether every sequence has room for its new rows: they begin at row `last` at most. A negative start counts as a large
-// one. The first wrong start is reported. To be asked before anything else, on a GPU by whole simdgroups.
-MLXTS_FUNC bool starts_right(Indices start, Count batch, Count last, FaultSearch search, uint32_t code) {
+// Whether every sequence has room for its new rows: they begin at row `last` at most. A start counts `counted` of the new
+// rows already. A negative one counts as a large one. The first wrong start is reported, without those it has counted. To
+// be asked before anything else, on a GPU by whole simdgroups.
+MLXTS_FUNC bool starts_right(Indices start, Count counted, Count batch, Count last, FaultSearch search,
+                             uint32_t code) {
   Count wrong = ~Count(0);
   uint32_t found = 0;
   for (Count b = search.begin(); b < batch && wrong == ~Count(0); b += search.step()) {
-    const uint32_t at = uint32_t(start.read(b));
+    const uint32_t at = uint32_t(start.read(b)) - uint32_t(counted);
     if (at > last) wrong = b, found = at;
   }
   return search.none(wrong, code, found, uint32_t(wrong));
 }
 
 // The row at which a sequence's new rows begin, 0 … `last`, even if it has changed since it was checked.
-MLXTS_FUNC Count start_at(Indices start, Count sequence, Count last) {
-  const uint32_t at = uint32_t(start.read(sequence));
+MLXTS_FUNC Count start_at(Indices start, Count counted, Count sequence, Count last) {
+  const uint32_t at = uint32_t(start.read(sequence)) - uint32_t(counted);
   return at < last ? at : last;
 }
 

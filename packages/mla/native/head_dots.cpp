@@ -14,18 +14,23 @@ constexpr int kRows = 4;
 // How far ahead each row of the weight is prefetched: rows outrun the hardware's prefetcher at every page.
 constexpr size_t kAheadBytes = 2048;
 
-// The products of kRows rows of the weight with x.
-template <typename W>
-__attribute__((noinline)) vf32x4 dot_rows(const W* const (&weight)[kRows], const float* x, size_t k) {
-  vf32 sum[kRows] = {}, more[kRows] = {};
+// Tokens in one pass over the rows: as many as keep their sums in registers.
+constexpr int kTokens = kLanes == 16 ? 4 : 2;
+
+// sums[m] = the products of kRows rows of the weight with x[m], for M tokens.
+template <typename W, int M>
+__attribute__((noinline)) void dot_rows(const W* const (&weight)[kRows], const float* x, size_t x_stride, size_t k,
+                                        vf32x4* sums) {
+  vf32 sum[M][kRows] = {};
   const auto step = [&](size_t i, auto get) {
-    const vf32 first = load(x + i), second = load(x + i + kLanes);
+    vf32 a[kRows], b[kRows];
     MLXTS_UNROLL
-    for (int r = 0; r < kRows; ++r) {
-      vf32 a, b;
-      get(weight[r] + i, a, b);
-      sum[r] = fma(a, first, sum[r]);
-      more[r] = fma(b, second, more[r]);
+    for (int r = 0; r < kRows; ++r) get(weight[r] + i, a[r], b[r]);
+    MLXTS_UNROLL
+    for (int m = 0; m < M; ++m) {
+      const vf32 first = load(x + m * x_stride + i), second = load(x + m * x_stride + i + kLanes);
+      MLXTS_UNROLL
+      for (int r = 0; r < kRows; ++r) sum[m][r] = fma(b[r], second, fma(a[r], first, sum[m][r]));
     }
   };
   size_t i = 0;
@@ -36,8 +41,7 @@ __attribute__((noinline)) vf32x4 dot_rows(const W* const (&weight)[kRows], const
     });
   if (i < k) step(i, [&](const W* from, vf32& a, vf32& b) { load_two_partial(from, int(k - i), a, b); });
   MLXTS_UNROLL
-  for (int r = 0; r < kRows; ++r) sum[r] = sum[r] + more[r];
-  return reduce_add4(sum);
+  for (int m = 0; m < M; ++m) sums[m] = reduce_add4(sum[m]);
 }
 
 template <typename W, typename O>
@@ -54,10 +58,15 @@ void head_dots(const Launch& l) {
       const W* weight[kRows];  // the last row again in place of missing ones
       for (size_t r = 0; r < kRows; ++r)
         weight[r] = l.buffer<const W>(HEAD_DOTS_WEIGHT) + head_weight(p, head, row + r < end ? row + r : end - 1);
-      for (size_t token = 0; token < p.tokens; ++token) {
-        const vf32x4 dots = dot_rows(weight, x + token * p.width, p.k);
-        O* out = l.buffer<O>(HEAD_DOTS_OUT) + head_out(p, token, head) + row;
-        for (size_t r = 0; r < kRows && row + r < end; ++r) out[r] = from_f32<O>(dots[r]);
+      for (size_t token = 0, some; token < p.tokens; token += some) {
+        some = p.tokens - token >= kTokens ? kTokens : 1;
+        vf32x4 sums[kTokens];
+        const auto dot = some == 1 ? dot_rows<W, 1> : dot_rows<W, kTokens>;
+        dot(weight, x + token * p.width, p.width, p.k, sums);
+        for (size_t m = 0; m < some; ++m) {
+          O* out = l.buffer<O>(HEAD_DOTS_OUT) + head_out(p, token + m, head) + row;
+          for (size_t r = 0; r < kRows && row + r < end; ++r) out[r] = from_f32<O>(sums[m][r]);
+        }
       }
     }
   }

@@ -26,10 +26,10 @@ int32_t mla_cache_append(const Launch& l) {
   C* latents = l.buffer<C>(MLA_CACHE_APPEND_LATENT_CACHE);
   C* keys = l.buffer<C>(MLA_CACHE_APPEND_K_PE_CACHE);
   const size_t last = p.capacity - p.tokens;
-  if (!starts_right(start, p.batch, last, l, MLA_CACHE_APPEND_FAULT_START)) return 1;
+  if (!starts_right(start, p.counted, p.batch, last, l, MLA_CACHE_APPEND_FAULT_START)) return 1;
   for (uint64_t token = l.begin; token < l.end; ++token) {
     const size_t sequence = token / p.tokens;
-    const size_t row = sequence * p.sequenceStride + start_at(start, sequence, last) + token % p.tokens;
+    const size_t row = sequence * p.sequenceStride + start_at(start, p.counted, sequence, last) + token % p.tokens;
     copy(latent + token * p.latentDim, latents + row * p.latentStride, p.latentDim);
     copy(k_pe + token * p.rope, keys + row * p.ropeStride, p.rope);
   }

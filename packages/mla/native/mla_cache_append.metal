@@ -20,9 +20,10 @@ kernel void mla_cache_append(device const X* latent [[buffer(MLA_CACHE_APPEND_LA
                              uint2 size [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
   const uint last = p.capacity - p.tokens, sequence = group.y;
   const Indices starts = {start, true};
-  if (!starts_right(starts, p.batch, last, FaultSearch{fault, lane}, MLA_CACHE_APPEND_FAULT_START)) return;
+  const FaultSearch search = {fault, lane};
+  if (!starts_right(starts, p.counted, p.batch, last, search, MLA_CACHE_APPEND_FAULT_START)) return;
   const ulong token = ulong(sequence) * p.tokens + group.x;
-  const ulong row = ulong(sequence) * p.sequenceStride + start_at(starts, sequence, last) + group.x;
+  const ulong row = ulong(sequence) * p.sequenceStride + start_at(starts, p.counted, sequence, last) + group.x;
   for (uint i = 4 * position.x; i < p.latentDim; i += 4 * size.x)
     convert_four(latent + token * p.latentDim, latents + row * p.latentStride, i, p.latentDim);
   for (uint i = 4 * position.x; i < p.rope; i += 4 * size.x)

@@ -24,5 +24,6 @@ struct MlaCacheAppendParams {
   uint32_t latentStride;
   uint32_t ropeStride;
   uint32_t sequenceStride;
+  uint32_t counted;
 };
-static_assert(sizeof(MlaCacheAppendParams) == 32, "MlaCacheAppendParams must match the declaration of mla_cache_append");
+static_assert(sizeof(MlaCacheAppendParams) == 36, "MlaCacheAppendParams must match the declaration of mla_cache_append");

@@ -1,4 +1,4 @@
-import { constantsOf, defineKernel, defineOp, FLOATS } from "@mlxts/core";
+import { type CommandEncoder, constantsOf, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import { mlaLibrary } from "./library.ts";
 import type { MlaAttention } from "./signatures.ts";
 import { rowThreads, SIMD } from "./threads.ts";
@@ -139,6 +139,54 @@ export const mlaMergeKernel = defineKernel({
   },
 });
 
+interface Attention extends Record<"queries" | "qPe" | "latentCache" | "kPeCache" | "lengths" | "vc", Tensor> {
+  encoder: CommandEncoder;
+  op: string;
+  treeMask?: Tensor | undefined;
+  lse?: Tensor | undefined;
+  softmaxScale: number;
+  causal: boolean;
+}
+
+export function encodeAttention({ encoder, op, vc, lse, softmaxScale, causal, treeMask, ...given }: Attention): void {
+  const { queries, qPe, latentCache, lengths } = given;
+  const [N, L, H, R] = queries.shape as [number, number, number, number];
+  const [rope, capacity] = [qPe.lastDim, latentCache.shape[1] as number];
+  const { maxPieces, minPieceKeys, softmaxSize } = constantsOf(mlaPiecesKernel, encoder.device);
+  const rows = L * H;
+  const mostPieces = Math.max(1, Math.min(maxPieces, Math.floor(PARTIAL_ROWS / rows)));
+  const pieces = Math.min(mostPieces, Math.ceil(capacity / minPieceKeys));
+  const partial = encoder.empty("f32", [N, pieces, rows, softmaxSize + R]);
+  encoder.dispatch(mlaPiecesKernel, {
+    op,
+    variant: `${qPe.dtype}_${latentCache.dtype}`,
+    buffers: { ...given, treeMask, partial },
+    params: {
+      batch: N,
+      tokens: L,
+      heads: H,
+      rank: R,
+      rope,
+      capacity,
+      latentStride: R,
+      ropeStride: rope,
+      sequenceStride: capacity,
+      scale: softmaxScale,
+      causal: causal ? 1 : 0,
+      mostPieces,
+      pieces,
+    },
+    sizes: { batch: N, pieces, rows, rank: R, rope },
+  });
+  encoder.dispatch(mlaMergeKernel, {
+    op,
+    variant: "f32",
+    buffers: { partial, lengths, vc, lse },
+    params: { rows, rank: R, capacity, mostPieces, pieces },
+    sizes: { rows, batch: N, rank: R },
+  });
+}
+
 /**
  * Attention over a cache of latents that all heads share, for folded queries:
  * `vc[i, h] = Σ_t softmax_t(softmaxScale · (queries[i, h] · c_t + qPe[i, h] · p_t)) · c_t` over the rows t that token i sees.
@@ -188,41 +236,7 @@ export const mlaAttention: MlaAttention = defineOp({
     const { L = 1, capacity = L } = dims;
     if (L > capacity) fail("queries", `have at most the cache's ${capacity} rows`, L);
   },
-  encode({ encoder, op, inputs, outputs: { vc, lse }, options, dims }) {
-    const { queries, qPe, latentCache, kPeCache, lengths, treeMask } = inputs;
-    const { N, L, H, R, rope, capacity } = dims as Record<"N" | "L" | "H" | "R" | "rope" | "capacity", number>;
-    const { maxPieces, minPieceKeys, softmaxSize } = constantsOf(mlaPiecesKernel, encoder.device);
-    const rows = L * H;
-    const mostPieces = Math.max(1, Math.min(maxPieces, Math.floor(PARTIAL_ROWS / rows)));
-    const pieces = Math.min(mostPieces, Math.ceil(capacity / minPieceKeys));
-    const partial = encoder.empty("f32", [N, pieces, rows, softmaxSize + R]);
-    encoder.dispatch(mlaPiecesKernel, {
-      op,
-      variant: `${qPe.dtype}_${latentCache.dtype}`,
-      buffers: { queries, qPe, latentCache, kPeCache, lengths, treeMask, partial },
-      params: {
-        batch: N,
-        tokens: L,
-        heads: H,
-        rank: R,
-        rope,
-        capacity,
-        latentStride: R,
-        ropeStride: rope,
-        sequenceStride: capacity,
-        scale: options.softmaxScale,
-        causal: options.causal ? 1 : 0,
-        mostPieces,
-        pieces,
-      },
-      sizes: { batch: N, pieces, rows, rank: R, rope },
-    });
-    encoder.dispatch(mlaMergeKernel, {
-      op,
-      variant: "f32",
-      buffers: { partial, lengths, vc, lse },
-      params: { rows, rank: R, capacity, mostPieces, pieces },
-      sizes: { rows, batch: N, rank: R },
-    });
+  encode({ encoder, op, inputs, outputs: { vc, lse }, options: { softmaxScale, causal } }) {
+    encodeAttention({ encoder, op, ...inputs, vc, lse, softmaxScale, causal });
   },
 }) as MlaAttention;

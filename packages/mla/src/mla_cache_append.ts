@@ -1,4 +1,4 @@
-import { defineKernel, defineOp, FLOATS, wrongKind } from "@mlxts/core";
+import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor, wrongKind } from "@mlxts/core";
 import { mlaLibrary } from "./library.ts";
 import type { MlaCacheAppend } from "./signatures.ts";
 import { rowThreads } from "./threads.ts";
@@ -10,7 +10,8 @@ export const mlaCacheAppendKernel = defineKernel({
   name: "mla_cache_append",
   variants: FLOATS.flatMap((from) => FLOATS.map((to) => `${from}_${to}`)),
   buffers: { latent: "read", kPe: "read", start: "read", latentCache: "readWrite", kPeCache: "readWrite" },
-  // Strides: elements from a row of a cache to the next, and rows from a sequence to the next.
+  // Strides: elements from a row of a cache to the next, and rows from a sequence to the next. `counted`: new rows that
+  // `start` counts already.
   params: {
     batch: "u32",
     tokens: "u32",
@@ -20,11 +21,15 @@ export const mlaCacheAppendKernel = defineKernel({
     latentStride: "u32",
     ropeStride: "u32",
     sequenceStride: "u32",
+    counted: "u32",
   },
   faults: {
-    start: ([start, sequence], { tokens, capacity }) =>
-      `\`start\` must be at least 0 and leave room for ${tokens} rows in a cache of ${capacity}, ` +
-      `got ${start | 0} at sequence ${sequence}`,
+    start: ([start, sequence], { tokens, capacity, counted }) =>
+      counted > 0
+        ? `\`lengths\` must be from the ${tokens} new rows to ${capacity}, ` +
+          `got ${(start + counted) | 0} at sequence ${sequence}`
+        : `\`start\` must be at least 0 and leave room for ${tokens} rows in a cache of ${capacity}, ` +
+          `got ${start | 0} at sequence ${sequence}`,
   },
   launch: {
     cpu: ({ batch, tokens }: Sizes) => ({ threadgroups: [tokens, batch, 1] }),
@@ -34,6 +39,35 @@ export const mlaCacheAppendKernel = defineKernel({
     }),
   },
 });
+
+interface Append extends Record<"latent" | "kPe" | "start" | "latentCache" | "kPeCache", Tensor> {
+  encoder: CommandEncoder;
+  op: string;
+  /** New rows that `start` counts already. */
+  counted: number;
+}
+
+export function encodeAppend({ encoder, op, latent, kPe, start, latentCache, kPeCache, counted }: Append): void {
+  const [N, L, R] = latent.shape as [number, number, number];
+  const [rope, capacity] = [kPe.lastDim, latentCache.shape[1] as number];
+  encoder.dispatch(mlaCacheAppendKernel, {
+    op,
+    variant: `${latent.dtype}_${latentCache.dtype}`,
+    buffers: { latent, kPe, start, latentCache, kPeCache },
+    params: {
+      batch: N,
+      tokens: L,
+      latentDim: R,
+      rope,
+      capacity,
+      latentStride: R,
+      ropeStride: rope,
+      sequenceStride: capacity,
+      counted,
+    },
+    sizes: { batch: N, tokens: L, width: Math.max(R, rope) },
+  });
+}
 
 /**
  * Writes the latents and the rotated keys of new tokens into their caches: `cache[n, start[n] + i, :] = new[n, i, :]`.
@@ -74,23 +108,7 @@ export const mlaCacheAppend: MlaCacheAppend = defineOp({
     const { L = 1, capacity = L } = dims;
     if (L > capacity) fail("latent", `have at most the cache's ${capacity} rows`, L);
   },
-  encode({ encoder, op, inputs: { latent, kPe, start }, outputs: { latentCache, kPeCache }, dims }) {
-    const { N, L, R, rope, capacity } = dims as Record<"N" | "L" | "R" | "rope" | "capacity", number>;
-    encoder.dispatch(mlaCacheAppendKernel, {
-      op,
-      variant: `${latent.dtype}_${latentCache.dtype}`,
-      buffers: { latent, kPe, start, latentCache, kPeCache },
-      params: {
-        batch: N,
-        tokens: L,
-        latentDim: R,
-        rope,
-        capacity,
-        latentStride: R,
-        ropeStride: rope,
-        sequenceStride: capacity,
-      },
-      sizes: { batch: N, tokens: L, width: Math.max(R, rope) },
-    });
+  encode({ encoder, op, inputs: { latent, kPe, start }, outputs: { latentCache, kPeCache } }) {
+    encodeAppend({ encoder, op, latent, kPe, start, latentCache, kPeCache, counted: 0 });
   },
 });

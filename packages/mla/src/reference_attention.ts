@@ -76,14 +76,16 @@ export interface DecompressedAttention {
   lengths: ArrayLike<number>;
   sizes: LatentAttention["sizes"] & Record<"nope" | "v", number>;
   scale: number;
+  /** Default: true. */
+  causal?: boolean;
 }
 
 /**
- * Causal attention with the keys and values of each head, made of every latent: `k_t = Wk · c_t` and `v_t = Wv · c_t`. What
+ * Attention with the keys and values of each head, made of every latent: `k_t = Wk · c_t` and `v_t = Wv · c_t`. What
  * mlaQPrime, mlaAttention and mlaOut together must give, [N, L, H, v].
  */
 export function decompressedReference(problem: DecompressedAttention): Float64Array {
-  const { qNope, qPe, latents, keys, weight, lengths, scale } = problem;
+  const { qNope, qPe, latents, keys, weight, lengths, scale, causal = true } = problem;
   const { N, L, H, R, rope, capacity, nope, v } = problem.sizes;
   const P = nope + v;
   const out = new Float64Array(N * L * H * v);
@@ -101,7 +103,7 @@ export function decompressedReference(problem: DecompressedAttention): Float64Ar
       const rows = Array.from({ length }, (_, t) => decompressed(t));
       for (let i = 0; i < L; i++) {
         const row = (n * L + i) * H + h;
-        const scores = rows.slice(0, length - L + i + 1).map((key, t) => {
+        const scores = rows.slice(0, Math.max(0, causal ? length - L + i + 1 : length)).map((key, t) => {
           let sum = 0;
           for (let d = 0; d < nope; d++) sum += (qNope[row * nope + d] as number) * (key[d] as number);
           for (let d = 0; d < rope; d++)

@@ -79,6 +79,58 @@ export interface MlaCacheAppend {
   readonly op: OpDescriptor;
 }
 
+export interface MlaDecodeInputs {
+  /** Queries; of each head the first `nope` columns are read. [N, L, H, D], f32, f16 or bf16. */
+  q: Tensor;
+  /** Rotated queries. [N, L, H, rope], the dtype of `q`. */
+  qPe: Tensor;
+  /** Latents of the new tokens, after their norm. [N, L, R], the dtype of `q`. */
+  latent?: Tensor | undefined;
+  /** Rotated keys of the new tokens. [N, L, rope], the dtype of `q`. */
+  kPe?: Tensor | undefined;
+  /** `kv_b_proj`: for each head rows of keys, then of values. [Hrows, R], f32, f16 or bf16. */
+  weight: Tensor;
+  /** Valid rows of each sequence's cache, the new ones included. [N], i32. */
+  lengths: Tensor;
+  /** Bit j of row i: new token i sees new token j; in place of `causal`. [L, ⌈L / 32⌉], u32. */
+  treeMask?: Tensor | undefined;
+  /** Outputs of heads. [N, L, H, v], the dtype `outDtype`. An output: a tensor for it; allocated when not given. */
+  out?: Tensor | true | undefined;
+  /** Cache of latents. [N, capacity, R], f32, f16 or bf16. An output: a tensor for it; allocated when not given. */
+  latentCache?: Tensor | true | undefined;
+  /**
+   * Cache of rotated keys, of the dtype of `latentCache`. [N, capacity, rope], the dtype `outDtype`. An output: a
+   * tensor for it; allocated when not given.
+   */
+  kPeCache?: Tensor | true | undefined;
+}
+
+export interface MlaDecodeOptions {
+  /** Columns of a query without position. An integer ≥ 1. */
+  nope: number;
+  /** Multiplies the scores; `yarnRotary` gives it. A number > 0. */
+  softmaxScale: number;
+  /** The last token sees all rows, each earlier one a row less. Default true. */
+  causal?: boolean | undefined;
+  /** Dtype of the result; default that of q. */
+  outDtype?: "f32" | "f16" | "bf16" | undefined;
+}
+
+export interface MlaDecodeOutputs {
+  /** Outputs of heads. [N, L, H, v], the dtype `outDtype`. */
+  readonly out: Tensor;
+  /** Cache of latents. [N, capacity, R], f32, f16 or bf16. */
+  readonly latentCache: Tensor;
+  /** Cache of rotated keys, of the dtype of `latentCache`. [N, capacity, rope], the dtype `outDtype`. */
+  readonly kPeCache: Tensor;
+}
+
+export interface MlaDecode {
+  /** `multi-head latent attention of new tokens over a latent cache that they are appended to` */
+  (encoder: CommandEncoder, inputs: MlaDecodeInputs, options: MlaDecodeOptions): MlaDecodeOutputs;
+  readonly op: OpDescriptor;
+}
+
 export interface MlaOutInputs {
   /** Weighted sums of latents. [N, L, H, R], f32. */
   vc: Tensor;

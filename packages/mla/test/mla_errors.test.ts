@@ -3,7 +3,7 @@ import { Random } from "@mlxts/core/testing";
 import { ORDERS } from "@mlxts/test-kit/devices";
 import { refusesEach } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, expect, it } from "vitest";
-import { mlaAttention, mlaCacheAppend, mlaOut, mlaQPrime, mlaSplit, ropeYarn } from "../src/index.ts";
+import { mlaCacheAppend, mlaOut, mlaQPrime, mlaSplit, ropeYarn } from "../src/index.ts";
 
 const random = new Random(24);
 const device = Device.open();
@@ -222,75 +222,6 @@ describe("mlaOut", () => {
   );
 });
 
-describe("mlaAttention", () => {
-  const queries = t([2, 3, 4, 20]);
-  refusesEach(
-    device,
-    mlaAttention,
-    {
-      inputs: {
-        queries,
-        qPe: t([2, 3, 4, 6]),
-        latentCache: t([2, 9, 20]),
-        kPeCache: t([2, 9, 6]),
-        lengths: t([2], "i32"),
-      },
-      options: { softmaxScale: 0.1 },
-    },
-    {
-      "no scale": {
-        options: { softmaxScale: undefined },
-        message: "`softmaxScale` must be a number, got undefined",
-        kind: "TypeError",
-      },
-      "a scale of nothing": {
-        options: { softmaxScale: 0 },
-        message: "`softmaxScale` must be a finite number > 0, got 0",
-      },
-      "an infinite scale": {
-        options: { softmaxScale: Number.POSITIVE_INFINITY },
-        message: "`softmaxScale` must be a finite number > 0, got Infinity",
-      },
-      "queries that are not f32": {
-        inputs: { queries: t([2, 3, 4, 20], "bf16") },
-        message: "`queries` must have dtype f32, got bf16",
-      },
-      "other heads": {
-        inputs: { qPe: t([2, 3, 5, 6]) },
-        message: "`qPe` must have shape [2, 3, 4, 6], got [2, 3, 5, 6]",
-      },
-      "latents of another width": {
-        inputs: { latentCache: t([2, 9, 21]) },
-        message: "`latentCache` must have shape [2, 9, 20], got [2, 9, 21]",
-      },
-      "caches of two dtypes": {
-        inputs: { kPeCache: t([2, 9, 6], "f16") },
-        message: "`kPeCache` must have dtype f32, got f16",
-      },
-      "caches of two capacities": {
-        inputs: { kPeCache: t([2, 8, 6]) },
-        message: "`kPeCache` must have shape [2, 9, 6], got [2, 8, 6]",
-      },
-      "more tokens than rows": {
-        inputs: { latentCache: t([2, 2, 20]), kPeCache: t([2, 2, 6]) },
-        message: "`queries` must have at most the cache's 2 rows, got 3",
-      },
-      "lengths of another dtype": {
-        inputs: { lengths: t([2], "u32") },
-        message: "`lengths` must have dtype i32, got u32",
-      },
-      "a mask of other tokens": {
-        inputs: { treeMask: t([4, 1], "u32") },
-        message: "`treeMask` must have shape [3, 1], got [4, 1]",
-      },
-      "a result over the queries": {
-        inputs: { vc: queries },
-        message: "`vc` must not overlap `queries`, got overlapping views",
-      },
-    },
-  );
-});
-
 describe.each(ORDERS)("wrong numbers in the data on %s", (_, open) => {
   const append = (device: Device, start: number[]) => {
     const N = start.length;
@@ -369,43 +300,5 @@ describe.each(ORDERS)("wrong numbers in the data on %s", (_, open) => {
     const { run, untouched } = rotate(device, given, [40]);
     await expect(run()).rejects.toThrow(`ropeYarn: \`positions\` must be from 0 to 7, got ${wrong} at sequence 36`);
     expect(untouched()).toBe(true);
-  });
-
-  const attend = (device: Device, lengths: number[], tree: boolean, causal: boolean) => {
-    const N = lengths.length;
-    const encoder = device.encoder();
-    const vc = device.tensor("f32", [N, 3, 1, 4], new Float32Array(N * 12).fill(-7));
-    mlaAttention(
-      encoder,
-      {
-        queries: device.tensor("f32", [N, 3, 1, 4]),
-        qPe: device.tensor("f32", [N, 3, 1, 2]),
-        latentCache: device.tensor("f32", [N, 9, 4]),
-        kPeCache: device.tensor("f32", [N, 9, 2]),
-        lengths: device.tensor("i32", [N], lengths),
-        treeMask: tree ? device.tensor("u32", [3, 1]) : undefined,
-        vc,
-      },
-      { softmaxScale: 1, causal },
-    );
-    return encoder.commit();
-  };
-
-  it.each([
-    [10, "from 0 to 9, got 10"],
-    [-1, "from 0 to 9, got -1"],
-    [2, "at least the 3 new rows, got 2"],
-  ])("a length of %d", async (wrong, text) => {
-    using device: Device = open();
-    const lengths = Array.from({ length: 70 }, (_, n) => (n === 65 || n === 68 ? wrong : 5));
-    const message = `mlaAttention: \`lengths\` must be ${text} at sequence 65`;
-    await expect(attend(device, lengths, false, true)).rejects.toThrow(message);
-    await expect(attend(device, lengths, true, false)).rejects.toThrow(message);
-  });
-
-  it("lengths that are right", async () => {
-    using device: Device = open();
-    await attend(device, [0, 2, 9], false, false);
-    await attend(device, [3, 9], true, true);
   });
 });

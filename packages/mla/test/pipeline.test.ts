@@ -3,7 +3,7 @@ import { type Device, decodeNumbers, encodeNumbers, type FloatDtype, type Tensor
 import { BARS, compare, Random, within } from "@mlxts/core/testing";
 import { DEVICES } from "@mlxts/test-kit/devices";
 import { afterAll, describe, expect, it } from "vitest";
-import { mlaAttention, mlaOut, mlaQPrime } from "../src/index.ts";
+import { mlaAttention, mlaCacheAppend, mlaDecode, mlaOut, mlaQPrime } from "../src/index.ts";
 import { type DecompressedAttention, decompressedReference } from "../src/reference_attention.ts";
 
 const random = new Random(28);
@@ -143,4 +143,87 @@ describe.each(DEVICES)("attention from its ops on %s", (_, open) => {
     expect(compare(lse, whole.lse).ratio).toBeLessThan(5e-7);
     expect(compare(vc, whole.vc).ratio).toBeLessThan(2e-6);
   });
+
+  it.each(["f32", "f16", "bf16"] as const)(
+    "%s: mlaDecode token by token equals one call and its parts",
+    async (dtype) => {
+      const sizes = { H: 3, nope: 16, rope: 8, v: 12, R: 64 };
+      const [lengths, L] = [[20, 9], 9];
+      const { problem, tensors } = makeLayer(dtype, lengths, L, sizes);
+      const { q, qPe, latentCache, kPeCache, weight } = tensors(device);
+      const options = { nope: 16, softmaxScale: problem.scale };
+      const whole = problem.latents.length;
+      /** Tokens `begin` … `begin + count − 1` of each sequence, of a tensor [N, tokens, …]. */
+      const tokens = async (tensor: Tensor, begin: (n: number) => number, count: number) => {
+        const [N = 0, all = 0, ...rest] = tensor.shape;
+        const size = rest.reduce((a, b) => a * b, 1);
+        const data = await tensor.readNumbers();
+        const parts = Array.from({ length: N }, (_, n) =>
+          data.slice((n * all + begin(n)) * size, (n * all + begin(n) + count) * size),
+        );
+        return device.tensor(
+          dtype,
+          [N, count, ...rest],
+          parts.flatMap((part) => [...part]),
+        );
+      };
+      const empty = (cache: Tensor) => device.tensor(dtype, cache.shape, new Float64Array(cache.size).fill(Number.NaN));
+      const own = { latentCache: empty(latentCache), kPeCache: empty(kPeCache) };
+      // Rows before the tokens, longest first, then one token after the other.
+      const old = device.encoder();
+      const before = 11;
+      const rowsBefore = async (tensor: Tensor) =>
+        (await tokens(tensor, () => 0, before)).view(0, [1, before, tensor.lastDim]);
+      const first = (cache: Tensor) => cache.view(0, [1, ...cache.shape.slice(1)]);
+      mlaCacheAppend(old, {
+        latent: await rowsBefore(latentCache),
+        kPe: await rowsBefore(kPeCache),
+        start: device.tensor("i32", [1], [0]),
+        latentCache: first(own.latentCache),
+        kPeCache: first(own.kPeCache),
+      });
+      await old.commit();
+      const steps: Float64Array[] = [];
+      for (let i = 0; i < L; i++) {
+        const at = (n: number) => (lengths[n] as number) - L + i;
+        const encoder = device.encoder();
+        const { out } = mlaDecode(
+          encoder,
+          {
+            q: await tokens(q, () => i, 1),
+            qPe: await tokens(qPe, () => i, 1),
+            latent: await tokens(latentCache, at, 1),
+            kPe: await tokens(kPeCache, at, 1),
+            weight,
+            lengths: device.tensor("i32", [2], [at(0) + 1, at(1) + 1]),
+            ...own,
+          },
+          options,
+        );
+        await encoder.commit();
+        steps.push(await out.readNumbers());
+      }
+      const encoder = device.encoder();
+      const given = { q, qPe, weight, latentCache, kPeCache, lengths: device.tensor("i32", [2], lengths) };
+      const { out } = mlaDecode(encoder, given, options);
+      const queries = mlaQPrime(encoder, { q, weight }, { nope: 16 });
+      const { q: _, weight: __, ...cached } = given;
+      const { vc } = mlaAttention(encoder, { ...cached, queries }, { softmaxScale: problem.scale });
+      const parts = mlaOut(encoder, { vc, weight }, { v: 12, outDtype: dtype });
+      await encoder.commit();
+      expect(await parts.readNumbers()).toEqual(await out.readNumbers());
+      const expected = decompressedReference(problem);
+      const { [dtype]: bar, spread } = BARS.A;
+      const row = 3 * 12;
+      const byToken = Float64Array.from({ length: expected.length }, (_, at) => {
+        const [n, i] = [Math.floor(at / (L * row)), Math.floor(at / row) % L];
+        return (steps[i] as Float64Array)[n * row + (at % row)] as number;
+      });
+      for (const got of [byToken, await out.readNumbers()])
+        expect(within(compare(got, expected), bar, spread), JSON.stringify(compare(got, expected))).toBe(true);
+      // What was appended is what the whole cache has.
+      const valid = (cache: Float64Array) => cache.filter((v, i) => i < whole && !Number.isNaN(v)).length;
+      expect(valid(await own.latentCache.readNumbers())).toBe((20 + 9) * 64);
+    },
+  );
 });

@@ -7,13 +7,22 @@ import { mlaSplitKernel } from "../src/mla_split.ts";
 import { ropeYarnKernel } from "../src/rope_yarn.ts";
 import { suite as mlaAttention } from "./mla_attention.suite.ts";
 import { suite as mlaCacheAppend } from "./mla_cache_append.suite.ts";
+import { suite as mlaDecode } from "./mla_decode.suite.ts";
 import { suite as mlaOut } from "./mla_out.suite.ts";
 import { suite as mlaQPrime } from "./mla_q_prime.suite.ts";
 import { suite as mlaSplit } from "./mla_split.suite.ts";
 import { suite as ropeYarn } from "./rope_yarn.suite.ts";
 
 /** The conformance suites of this package's ops. */
-export const suites: readonly Suite[] = [mlaAttention, mlaCacheAppend, mlaOut, mlaQPrime, mlaSplit, ropeYarn];
+export const suites: readonly Suite[] = [
+  mlaAttention,
+  mlaCacheAppend,
+  mlaDecode,
+  mlaOut,
+  mlaQPrime,
+  mlaSplit,
+  ropeYarn,
+];
 
 /** Every kernel that this package declares. */
 export const kernels: readonly DeclaredKernel[] = [

@@ -1,0 +1,125 @@
+import { type Case, Random, type Reference64, type ReferenceFunction, type Suite } from "@mlxts/core/testing";
+import { mlaDecode } from "../src/index.ts";
+import { columnsReference, mlaCacheAppendReference } from "../src/reference.ts";
+import { type DecompressedAttention, decompressedReference } from "../src/reference_attention.ts";
+
+const random = new Random(29);
+
+// A suite's caches are full of NaN, so here all rows are new; pipeline.test.ts goes on from rows that are there.
+const MORE = 3; // rows of the caches behind those of the tokens
+
+interface Shape {
+  N?: number;
+  L: number;
+  H: number;
+  nope: number;
+  rope: number;
+  v: number;
+  R: number;
+  /** Columns of q behind those that are read. */
+  more?: number;
+  causal?: boolean;
+}
+
+function makeCase({ N = 1, L, H, nope, rope, v, R, more = 0, causal }: Shape): Case {
+  const D = nope + more;
+  const normals = (...shape: number[]) => random.normals(shape.reduce((a, b) => a * b, 1));
+  return {
+    name: `N ${N} L ${L} H ${H} nope ${nope} of ${D} rope ${rope} v ${v} R ${R} ${causal ?? ""}`,
+    inputs: {
+      q: { dtype: "act", shape: [N, L, H, D], data: normals(N, L, H, D) },
+      qPe: { dtype: "act", shape: [N, L, H, rope], data: normals(N, L, H, rope) },
+      latent: { dtype: "act", shape: [N, L, R], data: normals(N, L, R) },
+      kPe: { dtype: "act", shape: [N, L, rope], data: normals(N, L, rope) },
+      weight: {
+        dtype: "act",
+        shape: [H * (nope + v), R],
+        data: normals(H * (nope + v), R).map((w) => w / Math.sqrt(R)),
+      },
+      lengths: { dtype: "i32", shape: [N], data: new Int32Array(N).fill(L) },
+    },
+    options: { nope, softmaxScale: (nope + rope) ** -0.5, ...(causal === undefined ? {} : { causal }) },
+    ask: {
+      latentCache: { dtype: "act", shape: [N, L + MORE, R] },
+      kPeCache: { dtype: "act", shape: [N, L + MORE, rope] },
+    },
+  };
+}
+
+const problemOf = (
+  inputs: Record<string, Reference64>,
+  options: { nope?: number; softmaxScale?: number; causal?: boolean },
+): DecompressedAttention => {
+  const { q, qPe, latent, kPe, weight, lengths } = inputs as Record<
+    "q" | "qPe" | "latent" | "kPe" | "weight" | "lengths",
+    Reference64
+  >;
+  const [N, L, H, D] = q.shape as [number, number, number, number];
+  const [rope, R, nope] = [qPe.shape[3] as number, latent.shape[2] as number, options.nope as number];
+  const capacity = L + MORE;
+  const cached = (x: Reference64, columns: number) =>
+    mlaCacheAppendReference(new Float64Array(N * capacity * columns).fill(Number.NaN), x.data, new Float64Array(N), [
+      N,
+      L,
+      columns,
+    ]);
+  return {
+    qNope: columnsReference(q.data, D, 0, nope),
+    qPe: qPe.data,
+    latents: cached(latent, R),
+    keys: cached(kPe, rope),
+    weight: weight.data,
+    lengths: lengths.data,
+    sizes: { N, L, H, R, rope, capacity, nope, v: (weight.shape[0] as number) / H - nope },
+    scale: options.softmaxScale as number,
+    causal: options.causal ?? true,
+  };
+};
+const reference =
+  (change: (problem: DecompressedAttention) => Partial<DecompressedAttention>): ReferenceFunction =>
+  (inputs, options) => {
+    const given = problemOf(inputs, options);
+    const problem = { ...given, ...change(given) };
+    const { N, L, H, R, rope, capacity, v } = given.sizes;
+    return {
+      out: { shape: [N, L, H, v], data: decompressedReference(problem) },
+      latentCache: { shape: [N, capacity, R], data: problem.latents },
+      kPeCache: { shape: [N, capacity, rope], data: problem.keys },
+    };
+  };
+const swapped = ({ weight, sizes: { H, R, nope, v } }: DecompressedAttention) =>
+  weight.map((_, i) => {
+    const [row, head] = [Math.floor(i / R) % (nope + v), Math.floor(i / R / (nope + v)) % H];
+    return weight[(head * (nope + v) + ((row + v) % (nope + v))) * R + (i % R)] as number;
+  });
+
+export const suite: Suite = {
+  op: mlaDecode,
+  errorClass: { out: "A", latentCache: "exact", kPeCache: "exact" },
+  reference: reference(() => ({})),
+  cases: [
+    makeCase({ L: 1, H: 16, nope: 128, rope: 64, v: 128, R: 512, more: 64 }),
+    makeCase({ L: 6, H: 8, nope: 64, rope: 32, v: 64, R: 128, more: 32 }),
+    makeCase({ L: 70, H: 2, nope: 64, rope: 32, v: 64, R: 128 }),
+    makeCase({ N: 3, L: 2, H: 3, nope: 16, rope: 16, v: 16, R: 64 }),
+    makeCase({ N: 2, L: 9, H: 3, nope: 10, rope: 6, v: 14, R: 40, more: 5 }),
+    makeCase({ L: 3, H: 1, nope: 192, rope: 64, v: 256, R: 512 }),
+    makeCase({ N: 2, L: 5, H: 4, nope: 7, rope: 2, v: 5, R: 20, causal: false }),
+    makeCase({ N: 2, L: 40, H: 1, nope: 7, rope: 2, v: 5, R: 20, causal: false }),
+  ],
+  mutants: {
+    "scale missing": reference(() => ({ scale: 1 })),
+    "scale of the columns without position alone": reference(({ sizes }) => ({ scale: sizes.nope ** -0.5 })),
+    "not causal": reference(() => ({ causal: false })),
+    "always causal": reference(() => ({ causal: true })),
+    "rotated part dropped": reference(({ qPe }) => ({ qPe: qPe.map(() => 0) })),
+    "keys and values of the weight swapped": reference((problem) => ({ weight: swapped(problem) })),
+    "cache without the new rows": reference(({ latents, keys }) => ({
+      latents: latents.map(() => Number.NaN),
+      keys: keys.map(() => Number.NaN),
+    })),
+    "length of sequences without the new rows": reference(({ lengths }) => ({
+      lengths: Array.from(lengths, () => 0),
+    })),
+  },
+};
