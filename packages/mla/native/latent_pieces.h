@@ -14,22 +14,26 @@ typedef const uint32_t* TreeMask;
 // What the tokens of a sequence see of the cache's `length` valid rows, of which the last `tokens` are new.
 struct Visible {
   Count length, tokens;
-  bool causal;
-  TreeMask mask;  // [tokens, ⌈tokens / 32⌉], or null
+  bool causal, masked;
+  TreeMask mask;  // [tokens, ⌈tokens / 32⌉], where `masked`
 
   // The rows from the first one on that a token sees, whatever its mask says.
   MLXTS_FUNC Count prefix(Count token) const {
-    return mask ? length - tokens : causal ? length - tokens + token + 1 : length;
+    return masked ? length - tokens : causal ? length - tokens + token + 1 : length;
   }
   // Behind the last row that a token may see.
-  MLXTS_FUNC Count end(Count token) const { return mask ? length : prefix(token); }
+  MLXTS_FUNC Count end(Count token) const { return masked ? length : prefix(token); }
   MLXTS_FUNC bool sees(Count token, Count row) const {
     if (row < prefix(token)) return true;
-    if (!mask || row >= length) return false;
+    if (!masked || row >= length) return false;
     const Count other = row - (length - tokens);
     return mask[token * ((tokens + 31) / 32) + other / 32] >> other % 32 & 1;
   }
 };
+
+MLXTS_FUNC Visible visible_rows(MLXTS_PARAMS MlaPiecesParams& p, Count length, TreeMask mask) {
+  return {length, p.tokens, p.causal != 0, (p.present & MLA_PIECES_HAS_TREE_MASK) != 0, mask};
+}
 
 // The fewest rows of the cache that a sequence may have.
 MLXTS_FUNC Count least_length(MLXTS_PARAMS MlaPiecesParams& p) {

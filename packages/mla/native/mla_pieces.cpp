@@ -163,7 +163,7 @@ int32_t mla_pieces(const Launch& l) {
     const size_t cache_row = sequence * p.sequenceStride, row = sequence * all_rows;
     const RowGroup<X, C> rows = {p,
                                  scratch,
-                                 {length, p.tokens, p.causal != 0, mask},
+                                 visible_rows(p, length, mask),
                                  first,
                                  int(all_rows - first < p.groupRows ? all_rows - first : p.groupRows),
                                  l.buffer<const C>(MLA_PIECES_LATENT_CACHE) + cache_row * p.latentStride,

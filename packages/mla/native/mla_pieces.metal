@@ -247,9 +247,9 @@ kernel void mla_pieces(device const float* queries [[buffer(MLA_PIECES_QUERIES)]
   const uint2 checked = threadgroup_first(own, scratch.length, index);
   const uint length = checked.y, keys = piece_keys(length, p.mostPieces), begin = piece * keys;
   if (checked.x == 0 || begin >= length) return;
-  const Visible visible = {length, p.tokens, p.causal != 0, p.present & MLA_PIECES_HAS_TREE_MASK ? mask : nullptr};
-  Tile tile = {visible, p.heads, first, min(rows - first, uint(MLA_PIECES_TILE_ROWS)), begin, 0};
-  tile.end = min(min(length, begin + keys), uint(visible.end(tile.token(tile.rows - 1))));
+  const uint tile_rows = min(rows - first, uint(MLA_PIECES_TILE_ROWS));
+  Tile tile = {visible_rows(p, length, mask), p.heads, first, tile_rows, begin, 0};
+  tile.end = min(min(length, begin + keys), uint(tile.visible.end(tile.token(tile_rows - 1))));
   const ulong row = ulong(sequence) * rows, cache_row = ulong(sequence) * p.sequenceStride;
   const Operands<X, C> from = {queries + row * p.rank, q_pe + row * p.rope, latents + cache_row * p.latentStride,
                                rotated + cache_row * p.ropeStride};
