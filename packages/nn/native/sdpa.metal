@@ -158,10 +158,9 @@ METAL_FUNC void add_values(thread OwnRows& rows, uint first, thread const TileLe
 template <typename E>
 METAL_FUNC bool all_finite(threadgroup const E* values, uint first, uint lane) {
   bool finite = true;
-  for (uint key = first; key < kKeys; ++key) {
+  for (uint key = first; key < kKeys; ++key)
     MLXTS_UNROLL for (uint column = 0; column < tile_columns<E>(); column += kSimd)
         finite &= isfinite(float(values[key * tile_stride<E>(tile_columns<E>()) + column + lane]));
-  }
   return simd_all(finite);
 }
 
@@ -217,14 +216,14 @@ METAL_FUNC void attend(device const X* q, thread const AttentionTile& tile, thre
   }
 }
 
-// The lane's first element is in `column`.
 template <typename X>
 METAL_FUNC void store(thread OwnRows& rows, thread const AttentionTile& tile, device X* out, uint column, uint lane) {
+  const uint first = column + matrix_column(lane), columns = left(first, tile.queries.dim);
   MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
     const uint row = rows.first + 8 * r + matrix_row(lane);
-    const uint columns = row < tile.rows ? left(column, tile.queries.dim) : 0;
     const float inverse = tile.end == 0 ? 0.0f : 1.0f / row_sum(rows.denominators[r]);
-    device X* to = out + tile.address(row) + column;
+    if (row >= tile.rows) continue;
+    device X* to = out + tile.address(row) + first;
     MLXTS_UNROLL for (uint i = 0; i < kColumns / 4; ++i) {
       const uint at = 8 * (i / 2) + i % 2;
       if (at < columns) to[at] = X(rows.sums.at(r, i / 2, i % 2) * inverse);
@@ -256,7 +255,7 @@ kernel void sdpa(device const X* q [[buffer(SDPA_Q)]], device const C* k_cache [
   tiles.start();
   OwnRows rows = own_rows(simdgroup * kRows);
   attend(q, tile, tiles, column, rows, lane);
-  store(rows, tile, out, column + matrix_column(lane), lane);
+  store(rows, tile, out, column, lane);
 }
 
 #define SDPA(x, X, c, C) template [[host_name("sdpa_" x "_" c)]] [[kernel]] decltype(sdpa<X, C>) sdpa<X, C>;
