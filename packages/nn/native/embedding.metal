@@ -1,11 +1,12 @@
-#include "convert.h"
 #include "embedding.params.h"
+#include "metal_convert.h"
 
 using namespace metal;
 using namespace mlxts;
 
 // Reports the first id out of range: one before position `last`, or `wrong`, which was read there.
-METAL_FUNC void report_first(device const Index* ids, uint vocabulary, uint wrong, uint last, device MlxtsFault* fault) {
+METAL_FUNC void report_first(device const Index* ids, uint vocabulary, uint wrong, uint last,
+                             device MlxtsFault* fault) {
   if (!claim_fault(fault)) return;
   uint first = 0, id = wrong;
   while (first < last && (id = uint(read_index(ids, first))) < vocabulary) ++first;

@@ -1,54 +1,12 @@
-// The rows of a KV cache [B, Hkv, capacity, D]: where those of new tokens go, and how many are valid.
+// The rows of a KV cache [B, Hkv, capacity, D].
 #pragma once
-#include "portable.h"
+#include "cache_rows.h"
 
 namespace mlxts {
 
 // A row of a sequence, counted from the first of the cache.
 MLXTS_FUNC uint64_t cache_row(Count sequence, Count kv_head, Count kv_heads, Count capacity, Count row) {
   return (uint64_t(sequence) * kv_heads + kv_head) * capacity + row;
-}
-
-// Whether every sequence has room for its new rows: they begin at row `last` at most. A negative start counts as a large
-// one. The first wrong start is reported. To be asked before anything else, on a GPU by whole simdgroups.
-MLXTS_FUNC bool starts_right(Indices start, Count batch, Count last, FaultSearch search, uint32_t code) {
-  Count wrong = ~Count(0);
-  uint32_t found = 0;
-  for (Count b = search.begin(); b < batch && wrong == ~Count(0); b += search.step()) {
-    const uint32_t at = uint32_t(start.read(b));
-    if (at > last) wrong = b, found = at;
-  }
-  return search.none(wrong, code, found, uint32_t(wrong));
-}
-
-// The row at which a sequence's new rows begin, 0 … `last`, even if it has changed since it was checked.
-MLXTS_FUNC Count start_at(Indices start, Count sequence, Count last) {
-  const uint32_t at = uint32_t(start.read(sequence));
-  return at < last ? at : last;
-}
-
-// Codes of the two faults of a length: outside the cache, or less than the new rows.
-struct LengthFaults {
-  uint32_t outside, tooFew;
-};
-
-// Whether each sequence has from `least` to `capacity` valid rows; the first wrong length is reported. A negative one
-// counts as a large one. To be asked before anything else, on a GPU by whole simdgroups.
-MLXTS_FUNC bool lengths_right(Indices lengths, Count batch, Count least, Count capacity, FaultSearch search,
-                              LengthFaults codes) {
-  Count wrong = ~Count(0);
-  uint32_t found = 0;
-  for (Count b = search.begin(); b < batch && wrong == ~Count(0); b += search.step()) {
-    const uint32_t length = uint32_t(lengths.read(b));
-    if (length > capacity || length < least) wrong = b, found = length;
-  }
-  return search.none(wrong, found > capacity ? codes.outside : codes.tooFew, found, uint32_t(wrong));
-}
-
-// A sequence's valid rows, `least` … `capacity`, even if the number has changed since it was checked.
-MLXTS_FUNC Count length_at(Indices lengths, Count sequence, Count least, Count capacity) {
-  const uint32_t length = uint32_t(lengths.read(sequence));
-  return length < least ? least : length < capacity ? length : capacity;
 }
 
 }  // namespace mlxts

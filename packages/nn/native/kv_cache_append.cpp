@@ -26,10 +26,10 @@ int32_t kv_cache_append(const Launch& l) {
   C* kCache = l.buffer<C>(KV_CACHE_APPEND_K_CACHE);
   C* vCache = l.buffer<C>(KV_CACHE_APPEND_V_CACHE);
   const size_t last = p.capacity - p.tokens;
-  if (!starts_right(start, p.batch, last, l, KV_CACHE_APPEND_FAULT_START)) return 1;
+  if (!starts_right(start, 0, p.batch, last, l, KV_CACHE_APPEND_FAULT_START)) return 1;
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t b = group / p.tokens, t = group % p.tokens;
-    const size_t row = start_at(start, b, last) + t;
+    const size_t row = start_at(start, 0, b, last) + t;
     for (size_t h = 0; h < p.heads; ++h) {
       const size_t from = (group * p.heads + h) * p.dim;
       const size_t to = cache_row(b, h, p.heads, p.capacity, row) * p.dim;

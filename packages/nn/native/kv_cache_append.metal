@@ -1,6 +1,6 @@
-#include "convert.h"
 #include "kv_cache.h"
 #include "kv_cache_append.params.h"
+#include "metal_convert.h"
 
 using namespace metal;
 using namespace mlxts;
@@ -20,11 +20,11 @@ kernel void kv_cache_append(device const X* k [[buffer(KV_CACHE_APPEND_K)]],
                             uint lane [[thread_index_in_simdgroup]]) {
   const uint last = p.capacity - p.tokens;
   const Indices starts = {start, true};
-  if (!starts_right(starts, p.batch, last, FaultSearch{fault, lane}, KV_CACHE_APPEND_FAULT_START)) return;
+  if (!starts_right(starts, 0, p.batch, last, FaultSearch{fault, lane}, KV_CACHE_APPEND_FAULT_START)) return;
   const uint t = group.x, b = group.y, h = group.z * size.y + position.y;
   if (h >= p.heads) return;
   const ulong from = ((ulong(b) * p.tokens + t) * p.heads + h) * p.dim;
-  const ulong to = cache_row(b, h, p.heads, p.capacity, start_at(starts, b, last) + t) * p.dim;
+  const ulong to = cache_row(b, h, p.heads, p.capacity, start_at(starts, 0, b, last) + t) * p.dim;
   for (uint i = 4 * position.x; i < p.dim; i += 4 * size.x) {
     convert_four(k + from, kCache + to, i, p.dim);
     convert_four(v + from, vCache + to, i, p.dim);
