@@ -99,8 +99,8 @@ export interface MlaDecodeInputs {
   /** Cache of latents. [N, capacity, R], f32, f16 or bf16. An output: a tensor for it; allocated when not given. */
   latentCache?: Tensor | true | undefined;
   /**
-   * Cache of rotated keys, of the dtype of `latentCache`. [N, capacity, rope], the dtype `outDtype`. An output: a
-   * tensor for it; allocated when not given.
+   * Cache of rotated keys, of the dtype of `latentCache`. [N, capacity, rope]. An output: a tensor for it; allocated
+   * when not given.
    */
   kPeCache?: Tensor | true | undefined;
 }
@@ -121,7 +121,7 @@ export interface MlaDecodeOutputs {
   readonly out: Tensor;
   /** Cache of latents. [N, capacity, R], f32, f16 or bf16. */
   readonly latentCache: Tensor;
-  /** Cache of rotated keys, of the dtype of `latentCache`. [N, capacity, rope], the dtype `outDtype`. */
+  /** Cache of rotated keys, of the dtype of `latentCache`. [N, capacity, rope]. */
   readonly kPeCache: Tensor;
 }
 
