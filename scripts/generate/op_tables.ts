@@ -25,9 +25,6 @@ function dtypeText(dtype: TensorSpec["dtype"] | OutputSpec["dtype"], params: OpD
   return dtype.map((rule) => (rule.startsWith("=") ? `that of \`${rule.slice(1)}\`` : rule)).join(", ");
 }
 
-/** `outDtype` is the dtype of `out`, whatever other outputs there are. */
-const paramsOf = (output: string, params: OpDescriptor["params"]) => (output === "out" ? params : {});
-
 const list = (names: readonly string[], last: string): string => {
   const quoted = names.map((name) => `\`${name}\``);
   return quoted.length < 2 ? quoted.join() : `${quoted.slice(0, -1).join(", ")} ${last} ${quoted.at(-1)}`;
@@ -81,7 +78,7 @@ export function opTables({ inputs, outputs, params }: OpDescriptor): string {
         : [tensorRow(`\`${name}\``, spec, params, inputNotes(spec))],
     ),
     ...Object.entries(outputs).map(([name, spec]) =>
-      tensorRow(`\`${name}\` (output)`, spec, paramsOf(name, params), outputNotes(spec)),
+      tensorRow(`\`${name}\` (output)`, spec, params, outputNotes(spec)),
     ),
   ];
   const options = Object.entries(params).map(([name, spec]) =>

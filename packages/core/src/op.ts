@@ -140,9 +140,13 @@ class Check {
     return shape;
   }
 
+  private tensorNamed(name: string): Tensor | undefined {
+    return this.tensors[name] ?? this.outputs[name];
+  }
+
   dtypesOf(rules: readonly DtypeRule[]): Dtype[] {
     return rules
-      .map((rule) => (isDtype(rule) ? rule : (this.tensors[rule.slice(1)]?.dtype as Dtype)))
+      .map((rule) => (isDtype(rule) ? rule : (this.tensorNamed(rule.slice(1))?.dtype as Dtype)))
       .filter((dtype, i, all) => dtype && all.indexOf(dtype) === i);
   }
 

@@ -47,9 +47,6 @@ function comment(text: string, indent: string): string[] {
   return [`${indent}/**`, ...[...lines, line].map((part) => `${indent} * ${part}`), `${indent} */`];
 }
 
-/** `outDtype` is the dtype of `out`, whatever other outputs there are. */
-const paramsOf = (output: string, params: OpDescriptor["params"]) => (output === "out" ? params : {});
-
 function tensorText(spec: TensorSpec | OutputSpec, options: OpDescriptor["params"]): string {
   const dtype = dtypeText(spec.dtype, options);
   const place = `${shapeText(spec.shape)}${dtype && `, ${dtype}`}.`;
@@ -119,9 +116,7 @@ function opTypes({ name, summary, inputs, outputs, params }: OpDescriptor): stri
   );
   const outs = Object.entries(outputs);
   const asked = outs.some(([, spec]) => spec.optional);
-  const places = outs.flatMap(([output, spec]) =>
-    property(output, true, "Tensor | true", outputText(spec, paramsOf(output, params))),
-  );
+  const places = outs.flatMap(([output, spec]) => property(output, true, "Tensor | true", outputText(spec, params)));
   const options = Object.entries(params);
   const several = outs.length > 1;
   const result = several ? (asked ? `OutputsOf<${type}Outputs, G>` : `${type}Outputs`) : "Tensor";
@@ -152,12 +147,7 @@ function opTypes({ name, summary, inputs, outputs, params }: OpDescriptor): stri
           block(
             `export interface ${type}Outputs`,
             outs.flatMap(([output, spec]) =>
-              property(
-                `readonly ${output}`,
-                spec.optional ?? false,
-                "Tensor",
-                tensorText(spec, paramsOf(output, params)),
-              ),
+              property(`readonly ${output}`, spec.optional ?? false, "Tensor", tensorText(spec, params)),
             ),
           ),
         ]

@@ -96,9 +96,9 @@ export const mlaCacheAppend: MlaCacheAppend = defineOp({
       doc: "cache of latents; keeps the rows that are not written",
     },
     kPeCache: {
-      dtype: (c) => (c.outputs.latentCache as { dtype: "f32" }).dtype,
+      dtype: ["=latentCache"],
       shape: "N capacity rope",
-      doc: "cache of rotated keys, of the dtype of `latentCache`; keeps the rows that are not written",
+      doc: "cache of rotated keys; keeps the rows that are not written",
     },
   },
   params: {},

@@ -51,9 +51,9 @@ export const mlaDecode: MlaDecode = defineOp({
     },
     latentCache: { dtype: FLOATS, shape: "N capacity R", doc: "cache of latents" },
     kPeCache: {
-      dtype: (c) => (c.outputs.latentCache as { dtype: "f32" }).dtype,
+      dtype: ["=latentCache"],
       shape: "N capacity rope",
-      doc: "cache of rotated keys, of the dtype of `latentCache`",
+      doc: "cache of rotated keys",
     },
   },
   params: {

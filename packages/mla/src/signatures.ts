@@ -60,7 +60,7 @@ export interface MlaCacheAppendInputs {
    */
   latentCache?: Tensor | true | undefined;
   /**
-   * Cache of rotated keys, of the dtype of `latentCache`; keeps the rows that are not written. [N, capacity, rope]. An
+   * Cache of rotated keys; keeps the rows that are not written. [N, capacity, rope], the dtype of `latentCache`. An
    * output: a tensor for it; allocated when not given.
    */
   kPeCache?: Tensor | true | undefined;
@@ -69,7 +69,7 @@ export interface MlaCacheAppendInputs {
 export interface MlaCacheAppendOutputs {
   /** Cache of latents; keeps the rows that are not written. [N, capacity, R], f32, f16 or bf16. */
   readonly latentCache: Tensor;
-  /** Cache of rotated keys, of the dtype of `latentCache`; keeps the rows that are not written. [N, capacity, rope]. */
+  /** Cache of rotated keys; keeps the rows that are not written. [N, capacity, rope], the dtype of `latentCache`. */
   readonly kPeCache: Tensor;
 }
 
@@ -99,8 +99,8 @@ export interface MlaDecodeInputs {
   /** Cache of latents. [N, capacity, R], f32, f16 or bf16. An output: a tensor for it; allocated when not given. */
   latentCache?: Tensor | true | undefined;
   /**
-   * Cache of rotated keys, of the dtype of `latentCache`. [N, capacity, rope]. An output: a tensor for it; allocated
-   * when not given.
+   * Cache of rotated keys. [N, capacity, rope], the dtype of `latentCache`. An output: a tensor for it; allocated when
+   * not given.
    */
   kPeCache?: Tensor | true | undefined;
 }
@@ -121,7 +121,7 @@ export interface MlaDecodeOutputs {
   readonly out: Tensor;
   /** Cache of latents. [N, capacity, R], f32, f16 or bf16. */
   readonly latentCache: Tensor;
-  /** Cache of rotated keys, of the dtype of `latentCache`. [N, capacity, rope]. */
+  /** Cache of rotated keys. [N, capacity, rope], the dtype of `latentCache`. */
   readonly kPeCache: Tensor;
 }
 

@@ -56,9 +56,9 @@ export const kvCacheAppend: KvCacheAppend = defineOp({
       doc: "cache of keys; keeps the rows that are not written",
     },
     vCache: {
-      dtype: (c) => (c.outputs.kCache as { dtype: "f32" }).dtype,
+      dtype: ["=kCache"],
       shape: "B Hkv capacity D",
-      doc: "cache of values, of the dtype of `kCache`; keeps the rows that are not written",
+      doc: "cache of values; keeps the rows that are not written",
     },
   },
   params: {},

@@ -68,7 +68,7 @@ export interface KvCacheAppendInputs {
    */
   kCache?: Tensor | true | undefined;
   /**
-   * Cache of values, of the dtype of `kCache`; keeps the rows that are not written. [B, Hkv, capacity, D]. An output: a
+   * Cache of values; keeps the rows that are not written. [B, Hkv, capacity, D], the dtype of `kCache`. An output: a
    * tensor for it; allocated when not given.
    */
   vCache?: Tensor | true | undefined;
@@ -77,7 +77,7 @@ export interface KvCacheAppendInputs {
 export interface KvCacheAppendOutputs {
   /** Cache of keys; keeps the rows that are not written. [B, Hkv, capacity, D], f32, f16 or bf16. */
   readonly kCache: Tensor;
-  /** Cache of values, of the dtype of `kCache`; keeps the rows that are not written. [B, Hkv, capacity, D]. */
+  /** Cache of values; keeps the rows that are not written. [B, Hkv, capacity, D], the dtype of `kCache`. */
   readonly vCache: Tensor;
 }
 

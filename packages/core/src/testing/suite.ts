@@ -44,7 +44,8 @@ function outputDtype(suite: Suite, testCase: Case, act: FloatDtype, name: string
   const rule = suite.op.op.outputs[name]?.dtype;
   if (!Array.isArray(rule)) return concrete(testCase.ask?.[name]?.dtype ?? "act", act);
   const [first] = rule as string[];
-  const dtype = first?.startsWith("=") ? testCase.inputs[first.slice(1)]?.dtype : (first as Dtype);
+  const other = first?.startsWith("=") ? first.slice(1) : undefined;
+  const dtype = other === undefined ? (first as Dtype) : (testCase.inputs[other] ?? testCase.ask?.[other])?.dtype;
   return concrete(dtype ?? "act", act);
 }
 
