@@ -20,6 +20,7 @@ export type {
   WrapOptions,
 } from "./api.ts";
 export { ARENA_ALIGNMENT, arenaBytes } from "./arena.ts";
+export { type BatchAxis, broadcastAxes, broadcastShape } from "./broadcast.ts";
 export { Checkpoint, type CheckpointTensor, openCheckpoint } from "./checkpoint.ts";
 export type { CommitOptions } from "./commit_options.ts";
 export type { DeviceCounters } from "./counters.ts";
@@ -50,6 +51,15 @@ export {
   wrongValue,
 } from "./errors.ts";
 export { readPlainFile } from "./files.ts";
+export {
+  GATHERED_FAULTS,
+  GATHERED_PARAMS,
+  type Gathered,
+  gatheredInputs,
+  gatheredProducts,
+  gatheredSlots,
+  ORDERED_FAULTS,
+} from "./gathered_rows.ts";
 export { printAsJson } from "./identity.ts";
 export {
   type Access,
