@@ -91,6 +91,7 @@ export type {
 } from "./op_types.ts";
 export { checkOptionNames, type OptionNames } from "./options.ts";
 export { paramsHeader } from "./params_header.ts";
+export { OTHER_QUANTIZED_MODES, QUANTIZED, type QuantizedDims, quantizedDims, refuseBits } from "./quantized.ts";
 export {
   type HostBytes,
   type HostTensor,

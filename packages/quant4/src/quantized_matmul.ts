@@ -7,12 +7,14 @@ import {
   defineKernel,
   defineOp,
   FLOATS,
+  QUANTIZED,
+  quantizedDims,
   scratchFits,
   type Tensor,
   tileStride,
 } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
-import { type Bits, combinations, QUANTIZED, quantizedDims } from "./quantized.ts";
+import { type Bits, combinations } from "./quantized.ts";
 import type { QuantizedMatmul } from "./signatures.ts";
 
 const BUFFERS = { x: "read", weight: "read", scales: "read", biases: "read", bias: "read?", out: "write" } as const;
