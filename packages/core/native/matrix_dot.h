@@ -22,8 +22,28 @@ MLXTS_INLINE vu32 load_bf16x2(const bf16* p) {
   memcpy(&v, p, sizeof v);
   return v;
 }
+// The first n < 2 · kLanes of them; the missing ones are 0.
+MLXTS_INLINE vu32 load_bf16x2_partial(const bf16* p, int n) {
+#if defined(__AVX512BW__)
+  return reinterpret_cast<vu32>(_mm512_maskz_loadu_epi16(__mmask32((1ull << n) - 1), p));
+#else
+  bf16 some[2 * kLanes] = {};
+  memcpy(some, p, n * sizeof(bf16));
+  return load_bf16x2(some);
+#endif
+}
 MLXTS_INLINE vu32 load_bf16x2(const bf16x2* p) { return load_bf16x2(&p->first); }
 MLXTS_INLINE void store_bf16x2(bf16x2* p, vu32 v) { memcpy(p, &v, sizeof v); }
+
+// A vector rounded to bf16 for such products: subnormal numbers may become 0.
+MLXTS_INLINE void store_for_dot(bf16* p, vf32 v) {
+#if defined(__AVX512BF16__)
+  const __m256bh bits = _mm512_cvtneps_pbh(reinterpret_cast<__m512>(v));
+  memcpy(p, &bits, sizeof bits);
+#else
+  store(p, v);
+#endif
+}
 
 MLXTS_INLINE vf32 widen_first(vu32 v) { return reinterpret_cast<vf32>(v << 16); }
 MLXTS_INLINE vf32 widen_second(vu32 v) { return reinterpret_cast<vf32>(v & 0xffff0000u); }

@@ -27,12 +27,7 @@ struct RegisterTile {
       vf32 columns[Vectors];
       MLXTS_UNROLL
       for (int v = 0; v < Vectors; ++v) columns[v] = load(b + k * b_stride + v * kLanes);
-      MLXTS_UNROLL
-      for (int r = 0; r < Rows; ++r) {
-        const vf32 left = splat(a[r * row_stride + k * k_stride]);
-        MLXTS_UNROLL
-        for (int v = 0; v < Vectors; ++v) sum[r][v] = fma(left, columns[v], sum[r][v]);
-      }
+      add(a + k * k_stride, row_stride, columns);
     }
   }
   // The same over `depth` bf16x2 along k: those of a at a[r · row_stride + i · k_stride], counted in bf16, at any
@@ -43,12 +38,24 @@ struct RegisterTile {
       vu32 columns[Vectors];
       MLXTS_UNROLL
       for (int v = 0; v < Vectors; ++v) columns[v] = load_bf16x2(b + i * b_stride + v * kLanes);
+      add(a + i * k_stride, row_stride, columns);
+    }
+  }
+  // One step of these: an element of a from each row, times `columns`.
+  MLXTS_INLINE void add(const float* a, size_t row_stride, const vf32 (&columns)[Vectors]) {
+    MLXTS_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      const vf32 left = splat(a[r * row_stride]);
       MLXTS_UNROLL
-      for (int r = 0; r < Rows; ++r) {
-        const vu32 left = splat_bf16x2(a + r * row_stride + i * k_stride);
-        MLXTS_UNROLL
-        for (int v = 0; v < Vectors; ++v) sum[r][v] = dot_bf16x2(sum[r][v], left, columns[v]);
-      }
+      for (int v = 0; v < Vectors; ++v) sum[r][v] = fma(left, columns[v], sum[r][v]);
+    }
+  }
+  MLXTS_INLINE void add(const bf16* a, size_t row_stride, const vu32 (&columns)[Vectors]) {
+    MLXTS_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      const vu32 left = splat_bf16x2(a + r * row_stride);
+      MLXTS_UNROLL
+      for (int v = 0; v < Vectors; ++v) sum[r][v] = dot_bf16x2(sum[r][v], left, columns[v]);
     }
   }
 

@@ -52,6 +52,14 @@ void pack(const B* b, size_t stride, int columns, size_t depth, ptrdiff_t ahead,
     }
 }
 
+// 2 · kLanes neighbors of two rows become pairs of one column each.
+MLXTS_INLINE void interleave_bf16(vu32 a, vu32 b, vu32& low, vu32& high) {
+  typedef uint16_t Halves __attribute__((vector_size(kLanes * 4)));
+  const Halves x = reinterpret_cast<Halves>(a), y = reinterpret_cast<Halves>(b);
+  low = reinterpret_cast<vu32>(interleave_low(x, y));
+  high = reinterpret_cast<vu32>(interleave_high(x, y));
+}
+
 // The same panels of bf16x2: [⌈depth / 2⌉][kPanelColumns], an odd last element beside a 0.
 inline void pack_transposed(const bf16* b, size_t stride, int columns, size_t depth, ptrdiff_t ahead, bf16x2* panel) {
   for (int v = 0; v < kTileVectors; ++v, panel += kLanes) {
@@ -87,12 +95,24 @@ inline void pack(const bf16* b, size_t stride, int columns, size_t depth, ptrdif
       memcpy(&some, from, n * sizeof(bf16));
     return widen_u16(some);
   };
-  for (size_t k = 0; k < depth; k += 2, b += 2 * stride, panel += kPanelColumns)
+  for (size_t k = 0; k < depth; k += 2, b += 2 * stride, panel += kPanelColumns) {
+    if (columns >= kPanelColumns && k + 1 < depth) {
+      for (int j = 0; j < kPanelColumns; j += 2 * kLanes) {
+        __builtin_prefetch(b + j + ahead, 0, 2);
+        __builtin_prefetch(b + stride + j + ahead, 0, 2);
+        vu32 low, high;
+        interleave_bf16(load_bf16x2(b + j), load_bf16x2(b + stride + j), low, high);
+        store_bf16x2(panel + j, low);
+        store_bf16x2(panel + j + kLanes, high);
+      }
+      continue;
+    }
     for (int j = 0; j < kPanelColumns; j += kLanes) {
       __builtin_prefetch(b + j + ahead, 0, 2);
       __builtin_prefetch(b + stride + j + ahead, 0, 2);
       store_bf16x2(panel + j, bits(b + j, columns - j) | bits(b + stride + j, k + 1 < depth ? columns - j : 0) << 16);
     }
+  }
 }
 
 }  // namespace mlxts

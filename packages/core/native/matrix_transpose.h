@@ -22,7 +22,7 @@ MLXTS_INLINE V interleave(V a, V b, std::integer_sequence<int, L...>) {
 }
 template <int kGroup, int kUnit, bool kUpper, typename V>
 MLXTS_INLINE V interleave(V a, V b) {
-  return interleave<kGroup, kUnit, kUpper>(a, b, std::make_integer_sequence<int, sizeof(V) / 4>());
+  return interleave<kGroup, kUnit, kUpper>(a, b, std::make_integer_sequence<int, sizeof(V) / sizeof(a[0])>());
 }
 
 // Every other lane of a and b side by side, from the first or the second on.
@@ -35,12 +35,14 @@ MLXTS_INLINE V every_other(V a, V b, std::integer_sequence<int, L...>) {
 
 // The lower (or upper) halves of a and b, lane by lane in turn: a₀ b₀ a₁ b₁ …
 template <typename V>
+inline constexpr int kLanesOf = sizeof(V) / sizeof(V{}[0]);
+template <typename V>
 MLXTS_INLINE V interleave_low(V a, V b) {
-  return shuffles::interleave<sizeof(V) / 4, 1, false>(a, b);
+  return shuffles::interleave<kLanesOf<V>, 1, false>(a, b);
 }
 template <typename V>
 MLXTS_INLINE V interleave_high(V a, V b) {
-  return shuffles::interleave<sizeof(V) / 4, 1, true>(a, b);
+  return shuffles::interleave<kLanesOf<V>, 1, true>(a, b);
 }
 // The way back: the even lanes of both become a, the odd ones b.
 template <typename V>

@@ -1,7 +1,7 @@
 // The online softmax of query rows: block by block of keys, with a running maximum and denominator for each row.
 #pragma once
 #include "latent_pieces.h"
-#include "simd.h"
+#include "matrix_dot.h"
 
 namespace mlxts {
 
@@ -21,10 +21,12 @@ struct Softmax {
 };
 
 // For the rows `first` … `first + rows − 1`, at most kSoftmaxRows, with scores [rows, kBlockKeys]: the first counts[r]
-// scores of row r, already scaled, become exp(score − maximum), the others 0, and factors[r] is the factor for the row's
-// earlier sums. A score of −∞ is that of a key which the row does not see. The rows' reductions overlap.
-MLXTS_INLINE void softmax_rows(float* scores, int first, int rows, const int* counts, Softmax softmax,
-                               float (&factors)[kSoftmaxRows]) {
+// scores of row r, multiplied by `scale`, become exp(score − maximum), the others 0, and factors[r] is the factor for
+// the row's earlier sums. A score of −∞ is that of a key which the row does not see. `weights` has the same for
+// products.
+template <typename W>
+MLXTS_INLINE void softmax_rows(float* scores, int first, int rows, const int* counts, float scale, Softmax softmax,
+                               float (&factors)[kSoftmaxRows], W* weights) {
   const vi32 lane = lane_index();
   const vf32 low = splat(-INFINITY);
   float* maxima = softmax.maxima + first;
@@ -34,7 +36,7 @@ MLXTS_INLINE void softmax_rows(float* scores, int first, int rows, const int* co
     float* row = scores + r * kBlockKeys;
     vf32 top = low;
     for (int i = 0; i < int(kBlockKeys); i += kLanes) {
-      const vf32 x = select(lane < splat_i32(counts[r] - i), load(row + i), low);
+      const vf32 x = select(lane < splat_i32(counts[r] - i), load(row + i) * splat(scale), low);
       top = max(top, x);
       store(row + i, x);
     }
@@ -54,6 +56,7 @@ MLXTS_INLINE void softmax_rows(float* scores, int first, int rows, const int* co
       const vf32 weight = exp(load(row + i) - splat(bases[r]));
       sum = sum + weight;
       store(row + i, weight);
+      if constexpr (std::is_same_v<W, bf16>) store_for_dot(weights + r * kBlockKeys + i, weight);
     }
     denominators[r] = denominators[r] * factors[r] + reduce_add(sum);
   }

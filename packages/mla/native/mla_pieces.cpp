@@ -1,8 +1,9 @@
-// One threadgroup: a piece of a sequence's cache, for some of its query rows. A block of latents and rotated keys is packed
-// once for all of them, as keys and as values; then kPanelRows rows at a time are scored, go through the online softmax
-// and add the weighted latents.
+// One threadgroup: a piece of a sequence's cache, for some of its query rows. A block of the cache is read once for all
+// of them: its keys in place, for tiles of dot products with the queries, then its latents as values, a panel of
+// columns at a time.
+#include "latent_scores.h"
 #include "latent_softmax.h"
-#include "matrix_pack.h"
+#include "latent_values.h"
 
 using namespace mlxts;
 
@@ -10,11 +11,9 @@ namespace {
 
 static_assert(kPanelRows == MLA_PIECES_PANEL_ROWS && MLA_PIECES_PANEL_COLUMNS % kPanelColumns == 0);
 
-// Vectors of a panel that has `columns` columns to give.
-int vectors_of(size_t columns) {
-  const size_t vectors = (columns + kLanes - 1) / kLanes;
-  return int(vectors < kTileVectors ? vectors : kTileVectors);
-}
+// Rows that are scored together: their queries stay in the nearest cache.
+constexpr int kScoredRows = 16;
+constexpr int kMostTiles = MLA_PIECES_GROUP_ROWS / kPanelRows;
 
 template <typename X, typename C>
 struct RowGroup {
@@ -31,44 +30,26 @@ struct RowGroup {
 
   Softmax softmax() const { return {scratch.maxima, scratch.denominators}; }
   size_t token(int row) const { return (first + row) / p.heads; }
+  float* scores(int row) const { return scratch.scores + row * kBlockKeys; }
+  // What scores become: factors of the values.
+  Left<P>* weights(int row) const {
+    if constexpr (kBf16)
+      return reinterpret_cast<bf16*>(scratch.weights) + row * kBlockKeys;
+    else
+      return scores(row);
+  }
 
-  // A row of queries: its latent part, padded to a whole number of elements of panels, and behind it the rotated part.
-  static size_t depth(size_t columns) { return (columns + kPerElement<P> - 1) / kPerElement<P>; }
-  size_t key_depth() const { return depth(p.rank) + depth(p.rope); }
-  size_t query_stride() const { return p.keyWidth * sizeof(float) / sizeof(Left<P>); }
+  // A row of queries: its latent part, and behind it the rotated part.
+  size_t query_stride() const { return query_width(p.rank) + query_width(p.rope); }
   Left<P>* query(int row) const { return reinterpret_cast<Left<P>*>(scratch.queries) + row * query_stride(); }
 
-  // Panels [key_depth, kPanelColumns] of a block's keys, and [kBlockKeys, kPanelColumns] of columns of its latents.
-  P* key_panel(size_t key) const { return reinterpret_cast<P*>(scratch.keys) + key * key_depth(); }
-  P* value_panel(size_t column) const { return reinterpret_cast<P*>(scratch.values) + column * depth(kBlockKeys); }
-
-  template <typename T>
-  static void load_part(const T* from, size_t columns, Left<P>* to) {
-    convert_row(from, columns, to);
-    if (kPerElement<P> == 2 && columns % 2) to[columns] = {};
-  }
   void load_queries(const float* queries, const X* q_pe) const {
     for (int row = 0; row < rows; ++row) {
-      load_part(queries + (first + row) * p.rank, p.rank, query(row));
-      load_part(q_pe + (first + row) * p.rope, p.rope, query(row) + depth(p.rank) * kPerElement<P>);
+      load_query<C>(queries + (first + row) * p.rank, p.rank, query(row));
+      load_query<C>(q_pe + (first + row) * p.rope, p.rope, query(row) + query_width(p.rank));
       softmax().clear(row);
       memset(scratch.sums + row * p.width, 0, p.width * sizeof(float));
     }
-  }
-
-  // Packs `count` rows of the cache from `key` on.
-  void pack_block(size_t key, int count) const {
-    const C* c = latents + key * p.latentStride;
-    const C* k_pe = rotated + key * p.ropeStride;
-    const ptrdiff_t next = ptrdiff_t(kBlockKeys * p.latentStride), next_rope = ptrdiff_t(kBlockKeys * p.ropeStride);
-    for (int j = 0; j < count; j += kPanelColumns) {
-      P* panel = key_panel(j);
-      pack_transposed(c + j * p.latentStride, p.latentStride, count - j, p.rank, next, panel);
-      pack_transposed(k_pe + j * p.ropeStride, p.ropeStride, count - j, p.rope, next_rope,
-                      panel + depth(p.rank) * kPanelColumns);
-    }
-    for (size_t d = 0; d < p.rank; d += kPanelColumns)
-      pack(c + d, p.latentStride, int(p.rank - d), size_t(count), next, value_panel(d));
   }
 
   // How many of the `count` rows of the cache from `key` on lie before `end`.
@@ -76,64 +57,75 @@ struct RowGroup {
     return int(end <= key ? 0 : end - key < size_t(count) ? end - key : count);
   }
 
-  // The block of `count` rows of the cache from `key` on, for up to kPanelRows query rows.
-  void attend(size_t key, int count, int row) const {
-    const int some = rows - row < kPanelRows ? rows - row : kPanelRows;
-    int counts[kPanelRows], most = 0, common = count;
+  // The block of `count` rows of the cache from `key` on.
+  void attend(size_t key, int count) const {
+    for (int row = 0; row < rows; row += kScoredRows) score(key, count, row);
+    // Of each tile of kPanelRows rows: the factors of its earlier sums, and how many keys of the block all its rows
+    // see.
+    float factors[kMostTiles][kSoftmaxRows];
+    int common[kMostTiles];
+    for (int row = 0; row < rows; row += kPanelRows)
+      common[row / kPanelRows] = weigh(key, count, row, factors[row / kPanelRows]);
+    for (size_t d = 0; d < p.rank; d += kPanelColumns) add_columns(key, count, d, common, factors);
+    for (int row = 0; row < rows; ++row) add_masked(key, count, row, common[row / kPanelRows]);
+  }
+  int rows_from(int row) const { return rows - row < kPanelRows ? rows - row : kPanelRows; }
+
+  // Scores of up to kScoredRows rows.
+  void score(size_t key, int count, int row) const {
+    const int some = rows - row < kScoredRows ? rows - row : kScoredRows;
+    const int most = before(visible.end(token(row + some - 1)), key, count);
+    score_block(query(row), query_stride(), some, latents + key * p.latentStride, p.latentStride, p.rank,
+                rotated + key * p.ropeStride, p.ropeStride, p.rope, most, scores(row), kBlockKeys);
+  }
+
+  // The weights of a tile's rows. Returns how many of the first keys all rows see, as whole elements of panels.
+  int weigh(size_t key, int count, int row, float (&factors)[kSoftmaxRows]) const {
+    const int some = rows_from(row);
+    int counts[kPanelRows], common = count;
     for (int r = 0; r < some; ++r) {
       counts[r] = before(visible.end(token(row + r)), key, count);
       const int all = before(visible.prefix(token(row + r)), key, count);
-      most = counts[r] > most ? counts[r] : most;
       common = all < common ? all : common;
     }
-    if (most == 0) return;
-    score(row, some, most);
-    for (int r = 0; r < some; ++r) finish_scores(scratch.scores + r * kBlockKeys, row + r, key, common, counts[r]);
-    float factors[kSoftmaxRows];
-    softmax_rows(scratch.scores, row, some, counts, softmax(), factors);
-    // Two keys that meet as one element of a panel must both be seen.
-    if (common < count) common -= common % int(kPerElement<P>);
-    add_common(row, some, common, factors);
     for (int r = 0; r < some; ++r)
       for (int t = common; t < counts[r]; ++t)
-        if (visible.sees(token(row + r), key + t))
-          add_latent(scratch.scores[r * kBlockKeys + t], latents + (key + t) * p.latentStride,
-                     scratch.sums + (row + r) * p.width);
+        if (!visible.sees(token(row + r), key + t)) scores(row + r)[t] = -INFINITY;
+    softmax_rows(scores(row), row, some, counts, p.scale, softmax(), factors, weights(row));
+    // Two keys that meet as one element of a panel must both be seen. The last element's second may be missing.
+    return common == count ? int(round_up(size_t(count), kPerElement<P>)) : common - common % int(kPerElement<P>);
   }
 
-  // Scores of `some` rows with the first `count` keys of the block.
-  void score(int row, int some, int count) const {
-    for (int j = 0; j < count; j += kPanelColumns)
-      multiply_panel(some, vectors_of(count - j), query(row), query_stride(), key_panel(j), key_depth(),
-                     scratch.scores + j, kBlockKeys, nullptr);
-  }
-
-  // Scales a row of scores; those of keys behind the first `common` that the row does not see become −∞.
-  void finish_scores(float* scores, int row, size_t key, int common, int count) const {
-    for (size_t t = 0; t < kBlockKeys; t += kLanes) store(scores + t, load(scores + t) * splat(p.scale));
-    for (int t = common; t < count; ++t)
-      if (!visible.sees(token(row), key + t)) scores[t] = -INFINITY;
-  }
-
-  // Multiplies the rows' sums by `factors`, and adds the first `common` latents of the block, weighted.
-  void add_common(int row, int some, int common, const float* factors) const {
-    const Left<P>* weights = reinterpret_cast<const Left<P>*>(scratch.scores);
-    if constexpr (kBf16) {
-      bf16* rounded = reinterpret_cast<bf16*>(scratch.weights);
-      convert_row(scratch.scores, some * kBlockKeys, rounded);
-      weights = rounded;
+  // A panel of columns of the block's latents. Where it is whole, the first tile packs it on its way.
+  void add_columns(size_t key, int count, size_t d, const int* common, const float (*factors)[kSoftmaxRows]) const {
+    const C* values = latents + key * p.latentStride + d;
+    P* panel = reinterpret_cast<P*>(scratch.values);
+    int row = 0;
+    if (p.rank - d >= kPanelColumns && common[0] == count && count % kPerElement<P> == 0) {
+      pack_and_multiply(rows_from(0), weights(0), kBlockKeys, values, p.latentStride, size_t(count) / kPerElement<P>,
+                        panel, scratch.sums + d, p.width, factors[0]);
+      row = kPanelRows;
+    } else {
+      pack(values, p.latentStride, int(p.rank - d), size_t(count), 0, panel);
     }
-    for (size_t d = 0; d < p.rank; d += kPanelColumns)
-      multiply_panel(some, vectors_of(p.rank - d), weights, kBlockKeys, value_panel(d), depth(common),
-                     scratch.sums + row * p.width + d, p.width, factors);
+    for (; row < rows; row += kPanelRows)
+      multiply_panel(rows_from(row), vectors_of(p.rank - d), weights(row), kBlockKeys, panel,
+                     size_t(common[row / kPanelRows]) / kPerElement<P>, scratch.sums + row * p.width + d, p.width,
+                     factors[row / kPanelRows]);
+  }
+
+  // Adds the weighted latents of the keys from `common` on that the row sees.
+  void add_masked(size_t key, int count, int row, int common) const {
+    const int seen = before(visible.end(token(row)), key, count);
+    for (int t = common; t < seen; ++t)
+      if (visible.sees(token(row), key + t))
+        add_latent(scores(row)[t], latents + (key + t) * p.latentStride, scratch.sums + row * p.width);
   }
 
   void add_latent(float weight, const C* latent, float* sums) const {
     for_lanes(
         p.rank, [&](size_t i) { store(sums + i, fma(splat(weight), load(latent + i), load(sums + i))); },
-        [&](size_t i, int n) {
-          store(sums + i, fma(splat(weight), load_partial(latent + i, n), load(sums + i)));
-        });
+        [&](size_t i, int n) { store(sums + i, fma(splat(weight), load_partial(latent + i, n), load(sums + i))); });
   }
 
   void store_rows(float* partial) const {
@@ -172,11 +164,8 @@ int32_t mla_pieces(const Launch& l) {
                       l.buffer<const X>(MLA_PIECES_Q_PE) + row * p.rope);
     const size_t seen = rows.visible.end(rows.token(rows.rows - 1)), last = begin + keys;
     const size_t end = seen < last ? seen : last;
-    for (size_t key = begin; key < end; key += kBlockKeys) {
-      const int count = int(end - key < kBlockKeys ? end - key : kBlockKeys);
-      rows.pack_block(key, count);
-      for (int r = 0; r < rows.rows; r += kPanelRows) rows.attend(key, count, r);
-    }
+    for (size_t key = begin; key < end; key += kBlockKeys)
+      rows.attend(key, int(end - key < kBlockKeys ? end - key : kBlockKeys));
     rows.store_rows(l.buffer<float>(MLA_PIECES_PARTIAL) +
                     partial_address(sequence, piece, p.pieces, first, all_rows, p.rank));
   }

@@ -19,20 +19,24 @@
 #define MLA_PIECES_HAS_TREE_MASK 32u
 #define MLA_PIECES_FAULT_LENGTH 1
 #define MLA_PIECES_FAULT_NEW_ROWS 2
-#define MLA_PIECES_BLOCK_KEYS 64
 #define MLA_PIECES_SOFTMAX_SIZE 2
 #ifdef __METAL_VERSION__
+#define MLA_PIECES_BLOCK_KEYS 64
 #define MLA_PIECES_TILE_ROWS 32
 #define MLA_PIECES_SIMDGROUPS 8
 #define MLA_PIECES_TILE_COLUMNS 512
 #define MLA_PIECES_SCORE_STRIDE 68
 #define MLA_PIECES_MAX_PIECES 64
 #define MLA_PIECES_MIN_PIECE_KEYS 64
+#define MLA_PIECES_MOST_PARTIAL_ROWS 4096
 #else
+#define MLA_PIECES_BLOCK_KEYS 128
 #define MLA_PIECES_PANEL_ROWS 6
 #define MLA_PIECES_PANEL_COLUMNS 64
+#define MLA_PIECES_GROUP_ROWS 96
 #define MLA_PIECES_MAX_PIECES 16
 #define MLA_PIECES_MIN_PIECE_KEYS 128
+#define MLA_PIECES_MOST_PARTIAL_ROWS 1024
 #endif
 
 struct MlaPiecesParams {
@@ -54,15 +58,14 @@ struct MlaPiecesParams {
   uint32_t scratch[4];  // byte offsets
 #else
   uint32_t groupRows;
-  uint32_t keyWidth;
   uint32_t width;
-  uint32_t scratch[8];  // byte offsets
+  uint32_t scratch[7];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(MlaPiecesParams) == 72, "MlaPiecesParams must match the declaration of mla_pieces");
 #else
-static_assert(sizeof(MlaPiecesParams) == 100, "MlaPiecesParams must match the declaration of mla_pieces");
+static_assert(sizeof(MlaPiecesParams) == 92, "MlaPiecesParams must match the declaration of mla_pieces");
 #endif
 #ifdef __METAL_VERSION__
 struct MlaPiecesScratch {
@@ -85,7 +88,6 @@ struct MlaPiecesScratch {
   float* sums;
   float* maxima;
   float* denominators;
-  float* keys;
   float* values;
   float* scores;
   uint16_t* weights;
@@ -99,8 +101,7 @@ inline MlaPiecesScratch scratch_of(const MlxtsCpuLaunch& l, const MlaPiecesParam
       reinterpret_cast<float*>(memory + p.scratch[3]),
       reinterpret_cast<float*>(memory + p.scratch[4]),
       reinterpret_cast<float*>(memory + p.scratch[5]),
-      reinterpret_cast<float*>(memory + p.scratch[6]),
-      reinterpret_cast<uint16_t*>(memory + p.scratch[7]),
+      reinterpret_cast<uint16_t*>(memory + p.scratch[6]),
   };
 }
 #endif

@@ -3,12 +3,14 @@ import { mlaLibrary } from "./library.ts";
 import type { MlaAttention } from "./signatures.ts";
 import { rowThreads, SIMD } from "./threads.ts";
 
-/** Keys that meet the queries at a time. */
-const BLOCK_KEYS = 64;
+/** Keys that meet the queries at a time, on a CPU and on a GPU. */
+const [CPU_KEYS, GPU_KEYS] = [128, 64];
 /** Numbers of a row's softmax in `partial`, before its sums: maximum and denominator. */
 const SOFTMAX_SIZE = 2;
-/** Rows of all pieces of a sequence together are at most about this many: so much memory they take. */
-const PARTIAL_ROWS = 4096;
+/** Pieces of a cache at most, their rows at least, and query rows of all pieces of a sequence together at most. */
+const CPU_PIECES = { maxPieces: 16, minPieceKeys: CPU_KEYS, mostPartialRows: 1024 };
+/** Smaller and more, so that one sequence occupies a GPU. */
+const GPU_PIECES = { maxPieces: 64, minPieceKeys: GPU_KEYS, mostPartialRows: 4096 };
 const PANEL = { panelRows: 6, panelColumns: 64 };
 /** On a GPU a piece meets `tileRows` query rows at a time, and `tileColumns` columns of them in a pass over its keys. */
 const TILE = { tileRows: 32, simdgroups: 8, tileColumns: 512, scoreStride: 68 };
@@ -23,9 +25,9 @@ interface PiecesSizes {
 
 /** Elements of a row of a CPU's scratch, where rows are padded to whole panels. */
 const padded = (columns: number) => Math.ceil(columns / PANEL.panelColumns) * PANEL.panelColumns;
-/** Query rows of a CPU's threadgroup: enough to repay packing, few enough for the cache. */
-const rowsOnCpu = (rows: number) =>
-  Math.ceil(Math.ceil(rows / Math.ceil(rows / 96)) / PANEL.panelRows) * PANEL.panelRows;
+/** Query rows of a CPU's threadgroup: as many as the cache has room for, in groups of one size. */
+const GROUP_ROWS = 96;
+const rowsOnCpu = (rows: number) => Math.ceil(rows / Math.ceil(rows / GROUP_ROWS));
 
 /** First half: each piece of a sequence's cache against its query rows, heads within tokens, unnormalized. */
 export const mlaPiecesKernel = defineKernel({
@@ -64,19 +66,17 @@ export const mlaPiecesKernel = defineKernel({
       `\`lengths\` must be at least the ${tokens} new rows, got ${length | 0} at sequence ${sequence}`,
   },
   constants: {
-    shared: { blockKeys: BLOCK_KEYS, softmaxSize: SOFTMAX_SIZE },
-    cpu: { ...PANEL, maxPieces: 16, minPieceKeys: 128 },
-    // Smaller and more, so that one sequence occupies a GPU.
-    gpu: { ...TILE, maxPieces: 64, minPieceKeys: BLOCK_KEYS },
+    shared: { softmaxSize: SOFTMAX_SIZE },
+    cpu: { blockKeys: CPU_KEYS, ...PANEL, groupRows: GROUP_ROWS, ...CPU_PIECES },
+    gpu: { blockKeys: GPU_KEYS, ...TILE, ...GPU_PIECES },
   },
-  launchParams: { cpu: { groupRows: "u32", keyWidth: "u32", width: "u32" } },
+  launchParams: { cpu: { groupRows: "u32", width: "u32" } },
   scratch: {
     cpu: {
       queries: "f32",
       sums: "f32",
       maxima: "f32",
       denominators: "f32",
-      keys: "f32", // packed
       values: "f32", // packed
       scores: "f32",
       weights: "u16", // scores rounded to bf16
@@ -91,19 +91,18 @@ export const mlaPiecesKernel = defineKernel({
   launch: {
     cpu: ({ batch, pieces, rows, rank, rope }: PiecesSizes) => {
       const groupRows = rowsOnCpu(rows);
-      const [keyWidth, width] = [padded(rank + rope), padded(rank)];
+      const width = padded(rank);
       return {
         threadgroups: [pieces, Math.ceil(rows / groupRows), batch],
-        params: { groupRows, keyWidth, width },
+        params: { groupRows, width },
         scratch: {
-          queries: [groupRows, keyWidth],
+          queries: [groupRows, width + padded(rope)],
           sums: [groupRows, width],
           maxima: [groupRows],
           denominators: [groupRows],
-          keys: [BLOCK_KEYS, keyWidth],
-          values: [BLOCK_KEYS, width],
-          scores: [PANEL.panelRows, BLOCK_KEYS],
-          weights: [PANEL.panelRows, BLOCK_KEYS],
+          values: [CPU_KEYS, PANEL.panelColumns],
+          scores: [groupRows, CPU_KEYS],
+          weights: [groupRows, CPU_KEYS],
         },
       };
     },
@@ -152,9 +151,9 @@ export function encodeAttention({ encoder, op, vc, lse, softmaxScale, causal, tr
   const { queries, qPe, latentCache, lengths } = given;
   const [N, L, H, R] = queries.shape as [number, number, number, number];
   const [rope, capacity] = [qPe.lastDim, latentCache.shape[1] as number];
-  const { maxPieces, minPieceKeys, softmaxSize } = constantsOf(mlaPiecesKernel, encoder.device);
+  const { maxPieces, minPieceKeys, mostPartialRows, softmaxSize } = constantsOf(mlaPiecesKernel, encoder.device);
   const rows = L * H;
-  const mostPieces = Math.max(1, Math.min(maxPieces, Math.floor(PARTIAL_ROWS / rows)));
+  const mostPieces = Math.max(1, Math.min(maxPieces, Math.floor(mostPartialRows / rows)));
   const pieces = Math.min(mostPieces, Math.ceil(capacity / minPieceKeys));
   const partial = encoder.empty("f32", [N, pieces, rows, softmaxSize + R]);
   encoder.dispatch(mlaPiecesKernel, {
