@@ -33,9 +33,10 @@ inline constexpr Types kTypes = {widen_run<X>, widen_run<S>, narrow_run<O>,     
 // The matrices of one batch index.
 struct Product {
   const uint8_t *x, *weight, *scales, *biases;
-  const void* bias;
   uint8_t* out;
-  Widen widenBias;
+  const uint8_t* bias;  // linear bias, if there is one
+  size_t biasBytes;     // of an element
+  Widen widenBias;      // null: there is none
 };
 
 // All products declare the same buffers and parameters: the indices of one are those of all.
@@ -51,8 +52,9 @@ Product product_at(const Launch& l, const Types& t, const P& p, uint32_t bits, u
           l.buffer<const uint8_t>(QUANTIZED_MATMUL_WEIGHT) + q * (elements / 8) * bits,
           l.buffer<const uint8_t>(QUANTIZED_MATMUL_SCALES) + q * groups * t.scaleBytes,
           l.buffer<const uint8_t>(QUANTIZED_MATMUL_BIASES) + q * groups * t.scaleBytes,
-          l.buffer<const void>(QUANTIZED_MATMUL_BIAS),
           l.buffer<uint8_t>(QUANTIZED_MATMUL_OUT) + z * p.m * outer * t.outBytes,
+          l.buffer<const uint8_t>(QUANTIZED_MATMUL_BIAS),
+          size_t(p.biasDtype == 1 ? 4 : 2),
           widen[p.biasDtype]};
 }
 

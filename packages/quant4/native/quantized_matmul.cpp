@@ -1,285 +1,30 @@
-// One threadgroup: 64 rows of W against a block of rows of x. W is decoded panel by panel, the lanes being rows of W,
-// and meets six rows of x at a time in registers. bf16 x, where the processor multiplies bf16, meets the codes
-// themselves (exact in bf16), scaled group by group; other x meet the weights in f32.
-#include "matrix_microkernel.h"
-#include "matrix_transpose.h"
-#include "product.h"
-#include "quantized_matmul.params.h"
+// One threadgroup: 64 rows of W against a block of rows of x.
+#include "panels.h"
 
 using namespace mlxts;
 
 namespace {
 
-constexpr uint32_t kBlock = QUANTIZED_MATMUL_BLOCK_ROWS;      // rows of W of a threadgroup
-constexpr uint32_t kF32Depth = QUANTIZED_MATMUL_F32_DEPTH;    // columns of W in a panel of f32
-constexpr uint32_t kBf16Depth = QUANTIZED_MATMUL_BF16_DEPTH;  // and of bf16
-static_assert(kLanes <= QUANTIZED_MATMUL_LANES);
-
-// The rows of W of a threadgroup: scales and biases by group, [groups, kBlock], 0 for rows that do not exist.
-struct Block {
-  const uint8_t* words;
-  size_t rowBytes;
-  uint32_t count, groupSize;
-  const float *scales, *biases;
-
-  // The n ≤ kLanes words from `word` on of the rows of vector v: words[i] has word i of each. Rows that do not exist
-  // read the last one.
-  MLXTS_INLINE void load_transposed(uint32_t v, uint32_t word, uint32_t n, vu32 (&out)[kLanes]) const {
-    for (uint32_t l = 0; l < kLanes; ++l) {
-      const uint32_t row = v * kLanes + l;
-      const uint8_t* p = words + (row < count ? row : count - 1) * rowBytes + size_t(word) * 4;
-      out[l] = n == kLanes ? load_words(p) : load_words(p, n);
-    }
-    transpose(out);
-  }
-};
-
-// Columns k0 … k0 + n − 1 of the weights, decoded: panels [n][kPanelColumns], one after the other.
-template <int Bits>
-void decode_f32_panels(const Block& w, uint32_t k0, uint32_t n, float* panels) {
-  const Codes<Bits> codes;
-  for (uint32_t v = 0; v * kLanes < round_up(w.count, kPanelColumns); ++v) {
-    float* to = panels + v / kTileVectors * n * kPanelColumns + v % kTileVectors * kLanes;
-    for (uint32_t k = 0; k < n; k += kChunk<Bits>) {
-      const uint32_t count = (n - k < uint32_t(kChunk<Bits>) ? n - k : kChunk<Bits>) / kPerWord<Bits>;
-      vu32 words[kLanes];
-      w.load_transposed(v, (k0 + k) / kPerWord<Bits>, count, words);
-      for (uint32_t i = 0; i < count; ++i, to += kPerWord<Bits> * kPanelColumns) {
-        const size_t at = (k0 + k + i * kPerWord<Bits>) / w.groupSize * kBlock + v * kLanes;
-        const vf32 scale = load(w.scales + at), bias = load(w.biases + at);
-        const vu32 flipped = codes.flip(words[i]);
-#pragma GCC unroll 8
-        for (int j = 0; j < kPerWord<Bits>; ++j) store(to + j * kPanelColumns, fma(codes.at(flipped, j), scale, bias));
-      }
-    }
-  }
-}
-
-// c[R, kPanelColumns] += x[R, n] · panel[n, kPanelColumns]
-template <int R>
-void multiply_f32_panel(const float* x, size_t stride, const float* panel, uint32_t n, float* c) {
-  RegisterTile<R, kTileVectors> tile;
-  tile.accumulate(x, stride, 1, panel, kPanelColumns, n);
-  tile.each([&](size_t r, size_t column, vf32 sum) {
-    float* to = c + r * kBlock + column;
-    store(to, load(to) + sum);
-  });
-}
-
-#if defined(__AVX512BF16__)
-// Columns k0 … k0 + n − 1 of the codes, a panel of bf16x2: [n / 2][kBlock]. The two columns are half a word apart.
-template <int Bits>
-void decode_bf16_panel(const Block& w, uint32_t k0, uint32_t n, bf16x2* panel) {
-  constexpr int kSteps = kPerWord<Bits> / 2;
-  alignas(64) uint16_t entries[32];
-  for (int i = 0; i < 32; ++i) entries[i] = from_f32<bf16>(float(i % 16 - 8)).bits;
-  const __m512i table = _mm512_load_si512(entries);
-  for (uint32_t v = 0; v < kBlock / kLanes; ++v) {
-    bf16x2* to = panel + v * kLanes;
-    for (uint32_t k = 0; k < n; k += kChunk<Bits>) {
-      const uint32_t count = (n - k < uint32_t(kChunk<Bits>) ? n - k : kChunk<Bits>) / kPerWord<Bits>;
-      vu32 words[kLanes];
-      w.load_transposed(v, (k0 + k) / kPerWord<Bits>, count, words);
-      for (uint32_t i = 0; i < count; ++i, to += kSteps * kBlock) {
-#pragma GCC unroll 4
-        for (int j = 0; j < kSteps; ++j) {
-          vu32 codes;
-          if constexpr (Bits == 4) {
-            const __m512i shifted = _mm512_srli_epi16(reinterpret_cast<__m512i>(words[i]), uint32_t(4 * j));
-            codes = reinterpret_cast<vu32>(_mm512_permutexvar_epi16(shifted, table));
-          } else {
-            const vi32 flipped = reinterpret_cast<vi32>(words[i] ^ 0x80808080u);
-            const vf32 first = __builtin_convertvector((flipped << (24 - 8 * j)) >> 24, vf32);
-            const vf32 second = __builtin_convertvector((flipped << (8 - 8 * j)) >> 24, vf32);
-            // Whole numbers up to 128 have no more bits than bf16.
-            codes = (reinterpret_cast<vu32>(first) >> 16) | (reinterpret_cast<vu32>(second) & 0xffff0000u);
-          }
-          store_bf16x2(to + j * kBlock, codes);
-        }
-      }
-    }
-  }
-}
-
-// Rows of bf16 x with columns in the order in which panels of codes have them; Σx of each group.
-template <int Bits>
-void order_bf16(const uint8_t* x, uint32_t rows, uint32_t cols, uint32_t groupSize, size_t stride, bf16* to,
-                float* sums) {
-  constexpr int per = kPerWord<Bits>;
-  alignas(64) uint16_t order[32];
-  for (int i = 0; i < 32; ++i) order[i] = uint16_t(i / per * per + i % per / 2 + (i % 2) * per / 2);
-  const __m512i index = _mm512_load_si512(order);
-  for (uint32_t r = 0; r < rows; ++r) {
-    for (uint32_t g = 0; g < cols / groupSize; ++g) {
-      vf32 sum = {};
-      for (uint32_t k = 0; k < groupSize; k += 32) {
-        const size_t at = size_t(r) * cols + size_t(g) * groupSize + k;
-        const __m512i v = _mm512_loadu_si512(x + at * 2);
-        _mm512_store_si512(to + at, _mm512_permutexvar_epi16(index, v));
-        sum += widen_first(reinterpret_cast<vu32>(v)) + widen_second(reinterpret_cast<vu32>(v));
-      }
-      sums[r * stride + g] = reduce_add(sum);
-    }
-  }
-}
-
-// Hides from the compiler that p has been read before.
-MLXTS_INLINE const float* anew(const float* p) {
-  asm("" : "+r"(p));
-  return p;
-}
-
-// c[R, kBlock] += Σ scale·(codes·x) + bias·Σx over `groups` groups, of `depth` bf16x2 each.
-template <int R>
-void multiply_bf16_panel(const bf16* x, size_t xStride, const bf16x2* panel, uint32_t groups, uint32_t depth,
-                         const float* scales, const float* biases, const float* sums, size_t sumStride, float* c) {
-  for (uint32_t g = 0; g < groups; ++g, x += 2 * depth, panel += depth * kBlock) {
-    RegisterTile<R, kBlock / kLanes> dot;
-    dot.accumulate(x, xStride, 2, panel, kBlock, depth);
-#pragma GCC unroll 6
-    for (int r = 0; r < R; ++r) {
-      const vf32 sum = splat(sums[r * sumStride + g]);
-      // Read again for each row: all of them do not fit beside the sums.
-      const float *scale = anew(scales + g * kBlock), *bias = anew(biases + g * kBlock);
-#pragma GCC unroll 4
-      for (int v = 0; v < dot.vectors; ++v) {
-        float* to = c + r * kBlock + v * kLanes;
-        const vf32 with = fma(dot.sum[r][v], load(scale + v * kLanes), load(to));
-        store(to, fma(sum, load(bias + v * kLanes), with));
-      }
-    }
-  }
-}
-#endif
-
-using Scratch = QuantizedMatmulScratch;
-
-// The scales and centered biases of a block of W, by group.
-template <int Bits>
-void load_scales(const Types& t, const Product& m, const QuantizedMatmulParams& p, uint32_t row0, const Scratch& s,
-                 Block& w) {
-  const uint32_t groups = p.cols / p.groupSize;
-  float *scales = s.rowScales, *biases = s.rowBiases;
-  const auto transposed = [&](const float* from, uint32_t g, uint32_t rows, float* to) {
-    vf32 v[kLanes] = {};
-    for (uint32_t l = 0; l < rows; ++l) v[l] = load(from + l * p.groupStride + g);
-    transpose(v);
-    for (uint32_t i = 0; i < kLanes && g + i < groups; ++i) store(to + (g + i) * kBlock, v[i]);
-  };
-  for (uint32_t r = 0; r < kBlock; r += kLanes) {
-    const uint32_t n = r >= w.count ? 0 : w.count - r < kLanes ? w.count - r : kLanes;
-    widen_scales(t, m, row0 + r, n, groups, p.groupStride, scales, biases);
-    for (size_t i = 0; i < n * p.groupStride; i += kLanes)
-      store(biases + i, centered_bias<Bits>(scales + i, biases + i));
-    for (uint32_t g = 0; g < groups; g += kLanes) {
-      transposed(scales, g, n, s.scales + r);
-      transposed(biases, g, n, s.biases + r);
-    }
-  }
-  w.scales = s.scales;
-  w.biases = s.biases;
-}
-
-// multiply(r, std::integral_constant<R>) for tiles of R ≤ kPanelRows rows of x from row r on.
-template <typename Multiply>
-MLXTS_INLINE void for_row_tiles(uint32_t m, Multiply multiply) {
-  uint32_t r = 0;
-  for (; r + kPanelRows <= m; r += kPanelRows) multiply(r, std::integral_constant<int, kPanelRows>());
-  const int left = int(m - r);
-  [&]<int... Less>(std::integer_sequence<int, Less...>) {
-    ((left == Less + 1 ? multiply(r, std::integral_constant<int, Less + 1>()) : void()), ...);
-  }(std::make_integer_sequence<int, kPanelRows - 1>());
-}
-
-// Rows of x as tiles meet them: f32, or bf16 in the order of the codes.
-struct Activations {
-  const float* f32;
-  const bf16* ordered;  // null: f32 is used
-};
-
-template <int Bits>
-Activations prepare(const Types& t, const QuantizedMatmulParams& p, const uint8_t* x, uint32_t rows, const Scratch& s) {
-#if defined(__AVX512BF16__)
-  if (t.bf16x && fits_bf16_dot(t, x, size_t(rows) * p.cols)) {
-    bf16* ordered = reinterpret_cast<bf16*>(s.activations);
-    order_bf16<Bits>(x, rows, p.cols, p.groupSize, p.groupStride, ordered, s.sums);
-    return {nullptr, ordered};
-  }
-#endif
-  if (t.xBytes == 4) return {reinterpret_cast<const float*>(x), nullptr};
-  t.x(x, s.activations, size_t(rows) * p.cols);
-  return {s.activations, nullptr};
-}
-
-// c[m, kBlock] = x · Wᵀ
-template <int Bits>
-void multiply_f32(const float* x, uint32_t m, uint32_t cols, const Block& w, const Scratch& s) {
-  for (uint32_t k0 = 0; k0 < cols; k0 += kF32Depth) {
-    const uint32_t n = cols - k0 < kF32Depth ? cols - k0 : kF32Depth;
-    decode_f32_panels<Bits>(w, k0, n, s.panel);
-    for (uint32_t column = 0; column < w.count; column += kPanelColumns)
-      for_row_tiles(m, [&](uint32_t r, auto R) {
-        multiply_f32_panel<R>(x + size_t(r) * cols + k0, cols, s.panel + column * n, n,
-                              s.products + r * kBlock + column);
-      });
-  }
-}
-
-template <int Bits>
-void multiply(const Activations& x, uint32_t m, const QuantizedMatmulParams& p, const Block& w, const Scratch& s) {
-  const uint32_t cols = p.cols;
-  memset(s.products, 0, size_t(m) * kBlock * 4);
-#if defined(__AVX512BF16__)
-  for (uint32_t k0 = 0; x.ordered && k0 < cols; k0 += kBf16Depth) {
-    const uint32_t n = cols - k0 < kBf16Depth ? cols - k0 : kBf16Depth, g0 = k0 / w.groupSize;
-    bf16x2* panel = reinterpret_cast<bf16x2*>(s.panel);
-    decode_bf16_panel<Bits>(w, k0, n, panel);
-    for_row_tiles(m, [&](uint32_t r, auto R) {
-      multiply_bf16_panel<R>(x.ordered + size_t(r) * cols + k0, cols, panel, n / w.groupSize, w.groupSize / 2,
-                             w.scales + g0 * kBlock, w.biases + g0 * kBlock, s.sums + r * p.groupStride + g0,
-                             p.groupStride, s.products + r * kBlock);
-    });
-  }
-#endif
-  if (!x.ordered) multiply_f32<Bits>(x.f32, m, cols, w, s);
-}
-
-// Rounds `rows` rows of c, with the bias added, to columns row0 … row0 + count − 1 of out.
-void store_rows(const Types& t, const Product& m, const QuantizedMatmulParams& p, uint32_t m0, uint32_t rows,
-                uint32_t row0, uint32_t count, float* c) {
-  float bias[kBlock];
-  if (m.widenBias) m.widenBias(static_cast<const uint8_t*>(m.bias) + row0 * (p.biasDtype == 1 ? 4 : 2), bias, count);
-  for (uint32_t i = 0; i < rows; ++i, c += kBlock) {
-    if (m.widenBias)
-      for (uint32_t r = 0; r < count; ++r) c[r] += bias[r];
-    t.out(c, m.out + (size_t(m0 + i) * p.rows + row0) * t.outBytes, count);
-  }
-}
-
 template <int Bits>
 void matmul(const Launch& l, const Types& t) {
   const auto& p = l.args<QuantizedMatmulParams>();
-  const Scratch s = scratch_of(l, p);
+  const auto s = scratch_of(l, p);
   const uint64_t blocks = l.threadgroups[0], mBlocks = l.threadgroups[1];
   uint64_t prepared = ~uint64_t(0);
   Product m{};
-  Activations x{};
+  TileRows x{};
   for (uint64_t index = l.begin; index < l.end; ++index) {
-    const uint32_t row0 = uint32_t(index % blocks) * kBlock;
     const uint64_t batch = index / blocks, z = batch / mBlocks;
     const uint32_t m0 = uint32_t(batch % mBlocks) * p.mBlock;
     const uint32_t rows = p.m - m0 < p.mBlock ? p.m - m0 : p.mBlock;
     if (batch != prepared) {
       m = product_at(l, t, p, Bits, z, true);
-      x = prepare<Bits>(t, p, m.x + size_t(m0) * p.cols * t.xBytes, rows, s);
+      x = prepare<Bits>(t, p, rows, s, true, [&](uint32_t i) { return m.x + size_t(m0 + i) * p.cols * t.xBytes; });
       prepared = batch;
     }
-    const size_t rowBytes = size_t(p.cols) * Bits / 8;
-    const uint32_t count = p.rows - row0 < kBlock ? p.rows - row0 : kBlock;
-    Block w{m.weight + row0 * rowBytes, rowBytes, count, p.groupSize, nullptr, nullptr};
-    load_scales<Bits>(t, m, p, row0, s, w);
-    multiply<Bits>(x, rows, p, w, s);
-    store_rows(t, m, p, m0, rows, row0, count, s.products);
+    const uint32_t row0 = uint32_t(index % blocks) * kBlock, next = row0 + kBlock;
+    multiply_block<Bits>(t, p, x, rows, {&m, row0}, {next < p.rows ? &m : nullptr, next}, s,
+                         [&](uint32_t i) { return m.out + size_t(m0 + i) * p.rows * t.outBytes; });
   }
 }
 

@@ -93,7 +93,7 @@ void store_chunk(const Types& t, const QuantizedMatmulRowsParams& p, const Produ
                  uint32_t c, uint32_t columns, const float* totals) {
   constexpr int P = kPerWord<Bits>;
   float bias[kColumns], y[kColumns];
-  if (q.widenBias) q.widenBias(static_cast<const uint8_t*>(q.bias) + c * (p.biasDtype == 1 ? 4 : 2), bias, columns);
+  if (q.widenBias) q.widenBias(q.bias + c * q.biasBytes, bias, columns);
   for (uint32_t i = 0; i < m; ++i) {
     const float* sums = totals + i * kSums<Bits> * kLanes;
     for (uint32_t k = 0; k < columns; ++k) {

@@ -101,7 +101,7 @@ export const quantizedMatmulKernel = defineKernel({
   launchParams: { cpu: { mBlock: "u32", groupStride: "u32" } },
   constants: {
     // On a CPU a threadgroup has blockRows rows of W, and a panel so many of their columns.
-    cpu: { blockRows: 64, f32Depth: 256, bf16Depth: 1024, lanes: 16 },
+    cpu: { blockRows: 64, f32Depth: 256, bf16Depth: 128, lanes: 16 },
     // On a GPU a threadgroup has tileM rows of x against tileRows of W, each of its simdgroups partM against partRows,
     // tileBytes of each at a time.
     gpu: { threads: 128, tileM: 64, tileRows: 64, partM: 32, partRows: 32, tileBytes: 64 },
