@@ -40,7 +40,15 @@ function tensorRow(
   return [name, shapeText(spec.shape), dtypeText(spec.dtype, params), about].map(cell);
 }
 
-const inputNotes = ({ optional }: TensorSpec): string[] => (optional ? ["optional"] : []);
+const inputNotes = ({ optional }: { optional?: boolean }): string[] => (optional ? ["optional"] : []);
+
+function recordRow(name: string, spec: RecordSpec, params: OpDescriptor["params"]): string[] {
+  const { tensor, type, doc } = spec;
+  const [shape, dtypes] = tensor ? [shapeText(tensor.shape), `${dtypeText(tensor.dtype, params)}, `] : ["", ""];
+  return [`\`${name}\``, shape, `${dtypes}\`${type}\``, [...(doc ? [doc] : []), ...inputNotes(spec)].join("; ")].map(
+    cell,
+  );
+}
 
 /** The tensors and attributes of a value that several ops take as one input. */
 export function recordTable(spec: RecordSpec): string {
@@ -73,9 +81,7 @@ const valueText = (value: number | string | boolean): string =>
 export function opTables({ inputs, outputs, params }: OpDescriptor): string {
   const tensors = [
     ...Object.entries(inputs).flatMap(([name, spec]) =>
-      "tensors" in spec
-        ? [[`\`${name}\``, "", `\`${spec.type}\``, cell(spec.doc ?? "")]]
-        : [tensorRow(`\`${name}\``, spec, params, inputNotes(spec))],
+      "tensors" in spec ? [recordRow(name, spec, params)] : [tensorRow(`\`${name}\``, spec, params, inputNotes(spec))],
     ),
     ...Object.entries(outputs).map(([name, spec]) =>
       tensorRow(`\`${name}\` (output)`, spec, params, outputNotes(spec)),

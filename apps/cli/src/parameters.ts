@@ -1,5 +1,4 @@
 import { type Checkpoint, MlxtsError, type StoredDtype } from "@mlxts/core";
-import type { LanguageModel } from "@mlxts/models";
 import { packingOf, type Quantization } from "@mlxts/quant4";
 
 /** The weights of a checkpoint, counted. */
@@ -8,8 +7,6 @@ export interface Parameters {
   total: number;
   /** The quantized ones. */
   quantized: number;
-  /** Weights by tensor, as `total` counts them. */
-  tensors: Map<string, number>;
   /** Quantized weights by `bits` and `groupSize`: their modules, and their groups that share a scale and a bias. */
   groups: { bits: number; groupSize: number; modules: number; groups: number; weights: number }[];
 }
@@ -24,7 +21,7 @@ const product = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
  * @throws MlxtsError `QuantConfig` or `UnsupportedDtype` when it is unknown what packed words hold
  */
 export function countParameters(checkpoint: Checkpoint, quantization: Quantization | undefined): Parameters {
-  const counted: Parameters = { total: 0, quantized: 0, tensors: new Map(), groups: [] };
+  const counted: Parameters = { total: 0, quantized: 0, groups: [] };
   const packed = new Set(
     checkpoint.names.filter((name) => name.endsWith(".scales")).map((name) => name.slice(0, -".scales".length)),
   );
@@ -32,7 +29,7 @@ export function countParameters(checkpoint: Checkpoint, quantization: Quantizati
     const { storedDtype, shape } = checkpoint.info(name);
     const [module, part] = [name.slice(0, name.lastIndexOf(".")), name.slice(name.lastIndexOf(".") + 1)];
     if (!packed.has(module) || !["weight", "scales", "biases"].includes(part)) {
-      if (FLOAT_TYPES.has(storedDtype)) counted.tensors.set(name, product(shape));
+      if (FLOAT_TYPES.has(storedDtype)) counted.total += product(shape);
       continue;
     }
     if (part !== "weight") continue;
@@ -52,20 +49,7 @@ export function countParameters(checkpoint: Checkpoint, quantization: Quantizati
     kind.groups += weights / groupSize;
     kind.weights += weights;
     counted.quantized += weights;
-    counted.tensors.set(name, weights);
+    counted.total += weights;
   }
-  for (const weights of counted.tensors.values()) counted.total += weights;
   return counted;
-}
-
-/** Tensors of experts that a router chooses, in all layouts. */
-const ROUTED = /\.(experts|switch_mlp)\./;
-
-/** The weights that take part in computing one token: of the experts only those that it goes to. */
-export function activeParameters({ tensors }: Parameters, { tensorNames, sizes }: LanguageModel): number {
-  const share = sizes.experts ? sizes.experts.perToken / sizes.experts.count : 1;
-  let active = 0;
-  for (const [name, weights] of tensors)
-    if (tensorNames.has(name)) active += ROUTED.test(name) ? weights * share : weights;
-  return active;
 }

@@ -63,6 +63,11 @@ METAL_FUNC float4 round4(float4 v) {
   return float4(float(T(v.x)), float(T(v.y)), float(T(v.z)), float(T(v.w)));
 }
 
+// What is added to the outputs of a column where there is no bias.
+struct NothingAdded {
+  METAL_FUNC float operator()(uint) const thread { return 0.0f; }
+};
+
 // Gives every thread the sum of `value` over its threadgroup. `partial` has a float for each simdgroup; two uses of it
 // need a barrier between them.
 METAL_FUNC float threadgroup_sum(float value, threadgroup float* partial, uint lane, uint simdgroup, uint simdgroups) {

@@ -221,26 +221,39 @@ METAL_FUNC ProductPart product_part(uint simdgroup, uint rows, uint columns) {
   return {row, column, row < rows && column < columns ? width : 0};
 }
 
-struct NothingAdded {
-  METAL_FUNC float operator()(uint) const thread { return 0.0f; }
+// Rows of a matrix that lie `stride` apart.
+template <typename T>
+struct EvenRows {
+  device T* first;
+  ulong stride;
+
+  METAL_FUNC device T* operator()(uint row) const thread { return first + row * stride; }
 };
 
-// Rounds the sums of a part to `out` [m, n], with added(column) added to those of a column; the outputs of the
-// threadgroup begin at row m0 and column n0.
-template <typename O, uint M, uint N, typename Added = NothingAdded>
-METAL_FUNC void store(thread TileSum<M, N>& sum, ProductPart part, device O* out, uint m0, uint m, uint n0, uint n,
-                      uint lane, Added added = Added()) {
+// Rounds the sums of a part to rows of `n` elements, of which rows_at(row) is the one for a row of the threadgroup's
+// outputs and `rows` are wanted, with added(column) added to those of a column; the outputs of the threadgroup begin at
+// column n0.
+template <typename O, uint M, uint N, typename RowsAt, typename Added>
+METAL_FUNC void store_rows(thread TileSum<M, N>& sum, ProductPart part, RowsAt rows_at, uint rows, uint n0, uint n,
+                           uint lane, Added added) {
   MLXTS_UNROLL for (uint c = 0; c < N / 8; ++c) {
     MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
       const uint column = n0 + part.column + 8 * c + matrix_column(lane) + e;
       if (8 * c >= part.columns || column >= n) continue;
       const float more = added(column);
       MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
-        const uint row = m0 + part.row + 8 * r + matrix_row(lane);
-        if (row < m) out[ulong(row) * n + column] = O(sum.at(r, c, e) + more);
+        const uint row = part.row + 8 * r + matrix_row(lane);
+        if (row < rows) rows_at(row)[column] = O(sum.at(r, c, e) + more);
       }
     }
   }
+}
+
+// The same to neighboring rows, from row m0 of `out` [m, n] on.
+template <typename O, uint M, uint N, typename Added = NothingAdded>
+METAL_FUNC void store(thread TileSum<M, N>& sum, ProductPart part, device O* out, uint m0, uint m, uint n0, uint n,
+                      uint lane, Added added = Added()) {
+  store_rows<O>(sum, part, EvenRows<O>{out + ulong(m0) * n, n}, m - m0, n0, n, lane, added);
 }
 
 // Neighbors in device memory, as many at a time as a GPU can; the compiler combines the loads.
@@ -261,13 +274,18 @@ struct TileCopy {
 
   // The first `rows` rows and `columns` columns from `from` on, rows `stride` apart; zeros for the others.
   METAL_FUNC void start(device const T* from, ulong stride, uint rows, uint columns, uint index) thread {
+    start_rows(EvenRows<const T>{from, stride}, 0, rows, columns, index);
+  }
+  // The same of rows anywhere in device memory: row r of the tile begins at element `begin` of rows_at(r).
+  template <typename RowsAt>
+  METAL_FUNC void start_rows(RowsAt rows_at, uint begin, uint rows, uint columns, uint index) thread {
     const uint first = index / kPerRow, column = index % kPerRow * 4;
     const uint left = column < columns ? columns - column : 0;
-    from += first * stride + column;
     rows = metal::min(rows, Rows);
-    MLXTS_UNROLL for (uint i = 0; i < kOwn; ++i, from += kStep * stride) {
+    MLXTS_UNROLL for (uint i = 0; i < kOwn; ++i) {
       held[i] = metal::vec<T, 4>(T(0.0f));
       if (first + i * kStep >= rows || left == 0) continue;
+      device const T* from = rows_at(first + i * kStep) + begin + column;
       held[i] = left >= 4
                     ? metal::vec<T, 4>(from[0], from[1], from[2], from[3])
                     : metal::vec<T, 4>(from[0], left > 1 ? from[1] : T(0.0f), left > 2 ? from[2] : T(0.0f), T(0.0f));
@@ -278,6 +296,12 @@ struct TileCopy {
   METAL_FUNC void start(threadgroup E* to, device const T* from, ulong stride, uint rows, uint columns,
                         uint index) thread {
     start(from, stride, rows, columns, index);
+    spoil(to, index);
+  }
+  template <typename RowsAt>
+  METAL_FUNC void start_rows(threadgroup E* to, RowsAt rows_at, uint begin, uint rows, uint columns,
+                             uint index) thread {
+    start_rows(rows_at, begin, rows, columns, index);
     spoil(to, index);
   }
   METAL_FUNC void finish(threadgroup E* to, uint index) const thread {

@@ -20,6 +20,7 @@ export type {
   WrapOptions,
 } from "./api.ts";
 export { ARENA_ALIGNMENT, arenaBytes } from "./arena.ts";
+export { type BatchAxis, broadcastAxes, broadcastShape } from "./broadcast.ts";
 export { Checkpoint, type CheckpointTensor, openCheckpoint } from "./checkpoint.ts";
 export type { CommitOptions } from "./commit_options.ts";
 export type { DeviceCounters } from "./counters.ts";
@@ -50,6 +51,15 @@ export {
   wrongValue,
 } from "./errors.ts";
 export { readPlainFile } from "./files.ts";
+export {
+  GATHERED_FAULTS,
+  GATHERED_PARAMS,
+  type Gathered,
+  gatheredInputs,
+  gatheredProducts,
+  gatheredSlots,
+  ORDERED_FAULTS,
+} from "./gathered_rows.ts";
 export { printAsJson } from "./identity.ts";
 export {
   type Access,
@@ -81,6 +91,7 @@ export type {
 } from "./op_types.ts";
 export { checkOptionNames, type OptionNames } from "./options.ts";
 export { paramsHeader } from "./params_header.ts";
+export { OTHER_QUANTIZED_MODES, QUANTIZED, type QuantizedDims, quantizedDims, refuseBits } from "./quantized.ts";
 export {
   type HostBytes,
   type HostTensor,

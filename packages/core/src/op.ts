@@ -33,6 +33,8 @@ class Check {
   private readonly descriptor: OpDescriptor;
   private readonly lists: DescriptorLists;
   private readonly asked = new Set<string>();
+  /** Inputs that were given as records. */
+  private readonly copied = new Set<string>();
   private leadBound = false;
 
   constructor(descriptor: OpDescriptor, lists: DescriptorLists, encoder: CommandEncoder) {
@@ -66,9 +68,16 @@ class Check {
       const value = given[name];
       if (value !== undefined) inputs[name] = value;
     }
-    for (const record of lists.records) inputs[record] = this.copyRecord(record, inputs[record]);
-    for (const [name, spec, record] of lists.inputs) {
-      const value = (record === undefined ? inputs : (inputs[record] as Record<string, unknown>))[name];
+    for (const record of lists.records) {
+      const { tensor, optional } = descriptor.inputs[record] as RecordSpec;
+      const value = inputs[record];
+      if ((tensor && value instanceof Tensor) || (optional && value === undefined)) continue;
+      inputs[record] = this.copyRecord(record, value);
+      this.copied.add(record);
+    }
+    for (const [name, spec, record, part] of lists.inputs) {
+      if (!this.counts(name, record)) continue;
+      const value = part === undefined ? inputs[name] : this.partOf(record, part);
       if (value === undefined && spec.optional) continue;
       if (!(value instanceof Tensor)) throw wrongKind(op, name, "be a Tensor", value);
       this.tensors[name] = value;
@@ -80,8 +89,9 @@ class Check {
         throw wrongKind(op, name, "be a Tensor or true", value);
       else this.outputs[name] = value;
     }
-    for (const [name, spec, record] of lists.params) {
-      const given = (record === undefined ? options : (inputs[record] as Record<string, unknown>))[name];
+    for (const [name, spec, record, part] of lists.params) {
+      if (!this.counts(name, record)) continue;
+      const given = part === undefined ? options[name] : this.partOf(record, part);
       const value = given ?? spec.default;
       if (value === undefined && spec.optional) continue;
       if (spec.kind === "choice") {
@@ -91,10 +101,24 @@ class Check {
     }
   }
 
+  /** Whether a name counts: of an input that was given as a record its parts do, of others the input itself. */
+  private counts(name: string, record: string | undefined): boolean {
+    return record === undefined ? !this.copied.has(name) : this.copied.has(record);
+  }
+
+  private partOf(record: string | undefined, part: string): unknown {
+    return (this.inputs[record as string] as Record<string, unknown>)[part];
+  }
+
   /** A copy of a record: its tensors and attributes. */
   private copyRecord(name: string, given: unknown): Record<string, unknown> {
-    const { tensors, attributes } = this.descriptor.inputs[name] as RecordSpec;
-    namesOf(this.op, name, given, `be an object with ${Object.keys(tensors).join(", ")}`);
+    const { tensors, attributes, tensor } = this.descriptor.inputs[name] as RecordSpec;
+    namesOf(
+      this.op,
+      name,
+      given,
+      `be ${tensor ? "a Tensor or " : ""}an object with ${Object.keys(tensors).join(", ")}`,
+    );
     const copy: Record<string, unknown> = {};
     for (const field of [...Object.keys(tensors), ...Object.keys(attributes)])
       copy[field] = (given as Record<string, unknown>)[field];
@@ -132,9 +156,9 @@ class Check {
   }
 
   /** The shape that a rule asks for; a letter stands where no tensor has given a value. */
-  expected(rule: ShapeRule, rank = 0): readonly (number | string)[] {
-    if (typeof rule !== "string") return rule.of(this.context());
-    const { open, dims } = formFor(rule, rank) ?? firstForm(rule);
+  expected(rule: ShapeRule, given: readonly number[] = []): readonly (number | string)[] {
+    if (typeof rule !== "string") return rule.of(this.context(), given);
+    const { open, dims } = formFor(rule, given.length) ?? firstForm(rule);
     const shape: (number | string)[] = open ? (this.leadBound ? [...this.lead] : ["..."]) : [];
     for (const dim of dims) shape.push(typeof dim === "string" ? (this.dims[dim] ?? dim) : dim);
     return shape;
@@ -158,7 +182,7 @@ class Check {
     if (tensor.device !== this.device) this.fail(name, "belong to the encoder's device", "a tensor of another device");
     if (tensor.disposed) throw disposedError(`tensor \`${name}\``);
     if (!dtypes.includes(tensor.dtype)) this.fail(name, `have dtype ${dtypes.join(" or ")}`, tensor.dtype);
-    const expected = this.expected(shape, tensor.shape.length);
+    const expected = this.expected(shape, tensor.shape);
     if (expected.length !== tensor.shape.length || expected.some((dim, i) => dim !== tensor.shape[i]))
       this.fail(name, `have shape [${expected.join(", ")}]`, tensor.shape);
   }
@@ -206,6 +230,15 @@ class Check {
 
   context(): OpContext {
     return this as unknown as OpContext;
+  }
+}
+
+/** Whether a value is what an op's own functions get. */
+export function isOpContext(value: unknown): boolean {
+  try {
+    return value instanceof Check;
+  } catch {
+    return false; // a revoked Proxy
   }
 }
 

@@ -26,7 +26,14 @@ const DECLARATION: OptionNames<AnyDeclaration> = {
 };
 const TENSOR: OptionNames<TensorSpec> = { dtype: true, shape: true, doc: true, optional: true };
 const OUTPUT: OptionNames<OutputSpec> = { ...TENSOR, inPlace: true, needs: true };
-const RECORD: OptionNames<RecordSpec> = { type: true, tensors: true, attributes: true, doc: true };
+const RECORD: OptionNames<RecordSpec> = {
+  type: true,
+  tensors: true,
+  attributes: true,
+  tensor: true,
+  doc: true,
+  optional: true,
+};
 const COMMON = { kind: true, default: true, optional: true, doc: true };
 const NUMBER: OptionNames<NumberSpec> = { ...COMMON, integer: true, min: true, max: true, above: true };
 const CHOICE: OptionNames<ChoiceSpec> = { ...COMMON, values: true };
@@ -73,14 +80,15 @@ function checkInput(name: string, spec: unknown): void {
 
 function checkRecord(name: string, spec: Record<string, unknown>): void {
   checkOptionNames<object>(OP, spec, RECORD as OptionNames<object>, name);
-  const { type, tensors, attributes } = spec;
+  const { type, tensors, attributes, tensor } = spec;
   if (typeof type !== "string") throw wrongKind(OP, name, "have as type a name", type);
   checkObject(name, tensors);
   checkObject(name, attributes);
-  for (const [field, tensor] of Object.entries(tensors)) {
-    checkObject(field, tensor);
-    checkOptionNames<object>(OP, tensor, TENSOR as OptionNames<object>, field);
-    checkTensor(field, tensor, false);
+  const own = tensor === undefined ? [] : [[name, tensor] as const];
+  for (const [field, each] of [...own, ...Object.entries(tensors)]) {
+    checkObject(field, each);
+    checkOptionNames<object>(OP, each, TENSOR as OptionNames<object>, field);
+    checkTensor(field, each, false);
   }
   for (const [field, param] of Object.entries(attributes)) checkParam(field, param);
 }

@@ -1,6 +1,15 @@
 // What can be read of an op's descriptor: its tensors and parameters in lists, and its rules as text.
 import { wrongKind } from "./errors.ts";
-import type { InputSpec, OpDescriptor, OutputSpec, ParamSpec, RecordSpec, ShapeRule, TensorSpec } from "./op_types.ts";
+import type {
+  DtypeRule,
+  InputSpec,
+  OpDescriptor,
+  OutputSpec,
+  ParamSpec,
+  RecordSpec,
+  ShapeRule,
+  TensorSpec,
+} from "./op_types.ts";
 import { namesOf } from "./options.ts";
 
 /** One form of a shape rule: a letter or a number for each dimension, after any number of leading ones where it is open. */
@@ -46,25 +55,58 @@ export function checkDescriptor(op: string, descriptor: unknown): void {
   if (!names.includes("inputs")) throw wrongKind(op, "descriptor", "be the `op` of an op", descriptor);
 }
 
-/** All tensors of the inputs, those of records by their own names. */
-export function inputTensors(
-  descriptor: Pick<OpDescriptor, "inputs">,
-): [name: string, spec: TensorSpec, record?: string][] {
-  checkDescriptor("inputTensors", descriptor);
-  return Object.entries(descriptor.inputs).flatMap(([name, spec]): [string, TensorSpec, string?][] =>
-    isRecord(spec) ? Object.entries(spec.tensors).map(([field, s]) => [field, s, name]) : [[name, spec]],
+/** A tensor or a parameter; those of a record input with its name and their own there. */
+type Named<S> = [name: string, spec: S, record?: string, part?: string];
+
+/** What the parts of a record input are called beside the other inputs. */
+const partName = (input: string, { tensor }: RecordSpec, part: string) => (tensor ? `${input}.${part}` : part);
+
+function tensorsOf(inputs: OpDescriptor["inputs"]): Named<TensorSpec>[] {
+  return Object.entries(inputs).flatMap(([input, spec]): Named<TensorSpec>[] => {
+    if (!isRecord(spec)) return [[input, spec]];
+    const { tensors, tensor, doc } = spec;
+    const named = (rule: DtypeRule): DtypeRule =>
+      rule.startsWith("=") && rule.slice(1) in tensors ? `=${partName(input, spec, rule.slice(1))}` : rule;
+    const parts = Object.entries(tensors).map(
+      ([part, own]): Named<TensorSpec> => [
+        partName(input, spec, part),
+        { ...own, dtype: own.dtype.map(named) },
+        input,
+        part,
+      ],
+    );
+    return tensor ? [[input, { ...tensor, ...(doc === undefined ? {} : { doc }), optional: true }], ...parts] : parts;
+  });
+}
+
+function paramsOf({ inputs, params }: Pick<OpDescriptor, "inputs" | "params">): Named<ParamSpec>[] {
+  const attributes = Object.entries(inputs).flatMap(([input, spec]) =>
+    isRecord(spec)
+      ? Object.entries(spec.attributes).map(
+          ([part, own]): Named<ParamSpec> => [partName(input, spec, part), own, input, part],
+        )
+      : [],
   );
+  return [...attributes, ...Object.entries(params)];
+}
+
+/** The same where parts of records that need not be given, or not as records, are optional. */
+const withOptional = <S extends TensorSpec | ParamSpec>(all: Named<S>[], { inputs }: Pick<OpDescriptor, "inputs">) =>
+  all.map(([name, spec, ...of]): Named<S> => {
+    const record = of[0] === undefined ? undefined : (inputs[of[0]] as RecordSpec);
+    return record?.tensor || record?.optional ? [name, { ...spec, optional: true }, ...of] : [name, spec, ...of];
+  });
+
+/** All tensors of the inputs, those of records one by one. */
+export function inputTensors(descriptor: Pick<OpDescriptor, "inputs">): Named<TensorSpec>[] {
+  checkDescriptor("inputTensors", descriptor);
+  return withOptional(tensorsOf(descriptor.inputs), descriptor);
 }
 
 /** All parameters: the options and the attributes of record inputs. */
-export function opParams(
-  descriptor: Pick<OpDescriptor, "inputs" | "params">,
-): [name: string, spec: ParamSpec, record?: string][] {
+export function opParams(descriptor: Pick<OpDescriptor, "inputs" | "params">): Named<ParamSpec>[] {
   checkDescriptor("opParams", descriptor);
-  const attributes = Object.entries(descriptor.inputs).flatMap(([name, spec]): [string, ParamSpec, string?][] =>
-    isRecord(spec) ? Object.entries(spec.attributes).map(([field, s]) => [field, s, name]) : [],
-  );
-  return [...attributes, ...Object.entries(descriptor.params).map(([name, spec]): [string, ParamSpec] => [name, spec])];
+  return withOptional(paramsOf(descriptor), descriptor);
 }
 
 /** A shape rule as messages and documents show it: `[..., D]`. */
@@ -78,9 +120,9 @@ export function shapeText(rule: ShapeRule): string {
 
 /** What each call needs of a descriptor, computed once. */
 export interface DescriptorLists {
-  readonly inputs: ReturnType<typeof inputTensors>;
+  readonly inputs: readonly Named<TensorSpec>[];
   readonly outputs: readonly [name: string, spec: OutputSpec][];
-  readonly params: ReturnType<typeof opParams>;
+  readonly params: readonly Named<ParamSpec>[];
   /** Inputs that are records. */
   readonly records: readonly string[];
   /** All that `inputs` may name. */
@@ -90,9 +132,9 @@ export interface DescriptorLists {
 export function listsOf(descriptor: OpDescriptor): DescriptorLists {
   const { inputs, outputs } = descriptor;
   return {
-    inputs: inputTensors(descriptor),
+    inputs: tensorsOf(inputs),
     outputs: Object.entries(outputs),
-    params: opParams(descriptor),
+    params: paramsOf(descriptor),
     records: Object.keys(inputs).filter((name) => isRecord(inputs[name] as InputSpec)),
     names: [...Object.keys(inputs), ...Object.keys(outputs)],
   };

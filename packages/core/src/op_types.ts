@@ -8,9 +8,10 @@ export type DtypeRule = Dtype | `=${string}`;
 /**
  * A shape as letters: `"... D"`, `"B T H K"`, `"N 3"`. `...` is any number of leading dimensions; a letter has one
  * value in the whole op, taken from the first tensor that has it. `"B T H | B T H K"` stands for the form with as many
- * dimensions as the tensor has. A shape that must be computed has a text and a function.
+ * dimensions as the tensor has. A shape that must be computed has a text and a function, which also gets the shape of
+ * the tensor that is checked, if there is one.
  */
-export type ShapeRule = string | { text: string; of(c: OpContext): readonly number[] };
+export type ShapeRule = string | { text: string; of(c: OpContext, given: readonly number[]): readonly number[] };
 
 export interface TensorSpec {
   dtype: readonly DtypeRule[];
@@ -19,13 +20,19 @@ export interface TensorSpec {
   optional?: boolean;
 }
 
-/** Several tensors and their attributes passed as one value, e.g. a quantized matrix. */
+/**
+ * Several tensors and their attributes passed as one value, e.g. a quantized matrix. Where checks, messages and tools name
+ * them one by one, they go by their own names; by `input.part` if one plain tensor may be given in place of them.
+ */
 export interface RecordSpec {
   /** What the value's type is called in generated signatures. */
   type: string;
   tensors: Record<string, TensorSpec>;
   attributes: Record<string, ParamSpec>;
+  /** The tensor that may be given in place of the record. */
+  tensor?: Omit<TensorSpec, "optional" | "doc">;
   doc?: string;
+  optional?: boolean;
 }
 
 export interface OutputSpec extends Omit<TensorSpec, "dtype"> {
@@ -64,7 +71,10 @@ type Values<T, Map> = { [K in Exclude<keyof T, OptionalKeys<T>>]: Map[K & keyof 
 };
 type ParamMap<P> = { [K in keyof P]: ParamValue<P[K]> };
 type RecordValue<R extends RecordSpec> = { [K in keyof R["tensors"]]: Tensor } & ParamMap<R["attributes"]>;
-type InputMap<I> = { [K in keyof I]: I[K] extends RecordSpec ? Readonly<RecordValue<I[K]>> : Tensor };
+type InputValue<S> = S extends RecordSpec
+  ? Readonly<RecordValue<S>> | (S extends { tensor: object } ? Tensor : never)
+  : Tensor;
+type InputMap<I> = { [K in keyof I]: InputValue<I[K]> };
 
 export type OpInputs<I, O> = Values<I, InputMap<I>> & { [K in keyof O]?: Tensor | true | undefined };
 export type OpOptions<P> = Values<P, ParamMap<P>>;
@@ -95,7 +105,7 @@ export interface OpContext<
   readonly op: string;
   readonly encoder: CommandEncoder;
   readonly device: Device;
-  /** Input tensors, those of records by their own names. */
+  /** Input tensors, those of records one by one. */
   readonly tensors: Readonly<Record<string, Tensor>>;
   readonly inputs: Values<I, InputMap<I>>;
   /** Outputs: those passed in, the others allocated once all checks have passed. */

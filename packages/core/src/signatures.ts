@@ -53,6 +53,13 @@ function tensorText(spec: TensorSpec | OutputSpec, options: OpDescriptor["params
   return spec.doc ? `${sentence(spec.doc)} ${place}` : place;
 }
 
+function recordText(spec: RecordSpec, options: OpDescriptor["params"]): string {
+  const { tensor, type, doc = "" } = spec;
+  if (!tensor) return sentence(doc);
+  const dtype = dtypeText(tensor.dtype, options);
+  return `${doc && `${sentence(doc)} `}${shapeText(tensor.shape)}, ${dtype}, or such a matrix as a \`${type}\`.`;
+}
+
 /** The comment of an output, which may be passed among the inputs. */
 function outputText(spec: OutputSpec, options: OpDescriptor["params"]): string {
   const needs = spec.needs ? ` (with ${alternatives(spec.needs.map((option) => `\`${option}\``))})` : "";
@@ -111,7 +118,12 @@ function opTypes({ name, summary, inputs, outputs, params }: OpDescriptor): stri
   const type = pascal(name);
   const given = Object.entries(inputs).flatMap(([input, spec]) =>
     "tensors" in spec
-      ? property(input, false, spec.type, sentence(spec.doc ?? ""))
+      ? property(
+          input,
+          spec.optional ?? false,
+          spec.tensor ? `Tensor | ${spec.type}` : spec.type,
+          recordText(spec, params),
+        )
       : property(input, spec.optional ?? false, "Tensor", tensorText(spec, params)),
   );
   const outs = Object.entries(outputs);

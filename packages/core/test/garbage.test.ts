@@ -95,6 +95,18 @@ describe("every public function of core refuses what it cannot take", () => {
     return encoder.finish();
   };
   const recording = recorded();
+  const quantizedContext = () => {
+    const contexts: unknown[] = [];
+    const plain = { dtype: ["f32"], shape: "R C" } as const;
+    const takes = core.defineOp({
+      ...{ name: "takes", summary: "a matrix", inputs: { q: { ...core.QUANTIZED, tensor: plain } } },
+      ...{ outputs: {}, params: {}, encode: (context: unknown) => void contexts.push(context) },
+    });
+    const [weight, scales] = [device.tensor("u32", [2, 4]), device.tensor("f32", [2, 1])];
+    const attributes = { bits: 4, groupSize: 32, mode: "affine" } as const;
+    takes(device.encoder(), { q: { weight, scales, biases: device.tensor("f32", [2, 1]), ...attributes } });
+    return contexts[0];
+  };
   const dispatch = {
     variant: "u32",
     buffers: { x: tensor, out: device.tensor("u32", [4]) },
@@ -250,6 +262,13 @@ describe("every public function of core refuses what it cannot take", () => {
     opParams: of(core.opParams, increment.op),
     shapeText: of(core.shapeText, "N" as core.ShapeRule),
     paramText: of(core.paramText, { kind: "number", integer: true, min: 1 }),
+    quantizedDims: of(
+      (context, offered, input) => core.quantizedDims(context as never, offered, input as undefined),
+      quantizedContext() as object,
+      [4] as readonly number[],
+      "q" as unknown,
+    ),
+    refuseBits: of(core.refuseBits, "op", 4 as unknown, [4] as readonly unknown[]),
     unsupported: of(core.unsupported, "op", "f16", "remedy"),
     opSignatures: of((ops) => core.opSignatures(ops), [increment.op] as never),
     "an op": of(

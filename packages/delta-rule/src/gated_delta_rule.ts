@@ -282,7 +282,7 @@ export const gatedDeltaRule = defineOp({
       bytes +=
         typeof of === "string"
           ? arenaBytes(dtype, inputs.v.shape)
-          : arenaBytes("f32", of.of(c as unknown as OpContext));
+          : arenaBytes("f32", of.of(c as unknown as OpContext, []));
     }
     const { free, used } = encoder.arena;
     if (free < bytes) fail("arena", `have ${bytes} free bytes`, free, `make it at least ${used + bytes} bytes`);

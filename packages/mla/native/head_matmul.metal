@@ -41,15 +41,15 @@ METAL_FUNC void multiply(thread Sums& sums, ProductPart part, threadgroup const 
 }
 
 template <typename O>
-METAL_FUNC void store(thread Sums& sums, ProductPart part, device O* out, constant HeadMatmulParams& p, uint m0,
-                      uint n0, uint head, uint lane) {
+METAL_FUNC void store(thread Sums& sums, ProductPart part, device O* out, constant HeadMatmulParams& p,
+                      uint sequence, uint m0, uint rows, uint n0, uint head, uint lane) {
   MLXTS_UNROLL for (uint c = 0; c < 4; ++c) {
     MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
       const uint n = n0 + part.column + 8 * c + matrix_column(lane) + e;
       if (8 * c >= part.columns || n >= p.n) continue;
       MLXTS_UNROLL for (uint r = 0; r < 4; ++r) {
-        const uint m = m0 + part.row + 8 * r + matrix_row(lane);
-        if (m < p.tokens) out[head_out(p, m, head) + n] = O(sums.at(r, c, e));
+        const uint m = part.row + 8 * r + matrix_row(lane);
+        if (m < rows) out[head_out(p, sequence * p.tokens + m0 + m, head) + n] = O(sums.at(r, c, e));
       }
     }
   }
@@ -58,6 +58,7 @@ METAL_FUNC void store(thread Sums& sums, ProductPart part, device O* out, consta
 template <typename X, typename W, typename O>
 kernel void head_matmul(device const X* x [[buffer(HEAD_MATMUL_X)]],
                         device const W* weight [[buffer(HEAD_MATMUL_WEIGHT)]],
+                        device const Index* lengths [[buffer(HEAD_MATMUL_LENGTHS)]],
                         device O* out [[buffer(HEAD_MATMUL_OUT)]],
                         constant HeadMatmulParams& p [[buffer(HEAD_MATMUL_PARAMS)]],
                         threadgroup uchar* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
@@ -67,10 +68,14 @@ kernel void head_matmul(device const X* x [[buffer(HEAD_MATMUL_X)]],
   using E = conditional_t<is_same_v<X, W>, X, float>;
   constexpr uint kDepth = depth<E>(), kDeep = tile_stride<E>(kDepth), kWide = tile_stride<E>(kColumns);
   const HeadMatmulScratch scratch = scratch_of(memory, p);
-  const uint m0 = group.y * kRows, n0 = group.x * kColumns, head = group.z;
-  const uint rows = p.tokens - m0, columns = p.n - n0;
+  const uint m0 = group.y * kRows, n0 = group.x * kColumns, head = group.z % p.heads, sequence = group.z / p.heads;
+  const uint tokens = valid_tokens(p, {lengths, (p.present & HEAD_MATMUL_HAS_LENGTHS) != 0}, sequence);
+  // One answer for the whole threadgroup, even if the length changes meanwhile.
+  const uint rows = threadgroup_first(uint2(m0 < tokens ? tokens - m0 : 0, 0), scratch.rows, index).x;
+  const uint columns = p.n - n0;
+  if (rows == 0) return;
   const ProductPart part = product_part<kRows, kColumns, 32, 32>(simdgroup, rows, columns);
-  x += head_x(p, m0, head);
+  x += sequence_x(p, sequence, m0, head);
   weight += head_weight(p, head, 0);
   Sums sums;
   fill(sums, 0.0f);
@@ -86,7 +91,7 @@ kernel void head_matmul(device const X* x [[buffer(HEAD_MATMUL_X)]],
     // The tiles of this turn begin their way, those of the turn before are multiplied, then these arrive.
     const uint k = turn * kDepth, here = turn % 2, before = 1 - here;
     if (turn < turns) {
-      x_copy.start(x + k, ulong(p.heads) * p.xDim, rows, p.k - k, index);
+      x_copy.start(x + k, ulong(p.xHeads) * p.xDim, rows, p.k - k, index);
       if (p.transpose)
         nk_copy.start(weight + ulong(n0) * p.rank + k, p.rank, columns, p.k - k, index);
       else
@@ -101,7 +106,7 @@ kernel void head_matmul(device const X* x [[buffer(HEAD_MATMUL_X)]],
       kn_copy.finish(weight_tiles + here * weight_tile, index);
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }
-  store(sums, part, out, p, m0, n0, head, lane);
+  store(sums, part, out, p, sequence, m0, rows, n0, head, lane);
 }
 
 #define HEAD_MATMUL(name, X, W, O) \
@@ -111,7 +116,9 @@ kernel void head_matmul(device const X* x [[buffer(HEAD_MATMUL_X)]],
   HEAD_MATMUL("f16_" w "_f32", half, W, float)     \
   HEAD_MATMUL("bf16_" w "_f32", bfloat, W, float)  \
   HEAD_MATMUL("f32_" w "_f16", float, W, half)     \
-  HEAD_MATMUL("f32_" w "_bf16", float, W, bfloat)
+  HEAD_MATMUL("f16_" w "_f16", half, W, half)      \
+  HEAD_MATMUL("f32_" w "_bf16", float, W, bfloat)  \
+  HEAD_MATMUL("bf16_" w "_bf16", bfloat, W, bfloat)
 HEAD_MATMUL_KERNELS("f32", float)
 HEAD_MATMUL_KERNELS("f16", half)
 HEAD_MATMUL_KERNELS("bf16", bfloat)

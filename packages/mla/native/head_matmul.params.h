@@ -9,8 +9,10 @@
 
 #define HEAD_MATMUL_X 0  // read
 #define HEAD_MATMUL_WEIGHT 1  // read
-#define HEAD_MATMUL_OUT 2  // write
-#define HEAD_MATMUL_PARAMS 3
+#define HEAD_MATMUL_LENGTHS 2  // read?
+#define HEAD_MATMUL_OUT 3  // write
+#define HEAD_MATMUL_PARAMS 4
+#define HEAD_MATMUL_HAS_LENGTHS 4u
 #ifdef __METAL_VERSION__
 #define HEAD_MATMUL_THREADS 128
 #define HEAD_MATMUL_ROWS 64
@@ -23,6 +25,7 @@
 #endif
 
 struct HeadMatmulParams {
+  uint32_t batch;
   uint32_t tokens;
   uint32_t heads;
   uint32_t n;
@@ -31,28 +34,34 @@ struct HeadMatmulParams {
   uint32_t rank;
   uint32_t headRows;
   uint32_t firstRow;
+  uint32_t xHeads;
+  uint32_t xRows;
+  uint32_t firstToken;
   uint32_t transpose;
+  uint32_t present;  // a bit for each buffer
 #ifdef __METAL_VERSION__
-  uint32_t scratch[2];  // byte offsets
+  uint32_t scratch[3];  // byte offsets
 #else
   uint32_t groupRows;
   uint32_t scratch[3];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(HeadMatmulParams) == 44, "HeadMatmulParams must match the declaration of head_matmul");
+static_assert(sizeof(HeadMatmulParams) == 68, "HeadMatmulParams must match the declaration of head_matmul");
 #else
-static_assert(sizeof(HeadMatmulParams) == 52, "HeadMatmulParams must match the declaration of head_matmul");
+static_assert(sizeof(HeadMatmulParams) == 72, "HeadMatmulParams must match the declaration of head_matmul");
 #endif
 #ifdef __METAL_VERSION__
 struct HeadMatmulScratch {
+  threadgroup uint* rows;
   threadgroup uchar* x;
   threadgroup uchar* weight;
 };
 inline HeadMatmulScratch scratch_of(threadgroup uchar* memory, constant HeadMatmulParams& p) {
   return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
+      (threadgroup uint*)(memory + p.scratch[0]),
       (threadgroup uchar*)(memory + p.scratch[1]),
+      (threadgroup uchar*)(memory + p.scratch[2]),
   };
 }
 #else

@@ -32,6 +32,7 @@ const PANEL = { panelRows: 6, groupColumns: 64, depth: 128 };
 const TILE = { threads: 128, rows: 64, columns: 64, depthBytes: 64 };
 
 interface Sizes {
+  batch: number;
   tokens: number;
   heads: number;
   n: number;
@@ -47,28 +48,39 @@ function rowsOnCpu({ tokens, heads, n }: Sizes): number {
   return Math.ceil(Math.ceil(tokens / blocks) / PANEL.panelRows) * PANEL.panelRows;
 }
 
-/** Many tokens: register tiles. The weight is contracted along its columns if `transpose`, else along its rows. */
+/**
+ * Many tokens: register tiles. The weight is contracted along its columns if `transpose`, else along its rows. x is
+ * [batch, xRows, xHeads, xDim], of which each sequence's tokens have the rows from `firstToken` on; xHeads is 1 where all
+ * heads share x. With `lengths`, rows of x and out from a sequence's length on are left alone.
+ */
 export const headMatmulKernel = defineKernel({
   library: mlaLibrary,
   name: "head_matmul",
   variants: FLOATS.flatMap((weight) => [
     ...FLOATS.map((x) => `${x}_${weight}_f32`),
-    `f32_${weight}_f16`,
-    `f32_${weight}_bf16`,
+    ...(["f16", "bf16"] as const).flatMap((out) => [`f32_${weight}_${out}`, `${out}_${weight}_${out}`]),
   ]),
-  buffers,
-  params: { ...params, transpose: "u32" },
+  buffers: { x: "read", weight: "read", lengths: "read?", out: "write" },
+  params: { batch: "u32", ...params, xHeads: "u32", xRows: "u32", firstToken: "u32", transpose: "u32" },
   launchParams: { cpu: { groupRows: "u32" } },
   constants: { cpu: PANEL, gpu: TILE },
   scratch: {
     cpu: { panels: "f32", converted: "f32", sums: "f32" },
-    gpu: { x: "u8", weight: "u8" }, // two tiles of each
+    gpu: {
+      rows: "u32", // tokens of the threadgroup
+      x: "u8", // two tiles, as of the weight
+      weight: "u8",
+    },
   },
   launch: {
     cpu: (sizes: Sizes) => {
       const groupRows = rowsOnCpu(sizes);
       return {
-        threadgroups: [Math.ceil(sizes.n / PANEL.groupColumns), Math.ceil(sizes.tokens / groupRows), sizes.heads],
+        threadgroups: [
+          Math.ceil(sizes.n / PANEL.groupColumns),
+          Math.ceil(sizes.tokens / groupRows),
+          sizes.heads * sizes.batch,
+        ],
         params: { groupRows },
         scratch: {
           panels: [PANEL.groupColumns, PANEL.depth],
@@ -77,13 +89,14 @@ export const headMatmulKernel = defineKernel({
         },
       };
     },
-    gpu: ({ tokens, heads, n, transpose, elementBytes }) => {
+    gpu: ({ batch, tokens, heads, n, transpose, elementBytes }) => {
       const rowBytes = tileStride("u8", TILE.depthBytes);
       const depth = TILE.depthBytes / elementBytes;
       return {
-        threadgroups: [Math.ceil(n / TILE.columns), Math.ceil(tokens / TILE.rows), heads],
+        threadgroups: [Math.ceil(n / TILE.columns), Math.ceil(tokens / TILE.rows), heads * batch],
         threadsPerThreadgroup: [TILE.threads, 1, 1],
         scratch: {
+          rows: [2],
           x: [2, TILE.rows, rowBytes],
           weight: transpose ? [2, TILE.columns, rowBytes] : [2, depth, tileStride("u8", TILE.columns * elementBytes)],
         },
@@ -159,22 +172,23 @@ interface HeadProduct {
   transpose: boolean;
 }
 
+const named = (...tensors: Tensor[]) => tensors.map(({ dtype }) => dtype as FloatDtype).join("_");
+const elementBytesOf = (x: Tensor, weight: Tensor) => (x.dtype === weight.dtype ? DTYPES[x.dtype].bytesPerElement : 4);
+
 export function encodeHeadProduct({ encoder, op, x, weight, out, k, firstRow, transpose }: HeadProduct): void {
   const [N, L, heads, xDim] = x.shape as [number, number, number, number];
   const [rows, rank] = weight.shape as [number, number];
   const [tokens, n] = [N * L, out.lastDim];
   const given = { x, weight, out };
-  const elementBytes = x.dtype === weight.dtype ? DTYPES[x.dtype].bytesPerElement : 4;
-  const sizes = { tokens, heads, n, k, transpose, elementBytes };
+  const sizes = { batch: 1, tokens, heads, n, k, transpose, elementBytes: elementBytesOf(x, weight) };
   const common = { tokens, heads, n, k, xDim, rank, headRows: rows / heads, firstRow };
   const few = tokens <= constantsOf(headRowsKernel, encoder.device).tokens;
-  const named = (...tensors: Tensor[]) => tensors.map(({ dtype }) => dtype as FloatDtype).join("_");
   if (!few)
     encoder.dispatch(headMatmulKernel, {
       op,
       variant: named(x, weight, out),
-      buffers: given,
-      params: { ...common, transpose: transpose ? 1 : 0 },
+      buffers: { ...given, lengths: undefined },
+      params: { ...common, batch: 1, xHeads: heads, xRows: tokens, firstToken: 0, transpose: transpose ? 1 : 0 },
       sizes,
     });
   else if (transpose)

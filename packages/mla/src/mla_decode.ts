@@ -1,8 +1,94 @@
-import { defineOp, FLOATS, type FloatDtype, wrongKind } from "@mlxts/core";
+import { defineOp, FLOATS, type FloatDtype, type OpContext, wrongKind } from "@mlxts/core";
 import { encodeHeadProduct, rowsOfHead } from "./head_matmul.ts";
 import { encodeAttention } from "./mla_attention.ts";
 import { encodeAppend } from "./mla_cache_append.ts";
 import type { MlaDecode } from "./signatures.ts";
+
+/** What mlaDecode and mlaPrefill take and give. */
+const LAYER = {
+  inputs: {
+    q: { dtype: FLOATS, shape: "N L H D", doc: "queries; of each head the first `nope` columns are read" },
+    qPe: { dtype: ["=q"], shape: "N L H rope", doc: "rotated queries" },
+    latent: { dtype: ["=q"], shape: "N L R", optional: true, doc: "latents of the new tokens, after their norm" },
+    kPe: { dtype: ["=q"], shape: "N L rope", optional: true, doc: "rotated keys of the new tokens" },
+    weight: { dtype: FLOATS, shape: "Hrows R", doc: "`kv_b_proj`: for each head rows of keys, then of values" },
+    lengths: { dtype: ["i32"], shape: "N", doc: "valid rows of each sequence's cache, the new ones included" },
+    treeMask: {
+      dtype: ["u32"],
+      shape: { text: "L, ⌈L / 32⌉", of: ({ dims: { L = 1 } }: OpContext) => [L, Math.ceil(L / 32)] },
+      optional: true,
+      doc: "bit j of row i: new token i sees new token j; in place of `causal`",
+    },
+  },
+  outputs: {
+    out: {
+      dtype: (c: OpContext) => (c.options.outDtype ?? c.tensors.q?.dtype) as FloatDtype,
+      shape: {
+        text: "N, L, H, v",
+        of: ({ dims: { N, L, H = 1, Hrows = 0 }, options }: OpContext) =>
+          [N, L, H, Hrows / H - (options.nope as number)] as number[],
+      },
+      doc: "outputs of heads",
+    },
+    latentCache: { dtype: FLOATS, shape: "N capacity R", doc: "cache of latents" },
+    kPeCache: {
+      dtype: ["=latentCache"],
+      shape: "N capacity rope",
+      doc: "cache of rotated keys",
+    },
+  },
+  params: {
+    nope: { kind: "number", integer: true, min: 1, doc: "columns of a query without position" },
+    softmaxScale: { kind: "number", above: 0, doc: "multiplies the scores; `yarnRotary` gives it" },
+    causal: { kind: "boolean", default: true, doc: "the last token sees all rows, each earlier one a row less" },
+    outDtype: { kind: "choice", values: FLOATS, optional: true, doc: "dtype of the result; default that of q" },
+  },
+} as const;
+type Layer = OpContext<typeof LAYER.inputs, typeof LAYER.outputs, typeof LAYER.params>;
+
+function layerRelations({ op, inputs, outputs, dims, fail }: Layer): void {
+  for (const name of ["latentCache", "kPeCache"] as const)
+    if (outputs[name] === undefined) throw wrongKind(op, name, "be a Tensor", undefined);
+  const [given, missing] = inputs.latent ? (["latent", "kPe"] as const) : (["kPe", "latent"] as const);
+  if (inputs[given] && !inputs[missing]) fail(missing, `be given with \`${given}\``, undefined);
+  const { L = 1, capacity = L } = dims;
+  if (L > capacity) fail("q", `have at most the cache's ${capacity} rows`, L);
+}
+
+function layerRules({ dims, options: { nope }, fail }: Layer): void {
+  const D = dims.D as number;
+  if (nope > D) fail("nope", `be at most the ${D} columns of \`q\``, nope);
+  rowsOfHead(dims, ["nope", nope], fail);
+}
+
+/** The new rows, if there are any, into the caches. */
+function encodeNewRows({ encoder, op, inputs, outputs: { latentCache, kPeCache } }: Layer): void {
+  const { latent, kPe, lengths } = inputs;
+  if (latent && kPe)
+    encodeAppend({
+      encoder,
+      op,
+      latent,
+      kPe,
+      start: lengths,
+      latentCache,
+      kPeCache,
+      counted: latent.shape[1] as number,
+    });
+}
+
+/** Attention of folded queries over the cache, and the heads' values. */
+function encodeFolded({ encoder, op, inputs, outputs, options, dims }: Layer): void {
+  const { q, qPe, weight, lengths, treeMask } = inputs;
+  const { out, latentCache, kPeCache } = outputs;
+  const { N, L, H, R } = dims as Record<"N" | "L" | "H" | "R", number>;
+  const { nope, softmaxScale, causal } = options;
+  const queries = encoder.empty("f32", [N, L, H, R]);
+  const vc = encoder.empty("f32", [N, L, H, R]);
+  encodeHeadProduct({ encoder, op, x: q, weight, out: queries, k: nope, firstRow: 0, transpose: false });
+  encodeAttention({ encoder, op, queries, qPe, latentCache, kPeCache, lengths, treeMask, vc, softmaxScale, causal });
+  encodeHeadProduct({ encoder, op, x: vc, weight, out, k: R, firstRow: nope, transpose: true });
+}
 
 /**
  * Multi-head latent attention of new tokens in one call: their rows are appended to the cache, their queries folded, the
@@ -25,65 +111,11 @@ import type { MlaDecode } from "./signatures.ts";
 export const mlaDecode: MlaDecode = defineOp({
   name: "mlaDecode",
   summary: "multi-head latent attention of new tokens over a latent cache that they are appended to",
-  inputs: {
-    q: { dtype: FLOATS, shape: "N L H D", doc: "queries; of each head the first `nope` columns are read" },
-    qPe: { dtype: ["=q"], shape: "N L H rope", doc: "rotated queries" },
-    latent: { dtype: ["=q"], shape: "N L R", optional: true, doc: "latents of the new tokens, after their norm" },
-    kPe: { dtype: ["=q"], shape: "N L rope", optional: true, doc: "rotated keys of the new tokens" },
-    weight: { dtype: FLOATS, shape: "Hrows R", doc: "`kv_b_proj`: for each head rows of keys, then of values" },
-    lengths: { dtype: ["i32"], shape: "N", doc: "valid rows of each sequence's cache, the new ones included" },
-    treeMask: {
-      dtype: ["u32"],
-      shape: { text: "L, ⌈L / 32⌉", of: ({ dims: { L = 1 } }) => [L, Math.ceil(L / 32)] },
-      optional: true,
-      doc: "bit j of row i: new token i sees new token j; in place of `causal`",
-    },
-  },
-  outputs: {
-    out: {
-      dtype: (c) => (c.options.outDtype ?? c.tensors.q?.dtype) as FloatDtype,
-      shape: {
-        text: "N, L, H, v",
-        of: ({ dims: { N, L, H = 1, Hrows = 0 }, options }) =>
-          [N, L, H, Hrows / H - (options.nope as number)] as number[],
-      },
-      doc: "outputs of heads",
-    },
-    latentCache: { dtype: FLOATS, shape: "N capacity R", doc: "cache of latents" },
-    kPeCache: {
-      dtype: ["=latentCache"],
-      shape: "N capacity rope",
-      doc: "cache of rotated keys",
-    },
-  },
-  params: {
-    nope: { kind: "number", integer: true, min: 1, doc: "columns of a query without position" },
-    softmaxScale: { kind: "number", above: 0, doc: "multiplies the scores; `yarnRotary` gives it" },
-    causal: { kind: "boolean", default: true, doc: "the last token sees all rows, each earlier one a row less" },
-    outDtype: { kind: "choice", values: FLOATS, optional: true, doc: "dtype of the result; default that of q" },
-  },
-  relations({ op, inputs, outputs, dims, fail }) {
-    for (const name of ["latentCache", "kPeCache"] as const)
-      if (outputs[name] === undefined) throw wrongKind(op, name, "be a Tensor", undefined);
-    const [given, missing] = inputs.latent ? (["latent", "kPe"] as const) : (["kPe", "latent"] as const);
-    if (inputs[given] && !inputs[missing]) fail(missing, `be given with \`${given}\``, undefined);
-    const { L = 1, capacity = L } = dims;
-    if (L > capacity) fail("q", `have at most the cache's ${capacity} rows`, L);
-  },
-  rules({ dims, options: { nope }, fail }) {
-    const D = dims.D as number;
-    if (nope > D) fail("nope", `be at most the ${D} columns of \`q\``, nope);
-    rowsOfHead(dims, ["nope", nope], fail);
-  },
-  encode({ encoder, op, inputs, outputs: { out, latentCache, kPeCache }, options, dims }) {
-    const { q, qPe, latent, kPe, weight, lengths, treeMask } = inputs;
-    const { N, L, H, R } = dims as Record<"N" | "L" | "H" | "R", number>;
-    const { nope, softmaxScale, causal } = options;
-    if (latent && kPe) encodeAppend({ encoder, op, latent, kPe, start: lengths, latentCache, kPeCache, counted: L });
-    const queries = encoder.empty("f32", [N, L, H, R]);
-    const vc = encoder.empty("f32", [N, L, H, R]);
-    encodeHeadProduct({ encoder, op, x: q, weight, out: queries, k: nope, firstRow: 0, transpose: false });
-    encodeAttention({ encoder, op, queries, qPe, latentCache, kPeCache, lengths, treeMask, vc, softmaxScale, causal });
-    encodeHeadProduct({ encoder, op, x: vc, weight, out, k: R, firstRow: nope, transpose: true });
+  ...LAYER,
+  relations: layerRelations,
+  rules: layerRules,
+  encode(c) {
+    encodeNewRows(c);
+    encodeFolded(c);
   },
 }) as MlaDecode;

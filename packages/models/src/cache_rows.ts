@@ -3,9 +3,13 @@ import type { RawArray, Tensor } from "@mlxts/core";
 /** Elements of the tensors of a state, on the host. */
 export type NumberArray = Exclude<RawArray, BigInt64Array>;
 
-/** Rows `begin` … `end − 1` of one sequence of a cache [sequences, heads, capacity, D]: one view for each head. */
+/**
+ * Rows `begin` … `end − 1` of one sequence of a cache [sequences, heads, capacity, D] or [sequences, capacity, D]: one view
+ * for each head.
+ */
 function cacheRows(cache: Tensor, sequence: number, begin: number, end: number): Tensor[] {
-  const [, heads, capacity, dim] = cache.shape as [number, number, number, number];
+  const [capacity, dim] = cache.shape.slice(-2) as [number, number];
+  const heads = cache.shape.slice(1, -2).reduce((a, b) => a * b, 1);
   const own = cache.slice(sequence, sequence + 1);
   return Array.from({ length: heads }, (_, head) => own.view((head * capacity + begin) * dim, [end - begin, dim]));
 }

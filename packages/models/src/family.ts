@@ -16,8 +16,10 @@ export interface PlannedTensor {
   shape: readonly number[];
   /** How it is quantized; its name then ends in `.weight`, and `.scales` and `.biases` are written beside it. */
   packing?: Packing | undefined;
-  /** Its elements: a tensor of the checkpoint as it lies, or a new array. */
-  read(): Tensor | Promise<RawArray>;
+  /** It is read in so many equal parts along its first axis, so that a large one is never in memory twice. Default 1. */
+  parts?: number | undefined;
+  /** The elements of a part: a tensor of the checkpoint as it lies, or a new array. */
+  read(part: number): Tensor | Promise<RawArray>;
 }
 
 /** What turns a Hugging Face checkpoint into the one that mlx-lm would write. */

@@ -4,6 +4,7 @@ import {
   checkSignal,
   createSafetensors,
   type Device,
+  DTYPES,
   type Dtype,
   openCheckpoint,
   type RawArray,
@@ -88,18 +89,43 @@ function shardNames(count: number): string[] {
   return Array.from({ length: count }, (_, i) => `model-${digits(i + 1)}-of-${digits(count)}.safetensors`);
 }
 
-/** Elements of the entries of a planned tensor: its own, or packed codes, scales and biases. */
-async function convert(device: Device, { dtype, shape, packing, read }: PlannedTensor): Promise<RawArray[]> {
-  const source = await read();
+/** Elements of the entries of one part of a planned tensor: its own, or packed codes, scales and biases. */
+async function convertPart(
+  device: Device,
+  { dtype, packing, read }: PlannedTensor,
+  part: number,
+  shape: readonly number[],
+): Promise<RawArray[]> {
+  const source = await read(part);
   if (!packing) return [source instanceof Tensor ? await source.read() : source];
   const w = source instanceof Tensor ? source : device.tensor(dtype, shape, source as NumberArray);
   const encoder = device.encoder();
   const { weight, scales, biases } = quantize(encoder, { w }, packing);
   await encoder.commit();
-  const parts = [await weight.read(), await scales.read(), await biases.read()];
+  const elements = [await weight.read(), await scales.read(), await biases.read()];
   for (const tensor of [weight, scales, biases]) tensor.dispose();
   if (w !== source) w.dispose();
-  return parts;
+  return elements;
+}
+
+/** Elements of the entries of a planned tensor. */
+async function convert(
+  device: Device,
+  tensor: PlannedTensor,
+  entries: readonly Entry[],
+  signal: AbortSignal | undefined,
+): Promise<RawArray[]> {
+  const { shape, parts = 1 } = tensor;
+  if (parts === 1) return await convertPart(device, tensor, 0, shape);
+  const whole = entries.map(({ dtype, shape }) => new DTYPES[dtype].array(shape.reduce((a, b) => a * b, 1)));
+  const partShape = [(shape[0] as number) / parts, ...shape.slice(1)];
+  for (let part = 0; part < parts; part++) {
+    signal?.throwIfAborted();
+    const elements = await convertPart(device, tensor, part, partShape);
+    for (const [i, array] of elements.entries())
+      (whole[i] as NumberArray).set(array as NumberArray, part * array.length);
+  }
+  return whole;
 }
 
 /** Writes one file; `written` is called after each tensor. */
@@ -118,8 +144,8 @@ async function writeShard(
   try {
     for (const { tensor, entries } of shard) {
       signal?.throwIfAborted();
-      const parts = await convert(device, tensor);
-      for (const [i, { name }] of entries.entries()) writer.write(name, parts[i] as RawArray);
+      const elements = await convert(device, tensor, entries, signal);
+      for (const [i, { name }] of entries.entries()) writer.write(name, elements[i] as RawArray);
       written(tensor);
     }
     writer.close();

@@ -1,75 +1,13 @@
-// One threadgroup: groupRows × kGroupColumns outputs. For each piece of the contracted dimension the weight's columns are
-// packed into panels, by which kPanelRows rows of x at a time are multiplied; sums stay in scratch until the last piece.
+// One threadgroup: groupRows × kGroupColumns outputs, whose sums stay in scratch while the contracted dimension goes by.
 #include "cpu_kernel.h"
 #include "matmul.params.h"
-#include "matrix_pack.h"
+#include "matmul_panels.h"
 
 using namespace mlxts;
 
 namespace {
 
-constexpr size_t kGroupColumns = MATMUL_GROUP_COLUMNS, kDepth = MATMUL_DEPTH;
-static_assert(kPanelRows == MATMUL_PANEL_ROWS && kGroupColumns % kPanelColumns == 0);
-
-// What panels are made of: bf16 as it is where the processor multiplies bf16 by bf16, else f32.
-template <typename X, typename W>
-using Packed = std::conditional_t<kHasBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<W, bf16>, bf16x2, float>;
-
-// Piece k0 … k0 + kDepth − 1 of the contracted dimension, for the columns of a threadgroup.
-struct Piece {
-  size_t n0, k0, depth;
-  int columns;
-
-  int panels() const { return (columns + kPanelColumns - 1) / kPanelColumns; }
-};
-
-// The piece of the weight in panels [kDepth / kPerElement][kPanelColumns].
-template <typename P, typename W>
-void pack_weight(const MatmulParams& p, const W* weight, const Piece& piece, P* panels) {
-  // Elements of the weight from one contracted element, and from one output column, to the next.
-  const size_t step = p.transpose ? 1 : p.n, column = p.transpose ? p.k : 1;
-  // What is packed next: the next piece, or the first piece of the next columns.
-  const ptrdiff_t ahead = piece.k0 + kDepth < p.k ? kDepth * step : kGroupColumns * column - piece.k0 * step;
-  for (int j = 0; j < piece.columns; j += kPanelColumns, panels += kDepth / kPerElement<P> * kPanelColumns) {
-    const W* from = weight + (piece.n0 + j) * column + piece.k0 * step;
-    if (p.transpose)
-      pack_transposed(from, column, piece.columns - j, piece.depth, ahead, panels);
-    else
-      pack(from, step, piece.columns - j, piece.depth, ahead, panels);
-  }
-}
-
-// Rows of x as panels meet them: as they lie where that is possible, else converted into `to`.
-template <typename P, typename X>
-const Left<P>* left_rows(const X* x, size_t stride, int rows, size_t depth, float* to, size_t& left_stride) {
-  if constexpr (std::is_same_v<Left<P>, X>)
-    if (depth % kPerElement<P> == 0) {
-      left_stride = stride;
-      return x;
-    }
-  Left<P>* left = reinterpret_cast<Left<P>*>(to);
-  left_stride = kDepth;
-  for (int r = 0; r < rows; ++r, x += stride, left += kDepth) {
-    convert_row(x, depth, left);
-    if (kPerElement<P> == 2) left[depth] = {};
-  }
-  return left - rows * kDepth;
-}
-
-// sums (+)= x · panels for `rows` rows of x.
-template <typename P, typename X>
-void multiply(const MatmulParams& p, const X* x, int rows, const Piece& piece, const P* panels, float* converted,
-              float* sums) {
-  const size_t depth = (piece.depth + kPerElement<P> - 1) / kPerElement<P>;
-  for (int m = 0; m < rows; m += kPanelRows, x += kPanelRows * p.k) {
-    const int some = rows - m < kPanelRows ? rows - m : kPanelRows;
-    size_t stride;
-    const Left<P>* left = left_rows<P>(x, p.k, some, piece.depth, converted, stride);
-    for (int j = 0; j < piece.panels(); ++j)
-      multiply_panel(some, kTileVectors, left, stride, panels + j * (kDepth / kPerElement<P>)*kPanelColumns, depth,
-                     sums + m * kGroupColumns + j * kPanelColumns, kGroupColumns, piece.k0 > 0 ? kKeep : nullptr);
-  }
-}
+static_assert(kPanelRows == MATMUL_PANEL_ROWS && kGroupColumns == MATMUL_GROUP_COLUMNS && kPieceDepth == MATMUL_DEPTH);
 
 // Rounds sums, with the bias added, to rows of out.
 template <typename X, typename O>
@@ -91,20 +29,15 @@ void store_rows(const MatmulParams& p, const float* sums, const void* bias, size
 template <typename X, typename W>
 void matmul(const Launch& l, decltype(store_rows<X, float>)* store) {
   const auto& p = l.args<MatmulParams>();
-  using P = Packed<X, W>;
   const X* x = l.buffer<const X>(MATMUL_X);
-  const W* weight = l.buffer<const W>(MATMUL_WEIGHT);
+  const Weight<W> weight{l.buffer<const W>(MATMUL_WEIGHT), p.n, p.k, p.transpose != 0};
   const auto scratch = scratch_of(l, p);
-  P* panels = reinterpret_cast<P*>(scratch.panels);
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t n0 = group % l.threadgroups[0] * kGroupColumns, m0 = group / l.threadgroups[0] * p.groupRows;
     const int columns = int(p.n - n0 < kGroupColumns ? p.n - n0 : kGroupColumns);
     const int rows = int(p.m - m0 < p.groupRows ? p.m - m0 : p.groupRows);
-    for (size_t k0 = 0; k0 < p.k; k0 += kDepth) {
-      const Piece piece{n0, k0, p.k - k0 < kDepth ? p.k - k0 : kDepth, columns};
-      pack_weight(p, weight, piece, panels);
-      multiply<P>(p, x + m0 * p.k + k0, rows, piece, panels, scratch.converted, scratch.sums);
-    }
+    multiply_columns(EvenRows<X>{x + m0 * p.k, p.k}, rows, weight, n0,
+                     {scratch.panels, scratch.converted, scratch.sums});
     store(p, scratch.sums, l.buffer<const void>(MATMUL_BIAS), n0, columns, m0, rows, l.buffer<void>(MATMUL_OUT));
   }
 }

@@ -1,16 +1,8 @@
-// Codes of MLX affine weights: a row is a little-endian stream of codes, low bits first. Nothing assumes alignment.
+// Rows of MLX affine weights decoded to another dtype.
 #pragma once
-#include "simd.h"
+#include "matrix_affine.h"
 
 namespace mlxts {
-
-typedef uint8_t vu8 __attribute__((vector_size(kLanes)));
-
-MLXTS_INLINE uint32_t load_word(const uint8_t* p) {
-  uint32_t word;
-  memcpy(&word, p, 4);
-  return word;
-}
 
 // Keeps the compiler from contracting what made v with what uses it.
 MLXTS_INLINE vf32 rounded(vf32 v) {
@@ -24,43 +16,6 @@ MLXTS_INLINE vf32 rounded(vf32 v) {
   asm("" : "+m"(v));
 #endif
   return v;
-}
-
-// The codes of columns i … i + kLanes − 1 of a row, as numbers.
-template <int Bits>
-MLXTS_INLINE vf32 codes_at(const uint8_t* row, size_t i) {
-  const uint8_t* p = row + i * Bits / 8;
-  if constexpr (Bits == 8) {
-    vu8 v;
-    memcpy(&v, p, sizeof v);
-    return __builtin_convertvector(__builtin_convertvector(v, vi32), vf32);
-  } else if constexpr (kLanes == 4) {
-    // Masked in place and scaled by a power of two: no shifts by lane.
-    uint32_t bits = 0;
-    memcpy(&bits, p, kLanes * Bits / 8);
-    constexpr int32_t mask = (1 << Bits) - 1;
-    vi32 masks;
-    vf32 units;
-    for (int l = 0; l < kLanes; ++l) {
-      masks[l] = mask << (l * Bits);
-      units[l] = 1.0f / float(1 << (l * Bits));
-    }
-    return __builtin_convertvector(splat_i32(int32_t(bits)) & masks, vf32) * units;
-  } else {
-    vu32 shifts, words;
-    for (int l = 0; l < kLanes; ++l) shifts[l] = uint32_t(l * Bits) % 32;
-    if constexpr (kLanes * Bits <= 32) {
-      uint32_t bits = 0;
-      memcpy(&bits, p, kLanes * Bits / 8);
-      words = bits - vu32{};
-    } else {
-      const vu32 low = load_word(p) - vu32{}, high = load_word(p + 4) - vu32{};
-      vu32 upper;
-      for (int l = 0; l < kLanes; ++l) upper[l] = l * Bits >= 32 ? ~0u : 0u;
-      words = (low & ~upper) | (high & upper);
-    }
-    return __builtin_convertvector(reinterpret_cast<vi32>((words >> shifts) & ((1u << Bits) - 1)), vf32);
-  }
 }
 
 // out = scale·q + bias over one row; product and sum each rounded to f32.

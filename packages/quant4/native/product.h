@@ -1,6 +1,4 @@
-// What the matrix products share: dtypes as functions on runs of elements, the matrices of a batch, codes in f32.
-// Codes are centered (q − 8, q − 128), so that scale·Σqx and bias·Σx do not cancel: w = scale·(q − c) + (bias +
-// scale·c).
+// What the matrix products share: dtypes as functions on runs of elements, the matrices of a batch, scales in f32.
 #pragma once
 #include "cpu_kernel.h"
 #include "decode.h"
@@ -58,91 +56,6 @@ Product product_at(const Launch& l, const Types& t, const P& p, uint32_t bits, u
           widen[p.biasDtype]};
 }
 
-// Words of kLanes consecutive columns' words: lane l holds columns l·32/Bits … of a chunk.
-template <int Bits>
-inline constexpr int kPerWord = 32 / Bits;
-template <int Bits>
-inline constexpr int kChunk = kLanes * kPerWord<Bits>;
-template <int Bits>
-inline constexpr float kCenter = Bits == 4 ? 8 : 128;
-
-MLXTS_INLINE vu32 load_words(const uint8_t* p) {
-  vu32 v;
-  memcpy(&v, p, sizeof v);
-  return v;
-}
-// The first n < kLanes words; missing ones read as 0.
-MLXTS_INLINE vu32 load_words(const uint8_t* p, uint32_t n) {
-#if defined(__AVX512F__)
-  return reinterpret_cast<vu32>(_mm512_maskz_loadu_epi32(__mmask16((1u << n) - 1), p));
-#elif defined(__AVX2__)
-  const vi32 mask = lane_index() < splat_i32(int32_t(n));
-  return reinterpret_cast<vu32>(
-      _mm256_maskload_epi32(reinterpret_cast<const int*>(p), reinterpret_cast<__m256i>(mask)));
-#else
-  vu32 v = {};
-  for (uint32_t i = 0; i < n; ++i) v[i] = load_word(p + 4 * i);
-  return v;
-#endif
-}
-
-// Centered code j of each word, as numbers. `flip` goes once over the words before.
-template <int Bits>
-struct Codes {
-#if defined(__AVX512F__)
-  vf32 table;
-  MLXTS_INLINE Codes() {
-    for (int i = 0; i < 16; ++i) table[i] = float(i - 8);
-  }
-#endif
-  MLXTS_INLINE vu32 flip(vu32 words) const {
-#if defined(__AVX512F__)
-    if constexpr (Bits == 4) return words;
-#endif
-    return words ^ (Bits == 4 ? 0x88888888u : 0x80808080u);
-  }
-  MLXTS_INLINE vf32 at(vu32 words, int j) const {
-#if defined(__AVX512F__)
-    // The table's index is the low four bits: no masking.
-    if constexpr (Bits == 4)
-      return reinterpret_cast<vf32>(
-          _mm512_permutexvar_ps(reinterpret_cast<__m512i>(words >> uint32_t(4 * j)), reinterpret_cast<__m512>(table)));
-#endif
-    // Flipped, the top bit of a code is its sign.
-    const vi32 high = reinterpret_cast<vi32>(words << uint32_t(32 - Bits - Bits * j));
-    return __builtin_convertvector(high >> (32 - Bits), vf32);
-  }
-};
-
-// The scale of each lane of a chunk, from the scales of its first groups (four can be read).
-struct LaneScales {
-  uint32_t shift;
-#if defined(__AVX2__)
-  vi32 index;
-#endif
-  template <int Bits>
-  static MLXTS_INLINE LaneScales of(uint32_t groupSize) {
-    LaneScales made;
-    made.shift = uint32_t(__builtin_ctz(groupSize));
-#if defined(__AVX2__)
-    for (int l = 0; l < kLanes; ++l) made.index[l] = (l * kPerWord<Bits>) >> made.shift;
-#endif
-    return made;
-  }
-  MLXTS_INLINE vf32 at(const float* scales, size_t column) const {
-    const float* p = scales + (column >> shift);
-#if defined(__AVX512F__)
-    return reinterpret_cast<vf32>(
-        _mm512_permutexvar_ps(reinterpret_cast<__m512i>(index), _mm512_broadcast_f32x4(_mm_loadu_ps(p))));
-#elif defined(__AVX2__)
-    return reinterpret_cast<vf32>(_mm256_permutevar8x32_ps(_mm256_broadcast_ps(reinterpret_cast<const __m128*>(p)),
-                                                           reinterpret_cast<__m256i>(index)));
-#else
-    return splat(*p);
-#endif
-  }
-};
-
 // `count` rows of scales and biases in f32, `stride` (≥ groups, a multiple of kLanes) apart, 0 beyond the groups.
 inline void widen_scales(const Types& t, const Product& m, uint64_t row, uint32_t count, uint32_t groups, size_t stride,
                          float* scales, float* biases) {
@@ -158,12 +71,6 @@ inline void widen_scales(const Types& t, const Product& m, uint64_t row, uint32_
     t.scales(m.biases + from, biases + r * stride, groups);
     for (size_t g = groups; g < stride; ++g) scales[r * stride + g] = biases[r * stride + g] = 0;
   }
-}
-
-// The bias that goes with centered codes.
-template <int Bits>
-MLXTS_INLINE vf32 centered_bias(const float* scales, const float* biases) {
-  return fma(splat(kCenter<Bits>), load(scales), load(biases));
 }
 
 #if defined(__AVX512BF16__)

@@ -97,7 +97,7 @@ METAL_FUNC void multiply_tiles(thread Products& products, thread GroupSums<X>& g
 
 // The products of m rows of x and of the rows of W from row0 on: this simdgroup's part.
 template <typename X, typename S, int Bits>
-Products multiply(device const X* x, Weights<S, Bits> w, QuantizedMatmulScratch scratch, ProductPart part, uint row0,
+Products multiply(device const X* x, AffineMatrix<S, Bits> w, QuantizedMatmulScratch scratch, ProductPart part, uint row0,
                   uint m, uint index) {
   constexpr uint kColumns = tile_columns<X>(), kPiece = piece_columns<X>(), kStride = tile_stride<X>(kColumns);
   constexpr uint kOwn = kN * kColumns / kThreads, kPerRow = kColumns / kOwn;
@@ -144,7 +144,7 @@ kernel void quantized_matmul(device const X* x [[buffer(QUANTIZED_MATMUL_X)]],
   const Batch batch = batch_at(p, group.z);
   const uint m0 = group.y * kM, row0 = group.x * kN;
   const ProductPart part = product_part<kM, kN, kPartM, kPartN>(simdgroup, p.m - m0, p.rows - row0);
-  const Weights<S, Bits> w = weights_at<Bits>(weight, scales, biases, p, batch.q);
+  const AffineMatrix<S, Bits> w = weights_at<Bits>(weight, scales, biases, p, batch.q);
   Products products =
       multiply(x + (batch.x * p.m + m0) * p.cols, w, scratch_of(memory, p), part, row0, p.m - m0, index);
   store(products, part, out + ulong(group.z) * p.m * p.rows, m0, p.m, row0, p.rows, lane,

@@ -29,7 +29,7 @@ METAL_FUNC void multiply_tiles(thread Products& products, threadgroup const floa
 
 // The products of m rows of x and of the columns from column0 on: this simdgroup's part.
 template <typename X, typename S, int Bits>
-Products multiply(device const X* x, Weights<S, Bits> w, QuantizedMatmulRowsScratch scratch, ProductPart part,
+Products multiply(device const X* x, AffineMatrix<S, Bits> w, QuantizedMatmulRowsScratch scratch, ProductPart part,
                   uint column0, uint m, uint index) {
   constexpr uint kOwn = kN * kK / kThreads, kPerRow = kN / kOwn;
   const uint row = index / kPerRow, column = index % kPerRow * kOwn;  // of the codes that this thread brings
@@ -72,7 +72,7 @@ kernel void quantized_matmul_rows(device const X* x [[buffer(QUANTIZED_MATMUL_RO
   const Batch batch = batch_at(p, group.z);
   const uint m0 = group.y * kM, column0 = group.x * kN;
   const ProductPart part = product_part<kM, kN, kPartM, kPartN>(simdgroup, p.m - m0, p.cols - column0);
-  const Weights<S, Bits> w = weights_at<Bits>(weight, scales, biases, p, batch.q);
+  const AffineMatrix<S, Bits> w = weights_at<Bits>(weight, scales, biases, p, batch.q);
   Products products =
       multiply(x + (batch.x * p.m + m0) * p.rows, w, scratch_of(memory, p), part, column0, p.m - m0, index);
   store(products, part, out + ulong(group.z) * p.m * p.cols, m0, p.m, column0, p.cols, lane,

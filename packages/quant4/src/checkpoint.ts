@@ -1,5 +1,5 @@
-import { type Checkpoint, MlxtsError, unsupported } from "@mlxts/core";
-import { BITS, type Bits, GROUP_SIZES, type GroupSize, OTHER_MODES, type Quantized } from "./quantized.ts";
+import { type Checkpoint, MlxtsError, OTHER_QUANTIZED_MODES, unsupported } from "@mlxts/core";
+import { BITS, type Bits, GROUP_SIZES, type GroupSize, type Quantized } from "./quantized.ts";
 
 /** How a module is quantized; what an override leaves out is read from the shapes. */
 export interface QuantizationSetting {
@@ -20,7 +20,7 @@ export interface Quantization {
 const KNOWN_BITS: readonly unknown[] = [2, 3, 4, 5, 6, 8];
 /** 16 belongs to nvfp4. */
 const KNOWN_GROUP_SIZES: readonly unknown[] = [16, ...GROUP_SIZES];
-const KNOWN_MODES: readonly unknown[] = ["affine", ...OTHER_MODES];
+const KNOWN_MODES: readonly unknown[] = ["affine", ...OTHER_QUANTIZED_MODES];
 /** Tensors of other libraries' layouts beside a module's `scales`. */
 const FOREIGN = ["qweight", "weight_packed", "g_idx"] as const;
 

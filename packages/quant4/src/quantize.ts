@@ -1,6 +1,6 @@
-import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
+import { defineKernel, defineOp, FLOATS, refuseBits } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
-import { BITS, combinations, GROUP_SIZES, refuseBits } from "./quantized.ts";
+import { BITS, combinations, GROUP_SIZES } from "./quantized.ts";
 import type { Quantize } from "./signatures.ts";
 
 export const quantizeKernel = defineKernel({

@@ -1,6 +1,6 @@
-import { type Dtype, defineKernel, defineOp, FLOATS } from "@mlxts/core";
+import { type Dtype, defineKernel, defineOp, FLOATS, QUANTIZED, type QuantizedDims, quantizedDims } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
-import { BITS, combinations, QUANTIZED, type QuantizedDims, quantizedDims, WORD_LAUNCH } from "./quantized.ts";
+import { BITS, combinations, WORD_LAUNCH } from "./quantized.ts";
 import type { QuantizedEmbedding } from "./signatures.ts";
 
 export const quantizedEmbeddingKernel = defineKernel({

@@ -1,16 +1,20 @@
 import {
+  type BatchAxis,
+  broadcastAxes,
+  broadcastShape,
   type Device,
   type Dtype,
   defineKernel,
   defineOp,
   FLOATS,
+  QUANTIZED,
+  quantizedDims,
   scratchFits,
   type Tensor,
   tileStride,
 } from "@mlxts/core";
-import { type Axis, collapse } from "./broadcast.ts";
 import { quant4Library } from "./library.ts";
-import { type Bits, combinations, QUANTIZED, quantizedDims } from "./quantized.ts";
+import { type Bits, combinations } from "./quantized.ts";
 import type { QuantizedMatmul } from "./signatures.ts";
 
 const BUFFERS = { x: "read", weight: "read", scales: "read", biases: "read", bias: "read?", out: "write" } as const;
@@ -233,7 +237,7 @@ interface Plan {
   m: number;
   rows: number;
   cols: number;
-  axes: readonly Axis[];
+  axes: readonly BatchAxis[];
   shape: readonly number[];
 }
 
@@ -255,20 +259,21 @@ function planOf(c: Seen): Plan | undefined {
   if (last !== inner)
     c.fail("x", `have a last dimension of ${inner} (${transpose ? "cols" : "rows, as transpose is false"})`, shape);
   const lead = shape.slice(0, -2);
-  const axes = collapse(lead, stack);
+  const axes = broadcastAxes(lead, stack);
   if (!axes) return c.fail("x", `have leading dimensions that broadcast with [${stack.join(", ")}]`, shape);
-  const rank = Math.max(lead.length, stack.length);
-  const broadcast = Array.from({ length: rank }, (_, i) =>
-    Math.max(lead[i - rank + lead.length] ?? 1, stack[i - rank + stack.length] ?? 1),
-  );
+  const broadcast = broadcastShape(lead, stack);
   if (shape.length === 1)
     return { m: 1, rows, cols, axes, shape: stack.length > 0 ? [...broadcast, 1, outer] : [outer] };
   const m = shape[shape.length - 2] as number;
   const plan = { m, rows, cols, axes, shape: [...broadcast, m, outer] };
   // Matrices of x that are multiplied by the same matrix W are one matrix with more rows.
   const inmost = axes[axes.length - 1];
-  return inmost && inmost.q === 0 && inmost.x === 1
-    ? { ...plan, m: m * inmost.size, axes: axes.slice(0, -1).map((axis) => ({ ...axis, x: axis.x / inmost.size })) }
+  return inmost && inmost.right === 0 && inmost.left === 1
+    ? {
+        ...plan,
+        m: m * inmost.size,
+        axes: axes.slice(0, -1).map((axis) => ({ ...axis, left: axis.left / inmost.size })),
+      }
     : plan;
 }
 
@@ -332,19 +337,19 @@ export const quantizedMatmul: QuantizedMatmul = defineOp({
     const variant = `${inputs.x.dtype}_${q.scales.dtype}_${outputs.out.dtype}_b${q.bits}`;
     const biasDtype = bias ? FLOATS.indexOf(bias.dtype as "f32") + 1 : 0;
     const [inner, outer] = options.transpose ? [cols, rows] : [rows, cols];
-    const one: Axis = { size: 1, x: 0, q: 0 };
+    const one: BatchAxis = { size: 1, left: 0, right: 0 };
     const block = blockOf({ m, rows, cols, groupSize, batch: 1 }, encoder.device);
     /** A matrix of x that is too large for the matvec kernel comes in slices of rows, which a batch would not pass over. */
     const sliced = options.transpose && !block.panels && block.rows < m;
     /** The outermost axes beyond those that a dispatch runs over are dispatches of their own. */
-    const record = (rest: readonly Axis[], x: number, matrix: number, z: number): void => {
+    const record = (rest: readonly BatchAxis[], x: number, matrix: number, z: number): void => {
       if (rest.length > (sliced ? 0 : 3)) {
-        const [axis, ...others] = rest as [Axis, ...Axis[]];
+        const [axis, ...others] = rest as [BatchAxis, ...BatchAxis[]];
         const inside = others.reduce((n, { size }) => n * size, 1);
-        for (let i = 0; i < axis.size; i++) record(others, x + i * axis.x, matrix + i * axis.q, z + i * inside);
+        for (let i = 0; i < axis.size; i++) record(others, x + i * axis.left, matrix + i * axis.right, z + i * inside);
         return;
       }
-      const [a2 = one, a1 = one, a0 = one] = [...Array(3 - rest.length).fill(one), ...rest] as Axis[];
+      const [a2 = one, a1 = one, a0 = one] = [...Array(3 - rest.length).fill(one), ...rest] as BatchAxis[];
       const batch = a0.size * a1.size * a2.size;
       const from = (tensor: Tensor, index: number, step: number) =>
         index === 0 ? tensor : tensor.view(index * step, [tensor.size - index * step]);
@@ -368,12 +373,12 @@ export const quantizedMatmul: QuantizedMatmul = defineOp({
         biasDtype,
         batch0: a0.size,
         batch1: a1.size,
-        xStride0: a0.x,
-        xStride1: a1.x,
-        xStride2: a2.x,
-        qStride0: a0.q,
-        qStride1: a1.q,
-        qStride2: a2.q,
+        xStride0: a0.left,
+        xStride1: a1.left,
+        xStride2: a2.left,
+        qStride0: a0.right,
+        qStride1: a1.right,
+        qStride2: a2.right,
       };
       const sizes = { m, rows, cols, groupSize, batch };
       if (!options.transpose)

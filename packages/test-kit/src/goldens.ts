@@ -1,9 +1,16 @@
 // Golden vectors: what the original code of a model computed, in safetensors files under fixtures/.
+import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { decodeNumbers, type HostTensor, readSafetensors } from "@mlxts/core";
 
 /** The path of a file or folder under fixtures/. */
 export const fixture = (path: string): string => fileURLToPath(new URL(`../../../fixtures/${path}`, import.meta.url));
+
+/** The path of a checkpoint whose weights are compressed under fixtures/, unpacked. */
+export function unpackedCheckpoint(name: string): string {
+  execFileSync(process.execPath, [fixture("unpack_checkpoints.mjs"), name]);
+  return fileURLToPath(new URL(`../../../build/checkpoints/${name}`, import.meta.url));
+}
 
 export interface Goldens {
   readonly names: readonly string[];

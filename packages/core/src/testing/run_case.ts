@@ -70,14 +70,14 @@ export function opArguments(
   const intoRecord = (record: string, name: string, value: unknown) => {
     inputs[record] = { ...((inputs[record] as object | undefined) ?? {}), [name]: value };
   };
-  for (const [name, , record] of inputTensors(descriptor)) {
-    if (record === undefined || !(name in tensors)) continue;
-    intoRecord(record, name, tensors[name]);
+  for (const [name, , record, part] of inputTensors(descriptor)) {
+    if (record === undefined || part === undefined || !(name in tensors)) continue;
+    intoRecord(record, part, tensors[name]);
     delete inputs[name];
   }
-  for (const [name, , record] of opParams(descriptor)) {
-    if (record === undefined || !(name in rest)) continue;
-    intoRecord(record, name, rest[name]);
+  for (const [name, , record, part] of opParams(descriptor)) {
+    if (record === undefined || part === undefined || !(name in rest)) continue;
+    intoRecord(record, part, rest[name]);
     delete rest[name];
   }
   return { inputs, options: rest };

@@ -1,15 +1,8 @@
-import {
-  type Checkpoint,
-  type Dtype,
-  decodeNumbers,
-  encodeNumbers,
-  isFloat,
-  MlxtsError,
-  type RawArray,
-} from "@mlxts/core";
+import { type Checkpoint, type Dtype, decodeNumbers, encodeNumbers, type RawArray } from "@mlxts/core";
 import type { Packing } from "@mlxts/quant4";
 import type { MlxPlan, PlannedTensor } from "../family.ts";
 import { Fields } from "../fields.ts";
+import { elementsOf, type SourceTensor, sourceTensors } from "../source_tensors.ts";
 
 /** Norms whose weights Hugging Face stores as w for a factor of 1 + w. */
 const ZERO_CENTERED = /(^|\.)(input_layernorm|post_attention_layernorm|model\.norm|q_norm|k_norm)\.weight$/;
@@ -42,28 +35,19 @@ function keptNames(checkpoint: Checkpoint, json: Record<string, unknown>): strin
   return checkpoint.names.filter((name) => !OTHER_PARTS.test(name) && !(tied && /(^|\.)lm_head\./.test(name)));
 }
 
-function planTensor(checkpoint: Checkpoint, source: string, huggingFace: boolean, packing: Packing): PlannedTensor {
-  const { dtype, storedDtype, shape } = checkpoint.info(source);
-  const name = mlxName(source);
+function planTensor(source: SourceTensor, huggingFace: boolean, packing: Packing): PlannedTensor {
+  const { dtype, shape } = source;
+  const name = mlxName(source.name);
   const isMatrix = name.endsWith(".weight") && shape.length === 2;
-  if (dtype === undefined || (isMatrix && !isFloat(dtype))) {
-    const reason = `has dtype ${storedDtype}; weights must be F32, F16 or BF16`;
-    throw new MlxtsError("Safetensors", `${checkpoint.path}: tensor ${source} ${reason}`, {
-      path: checkpoint.path,
-      tensor: source,
-      reason,
-    });
-  }
-  const tensor = () => checkpoint.tensor(source);
   const addsOne = huggingFace && shape.length === 1 && ZERO_CENTERED.test(name);
   const [channels = 0, middle = 0, last = 0] = shape;
   return {
+    ...source,
     name,
-    dtype,
     // [C, 1, W] and [C, W, 1] have the same bytes.
     shape: huggingFace && CONVOLUTION.test(name) && shape.length === 3 ? [channels, last, middle] : shape,
     packing: isMatrix && middle % packing.groupSize === 0 ? packing : undefined,
-    read: addsOne ? async () => addOne(dtype, await tensor().read()) : tensor,
+    read: addsOne ? async (part) => addOne(dtype, await elementsOf(source, part)) : source.read,
   };
 }
 
@@ -75,6 +59,6 @@ export function planMlx(checkpoint: Checkpoint, json: Record<string, unknown>, p
   return {
     // The type under which mlx-lm knows the text model.
     config: { ...json, model_type: "qwen3_5" },
-    tensors: names.map((source) => planTensor(checkpoint, source, huggingFace, packing)),
+    tensors: sourceTensors(checkpoint, names).map((source) => planTensor(source, huggingFace, packing)),
   };
 }

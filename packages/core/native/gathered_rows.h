@@ -1,0 +1,132 @@
+// Gathered products: a pair is a matrix of x and the matrix of a stack that an index has chosen for it. The first
+// threadgroup checks all index tensors before it does anything else; what the others read of them is bounded, so that
+// nobody who writes the tensors meanwhile gets an address out of range. C++ and Metal both compile this.
+#pragma once
+#include "portable.h"
+
+namespace mlxts {
+
+// Codes of the faults that gathered_rows.ts declares.
+struct GatherFaults {
+  uint32_t rhsIndices, lhsIndices, offsets, order;
+};
+
+// Whether all numbers are below `end`; the first one that is not is reported. A negative one counts as a large one.
+MLXTS_FUNC bool indices_right(Indices indices, Count count, Count end, FaultSearch search, uint32_t code) {
+  Count wrong = ~Count(0);
+  uint32_t found = 0;
+  for (Count i = search.begin(); i < count && wrong == ~Count(0); i += search.step()) {
+    const uint32_t index = uint32_t(indices.read(i));
+    if (index >= end) wrong = i, found = index;
+  }
+  return search.none(wrong, code, found, uint32_t(wrong));
+}
+
+// Which matrices each pair has. P are params with the fields of GATHERED_PARAMS.
+template <typename P>
+struct GatheredPairs {
+  MLXTS_PARAMS P& p;
+  Indices rhs, lhs;
+
+  // Whether all indices are right. To be asked by the first threadgroup, on a GPU by a whole simdgroup of it.
+  MLXTS_FUNC bool right(FaultSearch search, GatherFaults codes) const {
+    return indices_right(rhs, p.rhsCount, p.matrices, search, codes.rhsIndices) &&
+           (!lhs || indices_right(lhs, p.lhsCount, p.lefts, search, codes.lhsIndices));
+  }
+
+  // The matrix of the stack, 0 … matrices − 1.
+  MLXTS_FUNC Count matrix(Count pair) const {
+    return below(uint32_t(rhs.read(at(pair, p.right0, p.right1, p.right2))), p.matrices);
+  }
+  // The matrix of x, 0 … lefts − 1.
+  MLXTS_FUNC Count left(Count pair) const {
+    const Count place = at(pair, p.left0, p.left1, p.left2);
+    return lhs ? below(uint32_t(lhs.read(place)), p.lefts) : place;
+  }
+
+ private:
+  MLXTS_FUNC static Count below(uint32_t index, Count end) { return index < end ? index : end - 1; }
+  MLXTS_FUNC Count at(Count pair, Count step0, Count step1, Count step2) const {
+    return pair % p.size0 * step0 + pair / p.size0 % p.size1 * step1 + pair / p.size0 / p.size1 * step2;
+  }
+};
+
+// Places in `order`, one after the other, of pairs that have chosen one matrix.
+struct GatheredRows {
+  Count matrix, first, count;
+};
+
+// The pairs in the order of the matrices that they have chosen: those of matrix e are order[offsets[e]] …
+// order[offsets[e + 1] − 1], ascending.
+template <typename P>
+struct GatheredOrder {
+  GatheredPairs<P> pairs;
+  Indices order, offsets;
+
+  // As GatheredPairs::right. Every place then has a pair of its own.
+  MLXTS_FUNC bool right(FaultSearch search, GatherFaults codes) const {
+    return pairs.right(search, codes) && offsets_right(search, codes.offsets) && order_right(search, codes.order);
+  }
+
+  // The rows of a slot, `most` of them at most; there may be none. Matrix e has the slots from
+  // floor(offsets[e] / most) + e on: that is ascending, leaves room for all rows of each matrix, and is known before
+  // anybody has counted them.
+  MLXTS_FUNC GatheredRows rows(Count slot, Count most) const {
+    Count matrix = 0;
+    for (Count end = pairs.p.matrices; end - matrix > 1;) {
+      const Count middle = (matrix + end) / 2;
+      if (offset(middle) / most + middle <= slot)
+        matrix = middle;
+      else
+        end = middle;
+    }
+    const Count begin = offset(matrix), end = offset(matrix + 1), slot0 = begin / most + matrix;
+    const Count first = begin + (slot - slot0) * most;
+    if (slot < slot0 || first >= end) return {matrix, 0, 0};
+    return {matrix, first, end - first < most ? end - first : most};
+  }
+
+  // The pair at a place, 0 … pairs − 1.
+  MLXTS_FUNC Count pair(Count place) const {
+    const uint32_t pair = uint32_t(order.read(place));
+    return pair < pairs.p.pairs ? pair : pairs.p.pairs - 1;
+  }
+
+ private:
+  // Where the rows of a matrix begin, 0 … pairs.
+  MLXTS_FUNC Count offset(Count matrix) const {
+    const uint32_t offset = uint32_t(offsets.read(matrix));
+    return offset < pairs.p.pairs ? offset : pairs.p.pairs;
+  }
+
+  MLXTS_FUNC bool offsets_right(FaultSearch search, uint32_t code) const {
+    const Count last = pairs.p.matrices;
+    Count wrong = ~Count(0);
+    uint32_t found = 0;
+    for (Count i = search.begin(); i <= last && wrong == ~Count(0); i += search.step()) {
+      const uint32_t offset = uint32_t(offsets.read(i)), least = i == 0 ? 0 : uint32_t(offsets.read(i - 1));
+      const uint32_t most = i == 0 ? 0 : pairs.p.pairs;
+      if (offset < least || offset > most || (i == last && offset != most)) wrong = i, found = offset;
+    }
+    return search.none(wrong, code, found, uint32_t(wrong));
+  }
+
+  MLXTS_FUNC bool order_right(FaultSearch search, uint32_t code) const {
+    Count wrong = ~Count(0);
+    uint32_t found = 0;
+    for (Count i = search.begin(); i < pairs.p.pairs && wrong == ~Count(0); i += search.step()) {
+      const uint32_t pair = uint32_t(order.read(i));
+      if (!belongs(pair, i)) wrong = i, found = pair;
+    }
+    return search.none(wrong, code, found, uint32_t(wrong));
+  }
+  // Whether a place among those of the matrix that the pair has chosen has this pair, behind lesser ones.
+  MLXTS_FUNC bool belongs(uint32_t pair, Count place) const {
+    if (pair >= pairs.p.pairs) return false;
+    const Count matrix = pairs.matrix(pair), begin = offset(matrix), end = offset(matrix + 1);
+    if (place < begin || place >= end) return false;
+    return place == begin || uint32_t(order.read(place - 1)) < pair;
+  }
+};
+
+}  // namespace mlxts

@@ -1,0 +1,146 @@
+// Codes of MLX affine matrices: w = scale·q + bias, with one scale and one bias for a group of 32, 64 or 128 neighbors of
+// a row. A row is a little-endian stream of codes, low bits first; nothing assumes alignment. Two ways to read them: kLanes
+// neighboring columns as they are (codes_at), or kLanes words, a column of each at a time, centered (Codes).
+#pragma once
+#include "simd.h"
+
+namespace mlxts {
+
+typedef uint8_t vu8 __attribute__((vector_size(kLanes)));
+
+MLXTS_INLINE uint32_t load_word(const uint8_t* p) {
+  uint32_t word;
+  memcpy(&word, p, 4);
+  return word;
+}
+
+// The codes of columns i … i + kLanes − 1 of a row, as numbers.
+template <int Bits>
+MLXTS_INLINE vf32 codes_at(const uint8_t* row, size_t i) {
+  const uint8_t* p = row + i * Bits / 8;
+  if constexpr (Bits == 8) {
+    vu8 v;
+    memcpy(&v, p, sizeof v);
+    return __builtin_convertvector(__builtin_convertvector(v, vi32), vf32);
+  } else if constexpr (kLanes == 4) {
+    // Masked in place and scaled by a power of two: no shifts by lane.
+    uint32_t bits = 0;
+    memcpy(&bits, p, kLanes * Bits / 8);
+    constexpr int32_t mask = (1 << Bits) - 1;
+    vi32 masks;
+    vf32 units;
+    for (int l = 0; l < kLanes; ++l) {
+      masks[l] = mask << (l * Bits);
+      units[l] = 1.0f / float(1 << (l * Bits));
+    }
+    return __builtin_convertvector(splat_i32(int32_t(bits)) & masks, vf32) * units;
+  } else {
+    vu32 shifts, words;
+    for (int l = 0; l < kLanes; ++l) shifts[l] = uint32_t(l * Bits) % 32;
+    if constexpr (kLanes * Bits <= 32) {
+      uint32_t bits = 0;
+      memcpy(&bits, p, kLanes * Bits / 8);
+      words = bits - vu32{};
+    } else {
+      const vu32 low = load_word(p) - vu32{}, high = load_word(p + 4) - vu32{};
+      vu32 upper;
+      for (int l = 0; l < kLanes; ++l) upper[l] = l * Bits >= 32 ? ~0u : 0u;
+      words = (low & ~upper) | (high & upper);
+    }
+    return __builtin_convertvector(reinterpret_cast<vi32>((words >> shifts) & ((1u << Bits) - 1)), vf32);
+  }
+}
+
+// Codes in a word, and in a vector of words, whose lane l holds columns l·32/Bits … of a chunk.
+template <int Bits>
+inline constexpr int kPerWord = 32 / Bits;
+template <int Bits>
+inline constexpr int kChunk = kLanes * kPerWord<Bits>;
+template <int Bits>
+inline constexpr float kCenter = Bits == 4 ? 8 : 128;
+
+MLXTS_INLINE vu32 load_words(const uint8_t* p) {
+  vu32 v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+// The first n < kLanes words; missing ones read as 0.
+MLXTS_INLINE vu32 load_words(const uint8_t* p, uint32_t n) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<vu32>(_mm512_maskz_loadu_epi32(__mmask16((1u << n) - 1), p));
+#elif defined(__AVX2__)
+  const vi32 mask = lane_index() < splat_i32(int32_t(n));
+  return reinterpret_cast<vu32>(
+      _mm256_maskload_epi32(reinterpret_cast<const int*>(p), reinterpret_cast<__m256i>(mask)));
+#else
+  vu32 v = {};
+  for (uint32_t i = 0; i < n; ++i) v[i] = load_word(p + 4 * i);
+  return v;
+#endif
+}
+
+// Centered code j of each word, as numbers: q − 8 or q − 128, so that scale·Σqx and bias·Σx do not cancel:
+// w = scale·(q − c) + (bias + scale·c). `flip` goes once over the words before.
+template <int Bits>
+struct Codes {
+#if defined(__AVX512F__)
+  vf32 table;
+  MLXTS_INLINE Codes() {
+    for (int i = 0; i < 16; ++i) table[i] = float(i - 8);
+  }
+#endif
+  MLXTS_INLINE vu32 flip(vu32 words) const {
+#if defined(__AVX512F__)
+    if constexpr (Bits == 4) return words;
+#endif
+    return words ^ (Bits == 4 ? 0x88888888u : 0x80808080u);
+  }
+  MLXTS_INLINE vf32 at(vu32 words, int j) const {
+#if defined(__AVX512F__)
+    // The table's index is the low four bits: no masking.
+    if constexpr (Bits == 4)
+      return reinterpret_cast<vf32>(
+          _mm512_permutexvar_ps(reinterpret_cast<__m512i>(words >> uint32_t(4 * j)), reinterpret_cast<__m512>(table)));
+#endif
+    // Flipped, the top bit of a code is its sign.
+    const vi32 high = reinterpret_cast<vi32>(words << uint32_t(32 - Bits - Bits * j));
+    return __builtin_convertvector(high >> (32 - Bits), vf32);
+  }
+};
+
+// The scale of each lane of a chunk, from the scales of its first groups (four can be read).
+struct LaneScales {
+  uint32_t shift;
+#if defined(__AVX2__)
+  vi32 index;
+#endif
+  template <int Bits>
+  static MLXTS_INLINE LaneScales of(uint32_t groupSize) {
+    LaneScales made;
+    made.shift = uint32_t(__builtin_ctz(groupSize));
+#if defined(__AVX2__)
+    for (int l = 0; l < kLanes; ++l) made.index[l] = (l * kPerWord<Bits>) >> made.shift;
+#endif
+    return made;
+  }
+  MLXTS_INLINE vf32 at(const float* scales, size_t column) const {
+    const float* p = scales + (column >> shift);
+#if defined(__AVX512F__)
+    return reinterpret_cast<vf32>(
+        _mm512_permutexvar_ps(reinterpret_cast<__m512i>(index), _mm512_broadcast_f32x4(_mm_loadu_ps(p))));
+#elif defined(__AVX2__)
+    return reinterpret_cast<vf32>(_mm256_permutevar8x32_ps(_mm256_broadcast_ps(reinterpret_cast<const __m128*>(p)),
+                                                           reinterpret_cast<__m256i>(index)));
+#else
+    return splat(*p);
+#endif
+  }
+};
+
+// The bias that goes with centered codes.
+template <int Bits>
+MLXTS_INLINE vf32 centered_bias(const float* scales, const float* biases) {
+  return fma(splat(kCenter<Bits>), load(scales), load(biases));
+}
+
+}  // namespace mlxts
