@@ -1,11 +1,11 @@
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { type Checkpoint, Device, MlxtsError, openCheckpoint } from "@mlxts/core";
-import { loadModel, readOptionalJson, Tokenizer } from "@mlxts/models";
+import { loadModel, type ModelSizes, readOptionalJson, type StateMemory, Tokenizer } from "@mlxts/models";
 import { type Quantization, quantizationOf } from "@mlxts/quant4";
 import { argument, command } from "./contract.ts";
-import { flag, inLine } from "./options.ts";
-import { countParameters, type Parameters } from "./parameters.ts";
+import { choice, flag, inLine, integer } from "./options.ts";
+import { activeParameters, countParameters, type Parameters } from "./parameters.ts";
 
 /** A name from the file, with control characters escaped. */
 const plain = (text: string) =>
@@ -26,15 +26,47 @@ function attempt<T>(read: () => T): Known<T> {
 
 const hasTokenizer = (path: string) => existsSync(join(path, "tokenizer.json"));
 
-/** Why a checkpoint cannot be run, in the words of `generate`; null when it can. */
-async function whyNot(device: Device, path: string, signal: AbortSignal): Promise<string | null> {
-  if (!statSync(path).isDirectory()) return "it is a single file; a model is a directory with config.json";
+/** What running a model takes. */
+interface Run {
+  sizes: ModelSizes;
+  activationDtype: string;
+  /** Weights that take part in computing one token, where they could be counted. */
+  active: number | undefined;
+  /** Tokens that the memory is for. */
+  context: number;
+  sequences: number;
+  state: StateMemory;
+  weightBytes: number;
+}
+
+/** What is asked about running the model. */
+interface RunOptions {
+  context: number | undefined;
+  sequences: number;
+  activationDtype: "f32" | "f16" | "bf16";
+}
+
+/** What running a checkpoint takes, or why it cannot be run, in the words of `generate`. */
+async function runOf(
+  device: Device,
+  path: string,
+  parameters: Known<Parameters>,
+  { context: asked, sequences, activationDtype }: RunOptions,
+  signal: AbortSignal,
+): Promise<Known<Run>> {
+  if (!statSync(path).isDirectory()) return { reason: "it is a single file; a model is a directory with config.json" };
   try {
-    (await loadModel(device, path, { signal })).dispose();
+    using model = await loadModel(device, path, { signal, activationDtype });
     if (hasTokenizer(path)) new Tokenizer(path);
-    return null;
+    const { sizes, weightBytes } = model;
+    const context = asked ?? model.contextLength;
+    const state = model.stateMemory({ capacity: context, sequences });
+    const active = parameters.value && activeParameters(parameters.value, model);
+    return {
+      value: { sizes, activationDtype, active, context, sequences, state, weightBytes },
+    };
   } catch (error) {
-    return inLine((error as Error).message);
+    return { reason: inLine((error as Error).message) };
   }
 }
 
@@ -71,8 +103,37 @@ function quantizedLines(quantization: Known<Quantization | undefined>, parameter
   );
 }
 
+/** The lines about running a model; titles take twelve columns. */
+function runLines({ sizes, active, activationDtype, context, sequences, state, weightBytes }: Run): string[] {
+  const { experts, latents } = sizes;
+  const layers = (number: number) => `${number} layer${number === 1 ? "" : "s"}`;
+  const fixed = state.perSequence > 0 ? `, and ${sizeText(state.perSequence)} for each sequence` : "";
+  const each = sequences === 1 ? "" : `${count(sequences)} sequences of `;
+  return [
+    ...(experts
+      ? [
+          `experts     ${count(experts.count)} in each of ${layers(experts.layers)}, of which a token goes to ` +
+            `${experts.perToken}${experts.shared ? " and to a shared one" : ""}`,
+        ]
+      : []),
+    ...(active !== undefined && experts ? [`active      ${count(active)} parameters for each token`] : []),
+    ...(latents
+      ? [`latents     ${latents.width} numbers and a rotated key of ${latents.rotated}, in ${layers(latents.layers)}`]
+      : []),
+    `cache       ${sizeText(state.perToken)} for each token${fixed}, with ${activationDtype} activations`,
+    `memory      ${sizeText(weightBytes + state.total)} for ${each}${count(context)} tokens: ` +
+      `weights, and ${sizeText(state.total)} of state`,
+  ];
+}
+
 /** Collects everything that is shown of a checkpoint. */
-async function inspected(device: Device, checkpoint: Checkpoint, path: string, signal: AbortSignal) {
+async function inspected(
+  device: Device,
+  checkpoint: Checkpoint,
+  path: string,
+  options: RunOptions,
+  signal: AbortSignal,
+) {
   const file = attempt(() => (statSync(path).isDirectory() ? readOptionalJson(path, "config.json") : undefined));
   const config = file.value;
   const quantization = attempt(() => config && quantizationOf(config));
@@ -80,14 +141,13 @@ async function inspected(device: Device, checkpoint: Checkpoint, path: string, s
     quantization.reason === undefined
       ? attempt(() => countParameters(checkpoint, quantization.value))
       : { reason: quantization.reason };
-  const reason = await whyNot(device, path, signal);
+  const run = await runOf(device, path, parameters, options, signal);
   signal.throwIfAborted();
   return {
     path,
     config,
     hasConfig: config !== undefined || file.reason !== undefined,
-    /** Why it cannot be run, or null. */
-    reason,
+    run,
     quantization,
     parameters,
     tensors: checkpoint.names.map((name) => ({ name, ...checkpoint.info(name) })),
@@ -99,37 +159,56 @@ async function inspected(device: Device, checkpoint: Checkpoint, path: string, s
 
 type Inspected = Awaited<ReturnType<typeof inspected>>;
 
-function jsonOf({ path, config, reason, quantization, parameters, tensors, ...rest }: Inspected, listed: boolean) {
+/** The same for JSON; null where it is unknown. */
+const runJson = (run: Run | undefined) => ({
+  experts: run?.sizes.experts ?? null,
+  activeParameters: run?.active ?? null,
+  latents: run?.sizes.latents ?? null,
+  cache: run ? { bytesPerToken: run.state.perToken, bytesPerSequence: run.state.perSequence } : null,
+  memory: run
+    ? {
+        context: run.context,
+        sequences: run.sequences,
+        activationDtype: run.activationDtype,
+        weightBytes: run.weightBytes,
+        stateBytes: run.state.total,
+      }
+    : null,
+});
+
+function jsonOf({ path, config, run, quantization, parameters, tensors, ...rest }: Inspected, listed: boolean) {
   const { overrides: _, ...common } = quantization.value ?? { overrides: undefined };
   return {
     path,
     modelType: config?.model_type ?? null,
-    runs: reason === null,
-    reason,
+    runs: run.value !== undefined,
+    reason: run.reason ?? null,
     tensors: tensors.length,
     parameters: parameters.value?.total ?? null,
     elements: tensors.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0),
     bytes: rest.byteLength,
     dtypes: rest.dtypes,
     quantization: quantization.value ? { ...common, kinds: parameters.value?.groups ?? null } : null,
+    ...runJson(run.value),
     metadata: rest.metadata,
     ...(listed && { list: tensors }),
     config,
   };
 }
 
-function textOf({ path, config, reason, quantization, parameters, tensors, ...rest }: Inspected, listed: boolean) {
+function textOf({ path, config, run, quantization, parameters, tensors, ...rest }: Inspected, listed: boolean) {
   const types = Object.entries(rest.dtypes).map(([dtype, number]) => `${number} ${dtype}`);
   const [quantized, ...more] = quantizedLines(quantization, parameters);
   const lines = [
     `checkpoint  ${inLine(path)}`,
     `model type  ${rest.hasConfig ? plain(String(config?.model_type ?? "unknown")) : "(no config.json)"}`,
-    `runs        ${reason === null ? `yes, with mlxts${fromIdsOnly(path)}` : `no, because ${reason}`}`,
+    `runs        ${run.value ? `yes, with mlxts${fromIdsOnly(path)}` : `no, because ${run.reason}`}`,
     `parameters  ${parameters.value ? count(parameters.value.total) : `unknown: ${parameters.reason}`}`,
     `quantized   ${quantized}`,
     ...more.map((line) => `            ${line}`),
     `tensors     ${tensors.length} (${types.join(", ")})`,
     `on disk     ${sizeText(rest.byteLength)}`,
+    ...(run.value ? runLines(run.value) : []),
   ];
   if (listed)
     for (const { name, storedDtype, shape } of tensors)
@@ -139,14 +218,20 @@ function textOf({ path, config, reason, quantization, parameters, tensors, ...re
 
 export const inspect = command({
   name: "inspect",
-  summary: "Show what a checkpoint holds, and whether its model can be run.",
+  summary: "Show what a checkpoint holds, whether its model can be run, and the memory that takes.",
   arguments: { checkpoint: argument("a checkpoint directory, or one .safetensors file") },
-  options: { tensors: flag("list every tensor"), json: flag("print JSON") },
-  async run({ checkpoint: path, tensors: listed, json }, signal) {
+  options: {
+    context: integer("<n>", "tokens to show the memory for; default: the model's context", { min: 1, max: 2 ** 24 }),
+    sequences: integer("<n>", "sequences side by side", { min: 1, max: 65536, default: 1 }),
+    activationDtype: choice("<dtype>", "dtype of activations, and so of caches", ["f32", "f16", "bf16"], "f32"),
+    tensors: flag("list every tensor"),
+    json: flag("print JSON"),
+  },
+  async run({ checkpoint: path, tensors: listed, json, ...options }, signal) {
     if (!existsSync(path)) throw new MlxtsError("Io", `inspect: ${path} does not exist`, { path, operation: "open" });
     using device = Device.open("cpu");
     using checkpoint = openCheckpoint(device, path);
-    const found = await inspected(device, checkpoint, path, signal);
+    const found = await inspected(device, checkpoint, path, options, signal);
     process.stdout.write(json ? `${JSON.stringify(jsonOf(found, listed), null, 2)}\n` : textOf(found, listed));
   },
 });

@@ -1,4 +1,5 @@
 import { type Checkpoint, MlxtsError, type StoredDtype } from "@mlxts/core";
+import type { LanguageModel } from "@mlxts/models";
 import { packingOf, type Quantization } from "@mlxts/quant4";
 
 /** The weights of a checkpoint, counted. */
@@ -7,6 +8,8 @@ export interface Parameters {
   total: number;
   /** The quantized ones. */
   quantized: number;
+  /** Weights by tensor, as `total` counts them. */
+  tensors: Map<string, number>;
   /** Quantized weights by `bits` and `groupSize`: their modules, and their groups that share a scale and a bias. */
   groups: { bits: number; groupSize: number; modules: number; groups: number; weights: number }[];
 }
@@ -21,7 +24,7 @@ const product = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
  * @throws MlxtsError `QuantConfig` or `UnsupportedDtype` when it is unknown what packed words hold
  */
 export function countParameters(checkpoint: Checkpoint, quantization: Quantization | undefined): Parameters {
-  const counted: Parameters = { total: 0, quantized: 0, groups: [] };
+  const counted: Parameters = { total: 0, quantized: 0, tensors: new Map(), groups: [] };
   const packed = new Set(
     checkpoint.names.filter((name) => name.endsWith(".scales")).map((name) => name.slice(0, -".scales".length)),
   );
@@ -29,7 +32,7 @@ export function countParameters(checkpoint: Checkpoint, quantization: Quantizati
     const { storedDtype, shape } = checkpoint.info(name);
     const [module, part] = [name.slice(0, name.lastIndexOf(".")), name.slice(name.lastIndexOf(".") + 1)];
     if (!packed.has(module) || !["weight", "scales", "biases"].includes(part)) {
-      if (FLOAT_TYPES.has(storedDtype)) counted.total += product(shape);
+      if (FLOAT_TYPES.has(storedDtype)) counted.tensors.set(name, product(shape));
       continue;
     }
     if (part !== "weight") continue;
@@ -49,7 +52,20 @@ export function countParameters(checkpoint: Checkpoint, quantization: Quantizati
     kind.groups += weights / groupSize;
     kind.weights += weights;
     counted.quantized += weights;
-    counted.total += weights;
+    counted.tensors.set(name, weights);
   }
+  for (const weights of counted.tensors.values()) counted.total += weights;
   return counted;
+}
+
+/** Tensors of experts that a router chooses, in all layouts. */
+const ROUTED = /\.(experts|switch_mlp)\./;
+
+/** The weights that take part in computing one token: of the experts only those that it goes to. */
+export function activeParameters({ tensors }: Parameters, { tensorNames, sizes }: LanguageModel): number {
+  const share = sizes.experts ? sizes.experts.perToken / sizes.experts.count : 1;
+  let active = 0;
+  for (const [name, weights] of tensors)
+    if (tensorNames.has(name)) active += ROUTED.test(name) ? weights * share : weights;
+  return active;
 }

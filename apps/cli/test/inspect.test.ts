@@ -17,8 +17,8 @@ function withConfig(name: string, config: string, from = tiny): string {
 }
 
 /** The lines of `inspect`, by their titles. */
-async function inspected(path: string): Promise<Record<string, string>> {
-  const { status, stdout, stderr } = await inProcess("inspect", path);
+async function inspected(path: string, ...options: string[]): Promise<Record<string, string>> {
+  const { status, stdout, stderr } = await inProcess("inspect", path, ...options);
   expect([status, stderr]).toEqual([0, ""]);
   const lines = stdout.trimEnd().split("\n");
   return Object.fromEntries(lines.map((line) => [line.slice(0, 12).trim(), line.slice(12)]));
@@ -36,6 +36,9 @@ describe("inspect", () => {
       quantized: "no",
       tensors: "55 (55 BF16)",
       "on disk": "10,534,256 bytes (10.0 MiB)",
+      cache:
+        "1,024 bytes (1.0 KiB) for each token, and 823,296 bytes (804.0 KiB) for each sequence, with f32 activations",
+      memory: "15,551,856 bytes (14.8 MiB) for 4,096 tokens: weights, and 5,017,600 bytes (4.8 MiB) of state",
     });
     expect(JSON.parse((await inProcess("inspect", tiny, "--json")).stdout)).toMatchObject({
       modelType: "qwen3_5_text",
@@ -45,6 +48,27 @@ describe("inspect", () => {
       runs: true,
       reason: null,
     });
+  });
+
+  it("shows the memory for a context, sequences side by side and a dtype of activations", async () => {
+    const options = ["--context", "100", "--sequences", "3", "--activation-dtype", "bf16"];
+    // 2 · 2 · 64 keys and values of one layer; of three layers 4 · 128 · 128 states in f32 and 3 · 1024 inputs.
+    const [perToken, perSequence] = [2 * 2 * 64 * 2, 3 * (4 * 128 * 128 * 4 + 3 * 1024 * 2)];
+    const stateBytes = 3 * (100 * perToken + perSequence);
+    expect(await inspected(tiny, ...options)).toMatchObject({
+      cache: "512 bytes for each token, and 804,864 bytes (786.0 KiB) for each sequence, with bf16 activations",
+      memory:
+        "13,102,448 bytes (12.5 MiB) for 3 sequences of 100 tokens: weights, and 2,568,192 bytes (2.4 MiB) of state",
+    });
+    expect(JSON.parse((await inProcess("inspect", tiny, "--json", ...options)).stdout)).toMatchObject({
+      experts: null,
+      latents: null,
+      activeParameters: weights,
+      cache: { bytesPerToken: perToken, bytesPerSequence: perSequence },
+      memory: { context: 100, sequences: 3, activationDtype: "bf16", weightBytes: 10534256, stateBytes },
+    });
+    const { status, stderr } = await inProcess("inspect", tiny, "--context", "0");
+    expect([status, stderr]).toEqual([2, expect.stringContaining("`--context` must be an integer from 1 to 16777216")]);
   });
 
   it("counts packed words as the weights they hold", async () => {
@@ -111,6 +135,8 @@ describe("inspect", () => {
     });
     expect(JSON.parse((await inProcess("inspect", llama, "--json")).stdout)).toMatchObject({
       runs: false,
+      cache: null,
+      memory: null,
       reason: "loadModel: `config.model_type` must be one of qwen3_5, qwen3_5_text, got llama",
     });
     const narrow = withConfig("narrow", JSON.stringify({ ...config, hidden_size: 64 }));

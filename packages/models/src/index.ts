@@ -6,7 +6,7 @@ export { type GenerateBatchOptions, generateBatch } from "./generate_batch.ts";
 export type { Ending, EndOptions, FinishReason, Timings } from "./generation.ts";
 export type { GenerationDefaults } from "./generation_config.ts";
 export { readJson, readOptionalJson } from "./json.ts";
-export type { LanguageModel } from "./language_model.ts";
+export type { LanguageModel, ModelSizes, StateMemory } from "./language_model.ts";
 export { type LoadOptions, loadModel } from "./load.ts";
 export type { EncodeOptions, Snapshots, Tokens } from "./pass.ts";
 export { type PrefillBatchOptions, type PrefillOptions, prefill, prefillBatch } from "./prefill.ts";

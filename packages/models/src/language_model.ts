@@ -1,4 +1,12 @@
-import { type CommandEncoder, type Device, type FloatDtype, printAsJson, type Tensor, wrongValue } from "@mlxts/core";
+import {
+  type CommandEncoder,
+  type Device,
+  type FloatDtype,
+  printAsJson,
+  type Tensor,
+  tensorBytes,
+  wrongValue,
+} from "@mlxts/core";
 import type { GenerationDefaults } from "./generation_config.ts";
 import type { EncodeOptions, Tokens } from "./pass.ts";
 import { ModelState } from "./state.ts";
@@ -10,6 +18,23 @@ export interface ModelSettings {
   stopTokens: readonly number[];
   generationDefaults: GenerationDefaults;
   activationDtype: FloatDtype;
+}
+
+/** Sizes of the parts that only some models have. */
+export interface ModelSizes {
+  /** Experts of each layer that has some, and how many of them each token goes to. */
+  experts?: { count: number; perToken: number; layers: number; shared: boolean };
+  /** What a latent cache holds of each token: numbers of a latent, and of the rotated key beside it. */
+  latents?: { width: number; rotated: number; layers: number };
+}
+
+/** What a state takes, in bytes. */
+export interface StateMemory {
+  /** Caches, for each token that a sequence has room for. */
+  perToken: number;
+  /** What does not depend on the number of tokens, for each sequence. */
+  perSequence: number;
+  total: number;
 }
 
 /** A loaded model, whatever its family. */
@@ -50,6 +75,28 @@ export abstract class LanguageModel<Path extends string = string> {
   /** Weights as loaded, in bytes. */
   get weightBytes(): number {
     return this.weights.checkpoint.byteLength;
+  }
+
+  /** Names of the checkpoint's tensors that it uses. */
+  get tensorNames(): ReadonlySet<string> {
+    return this.weights.used;
+  }
+
+  /** Sizes of the parts that only some models have. */
+  get sizes(): ModelSizes {
+    return {};
+  }
+
+  /** The memory that `newState` with these options takes. */
+  stateMemory(options: StateOptions = {}): StateMemory {
+    const sizes = checkStateOptions(options, this.contextLength, this.maxRollback, "model.stateMemory");
+    const bytes = (specs: readonly StateSpec[]) =>
+      specs.reduce((sum, { dtype, shape }) => sum + tensorBytes(dtype, shape), 0);
+    const specs = this.stateTensors(sizes);
+    const caches = bytes(specs.filter(({ kind }) => kind === "cache"));
+    const total = bytes(specs);
+    const { sequences, capacity } = sizes;
+    return { perToken: caches / sequences / capacity, perSequence: (total - caches) / sequences, total };
   }
 
   /** Empty sequences. */

@@ -16,8 +16,12 @@ const STATE_OPTIONS: OptionNames<StateOptions> = { capacity: true, sequences: tr
 export type StateSizes = Required<StateOptions>;
 
 /** The options of `model.newState`, checked and complete. */
-export function checkStateOptions(options: StateOptions, contextLength: number, maxRollback: number): StateSizes {
-  const op = "model.newState";
+export function checkStateOptions(
+  options: StateOptions,
+  contextLength: number,
+  maxRollback: number,
+  op = "model.newState",
+): StateSizes {
   checkOptionNames(op, options, STATE_OPTIONS);
   const { capacity = contextLength, sequences = 1, rollback = 0 } = options;
   checkInteger(op, "capacity", capacity, 1);

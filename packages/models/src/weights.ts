@@ -19,6 +19,8 @@ export class Weights {
   private readonly prefix: string;
   /** Tensors beside the checkpoint's own. */
   private readonly owned: Tensor[];
+  /** Names of the checkpoint's tensors that were asked for; of a quantized one that of its `weight`. */
+  readonly used: Set<string>;
 
   constructor(
     checkpoint: Checkpoint,
@@ -26,12 +28,14 @@ export class Weights {
     signal?: AbortSignal,
     prefix = "",
     owned: Tensor[] = [],
+    used: Set<string> = new Set(),
   ) {
     this.checkpoint = checkpoint;
     this.quantization = quantization;
     this.signal = signal;
     this.prefix = prefix;
     this.owned = owned;
+    this.used = used;
   }
 
   /** The tensors under `path`. */
@@ -41,7 +45,7 @@ export class Weights {
 
   /** The tensors under another prefix of the whole checkpoint. */
   under(prefix: string): Weights {
-    return new Weights(this.checkpoint, this.quantization, this.signal, prefix, this.owned);
+    return new Weights(this.checkpoint, this.quantization, this.signal, prefix, this.owned, this.used);
   }
 
   /** `tensor`, which is then disposed with the weights. */
@@ -85,6 +89,7 @@ export class Weights {
     const squeezed = (dims: readonly number[]) => dims.filter((dim) => dim !== 1).join();
     if (squeezed(found) !== squeezed(shape))
       this.refuse(name, `must have shape [${shape.join(", ")}], got [${found.join(", ")}]`);
+    this.used.add(this.prefix + name);
     return this.checkpoint.tensor(this.prefix + name).reshape(shape);
   }
 
@@ -101,6 +106,7 @@ export class Weights {
       this.quantization && readQuantized(this.checkpoint, this.quantization, this.prefix + path, { cols });
     const bias = this.has(`${path}.bias`) ? await this.f32(`${path}.bias`, [rows]) : undefined;
     if (!quantized) return { rows, cols, dense: this.tensor(`${path}.weight`, [rows, cols]), ...(bias && { bias }) };
+    this.used.add(`${this.prefix}${path}.weight`);
     const [foundRows = 0, words = 0] = quantized.weight.shape.slice(-2);
     const foundCols = (words * 32) / quantized.bits;
     if (quantized.weight.shape.length !== 2 || foundRows !== rows || foundCols !== cols)
