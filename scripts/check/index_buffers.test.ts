@@ -16,10 +16,11 @@ const INDICES = [
   "POSITIONS",
   "REJECTED",
   "START",
+  "STARTS",
   "STEP",
 ];
 /** Integers that are no indices: masks, packed codes of weights, and what `slice` copies; any bit pattern of them is right. */
-const VALUES = ["treeMask", "weight", "x"];
+const VALUES = ["ages", "chosen", "stack", "treeMask", "weight", "x"];
 
 /** What is wrong with how a kernel takes its indices; `header` declares its buffers. */
 function findings(stem: string, header: string, cpu: string | undefined, metal: string | undefined): string[] {

@@ -93,3 +93,24 @@ export function combineReference(
   }
   return out;
 }
+
+/** Which experts are kept after a call, by age; which were chosen; which go, of equal ages the lower index first. */
+export function keepReference(
+  indices: Float64Array,
+  ages: Float64Array,
+  keep: number,
+): { aged: Float64Array; chosen: Float64Array; evicted: Float64Array } {
+  const chosen = ages.map((_, e) => (indices.includes(e) ? 1 : 0));
+  const aged = ages.map((age, e) => (chosen[e] ? 1 : age === 0 ? 0 : Math.min(age + 1, 0xffffffff)));
+  const kept = bestFirst(aged).filter((e) => aged[e]);
+  const gone = new Set(kept.slice(0, Math.max(0, kept.length - keep)));
+  return {
+    aged: aged.map((age, e) => (gone.has(e) ? 0 : age)),
+    chosen,
+    evicted: aged.map((_, e) => (gone.has(e) ? 1 : 0)),
+  };
+}
+
+/** Bytes of each chosen expert, all of which are in memory. */
+export const pagesReference = (chosen: Float64Array, expertBytes: number): Float64Array =>
+  chosen.map((flag) => (flag ? expertBytes : 0));

@@ -2,7 +2,7 @@ import { Device, type Dtype } from "@mlxts/core";
 import { ORDERS } from "@mlxts/test-kit/devices";
 import { refusalTests, type WrongCall } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, expect, it } from "vitest";
-import { moeCombine, moeOrder, moeRoute } from "../src/index.ts";
+import { moeCombine, moeKeep, moeOrder, moePages, moeRoute } from "../src/index.ts";
 
 const device = Device.open();
 afterAll(() => device.dispose());
@@ -13,6 +13,11 @@ const route = (options: Record<string, unknown>, shape = [2, 12]) =>
   moeRoute(encoder(), { logits: t(shape) }, { score: "sigmoid", topK: 2, ...options } as never);
 const y = () => t([2, 3, 4]);
 const weights = () => t([2, 3]);
+const pages = (inputs: Record<string, unknown>, options: Record<string, unknown> = {}) =>
+  moePages(encoder(), { stack: t([4, 6], "bf16"), chosen: t([4], "u32"), ...inputs }, {
+    advice: "fetch",
+    ...options,
+  } as never);
 
 const MESSAGES: WrongCall[] = [
   [
@@ -92,6 +97,57 @@ const MESSAGES: WrongCall[] = [
     () => moeCombine(encoder(), { y: y(), weights: weights(), shared: t([2, 4], "f16") }),
     "moeCombine: `shared` must have dtype f32, got f16",
   ],
+  [
+    "nothing kept",
+    () => moeKeep(encoder(), { indices: t([2, 3], "u32"), ages: t([4], "u32") }, { keep: 0 }),
+    "moeKeep: `keep` must be an integer ≥ 1 and ≤ 65536, got 0",
+  ],
+  [
+    "ages of another dtype",
+    () => moeKeep(encoder(), { indices: t([2, 3], "u32"), ages: t([4]) }, { keep: 2 }),
+    "moeKeep: `ages` must have dtype u32, got f32",
+  ],
+  [
+    "too many ages",
+    () => moeKeep(encoder(), { indices: t([2, 3], "u32"), ages: t([65537], "u32") }, { keep: 2 }),
+    "moeKeep: `ages` must have at most 65536 experts, got 65537",
+  ],
+  [
+    "chosen of another length",
+    () => moeKeep(encoder(), { indices: t([2, 3], "u32"), ages: t([4], "u32"), chosen: t([5], "u32") }, { keep: 2 }),
+    "moeKeep: `chosen` must have shape [4], got [5]",
+  ],
+  [
+    "no advice",
+    () => pages({}, { advice: undefined }),
+    "moePages: `advice` must be one of fetch, evict, got undefined",
+    "TypeError",
+  ],
+  [
+    "a stack of other experts",
+    () => pages({ chosen: t([5], "u32") }),
+    "moePages: `stack` must have 5 as its first dimension, got [4, 6]",
+  ],
+  [
+    "elements without starts",
+    () => pages({}, { elements: 6 }),
+    "moePages: `elements` must be given with `starts`, and only then, got 6",
+  ],
+  [
+    "starts without elements",
+    () => pages({ starts: t([4], "u32") }),
+    "moePages: `elements` must be given with `starts`, and only then, got undefined",
+  ],
+  [
+    "more elements than there are",
+    () => pages({ starts: t([4], "u32") }, { elements: 25 }),
+    "moePages: `elements` must be at most the 24 of `stack`, got 25",
+  ],
+  [
+    "starts of another length",
+    () => pages({ starts: t([3], "u32") }, { elements: 6 }),
+    "moePages: `chosen` must have shape [3], got [4]",
+  ],
 ];
 
 refusalTests(MESSAGES);
@@ -110,6 +166,45 @@ describe.each(ORDERS)("wrong numbers in the data on %s", (_, open) => {
       `moeOrder: \`indices\` must be from 0 to 4, got ${1000 + first} at position ${first}`,
     );
     for (const tensor of [order, offsets]) expect(new Set(tensor.typedArray())).toEqual(new Set([-7]));
+  });
+
+  it.each([[[700, 90, 799]], [[34, 33, 40]], [[69, 37, 5]]])("of moeKeep: %j", async (wrong) => {
+    using device: Device = open();
+    const given = new Uint32Array(800).fill(3);
+    for (const at of wrong) given[at] = 1000 + at;
+    const untouched = () => device.tensor("u32", [5], new Uint32Array(5).fill(77));
+    const outputs = { aged: untouched(), chosen: untouched(), evicted: untouched() };
+    const encoder = device.encoder();
+    const ages = device.tensor("u32", [5]);
+    moeKeep(encoder, { indices: device.tensor("u32", [100, 8], given), ages, ...outputs }, { keep: 2 });
+    const first = Math.min(...wrong);
+    await expect(encoder.commit()).rejects.toThrow(
+      `moeKeep: \`indices\` must be from 0 to 4, got ${1000 + first} at position ${first}`,
+    );
+    for (const tensor of Object.values(outputs)) expect(new Set(tensor.typedArray())).toEqual(new Set([77]));
+  });
+
+  it.each([
+    ["one too far", [99, 5], 701],
+    ["beyond the end", [98], 5000],
+    ["as large as can be", [150, 3, 60], 0xffffffff],
+  ])("of moePages' starts: %s", async (_, places, start) => {
+    using device: Device = open();
+    const starts = new Uint32Array(200).fill(700);
+    for (const at of places) starts[at] = start;
+    const encoder = device.encoder();
+    moePages(
+      encoder,
+      {
+        stack: device.tensor("f32", [1000]),
+        starts: device.tensor("u32", [200], starts),
+        chosen: device.tensor("u32", [200]),
+      },
+      { advice: "evict", elements: 300 },
+    );
+    await expect(encoder.commit()).rejects.toThrow(
+      `moePages: \`starts\` must leave room for 300 of 1000 elements, got ${start} at position ${Math.min(...places)}`,
+    );
   });
 
   const combine = async (order: number[]) => {

@@ -1,6 +1,6 @@
 // Ops of this package whose inputs decide addresses, for tests in which these change while the ops run.
 import type { Attack } from "@mlxts/test-kit/flipped_indices";
-import { moeCombine, moeOrder } from "../src/index.ts";
+import { moeCombine, moeKeep, moeOrder, moePages } from "../src/index.ts";
 
 const PAIRS = 4096;
 const [TOKENS, SLOTS, EXPERTS] = [PAIRS / 4, 4, 16];
@@ -20,6 +20,44 @@ export const attacks: Record<string, Attack> = {
           offsets: output("i32", [EXPERTS + 1]),
         },
         { experts: EXPERTS },
+      );
+    },
+  },
+  moeKeep: {
+    right: [counting.map(() => 0), counting.map((pair) => pair % EXPERTS), counting.map(() => EXPERTS - 1)],
+    wrong: [...FAR, EXPERTS, 1000],
+    encode(encoder, indices, output) {
+      moeKeep(
+        encoder,
+        {
+          indices: indices.cast("u32").reshape([TOKENS, SLOTS]),
+          ages: encoder.device.tensor("u32", [EXPERTS]),
+          aged: output("u32", [EXPERTS]),
+          chosen: output("u32", [EXPERTS]),
+          evicted: output("u32", [EXPERTS]),
+        },
+        { keep: 3 },
+      );
+    },
+  },
+  moePages: {
+    right: [counting, counting.map(() => 0), counting.map((e) => PAIRS - e)],
+    wrong: [...FAR, PAIRS + 1, 2 * PAIRS],
+    encode(encoder, starts, output) {
+      const { device } = encoder;
+      moePages(
+        encoder,
+        {
+          stack: device.tensor("u8", [2 * PAIRS]),
+          starts: starts.cast("u32"),
+          chosen: device.tensor(
+            "u32",
+            [PAIRS],
+            counting.map(() => 1),
+          ),
+          resident: output("u32", [PAIRS]),
+        },
+        { advice: "evict", elements: PAIRS },
       );
     },
   },
