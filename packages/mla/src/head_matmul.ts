@@ -196,6 +196,50 @@ export function encodeHeadProduct({ encoder, op, x, weight, out, k, firstRow, tr
   else encoder.dispatch(headRowsKernel, { op, variant: named(x, weight), buffers: given, params: common, sizes });
 }
 
+interface Decompression {
+  encoder: CommandEncoder;
+  op: string;
+  /** [N, capacity, R] */
+  latentCache: Tensor;
+  weight: Tensor;
+  lengths: Tensor;
+  /** [N, rows, heads, n] */
+  out: Tensor;
+  /** The first row of the cache. */
+  firstToken: number;
+  /** Rows of the weight from a head to the next, and the first one that is multiplied. */
+  headRows: number;
+  firstRow: number;
+}
+
+/** Keys or values of heads: out[n, t, h] = rows of the head's weight · latentCache[n, firstToken + t], up to lengths[n]. */
+export function encodeDecompression({ encoder, op, firstToken, headRows, firstRow, ...buffers }: Decompression): void {
+  const { latentCache: x, weight, lengths, out } = buffers;
+  const [batch, xRows, rank] = x.shape as [number, number, number];
+  const [, tokens, heads, n] = out.shape as [number, number, number, number];
+  encoder.dispatch(headMatmulKernel, {
+    op,
+    variant: named(x, weight, out),
+    buffers: { x, weight, lengths, out },
+    params: {
+      batch,
+      tokens,
+      heads,
+      n,
+      k: rank,
+      xDim: rank,
+      rank,
+      headRows,
+      firstRow,
+      xHeads: 1,
+      xRows,
+      firstToken,
+      transpose: 1,
+    },
+    sizes: { batch, tokens, heads, n, transpose: true, elementBytes: elementBytesOf(x, weight) },
+  });
+}
+
 /** Rows of the weight that each head has; refuses others than whole numbers of at least `least`. */
 export function rowsOfHead(
   { Hrows = 0, H = 1 }: Readonly<Record<string, number>>,

@@ -2,6 +2,7 @@ export { mlaAttention } from "./mla_attention.ts";
 export { mlaCacheAppend } from "./mla_cache_append.ts";
 export { mlaDecode } from "./mla_decode.ts";
 export { mlaOut } from "./mla_out.ts";
+export { mlaPrefill } from "./mla_prefill.ts";
 export { mlaQPrime } from "./mla_q_prime.ts";
 export { mlaSplit } from "./mla_split.ts";
 export { ropeYarn } from "./rope_yarn.ts";

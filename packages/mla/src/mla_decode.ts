@@ -5,7 +5,7 @@ import { encodeAppend } from "./mla_cache_append.ts";
 import type { MlaDecode } from "./signatures.ts";
 
 /** What mlaDecode and mlaPrefill take and give. */
-const LAYER = {
+export const LAYER = {
   inputs: {
     q: { dtype: FLOATS, shape: "N L H D", doc: "queries; of each head the first `nope` columns are read" },
     qPe: { dtype: ["=q"], shape: "N L H rope", doc: "rotated queries" },
@@ -44,9 +44,9 @@ const LAYER = {
     outDtype: { kind: "choice", values: FLOATS, optional: true, doc: "dtype of the result; default that of q" },
   },
 } as const;
-type Layer = OpContext<typeof LAYER.inputs, typeof LAYER.outputs, typeof LAYER.params>;
+export type Layer = OpContext<typeof LAYER.inputs, typeof LAYER.outputs, typeof LAYER.params>;
 
-function layerRelations({ op, inputs, outputs, dims, fail }: Layer): void {
+export function layerRelations({ op, inputs, outputs, dims, fail }: Layer): void {
   for (const name of ["latentCache", "kPeCache"] as const)
     if (outputs[name] === undefined) throw wrongKind(op, name, "be a Tensor", undefined);
   const [given, missing] = inputs.latent ? (["latent", "kPe"] as const) : (["kPe", "latent"] as const);
@@ -55,14 +55,14 @@ function layerRelations({ op, inputs, outputs, dims, fail }: Layer): void {
   if (L > capacity) fail("q", `have at most the cache's ${capacity} rows`, L);
 }
 
-function layerRules({ dims, options: { nope }, fail }: Layer): void {
+export function layerRules({ dims, options: { nope }, fail }: Layer): void {
   const D = dims.D as number;
   if (nope > D) fail("nope", `be at most the ${D} columns of \`q\``, nope);
   rowsOfHead(dims, ["nope", nope], fail);
 }
 
 /** The new rows, if there are any, into the caches. */
-function encodeNewRows({ encoder, op, inputs, outputs: { latentCache, kPeCache } }: Layer): void {
+export function encodeNewRows({ encoder, op, inputs, outputs: { latentCache, kPeCache } }: Layer): void {
   const { latent, kPe, lengths } = inputs;
   if (latent && kPe)
     encodeAppend({
@@ -78,7 +78,7 @@ function encodeNewRows({ encoder, op, inputs, outputs: { latentCache, kPeCache }
 }
 
 /** Attention of folded queries over the cache, and the heads' values. */
-function encodeFolded({ encoder, op, inputs, outputs, options, dims }: Layer): void {
+export function encodeFolded({ encoder, op, inputs, outputs, options, dims }: Layer): void {
   const { q, qPe, weight, lengths, treeMask } = inputs;
   const { out, latentCache, kPeCache } = outputs;
   const { N, L, H, R } = dims as Record<"N" | "L" | "H" | "R", number>;

@@ -78,6 +78,9 @@ export interface DecompressedAttention {
   scale: number;
   /** Default: true. */
   causal?: boolean;
+  /** What wrong implementations change: the rows that a token sees, those that are left out. */
+  visible?: (length: number, L: number, i: number, causal: boolean) => number;
+  skip?: (t: number, visible: number) => boolean;
 }
 
 /**
@@ -85,7 +88,7 @@ export interface DecompressedAttention {
  * mlaQPrime, mlaAttention and mlaOut together must give, [N, L, H, v].
  */
 export function decompressedReference(problem: DecompressedAttention): Float64Array {
-  const { qNope, qPe, latents, keys, weight, lengths, scale, causal = true } = problem;
+  const { qNope, qPe, latents, keys, weight, lengths, scale, causal = true, visible, skip } = problem;
   const { N, L, H, R, rope, capacity, nope, v } = problem.sizes;
   const P = nope + v;
   const out = new Float64Array(N * L * H * v);
@@ -103,7 +106,9 @@ export function decompressedReference(problem: DecompressedAttention): Float64Ar
       const rows = Array.from({ length }, (_, t) => decompressed(t));
       for (let i = 0; i < L; i++) {
         const row = (n * L + i) * H + h;
-        const scores = rows.slice(0, Math.max(0, causal ? length - L + i + 1 : length)).map((key, t) => {
+        const count = visible ? visible(length, L, i, causal) : causal ? length - L + i + 1 : length;
+        const scores = rows.slice(0, Math.max(0, count)).map((key, t) => {
+          if (skip?.(t, count)) return Number.NEGATIVE_INFINITY;
           let sum = 0;
           for (let d = 0; d < nope; d++) sum += (qNope[row * nope + d] as number) * (key[d] as number);
           for (let d = 0; d < rope; d++)

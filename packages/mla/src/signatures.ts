@@ -153,6 +153,62 @@ export interface MlaOut {
   readonly op: OpDescriptor;
 }
 
+export interface MlaPrefillInputs {
+  /** Queries; of each head the first `nope` columns are read. [N, L, H, D], f32, f16 or bf16. */
+  q: Tensor;
+  /** Rotated queries. [N, L, H, rope], the dtype of `q`. */
+  qPe: Tensor;
+  /** Latents of the new tokens, after their norm. [N, L, R], the dtype of `q`. */
+  latent?: Tensor | undefined;
+  /** Rotated keys of the new tokens. [N, L, rope], the dtype of `q`. */
+  kPe?: Tensor | undefined;
+  /** `kv_b_proj`: for each head rows of keys, then of values. [Hrows, R], f32, f16 or bf16. */
+  weight: Tensor;
+  /** Valid rows of each sequence's cache, the new ones included. [N], i32. */
+  lengths: Tensor;
+  /** Bit j of row i: new token i sees new token j; in place of `causal`. [L, ⌈L / 32⌉], u32. */
+  treeMask?: Tensor | undefined;
+  /** Outputs of heads. [N, L, H, v], the dtype `outDtype`. An output: a tensor for it; allocated when not given. */
+  out?: Tensor | true | undefined;
+  /** Cache of latents. [N, capacity, R], f32, f16 or bf16. An output: a tensor for it; allocated when not given. */
+  latentCache?: Tensor | true | undefined;
+  /**
+   * Cache of rotated keys. [N, capacity, rope], the dtype of `latentCache`. An output: a tensor for it; allocated when
+   * not given.
+   */
+  kPeCache?: Tensor | true | undefined;
+}
+
+export interface MlaPrefillOptions {
+  /** Columns of a query without position. An integer ≥ 1. */
+  nope: number;
+  /** Multiplies the scores; `yarnRotary` gives it. A number > 0. */
+  softmaxScale: number;
+  /** The last token sees all rows, each earlier one a row less. Default true. */
+  causal?: boolean | undefined;
+  /** Dtype of the result; default that of q. */
+  outDtype?: "f32" | "f16" | "bf16" | undefined;
+  /** Most bytes of decompressed keys and values at a time. An integer ≥ 1, default 67108864. */
+  scratchBytes?: number | undefined;
+  /** Folded queries, or keys and values made of all latents. Default `auto`. */
+  form?: "auto" | "folded" | "materialized" | undefined;
+}
+
+export interface MlaPrefillOutputs {
+  /** Outputs of heads. [N, L, H, v], the dtype `outDtype`. */
+  readonly out: Tensor;
+  /** Cache of latents. [N, capacity, R], f32, f16 or bf16. */
+  readonly latentCache: Tensor;
+  /** Cache of rotated keys. [N, capacity, rope], the dtype of `latentCache`. */
+  readonly kPeCache: Tensor;
+}
+
+export interface MlaPrefill {
+  /** `multi-head latent attention of many new tokens over a latent cache that they are appended to` */
+  (encoder: CommandEncoder, inputs: MlaPrefillInputs, options: MlaPrefillOptions): MlaPrefillOutputs;
+  readonly op: OpDescriptor;
+}
+
 export interface MlaQPrimeInputs {
   /** Queries; of each head the first `nope` columns are read. [N, L, H, D], f32, f16 or bf16. */
   q: Tensor;

@@ -3,7 +3,16 @@ import { compare } from "@mlxts/core/testing";
 import { DEVICES } from "@mlxts/test-kit/devices";
 import { goldens } from "@mlxts/test-kit/goldens";
 import { afterAll, describe, expect, it } from "vitest";
-import { mlaAttention, mlaCacheAppend, mlaOut, mlaQPrime, ropeYarn, rotaryTable, yarnRotary } from "../src/index.ts";
+import {
+  mlaAttention,
+  mlaCacheAppend,
+  mlaOut,
+  mlaPrefill,
+  mlaQPrime,
+  ropeYarn,
+  rotaryTable,
+  yarnRotary,
+} from "../src/index.ts";
 
 const layer = goldens("goldens/mla_layer.safetensors");
 const shapeOf = (name: string) => layer.tensor(name).shape as number[];
@@ -76,9 +85,13 @@ describe.each(DEVICES)("a layer of a tiny DeepSeek-V3 on %s", (_, open) => {
       { queries, qPe: rotate(q, NOPE), latentCache, kPeCache, lengths },
       { softmaxScale: rotary.softmaxScale },
     );
-    const out = mlaOut(encoder, { vc, weight }, { v: V });
+    const outs = [mlaOut(encoder, { vc, weight }, { v: V })];
+    for (const form of ["folded", "materialized"] as const) {
+      const given = { q, qPe: rotate(q, NOPE), weight, latentCache, kPeCache, lengths };
+      outs.push(mlaPrefill(encoder, given, { nope: NOPE, softmaxScale: rotary.softmaxScale, form }).out);
+    }
     await encoder.commit();
     // The recording was made in f32 by another order of sums and with rounded angles: in f64 it is 1.1e-6 away.
-    expect(compare(await out.readNumbers(), layer.numbers("out")).ratio).toBeLessThan(2e-6);
+    for (const out of outs) expect(compare(await out.readNumbers(), layer.numbers("out")).ratio).toBeLessThan(2e-6);
   });
 });

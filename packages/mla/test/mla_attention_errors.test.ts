@@ -2,7 +2,7 @@ import { Device, type Dtype } from "@mlxts/core";
 import { ORDERS } from "@mlxts/test-kit/devices";
 import { refusesEach } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, expect, it } from "vitest";
-import { mlaAttention, mlaDecode } from "../src/index.ts";
+import { mlaAttention, mlaDecode, mlaPrefill } from "../src/index.ts";
 
 const device = Device.open();
 afterAll(() => device.dispose());
@@ -77,10 +77,13 @@ describe("mlaAttention", () => {
   );
 });
 
-describe("mlaDecode", () => {
+describe.each([
+  ["mlaDecode", mlaDecode],
+  ["mlaPrefill", mlaPrefill],
+] as const)("%s", (_, op) => {
   refusesEach(
     device,
-    mlaDecode,
+    op,
     {
       inputs: {
         q: t([2, 3, 4, 10]),
@@ -137,6 +140,35 @@ describe("mlaDecode", () => {
   );
 });
 
+describe("forms of mlaPrefill", () => {
+  refusesEach(
+    device,
+    mlaPrefill,
+    {
+      inputs: {
+        q: t([2, 3, 4, 10]),
+        qPe: t([2, 3, 4, 6]),
+        weight: t([4 * 15, 20]),
+        latentCache: t([2, 9, 20]),
+        kPeCache: t([2, 9, 6]),
+        lengths: t([2], "i32"),
+      },
+      options: { nope: 8, softmaxScale: 0.1, form: "materialized" },
+    },
+    {
+      "an unknown form": {
+        options: { form: "unfolded" },
+        message: "`form` must be one of auto, folded, materialized, got unfolded",
+      },
+      "a tree for decompressed keys": {
+        inputs: { treeMask: t([3, 1], "u32") },
+        message: "`form` must be auto or folded where `treeMask` is given, got materialized",
+      },
+      "no room": { options: { scratchBytes: 0 }, message: "`scratchBytes` must be an integer ≥ 1, got 0" },
+    },
+  );
+});
+
 describe.each(ORDERS)("wrong lengths on %s", (_, open) => {
   const attend = (device: Device, lengths: number[], tree: boolean, causal: boolean) => {
     const N = lengths.length;
@@ -176,11 +208,43 @@ describe.each(ORDERS)("wrong lengths on %s", (_, open) => {
     await attend(device, [3, 9], true, true);
   });
 
-  it.each([2, 10, -1, -0x80000000])("a decoding step at length %d appends nothing", async (wrong) => {
+  it.each([2, 10, -1, -0x80000000])("a step at length %d appends nothing", async (wrong) => {
+    for (const [op, options] of [
+      [mlaDecode, {}],
+      [mlaPrefill, { form: "materialized" }],
+    ] as const)
+      await step(op, options, wrong);
+  });
+
+  it.each([2, 10, -1])("decompressed keys of a length of %d", async (wrong) => {
+    using device: Device = open();
+    const encoder = device.encoder();
+    const out = device.tensor("f32", [3, 3, 2, 3], new Float32Array(54).fill(-7));
+    mlaPrefill(
+      encoder,
+      {
+        q: device.tensor("f32", [3, 3, 2, 4]),
+        qPe: device.tensor("f32", [3, 3, 2, 2]),
+        weight: device.tensor("f32", [14, 4]),
+        lengths: device.tensor("i32", [3], [5, 9, wrong]),
+        latentCache: device.tensor("f32", [3, 9, 4]),
+        kPeCache: device.tensor("f32", [3, 9, 2]),
+        out,
+      },
+      { nope: 4, softmaxScale: 1, form: "materialized" },
+    );
+    const text = wrong === 2 ? "at least the 3 new rows" : "from 0 to 9";
+    await expect(encoder.commit()).rejects.toThrow(
+      `mlaPrefill: \`lengths\` must be ${text}, got ${wrong} at sequence 2`,
+    );
+    expect(out.typedArray().every((v) => Number(v) === -7)).toBe(true);
+  });
+
+  const step = async (op: typeof mlaDecode | typeof mlaPrefill, options: { form?: "materialized" }, wrong: number) => {
     using device: Device = open();
     const caches = { latentCache: device.tensor("f32", [3, 9, 4]), kPeCache: device.tensor("f32", [3, 9, 2]) };
     const encoder = device.encoder();
-    mlaDecode(
+    op(
       encoder,
       {
         q: device.tensor("f32", [3, 3, 2, 4]),
@@ -191,11 +255,11 @@ describe.each(ORDERS)("wrong lengths on %s", (_, open) => {
         lengths: device.tensor("i32", [3], [5, wrong, 9]),
         ...caches,
       },
-      { nope: 4, softmaxScale: 1 },
+      { nope: 4, softmaxScale: 1, ...options },
     );
     await expect(encoder.commit()).rejects.toThrow(
-      `mlaDecode: \`lengths\` must be from the 3 new rows to 9, got ${wrong} at sequence 1`,
+      `${op.op.name}: \`lengths\` must be from the 3 new rows to 9, got ${wrong} at sequence 1`,
     );
     for (const cache of Object.values(caches)) expect(cache.typedArray().every((v) => Number(v) === 0)).toBe(true);
-  });
+  };
 });

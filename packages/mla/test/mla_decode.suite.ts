@@ -1,4 +1,11 @@
-import { type Case, Random, type Reference64, type ReferenceFunction, type Suite } from "@mlxts/core/testing";
+import {
+  type Case,
+  type CaseInput,
+  Random,
+  type Reference64,
+  type ReferenceFunction,
+  type Suite,
+} from "@mlxts/core/testing";
 import { mlaDecode } from "../src/index.ts";
 import { columnsReference, mlaCacheAppendReference } from "../src/reference.ts";
 import { type DecompressedAttention, decompressedReference } from "../src/reference_attention.ts";
@@ -8,7 +15,7 @@ const random = new Random(29);
 // A suite's caches are full of NaN, so here all rows are new; pipeline.test.ts goes on from rows that are there.
 const MORE = 3; // rows of the caches behind those of the tokens
 
-interface Shape {
+export interface Shape {
   N?: number;
   L: number;
   H: number;
@@ -19,29 +26,37 @@ interface Shape {
   /** Columns of q behind those that are read. */
   more?: number;
   causal?: boolean;
+  /** Dtypes of the caches and of the weight. */
+  cache?: CaseInput["dtype"];
+  weights?: CaseInput["dtype"];
 }
 
-function makeCase({ N = 1, L, H, nope, rope, v, R, more = 0, causal }: Shape): Case {
+export function makeCase(
+  { N = 1, L, H, nope, rope, v, R, more = 0, causal, cache = "act", weights = "act" }: Shape,
+  others: Case["options"] = {},
+): Case {
   const D = nope + more;
   const normals = (...shape: number[]) => random.normals(shape.reduce((a, b) => a * b, 1));
+  // What every dtype holds, where the cache has another one than q.
+  const cached = (...shape: number[]) => normals(...shape).map((x) => (cache === "act" ? x : Math.round(x * 8) / 8));
   return {
-    name: `N ${N} L ${L} H ${H} nope ${nope} of ${D} rope ${rope} v ${v} R ${R} ${causal ?? ""}`,
+    name: `N ${N} L ${L} H ${H} nope ${nope} of ${D} rope ${rope} v ${v} R ${R} cache ${cache} weight ${weights} ${causal ?? ""} ${JSON.stringify(others)}`,
     inputs: {
       q: { dtype: "act", shape: [N, L, H, D], data: normals(N, L, H, D) },
       qPe: { dtype: "act", shape: [N, L, H, rope], data: normals(N, L, H, rope) },
-      latent: { dtype: "act", shape: [N, L, R], data: normals(N, L, R) },
-      kPe: { dtype: "act", shape: [N, L, rope], data: normals(N, L, rope) },
+      latent: { dtype: "act", shape: [N, L, R], data: cached(N, L, R) },
+      kPe: { dtype: "act", shape: [N, L, rope], data: cached(N, L, rope) },
       weight: {
-        dtype: "act",
+        dtype: weights,
         shape: [H * (nope + v), R],
         data: normals(H * (nope + v), R).map((w) => w / Math.sqrt(R)),
       },
       lengths: { dtype: "i32", shape: [N], data: new Int32Array(N).fill(L) },
     },
-    options: { nope, softmaxScale: (nope + rope) ** -0.5, ...(causal === undefined ? {} : { causal }) },
+    options: { nope, softmaxScale: (nope + rope) ** -0.5, ...(causal === undefined ? {} : { causal }), ...others },
     ask: {
-      latentCache: { dtype: "act", shape: [N, L + MORE, R] },
-      kPeCache: { dtype: "act", shape: [N, L + MORE, rope] },
+      latentCache: { dtype: cache, shape: [N, L + MORE, R] },
+      kPeCache: { dtype: cache, shape: [N, L + MORE, rope] },
     },
   };
 }
@@ -75,7 +90,8 @@ const problemOf = (
     causal: options.causal ?? true,
   };
 };
-const reference =
+/** The op in f64, of a problem that has been changed. */
+export const layerReference =
   (change: (problem: DecompressedAttention) => Partial<DecompressedAttention>): ReferenceFunction =>
   (inputs, options) => {
     const given = problemOf(inputs, options);
@@ -93,10 +109,29 @@ const swapped = ({ weight, sizes: { H, R, nope, v } }: DecompressedAttention) =>
     return weight[(head * (nope + v) + ((row + v) % (nope + v))) * R + (i % R)] as number;
   });
 
+export const layerSuite = {
+  errorClass: { out: "A", latentCache: "exact", kPeCache: "exact" },
+  reference: layerReference(() => ({})),
+  mutants: {
+    "scale missing": layerReference(() => ({ scale: 1 })),
+    "scale of the columns without position alone": layerReference(({ sizes }) => ({ scale: sizes.nope ** -0.5 })),
+    "not causal": layerReference(() => ({ causal: false })),
+    "always causal": layerReference(() => ({ causal: true })),
+    "rotated part dropped": layerReference(({ qPe }) => ({ qPe: qPe.map(() => 0) })),
+    "keys and values of the weight swapped": layerReference((problem) => ({ weight: swapped(problem) })),
+    "cache without the new rows": layerReference(({ latents, keys }) => ({
+      latents: latents.map(() => Number.NaN),
+      keys: keys.map(() => Number.NaN),
+    })),
+    "length of sequences without the new rows": layerReference(({ lengths }) => ({
+      lengths: Array.from(lengths, () => 0),
+    })),
+  },
+} as const satisfies Partial<Suite>;
+
 export const suite: Suite = {
   op: mlaDecode,
-  errorClass: { out: "A", latentCache: "exact", kPeCache: "exact" },
-  reference: reference(() => ({})),
+  ...layerSuite,
   cases: [
     makeCase({ L: 1, H: 16, nope: 128, rope: 64, v: 128, R: 512, more: 64 }),
     makeCase({ L: 6, H: 8, nope: 64, rope: 32, v: 64, R: 128, more: 32 }),
@@ -107,19 +142,4 @@ export const suite: Suite = {
     makeCase({ N: 2, L: 5, H: 4, nope: 7, rope: 2, v: 5, R: 20, causal: false }),
     makeCase({ N: 2, L: 40, H: 1, nope: 7, rope: 2, v: 5, R: 20, causal: false }),
   ],
-  mutants: {
-    "scale missing": reference(() => ({ scale: 1 })),
-    "scale of the columns without position alone": reference(({ sizes }) => ({ scale: sizes.nope ** -0.5 })),
-    "not causal": reference(() => ({ causal: false })),
-    "always causal": reference(() => ({ causal: true })),
-    "rotated part dropped": reference(({ qPe }) => ({ qPe: qPe.map(() => 0) })),
-    "keys and values of the weight swapped": reference((problem) => ({ weight: swapped(problem) })),
-    "cache without the new rows": reference(({ latents, keys }) => ({
-      latents: latents.map(() => Number.NaN),
-      keys: keys.map(() => Number.NaN),
-    })),
-    "length of sequences without the new rows": reference(({ lengths }) => ({
-      lengths: Array.from(lengths, () => 0),
-    })),
-  },
 };

@@ -1,6 +1,6 @@
 // Ops of this package whose inputs decide addresses, for tests in which these change while the ops run.
 import type { Attack } from "@mlxts/test-kit/flipped_indices";
-import { mlaAttention, mlaCacheAppend, ropeYarn } from "../src/index.ts";
+import { mlaAttention, mlaCacheAppend, mlaPrefill, ropeYarn } from "../src/index.ts";
 
 const N = 32;
 const [L, R, ROPE, CAPACITY] = [16, 128, 32, 64];
@@ -51,6 +51,26 @@ export const attacks: Record<string, Attack> = {
           vc: output("f32", [N, L, 4, R]),
         },
         { softmaxScale: 1 },
+      );
+    },
+  },
+  mlaPrefill: {
+    right: [all(L), all(CAPACITY), all(L + 11)],
+    wrong: [...FAR, CAPACITY + 1, 4 * CAPACITY, 1000, 0],
+    encode(encoder, lengths, output) {
+      const { device } = encoder;
+      mlaPrefill(
+        encoder,
+        {
+          q: device.tensor("f32", [N, L, 2, 16]),
+          qPe: device.tensor("f32", [N, L, 2, ROPE]),
+          weight: device.tensor("f32", [2 * 32, R]),
+          latentCache: output("f32", [N, CAPACITY, R]),
+          kPeCache: output("f32", [N, CAPACITY, ROPE]),
+          lengths,
+          out: output("f32", [N, L, 2, 16]),
+        },
+        { nope: 16, softmaxScale: 1, form: "materialized", scratchBytes: 1 << 18 },
       );
     },
   },

@@ -1,7 +1,7 @@
 // Many queries: a threadgroup has some of the query rows that share a key/value head, all keys that they see, and
 // kColumns columns of the output. Each simdgroup has kRows of the rows, whose scores, weights and sums stay in its
 // registers. Keys and values go through threadgroup memory, for all simdgroups. Sums and factors are floats.
-#include "metal_tile.h"
+#include "metal_attention.h"
 #include "sdpa.params.h"
 #include "sdpa_tile.h"
 
@@ -49,140 +49,17 @@ struct TileQueue {
   }
 };
 
-// The query rows of a simdgroup, of which a lane has every eighth. A denominator is the sum over the lane's keys.
-struct OwnRows {
-  uint first;
-  float maxima[kRows / 8], denominators[kRows / 8];
-  TileSum<kRows, kColumns> sums;
+typedef AttentionRows<kRows, kColumns> OwnRows;
+
+// A simdgroup's rows of q from `row` on.
+template <typename X>
+struct QueryColumns {
+  device const X* q;
+  thread const AttentionTile& tile;
+  uint row;
+
+  METAL_FUNC device const X* operator()(uint r) const thread { return q + tile.address(min(row + r, tile.rows - 1)); }
 };
-
-METAL_FUNC OwnRows own_rows(uint first) {
-  OwnRows rows;
-  rows.first = first;
-  MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
-    rows.maxima[r] = -FLT_MAX;  // not −∞, from which a score of −∞ has no difference
-    rows.denominators[r] = 0.0f;
-  }
-  fill(rows.sums, 0.0f);
-  return rows;
-}
-
-// A simdgroup's rows of q from `row` on, in the columns from `column` on; zeros beyond them.
-template <typename E, typename X>
-METAL_FUNC TileLeft<E, kRows, tile_columns<E>()> load_queries(device const X* q, thread const AttentionTile& tile,
-                                                              uint row, uint column, uint lane) {
-  TileSum<kRows, tile_columns<E>()> x;
-  const uint dim = tile.queries.dim, columns = left(column + matrix_column(lane), dim);
-  MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
-    const uint own = min(row + 8 * r + matrix_row(lane), tile.rows - 1);
-    device const X* from = q + tile.address(own) + min(column + matrix_column(lane), dim - 1);
-    MLXTS_UNROLL for (uint i = 0; i < tile_columns<E>() / 4; ++i) {
-      const uint at = 8 * (i / 2) + i % 2;
-      const float element = float(from[at < columns ? at : 0]);  // all loads at once, none waits for a condition
-      x.at(r, i / 2, i % 2) = at < columns ? element : 0.0f;
-    }
-  }
-  return as_left<E>(x);
-}
-
-// Adds the products of queries and the `columns` of a tile of keys, 32 at a time.
-template <typename E>
-METAL_FUNC void add_scores(thread TileSum<kRows, kKeys>& scores,
-                           thread const TileLeft<E, kRows, tile_columns<E>()>& queries, threadgroup const E* keys,
-                           uint columns) {
-  MLXTS_UNROLL for (uint c = 0; c < tile_columns<E>(); c += 16) {
-    if (c % 32 == 0 && c >= columns) break;
-    const TileLeft<E, kRows, 16> x = columns_of(queries, c / 16);
-    TileRight<E, 16, kKeys> y;
-    load_transposed(y, keys + c, tile_stride<E>(tile_columns<E>()));
-    multiply_add(scores, x, y);
-  }
-}
-
-// Keys that a row does not see get a score of −∞. The lane's first score is of `row` and `key`.
-METAL_FUNC void mask(thread TileSum<kRows, kKeys>& scores, thread const AttentionTile& tile, uint row, uint key) {
-  MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
-    const uint seen = left(key, tile.limit(row + 8 * r));
-    MLXTS_UNROLL for (uint i = 0; i < kKeys / 4; ++i)
-        scores.at(r, i / 2, i % 2) = 8 * (i / 2) + i % 2 < seen ? scores.at(r, i / 2, i % 2) : -INFINITY;
-  }
-}
-
-// Weights and factors are powers of e with all digits of a float. For weights of 16 bits, powers of 2 of a scaled score
-// have enough digits, and are what GPUs compute themselves.
-template <typename E>
-struct Power {
-  static constant constexpr float kScale = is_same_v<E, float> ? 1.0f : 1.44269504f;
-  // The largest exponent: weights of f16 go up to 2¹⁴, so that fewer are below its normal numbers.
-  static constant constexpr float kMost = is_same_v<E, half> ? 14.0f : 0.0f;
-  METAL_FUNC static float of(float x) { return is_same_v<E, float> ? precise::exp(x) : precise::exp2(x); }
-};
-
-// The weights exp(scale · (score − maximum)) of a block, rounded to E. Earlier sums are scaled for a higher maximum.
-template <typename E>
-METAL_FUNC TileLeft<E, kRows, kKeys> softmax(thread TileSum<kRows, kKeys>& scores, thread OwnRows& rows, float scale) {
-  scale *= Power<E>::kScale;
-  float factors[kRows / 8];
-  bool higher = false;
-  MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
-    float before = rows.maxima[r], highest = before;
-    MLXTS_UNROLL for (uint i = 0; i < kKeys / 4; ++i) highest = max(highest, scores.at(r, i / 2, i % 2));
-    rows.maxima[r] = row_max(highest);
-    higher = higher || rows.maxima[r] > before;
-    factors[r] = Power<E>::of((before - rows.maxima[r]) * scale);
-    rows.denominators[r] *= factors[r];
-    MLXTS_UNROLL for (uint i = 0; i < kKeys / 4; ++i) {
-      thread float& score = scores.at(r, i / 2, i % 2);
-      score = Power<E>::of((score - rows.maxima[r]) * scale + Power<E>::kMost);
-    }
-  }
-  if (simd_any(higher)) scale_rows(rows.sums, factors);
-  TileLeft<E, kRows, kKeys> weights = as_left<E>(scores);
-  add_row_sums(rows.denominators, weights);
-  return weights;
-}
-
-// Adds a tile of values, times the weights of its keys, to the columns of the sums from `first` on, 32 at a time.
-template <typename E>
-METAL_FUNC void add_values(thread OwnRows& rows, uint first, thread const TileLeft<E, kRows, kKeys>& weights,
-                           threadgroup const E* values, uint columns) {
-  MLXTS_UNROLL for (uint c = 0; c < tile_columns<E>(); c += 32) {
-    if (c >= columns) break;
-    TileRight<E, kKeys, 32> y;
-    load(y, values + c, tile_stride<E>(tile_columns<E>()));
-    multiply_add_columns(rows.sums, first + c, weights, y);
-  }
-}
-
-// Whether all values of a tile from key `first` on are finite.
-template <typename E>
-METAL_FUNC bool all_finite(threadgroup const E* values, uint first, uint lane) {
-  bool finite = true;
-  for (uint key = first; key < kKeys; ++key)
-    MLXTS_UNROLL for (uint column = 0; column < tile_columns<E>(); column += kSimd)
-        finite &= isfinite(float(values[key * tile_stride<E>(tile_columns<E>()) + column + lane]));
-  return simd_all(finite);
-}
-
-// As add_values, where values that some rows do not see are not finite. Each key goes to the rows that see it: in a
-// product the others would get 0 · NaN, which is NaN.
-template <typename E>
-METAL_FUNC void add_seen_values(thread OwnRows& rows, uint first, thread TileLeft<E, kRows, kKeys>& x,
-                                threadgroup const E* values, thread const AttentionTile& tile, uint block, uint lane) {
-  const TileSum<kRows, kKeys> weights = as_sum(x);
-  for (uint key = 0; key < kKeys; ++key) {
-    threadgroup const E* own = values + key * tile_stride<E>(tile_columns<E>()) + matrix_column(lane);
-    MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
-      float weight = 0.0f;
-      MLXTS_UNROLL for (uint i = 0; i < kKeys / 4; ++i)
-          weight += 8 * (i / 2) + matrix_column(lane) + i % 2 == key ? weights.at(r, i / 2, i % 2) : 0.0f;
-      weight = row_sum(weight);
-      if (block + key >= tile.limit(rows.first + 8 * r + matrix_row(lane))) continue;
-      MLXTS_UNROLL for (uint i = 0; i < tile_columns<E>() / 4; ++i)
-          rows.sums.at(r, first / 8 + i / 2, i % 2) += weight * float(own[8 * (i / 2) + i % 2]);
-    }
-  }
-}
 
 // All keys of a tile of queries, with the columns of the values from `column` on.
 template <typename X, typename C, typename E>
@@ -199,7 +76,8 @@ METAL_FUNC void attend(device const X* q, thread const AttentionTile& tile, thre
     for (uint d = 0; d < dim; d += kWidth) {
       threadgroup const E* keys = tiles.next();
       // One tile's columns of the queries stay for all blocks.
-      if (busy && (block == 0 || dim > kWidth)) queries = load_queries<E>(q, tile, rows.first, d, lane);
+      if (busy && (block == 0 || dim > kWidth))
+        queries = load_queries<E, kRows, kWidth>(QueryColumns<X>{q + d, tile, rows.first}, dim - d, lane);
       if (busy) add_scores(scores, queries, keys, dim - d);
     }
     TileLeft<E, kRows, kKeys> weights;
@@ -208,26 +86,21 @@ METAL_FUNC void attend(device const X* q, thread const AttentionTile& tile, thre
     MLXTS_UNROLL for (uint c = 0; c < kColumns; c += kWidth) {
       if (column + c >= dim) continue;
       threadgroup const E* values = tiles.next();
-      if (busy && (all_seen || all_finite(values, left(block, seen_by_all), lane)))
-        add_values(rows, c, weights, values, dim - column - c);
+      if (busy && (all_seen || all_finite<kKeys, kWidth>(values, left(block, seen_by_all), lane)))
+        add_values<kWidth>(rows, c, weights, values, dim - column - c);
       else if (busy)
-        add_seen_values(rows, c, weights, values, tile, block, lane);
+        add_seen_values<kWidth>(rows, c, weights, values, tile, block, lane);
     }
   }
 }
 
 template <typename X>
 METAL_FUNC void store(thread OwnRows& rows, thread const AttentionTile& tile, device X* out, uint column, uint lane) {
-  const uint first = column + matrix_column(lane), columns = left(first, tile.queries.dim);
+  const uint first = column + matrix_column(lane);
   MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
     const uint row = rows.first + 8 * r + matrix_row(lane);
     const float inverse = tile.end == 0 ? 0.0f : 1.0f / row_sum(rows.denominators[r]);
-    if (row >= tile.rows) continue;
-    device X* to = out + tile.address(row) + first;
-    MLXTS_UNROLL for (uint i = 0; i < kColumns / 4; ++i) {
-      const uint at = 8 * (i / 2) + i % 2;
-      if (at < columns) to[at] = X(rows.sums.at(r, i / 2, i % 2) * inverse);
-    }
+    if (row < tile.rows) store_row(rows, r, inverse, out + tile.address(row) + first, left(first, tile.queries.dim));
   }
 }
 
@@ -253,7 +126,9 @@ kernel void sdpa(device const X* q [[buffer(SDPA_Q)]], device const C* k_cache [
   TileQueue<C, E> tiles = {
       k_cache + cache, v_cache + cache, p.dim, tile.end, column, index, (threadgroup E*)scratch.tiles};
   tiles.start();
-  OwnRows rows = own_rows(simdgroup * kRows);
+  OwnRows rows;
+  rows.first = simdgroup * kRows;
+  clear(rows);
   attend(q, tile, tiles, column, rows, lane);
   store(rows, tile, out, column, lane);
 }

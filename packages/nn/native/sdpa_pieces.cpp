@@ -4,10 +4,13 @@
 #include "matrix_reduce.h"
 #include "matrix_rows.h"
 #include "online_softmax.h"
+#include "query_rows.h"
 
 using namespace mlxts;
 
 namespace {
+
+static_assert(kBlockKeys == SDPA_PIECES_BLOCK_KEYS);
 
 // Queries and keys of a tile of dot products: as many sums as a vector has lanes, for one reduction of all.
 constexpr int kQueries = kLanes == 16 ? 4 : 2, kKeys = kLanes / kQueries;

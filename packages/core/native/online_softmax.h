@@ -1,11 +1,10 @@
 // The online softmax of query rows: block by block of keys, with a running maximum and denominator for each row.
 #pragma once
-#include "query_rows.h"
 #include "simd.h"
 
 namespace mlxts {
 
-inline constexpr size_t kBlockKeys = SDPA_PIECES_BLOCK_KEYS;
+inline constexpr size_t kBlockKeys = 64;  // keys that meet the query rows at a time
 // The most rows in one call, in whole vectors.
 inline constexpr int kSoftmaxRows = kLanes > 8 ? kLanes : 8;
 

@@ -1,0 +1,217 @@
+// Attention in which each head has its own keys and values: those that kv_b makes of the latents, block by block.
+import {
+  type CommandEncoder,
+  DTYPES,
+  defineKernel,
+  FLOATS,
+  type FloatDtype,
+  type Tensor,
+  tileStride,
+} from "@mlxts/core";
+import { encodeDecompression } from "./head_matmul.ts";
+import { mlaLibrary } from "./library.ts";
+
+/** Keys that meet the queries at a time on a CPU, where its blocks of rows end. */
+const BLOCK_KEYS = 64;
+const PANEL = { panelRows: 6, panelColumns: 64 };
+/**
+ * On a GPU a threadgroup has `tileRows` tokens of a head and `tileColumns` columns of their outputs. Keys and values go
+ * through its memory by tiles of `tileKeys` rows of `tileRowBytes`, each followed by padding; rotated keys by half as wide ones.
+ */
+const TILE = { threads: 256, tileRows: 128, tileKeys: 32, tileRowBytes: 256 };
+/**
+ * A row of `running` has, for each `tileColumns` columns of the values, the numbers of its softmax (on a GPU those of each of
+ * the four lanes that share the row), then the sums. On a CPU the sums are not parted.
+ */
+const RUNNING = { softmaxSize: 8, tileColumns: 128 };
+
+interface Sizes {
+  batch: number;
+  tokens: number;
+  blockHeads: number;
+  nope: number;
+  rope: number;
+  v: number;
+}
+
+/** Elements of a row of a CPU's scratch, where rows are padded to whole panels. */
+const padded = (columns: number) => Math.ceil(columns / PANEL.panelColumns) * PANEL.panelColumns;
+/** Tokens of a CPU's threadgroup: enough to repay packing, few enough for the cache. Bits depend on it: on `tokens` alone. */
+const tokensOnCpu = (tokens: number) =>
+  Math.ceil(Math.ceil(tokens / Math.ceil(tokens / 252)) / PANEL.panelRows) * PANEL.panelRows;
+
+/**
+ * Tokens of `blockHeads` heads, from `firstHead` on, against the keys and values of `rows` rows of the cache, from `firstRow`
+ * on. Where a token sees rows behind them, its softmax and sums wait in `running` for the next block.
+ */
+export const headAttentionKernel = defineKernel({
+  library: mlaLibrary,
+  name: "head_attention",
+  variants: FLOATS.flatMap((x) => FLOATS.map((cache) => `${x}_${cache}`)),
+  buffers: {
+    q: "read",
+    qPe: "read",
+    keys: "read",
+    values: "read",
+    kPeCache: "read",
+    lengths: "read",
+    running: "readWrite?",
+    out: "write",
+  },
+  // Strides: elements from a row of the cache to the next, and rows from a sequence to the next.
+  params: {
+    batch: "u32",
+    tokens: "u32",
+    heads: "u32",
+    firstHead: "u32",
+    blockHeads: "u32",
+    nope: "u32",
+    rope: "u32",
+    v: "u32",
+    qDim: "u32",
+    firstRow: "u32",
+    rows: "u32",
+    runningStride: "u32",
+    capacity: "u32",
+    ropeStride: "u32",
+    sequenceStride: "u32",
+    scale: "f32",
+    causal: "u32",
+    outDtype: "u32",
+  },
+  faults: {
+    length: ([length, sequence], { capacity }) =>
+      `\`lengths\` must be from 0 to ${capacity}, got ${length | 0} at sequence ${sequence}`,
+    newRows: ([length, sequence], { tokens }) =>
+      `\`lengths\` must be at least the ${tokens} new rows, got ${length | 0} at sequence ${sequence}`,
+  },
+  constants: {
+    shared: RUNNING,
+    cpu: { ...PANEL, blockKeys: BLOCK_KEYS },
+    gpu: TILE,
+  },
+  launchParams: { cpu: { groupRows: "u32", keyWidth: "u32", width: "u32" } },
+  scratch: {
+    cpu: {
+      queries: "f32",
+      sums: "f32",
+      maxima: "f32",
+      denominators: "f32",
+      keys: "f32", // packed
+      values: "f32", // packed
+      scores: "f32",
+      weights: "u16", // scores rounded to bf16
+    },
+    gpu: {
+      length: "u32", // whether all lengths are right, and the sequence's own
+      tiles: "u8", // one is multiplied while the next is on its way
+    },
+  },
+  launch: {
+    cpu: ({ batch, tokens, blockHeads, nope, rope, v }: Sizes) => {
+      const groupRows = tokensOnCpu(tokens);
+      const [keyWidth, width] = [padded(nope + rope + 1), padded(v)];
+      return {
+        threadgroups: [Math.ceil(tokens / groupRows), blockHeads, batch],
+        params: { groupRows, keyWidth, width },
+        scratch: {
+          queries: [groupRows, keyWidth],
+          sums: [groupRows, width],
+          maxima: [groupRows],
+          denominators: [groupRows],
+          keys: [BLOCK_KEYS, keyWidth],
+          values: [BLOCK_KEYS, width],
+          scores: [PANEL.panelRows, BLOCK_KEYS],
+          weights: [PANEL.panelRows, BLOCK_KEYS],
+        },
+      };
+    },
+    gpu: ({ batch, tokens, blockHeads, v }) => ({
+      threadgroups: [Math.ceil(tokens / TILE.tileRows) * Math.ceil(v / RUNNING.tileColumns), blockHeads, batch],
+      threadsPerThreadgroup: [TILE.threads, 1, 1],
+      scratch: { length: [2], tiles: [2, TILE.tileKeys, tileStride("u8", TILE.tileRowBytes)] },
+    }),
+  },
+});
+
+/** Rows for which as many heads as fit are taken together; beyond, fewer rows of as many heads. */
+const ROWS_TOGETHER = 4096;
+
+/** How many heads and rows of the cache are decompressed at a time: `room` rows of all heads together, if it can be. */
+function decompressedBlock(room: number, heads: number, capacity: number) {
+  const blockHeads = Math.max(1, Math.min(heads, Math.floor(room / Math.min(capacity, ROWS_TOGETHER))));
+  const rows = Math.max(1, Math.floor(room / blockHeads / BLOCK_KEYS)) * BLOCK_KEYS;
+  return { blockHeads, rows: Math.min(rows, capacity) };
+}
+
+interface HeadAttention
+  extends Record<"q" | "qPe" | "weight" | "latentCache" | "kPeCache" | "lengths" | "out", Tensor> {
+  encoder: CommandEncoder;
+  op: string;
+  nope: number;
+  softmaxScale: number;
+  causal: boolean;
+  /** Of decompressed keys and values. */
+  scratchBytes: number;
+}
+
+export function encodeHeadAttention({
+  encoder,
+  op,
+  nope,
+  softmaxScale,
+  causal,
+  scratchBytes,
+  weight,
+  ...given
+}: HeadAttention): void {
+  const { q, qPe, latentCache, kPeCache, lengths, out } = given;
+  const [batch, tokens, heads, qDim] = q.shape as [number, number, number, number];
+  const [capacity, rope, v] = [latentCache.shape[1] as number, qPe.lastDim, out.lastDim];
+  const headRows = nope + v;
+  const dtype = q.dtype === latentCache.dtype ? (q.dtype as FloatDtype) : "f32";
+  const { blockHeads, rows } = decompressedBlock(
+    Math.floor(scratchBytes / (batch * headRows * DTYPES[dtype].bytesPerElement)),
+    heads,
+    capacity,
+  );
+  const scratch = (columns: number) => encoder.empty(dtype, [batch * rows * blockHeads * columns]);
+  const [allKeys, allValues] = [scratch(nope), scratch(v)];
+  const runningStride = Math.ceil(v / RUNNING.tileColumns) * (RUNNING.softmaxSize + RUNNING.tileColumns);
+  const running = rows < capacity ? encoder.empty("f32", [batch, tokens, blockHeads, runningStride]) : undefined;
+  for (let firstHead = 0; firstHead < heads; firstHead += blockHeads)
+    for (let firstRow = 0; firstRow < capacity; firstRow += rows) {
+      const shape = [batch, Math.min(rows, capacity - firstRow), Math.min(blockHeads, heads - firstHead)] as const;
+      const part = (tensor: Tensor, columns: number) => tensor.view(0, [...shape, columns]);
+      const [keys, values] = [part(allKeys, nope), part(allValues, v)];
+      const cached = { encoder, op, latentCache, weight, lengths, firstToken: firstRow, headRows };
+      encodeDecompression({ ...cached, out: keys, firstRow: firstHead * headRows });
+      encodeDecompression({ ...cached, out: values, firstRow: firstHead * headRows + nope });
+      encoder.dispatch(headAttentionKernel, {
+        op,
+        variant: `${q.dtype}_${latentCache.dtype}`,
+        buffers: { q, qPe, keys, values, kPeCache, lengths, running, out },
+        params: {
+          batch,
+          tokens,
+          heads,
+          firstHead,
+          blockHeads: shape[2],
+          nope,
+          rope,
+          v,
+          qDim,
+          firstRow,
+          rows: shape[1],
+          runningStride,
+          capacity,
+          ropeStride: rope,
+          sequenceStride: capacity,
+          scale: softmaxScale,
+          causal: causal ? 1 : 0,
+          outDtype: FLOATS.indexOf(out.dtype as FloatDtype),
+        },
+        sizes: { batch, tokens, blockHeads: shape[2], nope, rope, v },
+      });
+    }
+}

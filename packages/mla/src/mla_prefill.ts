@@ -1,0 +1,70 @@
+import { defineOp } from "@mlxts/core";
+import { encodeHeadAttention } from "./head_attention.ts";
+import { encodeFolded, encodeNewRows, LAYER, type Layer, layerRelations, layerRules } from "./mla_decode.ts";
+import type { MlaPrefill } from "./signatures.ts";
+
+const FORMS = ["auto", "folded", "materialized"] as const;
+
+/**
+ * New tokens of a long context for which folded attention and that with decompressed keys and values cost the same:
+ * R · P / (2R − P). Below, each row of the cache costs folding less.
+ */
+function foldedTokens({ R = 1, H = 1, Hrows = 1 }: Layer["dims"]): number {
+  const P = Hrows / H;
+  return 2 * R > P ? (R * P) / (2 * R - P) : Number.POSITIVE_INFINITY;
+}
+
+const folds = ({ inputs, dims, options }: Layer): boolean =>
+  options.form === "folded" ||
+  (options.form === "auto" && (inputs.treeMask !== undefined || (dims.L as number) <= foldedTokens(dims)));
+
+/**
+ * Multi-head latent attention of many new tokens in one call: what mlaDecode computes, of the same tensors, with keys and
+ * values decompressed where that costs less.
+ *
+ * - `form` `auto` (default): folded, as mlaDecode, up to R · P / (2R − P) new tokens (171 with the widths of DeepSeek-V3),
+ *   and with a `treeMask`; above that `materialized`: kv_b makes keys and values of all visible rows of the cache, for a
+ *   block of heads and rows at a time, in at most `scratchBytes` (default 64 MiB), but for 64 rows of a head at least.
+ *   Where the cache has more rows than a block, the softmax of each token and head and v sums wait in f32 for the next one.
+ *   A `treeMask` is not taken with `materialized`.
+ * - All else as for mlaDecode.
+ *
+ * Materialized: scores, softmax and sums in f32; keys and values have the dtype of q where the cache has the same one, else
+ * f32. Where the processor has bf16 products and both are bf16, weights are rounded to bf16 before their products; a GPU
+ * rounds them to the dtype of keys and values. A sequence's result does not depend on its neighbors. Errors:
+ * `InvalidArgument` for shapes, dtypes, options and overlap; wrong lengths fail the submission, and then nothing is appended.
+ */
+export const mlaPrefill: MlaPrefill = defineOp({
+  name: "mlaPrefill",
+  summary: "multi-head latent attention of many new tokens over a latent cache that they are appended to",
+  ...LAYER,
+  params: {
+    ...LAYER.params,
+    scratchBytes: {
+      kind: "number",
+      integer: true,
+      min: 1,
+      default: 1 << 26,
+      doc: "most bytes of decompressed keys and values at a time",
+    },
+    form: {
+      kind: "choice",
+      values: FORMS,
+      default: "auto",
+      doc: "folded queries, or keys and values made of all latents",
+    },
+  },
+  relations: (c) => layerRelations(c),
+  rules(c) {
+    layerRules(c);
+    const { inputs, options, fail } = c;
+    if (inputs.treeMask && options.form === "materialized")
+      fail("form", "be auto or folded where `treeMask` is given", options.form);
+  },
+  encode(c) {
+    encodeNewRows(c);
+    if (folds(c)) return encodeFolded(c);
+    const { encoder, op, inputs, outputs, options } = c;
+    encodeHeadAttention({ encoder, op, ...inputs, ...outputs, ...options });
+  },
+}) as MlaPrefill;

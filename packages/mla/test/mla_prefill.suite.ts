@@ -1,0 +1,82 @@
+import type { Case, Reference64, Suite } from "@mlxts/core/testing";
+import { mlaPrefill } from "../src/index.ts";
+import { layerReference, layerSuite, makeCase, type Shape } from "./mla_decode.suite.ts";
+
+const WIDTHS = { nope: 16, rope: 8, v: 16, R: 64 };
+const materialized = (shape: Shape, options: Case["options"] = {}) =>
+  makeCase(shape, { form: "materialized", ...options });
+/** Room for 64 rows of `heads` heads. */
+const blocks = ({ N = 1, nope, v }: Shape, heads: number) => ({ scratchBytes: 64 * heads * (nope + v) * 4 * N });
+const inBlocks = (shape: Shape, heads = 1) => materialized(shape, blocks(shape, heads));
+
+export const suite: Suite = {
+  op: mlaPrefill,
+  ...layerSuite,
+  cases: [
+    // Widths.
+    materialized({ L: 3, H: 16, nope: 128, rope: 64, v: 128, R: 512, more: 64 }),
+    materialized({ L: 6, H: 8, nope: 64, rope: 32, v: 64, R: 128, more: 32 }),
+    materialized({ L: 3, H: 1, nope: 192, rope: 64, v: 256, R: 512 }),
+    materialized({ N: 2, L: 9, H: 3, nope: 10, rope: 6, v: 14, R: 40, more: 5 }),
+    materialized({ L: 40, H: 2, nope: 7, rope: 2, v: 5, R: 20 }),
+    materialized({ L: 20, H: 1, nope: 150, rope: 70, v: 130, R: 33 }),
+    materialized({ L: 1, H: 2, nope: 1, rope: 2, v: 1, R: 1 }),
+    // Tokens.
+    ...[1, 2, 5, 6, 7, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200].map((L) => materialized({ L, H: 2, ...WIDTHS })),
+    materialized({ L: 260, H: 1, ...WIDTHS }),
+    materialized({ N: 3, L: 70, H: 3, ...WIDTHS }),
+    materialized({ N: 2, L: 70, H: 3, ...WIDTHS, causal: false }),
+    materialized({ N: 2, L: 5, H: 4, nope: 7, rope: 2, v: 5, R: 20, causal: false }),
+    // Blocks of heads and of rows, between which sums wait.
+    inBlocks({ L: 200, H: 3, ...WIDTHS }),
+    inBlocks({ L: 200, H: 3, ...WIDTHS }, 2),
+    inBlocks({ N: 2, L: 150, H: 3, ...WIDTHS, causal: false }),
+    inBlocks({ N: 2, L: 130, H: 2, nope: 10, rope: 6, v: 135, R: 40 }),
+    materialized({ L: 70, H: 5, ...WIDTHS }, { scratchBytes: 1 }),
+    // The form that is chosen: up to 21 tokens cost less folded.
+    ...[21, 22, 40].map((L) => makeCase({ L, H: 2, ...WIDTHS })),
+    makeCase({ L: 40, H: 2, ...WIDTHS }, { form: "folded" }),
+    makeCase({ L: 40, H: 2, nope: 16, rope: 8, v: 16, R: 16 }),
+    // Dtypes of the cache, of the weight, and of the result.
+    ...(["f32", "f16", "bf16"] as const).flatMap((dtype) => [
+      materialized({ L: 70, H: 2, ...WIDTHS, cache: dtype }),
+      materialized({ L: 70, H: 2, ...WIDTHS, weights: dtype }),
+      materialized({ L: 70, H: 2, ...WIDTHS, cache: dtype, weights: "f16" }),
+    ]),
+    { ...materialized({ L: 9, H: 2, ...WIDTHS }, { outDtype: "f32" }), dtypes: ["f16", "bf16"] },
+    { ...materialized({ L: 9, H: 2, ...WIDTHS }, { outDtype: "f16" }), dtypes: ["bf16"] },
+  ],
+  mutants: {
+    ...layerSuite.mutants,
+    "strict mask": layerReference(() => ({ visible: (length, L, i, causal) => (causal ? length - L + i : length) })),
+    "mask one row late": layerReference(() => ({
+      visible: (length, L, i, causal) => (causal ? Math.min(length, length - L + i + 2) : length),
+    })),
+    "first row skipped": layerReference(() => ({ skip: (t, visible) => t === 0 && visible > 1 })),
+    "last row skipped": layerReference(() => ({ skip: (t, visible) => t === visible - 1 && visible > 1 })),
+    "last partial block skipped": layerReference(() => ({
+      skip: (t, visible) => visible > 64 && t >= visible - (visible % 64),
+    })),
+    "blocks after the first dropped": layerReference(() => ({ skip: (t) => t >= 64 })),
+    "only the last block": layerReference(() => ({
+      skip: (t, visible) => t < Math.floor((visible - 1) / 64) * 64,
+    })),
+    "head h reads the rows of h + 1": layerReference(({ weight, sizes: { H, R, nope, v } }) => {
+      const size = (nope + v) * R;
+      return { weight: weight.map((_, i) => weight[(i + size) % (H * size)] as number) };
+    }),
+    "rows of a head as many as q has columns": layerReference(({ weight, sizes: { R, nope, rope, v } }) => ({
+      weight: weight.map((_, i) => {
+        const [head, at] = [Math.floor(i / R / (nope + v)), i % ((nope + v) * R)];
+        return weight[head * (nope + rope) * R + at] ?? 0;
+      }),
+    })),
+    "output left unwritten": (...args) => {
+      const given = layerSuite.reference(...args);
+      return {
+        ...given,
+        out: { ...(given.out as Reference64), data: (given.out as Reference64).data.fill(Number.NaN) },
+      };
+    },
+  },
+};

@@ -1,0 +1,191 @@
+// Prefill beside rows that are there already: by chunks, in both forms, and beside other sequences.
+import { type Device, decodeNumbers, encodeNumbers, type FloatDtype, type Tensor } from "@mlxts/core";
+import { BARS, compare, Random, within } from "@mlxts/core/testing";
+import { DEVICES } from "@mlxts/test-kit/devices";
+import { afterAll, describe, expect, it } from "vitest";
+import { mlaAttention, mlaDecode, mlaOut, mlaPrefill, mlaQPrime } from "../src/index.ts";
+import { type DecompressedAttention, decompressedReference } from "../src/reference_attention.ts";
+
+const random = new Random(31);
+const rounded = (dtype: FloatDtype, size: number, scale = 1) => {
+  const numbers = random.normals(size).map((v) => v * scale);
+  return decodeNumbers(dtype, encodeNumbers(dtype, numbers));
+};
+
+type Sizes = Pick<DecompressedAttention["sizes"], "H" | "R" | "rope" | "nope" | "v">;
+const SMALL: Sizes = { H: 2, nope: 16, rope: 8, v: 12, R: 32 };
+
+/** Caches with the rows of all sequences, and NaN behind them; q of their last L tokens. */
+function makeLayer(dtype: FloatDtype, lengths: readonly number[], L: number, sizes: Sizes) {
+  const { H, R, rope, nope, v } = sizes;
+  const [N, capacity] = [lengths.length, Math.max(...lengths, L) + 2];
+  const rows = (columns: number) => {
+    const data = new Float64Array(N * capacity * columns).fill(Number.NaN);
+    for (const [n, length] of lengths.entries()) data.set(rounded(dtype, length * columns), n * capacity * columns);
+    return data;
+  };
+  const problem: DecompressedAttention = {
+    qNope: rounded(dtype, N * L * H * nope),
+    qPe: rounded(dtype, N * L * H * rope),
+    latents: rows(R),
+    keys: rows(rope),
+    weight: rounded(dtype, H * (nope + v) * R, R ** -0.5),
+    lengths,
+    sizes: { N, L, capacity, ...sizes },
+    scale: (nope + rope) ** -0.5,
+  };
+  const tensors = (device: Device) => ({
+    q: device.tensor(dtype, [N, L, H, nope], problem.qNope),
+    qPe: device.tensor(dtype, [N, L, H, rope], problem.qPe),
+    latentCache: device.tensor(dtype, [N, capacity, R], problem.latents),
+    kPeCache: device.tensor(dtype, [N, capacity, rope], problem.keys),
+    weight: device.tensor(dtype, [H * (nope + v), R], problem.weight),
+    lengths: device.tensor("i32", [N], lengths),
+  });
+  return { problem, tensors, options: { nope, softmaxScale: problem.scale } };
+}
+
+describe.each(DEVICES)("prefill on %s", (name, open) => {
+  const device = open();
+  afterAll(() => device.dispose());
+  const simulated = name === "metal";
+  const near = (dtype: FloatDtype, got: Float64Array, expected: ArrayLike<number>) => {
+    const compared = compare(got, expected);
+    expect(within(compared, BARS.A[dtype], BARS.A.spread), JSON.stringify(compared)).toBe(true);
+  };
+  const run = async (inputs: Parameters<typeof mlaPrefill>[1], options: Parameters<typeof mlaPrefill>[2]) => {
+    const encoder = device.encoder();
+    const { out } = mlaPrefill(encoder, inputs, options);
+    await encoder.commit();
+    return out.readNumbers();
+  };
+  const FORMS = ["folded", "materialized"] as const;
+  const DTYPES = ["f32", "f16", "bf16"] as const;
+
+  it.each(DTYPES.flatMap((dtype) => FORMS.map((form) => [dtype, form] as const)))(
+    "%s %s: lengths beside each other",
+    async (dtype, form) => {
+      for (const [lengths, L, causal] of [
+        [[3, 130, 70], 3, true],
+        [[0, 1, 66], 3, false],
+        [[0], 2, false],
+        [[200, 64, 65], 64, true],
+        [[63, 128, 0], 9, false],
+      ] as const) {
+        const { problem, tensors, options } = makeLayer(dtype, lengths, L, SMALL);
+        const expected = decompressedReference({ ...problem, causal });
+        for (const scratchBytes of [1 << 26, 1])
+          near(dtype, await run(tensors(device), { ...options, causal, form, scratchBytes }), expected);
+      }
+    },
+  );
+
+  it.each(DTYPES)("%s: a sequence's result does not depend on its neighbors or on the blocks", async (dtype) => {
+    const [lengths, L] = [[130, 70, 200], 70];
+    const { tensors, options } = makeLayer(dtype, lengths, L, SMALL);
+    const { weight, ...all } = tensors(device);
+    const together = await run({ ...all, weight }, { ...options, form: "materialized" });
+    const size = together.length / 3;
+    for (const n of [0, 1, 2]) {
+      const one = (tensor: Tensor) => tensor.view((n * tensor.size) / 3, [1, ...tensor.shape.slice(1)]);
+      const alone = {
+        q: one(all.q),
+        qPe: one(all.qPe),
+        latentCache: one(all.latentCache),
+        kPeCache: one(all.kPeCache),
+        lengths: one(all.lengths),
+        weight,
+      };
+      for (const scratchBytes of [1 << 26, 1 << 14, 1])
+        expect(await run(alone, { ...options, form: "materialized", scratchBytes })).toEqual(
+          together.slice(n * size, (n + 1) * size),
+        );
+    }
+  });
+
+  it.each(DTYPES)("%s: chunks of a prompt give what one call gives", async (dtype) => {
+    const L = 100;
+    const { problem, tensors, options } = makeLayer(dtype, [L], L, SMALL);
+    const { q, qPe, latentCache, kPeCache, weight } = tensors(device);
+    const expected = decompressedReference(problem);
+    for (const chunks of [[100], [1, 99], [64, 36], [30, 30, 30, 10]]) {
+      const empty = (cache: Tensor) => device.tensor(dtype, cache.shape, new Float64Array(cache.size).fill(Number.NaN));
+      const own = { latentCache: empty(latentCache), kPeCache: empty(kPeCache) };
+      const outs: Float64Array[] = [];
+      let begin = 0;
+      for (const count of chunks) {
+        const first = begin;
+        begin += count;
+        const tokens = (tensor: Tensor) => {
+          const rest = tensor.shape.slice(2);
+          const size = rest.reduce((a, b) => a * b, 1);
+          return tensor.view(first * size, [1, count, ...rest]);
+        };
+        outs.push(
+          await run(
+            {
+              q: tokens(q),
+              qPe: tokens(qPe),
+              latent: tokens(latentCache),
+              kPe: tokens(kPeCache),
+              weight,
+              lengths: device.tensor("i32", [1], [begin]),
+              ...own,
+            },
+            options,
+          ),
+        );
+      }
+      near(dtype, Float64Array.from(outs.flatMap((out) => [...out])), expected);
+    }
+  });
+
+  it("folded where a tree says what tokens see", async () => {
+    const L = 40;
+    const { tensors, options } = makeLayer("f32", [L + 7], L, SMALL);
+    const treeMask = device.tensor("u32", [L, 2], new Uint32Array(2 * L).fill(0x55555555));
+    const encoder = device.encoder();
+    const { out } = mlaDecode(encoder, { ...tensors(device), treeMask }, options);
+    await encoder.commit();
+    expect(await run({ ...tensors(device), treeMask }, options)).toEqual(await out.readNumbers());
+  });
+
+  it("values that earlier tokens do not see may be anything", async () => {
+    for (const dtype of DTYPES)
+      for (const [length, L] of [
+        [70, 70],
+        [131, 3],
+        [66, 65],
+      ] as const) {
+        const { problem, tensors, options } = makeLayer(dtype, [length], L, SMALL);
+        const { R, rope, H, v } = problem.sizes;
+        problem.latents.fill(Number.NaN, (length - 1) * R, length * R);
+        problem.keys.fill(Number.NaN, (length - 1) * rope, length * rope);
+        const out = await run(tensors(device), { ...options, form: "materialized" });
+        const before = (L - 1) * H * v;
+        near(dtype, out.slice(0, before), decompressedReference(problem).slice(0, before));
+        expect(out.slice(before).every((x) => Number.isNaN(x))).toBe(true);
+      }
+  });
+
+  // The naive form in f64 takes all rows for each token: few tokens, few heads.
+  const long = simulated ? [257, 4097, 33000] : [255, 257, 1000, 4095, 4096, 4097, 8193, 33000];
+  it.each(long)("folded, in pieces and materialized agree over %d rows", async (length) => {
+    for (const dtype of ["f32", "bf16"] as const)
+      for (const L of [1, 9]) {
+        const { problem, tensors, options } = makeLayer(dtype, [length], L, { H: 2, nope: 8, rope: 4, v: 8, R: 16 });
+        const expected = decompressedReference(problem);
+        const given = tensors(device);
+        for (const scratchBytes of [1 << 26, 1 << 17])
+          near(dtype, await run(given, { ...options, form: "materialized", scratchBytes }), expected);
+        near(dtype, await run(given, { ...options, form: "folded" }), expected);
+        const { q, weight, ...rest } = given;
+        const encoder = device.encoder();
+        const queries = mlaQPrime(encoder, { q, weight }, { nope: options.nope });
+        const { vc } = mlaAttention(encoder, { queries, ...rest }, { softmaxScale: options.softmaxScale });
+        const out = mlaOut(encoder, { vc, weight }, { v: 8, outDtype: dtype });
+        await encoder.commit();
+        near(dtype, await out.readNumbers(), expected);
+      }
+  });
+});
