@@ -1,4 +1,5 @@
-// One threadgroup: groupRows × kGroupColumns outputs, whose sums stay in scratch while the contracted dimension goes by.
+// One threadgroup: groupRows × kGroupColumns outputs, whose sums stay in scratch while the contracted dimension goes
+// by.
 #include "cpu_kernel.h"
 #include "matmul.params.h"
 #include "matmul_panels.h"

@@ -45,7 +45,7 @@ void pack_weight(const Weight<W>& weight, const Piece& piece, P* panels) {
   }
 }
 
-// Rows of x that lie `stride` apart.
+// Rows of x that lie `stride` apart. What takes rows takes any `row(m)`; only these are multiplied where they lie.
 template <typename X>
 struct EvenRows {
   const X* x;
@@ -59,7 +59,7 @@ struct EvenRows {
 template <typename P, typename Rows>
 const Left<P>* left_rows(const Rows& x, size_t m, int rows, const Piece& piece, float* to, size_t& left_stride) {
   using X = std::remove_cvref_t<decltype(*x.row(0))>;
-  if constexpr (std::is_same_v<Left<P>, X> && requires { x.stride; })
+  if constexpr (std::is_same_v<Rows, EvenRows<Left<P>>>)
     if (piece.depth % kPerElement<P> == 0) {
       left_stride = x.stride;
       return x.row(m) + piece.k0;

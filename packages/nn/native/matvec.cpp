@@ -27,9 +27,7 @@ void matvec(const Launch& l) {
   const auto add = p.biasF32 ? add_bias<float> : add_bias<X>;
   dot_range(l.buffer<const W>(MATVEC_WEIGHT), p.k, begin, end, rows, p.width, int(p.m), [&](const DotSums& s) {
     if (bias) add(bias, s);
-    O* to = out + s.first * size_t(p.n) + s.n;
-    for (size_t r = 0; r < s.rows; ++r)
-      for (int i = 0; i < s.count; ++i) to[i * size_t(p.n) + r * s.apart] = from_f32<O>(s.sums[r][i]);
+    s.store([&](int i) { return out + i * size_t(p.n); });
   });
 }
 

@@ -23,8 +23,7 @@ inline constexpr size_t kAheadBytes = 2048;
 // What rows of x are kept as: bf16 where the processor multiplies bf16 by bf16, else float in the order in which rows
 // of W are loaded.
 template <typename X, typename W>
-using KeptRow =
-    std::conditional_t<kHasBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<W, bf16>, bf16, float>;
+using KeptRow = std::conditional_t<kHasBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<W, bf16>, bf16, float>;
 
 // A row of k elements of x as dot_range takes it, `padded` elements long: a multiple of 2 · kLanes.
 template <typename W, typename X>
@@ -74,12 +73,11 @@ __attribute__((noinline)) void dot_rows(const W* w, size_t stride, const E* x, s
   };
   size_t k = 0;
   for (; k + 2 * kLanes <= depth; k += 2 * kLanes)
-    step(
-        k, [&](int r) __attribute__((always_inline)) {
-          const W* from = w + r * stride + k;
-          __builtin_prefetch(reinterpret_cast<const char*>(from) + kAheadBytes);
-          return from;
-        });
+    step(k, [&](int r) __attribute__((always_inline)) {
+      const W* from = w + r * stride + k;
+      __builtin_prefetch(reinterpret_cast<const char*>(from) + kAheadBytes);
+      return from;
+    });
   if (k < depth) [[unlikely]] {
     W padded[R][2 * kLanes] = {};
     for (int r = 0; r < R; ++r) memcpy(padded[r], w + r * stride + k, (depth - k) * sizeof(W));
@@ -107,6 +105,16 @@ struct DotSums {
   size_t n, apart, rows;
   int first, count;
   float (*sums)[kMaxPassRows];
+
+  // Rounds them to out_at(i), the outputs of row i of x.
+  template <typename OutAt>
+  void store(OutAt out_at) const {
+    using O = std::remove_pointer_t<decltype(out_at(0))>;
+    for (int i = 0; i < count; ++i) {
+      O* to = out_at(first + i) + n;
+      for (size_t r = 0; r < rows; ++r) to[r * apart] = from_f32<O>(sums[r][i]);
+    }
+  }
 };
 
 // Rows begin … end − 1 of the weight by m kept rows of x; store(DotSums) for each part. Blocks take their rows from

@@ -1,6 +1,7 @@
 export { add } from "./add.ts";
 export { argmax } from "./argmax.ts";
 export { embedding } from "./embedding.ts";
+export { gatherMatmul } from "./gather_matmul.ts";
 export { kvCacheAppend } from "./kv_cache_append.ts";
 export { matmul } from "./matmul.ts";
 export { rope } from "./rope.ts";

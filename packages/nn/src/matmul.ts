@@ -1,39 +1,38 @@
 import {
   constantsOf,
-  DTYPES,
   type Dtype,
   defineKernel,
   defineOp,
   FLOATS,
+  type FloatDtype,
   type OpContext,
   type Tensor,
-  tileStride,
 } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
+import {
+  columnsOnCpu,
+  columnsOnGpu,
+  FEW_ROWS,
+  fewRows,
+  fewRowsOnGpu,
+  PANEL,
+  PRODUCT_VARIANTS,
+  paddedRow,
+  panelScratch,
+  TILE,
+  tileElementBytes,
+  tileScratch,
+} from "./product_launch.ts";
 import type { Matmul } from "./signatures.ts";
-import { SIMD } from "./threads.ts";
 
-const variants = FLOATS.flatMap((x) => FLOATS.flatMap((weight) => FLOATS.map((out) => `${x}_${weight}_${out}`)));
 const buffers = { x: "read", weight: "read", bias: "read?", out: "write" } as const;
 
 interface TiledSizes {
   m: number;
   n: number;
   transpose: boolean;
-  /** Of an element of x and of the weight in a GPU's threadgroup memory. */
   elementBytes: number;
 }
-
-/**
- * On a CPU `depth` of the contracted dimension of `groupColumns` columns are packed into panels at a time, and `panelRows`
- * rows of x are multiplied by a panel at a time.
- */
-const PANEL = { panelRows: 6, groupColumns: 64, depth: 128 };
-/**
- * On a GPU a threadgroup has `rows` × `columns` outputs, each of its simdgroups `partRows` × `partColumns`; it takes
- * `depthBytes` of each row of x at a time.
- */
-const TILE = { threads: 128, rows: 64, columns: 64, partRows: 32, partColumns: 32, depthBytes: 64 };
 
 /** Rows of a CPU's threadgroup: as many as fit the scratch, fewer when that leaves too few threadgroups for many threads. */
 function rowsOnCpu({ m, n }: TiledSizes): number {
@@ -42,21 +41,11 @@ function rowsOnCpu({ m, n }: TiledSizes): number {
   return Math.ceil(Math.ceil(m / blocks) / PANEL.panelRows) * PANEL.panelRows;
 }
 
-/** A GPU's tiles of x and of the weight, two of each; the weight's are stored as it is. */
-function tiles({ transpose, elementBytes }: TiledSizes) {
-  const depth = TILE.depthBytes / elementBytes;
-  const rowBytes = tileStride("u8", TILE.depthBytes);
-  return {
-    x: [2, TILE.rows, rowBytes],
-    weight: transpose ? [2, TILE.columns, rowBytes] : [2, depth, tileStride("u8", TILE.columns * elementBytes)],
-  };
-}
-
 /** Products by register tiles; a threadgroup has some rows of the output and 64 columns. */
 export const matmulKernel = defineKernel({
   library: nnLibrary,
   name: "matmul",
-  variants,
+  variants: PRODUCT_VARIANTS,
   buffers,
   params: { m: "u32", n: "u32", k: "u32", transpose: "u32", biasF32: "u32" },
   launchParams: { cpu: { groupRows: "u32" } },
@@ -72,17 +61,13 @@ export const matmulKernel = defineKernel({
       return {
         threadgroups: [Math.ceil(sizes.n / PANEL.groupColumns), Math.ceil(sizes.m / groupRows), 1],
         params: { groupRows },
-        scratch: {
-          panels: [PANEL.groupColumns, PANEL.depth],
-          converted: [PANEL.panelRows, PANEL.depth],
-          sums: [groupRows, PANEL.groupColumns],
-        },
+        scratch: panelScratch(groupRows),
       };
     },
-    gpu: (sizes) => ({
-      threadgroups: [Math.ceil(sizes.n / TILE.columns), Math.ceil(sizes.m / TILE.rows), 1],
+    gpu: ({ m, n, transpose, elementBytes }) => ({
+      threadgroups: [Math.ceil(n / TILE.columns), Math.ceil(m / TILE.rows), 1],
       threadsPerThreadgroup: [TILE.threads, 1, 1],
-      scratch: tiles(sizes),
+      scratch: tileScratch(transpose, elementBytes),
     }),
   },
 });
@@ -93,29 +78,19 @@ interface MatvecSizes {
   k: number;
 }
 
-/** Elements of a row of x in a CPU's scratch: whole vectors, two by two, of the widest. */
-const paddedRow = (k: number) => Math.ceil(k / 32) * 32;
-
 /** Products for few rows: each row of the weight is read once for all of x; a threadgroup is `groupColumns` outputs. */
 export const matvecKernel = defineKernel({
   library: nnLibrary,
   name: "matvec",
-  variants,
+  variants: PRODUCT_VARIANTS,
   buffers,
   params: { m: "u32", n: "u32", k: "u32", biasF32: "u32" },
   launchParams: { cpu: { groupColumns: "u32", width: "u32" }, gpu: { groupColumns: "u32" } },
-  constants: {
-    // The most rows of x.
-    shared: { rows: 8 },
-    // The most elements of x, which a CPU is to keep in cache. A GPU's simdgroups, and the outputs of each.
-    cpu: { mostElements: 1 << 18 },
-    gpu: { mostElements: 0x7fffffff, simdgroups: 4, simdgroupColumns: 4 },
-  },
+  constants: FEW_ROWS,
   scratch: { cpu: { x: "f32" }, gpu: { partial: "f32" } },
   launch: {
-    // At least 32 Ki weights to a threadgroup, so that waking a thread pays.
     cpu: ({ m, n, k }: MatvecSizes) => {
-      const groupColumns = Math.max(8, Math.ceil(32768 / k / 8) * 8);
+      const groupColumns = columnsOnCpu(k);
       const width = paddedRow(k);
       return {
         threadgroups: [Math.ceil(n / groupColumns), 1, 1],
@@ -123,14 +98,12 @@ export const matvecKernel = defineKernel({
         scratch: { x: [m, width] },
       };
     },
-    // Each simdgroup has columns of its own, unless that occupies too few: then they share, and split long rows.
-    gpu: ({ n, k }, { constants: { simdgroups, simdgroupColumns } }) => {
-      const groupColumns = n < 1024 && k >= 512 ? simdgroupColumns : simdgroups * simdgroupColumns;
+    gpu: ({ n, k }, { constants }) => {
+      const groupColumns = columnsOnGpu(n, k, constants);
       return {
         threadgroups: [Math.ceil(n / groupColumns), 1, 1],
-        threadsPerThreadgroup: [SIMD * simdgroups, 1, 1],
         params: { groupColumns },
-        scratch: { partial: [simdgroups, SIMD] },
+        ...fewRowsOnGpu(constants),
       };
     },
   },
@@ -195,8 +168,7 @@ export const matmul: Matmul = defineOp({
     const variant = `${x.dtype}_${weight.dtype}_${out.dtype}`;
     const given = { x, weight, bias, out };
     const biasF32 = bias?.dtype === "f32" ? 1 : 0;
-    const { rows, mostElements } = constantsOf(matvecKernel, encoder.device);
-    if (options.transpose && m <= rows && m * paddedRow(k) <= mostElements) {
+    if (options.transpose && m <= fewRows(k, constantsOf(matvecKernel, encoder.device))) {
       encoder.dispatch(matvecKernel, {
         op,
         variant,
@@ -206,7 +178,7 @@ export const matmul: Matmul = defineOp({
       });
       return;
     }
-    const elementBytes = x.dtype === weight.dtype ? DTYPES[x.dtype].bytesPerElement : 4;
+    const elementBytes = tileElementBytes(x.dtype as FloatDtype, weight.dtype as FloatDtype);
     encoder.dispatch(matmulKernel, {
       op,
       variant,

@@ -55,6 +55,49 @@ export interface Embedding {
   readonly op: OpDescriptor;
 }
 
+export interface GatherMatmulInputs {
+  /** Matrices to multiply. [..., M, cols], f32, f16 or bf16. */
+  x: Tensor;
+  /** The stack of matrices. [E, rows, cols; with `starts`: span], f32, f16 or bf16. */
+  weight: Tensor;
+  /**
+   * The matrix of the stack that each pair takes; broadcasts with `lhsIndices`, or with the leading dimensions of `x`.
+   * [..., k], u32 or i32.
+   */
+  rhsIndices: Tensor;
+  /**
+   * The matrix of `x` that each pair takes, counted over its leading dimensions. [..., k], the dtype of `rhsIndices`.
+   */
+  lhsIndices?: Tensor | undefined;
+  /**
+   * From `moeOrder`: the pairs in the order of the matrices that they take; those of one matrix are then one product.
+   * [pairs], i32.
+   */
+  order?: Tensor | undefined;
+  /** From `moeOrder`: where the pairs of each matrix begin in `order`, and where the last ones end. [E + 1], i32. */
+  offsets?: Tensor | undefined;
+  /** Where each matrix begins in a weight of one dimension, counted in elements. [E], u32. */
+  starts?: Tensor | undefined;
+  /**
+   * The product of each pair. [..., k, M, rows], the dtype `outDtype`. An output: a tensor for it; allocated when not
+   * given.
+   */
+  out?: Tensor | true | undefined;
+}
+
+export interface GatherMatmulOptions {
+  /** Rows of a matrix; needed with `starts`. An integer ≥ 1. */
+  rows?: number | undefined;
+  /** Default: the dtype of x. */
+  outDtype?: "f32" | "f16" | "bf16" | undefined;
+}
+
+export interface GatherMatmul {
+  /** `x · weight[rhsIndices]ᵀ` */
+  (encoder: CommandEncoder, inputs: GatherMatmulInputs, options?: GatherMatmulOptions): Tensor;
+  readonly op: OpDescriptor;
+}
+
 export interface KvCacheAppendInputs {
   /** Keys of the new tokens. [B, T, Hkv, D], f32, f16 or bf16. */
   k: Tensor;

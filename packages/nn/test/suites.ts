@@ -3,6 +3,7 @@ import type { DeclaredKernel, Suite } from "@mlxts/core/testing";
 import { addKernel } from "../src/add.ts";
 import { argmaxKernel } from "../src/argmax.ts";
 import { embeddingKernel } from "../src/embedding.ts";
+import { gatherMatmulKernel, gatherMatvecKernel } from "../src/gather_matmul.ts";
 import { kvCacheAppendKernel } from "../src/kv_cache_append.ts";
 import { matmulKernel, matvecKernel } from "../src/matmul.ts";
 import { ropeKernel } from "../src/rope.ts";
@@ -12,6 +13,7 @@ import { sigmoidGateKernel } from "../src/sigmoid_gate.ts";
 import { sliceKernel } from "../src/slice.ts";
 import { swigluKernel } from "../src/swiglu.ts";
 import { suites as elementwise } from "./elementwise.suite.ts";
+import { suite as gatherMatmul } from "./gather_matmul.suite.ts";
 import { suite as kvCacheAppend } from "./kv_cache_append.suite.ts";
 import { suite as matmul } from "./matmul.suite.ts";
 import { suite as rope } from "./rope.suite.ts";
@@ -20,13 +22,24 @@ import { suite as sample } from "./sample.suite.ts";
 import { suite as sdpa } from "./sdpa.suite.ts";
 
 /** The conformance suites of this package's ops. */
-export const suites: readonly Suite[] = [...elementwise, kvCacheAppend, matmul, rope, ...rows, sample, sdpa];
+export const suites: readonly Suite[] = [
+  ...elementwise,
+  gatherMatmul,
+  kvCacheAppend,
+  matmul,
+  rope,
+  ...rows,
+  sample,
+  sdpa,
+];
 
 /** Every kernel that this package declares. */
 export const kernels: readonly DeclaredKernel[] = [
   addKernel,
   argmaxKernel,
   embeddingKernel,
+  gatherMatmulKernel,
+  gatherMatvecKernel,
   kvCacheAppendKernel,
   matmulKernel,
   matvecKernel,

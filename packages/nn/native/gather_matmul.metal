@@ -1,0 +1,113 @@
+// A row of threadgroups has a slot: up to kTileRows rows of x against one matrix.
+#include "gather_matmul.params.h"
+#include "matmul_metal.h"
+#include "stacked_weight.h"
+
+using namespace metal;
+using namespace mlxts;
+
+static_assert(kTileThreads == GATHER_MATMUL_THREADS && kTileRows == GATHER_MATMUL_ROWS &&
+                  kTileColumns == GATHER_MATMUL_COLUMNS && kPartRows == GATHER_MATMUL_PART_ROWS &&
+                  kPartColumns == GATHER_MATMUL_PART_COLUMNS && kTileDepthBytes == GATHER_MATMUL_DEPTH_BYTES,
+              "tiles must match the declaration of gather_matmul");
+
+typedef GatherMatmulParams Params;
+typedef GatherMatmulScratch Scratch;
+
+// Rows of a matrix that a table names.
+template <typename T>
+struct ListedRows {
+  device T* first;
+  uint size;
+  threadgroup const uint* list;
+
+  METAL_FUNC device T* operator()(uint row) const thread { return first + ulong(list[row]) * size; }
+};
+
+// Which rows of x meet which matrix in a slot: the rows of x and of out in the scratch's tables; slot[0]: the matrix,
+// slot[1]: how many rows. Nobody reads an index a second time. All threads get there; ends with a barrier.
+METAL_FUNC void list_rows(thread const GatheredOrder<Params>& ordered, constant Params& p, uint slot, Scratch s,
+                          uint index) {
+  if (ordered.order) {
+    if (index == 0) {
+      const GatheredRows rows = ordered.rows(slot, kTileRows);
+      s.slot[0] = rows.matrix;
+      s.slot[1] = rows.count;
+      s.slot[2] = rows.first;
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (index < s.slot[1]) {
+      const uint pair = ordered.pair(s.slot[2] + index);
+      s.outRows[index] = pair;
+      s.xRows[index] = ordered.pairs.left(pair);
+    }
+  } else {
+    const uint parts = (p.m + kTileRows - 1) / kTileRows, pair = slot / parts, m0 = slot % parts * kTileRows;
+    if (index == 0) {
+      s.slot[0] = ordered.pairs.matrix(pair);
+      s.slot[1] = min(kTileRows, p.m - m0);
+      s.slot[2] = ordered.pairs.left(pair);
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (index < s.slot[1]) {
+      s.outRows[index] = pair * p.m + m0 + index;
+      s.xRows[index] = s.slot[2] * p.m + m0 + index;
+    }
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+}
+
+template <typename X, typename W, typename O>
+kernel void gather_matmul(device const X* x [[buffer(GATHER_MATMUL_X)]],
+                          device const W* weight [[buffer(GATHER_MATMUL_WEIGHT)]],
+                          device const Index* rhs [[buffer(GATHER_MATMUL_RHS_INDICES)]],
+                          device const Index* lhs [[buffer(GATHER_MATMUL_LHS_INDICES)]],
+                          device const Index* starts [[buffer(GATHER_MATMUL_STARTS)]],
+                          device const Index* order [[buffer(GATHER_MATMUL_ORDER)]],
+                          device const Index* offsets [[buffer(GATHER_MATMUL_OFFSETS)]],
+                          device O* out [[buffer(GATHER_MATMUL_OUT)]],
+                          constant Params& p [[buffer(GATHER_MATMUL_PARAMS)]],
+                          device MlxtsFault* fault [[buffer(GATHER_MATMUL_FAULT)]],
+                          threadgroup uchar* memory [[threadgroup(0)]], uint2 group [[threadgroup_position_in_grid]],
+                          uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+                          uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  const GatheredOrder<Params> ordered = {
+      {p, {rhs, true}, {lhs, (p.present & GATHER_MATMUL_HAS_LHS_INDICES) != 0}},
+      {order, (p.present & GATHER_MATMUL_HAS_ORDER) != 0},
+      {offsets, (p.present & GATHER_MATMUL_HAS_OFFSETS) != 0}};
+  const StackedWeight stack = {
+      ulong(p.n) * p.k, p.matrices, p.startEnd, {starts, (p.present & GATHER_MATMUL_HAS_STARTS) != 0}};
+  if (group.x == 0 && group.y == 0 && simdgroup == 0) {
+    const GatherFaults codes = {GATHER_MATMUL_FAULT_RHS_INDICES, GATHER_MATMUL_FAULT_LHS_INDICES,
+                                GATHER_MATMUL_FAULT_OFFSETS, GATHER_MATMUL_FAULT_ORDER};
+    const FaultSearch search = {fault, lane};
+    if (ordered.order ? ordered.right(search, codes) : ordered.pairs.right(search, codes))
+      stack.right(search, GATHER_MATMUL_FAULT_STARTS);
+  }
+  const Scratch s = scratch_of(memory, p);
+  list_rows(ordered, p, group.y, s, index);
+  const uint rows = s.slot[1], n0 = group.x * kTileColumns;
+  if (rows == 0) return;
+  // Others may write `starts` meanwhile: each thread has an address of its own then, and all are in the weight.
+  weight += stack.begin(s.slot[0]);
+  const ProductPart part = product_part<kTileRows, kTileColumns, kPartRows, kPartColumns>(simdgroup, rows, p.n - n0);
+  Sums sums;
+  fill(sums, 0.0f);
+  add_products<true, X>(sums, part, ListedRows<const X>{x, p.k, s.xRows}, rows, weight, s.x, s.weight, {p.n, p.k}, n0,
+                        index);
+  store_rows<O>(sums, part, ListedRows<O>{out, p.n, s.outRows}, rows, n0, p.n, lane, NothingAdded());
+}
+
+#define MATMUL(name, X, W, O) \
+  template [[host_name("gather_matmul_" name)]] [[kernel]] decltype(gather_matmul<X, W, O>) gather_matmul<X, W, O>;
+#define MATMUL_OUTPUTS(x_w, X, W) \
+  MATMUL(x_w "_f32", X, W, float) \
+  MATMUL(x_w "_f16", X, W, half)  \
+  MATMUL(x_w "_bf16", X, W, bfloat)
+#define MATMUL_WEIGHTS(x, X)         \
+  MATMUL_OUTPUTS(x "_f32", X, float) \
+  MATMUL_OUTPUTS(x "_f16", X, half)  \
+  MATMUL_OUTPUTS(x "_bf16", X, bfloat)
+MATMUL_WEIGHTS("f32", float)
+MATMUL_WEIGHTS("f16", half)
+MATMUL_WEIGHTS("bf16", bfloat)

@@ -1,0 +1,253 @@
+import {
+  constantsOf,
+  type Dtype,
+  defineKernel,
+  defineOp,
+  FLOATS,
+  type FloatDtype,
+  GATHERED_FAULTS,
+  GATHERED_PARAMS,
+  gatheredInputs,
+  gatheredProducts,
+  gatheredSlots,
+  type OpContext,
+  ORDERED_FAULTS,
+  type Tensor,
+} from "@mlxts/core";
+import { nnLibrary } from "./library.ts";
+import {
+  columnsOnCpu,
+  columnsOnGpu,
+  FEW_ROWS,
+  fewRows,
+  fewRowsOnGpu,
+  PANEL,
+  PRODUCT_VARIANTS,
+  paddedRow,
+  panelScratch,
+  TILE,
+  tileElementBytes,
+  tileScratch,
+} from "./product_launch.ts";
+import type { GatherMatmul } from "./signatures.ts";
+
+const BUFFERS = { x: "read", weight: "read", rhsIndices: "read", lhsIndices: "read?", starts: "read?" } as const;
+/** `startEnd`: matrices of a weight of one dimension begin below. */
+const PARAMS = { ...GATHERED_PARAMS, m: "u32", n: "u32", k: "u32", startEnd: "u32" } as const;
+const STARTS_FAULT = {
+  starts: ([start, position]: readonly number[], { startEnd }: { startEnd: number }) =>
+    `\`starts\` must be from 0 to ${startEnd - 1}, got ${start} at position ${position}`,
+};
+/** On a CPU so many rows of x are multiplied by one matrix at most before it is read again. */
+const MOST_ROWS = 504;
+/** Up to so many rows of one matrix meet it as they are; above, it is packed into panels. */
+const UNPACKED_ROWS = 8;
+
+interface PairSizes {
+  pairs: number;
+  m: number;
+  n: number;
+  k: number;
+}
+
+/** Each pair by itself: few rows of x, by which each row of the chosen matrix is multiplied as it is read. */
+export const gatherMatvecKernel = defineKernel({
+  library: nnLibrary,
+  name: "gather_matvec",
+  variants: PRODUCT_VARIANTS,
+  buffers: { ...BUFFERS, out: "write" },
+  params: PARAMS,
+  faults: { ...GATHERED_FAULTS, ...STARTS_FAULT },
+  launchParams: { cpu: { groupColumns: "u32", width: "u32" }, gpu: { groupColumns: "u32" } },
+  constants: FEW_ROWS,
+  scratch: { cpu: { x: "f32" }, gpu: { partial: "f32" } },
+  launch: {
+    cpu: ({ pairs, m, n, k }: PairSizes) => {
+      const groupColumns = columnsOnCpu(k);
+      const width = paddedRow(k);
+      return {
+        threadgroups: [Math.ceil(n / groupColumns), pairs, 1],
+        params: { groupColumns, width },
+        scratch: { x: [m, width] },
+      };
+    },
+    gpu: ({ pairs, n, k }, { constants }) => {
+      const groupColumns = columnsOnGpu(n * pairs, k, constants);
+      return {
+        threadgroups: [Math.ceil(n / groupColumns), pairs, 1],
+        params: { groupColumns },
+        ...fewRowsOnGpu(constants),
+      };
+    },
+  },
+});
+
+interface SlotSizes extends PairSizes {
+  matrices: number;
+  ordered: boolean;
+  elementBytes: number;
+}
+
+/** Slots of up to `most` rows of x that one matrix multiplies. */
+const slotsOf = ({ pairs, m, matrices, ordered }: SlotSizes, most: number) =>
+  ordered ? gatheredSlots(pairs, matrices, most) : pairs * Math.ceil(m / most);
+
+/** The pairs of a matrix as one product, or pairs with many rows of x each. */
+export const gatherMatmulKernel = defineKernel({
+  library: nnLibrary,
+  name: "gather_matmul",
+  variants: PRODUCT_VARIANTS,
+  buffers: { ...BUFFERS, order: "read?", offsets: "read?", out: "write" },
+  params: PARAMS,
+  faults: { ...ORDERED_FAULTS, ...STARTS_FAULT },
+  launchParams: { cpu: { groupRows: "u32", unpackedRows: "u32", width: "u32" } },
+  constants: { cpu: { ...PANEL, mostElements: FEW_ROWS.cpu.mostElements }, gpu: TILE },
+  // rows: of x and of out, for each row of a slot. slot: its matrix, its first row and how many it has.
+  scratch: {
+    cpu: { panels: "f32", converted: "f32", sums: "f32", x: "f32", xRows: "u32", outRows: "u32" },
+    gpu: { x: "u8", weight: "u8", xRows: "u32", outRows: "u32", slot: "u32" },
+  },
+  launch: {
+    cpu: (sizes: SlotSizes, { constants }) => {
+      const { ordered, pairs, m, n, k } = sizes;
+      const groupRows = Math.ceil(Math.min(ordered ? pairs : m, MOST_ROWS) / PANEL.panelRows) * PANEL.panelRows;
+      const unpackedRows = fewRows(k, { rows: UNPACKED_ROWS, ...constants });
+      const width = paddedRow(k);
+      return {
+        threadgroups: [Math.ceil(n / PANEL.groupColumns), slotsOf(sizes, groupRows), 1],
+        params: { groupRows, unpackedRows, width },
+        scratch: {
+          ...panelScratch(groupRows),
+          x: [Math.max(unpackedRows, 1), width],
+          xRows: [groupRows],
+          outRows: [groupRows],
+        },
+      };
+    },
+    gpu: (sizes) => ({
+      threadgroups: [Math.ceil(sizes.n / TILE.columns), slotsOf(sizes, TILE.rows), 1],
+      threadsPerThreadgroup: [TILE.threads, 1, 1],
+      scratch: { ...tileScratch(true, sizes.elementBytes), xRows: [TILE.rows], outRows: [TILE.rows], slot: [4] },
+    }),
+  },
+});
+
+type Seen = Pick<OpContext, "tensors" | "fail"> & { readonly options: { readonly rows?: unknown } };
+
+/** What a call multiplies: matrices [rows, cols], one after the other or from `starts` on. */
+function productsOf(c: Seen) {
+  const { tensors, options, fail } = c;
+  const { x, weight, starts } = tensors as { x: Tensor; weight: Tensor; starts?: Tensor };
+  const { shape } = weight;
+  const cols = x.lastDim;
+  if (starts) {
+    if (shape.length !== 1) fail("weight", "have shape [span] with `starts`", shape);
+    if (options.rows === undefined) fail("rows", "be given with `starts`", undefined);
+  } else {
+    if (shape.length !== 3) fail("weight", "have shape [E, rows, cols] without `starts`", shape);
+    if (options.rows !== undefined && options.rows !== shape[1])
+      fail("rows", `be that of \`weight\`, ${shape[1]}`, options.rows);
+  }
+  const rows = starts ? (options.rows as number) : (shape[1] as number);
+  const matrices = starts ? starts.size : (shape[0] as number);
+  const gathered = gatheredProducts(c, matrices);
+  if (gathered.params.lefts * gathered.m > 0x7fffffff) fail("x", "have at most 2³¹ − 1 rows", x.size / cols);
+  if (gathered.pairs * gathered.m > 0x7fffffff)
+    fail("rhsIndices", "choose for at most 2³¹ − 1 rows of `x`", gathered.pairs * gathered.m);
+  return { ...gathered, matrices, rows, cols };
+}
+
+/**
+ * Products with matrices of a stack that indices choose, as blocks of experts need them: pair p is
+ * `out[p] = x[p] · weight[rhsIndices[p]]ᵀ`.
+ *
+ * - `x` [.., M, cols] f32, f16 or bf16; `weight` [E, rows, cols] f32, f16 or bf16, whatever x has; `rhsIndices` [.., k] u32
+ *   or i32. `lhsIndices`, of the same dtype, optional: the matrix of x of each pair, counted over its leading dimensions;
+ *   index shapes broadcast. Without it the leading dimensions of x broadcast with `rhsIndices`. `out` [.., M, rows], in
+ *   the order of the pairs: x [T, 1, 1, D] with `rhsIndices` [T, k] gives [T, k, 1, rows].
+ * - `order` i32 [pairs] and `offsets` i32 [E + 1], from `moeOrder`, both or neither, with M = 1: the pairs of one matrix are
+ *   then one product, whose rows of x are read where they lie. Without them each pair reads its matrix by itself.
+ * - `starts` u32 [E]: `weight` then has one dimension, and matrix e is its rows · cols elements from `starts[e]` on; `rows`
+ *   says how many rows. Stacks of separate or interleaved matrices are used where they lie in a mapped file.
+ * - `outDtype` f32, f16 or bf16; default the dtype of x.
+ *
+ * Matrices that nobody chooses are not read. Products and sums as in `matmul`. Errors: `InvalidArgument` for shapes,
+ * dtypes, options and overlap. An index, an order, an offset or a start that is out of range fails the submission with
+ * `InvalidArgument`, naming the first one and its position; nothing outside the tensors is read or written.
+ */
+export const gatherMatmul: GatherMatmul = defineOp({
+  name: "gatherMatmul",
+  summary: "x · weight[rhsIndices]ᵀ",
+  inputs: {
+    x: {
+      dtype: FLOATS,
+      shape: {
+        text: "..., M, cols",
+        of: ({ tensors }) => {
+          const { x, weight } = tensors as { x: Tensor; weight: Tensor };
+          return weight.shape.length === 3 ? [...x.shape.slice(0, -1), weight.lastDim] : x.shape;
+        },
+      },
+      doc: "matrices to multiply",
+    },
+    weight: {
+      dtype: FLOATS,
+      shape: {
+        text: "E, rows, cols; with `starts`: span",
+        of: ({ tensors }) => (tensors.weight as Tensor).shape,
+      },
+      doc: "the stack of matrices",
+    },
+    ...gatheredInputs(productsOf),
+    starts: {
+      dtype: ["u32"],
+      shape: "E",
+      optional: true,
+      doc: "where each matrix begins in a weight of one dimension, counted in elements",
+    },
+  },
+  outputs: {
+    out: {
+      dtype: (c) => (c.options.outDtype ?? (c.tensors.x as Tensor).dtype) as Dtype,
+      shape: {
+        text: "..., k, M, rows",
+        of: (c) => {
+          const { lead, m, rows } = productsOf(c);
+          return [...lead, m, rows];
+        },
+      },
+      doc: "the product of each pair",
+    },
+  },
+  params: {
+    rows: { kind: "number", integer: true, min: 1, optional: true, doc: "rows of a matrix; needed with `starts`" },
+    outDtype: { kind: "choice", values: FLOATS, optional: true, doc: "default: the dtype of x" },
+  },
+  relations(c) {
+    productsOf(c);
+  },
+  rules(c) {
+    const { rows, cols } = productsOf(c);
+    const { weight, starts } = c.inputs;
+    if (starts && weight.size < rows * cols) c.fail("weight", `have a matrix of ${rows * cols} elements`, weight.shape);
+  },
+  encode(c) {
+    const { encoder, op, inputs, outputs } = c;
+    const { x, weight, rhsIndices, lhsIndices, starts, order, offsets } = inputs;
+    const { params, pairs, m, rows: n, cols: k, matrices } = productsOf(c);
+    const variant = `${x.dtype}_${weight.dtype}_${outputs.out.dtype}`;
+    const common = { x, weight, rhsIndices, lhsIndices, starts, out: outputs.out };
+    const startEnd = starts ? Math.min(weight.size - n * k + 1, 0xffffffff) : 0;
+    const given = { op, variant, params: { ...params, m, n, k, startEnd } };
+    if (!order && m <= fewRows(k, constantsOf(gatherMatvecKernel, encoder.device))) {
+      encoder.dispatch(gatherMatvecKernel, { ...given, buffers: common, sizes: { pairs, m, n, k } });
+      return;
+    }
+    const elementBytes = tileElementBytes(x.dtype as FloatDtype, weight.dtype as FloatDtype);
+    encoder.dispatch(gatherMatmulKernel, {
+      ...given,
+      buffers: { ...common, order, offsets },
+      sizes: { pairs, m, n, k, matrices, ordered: order !== undefined, elementBytes },
+    });
+  },
+});

@@ -1,0 +1,71 @@
+// How products with dense weights are cut into threadgroups: matmul's and gatherMatmul's kernels share their insides.
+import { DTYPES, FLOATS, type FloatDtype, tileStride } from "@mlxts/core";
+import { SIMD } from "./threads.ts";
+
+/** Of x, weight and out. */
+export const PRODUCT_VARIANTS = FLOATS.flatMap((x) =>
+  FLOATS.flatMap((weight) => FLOATS.map((out) => `${x}_${weight}_${out}`)),
+);
+
+/**
+ * On a CPU `depth` of the contracted dimension of `groupColumns` columns are packed into panels at a time, and `panelRows`
+ * rows of x are multiplied by a panel at a time.
+ */
+export const PANEL = { panelRows: 6, groupColumns: 64, depth: 128 };
+/**
+ * On a GPU a threadgroup has `rows` × `columns` outputs, each of its simdgroups `partRows` × `partColumns`; it takes
+ * `depthBytes` of each row of x at a time.
+ */
+export const TILE = { threads: 128, rows: 64, columns: 64, partRows: 32, partColumns: 32, depthBytes: 64 };
+
+/** The scratch of a CPU's threadgroup with so many rows. */
+export const panelScratch = (groupRows: number) => ({
+  panels: [PANEL.groupColumns, PANEL.depth],
+  converted: [PANEL.panelRows, PANEL.depth],
+  sums: [groupRows, PANEL.groupColumns],
+});
+
+/** Bytes of an element of x and of the weight in a GPU's threadgroup memory: f32 holds both where their dtypes differ. */
+export const tileElementBytes = (x: FloatDtype, weight: FloatDtype) => (x === weight ? DTYPES[x].bytesPerElement : 4);
+
+/** A GPU's tiles of x and of the weight, two of each; the weight's are stored as it is. */
+export function tileScratch(transpose: boolean, elementBytes: number) {
+  const depth = TILE.depthBytes / elementBytes;
+  const rowBytes = tileStride("u8", TILE.depthBytes);
+  return {
+    x: [2, TILE.rows, rowBytes],
+    weight: transpose ? [2, TILE.columns, rowBytes] : [2, depth, tileStride("u8", TILE.columns * elementBytes)],
+  };
+}
+
+/** The constants of kernels for few rows of x, which each row of the weight meets once. */
+export const FEW_ROWS = {
+  // The most rows of x.
+  shared: { rows: 8 },
+  // The most elements of x, which a CPU is to keep in cache. A GPU's simdgroups, and the outputs of each.
+  cpu: { mostElements: 1 << 18 },
+  gpu: { mostElements: 0x7fffffff, simdgroups: 4, simdgroupColumns: 4 },
+} as const;
+
+/** Elements of a row of x in a CPU's scratch: whole vectors, two by two, of the widest. */
+export const paddedRow = (k: number) => Math.ceil(k / 32) * 32;
+
+/** How many such rows a kernel for few rows takes; 0 where not one fits. */
+export const fewRows = (k: number, { rows, mostElements }: { rows: number; mostElements: number }) =>
+  Math.min(rows, Math.floor(mostElements / paddedRow(k)));
+
+/** Outputs of a CPU's threadgroup: at least 32 Ki weights, so that waking a thread pays. */
+export const columnsOnCpu = (k: number) => Math.max(8, Math.ceil(32768 / k / 8) * 8);
+
+/**
+ * The same on a GPU, for n outputs in all. Each simdgroup has columns of its own, unless that occupies too
+ * few: then they share, and split long rows.
+ */
+export const columnsOnGpu = (n: number, k: number, { simdgroups, simdgroupColumns }: (typeof FEW_ROWS)["gpu"]) =>
+  n < 1024 && k >= 512 ? simdgroupColumns : simdgroups * simdgroupColumns;
+
+/** Threads of a GPU's threadgroup, and what they share. */
+export const fewRowsOnGpu = ({ simdgroups }: (typeof FEW_ROWS)["gpu"]) => ({
+  threadsPerThreadgroup: [SIMD * simdgroups, 1, 1] as const,
+  scratch: { partial: [simdgroups, SIMD] },
+});
