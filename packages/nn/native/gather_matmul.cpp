@@ -12,7 +12,7 @@ using namespace mlxts;
 namespace {
 
 static_assert(kPanelRows == GATHER_MATMUL_PANEL_ROWS && kGroupColumns == GATHER_MATMUL_GROUP_COLUMNS &&
-              kPieceDepth == GATHER_MATMUL_DEPTH);
+              kPieceRows == GATHER_MATMUL_DEPTH);
 
 using Params = GatherMatmulParams;
 using Scratch = GatherMatmulScratch;

@@ -8,7 +8,7 @@ using namespace mlxts;
 
 namespace {
 
-static_assert(kPanelRows == MATMUL_PANEL_ROWS && kGroupColumns == MATMUL_GROUP_COLUMNS && kPieceDepth == MATMUL_DEPTH);
+static_assert(kPanelRows == MATMUL_PANEL_ROWS && kGroupColumns == MATMUL_GROUP_COLUMNS && kPieceRows == MATMUL_DEPTH);
 
 // Rounds sums, with the bias added, to rows of out.
 template <typename X, typename O>

@@ -5,12 +5,16 @@
 
 namespace mlxts {
 
-inline constexpr size_t kGroupColumns = 64, kPieceDepth = 128;
+inline constexpr size_t kGroupColumns = 64, kPieceRows = 128;
 static_assert(kGroupColumns % kPanelColumns == 0);
 
 // What panels are made of: bf16 as it is where the processor multiplies bf16 by bf16, else f32.
 template <typename X, typename W>
 using Packed = std::conditional_t<kHasBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<W, bf16>, bf16x2, float>;
+
+// Elements of the contracted dimension in kPieceRows rows of a panel.
+template <typename P>
+inline constexpr size_t kPieceDepth = kPieceRows * kPerElement<P>;
 
 // A weight [n, k] (transpose) or [k, n].
 template <typename W>
@@ -28,15 +32,15 @@ struct Piece {
   int panels() const { return (columns + kPanelColumns - 1) / kPanelColumns; }
 };
 
-// The piece of the weight in panels [kPieceDepth / kPerElement][kPanelColumns].
+// The piece of the weight in panels [kPieceRows][kPanelColumns].
 template <typename P, typename W>
 void pack_weight(const Weight<W>& weight, const Piece& piece, P* panels) {
   // Elements of the weight from one contracted element, and from one output column, to the next.
   const size_t step = weight.transpose ? 1 : weight.n, column = weight.transpose ? weight.k : 1;
   // What is packed next: the next piece, or the first piece of the next columns.
   const ptrdiff_t ahead =
-      piece.k0 + kPieceDepth < weight.k ? kPieceDepth * step : kGroupColumns * column - piece.k0 * step;
-  for (int j = 0; j < piece.columns; j += kPanelColumns, panels += kPieceDepth / kPerElement<P> * kPanelColumns) {
+      piece.k0 + kPieceDepth<P> < weight.k ? kPieceDepth<P> * step : kGroupColumns * column - piece.k0 * step;
+  for (int j = 0; j < piece.columns; j += kPanelColumns, panels += kPieceRows * kPanelColumns) {
     const W* from = weight.first + (piece.n0 + j) * column + piece.k0 * step;
     if (weight.transpose)
       pack_transposed(from, column, piece.columns - j, piece.depth, ahead, panels);
@@ -65,15 +69,15 @@ const Left<P>* left_rows(const Rows& x, size_t m, int rows, const Piece& piece, 
       return x.row(m) + piece.k0;
     }
   Left<P>* left = reinterpret_cast<Left<P>*>(to);
-  left_stride = kPieceDepth;
-  for (int r = 0; r < rows; ++r, left += kPieceDepth) {
+  left_stride = kPieceDepth<P>;
+  for (int r = 0; r < rows; ++r, left += left_stride) {
     if constexpr (std::is_same_v<Left<P>, X>)
       memcpy(left, x.row(m + r) + piece.k0, piece.depth * sizeof(X));
     else
       convert_row(x.row(m + r) + piece.k0, piece.depth, left);
-    if (kPerElement<P> == 2 && piece.depth < kPieceDepth) left[piece.depth] = {};
+    if (kPerElement<P> == 2 && piece.depth < left_stride) left[piece.depth] = {};
   }
-  return left - rows * kPieceDepth;
+  return left - rows * left_stride;
 }
 
 // sums (+)= x · panels for `rows` rows of x.
@@ -85,7 +89,7 @@ void multiply(const Rows& x, int rows, const Piece& piece, const P* panels, floa
     size_t stride;
     const Left<P>* left = left_rows<P>(x, m, some, piece, converted, stride);
     for (int j = 0; j < piece.panels(); ++j)
-      multiply_panel(some, kTileVectors, left, stride, panels + j * (kPieceDepth / kPerElement<P>)*kPanelColumns, depth,
+      multiply_panel(some, kTileVectors, left, stride, panels + j * kPieceRows * kPanelColumns, depth,
                      sums + m * kGroupColumns + j * kPanelColumns, kGroupColumns, piece.k0 > 0 ? kKeep : nullptr);
   }
 }
@@ -101,8 +105,8 @@ void multiply_columns(const Rows& x, int rows, const Weight<W>& weight, size_t n
   using P = Packed<std::remove_cvref_t<decltype(*x.row(0))>, W>;
   P* panels = reinterpret_cast<P*>(scratch.panels);
   const int columns = int(weight.n - n0 < kGroupColumns ? weight.n - n0 : kGroupColumns);
-  for (size_t k0 = 0; k0 < weight.k; k0 += kPieceDepth) {
-    const Piece piece{n0, k0, weight.k - k0 < kPieceDepth ? weight.k - k0 : kPieceDepth, columns};
+  for (size_t k0 = 0; k0 < weight.k; k0 += kPieceDepth<P>) {
+    const Piece piece{n0, k0, weight.k - k0 < kPieceDepth<P> ? weight.k - k0 : kPieceDepth<P>, columns};
     pack_weight(weight, piece, panels);
     multiply<P>(x, rows, piece, panels, scratch.converted, scratch.sums);
   }
