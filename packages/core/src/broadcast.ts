@@ -1,3 +1,6 @@
+import { wrongKind } from "./errors.ts";
+import { isArray } from "./shape.ts";
+
 /** One axis of a batch: its size, and how many matrices further two stacks are at its next index (0: shared). */
 export interface BatchAxis {
   size: number;
@@ -5,8 +8,18 @@ export interface BatchAxis {
   right: number;
 }
 
+/** A copy of a shape, which may be empty, unlike a tensor's. */
+function copyOf(op: string, argument: string, shape: readonly number[]): number[] {
+  const copy = isArray(shape) ? Array.from(shape as readonly number[]) : undefined;
+  if (!copy?.every((dim) => Number.isInteger(dim) && dim > 0))
+    throw wrongKind(op, argument, "be an array of dimensions", shape);
+  return copy;
+}
+
 /** The shape that two shapes broadcast to. */
-export function broadcastShape(left: readonly number[], right: readonly number[]): number[] {
+export function broadcastShape(leftShape: readonly number[], rightShape: readonly number[]): number[] {
+  const left = copyOf("broadcastShape", "leftShape", leftShape);
+  const right = copyOf("broadcastShape", "rightShape", rightShape);
   const rank = Math.max(left.length, right.length);
   return Array.from({ length: rank }, (_, i) =>
     Math.max(left[i - rank + left.length] ?? 1, right[i - rank + right.length] ?? 1),
@@ -17,7 +30,9 @@ export function broadcastShape(left: readonly number[], right: readonly number[]
  * The axes over which two stacks of matrices run when they broadcast, outermost first, as few as possible.
  * Undefined where they do not broadcast.
  */
-export function broadcastAxes(left: readonly number[], right: readonly number[]): BatchAxis[] | undefined {
+export function broadcastAxes(leftShape: readonly number[], rightShape: readonly number[]): BatchAxis[] | undefined {
+  const left = copyOf("broadcastAxes", "leftShape", leftShape);
+  const right = copyOf("broadcastAxes", "rightShape", rightShape);
   const axes: BatchAxis[] = [];
   let [leftStep, rightStep] = [1, 1];
   for (let i = 1; i <= Math.max(left.length, right.length); i++) {

@@ -1,6 +1,8 @@
 // What ops of gathered products share: a pair is a matrix of x and the matrix of a stack that an index has chosen for it.
 // native/gathered_rows.h is the kernels' side.
 import { type BatchAxis, broadcastAxes, broadcastShape } from "./broadcast.ts";
+import { wrongKind } from "./errors.ts";
+import { isOpContext } from "./op.ts";
 import type { OpContext, TensorSpec } from "./op_types.ts";
 import type { Tensor } from "./tensor.ts";
 
@@ -54,6 +56,9 @@ export const ORDERED_FAULTS = {
 };
 
 type Seen = Pick<OpContext, "tensors" | "fail">;
+const checkCount = (op: string, argument: string, value: unknown) => {
+  if (!Number.isSafeInteger(value)) throw wrongKind(op, argument, "be an integer", value);
+};
 
 /** Gathered products of a call of an op. */
 export interface Gathered {
@@ -70,7 +75,10 @@ export interface Gathered {
  *
  * `rhsIndices` broadcasts with `lhsIndices`, or without it with the leading dimensions of x.
  */
-export function gatheredProducts({ tensors, fail }: Seen, matrices: number): Gathered {
+export function gatheredProducts(context: Seen, matrices: number): Gathered {
+  if (!isOpContext(context)) throw wrongKind("gatheredProducts", "context", "be what an op's functions get", context);
+  checkCount("gatheredProducts", "matrices", matrices);
+  const { tensors, fail } = context;
   const { x, rhsIndices, lhsIndices, order, offsets } = tensors as Record<string, Tensor>;
   const shape = (x as Tensor).shape;
   if (shape.length < 2) fail("x", "have at least 2 dimensions", shape);
@@ -125,10 +133,15 @@ function paramsOf(
 }
 
 /** Slots of a launch whose threadgroups have up to `most` rows of one matrix each: see `GatheredOrder::rows`. */
-export const gatheredSlots = (pairs: number, matrices: number, most: number) => Math.floor(pairs / most) + matrices;
+export function gatheredSlots(pairs: number, matrices: number, most: number): number {
+  for (const [argument, value] of Object.entries({ pairs, matrices, most }))
+    checkCount("gatheredSlots", argument, value);
+  return Math.floor(pairs / most) + matrices;
+}
 
 /** The index inputs of ops of gathered products; `gathered` is what `gatheredProducts` says of the call. */
 export function gatheredInputs(gathered: (c: OpContext) => Gathered) {
+  if (typeof gathered !== "function") throw wrongKind("gatheredInputs", "gathered", "be a function", gathered);
   const own = (name: string, text: string) => ({
     text,
     of: ({ tensors }: OpContext) => (tensors[name] as Tensor).shape,

@@ -107,6 +107,16 @@ describe("every public function of core refuses what it cannot take", () => {
     takes(device.encoder(), { q: { weight, scales, biases: device.tensor("f32", [2, 1]), ...attributes } });
     return contexts[0];
   };
+  const gatheredContext = () => {
+    const contexts: unknown[] = [];
+    const inputs = { x: { dtype: ["f32"], shape: "T M K" }, rhsIndices: { dtype: ["u32"], shape: "T" } } as const;
+    const takes = core.defineOp({
+      ...{ name: "takes", summary: "pairs", inputs, outputs: {}, params: {} },
+      ...{ encode: (context: unknown) => void contexts.push(context) },
+    });
+    takes(device.encoder(), { x: device.tensor("f32", [2, 1, 4]), rhsIndices: device.tensor("u32", [2]) });
+    return contexts[0];
+  };
   const dispatch = {
     variant: "u32",
     buffers: { x: tensor, out: device.tensor("u32", [4]) },
@@ -268,6 +278,11 @@ describe("every public function of core refuses what it cannot take", () => {
       [4] as readonly number[],
       "q" as unknown,
     ),
+    broadcastShape: of(core.broadcastShape, [2, 1], [3] as readonly number[]),
+    broadcastAxes: of(core.broadcastAxes, [2, 1], [3] as readonly number[]),
+    gatheredInputs: of(core.gatheredInputs, () => ({}) as core.Gathered),
+    gatheredProducts: of(core.gatheredProducts, gatheredContext() as core.OpContext, 4),
+    gatheredSlots: of(core.gatheredSlots, 8, 4, 2),
     refuseBits: of(core.refuseBits, "op", 4 as unknown, [4] as readonly unknown[]),
     unsupported: of(core.unsupported, "op", "f16", "remedy"),
     opSignatures: of((ops) => core.opSignatures(ops), [increment.op] as never),
