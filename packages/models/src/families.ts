@@ -1,7 +1,8 @@
 import type { Family } from "./family.ts";
 import { Fields } from "./fields.ts";
 import { DELTA_PATHS } from "./qwen3_5/delta.ts";
-import { qwen3_5 } from "./qwen3_5/family.ts";
+import { qwen3_5, qwen3_5Moe } from "./qwen3_5/family.ts";
+import { qwen3Next } from "./qwen3_next/family.ts";
 
 /** Names of the paths of all families. A model has some of them, its `paths`. */
 export const MODEL_PATHS = DELTA_PATHS;
@@ -20,7 +21,7 @@ export function registerFamily(family: Family): Disposable {
   };
 }
 
-registerFamily(qwen3_5);
+for (const family of [qwen3_5, qwen3_5Moe, qwen3Next]) registerFamily(family);
 
 /**
  * The family that opens a checkpoint with this `config.json`.

@@ -26,6 +26,11 @@ export interface PlannedTensor {
 export interface MlxPlan {
   config: Record<string, unknown>;
   tensors: PlannedTensor[];
+  /**
+   * Names of the checkpoint's tensors for layers that predict the tokens after the next one. mlx-lm has no place for them:
+   * they are kept as they are, in a file of their own.
+   */
+  nextTokens?: string[];
 }
 
 /**

@@ -81,6 +81,14 @@ export class Fields {
     return list as V[];
   }
 
+  /** A list of integers from 0 to `count` − 1, empty when the field is missing. */
+  indices(name: string, count: number): number[] {
+    const list = this.has(name) ? this.get(name) : [];
+    if (!Array.isArray(list) || !list.every((index) => Number.isInteger(index) && index >= 0 && index < count))
+      throw wrongValue(this.op, this.name(name), `be a list of integers from 0 to ${count - 1}`, list);
+    return list as number[];
+  }
+
   /** An object, empty when the field is missing. */
   object(name: string): Fields {
     const value = this.has(name) ? this.get(name) : {};

@@ -20,6 +20,7 @@ import { checkDevice, checkDirectory } from "./directory.ts";
 import { familyOf } from "./families.ts";
 import type { MlxPlan, PlannedTensor } from "./family.ts";
 import { readJson } from "./json.ts";
+import { sourceTensor } from "./source_tensors.ts";
 import { writeDirectory, writeJson } from "./write_directory.ts";
 
 export interface QuantizeOptions {
@@ -35,6 +36,8 @@ export interface QuantizeOptions {
 
 /** mlx-lm starts a new file when one would pass this many bytes. */
 const SHARD_BYTES = 5 * 2 ** 30;
+/** Of the layers that predict the tokens after the next one. mlx-lm reads `model*.safetensors` only. */
+const NEXT_TOKENS_FILE = "mtp.safetensors";
 
 /** A tensor of a safetensors file. */
 interface Entry {
@@ -132,17 +135,17 @@ async function convert(
 async function writeShard(
   device: Device,
   path: string,
-  shard: readonly Item[],
+  items: readonly Item[],
   written: (tensor: PlannedTensor) => void,
   signal: AbortSignal | undefined,
 ): Promise<void> {
   const writer = createSafetensors(
     path,
-    shard.flatMap(({ entries }) => entries),
+    items.flatMap(({ entries }) => entries),
     { format: "mlx" },
   );
   try {
-    for (const { tensor, entries } of shard) {
+    for (const { tensor, entries } of items) {
       signal?.throwIfAborted();
       const elements = await convert(device, tensor, entries, signal);
       for (const [i, { name }] of entries.entries()) writer.write(name, elements[i] as RawArray);
@@ -158,10 +161,11 @@ async function writeShard(
 const sortedByName = <T>(entries: readonly [string, T][]): Record<string, T> =>
   Object.fromEntries([...entries].sort(([a], [b]) => (a < b ? -1 : 1)));
 
-/** What mlx-lm's `config.json` says of the quantization: one setting, and the modules that have another. */
-function quantizationJson({ tensors }: MlxPlan, { bits, groupSize }: Packing): Record<string, unknown> {
+/** What mlx-lm's `config.json` says of the quantization: one setting, and the modules that a family gives one of their own. */
+function quantizationJson({ tensors }: MlxPlan, common: Packing): Record<string, unknown> {
+  const { bits, groupSize } = common;
   const overrides = tensors.flatMap(({ name, packing }) =>
-    packing && (packing.bits !== bits || packing.groupSize !== groupSize)
+    packing && packing !== common
       ? [[moduleOf(name), { group_size: packing.groupSize, bits: packing.bits }] as const]
       : [],
   );
@@ -187,7 +191,8 @@ function check(op: string, device: Device, from: string, to: string, options: Qu
 /**
  * Quantizes a Hugging Face checkpoint directory into a new directory that mlx-lm opens: the same codes, scales and
  * biases that `mlx_lm.convert` makes on a CPU. Linear and embedding weights whose rows are multiples of the group size
- * are quantized, the rest is kept. The directory, whose parent must exist, appears when it is complete; a failure leaves
+ * are quantized, the rest is kept; layers that predict the tokens after the next one go to `mtp.safetensors` as they are,
+ * which mlx-lm does not read. The directory, whose parent must exist, appears when it is complete; a failure leaves
  * nothing behind. Files that a symbolic link fetches from outside the checkpoint are refused, as is an output directory
  * that is a symbolic link.
  * @throws MlxtsError `Io`, `Safetensors`; `InvalidArgument` for options, and for checkpoints that cannot be converted; the
@@ -214,14 +219,19 @@ export async function quantizeCheckpoint(
       "start from the original weights",
     );
   const plan = family.planMlx(checkpoint, json, packing);
-  const shards = splitShards(plan.tensors.map((tensor) => ({ tensor, entries: entriesOf(tensor) })));
+  const itemsOf = (tensors: readonly PlannedTensor[]) =>
+    tensors.map((tensor): Item => ({ tensor, entries: entriesOf(tensor) }));
+  const shards = splitShards(itemsOf(plan.tensors));
   const files = shardNames(shards.length);
+  const nextTokens = itemsOf((plan.nextTokens ?? []).map((name) => sourceTensor(checkpoint, name)));
   const byteLength = shards.flat().reduce((sum, { entries }) => sum + bytesOf(entries), 0);
   await writeDirectory(op, "out-dir", to, async (directory) => {
     let done = 0;
-    const written = ({ name }: PlannedTensor) => onProgress?.(++done, plan.tensors.length, name);
-    for (const [i, shard] of shards.entries())
-      await writeShard(device, join(directory, files[i] as string), shard, written, signal);
+    const written = ({ name }: PlannedTensor) => onProgress?.(++done, plan.tensors.length + nextTokens.length, name);
+    const write = (file: string, items: readonly Item[]) =>
+      writeShard(device, join(directory, file), items, written, signal);
+    for (const [i, shard] of shards.entries()) await write(files[i] as string, shard);
+    if (nextTokens.length > 0) await write(NEXT_TOKENS_FILE, nextTokens);
     const weightMap = shards.flatMap((shard, i) =>
       shard.flatMap(({ entries }) => entries.map(({ name }): [string, string] => [name, files[i] as string])),
     );

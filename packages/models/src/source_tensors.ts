@@ -26,7 +26,7 @@ export async function elementsOf({ read }: SourceTensor, part: number): Promise<
 }
 
 /** A tensor as it lies in the checkpoint; refuses those of other dtypes than weights have. */
-function sourceTensor(checkpoint: Checkpoint, name: string): SourceTensor {
+export function sourceTensor(checkpoint: Checkpoint, name: string): SourceTensor {
   const { dtype, storedDtype, shape } = checkpoint.info(name);
   if (dtype === undefined || (shape.length > 1 && !isFloat(dtype)))
     refuse(checkpoint, name, `has dtype ${storedDtype}; weights must be F32, F16 or BF16`);

@@ -1,5 +1,5 @@
-import { type Checkpoint, type CommandEncoder, type Dtype, MlxtsError, type Tensor } from "@mlxts/core";
-import { embedding, matmul } from "@mlxts/nn";
+import { type Checkpoint, type CommandEncoder, type Dtype, MlxtsError, Tensor, unsupported } from "@mlxts/core";
+import { embedding, gatherMatmul, matmul } from "@mlxts/nn";
 import { type Quantization, type Quantized, quantizedEmbedding, quantizedMatmul, readQuantized } from "@mlxts/quant4";
 
 /** A weight matrix [rows, cols] as its checkpoint has it, dense or quantized. */
@@ -10,6 +10,20 @@ export interface Matrix {
   quantized?: Quantized;
   bias?: Tensor;
 }
+
+/** Matrices [rows, cols] of one size, one for each expert, as their checkpoint has them, dense or quantized. */
+export interface MatrixStack {
+  rows: number;
+  cols: number;
+  /** [experts, rows, cols], or with `starts` one-dimensional: all that lies between the first and the last matrix. */
+  dense?: Tensor;
+  /** u32 [experts]: the element of `dense` that each matrix begins at, where they do not lie one after the other. */
+  starts?: Tensor;
+  quantized?: Quantized;
+}
+
+/** The most elements that one axis of a tensor has. */
+const MAX_AXIS = 0x7fffffff;
 
 /** The tensors of a checkpoint whose names begin with `prefix`, checked against the shapes that a config asks for. */
 export class Weights {
@@ -99,22 +113,63 @@ export class Weights {
     return this.own(stored.device.tensor("f32", shape, await stored.readNumbers()));
   }
 
-  /** The matrix of module `path`: its `weight`, quantized where the checkpoint says so, and its `bias` if it has one. */
-  async matrix(path: string, rows: number, cols: number): Promise<Matrix> {
+  /** The matrix of module `path`, or the matrices that one tensor has in a stack, where they are quantized. */
+  private quantized(path: string, shape: readonly number[]): Quantized | undefined {
     this.signal?.throwIfAborted();
-    const quantized =
-      this.quantization && readQuantized(this.checkpoint, this.quantization, this.prefix + path, { cols });
-    const bias = this.has(`${path}.bias`) ? await this.f32(`${path}.bias`, [rows]) : undefined;
-    if (!quantized) return { rows, cols, dense: this.tensor(`${path}.weight`, [rows, cols]), ...(bias && { bias }) };
+    if (!this.quantization) return undefined;
+    const cols = shape.at(-1) as number;
+    const quantized = readQuantized(this.checkpoint, this.quantization, this.prefix + path, { cols });
+    if (!quantized) return undefined;
     this.used.add(`${this.prefix}${path}.weight`);
-    const [foundRows = 0, words = 0] = quantized.weight.shape.slice(-2);
-    const foundCols = (words * 32) / quantized.bits;
-    if (quantized.weight.shape.length !== 2 || foundRows !== rows || foundCols !== cols)
+    const packed = quantized.weight.shape;
+    const found = [...packed.slice(0, -1), (packed.at(-1) as number) * (32 / quantized.bits)];
+    if (found.join() !== shape.join())
       this.refuse(
         `${path}.weight`,
-        `must hold a quantized [${rows}, ${cols}] matrix, got [${foundRows}, ${foundCols}]`,
+        `must hold a quantized [${shape.join(", ")}] ${shape.length > 2 ? "stack" : "matrix"}, got [${found.join(", ")}]`,
       );
-    return { rows, cols, quantized, ...(bias && { bias }) };
+    return quantized;
+  }
+
+  /** The matrix of module `path`: its `weight`, quantized where the checkpoint says so, and its `bias` if it has one. */
+  async matrix(path: string, rows: number, cols: number): Promise<Matrix> {
+    const quantized = this.quantized(path, [rows, cols]);
+    const bias = this.has(`${path}.bias`) ? await this.f32(`${path}.bias`, [rows]) : undefined;
+    const elements = quantized ? { quantized } : { dense: this.tensor(`${path}.weight`, [rows, cols]) };
+    return { rows, cols, ...elements, ...(bias && { bias }) };
+  }
+
+  /** The stack of matrices that module `path` has as one tensor `weight`, as mlx-lm writes it. */
+  stack(path: string, experts: number, rows: number, cols: number): MatrixStack {
+    const shape = [experts, rows, cols];
+    const quantized = this.quantized(path, shape);
+    return { rows, cols, ...(quantized ? { quantized } : { dense: this.tensor(`${path}.weight`, shape) }) };
+  }
+
+  /**
+   * A stack of matrices that are views of larger tensors, or tensors of their own: used where they lie in one file, else
+   * copied together.
+   */
+  async scatteredStack(name: string, matrices: readonly Tensor[]): Promise<MatrixStack> {
+    const [{ buffer, dtype, shape, byteLength, size, device }] = matrices as [Tensor];
+    const [rows, cols] = shape as [number, number];
+    const other = matrices.find((matrix) => matrix.dtype !== dtype);
+    if (other) this.refuse(name, `has dtype ${other.dtype}, that of another expert is ${dtype}`);
+    const begin = Math.min(...matrices.map(({ byteOffset }) => byteOffset));
+    const end = Math.max(...matrices.map(({ byteOffset }) => byteOffset + byteLength));
+    const unit = byteLength / size;
+    const span = (end - begin) / unit;
+    if (matrices.every((matrix) => matrix.buffer === buffer) && span <= MAX_AXIS) {
+      const dense = new Tensor(buffer, dtype, [span], { byteOffset: begin });
+      const starts = Uint32Array.from(matrices, ({ byteOffset }) => (byteOffset - begin) / unit);
+      return { rows, cols, dense, starts: this.own(device.tensor("u32", [matrices.length], starts)) };
+    }
+    const dense = this.own(device.tensor(dtype, [matrices.length, rows, cols]));
+    for (const [expert, matrix] of matrices.entries()) {
+      this.signal?.throwIfAborted();
+      dense.slice(expert, expert + 1).write(await matrix.read());
+    }
+    return { rows, cols, dense };
   }
 }
 
@@ -129,6 +184,26 @@ export function linear(
   const options = { outDtype: outDtype as "f32" | "f16" | "bf16" };
   if (quantized) return quantizedMatmul(encoder, { x, q: quantized, bias, out }, options);
   return matmul(encoder, { x, weight: dense as Tensor, bias, out }, options);
+}
+
+/** Which matrix of a stack each row of x meets; see `gatherMatmul`. */
+export interface Chosen {
+  /** [tokens, k] */
+  rhsIndices: Tensor;
+  /** Both from `moeOrder`, or neither. */
+  order?: Tensor | undefined;
+  offsets?: Tensor | undefined;
+}
+
+/** `x · W[e]ᵀ` for each chosen expert e: x [T, 1 or k, 1, cols] → [T, k, 1, rows]. */
+export function gatherLinear(
+  encoder: CommandEncoder,
+  x: Tensor,
+  { rows, dense, starts, quantized }: MatrixStack,
+  chosen: Chosen,
+): Tensor {
+  if (quantized) throw unsupported("gatherLinear", "a stack of quantized experts", "dense ones are");
+  return gatherMatmul(encoder, { x, weight: dense as Tensor, starts, ...chosen }, starts ? { rows } : {});
 }
 
 /** The rows `ids` of an embedding matrix. */

@@ -3,8 +3,9 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:f
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Device } from "@mlxts/core";
+import { compare } from "@mlxts/core/testing";
 import { fixture, type Goldens, goldens } from "@mlxts/test-kit/goldens";
-import { afterAll } from "vitest";
+import { afterAll, expect } from "vitest";
 import { type LanguageModel, loadModel, type SavedState } from "../src/index.ts";
 
 export const tiny = fixture("tiny-qwen3.5");
@@ -55,6 +56,16 @@ export const stateBits = ({ tokens, tensors }: SavedState) => ({
   tokens,
   ...Object.fromEntries(Object.entries(tensors).map(([name, { data }]) => [name, bits(data)])),
 });
+
+/** Two saved sequences have the same tokens, and tensors that differ by less than `ratio`. */
+export function expectNear(actual: SavedState, expected: SavedState, ratio: number): void {
+  expect(actual.tokens).toBe(expected.tokens);
+  expect(Object.keys(actual.tensors)).toEqual(Object.keys(expected.tensors));
+  for (const [name, { data }] of Object.entries(actual.tensors)) {
+    const own = compare(data as Float32Array, expected.tensors[name]?.data as Float32Array);
+    expect(own.ratio, name).toBeLessThan(ratio);
+  }
+}
 
 /** The number of live buffers when nothing is in flight: buffers disposed in flight live until the work with them has ended. */
 export async function liveBuffers(device: Device): Promise<number> {

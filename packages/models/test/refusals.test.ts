@@ -107,7 +107,7 @@ describe("loadModel refuses", () => {
   it("an unknown model type", async () => {
     const folder = withConfig((config) => Object.assign(config, { model_type: "llama" }));
     await expect(load(folder)).rejects.toThrow(
-      "loadModel: `config.model_type` must be one of qwen3_5, qwen3_5_text, got llama",
+      /^loadModel: `config\.model_type` must be one of qwen3_5, qwen3_5_text, qwen3_5_moe, .*qwen3_next.*, got llama$/,
     );
   });
 

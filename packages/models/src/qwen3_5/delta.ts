@@ -19,12 +19,12 @@ export const CHUNK = 64;
 export const DELTA_PATHS = ["auto", "recurrent", "chunk"] as const;
 export type DeltaPath = (typeof DELTA_PATHS)[number];
 
+/** What a layer computes from its input: queries, keys, values, output gates z, and a and b, of which decay and β are made. */
+type Projections = { qkv: Matrix; z: Matrix; a: Matrix; b: Matrix } | { qkvz: Matrix; ba: Matrix };
+
 export interface DeltaLayer {
   kind: "linear_attention";
-  qkv: Matrix;
-  z: Matrix;
-  a: Matrix;
-  b: Matrix;
+  projections: Projections;
   out: Matrix;
   conv: Tensor;
   aLog: Tensor;
@@ -32,17 +32,51 @@ export interface DeltaLayer {
   norm: Tensor;
 }
 
-export async function bindDelta(w: Weights, config: Qwen3_5Config, activationDtype: FloatDtype): Promise<DeltaLayer> {
-  const { hiddenSize, delta } = config;
-  const { values, channels } = delta;
+async function bindProjections(w: Weights, { hiddenSize, delta }: Qwen3_5Config): Promise<Projections> {
+  const { values, valueHeads, channels, joined } = delta;
+  if (joined)
+    return {
+      qkvz: await w.matrix("in_proj_qkvz", channels + values, hiddenSize),
+      ba: await w.matrix("in_proj_ba", 2 * valueHeads, hiddenSize),
+    };
   return {
-    kind: "linear_attention",
     qkv: await w.matrix("in_proj_qkv", channels, hiddenSize),
     z: await w.matrix("in_proj_z", values, hiddenSize),
-    a: await w.matrix("in_proj_a", delta.valueHeads, hiddenSize),
-    b: await w.matrix("in_proj_b", delta.valueHeads, hiddenSize),
-    out: await w.matrix("out_proj", hiddenSize, values),
-    conv: await w.f32("conv1d.weight", [channels, delta.kernelSize]),
+    a: await w.matrix("in_proj_a", valueHeads, hiddenSize),
+    b: await w.matrix("in_proj_b", valueHeads, hiddenSize),
+  };
+}
+
+/** In how many groups `project` gives the channels: each has its part of the queries, of the keys and of the values. */
+const groupsOf = ({ delta: { joined, keyHeads } }: Qwen3_5Config): number => (joined ? keyHeads : 1);
+
+/** The weights of the convolution [channels, kernelSize], in the order in which `project` gives the channels. */
+async function bindConvolution(w: Weights, config: Qwen3_5Config): Promise<Tensor> {
+  const { channels, kernelSize, keys, values } = config.delta;
+  const groups = groupsOf(config);
+  const shape = [channels, kernelSize];
+  if (groups === 1) return w.f32("conv1d.weight", shape);
+  const stored = w.tensor("conv1d.weight", shape);
+  const rows = await stored.readNumbers();
+  const own = (begin: number, count: number, group: number) => {
+    const first = (begin + (group * count) / groups) * kernelSize;
+    return rows.slice(first, first + (count / groups) * kernelSize);
+  };
+  const ordered = Array.from({ length: groups }, (_, group) => [
+    ...own(0, keys, group),
+    ...own(keys, keys, group),
+    ...own(2 * keys, values, group),
+  ]).flat();
+  return w.own(stored.device.tensor("f32", shape, ordered));
+}
+
+export async function bindDelta(w: Weights, config: Qwen3_5Config, activationDtype: FloatDtype): Promise<DeltaLayer> {
+  const { hiddenSize, delta } = config;
+  return {
+    kind: "linear_attention",
+    projections: await bindProjections(w, config),
+    out: await w.matrix("out_proj", hiddenSize, delta.values),
+    conv: await bindConvolution(w, config),
     aLog: await w.f32("A_log", [delta.valueHeads]),
     dtBias: await w.f32("dt_bias", [delta.valueHeads]),
     // The original code multiplies by this weight in the dtype of activations.
@@ -133,33 +167,62 @@ function ruleSnapshots({ snapshots, index }: DeltaPass, { lead: [sequences, toke
   return snapshots?.tensors[`delta.${index}`]?.slice(0, sequences * Math.floor(tokens / snapshots.every));
 }
 
-/** The gated delta rule over the convolved queries, keys and values; x is the input of the layer. */
+/** Columns of projections, what they are for all heads together, in the order in which they lie. */
+function split(encoder: CommandEncoder, x: Tensor, rows: number, groups: number, sizes: readonly number[]): Tensor[] {
+  const grouped = x.reshape([rows * groups, x.size / (rows * groups)]);
+  let begin = 0;
+  return sizes.map((size) => {
+    const part = columns(encoder, grouped, begin / groups, size / groups);
+    begin += size;
+    return part.reshape([rows, size]);
+  });
+}
+
+/** The projections of x [rows, hidden]: qkv [rows, channels], z [rows, values], a and b [rows, valueHeads]. */
+function project(encoder: CommandEncoder, { projections }: DeltaLayer, x: Tensor, config: Qwen3_5Config) {
+  const { channels, values, valueHeads } = config.delta;
+  const groups = groupsOf(config);
+  const rows = x.shape[0] as number;
+  if ("qkv" in projections) {
+    const { qkv, z, a, b } = projections;
+    return {
+      qkv: linear(encoder, x, qkv),
+      a: linear(encoder, x, a),
+      b: linear(encoder, x, b),
+      z: linear(encoder, x, z),
+    };
+  }
+  const [qkv, z] = split(encoder, linear(encoder, x, projections.qkvz), rows, groups, [channels, values]);
+  const [b, a] = split(encoder, linear(encoder, x, projections.ba), rows, groups, [valueHeads, valueHeads]);
+  return { qkv, a, b, z } as Record<"qkv" | "a" | "b" | "z", Tensor>;
+}
+
+/** The gated delta rule over the convolved queries, keys and values. */
 function applyRule(
   encoder: CommandEncoder,
-  layer: DeltaLayer,
+  { aLog, dtBias }: DeltaLayer,
   convolved: Tensor,
-  x: Tensor,
+  { a, b }: Record<"a" | "b", Tensor>,
   layout: Layout,
   pass: DeltaPass,
 ): Tensor {
-  const { keyHeads, valueHeads, keyDim, valueDim, keys } = pass.config.delta;
+  const { keyHeads, valueHeads, keyDim, valueDim, keys, values } = pass.config.delta;
   const { state, index, log, snapshots } = pass;
   const { lead, cuSeqlens } = layout;
-  const { g, beta } = deltaGates(encoder, {
-    a: linear(encoder, x, layer.a),
-    b: linear(encoder, x, layer.b),
-    aLog: layer.aLog,
-    dtBias: layer.dtBias,
-  });
-  const heads = (begin: number, count: number, dim: number) =>
-    columns(encoder, convolved, begin, count * dim).reshape([...lead, count, dim]);
+  const { g, beta } = deltaGates(encoder, { a, b, aLog, dtBias });
+  const rows = lead[0] * lead[1];
+  const [q, k, v] = split(encoder, convolved, rows, groupsOf(pass.config), [keys, keys, values]) as [
+    Tensor,
+    Tensor,
+    Tensor,
+  ];
   const ruleState = state.tensor(`delta.${index}`);
   const { o } = gatedDeltaRule(
     encoder,
     {
-      q: heads(0, keyHeads, keyDim),
-      k: heads(keys, keyHeads, keyDim),
-      v: heads(2 * keys, valueHeads, valueDim),
+      q: q.reshape([...lead, keyHeads, keyDim]),
+      k: k.reshape([...lead, keyHeads, keyDim]),
+      v: v.reshape([...lead, valueHeads, valueDim]),
       g: g.reshape([...lead, valueHeads]),
       beta: beta.reshape([...lead, valueHeads]),
       initialState: ruleState,
@@ -186,13 +249,13 @@ export function encodeDelta(encoder: CommandEncoder, layer: DeltaLayer, x: Tenso
   const { valueHeads, valueDim, values, channels } = config.delta;
   const rows = x.shape[0] as number;
   const layout = layoutOf(tokens);
-  const qkv = linear(encoder, x, layer.qkv).reshape([...layout.lead, channels]);
-  const convolved = convolve(encoder, layer, qkv, layout, pass);
-  const o = applyRule(encoder, layer, convolved, x, layout, pass);
-  const z = linear(encoder, x, layer.z).reshape([rows * valueHeads, valueDim]);
+  const { qkv, z, ...gates } = project(encoder, layer, x, config);
+  const convolved = convolve(encoder, layer, qkv.reshape([...layout.lead, channels]), layout, pass);
+  const o = applyRule(encoder, layer, convolved, gates, layout, pass);
+  const perHead = [rows * valueHeads, valueDim];
   const gated = gatedRmsNorm(
     encoder,
-    { x: o.reshape([rows * valueHeads, valueDim]), z, weight: layer.norm },
+    { x: o.reshape(perHead), z: z.reshape(perHead), weight: layer.norm },
     { eps: config.normEps, rounding: "before-weight" },
   );
   return linear(encoder, gated.reshape([rows, values]), layer.out);

@@ -1,7 +1,8 @@
 import { type CommandEncoder, printAsJson, type Tensor } from "@mlxts/core";
-import { add, swiglu } from "@mlxts/nn";
+import { add } from "@mlxts/nn";
 import { rmsNorm } from "@mlxts/norms";
-import { LanguageModel, type ModelSettings } from "../language_model.ts";
+import { bindMlp, bindMoe, encodeMlp, encodeMoe, type Mlp, type MoeBlock, type MoeSpec } from "../experts.ts";
+import { LanguageModel, type ModelSettings, type ModelSizes } from "../language_model.ts";
 import type { EncodeOptions, Tokens } from "../pass.ts";
 import type { ModelState } from "../state.ts";
 import type { StateSizes, StateSpec } from "../state_options.ts";
@@ -22,10 +23,8 @@ import {
 interface Layer {
   inputNorm: Tensor;
   postNorm: Tensor;
-  gate: Matrix;
-  up: Matrix;
-  down: Matrix;
   mixer: DeltaLayer | AttentionLayer;
+  mlp: Mlp | MoeBlock;
 }
 
 /** The weights of a model, bound. */
@@ -48,12 +47,12 @@ async function bindLayer(w: Weights, config: Qwen3_5Config, index: number, setti
   return {
     inputNorm: await w.f32("input_layernorm.weight", [hiddenSize]),
     postNorm: await w.f32("post_attention_layernorm.weight", [hiddenSize]),
-    gate: await w.matrix("mlp.gate_proj", intermediateSize, hiddenSize),
-    up: await w.matrix("mlp.up_proj", intermediateSize, hiddenSize),
-    down: await w.matrix("mlp.down_proj", hiddenSize, intermediateSize),
     mixer: await (config.layers[index] === "full_attention"
       ? bindAttention(w.at("self_attn"), config)
       : bindDelta(w.at("linear_attn"), config, settings.activationDtype)),
+    mlp: await (config.hasExperts[index]
+      ? bindMoe(w.at("mlp"), config.moe as MoeSpec)
+      : bindMlp(w.at("mlp"), intermediateSize, hiddenSize)),
   };
 }
 
@@ -88,11 +87,11 @@ async function bindNetwork(weights: Weights, config: Qwen3_5Config, settings: Mo
 }
 
 /**
- * Qwen3.5 (text, dense): layers of gated delta rule and of gated attention, each followed by a SwiGLU MLP.
- * Composed of the public ops of @mlxts/norms, /quant4, /delta-rule and /nn.
+ * Qwen3.5 (text) and Qwen3-Next: layers of gated delta rule and of gated attention, each followed by a SwiGLU MLP or a
+ * block of experts. Composed of the public ops of @mlxts/norms, /quant4, /delta-rule, /moe and /nn.
  */
 export class Qwen3_5 extends LanguageModel<DeltaPath> {
-  readonly modelType = "qwen3_5";
+  readonly modelType: Qwen3_5Config["modelType"];
   readonly config: Qwen3_5Config;
   readonly paths = DELTA_PATHS;
   readonly stepPath = "recurrent";
@@ -103,6 +102,7 @@ export class Qwen3_5 extends LanguageModel<DeltaPath> {
   private constructor(weights: Weights, config: Qwen3_5Config, settings: ModelSettings, network: Network) {
     super(weights, settings);
     this.config = config;
+    this.modelType = config.modelType;
     this.network = network;
   }
 
@@ -117,6 +117,13 @@ export class Qwen3_5 extends LanguageModel<DeltaPath> {
 
   get contextLength(): number {
     return this.config.contextLength;
+  }
+
+  override get sizes(): ModelSizes {
+    const { moe, hasExperts } = this.config;
+    if (!moe) return {};
+    const layers = hasExperts.filter(Boolean).length;
+    return { experts: { count: moe.experts, perToken: moe.topK, layers, shared: moe.shared !== undefined } };
   }
 
   /** Whole chunks of the delta rule, at least as many tokens as the convolution looks back. */
@@ -150,10 +157,9 @@ export class Qwen3_5 extends LanguageModel<DeltaPath> {
           : encodeDelta(encoder, mixer, x, { ...options, config, index, state, tokens });
       add(encoder, { a: hidden, b: mixed, out: hidden });
       const y = rmsNorm(encoder, { x: hidden, weight: layer.postNorm }, norm);
-      const gate = linear(encoder, y, layer.gate);
-      const up = linear(encoder, y, layer.up);
-      const down = linear(encoder, swiglu(encoder, { gate, up }), layer.down);
-      add(encoder, { a: hidden, b: down, out: hidden });
+      const { mlp } = layer;
+      if ("router" in mlp) encodeMoe(encoder, mlp, y, hidden);
+      else add(encoder, { a: hidden, b: encodeMlp(encoder, mlp, y), out: hidden });
       if (mark) encoder.arena?.rewind(mark);
     }
     return hidden;
