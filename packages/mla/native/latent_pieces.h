@@ -31,12 +31,15 @@ struct Visible {
   }
 };
 
-MLXTS_FUNC Visible visible_rows(MLXTS_PARAMS MlaPiecesParams& p, Count length, TreeMask mask) {
+// Of the params of any kernel that attends.
+template <typename P>
+MLXTS_FUNC Visible visible_rows(MLXTS_PARAMS P& p, Count length, TreeMask mask) {
   return {length, p.tokens, p.causal != 0, (p.present & MLA_PIECES_HAS_TREE_MASK) != 0, mask};
 }
 
 // The fewest rows of the cache that a sequence may have.
-MLXTS_FUNC Count least_length(MLXTS_PARAMS MlaPiecesParams& p) {
+template <typename P>
+MLXTS_FUNC Count least_length(MLXTS_PARAMS P& p) {
   return p.causal || p.present & MLA_PIECES_HAS_TREE_MASK ? p.tokens : 0;
 }
 

@@ -2,7 +2,7 @@
 // maximum, the denominator and the sums of each row. Of a block of keys each simdgroup scores eight; then the simdgroups
 // share the rows, for the softmax; then each adds the latents of its own columns. So a tile reads every latent as a key
 // once and as a value once, straight from the cache. All sums and factors are floats.
-#include "latent_pieces.h"
+#include "latent_tile.h"
 #include "metal_matrix.h"
 
 using namespace metal;
@@ -17,9 +17,6 @@ constant constexpr int kRowFragments = MLA_PIECES_TILE_ROWS / 8;
 constant constexpr uint kStrip = 16;
 constant constexpr int kStrips = MLA_PIECES_TILE_COLUMNS / MLA_PIECES_SIMDGROUPS / kStrip;
 
-// How many of `end` elements lie from `at` on.
-METAL_FUNC uint left(uint at, uint end) { return at < end ? end - at : 0; }
-
 // The first `count` of four elements, zeros in place of the others.
 template <typename T>
 METAL_FUNC float4 load_some(device const T* from, uint count) {
@@ -28,19 +25,6 @@ METAL_FUNC float4 load_some(device const T* from, uint count) {
   for (uint i = 0; i < count; ++i) v[i] = float(from[i]);
   return v;
 }
-
-// The query rows of a threadgroup, and the keys of its piece.
-struct Tile {
-  Visible visible;
-  uint heads, first, rows;
-  uint begin, end;  // of the keys: those from `end` on are seen by no row
-
-  uint token(uint row) const thread { return (first + row) / heads; }
-  // Whether a row sees a key of the piece.
-  bool sees(uint row, uint key) const thread { return row < rows && key < end && visible.sees(token(row), key); }
-  // The key up to which all rows see all keys of the piece.
-  uint common() const thread { return min(end, uint(visible.prefix(token(0)))); }
-};
 
 // What a simdgroup keeps of a tile: the sums of all rows in its columns, and the softmax of every eighth row.
 struct AttentionState {
@@ -236,20 +220,10 @@ kernel void mla_pieces(device const float* queries [[buffer(MLA_PIECES_QUERIES)]
                        uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const MlaPiecesScratch scratch = scratch_of(memory, p);
   const uint piece = group.x, sequence = group.z, rows = p.tokens * p.heads, first = group.y * MLA_PIECES_TILE_ROWS;
-  const Indices all = {lengths, true};
-  uint2 own = uint2(0);
-  if (index < kSimd) {
-    const LengthFaults codes = {MLA_PIECES_FAULT_LENGTH, MLA_PIECES_FAULT_NEW_ROWS};
-    own.x = lengths_right(all, p.batch, least_length(p), p.capacity, FaultSearch{fault, lane}, codes);
-    own.y = length_at(all, sequence, least_length(p), p.capacity);
-  }
-  // Whether all lengths are right, and the sequence's own: one answer for the whole threadgroup.
-  const uint2 checked = threadgroup_first(own, scratch.length, index);
-  const uint length = checked.y, keys = piece_keys(length, p.mostPieces), begin = piece * keys;
-  if (checked.x == 0 || begin >= length) return;
-  const uint tile_rows = min(rows - first, uint(MLA_PIECES_TILE_ROWS));
-  Tile tile = {visible_rows(p, length, mask), p.heads, first, tile_rows, begin, 0};
-  tile.end = min(min(length, begin + keys), uint(tile.visible.end(tile.token(tile_rows - 1))));
+  const Tile tile = tile_of(p, lengths, mask, FaultSearch{fault, lane},
+                            {MLA_PIECES_FAULT_LENGTH, MLA_PIECES_FAULT_NEW_ROWS}, scratch.length, piece, sequence, first,
+                            MLA_PIECES_TILE_ROWS, index);
+  if (!tile.exists) return;
   const ulong row = ulong(sequence) * rows, cache_row = ulong(sequence) * p.sequenceStride;
   const Operands<X, C> from = {queries + row * p.rank, q_pe + row * p.rope, latents + cache_row * p.latentStride,
                                rotated + cache_row * p.ropeStride};

@@ -1,4 +1,4 @@
-import { type CommandEncoder, constantsOf, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
+import { type CommandEncoder, constantsOf, defineKernel, defineOp, FLOATS, type Tensor, tileStride } from "@mlxts/core";
 import { mlaLibrary } from "./library.ts";
 import type { MlaAttention } from "./signatures.ts";
 import { rowThreads, SIMD } from "./threads.ts";
@@ -29,42 +29,46 @@ const padded = (columns: number) => Math.ceil(columns / PANEL.panelColumns) * PA
 const GROUP_ROWS = 96;
 const rowsOnCpu = (rows: number) => Math.ceil(rows / Math.ceil(rows / GROUP_ROWS));
 
+const buffers = {
+  queries: "read",
+  qPe: "read",
+  latentCache: "read",
+  kPeCache: "read",
+  lengths: "read",
+  treeMask: "read?",
+  partial: "write",
+} as const;
+/** Strides: elements from a row of a cache to the next, and rows from a sequence to the next. */
+const params = {
+  batch: "u32",
+  tokens: "u32",
+  heads: "u32",
+  rank: "u32",
+  rope: "u32",
+  capacity: "u32",
+  latentStride: "u32",
+  ropeStride: "u32",
+  sequenceStride: "u32",
+  scale: "f32",
+  causal: "u32",
+  mostPieces: "u32",
+  pieces: "u32",
+} as const;
+const faults = {
+  length: ([length, sequence]: readonly number[], { capacity }: { capacity: number }) =>
+    `\`lengths\` must be from 0 to ${capacity}, got ${(length as number) | 0} at sequence ${sequence}`,
+  newRows: ([length, sequence]: readonly number[], { tokens }: { tokens: number }) =>
+    `\`lengths\` must be at least the ${tokens} new rows, got ${(length as number) | 0} at sequence ${sequence}`,
+};
+
 /** First half: each piece of a sequence's cache against its query rows, heads within tokens, unnormalized. */
 export const mlaPiecesKernel = defineKernel({
   library: mlaLibrary,
   name: "mla_pieces",
   variants: FLOATS.flatMap((x) => FLOATS.map((cache) => `${x}_${cache}`)),
-  buffers: {
-    queries: "read",
-    qPe: "read",
-    latentCache: "read",
-    kPeCache: "read",
-    lengths: "read",
-    treeMask: "read?",
-    partial: "write",
-  },
-  // Strides: elements from a row of a cache to the next, and rows from a sequence to the next.
-  params: {
-    batch: "u32",
-    tokens: "u32",
-    heads: "u32",
-    rank: "u32",
-    rope: "u32",
-    capacity: "u32",
-    latentStride: "u32",
-    ropeStride: "u32",
-    sequenceStride: "u32",
-    scale: "f32",
-    causal: "u32",
-    mostPieces: "u32",
-    pieces: "u32",
-  },
-  faults: {
-    length: ([length, sequence], { capacity }) =>
-      `\`lengths\` must be from 0 to ${capacity}, got ${length | 0} at sequence ${sequence}`,
-    newRows: ([length, sequence], { tokens }) =>
-      `\`lengths\` must be at least the ${tokens} new rows, got ${length | 0} at sequence ${sequence}`,
-  },
+  buffers,
+  params,
+  faults,
   constants: {
     shared: { softmaxSize: SOFTMAX_SIZE },
     cpu: { blockKeys: CPU_KEYS, ...PANEL, groupRows: GROUP_ROWS, ...CPU_PIECES },
@@ -122,6 +126,42 @@ export const mlaPiecesKernel = defineKernel({
   },
 });
 
+/**
+ * The same on a GPU for many query rows over a cache of 16 bits: a threadgroup takes `tileRows` of them, and `tileKeys` rows
+ * of the cache at a time, whose columns all have room in its memory.
+ */
+const TILES = { threads: 256, tileRows: 32, tileKeys: 16, mostRank: 512, mostRope: 64 };
+const TILED_DTYPES = ["f16", "bf16"] as const;
+export const mlaTilesKernel = defineKernel({
+  library: mlaLibrary,
+  name: "mla_tiles",
+  variants: TILED_DTYPES,
+  buffers,
+  params,
+  faults,
+  constants: { gpu: TILES },
+  scratch: {
+    gpu: {
+      length: "u32", // whether all lengths are right, and the sequence's own
+      latents: "u16",
+      rotated: "u16",
+      scores: "f32", // of each part of the columns
+    },
+  },
+  launch: {
+    gpu: ({ batch, pieces, rows }: PiecesSizes) => ({
+      threadgroups: [pieces, Math.ceil(rows / TILES.tileRows), batch],
+      threadsPerThreadgroup: [TILES.threads, 1, 1],
+      scratch: {
+        length: [2],
+        latents: [TILES.tileKeys, tileStride("u16", TILES.mostRank)],
+        rotated: [TILES.tileKeys, tileStride("u16", TILES.mostRope)],
+        scores: [(TILES.threads / SIMD) * 16, tileStride("f32", TILES.tileKeys)],
+      },
+    }),
+  },
+});
+
 /** Second half: the pieces of each query row put together in order. */
 export const mlaMergeKernel = defineKernel({
   library: mlaLibrary,
@@ -156,9 +196,11 @@ export function encodeAttention({ encoder, op, vc, lse, softmaxScale, causal, tr
   const mostPieces = Math.max(1, Math.min(maxPieces, Math.floor(mostPartialRows / rows)));
   const pieces = Math.min(mostPieces, Math.ceil(capacity / minPieceKeys));
   const partial = encoder.empty("f32", [N, pieces, rows, softmaxSize + R]);
-  encoder.dispatch(mlaPiecesKernel, {
+  const dtype = TILED_DTYPES.find((name) => name === qPe.dtype && name === latentCache.dtype);
+  const tiled =
+    dtype && encoder.device.kind !== "cpu" && rows >= TILES.tileRows && R <= TILES.mostRank && rope <= TILES.mostRope;
+  const dispatch = {
     op,
-    variant: `${qPe.dtype}_${latentCache.dtype}`,
     buffers: { ...given, treeMask, partial },
     params: {
       batch: N,
@@ -176,7 +218,9 @@ export function encodeAttention({ encoder, op, vc, lse, softmaxScale, causal, tr
       pieces,
     },
     sizes: { batch: N, pieces, rows, rank: R, rope },
-  });
+  };
+  if (tiled) encoder.dispatch(mlaTilesKernel, { ...dispatch, variant: dtype });
+  else encoder.dispatch(mlaPiecesKernel, { ...dispatch, variant: `${qPe.dtype}_${latentCache.dtype}` });
   encoder.dispatch(mlaMergeKernel, {
     op,
     variant: "f32",

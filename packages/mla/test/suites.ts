@@ -2,7 +2,7 @@
 import type { DeclaredKernel, Suite } from "@mlxts/core/testing";
 import { headAttentionKernel } from "../src/head_attention.ts";
 import { headDotsKernel, headMatmulKernel, headRowsKernel } from "../src/head_matmul.ts";
-import { mlaMergeKernel, mlaPiecesKernel } from "../src/mla_attention.ts";
+import { mlaMergeKernel, mlaPiecesKernel, mlaTilesKernel } from "../src/mla_attention.ts";
 import { mlaCacheAppendKernel } from "../src/mla_cache_append.ts";
 import { mlaSplitKernel } from "../src/mla_split.ts";
 import { ropeYarnKernel } from "../src/rope_yarn.ts";
@@ -35,6 +35,7 @@ export const kernels: readonly DeclaredKernel[] = [
   headRowsKernel,
   mlaMergeKernel,
   mlaPiecesKernel,
+  mlaTilesKernel,
   mlaCacheAppendKernel,
   mlaSplitKernel,
   ropeYarnKernel,
