@@ -242,8 +242,9 @@ export function encodeAttention({ encoder, op, vc, lse, softmaxScale, causal, tr
  * - `vc` [N, L, H, R] f32; `lse` [N, L, H] f32, if asked for: the logarithm of the sum of exp(score). Where a token sees
  *   nothing they are 0 and −∞. Rows that a token does not see never enter its arithmetic, whatever they hold.
  *
- * Scores, softmax and sums in f32. Where the processor has bf16 products and qPe and the caches are bf16, queries and
- * weights are rounded to bf16 before their products. The cache is cut into pieces, whose borders depend on the sequence's
+ * Scores, softmax and sums in f32. Queries and weights are rounded before their products to bf16, where the processor has
+ * products of bf16 and qPe and the caches are bf16; on a GPU to the dtype of qPe and the caches, where that is one of 16 bits
+ * and there are many query rows. The cache is cut into pieces, whose borders depend on the sequence's
  * length, L and H only; each row of it is read once for a block of heads and tokens. Errors: `InvalidArgument` for shapes,
  * dtypes, options and overlap; lengths outside 0 … capacity, or below L when causal or with a mask, fail the submission.
  * DeepSeek-AI, "DeepSeek-V2", 2024; online softmax: Milakov and Gimelshein, 2018.

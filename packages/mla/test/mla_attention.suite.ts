@@ -168,6 +168,9 @@ export const suite: Suite = {
     ),
     makeCase({ H: 3, R: 1100, rope: 4, lengths: [70] }),
     ...[1, 2, 3, 6, 16, 30, 34, 64, 70].map((rope) => makeCase({ L: 2, H: 5, R: 16, rope, lengths: [70, 9] })),
+    // Widths that many query rows take at once, and more.
+    ...[500, 512, 513].map((R) => makeCase({ L: 8, H: 4, R, rope: 64, lengths: [35] })),
+    makeCase({ L: 8, H: 4, R: 16, rope: 66, lengths: [35] }),
     // Heads.
     ...[1, 2, 3, 4, 6, 8, 31, 32, 33, 100].map((H) => makeCase({ H, lengths: [40, 130, 3] })),
     // Few tokens and many.
