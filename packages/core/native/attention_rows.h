@@ -47,7 +47,7 @@ struct AttentionRows {
     if (counts[some - 1] == 0) return;
     score(row, some, counts[some - 1]);
     float factors[kSoftmaxRows];
-    softmax_rows(scores, row, some, counts, scale, softmax, factors);
+    softmax_rows(scores, row, some, counts, scale, softmax, factors, weights);
     add_values(row, some, counts, first ? nullptr : factors);
   }
 
@@ -74,12 +74,6 @@ struct AttentionRows {
   void add_values(int row, int some, const int* counts, const float* factors) const {
     constexpr int kTogether = int(kPerElement<V>);
     const int common = counts[0] == counts[some - 1] ? counts[0] : counts[0] / kTogether * kTogether;
-    if constexpr (kTogether == 2) {
-      for (int r = 0; r < some; ++r) {
-        convert_row(scores + r * kBlockKeys, size_t(counts[r]), weights + r * kBlockKeys);
-        if (counts[r] % 2) weights[r * kBlockKeys + counts[r]] = {};
-      }
-    }
     for (size_t d = 0; d < columns; d += kPanelColumns) {
       const V* panel = value_panel(d);
       const int vectors = vectors_of(columns - d);

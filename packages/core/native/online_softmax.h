@@ -1,6 +1,6 @@
 // The online softmax of query rows: block by block of keys, with a running maximum and denominator for each row.
 #pragma once
-#include "simd.h"
+#include "matrix_dot.h"
 
 namespace mlxts {
 
@@ -19,11 +19,13 @@ struct Softmax {
   }
 };
 
-// For the rows `first` … `first + rows − 1`, at most kSoftmaxRows, with scores [rows, kBlockKeys]: the first counts[r]
-// scores of row r become exp(scale · score − maximum), followed by zeros up to the next whole vector, and factors[r] is
-// the factor for the row's earlier sums. Scores from counts[r] on are not used. The rows' reductions overlap.
+// For the rows `first` … `first + rows − 1`, at most kSoftmaxRows, with scores [rows, kBlockKeys]: weights of the first
+// counts[r] scores of row r become exp(scale · score − maximum), followed by zeros up to the next whole vector, and
+// factors[r] is the factor for the row's earlier sums. Scores from counts[r] on are not used. `weights` are the scores
+// themselves, or of bf16 for products. The rows' reductions overlap.
+template <typename W>
 MLXTS_INLINE void softmax_rows(float* scores, int first, int rows, const int* counts, float scale, Softmax softmax,
-                               float (&factors)[kSoftmaxRows]) {
+                               float (&factors)[kSoftmaxRows], W* weights) {
   const vi32 lane = lane_index();
   const vf32 low = splat(-INFINITY);
   float* maxima = softmax.maxima + first;
@@ -32,7 +34,13 @@ MLXTS_INLINE void softmax_rows(float* scores, int first, int rows, const int* co
   for (int r = 0; r < rows; ++r) {
     float* row = scores + r * kBlockKeys;
     vf32 top = low;
-    for (int i = 0; i < counts[r]; i += kLanes) {
+    int i = 0;
+    for (; i + kLanes <= counts[r]; i += kLanes) {
+      const vf32 x = load(row + i) * splat(scale);
+      top = max(top, x);
+      store(row + i, x);
+    }
+    if (i < counts[r]) {
       const vf32 x = select(lane < splat_i32(counts[r] - i), load(row + i) * splat(scale), low);
       top = max(top, x);
       store(row + i, x);
@@ -47,12 +55,15 @@ MLXTS_INLINE void softmax_rows(float* scores, int first, int rows, const int* co
   for (int r = rows; r < kSoftmaxRows; ++r) factors[r] = 0;
   for (int r = 0; r < kSoftmaxRows; r += kLanes) store(factors + r, exp(load(factors + r)));
   for (int r = 0; r < rows; ++r) {
-    float* row = scores + r * kBlockKeys;
+    const float* row = scores + r * kBlockKeys;
     vf32 sum = {};
     for (int i = 0; i < counts[r]; i += kLanes) {
       const vf32 weight = exp(load(row + i) - splat(bases[r]));
       sum = sum + weight;
-      store(row + i, weight);
+      if constexpr (std::is_same_v<W, float>)
+        store(weights + r * kBlockKeys + i, weight);
+      else
+        store_for_dot(weights + r * kBlockKeys + i, weight);
     }
     denominators[r] = denominators[r] * factors[r] + reduce_add(sum);
   }

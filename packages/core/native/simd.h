@@ -304,6 +304,10 @@ MLXTS_INLINE vf32 clamp(vf32 x, float low, float high) { return min(splat(high),
 // exp within 1 ulp of f32; overflows to infinity, underflows gradually to 0, NaN stays NaN.
 MLXTS_INLINE vf32 exp(vf32 x) {
   const ExpParts parts = exp_parts(clamp(x, -104.0f, 89.0f));
+#if defined(__AVX512F__)
+  return reinterpret_cast<vf32>(_mm512_scalef_ps(reinterpret_cast<__m512>(parts.mantissa),
+                                                 _mm512_cvtepi32_ps(reinterpret_cast<__m512i>(parts.exponent))));
+#endif
   // 2^n in two factors, so that results in the subnormal range are rounded once.
   const vi32 half = parts.exponent >> 1;
   return parts.mantissa * power_of_two(half) * power_of_two(parts.exponent - half);

@@ -152,7 +152,8 @@ struct Piece {
       int counts[kQueries];
       float factors[kSoftmaxRows];
       for (int r = 0; r < some; ++r) counts[r] = seen(key, count, row + r);
-      softmax_rows(scratch.scores + row * kBlockKeys, row, some, counts, p.scale, softmax(), factors);
+      float* scores = scratch.scores + row * kBlockKeys;
+      softmax_rows(scores, row, some, counts, p.scale, softmax(), factors, scores);
       add_rows(values + key * p.dim, row, some, counts, to_keys, factors);
     }
   }
