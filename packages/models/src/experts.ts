@@ -76,14 +76,15 @@ async function bindExperts(w: Weights, { experts, width, hiddenSize }: MoeSpec):
     const halves = (half: 0 | 1) =>
       Array.from({ length: experts }, (_, e) => both.view((2 * e + half) * size, [width, hiddenSize]));
     return {
-      gate: await w.scatteredStack("experts.gate_up_proj", halves(0)),
-      up: await w.scatteredStack("experts.gate_up_proj", halves(1)),
+      gate: await w.scatteredStack(halves(0), () => "experts.gate_up_proj"),
+      up: await w.scatteredStack(halves(1), () => "experts.gate_up_proj"),
       down: { rows: hiddenSize, cols: width, dense: w.tensor("experts.down_proj", [experts, hiddenSize, width]) },
     };
   }
   const scattered = (name: string, rows: number, cols: number) => {
-    const own = Array.from({ length: experts }, (_, e) => w.tensor(`experts.${e}.${name}.weight`, [rows, cols]));
-    return w.scatteredStack(`experts.*.${name}.weight`, own);
+    const nameOf = (expert: number) => `experts.${expert}.${name}.weight`;
+    const own = Array.from({ length: experts }, (_, e) => w.tensor(nameOf(e), [rows, cols]));
+    return w.scatteredStack(own, nameOf);
   };
   return {
     gate: await scattered("gate_proj", width, hiddenSize),

@@ -148,13 +148,13 @@ export class Weights {
 
   /**
    * A stack of matrices that are views of larger tensors, or tensors of their own: used where they lie in one file, else
-   * copied together.
+   * copied together. `nameOf` an expert names its tensor.
    */
-  async scatteredStack(name: string, matrices: readonly Tensor[]): Promise<MatrixStack> {
+  async scatteredStack(matrices: readonly Tensor[], nameOf: (expert: number) => string): Promise<MatrixStack> {
     const [{ buffer, dtype, shape, byteLength, size, device }] = matrices as [Tensor];
     const [rows, cols] = shape as [number, number];
-    const other = matrices.find((matrix) => matrix.dtype !== dtype);
-    if (other) this.refuse(name, `has dtype ${other.dtype}, that of another expert is ${dtype}`);
+    const other = matrices.findIndex((matrix) => matrix.dtype !== dtype);
+    if (other > 0) this.refuse(nameOf(other), `has dtype ${matrices[other]?.dtype}, that of expert 0 is ${dtype}`);
     const begin = Math.min(...matrices.map(({ byteOffset }) => byteOffset));
     const end = Math.max(...matrices.map(({ byteOffset }) => byteOffset + byteLength));
     const unit = byteLength / size;
