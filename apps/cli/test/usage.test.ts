@@ -96,7 +96,7 @@ const wrongUsage: [args: string[], message: string][] = [
   ],
   [
     ["logits", tiny, "--ids", "1", "--out", at("none"), "--path", "fast"],
-    "logits: `--path` must be one of auto, recurrent, chunk, got fast",
+    "logits: `--path` must be one of auto, recurrent, chunk, folded, materialized, got fast",
   ],
 
   [["op", "--in", "a"], "op: `name` must be the name of an op, got nothing — `mlxts op --list` names them"],

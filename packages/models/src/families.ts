@@ -1,12 +1,14 @@
+import { LATENT_PATHS, type LatentPath } from "./deepseek_v3/attention.ts";
+import { deepseekV3 } from "./deepseek_v3/family.ts";
 import type { Family } from "./family.ts";
 import { Fields } from "./fields.ts";
-import { DELTA_PATHS } from "./qwen3_5/delta.ts";
+import { DELTA_PATHS, type DeltaPath } from "./qwen3_5/delta.ts";
 import { qwen3_5, qwen3_5Moe } from "./qwen3_5/family.ts";
 import { qwen3Next } from "./qwen3_next/family.ts";
 
 /** Names of the paths of all families. A model has some of them, its `paths`. */
-export const MODEL_PATHS = DELTA_PATHS;
-export type ModelPath = (typeof MODEL_PATHS)[number];
+export const MODEL_PATHS: readonly ModelPath[] = [...new Set([...DELTA_PATHS, ...LATENT_PATHS])];
+export type ModelPath = DeltaPath | LatentPath;
 
 /** `model_type` → family. */
 const families = new Map<string, Family>();
@@ -21,7 +23,7 @@ export function registerFamily(family: Family): Disposable {
   };
 }
 
-for (const family of [qwen3_5, qwen3_5Moe, qwen3Next]) registerFamily(family);
+for (const family of [qwen3_5, qwen3_5Moe, qwen3Next, deepseekV3]) registerFamily(family);
 
 /**
  * The family that opens a checkpoint with this `config.json`.

@@ -25,6 +25,11 @@ export class Fields {
     return `${this.path}.${field}`;
   }
 
+  /** Refuses the value of a field, for a rule that concerns other fields too. */
+  refuse(name: string, rule: string, value: unknown): never {
+    throw wrongValue(this.op, this.name(name), rule, value);
+  }
+
   /** An integer from 1 to `max`. */
   size(name: string, fallback?: number, max = 0x7fffffff): number {
     const value = this.has(name) ? this.get(name) : fallback;

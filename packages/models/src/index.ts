@@ -1,4 +1,6 @@
 export { Decoder } from "./decoder.ts";
+export { type DeepseekConfig, deepseekConfig } from "./deepseek_v3/config.ts";
+export { DeepseekV3 } from "./deepseek_v3/model.ts";
 export { type Draft, type PromptLookupOptions, promptLookup } from "./draft.ts";
 export { MODEL_PATHS, type ModelPath } from "./families.ts";
 export { type GenerateOptions, generate } from "./generate.ts";

@@ -35,9 +35,12 @@ export const texts = JSON.parse(readFileSync(join(tiny, "reference.json"), "utf8
 };
 
 /** The tiny model on a device of the test file's own: on the CPU, since simulated GPUs are slow and have every_device.test.ts. */
-export async function tinyOnCpu(): Promise<{ device: Device; model: LanguageModel }> {
+export const tinyOnCpu = () => openOnCpu(tiny);
+
+/** The model of a checkpoint on a device of the test file's own, on the CPU. */
+export async function openOnCpu(folder: string): Promise<{ device: Device; model: LanguageModel }> {
   const device = Device.open("cpu");
-  const model = await loadModel(device, tiny, { activationDtype: "f32" });
+  const model = await loadModel(device, folder, { activationDtype: "f32" });
   afterAll(() => {
     model.dispose();
     device.dispose();

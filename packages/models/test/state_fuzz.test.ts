@@ -1,11 +1,15 @@
 // Random sequences of all operations on states, compared with plain lists of tokens. Seeds are fixed.
 import { Random } from "@mlxts/core/testing";
+import { unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { expect, it } from "vitest";
-import { type Ending, generate, generateBatch, prefill, prefillBatch } from "../src/index.ts";
-import { tinyOnCpu } from "./fixtures.ts";
+import { type Ending, generate, generateBatch, type ModelPath, prefill, prefillBatch } from "../src/index.ts";
+import { openOnCpu, tiny } from "./fixtures.ts";
 import { type Owner, type Sequence, type Touched, World } from "./state_world.ts";
 
-const { model } = await tinyOnCpu();
+/** A model with recurrent states and one with latent caches. */
+const models = await Promise.all(
+  [tiny, unpackedCheckpoint("tiny-deepseek-v3")].map(async (folder) => (await openOnCpu(folder)).model),
+);
 
 const room = ({ owner, tokens }: Sequence) => owner.state.capacity - tokens.length;
 const fed = (sequences: readonly Sequence[]): Touched => new Map(sequences.map((sequence) => [sequence, "fed"]));
@@ -28,7 +32,7 @@ async function disturb(world: World, { state, decoder, sequences }: Owner): Prom
     () => (single ? decoder.next(3) : decoder.nextBatch(sequences.map(() => 3))),
     () =>
       prefillBatch(
-        model,
+        world.model,
         state,
         sequences.map(() => [1]),
       ),
@@ -52,10 +56,10 @@ const feedPrompts: Operation = async (world, owner) => {
   );
   if (prompts.every((ids) => ids.length === 0)) prompts[0] = world.ids(3);
   const blockLength = world.pick([4, 16, 512]);
-  const options = { path: world.pick(["auto", "recurrent", "chunk"] as const), blockLength };
+  const options = { path: world.path(), blockLength };
   const controller = new AbortController();
   const canceled = random.below(4) === 0;
-  const running = prefillBatch(model, state, prompts, { ...options, signal: controller.signal });
+  const running = prefillBatch(world.model, state, prompts, { ...options, signal: controller.signal });
   if (prompts.some((ids, at) => ids.length > room(sequences[at] as Sequence))) {
     await expect(running).rejects.toThrow("must fit the context of");
     return new Map();
@@ -177,9 +181,9 @@ const generateOne: Operation = async (world, owner) => {
   const after = random.below(maxTokens) + 1;
   const controller = new AbortController();
   const ending: Partial<Ending> = {};
-  const running = generate(model, prompt, {
+  const running = generate(world.model, prompt, {
     state,
-    path: world.pick(["recurrent", "chunk"]),
+    path: world.path(),
     maxTokens,
     stopTokens: end === "stop" ? [text[after - 1] as number] : [],
     signal: controller.signal,
@@ -229,7 +233,7 @@ const generateSeveral: Operation = async (world, owner) => {
   const controller = new AbortController();
   const endings: Partial<Ending>[] = [];
   const stopTokens = end === "stop" ? texts.map((text) => text[after] as number) : [];
-  const running = generateBatch(model, prompts, { state, each, stopTokens, signal: controller.signal, endings });
+  const running = generateBatch(world.model, prompts, { state, each, stopTokens, signal: controller.signal, endings });
   const out: number[][] = sequences.map(() => []);
   const read = async () => {
     for (let count = 1; ; count++) {
@@ -262,7 +266,7 @@ const feedOne: Operation = async (world, owner) => {
   const [sequence] = owner.sequences as [Sequence];
   if (room(sequence) < 3) return new Map();
   const ids = world.ids(3);
-  await prefill(model, owner.state, ids, { path: "recurrent", positions: [] });
+  await prefill(world.model, owner.state, ids, { path: world.model.stepPath as ModelPath, positions: [] });
   append(sequence, ids);
   return fed([sequence]);
 };
@@ -277,9 +281,13 @@ const SHAPES = [
   { capacity: 40, sequences: 1, rollback: 0 },
 ];
 
-it.each(Array.from({ length: 8 }, (_, seed) => seed + 1))(
-  "after eighty random operations every sequence holds its list of tokens: seed %i",
-  async (seed) => {
+const cases = models.flatMap((model, at) =>
+  Array.from({ length: at === 0 ? 8 : 4 }, (_, i) => ({ model, type: model.modelType, seed: i + 1 })),
+);
+
+it.each(cases)(
+  "after eighty random operations every sequence holds its list of tokens: $type, seed $seed",
+  async ({ model, seed }) => {
     const random = new Random(seed);
     using world = await World.create(model, random, SHAPES);
     const done: string[] = [];

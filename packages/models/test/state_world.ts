@@ -1,7 +1,15 @@
 // States, and for each of their sequences a list of the tokens that it should hold.
 import { BARS, compare, type Random, within } from "@mlxts/core/testing";
 import { expect } from "vitest";
-import { Decoder, type Draft, type LanguageModel, type ModelState, prefill, type SavedState } from "../src/index.ts";
+import {
+  Decoder,
+  type Draft,
+  type LanguageModel,
+  type ModelPath,
+  type ModelState,
+  prefill,
+  type SavedState,
+} from "../src/index.ts";
 import { stateBits } from "./fixtures.ts";
 
 type Bits = ReturnType<typeof stateBits>;
@@ -66,6 +74,10 @@ export class World {
     return list[this.random.below(list.length)] as T;
   }
 
+  path(): ModelPath {
+    return this.pick(this.model.paths as readonly ModelPath[]);
+  }
+
   ids(most: number, least = 1): number[] {
     return Array.from({ length: least + this.random.below(most - least + 1) }, () => this.random.below(4096));
   }
@@ -113,7 +125,9 @@ export class World {
     const probe = 17;
     const [logits] = await prefill(this.model, copy, [probe]);
     using fresh = this.model.newState({ capacity: tokens.length + 1 });
-    const [expected] = await prefill(this.model, fresh, [...tokens, probe], { path: "recurrent" });
+    const [expected] = await prefill(this.model, fresh, [...tokens, probe], {
+      path: this.model.stepPath as ModelPath,
+    });
     const c = compare(logits as Float32Array, expected as Float32Array);
     expect(within(c, BARS.H.f32, BARS.H.spread), `${where}: ratio ${c.ratio}`).toBe(true);
   }

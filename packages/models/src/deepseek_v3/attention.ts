@@ -1,0 +1,160 @@
+import type { CommandEncoder, FloatDtype, Tensor } from "@mlxts/core";
+import { mlaPrefill, ropeYarn } from "@mlxts/mla";
+import { rmsNorm } from "@mlxts/norms";
+import { dequantize } from "@mlxts/quant4";
+import { columns } from "../copy.ts";
+import type { Tokens } from "../pass.ts";
+import type { ModelState } from "../state.ts";
+import type { StateSpec } from "../state_options.ts";
+import { runsOf } from "../tokens.ts";
+import { linear, type Matrix, type Weights } from "../weights.ts";
+import type { DeepseekConfig } from "./config.ts";
+
+/**
+ * How attention over latents is computed: with queries folded into the space of latents, with keys and values made of all
+ * latents, or as `auto` decides by the number of tokens.
+ */
+export const LATENT_PATHS = ["auto", "folded", "materialized"] as const;
+export type LatentPath = (typeof LATENT_PATHS)[number];
+
+/** Of the norms of latents and of compressed queries, whatever the config says of the others. */
+const LATENT_EPS = 1e-6;
+
+export interface AttentionLayer {
+  /** Queries from the hidden state, or from compressed queries. */
+  q: Matrix;
+  /** Compressed queries and their norm. */
+  compressed: { down: Matrix; norm: Tensor } | undefined;
+  /** The latent and the key that is rotated. */
+  kvDown: Matrix;
+  kvNorm: Tensor;
+  /** Keys and values of a latent. */
+  kvUp: Tensor;
+  out: Matrix;
+}
+
+type Stored = Pick<Matrix, "quantized" | "dense">;
+
+/** The numbers of a matrix or a stack. */
+async function numbersOf({ quantized, dense }: Stored): Promise<Float64Array> {
+  if (!quantized) return await (dense as Tensor).readNumbers();
+  using encoder = quantized.weight.device.encoder();
+  const decoded = dequantize(encoder, { q: quantized }, { outDtype: "f32" });
+  await encoder.commit();
+  const numbers = await decoded.readNumbers();
+  decoded.dispose();
+  return numbers;
+}
+
+/** `kv_b_proj` [heads · (nope + v), rank]; decoded where it is quantized, or put together from mlx-lm's `embed_q` and `unembed_out`. */
+async function bindKvUp(w: Weights, { heads, nope, v, rank }: DeepseekConfig["attention"]): Promise<Tensor> {
+  const rows = nope + v;
+  const shape = [heads * rows, rank];
+  const whole = (numbers: Float64Array) => w.own(w.checkpoint.device.tensor("f32", shape, numbers));
+  if (!w.has("embed_q.weight")) {
+    const kvB = await w.matrix("kv_b_proj", heads * rows, rank);
+    return kvB.dense ?? whole(await numbersOf(kvB));
+  }
+  const keys = await numbersOf(w.stack("embed_q", heads, rank, nope));
+  const values = await numbersOf(w.stack("unembed_out", heads, v, rank));
+  const kvB = new Float64Array(heads * rows * rank);
+  for (let head = 0; head < heads; head++) {
+    for (let i = 0; i < nope; i++)
+      for (let c = 0; c < rank; c++) kvB[(head * rows + i) * rank + c] = keys[(head * rank + c) * nope + i] as number;
+    kvB.set(values.subarray(head * v * rank, (head + 1) * v * rank), (head * rows + nope) * rank);
+  }
+  return whole(kvB);
+}
+
+export async function bindAttention(w: Weights, { hiddenSize, attention }: DeepseekConfig): Promise<AttentionLayer> {
+  const { heads, nope, rope, v, rank, queryRank } = attention;
+  const queries = heads * (nope + rope);
+  return {
+    q:
+      queryRank === undefined
+        ? await w.matrix("q_proj", queries, hiddenSize)
+        : await w.matrix("q_b_proj", queries, queryRank),
+    compressed:
+      queryRank === undefined
+        ? undefined
+        : {
+            down: await w.matrix("q_a_proj", queryRank, hiddenSize),
+            norm: await w.f32("q_a_layernorm.weight", [queryRank]),
+          },
+    kvDown: await w.matrix("kv_a_proj_with_mqa", rank + rope, hiddenSize),
+    kvNorm: await w.f32("kv_a_layernorm.weight", [rank]),
+    kvUp: await bindKvUp(w, attention),
+    out: await w.matrix("o_proj", hiddenSize, heads * v),
+  };
+}
+
+/** The tensors of layer `index` in a state. */
+export function attentionState(
+  index: number,
+  { attention: { rank, rope } }: DeepseekConfig,
+  { sequences, capacity, activationDtype: dtype }: { sequences: number; capacity: number; activationDtype: FloatDtype },
+): StateSpec[] {
+  return [
+    { name: `latent.${index}`, dtype, shape: [sequences, capacity, rank], kind: "cache" },
+    { name: `rope_key.${index}`, dtype, shape: [sequences, capacity, rope], kind: "cache" },
+  ];
+}
+
+/** What one layer of a pass needs besides its weights. */
+interface AttentionPass {
+  config: DeepseekConfig;
+  /** The index of the layer. */
+  index: number;
+  state: ModelState;
+  tokens: Tokens;
+  path: LatentPath;
+  /** Cosines and sines of each position. */
+  table: Tensor;
+  softmaxScale: number;
+}
+
+/** Latent attention over x [T, hidden], each sequence over its own cache rows. */
+export function encodeAttention(
+  encoder: CommandEncoder,
+  layer: AttentionLayer,
+  x: Tensor,
+  pass: AttentionPass,
+): Tensor {
+  const { config, index, state, tokens, path, table, softmaxScale } = pass;
+  const { heads, nope, rope, v, rank, pairing } = config.attention;
+  const rows = x.shape[0] as number;
+  const { compressed } = layer;
+  const norm = (x: Tensor, weight: Tensor) => rmsNorm(encoder, { x, weight }, { eps: LATENT_EPS });
+  const queryInput = compressed ? norm(linear(encoder, x, compressed.down), compressed.norm) : x;
+  const q = linear(encoder, queryInput, layer.q).reshape([rows, 1, heads, nope + rope]);
+  const kv = linear(encoder, x, layer.kvDown);
+  const latent = norm(columns(encoder, kv, 0, rank), layer.kvNorm);
+  const { positions } = tokens;
+  const qPe = ropeYarn(encoder, { x: q, positions, table }, { first: nope, pairing });
+  const kPe = ropeYarn(
+    encoder,
+    { x: kv.reshape([rows, 1, 1, rank + rope]), positions, table },
+    { first: rank, pairing },
+  );
+  const out = encoder.empty(q.dtype, [rows, heads * v]);
+  for (const { sequence, sequences, tokens: count, row } of runsOf(tokens.counts)) {
+    const part = (t: Tensor, ...dims: number[]) => t.view((row * t.size) / rows, [sequences, count, ...dims]);
+    const own = (t: Tensor) => t.slice(sequence, sequence + sequences);
+    mlaPrefill(
+      encoder,
+      {
+        q: part(q, heads, nope + rope),
+        qPe: part(qPe, heads, rope),
+        latent: part(latent, rank),
+        kPe: part(kPe, rope),
+        weight: layer.kvUp,
+        lengths: own(tokens.lengths),
+        latentCache: own(state.tensor(`latent.${index}`)),
+        kPeCache: own(state.tensor(`rope_key.${index}`)),
+        out: part(out, heads, v),
+      },
+      { nope, softmaxScale, form: path },
+    );
+  }
+  return linear(encoder, out, layer.out);
+}

@@ -1,0 +1,107 @@
+// Configs and files of DeepSeek models that are refused, each with an error that names the field or tensor.
+import { join } from "node:path";
+import { Device, readSafetensors, writeSafetensors } from "@mlxts/core";
+import { fixture } from "@mlxts/test-kit/goldens";
+import { afterAll, expect, it } from "vitest";
+import { loadModel } from "../src/index.ts";
+import { liveBuffers, withConfig } from "./fixtures.ts";
+
+const device = Device.open("cpu");
+afterAll(() => device.dispose());
+
+const tinyV2 = fixture("tiny-deepseek-v2");
+const yarn = { rope_type: "yarn", factor: 40, original_max_position_embeddings: 64 };
+
+it.each<[string, Record<string, unknown>, string]>([
+  ["topK", { num_experts_per_tok: 9 }, "`config.num_experts_per_tok` must be an integer from 1 to 8, got 9"],
+  ["no topK", { num_experts_per_tok: null }, "`config.num_experts_per_tok` must be a number"],
+  ["experts", { n_routed_experts: 1e9 }, "`config.n_routed_experts` must be an integer from 1 to 65536"],
+  ["shared", { n_shared_experts: 1.5 }, "`config.n_shared_experts` must be an integer from 1 to 65536, got 1.5"],
+  ["layers", { num_hidden_layers: 1e6 }, "`config.num_hidden_layers` must be an integer from 1 to 4096"],
+  ["dense layers", { first_k_dense_replace: -1 }, "`config.first_k_dense_replace` must be at least 0"],
+  ["frequency of experts", { moe_layer_freq: 0 }, "`config.moe_layer_freq` must be an integer from 1"],
+  ["scores", { scoring_func: "sigmoid" }, "`config.scoring_func` must be one of softmax, got"],
+  ["method", { topk_method: "noaux_tc" }, "`config.topk_method` must be one of greedy, group_limited_greedy, got"],
+  ["normalize", { norm_topk_prob: true }, "`config.norm_topk_prob` must be false for deepseek_v2, got true"],
+  ["scale", { routed_scaling_factor: 0 }, "`config.routed_scaling_factor` must be > 0, got 0"],
+  [
+    "groups",
+    { topk_method: "group_limited_greedy", n_group: 3, topk_group: 1 },
+    "`config.n_group` must divide n_routed_experts (8), got 3",
+  ],
+  [
+    "groups kept",
+    { topk_method: "group_limited_greedy", n_group: 4, topk_group: 5 },
+    "`config.topk_group` must be an integer from 1 to 4, got 5",
+  ],
+  [
+    "reach",
+    { topk_method: "group_limited_greedy", n_group: 4, topk_group: 1 },
+    "`config.num_experts_per_tok` must be at most the 2 experts of 1 groups, got 3",
+  ],
+  ["rank", { kv_lora_rank: 0 }, "`config.kv_lora_rank` must be an integer from 1"],
+  ["odd rope", { qk_rope_head_dim: 15 }, "`config.qk_rope_head_dim` must be even, got 15"],
+  ["activation", { hidden_act: "gelu" }, "`config.hidden_act` must be one of silu"],
+  [
+    "rope type",
+    { rope_parameters: { rope_type: "llama3" } },
+    "`config.rope_parameters.rope_type` must be one of default",
+  ],
+  [
+    "factor",
+    { rope_parameters: { ...yarn, factor: 0.5 } },
+    "`config.rope_parameters.factor` must be at least 1, got 0.5",
+  ],
+  ["base", { rope_parameters: { ...yarn, rope_theta: 1 } }, "`config.rope_parameters.rope_theta` must be > 1, got 1"],
+  [
+    "betas",
+    { rope_parameters: { ...yarn, beta_fast: 1, beta_slow: 2 } },
+    "`config.rope_parameters.beta_fast` must be at least beta_slow (2), got 1",
+  ],
+  ["mscale", { rope_parameters: { ...yarn, mscale: -1 } }, "`config.rope_parameters.mscale` must be at least 0"],
+  [
+    "original length",
+    { rope_parameters: null, rope_scaling: { ...yarn, original_max_position_embeddings: 0 } },
+    "`config.rope_scaling.original_max_position_embeddings` must be > 0, got 0",
+  ],
+])("refuses a config: %s", async (_, changes, message) => {
+  const folder = withConfig((config) => Object.assign(config, changes), tinyV2);
+  const error = await loadModel(device, folder).catch((reason) => reason);
+  expect(error).toMatchObject({ code: "InvalidArgument", message: expect.stringContaining(`loadModel: ${message}`) });
+});
+
+it.each<[string, Record<string, unknown>, string]>([
+  ["rank", { kv_lora_rank: 31 }, "self_attn.kv_a_proj_with_mqa.weight must have shape [47, 32], got [48, 32]"],
+  ["compressed queries", { q_lora_rank: 8 }, "self_attn.q_b_proj.weight is missing"],
+  ["heads", { num_attention_heads: 5 }, "self_attn.q_proj.weight must have shape [240, 32], got [192, 32]"],
+  ["values", { v_head_dim: 25 }, "self_attn.kv_b_proj.weight must have shape [228, 32], got [224, 32]"],
+  ["a layer more", { num_hidden_layers: 4 }, "model.layers.3.input_layernorm.weight is missing"],
+  ["dense layers", { first_k_dense_replace: 3 }, "model.layers.1.mlp.gate_proj.weight is missing"],
+  ["experts", { n_routed_experts: 7 }, "mlp.gate.weight must have shape [7, 32], got [8, 32]"],
+  ["width", { moe_intermediate_size: 16 }, "must have shape [16, 32], got [32, 32]"],
+  ["V3 without its bias", { model_type: "deepseek_v3", topk_method: "noaux_tc" }, "e_score_correction_bias is missing"],
+])("refuses tensors that do not fit the config: %s", async (_, changes, message) => {
+  const before = await liveBuffers(device);
+  const folder = withConfig((config) => Object.assign(config, changes), tinyV2);
+  const error = await loadModel(device, folder).catch((reason) => reason);
+  expect(error).toMatchObject({ code: "Safetensors", message: expect.stringContaining(message) });
+  expect(await liveBuffers(device)).toBe(before);
+});
+
+it("refuses an expert that is missing", async () => {
+  const folder = withConfig(() => {}, tinyV2);
+  const { tensors } = readSafetensors(join(tinyV2, "model.safetensors"));
+  const all = new Map(tensors);
+  all.delete("model.layers.2.mlp.experts.5.down_proj.weight");
+  writeSafetensors(join(folder, "model.safetensors"), all);
+  await expect(loadModel(device, folder)).rejects.toMatchObject({
+    code: "Safetensors",
+    message: expect.stringContaining("model.layers.2.mlp.experts.5.down_proj.weight is missing"),
+  });
+});
+
+it("reads neither the number of layers for further tokens nor the config's rms_norm_eps for latents", async () => {
+  const folder = withConfig((config) => Object.assign(config, { num_nextn_predict_layers: 7 }), tinyV2);
+  using model = await loadModel(device, folder);
+  expect(JSON.parse(JSON.stringify(model))).toMatchObject({ type: "DeepseekV3", modelType: "deepseek_v2", layers: 3 });
+});
