@@ -27,7 +27,7 @@ function decode(tokens: number, length: number, heads: number, dtype: FloatDtype
         qPe: tensor(1, tokens, heads, ROPE),
         latent: tensor(1, tokens, R),
         kPe: tensor(1, tokens, ROPE),
-        weight: tensor(heads * (NOPE + V), R),
+        kvB: tensor(heads * (NOPE + V), R),
         latentCache: tensor(1, length, R),
         kPeCache: tensor(1, length, ROPE),
         lengths: device.tensor("i32", [1], [length]),

@@ -12,7 +12,7 @@ const values = (tokens: number, heads: number, dtype: FloatDtype): BenchCase => 
     const random = new Random(4);
     const tensors = {
       vc: device.tensor("f32", [1, tokens, heads, R], random.normals(tokens * heads * R)),
-      weight: device.tensor(dtype, [heads * (NOPE + V), R], random.normals(heads * (NOPE + V) * R)),
+      kvB: device.tensor(dtype, [heads * (NOPE + V), R], random.normals(heads * (NOPE + V) * R)),
       out: device.tensor(dtype, [1, tokens, heads, V]),
     };
     return { encode: (encoder) => void mlaOut(encoder, tensors, { v: V, outDtype: dtype }) };

@@ -37,7 +37,7 @@ function prefill({ tokens, length, heads, dtype, form = "auto" }: Prefill): Benc
         qPe: tensor(1, tokens, heads, ROPE),
         latent: tensor(1, tokens, R),
         kPe: tensor(1, tokens, ROPE),
-        weight: tensor(heads * P, R),
+        kvB: tensor(heads * P, R),
         latentCache: tensor(1, length, R),
         kPeCache: tensor(1, length, ROPE),
         lengths: device.tensor("i32", [1], [length]),

@@ -12,7 +12,7 @@ const folded = (tokens: number, heads: number, dtype: FloatDtype): BenchCase => 
     const random = new Random(4);
     const tensors = {
       q: device.tensor(dtype, [1, tokens, heads, NOPE], random.normals(tokens * heads * NOPE)),
-      weight: device.tensor(dtype, [heads * (NOPE + V), R], random.normals(heads * (NOPE + V) * R)),
+      kvB: device.tensor(dtype, [heads * (NOPE + V), R], random.normals(heads * (NOPE + V) * R)),
       out: device.tensor("f32", [1, tokens, heads, R]),
     };
     return { encode: (encoder) => void mlaQPrime(encoder, tensors, { nope: NOPE }) };

@@ -1,9 +1,9 @@
 // One threadgroup: kGroupRows rows of a head's weight against all tokens. Rows are read in place, four at a time, while
 // x, in the order in which they are loaded, stays in cache.
 #include "head_dots.params.h"
-#include "head_weight.h"
 #include "matrix_reduce.h"
 #include "matrix_rows.h"
+#include "weight_rows.h"
 
 using namespace mlxts;
 
@@ -14,18 +14,41 @@ constexpr int kRows = 4;
 // How far ahead each row of the weight is prefetched: rows outrun the hardware's prefetcher at every page.
 constexpr size_t kAheadBytes = 2048;
 
+// x in the order in which a weight's rows are read, padded with zeros.
+template <typename W>
+struct Order {
+  template <typename X>
+  static void of(const X* x, size_t k, float* to) {
+    to_load_order<W>(x, k, to);
+  }
+};
+template <typename S, int Bits>
+struct Order<Affine<S, Bits>> {
+  template <typename X>
+  static void of(const X* x, size_t k, float* to) {
+    for (size_t i = 0; i < round_up(k, kChunk<Bits>); ++i) {
+      const size_t lane = i % kLanes, j = i / kLanes % kPerWord<Bits>;
+      const size_t from = i / kChunk<Bits> * kChunk<Bits> + lane * kPerWord<Bits> + j;
+      to[i] = from < k ? to_f32(x[from]) : 0;
+    }
+  }
+};
+
 // Tokens in one pass over the rows: as many as keep their sums in registers.
-constexpr int kTokens = kLanes == 16 ? 4 : 2;
+template <typename W>
+inline constexpr int kTokens = kLanes == 16 ? 4 : 2;
+template <typename S, int Bits>
+inline constexpr int kTokens<Affine<S, Bits>> = kLanes == 16 ? 4 : 1;
 
 // sums[m] = the products of kRows rows of the weight with x[m], for M tokens.
-template <typename W, int M>
-__attribute__((noinline)) void dot_rows(const W* const (&weight)[kRows], const float* x, size_t x_stride, size_t k,
-                                        vf32x4* sums) {
+template <int M, typename W>
+__attribute__((noinline)) void dot_rows(const WeightRows<W>& weight, const size_t (&rows)[kRows], const float* x,
+                                        size_t x_stride, size_t k, vf32x4* sums) {
   vf32 sum[M][kRows] = {};
   const auto step = [&](size_t i, auto get) {
     vf32 a[kRows], b[kRows];
     MLXTS_UNROLL
-    for (int r = 0; r < kRows; ++r) get(weight[r] + i, a[r], b[r]);
+    for (int r = 0; r < kRows; ++r) get(weight.row(rows[r]) + i, a[r], b[r]);
     MLXTS_UNROLL
     for (int m = 0; m < M; ++m) {
       const vf32 first = load(x + m * x_stride + i), second = load(x + m * x_stride + i + kLanes);
@@ -44,40 +67,79 @@ __attribute__((noinline)) void dot_rows(const W* const (&weight)[kRows], const f
   for (int m = 0; m < M; ++m) sums[m] = reduce_add4(sum[m]);
 }
 
-template <typename W, typename O>
+// The same of codes, kLanes words of each row at a time.
+template <int M, typename S, int Bits>
+__attribute__((noinline)) void dot_rows(const WeightRows<Affine<S, Bits>>& weight, const size_t (&rows)[kRows],
+                                        const float* x, size_t x_stride, size_t k, vf32x4* sums) {
+  constexpr int P = kPerWord<Bits>;
+  const Codes<Bits> codes;
+  const LaneScales lanes = LaneScales::of<Bits>(1u << weight.groupShift);
+  vf32 sum[M][kRows] = {};
+  for (size_t i = 0; i < k; i += kChunk<Bits>) {
+    const uint32_t count = uint32_t((k - i < size_t(kChunk<Bits>) ? k - i : kChunk<Bits>) / P);
+    WeightWords<Bits> words[kRows];
+    MLXTS_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      words[r] = weight.words_at(rows[r], i, count, lanes, codes);
+      __builtin_prefetch(weight.word(rows[r], i) + kAheadBytes);
+    }
+    MLXTS_UNROLL
+    for (int j = 0; j < P; ++j) {
+      vf32 w[kRows];
+      MLXTS_UNROLL
+      for (int r = 0; r < kRows; ++r) w[r] = words[r].at(codes, j);
+      MLXTS_UNROLL
+      for (int m = 0; m < M; ++m) {
+        const vf32 v = load(x + m * x_stride + i + j * kLanes);
+        MLXTS_UNROLL
+        for (int r = 0; r < kRows; ++r) sum[m][r] = fma(w[r], v, sum[m][r]);
+      }
+    }
+  }
+  MLXTS_UNROLL
+  for (int m = 0; m < M; ++m) sums[m] = reduce_add4(sum[m]);
+}
+
+template <typename X, typename W, typename O>
 void head_dots(const Launch& l) {
   const auto& p = l.args<HeadDotsParams>();
   const size_t blocks = l.threadgroups[0];
   float* x = scratch_of(l, p).x;  // [tokens, width]
+  size_t ordered = ~size_t(0);    // the head whose x lies there
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t first = group % blocks * kGroupRows, head = group / blocks;
     const size_t end = p.n - first < kGroupRows ? p.n : first + kGroupRows;
-    for (size_t token = 0; token < p.tokens; ++token)
-      to_load_order<W>(l.buffer<const float>(HEAD_DOTS_X) + head_x(p, token, head), p.k, x + token * p.width);
+    const WeightRows<W> weight = weight_rows<W>(l, p, head);
+    if (ordered != head) {
+      for (size_t token = 0; token < p.tokens; ++token)
+        Order<W>::of(l.buffer<const X>(HEAD_DOTS_X) + head_x(p, token, head), p.k, x + token * p.width);
+      ordered = head;
+    }
     for (size_t row = first; row < end; row += kRows) {
-      const W* weight[kRows];  // the last row again in place of missing ones
-      for (size_t r = 0; r < kRows; ++r)
-        weight[r] = l.buffer<const W>(HEAD_DOTS_WEIGHT) + head_weight(p, head, row + r < end ? row + r : end - 1);
-      for (size_t token = 0, some; token < p.tokens; token += some) {
-        some = p.tokens - token >= kTokens ? kTokens : 1;
-        vf32x4 sums[kTokens];
-        const auto dot = some == 1 ? dot_rows<W, 1> : dot_rows<W, kTokens>;
-        dot(weight, x + token * p.width, p.width, p.k, sums);
-        for (size_t m = 0; m < some; ++m) {
+      size_t rows[kRows];  // the last row again in place of missing ones
+      for (size_t r = 0; r < kRows; ++r) rows[r] = row + r < end ? row + r : end - 1;
+      const auto dot = [&](size_t token, auto count) {
+        vf32x4 sums[count];
+        dot_rows<count>(weight, rows, x + token * p.width, p.width, p.k, sums);
+        for (size_t m = 0; m < count; ++m) {
           O* out = l.buffer<O>(HEAD_DOTS_OUT) + head_out(p, token + m, head) + row;
           for (size_t r = 0; r < kRows && row + r < end; ++r) out[r] = from_f32<O>(sums[m][r]);
         }
-      }
+      };
+      size_t token = 0;
+      for (; token + kTokens<W> <= p.tokens; token += kTokens<W>)
+        dot(token, std::integral_constant<int, kTokens<W>>());
+      for (; token < p.tokens; ++token) dot(token, std::integral_constant<int, 1>());
     }
   }
 }
 
 }  // namespace
 
-#define HEAD_DOTS(w, W)                                    \
-  MLXTS_KERNEL(head_dots_f32_##w##_f32, head_dots<W, float>) \
-  MLXTS_KERNEL(head_dots_f32_##w##_f16, head_dots<W, f16>)   \
-  MLXTS_KERNEL(head_dots_f32_##w##_bf16, head_dots<W, bf16>)
-HEAD_DOTS(f32, float)
-HEAD_DOTS(f16, f16)
-HEAD_DOTS(bf16, bf16)
+#define HEAD_DOTS(w, ...)                                               \
+  MLXTS_KERNEL(head_dots_f32_##w##_f32, head_dots<float, __VA_ARGS__, float>) \
+  MLXTS_KERNEL(head_dots_f16_##w##_f32, head_dots<f16, __VA_ARGS__, float>)   \
+  MLXTS_KERNEL(head_dots_bf16_##w##_f32, head_dots<bf16, __VA_ARGS__, float>) \
+  MLXTS_KERNEL(head_dots_f32_##w##_f16, head_dots<float, __VA_ARGS__, f16>)   \
+  MLXTS_KERNEL(head_dots_f32_##w##_bf16, head_dots<float, __VA_ARGS__, bf16>)
+MLXTS_WEIGHTS(HEAD_DOTS)

@@ -1,7 +1,6 @@
 // Each simdgroup multiplies four rows of a head's weight by all tokens, 128 neighboring columns at a time.
 #include "head_dots.params.h"
-#include "head_weight.h"
-#include "metal_kernel.h"
+#include "weight_metal.h"
 
 using namespace metal;
 using namespace mlxts;
@@ -9,19 +8,19 @@ using namespace mlxts;
 constant constexpr uint kRows = HEAD_DOTS_SIMDGROUP_ROWS;
 
 // For up to M tokens.
-template <uint M, typename W, typename O>
-METAL_FUNC void dot_rows(device const float* x, device const W* weight, device O* out, constant HeadDotsParams& p,
+template <uint M, typename X, typename W, typename O>
+METAL_FUNC void dot_rows(device const X* x, thread const W& weight, device O* out, constant HeadDotsParams& p,
                          uint first, uint head, uint lane) {
-  device const W* rows[kRows];
+  uint rows[kRows];
   float sum[kRows][M];
   MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) {
-    rows[r] = weight + head_weight(p, head, min(first + r, p.n - 1));
+    rows[r] = min(first + r, p.n - 1);
     MLXTS_UNROLL for (uint m = 0; m < M; ++m) sum[r][m] = 0.0f;
   }
   uint k = 4 * lane;
   for (; k + 4 <= p.k; k += 4 * kSimd) {
     float4 w[kRows];
-    MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) w[r] = load4(rows[r] + k);
+    MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) w[r] = weight.four(rows[r], k);
     MLXTS_UNROLL for (uint m = 0; m < M; ++m) {
       if (m >= p.tokens) continue;
       const float4 v = load4(x + head_x(p, m, head) + k);
@@ -31,8 +30,8 @@ METAL_FUNC void dot_rows(device const float* x, device const W* weight, device O
   for (; k < p.k; ++k) {
     MLXTS_UNROLL for (uint m = 0; m < M; ++m) {
       if (m >= p.tokens) continue;
-      const float v = x[head_x(p, m, head) + k];
-      MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) sum[r][m] = fma(float(rows[r][k]), v, sum[r][m]);
+      const float v = float(x[head_x(p, m, head) + k]);
+      MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) sum[r][m] = fma(weight.one(rows[r], k), v, sum[r][m]);
     }
   }
   MLXTS_UNROLL for (uint m = 0; m < M; ++m) {
@@ -44,26 +43,31 @@ METAL_FUNC void dot_rows(device const float* x, device const W* weight, device O
   }
 }
 
-template <typename W, typename O>
-kernel void head_dots(device const float* x [[buffer(HEAD_DOTS_X)]],
-                      device const W* weight [[buffer(HEAD_DOTS_WEIGHT)]], device O* out [[buffer(HEAD_DOTS_OUT)]],
+template <typename X, typename W, typename O>
+kernel void head_dots(device const X* x [[buffer(HEAD_DOTS_X)]],
+                      device const typename W::Word* words [[buffer(HEAD_DOTS_WEIGHT)]],
+                      device const typename W::Scale* scales [[buffer(HEAD_DOTS_SCALES)]],
+                      device const typename W::Scale* biases [[buffer(HEAD_DOTS_BIASES)]],
+                      device O* out [[buffer(HEAD_DOTS_OUT)]],
                       constant HeadDotsParams& p [[buffer(HEAD_DOTS_PARAMS)]],
                       uint2 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
                       uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const uint first = (group.x * HEAD_DOTS_SIMDGROUPS + simdgroup) * kRows, head = group.y;
   if (first >= p.n) return;
+  W weight;
+  open(weight, words, scales, biases, p, head);
   if (p.tokens == 1)
     dot_rows<1>(x, weight, out, p, first, head, lane);
   else
     dot_rows<HEAD_DOTS_TOKENS>(x, weight, out, p, first, head, lane);
 }
 
-#define HEAD_DOTS(name, W, O) \
-  template [[host_name("head_dots_f32_" name)]] [[kernel]] decltype(head_dots<W, O>) head_dots<W, O>;
-#define HEAD_DOTS_OUTPUTS(w, W) \
-  HEAD_DOTS(w "_f32", W, float) \
-  HEAD_DOTS(w "_f16", W, half)  \
-  HEAD_DOTS(w "_bf16", W, bfloat)
-HEAD_DOTS_OUTPUTS("f32", float)
-HEAD_DOTS_OUTPUTS("f16", half)
-HEAD_DOTS_OUTPUTS("bf16", bfloat)
+#define HEAD_DOTS(name, X, O, ...) \
+  template [[host_name("head_dots_" name)]] [[kernel]] decltype(head_dots<X, __VA_ARGS__, O>) head_dots<X, __VA_ARGS__, O>;
+#define HEAD_DOTS_OF(w, ...)                             \
+  HEAD_DOTS("f32_" w "_f32", float, float, __VA_ARGS__)  \
+  HEAD_DOTS("f16_" w "_f32", half, float, __VA_ARGS__)   \
+  HEAD_DOTS("bf16_" w "_f32", bfloat, float, __VA_ARGS__)  \
+  HEAD_DOTS("f32_" w "_f16", float, half, __VA_ARGS__)   \
+  HEAD_DOTS("f32_" w "_bf16", float, bfloat, __VA_ARGS__)
+MLXTS_WEIGHTS(HEAD_DOTS_OF)

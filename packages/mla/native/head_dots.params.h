@@ -9,8 +9,12 @@
 
 #define HEAD_DOTS_X 0  // read
 #define HEAD_DOTS_WEIGHT 1  // read
-#define HEAD_DOTS_OUT 2  // write
-#define HEAD_DOTS_PARAMS 3
+#define HEAD_DOTS_SCALES 2  // read?
+#define HEAD_DOTS_BIASES 3  // read?
+#define HEAD_DOTS_OUT 4  // write
+#define HEAD_DOTS_PARAMS 5
+#define HEAD_DOTS_HAS_SCALES 4u
+#define HEAD_DOTS_HAS_BIASES 8u
 #define HEAD_DOTS_TOKENS 8
 #ifdef __METAL_VERSION__
 #define HEAD_DOTS_SIMDGROUPS 4
@@ -25,18 +29,20 @@ struct HeadDotsParams {
   uint32_t n;
   uint32_t k;
   uint32_t xDim;
-  uint32_t rank;
+  uint32_t cols;
   uint32_t headRows;
   uint32_t firstRow;
+  uint32_t groupSize;
+  uint32_t present;  // a bit for each buffer
 #ifndef __METAL_VERSION__
   uint32_t width;
   uint32_t scratch[1];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(HeadDotsParams) == 32, "HeadDotsParams must match the declaration of head_dots");
-#else
 static_assert(sizeof(HeadDotsParams) == 40, "HeadDotsParams must match the declaration of head_dots");
+#else
+static_assert(sizeof(HeadDotsParams) == 48, "HeadDotsParams must match the declaration of head_dots");
 #endif
 #ifndef __METAL_VERSION__
 struct HeadDotsScratch {

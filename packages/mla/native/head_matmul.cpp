@@ -1,8 +1,8 @@
 // One threadgroup: groupRows tokens × kGroupColumns outputs of a head. For each piece of the contracted dimension the
 // weight is packed into panels, by which kPanelRows tokens at a time are multiplied; sums stay in scratch.
 #include "head_matmul.params.h"
-#include "head_weight.h"
 #include "matrix_pack.h"
+#include "weight_rows.h"
 
 using namespace mlxts;
 
@@ -11,9 +11,14 @@ namespace {
 constexpr size_t kGroupColumns = HEAD_MATMUL_GROUP_COLUMNS, kDepth = HEAD_MATMUL_DEPTH;
 static_assert(kPanelRows == HEAD_MATMUL_PANEL_ROWS && kGroupColumns % kPanelColumns == 0);
 
-// What panels are made of: bf16 as it is where the processor multiplies bf16 by bf16, else f32.
-template <typename X, typename W>
-using Packed = std::conditional_t<kHasBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<W, bf16>, bf16x2, float>;
+// What panels are made of: bf16 as it is where the processor multiplies bf16 by bf16, else f32. Decoded weights are rounded
+// to bf16 where the result is.
+template <typename X, typename W, typename O>
+inline constexpr bool kIsBf16 = std::is_same_v<X, bf16> && std::is_same_v<W, bf16>;
+template <typename X, typename S, int Bits, typename O>
+inline constexpr bool kIsBf16<X, Affine<S, Bits>, O> = std::is_same_v<X, bf16> && std::is_same_v<O, bf16>;
+template <typename X, typename W, typename O>
+using Packed = std::conditional_t<kHasBf16Dot && kIsBf16<X, W, O>, bf16x2, float>;
 
 // Piece k0 … k0 + depth − 1 of the contracted dimension, for `columns` outputs from n0 on.
 struct Piece {
@@ -23,17 +28,34 @@ struct Piece {
   int panels() const { return (columns + kPanelColumns - 1) / kPanelColumns; }
 };
 
-// The piece of the weight in panels [kDepth / kPerElement][kPanelColumns].
+// A matrix [columns, depth] if transposed, else [depth, columns], in panels [kDepth / kPerElement][kPanelColumns].
 template <typename P, typename W>
-void pack_weight(const HeadMatmulParams& p, const W* weight, const Piece& piece, P* panels) {
-  const ptrdiff_t ahead = kDepth * (p.transpose ? 1 : p.rank);
+void pack_panels(const W* weight, size_t stride, bool transposed, const Piece& piece, P* panels) {
+  const ptrdiff_t ahead = kDepth * (transposed ? 1 : stride);
   for (int j = 0; j < piece.columns; j += kPanelColumns, panels += kDepth / kPerElement<P> * kPanelColumns) {
-    const size_t n = piece.n0 + j;
-    if (p.transpose)
-      pack_transposed(weight + n * p.rank + piece.k0, p.rank, piece.columns - j, piece.depth, ahead, panels);
+    if (transposed)
+      pack_transposed(weight + j * stride, stride, piece.columns - j, piece.depth, ahead, panels);
     else
-      pack(weight + piece.k0 * p.rank + n, p.rank, piece.columns - j, piece.depth, ahead, panels);
+      pack(weight + j, stride, piece.columns - j, piece.depth, ahead, panels);
   }
+}
+
+// The piece of the weight in panels.
+template <typename P, typename W>
+void pack_weight(const WeightRows<W>& weight, bool transposed, const Piece& piece, float*, P* panels) {
+  const W* from = transposed ? weight.row(piece.n0) + piece.k0 : weight.row(piece.k0) + piece.n0;
+  pack_panels(from, weight.stride, transposed, piece, panels);
+}
+
+// The same of codes, which are decoded into rows of `decoded` first.
+template <typename P, typename S, int Bits>
+void pack_weight(const WeightRows<Affine<S, Bits>>& weight, bool transposed, const Piece& piece, float* decoded,
+                 P* panels) {
+  const size_t row = transposed ? piece.n0 : piece.k0, rows = transposed ? piece.columns : piece.depth;
+  const size_t column = transposed ? piece.k0 : piece.n0, columns = transposed ? piece.depth : piece.columns;
+  Left<P>* to = reinterpret_cast<Left<P>*>(decoded);
+  for (size_t r = 0; r < rows; ++r) weight.decode(row + r, column, columns, to + r * columns);
+  pack_panels(to, columns, transposed, piece, panels);
 }
 
 // `rows` rows of x as what meets panels: in place where they are that already, else in `converted`.
@@ -72,7 +94,7 @@ void multiply(const X* x, size_t stride, int rows, const Piece& piece, const P* 
 template <typename X, typename W, typename O>
 void head_matmul(const Launch& l) {
   const auto& p = l.args<HeadMatmulParams>();
-  using P = Packed<X, W>;
+  using P = Packed<X, W, O>;
   const auto scratch = scratch_of(l, p);
   P* panels = reinterpret_cast<P*>(scratch.panels);
   const Indices lengths = l.indices(HEAD_MATMUL_LENGTHS);
@@ -85,10 +107,10 @@ void head_matmul(const Launch& l) {
     const int columns = int(p.n - n0 < kGroupColumns ? p.n - n0 : kGroupColumns);
     const int rows = int(tokens - m0 < p.groupRows ? tokens - m0 : p.groupRows);
     const X* x = l.buffer<const X>(HEAD_MATMUL_X) + sequence_x(p, sequence, m0, head);
-    const W* weight = l.buffer<const W>(HEAD_MATMUL_WEIGHT) + head_weight(p, head, 0);
+    const WeightRows<W> weight = weight_rows<W>(l, p, head);
     for (size_t k0 = 0; k0 < p.k; k0 += kDepth) {
       const Piece piece{n0, k0, p.k - k0 < kDepth ? p.k - k0 : kDepth, columns};
-      pack_weight(p, weight, piece, panels);
+      pack_weight(weight, p.transpose, piece, scratch.decoded, panels);
       multiply(x + k0, size_t(p.xHeads) * p.xDim, rows, piece, panels, scratch.converted, scratch.sums);
     }
     O* out = l.buffer<O>(HEAD_MATMUL_OUT) + n0;
@@ -99,15 +121,12 @@ void head_matmul(const Launch& l) {
 
 }  // namespace
 
-#define HEAD_MATMUL(x, w, o, X, W, O) MLXTS_KERNEL(head_matmul_##x##_##w##_##o, head_matmul<X, W, O>)
-#define HEAD_MATMUL_KERNELS(w, W)             \
-  HEAD_MATMUL(f32, w, f32, float, W, float)  \
-  HEAD_MATMUL(f16, w, f32, f16, W, float)    \
-  HEAD_MATMUL(bf16, w, f32, bf16, W, float)  \
-  HEAD_MATMUL(f32, w, f16, float, W, f16)    \
-  HEAD_MATMUL(f16, w, f16, f16, W, f16)      \
-  HEAD_MATMUL(f32, w, bf16, float, W, bf16)  \
-  HEAD_MATMUL(bf16, w, bf16, bf16, W, bf16)
-HEAD_MATMUL_KERNELS(f32, float)
-HEAD_MATMUL_KERNELS(f16, f16)
-HEAD_MATMUL_KERNELS(bf16, bf16)
+#define HEAD_MATMUL(w, ...)                                                    \
+  MLXTS_KERNEL(head_matmul_f32_##w##_f32, head_matmul<float, __VA_ARGS__, float>) \
+  MLXTS_KERNEL(head_matmul_f16_##w##_f32, head_matmul<f16, __VA_ARGS__, float>)   \
+  MLXTS_KERNEL(head_matmul_bf16_##w##_f32, head_matmul<bf16, __VA_ARGS__, float>) \
+  MLXTS_KERNEL(head_matmul_f32_##w##_f16, head_matmul<float, __VA_ARGS__, f16>)   \
+  MLXTS_KERNEL(head_matmul_f16_##w##_f16, head_matmul<f16, __VA_ARGS__, f16>)     \
+  MLXTS_KERNEL(head_matmul_f32_##w##_bf16, head_matmul<float, __VA_ARGS__, bf16>) \
+  MLXTS_KERNEL(head_matmul_bf16_##w##_bf16, head_matmul<bf16, __VA_ARGS__, bf16>)
+MLXTS_WEIGHTS(HEAD_MATMUL)

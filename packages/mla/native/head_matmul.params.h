@@ -9,10 +9,14 @@
 
 #define HEAD_MATMUL_X 0  // read
 #define HEAD_MATMUL_WEIGHT 1  // read
-#define HEAD_MATMUL_LENGTHS 2  // read?
-#define HEAD_MATMUL_OUT 3  // write
-#define HEAD_MATMUL_PARAMS 4
-#define HEAD_MATMUL_HAS_LENGTHS 4u
+#define HEAD_MATMUL_SCALES 2  // read?
+#define HEAD_MATMUL_BIASES 3  // read?
+#define HEAD_MATMUL_LENGTHS 4  // read?
+#define HEAD_MATMUL_OUT 5  // write
+#define HEAD_MATMUL_PARAMS 6
+#define HEAD_MATMUL_HAS_SCALES 4u
+#define HEAD_MATMUL_HAS_BIASES 8u
+#define HEAD_MATMUL_HAS_LENGTHS 16u
 #ifdef __METAL_VERSION__
 #define HEAD_MATMUL_THREADS 128
 #define HEAD_MATMUL_ROWS 64
@@ -31,9 +35,10 @@ struct HeadMatmulParams {
   uint32_t n;
   uint32_t k;
   uint32_t xDim;
-  uint32_t rank;
+  uint32_t cols;
   uint32_t headRows;
   uint32_t firstRow;
+  uint32_t groupSize;
   uint32_t xHeads;
   uint32_t xRows;
   uint32_t firstToken;
@@ -43,13 +48,13 @@ struct HeadMatmulParams {
   uint32_t scratch[3];  // byte offsets
 #else
   uint32_t groupRows;
-  uint32_t scratch[3];  // byte offsets
+  uint32_t scratch[4];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(HeadMatmulParams) == 68, "HeadMatmulParams must match the declaration of head_matmul");
-#else
 static_assert(sizeof(HeadMatmulParams) == 72, "HeadMatmulParams must match the declaration of head_matmul");
+#else
+static_assert(sizeof(HeadMatmulParams) == 80, "HeadMatmulParams must match the declaration of head_matmul");
 #endif
 #ifdef __METAL_VERSION__
 struct HeadMatmulScratch {
@@ -67,6 +72,7 @@ inline HeadMatmulScratch scratch_of(threadgroup uchar* memory, constant HeadMatm
 #else
 struct HeadMatmulScratch {
   float* panels;
+  float* decoded;
   float* converted;
   float* sums;
 };
@@ -76,6 +82,7 @@ inline HeadMatmulScratch scratch_of(const MlxtsCpuLaunch& l, const HeadMatmulPar
       reinterpret_cast<float*>(memory + p.scratch[0]),
       reinterpret_cast<float*>(memory + p.scratch[1]),
       reinterpret_cast<float*>(memory + p.scratch[2]),
+      reinterpret_cast<float*>(memory + p.scratch[3]),
   };
 }
 #endif

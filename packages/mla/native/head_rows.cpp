@@ -1,15 +1,13 @@
 // One threadgroup: kColumns outputs of a head for all tokens. A row of the weight is read once for a few tokens, whose
 // sums stay in registers.
-#include "head_rows.params.h"
-#include "head_weight.h"
-#include "simd.h"
+#include "weight_rows.h"
 
 using namespace mlxts;
 
 namespace {
 
 constexpr size_t kColumns = HEAD_ROWS_GROUP_COLUMNS;
-constexpr int kTokens = 4, kVectors = 4;  // of a tile of sums
+constexpr int kVectors = 4;  // of a tile of sums over numbers
 // How far ahead rows are prefetched: what a tile reads of a row is short.
 constexpr size_t kAheadRows = 8;
 
@@ -38,17 +36,53 @@ MLXTS_INLINE void add_rows(const X* x, size_t x_stride, const W* weight, size_t 
   }
 }
 
-// The same for all columns of a threadgroup.
+// The same for `columns` columns from `first` on.
 template <int M, typename X, typename W>
-__attribute__((noinline)) void add_columns(const X* x, size_t x_stride, const W* weight, size_t stride, size_t rows,
-                                           size_t columns, float* out, size_t out_stride) {
+__attribute__((noinline)) void add_columns(const X* x, size_t x_stride, const WeightRows<W>& weight, size_t rows,
+                                           size_t first, size_t columns, float* out, size_t out_stride) {
+  const W* w = weight.first + first;
   size_t c = 0;
   for (; c + kVectors * kLanes <= columns; c += kVectors * kLanes)
-    add_rows<M, kVectors>(x, x_stride, weight + c, stride, rows, 0, out + c, out_stride);
+    add_rows<M, kVectors>(x, x_stride, w + c, weight.stride, rows, 0, out + c, out_stride);
   for (; c + kLanes <= columns; c += kLanes)
-    add_rows<M, 1>(x, x_stride, weight + c, stride, rows, 0, out + c, out_stride);
-  if (c < columns) add_rows<M, 1>(x, x_stride, weight + c, stride, rows, int(columns - c), out + c, out_stride);
+    add_rows<M, 1>(x, x_stride, w + c, weight.stride, rows, 0, out + c, out_stride);
+  if (c < columns) add_rows<M, 1>(x, x_stride, w + c, weight.stride, rows, int(columns - c), out + c, out_stride);
 }
+
+// The same of codes: of kLanes words at a time, a vector for the j-th column of each.
+template <int M, typename X, typename S, int Bits>
+__attribute__((noinline)) void add_columns(const X* x, size_t x_stride, const WeightRows<Affine<S, Bits>>& weight,
+                                           size_t rows, size_t first, size_t columns, float* out, size_t out_stride) {
+  constexpr int P = kPerWord<Bits>;
+  const Codes<Bits> codes;
+  const LaneScales lanes = LaneScales::of<Bits>(1u << weight.groupShift);
+  for (size_t c = 0; c < columns; c += kChunk<Bits>) {
+    const uint32_t count = uint32_t((columns - c < size_t(kChunk<Bits>) ? columns - c : kChunk<Bits>) / P);
+    vf32 sum[M][P] = {};
+    for (size_t i = 0; i < rows; ++i) {
+      const auto words = weight.words_at(i, first + c, count, lanes, codes);
+      __builtin_prefetch(weight.word(i + kAheadRows, first + c));
+      vf32 left[M];
+      MLXTS_UNROLL
+      for (int m = 0; m < M; ++m) left[m] = splat(to_f32(x[m * x_stride + i]));
+      MLXTS_UNROLL
+      for (int j = 0; j < P; ++j) {
+        const vf32 w = words.at(codes, j);
+        MLXTS_UNROLL
+        for (int m = 0; m < M; ++m) sum[m][j] = fma(left[m], w, sum[m][j]);
+      }
+    }
+    for (int m = 0; m < M; ++m)
+      for (uint32_t l = 0; l < count; ++l)
+        for (int j = 0; j < P; ++j) out[m * out_stride + c + l * P + j] = sum[m][j][l];
+  }
+}
+
+// Tokens of a tile of sums: as many as keep them in registers.
+template <typename W>
+inline constexpr int kTokens = 4;
+template <typename S, int Bits>
+inline constexpr int kTokens<Affine<S, Bits>> = (kLanes == 16 ? 16 : 8) / kPerWord<Bits>;
 
 template <typename X, typename W>
 void head_rows(const Launch& l) {
@@ -57,24 +91,26 @@ void head_rows(const Launch& l) {
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t column = group % blocks * kColumns, head = group / blocks;
     const size_t columns = p.n - column < kColumns ? p.n - column : kColumns;
-    const W* weight = l.buffer<const W>(HEAD_ROWS_WEIGHT) + head_weight(p, head, 0) + column;
+    const WeightRows<W> weight = weight_rows<W>(l, p, head);
     for (size_t token = 0; token < p.tokens;) {
       const X* x = l.buffer<const X>(HEAD_ROWS_X) + head_x(p, token, head);
       float* out = l.buffer<float>(HEAD_ROWS_OUT) + head_out(p, token, head) + column;
-      const bool some = p.tokens - token >= kTokens;
-      const auto add = some ? add_columns<kTokens, X, W> : add_columns<1, X, W>;
-      add(x, x_stride, weight, p.rank, p.k, columns, out, out_stride);
-      token += some ? kTokens : 1;
+      const auto add = [&](auto count) {
+        add_columns<count>(x, x_stride, weight, p.k, column, columns, out, out_stride);
+        token += count;
+      };
+      if (p.tokens - token >= kTokens<W>)
+        add(std::integral_constant<int, kTokens<W>>());
+      else
+        add(std::integral_constant<int, 1>());
     }
   }
 }
 
 }  // namespace
 
-#define HEAD_ROWS(x, X)                                \
-  MLXTS_KERNEL(head_rows_##x##_f32, head_rows<X, float>) \
-  MLXTS_KERNEL(head_rows_##x##_f16, head_rows<X, f16>)   \
-  MLXTS_KERNEL(head_rows_##x##_bf16, head_rows<X, bf16>)
-HEAD_ROWS(f32, float)
-HEAD_ROWS(f16, f16)
-HEAD_ROWS(bf16, bf16)
+#define HEAD_ROWS(w, ...)                                    \
+  MLXTS_KERNEL(head_rows_f32_##w, head_rows<float, __VA_ARGS__>) \
+  MLXTS_KERNEL(head_rows_f16_##w, head_rows<f16, __VA_ARGS__>)   \
+  MLXTS_KERNEL(head_rows_bf16_##w, head_rows<bf16, __VA_ARGS__>)
+MLXTS_WEIGHTS(HEAD_ROWS)

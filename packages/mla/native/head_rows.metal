@@ -1,8 +1,7 @@
 // A threadgroup has 128 outputs of a head for all tokens; a lane has four neighbors of them. The simdgroups share the
 // rows of the weight, each of which is read once, and put their sums together token by token.
 #include "head_rows.params.h"
-#include "head_weight.h"
-#include "metal_kernel.h"
+#include "weight_metal.h"
 
 using namespace metal;
 using namespace mlxts;
@@ -12,19 +11,18 @@ static_assert(kColumns == 4 * kSimd, "a lane has four outputs");
 
 // For up to M tokens.
 template <uint M, typename X, typename W>
-METAL_FUNC void add_rows(device const X* x, device const W* weight, device float* out, constant HeadRowsParams& p,
+METAL_FUNC void add_rows(device const X* x, thread const W& weight, device float* out, constant HeadRowsParams& p,
                          threadgroup float* partial, uint2 group, uint lane, uint simdgroup) {
   const uint column = group.x * kColumns + 4 * lane, head = group.y;
   const uint columns = column < p.n ? min(p.n - column, 4u) : 0;
   float4 sum[M];
   MLXTS_UNROLL for (uint m = 0; m < M; ++m) sum[m] = float4(0.0f);
   for (uint i = simdgroup; i < p.k; i += kSimdgroups) {
-    device const W* row = weight + head_weight(p, head, i) + column;
     float4 w = float4(0.0f);
     if (columns == 4)
-      w = load4(row);
+      w = weight.four(i, column);
     else
-      for (uint c = 0; c < columns; ++c) w[c] = float(row[c]);
+      for (uint c = 0; c < columns; ++c) w[c] = weight.one(i, column + c);
     MLXTS_UNROLL for (uint m = 0; m < M; ++m) if (m < p.tokens) sum[m] =
         fma(w, float4(float(x[head_x(p, m, head) + i])), sum[m]);
   }
@@ -43,24 +41,27 @@ METAL_FUNC void add_rows(device const X* x, device const W* weight, device float
 }
 
 template <typename X, typename W>
-kernel void head_rows(device const X* x [[buffer(HEAD_ROWS_X)]], device const W* weight [[buffer(HEAD_ROWS_WEIGHT)]],
+kernel void head_rows(device const X* x [[buffer(HEAD_ROWS_X)]],
+                      device const typename W::Word* words [[buffer(HEAD_ROWS_WEIGHT)]],
+                      device const typename W::Scale* scales [[buffer(HEAD_ROWS_SCALES)]],
+                      device const typename W::Scale* biases [[buffer(HEAD_ROWS_BIASES)]],
                       device float* out [[buffer(HEAD_ROWS_OUT)]],
                       constant HeadRowsParams& p [[buffer(HEAD_ROWS_PARAMS)]],
                       threadgroup uchar* memory [[threadgroup(0)]], uint2 group [[threadgroup_position_in_grid]],
                       uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   threadgroup float* partial = scratch_of(memory, p).partial;
+  W weight;
+  open(weight, words, scales, biases, p, group.y);
   if (p.tokens == 1)
     add_rows<1>(x, weight, out, p, partial, group, lane, simdgroup);
   else
     add_rows<HEAD_ROWS_TOKENS>(x, weight, out, p, partial, group, lane, simdgroup);
 }
 
-#define HEAD_ROWS(name, X, W) \
-  template [[host_name("head_rows_" name)]] [[kernel]] decltype(head_rows<X, W>) head_rows<X, W>;
-#define HEAD_ROWS_WEIGHTS(x, X)    \
-  HEAD_ROWS(x "_f32", X, float)    \
-  HEAD_ROWS(x "_f16", X, half)     \
-  HEAD_ROWS(x "_bf16", X, bfloat)
-HEAD_ROWS_WEIGHTS("f32", float)
-HEAD_ROWS_WEIGHTS("f16", half)
-HEAD_ROWS_WEIGHTS("bf16", bfloat)
+#define HEAD_ROWS(name, X, ...) \
+  template [[host_name("head_rows_" name)]] [[kernel]] decltype(head_rows<X, __VA_ARGS__>) head_rows<X, __VA_ARGS__>;
+#define HEAD_ROWS_OF(w, ...)                 \
+  HEAD_ROWS("f32_" w, float, __VA_ARGS__)    \
+  HEAD_ROWS("f16_" w, half, __VA_ARGS__)     \
+  HEAD_ROWS("bf16_" w, bfloat, __VA_ARGS__)
+MLXTS_WEIGHTS(HEAD_ROWS_OF)

@@ -8,8 +8,12 @@
 
 #define HEAD_ROWS_X 0  // read
 #define HEAD_ROWS_WEIGHT 1  // read
-#define HEAD_ROWS_OUT 2  // write
-#define HEAD_ROWS_PARAMS 3
+#define HEAD_ROWS_SCALES 2  // read?
+#define HEAD_ROWS_BIASES 3  // read?
+#define HEAD_ROWS_OUT 4  // write
+#define HEAD_ROWS_PARAMS 5
+#define HEAD_ROWS_HAS_SCALES 4u
+#define HEAD_ROWS_HAS_BIASES 8u
 #define HEAD_ROWS_TOKENS 8
 #define HEAD_ROWS_GROUP_COLUMNS 128
 #ifdef __METAL_VERSION__
@@ -22,17 +26,19 @@ struct HeadRowsParams {
   uint32_t n;
   uint32_t k;
   uint32_t xDim;
-  uint32_t rank;
+  uint32_t cols;
   uint32_t headRows;
   uint32_t firstRow;
+  uint32_t groupSize;
+  uint32_t present;  // a bit for each buffer
 #ifdef __METAL_VERSION__
   uint32_t scratch[1];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(HeadRowsParams) == 36, "HeadRowsParams must match the declaration of head_rows");
+static_assert(sizeof(HeadRowsParams) == 44, "HeadRowsParams must match the declaration of head_rows");
 #else
-static_assert(sizeof(HeadRowsParams) == 32, "HeadRowsParams must match the declaration of head_rows");
+static_assert(sizeof(HeadRowsParams) == 40, "HeadRowsParams must match the declaration of head_rows");
 #endif
 #ifdef __METAL_VERSION__
 struct HeadRowsScratch {

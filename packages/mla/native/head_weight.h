@@ -1,4 +1,4 @@
-// Where the rows of a head lie: of x and out [tokens, heads, dim], and of the weight [heads · headRows, rank].
+// Where the rows of a head lie: of x and out [tokens, heads, dim], and of the weight [heads · headRows, cols].
 #pragma once
 #include "cache_rows.h"
 
@@ -14,9 +14,8 @@ MLXTS_FUNC Offset head_out(MLXTS_PARAMS P& p, Count token, Count head) {
 }
 template <typename P>
 MLXTS_FUNC Offset head_weight(MLXTS_PARAMS P& p, Count head, Count row) {
-  return (Offset(head) * p.headRows + p.firstRow + row) * p.rank;
+  return (Offset(head) * p.headRows + p.firstRow + row) * p.cols;
 }
-
 
 // Of head_matmul: x [batch, xRows, xHeads, xDim], where heads may share it.
 template <typename P>

@@ -9,6 +9,7 @@ import {
   tileStride,
 } from "@mlxts/core";
 import { encodeDecompression } from "./head_matmul.ts";
+import type { HeadMatrix } from "./head_weights.ts";
 import { mlaLibrary } from "./library.ts";
 
 /** Keys that meet the queries at a time on a CPU, where its blocks of rows end. */
@@ -144,11 +145,12 @@ function decompressedBlock(room: number, heads: number, capacity: number) {
   return { blockHeads, rows: Math.min(rows, capacity) };
 }
 
-interface HeadAttention
-  extends Record<"q" | "qPe" | "weight" | "latentCache" | "kPeCache" | "lengths" | "out", Tensor> {
+interface HeadAttention extends Record<"q" | "qPe" | "latentCache" | "kPeCache" | "lengths" | "out", Tensor> {
   encoder: CommandEncoder;
   op: string;
-  nope: number;
+  /** What makes keys of latents, and values. */
+  keyMatrix: HeadMatrix;
+  valueMatrix: HeadMatrix;
   softmaxScale: number;
   causal: boolean;
   /** Of decompressed keys and values. */
@@ -158,20 +160,20 @@ interface HeadAttention
 export function encodeHeadAttention({
   encoder,
   op,
-  nope,
+  keyMatrix,
+  valueMatrix,
   softmaxScale,
   causal,
   scratchBytes,
-  weight,
   ...given
 }: HeadAttention): void {
   const { q, qPe, latentCache, kPeCache, lengths, out } = given;
   const [batch, tokens, heads, qDim] = q.shape as [number, number, number, number];
-  const [capacity, rope, v] = [latentCache.shape[1] as number, qPe.lastDim, out.lastDim];
-  const headRows = nope + v;
+  const [capacity, rope] = [latentCache.shape[1] as number, qPe.lastDim];
+  const [nope, v] = [keyMatrix.headDim, valueMatrix.headDim];
   const dtype = q.dtype === latentCache.dtype ? (q.dtype as FloatDtype) : "f32";
   const { blockHeads, rows } = decompressedBlock(
-    Math.floor(scratchBytes / (batch * headRows * DTYPES[dtype].bytesPerElement)),
+    Math.floor(scratchBytes / (batch * (nope + v) * DTYPES[dtype].bytesPerElement)),
     heads,
     capacity,
   );
@@ -184,9 +186,9 @@ export function encodeHeadAttention({
       const shape = [batch, Math.min(rows, capacity - firstRow), Math.min(blockHeads, heads - firstHead)] as const;
       const part = (tensor: Tensor, columns: number) => tensor.view(0, [...shape, columns]);
       const [keys, values] = [part(allKeys, nope), part(allValues, v)];
-      const cached = { encoder, op, latentCache, weight, lengths, firstToken: firstRow, headRows };
-      encodeDecompression({ ...cached, out: keys, firstRow: firstHead * headRows });
-      encodeDecompression({ ...cached, out: values, firstRow: firstHead * headRows + nope });
+      const cached = { encoder, op, latentCache, lengths, firstToken: firstRow, firstHead };
+      encodeDecompression({ ...cached, matrix: keyMatrix, out: keys });
+      encodeDecompression({ ...cached, matrix: valueMatrix, out: values });
       encoder.dispatch(headAttentionKernel, {
         op,
         variant: `${q.dtype}_${latentCache.dtype}`,

@@ -1,4 +1,4 @@
-// Products of each head's rows of kv_b with vectors of its tokens: what mlaQPrime and mlaOut have in common.
+// Products of a matrix of each head with vectors of its tokens: what mlaQPrime and mlaOut have in common.
 import {
   type CommandEncoder,
   constantsOf,
@@ -6,15 +6,19 @@ import {
   defineKernel,
   FLOATS,
   type FloatDtype,
-  type Tensor,
+  Tensor,
   tileStride,
 } from "@mlxts/core";
+import type { HeadMatrix } from "./head_weights.ts";
 import { mlaLibrary } from "./library.ts";
 import { SIMD } from "./threads.ts";
 
-const buffers = { x: "read", weight: "read", out: "write" } as const;
+/** Dtypes of a dense weight, and of the scales of a quantized one with the bits of its codes. */
+const WEIGHTS = FLOATS.flatMap((dtype) => [dtype, `${dtype}b4`, `${dtype}b8`] as const);
+
+const buffers = { x: "read", weight: "read", scales: "read?", biases: "read?", out: "write" } as const;
 /**
- * x [tokens, heads, xDim], of which k columns are multiplied; weight [heads · headRows, rank], of which a head has rows
+ * x [tokens, heads, xDim], of which k columns are multiplied; weight [heads · headRows, cols], of which a head has rows
  * from `firstRow` on; out [tokens, heads, n].
  */
 const params = {
@@ -23,9 +27,10 @@ const params = {
   n: "u32",
   k: "u32",
   xDim: "u32",
-  rank: "u32",
+  cols: "u32",
   headRows: "u32",
   firstRow: "u32",
+  groupSize: "u32",
 } as const;
 
 const PANEL = { panelRows: 6, groupColumns: 64, depth: 128 };
@@ -37,6 +42,7 @@ interface Sizes {
   heads: number;
   n: number;
   transpose: boolean;
+  quantized: boolean;
   /** Of an element of x and of the weight in a GPU's threadgroup memory. */
   elementBytes: number;
 }
@@ -56,16 +62,16 @@ function rowsOnCpu({ tokens, heads, n }: Sizes): number {
 export const headMatmulKernel = defineKernel({
   library: mlaLibrary,
   name: "head_matmul",
-  variants: FLOATS.flatMap((weight) => [
+  variants: WEIGHTS.flatMap((weight) => [
     ...FLOATS.map((x) => `${x}_${weight}_f32`),
     ...(["f16", "bf16"] as const).flatMap((out) => [`f32_${weight}_${out}`, `${out}_${weight}_${out}`]),
   ]),
-  buffers: { x: "read", weight: "read", lengths: "read?", out: "write" },
+  buffers: { x: "read", weight: "read", scales: "read?", biases: "read?", lengths: "read?", out: "write" },
   params: { batch: "u32", ...params, xHeads: "u32", xRows: "u32", firstToken: "u32", transpose: "u32" },
   launchParams: { cpu: { groupRows: "u32" } },
   constants: { cpu: PANEL, gpu: TILE },
   scratch: {
-    cpu: { panels: "f32", converted: "f32", sums: "f32" },
+    cpu: { panels: "f32", decoded: "f32", converted: "f32", sums: "f32" },
     gpu: {
       rows: "u32", // tokens of the threadgroup
       x: "u8", // two tiles, as of the weight
@@ -84,6 +90,7 @@ export const headMatmulKernel = defineKernel({
         params: { groupRows },
         scratch: {
           panels: [PANEL.groupColumns, PANEL.depth],
+          decoded: [sizes.quantized ? PANEL.groupColumns : 1, PANEL.depth],
           converted: [PANEL.panelRows, PANEL.depth],
           sums: [groupRows, PANEL.groupColumns],
         },
@@ -112,7 +119,7 @@ const FEW = { tokens: 8 };
 export const headRowsKernel = defineKernel({
   library: mlaLibrary,
   name: "head_rows",
-  variants: FLOATS.flatMap((x) => FLOATS.map((weight) => `${x}_${weight}`)),
+  variants: FLOATS.flatMap((x) => WEIGHTS.map((weight) => `${x}_${weight}`)),
   buffers,
   params,
   // Columns of a threadgroup. On a GPU its simdgroups share the rows.
@@ -134,7 +141,10 @@ export const headRowsKernel = defineKernel({
 export const headDotsKernel = defineKernel({
   library: mlaLibrary,
   name: "head_dots",
-  variants: FLOATS.flatMap((weight) => FLOATS.map((out) => `f32_${weight}_${out}`)),
+  variants: WEIGHTS.flatMap((weight) => [
+    ...FLOATS.map((x) => `${x}_${weight}_f32`),
+    ...["f16", "bf16"].map((out) => `f32_${weight}_${out}`),
+  ]),
   buffers,
   params,
   launchParams: { cpu: { width: "u32" } },
@@ -142,9 +152,10 @@ export const headDotsKernel = defineKernel({
   constants: { shared: FEW, cpu: { groupRows: 32 }, gpu: { simdgroups: 4, simdgroupRows: 4 } },
   scratch: { cpu: { x: "f32" } },
   launch: {
-    cpu: ({ tokens, heads, n, k }: Sizes & { k: number }, { constants: { groupRows } }) => {
-      // Whole vectors, two by two, of the widest.
-      const width = Math.ceil(k / 32) * 32;
+    cpu: ({ tokens, heads, n, k, quantized }: Sizes & { k: number }, { constants: { groupRows } }) => {
+      // Whole vectors, two by two, of the widest; of codes as many as a vector of words has.
+      const unit = quantized ? 128 : 32;
+      const width = Math.ceil(k / unit) * unit;
       return {
         threadgroups: [Math.ceil(n / groupRows), heads, 1],
         params: { width },
@@ -158,42 +169,52 @@ export const headDotsKernel = defineKernel({
   },
 });
 
+/** The buffers of a matrix, and the word for it in the names of kernels. */
+function weightOf({ given }: HeadMatrix) {
+  if (given instanceof Tensor)
+    return { name: given.dtype as FloatDtype, groupSize: 0, weight: given, scales: undefined, biases: undefined };
+  const { weight, scales, biases, bits, groupSize } = given;
+  return { name: `${scales.dtype}b${bits}`, groupSize, weight, scales, biases };
+}
+
+/** Of an element of a GPU's tiles of x and of a weight of this name. */
+const elementBytesOf = ({ dtype }: Tensor, weight: string) => (dtype === weight ? DTYPES[dtype].bytesPerElement : 4);
+
 interface HeadProduct {
   encoder: CommandEncoder;
   op: string;
-  /** [N, L, H, D] */
+  /** [N, L, H, D], of which the first columns are multiplied. */
   x: Tensor;
-  weight: Tensor;
+  matrix: HeadMatrix;
+  /** Whether x are latents, or so wide as the head's other dimension; the result is the other one. */
+  from: "latents" | "heads";
   out: Tensor;
-  /** Columns of x that are multiplied. */
-  k: number;
-  /** The first of a head's rows of the weight. */
-  firstRow: number;
-  transpose: boolean;
 }
 
-const named = (...tensors: Tensor[]) => tensors.map(({ dtype }) => dtype as FloatDtype).join("_");
-const elementBytesOf = (x: Tensor, weight: Tensor) => (x.dtype === weight.dtype ? DTYPES[x.dtype].bytesPerElement : 4);
-
-export function encodeHeadProduct({ encoder, op, x, weight, out, k, firstRow, transpose }: HeadProduct): void {
+/** out[n, l, h] = the matrix of head h, or its transpose, times x[n, l, h]. */
+export function encodeHeadProduct({ encoder, op, x, matrix, from, out }: HeadProduct): void {
   const [N, L, heads, xDim] = x.shape as [number, number, number, number];
-  const [rows, rank] = weight.shape as [number, number];
-  const [tokens, n] = [N * L, out.lastDim];
-  const given = { x, weight, out };
-  const sizes = { batch: 1, tokens, heads, n, k, transpose, elementBytes: elementBytesOf(x, weight) };
-  const common = { tokens, heads, n, k, xDim, rank, headRows: rows / heads, firstRow };
+  const { cols, headRows, firstRow, rank, headDim, latentsAlong } = matrix;
+  const { name, groupSize, ...weight } = weightOf(matrix);
+  const buffers = { x, ...weight, out };
+  const tokens = N * L;
+  const [k, n] = from === "latents" ? [rank, headDim] : [headDim, rank];
+  const transpose = (from === "latents") === (latentsAlong === "columns");
+  const elementBytes = elementBytesOf(x, name);
+  const sizes = { batch: 1, tokens, heads, n, k, transpose, quantized: groupSize > 0, elementBytes };
+  const params = { tokens, heads, n, k, xDim, cols, headRows, firstRow, groupSize };
   const few = tokens <= constantsOf(headRowsKernel, encoder.device).tokens;
+  const variant = `${x.dtype}_${name}_${out.dtype}`;
   if (!few)
     encoder.dispatch(headMatmulKernel, {
       op,
-      variant: named(x, weight, out),
-      buffers: { ...given, lengths: undefined },
-      params: { ...common, batch: 1, xHeads: heads, xRows: tokens, firstToken: 0, transpose: transpose ? 1 : 0 },
+      variant,
+      buffers: { ...buffers, lengths: undefined },
+      params: { ...params, batch: 1, xHeads: heads, xRows: tokens, firstToken: 0, transpose: transpose ? 1 : 0 },
       sizes,
     });
-  else if (transpose)
-    encoder.dispatch(headDotsKernel, { op, variant: named(x, weight, out), buffers: given, params: common, sizes });
-  else encoder.dispatch(headRowsKernel, { op, variant: named(x, weight), buffers: given, params: common, sizes });
+  else if (transpose) encoder.dispatch(headDotsKernel, { op, variant, buffers, params, sizes });
+  else encoder.dispatch(headRowsKernel, { op, variant: `${x.dtype}_${name}`, buffers, params, sizes });
 }
 
 interface Decompression {
@@ -201,26 +222,28 @@ interface Decompression {
   op: string;
   /** [N, capacity, R] */
   latentCache: Tensor;
-  weight: Tensor;
+  matrix: HeadMatrix;
   lengths: Tensor;
   /** [N, rows, heads, n] */
   out: Tensor;
-  /** The first row of the cache. */
+  /** The first row of the cache, and the first head. */
   firstToken: number;
-  /** Rows of the weight from a head to the next, and the first one that is multiplied. */
-  headRows: number;
-  firstRow: number;
+  firstHead: number;
 }
 
-/** Keys or values of heads: out[n, t, h] = rows of the head's weight · latentCache[n, firstToken + t], up to lengths[n]. */
-export function encodeDecompression({ encoder, op, firstToken, headRows, firstRow, ...buffers }: Decompression): void {
-  const { latentCache: x, weight, lengths, out } = buffers;
-  const [batch, xRows, rank] = x.shape as [number, number, number];
-  const [, tokens, heads, n] = out.shape as [number, number, number, number];
+/** Keys or values of heads: out[n, t, h] = the head's matrix times latentCache[n, firstToken + t], up to lengths[n]. */
+export function encodeDecompression(given: Decompression): void {
+  const { encoder, op, latentCache: x, matrix, lengths, out, firstToken, firstHead } = given;
+  const { cols, headRows, rank, headDim: n, latentsAlong } = matrix;
+  const { name, groupSize, ...weight } = weightOf(matrix);
+  const [batch, xRows] = x.shape as [number, number, number];
+  const [, tokens, heads] = out.shape as [number, number, number, number];
+  const transpose = latentsAlong === "columns";
+  const elementBytes = elementBytesOf(x, name);
   encoder.dispatch(headMatmulKernel, {
     op,
-    variant: named(x, weight, out),
-    buffers: { x, weight, lengths, out },
+    variant: `${x.dtype}_${name}_${out.dtype}`,
+    buffers: { x, ...weight, lengths, out },
     params: {
       batch,
       tokens,
@@ -228,26 +251,15 @@ export function encodeDecompression({ encoder, op, firstToken, headRows, firstRo
       n,
       k: rank,
       xDim: rank,
-      rank,
+      cols,
       headRows,
-      firstRow,
+      firstRow: matrix.firstRow + firstHead * headRows,
+      groupSize,
       xHeads: 1,
       xRows,
       firstToken,
-      transpose: 1,
+      transpose: transpose ? 1 : 0,
     },
-    sizes: { batch, tokens, heads, n, transpose: true, elementBytes: elementBytesOf(x, weight) },
+    sizes: { batch, tokens, heads, n, transpose, quantized: groupSize > 0, elementBytes },
   });
-}
-
-/** Rows of the weight that each head has; refuses others than whole numbers of at least `least`. */
-export function rowsOfHead(
-  { Hrows = 0, H = 1 }: Readonly<Record<string, number>>,
-  [option, used]: readonly [name: string, value: number],
-  fail: (argument: string, rule: string, value: unknown) => never,
-): number {
-  if (Hrows % H !== 0) fail("weight", `have the same number of rows for each of the ${H} heads`, Hrows);
-  const rows = Hrows / H;
-  if (used >= rows) fail(option, `be less than the ${rows} rows that the weight has for a head`, used);
-  return rows;
 }

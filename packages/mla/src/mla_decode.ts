@@ -1,5 +1,6 @@
 import { defineOp, FLOATS, type FloatDtype, type OpContext, wrongKind } from "@mlxts/core";
-import { encodeHeadProduct, rowsOfHead } from "./head_matmul.ts";
+import { encodeHeadProduct } from "./head_matmul.ts";
+import { HEAD_WEIGHTS, headKeys, headValues, headWeightRelations, valueWidth } from "./head_weights.ts";
 import { encodeAttention } from "./mla_attention.ts";
 import { encodeAppend } from "./mla_cache_append.ts";
 import type { MlaDecode } from "./signatures.ts";
@@ -11,7 +12,7 @@ export const LAYER = {
     qPe: { dtype: ["=q"], shape: "N L H rope", doc: "rotated queries" },
     latent: { dtype: ["=q"], shape: "N L R", optional: true, doc: "latents of the new tokens, after their norm" },
     kPe: { dtype: ["=q"], shape: "N L rope", optional: true, doc: "rotated keys of the new tokens" },
-    weight: { dtype: FLOATS, shape: "Hrows R", doc: "`kv_b_proj`: for each head rows of keys, then of values" },
+    ...HEAD_WEIGHTS,
     lengths: { dtype: ["i32"], shape: "N", doc: "valid rows of each sequence's cache, the new ones included" },
     treeMask: {
       dtype: ["u32"],
@@ -25,8 +26,7 @@ export const LAYER = {
       dtype: (c: OpContext) => (c.options.outDtype ?? c.tensors.q?.dtype) as FloatDtype,
       shape: {
         text: "N, L, H, v",
-        of: ({ dims: { N, L, H = 1, Hrows = 0 }, options }: OpContext) =>
-          [N, L, H, Hrows / H - (options.nope as number)] as number[],
+        of: (c: OpContext) => [c.dims.N, c.dims.L, c.dims.H, valueWidth(c, c.options.nope as number)] as number[],
       },
       doc: "outputs of heads",
     },
@@ -46,7 +46,9 @@ export const LAYER = {
 } as const;
 export type Layer = OpContext<typeof LAYER.inputs, typeof LAYER.outputs, typeof LAYER.params>;
 
-export function layerRelations({ op, inputs, outputs, dims, fail }: Layer): void {
+export function layerRelations(c: Layer): void {
+  const { op, inputs, outputs, dims, fail } = c;
+  headWeightRelations(c, ["embedQ", "unembedOut"]);
   for (const name of ["latentCache", "kPeCache"] as const)
     if (outputs[name] === undefined) throw wrongKind(op, name, "be a Tensor", undefined);
   const [given, missing] = inputs.latent ? (["latent", "kPe"] as const) : (["kPe", "latent"] as const);
@@ -55,10 +57,12 @@ export function layerRelations({ op, inputs, outputs, dims, fail }: Layer): void
   if (L > capacity) fail("q", `have at most the cache's ${capacity} rows`, L);
 }
 
-export function layerRules({ dims, options: { nope }, fail }: Layer): void {
+export function layerRules(c: Layer): void {
+  const { dims, options, fail } = c;
   const D = dims.D as number;
-  if (nope > D) fail("nope", `be at most the ${D} columns of \`q\``, nope);
-  rowsOfHead(dims, ["nope", nope], fail);
+  if (options.nope > D) fail("nope", `be at most the ${D} columns of \`q\``, options.nope);
+  headKeys(c, options.nope);
+  headValues(c, { nope: options.nope });
 }
 
 /** The new rows, if there are any, into the caches. */
@@ -78,16 +82,17 @@ export function encodeNewRows({ encoder, op, inputs, outputs: { latentCache, kPe
 }
 
 /** Attention of folded queries over the cache, and the heads' values. */
-export function encodeFolded({ encoder, op, inputs, outputs, options, dims }: Layer): void {
-  const { q, qPe, weight, lengths, treeMask } = inputs;
+export function encodeFolded(c: Layer): void {
+  const { encoder, op, inputs, outputs, options, dims } = c;
+  const { q, qPe, lengths, treeMask } = inputs;
   const { out, latentCache, kPeCache } = outputs;
   const { N, L, H, R } = dims as Record<"N" | "L" | "H" | "R", number>;
   const { nope, softmaxScale, causal } = options;
   const queries = encoder.empty("f32", [N, L, H, R]);
   const vc = encoder.empty("f32", [N, L, H, R]);
-  encodeHeadProduct({ encoder, op, x: q, weight, out: queries, k: nope, firstRow: 0, transpose: false });
+  encodeHeadProduct({ encoder, op, x: q, matrix: headKeys(c, nope), from: "heads", out: queries });
   encodeAttention({ encoder, op, queries, qPe, latentCache, kPeCache, lengths, treeMask, vc, softmaxScale, causal });
-  encodeHeadProduct({ encoder, op, x: vc, weight, out, k: R, firstRow: nope, transpose: true });
+  encodeHeadProduct({ encoder, op, x: vc, matrix: headValues(c, { nope }), from: "latents", out });
 }
 
 /**
@@ -99,11 +104,13 @@ export function encodeFolded({ encoder, op, inputs, outputs, options, dims }: La
  *   `q`, and its rotated query. `q` may be what the projection gave.
  * - `latent` [N, L, R] and `kPe` [N, L, rope], of the dtype of q: latents and rotated keys of the new tokens, which are
  *   written to the last L of the `lengths[n]` rows; both or none. Without them the rows are in the cache already.
- * - `weight` [H · P, R] f32, f16 or bf16, `kv_b_proj`: of the P rows of a head the first `nope` are those of keys.
+ * - `kvB` [H · P, R], `kv_b_proj`: of the P rows of a head the first `nope` are those of keys. Or, as MLX stores them,
+ *   both `embedQ` [H, R, nope] and `unembedOut` [H, v, R]. Each a tensor in f32, f16 or bf16 or a `Quantized` with bits 4
+ *   or 8, of which groups run along the last dimension.
  * - `latentCache` [N, capacity, R], `kPeCache` [N, capacity, rope] f32, f16 or bf16, of one dtype; required, and returned.
  * - `lengths` i32 [N]: rows valid in each sequence's cache, those of the L new tokens included.
  * - `treeMask` and `causal` as for mlaAttention.
- * - `out` [N, L, H, P − nope] f32, f16 or bf16, as `outDtype` says, default the dtype of q.
+ * - `out` [N, L, H, v], v = P − nope, f32, f16 or bf16, as `outDtype` says, default the dtype of q.
  *
  * Folded queries, scores, softmax and sums in f32; roundings as in mlaAttention. Errors: `InvalidArgument` for shapes,
  * dtypes, options and overlap; wrong lengths fail the submission, and then nothing is appended.

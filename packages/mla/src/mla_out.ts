@@ -1,13 +1,15 @@
 import { defineOp, FLOATS, type FloatDtype } from "@mlxts/core";
-import { encodeHeadProduct, rowsOfHead } from "./head_matmul.ts";
+import { encodeHeadProduct } from "./head_matmul.ts";
+import { HEAD_WEIGHTS, headValues, headWeightRelations } from "./head_weights.ts";
 import type { MlaOut } from "./signatures.ts";
 
 /**
  * The values of what attention gave: `out[h] = Wv_h · vc[h]`, where `vc[h]` is the weighted sum of latents.
  *
  * - `vc` [N, L, H, R] f32.
- * - `weight` [H · P, R] f32, f16 or bf16, `kv_b_proj` as checkpoints have it: of the P rows of head h the last `v` are
- *   Wv_h. It is read in place.
+ * - `kvB` [H · P, R], `kv_b_proj` as checkpoints have it: of the P rows of head h the last `v` are Wv_h. Or `unembedOut`
+ *   [H, v, R], Wv_h as MLX stores it. Either a tensor in f32, f16 or bf16 or a `Quantized` with bits 4 or 8, of which
+ *   groups run along the last dimension; read in place, its elements `scale·q + bias` in f32.
  * - `out` [N, L, H, v] f32, f16 or bf16, as `outDtype` says.
  *
  * Products and sums in f32, one rounding at the store; GPUs may take numbers below 1.2e-38 as 0. Errors: `InvalidArgument`
@@ -18,7 +20,8 @@ export const mlaOut: MlaOut = defineOp({
   summary: "the values of weighted latents: Wv_h · vc[h]",
   inputs: {
     vc: { dtype: ["f32"], shape: "N L H R", doc: "weighted sums of latents" },
-    weight: { dtype: FLOATS, shape: "Hrows R", doc: "`kv_b_proj`: for each head rows of keys, then of values" },
+    kvB: HEAD_WEIGHTS.kvB,
+    unembedOut: HEAD_WEIGHTS.unembedOut,
   },
   outputs: {
     out: {
@@ -31,11 +34,12 @@ export const mlaOut: MlaOut = defineOp({
     v: { kind: "number", integer: true, min: 1, doc: "columns of a value" },
     outDtype: { kind: "choice", values: FLOATS, default: "f32", doc: "dtype of the result" },
   },
-  rules({ dims, options: { v }, fail }) {
-    rowsOfHead(dims, ["v", v], fail);
+  relations: (c) => headWeightRelations(c, ["unembedOut"]),
+  rules(c) {
+    headValues(c, c.options);
   },
-  encode({ encoder, op, inputs: { vc, weight }, outputs: { out }, options: { v }, dims }) {
-    const firstRow = (dims.Hrows as number) / (dims.H as number) - v;
-    encodeHeadProduct({ encoder, op, x: vc, weight, out, k: vc.lastDim, firstRow, transpose: true });
+  encode(c) {
+    const { encoder, op, inputs, outputs, options } = c;
+    encodeHeadProduct({ encoder, op, x: inputs.vc, matrix: headValues(c, options), from: "latents", out: outputs.out });
   },
 });

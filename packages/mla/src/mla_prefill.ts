@@ -1,5 +1,6 @@
 import { defineOp } from "@mlxts/core";
 import { encodeHeadAttention } from "./head_attention.ts";
+import { headKeys, headValues } from "./head_weights.ts";
 import { encodeFolded, encodeNewRows, LAYER, type Layer, layerRelations, layerRules } from "./mla_decode.ts";
 import type { MlaPrefill } from "./signatures.ts";
 
@@ -9,21 +10,23 @@ const FORMS = ["auto", "folded", "materialized"] as const;
  * New tokens of a long context for which folded attention and that with decompressed keys and values cost the same:
  * R · P / (2R − P). Below, each row of the cache costs folding less.
  */
-function foldedTokens({ R = 1, H = 1, Hrows = 1 }: Layer["dims"]): number {
-  const P = Hrows / H;
+function foldedTokens(c: Layer): number {
+  const { nope } = c.options;
+  const { headDim: v, rank: R } = headValues(c, { nope });
+  const P = nope + v;
   return 2 * R > P ? (R * P) / (2 * R - P) : Number.POSITIVE_INFINITY;
 }
 
-const folds = ({ inputs, dims, options }: Layer): boolean =>
-  options.form === "folded" ||
-  (options.form === "auto" && (inputs.treeMask !== undefined || (dims.L as number) <= foldedTokens(dims)));
+const folds = (c: Layer): boolean =>
+  c.options.form === "folded" ||
+  (c.options.form === "auto" && (c.inputs.treeMask !== undefined || (c.dims.L as number) <= foldedTokens(c)));
 
 /**
  * Multi-head latent attention of many new tokens in one call: what mlaDecode computes, of the same tensors, with keys and
  * values decompressed where that costs less.
  *
  * - `form` `auto` (default): folded, as mlaDecode, up to R · P / (2R − P) new tokens (171 with the widths of DeepSeek-V3),
- *   and with a `treeMask`; above that `materialized`: kv_b makes keys and values of all visible rows of the cache, for a
+ *   and with a `treeMask`; above that `materialized`: the weights make keys and values of all visible rows of the cache, for a
  *   block of heads and rows at a time, in at most `scratchBytes` (default 64 MiB), but for 64 rows of a head at least.
  *   Where the cache has more rows than a block, the softmax of each token and head and v sums wait in f32 for the next one.
  *   A `treeMask` is not taken with `materialized`.
@@ -65,6 +68,7 @@ export const mlaPrefill: MlaPrefill = defineOp({
     encodeNewRows(c);
     if (folds(c)) return encodeFolded(c);
     const { encoder, op, inputs, outputs, options } = c;
-    encodeHeadAttention({ encoder, op, ...inputs, ...outputs, ...options });
+    const [keyMatrix, valueMatrix] = [headKeys(c, options.nope), headValues(c, options)];
+    encodeHeadAttention({ encoder, op, keyMatrix, valueMatrix, ...inputs, ...outputs, ...options });
   },
 }) as MlaPrefill;

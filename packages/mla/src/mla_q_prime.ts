@@ -1,5 +1,6 @@
 import { defineOp, FLOATS } from "@mlxts/core";
-import { encodeHeadProduct, rowsOfHead } from "./head_matmul.ts";
+import { encodeHeadProduct } from "./head_matmul.ts";
+import { HEAD_WEIGHTS, headKeys, headWeightRelations, latentWidth } from "./head_weights.ts";
 import type { MlaQPrime } from "./signatures.ts";
 
 /**
@@ -8,8 +9,9 @@ import type { MlaQPrime } from "./signatures.ts";
  *
  * - `q` [N, L, H, D] f32, f16 or bf16; the first `nope` ≤ D columns of each head are its query without position, so `q` may
  *   be what the projection gave.
- * - `weight` [H · P, R] f32, f16 or bf16, `kv_b_proj` as checkpoints have it: of the P rows of head h the first `nope`
- *   are Wk_h, the others Wv_h. It is read in place.
+ * - `kvB` [H · P, R], `kv_b_proj` as checkpoints have it: of the P rows of head h the first `nope` are Wk_h, the others
+ *   Wv_h. Or `embedQ` [H, R, nope], Wk_hᵀ as MLX stores it. Either a tensor in f32, f16 or bf16 or a `Quantized` with bits 4
+ *   or 8, of which groups run along the last dimension; read in place, its elements `scale·q + bias` in f32.
  * - `out` [N, L, H, R] f32.
  *
  * Products and sums in f32. Where the processor has bf16 products and both q and weight are bf16, products are exact and
@@ -21,22 +23,29 @@ export const mlaQPrime: MlaQPrime = defineOp({
   summary: "queries folded into the space of latents: Wk_hᵀ · q_nope[h]",
   inputs: {
     q: { dtype: FLOATS, shape: "N L H D", doc: "queries; of each head the first `nope` columns are read" },
-    weight: { dtype: FLOATS, shape: "Hrows R", doc: "`kv_b_proj`: for each head rows of keys, then of values" },
+    kvB: HEAD_WEIGHTS.kvB,
+    embedQ: HEAD_WEIGHTS.embedQ,
   },
   outputs: {
     out: {
       dtype: ["f32"],
-      shape: { text: "N, L, H, R", of: ({ dims: { N, L, H, R } }) => [N, L, H, R] as number[] },
+      shape: {
+        text: "N, L, H, R",
+        of: (c) => [...(["N", "L", "H"].map((d) => c.dims[d]) as number[]), latentWidth(c)],
+      },
       doc: "queries for latents",
     },
   },
   params: { nope: { kind: "number", integer: true, min: 1, doc: "columns of a query without position" } },
-  rules({ dims, options: { nope }, fail }) {
+  relations: (c) => headWeightRelations(c, ["embedQ"]),
+  rules(c) {
+    const { dims, options, fail } = c;
     const D = dims.D as number;
-    if (nope > D) fail("nope", `be at most the ${D} columns of \`q\``, nope);
-    rowsOfHead(dims, ["nope", nope], fail);
+    if (options.nope > D) fail("nope", `be at most the ${D} columns of \`q\``, options.nope);
+    headKeys(c, options.nope);
   },
-  encode({ encoder, op, inputs: { q, weight }, outputs: { out }, options: { nope } }) {
-    encodeHeadProduct({ encoder, op, x: q, weight, out, k: nope, firstRow: 0, transpose: false });
+  encode(c) {
+    const { encoder, op, inputs, outputs, options } = c;
+    encodeHeadProduct({ encoder, op, x: inputs.q, matrix: headKeys(c, options.nope), from: "heads", out: outputs.out });
   },
 });

@@ -68,7 +68,7 @@ describe.each(DEVICES)("a layer of a tiny DeepSeek-V3 on %s", (_, open) => {
     const NOPE = HEAD_DIM - ROPE;
     const start = device.tensor("i32", [1], [0]);
     const lengths = device.tensor("i32", [1], [TOKENS]);
-    const [q, weight] = [stored("q", [1, TOKENS, HEADS, HEAD_DIM]), stored("kv_b")];
+    const [q, kvB] = [stored("q", [1, TOKENS, HEADS, HEAD_DIM]), stored("kv_b")];
     const encoder = device.encoder();
     const rotate = (x: Tensor, first: number) => ropeYarn(encoder, { x, positions: start, table }, { first });
     const kPe = rotate(stored("k_pe", [1, TOKENS, 1, ROPE]), 0).reshape([1, TOKENS, ROPE]);
@@ -79,15 +79,15 @@ describe.each(DEVICES)("a layer of a tiny DeepSeek-V3 on %s", (_, open) => {
       latentCache: device.tensor("f32", [1, TOKENS + 3, R]),
       kPeCache: device.tensor("f32", [1, TOKENS + 3, ROPE]),
     });
-    const queries = mlaQPrime(encoder, { q, weight }, { nope: NOPE });
+    const queries = mlaQPrime(encoder, { q, kvB }, { nope: NOPE });
     const { vc } = mlaAttention(
       encoder,
       { queries, qPe: rotate(q, NOPE), latentCache, kPeCache, lengths },
       { softmaxScale: rotary.softmaxScale },
     );
-    const outs = [mlaOut(encoder, { vc, weight }, { v: V })];
+    const outs = [mlaOut(encoder, { vc, kvB }, { v: V })];
     for (const form of ["folded", "materialized"] as const) {
-      const given = { q, qPe: rotate(q, NOPE), weight, latentCache, kPeCache, lengths };
+      const given = { q, qPe: rotate(q, NOPE), kvB, latentCache, kPeCache, lengths };
       outs.push(mlaPrefill(encoder, given, { nope: NOPE, softmaxScale: rotary.softmaxScale, form }).out);
     }
     await encoder.commit();

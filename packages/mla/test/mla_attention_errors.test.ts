@@ -90,7 +90,7 @@ describe.each([
         qPe: t([2, 3, 4, 6]),
         latent: t([2, 3, 20]),
         kPe: t([2, 3, 6]),
-        weight: t([4 * 15, 20]),
+        kvB: t([4 * 15, 20]),
         latentCache: t([2, 9, 20]),
         kPeCache: t([2, 9, 6]),
         lengths: t([2], "i32"),
@@ -98,6 +98,29 @@ describe.each([
       options: { nope: 8, softmaxScale: 0.1 },
     },
     {
+      "no weight": {
+        inputs: { kvB: undefined },
+        message: "`kvB` must be given, or `embedQ` and `unembedOut`, got undefined",
+        kind: "TypeError",
+      },
+      "half of MLX's weights": {
+        inputs: { kvB: undefined, embedQ: t([4, 20, 8]) },
+        message: "`unembedOut` must be given with `embedQ`, got undefined",
+        kind: "TypeError",
+      },
+      "the other half": {
+        inputs: { kvB: undefined, unembedOut: t([4, 7, 20]) },
+        message: "`embedQ` must be given with `unembedOut`, got undefined",
+        kind: "TypeError",
+      },
+      "too many weights": {
+        inputs: { embedQ: t([4, 20, 8]), unembedOut: t([4, 7, 20]) },
+        message: "`embedQ` must not be given with `kvB`, got both",
+      },
+      "values of another width of latents": {
+        inputs: { kvB: undefined, embedQ: t([4, 20, 8]), unembedOut: t([4, 7, 21]) },
+        message: "`unembedOut` must have shape [4, 7, 20], got [4, 7, 21]",
+      },
       "no cache": {
         inputs: { kPeCache: undefined },
         message: "`kPeCache` must be a Tensor, got undefined",
@@ -116,8 +139,8 @@ describe.each([
         message: "`nope` must be at most the 10 columns of `q`, got 11",
       },
       "rows that heads cannot share": {
-        inputs: { weight: t([61, 20]) },
-        message: "`weight` must have the same number of rows for each of the 4 heads, got 61",
+        inputs: { kvB: t([61, 20]) },
+        message: "`kvB` must have the same number of rows for each of the 4 heads, got 61",
       },
       "more tokens than rows": {
         inputs: { latentCache: t([2, 2, 20]), kPeCache: t([2, 2, 6]) },
@@ -148,7 +171,7 @@ describe("forms of mlaPrefill", () => {
       inputs: {
         q: t([2, 3, 4, 10]),
         qPe: t([2, 3, 4, 6]),
-        weight: t([4 * 15, 20]),
+        kvB: t([4 * 15, 20]),
         latentCache: t([2, 9, 20]),
         kPeCache: t([2, 9, 6]),
         lengths: t([2], "i32"),
@@ -225,7 +248,7 @@ describe.each(ORDERS)("wrong lengths on %s", (_, open) => {
       {
         q: device.tensor("f32", [3, 3, 2, 4]),
         qPe: device.tensor("f32", [3, 3, 2, 2]),
-        weight: device.tensor("f32", [14, 4]),
+        kvB: device.tensor("f32", [14, 4]),
         lengths: device.tensor("i32", [3], [5, 9, wrong]),
         latentCache: device.tensor("f32", [3, 9, 4]),
         kPeCache: device.tensor("f32", [3, 9, 2]),
@@ -251,7 +274,7 @@ describe.each(ORDERS)("wrong lengths on %s", (_, open) => {
         qPe: device.tensor("f32", [3, 3, 2, 2]),
         latent: device.tensor("f32", [3, 3, 4], new Float32Array(36).fill(1)),
         kPe: device.tensor("f32", [3, 3, 2], new Float32Array(18).fill(1)),
-        weight: device.tensor("f32", [14, 4]),
+        kvB: device.tensor("f32", [14, 4]),
         lengths: device.tensor("i32", [3], [5, wrong, 9]),
         ...caches,
       },

@@ -9,6 +9,7 @@ import {
 import { mlaDecode } from "../src/index.ts";
 import { columnsReference, mlaCacheAppendReference } from "../src/reference.ts";
 import { type DecompressedAttention, decompressedReference } from "../src/reference_attention.ts";
+import { type Kind, kindName, makeWeight, type Read, transposed, WRONG_READS, weightOf } from "./weights.ts";
 
 const random = new Random(29);
 
@@ -26,34 +27,46 @@ export interface Shape {
   /** Columns of q behind those that are read. */
   more?: number;
   causal?: boolean;
-  /** Dtypes of the caches and of the weight. */
+  /** Dtype of the caches. */
   cache?: CaseInput["dtype"];
-  weights?: CaseInput["dtype"];
+  /** Of kv_b; or of the parts that MLX stores. */
+  weights?: Kind;
+  parts?: { embedQ: Kind; unembedOut: Kind };
 }
 
 export function makeCase(
-  { N = 1, L, H, nope, rope, v, R, more = 0, causal, cache = "act", weights = "act" }: Shape,
+  { N = 1, L, H, nope, rope, v, R, more = 0, causal, cache = "act", weights = "act", parts }: Shape,
   others: Case["options"] = {},
 ): Case {
   const D = nope + more;
   const normals = (...shape: number[]) => random.normals(shape.reduce((a, b) => a * b, 1));
   // What every dtype holds, where the cache has another one than q.
   const cached = (...shape: number[]) => normals(...shape).map((x) => (cache === "act" ? x : Math.round(x * 8) / 8));
+  const made = parts
+    ? [
+        makeWeight(random, "embedQ", parts.embedQ, [H, R, nope], R ** -0.5),
+        makeWeight(random, "unembedOut", parts.unembedOut, [H, v, R], R ** -0.5),
+      ]
+    : [makeWeight(random, "kvB", weights, [H * (nope + v), R], R ** -0.5)];
   return {
-    name: `N ${N} L ${L} H ${H} nope ${nope} of ${D} rope ${rope} v ${v} R ${R} cache ${cache} weight ${weights} ${causal ?? ""} ${JSON.stringify(others)}`,
+    name: `N ${N} L ${L} H ${H} nope ${nope} of ${D} rope ${rope} v ${v} R ${R} cache ${cache} ${causal ?? ""} ${JSON.stringify(others)} ${
+      parts ? `embedQ ${kindName(parts.embedQ)} unembedOut ${kindName(parts.unembedOut)}` : kindName(weights)
+    }`,
     inputs: {
       q: { dtype: "act", shape: [N, L, H, D], data: normals(N, L, H, D) },
       qPe: { dtype: "act", shape: [N, L, H, rope], data: normals(N, L, H, rope) },
       latent: { dtype: "act", shape: [N, L, R], data: cached(N, L, R) },
       kPe: { dtype: "act", shape: [N, L, rope], data: cached(N, L, rope) },
-      weight: {
-        dtype: weights,
-        shape: [H * (nope + v), R],
-        data: normals(H * (nope + v), R).map((w) => w / Math.sqrt(R)),
-      },
+      ...Object.assign({}, ...made.map(({ inputs }) => inputs)),
       lengths: { dtype: "i32", shape: [N], data: new Int32Array(N).fill(L) },
     },
-    options: { nope, softmaxScale: (nope + rope) ** -0.5, ...(causal === undefined ? {} : { causal }), ...others },
+    options: {
+      nope,
+      softmaxScale: (nope + rope) ** -0.5,
+      ...(causal === undefined ? {} : { causal }),
+      ...Object.assign({}, ...made.map(({ options }) => options)),
+      ...others,
+    },
     ask: {
       latentCache: { dtype: cache, shape: [N, L + MORE, R] },
       kPeCache: { dtype: cache, shape: [N, L + MORE, rope] },
@@ -61,14 +74,28 @@ export function makeCase(
   };
 }
 
+/** kv_b as the inputs have it, or put together from its parts. */
+function headsWeight(inputs: Record<string, Reference64>, options: Record<string, unknown>, read?: Read): Reference64 {
+  const kvB = weightOf(inputs, options, "kvB", read);
+  if (kvB) return kvB;
+  const keys = transposed(weightOf(inputs, options, "embedQ", read) as Reference64);
+  const values = weightOf(inputs, options, "unembedOut", read) as Reference64;
+  const [H = 1, v = 1, R = 1] = values.shape;
+  const nope = (keys.shape[0] as number) / H;
+  const data = Array.from({ length: H }, (_, h) => [
+    ...keys.data.subarray(h * nope * R, (h + 1) * nope * R),
+    ...values.data.subarray(h * v * R, (h + 1) * v * R),
+  ]).flat();
+  return { shape: [H * (nope + v), R], data: Float64Array.from(data) };
+}
+
 const problemOf = (
   inputs: Record<string, Reference64>,
   options: { nope?: number; softmaxScale?: number; causal?: boolean },
+  read?: Read,
 ): DecompressedAttention => {
-  const { q, qPe, latent, kPe, weight, lengths } = inputs as Record<
-    "q" | "qPe" | "latent" | "kPe" | "weight" | "lengths",
-    Reference64
-  >;
+  const { q, qPe, latent, kPe, lengths } = inputs as Record<"q" | "qPe" | "latent" | "kPe" | "lengths", Reference64>;
+  const weight = headsWeight(inputs, options, read);
   const [N, L, H, D] = q.shape as [number, number, number, number];
   const [rope, R, nope] = [qPe.shape[3] as number, latent.shape[2] as number, options.nope as number];
   const capacity = L + MORE;
@@ -92,9 +119,9 @@ const problemOf = (
 };
 /** The op in f64, of a problem that has been changed. */
 export const layerReference =
-  (change: (problem: DecompressedAttention) => Partial<DecompressedAttention>): ReferenceFunction =>
+  (change: (problem: DecompressedAttention) => Partial<DecompressedAttention>, read?: Read): ReferenceFunction =>
   (inputs, options) => {
-    const given = problemOf(inputs, options);
+    const given = problemOf(inputs, options, read);
     const problem = { ...given, ...change(given) };
     const { N, L, H, R, rope, capacity, v } = given.sizes;
     return {
@@ -113,6 +140,7 @@ export const layerSuite = {
   errorClass: { out: "A", latentCache: "exact", kPeCache: "exact" },
   reference: layerReference(() => ({})),
   mutants: {
+    ...Object.fromEntries(Object.entries(WRONG_READS).map(([name, read]) => [name, layerReference(() => ({}), read)])),
     "scale missing": layerReference(() => ({ scale: 1 })),
     "scale of the columns without position alone": layerReference(({ sizes }) => ({ scale: sizes.nope ** -0.5 })),
     "not causal": layerReference(() => ({ causal: false })),
@@ -141,5 +169,26 @@ export const suite: Suite = {
     makeCase({ L: 3, H: 1, nope: 192, rope: 64, v: 256, R: 512 }),
     makeCase({ N: 2, L: 5, H: 4, nope: 7, rope: 2, v: 5, R: 20, causal: false }),
     makeCase({ N: 2, L: 40, H: 1, nope: 7, rope: 2, v: 5, R: 20, causal: false }),
+    ...([4, 8] as const).flatMap((bits) => [
+      makeCase({ L: 1, H: 16, nope: 128, rope: 64, v: 128, R: 512, more: 64, weights: { bits, groupSize: 64 } }),
+      makeCase({ N: 2, L: 3, H: 3, nope: 64, rope: 32, v: 64, R: 128, weights: { bits, groupSize: 32 } }),
+      makeCase({ L: 20, H: 2, nope: 64, rope: 32, v: 64, R: 128, weights: { bits, groupSize: 128, scales: "f32" } }),
+      ...[2, 17].map((L) =>
+        makeCase({
+          ...{ L, H: 3, nope: 32, rope: 16, v: 16, R: 64 },
+          parts: { embedQ: { bits, groupSize: 32 }, unembedOut: { bits, groupSize: 64, scales: "f16" } },
+        }),
+      ),
+    ]),
+    makeCase({ L: 2, H: 3, nope: 10, rope: 6, v: 14, R: 40, parts: { embedQ: "act", unembedOut: "act" } }),
+    makeCase({
+      L: 9,
+      H: 2,
+      nope: 10,
+      rope: 6,
+      v: 14,
+      R: 64,
+      parts: { embedQ: "f32", unembedOut: { bits: 4, groupSize: 32 } },
+    }),
   ],
 };

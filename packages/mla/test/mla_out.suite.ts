@@ -1,14 +1,8 @@
 import { FLOATS, type FloatDtype } from "@mlxts/core";
-import {
-  type Case,
-  type CaseInput,
-  Random,
-  type Reference64,
-  type ReferenceFunction,
-  type Suite,
-} from "@mlxts/core/testing";
+import { type Case, Random, type Reference64, type ReferenceFunction, type Suite } from "@mlxts/core/testing";
 import { mlaOut } from "../src/index.ts";
 import { headValuesReference } from "../src/reference.ts";
+import { type Kind, kindName, makeWeight, type Read, WRONG_READS, weightOf } from "./weights.ts";
 
 const random = new Random(26);
 
@@ -19,19 +13,20 @@ interface Shape {
   nope: number;
   v: number;
   R: number;
-  weight?: CaseInput["dtype"];
+  weight?: Kind;
+  /** As MLX stores it, without rows of keys. */
+  unembedOut?: boolean;
 }
 
 /** A case for each dtype of the result. */
-const makeCases = ({ N = 1, L = 1, H = 1, nope, v, R, weight = "act" }: Shape): Case[] => {
-  const inputs: Case["inputs"] = {
-    vc: { dtype: "f32", shape: [N, L, H, R], data: random.normals(N * L * H * R) },
-    weight: { dtype: weight, shape: [H * (nope + v), R], data: random.normals(H * (nope + v) * R) },
-  };
+const makeCases = ({ N = 1, L = 1, H = 1, nope, v, R, weight = "act", unembedOut = false }: Shape): Case[] => {
+  const name = unembedOut ? "unembedOut" : "kvB";
+  const vc = { dtype: "f32", shape: [N, L, H, R], data: random.normals(N * L * H * R) } as const;
+  const made = makeWeight(random, name, weight, unembedOut ? [H, v, R] : [H * (nope + v), R]);
   return FLOATS.map((dtype: FloatDtype) => ({
-    name: `N ${N} L ${L} H ${H} nope ${nope} v ${v} R ${R} weight ${weight} to ${dtype}`,
-    inputs,
-    options: dtype === "f32" ? { v } : { v, outDtype: dtype },
+    name: `N ${N} L ${L} H ${H} nope ${nope} v ${v} R ${R} ${name} ${kindName(weight)} to ${dtype}`,
+    inputs: { vc, ...made.inputs },
+    options: { v, ...made.options, ...(dtype !== "f32" && { outDtype: dtype }) },
     dtypes: [dtype],
   }));
 };
@@ -44,11 +39,13 @@ interface Problem {
 }
 const right = ({ vc, weight, sizes }: Problem) => headValuesReference(vc, weight, sizes);
 const reference =
-  (formula: (problem: Problem) => Float64Array): ReferenceFunction =>
+  (formula: (problem: Problem) => Float64Array, read?: Read): ReferenceFunction =>
   (inputs, options: { v?: number }) => {
-    const { vc, weight } = inputs as Record<"vc" | "weight", Reference64>;
+    const vc = inputs.vc as Reference64;
     const [N, L, H, R] = vc.shape as [number, number, number, number];
-    const P = (weight.shape[0] as number) / H;
+    const weight = (weightOf(inputs, options, "unembedOut", read) ??
+      weightOf(inputs, options, "kvB", read)) as Reference64;
+    const P = weight.data.length / R / H;
     const count = options.v as number;
     const sizes = { T: N * L, H, P, R, first: P - count, count };
     return { out: { shape: [N, L, H, count], data: formula({ vc: vc.data, weight: weight.data, sizes }) } };
@@ -69,6 +66,18 @@ const moved = (from: (sizes: Sizes, head: number, row: number) => number) =>
   });
 const column = (change: (value: number, c: number, R: number) => number) =>
   changed(({ vc, sizes: { R } }) => ({ vc: vc.map((v, i) => change(v, i % R, R)) }));
+
+const QUANTIZED: Omit<Shape, "N" | "L">[] = [
+  { H: 3, nope: 5, v: 35, R: 32, weight: { bits: 4, groupSize: 32 } },
+  { H: 2, nope: 2, v: 41, R: 96, weight: { bits: 8, groupSize: 32 } },
+  { H: 2, nope: 12, v: 39, R: 192, weight: { bits: 4, groupSize: 64 } },
+  { H: 2, nope: 1, v: 33, R: 64, weight: { bits: 8, groupSize: 64 } },
+  { H: 2, nope: 3, v: 37, R: 384, weight: { bits: 4, groupSize: 128 } },
+  { H: 2, nope: 17, v: 48, R: 128, weight: { bits: 8, groupSize: 128 } },
+  { H: 2, nope: 6, v: 38, R: 160, weight: { bits: 4, groupSize: 32, scales: "f32" } },
+  { H: 2, nope: 6, v: 70, R: 160, weight: { bits: 8, groupSize: 32, scales: "f16" } },
+  { H: 2, nope: 6, v: 38, R: 288, weight: { bits: 4, groupSize: 32, scales: "bf16" } },
+];
 
 const TOKENS: [N: number, L: number][] = [
   [1, 1],
@@ -100,8 +109,26 @@ export const suite: Suite = {
       ...[6, 7, 8, 9, 10].map((L) => ({ L, H: 3, nope: 2, v: 10, R: 40 })),
       { L: 2, H: 128, nope: 16, v: 16, R: 16 },
     ].flatMap(makeCases),
+    ...TOKENS.flatMap(([N, L]) =>
+      [
+        ...[31, 33].map((v) => ({ N, L, H: 2, nope: 0, v, R: 70, unembedOut: true })),
+        ...QUANTIZED.flatMap((shape) => [
+          { N, L, ...shape },
+          { N, L, ...shape, unembedOut: true },
+        ]),
+      ].flatMap(makeCases),
+    ),
+    ...([4, 8] as const).flatMap((bits) => {
+      const weight = { bits, groupSize: 64 } as const;
+      return [
+        { H: 16, nope: 128, v: 128, R: 512, weight },
+        { L: 5, H: 2, nope: 192, v: 256, R: 512, unembedOut: true, weight },
+        { L: 130, H: 1, nope: 128, v: 128, R: 512, weight },
+      ].flatMap(makeCases);
+    }),
   ],
   mutants: {
+    ...Object.fromEntries(Object.entries(WRONG_READS).map(([name, read]) => [name, reference(right, read)])),
     "keys for values": resized(() => ({ first: 0 })),
     "one row early": resized(({ first }) => ({ first: first - 1 })),
     "rows of the next head": moved(({ H, P }, head, row) => ((head + 1) % H) * P + row),

@@ -44,6 +44,21 @@ export const suite: Suite = {
       materialized({ L: 70, H: 2, ...WIDTHS, cache: dtype, weights: "f16" }),
     ]),
     { ...materialized({ L: 9, H: 2, ...WIDTHS }, { outDtype: "f32" }), dtypes: ["f16", "bf16"] },
+    // Quantized weights, and those that MLX stores.
+    ...([4, 8] as const).flatMap((bits) => [
+      materialized({ L: 9, H: 3, nope: 64, rope: 32, v: 48, R: 128, weights: { bits, groupSize: 64 } }),
+      materialized({ L: 70, H: 2, ...WIDTHS, weights: { bits, groupSize: 32, scales: "f32" } }),
+      materialized({
+        ...{ L: 9, H: 3, nope: 96, rope: 32, v: 48, R: 128 },
+        parts: { embedQ: { bits, groupSize: 32 }, unembedOut: { bits, groupSize: 128 } },
+      }),
+      inBlocks({
+        ...{ L: 140, H: 2, ...WIDTHS, nope: 32 },
+        parts: { embedQ: { bits, groupSize: 32, scales: "f16" }, unembedOut: { bits, groupSize: 64 } },
+      }),
+    ]),
+    materialized({ L: 9, H: 3, nope: 10, rope: 6, v: 14, R: 40, parts: { embedQ: "act", unembedOut: "act" } }),
+    inBlocks({ N: 2, L: 70, H: 3, ...WIDTHS, parts: { embedQ: "act", unembedOut: "act" } }),
     { ...materialized({ L: 9, H: 2, ...WIDTHS }, { outDtype: "f16" }), dtypes: ["bf16"] },
   ],
   mutants: {

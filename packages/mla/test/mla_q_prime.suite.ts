@@ -1,13 +1,7 @@
-import {
-  type Case,
-  type CaseInput,
-  Random,
-  type Reference64,
-  type ReferenceFunction,
-  type Suite,
-} from "@mlxts/core/testing";
+import { type Case, Random, type Reference64, type ReferenceFunction, type Suite } from "@mlxts/core/testing";
 import { mlaQPrime } from "../src/index.ts";
 import { foldedQueryReference } from "../src/reference.ts";
+import { type Kind, kindName, makeWeight, type Read, transposed, WRONG_READS, weightOf } from "./weights.ts";
 
 const random = new Random(25);
 
@@ -20,18 +14,20 @@ interface Shape {
   R: number;
   /** Columns of q behind those that are read. */
   more?: number;
-  weight?: CaseInput["dtype"];
+  weight?: Kind;
+  /** As MLX stores it, without rows of values. */
+  embedQ?: boolean;
 }
 
-function makeCase({ N = 1, L = 1, H = 1, nope, v, R, more = 0, weight = "act" }: Shape): Case {
+function makeCase({ N = 1, L = 1, H = 1, nope, v, R, more = 0, weight = "act", embedQ = false }: Shape): Case {
   const D = nope + more;
+  const name = embedQ ? "embedQ" : "kvB";
+  const q = { dtype: "act", shape: [N, L, H, D], data: random.normals(N * L * H * D) } as const;
+  const made = makeWeight(random, name, weight, embedQ ? [H, R, nope] : [H * (nope + v), R]);
   return {
-    name: `N ${N} L ${L} H ${H} nope ${nope} of ${D} v ${v} R ${R} weight ${weight}`,
-    inputs: {
-      q: { dtype: "act", shape: [N, L, H, D], data: random.normals(N * L * H * D) },
-      weight: { dtype: weight, shape: [H * (nope + v), R], data: random.normals(H * (nope + v) * R) },
-    },
-    options: { nope },
+    name: `N ${N} L ${L} H ${H} nope ${nope} of ${D} v ${v} R ${R} ${name} ${kindName(weight)}`,
+    inputs: { q, ...made.inputs },
+    options: { nope, ...made.options },
   };
 }
 
@@ -43,9 +39,11 @@ interface Problem {
 }
 const right = ({ q, weight, sizes }: Problem) => foldedQueryReference(q, weight, sizes);
 const reference =
-  (formula: (problem: Problem) => Float64Array): ReferenceFunction =>
+  (formula: (problem: Problem) => Float64Array, read?: Read): ReferenceFunction =>
   (inputs, options: { nope?: number }) => {
-    const { q, weight } = inputs as Record<"q" | "weight", Reference64>;
+    const q = inputs.q as Reference64;
+    const embedQ = weightOf(inputs, options, "embedQ", read);
+    const weight = (embedQ ? transposed(embedQ) : weightOf(inputs, options, "kvB", read)) as Reference64;
     const [N, L, H, D] = q.shape as [number, number, number, number];
     const [rows, R] = weight.shape as [number, number];
     const sizes = { T: N * L, H, D, P: rows / H, R, first: 0, count: options.nope as number };
@@ -66,6 +64,30 @@ const moved = (from: (sizes: Sizes, head: number, row: number) => number) =>
       }),
     };
   });
+
+/** Weights as MLX stores them, taken for something else. */
+const embedQRead =
+  (change: (embedQ: Reference64) => Reference64): ReferenceFunction =>
+  (inputs, options, dtype) => {
+    const embedQ = weightOf(inputs, options, "embedQ");
+    return embedQ
+      ? reference(right)({ q: inputs.q as Reference64, embedQ: change(embedQ) }, { nope: options.nope } as never, dtype)
+      : reference(right)(inputs, options, dtype);
+  };
+
+/** Matrices whose columns fit the groups of `weight`: kv_b, and MLX's part. */
+const QUANTIZED: Omit<Shape, "N" | "L">[] = [
+  { H: 3, nope: 5, v: 3, R: 32, weight: { bits: 4, groupSize: 32 } },
+  { H: 2, nope: 20, v: 9, R: 96, more: 2, weight: { bits: 8, groupSize: 32 } },
+  { H: 2, nope: 12, v: 7, R: 192, weight: { bits: 4, groupSize: 64 } },
+  { H: 2, nope: 33, v: 4, R: 64, more: 5, weight: { bits: 8, groupSize: 64 } },
+  { H: 1, nope: 3, v: 5, R: 384, weight: { bits: 4, groupSize: 128 } },
+  { H: 2, nope: 17, v: 16, R: 128, weight: { bits: 8, groupSize: 128 } },
+  { H: 2, nope: 6, v: 6, R: 160, weight: { bits: 4, groupSize: 32, scales: "f32" } },
+  { H: 2, nope: 6, v: 6, R: 160, weight: { bits: 8, groupSize: 32, scales: "f16" } },
+  { H: 2, nope: 6, v: 6, R: 288, weight: { bits: 4, groupSize: 32, scales: "bf16" } },
+];
+const asEmbedQ = ({ nope: R, R: nope, ...shape }: Omit<Shape, "N" | "L">) => ({ ...shape, nope, R, embedQ: true });
 
 const TOKENS: [N: number, L: number][] = [
   [1, 1],
@@ -95,8 +117,28 @@ export const suite: Suite = {
     makeCase({ L: 600, H: 1, nope: 8, v: 8, R: 16 }),
     ...[6, 7, 8, 9, 10].map((L) => makeCase({ L, H: 3, nope: 10, v: 2, R: 40 })),
     makeCase({ L: 2, H: 128, nope: 16, v: 16, R: 16 }),
+    ...TOKENS.flatMap(([N, L]) => [
+      ...[1, 3, 33, 140].map((nope) => makeCase({ N, L, H: 2, nope, v: 1, R: 20, more: 3, embedQ: true })),
+      ...(["f32", "f16", "bf16"] as const).map((weight) =>
+        makeCase({ N, L, H: 3, nope: 21, v: 1, R: 70, weight, embedQ: true }),
+      ),
+      ...QUANTIZED.flatMap((shape) => [makeCase({ N, L, ...shape }), makeCase({ N, L, ...asEmbedQ(shape) })]),
+    ]),
+    ...([4, 8] as const).flatMap((bits) => [
+      makeCase({ H: 16, nope: 128, v: 128, R: 512, more: 64, weight: { bits, groupSize: 64 } }),
+      makeCase({ L: 5, H: 2, nope: 192, v: 1, R: 512, embedQ: true, weight: { bits, groupSize: 64 } }),
+      makeCase({ L: 130, H: 1, nope: 128, v: 128, R: 512, weight: { bits, groupSize: 64 } }),
+      makeCase({ L: 130, H: 1, nope: 192, v: 1, R: 130, embedQ: true, weight: { bits, groupSize: 64 } }),
+    ]),
+    makeCase({ L: 9, H: 2, nope: 192, v: 1, R: 512, embedQ: true }),
   ],
   mutants: {
+    ...Object.fromEntries(Object.entries(WRONG_READS).map(([name, read]) => [name, reference(right, read)])),
+    "embedQ taken for [H, nope, R]": embedQRead(({ shape, data }) => {
+      const [, R = 1, nope = 1] = shape;
+      const from = (i: number) => i - (i % (R * nope)) + (i % nope) * R + (Math.floor(i / nope) % R);
+      return { shape, data: data.map((_, i) => data[from(i)] as number) };
+    }),
     "values for keys": resized(({ P, count }) => ({ first: P - count })),
     "rows of the next head": moved(({ H, P }, head, row) => ((head + 1) % H) * P + row),
     "rows of head 0 for all": moved((_, __, row) => row),

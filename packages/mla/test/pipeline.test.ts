@@ -37,7 +37,7 @@ function makeLayer(dtype: FloatDtype, lengths: number[], L: number, sizes: Omit<
     qPe: device.tensor(dtype, [N, L, H, rope], problem.qPe),
     latentCache: device.tensor(dtype, [N, capacity, R], problem.latents),
     kPeCache: device.tensor(dtype, [N, capacity, rope], problem.keys),
-    weight: device.tensor(dtype, [H * (nope + v), R], problem.weight),
+    kvB: device.tensor(dtype, [H * (nope + v), R], problem.weight),
     lengths: device.tensor("i32", [N], lengths),
   });
   return { problem, tensors };
@@ -62,11 +62,11 @@ describe.each(DEVICES)("attention from its ops on %s", (_, open) => {
         [[20, 33], 9],
       ] as const) {
         const { problem, tensors } = makeLayer(dtype, [...lengths], L, sizes);
-        const { q, weight, ...rest } = tensors(device);
+        const { q, kvB, ...rest } = tensors(device);
         const encoder = device.encoder();
-        const queries = mlaQPrime(encoder, { q, weight }, { nope: sizes.nope });
+        const queries = mlaQPrime(encoder, { q, kvB }, { nope: sizes.nope });
         const { vc } = mlaAttention(encoder, { queries, ...rest }, { softmaxScale: problem.scale });
-        const out = mlaOut(encoder, { vc, weight }, { v: sizes.v, outDtype: dtype });
+        const out = mlaOut(encoder, { vc, kvB }, { v: sizes.v, outDtype: dtype });
         await encoder.commit();
         const { [dtype]: bar, spread } = BARS.A;
         const compared = compare(await out.readNumbers(), decompressedReference(problem));
@@ -81,10 +81,7 @@ describe.each(DEVICES)("attention from its ops on %s", (_, open) => {
     await encoder.commit();
     return { vc: await vc.readNumbers(), lse: await (lse as Tensor).readNumbers() };
   };
-  const parts = (
-    { q: _, weight: __, ...rest }: ReturnType<ReturnType<typeof makeLayer>["tensors"]>,
-    queries: Tensor,
-  ) => ({
+  const parts = ({ q: _, kvB: __, ...rest }: ReturnType<ReturnType<typeof makeLayer>["tensors"]>, queries: Tensor) => ({
     ...rest,
     queries,
   });
@@ -150,7 +147,7 @@ describe.each(DEVICES)("attention from its ops on %s", (_, open) => {
       const sizes = { H: 3, nope: 16, rope: 8, v: 12, R: 64 };
       const [lengths, L] = [[20, 9], 9];
       const { problem, tensors } = makeLayer(dtype, lengths, L, sizes);
-      const { q, qPe, latentCache, kPeCache, weight } = tensors(device);
+      const { q, qPe, latentCache, kPeCache, kvB } = tensors(device);
       const options = { nope: 16, softmaxScale: problem.scale };
       const whole = problem.latents.length;
       /** Tokens `begin` … `begin + count − 1` of each sequence, of a tensor [N, tokens, …]. */
@@ -194,7 +191,7 @@ describe.each(DEVICES)("attention from its ops on %s", (_, open) => {
             qPe: await tokens(qPe, () => i, 1),
             latent: await tokens(latentCache, at, 1),
             kPe: await tokens(kPeCache, at, 1),
-            weight,
+            kvB,
             lengths: device.tensor("i32", [2], [at(0) + 1, at(1) + 1]),
             ...own,
           },
@@ -204,12 +201,12 @@ describe.each(DEVICES)("attention from its ops on %s", (_, open) => {
         steps.push(await out.readNumbers());
       }
       const encoder = device.encoder();
-      const given = { q, qPe, weight, latentCache, kPeCache, lengths: device.tensor("i32", [2], lengths) };
+      const given = { q, qPe, kvB, latentCache, kPeCache, lengths: device.tensor("i32", [2], lengths) };
       const { out } = mlaDecode(encoder, given, options);
-      const queries = mlaQPrime(encoder, { q, weight }, { nope: 16 });
-      const { q: _, weight: __, ...cached } = given;
+      const queries = mlaQPrime(encoder, { q, kvB }, { nope: 16 });
+      const { q: _, kvB: __, ...cached } = given;
       const { vc } = mlaAttention(encoder, { ...cached, queries }, { softmaxScale: problem.scale });
-      const parts = mlaOut(encoder, { vc, weight }, { v: 12, outDtype: dtype });
+      const parts = mlaOut(encoder, { vc, kvB }, { v: 12, outDtype: dtype });
       await encoder.commit();
       expect(await parts.readNumbers()).toEqual(await out.readNumbers());
       const expected = decompressedReference(problem);

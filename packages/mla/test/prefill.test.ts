@@ -39,7 +39,7 @@ function makeLayer(dtype: FloatDtype, lengths: readonly number[], L: number, siz
     qPe: device.tensor(dtype, [N, L, H, rope], problem.qPe),
     latentCache: device.tensor(dtype, [N, capacity, R], problem.latents),
     kPeCache: device.tensor(dtype, [N, capacity, rope], problem.keys),
-    weight: device.tensor(dtype, [H * (nope + v), R], problem.weight),
+    kvB: device.tensor(dtype, [H * (nope + v), R], problem.weight),
     lengths: device.tensor("i32", [N], lengths),
   });
   return { problem, tensors, options: { nope, softmaxScale: problem.scale } };
@@ -83,8 +83,8 @@ describe.each(DEVICES)("prefill on %s", (name, open) => {
   it.each(DTYPES)("%s: a sequence's result does not depend on its neighbors or on the blocks", async (dtype) => {
     const [lengths, L] = [[130, 70, 200], 70];
     const { tensors, options } = makeLayer(dtype, lengths, L, SMALL);
-    const { weight, ...all } = tensors(device);
-    const together = await run({ ...all, weight }, { ...options, form: "materialized" });
+    const { kvB, ...all } = tensors(device);
+    const together = await run({ ...all, kvB }, { ...options, form: "materialized" });
     const size = together.length / 3;
     for (const n of [0, 1, 2]) {
       const one = (tensor: Tensor) => tensor.view((n * tensor.size) / 3, [1, ...tensor.shape.slice(1)]);
@@ -94,7 +94,7 @@ describe.each(DEVICES)("prefill on %s", (name, open) => {
         latentCache: one(all.latentCache),
         kPeCache: one(all.kPeCache),
         lengths: one(all.lengths),
-        weight,
+        kvB,
       };
       for (const scratchBytes of [1 << 26, 1 << 14, 1])
         expect(await run(alone, { ...options, form: "materialized", scratchBytes })).toEqual(
@@ -106,7 +106,7 @@ describe.each(DEVICES)("prefill on %s", (name, open) => {
   it.each(DTYPES)("%s: chunks of a prompt give what one call gives", async (dtype) => {
     const L = 100;
     const { problem, tensors, options } = makeLayer(dtype, [L], L, SMALL);
-    const { q, qPe, latentCache, kPeCache, weight } = tensors(device);
+    const { q, qPe, latentCache, kPeCache, kvB } = tensors(device);
     const expected = decompressedReference(problem);
     for (const chunks of [[100], [1, 99], [64, 36], [30, 30, 30, 10]]) {
       const empty = (cache: Tensor) => device.tensor(dtype, cache.shape, new Float64Array(cache.size).fill(Number.NaN));
@@ -128,7 +128,7 @@ describe.each(DEVICES)("prefill on %s", (name, open) => {
               qPe: tokens(qPe),
               latent: tokens(latentCache),
               kPe: tokens(kPeCache),
-              weight,
+              kvB,
               lengths: device.tensor("i32", [1], [begin]),
               ...own,
             },
@@ -179,11 +179,11 @@ describe.each(DEVICES)("prefill on %s", (name, open) => {
         for (const scratchBytes of [1 << 26, 1 << 17])
           near(dtype, await run(given, { ...options, form: "materialized", scratchBytes }), expected);
         near(dtype, await run(given, { ...options, form: "folded" }), expected);
-        const { q, weight, ...rest } = given;
+        const { q, kvB, ...rest } = given;
         const encoder = device.encoder();
-        const queries = mlaQPrime(encoder, { q, weight }, { nope: options.nope });
+        const queries = mlaQPrime(encoder, { q, kvB }, { nope: options.nope });
         const { vc } = mlaAttention(encoder, { queries, ...rest }, { softmaxScale: options.softmaxScale });
-        const out = mlaOut(encoder, { vc, weight }, { v: 8, outDtype: dtype });
+        const out = mlaOut(encoder, { vc, kvB }, { v: 8, outDtype: dtype });
         await encoder.commit();
         near(dtype, await out.readNumbers(), expected);
       }

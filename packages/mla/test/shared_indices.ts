@@ -64,7 +64,7 @@ export const attacks: Record<string, Attack> = {
         {
           q: device.tensor("f32", [N, L, 2, 16]),
           qPe: device.tensor("f32", [N, L, 2, ROPE]),
-          weight: device.tensor("f32", [2 * 32, R]),
+          kvB: device.tensor("f32", [2 * 32, R]),
           latentCache: output("f32", [N, CAPACITY, R]),
           kPeCache: output("f32", [N, CAPACITY, ROPE]),
           lengths,
