@@ -147,7 +147,7 @@ export function encodeAttention(
         qPe: part(qPe, heads, rope),
         latent: part(latent, rank),
         kPe: part(kPe, rope),
-        weight: layer.kvUp,
+        kvB: layer.kvUp,
         lengths: own(tokens.lengths),
         latentCache: own(state.tensor(`latent.${index}`)),
         kPeCache: own(state.tensor(`rope_key.${index}`)),
