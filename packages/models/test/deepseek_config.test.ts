@@ -1,10 +1,10 @@
 // Configs and files of DeepSeek models that are refused, each with an error that names the field or tensor.
 import { join } from "node:path";
 import { Device, readSafetensors, writeSafetensors } from "@mlxts/core";
-import { fixture } from "@mlxts/test-kit/goldens";
+import { fixture, unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { afterAll, expect, it } from "vitest";
-import { loadModel } from "../src/index.ts";
-import { liveBuffers, withConfig } from "./fixtures.ts";
+import { loadModel, quantizeCheckpoint } from "../src/index.ts";
+import { liveBuffers, temporary, withConfig } from "./fixtures.ts";
 
 const device = Device.open("cpu");
 afterAll(() => device.dispose());
@@ -100,7 +100,30 @@ it("refuses an expert that is missing", async () => {
   });
 });
 
-it("reads neither the number of layers for further tokens nor the config's rms_norm_eps for latents", async () => {
+it("refuses mlx-lm's matrices of keys and values when they do not fit the config or one is missing", async () => {
+  const four = join(temporary(), "four");
+  await quantizeCheckpoint(device, unpackedCheckpoint("tiny-deepseek-v3"), four);
+  const loaded = (change: (config: Record<string, unknown>) => void, without?: string) => {
+    const folder = withConfig(change, four);
+    const { tensors } = readSafetensors(join(four, "model.safetensors"));
+    if (without)
+      writeSafetensors(
+        join(folder, "model.safetensors"),
+        [...tensors].filter(([name]) => name !== without),
+      );
+    return loadModel(device, folder).then((model) => model.dispose());
+  };
+  const values = "model.layers.0.self_attn.unembed_out.weight";
+  await expect(loaded(() => {})).resolves.toBeUndefined();
+  await expect(loaded((config) => Object.assign(config, { v_head_dim: 32 }))).rejects.toMatchObject({
+    code: "Safetensors",
+    message: expect.stringContaining(`${values} must hold a quantized [8, 32, 128] stack, got [8, 64, 128]`),
+  });
+  await expect(loaded(() => {}, values)).rejects.toThrow(values.slice(0, -".weight".length));
+  await expect(loaded(() => {}, "model.layers.0.self_attn.embed_q.weight")).rejects.toThrow("self_attn.kv_b_proj");
+});
+
+it("does not read layers for further tokens", async () => {
   const folder = withConfig((config) => Object.assign(config, { num_nextn_predict_layers: 7 }), tinyV2);
   using model = await loadModel(device, folder);
   expect(JSON.parse(JSON.stringify(model))).toMatchObject({ type: "DeepseekV3", modelType: "deepseek_v2", layers: 3 });
