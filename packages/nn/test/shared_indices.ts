@@ -1,11 +1,52 @@
 // Ops of this package whose inputs decide addresses, for tests in which these change while the ops run.
 import type { Attack } from "@mlxts/test-kit/flipped_indices";
-import { embedding, kvCacheAppend, rope, sample, sdpa } from "../src/index.ts";
+import { embedding, gatherMatmul, kvCacheAppend, rope, sample, sdpa } from "../src/index.ts";
 
 const B = 32;
 const [T, H, D, CAPACITY] = [16, 2, 128, 64];
 const FAR = [0x7fffffff, -0x80000000, -1];
 const all = (value: number, count = B) => new Array<number>(count).fill(value);
+
+// More experts than pairs: a wrong offset is also found as a wrong pair at any of these.
+const [EXPERTS, ROWS] = [40, 70];
+/** Experts of pairs; the pairs by expert; where each expert's begin; where the experts begin in a weight. */
+const choices = Array.from({ length: B }, (_, pair) => (pair * 3) % EXPERTS);
+const byExpert = choices
+  .map((_, pair) => pair)
+  .sort((a, b) => (choices[a] as number) - (choices[b] as number) || a - b);
+const ends = Array.from({ length: EXPERTS + 1 }, (_, e) => choices.filter((own) => own < e).length);
+const begins = Array.from({ length: EXPERTS }, (_, e) => e * 3);
+const span = ROWS * D + 3 * EXPERTS;
+
+/** A gathered product, one of whose index tensors changes; m rows of x to a matrix. */
+const gathered = (
+  changed: "rhsIndices" | "lhsIndices" | "order" | "offsets" | "starts",
+  right: readonly number[][],
+  wrong: readonly number[],
+  m = 1,
+): Attack => ({
+  right,
+  wrong,
+  encode(encoder, indices, output) {
+    const { device } = encoder;
+    const tensor = (name: typeof changed, numbers: readonly number[], dtype: "i32" | "u32" = "i32") =>
+      name === changed ? indices.cast(dtype) : device.tensor(dtype, [numbers.length], numbers);
+    const ordered = changed === "order" || changed === "offsets";
+    gatherMatmul(
+      encoder,
+      {
+        x: device.tensor("f32", [B, m, D]),
+        weight: device.tensor("f32", [span]),
+        rhsIndices: tensor("rhsIndices", choices),
+        lhsIndices: tensor("lhsIndices", byExpert),
+        starts: tensor("starts", begins, "u32"),
+        ...(ordered ? { order: tensor("order", byExpert), offsets: tensor("offsets", ends) } : {}),
+        out: output("f32", [B, m, ROWS]),
+      },
+      { rows: ROWS },
+    );
+  },
+});
 
 const attention = (tokens: number): Attack => ({
   right: [all(tokens), all(CAPACITY), all(tokens + 11)],
@@ -36,6 +77,12 @@ export const attacks: Record<string, Attack> = {
       embedding(encoder, { ids, weight: encoder.device.tensor("f32", [100, D]), out: output("f32", [B, D]) });
     },
   },
+  "gatherMatmul, experts": gathered("rhsIndices", [choices, all(EXPERTS - 1)], [...FAR, EXPERTS, 1000]),
+  "gatherMatmul, experts of many rows": gathered("rhsIndices", [choices, all(0)], [...FAR, EXPERTS, 1000], 20),
+  "gatherMatmul, rows of x": gathered("lhsIndices", [all(0), all(B - 1)], [...FAR, B, 5000]),
+  "gatherMatmul, order": gathered("order", [byExpert], [...FAR, B, 5000, 0]),
+  "gatherMatmul, offsets": gathered("offsets", [ends], [...FAR, B + 1, 5000, 3]),
+  "gatherMatmul, starts": gathered("starts", [begins, all(0, EXPERTS)], [...FAR, span, span - 1]),
   "sdpa, few queries": attention(1),
   "sdpa, many queries": attention(48),
   rope: {
