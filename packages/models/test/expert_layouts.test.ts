@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { Device, type HostTensor, readSafetensors, writeSafetensors } from "@mlxts/core";
 import { compare } from "@mlxts/core/testing";
 import { fixture, goldens } from "@mlxts/test-kit/goldens";
+import fc from "fast-check";
 import { afterAll, describe, expect, it } from "vitest";
 import { loadModel } from "../src/index.ts";
 import { qwen3NextConfig } from "../src/qwen3_next/config.ts";
@@ -253,6 +254,36 @@ describe("loadModel refuses", () => {
       change((tensors) => tensors.delete("model.language_model.layers.1.mlp.shared_expert_gate.weight")),
       new RegExp(`${at}\\.shared_expert_gate\\.weight is missing`),
     );
+  });
+
+  it("configs with fields replaced by junk, with a typed error", async () => {
+    const folder = changed(moe, () => {});
+    const { text_config, ...outer } = configOf(moe) as { text_config: Record<string, unknown> };
+    const text: Record<string, unknown> = { ...text_config, norm_topk_prob: true };
+    // Without this list the number of layers decides.
+    delete text.layer_types;
+    const junk = fc.oneof(
+      fc.constantFrom(null, 0, 1, 3, 5, -1, 1.5, 65536, 2 ** 31, 1e300, true, "4"),
+      fc.string(),
+      fc.array(fc.integer(), { maxLength: 5 }),
+      fc.dictionary(fc.string(), fc.integer(), { maxKeys: 3 }),
+    );
+    const types = fc.constantFrom("qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next", "qwen3_5");
+    await fc.assert(
+      fc.asyncProperty(fc.constantFrom(...Object.keys(text)), junk, types, async (field, value, model_type) => {
+        const own = { ...text, [field]: value };
+        const config = model_type === "qwen3_next" ? own : { ...outer, text_config: own };
+        writeFileSync(join(folder, "config.json"), JSON.stringify({ ...config, model_type }));
+        try {
+          (await loadModel(device, folder)).dispose();
+        } catch (error) {
+          const { code } = error as { code?: string };
+          if (code !== "InvalidArgument" && code !== "Safetensors") throw error;
+        }
+      }),
+      { numRuns: 200, seed: 1, interruptAfterTimeLimit: 20_000 },
+    );
+    expect(await liveBuffers(device)).toBe(0);
   });
 
   it("a stack that is truncated or has an expert too many", async () => {

@@ -6,9 +6,9 @@ import { type Ending, generate, generateBatch, type ModelPath, prefill, prefillB
 import { openOnCpu, tiny } from "./fixtures.ts";
 import { type Owner, type Sequence, type Touched, World } from "./state_world.ts";
 
-/** A model with recurrent states and one with latent caches. */
+/** Models with recurrent states, without and with experts, and one with latent caches. */
 const models = await Promise.all(
-  [tiny, unpackedCheckpoint("tiny-deepseek-v3")].map(async (folder) => (await openOnCpu(folder)).model),
+  [tiny, unpackedCheckpoint("tiny-qwen3-next"), unpackedCheckpoint("tiny-deepseek-v3")].map(async (folder) => (await openOnCpu(folder)).model),
 );
 
 const room = ({ owner, tokens }: Sequence) => owner.state.capacity - tokens.length;
