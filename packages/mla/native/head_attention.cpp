@@ -46,7 +46,10 @@ struct TokenGroup {
 
   template <typename T>
   static void load_part(const T* from, size_t columns, Left<P>* to) {
-    convert_row(from, columns, to);
+    if constexpr (std::is_same_v<T, Left<P>>)
+      memcpy(to, from, columns * sizeof(T));
+    else
+      convert_row(from, columns, to);
     if (kPerElement<P> == 2 && columns % 2) to[columns] = {};
   }
   void load_queries(const X* q, const X* q_pe) const {
