@@ -41,14 +41,38 @@ struct AttentionRows {
       pack(from + d, stride, int(columns - d), size_t(count), ptrdiff_t(kBlockKeys * stride), value_panel(d));
   }
 
+  // Whether the packed values of `count` keys are finite.
+  bool finite(int count) const {
+    vu32 largest = {};
+    for (size_t d = 0; d < columns; d += kPanelColumns) {
+      const V* panel = value_panel(d);
+      for (size_t i = 0; i < (count + kPerElement<V> - 1) / kPerElement<V> * kPanelColumns; i += kLanes) {
+        vu32 bits;
+        memcpy(&bits, panel + i, sizeof bits);
+        const vu32 first = bits & 0x7fffffff, second = kPerElement<V> == 2 ? bits << 17 >> 1 : first;
+        const vu32 larger = first > second ? first : second;
+        largest = larger > largest ? larger : largest;
+      }
+    }
+    bool all = true;
+    for (int i = 0; i < kLanes; ++i) all &= largest[i] < 0x7f800000;
+    return all;
+  }
+
   // The packed block for up to kPanelRows rows from `row` on, of which row r sees the first counts[r] keys: no fewer than
-  // the row before it. The first block that a row sees comes with `first`.
-  void attend(int row, int some, const int* counts, bool first) const {
-    if (counts[some - 1] == 0) return;
-    score(row, some, counts[some - 1]);
+  // the row before it. The first block that a row sees comes with `first`. Where rows see different keys, those that they
+  // do not see get a weight of 0 if the block's values are `finite`; else they are left out, as 0 · NaN is NaN.
+  void attend(int row, int some, const int* counts, bool first, bool finite) const {
+    const int most = counts[some - 1];
+    if (most == 0) return;
+    score(row, some, most);
     float factors[kSoftmaxRows];
     softmax_rows(scores, row, some, counts, scale, softmax, factors, weights);
-    add_values(row, some, counts, first ? nullptr : factors);
+    if (finite)
+      for (int r = 0; r < some; ++r)
+        for (int i = int(round_up(counts[r], kLanes)); i < most; i += kLanes)
+          store(weights + r * kBlockKeys + i, vf32{});
+    add_values(row, some, counts, finite ? most : counts[0], first ? nullptr : factors);
   }
 
   // A row of the result; zeros where no key was seen.
@@ -71,9 +95,9 @@ struct AttentionRows {
 
   // Multiplies the rows' sums by `factors`, if given, and adds the weighted values: the first `common` ones for all
   // rows together, those up to counts[r] for each row.
-  void add_values(int row, int some, const int* counts, const float* factors) const {
+  void add_values(int row, int some, const int* counts, int common, const float* factors) const {
     constexpr int kTogether = int(kPerElement<V>);
-    const int common = counts[0] == counts[some - 1] ? counts[0] : counts[0] / kTogether * kTogether;
+    if (common < counts[some - 1]) common -= common % kTogether;
     for (size_t d = 0; d < columns; d += kPanelColumns) {
       const V* panel = value_panel(d);
       const int vectors = vectors_of(columns - d);

@@ -1,5 +1,7 @@
 // The online softmax of query rows: block by block of keys, with a running maximum and denominator for each row.
 #pragma once
+#include <float.h>
+
 #include "matrix_dot.h"
 
 namespace mlxts {
@@ -19,13 +21,32 @@ struct Softmax {
   }
 };
 
+// 2^x for weights that are rounded to bf16: right to 18 bits. NaN stays NaN.
+MLXTS_INLINE vf32 exp2_for_dot(vf32 x) {
+#if defined(__AVX512F__)
+  x = max(splat(-200.0f), x);
+  const __m512 whole = _mm512_roundscale_ps(reinterpret_cast<__m512>(x), _MM_FROUND_TO_NEAREST_INT);
+  const vf32 r = x - reinterpret_cast<vf32>(whole);
+  vf32 p = splat(0x1.3997d4p-7f);
+  p = fma(p, r, splat(0x1.ca1440p-5f));
+  p = fma(p, r, splat(0x1.ec06dap-3f));
+  p = fma(p, r, splat(0x1.62e0dcp-1f));
+  p = fma(p, r, splat(0x1.ffffe8p-1f));
+  return reinterpret_cast<vf32>(_mm512_scalef_ps(reinterpret_cast<__m512>(p), whole));
+#else
+  return exp(x * splat(0.693147181f));
+#endif
+}
+
 // For the rows `first` … `first + rows − 1`, at most kSoftmaxRows, with scores [rows, kBlockKeys]: weights of the first
-// counts[r] scores of row r become exp(scale · score − maximum), followed by zeros up to the next whole vector, and
+// counts[r] scores of row r become exp(scale · (score − maximum)), followed by zeros up to the next whole vector, and
 // factors[r] is the factor for the row's earlier sums. Scores from counts[r] on are not used. `weights` are the scores
 // themselves, or of bf16 for products. The rows' reductions overlap.
 template <typename W>
 MLXTS_INLINE void softmax_rows(float* scores, int first, int rows, const int* counts, float scale, Softmax softmax,
                                float (&factors)[kSoftmaxRows], W* weights) {
+  constexpr bool kDot = !std::is_same_v<W, float>;
+  scale = scale < FLT_MIN ? FLT_MIN : scale;  // 0 · −∞ is no score
   const vi32 lane = lane_index();
   const vf32 low = splat(-INFINITY);
   float* maxima = softmax.maxima + first;
@@ -35,13 +56,9 @@ MLXTS_INLINE void softmax_rows(float* scores, int first, int rows, const int* co
     float* row = scores + r * kBlockKeys;
     vf32 top = low;
     int i = 0;
-    for (; i + kLanes <= counts[r]; i += kLanes) {
-      const vf32 x = load(row + i) * splat(scale);
-      top = max(top, x);
-      store(row + i, x);
-    }
+    for (; i + kLanes <= counts[r]; i += kLanes) top = max(top, load(row + i));
     if (i < counts[r]) {
-      const vf32 x = select(lane < splat_i32(counts[r] - i), load(row + i) * splat(scale), low);
+      const vf32 x = select(lane < splat_i32(counts[r] - i), load(row + i), low);
       top = max(top, x);
       store(row + i, x);
     }
@@ -49,21 +66,23 @@ MLXTS_INLINE void softmax_rows(float* scores, int first, int rows, const int* co
     const float now = largest > before ? largest : before;
     // Where the maximum is −∞, any base gives exp(−∞) = 0.
     bases[r] = now == -INFINITY ? 0 : now;
-    factors[r] = before - bases[r];
+    factors[r] = (before - bases[r]) * scale;
     maxima[r] = now;
   }
   for (int r = rows; r < kSoftmaxRows; ++r) factors[r] = 0;
   for (int r = 0; r < kSoftmaxRows; r += kLanes) store(factors + r, exp(load(factors + r)));
+  const vf32 factor = splat(kDot ? scale * 1.44269504f : scale);
   for (int r = 0; r < rows; ++r) {
     const float* row = scores + r * kBlockKeys;
     vf32 sum = {};
     for (int i = 0; i < counts[r]; i += kLanes) {
-      const vf32 weight = exp(load(row + i) - splat(bases[r]));
+      const vf32 x = (load(row + i) - splat(bases[r])) * factor;
+      const vf32 weight = kDot ? exp2_for_dot(x) : exp(x);
       sum = sum + weight;
-      if constexpr (std::is_same_v<W, float>)
-        store(weights + r * kBlockKeys + i, weight);
-      else
+      if constexpr (kDot)
         store_for_dot(weights + r * kBlockKeys + i, weight);
+      else
+        store(weights + r * kBlockKeys + i, weight);
     }
     denominators[r] = denominators[r] * factors[r] + reduce_add(sum);
   }

@@ -96,16 +96,20 @@ struct TokenGroup {
     rows.pack_values(values + at * p.v, stride * p.v, count);
   }
 
-  // The block of keys from `key` on, for all tokens.
-  void attend(size_t key) const {
+  // How many keys of the block from `key` on a row sees.
+  int seen(size_t key, int row) const {
+    const size_t visible = visible_rows(p, length, first + row);
+    return int(visible <= key ? 0 : visible - key < kBlockKeys ? visible - key : kBlockKeys);
+  }
+
+  // The block of `count` keys from `key` on, for all tokens.
+  void attend(size_t key, int count) const {
+    const bool finite = seen(key, 0) >= count || rows.finite(count);
     for (int row = 0; row < rows.rows; row += kPanelRows) {
       const int some = rows.rows - row < kPanelRows ? rows.rows - row : kPanelRows;
       int counts[kPanelRows];
-      for (int r = 0; r < some; ++r) {
-        const size_t seen = visible_rows(p, length, first + row + r);
-        counts[r] = int(seen <= key ? 0 : seen - key < kBlockKeys ? seen - key : kBlockKeys);
-      }
-      rows.attend(row, some, counts, key == 0);
+      for (int r = 0; r < some; ++r) counts[r] = seen(key, row + r);
+      rows.attend(row, some, counts, key == 0, finite);
     }
   }
 
@@ -140,11 +144,11 @@ int32_t head_attention(const Launch& l) {
     tokens.load_queries(l.buffer<const X>(HEAD_ATTENTION_Q), l.buffer<const X>(HEAD_ATTENTION_Q_PE));
     const size_t end = seen < last ? seen : last;
     for (size_t key = p.firstRow; key < end; key += kBlockKeys) {
+      const int count = int(end - key < kBlockKeys ? end - key : kBlockKeys);
       tokens.pack_block(l.buffer<const typename Group::E>(HEAD_ATTENTION_KEYS),
                         l.buffer<const typename Group::E>(HEAD_ATTENTION_VALUES),
-                        l.buffer<const C>(HEAD_ATTENTION_K_PE_CACHE), key,
-                        int(end - key < kBlockKeys ? end - key : kBlockKeys));
-      tokens.attend(key);
+                        l.buffer<const C>(HEAD_ATTENTION_K_PE_CACHE), key, count);
+      tokens.attend(key, count);
     }
     void* out = l.buffer<void>(HEAD_ATTENTION_OUT);
     if (seen > last)

@@ -39,7 +39,7 @@ interface Sizes {
 const padded = (columns: number) => Math.ceil(columns / PANEL.panelColumns) * PANEL.panelColumns;
 /** Tokens of a CPU's threadgroup: enough to repay packing, few enough for the cache. Bits depend on it: on `tokens` alone. */
 const tokensOnCpu = (tokens: number) =>
-  Math.ceil(Math.ceil(tokens / Math.ceil(tokens / 252)) / PANEL.panelRows) * PANEL.panelRows;
+  Math.ceil(Math.ceil(tokens / Math.ceil(tokens / 258)) / PANEL.panelRows) * PANEL.panelRows;
 
 /**
  * Tokens of `blockHeads` heads, from `firstHead` on, against the keys and values of `rows` rows of the cache, from `firstRow`

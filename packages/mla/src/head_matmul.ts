@@ -48,9 +48,9 @@ interface Sizes {
 }
 
 /** Rows of a CPU's threadgroup: as many as fit the scratch, fewer when that leaves too few threadgroups for many threads. */
-function rowsOnCpu({ tokens, heads, n }: Sizes): number {
-  const others = heads * Math.ceil(n / PANEL.groupColumns);
-  const blocks = Math.max(Math.ceil(tokens / 504), Math.min(Math.ceil(tokens / 48), Math.ceil(64 / others)));
+function rowsOnCpu({ batch, tokens, heads, n }: Sizes): number {
+  const others = batch * heads * Math.ceil(n / PANEL.groupColumns);
+  const blocks = Math.max(Math.ceil(tokens / 516), Math.min(Math.ceil(tokens / 48), Math.ceil(32 / others)));
   return Math.ceil(Math.ceil(tokens / blocks) / PANEL.panelRows) * PANEL.panelRows;
 }
 

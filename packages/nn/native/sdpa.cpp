@@ -63,13 +63,14 @@ struct RowGroup {
     rows.pack_values(values, dim, count);
   }
 
-  // The block of keys from `key` on, for all rows.
-  void attend(size_t key) const {
+  // The block of `count` keys from `key` on, for all rows.
+  void attend(size_t key, int count) const {
+    const bool finite = seen(key, 0) >= count || rows.finite(count);
     for (int row = 0; row < rows.rows; row += kPanelRows) {
       const int some = rows.rows - row < kPanelRows ? rows.rows - row : kPanelRows;
       int counts[kPanelRows];
       for (int r = 0; r < some; ++r) counts[r] = seen(key, row + r);
-      rows.attend(row, some, counts, key == 0);
+      rows.attend(row, some, counts, key == 0, finite);
     }
   }
 };
@@ -97,7 +98,7 @@ int32_t sdpa(const Launch& l) {
     for (size_t key = 0; key < end; key += kBlockKeys) {
       const int block = int(end - key < kBlockKeys ? end - key : kBlockKeys);
       group_rows.pack_block(keys + key * p.dim, values + key * p.dim, block);
-      group_rows.attend(key);
+      group_rows.attend(key, block);
     }
     for (int row = 0; row < count; ++row)
       group_rows.rows.store_row(row, end == 0, l.buffer<X>(SDPA_OUT) + queries.address(first + row));

@@ -25,10 +25,10 @@ MLXTS_INLINE void prefetch(const C* from, intptr_t ahead) {
     __builtin_prefetch(reinterpret_cast<const char*>(from) + ahead + line);
 }
 
-// scores[i][j] = queries[i] · keys[j] for kQueries × kKeys rows.
+// scores[i][j] = scale · queries[i] · keys[j] for kQueries × kKeys rows.
 template <typename C>
 MLXTS_INLINE void dot_tile(const float* const (&queries)[kQueries], const C* const (&keys)[kKeys], size_t dim,
-                           intptr_t ahead, float (&scores)[kLanes]) {
+                           intptr_t ahead, float scale, float (&scores)[kLanes]) {
   vf32 sum[kLanes];
   MLXTS_UNROLL
   for (int i = 0; i < kLanes; ++i) sum[i] = vf32{};
@@ -53,7 +53,7 @@ MLXTS_INLINE void dot_tile(const float* const (&queries)[kQueries], const C* con
       load_two(from, a, b);
     });
   if (d < dim) step(d, [&](const C* from, vf32& a, vf32& b) { load_two_partial(from, int(dim - d), a, b); });
-  store(scores, reduce_add_all(sum));
+  store(scores, reduce_add_all(sum) * splat(scale));
 }
 
 // sums[i] = factors[i] · sums[i] + Σ_t weights[i][t] · values[t] over `count` rows of values, for Q queries and 2·W vectors
@@ -104,10 +104,10 @@ __attribute__((noinline)) void add_block(const float* weights, const C* values, 
   if (d < dim) add_values<C, Q, 1>(weights, values + d, dim, count, int(dim - d), ahead, factors, sums + d, sum_stride);
 }
 
-// scores [rows, kBlockKeys] of all queries with `count` keys. Tiles at the ends repeat the last key or query.
+// Scaled scores [rows, kBlockKeys] of all queries with `count` keys. Tiles at the ends repeat the last key or query.
 template <typename C>
 __attribute__((noinline)) void score_block(const float* queries, size_t width, int rows, const C* keys, size_t dim,
-                                           int count, intptr_t ahead, float* scores) {
+                                           int count, intptr_t ahead, float scale, float* scores) {
   for (int t = 0; t < count; t += kKeys) {
     const C* k[kKeys];
     for (int j = 0; j < kKeys; ++j) k[j] = keys + (t + j < count ? t + j : count - 1) * dim;
@@ -115,7 +115,7 @@ __attribute__((noinline)) void score_block(const float* queries, size_t width, i
       const float* q[kQueries];
       for (int i = 0; i < kQueries; ++i) q[i] = queries + (row + i < rows ? row + i : rows - 1) * width;
       float tile[kLanes];
-      dot_tile(q, k, dim, ahead, tile);
+      dot_tile(q, k, dim, ahead, scale, tile);
       for (int i = 0; i < kQueries && row + i < rows; ++i)
         memcpy(scores + (row + i) * kBlockKeys + t, tile + i * kKeys, kKeys * sizeof(float));
     }
@@ -146,14 +146,15 @@ struct Piece {
     const int count = int(end - key < kBlockKeys ? end - key : kBlockKeys);
     const intptr_t to_values = reinterpret_cast<const char*>(values) - reinterpret_cast<const char*>(keys);
     const intptr_t to_keys = intptr_t(kBlockKeys * p.dim * sizeof(C)) - to_values;
-    score_block(scratch.queries, p.width, rows(), keys + key * p.dim, p.dim, count, to_values, scratch.scores);
+    score_block(scratch.queries, p.width, rows(), keys + key * p.dim, p.dim, count, to_values, p.scale,
+                scratch.scores);
     for (int row = 0, some; row < rows(); row += some) {
       some = rows() - row >= kQueries ? kQueries : 1;
       int counts[kQueries];
       float factors[kSoftmaxRows];
       for (int r = 0; r < some; ++r) counts[r] = seen(key, count, row + r);
       float* scores = scratch.scores + row * kBlockKeys;
-      softmax_rows(scores, row, some, counts, p.scale, softmax(), factors, scores);
+      softmax_rows(scores, row, some, counts, 1.0f, softmax(), factors, scores);
       add_rows(values + key * p.dim, row, some, counts, to_keys, factors);
     }
   }
