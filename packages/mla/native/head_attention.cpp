@@ -56,6 +56,10 @@ struct TokenGroup {
     for (int row = 0; row < rows.rows; ++row) {
       const size_t at = query_row(p, sequence, first + row, head);
       Left<P>* to = rows.queries + row * rows.queryStride;
+      // Rows of a head lie too far apart for the hardware to fetch the next ones.
+      const size_t ahead = query_row(p, sequence, first + (row + 8 < rows.rows ? row + 8 : row), head);
+      prefetch_rows(q + ahead * p.qDim, 0, 1, p.nope * sizeof(X));
+      prefetch_rows(q_pe + ahead * p.rope, 0, 1, p.rope * sizeof(X));
       load_part(q + at * p.qDim, p.nope, to);
       load_part(q_pe + at * p.rope, p.rope, to + depth(p.nope) * kPerElement<P>);
     }

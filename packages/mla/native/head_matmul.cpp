@@ -91,6 +91,17 @@ void multiply(const X* x, size_t stride, int rows, const Piece& piece, const P* 
   }
 }
 
+// Rounds a row of sums to `out`. What is made of bf16 for further products of bf16 may lose subnormal numbers.
+template <typename X, typename O>
+void store_row(const float* sums, size_t columns, O* out) {
+  if constexpr (kHasBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<O, bf16>)
+    for_lanes(
+        columns, [&](size_t i) { store_for_dot(out + i, load(sums + i)); },
+        [&](size_t i, int n) { store_partial(out + i, load_partial(sums + i, n), n); });
+  else
+    convert_row(sums, columns, out);
+}
+
 template <typename X, typename W, typename O>
 void head_matmul(const Launch& l) {
   const auto& p = l.args<HeadMatmulParams>();
@@ -115,7 +126,7 @@ void head_matmul(const Launch& l) {
     }
     O* out = l.buffer<O>(HEAD_MATMUL_OUT) + n0;
     for (int m = 0; m < rows; ++m)
-      convert_row(scratch.sums + m * kGroupColumns, columns, out + head_out(p, sequence * p.tokens + m0 + m, head));
+      store_row<X>(scratch.sums + m * kGroupColumns, columns, out + head_out(p, sequence * p.tokens + m0 + m, head));
   }
 }
 
