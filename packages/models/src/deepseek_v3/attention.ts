@@ -1,7 +1,7 @@
-import type { CommandEncoder, FloatDtype, Tensor } from "@mlxts/core";
+import { type CommandEncoder, type FloatDtype, type Tensor, unsupported } from "@mlxts/core";
 import { mlaPrefill, ropeYarn } from "@mlxts/mla";
 import { rmsNorm } from "@mlxts/norms";
-import { dequantize } from "@mlxts/quant4";
+import type { Quantized } from "@mlxts/quant4";
 import { columns } from "../copy.ts";
 import type { Tokens } from "../pass.ts";
 import type { ModelState } from "../state.ts";
@@ -20,6 +20,10 @@ export type LatentPath = (typeof LATENT_PATHS)[number];
 /** Of the norms of latents and of compressed queries, whatever the config says of the others. */
 const LATENT_EPS = 1e-6;
 
+type Stored = Tensor | Quantized;
+/** What makes keys and values of a latent: `kv_b_proj`, or mlx-lm's matrices of each head, those of keys transposed. */
+type KvUp = { kvB: Stored } | { embedQ: Stored; unembedOut: Stored };
+
 export interface AttentionLayer {
   /** Queries from the hidden state, or from compressed queries. */
   q: Matrix;
@@ -29,41 +33,22 @@ export interface AttentionLayer {
   kvDown: Matrix;
   kvNorm: Tensor;
   /** Keys and values of a latent. */
-  kvUp: Tensor;
+  kvUp: KvUp;
   out: Matrix;
 }
 
-type Stored = Pick<Matrix, "quantized" | "dense">;
-
-/** The numbers of a matrix or a stack. */
-async function numbersOf({ quantized, dense }: Stored): Promise<Float64Array> {
-  if (!quantized) return await (dense as Tensor).readNumbers();
-  using encoder = quantized.weight.device.encoder();
-  const decoded = dequantize(encoder, { q: quantized }, { outDtype: "f32" });
-  await encoder.commit();
-  const numbers = await decoded.readNumbers();
-  decoded.dispose();
-  return numbers;
-}
-
-/** `kv_b_proj` [heads · (nope + v), rank]; decoded where it is quantized, or put together from mlx-lm's `embed_q` and `unembed_out`. */
-async function bindKvUp(w: Weights, { heads, nope, v, rank }: DeepseekConfig["attention"]): Promise<Tensor> {
-  const rows = nope + v;
-  const shape = [heads * rows, rank];
-  const whole = (numbers: Float64Array) => w.own(w.checkpoint.device.tensor("f32", shape, numbers));
-  if (!w.has("embed_q.weight")) {
-    const kvB = await w.matrix("kv_b_proj", heads * rows, rank);
-    return kvB.dense ?? whole(await numbersOf(kvB));
-  }
-  const keys = await numbersOf(w.stack("embed_q", heads, rank, nope));
-  const values = await numbersOf(w.stack("unembed_out", heads, v, rank));
-  const kvB = new Float64Array(heads * rows * rank);
-  for (let head = 0; head < heads; head++) {
-    for (let i = 0; i < nope; i++)
-      for (let c = 0; c < rank; c++) kvB[(head * rows + i) * rank + c] = keys[(head * rank + c) * nope + i] as number;
-    kvB.set(values.subarray(head * v * rank, (head + 1) * v * rank), (head * rows + nope) * rank);
-  }
-  return whole(kvB);
+/** Keys and values of a latent as they are stored: one matrix, or those of mlx-lm for each head. */
+async function bindKvUp(w: Weights, { heads, nope, v, rank }: DeepseekConfig["attention"]): Promise<KvUp> {
+  const stored = (name: string, { quantized, dense }: Pick<Matrix, "quantized" | "dense">): Stored => {
+    if (quantized?.bits === 2) throw unsupported("loadModel", `a width of 2 bits (${name})`, "bits 4 and 8 are");
+    return quantized ?? (dense as Tensor);
+  };
+  if (!w.has("embed_q.weight"))
+    return { kvB: stored("kv_b_proj", await w.matrix("kv_b_proj", heads * (nope + v), rank)) };
+  return {
+    embedQ: stored("embed_q", w.stack("embed_q", heads, rank, nope)),
+    unembedOut: stored("unembed_out", w.stack("unembed_out", heads, v, rank)),
+  };
 }
 
 export async function bindAttention(w: Weights, { hiddenSize, attention }: DeepseekConfig): Promise<AttentionLayer> {
@@ -147,7 +132,7 @@ export function encodeAttention(
         qPe: part(qPe, heads, rope),
         latent: part(latent, rank),
         kPe: part(kPe, rope),
-        kvB: layer.kvUp,
+        ...layer.kvUp,
         lengths: own(tokens.lengths),
         latentCache: own(state.tensor(`latent.${index}`)),
         kPeCache: own(state.tensor(`rope_key.${index}`)),
