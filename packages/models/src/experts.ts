@@ -1,6 +1,7 @@
 import type { CommandEncoder, Tensor } from "@mlxts/core";
 import { moeCombine, moeOrder, moeRoute } from "@mlxts/moe";
 import { swiglu } from "@mlxts/nn";
+import { ResidentExperts } from "./resident_experts.ts";
 import { gatherLinear, linear, type Matrix, type MatrixStack, type Weights } from "./weights.ts";
 
 /** The sizes and rules of a block of experts. */
@@ -39,6 +40,7 @@ export interface MoeBlock {
   router: Matrix;
   bias: Tensor | undefined;
   experts: Mlp<MatrixStack>;
+  resident: ResidentExperts;
   shared: Mlp | undefined;
   sharedGate: Matrix | undefined;
 }
@@ -95,43 +97,54 @@ async function bindExperts(w: Weights, { experts, width, hiddenSize }: MoeSpec):
 
 /** Binds the block whose module `w` is at. */
 export async function bindMoe(w: Weights, spec: MoeSpec): Promise<MoeBlock> {
-  const { hiddenSize, experts, bias, shared } = spec;
+  const { hiddenSize, experts, topK, bias, shared } = spec;
+  const stacks = await bindExperts(w, spec);
   return {
     spec,
     router: await w.matrix("gate", experts, hiddenSize),
     bias: bias === undefined ? undefined : await w.f32(bias, [experts]),
-    experts: await bindExperts(w, spec),
+    experts: stacks,
+    resident: new ResidentExperts([stacks.gate, stacks.up, stacks.down], experts, topK),
     shared: shared && (await bindMlp(w.at(shared.name), shared.width, hiddenSize)),
     sharedGate: shared?.gate === undefined ? undefined : await w.matrix(shared.gate, 1, hiddenSize),
   };
 }
 
+/** What the chosen experts give for x [T, hidden]: [T, topK, hidden]. */
+function encodeExperts(encoder: CommandEncoder, { spec, experts }: MoeBlock, x: Tensor, indices: Tensor): Tensor {
+  const { hiddenSize, topK } = spec;
+  const tokens = x.shape[0] as number;
+  const chosen = {
+    rhsIndices: indices,
+    ...(indices.size >= ORDERED_PAIRS && moeOrder(encoder, { indices }, { experts: spec.experts })),
+  };
+  const alone = x.reshape([tokens, 1, 1, hiddenSize]);
+  const gate = gatherLinear(encoder, alone, experts.gate, chosen);
+  const up = gatherLinear(encoder, alone, experts.up, chosen);
+  const y = gatherLinear(encoder, swiglu(encoder, { gate, up }), experts.down, chosen);
+  return y.reshape([tokens, topK, hiddenSize]);
+}
+
 /** Adds to `residual` [T, hidden], in place, what the experts give for x [T, hidden]. */
 export function encodeMoe(encoder: CommandEncoder, block: MoeBlock, x: Tensor, residual: Tensor): void {
-  const { spec, router, bias, experts, shared, sharedGate } = block;
-  const { hiddenSize, topK, score, groups, topGroups, groupScore, normalize, scale } = spec;
-  const tokens = x.shape[0] as number;
+  const { spec, router, bias, shared, sharedGate } = block;
+  const { topK, score, groups, topGroups, groupScore, normalize, scale } = spec;
   const logits = linear(encoder, x, router, "f32");
   const { indices, weights } = moeRoute(
     encoder,
     { logits, bias },
     { score, topK, groups, topGroups, groupScore, normalize, scale },
   );
-  const pairs = tokens * topK;
-  const chosen = {
-    rhsIndices: indices,
-    ...(pairs >= ORDERED_PAIRS && moeOrder(encoder, { indices }, { experts: spec.experts })),
-  };
-  const alone = x.reshape([tokens, 1, 1, hiddenSize]);
-  const gate = gatherLinear(encoder, alone, experts.gate, chosen);
-  const up = gatherLinear(encoder, alone, experts.up, chosen);
-  const y = gatherLinear(encoder, swiglu(encoder, { gate, up }), experts.down, chosen);
-  moeCombine(encoder, {
-    y: y.reshape([tokens, topK, hiddenSize]),
-    weights,
-    shared: shared && encodeMlp(encoder, shared, x),
-    sharedGate: sharedGate && linear(encoder, x, sharedGate),
-    residual,
-    out: residual,
+  block.resident.encode(encoder, indices, () => {
+    const ofAll = shared && encodeMlp(encoder, shared, x);
+    const y = encodeExperts(encoder, block, x, indices);
+    moeCombine(encoder, {
+      y,
+      weights,
+      shared: ofAll,
+      sharedGate: sharedGate && linear(encoder, x, sharedGate),
+      residual,
+      out: residual,
+    });
   });
 }

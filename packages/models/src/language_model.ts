@@ -9,6 +9,7 @@ import {
 } from "@mlxts/core";
 import type { GenerationDefaults } from "./generation_config.ts";
 import type { EncodeOptions, Tokens } from "./pass.ts";
+import { limitExperts, type ResidentExperts } from "./resident_experts.ts";
 import { ModelState } from "./state.ts";
 import { checkStateOptions, type StateOptions, type StateSizes, type StateSpec } from "./state_options.ts";
 import type { Weights } from "./weights.ts";
@@ -70,6 +71,16 @@ export abstract class LanguageModel<Path extends string = string> {
     this.stopTokens = stopTokens;
     this.generationDefaults = generationDefaults;
     this.activationDtype = activationDtype;
+  }
+
+  /** @internal The experts of each layer that has some. */
+  protected get residentExperts(): readonly ResidentExperts[] {
+    return [];
+  }
+
+  /** @internal Lets all experts together take so many bytes of memory. */
+  limitExperts(op: string, bytes: number): void {
+    for (const ages of limitExperts(op, this.device, this.residentExperts, bytes)) this.weights.own(ages);
   }
 
   /** Weights as loaded, in bytes. */

@@ -20,6 +20,13 @@ import { Weights } from "./weights.ts";
 export interface LoadOptions {
   /** Dtype of activations. Default f32 on the CPU, bf16 on a GPU. */
   activationDtype?: FloatDtype;
+  /**
+   * How many bytes of memory the experts of all layers may take, for a model that is larger than memory. On the CPU only. A
+   * layer keeps its most recently used experts; others are read from the checkpoint when a token needs them, and while a
+   * pass over many tokens computes a layer, all experts that it needs are in memory. Results do not change.
+   * Default: the system decides.
+   */
+  expertMemory?: number;
   /** Cancels the loading between two tensors; nothing stays open. */
   signal?: AbortSignal;
 }
@@ -34,8 +41,8 @@ export async function loadModel(device: Device, directory: string, options: Load
   const op = "loadModel";
   checkDevice(op, device);
   checkDirectory(op, directory, "config.json");
-  checkOptionNames<LoadOptions>(op, options, { activationDtype: true, signal: true });
-  const { signal } = options;
+  checkOptionNames<LoadOptions>(op, options, { activationDtype: true, expertMemory: true, signal: true });
+  const { expertMemory, signal } = options;
   checkSignal(op, signal);
   const json = readJson(join(directory, "config.json"));
   const activationDtype: FloatDtype = options.activationDtype ?? (device.gpu ? "bf16" : "f32");
@@ -48,7 +55,9 @@ export async function loadModel(device: Device, directory: string, options: Load
   const settings = { stopTokens, activationDtype, generationDefaults: generationDefaults(generation) };
   const weights = new Weights(openCheckpoint(device, directory), quantization, signal);
   try {
-    return await family.load(weights, config, settings);
+    const model = await family.load(weights, config, settings);
+    if (expertMemory !== undefined) model.limitExperts(op, expertMemory);
+    return model;
   } catch (error) {
     weights.dispose();
     throw error;

@@ -126,6 +126,11 @@ export class Qwen3_5 extends LanguageModel<DeltaPath> {
     return { experts: { count: moe.experts, perToken: moe.topK, layers, shared: moe.shared !== undefined } };
   }
 
+  /** @internal */
+  protected override get residentExperts() {
+    return this.network.layers.flatMap(({ mlp }) => ("router" in mlp ? [mlp.resident] : []));
+  }
+
   /** Whole chunks of the delta rule, at least as many tokens as the convolution looks back. */
   get snapshotUnit(): number {
     return CHUNK * Math.ceil((this.config.delta.kernelSize - 1) / CHUNK);

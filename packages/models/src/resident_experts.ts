@@ -1,0 +1,100 @@
+// Experts of a checkpoint that is larger than memory: a bounded number of each layer stays in memory, the others are read
+// from the mapped file when a token needs them.
+import { type CommandEncoder, type Device, type Tensor, wrongKind, wrongValue } from "@mlxts/core";
+import { moeKeep, moePages } from "@mlxts/moe";
+import type { MatrixStack } from "./weights.ts";
+
+/** A tensor of the experts' matrices, as `moePages` takes it. */
+interface Pages {
+  stack: Tensor;
+  starts: Tensor | undefined;
+  elements: number | undefined;
+}
+
+const pagesOf = ({ rows, cols, dense, starts, quantized }: MatrixStack): Pages[] =>
+  quantized
+    ? [quantized.weight, quantized.scales, quantized.biases]
+        .filter((stack) => stack !== undefined)
+        .map((stack) => ({ stack, starts: undefined, elements: undefined }))
+    : [{ stack: dense as Tensor, starts, elements: starts && rows * cols }];
+
+const bytesOf = ({ stack, elements }: Pages, experts: number): number =>
+  elements === undefined ? stack.byteLength / experts : (stack.byteLength / stack.size) * elements;
+
+/** The experts of one layer. All stay in memory, as far as the system lets them, until there is a limit. */
+export class ResidentExperts {
+  /** How many each token goes to. */
+  readonly perToken: number;
+  /** Bytes of an expert. */
+  readonly bytes: number;
+  private readonly experts: number;
+  private readonly pages: readonly Pages[];
+  private limit: { keep: number; ages: Tensor } | undefined;
+
+  constructor(stacks: readonly MatrixStack[], experts: number, perToken: number) {
+    this.experts = experts;
+    this.perToken = perToken;
+    this.pages = stacks.flatMap(pagesOf);
+    this.bytes = this.pages.reduce((sum, pages) => sum + bytesOf(pages, experts), 0);
+  }
+
+  /** From now on at most `keep` experts stay in memory. Returns the tensor that counts their use. */
+  keep(device: Device, keep: number): Tensor {
+    const ages = device.tensor("u32", [this.experts]);
+    this.limit = { keep: Math.min(keep, this.experts), ages };
+    return ages;
+  }
+
+  /**
+   * Records `products`, which read the experts `indices`: these are fetched before, and the least recently used ones that
+   * are too many are evicted, while the others are read. Of more choices than experts stay, only after the products, since
+   * some of the chosen go, too.
+   */
+  encode(encoder: CommandEncoder, indices: Tensor, products: () => void): void {
+    if (!this.limit) {
+      products();
+      return;
+    }
+    const { keep, ages } = this.limit;
+    const { chosen, evicted } = moeKeep(encoder, { indices, ages, aged: ages }, { keep });
+    this.advise(encoder, chosen, "fetch");
+    const few = indices.size <= keep;
+    if (few) this.advise(encoder, evicted, "evict");
+    products();
+    if (!few) this.advise(encoder, evicted, "evict");
+  }
+
+  private advise(encoder: CommandEncoder, chosen: Tensor, advice: "fetch" | "evict"): void {
+    for (const { stack, starts, elements } of this.pages)
+      moePages(encoder, { stack, starts, chosen }, { advice, elements });
+  }
+}
+
+/**
+ * Lets the experts of all layers together take so many bytes of memory.
+ * @throws TypeError or RangeError `InvalidArgument` for a GPU, for a model without experts, and for fewer bytes than one
+ *   token needs
+ */
+export function limitExperts(
+  op: string,
+  device: Device,
+  layers: readonly ResidentExperts[],
+  expertMemory: number,
+): Tensor[] {
+  if (typeof expertMemory !== "number") throw wrongKind(op, "expertMemory", "be a number of bytes", expertMemory);
+  if (device.gpu)
+    throw wrongValue(
+      op,
+      "expertMemory",
+      "be left out on a GPU, whose driver keeps whole weights in memory",
+      expertMemory,
+    );
+  if (layers.length === 0)
+    throw wrongValue(op, "expertMemory", "be left out for a model without experts", expertMemory);
+  const ofEach = layers.reduce((sum, { bytes }) => sum + bytes, 0);
+  const least = layers.reduce((sum, { bytes, perToken }) => sum + bytes * perToken, 0);
+  if (!(expertMemory >= least))
+    throw wrongValue(op, "expertMemory", `be at least ${least}, what one token needs`, expertMemory);
+  const keep = Math.floor(expertMemory / ofEach);
+  return layers.map((layer) => layer.keep(device, keep));
+}
