@@ -14,14 +14,19 @@ export const logits = command({
     out: required(path("<file>", "a .safetensors file to be written; an older one is replaced")),
     force: flag("replace even a file of the checkpoint"),
     activationDtype: choice("<dtype>", "dtype of activations", ["f32", "f16", "bf16"], "f32"),
+    expertMemory: integer("<bytes>", "memory that experts may take, for a model that is larger than memory", { min: 1 }),
     path: choice("<path>", "how the prompt is computed, where the model has a choice", MODEL_PATHS),
   },
-  async run({ checkpoint, ids, every, out, force, activationDtype, path }, signal) {
+  async run({ checkpoint, ids, every, out, force, activationDtype, expertMemory, path }, signal) {
     if (every !== undefined && every > ids.length)
       throw new UsageError("logits", "--every", `be at most the number of ids, ${ids.length}`, String(every));
     const target = outputFile("logits", "--out", out, { inputs: [checkpoint], force });
     using device = Device.open();
-    using model = await loadModel(device, checkpoint, { activationDtype, signal });
+    using model = await loadModel(device, checkpoint, {
+      activationDtype,
+      ...(expertMemory !== undefined && { expertMemory }),
+      signal,
+    });
     const positions =
       every === undefined ? [ids.length - 1] : ids.map((_, i) => i).filter((i) => (i + 1) % every === 0);
     using state = model.newState({ capacity: Math.min(model.contextLength, Math.max(1, ids.length)) });

@@ -44,6 +44,16 @@ describe.skipIf(gpu)("a limit of the experts' memory", () => {
     expect(await results(original, bytes)).toEqual(await results(original));
   });
 
+  it("changes no bit of DeepSeek-V3", async () => {
+    const folder = unpackedCheckpoint("tiny-deepseek-v3");
+    const least = await loadModel(device, folder, { expertMemory: 1 }).then(
+      () => 0,
+      (error: Error) => Number(/at least (\d+)/.exec(error.message)?.[1]),
+    );
+    expect(least).toBeGreaterThan(0);
+    expect(await results(folder, least)).toEqual(await results(folder));
+  });
+
   it.each([
     [LEAST - 1, `loadModel: \`expertMemory\` must be at least ${LEAST}, what one token needs, got ${LEAST - 1}`],
     [Number.NaN, `loadModel: \`expertMemory\` must be at least ${LEAST}, what one token needs, got NaN`],

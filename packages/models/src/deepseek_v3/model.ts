@@ -109,6 +109,11 @@ export class DeepseekV3 extends LanguageModel<LatentPath> {
   }
 
   /** @internal */
+  protected override get residentExperts() {
+    return this.network.layers.flatMap(({ experts }) => (experts ? [experts.resident] : []));
+  }
+
+  /** @internal */
   protected stateTensors(sizes: StateSizes): StateSpec[] {
     const { config, activationDtype } = this;
     return config.layers.flatMap((_, index) => attentionState(index, config, { ...sizes, activationDtype }));
