@@ -51,27 +51,34 @@ struct GatheredPairs {
   }
 };
 
-// Places in `order`, one after the other, of pairs that have chosen one matrix.
+// Rows, one after the other, that one matrix multiplies: the places first … first + count − 1.
 struct GatheredRows {
   Count matrix, first, count;
 };
 
-// The pairs in the order of the matrices that they have chosen: those of matrix e are order[offsets[e]] …
-// order[offsets[e + 1] − 1], ascending.
+// A row of x, counted over all its matrices, and the row of the output that it becomes.
+struct GatheredRow {
+  Count x, out;
+};
+
+// The rows of all products, matrix by matrix: the pairs that have chosen matrix e are order[offsets[e]] …
+// order[offsets[e + 1] − 1], ascending, with one row each. Without an order, pair after pair, with p.m rows each.
 template <typename P>
 struct GatheredOrder {
   GatheredPairs<P> pairs;
   Indices order, offsets;
 
-  // As GatheredPairs::right. Every place then has a pair of its own.
+  // As GatheredPairs::right. Every place then has a row of its own.
   MLXTS_FUNC bool right(FaultSearch search, GatherFaults codes) const {
-    return pairs.right(search, codes) && offsets_right(search, codes.offsets) && order_right(search, codes.order);
+    return pairs.right(search, codes) &&
+           (!order || (offsets_right(search, codes.offsets) && order_right(search, codes.order)));
   }
 
-  // The rows of a slot, `most` of them at most; there may be none. Matrix e has the slots from
+  // The rows of a slot, `most` of them at most; there may be none. In an order, matrix e has the slots from
   // floor(offsets[e] / most) + e on: that is ascending, leaves room for all rows of each matrix, and is known before
   // anybody has counted them.
   MLXTS_FUNC GatheredRows rows(Count slot, Count most) const {
+    if (!order) return rows_of_pair(slot, most);
     Count matrix = 0;
     for (Count end = pairs.p.matrices; end - matrix > 1;) {
       const Count middle = (matrix + end) / 2;
@@ -86,13 +93,29 @@ struct GatheredOrder {
     return {matrix, first, end - first < most ? end - first : most};
   }
 
-  // The pair at a place, 0 … pairs − 1.
+  // The row at a place.
+  MLXTS_FUNC GatheredRow row(Count place) const {
+    if (order) {
+      const Count own = pair(place);
+      return {pairs.left(own), own};
+    }
+    const Count m = pairs.p.m;
+    return {pairs.left(place / m) * m + place % m, place};
+  }
+
+  // The pair at a place of the order, 0 … pairs − 1.
   MLXTS_FUNC Count pair(Count place) const {
     const uint32_t pair = uint32_t(order.read(place));
     return pair < pairs.p.pairs ? pair : pairs.p.pairs - 1;
   }
 
  private:
+  MLXTS_FUNC GatheredRows rows_of_pair(Count slot, Count most) const {
+    const Count m = pairs.p.m, slots = (m + most - 1) / most;
+    const Count own = slot / slots, first = slot % slots * most;
+    return {pairs.matrix(own), own * m + first, m - first < most ? m - first : most};
+  }
+
   // Where the rows of a matrix begin, 0 … pairs.
   MLXTS_FUNC Count offset(Count matrix) const {
     const uint32_t offset = uint32_t(offsets.read(matrix));

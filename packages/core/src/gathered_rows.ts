@@ -15,6 +15,8 @@ const MOST = 0x7fffffff;
 /** Params of kernels of gathered products. */
 export const GATHERED_PARAMS = {
   pairs: "u32",
+  /** Rows of a matrix of x. */
+  m: "u32",
   /** Of the stack, and of x. */
   matrices: "u32",
   lefts: "u32",
@@ -95,18 +97,18 @@ export function gatheredProducts(context: Seen, matrices: number): Gathered {
   const lead = broadcastShape(left, right);
   const pairs = lead.reduce((a, b) => a * b, 1);
   const lefts = stack.reduce((a, b) => a * b, 1);
-  if (pairs > MOST) fail("rhsIndices", "choose for at most 2³¹ − 1 pairs", pairs);
-  if (lefts > MOST) fail("x", "have at most 2³¹ − 1 matrices", lefts);
+  if (pairs * m > MOST) fail("rhsIndices", "choose for at most 2³¹ − 1 rows of `x`", pairs * m);
+  if (lefts * m > MOST) fail("x", "have at most 2³¹ − 1 rows", lefts * m);
   if (!order !== !offsets)
     fail(order ? "offsets" : "order", `be given with \`${order ? "order" : "offsets"}\``, undefined);
   if (order && m !== 1) fail("x", "have one row to a matrix (M = 1) with `order`", shape);
   if (order && matrices > MOST_ORDERED) fail("order", `be given for at most ${MOST_ORDERED} matrices`, matrices);
-  return { pairs, m, lead, params: paramsOf(axes, { pairs, matrices, lefts }, rhsIndices as Tensor, lhsIndices) };
+  return { pairs, m, lead, params: paramsOf(axes, { pairs, m, matrices, lefts }, rhsIndices as Tensor, lhsIndices) };
 }
 
 function paramsOf(
   axes: readonly BatchAxis[],
-  counts: Pick<Params, "pairs" | "matrices" | "lefts">,
+  counts: Pick<Params, "pairs" | "m" | "matrices" | "lefts">,
   rhsIndices: Tensor,
   lhsIndices?: Tensor,
 ): Params {
@@ -132,7 +134,7 @@ function paramsOf(
   };
 }
 
-/** Slots of a launch whose threadgroups have up to `most` rows of one matrix each: see `GatheredOrder::rows`. */
+/** Slots of an order whose threadgroups have up to `most` rows of one matrix each: see `GatheredOrder::rows`. */
 export function gatheredSlots(pairs: number, matrices: number, most: number): number {
   for (const [argument, value] of Object.entries({ pairs, matrices, most }))
     checkCount("gatheredSlots", argument, value);

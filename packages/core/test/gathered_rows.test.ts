@@ -4,11 +4,10 @@ import { afterAll, beforeEach, describe, expect, it } from "vitest";
 import { Device, defineOp, FLOATS, gatheredInputs, gatheredProducts, gatheredSlots } from "../src/index.ts";
 import { Random } from "../src/testing/index.ts";
 import { message, rejected, testDevice } from "./helpers.ts";
-import { gatheredOrderKernel, gatheredPairsKernel } from "./kernels/gathered.ts";
+import { gatheredOrderKernel, gatheredPairsKernel, MOST_ROWS } from "./kernels/gathered.ts";
 import { describeSimulated, openMetal, set } from "./simulator.ts";
 
 const MATRICES = 5;
-const MOST = 4;
 const random = new Random(5);
 
 interface Indices {
@@ -117,28 +116,29 @@ async function pairsOf(device: Device, s: Setting, dtype: "u32" | "i32" = "u32")
   return { lefts: s.pairs.map((i) => data[2 * i]), chosen: s.pairs.map((i) => data[2 * i + 1]) };
 }
 
-/** The pairs by matrix, as the slots' rows have them. */
-async function orderOf(device: Device, s: Setting, dtype: "u32" | "i32" = "u32") {
-  const inputs = tensors(device, s, dtype);
-  const { pairs, params } = plan(device, inputs, true);
-  const slots = gatheredSlots(pairs, MATRICES, MOST);
-  const [rows, found] = [device.tensor("u32", [slots, 2]), device.tensor("u32", [slots, MOST, 2])];
-  const { x: _, ...buffers } = inputs;
+/** The rows by matrix, or without `order` by pair, as the slots have them. */
+async function orderOf(device: Device, s: Setting, dtype: "u32" | "i32" = "u32", ordered = true) {
+  const { order, offsets, ...inputs } = tensors(device, s, dtype);
+  const ofOrder = ordered ? { order, offsets } : { order: undefined, offsets: undefined };
+  const { pairs, m, params } = plan(device, { ...inputs, order, offsets }, ordered);
+  const slots = ordered ? gatheredSlots(pairs, MATRICES, MOST_ROWS) : pairs * Math.ceil(m / MOST_ROWS);
+  const [rows, found] = [device.tensor("u32", [slots, 2]), device.tensor("u32", [slots, MOST_ROWS, 2])];
+  const { x: _, ...indices } = inputs;
   const encoder = device.encoder();
-  const sizes = { pairs, matrices: MATRICES };
-  encoder.dispatch(gatheredOrderKernel, { variant: "u32", buffers: { ...buffers, rows, found }, params, sizes });
+  const buffers = { ...indices, ...ofOrder, rows, found };
+  encoder.dispatch(gatheredOrderKernel, { variant: "u32", buffers, params, sizes: { slots } });
   await encoder.commit();
   const [of, which] = [await rows.read(), await found.read()];
-  const got: { matrix: number; pair: number; left: number }[] = [];
+  const got: { matrix: number; out: number; x: number }[] = [];
   for (let slot = 0; slot < slots; slot++)
     for (let i = 0; i < (of[2 * slot + 1] as number); i++) {
-      const at = 2 * (slot * MOST + i);
-      got.push({ matrix: of[2 * slot] as number, pair: which[at] as number, left: which[at + 1] as number });
+      const at = 2 * (slot * MOST_ROWS + i);
+      got.push({ matrix: of[2 * slot] as number, out: which[at] as number, x: which[at + 1] as number });
     }
   return got;
 }
 
-const expected = (s: Setting) => s.order.map((pair) => ({ matrix: s.chosen[pair], pair, left: s.lefts[pair] }));
+const expected = (s: Setting) => s.order.map((pair) => ({ matrix: s.chosen[pair], out: pair, x: s.lefts[pair] }));
 
 function behaves(open: () => Device): void {
   const device = open();
@@ -150,10 +150,20 @@ function behaves(open: () => Device): void {
     expect(await orderOf(device, s, "i32")).toEqual(expected(s));
   });
 
+  it.each([1, 3, 4, 9])("cuts the rows of each pair into slots: %i rows", async (m) => {
+    for (const shape of Object.values(SHAPES)) {
+      const s = setting({ ...shape, x: shape.x.with(-2, m) });
+      const rows = s.pairs.flatMap((pair) =>
+        counting(m).map((i) => ({ matrix: s.chosen[pair], out: pair * m + i, x: (s.lefts[pair] as number) * m + i })),
+      );
+      expect(await orderOf(device, s, "u32", false)).toEqual(rows);
+    }
+  });
+
   it("gives each matrix slots for all its rows, however unequal", async () => {
     const shape = SHAPES["one x"] as (typeof SHAPES)[string];
     for (const matrix of [0, 2, MATRICES - 1, undefined]) {
-      const lead = [matrix === undefined ? MATRICES * MOST : 23];
+      const lead = [matrix === undefined ? MATRICES * MOST_ROWS : 23];
       const s = setting({ ...shape, rhs: lead, lead });
       const data = { rhs: s.pairs.map((pair) => matrix ?? pair % MATRICES), lhs: undefined };
       const chosen = data.rhs;

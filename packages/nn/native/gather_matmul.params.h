@@ -42,6 +42,7 @@
 
 struct GatherMatmulParams {
   uint32_t pairs;
+  uint32_t m;
   uint32_t matrices;
   uint32_t lefts;
   uint32_t rhsCount;
@@ -55,7 +56,6 @@ struct GatherMatmulParams {
   uint32_t right0;
   uint32_t right1;
   uint32_t right2;
-  uint32_t m;
   uint32_t n;
   uint32_t k;
   uint32_t startEnd;

@@ -48,17 +48,20 @@ void order_bf16(float* unit, int parts, uint16_t* to) {
 }
 #endif
 
-// The `a.m` rows from x on.
-template <int Bits, typename P>
-void prepare(const Types& t, const P& p, const uint8_t* x, OrderedRows& a) {
+// The `a.m` rows of which x_at(i) is the address.
+template <int Bits, typename P, typename XAt>
+void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
   alignas(64) float unit[kUnit];
   a.parts = 0;
 #if defined(__AVX512BF16__)
   const int parts = t.bf16x ? 1 : t.xBytes == 2 ? 2 : 3;
   // f32 has three products for one: it gains only where decoding is what takes the time.
-  if ((parts < 3 || (Bits == 4 && a.m == 1)) && fits_bf16_dot(t, x, size_t(a.m) * p.cols)) a.parts = parts;
+  bool fits = parts < 3 || (Bits == 4 && a.m == 1);
+  for (uint32_t i = 0; fits && i < a.m; ++i) fits = fits_bf16_dot(t, x_at(i), p.cols);
+  if (fits) a.parts = parts;
 #endif
-  for (uint32_t i = 0; i < a.m; ++i, x += size_t(p.cols) * t.xBytes) {
+  for (uint32_t i = 0; i < a.m; ++i) {
+    const uint8_t* x = x_at(i);
     float* sums = a.sums + size_t(i) * p.groupStride;
     for (size_t g = 0; g < p.groupStride; ++g) sums[g] = 0;
     for (uint32_t c = 0; c < p.cols; c += kUnit) {
@@ -170,9 +173,9 @@ void multiply(const WeightRows& w, const OrderedRows& x, uint32_t count, vf32* s
 }
 
 // Adds what the biases of the groups give and the linear bias, rounds, and stores rows row0 … row0 + count − 1 of W.
-template <int Bits, typename P, typename Scratch>
+template <int Bits, typename P, typename Scratch, typename OutAt>
 void store_products(const Types& t, const P& p, const Product& product, const OrderedRows& x, const Scratch& scratch,
-                    uint32_t row0, uint32_t count, const vf32* sums) {
+                    uint32_t row0, uint32_t count, const vf32* sums, OutAt out_at) {
   float bias[kRows], y[kRows];
   if (product.widenBias) product.widenBias(product.bias + row0 * product.biasBytes, bias, count);
   for (uint32_t i = 0; i < x.m; ++i) {
@@ -183,14 +186,14 @@ void store_products(const Types& t, const P& p, const Product& product, const Or
         sum = fma(centered_bias<Bits>(scales + g, biases + g), load(x.sums + i * p.groupStride + g), sum);
       y[r] = reduce_add(sum) + (product.widenBias ? bias[r] : 0);
     }
-    t.out(y, product.out + (size_t(i) * p.rows + row0) * t.outBytes, count);
+    t.out(y, out_at(i) + row0 * t.outBytes, count);
   }
 }
 
-// The products of rows row0 … row0 + count − 1 of W and of all rows of x.
-template <int Bits, typename P, typename Scratch>
+// The products of rows row0 … row0 + count − 1 of W and of all rows of x; those of row i of x go to row out_at(i).
+template <int Bits, typename P, typename Scratch, typename OutAt>
 void multiply_rows(const Types& t, const P& p, const Product& product, const OrderedRows& x, const Scratch& scratch,
-                   uint32_t row0, uint32_t count) {
+                   uint32_t row0, uint32_t count, OutAt out_at) {
   const size_t rowBytes = size_t(p.cols) * Bits / 8;
   widen_scales(t, product, row0, count, p.cols / p.groupSize, p.groupStride, scratch.scales, scratch.biases);
   const WeightRows w = {product.weight + row0 * rowBytes,
@@ -201,7 +204,7 @@ void multiply_rows(const Types& t, const P& p, const Product& product, const Ord
                         LaneScales::of<Bits>(p.groupSize)};
   vf32 sums[kRows * kMaxM];
   multiply<Bits>(w, x, count, sums);
-  store_products<Bits>(t, p, product, x, scratch, row0, count, sums);
+  store_products<Bits>(t, p, product, x, scratch, row0, count, sums, out_at);
 }
 
 }  // namespace mlxts

@@ -229,7 +229,7 @@ struct TileRows {
 
 // `rows` rows of x, of which row_at(i) is the address; rows of f32 that are neighbors already are used where they lie.
 template <int Bits, typename P, typename Scratch, typename RowAt>
-TileRows prepare(const Types& t, const P& p, uint32_t rows, const Scratch& s, bool neighbors, RowAt row_at) {
+TileRows prepare_tiles(const Types& t, const P& p, uint32_t rows, const Scratch& s, bool neighbors, RowAt row_at) {
 #if defined(__AVX512BF16__)
   bool fits = t.bf16x;
   for (uint32_t r = 0; fits && r < rows; ++r) fits = fits_bf16_dot(t, row_at(r), p.cols);

@@ -28,7 +28,7 @@ template <typename X, typename S, typename O>
 inline constexpr Types kTypes = {widen_run<X>, widen_run<S>, narrow_run<O>,          sizeof(X),
                                  sizeof(S),    sizeof(O),    std::is_same_v<X, bf16>};
 
-// The matrices of one batch index.
+// The matrices of a product.
 struct Product {
   const uint8_t *x, *weight, *scales, *biases;
   uint8_t* out;
@@ -37,23 +37,34 @@ struct Product {
   Widen widenBias;      // null: there is none
 };
 
-// All products declare the same buffers and parameters: the indices of one are those of all.
+// The matrix number `q` of the weights, with x and out from their beginnings on. All products declare x, the weights,
+// the scales and the biases first: the indices of one are those of all.
+template <typename P>
+Product product_of(const Launch& l, const Types& t, const P& p, uint32_t bits, uint64_t q, int out) {
+  const uint64_t elements = uint64_t(p.rows) * p.cols, groups = elements / p.groupSize;
+  Product m{};
+  m.x = l.buffer<const uint8_t>(QUANTIZED_MATMUL_X);
+  m.weight = l.buffer<const uint8_t>(QUANTIZED_MATMUL_WEIGHT) + q * (elements / 8) * bits;
+  m.scales = l.buffer<const uint8_t>(QUANTIZED_MATMUL_SCALES) + q * groups * t.scaleBytes;
+  m.biases = l.buffer<const uint8_t>(QUANTIZED_MATMUL_BIASES) + q * groups * t.scaleBytes;
+  m.out = l.buffer<uint8_t>(out);
+  return m;
+}
+
+// The matrices of a batch index.
 template <typename P>
 Product product_at(const Launch& l, const Types& t, const P& p, uint32_t bits, uint64_t z, bool transpose) {
   const uint64_t i0 = z % p.batch0, i1 = z / p.batch0 % p.batch1, i2 = z / p.batch0 / p.batch1;
   const uint64_t x = i0 * p.xStride0 + i1 * p.xStride1 + i2 * p.xStride2;
-  const uint64_t q = i0 * p.qStride0 + i1 * p.qStride1 + i2 * p.qStride2;
   const uint64_t inner = transpose ? p.cols : p.rows, outer = transpose ? p.rows : p.cols;
-  const uint64_t elements = uint64_t(p.rows) * p.cols, groups = elements / p.groupSize;
   constexpr Widen widen[] = {nullptr, widen_run<float>, widen_run<f16>, widen_run<bf16>};
-  return {l.buffer<const uint8_t>(QUANTIZED_MATMUL_X) + x * p.m * inner * t.xBytes,
-          l.buffer<const uint8_t>(QUANTIZED_MATMUL_WEIGHT) + q * (elements / 8) * bits,
-          l.buffer<const uint8_t>(QUANTIZED_MATMUL_SCALES) + q * groups * t.scaleBytes,
-          l.buffer<const uint8_t>(QUANTIZED_MATMUL_BIASES) + q * groups * t.scaleBytes,
-          l.buffer<uint8_t>(QUANTIZED_MATMUL_OUT) + z * p.m * outer * t.outBytes,
-          l.buffer<const uint8_t>(QUANTIZED_MATMUL_BIAS),
-          size_t(p.biasDtype == 1 ? 4 : 2),
-          widen[p.biasDtype]};
+  Product m = product_of(l, t, p, bits, i0 * p.qStride0 + i1 * p.qStride1 + i2 * p.qStride2, QUANTIZED_MATMUL_OUT);
+  m.x += x * p.m * inner * t.xBytes;
+  m.out += z * p.m * outer * t.outBytes;
+  m.bias = l.buffer<const uint8_t>(QUANTIZED_MATMUL_BIAS);
+  m.biasBytes = p.biasDtype == 1 ? 4 : 2;
+  m.widenBias = widen[p.biasDtype];
+  return m;
 }
 
 // `count` rows of scales and biases in f32, `stride` (≥ groups, a multiple of kLanes) apart, 0 beyond the groups.

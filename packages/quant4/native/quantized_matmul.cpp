@@ -19,7 +19,7 @@ void matmul(const Launch& l, const Types& t) {
     const uint32_t rows = p.m - m0 < p.mBlock ? p.m - m0 : p.mBlock;
     if (batch != prepared) {
       m = product_at(l, t, p, Bits, z, true);
-      x = prepare<Bits>(t, p, rows, s, true, [&](uint32_t i) { return m.x + size_t(m0 + i) * p.cols * t.xBytes; });
+      x = prepare_tiles<Bits>(t, p, rows, s, true, [&](uint32_t i) { return m.x + size_t(m0 + i) * p.cols * t.xBytes; });
       prepared = batch;
     }
     const uint32_t row0 = uint32_t(index % blocks) * kBlock, next = row0 + kBlock;

@@ -18,10 +18,11 @@ void matvec(const Launch& l, const Types& t) {
     const uint32_t row0 = uint32_t(index % blocks) * kRows;
     if (z != prepared) {
       product = product_at(l, t, p, Bits, z, true);
-      prepare<Bits>(t, p, product.x, x);
+      prepare<Bits>(t, p, [&](uint32_t i) { return product.x + size_t(i) * p.cols * t.xBytes; }, x);
       prepared = z;
     }
-    multiply_rows<Bits>(t, p, product, x, scratch, row0, p.rows - row0 < kRows ? p.rows - row0 : kRows);
+    multiply_rows<Bits>(t, p, product, x, scratch, row0, p.rows - row0 < kRows ? p.rows - row0 : kRows,
+                        [&](uint32_t i) { return product.out + size_t(i) * p.rows * t.outBytes; });
   }
 }
 

@@ -7,6 +7,7 @@ export {
   readQuantized,
 } from "./checkpoint.ts";
 export { dequantize } from "./dequantize.ts";
+export { gatherQuantizedMatmul } from "./gather_quantized_matmul.ts";
 export { quantize } from "./quantize.ts";
 export type { Bits, GroupSize } from "./quantized.ts";
 export { quantizedEmbedding } from "./quantized_embedding.ts";

@@ -9,12 +9,26 @@ import {
   FLOATS,
   QUANTIZED,
   quantizedDims,
-  scratchFits,
   type Tensor,
   tileStride,
 } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
-import { type Bits, combinations } from "./quantized.ts";
+import {
+  ceil,
+  fittingRows,
+  MATMUL,
+  MATVEC,
+  MATVEC_SCRATCH,
+  matvecOnCpu,
+  PANEL_SCRATCH,
+  PRODUCT_BITS,
+  PRODUCT_VARIANTS,
+  panelRows,
+  panelsOnCpu,
+  TILE_SCRATCH,
+  tilesOnGpu,
+  type Weights,
+} from "./product_launch.ts";
 import type { QuantizedMatmul } from "./signatures.ts";
 
 const BUFFERS = { x: "read", weight: "read", scales: "read", biases: "read", bias: "read?", out: "write" } as const;
@@ -34,60 +48,27 @@ const PARAMS = {
   qStride1: "u32",
   qStride2: "u32",
 } as const;
-const VARIANTS = combinations(FLOATS, FLOATS, FLOATS, ["b4", "b8"]);
-const OFFERED: readonly Bits[] = [4, 8];
-/** Up to this many rows of x the weights are decoded in registers; above, once into a panel. */
-const MATVEC_ROWS = 8;
-/** Bytes of x that a CPU's threadgroup multiplies with one panel: what stays in the second cache. */
-const BLOCK_BYTES = 1 << 23;
-
-interface Sizes {
+interface Sizes extends Weights {
   m: number;
   rows: number;
-  cols: number;
-  groupSize: number;
   batch: number;
 }
-
-const ceil = (n: number, unit: number) => Math.ceil(n / unit);
-const roundUp = (n: number, unit: number) => ceil(n, unit) * unit;
-/** Groups of a row, padded to a whole vector of the widest instruction set. */
-const groupStrideOf = ({ cols, groupSize }: Pick<Sizes, "cols" | "groupSize">) => roundUp(cols / groupSize, 16);
 
 /** x · Wᵀ with few rows of x. */
 export const quantizedMatvecKernel = defineKernel({
   library: quant4Library,
   name: "quantized_matvec",
-  variants: VARIANTS,
+  variants: PRODUCT_VARIANTS,
   buffers: BUFFERS,
   params: PARAMS,
   launchParams: { cpu: { columnStride: "u32", groupStride: "u32" } },
-  constants: { shared: { mostM: MATVEC_ROWS }, cpu: { blockRows: 16, unit: 128 }, gpu: { simdgroupRows: 4 } },
-  scratch: {
-    cpu: {
-      // x in the order in which codes leave the words: f32, or up to three bf16 parts.
-      ordered: "u16",
-      sums: "f32",
-      scales: "f32",
-      biases: "f32",
-    },
-  },
+  constants: MATVEC,
+  scratch: { cpu: MATVEC_SCRATCH },
   launch: {
-    cpu: ({ m, rows, cols, groupSize, batch }: Sizes, { constants: { blockRows, unit } }) => {
-      const columnStride = roundUp(cols, unit);
-      const groupStride = groupStrideOf({ cols, groupSize });
-      return {
-        threadgroups: [ceil(rows, blockRows), 1, batch],
-        params: { columnStride, groupStride },
-        scratch: {
-          ordered: [3, m, columnStride],
-          sums: [m, groupStride],
-          // A vector of four scales is read from each on.
-          scales: [blockRows * groupStride + 4],
-          biases: [blockRows, groupStride],
-        },
-      };
-    },
+    cpu: ({ m, rows, batch, ...weights }: Sizes, { constants: { blockRows } }) => ({
+      threadgroups: [ceil(rows, blockRows), 1, batch],
+      ...matvecOnCpu(m, weights),
+    }),
     gpu: ({ rows, batch }: Sizes, { constants: { simdgroupRows } }) => ({
       threadgroups: [ceil(rows, 2 * simdgroupRows), 1, batch],
       threadsPerThreadgroup: [64, 1, 1],
@@ -99,63 +80,21 @@ export const quantizedMatvecKernel = defineKernel({
 export const quantizedMatmulKernel = defineKernel({
   library: quant4Library,
   name: "quantized_matmul",
-  variants: VARIANTS,
+  variants: PRODUCT_VARIANTS,
   buffers: BUFFERS,
   params: PARAMS,
   launchParams: { cpu: { mBlock: "u32", groupStride: "u32" } },
-  constants: {
-    // On a CPU a threadgroup has blockRows rows of W, and a panel so many of their columns.
-    cpu: { blockRows: 64, f32Depth: 256, bf16Depth: 128, lanes: 16 },
-    // On a GPU a threadgroup has tileM rows of x against tileRows of W, each of its simdgroups partM against partRows,
-    // tileBytes of each at a time.
-    gpu: { threads: 128, tileM: 64, tileRows: 64, partM: 32, partRows: 32, tileBytes: 64 },
-  },
-  scratch: {
-    cpu: {
-      // Rows of x in f32, or bf16 in the order of the codes.
-      activations: "f32",
-      sums: "f32",
-      products: "f32",
-      scales: "f32",
-      biases: "f32",
-      rowScales: "f32",
-      rowBiases: "f32",
-      panel: "f32",
-    },
-    // Two tiles each, of elements of the dtype of x; scale and bias of 32 centered codes of a row of W.
-    gpu: { xTiles: "u8", wTiles: "u8", scales: "f32" },
-  },
+  constants: MATMUL,
+  scratch: { cpu: PANEL_SCRATCH, gpu: TILE_SCRATCH },
   launch: {
-    cpu: (
-      { m, rows, cols, groupSize, batch, mBlock }: Sizes & { mBlock: number },
-      { constants: { blockRows, f32Depth, bf16Depth, lanes } },
-    ) => {
-      const groupStride = groupStrideOf({ cols, groupSize });
-      const groups = cols / groupSize;
-      return {
-        threadgroups: [ceil(rows, blockRows), ceil(m, mBlock), batch],
-        params: { mBlock, groupStride },
-        scratch: {
-          activations: [mBlock, cols],
-          sums: [mBlock, groupStride],
-          products: [mBlock, blockRows],
-          scales: [groups, blockRows],
-          biases: [groups, blockRows],
-          rowScales: [lanes, groupStride],
-          rowBiases: [lanes, groupStride],
-          panel: [Math.max(f32Depth, bf16Depth / 2), blockRows],
-        },
-      };
-    },
-    gpu: ({ m, rows, batch }: Sizes & { mBlock: number }, { constants: { threads, tileM, tileRows, tileBytes } }) => ({
+    cpu: ({ m, rows, batch, mBlock, ...weights }: Sizes & { mBlock: number }, { constants: { blockRows } }) => ({
+      threadgroups: [ceil(rows, blockRows), ceil(m, mBlock), batch],
+      ...panelsOnCpu(mBlock, weights),
+    }),
+    gpu: ({ m, rows, batch }: Sizes & { mBlock: number }, { constants: { threads, tileM, tileRows } }) => ({
       threadgroups: [ceil(rows, tileRows), ceil(m, tileM), batch],
       threadsPerThreadgroup: [threads, 1, 1],
-      scratch: {
-        xTiles: [2, tileM, tileStride("u8", tileBytes)],
-        wTiles: [2, tileRows, tileStride("u8", tileBytes)],
-        // Room for elements of two bytes, of which a tile has most.
-        scales: [2, ceil(tileBytes, 64), tileRows, 2],
-      },
+      scratch: tilesOnGpu(),
     }),
   },
 });
@@ -164,7 +103,7 @@ export const quantizedMatmulKernel = defineKernel({
 export const quantizedMatmulRowsKernel = defineKernel({
   library: quant4Library,
   name: "quantized_matmul_rows",
-  variants: VARIANTS,
+  variants: PRODUCT_VARIANTS,
   buffers: BUFFERS,
   params: PARAMS,
   constants: {
@@ -193,11 +132,11 @@ export const quantizedMatmulRowsKernel = defineKernel({
 export const quantizedMatvecRowsKernel = defineKernel({
   library: quant4Library,
   name: "quantized_matvec_rows",
-  variants: VARIANTS,
+  variants: PRODUCT_VARIANTS,
   buffers: BUFFERS,
   params: PARAMS,
   // The simdgroups of a threadgroup share the rows of W for tileCols columns.
-  constants: { gpu: { mostM: MATVEC_ROWS, tileCols: 64, simdgroups: 8 } },
+  constants: { gpu: { mostM: MATVEC.shared.mostM, tileCols: 64, simdgroups: 8 } },
   scratch: { gpu: { sums: "f32" } },
   launch: {
     gpu: ({ m, cols, batch }: Sizes, { constants: { tileCols, simdgroups } }) => ({
@@ -208,28 +147,17 @@ export const quantizedMatvecRowsKernel = defineKernel({
   },
 });
 
-/** The most rows of x, up to `most`, whose scratch fits the device; 0 if not one does. */
-function fittingRows<S>(
-  most: number,
-  kernel: Parameters<typeof scratchFits<S>>[0],
-  sizes: (rows: number) => S,
-  device: Device,
-) {
-  let rows = most;
-  while (rows > 0 && !scratchFits(kernel, sizes(rows), device)) rows--;
-  return rows;
-}
-
 /** Rows of x that a threadgroup takes, and whether against panels; 0 rows where not one fits its memory. */
 function blockOf(sizes: Sizes, device: Device): { panels: boolean; rows: number } {
   const { m, cols } = sizes;
-  if (m > MATVEC_ROWS) {
-    const most = Math.min(m, 512, Math.max(48, Math.floor(BLOCK_BYTES / (4 * cols))));
+  const { mostM } = MATVEC.shared;
+  if (m > mostM) {
+    const most = panelRows(m, cols);
     const rows = fittingRows(most, quantizedMatmulKernel, (mBlock) => ({ ...sizes, mBlock }), device);
     // A panel decoded for so few rows costs more than decoding in registers.
-    if (rows > MATVEC_ROWS) return { panels: true, rows };
+    if (rows > mostM) return { panels: true, rows };
   }
-  const rows = fittingRows(Math.min(m, MATVEC_ROWS), quantizedMatvecKernel, (m) => ({ ...sizes, m }), device);
+  const rows = fittingRows(Math.min(m, mostM), quantizedMatvecKernel, (m) => ({ ...sizes, m }), device);
   return { panels: false, rows };
 }
 
@@ -249,7 +177,7 @@ interface Seen {
 }
 
 function planOf(c: Seen): Plan | undefined {
-  const dims = quantizedDims(c, OFFERED);
+  const dims = quantizedDims(c, PRODUCT_BITS);
   if (!dims) return undefined;
   const { rows, cols, stack } = dims;
   const { shape } = c.tensors.x as Tensor;
@@ -383,7 +311,7 @@ export const quantizedMatmul: QuantizedMatmul = defineOp({
       const sizes = { m, rows, cols, groupSize, batch };
       if (!options.transpose)
         encoder.dispatch(
-          m <= MATVEC_ROWS && encoder.device.library(quant4Library).has(quantizedMatvecRowsKernel.name, variant)
+          m <= MATVEC.shared.mostM && encoder.device.library(quant4Library).has(quantizedMatvecRowsKernel.name, variant)
             ? quantizedMatvecRowsKernel
             : quantizedMatmulRowsKernel,
           { ...common, params, sizes },

@@ -38,6 +38,45 @@ export interface Dequantize {
   readonly op: OpDescriptor;
 }
 
+export interface GatherQuantizedMatmulInputs {
+  /** Matrices to multiply. [..., M, cols], f32, f16 or bf16. */
+  x: Tensor;
+  /** A quantized matrix, or a stack of them: an element is `scale·q + bias`, q an unsigned integer of `bits` bits. */
+  q: Quantized;
+  /**
+   * The matrix of the stack that each pair takes; broadcasts with `lhsIndices`, or with the leading dimensions of `x`.
+   * [..., k], u32 or i32.
+   */
+  rhsIndices: Tensor;
+  /**
+   * The matrix of `x` that each pair takes, counted over its leading dimensions. [..., k], the dtype of `rhsIndices`.
+   */
+  lhsIndices?: Tensor | undefined;
+  /**
+   * From `moeOrder`: the pairs in the order of the matrices that they take; those of one matrix are then one product.
+   * [pairs], i32.
+   */
+  order?: Tensor | undefined;
+  /** From `moeOrder`: where the pairs of each matrix begin in `order`, and where the last ones end. [E + 1], i32. */
+  offsets?: Tensor | undefined;
+  /**
+   * The product of each pair. [..., k, M, rows], the dtype `outDtype`. An output: a tensor for it; allocated when not
+   * given.
+   */
+  out?: Tensor | true | undefined;
+}
+
+export interface GatherQuantizedMatmulOptions {
+  /** Dtype of out; default that of x. */
+  outDtype?: "f32" | "f16" | "bf16" | undefined;
+}
+
+export interface GatherQuantizedMatmul {
+  /** `x · W[rhsIndices]ᵀ, W = scale·q + bias` */
+  (encoder: CommandEncoder, inputs: GatherQuantizedMatmulInputs, options?: GatherQuantizedMatmulOptions): Tensor;
+  readonly op: OpDescriptor;
+}
+
 export interface QuantizeInputs {
   /** A matrix, or a stack of them. [..., rows, cols], f32, f16 or bf16. */
   w: Tensor;

@@ -37,9 +37,9 @@ int32_t gathered_order(const Launch& l) {
     rows[0] = uint32_t(own.matrix);
     rows[1] = uint32_t(own.count);
     for (size_t i = 0; i < own.count; ++i) {
-      const size_t pair = ordered.pair(own.first + i);
-      found[2 * i] = uint32_t(pair);
-      found[2 * i + 1] = uint32_t(ordered.pairs.left(pair));
+      const GatheredRow row = ordered.row(own.first + i);
+      found[2 * i] = uint32_t(row.out);
+      found[2 * i + 1] = uint32_t(row.x);
     }
   }
   return 0;

@@ -1,5 +1,5 @@
 // What native/gathered_rows.h says of the pairs of a gathered product.
-import { defineKernel, GATHERED_FAULTS, GATHERED_PARAMS, gatheredSlots, ORDERED_FAULTS } from "../../src/index.ts";
+import { defineKernel, GATHERED_FAULTS, GATHERED_PARAMS, ORDERED_FAULTS } from "../../src/index.ts";
 import { probeLibrary } from "./probe.ts";
 
 /** matrices [pairs, 2]: the matrix of x and that of the stack of each pair. */
@@ -16,27 +16,26 @@ export const gatheredPairsKernel = defineKernel({
   },
 });
 
-interface OrderedSizes {
-  pairs: number;
-  matrices: number;
-}
 const most = 4;
-const slots = ({ pairs, matrices }: OrderedSizes) => [gatheredSlots(pairs, matrices, most), 1, 1] as const;
+const slots = (sizes: { slots: number }) => [sizes.slots, 1, 1] as const;
+
+/** Rows that a slot has at most. */
+export const MOST_ROWS = most;
 
 /**
- * rows [slots, 2]: the matrix of each slot, and how many rows it has; found [slots, 4, 2]: for each row its pair and
- * the matrix of x.
+ * rows [slots, 2]: the matrix of each slot, and how many rows it has; found [slots, 4, 2]: for each row that of the
+ * output and that of x.
  */
 export const gatheredOrderKernel = defineKernel({
   library: probeLibrary,
   name: "gathered_order",
   variants: ["u32"],
-  buffers: { rhsIndices: "read", lhsIndices: "read?", order: "read", offsets: "read", rows: "write", found: "write" },
+  buffers: { rhsIndices: "read", lhsIndices: "read?", order: "read?", offsets: "read?", rows: "write", found: "write" },
   params: GATHERED_PARAMS,
   faults: ORDERED_FAULTS,
   constants: { shared: { most } },
   launch: {
-    cpu: (sizes: OrderedSizes) => ({ threadgroups: slots(sizes) }),
-    gpu: (sizes: OrderedSizes) => ({ threadgroups: slots(sizes), threadsPerThreadgroup: [32, 1, 1] }),
+    cpu: (sizes: { slots: number }) => ({ threadgroups: slots(sizes) }),
+    gpu: (sizes: { slots: number }) => ({ threadgroups: slots(sizes), threadsPerThreadgroup: [32, 1, 1] }),
   },
 });

@@ -17,6 +17,7 @@
 
 struct GatheredPairsParams {
   uint32_t pairs;
+  uint32_t m;
   uint32_t matrices;
   uint32_t lefts;
   uint32_t rhsCount;
@@ -32,4 +33,4 @@ struct GatheredPairsParams {
   uint32_t right2;
   uint32_t present;  // a bit for each buffer
 };
-static_assert(sizeof(GatheredPairsParams) == 60, "GatheredPairsParams must match the declaration of gathered_pairs");
+static_assert(sizeof(GatheredPairsParams) == 64, "GatheredPairsParams must match the declaration of gathered_pairs");

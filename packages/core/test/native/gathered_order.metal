@@ -16,7 +16,9 @@ kernel void gathered_order_u32(device const Index* rhs [[buffer(GATHERED_ORDER_R
                                uint slot [[threadgroup_position_in_grid]],
                                uint lane [[thread_index_in_simdgroup]]) {
   const GatheredOrder<GatheredOrderParams> ordered = {
-      {p, {rhs, true}, {lhs, (p.present & GATHERED_ORDER_HAS_LHS_INDICES) != 0}}, {order, true}, {offsets, true}};
+      {p, {rhs, true}, {lhs, (p.present & GATHERED_ORDER_HAS_LHS_INDICES) != 0}},
+      {order, (p.present & GATHERED_ORDER_HAS_ORDER) != 0},
+      {offsets, (p.present & GATHERED_ORDER_HAS_OFFSETS) != 0}};
   const GatherFaults codes = {GATHERED_ORDER_FAULT_RHS_INDICES, GATHERED_ORDER_FAULT_LHS_INDICES,
                               GATHERED_ORDER_FAULT_OFFSETS, GATHERED_ORDER_FAULT_ORDER};
   if (slot == 0 && !ordered.right(FaultSearch{fault, lane}, codes)) return;
@@ -26,8 +28,8 @@ kernel void gathered_order_u32(device const Index* rhs [[buffer(GATHERED_ORDER_R
     rows[2 * slot + 1] = own.count;
   }
   if (lane >= own.count) return;
-  const uint pair = ordered.pair(own.first + lane);
+  const GatheredRow row = ordered.row(own.first + lane);
   device uint* to = found + 2 * (GATHERED_ORDER_MOST * slot + lane);
-  to[0] = pair;
-  to[1] = ordered.pairs.left(pair);
+  to[0] = row.out;
+  to[1] = row.x;
 }

@@ -1,0 +1,48 @@
+// One threadgroup: 16 rows of the matrix that a pair has chosen against some rows of x (few).
+#include "gather_quantized_matvec.params.h"
+#include "gathered_rows.h"
+#include "matvec.h"
+
+using namespace mlxts;
+
+namespace {
+
+template <int Bits>
+int32_t gather_matvec(const Launch& l, const Types& t) {
+  const auto& p = l.args<GatherQuantizedMatvecParams>();
+  const GatheredPairs<GatherQuantizedMatvecParams> pairs{p, l.indices(GATHER_QUANTIZED_MATVEC_RHS_INDICES),
+                                                         l.indices(GATHER_QUANTIZED_MATVEC_LHS_INDICES)};
+  const GatherFaults codes{GATHER_QUANTIZED_MATVEC_FAULT_RHS_INDICES, GATHER_QUANTIZED_MATVEC_FAULT_LHS_INDICES, 0, 0};
+  if (l.begin == 0 && !pairs.right(l, codes)) return 1;
+  const auto scratch = scratch_of(l, p);
+  OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, 0, 0};
+  const uint64_t blocks = l.threadgroups[0], mBlocks = l.threadgroups[1];
+  uint64_t current = ~uint64_t(0), prepared = ~uint64_t(0);
+  Product product{};
+  for (uint64_t index = l.begin; index < l.end; ++index) {
+    const uint64_t row = index / blocks;
+    if (row != current) {
+      const uint64_t pair = row / mBlocks, m0 = row % mBlocks * p.mBlock;
+      product = product_of(l, t, p, Bits, pairs.matrix(pair), GATHER_QUANTIZED_MATVEC_OUT);
+      product.out += (pair * p.m + m0) * p.rows * t.outBytes;
+      x.m = uint32_t(p.m - m0 < p.mBlock ? p.m - m0 : p.mBlock);
+      // Pairs that follow one another may have the same rows of x.
+      const uint64_t first = pairs.left(pair) * p.m + m0;
+      if (first != prepared)
+        prepare<Bits>(t, p, [&](uint32_t i) { return product.x + (first + i) * p.cols * t.xBytes; }, x);
+      prepared = first;
+      current = row;
+    }
+    const uint32_t row0 = uint32_t(index % blocks) * kRows;
+    multiply_rows<Bits>(t, p, product, x, scratch, row0, p.rows - row0 < kRows ? p.rows - row0 : kRows,
+                        [&](uint32_t i) { return product.out + size_t(i) * p.rows * t.outBytes; });
+  }
+  return 0;
+}
+
+}  // namespace
+
+#define MATVEC(X, S, O, bits)                                     \
+  MLXTS_KERNEL(gather_quantized_matvec_##X##_##S##_##O##_b##bits, \
+               [](const Launch& launch) { return gather_matvec<bits>(launch, kTypes<X, S, O>); })
+MLXTS_PRODUCT_VARIANTS(MATVEC)

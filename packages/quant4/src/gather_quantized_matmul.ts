@@ -1,0 +1,238 @@
+import {
+  type Device,
+  type Dtype,
+  defineKernel,
+  defineOp,
+  FLOATS,
+  GATHERED_FAULTS,
+  GATHERED_PARAMS,
+  gatheredInputs,
+  gatheredProducts,
+  gatheredSlots,
+  type OpContext,
+  ORDERED_FAULTS,
+  QUANTIZED,
+  quantizedDims,
+  type Tensor,
+} from "@mlxts/core";
+import { quant4Library } from "./library.ts";
+import {
+  ceil,
+  fittingRows,
+  MATMUL,
+  MATVEC,
+  MATVEC_SCRATCH,
+  matvecOnCpu,
+  PANEL_SCRATCH,
+  PRODUCT_BITS,
+  PRODUCT_VARIANTS,
+  panelRows,
+  panelsOnCpu,
+  TILE_SCRATCH,
+  tilesOnGpu,
+  type Weights,
+} from "./product_launch.ts";
+import type { GatherQuantizedMatmul } from "./signatures.ts";
+
+const BUFFERS = {
+  x: "read",
+  weight: "read",
+  scales: "read",
+  biases: "read",
+  rhsIndices: "read",
+  lhsIndices: "read?",
+} as const;
+const PARAMS = { ...GATHERED_PARAMS, rows: "u32", cols: "u32", groupSize: "u32" } as const;
+
+interface PairSizes extends Weights {
+  pairs: number;
+  m: number;
+  rows: number;
+}
+
+/** Each pair by itself: `mBlock` rows of x at a time against the matrix that it has chosen. */
+export const gatherQuantizedMatvecKernel = defineKernel({
+  library: quant4Library,
+  name: "gather_quantized_matvec",
+  variants: PRODUCT_VARIANTS,
+  buffers: { ...BUFFERS, out: "write" },
+  params: PARAMS,
+  launchParams: { cpu: { mBlock: "u32", columnStride: "u32", groupStride: "u32" } },
+  faults: GATHERED_FAULTS,
+  scratch: { cpu: MATVEC_SCRATCH },
+  launch: {
+    cpu: ({ pairs, m, rows, mBlock, ...weights }: PairSizes & { mBlock: number }) => {
+      const { params, scratch } = matvecOnCpu(mBlock, weights);
+      return {
+        threadgroups: [ceil(rows, MATVEC.cpu.blockRows), ceil(m, mBlock), pairs],
+        params: { ...params, mBlock },
+        scratch,
+      };
+    },
+    gpu: ({ pairs, m, rows }) => ({
+      threadgroups: [ceil(rows, 2 * MATVEC.gpu.simdgroupRows), ceil(m, MATVEC.shared.mostM), pairs],
+      threadsPerThreadgroup: [64, 1, 1],
+    }),
+  },
+});
+
+interface SlotSizes extends PairSizes {
+  matrices: number;
+  ordered: boolean;
+  mBlock: number;
+}
+
+/** Slots of up to `most` rows of x that one matrix multiplies. */
+const slotsOf = ({ pairs, m, matrices, ordered }: SlotSizes, most: number) =>
+  ordered ? gatheredSlots(pairs, matrices, most) : pairs * ceil(m, most);
+
+/** The pairs of each matrix as one product, or pairs with many rows of x each. */
+export const gatherQuantizedMatmulKernel = defineKernel({
+  library: quant4Library,
+  name: "gather_quantized_matmul",
+  variants: PRODUCT_VARIANTS,
+  buffers: { ...BUFFERS, order: "read?", offsets: "read?", out: "write" },
+  params: PARAMS,
+  launchParams: { cpu: { mBlock: "u32", columnStride: "u32", groupStride: "u32" } },
+  faults: ORDERED_FAULTS,
+  // xRows and outRows: the rows of a slot. On a CPU few, of a slot with few rows: see MATVEC_SCRATCH. On a GPU slot: its
+  // matrix, and how many rows it has.
+  scratch: {
+    cpu: {
+      ...PANEL_SCRATCH,
+      fewOrdered: "u16",
+      fewSums: "f32",
+      fewScales: "f32",
+      fewBiases: "f32",
+      xRows: "u32",
+      outRows: "u32",
+    },
+    gpu: { ...TILE_SCRATCH, xRows: "u32", outRows: "u32", slot: "u32" },
+  },
+  launch: {
+    cpu: (sizes: SlotSizes) => {
+      const { rows, mBlock, cols, groupSize } = sizes;
+      const few = matvecOnCpu(Math.min(mBlock, MATVEC.shared.mostM), { cols, groupSize });
+      const panels = panelsOnCpu(mBlock, { cols, groupSize });
+      return {
+        threadgroups: [ceil(rows, MATMUL.cpu.blockRows), slotsOf(sizes, mBlock), 1],
+        params: { ...few.params, ...panels.params },
+        scratch: {
+          ...panels.scratch,
+          fewOrdered: few.scratch.ordered,
+          fewSums: few.scratch.sums,
+          fewScales: few.scratch.scales,
+          fewBiases: few.scratch.biases,
+          xRows: [mBlock],
+          outRows: [mBlock],
+        },
+      };
+    },
+    gpu: (sizes) => ({
+      threadgroups: [ceil(sizes.rows, MATMUL.gpu.tileRows), slotsOf(sizes, MATMUL.gpu.tileM), 1],
+      threadsPerThreadgroup: [MATMUL.gpu.threads, 1, 1],
+      scratch: { ...tilesOnGpu(), xRows: [MATMUL.gpu.tileM], outRows: [MATMUL.gpu.tileM], slot: [3] },
+    }),
+  },
+});
+
+type Seen = Pick<OpContext, "op" | "tensors" | "fail"> & { readonly options: Readonly<Record<string, unknown>> };
+
+/** What a call multiplies; undefined where the check of the options says next what is wrong. */
+function productsOf(c: Seen) {
+  const dims = quantizedDims(c, PRODUCT_BITS);
+  if (!dims) return undefined;
+  const { stack, rows, cols, groupSize, bits } = dims;
+  const { x, weight } = c.tensors as { x: Tensor; weight: Tensor };
+  if (stack.length !== 1) c.fail("weight", "have 3 dimensions [E, rows, words]", weight.shape);
+  if (x.lastDim !== cols) c.fail("x", `have a last dimension of ${cols} (cols)`, x.shape);
+  const matrices = stack[0] as number;
+  return { ...gatheredProducts(c, matrices), matrices, rows, cols, groupSize, bits };
+}
+type Products = NonNullable<ReturnType<typeof productsOf>>;
+
+/** How a call is launched: by pairs or by slots, with so many rows of x at a time; 0 rows where not one fits. */
+function launchOf({ pairs, m, matrices, rows, cols, groupSize }: Products, ordered: boolean, device: Device) {
+  const { mostM } = MATVEC.shared;
+  const sizes = { pairs, m, matrices, rows, cols, groupSize, ordered };
+  const slots = (mBlock: number) => ({ ...sizes, mBlock });
+  if (ordered || m > mostM) {
+    const most = panelRows(ordered ? pairs : m, cols);
+    const mBlock = fittingRows(most, gatherQuantizedMatmulKernel, slots, device);
+    if (ordered || mBlock > mostM) return { bySlots: true, sizes: slots(mBlock) };
+  }
+  return {
+    bySlots: false,
+    sizes: slots(fittingRows(Math.min(m, mostM), gatherQuantizedMatvecKernel, slots, device)),
+  };
+}
+
+/**
+ * Products with quantized matrices of a stack that indices choose, as blocks of experts need them: pair p is
+ * `out[p] = x[p] · W[rhsIndices[p]]ᵀ`.
+ *
+ * - `x` [.., M, cols] f32, f16 or bf16; `q` a `Quantized` [E, rows, cols] with bits 4 or 8; `rhsIndices` [.., k] u32 or i32.
+ *   `lhsIndices`, of the same dtype, optional: the matrix of x of each pair, counted over its leading dimensions; index
+ *   shapes broadcast. Without it the leading dimensions of x broadcast with `rhsIndices`. `out` [.., M, rows], in the order
+ *   of the pairs: x [T, 1, 1, D] with `rhsIndices` [T, k] gives [T, k, 1, rows].
+ * - `order` i32 [pairs] and `offsets` i32 [E + 1], from `moeOrder`, both or neither, with M = 1: the pairs of one matrix are
+ *   then one product, whose rows of x are read where they lie. Without them each pair reads its matrix by itself.
+ * - `outDtype` f32, f16 or bf16; default the dtype of x.
+ *
+ * Matrices that nobody chooses are not read. Numerics and limits as in `quantizedMatmul`. Errors: `InvalidArgument` for
+ * shapes, dtypes, attributes and overlap; `UnsupportedDtype` for other widths and modes. An index, an offset or a pair of
+ * the order that is wrong fails the submission with `InvalidArgument`, naming the first one and its position; nothing
+ * outside the tensors is read or written. Source: MLX affine quantization, `mx.gather_qmm`.
+ */
+export const gatherQuantizedMatmul: GatherQuantizedMatmul = defineOp({
+  name: "gatherQuantizedMatmul",
+  summary: "x · W[rhsIndices]ᵀ, W = scale·q + bias",
+  inputs: {
+    x: {
+      dtype: FLOATS,
+      shape: { text: "..., M, cols", of: ({ tensors }) => (tensors.x as Tensor).shape },
+      doc: "matrices to multiply",
+    },
+    q: QUANTIZED,
+    ...gatheredInputs((c) => productsOf(c) as Products),
+  },
+  outputs: {
+    out: {
+      dtype: ({ options, tensors }) => (options.outDtype ?? tensors.x?.dtype) as Dtype,
+      shape: {
+        text: "..., k, M, rows",
+        of: (c) => {
+          const { lead, m, rows } = productsOf(c) as Products;
+          return [...lead, m, rows];
+        },
+      },
+      doc: "the product of each pair",
+    },
+  },
+  params: {
+    outDtype: { kind: "choice", values: FLOATS, optional: true, doc: "dtype of out; default that of x" },
+  },
+  relations(c) {
+    productsOf(c);
+  },
+  check(c) {
+    const products = productsOf(c) as Products;
+    const { device, inputs } = c;
+    if (launchOf(products, inputs.order !== undefined, device).sizes.mBlock > 0) return;
+    const limit = device.limits.maxThreadgroupBytes;
+    c.fail("weight", `have rows that fit the ${limit} bytes of a threadgroup`, `${products.cols} columns`);
+  },
+  encode(c) {
+    const { encoder, op, inputs, outputs, device } = c;
+    const { x, q, rhsIndices, lhsIndices, order, offsets } = inputs;
+    const products = productsOf(c) as Products;
+    const { rows, cols, groupSize, bits, params } = products;
+    const { bySlots, sizes } = launchOf(products, order !== undefined, device);
+    const variant = `${x.dtype}_${q.scales.dtype}_${outputs.out.dtype}_b${bits}`;
+    const { weight, scales, biases } = q;
+    const buffers = { x, weight, scales, biases, rhsIndices, lhsIndices, out: outputs.out };
+    const given = { op, variant, params: { ...params, rows, cols, groupSize }, sizes };
+    if (bySlots) encoder.dispatch(gatherQuantizedMatmulKernel, { ...given, buffers: { ...buffers, order, offsets } });
+    else encoder.dispatch(gatherQuantizedMatvecKernel, { ...given, buffers });
+  },
+});

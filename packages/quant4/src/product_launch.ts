@@ -1,0 +1,114 @@
+// How the kernels of x · Wᵀ are launched: what quantizedMatmul and gatherQuantizedMatmul share.
+import { type Device, FLOATS, scratchFits, tileStride } from "@mlxts/core";
+import { type Bits, combinations } from "./quantized.ts";
+
+/** Dtypes of x, of scales and of the output, and bits. */
+export const PRODUCT_VARIANTS = combinations(FLOATS, FLOATS, FLOATS, ["b4", "b8"]);
+export const PRODUCT_BITS: readonly Bits[] = [4, 8];
+
+/** Up to `mostM` rows of x the weights are decoded in registers. */
+export const MATVEC = {
+  shared: { mostM: 8 },
+  cpu: { blockRows: 16, unit: 128 },
+  gpu: { simdgroupRows: 4 },
+} as const;
+/** Above, in panels or tiles. */
+export const MATMUL = {
+  // On a CPU a threadgroup has blockRows rows of W, and a panel so many of their columns.
+  cpu: { blockRows: 64, f32Depth: 256, bf16Depth: 128, lanes: 16 },
+  // On a GPU a threadgroup has tileM rows of x against tileRows of W, each of its simdgroups partM against partRows,
+  // tileBytes of each at a time.
+  gpu: { threads: 128, tileM: 64, tileRows: 64, partM: 32, partRows: 32, tileBytes: 64 },
+} as const;
+/** Bytes of x that a CPU's threadgroup multiplies with one panel: what stays in the second cache. */
+const BLOCK_BYTES = 1 << 23;
+
+export interface Weights {
+  cols: number;
+  groupSize: number;
+}
+
+export const ceil = (n: number, unit: number) => Math.ceil(n / unit);
+const roundUp = (n: number, unit: number) => ceil(n, unit) * unit;
+/** Groups of a row, padded to a whole vector of the widest instruction set. */
+const groupStrideOf = ({ cols, groupSize }: Weights) => roundUp(cols / groupSize, 16);
+
+/** Scratch of a CPU: `ordered`, x in the order in which codes leave the words, f32 or up to three bf16 parts. */
+export const MATVEC_SCRATCH = { ordered: "u16", sums: "f32", scales: "f32", biases: "f32" } as const;
+
+/** Scratch and params of a CPU's threadgroup with m rows of x. */
+export function matvecOnCpu(m: number, weights: Weights) {
+  const columnStride = roundUp(weights.cols, MATVEC.cpu.unit);
+  const groupStride = groupStrideOf(weights);
+  return {
+    params: { columnStride, groupStride },
+    scratch: {
+      ordered: [3, m, columnStride],
+      sums: [m, groupStride],
+      // A vector of four scales is read from each on.
+      scales: [MATVEC.cpu.blockRows * groupStride + 4],
+      biases: [MATVEC.cpu.blockRows, groupStride],
+    },
+  };
+}
+
+/** Scratch of a CPU: `activations`, rows of x in f32, or bf16 in the order of the codes. */
+export const PANEL_SCRATCH = {
+  activations: "f32",
+  sums: "f32",
+  products: "f32",
+  scales: "f32",
+  biases: "f32",
+  rowScales: "f32",
+  rowBiases: "f32",
+  panel: "f32",
+} as const;
+
+/** The same where up to `mBlock` rows of x go against each panel. */
+export function panelsOnCpu(mBlock: number, weights: Weights) {
+  const { blockRows, f32Depth, bf16Depth, lanes } = MATMUL.cpu;
+  const groupStride = groupStrideOf(weights);
+  const groups = weights.cols / weights.groupSize;
+  return {
+    params: { mBlock, groupStride },
+    scratch: {
+      activations: [mBlock, weights.cols],
+      sums: [mBlock, groupStride],
+      products: [mBlock, blockRows],
+      scales: [groups, blockRows],
+      biases: [groups, blockRows],
+      rowScales: [lanes, groupStride],
+      rowBiases: [lanes, groupStride],
+      panel: [Math.max(f32Depth, bf16Depth / 2), blockRows],
+    },
+  };
+}
+
+/** Scratch of a GPU: two tiles each, of elements of the dtype of x; scale and bias of 32 centered codes of a row of W. */
+export const TILE_SCRATCH = { xTiles: "u8", wTiles: "u8", scales: "f32" } as const;
+
+export function tilesOnGpu() {
+  const { tileM, tileRows, tileBytes } = MATMUL.gpu;
+  return {
+    xTiles: [2, tileM, tileStride("u8", tileBytes)],
+    wTiles: [2, tileRows, tileStride("u8", tileBytes)],
+    // Room for elements of two bytes, of which a tile has most.
+    scales: [2, ceil(tileBytes, 64), tileRows, 2],
+  };
+}
+
+/** Rows of x that go against each panel at most, if there are m. */
+export const panelRows = (m: number, cols: number) =>
+  Math.min(m, 512, Math.max(48, Math.floor(BLOCK_BYTES / (4 * cols))));
+
+/** The most rows of x, up to `most`, whose scratch fits the device; 0 if not one does. */
+export function fittingRows<S>(
+  most: number,
+  kernel: Parameters<typeof scratchFits<S>>[0],
+  sizes: (rows: number) => S,
+  device: Device,
+): number {
+  let rows = most;
+  while (rows > 0 && !scratchFits(kernel, sizes(rows), device)) rows--;
+  return rows;
+}
