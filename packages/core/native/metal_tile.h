@@ -230,6 +230,16 @@ struct EvenRows {
   METAL_FUNC device T* operator()(uint row) const thread { return first + row * stride; }
 };
 
+// Rows of `size` elements that a list names.
+template <typename T>
+struct ListedRows {
+  device T* first;
+  uint size;
+  threadgroup const uint* list;
+
+  METAL_FUNC device T* operator()(uint row) const thread { return first + ulong(list[row]) * size; }
+};
+
 // Rounds the sums of a part to rows of `n` elements, of which rows_at(row) is the one for a row of the threadgroup's
 // outputs and `rows` are wanted, with added(column) added to those of a column; the outputs of the threadgroup begin at
 // column n0.

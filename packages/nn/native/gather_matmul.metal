@@ -14,16 +14,6 @@ static_assert(kTileThreads == GATHER_MATMUL_THREADS && kTileRows == GATHER_MATMU
 typedef GatherMatmulParams Params;
 typedef GatherMatmulScratch Scratch;
 
-// Rows of a matrix that a table names.
-template <typename T>
-struct ListedRows {
-  device T* first;
-  uint size;
-  threadgroup const uint* list;
-
-  METAL_FUNC device T* operator()(uint row) const thread { return first + ulong(list[row]) * size; }
-};
-
 // Which rows of x meet which matrix in a slot: the rows of x and of out in the scratch's tables; slot[0]: the matrix,
 // slot[1]: how many rows. Nobody reads an index a second time. All threads get there; ends with a barrier.
 METAL_FUNC void list_rows(thread const GatheredOrder<Params>& ordered, constant Params& p, uint slot, Scratch s,

@@ -13,12 +13,20 @@ METAL_FUNC AffineMatrix<S, Bits> weights_at(device const uint* weight, device co
   return {weight + row * (p.cols / 32 * Bits), scales + groups, biases + groups, p.rows, p.cols, p.groupSize};
 }
 
-// What is added to the outputs of a column.
+// The rows of W from row0 on, of which there is one at least.
+template <typename S, int Bits>
+METAL_FUNC AffineMatrix<S, Bits> rows_from(AffineMatrix<S, Bits> w, uint row0) {
+  const ulong groups = ulong(row0) * (w.cols / w.groupSize);
+  return {w.words + ulong(row0) * (w.cols / 32 * Bits), w.scales + groups, w.biases + groups, w.rows - row0, w.cols,
+          w.groupSize};
+}
+
+// What is added to the outputs of a column, of which the first is number `first`.
 struct LinearBias {
   device const uchar* bias;
-  uint dtype;
+  uint dtype, first;
 
-  METAL_FUNC float operator()(uint column) const thread { return linear_bias(bias, dtype, column); }
+  METAL_FUNC float operator()(uint column) const thread { return linear_bias(bias, dtype, first + column); }
 };
 
 }  // namespace mlxts

@@ -76,7 +76,7 @@ kernel void quantized_matmul_rows(device const X* x [[buffer(QUANTIZED_MATMUL_RO
   Products products =
       multiply(x + (batch.x * p.m + m0) * p.rows, w, scratch_of(memory, p), part, column0, p.m - m0, index);
   store(products, part, out + ulong(group.z) * p.m * p.cols, m0, p.m, column0, p.cols, lane,
-        LinearBias{bias, p.biasDtype});
+        LinearBias{bias, p.biasDtype, 0});
 }
 
 #define MATMUL_ROWS(X, S, O, bits)              \

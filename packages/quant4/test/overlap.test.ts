@@ -1,6 +1,6 @@
 import { Device, type Dtype, type Tensor } from "@mlxts/core";
 import { afterAll, expect, it } from "vitest";
-import { dequantize, quantize, quantizedEmbedding, quantizedMatmul } from "../src/index.ts";
+import { dequantize, gatherQuantizedMatmul, quantize, quantizedEmbedding, quantizedMatmul } from "../src/index.ts";
 
 const device = Device.open();
 afterAll(() => device.dispose());
@@ -17,6 +17,22 @@ const OPS: { name: string; inputs: Shapes; outputs: Shapes; call: (tensors: Tens
     inputs: { x: ["f32", 3, 128], ...Q, bias: ["f32", 6] },
     outputs: { out: ["f32", 3, 6] },
     call: ({ x, bias, out, ...q }) => quantizedMatmul(device.encoder(), { x, bias, out, q: record(q) } as never),
+  },
+  {
+    name: "gatherQuantizedMatmul",
+    inputs: {
+      x: ["f32", 2, 1, 128],
+      weight: ["u32", 2, 6, 16],
+      scales: ["bf16", 2, 6, 2],
+      biases: ["bf16", 2, 6, 2],
+      rhsIndices: ["u32", 2],
+      lhsIndices: ["u32", 2],
+      order: ["i32", 2],
+      offsets: ["i32", 3],
+    },
+    outputs: { out: ["f32", 2, 1, 6] },
+    call: ({ weight, scales, biases, ...rest }) =>
+      gatherQuantizedMatmul(device.encoder(), { ...rest, q: record({ weight, scales, biases } as Tensors) } as never),
   },
   {
     name: "quantizedEmbedding",
