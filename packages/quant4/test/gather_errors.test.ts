@@ -137,7 +137,7 @@ describe.each(ORDERS)("wrong data of gatherQuantizedMatmul on %s", (_, open) => 
     });
     return encoder.commit().then(
       () => new Error("nothing failed"),
-      (error: Error) => error,
+      (error) => error as Error,
     );
   }
 
