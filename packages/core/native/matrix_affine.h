@@ -135,6 +135,46 @@ struct LaneScales {
     return splat(*p);
 #endif
   }
+  // The scale of each lane of a chunk from the scales of its groups, 1 to 4, in S; no others are read.
+  template <typename S>
+  MLXTS_INLINE vf32 of_groups(const S* scales, size_t groups) const {
+#if defined(__AVX2__)
+    const __m128 four = load_groups(scales, groups);
+#if defined(__AVX512F__)
+    return reinterpret_cast<vf32>(
+        _mm512_permutexvar_ps(reinterpret_cast<__m512i>(index), _mm512_broadcast_f32x4(four)));
+#else
+    return reinterpret_cast<vf32>(_mm256_permutevar8x32_ps(_mm256_set_m128(four, four), reinterpret_cast<__m256i>(index)));
+#endif
+#else
+    (void)groups;
+    return splat(to_f32(*scales));
+#endif
+  }
+
+#if defined(__AVX2__)
+ private:
+  static MLXTS_INLINE __m128 load_groups(const float* scales, size_t groups) {
+    return _mm_maskload_ps(scales, _mm_cmpgt_epi32(_mm_set1_epi32(int(groups)), _mm_setr_epi32(0, 1, 2, 3)));
+  }
+  // By way of a register: short stores followed by a longer load would wait for each other.
+  template <typename S>
+  static MLXTS_INLINE __m128 load_groups(const S* scales, size_t groups) {
+    uint64_t bits = scales->bits;
+    uint32_t two;
+    if (groups == 4) {
+      memcpy(&bits, scales, 8);
+    } else if (groups > 1) {
+      memcpy(&two, scales, 4);
+      bits = groups == 3 ? two | uint64_t(scales[2].bits) << 32 : two;
+    }
+    const __m128i four = _mm_cvtsi64_si128(int64_t(bits));
+    if constexpr (std::is_same_v<S, f16>)
+      return _mm_cvtph_ps(four);
+    else
+      return _mm_castsi128_ps(_mm_slli_epi32(_mm_cvtepu16_epi32(four), 16));
+  }
+#endif
 };
 
 // The bias that goes with centered codes.

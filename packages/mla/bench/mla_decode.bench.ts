@@ -1,15 +1,22 @@
 import { DTYPES, type FloatDtype } from "@mlxts/core";
 import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
 import { mlaDecode } from "../src/index.ts";
+import { benchWeight, type WeightKind, weightBytes, weightName } from "./weights.ts";
 
 const [NOPE, ROPE, V, R] = [128, 64, 128, 512];
 
-function decode(tokens: number, length: number, heads: number, dtype: FloatDtype): BenchCase {
+function decode(
+  tokens: number,
+  length: number,
+  heads: number,
+  dtype: FloatDtype,
+  weight: WeightKind = dtype,
+): BenchCase {
   const weights = heads * (NOPE + V) * R;
   const pairs = tokens * length - (tokens * (tokens - 1)) / 2;
   return {
-    name: `${tokens} of ${length}, ${heads} heads, ${dtype}`,
-    bytes: (length * (R + ROPE) + weights) * DTYPES[dtype].bytesPerElement,
+    name: `${tokens} of ${length}, ${heads} heads, ${dtype}${weight === dtype ? "" : `, ${weightName(weight)}`}`,
+    bytes: length * (R + ROPE) * DTYPES[dtype].bytesPerElement + weights * weightBytes(weight),
     flops: 2 * (pairs * heads * (2 * R + ROPE) + tokens * weights),
     setup(device) {
       const random = new Random(3);
@@ -27,7 +34,7 @@ function decode(tokens: number, length: number, heads: number, dtype: FloatDtype
         qPe: tensor(1, tokens, heads, ROPE),
         latent: tensor(1, tokens, R),
         kPe: tensor(1, tokens, ROPE),
-        kvB: tensor(heads * (NOPE + V), R),
+        kvB: benchWeight(device, weight, [heads * (NOPE + V), R]),
         latentCache: tensor(1, length, R),
         kPeCache: tensor(1, length, ROPE),
         lengths: device.tensor("i32", [1], [length]),
@@ -45,5 +52,7 @@ export default defineBench({
     decode(1, 4096, 128, "bf16"),
     decode(4, 4096, 16, "bf16"),
     decode(1, 4096, 16, "f32"),
+    decode(1, 4096, 16, "bf16", 4),
+    decode(1, 4096, 16, "bf16", 8),
   ],
 });

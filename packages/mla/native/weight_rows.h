@@ -42,14 +42,9 @@ struct WeightRows<Affine<S, Bits>> {
                                           const Codes<Bits>& codes) const {
     const uint8_t* from = word(row, column);
     const size_t first = group(row, column), groups = group(row, column + count * kPerWord<Bits> - 1) - first + 1;
-    float scale[4] = {}, bias[4] = {};
-    for (size_t g = 0; g < groups; ++g) {
-      scale[g] = to_f32(scales[first + g]);
-      bias[g] = to_f32(biases[first + g]);
-    }
-    const vf32 factor = lanes.at(scale, 0);
-    return {codes.flip(count == kLanes ? load_words(from) : load_words(from, count)), factor,
-            fma(splat(kCenter<Bits>), factor, lanes.at(bias, 0))};
+    const vf32 scale = lanes.of_groups(scales + first, groups), bias = lanes.of_groups(biases + first, groups);
+    return {codes.flip(count == kLanes ? load_words(from) : load_words(from, count)), scale,
+            fma(splat(kCenter<Bits>), scale, bias)};
   }
 
   // `count` weights of a row from `column` on, both multiples of 16, rounded to T.
