@@ -45,7 +45,7 @@ export interface MoeBlock {
   sharedGate: Matrix | undefined;
 }
 
-/** From so many choices on, those of one expert are one matrix product; below, each is a product of its own. */
+/** From so many choices on, which was measured, those of one expert are one matrix product; below, each is one of its own. */
 const ORDERED_PAIRS = 64;
 
 /** The MLP of `gate_proj`, `up_proj` and `down_proj`. */

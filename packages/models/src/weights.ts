@@ -1,6 +1,13 @@
-import { type Checkpoint, type CommandEncoder, type Dtype, MlxtsError, Tensor, unsupported } from "@mlxts/core";
+import { type Checkpoint, type CommandEncoder, type Dtype, MlxtsError, Tensor } from "@mlxts/core";
 import { embedding, gatherMatmul, matmul } from "@mlxts/nn";
-import { type Quantization, type Quantized, quantizedEmbedding, quantizedMatmul, readQuantized } from "@mlxts/quant4";
+import {
+  gatherQuantizedMatmul,
+  type Quantization,
+  type Quantized,
+  quantizedEmbedding,
+  quantizedMatmul,
+  readQuantized,
+} from "@mlxts/quant4";
 
 /** A weight matrix [rows, cols] as its checkpoint has it, dense or quantized. */
 export interface Matrix {
@@ -202,7 +209,7 @@ export function gatherLinear(
   { rows, dense, starts, quantized }: MatrixStack,
   chosen: Chosen,
 ): Tensor {
-  if (quantized) throw unsupported("gatherLinear", "a stack of quantized experts", "dense ones are");
+  if (quantized) return gatherQuantizedMatmul(encoder, { x, q: quantized, ...chosen });
   return gatherMatmul(encoder, { x, weight: dense as Tensor, starts, ...chosen }, starts ? { rows } : {});
 }
 

@@ -6,8 +6,7 @@ import { compare } from "@mlxts/core/testing";
 import { fixture, goldens } from "@mlxts/test-kit/goldens";
 import fc from "fast-check";
 import { afterAll, describe, expect, it } from "vitest";
-import { loadModel } from "../src/index.ts";
-import { qwen3NextConfig } from "../src/qwen3_next/config.ts";
+import { loadModel, qwen3NextConfig } from "../src/index.ts";
 import { bits, liveBuffers, prompts as ofQwen3_5, temporary, tiny } from "./fixtures.ts";
 import { lastLogits, recordedPrompts } from "./parity_suite.ts";
 
@@ -217,7 +216,7 @@ describe("loadModel refuses", () => {
   const at = "model\\.language_model\\.layers\\.1\\.mlp";
 
   it.each([
-    ["num_experts", 5, /gate.weight must have shape \[5, 64\], got \[4, 64\]/, "Safetensors"],
+    ["num_experts", 5, /gate_up_proj must have shape \[5, 64, 64\], got \[4, 64, 64\]/, "Safetensors"],
     ["num_experts", 0, /num_experts` must be an integer from 1 to 65536, got 0/, "InvalidArgument"],
     ["num_experts", 65537, /num_experts` must be an integer from 1 to 65536, got 65537/, "InvalidArgument"],
     ["num_experts_per_tok", 5, /num_experts_per_tok` must be at most num_experts \(4\), got 5/, "InvalidArgument"],

@@ -1,6 +1,9 @@
+import { join } from "node:path";
 import { Device } from "@mlxts/core";
 import { fixture, goldens, unpackedCheckpoint } from "@mlxts/test-kit/goldens";
-import { afterAll, describe } from "vitest";
+import { afterAll, beforeAll, describe } from "vitest";
+import { quantizeCheckpoint } from "../src/index.ts";
+import { temporary } from "./fixtures.ts";
 import {
   itGivesWhatIsRecorded,
   itIsNearInBf16,
@@ -14,9 +17,9 @@ afterAll(() => device.dispose());
 
 // The weights of the second are random, and let errors grow.
 describe.each([
-  { name: "tiny-qwen3-next", folder: unpackedCheckpoint("tiny-qwen3-next"), bf16: 3e-2 },
-  { name: "tiny-qwen3.5-moe", folder: fixture("tiny-qwen3.5-moe"), bf16: 5e-2 },
-] as const)("$name", ({ name, folder, bf16 }) => {
+  { name: "tiny-qwen3-next", folder: unpackedCheckpoint("tiny-qwen3-next"), groupSize: 64, bf16: 3e-2 },
+  { name: "tiny-qwen3.5-moe", folder: fixture("tiny-qwen3.5-moe"), groupSize: 32, bf16: 5e-2 },
+] as const)("$name", ({ name, folder, groupSize, bf16 }) => {
   const recorded = goldens(`${name}/reference.safetensors`);
   const prompts = recordedPrompts(recorded);
   const checkpoint = { device, folder: () => folder, prompts };
@@ -30,5 +33,15 @@ describe.each([
   describe("fed in pieces", () => {
     const long = prompts.flatMap(({ ids, greedy }) => [...ids, ...greedy]).slice(0, device.gpu ? 66 : 150);
     itTakesAPromptInPieces(checkpoint, long);
+  });
+
+  describe("4 bits, against mlx-lm's own conversion", () => {
+    const out = join(temporary(), "out");
+    // It has the bits of mlx_lm.convert: see expert_quantize.test.ts.
+    beforeAll(() => quantizeCheckpoint(device, folder, out, { bits: 4, groupSize }));
+    const ofMlx = recordedPrompts(recorded, goldens(`goldens/${name}.mlx_lm.safetensors`));
+    const quantized = { device, folder: () => out, prompts: ofMlx };
+    itGivesWhatIsRecorded(quantized, 4e-6);
+    itIsNearInBf16(quantized, bf16);
   });
 });

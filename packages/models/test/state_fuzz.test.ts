@@ -8,7 +8,9 @@ import { type Owner, type Sequence, type Touched, World } from "./state_world.ts
 
 /** Models with recurrent states, without and with experts, and one with latent caches. */
 const models = await Promise.all(
-  [tiny, unpackedCheckpoint("tiny-qwen3-next"), unpackedCheckpoint("tiny-deepseek-v3")].map(async (folder) => (await openOnCpu(folder)).model),
+  [tiny, unpackedCheckpoint("tiny-qwen3-next"), unpackedCheckpoint("tiny-deepseek-v3")].map(
+    async (folder) => (await openOnCpu(folder)).model,
+  ),
 );
 
 const room = ({ owner, tokens }: Sequence) => owner.state.capacity - tokens.length;
