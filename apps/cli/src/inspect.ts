@@ -113,12 +113,14 @@ function runLines({ sizes, active, activationDtype, context, sequences, state, w
     ...(experts
       ? [
           `experts     ${count(experts.count)} in each of ${layers(experts.layers)}, of which a token goes to ` +
-            `${experts.perToken}${experts.shared ? " and to a shared one" : ""}`,
+            `${experts.perToken}${experts.shared ? ", and to shared experts" : ""}`,
         ]
       : []),
     ...(active !== undefined && experts ? [`active      ${count(active)} parameters for each token`] : []),
     ...(latents
-      ? [`latents     ${latents.width} numbers and a rotated key of ${latents.rotated}, in ${layers(latents.layers)}`]
+      ? [
+          `latents     ${latents.width} numbers for each token, and a rotated key of ${latents.rotated}, in ${layers(latents.layers)}`,
+        ]
       : []),
     `cache       ${sizeText(state.perToken)} for each token${fixed}, with ${activationDtype} activations`,
     `memory      ${sizeText(weightBytes + state.total)} for ${each}${count(context)} tokens: ` +

@@ -28,8 +28,8 @@ it("inspect shows experts, active parameters, latents, and the cache of each tok
     runs: "yes, with mlxts",
     parameters: weights.toLocaleString("en"),
     active: `${active.toLocaleString("en")} parameters for each token`,
-    experts: "8 in each of 3 layers, of which a token goes to 2 and to a shared one",
-    latents: "128 numbers and a rotated key of 32, in 4 layers",
+    experts: "8 in each of 3 layers, of which a token goes to 2, and to shared experts",
+    latents: "128 numbers for each token, and a rotated key of 32, in 4 layers",
     cache: "2,560 bytes (2.5 KiB) for each token, with f32 activations",
   });
   const options = ["--json", "--context", "1000", "--activation-dtype", "bf16"];

@@ -1,6 +1,7 @@
 import { mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { writeSafetensors } from "@mlxts/core";
+import { unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { describe, expect, it } from "vitest";
 import { inProcess, temporaryFolder, tiny } from "./helpers.ts";
 
@@ -69,6 +70,19 @@ describe("inspect", () => {
     });
     const { status, stderr } = await inProcess("inspect", tiny, "--context", "0");
     expect([status, stderr]).toEqual([2, expect.stringContaining("`--context` must be an integer from 1 to 16777216")]);
+  });
+
+  it("shows experts, and the weights that compute one token", async () => {
+    // Of 8 experts in each of 4 layers, matrices of 128 · 256, a token goes to 2.
+    const [all, active] = [7_501_592, 7_501_592 - 4 * 6 * 3 * 128 * 256];
+    const found = await inspected(unpackedCheckpoint("tiny-qwen3-next"));
+    expect(found).toMatchObject({
+      runs: "yes, with mlxts",
+      parameters: all.toLocaleString("en"),
+      experts: "8 in each of 4 layers, of which a token goes to 2, and to shared experts",
+      active: `${active.toLocaleString("en")} parameters for each token`,
+    });
+    expect(found).not.toHaveProperty("latents");
   });
 
   it("counts packed words as the weights they hold", async () => {
