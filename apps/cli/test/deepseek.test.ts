@@ -8,6 +8,7 @@ import { inProcess, temporaryFolder } from "./helpers.ts";
 
 const tiny = unpackedCheckpoint("tiny-deepseek-v3");
 const recorded = goldens("tiny-deepseek-v3/reference.safetensors");
+const mlx = goldens("goldens/deepseek_4bit_logits.safetensors");
 const ids = Array.from(recorded.numbers("prompt0.ids"));
 const folder = temporaryFolder();
 const four = join(folder, "four");
@@ -49,7 +50,10 @@ it("quantize writes a model that inspect and generate know", async () => {
     parameters: weights.toLocaleString("en"),
     active: `${active.toLocaleString("en")} parameters for each token`,
   });
-  for (const [path, greedy] of [[tiny, recorded.numbers("prompt0.greedy")]] as const) {
+  for (const [path, greedy] of [
+    [tiny, recorded.numbers("prompt0.greedy")],
+    [four, mlx.numbers("prompt0.greedy")],
+  ] as const) {
     const { stdout } = await inProcess(
       "generate",
       path,
