@@ -42,18 +42,25 @@ struct RegisterTile {
     }
   }
   // One step of these: an element of a from each row, times `columns`.
-  MLXTS_INLINE void add(const float* a, size_t row_stride, const vf32 (&columns)[Vectors]) {
+  template <typename A, typename Column>
+  MLXTS_INLINE void add(const A* a, size_t row_stride, const Column (&columns)[Vectors]) {
+    add_rows([&](int r) { return a + r * row_stride; }, columns);
+  }
+  // The same of rows anywhere: at(r) is where the element of row r lies.
+  template <typename At>
+  MLXTS_INLINE void add_rows(At at, const vf32 (&columns)[Vectors]) {
     MLXTS_UNROLL
     for (int r = 0; r < Rows; ++r) {
-      const vf32 left = splat(a[r * row_stride]);
+      const vf32 left = splat(*at(r));
       MLXTS_UNROLL
       for (int v = 0; v < Vectors; ++v) sum[r][v] = fma(left, columns[v], sum[r][v]);
     }
   }
-  MLXTS_INLINE void add(const bf16* a, size_t row_stride, const vu32 (&columns)[Vectors]) {
+  template <typename At>
+  MLXTS_INLINE void add_rows(At at, const vu32 (&columns)[Vectors]) {
     MLXTS_UNROLL
     for (int r = 0; r < Rows; ++r) {
-      const vu32 left = splat_bf16x2(a + r * row_stride);
+      const vu32 left = splat_bf16x2(at(r));
       MLXTS_UNROLL
       for (int v = 0; v < Vectors; ++v) sum[r][v] = dot_bf16x2(sum[r][v], left, columns[v]);
     }
@@ -135,11 +142,9 @@ template <typename P>
 MLXTS_INLINE void multiply_panel(int rows, int vectors, const Left<P>* a, size_t a_stride, const P* panel, size_t depth,
                                  float* c, size_t c_stride, const float* factors) {
   typedef void (*Tile)(const Left<P>*, size_t, const P*, size_t, float*, size_t, const float*);
-#define MLXTS_PANEL_TILES(R)                                                               \
-  {                                                                                        \
-    panel_tile<P, R, 1>, panel_tile<P, R, 2>, panel_tile<P, R, kTileVectors == 4 ? 3 : 2>, \
-        panel_tile<P, R, kTileVectors>                                                     \
-  }
+#define MLXTS_PANEL_TILES(R)                                                      \
+  {panel_tile<P, R, 1>,         panel_tile<P, R, 2>,           panel_tile < P, R, \
+   kTileVectors == 4 ? 3 : 2 >, panel_tile<P, R, kTileVectors>}
   static constexpr Tile tiles[kPanelRows][4] = {MLXTS_PANEL_TILES(1), MLXTS_PANEL_TILES(2), MLXTS_PANEL_TILES(3),
                                                 MLXTS_PANEL_TILES(4), MLXTS_PANEL_TILES(5), MLXTS_PANEL_TILES(6)};
 #undef MLXTS_PANEL_TILES

@@ -17,16 +17,6 @@ static_assert(kPanelRows == GATHER_MATMUL_PANEL_ROWS && kGroupColumns == GATHER_
 using Params = GatherMatmulParams;
 using Scratch = GatherMatmulScratch;
 
-// Rows of x that a table names.
-template <typename X>
-struct ListedRows {
-  const X* x;
-  size_t stride;
-  const uint32_t* list;
-
-  const X* row(size_t m) const { return x + list[m] * stride; }
-};
-
 // What a slot multiplies; the rows of x and of out are in scratch.
 struct Slot {
   size_t matrix, count;
@@ -69,7 +59,7 @@ int32_t gather_matmul(const Launch& l) {
     return 1;
   using E = KeptRow<X, W>;
   E* kept = reinterpret_cast<E*>(s.x);  // [unpackedRows][width]
-  const ListedRows<X> x{l.buffer<const X>(GATHER_MATMUL_X), p.k, s.xRows};
+  const auto row_at = [&](size_t i) { return l.buffer<const X>(GATHER_MATMUL_X) + s.xRows[i] * size_t(p.k); };
   const size_t groups = l.threadgroups[0], n = p.n;
   for (uint64_t group = l.begin; group < l.end;) {
     const size_t index = group / groups, first = group % groups, last = std::min(first + (l.end - group), groups);
@@ -79,13 +69,13 @@ int32_t gather_matmul(const Launch& l) {
     const W* weight = l.buffer<const W>(GATHER_MATMUL_WEIGHT) + stack.begin(slot.matrix);
     const auto out_at = [&](size_t i) { return l.buffer<O>(GATHER_MATMUL_OUT) + s.outRows[i] * n; };
     if (slot.count <= p.unpackedRows) {
-      for (size_t i = 0; i < slot.count; ++i) keep_row<W>(x.row(i), p.k, p.width, kept + i * p.width);
+      for (size_t i = 0; i < slot.count; ++i) keep_row<W>(row_at(i), p.k, p.width, kept + i * p.width);
       dot_range(weight, p.k, first * kGroupColumns, std::min(last * kGroupColumns, n), kept, p.width, int(slot.count),
                 [&](const DotSums& sums) { sums.store(out_at); });
       continue;
     }
     for (size_t n0 = first * kGroupColumns; n0 < std::min(last * kGroupColumns, n); n0 += kGroupColumns) {
-      multiply_columns(x, int(slot.count), Weight<W>{weight, n, p.k, true}, n0, {s.panels, s.converted, s.sums});
+      multiply_columns(row_at, int(slot.count), Weight<W>{weight, n, p.k, true}, n0, {s.panels, s.converted, s.sums});
       const size_t columns = std::min(n - n0, kGroupColumns);
       for (size_t i = 0; i < slot.count; ++i) convert_row(s.sums + i * kGroupColumns, columns, out_at(i) + n0);
     }
