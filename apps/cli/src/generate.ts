@@ -75,14 +75,13 @@ export const generateCommand = command({
     }),
     seed: integer("<n>", "seed of the sampling", { min: 0, max: 0xffffffff, default: 0 }),
     activationDtype: choice("<dtype>", "dtype of activations", ["f32", "f16", "bf16"], "f32"),
-    expertMemory: integer("<bytes>", "memory that experts may take, for a model that is larger than memory", { min: 1 }),
+    expertMemory: integer("<bytes>", "memory that experts may take, for a model that is larger than memory", {
+      min: 1,
+    }),
     json: flag("print one JSON object with ids, text and timings, at the end"),
   },
   exactlyOne: ["prompt", "chat", "ids"],
-  async run(
-    { checkpoint, prompt, chat, ids, maxTokens, activationDtype, expertMemory, json, ...sampling },
-    signal,
-  ) {
+  async run({ checkpoint, prompt, chat, ids, maxTokens, activationDtype, expertMemory, json, ...sampling }, signal) {
     using device = Device.open();
     using model: LanguageModel = await loadModel(device, checkpoint, {
       activationDtype,

@@ -14,7 +14,9 @@ export const logits = command({
     out: required(path("<file>", "a .safetensors file to be written; an older one is replaced")),
     force: flag("replace even a file of the checkpoint"),
     activationDtype: choice("<dtype>", "dtype of activations", ["f32", "f16", "bf16"], "f32"),
-    expertMemory: integer("<bytes>", "memory that experts may take, for a model that is larger than memory", { min: 1 }),
+    expertMemory: integer("<bytes>", "memory that experts may take, for a model that is larger than memory", {
+      min: 1,
+    }),
     path: choice("<path>", "how the prompt is computed, where the model has a choice", MODEL_PATHS),
   },
   async run({ checkpoint, ids, every, out, force, activationDtype, expertMemory, path }, signal) {

@@ -6,7 +6,7 @@ import { compare } from "@mlxts/core/testing";
 import { fixture, goldens } from "@mlxts/test-kit/goldens";
 import fc from "fast-check";
 import { afterAll, describe, expect, it } from "vitest";
-import { loadModel, qwen3NextConfig } from "../src/index.ts";
+import { loadModel, quantizeCheckpoint, qwen3NextConfig } from "../src/index.ts";
 import { bits, liveBuffers, prompts as ofQwen3_5, temporary, tiny } from "./fixtures.ts";
 import { lastLogits, recordedPrompts } from "./parity_suite.ts";
 
@@ -253,6 +253,27 @@ describe("loadModel refuses", () => {
       change((tensors) => tensors.delete("model.language_model.layers.1.mlp.shared_expert_gate.weight")),
       new RegExp(`${at}\\.shared_expert_gate\\.weight is missing`),
     );
+  });
+
+  it("quantized stacks with an expert too few, without scales, or of other settings than the config's", async () => {
+    const out = join(temporary(), "out");
+    await quantizeCheckpoint(device, moe, out, { groupSize: 32 });
+    const module = "language_model.model.layers.1.mlp.switch_mlp.down_proj";
+    const fewer = (tensors: Tensors) => {
+      for (const name of ["weight", "scales", "biases"]) {
+        const { dtype, shape, data } = take(tensors, `${module}.${name}`);
+        const [count = 1, ...rest] = shape;
+        const part = (data as Words).slice(0, ((data as Words).length / count) * (count - 1));
+        tensors.set(`${module}.${name}`, { dtype, shape: [count - 1, ...rest], data: part });
+      }
+    };
+    await refused(changed(out, fewer), /down_proj.weight must hold a quantized \[4, 64, 32\] stack, got \[3, 64, 32\]/);
+    const without = changed(out, (tensors) => tensors.delete(`${module}.biases`));
+    await refused(without, /down_proj.* has no `biases`/, "QuantConfig");
+    const other = changed(out, (_, config) => Object.assign(config, { quantization: { bits: 8, group_size: 32 } }));
+    await refused(other, /contradict 8 bits in groups of 32/, "QuantConfig");
+    using model = await loadModel(device, out, { activationDtype: "f32" });
+    expect((await lastLogits(model, ids)).every(Number.isFinite)).toBe(true);
   });
 
   it("configs with fields replaced by junk, with a typed error", async () => {

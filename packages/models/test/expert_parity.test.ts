@@ -30,9 +30,10 @@ describe.each([
     itIsNearInBf16(checkpoint, bf16, inBf16 && recordedLogits(inBf16));
   });
 
+  const long = prompts.flatMap(({ ids, greedy }) => [...ids, ...greedy]);
+
   describe("fed in pieces", () => {
-    const long = prompts.flatMap(({ ids, greedy }) => [...ids, ...greedy]).slice(0, device.gpu ? 66 : 150);
-    itTakesAPromptInPieces(checkpoint, long);
+    itTakesAPromptInPieces(checkpoint, long.slice(0, device.gpu ? 66 : 150));
   });
 
   describe("4 bits, against mlx-lm's own conversion", () => {
@@ -43,5 +44,6 @@ describe.each([
     const quantized = { device, folder: () => out, prompts: ofMlx };
     itGivesWhatIsRecorded(quantized, 4e-6);
     itIsNearInBf16(quantized, bf16);
+    itTakesAPromptInPieces(quantized, long.slice(0, device.gpu ? 34 : 100));
   });
 });
