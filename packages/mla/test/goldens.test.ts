@@ -1,4 +1,4 @@
-import type { Tensor } from "@mlxts/core";
+import type { CommandEncoder, Tensor } from "@mlxts/core";
 import { compare } from "@mlxts/core/testing";
 import { DEVICES } from "@mlxts/test-kit/devices";
 import { goldens } from "@mlxts/test-kit/goldens";
@@ -6,15 +6,19 @@ import { afterAll, describe, expect, it } from "vitest";
 import {
   mlaAttention,
   mlaCacheAppend,
+  mlaDecode,
   mlaOut,
   mlaPrefill,
   mlaQPrime,
+  type Quantized,
   ropeYarn,
   rotaryTable,
   yarnRotary,
 } from "../src/index.ts";
 
 const layer = goldens("goldens/mla_layer.safetensors");
+const byMlx = goldens("goldens/mla_quantized.safetensors");
+const SETTINGS = { "4bit": { bits: 4, groupSize: 64 }, "8bit": { bits: 8, groupSize: 32 } } as const;
 const shapeOf = (name: string) => layer.tensor(name).shape as number[];
 const [TOKENS = 0, HEADS = 0, HEAD_DIM = 0] = shapeOf("q");
 const ROPE = shapeOf("k_pe")[1] as number;
@@ -63,35 +67,76 @@ describe.each(DEVICES)("a layer of a tiny DeepSeek-V3 on %s", (_, open) => {
     expect(compare(pairsApart(await k.readNumbers()), layer.numbers("hf.k_pe")).ratio).toBeLessThan(5e-6);
   });
 
-  it("gives the recorded outputs", async () => {
-    const [R, V] = [shapeOf("latent")[1] as number, shapeOf("out")[2] as number];
-    const NOPE = HEAD_DIM - ROPE;
+  const [R, V] = [shapeOf("latent")[1] as number, shapeOf("out")[2] as number];
+  const NOPE = HEAD_DIM - ROPE;
+  const lengths = device.tensor("i32", [1], [TOKENS]);
+  const options = { nope: NOPE, softmaxScale: rotary.softmaxScale };
+
+  /** The queries of all tokens, and the caches that their rows are in. */
+  function attentionInputs(encoder: CommandEncoder) {
     const start = device.tensor("i32", [1], [0]);
-    const lengths = device.tensor("i32", [1], [TOKENS]);
-    const [q, kvB] = [stored("q", [1, TOKENS, HEADS, HEAD_DIM]), stored("kv_b")];
-    const encoder = device.encoder();
     const rotate = (x: Tensor, first: number) => ropeYarn(encoder, { x, positions: start, table }, { first });
-    const kPe = rotate(stored("k_pe", [1, TOKENS, 1, ROPE]), 0).reshape([1, TOKENS, ROPE]);
+    const q = stored("q", [1, TOKENS, HEADS, HEAD_DIM]);
     const { latentCache, kPeCache } = mlaCacheAppend(encoder, {
       latent: stored("latent", [1, TOKENS, R]),
-      kPe,
+      kPe: rotate(stored("k_pe", [1, TOKENS, 1, ROPE]), 0).reshape([1, TOKENS, ROPE]),
       start,
       latentCache: device.tensor("f32", [1, TOKENS + 3, R]),
       kPeCache: device.tensor("f32", [1, TOKENS + 3, ROPE]),
     });
+    return { q, qPe: rotate(q, NOPE), latentCache, kPeCache, lengths };
+  }
+
+  it("gives the recorded outputs", async () => {
+    const kvB = stored("kv_b");
+    const encoder = device.encoder();
+    const { q, ...cached } = attentionInputs(encoder);
     const queries = mlaQPrime(encoder, { q, kvB }, { nope: NOPE });
-    const { vc } = mlaAttention(
-      encoder,
-      { queries, qPe: rotate(q, NOPE), latentCache, kPeCache, lengths },
-      { softmaxScale: rotary.softmaxScale },
-    );
+    const { vc } = mlaAttention(encoder, { queries, ...cached }, { softmaxScale: rotary.softmaxScale });
     const outs = [mlaOut(encoder, { vc, kvB }, { v: V })];
-    for (const form of ["folded", "materialized"] as const) {
-      const given = { q, qPe: rotate(q, NOPE), kvB, latentCache, kPeCache, lengths };
-      outs.push(mlaPrefill(encoder, given, { nope: NOPE, softmaxScale: rotary.softmaxScale, form }).out);
-    }
+    for (const form of ["folded", "materialized"] as const)
+      outs.push(mlaPrefill(encoder, { q, ...cached, kvB }, { ...options, form }).out);
     await encoder.commit();
     // The recording was made in f32 by another order of sums and with rounded angles: in f64 it is 1.1e-6 away.
     for (const out of outs) expect(compare(await out.readNumbers(), layer.numbers("out")).ratio).toBeLessThan(2e-6);
+  });
+
+  /** A matrix as MLX has quantized it. */
+  function quantized(name: string, setting: keyof typeof SETTINGS): Quantized {
+    const part = (field: string) => {
+      const { dtype, shape, data } = byMlx.tensor(`${setting}.${name}.${field}`);
+      return device.tensor(dtype, shape, data as Float32Array);
+    };
+    return {
+      weight: part("weight"),
+      scales: part("scales"),
+      biases: part("biases"),
+      ...SETTINGS[setting],
+      mode: "affine",
+    };
+  }
+
+  it.each(
+    (["4bit", "8bit"] as const).flatMap((setting) =>
+      (["kv_b", "parts"] as const).map((form) => [setting, form] as const),
+    ),
+  )("%s weights, %s, give MLX's outputs", async (setting, form) => {
+    const weights =
+      form === "kv_b"
+        ? { kvB: quantized("kv_b", setting) }
+        : { embedQ: quantized("embed_q", setting), unembedOut: quantized("unembed_out", setting) };
+    const expected = byMlx.numbers(`${setting}.${form}.out`);
+    const encoder = device.encoder();
+    const { q, qPe, ...cached } = attentionInputs(encoder);
+    const most = expected.length / (HEADS * V);
+    /** The last `count` tokens. */
+    const last = (tensor: Tensor, count: number) =>
+      tensor.view((TOKENS - count) * HEADS * tensor.lastDim, [1, count, HEADS, tensor.lastDim]);
+    const given = (count: number) => ({ q: last(q, count), qPe: last(qPe, count), ...cached, ...weights });
+    const outs = [1, 5, most].map((count) => mlaDecode(encoder, given(count), options).out);
+    outs.push(mlaPrefill(encoder, given(most), { ...options, form: "materialized" }).out);
+    await encoder.commit();
+    for (const out of outs)
+      expect(compare(await out.readNumbers(), expected.slice(expected.length - out.size)).ratio).toBeLessThan(2e-6);
   });
 });
