@@ -96,11 +96,14 @@ METAL_FUNC TileLeft<E, Rows, Keys> softmax(thread TileSum<Rows, Keys>& scores, t
   }
   if (metal::simd_any(higher)) scale_rows(rows.sums, factors);
   TileLeft<E, Rows, Keys> weights = as_left<E>(scores);
-  add_row_sums(rows.denominators, weights);
+  float sums[Rows / 8] = {};
+  add_row_sums(sums, weights);
+  MLXTS_UNROLL for (uint r = 0; r < Rows / 8; ++r) rows.denominators[r] += sums[r];
   return weights;
 }
 
-// Adds a tile of values, times the weights of its keys, to the columns of the sums from `first` on, 32 at a time.
+// Adds a tile of values, times the weights of its keys, to the columns of the sums from `first` on, 32 at a time. Those in
+// f32 are added up for each tile on their own, so that sums over tens of thousands of keys keep their digits.
 template <uint Width, typename E, uint Rows, uint Keys, uint Columns>
 METAL_FUNC void add_values(thread AttentionRows<Rows, Columns>& rows, uint first,
                            thread const TileLeft<E, Rows, Keys>& weights, threadgroup const E* values, uint columns) {
@@ -108,7 +111,17 @@ METAL_FUNC void add_values(thread AttentionRows<Rows, Columns>& rows, uint first
     if (c >= columns) break;
     TileRight<E, Keys, 32> y;
     load(y, values + c, tile_stride<E>(Width));
-    multiply_add_columns(rows.sums, first + c, weights, y);
+    if (!metal::is_same_v<E, float>) {
+      multiply_add_columns(rows.sums, first + c, weights, y);
+      continue;
+    }
+    TileSum<Rows, 32> block;
+    fill(block, 0.0f);
+    multiply_add(block, weights, y);
+    MLXTS_UNROLL for (uint r = 0; r < Rows / 8; ++r) {
+      MLXTS_UNROLL for (uint i = 0; i < 8; ++i)
+          rows.sums.at(r, (first + c) / 8 + i / 2, i % 2) += block.at(r, i / 2, i % 2);
+    }
   }
 }
 
