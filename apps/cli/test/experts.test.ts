@@ -11,13 +11,13 @@ describe.each([
     name: "tiny-qwen3-next",
     path: unpackedCheckpoint("tiny-qwen3-next"),
     groupSize: "64",
-    experts: "8 in each of 4 layers, of which a token goes to 2 and to a shared one",
+    experts: "8 in each of 4 layers, of which a token goes to 2, and to shared experts",
   },
   {
     name: "tiny-qwen3.5-moe",
     path: fixture("tiny-qwen3.5-moe"),
     groupSize: "32",
-    experts: "4 in each of 2 layers, of which a token goes to 2 and to a shared one",
+    experts: "4 in each of 2 layers, of which a token goes to 2, and to shared experts",
   },
 ])("$name", ({ name, path, groupSize, experts }) => {
   const recorded = goldens(`${name}/reference.safetensors`);
