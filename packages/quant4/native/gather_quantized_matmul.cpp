@@ -11,6 +11,10 @@ namespace {
 
 using Params = GatherQuantizedMatmulParams;
 
+// Rows of x up to which decoding panels costs more than it saves.
+constexpr uint32_t kFew = 6;
+static_assert(kFew <= kMaxM);
+
 // A slot that has rows, and what they are multiplied by. `index` is behind the last slot where there are no more.
 struct Slot {
   uint64_t index;
@@ -44,8 +48,8 @@ struct Kernel {
       s.xRows[i] = uint32_t(row.x);
       s.outRows[i] = uint32_t(row.out);
     }
-    if (rows <= kMaxM)
-      few(slot, rows, first, last);
+    if (rows <= kFew)
+      few(slot, rows, first, last, next);
     else
       many(slot, rows, first, last, next);
   }
@@ -58,16 +62,19 @@ struct Kernel {
     return l.buffer<uint8_t>(GATHER_QUANTIZED_MATMUL_OUT) + size_t(s.outRows[i]) * p.rows * t.outBytes;
   }
 
-  void few(const Slot& slot, uint32_t rows, uint32_t first, uint32_t last) const {
+  void few(const Slot& slot, uint32_t rows, uint32_t first, uint32_t last, const Slot* next) const {
     const struct {
       float *scales, *biases;
     } scratch = {s.fewScales, s.fewBiases};
     OrderedRows x{s.fewOrdered, s.fewSums, p.columnStride, rows, 0};
     prepare<Bits>(t, p, [&](uint32_t i) { return x_row(i); }, x);
     const uint32_t end = last * kBlock < p.rows ? last * kBlock : p.rows;
-    for (uint32_t row0 = first * kBlock; row0 < end; row0 += kRows)
-      multiply_rows<Bits>(t, p, slot.product, x, scratch, row0, end - row0 < kRows ? end - row0 : kRows,
+    for (uint32_t row0 = first * kBlock; row0 < end; row0 += kRows) {
+      const BlockAt after = row0 + kRows < end ? BlockAt{&slot.product, row0 + kRows}
+                                               : BlockAt{next ? &next->product : nullptr, 0};
+      multiply_rows<Bits>(t, p, {&slot.product, row0}, end - row0 < kRows ? end - row0 : kRows, after, x, scratch,
                           [&](uint32_t i) { return out_row(i); });
+    }
   }
 
   void many(const Slot& slot, uint32_t rows, uint32_t first, uint32_t last, const Slot* next) const {

@@ -17,25 +17,31 @@ int32_t gather_matvec(const Launch& l, const Types& t) {
   const auto scratch = scratch_of(l, p);
   OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, 0, 0};
   const uint64_t blocks = l.threadgroups[0], mBlocks = l.threadgroups[1];
-  uint64_t current = ~uint64_t(0), prepared = ~uint64_t(0);
-  Product product{};
-  for (uint64_t index = l.begin; index < l.end; ++index) {
-    const uint64_t row = index / blocks;
-    if (row != current) {
-      const uint64_t pair = row / mBlocks, m0 = row % mBlocks * p.mBlock;
-      product = product_of(l, t, p, Bits, pairs.matrix(pair), GATHER_QUANTIZED_MATVEC_OUT);
-      product.out += (pair * p.m + m0) * p.rows * t.outBytes;
-      x.m = uint32_t(p.m - m0 < p.mBlock ? p.m - m0 : p.mBlock);
-      // Pairs that follow one another may have the same rows of x.
-      const uint64_t first = pairs.left(pair) * p.m + m0;
-      if (first != prepared)
-        prepare<Bits>(t, p, [&](uint32_t i) { return product.x + (first + i) * p.cols * t.xBytes; }, x);
-      prepared = first;
-      current = row;
+  const auto product_at = [&](uint64_t row) {
+    const uint64_t pair = row / mBlocks, m0 = row % mBlocks * p.mBlock;
+    Product product = product_of(l, t, p, Bits, pairs.matrix(pair), GATHER_QUANTIZED_MATVEC_OUT);
+    product.out += (pair * p.m + m0) * p.rows * t.outBytes;
+    return product;
+  };
+  Product product = product_at(l.begin / blocks), next = product;
+  uint64_t prepared = ~uint64_t(0);
+  for (uint64_t index = l.begin; index < l.end;) {
+    const uint64_t row = index / blocks, end = (row + 1) * blocks < l.end ? (row + 1) * blocks : l.end;
+    if (end < l.end) next = product_at(row + 1);
+    const uint64_t m0 = row % mBlocks * p.mBlock, first = pairs.left(row / mBlocks) * p.m + m0;
+    x.m = uint32_t(p.m - m0 < p.mBlock ? p.m - m0 : p.mBlock);
+    // Pairs that follow one another may have the same rows of x.
+    if (first != prepared)
+      prepare<Bits>(t, p, [&](uint32_t i) { return product.x + (first + i) * p.cols * t.xBytes; }, x);
+    prepared = first;
+    for (; index < end; ++index) {
+      const uint32_t row0 = uint32_t(index % blocks) * kRows;
+      const BlockAt after = index + 1 < end ? BlockAt{&product, row0 + kRows}
+                                             : BlockAt{end < l.end ? &next : nullptr, 0};
+      multiply_rows<Bits>(t, p, {&product, row0}, p.rows - row0 < kRows ? p.rows - row0 : kRows, after, x, scratch,
+                          [&](uint32_t i) { return product.out + size_t(i) * p.rows * t.outBytes; });
     }
-    const uint32_t row0 = uint32_t(index % blocks) * kRows;
-    multiply_rows<Bits>(t, p, product, x, scratch, row0, p.rows - row0 < kRows ? p.rows - row0 : kRows,
-                        [&](uint32_t i) { return product.out + size_t(i) * p.rows * t.outBytes; });
+    product = next;
   }
   return 0;
 }

@@ -190,18 +190,34 @@ void store_products(const Types& t, const P& p, const Product& product, const Or
   }
 }
 
-// The products of rows row0 … row0 + count − 1 of W and of all rows of x; those of row i of x go to row out_at(i).
+// Fetches the scales and biases of a block of rows.
+template <typename P>
+void fetch_scales(const Types& t, const P& p, BlockAt block) {
+  const size_t rowBytes = p.cols / p.groupSize * t.scaleBytes;
+  for (size_t at = block.row0 * rowBytes, end = at + kRows * rowBytes; at < end; at += 64) {
+    __builtin_prefetch(block.product->scales + at, 0, 2);
+    __builtin_prefetch(block.product->biases + at, 0, 2);
+  }
+}
+
+// The products of `count` rows of a block of W and of all rows of x; those of row i of x go to row out_at(i). The block
+// `next` is fetched meanwhile.
 template <int Bits, typename P, typename Scratch, typename OutAt>
-void multiply_rows(const Types& t, const P& p, const Product& product, const OrderedRows& x, const Scratch& scratch,
-                   uint32_t row0, uint32_t count, OutAt out_at) {
+void multiply_rows(const Types& t, const P& p, BlockAt block, uint32_t count, BlockAt next, const OrderedRows& x,
+                   const Scratch& scratch, OutAt out_at) {
+  const Product& product = *block.product;
+  const uint32_t row0 = block.row0;
   const size_t rowBytes = size_t(p.cols) * Bits / 8;
+  const uint8_t* words = product.weight + row0 * rowBytes;
   widen_scales(t, product, row0, count, p.cols / p.groupSize, p.groupStride, scratch.scales, scratch.biases);
-  const WeightRows w = {product.weight + row0 * rowBytes,
+  if (next.product) fetch_scales(t, p, next);
+  const WeightRows w = {words,
                         rowBytes,
                         p.cols / kPerWord<Bits>,
                         scratch.scales,
                         p.groupStride,
-                        LaneScales::of<Bits>(p.groupSize)};
+                        LaneScales::of<Bits>(p.groupSize),
+                        next.product ? next.product->weight + next.row0 * rowBytes - words : 0};
   vf32 sums[kRows * kMaxM];
   multiply<Bits>(w, x, count, sums);
   store_products<Bits>(t, p, product, x, scratch, row0, count, sums, out_at);

@@ -17,9 +17,11 @@ struct WeightRows {
   const float* scales;  // [rows, stride]
   size_t stride;
   LaneScales lanes;
+  ptrdiff_t ahead;  // bytes from a word to the one that is fetched meanwhile
 };
 
-// body(word, words) for chunks of kLanes words of R rows, `word` being the first; the rows that come next are fetched.
+// body(word, words) for chunks of kLanes words of R rows, `word` being the first; other rows are fetched
+// meanwhile.
 // The last chunk's missing words are 0.
 template <int R, typename Body>
 MLXTS_INLINE void each_chunk(const WeightRows& w, uint32_t begin, uint32_t end, Body body) {
@@ -29,7 +31,7 @@ MLXTS_INLINE void each_chunk(const WeightRows& w, uint32_t begin, uint32_t end, 
     MLXTS_UNROLL
     for (int r = 0; r < R; ++r) {
       const uint8_t* p = w.words + r * w.rowBytes + size_t(word) * 4;
-      __builtin_prefetch(p + R * w.rowBytes);
+      __builtin_prefetch(p + w.ahead, 0, 2);
       words[r] = load_words(p);
     }
     body(word, words);

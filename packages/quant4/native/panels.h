@@ -292,12 +292,6 @@ void store_rows(const Types& t, const Product& m, uint32_t rows, uint32_t row0, 
   }
 }
 
-// A block of rows of W: its product, and its first row.
-struct BlockAt {
-  const Product* product;  // null: none
-  uint32_t row0;
-};
-
 // The products of rows of x and of a block of W; those of row i of x go to row out_at(i). `next` is fetched meanwhile.
 template <int Bits, typename P, typename Scratch, typename OutAt>
 void multiply_block(const Types& t, const P& p, const TileRows& x, uint32_t rows, BlockAt block, BlockAt next,

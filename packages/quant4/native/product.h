@@ -37,6 +37,12 @@ struct Product {
   Widen widenBias;      // null: there is none
 };
 
+// A block of rows of W: its product, and its first row.
+struct BlockAt {
+  const Product* product;  // null: none
+  uint32_t row0;
+};
+
 // The matrix number `q` of the weights, with x and out from their beginnings on. All products declare x, the weights,
 // the scales and the biases first: the indices of one are those of all.
 template <typename P>

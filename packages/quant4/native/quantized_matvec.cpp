@@ -21,7 +21,8 @@ void matvec(const Launch& l, const Types& t) {
       prepare<Bits>(t, p, [&](uint32_t i) { return product.x + size_t(i) * p.cols * t.xBytes; }, x);
       prepared = z;
     }
-    multiply_rows<Bits>(t, p, product, x, scratch, row0, p.rows - row0 < kRows ? p.rows - row0 : kRows,
+    const uint32_t count = p.rows - row0 < kRows ? p.rows - row0 : kRows;
+    multiply_rows<Bits>(t, p, {&product, row0}, count, {count == kRows ? &product : nullptr, row0 + kRows}, x, scratch,
                         [&](uint32_t i) { return product.out + size_t(i) * p.rows * t.outBytes; });
   }
 }
