@@ -91,8 +91,19 @@ inline void widen_scales(const Types& t, const Product& m, uint64_t row, uint32_
 }
 
 #if defined(__AVX512BF16__)
-// vdpbf16ps takes subnormal numbers for 0: whether x and its parts are far from them, and from infinity.
+// vdpbf16ps takes subnormal numbers for 0: whether x and its parts are far from them, and from infinity. n is a multiple
+// of 32.
 inline bool fits_bf16_dot(const Types& t, const uint8_t* x, size_t n) {
+  if (t.bf16x) {
+    // The same sizes as bits: 0, or from 2^-80 on and below 2^126.
+    const __m512i least = _mm512_set1_epi16(0x1781), most = _mm512_set1_epi16(0x7e80 - 0x1781);
+    __mmask32 wrong = 0;
+    for (size_t i = 0; i < n; i += 32) {
+      const __m512i size = _mm512_and_si512(_mm512_loadu_si512(x + 2 * i), _mm512_set1_epi16(0x7fff));
+      wrong |= _mm512_mask_cmpge_epu16_mask(_mm512_test_epi16_mask(size, size), _mm512_sub_epi16(size, least), most);
+    }
+    return wrong == 0;
+  }
   alignas(64) float unit[128];
   vi32 ok = splat_i32(-1);
   for (size_t i = 0; i < n; i += 128) {
