@@ -7,12 +7,6 @@
 
 namespace mlxts {
 
-// Vectors of a panel that has `columns` columns to give.
-MLXTS_INLINE int vectors_of(size_t columns) {
-  const size_t vectors = (columns + kLanes - 1) / kLanes;
-  return int(vectors < kTileVectors ? vectors : kTileVectors);
-}
-
 // K and V: what panels of keys and of values are made of, float or bf16x2. A panel has kPanelColumns keys, or columns of
 // values; `sums` and packed values are padded to whole panels. ByBlock: the weighted values of a block are added up on
 // their own, so that sums over tens of thousands of keys keep the digits of f32.
@@ -67,7 +61,7 @@ struct AttentionRows {
     if (most == 0) return;
     score(row, some, most);
     float factors[kSoftmaxRows];
-    softmax_rows(scores, row, some, counts, scale, softmax, factors, weights);
+    softmax_rows(scores, kBlockKeys, row, some, counts, scale, softmax, factors, weights);
     if (finite)
       for (int r = 0; r < some; ++r)
         for (int i = int(round_up(counts[r], kLanes)); i < most; i += kLanes)

@@ -118,6 +118,11 @@ MLXTS_INLINE void for_tiles(size_t rows, Columns columns, Body body) {
 // is no column tail.
 inline constexpr int kPanelRows = 6;  // of a, that meet a panel at once
 inline constexpr int kPanelColumns = kTileVectors * kLanes;
+// Vectors of a panel that has `columns` columns to give.
+MLXTS_INLINE int vectors_of(size_t columns) {
+  const size_t vectors = (columns + kLanes - 1) / kLanes;
+  return int(vectors < kTileVectors ? vectors : kTileVectors);
+}
 // Row factors that keep what c had.
 inline constexpr float kKeep[kPanelRows] = {1, 1, 1, 1, 1, 1};
 

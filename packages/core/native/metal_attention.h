@@ -1,6 +1,6 @@
 // Attention of query rows on a GPU. A simdgroup has some of the rows, whose scores, weights and sums stay in its registers;
 // keys and values meet them from tiles in threadgroup memory. Sums and factors are floats. `Tile` says what the rows see:
-// tile.limit(row) is the key at which what a row sees ends.
+// tile.limit(row) is the key at which what a row sees ends, tile.sees(row, key) whether it sees one.
 #pragma once
 #include "metal_tile.h"
 
@@ -40,15 +40,15 @@ METAL_FUNC TileLeft<E, Rows, Width> load_queries(From from, uint columns, uint l
   return as_left<E>(x);
 }
 
-// Adds the products of queries and the `columns` of a tile of keys, 32 at a time.
+// Adds the products of queries and the `columns` of a tile of keys, whose rows lie `stride` apart, 32 at a time.
 template <typename E, uint Rows, uint Keys, uint Width>
 METAL_FUNC void add_scores(thread TileSum<Rows, Keys>& scores, thread const TileLeft<E, Rows, Width>& queries,
-                           threadgroup const E* keys, uint columns) {
+                           threadgroup const E* keys, uint columns, uint stride = tile_stride<E>(Width)) {
   MLXTS_UNROLL for (uint c = 0; c < Width; c += 16) {
     if (c % 32 == 0 && c >= columns) break;
     const TileLeft<E, Rows, 16> x = columns_of(queries, c / 16);
     TileRight<E, 16, Keys> y;
-    load_transposed(y, keys + c, tile_stride<E>(Width));
+    load_transposed(y, keys + c, stride);
     multiply_add(scores, x, y);
   }
 }
@@ -102,15 +102,17 @@ METAL_FUNC TileLeft<E, Rows, Keys> softmax(thread TileSum<Rows, Keys>& scores, t
   return weights;
 }
 
-// Adds a tile of values, times the weights of its keys, to the columns of the sums from `first` on, 32 at a time. Those in
-// f32 are added up for each tile on their own, so that sums over tens of thousands of keys keep their digits.
+// Adds `Width` columns of a tile of values, times the weights of its keys, to the columns of the sums from `first` on, 32 at
+// a time. Those in f32 are added up for each tile on their own, so that sums over tens of thousands of keys keep their
+// digits.
 template <uint Width, typename E, uint Rows, uint Keys, uint Columns>
 METAL_FUNC void add_values(thread AttentionRows<Rows, Columns>& rows, uint first,
-                           thread const TileLeft<E, Rows, Keys>& weights, threadgroup const E* values, uint columns) {
+                           thread const TileLeft<E, Rows, Keys>& weights, threadgroup const E* values, uint columns,
+                           uint stride = tile_stride<E>(Width)) {
   MLXTS_UNROLL for (uint c = 0; c < Width; c += 32) {
     if (c >= columns) break;
     TileRight<E, Keys, 32> y;
-    load(y, values + c, tile_stride<E>(Width));
+    load(y, values + c, stride);
     if (!metal::is_same_v<E, float>) {
       multiply_add_columns(rows.sums, first + c, weights, y);
       continue;
@@ -140,16 +142,17 @@ METAL_FUNC bool all_finite(threadgroup const E* values, uint first, uint lane) {
 template <uint Width, typename Tile, typename E, uint Rows, uint Keys, uint Columns>
 METAL_FUNC void add_seen_values(thread AttentionRows<Rows, Columns>& rows, uint first,
                                 thread TileLeft<E, Rows, Keys>& x, threadgroup const E* values,
-                                thread const Tile& tile, uint block, uint lane) {
+                                thread const Tile& tile, uint block, uint lane,
+                                uint stride = tile_stride<E>(Width)) {
   const TileSum<Rows, Keys> weights = as_sum(x);
   for (uint key = 0; key < Keys; ++key) {
-    threadgroup const E* own = values + key * tile_stride<E>(Width) + matrix_column(lane);
+    threadgroup const E* own = values + key * stride + matrix_column(lane);
     MLXTS_UNROLL for (uint r = 0; r < Rows / 8; ++r) {
       float weight = 0.0f;
       MLXTS_UNROLL for (uint i = 0; i < Keys / 4; ++i)
           weight += 8 * (i / 2) + matrix_column(lane) + i % 2 == key ? weights.at(r, i / 2, i % 2) : 0.0f;
       weight = row_sum(weight);
-      if (block + key >= tile.limit(rows.first + 8 * r + matrix_row(lane))) continue;
+      if (!tile.sees(rows.first + 8 * r + matrix_row(lane), block + key)) continue;
       MLXTS_UNROLL for (uint i = 0; i < Width / 4; ++i)
           rows.sums.at(r, first / 8 + i / 2, i % 2) += weight * float(own[8 * (i / 2) + i % 2]);
     }

@@ -38,13 +38,13 @@ MLXTS_INLINE vf32 exp2_for_dot(vf32 x) {
 #endif
 }
 
-// For the rows `first` … `first + rows − 1`, at most kSoftmaxRows, with scores [rows, kBlockKeys]: weights of the first
+// For the rows `first` … `first + rows − 1`, at most kSoftmaxRows, with scores `stride` apart: weights of the first
 // counts[r] scores of row r become exp(scale · (score − maximum)), followed by zeros up to the next whole vector, and
 // factors[r] is the factor for the row's earlier sums. Scores from counts[r] on are not used. `weights` are the scores
 // themselves, or of bf16 for products. The rows' reductions overlap.
 template <typename W>
-MLXTS_INLINE void softmax_rows(float* scores, int first, int rows, const int* counts, float scale, Softmax softmax,
-                               float (&factors)[kSoftmaxRows], W* weights) {
+MLXTS_INLINE void softmax_rows(float* scores, size_t stride, int first, int rows, const int* counts, float scale,
+                               Softmax softmax, float (&factors)[kSoftmaxRows], W* weights) {
   constexpr bool kDot = !std::is_same_v<W, float>;
   scale = scale < FLT_MIN ? FLT_MIN : scale;  // 0 · −∞ is no score
   const vi32 lane = lane_index();
@@ -53,7 +53,7 @@ MLXTS_INLINE void softmax_rows(float* scores, int first, int rows, const int* co
   float* denominators = softmax.denominators + first;
   float bases[kSoftmaxRows];
   for (int r = 0; r < rows; ++r) {
-    float* row = scores + r * kBlockKeys;
+    float* row = scores + r * stride;
     vf32 top = low;
     int i = 0;
     for (; i + kLanes <= counts[r]; i += kLanes) top = max(top, load(row + i));
@@ -73,16 +73,16 @@ MLXTS_INLINE void softmax_rows(float* scores, int first, int rows, const int* co
   for (int r = 0; r < kSoftmaxRows; r += kLanes) store(factors + r, exp(load(factors + r)));
   const vf32 factor = splat(kDot ? scale * 1.44269504f : scale);
   for (int r = 0; r < rows; ++r) {
-    const float* row = scores + r * kBlockKeys;
+    const float* row = scores + r * stride;
     vf32 sum = {};
     for (int i = 0; i < counts[r]; i += kLanes) {
       const vf32 x = (load(row + i) - splat(bases[r])) * factor;
       const vf32 weight = kDot ? exp2_for_dot(x) : exp(x);
       sum = sum + weight;
       if constexpr (kDot)
-        store_for_dot(weights + r * kBlockKeys + i, weight);
+        store_for_dot(weights + r * stride + i, weight);
       else
-        store(weights + r * kBlockKeys + i, weight);
+        store(weights + r * stride + i, weight);
     }
     denominators[r] = denominators[r] * factors[r] + reduce_add(sum);
   }

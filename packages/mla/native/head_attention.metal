@@ -28,6 +28,7 @@ struct Tokens {
   METAL_FUNC uint limit(uint token) const thread {
     return token < count ? min(end, uint(visible_rows(p, length, first + token))) : 0;
   }
+  METAL_FUNC bool sees(uint token, uint row) const thread { return row < limit(token); }
   METAL_FUNC ulong row(uint token) const thread {
     return query_row(p, sequence, first + min(token, count - 1), head);
   }

@@ -64,12 +64,12 @@ MLXTS_INLINE void add_dots(const float* const (&queries)[kQueries], const C* con
   if (d < columns) step(d, [&](const C* from, vf32& a, vf32& b) { load_two_partial(from, int(columns - d), a, b); });
 }
 
-// scores [rows, stride] of `rows` queries with the first `count` rows of latents and rotated keys. Tiles at the ends
-// repeat the last row or query.
+// scores [rows, stride], times `scale`, of `rows` queries with the first `count` rows of latents and rotated keys.
+// Tiles at the ends repeat the last row or query.
 template <typename Q, typename C>
 __attribute__((noinline)) void score_block(const Q* queries, size_t query_stride, int rows, const C* latents,
                                            size_t latent_stride, size_t rank, const C* rotated, size_t rope_stride,
-                                           size_t rope, int count, float* scores, size_t score_stride) {
+                                           size_t rope, int count, float scale, float* scores, size_t score_stride) {
   for (int t = 0; t < count; t += kKeys) {
     const C *c[kKeys], *k_pe[kKeys];
     for (int j = 0; j < kKeys; ++j) {
@@ -89,7 +89,7 @@ __attribute__((noinline)) void score_block(const Q* queries, size_t query_stride
       add_dots(q, c, rank, sums);
       add_dots(q_pe, k_pe, rope, sums);
       float tile[kLanes];
-      store(tile, reduce_add_all(sums));
+      store(tile, reduce_add_all(sums) * splat(scale));
       for (int i = 0; i < kQueries && row + i < rows; ++i)
         memcpy(scores + (row + i) * score_stride + t, tile + i * kKeys, kKeys * sizeof(float));
     }

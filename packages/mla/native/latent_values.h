@@ -4,12 +4,6 @@
 
 namespace mlxts {
 
-// Vectors of a panel that has `columns` columns to give.
-inline int vectors_of(size_t columns) {
-  const size_t vectors = (columns + kLanes - 1) / kLanes;
-  return int(vectors < kTileVectors ? vectors : kTileVectors);
-}
-
 // Element `i` of a whole panel, kTileVectors vectors of columns, from the rows of b; stored as well.
 template <typename B>
 MLXTS_INLINE void pack_element(const B* b, size_t stride, size_t i, float* panel, vf32 (&columns)[kTileVectors]) {

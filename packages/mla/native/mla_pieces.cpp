@@ -1,9 +1,10 @@
 // One threadgroup: a piece of a sequence's cache, for some of its query rows. A block of the cache is read once for all
 // of them: its keys in place, for tiles of dot products with the queries, then its latents as values, a panel of
 // columns at a time.
+#include "latent_pieces.h"
 #include "latent_scores.h"
-#include "latent_softmax.h"
 #include "latent_values.h"
+#include "online_softmax.h"
 
 using namespace mlxts;
 
@@ -11,6 +12,7 @@ namespace {
 
 static_assert(kPanelRows == MLA_PIECES_PANEL_ROWS && MLA_PIECES_PANEL_COLUMNS % kPanelColumns == 0);
 
+constexpr size_t kBlockRows = MLA_PIECES_BLOCK_KEYS;  // of the cache
 // Rows that are scored together: their queries stay in the nearest cache.
 constexpr int kScoredRows = 16;
 constexpr int kMostTiles = MLA_PIECES_GROUP_ROWS / kPanelRows;
@@ -30,11 +32,11 @@ struct RowGroup {
 
   Softmax softmax() const { return {scratch.maxima, scratch.denominators}; }
   size_t token(int row) const { return (first + row) / p.heads; }
-  float* scores(int row) const { return scratch.scores + row * kBlockKeys; }
+  float* scores(int row) const { return scratch.scores + row * kBlockRows; }
   // What scores become: factors of the values.
   Left<P>* weights(int row) const {
     if constexpr (kBf16)
-      return reinterpret_cast<bf16*>(scratch.weights) + row * kBlockKeys;
+      return reinterpret_cast<bf16*>(scratch.weights) + row * kBlockRows;
     else
       return scores(row);
   }
@@ -76,7 +78,7 @@ struct RowGroup {
     const int some = rows - row < kScoredRows ? rows - row : kScoredRows;
     const int most = before(visible.end(token(row + some - 1)), key, count);
     score_block(query(row), query_stride(), some, latents + key * p.latentStride, p.latentStride, p.rank,
-                rotated + key * p.ropeStride, p.ropeStride, p.rope, most, scores(row), kBlockKeys);
+                rotated + key * p.ropeStride, p.ropeStride, p.rope, most, p.scale, scores(row), kBlockRows);
   }
 
   // The weights of a tile's rows. Returns how many of the first keys all rows see, as whole elements of panels.
@@ -91,7 +93,7 @@ struct RowGroup {
     for (int r = 0; r < some; ++r)
       for (int t = common; t < counts[r]; ++t)
         if (!visible.sees(token(row + r), key + t)) scores(row + r)[t] = -INFINITY;
-    softmax_rows(scores(row), row, some, counts, p.scale, softmax(), factors, weights(row));
+    softmax_rows(scores(row), kBlockRows, row, some, counts, 1.0f, softmax(), factors, weights(row));
     // Two keys that meet as one element of a panel must both be seen. The last element's second may be missing.
     return common == count ? int(round_up(size_t(count), kPerElement<P>)) : common - common % int(kPerElement<P>);
   }
@@ -102,14 +104,14 @@ struct RowGroup {
     P* panel = reinterpret_cast<P*>(scratch.values);
     int row = 0;
     if (p.rank - d >= kPanelColumns && common[0] == count && count % kPerElement<P> == 0) {
-      pack_and_multiply(rows_from(0), weights(0), kBlockKeys, values, p.latentStride, size_t(count) / kPerElement<P>,
+      pack_and_multiply(rows_from(0), weights(0), kBlockRows, values, p.latentStride, size_t(count) / kPerElement<P>,
                         panel, scratch.sums + d, p.width, factors[0]);
       row = kPanelRows;
     } else {
       pack(values, p.latentStride, int(p.rank - d), size_t(count), 0, panel);
     }
     for (; row < rows; row += kPanelRows)
-      multiply_panel(rows_from(row), vectors_of(p.rank - d), weights(row), kBlockKeys, panel,
+      multiply_panel(rows_from(row), vectors_of(p.rank - d), weights(row), kBlockRows, panel,
                      size_t(common[row / kPanelRows]) / kPerElement<P>, scratch.sums + row * p.width + d, p.width,
                      factors[row / kPanelRows]);
   }
@@ -119,7 +121,7 @@ struct RowGroup {
     const int seen = before(visible.end(token(row)), key, count);
     for (int t = common; t < seen; ++t)
       if (visible.sees(token(row), key + t))
-        add_latent(scores(row)[t], latents + (key + t) * p.latentStride, scratch.sums + row * p.width);
+        add_latent(to_f32(weights(row)[t]), latents + (key + t) * p.latentStride, scratch.sums + row * p.width);
   }
 
   void add_latent(float weight, const C* latent, float* sums) const {
@@ -164,8 +166,8 @@ int32_t mla_pieces(const Launch& l) {
                       l.buffer<const X>(MLA_PIECES_Q_PE) + row * p.rope);
     const size_t seen = rows.visible.end(rows.token(rows.rows - 1)), last = begin + keys;
     const size_t end = seen < last ? seen : last;
-    for (size_t key = begin; key < end; key += kBlockKeys)
-      rows.attend(key, int(end - key < kBlockKeys ? end - key : kBlockKeys));
+    for (size_t key = begin; key < end; key += kBlockRows)
+      rows.attend(key, int(end - key < kBlockRows ? end - key : kBlockRows));
     rows.store_rows(l.buffer<float>(MLA_PIECES_PARTIAL) +
                     partial_address(sequence, piece, p.pieces, first, all_rows, p.rank));
   }

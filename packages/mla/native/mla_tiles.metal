@@ -3,7 +3,7 @@
 // Each simdgroup keeps some columns of some queries, and makes what these add to the scores; then each one has the weights
 // of all rows, and sums in columns of its own. Sums and factors are floats.
 #include "latent_tile.h"
-#include "metal_tile.h"
+#include "metal_attention.h"
 #include "mla_tiles.params.h"
 
 using namespace metal;
@@ -52,35 +52,18 @@ struct BlockCopy {
   }
 };
 
-// Columns of kScored rows of queries from `column` on, of `dim`; zeros beyond them.
-template <typename E, uint Columns, typename X>
-METAL_FUNC TileLeft<E, kScored, Columns> load_queries(device const X* queries, uint dim, uint column,
-                                                      thread const Tile& tile, uint row, uint lane) {
-  TileSum<kScored, Columns> x;
-  MLXTS_UNROLL for (uint r = 0; r < kScored / 8; ++r) {
-    const uint own = min(row + 8 * r + matrix_row(lane), tile.rows - 1);
-    device const X* from = queries + ulong(tile.first + own) * dim;
-    MLXTS_UNROLL for (uint i = 0; i < Columns / 4; ++i) {
-      const uint at = column + 8 * (i / 2) + matrix_column(lane) + i % 2;
-      const float element = float(from[min(at, dim - 1)]);  // all loads at once, none waits for a condition
-      x.at(r, i / 2, i % 2) = at < dim ? element : 0.0f;
-    }
-  }
-  return as_left<E>(x);
-}
+// The columns of queries, of which a row has `dim`, from `columns` on, in a tile's rows from `row` on.
+template <typename X>
+struct QueryColumns {
+  device const X* columns;
+  uint dim;
+  thread const Tile& tile;
+  uint row;
 
-// Adds the products of queries and keys over the first `columns` columns, 16 at a time.
-template <typename E, uint Columns>
-METAL_FUNC void add_scores(thread TileSum<kScored, kKeys>& scores, thread const TileLeft<E, kScored, Columns>& queries,
-                           threadgroup const E* keys, uint stride, uint columns) {
-  MLXTS_UNROLL for (uint c = 0; c < Columns; c += 16) {
-    if (c >= columns) break;
-    const TileLeft<E, kScored, 16> x = columns_of(queries, c / 16);
-    TileRight<E, 16, kKeys> y;
-    load_transposed(y, keys + c, stride);
-    multiply_add(scores, x, y);
+  METAL_FUNC device const X* operator()(uint r) const thread {
+    return columns + ulong(tile.first + min(row + r, tile.rows - 1)) * dim;
   }
-}
+};
 
 // What a simdgroup makes of scores: `row` and `part` are its rows and its part of the columns.
 template <typename E>
@@ -91,35 +74,25 @@ struct Scorer {
 
   METAL_FUNC void load(thread const Operands<E>& from, constant MlaTilesParams& p, thread const Tile& tile,
                        uint lane) thread {
-    queries = load_queries<E, kOwnRank>(from.queries, p.rank, part * kOwnRank, tile, row, lane);
-    q_pe = load_queries<E, kOwnRope>(from.q_pe, p.rope, part * kOwnRope, tile, row, lane);
+    const uint column = part * kOwnRank, turned = part * kOwnRope;
+    if (column < p.rank)
+      queries = load_queries<E, kScored, kOwnRank>(QueryColumns<float>{from.queries + column, p.rank, tile, row},
+                                                   p.rank - column, lane);
+    if (turned < p.rope)
+      q_pe = load_queries<E, kScored, kOwnRope>(QueryColumns<E>{from.q_pe + turned, p.rope, tile, row}, p.rope - turned,
+                                                lane);
   }
   // To scores [kShare, kRows, kScoreStride].
   METAL_FUNC void score(thread const Block<E>& block, constant MlaTilesParams& p, threadgroup float* scores,
                         uint lane) const thread {
     TileSum<kScored, kKeys> sum;
     fill(sum, 0.0f);
-    const uint column = part * kOwnRank, rotated = part * kOwnRope;
-    add_scores(sum, queries, block.latents + column, tile_stride<E>(kRank), left(column, p.rank));
-    add_scores(sum, q_pe, block.rotated + rotated, tile_stride<E>(kRope), left(rotated, p.rope));
+    const uint column = part * kOwnRank, turned = part * kOwnRope;
+    add_scores(sum, queries, block.latents + column, left(column, p.rank), tile_stride<E>(kRank));
+    add_scores(sum, q_pe, block.rotated + turned, left(turned, p.rope), tile_stride<E>(kRope));
     store(sum, scores + (part * kRows + row) * kScoreStride, kScoreStride, lane);
   }
 };
-
-// All rows, of which a lane has every eighth.
-template <typename E>
-struct Attention {
-  float maxima[kRows / 8];
-  RowSums<E, kRows> denominators;
-  TileSum<kRows, kColumns> sums;
-};
-
-template <typename E>
-METAL_FUNC void clear(thread Attention<E>& state) {
-  MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) state.maxima[r] = -FLT_MAX;  // −∞ − −∞ would be no number
-  clear(state.denominators);
-  fill(state.sums, 0.0f);
-}
 
 // The scores of the keys from `key` on: the sum of their parts, −∞ for keys that a row does not see.
 METAL_FUNC TileSum<kRows, kKeys> load_scores(threadgroup const float* parts, thread const Tile& tile, uint key,
@@ -143,69 +116,13 @@ METAL_FUNC TileSum<kRows, kKeys> load_scores(threadgroup const float* parts, thr
   return scores;
 }
 
-// Scores become the weights exp(scale · (score − maximum)), rounded to E; earlier sums are scaled for a higher maximum.
-// Powers of 2 have enough digits for weights of 16 bits, and are what GPUs compute themselves.
-template <typename E>
-METAL_FUNC TileLeft<E, kRows, kKeys> softmax(thread TileSum<kRows, kKeys>& scores, thread Attention<E>& state,
-                                             float scale) {
-  scale *= 1.44269504f;
-  float factors[kRows / 8];
-  bool higher = false;
-  MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
-    const float before = state.maxima[r];
-    float highest = before;
-    MLXTS_UNROLL for (uint i = 0; i < kKeys / 4; ++i) highest = max(highest, scores.at(r, i / 2, i % 2));
-    state.maxima[r] = row_max(highest);
-    higher = higher || state.maxima[r] > before;
-    factors[r] = precise::exp2((before - state.maxima[r]) * scale);
-    state.denominators.parts[r] *= factors[r];
-    MLXTS_UNROLL for (uint i = 0; i < kKeys / 4; ++i) {
-      thread float& score = scores.at(r, i / 2, i % 2);
-      score = precise::exp2((score - state.maxima[r]) * scale);
-    }
-  }
-  if (simd_any(higher)) scale_rows(state.sums, factors);
-  TileLeft<E, kRows, kKeys> weights = as_left<E>(scores);
-  add_row_sums(state.denominators, weights);
-  return weights;
-}
-
-// Adds a block's latents, times the weights of their keys, in the simdgroup's columns, of which `columns` exist.
-template <typename E>
-METAL_FUNC void add_latents(thread Attention<E>& state, thread const TileLeft<E, kRows, kKeys>& weights,
-                            threadgroup const E* latents, uint columns) {
-  MLXTS_UNROLL for (uint c = 0; c < kColumns; c += 32) {
-    if (c >= columns) break;
-    TileRight<E, kKeys, 32> y;
-    load(y, latents + c, tile_stride<E>(kRank));
-    multiply_add_columns(state.sums, c, weights, y);
-  }
-}
-
-// As add_latents, of the block of keys from `key` on, where some rows do not see all: each key goes to the rows that see
-// it. In a product the others would get 0 times whatever the row of the cache holds, and 0 · NaN is NaN.
-template <typename E>
-METAL_FUNC void add_seen_latents(thread Attention<E>& state, thread TileLeft<E, kRows, kKeys>& left_weights,
-                                 threadgroup const E* latents, thread const Tile& tile, uint key, uint lane) {
-  const TileSum<kRows, kKeys> weights = as_sum(left_weights);
-  for (uint t = 0; t < kKeys; ++t) {
-    threadgroup const E* own = latents + t * tile_stride<E>(kRank) + matrix_column(lane);
-    MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
-      float weight = 0.0f;
-      MLXTS_UNROLL for (uint i = 0; i < kKeys / 4; ++i)
-          weight += 8 * (i / 2) + matrix_column(lane) + i % 2 == t ? weights.at(r, i / 2, i % 2) : 0.0f;
-      weight = row_sum(weight);
-      if (!tile.sees(8 * r + matrix_row(lane), key + t)) continue;
-      MLXTS_UNROLL for (uint i = 0; i < kColumns / 4; ++i)
-          state.sums.at(r, i / 2, i % 2) += weight * float(own[8 * (i / 2) + i % 2]);
-    }
-  }
-}
+// A simdgroup's columns of the sums of all rows.
+typedef AttentionRows<kRows, kColumns> OwnRows;
 
 // All keys of a tile's piece.
 template <typename E>
 METAL_FUNC void attend(thread const Operands<E>& from, thread const Tile& tile, constant MlaTilesParams& p,
-                       thread const Block<E>& block, threadgroup float* scores, thread Attention<E>& state,
+                       thread const Block<E>& block, threadgroup float* scores, thread OwnRows& state,
                        uint simdgroup, uint lane, uint index) {
   const uint column = simdgroup * kColumns, all_seen = tile.common();
   Scorer<E> scorer = {simdgroup / kShare * kScored, simdgroup % kShare, {}, {}};
@@ -221,29 +138,29 @@ METAL_FUNC void attend(thread const Operands<E>& from, thread const Tile& tile, 
     threadgroup_barrier(mem_flags::mem_threadgroup);
     TileSum<kRows, kKeys> own = load_scores(scores, tile, key, lane);
     TileLeft<E, kRows, kKeys> weights = softmax<E>(own, state, max(p.scale, FLT_MIN));  // 0 · −∞ is no score
+    threadgroup const E* values = block.latents + column;
+    // Rows of the cache that only some rows see may hold anything.
     if (min(key + kKeys, tile.end) <= all_seen)
-      add_latents(state, weights, block.latents + column, left(column, p.rank));
+      add_values<kColumns>(state, 0, weights, values, left(column, p.rank), tile_stride<E>(kRank));
     else
-      add_seen_latents(state, weights, block.latents + column, tile, key, lane);
+      add_seen_values<kColumns>(state, 0, weights, values, tile, key, lane, tile_stride<E>(kRank));
   }
 }
 
-// The rows' sums in the simdgroup's columns, behind each row's softmax.
+// The rows' sums in the simdgroup's columns, behind each row's softmax: weights are 2 to the kMost-th times those of its
+// maximum.
 template <typename E>
-METAL_FUNC void store_rows(thread Attention<E>& state, device float* to, uint rows, constant MlaTilesParams& p,
+METAL_FUNC void store_rows(thread OwnRows& state, device float* to, uint rows, constant MlaTilesParams& p,
                            uint simdgroup, uint lane) {
   const uint first = simdgroup * kColumns + matrix_column(lane);
   MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
     const uint row = 8 * r + matrix_row(lane);
-    const float denominator = state.denominators.total(r);
+    const float denominator = row_sum(state.denominators[r]);
     if (row >= rows) continue;
     device float* own = to + ulong(row) * partial_size(p.rank);
-    MLXTS_UNROLL for (uint i = 0; i < kColumns / 4; ++i) {
-      const uint at = first + 8 * (i / 2) + i % 2;
-      if (at < p.rank) own[MLA_PIECES_SOFTMAX_SIZE + at] = state.sums.at(r, i / 2, i % 2);
-    }
+    store_row(state, r, 1.0f, own + MLA_PIECES_SOFTMAX_SIZE + first, left(first, p.rank));
     if (first > 0) continue;
-    own[0] = denominator == 0.0f ? -INFINITY : state.maxima[r] * p.scale;
+    own[0] = denominator == 0.0f ? -INFINITY : state.maxima[r] * p.scale - Power<E>::kMost / Power<E>::kScale;
     own[1] = denominator;
   }
 }
@@ -270,11 +187,11 @@ kernel void mla_tiles(device const float* queries [[buffer(MLA_TILES_QUERIES)]],
   const Operands<E> from = {queries + row * p.rank, q_pe + row * p.rope, latents + cache_row * p.latentStride,
                             rotated + cache_row * p.ropeStride};
   const Block<E> block = {(threadgroup E*)scratch.latents, (threadgroup E*)scratch.rotated};
-  Attention<E> state;
+  OwnRows state = {};
   clear(state);
   attend(from, tile, p, block, scratch.scores, state, simdgroup, lane, index);
   device float* to = partial + partial_address(sequence, piece, p.pieces, tile.first, rows, p.rank);
-  store_rows(state, to, tile.rows, p, simdgroup, lane);
+  store_rows<E>(state, to, tile.rows, p, simdgroup, lane);
 }
 
 #define MLA_TILES(name, E) template [[host_name("mla_tiles_" name)]] [[kernel]] decltype(mla_tiles<E>) mla_tiles<E>;

@@ -154,7 +154,7 @@ struct Piece {
       float factors[kSoftmaxRows];
       for (int r = 0; r < some; ++r) counts[r] = seen(key, count, row + r);
       float* scores = scratch.scores + row * kBlockKeys;
-      softmax_rows(scores, row, some, counts, 1.0f, softmax(), factors, scores);
+      softmax_rows(scores, kBlockKeys, row, some, counts, 1.0f, softmax(), factors, scores);
       add_rows(values + key * p.dim, row, some, counts, to_keys, factors);
     }
   }

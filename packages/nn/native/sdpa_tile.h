@@ -34,6 +34,7 @@ struct AttentionTile {
   METAL_FUNC ulong address(uint row) const { return queries.address(first + row); }
   // The key at which what a row sees ends.
   METAL_FUNC uint limit(uint row) const { return row < rows ? metal::min(end, uint(queries.visible(first + row))) : 0; }
+  METAL_FUNC bool sees(uint row, uint key) const { return key < limit(row); }
 };
 
 // The tile of the query rows from `first` on, at most `most`, over keys `begin` to `end` as far as it sees them.
