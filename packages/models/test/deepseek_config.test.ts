@@ -1,9 +1,10 @@
 // Configs and files of DeepSeek models that are refused, each with an error that names the field or tensor.
 import { join } from "node:path";
 import { Device, readSafetensors, writeSafetensors } from "@mlxts/core";
+import { yarnRotary } from "@mlxts/mla";
 import { fixture, unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { afterAll, expect, it } from "vitest";
-import { loadModel, quantizeCheckpoint } from "../src/index.ts";
+import { deepseekConfig, loadModel, quantizeCheckpoint } from "../src/index.ts";
 import { liveBuffers, temporary, withConfig } from "./fixtures.ts";
 
 const device = Device.open("cpu");
@@ -11,6 +12,100 @@ afterAll(() => device.dispose());
 
 const tinyV2 = fixture("tiny-deepseek-v2");
 const yarn = { rope_type: "yarn", factor: 40, original_max_position_embeddings: 64 };
+
+/** What the configs of published models have in common. */
+const published = {
+  hidden_act: "silu",
+  kv_lora_rank: 512,
+  qk_nope_head_dim: 128,
+  qk_rope_head_dim: 64,
+  v_head_dim: 128,
+  max_position_embeddings: 163840,
+  rope_theta: 10000,
+  moe_layer_freq: 1,
+  rms_norm_eps: 1e-6,
+  tie_word_embeddings: false,
+};
+/** `mscale` of DeepSeek-V2. */
+const V2_MSCALE = 707 / 1000;
+const rope_scaling = { beta_fast: 32, beta_slow: 1, factor: 40, original_max_position_embeddings: 4096, type: "yarn" };
+
+it("reads DeepSeek-V3's config", () => {
+  const config = deepseekConfig({
+    ...published,
+    model_type: "deepseek_v3",
+    vocab_size: 129280,
+    hidden_size: 7168,
+    intermediate_size: 18432,
+    moe_intermediate_size: 2048,
+    num_hidden_layers: 61,
+    num_nextn_predict_layers: 1,
+    first_k_dense_replace: 3,
+    num_attention_heads: 128,
+    num_key_value_heads: 128,
+    q_lora_rank: 1536,
+    n_routed_experts: 256,
+    n_shared_experts: 1,
+    num_experts_per_tok: 8,
+    n_group: 8,
+    topk_group: 4,
+    topk_method: "noaux_tc",
+    scoring_func: "sigmoid",
+    norm_topk_prob: true,
+    routed_scaling_factor: 2.5,
+    rope_scaling: { ...rope_scaling, mscale: 1, mscale_all_dim: 1 },
+  });
+  expect(config.layers.map((kind) => kind === "dense")).toEqual(Array.from({ length: 61 }, (_, i) => i < 3));
+  expect(config.attention).toMatchObject({ heads: 128, rank: 512, queryRank: 1536, pairing: "interleaved" });
+  expect(yarnRotary(config.attention.rotary).softmaxScale).toBeCloseTo(0.135233779, 9);
+  expect(config.moe).toEqual({
+    hiddenSize: 7168,
+    experts: 256,
+    topK: 8,
+    width: 2048,
+    shared: { name: "shared_experts", width: 2048 },
+    scale: 2.5,
+    groups: 8,
+    topGroups: 4,
+    groupScore: "top2",
+    score: "sigmoid",
+    bias: "gate.e_score_correction_bias",
+    normalize: true,
+  });
+});
+
+it("reads DeepSeek-V2-Lite's config", () => {
+  const config = deepseekConfig({
+    ...published,
+    model_type: "deepseek_v2",
+    vocab_size: 102400,
+    hidden_size: 2048,
+    intermediate_size: 10944,
+    moe_intermediate_size: 1408,
+    num_hidden_layers: 27,
+    first_k_dense_replace: 1,
+    num_attention_heads: 16,
+    num_key_value_heads: 16,
+    q_lora_rank: null,
+    n_routed_experts: 64,
+    n_shared_experts: 2,
+    num_experts_per_tok: 6,
+    n_group: 1,
+    topk_group: 1,
+    topk_method: "greedy",
+    scoring_func: "softmax",
+    norm_topk_prob: false,
+    routed_scaling_factor: 1,
+    rope_scaling: { ...rope_scaling, mscale: V2_MSCALE, mscale_all_dim: V2_MSCALE },
+  });
+  expect(config.attention.queryRank).toBeUndefined();
+  expect(yarnRotary(config.attention.rotary)).toMatchObject({
+    amplitude: 1,
+    softmaxScale: expect.closeTo(1.58962617 * 192 ** -0.5, 8),
+  });
+  const shared = { name: "shared_experts", width: 2816 };
+  expect(config.moe).toMatchObject({ experts: 64, topK: 6, score: "softmax", normalize: false, groups: 1, shared });
+});
 
 it.each<[string, Record<string, unknown>, string]>([
   ["topK", { num_experts_per_tok: 9 }, "`config.num_experts_per_tok` must be an integer from 1 to 8, got 9"],
