@@ -7,7 +7,7 @@ import { Device, openCheckpoint, Tensor } from "@mlxts/core";
 import { moePages } from "@mlxts/moe";
 import { unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { afterAll, describe, expect, it } from "vitest";
-import { Decoder, loadModel, prefill } from "../src/index.ts";
+import { Decoder, loadModel, prefill, quantizeCheckpoint } from "../src/index.ts";
 import { temporary, tiny } from "./fixtures.ts";
 
 const original = unpackedCheckpoint("tiny-qwen3-next");
@@ -44,14 +44,17 @@ describe.skipIf(gpu)("a limit of the experts' memory", () => {
     expect(await results(original, bytes)).toEqual(await results(original));
   });
 
-  it("changes no bit of DeepSeek-V3", async () => {
-    const folder = unpackedCheckpoint("tiny-deepseek-v3");
-    const least = await loadModel(device, folder, { expertMemory: 1 }).then(
-      () => 0,
-      (error: Error) => Number(/at least (\d+)/.exec(error.message)?.[1]),
-    );
-    expect(least).toBeGreaterThan(0);
-    expect(await results(folder, least)).toEqual(await results(folder));
+  it("changes no bit of DeepSeek-V3, nor of 4-bit experts", async () => {
+    const fourBits = join(temporary(), "q4");
+    await quantizeCheckpoint(device, original, fourBits, { bits: 4, groupSize: 64 });
+    for (const folder of [unpackedCheckpoint("tiny-deepseek-v3"), fourBits]) {
+      const least = await loadModel(device, folder, { expertMemory: 1 }).then(
+        () => 0,
+        (error: Error) => Number(/at least (\d+)/.exec(error.message)?.[1]),
+      );
+      expect(least).toBeGreaterThan(0);
+      expect(await results(folder, least)).toEqual(await results(folder));
+    }
   });
 
   it.each([
