@@ -23,7 +23,7 @@ describe("scripts", () => {
 
   it("a package is tested with core's native code and its own", () => {
     expect(nativePackages("packages/norms")).toEqual(["core", "norms"]);
-    expect(nativePackages("packages/models")).toEqual(["core", "delta-rule", "moe", "nn", "norms", "quant4"]);
+    expect(nativePackages("packages/models")).toEqual(["core", "delta-rule", "mla", "moe", "nn", "norms", "quant4"]);
   });
 });
 
