@@ -18,17 +18,20 @@ import {
 import { quant4Library } from "./library.ts";
 import {
   ceil,
+  FEW,
+  FEW_ON_CPU,
+  FEW_ON_GPU,
   fittingRows,
-  MATMUL,
-  MATVEC,
   MATVEC_SCRATCH,
   matvecOnCpu,
   PANEL_SCRATCH,
+  PANELS,
   PRODUCT_BITS,
   PRODUCT_VARIANTS,
   panelRows,
   panelsOnCpu,
   TILE_SCRATCH,
+  TILES,
   tilesOnGpu,
   type Weights,
 } from "./product_launch.ts";
@@ -64,13 +67,13 @@ export const gatherQuantizedMatvecKernel = defineKernel({
     cpu: ({ pairs, m, rows, mBlock, ...weights }: PairSizes & { mBlock: number }) => {
       const { params, scratch } = matvecOnCpu(mBlock, weights);
       return {
-        threadgroups: [ceil(rows, MATVEC.cpu.blockRows), ceil(m, mBlock), pairs],
+        threadgroups: [ceil(rows, FEW_ON_CPU.blockRows), ceil(m, mBlock), pairs],
         params: { ...params, mBlock },
         scratch,
       };
     },
     gpu: ({ pairs, m, rows }) => ({
-      threadgroups: [ceil(rows, 2 * MATVEC.gpu.simdgroupRows), ceil(m, MATVEC.shared.mostM), pairs],
+      threadgroups: [ceil(rows, 2 * FEW_ON_GPU.simdgroupRows), ceil(m, FEW.mostM), pairs],
       threadsPerThreadgroup: [64, 1, 1],
     }),
   },
@@ -112,10 +115,10 @@ export const gatherQuantizedMatmulKernel = defineKernel({
   launch: {
     cpu: (sizes: SlotSizes) => {
       const { rows, mBlock, cols, groupSize } = sizes;
-      const few = matvecOnCpu(Math.min(mBlock, MATVEC.shared.mostM), { cols, groupSize });
+      const few = matvecOnCpu(Math.min(mBlock, FEW.mostM), { cols, groupSize });
       const panels = panelsOnCpu(mBlock, { cols, groupSize });
       return {
-        threadgroups: [ceil(rows, MATMUL.cpu.blockRows), slotsOf(sizes, mBlock), 1],
+        threadgroups: [ceil(rows, PANELS.blockRows), slotsOf(sizes, mBlock), 1],
         params: { ...few.params, ...panels.params },
         scratch: {
           ...panels.scratch,
@@ -129,9 +132,9 @@ export const gatherQuantizedMatmulKernel = defineKernel({
       };
     },
     gpu: (sizes) => ({
-      threadgroups: [ceil(sizes.rows, MATMUL.gpu.tileRows), slotsOf(sizes, MATMUL.gpu.tileM), 1],
-      threadsPerThreadgroup: [MATMUL.gpu.threads, 1, 1],
-      scratch: { ...tilesOnGpu(), xRows: [MATMUL.gpu.tileM], outRows: [MATMUL.gpu.tileM], slot: [3] },
+      threadgroups: [ceil(sizes.rows, TILES.tileRows), slotsOf(sizes, TILES.tileM), 1],
+      threadsPerThreadgroup: [TILES.threads, 1, 1],
+      scratch: { ...tilesOnGpu(), xRows: [TILES.tileM], outRows: [TILES.tileM], slot: [3] },
     }),
   },
 });
@@ -153,7 +156,7 @@ type Products = NonNullable<ReturnType<typeof productsOf>>;
 
 /** How a call is launched: by pairs or by slots, with so many rows of x at a time; 0 rows where not one fits. */
 function launchOf({ pairs, m, matrices, rows, cols, groupSize }: Products, ordered: boolean, device: Device) {
-  const { mostM } = MATVEC.shared;
+  const { mostM } = FEW;
   const sizes = { pairs, m, matrices, rows, cols, groupSize, ordered };
   const slots = (mBlock: number) => ({ ...sizes, mBlock });
   if (ordered || m > mostM) {

@@ -7,19 +7,17 @@ export const PRODUCT_VARIANTS = combinations(FLOATS, FLOATS, FLOATS, ["b4", "b8"
 export const PRODUCT_BITS: readonly Bits[] = [4, 8];
 
 /** Up to `mostM` rows of x the weights are decoded in registers. */
-export const MATVEC = {
-  shared: { mostM: 8 },
-  cpu: { blockRows: 16, unit: 128 },
-  gpu: { simdgroupRows: 4 },
-} as const;
-/** Above, in panels or tiles. */
-export const MATMUL = {
-  // On a CPU a threadgroup has blockRows rows of W, and a panel so many of their columns.
-  cpu: { blockRows: 64, f32Depth: 256, bf16Depth: 128, lanes: 16 },
-  // On a GPU a threadgroup has tileM rows of x against tileRows of W, each of its simdgroups partM against partRows,
-  // tileBytes of each at a time.
-  gpu: { threads: 128, tileM: 64, tileRows: 64, partM: 32, partRows: 32, tileBytes: 64 },
-} as const;
+export const FEW = { mostM: 8 } as const;
+/** Rows of W of a CPU's threadgroup, and columns that are ordered together; rows of W of a GPU's simdgroup. */
+export const FEW_ON_CPU = { blockRows: 16, unit: 128 } as const;
+export const FEW_ON_GPU = { simdgroupRows: 4 } as const;
+/** Above, in panels: a CPU's threadgroup has blockRows rows of W, and a panel so many of their columns. */
+export const PANELS = { blockRows: 64, f32Depth: 256, bf16Depth: 128, lanes: 16 } as const;
+/**
+ * Or in tiles: a GPU's threadgroup has tileM rows of x against tileRows of W, each of its simdgroups partM against
+ * partRows, tileBytes of each at a time.
+ */
+export const TILES = { threads: 128, tileM: 64, tileRows: 64, partM: 32, partRows: 32, tileBytes: 64 } as const;
 /** Bytes of x that a CPU's threadgroup multiplies with one panel: what stays in the second cache. */
 const BLOCK_BYTES = 1 << 23;
 
@@ -38,7 +36,7 @@ export const MATVEC_SCRATCH = { ordered: "u16", sums: "f32", scales: "f32", bias
 
 /** Scratch and params of a CPU's threadgroup with m rows of x. */
 export function matvecOnCpu(m: number, weights: Weights) {
-  const columnStride = roundUp(weights.cols, MATVEC.cpu.unit);
+  const columnStride = roundUp(weights.cols, FEW_ON_CPU.unit);
   const groupStride = groupStrideOf(weights);
   return {
     params: { columnStride, groupStride },
@@ -46,8 +44,8 @@ export function matvecOnCpu(m: number, weights: Weights) {
       ordered: [3, m, columnStride],
       sums: [m, groupStride],
       // A vector of four scales is read from each on.
-      scales: [MATVEC.cpu.blockRows * groupStride + 4],
-      biases: [MATVEC.cpu.blockRows, groupStride],
+      scales: [FEW_ON_CPU.blockRows * groupStride + 4],
+      biases: [FEW_ON_CPU.blockRows, groupStride],
     },
   };
 }
@@ -66,7 +64,7 @@ export const PANEL_SCRATCH = {
 
 /** The same where up to `mBlock` rows of x go against each panel. */
 export function panelsOnCpu(mBlock: number, weights: Weights) {
-  const { blockRows, f32Depth, bf16Depth, lanes } = MATMUL.cpu;
+  const { blockRows, f32Depth, bf16Depth, lanes } = PANELS;
   const groupStride = groupStrideOf(weights);
   const groups = weights.cols / weights.groupSize;
   return {
@@ -88,7 +86,7 @@ export function panelsOnCpu(mBlock: number, weights: Weights) {
 export const TILE_SCRATCH = { xTiles: "u8", wTiles: "u8", scales: "f32" } as const;
 
 export function tilesOnGpu() {
-  const { tileM, tileRows, tileBytes } = MATMUL.gpu;
+  const { tileM, tileRows, tileBytes } = TILES;
   return {
     xTiles: [2, tileM, tileStride("u8", tileBytes)],
     wTiles: [2, tileRows, tileStride("u8", tileBytes)],

@@ -15,17 +15,20 @@ import {
 import { quant4Library } from "./library.ts";
 import {
   ceil,
+  FEW,
+  FEW_ON_CPU,
+  FEW_ON_GPU,
   fittingRows,
-  MATMUL,
-  MATVEC,
   MATVEC_SCRATCH,
   matvecOnCpu,
   PANEL_SCRATCH,
+  PANELS,
   PRODUCT_BITS,
   PRODUCT_VARIANTS,
   panelRows,
   panelsOnCpu,
   TILE_SCRATCH,
+  TILES,
   tilesOnGpu,
   type Weights,
 } from "./product_launch.ts";
@@ -62,7 +65,7 @@ export const quantizedMatvecKernel = defineKernel({
   buffers: BUFFERS,
   params: PARAMS,
   launchParams: { cpu: { columnStride: "u32", groupStride: "u32" } },
-  constants: MATVEC,
+  constants: { shared: FEW, cpu: FEW_ON_CPU, gpu: FEW_ON_GPU },
   scratch: { cpu: MATVEC_SCRATCH },
   launch: {
     cpu: ({ m, rows, batch, ...weights }: Sizes, { constants: { blockRows } }) => ({
@@ -84,7 +87,7 @@ export const quantizedMatmulKernel = defineKernel({
   buffers: BUFFERS,
   params: PARAMS,
   launchParams: { cpu: { mBlock: "u32", groupStride: "u32" } },
-  constants: MATMUL,
+  constants: { cpu: PANELS, gpu: TILES },
   scratch: { cpu: PANEL_SCRATCH, gpu: TILE_SCRATCH },
   launch: {
     cpu: ({ m, rows, batch, mBlock, ...weights }: Sizes & { mBlock: number }, { constants: { blockRows } }) => ({
@@ -136,7 +139,7 @@ export const quantizedMatvecRowsKernel = defineKernel({
   buffers: BUFFERS,
   params: PARAMS,
   // The simdgroups of a threadgroup share the rows of W for tileCols columns.
-  constants: { gpu: { mostM: MATVEC.shared.mostM, tileCols: 64, simdgroups: 8 } },
+  constants: { gpu: { mostM: FEW.mostM, tileCols: 64, simdgroups: 8 } },
   scratch: { gpu: { sums: "f32" } },
   launch: {
     gpu: ({ m, cols, batch }: Sizes, { constants: { tileCols, simdgroups } }) => ({
@@ -150,7 +153,7 @@ export const quantizedMatvecRowsKernel = defineKernel({
 /** Rows of x that a threadgroup takes, and whether against panels; 0 rows where not one fits its memory. */
 function blockOf(sizes: Sizes, device: Device): { panels: boolean; rows: number } {
   const { m, cols } = sizes;
-  const { mostM } = MATVEC.shared;
+  const { mostM } = FEW;
   if (m > mostM) {
     const most = panelRows(m, cols);
     const rows = fittingRows(most, quantizedMatmulKernel, (mBlock) => ({ ...sizes, mBlock }), device);
@@ -311,7 +314,7 @@ export const quantizedMatmul: QuantizedMatmul = defineOp({
       const sizes = { m, rows, cols, groupSize, batch };
       if (!options.transpose)
         encoder.dispatch(
-          m <= MATVEC.shared.mostM && encoder.device.library(quant4Library).has(quantizedMatvecRowsKernel.name, variant)
+          m <= FEW.mostM && encoder.device.library(quant4Library).has(quantizedMatvecRowsKernel.name, variant)
             ? quantizedMatvecRowsKernel
             : quantizedMatmulRowsKernel,
           { ...common, params, sizes },
