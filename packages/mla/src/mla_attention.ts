@@ -197,8 +197,8 @@ export function encodeAttention({ encoder, op, vc, lse, softmaxScale, causal, tr
   const pieces = Math.min(mostPieces, Math.ceil(capacity / minPieceKeys));
   const partial = encoder.empty("f32", [N, pieces, rows, softmaxSize + R]);
   const dtype = TILED_DTYPES.find((name) => name === qPe.dtype && name === latentCache.dtype);
-  const tiled =
-    dtype && encoder.device.kind !== "cpu" && rows >= TILES.tileRows && R <= TILES.mostRank && rope <= TILES.mostRope;
+  const fits = rows >= TILES.tileRows && R <= TILES.mostRank && rope <= TILES.mostRope;
+  const tiled = dtype && fits && encoder.device.library(mlaLibrary).has(mlaTilesKernel.name, dtype);
   const dispatch = {
     op,
     buffers: { ...given, treeMask, partial },
