@@ -48,6 +48,15 @@ METAL_FUNC float4 load4(device const T* from) {
   return float4(float(from[0]), float(from[1]), float(from[2]), float(from[3]));
 }
 
+// The first `count` of four adjacent elements, zeros for the others.
+template <typename T>
+METAL_FUNC float4 load_some(device const T* from, uint count) {
+  if (count >= 4) return load4(from);
+  float4 v = float4(0.0f);
+  for (uint i = 0; i < count; ++i) v[i] = float(from[i]);
+  return v;
+}
+
 // Stores four adjacent elements, rounded to nearest even.
 template <typename T>
 METAL_FUNC void store4(device T* to, float4 v) {

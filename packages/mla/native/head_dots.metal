@@ -17,21 +17,14 @@ METAL_FUNC void dot_rows(device const X* x, thread const W& weight, device O* ou
     rows[r] = min(first + r, p.n - 1);
     MLXTS_UNROLL for (uint m = 0; m < M; ++m) sum[r][m] = 0.0f;
   }
-  uint k = 4 * lane;
-  for (; k + 4 <= p.k; k += 4 * kSimd) {
+  for (uint k = 4 * lane; k < p.k; k += 4 * kSimd) {
+    const uint count = min(p.k - k, 4u);
     float4 w[kRows];
-    MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) w[r] = weight.four(rows[r], k);
+    MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) w[r] = weight.some(rows[r], k, count);
     MLXTS_UNROLL for (uint m = 0; m < M; ++m) {
       if (m >= p.tokens) continue;
-      const float4 v = load4(x + head_x(p, m, head) + k);
+      const float4 v = load_some(x + head_x(p, m, head) + k, count);
       MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) sum[r][m] += dot(w[r], v);
-    }
-  }
-  for (; k < p.k; ++k) {
-    MLXTS_UNROLL for (uint m = 0; m < M; ++m) {
-      if (m >= p.tokens) continue;
-      const float v = float(x[head_x(p, m, head) + k]);
-      MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) sum[r][m] = fma(weight.one(rows[r], k), v, sum[r][m]);
     }
   }
   MLXTS_UNROLL for (uint m = 0; m < M; ++m) {

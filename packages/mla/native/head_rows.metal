@@ -18,11 +18,7 @@ METAL_FUNC void add_rows(device const X* x, thread const W& weight, device float
   float4 sum[M];
   MLXTS_UNROLL for (uint m = 0; m < M; ++m) sum[m] = float4(0.0f);
   for (uint i = simdgroup; i < p.k; i += kSimdgroups) {
-    float4 w = float4(0.0f);
-    if (columns == 4)
-      w = weight.four(i, column);
-    else
-      for (uint c = 0; c < columns; ++c) w[c] = weight.one(i, column + c);
+    const float4 w = weight.some(i, column, columns);
     MLXTS_UNROLL for (uint m = 0; m < M; ++m) if (m < p.tokens) sum[m] =
         fma(w, float4(float(x[head_x(p, m, head) + i])), sum[m]);
   }

@@ -17,15 +17,6 @@ constant constexpr int kRowFragments = MLA_PIECES_TILE_ROWS / 8;
 constant constexpr uint kStrip = 16;
 constant constexpr int kStrips = MLA_PIECES_TILE_COLUMNS / MLA_PIECES_SIMDGROUPS / kStrip;
 
-// The first `count` of four elements, zeros in place of the others.
-template <typename T>
-METAL_FUNC float4 load_some(device const T* from, uint count) {
-  if (count >= 4) return load4(from);
-  float4 v = float4(0.0f);
-  for (uint i = 0; i < count; ++i) v[i] = float(from[i]);
-  return v;
-}
-
 // What a simdgroup keeps of a tile: the sums of all rows in its columns, and the softmax of every eighth row.
 struct AttentionState {
   simdgroup_float8x8 sums[kRowFragments][2 * kStrips];

@@ -6,7 +6,7 @@
 namespace mlxts {
 
 // What kernels are instances of: numbers of dtype T, or codes of `Bits` bits with scales and biases in S. `Word` and
-// `Scale` are what the buffers hold. Columns are multiples of 4; `cols` is that of the whole matrix.
+// `Scale` are what the buffers hold. `some` takes the first `count` of four columns from a multiple of 4 on, 0 for the others.
 template <typename T>
 struct Dense {
   typedef T Word;
@@ -14,8 +14,9 @@ struct Dense {
   device const T* first;
   uint cols;
 
-  METAL_FUNC float4 four(ulong row, uint column) const thread { return load4(first + row * cols + column); }
-  METAL_FUNC float one(ulong row, uint column) const thread { return float(first[row * cols + column]); }
+  METAL_FUNC float4 some(ulong row, uint column, uint count) const thread {
+    return load_some(first + row * cols + column, count);
+  }
 };
 
 template <typename S, int Bits>
@@ -27,13 +28,14 @@ struct Affine {
   device const S* biases;
   uint cols, shift;  // of a column to its group
 
-  METAL_FUNC float4 four(ulong row, uint column) const thread {
+  // All four or none are there.
+  METAL_FUNC float4 some(ulong row, uint column, uint count) const thread {
+    if (count == 0) return float4(0.0f);
     const ulong group = row * (cols >> shift) + (column >> shift);
     const float scale = float(scales[group]), bias = centered<Bits>(scale, float(biases[group]));
     device const uint* from = words + row * (cols / 32 * Bits);
     return metal::fma(float4(Packed<Bits>::four(from, column)), float4(scale), float4(bias));
   }
-  METAL_FUNC float one(ulong row, uint column) const thread { return four(row, column & ~3u)[column & 3u]; }
 };
 
 // The rows of a head. Of a dense weight there are no scales and biases.

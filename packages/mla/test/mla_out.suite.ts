@@ -77,6 +77,7 @@ const QUANTIZED: Omit<Shape, "N" | "L">[] = [
   { H: 2, nope: 6, v: 38, R: 160, weight: { bits: 4, groupSize: 32, scales: "f32" } },
   { H: 2, nope: 6, v: 70, R: 160, weight: { bits: 8, groupSize: 32, scales: "f16" } },
   { H: 2, nope: 6, v: 38, R: 288, weight: { bits: 4, groupSize: 32, scales: "bf16" } },
+  { H: 2, nope: 7, v: 36, R: 224, weight: { bits: 4, groupSize: 32 } },
 ];
 
 const TOKENS: [N: number, L: number][] = [

@@ -86,6 +86,7 @@ const QUANTIZED: Omit<Shape, "N" | "L">[] = [
   { H: 2, nope: 6, v: 6, R: 160, weight: { bits: 4, groupSize: 32, scales: "f32" } },
   { H: 2, nope: 6, v: 6, R: 160, weight: { bits: 8, groupSize: 32, scales: "f16" } },
   { H: 2, nope: 6, v: 6, R: 288, weight: { bits: 4, groupSize: 32, scales: "bf16" } },
+  { H: 2, nope: 7, v: 2, R: 224, weight: { bits: 4, groupSize: 32 } },
 ];
 const asEmbedQ = ({ nope: R, R: nope, ...shape }: Omit<Shape, "N" | "L">) => ({ ...shape, nope, R, embedQ: true });
 

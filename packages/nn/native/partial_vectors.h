@@ -7,15 +7,6 @@ namespace mlxts {
 // How many of `end` elements lie from `at` on.
 METAL_FUNC uint left(uint at, uint end) { return at < end ? end - at : 0; }
 
-// The first `count` of four elements, zeros in place of the others.
-template <typename T>
-METAL_FUNC float4 load_some(device const T* from, uint count) {
-  if (count >= 4) return load4(from);
-  float4 v = float4(0.0f);
-  for (uint i = 0; i < count; ++i) v[i] = float(from[i]);
-  return v;
-}
-
 template <typename T>
 METAL_FUNC void store_some(device T* to, float4 v, uint count) {
   if (count >= 4) return store4(to, v);
