@@ -26,14 +26,26 @@ describe.skipIf(!evicts)("pages of a mapped file", () => {
   const path = join(directory, "experts.safetensors");
   let stack: Tensor;
 
-  beforeAll(() => {
+  beforeAll(async () => {
     writeSafetensors(path, [["stack", { dtype: "u8", shape: [EXPERTS, BYTES], data: written }]]);
     stack = openCheckpoint(device, path).tensor("stack");
+    await fetchPages();
   });
   afterAll(() => {
     device.dispose();
     rmSync(directory, { recursive: true });
   });
+
+  /** What was written lies in memory in pieces that may be larger than an expert, of which Linux evicts no part. */
+  async function fetchPages(): Promise<void> {
+    for (const advice of ["evict", "fetch"] as const) {
+      if (advice === "evict") await stack.read();
+      const encoder = device.encoder();
+      const chosen = device.tensor("u32", [1], [1]);
+      moePages(encoder, { stack: stack.reshape([1, stack.size]), chosen }, { advice });
+      await encoder.commit();
+    }
+  }
 
   /** Gives an advice about some experts; returns how many of their bytes were in memory before. */
   async function advise(advice: "fetch" | "evict", experts: readonly number[], scattered = false): Promise<number[]> {
