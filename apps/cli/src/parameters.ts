@@ -63,9 +63,12 @@ const ROUTED = /\.(experts|switch_mlp)\./;
 
 /** The weights that take part in computing one token: of the experts only those that it goes to. */
 export function activeParameters({ tensors }: Parameters, { tensorNames, sizes }: LanguageModel): number {
-  const share = sizes.experts ? sizes.experts.perToken / sizes.experts.count : 1;
-  let active = 0;
+  let always = 0;
+  let routed = 0;
   for (const [name, weights] of tensors)
-    if (tensorNames.has(name)) active += ROUTED.test(name) ? weights * share : weights;
-  return active;
+    if (tensorNames.has(name)) {
+      if (ROUTED.test(name)) routed += weights;
+      else always += weights;
+    }
+  return sizes.experts ? always + (routed * sizes.experts.perToken) / sizes.experts.count : always;
 }

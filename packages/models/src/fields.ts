@@ -1,5 +1,10 @@
 import { wrongKind, wrongValue } from "@mlxts/core";
 
+/** Far more than any model has: a config must not decide how much memory is taken to read it. */
+export const MAX_LAYERS = 4096;
+/** What the routing takes. */
+export const MAX_EXPERTS = 65536;
+
 /** Reads the fields of a JSON object by type; errors name the field. A field that is null counts as missing. */
 export class Fields {
   private readonly values: Readonly<Record<string, unknown>>;

@@ -1,4 +1,4 @@
-import { type Checkpoint, type CommandEncoder, type Dtype, MlxtsError, Tensor } from "@mlxts/core";
+import { type Checkpoint, type CommandEncoder, type Dtype, isFloat, MlxtsError, Tensor } from "@mlxts/core";
 import { embedding, gatherMatmul, matmul } from "@mlxts/nn";
 import {
   gatherQuantizedMatmul,
@@ -103,13 +103,16 @@ export class Weights {
     return this.has(name) ? this.checkpoint.info(this.prefix + name).dtype : undefined;
   }
 
-  /** A tensor where it lies in the file. Its shape must be that one, not counting dimensions of 1. */
+  /** A tensor of floats where it lies in the file. Its shape must be that one, not counting dimensions of 1. */
   tensor(name: string, shape: readonly number[]): Tensor {
     this.signal?.throwIfAborted();
     const found = this.shape(name);
     const squeezed = (dims: readonly number[]) => dims.filter((dim) => dim !== 1).join();
     if (squeezed(found) !== squeezed(shape))
       this.refuse(name, `must have shape [${shape.join(", ")}], got [${found.join(", ")}]`);
+    const { dtype, storedDtype } = this.checkpoint.info(this.prefix + name);
+    if (dtype === undefined || !isFloat(dtype))
+      this.refuse(name, `has dtype ${storedDtype}; weights must be F32, F16 or BF16`);
     this.used.add(this.prefix + name);
     return this.checkpoint.tensor(this.prefix + name).reshape(shape);
   }

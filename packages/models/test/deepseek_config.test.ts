@@ -114,6 +114,7 @@ it.each<[string, Record<string, unknown>, string]>([
   ["shared", { n_shared_experts: 1.5 }, "`config.n_shared_experts` must be an integer from 1 to 65536, got 1.5"],
   ["layers", { num_hidden_layers: 1e6 }, "`config.num_hidden_layers` must be an integer from 1 to 4096"],
   ["dense layers", { first_k_dense_replace: -1 }, "`config.first_k_dense_replace` must be at least 0"],
+  ["part of a layer", { first_k_dense_replace: 0.5 }, "`config.first_k_dense_replace` must be an integer, got 0.5"],
   ["frequency of experts", { moe_layer_freq: 0 }, "`config.moe_layer_freq` must be an integer from 1"],
   ["scores", { scoring_func: "sigmoid" }, "`config.scoring_func` must be one of softmax, got"],
   ["method", { topk_method: "noaux_tc" }, "`config.topk_method` must be one of greedy, group_limited_greedy, got"],
@@ -132,7 +133,7 @@ it.each<[string, Record<string, unknown>, string]>([
   [
     "reach",
     { topk_method: "group_limited_greedy", n_group: 4, topk_group: 1 },
-    "`config.num_experts_per_tok` must be at most the 2 experts of 1 groups, got 3",
+    "`config.num_experts_per_tok` must be at most 2, the experts of topk_group groups, got 3",
   ],
   ["rank", { kv_lora_rank: 0 }, "`config.kv_lora_rank` must be an integer from 1"],
   ["odd rope", { qk_rope_head_dim: 15 }, "`config.qk_rope_head_dim` must be even, got 15"],

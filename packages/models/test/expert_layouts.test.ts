@@ -223,6 +223,7 @@ describe("loadModel refuses", () => {
     ["moe_intermediate_size", 64, /gate_up_proj must have shape \[4, 128, 64\], got \[4, 64, 64\]/, "Safetensors"],
     ["shared_expert_intermediate_size", 33, /shared_expert.gate_proj.weight must have shape \[33, 64\]/, "Safetensors"],
     ["norm_topk_prob", 1, /norm_topk_prob` must be a boolean, got 1/, "InvalidArgument"],
+    ["linear_num_key_heads", 3, /`config.text_config.linear_num_value_heads` must be a multiple of/, "InvalidArgument"],
     ["rope_parameters", { rope_type: "yarn" }, /must be one of default, got yarn/, "InvalidArgument"],
   ])("a config whose %s is %j", (field, value, message, code) => refused(withText({ [field]: value }), message, code));
 
@@ -248,6 +249,14 @@ describe("loadModel refuses", () => {
     await refused(
       change((tensors) => tensors.set(name, { ...take(tensors, name), dtype: "f16" })),
       new RegExp(`${at}\\.experts\\.2\\.up_proj\\.weight has dtype f16, that of expert 0 is bf16`),
+    );
+    await refused(
+      changed(moe, (tensors) => {
+        const down = take(tensors, "model.language_model.layers.1.mlp.experts.down_proj");
+        const data = new Int16Array(down.shape.reduce((a, b) => a * b, 1));
+        tensors.set("model.language_model.layers.1.mlp.experts.down_proj", { ...down, dtype: "i16", data });
+      }),
+      new RegExp(`${at}\\.experts\\.down_proj has dtype I16; weights must be F32, F16 or BF16`),
     );
     await refused(
       change((tensors) => tensors.delete("model.language_model.layers.1.mlp.shared_expert_gate.weight")),

@@ -1,10 +1,7 @@
 import type { YarnOptions } from "@mlxts/mla";
 import type { MoeSpec } from "../experts.ts";
-import { Fields } from "../fields.ts";
+import { Fields, MAX_EXPERTS, MAX_LAYERS } from "../fields.ts";
 
-/** Far more than any model has: a config must not decide how much memory is taken to read it. */
-const MAX_LAYERS = 4096;
-const MAX_EXPERTS = 65536;
 /** The tensor of a router that is added to the scores where experts are chosen. */
 const CORRECTION_BIAS = "gate.e_score_correction_bias";
 
@@ -90,7 +87,7 @@ function groupsOf(config: Fields, experts: number, topK: number): { groups: numb
   const topGroups = config.size("topk_group", groups, groups);
   const reachable = (topGroups * experts) / groups;
   if (topK > reachable)
-    config.refuse("num_experts_per_tok", `be at most the ${reachable} experts of ${topGroups} groups`, topK);
+    config.refuse("num_experts_per_tok", `be at most ${reachable}, the experts of topk_group groups`, topK);
   return { groups, topGroups };
 }
 
@@ -129,6 +126,7 @@ export function deepseekConfig(json: Record<string, unknown>, op = "loadModel"):
   const moe = moeOf(config, isV3, hiddenSize);
   const count = config.size("num_hidden_layers", undefined, MAX_LAYERS);
   const firstDense = config.between("first_k_dense_replace", 0, MAX_LAYERS, 0);
+  if (!Number.isInteger(firstDense)) config.refuse("first_k_dense_replace", "be an integer", firstDense);
   const every = config.size("moe_layer_freq", 1);
   const hasExperts = (layer: number) => moe !== undefined && layer >= firstDense && layer % every === 0;
   return {

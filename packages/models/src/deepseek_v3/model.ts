@@ -3,11 +3,12 @@ import { type Rotary, rotaryTable, yarnRotary } from "@mlxts/mla";
 import { add } from "@mlxts/nn";
 import { rmsNorm } from "@mlxts/norms";
 import { bindMlp, bindMoe, encodeMlp, encodeMoe, type Mlp, type MoeBlock, type MoeSpec } from "../experts.ts";
+import { encodeHead, type Head } from "../head.ts";
 import { LanguageModel, type ModelSettings, type ModelSizes } from "../language_model.ts";
 import type { EncodeOptions, Tokens } from "../pass.ts";
 import type { ModelState } from "../state.ts";
 import type { StateSizes, StateSpec } from "../state_options.ts";
-import { embed, linear, type Matrix, type Weights } from "../weights.ts";
+import { embed, type Matrix, type Weights } from "../weights.ts";
 import {
   type AttentionLayer,
   attentionState,
@@ -27,11 +28,9 @@ interface Layer {
 }
 
 /** The weights of a model, bound. */
-interface Network {
+interface Network extends Head {
   layers: readonly Layer[];
   embedding: Matrix;
-  head: Matrix;
-  norm: Tensor;
 }
 
 async function bindLayer(w: Weights, config: DeepseekConfig, index: number): Promise<Layer> {
@@ -151,17 +150,7 @@ export class DeepseekV3 extends LanguageModel<LatentPath> {
   }
 
   encodeLogits(encoder: CommandEncoder, hidden: Tensor, rows: readonly number[]): Tensor {
-    const { hiddenSize, vocabSize, normEps: eps } = this.config;
-    const { norm: weight, head } = this.network;
-    const normed = encoder.empty(this.activationDtype, [rows.length, hiddenSize]);
-    // One norm for each run of consecutive rows.
-    for (let begin = 0, end = 1; begin < rows.length; begin = end++) {
-      const first = rows[begin] as number;
-      while (end < rows.length && rows[end] === first + end - begin) end++;
-      const x = hidden.slice(first, first + end - begin);
-      rmsNorm(encoder, { x, weight, out: normed.slice(begin, end) }, { eps });
-    }
-    return linear(encoder, normed, head, "f32").reshape([rows.length, vocabSize]);
+    return encodeHead(encoder, hidden, rows, this.network, { eps: this.config.normEps });
   }
 
   /** There is nothing to do: rows of caches beyond a sequence's length are not read. */

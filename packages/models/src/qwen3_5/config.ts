@@ -1,11 +1,5 @@
-import { wrongValue } from "@mlxts/core";
 import type { MoeSpec } from "../experts.ts";
-import { Fields } from "../fields.ts";
-
-/** Far more than any model has: a config must not decide how much memory is taken to read it. */
-const MAX_LAYERS = 4096;
-/** What the routing takes. */
-const MAX_EXPERTS = 65536;
+import { Fields, MAX_EXPERTS, MAX_LAYERS } from "../fields.ts";
 
 export type LayerKind = "linear_attention" | "full_attention";
 
@@ -46,10 +40,6 @@ export interface Qwen3_5Config {
   };
 }
 
-const refuse = (field: string, rule: string, value: unknown): never => {
-  throw wrongValue("loadModel", `config.${field}`, rule, value);
-};
-
 function attentionOf(config: Fields, hiddenSize: number): Qwen3_5Config["attention"] {
   const heads = config.size("num_attention_heads");
   const kvHeads = config.size("num_key_value_heads", heads);
@@ -59,9 +49,10 @@ function attentionOf(config: Fields, hiddenSize: number): Qwen3_5Config["attenti
   rope.choice(rope.has("rope_type") ? "rope_type" : "type", ["default"], "default");
   const partial = rope.number("partial_rotary_factor", 0, config.number("partial_rotary_factor", 0, 0.25));
   const rotaryDim = Math.trunc(headDim * partial);
-  if (heads % kvHeads !== 0) refuse("num_attention_heads", `be a multiple of num_key_value_heads (${kvHeads})`, heads);
+  if (heads % kvHeads !== 0)
+    config.refuse("num_attention_heads", `be a multiple of num_key_value_heads (${kvHeads})`, heads);
   if (rotaryDim < 2 || rotaryDim % 2 !== 0 || rotaryDim > headDim)
-    refuse("rope_parameters.partial_rotary_factor", "give an even number of rotated dimensions", partial);
+    config.refuse("rope_parameters.partial_rotary_factor", "give an even number of rotated dimensions", partial);
   const ropeTheta = rope.number("rope_theta", 0, config.number("rope_theta", 0, 10000));
   return { heads, kvHeads, headDim, rotaryDim, ropeTheta };
 }
@@ -70,7 +61,7 @@ function deltaOf(config: Fields): Qwen3_5Config["delta"] {
   const keyHeads = config.size("linear_num_key_heads");
   const valueHeads = config.size("linear_num_value_heads");
   if (valueHeads % keyHeads !== 0)
-    refuse("linear_num_value_heads", `be a multiple of linear_num_key_heads (${keyHeads})`, valueHeads);
+    config.refuse("linear_num_value_heads", `be a multiple of linear_num_key_heads (${keyHeads})`, valueHeads);
   const keyDim = config.size("linear_key_head_dim");
   const valueDim = config.size("linear_value_head_dim");
   const keys = keyHeads * keyDim;
@@ -104,7 +95,7 @@ function layersOf(config: Fields): readonly LayerKind[] {
 export function moeOf(config: Fields, hiddenSize: number): MoeSpec {
   const experts = config.size("num_experts", undefined, MAX_EXPERTS);
   const topK = config.size("num_experts_per_tok");
-  if (topK > experts) refuse("num_experts_per_tok", `be at most num_experts (${experts})`, topK);
+  if (topK > experts) config.refuse("num_experts_per_tok", `be at most num_experts (${experts})`, topK);
   return {
     hiddenSize,
     experts,

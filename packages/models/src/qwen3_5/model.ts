@@ -2,11 +2,12 @@ import { type CommandEncoder, printAsJson, type Tensor } from "@mlxts/core";
 import { add } from "@mlxts/nn";
 import { rmsNorm } from "@mlxts/norms";
 import { bindMlp, bindMoe, encodeMlp, encodeMoe, type Mlp, type MoeBlock, type MoeSpec } from "../experts.ts";
+import { encodeHead, type Head } from "../head.ts";
 import { LanguageModel, type ModelSettings, type ModelSizes } from "../language_model.ts";
 import type { EncodeOptions, Tokens } from "../pass.ts";
 import type { ModelState } from "../state.ts";
 import type { StateSizes, StateSpec } from "../state_options.ts";
-import { embed, linear, type Matrix, type Weights } from "../weights.ts";
+import { embed, type Matrix, type Weights } from "../weights.ts";
 import { type AttentionLayer, attentionState, bindAttention, encodeAttention } from "./attention.ts";
 import type { Qwen3_5Config } from "./config.ts";
 import {
@@ -28,11 +29,9 @@ interface Layer {
 }
 
 /** The weights of a model, bound. */
-interface Network {
+interface Network extends Head {
   layers: readonly Layer[];
   embedding: Matrix;
-  head: Matrix;
-  norm: Tensor;
   /** f32 [rotaryDim / 2]: the inverse frequencies of the rotary embedding. */
   frequencies: Tensor;
   /** 1 where norm weights are stored as w for a factor of 1 + w: checkpoints in the Hugging Face layout. */
@@ -171,17 +170,8 @@ export class Qwen3_5 extends LanguageModel<DeltaPath> {
   }
 
   encodeLogits(encoder: CommandEncoder, hidden: Tensor, rows: readonly number[]): Tensor {
-    const { hiddenSize, vocabSize, normEps } = this.config;
-    const { norm, head, weightOffset } = this.network;
-    const normed = encoder.empty(this.activationDtype, [rows.length, hiddenSize]);
-    // One norm for each run of consecutive rows.
-    for (let begin = 0, end = 1; begin < rows.length; begin = end++) {
-      const first = rows[begin] as number;
-      while (end < rows.length && rows[end] === first + end - begin) end++;
-      const x = hidden.slice(first, first + end - begin);
-      rmsNorm(encoder, { x, weight: norm, out: normed.slice(begin, end) }, { eps: normEps, weightOffset });
-    }
-    return linear(encoder, normed, head, "f32").reshape([rows.length, vocabSize]);
+    const { weightOffset } = this.network;
+    return encodeHead(encoder, hidden, rows, this.network, { eps: this.config.normEps, weightOffset });
   }
 
   encodeRollback(encoder: CommandEncoder, state: ModelState, sequence: number, rejected: Tensor): void {

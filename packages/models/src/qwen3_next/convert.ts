@@ -6,7 +6,7 @@ import { qwen3NextConfig } from "./config.ts";
 
 /** Plans the conversion of a Qwen3-Next checkpoint. */
 export function planMlx(checkpoint: Checkpoint, json: Record<string, unknown>, packing: Packing): MlxPlan {
-  const { attention, layers, moe } = qwen3NextConfig(json);
+  const { attention, layers, moe } = qwen3NextConfig(json, "quantize");
   const interval = layers.indexOf("full_attention") + 1;
   // Fields that mlx-lm needs or has another default for; Hugging Face may say them elsewhere or leave them out.
   const needed = {

@@ -7,7 +7,7 @@ import { planMlx } from "./convert.ts";
 /** Qwen3-Next: the layers of Qwen3.5 with other projections, and experts in most of them. */
 export const qwen3Next: Family<Qwen3_5Config> = {
   modelTypes: ["qwen3_next"],
-  readConfig: qwen3NextConfig,
+  readConfig: (json) => qwen3NextConfig(json),
   load: Qwen3_5.load,
   planMlx,
 };
