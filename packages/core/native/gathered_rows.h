@@ -152,4 +152,27 @@ struct GatheredOrder {
   }
 };
 
+#ifdef __METAL_VERSION__
+// Lists the rows of slot number `number` in tables of a threadgroup: slot[0] becomes its matrix, slot[1] how many rows it
+// has, `most` at most; xRows and outRows become these rows of x and of the output. Nobody reads an index again. `slot`
+// has three elements. All threads call this, as many as `most` at least; it ends with a barrier.
+template <typename P>
+METAL_FUNC void list_rows(thread const GatheredOrder<P>& ordered, uint number, uint most, threadgroup uint* xRows,
+                          threadgroup uint* outRows, threadgroup uint* slot, uint index) {
+  if (index == 0) {
+    const GatheredRows rows = ordered.rows(number, most);
+    slot[0] = rows.matrix;
+    slot[1] = rows.count;
+    slot[2] = rows.first;
+  }
+  threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+  if (index < slot[1]) {
+    const GatheredRow row = ordered.row(slot[2] + index);
+    xRows[index] = row.x;
+    outRows[index] = row.out;
+  }
+  threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+}
+#endif
+
 }  // namespace mlxts

@@ -350,6 +350,12 @@ describe("shapes of gathered products", () => {
     expect(message(call(inputs))).toBe(`probe: ${text}`);
   });
 
+  it("more rows than an op counts", () => {
+    expect(message(call({ x: t([65536, 1, 1, 3]), rhsIndices: t([65536], "u32") }))).toBe(
+      "probe: `rhsIndices` must choose for at most 2³¹ − 1 rows of `x`, got 4294967296",
+    );
+  });
+
   it("more matrices than an order counts", () => {
     expect(message(call({ x, rhsIndices, order, offsets }, 65537))).toBe(
       "probe: `order` must be given for at most 65536 matrices, got 65537",

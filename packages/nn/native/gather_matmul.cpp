@@ -14,49 +14,18 @@ namespace {
 static_assert(kPanelRows == GATHER_MATMUL_PANEL_ROWS && kGroupColumns == GATHER_MATMUL_GROUP_COLUMNS &&
               kPieceRows == GATHER_MATMUL_DEPTH);
 
-using Params = GatherMatmulParams;
-using Scratch = GatherMatmulScratch;
-
-// What a slot multiplies; the rows of x and of out are in scratch.
-struct Slot {
-  size_t matrix, count;
-};
-
-// The next rows of one matrix in the order of the pairs.
-Slot ordered_slot(const GatheredOrder<Params>& ordered, const Params& p, size_t slot, const Scratch& s) {
-  const GatheredRows rows = ordered.rows(slot, p.groupRows);
-  for (size_t i = 0; i < rows.count; ++i) {
-    const size_t pair = ordered.pair(rows.first + i);
-    s.outRows[i] = uint32_t(pair);
-    s.xRows[i] = uint32_t(ordered.pairs.left(pair));
-  }
-  return {rows.matrix, rows.count};
-}
-
-// The next rows of one pair.
-Slot pair_slot(const GatheredPairs<Params>& pairs, const Params& p, size_t slot, const Scratch& s) {
-  const size_t parts = (p.m + p.groupRows - 1) / p.groupRows, pair = slot / parts, m0 = slot % parts * p.groupRows;
-  const size_t left = pairs.left(pair), count = std::min<size_t>(p.groupRows, p.m - m0);
-  for (size_t i = 0; i < count; ++i) {
-    s.outRows[i] = uint32_t(pair * p.m + m0 + i);
-    s.xRows[i] = uint32_t(left * p.m + m0 + i);
-  }
-  return {pairs.matrix(pair), count};
-}
-
 template <typename X, typename W, typename O>
 int32_t gather_matmul(const Launch& l) {
-  const auto& p = l.args<Params>();
-  const Scratch s = scratch_of(l, p);
-  const GatheredOrder<Params> ordered{{p, l.indices(GATHER_MATMUL_RHS_INDICES), l.indices(GATHER_MATMUL_LHS_INDICES)},
-                                      l.indices(GATHER_MATMUL_ORDER),
-                                      l.indices(GATHER_MATMUL_OFFSETS)};
+  const auto& p = l.args<GatherMatmulParams>();
+  const GatherMatmulScratch s = scratch_of(l, p);
+  const GatheredOrder<GatherMatmulParams> ordered{
+      {p, l.indices(GATHER_MATMUL_RHS_INDICES), l.indices(GATHER_MATMUL_LHS_INDICES)},
+      l.indices(GATHER_MATMUL_ORDER),
+      l.indices(GATHER_MATMUL_OFFSETS)};
   const StackedWeight stack{size_t(p.n) * p.k, p.matrices, p.startEnd, l.indices(GATHER_MATMUL_STARTS)};
   const GatherFaults codes{GATHER_MATMUL_FAULT_RHS_INDICES, GATHER_MATMUL_FAULT_LHS_INDICES,
                            GATHER_MATMUL_FAULT_OFFSETS, GATHER_MATMUL_FAULT_ORDER};
-  if (l.begin == 0 && !((ordered.order ? ordered.right(l, codes) : ordered.pairs.right(l, codes)) &&
-                        stack.right(l, GATHER_MATMUL_FAULT_STARTS)))
-    return 1;
+  if (l.begin == 0 && !(ordered.right(l, codes) && stack.right(l, GATHER_MATMUL_FAULT_STARTS))) return 1;
   using E = KeptRow<X, W>;
   E* kept = reinterpret_cast<E*>(s.x);  // [unpackedRows][width]
   const auto row_at = [&](size_t i) { return l.buffer<const X>(GATHER_MATMUL_X) + s.xRows[i] * size_t(p.k); };
@@ -64,8 +33,13 @@ int32_t gather_matmul(const Launch& l) {
   for (uint64_t group = l.begin; group < l.end;) {
     const size_t index = group / groups, first = group % groups, last = std::min(first + (l.end - group), groups);
     group += last - first;
-    const Slot slot = ordered.order ? ordered_slot(ordered, p, index, s) : pair_slot(ordered.pairs, p, index, s);
+    const GatheredRows slot = ordered.rows(index, p.groupRows);
     if (slot.count == 0) continue;
+    for (size_t i = 0; i < slot.count; ++i) {
+      const GatheredRow row = ordered.row(slot.first + i);
+      s.xRows[i] = uint32_t(row.x);
+      s.outRows[i] = uint32_t(row.out);
+    }
     const W* weight = l.buffer<const W>(GATHER_MATMUL_WEIGHT) + stack.begin(slot.matrix);
     const auto out_at = [&](size_t i) { return l.buffer<O>(GATHER_MATMUL_OUT) + s.outRows[i] * n; };
     if (slot.count <= p.unpackedRows) {

@@ -12,40 +12,6 @@ static_assert(kTileThreads == GATHER_MATMUL_THREADS && kTileRows == GATHER_MATMU
               "tiles must match the declaration of gather_matmul");
 
 typedef GatherMatmulParams Params;
-typedef GatherMatmulScratch Scratch;
-
-// Which rows of x meet which matrix in a slot: the rows of x and of out in the scratch's tables; slot[0]: the matrix,
-// slot[1]: how many rows. Nobody reads an index a second time. All threads get there; ends with a barrier.
-METAL_FUNC void list_rows(thread const GatheredOrder<Params>& ordered, constant Params& p, uint slot, Scratch s,
-                          uint index) {
-  if (ordered.order) {
-    if (index == 0) {
-      const GatheredRows rows = ordered.rows(slot, kTileRows);
-      s.slot[0] = rows.matrix;
-      s.slot[1] = rows.count;
-      s.slot[2] = rows.first;
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (index < s.slot[1]) {
-      const uint pair = ordered.pair(s.slot[2] + index);
-      s.outRows[index] = pair;
-      s.xRows[index] = ordered.pairs.left(pair);
-    }
-  } else {
-    const uint parts = (p.m + kTileRows - 1) / kTileRows, pair = slot / parts, m0 = slot % parts * kTileRows;
-    if (index == 0) {
-      s.slot[0] = ordered.pairs.matrix(pair);
-      s.slot[1] = min(kTileRows, p.m - m0);
-      s.slot[2] = ordered.pairs.left(pair);
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (index < s.slot[1]) {
-      s.outRows[index] = pair * p.m + m0 + index;
-      s.xRows[index] = s.slot[2] * p.m + m0 + index;
-    }
-  }
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-}
 
 template <typename X, typename W, typename O>
 kernel void gather_matmul(device const X* x [[buffer(GATHER_MATMUL_X)]],
@@ -71,11 +37,10 @@ kernel void gather_matmul(device const X* x [[buffer(GATHER_MATMUL_X)]],
     const GatherFaults codes = {GATHER_MATMUL_FAULT_RHS_INDICES, GATHER_MATMUL_FAULT_LHS_INDICES,
                                 GATHER_MATMUL_FAULT_OFFSETS, GATHER_MATMUL_FAULT_ORDER};
     const FaultSearch search = {fault, lane};
-    if (ordered.order ? ordered.right(search, codes) : ordered.pairs.right(search, codes))
-      stack.right(search, GATHER_MATMUL_FAULT_STARTS);
+    if (ordered.right(search, codes)) stack.right(search, GATHER_MATMUL_FAULT_STARTS);
   }
-  const Scratch s = scratch_of(memory, p);
-  list_rows(ordered, p, group.y, s, index);
+  const GatherMatmulScratch s = scratch_of(memory, p);
+  list_rows(ordered, group.y, kTileRows, s.xRows, s.outRows, s.slot, index);
   const uint rows = s.slot[1], n0 = group.x * kTileColumns;
   if (rows == 0) return;
   // Others may write `starts` meanwhile: each thread has an address of its own then, and all are in the weight.

@@ -33,7 +33,7 @@ import type { GatherMatmul } from "./signatures.ts";
 
 const BUFFERS = { x: "read", weight: "read", rhsIndices: "read", lhsIndices: "read?", starts: "read?" } as const;
 /** `startEnd`: matrices of a weight of one dimension begin below. */
-const PARAMS = { ...GATHERED_PARAMS, m: "u32", n: "u32", k: "u32", startEnd: "u32" } as const;
+const PARAMS = { ...GATHERED_PARAMS, n: "u32", k: "u32", startEnd: "u32" } as const;
 const STARTS_FAULT = {
   starts: ([start, position]: readonly number[], { startEnd }: { startEnd: number }) =>
     `\`starts\` must be from 0 to ${startEnd - 1}, got ${start} at position ${position}`,
@@ -127,7 +127,7 @@ export const gatherMatmulKernel = defineKernel({
     gpu: (sizes) => ({
       threadgroups: [Math.ceil(sizes.n / TILE.columns), slotsOf(sizes, TILE.rows), 1],
       threadsPerThreadgroup: [TILE.threads, 1, 1],
-      scratch: { ...tileScratch(true, sizes.elementBytes), xRows: [TILE.rows], outRows: [TILE.rows], slot: [4] },
+      scratch: { ...tileScratch(true, sizes.elementBytes), xRows: [TILE.rows], outRows: [TILE.rows], slot: [3] },
     }),
   },
 });
@@ -150,11 +150,7 @@ function productsOf(c: Seen) {
   }
   const rows = starts ? (options.rows as number) : (shape[1] as number);
   const matrices = starts ? starts.size : (shape[0] as number);
-  const gathered = gatheredProducts(c, matrices);
-  if (gathered.params.lefts * gathered.m > 0x7fffffff) fail("x", "have at most 2³¹ − 1 rows", x.size / cols);
-  if (gathered.pairs * gathered.m > 0x7fffffff)
-    fail("rhsIndices", "choose for at most 2³¹ − 1 rows of `x`", gathered.pairs * gathered.m);
-  return { ...gathered, matrices, rows, cols };
+  return { ...gatheredProducts(c, matrices), matrices, rows, cols };
 }
 
 /**

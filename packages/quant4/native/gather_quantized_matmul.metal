@@ -7,25 +7,6 @@ using namespace metal;
 using namespace mlxts;
 
 typedef GatherQuantizedMatmulParams Params;
-typedef GatherQuantizedMatmulScratch Scratch;
-
-// Which rows of x meet which matrix in a slot: the rows of x and of out in the scratch's tables; slot[0] is the matrix,
-// slot[1] how many rows it has. Nobody reads an index again. All threads get there; it ends with a barrier.
-METAL_FUNC void list_rows(thread const GatheredOrder<Params>& ordered, uint slot, Scratch s, uint index) {
-  if (index == 0) {
-    const GatheredRows rows = ordered.rows(slot, kM);
-    s.slot[0] = rows.matrix;
-    s.slot[1] = rows.count;
-    s.slot[2] = rows.first;
-  }
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  if (index < s.slot[1]) {
-    const GatheredRow row = ordered.row(s.slot[2] + index);
-    s.xRows[index] = row.x;
-    s.outRows[index] = row.out;
-  }
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-}
 
 template <typename X, typename S, typename O, int Bits>
 kernel void gather_quantized_matmul(device const X* x [[buffer(GATHER_QUANTIZED_MATMUL_X)]],
@@ -52,8 +33,8 @@ kernel void gather_quantized_matmul(device const X* x [[buffer(GATHER_QUANTIZED_
                                 GATHER_QUANTIZED_MATMUL_FAULT_OFFSETS, GATHER_QUANTIZED_MATMUL_FAULT_ORDER};
     ordered.right(FaultSearch{fault, lane}, codes);
   }
-  const Scratch s = scratch_of(memory, p);
-  list_rows(ordered, group.y, s, index);
+  const GatherQuantizedMatmulScratch s = scratch_of(memory, p);
+  list_rows(ordered, group.y, kM, s.xRows, s.outRows, s.slot, index);
   const uint rows = s.slot[1], row0 = group.x * kN;
   if (rows == 0) return;
   const ProductPart part = product_part<kM, kN, kPartM, kPartN>(simdgroup, rows, p.rows - row0);
