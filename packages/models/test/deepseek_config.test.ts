@@ -119,6 +119,7 @@ it.each<[string, Record<string, unknown>, string]>([
   ["scores", { scoring_func: "sigmoid" }, "`config.scoring_func` must be one of softmax, got"],
   ["method", { topk_method: "noaux_tc" }, "`config.topk_method` must be one of greedy, group_limited_greedy, got"],
   ["normalize", { norm_topk_prob: true }, "`config.norm_topk_prob` must be false for deepseek_v2, got true"],
+  ["huge scale", { routed_scaling_factor: 1e300 }, "`config.routed_scaling_factor` must be at most 10000, got 1e+300"],
   ["scale", { routed_scaling_factor: 0 }, "`config.routed_scaling_factor` must be > 0, got 0"],
   [
     "groups",
@@ -155,6 +156,11 @@ it.each<[string, Record<string, unknown>, string]>([
     "`config.rope_parameters.beta_fast` must be at least beta_slow (2), got 1",
   ],
   ["mscale", { rope_parameters: { ...yarn, mscale: -1 } }, "`config.rope_parameters.mscale` must be at least 0"],
+  [
+    "huge mscale",
+    { rope_parameters: { ...yarn, mscale_all_dim: 1e308 } },
+    "`config.rope_parameters.mscale_all_dim` must be at least 0 and at most 10000, got 1e+308",
+  ],
   [
     "original length",
     { rope_parameters: null, rope_scaling: { ...yarn, original_max_position_embeddings: 0 } },

@@ -2,6 +2,8 @@ import type { YarnOptions } from "@mlxts/mla";
 import type { MoeSpec } from "../experts.ts";
 import { Fields, MAX_EXPERTS, MAX_LAYERS } from "../fields.ts";
 
+/** Far more than any model has for weights of experts or for angles: products with it stay finite in f32. */
+const MAX_FACTOR = 1e4;
 /** The tensor of a router that is added to the scores where experts are chosen. */
 const CORRECTION_BIAS = "gate.e_score_correction_bias";
 
@@ -47,7 +49,7 @@ function rotaryOf(config: Fields, ropeDim: number, headDim: number, contextLengt
   const betaFast = rope.number("beta_fast", 0, 32);
   const betaSlow = rope.number("beta_slow", 0, 1);
   if (betaFast < betaSlow) rope.refuse("beta_fast", `be at least beta_slow (${betaSlow})`, betaFast);
-  const optional = (of: string) => (rope.has(of) ? rope.between(of, 0, Number.MAX_VALUE) : undefined);
+  const optional = (of: string) => (rope.has(of) ? rope.between(of, 0, MAX_FACTOR) : undefined);
   return {
     ropeDim,
     headDim,
@@ -99,6 +101,7 @@ function moeOf(config: Fields, isV3: boolean, hiddenSize: number): MoeSpec | und
   const sharedExperts = config.has("n_shared_experts") ? config.size("n_shared_experts", undefined, MAX_EXPERTS) : 0;
   const shared = sharedExperts > 0 ? { name: "shared_experts", width: sharedExperts * width } : undefined;
   const scale = config.number("routed_scaling_factor", 0, 1);
+  if (scale > MAX_FACTOR) config.refuse("routed_scaling_factor", `be at most ${MAX_FACTOR}`, scale);
   const common = { hiddenSize, experts, topK, width, shared, scale };
   if (isV3) {
     config.choice("scoring_func", ["sigmoid"], "sigmoid");
