@@ -159,10 +159,12 @@ function productsOf(c: Seen) {
  *
  * - `x` [.., M, cols] f32, f16 or bf16; `weight` [E, rows, cols] f32, f16 or bf16, whatever x has; `rhsIndices` [.., k] u32
  *   or i32. `lhsIndices`, of the same dtype, optional: the matrix of x of each pair, counted over its leading dimensions;
- *   index shapes broadcast. Without it the leading dimensions of x broadcast with `rhsIndices`. `out` [.., M, rows], in
- *   the order of the pairs: x [T, 1, 1, D] with `rhsIndices` [T, k] gives [T, k, 1, rows].
- * - `order` i32 [pairs] and `offsets` i32 [E + 1], from `moeOrder`, both or neither, with M = 1: the pairs of one matrix are
- *   then one product, whose rows of x are read where they lie. Without them each pair reads its matrix by itself.
+ *   index shapes broadcast, along three dimensions at most. Without it the leading dimensions of x broadcast with
+ *   `rhsIndices`. `out` [.., M, rows], in the order of the pairs: x [T, 1, 1, D] with `rhsIndices` [T, k] gives
+ *   [T, k, 1, rows].
+ * - `order` i32 [pairs] and `offsets` i32 [E + 1], from `moeOrder`, both or neither, with M = 1 and up to 65536 matrices: the
+ *   pairs of one matrix are then one product, whose rows of x are read where they lie. Without them each pair reads its matrix
+ *   by itself.
  * - `starts` u32 [E]: `weight` then has one dimension, and matrix e is its rows · cols elements from `starts[e]` on; `rows`
  *   says how many rows. Stacks of separate or interleaved matrices are used where they lie in a mapped file.
  * - `outDtype` f32, f16 or bf16; default the dtype of x.
@@ -170,6 +172,7 @@ function productsOf(c: Seen) {
  * Matrices that nobody chooses are not read. Products and sums as in `matmul`. Errors: `InvalidArgument` for shapes,
  * dtypes, options and overlap. An index, an order, an offset or a start that is out of range fails the submission with
  * `InvalidArgument`, naming the first one and its position; nothing outside the tensors is read or written.
+ * Source: MLX, `mx.gather_mm`.
  */
 export const gatherMatmul: GatherMatmul = defineOp({
   name: "gatherMatmul",

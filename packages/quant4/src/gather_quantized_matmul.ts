@@ -176,10 +176,11 @@ function launchOf({ pairs, m, matrices, rows, cols, groupSize }: Products, order
  *
  * - `x` [.., M, cols] f32, f16 or bf16; `q` a `Quantized` [E, rows, cols] with bits 4 or 8; `rhsIndices` [.., k] u32 or i32.
  *   `lhsIndices`, of the same dtype, optional: the matrix of x of each pair, counted over its leading dimensions; index
- *   shapes broadcast. Without it the leading dimensions of x broadcast with `rhsIndices`. `out` [.., M, rows], in the order
- *   of the pairs: x [T, 1, 1, D] with `rhsIndices` [T, k] gives [T, k, 1, rows].
- * - `order` i32 [pairs] and `offsets` i32 [E + 1], from `moeOrder`, both or neither, with M = 1: the pairs of one matrix are
- *   then one product, whose rows of x are read where they lie. Without them each pair reads its matrix by itself.
+ *   shapes broadcast, along three dimensions at most. Without it the leading dimensions of x broadcast with `rhsIndices`.
+ *   `out` [.., M, rows], in the order of the pairs: x [T, 1, 1, D] with `rhsIndices` [T, k] gives [T, k, 1, rows].
+ * - `order` i32 [pairs] and `offsets` i32 [E + 1], from `moeOrder`, both or neither, with M = 1 and up to 65536 matrices: the
+ *   pairs of one matrix are then one product, whose rows of x are read where they lie. Without them each pair reads its matrix
+ *   by itself.
  * - `outDtype` f32, f16 or bf16; default the dtype of x.
  *
  * Matrices that nobody chooses are not read. Numerics and limits as in `quantizedMatmul`. Errors: `InvalidArgument` for
