@@ -2,7 +2,7 @@ import { FLOATS, type FloatDtype } from "@mlxts/core";
 import { type Case, Random, type Reference64, type ReferenceFunction, type Suite } from "@mlxts/core/testing";
 import { mlaOut } from "../src/index.ts";
 import { headValuesReference } from "../src/reference.ts";
-import { type Kind, kindName, makeWeight, type Read, WRONG_READS, weightOf } from "./weights.ts";
+import { type Kind, kindName, makeWeight, type Read, SCALES, WRONG_READS, weightOf } from "./weights.ts";
 
 const random = new Random(26);
 
@@ -74,8 +74,7 @@ const QUANTIZED: Omit<Shape, "N" | "L">[] = [
   { H: 2, nope: 1, v: 33, R: 64, weight: { bits: 8, groupSize: 64 } },
   { H: 2, nope: 3, v: 37, R: 384, weight: { bits: 4, groupSize: 128 } },
   { H: 2, nope: 17, v: 48, R: 128, weight: { bits: 8, groupSize: 128 } },
-  { H: 2, nope: 6, v: 38, R: 160, weight: { bits: 4, groupSize: 32, scales: "f32" } },
-  { H: 2, nope: 6, v: 70, R: 160, weight: { bits: 8, groupSize: 32, scales: "f16" } },
+  ...SCALES.map((weight, i) => ({ H: 2, nope: 6, v: i % 2 ? 70 : 38, R: 160, weight })),
   { H: 2, nope: 6, v: 38, R: 288, weight: { bits: 4, groupSize: 32, scales: "bf16" } },
   { H: 2, nope: 7, v: 36, R: 224, weight: { bits: 4, groupSize: 32 } },
 ];

@@ -48,6 +48,7 @@ export const suite: Suite = {
     ...([4, 8] as const).flatMap((bits) => [
       materialized({ L: 9, H: 3, nope: 64, rope: 32, v: 48, R: 128, weights: { bits, groupSize: 64 } }),
       materialized({ L: 70, H: 2, ...WIDTHS, weights: { bits, groupSize: 32, scales: "f32" } }),
+      materialized({ L: 9, H: 2, ...WIDTHS, weights: { bits, groupSize: 32, scales: "bf16" } }),
       materialized({
         ...{ L: 9, H: 3, nope: 96, rope: 32, v: 48, R: 128 },
         parts: { embedQ: { bits, groupSize: 32 }, unembedOut: { bits, groupSize: 128 } },

@@ -1,7 +1,7 @@
 import { type Case, Random, type Reference64, type ReferenceFunction, type Suite } from "@mlxts/core/testing";
 import { mlaQPrime } from "../src/index.ts";
 import { foldedQueryReference } from "../src/reference.ts";
-import { type Kind, kindName, makeWeight, type Read, transposed, WRONG_READS, weightOf } from "./weights.ts";
+import { type Kind, kindName, makeWeight, type Read, SCALES, transposed, WRONG_READS, weightOf } from "./weights.ts";
 
 const random = new Random(25);
 
@@ -83,8 +83,7 @@ const QUANTIZED: Omit<Shape, "N" | "L">[] = [
   { H: 2, nope: 33, v: 4, R: 64, more: 5, weight: { bits: 8, groupSize: 64 } },
   { H: 1, nope: 3, v: 5, R: 384, weight: { bits: 4, groupSize: 128 } },
   { H: 2, nope: 17, v: 16, R: 128, weight: { bits: 8, groupSize: 128 } },
-  { H: 2, nope: 6, v: 6, R: 160, weight: { bits: 4, groupSize: 32, scales: "f32" } },
-  { H: 2, nope: 6, v: 6, R: 160, weight: { bits: 8, groupSize: 32, scales: "f16" } },
+  ...SCALES.map((weight) => ({ H: 2, nope: 6, v: 6, R: 160, weight })),
   { H: 2, nope: 6, v: 6, R: 288, weight: { bits: 4, groupSize: 32, scales: "bf16" } },
   { H: 2, nope: 7, v: 2, R: 224, weight: { bits: 4, groupSize: 32 } },
 ];

@@ -4,6 +4,11 @@ import type { CaseInput, Random, Reference64 } from "@mlxts/core/testing";
 /** A dtype, "act" among them; or codes of `bits` bits with scales in a dtype. */
 export type Kind = CaseInput["dtype"] | { bits: 4 | 8; groupSize: 32 | 64 | 128; scales?: CaseInput["dtype"] };
 
+/** Both widths of codes, with scales of each dtype. */
+export const SCALES = ([4, 8] as const).flatMap((bits) =>
+  (["f32", "f16", "bf16"] as const).map((scales) => ({ bits, groupSize: 32, scales }) as const),
+);
+
 export const kindName = (kind: Kind) =>
   typeof kind === "string" ? kind : `${kind.bits} bits, groups of ${kind.groupSize}, scales ${kind.scales ?? "act"}`;
 

@@ -19,10 +19,7 @@ struct Range {
   uintptr_t begin, end;
 };
 
-uintptr_t page_size() {
-  static const uintptr_t size = uintptr_t(sysconf(_SC_PAGESIZE));
-  return size;
-}
+uintptr_t page_size() { return uintptr_t(sysconf(_SC_PAGESIZE)); }
 
 uintptr_t down(uintptr_t address) { return address / page_size() * page_size(); }
 uintptr_t up(uintptr_t address) { return down(address + page_size() - 1); }
