@@ -31,7 +31,8 @@ int32_t gather_matmul(const Launch& l) {
   const auto row_at = [&](size_t i) { return l.buffer<const X>(GATHER_MATMUL_X) + s.xRows[i] * size_t(p.k); };
   const size_t groups = l.threadgroups[0], n = p.n;
   for (uint64_t group = l.begin; group < l.end;) {
-    const size_t index = group / groups, first = group % groups, last = std::min(first + (l.end - group), groups);
+    const size_t index = group / groups, first = group % groups,
+                 last = std::min<size_t>(first + (l.end - group), groups);
     group += last - first;
     const GatheredRows slot = ordered.rows(index, p.groupRows);
     if (slot.count == 0) continue;

@@ -23,7 +23,8 @@ int32_t gather_matvec(const Launch& l) {
   const size_t groups = l.threadgroups[0], m = p.m, n = p.n;
   size_t kept = ~size_t(0);  // the matrix of x whose rows are kept
   for (uint64_t group = l.begin; group < l.end;) {
-    const size_t pair = group / groups, first = group % groups, last = std::min(first + (l.end - group), groups);
+    const size_t pair = group / groups, first = group % groups,
+                 last = std::min<size_t>(first + (l.end - group), groups);
     group += last - first;
     if (const size_t left = pairs.left(pair); left != kept) {
       const X* x = l.buffer<const X>(GATHER_MATVEC_X) + left * m * p.k;

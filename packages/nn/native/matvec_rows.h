@@ -86,7 +86,12 @@ __attribute__((noinline)) void dot_rows(const W* w, size_t stride, const E* x, s
   MLXTS_UNROLL
   for (int r = 0; r < R; ++r) {
     MLXTS_UNROLL
-    for (int m = 0; m < M; ++m) sums[r][m] = reduce_add(kChains == 2 ? sum[r][m][0] + sum[r][m][1] : sum[r][m][0]);
+    for (int m = 0; m < M; ++m) {
+      if constexpr (kChains == 2)
+        sums[r][m] = reduce_add(sum[r][m][0] + sum[r][m][1]);
+      else
+        sums[r][m] = reduce_add(sum[r][m][0]);
+    }
   }
 }
 
