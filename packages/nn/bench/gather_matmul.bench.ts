@@ -1,5 +1,6 @@
 import { DTYPES, type FloatDtype, type Tensor } from "@mlxts/core";
 import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
+import { pairOrder } from "@mlxts/test-kit/pair_order";
 import { gatherMatmul } from "../src/index.ts";
 
 const [EXPERTS, TOP_K, ROWS, COLS] = [128, 8, 768, 2048];
@@ -13,9 +14,7 @@ function chosen(tokens: number, random: Random) {
     while (own.size < TOP_K) own.add(random.below(EXPERTS));
     return [...own];
   }).flat();
-  const order = indices.map((_, pair) => pair).sort((a, b) => (indices[a] as number) - (indices[b] as number) || a - b);
-  const offsets = Array.from({ length: EXPERTS + 1 }, (_, e) => indices.filter((expert) => expert < e).length);
-  return { indices, order, offsets };
+  return { indices, ...pairOrder(indices, EXPERTS) };
 }
 
 function experts(tokens: number, dtype: FloatDtype, weight: FloatDtype, ordered: boolean): BenchCase {

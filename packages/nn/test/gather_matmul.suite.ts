@@ -7,6 +7,7 @@ import {
   type ReferenceFunction,
   type Suite,
 } from "@mlxts/core/testing";
+import { pairOrder } from "@mlxts/test-kit/pair_order";
 import { gatherMatmul } from "../src/index.ts";
 import { type GatheredPair, type GatherInputs, gatheredPairs, gatherMatmulReference } from "../src/reference_gather.ts";
 
@@ -35,17 +36,6 @@ interface Shape {
 }
 
 const product = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
-
-/** What `moeOrder` gives for the experts of all pairs. */
-function orderOf(chosen: ArrayLike<number>, experts: number): { order: number[]; offsets: number[] } {
-  const pairs = Array.from(chosen, (_, pair) => pair);
-  const order = pairs.sort((a, b) => (chosen[a] as number) - (chosen[b] as number) || a - b);
-  const offsets = Array.from(
-    { length: experts + 1 },
-    (_, e) => order.filter((pair) => (chosen[pair] as number) < e).length,
-  );
-  return { order, offsets };
-}
 
 /** Outputs of rms near 1. Experts that nobody chose are NaN, and so is what lies between matrices. */
 function makeCase(shape: Shape): Case {
@@ -87,7 +77,7 @@ function makeCase(shape: Shape): Case {
     const chosen = gatheredPairs({ ...numbers(inputs), starts: undefined as never }, 1).pairs.map(
       ({ begin }) => begin / cols,
     );
-    const { order, offsets } = orderOf(chosen, experts);
+    const { order, offsets } = pairOrder(chosen, experts);
     inputs.order = { dtype: "i32", shape: [order.length], data: order };
     inputs.offsets = { dtype: "i32", shape: [experts + 1], data: offsets };
   }

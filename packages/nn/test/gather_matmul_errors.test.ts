@@ -1,5 +1,6 @@
 import { Device, type MlxtsError } from "@mlxts/core";
 import { ORDERS } from "@mlxts/test-kit/devices";
+import { pairOrder } from "@mlxts/test-kit/pair_order";
 import { refusesEach } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, expect, it } from "vitest";
 import { gatherMatmul } from "../src/index.ts";
@@ -153,8 +154,7 @@ describe("gatherMatmul", () => {
 const [T, K, E, ROWS, COLS] = [40, 3, 6, 5, 8];
 const PAIRS = T * K;
 const indices = Array.from({ length: PAIRS }, (_, pair) => (pair * 5) % E);
-const order = indices.map((_, pair) => pair).sort((a, b) => (indices[a] as number) - (indices[b] as number) || a - b);
-const offsets = Array.from({ length: E + 1 }, (_, e) => indices.filter((expert) => expert < e).length);
+const { order, offsets } = pairOrder(indices, E);
 
 describe.each(ORDERS)("gatherMatmul on %s", (_, open) => {
   interface Data {
@@ -220,11 +220,10 @@ describe.each(ORDERS)("gatherMatmul on %s", (_, open) => {
     );
   });
   it.each(WAYS)("%j names the first wrong start, though nobody chose it", async (way) => {
-    const change: Change = ({ indices, starts, ...data }) => {
+    const change: Change = (data) => {
+      const { indices, starts } = data;
       for (const [i, e] of indices.entries()) if (e > 3) indices[i] = 3;
-      const sorted = indices.map((_, i) => i).sort((a, b) => (indices[a] as number) - (indices[b] as number) || a - b);
-      data.order.splice(0, PAIRS, ...sorted);
-      data.offsets.splice(0, E + 1, ...data.offsets.map((_, e) => indices.filter((own) => own < e).length));
+      Object.assign(data, pairOrder(indices, E));
       [starts[4], starts[5]] = [16, 0xffffffff];
     };
     expect(await failure({ ...way, change })).toBe("gatherMatmul: `starts` must be from 0 to 15, got 16 at position 4");

@@ -1,5 +1,6 @@
 // Ops of this package whose inputs decide addresses, for tests in which these change while the ops run.
 import type { Attack } from "@mlxts/test-kit/flipped_indices";
+import { pairOrder } from "@mlxts/test-kit/pair_order";
 import { embedding, gatherMatmul, kvCacheAppend, rope, sample, sdpa } from "../src/index.ts";
 
 const B = 32;
@@ -11,10 +12,7 @@ const all = (value: number, count = B) => new Array<number>(count).fill(value);
 const [EXPERTS, ROWS] = [40, 70];
 /** Experts of pairs; the pairs by expert; where each expert's begin; where the experts begin in a weight. */
 const choices = Array.from({ length: B }, (_, pair) => (pair * 3) % EXPERTS);
-const byExpert = choices
-  .map((_, pair) => pair)
-  .sort((a, b) => (choices[a] as number) - (choices[b] as number) || a - b);
-const ends = Array.from({ length: EXPERTS + 1 }, (_, e) => choices.filter((own) => own < e).length);
+const { order: byExpert, offsets: ends } = pairOrder(choices, EXPERTS);
 const begins = Array.from({ length: EXPERTS }, (_, e) => e * 3);
 const span = ROWS * D + 3 * EXPERTS;
 

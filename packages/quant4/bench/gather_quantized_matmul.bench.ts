@@ -1,5 +1,6 @@
 import type { CommandEncoder, Device, Tensor } from "@mlxts/core";
 import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
+import { pairOrder } from "@mlxts/test-kit/pair_order";
 import { gatherQuantizedMatmul, type Quantized } from "../src/index.ts";
 
 const [EXPERTS, TOP, ROWS, COLS] = [128, 8, 768, 2048];
@@ -45,8 +46,7 @@ function choice(device: Device, tokens: number, turn: number, ordered: boolean):
   const chosen = choose(tokens, turn);
   const rhsIndices = device.tensor("u32", [tokens, TOP], Uint32Array.from(chosen));
   if (!ordered) return { rhsIndices };
-  const order = chosen.map((_, pair) => pair).sort((a, b) => (chosen[a] as number) - (chosen[b] as number) || a - b);
-  const offsets = Array.from({ length: EXPERTS + 1 }, (_, e) => chosen.filter((expert) => expert < e).length);
+  const { order, offsets } = pairOrder(chosen, EXPERTS);
   return {
     rhsIndices,
     order: device.tensor("i32", [order.length], Int32Array.from(order)),

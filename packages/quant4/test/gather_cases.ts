@@ -1,5 +1,6 @@
 // Cases of gathered products with quantized matrices, and their reference.
 import { type Case, type CaseInput, Random, type Reference64, type ReferenceFunction } from "@mlxts/core/testing";
+import { pairOrder } from "@mlxts/test-kit/pair_order";
 import { type GatheredPair, gatheredPairs } from "../src/reference_gather.ts";
 import { randomQuantized, setting } from "./groups.ts";
 import { type Options, type Product, right } from "./product_cases.ts";
@@ -31,13 +32,6 @@ interface Shape {
 const count = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
 let seed = 0;
 
-/** What `moeOrder` gives for the experts of all pairs. */
-export function orderOf(chosen: readonly number[], experts: number): { order: number[]; offsets: number[] } {
-  const order = chosen.map((_, pair) => pair).sort((a, b) => (chosen[a] as number) - (chosen[b] as number) || a - b);
-  const offsets = Array.from({ length: experts + 1 }, (_, e) => chosen.filter((expert) => expert < e).length);
-  return { order, offsets };
-}
-
 /** A case whose experts that nobody chose have NaN scales and biases. */
 export function makeCase(shape: Shape): Case {
   const { name = "", lead, indices, lhs, m = 1, experts, rows, cols, bits = 4, groupSize = 32, mean = 0 } = shape;
@@ -63,7 +57,7 @@ export function makeCase(shape: Shape): Case {
   if (lhs && lhsData) inputs.lhsIndices = { dtype: index, shape: lhs, data: lhsData };
   const gathered = gatheredPairs(lead, { shape: indices, data: rhs }, lhs && lhsData && { shape: lhs, data: lhsData });
   if (shape.ordered) {
-    const { order, offsets } = orderOf(
+    const { order, offsets } = pairOrder(
       gathered.pairs.map(({ matrix }) => matrix),
       experts,
     );

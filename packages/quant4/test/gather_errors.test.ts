@@ -2,10 +2,10 @@
 import { Device, type Dtype } from "@mlxts/core";
 import { changeLimits, Random } from "@mlxts/core/testing";
 import { ORDERS } from "@mlxts/test-kit/devices";
+import { pairOrder } from "@mlxts/test-kit/pair_order";
 import { refusalTests } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, expect, it } from "vitest";
 import { gatherQuantizedMatmul, type Quantized, quantizedMatmul } from "../src/index.ts";
-import { orderOf } from "./gather_cases.ts";
 
 const device = Device.open();
 afterAll(() => device.dispose());
@@ -122,7 +122,7 @@ describe.each(ORDERS)("wrong data of gatherQuantizedMatmul on %s", (_, open) => 
     using on: Device = open();
     const changed = (data: readonly number[], wrong: readonly [number, number][] = []) =>
       wrong.reduce((all, [at, value]) => all.with(at, value), [...data]);
-    const { order, offsets } = orderOf(right, EXPERTS);
+    const { order, offsets } = pairOrder(right, EXPERTS);
     const index = signed ? "i32" : "u32";
     const indices = (data: number[]) => on.tensor(index, [TOKENS, 2], data);
     const i32 = (data: number[]) => on.tensor("i32", [data.length], data);
@@ -232,7 +232,7 @@ it.skipIf(device.gpu)("takes fewer rows of x at a time where not all fit, and re
     ...setting,
   };
   const chosen = Array.from({ length: 40 }, (_, i) => i % experts);
-  const { order, offsets } = orderOf(chosen, experts);
+  const { order, offsets } = pairOrder(chosen, experts);
   for (const bytes of [1 << 22, 1 << 20, 500_000])
     for (const m of [1, 9]) {
       changeLimits(on, { maxThreadgroupBytes: 1 << 24 });

@@ -1,9 +1,9 @@
 import { compare } from "@mlxts/core/testing";
 import { DEVICES } from "@mlxts/test-kit/devices";
 import { goldens } from "@mlxts/test-kit/goldens";
+import { pairOrder } from "@mlxts/test-kit/pair_order";
 import { afterAll, describe, expect, it } from "vitest";
 import { gatherQuantizedMatmul } from "../src/index.ts";
-import { orderOf } from "./gather_cases.ts";
 
 const mlx = goldens("goldens/gather_qmm.safetensors");
 const SETTINGS = ([4, 8] as const).flatMap((bits) => ([32, 64, 128] as const).map((group) => [bits, group] as const));
@@ -26,7 +26,7 @@ describe.each(DEVICES)("mx.gather_qmm on %s", (_, open) => {
       ["down", true],
       ["rows", false],
     ] as const) {
-      const { order, offsets } = orderOf([...mlx.numbers(`${part}.rhs`)], experts);
+      const { order, offsets } = pairOrder([...mlx.numbers(`${part}.rhs`)], experts);
       const i32 = (data: number[]) => device.tensor("i32", [data.length], data);
       const encoder = device.encoder();
       const out = gatherQuantizedMatmul(encoder, {
