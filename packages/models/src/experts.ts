@@ -21,7 +21,7 @@ export interface MoeSpec {
   normalize: boolean;
   /** Factor of the weights. */
   scale: number;
-  /** Name of the router's module of a correction bias [experts], if it has one. */
+  /** Name of the tensor of the router's correction bias [experts], if it has one. */
   bias?: string | undefined;
   /** The experts that all tokens go to, as one: the name of its module, its width, and that of its gate if it has one. */
   shared?: { name: string; width: number; gate?: string | undefined } | undefined;
@@ -45,7 +45,7 @@ export interface MoeBlock {
   sharedGate: Matrix | undefined;
 }
 
-/** From so many choices on, which was measured, those of one expert are one matrix product; below, each is one of its own. */
+/** From so many choices on, all that chose one expert are one matrix product; below, each is a product of its own. Measured. */
 const ORDERED_PAIRS = 64;
 
 /** The MLP of `gate_proj`, `up_proj` and `down_proj`. */

@@ -1,6 +1,7 @@
-import type { Checkpoint, Dtype, RawArray, Tensor } from "@mlxts/core";
+import type { Checkpoint } from "@mlxts/core";
 import type { Packing } from "@mlxts/quant4";
 import type { LanguageModel, ModelSettings } from "./language_model.ts";
+import type { SourceTensor } from "./source_tensors.ts";
 import type { Weights } from "./weights.ts";
 
 /** What a family reads from `config.json`: the part that all families have. */
@@ -8,18 +9,10 @@ export interface ModelConfig {
   readonly vocabSize: number;
 }
 
-/** One tensor of an MLX checkpoint that is to be written. */
-export interface PlannedTensor {
-  /** Its name in mlx-lm. */
-  name: string;
-  dtype: Dtype;
-  shape: readonly number[];
+/** One tensor of an MLX checkpoint that is to be written, under its name in mlx-lm. */
+export interface PlannedTensor extends SourceTensor {
   /** How it is quantized; its name then ends in `.weight`, and `.scales` and `.biases` are written beside it. */
   packing?: Packing | undefined;
-  /** It is read in so many equal parts along its first axis, so that a large one is never in memory twice. Default 1. */
-  parts?: number | undefined;
-  /** The elements of a part: a tensor of the checkpoint as it lies, or a new array. */
-  read(part: number): Tensor | Promise<RawArray>;
 }
 
 /** What turns a Hugging Face checkpoint into the one that mlx-lm would write. */

@@ -46,9 +46,9 @@ export class ResidentExperts {
   }
 
   /**
-   * Records `products`, which read the experts `indices`: these are fetched before, and the least recently used ones that
-   * are too many are evicted, while the others are read. Of more choices than experts stay, only after the products, since
-   * some of the chosen go, too.
+   * Records `products`, which read the experts `indices`. These are fetched before; the least recently used ones beyond
+   * the limit are evicted while the fetched ones are read. Where a pass may choose more experts than stay, they are
+   * evicted after the products, because some of the chosen ones are among them.
    */
   encode(encoder: CommandEncoder, indices: Tensor, products: () => void): void {
     if (!this.limit) {

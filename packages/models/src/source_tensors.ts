@@ -6,8 +6,9 @@ export interface SourceTensor {
   name: string;
   dtype: Dtype;
   shape: readonly number[];
-  /** It is read in so many equal parts along its first axis. Default 1. */
-  parts?: number;
+  /** It is read in so many equal parts along its first axis, so that a large one is never in memory twice. Default 1. */
+  parts?: number | undefined;
+  /** The elements of a part: a tensor of the checkpoint as it lies, or a new array. */
   read(part: number): Tensor | Promise<RawArray>;
 }
 

@@ -1,31 +1,12 @@
 import { Device } from "@mlxts/core";
 import { compare, within } from "@mlxts/core/testing";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { generate, type LanguageModel, loadModel, prefill } from "../src/index.ts";
+import { type LanguageModel, loadModel, prefill } from "../src/index.ts";
 import { prompts, tiny, tiny4bit } from "./fixtures.ts";
+import { greedyTokens, lastLogits } from "./parity_suite.ts";
 
 const device = Device.open();
 afterAll(() => device.dispose());
-
-async function lastLogits(
-  model: LanguageModel,
-  ids: readonly number[],
-  splits: readonly number[] = [],
-  path: "auto" | "recurrent" | "chunk" = "auto",
-) {
-  using state = model.newState({ capacity: ids.length });
-  let logits: Float32Array | undefined;
-  const borders = [0, ...splits, ids.length];
-  for (const [i, begin] of borders.slice(0, -1).entries())
-    [logits] = await prefill(model, state, ids.slice(begin, borders[i + 1]), { path });
-  return logits as Float32Array;
-}
-
-async function greedy(model: LanguageModel, ids: readonly number[]) {
-  const out: number[] = [];
-  for await (const id of generate(model, ids, { maxTokens: 64, stopTokens: [] })) out.push(id);
-  return out;
-}
 
 describe("tiny-qwen3.5, bf16 weights, f32 activations, against the original model code", () => {
   let model: LanguageModel;
@@ -42,7 +23,7 @@ describe("tiny-qwen3.5, bf16 weights, f32 activations, against the original mode
   });
 
   it.each(prompts)("64 greedy tokens of prompt $# are identical", async ({ ids, greedy: expected }) => {
-    expect(await greedy(model, ids)).toEqual(expected);
+    expect(await greedyTokens(model, ids)).toEqual(expected);
   });
 
   const long = prompts.flatMap(({ ids, greedy: more }) => [...ids, ...more]).slice(0, 150);
@@ -119,6 +100,6 @@ describe("tiny-qwen3.5-4bit as mlx_lm.convert wrote it", () => {
   });
 
   it.each(prompts)("64 greedy tokens of prompt $# are mlx-lm's", async ({ ids, fourBit }) => {
-    expect(await greedy(model, ids)).toEqual(fourBit.greedy);
+    expect(await greedyTokens(model, ids)).toEqual(fourBit.greedy);
   });
 });

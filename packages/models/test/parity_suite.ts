@@ -3,7 +3,7 @@ import type { Device } from "@mlxts/core";
 import { compare, within } from "@mlxts/core/testing";
 import type { Goldens } from "@mlxts/test-kit/goldens";
 import { afterAll, beforeAll, expect, it } from "vitest";
-import { generate, type LanguageModel, loadModel, prefill } from "../src/index.ts";
+import { generate, type LanguageModel, loadModel, type ModelPath, prefill } from "../src/index.ts";
 
 /** A prompt with its outputs. */
 export interface Recorded {
@@ -33,7 +33,7 @@ export async function lastLogits(
   model: LanguageModel,
   ids: readonly number[],
   splits: readonly number[] = [],
-  path = model.paths[0] as never,
+  path = model.paths[0] as ModelPath,
 ): Promise<Float32Array> {
   using state = model.newState({ capacity: ids.length });
   let logits: Float32Array | undefined;
@@ -109,16 +109,16 @@ export function itTakesAPromptInPieces(checkpoint: Checkpoint, long: readonly nu
 
   it("all paths and token by token agree", async () => {
     const { model } = own;
-    const whole = await lastLogits(model, long, [], model.stepPath as never);
+    const whole = await lastLogits(model, long, [], model.stepPath as ModelPath);
     for (const path of model.paths)
-      expectClose(await lastLogits(model, long, [], path as never), whole, `path ${path}`);
+      expectClose(await lastLogits(model, long, [], path as ModelPath), whole, `path ${path}`);
     const each = long.slice(1).map((_, i) => i + 1);
     expectClose(await lastLogits(model, long, each), whole, "token by token");
   });
 
   it("a split anywhere agrees with the whole", async () => {
     const { model } = own;
-    const path = model.paths.at(-1) as never;
+    const path = model.paths.at(-1) as ModelPath;
     const whole = await lastLogits(model, long, [], path);
     // A simulated GPU is slow: there only some borders are tested.
     const borders = [1, 2, 63, 64, 65, 127, 128, 129, long.length - 1];
