@@ -34,7 +34,7 @@ const folds = (c: Layer): boolean =>
  *
  * Materialized: scores, softmax and sums in f32; keys and values have the dtype of q where the cache has the same one, else
  * f32. Where the processor has bf16 products and both are bf16, weights are rounded to bf16 before their products; a GPU
- * rounds them to the dtype of keys and values. A sequence's result does not depend on its neighbors. Errors:
+ * rounds them to the dtype of keys and values. Materialized, a sequence's result is independent of its neighbors. Errors:
  * `InvalidArgument` for shapes, dtypes, options and overlap; wrong lengths fail the submission, and then nothing is appended.
  */
 export const mlaPrefill: MlaPrefill = defineOp({
