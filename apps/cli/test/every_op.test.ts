@@ -1,5 +1,14 @@
 import { join } from "node:path";
-import { Device, DTYPES, type Dtype, type RawArray, readSafetensors, Tensor, writeSafetensors } from "@mlxts/core";
+import {
+  Device,
+  DTYPES,
+  type Dtype,
+  opParams,
+  type RawArray,
+  readSafetensors,
+  Tensor,
+  writeSafetensors,
+} from "@mlxts/core";
 import { type Case, opArguments, roundedInputs, type Suite } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
 import { exampleOf } from "../src/op_describe.ts";
@@ -124,6 +133,58 @@ describe("mlxts op runs", () => {
       expect(mlxts(...args)).toMatchObject({ status: 0, stderr: "" });
     },
   );
+});
+
+/** What the options of an op that kernels take as f32 cannot be, though an f64 can. */
+const BEYOND_F32 = [1e39, -1e39, Number.MIN_VALUE, -Number.MIN_VALUE];
+
+describe("numbers that f32 cannot hold are refused before anything is recorded", () => {
+  // Some suites have an op of their own around a public one.
+  const own = ops.flatMap(({ op }) => suites.find((suite) => suite.op === op) ?? []);
+  const numbers = own.flatMap((suite) =>
+    opParams(suite.op.op)
+      .filter(([, spec]) => spec.kind === "number" && !spec.integer && !spec.f64)
+      .map(([param]) => [suite.op.op.name, param, suite] as const),
+  );
+
+  it("in every op that takes such numbers", () => {
+    const names = new Set(numbers.map(([name, param]) => `${name} ${param}`));
+    for (const each of [
+      "rmsNorm eps",
+      "sdpa scale",
+      "moeRoute scale",
+      "mlaAttention softmaxScale",
+      "mlaPrefill softmaxScale",
+    ])
+      expect([...names]).toContain(each);
+  });
+
+  it.each(numbers)("%s: %s", (_, param, suite) => {
+    const [testCase] = kindsOf(suite) as [Case];
+    const tensors = Object.fromEntries(
+      tensorsOf(suite, testCase).map(([name, { dtype, shape, data }]) => [
+        name,
+        device.tensor(dtype, shape, data as never),
+      ]),
+    );
+    const failure = (value: number, encoder = device.encoder()): unknown => {
+      const { inputs, options } = opArguments(suite.op.op, tensors, { ...testCase.options, [param]: value });
+      try {
+        suite.op(encoder, inputs, options);
+      } catch (error) {
+        return error;
+      }
+      return undefined;
+    };
+    const encoder = device.encoder();
+    for (const value of BEYOND_F32)
+      if (Math.abs(value) > 1 || failure(0))
+        expect(failure(value, encoder), `${value}`).toMatchObject({
+          code: "InvalidArgument",
+          fault: { argument: param },
+        });
+    expect(encoder.toJSON().dispatches).toBe(0);
+  });
 });
 
 describe("mlxts op NAME", () => {

@@ -1,5 +1,5 @@
 // The arguments of a dispatch, read once and checked: what the encoder records are copies that nobody can change.
-import { wrongKind, wrongValue } from "./errors.ts";
+import { F32_RANGE, wrongKind, wrongValue } from "./errors.ts";
 import {
   type Access,
   checkKernel,
@@ -102,6 +102,8 @@ function readParams(
     const [min, max] = scalar === "u32" ? [0, 0xffffffff] : [-0x80000000, 0x7fffffff];
     if (scalar !== "f32" && !(Number.isInteger(value) && value >= min && value <= max))
       throw wrongValue(op, name, `be a ${scalar}`, value);
+    if (scalar === "f32" && Number.isFinite(value) && !Number.isFinite(Math.fround(value)))
+      throw wrongValue(op, name, "be finite as f32", value, F32_RANGE);
     numbers[name] = value;
   }
   return numbers;

@@ -136,6 +136,9 @@ export function wrongValue(
   return new ArgumentRangeError(faultOf(op, argument, rule, got, remedy));
 }
 
+/** The remedy for numbers that f32 cannot hold. */
+export const F32_RANGE = "f32 holds magnitudes from 1.4e-45 to 3.4e38";
+
 /** How deep arrays in arrays are shown; a cycle ends here. */
 const SHOWN_DEPTH = 4;
 

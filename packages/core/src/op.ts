@@ -1,9 +1,17 @@
 import type { Device } from "./api.ts";
 import { type Dtype, isDtype } from "./dtype.ts";
 import { CommandEncoder } from "./encoder.ts";
-import { disposedError, MlxtsError, show, wrongKind, wrongValue } from "./errors.ts";
+import { disposedError, F32_RANGE, MlxtsError, show, wrongKind, wrongValue } from "./errors.ts";
 import { readDeclaration } from "./op_declaration.ts";
-import { type DescriptorLists, firstForm, formFor, listsOf, numberFits, paramText } from "./op_descriptor.ts";
+import {
+  type DescriptorLists,
+  firstForm,
+  formFor,
+  listsOf,
+  numberFits,
+  paramText,
+  wrongAsF32,
+} from "./op_descriptor.ts";
 import type {
   DtypeRule,
   InputSpec,
@@ -152,6 +160,8 @@ class Check {
       if (value === undefined || spec.kind === "boolean") continue;
       const fits = spec.kind === "choice" ? spec.values.includes(value as never) : numberFits(spec, value as number);
       if (!fits) this.fail(name, `be ${paramText(spec)}`, value);
+      const wrong = spec.kind === "number" ? wrongAsF32(spec, value as number) : undefined;
+      if (wrong !== undefined) this.fail(name, `be ${paramText(spec)} as f32`, value, F32_RANGE);
     }
   }
 

@@ -35,7 +35,15 @@ const RECORD: OptionNames<RecordSpec> = {
   optional: true,
 };
 const COMMON = { kind: true, default: true, optional: true, doc: true };
-const NUMBER: OptionNames<NumberSpec> = { ...COMMON, integer: true, min: true, max: true, above: true };
+const NUMBER: OptionNames<NumberSpec> = {
+  ...COMMON,
+  integer: true,
+  min: true,
+  max: true,
+  above: true,
+  below: true,
+  f64: true,
+};
 const CHOICE: OptionNames<ChoiceSpec> = { ...COMMON, values: true };
 
 /** Levels of nested objects, from a declaration down to the dtypes of a record's tensor. */

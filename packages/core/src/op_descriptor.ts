@@ -47,6 +47,8 @@ export function formFor(rule: string, rank: number): ShapeForm | undefined {
 /** The first form of a shape rule, for tensors that none fits. */
 export const firstForm = (rule: string): ShapeForm => formsOf(rule)[0] as ShapeForm;
 
+type NumberSpec = Extract<ParamSpec, { kind: "number" }>;
+
 const isRecord = (spec: InputSpec): spec is RecordSpec => "tensors" in spec;
 
 /** Refuses what is not the `op` of an op. */
@@ -140,26 +142,41 @@ export function listsOf(descriptor: OpDescriptor): DescriptorLists {
   };
 }
 
+/** The bounds of a number, after a space: ` ≥ 1 and ≤ 2`; nothing where there are none. */
+export function boundsText({ min, above, max, below }: NumberSpec): string {
+  const bounds = [
+    min !== undefined && `≥ ${min}`,
+    above !== undefined && `> ${above}`,
+    max !== undefined && `≤ ${max}`,
+    below !== undefined && `< ${below}`,
+  ].filter(Boolean);
+  return bounds.length > 0 ? ` ${bounds.join(" and ")}` : "";
+}
+
 /** The values that a parameter may have, as messages and documents show them: `an integer ≥ 1`. */
 export function paramText(spec: ParamSpec): string {
   if (!namesOf("paramText", "spec", spec, "be the spec of a parameter").includes("kind"))
     throw wrongKind("paramText", "spec", "be the spec of a parameter", spec);
   if (spec.kind === "boolean") return "true or false";
   if (spec.kind === "choice") return `one of ${spec.values.join(", ")}`;
-  const bounds = [
-    spec.min !== undefined && `≥ ${spec.min}`,
-    spec.above !== undefined && `> ${spec.above}`,
-    spec.max !== undefined && `≤ ${spec.max}`,
-  ]
-    .filter(Boolean)
-    .join(" and ");
-  return `${spec.integer ? "an integer" : "a finite number"}${bounds ? ` ${bounds}` : ""}`;
+  return `${spec.integer ? "an integer" : "a finite number"}${boundsText(spec)}`;
 }
 
 /** Whether a number is one of the values that `paramText` names. */
-export function numberFits(spec: Extract<ParamSpec, { kind: "number" }>, value: number): boolean {
+export function numberFits(spec: NumberSpec, value: number): boolean {
   if (!Number.isFinite(value) || (spec.integer && !Number.isSafeInteger(value))) return false;
   if (spec.min !== undefined && value < spec.min) return false;
   if (spec.max !== undefined && value > spec.max) return false;
+  if (spec.below !== undefined && value >= spec.below) return false;
   return spec.above === undefined || value > spec.above;
+}
+
+/**
+ * The f32 of a number that fits, where kernels must not get it: infinity, or a 0 that is not one of the values that
+ * `paramText` names.
+ */
+export function wrongAsF32(spec: NumberSpec, value: number): number | undefined {
+  if (spec.integer || spec.f64) return undefined;
+  const rounded = Math.fround(value);
+  return Number.isFinite(rounded) && (rounded !== 0 || numberFits(spec, 0)) ? undefined : rounded;
 }

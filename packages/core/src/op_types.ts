@@ -53,6 +53,9 @@ export type ParamSpec =
       min?: number;
       max?: number;
       above?: number;
+      below?: number;
+      /** The op computes with the number as given. Others that are no integers must be right as f32 too: kernels take that. */
+      f64?: boolean;
       doc?: string;
     }
   | { kind: "boolean"; default?: boolean; optional?: true; doc?: string }

@@ -1,7 +1,7 @@
 // The text of a package's `src/signatures.ts`: for each op the type that editors show, derived from its descriptor.
 import type { Dtype } from "./dtype.ts";
 import { wrongKind } from "./errors.ts";
-import { checkDescriptor, shapeText } from "./op_descriptor.ts";
+import { boundsText, checkDescriptor, shapeText } from "./op_descriptor.ts";
 import type { OpDescriptor, OutputSpec, ParamSpec, RecordSpec, TensorSpec } from "./op_types.ts";
 import { isArray } from "./shape.ts";
 
@@ -74,14 +74,7 @@ function outputText(spec: OutputSpec, options: OpDescriptor["params"]): string {
 
 function paramText(spec: ParamSpec): string {
   const parts: string[] = [];
-  if (spec.kind === "number") {
-    const bounds = [
-      spec.min !== undefined && `≥ ${spec.min}`,
-      spec.above !== undefined && `> ${spec.above}`,
-      spec.max !== undefined && `≤ ${spec.max}`,
-    ].filter(Boolean);
-    parts.push(`${spec.integer ? "an integer" : "a number"}${bounds.length > 0 ? ` ${bounds.join(" and ")}` : ""}`);
-  }
+  if (spec.kind === "number") parts.push(`${spec.integer ? "an integer" : "a number"}${boundsText(spec)}`);
   if (spec.default !== undefined) parts.push(`default ${JSON.stringify(spec.default).replaceAll('"', "`")}`);
   const facts = parts.length > 0 ? `${pascal(parts.join(", "))}.` : "";
   return [spec.doc && sentence(spec.doc), facts].filter(Boolean).join(" ");

@@ -98,6 +98,27 @@ describe("encoder", () => {
     );
   });
 
+  it("refuses finite numbers that f32 cannot hold", () => {
+    const encoder = device.encoder();
+    const at = (f: number) => () =>
+      encoder.dispatch(launchKernel, {
+        variant: "u32",
+        buffers: { absent: undefined, out },
+        params: { u: 0, i: 0, f },
+        sizes: { groups: [1, 1, 1], scratch: 0 },
+      });
+    for (const [value, shown] of [
+      [1e39, "1e+39"],
+      [-1e39, "-1e+39"],
+    ] as const)
+      expect(message(at(value))).toBe(
+        `launch: \`f\` must be finite as f32, got ${shown} — f32 holds magnitudes from 1.4e-45 to 3.4e38`,
+      );
+    expect(encoder.toJSON().dispatches).toBe(0);
+    for (const value of [3.4e38, Number.NEGATIVE_INFINITY, 1e-50, -0]) at(value)();
+    expect(encoder.toJSON().dispatches).toBe(4);
+  });
+
   it("refuses geometry beyond the device", () => {
     const encoder = device.encoder();
     const at =

@@ -41,6 +41,8 @@ const sample = defineOp({
     wide: { kind: "boolean", default: true },
     mode: { kind: "choice", values: ["a", "b"], default: "a" },
     limit: { kind: "number", optional: true },
+    bound: { kind: "number", below: 0, optional: true },
+    share: { kind: "number", above: 0, f64: true, default: 1 },
   },
   relations: ({ dims, fail }) => {
     steps.push("relations");
@@ -127,12 +129,12 @@ describe("ops", () => {
     [
       "unknown option",
       () => call({}, { epsilon: 1 }),
-      "sample: `epsilon` must be one of eps, gain, count, wide, mode, limit, got an unknown option",
+      "sample: `epsilon` must be one of eps, gain, count, wide, mode, limit, bound, share, got an unknown option",
     ],
     [
       "inherited option",
       () => call({}, { toString: 1 }),
-      "sample: `toString` must be one of eps, gain, count, wide, mode, limit, got an unknown option",
+      "sample: `toString` must be one of eps, gain, count, wide, mode, limit, bound, share, got an unknown option",
     ],
     ["missing tensor", () => call({ x: undefined }), "sample: `x` must be a Tensor, got undefined"],
     ["no tensor", () => call({ mask: [1, 2] }), "sample: `mask` must be a Tensor, got [1, 2]"],
@@ -156,6 +158,29 @@ describe("ops", () => {
     ["NaN", () => call({}, { eps: Number.NaN }), "sample: `eps` must be a finite number ≥ 0 and ≤ 1, got NaN"],
     ["open bound", () => call({}, { gain: 0 }), "sample: `gain` must be a finite number > 0, got 0"],
     ["infinity", () => call({}, { gain: Infinity }), "sample: `gain` must be a finite number > 0, got Infinity"],
+    ["upper open bound", () => call({}, { bound: 0 }), "sample: `bound` must be a finite number < 0, got 0"],
+    [
+      "too large for f32",
+      () => call({}, { gain: 1e39 }),
+      "sample: `gain` must be a finite number > 0 as f32, got 1e+39 — f32 holds magnitudes from 1.4e-45 to 3.4e38",
+    ],
+    [
+      "too large for f32, negative",
+      () => call({}, { limit: -3.5e38 }),
+      "sample: `limit` must be a finite number as f32, got -3.5e+38 — f32 holds magnitudes from 1.4e-45 to 3.4e38",
+    ],
+    [
+      "0 as f32",
+      () => call({}, { gain: 1e-50 }),
+      "sample: `gain` must be a finite number > 0 as f32, got 1e-50 — f32 holds magnitudes from 1.4e-45 to 3.4e38",
+    ],
+    [
+      "0 as f32, negative",
+      () => call({}, { bound: -1e-50 }),
+      "sample: `bound` must be a finite number < 0 as f32, got -1e-50 — f32 holds magnitudes from 1.4e-45 to 3.4e38",
+    ],
+    ["a zero with a sign", () => call({}, { gain: -0 }), "sample: `gain` must be a finite number > 0, got 0"],
+    ["a bigint", () => call({}, { gain: 1n }), "sample: `gain` must be a number, got 1"],
     ["fraction", () => call({}, { count: 1.5 }), "sample: `count` must be an integer ≥ 1, got 1.5"],
     ["choice", () => call({}, { mode: "c" }), "sample: `mode` must be one of a, b, got c"],
     ["choice of a record", () => call({ q: { ...good.q, bits: 5 } }), "sample: `bits` must be one of 4, 8, got 5"],
@@ -296,6 +321,8 @@ describe("ops", () => {
       "wide",
       "mode",
       "limit",
+      "bound",
+      "share",
     ]);
     expect(shapeText("B T 3")).toBe("[B, T, 3]");
     expect(shapeText({ text: "D / 4", of: () => [] })).toBe("[D / 4]");

@@ -74,11 +74,9 @@ export const deltaGates: DeltaGates = defineOp({
     lowerBound: {
       kind: "number",
       optional: true,
-      doc: "below 0: g = lowerBound · sigmoid(exp(aLog) · (a + dtBias)), a gate that stays above it",
+      below: 0,
+      doc: "g = lowerBound · sigmoid(exp(aLog) · (a + dtBias)), a gate that stays above it",
     },
-  },
-  check({ options: { lowerBound }, fail }) {
-    if (lowerBound !== undefined && lowerBound >= 0) fail("lowerBound", "be < 0", lowerBound);
   },
   encode({ encoder, op, inputs: { a, b, aLog, dtBias }, outputs: { g, beta }, options, rows, dims }) {
     const sizes = { rows, heads: dims.H as number, channels: dtBias.shape[1] ?? 1 };

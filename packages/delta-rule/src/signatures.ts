@@ -335,7 +335,7 @@ export interface DeltaGatesInputs {
 export interface DeltaGatesOptions {
   /** Factor of beta; 2 allows negative eigenvalues. A number > 0, default 1. */
   betaScale?: number | undefined;
-  /** Below 0: g = lowerBound · sigmoid(exp(aLog) · (a + dtBias)), a gate that stays above it. A number. */
+  /** G = lowerBound · sigmoid(exp(aLog) · (a + dtBias)), a gate that stays above it. A number < 0. */
   lowerBound?: number | undefined;
 }
 

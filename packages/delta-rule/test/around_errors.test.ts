@@ -129,7 +129,7 @@ describe("deltaGates refuses", () => {
   const inputs = { a: f32(3, 4), b: f32(3, 4), aLog: f32(4), dtBias: f32(4) };
   const cases: [string, Loose, string, Loose?][] = [
     ["a betaScale of 0", {}, "`betaScale` must be a finite number > 0, got 0", { betaScale: 0 }],
-    ["a lowerBound of 0", {}, "`lowerBound` must be < 0, got 0", { lowerBound: 0 }],
+    ["a lowerBound of 0", {}, "`lowerBound` must be a finite number < 0, got 0", { lowerBound: 0 }],
     ["aLog in bf16", { aLog: bf16(4) }, "`aLog` must have dtype f32, got bf16"],
     ["b of another dtype", { b: bf16(3, 4) }, "`b` must have dtype f32, got bf16"],
     ["b of other rows", { b: f32(2, 4) }, "`a` must have shape [2, 4], got [3, 4]"],

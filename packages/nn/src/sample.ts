@@ -88,9 +88,9 @@ export const sample: Sample = defineOp({
   },
   outputs: { ids: { dtype: ["u32"], shape: "B", doc: "the column drawn from each row" } },
   params: {
-    temperature: { kind: "number", min: 0, doc: "0: the largest logit" },
+    temperature: { kind: "number", min: 0, f64: true, doc: "0: the largest logit" },
     topK: { kind: "number", integer: true, min: 0, default: 0, doc: "how many of the likeliest; 0: all" },
-    topP: { kind: "number", above: 0, max: 1, default: 1, doc: "share of the likeliest" },
+    topP: { kind: "number", above: 0, max: 1, f64: true, default: 1, doc: "share of the likeliest" },
     seed: { kind: "number", integer: true, min: 0, max: 0xffffffff, doc: "key of the random stream" },
   },
   encode({ encoder, op, inputs: { logits, step }, outputs: { ids }, options, dims }) {
