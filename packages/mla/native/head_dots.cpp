@@ -1,4 +1,4 @@
-// One threadgroup: kGroupRows rows of a head's weight against all tokens. Rows are read in place, four at a time, while
+// One threadgroup: kGroupRows rows of a head's weight against some tokens. Rows are read in place, four at a time, while
 // x, in the order in which they are loaded, stays in cache.
 #include "head_dots.params.h"
 #include "matrix_reduce.h"
@@ -9,7 +9,7 @@ using namespace mlxts;
 
 namespace {
 
-constexpr size_t kGroupRows = HEAD_DOTS_GROUP_ROWS;
+constexpr size_t kGroupRows = HEAD_DOTS_GROUP_ROWS, kGroupTokens = HEAD_DOTS_GROUP_TOKENS;
 constexpr int kRows = 4;
 // How far ahead each row of the weight is prefetched: rows outrun the hardware's prefetcher at every page.
 constexpr size_t kAheadBytes = 2048;
@@ -103,17 +103,19 @@ __attribute__((noinline)) void dot_rows(const WeightRows<Affine<S, Bits>>& weigh
 template <typename X, typename W, typename O>
 void head_dots(const Launch& l) {
   const auto& p = l.args<HeadDotsParams>();
-  const size_t blocks = l.threadgroups[0];
-  float* x = scratch_of(l, p).x;  // [tokens, width]
-  size_t ordered = ~size_t(0);    // the head whose x lies there
+  const size_t row_blocks = l.threadgroups[0];
+  float* x = scratch_of(l, p).x;  // [kGroupTokens, width]
+  size_t ordered = ~size_t(0);    // the head and tokens whose x lies there
   for (uint64_t group = l.begin; group < l.end; ++group) {
-    const size_t first = group % blocks * kGroupRows, head = group / blocks;
+    const size_t first = group % row_blocks * kGroupRows, place = group / row_blocks;
+    const size_t head = place % p.heads, first_token = place / p.heads * kGroupTokens;
     const size_t end = p.n - first < kGroupRows ? p.n : first + kGroupRows;
+    const size_t tokens = p.tokens - first_token < kGroupTokens ? p.tokens - first_token : kGroupTokens;
     const WeightRows<W> weight = weight_rows<W>(l, p, head);
-    if (ordered != head) {
-      for (size_t token = 0; token < p.tokens; ++token)
-        Order<W>::of(l.buffer<const X>(HEAD_DOTS_X) + head_x(p, token, head), p.k, x + token * p.width);
-      ordered = head;
+    if (ordered != place) {
+      for (size_t token = 0; token < tokens; ++token)
+        Order<W>::of(l.buffer<const X>(HEAD_DOTS_X) + head_x(p, first_token + token, head), p.k, x + token * p.width);
+      ordered = place;
     }
     for (size_t row = first; row < end; row += kRows) {
       size_t rows[kRows];  // the last row again in place of missing ones
@@ -122,14 +124,14 @@ void head_dots(const Launch& l) {
         vf32x4 sums[count];
         dot_rows<count>(weight, rows, x + token * p.width, p.width, p.k, sums);
         for (size_t m = 0; m < count; ++m) {
-          O* out = l.buffer<O>(HEAD_DOTS_OUT) + head_out(p, token + m, head) + row;
+          O* out = l.buffer<O>(HEAD_DOTS_OUT) + head_out(p, first_token + token + m, head) + row;
           for (size_t r = 0; r < kRows && row + r < end; ++r) out[r] = from_f32<O>(sums[m][r]);
         }
       };
       size_t token = 0;
-      for (; token + kTokens<W> <= p.tokens; token += kTokens<W>)
+      for (; token + kTokens<W> <= tokens; token += kTokens<W>)
         dot(token, std::integral_constant<int, kTokens<W>>());
-      for (; token < p.tokens; ++token) dot(token, std::integral_constant<int, 1>());
+      for (; token < tokens; ++token) dot(token, std::integral_constant<int, 1>());
     }
   }
 }

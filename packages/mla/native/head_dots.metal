@@ -1,4 +1,4 @@
-// Each simdgroup multiplies four rows of a head's weight by all tokens, 128 neighboring columns at a time.
+// Each simdgroup multiplies four rows of a head's weight by some tokens, 128 neighboring columns at a time.
 #include "head_dots.params.h"
 #include "weight_metal.h"
 
@@ -7,10 +7,11 @@ using namespace mlxts;
 
 constant constexpr uint kRows = HEAD_DOTS_SIMDGROUP_ROWS;
 
-// For up to M tokens.
+// For up to M tokens from `token` on.
 template <uint M, typename X, typename W, typename O>
 METAL_FUNC void dot_rows(device const X* x, thread const W& weight, device O* out, constant HeadDotsParams& p,
-                         uint first, uint head, uint lane) {
+                         uint token, uint first, uint head, uint lane) {
+  const uint tokens = min(p.tokens - token, M);
   uint rows[kRows];
   float sum[kRows][M];
   MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) {
@@ -22,16 +23,16 @@ METAL_FUNC void dot_rows(device const X* x, thread const W& weight, device O* ou
     float4 w[kRows];
     MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) w[r] = weight.some(rows[r], k, count);
     MLXTS_UNROLL for (uint m = 0; m < M; ++m) {
-      if (m >= p.tokens) continue;
-      const float4 v = load_some(x + head_x(p, m, head) + k, count);
+      if (m >= tokens) continue;
+      const float4 v = load_some(x + head_x(p, token + m, head) + k, count);
       MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) sum[r][m] += dot(w[r], v);
     }
   }
   MLXTS_UNROLL for (uint m = 0; m < M; ++m) {
-    if (m >= p.tokens) continue;
+    if (m >= tokens) continue;
     MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) {
       const float total = simd_sum(sum[r][m]);
-      if (lane == 0 && first + r < p.n) out[head_out(p, m, head) + first + r] = O(total);
+      if (lane == 0 && first + r < p.n) out[head_out(p, token + m, head) + first + r] = O(total);
     }
   }
 }
@@ -43,16 +44,17 @@ kernel void head_dots(device const X* x [[buffer(HEAD_DOTS_X)]],
                       device const typename W::Scale* biases [[buffer(HEAD_DOTS_BIASES)]],
                       device O* out [[buffer(HEAD_DOTS_OUT)]],
                       constant HeadDotsParams& p [[buffer(HEAD_DOTS_PARAMS)]],
-                      uint2 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
+                      uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
                       uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const uint first = (group.x * HEAD_DOTS_SIMDGROUPS + simdgroup) * kRows, head = group.y;
   if (first >= p.n) return;
   W weight;
   open(weight, words, scales, biases, p, head);
-  if (p.tokens == 1)
-    dot_rows<1>(x, weight, out, p, first, head, lane);
+  const uint token = group.z * HEAD_DOTS_TOKENS;
+  if (p.tokens - token == 1)
+    dot_rows<1>(x, weight, out, p, token, first, head, lane);
   else
-    dot_rows<HEAD_DOTS_TOKENS>(x, weight, out, p, first, head, lane);
+    dot_rows<HEAD_DOTS_TOKENS>(x, weight, out, p, token, first, head, lane);
 }
 
 #define HEAD_DOTS(name, X, O, ...) \

@@ -21,6 +21,7 @@
 #define HEAD_DOTS_SIMDGROUP_ROWS 4
 #else
 #define HEAD_DOTS_GROUP_ROWS 32
+#define HEAD_DOTS_GROUP_TOKENS 32
 #endif
 
 struct HeadDotsParams {

@@ -1,14 +1,5 @@
 // Products of a matrix of each head with vectors of its tokens: what mlaQPrime and mlaOut have in common.
-import {
-  type CommandEncoder,
-  constantsOf,
-  DTYPES,
-  defineKernel,
-  FLOATS,
-  type FloatDtype,
-  Tensor,
-  tileStride,
-} from "@mlxts/core";
+import { type CommandEncoder, DTYPES, defineKernel, FLOATS, type FloatDtype, Tensor, tileStride } from "@mlxts/core";
 import type { HeadMatrix } from "./head_weights.ts";
 import { mlaLibrary } from "./library.ts";
 import { SIMD } from "./threads.ts";
@@ -112,7 +103,10 @@ export const headMatmulKernel = defineKernel({
   },
 });
 
-/** Up to this many tokens are few. */
+/**
+ * Up to this many tokens of a sequence are few, however many sequences there are: its bits must not depend on its neighbors.
+ * A GPU's threadgroup has as many tokens of all sequences.
+ */
 const FEW = { tokens: 8 };
 
 /** Few tokens, contracted along the rows: each row of the weight is read once and added to all of a head's sums. */
@@ -129,8 +123,8 @@ export const headRowsKernel = defineKernel({
     cpu: ({ heads, n }: Sizes, { constants: { groupColumns } }) => ({
       threadgroups: [Math.ceil(n / groupColumns), heads, 1],
     }),
-    gpu: ({ heads, n }, { constants: { groupColumns, simdgroups } }) => ({
-      threadgroups: [Math.ceil(n / groupColumns), heads, 1],
+    gpu: ({ tokens, heads, n }, { constants: { groupColumns, simdgroups } }) => ({
+      threadgroups: [Math.ceil(n / groupColumns), heads, Math.ceil(tokens / FEW.tokens)],
       threadsPerThreadgroup: [SIMD * simdgroups, 1, 1],
       scratch: { partial: [simdgroups, groupColumns] },
     }),
@@ -148,22 +142,22 @@ export const headDotsKernel = defineKernel({
   buffers,
   params,
   launchParams: { cpu: { width: "u32" } },
-  // Rows of the weight in a threadgroup; a GPU's simdgroup has some of them.
-  constants: { shared: FEW, cpu: { groupRows: 32 }, gpu: { simdgroups: 4, simdgroupRows: 4 } },
+  // Rows of the weight in a threadgroup, of which a GPU's simdgroup has some; and tokens.
+  constants: { shared: FEW, cpu: { groupRows: 32, groupTokens: 32 }, gpu: { simdgroups: 4, simdgroupRows: 4 } },
   scratch: { cpu: { x: "f32" } },
   launch: {
-    cpu: ({ tokens, heads, n, k, quantized }: Sizes & { k: number }, { constants: { groupRows } }) => {
+    cpu: ({ tokens, heads, n, k, quantized }: Sizes & { k: number }, { constants: { groupRows, groupTokens } }) => {
       // Whole vectors, two by two, of the widest; of codes as many as a vector of words has.
       const unit = quantized ? 128 : 32;
       const width = Math.ceil(k / unit) * unit;
       return {
-        threadgroups: [Math.ceil(n / groupRows), heads, 1],
+        threadgroups: [Math.ceil(n / groupRows), heads, Math.ceil(tokens / groupTokens)],
         params: { width },
-        scratch: { x: [tokens, width] },
+        scratch: { x: [Math.min(tokens, groupTokens), width] },
       };
     },
-    gpu: ({ heads, n }, { constants: { simdgroups, simdgroupRows } }) => ({
-      threadgroups: [Math.ceil(n / (simdgroups * simdgroupRows)), heads, 1],
+    gpu: ({ tokens, heads, n }, { constants: { simdgroups, simdgroupRows } }) => ({
+      threadgroups: [Math.ceil(n / (simdgroups * simdgroupRows)), heads, Math.ceil(tokens / FEW.tokens)],
       threadsPerThreadgroup: [SIMD * simdgroups, 1, 1],
     }),
   },
@@ -203,9 +197,8 @@ export function encodeHeadProduct({ encoder, op, x, matrix, from, out }: HeadPro
   const elementBytes = elementBytesOf(x, name);
   const sizes = { batch: 1, tokens, heads, n, k, transpose, quantized: groupSize > 0, elementBytes };
   const params = { tokens, heads, n, k, xDim, cols, headRows, firstRow, groupSize };
-  const few = tokens <= constantsOf(headRowsKernel, encoder.device).tokens;
   const variant = `${x.dtype}_${name}_${out.dtype}`;
-  if (!few)
+  if (L > FEW.tokens)
     encoder.dispatch(headMatmulKernel, {
       op,
       variant,

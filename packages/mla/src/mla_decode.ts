@@ -112,8 +112,9 @@ export function encodeFolded(c: Layer): void {
  * - `treeMask` and `causal` as for mlaAttention.
  * - `out` [N, L, H, v], v = P − nope, f32, f16 or bf16, as `outDtype` says, default the dtype of q.
  *
- * Folded queries, scores, softmax and sums in f32; roundings as in mlaAttention. Errors: `InvalidArgument` for shapes,
- * dtypes, options and overlap; wrong lengths fail the submission, and then nothing is appended.
+ * Folded queries, scores, softmax and sums in f32; roundings as in mlaAttention. A sequence's result is the same, bit for
+ * bit, beside any other sequences and in a cache of any capacity. Errors: `InvalidArgument` for shapes, dtypes, options and
+ * overlap; wrong lengths fail the submission, and then nothing is appended.
  */
 export const mlaDecode: MlaDecode = defineOp({
   name: "mlaDecode",

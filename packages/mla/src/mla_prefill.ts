@@ -34,8 +34,9 @@ const folds = (c: Layer): boolean =>
  *
  * Materialized: scores, softmax and sums in f32; keys and values have the dtype of q where the cache has the same one, else
  * f32. Where the processor has bf16 products and both are bf16, weights are rounded to bf16 before their products; a GPU
- * rounds them to the dtype of keys and values. Materialized, a sequence's result is independent of its neighbors. Errors:
- * `InvalidArgument` for shapes, dtypes, options and overlap; wrong lengths fail the submission, and then nothing is appended.
+ * rounds them to the dtype of keys and values. In both forms a sequence's result is the same, bit for bit, beside any other
+ * sequences and in a cache of any capacity. Errors: `InvalidArgument` for shapes, dtypes, options and overlap; wrong lengths
+ * fail the submission, and then nothing is appended.
  */
 export const mlaPrefill: MlaPrefill = defineOp({
   name: "mlaPrefill",
