@@ -157,63 +157,62 @@ interface HeadAttention extends Record<"q" | "qPe" | "latentCache" | "kPeCache" 
   scratchBytes: number;
 }
 
-export function encodeHeadAttention({
-  encoder,
-  op,
-  keyMatrix,
-  valueMatrix,
-  softmaxScale,
-  causal,
-  scratchBytes,
-  ...given
-}: HeadAttention): void {
-  const { q, qPe, latentCache, kPeCache, lengths, out } = given;
+/** What all blocks have in common: sizes, room for a block's keys and values, and for what waits between blocks. */
+function planOf(given: HeadAttention) {
+  const { encoder, q, qPe, latentCache, keyMatrix, valueMatrix, scratchBytes } = given;
   const [batch, tokens, heads, qDim] = q.shape as [number, number, number, number];
   const [capacity, rope] = [latentCache.shape[1] as number, qPe.lastDim];
   const [nope, v] = [keyMatrix.headDim, valueMatrix.headDim];
   const dtype = q.dtype === latentCache.dtype ? (q.dtype as FloatDtype) : "f32";
-  const { blockHeads, rows } = decompressedBlock(
-    Math.floor(scratchBytes / (batch * (nope + v) * DTYPES[dtype].bytesPerElement)),
-    heads,
-    capacity,
-  );
+  const room = Math.floor(scratchBytes / (batch * (nope + v) * DTYPES[dtype].bytesPerElement));
+  const { blockHeads, rows } = decompressedBlock(room, heads, capacity);
   const scratch = (columns: number) => encoder.empty(dtype, [batch * rows * blockHeads * columns]);
-  const [allKeys, allValues] = [scratch(nope), scratch(v)];
   const runningStride = Math.ceil(v / RUNNING.tileColumns) * (RUNNING.softmaxSize + RUNNING.tileColumns);
-  const running = rows < capacity ? encoder.empty("f32", [batch, tokens, blockHeads, runningStride]) : undefined;
-  for (let firstHead = 0; firstHead < heads; firstHead += blockHeads)
-    for (let firstRow = 0; firstRow < capacity; firstRow += rows) {
-      const shape = [batch, Math.min(rows, capacity - firstRow), Math.min(blockHeads, heads - firstHead)] as const;
-      const part = (tensor: Tensor, columns: number) => tensor.view(0, [...shape, columns]);
-      const [keys, values] = [part(allKeys, nope), part(allValues, v)];
-      const cached = { encoder, op, latentCache, lengths, firstToken: firstRow, firstHead };
-      encodeDecompression({ ...cached, matrix: keyMatrix, out: keys });
-      encodeDecompression({ ...cached, matrix: valueMatrix, out: values });
-      encoder.dispatch(headAttentionKernel, {
-        op,
-        variant: `${q.dtype}_${latentCache.dtype}`,
-        buffers: { q, qPe, keys, values, kPeCache, lengths, running, out },
-        params: {
-          batch,
-          tokens,
-          heads,
-          firstHead,
-          blockHeads: shape[2],
-          nope,
-          rope,
-          v,
-          qDim,
-          firstRow,
-          rows: shape[1],
-          runningStride,
-          capacity,
-          ropeStride: rope,
-          sequenceStride: capacity,
-          scale: softmaxScale,
-          causal: causal ? 1 : 0,
-          outDtype: FLOATS.indexOf(out.dtype as FloatDtype),
-        },
-        sizes: { batch, tokens, blockHeads: shape[2], nope, rope, v },
-      });
-    }
+  return {
+    sizes: { batch, tokens, heads, nope, rope, v, qDim, capacity, runningStride },
+    blockHeads,
+    rows,
+    keys: scratch(nope),
+    values: scratch(v),
+    running: rows < capacity ? encoder.empty("f32", [batch, tokens, blockHeads, runningStride]) : undefined,
+  };
+}
+
+/** Keys and values of a block's heads and rows, and the attention of all tokens over them. */
+function encodeBlock(given: HeadAttention, plan: ReturnType<typeof planOf>, firstHead: number, firstRow: number): void {
+  const { encoder, op, keyMatrix, valueMatrix, softmaxScale, causal, q, qPe, latentCache, kPeCache, lengths, out } =
+    given;
+  const { sizes, running } = plan;
+  const { batch, heads, nope, rope, v, capacity } = sizes;
+  const [rows, blockHeads] = [Math.min(plan.rows, capacity - firstRow), Math.min(plan.blockHeads, heads - firstHead)];
+  const part = (tensor: Tensor, columns: number) => tensor.view(0, [batch, rows, blockHeads, columns]);
+  const [keys, values] = [part(plan.keys, nope), part(plan.values, v)];
+  const cached = { encoder, op, latentCache, lengths, firstToken: firstRow, firstHead };
+  encodeDecompression({ ...cached, matrix: keyMatrix, out: keys });
+  encodeDecompression({ ...cached, matrix: valueMatrix, out: values });
+  encoder.dispatch(headAttentionKernel, {
+    op,
+    variant: `${q.dtype}_${latentCache.dtype}`,
+    buffers: { q, qPe, keys, values, kPeCache, lengths, running, out },
+    params: {
+      ...sizes,
+      firstHead,
+      blockHeads,
+      firstRow,
+      rows,
+      ropeStride: rope,
+      sequenceStride: capacity,
+      scale: softmaxScale,
+      causal: causal ? 1 : 0,
+      outDtype: FLOATS.indexOf(out.dtype as FloatDtype),
+    },
+    sizes: { ...sizes, blockHeads },
+  });
+}
+
+export function encodeHeadAttention(given: HeadAttention): void {
+  const plan = planOf(given);
+  const { heads, capacity } = plan.sizes;
+  for (let firstHead = 0; firstHead < heads; firstHead += plan.blockHeads)
+    for (let firstRow = 0; firstRow < capacity; firstRow += plan.rows) encodeBlock(given, plan, firstHead, firstRow);
 }

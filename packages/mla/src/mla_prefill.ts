@@ -27,9 +27,11 @@ const folds = (c: Layer): boolean =>
  *
  * - `form` `auto` (default): folded, as mlaDecode, up to R · P / (2R − P) new tokens (171 with the widths of DeepSeek-V3),
  *   and with a `treeMask`; above that `materialized`: the weights make keys and values of all visible rows of the cache, for a
- *   block of heads and rows at a time, in at most `scratchBytes` (default 64 MiB), but for 64 rows of a head at least.
- *   Where the cache has more rows than a block, the softmax of each token and head and v sums wait in f32 for the next one.
- *   A `treeMask` is not taken with `materialized`.
+ *   block of heads and rows at a time. A `treeMask` is not taken with `materialized`.
+ * - `scratchBytes`, default 64 MiB, is the most that keys and values of a block take: (nope + v) elements for each of its
+ *   heads, rows and sequences. A block has 64 rows of one head at least (or the whole cache, if that is less), whatever
+ *   `scratchBytes` says. It does not bound what waits for the next block where the cache has more rows than one: the
+ *   softmax and the sums of each token, ⌈v / 128⌉ · 136 f32 for each of the block's heads. Folded, it bounds nothing.
  * - All else as for mlaDecode.
  *
  * Materialized: scores, softmax and sums in f32; keys and values have the dtype of q where the cache has the same one, else
@@ -48,6 +50,7 @@ export const mlaPrefill: MlaPrefill = defineOp({
       kind: "number",
       integer: true,
       min: 1,
+      max: Number.MAX_SAFE_INTEGER,
       default: 1 << 26,
       doc: "most bytes of decompressed keys and values at a time",
     },

@@ -238,7 +238,7 @@ export interface MlaPrefillOptions {
   causal?: boolean | undefined;
   /** Dtype of the result; default that of q. */
   outDtype?: "f32" | "f16" | "bf16" | undefined;
-  /** Most bytes of decompressed keys and values at a time. An integer ≥ 1, default 67108864. */
+  /** Most bytes of decompressed keys and values at a time. An integer ≥ 1 and ≤ 9007199254740991, default 67108864. */
   scratchBytes?: number | undefined;
   /** Folded queries, or keys and values made of all latents. Default `auto`. */
   form?: "auto" | "folded" | "materialized" | undefined;

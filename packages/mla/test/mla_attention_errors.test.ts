@@ -187,7 +187,14 @@ describe("forms of mlaPrefill", () => {
         inputs: { treeMask: t([3, 1], "u32") },
         message: "`form` must be auto or folded where `treeMask` is given, got materialized",
       },
-      "no room": { options: { scratchBytes: 0 }, message: "`scratchBytes` must be an integer ≥ 1, got 0" },
+      "no room": {
+        options: { scratchBytes: 0 },
+        message: "`scratchBytes` must be an integer ≥ 1 and ≤ 9007199254740991, got 0",
+      },
+      "more room than numbers count": {
+        options: { scratchBytes: 1e18 },
+        message: "`scratchBytes` must be an integer ≥ 1 and ≤ 9007199254740991, got 1000000000000000000",
+      },
     },
   );
 });

@@ -123,7 +123,8 @@ const inner = (c: OpContext) => {
  * - `outDtype` f32, f16 or bf16; default the dtype of x.
  *
  * Products and sums in f32, one rounding at the store. Where the processor has bf16 products and both x and weight are
- * bf16, products are exact and subnormal bf16 numbers (below 1.2e-38) count as 0; on GPUs all numbers below that may.
+ * bf16, products are exact and subnormal bf16 numbers (below 1.2e-38) count as 0; on GPUs all numbers below that may. With
+ * `transpose` one row, up to 8 and more are summed in different orders, so the last bits of a row depend on which it is.
  * Errors: `InvalidArgument` for shapes, dtypes, options and overlap.
  */
 export const matmul: Matmul = defineOp({
