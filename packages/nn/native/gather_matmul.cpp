@@ -14,45 +14,71 @@ namespace {
 static_assert(kPanelRows == GATHER_MATMUL_PANEL_ROWS && kGroupColumns == GATHER_MATMUL_GROUP_COLUMNS &&
               kPieceRows == GATHER_MATMUL_DEPTH);
 
-template <typename X, typename W, typename O>
-int32_t gather_matmul(const Launch& l) {
-  const auto& p = l.args<GatherMatmulParams>();
-  const GatherMatmulScratch s = scratch_of(l, p);
-  const GatheredOrder<GatherMatmulParams> ordered{
-      {p, l.indices(GATHER_MATMUL_RHS_INDICES), l.indices(GATHER_MATMUL_LHS_INDICES)},
-      l.indices(GATHER_MATMUL_ORDER),
-      l.indices(GATHER_MATMUL_OFFSETS)};
-  const StackedWeight stack{size_t(p.n) * p.k, p.matrices, p.startEnd, l.indices(GATHER_MATMUL_STARTS)};
+// Rounds a row of sums to elements `at` … of out.
+template <typename O>
+void store_row(const float* sums, size_t columns, void* out, size_t at) {
+  convert_row(sums, columns, static_cast<O*>(out) + at);
+}
+
+// Which rows a slot has, and which matrix.
+struct Slots {
+  GatheredOrder<GatherMatmulParams> ordered;
+  StackedWeight stack;
+};
+
+Slots slots_of(const Launch& l, const GatherMatmulParams& p) {
+  return {{{p, l.indices(GATHER_MATMUL_RHS_INDICES), l.indices(GATHER_MATMUL_LHS_INDICES)},
+           l.indices(GATHER_MATMUL_ORDER),
+           l.indices(GATHER_MATMUL_OFFSETS)},
+          {size_t(p.n) * p.k, p.matrices, p.startEnd, l.indices(GATHER_MATMUL_STARTS)}};
+}
+
+// Whether all index tensors are right.
+bool right(const Launch& l, const Slots& slots) {
   const GatherFaults codes{GATHER_MATMUL_FAULT_RHS_INDICES, GATHER_MATMUL_FAULT_LHS_INDICES,
                            GATHER_MATMUL_FAULT_OFFSETS, GATHER_MATMUL_FAULT_ORDER};
-  if (l.begin == 0 && !(ordered.right(l, codes) && stack.right(l, GATHER_MATMUL_FAULT_STARTS))) return 1;
+  return slots.ordered.right(l, codes) && slots.stack.right(l, GATHER_MATMUL_FAULT_STARTS);
+}
+
+// Lists the rows of x and of the output of a slot; nobody reads an index again.
+GatheredRows list_rows(const Slots& slots, uint64_t slot, uint32_t most, const GatherMatmulScratch& s) {
+  const GatheredRows rows = slots.ordered.rows(slot, most);
+  for (size_t i = 0; i < rows.count; ++i) {
+    const GatheredRow row = slots.ordered.row(rows.first + i);
+    s.xRows[i] = uint32_t(row.x);
+    s.outRows[i] = uint32_t(row.out);
+  }
+  return rows;
+}
+
+template <typename X, typename W>
+int32_t gather_matmul(const Launch& l, DotRange<W, KeptRow<X, W>> dots, decltype(store_row<float>)* store_row) {
+  const auto& p = l.args<GatherMatmulParams>();
+  const GatherMatmulScratch s = scratch_of(l, p);
+  const Slots slots = slots_of(l, p);
+  if (l.begin == 0 && !right(l, slots)) return 1;
   using E = KeptRow<X, W>;
   E* kept = reinterpret_cast<E*>(s.x);  // [unpackedRows][width]
-  const auto row_at = [&](size_t i) { return l.buffer<const X>(GATHER_MATMUL_X) + s.xRows[i] * size_t(p.k); };
+  const LeftMatrix<X> x{l.buffer<const X>(GATHER_MATMUL_X), p.k, {s.xRows}};
+  const DotOutputs out{l.buffer<void>(GATHER_MATMUL_OUT), p.n, {s.outRows}, {}, {}};
   const size_t groups = l.threadgroups[0], n = p.n;
   for (uint64_t group = l.begin; group < l.end;) {
     const size_t index = group / groups, first = group % groups,
                  last = std::min<size_t>(first + (l.end - group), groups);
     group += last - first;
-    const GatheredRows slot = ordered.rows(index, p.groupRows);
+    const GatheredRows slot = list_rows(slots, index, p.groupRows, s);
     if (slot.count == 0) continue;
-    for (size_t i = 0; i < slot.count; ++i) {
-      const GatheredRow row = ordered.row(slot.first + i);
-      s.xRows[i] = uint32_t(row.x);
-      s.outRows[i] = uint32_t(row.out);
-    }
-    const W* weight = l.buffer<const W>(GATHER_MATMUL_WEIGHT) + stack.begin(slot.matrix);
-    const auto out_at = [&](size_t i) { return l.buffer<O>(GATHER_MATMUL_OUT) + s.outRows[i] * n; };
+    const W* weight = l.buffer<const W>(GATHER_MATMUL_WEIGHT) + slots.stack.begin(slot.matrix);
     if (slot.count <= p.unpackedRows) {
-      for (size_t i = 0; i < slot.count; ++i) keep_row<W>(row_at(i), p.k, p.width, kept + i * p.width);
-      dot_range(weight, p.k, first * kGroupColumns, std::min(last * kGroupColumns, n), kept, p.width, int(slot.count),
-                [&](const DotSums& sums) { sums.store(out_at); });
+      for (size_t i = 0; i < slot.count; ++i) keep_row<W>(x.row(i), p.k, p.width, kept + i * p.width);
+      dots(weight, p.k, first * kGroupColumns, std::min(last * kGroupColumns, n), kept, p.width, int(slot.count), out);
       continue;
     }
     for (size_t n0 = first * kGroupColumns; n0 < std::min(last * kGroupColumns, n); n0 += kGroupColumns) {
-      multiply_columns(row_at, int(slot.count), Weight<W>{weight, n, p.k, true}, n0, {s.panels, s.converted, s.sums});
+      multiply_columns(x, int(slot.count), Weight<W>{weight, n, p.k, true}, n0, {s.panels, s.converted, s.sums});
       const size_t columns = std::min(n - n0, kGroupColumns);
-      for (size_t i = 0; i < slot.count; ++i) convert_row(s.sums + i * kGroupColumns, columns, out_at(i) + n0);
+      for (size_t i = 0; i < slot.count; ++i)
+        store_row(s.sums + i * kGroupColumns, columns, out.first, s.outRows[i] * n + n0);
     }
   }
   return 0;
@@ -60,10 +86,14 @@ int32_t gather_matmul(const Launch& l) {
 
 }  // namespace
 
-#define MATMUL_OUTPUTS(x, w, X, W)                                        \
-  MLXTS_KERNEL(gather_matmul_##x##_##w##_f32, gather_matmul<X, W, float>) \
-  MLXTS_KERNEL(gather_matmul_##x##_##w##_f16, gather_matmul<X, W, f16>)   \
-  MLXTS_KERNEL(gather_matmul_##x##_##w##_bf16, gather_matmul<X, W, bf16>)
+#define MATMUL(x, w, o, X, W, O)                                                      \
+  MLXTS_KERNEL(gather_matmul_##x##_##w##_##o, [](const Launch& launch) {              \
+    return gather_matmul<X, W>(launch, dot_range<W, KeptRow<X, W>, O>, store_row<O>); \
+  })
+#define MATMUL_OUTPUTS(x, w, X, W) \
+  MATMUL(x, w, f32, X, W, float)   \
+  MATMUL(x, w, f16, X, W, f16)     \
+  MATMUL(x, w, bf16, X, W, bf16)
 #define MATMUL_WEIGHTS(x, X)       \
   MATMUL_OUTPUTS(x, f32, X, float) \
   MATMUL_OUTPUTS(x, f16, X, f16)   \

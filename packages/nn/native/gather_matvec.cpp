@@ -9,14 +9,28 @@ using namespace mlxts;
 
 namespace {
 
-template <typename X, typename W, typename O>
-int32_t gather_matvec(const Launch& l) {
-  const auto& p = l.args<GatherMatvecParams>();
-  const GatheredPairs<GatherMatvecParams> pairs{p, l.indices(GATHER_MATVEC_RHS_INDICES),
-                                                l.indices(GATHER_MATVEC_LHS_INDICES)};
-  const StackedWeight stack{size_t(p.n) * p.k, p.matrices, p.startEnd, l.indices(GATHER_MATVEC_STARTS)};
+// Which matrices each pair has.
+struct Pairs {
+  GatheredPairs<GatherMatvecParams> chosen;
+  StackedWeight stack;
+};
+
+Pairs pairs_of(const Launch& l, const GatherMatvecParams& p) {
+  return {{p, l.indices(GATHER_MATVEC_RHS_INDICES), l.indices(GATHER_MATVEC_LHS_INDICES)},
+          {size_t(p.n) * p.k, p.matrices, p.startEnd, l.indices(GATHER_MATVEC_STARTS)}};
+}
+
+// Whether all index tensors are right.
+bool right(const Launch& l, const Pairs& pairs) {
   const GatherFaults codes{GATHER_MATVEC_FAULT_RHS_INDICES, GATHER_MATVEC_FAULT_LHS_INDICES, 0, 0};
-  if (l.begin == 0 && !(pairs.right(l, codes) && stack.right(l, GATHER_MATVEC_FAULT_STARTS))) return 1;
+  return pairs.chosen.right(l, codes) && pairs.stack.right(l, GATHER_MATVEC_FAULT_STARTS);
+}
+
+template <typename X, typename W>
+int32_t gather_matvec(const Launch& l, size_t outBytes, DotRange<W, KeptRow<X, W>> dots) {
+  const auto& p = l.args<GatherMatvecParams>();
+  const Pairs pairs = pairs_of(l, p);
+  if (l.begin == 0 && !right(l, pairs)) return 1;
   using E = KeptRow<X, W>;
   E* rows = reinterpret_cast<E*>(scratch_of(l, p).x);  // [m][width]
   const W* weight = l.buffer<const W>(GATHER_MATVEC_WEIGHT);
@@ -26,24 +40,28 @@ int32_t gather_matvec(const Launch& l) {
     const size_t pair = group / groups, first = group % groups,
                  last = std::min<size_t>(first + (l.end - group), groups);
     group += last - first;
-    if (const size_t left = pairs.left(pair); left != kept) {
+    if (const size_t left = pairs.chosen.left(pair); left != kept) {
       const X* x = l.buffer<const X>(GATHER_MATVEC_X) + left * m * p.k;
       for (size_t i = 0; i < m; ++i) keep_row<W>(x + i * p.k, p.k, p.width, rows + i * p.width);
       kept = left;
     }
-    O* out = l.buffer<O>(GATHER_MATVEC_OUT) + pair * m * n;
-    dot_range(weight + stack.begin(pairs.matrix(pair)), p.k, first * p.groupColumns, std::min(last * p.groupColumns, n),
-              rows, p.width, int(m), [&](const DotSums& s) { s.store([&](int i) { return out + i * n; }); });
+    const DotOutputs out{l.buffer<uint8_t>(GATHER_MATVEC_OUT) + pair * m * n * outBytes, n, {}, {}, {}};
+    dots(weight + pairs.stack.begin(pairs.chosen.matrix(pair)), p.k, first * p.groupColumns,
+         std::min(last * p.groupColumns, n), rows, p.width, int(m), out);
   }
   return 0;
 }
 
 }  // namespace
 
-#define MATVEC_OUTPUTS(x, w, X, W)                                        \
-  MLXTS_KERNEL(gather_matvec_##x##_##w##_f32, gather_matvec<X, W, float>) \
-  MLXTS_KERNEL(gather_matvec_##x##_##w##_f16, gather_matvec<X, W, f16>)   \
-  MLXTS_KERNEL(gather_matvec_##x##_##w##_bf16, gather_matvec<X, W, bf16>)
+#define MATVEC(x, w, o, X, W, O)                                                   \
+  MLXTS_KERNEL(gather_matvec_##x##_##w##_##o, [](const Launch& launch) {           \
+    return gather_matvec<X, W>(launch, sizeof(O), dot_range<W, KeptRow<X, W>, O>); \
+  })
+#define MATVEC_OUTPUTS(x, w, X, W) \
+  MATVEC(x, w, f32, X, W, float)   \
+  MATVEC(x, w, f16, X, W, f16)     \
+  MATVEC(x, w, bf16, X, W, bf16)
 #define MATVEC_WEIGHTS(x, X)       \
   MATVEC_OUTPUTS(x, f32, X, float) \
   MATVEC_OUTPUTS(x, f16, X, f16)   \

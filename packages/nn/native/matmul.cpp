@@ -37,13 +37,25 @@ void matmul(const Launch& l, decltype(store_rows<X, float>)* store) {
     const size_t n0 = group % l.threadgroups[0] * kGroupColumns, m0 = group / l.threadgroups[0] * p.groupRows;
     const int columns = int(p.n - n0 < kGroupColumns ? p.n - n0 : kGroupColumns);
     const int rows = int(p.m - m0 < p.groupRows ? p.m - m0 : p.groupRows);
-    multiply_columns([&](size_t m) { return x + (m0 + m) * p.k; }, rows, weight, n0,
+    multiply_columns(LeftMatrix<X>{x + m0 * p.k, p.k, {}}, rows, weight, n0,
                      {scratch.panels, scratch.converted, scratch.sums});
     store(p, scratch.sums, l.buffer<const void>(MATMUL_BIAS), n0, columns, m0, rows, l.buffer<void>(MATMUL_OUT));
   }
 }
 
 }  // namespace
+
+namespace mlxts {
+MLXTS_MULTIPLY_COLUMNS(float, float);
+MLXTS_MULTIPLY_COLUMNS(float, f16);
+MLXTS_MULTIPLY_COLUMNS(float, bf16);
+MLXTS_MULTIPLY_COLUMNS(f16, float);
+MLXTS_MULTIPLY_COLUMNS(f16, f16);
+MLXTS_MULTIPLY_COLUMNS(f16, bf16);
+MLXTS_MULTIPLY_COLUMNS(bf16, float);
+MLXTS_MULTIPLY_COLUMNS(bf16, f16);
+MLXTS_MULTIPLY_COLUMNS(bf16, bf16);
+}  // namespace mlxts
 
 #define MATMUL(x, w, o, X, W, O) \
   MLXTS_KERNEL(matmul_##x##_##w##_##o, [](const Launch& launch) { matmul<X, W>(launch, store_rows<X, O>); })

@@ -2,6 +2,7 @@
 // weight are packed into panels, by which kPanelRows rows of x at a time are multiplied.
 #pragma once
 #include "matrix_pack.h"
+#include "row_order.h"
 
 namespace mlxts {
 
@@ -37,6 +38,16 @@ struct Weight {
     return {n0, k0, k - k0 < kPieceDepth<P> ? k - k0 : kPieceDepth<P>,
             int(n - n0 < kGroupColumns ? n - n0 : kGroupColumns)};
   }
+};
+
+// Rows of x, k elements long: row m is number order.at(m) from `first` on.
+template <typename X>
+struct LeftMatrix {
+  const X* first;
+  size_t k;
+  RowOrder order;
+
+  const X* row(size_t m) const { return first + order.at(m) * k; }
 };
 
 // The piece of the weight in panels [kPieceRows][kPanelColumns].
@@ -125,11 +136,11 @@ __attribute__((noinline)) void multiply_rows(const Left<P>* const* a, const P* p
   tile.each([&](size_t r, size_t j, vf32 sum) { store(sums + r * kGroupColumns + j, sum); });
 }
 
-// sums (+)= x · panels for `rows` rows of x, of which row_at(m) is the address, in tiles of rows that are as equal as
-// can be: in small ones the processor waits for its own sums.
-template <typename P, typename RowAt, typename W>
-void multiply(RowAt row_at, int rows, const Weight<W>& weight, const Piece& piece, const P* panels, float* converted,
-              float* sums) {
+// sums (+)= x · panels for the first `rows` rows of x, in tiles of rows that are as equal as can be: in small ones the
+// processor waits for its own sums.
+template <typename P, typename X, typename W>
+void multiply(const LeftMatrix<X>& x, int rows, const Weight<W>& weight, const Piece& piece, const P* panels,
+              float* converted, float* sums) {
   typedef void (*Tile)(const Left<P>* const*, const P*, size_t, bool, float*, Ahead&);
   static constexpr Tile tile[] = {multiply_rows<P, 1>, multiply_rows<P, 2>, multiply_rows<P, 3>,
                                   multiply_rows<P, 4>, multiply_rows<P, 5>, multiply_rows<P, 6>};
@@ -140,7 +151,7 @@ void multiply(RowAt row_at, int rows, const Weight<W>& weight, const Piece& piec
     const int some = (rows - m + tiles - i - 1) / (tiles - i);
     const Left<P>* left[kPanelRows];
     for (int r = 0; r < some; ++r)
-      left[r] = left_row<P>(row_at(m + r), piece, reinterpret_cast<Left<P>*>(converted) + r * kPieceDepth<P>);
+      left[r] = left_row<P>(x.row(m + r), piece, reinterpret_cast<Left<P>*>(converted) + r * kPieceDepth<P>);
     for (int j = 0; j < piece.panels(); ++j)
       tile[some - 1](left, panels + j * kPieceRows * kPanelColumns, depth, piece.k0 > 0,
                      sums + m * kGroupColumns + j * kPanelColumns, ahead);
@@ -153,17 +164,30 @@ struct PanelScratch {
   float *panels, *converted, *sums;
 };
 
-// sums = x · weight for `rows` rows of x, of which row_at(m) is the address, and kGroupColumns columns of the product
-// from column n0 on.
-template <typename W, typename RowAt>
-void multiply_columns(RowAt row_at, int rows, const Weight<W>& weight, size_t n0, const PanelScratch& scratch) {
-  using P = Packed<std::remove_cvref_t<decltype(*row_at(0))>, W>;
+// sums = x · weight for the first `rows` rows of x and kGroupColumns columns of the product from column n0 on.
+template <typename X, typename W>
+void multiply_columns(const LeftMatrix<X>& x, int rows, const Weight<W>& weight, size_t n0,
+                      const PanelScratch& scratch) {
+  using P = Packed<X, W>;
   P* panels = reinterpret_cast<P*>(scratch.panels);
   for (size_t k0 = 0; k0 < weight.k; k0 += kPieceDepth<P>) {
     const Piece piece = weight.template piece<P>(n0, k0);
     pack_weight(weight, piece, panels);
-    multiply<P>(row_at, rows, weight, piece, panels, scratch.converted, scratch.sums);
+    multiply<P>(x, rows, weight, piece, panels, scratch.converted, scratch.sums);
   }
 }
+
+// All kernels share these, which are compiled with matmul.cpp.
+#define MLXTS_MULTIPLY_COLUMNS(X, W) \
+  template void multiply_columns(const LeftMatrix<X>&, int, const Weight<W>&, size_t, const PanelScratch&)
+extern MLXTS_MULTIPLY_COLUMNS(float, float);
+extern MLXTS_MULTIPLY_COLUMNS(float, f16);
+extern MLXTS_MULTIPLY_COLUMNS(float, bf16);
+extern MLXTS_MULTIPLY_COLUMNS(f16, float);
+extern MLXTS_MULTIPLY_COLUMNS(f16, f16);
+extern MLXTS_MULTIPLY_COLUMNS(f16, bf16);
+extern MLXTS_MULTIPLY_COLUMNS(bf16, float);
+extern MLXTS_MULTIPLY_COLUMNS(bf16, f16);
+extern MLXTS_MULTIPLY_COLUMNS(bf16, bf16);
 
 }  // namespace mlxts

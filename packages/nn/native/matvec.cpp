@@ -14,29 +14,40 @@ void add_bias(const void* bias, const DotSums& s) {
     for (int i = 0; i < s.count; ++i) s.sums[r][i] += to_f32(static_cast<const B*>(bias)[s.n + r * s.apart]);
 }
 
-template <typename X, typename W, typename O>
-void matvec(const Launch& l) {
+template <typename X, typename W>
+void matvec(const Launch& l, DotRange<W, KeptRow<X, W>> dots) {
   const auto& p = l.args<MatvecParams>();
   const X* x = l.buffer<const X>(MATVEC_X);
-  const void* bias = l.buffer<const void>(MATVEC_BIAS);
-  O* out = l.buffer<O>(MATVEC_OUT);
   using E = KeptRow<X, W>;
   E* rows = reinterpret_cast<E*>(scratch_of(l, p).x);  // [m][width]
   for (size_t m = 0; m < p.m; ++m) keep_row<W>(x + m * p.k, p.k, p.width, rows + m * p.width);
   const size_t begin = l.begin * p.groupColumns, end = l.end * p.groupColumns < p.n ? l.end * p.groupColumns : p.n;
-  const auto add = p.biasF32 ? add_bias<float> : add_bias<X>;
-  dot_range(l.buffer<const W>(MATVEC_WEIGHT), p.k, begin, end, rows, p.width, int(p.m), [&](const DotSums& s) {
-    if (bias) add(bias, s);
-    s.store([&](int i) { return out + i * size_t(p.n); });
-  });
+  const DotOutputs out{l.buffer<void>(MATVEC_OUT),
+                       p.n,
+                       {},
+                       p.biasF32 ? add_bias<float> : add_bias<X>,
+                       l.buffer<const void>(MATVEC_BIAS)};
+  dots(l.buffer<const W>(MATVEC_WEIGHT), p.k, begin, end, rows, p.width, int(p.m), out);
 }
 
 }  // namespace
 
-#define MATVEC_OUTPUTS(x, w, X, W)                          \
-  MLXTS_KERNEL(matvec_##x##_##w##_f32, matvec<X, W, float>) \
-  MLXTS_KERNEL(matvec_##x##_##w##_f16, matvec<X, W, f16>)   \
-  MLXTS_KERNEL(matvec_##x##_##w##_bf16, matvec<X, W, bf16>)
+namespace mlxts {
+MLXTS_DOT_RANGES(, float, float);
+MLXTS_DOT_RANGES(, f16, float);
+MLXTS_DOT_RANGES(, bf16, float);
+#if defined(__AVX512BF16__)
+MLXTS_DOT_RANGES(, bf16, bf16);
+#endif
+}  // namespace mlxts
+
+#define MATVEC(x, w, o, X, W, O)       \
+  MLXTS_KERNEL(matvec_##x##_##w##_##o, \
+               [](const Launch& launch) { matvec<X, W>(launch, dot_range<W, KeptRow<X, W>, O>); })
+#define MATVEC_OUTPUTS(x, w, X, W) \
+  MATVEC(x, w, f32, X, W, float)   \
+  MATVEC(x, w, f16, X, W, f16)     \
+  MATVEC(x, w, bf16, X, W, bf16)
 #define MATVEC_WEIGHTS(x, X)       \
   MATVEC_OUTPUTS(x, f32, X, float) \
   MATVEC_OUTPUTS(x, f16, X, f16)   \

@@ -5,6 +5,7 @@
 
 #include "matrix_microkernel.h"
 #include "matrix_rows.h"
+#include "row_order.h"
 
 namespace mlxts {
 
@@ -110,37 +111,66 @@ struct DotSums {
   size_t n, apart, rows;
   int first, count;
   float (*sums)[kMaxPassRows];
+};
 
-  // Rounds them to out_at(i), the outputs of row i of x.
-  template <typename OutAt>
-  void store(OutAt out_at) const {
-    using O = std::remove_pointer_t<decltype(out_at(0))>;
-    for (int i = 0; i < count; ++i) {
-      O* to = out_at(first + i) + n;
-      for (size_t r = 0; r < rows; ++r) to[r * apart] = from_f32<O>(sums[r][i]);
+// Where products go, which have n columns: those of row i of x to row order.at(i) of `first`.
+struct DotOutputs {
+  void* first;
+  size_t n;
+  RowOrder order;
+  void (*add_bias)(const void* bias, const DotSums&);
+  const void* bias;  // null: there is none
+
+  // Rounds sums to O.
+  template <typename O>
+  MLXTS_INLINE void store(const DotSums& s) const {
+    for (int i = 0; i < s.count; ++i) {
+      O* to = static_cast<O*>(first) + order.at(s.first + i) * n + s.n;
+      for (size_t r = 0; r < s.rows; ++r) to[r * s.apart] = from_f32<O>(s.sums[r][i]);
     }
   }
 };
 
-// Rows begin … end − 1 of the weight by m kept rows of x; store(DotSums) for each part. Blocks take their rows from
-// equal parts of the range, so that each row of a block is a stream of its own through memory.
-template <typename W, typename E, typename Store>
-void dot_range(const W* weight, size_t k, size_t begin, size_t end, const E* x, size_t xStride, int m, Store store) {
+// Rows begin … end − 1 of the weight by m kept rows of x. Blocks take their rows from equal parts of the range, so that
+// each row of a block is a stream of its own through memory.
+template <typename W, typename E, typename O>
+void dot_range(const W* weight, size_t k, size_t begin, size_t end, const E* x, size_t xStride, int m,
+               const DotOutputs& out) {
   using Passes = std::make_integer_sequence<int, pass_rows<E>()>;
   const int passes = (m + pass_rows<E>() - 1) / pass_rows<E>(), most = (m + passes - 1) / passes;
-  const size_t block = block_rows(most), part = (end - begin) / block;
+  const size_t block = block_rows(most), part = (end - begin) / block, rest = begin + part * block;
+  const Dot<W, E> of_block = choose_dot<W, E, false>(most, Passes{}), of_row = choose_dot<W, E, true>(most, Passes{});
   float sums[4][kMaxPassRows];
-  const auto dot = [&](size_t rows, size_t n, size_t apart) {
-    const auto pass = rows == 1 ? choose_dot<W, E, true>(most, Passes{}) : choose_dot<W, E, false>(most, Passes{});
+  // `part` blocks, and the rows from `rest` on by themselves.
+  for (size_t i = 0; i < part + (end - rest); ++i) {
+    const bool whole = i < part;
+    const size_t rows = whole ? block : 1, n = whole ? begin + i : rest + i - part, apart = whole ? part : 0;
     for (int next = 0; next < m; next += most) {
       // All passes are of one size: the last may repeat a row.
       const int first = next < m - most ? next : m - most;
-      pass(weight + n * k, apart * k, x + first * xStride, xStride, k, sums);
-      store(DotSums{n, apart, rows, first, most, sums});
+      (whole ? of_block : of_row)(weight + n * k, apart * k, x + first * xStride, xStride, k, sums);
+      const DotSums done{n, apart, rows, first, most, sums};
+      if (out.bias) out.add_bias(out.bias, done);
+      out.store<O>(done);
     }
-  };
-  for (size_t i = 0; i < part; ++i) dot(block, begin + i, part);
-  for (size_t n = begin + part * block; n < end; ++n) dot(1, n, 0);
+  }
 }
+
+template <typename W, typename E>
+using DotRange = decltype(dot_range<W, E, float>)*;
+
+// All kernels share these, which are compiled with matvec.cpp.
+#define MLXTS_DOT_RANGE(W, E, O) \
+  template void dot_range<W, E, O>(const W*, size_t, size_t, size_t, const E*, size_t, int, const DotOutputs&)
+#define MLXTS_DOT_RANGES(kind, W, E) \
+  kind MLXTS_DOT_RANGE(W, E, float); \
+  kind MLXTS_DOT_RANGE(W, E, f16);   \
+  kind MLXTS_DOT_RANGE(W, E, bf16)
+MLXTS_DOT_RANGES(extern, float, float);
+MLXTS_DOT_RANGES(extern, f16, float);
+MLXTS_DOT_RANGES(extern, bf16, float);
+#if defined(__AVX512BF16__)
+MLXTS_DOT_RANGES(extern, bf16, bf16);
+#endif
 
 }  // namespace mlxts
