@@ -15,6 +15,7 @@ import { Fields } from "./fields.ts";
 import { generationDefaults } from "./generation_config.ts";
 import { readJson, readOptionalJson } from "./json.ts";
 import type { LanguageModel } from "./language_model.ts";
+import { refuseUnused } from "./unused_tensors.ts";
 import { Weights } from "./weights.ts";
 
 export interface LoadOptions {
@@ -56,6 +57,7 @@ export async function loadModel(device: Device, directory: string, options: Load
   const weights = new Weights(openCheckpoint(device, directory), quantization, signal);
   try {
     const model = await family.load(weights, config, settings);
+    refuseUnused(weights.checkpoint, weights.used);
     if (expertMemory !== undefined) model.limitExperts(op, expertMemory);
     return model;
   } catch (error) {

@@ -143,10 +143,15 @@ export class Weights {
 
   /** The matrix of module `path`: its `weight`, quantized where the checkpoint says so, and its `bias` if it has one. */
   async matrix(path: string, rows: number, cols: number): Promise<Matrix> {
-    const quantized = this.quantized(path, [rows, cols]);
     const bias = this.has(`${path}.bias`) ? await this.f32(`${path}.bias`, [rows]) : undefined;
+    return { ...this.matrixAlone(path, rows, cols), ...(bias && { bias }) };
+  }
+
+  /** The same where a bias has no place: one that the checkpoint has stays unused. */
+  matrixAlone(path: string, rows: number, cols: number): Matrix {
+    const quantized = this.quantized(path, [rows, cols]);
     const elements = quantized ? { quantized } : { dense: this.tensor(`${path}.weight`, [rows, cols]) };
-    return { rows, cols, ...elements, ...(bias && { bias }) };
+    return { rows, cols, ...elements };
   }
 
   /** The stack of matrices that module `path` has as one tensor `weight`, as mlx-lm writes it. */

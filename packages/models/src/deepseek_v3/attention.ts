@@ -44,7 +44,7 @@ async function bindKvUp(w: Weights, { heads, nope, v, rank }: DeepseekConfig["at
     return quantized ?? (dense as Tensor);
   };
   if (!w.has("embed_q.weight"))
-    return { kvB: stored("kv_b_proj", await w.matrix("kv_b_proj", heads * (nope + v), rank)) };
+    return { kvB: stored("kv_b_proj", w.matrixAlone("kv_b_proj", heads * (nope + v), rank)) };
   return {
     embedQ: stored("embed_q", w.stack("embed_q", heads, rank, nope)),
     unembedOut: stored("unembed_out", w.stack("unembed_out", heads, v, rank)),

@@ -51,7 +51,7 @@ async function bindNetwork(weights: Weights, config: DeepseekConfig): Promise<Ne
   const root = weights.at("model");
   const layers: Layer[] = [];
   for (const index of config.layers.keys()) layers.push(await bindLayer(root.at(`layers.${index}`), config, index));
-  const embedding = await root.matrix("embed_tokens", vocabSize, hiddenSize);
+  const embedding = root.matrixAlone("embed_tokens", vocabSize, hiddenSize);
   const head = config.tieEmbeddings ? embedding : await weights.matrix("lm_head", vocabSize, hiddenSize);
   return { layers, embedding, head, norm: await root.f32("norm.weight", [hiddenSize]) };
 }

@@ -64,7 +64,7 @@ async function bindNetwork(weights: Weights, config: Qwen3_5Config, settings: Mo
   const layers: Layer[] = [];
   for (const index of config.layers.keys())
     layers.push(await bindLayer(root.at(`layers.${index}`), config, index, settings));
-  const embedding = await root.matrix("embed_tokens", vocabSize, hiddenSize);
+  const embedding = root.matrixAlone("embed_tokens", vocabSize, hiddenSize);
   const headPrefix = ["", "language_model."].find((candidate) => checkpoint.has(`${candidate}lm_head.weight`)) ?? "";
   const head = config.tieEmbeddings
     ? embedding
