@@ -1,14 +1,8 @@
-import { LATENT_PATHS, type LatentPath } from "./deepseek_v3/attention.ts";
 import { deepseekV3 } from "./deepseek_v3/family.ts";
 import type { Family } from "./family.ts";
 import { Fields } from "./fields.ts";
-import { DELTA_PATHS, type DeltaPath } from "./qwen3_5/delta.ts";
 import { qwen3_5, qwen3_5Moe } from "./qwen3_5/family.ts";
 import { qwen3Next } from "./qwen3_next/family.ts";
-
-/** Names of the paths of all families. A model has some of them, its `paths`. */
-export const MODEL_PATHS: readonly ModelPath[] = [...new Set([...DELTA_PATHS, ...LATENT_PATHS])];
-export type ModelPath = DeltaPath | LatentPath;
 
 /** `model_type` → family. */
 const families = new Map<string, Family>();

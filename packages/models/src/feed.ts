@@ -2,12 +2,13 @@ import type { Arena } from "@mlxts/core";
 import { wrongKind, wrongValue } from "@mlxts/core";
 import { checkInteger } from "./check_integer.ts";
 import { checkPath, type LanguageModel } from "./language_model.ts";
+import type { ModelPath } from "./pass.ts";
 import type { PrefixCache } from "./prefix_cache.ts";
 import type { ModelState } from "./state.ts";
 import { PassTokens } from "./tokens.ts";
 
 export interface FeedOptions {
-  path?: string | undefined;
+  path?: ModelPath | undefined;
   blockLength?: number | undefined;
   /** For each prompt the positions whose logits are wanted. */
   positions: readonly (readonly number[])[];
@@ -35,7 +36,7 @@ interface Part {
 interface Feeding {
   model: LanguageModel;
   state: ModelState;
-  path: string;
+  path: ModelPath;
   cache: PrefixCache | undefined;
   plans: readonly PromptPlan[];
   /** For each prompt its logits by position, filled in by the passes. */

@@ -1,8 +1,8 @@
 import { type OptionNames, wrongKind, wrongValue } from "@mlxts/core";
 import { checkInteger } from "./check_integer.ts";
-import type { ModelPath } from "./families.ts";
 import { feed } from "./feed.ts";
 import type { LanguageModel } from "./language_model.ts";
+import type { ModelPath } from "./pass.ts";
 import type { PrefixCache } from "./prefix_cache.ts";
 import { SAMPLING_OPTIONS, type SamplingOptions } from "./sampling.ts";
 import type { CallOptions } from "./signal.ts";
@@ -127,7 +127,7 @@ interface PromptCall {
   argument: string;
   model: LanguageModel;
   state: ModelState;
-  path: string;
+  path: ModelPath;
   cache: PrefixCache | undefined;
   signal: AbortSignal | undefined;
   watch: Stopwatch;

@@ -8,7 +8,7 @@ import {
   wrongValue,
 } from "@mlxts/core";
 import type { GenerationDefaults } from "./generation_config.ts";
-import type { EncodeOptions, Tokens } from "./pass.ts";
+import type { EncodeOptions, ModelPath, Tokens } from "./pass.ts";
 import { limitExperts, type ResidentExperts } from "./resident_experts.ts";
 import { ModelState } from "./state.ts";
 import { checkStateOptions, type StateOptions, type StateSizes, type StateSpec } from "./state_options.ts";
@@ -39,7 +39,7 @@ export interface StateMemory {
 }
 
 /** A loaded model, whatever its family. */
-export abstract class LanguageModel<Path extends string = string> {
+export abstract class LanguageModel<Path extends string = ModelPath> {
   readonly device: Device;
   /** The `model_type` of its family. */
   abstract readonly modelType: string;
@@ -158,7 +158,11 @@ export abstract class LanguageModel<Path extends string = string> {
 printAsJson(LanguageModel);
 
 /** `path`, or the model's default, if it is one of the model's paths. */
-export function checkPath(op: string, { paths }: Pick<LanguageModel, "paths">, path = paths[0] as string): string {
+export function checkPath(
+  op: string,
+  { paths }: Pick<LanguageModel, "paths">,
+  path = paths[0] as ModelPath,
+): ModelPath {
   if (!paths.includes(path)) throw wrongValue(op, "path", `be one of ${paths.join(", ")}`, path);
   return path;
 }

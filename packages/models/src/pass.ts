@@ -29,8 +29,12 @@ export interface Snapshots {
   tensors: Readonly<Record<string, Tensor>>;
 }
 
+/** Names of the ways to compute a pass, of all families. A model has some of them, its `paths`. */
+export const MODEL_PATHS = ["auto", "recurrent", "chunk", "folded", "materialized"] as const;
+export type ModelPath = (typeof MODEL_PATHS)[number];
+
 /** How a model records a pass. */
-export interface EncodeOptions<Path extends string = string> {
+export interface EncodeOptions<Path extends string = ModelPath> {
   /** One of the model's `paths`. */
   path: Path;
   /** Whether the last tokens of this pass can be rolled back. Only for states made with `rollback`. */

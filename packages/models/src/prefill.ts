@@ -1,7 +1,7 @@
 import { checkOptionNames, checkSignal, type OptionNames, wrongKind, wrongValue } from "@mlxts/core";
-import type { ModelPath } from "./families.ts";
 import { feed } from "./feed.ts";
 import type { LanguageModel } from "./language_model.ts";
+import type { ModelPath } from "./pass.ts";
 import { checkCache, type PrefixCache } from "./prefix_cache.ts";
 import type { CallOptions } from "./signal.ts";
 import { checkState, type ModelState } from "./state.ts";

@@ -2,9 +2,8 @@ import { checkOptionNames, printAsJson, type Tensor, wrongKind, wrongValue } fro
 import { allOrNone } from "./all_or_none.ts";
 import { type NumberArray, readCacheRows, writeCacheRows } from "./cache_rows.ts";
 import { checkInteger } from "./check_integer.ts";
-import type { ModelPath } from "./families.ts";
 import { checkPath, type LanguageModel } from "./language_model.ts";
-import type { Snapshots } from "./pass.ts";
+import type { ModelPath, Snapshots } from "./pass.ts";
 import type { ModelState } from "./state.ts";
 
 /** Refuses a value that is not a cache of that model. `instanceof` would refuse caches of other copies of the library. */
@@ -51,7 +50,7 @@ export class PrefixCache {
   readonly every: number;
   readonly maxBytes: number;
   /** By path. */
-  private readonly roots = new Map<string, Block>();
+  private readonly roots = new Map<ModelPath, Block>();
   private held = { bytes: 0, blocks: 0 };
   /** Counts uses. */
   private clock = 0;
@@ -106,7 +105,7 @@ export class PrefixCache {
   }
 
   /** The longest chain of blocks with which `ids` begins. */
-  private chain(ids: readonly number[], path: string): Block[] {
+  private chain(ids: readonly number[], path: ModelPath): Block[] {
     const found: Block[] = [];
     let block = this.roots.get(path);
     while (block && (found.length + 1) * this.every <= ids.length) {
@@ -117,7 +116,7 @@ export class PrefixCache {
   }
 
   /** @internal Restores the longest beginning of `ids` that it holds into an empty sequence; returns its number of tokens. */
-  restore(state: ModelState, sequence: number, ids: readonly number[], path: string): number {
+  restore(state: ModelState, sequence: number, ids: readonly number[], path: ModelPath): number {
     const chain = this.chain(ids, path);
     this.clock++;
     for (const [i, block] of chain.entries()) {
@@ -159,7 +158,7 @@ export class PrefixCache {
     { snapshots }: PassSnapshots,
     prompts: readonly { ids: readonly number[] }[],
     parts: readonly { begin: number; end: number }[],
-    path: string,
+    path: ModelPath,
   ): Promise<void> {
     if (!snapshots) return;
     let slot = 0;
@@ -182,7 +181,7 @@ export class PrefixCache {
   }
 
   /** Inserts the last block of `ids`, unless other calls have inserted it or dropped the one before it. */
-  private insert(ids: readonly number[], path: string, tensors: Block["tensors"]): void {
+  private insert(ids: readonly number[], path: ModelPath, tensors: Block["tensors"]): void {
     const depth = ids.length / this.every - 1;
     const chain = this.chain(ids, path);
     if (chain.length !== depth) return;
@@ -197,7 +196,7 @@ export class PrefixCache {
     this.held.blocks++;
   }
 
-  private root(path: string): Block {
+  private root(path: ModelPath): Block {
     const existing = this.roots.get(path);
     if (existing) return existing;
     const root: Block = { key: "", parent: undefined, children: new Map(), tensors: new Map(), bytes: 0, used: 0 };

@@ -39,7 +39,7 @@ it.each([
   const ids = Array.from(recorded.numbers("prompt0.ids"));
   using model = await loadModel(device, out, { activationDtype: "f32" });
   for (const path of paths) {
-    const logits = await lastLogits(model, ids, [], path as never);
+    const logits = await lastLogits(model, ids, [], path);
     expect(compare(logits, mlx.numbers(outputs)).ratio, path).toBeLessThan(4e-6);
   }
 });
@@ -50,7 +50,7 @@ it("tiny-deepseek-v2, which keeps kv_b_proj: logits of mlx-lm on every path", as
   using model = await loadModel(device, out, { activationDtype: "f32" });
   for (const i of [0, 1, 2])
     for (const path of model.paths) {
-      const logits = await lastLogits(model, Array.from(v2.numbers(`prompt${i}.ids`)), [], path as never);
+      const logits = await lastLogits(model, Array.from(v2.numbers(`prompt${i}.ids`)), [], path);
       const { ratio } = compare(logits, v2.numbers(`4bit-g32.prompt${i}.logits`));
       expect(ratio, `prompt${i}, ${path}`).toBeLessThan(4e-6);
     }

@@ -30,7 +30,7 @@ describe.each(Object.entries(variants))("tiny-deepseek-v2: %s", (variant, change
     for (const { name, ids } of prompts) {
       for (const path of model.paths) {
         const { ratio } = compare(
-          await lastLogits(model, ids, [], path as never),
+          await lastLogits(model, ids, [], path),
           recorded.numbers(`${variant}.${name}.logits`),
         );
         expect(ratio, `${name}, ${path}`).toBeLessThanOrEqual(1e-5);

@@ -109,9 +109,8 @@ export function itTakesAPromptInPieces(checkpoint: Checkpoint, long: readonly nu
 
   it("all paths and token by token agree", async () => {
     const { model } = own;
-    const whole = await lastLogits(model, long, [], model.stepPath as ModelPath);
-    for (const path of model.paths)
-      expectClose(await lastLogits(model, long, [], path as ModelPath), whole, `path ${path}`);
+    const whole = await lastLogits(model, long, [], model.stepPath);
+    for (const path of model.paths) expectClose(await lastLogits(model, long, [], path), whole, `path ${path}`);
     const each = long.slice(1).map((_, i) => i + 1);
     expectClose(await lastLogits(model, long, each), whole, "token by token");
   });

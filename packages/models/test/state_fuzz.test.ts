@@ -2,7 +2,7 @@
 import { Random } from "@mlxts/core/testing";
 import { unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { expect, it } from "vitest";
-import { type Ending, generate, generateBatch, type ModelPath, prefill, prefillBatch } from "../src/index.ts";
+import { type Ending, generate, generateBatch, prefill, prefillBatch } from "../src/index.ts";
 import { openOnCpu, tiny } from "./fixtures.ts";
 import { type Owner, type Sequence, type Touched, World } from "./state_world.ts";
 
@@ -268,7 +268,7 @@ const feedOne: Operation = async (world, owner) => {
   const [sequence] = owner.sequences as [Sequence];
   if (room(sequence) < 3) return new Map();
   const ids = world.ids(3);
-  await prefill(world.model, owner.state, ids, { path: world.model.stepPath as ModelPath, positions: [] });
+  await prefill(world.model, owner.state, ids, { path: world.model.stepPath, positions: [] });
   append(sequence, ids);
   return fed([sequence]);
 };

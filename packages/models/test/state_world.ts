@@ -75,7 +75,7 @@ export class World {
   }
 
   path(): ModelPath {
-    return this.pick(this.model.paths as readonly ModelPath[]);
+    return this.pick(this.model.paths);
   }
 
   ids(most: number, least = 1): number[] {
@@ -126,7 +126,7 @@ export class World {
     const [logits] = await prefill(this.model, copy, [probe]);
     using fresh = this.model.newState({ capacity: tokens.length + 1 });
     const [expected] = await prefill(this.model, fresh, [...tokens, probe], {
-      path: this.model.stepPath as ModelPath,
+      path: this.model.stepPath,
     });
     const c = compare(logits as Float32Array, expected as Float32Array);
     expect(within(c, BARS.H.f32, BARS.H.spread), `${where}: ratio ${c.ratio}`).toBe(true);

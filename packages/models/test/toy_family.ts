@@ -143,7 +143,7 @@ export const toyFamily: Family<ToyConfig> = {
     const { vocabSize, hiddenSize: D } = config;
     const isMlx = weights.has("norm.weight");
     const root = isMlx ? weights : weights.at("toy");
-    return new Toy(weights, config, settings, {
+    const model = new Toy(weights, config, settings, {
       embedding: await root.matrix("embed", vocabSize, D),
       conv: await root.f32("conv.weight", [D, W]),
       projection: await root.matrix("projection", D, D),
@@ -151,6 +151,8 @@ export const toyFamily: Family<ToyConfig> = {
       weightOffset: isMlx ? 0 : 1,
       head: await root.matrix("head", vocabSize, D),
     });
+    // Its only path has a name of its own, which programs do not know.
+    return model as unknown as LanguageModel;
   },
 
   /** The output matrix has 8 bits, whatever was asked for. */

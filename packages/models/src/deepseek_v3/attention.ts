@@ -3,7 +3,7 @@ import { mlaPrefill, ropeYarn } from "@mlxts/mla";
 import { rmsNorm } from "@mlxts/norms";
 import type { Quantized } from "@mlxts/quant4";
 import { columns } from "../copy.ts";
-import type { Tokens } from "../pass.ts";
+import type { ModelPath, Tokens } from "../pass.ts";
 import type { ModelState } from "../state.ts";
 import type { StateSpec } from "../state_options.ts";
 import { runsOf } from "../tokens.ts";
@@ -14,7 +14,7 @@ import type { DeepseekConfig } from "./config.ts";
  * How attention over latents is computed: with queries folded into the space of latents, with keys and values made of all
  * latents, or as `auto` decides by the number of tokens.
  */
-export const LATENT_PATHS = ["auto", "folded", "materialized"] as const;
+export const LATENT_PATHS = ["auto", "folded", "materialized"] as const satisfies readonly ModelPath[];
 export type LatentPath = (typeof LATENT_PATHS)[number];
 
 /** Of the norms of latents and of compressed queries, whatever the config says of the others. */

@@ -2,7 +2,7 @@ import type { CommandEncoder, Dtype, FloatDtype, Tensor } from "@mlxts/core";
 import { causalConv1d, convRollback, deltaGates, gatedDeltaRollback, gatedDeltaRule } from "@mlxts/delta-rule";
 import { gatedRmsNorm } from "@mlxts/norms";
 import { columns, copy, copyInputSnapshots } from "../copy.ts";
-import type { EncodeOptions, Tokens } from "../pass.ts";
+import type { EncodeOptions, ModelPath, Tokens } from "../pass.ts";
 import type { ModelState } from "../state.ts";
 import type { StateSpec } from "../state_options.ts";
 import { areEqual } from "../tokens.ts";
@@ -16,7 +16,7 @@ export const CHUNK = 64;
  * How the gated delta rule is computed over several tokens: token by token, chunk by chunk, or as `auto` decides by their
  * number.
  */
-export const DELTA_PATHS = ["auto", "recurrent", "chunk"] as const;
+export const DELTA_PATHS = ["auto", "recurrent", "chunk"] as const satisfies readonly ModelPath[];
 export type DeltaPath = (typeof DELTA_PATHS)[number];
 
 /** What a layer computes from its input: queries, keys, values, output gates z, and a and b, of which decay and β are made. */
