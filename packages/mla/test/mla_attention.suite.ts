@@ -1,79 +1,8 @@
-import {
-  type Case,
-  type CaseInput,
-  Random,
-  type Reference64,
-  type ReferenceFunction,
-  type Suite,
-} from "@mlxts/core/testing";
+import type { Reference64, ReferenceFunction, Suite } from "@mlxts/core/testing";
 import { mlaAttention } from "../src/index.ts";
 import { type LatentAttention, mlaAttentionReference } from "../src/reference_attention.ts";
-
-const random = new Random(27);
-
-interface Data {
-  queries: Float64Array;
-  qPe: Float64Array;
-  latents: Float64Array;
-  keys: Float64Array;
-}
-
-interface Shape {
-  L?: number;
-  H?: number;
-  R?: number;
-  rope?: number;
-  lengths: readonly number[];
-  capacity?: number;
-  causal?: boolean;
-  /** Of each new token, the new tokens that it sees. */
-  tree?: readonly (readonly number[])[];
-  scale?: number;
-  cache?: CaseInput["dtype"];
-  dtypes?: Case["dtypes"];
-  lse?: boolean;
-  name?: string;
-  /** Changes the finished inputs. */
-  edit?: (data: Data, capacity: number) => void;
-}
-
-/** Rows from lengths[n] on are NaN. */
-function makeCase(shape: Shape): Case {
-  const { L = 1, H = 1, R = 32, rope = 8, lengths, causal, tree, scale, cache = "act" } = shape;
-  const N = lengths.length;
-  const capacity = shape.capacity ?? Math.max(...lengths, L) + 3;
-  const rows = (columns: number) => {
-    const data = new Float64Array(N * capacity * columns).fill(Number.NaN);
-    for (let n = 0; n < N; n++) data.set(random.normals((lengths[n] as number) * columns), n * capacity * columns);
-    return data;
-  };
-  const data: Data = {
-    queries: random.normals(N * L * H * R),
-    qPe: random.normals(N * L * H * rope),
-    latents: rows(R),
-    keys: rows(rope),
-  };
-  shape.edit?.(data, capacity);
-  const words = Math.ceil(L / 32);
-  const mask = new Uint32Array(L * words);
-  for (const [i, seen] of (tree ?? []).entries())
-    for (const j of seen) mask[i * words + (j >> 5)] = ((mask[i * words + (j >> 5)] as number) | (1 << (j & 31))) >>> 0;
-  const options = { softmaxScale: scale ?? (R + rope) ** -0.5, ...(causal === undefined ? {} : { causal }) };
-  return {
-    name: `L ${L} H ${H} R ${R} rope ${rope} lengths ${lengths} of ${capacity} cache ${cache} ${JSON.stringify(options)}${tree ? " tree" : ""} ${shape.name ?? ""}`,
-    inputs: {
-      queries: { dtype: "f32", shape: [N, L, H, R], data: data.queries },
-      qPe: { dtype: "act", shape: [N, L, H, rope], data: data.qPe },
-      latentCache: { dtype: cache, shape: [N, capacity, R], data: data.latents },
-      kPeCache: { dtype: cache, shape: [N, capacity, rope], data: data.keys },
-      lengths: { dtype: "i32", shape: [N], data: lengths },
-      ...(tree ? { treeMask: { dtype: "u32" as const, shape: [L, words], data: mask } } : {}),
-    },
-    options,
-    ...(shape.dtypes ? { dtypes: shape.dtypes } : {}),
-    ...(shape.lse === false ? {} : { ask: { lse: { dtype: "f32", shape: [N, L, H] } } }),
-  };
-}
+import { makeCase } from "./attention_cases.ts";
+import { comb, TREE, treeOf } from "./trees.ts";
 
 const problemOf = (
   inputs: Record<string, Reference64>,
@@ -82,8 +11,6 @@ const problemOf = (
   const { queries, qPe, latentCache, kPeCache, lengths, treeMask } = inputs as Record<string, Reference64> &
     Record<"queries" | "qPe" | "latentCache" | "kPeCache" | "lengths", Reference64>;
   const [N, L, H, R] = queries.shape as [number, number, number, number];
-  const words = Math.ceil(L / 32);
-  const bit = (i: number, j: number) => (((treeMask?.data[i * words + (j >> 5)] as number) / 2 ** (j & 31)) & 1) === 1;
   const causal = options.causal ?? true;
   return {
     queries: queries.data,
@@ -94,7 +21,7 @@ const problemOf = (
     sizes: { N, L, H, R, rope: qPe.shape[3] as number, capacity: latentCache.shape[1] as number },
     scale: options.softmaxScale as number,
     causal,
-    ...(treeMask ? { tree: bit } : {}),
+    ...(treeMask ? { tree: treeOf(treeMask) } : {}),
   };
 };
 const reference =
@@ -113,11 +40,62 @@ const reference =
 
 const LENGTHS = [1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257, 1000];
 const DEEPSEEK = { R: 512, rope: 64 };
-/** Token 0 begins two branches, 1 → 3 and 2 → 4. */
-const TREE = [[0], [0, 1], [0, 2], [0, 1, 3], [0, 2, 4]];
-/** Every token sees itself and every third one before it. */
-const comb = (L: number) =>
-  Array.from({ length: L }, (_, i) => Array.from({ length: i + 1 }, (_, j) => j).filter((j) => (i - j) % 3 === 0));
+
+/** What a token sees of a piece of the cache: its softmax's maximum and denominator, and the weighted mean of latents. */
+interface Piece {
+  maximum: number;
+  denominator: number;
+  vc: Float64Array;
+}
+const PIECE = 64;
+
+/** The pieces of each row of queries, put together as `weigh` says: how much a piece counts, of which `top` is the highest. */
+const inPieces =
+  (weigh: (piece: Piece, top: number) => number): ReferenceFunction =>
+  (inputs, options) => {
+    const problem = problemOf(inputs, options);
+    const { N, L, H, R } = problem.sizes;
+    const rows: Piece[][] = Array.from({ length: N * L * H }, () => []);
+    for (let begin = 0; begin < Math.max(...Array.from(problem.lengths)); begin += PIECE) {
+      const maxima = new Float64Array(rows.length).fill(Number.NEGATIVE_INFINITY);
+      const { vc, lse } = mlaAttentionReference({
+        ...problem,
+        skip: (t) => t < begin || t >= begin + PIECE,
+        base(top, row) {
+          maxima[row] = top;
+          return top;
+        },
+      });
+      for (const [row, pieces] of rows.entries()) {
+        if (begin >= (problem.lengths[Math.floor(row / (L * H))] as number)) continue;
+        const maximum = maxima[row] as number;
+        const denominator = maximum === Number.NEGATIVE_INFINITY ? 0 : Math.exp((lse[row] as number) - maximum);
+        pieces.push({ maximum, denominator, vc: vc.subarray(row * R, (row + 1) * R) });
+      }
+    }
+    const out = new Float64Array(rows.length * R);
+    for (const [row, pieces] of rows.entries()) {
+      const top = Math.max(...pieces.map(({ maximum }) => maximum));
+      const weights = pieces.map((piece) => weigh(piece, top));
+      const total = weights.reduce((a, w) => a + w, 0);
+      for (const [i, { vc }] of pieces.entries())
+        for (let c = 0; c < R && total !== 0; c++)
+          out[row * R + c] = (out[row * R + c] as number) + ((weights[i] as number) / total) * (vc[c] as number);
+    }
+    return { vc: { shape: [N, L, H, R], data: out } };
+  };
+
+/** The highest score of each row of queries, rows of the cache that it does not see among them; NaN is no score. */
+function highestOfAll(problem: LatentAttention): number[] {
+  const highest: number[] = [];
+  const { tree: _, ...rest } = problem;
+  const base = (top: number, row: number) => {
+    highest[row] = top;
+    return top;
+  };
+  mlaAttentionReference({ ...rest, causal: false, base });
+  return highest;
+}
 
 export const suite: Suite = {
   op: mlaAttention,
@@ -147,6 +125,26 @@ export const suite: Suite = {
         },
       }),
     ]),
+    // The last row scores far above all others: earlier tokens do not see it.
+    ...[3, 20].map((L) =>
+      makeCase({
+        L,
+        H: 3,
+        lengths: [L + 60],
+        scale: 1,
+        name: "last row far above the rest",
+        edit: ({ queries, latents }) => {
+          latents.fill(32, (L + 59) * 32, (L + 60) * 32);
+          for (let i = 0; i < queries.length; i++) queries[i] = 10 + (queries[i] as number) / 8;
+        },
+      }),
+    ),
+    // Trees.
+    makeCase({ L: 5, H: 4, lengths: [5, 69, 130], tree: TREE }),
+    makeCase({ L: 5, H: 8, lengths: [64, 67], tree: TREE, causal: false }),
+    ...[32, 33, 40, 70].map((L) => makeCase({ L, H: 2, lengths: [L, L + 30, 200], tree: comb(L) })),
+    makeCase({ L: 3, H: 2, lengths: [3, 40], tree: [[], [1], [0, 2]], name: "nothing seen by a token" }),
+    makeCase({ L: 5, H: 9, lengths: [5, 69], tree: TREE.toReversed().map((seen) => seen.map((j) => 4 - j)) }),
     // Sequences of different lengths; nothing visible.
     ...[false, true].flatMap((causal) => [
       makeCase({ H: 8, lengths: causal ? [1, 700, 130] : [0, 1, 700, 130], causal }),
@@ -156,8 +154,13 @@ export const suite: Suite = {
     makeCase({ H: 3, lengths: [0], causal: false }),
     // One token: all lengths around the blocks and pieces.
     ...LENGTHS.map((length) => makeCase({ H: 16, R: 64, rope: 16, lengths: [length] })),
-    ...[4095, 4096, 4097, 8193].map((length) => makeCase({ H: 4, lengths: [length], dtypes: ["f32"] })),
-    makeCase({ H: 2, R: 16, rope: 16, lengths: [33000], dtypes: ["f32", "bf16"] }),
+    ...[4095, 4096, 4097, 8193].map((length) => makeCase({ H: 4, R: 12, rope: 4, lengths: [length] })),
+    makeCase({ H: 2, R: 8, rope: 4, lengths: [33000] }),
+    // Seven pieces, of 64 rows and of 128.
+    makeCase({ H: 4, R: 12, rope: 4, lengths: [385, 448, 769, 896] }),
+    // Pieces of many rows for many query rows.
+    makeCase({ L: 8, H: 4, R: 12, rope: 4, lengths: [4097], dtypes: ["f16", "bf16"] }),
+    makeCase({ L: 16, H: 64, R: 4, rope: 2, lengths: [300], dtypes: ["f16", "bf16"] }),
     makeCase({ H: 8, lengths: [300], capacity: 1500, lse: false }),
     // Widths.
     makeCase({ H: 16, ...DEEPSEEK, lengths: [200] }),
@@ -171,6 +174,17 @@ export const suite: Suite = {
     // Widths that many query rows take at once, and more.
     ...[500, 512, 513].map((R) => makeCase({ L: 8, H: 4, R, rope: 64, lengths: [35] })),
     makeCase({ L: 8, H: 4, R: 16, rope: 66, lengths: [35] }),
+    // Many query rows, whose last ones leave room in a tile, over odd rows of a cache.
+    ...(
+      [
+        [1, 1],
+        [45, 7],
+        [63, 33],
+        [129, 63],
+        [511, 17],
+      ] as const
+    ).map(([R, rope]) => makeCase({ L: 11, H: 3, R, rope, lengths: [37, 19] })),
+    makeCase({ L: 8, H: 4, R: 45, rope: 7, lengths: [70] }),
     // Heads.
     ...[1, 2, 3, 4, 6, 8, 31, 32, 33, 100].map((H) => makeCase({ H, lengths: [40, 130, 3] })),
     // Few tokens and many.
@@ -184,11 +198,6 @@ export const suite: Suite = {
     // Caches filled to the last row.
     makeCase({ H: 8, R: 96, lengths: [70, 70], capacity: 70 }),
     makeCase({ L: 70, H: 2, R: 96, lengths: [70], capacity: 70 }),
-    // Trees.
-    makeCase({ L: 5, H: 4, lengths: [5, 69, 130], tree: TREE }),
-    makeCase({ L: 5, H: 8, lengths: [64, 67], tree: TREE, causal: false }),
-    ...[32, 33, 40, 70].map((L) => makeCase({ L, H: 2, lengths: [L, L + 30, 200], tree: comb(L) })),
-    makeCase({ L: 3, H: 2, lengths: [3, 40], tree: [[], [1], [0, 2]], name: "nothing seen by a token" }),
     // The cache's own dtype.
     ...(["f32", "f16", "bf16"] as const).flatMap((cache) => [
       makeCase({ H: 8, R: 72, rope: 12, lengths: [200], cache }),
@@ -222,6 +231,19 @@ export const suite: Suite = {
         keys.fill(Number.NaN, 63 * 8, 64 * 8);
       },
     }),
+    makeCase({
+      L: 40,
+      H: 2,
+      lengths: [70],
+      tree: comb(40).map((seen) => seen.filter((j) => j % 7 !== 2)),
+      name: "rows NaN that no token sees",
+      edit: ({ latents, keys }) => {
+        for (let row = 32; row < 70; row += 7) {
+          latents.fill(Number.NaN, row * 32, (row + 1) * 32);
+          keys.fill(Number.NaN, row * 8, (row + 1) * 8);
+        }
+      },
+    }),
   ],
   mutants: {
     "scale missing": reference(() => ({ scale: 1 })),
@@ -249,10 +271,28 @@ export const suite: Suite = {
     }),
     "tree mask transposed": reference(({ tree }) => (tree ? { tree: (i, j) => tree(j, i) } : {})),
     "tree mask of 32 tokens": reference(({ tree }) => (tree ? { tree: (i, j) => tree(i, j & 31) } : {})),
+    "bits of the tree mask behind the new tokens show rows": reference(({ tree }) =>
+      tree ? { visible: (length) => length + 1 } : {},
+    ),
+    "tree mask as well as causal": reference(({ tree }) =>
+      tree ? { visible: (length, L, i) => length - L + i + 1 } : {},
+    ),
     "tree mask hides earlier rows": reference(({ tree, sizes: { L } }) =>
       tree ? { skip: (t, _, length) => t < length - L } : {},
     ),
     "softmax without the maximum": reference(() => ({ base: () => 0 })),
+    "maximum of rows that a token does not see": reference((problem) => {
+      const highest = highestOfAll(problem);
+      return { base: (top, row) => Math.max(top, highest[row] || top) };
+    }),
+    "pieces put together without their maxima": inPieces(({ denominator }) => denominator),
+    "pieces put together without their denominators": inPieces(({ maximum }, top) =>
+      maximum === Number.NEGATIVE_INFINITY ? 0 : Math.exp(maximum - top),
+    ),
+    "the mean of pieces": inPieces(({ denominator }) => (denominator > 0 ? 1 : 0)),
+    "a piece of which nothing is visible gives NaN": inPieces(
+      ({ maximum, denominator }, top) => Math.exp(maximum - maximum) * Math.exp(maximum - top) * denominator,
+    ),
     "invisible rows times 0": reference(() => ({ multiplyAll: true })),
     "first row skipped": reference(() => ({ skip: (t, visible) => t === 0 && visible > 1 })),
     "last row skipped": reference(() => ({ skip: (t, visible) => t === visible - 1 && visible > 1 })),

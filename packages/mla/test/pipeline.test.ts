@@ -1,49 +1,15 @@
 // Attention from its ops: against decompressed keys and values, in parts, and beside other sequences.
-import { type Device, decodeNumbers, encodeNumbers, type FloatDtype, type Tensor } from "@mlxts/core";
+import type { Tensor } from "@mlxts/core";
 import { BARS, compare, Random, within } from "@mlxts/core/testing";
 import { DEVICES } from "@mlxts/test-kit/devices";
 import { afterAll, describe, expect, it } from "vitest";
 import { mlaAttention, mlaCacheAppend, mlaDecode, mlaOut, mlaQPrime } from "../src/index.ts";
-import { type DecompressedAttention, decompressedReference } from "../src/reference_attention.ts";
+import { decompressedReference } from "../src/reference_attention.ts";
+import { makeLayer, type Sizes } from "./layers.ts";
 
 const random = new Random(28);
-/** Numbers as a tensor of the dtype holds them. */
-const rounded = (dtype: FloatDtype, size: number, scale = 1) =>
-  decodeNumbers(
-    dtype,
-    encodeNumbers(
-      dtype,
-      random.normals(size).map((v) => v * scale),
-    ),
-  );
 
-type Sizes = DecompressedAttention["sizes"];
-
-function makeLayer(dtype: FloatDtype, lengths: number[], L: number, sizes: Omit<Sizes, "N" | "L" | "capacity">) {
-  const { H, R, rope, nope, v } = sizes;
-  const [N, capacity] = [lengths.length, Math.max(...lengths) + 2];
-  const problem: DecompressedAttention = {
-    qNope: rounded(dtype, N * L * H * nope),
-    qPe: rounded(dtype, N * L * H * rope),
-    latents: rounded(dtype, N * capacity * R),
-    keys: rounded(dtype, N * capacity * rope),
-    weight: rounded(dtype, H * (nope + v) * R, R ** -0.5),
-    lengths,
-    sizes: { N, L, capacity, ...sizes },
-    scale: (nope + rope) ** -0.5,
-  };
-  const tensors = (device: Device) => ({
-    q: device.tensor(dtype, [N, L, H, nope], problem.qNope),
-    qPe: device.tensor(dtype, [N, L, H, rope], problem.qPe),
-    latentCache: device.tensor(dtype, [N, capacity, R], problem.latents),
-    kPeCache: device.tensor(dtype, [N, capacity, rope], problem.keys),
-    kvB: device.tensor(dtype, [H * (nope + v), R], problem.weight),
-    lengths: device.tensor("i32", [N], lengths),
-  });
-  return { problem, tensors };
-}
-
-const WIDTHS: Omit<Sizes, "N" | "L" | "capacity">[] = [
+const WIDTHS: Sizes[] = [
   { H: 2, nope: 128, rope: 64, v: 128, R: 512 },
   { H: 3, nope: 64, rope: 32, v: 64, R: 128 },
   { H: 4, nope: 16, rope: 16, v: 16, R: 64 },

@@ -1,49 +1,13 @@
 // Prefill beside rows that are there already: by chunks, in both forms, and beside other sequences.
-import { type Device, decodeNumbers, encodeNumbers, type FloatDtype, type Tensor } from "@mlxts/core";
-import { BARS, compare, Random, within } from "@mlxts/core/testing";
+import type { FloatDtype, Tensor } from "@mlxts/core";
+import { BARS, compare, within } from "@mlxts/core/testing";
 import { DEVICES } from "@mlxts/test-kit/devices";
 import { afterAll, describe, expect, it } from "vitest";
-import { mlaAttention, mlaDecode, mlaOut, mlaPrefill, mlaQPrime } from "../src/index.ts";
-import { type DecompressedAttention, decompressedReference } from "../src/reference_attention.ts";
+import { mlaAttention, mlaOut, mlaPrefill, mlaQPrime } from "../src/index.ts";
+import { decompressedReference } from "../src/reference_attention.ts";
+import { makeLayer, type Sizes } from "./layers.ts";
 
-const random = new Random(31);
-const rounded = (dtype: FloatDtype, size: number, scale = 1) => {
-  const numbers = random.normals(size).map((v) => v * scale);
-  return decodeNumbers(dtype, encodeNumbers(dtype, numbers));
-};
-
-type Sizes = Pick<DecompressedAttention["sizes"], "H" | "R" | "rope" | "nope" | "v">;
 const SMALL: Sizes = { H: 2, nope: 16, rope: 8, v: 12, R: 32 };
-
-/** Caches with the rows of all sequences, and NaN behind them; q of their last L tokens. */
-function makeLayer(dtype: FloatDtype, lengths: readonly number[], L: number, sizes: Sizes) {
-  const { H, R, rope, nope, v } = sizes;
-  const [N, capacity] = [lengths.length, Math.max(...lengths, L) + 2];
-  const rows = (columns: number) => {
-    const data = new Float64Array(N * capacity * columns).fill(Number.NaN);
-    for (const [n, length] of lengths.entries()) data.set(rounded(dtype, length * columns), n * capacity * columns);
-    return data;
-  };
-  const problem: DecompressedAttention = {
-    qNope: rounded(dtype, N * L * H * nope),
-    qPe: rounded(dtype, N * L * H * rope),
-    latents: rows(R),
-    keys: rows(rope),
-    weight: rounded(dtype, H * (nope + v) * R, R ** -0.5),
-    lengths,
-    sizes: { N, L, capacity, ...sizes },
-    scale: (nope + rope) ** -0.5,
-  };
-  const tensors = (device: Device) => ({
-    q: device.tensor(dtype, [N, L, H, nope], problem.qNope),
-    qPe: device.tensor(dtype, [N, L, H, rope], problem.qPe),
-    latentCache: device.tensor(dtype, [N, capacity, R], problem.latents),
-    kPeCache: device.tensor(dtype, [N, capacity, rope], problem.keys),
-    kvB: device.tensor(dtype, [H * (nope + v), R], problem.weight),
-    lengths: device.tensor("i32", [N], lengths),
-  });
-  return { problem, tensors, options: { nope, softmaxScale: problem.scale } };
-}
 
 describe.each(DEVICES)("prefill on %s", (name, open) => {
   const device = open();
@@ -140,16 +104,6 @@ describe.each(DEVICES)("prefill on %s", (name, open) => {
     }
   });
 
-  it("folded where a tree says what tokens see", async () => {
-    const L = 40;
-    const { tensors, options } = makeLayer("f32", [L + 7], L, SMALL);
-    const treeMask = device.tensor("u32", [L, 2], new Uint32Array(2 * L).fill(0x55555555));
-    const encoder = device.encoder();
-    const { out } = mlaDecode(encoder, { ...tensors(device), treeMask }, options);
-    await encoder.commit();
-    expect(await run({ ...tensors(device), treeMask }, options)).toEqual(await out.readNumbers());
-  });
-
   it("values that earlier tokens do not see may be anything", async () => {
     for (const dtype of DTYPES)
       for (const [length, L] of [
@@ -171,7 +125,7 @@ describe.each(DEVICES)("prefill on %s", (name, open) => {
   // The naive form in f64 takes all rows for each token: few tokens, few heads.
   const long = simulated ? [257, 4097, 33000] : [255, 257, 1000, 4095, 4096, 4097, 8193, 33000];
   it.each(long)("folded, in pieces and materialized agree over %d rows", async (length) => {
-    for (const dtype of ["f32", "bf16"] as const)
+    for (const dtype of DTYPES)
       for (const L of [1, 9]) {
         const { problem, tensors, options } = makeLayer(dtype, [length], L, { H: 2, nope: 8, rope: 4, v: 8, R: 16 });
         const expected = decompressedReference(problem);
