@@ -1,8 +1,9 @@
-import type { Case, Reference64, Suite } from "@mlxts/core/testing";
+import type { Case, Suite } from "@mlxts/core/testing";
 import { mlaPrefill } from "../src/index.ts";
-import { layerReference, layerSuite, makeCase, type Shape } from "./mla_decode.suite.ts";
+import { layerCases, layerReference, layerSuite, makeCase, type Shape, scoreCases } from "./mla_decode.suite.ts";
+import { comb } from "./trees.ts";
 
-const WIDTHS = { nope: 16, rope: 8, v: 16, R: 64 };
+const WIDTHS = { nope: 16, rope: 16, v: 16, R: 64 };
 const materialized = (shape: Shape, options: Case["options"] = {}) =>
   makeCase(shape, { form: "materialized", ...options });
 /** Room for 64 rows of `heads` heads. */
@@ -13,6 +14,29 @@ export const suite: Suite = {
   op: mlaPrefill,
   ...layerSuite,
   cases: [
+    // Quantized weights, and those that MLX stores.
+    ...([4, 8] as const).flatMap((bits) => [
+      materialized({ L: 9, H: 3, nope: 64, rope: 32, v: 48, R: 128, weights: { bits, groupSize: 64 } }),
+      materialized({ L: 70, H: 2, ...WIDTHS, weights: { bits, groupSize: 32, scales: "f32" } }),
+      materialized({ L: 9, H: 2, ...WIDTHS, weights: { bits, groupSize: 32, scales: "bf16" } }),
+      materialized({
+        ...{ L: 9, H: 3, nope: 96, rope: 32, v: 48, R: 128 },
+        parts: { embedQ: { bits, groupSize: 32 }, unembedOut: { bits, groupSize: 128 } },
+      }),
+      inBlocks({
+        ...{ L: 140, H: 2, ...WIDTHS, nope: 32 },
+        parts: { embedQ: { bits, groupSize: 32, scales: "f16" }, unembedOut: { bits, groupSize: 64 } },
+      }),
+    ]),
+    materialized({ L: 9, H: 3, nope: 10, rope: 6, v: 14, R: 40, parts: { embedQ: "act", unembedOut: "act" } }),
+    inBlocks({ N: 2, L: 70, H: 3, ...WIDTHS, parts: { embedQ: "act", unembedOut: "act" } }),
+    // Trees, extreme scores.
+    ...layerCases(makeCase),
+    makeCase({ L: 33, H: 2, ...WIDTHS, tree: comb(33) }, { form: "folded" }),
+    ...[3, 20, 70].flatMap((L) => scoreCases(L, materialized)),
+    // Heads.
+    ...[1, 16, 128].map((H) => materialized({ L: 3, H, ...WIDTHS })),
+    inBlocks({ L: 70, H: 128, nope: 6, rope: 4, v: 5, R: 12 }, 48),
     // Widths.
     materialized({ L: 3, H: 16, nope: 128, rope: 64, v: 128, R: 512, more: 64 }),
     materialized({ L: 6, H: 8, nope: 64, rope: 32, v: 64, R: 128, more: 32 }),
@@ -44,32 +68,10 @@ export const suite: Suite = {
       materialized({ L: 70, H: 2, ...WIDTHS, cache: dtype, weights: "f16" }),
     ]),
     { ...materialized({ L: 9, H: 2, ...WIDTHS }, { outDtype: "f32" }), dtypes: ["f16", "bf16"] },
-    // Quantized weights, and those that MLX stores.
-    ...([4, 8] as const).flatMap((bits) => [
-      materialized({ L: 9, H: 3, nope: 64, rope: 32, v: 48, R: 128, weights: { bits, groupSize: 64 } }),
-      materialized({ L: 70, H: 2, ...WIDTHS, weights: { bits, groupSize: 32, scales: "f32" } }),
-      materialized({ L: 9, H: 2, ...WIDTHS, weights: { bits, groupSize: 32, scales: "bf16" } }),
-      materialized({
-        ...{ L: 9, H: 3, nope: 96, rope: 32, v: 48, R: 128 },
-        parts: { embedQ: { bits, groupSize: 32 }, unembedOut: { bits, groupSize: 128 } },
-      }),
-      inBlocks({
-        ...{ L: 140, H: 2, ...WIDTHS, nope: 32 },
-        parts: { embedQ: { bits, groupSize: 32, scales: "f16" }, unembedOut: { bits, groupSize: 64 } },
-      }),
-    ]),
-    materialized({ L: 9, H: 3, nope: 10, rope: 6, v: 14, R: 40, parts: { embedQ: "act", unembedOut: "act" } }),
-    inBlocks({ N: 2, L: 70, H: 3, ...WIDTHS, parts: { embedQ: "act", unembedOut: "act" } }),
     { ...materialized({ L: 9, H: 2, ...WIDTHS }, { outDtype: "f16" }), dtypes: ["bf16"] },
   ],
   mutants: {
     ...layerSuite.mutants,
-    "strict mask": layerReference(() => ({ visible: (length, L, i, causal) => (causal ? length - L + i : length) })),
-    "mask one row late": layerReference(() => ({
-      visible: (length, L, i, causal) => (causal ? Math.min(length, length - L + i + 2) : length),
-    })),
-    "first row skipped": layerReference(() => ({ skip: (t, visible) => t === 0 && visible > 1 })),
-    "last row skipped": layerReference(() => ({ skip: (t, visible) => t === visible - 1 && visible > 1 })),
     "last partial block skipped": layerReference(() => ({
       skip: (t, visible) => visible > 64 && t >= visible - (visible % 64),
     })),
@@ -77,22 +79,5 @@ export const suite: Suite = {
     "only the last block": layerReference(() => ({
       skip: (t, visible) => t < Math.floor((visible - 1) / 64) * 64,
     })),
-    "head h reads the rows of h + 1": layerReference(({ weight, sizes: { H, R, nope, v } }) => {
-      const size = (nope + v) * R;
-      return { weight: weight.map((_, i) => weight[(i + size) % (H * size)] as number) };
-    }),
-    "rows of a head as many as q has columns": layerReference(({ weight, sizes: { R, nope, rope, v } }) => ({
-      weight: weight.map((_, i) => {
-        const [head, at] = [Math.floor(i / R / (nope + v)), i % ((nope + v) * R)];
-        return weight[head * (nope + rope) * R + at] ?? 0;
-      }),
-    })),
-    "output left unwritten": (...args) => {
-      const given = layerSuite.reference(...args);
-      return {
-        ...given,
-        out: { ...(given.out as Reference64), data: (given.out as Reference64).data.fill(Number.NaN) },
-      };
-    },
   },
 };
