@@ -81,7 +81,10 @@ const WRONG: Record<string, (problem: DecompressedAttention) => Partial<Decompre
   "a mask for all rows of the cache": ({ tree, sizes: { L } }) => ({
     skip: (t, _, length) => t < length - L && !tree?.(0, t % L),
   }),
-  "bits behind the last token": () => ({ visible: (length) => length + 1 }),
+  "bits behind the last token": ({ tree, sizes: { L } }) => ({
+    tree: (i, j) => j >= L || tree?.(i, j) === true,
+    visible: (length) => length + 1,
+  }),
 };
 
 describe("trees tell right implementations from wrong ones", () => {
