@@ -11,13 +11,18 @@ struct GatherFaults {
   uint32_t rhsIndices, lhsIndices, offsets, order;
 };
 
-// Whether all numbers are below `end`; the first one that is not is reported. A negative one counts as a large one.
-MLXTS_FUNC bool indices_right(Indices indices, Count count, Count end, FaultSearch search, uint32_t code) {
+// ELSEWHERE of gathered_rows.ts: what a tensor of starts has for a matrix that the weight does not hold.
+MLXTS_CONSTANT uint32_t kElsewhere = 0xffffffff;
+
+// Whether all numbers are below `end`, or the one that is allowed besides; the first that is not is reported. A negative
+// one counts as a large one.
+MLXTS_FUNC bool indices_right(Indices indices, Count count, Count end, FaultSearch search, uint32_t code,
+                              uint32_t allowed = 0) {
   Count wrong = ~Count(0);
   uint32_t found = 0;
   for (Count i = search.begin(); i < count && wrong == ~Count(0); i += search.step()) {
     const uint32_t index = uint32_t(indices.read(i));
-    if (index >= end) wrong = i, found = index;
+    if (index >= end && index != allowed) wrong = i, found = index;
   }
   return search.none(wrong, code, found, uint32_t(wrong));
 }

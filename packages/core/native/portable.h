@@ -5,6 +5,7 @@
 
 #define MLXTS_FUNC METAL_FUNC
 #define MLXTS_PARAMS constant  // what a kernel's params are: MLXTS_PARAMS P& p
+#define MLXTS_CONSTANT constant constexpr
 
 namespace mlxts {
 
@@ -45,6 +46,7 @@ struct FaultSearch {
 
 #define MLXTS_FUNC inline __attribute__((always_inline))
 #define MLXTS_PARAMS const
+#define MLXTS_CONSTANT constexpr
 
 namespace mlxts {
 

@@ -12,6 +12,9 @@ const AXES = 3;
 const MOST_ORDERED = 65536;
 const MOST = 0x7fffffff;
 
+/** What `starts`, which says where in a weight each matrix begins, has for a matrix that the weight does not hold. */
+export const ELSEWHERE = 0xffffffff;
+
 /** Params of kernels of gathered products. */
 export const GATHERED_PARAMS = {
   pairs: "u32",

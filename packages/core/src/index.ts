@@ -52,6 +52,7 @@ export {
 } from "./errors.ts";
 export { readPlainFile } from "./files.ts";
 export {
+  ELSEWHERE,
   GATHERED_FAULTS,
   GATHERED_PARAMS,
   type Gathered,

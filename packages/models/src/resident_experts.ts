@@ -1,7 +1,8 @@
 // Experts of a checkpoint that is larger than memory: a bounded number of each layer stays in memory, the others are read
 // from the mapped file when a token needs them.
-import { type CommandEncoder, type Device, type Tensor, wrongKind, wrongValue } from "@mlxts/core";
+import { type CommandEncoder, type Device, DTYPES, type Tensor, wrongKind, wrongValue } from "@mlxts/core";
 import { moeKeep, moePages } from "@mlxts/moe";
+import type { StackPart } from "./stack_parts.ts";
 import type { MatrixStack } from "./weights.ts";
 
 /** A tensor of the experts' matrices, as `moePages` takes it. */
@@ -11,15 +12,20 @@ interface Pages {
   elements: number | undefined;
 }
 
-const pagesOf = ({ rows, cols, dense, starts, quantized }: MatrixStack): Pages[] =>
-  quantized
-    ? [quantized.weight, quantized.scales, quantized.biases]
-        .filter((stack) => stack !== undefined)
-        .map((stack) => ({ stack, starts: undefined, elements: undefined }))
-    : [{ stack: dense as Tensor, starts, elements: starts && rows * cols }];
+const tensorsOf = ({ dense, quantized }: MatrixStack): Tensor[] =>
+  [dense, quantized?.weight, quantized?.scales, quantized?.biases].filter((tensor) => tensor !== undefined);
 
-const bytesOf = ({ stack, elements }: Pages, experts: number): number =>
-  elements === undefined ? stack.byteLength / experts : (stack.byteLength / stack.size) * elements;
+const pagesOf = (stack: MatrixStack): Pages[] => [
+  ...tensorsOf(stack).map((tensor) => ({ stack: tensor, starts: undefined, elements: undefined })),
+  ...(stack.parts ?? []).map(({ weight, starts }) => ({ stack: weight, starts, elements: stack.rows * stack.cols })),
+];
+
+/** Bytes of one of so many matrices. */
+function bytesOf(stack: MatrixStack, experts: number): number {
+  const { rows, cols, parts } = stack;
+  if (parts) return rows * cols * DTYPES[(parts[0] as StackPart).weight.dtype].bytesPerElement;
+  return tensorsOf(stack).reduce((sum, { byteLength }) => sum + byteLength / experts, 0);
+}
 
 /** The experts of one layer. All stay in memory, as far as the system lets them, until there is a limit. */
 export class ResidentExperts {
@@ -35,7 +41,7 @@ export class ResidentExperts {
     this.experts = experts;
     this.perToken = perToken;
     this.pages = stacks.flatMap(pagesOf);
-    this.bytes = this.pages.reduce((sum, pages) => sum + bytesOf(pages, experts), 0);
+    this.bytes = stacks.reduce((sum, stack) => sum + bytesOf(stack, experts), 0);
   }
 
   /** From now on at most `keep` experts stay in memory. Returns the tensor that counts their use. */

@@ -1,4 +1,4 @@
-import { type Checkpoint, type CommandEncoder, type Dtype, isFloat, MlxtsError, Tensor } from "@mlxts/core";
+import { type Checkpoint, type CommandEncoder, type Dtype, isFloat, MlxtsError, type Tensor } from "@mlxts/core";
 import { embedding, gatherMatmul, matmul } from "@mlxts/nn";
 import {
   gatherQuantizedMatmul,
@@ -8,6 +8,7 @@ import {
   quantizedMatmul,
   readQuantized,
 } from "@mlxts/quant4";
+import { type StackPart, stackParts } from "./stack_parts.ts";
 
 /** A weight matrix [rows, cols] as its checkpoint has it, dense or quantized. */
 export interface Matrix {
@@ -22,15 +23,12 @@ export interface Matrix {
 export interface MatrixStack {
   rows: number;
   cols: number;
-  /** [experts, rows, cols], or with `starts` one-dimensional: all that lies between the first and the last matrix. */
+  /** [experts, rows, cols] */
   dense?: Tensor;
-  /** u32 [experts]: the element of `dense` that each matrix begins at, where they do not lie one after the other. */
-  starts?: Tensor;
+  /** Dense matrices that do not lie one after the other: each is in one of the parts. */
+  parts?: readonly StackPart[];
   quantized?: Quantized;
 }
-
-/** The most elements that one axis of a tensor has. */
-const MAX_AXIS = 0x7fffffff;
 
 /** The tensors of a checkpoint whose names begin with `prefix`, checked against the shapes that a config asks for. */
 export class Weights {
@@ -162,29 +160,28 @@ export class Weights {
   }
 
   /**
-   * A stack of matrices that are views of larger tensors, or tensors of their own: used where they lie in one file, else
-   * copied together. `nameOf` an expert names its tensor.
+   * A stack of matrices that are views of larger tensors, or tensors of their own, used where they lie. Those that were
+   * copied, because their file does not align them, are brought together. `nameOf` an expert names its tensor.
    */
   async scatteredStack(matrices: readonly Tensor[], nameOf: (expert: number) => string): Promise<MatrixStack> {
-    const [{ buffer, dtype, shape, byteLength, size, device }] = matrices as [Tensor];
+    const [{ dtype, shape, device }] = matrices as [Tensor];
     const [rows, cols] = shape as [number, number];
     const other = matrices.findIndex((matrix) => matrix.dtype !== dtype);
     if (other > 0) this.refuse(nameOf(other), `has dtype ${matrices[other]?.dtype}, that of expert 0 is ${dtype}`);
-    const begin = Math.min(...matrices.map(({ byteOffset }) => byteOffset));
-    const end = Math.max(...matrices.map(({ byteOffset }) => byteOffset + byteLength));
-    const unit = byteLength / size;
-    const span = (end - begin) / unit;
-    if (matrices.every((matrix) => matrix.buffer === buffer) && span <= MAX_AXIS) {
-      const dense = new Tensor(buffer, dtype, [span], { byteOffset: begin });
-      const starts = Uint32Array.from(matrices, ({ byteOffset }) => (byteOffset - begin) / unit);
-      return { rows, cols, dense, starts: this.own(device.tensor("u32", [matrices.length], starts)) };
+    const placed = [...matrices];
+    const copied = [...matrices.keys()].filter((e) => !matrices[e]?.buffer.readOnly);
+    if (copied.length > 0) {
+      const together = this.own(device.tensor(dtype, [copied.length, rows, cols]));
+      for (const [i, e] of copied.entries()) {
+        this.signal?.throwIfAborted();
+        const own = together.slice(i, i + 1).reshape([rows, cols]);
+        own.write(await (matrices[e] as Tensor).read());
+        placed[e] = own;
+      }
     }
-    const dense = this.own(device.tensor(dtype, [matrices.length, rows, cols]));
-    for (const [expert, matrix] of matrices.entries()) {
-      this.signal?.throwIfAborted();
-      dense.slice(expert, expert + 1).write(await matrix.read());
-    }
-    return { rows, cols, dense };
+    const parts = stackParts(placed);
+    for (const { starts } of parts) this.own(starts);
+    return { rows, cols, parts };
   }
 }
 
@@ -214,11 +211,15 @@ export interface Chosen {
 export function gatherLinear(
   encoder: CommandEncoder,
   x: Tensor,
-  { rows, dense, starts, quantized }: MatrixStack,
+  { rows, dense, parts, quantized }: MatrixStack,
   chosen: Chosen,
 ): Tensor {
   if (quantized) return gatherQuantizedMatmul(encoder, { x, q: quantized, ...chosen });
-  return gatherMatmul(encoder, { x, weight: dense as Tensor, starts, ...chosen }, starts ? { rows } : {});
+  if (dense) return gatherMatmul(encoder, { x, weight: dense, ...chosen });
+  let out: Tensor | undefined;
+  for (const part of parts as readonly StackPart[])
+    out = gatherMatmul(encoder, { x, ...part, ...chosen, out }, { rows });
+  return out as Tensor;
 }
 
 /** The rows `ids` of an embedding matrix. */

@@ -1,5 +1,5 @@
 // Experts in every layout of checkpoints, layers without experts, and checkpoints that contradict their config.
-import { cpSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, readdirSync, readFileSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Device, type HostTensor, readSafetensors, writeSafetensors } from "@mlxts/core";
 import { compare } from "@mlxts/core/testing";
@@ -7,7 +7,7 @@ import { fixture, goldens } from "@mlxts/test-kit/goldens";
 import fc from "fast-check";
 import { afterAll, describe, expect, it } from "vitest";
 import { loadModel, quantizeCheckpoint, qwen3NextConfig } from "../src/index.ts";
-import { bits, liveBuffers, prompts as ofQwen3_5, temporary, tiny } from "./fixtures.ts";
+import { bits, liveBuffers, misalign, prompts as ofQwen3_5, sharded, temporary, tiny } from "./fixtures.ts";
 import { lastLogits, recordedPrompts } from "./parity_suite.ts";
 
 const device = Device.open("cpu");
@@ -97,18 +97,43 @@ describe("one model in several layouts gives the same bits", async () => {
     expect(device.counters.copiedTensors).toBe(before);
   });
 
-  it("experts of a layer in two files", async () => {
-    const folder = perExpert();
-    const { tensors } = readSafetensors(join(folder, "model.safetensors"));
-    rmSync(join(folder, "model.safetensors"));
-    const weightMap: Record<string, string> = {};
-    for (const [i, file] of ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"].entries()) {
-      const own = [...tensors].filter(([name]) => Number(/experts\.[23]\./.test(name)) === i);
-      for (const [name] of own) weightMap[name] = file;
-      writeSafetensors(join(folder, file), own);
-    }
-    writeFileSync(join(folder, "model.safetensors.index.json"), JSON.stringify({ weight_map: weightMap }));
+  // All experts of a layer in other files than its neighbors'; gate, up and down in turn; everything in no order.
+  it.each<[name: string, files: number, fileOf: (name: string, place: number) => number]>([
+    ["two files", 2, (name) => Number(/experts\.[23]\./.test(name))],
+    ["two files whose tensors are in turn", 2, (_, place) => place % 2],
+    [
+      "three files, a projection in each",
+      3,
+      (name) => ["gate", "up", "down"].findIndex((at) => name.includes(`.${at}_`)),
+    ],
+    ["seven files", 7, (_, place) => (place * 5 + 3) % 7],
+  ])("experts of a layer in %s: nothing is copied", async (_, files, fileOf) => {
+    const folder = sharded(perExpert(), files, fileOf);
+    const before = device.counters.copiedTensors;
     expect(bits(await logitsOf(folder))).toBe(bits(stacked));
+    expect(device.counters.copiedTensors).toBe(before);
+  });
+
+  it("several files take no more memory than one", async () => {
+    const bytesOf = async (folder: string) => {
+      using own = Device.open("cpu");
+      using _ = await loadModel(own, folder);
+      const files = readdirSync(folder).filter((name) => name.endsWith(".safetensors"));
+      const mapped = files.reduce((sum, name) => sum + statSync(join(folder, name)).size, 0);
+      return own.counters.liveBytes - mapped;
+    };
+    const one = await bytesOf(perExpert());
+    // Starts of two more parts for each of the three projections of two layers, in memory of whole pages at most.
+    expect(await bytesOf(sharded(perExpert(), 3, (_, place) => place % 3))).toBeLessThanOrEqual(one + 2 * 3 * 2 * 4096);
+  });
+
+  it("files that do not align their tensors, beside one that does", async () => {
+    const folder = sharded(perExpert(), 3, (_, place) => place % 3);
+    for (const name of ["model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors"])
+      misalign(join(folder, name));
+    const before = device.counters.copiedTensors;
+    expect(bits(await logitsOf(folder))).toBe(bits(stacked));
+    expect(device.counters.copiedTensors).toBeGreaterThan(before);
   });
 
   it("mlx-lm's stacks", async () => {
@@ -129,6 +154,12 @@ describe("one model in several layouts gives the same bits", async () => {
   it("and leaves no buffers behind", async () => {
     using other = Device.open("cpu");
     (await loadModel(other, perExpert())).dispose();
+    (
+      await loadModel(
+        other,
+        sharded(perExpert(), 3, (_, place) => place % 3),
+      )
+    ).dispose();
     expect(await liveBuffers(other)).toBe(0);
   });
 });
@@ -262,6 +293,30 @@ describe("loadModel refuses", () => {
       change((tensors) => tensors.delete("model.language_model.layers.1.mlp.shared_expert_gate.weight")),
       new RegExp(`${at}\\.shared_expert_gate\\.weight is missing`),
     );
+  });
+
+  it("shards whose experts contradict each other, are cut off, or lie in another file than the index says", async () => {
+    const name = "model.language_model.layers.1.mlp.experts.2.up_proj.weight";
+    const files = (change: (tensors: Tensors) => void) =>
+      sharded(changed(perExpert(), change), 2, (name) => Number(/experts\.[23]\./.test(name)));
+    await refused(
+      files((tensors) => tensors.set(name, { ...take(tensors, name), dtype: "f16" })),
+      new RegExp(`${at}\\.experts\\.2\\.up_proj\\.weight has dtype f16, that of expert 0 is bf16`),
+    );
+    const short = files(() => {});
+    const second = join(short, "model-00002-of-00002.safetensors");
+    truncateSync(second, statSync(second).size - 1);
+    await refused(short, /model-00002-of-00002.*data_offsets .* reach past the file's \d+ data bytes/);
+    const elsewhere = files(() => {});
+    const indexPath = join(elsewhere, "model.safetensors.index.json");
+    const index = JSON.parse(readFileSync(indexPath, "utf8")) as { weight_map: Record<string, string> };
+    index.weight_map[name] = "model-00001-of-00002.safetensors";
+    writeFileSync(indexPath, JSON.stringify(index));
+    await refused(elsewhere, new RegExp(`${at}\\.experts\\.2.*is not in .*00001-of-00002.*where the index says it is`));
+    delete index.weight_map[name];
+    writeFileSync(indexPath, JSON.stringify(index));
+    await refused(elsewhere, new RegExp(`${at}\\.experts\\.2\\.up_proj\\.weight is missing`));
+    expect(await liveBuffers(device)).toBe(0);
   });
 
   it("quantized stacks with an expert too few, without scales, or of other settings than the config's", async () => {

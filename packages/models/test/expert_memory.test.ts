@@ -8,7 +8,7 @@ import { moePages } from "@mlxts/moe";
 import { unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { afterAll, describe, expect, it } from "vitest";
 import { Decoder, loadModel, prefill, quantizeCheckpoint } from "../src/index.ts";
-import { temporary, tiny } from "./fixtures.ts";
+import { sharded, temporary, tiny } from "./fixtures.ts";
 
 const original = unpackedCheckpoint("tiny-qwen3-next");
 const [LAYERS, EXPERTS, PER_TOKEN] = [4, 8, 2];
@@ -34,6 +34,9 @@ async function results(folder: string, expertMemory?: number): Promise<{ logits:
   return { logits, ids };
 }
 
+/** Each expert's matrices in all three files, and each projection's. */
+const inThreeFiles = () => sharded(original, 3, (_, place) => place % 3);
+
 describe.skipIf(gpu)("a limit of the experts' memory", () => {
   it.each([
     ["what one token needs", LEAST],
@@ -55,6 +58,14 @@ describe.skipIf(gpu)("a limit of the experts' memory", () => {
       expect(least).toBeGreaterThan(0);
       expect(await results(folder, least)).toEqual(await results(folder));
     }
+  });
+
+  it.each([
+    ["what one token needs", LEAST],
+    ["three experts of each layer", (LEAST * 3) / 2 + 1],
+    ["all experts", LAYERS * EXPERTS * EXPERT_BYTES],
+  ])("changes no bit of experts in several files: %s", async (_, bytes) => {
+    expect(await results(inThreeFiles(), bytes)).toEqual(await results(original));
   });
 
   it.each([
@@ -83,9 +94,12 @@ it.runIf(gpu)("a limit of the experts' memory is refused on a GPU", async () => 
 
 const evicts = !gpu && process.platform === "linux" && statfsSync(tmpdir()).type !== TMPFS;
 
-describe.skipIf(!evicts)("of a file that nobody else uses", () => {
+describe.skipIf(!evicts).each([
+  ["of a file that nobody else uses", original],
+  ["of three files", inThreeFiles()],
+])("%s", (_, from) => {
   const folder = join(temporary(), "copy");
-  cpSync(original, folder, { recursive: true });
+  cpSync(from, folder, { recursive: true });
   for (const name of readdirSync(folder)) {
     const file = openSync(join(folder, name), "r+");
     fsyncSync(file);
@@ -111,20 +125,20 @@ describe.skipIf(!evicts)("of a file that nobody else uses", () => {
   }
 
   /**
-   * Reads the whole file into memory page by page. Files that are copied or read ahead lie there in larger pieces, of which
+   * Reads all files into memory page by page. Files that are copied or read ahead lie there in larger pieces, of which
    * Linux evicts no part.
    */
   async function fetchPages(): Promise<void> {
     using checkpoint = openCheckpoint(device, folder);
-    const { buffer } = checkpoint.tensor(checkpoint.names[0] as string);
-    const stack = new Tensor(buffer, "u8", [1, buffer.byteLength]);
+    const buffers = new Set(checkpoint.names.map((name) => checkpoint.tensor(name).buffer));
+    const stacks = [...buffers].map((buffer) => new Tensor(buffer, "u8", [1, buffer.byteLength]));
     const advise = async (advice: "fetch" | "evict") => {
       const encoder = device.encoder();
-      moePages(encoder, { stack, chosen: device.tensor("u32", [1], [1]) }, { advice });
+      for (const stack of stacks) moePages(encoder, { stack, chosen: device.tensor("u32", [1], [1]) }, { advice });
       await encoder.commit();
     };
     for (let tries = 0; tries < 50 && (await share()) > 0.01; tries++) {
-      await stack.read();
+      for (const stack of stacks) await stack.read();
       await advise("evict");
     }
     expect(await share()).toBeLessThan(0.01);

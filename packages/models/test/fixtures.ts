@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { Device } from "@mlxts/core";
+import { Device, readSafetensors, writeSafetensors } from "@mlxts/core";
 import { compare } from "@mlxts/core/testing";
 import { fixture, type Goldens, goldens } from "@mlxts/test-kit/goldens";
 import { afterAll, expect } from "vitest";
@@ -97,4 +97,31 @@ export function withConfig(change: (config: Record<string, unknown>) => void, fr
   change(config);
   writeFileSync(join(folder, "config.json"), JSON.stringify(config));
   return folder;
+}
+
+/** A tensor that is in no index, at the end of files: the system keeps the last pages of a file together in memory. */
+const BEHIND = { dtype: "u8", shape: [1 << 17], data: new Uint8Array(1 << 17) } as const;
+
+/** A copy of a checkpoint of one file as several files with an index; `fileOf` says which file a tensor goes to. */
+export function sharded(from: string, files: number, fileOf: (name: string, place: number) => number): string {
+  const folder = temporary();
+  cpSync(from, folder, { recursive: true, filter: (path) => !path.endsWith(".safetensors") });
+  const tensors = [...readSafetensors(join(from, "model.safetensors")).tensors];
+  const weightMap: Record<string, string> = {};
+  for (let file = 0; file < files; file++) {
+    const own = tensors.filter(([name], place) => Math.max(fileOf(name, place), 0) === file);
+    const path = `model-0000${file + 1}-of-0000${files}.safetensors`;
+    for (const [name] of own) weightMap[name] = path;
+    writeSafetensors(join(folder, path), [...own, ["behind.the.others", BEHIND]]);
+  }
+  writeFileSync(join(folder, "model.safetensors.index.json"), JSON.stringify({ weight_map: weightMap }));
+  return folder;
+}
+
+/** Makes a safetensors file's header a byte longer: what it aligned it aligns no more. */
+export function misalign(path: string): void {
+  const bytes = readFileSync(path);
+  const header = Number(bytes.readBigUInt64LE(0));
+  bytes.writeBigUInt64LE(BigInt(header + 1), 0);
+  writeFileSync(path, Buffer.concat([bytes.subarray(0, 8 + header), Buffer.from(" "), bytes.subarray(8 + header)]));
 }

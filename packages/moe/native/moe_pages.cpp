@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cpu_kernel.h"
+#include "gathered_rows.h"
 #include "moe_pages.params.h"
 
 using namespace mlxts;
@@ -65,6 +65,10 @@ int32_t moe_pages(const Launch& l) {
     uint64_t offset = e * p.expertBytes;
     if (starts) {
       const uint32_t start = uint32_t(starts.read(e));
+      if (start == kElsewhere) {
+        if (resident) resident[e] = 0;
+        continue;
+      }
       offset = uint64_t(start) * p.unit;
       if (start > p.elements || p.elements - start < p.expertBytes / p.unit)
         return l.fail(MOE_PAGES_FAULT_START, start, uint32_t(e));

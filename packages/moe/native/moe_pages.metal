@@ -1,12 +1,12 @@
+#include "gathered_rows.h"
 #include "moe_pages.params.h"
-#include "portable.h"
 
 using namespace metal;
 using namespace mlxts;
 
-// Whether an expert that starts there lies within the stack.
+// Whether an expert that starts there lies within the stack, or elsewhere.
 METAL_FUNC bool fits(uint start, constant MoePagesParams& p) {
-  return start <= p.elements && p.elements - start >= p.expertBytes / p.unit;
+  return start == kElsewhere || (start <= p.elements && p.elements - start >= p.expertBytes / p.unit);
 }
 
 // Reports the first start that leaves no room: one before that of expert `last`, or `wrong`, which was read there.
@@ -26,9 +26,11 @@ kernel void moe_pages_u32(device const Index* starts_buffer [[buffer(MOE_PAGES_S
                           device MlxtsFault* fault [[buffer(MOE_PAGES_FAULT)]], uint e [[thread_position_in_grid]]) {
   if (e >= p.experts) return;
   const Indices starts = {starts_buffer, bool(p.present & MOE_PAGES_HAS_STARTS)};
+  bool held = true;
   if (starts) {
     const uint start = uint(starts.read(e));
     if (!fits(start, p)) return report_first(starts, start, e, p, fault);
+    held = start != kElsewhere;
   }
-  if (p.present & MOE_PAGES_HAS_RESIDENT) resident[e] = chosen[e] ? p.expertBytes : 0;
+  if (p.present & MOE_PAGES_HAS_RESIDENT) resident[e] = held && chosen[e] ? p.expertBytes : 0;
 }

@@ -30,7 +30,8 @@ export const moePagesKernel = defineKernel({
  * change, whatever memory it is; what is not in memory when a kernel reads it is read from the file then.
  *
  * - `stack` [E, ..] of any dtype: the matrices of all experts. With `starts` [E] u32 and `elements` it is any tensor, and
- *   expert e has the `elements` elements from `starts[e]` on: a tensor of its own for each expert in a mapped file.
+ *   expert e has the `elements` elements from `starts[e]` on: a tensor of its own for each expert in a mapped file. Where
+ *   `starts[e]` is `ELSEWHERE`, the stack does not hold expert e: nothing is done, and 0 bytes are resident.
  * - `chosen` [E] u32: not 0 for the experts that are meant, as `moeKeep` gives them.
  * - `advice`: `fetch` starts to read their pages and waits for none (`MADV_WILLNEED`). `evict` gives back the memory of
  *   those pages that no other expert shares (`MADV_PAGEOUT`, Linux); the system does so with files that the process's user
@@ -47,7 +48,12 @@ export const moePages: MoePages = defineOp({
   summary: "fetches or evicts the pages of chosen experts",
   inputs: {
     stack: { dtype: ALL_DTYPES, shape: "...", doc: "the matrices of all experts: [E, ..], or with `starts` any shape" },
-    starts: { dtype: ["u32"], shape: "E", optional: true, doc: "the first element of each expert" },
+    starts: {
+      dtype: ["u32"],
+      shape: "E",
+      optional: true,
+      doc: "the first element of each expert; `ELSEWHERE` where another stack has it",
+    },
     chosen: { dtype: ["u32"], shape: "E", doc: "not 0 for the experts that are meant" },
   },
   outputs: {

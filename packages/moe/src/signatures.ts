@@ -96,7 +96,7 @@ export interface MoePagesInputs {
    * i8.
    */
   stack: Tensor;
-  /** The first element of each expert. [E], u32. */
+  /** The first element of each expert; `ELSEWHERE` where another stack has it. [E], u32. */
   starts?: Tensor | undefined;
   /** Not 0 for the experts that are meant. [E], u32. */
   chosen: Tensor;

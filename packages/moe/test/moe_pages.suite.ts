@@ -1,4 +1,5 @@
 // What the system does with the advice: moe_pages.test.ts. Here all bytes are in memory, as on a GPU.
+import { ELSEWHERE } from "@mlxts/core";
 import { type Case, Random, type Reference64, type ReferenceFunction, type Suite } from "@mlxts/core/testing";
 import { moePages } from "../src/index.ts";
 import { pagesReference } from "../src/reference.ts";
@@ -53,7 +54,8 @@ const resident =
     const { shape, data } = chosen as Reference64;
     const { data: all, shape: dims } = stack as Reference64;
     const unit = starts ? 2 : (BYTES[dtypeOf.get(dims.join()) as string] as number);
-    return { resident: { shape, data: f(data, (elements ?? all.length / data.length) * unit) } };
+    const held = data.map((flag, e) => (starts?.data[e] === ELSEWHERE ? 0 : flag));
+    return { resident: { shape, data: f(held, (elements ?? all.length / data.length) * unit) } };
   };
 
 const cases = [
@@ -78,11 +80,19 @@ export const suite: Suite = {
     startsCase("apart", [70, 2000, 9000, 4000, 0, 9700], 300, 10000),
     startsCase("overlapping, up to the end", [100, 0, 50, 100], 5000, 5100, "evict"),
     startsCase("all of it", [0], 64, 64),
+    startsCase("some elsewhere", [70, ELSEWHERE, 9000, ELSEWHERE, 0, 9700], 300, 10000),
+    startsCase("all elsewhere but the last", [ELSEWHERE, ELSEWHERE, ELSEWHERE, 9], 5000, 5100, "evict"),
   ],
   mutants: {
     "experts that are not chosen": resident((chosen, bytes) => chosen.map(() => bytes)),
     "those that are not chosen instead": resident((chosen, bytes) => chosen.map((flag) => (flag ? 0 : bytes))),
     "only a 1 is a choice": resident((chosen, bytes) => chosen.map((flag) => (flag === 1 ? bytes : 0))),
+    "experts elsewhere, too": ({ stack, chosen, starts }, options, act) =>
+      resident(pagesReference)(
+        { stack, chosen, ...(starts && { starts: { ...starts, data: starts.data.map(() => 0) } }) } as never,
+        options,
+        act,
+      ),
     "elements, not bytes": resident((chosen, bytes) => chosen.map((flag) => (flag ? bytes / 4 : 0))),
     "whole pages": resident((chosen, bytes) => chosen.map((flag) => (flag ? Math.ceil(bytes / 4096) * 4096 : 0))),
     "the next expert": resident((chosen, bytes) =>

@@ -1,4 +1,5 @@
 // Ops of this package whose inputs decide addresses, for tests in which these change while the ops run.
+import { ELSEWHERE } from "@mlxts/core";
 import type { Attack } from "@mlxts/test-kit/flipped_indices";
 import { moeCombine, moeKeep, moeOrder, moePages } from "../src/index.ts";
 
@@ -41,7 +42,7 @@ export const attacks: Record<string, Attack> = {
     },
   },
   moePages: {
-    right: [counting, counting.map(() => 0), counting.map((e) => PAIRS - e)],
+    right: [counting, counting.map(() => ELSEWHERE), counting.map((e) => (e % 2 === 0 ? PAIRS - e : ELSEWHERE))],
     wrong: [...FAR, PAIRS + 1, 2 * PAIRS],
     encode(encoder, starts, output) {
       const { device } = encoder;

@@ -67,7 +67,7 @@ int32_t gather_matmul(const Launch& l, DotRange<W, KeptRow<X, W>> dots, decltype
                  last = std::min<size_t>(first + (l.end - group), groups);
     group += last - first;
     const GatheredRows slot = list_rows(slots, index, p.groupRows, s);
-    if (slot.count == 0) continue;
+    if (slot.count == 0 || !slots.stack.holds(slot.matrix)) continue;
     const W* weight = l.buffer<const W>(GATHER_MATMUL_WEIGHT) + slots.stack.begin(slot.matrix);
     if (slot.count <= p.unpackedRows) {
       for (size_t i = 0; i < slot.count; ++i) keep_row<W>(x.row(i), p.k, p.width, kept + i * p.width);

@@ -41,9 +41,14 @@ kernel void gather_matmul(device const X* x [[buffer(GATHER_MATMUL_X)]],
   }
   const GatherMatmulScratch s = scratch_of(memory, p);
   list_rows(ordered, group.y, kTileRows, s.xRows, s.outRows, s.slot, index);
+  if (stack.starts) {
+    // One thread decides for all: others may write `starts` meanwhile.
+    if (index == 0 && !stack.holds(s.slot[0])) s.slot[1] = 0;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+  }
   const uint rows = s.slot[1], n0 = group.x * kTileColumns;
   if (rows == 0) return;
-  // Others may write `starts` meanwhile: each thread has an address of its own then, and all are in the weight.
+  // Each thread may find an address of its own then; all are in the weight.
   weight += stack.begin(s.slot[0]);
   const ProductPart part = product_part<kTileRows, kTileColumns, kPartRows, kPartColumns>(simdgroup, rows, p.n - n0);
   Sums sums;

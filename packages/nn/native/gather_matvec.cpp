@@ -40,14 +40,16 @@ int32_t gather_matvec(const Launch& l, size_t outBytes, DotRange<W, KeptRow<X, W
     const size_t pair = group / groups, first = group % groups,
                  last = std::min<size_t>(first + (l.end - group), groups);
     group += last - first;
+    const size_t matrix = pairs.chosen.matrix(pair);
+    if (!pairs.stack.holds(matrix)) continue;
     if (const size_t left = pairs.chosen.left(pair); left != kept) {
       const X* x = l.buffer<const X>(GATHER_MATVEC_X) + left * m * p.k;
       for (size_t i = 0; i < m; ++i) keep_row<W>(x + i * p.k, p.k, p.width, rows + i * p.width);
       kept = left;
     }
     const DotOutputs out{l.buffer<uint8_t>(GATHER_MATVEC_OUT) + pair * m * n * outBytes, n, {}, {}, {}};
-    dots(weight + pairs.stack.begin(pairs.chosen.matrix(pair)), p.k, first * p.groupColumns,
-         std::min(last * p.groupColumns, n), rows, p.width, int(m), out);
+    dots(weight + pairs.stack.begin(matrix), p.k, first * p.groupColumns, std::min(last * p.groupColumns, n), rows,
+         p.width, int(m), out);
   }
   return 0;
 }

@@ -30,15 +30,22 @@ kernel void gather_matvec(device const X* x [[buffer(GATHER_MATVEC_X)]],
     const FaultSearch search = {fault, lane};
     if (pairs.right(search, codes)) stack.right(search, GATHER_MATVEC_FAULT_STARTS);
   }
+  const GatherMatvecScratch s = scratch_of(memory, p);
+  const uint matrix = pairs.matrix(group.y);
+  if (stack.starts) {
+    // One thread decides for all: others may write `starts` meanwhile.
+    if (simdgroup == 0 && lane == 0) s.held[0] = stack.holds(matrix);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (!s.held[0]) return;
+  }
   x += ulong(pairs.left(group.y)) * p.m * p.k;
-  weight += stack.begin(pairs.matrix(group.y));
+  weight += stack.begin(matrix);
   out += ulong(group.y) * p.m * p.n;
-  threadgroup float* partial = scratch_of(memory, p).partial;
   const MatvecSizes sizes = {p.m, p.n, p.k, p.groupColumns};
   if (p.m == 1)
-    dot_rows<1>(x, weight, NothingAdded(), out, sizes, partial, group.x, lane, simdgroup);
+    dot_rows<1>(x, weight, NothingAdded(), out, sizes, s.partial, group.x, lane, simdgroup);
   else
-    dot_rows<GATHER_MATVEC_ROWS>(x, weight, NothingAdded(), out, sizes, partial, group.x, lane, simdgroup);
+    dot_rows<GATHER_MATVEC_ROWS>(x, weight, NothingAdded(), out, sizes, s.partial, group.x, lane, simdgroup);
 }
 
 #define MATVEC(name, X, W, O) \

@@ -51,25 +51,23 @@ struct GatherMatvecParams {
   uint32_t present;  // a bit for each buffer
 #ifdef __METAL_VERSION__
   uint32_t groupColumns;
-  uint32_t scratch[1];  // byte offsets
+  uint32_t scratch[2];  // byte offsets
 #else
   uint32_t groupColumns;
   uint32_t width;
   uint32_t scratch[1];  // byte offsets
 #endif
 };
-#ifdef __METAL_VERSION__
-static_assert(sizeof(GatherMatvecParams) == 84, "GatherMatvecParams must match the declaration of gather_matvec");
-#else
 static_assert(sizeof(GatherMatvecParams) == 88, "GatherMatvecParams must match the declaration of gather_matvec");
-#endif
 #ifdef __METAL_VERSION__
 struct GatherMatvecScratch {
   threadgroup float* partial;
+  threadgroup uint* held;
 };
 inline GatherMatvecScratch scratch_of(threadgroup uchar* memory, constant GatherMatvecParams& p) {
   return {
       (threadgroup float*)(memory + p.scratch[0]),
+      (threadgroup uint*)(memory + p.scratch[1]),
   };
 }
 #else

@@ -60,7 +60,8 @@ export const gatherMatvecKernel = defineKernel({
   faults: { ...GATHERED_FAULTS, ...STARTS_FAULT },
   launchParams: { cpu: { groupColumns: "u32", width: "u32" }, gpu: { groupColumns: "u32" } },
   constants: FEW_ROWS,
-  scratch: { cpu: { x: "f32" }, gpu: { partial: "f32" } },
+  // held: whether the weight holds the matrix.
+  scratch: { cpu: { x: "f32" }, gpu: { partial: "f32", held: "u32" } },
   launch: {
     cpu: ({ pairs, m, n, k }: PairSizes) => {
       const groupColumns = columnsOnCpu(k);
@@ -73,10 +74,12 @@ export const gatherMatvecKernel = defineKernel({
     },
     gpu: ({ pairs, n, k }, { constants }) => {
       const groupColumns = columnsOnGpu(n * pairs, k, constants);
+      const { scratch, ...threads } = fewRowsOnGpu(constants);
       return {
         threadgroups: [Math.ceil(n / groupColumns), pairs, 1],
         params: { groupColumns },
-        ...fewRowsOnGpu(constants),
+        ...threads,
+        scratch: { ...scratch, held: [1] },
       };
     },
   },
@@ -166,7 +169,9 @@ function productsOf(c: Seen) {
  *   pairs of one matrix are then one product, whose rows of x are read where they lie. Without them each pair reads its matrix
  *   by itself.
  * - `starts` u32 [E]: `weight` then has one dimension, and matrix e is its rows · cols elements from `starts[e]` on; `rows`
- *   says how many rows. Stacks of separate or interleaved matrices are used where they lie in a mapped file.
+ *   says how many rows. Stacks of separate or interleaved matrices are used where they lie in a mapped file. Where `starts[e]`
+ *   is `ELSEWHERE`, the weight does not hold matrix e, and the rows of `out` that it would give keep what they had: matrices in
+ *   several weights, such as mapped files, take a call for each weight with the same `out`.
  * - `outDtype` f32, f16 or bf16; default the dtype of x.
  *
  * Matrices that nobody chooses are not read. Products and sums as in `matmul`. Errors: `InvalidArgument` for shapes,
@@ -202,7 +207,7 @@ export const gatherMatmul: GatherMatmul = defineOp({
       dtype: ["u32"],
       shape: "E",
       optional: true,
-      doc: "where each matrix begins in a weight of one dimension, counted in elements",
+      doc: "where each matrix begins in a weight of one dimension, counted in elements; `ELSEWHERE` where another weight has it",
     },
   },
   outputs: {

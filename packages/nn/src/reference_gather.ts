@@ -1,4 +1,5 @@
 // The gathered product in plain f64.
+import { ELSEWHERE } from "@mlxts/core";
 
 interface Numbers {
   readonly shape: readonly number[];
@@ -11,6 +12,8 @@ export interface GatherInputs {
   rhsIndices: Numbers;
   lhsIndices?: Numbers;
   starts?: Numbers;
+  /** What the output has before. */
+  out?: Numbers;
 }
 
 /** What pair `pair` multiplies: the matrix of x, and the first element of the matrix that its index has chosen. */
@@ -52,15 +55,19 @@ export function gatheredPairs(inputs: GatherInputs, rows: number): { lead: numbe
   return { lead, pairs };
 }
 
-/** `out[pair] = x[left] · (the rows of a matrix from `begin` on)ᵀ`, for each of the pairs; x of M rows each. */
+/**
+ * `out[pair] = x[left] · (the rows of a matrix from `begin` on)ᵀ`, for each of the pairs; x of M rows each. Pairs whose matrix
+ * is elsewhere keep what `out` has.
+ */
 export function gatherMatmulReference(
-  { x, weight }: Pick<GatherInputs, "x" | "weight">,
+  { x, weight, out: before }: Pick<GatherInputs, "x" | "weight" | "out">,
   pairs: readonly GatheredPair[],
   rows: number,
 ): Float64Array {
   const [m, cols] = x.shape.slice(-2) as [number, number];
-  const out = new Float64Array(pairs.length * m * rows);
-  for (const { pair, left, begin } of pairs)
+  const out = before?.data.slice() ?? new Float64Array(pairs.length * m * rows);
+  for (const { pair, left, begin } of pairs) {
+    if (begin === ELSEWHERE) continue;
     for (let i = 0; i < m; i++)
       for (let j = 0; j < rows; j++) {
         let sum = 0;
@@ -68,5 +75,6 @@ export function gatherMatmulReference(
           sum += (x.data[(left * m + i) * cols + l] as number) * (weight.data[begin + j * cols + l] as number);
         out[(pair * m + i) * rows + j] = sum;
       }
+  }
   return out;
 }

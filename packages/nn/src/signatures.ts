@@ -76,7 +76,10 @@ export interface GatherMatmulInputs {
   order?: Tensor | undefined;
   /** From `moeOrder`: where the pairs of each matrix begin in `order`, and where the last ones end. [E + 1], i32. */
   offsets?: Tensor | undefined;
-  /** Where each matrix begins in a weight of one dimension, counted in elements. [E], u32. */
+  /**
+   * Where each matrix begins in a weight of one dimension, counted in elements; `ELSEWHERE` where another weight has
+   * it. [E], u32.
+   */
   starts?: Tensor | undefined;
   /**
    * The product of each pair. [..., k, M, rows], the dtype `outDtype`. An output: a tensor for it; allocated when not

@@ -1,4 +1,4 @@
-import { roundTo } from "@mlxts/core";
+import { ELSEWHERE, roundTo } from "@mlxts/core";
 import {
   type Case,
   type CaseInput,
@@ -26,7 +26,7 @@ interface Shape {
   /** The expert of each index; default: at random. */
   choose?: (i: number) => number;
   ordered?: boolean;
-  /** Where each expert begins, in a weight of so many elements. */
+  /** Where each expert begins, in a weight of so many elements. Where one is elsewhere, the output keeps what it had. */
   starts?: { at: (expert: number) => number; span: number };
   signed?: boolean;
   weight?: CaseInput["dtype"];
@@ -48,6 +48,7 @@ function makeCase(shape: Shape): Case {
   const matrices = new Float64Array(starts?.span ?? experts * size).fill(Number.NaN);
   for (const expert of new Set(rhs)) {
     const begin = starts ? starts.at(expert) : expert * size;
+    if (begin === ELSEWHERE) continue;
     random.normals(size, 1 / Math.sqrt(cols)).forEach((value, i) => {
       matrices[begin + i] = value;
     });
@@ -73,6 +74,9 @@ function makeCase(shape: Shape): Case {
   const stack = lhs ?? lead;
   const rank = Math.max(stack.length, indices.length);
   const outLead = Array.from({ length: rank }, (_, i) => Math.max(stack.at(i - rank) ?? 1, indices.at(i - rank) ?? 1));
+  const outShape = [...outLead, m, rows];
+  if (inputs.starts && Array.from(inputs.starts.data).includes(ELSEWHERE))
+    inputs.out = { dtype: outDtype ?? "act", shape: outShape, data: random.normals(product(outShape), 1) };
   if (shape.ordered) {
     const chosen = gatheredPairs({ ...numbers(inputs), starts: undefined as never }, 1).pairs.map(
       ({ begin }) => begin / cols,
@@ -87,7 +91,8 @@ function makeCase(shape: Shape): Case {
     name: `${name ?? ""} ${text} weight ${weight} ${shape.ordered ? "ordered" : ""} ${index} ${JSON.stringify(options)}`,
     inputs,
     options,
-    ask: { out: { dtype: outDtype ?? "act", shape: [...outLead, m, rows] } },
+    ask: { out: { dtype: outDtype ?? "act", shape: outShape } },
+    ...(inputs.out && { inPlace: { out: "out" } }),
     ...(shape.dtypes ? { dtypes: shape.dtypes } : {}),
   };
 }
@@ -237,6 +242,27 @@ export const suite: Suite = {
         starts: { at: (e) => (e % 2) * 140, span: 280 },
       }),
     ]),
+    // Matrices in several weights: the output has the products of the others already.
+    ...[1, 9, 70].flatMap((tokens) =>
+      [false, true].map((ordered) =>
+        makeCase({
+          name: "some matrices elsewhere",
+          ...{ lead: [tokens, 1], indices: [tokens, 3], experts: 7, rows: 70, cols: 20, ordered },
+          choose: distinct(3, 7),
+          starts: { at: (e) => (e % 3 === 1 ? ELSEWHERE : 5 + e * 1400), span: 5 + 7 * 1400 },
+        }),
+      ),
+    ),
+    makeCase({
+      name: "all matrices but one elsewhere, many rows of x",
+      ...{ lead: [2], indices: [3, 2], m: 20, experts: 4, rows: 9, cols: 12 },
+      starts: { at: (e) => (e === 2 ? 7 : ELSEWHERE), span: 130 },
+    }),
+    makeCase({
+      name: "all matrices elsewhere, some rows of x, a weight that is large enough to hold more",
+      ...{ lead: [2], indices: [3, 2], m: 3, experts: 4, rows: 9, cols: 12, outDtype: "f32" },
+      starts: { at: () => ELSEWHERE, span: 1300 },
+    }),
     makeCase({
       name: "starts, many rows of x",
       ...{ lead: [2], indices: [3, 2], m: 20, experts: 4, rows: 9, cols: 12 },
@@ -313,6 +339,24 @@ export const suite: Suite = {
     "starts rounded to whole rows": pairsAs(({ begin }, { inputs, cols }) =>
       inputs.starts ? { begin: begin - (begin % cols) } : {},
     ),
+    "products of matrices elsewhere are 0": outputAs((out, { pairs, m, rows }) => {
+      for (const { pair, begin } of pairs) if (begin === ELSEWHERE) out.fill(0, pair * m * rows, (pair + 1) * m * rows);
+    }),
+    "matrices elsewhere are the weight's first": pairsAs(({ begin }) => (begin === ELSEWHERE ? { begin: 0 } : {})),
+    "matrices elsewhere are the weight's last": pairsAs(({ begin }, { inputs: { weight }, rows, cols }) =>
+      begin === ELSEWHERE ? { begin: weight.data.length - rows * cols } : {},
+    ),
+    "rows of pairs beside those elsewhere stay, too": outputAs((out, { inputs, pairs, m, rows }) => {
+      for (const { pair } of pairs)
+        if (pairs[pair + 1]?.begin === ELSEWHERE)
+          for (let i = pair * m * rows; i < (pair + 1) * m * rows; i++) out[i] = inputs.out?.data[i] as number;
+    }),
+    "the output's former contents are added": outputAs((out, { inputs, pairs, m, rows }) => {
+      for (const { pair, begin } of pairs)
+        if (begin !== ELSEWHERE && inputs.out)
+          for (let i = pair * m * rows; i < (pair + 1) * m * rows; i++)
+            (out[i] as number) += inputs.out.data[i] as number;
+    }),
     "the matrix not transposed": inputsAs(({ inputs: { weight, starts }, rows, cols }) => ({
       weight: {
         ...weight,

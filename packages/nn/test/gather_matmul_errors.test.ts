@@ -1,4 +1,4 @@
-import { Device, type MlxtsError } from "@mlxts/core";
+import { Device, ELSEWHERE, type MlxtsError } from "@mlxts/core";
 import { ORDERS } from "@mlxts/test-kit/devices";
 import { pairOrder } from "@mlxts/test-kit/pair_order";
 import { refusesEach } from "@mlxts/test-kit/refusals";
@@ -224,7 +224,7 @@ describe.each(ORDERS)("gatherMatmul on %s", (_, open) => {
       const { indices, starts } = data;
       for (const [i, e] of indices.entries()) if (e > 3) indices[i] = 3;
       Object.assign(data, pairOrder(indices, E));
-      [starts[4], starts[5]] = [16, 0xffffffff];
+      [starts[1], starts[4], starts[5]] = [ELSEWHERE, 16, ELSEWHERE - 1];
     };
     expect(await failure({ ...way, change })).toBe("gatherMatmul: `starts` must be from 0 to 15, got 16 at position 4");
   });

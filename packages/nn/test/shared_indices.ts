@@ -1,4 +1,5 @@
 // Ops of this package whose inputs decide addresses, for tests in which these change while the ops run.
+import { ELSEWHERE } from "@mlxts/core";
 import type { Attack } from "@mlxts/test-kit/flipped_indices";
 import { pairOrder } from "@mlxts/test-kit/pair_order";
 import { embedding, gatherMatmul, kvCacheAppend, rope, sample, sdpa } from "../src/index.ts";
@@ -81,6 +82,8 @@ export const attacks: Record<string, Attack> = {
   "gatherMatmul, order": gathered("order", [byExpert], [...FAR, B, 5000, 0]),
   "gatherMatmul, offsets": gathered("offsets", [ends], [...FAR, B + 1, 5000, 3]),
   "gatherMatmul, starts": gathered("starts", [begins, all(0, EXPERTS)], [...FAR, span, span - 1]),
+  "gatherMatmul, starts elsewhere": gathered("starts", [begins, all(ELSEWHERE, EXPERTS)], [ELSEWHERE - 1, span]),
+  "gatherMatmul, starts elsewhere of many rows": gathered("starts", [begins, all(ELSEWHERE, EXPERTS)], [span], 20),
   "sdpa, few queries": attention(1),
   "sdpa, many queries": attention(48),
   rope: {
