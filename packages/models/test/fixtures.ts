@@ -99,8 +99,10 @@ export function withConfig(change: (config: Record<string, unknown>) => void, fr
   return folder;
 }
 
-/** A tensor that is in no index, at the end of files: the system keeps the last pages of a file together in memory. */
-const BEHIND = { dtype: "u8", shape: [1 << 17], data: new Uint8Array(1 << 17) } as const;
+// Tensors at both ends of a file that are in no index: who opens a file reads its first pages, and others with them, and the
+// system does not evict the last ones. The writer puts f32 first and u8 last.
+const FIRST = { dtype: "f32", shape: [1 << 15], data: new Float32Array(1 << 15) } as const;
+const LAST = { dtype: "u8", shape: [1 << 17], data: new Uint8Array(1 << 17) } as const;
 
 /** A copy of a checkpoint of one file as several files with an index; `fileOf` says which file a tensor goes to. */
 export function sharded(from: string, files: number, fileOf: (name: string, place: number) => number): string {
@@ -112,7 +114,7 @@ export function sharded(from: string, files: number, fileOf: (name: string, plac
     const own = tensors.filter(([name], place) => Math.max(fileOf(name, place), 0) === file);
     const path = `model-0000${file + 1}-of-0000${files}.safetensors`;
     for (const [name] of own) weightMap[name] = path;
-    writeSafetensors(join(folder, path), [...own, ["behind.the.others", BEHIND]]);
+    writeSafetensors(join(folder, path), [["first", FIRST], ...own, ["last", LAST]]);
   }
   writeFileSync(join(folder, "model.safetensors.index.json"), JSON.stringify({ weight_map: weightMap }));
   return folder;
