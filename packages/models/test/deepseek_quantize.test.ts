@@ -1,5 +1,4 @@
 // What `quantize` writes for DeepSeek models, against the hashes of what mlx_lm.convert writes.
-import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Device, readSafetensors, writeSafetensors } from "@mlxts/core";
@@ -7,36 +6,13 @@ import { fixture, unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { afterAll, expect, it } from "vitest";
 import { quantizeCheckpoint } from "../src/index.ts";
 import { temporary, withConfig } from "./fixtures.ts";
+import { conversions, hashesOf } from "./mlx_hashes.ts";
 
 const device = Device.open();
 afterAll(() => device.dispose());
 
 const tinyV2 = fixture("tiny-deepseek-v2");
 const tinyV3 = unpackedCheckpoint("tiny-deepseek-v3");
-
-interface Variant {
-  bits: 4 | 8;
-  group_size: 32 | 64 | 128;
-  tensors: Record<string, { dtype: string; shape: number[]; sha256: string }>;
-}
-const variantsOf = (file: string) =>
-  (JSON.parse(readFileSync(fixture(`goldens/${file}`), "utf8")) as { variants: Record<string, Variant> }).variants;
-
-function hashes(folder: string, file = "model.safetensors"): Variant["tensors"] {
-  const { tensors } = readSafetensors(join(folder, file));
-  return Object.fromEntries(
-    [...tensors].map(([name, { dtype, shape, data }]) => [
-      name,
-      {
-        dtype: dtype.toUpperCase(),
-        shape: [...shape],
-        sha256: createHash("sha256")
-          .update(new Uint8Array(data.buffer, data.byteOffset, data.byteLength))
-          .digest("hex"),
-      },
-    ]),
-  );
-}
 
 async function quantized(from: string, bits: 4 | 8, groupSize: 32 | 64 | 128): Promise<string> {
   const out = join(temporary(), "out");
@@ -48,8 +24,8 @@ it.each([
   ["deepseek_checkpoint_hashes.json", tinyV3],
   ["deepseek_v2_checkpoint_hashes.json", tinyV2],
 ])("equals mlx_lm.convert word for word: %s", async (file, from) => {
-  for (const { bits, group_size: groupSize, tensors } of Object.values(variantsOf(file)))
-    expect(hashes(await quantized(from, bits, groupSize)), `${bits} bits, ${groupSize}`).toEqual(tensors);
+  for (const { bits, group_size: groupSize, tensors } of Object.values(conversions(file)))
+    expect(hashesOf(await quantized(from, bits, groupSize)), `${bits} bits, ${groupSize}`).toEqual(tensors);
 });
 
 it("stacks of experts, with gates and ups in one tensor, become the same files", async () => {
@@ -76,7 +52,7 @@ it("stacks of experts, with gates and ups in one tensor, become the same files",
   }
   const folder = withConfig(() => {}, tinyV2);
   writeSafetensors(join(folder, "model.safetensors"), stacked);
-  expect(hashes(await quantized(folder, 4, 32))).toEqual(hashes(await quantized(tinyV2, 4, 32)));
+  expect(hashesOf(await quantized(folder, 4, 32))).toEqual(hashesOf(await quantized(tinyV2, 4, 32)));
 });
 
 it("keeps layers for the prediction of further tokens as they are, and gives the rotary embedding mlx-lm's name", async () => {
@@ -87,11 +63,11 @@ it("keeps layers for the prediction of further tokens as they are, and gives the
   }, tinyV2);
   const out = await quantized(folder, 4, 32);
   const isFurther = ([name]: [string, unknown]) => name.startsWith("model.layers.2.");
-  const own = Object.entries(hashes(await quantized(tinyV2, 4, 32))).filter((entry) => !isFurther(entry));
-  expect(hashes(out)).toEqual(Object.fromEntries(own));
-  const further = Object.entries(hashes(tinyV2)).filter(isFurther);
+  const own = Object.entries(hashesOf(await quantized(tinyV2, 4, 32))).filter((entry) => !isFurther(entry));
+  expect(hashesOf(out)).toEqual(Object.fromEntries(own));
+  const further = Object.entries(hashesOf(tinyV2)).filter(isFurther);
   expect(further.length).toBeGreaterThan(30);
-  expect(hashes(out, "mtp.safetensors")).toEqual(Object.fromEntries(further));
+  expect(hashesOf(out, "mtp.safetensors")).toEqual(Object.fromEntries(further));
   const [config, original] = [out, tinyV2].map((from) => JSON.parse(readFileSync(join(from, "config.json"), "utf8")));
   expect(config).toMatchObject({
     model_type: "deepseek_v2",

@@ -48,9 +48,9 @@ export async function openOnCpu(folder: string): Promise<{ device: Device; model
   return { device, model };
 }
 
-/** A hash of the bytes of an array, to compare arrays to the bit. */
+/** The SHA-256 of the bytes of an array, to compare arrays to the bit. */
 export const bits = (data: ArrayBufferView): string =>
-  createHash("sha1")
+  createHash("sha256")
     .update(new Uint8Array(data.buffer, data.byteOffset, data.byteLength))
     .digest("hex");
 

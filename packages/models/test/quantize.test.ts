@@ -1,5 +1,4 @@
 import { execFileSync } from "node:child_process";
-import { createHash } from "node:crypto";
 import {
   cpSync,
   existsSync,
@@ -15,45 +14,24 @@ import {
 } from "node:fs";
 import { dirname, join } from "node:path";
 import { Device, openCheckpoint, readSafetensors, writeSafetensors } from "@mlxts/core";
-import { fixture } from "@mlxts/test-kit/goldens";
 import { afterAll, describe, expect, it } from "vitest";
 import { quantizeCheckpoint } from "../src/index.ts";
 import { temporary, tiny, tiny4bit, withConfig } from "./fixtures.ts";
+import { type Conversion, conversions, hashesOf } from "./mlx_hashes.ts";
 
 const device = Device.open();
 afterAll(() => device.dispose());
 
-type Hashes = Record<string, { shape: number[]; sha256: string }>;
-const { variants } = JSON.parse(readFileSync(fixture("goldens/mlx_checkpoint_hashes.json"), "utf8")) as {
-  variants: Record<string, { bits: 4 | 8; group_size: 32 | 64 | 128; tensors: Hashes }>;
-};
-
-function hashes(path: string): Hashes {
-  const { tensors } = readSafetensors(path);
-  return Object.fromEntries(
-    [...tensors].map(([name, { shape, data }]) => [
-      name,
-      {
-        shape,
-        sha256: createHash("sha256")
-          .update(new Uint8Array(data.buffer, data.byteOffset, data.byteLength))
-          .digest("hex"),
-      },
-    ]),
-  );
-}
+const variants = conversions("mlx_checkpoint_hashes.json");
 
 describe("quantizeCheckpoint", () => {
   it.each(["4bit-g64", "8bit-g32", "4bit-g32", "4bit-g128"])(
     "equals mlx_lm.convert word for word: %s",
     async (variant) => {
-      const { bits, group_size: groupSize, tensors } = variants[variant] as (typeof variants)[string];
+      const { bits, group_size: groupSize, tensors } = variants[variant] as Conversion;
       const out = join(temporary(), "out");
       await quantizeCheckpoint(device, tiny, out, { bits, groupSize });
-      const expected = Object.fromEntries(
-        Object.entries(tensors).map(([name, { shape, sha256 }]) => [name, { shape, sha256 }]),
-      );
-      expect(hashes(join(out, "model.safetensors"))).toEqual(expected);
+      expect(hashesOf(out)).toEqual(tensors);
     },
   );
 
