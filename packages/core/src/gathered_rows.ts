@@ -4,6 +4,7 @@ import { type BatchAxis, broadcastAxes, broadcastShape } from "./broadcast.ts";
 import { wrongKind } from "./errors.ts";
 import { isOpContext } from "./op.ts";
 import type { OpContext, TensorSpec } from "./op_types.ts";
+import { namesOf } from "./options.ts";
 import type { Tensor } from "./tensor.ts";
 
 /** The sides of a batch that gathered_rows.h counts. */
@@ -137,11 +138,22 @@ function paramsOf(
   };
 }
 
-/** Slots of an order whose threadgroups have up to `most` rows of one matrix each: see `GatheredOrder::rows`. */
-export function gatheredSlots(pairs: number, matrices: number, most: number): number {
-  for (const [argument, value] of Object.entries({ pairs, matrices, most }))
+/** What slots are counted of: pairs with m rows of x each, in the order of the matrices or not. */
+export interface GatheredSizes {
+  readonly pairs: number;
+  readonly m: number;
+  readonly matrices: number;
+  readonly ordered: boolean;
+}
+
+/** Slots of up to `most` rows of x that one matrix multiplies: see `GatheredOrder::rows`. */
+export function gatheredSlots(sizes: GatheredSizes, most: number): number {
+  namesOf("gatheredSlots", "sizes", sizes);
+  const { pairs, m, matrices, ordered } = sizes;
+  for (const [argument, value] of Object.entries({ pairs, m, matrices, most }))
     checkCount("gatheredSlots", argument, value);
-  return Math.floor(pairs / most) + matrices;
+  if (typeof ordered !== "boolean") throw wrongKind("gatheredSlots", "ordered", "be a boolean", ordered);
+  return ordered ? Math.floor(pairs / most) + matrices : pairs * Math.ceil(m / most);
 }
 
 /** The index inputs of ops of gathered products; `gathered` is what `gatheredProducts` says of the call. */

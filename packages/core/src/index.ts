@@ -56,6 +56,7 @@ export {
   GATHERED_FAULTS,
   GATHERED_PARAMS,
   type Gathered,
+  type GatheredSizes,
   gatheredInputs,
   gatheredProducts,
   gatheredSlots,

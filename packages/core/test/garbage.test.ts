@@ -282,7 +282,7 @@ describe("every public function of core refuses what it cannot take", () => {
     broadcastAxes: of(core.broadcastAxes, [2, 1], [3] as readonly number[]),
     gatheredInputs: of(core.gatheredInputs, () => ({}) as core.Gathered),
     gatheredProducts: of(core.gatheredProducts, gatheredContext() as core.OpContext, 4),
-    gatheredSlots: of(core.gatheredSlots, 8, 4, 2),
+    gatheredSlots: of(core.gatheredSlots, { pairs: 8, m: 1, matrices: 4, ordered: true }, 2),
     refuseBits: of(core.refuseBits, "op", 4 as unknown, [4] as readonly unknown[]),
     unsupported: of(core.unsupported, "op", "f16", "remedy"),
     opSignatures: of((ops) => core.opSignatures(ops), [increment.op] as never),

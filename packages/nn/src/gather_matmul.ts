@@ -7,6 +7,7 @@ import {
   type FloatDtype,
   GATHERED_FAULTS,
   GATHERED_PARAMS,
+  type GatheredSizes,
   gatheredInputs,
   gatheredProducts,
   gatheredSlots,
@@ -43,9 +44,7 @@ const MOST_ROWS = 504;
 /** Up to so many rows of one matrix meet it as they are; above, it is packed into panels. */
 const UNPACKED_ROWS = 8;
 
-interface PairSizes {
-  pairs: number;
-  m: number;
+interface PairSizes extends Pick<GatheredSizes, "pairs" | "m"> {
   n: number;
   k: number;
 }
@@ -85,15 +84,9 @@ export const gatherMatvecKernel = defineKernel({
   },
 });
 
-interface SlotSizes extends PairSizes {
-  matrices: number;
-  ordered: boolean;
+interface SlotSizes extends PairSizes, GatheredSizes {
   elementBytes: number;
 }
-
-/** Slots of up to `most` rows of x that one matrix multiplies. */
-const slotsOf = ({ pairs, m, matrices, ordered }: SlotSizes, most: number) =>
-  ordered ? gatheredSlots(pairs, matrices, most) : pairs * Math.ceil(m / most);
 
 /** The pairs of a matrix as one product, or pairs with many rows of x each. */
 export const gatherMatmulKernel = defineKernel({
@@ -117,7 +110,7 @@ export const gatherMatmulKernel = defineKernel({
       const unpackedRows = fewRows(k, { rows: UNPACKED_ROWS, ...constants });
       const width = paddedRow(k);
       return {
-        threadgroups: [Math.ceil(n / PANEL.groupColumns), slotsOf(sizes, groupRows), 1],
+        threadgroups: [Math.ceil(n / PANEL.groupColumns), gatheredSlots(sizes, groupRows), 1],
         params: { groupRows, unpackedRows, width },
         scratch: {
           ...panelScratch(groupRows),
@@ -128,7 +121,7 @@ export const gatherMatmulKernel = defineKernel({
       };
     },
     gpu: (sizes) => ({
-      threadgroups: [Math.ceil(sizes.n / TILE.columns), slotsOf(sizes, TILE.rows), 1],
+      threadgroups: [Math.ceil(sizes.n / TILE.columns), gatheredSlots(sizes, TILE.rows), 1],
       threadsPerThreadgroup: [TILE.threads, 1, 1],
       scratch: { ...tileScratch(true, sizes.elementBytes), xRows: [TILE.rows], outRows: [TILE.rows], slot: [3] },
     }),

@@ -6,6 +6,7 @@ import {
   FLOATS,
   GATHERED_FAULTS,
   GATHERED_PARAMS,
+  type GatheredSizes,
   gatheredInputs,
   gatheredProducts,
   gatheredSlots,
@@ -47,9 +48,7 @@ const BUFFERS = {
 } as const;
 const PARAMS = { ...GATHERED_PARAMS, rows: "u32", cols: "u32", groupSize: "u32" } as const;
 
-interface PairSizes extends Weights {
-  pairs: number;
-  m: number;
+interface PairSizes extends Weights, Pick<GatheredSizes, "pairs" | "m"> {
   rows: number;
 }
 
@@ -79,15 +78,9 @@ export const gatherQuantizedMatvecKernel = defineKernel({
   },
 });
 
-interface SlotSizes extends PairSizes {
-  matrices: number;
-  ordered: boolean;
+interface SlotSizes extends PairSizes, GatheredSizes {
   mBlock: number;
 }
-
-/** Slots of up to `most` rows of x that one matrix multiplies. */
-const slotsOf = ({ pairs, m, matrices, ordered }: SlotSizes, most: number) =>
-  ordered ? gatheredSlots(pairs, matrices, most) : pairs * ceil(m, most);
 
 /** The pairs of each matrix as one product, or pairs with many rows of x each. */
 export const gatherQuantizedMatmulKernel = defineKernel({
@@ -118,7 +111,7 @@ export const gatherQuantizedMatmulKernel = defineKernel({
       const few = matvecOnCpu(Math.min(mBlock, FEW.mostM), { cols, groupSize });
       const panels = panelsOnCpu(mBlock, { cols, groupSize });
       return {
-        threadgroups: [ceil(rows, PANELS.blockRows), slotsOf(sizes, mBlock), 1],
+        threadgroups: [ceil(rows, PANELS.blockRows), gatheredSlots(sizes, mBlock), 1],
         params: { ...few.params, ...panels.params },
         scratch: {
           ...panels.scratch,
@@ -132,7 +125,7 @@ export const gatherQuantizedMatmulKernel = defineKernel({
       };
     },
     gpu: (sizes) => ({
-      threadgroups: [ceil(sizes.rows, TILES.tileRows), slotsOf(sizes, TILES.tileM), 1],
+      threadgroups: [ceil(sizes.rows, TILES.tileRows), gatheredSlots(sizes, TILES.tileM), 1],
       threadsPerThreadgroup: [TILES.threads, 1, 1],
       scratch: { ...tilesOnGpu(), xRows: [TILES.tileM], outRows: [TILES.tileM], slot: [3] },
     }),
