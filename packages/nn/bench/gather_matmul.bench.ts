@@ -1,20 +1,19 @@
-import { DTYPES, type FloatDtype, type Tensor } from "@mlxts/core";
+import { DTYPES, type FloatDtype } from "@mlxts/core";
 import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
-import { pairOrder } from "@mlxts/test-kit/pair_order";
+import { pairOrderOn } from "@mlxts/test-kit/gathered_pairs";
 import { gatherMatmul } from "../src/index.ts";
 
 const [EXPERTS, TOP_K, ROWS, COLS] = [128, 8, 768, 2048];
 /** Choices of a router that a recording takes in turn: what few tokens choose would stay in cache. */
 const CHOICES = 8;
 
-/** The experts of each token, all different; and what `moeOrder` makes of them. */
-function chosen(tokens: number, random: Random) {
-  const indices = Array.from({ length: tokens }, () => {
+/** The experts of each token, all different. */
+function choose(tokens: number, random: Random): number[] {
+  return Array.from({ length: tokens }, () => {
     const own = new Set<number>();
     while (own.size < TOP_K) own.add(random.below(EXPERTS));
     return [...own];
   }).flat();
-  return { indices, ...pairOrder(indices, EXPERTS) };
 }
 
 function experts(tokens: number, dtype: FloatDtype, weight: FloatDtype, ordered: boolean): BenchCase {
@@ -36,12 +35,10 @@ function experts(tokens: number, dtype: FloatDtype, weight: FloatDtype, ordered:
       const x = device.tensor(dtype, [tokens, 1, 1, COLS], random.normals(tokens * COLS));
       const out = device.tensor(dtype, [tokens, TOP_K, 1, ROWS]);
       const choices = Array.from({ length: CHOICES }, () => {
-        const { indices, order, offsets } = chosen(tokens, random);
-        const tensor = (numbers: number[], dtype: "u32" | "i32"): Tensor =>
-          device.tensor(dtype, [numbers.length], numbers);
+        const chosen = choose(tokens, random);
         return {
-          rhsIndices: tensor(indices, "u32").reshape([tokens, TOP_K]),
-          ...(ordered ? { order: tensor(order, "i32"), offsets: tensor(offsets, "i32") } : {}),
+          rhsIndices: device.tensor("u32", [tokens, TOP_K], chosen),
+          ...(ordered && pairOrderOn(device, chosen, EXPERTS)),
         };
       });
       let next = 0;

@@ -1,8 +1,8 @@
 import type { Tensor } from "@mlxts/core";
 import { compare } from "@mlxts/core/testing";
 import { DEVICES } from "@mlxts/test-kit/devices";
+import { pairOrderOn } from "@mlxts/test-kit/gathered_pairs";
 import { goldens } from "@mlxts/test-kit/goldens";
-import { pairOrder } from "@mlxts/test-kit/pair_order";
 import { afterAll, describe, expect, it } from "vitest";
 import { gatherMatmul } from "../src/index.ts";
 
@@ -29,9 +29,7 @@ describe.each(DEVICES)("gathered products of MLX and torch on %s", (_, open) => 
       return { inputs: { ...given, weight: weight.reshape([weight.size]), starts }, options: { rows } };
     }
     if (how === "plain") return { inputs: given, options: {} };
-    const { order, offsets } = pairOrder([...gathered.numbers(`${name}.rhs`)], experts);
-    const tensor = (numbers: number[]) => device.tensor("i32", [numbers.length], numbers);
-    return { inputs: { ...given, order: tensor(order), offsets: tensor(offsets) }, options: {} };
+    return { inputs: { ...given, ...pairOrderOn(device, [...gathered.numbers(`${name}.rhs`)], experts) }, options: {} };
   }
 
   it.each([

@@ -1,6 +1,6 @@
 import { Device, ELSEWHERE, type MlxtsError } from "@mlxts/core";
 import { ORDERS } from "@mlxts/test-kit/devices";
-import { pairOrder } from "@mlxts/test-kit/pair_order";
+import { pairOrder } from "@mlxts/test-kit/gathered_pairs";
 import { refusesEach } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, expect, it } from "vitest";
 import { gatherMatmul } from "../src/index.ts";

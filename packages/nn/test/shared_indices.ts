@@ -1,7 +1,7 @@
 // Ops of this package whose inputs decide addresses, for tests in which these change while the ops run.
 import { ELSEWHERE } from "@mlxts/core";
 import type { Attack } from "@mlxts/test-kit/flipped_indices";
-import { pairOrder } from "@mlxts/test-kit/pair_order";
+import { pairOrder } from "@mlxts/test-kit/gathered_pairs";
 import { embedding, gatherMatmul, kvCacheAppend, rope, sample, sdpa } from "../src/index.ts";
 
 const B = 32;

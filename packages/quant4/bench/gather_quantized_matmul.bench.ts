@@ -1,6 +1,6 @@
 import type { CommandEncoder, Device, Tensor } from "@mlxts/core";
 import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
-import { pairOrder } from "@mlxts/test-kit/pair_order";
+import { pairOrderOn } from "@mlxts/test-kit/gathered_pairs";
 import { gatherQuantizedMatmul, type Quantized } from "../src/index.ts";
 
 const [EXPERTS, TOP, ROWS, COLS] = [128, 8, 768, 2048];
@@ -45,13 +45,7 @@ interface Choice {
 function choice(device: Device, tokens: number, turn: number, ordered: boolean): Choice {
   const chosen = choose(tokens, turn);
   const rhsIndices = device.tensor("u32", [tokens, TOP], Uint32Array.from(chosen));
-  if (!ordered) return { rhsIndices };
-  const { order, offsets } = pairOrder(chosen, EXPERTS);
-  return {
-    rhsIndices,
-    order: device.tensor("i32", [order.length], Int32Array.from(order)),
-    offsets: device.tensor("i32", [EXPERTS + 1], Int32Array.from(offsets)),
-  };
+  return { rhsIndices, ...(ordered && pairOrderOn(device, chosen, EXPERTS)) };
 }
 
 /** Experts of a token change from call to call, as from layer to layer. */

@@ -1,94 +1,59 @@
 // Cases of gathered products with quantized matrices, and their reference.
-import { type Case, type CaseInput, Random, type Reference64, type ReferenceFunction } from "@mlxts/core/testing";
-import { pairOrder } from "@mlxts/test-kit/pair_order";
-import { type GatheredPair, gatheredPairs } from "../src/reference_gather.ts";
+import { type Case, Random, type Reference64, type ReferenceFunction } from "@mlxts/core/testing";
+import { gatheredPairs } from "@mlxts/test-kit/gathered_pairs";
+import {
+  chooseExperts,
+  type GatheredCall,
+  type GatheredShape,
+  gatheredName,
+  product as sizeOf,
+} from "@mlxts/test-kit/gathered_suite";
 import { randomQuantized, setting } from "./groups.ts";
 import { type Options, type Product, right } from "./product_cases.ts";
 
 type Floats = "f32" | "f16" | "bf16";
-interface Shape {
-  name?: string;
-  /** Of x, without its last two; and of the indices. */
-  lead: readonly number[];
-  indices: readonly number[];
-  lhs?: readonly number[];
-  m?: number;
-  experts: number;
-  rows: number;
-  cols: number;
+interface Shape extends GatheredShape {
   bits?: 4 | 8;
   groupSize?: 32 | 64 | 128;
-  /** The expert of each index; default: at random. */
-  choose?: (i: number) => number;
-  ordered?: boolean;
-  signed?: boolean;
   scales?: Floats;
-  outDtype?: Floats;
-  mean?: number;
-  dtypes?: readonly Floats[];
   tiny?: number;
 }
 
-const count = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
 let seed = 0;
 
 /** A case whose experts that nobody chose have NaN scales and biases. */
 export function makeCase(shape: Shape): Case {
-  const { name = "", lead, indices, lhs, m = 1, experts, rows, cols, bits = 4, groupSize = 32, mean = 0 } = shape;
+  const { m = 1, experts, rows, cols, bits = 4, groupSize = 32, scales = "act", mean = 0, tiny = 1 } = shape;
   const random = new Random(++seed * 104729);
   const made = randomQuantized(experts, rows, cols, { bits, groupSize }, seed);
-  const rhs = shape.choose
-    ? Float64Array.from({ length: count(indices) }, (_, i) => (shape.choose as (i: number) => number)(i))
-    : random.integers(count(indices), experts);
-  const chosen = new Set(rhs);
+  const { inputs, lead, chosen } = chooseExperts(random, shape);
   const groups = (rows * cols) / groupSize;
   const poisoned = (data: Float64Array) => data.map((v, i) => (chosen.has(Math.floor(i / groups)) ? v : Number.NaN));
-  const unit = (shape.tiny ?? 1) / Math.sqrt(cols * (1 + mean * mean));
-  const index = shape.signed ? "i32" : "u32";
-  const scales = shape.scales ?? "act";
-  const inputs: Record<string, CaseInput> = {
-    x: { dtype: "act", shape: [...lead, m, cols], data: random.normals(count(lead) * m * cols, unit, mean * unit) },
-    weight: { dtype: "u32", shape: [experts, rows, (cols * bits) / 32], data: made.weight },
-    scales: { dtype: scales, shape: [experts, rows, cols / groupSize], data: poisoned(made.scales) },
-    biases: { dtype: scales, shape: [experts, rows, cols / groupSize], data: poisoned(made.biases) },
-    rhsIndices: { dtype: index, shape: indices, data: rhs },
-  };
-  const lhsData = lhs && random.integers(count(lhs), count(lead));
-  if (lhs && lhsData) inputs.lhsIndices = { dtype: index, shape: lhs, data: lhsData };
-  const gathered = gatheredPairs(lead, { shape: indices, data: rhs }, lhs && lhsData && { shape: lhs, data: lhsData });
-  if (shape.ordered) {
-    const { order, offsets } = pairOrder(
-      gathered.pairs.map(({ matrix }) => matrix),
-      experts,
-    );
-    inputs.order = { dtype: "i32", shape: [order.length], data: order };
-    inputs.offsets = { dtype: "i32", shape: [experts + 1], data: offsets };
-  }
-  const text = `x [${[...lead, m, cols]}] rhs [${indices}]${lhs ? ` lhs [${lhs}]` : ""} of ${experts}, ${rows} rows`;
-  const { dtypes, outDtype, ordered } = shape;
+  const unit = tiny / Math.sqrt(cols * (1 + mean * mean));
+  const { dtypes, outDtype } = shape;
   return {
-    name: [name, text, setting(bits, groupSize), index, ordered && "ordered", shape.scales, outDtype, shape.tiny]
-      .filter(Boolean)
-      .join(" "),
-    inputs,
+    name: [gatheredName(shape), setting(bits, groupSize), shape.scales, shape.tiny].filter(Boolean).join(" "),
+    inputs: {
+      x: {
+        dtype: "act",
+        shape: [...shape.lead, m, cols],
+        data: random.normals(sizeOf(shape.lead) * m * cols, unit, mean * unit),
+      },
+      weight: { dtype: "u32", shape: [experts, rows, (cols * bits) / 32], data: made.weight },
+      scales: { dtype: scales, shape: [experts, rows, cols / groupSize], data: poisoned(made.scales) },
+      biases: { dtype: scales, shape: [experts, rows, cols / groupSize], data: poisoned(made.biases) },
+      ...inputs,
+    },
     options: { bits, groupSize, mode: "affine", ...(outDtype && { outDtype }) },
-    ask: { out: { dtype: outDtype ?? "act", shape: [...gathered.lead, m, rows] } },
+    ask: { out: { dtype: outDtype ?? "act", shape: [...lead, m, rows] } },
     ...(dtypes && { dtypes }),
   };
 }
 
 /** What a call multiplies, for references and mutants. */
-export interface Call {
-  inputs: Record<"x" | "weight" | "scales" | "biases" | "rhsIndices", Reference64> & {
-    lhsIndices?: Reference64;
-    order?: Reference64;
-    offsets?: Reference64;
-  };
-  pairs: readonly GatheredPair[];
-  m: number;
-  rows: number;
+export interface Call extends GatheredCall {
+  inputs: GatheredCall["inputs"] & Record<"weight" | "scales" | "biases", Reference64>;
   cols: number;
-  experts: number;
   options: Options;
   dtype: Floats;
 }

@@ -2,7 +2,7 @@
 import { Device, type Dtype } from "@mlxts/core";
 import { changeLimits, Random } from "@mlxts/core/testing";
 import { ORDERS } from "@mlxts/test-kit/devices";
-import { pairOrder } from "@mlxts/test-kit/pair_order";
+import { pairOrder, pairOrderOn } from "@mlxts/test-kit/gathered_pairs";
 import { refusalTests } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, expect, it } from "vitest";
 import { gatherQuantizedMatmul, type Quantized, quantizedMatmul } from "../src/index.ts";
@@ -232,16 +232,12 @@ it.skipIf(device.gpu)("takes fewer rows of x at a time where not all fit, and re
     ...setting,
   };
   const chosen = Array.from({ length: 40 }, (_, i) => i % experts);
-  const { order, offsets } = pairOrder(chosen, experts);
   for (const bytes of [1 << 22, 1 << 20, 500_000])
     for (const m of [1, 9]) {
       changeLimits(on, { maxThreadgroupBytes: 1 << 24 });
       const x = on.tensor("f32", [40, m, cols], random.normals(40 * m * cols));
       const rhsIndices = on.tensor("u32", [40], chosen);
-      const ofOrder = m === 1 && {
-        order: on.tensor("i32", [40], order),
-        offsets: on.tensor("i32", [experts + 1], offsets),
-      };
+      const ofOrder = m === 1 && pairOrderOn(on, chosen, experts);
       const encoder = on.encoder();
       const all = quantizedMatmul(encoder, { x: x.reshape([40, 1, m, cols]), q });
       changeLimits(on, { maxThreadgroupBytes: bytes });

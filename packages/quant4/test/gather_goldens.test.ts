@@ -1,7 +1,7 @@
 import { compare } from "@mlxts/core/testing";
 import { DEVICES } from "@mlxts/test-kit/devices";
+import { pairOrderOn } from "@mlxts/test-kit/gathered_pairs";
 import { goldens } from "@mlxts/test-kit/goldens";
-import { pairOrder } from "@mlxts/test-kit/pair_order";
 import { afterAll, describe, expect, it } from "vitest";
 import { gatherQuantizedMatmul } from "../src/index.ts";
 
@@ -26,15 +26,13 @@ describe.each(DEVICES)("mx.gather_qmm on %s", (_, open) => {
       ["down", true],
       ["rows", false],
     ] as const) {
-      const { order, offsets } = pairOrder([...mlx.numbers(`${part}.rhs`)], experts);
-      const i32 = (data: number[]) => device.tensor("i32", [data.length], data);
       const encoder = device.encoder();
       const out = gatherQuantizedMatmul(encoder, {
         x: stored(`${part}.x`, "f32"),
         q,
         rhsIndices: stored(`${part}.rhs`, "u32"),
         ...(mlx.has(`${part}.lhs`) && { lhsIndices: stored(`${part}.lhs`, "u32") }),
-        ...(ordered && { order: i32(order), offsets: i32(offsets) }),
+        ...(ordered && pairOrderOn(device, [...mlx.numbers(`${part}.rhs`)], experts)),
       });
       await encoder.commit();
       expect(out.shape).toEqual(mlx.tensor(`${name}.${part}`).shape);

@@ -1,40 +1,15 @@
 import { FLOATS, roundTo } from "@mlxts/core";
 import type { Suite } from "@mlxts/core/testing";
+import { distinct, gatheredMutants, moreAndMore, TOKENS } from "@mlxts/test-kit/gathered_suite";
 import { gatherQuantizedMatmul } from "../src/index.ts";
 import { unpackCodes } from "../src/reference.ts";
-import type { GatheredPair } from "../src/reference_gather.ts";
 import { type Call, makeCase, multiply, reference } from "./gather_cases.ts";
 import { decode, product, right } from "./product_cases.ts";
 
 const WIDTHS = [4, 8] as const;
 const GROUPS = [32, 64, 128] as const;
-const TOKENS = { lead: [5, 1], indices: [5, 4] } as const;
-/** Experts of a token differ, as a router's do. */
-const distinct = (k: number, experts: number) => (i: number) => (Math.floor(i / k) * 7 + (i % k) * 3 + 1) % experts;
 
-/** Other pairs than the right ones. */
-const pairsAs = (change: (pair: GatheredPair, call: Call) => Partial<GatheredPair>) =>
-  reference((call) => multiply({ ...call, pairs: call.pairs.map((pair) => ({ ...pair, ...change(pair, call) })) }));
-/** The right output with some of it changed. */
-const outputAs = (change: (out: Float64Array, call: Call) => void) =>
-  reference((call) => {
-    const out = multiply(call);
-    change(out, call);
-    return out;
-  });
-/** Places in `order` whose rows a wrong product leaves out: `kept(i, n)` of the i-th of n rows of an expert. */
-const orderedRows = (kept: (i: number, n: number) => boolean) =>
-  outputAs((out, { inputs: { order, offsets }, experts, rows }) => {
-    if (!order || !offsets) return;
-    for (let e = 0; e < experts; e++) {
-      const [begin, end] = [offsets.data[e] as number, offsets.data[e + 1] as number];
-      for (let i = begin; i < end; i++) {
-        const row = (order.data[i] as number) * rows;
-        if (!kept(i - begin, end - begin)) out.fill(0, row, row + rows);
-      }
-    }
-  });
-const stackOf = ({ inputs: { x } }: Call) => x.shape.slice(0, -2).reduce((a, b) => a * b, 1);
+const { outputAs, orderedRows, leak, mutants } = gatheredMutants<Call>(reference, multiply);
 
 export const suite: Suite = {
   op: gatherQuantizedMatmul,
@@ -81,7 +56,7 @@ export const suite: Suite = {
     makeCase({
       name: "1, 2, … 13 rows to an expert",
       ...{ lead: [91], indices: [91], experts: 15, rows: 20, cols: 64, ordered: true },
-      choose: (i) => Math.ceil(Math.sqrt(2 * i + 2.25) - 0.5),
+      choose: moreAndMore,
     }),
     makeCase({
       name: "more than a block of rows",
@@ -130,60 +105,9 @@ export const suite: Suite = {
     ),
   ],
   mutants: {
-    "the first expert for all": pairsAs(() => ({ matrix: 0 })),
-    "the next expert": pairsAs(({ matrix }, { experts }) => ({ matrix: (matrix + 1) % experts })),
-    "the expert of the next pair": pairsAs(({ pair }, { pairs }) => ({
-      matrix: (pairs[(pair + 1) % pairs.length] as GatheredPair).matrix,
-    })),
-    "one expert for all slots of a token": pairsAs(({ pair }, { inputs, pairs }) => {
-      const slots = inputs.rhsIndices.shape.at(-1) as number;
-      return { matrix: (pairs[pair - (pair % slots)] as GatheredPair).matrix };
-    }),
-    "an index that broadcasts is read along the pairs": pairsAs(({ pair }, { inputs: { rhsIndices } }) =>
-      pair >= rhsIndices.data.length ? {} : { matrix: rhsIndices.data[pair] as number },
-    ),
-    "lhsIndices ignored": pairsAs(({ pair }, call) => (call.inputs.lhsIndices ? { left: pair % stackOf(call) } : {})),
-    "a row of x for each pair, though tokens share it": pairsAs(({ pair }, call) => ({ left: pair % stackOf(call) })),
-    "rows of x in the order of the experts": pairsAs(({ pair }, { inputs: { order }, pairs }) =>
-      order ? { left: (pairs[order.data[pair] as number] as GatheredPair).left } : {},
-    ),
-    "results in the order of the experts": outputAs((out, { inputs: { order }, rows }) => {
-      const natural = out.slice();
-      order?.data.forEach((pair, place) => {
-        out.set(natural.subarray(pair * rows, (pair + 1) * rows), place * rows);
-      });
-    }),
-    "experts with rows take each other's places": pairsAs(({ matrix }, { inputs, pairs }) => {
-      const used = [...new Set(pairs.map((pair) => pair.matrix))].sort((a, b) => a - b);
-      return inputs.order ? { matrix: used.indexOf(matrix) } : {};
-    }),
-    "offsets of the next expert": reference((call) => {
-      const { offsets, order } = call.inputs;
-      if (!offsets || !order) return multiply(call);
-      const place = new Map(Array.from(order.data, (pair, i) => [pair, i]));
-      const pairs = call.pairs.map((pair) => {
-        const at = place.get(pair.pair) as number;
-        const shifted = offsets.data.findIndex((_, e) => at < (offsets.data[Math.min(e + 2, call.experts)] as number));
-        return { ...pair, matrix: Math.min(Math.max(shifted, 0), call.experts - 1) };
-      });
-      return multiply({ ...call, pairs });
-    }),
-    "the last row of an expert left out": orderedRows((i, n) => i + 1 < n),
-    "one row to an expert": orderedRows((i) => i === 0),
-    "rows beyond a multiple of 6 left out": orderedRows((i, n) => n <= 6 || i < n - (n % 6)),
-    "rows beyond the first 8 of an expert left out": orderedRows((i) => i < 8),
-    "rows beyond the first 64 of an expert left out": orderedRows((i) => i < 64),
+    ...mutants,
     "rows beyond the first 512 of an expert left out": orderedRows((i) => i < 512),
-    "experts that nobody chose leak": outputAs((out, { inputs: { scales } }) => {
-      const all = scales.data.reduce((a, b) => a + b, 0);
-      for (let i = 0; i < out.length; i++) (out[i] as number) += 0 * all;
-    }),
-    "the first row of a matrix of x for all": outputAs((out, { m, rows }) => {
-      for (let i = 0; i < out.length; i++) out[i] = out[i - (Math.floor(i / rows) % m) * rows] as number;
-    }),
-    "rows of x beyond the first 8 left out": outputAs((out, { m, rows }) => {
-      for (let i = 0; i < out.length; i++) if (Math.floor(i / rows) % m >= 8) out[i] = 0;
-    }),
+    "experts that nobody chose leak": leak(({ inputs: { scales } }) => scales.data),
     "scales of the first expert for all": reference((call) =>
       multiply(call, (m) => {
         const groups = m.scales.length;
@@ -237,6 +161,5 @@ export const suite: Suite = {
         ),
       ),
     ),
-    "the output left unwritten": outputAs((out) => out.fill(Number.NaN)),
   },
 };

@@ -1,8 +1,10 @@
-// Gathered products in plain f64: which matrices each pair has. `order` plays no part: it names the same pairs.
+// Gathered products in plain numbers: which matrices each pair has, and the pairs in the order of the matrices that they
+// choose, for tests and benchmarks without the op that gives it.
+import type { Device, Tensor } from "@mlxts/core";
 
 interface Numbers {
   readonly shape: readonly number[];
-  readonly data: Float64Array;
+  readonly data: ArrayLike<number>;
 }
 
 /** Pair number `pair` multiplies matrix `left` of x with matrix `matrix` of the stack. */
@@ -25,7 +27,7 @@ function broadcastPlace(flat: number, shape: readonly number[], own: readonly nu
   return place;
 }
 
-/** The dimensions of the pairs, and the pairs. */
+/** The dimensions of the pairs, and the pairs. `stack`: the leading dimensions of x. */
 export function gatheredPairs(
   stack: readonly number[],
   rhsIndices: Numbers,
@@ -45,4 +47,21 @@ export function gatheredPairs(
     };
   });
   return { lead, pairs };
+}
+
+/** What `moeOrder` gives for the matrix, of so many, that each pair has chosen. */
+export function pairOrder(chosen: readonly number[], matrices: number): { order: number[]; offsets: number[] } {
+  const order = chosen.map((_, pair) => pair).sort((a, b) => (chosen[a] as number) - (chosen[b] as number) || a - b);
+  const offsets = Array.from({ length: matrices + 1 }, (_, e) => chosen.filter((matrix) => matrix < e).length);
+  return { order, offsets };
+}
+
+/** The same as tensors. */
+export function pairOrderOn(
+  device: Device,
+  chosen: readonly number[],
+  matrices: number,
+): { order: Tensor<"i32">; offsets: Tensor<"i32"> } {
+  const { order, offsets } = pairOrder(chosen, matrices);
+  return { order: device.tensor("i32", [order.length], order), offsets: device.tensor("i32", [matrices + 1], offsets) };
 }
