@@ -15,21 +15,35 @@
 #define MOE_KEEP_PARAMS 5
 #define MOE_KEEP_FAULT 6
 #define MOE_KEEP_FAULT_INDEX 1
+#ifdef __METAL_VERSION__
+#define MOE_KEEP_FLAGS_TOGETHER 32
+#endif
 
 struct MoeKeepParams {
   uint32_t pairs;
   uint32_t experts;
   uint32_t keep;
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+  uint32_t scratch[1];  // byte offsets
+#else
   uint32_t scratch[3];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(MoeKeepParams) == 12, "MoeKeepParams must match the declaration of moe_keep");
+static_assert(sizeof(MoeKeepParams) == 16, "MoeKeepParams must match the declaration of moe_keep");
 #else
 static_assert(sizeof(MoeKeepParams) == 24, "MoeKeepParams must match the declaration of moe_keep");
 #endif
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+struct MoeKeepScratch {
+  threadgroup uint* wanted;
+};
+inline MoeKeepScratch scratch_of(threadgroup uchar* memory, constant MoeKeepParams& p) {
+  return {
+      (threadgroup uint*)(memory + p.scratch[0]),
+  };
+}
+#else
 struct MoeKeepScratch {
   uint32_t* age;
   uint8_t* wanted;

@@ -14,14 +14,21 @@ export const moeKeepKernel = defineKernel({
     index: ([index, position], { experts }) =>
       `\`indices\` must be from 0 to ${experts - 1}, got ${index} at position ${position}`,
   },
-  // age: of each expert, 0 where it is not kept. oldest: the experts that are kept, those to evict first.
-  scratch: { cpu: { age: "u32", wanted: "u8", oldest: "u32" } },
+  // Bits of a word.
+  constants: { gpu: { flagsTogether: 32 } },
+  // wanted: whether each expert is chosen, on a GPU a bit. age: of each expert, 0 where it is not kept.
+  // oldest: the experts that are kept, those to evict first.
+  scratch: { cpu: { age: "u32", wanted: "u8", oldest: "u32" }, gpu: { wanted: "u32" } },
   launch: {
     cpu: ({ experts }: { experts: number }) => ({
       threadgroups: [1, 1, 1],
       scratch: { age: [experts], wanted: [experts], oldest: [experts] },
     }),
-    gpu: () => ({ threadgroups: [1, 1, 1], threadsPerThreadgroup: [SIMD, 1, 1] }),
+    gpu: ({ experts }, { constants: { flagsTogether } }) => ({
+      threadgroups: [1, 1, 1],
+      threadsPerThreadgroup: [SIMD, 1, 1],
+      scratch: { wanted: [Math.ceil(experts / flagsTogether)] },
+    }),
   },
 });
 

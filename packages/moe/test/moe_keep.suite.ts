@@ -65,6 +65,7 @@ const cases = [
     keep: 35,
     ages: (e) => (e % 3 === 0 ? 0xffffffff : 0xfffffff0 + (e % 16)),
   }),
+  keepCase("more experts than any model has", { tokens: 3, topK: 7, experts: 2017, keep: 700, oldest: 40 }),
   keepCase("many tokens", { tokens: 257, topK: 2, experts: 8, keep: 3 }),
 ];
 
