@@ -7,6 +7,9 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 namespace mlxts {
 
@@ -94,7 +97,20 @@ void ThreadPool::run(uint64_t count, Chunk chunk, void* context) {
     runJob(uint32_t(std::min<uint64_t>(count - first, kMaxChunks)), {chunk, context, first});
 }
 
+void ThreadPool::keepApart() {
+#if defined(__linux__)
+  const int cpu = sched_getcpu();
+  if (cpu < 0 || cpu >= CPU_SETSIZE || cpu == callerCpu_) return;
+  callerCpu_ = cpu;
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || size_t(CPU_COUNT(&allowed)) <= workers_.size()) return;
+  CPU_CLR(cpu, &allowed);
+  for (auto& worker : workers_) pthread_setaffinity_np(worker.native_handle(), sizeof allowed, &allowed);
+#endif
+}
+
 void ThreadPool::runJob(uint32_t count, const Job& job) {
+  keepApart();
   job_ = job;
   done_.store(0, std::memory_order_relaxed);
   state_.store(uint64_t(count) << 32);

@@ -35,6 +35,10 @@ class ThreadPool {
   void work(unsigned thread);
   void stop();
   bool take(unsigned thread);
+  // On Linux, where there are processors for all threads: workers keep off the one that the caller of run() is on. A
+  // worker that is woken while other programs have all processors may otherwise wait for the caller's until the job is
+  // done.
+  void keepApart();
   void runJob(uint32_t count, const Job& job);
 
   // The upper half is the chunk count of the current job, the lower half its next chunk: one fetch_add claims a chunk
@@ -47,6 +51,7 @@ class ThreadPool {
   std::atomic<uint32_t> sleepers_{0}, wake_{0};
   std::atomic<bool> stopping_{false};
   std::mutex running_;
+  int callerCpu_ = -1;  // which workers keep off; under running_
   std::vector<std::thread> workers_;
 };
 

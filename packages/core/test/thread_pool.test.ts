@@ -10,7 +10,7 @@ describe("the pool of threads", () => {
     expect(end).toEqual({
       code: 0,
       signal: null,
-      stdout: "boundaries\nmany jobs\nmany threads\nshared by callers\nendings\n",
+      stdout: "boundaries\nmany jobs\nmany threads\nshared by callers\napart\nendings\n",
       stderr: "",
     });
   }, 600_000);

@@ -1,10 +1,14 @@
-// Tests of the thread pool: every chunk runs once, for any number of chunks; several callers; its end. Prints what was done;
+// Tests of the thread pool: every chunk runs once, for any number of chunks; several callers; workers apart from their caller; its end. Prints what was done;
 // the exit code is the number of faults.
 #include "thread_pool.h"
 
 #include <cstdio>
 #include <cstring>
 #include <vector>
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 using mlxts::ThreadPool;
 
@@ -87,6 +91,41 @@ void sharedByCallers() {
   std::printf("shared by callers\n");
 }
 
+// A worker may run on all processors of its caller but the caller's own one, wherever the caller is.
+void apart() {
+#if defined(__linux__)
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  ThreadPool pool(2);
+  struct Seen {
+    std::atomic<bool> done{false};
+    cpu_set_t processors;
+  };
+  const auto look = [](void* context, uint64_t, unsigned thread) {
+    auto& seen = *static_cast<Seen*>(context);
+    if (thread == 0 || seen.done) return;
+    sched_getaffinity(0, sizeof seen.processors, &seen.processors);
+    seen.done = true;
+  };
+  for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&allowed) > 1; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed)) continue;
+    // The caller goes there, and may then go on anywhere: where it is when the job begins is not known.
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    sched_setaffinity(0, sizeof allowed, &allowed);
+    Seen seen;
+    while (!seen.done) pool.run(1000, look, &seen);
+    cpu_set_t both;
+    CPU_AND(&both, &seen.processors, &allowed);
+    check(CPU_EQUAL(&both, &seen.processors), "a worker may run where its caller may not", 2, 1000);
+    check(CPU_COUNT(&both) == CPU_COUNT(&allowed) - 1, "a worker does not keep off one processor", 2, 1000);
+  }
+#endif
+  std::printf("apart\n");
+}
+
 // The end while workers start, spin, sleep, or have just done the last chunk.
 void endings() {
   for (uint32_t i = 0; i < 400; ++i) {
@@ -104,6 +143,7 @@ int main() {
   manyJobs();
   manyThreads();
   sharedByCallers();
+  apart();
   endings();
   return faults.load();
 }
