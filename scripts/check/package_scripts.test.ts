@@ -27,6 +27,25 @@ describe("scripts", () => {
   });
 });
 
+it("npm start compiles the kernels that its model runs, and no others", () => {
+  const { scripts } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+  const folders = scripts.start.match(/packages\/[\w-]+/g);
+  const demo = [join(root, "scripts", "setup", "demo.mjs"), "--prompt", "export", "--max-tokens", "3", "--temp", "0.7"];
+  const { stderr } = spawnSync(process.execPath, demo, {
+    encoding: "utf8",
+    env: { ...process.env, MLXTS_DEVICE: "cpu", MLXTS_DEBUG: "2" },
+  });
+  const symbols = new Set([...stderr.matchAll(/ \w+\/(\w+) {2}\d/g)].map(([, symbol = ""]) => symbol));
+  expect(symbols.size).toBeGreaterThan(10);
+  const kernels = packages.flatMap(({ folder }) => {
+    const native = join(root, folder, "native");
+    const files = existsSync(native) ? readdirSync(native).filter((file) => file.endsWith(".cpp")) : [];
+    return files.map((file) => ({ folder, name: file.replace(".cpp", "_") }));
+  });
+  const packageOf = (symbol: string) => kernels.find(({ name }) => symbol.startsWith(name))?.folder;
+  expect([...new Set([...symbols].map(packageOf))].sort()).toEqual(folders);
+});
+
 describe("the workflow", () => {
   const text = readFileSync(join(root, ".github", "workflows", "ci.yml"), "utf8");
   const listOf = (job: string) => {

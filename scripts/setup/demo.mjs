@@ -1,6 +1,7 @@
-// `npm start`: a trained hybrid model continues a TypeScript declaration. Arguments go to `mlxts generate`.
-import { spawn } from "node:child_process";
+// `npm start`: a trained hybrid model continues a TypeScript declaration. Arguments go to `mlxts generate`. package.json
+// names the packages whose kernels this runs: no others are there yet in a fresh clone.
 import { join } from "node:path";
+import "@mlxts/test-kit/source_hooks";
 import { root } from "./pnpm.mjs";
 
 const prompt = "export class EventEmitter {\n    ";
@@ -11,12 +12,7 @@ const args = [
   join("fixtures", "tiny-qwen3.5"),
   ...(given.length > 0 ? given : ["--prompt", prompt, "--max-tokens", "200", ...sampling]),
 ];
+process.chdir(root);
 if (given.length === 0) process.stdout.write(prompt);
-const child = spawn(process.execPath, [join(root, "apps", "cli", "bin", "mlxts.mjs"), ...args], {
-  cwd: root,
-  stdio: "inherit",
-});
-// An interrupt from the terminal reaches the command as well; its end, with the summary, is waited for.
-process.on("SIGINT", () => {});
-process.on("SIGTERM", () => child.kill("SIGTERM"));
-child.once("close", (status) => process.exit(status ?? 1));
+const { main } = await import("../../apps/cli/src/main.ts");
+process.exitCode = await main(args);

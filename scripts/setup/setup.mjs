@@ -1,6 +1,6 @@
 // Everything a clone needs before a command: dependencies and native code. A second run only checks.
-//   node scripts/setup/setup.mjs [FOLDER]
-// With the folder of a package: the native code that it runs on, at the instruction-set level that this machine uses.
+//   node scripts/setup/setup.mjs [FOLDER...]
+// With folders of packages: the native code that they run on, at the instruction-set level that this machine uses.
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { buildNative } from "../native/native.mjs";
@@ -21,5 +21,5 @@ if (!existsSync(stamp) || readFileSync(stamp, "utf8") !== lockfile) {
   writeFileSync(stamp, lockfile);
 }
 if (!existsSync(join(root, "build", "native"))) console.error("building native code …");
-const [folder] = process.argv.slice(2);
-buildNative(folder ? { packages: nativePackages(folder), levels: "best" } : {});
+const folders = process.argv.slice(2);
+buildNative(folders.length > 0 ? { packages: nativePackages(...folders), levels: "best" } : {});

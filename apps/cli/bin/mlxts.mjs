@@ -3,6 +3,9 @@
 import { existsSync } from "node:fs";
 
 const source = new URL("../src/main.ts", import.meta.url);
-if (existsSync(source)) await import("@mlxts/test-kit/source_hooks");
+if (existsSync(source)) {
+  await import("@mlxts/test-kit/build_missing");
+  await import("@mlxts/test-kit/source_hooks");
+}
 const { main } = await import(existsSync(source) ? source.href : new URL("../dist/main.js", import.meta.url).href);
 process.exitCode = await main(process.argv.slice(2));
