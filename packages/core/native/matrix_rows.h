@@ -73,4 +73,40 @@ MLXTS_INLINE void from_load_order(const float* x, size_t n, float* to) {
   }
 }
 
+// Rows of x and of W in a tile of dot products, which has as many sums as a vector has lanes: reduce_add_all makes them.
+inline constexpr int kDotLefts = kLanes == 16 ? 4 : 2, kDotRows = kLanes / kDotLefts;
+
+// sums[i · kDotRows + j] += x[i] · rows[j] over `columns` columns. x is in load order, padded; `ahead` is called with the place
+// of each whole step in each row before it is read.
+template <typename W, typename Ahead>
+MLXTS_INLINE void add_dots(const float* const (&x)[kDotLefts], const W* const (&rows)[kDotRows], size_t columns,
+                           vf32 (&sums)[kLanes], Ahead ahead) {
+  const auto step = [&](size_t i, auto get) {
+    vf32 a[kDotRows], b[kDotRows];
+    MLXTS_UNROLL
+    for (int j = 0; j < kDotRows; ++j) get(rows[j] + i, a[j], b[j]);
+    MLXTS_UNROLL
+    for (int m = 0; m < kDotLefts; ++m) {
+      const vf32 first = load(x[m] + i), second = load(x[m] + i + kLanes);
+      MLXTS_UNROLL
+      for (int j = 0; j < kDotRows; ++j) {
+        sums[m * kDotRows + j] = fma(a[j], first, sums[m * kDotRows + j]);
+        sums[m * kDotRows + j] = fma(b[j], second, sums[m * kDotRows + j]);
+      }
+    }
+  };
+  size_t i = 0;
+  for (; i + 2 * kLanes <= columns; i += 2 * kLanes)
+    step(i, [&](const W* from, vf32& a, vf32& b) {
+      ahead(from);
+      load_two(from, a, b);
+    });
+  if (i < columns) step(i, [&](const W* from, vf32& a, vf32& b) { load_two_partial(from, int(columns - i), a, b); });
+}
+template <typename W>
+MLXTS_INLINE void add_dots(const float* const (&x)[kDotLefts], const W* const (&rows)[kDotRows], size_t columns,
+                           vf32 (&sums)[kLanes]) {
+  add_dots(x, rows, columns, sums, [](const W*) {});
+}
+
 }  // namespace mlxts

@@ -5,8 +5,8 @@
 
 namespace mlxts {
 
-// Queries and keys of a tile of dot products: as many sums as a vector has lanes, for one reduction of all.
-inline constexpr int kQueries = kLanes == 16 ? 4 : 2, kKeys = kLanes / kQueries;
+// Queries and keys of a tile of dot products.
+inline constexpr int kQueries = kDotLefts, kKeys = kDotRows;
 
 // Elements of a part of a query in scratch: `columns`, and zeros up to whole steps of dot products.
 MLXTS_INLINE size_t query_width(size_t columns) { return round_up(columns, 2 * kLanes); }
@@ -23,7 +23,7 @@ MLXTS_INLINE void load_query(const X* from, size_t columns, float* to) {
   to_load_order<C>(from, columns, to);
 }
 
-// sums[i][j] += queries[i] · keys[j] over the `columns` columns of a part.
+// sums[i][j] += queries[i] · keys[j] over the `columns` columns of a part, in bf16; of other queries as in matrix_rows.h.
 MLXTS_INLINE void add_dots(const bf16* const (&queries)[kQueries], const bf16* const (&keys)[kKeys], size_t columns,
                            vf32 (&sums)[kLanes]) {
   const auto step = [&](size_t d, auto get) {
@@ -40,28 +40,6 @@ MLXTS_INLINE void add_dots(const bf16* const (&queries)[kQueries], const bf16* c
   size_t d = 0;
   for (; d + 2 * kLanes <= columns; d += 2 * kLanes) step(d, [](const bf16* from) { return load_bf16x2(from); });
   if (d < columns) step(d, [&](const bf16* from) { return load_bf16x2_partial(from, int(columns - d)); });
-}
-template <typename C>
-MLXTS_INLINE void add_dots(const float* const (&queries)[kQueries], const C* const (&keys)[kKeys], size_t columns,
-                           vf32 (&sums)[kLanes]) {
-  const auto step = [&](size_t d, auto get) {
-    vf32 a[kKeys], b[kKeys];
-    MLXTS_UNROLL
-    for (int j = 0; j < kKeys; ++j) get(keys[j] + d, a[j], b[j]);
-    MLXTS_UNROLL
-    for (int i = 0; i < kQueries; ++i) {
-      const vf32 x = load(queries[i] + d), y = load(queries[i] + d + kLanes);
-      MLXTS_UNROLL
-      for (int j = 0; j < kKeys; ++j) {
-        sums[i * kKeys + j] = fma(a[j], x, sums[i * kKeys + j]);
-        sums[i * kKeys + j] = fma(b[j], y, sums[i * kKeys + j]);
-      }
-    }
-  };
-  size_t d = 0;
-  for (; d + 2 * kLanes <= columns; d += 2 * kLanes)
-    step(d, [](const C* from, vf32& a, vf32& b) { load_two(from, a, b); });
-  if (d < columns) step(d, [&](const C* from, vf32& a, vf32& b) { load_two_partial(from, int(columns - d), a, b); });
 }
 
 // scores [rows, stride], times `scale`, of `rows` queries with the first `count` rows of latents and rotated keys.

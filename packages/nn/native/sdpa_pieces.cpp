@@ -12,8 +12,8 @@ namespace {
 
 static_assert(kBlockKeys == SDPA_PIECES_BLOCK_KEYS);
 
-// Queries and keys of a tile of dot products: as many sums as a vector has lanes, for one reduction of all.
-constexpr int kQueries = kLanes == 16 ? 4 : 2, kKeys = kLanes / kQueries;
+// Queries and keys of a tile of dot products.
+constexpr int kQueries = kDotLefts, kKeys = kDotRows;
 
 constexpr float kWhole = 1;  // the factor of sums that are added to
 
@@ -23,37 +23,6 @@ template <typename C>
 MLXTS_INLINE void prefetch(const C* from, intptr_t ahead) {
   for (size_t line = 0; line < 2 * kLanes * sizeof(C); line += 64)
     __builtin_prefetch(reinterpret_cast<const char*>(from) + ahead + line);
-}
-
-// scores[i][j] = scale · queries[i] · keys[j] for kQueries × kKeys rows.
-template <typename C>
-MLXTS_INLINE void dot_tile(const float* const (&queries)[kQueries], const C* const (&keys)[kKeys], size_t dim,
-                           intptr_t ahead, float scale, float (&scores)[kLanes]) {
-  vf32 sum[kLanes];
-  MLXTS_UNROLL
-  for (int i = 0; i < kLanes; ++i) sum[i] = vf32{};
-  const auto step = [&](size_t d, auto get) {
-    vf32 a[kKeys], b[kKeys];
-  MLXTS_UNROLL
-    for (int j = 0; j < kKeys; ++j) get(keys[j] + d, a[j], b[j]);
-  MLXTS_UNROLL
-    for (int i = 0; i < kQueries; ++i) {
-      const vf32 x = load(queries[i] + d), y = load(queries[i] + d + kLanes);
-  MLXTS_UNROLL
-      for (int j = 0; j < kKeys; ++j) {
-        sum[i * kKeys + j] = fma(a[j], x, sum[i * kKeys + j]);
-        sum[i * kKeys + j] = fma(b[j], y, sum[i * kKeys + j]);
-      }
-    }
-  };
-  size_t d = 0;
-  for (; d + 2 * kLanes <= dim; d += 2 * kLanes)
-    step(d, [&](const C* from, vf32& a, vf32& b) {
-      prefetch(from, ahead);
-      load_two(from, a, b);
-    });
-  if (d < dim) step(d, [&](const C* from, vf32& a, vf32& b) { load_two_partial(from, int(dim - d), a, b); });
-  store(scores, reduce_add_all(sum) * splat(scale));
 }
 
 // sums[i] = factors[i] · sums[i] + Σ_t weights[i][t] · values[t] over `count` rows of values, for Q queries and 2·W vectors
@@ -114,8 +83,12 @@ __attribute__((noinline)) void score_block(const float* queries, size_t width, i
     for (int row = 0; row < rows; row += kQueries) {
       const float* q[kQueries];
       for (int i = 0; i < kQueries; ++i) q[i] = queries + (row + i < rows ? row + i : rows - 1) * width;
+      vf32 sums[kLanes];
+      MLXTS_UNROLL
+      for (int i = 0; i < kLanes; ++i) sums[i] = vf32{};
+      add_dots(q, k, dim, sums, [ahead](const C* from) { prefetch(from, ahead); });
       float tile[kLanes];
-      dot_tile(q, k, dim, ahead, scale, tile);
+      store(tile, reduce_add_all(sums) * splat(scale));
       for (int i = 0; i < kQueries && row + i < rows; ++i)
         memcpy(scores + (row + i) * kBlockKeys + t, tile + i * kKeys, kKeys * sizeof(float));
     }

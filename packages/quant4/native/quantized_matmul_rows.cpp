@@ -31,15 +31,12 @@ void sum_rows(const Span<S>& w, const float* x, uint32_t rows, float* totals) {
   constexpr int P = kPerWord<Bits>;
   const Codes<Bits> codes;
   vf32 acc[M][P + 1] = {};
-  alignas(16) float scales[4] = {}, biases[4] = {};
   for (uint32_t r = 0; r < rows; ++r) {
     const uint8_t* p = w.words + r * w.rowBytes;
     const vu32 words = codes.flip(w.count == kLanes ? load_words(p) : load_words(p, w.count));
-    for (uint32_t g = 0; g < w.chunkGroups; ++g) {
-      scales[g] = to_f32(w.scales[size_t(r) * w.groups + g]);
-      biases[g] = to_f32(w.biases[size_t(r) * w.groups + g]);
-    }
-    const vf32 scale = w.lanes.at(scales, 0), bias = fma(splat(kCenter<Bits>), scale, w.lanes.at(biases, 0));
+    const vf32 scale = w.lanes.of_groups(w.scales + size_t(r) * w.groups, w.chunkGroups);
+    const vf32 biases = w.lanes.of_groups(w.biases + size_t(r) * w.groups, w.chunkGroups);
+    const vf32 bias = fma(splat(kCenter<Bits>), scale, biases);
     vf32 scaled[M];
 #pragma GCC unroll 2
     for (int m = 0; m < M; ++m) {
