@@ -5,6 +5,7 @@ import type { CommitOptions } from "./commit_options.ts";
 import type { DeviceCounters } from "./counters.ts";
 import type { DeviceKind, DeviceOptions } from "./device_options.ts";
 import type { ArrayOf, Dtype } from "./dtype.ts";
+import type { Fusion } from "./fusion.ts";
 import type { Access, Kernel, Scalar } from "./kernel.ts";
 import type { LibraryDefinition } from "./library_definition.ts";
 import type { DeviceLimits } from "./native.ts";
@@ -242,9 +243,13 @@ export interface ArenaMark {
  */
 export interface CommandEncoder {
   readonly device: Device;
+  /** Where tensors come from. An encoder that optimizes takes memory when the recording ends, and shows no arena. */
   readonly arena: Arena | undefined;
 
-  /** An uninitialized tensor from the encoder's arena, or a zeroed one of its own when there is none. */
+  /**
+   * An uninitialized tensor from the encoder's arena, or a zeroed one of its own when there is none. Of an encoder that
+   * optimizes it is scratch: it has no memory before the recording ends, and is dead then unless it is kept.
+   */
   empty<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D>;
   /**
    * Records one dispatch of a kernel. Its arguments are read once: what is checked is what runs.
@@ -260,9 +265,9 @@ export interface CommandEncoder {
    * Runs the recording after everything committed before it. Await the submission, or not. Buffers that were disposed
    * after they had been recorded are still used.
    */
-  commit(options?: CommitOptions): Submission;
+  commit(options?: CommitOptions & EndOptions): Submission;
   /** Ends the recording and keeps it: each `replay()` is one call. */
-  finish(): Recording;
+  finish(options?: EndOptions): Recording;
 
   /** Abandons the recording and releases its buffers; after `commit` or `finish` it does nothing. */
   dispose(): void;
@@ -276,6 +281,31 @@ export interface EncoderOptions {
   barriers?: "auto" | "manual";
   /** Where ops take outputs and scratch from when none are given. Default: fresh buffers. */
   arena?: Arena;
+  /** What is done to the recording when it ends; `true` is `{}`. Default `false`: it runs as it was recorded. */
+  optimize?: boolean | OptimizeOptions;
+}
+
+/**
+ * What an encoder does to its recording when that ends. The contents of all tensors but scratch stay those of one dispatch
+ * after another, to the bit. Scratch are the tensors that the encoder made and that are not kept. With manual barriers
+ * only scratch is shared.
+ */
+export interface OptimizeOptions {
+  /** Rules by which calls of ops become one. Default: none. */
+  fuse?: readonly Fusion[];
+  /** Move dispatches before others that they do not depend on, where that saves barriers. Default `true`. */
+  reorder?: boolean;
+  /** Let scratch that is never needed at the same time share memory. Default `true`. */
+  reuseScratch?: boolean;
+}
+
+/** What happens to the tensors that an encoder has made when its recording ends. */
+export interface EndOptions {
+  /**
+   * Those whose contents the program wants to see: they get memory of their own, which lives until they are disposed. It
+   * means nothing for an encoder that does not optimize, and for other tensors.
+   */
+  keep?: readonly Tensor[];
 }
 
 /** One dispatch of a kernel: which variant, on which tensors, with which parameters and sizes. */

@@ -1,4 +1,5 @@
 // The tensors that are bound to a dispatch: which are refused, and what memory they access.
+import type { Buffer } from "./buffer.ts";
 import type { DeviceCore } from "./device_core.ts";
 import type { Dispatch } from "./dispatch.ts";
 import { disposedError, wrongValue } from "./errors.ts";
@@ -21,10 +22,10 @@ interface Bound {
 export const writesTo = (access: Access): boolean => WRITES.has(access);
 
 /**
- * The memory that a dispatch reads and writes.
+ * The memory that a dispatch reads and writes. `owns` tells which scratch that has no memory yet may be bound.
  * @throws RangeError of the op, or MlxtsError `Disposed`, for tensors that the kernel cannot be given
  */
-export function accessesOf(dispatch: Dispatch, device: DeviceCore): Accesses {
+export function accessesOf(dispatch: Dispatch, device: DeviceCore, owns?: (buffer: Buffer) => boolean): Accesses {
   const { kernel, op, variant, buffers, params } = dispatch;
   const accesses: Accesses = { label: `${op}/${kernel.name}_${variant}`, reads: [], writes: [] };
   accesses.fault = (code, words) =>
@@ -36,6 +37,8 @@ export function accessesOf(dispatch: Dispatch, device: DeviceCore): Accesses {
     if (tensor === undefined) continue;
     const writes = WRITES.has(access);
     checkTensor(op, { name, tensor, writes }, device);
+    if (tensor.buffer.planned && !owns?.(tensor.buffer))
+      throw wrongValue(op, name, "have memory", "scratch of another recording", "make it with device.tensor");
     if (READS.has(access)) accesses.reads.push(tensor.range);
     if (writes) accesses.writes.push(tensor.range);
     bound.push({ name, tensor, writes });

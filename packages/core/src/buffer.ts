@@ -25,14 +25,20 @@ interface BufferOptions {
   source?: ArrayBufferLike | undefined;
 }
 
+/** Where scratch of a recording seems to lie before the recording ends, for the search for hazards. */
+interface Planned {
+  readonly address: number;
+}
+
 /** The class behind `Buffer`. */
 export class Buffer implements api.Buffer {
   readonly device: DeviceCore;
   readonly byteLength: number;
   readonly readOnly: boolean;
-  /** The memory's address: hazards are found between addresses, not between buffer objects. */
-  readonly address: number;
   #memory: NativeMemory | undefined;
+  #address: number;
+  /** Whether it is scratch of a recording that has not ended: it has no memory yet. */
+  #planned: boolean;
   /** How many encoders have recorded the buffer and not yet committed: until they have, its memory is kept. */
   #recordings = 0;
   /** The memory of a disposed buffer, kept for those encoders. */
@@ -45,22 +51,43 @@ export class Buffer implements api.Buffer {
     printAsJson(Buffer);
   }
 
-  constructor(device: DeviceCore, memory: NativeMemory, byteLength: number, options: BufferOptions = {}) {
+  constructor(device: DeviceCore, memory: NativeMemory | Planned, byteLength: number, options: BufferOptions = {}) {
     const { readOnly = false, wrapped, source } = options;
     this.device = device;
-    this.#memory = memory;
     this.byteLength = byteLength;
     this.readOnly = readOnly;
     this.#source = source;
-    this.address = native().memoryAddress(memory);
-    if (!wrapped) device.submissions.startFresh(this.range(0, byteLength));
+    this.#planned = "address" in memory;
+    if ("address" in memory) this.#address = memory.address;
+    else {
+      this.#memory = memory;
+      this.#address = native().memoryAddress(memory);
+    }
+    if (!wrapped && !this.#planned) device.submissions.startFresh(this.range(0, byteLength));
     if (device.debug >= 3) reportLeak(this);
     Object.freeze(this);
   }
 
+  /** The memory's address: hazards are found between addresses, not between buffer objects. */
+  get address(): number {
+    return this.#address;
+  }
+
+  get planned(): boolean {
+    return this.#planned;
+  }
+
+  /** Gives scratch of a recording its memory. */
+  place(memory: NativeMemory): void {
+    this.#planned = false;
+    this.#memory = memory;
+    this.#address = native().memoryAddress(memory);
+    this.device.submissions.startFresh(this.range(0, this.byteLength));
+  }
+
   get disposed(): boolean {
     // An ArrayBuffer whose bytes were taken away has length 0.
-    return this.#memory === undefined || this.device.disposed || this.#source?.byteLength === 0;
+    return (this.#memory === undefined && !this.#planned) || this.device.disposed || this.#source?.byteLength === 0;
   }
 
   private assertLive(): void {
@@ -70,6 +97,14 @@ export class Buffer implements api.Buffer {
 
   get handle(): NativeMemory {
     this.assertLive();
+    if (this.#planned)
+      throw wrongValue(
+        "buffer",
+        "memory",
+        "be there",
+        "scratch of a recording, which has none before the recording ends",
+        "use a tensor made with device.tensor",
+      );
     return this.#memory as NativeMemory;
   }
 
@@ -162,6 +197,7 @@ export class Buffer implements api.Buffer {
   }
 
   dispose(): void {
+    this.#planned = false;
     if (this.#memory === undefined) return;
     if (this.#borrowed) detach(this.#borrowed);
     this.#borrowed = undefined;

@@ -12,6 +12,11 @@ export interface CommitOptions {
   signal?: AbortSignal | undefined;
 }
 
+/** What `commit` takes besides: see `EndOptions`. */
+interface KeepOptions {
+  keep?: unknown;
+}
+
 /** A checked copy of the options. Each is read once, so that a getter cannot give another value after the checks. */
 export function readCommitOptions(op: string, options: CommitOptions): CommitOptions {
   checkOptionNames<CommitOptions>(op, options, { profile: true, signal: true });
@@ -19,4 +24,11 @@ export function readCommitOptions(op: string, options: CommitOptions): CommitOpt
   if (typeof profile !== "boolean") throw wrongKind(op, "profile", "be a boolean", profile);
   checkSignal(op, signal);
   return { profile, signal };
+}
+
+/** The same for an encoder's `commit`; what `keep` may be is checked later. */
+export function readEndOptions(op: string, options: CommitOptions & KeepOptions): CommitOptions & KeepOptions {
+  checkOptionNames<CommitOptions & KeepOptions>(op, options, { profile: true, signal: true, keep: true });
+  const { keep, ...rest } = options;
+  return { ...readCommitOptions(op, rest), keep };
 }

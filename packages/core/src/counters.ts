@@ -3,6 +3,10 @@ export interface DeviceCounters {
   dispatches: number;
   manualBarriers: number;
   automaticBarriers: number;
+  /** Calls of ops that became one with another. */
+  fusedPairs: number;
+  /** Dispatches that were moved before earlier ones. */
+  movedNodes: number;
   submissions: number;
   waits: number;
   pipelines: number;
@@ -20,6 +24,8 @@ export const zeroTally = (): Tally => ({
   dispatches: 0,
   manualBarriers: 0,
   automaticBarriers: 0,
+  fusedPairs: 0,
+  movedNodes: 0,
   submissions: 0,
   waits: 0,
   pipelines: 0,

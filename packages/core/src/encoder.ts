@@ -3,17 +3,21 @@ import { Arena } from "./arena.ts";
 import { accessesOf, writesTo } from "./bindings.ts";
 import type { Buffer } from "./buffer.ts";
 import { CommandWriter, dispatchNote } from "./command_writer.ts";
-import { type CommitOptions, readCommitOptions } from "./commit_options.ts";
+import { type CommitOptions, readCommitOptions, readEndOptions } from "./commit_options.ts";
 import type { DeviceCore } from "./device_core.ts";
 import { type AnyKernel, type Dispatch, readDispatch, threadsOf } from "./dispatch.ts";
 import type { Dtype } from "./dtype.ts";
 import { type ArgumentRangeError, disposedError, wrongKind, wrongValue } from "./errors.ts";
+import { fillBuffer } from "./fill.ts";
+import type { OpCall } from "./graph.ts";
 import { type Hazard, HazardTracker } from "./hazards.ts";
 import { identify, printAsJson } from "./identity.ts";
 import type { Access, Kernel, Scalar } from "./kernel.ts";
 import type { Footprint } from "./memory_uses.ts";
 import { type NativeRecording, native } from "./native.ts";
+import { readKeep, readOptimizations } from "./optimize.ts";
 import { checkOptionNames } from "./options.ts";
+import { Plan } from "./plan.ts";
 import type { Accesses } from "./ranges.ts";
 import { replacementsOf } from "./rebind.ts";
 import { handOut, noteWrite, Recorded } from "./recorded.ts";
@@ -32,10 +36,20 @@ function missingBarrier(op: string, { kind, earlier, later }: Hazard): ArgumentR
   return wrongValue(op, "encoder", rule, `${side(earlier)} against ${side(later)}`, "call encoder.barrier()");
 }
 
+/** Memory for the scratch of a recording and of those that `rebind` made of it. */
+interface Scratch {
+  readonly tensor: Tensor;
+  users: number;
+}
+
 /** The class behind `CommandEncoder`. */
 export class CommandEncoder implements api.CommandEncoder {
   readonly device: DeviceCore;
-  readonly arena: Arena | undefined;
+  readonly #arena: Arena | undefined;
+  /** Undefined unless the encoder optimizes: then it holds what is recorded, which is written when the recording ends. */
+  readonly #plan: Plan | undefined;
+  /** Memory that was taken for the plan's scratch, unless it is the arena's. */
+  #scratch: Scratch | undefined;
   readonly #mode: "auto" | "manual";
   readonly #writer = new CommandWriter();
   /** Undefined in manual mode, unless the device validates. */
@@ -43,7 +57,9 @@ export class CommandEncoder implements api.CommandEncoder {
   readonly #commands: (Dispatch | "barrier")[] = [];
   #state: "recording" | "committed" | "finished" | "disposed" = "recording";
   #lastWasBarrier = true;
-  readonly #recorded = new Recorded(this.#writer.accesses);
+  /** Whether a dispatch has been recorded. */
+  #begun = false;
+  readonly #recorded: Recorded;
 
   static {
     identify("CommandEncoder", CommandEncoder, (value) => #writer in value);
@@ -51,19 +67,26 @@ export class CommandEncoder implements api.CommandEncoder {
   }
 
   constructor(device: DeviceCore, options: api.EncoderOptions = {}) {
-    checkOptionNames<api.EncoderOptions>("device.encoder", options, { barriers: true, arena: true });
-    const { barriers = "auto", arena } = options;
+    checkOptionNames<api.EncoderOptions>("device.encoder", options, { barriers: true, arena: true, optimize: true });
+    const { barriers = "auto", arena, optimize = false } = options;
     if (barriers !== "auto" && barriers !== "manual")
       throw wrongValue("device.encoder", "barriers", "be auto or manual", barriers);
     if (arena !== undefined && !(arena instanceof Arena))
       throw wrongKind("device.encoder", "arena", "be an Arena", arena);
     if (arena && arena.device !== device)
       throw wrongValue("device.encoder", "arena", "belong to the encoder's device", "an arena of another device");
+    const optimizations = readOptimizations(optimize);
     this.device = device;
     this.#mode = barriers;
     if (barriers === "auto" || device.validate) this.#hazards = new HazardTracker();
-    this.arena = arena;
+    this.#arena = arena;
+    if (optimizations) this.#plan = new Plan(device, optimizations, barriers === "auto");
+    this.#recorded = new Recorded(this.#plan?.accesses ?? this.#writer.accesses);
     Object.freeze(this);
+  }
+
+  get arena(): Arena | undefined {
+    return this.#plan ? undefined : this.#arena;
   }
 
   private assertRecording(call: string): void {
@@ -79,7 +102,12 @@ export class CommandEncoder implements api.CommandEncoder {
   }
 
   empty<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
-    const tensor = this.arena ? this.arena.alloc(dtype, shape) : this.device.tensor(dtype, shape);
+    const from = this.#plan ?? this.#arena;
+    const tensor = !from
+      ? this.device.tensor(dtype, shape)
+      : from instanceof Plan
+        ? from.empty(dtype, shape)
+        : from.alloc(dtype, shape);
     return handOut(tensor as Tensor<D>, this.#recorded);
   }
 
@@ -91,27 +119,78 @@ export class CommandEncoder implements api.CommandEncoder {
     this.record(readDispatch(kernel as unknown as AnyKernel, args as never, this.device));
   }
 
+  /** Runs the encoding of an op's call: its dispatches are known to come from it. */
+  during(call: OpCall, encode: () => void): void {
+    if (this.#plan) this.#plan.during(call, encode);
+    else encode();
+  }
+
   /** Records a dispatch whose arguments have been read. */
   record(dispatch: Dispatch): void {
     const { kernel, op, variant, launch, buffers } = dispatch;
     const { device } = this;
-    const accesses = accessesOf(dispatch, device);
+    const accesses = accessesOf(dispatch, device, this.#plan?.owns);
     const pipeline = device.library(kernel.library).pipeline(kernel.name, variant);
     if (threadsOf(launch) > pipeline.maxThreads) {
       const rule = `have a product of at most ${pipeline.maxThreads} for ${kernel.name}_${variant} on this device`;
       throw wrongValue(op, "threadsPerThreadgroup", rule, launch.threadsPerThreadgroup);
     }
-    if (device.debug >= 2) accesses.note = dispatchNote(dispatch, device.debug >= 3);
-    this.orderAfterConflicts(op, accesses);
-    if (this.#commands.length === 0) device.submissions.recorded.begin(this.#recorded);
+    if (this.#plan) this.#plan.add(dispatch, accesses);
+    else this.write(dispatch, accesses, pipeline.id);
+    if (!this.#begun) {
+      this.#begun = true;
+      device.submissions.recorded.begin(this.#recorded);
+    }
     for (const name of kernel.bufferNames) {
       const tensor = buffers[name];
       if (tensor && writesTo(kernel.buffers[name] as Access)) noteWrite(tensor, this.#recorded);
     }
-    this.#writer.dispatch(pipeline.id, dispatch, accesses);
+  }
+
+  /** Writes a dispatch to the command list. */
+  private write(dispatch: Dispatch, accesses: Accesses, pipeline: number): void {
+    const { device } = this;
+    if (device.debug >= 2) accesses.note = dispatchNote(dispatch, device.debug >= 3);
+    this.orderAfterConflicts(dispatch.op, accesses);
+    this.#writer.dispatch(pipeline, dispatch, accesses);
     this.#commands.push(dispatch);
     this.#lastWasBarrier = false;
     device.tally.dispatches++;
+  }
+
+  /** Writes what an encoder that optimizes has recorded; what `keep` names can be read once it has run. */
+  private writePlan(op: string, keep: unknown): void {
+    const kept = readKeep(op, keep);
+    const { device } = this;
+    const commands = this.#plan?.end({
+      keep: kept,
+      allocate: (bytes) => this.allocate(bytes),
+      call: (into, inputs, options) => into(this as never, inputs as never, options as never),
+    });
+    if (!commands) return;
+    for (const command of commands) {
+      if (command === "barrier") this.insertBarrier();
+      else {
+        const { kernel, variant } = command;
+        const pipeline = device.library(kernel.library).pipeline(kernel.name, variant);
+        this.write(command, accessesOf(command, device), pipeline.id);
+      }
+    }
+    this.#recorded.replace(this.#writer.accesses);
+  }
+
+  /** The recording uses scratch of another one. */
+  share(scratch: Scratch | undefined): void {
+    this.#scratch = scratch;
+  }
+
+  /** u8 [bytes] for the scratch of a plan. */
+  private allocate(bytes: number): Tensor {
+    if (this.#arena) return this.#arena.alloc("u8", [bytes]);
+    const tensor = this.device.tensor("u8", [bytes]) as Tensor;
+    if (this.device.poison) fillBuffer(tensor.buffer, 0xff);
+    this.#scratch = { tensor, users: 0 };
+    return tensor;
   }
 
   /** Inserts a barrier where the dispatch conflicts with earlier ones; in manual mode, refuses it. */
@@ -136,38 +215,49 @@ export class CommandEncoder implements api.CommandEncoder {
 
   barrier(): void {
     this.assertRecording("barrier");
+    if (this.#plan) {
+      this.#plan.barrier();
+      return;
+    }
     if (this.#lastWasBarrier) return;
     this.insertBarrier();
     this.device.tally.manualBarriers++;
   }
 
-  commit(options: CommitOptions = {}): Submission {
-    const given = readCommitOptions("encoder.commit", options);
+  commit(options: api.EndOptions & CommitOptions = {}): Submission {
+    const { keep, ...given } = readEndOptions("encoder.commit", options);
     this.assertRecording("commit");
+    this.writePlan("encoder.commit", keep);
     const { submissions } = this.device;
     const submission = submissions.run(this.#writer, given);
     this.#state = "committed";
     submissions.recorded.end(this.#recorded, "run");
     submissions.recorded.run(this.#writer.accesses);
+    this.#scratch?.tensor.dispose();
     return submission;
   }
 
-  finish(): Recording {
+  finish(options: api.EndOptions = {}): Recording {
+    checkOptionNames<api.EndOptions>("encoder.finish", options, { keep: true });
+    const { keep } = options;
     this.assertRecording("finish");
+    this.writePlan("encoder.finish", keep);
     this.#state = "finished";
     this.device.submissions.recorded.end(this.#recorded, "finished");
-    return new Recording(this.device, this.#writer, this.#commands, this.#mode, this.#recorded);
+    const { device } = this;
+    return new Recording(device, this.#writer, this.#commands, this.#mode, this.#recorded, this.#scratch);
   }
 
   dispose(): void {
     if (this.#state !== "recording") return;
     this.#state = "disposed";
     this.device.submissions.recorded.end(this.#recorded, "abandoned");
+    this.#plan?.dispose();
     if (!this.device.disposed) this.#writer.releaseBuffers();
   }
 
   toJSON(): ReturnType<api.CommandEncoder["toJSON"]> {
-    const dispatches = dispatchesOf(this.#commands).length;
+    const dispatches = this.#state === "recording" ? this.#recorded.dispatches : dispatchesOf(this.#commands).length;
     return { type: "CommandEncoder", device: this.device.kind, state: this.#state, barriers: this.#mode, dispatches };
   }
 
@@ -187,6 +277,7 @@ export class Recording implements api.Recording {
   readonly #commands: Commands;
   readonly #mode: "auto" | "manual";
   readonly #recorded: Recorded;
+  readonly #scratch: Scratch | undefined;
   /** One tensor for each buffer and arena generation: while none of these is disposed, no recorded tensor is. */
   readonly #witnesses: readonly Tensor[];
 
@@ -201,9 +292,12 @@ export class Recording implements api.Recording {
     commands: Commands,
     mode: "auto" | "manual",
     recorded: Recorded,
+    scratch: Scratch | undefined,
   ) {
     this.device = device;
     this.#recorded = recorded;
+    this.#scratch = scratch;
+    if (scratch) scratch.users++;
     this.#commands = commands;
     this.#mode = mode;
     this.accesses = writer.accesses;
@@ -275,6 +369,7 @@ export class Recording implements api.Recording {
       const tensors = Object.entries(command.buffers).map(([name, tensor]) => [name, tensor && replace(tensor)]);
       encoder.record({ ...command, buffers: Object.fromEntries(tensors) });
     }
+    encoder.share(this.#scratch);
     return encoder.finish();
   }
 
@@ -282,6 +377,7 @@ export class Recording implements api.Recording {
     if (this.#handle === undefined) return;
     native().releaseRecording(this.#handle);
     this.#handle = undefined;
+    if (this.#scratch && --this.#scratch.users === 0) this.#scratch.tensor.dispose();
     if (this.#recorded.state === "finished") this.#recorded.state = "abandoned";
   }
 

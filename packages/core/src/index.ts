@@ -11,7 +11,9 @@ export type {
   CommandEncoder,
   DispatchArguments,
   EncoderOptions,
+  EndOptions,
   Library,
+  OptimizeOptions,
   ReadOptions,
   Recording,
   Submission,
@@ -51,6 +53,7 @@ export {
   wrongValue,
 } from "./errors.ts";
 export { readPlainFile } from "./files.ts";
+export { defineFusion, type Fusion, type FusionRule } from "./fusion.ts";
 export {
   ELSEWHERE,
   GATHERED_FAULTS,

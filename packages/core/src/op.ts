@@ -2,6 +2,7 @@ import type { Device } from "./api.ts";
 import { type Dtype, isDtype } from "./dtype.ts";
 import { CommandEncoder } from "./encoder.ts";
 import { disposedError, F32_RANGE, MlxtsError, show, wrongKind, wrongValue } from "./errors.ts";
+import type { OpCall } from "./graph.ts";
 import { readDeclaration } from "./op_declaration.ts";
 import {
   type DescriptorLists,
@@ -238,6 +239,11 @@ class Check {
         );
   }
 
+  /** What a recording remembers of the call. */
+  call(): OpCall {
+    return this;
+  }
+
   context(): OpContext {
     return this as unknown as OpContext;
   }
@@ -281,7 +287,7 @@ export function defineOp<
     check.checkAliasing();
     ownCheck?.(context);
     check.allocate();
-    encode(context);
+    encoder.during(check.call(), () => encode(context));
     return single === undefined ? check.outputs : check.outputs[single];
   };
   Object.defineProperty(call, "name", { value: name });

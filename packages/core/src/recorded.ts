@@ -7,12 +7,24 @@ export class Recorded {
   state: "recording" | "finished" | "run" | "abandoned" = "recording";
   /** Only the encoder and its recording hold this object strongly: when both are collected, nobody can run it any more. */
   readonly reference = new WeakRef(this);
-  private readonly accesses: readonly Accesses[];
+  private accesses: readonly Accesses[];
   private written: IntervalMap<true> | undefined;
   private sorted = 0;
 
   constructor(accesses: readonly Accesses[]) {
     this.accesses = accesses;
+  }
+
+  /** Dispatches recorded so far. */
+  get dispatches(): number {
+    return this.accesses.length;
+  }
+
+  /** The recording has got its final form. */
+  replace(accesses: readonly Accesses[]): void {
+    this.accesses = accesses;
+    this.written = undefined;
+    this.sorted = 0;
   }
 
   /** What the dispatches recorded so far write. It is sorted when it is asked for, so that recording costs nothing. */

@@ -67,6 +67,8 @@ describe("device", () => {
       dispatches: 3,
       manualBarriers: 1,
       automaticBarriers: 1,
+      fusedPairs: 0,
+      movedNodes: 0,
       submissions: 1,
       waits: 0,
       pipelines: 1,

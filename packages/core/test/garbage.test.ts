@@ -117,6 +117,15 @@ describe("every public function of core refuses what it cannot take", () => {
     takes(device.encoder(), { x: device.tensor("f32", [2, 1, 4]), rhsIndices: device.tensor("u32", [2]) });
     return contexts[0];
   };
+  const fusion: core.FusionRule = {
+    calls: { a: "increment", b: "increment" },
+    links: { "b.x": "a.out" },
+    into: increment,
+    tensors: { x: "a.x", out: "b.out" },
+    options: { groups: "a.groups" },
+    when: { "a.groups": [1] },
+  };
+  const rule = core.defineFusion(fusion);
   const dispatch = {
     variant: "u32",
     buffers: { x: tensor, out: device.tensor("u32", [4]) },
@@ -197,6 +206,19 @@ describe("every public function of core refuses what it cannot take", () => {
     "tensor.write": of((data) => tensor.write(data), [1, 2, 3, 4] as ArrayLike<number>),
     "arena.alloc": of((dtype, shape) => arena.alloc(dtype, shape), "f32" as core.Dtype, [2]),
     "arena.rewind": of((mark) => arena.rewind(mark), arena.mark()),
+    ...fields("device.encoder, optimize,", { fuse: [rule], reorder: true, reuseScratch: true }, (optimize) =>
+      device.encoder({ optimize }),
+    ),
+    "device.encoder, a rule": of((each) => device.encoder({ optimize: { fuse: [each] } }), rule),
+    defineFusion: of((declaration) => core.defineFusion(declaration), fusion),
+    ...fields("defineFusion", fusion, (declaration) => core.defineFusion(declaration)),
+    "defineFusion, a call": of((a) => core.defineFusion({ ...fusion, calls: { ...fusion.calls, a } }), "increment"),
+    "defineFusion, a link": of((x) => core.defineFusion({ ...fusion, links: { "b.x": x } }), "a.out"),
+    "defineFusion, a tensor": of((x) => core.defineFusion({ ...fusion, tensors: { x } }), "a.x"),
+    "defineFusion, an option": of((n) => core.defineFusion({ ...fusion, options: { groups: n } }), "a.groups"),
+    "defineFusion, values": of((n) => core.defineFusion({ ...fusion, when: { "a.groups": n } }), [1]),
+    "encoder.finish": of((options) => device.encoder().finish(options), { keep: [tensor] }),
+    "encoder.finish, keep": of((keep) => device.encoder({ optimize: true }).finish({ keep }), [tensor]),
     "encoder.empty": of((dtype, shape) => device.encoder().empty(dtype, shape), "f32" as core.Dtype, [2]),
     "encoder.dispatch": of((kernel, args) => device.encoder().dispatch(kernel, args), incrementKernel, dispatch),
     ...fields("encoder.dispatch", { ...dispatch, op: "op" }, (args) =>
@@ -370,7 +392,7 @@ describe("every public function of core refuses what it cannot take", () => {
     });
     // Functions that only core itself calls.
     const internal =
-      /^(device\.refused|device\.allocate|buffer\.(range|copy|checkRange)|tensor\.(raw|assertComputed)|arena\.(poison|newBlock)|encoder\.(record|orderAfterConflicts|assertRecording)|checkpoint\.(entry|bind|convert|countCopy|take\w+)|writer\.(attempt|put))$/;
+      /^(device\.refused|device\.allocate|buffer\.(range|copy|checkRange|place)|tensor\.(raw|assertComputed)|arena\.(poison|newBlock)|encoder\.(record|orderAfterConflicts|assertRecording|during|write|writePlan|share|allocate)|checkpoint\.(entry|bind|convert|countCopy|take\w+)|writer\.(attempt|put))$/;
     expect(methods.filter((name) => !called.has(name) && !internal.test(name))).toEqual([]);
     objects.writer.abort();
   });

@@ -181,7 +181,7 @@ describe("unknown names", () => {
     [
       "device.encoder",
       () => device.encoder(wrong({ barrier: "manual" })),
-      "device.encoder: `barrier` must be one of barriers, arena, got an unknown option",
+      "device.encoder: `barrier` must be one of barriers, arena, optimize, got an unknown option",
     ],
     [
       "dispatch",

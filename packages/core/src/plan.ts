@@ -1,0 +1,163 @@
+// What an encoder that optimizes has recorded: dispatches over scratch that has no memory before the recording ends.
+import { Buffer } from "./buffer.ts";
+import type { DeviceCore } from "./device_core.ts";
+import type { Dispatch } from "./dispatch.ts";
+import type { Dtype } from "./dtype.ts";
+import { fuse } from "./fuse.ts";
+import type { Fusion } from "./fusion.ts";
+import type { Graph, GraphNode, OpCall } from "./graph.ts";
+import { placeScratch } from "./place.ts";
+import type { Accesses } from "./ranges.ts";
+import { reorder } from "./reorder.ts";
+import { copyShape, tensorBytes } from "./shape.ts";
+import { Tensor } from "./tensor.ts";
+
+/** Where scratch seems to lie: no memory has such addresses, and numbers still count single bytes there. */
+const FIRST_ADDRESS = 2 ** 52;
+/** Scratch buffers seem to lie so many bytes apart at least. */
+const DISTANCE = 256;
+
+/** What an encoder does to a recording when it ends. */
+export interface Optimizations {
+  readonly fuse: readonly Fusion[];
+  readonly reorder: boolean;
+  readonly reuseScratch: boolean;
+}
+
+/** What a plan needs of its encoder when the recording ends. */
+interface Ending {
+  /** Scratch that gets memory of its own, because the program wants to see it. */
+  keep: ReadonlySet<Buffer>;
+  /** u8 [bytes] for all other scratch. */
+  allocate(bytes: number): Tensor;
+  /** Calls an op on the encoder. */
+  call(op: Fusion["into"], inputs: object, options: object): void;
+}
+
+/** The commands of a recording in their final form. */
+type Commands = (Dispatch | "barrier")[];
+
+export class Plan {
+  readonly optimizations: Optimizations;
+  /** What is recorded reads and writes; scratch at the addresses where it seems to lie. */
+  readonly accesses: Accesses[] = [];
+  private readonly device: DeviceCore;
+  private readonly automatic: boolean;
+  private readonly scratch = new Set<Buffer>();
+  private commands: (GraphNode | "barrier")[] = [];
+  private call: OpCall | undefined;
+  /** Calls that have called other ops. */
+  private readonly outer = new Set<OpCall>();
+  private nextAddress = FIRST_ADDRESS;
+
+  constructor(device: DeviceCore, optimizations: Optimizations, automatic: boolean) {
+    this.device = device;
+    this.optimizations = optimizations;
+    this.automatic = automatic;
+  }
+
+  empty<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
+    const dims = copyShape("encoder.empty", shape);
+    const bytes = tensorBytes(dtype, dims, "encoder.empty");
+    const buffer = new Buffer(this.device, { address: this.nextAddress }, bytes);
+    this.nextAddress += Math.ceil(bytes / DISTANCE) * DISTANCE;
+    this.scratch.add(buffer);
+    return new Tensor(buffer, dtype, dims, { owned: true });
+  }
+
+  /** Whether a buffer is scratch of this recording. */
+  readonly owns = (buffer: Buffer): boolean => this.scratch.has(buffer);
+
+  add(dispatch: Dispatch, accesses: Accesses): void {
+    this.accesses.push(accesses);
+    this.commands.push({ dispatch, accesses, call: this.call });
+  }
+
+  barrier(): void {
+    if (!this.automatic) this.commands.push("barrier");
+  }
+
+  /** Runs the encoding of a call: what it dispatches is known to come from it. */
+  during(call: OpCall, encode: () => void): void {
+    const outer = this.call;
+    if (outer) this.outer.add(outer);
+    this.call = call;
+    try {
+      encode();
+    } finally {
+      this.call = outer;
+    }
+  }
+
+  /** What `encode` records, kept apart from the recording. */
+  private collect(encode: () => void): GraphNode[] {
+    const { commands } = this;
+    this.commands = [];
+    try {
+      encode();
+      return this.commands.filter((command) => command !== "barrier");
+    } finally {
+      this.commands = commands;
+    }
+  }
+
+  /** The recording in its final form. Kept scratch has its own memory then, and all other scratch is dead. */
+  end({ keep, allocate, call }: Ending): Commands {
+    const graph = this.automatic ? this.optimized(this.commands as GraphNode[], keep, call) : this.commands;
+    const placed = this.placed(graph, keep, allocate);
+    for (const buffer of this.scratch)
+      if (keep.has(buffer)) buffer.place(this.device.allocate(buffer.byteLength));
+      else buffer.dispose();
+    return placed;
+  }
+
+  private optimized(nodes: GraphNode[], keep: ReadonlySet<Buffer>, call: Ending["call"]): Graph {
+    const { device, optimizations } = this;
+    const { tally } = device;
+    const fused = fuse(nodes, optimizations.fuse, {
+      isScratch: (buffer) => this.scratch.has(buffer) && !keep.has(buffer),
+      isOuter: (each) => this.outer.has(each),
+      record: (into, inputs, options) => this.collect(() => call(into, inputs, options)),
+    });
+    tally.fusedPairs += fused.fused;
+    if (device.debug >= 2) for (const refusal of fused.refusals) process.stderr.write(`mlxts not fused: ${refusal}\n`);
+    if (!optimizations.reorder) return fused.nodes;
+    const { order, moved } = reorder(fused.nodes);
+    tally.movedNodes += moved;
+    return order;
+  }
+
+  /** The same commands with tensors that have memory. */
+  private placed(graph: Graph, keep: ReadonlySet<Buffer>, allocate: Ending["allocate"]): Commands {
+    const { automatic, optimizations } = this;
+    const isPlaced = (buffer: Buffer) => this.scratch.has(buffer) && !keep.has(buffer);
+    const { places, bytes } = placeScratch(graph, isPlaced, { automatic, reuse: optimizations.reuseScratch });
+    const block = bytes > 0 ? allocate(bytes) : undefined;
+    const views = new Map<Tensor, Tensor>();
+    const placedView = (tensor: Tensor | undefined): Tensor | undefined => {
+      const place = tensor && places.get(tensor.buffer);
+      if (!block || !tensor || place === undefined) return tensor;
+      let view = views.get(tensor);
+      if (!view) {
+        view = block
+          .view(place + tensor.byteOffset, [tensor.byteLength])
+          .cast(tensor.dtype)
+          .reshape(tensor.shape);
+        views.set(tensor, view);
+      }
+      return view;
+    };
+    return graph.map((command) => {
+      if (command === "barrier") return command;
+      const { dispatch } = command;
+      const buffers: Record<string, Tensor | undefined> = {};
+      for (const [name, tensor] of Object.entries(dispatch.buffers)) buffers[name] = placedView(tensor);
+      return { ...dispatch, buffers };
+    });
+  }
+
+  /** The recording is abandoned. */
+  dispose(): void {
+    for (const buffer of this.scratch) buffer.dispose();
+  }
+}
