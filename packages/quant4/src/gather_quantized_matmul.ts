@@ -10,27 +10,29 @@ import {
   gatheredInputs,
   gatheredProducts,
   gatheredSlots,
-  type OpContext,
   ORDERED_FAULTS,
   QUANTIZED,
   quantizedDims,
+  scratchFits,
   type Tensor,
 } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
 import {
+  blockOf,
   ceil,
+  checkBlock,
   FEW,
   FEW_ON_CPU,
   FEW_ON_GPU,
-  fittingRows,
   MATVEC_SCRATCH,
   matvecOnCpu,
   PANEL_SCRATCH,
   PANELS,
   PRODUCT_BITS,
   PRODUCT_VARIANTS,
-  panelRows,
+  panelBlock,
   panelsOnCpu,
+  type Seen,
   TILE_SCRATCH,
   TILES,
   tilesOnGpu,
@@ -132,8 +134,6 @@ export const gatherQuantizedMatmulKernel = defineKernel({
   },
 });
 
-type Seen = Pick<OpContext, "op" | "tensors" | "fail"> & { readonly options: Readonly<Record<string, unknown>> };
-
 /** What a call multiplies; undefined where the check of the options says next what is wrong. */
 function productsOf(c: Seen) {
   const dims = quantizedDims(c, PRODUCT_BITS);
@@ -147,20 +147,13 @@ function productsOf(c: Seen) {
 }
 type Products = NonNullable<ReturnType<typeof productsOf>>;
 
-/** How a call is launched: by pairs or by slots, with so many rows of x at a time; 0 rows where not one fits. */
+/** How a call is launched: by pairs, or by slots where the block says panels. */
 function launchOf({ pairs, m, matrices, rows, cols, groupSize }: Products, ordered: boolean, device: Device) {
-  const { mostM } = FEW;
   const sizes = { pairs, m, matrices, rows, cols, groupSize, ordered };
-  const slots = (mBlock: number) => ({ ...sizes, mBlock });
-  if (ordered || m > mostM) {
-    const most = panelRows(ordered ? pairs : m, cols);
-    const mBlock = fittingRows(most, gatherQuantizedMatmulKernel, slots, device);
-    if (ordered || mBlock > mostM) return { bySlots: true, sizes: slots(mBlock) };
-  }
-  return {
-    bySlots: false,
-    sizes: slots(fittingRows(Math.min(m, mostM), gatherQuantizedMatvecKernel, slots, device)),
-  };
+  const panels = (mBlock: number) => scratchFits(gatherQuantizedMatmulKernel, { ...sizes, mBlock }, device);
+  const few = (mBlock: number) => scratchFits(gatherQuantizedMatvecKernel, { ...sizes, mBlock }, device);
+  const block = ordered ? panelBlock(pairs, cols, panels) : blockOf(m, cols, { panels, few });
+  return { block, sizes: { ...sizes, mBlock: block.rows } };
 }
 
 /**
@@ -215,21 +208,20 @@ export const gatherQuantizedMatmul: GatherQuantizedMatmul = defineOp({
   check(c) {
     const products = productsOf(c) as Products;
     const { device, inputs } = c;
-    if (launchOf(products, inputs.order !== undefined, device).sizes.mBlock > 0) return;
-    const limit = device.limits.maxThreadgroupBytes;
-    c.fail("weight", `have rows that fit the ${limit} bytes of a threadgroup`, `${products.cols} columns`);
+    checkBlock(c, launchOf(products, inputs.order !== undefined, device).block, products.cols, device);
   },
   encode(c) {
     const { encoder, op, inputs, outputs, device } = c;
     const { x, q, rhsIndices, lhsIndices, order, offsets } = inputs;
     const products = productsOf(c) as Products;
     const { rows, cols, groupSize, bits, params } = products;
-    const { bySlots, sizes } = launchOf(products, order !== undefined, device);
+    const { block, sizes } = launchOf(products, order !== undefined, device);
     const variant = `${x.dtype}_${q.scales.dtype}_${outputs.out.dtype}_b${bits}`;
     const { weight, scales, biases } = q;
     const buffers = { x, weight, scales, biases, rhsIndices, lhsIndices, out: outputs.out };
     const given = { op, variant, params: { ...params, rows, cols, groupSize }, sizes };
-    if (bySlots) encoder.dispatch(gatherQuantizedMatmulKernel, { ...given, buffers: { ...buffers, order, offsets } });
+    if (block.panels)
+      encoder.dispatch(gatherQuantizedMatmulKernel, { ...given, buffers: { ...buffers, order, offsets } });
     else encoder.dispatch(gatherQuantizedMatvecKernel, { ...given, buffers });
   },
 });

@@ -1,5 +1,5 @@
 // How the kernels of x · Wᵀ are launched: what quantizedMatmul and gatherQuantizedMatmul share.
-import { type Device, FLOATS, scratchFits, tileStride } from "@mlxts/core";
+import { type Device, FLOATS, type quantizedDims, tileStride } from "@mlxts/core";
 import { type Bits, combinations } from "./quantized.ts";
 
 /** Dtypes of x, of scales and of the output, and bits. */
@@ -95,18 +95,43 @@ export function tilesOnGpu() {
   };
 }
 
-/** Rows of x that go against each panel at most, if there are m. */
-export const panelRows = (m: number, cols: number) =>
-  Math.min(m, 512, Math.max(48, Math.floor(BLOCK_BYTES / (4 * cols))));
+/** Whether the scratch of so many rows of x fits a device. */
+type Fits = (rows: number) => boolean;
 
-/** The most rows of x, up to `most`, whose scratch fits the device; 0 if not one does. */
-export function fittingRows<S>(
-  most: number,
-  kernel: Parameters<typeof scratchFits<S>>[0],
-  sizes: (rows: number) => S,
-  device: Device,
-): number {
+/** Rows of x that a threadgroup takes, and whether against panels; 0 rows where not one fits its memory. */
+export interface Block {
+  panels: boolean;
+  rows: number;
+}
+
+/** The most rows of x, up to `most`, that fit; 0 if not one does. */
+function fittingRows(most: number, fits: Fits): number {
   let rows = most;
-  while (rows > 0 && !scratchFits(kernel, sizes(rows), device)) rows--;
+  while (rows > 0 && !fits(rows)) rows--;
   return rows;
+}
+
+/** Panels, for m rows of x in all. */
+export function panelBlock(m: number, cols: number, fits: Fits): Block {
+  const most = Math.min(m, 512, Math.max(48, Math.floor(BLOCK_BYTES / (4 * cols))));
+  return { panels: true, rows: fittingRows(most, fits) };
+}
+
+/** Panels or decoding in registers, whichever is for m rows of x. */
+export function blockOf(m: number, cols: number, fits: { panels: Fits; few: Fits }): Block {
+  if (m > FEW.mostM) {
+    const block = panelBlock(m, cols, fits.panels);
+    // A panel decoded for so few rows costs more than decoding in registers.
+    if (block.rows > FEW.mostM) return block;
+  }
+  return { panels: false, rows: fittingRows(Math.min(m, FEW.mostM), fits.few) };
+}
+
+/** What a check sees of a call. */
+export type Seen = Parameters<typeof quantizedDims>[0];
+
+/** Refuses rows so long that not one of x fits the memory of a threadgroup. */
+export function checkBlock({ fail }: Seen, { rows }: Block, cols: number, { limits }: Device): void {
+  if (rows === 0)
+    fail("weight", `have rows that fit the ${limits.maxThreadgroupBytes} bytes of a threadgroup`, `${cols} columns`);
 }

@@ -9,24 +9,26 @@ import {
   FLOATS,
   QUANTIZED,
   quantizedDims,
+  scratchFits,
   type Tensor,
   tileStride,
 } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
 import {
+  blockOf,
   ceil,
+  checkBlock,
   FEW,
   FEW_ON_CPU,
   FEW_ON_GPU,
-  fittingRows,
   MATVEC_SCRATCH,
   matvecOnCpu,
   PANEL_SCRATCH,
   PANELS,
   PRODUCT_BITS,
   PRODUCT_VARIANTS,
-  panelRows,
   panelsOnCpu,
+  type Seen,
   TILE_SCRATCH,
   TILES,
   tilesOnGpu,
@@ -150,19 +152,13 @@ export const quantizedMatvecRowsKernel = defineKernel({
   },
 });
 
-/** Rows of x that a threadgroup takes, and whether against panels; 0 rows where not one fits its memory. */
-function blockOf(sizes: Sizes, device: Device): { panels: boolean; rows: number } {
-  const { m, cols } = sizes;
-  const { mostM } = FEW;
-  if (m > mostM) {
-    const most = panelRows(m, cols);
-    const rows = fittingRows(most, quantizedMatmulKernel, (mBlock) => ({ ...sizes, mBlock }), device);
-    // A panel decoded for so few rows costs more than decoding in registers.
-    if (rows > mostM) return { panels: true, rows };
-  }
-  const rows = fittingRows(Math.min(m, mostM), quantizedMatvecKernel, (m) => ({ ...sizes, m }), device);
-  return { panels: false, rows };
-}
+const blockFor = ({ m, rows, cols }: Plan, groupSize: number, device: Device) => {
+  const sizes = { rows, cols, groupSize, batch: 1 };
+  return blockOf(m, cols, {
+    panels: (mBlock) => scratchFits(quantizedMatmulKernel, { ...sizes, m, mBlock }, device),
+    few: (m) => scratchFits(quantizedMatvecKernel, { ...sizes, m }, device),
+  });
+};
 
 interface Plan {
   m: number;
@@ -170,13 +166,6 @@ interface Plan {
   cols: number;
   axes: readonly BatchAxis[];
   shape: readonly number[];
-}
-
-interface Seen {
-  readonly op: string;
-  readonly tensors: Readonly<Record<string, Tensor>>;
-  readonly options: Readonly<Record<string, unknown>>;
-  fail(argument: string, rule: string, value: unknown, remedy?: string): never;
 }
 
 function planOf(c: Seen): Plan | undefined {
@@ -254,22 +243,21 @@ export const quantizedMatmul: QuantizedMatmul = defineOp({
   },
   check(c) {
     if (!c.options.transpose) return;
-    const { m, rows, cols } = planOf(c) as Plan;
     const { device } = c.encoder;
-    if (blockOf({ m, rows, cols, groupSize: c.inputs.q.groupSize, batch: 1 }, device).rows > 0) return;
-    const limit = device.limits.maxThreadgroupBytes;
-    c.fail("weight", `have rows that fit the ${limit} bytes of a threadgroup`, `${cols} columns`);
+    const plan = planOf(c) as Plan;
+    checkBlock(c, blockFor(plan, c.inputs.q.groupSize, device), plan.cols, device);
   },
   encode(c) {
     const { encoder, op, inputs, outputs, options } = c;
-    const { m, rows, cols, axes } = planOf(c) as Plan;
+    const plan = planOf(c) as Plan;
+    const { m, rows, cols, axes } = plan;
     const { q, bias } = inputs;
     const { groupSize } = q;
     const variant = `${inputs.x.dtype}_${q.scales.dtype}_${outputs.out.dtype}_b${q.bits}`;
     const biasDtype = bias ? FLOATS.indexOf(bias.dtype as "f32") + 1 : 0;
     const [inner, outer] = options.transpose ? [cols, rows] : [rows, cols];
     const one: BatchAxis = { size: 1, left: 0, right: 0 };
-    const block = blockOf({ m, rows, cols, groupSize, batch: 1 }, encoder.device);
+    const block = blockFor(plan, groupSize, encoder.device);
     /** A matrix of x that is too large for the matvec kernel comes in slices of rows, which a batch would not pass over. */
     const sliced = options.transpose && !block.panels && block.rows < m;
     /** The outermost axes beyond those that a dispatch runs over are dispatches of their own. */
