@@ -5,6 +5,7 @@
 #include "gather_matmul.params.h"
 #include "matmul_panels.h"
 #include "matvec_rows.h"
+#include "product_variants.h"
 #include "stacked_weight.h"
 
 using namespace mlxts;
@@ -90,14 +91,4 @@ int32_t gather_matmul(const Launch& l, DotRange<W, KeptRow<X, W>> dots, decltype
   MLXTS_KERNEL(gather_matmul_##x##_##w##_##o, [](const Launch& launch) {              \
     return gather_matmul<X, W>(launch, dot_range<W, KeptRow<X, W>, O>, store_row<O>); \
   })
-#define MATMUL_OUTPUTS(x, w, X, W) \
-  MATMUL(x, w, f32, X, W, float)   \
-  MATMUL(x, w, f16, X, W, f16)     \
-  MATMUL(x, w, bf16, X, W, bf16)
-#define MATMUL_WEIGHTS(x, X)       \
-  MATMUL_OUTPUTS(x, f32, X, float) \
-  MATMUL_OUTPUTS(x, f16, X, f16)   \
-  MATMUL_OUTPUTS(x, bf16, X, bf16)
-MATMUL_WEIGHTS(f32, float)
-MATMUL_WEIGHTS(f16, f16)
-MATMUL_WEIGHTS(bf16, bf16)
+MLXTS_PRODUCT_VARIANTS(MATMUL)

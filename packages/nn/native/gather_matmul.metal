@@ -1,6 +1,7 @@
 // A row of threadgroups has a slot: up to kTileRows rows of x against one matrix.
 #include "gather_matmul.params.h"
 #include "matmul_metal.h"
+#include "product_variants.h"
 #include "stacked_weight.h"
 
 using namespace metal;
@@ -58,16 +59,7 @@ kernel void gather_matmul(device const X* x [[buffer(GATHER_MATMUL_X)]],
   store_rows<O>(sums, part, ListedRows<O>{out, p.n, s.outRows}, rows, n0, p.n, lane, NothingAdded());
 }
 
-#define MATMUL(name, X, W, O) \
-  template [[host_name("gather_matmul_" name)]] [[kernel]] decltype(gather_matmul<X, W, O>) gather_matmul<X, W, O>;
-#define MATMUL_OUTPUTS(x_w, X, W) \
-  MATMUL(x_w "_f32", X, W, float) \
-  MATMUL(x_w "_f16", X, W, half)  \
-  MATMUL(x_w "_bf16", X, W, bfloat)
-#define MATMUL_WEIGHTS(x, X)         \
-  MATMUL_OUTPUTS(x "_f32", X, float) \
-  MATMUL_OUTPUTS(x "_f16", X, half)  \
-  MATMUL_OUTPUTS(x "_bf16", X, bfloat)
-MATMUL_WEIGHTS("f32", float)
-MATMUL_WEIGHTS("f16", half)
-MATMUL_WEIGHTS("bf16", bfloat)
+#define MATMUL(x, w, o, X, W, O)                  \
+  template [[host_name("gather_matmul_" #x "_" #w \
+                       "_" #o)]] [[kernel]] decltype(gather_matmul<X, W, O>) gather_matmul<X, W, O>;
+MLXTS_PRODUCT_VARIANTS(MATMUL)

@@ -3,6 +3,7 @@
 
 #include "gather_matvec.params.h"
 #include "matvec_rows.h"
+#include "product_variants.h"
 #include "stacked_weight.h"
 
 using namespace mlxts;
@@ -60,14 +61,4 @@ int32_t gather_matvec(const Launch& l, size_t outBytes, DotRange<W, KeptRow<X, W
   MLXTS_KERNEL(gather_matvec_##x##_##w##_##o, [](const Launch& launch) {           \
     return gather_matvec<X, W>(launch, sizeof(O), dot_range<W, KeptRow<X, W>, O>); \
   })
-#define MATVEC_OUTPUTS(x, w, X, W) \
-  MATVEC(x, w, f32, X, W, float)   \
-  MATVEC(x, w, f16, X, W, f16)     \
-  MATVEC(x, w, bf16, X, W, bf16)
-#define MATVEC_WEIGHTS(x, X)       \
-  MATVEC_OUTPUTS(x, f32, X, float) \
-  MATVEC_OUTPUTS(x, f16, X, f16)   \
-  MATVEC_OUTPUTS(x, bf16, X, bf16)
-MATVEC_WEIGHTS(f32, float)
-MATVEC_WEIGHTS(f16, f16)
-MATVEC_WEIGHTS(bf16, bf16)
+MLXTS_PRODUCT_VARIANTS(MATVEC)

@@ -1,6 +1,7 @@
 // A row of threadgroups has a pair: its few rows of x against the matrix that it has chosen.
 #include "gather_matvec.params.h"
 #include "matvec_metal.h"
+#include "product_variants.h"
 #include "stacked_weight.h"
 
 using namespace metal;
@@ -48,16 +49,7 @@ kernel void gather_matvec(device const X* x [[buffer(GATHER_MATVEC_X)]],
     dot_rows<GATHER_MATVEC_ROWS>(x, weight, NothingAdded(), out, sizes, s.partial, group.x, lane, simdgroup);
 }
 
-#define MATVEC(name, X, W, O) \
-  template [[host_name("gather_matvec_" name)]] [[kernel]] decltype(gather_matvec<X, W, O>) gather_matvec<X, W, O>;
-#define MATVEC_OUTPUTS(x_w, X, W) \
-  MATVEC(x_w "_f32", X, W, float) \
-  MATVEC(x_w "_f16", X, W, half)  \
-  MATVEC(x_w "_bf16", X, W, bfloat)
-#define MATVEC_WEIGHTS(x, X)         \
-  MATVEC_OUTPUTS(x "_f32", X, float) \
-  MATVEC_OUTPUTS(x "_f16", X, half)  \
-  MATVEC_OUTPUTS(x "_bf16", X, bfloat)
-MATVEC_WEIGHTS("f32", float)
-MATVEC_WEIGHTS("f16", half)
-MATVEC_WEIGHTS("bf16", bfloat)
+#define MATVEC(x, w, o, X, W, O)                  \
+  template [[host_name("gather_matvec_" #x "_" #w \
+                       "_" #o)]] [[kernel]] decltype(gather_matvec<X, W, O>) gather_matvec<X, W, O>;
+MLXTS_PRODUCT_VARIANTS(MATVEC)

@@ -3,6 +3,7 @@
 #include "cpu_kernel.h"
 #include "matmul.params.h"
 #include "matmul_panels.h"
+#include "product_variants.h"
 
 using namespace mlxts;
 
@@ -59,14 +60,4 @@ MLXTS_MULTIPLY_COLUMNS(bf16, bf16);
 
 #define MATMUL(x, w, o, X, W, O) \
   MLXTS_KERNEL(matmul_##x##_##w##_##o, [](const Launch& launch) { matmul<X, W>(launch, store_rows<X, O>); })
-#define MATMUL_OUTPUTS(x, w, X, W) \
-  MATMUL(x, w, f32, X, W, float)   \
-  MATMUL(x, w, f16, X, W, f16)     \
-  MATMUL(x, w, bf16, X, W, bf16)
-#define MATMUL_WEIGHTS(x, X)       \
-  MATMUL_OUTPUTS(x, f32, X, float) \
-  MATMUL_OUTPUTS(x, f16, X, f16)   \
-  MATMUL_OUTPUTS(x, bf16, X, bf16)
-MATMUL_WEIGHTS(f32, float)
-MATMUL_WEIGHTS(f16, f16)
-MATMUL_WEIGHTS(bf16, bf16)
+MLXTS_PRODUCT_VARIANTS(MATMUL)

@@ -1,6 +1,7 @@
 #include "bias_metal.h"
 #include "matmul.params.h"
 #include "matmul_metal.h"
+#include "product_variants.h"
 
 using namespace metal;
 using namespace mlxts;
@@ -31,16 +32,6 @@ kernel void matmul(device const X* x [[buffer(MATMUL_X)]], device const W* weigh
   store(sums, part, out, m0, p.m, n0, p.n, lane, Bias<X>{bias, p.present & MATMUL_HAS_BIAS, p.biasF32});
 }
 
-#define MATMUL(name, X, W, O) \
-  template [[host_name("matmul_" name)]] [[kernel]] decltype(matmul<X, W, O>) matmul<X, W, O>;
-#define MATMUL_OUTPUTS(x_w, X, W) \
-  MATMUL(x_w "_f32", X, W, float) \
-  MATMUL(x_w "_f16", X, W, half)  \
-  MATMUL(x_w "_bf16", X, W, bfloat)
-#define MATMUL_WEIGHTS(x, X)         \
-  MATMUL_OUTPUTS(x "_f32", X, float) \
-  MATMUL_OUTPUTS(x "_f16", X, half)  \
-  MATMUL_OUTPUTS(x "_bf16", X, bfloat)
-MATMUL_WEIGHTS("f32", float)
-MATMUL_WEIGHTS("f16", half)
-MATMUL_WEIGHTS("bf16", bfloat)
+#define MATMUL(x, w, o, X, W, O) \
+  template [[host_name("matmul_" #x "_" #w "_" #o)]] [[kernel]] decltype(matmul<X, W, O>) matmul<X, W, O>;
+MLXTS_PRODUCT_VARIANTS(MATMUL)

@@ -2,6 +2,7 @@
 #include "cpu_kernel.h"
 #include "matvec.params.h"
 #include "matvec_rows.h"
+#include "product_variants.h"
 
 using namespace mlxts;
 
@@ -44,14 +45,4 @@ MLXTS_DOT_RANGES(, bf16, bf16);
 #define MATVEC(x, w, o, X, W, O)       \
   MLXTS_KERNEL(matvec_##x##_##w##_##o, \
                [](const Launch& launch) { matvec<X, W>(launch, dot_range<W, KeptRow<X, W>, O>); })
-#define MATVEC_OUTPUTS(x, w, X, W) \
-  MATVEC(x, w, f32, X, W, float)   \
-  MATVEC(x, w, f16, X, W, f16)     \
-  MATVEC(x, w, bf16, X, W, bf16)
-#define MATVEC_WEIGHTS(x, X)       \
-  MATVEC_OUTPUTS(x, f32, X, float) \
-  MATVEC_OUTPUTS(x, f16, X, f16)   \
-  MATVEC_OUTPUTS(x, bf16, X, bf16)
-MATVEC_WEIGHTS(f32, float)
-MATVEC_WEIGHTS(f16, f16)
-MATVEC_WEIGHTS(bf16, bf16)
+MLXTS_PRODUCT_VARIANTS(MATVEC)

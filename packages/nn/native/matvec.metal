@@ -1,6 +1,7 @@
 #include "bias_metal.h"
 #include "matvec.params.h"
 #include "matvec_metal.h"
+#include "product_variants.h"
 
 using namespace metal;
 using namespace mlxts;
@@ -23,16 +24,6 @@ kernel void matvec(device const X* x [[buffer(MATVEC_X)]], device const W* weigh
     dot_rows<MATVEC_ROWS>(x, weight, added, out, sizes, partial, group, lane, simdgroup);
 }
 
-#define MATVEC(name, X, W, O) \
-  template [[host_name("matvec_" name)]] [[kernel]] decltype(matvec<X, W, O>) matvec<X, W, O>;
-#define MATVEC_OUTPUTS(x_w, X, W) \
-  MATVEC(x_w "_f32", X, W, float) \
-  MATVEC(x_w "_f16", X, W, half)  \
-  MATVEC(x_w "_bf16", X, W, bfloat)
-#define MATVEC_WEIGHTS(x, X)         \
-  MATVEC_OUTPUTS(x "_f32", X, float) \
-  MATVEC_OUTPUTS(x "_f16", X, half)  \
-  MATVEC_OUTPUTS(x "_bf16", X, bfloat)
-MATVEC_WEIGHTS("f32", float)
-MATVEC_WEIGHTS("f16", half)
-MATVEC_WEIGHTS("bf16", bfloat)
+#define MATVEC(x, w, o, X, W, O) \
+  template [[host_name("matvec_" #x "_" #w "_" #o)]] [[kernel]] decltype(matvec<X, W, O>) matvec<X, W, O>;
+MLXTS_PRODUCT_VARIANTS(MATVEC)
