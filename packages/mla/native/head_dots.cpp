@@ -39,6 +39,9 @@ template <typename W>
 inline constexpr int kTokens = kLanes == 16 ? 4 : 2;
 template <typename S, int Bits>
 inline constexpr int kTokens<Affine<S, Bits>> = kLanes == 16 ? 4 : 1;
+// In a pass for the last tokens.
+template <typename W>
+inline constexpr int kSomeTokens = kTokens<W> > 2 ? 2 : 1;
 
 // sums[m] = the products of kRows rows of the weight with x[m], for M tokens.
 template <int M, typename W>
@@ -131,7 +134,9 @@ void head_dots(const Launch& l) {
       size_t token = 0;
       for (; token + kTokens<W> <= tokens; token += kTokens<W>)
         dot(token, std::integral_constant<int, kTokens<W>>());
-      for (; token < tokens; ++token) dot(token, std::integral_constant<int, 1>());
+      for (; token + kSomeTokens<W> <= tokens; token += kSomeTokens<W>)
+        dot(token, std::integral_constant<int, kSomeTokens<W>>());
+      if (token < tokens) dot(token, std::integral_constant<int, 1>());
     }
   }
 }

@@ -7,7 +7,10 @@ using namespace mlxts;
 namespace {
 
 constexpr size_t kColumns = HEAD_ROWS_GROUP_COLUMNS;
-constexpr int kVectors = 4;  // of a tile of sums over numbers
+// Vectors of columns in a tile of sums over numbers: as many as keep sums in registers, but enough of them that none waits for
+// the one before.
+template <int M>
+inline constexpr int kVectors = M == 1 ? 8 : 4;
 // How far ahead rows are prefetched: what a tile reads of a row is short.
 constexpr size_t kAheadRows = 8;
 
@@ -42,8 +45,8 @@ __attribute__((noinline)) void add_columns(const X* x, size_t x_stride, const We
                                            size_t first, size_t columns, float* out, size_t out_stride) {
   const W* w = weight.first + first;
   size_t c = 0;
-  for (; c + kVectors * kLanes <= columns; c += kVectors * kLanes)
-    add_rows<M, kVectors>(x, x_stride, w + c, weight.stride, rows, 0, out + c, out_stride);
+  for (; c + kVectors<M> * kLanes <= columns; c += kVectors<M> * kLanes)
+    add_rows<M, kVectors<M>>(x, x_stride, w + c, weight.stride, rows, 0, out + c, out_stride);
   for (; c + kLanes <= columns; c += kLanes)
     add_rows<M, 1>(x, x_stride, w + c, weight.stride, rows, 0, out + c, out_stride);
   if (c < columns) add_rows<M, 1>(x, x_stride, w + c, weight.stride, rows, int(columns - c), out + c, out_stride);
@@ -84,6 +87,10 @@ inline constexpr int kTokens = 4;
 template <typename S, int Bits>
 inline constexpr int kTokens<Affine<S, Bits>> = (kLanes == 16 ? 16 : 8) / kPerWord<Bits>;
 
+// Of a smaller one, for the last tokens.
+template <typename W>
+inline constexpr int kSomeTokens = kTokens<W> > 2 ? 2 : 1;
+
 template <typename X, typename W>
 void head_rows(const Launch& l) {
   const auto& p = l.args<HeadRowsParams>();
@@ -101,6 +108,8 @@ void head_rows(const Launch& l) {
       };
       if (p.tokens - token >= kTokens<W>)
         add(std::integral_constant<int, kTokens<W>>());
+      else if (p.tokens - token >= kSomeTokens<W>)
+        add(std::integral_constant<int, kSomeTokens<W>>());
       else
         add(std::integral_constant<int, 1>());
     }
