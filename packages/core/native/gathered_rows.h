@@ -114,6 +114,14 @@ struct GatheredOrder {
     return pair < pairs.p.pairs ? pair : pairs.p.pairs - 1;
   }
 
+  // What has rows of its own: matrices, or without an order pairs. How many there are, and the rows of one.
+  MLXTS_FUNC Count owners() const { return order ? pairs.p.matrices : pairs.p.pairs; }
+  MLXTS_FUNC GatheredRows rows_of(Count owner) const {
+    if (!order) return {pairs.matrix(owner), owner * pairs.p.m, pairs.p.m};
+    const Count begin = offset(owner), end = offset(owner + 1);
+    return {owner, begin, end > begin ? end - begin : 0};
+  }
+
  private:
   MLXTS_FUNC GatheredRows rows_of_pair(Count slot, Count most) const {
     const Count m = pairs.p.m, slots = (m + most - 1) / most;
@@ -178,6 +186,71 @@ METAL_FUNC void list_rows(thread const GatheredOrder<P>& ordered, uint number, u
   }
   threadgroup_barrier(metal::mem_flags::mem_threadgroup);
 }
+#else
+// Rows of one slot, and blocks of the matrix's rows that multiply them: first … last − 1.
+struct SlotPart {
+  GatheredRows rows;
+  uint64_t first, last;
+};
+
+// What a thread multiplies that was given a range of a launch's threadgroups [blocks, slots]. There are slots for every
+// order: with few matrices chosen most are empty, so a range of them may be all the work or none. Hence a range stands
+// for its share of the work: a part of the threadgroups for the same part of all rows.
+template <typename P>
+class SlotParts {
+ public:
+  SlotParts(const Launch& l, const GatheredOrder<P>& ordered, uint32_t most)
+      : ordered_(ordered), most_(most), blocks_(l.threadgroups[0]) {
+    uint64_t work = 0;
+    for (Count i = 0; i < ordered.owners(); ++i) {
+      const Count rows = ordered.rows_of(i).count;
+      work += rows + (rows + most - 1) / most * kWorkOfDecoding;
+    }
+    const uint64_t groups = blocks_ * l.threadgroups[1];
+    const auto share = [&](uint64_t group) {
+      const uint64_t all = work * blocks_;
+      return group == groups ? all : uint64_t(double(all) * double(group) / double(groups));
+    };
+    begin_ = share(l.begin);
+    end_ = share(l.end);
+  }
+
+  // Whether there is another part, and that part.
+  bool next(SlotPart& part) {
+    while (left_.count > 0 || (owner_ < ordered_.owners() && before_ < end_)) {
+      if (left_.count == 0) {
+        left_ = ordered_.rows_of(owner_++);
+        continue;
+      }
+      const Count count = left_.count < most_ ? left_.count : most_;
+      const uint64_t work = count + kWorkOfDecoding;
+      part = {{left_.matrix, left_.first, count}, blocks_before(begin_, work), blocks_before(end_, work)};
+      left_.first += count;
+      left_.count -= count;
+      before_ += work * blocks_;
+      if (part.first < part.last) return true;
+    }
+    return false;
+  }
+
+ private:
+  // Decoding or packing a block of a matrix takes about as long as multiplying so many rows.
+  static constexpr uint64_t kWorkOfDecoding = 8;
+
+  // Blocks of the next slot that begin before `end`.
+  uint64_t blocks_before(uint64_t end, uint64_t work) const {
+    const uint64_t blocks = end > before_ ? (end - before_ + work - 1) / work : 0;
+    return blocks < blocks_ ? blocks : blocks_;
+  }
+
+  const GatheredOrder<P> ordered_;
+  const Count most_;
+  const uint64_t blocks_;
+  uint64_t begin_, end_;
+  Count owner_ = 0;
+  GatheredRows left_{};
+  uint64_t before_ = 0;  // work of the slots before the next one
+};
 #endif
 
 }  // namespace mlxts

@@ -41,15 +41,13 @@ bool right(const Launch& l, const Slots& slots) {
   return slots.ordered.right(l, codes) && slots.stack.right(l, GATHER_MATMUL_FAULT_STARTS);
 }
 
-// Lists the rows of x and of the output of a slot; nobody reads an index again.
-GatheredRows list_rows(const Slots& slots, uint64_t slot, uint32_t most, const GatherMatmulScratch& s) {
-  const GatheredRows rows = slots.ordered.rows(slot, most);
+// Lists the rows of x and of the output; nobody reads an index again.
+void list_rows(const Slots& slots, const GatheredRows& rows, const GatherMatmulScratch& s) {
   for (size_t i = 0; i < rows.count; ++i) {
     const GatheredRow row = slots.ordered.row(rows.first + i);
     s.xRows[i] = uint32_t(row.x);
     s.outRows[i] = uint32_t(row.out);
   }
-  return rows;
 }
 
 template <typename X, typename W>
@@ -62,13 +60,12 @@ int32_t gather_matmul(const Launch& l, DotRange<W, KeptRow<X, W>> dots, decltype
   E* kept = reinterpret_cast<E*>(s.x);  // [unpackedRows][width]
   const LeftMatrix<X> x{l.buffer<const X>(GATHER_MATMUL_X), p.k, {s.xRows}};
   const DotOutputs out{l.buffer<void>(GATHER_MATMUL_OUT), p.n, {s.outRows}, {}, {}};
-  const size_t groups = l.threadgroups[0], n = p.n;
-  for (uint64_t group = l.begin; group < l.end;) {
-    const size_t index = group / groups, first = group % groups,
-                 last = std::min<size_t>(first + (l.end - group), groups);
-    group += last - first;
-    const GatheredRows slot = list_rows(slots, index, p.groupRows, s);
-    if (slot.count == 0 || !slots.stack.holds(slot.matrix)) continue;
+  const size_t n = p.n;
+  SlotParts<GatherMatmulParams> parts(l, slots.ordered, p.groupRows);
+  for (SlotPart part; parts.next(part);) {
+    const auto& [slot, first, last] = part;
+    if (!slots.stack.holds(slot.matrix)) continue;
+    list_rows(slots, slot, s);
     const W* weight = l.buffer<const W>(GATHER_MATMUL_WEIGHT) + slots.stack.begin(slot.matrix);
     if (slot.count <= p.unpackedRows) {
       for (size_t i = 0; i < slot.count; ++i) keep_row<W>(x.row(i), p.k, p.width, kept + i * p.width);

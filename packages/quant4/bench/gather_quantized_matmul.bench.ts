@@ -70,6 +70,26 @@ function experiment(tokens: number, dtype: "f32" | "bf16", ordered: boolean): Be
   };
 }
 
+/** All tokens choose the same expert, as a badly trained router has it. */
+function skewed(tokens: number, dtype: "f32" | "bf16"): BenchCase {
+  return {
+    name: `${tokens}×${COLS}, all to one of ${EXPERTS} experts ${ROWS}×${COLS}, x ${dtype}, ordered`,
+    bytes: EXPERT_BYTES,
+    flops: 2 * tokens * ROWS * COLS,
+    setup(device: Device) {
+      const chosen = Array<number>(tokens).fill(77);
+      const x = device.tensor(dtype, [tokens, 1, 1, COLS], new Random(2).normals(tokens * COLS));
+      const q = experts(device);
+      const choices = {
+        rhsIndices: device.tensor("u32", [tokens, 1], chosen),
+        ...pairOrderOn(device, chosen, EXPERTS),
+      };
+      const out = device.tensor(dtype, [tokens, 1, 1, ROWS]);
+      return { encode: (encoder) => void gatherQuantizedMatmul(encoder, { x, q, ...choices, out }) };
+    },
+  };
+}
+
 export default defineBench({
   op: "gatherQuantizedMatmul",
   cases: (["bf16", "f32"] as const).flatMap((dtype) => [
@@ -79,5 +99,6 @@ export default defineBench({
     experiment(16, dtype, true),
     experiment(64, dtype, true),
     experiment(512, dtype, true),
+    skewed(512, dtype),
   ]),
 });

@@ -15,10 +15,8 @@ using Params = GatherQuantizedMatmulParams;
 constexpr uint32_t kFew = 6;
 static_assert(kFew <= kMaxM);
 
-// A slot that has rows, and what they are multiplied by. `index` is behind the last slot where there are no more.
-struct Slot {
-  uint64_t index;
-  GatheredRows rows;
+// Blocks of a matrix, and the rows of a slot that they multiply.
+struct Part : SlotPart {
   Product product;
 };
 
@@ -30,28 +28,25 @@ struct Kernel {
   GatheredOrder<Params> ordered;
   GatherQuantizedMatmulScratch s = scratch_of(l, p);
 
-  // The first slot from `index` on, up to `end`, that has rows.
-  Slot slot_from(uint64_t index, uint64_t end) const {
-    for (; index < end; ++index) {
-      const GatheredRows rows = ordered.rows(index, p.mBlock);
-      if (rows.count > 0)
-        return {index, rows, product_of(l, t, p, Bits, rows.matrix, GATHER_QUANTIZED_MATMUL_OUT)};
-    }
-    return {end, {}, {}};
+  // Whether there is another part, and that part.
+  bool next(SlotParts<Params>& parts, Part& part) const {
+    if (!parts.next(part)) return false;
+    part.product = product_of(l, t, p, Bits, part.rows.matrix, GATHER_QUANTIZED_MATMUL_OUT);
+    return true;
   }
 
-  // The blocks first … last − 1 of the products of a slot.
-  void multiply(const Slot& slot, uint32_t first, uint32_t last, const Slot* next) const {
-    const uint32_t rows = uint32_t(slot.rows.count);
+  // `next`, where there is one, is fetched meanwhile.
+  void multiply(const Part& part, const Part* next) const {
+    const uint32_t rows = uint32_t(part.rows.count), first = uint32_t(part.first), last = uint32_t(part.last);
     for (uint32_t i = 0; i < rows; ++i) {
-      const GatheredRow row = ordered.row(slot.rows.first + i);
+      const GatheredRow row = ordered.row(part.rows.first + i);
       s.xRows[i] = uint32_t(row.x);
       s.outRows[i] = uint32_t(row.out);
     }
     if (rows <= kFew)
-      few(slot, rows, first, last, next);
+      few(part.product, rows, first, last, next);
     else
-      many(slot, rows, first, last, next);
+      many(part.product, rows, first, last, next);
   }
 
  private:
@@ -62,7 +57,7 @@ struct Kernel {
     return l.buffer<uint8_t>(GATHER_QUANTIZED_MATMUL_OUT) + size_t(s.outRows[i]) * p.rows * t.outBytes;
   }
 
-  void few(const Slot& slot, uint32_t rows, uint32_t first, uint32_t last, const Slot* next) const {
+  void few(const Product& product, uint32_t rows, uint32_t first, uint32_t last, const Part* next) const {
     const struct {
       float *scales, *biases;
     } scratch = {s.fewScales, s.fewBiases};
@@ -70,19 +65,19 @@ struct Kernel {
     prepare<Bits>(t, p, [&](uint32_t i) { return x_row(i); }, x);
     const uint32_t end = last * kBlock < p.rows ? last * kBlock : p.rows;
     for (uint32_t row0 = first * kBlock; row0 < end; row0 += kRows) {
-      const BlockAt after = row0 + kRows < end ? BlockAt{&slot.product, row0 + kRows}
+      const BlockAt after = row0 + kRows < end ? BlockAt{&product, row0 + kRows}
                                                : BlockAt{next ? &next->product : nullptr, 0};
-      multiply_rows<Bits>(t, p, {&slot.product, row0}, end - row0 < kRows ? end - row0 : kRows, after, x, scratch,
+      multiply_rows<Bits>(t, p, {&product, row0}, end - row0 < kRows ? end - row0 : kRows, after, x, scratch,
                           [&](uint32_t i) { return out_row(i); });
     }
   }
 
-  void many(const Slot& slot, uint32_t rows, uint32_t first, uint32_t last, const Slot* next) const {
+  void many(const Product& product, uint32_t rows, uint32_t first, uint32_t last, const Part* next) const {
     const TileRows x = prepare_tiles<Bits>(t, p, rows, s, !ordered.order, [&](uint32_t i) { return x_row(i); });
     for (uint32_t block = first; block < last; ++block) {
-      const BlockAt after = block + 1 < last ? BlockAt{&slot.product, (block + 1) * kBlock}
+      const BlockAt after = block + 1 < last ? BlockAt{&product, (block + 1) * kBlock}
                                              : BlockAt{next ? &next->product : nullptr, 0};
-      multiply_block<Bits>(t, p, x, rows, {&slot.product, block * kBlock}, after, s,
+      multiply_block<Bits>(t, p, x, rows, {&product, block * kBlock}, after, s,
                            [&](uint32_t i) { return out_row(i); });
     }
   }
@@ -99,13 +94,11 @@ int32_t gather_matmul(const Launch& l, const Types& t) {
                            GATHER_QUANTIZED_MATMUL_FAULT_OFFSETS, GATHER_QUANTIZED_MATMUL_FAULT_ORDER};
   if (l.begin == 0 && !ordered.right(l, codes)) return 1;
   const Kernel<Bits> kernel{l, t, p, ordered};
-  const uint64_t blocks = l.threadgroups[0], end = (l.end + blocks - 1) / blocks;
-  for (Slot slot = kernel.slot_from(l.begin / blocks, end), next; slot.index < end; slot = next) {
-    next = kernel.slot_from(slot.index + 1, end);
-    // The range's first and last slots may be parts of slots.
-    const uint64_t begin = slot.index * blocks, first = begin < l.begin ? l.begin - begin : 0;
-    const uint64_t last = l.end - begin < blocks ? l.end - begin : blocks;
-    kernel.multiply(slot, uint32_t(first), uint32_t(last), next.index < end ? &next : nullptr);
+  SlotParts<Params> parts(l, ordered, p.mBlock);
+  Part part, next;
+  for (bool more = kernel.next(parts, part); more; part = next) {
+    more = kernel.next(parts, next);
+    kernel.multiply(part, more ? &next : nullptr);
   }
   return 0;
 }

@@ -2,6 +2,7 @@
 #include "gathered_order.params.h"
 #include "gathered_pairs.params.h"
 #include "gathered_rows.h"
+#include "slot_parts.params.h"
 
 using namespace mlxts;
 
@@ -45,7 +46,27 @@ int32_t gathered_order(const Launch& l) {
   return 0;
 }
 
+int32_t slot_parts(const Launch& l) {
+  const auto& p = l.args<SlotPartsParams>();
+  const GatheredOrder<SlotPartsParams> ordered = {{p, l.indices(SLOT_PARTS_RHS_INDICES), Indices(nullptr)},
+                                                  l.indices(SLOT_PARTS_ORDER),
+                                                  l.indices(SLOT_PARTS_OFFSETS)};
+  uint32_t* taken = l.buffer<uint32_t>(SLOT_PARTS_TAKEN);
+  uint32_t* by = l.buffer<uint32_t>(SLOT_PARTS_BY);
+  SlotParts<SlotPartsParams> parts(l, ordered, SLOT_PARTS_MOST);
+  for (SlotPart part; parts.next(part);)
+    for (size_t i = 0; i < part.rows.count; ++i) {
+      const size_t row = ordered.row(part.rows.first + i).out * l.threadgroups[0];
+      for (uint64_t block = part.first; block < part.last; ++block) {
+        ++taken[row + block];
+        by[row + block] = uint32_t(l.begin);
+      }
+    }
+  return 0;
+}
+
 }  // namespace
 
+MLXTS_KERNEL(slot_parts_u32, slot_parts)
 MLXTS_KERNEL(gathered_pairs_u32, gathered_pairs)
 MLXTS_KERNEL(gathered_order_u32, gathered_order)

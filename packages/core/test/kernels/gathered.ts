@@ -39,3 +39,19 @@ export const gatheredOrderKernel = defineKernel({
     gpu: (sizes: { slots: number }) => ({ threadgroups: slots(sizes), threadsPerThreadgroup: [32, 1, 1] }),
   },
 });
+
+/**
+ * taken [rows, blocks]: how often each row of the output and block of columns was multiplied; by, the same: the first
+ * threadgroup of the range that did it.
+ */
+export const slotPartsKernel = defineKernel({
+  library: probeLibrary,
+  name: "slot_parts",
+  variants: ["u32"],
+  buffers: { rhsIndices: "read", order: "read?", offsets: "read?", taken: "write", by: "write" },
+  params: GATHERED_PARAMS,
+  constants: { shared: { most } },
+  launch: {
+    cpu: (sizes: { slots: number; blocks: number }) => ({ threadgroups: [sizes.blocks, sizes.slots, 1] }),
+  },
+});
