@@ -107,6 +107,15 @@ export class Fields {
     return new Fields(value as Record<string, unknown>, this.name(name), this.op);
   }
 
+  /**
+   * The fields of the rotary embedding and its type: `rope_parameters` of newer files, or `rope_scaling` of older ones and
+   * mlx-lm's, which calls the type `type`.
+   */
+  rope<const V extends string>(types: readonly ("default" | V)[]): { rope: Fields; type: "default" | V } {
+    const rope = this.object(this.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
+    return { rope, type: rope.choice(rope.has("rope_type") ? "rope_type" : "type", types, "default") };
+  }
+
   /** Token ids: a number or a list of numbers; undefined when the field is missing. */
   ids(name: string): number[] | undefined {
     if (!this.has(name)) return undefined;

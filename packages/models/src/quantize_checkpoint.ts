@@ -20,7 +20,7 @@ import { checkDevice, checkDirectory } from "./directory.ts";
 import { familyOf } from "./families.ts";
 import type { MlxPlan, PlannedTensor } from "./family.ts";
 import { readJson } from "./json.ts";
-import { sourceTensor } from "./source_tensors.ts";
+import { elementsOf, sourceTensor } from "./source_tensors.ts";
 import { writeDirectory, writeJson } from "./write_directory.ts";
 
 export interface QuantizeOptions {
@@ -95,12 +95,13 @@ function shardNames(count: number): string[] {
 /** Elements of the entries of one part of a planned tensor: its own, or packed codes, scales and biases. */
 async function convertPart(
   device: Device,
-  { dtype, packing, read }: PlannedTensor,
+  tensor: PlannedTensor,
   part: number,
   shape: readonly number[],
 ): Promise<RawArray[]> {
+  const { dtype, packing, read } = tensor;
+  if (!packing) return [await elementsOf(tensor, part)];
   const source = await read(part);
-  if (!packing) return [source instanceof Tensor ? await source.read() : source];
   const w = source instanceof Tensor ? source : device.tensor(dtype, shape, source as NumberArray);
   const encoder = device.encoder();
   const { weight, scales, biases } = quantize(encoder, { w }, packing);

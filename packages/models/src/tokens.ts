@@ -32,19 +32,17 @@ export function checkIds(
 /** Whether all sequences have equally many tokens, so that tensors can be [sequences, tokens, ...]. */
 export const areEqual = (counts: readonly number[]): boolean => counts.every((count) => count === counts[0]);
 
-/** Neighboring sequences with equally many tokens: an op can take them together, as [sequences, tokens, ...]. */
+/** Neighboring sequences of a pass with equally many tokens: an op can take them together. */
 export interface Run {
-  sequence: number;
-  sequences: number;
-  /** Of each of them, at least 1. */
-  tokens: number;
-  /** The row of their first token among all tokens of the pass. */
-  row: number;
+  /** Their part of a tensor with numbers [...dims] for each token of the pass: [sequences, tokens, ...dims]. */
+  rows(tensor: Tensor, ...dims: number[]): Tensor;
+  /** Their part of a tensor whose first axis counts sequences. */
+  own(tensor: Tensor): Tensor;
 }
 
 /** The runs of a pass; sequences without tokens are in none. */
-export function runsOf(counts: readonly number[]): Run[] {
-  const runs: Run[] = [];
+export function runsOf({ counts, ids }: Tokens): Run[] {
+  const runs: { sequence: number; sequences: number; tokens: number; row: number }[] = [];
   let row = 0;
   for (const [sequence, tokens] of counts.entries()) {
     const last = runs.at(-1);
@@ -52,7 +50,10 @@ export function runsOf(counts: readonly number[]): Run[] {
     else if (tokens > 0) runs.push({ sequence, sequences: 1, tokens, row });
     row += tokens;
   }
-  return runs;
+  return runs.map(({ sequence, sequences, tokens, row }) => ({
+    rows: (tensor, ...dims) => tensor.view((row * tensor.size) / ids.size, [sequences, tokens, ...dims]),
+    own: (tensor) => tensor.slice(sequence, sequence + sequences),
+  }));
 }
 
 /** The tensors of a pass, all in one buffer that one call writes. */

@@ -101,9 +101,8 @@ class Toy extends LanguageModel<"whole"> {
   private attend(encoder: CommandEncoder, x: Tensor, state: ModelState, tokens: Tokens): Tensor {
     const { hiddenSize: D } = this;
     const out = encoder.empty(x.dtype, x.shape);
-    for (const { sequence, sequences, tokens: count, row } of runsOf(tokens.counts)) {
-      const part = (t: Tensor) => t.view(row * D, [sequences, count, 1, D]);
-      const own = (t: Tensor) => t.slice(sequence, sequence + sequences);
+    for (const { rows, own } of runsOf(tokens)) {
+      const part = (t: Tensor) => rows(t, 1, D);
       const [kCache, vCache] = [own(state.tensor("keys")), own(state.tensor("values"))];
       kvCacheAppend(encoder, { k: part(x), v: part(x), kCache, vCache, start: own(tokens.start) });
       const inputs = { q: part(x), kCache, vCache, lengths: own(tokens.lengths), out: part(out) };

@@ -107,36 +107,34 @@ export function encodeAttention(
 ): Tensor {
   const { config, index, state, tokens, path, table, softmaxScale } = pass;
   const { heads, nope, rope, v, rank, pairing } = config.attention;
-  const rows = x.shape[0] as number;
+  const count = x.shape[0] as number;
   const { compressed } = layer;
   const norm = (x: Tensor, weight: Tensor) => rmsNorm(encoder, { x, weight }, { eps: LATENT_EPS });
   const queryInput = compressed ? norm(linear(encoder, x, compressed.down), compressed.norm) : x;
-  const q = linear(encoder, queryInput, layer.q).reshape([rows, 1, heads, nope + rope]);
+  const q = linear(encoder, queryInput, layer.q).reshape([count, 1, heads, nope + rope]);
   const kv = linear(encoder, x, layer.kvDown);
   const latent = norm(columns(encoder, kv, 0, rank), layer.kvNorm);
   const { positions } = tokens;
   const qPe = ropeYarn(encoder, { x: q, positions, table }, { first: nope, pairing });
   const kPe = ropeYarn(
     encoder,
-    { x: kv.reshape([rows, 1, 1, rank + rope]), positions, table },
+    { x: kv.reshape([count, 1, 1, rank + rope]), positions, table },
     { first: rank, pairing },
   );
-  const out = encoder.empty(q.dtype, [rows, heads * v]);
-  for (const { sequence, sequences, tokens: count, row } of runsOf(tokens.counts)) {
-    const part = (t: Tensor, ...dims: number[]) => t.view((row * t.size) / rows, [sequences, count, ...dims]);
-    const own = (t: Tensor) => t.slice(sequence, sequence + sequences);
+  const out = encoder.empty(q.dtype, [count, heads * v]);
+  for (const { rows, own } of runsOf(tokens)) {
     mlaPrefill(
       encoder,
       {
-        q: part(q, heads, nope + rope),
-        qPe: part(qPe, heads, rope),
-        latent: part(latent, rank),
-        kPe: part(kPe, rope),
+        q: rows(q, heads, nope + rope),
+        qPe: rows(qPe, heads, rope),
+        latent: rows(latent, rank),
+        kPe: rows(kPe, rope),
         ...layer.kvUp,
         lengths: own(tokens.lengths),
         latentCache: own(state.tensor(`latent.${index}`)),
         kPeCache: own(state.tensor(`rope_key.${index}`)),
-        out: part(out, heads, v),
+        out: rows(out, heads, v),
       },
       { nope, softmaxScale, form: path },
     );

@@ -36,13 +36,11 @@ export interface DeepseekConfig {
   moe: MoeSpec | undefined;
 }
 
-/** The rotary embedding: `rope_parameters` of newer files, or `rope_scaling` and `rope_theta` of older ones and mlx-lm's. */
+/** The rotary embedding. */
 function rotaryOf(config: Fields, ropeDim: number, headDim: number, contextLength: number): YarnOptions {
-  const rope = config.object(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
+  const { rope, type } = config.rope(["default", "yarn", "deepseek_yarn"]);
   const base = rope.number("rope_theta", 1, config.number("rope_theta", 1, 10000));
-  const name = rope.has("rope_type") ? "rope_type" : "type";
-  if (rope.choice(name, ["default", "yarn", "deepseek_yarn"], "default") === "default")
-    return { ropeDim, headDim, base };
+  if (type === "default") return { ropeDim, headDim, base };
   const originalLength = rope.number("original_max_position_embeddings", 0, contextLength);
   const factor = rope.number("factor", 0, contextLength / originalLength);
   if (factor < 1) rope.refuse("factor", "be at least 1", factor);

@@ -1,4 +1,4 @@
-import { type Checkpoint, type RawArray, wrongValue } from "@mlxts/core";
+import { type Checkpoint, DTYPES, type RawArray, wrongValue } from "@mlxts/core";
 import type { Packing } from "@mlxts/quant4";
 import type { NumberArray } from "../cache_rows.ts";
 import type { MlxPlan, PlannedTensor } from "../family.ts";
@@ -29,7 +29,7 @@ function splitKvUp(
     async read(): Promise<RawArray> {
       const from = (await elementsOf(source, 0)) as NumberArray;
       const [, height, width] = shape;
-      const to = new (from.constructor as new (length: number) => NumberArray)(heads * height * width);
+      const to = new DTYPES[dtype].array(heads * height * width);
       for (let head = 0, at = 0; head < heads; head++)
         for (let i = 0; i < height; i++) for (let j = 0; j < width; j++) to[at++] = from[indexOf(head, i, j)] as number;
       return to;

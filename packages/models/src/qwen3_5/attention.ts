@@ -63,15 +63,25 @@ function attend(encoder: CommandEncoder, q: Tensor, k: Tensor, v: Tensor, pass: 
   const { config, index, state, tokens } = pass;
   const { heads, kvHeads, headDim } = config.attention;
   const out = encoder.empty(q.dtype, [tokens.ids.size * heads, headDim]);
-  for (const { sequence, sequences, tokens: count, row } of runsOf(tokens.counts)) {
-    const part = (t: Tensor, of: number) => t.view(row * of * headDim, [sequences, count, of, headDim]);
-    const own = (t: Tensor) => t.slice(sequence, sequence + sequences);
+  for (const { rows, own } of runsOf(tokens)) {
     const kCache = own(state.tensor(`keys.${index}`));
     const vCache = own(state.tensor(`values.${index}`));
-    kvCacheAppend(encoder, { k: part(k, kvHeads), v: part(v, kvHeads), kCache, vCache, start: own(tokens.start) });
+    kvCacheAppend(encoder, {
+      k: rows(k, kvHeads, headDim),
+      v: rows(v, kvHeads, headDim),
+      kCache,
+      vCache,
+      start: own(tokens.start),
+    });
     sdpa(
       encoder,
-      { q: part(q, heads), kCache, vCache, lengths: own(tokens.lengths), out: part(out, heads) },
+      {
+        q: rows(q, heads, headDim),
+        kCache,
+        vCache,
+        lengths: own(tokens.lengths),
+        out: rows(out, heads, headDim),
+      },
       { scale: headDim ** -0.5 },
     );
   }

@@ -44,9 +44,7 @@ function attentionOf(config: Fields, hiddenSize: number): Qwen3_5Config["attenti
   const heads = config.size("num_attention_heads");
   const kvHeads = config.size("num_key_value_heads", heads);
   const headDim = config.size("head_dim", Math.ceil(hiddenSize / heads));
-  const rope = config.object(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
-  // mlx-lm writes the rope type as `type`, Hugging Face as `rope_type`.
-  rope.choice(rope.has("rope_type") ? "rope_type" : "type", ["default"], "default");
+  const { rope } = config.rope(["default"]);
   const partial = rope.number("partial_rotary_factor", 0, config.number("partial_rotary_factor", 0, 0.25));
   const rotaryDim = Math.trunc(headDim * partial);
   if (heads % kvHeads !== 0)
