@@ -1,5 +1,6 @@
 export { add } from "./add.ts";
 export { argmax } from "./argmax.ts";
+export { elementwiseMul } from "./elementwise_mul.ts";
 export { embedding } from "./embedding.ts";
 export { gatherMatmul } from "./gather_matmul.ts";
 export { kvCacheAppend } from "./kv_cache_append.ts";

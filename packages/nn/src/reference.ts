@@ -6,6 +6,11 @@ export function addReference(a: Float64Array, b: Float64Array): Float64Array {
   return a.map((v, i) => v + (b[i] as number));
 }
 
+/** `a · b`, element by element */
+export function elementwiseMulReference(a: Float64Array, b: Float64Array): Float64Array {
+  return a.map((v, i) => v * (b[i] as number));
+}
+
 /** `silu(gate) · up`. */
 export function swigluReference(gate: Float64Array, up: Float64Array): Float64Array {
   return gate.map((v, i) => v * sigmoid(v) * (up[i] as number));

@@ -35,6 +35,24 @@ export interface Argmax {
   readonly op: OpDescriptor;
 }
 
+export interface ElementwiseMulInputs {
+  /** First factor. [..., D], f32, f16 or bf16. */
+  a: Tensor;
+  /** Second factor. [..., D], the dtype of `a`. */
+  b: Tensor;
+  /**
+   * The product. [..., D], the dtype of `a`. An output: a tensor for it; allocated when not given. It may be exactly
+   * `a` or `b`.
+   */
+  out?: Tensor | true | undefined;
+}
+
+export interface ElementwiseMul {
+  /** `a · b, element by element` */
+  (encoder: CommandEncoder, inputs: ElementwiseMulInputs, options?: Record<string, never>): Tensor;
+  readonly op: OpDescriptor;
+}
+
 export interface EmbeddingInputs {
   /** Rows of the table to take, each from 0 to V − 1. [...], i32 or u32. */
   ids: Tensor;

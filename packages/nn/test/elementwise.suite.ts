@@ -1,6 +1,6 @@
 import { type Case, Random, type Reference64, type ReferenceFunction, type Suite } from "@mlxts/core/testing";
-import { add, sigmoidGate, swiglu } from "../src/index.ts";
-import { addReference, sigmoidGateReference, swigluReference } from "../src/reference.ts";
+import { add, elementwiseMul, sigmoidGate, swiglu } from "../src/index.ts";
+import { addReference, elementwiseMulReference, sigmoidGateReference, swigluReference } from "../src/reference.ts";
 
 const random = new Random(3);
 /** Around vector widths and the block of 4096. */
@@ -201,4 +201,11 @@ const sigmoidGateSuite = suiteOf(
   hardGates("gate", "x"),
 );
 
-export const suites: readonly Suite[] = [addSuite, swigluSuite, sigmoidGateSuite];
+const elementwiseMulSuite = suiteOf(elementwiseMul, "a", "b", elementwiseMulReference, {
+  added: (a, b) => addReference(a, b),
+  "first input squared": (a) => a.map((v) => v * v),
+  "second input alone": (_, b) => b,
+  "sign lost": (a, b) => a.map((v, i) => Math.abs(v * (b[i] as number))),
+});
+
+export const suites: readonly Suite[] = [addSuite, swigluSuite, sigmoidGateSuite, elementwiseMulSuite];

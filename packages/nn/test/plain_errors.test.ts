@@ -1,7 +1,7 @@
 import { Device, type Dtype } from "@mlxts/core";
 import { refusalTests, type WrongCall } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, expect, it } from "vitest";
-import { add, argmax, embedding, rope, sigmoidGate, slice, swiglu } from "../src/index.ts";
+import { add, argmax, elementwiseMul, embedding, rope, sigmoidGate, slice, swiglu } from "../src/index.ts";
 
 const device = Device.open();
 const elsewhere = Device.open();
@@ -41,6 +41,31 @@ const MESSAGES: WrongCall[] = [
     "add: partial overlap",
     () => add(encoder(), { a: shared.view(0, [8]), b: shared.view(16, [8]), out: shared.view(4, [8]) }),
     "add: `out` must be exactly `a` or not overlap it, got overlapping views",
+  ],
+  [
+    "elementwiseMul: dtypes",
+    () => elementwiseMul(encoder(), { a: t([4]), b: t([4], "bf16") }),
+    "elementwiseMul: `b` must have dtype f32, got bf16",
+  ],
+  [
+    "elementwiseMul: integers",
+    () => elementwiseMul(encoder(), { a: t([4], "i32"), b: t([4], "i32") }),
+    "elementwiseMul: `a` must have dtype f32 or f16 or bf16, got i32",
+  ],
+  [
+    "elementwiseMul: shapes",
+    () => elementwiseMul(encoder(), { a: t([2, 4]), b: t([4]) }),
+    "elementwiseMul: `b` must have shape [2, 4], got [4]",
+  ],
+  [
+    "elementwiseMul: broadcast",
+    () => elementwiseMul(encoder(), { a: t([2, 4]), b: t([1, 4]) }),
+    "elementwiseMul: `b` must have shape [2, 4], got [1, 4]",
+  ],
+  [
+    "elementwiseMul: partial overlap",
+    () => elementwiseMul(encoder(), { a: shared.view(0, [8]), b: shared.view(16, [8]), out: shared.view(4, [8]) }),
+    "elementwiseMul: `out` must be exactly `a` or not overlap it, got overlapping views",
   ],
   [
     "add: options",

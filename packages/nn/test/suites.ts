@@ -2,6 +2,7 @@
 import type { DeclaredKernel, Suite } from "@mlxts/core/testing";
 import { addKernel } from "../src/add.ts";
 import { argmaxKernel } from "../src/argmax.ts";
+import { elementwiseMulKernel } from "../src/elementwise_mul.ts";
 import { embeddingKernel } from "../src/embedding.ts";
 import { gatherMatmulKernel, gatherMatvecKernel } from "../src/gather_matmul.ts";
 import { kvCacheAppendKernel } from "../src/kv_cache_append.ts";
@@ -37,6 +38,7 @@ export const suites: readonly Suite[] = [
 export const kernels: readonly DeclaredKernel[] = [
   addKernel,
   argmaxKernel,
+  elementwiseMulKernel,
   embeddingKernel,
   gatherMatmulKernel,
   gatherMatvecKernel,

@@ -1,15 +1,13 @@
 #include "gated_rms_norm.params.h"
-#include "row.h"
+#include "row_metal.h"
 
 using namespace metal;
 using namespace mlxts;
 
 // x · silu(z), or x · σ(z).
-METAL_FUNC float4 gated(float4 x, float4 z, uint sigmoid) {
-  return times_sigmoid(x, sigmoid ? float4(1.0f) : z, z);
-}
+METAL_FUNC float4 gated(float4 x, float4 z, uint sigmoid) { return times_sigmoid(x, sigmoid ? float4(1.0f) : z, z); }
 
-// One element or four: what is stored for x, gate and weight.
+// What is stored for x, gate and weight.
 template <typename T, typename W>
 METAL_FUNC float4 scaled(float4 x, float4 z, float4 weight, float inverse, constant GatedRmsNormParams& p) {
   float4 normed = (p.gateFirst ? gated(x, z, p.sigmoidGate) : x) * inverse;
@@ -20,18 +18,15 @@ METAL_FUNC float4 scaled(float4 x, float4 z, float4 weight, float inverse, const
   return gated(product, z, p.sigmoidGate);
 }
 
+// What is squared where the gate comes first.
 template <typename T>
-METAL_FUNC float gated_squares(device const T* x, device const T* z, uint dim, uint sigmoid, RowThread t) {
-  float sum = 0.0f;
-  for (uint i = t.index * 4; i + 4 <= dim; i += t.threads * 4) {
-    const float4 v = gated(load4(x + i), load4(z + i), sigmoid);
-    sum += dot(v, v);
+struct GatedElements {
+  device const T *x, *z;
+  uint sigmoid;
+  METAL_FUNC float4 operator()(uint i, uint count) const {
+    return gated(load_some(x + i, count), load_some(z + i, count), sigmoid);
   }
-  const uint rest = dim / 4 * 4 + t.index;
-  if (rest >= dim) return sum;
-  const float v = gated(float4(float(x[rest])), float4(float(z[rest])), sigmoid).x;
-  return sum + v * v;
-}
+};
 
 template <typename T, typename W>
 kernel void gated_rms_norm(device const T* x [[buffer(GATED_RMS_NORM_X)]],
@@ -48,14 +43,14 @@ kernel void gated_rms_norm(device const T* x [[buffer(GATED_RMS_NORM_X)]],
   device const T* from = x + start;
   device const T* gate = z + start;
   device T* to = out + start;
-  const float share = p.gateFirst ? gated_squares(from, gate, p.dim, p.sigmoidGate, t) : squares(from, p.dim, t);
-  const float inverse = 1.0f / precise::sqrt(row_sum(share, scratch_of(memory, p).partial, t) / float(p.dim) + p.eps);
-  for (uint i = t.index * 4; i + 4 <= p.dim; i += t.threads * 4)
-    store4(to + i, scaled<T, W>(load4(from + i), load4(gate + i), load4(weight + i), inverse, p));
-  const uint rest = p.dim / 4 * 4 + t.index;
-  if (rest >= p.dim) return;
-  const float4 x1 = float4(float(from[rest])), z1 = float4(float(gate[rest])), w1 = float4(float(weight[rest]));
-  to[rest] = T(scaled<T, W>(x1, z1, w1, inverse, p).x);
+  const float share =
+      p.gateFirst ? squares_of(GatedElements<T>{from, gate, p.sigmoidGate}, p.dim, t) : squares(from, p.dim, t);
+  const float inverse = inverse_rms(share, scratch_of(memory, p).partial, p, t);
+  for (uint i = first_element(t); i < p.dim; i = next_element(i, t)) {
+    const uint n = elements_at(i, p.dim);
+    store_some(to + i,
+               scaled<T, W>(load_some(from + i, n), load_some(gate + i, n), load_some(weight + i, n), inverse, p), n);
+  }
 }
 
 #define GATED_RMS_NORM(name, T, W) \

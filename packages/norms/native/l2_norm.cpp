@@ -1,7 +1,6 @@
 // One threadgroup: some rows. The three kinds are one formula: x / max(sqrt(sum + eps), floor).
-#include "cpu_kernel.h"
 #include "l2_norm.params.h"
-#include "simd.h"
+#include "row.h"
 
 using namespace mlxts;
 
@@ -10,18 +9,14 @@ namespace {
 template <typename T>
 void l2_norm(const Launch& l) {
   const auto& p = l.args<L2NormParams>();
-  const uint64_t first = l.begin * p.rowsPerThreadgroup;
-  const uint64_t last = l.end == l.threadgroups[0] ? p.rows : l.end * p.rowsPerThreadgroup;
-  for (uint64_t row = first; row < last; ++row) {
+  for_rows(l, p, [&](uint64_t row) {
     const T* x = l.buffer<const T>(L2_NORM_X) + row * p.dim;  // [dim]
     T* out = l.buffer<T>(L2_NORM_OUT) + row * p.dim;          // [dim]
     const float norm = std::sqrt(sum_of_squares(x, p.dim) + p.eps);
     // Not std::max: a NaN norm must stay NaN.
-    const vf32 inv = splat(1.0f / (norm < p.floor ? p.floor : norm));
-    for_lanes(
-        p.dim, [&](size_t i) { store(out + i, load(x + i) * inv); },
-        [&](size_t i, int n) { store_partial(out + i, load_partial(x + i, n) * inv, n); });
-  }
+    const vf32 inverse = splat(1.0f / (norm < p.floor ? p.floor : norm));
+    for_elements(p.dim, [&](size_t i, auto lanes) { lanes.store(out + i, lanes.load(x + i) * inverse); });
+  });
 }
 
 }  // namespace

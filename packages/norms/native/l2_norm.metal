@@ -1,5 +1,5 @@
 #include "l2_norm.params.h"
-#include "row.h"
+#include "row_metal.h"
 
 using namespace metal;
 using namespace mlxts;
@@ -17,9 +17,10 @@ kernel void l2_norm(device const T* x [[buffer(L2_NORM_X)]], device T* out [[buf
   const float norm = precise::sqrt(row_sum(squares(from, p.dim, t), scratch_of(memory, p).partial, t) + p.eps);
   // Not max: a NaN norm must stay NaN.
   const float inverse = 1.0f / (norm < p.floor ? p.floor : norm);
-  for (uint i = t.index * 4; i + 4 <= p.dim; i += t.threads * 4) store4(to + i, load4(from + i) * inverse);
-  const uint rest = p.dim / 4 * 4 + t.index;
-  if (rest < p.dim) to[rest] = T(float(from[rest]) * inverse);
+  for (uint i = first_element(t); i < p.dim; i = next_element(i, t)) {
+    const uint n = elements_at(i, p.dim);
+    store_some(to + i, load_some(from + i, n) * inverse, n);
+  }
 }
 
 #define L2_NORM(name, T) template [[host_name("l2_norm_" name)]] [[kernel]] decltype(l2_norm<T>) l2_norm<T>;

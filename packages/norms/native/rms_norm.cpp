@@ -1,7 +1,6 @@
-// One threadgroup: one row. Sum of squares in f32, then one pass that scales.
-#include "cpu_kernel.h"
+// One threadgroup: some rows. Sum of squares in f32, then one pass that scales.
 #include "rms_norm.params.h"
-#include "simd.h"
+#include "row.h"
 
 using namespace mlxts;
 
@@ -10,24 +9,14 @@ namespace {
 template <typename T, typename W>
 void rms_norm(const Launch& l) {
   const auto& p = l.args<RmsNormParams>();
-  const T* x = l.buffer<const T>(RMS_NORM_X);
   const W* weight = l.buffer<const W>(RMS_NORM_WEIGHT);
-  T* out = l.buffer<T>(RMS_NORM_OUT);
-  const vf32 offset = splat(p.weightOffset);
-  for (uint64_t row = l.begin; row < l.end; ++row) {
-    const T* from = x + row * p.dim;  // [dim]
-    T* to = out + row * p.dim;        // [dim]
-    const vf32 inv = splat(1.0f / std::sqrt(sum_of_squares(from, p.dim) / float(p.dim) + p.eps));
-    const auto scale = [&](vf32 v, vf32 w) {
-      const vf32 normed = v * inv;
-      return (p.roundBeforeWeight ? round_to<T>(normed) : normed) * (w + offset);
-    };
-    for_lanes(
-        p.dim, [&](size_t i) { store(to + i, scale(load(from + i), load(weight + i))); },
-        [&](size_t i, int n) {
-          store_partial(to + i, scale(load_partial(from + i, n), load_partial(weight + i, n)), n);
-        });
-  }
+  for_rows(l, p, [&](uint64_t row) {
+    const T* x = l.buffer<const T>(RMS_NORM_X) + row * p.dim;  // [dim]
+    T* out = l.buffer<T>(RMS_NORM_OUT) + row * p.dim;          // [dim]
+    const auto norm = row_norm<T>(sum_of_squares(x, p.dim), p);
+    for_elements(p.dim,
+                 [&](size_t i, auto lanes) { lanes.store(out + i, norm(lanes.load(x + i), lanes.load(weight + i))); });
+  });
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #include "rms_norm.params.h"
-#include "row.h"
+#include "row_metal.h"
 
 using namespace metal;
 using namespace mlxts;
@@ -14,17 +14,11 @@ kernel void rms_norm(device const T* x [[buffer(RMS_NORM_X)]], device const W* w
   if (t.row >= p.rows) return;
   device const T* from = x + ulong(t.row) * p.dim;
   device T* to = out + ulong(t.row) * p.dim;
-  const float sum = row_sum(squares(from, p.dim, t), scratch_of(memory, p).partial, t);
-  const float inverse = 1.0f / precise::sqrt(sum / float(p.dim) + p.eps);
-  for (uint i = t.index * 4; i + 4 <= p.dim; i += t.threads * 4) {
-    float4 normed = load4(from + i) * inverse;
-    if (p.roundBeforeWeight) normed = round4<T>(normed);
-    store4(to + i, normed * (load4(weight + i) + p.weightOffset));
+  const RowNorm<T> norm = row_norm<T>(squares(from, p.dim, t), scratch_of(memory, p).partial, p, t);
+  for (uint i = first_element(t); i < p.dim; i = next_element(i, t)) {
+    const uint n = elements_at(i, p.dim);
+    store_some(to + i, norm(load_some(from + i, n), load_some(weight + i, n)), n);
   }
-  const uint rest = p.dim / 4 * 4 + t.index;
-  if (rest >= p.dim) return;
-  const float normed = float(from[rest]) * inverse;
-  to[rest] = T((p.roundBeforeWeight ? float(T(normed)) : normed) * (float(weight[rest]) + p.weightOffset));
 }
 
 #define RMS_NORM(name, T, W) \

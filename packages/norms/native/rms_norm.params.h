@@ -19,13 +19,11 @@ struct RmsNormParams {
   uint32_t roundBeforeWeight;
 #ifdef __METAL_VERSION__
   uint32_t scratch[1];  // byte offsets
+#else
+  uint32_t rowsPerThreadgroup;
 #endif
 };
-#ifdef __METAL_VERSION__
 static_assert(sizeof(RmsNormParams) == 24, "RmsNormParams must match the declaration of rms_norm");
-#else
-static_assert(sizeof(RmsNormParams) == 20, "RmsNormParams must match the declaration of rms_norm");
-#endif
 #ifdef __METAL_VERSION__
 struct RmsNormScratch {
   threadgroup float* partial;

@@ -1,35 +1,97 @@
-// What the norms share: the threads of a threadgroup lie in rows, `threads` of them to a row of the input. Short rows
-// have one simdgroup each and need no barrier; a long row has the threadgroup for itself.
+// What the norms share on a CPU. A chain of ops and the op that fuses it run the same functions in the same order, and
+// round at the same places: their bits are equal.
 #pragma once
-#include "metal_kernel.h"
+#include "cpu_kernel.h"
+#include "simd.h"
 
 namespace mlxts {
 
-struct RowThread {
-  uint index, threads;               // of the row
-  uint lane, simdgroup, simdgroups;  // simdgroups of the row
-  uint row;
+// body(row) for each row of a launch: a threadgroup has some whole rows.
+template <typename P, typename Body>
+MLXTS_INLINE void for_rows(const Launch& l, const P& p, Body body) {
+  const uint64_t last = l.end == l.threadgroups[0] ? p.rows : l.end * p.rowsPerThreadgroup;
+  for (uint64_t row = l.begin * p.rowsPerThreadgroup; row < last; ++row) body(row);
+}
+
+// How a vector's elements are read and written: all of them, or the first n at the end of a row.
+struct Whole {
+  template <typename T>
+  MLXTS_INLINE vf32 load(const T* from) const {
+    return mlxts::load(from);
+  }
+  template <typename T>
+  MLXTS_INLINE void store(T* to, vf32 v) const {
+    mlxts::store(to, v);
+  }
+};
+struct Part {
+  int n;
+  template <typename T>
+  MLXTS_INLINE vf32 load(const T* from) const {
+    return load_partial(from, n);
+  }
+  template <typename T>
+  MLXTS_INLINE void store(T* to, vf32 v) const {
+    store_partial(to, v, n);
+  }
 };
 
-METAL_FUNC RowThread row_thread(uint3 group, uint3 position, uint3 size, uint lane, uint simdgroup) {
-  return {position.x, size.x, lane, simdgroup, size.x / kSimd, group.x * size.y + position.y};
+// body(i, lanes) over a row of n elements; `lanes` is a Whole or a Part.
+template <typename Body>
+MLXTS_INLINE void for_elements(size_t n, Body body) {
+  for_lanes(n, [&](size_t i) { body(i, Whole()); }, [&](size_t i, int count) { body(i, Part{count}); });
 }
 
-METAL_FUNC float row_sum(float value, threadgroup float* partial, RowThread t) {
-  return threadgroup_sum(value, partial, t.lane, t.simdgroup, t.simdgroups);
+// Σ value(i, lanes)², in the order of sum_of_squares.
+template <typename Value>
+MLXTS_INLINE float sum_of_squares_of(size_t n, Value value) {
+  vf32 sum[4] = {};
+  const auto add = [&](int chain, vf32 v) { sum[chain] = fma(v, v, sum[chain]); };
+  size_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes)
+    for (int j = 0; j < 4; ++j) add(j, value(i + j * kLanes, Whole()));
+  for (; i + kLanes <= n; i += kLanes) add(0, value(i, Whole()));
+  if (i < n) add(1, value(i, Part{int(n - i)}));
+  return reduce_add((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-// This thread's share of the sum of squares: every `threads`-th four elements, and one of those left over.
+// v as a store and a load of T give it. For f32 it keeps the compiler from contracting what made v with what uses it.
 template <typename T>
-METAL_FUNC float squares(device const T* x, uint dim, RowThread t) {
-  float sum = 0.0f;
-  for (uint i = t.index * 4; i + 4 <= dim; i += t.threads * 4) {
-    const float4 v = load4(x + i);
-    sum += metal::dot(v, v);
+MLXTS_INLINE vf32 as_stored(vf32 v) {
+  if constexpr (!std::is_same_v<T, float>) return round_to<T>(v);
+#if defined(__AVX512F__)
+  asm("" : "+v"(v));
+#elif defined(__x86_64__)
+  asm("" : "+x"(v));
+#elif defined(__aarch64__)
+  asm("" : "+w"(v));
+#else
+  asm("" : "+m"(v));
+#endif
+  return v;
+}
+
+// 1 / √(Σx²/D + eps).
+template <typename P>
+MLXTS_INLINE vf32 inverse_rms(float squares, const P& p) {
+  return splat(1.0f / std::sqrt(squares / float(p.dim) + p.eps));
+}
+
+// The norm of one row's elements, before it is stored: x · inverse · (w + offset).
+template <typename T>
+struct RowNorm {
+  vf32 inverse, offset;
+  bool roundBeforeWeight;
+
+  MLXTS_INLINE vf32 normed(vf32 x) const {
+    const vf32 v = x * inverse;
+    return roundBeforeWeight ? round_to<T>(v) : v;
   }
-  const uint rest = dim / 4 * 4 + t.index;
-  if (rest < dim) sum += float(x[rest]) * float(x[rest]);
-  return sum;
+  MLXTS_INLINE vf32 operator()(vf32 x, vf32 w) const { return normed(x) * (w + offset); }
+};
+template <typename T, typename P>
+MLXTS_INLINE RowNorm<T> row_norm(float squares, const P& p) {
+  return {inverse_rms(squares, p), splat(p.weightOffset), p.roundBeforeWeight != 0};
 }
 
 }  // namespace mlxts

@@ -1,12 +1,21 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { normsLibrary } from "./library.ts";
-import { ROUNDING, ROW_LAUNCH_PARAMS, ROW_SCRATCH, rowsOnCpu, rowsOnGpu, WEIGHT_OFFSET } from "./options.ts";
+import {
+  EPS,
+  ROUNDING,
+  ROW_LAUNCH_PARAMS,
+  ROW_SCRATCH,
+  rowsOnCpu,
+  rowsOnGpu,
+  WEIGHT_OFFSET,
+  WEIGHTED,
+} from "./options.ts";
 import type { GatedRmsNorm } from "./signatures.ts";
 
 export const gatedRmsNormKernel = defineKernel({
   library: normsLibrary,
   name: "gated_rms_norm",
-  variants: ["f32_f32", "f16_f16", "bf16_bf16", "f16_f32", "bf16_f32"],
+  variants: WEIGHTED,
   buffers: { x: "read", z: "read", weight: "read", out: "write" },
   params: {
     rows: "u32",
@@ -50,7 +59,7 @@ export const gatedRmsNorm: GatedRmsNorm = defineOp({
   },
   outputs: { out: { dtype: ["=x"], shape: "... V", inPlace: ["x"], doc: "the normalized and gated rows" } },
   params: {
-    eps: { kind: "number", default: 1e-6, min: 0, doc: "added to the mean square" },
+    eps: EPS,
     activation: {
       kind: "choice",
       values: ["silu", "sigmoid"],

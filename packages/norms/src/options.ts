@@ -14,6 +14,30 @@ export const WEIGHT_OFFSET = {
   doc: "1 for checkpoints whose weight means 1 + w: Hugging Face Qwen3-Next and Qwen3.5",
 } as const;
 
+/** What is added to the mean square, inside the root. */
+export const EPS = { kind: "number", default: 1e-6, min: 0, doc: "added to the mean square" } as const;
+
+/** The options of a norm with weights. */
+export const NORM_OPTIONS = { eps: EPS, weightOffset: WEIGHT_OFFSET, rounding: ROUNDING } as const;
+
+/** Dtypes of rows and weight: the weight has that of the rows, or f32. */
+export const WEIGHTED = ["f32_f32", "f16_f16", "bf16_bf16", "f16_f32", "bf16_f32"] as const;
+
+/** What kernels of norms with weights are told. */
+export const NORM_PARAMS = {
+  rows: "u32",
+  dim: "u32",
+  eps: "f32",
+  weightOffset: "f32",
+  roundBeforeWeight: "u32",
+} as const;
+
+export const normParams = (
+  rows: number,
+  dim: number,
+  { eps, weightOffset, rounding }: { eps: number; weightOffset: number; rounding: string },
+) => ({ rows, dim, eps, weightOffset, roundBeforeWeight: rounding === "before-weight" ? 1 : 0 });
+
 export interface Rows {
   rows: number;
   dim: number;

@@ -1,20 +1,27 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { normsLibrary } from "./library.ts";
-import { ROUNDING, ROW_SCRATCH, rowsOnGpu, WEIGHT_OFFSET } from "./options.ts";
+import {
+  NORM_OPTIONS,
+  NORM_PARAMS,
+  normParams,
+  ROW_LAUNCH_PARAMS,
+  ROW_SCRATCH,
+  rowsOnCpu,
+  rowsOnGpu,
+  WEIGHTED,
+} from "./options.ts";
 import type { RmsNorm } from "./signatures.ts";
 
 export const rmsNormKernel = defineKernel({
   library: normsLibrary,
   name: "rms_norm",
-  variants: ["f32_f32", "f16_f16", "bf16_bf16", "f16_f32", "bf16_f32"],
+  variants: WEIGHTED,
   buffers: { x: "read", weight: "read", out: "write" },
-  params: { rows: "u32", dim: "u32", eps: "f32", weightOffset: "f32", roundBeforeWeight: "u32" },
+  params: NORM_PARAMS,
   inPlace: [["out", "x"]],
+  launchParams: ROW_LAUNCH_PARAMS,
   scratch: ROW_SCRATCH,
-  launch: {
-    cpu: ({ rows }: { rows: number; dim: number }) => ({ threadgroups: [rows, 1, 1] }),
-    gpu: rowsOnGpu,
-  },
+  launch: { cpu: rowsOnCpu, gpu: rowsOnGpu },
 });
 
 /**
@@ -37,24 +44,14 @@ export const rmsNorm: RmsNorm = defineOp({
     weight: { dtype: ["=x", "f32"], shape: "D", doc: "factor of each column" },
   },
   outputs: { out: { dtype: ["=x"], shape: "... D", inPlace: ["x"], doc: "the normalized rows" } },
-  params: {
-    eps: { kind: "number", default: 1e-6, min: 0, doc: "added to the mean square" },
-    weightOffset: WEIGHT_OFFSET,
-    rounding: ROUNDING,
-  },
+  params: NORM_OPTIONS,
   encode({ encoder, op, inputs: { x, weight }, outputs: { out }, options, rows, dims }) {
     const dim = dims.D as number;
     encoder.dispatch(rmsNormKernel, {
       op,
       variant: `${x.dtype}_${weight.dtype}`,
       buffers: { x, weight, out },
-      params: {
-        rows,
-        dim,
-        eps: options.eps,
-        weightOffset: options.weightOffset,
-        roundBeforeWeight: options.rounding === "before-weight" ? 1 : 0,
-      },
+      params: normParams(rows, dim, options),
       sizes: { rows, dim },
     });
   },

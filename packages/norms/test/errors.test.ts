@@ -1,7 +1,7 @@
-import { Device, type Dtype } from "@mlxts/core";
+import { type CommandEncoder, Device, type Dtype } from "@mlxts/core";
 import { refusalTests, type WrongCall } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, expect, it } from "vitest";
-import { gatedRmsNorm, l2Norm, rmsNorm } from "../src/index.ts";
+import { addRmsNorm, gatedRmsNorm, l2Norm, rmsNorm, rmsNormAdd, rmsNormMul } from "../src/index.ts";
 
 const device = Device.open();
 const elsewhere = Device.open();
@@ -15,22 +15,41 @@ const encoder = () => device.encoder();
 /** A row of 24 elements under several views. */
 const shared = t([24]);
 
-const ROUNDING: WrongCall[] = (["rmsNorm", "gatedRmsNorm"] as const).flatMap((op): WrongCall[] => {
+type LooseOp = (encoder: CommandEncoder, inputs: never, options: never) => unknown;
+/** Norms of one row tensor and one weight: what else they take, and their outputs. */
+const WEIGHTED: [op: LooseOp & { op: { name: string } }, x: string, others: string[], out: string][] = [
+  [rmsNorm, "x", [], "out"],
+  [gatedRmsNorm, "x", ["z"], "out"],
+  [rmsNormMul, "x", ["factor"], "out"],
+  [rmsNormAdd, "x", ["residual"], "out"],
+  [addRmsNorm, "a", ["b"], "sum"],
+];
+
+const ROUNDING: WrongCall[] = WEIGHTED.flatMap(([norm, x, others, out]): WrongCall[] => {
+  const op = norm.op.name;
   const call =
     (given: Record<string, unknown>, options: Record<string, unknown> = {}) =>
-    () =>
-      op === "rmsNorm"
-        ? rmsNorm(encoder(), { x: t([2, 8]), weight: t([8]), ...given }, options)
-        : gatedRmsNorm(encoder(), { x: t([2, 8]), z: t([2, 8]), weight: t([8]), ...given }, options);
+    () => {
+      const rows = Object.fromEntries([x, ...others].map((name) => [name, t([2, 8])]));
+      return norm(encoder(), { ...rows, weight: t([8]), ...given } as never, options as never);
+    };
   return [
     [`${op}: no weight`, call({ weight: undefined }), `${op}: \`weight\` must be a Tensor, got undefined`, "TypeError"],
-    [`${op}: integer x`, call({ x: t([2, 8], "i32") }), `${op}: \`x\` must have dtype f32 or f16 or bf16, got i32`],
+    [
+      `${op}: integer x`,
+      call({ [x]: t([2, 8], "i32") }),
+      `${op}: \`${x}\` must have dtype f32 or f16 or bf16, got i32`,
+    ],
     [`${op}: longer weight`, call({ weight: t([9]) }), `${op}: \`weight\` must have shape [8], got [9]`],
     [`${op}: shorter weight`, call({ weight: t([7]) }), `${op}: \`weight\` must have shape [8], got [7]`],
     [`${op}: weight of rank 2`, call({ weight: t([1, 8]) }), `${op}: \`weight\` must have shape [8], got [1, 8]`],
     [`${op}: third dtype`, call({ weight: t([8], "f16") }), `${op}: \`weight\` must have dtype f32, got f16`],
-    [`${op}: larger out`, call({ out: t([3, 8]) }), `${op}: \`out\` must have shape [2, 8], got [3, 8]`],
-    [`${op}: out of another dtype`, call({ out: t([2, 8], "bf16") }), `${op}: \`out\` must have dtype f32, got bf16`],
+    [`${op}: larger out`, call({ [out]: t([3, 8]) }), `${op}: \`${out}\` must have shape [2, 8], got [3, 8]`],
+    [
+      `${op}: out of another dtype`,
+      call({ [out]: t([2, 8], "bf16") }),
+      `${op}: \`${out}\` must have dtype f32, got bf16`,
+    ],
     [`${op}: negative eps`, call({}, { eps: -1e-6 }), `${op}: \`eps\` must be a finite number ≥ 0, got -0.000001`],
     [`${op}: infinite eps`, call({}, { eps: Infinity }), `${op}: \`eps\` must be a finite number ≥ 0, got Infinity`],
     [`${op}: NaN eps`, call({}, { eps: Number.NaN }), `${op}: \`eps\` must be a finite number ≥ 0, got NaN`],
@@ -43,33 +62,87 @@ const ROUNDING: WrongCall[] = (["rmsNorm", "gatedRmsNorm"] as const).flatMap((op
     ],
     [
       `${op}: partial overlap`,
-      call({ x: shared.view(0, [2, 8]), out: shared.view(4, [2, 8]) }),
-      `${op}: \`out\` must be exactly \`x\` or not overlap it, got overlapping views`,
+      call({ [x]: shared.view(0, [2, 8]), [out]: shared.view(4, [2, 8]) }),
+      `${op}: \`${out}\` must be exactly \`${x}\` or not overlap it, got overlapping views`,
     ],
     [
       `${op}: out over the weight`,
-      call({ weight: shared.view(16, [8]), out: shared.view(8, [2, 8]) }),
-      `${op}: \`out\` must not overlap \`weight\`, got overlapping views`,
+      call({ weight: shared.view(16, [8]), [out]: shared.view(8, [2, 8]) }),
+      `${op}: \`${out}\` must not overlap \`weight\`, got overlapping views`,
     ],
     [
       `${op}: x of another device`,
-      call({ x: elsewhere.tensor("f32", [2, 8]) }),
-      `${op}: \`x\` must belong to the encoder's device, got a tensor of another device`,
+      call({ [x]: elsewhere.tensor("f32", [2, 8]) }),
+      `${op}: \`${x}\` must belong to the encoder's device, got a tensor of another device`,
     ],
+    ...others.flatMap((other): WrongCall[] => [
+      [
+        `${op}: ${other} of another shape`,
+        call({ [other]: t([8, 2]) }),
+        `${op}: \`${other}\` must have shape [2, 8], got [8, 2]`,
+      ],
+      [
+        `${op}: ${other} of another dtype`,
+        call({ [other]: t([2, 8], "f16") }),
+        `${op}: \`${other}\` must have dtype f32, got f16`,
+      ],
+      [
+        `${op}: no ${other}`,
+        call({ [other]: undefined }),
+        `${op}: \`${other}\` must be a Tensor, got undefined`,
+        "TypeError",
+      ],
+    ]),
   ];
 });
 
 const MESSAGES: WrongCall[] = [
   ...ROUNDING,
   [
-    "gatedRmsNorm: z of another shape",
-    () => gatedRmsNorm(encoder(), { x: t([2, 8]), z: t([8, 2]), weight: t([8]) }),
-    "gatedRmsNorm: `z` must have shape [2, 8], got [8, 2]",
+    "rmsNormMul: out over part of the factor",
+    () =>
+      rmsNormMul(encoder(), {
+        x: t([2, 8]),
+        weight: t([8]),
+        factor: shared.view(0, [2, 8]),
+        out: shared.view(1, [2, 8]),
+      }),
+    "rmsNormMul: `out` must be exactly `factor` or not overlap it, got overlapping views",
   ],
   [
-    "gatedRmsNorm: z of another dtype",
-    () => gatedRmsNorm(encoder(), { x: t([2, 8], "bf16"), z: t([2, 8]), weight: t([8], "bf16") }),
-    "gatedRmsNorm: `z` must have dtype bf16, got f32",
+    "rmsNormMul: roundIntermediate",
+    () => rmsNormMul(encoder(), { x: t([2, 8]), weight: t([8]), factor: t([2, 8]) }, { roundIntermediate: 1 as never }),
+    "rmsNormMul: `roundIntermediate` must be a boolean, got 1",
+    "TypeError",
+  ],
+  [
+    "rmsNormAdd: out over part of the residual",
+    () =>
+      rmsNormAdd(encoder(), {
+        x: t([2, 8]),
+        weight: t([8]),
+        residual: shared.view(0, [2, 8]),
+        out: shared.view(1, [2, 8]),
+      }),
+    "rmsNormAdd: `out` must be exactly `residual` or not overlap it, got overlapping views",
+  ],
+  [
+    "addRmsNorm: one output over the other",
+    () =>
+      addRmsNorm(encoder(), {
+        a: t([2, 8]),
+        b: t([2, 8]),
+        weight: t([8]),
+        sum: shared.view(0, [2, 8]),
+        out: shared.view(0, [2, 8]),
+      }),
+    "addRmsNorm: `out` must not overlap `sum`, got overlapping views",
+  ],
+  [
+    "addRmsNorm: out in place",
+    () =>
+      addRmsNorm(encoder(), { a: shared.view(0, [2, 8]), b: t([2, 8]), weight: t([8]), out: shared.view(0, [2, 8]) }),
+    "addRmsNorm: `out` must not overlap `a`, got overlapping views",
   ],
   [
     "gatedRmsNorm: weight of a third dtype",

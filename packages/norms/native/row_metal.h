@@ -1,0 +1,83 @@
+// What the norms share: the threads of a threadgroup lie in rows, `threads` of them to a row of the input. Short rows
+// have one simdgroup each and need no barrier; a long row has the threadgroup for itself. A thread takes every
+// `threads`-th four elements, always the same ones: it alone reads what it has stored.
+#pragma once
+#include "metal_kernel.h"
+
+// A fused op rounds where its chain of ops stores: what made a number is not contracted with what uses it.
+#pragma clang fp contract(off)
+
+namespace mlxts {
+
+struct RowThread {
+  uint index, threads;               // of the row
+  uint lane, simdgroup, simdgroups;  // simdgroups of the row
+  uint row;
+};
+
+METAL_FUNC RowThread row_thread(uint3 group, uint3 position, uint3 size, uint lane, uint simdgroup) {
+  return {position.x, size.x, lane, simdgroup, size.x / kSimd, group.x * size.y + position.y};
+}
+
+METAL_FUNC uint first_element(RowThread t) { return 4 * t.index; }
+METAL_FUNC uint next_element(uint i, RowThread t) { return i + 4 * t.threads; }
+METAL_FUNC uint elements_at(uint i, uint dim) { return metal::min(4u, dim - i); }
+
+// Stores the first `count` of four adjacent elements.
+template <typename T>
+METAL_FUNC void store_some(device T* to, float4 v, uint count) {
+  if (count >= 4) return store4(to, v);
+  for (uint i = 0; i < count; ++i) to[i] = T(v[i]);
+}
+
+// The elements of a row: four from `i` on, of which `count` are there and the others 0.
+template <typename T>
+struct RowElements {
+  device const T* row;
+  METAL_FUNC float4 operator()(uint i, uint count) const { return load_some(row + i, count); }
+};
+
+// This thread's share of the sum of squares.
+template <typename Elements>
+METAL_FUNC float squares_of(Elements elements, uint dim, RowThread t) {
+  float sum = 0.0f;
+  for (uint i = first_element(t); i < dim; i = next_element(i, t)) {
+    const float4 v = elements(i, elements_at(i, dim));
+    sum += metal::dot(v, v);
+  }
+  return sum;
+}
+template <typename T>
+METAL_FUNC float squares(device const T* x, uint dim, RowThread t) {
+  return squares_of(RowElements<T>{x}, dim, t);
+}
+
+// The sum over the row's threads. `partial` has a float for each simdgroup; a second sum needs an array of its own.
+METAL_FUNC float row_sum(float value, threadgroup float* partial, RowThread t) {
+  return threadgroup_sum(value, partial, t.lane, t.simdgroup, t.simdgroups);
+}
+
+// 1 / √(Σx²/D + eps), where `share` is this thread's part of the sum.
+template <typename P>
+METAL_FUNC float inverse_rms(float share, threadgroup float* partial, constant P& p, RowThread t) {
+  return 1.0f / metal::precise::sqrt(row_sum(share, partial, t) / float(p.dim) + p.eps);
+}
+
+// The norm of one row's elements, before it is stored: x · inverse · (w + offset).
+template <typename T>
+struct RowNorm {
+  float inverse, offset;
+  bool round_before_weight;
+
+  METAL_FUNC float4 normed(float4 x) const {
+    const float4 v = x * inverse;
+    return round_before_weight ? round4<T>(v) : v;
+  }
+  METAL_FUNC float4 operator()(float4 x, float4 w) const { return normed(x) * (w + offset); }
+};
+template <typename T, typename P>
+METAL_FUNC RowNorm<T> row_norm(float share, threadgroup float* partial, constant P& p, RowThread t) {
+  return {inverse_rms(share, partial, p, t), p.weightOffset, p.roundBeforeWeight != 0};
+}
+
+}  // namespace mlxts
