@@ -101,5 +101,3 @@ const mutantsOf =
 
 /** The mutants of an op whose reference is made with a norm. */
 export const normMutants = mutantsOf({ ...WRONG_SCALES, ...WRONG_WEIGHTS });
-/** The same for a norm without weights. */
-export const scaleMutants = mutantsOf(WRONG_SCALES);
