@@ -69,7 +69,7 @@ withClang(
       const text = readFileSync(kernel, "utf8");
       const end = text.indexOf("for (");
       const killers = [
-        [text.replace("+ i", "+ 1 + i"), /, forward: `out`: ratio/],
+        [text.replace("(from + i", "(from + 1 + i"), /, forward: `out`: ratio/],
         [text.replace("for (", "fore ("), /, forward: kernel `l2_norm_f32` does not compile/],
         [`${text.slice(0, end)}for (;;) to[0] += 1;\n${text.slice(end)}`, /^it does not end$/],
       ] as const;
