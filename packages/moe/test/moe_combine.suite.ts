@@ -1,3 +1,4 @@
+import { roundTo } from "@mlxts/core";
 import { type Case, Random, type Reference64, type ReferenceFunction, type Suite } from "@mlxts/core/testing";
 import { moeCombine } from "../src/index.ts";
 import { combineReference, orderReference } from "../src/reference.ts";
@@ -115,6 +116,21 @@ const suite: Suite = {
       const weights = (inputs.weights as Float64Array).map((w, i) => (i % topK === topK - 1 ? 0 : w));
       return combineReference({ ...inputs, weights }, topK, dim);
     }),
+    "sums in the dtype of y": (inputs, options, dtype) => {
+      const slots = (inputs.y as Reference64).shape[1] as number;
+      const step = (slot: number) =>
+        combined(({ y, weights, order }, topK, dim) =>
+          combineReference({ y, order, weights: weights?.map((w, i) => (i % topK === slot ? w : 0)) }, topK, dim),
+        )(inputs, options, dtype);
+      const rest = combined((all, topK, dim) =>
+        combineReference({ ...all, weights: all.weights?.map(() => 0) }, topK, dim),
+      )(inputs, options, dtype);
+      const steps = [...Array.from({ length: slots }, (_, slot) => step(slot)), rest];
+      const add = (sum: Float64Array, { out }: Record<string, Reference64>) =>
+        sum.map((v, i) => roundTo(dtype, v + ((out as Reference64).data[i] as number)));
+      const { shape, data } = rest.out as Reference64;
+      return { out: { shape, data: steps.reduce(add, new Float64Array(data.length)) } };
+    },
     "columns behind whole vectors not written": combined((inputs, topK, dim) =>
       combineReference(inputs, topK, dim).map((v, i) => (i % dim < dim - (dim % 4) ? v : Number.NaN)),
     ),

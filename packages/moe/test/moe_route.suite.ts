@@ -188,6 +188,12 @@ const suite: Suite = {
         : { indices, weights };
     }),
     "not normalized": weighted((chosen, { scale = 1 }) => chosen.map((w) => w * scale)),
+    "normalized before the choice": rows((logits, bias, options) => {
+      const one = { ...options, normalize: false };
+      const { indices, weights } = routeReference(logits, bias, one);
+      const all = routeReference(logits, bias, { ...one, groups: 1, topGroups: 1, topK: logits.length, scale: 1 });
+      return { indices, weights: options.normalize ? weights.map((w) => w / total(all.weights)) : weights };
+    }),
     "scale before normalizing": weighted((chosen, { scale = 1, normalize }) =>
       chosen.map((w) => (normalize ? w / total(chosen) : w * scale)),
     ),

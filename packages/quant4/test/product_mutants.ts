@@ -1,20 +1,23 @@
 import { roundTo } from "@mlxts/core";
 import type { Reference64, ReferenceFunction } from "@mlxts/core/testing";
 import { packCodes, productReference, unpackCodes } from "../src/reference.ts";
-import { decode, type Matrices, product, reference, right } from "./product_cases.ts";
+import { decode, type Matrices, type Product, product, reference, right } from "./product_cases.ts";
 
-const withWeights = (change: (w: Float64Array, m: Matrices) => Float64Array) =>
-  reference((m) => product(m, change(decode(m), m)));
-const withCodes = (change: (codes: Float64Array, bits: number) => Float64Array) =>
-  reference((m) => {
+const withWeights =
+  (change: (w: Float64Array, m: Matrices) => Float64Array): Product =>
+  (m) =>
+    product(m, change(decode(m), m));
+const withCodes =
+  (change: (codes: Float64Array, bits: number) => Float64Array): Product =>
+  (m) => {
     const { bits } = m.options;
     return right({ ...m, words: packCodes(change(unpackCodes(m.words, bits), bits), bits) });
-  });
+  };
 /** Sums rounded to 16 bits at every step. */
 const coarse = (dtype: "f32" | "f16" | "bf16") => (v: number) => roundTo(dtype === "f32" ? "bf16" : dtype, v);
 
-/** Wrong products, each of which the suite must reject. */
-export const mutants: Record<string, ReferenceFunction> = {
+/** Wrong products x · Wᵀ with one matrix, each of which the suites of all products must reject. */
+export const wrongProducts: Record<string, Product> = {
   "high nibble first": withCodes((codes, bits) => (bits === 4 ? codes.map((_, i) => codes[i ^ 1] as number) : codes)),
   "signed codes": withWeights((w, { words, scales, options: { bits, groupSize } }) => {
     const codes = unpackCodes(words, bits);
@@ -22,7 +25,7 @@ export const mutants: Record<string, ReferenceFunction> = {
       (codes[i] as number) >= 2 ** (bits - 1) ? v - 2 ** bits * (scales[Math.floor(i / groupSize)] as number) : v,
     );
   }),
-  "groups along rows": reference((m) => {
+  "groups along rows": (m) => {
     const codes = unpackCodes(m.words, m.options.bits);
     const perRow = m.cols / m.options.groupSize;
     return product(
@@ -32,43 +35,40 @@ export const mutants: Record<string, ReferenceFunction> = {
         return q * (m.scales[g] as number) + (m.biases[g] as number);
       }),
     );
-  }),
-  "scale rows strided by cols": reference((m) => {
+  },
+  "scale rows strided by cols": (m) => {
     const at = (i: number) => (Math.floor(i / (m.cols / m.options.groupSize)) * m.cols + i) % m.scales.length;
     return right({ ...m, scales: m.scales.map((_, i) => m.scales[at(i)] as number) });
-  }),
-  "positive scales": reference((m) => right({ ...m, scales: m.scales.map(Math.abs) })),
-  "bias once for each row": reference((m) => {
+  },
+  "positive scales": (m) => right({ ...m, scales: m.scales.map(Math.abs) }),
+  "bias once for each row": (m) => {
     const y = right({ ...m, biases: m.biases.map(() => 0) });
     const outer = m.options.transpose === false ? m.cols : m.rows;
     const perRow = m.cols / m.options.groupSize;
     return y.map((v, i) => v + (m.biases[((i % outer) * perRow) % m.biases.length] as number));
-  }),
-  "8 bits read as 4": reference((m) => {
+  },
+  "8 bits read as 4": (m) => {
     if (m.options.bits !== 8) return right(m);
     const nibbles = unpackCodes(m.words, 4).subarray(0, m.rows * m.cols);
     return right({ ...m, words: packCodes(nibbles, 8) });
-  }),
-  "rows % 8 skipped": reference((m) => {
+  },
+  "rows % 8 skipped": (m) => {
     const outer = m.options.transpose === false ? m.cols : m.rows;
     return right(m).map((v, i) => (i % outer < outer - (outer % 8) ? v : 0));
-  }),
+  },
   "last group skipped": withWeights((w, { cols, options }) =>
     w.map((v, i) => (i % cols < cols - options.groupSize ? v : 0)),
   ),
   "rows of W beyond a multiple of 32 skipped": withWeights((w, { rows, cols }) =>
     w.map((v, i) => (Math.floor(i / cols) < rows - (rows % 32) ? v : 0)),
   ),
-  "M % 4 skipped": reference((m) => {
+  "M % 4 skipped": (m) => {
     const y = right(m);
     const outer = m.options.transpose === false ? m.cols : m.rows;
     const rows = y.length / outer;
     return y.fill(0, (rows - (rows % 4)) * outer);
-  }),
-  "transpose ignored": reference((m) =>
-    m.rows === m.cols ? productReference(m.x, decode(m), m.rows, m.cols, m.options.transpose === false) : right(m),
-  ),
-  "x · Wᵀ: sums of x in bf16": reference((m) => {
+  },
+  "x · Wᵀ: sums of x in bf16": (m) => {
     if (m.options.transpose === false) return right(m);
     const round = coarse("bf16");
     const { groupSize, bits } = m.options;
@@ -87,8 +87,8 @@ export const mutants: Record<string, ReferenceFunction> = {
       }
       return sum;
     });
-  }),
-  "x · Wᵀ: sums in 16 bits": reference((m) => {
+  },
+  "x · Wᵀ: sums in 16 bits": (m) => {
     const round = coarse(m.dtype);
     const w = decode(m);
     const y = right(m);
@@ -100,7 +100,15 @@ export const mutants: Record<string, ReferenceFunction> = {
         sum = round(sum + (m.x[r * m.cols + k] as number) * (w[row * m.cols + k] as number));
       return sum;
     });
-  }),
+  },
+};
+
+/** Wrong products, each of which the suite of quantizedMatmul must reject. */
+export const mutants: Record<string, ReferenceFunction> = {
+  ...Object.fromEntries(Object.entries(wrongProducts).map(([name, wrong]) => [name, reference(wrong)])),
+  "transpose ignored": reference((m) =>
+    m.rows === m.cols ? productReference(m.x, decode(m), m.rows, m.cols, m.options.transpose === false) : right(m),
+  ),
   "x · W: sums in 16 bits": reference((m) => {
     const y = right(m);
     if (m.options.transpose !== false) return y;
