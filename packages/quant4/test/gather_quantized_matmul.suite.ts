@@ -2,9 +2,9 @@ import { FLOATS, roundTo } from "@mlxts/core";
 import type { Suite } from "@mlxts/core/testing";
 import { distinct, gatheredMutants, moreAndMore, TOKENS } from "@mlxts/test-kit/gathered_suite";
 import { gatherQuantizedMatmul } from "../src/index.ts";
-import { unpackCodes } from "../src/reference.ts";
 import { type Call, makeCase, multiply, reference } from "./gather_cases.ts";
 import { decode, product, right } from "./product_cases.ts";
+import { wrongProducts } from "./product_mutants.ts";
 
 const WIDTHS = [4, 8] as const;
 const GROUPS = [32, 64, 128] as const;
@@ -103,9 +103,19 @@ export const suite: Suite = {
         }),
       ),
     ),
+    ...[31, 64, 257].map((m) => makeCase({ lead: [2], indices: [2], m, experts: 2, rows: 5, cols: 32 })),
+    // Long rows, and many.
+    ...[false, true].flatMap((ordered) => [
+      makeCase({ lead: [9, 1], indices: [9, 2], experts: 2, rows: 3, cols: 4096, groupSize: 128, ordered }),
+      makeCase({ lead: [2, 1], indices: [2, 2], experts: 3, rows: 3, cols: 7168, groupSize: 64, ordered }),
+    ]),
+    makeCase({ lead: [1], indices: [2], experts: 2, rows: 4096, cols: 32 }),
   ],
   mutants: {
     ...mutants,
+    ...Object.fromEntries(
+      Object.entries(wrongProducts).map(([name, wrong]) => [name, reference((call) => multiply(call, wrong))]),
+    ),
     "rows beyond the first 512 of an expert left out": orderedRows((i) => i < 512),
     "experts that nobody chose leak": leak(({ inputs: { scales } }) => scales.data),
     "scales of the first expert for all": reference((call) =>
@@ -115,44 +125,9 @@ export const suite: Suite = {
       }),
     ),
     "biases ignored": reference((call) => multiply(call, (m) => right({ ...m, biases: m.biases.map(() => 0) }))),
-    "8 bits read as 4": reference((call) =>
-      multiply(call, (m) =>
-        m.options.bits === 4
-          ? right(m)
-          : product(
-              m,
-              unpackCodes(m.words, 4)
-                .subarray(0, m.rows * m.cols)
-                .map((q, i) => {
-                  const g = Math.floor(i / m.options.groupSize);
-                  return q * (m.scales[g] as number) + (m.biases[g] as number);
-                }),
-            ),
-      ),
-    ),
-    "the last group skipped": reference((call) =>
-      multiply(call, (m) =>
-        product(
-          m,
-          decode(m).map((v, i) => (i % m.cols < m.cols - m.options.groupSize ? v : 0)),
-        ),
-      ),
-    ),
     "rows of W beyond a multiple of 64 unwritten": outputAs((out, { rows }) => {
       for (let i = 0; i < out.length; i++) if (rows >= 64 && i % rows >= rows - (rows % 64)) out[i] = Number.NaN;
     }),
-    "sums in bf16": reference((call) =>
-      multiply(call, (m) => {
-        const w = decode(m);
-        return right(m).map((_, i) => {
-          const [r, row] = [Math.floor(i / m.rows), i % m.rows];
-          let sum = 0;
-          for (let k = 0; k < m.cols; k++)
-            sum = roundTo("bf16", sum + (m.x[r * m.cols + k] as number) * (w[row * m.cols + k] as number));
-          return sum;
-        });
-      }),
-    ),
     "weights rounded to bf16": reference((call) =>
       multiply(call, (m) =>
         product(
