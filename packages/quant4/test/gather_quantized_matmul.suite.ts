@@ -16,6 +16,23 @@ export const suite: Suite = {
   errorClass: "R",
   reference: reference(),
   cases: [
+    // All rows to one expert, or more to each than to the one before.
+    ...[64, 65, 129].map((T) =>
+      makeCase({
+        name: "all to one expert",
+        ...{ lead: [T, 1], indices: [T, 1], experts: 9, rows: 9, cols: 64, ordered: true, choose: () => 5 },
+      }),
+    ),
+    makeCase({
+      name: "1, 2, … 13 rows to an expert",
+      ...{ lead: [91], indices: [91], experts: 15, rows: 20, cols: 64, ordered: true },
+      choose: moreAndMore,
+    }),
+    makeCase({
+      name: "more than a block of rows",
+      ...{ lead: [1100], indices: [1100], experts: 3, rows: 3, cols: 32, ordered: true },
+      choose: (i) => (i % 50 ? 2 : 0),
+    }),
     // One token: up and down projections.
     makeCase({ lead: [1, 1], indices: [1, 8], experts: 16, rows: 40, cols: 64, choose: distinct(8, 16) }),
     makeCase({ lead: [1, 8], indices: [1, 8], experts: 16, rows: 65, cols: 96, choose: distinct(8, 16) }),
@@ -47,22 +64,6 @@ export const suite: Suite = {
     makeCase({ lead: [9, 3], indices: [9, 3], experts: 40, rows: 33, cols: 96, ordered: true, signed: true }),
     makeCase({ lead: [70, 1], indices: [70, 1], experts: 1, rows: 66, cols: 128, groupSize: 64, ordered: true }),
     makeCase({ lead: [33, 1], indices: [33, 2], experts: 128, rows: 9, cols: 32, ordered: true }),
-    ...[64, 65, 129].map((T) =>
-      makeCase({
-        name: "all to one expert",
-        ...{ lead: [T, 1], indices: [T, 1], experts: 9, rows: 9, cols: 64, ordered: true, choose: () => 5 },
-      }),
-    ),
-    makeCase({
-      name: "1, 2, … 13 rows to an expert",
-      ...{ lead: [91], indices: [91], experts: 15, rows: 20, cols: 64, ordered: true },
-      choose: moreAndMore,
-    }),
-    makeCase({
-      name: "more than a block of rows",
-      ...{ lead: [1100], indices: [1100], experts: 3, rows: 3, cols: 32, ordered: true },
-      choose: (i) => (i % 50 ? 2 : 0),
-    }),
     // Every dtype of x, scales and output, in each kernel.
     ...WIDTHS.flatMap((bits) =>
       FLOATS.flatMap((scales) =>
