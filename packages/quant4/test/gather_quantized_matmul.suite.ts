@@ -9,7 +9,7 @@ import { wrongProducts } from "./product_mutants.ts";
 const WIDTHS = [4, 8] as const;
 const GROUPS = [32, 64, 128] as const;
 
-const { outputAs, orderedRows, leak, mutants } = gatheredMutants<Call>(reference, multiply);
+const { outputAs, rowsOfX, orderedRows, leak, mutants } = gatheredMutants<Call>(reference, multiply);
 
 export const suite: Suite = {
   op: gatherQuantizedMatmul,
@@ -53,6 +53,7 @@ export const suite: Suite = {
       makeCase({ lead: [3, 1], indices: [3, 2], m, experts: 4, rows: 67, cols: 64 }),
     ),
     makeCase({ lead: [2], lhs: [3], indices: [3], m: 20, experts: 3, rows: 21, cols: 96 }),
+    makeCase({ name: "more than a block of them", lead: [2], indices: [3, 1], m: 530, experts: 3, rows: 9, cols: 32 }),
     // In order: few and many rows to an expert, experts without rows, slots that are full and that are not.
     ...WIDTHS.flatMap((bits) =>
       GROUPS.flatMap((groupSize) => [
@@ -118,6 +119,7 @@ export const suite: Suite = {
       Object.entries(wrongProducts).map(([name, wrong]) => [name, reference((call) => multiply(call, wrong))]),
     ),
     "rows beyond the first 512 of an expert left out": orderedRows((i) => i < 512),
+    "rows of x beyond the first 512 left out": rowsOfX((i) => i < 512),
     "experts that nobody chose leak": leak(({ inputs: { scales } }) => scales.data),
     "scales of the first expert for all": reference((call) =>
       multiply(call, (m) => {
