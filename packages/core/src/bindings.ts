@@ -2,6 +2,7 @@
 import type { Buffer } from "./buffer.ts";
 import type { DeviceCore } from "./device_core.ts";
 import type { Dispatch } from "./dispatch.ts";
+import { DTYPES } from "./dtype.ts";
 import { disposedError, wrongValue } from "./errors.ts";
 import type { Access } from "./kernel.ts";
 import { type Accesses, overlaps, sameRange } from "./ranges.ts";
@@ -36,7 +37,7 @@ export function accessesOf(dispatch: Dispatch, device: DeviceCore, owns?: (buffe
     const tensor = buffers[name];
     if (tensor === undefined) continue;
     const writes = WRITES.has(access);
-    checkTensor(op, { name, tensor, writes }, device);
+    checkTensor(dispatch, { name, tensor, writes }, device);
     if (tensor.buffer.planned && !owns?.(tensor.buffer))
       throw wrongValue(op, name, "have memory", "scratch of another recording", "make it with device.tensor");
     if (READS.has(access)) accesses.reads.push(tensor.range);
@@ -47,7 +48,7 @@ export function accessesOf(dispatch: Dispatch, device: DeviceCore, owns?: (buffe
   return accesses;
 }
 
-function checkTensor(op: string, { name, tensor, writes }: Bound, device: DeviceCore): void {
+function checkTensor({ kernel, op }: Dispatch, { name, tensor, writes }: Bound, device: DeviceCore): void {
   if (tensor.device !== device)
     throw wrongValue(op, name, "belong to the encoder's device", "a tensor of another device");
   if (tensor.disposed) throw disposedError(`tensor \`${name}\``);
@@ -56,6 +57,9 @@ function checkTensor(op: string, { name, tensor, writes }: Bound, device: Device
     const rule = `start at a multiple of ${bufferOffsetAlignment} bytes on this device`;
     throw wrongValue(op, name, rule, tensor.byteOffset);
   }
+  const { bytesPerElement } = DTYPES[tensor.dtype];
+  if (tensor.byteOffset % bytesPerElement !== 0 && !kernel.anyByte.includes(name))
+    throw wrongValue(op, name, `start at a multiple of ${bytesPerElement} bytes`, tensor.byteOffset);
   if (writes && tensor.buffer.readOnly) throw wrongValue(op, name, "be writable", "a read-only tensor");
 }
 

@@ -178,7 +178,7 @@ export class Checkpoint {
   /**
    * A tensor as it lies in its file, read-only; the same one each time. Tensors at offsets that the dtype or the device
    * cannot take, and those converted on request (F64 to `f32`, I64 to `i32` or `u32`), are copied once: the device's
-   * counter `copiedTensors` tells.
+   * counter `copiedTensors` tells. See `tensorAtAnyByte`.
    * @throws MlxtsError `Safetensors` when it is missing, empty, of an element type without a dtype, or out of range
    */
   tensor(name: string): Tensor;
@@ -201,6 +201,21 @@ export class Checkpoint {
       this.made.set(key, tensor);
     }
     return tensor;
+  }
+
+  /**
+   * As `tensor`, but on a CPU nothing is copied: where the file does not align the tensor, it begins at a byte that is no
+   * multiple of its elements' size. Only kernels take it whose declaration names the buffer in `anyByte`; other ops refuse it.
+   */
+  tensorAtAnyByte(name: string): Tensor {
+    const { dtype, shape, shard, begin, end } = this.entry("checkpoint.tensorAtAnyByte", name);
+    const aligned = dtype === undefined || begin % DTYPES[dtype].bytesPerElement === 0;
+    if (aligned || begin === end || this.device.gpu || this.disposed) return this.tensor(name);
+    const key = `any byte ${name}`;
+    const made =
+      this.made.get(key) ?? new TensorClass(shard.buffer, dtype, shape, { byteOffset: begin, anyByte: true });
+    this.made.set(key, made);
+    return made;
   }
 
   private bind({ shard, shape, begin, end }: Entry, dtype: Dtype): Tensor {

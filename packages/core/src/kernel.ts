@@ -96,6 +96,11 @@ export interface KernelDeclaration<
   faults?: Record<string, Fault<P>>;
   /** Pairs [output, input] that may be exactly the same view. */
   inPlace?: readonly (readonly [keyof B & string, keyof B & string])[];
+  /**
+   * Buffers whose tensors may begin at any byte on a CPU, not only at multiples of their elements' size: as they lie in
+   * files that do not align them.
+   */
+  anyByte?: readonly (keyof B & string)[];
   /** A rule for each world that has the kernel; a device kind may have a rule of its own. */
   launch: {
     cpu?: LaunchRule<S, Part<L, "cpu">, ConstantsIn<C, "cpu">, Part<A, "cpu">>;
@@ -120,6 +125,7 @@ export interface Kernel<
   readonly constants: C;
   readonly scratch: Readonly<Record<World, Arrays>>;
   readonly inPlace: readonly (readonly [keyof B & string, keyof B & string])[];
+  readonly anyByte: readonly (keyof B & string)[];
   readonly launch: Readonly<Record<string, (sizes: S, on: never) => unknown>>;
   readonly bufferNames: readonly (keyof B & string)[];
   /** Whether a buffer may be absent: the params then have `present`, a bit for each buffer. */
@@ -143,6 +149,7 @@ const FIELDS: OptionNames<AnyDeclaration> = {
   scratch: true,
   faults: true,
   inPlace: true,
+  anyByte: true,
   launch: true,
 };
 const WORLDS: OptionNames<ScratchArrays> = { cpu: true, gpu: true };
@@ -214,7 +221,7 @@ export function defineKernel<
   const A extends ScratchArrays = Record<never, never>,
 >(declaration: KernelDeclaration<B, P, S, L, C, A>): Kernel<B, P, S, C> {
   checkOptionNames<object>(OP, declaration, FIELDS as OptionNames<object>, "declaration");
-  const { library, name, launch, constants, scratch, faults, launchParams, inPlace, ...rest } = declaration;
+  const { library, name, launch, constants, scratch, faults, launchParams, inPlace, anyByte, ...rest } = declaration;
   checkLibrary(OP, library);
   if (typeof name !== "string") throw wrongKind(OP, "name", "be a string", name);
   if (!/^[a-z][a-z0-9]*(_[a-z0-9]+)*$/.test(name)) throw wrongValue(OP, "name", "be in snake_case", name);
@@ -238,6 +245,7 @@ export function defineKernel<
     constants: copyConstants(constants ?? ({} as C)),
     scratch: Object.freeze({ cpu: arrays.cpu ?? NONE, gpu: arrays.gpu ?? NONE }),
     inPlace: copyPairs(inPlace ?? [], buffers),
+    anyByte: copyList("anyByte", anyByte ?? [], "name buffers", (buffer) => Object.hasOwn(buffers, buffer)),
     launch: copyRules(launch) as Kernel<B, P, S>["launch"],
     bufferNames: Object.freeze(Object.keys(buffers)),
     optional: Object.values(buffers).some((access) => access.endsWith("?")),

@@ -19,9 +19,17 @@ interface Placement extends api.TensorPlacement {
   arena?: Generation | undefined;
   /** The arena's generation when the tensor was made. Default: the present one. */
   generation?: number | undefined;
+  /** It may begin at any byte: see `anyByte` of a kernel's declaration. */
+  anyByte?: boolean | undefined;
 }
 
-const PLACEMENT: OptionNames<Placement> = { byteOffset: true, owned: true, arena: true, generation: true };
+const PLACEMENT: OptionNames<Placement> = {
+  byteOffset: true,
+  owned: true,
+  arena: true,
+  generation: true,
+  anyByte: true,
+};
 
 /** The class behind `Tensor`. */
 export class Tensor<D extends Dtype = Dtype> implements api.Tensor<D> {
@@ -49,12 +57,12 @@ export class Tensor<D extends Dtype = Dtype> implements api.Tensor<D> {
     const size = countOf(op, dims);
     const bytes = bytesOf(op, dtype, dims, size);
     checkOptionNames(op, placement, PLACEMENT);
-    const { byteOffset = 0, owned = false, arena, generation } = placement;
+    const { byteOffset = 0, owned = false, arena, generation, anyByte = false } = placement;
     if (arena !== undefined && !isOurs("Arena", arena)) throw wrongKind(op, "arena", "be an Arena", arena);
     const { bytesPerElement: unit } = DTYPES[dtype];
     if (!Number.isSafeInteger(byteOffset) || byteOffset < 0)
       throw wrongValue(op, "byteOffset", "be an integer ≥ 0", byteOffset);
-    if (byteOffset % unit !== 0)
+    if (byteOffset % unit !== 0 && !anyByte)
       throw wrongValue(op, "byteOffset", `be a multiple of ${unit} for ${dtype}`, byteOffset);
     if (!Number.isSafeInteger(byteOffset + bytes) || byteOffset + bytes > buffer.byteLength)
       throw wrongValue(
@@ -99,7 +107,8 @@ export class Tensor<D extends Dtype = Dtype> implements api.Tensor<D> {
 
   /** A view of the same buffer; it dies with this tensor when the arena is reset. */
   #derive<E extends Dtype>(dtype: E, shape: readonly number[], byteOffset: number): Tensor<E> {
-    const placement = { byteOffset, arena: this.#arena, generation: this.#generation };
+    const anyByte = this.byteOffset % DTYPES[this.dtype].bytesPerElement !== 0;
+    const placement = { byteOffset, arena: this.#arena, generation: this.#generation, anyByte };
     return shareOutput(new Tensor(this.buffer, dtype, shape, placement), this);
   }
 

@@ -2,7 +2,7 @@ import { mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fixture } from "@mlxts/test-kit/goldens";
 import { describe, expect, it } from "vitest";
-import { Device, openCheckpoint, readSafetensors, writeSafetensors } from "../src/index.ts";
+import { Device, openCheckpoint, readSafetensors, Tensor, writeSafetensors } from "../src/index.ts";
 import { sameBytes } from "../src/testing/index.ts";
 import { caught, message, testDevice, testFolder } from "./helpers.ts";
 import { increment } from "./kernels/probe.ts";
@@ -51,6 +51,37 @@ describe("a checkpoint", () => {
     expect(device.counters).toMatchObject({ copiedTensors: words, liveBuffers: 1 + words });
     checkpoint.dispose();
     expect(device.counters).toMatchObject({ liveBuffers: 0, liveBytes: 0 });
+  });
+
+  it("leaves tensors at any byte of a file where they lie, when asked to", () => {
+    using device = Device.open("cpu");
+    using checkpoint = openCheckpoint(device, fixture("tiny-qwen3.5-4bit"));
+    const host = readSafetensors(fixture("tiny-qwen3.5-4bit/model.safetensors"));
+    for (const [name, { dtype, shape, data }] of host.tensors) {
+      const tensor = checkpoint.tensorAtAnyByte(name);
+      expect([tensor.dtype, tensor.shape, tensor.buffer.readOnly]).toEqual([dtype, shape, true]);
+      expect(sameBytes(tensor.readSync(), data)).toBe(true);
+      expect(sameBytes(tensor.view(0, shape).readSync(), data)).toBe(true);
+      expect(checkpoint.tensorAtAnyByte(name)).toBe(tensor);
+      if (dtype !== "u32") expect(checkpoint.tensor(name)).toBe(tensor);
+    }
+    expect(device.counters).toMatchObject({ copiedTensors: 0, liveBuffers: 1 });
+    const name = [...host.tensors].find(([, { dtype }]) => dtype === "u32")?.[0] as string;
+    const words = checkpoint.tensorAtAnyByte(name);
+    const odd = words.byteOffset % 4;
+    expect(odd).toBeGreaterThan(0);
+    const refused = `increment: \`x\` must start at a multiple of 4 bytes, got ${words.byteOffset}`;
+    for (const x of [words, words.slice(0, 1)])
+      expect(message(() => increment(device.encoder(), { x: x.reshape([x.size]) }))).toContain(refused.slice(0, 55));
+    const copy = checkpoint.tensor(name);
+    expect(copy).not.toBe(words);
+    expect([copy.buffer.readOnly, device.counters.copiedTensors]).toEqual([false, 1]);
+    expect(message(() => new Tensor(words.buffer, "u32", [1], { byteOffset: words.byteOffset }))).toContain(
+      "must be a multiple of 4 for u32",
+    );
+    checkpoint.dispose();
+    expect(words.disposed).toBe(true);
+    expect(message(() => checkpoint.tensorAtAnyByte(name))).toBe("the checkpoint has been disposed");
   });
 
   it("is read-only, used by kernels, and outlives its file", async () => {

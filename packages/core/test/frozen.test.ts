@@ -53,6 +53,7 @@ describe("what is checked and then used", () => {
     ["params of a kernel", () => incrementKernel.params],
     ["variants of a kernel", () => incrementKernel.variants as object],
     ["pairs of a kernel", () => incrementKernel.inPlace as object],
+    ["buffers at any byte of a kernel", () => incrementKernel.anyByte as object],
     ["op", () => increment],
     ["descriptor of an op", () => increment.op],
     ["input of an op", () => increment.op.inputs.x as object],
@@ -106,7 +107,7 @@ describe("what is checked and then used", () => {
     const tensor = new Tensor(buffer, "f32", [4], flipping({ byteOffset: 16 }, "byteOffset", 1 << 30));
     expect(tensor.byteOffset).toBe(16);
     expect(message(() => new Tensor(buffer, "f32", [4], { offset: 4 } as never))).toBe(
-      "Tensor: `offset` must be one of byteOffset, owned, arena, generation, got an unknown option",
+      "Tensor: `offset` must be one of byteOffset, owned, arena, generation, anyByte, got an unknown option",
     );
     class Liar extends Tensor {}
     expect(message(() => new Liar(buffer, "f32", [1]))).toBe(

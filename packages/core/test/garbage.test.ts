@@ -141,6 +141,7 @@ describe("every public function of core refuses what it cannot take", () => {
     constants: { shared: { rows: 1 } },
     faults: { bad: () => "`x` must be good, got bad" },
     inPlace: [["x", "x"]] as [["x", "x"]],
+    anyByte: ["x"] as ["x"],
     launch: { cpu: (_: object) => ({ threadgroups: [1, 1, 1] as const }) },
   };
   const op = {
@@ -249,6 +250,7 @@ describe("every public function of core refuses what it cannot take", () => {
     "checkpoint.info": of((name) => checkpoint.info(name), "a"),
     "checkpoint.has": of((name) => checkpoint.has(name), "a"),
     "checkpoint.tensor": of((name, dtype) => checkpoint.tensor(name, dtype), "a", "f32" as core.Dtype),
+    "checkpoint.tensorAtAnyByte": of((name) => checkpoint.tensorAtAnyByte(name), "a"),
     encodeNumbers: of(core.encodeNumbers, "u16", [1, 2]),
     decodeNumbers: of(core.decodeNumbers, "u16", new Uint16Array(2)),
     isDtype: of(core.isDtype, "f32" as unknown),

@@ -206,7 +206,7 @@ describe("unknown names", () => {
     [
       "defineKernel",
       () => defineKernel(wrong({ ...kernel, inplace: [] })),
-      "defineKernel: `inplace` must be one of library, name, variants, buffers, params, launchParams, constants, scratch, faults, inPlace, launch, got an unknown option",
+      "defineKernel: `inplace` must be one of library, name, variants, buffers, params, launchParams, constants, scratch, faults, inPlace, anyByte, launch, got an unknown option",
     ],
     [
       "an access",
@@ -217,6 +217,11 @@ describe("unknown names", () => {
       "inPlace",
       () => defineKernel(wrong({ ...kernel, inPlace: [["x", "out"]] })),
       "defineKernel: `inPlace` must name buffers, got out",
+    ],
+    [
+      "anyByte",
+      () => defineKernel(wrong({ ...kernel, anyByte: ["out"] })),
+      "defineKernel: `anyByte` must name buffers, got out",
     ],
     [
       "defineOp",

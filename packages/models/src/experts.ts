@@ -67,9 +67,9 @@ export function encodeMlp(encoder: CommandEncoder, { gate, up, down }: Mlp, x: T
 async function bindExperts(w: Weights, { experts, width, hiddenSize }: MoeSpec): Promise<Mlp<MatrixStack>> {
   if (w.has("switch_mlp.gate_proj.weight"))
     return {
-      gate: w.stack("switch_mlp.gate_proj", experts, width, hiddenSize),
-      up: w.stack("switch_mlp.up_proj", experts, width, hiddenSize),
-      down: w.stack("switch_mlp.down_proj", experts, hiddenSize, width),
+      gate: w.stack("switch_mlp.gate_proj", experts, width, hiddenSize, { anyByte: true }),
+      up: w.stack("switch_mlp.up_proj", experts, width, hiddenSize, { anyByte: true }),
+      down: w.stack("switch_mlp.down_proj", experts, hiddenSize, width, { anyByte: true }),
     };
   if (w.has("experts.gate_up_proj")) {
     // The rows of an expert's gate, then those of its up.

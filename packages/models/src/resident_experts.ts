@@ -44,6 +44,11 @@ export class ResidentExperts {
     this.bytes = stacks.reduce((sum, stack) => sum + bytesOf(stack, experts), 0);
   }
 
+  /** Whether some of them are copies in memory, which nobody can give back. */
+  get copied(): boolean {
+    return this.pages.some(({ stack }) => !stack.buffer.readOnly);
+  }
+
   /** From now on at most `keep` experts stay in memory. Returns the tensor that counts their use. */
   keep(device: Device, keep: number): Tensor {
     const ages = device.tensor("u32", [this.experts]);
@@ -78,8 +83,8 @@ export class ResidentExperts {
 
 /**
  * Lets the experts of all layers together take so many bytes of memory.
- * @throws TypeError or RangeError `InvalidArgument` for a GPU, for a model without experts, and for fewer bytes than one
- *   token needs
+ * @throws TypeError or RangeError `InvalidArgument` for a GPU, for a model without experts, for experts that were copied into
+ *   memory, and for fewer bytes than one token needs
  */
 export function limitExperts(
   op: string,
@@ -97,6 +102,14 @@ export function limitExperts(
     );
   if (layers.length === 0)
     throw wrongValue(op, "expertMemory", "be left out for a model without experts", expertMemory);
+  if (layers.some(({ copied }) => copied))
+    throw wrongValue(
+      op,
+      "expertMemory",
+      "be left out where experts had to be copied into memory, since their file does not align them",
+      expertMemory,
+      "safetensors of Hugging Face and `mlxts quantize` write files that do",
+    );
   const ofEach = layers.reduce((sum, { bytes }) => sum + bytes, 0);
   const least = layers.reduce((sum, { bytes, perToken }) => sum + bytes * perToken, 0);
   if (!(expertMemory >= least))

@@ -122,11 +122,11 @@ export class Weights {
   }
 
   /** The matrix of module `path`, or the matrices that one tensor has in a stack, where they are quantized. */
-  private quantized(path: string, shape: readonly number[]): Quantized | undefined {
+  private quantized(path: string, shape: readonly number[], anyByte = false): Quantized | undefined {
     this.signal?.throwIfAborted();
     if (!this.quantization) return undefined;
     const cols = shape.at(-1) as number;
-    const quantized = readQuantized(this.checkpoint, this.quantization, this.prefix + path, { cols });
+    const quantized = readQuantized(this.checkpoint, this.quantization, this.prefix + path, { cols, anyByte });
     if (!quantized) return undefined;
     this.used.add(`${this.prefix}${path}.weight`);
     const packed = quantized.weight.shape;
@@ -152,10 +152,13 @@ export class Weights {
     return { rows, cols, ...elements };
   }
 
-  /** The stack of matrices that module `path` has as one tensor `weight`, as mlx-lm writes it. */
-  stack(path: string, experts: number, rows: number, cols: number): MatrixStack {
+  /**
+   * The stack of matrices that module `path` has as one tensor `weight`, as mlx-lm writes it. One for `gatherLinear` may lie
+   * at any byte of its file: quantized, it is not copied on a CPU where the file does not align it.
+   */
+  stack(path: string, experts: number, rows: number, cols: number, { anyByte = false } = {}): MatrixStack {
     const shape = [experts, rows, cols];
-    const quantized = this.quantized(path, shape);
+    const quantized = this.quantized(path, shape, anyByte);
     return { rows, cols, ...(quantized ? { quantized } : { dense: this.tensor(`${path}.weight`, shape) }) };
   }
 

@@ -8,7 +8,7 @@ import { moePages } from "@mlxts/moe";
 import { unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { afterAll, describe, expect, it } from "vitest";
 import { Decoder, loadModel, prefill, quantizeCheckpoint } from "../src/index.ts";
-import { sharded, temporary, tiny } from "./fixtures.ts";
+import { misalign, sharded, temporary, tiny } from "./fixtures.ts";
 
 const original = unpackedCheckpoint("tiny-qwen3-next");
 const [LAYERS, EXPERTS, PER_TOKEN] = [4, 8, 2];
@@ -66,6 +66,36 @@ describe.skipIf(gpu)("a limit of the experts' memory", () => {
     ["all experts", LAYERS * EXPERTS * EXPERT_BYTES],
   ])("changes no bit of experts in several files: %s", async (_, bytes) => {
     expect(await results(inThreeFiles(), bytes)).toEqual(await results(original));
+  });
+
+  it.each([1, 2, 3])(
+    "changes no bit of 4-bit experts whose file is %i bytes off: none of them is copied",
+    async (off) => {
+      const aligned = join(temporary(), "q4");
+      await quantizeCheckpoint(device, original, aligned, { bits: 4, groupSize: 64 });
+      const folder = join(temporary(), "off");
+      cpSync(aligned, folder, { recursive: true });
+      for (let i = 0; i < off; i++) misalign(join(folder, "model.safetensors"));
+      const least = (LEAST * 4.5) / 16;
+      const before = device.counters.copiedTensors;
+      const found = await results(folder, least);
+      using checkpoint = openCheckpoint(device, folder);
+      const others = checkpoint.names.filter((name) => !name.includes(".switch_mlp."));
+      expect(device.counters.copiedTensors - before).toBeLessThanOrEqual(others.length);
+      expect(found).toEqual(await results(aligned, least));
+      expect(found).toEqual(await results(aligned));
+      await expect(results(folder, least - 1)).rejects.toThrow(`must be at least ${least}, what one token needs`);
+    },
+  );
+
+  it("refuses dense experts that were copied because their file does not align them", async () => {
+    const folder = join(temporary(), "off");
+    cpSync(original, folder, { recursive: true });
+    misalign(join(folder, "model.safetensors"));
+    expect(await results(folder)).toEqual(await results(original));
+    await expect(loadModel(device, folder, { expertMemory: LEAST })).rejects.toThrow(
+      "loadModel: `expertMemory` must be left out where experts had to be copied into memory, since their file does not align them",
+    );
   });
 
   it.each([

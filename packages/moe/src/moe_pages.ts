@@ -9,6 +9,7 @@ export const moePagesKernel = defineKernel({
   name: "moe_pages",
   variants: ["u32"],
   buffers: { stack: "read", starts: "read?", chosen: "read", resident: "write?" },
+  anyByte: ["stack"],
   // expertBytes: of one expert. unit: bytes of an element, which `starts` counts. elements: of the stack.
   params: { experts: "u32", expertBytes: "u32", unit: "u32", elements: "u32", evicts: "u32" },
   faults: {

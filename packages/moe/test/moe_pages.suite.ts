@@ -64,6 +64,7 @@ const cases = [
   pagesCase("a page, not aligned", "bf16", [5, 2048]),
   pagesCase("several pages", "u32", [12, 33, 129]),
   pagesCase("several pages", "u8", [9, 20001], "evict"),
+  { ...pagesCase("several pages at an odd byte", "u32", [12, 33, 131]), anyByte: ["stack"] },
   pagesCase("several pieces", "u32", [3, 50000]),
   pagesCase("one expert", "u8", [1, 1]),
   pagesCase("many experts", "u8", [512, 37]),
@@ -77,6 +78,7 @@ export const suite: Suite = {
   reference: resident(pagesReference),
   cases: [
     ...cases,
+    { ...startsCase("apart, at odd bytes", [70, 2000, 9000], 300, 10000), anyByte: ["stack"] },
     startsCase("apart", [70, 2000, 9000, 4000, 0, 9700], 300, 10000),
     startsCase("overlapping, up to the end", [100, 0, 50, 100], 5000, 5100, "evict"),
     startsCase("all of it", [0], 64, 64),

@@ -12,6 +12,20 @@ template <typename T>
 void widen_run(const void* from, float* to, size_t n) {
   convert_row(static_cast<const T*>(from), n, to);
 }
+// The same of elements that may begin at any byte: none is read as a T where it lies.
+template <typename T>
+void widen_any_byte(const void* from, float* to, size_t n) {
+#if defined(__AVX512F__)
+  widen_run<T>(from, to, n);  // its last loads are masked ones
+#else
+  const size_t whole = n / kLanes * kLanes;
+  widen_run<T>(from, to, whole);
+  if (whole == n) return;
+  T rest[kLanes];
+  memcpy(rest, static_cast<const uint8_t*>(from) + whole * sizeof(T), (n - whole) * sizeof(T));
+  convert_row(rest, n - whole, to + whole);
+#endif
+}
 template <typename T>
 void narrow_run(const float* from, void* to, size_t n) {
   convert_row(from, n, static_cast<T*>(to));
@@ -25,7 +39,7 @@ struct Types {
 };
 
 template <typename X, typename S, typename O>
-inline constexpr Types kTypes = {widen_run<X>, widen_run<S>, narrow_run<O>,          sizeof(X),
+inline constexpr Types kTypes = {widen_run<X>, widen_any_byte<S>, narrow_run<O>,          sizeof(X),
                                  sizeof(S),    sizeof(O),    std::is_same_v<X, bf16>};
 
 // The matrices of a product.

@@ -144,17 +144,19 @@ export function packingOf(
 
 /**
  * The quantized matrix of module `path` (its tensors `path.weight`, `path.scales`, `path.biases`, where they lie), or
- * undefined when the module is not quantized. Settled, and refused, as `packingOf` does.
+ * undefined when the module is not quantized. Settled, and refused, as `packingOf` does. With `anyByte`, tensors that the file
+ * does not align are not copied on a CPU: `gatherQuantizedMatmul` takes these, other ops do not.
  */
 export function readQuantized(
   checkpoint: Checkpoint,
   quantization: Quantization,
   path: string,
-  options: { cols?: number } = {},
+  { anyByte = false, ...options }: { cols?: number; anyByte?: boolean } = {},
 ): Quantized | undefined {
   const packing = packingOf(checkpoint, quantization, path, options);
   if (!packing) return undefined;
-  const [weight, scales, biases] = ["weight", "scales", "biases"].map((name) => checkpoint.tensor(`${path}.${name}`));
+  const read = (name: string) => (anyByte ? checkpoint.tensorAtAnyByte(name) : checkpoint.tensor(name));
+  const [weight, scales, biases] = ["weight", "scales", "biases"].map((name) => read(`${path}.${name}`));
   return { weight, scales, biases, ...packing, mode: "affine" } as Quantized;
 }
 

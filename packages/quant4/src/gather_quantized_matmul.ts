@@ -48,6 +48,8 @@ const BUFFERS = {
   rhsIndices: "read",
   lhsIndices: "read?",
 } as const;
+/** Codes, scales and biases are read where they lie in a file, aligned or not. */
+const ANY_BYTE = ["weight", "scales", "biases"] as const;
 const PARAMS = { ...GATHERED_PARAMS, rows: "u32", cols: "u32", groupSize: "u32" } as const;
 
 interface PairSizes extends Weights, Pick<GatheredSizes, "pairs" | "m"> {
@@ -60,6 +62,7 @@ export const gatherQuantizedMatvecKernel = defineKernel({
   name: "gather_quantized_matvec",
   variants: PRODUCT_VARIANTS,
   buffers: { ...BUFFERS, out: "write" },
+  anyByte: ANY_BYTE,
   params: PARAMS,
   launchParams: { cpu: { mBlock: "u32", columnStride: "u32", groupStride: "u32" } },
   faults: GATHERED_FAULTS,
@@ -90,6 +93,7 @@ export const gatherQuantizedMatmulKernel = defineKernel({
   name: "gather_quantized_matmul",
   variants: PRODUCT_VARIANTS,
   buffers: { ...BUFFERS, order: "read?", offsets: "read?", out: "write" },
+  anyByte: ANY_BYTE,
   params: PARAMS,
   launchParams: { cpu: { mBlock: "u32", columnStride: "u32", groupStride: "u32" } },
   faults: ORDERED_FAULTS,

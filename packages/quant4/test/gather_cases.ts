@@ -17,6 +17,8 @@ interface Shape extends GatheredShape {
   groupSize?: 32 | 64 | 128;
   scales?: Floats;
   tiny?: number;
+  /** Codes, scales and biases begin at an odd byte. */
+  anyByte?: boolean;
 }
 
 let seed = 0;
@@ -30,9 +32,11 @@ export function makeCase(shape: Shape): Case {
   const groups = (rows * cols) / groupSize;
   const poisoned = (data: Float64Array) => data.map((v, i) => (chosen.has(Math.floor(i / groups)) ? v : Number.NaN));
   const unit = tiny / Math.sqrt(cols * (1 + mean * mean));
-  const { dtypes, outDtype } = shape;
+  const { dtypes, outDtype, anyByte } = shape;
   return {
-    name: [gatheredName(shape), setting(bits, groupSize), shape.scales, shape.tiny].filter(Boolean).join(" "),
+    name: [gatheredName(shape), setting(bits, groupSize), shape.scales, shape.tiny, anyByte && "at odd bytes"]
+      .filter(Boolean)
+      .join(" "),
     inputs: {
       x: {
         dtype: "act",
@@ -47,6 +51,7 @@ export function makeCase(shape: Shape): Case {
     options: { bits, groupSize, mode: "affine", ...(outDtype && { outDtype }) },
     ask: { out: { dtype: outDtype ?? "act", shape: [...lead, m, rows] } },
     ...(dtypes && { dtypes }),
+    ...(anyByte && { anyByte: ["weight", "scales", "biases"] }),
   };
 }
 

@@ -96,6 +96,20 @@ export const suite: Suite = {
         outDtype: "f32",
       }),
     ),
+    // Weights that a file does not align, in each kernel and dtype, with parts of vectors.
+    ...WIDTHS.flatMap((bits) =>
+      GROUPS.flatMap((groupSize) =>
+        FLOATS.flatMap((scales) => [
+          makeCase({ ...TOKENS, experts: 8, rows: 35, cols: 384, bits, groupSize, scales, anyByte: true }),
+          makeCase({
+            ...{ lead: [40, 1], indices: [40, 2], experts: 5, rows: 70, cols: 384, ordered: true },
+            ...{ bits, groupSize, scales, anyByte: true },
+          }),
+        ]),
+      ),
+    ),
+    ...[32, 96, 160].map((cols) => makeCase({ ...TOKENS, experts: 8, rows: 3, cols, anyByte: true })),
+    makeCase({ lead: [3, 1], indices: [3, 2], m: 9, experts: 4, rows: 67, cols: 96, anyByte: true }),
     // x near and below the smallest normal number.
     ...[false, true].flatMap((ordered) =>
       [2 ** -100, 2 ** -126].map((tiny) =>

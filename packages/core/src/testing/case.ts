@@ -27,6 +27,8 @@ export interface Case {
   dtypes?: readonly FloatDtype[];
   /** Optional outputs to ask for, with their shapes and dtypes. */
   ask?: Record<string, { dtype: Dtype | "act"; shape: readonly number[] }>;
+  /** Inputs that begin at an odd byte on a CPU. */
+  anyByte?: readonly string[];
   /** Outputs that are passed as the view of an input. */
   inPlace?: Record<string, string>;
 }
