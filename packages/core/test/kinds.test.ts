@@ -236,7 +236,7 @@ describe("unknown names", () => {
     [
       "a parameter",
       () => defineOp(wrong({ ...op, params: { n: { kind: "number", minimum: 1 } } })),
-      "defineOp: `minimum` must be one of kind, default, optional, doc, integer, min, max, above, got an unknown option",
+      "defineOp: `minimum` must be one of kind, default, optional, doc, integer, min, max, above, below, f64, got an unknown option",
     ],
   ])("are refused by %s", (_, act, text) => expect(message(act)).toBe(text));
 });
