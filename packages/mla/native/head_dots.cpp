@@ -10,7 +10,8 @@ using namespace mlxts;
 namespace {
 
 constexpr size_t kGroupRows = HEAD_DOTS_GROUP_ROWS, kGroupTokens = HEAD_DOTS_GROUP_TOKENS;
-constexpr int kRows = 4;
+constexpr int kRows = HEAD_DOTS_ROWS;
+static_assert(kRows == 4, "sums are reduced four at a time");
 // How far ahead each row of the weight is prefetched: rows outrun the hardware's prefetcher at every page.
 constexpr size_t kAheadBytes = 2048;
 
@@ -103,11 +104,44 @@ __attribute__((noinline)) void dot_rows(const WeightRows<Affine<S, Bits>>& weigh
   for (int m = 0; m < M; ++m) sums[m] = reduce_add4(sum[m]);
 }
 
+// The same for all of `tokens` tokens: store(token, sums).
+template <typename W, typename Store>
+void dot_tokens(const WeightRows<W>& weight, const size_t (&rows)[kRows], const float* x, size_t x_stride, size_t k,
+                size_t tokens, Store store) {
+  const auto dot = [&](size_t token, auto count) {
+    vf32x4 sums[count];
+    dot_rows<count>(weight, rows, x + token * x_stride, x_stride, k, sums);
+    for (size_t m = 0; m < count; ++m) store(token + m, sums[m]);
+  };
+  size_t token = 0;
+  for (; token + kTokens<W> <= tokens; token += kTokens<W>) dot(token, std::integral_constant<int, kTokens<W>>());
+  for (; token + kSomeTokens<W> <= tokens; token += kSomeTokens<W>)
+    dot(token, std::integral_constant<int, kSomeTokens<W>>());
+  if (token < tokens) dot(token, std::integral_constant<int, 1>());
+}
+
+// Rows of codes as numbers, in the order in which x lies; returns how many a row has, whole chunks.
+template <typename S, int Bits>
+size_t decode_rows(const WeightRows<Affine<S, Bits>>& weight, const size_t (&rows)[kRows], size_t k, float* to,
+                   size_t stride) {
+  constexpr int P = kPerWord<Bits>;
+  const Codes<Bits> codes;
+  const LaneScales lanes = LaneScales::of<Bits>(1u << weight.groupShift);
+  for (int r = 0; r < kRows; ++r)
+    for (size_t i = 0; i < k; i += kChunk<Bits>) {
+      const uint32_t count = uint32_t((k - i < size_t(kChunk<Bits>) ? k - i : kChunk<Bits>) / P);
+      const WeightWords<Bits> words = weight.words_at(rows[r], i, count, lanes, codes);
+      MLXTS_UNROLL
+      for (int j = 0; j < P; ++j) store(to + r * stride + i + j * kLanes, words.at(codes, j));
+    }
+  return round_up(k, kChunk<Bits>);
+}
+
 template <typename X, typename W, typename O>
 void head_dots(const Launch& l) {
   const auto& p = l.args<HeadDotsParams>();
   const size_t row_blocks = l.threadgroups[0];
-  float* x = scratch_of(l, p).x;  // [kGroupTokens, width]
+  const auto [x, decoded] = scratch_of(l, p);  // [kGroupTokens, width], [kRows, width]
   size_t ordered = ~size_t(0);    // the head and tokens whose x lies there
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t first = group % row_blocks * kGroupRows, place = group / row_blocks;
@@ -123,20 +157,17 @@ void head_dots(const Launch& l) {
     for (size_t row = first; row < end; row += kRows) {
       size_t rows[kRows];  // the last row again in place of missing ones
       for (size_t r = 0; r < kRows; ++r) rows[r] = row + r < end ? row + r : end - 1;
-      const auto dot = [&](size_t token, auto count) {
-        vf32x4 sums[count];
-        dot_rows<count>(weight, rows, x + token * p.width, p.width, p.k, sums);
-        for (size_t m = 0; m < count; ++m) {
-          O* out = l.buffer<O>(HEAD_DOTS_OUT) + head_out(p, first_token + token + m, head) + row;
-          for (size_t r = 0; r < kRows && row + r < end; ++r) out[r] = from_f32<O>(sums[m][r]);
-        }
+      const auto store = [&](size_t token, vf32x4 sums) {
+        O* out = l.buffer<O>(HEAD_DOTS_OUT) + head_out(p, first_token + token, head) + row;
+        for (size_t r = 0; r < kRows && row + r < end; ++r) out[r] = from_f32<O>(sums[r]);
       };
-      size_t token = 0;
-      for (; token + kTokens<W> <= tokens; token += kTokens<W>)
-        dot(token, std::integral_constant<int, kTokens<W>>());
-      for (; token + kSomeTokens<W> <= tokens; token += kSomeTokens<W>)
-        dot(token, std::integral_constant<int, kSomeTokens<W>>());
-      if (token < tokens) dot(token, std::integral_constant<int, 1>());
+      if constexpr (kIsCodes<W>)
+        if (tokens > kDecodedTokens) {
+          const size_t width = decode_rows(weight, rows, p.k, decoded, p.width);
+          dot_tokens(WeightRows<float>{decoded, p.width}, {0, 1, 2, 3}, x, p.width, width, tokens, store);
+          continue;
+        }
+      dot_tokens(weight, rows, x, p.width, p.k, tokens, store);
     }
   }
 }

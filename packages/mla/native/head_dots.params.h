@@ -21,6 +21,7 @@
 #define HEAD_DOTS_SIMDGROUP_ROWS 4
 #else
 #define HEAD_DOTS_GROUP_ROWS 32
+#define HEAD_DOTS_ROWS 4
 #define HEAD_DOTS_GROUP_TOKENS 32
 #endif
 
@@ -37,22 +38,24 @@ struct HeadDotsParams {
   uint32_t present;  // a bit for each buffer
 #ifndef __METAL_VERSION__
   uint32_t width;
-  uint32_t scratch[1];  // byte offsets
+  uint32_t scratch[2];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(HeadDotsParams) == 40, "HeadDotsParams must match the declaration of head_dots");
 #else
-static_assert(sizeof(HeadDotsParams) == 48, "HeadDotsParams must match the declaration of head_dots");
+static_assert(sizeof(HeadDotsParams) == 52, "HeadDotsParams must match the declaration of head_dots");
 #endif
 #ifndef __METAL_VERSION__
 struct HeadDotsScratch {
   float* x;
+  float* decoded;
 };
 inline HeadDotsScratch scratch_of(const MlxtsCpuLaunch& l, const HeadDotsParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
       reinterpret_cast<float*>(memory + p.scratch[0]),
+      reinterpret_cast<float*>(memory + p.scratch[1]),
   };
 }
 #endif

@@ -91,28 +91,43 @@ inline constexpr int kTokens<Affine<S, Bits>> = (kLanes == 16 ? 16 : 8) / kPerWo
 template <typename W>
 inline constexpr int kSomeTokens = kTokens<W> > 2 ? 2 : 1;
 
+// The outputs of `columns` columns from `first` on of a weight, from `column` on of `out`, for all tokens.
+template <typename X, typename W>
+void add_tokens(const Launch& l, const HeadRowsParams& p, size_t head, const WeightRows<W>& weight, size_t first,
+                size_t column, size_t columns) {
+  const size_t x_stride = size_t(p.heads) * p.xDim, out_stride = size_t(p.heads) * p.n;
+  for (size_t token = 0; token < p.tokens;) {
+    const X* x = l.buffer<const X>(HEAD_ROWS_X) + head_x(p, token, head);
+    float* out = l.buffer<float>(HEAD_ROWS_OUT) + head_out(p, token, head) + column;
+    const auto add = [&](auto count) {
+      add_columns<count>(x, x_stride, weight, p.k, first, columns, out, out_stride);
+      token += count;
+    };
+    if (p.tokens - token >= kTokens<W>)
+      add(std::integral_constant<int, kTokens<W>>());
+    else if (p.tokens - token >= kSomeTokens<W>)
+      add(std::integral_constant<int, kSomeTokens<W>>());
+    else
+      add(std::integral_constant<int, 1>());
+  }
+}
+
 template <typename X, typename W>
 void head_rows(const Launch& l) {
   const auto& p = l.args<HeadRowsParams>();
-  const size_t blocks = l.threadgroups[0], x_stride = size_t(p.heads) * p.xDim, out_stride = size_t(p.heads) * p.n;
+  const size_t blocks = l.threadgroups[0];
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t column = group % blocks * kColumns, head = group / blocks;
     const size_t columns = p.n - column < kColumns ? p.n - column : kColumns;
     const WeightRows<W> weight = weight_rows<W>(l, p, head);
-    for (size_t token = 0; token < p.tokens;) {
-      const X* x = l.buffer<const X>(HEAD_ROWS_X) + head_x(p, token, head);
-      float* out = l.buffer<float>(HEAD_ROWS_OUT) + head_out(p, token, head) + column;
-      const auto add = [&](auto count) {
-        add_columns<count>(x, x_stride, weight, p.k, column, columns, out, out_stride);
-        token += count;
-      };
-      if (p.tokens - token >= kTokens<W>)
-        add(std::integral_constant<int, kTokens<W>>());
-      else if (p.tokens - token >= kSomeTokens<W>)
-        add(std::integral_constant<int, kSomeTokens<W>>());
-      else
-        add(std::integral_constant<int, 1>());
-    }
+    if constexpr (kIsCodes<W>)
+      if (p.tokens > kDecodedTokens) {
+        float* decoded = scratch_of(l, p).decoded;  // [k, kColumns]
+        for (size_t i = 0; i < p.k; ++i) weight.decode(i, column, columns, decoded + i * kColumns);
+        add_tokens<X>(l, p, head, WeightRows<float>{decoded, kColumns}, 0, column, columns);
+        continue;
+      }
+    add_tokens<X>(l, p, head, weight, column, column, columns);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #else
 #include <stdint.h>
+#include "cpu_kernel.h"
 #endif
 
 #define HEAD_ROWS_X 0  // read
@@ -31,15 +32,9 @@ struct HeadRowsParams {
   uint32_t firstRow;
   uint32_t groupSize;
   uint32_t present;  // a bit for each buffer
-#ifdef __METAL_VERSION__
   uint32_t scratch[1];  // byte offsets
-#endif
 };
-#ifdef __METAL_VERSION__
 static_assert(sizeof(HeadRowsParams) == 44, "HeadRowsParams must match the declaration of head_rows");
-#else
-static_assert(sizeof(HeadRowsParams) == 40, "HeadRowsParams must match the declaration of head_rows");
-#endif
 #ifdef __METAL_VERSION__
 struct HeadRowsScratch {
   threadgroup float* partial;
@@ -47,6 +42,16 @@ struct HeadRowsScratch {
 inline HeadRowsScratch scratch_of(threadgroup uchar* memory, constant HeadRowsParams& p) {
   return {
       (threadgroup float*)(memory + p.scratch[0]),
+  };
+}
+#else
+struct HeadRowsScratch {
+  float* decoded;
+};
+inline HeadRowsScratch scratch_of(const MlxtsCpuLaunch& l, const HeadRowsParams& p) {
+  unsigned char* memory = static_cast<unsigned char*>(l.scratch);
+  return {
+      reinterpret_cast<float*>(memory + p.scratch[0]),
   };
 }
 #endif

@@ -11,6 +11,13 @@ template <typename S, int Bits>
 struct Affine {};
 
 template <typename W>
+inline constexpr bool kIsCodes = false;
+template <typename S, int Bits>
+inline constexpr bool kIsCodes<Affine<S, Bits>> = true;
+// More tokens than these are multiplied by numbers that codes have become once; fewer by codes decoded in registers.
+inline constexpr size_t kDecodedTokens = 4;
+
+template <typename W>
 struct WeightRows {
   const W* first;
   size_t stride;
@@ -47,12 +54,13 @@ struct WeightRows<Affine<S, Bits>> {
             fma(splat(kCenter<Bits>), scale, bias)};
   }
 
-  // `count` weights of a row from `column` on, both multiples of 16, rounded to T.
+  // `count` weights of a row from `column` on, both multiples of 16, rounded to T; f32 ones have the bits of words_at.
   template <typename T>
   MLXTS_INLINE void decode(size_t row, size_t column, size_t count, T* to) const {
     for (size_t c = column; c < column + count; c += kLanes, to += kLanes) {
       const size_t g = group(row, c);
-      store(to, fma(codes_at<Bits>(word(row, 0), c), splat(to_f32(scales[g])), splat(to_f32(biases[g]))));
+      const vf32 scale = splat(to_f32(scales[g])), bias = fma(splat(kCenter<Bits>), scale, splat(to_f32(biases[g])));
+      store(to, fma(codes_at<Bits>(word(row, 0), c) - splat(kCenter<Bits>), scale, bias));
     }
   }
 };

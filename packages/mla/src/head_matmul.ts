@@ -118,10 +118,11 @@ export const headRowsKernel = defineKernel({
   params,
   // Columns of a threadgroup. On a GPU its simdgroups share the rows.
   constants: { shared: { ...FEW, groupColumns: 128 }, gpu: { simdgroups: 8 } },
-  scratch: { gpu: { partial: "f32" } },
+  scratch: { cpu: { decoded: "f32" }, gpu: { partial: "f32" } },
   launch: {
-    cpu: ({ heads, n }: Sizes, { constants: { groupColumns } }) => ({
+    cpu: ({ heads, n, k, quantized }: Sizes & { k: number }, { constants: { groupColumns } }) => ({
       threadgroups: [Math.ceil(n / groupColumns), heads, 1],
+      scratch: { decoded: [quantized ? k : 1, groupColumns] },
     }),
     gpu: ({ tokens, heads, n }, { constants: { groupColumns, simdgroups } }) => ({
       threadgroups: [Math.ceil(n / groupColumns), heads, Math.ceil(tokens / FEW.tokens)],
@@ -142,18 +143,25 @@ export const headDotsKernel = defineKernel({
   buffers,
   params,
   launchParams: { cpu: { width: "u32" } },
-  // Rows of the weight in a threadgroup, of which a GPU's simdgroup has some; and tokens.
-  constants: { shared: FEW, cpu: { groupRows: 32, groupTokens: 32 }, gpu: { simdgroups: 4, simdgroupRows: 4 } },
-  scratch: { cpu: { x: "f32" } },
+  // Rows of the weight in a threadgroup, of which some are read at a time, on a GPU by a simdgroup; and tokens.
+  constants: {
+    shared: FEW,
+    cpu: { groupRows: 32, rows: 4, groupTokens: 32 },
+    gpu: { simdgroups: 4, simdgroupRows: 4 },
+  },
+  scratch: { cpu: { x: "f32", decoded: "f32" } },
   launch: {
-    cpu: ({ tokens, heads, n, k, quantized }: Sizes & { k: number }, { constants: { groupRows, groupTokens } }) => {
+    cpu: (
+      { tokens, heads, n, k, quantized }: Sizes & { k: number },
+      { constants: { groupRows, rows, groupTokens } },
+    ) => {
       // Whole vectors, two by two, of the widest; of codes as many as a vector of words has.
       const unit = quantized ? 128 : 32;
       const width = Math.ceil(k / unit) * unit;
       return {
         threadgroups: [Math.ceil(n / groupRows), heads, Math.ceil(tokens / groupTokens)],
         params: { width },
-        scratch: { x: [Math.min(tokens, groupTokens), width] },
+        scratch: { x: [Math.min(tokens, groupTokens), width], decoded: [quantized ? rows : 1, width] },
       };
     },
     gpu: ({ tokens, heads, n }, { constants: { simdgroups, simdgroupRows } }) => ({
