@@ -35,6 +35,7 @@ export function environment() {
     debug: integer("MLXTS_DEBUG", 0, 4) ?? 0,
     validate: flag("MLXTS_VALIDATE"),
     poison: flag("MLXTS_POISON"),
+    optimize: choice("MLXTS_FUSE", ["0", "1"]) !== "0",
     capture: process.env.MLXTS_CAPTURE || undefined,
     metalSimulator: simulator(),
   };

@@ -1,6 +1,7 @@
 // The options of an encoder that optimizes, read and checked.
 import type * as api from "./api.ts";
 import type { Buffer } from "./buffer.ts";
+import { environment } from "./env.ts";
 import { disposedError, wrongKind } from "./errors.ts";
 import { type Fusion, isFusion } from "./fusion.ts";
 import { checkOptionNames } from "./options.ts";
@@ -23,9 +24,13 @@ function readRules(rules: unknown): readonly Fusion[] {
   });
 }
 
-/** A copy of the options; undefined for an encoder that does not optimize. */
+/** A copy of the options; undefined for an encoder that does not optimize, as none does with `MLXTS_FUSE=0`. */
 export function readOptimizations(given: boolean | api.OptimizeOptions): Optimizations | undefined {
-  if (given === false) return undefined;
+  const optimizations = given === false ? undefined : readOptions(given);
+  return environment().optimize ? optimizations : undefined;
+}
+
+function readOptions(given: true | api.OptimizeOptions): Optimizations {
   const options = given === true ? {} : given;
   if (options === null || typeof options !== "object")
     throw wrongKind(OP, "optimize", "be a boolean or an object", options);

@@ -94,6 +94,13 @@ describe("fusion", () => {
         mix(e, { a: next.slice(1, 3), b: b.slice(0, 2), out: out.slice(0, 2) });
       },
     ],
+    [
+      "`a` is not the whole output `next` in its shape",
+      (e, { x, b, out }) => {
+        const { next } = count(e, { x });
+        mix(e, { a: next.slice(0, 2), b: b.slice(0, 2), out: out.slice(0, 2) });
+      },
+    ],
     ["`next` of count stays visible", (e, { x, b, out }) => [chain(e, x, b, out)]],
     ["`next` of count stays visible", (e, { x, b, out }) => [chain(e, x, b, out).slice(2, 3)]],
     [

@@ -106,14 +106,14 @@ async function runPass(feeding: Feeding, fromEnd: number, arena: Arena): Promise
     state,
     plans.map(({ ids }, at) => ids.slice(parts[at]?.begin, parts[at]?.end)),
   );
-  using encoder = model.device.encoder({ arena });
+  using encoder = model.device.encoder({ arena, optimize: true });
   // A pass with a log may compute its last tokens one by one: the states in it then have other bits than without.
   using kept = log ? undefined : cache?.snapshots(state, counts);
   const hidden = model.encode(encoder, state, tokens.tokens, { path, log, snapshots: kept?.snapshots });
   const wanted = wantedRows(plans, parts);
   const rows = wanted.length > 0 ? wanted.map((one) => one.row) : undefined;
-  const values = rows && model.encodeLogits(encoder, hidden, rows);
-  await state.advance(encoder.commit(), counts, log);
+  using values = rows && model.encodeLogits(encoder, hidden, rows);
+  await state.advance(encoder.commit({ keep: values ? [values] : [] }), counts, log);
   if (values)
     for (const [i, { at, position }] of wanted.entries())
       logits[at]?.set(position, (await values.slice(i, i + 1).read()) as Float32Array);

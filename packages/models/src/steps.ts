@@ -85,7 +85,7 @@ export class Steps {
     // All recordings use the same scratch memory: they run one after the other.
     this.arena.rewind(this.begin);
     // "using" disposes the encoder when an op refuses its arguments; after `finish` it has no effect.
-    using encoder = this.model.device.encoder({ arena: this.arena });
+    using encoder = this.model.device.encoder({ arena: this.arena, optimize: true });
     const log = this.state.maxRollback > 0;
     const hidden = this.model.encode(encoder, this.state, tokens, { path: this.model.stepPath, log });
     const { ids } = tokens;
