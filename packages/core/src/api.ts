@@ -49,6 +49,11 @@ export interface Device {
   /** Scratch for outputs and intermediate tensors. With `grow` it takes more memory instead of refusing. */
   arena(byteLength: number, options?: ArenaOptions): Arena;
   encoder(options?: EncoderOptions): CommandEncoder;
+  /**
+   * Checks a call of an op once: `inputs` has `{ dtype, shape }` where the call has tensors, and what the call would
+   * refuse is refused. The record is encoded with tensors as often as wanted, for passes that are recorded anew each time.
+   */
+  bake(op: BakedOp, inputs: object, options?: object): OpRecord;
   /** A package's kernels on this device; opened once. */
   library(definition: LibraryDefinition): Library;
   resetCounters(): void;
@@ -276,6 +281,28 @@ export interface CommandEncoder {
   toJSON(): { type: "CommandEncoder"; device: string; state: string; barriers: string; dispatches: number };
 }
 
+/** An op, whatever its tensors and options. */
+export type BakedOp = ((encoder: never, inputs: never, options: never) => unknown) & {
+  readonly op: { readonly name: string; readonly outputs: Readonly<Record<string, { inPlace?: readonly string[] }>> };
+};
+
+/** A call of an op that was checked when it was baked. */
+export interface OpRecord {
+  readonly device: Device;
+  /** The op's name. */
+  readonly op: string;
+  /** What `encode` takes: inputs, those of records one by one, and all outputs. */
+  readonly names: readonly string[];
+  /**
+   * Records the same dispatches as the op's own call. Only what can still be wrong is checked: that the tensors are there,
+   * of the dtypes and lengths that were baked, on the device, alive, aligned, and apart where they must be.
+   * @throws TypeError, RangeError or MlxtsError `Disposed`
+   */
+  encode(encoder: CommandEncoder, tensors: Readonly<Record<string, Tensor>>): void;
+  /** What was baked. */
+  toJSON(): { type: "OpRecord"; op: string; names: readonly string[]; dispatches: number };
+}
+
 export interface EncoderOptions {
   /** `auto` inserts the barriers that declared accesses need; `manual` inserts none. Default `auto`. */
   barriers?: "auto" | "manual";
@@ -302,8 +329,8 @@ export interface OptimizeOptions {
 /** What happens to the tensors that an encoder has made when its recording ends. */
 export interface EndOptions {
   /**
-   * Those whose contents the program wants to see: they get memory of their own, which lives until they are disposed. It
-   * means nothing for an encoder that does not optimize, and for other tensors.
+   * Those whose contents the program wants to see: they get memory of their own, which lives until they are disposed, or
+   * until the encoder's arena is reset. It means nothing for an encoder that does not optimize, and for other tensors.
    */
   keep?: readonly Tensor[];
 }

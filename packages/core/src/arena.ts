@@ -27,6 +27,8 @@ export class Arena implements api.Arena {
   #at: api.ArenaMark = { block: 0, used: 0 };
   #peak = 0;
   #resets = 0;
+  /** Memory that tensors of a recording got for themselves: it goes when the arena takes back its own. */
+  #adopted: Buffer[] = [];
   #gone = false;
   /** The marks that can be rewound to, in order of place. */
   readonly #marks: api.ArenaMark[] = [];
@@ -127,7 +129,18 @@ export class Arena implements api.Arena {
     this.#at = mark;
   }
 
+  /** Disposes the buffer with the next reset. */
+  adopt(buffer: Buffer): void {
+    this.#adopted.push(buffer);
+  }
+
+  private disposeAdopted(): void {
+    for (const buffer of this.#adopted) buffer.dispose();
+    this.#adopted = [];
+  }
+
   reset(): void {
+    this.disposeAdopted();
     this.#at = { block: 0, used: 0 };
     this.#marks.length = 0;
     this.#resets++;
@@ -137,6 +150,7 @@ export class Arena implements api.Arena {
   dispose(): void {
     this.#resets++;
     this.#gone = true;
+    this.disposeAdopted();
     for (const block of this.#blocks) block.dispose();
   }
 

@@ -3,6 +3,7 @@ import { markAsUntransferable } from "node:worker_threads";
 import type * as api from "./api.ts";
 import { Arena } from "./arena.ts";
 import { arrayToWrap, bytesOfView, canPin } from "./array_buffers.ts";
+import { bake } from "./baked.ts";
 import { Buffer } from "./buffer.ts";
 import { type DeviceCounters, zeroTally } from "./counters.ts";
 import type { DeviceCore } from "./device_core.ts";
@@ -262,6 +263,11 @@ export class Device implements DeviceCore {
   encoder(options: api.EncoderOptions = {}): CommandEncoder {
     this.live();
     return new CommandEncoder(this, options);
+  }
+
+  bake(op: api.BakedOp, inputs: object, options: object = {}): api.OpRecord {
+    this.live();
+    return bake(this, op, inputs, options);
   }
 
   library(definition: LibraryDefinition): Library {

@@ -9,7 +9,7 @@ import { type AnyKernel, type Dispatch, readDispatch, threadsOf } from "./dispat
 import type { Dtype } from "./dtype.ts";
 import { type ArgumentRangeError, disposedError, wrongKind, wrongValue } from "./errors.ts";
 import { fillBuffer } from "./fill.ts";
-import type { OpCall } from "./graph.ts";
+import type { GraphNode, OpCall } from "./graph.ts";
 import { type Hazard, HazardTracker } from "./hazards.ts";
 import { identify, printAsJson } from "./identity.ts";
 import type { Access, Kernel, Scalar } from "./kernel.ts";
@@ -17,7 +17,7 @@ import type { Footprint } from "./memory_uses.ts";
 import { type NativeRecording, native } from "./native.ts";
 import { readKeep, readOptimizations } from "./optimize.ts";
 import { checkOptionNames } from "./options.ts";
-import { Plan } from "./plan.ts";
+import { type Optimizations, Plan } from "./plan.ts";
 import type { Accesses } from "./ranges.ts";
 import { replacementsOf } from "./rebind.ts";
 import { handOut, noteWrite, Recorded } from "./recorded.ts";
@@ -66,7 +66,7 @@ export class CommandEncoder implements api.CommandEncoder {
     printAsJson(CommandEncoder);
   }
 
-  constructor(device: DeviceCore, options: api.EncoderOptions = {}) {
+  constructor(device: DeviceCore, options: api.EncoderOptions = {}, planned?: Optimizations) {
     checkOptionNames<api.EncoderOptions>("device.encoder", options, { barriers: true, arena: true, optimize: true });
     const { barriers = "auto", arena, optimize = false } = options;
     if (barriers !== "auto" && barriers !== "manual")
@@ -75,7 +75,7 @@ export class CommandEncoder implements api.CommandEncoder {
       throw wrongKind("device.encoder", "arena", "be an Arena", arena);
     if (arena && arena.device !== device)
       throw wrongValue("device.encoder", "arena", "belong to the encoder's device", "an arena of another device");
-    const optimizations = readOptimizations(optimize);
+    const optimizations = planned ?? readOptimizations(optimize);
     this.device = device;
     this.#mode = barriers;
     if (barriers === "auto" || device.validate) this.#hazards = new HazardTracker();
@@ -117,6 +117,15 @@ export class CommandEncoder implements api.CommandEncoder {
   ): void {
     this.assertRecording("dispatch");
     this.record(readDispatch(kernel as unknown as AnyKernel, args as never, this.device));
+  }
+
+  get optimizes(): boolean {
+    return this.#plan !== undefined;
+  }
+
+  /** Of an encoder that optimizes: the latest call of an op, and what has been recorded. */
+  get planned(): { call: OpCall; nodes: readonly GraphNode[] } {
+    return (this.#plan as Plan).recorded;
   }
 
   /** Runs the encoding of an op's call: its dispatches are known to come from it. */
@@ -165,6 +174,7 @@ export class CommandEncoder implements api.CommandEncoder {
     const commands = this.#plan?.end({
       keep: kept,
       allocate: (bytes) => this.allocate(bytes),
+      kept: (buffer) => this.#arena?.adopt(buffer),
       call: (into, inputs, options) => into(this as never, inputs as never, options as never),
     });
     if (!commands) return;
@@ -253,6 +263,7 @@ export class CommandEncoder implements api.CommandEncoder {
     this.#state = "disposed";
     this.device.submissions.recorded.end(this.#recorded, "abandoned");
     this.#plan?.dispose();
+    this.#scratch?.tensor.dispose();
     if (!this.device.disposed) this.#writer.releaseBuffers();
   }
 

@@ -5,7 +5,7 @@ import { isArray } from "./shape.ts";
 
 type Names = Readonly<Record<string, unknown>>;
 /** An op, as far as a rule is concerned. */
-type AnyOp = ((encoder: never, inputs: never, options?: never) => unknown) & {
+type AnyOp = ((encoder: never, inputs: never, options: never) => unknown) & {
   readonly op: { readonly name: string; readonly inputs: Names; readonly outputs: Names; readonly params: Names };
 };
 

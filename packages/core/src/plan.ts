@@ -30,6 +30,8 @@ interface Ending {
   keep: ReadonlySet<Buffer>;
   /** u8 [bytes] for all other scratch. */
   allocate(bytes: number): Tensor;
+  /** Told of each buffer that was kept. */
+  kept(buffer: Buffer): void;
   /** Calls an op on the encoder. */
   call(op: Fusion["into"], inputs: object, options: object): void;
 }
@@ -46,6 +48,7 @@ export class Plan {
   private readonly scratch = new Set<Buffer>();
   private commands: (GraphNode | "barrier")[] = [];
   private call: OpCall | undefined;
+  private latest: OpCall | undefined;
   /** Calls that have called other ops. */
   private readonly outer = new Set<OpCall>();
   private nextAddress = FIRST_ADDRESS;
@@ -77,10 +80,16 @@ export class Plan {
     if (!this.automatic) this.commands.push("barrier");
   }
 
+  /** The latest call that no other one made, and all dispatches. */
+  get recorded(): { call: OpCall; nodes: readonly GraphNode[] } {
+    return { call: this.latest as OpCall, nodes: this.commands.filter((command) => command !== "barrier") };
+  }
+
   /** Runs the encoding of a call: what it dispatches is known to come from it. */
   during(call: OpCall, encode: () => void): void {
     const outer = this.call;
     if (outer) this.outer.add(outer);
+    else this.latest = call;
     this.call = call;
     try {
       encode();
@@ -102,12 +111,15 @@ export class Plan {
   }
 
   /** The recording in its final form. Kept scratch has its own memory then, and all other scratch is dead. */
-  end({ keep, allocate, call }: Ending): Commands {
+  end({ keep, allocate, kept, call }: Ending): Commands {
     const graph = this.automatic ? this.optimized(this.commands as GraphNode[], keep, call) : this.commands;
     const placed = this.placed(graph, keep, allocate);
     for (const buffer of this.scratch)
-      if (keep.has(buffer)) buffer.place(this.device.allocate(buffer.byteLength));
-      else buffer.dispose();
+      if (!keep.has(buffer)) buffer.dispose();
+      else {
+        buffer.place(this.device.allocate(buffer.byteLength));
+        kept(buffer);
+      }
     return placed;
   }
 

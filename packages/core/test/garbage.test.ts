@@ -126,6 +126,7 @@ describe("every public function of core refuses what it cannot take", () => {
     when: { "a.groups": [1] },
   };
   const rule = core.defineFusion(fusion);
+  const baked = device.bake(increment, { x: { dtype: "u32", shape: [4] } });
   const dispatch = {
     variant: "u32",
     buffers: { x: tensor, out: device.tensor("u32", [4]) },
@@ -218,6 +219,16 @@ describe("every public function of core refuses what it cannot take", () => {
     "defineFusion, a tensor": of((x) => core.defineFusion({ ...fusion, tensors: { x } }), "a.x"),
     "defineFusion, an option": of((n) => core.defineFusion({ ...fusion, options: { groups: n } }), "a.groups"),
     "defineFusion, values": of((n) => core.defineFusion({ ...fusion, when: { "a.groups": n } }), [1]),
+    "device.bake": of(
+      (op, inputs, options) => device.bake(op, inputs, options),
+      increment,
+      { x: { dtype: "u32", shape: [4] } },
+      {},
+    ),
+    "record.encode": of((encoder, tensors) => baked.encode(encoder, tensors), device.encoder(), {
+      x: tensor,
+      out: device.tensor("u32", [4]),
+    }),
     "encoder.finish": of((options) => device.encoder().finish(options), { keep: [tensor] }),
     "encoder.finish, keep": of((keep) => device.encoder({ optimize: true }).finish({ keep }), [tensor]),
     "encoder.empty": of((dtype, shape) => device.encoder().empty(dtype, shape), "f32" as core.Dtype, [2]),
@@ -394,7 +405,7 @@ describe("every public function of core refuses what it cannot take", () => {
     });
     // Functions that only core itself calls.
     const internal =
-      /^(device\.refused|device\.allocate|buffer\.(range|copy|checkRange|place)|tensor\.(raw|assertComputed)|arena\.(poison|newBlock)|encoder\.(record|orderAfterConflicts|assertRecording|during|write|writePlan|share|allocate)|checkpoint\.(entry|bind|convert|countCopy|take\w+)|writer\.(attempt|put))$/;
+      /^(device\.refused|device\.allocate|buffer\.(range|copy|checkRange|place)|tensor\.(raw|assertComputed)|arena\.(poison|newBlock|adopt)|encoder\.(record|orderAfterConflicts|assertRecording|during|write|writePlan|share|allocate)|checkpoint\.(entry|bind|convert|countCopy|take\w+)|writer\.(attempt|put))$/;
     expect(methods.filter((name) => !called.has(name) && !internal.test(name))).toEqual([]);
     objects.writer.abort();
   });

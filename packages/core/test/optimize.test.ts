@@ -9,8 +9,8 @@ import {
 } from "../src/index.ts";
 import { caught, message, testDevice } from "./helpers.ts";
 import { accessesOf } from "./internals.ts";
-import { count, countAndMixFusion, countMixFusion, mix } from "./kernels/chain.ts";
-import { increment, launchKernel } from "./kernels/probe.ts";
+import { count, countAndMixFusion, countByOps, countMixFusion, mix, silent } from "./kernels/chain.ts";
+import { increment, launchKernel, limit } from "./kernels/probe.ts";
 
 const device = testDevice({ poison: true });
 const words = (n = 4, value = 0, on: Device = device) => on.tensor("u32", [n], Array(n).fill(value));
@@ -133,6 +133,13 @@ describe("fusion", () => {
       },
     ],
     [
+      "count calls other ops",
+      (e, { x, b, out }) => {
+        const next = countByOps(e, { x });
+        mix(e, { a: next, b, out });
+      },
+    ],
+    [
       // The op that results refuses it by its own checks.
       "countMix: `out` must be exactly `x` or not overlap it, got overlapping views",
       (e, { b, wide }) => {
@@ -229,20 +236,29 @@ describe("order", () => {
     expect(moved).toBe(0);
   });
 
-  it("looks ahead past fewer than 64", async () => {
-    const x = words();
-    const apart = words(1);
-    const barriersWith = async (between: number) => {
-      const { moved } = await order((e) => {
-        for (let i = 0; i <= between; i++) increment(e, { x, out: x });
-        increment(e, { x: apart, out: apart });
-      });
-      return moved;
-    };
-    expect(await barriersWith(63)).toBe(1);
-    // The first of them opens the first stage; 64 that wait are too many to look past.
-    expect(await barriersWith(64)).toBe(1);
-    expect(await barriersWith(1)).toBe(1);
+  it.each([
+    [64, 1],
+    [65, 2],
+    [70, 7],
+  ])("looks past fewer than 64: one behind a chain of %i is number %i", async (length, place) => {
+    const [x, apart] = [words(1), words(1)];
+    const { labels } = await order((e) => {
+      for (let i = 0; i < length; i++) increment(e, { x, out: x });
+      limit(e, { x: words(1), out: apart }, { limit: 9 });
+    });
+    expect(labels.indexOf("limit")).toBe(place);
+  });
+
+  it("leaves a dispatch that writes nothing where it is, and all others on their side of it", async () => {
+    const [x, y, z] = [words(), words(), words()];
+    const { labels, moved } = await order((e) => {
+      increment(e, { x, out: x });
+      increment(e, { x, out: x });
+      silent(e, y, z);
+      limit(e, { x: words(), out: words() }, { limit: 9 });
+    });
+    expect(labels).toEqual(["increment", "increment", "silent", "limit"]);
+    expect(moved).toBe(0);
   });
 
   it("moves nothing past what conflicts with it: reads, writes, and both", async () => {

@@ -112,7 +112,7 @@ async function runPass(feeding: Feeding, fromEnd: number, arena: Arena): Promise
   const hidden = model.encode(encoder, state, tokens.tokens, { path, log, snapshots: kept?.snapshots });
   const wanted = wantedRows(plans, parts);
   const rows = wanted.length > 0 ? wanted.map((one) => one.row) : undefined;
-  using values = rows && model.encodeLogits(encoder, hidden, rows);
+  const values = rows && model.encodeLogits(encoder, hidden, rows);
   await state.advance(encoder.commit({ keep: values ? [values] : [] }), counts, log);
   if (values)
     for (const [i, { at, position }] of wanted.entries())

@@ -1,6 +1,6 @@
 // Ops of a few words for the tests of recordings, and rules by which two become one.
-import { type CommandEncoder, defineFusion, defineOp, type Tensor } from "../../src/index.ts";
-import { accumulateKernel, incrementKernel } from "./probe.ts";
+import { type CommandEncoder, defineFusion, defineKernel, defineOp, type Tensor } from "../../src/index.ts";
+import { accumulateKernel, increment, incrementKernel, probeLibrary } from "./probe.ts";
 
 const words = { dtype: ["u32"], shape: "N" } as const;
 
@@ -66,6 +66,38 @@ export const countMix = defineOp({
     encodeSum(encoder, op, b, out);
   },
 });
+
+/** An op that rules take for `count`, but which calls another op and adds 2. */
+export const countByOps = defineOp({
+  name: "count",
+  summary: "x + 2",
+  inputs: { x: words },
+  outputs: { next: words },
+  params: { start: { kind: "choice", values: [0, 1], default: 0 } },
+  encode({ encoder, op, inputs: { x }, outputs: { next } }) {
+    increment(encoder, { x, out: next });
+    encodeIncrement(encoder, op, next, next);
+  },
+});
+
+/** The kernel that adds 1, as if it wrote nothing. */
+const silentKernel = defineKernel({
+  library: probeLibrary,
+  name: "increment",
+  variants: ["u32"],
+  buffers: { x: "read", out: "read" },
+  params: { perGroup: "u32", microseconds: "u32" },
+  launch: {
+    cpu: (_: object) => ({ threadgroups: [1, 1, 1] as const }),
+    gpu: (_: object) => ({ threadgroups: [1, 1, 1] as const }),
+  },
+});
+
+/** A dispatch that declares no write: what it does is not known. */
+export function silent(encoder: CommandEncoder, x: Tensor, out: Tensor): void {
+  const params = { perGroup: x.size, microseconds: 0 };
+  encoder.dispatch(silentKernel, { op: "silent", variant: "u32", buffers: { x, out }, params, sizes: {} });
+}
 
 const calls = { first: "count", second: "mix" };
 const options = { start: "first.start" };
