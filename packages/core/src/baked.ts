@@ -69,7 +69,7 @@ function partOf(bound: Tensor, whole: Tensor): Binding["part"] {
 }
 
 /** A value of an object; undefined where the object refuses to tell. */
-function valueOf(values: Readonly<Record<string, unknown>>, name: string): unknown {
+function readValue(values: Readonly<Record<string, unknown>>, name: string): unknown {
   try {
     return values[name];
   } catch {
@@ -159,7 +159,7 @@ export class OpRecord implements api.OpRecord {
 
   private tensorFor(slot: number, tensors: Readonly<Record<string, api.Tensor>>): Tensor {
     const name = this.names[slot] as string;
-    const tensor = valueOf(tensors, name);
+    const tensor = readValue(tensors, name);
     const form = this.#forms[slot] as Tensor;
     if (!(tensor instanceof Tensor)) throw wrongKind(this.op, name, "be a Tensor", tensor);
     if (tensor.dtype !== form.dtype) throw wrongValue(this.op, name, `have dtype ${form.dtype}`, tensor.dtype);
