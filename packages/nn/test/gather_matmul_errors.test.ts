@@ -247,6 +247,11 @@ describe.each(ORDERS)("gatherMatmul on %s", (_, open) => {
       ({ order }) => order.splice(50, 1, order[110] as number),
       `\`order\` .* got ${order[110]} at position 50`,
     ],
+    [
+      "a pair of an expert before, behind a lesser one",
+      ({ order }) => order.splice(101, 1, order[19] as number),
+      `\`order\` .* got ${order[19]} at position 101`,
+    ],
   ])("refuses %s", async (_, change, message) => {
     expect(await failure({ change, ordered: true })).toMatch(new RegExp(`^gatherMatmul: ${message}$`));
   });

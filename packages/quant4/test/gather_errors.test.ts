@@ -212,6 +212,11 @@ describe.each(ORDERS)("wrong data of gatherQuantizedMatmul on %s", (_, open) => 
       [{ order: [[1, 0]] }],
       "`order` must have the pairs of each matrix of `rhsIndices` in ascending order, got 0 at position 1",
     ],
+    [
+      "a pair of an expert before, behind a lesser one",
+      [{ order: [[65, 75]] }],
+      "`order` must have the pairs of each matrix of `rhsIndices` in ascending order, got 75 at position 65",
+    ],
   ])("%s", async (_, given, text) => {
     const error = await failure(...given);
     expect(error).toMatchObject({ code: "InvalidArgument" });

@@ -17,13 +17,16 @@ export interface Attack {
 
 const GUARD_BYTES = 1 << 20;
 const GUARD = 0x5a;
-/** Ends of both kinds that an attack is to see, and how long it lasts at least and at most. */
+/** Ends of both kinds that an attack is to see, and runs during which the worker wrote, which are few on a busy machine. */
 const ENDS = 20;
-const MILLISECONDS = { least: 600, most: 60_000 };
+const WRITTEN = 1000;
+/** How long it lasts at least, how long for so many such runs, and how long at most. */
+const MILLISECONDS = { least: 600, written: 10_000, most: 60_000 };
 
 const WORKER = `
-const { workerData: { indices, right, wrong } } = require("node:worker_threads");
+const { workerData: { indices, right, wrong, turns } } = require("node:worker_threads");
 for (let turn = 0; ; turn++) {
+  Atomics.add(turns, 0, 1);
   const now = right[turn % right.length];
   for (let i = 0; i < now.length; i++) indices[i] = now[i];
   for (let i = Math.random() * 4000; i > 0; i--) Atomics.load(indices, 0);
@@ -47,13 +50,17 @@ export async function attack({ right, wrong, encode }: Attack): Promise<void> {
     return new Tensor(whole.buffer, dtype, shape, { byteOffset: GUARD_BYTES });
   });
   const recording = encoder.finish();
-  const worker = new Worker(WORKER, { eval: true, workerData: { indices: shared, right, wrong } });
+  const turns = new Int32Array(new SharedArrayBuffer(4));
+  const worker = new Worker(WORKER, { eval: true, workerData: { indices: shared, right, wrong, turns } });
   const started = performance.now();
   const ends = { done: 0, refused: 0 };
+  let written = 0;
   for (;;) {
     const elapsed = performance.now() - started;
-    const enough = ends.done >= ENDS && (wrong.length === 0 || ends.refused >= ENDS);
+    const shaken = written >= WRITTEN || elapsed > MILLISECONDS.written;
+    const enough = shaken && ends.done >= ENDS && (wrong.length === 0 || ends.refused >= ENDS);
     if (elapsed > MILLISECONDS.most || (enough && elapsed > MILLISECONDS.least)) break;
+    const turn = Atomics.load(turns, 0);
     try {
       await recording.replay();
       ends.done++;
@@ -63,6 +70,7 @@ export async function attack({ right, wrong, encode }: Attack): Promise<void> {
       if (code !== "InvalidArgument" || Number(place ?? 0) >= first.length) throw error;
       ends.refused++;
     }
+    if (Atomics.load(turns, 0) - turn > 1) written++;
   }
   await worker.terminate();
   for (const { whole, bytes } of outputs) {
