@@ -7,6 +7,11 @@ using namespace mlxts;
 
 constant constexpr uint kRows = HEAD_DOTS_SIMDGROUP_ROWS;
 
+// sum + w · v, in an order that a compiler keeps: a token has the same bits for every M.
+METAL_FUNC float add_product(float sum, float4 w, float4 v) {
+  return fma(w.w, v.w, fma(w.z, v.z, fma(w.y, v.y, fma(w.x, v.x, sum))));
+}
+
 // For up to M tokens from `token` on.
 template <uint M, typename X, typename W, typename O>
 METAL_FUNC void dot_rows(device const X* x, thread const W& weight, device O* out, constant HeadDotsParams& p,
@@ -25,7 +30,7 @@ METAL_FUNC void dot_rows(device const X* x, thread const W& weight, device O* ou
     MLXTS_UNROLL for (uint m = 0; m < M; ++m) {
       if (m >= tokens) continue;
       const float4 v = load_some(x + head_x(p, token + m, head) + k, count);
-      MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) sum[r][m] += dot(w[r], v);
+      MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) sum[r][m] = add_product(sum[r][m], w[r], v);
     }
   }
   MLXTS_UNROLL for (uint m = 0; m < M; ++m) {
