@@ -81,6 +81,7 @@ struct Prepared {
 // Fills the bytes that a kernel must not write: behind its scratch, and behind each scratch array where the command
 // says so. They show a launch rule that asks for too little.
 constexpr uint8_t kGuardByte = 0xa5;
+constexpr uint8_t kNanByte = 0xff;
 
 bool guarded(const uint8_t* guard) {
   return std::all_of(guard, guard + kGuardBytes, [](uint8_t byte) { return byte == kGuardByte; });
@@ -323,6 +324,8 @@ class CpuDevice : public Device {
 
   static void setGuards(const Prepared& p, const MlxtsCpuLaunch& launch) {
     uint8_t* scratch = static_cast<uint8_t*>(launch.scratch);
+    // Where arrays are guarded, they hold NaN at first, whatever ran before: results must not depend on their contents.
+    if (p.guardCount) std::memset(scratch, kNanByte, launch.scratchBytes);
     for (uint32_t i = 0; i < p.guardCount; ++i) std::memset(scratch + p.guards[i], kGuardByte, kGuardBytes);
     if (launch.scratchBytes) std::memset(scratch + launch.scratchBytes, kGuardByte, kGuardBytes);
   }

@@ -10,7 +10,10 @@ export interface DeviceOptions {
   level?: string;
   /** In which order dispatches and threadgroups between two barriers are handed out; results must not depend on it. */
   order?: "forward" | "reverse";
-  /** Barriers missing in manual mode are errors; ops check what they require of data. Default `MLXTS_VALIDATE`. */
+  /**
+   * Barriers missing in manual mode are errors; ops check what they require of data; kernels of a CPU find NaN in their
+   * scratch arrays. Default `MLXTS_VALIDATE`.
+   */
   validate?: boolean;
   /** Scratch is filled with NaN before reuse. Default `MLXTS_POISON`. */
   poison?: boolean;

@@ -1,14 +1,14 @@
 import { describe, expect, it } from "vitest";
-import { constantsOf, Device, defineKernel, paramsHeader, scratchFits, type Tensor } from "../src/index.ts";
+import { constantsOf, Device, defineKernel, paramsHeader, scratchFits } from "../src/index.ts";
 import { message } from "./helpers.ts";
 import { launchKernel, overrunKernel } from "./kernels/probe.ts";
 
 const plain = Device.open("cpu", { threads: 2 });
 const checked = Device.open("cpu", { threads: 2, validate: true });
 
-/** The overrun kernel on a device, in a submission of its own. */
-async function run(device: Device, { array = 0, extra = 0, columns = 3, groups = 1 }): Promise<Tensor> {
-  const out = device.tensor("u32", [3]);
+/** The overrun kernel on a device, in a submission of its own: where its arrays lie, and what two of them begin with. */
+async function run(device: Device, { array = 0, extra = 0, columns = 3, groups = 1 }): Promise<number[]> {
+  const out = device.tensor("u32", [5]);
   const encoder = device.encoder();
   encoder.dispatch(overrunKernel, {
     variant: "u32",
@@ -17,17 +17,22 @@ async function run(device: Device, { array = 0, extra = 0, columns = 3, groups =
     sizes: { groups, columns },
   });
   await encoder.commit();
-  return out;
+  return [...(await out.readNumbers())];
 }
 
 describe("scratch arrays", () => {
   it("lie one behind the other, each on a cache line", async () => {
     // 60 bytes of `state`, none of `nothing`, 30 of `codes`.
-    expect([...(await run(plain, {})).readSync()]).toEqual([0, 64, 64]);
+    expect((await run(plain, {})).slice(0, 3)).toEqual([0, 64, 64]);
   });
 
   it("have guarded bytes behind each on a device that validates", async () => {
-    expect([...(await run(checked, {})).readSync()]).toEqual([0, 128, 192]);
+    expect((await run(checked, {})).slice(0, 3)).toEqual([0, 128, 192]);
+  });
+
+  it("hold NaN there, also where a kernel has left numbers", async () => {
+    using one = Device.open("cpu", { threads: 1, validate: true });
+    for (let i = 0; i < 3; i++) expect((await run(one, {})).slice(3)).toEqual([0xffffffff, 0xffff]);
   });
 
   it.each([

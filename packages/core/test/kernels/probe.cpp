@@ -48,12 +48,14 @@ int32_t limit(const Launch& l) {
   return 0;
 }
 
-// Where the arrays lie, in bytes from the first, and what each has kept when all are filled.
+// Where the arrays lie, in bytes from the first, and the bits that two of them begin with before all are filled.
 void overrun(const Launch& l) {
   const auto& p = l.args<OverrunParams>();
   const auto scratch = scratch_of(l, p);
   auto* out = l.buffer<uint32_t>(OVERRUN_OUT);
   const size_t states = OVERRUN_HEADS * OVERRUN_ROWS, codes = OVERRUN_ROWS * p.columns;
+  memcpy(out + 3, scratch.state, sizeof(float));
+  out[4] = scratch.codes[0];
   for (size_t i = 0; i < states; ++i) scratch.state[i] = 1.0f;
   for (size_t i = 0; i < codes; ++i) scratch.codes[i] = 2;
   uint8_t* const ends[] = {reinterpret_cast<uint8_t*>(scratch.state + states), scratch.nothing,
