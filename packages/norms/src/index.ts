@@ -1,7 +1,13 @@
 export { addRmsNorm } from "./add_rms_norm.ts";
+export { fusedMoeWsumPostFfNorm2EndLayer } from "./fused_moe_wsum_post_ff_norm2_end_layer.ts";
+export { fusedPostAttnTripleNorm } from "./fused_post_attn_triple_norm.ts";
+export { fusedPostFfNorm2EndLayer } from "./fused_post_ff_norm2_end_layer.ts";
 export { gatedRmsNorm } from "./gated_rms_norm.ts";
 export { l2Norm } from "./l2_norm.ts";
 export { rmsNorm } from "./rms_norm.ts";
 export { rmsNormAdd } from "./rms_norm_add.ts";
 export { rmsNormMul } from "./rms_norm_mul.ts";
+export { rmsNormNoScale } from "./rms_norm_no_scale.ts";
+export { rmsNormNoScaleDual, rmsNormNoScaleDualPermuted } from "./rms_norm_no_scale_dual.ts";
+export { rmsNormTriple } from "./rms_norm_triple.ts";
 export type * from "./signatures.ts";

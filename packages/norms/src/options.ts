@@ -1,3 +1,5 @@
+import type { Tensor } from "@mlxts/core";
+
 /** Where a norm is rounded to the output dtype. */
 export const ROUNDING = {
   kind: "choice",
@@ -73,4 +75,16 @@ export function rowsOnGpu({ rows, dim }: Rows) {
     threadsPerThreadgroup: [threads, Math.min(together, rows), 1] as const,
     scratch: { partial: [threads / SIMD] },
   };
+}
+
+/** A bit for each weight that is f32. */
+export const f32Weights = (...weights: readonly Tensor[]): number =>
+  weights.reduce((bits, { dtype }, i) => bits | (dtype === "f32" ? 1 << i : 0), 0);
+
+/** Of norms that take two sums of each row, one after the other: each has threadgroup memory of its own. */
+export const TWO_NORMS_SCRATCH = { gpu: { partial: "f32", second: "f32" } } as const;
+
+export function twoNormsOnGpu(sizes: Rows) {
+  const { scratch, ...launch } = rowsOnGpu(sizes);
+  return { ...launch, scratch: { ...scratch, second: scratch.partial } };
 }

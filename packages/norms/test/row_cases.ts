@@ -31,38 +31,63 @@ export const rowsOf = ({ rows, dim }: Pick<Setting, "rows" | "dim">, rms = 1) =>
   data: numbers(rows * dim, rms),
 });
 
+/**
+ * What a norm is added to before the sum is normalized: where rows are short, numbers that it cannot cancel, since the
+ * norm of a tiny row shows nothing but the rounding of its sum.
+ */
+export function awayFromZero(setting: Setting) {
+  const { data: plain, ...rest } = rowsOf(setting, setting.rms);
+  return { ...rest, data: setting.dim <= 3 ? plain.map((v) => v + 5) : plain };
+}
+
 export const weightOf = ({ dim, weightDtype, options }: Pick<Setting, "dim" | "weightDtype" | "options">) => ({
   dtype: weightDtype,
   shape: [dim],
   data: random.normals(dim, 0.2, options.weightOffset === 1 ? 0 : 1),
 });
 
-/** The cases of an op; `make` gives its tensors, and options that are its own. */
-export function rowCases(make: (setting: Setting) => Partial<Case> & Pick<Case, "inputs">): Case[] {
-  const one = (setting: Partial<Setting> & Pick<Setting, "dim">): Case => {
-    // Few elements make a chance of rms(err): at least 256 of them.
-    const rows = Math.max(3, Math.ceil(256 / setting.dim));
-    const whole: Setting = { rows, rms: 1, weightDtype: "act", options: {}, ...setting };
-    const { options, ...own } = make(whole);
-    const all = { ...whole.options, ...options };
-    const name = `[${whole.rows},${whole.dim}] rms ${whole.rms} weight ${whole.weightDtype} ${JSON.stringify(all)}`;
-    return { name, options: all, ...own };
-  };
-  return [
-    ...PATHS.map((dim) => one({ dim })),
-    ...[1, 2, 7, 64, 257].map((rows) => one({ rows, dim: 260 })),
-    ...[1e-3, 1e3].flatMap((rms) => [1e-6, 1e-5, 0.1].map((eps) => one({ rows: 3, dim: 128, rms, options: { eps } }))),
-    ...[5, 64, 1025].flatMap((dim) => [
-      one({ dim, options: { weightOffset: 1 } }),
-      one({ dim, options: { rounding: "before-weight" } }),
-      one({ dim, weightDtype: "f32" }),
-      one({ dim, weightDtype: "f32", options: { weightOffset: 1, rounding: "before-weight" } }),
-    ]),
-  ];
+type Make = (setting: Setting) => Partial<Case> & Pick<Case, "inputs">;
+
+function caseOf(make: Make, setting: Partial<Setting> & Pick<Setting, "dim">): Case {
+  // Few elements make a chance of rms(err): at least 256 of them.
+  const rows = Math.max(3, Math.ceil(256 / setting.dim));
+  const whole: Setting = { rows, rms: 1, weightDtype: "act", options: {}, ...setting };
+  const { options, ...own } = make(whole);
+  const all = { ...whole.options, ...options };
+  const name = `[${whole.rows},${whole.dim}] rms ${whole.rms} weight ${whole.weightDtype} ${JSON.stringify(all)}`;
+  return { name, options: all, ...own };
 }
+
+/** The cases of a norm without weights; `make` gives its tensors, and options that are its own. */
+export const scaleCases = (make: Make): Case[] => [
+  ...PATHS.map((dim) => caseOf(make, { dim })),
+  ...[1, 2, 7, 64, 257].map((rows) => caseOf(make, { rows, dim: 260 })),
+  ...[1e-3, 1e3].flatMap((rms) =>
+    [1e-6, 1e-5, 0.1].map((eps) => caseOf(make, { rows: 3, dim: 128, rms, options: { eps } })),
+  ),
+];
+
+/** The cases of a norm with weights. */
+export const rowCases = (make: Make): Case[] => [
+  ...scaleCases(make),
+  ...[5, 64, 1025].flatMap((dim) => [
+    caseOf(make, { dim, options: { weightOffset: 1 } }),
+    caseOf(make, { dim, options: { rounding: "before-weight" } }),
+    caseOf(make, { dim, weightDtype: "f32" }),
+    caseOf(make, { dim, weightDtype: "f32", options: { weightOffset: 1, rounding: "before-weight" } }),
+  ]),
+];
 
 /** The data of a tensor that is there. */
 export const data = (inputs: Record<string, Reference64>, name: string) => (inputs[name] as Reference64).data;
 
 /** Numbers of rows with the next row's in their place: what an op that mixes rows up reads. */
 export const nextRow = (x: Float64Array, dim: number) => x.map((_, i) => x[(i + dim) % x.length] as number);
+
+/** Each row of x times the weight, divided by the rms of the same row of `by`: a norm with another norm's sum. */
+export const scaledBy = (x: Float64Array, weight: Float64Array, by: Float64Array) =>
+  x.map((v, i) => {
+    const start = i - (i % weight.length);
+    const row = by.subarray(start, start + weight.length);
+    return (v * (weight[i % weight.length] as number)) / Math.sqrt(row.reduce((a, b) => a + b * b, 0) / row.length);
+  });

@@ -1,7 +1,7 @@
 // RMS norms as wrong kernels would compute them. Each op's suite puts them in the place of its own norm.
-import type { FloatDtype } from "@mlxts/core";
+import { type FloatDtype, roundTo } from "@mlxts/core";
 import type { ReferenceFunction } from "@mlxts/core/testing";
-import { rmsNormReference } from "../src/reference.ts";
+import { beforeWeightReference, rmsNormReference } from "../src/reference.ts";
 import { paddedSquares, sumInF16 } from "./wrong_sums.ts";
 
 /** A norm over rows of `weight.length`. */
@@ -41,7 +41,6 @@ const scaled = (inverse: (x: Float64Array, eps: number) => number) =>
     return x.map((v, i) => v * inv * ((w[i] as number) + offset));
   });
 
-/** Wrong in the numbers that a row is scaled by: of no use where there are no weights to go wrong are the others below. */
 const WRONG_SCALES: Record<string, Norm> = {
   "mean subtracted": scaled((x, eps) => {
     const mean = x.reduce((a, b) => a + b, 0) / x.length;
@@ -101,3 +100,13 @@ const mutantsOf =
 
 /** The mutants of an op whose reference is made with a norm. */
 export const normMutants = mutantsOf({ ...WRONG_SCALES, ...WRONG_WEIGHTS });
+/** The same for a norm without weights. */
+export const scaleMutants = mutantsOf(WRONG_SCALES);
+
+/** A norm for references that round as the op does: the right one also before the weight, where the options say so. */
+export const roundedNorm =
+  (norm: Norm, rounding: string | undefined, dtype: FloatDtype) =>
+  (x: Float64Array, w: Float64Array, eps: number, offset: number) =>
+    norm === rmsNormReference && rounding === "before-weight"
+      ? beforeWeightReference(x, w, eps, offset, (value) => roundTo(dtype, value))
+      : norm(x, w, eps, offset, dtype);
