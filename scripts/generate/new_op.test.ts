@@ -53,17 +53,17 @@ afterAll(() => rmSync(copy, { recursive: true, force: true }));
 // Each step needs those before it.
 describe("a new op, in a copy of the repository", { sequential: true, timeout: 900_000 }, () => {
   it("is written", () => {
-    const { ok, said } = run(process.execPath, ...source("scripts/generate/new_op.ts", "norms", "rms_norm_add"));
-    expect({ ok, said }).toEqual({ ok: true, said: expect.stringContaining("rmsNormAdd is an identity op now") });
+    const { ok, said } = run(process.execPath, ...source("scripts/generate/new_op.ts", "norms", "layer_norm"));
+    expect({ ok, said }).toEqual({ ok: true, said: expect.stringContaining("layerNorm is an identity op now") });
     // Seven places by hand.
     expect(said.match(/^ {2}packages\/norms\/.*$/gm)).toHaveLength(7);
   });
 
   it("is not written twice, nor outside of packages of ops, nor under another kind of name", () => {
     const say = (...args: string[]) => run(process.execPath, ...source("scripts/generate/new_op.ts", ...args)).said;
-    expect(say("norms", "rms_norm_add")).toContain("packages/norms/src/rms_norm_add.ts exists");
+    expect(say("norms", "layer_norm")).toContain("packages/norms/src/layer_norm.ts exists");
     expect(say("models", "scale")).toContain('no package of ops is called "models"');
-    expect(say("norms", "rmsNormAdd")).toContain("the op's name must be one, in snake_case");
+    expect(say("norms", "layerNorm")).toContain("the op's name must be one, in snake_case");
   });
 
   it("leaves no generated file behind", () =>
@@ -90,10 +90,10 @@ describe("a new op, in a copy of the repository", { sequential: true, timeout: 9
       { MLXTS_DEVICE: "metal", MLXTS_METAL_SIM: "1" },
       bin("vitest"),
       "run",
-      "packages/norms/test/rms_norm_add.suite.ts",
+      "packages/norms/test/layer_norm.suite.ts",
       "scripts/metal/metal_lint.test.ts",
       "--testTimeout=300000",
     );
-    expect({ ok, said }).toEqual({ ok: true, said: expect.stringMatching(/rmsNormAdd on metal|2 passed/) });
+    expect({ ok, said }).toEqual({ ok: true, said: expect.stringMatching(/layerNorm on metal|2 passed/) });
   });
 });

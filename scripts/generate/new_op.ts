@@ -1,4 +1,4 @@
-// Starts a new op in a package: `pnpm new-op norms rms_norm_add` writes the seven places that an op has by hand, as an
+// Starts a new op in a package: `pnpm new-op norms layer_norm` writes the seven places that an op has by hand, as an
 // identity op that works on every device, then what is generated from them.
 import { spawnSync } from "node:child_process";
 import { appendFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
@@ -9,7 +9,7 @@ import { additions, type NewOp, newFiles } from "./new_op_files.ts";
 const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 
 function refuse(text: string): never {
-  console.error(`${text}\nusage: pnpm new-op PACKAGE OP, for example pnpm new-op norms rms_norm_add`);
+  console.error(`${text}\nusage: pnpm new-op PACKAGE OP, for example pnpm new-op norms layer_norm`);
   process.exit(1);
 }
 
