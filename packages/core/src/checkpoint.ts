@@ -44,22 +44,27 @@ interface Entry extends StoredTensor {
 
 const exists = (path: string) => statSync(path, { throwIfNoEntry: false }) !== undefined;
 
-/** The files of a checkpoint and, where an index says so, which tensor lies in which. */
-function checkpointFiles(path: string): { files: string[]; index?: Map<string, string>; indexPath?: string } {
+/** What `read` gives; an error of the file system says that `path` could not be opened. */
+function opening<T>(path: string, read: () => T): T {
   try {
-    if (!statSync(path).isDirectory()) return { files: [path] };
-    const single = join(path, "model.safetensors");
-    if (exists(single)) return { files: [single] };
-    const indexPath = join(path, INDEX);
-    if (exists(indexPath)) return { ...readIndex(path, indexPath), indexPath };
-    const files = readdirSync(path)
-      .filter((name) => /^model.*\.safetensors$/.test(name))
-      .sort()
-      .map((name) => join(path, name));
-    if (files.length > 0) return { files };
+    return read();
   } catch (error) {
     throw ioError(path, "open", error);
   }
+}
+
+/** The files of a checkpoint and, where an index says so, which tensor lies in which. */
+function checkpointFiles(path: string): { files: string[]; index?: Map<string, string>; indexPath?: string } {
+  if (!statSync(path).isDirectory()) return { files: [path] };
+  const single = join(path, "model.safetensors");
+  if (exists(single)) return { files: [single] };
+  const indexPath = join(path, INDEX);
+  if (exists(indexPath)) return { ...readIndex(path, indexPath), indexPath };
+  const files = readdirSync(path)
+    .filter((name) => /^model.*\.safetensors$/.test(name))
+    .sort()
+    .map((name) => join(path, name));
+  if (files.length > 0) return { files };
   throw safetensorsError(path, `has neither model.safetensors nor ${INDEX} nor model*.safetensors`);
 }
 
@@ -111,12 +116,12 @@ export class Checkpoint {
   constructor(device: Device, path: string) {
     this.device = device;
     this.path = path;
-    const { files, index, indexPath } = checkpointFiles(path);
+    const { files, index, indexPath } = opening(path, () => checkpointFiles(path));
     const shards: (Shard & { metadata: Record<string, string> })[] = [];
     this.shards = shards;
     try {
       for (const file of files) {
-        if (indexPath !== undefined && !exists(file))
+        if (indexPath !== undefined && !opening(file, () => exists(file)))
           throw safetensorsError(indexPath, `names the shard ${file}, which does not exist`);
         shards.push(openShard(device, file));
       }
@@ -131,21 +136,30 @@ export class Checkpoint {
   }
 
   private takeIndexed(index: ReadonlyMap<string, string>, indexPath: string): void {
+    const all = this.allEntries((name) => index.has(name));
     for (const [name, file] of index) {
-      const shard = this.shards.find(({ path }) => path === file) as Shard;
-      const stored = shard.tensors.get(name);
-      if (!stored) throw safetensorsError(indexPath, `is not in ${file}, where the index says it is`, name);
-      this.entries.set(name, { ...stored, shard });
+      const entry = all.get(name);
+      if (entry?.shard.path !== file)
+        throw safetensorsError(indexPath, `is not in ${file}, where the index says it is`, name);
+      this.entries.set(name, entry);
     }
   }
 
   private takeAll(): void {
+    for (const [name, entry] of this.allEntries()) this.entries.set(name, entry);
+  }
+
+  /** The tensors of all files, of which some may be left out; one that is in two files is refused. */
+  private allEntries(counts = (_name: string): boolean => true): Map<string, Entry> {
+    const entries = new Map<string, Entry>();
     for (const shard of this.shards)
       for (const [name, stored] of shard.tensors) {
-        const other = this.entries.get(name);
+        if (!counts(name)) continue;
+        const other = entries.get(name);
         if (other) throw safetensorsError(shard.path, `is also in ${other.shard.path}`, name);
-        this.entries.set(name, { ...stored, shard });
+        entries.set(name, { ...stored, shard });
       }
+    return entries;
   }
 
   /** Size of the files. */

@@ -254,6 +254,32 @@ describe("a folder", () => {
     expect(device.counters.liveBuffers).toBe(liveBuffers);
   });
 
+  it("is refused with a tensor in two of the files that its index names", () => {
+    const path = fresh();
+    writeSafetensors(join(path, "a.safetensors"), [["x", u32(1)]]);
+    writeSafetensors(join(path, "b.safetensors"), [
+      ["x", u32(2)],
+      ["y", u32(3)],
+    ]);
+    index(path, { x: "a.safetensors", y: "b.safetensors" });
+    const { liveBuffers } = device.counters;
+    expect(message(() => openCheckpoint(device, path))).toBe(
+      `${join(path, "b.safetensors")}: tensor \`x\`: is also in ${join(path, "a.safetensors")}`,
+    );
+    expect(device.counters.liveBuffers).toBe(liveBuffers);
+  });
+
+  it("is refused with links that lead to each other", () => {
+    const path = fresh();
+    symlinkSync("b.safetensors", join(path, "a.safetensors"));
+    symlinkSync("a.safetensors", join(path, "b.safetensors"));
+    index(path, { x: "a.safetensors" });
+    expect(caught(() => openCheckpoint(device, path))).toMatchObject({
+      code: "Io",
+      details: { path: join(path, "a.safetensors"), operation: "open", systemCode: "ELOOP" },
+    });
+  });
+
   it("is refused with an index that is malformed", () => {
     const path = fresh();
     for (const [text, reason] of [

@@ -2,6 +2,8 @@ import { wrongKind, wrongValue } from "@mlxts/core";
 
 /** Far more than any model has: a config must not decide how much memory is taken to read it. */
 export const MAX_LAYERS = 4096;
+/** The largest f32. */
+const MAX_F32 = 3.4028234663852886e38;
 /** What the routing takes. */
 export const MAX_EXPERTS = 65536;
 
@@ -44,11 +46,13 @@ export class Fields {
     return value;
   }
 
-  /** A finite number above `above`. */
-  number(name: string, above: number, fallback?: number): number {
+  /** A number above `above` and up to `most`; both as f32, which kernels take. */
+  number(name: string, above: number, fallback?: number, most = MAX_F32): number {
     const value = this.has(name) ? this.get(name) : fallback;
     if (typeof value !== "number") throw wrongKind(this.op, this.name(name), "be a number", value);
     if (!Number.isFinite(value) || value <= above) throw wrongValue(this.op, this.name(name), `be > ${above}`, value);
+    if (value > most) throw wrongValue(this.op, this.name(name), `be at most ${most}`, value);
+    if (Math.fround(value) <= above) throw wrongValue(this.op, this.name(name), `be > ${above} as f32`, value);
     return value;
   }
 
@@ -108,12 +112,25 @@ export class Fields {
   }
 
   /**
-   * The fields of the rotary embedding and its type: `rope_parameters` of newer files, or `rope_scaling` of older ones and
-   * mlx-lm's, which calls the type `type`.
+   * What `read` makes of the fields of the rotary embedding and its type, one of `types`, "default" where nothing is said:
+   * `rope_parameters` of newer files, or `rope_scaling` of older ones and mlx-lm's. Where there are both, they must agree.
    */
-  rope<const V extends string>(types: readonly ("default" | V)[]): { rope: Fields; type: "default" | V } {
-    const rope = this.object(this.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
-    return { rope, type: rope.choice(rope.has("rope_type") ? "rope_type" : "type", types, "default") };
+  rope<const V extends string, T>(types: readonly V[], read: (rope: Fields, type: V) => T): T {
+    const readOf = (name: string) => {
+      const rope = this.object(name);
+      return read(rope, rope.ropeType(types));
+    };
+    const [found, other] = ["rope_parameters", "rope_scaling"].filter((name) => this.has(name)).map(readOf);
+    if (other !== undefined && JSON.stringify(other) !== JSON.stringify(found))
+      this.refuse("rope_scaling", "say the same as rope_parameters", "another rotary embedding");
+    return found ?? readOf("rope_parameters");
+  }
+
+  /** mlx-lm writes the type as `type`, Hugging Face as `rope_type`, some files as both. */
+  private ropeType<const V extends string>(types: readonly V[]): V {
+    const type = this.choice("type", types, "default" as V);
+    if (!this.has("rope_type")) return type;
+    return this.choice("rope_type", this.has("type") ? [type] : types);
   }
 
   /** Token ids: a number or a list of numbers; undefined when the field is missing. */

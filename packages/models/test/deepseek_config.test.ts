@@ -122,6 +122,22 @@ it.each<[string, Record<string, unknown>, string]>([
   ["huge scale", { routed_scaling_factor: 1e300 }, "`config.routed_scaling_factor` must be at most 10000, got 1e+300"],
   ["scale", { routed_scaling_factor: 0 }, "`config.routed_scaling_factor` must be > 0, got 0"],
   [
+    "scale below f32",
+    { routed_scaling_factor: 1e-300 },
+    "`config.routed_scaling_factor` must be > 0 as f32, got 1e-300",
+  ],
+  ["eps", { rms_norm_eps: 1e39 }, "`config.rms_norm_eps` must be at most 3.4028234663852886e+38, got 1e+39"],
+  [
+    "two rotary embeddings",
+    { rope_parameters: yarn, rope_scaling: { ...yarn, factor: 20 } },
+    "`config.rope_scaling` must say the same as rope_parameters, got another rotary embedding",
+  ],
+  [
+    "two types",
+    { rope_parameters: { ...yarn, type: "default" } },
+    "`config.rope_parameters.rope_type` must be one of default, got yarn",
+  ],
+  [
     "groups",
     { topk_method: "group_limited_greedy", n_group: 3, topk_group: 1 },
     "`config.n_group` must divide n_routed_experts (8), got 3",

@@ -36,11 +36,18 @@ export interface DeepseekConfig {
   moe: MoeSpec | undefined;
 }
 
+type RopeDims = Pick<YarnOptions, "ropeDim" | "headDim">;
+
 /** The rotary embedding. */
-function rotaryOf(config: Fields, ropeDim: number, headDim: number, contextLength: number): YarnOptions {
-  const { rope, type } = config.rope(["default", "yarn", "deepseek_yarn"]);
-  const base = rope.number("rope_theta", 1, config.number("rope_theta", 1, 10000));
-  if (type === "default") return { ropeDim, headDim, base };
+function rotaryOf(config: Fields, dims: RopeDims, contextLength: number): YarnOptions {
+  return config.rope(["default", "yarn", "deepseek_yarn"], (rope, type) => {
+    const base = rope.number("rope_theta", 1, config.number("rope_theta", 1, 10000));
+    return type === "default" ? { ...dims, base } : { ...dims, base, ...yarnOf(rope, contextLength) };
+  });
+}
+
+/** What stretches the rotary embedding. */
+function yarnOf(rope: Fields, contextLength: number) {
   const originalLength = rope.number("original_max_position_embeddings", 0, contextLength);
   const factor = rope.number("factor", 0, contextLength / originalLength);
   if (factor < 1) rope.refuse("factor", "be at least 1", factor);
@@ -49,9 +56,6 @@ function rotaryOf(config: Fields, ropeDim: number, headDim: number, contextLengt
   if (betaFast < betaSlow) rope.refuse("beta_fast", `be at least beta_slow (${betaSlow})`, betaFast);
   const optional = (of: string) => (rope.has(of) ? rope.between(of, 0, MAX_FACTOR) : undefined);
   return {
-    ropeDim,
-    headDim,
-    base,
     factor,
     originalLength,
     betaFast,
@@ -68,6 +72,7 @@ function attentionOf(config: Fields, isV3: boolean, contextLength: number): Deep
   const nope = config.size("qk_nope_head_dim");
   const rope = config.size("qk_rope_head_dim");
   if (rope % 2 !== 0) config.refuse("qk_rope_head_dim", "be even", rope);
+  const dims = { ropeDim: rope, headDim: nope + rope };
   return {
     heads,
     nope,
@@ -75,7 +80,7 @@ function attentionOf(config: Fields, isV3: boolean, contextLength: number): Deep
     v: config.size("v_head_dim"),
     rank: config.size("kv_lora_rank"),
     queryRank: config.has("q_lora_rank") ? config.size("q_lora_rank") : undefined,
-    rotary: rotaryOf(config, rope, nope + rope, contextLength),
+    rotary: rotaryOf(config, dims, contextLength),
     pairing: !isV3 || config.boolean("rope_interleave", true) ? "interleaved" : "half",
   };
 }
@@ -98,8 +103,7 @@ function moeOf(config: Fields, isV3: boolean, hiddenSize: number): MoeSpec | und
   const width = config.size("moe_intermediate_size");
   const sharedExperts = config.has("n_shared_experts") ? config.size("n_shared_experts", undefined, MAX_EXPERTS) : 0;
   const shared = sharedExperts > 0 ? { name: "shared_experts", width: sharedExperts * width } : undefined;
-  const scale = config.number("routed_scaling_factor", 0, 1);
-  if (scale > MAX_FACTOR) config.refuse("routed_scaling_factor", `be at most ${MAX_FACTOR}`, scale);
+  const scale = config.number("routed_scaling_factor", 0, 1, MAX_FACTOR);
   const common = { hiddenSize, experts, topK, width, shared, scale };
   if (isV3) {
     config.choice("scoring_func", ["sigmoid"], "sigmoid");

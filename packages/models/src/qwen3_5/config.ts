@@ -44,14 +44,15 @@ function attentionOf(config: Fields, hiddenSize: number): Qwen3_5Config["attenti
   const heads = config.size("num_attention_heads");
   const kvHeads = config.size("num_key_value_heads", heads);
   const headDim = config.size("head_dim", Math.ceil(hiddenSize / heads));
-  const { rope } = config.rope(["default"]);
-  const partial = rope.number("partial_rotary_factor", 0, config.number("partial_rotary_factor", 0, 0.25));
+  const { partial, ropeTheta } = config.rope(["default"], (rope) => ({
+    partial: rope.number("partial_rotary_factor", 0, config.number("partial_rotary_factor", 0, 0.25)),
+    ropeTheta: rope.number("rope_theta", 1, config.number("rope_theta", 1, 10000)),
+  }));
   const rotaryDim = Math.trunc(headDim * partial);
   if (heads % kvHeads !== 0)
     config.refuse("num_attention_heads", `be a multiple of num_key_value_heads (${kvHeads})`, heads);
   if (rotaryDim < 2 || rotaryDim % 2 !== 0 || rotaryDim > headDim)
     config.refuse("rope_parameters.partial_rotary_factor", "give an even number of rotated dimensions", partial);
-  const ropeTheta = rope.number("rope_theta", 0, config.number("rope_theta", 0, 10000));
   return { heads, kvHeads, headDim, rotaryDim, ropeTheta };
 }
 
