@@ -13,6 +13,7 @@ import {
   distinct,
   type GatheredCall,
   type GatheredShape,
+  gatheredChanges,
   gatheredMutants,
   gatheredName,
   moreAndMore,
@@ -92,7 +93,8 @@ const reference =
   };
 
 const right = ({ inputs, pairs, rows }: Call) => gatherMatmulReference(inputs, pairs, rows);
-const { outputAs, rowsOfX, orderedRows, leak, mutants } = gatheredMutants<Call>(reference, right);
+const changes = gatheredChanges<Call>(reference, right);
+const { outputAs, rowsOfX, orderedRows, leak } = changes;
 const inputsAs = (change: (call: Call) => Partial<Call["inputs"]>) =>
   reference((call) => right({ ...call, inputs: { ...call.inputs, ...change(call) } }));
 const columnsOfX = (kept: (l: number, cols: number) => boolean) =>
@@ -248,7 +250,7 @@ export const suite: Suite = {
     ),
   ],
   mutants: {
-    ...mutants,
+    ...gatheredMutants(changes),
     "rows beyond the first 504 of an expert left out": orderedRows((i) => i < 504),
     "starts ignored": heldStartsAs((start, { rows, cols }) => (start % 3) * rows * cols),
     "starts in bytes": heldStartsAs((start) => Math.floor(start / 2)),

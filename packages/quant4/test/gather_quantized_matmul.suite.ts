@@ -1,6 +1,6 @@
 import { FLOATS, roundTo } from "@mlxts/core";
 import type { Suite } from "@mlxts/core/testing";
-import { distinct, gatheredMutants, moreAndMore, TOKENS } from "@mlxts/test-kit/gathered_suite";
+import { distinct, gatheredChanges, gatheredMutants, moreAndMore, TOKENS } from "@mlxts/test-kit/gathered_suite";
 import { gatherQuantizedMatmul } from "../src/index.ts";
 import { type Call, makeCase, multiply, reference } from "./gather_cases.ts";
 import { decode, product, right } from "./product_cases.ts";
@@ -9,7 +9,8 @@ import { wrongProducts } from "./product_mutants.ts";
 const WIDTHS = [4, 8] as const;
 const GROUPS = [32, 64, 128] as const;
 
-const { outputAs, rowsOfX, orderedRows, leak, mutants } = gatheredMutants<Call>(reference, multiply);
+const changes = gatheredChanges<Call>(reference, multiply);
+const { outputAs, rowsOfX, orderedRows, leak } = changes;
 
 export const suite: Suite = {
   op: gatherQuantizedMatmul,
@@ -128,7 +129,7 @@ export const suite: Suite = {
     makeCase({ lead: [1], indices: [2], experts: 2, rows: 4096, cols: 32 }),
   ],
   mutants: {
-    ...mutants,
+    ...gatheredMutants(changes),
     ...Object.fromEntries(
       Object.entries(wrongProducts).map(([name, wrong]) => [name, reference((call) => multiply(call, wrong))]),
     ),

@@ -84,8 +84,8 @@ export interface GatheredCall {
   experts: number;
 }
 
-/** Wrong implementations of `right`, of which `reference` makes the form that suites take. */
-export function gatheredMutants<C extends GatheredCall>(
+/** Ways to make wrong implementations of `right`; `reference` gives each the form that suites take. */
+export function gatheredChanges<C extends GatheredCall>(
   reference: (formula: (call: C) => Float64Array) => ReferenceFunction,
   right: (call: C) => Float64Array,
 ) {
@@ -99,7 +99,7 @@ export function gatheredMutants<C extends GatheredCall>(
       change(out, call);
       return out;
     });
-  /** Elements of the output for which `kept(row of its matrix of x, call)` does not hold become 0. */
+  /** Rows of the output are left out where `kept(i, m)` is false of the i-th of m rows of a matrix of x. */
   const rowsOfX = (kept: (i: number, m: number) => boolean) =>
     outputAs((out, { m, rows }) => {
       for (let i = 0; i < out.length; i++) if (!kept(Math.floor(i / rows) % m, m)) out[i] = 0;
@@ -122,9 +122,19 @@ export function gatheredMutants<C extends GatheredCall>(
       const all = numbersOf(call).reduce((a, b) => a + b, 0);
       for (let i = 0; i < out.length; i++) (out[i] as number) += 0 * all;
     });
+  return { pairsAs, outputAs, rowsOfX, orderedRows, leak };
+}
+
+/** Wrong implementations that every suite of gathered products rejects. */
+export function gatheredMutants<C extends GatheredCall>({
+  pairsAs,
+  outputAs,
+  rowsOfX,
+  orderedRows,
+}: Omit<ReturnType<typeof gatheredChanges<C>>, "leak">): Record<string, ReferenceFunction> {
   const stackOf = ({ inputs: { x } }: C) => product(x.shape.slice(0, -2));
   const at = (pairs: readonly GatheredPair[], pair: number) => pairs[pair] as GatheredPair;
-  const mutants: Record<string, ReferenceFunction> = {
+  return {
     "the first expert for all": pairsAs(() => ({ matrix: 0 })),
     "the next expert": pairsAs(({ matrix }, { experts }) => ({ matrix: (matrix + 1) % experts })),
     "the expert of the pair before": pairsAs(({ pair }, { pairs }) => ({
@@ -173,5 +183,4 @@ export function gatheredMutants<C extends GatheredCall>(
     "rows of x beyond the first 8 left out": rowsOfX((i) => i < 8),
     "the output left unwritten": outputAs((out) => out.fill(Number.NaN)),
   };
-  return { outputAs, rowsOfX, orderedRows, leak, mutants };
 }
