@@ -2,6 +2,7 @@ export { addRmsNorm } from "./add_rms_norm.ts";
 export { fusedMoeWsumPostFfNorm2EndLayer } from "./fused_moe_wsum_post_ff_norm2_end_layer.ts";
 export { fusedPostAttnTripleNorm } from "./fused_post_attn_triple_norm.ts";
 export { fusedPostFfNorm2EndLayer } from "./fused_post_ff_norm2_end_layer.ts";
+export { normFusions } from "./fusions.ts";
 export { gatedRmsNorm } from "./gated_rms_norm.ts";
 export { l2Norm } from "./l2_norm.ts";
 export { rmsNorm } from "./rms_norm.ts";
