@@ -9,8 +9,9 @@ import { accessesOf } from "./internals.ts";
 import { count, countAndMixFusion, countMixFusion, mix } from "./kernels/chain.ts";
 import { increment } from "./kernels/probe.ts";
 
-/** Words of the memory that a program can see. On a GPU wrapped memory is whole pages. */
+/** Words of the memory that a program can see. */
 const WORDS = 24;
+const PAGE_BYTES = 16384;
 const RUNS = 150;
 
 /** A step takes its tensors by number: views of what can be seen, and of scratch that earlier steps have made. */
@@ -46,15 +47,18 @@ const programs: fc.Arbitrary<Program> = fc.record({
 
 /** The memory that a program can see, and the scratch of one run. */
 class World {
-  readonly memory = new Uint32Array(new SharedArrayBuffer(16384));
+  readonly memory: Uint32Array;
   private readonly buffers: Buffer[];
   private scratch: Tensor[] = [];
 
   constructor(device: Device) {
+    // A buffer's own array lies on whole pages, which a GPU asks for.
+    const buffer = device.buffer(PAGE_BYTES);
+    this.memory = new Uint32Array(buffer.arrayBuffer());
     this.memory.forEach((_, i) => {
       this.memory[i] = 1000 * i;
     });
-    this.buffers = [device.wrap(this.memory), device.wrap(new Uint8Array(this.memory.buffer))];
+    this.buffers = [buffer, device.wrap(this.memory)];
   }
 
   begin(): void {

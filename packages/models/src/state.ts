@@ -12,6 +12,7 @@ import {
 import { allOrNone } from "./all_or_none.ts";
 import { type NumberArray, readCacheRows, writeCacheRows } from "./cache_rows.ts";
 import { checkInteger } from "./check_integer.ts";
+import { OPTIMIZE } from "./optimize.ts";
 import { type SavedState, savedData, savedTokens } from "./saved_state.ts";
 import { type CallOptions, signalOf } from "./signal.ts";
 import type { StateSizes, StateSpec } from "./state_options.ts";
@@ -334,7 +335,7 @@ export class ModelState {
     if (known) return known;
     const rejected = this.device.tensor("i32", [1]);
     try {
-      using encoder = this.device.encoder();
+      using encoder = this.device.encoder({ optimize: OPTIMIZE });
       this.model.encodeRollback(encoder, this, at, rejected);
       const rollback = { rejected, recording: encoder.finish() };
       this.rollbacks.set(at, rollback);
