@@ -28,18 +28,20 @@ withClang(
       .flatMap((suite) => suiteCases(suite))
       .findIndex(({ op, dtype, name }) => op === "l2Norm" && dtype === "f32" && /^\[\d+,1025\]/.test(name));
 
-    const judge = (path: string, text: string, stages: Stage[]) =>
+    const judgeOne = (path: string, text: string, stages: Stage[], of: string, symbol: string, found: number) =>
       jobs.judge(
         {
           type: "mutant",
           suites: join(root, "packages", "norms", "test", "suites.ts"),
           texts: { [path]: text },
-          groups: [{ cases: [index], symbols: { [kernel]: ["l2_norm_f32"] } }],
+          groups: [{ cases: [found], symbols: { [of]: [symbol] } }],
           stages,
           stageMs: 60_000,
         },
         () => 2000,
       );
+    const judge = (path: string, text: string, stages: Stage[]) =>
+      judgeOne(path, text, stages, kernel, "l2_norm_f32", index);
 
     it("survive where they change nothing", async () => {
       const text = `${readFileSync(kernel, "utf8")}// the same\n`;
@@ -63,6 +65,24 @@ withClang(
               : /^l2Norm f32 .*, schedules: `out`/,
           ),
         });
+    });
+
+    it("are killed by a race where two sums, one after the other, use the same threadgroup memory", async () => {
+      const fused = join(root, "packages", "norms", "native", "fused_post_ff_norm2_end_layer.metal");
+      const text = readFileSync(fused, "utf8");
+      const shared = text.replace("scratch.second", "scratch.partial");
+      expect(shared).not.toBe(text);
+      const long = suites
+        .flatMap((suite) => suiteCases(suite))
+        .findIndex(
+          ({ op, dtype, name }) => op === "fusedPostFfNorm2EndLayer" && dtype === "f32" && /,1025\]/.test(name),
+        );
+      const symbol = "fused_post_ff_norm2_end_layer_f32";
+      expect(await judgeOne(fused, text, ["check"], fused, symbol, long)).toMatchObject({ type: "survived" });
+      expect(await judgeOne(fused, shared, ["check"], fused, symbol, long)).toMatchObject({
+        type: "killed",
+        by: expect.stringMatching(/check: .*race/),
+      });
     });
 
     it("are killed by a wrong result, by the compiler, and by not ending", async () => {
