@@ -36,7 +36,7 @@ export const suite: Suite = {
     ...[3, 20, 70].flatMap((L) => scoreCases(L, materialized)),
     // Heads.
     ...[1, 16, 128].map((H) => materialized({ L: 3, H, ...WIDTHS })),
-    inBlocks({ L: 70, H: 128, nope: 6, rope: 4, v: 5, R: 12 }, 48),
+    inBlocks({ L: 9, H: 128, nope: 6, rope: 4, v: 5, R: 12 }, 9), // 48 of them at a time
     // Widths.
     materialized({ L: 3, H: 16, nope: 128, rope: 64, v: 128, R: 512, more: 64 }),
     materialized({ L: 6, H: 8, nope: 64, rope: 32, v: 64, R: 128, more: 32 }),

@@ -125,7 +125,8 @@ describe.each(DEVICES)("prefill on %s", (name, open) => {
   // The naive form in f64 takes all rows for each token: few tokens, few heads.
   const long = simulated ? [257, 4097, 33000] : [255, 257, 1000, 4095, 4096, 4097, 8193, 33000];
   it.each(long)("folded, in pieces and materialized agree over %d rows", async (length) => {
-    for (const dtype of DTYPES)
+    const dtypes = simulated && length > 10000 ? (["f32", "bf16"] as const) : DTYPES;
+    for (const dtype of dtypes)
       for (const L of [1, 9]) {
         const { problem, tensors, options } = makeLayer(dtype, [length], L, { H: 2, nope: 8, rope: 4, v: 8, R: 16 });
         const expected = decompressedReference(problem);
