@@ -63,6 +63,15 @@ function test(name, paths, env = {}) {
   counts.failed += status !== 0 && failed === 0 ? 1 : failed;
 }
 
+/** Tests of references and of text: they run nothing on a device, so they are the same on each. */
+const NO_DEVICE = [
+  "mutants",
+  "delta-rule/test/references",
+  "mla/test/rotary",
+  "models/test/chat_template",
+  "models/test/untrusted",
+].map((name) => `--exclude=**/*${name}.test.ts`);
+
 const given = process.argv.slice(2);
 test("cpu", given);
 if (clang && given.length === 0) {
@@ -70,8 +79,8 @@ if (clang && given.length === 0) {
   const packages = ["norms", "quant4", "nn", "delta-rule", "moe", "mla", "models"];
   test(
     "metal",
-    // The mutants of references run on no device. A suite's first test waits for compilers.
-    [...packages.map((name) => `packages/${name}/`), "--exclude=**/*mutants.test.ts", "--testTimeout=300000"],
+    // A suite's first test waits for compilers.
+    [...packages.map((name) => `packages/${name}/`), ...NO_DEVICE, "--testTimeout=300000"],
     { MLXTS_DEVICE: "metal", MLXTS_METAL_SIM: "1" },
   );
   console.log(`Metal simulator: ${seconds(started)}`);
