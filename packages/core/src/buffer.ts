@@ -64,7 +64,7 @@ export class Buffer implements api.Buffer {
       this.#address = native().memoryAddress(memory);
     }
     if (!wrapped && !this.#planned) device.submissions.startFresh(this.range(0, byteLength));
-    if (device.debug >= 3) reportLeak(this);
+    if (device.debug >= 3 && !this.#planned) reportLeak(this);
     Object.freeze(this);
   }
 
@@ -83,6 +83,7 @@ export class Buffer implements api.Buffer {
     this.#memory = memory;
     this.#address = native().memoryAddress(memory);
     this.device.submissions.startFresh(this.range(0, this.byteLength));
+    if (this.device.debug >= 3) reportLeak(this);
   }
 
   get disposed(): boolean {
