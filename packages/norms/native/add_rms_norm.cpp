@@ -17,7 +17,7 @@ void add_rms_norm(const Launch& l) {
     T* out = l.buffer<T>(ADD_RMS_NORM_OUT) + row * p.dim;          // [dim]
     const float squares = sum_of_squares_of(p.dim, [&](size_t i, auto lanes) {
       const vf32 v = as_stored<T>(lanes.load(a + i) + lanes.load(b + i));
-      lanes.store(sum + i, v);
+      lanes.store_exact(sum + i, v);
       return v;
     });
     const auto norm = row_norm<T>(squares, p);

@@ -13,7 +13,7 @@ MLXTS_INLINE float add_experts(const T* experts, const float* routing, uint32_t 
     vf32 total = {};
     for (uint32_t k = 0; k < topK; ++k) total = fma(lanes.load(experts + k * dim + i), splat(routing[k]), total);
     total = as_stored<T>(total);
-    lanes.store(to + i, total);
+    lanes.store_exact(to + i, total);
     return total;
   });
 }

@@ -22,7 +22,7 @@ MLXTS_INLINE float add_norm(const T* x, RowNorm<T> norm, RowWeights<T> weights, 
   return sum_of_squares_of(dim, [&](size_t i, auto lanes) {
     const vf32 normed = as_stored<T>(norm(lanes.load(x + i), weights.load(i, lanes)));
     const vf32 sum = as_stored<T>(lanes.load(base + i) + normed);
-    lanes.store(to + i, sum);
+    lanes.store_exact(to + i, sum);
     return sum;
   });
 }

@@ -13,6 +13,17 @@ MLXTS_INLINE void for_rows(const Launch& l, const P& p, Body body) {
   for (uint64_t row = l.begin * p.rowsPerThreadgroup; row < last; ++row) body(row);
 }
 
+// Stores what is a T already: of bf16 the upper half of each lane, without rounding it again.
+template <typename T>
+MLXTS_INLINE void store_exact(T* to, vf32 v) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    const vu16 bits = narrow_u32(reinterpret_cast<vu32>(v) >> 16);
+    memcpy(to, &bits, sizeof bits);
+  } else {
+    store(to, v);
+  }
+}
+
 // How a vector's elements are read and written: all of them, or the first n at the end of a row.
 struct Whole {
   template <typename T>
@@ -23,6 +34,10 @@ struct Whole {
   MLXTS_INLINE void store(T* to, vf32 v) const {
     mlxts::store(to, v);
   }
+  template <typename T>
+  MLXTS_INLINE void store_exact(T* to, vf32 v) const {
+    mlxts::store_exact(to, v);
+  }
 };
 struct Part {
   int n;
@@ -32,6 +47,10 @@ struct Part {
   }
   template <typename T>
   MLXTS_INLINE void store(T* to, vf32 v) const {
+    store_partial(to, v, n);
+  }
+  template <typename T>
+  MLXTS_INLINE void store_exact(T* to, vf32 v) const {
     store_partial(to, v, n);
   }
 };
