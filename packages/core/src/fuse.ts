@@ -51,11 +51,14 @@ class Fuser {
   /** Why calls that a rule names stayed as they are, once for each place and rule. */
   readonly refusals = new Map<string, string>();
   private readonly units: Unit[];
+  /** Where each buffer is used. Places whose unit has become part of another stay in the list. */
+  private readonly uses = new Map<Buffer, Set<number>>();
   private readonly rules: readonly Fusion[];
   private readonly context: FuseContext;
 
   constructor(nodes: readonly GraphNode[], rules: readonly Fusion[], context: FuseContext) {
     this.units = unitsOf(nodes);
+    for (const [at, unit] of this.units.entries()) this.noteUses(at, unit);
     this.rules = rules;
     this.context = context;
   }
@@ -71,6 +74,15 @@ class Fuser {
       this.refusals.clear();
       for (let at = 0; at < this.units.length; at++) while (this.rules.some((rule) => this.apply(rule, at)));
     }
+  }
+
+  private noteUses(at: number, { nodes }: Unit): void {
+    for (const { dispatch } of nodes)
+      for (const tensor of Object.values(dispatch.buffers)) {
+        if (!tensor) continue;
+        const places = this.uses.get(tensor.buffer) ?? new Set<number>();
+        this.uses.set(tensor.buffer, places.add(at));
+      }
   }
 
   private unit(at: number): Unit {
@@ -105,6 +117,7 @@ class Fuser {
     if (typeof nodes === "string") return refuse(nodes);
     for (const at of match.values()) this.units[at] = NONE;
     this.units[last] = { call: nodes[0]?.call, nodes };
+    this.noteUses(last, this.unit(last));
     this.fused += calls.length - 1;
     return true;
   }
@@ -145,11 +158,16 @@ class Fuser {
     const { range } = made;
     const { outputs } = this.unit(consumer).call as OpCall;
     const overwritten = Object.values(outputs).some((out) => out && sameRange(out.range, range));
-    if (!overwritten && !this.context.isScratch(made.buffer)) return `\`${name}\` of ${producer.op} stays visible`;
-    const end = overwritten ? consumer : this.units.length;
-    for (let at = from + 1; at < end; at++)
-      if (at !== consumer && some(this.unit(at), ({ reads }) => touches(reads, range)))
-        return `\`${name}\` of ${producer.op} is also read by ${nameOf(this.unit(at))}`;
+    const isScratch = this.context.isScratch(made.buffer);
+    if (!overwritten && !isScratch) return `\`${name}\` of ${producer.op} stays visible`;
+    const isReader = (at: number) => at !== consumer && some(this.unit(at), ({ reads }) => touches(reads, range));
+    const reader = isScratch
+      ? // Only views of its buffer show scratch.
+        [...(this.uses.get(made.buffer) ?? [])].find(
+          (at) => at > from && (at < consumer || !overwritten) && isReader(at),
+        )
+      : placesBetween(from, consumer).find(isReader);
+    if (reader !== undefined) return `\`${name}\` of ${producer.op} is also read by ${nameOf(this.unit(reader))}`;
     return undefined;
   }
 
@@ -200,6 +218,9 @@ class Fuser {
     }
   }
 }
+
+const placesBetween = (first: number, last: number): number[] =>
+  Array.from({ length: last - first - 1 }, (_, i) => first + 1 + i);
 
 const writesOnly = (node: GraphNode): GraphNode => ({ ...node, accesses: { ...node.accesses, reads: [] } });
 
