@@ -171,6 +171,9 @@ void multiply(const WeightRows& w, const OrderedRows& x, uint32_t count, vf32* s
       return spans<Bits, 0>(w, x, m, count, sums);
   }
 }
+// All kernels share these, which are compiled with quantized_matvec.cpp.
+extern template void multiply<4>(const WeightRows&, const OrderedRows&, uint32_t, vf32*);
+extern template void multiply<8>(const WeightRows&, const OrderedRows&, uint32_t, vf32*);
 
 // Adds what the biases of the groups give and the linear bias, rounds, and stores rows row0 … row0 + count − 1 of W.
 template <int Bits, typename P, typename Scratch, typename OutAt>

@@ -29,6 +29,11 @@ void matvec(const Launch& l, const Types& t) {
 
 }  // namespace
 
+namespace mlxts {
+template void multiply<4>(const WeightRows&, const OrderedRows&, uint32_t, vf32*);
+template void multiply<8>(const WeightRows&, const OrderedRows&, uint32_t, vf32*);
+}  // namespace mlxts
+
 #define MATVEC(X, S, O, bits)                              \
   MLXTS_KERNEL(quantized_matvec_##X##_##S##_##O##_b##bits, \
                [](const Launch& launch) { matvec<bits>(launch, kTypes<X, S, O>); })
