@@ -197,7 +197,7 @@ Promise.resolve(recording.replay()).then(() => out.readNumbers()).then(async (nu
       ["suites.cjs", requires],
     ] as const) {
       writeFileSync(join(project, file), `${head}\n${same};\n`);
-      expect(run(process.execPath, [file], project)).toMatchObject({ status: 0, stdout: "5 true\n" });
+      expect(run(process.execPath, [file], project)).toMatchObject({ status: 0, stdout: "15 true\n" });
     }
   });
 
