@@ -100,11 +100,14 @@ export function yarnRotary(options: YarnOptions): Rotary {
     return (1 - ramp) * kept + (ramp * kept) / factor;
   });
   const all = magnitude(factor, mscaleAllDim);
-  return {
-    inverseFrequencies,
-    amplitude: attentionFactor ?? magnitude(factor, mscale) / all,
-    softmaxScale: headDim ** -0.5 * all * all,
-  };
+  const amplitude = attentionFactor ?? magnitude(factor, mscale) / all;
+  const softmaxScale = headDim ** -0.5 * all * all;
+  // Tables and kernels take both as f32.
+  const isF32 = (value: number) => Number.isFinite(Math.fround(value));
+  check("mscaleAllDim", isF32(softmaxScale), "give a finite softmaxScale as f32", mscaleAllDim);
+  if (attentionFactor === undefined) check("mscale", isF32(amplitude), "give a finite amplitude as f32", mscale);
+  else check("attentionFactor", isF32(amplitude), "be finite as f32", attentionFactor);
+  return { inverseFrequencies, amplitude, softmaxScale };
 }
 
 /**

@@ -129,6 +129,21 @@ describe("refusals of host functions", () => {
       "yarnRotary: `attentionFactor` must be a finite number ≥ 0, got Infinity",
     ],
     [
+      "amplitude beyond f32",
+      yarn({ attentionFactor: 1e39 }),
+      "yarnRotary: `attentionFactor` must be finite as f32, got 1e+39",
+    ],
+    [
+      "mscale beyond f32",
+      yarn({ mscale: 1e40 }),
+      "yarnRotary: `mscale` must give a finite amplitude as f32, got 1e+40",
+    ],
+    [
+      "mscaleAllDim beyond f32",
+      yarn({ mscaleAllDim: 1e200 }),
+      "yarnRotary: `mscaleAllDim` must give a finite softmaxScale as f32, got 1e+200",
+    ],
+    [
       "no rows",
       () => rotaryTable(yarnRotary(deepseek), 0),
       "rotaryTable: `rows` must be an integer ≥ 1 and ≤ 16777216, got 0",
