@@ -69,7 +69,8 @@ int32_t gather_matmul(const Launch& l, DotRange<W, KeptRow<X, W>> dots, decltype
     const W* weight = l.buffer<const W>(GATHER_MATMUL_WEIGHT) + slots.stack.begin(slot.matrix);
     if (slot.count <= p.unpackedRows) {
       for (size_t i = 0; i < slot.count; ++i) keep_row<W>(x.row(i), p.k, p.width, kept + i * p.width);
-      dots(weight, p.k, first * kGroupColumns, std::min<size_t>(last * kGroupColumns, n), kept, p.width, int(slot.count), out);
+      dots(weight, p.k, first * kGroupColumns, std::min<size_t>(last * kGroupColumns, n), kept, p.width,
+           int(slot.count), out);
       continue;
     }
     for (size_t n0 = first * kGroupColumns; n0 < std::min<size_t>(last * kGroupColumns, n); n0 += kGroupColumns) {
