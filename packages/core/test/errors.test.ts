@@ -105,6 +105,7 @@ describe("the environment", () => {
       debug: 0,
       validate: false,
       poison: false,
+      optimize: true,
       capture: undefined,
       metalSimulator: false,
     });
@@ -118,6 +119,7 @@ describe("the environment", () => {
       MLXTS_DEBUG: "2",
       MLXTS_VALIDATE: "1",
       MLXTS_POISON: "",
+      MLXTS_FUSE: "0",
       MLXTS_CAPTURE: "trace.gputrace",
       MLXTS_METAL_SIM: "1",
     };
@@ -128,6 +130,7 @@ describe("the environment", () => {
       debug: 2,
       validate: true,
       poison: false,
+      optimize: false,
       capture: "trace.gputrace",
       metalSimulator: true,
     });
@@ -139,6 +142,7 @@ describe("the environment", () => {
     ["MLXTS_THREADS", "many", "must be an integer from 1 to 1024, got many"],
     ["MLXTS_DEBUG", "5", "must be an integer from 0 to 4, got 5"],
     ["MLXTS_VALIDATE", "yes", "must be one of 0, 1, got yes"],
+    ["MLXTS_FUSE", "off", "must be one of 0, 1, got off"],
   ])("refuses %s=%s", (name, value, rule) => {
     expect(message(() => under({ [name]: value }, environment))).toBe(`environment: \`${name}\` ${rule}`);
   });
