@@ -1,9 +1,22 @@
 // Applies rules of fusion to a recording: which calls can become one, and why others cannot.
 import type { Buffer } from "./buffer.ts";
-import type { Fusion, Place } from "./fusion.ts";
+import { ArgumentRangeError, ArgumentTypeError, MlxtsError } from "./errors.ts";
+import type { Fusion, Link, Place, Step } from "./fusion.ts";
 import type { GraphNode, OpCall } from "./graph.ts";
-import { type Accesses, overlaps, type Range, sameRange } from "./ranges.ts";
-import type { Tensor } from "./tensor.ts";
+import { overlaps, sameRange } from "./ranges.ts";
+import { Tensor } from "./tensor.ts";
+import {
+  conflict,
+  feeds,
+  hasUnknownEffect,
+  NO_UNIT,
+  nameOf,
+  reads,
+  type Unit,
+  UnitUses,
+  unitsOf,
+  writes,
+} from "./units.ts";
 
 /** What a recording tells the rules. */
 export interface FuseContext {
@@ -15,51 +28,40 @@ export interface FuseContext {
   record(into: Fusion["into"], inputs: Record<string, unknown>, options: Record<string, unknown>): GraphNode[];
 }
 
-/** Dispatches of one call, side by side. */
-interface Unit {
-  readonly call: OpCall | undefined;
-  readonly nodes: readonly GraphNode[];
-}
-
 /** The calls of a rule that were found, as places in the list of units. */
-type Match = ReadonlyMap<string, number>;
+type Match = Map<string, number>;
 
-const NONE: Unit = { call: undefined, nodes: [] };
+/** Why calls stay as they are: a reason to report, or that they are not those of a rule. */
+type Refusal = string;
+const NO_MATCH: Refusal = "";
 
-const touches = (ranges: readonly Range[], range: Range): boolean => ranges.some((each) => overlaps(each, range));
-
-const some = ({ nodes }: Unit, test: (accesses: Accesses) => boolean): boolean =>
-  nodes.some(({ accesses }) => test(accesses));
+const sameElements = (a: Tensor, b: Tensor): boolean =>
+  a.buffer === b.buffer && a.byteOffset === b.byteOffset && a.dtype === b.dtype && a.size === b.size;
 
 const sameView = (a: Tensor, b: Tensor): boolean =>
-  a.buffer === b.buffer &&
-  a.byteOffset === b.byteOffset &&
-  a.dtype === b.dtype &&
-  a.shape.length === b.shape.length &&
-  a.shape.every((dim, axis) => dim === b.shape[axis]);
+  sameElements(a, b) && a.shape.length === b.shape.length && a.shape.every((dim, axis) => dim === b.shape[axis]);
 
-/** The tensors of a call by name; parts of records by their own names. */
-function* tensorsOf({ tensors, outputs }: OpCall): Iterable<[name: string, tensor: Tensor]> {
-  yield* Object.entries(tensors);
-  for (const [name, tensor] of Object.entries(outputs)) if (tensor) yield [name, tensor];
-}
+const tensorOf = (call: OpCall, name: string): Tensor | undefined => call.tensors[name] ?? call.outputs[name];
 
-const nameOf = ({ call, nodes }: Unit): string => call?.op ?? nodes[0]?.accesses.label ?? "";
+const samePlace = (a: Place, b: Place): boolean => a.call === b.call && a.name === b.name;
+
+/** Whether an error tells that an op does not take what it was given. */
+const isRefusal = (error: unknown): error is Error =>
+  error instanceof ArgumentTypeError ||
+  error instanceof ArgumentRangeError ||
+  (error instanceof MlxtsError && (error.code === "UnsupportedDtype" || error.code === "LimitExceeded"));
 
 class Fuser {
   fused = 0;
-  /** Why calls that a rule names stayed as they are, once for each place and rule. */
-  readonly refusals = new Map<string, string>();
+  /** Why calls that a rule names stayed as they were, once for each place and rule. */
+  readonly refusals = new Map<string, Refusal>();
   private readonly units: Unit[];
-  /** Where each buffer is used. Places whose unit has become part of another stay in the list. */
-  private readonly uses = new Map<Buffer, Set<number>>();
-  private readonly rules: readonly Fusion[];
+  private readonly uses: UnitUses;
   private readonly context: FuseContext;
 
-  constructor(nodes: readonly GraphNode[], rules: readonly Fusion[], context: FuseContext) {
+  constructor(nodes: readonly GraphNode[], context: FuseContext) {
     this.units = unitsOf(nodes);
-    for (const [at, unit] of this.units.entries()) this.noteUses(at, unit);
-    this.rules = rules;
+    this.uses = new UnitUses(this.units);
     this.context = context;
   }
 
@@ -67,22 +69,14 @@ class Fuser {
     return this.units.flatMap(({ nodes }) => nodes);
   }
 
-  /** Applies the rules until none does anything. */
-  run(): void {
+  /** Applies each rule to the whole recording, in the order of the list, until none does anything. */
+  run(rules: readonly Fusion[]): void {
     for (let before = -1; before !== this.fused; ) {
       before = this.fused;
       this.refusals.clear();
-      for (let at = 0; at < this.units.length; at++) while (this.rules.some((rule) => this.apply(rule, at)));
+      for (const [index, rule] of rules.entries())
+        for (let at = 0; at < this.units.length; at++) while (this.apply(rule, index, at));
     }
-  }
-
-  private noteUses(at: number, { nodes }: Unit): void {
-    for (const { dispatch } of nodes)
-      for (const tensor of Object.values(dispatch.buffers)) {
-        if (!tensor) continue;
-        const places = this.uses.get(tensor.buffer) ?? new Set<number>();
-        this.uses.set(tensor.buffer, places.add(at));
-      }
   }
 
   private unit(at: number): Unit {
@@ -93,118 +87,210 @@ class Fuser {
     return this.unit(match.get(call) as number).call as OpCall;
   }
 
-  /** Makes the calls of a rule one, if its last call is at this place; else tells why not. */
-  private apply(rule: Fusion, last: number): boolean {
-    const { calls, into } = rule;
-    const [name, op] = calls.at(-1) as [string, string];
-    if (this.unit(last).call?.op !== op) return false;
-    const match = new Map([[name, last]]);
-    const refuse = (reason: string) => {
-      this.refusals.set(
-        `${last} ${calls.join()} ${into.op.name}`,
-        `${calls.map(([, each]) => each).join(" + ")}: ${reason}`,
-      );
-      return false;
-    };
-    for (const link of rule.links) {
-      const reason = this.follow(rule, link, match);
-      if (reason === NO_PAIR) return false;
-      if (reason !== undefined) return refuse(reason);
+  /** Makes the calls of a rule one, if its last call is at this place; else notes why not. */
+  private apply(rule: Fusion, index: number, at: number): boolean {
+    if (this.unit(at).call?.op !== rule.calls.get(rule.last)) return false;
+    const match: Match = new Map([[rule.last, at]]);
+    const result = this.fuseAt(rule, match);
+    if (typeof result !== "string") {
+      for (const each of match.values()) this.units[each] = NO_UNIT;
+      this.units[result.place] = result.unit;
+      this.uses.add(result.place, result.unit);
+      this.fused += match.size - 1;
+      return true;
     }
-    const reason = this.whyNot(rule, match, last);
-    if (reason !== undefined) return refuse(reason);
+    if (result !== NO_MATCH) this.refusals.set(`${index} ${at}`, `${[...rule.calls.values()].join(" + ")}: ${result}`);
+    return false;
+  }
+
+  /** The unit that results and its place, or why there is none. */
+  private fuseAt(rule: Fusion, match: Match): { unit: Unit; place: number } | Refusal {
+    for (const step of rule.steps) {
+      const refusal = "link" in step ? this.findMaker(rule, step, match) : this.findSharer(rule, step, match);
+      if (refusal !== undefined) return refusal;
+    }
+    const refusal = this.whyNot(rule, match);
+    if (refusal !== undefined) return refusal;
+    const place = this.placeOf(match);
+    if (typeof place === "string") return place;
     const nodes = this.record(rule, match);
-    if (typeof nodes === "string") return refuse(nodes);
-    for (const at of match.values()) this.units[at] = NONE;
-    this.units[last] = { call: nodes[0]?.call, nodes };
-    this.noteUses(last, this.unit(last));
-    this.fused += calls.length - 1;
-    return true;
+    if (typeof nodes === "string") return nodes;
+    const before = [...match.values()].reduce((sum, at) => sum + this.unit(at).nodes.length, 0);
+    if (nodes.length >= before) return `${rule.into.op.name} takes as many dispatches`;
+    return { unit: { call: nodes[0]?.call, nodes }, place };
   }
 
-  /** Finds the call whose output an input is. Gives why it cannot be left out, or that no call of the rule made it. */
-  private follow(
+  /** Finds the call whose output an input is. */
+  private findMaker(
+    { calls }: Fusion,
+    { call, link }: { call: string; link: Link },
+    match: Match,
+  ): Refusal | undefined {
+    const consumer = match.get(link.input.call) as number;
+    const tensor = this.callOf(match, link.input).tensors[link.input.name];
+    if (!tensor) return NO_MATCH;
+    for (const at of this.uses.writersBefore(tensor.buffer, consumer)) {
+      if (!writes(this.unit(at), tensor.range)) continue;
+      const maker = this.unit(at).call;
+      const made = maker?.op === calls.get(call) ? maker?.outputs[link.output.name] : undefined;
+      if (!made || !overlaps(made.range, tensor.range) || [...match.values()].includes(at)) return NO_MATCH;
+      match.set(call, at);
+      return undefined;
+    }
+    return NO_MATCH;
+  }
+
+  /** Finds the latest call that has an input that a call found before has too. */
+  private findSharer(
     rule: Fusion,
-    { input, output }: Fusion["links"][number],
-    match: Map<string, number>,
-  ): string | undefined {
-    const consumer = match.get(input.call) as number;
-    const call = this.unit(consumer).call as OpCall;
-    const tensor = call.tensors[input.name];
-    if (!tensor) return NO_PAIR;
-    const { range } = tensor;
-    let at = consumer - 1;
-    while (at >= 0 && !some(this.unit(at), ({ writes }) => touches(writes, range))) at--;
-    const producer = at < 0 ? undefined : this.unit(at).call;
-    if (!producer || producer.op !== rule.calls.find(([name]) => name === output.call)?.[1]) return NO_PAIR;
-    const made = producer.outputs[output.name];
-    if (!made || !overlaps(made.range, range)) return NO_PAIR;
-    if (!sameView(made, tensor)) return `\`${input.name}\` is not the whole output \`${output.name}\` in its shape`;
-    for (const [name, other] of tensorsOf(call))
-      if (name in call.tensors && name !== input.name && overlaps(other.range, range))
-        return `\`${name}\` is \`${output.name}\` too`;
-    match.set(output.call, at);
-    return this.isWritten(rule, output) ? undefined : this.whyNeeded(producer, made, at, consumer, output.name);
+    { call, from, shares }: Exclude<Step, { link: Link }>,
+    match: Match,
+  ): Refusal | undefined {
+    const last = match.get(rule.last) as number;
+    const tensor = this.callOf(match, from).tensors[from.name];
+    if (!tensor) return NO_MATCH;
+    for (const at of this.uses.usersBefore(tensor.buffer, last)) {
+      const unit = this.unit(at);
+      const other = unit.call?.op === rule.calls.get(call) ? unit.call?.tensors[shares.name] : undefined;
+      if (other && sameView(other, tensor) && ![...match.values()].includes(at)) {
+        match.set(call, at);
+        if (this.differing(rule, match) === undefined) return undefined;
+        match.delete(call);
+      }
+      // What came before it was made are no calls with the same input.
+      if (writes(unit, tensor.range)) return NO_MATCH;
+    }
+    return NO_MATCH;
   }
 
-  private isWritten({ tensors, into }: Fusion, output: Place): boolean {
-    return tensors.some(
-      ([name, { call, name: from }]) => name in into.op.outputs && call === output.call && from === output.name,
-    );
-  }
-
-  /** Why the output of a call cannot be left out: who can see it. */
-  private whyNeeded(producer: OpCall, made: Tensor, from: number, consumer: number, name: string): string | undefined {
-    const { range } = made;
-    const { outputs } = this.unit(consumer).call as OpCall;
-    const overwritten = Object.values(outputs).some((out) => out && sameRange(out.range, range));
-    const isScratch = this.context.isScratch(made.buffer);
-    if (!overwritten && !isScratch) return `\`${name}\` of ${producer.op} stays visible`;
-    const isReader = (at: number) => at !== consumer && some(this.unit(at), ({ reads }) => touches(reads, range));
-    const reader = isScratch
-      ? // Only views of its buffer show scratch.
-        [...(this.uses.get(made.buffer) ?? [])].find(
-          (at) => at > from && (at < consumer || !overwritten) && isReader(at),
-        )
-      : placesBetween(from, consumer).find(isReader);
-    if (reader !== undefined) return `\`${name}\` of ${producer.op} is also read by ${nameOf(this.unit(reader))}`;
+  /** The first pair of a rule's `same`, both of calls that were found, that is not the same. */
+  private differing({ same }: Fusion, match: Match): Place | undefined {
+    for (const [a, b] of same) {
+      if (!match.has(a.call) || !match.has(b.call)) continue;
+      const [callA, callB] = [this.callOf(match, a), this.callOf(match, b)];
+      const [x, y] = [callA.tensors[a.name], callB.tensors[b.name]];
+      if (x && y ? !sameView(x, y) : x || y || callA.options[a.name] !== callB.options[b.name]) return a;
+    }
     return undefined;
   }
 
   /** Why calls that belong together cannot become one. */
-  private whyNot(rule: Fusion, match: Match, last: number): string | undefined {
-    const places = new Set(match.values());
+  private whyNot(rule: Fusion, match: Match): Refusal | undefined {
+    const different = this.differing(rule, match);
+    if (different) return `\`${different.name}\` of ${rule.calls.get(different.call)} is another one`;
     for (const [from, values] of rule.when) {
       const value = this.callOf(match, from).options[from.name];
       if (!values.includes(value)) return `\`${from.name}\` is ${String(value)}`;
     }
-    for (const [call, at] of match) {
+    for (const link of rule.links) {
+      const refusal = this.whyNotLinked(rule, link, match);
+      if (refusal !== undefined) return refusal;
+    }
+    for (const [name, at] of match) {
+      const refusal = this.whyNeeded(rule, name, match) ?? this.whyOrdered(rule, name, at, match);
+      if (refusal !== undefined) return refusal;
+    }
+    return undefined;
+  }
+
+  /** Why an input is not just the output that a rule says, or why that output cannot be left out. */
+  private whyNotLinked(rule: Fusion, { input, output }: Link, match: Match): Refusal | undefined {
+    const [consumer, maker] = [this.callOf(match, input), this.callOf(match, output)];
+    const [tensor, made] = [consumer.tensors[input.name], maker.outputs[output.name]];
+    if (!tensor || !made) return NO_MATCH;
+    if (!(rule.shapes.size > 0 ? sameElements : sameView)(made, tensor))
+      return overlaps(made.range, tensor.range)
+        ? `\`${input.name}\` is not the whole output \`${output.name}\` in its shape`
+        : NO_MATCH;
+    for (const [name, other] of Object.entries(consumer.tensors)) {
+      if (rule.links.some((link) => samePlace(link.input, { call: input.call, name }))) continue;
+      const of = Object.entries(maker.outputs).find(([, out]) => out && overlaps(other.range, out.range));
+      if (of) return `\`${name}\` is \`${of[0]}\` too`;
+    }
+    if (this.isWritten(rule, output)) return undefined;
+    return this.whySeen(made, match.get(output.call) as number, match.get(input.call) as number, output.name);
+  }
+
+  private isWritten({ tensors, into }: Fusion, output: Place): boolean {
+    return tensors.some(([name, from]) => name in into.op.outputs && samePlace(from, output));
+  }
+
+  /** Why the output of a call cannot be left out: who can see it. */
+  private whySeen(made: Tensor, maker: number, consumer: number, name: string): Refusal | undefined {
+    const { range } = made;
+    const { op } = this.unit(maker).call as OpCall;
+    const { outputs } = this.unit(consumer).call as OpCall;
+    const overwritten = Object.values(outputs).some((out) => out && sameRange(out.range, range));
+    if (!overwritten && !this.context.isScratch(made.buffer)) return `\`${name}\` of ${op} stays visible`;
+    const reader = this.uses
+      .usersOf(made.buffer)
+      .find((at) => at > maker && at !== consumer && (at < consumer || !overwritten) && reads(this.unit(at), range));
+    return reader === undefined ? undefined : `\`${name}\` of ${op} is also read by ${nameOf(this.unit(reader))}`;
+  }
+
+  /** Why a call does more than the op that results. */
+  private whyNeeded(rule: Fusion, name: string, match: Match): Refusal | undefined {
+    const call = this.callOf(match, { call: name, name });
+    const { op } = call;
+    if (this.context.isOuter(call)) return `${op} calls other ops`;
+    const unknown = (values: object) =>
+      Object.entries(values).find(([each, value]) => value !== undefined && !rule.known.get(name)?.has(each))?.[0];
+    const asked = unknown(call.outputs);
+    if (asked !== undefined) return `\`${asked}\` of ${op} is asked for`;
+    const given = unknown(call.inputs);
+    if (given !== undefined) return `\`${given}\` of ${op} is given`;
+    const option = unknown(call.options);
+    return option === undefined ? undefined : `\`${option}\` of ${op} is set`;
+  }
+
+  /** Why a call must come before another one of the rule, though it makes none of its inputs. */
+  private whyOrdered(rule: Fusion, name: string, at: number, match: Match): Refusal | undefined {
+    const unit = this.unit(at);
+    for (const [other, later] of match) {
+      const linked = rule.links.some(({ input, output }) => output.call === name && input.call === other);
+      if (later > at && !linked && feeds(unit, this.unit(later)))
+        return `${nameOf(this.unit(later))} uses the output of ${nameOf(unit)}`;
+    }
+    return undefined;
+  }
+
+  /** A place to which all calls can move: the last one if possible. Else who comes between. */
+  private placeOf(match: Match): number | Refusal {
+    const places = [...match.values()].sort((a, b) => b - a);
+    let refusal: Refusal = NO_MATCH;
+    for (const place of places) {
+      const reason = this.whyNotTo(place, places);
+      if (reason === undefined) return place;
+      refusal ||= reason;
+    }
+    return refusal;
+  }
+
+  private whyNotTo(place: number, places: readonly number[]): Refusal | undefined {
+    for (const at of places) {
       const unit = this.unit(at);
-      const { outputs, op } = unit.call as OpCall;
-      if (this.context.isOuter(unit.call as OpCall)) return `${op} calls other ops`;
-      for (const [name, tensor] of Object.entries(outputs)) {
-        const output = { call, name };
-        const linked = rule.links.some((link) => link.output.call === call && link.output.name === name);
-        if (tensor && !linked && !this.isWritten(rule, output)) return `\`${name}\` of ${op} is asked for`;
-      }
-      for (let between = at + 1; between < last; between++)
-        if (!places.has(between) && conflict(unit, this.unit(between)))
-          return `${nameOf(this.unit(between))} comes between and uses memory of ${op}`;
-      for (const [other, later] of match) {
-        const linked = rule.links.some(({ input, output }) => output.call === call && input.call === other);
-        if (later > at && !linked && conflict({ ...unit, nodes: unit.nodes.map(writesOnly) }, this.unit(later)))
-          return `${other} uses the output of ${op}`;
+      for (let between = Math.min(at, place) + 1; between < Math.max(at, place); between++) {
+        if (places.includes(between)) continue;
+        const other = this.unit(between);
+        if (conflict(unit, other)) return `${nameOf(other)} comes between and uses memory of ${nameOf(unit)}`;
+        if (hasUnknownEffect(other)) return `${nameOf(other)} comes between and writes nothing`;
       }
     }
     return undefined;
   }
 
-  private record(rule: Fusion, match: Match): GraphNode[] | string {
+  /** The dispatches of the op that results, or why it refuses. */
+  private record(rule: Fusion, match: Match): GraphNode[] | Refusal {
     const inputs: Record<string, unknown> = {};
     for (const [name, from] of rule.tensors) {
       const call = this.callOf(match, from);
       const value = call.inputs[from.name] ?? call.outputs[from.name];
-      if (value !== undefined) inputs[name] = value;
+      if (value === undefined) continue;
+      const like = rule.shapes.get(name);
+      const { shape } = (like && tensorOf(this.callOf(match, like), like.name)) ?? {};
+      if (shape && value instanceof Tensor && shape.reduce((a, b) => a * b, 1) !== value.size)
+        return `\`${from.name}\` has not as many elements as \`${like?.name}\``;
+      inputs[name] = shape && value instanceof Tensor ? value.reshape(shape) : value;
     }
     const options: Record<string, unknown> = {};
     for (const [name, from] of rule.options) {
@@ -214,44 +300,15 @@ class Fuser {
     try {
       return this.context.record(rule.into, inputs, options);
     } catch (error) {
-      return (error as Error).message;
+      if (isRefusal(error)) return error.message;
+      throw error;
     }
   }
 }
 
-const placesBetween = (first: number, last: number): number[] =>
-  Array.from({ length: last - first - 1 }, (_, i) => first + 1 + i);
-
-const writesOnly = (node: GraphNode): GraphNode => ({ ...node, accesses: { ...node.accesses, reads: [] } });
-
-/** No call of the rule made the tensor: there is nothing to report. */
-const NO_PAIR = "";
-
-/** Whether a unit cannot be moved past a later one. */
-function conflict(earlier: Unit, later: Unit): boolean {
-  return some(earlier, ({ reads, writes }) =>
-    some(
-      later,
-      (others) =>
-        writes.some((range) => touches(others.reads, range) || touches(others.writes, range)) ||
-        reads.some((range) => touches(others.writes, range)),
-    ),
-  );
-}
-
-function unitsOf(nodes: readonly GraphNode[]): Unit[] {
-  const units: { call: OpCall | undefined; nodes: GraphNode[] }[] = [];
-  for (const node of nodes) {
-    const last = units.at(-1);
-    if (node.call && last?.call === node.call) last.nodes.push(node);
-    else units.push({ call: node.call, nodes: [node] });
-  }
-  return units;
-}
-
 /** The dispatches after all rules have been applied, how many calls became part of another, and why others did not. */
 export function fuse(nodes: readonly GraphNode[], rules: readonly Fusion[], context: FuseContext) {
-  const fuser = new Fuser(nodes, rules, context);
-  fuser.run();
+  const fuser = new Fuser(nodes, context);
+  fuser.run(rules);
   return { nodes: fuser.nodes, fused: fuser.fused, refusals: [...fuser.refusals.values()] };
 }

@@ -10,21 +10,31 @@ type AnyOp = ((encoder: never, inputs: never, options: never) => unknown) & {
 };
 
 /**
- * Calls that one op can do with the same bits. They need not stand side by side: core checks that no other dispatch comes
- * between them or depends on what is left out.
+ * Calls that one op can do with the same bits. They need not stand side by side: core finds a place for the op that results
+ * to which all of them can move, and refuses when there is none.
  */
 export interface FusionRule {
-  /** The op of each call, by a name for the call, in order; the op that results stands in the place of the last one. */
+  /** The op of each call, by a name for the call. The call that is named last comes last in the recording. */
   calls: Readonly<Record<string, string>>;
   /**
    * Inputs that are outputs of other calls of the rule: `{ "product.a": "norm.out" }`. They are exactly the same view. An output that
-   * is linked and is no output of the op that results is left out, if nobody else can see it.
+   * is linked and is no output of the op that results is left out, if nobody else can see it; its op must write all of it.
    */
-  links: Readonly<Record<string, string>>;
+  links?: Readonly<Record<string, string>>;
+  /**
+   * Inputs of two calls that are exactly the same view, and options of two calls that are equal:
+   * `{ "up.x": "gate.x", "up.outDtype": "gate.outDtype" }`. Calls that no link leads to are found by such an input.
+   */
+  same?: Readonly<Record<string, string>>;
   /** The op that results. */
   into: AnyOp;
   /** Where the op that results has its tensors from: `{ x: "norm.x", out: "product.out" }`; records are one name. */
   tensors: Readonly<Record<string, string>>;
+  /**
+   * Tensors of the op that results that it gets in the shape of another tensor: `{ a: "rule.g" }`. With `shapes`, what is
+   * linked may have another shape on either side.
+   */
+  shapes?: Readonly<Record<string, string>>;
   /** Where it has its options from: `{ eps: "norm.eps" }`. */
   options?: Readonly<Record<string, string>>;
   /** Values of options for which the rule holds: `{ "norm.rounding": ["once"] }`. */
@@ -37,23 +47,43 @@ export interface Place {
   readonly name: string;
 }
 
+/** An input that is an output of another call. */
+export interface Link {
+  readonly input: Place;
+  readonly output: Place;
+}
+
+/** How a call of a rule is found when others have been: it makes an input of `from`, or has an input that `from` has too. */
+export type Step =
+  | { readonly call: string; readonly link: Link }
+  | { readonly call: string; readonly from: Place; readonly shares: Place };
+
 /** A rule, checked and frozen. */
 export interface Fusion {
-  /** In order; the last one first to be found. */
-  readonly calls: readonly (readonly [call: string, op: string])[];
-  readonly links: readonly { readonly input: Place; readonly output: Place }[];
+  readonly calls: ReadonlyMap<string, string>;
+  /** The call that comes last, which is found first. */
+  readonly last: string;
+  /** How the others are found, in order. */
+  readonly steps: readonly Step[];
+  readonly links: readonly Link[];
+  readonly same: readonly (readonly [a: Place, b: Place])[];
   readonly into: AnyOp;
   readonly tensors: readonly (readonly [name: string, from: Place])[];
+  readonly shapes: ReadonlyMap<string, Place>;
   readonly options: readonly (readonly [name: string, from: Place])[];
   readonly when: readonly (readonly [from: Place, values: readonly unknown[]])[];
+  /** For each call the inputs, outputs and options that the rule speaks of: a call that has others stays as it is. */
+  readonly known: ReadonlyMap<string, ReadonlySet<string>>;
 }
 
 const OP = "defineFusion";
 const RULE: OptionNames<FusionRule> = {
   calls: true,
   links: true,
+  same: true,
   into: true,
   tensors: true,
+  shapes: true,
   options: true,
   when: true,
 };
@@ -74,51 +104,80 @@ function readPairs(argument: string, value: unknown): [string, unknown][] {
   return namesOf(OP, argument, value).map((name) => [name, (value as Record<string, unknown>)[name]]);
 }
 
-/** The links in an order in which each one's consumer is known: from the last call to the first. */
-function orderLinks(links: Fusion["links"], calls: readonly string[]): Fusion["links"] {
-  const ordered: Fusion["links"][number][] = [];
-  const found = new Set(calls.slice(-1));
-  while (found.size < calls.length) {
-    const link = links.find(({ input, output }) => found.has(input.call) && !found.has(output.call));
-    if (!link) throw wrongValue(OP, "links", "lead from the last call to every other one", calls);
-    ordered.push(link);
-    found.add(link.output.call);
+/** How each call is found, from the last one on. */
+function stepsOf({ calls, last, links, same }: Pick<Fusion, "calls" | "last" | "links" | "same">): Step[] {
+  const found = new Set([last]);
+  const steps: Step[] = [];
+  const next = (): Step | undefined => {
+    for (const link of links)
+      if (found.has(link.input.call) && !found.has(link.output.call)) return { call: link.output.call, link };
+    for (const pair of same)
+      for (const [from, shares] of [pair, [...pair].reverse()] as (readonly [Place, Place])[])
+        if (found.has(from.call) && !found.has(shares.call)) return { call: shares.call, from, shares };
+    return undefined;
+  };
+  while (found.size < calls.size) {
+    const step = next();
+    if (!step)
+      throw wrongValue(OP, "links", "lead, with same, from the last call to every other one", [...calls.keys()]);
+    steps.push(step);
+    found.add(step.call);
   }
-  if (ordered.length < links.length) throw wrongValue(OP, "links", "be one for each call but the last", links.length);
-  return ordered;
+  return steps;
 }
+
+const namesByCall = (calls: ReadonlyMap<string, string>, places: readonly Place[]) =>
+  new Map([...calls.keys()].map((call) => [call, new Set(places.flatMap((at) => (at.call === call ? at.name : [])))]));
 
 /** A rule for `device.encoder({ optimize: { fuse: [...] } })`. It is read once, and changing it changes nothing. */
 export function defineFusion(rule: FusionRule): Fusion {
   checkOptionNames<FusionRule>(OP, rule, RULE, "rule");
-  const { into, options = {}, when = {} } = rule;
+  const { into } = rule;
   if (typeof into !== "function" || !namesOf(OP, "into", into.op).includes("inputs"))
     throw wrongKind(OP, "into", "be an op", into);
-  const calls = readPairs("calls", rule.calls);
-  for (const [call, op] of calls) if (typeof op !== "string") throw wrongKind(OP, call, "name an op", op);
-  if (calls.length < 2) throw wrongValue(OP, "calls", "be at least two", calls.length);
-  const byName = new Map(calls as [string, string][]);
-  const links = readPairs("links", rule.links).map(([input, output]) =>
-    Object.freeze({ input: readPlace("links", input, byName), output: readPlace("links", output, byName) }),
-  );
-  const named = (argument: string, pairs: [string, unknown][], known: readonly string[]) =>
-    pairs.map(([name, from]) => {
+  const calls = new Map<string, string>();
+  for (const [call, op] of readPairs("calls", rule.calls)) {
+    if (typeof op !== "string") throw wrongKind(OP, call, "name an op", op);
+    calls.set(call, op);
+  }
+  if (calls.size < 2) throw wrongValue(OP, "calls", "be at least two", calls.size);
+  const place = (argument: string, value: unknown) => readPlace(argument, value, calls);
+  const named = (argument: string, given: unknown, known: readonly string[]) =>
+    readPairs(argument, given).map(([name, from]) => {
       if (!known.includes(name)) throw wrongValue(OP, argument, `name those of ${into.op.name}`, name);
-      return Object.freeze([name, readPlace(argument, from, byName)] as const);
+      return Object.freeze([name, place(argument, from)] as const);
     });
-  const values = readPairs("when", when).map(([from, list]) => {
-    if (!isArray(list)) throw wrongKind(OP, "when", "be arrays of values", list);
-    return Object.freeze([readPlace("when", from, byName), Object.freeze([...list])] as const);
-  });
-  const fusion: Fusion = Object.freeze({
-    calls: Object.freeze(calls as [string, string][]),
-    links: Object.freeze(orderLinks(links, [...byName.keys()])),
-    into,
-    tensors: Object.freeze(
-      named("tensors", readPairs("tensors", rule.tensors), Object.keys({ ...into.op.inputs, ...into.op.outputs })),
+  const tensors = named("tensors", rule.tensors, Object.keys({ ...into.op.inputs, ...into.op.outputs }));
+  const parts = {
+    calls,
+    last: [...calls.keys()].at(-1) as string,
+    links: readPairs("links", rule.links ?? {}).map(([input, output]) =>
+      Object.freeze({ input: place("links", input), output: place("links", output) }),
     ),
-    options: Object.freeze(named("options", readPairs("options", options), Object.keys(into.op.params))),
-    when: Object.freeze(values),
+    same: readPairs("same", rule.same ?? {}).map(([a, b]) =>
+      Object.freeze([place("same", a), place("same", b)] as const),
+    ),
+  };
+  const values = readPairs("when", rule.when ?? {}).map(([from, list]) => {
+    if (!isArray(list)) throw wrongKind(OP, "when", "be arrays of values", list);
+    return Object.freeze([place("when", from), Object.freeze([...list])] as const);
+  });
+  const shapes = named("shapes", rule.shapes ?? {}, Object.keys(rule.tensors));
+  const options = named("options", rule.options ?? {}, Object.keys(into.op.params));
+  const fusion: Fusion = Object.freeze({
+    ...parts,
+    steps: stepsOf(parts),
+    into,
+    tensors,
+    shapes: new Map(shapes),
+    options,
+    when: values,
+    known: namesByCall(calls, [
+      ...parts.links.flatMap(({ input, output }) => [input, output]),
+      ...parts.same.flat(),
+      ...[...tensors, ...options].map(([, from]) => from),
+      ...values.map(([from]) => from),
+    ]),
   });
   fusions.add(fusion);
   return fusion;

@@ -6,7 +6,7 @@ import { type Buffer, type CommandEncoder, Device, type OptimizeOptions, Tensor 
 import type { Accesses } from "../src/ranges.ts";
 import { hazardByDefinition } from "./hazard_definition.ts";
 import { accessesOf } from "./internals.ts";
-import { count, countAndMixFusion, countMixFusion, mix } from "./kernels/chain.ts";
+import { count, countAndMixFusion, countBothFusion, countMixFusion, mix, mixTwoFusion } from "./kernels/chain.ts";
 import { increment } from "./kernels/probe.ts";
 
 /** Words of the memory that a program can see. */
@@ -35,7 +35,7 @@ const programs: fc.Arbitrary<Program> = fc.record({
   steps: fc.array(
     fc.record({
       op: fc.constantFrom("increment" as const, "count" as const, "mix" as const, "mix" as const),
-      words: fc.constantFrom(1, 2, 2, 4),
+      words: fc.constantFrom(1, 2, 2, 3, 4),
       a: place,
       b: place,
       out: fc.option(place, { nil: undefined }),
@@ -150,7 +150,7 @@ function definedBarriers(all: readonly Accesses[]): number {
   return barriers;
 }
 
-const RULES = [countMixFusion, countAndMixFusion];
+const RULES = [countBothFusion, mixTwoFusion, countMixFusion, countAndMixFusion];
 const MODES: Record<string, boolean | OptimizeOptions> = {
   "as recorded": false,
   "with scratch of its own": { reorder: false, reuseScratch: false },

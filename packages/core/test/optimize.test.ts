@@ -4,12 +4,23 @@ import {
   type CommandEncoder,
   type Device,
   Device as Devices,
+  type Fusion,
   type OptimizeOptions,
   type Tensor,
 } from "../src/index.ts";
 import { caught, message, testDevice } from "./helpers.ts";
 import { accessesOf } from "./internals.ts";
-import { count, countAndMixFusion, countByOps, countMixFusion, mix, silent } from "./kernels/chain.ts";
+import {
+  count,
+  countAndMixFusion,
+  countBothFusion,
+  countByOps,
+  countMixFusion,
+  mix,
+  mixTwoFusion,
+  reshapedFusion,
+  silent,
+} from "./kernels/chain.ts";
 import { increment, launchKernel, limit } from "./kernels/probe.ts";
 
 const device = testDevice({ poison: true });
@@ -115,6 +126,15 @@ describe("fusion", () => {
       (e, { x, b, out, other }) => {
         const { next } = count(e, { x });
         increment(e, { x: other, out: x });
+        increment(e, { x: other, out: b });
+        mix(e, { a: next, b, out });
+      },
+    ],
+    [
+      "silent/increment_u32 comes between and writes nothing",
+      (e, { x, b, out, other, wide }) => {
+        const { next } = count(e, { x });
+        silent(e, other, wide.slice(0, 4) as Tensor);
         mix(e, { a: next, b, out });
       },
     ],
@@ -210,6 +230,91 @@ describe("fusion", () => {
     });
     expect(fused).toBe(2);
     expect([...x.readSync()]).toEqual(Array(4).fill(209));
+  });
+});
+
+describe("rules of several calls", () => {
+  const fusedBy = async (rules: readonly Fusion[], record: (encoder: CommandEncoder) => unknown) =>
+    (await run({ fuse: rules, reorder: false }, record)).fused;
+
+  it("join two outputs in one call", async () => {
+    const [x, y, out] = [words(4, 5), words(4, 100), words()];
+    const record = (e: CommandEncoder) => mix(e, { a: count(e, { x }).next, b: count(e, { x: y }).next, out });
+    expect(await fusedBy([countBothFusion], record)).toBe(2);
+    expect([...out.readSync()]).toEqual(Array(4).fill(108));
+  });
+
+  it("join calls with the same input, whatever stands between", async () => {
+    const [a, b, c, first, second, other] = [words(4, 1), words(4, 10), words(4, 20), words(), words(), words()];
+    const record = (e: CommandEncoder) => {
+      mix(e, { a, b, out: first });
+      increment(e, { x: first, out: other });
+      mix(e, { a, b: c, out: second });
+    };
+    // The first output is read before the second call: the joint call stands where the first one was.
+    expect(await fusedBy([mixTwoFusion], record)).toBe(1);
+    expect([first, second, other].map((t) => t.readSync()[0])).toEqual([12, 22, 13]);
+  });
+
+  it.each<[why: string, between: (e: CommandEncoder, t: Record<"a" | "c" | "first" | "other", Tensor>) => void]>([
+    ["an input of the second call is made of the first", (e, { first, c }) => increment(e, { x: first, out: c })],
+    ["the shared input changes in between", (e, { a }) => increment(e, { x: a, out: a })],
+    ["a dispatch between writes nothing", (e, { a, other }) => silent(e, a, other)],
+  ])("leave calls with the same input apart: %s", async (_, between) => {
+    const make = () => ({
+      a: words(4, 1),
+      b: words(4, 10),
+      c: words(4, 20),
+      first: words(),
+      second: words(),
+      other: words(),
+    });
+    const record =
+      ({ a, b, c, first, second, other }: ReturnType<typeof make>) =>
+      (e: CommandEncoder) => {
+        mix(e, { a, b, out: first });
+        between(e, { a, c, first, other });
+        mix(e, { a, b: c, out: second });
+      };
+    const [plain, fused] = [make(), make()];
+    await run(false, record(plain));
+    expect(await fusedBy([mixTwoFusion], record(fused))).toBe(0);
+    for (const name of ["first", "second", "other"] as const)
+      expect([...fused[name].readSync()]).toEqual([...plain[name].readSync()]);
+  });
+
+  it("come in the order of the list, each over the whole recording", async () => {
+    const record = (e: CommandEncoder) => {
+      const [x, y, b] = [words(4, 5), words(4, 100), words(4, 7)];
+      const next = count(e, { x }).next;
+      const out = mix(e, { a: next, b: count(e, { x: y }).next });
+      return [mix(e, { a: count(e, { x: out }).next, b })];
+    };
+    expect(await fusedBy([countMixFusion, countBothFusion], record)).toBe(2);
+    expect(await fusedBy([countBothFusion, countMixFusion], record)).toBe(3);
+  });
+
+  it("see the same elements in two shapes where the rule says so", async () => {
+    const [x, b, out] = [words(4, 5).reshape([2, 2]), words(4, 100), words()];
+    const record = (e: CommandEncoder) => mix(e, { a: count(e, { x }).next.reshape([4]), b, out });
+    expect(await fusedBy([countMixFusion], record)).toBe(0);
+    expect(await fusedBy([reshapedFusion], record)).toBe(1);
+    expect([...out.readSync()]).toEqual(Array(4).fill(107));
+  });
+
+  it("do nothing where they would save no dispatch", async () => {
+    const [x, b, out] = [words(1, 5), words(1, 100), words(1)];
+    expect(await fusedBy([countMixFusion], (e) => mix(e, { a: count(e, { x }).next, b, out }))).toBe(0);
+  });
+
+  it("take a time that grows with the recording, not with its square", () => {
+    const [x, b] = [words(2, 5), words(2, 100)];
+    const encoder = device.encoder({ optimize: { fuse: [countBothFusion, mixTwoFusion, countMixFusion] } });
+    for (let i = 0; i < 3000; i++) mix(encoder, { a: x, b, out: words(2) });
+    const begin = performance.now();
+    encoder.finish().dispose();
+    // Looking back over all of them for each takes seconds.
+    expect(performance.now() - begin).toBeLessThan(2000);
   });
 });
 

@@ -2,7 +2,9 @@
 import { type CommandEncoder, defineFusion, defineKernel, defineOp, type Tensor } from "../../src/index.ts";
 import { accumulateKernel, increment, incrementKernel, probeLibrary } from "./probe.ts";
 
-const words = { dtype: ["u32"], shape: "N" } as const;
+const words = { dtype: ["u32"], shape: "... N" } as const;
+
+const word = (x: Tensor, index: number): Tensor => x.reshape([x.size]).slice(index, index + 1);
 
 function encodeIncrement(encoder: CommandEncoder, op: string, x: Tensor, out: Tensor): void {
   encoder.dispatch(incrementKernel, {
@@ -16,17 +18,17 @@ function encodeIncrement(encoder: CommandEncoder, op: string, x: Tensor, out: Te
 
 /** Adds x to total, word by word. */
 function encodeSum(encoder: CommandEncoder, op: string, x: Tensor, total: Tensor): void {
-  for (let word = 0; word < x.size; word++)
+  for (let i = 0; i < x.size; i++)
     encoder.dispatch(accumulateKernel, {
       op,
       variant: "u32",
-      buffers: { x: x.slice(word, word + 1), y: undefined, total: total.slice(word, word + 1) },
+      buffers: { x: word(x, i), y: undefined, total: word(total, i) },
       params: {},
       sizes: {},
     });
 }
 
-/** out = a + 1 + b. */
+/** out = a + 1 + b, word by word. */
 export const mix = defineOp({
   name: "mix",
   summary: "a + 1 + b",
@@ -34,7 +36,7 @@ export const mix = defineOp({
   outputs: { out: { ...words, inPlace: ["a"] } },
   params: {},
   encode({ encoder, op, inputs: { a, b }, outputs: { out } }) {
-    encodeIncrement(encoder, op, a, out);
+    for (let i = 0; i < a.size; i++) encodeIncrement(encoder, op, word(a, i), word(out, i));
     encodeSum(encoder, op, b, out);
   },
 });
@@ -99,6 +101,40 @@ export function silent(encoder: CommandEncoder, x: Tensor, out: Tensor): void {
   encoder.dispatch(silentKernel, { op: "silent", variant: "u32", buffers: { x, out }, params, sizes: {} });
 }
 
+/** first = a + 1 + b and second = a + 1 + c. */
+export const mixTwo = defineOp({
+  name: "mixTwo",
+  summary: "a + 1 + b and a + 1 + c",
+  inputs: { a: words, b: words, c: words },
+  outputs: { first: words, second: words },
+  params: {},
+  encode({ encoder, op, inputs: { a, b, c }, outputs: { first, second } }) {
+    for (const [addend, out] of [
+      [b, first],
+      [c, second],
+    ] as const) {
+      encodeIncrement(encoder, op, a, out);
+      encodeSum(encoder, op, addend, out);
+    }
+  },
+});
+
+/** out = x + y + 3. */
+export const countBoth = defineOp({
+  name: "countBoth",
+  summary: "x + y + 3",
+  inputs: { x: words, y: words },
+  outputs: { out: words },
+  params: {},
+  encode({ encoder, op, inputs: { x, y }, outputs: { out } }) {
+    const [one, two] = [encoder.empty("u32", x.shape), encoder.empty("u32", x.shape)];
+    encodeIncrement(encoder, op, x, one);
+    encodeIncrement(encoder, op, one, out);
+    encodeIncrement(encoder, op, y, two);
+    encodeSum(encoder, op, two, out);
+  },
+});
+
 const calls = { first: "count", second: "mix" };
 const options = { start: "first.start" };
 const when = { "first.start": [0] };
@@ -119,6 +155,35 @@ export const countAndMixFusion = defineFusion({
   links: { "second.a": "first.next" },
   into: countMix,
   tensors: { x: "first.x", next: "first.next", b: "second.b", out: "second.out" },
+  options,
+  when,
+});
+
+/** Two calls of mix that add to the same `a`. */
+export const mixTwoFusion = defineFusion({
+  calls: { one: "mix", two: "mix" },
+  same: { "two.a": "one.a" },
+  into: mixTwo,
+  tensors: { a: "one.a", b: "one.b", c: "two.b", first: "one.out", second: "two.out" },
+});
+
+/** Two calls of count whose outputs a mix adds. */
+export const countBothFusion = defineFusion({
+  calls: { one: "count", two: "count", sum: "mix" },
+  links: { "sum.a": "one.next", "sum.b": "two.next" },
+  same: { "two.start": "one.start" },
+  into: countBoth,
+  tensors: { x: "one.x", y: "two.x", out: "sum.out" },
+  when: { "one.start": [0] },
+});
+
+/** The same as countMixFusion where what is linked has two shapes: `count` of rows, `mix` of all words. */
+export const reshapedFusion = defineFusion({
+  calls,
+  links: { "second.a": "first.next" },
+  into: countMix,
+  tensors: { x: "first.x", b: "second.b", out: "second.out" },
+  shapes: { x: "second.out" },
   options,
   when,
 });
