@@ -202,7 +202,7 @@ export class OpRecord implements api.OpRecord {
 
   /** The call as rules of fusion see it. */
   private callWith(slots: readonly Tensor[]): OpCall {
-    const { op, tensors, inputs, outputs, options } = this.#call;
+    const { op, descriptor, tensors, inputs, outputs, options } = this.#call;
     const at = (form: Tensor): Tensor => {
       const slot = this.#forms.indexOf(form);
       const tensor = slots[slot] as Tensor;
@@ -222,6 +222,7 @@ export class OpRecord implements api.OpRecord {
     );
     return {
       op,
+      descriptor,
       tensors: mapped(tensors) as OpCall["tensors"],
       inputs: whole,
       outputs: mapped(outputs) as OpCall["outputs"],

@@ -10,20 +10,32 @@ type AnyOp = ((encoder: never, inputs: never, options: never) => unknown) & {
 };
 
 /**
- * Calls that one op can do with the same bits. They need not stand side by side: core finds a place for the op that results
- * to which all of them can move, and refuses when there is none.
+ * Calls that one op can do with the same bits. They need not stand side by side: the op that results stands in the place of the
+ * last of them, or of an earlier one, wherever the others can move to. Ops are known by their names and by the names of their
+ * tensors and options that the rule has.
+ *
+ * The rule promises equal bits for calls that it describes. Core refuses, whatever a rule says:
+ * - a call with an input that is neither linked nor carried over by `tensors` (nor the `same` as one that is);
+ * - a call with an option that has not its default and is neither carried over by `options` nor named by `when` (nor the
+ *   `same` as one that is);
+ * - an output that is left out and that somebody else can see, and one that its call writes only in part;
+ * - calls that cannot move to one place, since others between them use their memory;
+ * - an op that refuses its arguments, and one that takes as many dispatches as the calls.
  */
 export interface FusionRule {
-  /** The op of each call, by a name for the call. The call that is named last comes last in the recording. */
+  /**
+   * The op of each call, by a name for the call. The last one is found first, and `links` and `same` lead from it to all others;
+   * else the order means nothing.
+   */
   calls: Readonly<Record<string, string>>;
   /**
    * Inputs that are outputs of other calls of the rule: `{ "product.a": "norm.out" }`. They are exactly the same view. An output that
-   * is linked and is no output of the op that results is left out, if nobody else can see it; its op must write all of it.
+   * is linked and is no output of the op that results is left out, if nobody else can see it.
    */
   links?: Readonly<Record<string, string>>;
   /**
-   * Inputs of two calls that are exactly the same view, and options of two calls that are equal:
-   * `{ "up.x": "gate.x", "up.outDtype": "gate.outDtype" }`. Calls that no link leads to are found by such an input.
+   * Inputs that are the same tensor, and options that have the same value: `{ "up.x": "gate.x", "up.outDtype": "gate.outDtype" }`.
+   * Tensors are exactly the same view, which nobody writes between the calls. A call to which no link leads is found by them.
    */
   same?: Readonly<Record<string, string>>;
   /** The op that results. */
@@ -31,8 +43,8 @@ export interface FusionRule {
   /** Where the op that results has its tensors from: `{ x: "norm.x", out: "product.out" }`; records are one name. */
   tensors: Readonly<Record<string, string>>;
   /**
-   * Tensors of the op that results that it gets in the shape of another tensor: `{ a: "rule.g" }`. With `shapes`, what is
-   * linked may have another shape on either side.
+   * Tensors of the op that results that it gets in the shape of another tensor: `{ a: "rule.g" }`. With `shapes`, tensors that
+   * are linked or the same may have other shapes, with the same elements.
    */
   shapes?: Readonly<Record<string, string>>;
   /** Where it has its options from: `{ eps: "norm.eps" }`. */
@@ -47,33 +59,29 @@ export interface Place {
   readonly name: string;
 }
 
-/** An input that is an output of another call. */
-export interface Link {
-  readonly input: Place;
-  readonly output: Place;
+/** How a call is found from one that is known: it made an input of that, or has an input that is the same. */
+export interface Step {
+  readonly by: "link" | "same";
+  /** Pairs of a place in a known call and one in the call that is sought; one of a link. */
+  readonly pairs: readonly (readonly [known: Place, sought: Place])[];
 }
-
-/** How a call of a rule is found when others have been: it makes an input of `from`, or has an input that `from` has too. */
-export type Step =
-  | { readonly call: string; readonly link: Link }
-  | { readonly call: string; readonly from: Place; readonly shares: Place };
 
 /** A rule, checked and frozen. */
 export interface Fusion {
-  readonly calls: ReadonlyMap<string, string>;
-  /** The call that comes last, which is found first. */
-  readonly last: string;
-  /** How the others are found, in order. */
+  readonly calls: readonly (readonly [call: string, op: string])[];
+  readonly links: readonly { readonly input: Place; readonly output: Place }[];
+  readonly same: readonly (readonly [Place, Place])[];
+  /** From the last call to all others. */
   readonly steps: readonly Step[];
-  readonly links: readonly Link[];
-  readonly same: readonly (readonly [a: Place, b: Place])[];
+  /** The names that the rule has of each call. */
+  readonly names: Readonly<Record<string, readonly string[]>>;
+  /** Inputs and options, as call.name, that are linked, carried over, or named by `when`, and those that are the same. */
+  readonly accounted: readonly string[];
   readonly into: AnyOp;
   readonly tensors: readonly (readonly [name: string, from: Place])[];
-  readonly shapes: ReadonlyMap<string, Place>;
+  readonly shapes: readonly (readonly [name: string, like: Place])[];
   readonly options: readonly (readonly [name: string, from: Place])[];
   readonly when: readonly (readonly [from: Place, values: readonly unknown[]])[];
-  /** For each call the inputs, outputs and options that the rule speaks of: a call that has others stays as it is. */
-  readonly known: ReadonlyMap<string, ReadonlySet<string>>;
 }
 
 const OP = "defineFusion";
@@ -104,30 +112,60 @@ function readPairs(argument: string, value: unknown): [string, unknown][] {
   return namesOf(OP, argument, value).map((name) => [name, (value as Record<string, unknown>)[name]]);
 }
 
-/** How each call is found, from the last one on. */
-function stepsOf({ calls, last, links, same }: Pick<Fusion, "calls" | "last" | "links" | "same">): Step[] {
-  const found = new Set([last]);
+/** Steps that lead from the last call to every other one; by links first. */
+function stepsOf({ calls, links, same }: Pick<Fusion, "calls" | "links" | "same">): Step[] {
+  const names = calls.map(([name]) => name);
+  const known = new Set(names.slice(-1));
+  const both = [...same, ...same.map(([a, b]) => [b, a] as const)];
   const steps: Step[] = [];
-  const next = (): Step | undefined => {
-    for (const link of links)
-      if (found.has(link.input.call) && !found.has(link.output.call)) return { call: link.output.call, link };
-    for (const pair of same)
-      for (const [from, shares] of [pair, [...pair].reverse()] as (readonly [Place, Place])[])
-        if (found.has(from.call) && !found.has(shares.call)) return { call: shares.call, from, shares };
-    return undefined;
-  };
-  while (found.size < calls.size) {
-    const step = next();
-    if (!step)
-      throw wrongValue(OP, "links", "lead, with same, from the last call to every other one", [...calls.keys()]);
-    steps.push(step);
-    found.add(step.call);
+  while (known.size < names.length) {
+    const link = links.find(({ input, output }) => known.has(input.call) && !known.has(output.call));
+    const sibling = both.find(([from, to]) => known.has(from.call) && !known.has(to.call))?.[1].call;
+    const sought = link?.output.call ?? sibling;
+    if (sought === undefined) {
+      const apart = names.filter((name) => !known.has(name));
+      throw wrongValue(OP, "links", "lead from the last call to all others, with `same`", apart.join(", "));
+    }
+    const pairs = link
+      ? [[link.input, link.output] as const]
+      : both.filter(([from, to]) => known.has(from.call) && to.call === sought);
+    steps.push(Object.freeze({ by: link ? "link" : "same", pairs: Object.freeze(pairs) }));
+    known.add(sought);
   }
   return steps;
 }
 
-const namesByCall = (calls: ReadonlyMap<string, string>, places: readonly Place[]) =>
-  new Map([...calls.keys()].map((call) => [call, new Set(places.flatMap((at) => (at.call === call ? at.name : [])))]));
+export const placeText = ({ call, name }: Place): string => `${call}.${name}`;
+
+/** The places of which the op that results knows, and those that are the same as one of them. */
+function accountedOf(places: readonly Place[], same: Fusion["same"]): readonly string[] {
+  const accounted = new Set(places.map(placeText));
+  for (let size = -1; size !== accounted.size; ) {
+    size = accounted.size;
+    for (const pair of same) {
+      const [a, b] = pair.map(placeText) as [string, string];
+      if (accounted.has(a)) accounted.add(b);
+      if (accounted.has(b)) accounted.add(a);
+    }
+  }
+  return Object.freeze([...accounted]);
+}
+
+function readCalls(value: unknown): Fusion["calls"] {
+  const calls = readPairs("calls", value).map((entry) => {
+    if (typeof entry[1] !== "string") throw wrongKind(OP, entry[0], "name an op", entry[1]);
+    return Object.freeze(entry as [string, string]);
+  });
+  if (calls.length < 2) throw wrongValue(OP, "calls", "be at least two", calls.length);
+  return Object.freeze(calls);
+}
+
+function readWhen(value: unknown, placeOf: (argument: string, value: unknown) => Place): Fusion["when"] {
+  return readPairs("when", value).map(([from, list]) => {
+    if (!isArray(list)) throw wrongKind(OP, "when", "be arrays of values", list);
+    return Object.freeze([placeOf("when", from), Object.freeze([...list])] as const);
+  });
+}
 
 /** A rule for `device.encoder({ optimize: { fuse: [...] } })`. It is read once, and changing it changes nothing. */
 export function defineFusion(rule: FusionRule): Fusion {
@@ -135,49 +173,44 @@ export function defineFusion(rule: FusionRule): Fusion {
   const { into } = rule;
   if (typeof into !== "function" || !namesOf(OP, "into", into.op).includes("inputs"))
     throw wrongKind(OP, "into", "be an op", into);
-  const calls = new Map<string, string>();
-  for (const [call, op] of readPairs("calls", rule.calls)) {
-    if (typeof op !== "string") throw wrongKind(OP, call, "name an op", op);
-    calls.set(call, op);
-  }
-  if (calls.size < 2) throw wrongValue(OP, "calls", "be at least two", calls.size);
-  const place = (argument: string, value: unknown) => readPlace(argument, value, calls);
-  const named = (argument: string, given: unknown, known: readonly string[]) =>
-    readPairs(argument, given).map(([name, from]) => {
-      if (!known.includes(name)) throw wrongValue(OP, argument, `name those of ${into.op.name}`, name);
-      return Object.freeze([name, place(argument, from)] as const);
+  const calls = readCalls(rule.calls);
+  const byName = new Map(calls);
+  const placeOf = (argument: string, value: unknown) => readPlace(argument, value, byName);
+  const pairsOf = (argument: "links" | "same") =>
+    readPairs(argument, rule[argument] ?? {}).map(([a, b]) => [placeOf(argument, a), placeOf(argument, b)] as const);
+  const named = (argument: "tensors" | "shapes" | "options", known: object) =>
+    readPairs(argument, rule[argument] ?? {}).map(([name, from]) => {
+      if (!Object.hasOwn(known, name)) throw wrongValue(OP, argument, `name those of ${into.op.name}`, name);
+      return Object.freeze([name, placeOf(argument, from)] as const);
     });
-  const tensors = named("tensors", rule.tensors, Object.keys({ ...into.op.inputs, ...into.op.outputs }));
-  const parts = {
-    calls,
-    last: [...calls.keys()].at(-1) as string,
-    links: readPairs("links", rule.links ?? {}).map(([input, output]) =>
-      Object.freeze({ input: place("links", input), output: place("links", output) }),
-    ),
-    same: readPairs("same", rule.same ?? {}).map(([a, b]) =>
-      Object.freeze([place("same", a), place("same", b)] as const),
-    ),
-  };
-  const values = readPairs("when", rule.when ?? {}).map(([from, list]) => {
-    if (!isArray(list)) throw wrongKind(OP, "when", "be arrays of values", list);
-    return Object.freeze([place("when", from), Object.freeze([...list])] as const);
-  });
-  const shapes = named("shapes", rule.shapes ?? {}, Object.keys(rule.tensors));
-  const options = named("options", rule.options ?? {}, Object.keys(into.op.params));
+  const links = pairsOf("links").map(([input, output]) => Object.freeze({ input, output }));
+  const same = pairsOf("same").map((pair) => Object.freeze(pair));
+  const tensors = named("tensors", { ...into.op.inputs, ...into.op.outputs });
+  const shapes = named("shapes", rule.tensors);
+  const options = named("options", into.op.params);
+  const when = readWhen(rule.when ?? {}, placeOf);
+  const known = [...tensors, ...options].map(([, from]) => from).concat(when.map(([from]) => from));
+  const inputs = links.map(({ input }) => input);
+  const all = [
+    ...known,
+    ...inputs,
+    ...links.map(({ output }) => output),
+    ...same.flat(),
+    ...shapes.map(([, like]) => like),
+  ];
+  const namesIn = (call: string) => all.flatMap((place) => (place.call === call ? [place.name] : []));
   const fusion: Fusion = Object.freeze({
-    ...parts,
-    steps: stepsOf(parts),
+    calls,
+    links: Object.freeze(links),
+    same: Object.freeze(same),
+    steps: Object.freeze(stepsOf({ calls, links, same })),
+    names: Object.freeze(Object.fromEntries(calls.map(([call]) => [call, Object.freeze([...new Set(namesIn(call))])]))),
+    accounted: accountedOf([...known, ...inputs], same),
     into,
-    tensors,
-    shapes: new Map(shapes),
-    options,
-    when: values,
-    known: namesByCall(calls, [
-      ...parts.links.flatMap(({ input, output }) => [input, output]),
-      ...parts.same.flat(),
-      ...[...tensors, ...options].map(([, from]) => from),
-      ...values.map(([from]) => from),
-    ]),
+    tensors: Object.freeze(tensors),
+    shapes: Object.freeze(shapes),
+    options: Object.freeze(options),
+    when: Object.freeze(when),
   });
   fusions.add(fusion);
   return fusion;

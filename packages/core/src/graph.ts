@@ -1,6 +1,7 @@
 // What a recording is made of before it gets its final form: dispatches, the calls of ops that they come from, and barriers
 // that were asked for.
 import type { Dispatch } from "./dispatch.ts";
+import type { OpDescriptor } from "./op_types.ts";
 import type { Accesses } from "./ranges.ts";
 import type { Tensor } from "./tensor.ts";
 
@@ -8,6 +9,7 @@ import type { Tensor } from "./tensor.ts";
 export interface OpCall {
   /** The op's name. */
   readonly op: string;
+  readonly descriptor: OpDescriptor;
   /** Input tensors, those of records one by one. */
   readonly tensors: Readonly<Record<string, Tensor>>;
   /** The inputs as they were given: records whole. */

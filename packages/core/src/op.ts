@@ -39,7 +39,7 @@ class Check {
   /** The given inputs, each value read once. */
   readonly inputs: Record<string, unknown> = {};
   readonly encoder: CommandEncoder;
-  private readonly descriptor: OpDescriptor;
+  readonly descriptor: OpDescriptor;
   private readonly lists: DescriptorLists;
   private readonly asked = new Set<string>();
   /** Inputs that were given as records. */

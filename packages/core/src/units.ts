@@ -1,119 +1,178 @@
-// The dispatches of one call side by side, and where a recording uses memory: what fusion looks at.
-import { writesTo } from "./bindings.ts";
-import type { Buffer } from "./buffer.ts";
+// The calls of a recording while rules of fusion are applied, and who reads and writes which memory.
 import type { GraphNode, OpCall } from "./graph.ts";
-import type { Access } from "./kernel.ts";
-import { type Accesses, overlaps, type Range } from "./ranges.ts";
+import { overlaps, type Range } from "./ranges.ts";
 
-/** Dispatches of one call, side by side; or one dispatch of a program's own. */
+/** The dispatches of one call, side by side. */
 export interface Unit {
   readonly call: OpCall | undefined;
   readonly nodes: readonly GraphNode[];
 }
 
-export const NO_UNIT: Unit = { call: undefined, nodes: [] };
+type Access = "reads" | "writes";
 
-export const nameOf = ({ call, nodes }: Unit): string => call?.op ?? nodes[0]?.accesses.label ?? "";
-
-export function unitsOf(nodes: readonly GraphNode[]): Unit[] {
-  const units: { call: OpCall | undefined; nodes: GraphNode[] }[] = [];
-  for (const node of nodes) {
-    const last = units.at(-1);
-    if (node.call && last?.call === node.call) last.nodes.push(node);
-    else units.push({ call: node.call, nodes: [node] });
-  }
-  return units;
+/** Addresses that no other stretch overlaps, and the places of the units that read and write in it, in order. */
+interface Stretch extends Range {
+  reads: number[];
+  writes: number[];
 }
 
-const touches = (ranges: readonly Range[], range: Range): boolean => ranges.some((each) => overlaps(each, range));
+const NONE: Unit = { call: undefined, nodes: [] };
 
-const some = ({ nodes }: Unit, test: (accesses: Accesses) => boolean): boolean =>
-  nodes.some(({ accesses }) => test(accesses));
-
-export const reads = (unit: Unit, range: Range): boolean => some(unit, ({ reads }) => touches(reads, range));
-export const writes = (unit: Unit, range: Range): boolean => some(unit, ({ writes }) => touches(writes, range));
-
-/** Whether it does something that its buffers do not tell, so that it does not move, and nothing moves past it. */
-export const hasUnknownEffect = (unit: Unit): boolean => some(unit, ({ writes }) => writes.length === 0);
-
-/** Whether an earlier unit writes what a later one uses. */
-export const feeds = (earlier: Unit, later: Unit): boolean =>
-  some(earlier, ({ writes }) =>
-    some(later, (others) => writes.some((range) => touches(others.reads, range) || touches(others.writes, range))),
-  );
-
-/** Whether two units must stay in their order. */
-export const conflict = (a: Unit, b: Unit): boolean => feeds(a, b) || feeds(b, a);
-
-/** The buffers of one stretch of memory, and the places of the units that use and that write it, in order. */
-interface Uses {
-  readonly using: number[];
-  readonly writing: number[];
+/** How many elements of a sorted list are less than a value. */
+function countBelow<T>(list: readonly T[], isBelow: (element: T) => boolean): number {
+  let [low, high] = [0, list.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (isBelow(list[middle] as T)) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 function insert(places: number[], place: number): void {
-  let low = places.length;
-  while (low > 0 && (places[low - 1] as number) > place) low--;
-  if (places[low - 1] !== place) places.splice(low, 0, place);
+  const at = countBelow(places, (each) => each < place);
+  if (places[at] !== place) places.splice(at, 0, place);
 }
 
-/** Of all places in the list, those before `place`, the latest first. */
-function* before(places: readonly number[], place: number): Iterable<number> {
-  let low = 0;
-  let high = places.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if ((places[middle] as number) < place) low = middle + 1;
-    else high = middle;
-  }
-  while (low > 0) yield places[--low] as number;
-}
+const merged = (lists: readonly (readonly number[])[]): number[] => [...new Set(lists.flat())].sort((a, b) => a - b);
 
-/** Where units use memory. Buffers over the same memory count as one. Places whose unit is used up stay in the lists. */
-export class UnitUses {
-  private readonly uses = new Map<Buffer, Uses>();
+export const nameOf = ({ call, nodes }: Unit): string => call?.op ?? nodes[0]?.accesses.label ?? "";
 
-  constructor(units: readonly Unit[]) {
-    const buffers = new Set<Buffer>();
-    for (const { nodes } of units)
-      for (const { dispatch } of nodes)
-        for (const tensor of Object.values(dispatch.buffers)) if (tensor) buffers.add(tensor.buffer);
-    let shared: Uses = { using: [], writing: [] };
-    let end = Number.NEGATIVE_INFINITY;
-    for (const buffer of [...buffers].sort((a, b) => a.address - b.address)) {
-      if (buffer.address >= end) shared = { using: [], writing: [] };
-      this.uses.set(buffer, shared);
-      end = Math.max(end, buffer.address + buffer.byteLength);
+/** Whether a unit acts on something that its tensors do not tell: a dispatch of it writes nothing. */
+export const actsOutside = ({ nodes }: Unit): boolean => nodes.some(({ accesses }) => accesses.writes.length === 0);
+
+export class Units {
+  private readonly all: Unit[] = [];
+  /** In order of addresses. A place stays in its lists when its unit has become part of another. */
+  private readonly stretches: Stretch[] = [];
+  /** Places of units that act outside their tensors. */
+  private readonly outside: number[] = [];
+
+  constructor(nodes: readonly GraphNode[]) {
+    const units: { call: OpCall | undefined; nodes: GraphNode[] }[] = [];
+    for (const node of nodes) {
+      const last = units.at(-1);
+      if (node.call && last?.call === node.call) last.nodes.push(node);
+      else units.push({ call: node.call, nodes: [node] });
     }
-    for (const [place, unit] of units.entries()) this.add(place, unit);
+    for (const [place, unit] of units.entries()) this.put(place, unit);
   }
 
-  /** Notes a unit. Buffers that none before it used are scratch of its own. */
-  add(place: number, { nodes }: Unit): void {
-    for (const { dispatch } of nodes)
-      for (const [name, tensor] of Object.entries(dispatch.buffers)) {
-        if (!tensor) continue;
-        let uses = this.uses.get(tensor.buffer);
-        if (!uses) {
-          uses = { using: [], writing: [] };
-          this.uses.set(tensor.buffer, uses);
-        }
-        insert(uses.using, place);
-        if (writesTo(dispatch.kernel.buffers[name] as Access)) insert(uses.writing, place);
-      }
+  get length(): number {
+    return this.all.length;
   }
 
-  /** Places before `place` whose units may write the memory of a buffer, the latest first. */
-  writersBefore(buffer: Buffer, place: number): Iterable<number> {
-    return before(this.uses.get(buffer)?.writing ?? [], place);
+  get nodes(): GraphNode[] {
+    return this.all.flatMap(({ nodes }) => nodes);
   }
 
-  /** The same for units that may read or write it. */
-  usersBefore(buffer: Buffer, place: number): Iterable<number> {
-    return before(this.uses.get(buffer)?.using ?? [], place);
+  at(place: number): Unit {
+    return this.all[place] as Unit;
   }
 
-  usersOf(buffer: Buffer): readonly number[] {
-    return this.uses.get(buffer)?.using ?? [];
+  /** Puts a unit in the place of one of several that it stands for. */
+  replace(places: Iterable<number>, place: number, unit: Unit): void {
+    for (const each of places) this.all[each] = NONE;
+    this.put(place, unit);
   }
+
+  private put(place: number, unit: Unit): void {
+    this.all[place] = unit;
+    if (actsOutside(unit)) insert(this.outside, place);
+    for (const { accesses } of unit.nodes)
+      for (const access of ["reads", "writes"] as const)
+        for (const range of accesses[access]) if (range.begin < range.end) insert(this.stretchOf(range)[access], place);
+  }
+
+  /** The stretches that a range overlaps, as a part of the list. */
+  private span({ begin, end }: Range): [first: number, end: number] {
+    return [
+      countBelow(this.stretches, (each) => each.end <= begin),
+      countBelow(this.stretches, (each) => each.begin < end),
+    ];
+  }
+
+  /** The stretch that holds a range; those that the range joins become one. */
+  private stretchOf(range: Range): Stretch {
+    const [first, end] = this.span(range);
+    const known = this.stretches[first];
+    if (end - first === 1 && known && known.begin <= range.begin && range.end <= known.end) return known;
+    const parts = this.stretches.slice(first, end);
+    const stretch: Stretch = {
+      begin: Math.min(range.begin, ...parts.map(({ begin }) => begin)),
+      end: Math.max(range.end, ...parts.map((part) => part.end)),
+      reads: merged(parts.map(({ reads }) => reads)),
+      writes: merged(parts.map(({ writes }) => writes)),
+    };
+    this.stretches.splice(first, end - first, stretch);
+    return stretch;
+  }
+
+  /** Places, in order, where something of the same stretch is read or written. */
+  private places(access: Access, range: Range): readonly number[] {
+    const [first, end] = this.span(range);
+    if (end - first === 1) return (this.stretches[first] as Stretch)[access];
+    return merged(this.stretches.slice(first, end).map((stretch) => stretch[access]));
+  }
+
+  private does(place: number, access: Access, range: Range): boolean {
+    return this.at(place).nodes.some(({ accesses }) => accesses[access].some((each) => overlaps(each, range)));
+  }
+
+  /** Places after `low` and before `high` that read or write memory, from the first to the last. */
+  *between(access: Access, range: Range, low: number, high: number): Iterable<number> {
+    const places = this.places(access, range);
+    for (let i = countBelow(places, (each) => each <= low); i < places.length && (places[i] as number) < high; i++)
+      if (this.does(places[i] as number, access, range)) yield places[i] as number;
+  }
+
+  /** Places before `high` that read or write memory, from the last to the first. */
+  *before(access: Access, range: Range, high: number): Iterable<number> {
+    const places = this.places(access, range);
+    for (let i = countBelow(places, (each) => each < high) - 1; i >= 0; i--)
+      if (this.does(places[i] as number, access, range)) yield places[i] as number;
+  }
+
+  /** The last place before `high` that writes memory. */
+  lastWriter(range: Range, high: number): number | undefined {
+    for (const place of this.before("writes", range, high)) return place;
+    return undefined;
+  }
+
+  /** Places after `low` and before `high` that act outside their tensors. */
+  private *outsideBetween(low: number, high: number): Iterable<number> {
+    for (let i = countBelow(this.outside, (each) => each <= low); i < this.outside.length; i++) {
+      const place = this.outside[i] as number;
+      if (place >= high) return;
+      if (actsOutside(this.at(place))) yield place;
+    }
+  }
+
+  /** Why a unit cannot move to another place: whom it would pass, but for those that move too. */
+  whyFixed(place: number, target: number, moving: ReadonlySet<number>): string | undefined {
+    const { nodes } = this.at(place);
+    const [low, high] = [Math.min(place, target), Math.max(place, target)];
+    const find = (places: Iterable<number>) => {
+      for (const each of places) if (!moving.has(each)) return nameOf(this.at(each));
+      return undefined;
+    };
+    const silent = find(this.outsideBetween(low, high));
+    if (silent !== undefined) return `${silent} comes between and writes nothing`;
+    for (const { accesses } of nodes) {
+      const passed =
+        first(accesses.writes, (range) => find(this.between("reads", range, low, high))) ??
+        first([...accesses.reads, ...accesses.writes], (range) => find(this.between("writes", range, low, high)));
+      if (passed !== undefined) return `${passed} comes between and uses memory of ${nameOf(this.at(place))}`;
+    }
+    return undefined;
+  }
+}
+
+/** The first result that is not undefined. */
+export function first<T, R>(list: Iterable<T>, test: (element: T) => R | undefined): R | undefined {
+  for (const each of list) {
+    const result = test(each);
+    if (result !== undefined) return result;
+  }
+  return undefined;
 }

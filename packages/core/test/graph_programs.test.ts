@@ -6,7 +6,16 @@ import { type Buffer, type CommandEncoder, Device, type OptimizeOptions, Tensor 
 import type { Accesses } from "../src/ranges.ts";
 import { hazardByDefinition } from "./hazard_definition.ts";
 import { accessesOf } from "./internals.ts";
-import { count, countAndMixFusion, countBothFusion, countMixFusion, mix, mixTwoFusion } from "./kernels/chain.ts";
+import {
+  count,
+  countAndMixFusion,
+  countBesideMixFusion,
+  countBothFusion,
+  countBothMixFusion,
+  countMixFusion,
+  mix,
+  mixTwoFusion,
+} from "./kernels/chain.ts";
 import { increment } from "./kernels/probe.ts";
 
 /** Words of the memory that a program can see. */
@@ -16,7 +25,8 @@ const RUNS = 150;
 
 /** A step takes its tensors by number: views of what can be seen, and of scratch that earlier steps have made. */
 interface Step {
-  op: "increment" | "count" | "mix";
+  /** "both": counts of one tensor or of two, a mix between, and the mix of the counts. */
+  op: "increment" | "count" | "mix" | "both";
   words: number;
   a: number;
   b: number;
@@ -34,8 +44,8 @@ const place = fc.nat({ max: 999 });
 const programs: fc.Arbitrary<Program> = fc.record({
   steps: fc.array(
     fc.record({
-      op: fc.constantFrom("increment" as const, "count" as const, "mix" as const, "mix" as const),
-      words: fc.constantFrom(1, 2, 2, 3, 4),
+      op: fc.constantFrom("increment" as const, "count" as const, "mix" as const, "mix" as const, "both" as const),
+      words: fc.constantFrom(1, 2, 2, 4),
       a: place,
       b: place,
       out: fc.option(place, { nil: undefined }),
@@ -98,13 +108,17 @@ class World {
   encode(encoder: CommandEncoder, { op, words, a, b, out }: Step): void {
     const given = out === undefined ? undefined : this.output(out, words);
     const x = this.input(a, words);
+    const other = this.input(b, words);
+    const record = (): Tensor => {
+      if (op === "increment") return increment(encoder, { x, out: given });
+      if (op === "count") return count(encoder, { x, next: given }).next;
+      if (op === "mix") return mix(encoder, { a: x, b: other, out: given });
+      const one = count(encoder, { x }).next;
+      this.scratch.push(mix(encoder, { a: x, b: other }));
+      return mix(encoder, { a: one, b: count(encoder, { x: b % 2 === 0 ? x : other }).next, out: given });
+    };
     try {
-      const made =
-        op === "increment"
-          ? increment(encoder, { x, out: given })
-          : op === "count"
-            ? count(encoder, { x, next: given }).next
-            : mix(encoder, { a: x, b: this.input(b, words), out: given });
+      const made = record();
       if (!given) this.scratch.push(made);
     } catch (error) {
       expect((error as Error).message).toContain("overlapping views");
@@ -150,14 +164,16 @@ function definedBarriers(all: readonly Accesses[]): number {
   return barriers;
 }
 
-const RULES = [countBothFusion, mixTwoFusion, countMixFusion, countAndMixFusion];
+const CHAINS = [countBothMixFusion, countBothFusion, countMixFusion, countAndMixFusion];
+const SIBLINGS = [mixTwoFusion, countBesideMixFusion];
 const MODES: Record<string, boolean | OptimizeOptions> = {
   "as recorded": false,
   "with scratch of its own": { reorder: false, reuseScratch: false },
-  fused: { fuse: RULES, reorder: false, reuseScratch: false },
+  fused: { fuse: [...CHAINS, ...SIBLINGS], reorder: false, reuseScratch: false },
+  "siblings fused first": { fuse: [...SIBLINGS, ...CHAINS], reorder: false, reuseScratch: false },
   reordered: { reuseScratch: false },
   "with shared scratch": { reorder: false },
-  "all at once": { fuse: RULES },
+  "all at once": { fuse: [...CHAINS, ...SIBLINGS] },
 };
 
 describe("random recordings", () => {
@@ -171,6 +187,13 @@ describe("random recordings", () => {
 
   it("give the bits of one dispatch after another, with the barriers that their hazards ask for and no other", async () => {
     const total = { fused: 0, moved: 0, saved: 0, bytes: 0 };
+    const results: Record<string, number> = {
+      countMix: 0,
+      countBoth: 0,
+      mixTwo: 0,
+      countBothMix: 0,
+      countBesideMix: 0,
+    };
     await fc.assert(
       fc.asyncProperty(programs, async (program) => {
         const [once, twice] = (await oneByOne(plain, program)) as [Outcome, Outcome];
@@ -195,6 +218,8 @@ describe("random recordings", () => {
             expect(after.automaticBarriers - before.automaticBarriers).toBe(recording.barriers);
             expect(after.dispatches - before.dispatches).toBe(recording.dispatches);
             barriers[mode] = recording.barriers;
+            for (const op of new Set(accessesOf(recording).map(({ label }) => label.split("/")[0] as string)))
+              if (op in results) results[op] = (results[op] as number) + 1;
             total.fused += after.fusedPairs - before.fusedPairs;
             total.moved += after.movedNodes - before.movedNodes;
             recording.dispose();
@@ -215,6 +240,7 @@ describe("random recordings", () => {
       { numRuns: RUNS, seed: 7 },
     );
     expect(total.fused).toBeGreaterThan(RUNS / 10);
+    for (const [op, recordings] of Object.entries(results)) expect(recordings, op).toBeGreaterThan(RUNS / 10);
     expect(total.moved).toBeGreaterThan(RUNS);
     expect(total.saved).toBeGreaterThan(RUNS);
   });

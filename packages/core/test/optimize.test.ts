@@ -4,6 +4,8 @@ import {
   type CommandEncoder,
   type Device,
   Device as Devices,
+  defineFusion,
+  defineOp,
   type Fusion,
   type OptimizeOptions,
   type Tensor,
@@ -15,13 +17,15 @@ import {
   countAndMixFusion,
   countBothFusion,
   countByOps,
+  countMix,
   countMixFusion,
+  keepTwice,
   mix,
   mixTwoFusion,
   reshapedFusion,
   silent,
 } from "./kernels/chain.ts";
-import { increment, launchKernel, limit } from "./kernels/probe.ts";
+import { increment, incrementKernel, launchKernel, limit } from "./kernels/probe.ts";
 
 const device = testDevice({ poison: true });
 const words = (n = 4, value = 0, on: Device = device) => on.tensor("u32", [n], Array(n).fill(value));
@@ -305,6 +309,110 @@ describe("rules of several calls", () => {
   it("do nothing where they would save no dispatch", async () => {
     const [x, b, out] = [words(1, 5), words(1, 100), words(1)];
     expect(await fusedBy([countMixFusion], (e) => mix(e, { a: count(e, { x }).next, b, out }))).toBe(0);
+  });
+
+  it("try other calls with the same input where the nearest one cannot move", async () => {
+    const [a, b, c, first, second, third] = [words(4, 1), words(4, 10), words(4, 20), words(), words(), words()];
+    const record = (e: CommandEncoder) => {
+      mix(e, { a, b, out: first });
+      mix(e, { a, b: c, out: second });
+      // The second call's output is the third one's input: the third one goes with the first.
+      mix(e, { a, b: second, out: third });
+    };
+    expect(await fusedBy([mixTwoFusion], record)).toBe(1);
+    expect([first, second, third].map((t) => t.readSync()[0])).toEqual([12, 22, 24]);
+  });
+
+  it("write an output that was asked for into the tensor that the program has", async () => {
+    const rule = defineFusion({
+      calls: { first: "count", second: "mix" },
+      links: { "second.a": "first.next" },
+      into: keepTwice,
+      tensors: { x: "first.x", b: "second.b", twice: "first.twice", out: "second.out" },
+    });
+    const [x, b, out] = [words(4, 5), words(4, 100), words()];
+    let kept: Tensor | undefined;
+    const fused = await fusedBy([rule], (e) => {
+      const { next, twice } = count(e, { x, twice: true });
+      kept = twice;
+      mix(e, { a: next, b, out });
+      return [twice];
+    });
+    expect(fused).toBe(1);
+    expect([kept, out].map((t) => t?.readSync()[0])).toEqual([7, 107]);
+  });
+
+  it("name only options that have not their defaults", async () => {
+    const rule = (more: object) =>
+      defineFusion({
+        calls: { first: "count", second: "mix" },
+        links: { "second.a": "first.next" },
+        into: countMix,
+        tensors: { x: "first.x", b: "second.b", out: "second.out" },
+        ...more,
+      });
+    const record = (start: 0 | 1) => (e: CommandEncoder) =>
+      mix(e, { a: count(e, { x: words() }, { start }).next, b: words() });
+    expect(await fusedBy([rule({})], record(0))).toBe(1);
+    expect(await fusedBy([rule({})], record(1))).toBe(0);
+    expect(await fusedBy([rule({ when: { "first.start": [1] } })], record(1))).toBe(1);
+    expect(await fusedBy([rule({ options: { start: "first.start" } })], record(1))).toBe(1);
+  });
+
+  /** An op of the name that rules look for, that adds 1 to the first words of x. */
+  const impostor = (params: Record<string, { kind: "boolean"; default: boolean }>, written: number) =>
+    defineOp({
+      name: "count",
+      summary: "x + 1",
+      inputs: { x: { dtype: ["u32"], shape: "N" } },
+      outputs: { next: { dtype: ["u32"], shape: "N" } },
+      params,
+      encode: ({ encoder, op, inputs: { x }, outputs: { next } }) =>
+        encoder.dispatch(incrementKernel, {
+          op,
+          variant: "u32",
+          buffers: { x, out: next.slice(0, written) },
+          params: { perGroup: written, microseconds: 0 },
+          sizes: { groups: 1 },
+        }),
+    });
+
+  it.each([
+    ["that has the names that the rule has", impostor({ start: { kind: "boolean", default: false } }, 4), 1],
+    ["but not if it has not all of them", impostor({}, 4), 0],
+    ["but not if it writes its output only in part", impostor({ start: { kind: "boolean", default: false } }, 3), 0],
+  ])("take an op of the name, %s", async (_, op, fused) => {
+    const rule = defineFusion({
+      calls: { first: "count", second: "mix" },
+      links: { "second.a": "first.next" },
+      same: { "first.start": "first.start" },
+      into: countMix,
+      tensors: { x: "first.x", b: "second.b", out: "second.out" },
+    });
+    expect(await fusedBy([rule], (e) => mix(e, { a: op(e, { x: words() }), b: words() }))).toBe(fused);
+  });
+
+  it("let errors through that are no refusals", () => {
+    const broken = defineOp({
+      name: "broken",
+      summary: "an op with a mistake",
+      inputs: { x: { dtype: ["u32"], shape: "N" }, b: { dtype: ["u32"], shape: "N" } },
+      outputs: { out: { dtype: ["u32"], shape: "N" } },
+      params: {},
+      encode: () => {
+        throw new TypeError("a mistake");
+      },
+    });
+    const rule = defineFusion({
+      calls: { first: "count", second: "mix" },
+      links: { "second.a": "first.next" },
+      into: broken,
+      tensors: { x: "first.x", b: "second.b", out: "second.out" },
+    });
+    const encoder = device.encoder({ optimize: { fuse: [rule] } });
+    mix(encoder, { a: count(encoder, { x: words() }).next, b: words() });
+    expect(() => encoder.finish()).toThrow("a mistake");
+    encoder.dispose();
   });
 
   it("take a time that grows with the recording, not with its square", () => {

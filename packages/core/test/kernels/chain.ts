@@ -119,6 +119,21 @@ export const mixTwo = defineOp({
   },
 });
 
+/** twice = x + 2 and out = x + 2 + b. */
+export const keepTwice = defineOp({
+  name: "keepTwice",
+  summary: "x + 2 and x + 2 + b",
+  inputs: { x: words, b: words },
+  outputs: { twice: words, out: words },
+  params: {},
+  encode({ encoder, op, inputs: { x, b }, outputs: { twice, out } }) {
+    encodeIncrement(encoder, op, x, out);
+    encodeIncrement(encoder, op, out, twice);
+    encodeIncrement(encoder, op, out, out);
+    encodeSum(encoder, op, b, out);
+  },
+});
+
 /** out = x + y + 3. */
 export const countBoth = defineOp({
   name: "countBoth",
@@ -186,4 +201,50 @@ export const reshapedFusion = defineFusion({
   shapes: { x: "second.out" },
   options,
   when,
+});
+
+/** out = x + 1 + 1 + x + 1. */
+export const countBothMix = defineOp({
+  name: "countBothMix",
+  summary: "2 · x + 3",
+  inputs: { x: words },
+  outputs: { out: words },
+  params: {},
+  encode({ encoder, op, inputs: { x }, outputs: { out } }) {
+    const next = encoder.empty("u32", x.shape);
+    encodeIncrement(encoder, op, x, next);
+    encodeIncrement(encoder, op, next, out);
+    encodeSum(encoder, op, next, out);
+  },
+});
+
+/** next = x + 1, out = a + 1 + x. */
+export const countBesideMix = defineOp({
+  name: "countBesideMix",
+  summary: "x + 1 and a + 1 + x",
+  inputs: { x: words, a: words },
+  outputs: { next: words, out: { ...words, inPlace: ["a"] } },
+  params: {},
+  encode({ encoder, op, inputs: { x, a }, outputs: { next, out } }) {
+    encodeIncrement(encoder, op, x, next);
+    encodeIncrement(encoder, op, a, out);
+    encodeSum(encoder, op, x, out);
+  },
+});
+
+/** Two counts of one tensor, both left out, and the sum of them. */
+export const countBothMixFusion = defineFusion({
+  calls: { one: "count", other: "count", sum: "mix" },
+  links: { "sum.a": "one.next", "sum.b": "other.next" },
+  same: { "one.x": "other.x" },
+  into: countBothMix,
+  tensors: { x: "one.x", out: "sum.out" },
+});
+
+/** Calls of two ops that read one tensor. */
+export const countBesideMixFusion = defineFusion({
+  calls: { first: "count", second: "mix" },
+  same: { "first.x": "second.b" },
+  into: countBesideMix,
+  tensors: { x: "first.x", a: "second.a", next: "first.next", out: "second.out" },
 });
