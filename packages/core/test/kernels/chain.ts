@@ -223,12 +223,12 @@ export const countBesideMix = defineOp({
   name: "countBesideMix",
   summary: "x + 1 and a + 1 + x",
   inputs: { x: words, a: words },
-  outputs: { next: words, out: { ...words, inPlace: ["a"] } },
+  outputs: { next: { ...words, inPlace: ["a"] }, out: { ...words, inPlace: ["a"] } },
   params: {},
   encode({ encoder, op, inputs: { x, a }, outputs: { next, out } }) {
-    encodeIncrement(encoder, op, x, next);
     encodeIncrement(encoder, op, a, out);
     encodeSum(encoder, op, x, out);
+    encodeIncrement(encoder, op, x, next);
   },
 });
 
