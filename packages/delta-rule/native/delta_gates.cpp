@@ -1,5 +1,6 @@
 // One threadgroup: some rows, a head to a lane; where channels have their own gates, one row, a channel to a lane.
 #include "cpu_kernel.h"
+#include "delta_gates.h"
 #include "delta_gates.params.h"
 #include "simd.h"
 
@@ -7,24 +8,9 @@ using namespace mlxts;
 
 namespace {
 
-MLXTS_INLINE vf32 softplus(vf32 x) {
-  const vf32 u = exp(min(x, splat(20.0f)));
-  const vf32 w = splat(1.0f) + u;
-  // log(1 + u): 1 + u is rounded to w, and (u − (w − 1)) / w is what log w lacks of it. For tiny u that is all there
-  // is.
-  const vf32 small = log(w) + (u - (w - splat(1.0f))) / w;
-  return select(x != x, x, select(x > splat(20.0f), x, small));
-}
-
-// −rate · softplus(x), or lower_bound · σ(rate · x), with rate = exp(log_rate).
-MLXTS_INLINE vf32 gate(vf32 x, vf32 log_rate, float lower_bound) {
-  const vf32 rate = exp(log_rate);
-  return lower_bound < 0 ? times_sigmoid(splat(lower_bound), splat(1.0f), rate * x) : -rate * softplus(x);
-}
-
 template <typename T>
 void betas(float* beta, const T* b, size_t heads, float scale) {
-  const auto scaled = [&](vf32 x) { return times_sigmoid(splat(scale), splat(1.0f), x); };
+  const auto scaled = [&](vf32 x) { return beta_of(x, scale); };
   for_lanes(
       heads, [&](size_t i) { store(beta + i, scaled(load(b + i))); },
       [&](size_t i, int n) { store_partial(beta + i, scaled(load_partial(b + i, n)), n); });
@@ -33,10 +19,10 @@ void betas(float* beta, const T* b, size_t heads, float scale) {
 template <typename T>
 void gates_of_heads(float* g, const T* a, const float* a_log, const float* dt_bias, size_t heads, float lower_bound) {
   for_lanes(
-      heads, [&](size_t i) { store(g + i, gate(load(a + i) + load(dt_bias + i), load(a_log + i), lower_bound)); },
+      heads, [&](size_t i) { store(g + i, gate_of(load(a + i) + load(dt_bias + i), load(a_log + i), lower_bound)); },
       [&](size_t i, int n) {
         const vf32 x = load_partial(a + i, n) + load_partial(dt_bias + i, n);
-        store_partial(g + i, gate(x, load_partial(a_log + i, n), lower_bound), n);
+        store_partial(g + i, gate_of(x, load_partial(a_log + i, n), lower_bound), n);
       });
 }
 
@@ -45,10 +31,10 @@ template <typename T>
 void gates_of_channels(float* g, const T* a, float a_log, const float* dt_bias, size_t channels, float lower_bound) {
   const vf32 log_rate = splat(a_log);
   for_lanes(
-      channels, [&](size_t i) { store(g + i, gate(load(a + i) + load(dt_bias + i), log_rate, lower_bound)); },
+      channels, [&](size_t i) { store(g + i, gate_of(load(a + i) + load(dt_bias + i), log_rate, lower_bound)); },
       [&](size_t i, int n) {
         const vf32 x = load_partial(a + i, n) + load_partial(dt_bias + i, n);
-        store_partial(g + i, gate(x, log_rate, lower_bound), n);
+        store_partial(g + i, gate_of(x, log_rate, lower_bound), n);
       });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cpu_kernel.h"
+#include "delta_gates.h"
 #include "gated_delta_rule_recurrent.params.h"
 #include "matrix_reduce.h"
 #include "sequences.h"
@@ -12,6 +13,10 @@
 using namespace mlxts;
 
 namespace {
+
+// A head's gates of a token: one, one for each channel, or one that is computed from the projections of a layer, and
+// beta too.
+enum class Gates { kOne, kChannels, kComputed };
 
 // A token of one head, as the rows of its state need it.
 struct Token {
@@ -165,11 +170,14 @@ struct Kept {
   }
 };
 
-template <typename T>
+template <typename T, Gates kGates>
 struct Tensors {
+  using Gate = std::conditional_t<kGates == Gates::kComputed, T, float>;
   const T *q, *k, *v;
-  const float *g, *beta, *initial_state;  // initial_state: null for zeros
-  const uint8_t* mask;                    // null: all tokens count
+  const Gate *g, *beta;
+  const float *a_log, *dt_bias;  // of heads, where gates are computed
+  const float* initial_state;    // null for zeros
+  const uint8_t* mask;           // null: all tokens count
   T* o;
   float* final_state;  // null where it is not asked for
 
@@ -177,8 +185,10 @@ struct Tensors {
       : q(l.buffer<const T>(GATED_DELTA_RULE_RECURRENT_Q)),
         k(l.buffer<const T>(GATED_DELTA_RULE_RECURRENT_K)),
         v(l.buffer<const T>(GATED_DELTA_RULE_RECURRENT_V)),
-        g(l.buffer<const float>(GATED_DELTA_RULE_RECURRENT_G)),
-        beta(l.buffer<const float>(GATED_DELTA_RULE_RECURRENT_BETA)),
+        g(l.buffer<const Gate>(GATED_DELTA_RULE_RECURRENT_G)),
+        beta(l.buffer<const Gate>(GATED_DELTA_RULE_RECURRENT_BETA)),
+        a_log(l.buffer<const float>(GATED_DELTA_RULE_RECURRENT_A_LOG)),
+        dt_bias(l.buffer<const float>(GATED_DELTA_RULE_RECURRENT_DT_BIAS)),
         initial_state(l.buffer<const float>(GATED_DELTA_RULE_RECURRENT_INITIAL_STATE)),
         mask(l.buffer<const uint8_t>(GATED_DELTA_RULE_RECURRENT_MASK)),
         o(l.buffer<T>(GATED_DELTA_RULE_RECURRENT_O)),
@@ -190,18 +200,36 @@ struct Places {
   size_t key, value, gate;
 };
 
+// The gate of a head that has one, and its beta.
+struct HeadGate {
+  float gate, beta;
+};
+
+template <typename T, Gates kGates>
+MLXTS_INLINE HeadGate gate_at(const GatedDeltaRuleRecurrentParams& p, const Tensors<T, kGates>& tensors, size_t at,
+                              size_t head) {
+  if constexpr (kGates == Gates::kComputed) {
+    const vf32 x = load_partial(tensors.g + at, 1) + splat(tensors.dt_bias[head]);
+    return {gate_of(x, splat(tensors.a_log[head]), p.lowerBound)[0],
+            beta_of(load_partial(tensors.beta + at, 1), p.betaScale)[0]};
+  } else {
+    return {kGates == Gates::kOne ? tensors.g[at] : 0.0f, tensors.beta[at]};
+  }
+}
+
 // One token: the rows of the state at `from` become those at `state`, and o gets what the query reads from them.
-template <typename T, bool Channels>
-MLXTS_INLINE void take_token(const GatedDeltaRuleRecurrentParams& p, const Tensors<T>& tensors,
-                             const GatedDeltaRuleRecurrentScratch& scratch, Places at, size_t rows, const float* from,
-                             float* state) {
+template <typename T, Gates kGates>
+MLXTS_INLINE void take_token(const GatedDeltaRuleRecurrentParams& p, const Tensors<T, kGates>& tensors,
+                             const GatedDeltaRuleRecurrentScratch& scratch, Places at, HeadGate head, size_t rows,
+                             const float* from, float* state) {
+  constexpr bool Channels = kGates == Gates::kChannels;
   const size_t K = p.keyDim;
   prepare(scratch.key, tensors.k + at.key, p);
   prepare(scratch.query, tensors.q + at.key, p);
   convert_row(tensors.v + at.value, rows, scratch.values);
   if constexpr (Channels) decays_of(scratch.decays, tensors.g + at.gate * K, K, p.gateFactor);
-  const float decay = Channels ? 1.0f : decay_of(tensors.g[at.gate], p.gateFactor);
-  const Token token{scratch.key, scratch.query, scratch.decays, decay, tensors.beta[at.gate], p.scale};
+  const float decay = Channels ? 1.0f : decay_of(head.gate, p.gateFactor);
+  const Token token{scratch.key, scratch.query, scratch.decays, decay, head.beta, p.scale};
   const auto update = [&](auto count, size_t r) __attribute__((always_inline)) {
     update_rows<count, Channels>(from + r * K, state + r * K, K, token, scratch.values + r, scratch.outputs + r,
                                  scratch.deltas + r);
@@ -223,13 +251,14 @@ inline const float* initial_rows(const StateLayout& layout, const float* initial
   return state;
 }
 
-template <typename T, bool Channels>
+template <typename T, Gates kGates>
 int32_t gated_delta_rule_recurrent(const Launch& l) {
+  constexpr bool Channels = kGates == Gates::kChannels;
   constexpr size_t kRows = GATED_DELTA_RULE_RECURRENT_ROWS_PER_THREADGROUP;
   const auto& p = l.args<GatedDeltaRuleRecurrentParams>();
   const Indices cu_seqlens = l.indices(GATED_DELTA_RULE_RECURRENT_CU_SEQLENS);
   if (!packed_right(cu_seqlens, p.sequences, p.tokens, l, GATED_DELTA_RULE_RECURRENT_FAULT_CU_SEQLENS)) return 1;
-  const Tensors<T> tensors(l);
+  const Tensors<T, kGates> tensors(l);
   const size_t K = p.keyDim, V = p.valueDim, H = p.heads, gates = Channels ? K : 1;
   const StateLayout layout{K, V, p.rowStride, p.columnStride};
   const Kept kept(l, p, layout, gates);
@@ -256,15 +285,18 @@ int32_t gated_delta_rule_recurrent(const Launch& l) {
       kept.state(kept_of, start, from);
     }
     for (size_t t = start; t < s.tokens; ++t) {
-      const size_t token_at = s.begin + t, gate_at = token_at * H + head;
-      const Places at{(token_at * p.keyHeads + key_head) * K, gate_at * V + v0, gate_at};
+      const size_t token_at = s.begin + t, head_at = token_at * H + head;
+      const Places at{(token_at * p.keyHeads + key_head) * K, head_at * V + v0, head_at};
       if (tensors.mask && !tensors.mask[token_at]) {
         memset(tensors.o + at.value, 0, rows * sizeof(T));
         if (keeps) kept.entry(kept_of, t, nullptr, nullptr, nullptr);
       } else {
-        take_token<T, Channels>(p, tensors, scratch, at, rows, from, state);
+        const HeadGate own = gate_at(p, tensors, head_at, head);
+        take_token(p, tensors, scratch, at, own, rows, from, state);
         from = state;
-        if (keeps) kept.entry(kept_of, t, scratch.key, scratch.deltas, tensors.g + gate_at * gates);
+        const float* logged = &own.gate;
+        if constexpr (Channels) logged = tensors.g + head_at * gates;
+        if (keeps) kept.entry(kept_of, t, scratch.key, scratch.deltas, logged);
       }
       if (keeps) {
         kept.snapshot(kept_of, t + 1, from);
@@ -279,9 +311,10 @@ int32_t gated_delta_rule_recurrent(const Launch& l) {
 
 }  // namespace
 
-#define GATED_DELTA_RULE_RECURRENT(name, T)                                             \
-  MLXTS_KERNEL(gated_delta_rule_recurrent_##name, gated_delta_rule_recurrent<T, false>) \
-  MLXTS_KERNEL(gated_delta_rule_recurrent_##name##_channels, gated_delta_rule_recurrent<T, true>)
+#define GATED_DELTA_RULE_RECURRENT(name, T)                                                               \
+  MLXTS_KERNEL(gated_delta_rule_recurrent_##name, gated_delta_rule_recurrent<T, Gates::kOne>)              \
+  MLXTS_KERNEL(gated_delta_rule_recurrent_##name##_channels, gated_delta_rule_recurrent<T, Gates::kChannels>) \
+  MLXTS_KERNEL(gated_delta_rule_recurrent_##name##_gates, gated_delta_rule_recurrent<T, Gates::kComputed>)
 GATED_DELTA_RULE_RECURRENT(f32, float)
 GATED_DELTA_RULE_RECURRENT(f16, f16)
 GATED_DELTA_RULE_RECURRENT(bf16, bf16)

@@ -1,5 +1,6 @@
 // One simdgroup: four rows of one head's state, in registers from the first token to the last. A row lies across
 // the lanes, a few neighboring elements in each.
+#include "delta_gates_metal.h"
 #include "gated_delta_rule_recurrent.params.h"
 #include "metal_kernel.h"
 #include "sequences.h"
@@ -32,32 +33,33 @@ METAL_FUNC void multiply(thread Share<float, E>& share, float factor) {
   for (uint i = 0; i < E; ++i) share.at[i] *= factor;
 }
 
-// The next token of a head, in the inputs; `v` at this simdgroup's rows.
-template <typename T>
+// The next token of a head, in the inputs; `v` at this simdgroup's rows. Where gates are computed, what they and beta are
+// computed from has dtype G.
+template <typename T, typename G>
 struct Tokens {
   device const T* q;
   device const T* k;
   device const T* v;
-  device const float* g;
-  device const float* beta;
+  device const G* g;
+  device const G* beta;
 };
 
 // A token as it was read, so that it is on its way while another one is used. A head has one gate (`Gates` is 1), or each
 // lane those of its elements.
-template <typename T, uint E, uint Gates>
+template <typename T, typename G, uint E, uint Gates>
 struct Token {
   Share<T, E> q, k;
   Share<T, kRows> v;
-  Share<float, Gates> g;
-  float beta;
+  Share<G, Gates> g;
+  G beta;
 };
 
-template <typename T, uint E, uint Gates>
-METAL_FUNC Token<T, E, Gates> next_token(thread Tokens<T>& from, uint first, uint rows, constant Params& p) {
+template <typename T, typename G, uint E, uint Gates>
+METAL_FUNC Token<T, G, E, Gates> next_token(thread Tokens<T, G>& from, uint first, uint rows, constant Params& p) {
   const uint channels = Gates == 1 ? 1 : p.keyDim;
-  Token<T, E, Gates> token = {load_share<T, E>(from.q, first, p.keyDim), load_share<T, E>(from.k, first, p.keyDim),
+  Token<T, G, E, Gates> token = {load_share<T, E>(from.q, first, p.keyDim), load_share<T, E>(from.k, first, p.keyDim),
                               load_share<T, kRows>(from.v, 0, rows),
-                              load_share<float, Gates>(from.g, Gates == 1 ? 0 : first, channels), *from.beta};
+                              load_share<G, Gates>(from.g, Gates == 1 ? 0 : first, channels), *from.beta};
   from.q += p.keyHeads * p.keyDim;
   from.k += p.keyHeads * p.keyDim;
   from.v += p.heads * p.valueDim;
@@ -161,9 +163,14 @@ METAL_FUNC float own_row(float4 rows, uint lane) {
   return own;
 }
 
+// How the gate of a head is computed.
+struct GateParameters {
+  float log_rate, dt_bias;
+};
+
 // All tokens from `start` on, with E elements of each row in a lane. `from` and `o` are those of token `start`.
-template <uint E, uint Gates, typename T>
-METAL_FUNC void update_rows(Tokens<T> from, device const float* initial, device const uchar* mask, device T* o,
+template <bool Computed, uint E, uint Gates, typename T, typename G>
+METAL_FUNC void update_rows(Tokens<T, G> from, GateParameters head, device const float* initial, device const uchar* mask, device T* o,
                             Kept kept, Work w, uint start, constant Params& p) {
   const uint first = w.lane * E, tokens = w.tokens.tokens, channels = Gates == 1 ? 1 : p.keyDim;
   const bool masks = p.present & GATED_DELTA_RULE_RECURRENT_HAS_MASK;
@@ -172,8 +179,8 @@ METAL_FUNC void update_rows(Tokens<T> from, device const float* initial, device 
   const StateLayout layout = layout_of(p);
   const uint given = p.present & GATED_DELTA_RULE_RECURRENT_HAS_INITIAL_STATE ? w.rows : 0;
   Rows<E> state = load_rows<E>(layout, initial + layout.at(ulong(w.sequence) * p.heads + w.head, w.row), given, first);
-  Token<T, E, Gates> next;
-  if (start < tokens) next = next_token<T, E, Gates>(from, first, w.rows, p);
+  Token<T, G, E, Gates> next;
+  if (start < tokens) next = next_token<T, G, E, Gates>(from, first, w.rows, p);
   for (uint t = start;; ++t) {
     if (keeps || t == tokens)
       for (uint place = 0; place < kPlaces; ++place) {
@@ -181,8 +188,8 @@ METAL_FUNC void update_rows(Tokens<T> from, device const float* initial, device 
         if (to) store_rows<E>(layout, to, w.rows, first, state);
       }
     if (t == tokens) return;
-    const Token<T, E, Gates> token = next;
-    if (t + 1 < tokens) next = next_token<T, E, Gates>(from, first, w.rows, p);
+    const Token<T, G, E, Gates> token = next;
+    if (t + 1 < tokens) next = next_token<T, G, E, Gates>(from, first, w.rows, p);
     const bool logged = logs && t + p.lastTokens >= tokens;
     const uint entry = t + p.lastTokens - tokens;
     if (masks && mask[w.tokens.begin + t] == 0) {
@@ -195,8 +202,13 @@ METAL_FUNC void update_rows(Tokens<T> from, device const float* initial, device 
         multiply(q, 1.0f / (lengths[0] < p.normFloor ? p.normFloor : lengths[0]));
         multiply(k, 1.0f / (lengths[1] < p.normFloor ? p.normFloor : lengths[1]));
       }
-      Share<float, Gates> decays;
-      for (uint i = 0; i < Gates; ++i) decays.at[i] = decay_of(token.g.at[i], p.gateFactor);
+      Share<float, Gates> gates = widen(token.g), decays;
+      float beta = float(token.beta);
+      if (Computed) {
+        gates.at[0] = gate_of(gates.at[0] + head.dt_bias, head.log_rate, p.lowerBound);
+        beta = beta_of(beta, p.betaScale);
+      }
+      for (uint i = 0; i < Gates; ++i) decays.at[i] = decay_of(gates.at[i], p.gateFactor);
       float4 predicted, seen, errors;
       MLXTS_UNROLL
       for (uint r = 0; r < kRows; ++r) {
@@ -206,25 +218,25 @@ METAL_FUNC void update_rows(Tokens<T> from, device const float* initial, device 
       predicted = simd_sum(predicted);
       MLXTS_UNROLL
       for (uint r = 0; r < kRows; ++r) {
-        errors[r] = token.beta * (float(token.v.at[r]) - predicted[r]);
+        errors[r] = beta * (float(token.v.at[r]) - predicted[r]);
         update_row(state.at[r], errors[r], k);
         seen[r] = dot_share(state.at[r], q);
       }
       seen = simd_sum(seen) * p.scale;
       const float own = own_row(seen, w.lane);
       if (w.lane < w.rows) o[w.lane] = T(own);
-      if (logged) store_entry<E, Gates>(kept, w, entry, k, own_row(errors, w.lane), token.g, p);
+      if (logged) store_entry<E, Gates>(kept, w, entry, k, own_row(errors, w.lane), gates, p);
     }
     o += p.heads * p.valueDim;
   }
 }
 
-template <typename T, bool Channels>
+template <typename T, typename G, bool Channels, bool Computed>
 kernel void gated_delta_rule_recurrent(device const T* q [[buffer(GATED_DELTA_RULE_RECURRENT_Q)]],
                                        device const T* k [[buffer(GATED_DELTA_RULE_RECURRENT_K)]],
                                        device const T* v [[buffer(GATED_DELTA_RULE_RECURRENT_V)]],
-                                       device const float* g [[buffer(GATED_DELTA_RULE_RECURRENT_G)]],
-                                       device const float* beta [[buffer(GATED_DELTA_RULE_RECURRENT_BETA)]],
+                                       device const G* g [[buffer(GATED_DELTA_RULE_RECURRENT_G)]],
+                                       device const G* beta [[buffer(GATED_DELTA_RULE_RECURRENT_BETA)]],
                                        device const float* initial [[buffer(GATED_DELTA_RULE_RECURRENT_INITIAL_STATE)]],
                                        device const Index* cu_seqlens [[buffer(GATED_DELTA_RULE_RECURRENT_CU_SEQLENS)]],
                                        device const uchar* mask [[buffer(GATED_DELTA_RULE_RECURRENT_MASK)]],
@@ -236,6 +248,8 @@ kernel void gated_delta_rule_recurrent(device const T* q [[buffer(GATED_DELTA_RU
                                        device float* log_keys [[buffer(GATED_DELTA_RULE_RECURRENT_LOG_KEYS)]],
                                        device float* log_deltas [[buffer(GATED_DELTA_RULE_RECURRENT_LOG_DELTAS)]],
                                        device float* log_gates [[buffer(GATED_DELTA_RULE_RECURRENT_LOG_GATES)]],
+                                       device const float* a_log [[buffer(GATED_DELTA_RULE_RECURRENT_A_LOG)]],
+                                       device const float* dt_bias [[buffer(GATED_DELTA_RULE_RECURRENT_DT_BIAS)]],
                                        constant Params& p [[buffer(GATED_DELTA_RULE_RECURRENT_PARAMS)]],
                                        device MlxtsFault* fault [[buffer(GATED_DELTA_RULE_RECURRENT_FAULT)]],
                                        uint3 group [[threadgroup_position_in_grid]],
@@ -259,21 +273,26 @@ kernel void gated_delta_rule_recurrent(device const T* q [[buffer(GATED_DELTA_RU
   const ulong token = ulong(w.tokens.begin) + start, gate_at = token * p.heads + head;
   const ulong key_at = (token * p.keyHeads + key_head_of(head, p.headsPerKey, p.keyHeads)) * p.keyDim;
   const ulong value_at = gate_at * p.valueDim + row;
-  const Tokens<T> from = {q + key_at, k + key_at, v + value_at, g + gate_at * (Channels ? p.keyDim : 1),
-                          beta + gate_at};
+  const Tokens<T, G> from = {q + key_at, k + key_at, v + value_at, g + gate_at * (Channels ? p.keyDim : 1),
+                             beta + gate_at};
+  GateParameters computed = {0.0f, 0.0f};
+  if (Computed) computed = {a_log[head], dt_bias[head]};
 // Rows whose channels have their own gates have fewer instances: they are rarer, and each is as much text again.
 #define UPDATE_ROWS(E)                                                                                                 \
-  update_rows<Channels ? power_of_two(E) : E, Channels ? power_of_two(E) : 1>(from, initial, mask, o + value_at, kept, \
-                                                                              w, start, p)
+  update_rows<Computed, Channels ? power_of_two(E) : E, Channels ? power_of_two(E) : 1>( \
+      from, computed, initial, mask, o + value_at, kept, w, start, p)
   MLXTS_FOR_SHARE(p.keyDim, UPDATE_ROWS)
 }
 
-#define INSTANCE(name, T, Channels)                                     \
+#define INSTANCE(name, T, G, Channels, Computed)                        \
   template [[host_name("gated_delta_rule_recurrent_" name)]] [[kernel]] \
-  decltype(gated_delta_rule_recurrent<T, Channels>) gated_delta_rule_recurrent<T, Channels>;
-INSTANCE("f32", float, false)
-INSTANCE("f16", half, false)
-INSTANCE("bf16", bfloat, false)
-INSTANCE("f32_channels", float, true)
-INSTANCE("f16_channels", half, true)
-INSTANCE("bf16_channels", bfloat, true)
+  decltype(gated_delta_rule_recurrent<T, G, Channels, Computed>) gated_delta_rule_recurrent<T, G, Channels, Computed>;
+INSTANCE("f32", float, float, false, false)
+INSTANCE("f16", half, float, false, false)
+INSTANCE("bf16", bfloat, float, false, false)
+INSTANCE("f32_channels", float, float, true, false)
+INSTANCE("f16_channels", half, float, true, false)
+INSTANCE("bf16_channels", bfloat, float, true, false)
+INSTANCE("f32_gates", float, float, false, true)
+INSTANCE("f16_gates", half, half, false, true)
+INSTANCE("bf16_gates", bfloat, bfloat, false, true)

@@ -23,8 +23,10 @@
 #define GATED_DELTA_RULE_RECURRENT_LOG_KEYS 13  // write?
 #define GATED_DELTA_RULE_RECURRENT_LOG_DELTAS 14  // write?
 #define GATED_DELTA_RULE_RECURRENT_LOG_GATES 15  // write?
-#define GATED_DELTA_RULE_RECURRENT_PARAMS 16
-#define GATED_DELTA_RULE_RECURRENT_FAULT 17
+#define GATED_DELTA_RULE_RECURRENT_A_LOG 16  // read?
+#define GATED_DELTA_RULE_RECURRENT_DT_BIAS 17  // read?
+#define GATED_DELTA_RULE_RECURRENT_PARAMS 18
+#define GATED_DELTA_RULE_RECURRENT_FAULT 19
 #define GATED_DELTA_RULE_RECURRENT_HAS_INITIAL_STATE 32u
 #define GATED_DELTA_RULE_RECURRENT_HAS_CU_SEQLENS 64u
 #define GATED_DELTA_RULE_RECURRENT_HAS_MASK 128u
@@ -35,6 +37,8 @@
 #define GATED_DELTA_RULE_RECURRENT_HAS_LOG_KEYS 8192u
 #define GATED_DELTA_RULE_RECURRENT_HAS_LOG_DELTAS 16384u
 #define GATED_DELTA_RULE_RECURRENT_HAS_LOG_GATES 32768u
+#define GATED_DELTA_RULE_RECURRENT_HAS_A_LOG 65536u
+#define GATED_DELTA_RULE_RECURRENT_HAS_DT_BIAS 131072u
 #define GATED_DELTA_RULE_RECURRENT_FAULT_CU_SEQLENS 1
 #ifdef __METAL_VERSION__
 #define GATED_DELTA_RULE_RECURRENT_ROWS_PER_SIMDGROUP 4
@@ -61,15 +65,17 @@ struct GatedDeltaRuleRecurrentParams {
   float normFloor;
   float gateFactor;
   float scale;
+  float betaScale;
+  float lowerBound;
   uint32_t present;  // a bit for each buffer
 #ifndef __METAL_VERSION__
   uint32_t scratch[7];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(GatedDeltaRuleRecurrentParams) == 72, "GatedDeltaRuleRecurrentParams must match the declaration of gated_delta_rule_recurrent");
+static_assert(sizeof(GatedDeltaRuleRecurrentParams) == 80, "GatedDeltaRuleRecurrentParams must match the declaration of gated_delta_rule_recurrent");
 #else
-static_assert(sizeof(GatedDeltaRuleRecurrentParams) == 100, "GatedDeltaRuleRecurrentParams must match the declaration of gated_delta_rule_recurrent");
+static_assert(sizeof(GatedDeltaRuleRecurrentParams) == 108, "GatedDeltaRuleRecurrentParams must match the declaration of gated_delta_rule_recurrent");
 #endif
 #ifndef __METAL_VERSION__
 struct GatedDeltaRuleRecurrentScratch {

@@ -1,4 +1,4 @@
-import { defineKernel, defineOp, FLOATS, type ShapeRule } from "@mlxts/core";
+import { type CommandEncoder, defineKernel, defineOp, FLOATS, type ShapeRule, type Tensor } from "@mlxts/core";
 import { deltaRuleLibrary } from "./library.ts";
 import type { DeltaGates } from "./signatures.ts";
 
@@ -36,6 +36,37 @@ export const deltaGatesKernel = defineKernel({
   },
 });
 
+export const BETA_SCALE = {
+  kind: "number",
+  default: 1,
+  above: 0,
+  doc: "factor of beta; 2 allows negative eigenvalues",
+} as const;
+
+export const LOWER_BOUND = {
+  kind: "number",
+  optional: true,
+  below: 0,
+  doc: "g = lowerBound · sigmoid(exp(aLog) · (a + dtBias)), a gate that stays above it",
+} as const;
+
+export function encodeGates(
+  encoder: CommandEncoder,
+  op: string,
+  { a, b, aLog, dtBias, g, beta }: Record<"a" | "b" | "aLog" | "dtBias" | "g" | "beta", Tensor>,
+  { betaScale, lowerBound }: { betaScale: number; lowerBound?: number | undefined },
+): void {
+  const [heads, channels = 1] = dtBias.shape as [number, number?];
+  const sizes = { rows: b.size / heads, heads, channels };
+  encoder.dispatch(deltaGatesKernel, {
+    op,
+    variant: a.dtype,
+    buffers: { a, b, aLog, dtBias, g, beta },
+    params: { ...sizes, betaScale, lowerBound: lowerBound ?? 0 },
+    sizes,
+  });
+}
+
 /** As many gates a head as `dtBias` has. */
 const GATES: ShapeRule = {
   text: "..., H or ..., H, K",
@@ -69,27 +100,8 @@ export const deltaGates: DeltaGates = defineOp({
     g: { dtype: ["f32"], shape: GATES, doc: "natural logarithm of the decay, at most 0" },
     beta: { dtype: ["f32"], shape: "... H", doc: "strength of each write" },
   },
-  params: {
-    betaScale: { kind: "number", default: 1, above: 0, doc: "factor of beta; 2 allows negative eigenvalues" },
-    lowerBound: {
-      kind: "number",
-      optional: true,
-      below: 0,
-      doc: "g = lowerBound · sigmoid(exp(aLog) · (a + dtBias)), a gate that stays above it",
-    },
-  },
-  encode({ encoder, op, inputs: { a, b, aLog, dtBias }, outputs: { g, beta }, options, rows, dims }) {
-    const sizes = { rows, heads: dims.H as number, channels: dtBias.shape[1] ?? 1 };
-    encoder.dispatch(deltaGatesKernel, {
-      op,
-      variant: a.dtype,
-      buffers: { a, b, aLog, dtBias, g, beta },
-      params: {
-        ...sizes,
-        betaScale: options.betaScale,
-        lowerBound: options.lowerBound ?? 0,
-      },
-      sizes,
-    });
+  params: { betaScale: BETA_SCALE, lowerBound: LOWER_BOUND },
+  encode({ encoder, op, inputs, outputs, options }) {
+    encodeGates(encoder, op, { ...inputs, ...outputs }, options);
   },
 });

@@ -26,6 +26,7 @@ import { encodeRecurrent, type RuleTensors, ruleTensors } from "./gated_delta_ru
 import { encodeMaskValues } from "./mask_values.ts";
 import {
   asked,
+  type CallContext,
   CHUNK_LENGTH,
   CONVENTIONS,
   checkRule,
@@ -71,12 +72,12 @@ export interface ScratchOptions {
   lastTokensOnly?: boolean;
 }
 
-type ChunkOptions = RuleOptions & { chunkLength: 16 | 32 | 64; precision: Precision };
+export type ChunkOptions = RuleOptions & { chunkLength: 16 | 32 | 64; precision: Precision };
 
 const carriesLow = (dtype: Dtype, precision: Precision): boolean => dtype === "f32" || precision === "f32";
 
 /** Which path a call with `path` takes; K that the chunk path does not do goes to the recurrent one. */
-function takesChunks(encoder: CommandEncoder, path: Path, dtype: Dtype, dims: ChunkDims): boolean {
+export function takesChunks(encoder: CommandEncoder, path: Path, dtype: Dtype, dims: ChunkDims): boolean {
   if (path !== "auto") return path === "chunk";
   return dims.K % 8 === 0 && (dims.B * dims.T) / dims.N >= crossover(encoder, dtype, dims);
 }
@@ -166,7 +167,7 @@ function encodeStages(
 }
 
 /** The chunk path; with `last`, the tokens that chunks leave go one by one, so that their states are there. */
-function encodeChunks(
+export function encodeChunks(
   encoder: CommandEncoder,
   op: string,
   tensors: RuleTensors,
@@ -196,6 +197,62 @@ function encodeChunks(
 
 const stateShape = ({ N, H, V, K }: ChunkDims, { stateLayout }: Pick<RuleOptions, "stateLayout">): number[] =>
   stateLayout === "kv" ? [N, H, K, V] : [N, H, V, K];
+
+/** The options of the whole rule. */
+export const RULE_OPTIONS = {
+  chunkLength: CHUNK_LENGTH,
+  ...CONVENTIONS,
+  path: {
+    kind: "choice",
+    values: ["auto", "recurrent", "chunk"],
+    default: "auto",
+    doc: "`recurrent`: token by token; `chunk`; `auto`: by the number of tokens of a sequence",
+  },
+  snapshotEvery: SNAPSHOT_EVERY,
+  lastTokens: LAST_TOKENS,
+  precision: {
+    kind: "choice",
+    values: ["activation", "f32"],
+    default: "activation",
+    doc: "`f32`: each cumulative gate is the sum of two f32, exact for gates of any strength; always so for f32 tensors",
+  },
+} as const;
+
+/** Relations of dimensions on the path that `options` forces. */
+export function checkPathDims(c: CallContext): void {
+  if (c.options.path === "chunk") checkChunkDims(c);
+  else checkRuleDims(c);
+}
+
+/** Whether the arena has room for outputs that are not passed, for the scratch of the path, and for `more` bytes on the chunk path. */
+export function checkArena(
+  c: CallContext & {
+    readonly encoder: CommandEncoder;
+    readonly inputs: { readonly q: Tensor; readonly v: Tensor; readonly mask?: Tensor | undefined };
+    readonly outputs: Partial<Record<keyof typeof RULE_OUTPUTS, Tensor | undefined>>;
+  },
+  options: ChunkOptions & { path: Path },
+  more: number,
+): void {
+  const { encoder, outputs, inputs, fail } = c;
+  const { dtype } = inputs.q;
+  const dims = chunkDims(c);
+  if (!encoder.arena || !takesChunks(encoder, options.path, dtype, dims)) return;
+  const carries = keepsLast(c) && !asked(c, "finalState");
+  const shape = scratchShape(dims, options, { dtype, masked: inputs.mask !== undefined, carries });
+  const state = carries ? arenaBytes("f32", stateShape(dims, options)) : 0;
+  let bytes = more + (fusesChunks(encoder, dtype, dims) ? state : bytesOf(shape));
+  for (const [name, spec] of Object.entries(RULE_OUTPUTS)) {
+    if (outputs[name as keyof typeof outputs] || (name !== "o" && !asked(c, name))) continue;
+    const of = spec.shape;
+    bytes +=
+      typeof of === "string"
+        ? arenaBytes(dtype, inputs.v.shape)
+        : arenaBytes("f32", of.of(c as unknown as OpContext, []));
+  }
+  const { free, used } = encoder.arena;
+  if (free < bytes) fail("arena", `have ${bytes} free bytes`, free, `make it at least ${used + bytes} bytes`);
+}
 
 /**
  * The gated delta rule over T tokens; for each sequence and value head, with state S [V, K]:
@@ -244,57 +301,21 @@ export const gatedDeltaRule = defineOp({
   summary: "S = exp(g)·S + beta·(v - exp(g)·S k)·kᵀ; o = scale · S q",
   inputs: RULE_INPUTS,
   outputs: RULE_OUTPUTS,
-  params: {
-    chunkLength: CHUNK_LENGTH,
-    ...CONVENTIONS,
-    path: {
-      kind: "choice",
-      values: ["auto", "recurrent", "chunk"],
-      default: "auto",
-      doc: "`recurrent`: token by token; `chunk`; `auto`: by the number of tokens of a sequence",
-    },
-    snapshotEvery: SNAPSHOT_EVERY,
-    lastTokens: LAST_TOKENS,
-    precision: {
-      kind: "choice",
-      values: ["activation", "f32"],
-      default: "activation",
-      doc: "`f32`: each cumulative gate is the sum of two f32, exact for gates of any strength; always so for f32 tensors",
-    },
-  },
+  params: RULE_OPTIONS,
   relations(c) {
-    if (c.options.path === "chunk") checkChunkDims(c);
-    else checkRuleDims(c);
+    checkPathDims(c);
   },
   rules: checkRule,
   check(c) {
-    const { encoder, options, outputs, inputs, fail } = c;
-    const { dtype } = inputs.q;
-    const dims = chunkDims(c);
-    if (!encoder.arena || !takesChunks(encoder, options.path, dtype, dims)) return;
-    const carries = keepsLast(c) && !asked(c, "finalState");
-    const shape = scratchShape(dims, options, { dtype, masked: inputs.mask !== undefined, carries });
-    const state = carries ? arenaBytes("f32", stateShape(dims, options)) : 0;
-    let bytes = fusesChunks(encoder, dtype, dims) ? state : bytesOf(shape);
-    for (const [name, spec] of Object.entries(RULE_OUTPUTS)) {
-      if (outputs[name as keyof typeof outputs] || (name !== "o" && !asked(c, name))) continue;
-      const of = spec.shape;
-      bytes +=
-        typeof of === "string"
-          ? arenaBytes(dtype, inputs.v.shape)
-          : arenaBytes("f32", of.of(c as unknown as OpContext, []));
-    }
-    const { free, used } = encoder.arena;
-    if (free < bytes) fail("arena", `have ${bytes} free bytes`, free, `make it at least ${used + bytes} bytes`);
+    checkArena(c, c.options, 0);
   },
   encode(c) {
     const { encoder, op, options } = c;
     const tensors = ruleTensors(c);
     const dims = chunkDims(c);
-    const last = keepsLast(c);
     if (encoder.device.validate) encodeValidation(encoder, op, tensors, dims, options);
     if (takesChunks(encoder, options.path, tensors.q.dtype, dims))
-      encodeChunks(encoder, op, tensors, dims, options, last);
-    else encodeRecurrent(encoder, op, tensors, dims, options, { chunkLength: 0, keepsLast: last });
+      encodeChunks(encoder, op, tensors, dims, options, keepsLast(c));
+    else encodeRecurrent(encoder, op, tensors, dims, options, { chunkLength: 0, keepsLast: keepsLast(c) });
   },
 }) as GatedDeltaRule;

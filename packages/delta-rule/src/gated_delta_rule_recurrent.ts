@@ -31,7 +31,8 @@ interface Sizes extends CallDims {
 export const gatedDeltaRuleRecurrentKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "gated_delta_rule_recurrent",
-  variants: channelVariants(FLOATS),
+  // Those of `gates` compute g and beta as `deltaGates` does: what lies at `g` and `beta` are its inputs a and b.
+  variants: [...channelVariants(FLOATS), ...FLOATS.map((dtype) => `${dtype}_gates`)],
   buffers: {
     ...RULE_BUFFERS,
     lastStates: "write?",
@@ -39,9 +40,11 @@ export const gatedDeltaRuleRecurrentKernel = defineKernel({
     logKeys: "write?",
     logDeltas: "write?",
     logGates: "write?",
+    aLog: "read?",
+    dtBias: "read?",
   },
   // A chunkLength > 0: from where chunks that leave `lastTokens` end.
-  params: RULE_PARAMS,
+  params: { ...RULE_PARAMS, betaScale: "f32", lowerBound: "f32" },
   faults: PACKED_FAULTS,
   // A CPU's threadgroup has so few rows that one head spreads over threads, so many that they share k and q. A GPU's
   // simdgroup keeps its rows of the state in registers.
@@ -88,19 +91,32 @@ export const ruleTensors = ({
   outputs: Pick<RuleTensors, keyof typeof RULE_OUTPUTS>;
 }): RuleTensors => ({ initialState: undefined, cuSeqlens: undefined, mask: undefined, ...inputs, ...outputs });
 
+/** How g and beta are computed from what lies in their place. */
+export interface GateParameters {
+  aLog: Tensor;
+  dtBias: Tensor;
+  betaScale: number;
+  lowerBound?: number | undefined;
+}
+
 export function encodeRecurrent(
   encoder: CommandEncoder,
   op: string,
   tensors: RuleTensors,
   dims: CallDims,
   options: RuleOptions,
-  { chunkLength, keepsLast }: { chunkLength: number; keepsLast: boolean },
+  { chunkLength, keepsLast, gates }: { chunkLength: number; keepsLast: boolean; gates?: GateParameters },
 ): void {
+  const { dtype } = tensors.q;
   encoder.dispatch(gatedDeltaRuleRecurrentKernel, {
     op,
-    variant: gateVariant(tensors.q.dtype, dims),
-    buffers: { ...tensors },
-    params: ruleParams(dims, options, chunkLength, keepsLast),
+    variant: gates ? `${dtype}_gates` : gateVariant(dtype, dims),
+    buffers: { ...tensors, aLog: gates?.aLog, dtBias: gates?.dtBias },
+    params: {
+      ...ruleParams(dims, options, chunkLength, keepsLast),
+      betaScale: gates?.betaScale ?? 0,
+      lowerBound: gates?.lowerBound ?? 0,
+    },
     sizes: { ...dims, worksInPlace: tensors.finalState !== undefined && options.stateLayout === "vk" },
   });
 }

@@ -7,6 +7,8 @@ export { chunkState } from "./chunk_state.ts";
 export { chunkWu } from "./chunk_wu.ts";
 export { convRollback } from "./conv_rollback.ts";
 export { deltaGates } from "./delta_gates.ts";
+export { deltaGatesRule } from "./delta_gates_rule.ts";
+export { deltaFusions } from "./fusions.ts";
 export { gatedDeltaRollback } from "./gated_delta_rollback.ts";
 export { gatedDeltaRule, type ScratchOptions, scratchBytes } from "./gated_delta_rule.ts";
 export { gatedDeltaRuleRecurrent } from "./gated_delta_rule_recurrent.ts";

@@ -352,6 +352,125 @@ export interface DeltaGates {
   readonly op: OpDescriptor;
 }
 
+export interface DeltaGatesRuleInputs {
+  /** Queries. [B, T, Hk, K], f32, f16 or bf16. */
+  q: Tensor;
+  /** Keys. [B, T, Hk, K], the dtype of `q`. */
+  k: Tensor;
+  /** Values. [B, T, H, V], the dtype of `q`. */
+  v: Tensor;
+  /** Projection for the gates. [B, T, H], the dtype of `q`. */
+  a: Tensor;
+  /** Projection for beta. [B, T, H], the dtype of `q`. */
+  b: Tensor;
+  /** Logarithm of the decay rate of each head. [H], f32. */
+  aLog: Tensor;
+  /** Added to `a`. [H], f32. */
+  dtBias: Tensor;
+  /** State before the first token, zeros when absent. [N, H, V, K (kv: N, H, K, V)], f32. */
+  initialState?: Tensor | undefined;
+  /** Where each packed sequence begins, and the end of the last one: from 0 to T, with B = 1. [N + 1], i32. */
+  cuSeqlens?: Tensor | undefined;
+  /** 0 for tokens that leave the state as it is and have output 0. [B, T], u8. */
+  mask?: Tensor | undefined;
+  /** The output of each token. [B, T, H, V], the dtype of `q`. An output: a tensor for it; allocated when not given. */
+  o?: Tensor | true | undefined;
+  /**
+   * State after the last token of each sequence. [N, H, V, K (kv: N, H, K, V)], f32. An output, written only when asked
+   * for: a tensor for it, or `true` to have it allocated. It may be exactly `initialState`.
+   */
+  finalState?: Tensor | true | undefined;
+  /**
+   * States after every `snapshotEvery` tokens. [snapshots, H, V, K (kv: snapshots, H, K, V)], f32. An output, written
+   * only when asked for (with `snapshotEvery`): a tensor for it, or `true` to have it allocated.
+   */
+  snapshots?: Tensor | true | undefined;
+  /**
+   * States after each of the last `lastTokens` tokens. [N, lastTokens, H, V, K (kv: N, lastTokens, H, K, V)], f32. An
+   * output, written only when asked for (with `lastTokens`): a tensor for it, or `true` to have it allocated.
+   */
+  lastStates?: Tensor | true | undefined;
+  /**
+   * State before the last `lastTokens` tokens. [N, H, V, K (kv: N, H, K, V)], f32. An output, written only when asked
+   * for (with `lastTokens`): a tensor for it, or `true` to have it allocated.
+   */
+  logState?: Tensor | true | undefined;
+  /**
+   * Normalized keys of the last tokens. [N, lastTokens, Hk, K], f32. An output, written only when asked for (with
+   * `lastTokens`): a tensor for it, or `true` to have it allocated.
+   */
+  logKeys?: Tensor | true | undefined;
+  /**
+   * What each of the last tokens wrote. [N, lastTokens, H, V], f32. An output, written only when asked for (with
+   * `lastTokens`): a tensor for it, or `true` to have it allocated.
+   */
+  logDeltas?: Tensor | true | undefined;
+  /**
+   * Gates of the last tokens. [N, lastTokens, H or H, K], f32. An output, written only when asked for (with
+   * `lastTokens`): a tensor for it, or `true` to have it allocated.
+   */
+  logGates?: Tensor | true | undefined;
+}
+
+export interface DeltaGatesRuleOptions {
+  /** Tokens of a chunk. Default 64. */
+  chunkLength?: 16 | 32 | 64 | undefined;
+  /** Factor of the output, K^-1/2 in the known models. A number. */
+  scale: number;
+  /** Key head of value head h: `block`: ⌊h / (H / Hk)⌋, `tiled`: h mod Hk. Default `block`. */
+  gqa?: "block" | "tiled" | undefined;
+  /** States are [.., V, K] or [.., K, V]. Default `vk`. */
+  stateLayout?: "vk" | "kv" | undefined;
+  /** Normalize q and k: x / sqrt(sum x² + eps), x / sqrt(sum x² + K·eps), x / max(|x|, eps). Default `none`. */
+  qkNorm?: "none" | "sum-eps" | "mean-eps" | "max-eps" | undefined;
+  /** Eps of qkNorm. A number > 0, default 0.000001. */
+  qkNormEps?: number | undefined;
+  /** `recurrent`: token by token; `chunk`; `auto`: by the number of tokens of a sequence. Default `auto`. */
+  path?: "auto" | "recurrent" | "chunk" | undefined;
+  /** Tokens from one of `snapshots` to the next; on the chunk path a multiple of `chunkLength`. An integer ≥ 1. */
+  snapshotEvery?: number | undefined;
+  /** Tokens that `lastStates` and the log reach back. An integer ≥ 1 and ≤ 64. */
+  lastTokens?: number | undefined;
+  /**
+   * `f32`: each cumulative gate is the sum of two f32, exact for gates of any strength; always so for f32 tensors.
+   * Default `activation`.
+   */
+  precision?: "activation" | "f32" | undefined;
+  /** Factor of beta; 2 allows negative eigenvalues. A number > 0, default 1. */
+  betaScale?: number | undefined;
+  /** G = lowerBound · sigmoid(exp(aLog) · (a + dtBias)), a gate that stays above it. A number < 0. */
+  lowerBound?: number | undefined;
+}
+
+export interface DeltaGatesRuleOutputs {
+  /** The output of each token. [B, T, H, V], the dtype of `q`. */
+  readonly o: Tensor;
+  /** State after the last token of each sequence. [N, H, V, K (kv: N, H, K, V)], f32. */
+  readonly finalState?: Tensor | undefined;
+  /** States after every `snapshotEvery` tokens. [snapshots, H, V, K (kv: snapshots, H, K, V)], f32. */
+  readonly snapshots?: Tensor | undefined;
+  /** States after each of the last `lastTokens` tokens. [N, lastTokens, H, V, K (kv: N, lastTokens, H, K, V)], f32. */
+  readonly lastStates?: Tensor | undefined;
+  /** State before the last `lastTokens` tokens. [N, H, V, K (kv: N, H, K, V)], f32. */
+  readonly logState?: Tensor | undefined;
+  /** Normalized keys of the last tokens. [N, lastTokens, Hk, K], f32. */
+  readonly logKeys?: Tensor | undefined;
+  /** What each of the last tokens wrote. [N, lastTokens, H, V], f32. */
+  readonly logDeltas?: Tensor | undefined;
+  /** Gates of the last tokens. [N, lastTokens, H or H, K], f32. */
+  readonly logGates?: Tensor | undefined;
+}
+
+export interface DeltaGatesRule {
+  /** `gatedDeltaRule with g = -exp(aLog) · softplus(a + dtBias), beta = sigmoid(b) · betaScale` */
+  <const G extends DeltaGatesRuleInputs>(
+    encoder: CommandEncoder,
+    inputs: DeltaGatesRuleInputs & G & OnlyKnown<G, DeltaGatesRuleInputs>,
+    options: DeltaGatesRuleOptions,
+  ): OutputsOf<DeltaGatesRuleOutputs, G>;
+  readonly op: OpDescriptor;
+}
+
 export interface GatedDeltaRollbackInputs {
   /** State before the logged tokens. [N, H, V, K (kv: N, H, K, V)], f32. */
   logState: Tensor;

@@ -3,7 +3,7 @@
 import { Device } from "@mlxts/core";
 import { type Loose, type Mistake, refuses, refusesInOrder } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, expect, it } from "vitest";
-import { gatedDeltaRule, gatedDeltaRuleRecurrent } from "../src/index.ts";
+import { deltaGatesRule, gatedDeltaRule, gatedDeltaRuleRecurrent } from "../src/index.ts";
 
 const device = Device.open();
 afterAll(() => device.dispose());
@@ -101,6 +101,46 @@ describe("gatedDeltaRuleRecurrent refuses, in order,", () => {
     ...combinations,
     ...aliasing,
   ]);
+});
+
+describe("deltaGatesRule refuses, in order,", () => {
+  const { g: _, beta: __, ...inputs } = ROWS;
+  const gates = { a: f32(2, 20, 4), b: f32(2, 20, 4), aLog: f32(4), dtBias: f32(4) };
+  const own: readonly string[] = ["`g`", "`beta`", "`gate`"];
+  const shared = (mistakes: Mistake[]) =>
+    mistakes.filter(({ message }) => !own.some((name) => message.startsWith(name)));
+  refusesInOrder(device, deltaGatesRule, { inputs: { ...inputs, ...gates }, options: { scale: 1 } }, [
+    {
+      inputs: { g: gates.a },
+      message:
+        "`g` must be one of q, k, v, a, b, aLog, dtBias, initialState, cuSeqlens, mask, o, finalState, snapshots, " +
+        "lastStates, logState, logKeys, logDeltas, logGates, got an unknown tensor name",
+      kind: "TypeError",
+    },
+    ...dimensions,
+    ...shared(scalars),
+    ...counts,
+    { options: { betaScale: 0 }, message: "`betaScale` must be a finite number > 0, got 0" },
+    { options: { lowerBound: 0 }, message: "`lowerBound` must be a finite number < 0, got 0" },
+    ...shared(tensors).slice(0, 2),
+    { inputs: { a: bf16(2, 20, 4) }, message: "`a` must have dtype f32, got bf16" },
+    { inputs: { b: f32(2, 20, 2) }, message: "`b` must have shape [2, 20, 4], got [2, 20, 2]" },
+    { inputs: { aLog: bf16(4) }, message: "`aLog` must have dtype f32, got bf16" },
+    { inputs: { dtBias: f32(2) }, message: "`dtBias` must have shape [4], got [2]" },
+    ...shared(tensors).slice(2),
+    ...combinations,
+    ...aliasing,
+  ]);
+  it("gates of channels", () => {
+    const channels = { a: f32(2, 20, 4, 16), dtBias: f32(4, 16) };
+    const message = "`a` must have shape [2, 20, 4], got [2, 20, 4, 16]";
+    refuses(
+      device,
+      deltaGatesRule,
+      { inputs: { ...inputs, ...gates }, options: { scale: 1 } },
+      { inputs: channels, message },
+    );
+  });
 });
 
 /** One row of sequences. */

@@ -1,6 +1,6 @@
 // Ops of this package whose inputs decide addresses, for attacks by somebody who writes them meanwhile.
 import type { Attack } from "@mlxts/test-kit/flipped_indices";
-import { causalConv1d, convRollback, gatedDeltaRollback, gatedDeltaRule } from "../src/index.ts";
+import { causalConv1d, convRollback, deltaGatesRule, gatedDeltaRollback, gatedDeltaRule } from "../src/index.ts";
 
 const [N, T, H, K, V, C, M] = [12, 192, 2, 16, 16, 512, 16] as const;
 const FAR = [0x7fffffff, -0x80000000, -1];
@@ -73,6 +73,22 @@ export const attacks: Record<string, Attack> = {
         logGates: f32(N, 8, H),
       };
       gatedDeltaRollback(encoder, { ...log, rejected, finalState: output("f32", [N, H, V, K]) });
+    },
+  },
+  "deltaGatesRule, recurrent": {
+    right: CUTS,
+    wrong: WRONG_CUTS,
+    encode(encoder, cuSeqlens, output) {
+      const f32 = (...shape: number[]) => encoder.device.tensor("f32", shape);
+      const gates = { a: f32(1, T, H), b: f32(1, T, H), aLog: f32(H), dtBias: f32(H) };
+      deltaGatesRule(
+        encoder,
+        {
+          ...{ q: f32(1, T, H, K), k: f32(1, T, H, K), v: f32(1, T, H, V), ...gates, cuSeqlens },
+          ...{ o: output("f32", [1, T, H, V]), finalState: output("f32", [N, H, V, K]) },
+        },
+        { scale: 1, path: "recurrent" },
+      );
     },
   },
   "gatedDeltaRule, recurrent": rule("recurrent", false),

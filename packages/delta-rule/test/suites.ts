@@ -18,6 +18,7 @@ import { validateRuleKernel } from "../src/validate_rule.ts";
 import { suite as causalConv1d } from "./causal_conv1d.suite.ts";
 import { suite as convRollback } from "./conv_rollback.suite.ts";
 import { suite as deltaGates } from "./delta_gates.suite.ts";
+import { suite as deltaGatesRule } from "./delta_gates_rule.suite.ts";
 import { suite as gatedDeltaRollback } from "./gated_delta_rollback.suite.ts";
 import { suite as gatedDeltaRule } from "./gated_delta_rule.suite.ts";
 import { suite as gatedDeltaRuleRecurrent } from "./gated_delta_rule_recurrent.suite.ts";
@@ -29,6 +30,7 @@ export const suites: readonly Suite[] = [
   causalConv1d,
   convRollback,
   deltaGates,
+  deltaGatesRule,
   gatedDeltaRollback,
   gatedDeltaRule,
   gatedDeltaRuleRecurrent,
