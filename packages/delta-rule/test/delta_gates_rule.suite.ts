@@ -72,7 +72,7 @@ const SEVERAL: Case[] = [
     ...FEW,
     ...kept("snapshots", "lastStates", "log"),
     ...packed([0, 4, 4, 20]),
-    options: { path: "recurrent", lastTokens: 5, snapshotEvery: 2 },
+    options: { path: "recurrent", chunkLength: 16, lastTokens: 5, snapshotEvery: 16 },
   }),
   gatedCase({
     ...FEW,

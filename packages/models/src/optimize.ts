@@ -1,5 +1,6 @@
 import type { OptimizeOptions } from "@mlxts/core";
+import { deltaFusions } from "@mlxts/delta-rule";
 import { normFusions } from "@mlxts/norms";
 
 /** What is done to recordings of passes; `MLXTS_FUSE=0` turns it off. Results stay the same, to the bit. */
-export const OPTIMIZE: OptimizeOptions = { fuse: normFusions };
+export const OPTIMIZE: OptimizeOptions = { fuse: [...normFusions, ...deltaFusions] };

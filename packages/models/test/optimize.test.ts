@@ -83,7 +83,7 @@ describe("passes of a model", () => {
     };
     const [plain, optimized] = [await run("0"), await run("1")];
     expect(optimized.results).toEqual(plain.results);
-    expect([plain.dispatches, optimized.dispatches]).toEqual([77, 69]);
+    expect([plain.dispatches, optimized.dispatches]).toEqual([77, 66]);
     expect([plain.barriers, optimized.barriers]).toEqual([57, 46]);
     expect(optimized.scratch).toBeLessThan(plain.scratch / 2);
   });
