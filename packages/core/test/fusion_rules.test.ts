@@ -116,6 +116,16 @@ describe("a rule leaves calls as they are", () => {
       },
     ],
     [
+      "increment comes between and uses memory of count",
+      countBesideMixFusion,
+      (e, { x, b, out, other }) => {
+        count(e, { x, next: other });
+        increment(e, { x: b, out: other });
+        increment(e, { x: b, out });
+        mix(e, { a: out, b: x, out });
+      },
+    ],
+    [
       "`out` of mix is asked for",
       defineFusion({ ...CHAIN, tensors: { ...CHAIN.tensors, out: "second.a" } }),
       (e, { x, b, out }) => mix(e, { a: count(e, { x }).next, b, out }),
