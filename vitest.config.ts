@@ -10,7 +10,6 @@ export default defineConfig({
     setupFiles: ["packages/test-kit/src/setup.ts"],
     // Native addons and worker tests need processes of their own.
     pool: "forks",
-    maxWorkers: 2,
     testTimeout: 60_000,
     env: { MLXTS_POISON: "1" },
   },

@@ -23,6 +23,7 @@ checks.push(["Node.js 22 and 24, to test packages on", node, [script("setup/inst
 if (clang)
   checks.push(
     ["Metal simulator", node, [script("native/build-metal-sim.mjs")]],
+    ["Metal kernels for the simulator", node, [script("run-source.mjs"), script("metal/compile_kernels.ts")]],
     ["binaries for macOS", node, [script("native/build-darwin.mjs")]],
     ["declarations of Metal", node, [script("metal/check-metal-api.mjs")]],
   );
@@ -79,7 +80,7 @@ if (clang && given.length === 0) {
   const packages = ["norms", "quant4", "nn", "delta-rule", "moe", "mla", "models"];
   test(
     "metal",
-    // A suite's first test waits for compilers.
+    // A kernel that compile_kernels.ts has not compiled is compiled by the first test that uses it.
     [...packages.map((name) => `packages/${name}/`), ...NO_DEVICE, "--testTimeout=300000"],
     { MLXTS_DEVICE: "metal", MLXTS_METAL_SIM: "1" },
   );
