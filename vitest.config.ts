@@ -1,4 +1,6 @@
+import { availableParallelism } from "node:os";
 import { defineConfig } from "vitest/config";
+import LongFirst from "./packages/test-kit/src/sequencer.ts";
 
 export default defineConfig({
   resolve: { conditions: ["mlxts-source"] },
@@ -10,6 +12,8 @@ export default defineConfig({
     setupFiles: ["packages/test-kit/src/setup.ts"],
     // Native addons and worker tests need processes of their own.
     pool: "forks",
+    maxWorkers: availableParallelism(),
+    sequence: { sequencer: LongFirst },
     testTimeout: 60_000,
     env: { MLXTS_POISON: "1" },
   },

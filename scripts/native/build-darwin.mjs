@@ -135,18 +135,21 @@ const compiled = (sources, flags) =>
     sources.map((path) => [path, flags]),
   );
 
-await image(
-  "-bundle",
-  await compiled(addonSources(), [...common, ...addonFlags, ...metalFlags, ...objcFlags]),
-  "core",
-  prebuilt("core", "core.node"),
-);
+const addon = async () =>
+  image(
+    "-bundle",
+    await compiled(addonSources(), [...common, ...addonFlags, ...metalFlags, ...objcFlags]),
+    "core",
+    prebuilt("core", "core.node"),
+  );
 
-// The op packages' CPU kernels, with the flags of CMakeLists.txt.
-for (const { name, sources } of kernelPackages())
-  await image(
+// The flags are those of CMakeLists.txt.
+const kernels = async ({ name, sources }) =>
+  image(
     "-dylib",
     await compiled(sources, [...common, ...kernelFlags, "-march=armv8-a"]),
     name,
     prebuilt(name, `${name}.neon.so`),
   );
+
+await Promise.all([addon(), ...kernelPackages().map(kernels)]);

@@ -39,12 +39,16 @@ const compiled = (arch, sources, flags) =>
     sources.map((path) => [path, [...target(arch), ...flags]]),
   );
 
-for (const arch of Object.keys(ARCHITECTURES)) {
+async function addon(arch) {
   const sources = addonSources().filter((path) => path.endsWith(".cpp"));
   const objects = await compiled(arch, sources, addonFlags);
   await image(arch, "core", "core.node", objects, [`-Wl,--version-script=${join(core, "exports.map")}`]);
 }
 
-if (process.arch === "x64")
-  for (const { name, sources } of kernelPackages())
-    await image("arm64", name, `${name}.neon.so`, await compiled("arm64", sources, [`-I${core}`, ...kernelFlags]));
+const kernels = async ({ name, sources }) =>
+  image("arm64", name, `${name}.neon.so`, await compiled("arm64", sources, [`-I${core}`, ...kernelFlags]));
+
+await Promise.all([
+  ...Object.keys(ARCHITECTURES).map(addon),
+  ...(process.arch === "x64" ? kernelPackages().map(kernels) : []),
+]);

@@ -94,23 +94,47 @@ function run(command) {
   });
 }
 
+/** What is to be compiled, whoever has asked for it: as many at a time as there are processors. */
+const waiting = [];
+let compiling = 0;
+
+/** Starts what has the longest source, which takes longest as a rule. */
+async function compileNext() {
+  if (waiting.length === 0 || compiling === availableParallelism()) return;
+  waiting.sort((a, b) => b.size - a.size);
+  const { object, command, done } = waiting.shift();
+  compiling++;
+  if ((await run(command)) !== 0) process.exit(1);
+  compiling--;
+  writeFileSync(`${object}.cmd`, command.join("\n"));
+  done();
+  compileNext();
+}
+
+/** Objects by their paths: one that several libraries contain is compiled once. */
+const made = new Map();
+
+function make(source, object, command) {
+  if (!stale(object, command)) return;
+  return new Promise((done) => {
+    waiting.push({ object, command, size: statSync(source).size, done });
+    // When all that is asked for at once has been asked for.
+    setImmediate(compileNext);
+  });
+}
+
 /** Compiles each [source, flags] into `folder` and returns the objects. */
 export async function compile(compiler, folder, sources) {
   mkdirSync(folder, { recursive: true });
-  const jobs = sources.map(([source, flags]) => {
-    const object = join(folder, `${relative(root, source).replaceAll("/", "-")}.o`);
-    const command = [compiler, ...flags, "-MMD", "-MF", `${object}.d`, "-c", source, "-o", object];
-    return { object, command };
-  });
-  const waiting = jobs.filter(({ object, command }) => stale(object, command));
-  const worker = async () => {
-    for (let job = waiting.shift(); job; job = waiting.shift()) {
-      if ((await run(job.command)) !== 0) process.exit(1);
-      writeFileSync(`${job.object}.cmd`, job.command.join("\n"));
-    }
-  };
-  await Promise.all(Array.from({ length: availableParallelism() }, worker));
-  return jobs.map(({ object }) => object);
+  return Promise.all(
+    sources.map(async ([source, flags]) => {
+      const object = join(folder, `${relative(root, source).replaceAll("/", "-")}.o`);
+      const command = [compiler, ...flags, "-MMD", "-MF", `${object}.d`, "-c", source, "-o", object];
+      if (!made.has(object)) made.set(object, make(source, object, command));
+      await made.get(object);
+      return object;
+    }),
+  );
 }
 
 /** Links; the command is kept as the lines of `record`, where one is named. */

@@ -1,0 +1,29 @@
+import { BaseSequencer, type TestSpecification } from "vitest/node";
+
+/** The files that take longest, on one device or another: begun last, one of them would keep all others waiting. */
+const LONG = [
+  "cli/test/verify",
+  "generate/new_op",
+  "delta-rule/test/gated_delta_rule.suite",
+  "pack/packed",
+  "models/test/expert_parity",
+  "quant4/test/gather_quantized_matmul.suite",
+  "core/test/metal_tile",
+  "quant4/test/quantized_matmul.suite",
+  "mla/test/mla_out.suite",
+  "mla/test/mla_prefill.suite",
+  "models/test/parity",
+  "metal-sim/test/mutants",
+  "models/test/state_fuzz",
+].map((name) => `/${name}.`);
+
+/** Long files first; the others as vitest orders them, by what it remembers of earlier runs and by size. */
+export default class LongFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const place = ({ moduleId }: TestSpecification) => {
+      const index = LONG.findIndex((name) => moduleId.includes(name));
+      return index < 0 ? LONG.length : index;
+    };
+    return (await super.sort(files)).sort((a, b) => place(a) - place(b));
+  }
+}
