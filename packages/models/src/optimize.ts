@@ -1,6 +1,7 @@
 import type { OptimizeOptions } from "@mlxts/core";
 import { deltaFusions } from "@mlxts/delta-rule";
+import { nnFusions } from "@mlxts/nn";
 import { normFusions } from "@mlxts/norms";
 
 /** What is done to recordings of passes; `MLXTS_FUSE=0` turns it off. Results stay the same, to the bit. */
-export const OPTIMIZE: OptimizeOptions = { fuse: [...normFusions, ...deltaFusions] };
+export const OPTIMIZE: OptimizeOptions = { fuse: [...deltaFusions, ...normFusions, ...nnFusions] };

@@ -17,14 +17,22 @@ METAL_FUNC float dot4(float4 a, float4 b, float sum) {
   return metal::fma(a.w, b.w, metal::fma(a.z, b.z, metal::fma(a.y, b.y, metal::fma(a.x, b.x, sum))));
 }
 
-// Outputs of threadgroup `group`, for up to M rows of x; added(column) is added to those of a column.
-template <uint M, typename X, typename W, typename O, typename Added>
-METAL_FUNC void dot_rows(device const X* x, device const W* weight, Added added, device O* out, MatvecSizes p,
-                         threadgroup float* partial, uint group, uint lane, uint simdgroup) {
+// The sum that a lane ends with, if it is that of an output.
+struct LaneSum {
+  float sum;
+  uint row, column;
+  bool valid;
+};
+
+// The outputs of threadgroup `group`, for up to M rows of x, one in a lane.
+template <uint M, typename X, typename W>
+METAL_FUNC LaneSum dot_lanes(device const X* x, device const W* weight, MatvecSizes p, threadgroup float* partial,
+                             uint group, uint lane, uint simdgroup) {
   constexpr uint kRows = kMatvecColumns, kSimdgroups = kMatvecSimdgroups;
   const uint splits = kSimdgroups * kRows / p.groupColumns, part = simdgroup % splits;
   const uint first = group * p.groupColumns + simdgroup / splits * kRows;
-  if (first >= p.n) return;
+  const LaneSum none = {0.0f, 0, 0, false};
+  if (first >= p.n) return none;
   device const W* rows[kRows];
   float sum[kRows][M];
   MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) {
@@ -60,12 +68,19 @@ METAL_FUNC void dot_rows(device const X* x, device const W* weight, Added added,
   if (splits > 1) {
     partial[simdgroup * kSimd + lane] = mine;
     threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    if (part > 0) return;
+    if (part > 0) return none;
     for (uint other = 1; other < splits; ++other) mine += partial[other * kSimd + lane];
   }
   const uint row = lane / kRows, column = first + lane % kRows;
-  if (row >= p.m || column >= p.n) return;
-  out[ulong(row) * p.n + column] = O(mine + added(column));
+  return {mine, row, column, row < p.m && column < p.n};
+}
+
+// Stores the outputs of threadgroup `group`, for up to M rows of x; added(column) is added to those of a column.
+template <uint M, typename X, typename W, typename O, typename Added>
+METAL_FUNC void dot_rows(device const X* x, device const W* weight, Added added, device O* out, MatvecSizes p,
+                         threadgroup float* partial, uint group, uint lane, uint simdgroup) {
+  const LaneSum dot = dot_lanes<M>(x, weight, p, partial, group, lane, simdgroup);
+  if (dot.valid) out[ulong(dot.row) * p.n + dot.column] = O(dot.sum + added(dot.column));
 }
 
 }  // namespace mlxts

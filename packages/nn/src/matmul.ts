@@ -1,5 +1,7 @@
 import {
+  type CommandEncoder,
   constantsOf,
+  type Device,
   type Dtype,
   defineKernel,
   defineOp,
@@ -109,6 +111,41 @@ export const matvecKernel = defineKernel({
   },
 });
 
+/** What a product is made of: x [.., k], the weight, the bias, and out [.., n]. */
+interface Product {
+  x: Tensor;
+  weight: Tensor;
+  bias?: Tensor | undefined;
+  out: Tensor;
+}
+
+/** Whether so many rows of x are multiplied by the kernel for few rows. */
+export const hasFewRows = (m: number, k: number, device: Device): boolean =>
+  m <= fewRows(k, constantsOf(matvecKernel, device));
+
+/** Records a product; without `transpose` the rows of the weight are contracted. */
+export function encodeProduct(encoder: CommandEncoder, op: string, given: Product, transpose: boolean): void {
+  const { x, weight, bias, out } = given;
+  const k = x.lastDim;
+  const m = x.size / k;
+  const n = out.lastDim;
+  const buffers = { x, weight, bias, out };
+  const variant = `${x.dtype}_${weight.dtype}_${out.dtype}`;
+  const biasF32 = bias?.dtype === "f32" ? 1 : 0;
+  if (transpose && hasFewRows(m, k, encoder.device)) {
+    encoder.dispatch(matvecKernel, { op, variant, buffers, params: { m, n, k, biasF32 }, sizes: { m, n, k } });
+    return;
+  }
+  const elementBytes = tileElementBytes(x.dtype as FloatDtype, weight.dtype as FloatDtype);
+  encoder.dispatch(matmulKernel, {
+    op,
+    variant,
+    buffers,
+    params: { m, n, k, transpose: transpose ? 1 : 0, biasF32 },
+    sizes: { m, n, transpose, elementBytes },
+  });
+}
+
 const inner = (c: OpContext) => {
   const [rows = 0, cols = 0] = c.tensors.weight?.shape ?? [];
   return c.options.transpose ? { from: cols, to: rows } : { from: rows, to: cols };
@@ -163,29 +200,6 @@ export const matmul: Matmul = defineOp({
     if (weight.shape.length !== 2) fail("weight", "have shape [rows, cols]", weight.shape);
   },
   encode({ encoder, op, inputs: { x, weight, bias }, outputs: { out }, options }) {
-    const k = x.lastDim;
-    const m = x.size / k;
-    const n = out.lastDim;
-    const variant = `${x.dtype}_${weight.dtype}_${out.dtype}`;
-    const given = { x, weight, bias, out };
-    const biasF32 = bias?.dtype === "f32" ? 1 : 0;
-    if (options.transpose && m <= fewRows(k, constantsOf(matvecKernel, encoder.device))) {
-      encoder.dispatch(matvecKernel, {
-        op,
-        variant,
-        buffers: given,
-        params: { m, n, k, biasF32 },
-        sizes: { m, n, k },
-      });
-      return;
-    }
-    const elementBytes = tileElementBytes(x.dtype as FloatDtype, weight.dtype as FloatDtype);
-    encoder.dispatch(matmulKernel, {
-      op,
-      variant,
-      buffers: given,
-      params: { m, n, k, transpose: options.transpose ? 1 : 0, biasF32 },
-      sizes: { m, n, transpose: options.transpose, elementBytes },
-    });
+    encodeProduct(encoder, op, { x, weight, bias, out }, options.transpose);
   },
 });

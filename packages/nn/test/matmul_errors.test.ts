@@ -1,7 +1,7 @@
 import { Device } from "@mlxts/core";
 import { refusesEach } from "@mlxts/test-kit/refusals";
 import { afterAll, describe } from "vitest";
-import { matmul } from "../src/index.ts";
+import { matmul, matmulSwiglu, multiMatmul } from "../src/index.ts";
 
 describe("matmul", () => {
   const device = Device.open();
@@ -88,6 +88,65 @@ describe("matmul", () => {
       "an output that is x": {
         inputs: { weight: device.tensor("f32", [8, 8]), out: given.x },
         message: "`out` must not overlap `x`, got overlapping views",
+      },
+    },
+  );
+});
+
+describe("joint products", () => {
+  const device = Device.open();
+  afterAll(() => device.dispose());
+  const x = device.tensor("f32", [3, 8]);
+  const weight = device.tensor("f32", [5, 8]);
+  const narrow = device.tensor("f32", [5, 7]);
+  refusesEach(
+    device,
+    matmulSwiglu,
+    { inputs: { x, gate: weight, up: device.tensor("f32", [5, 8]) }, options: {} },
+    {
+      "no up": { inputs: { up: undefined }, message: "`up` must be a Tensor, got undefined", kind: "TypeError" },
+      "up of another width": { inputs: { up: narrow }, message: "`up` must have shape [5, 8], got [5, 7]" },
+      "up of another dtype": {
+        inputs: { up: device.tensor("f16", [5, 8]) },
+        message: "`up` must have dtype f32, got f16",
+      },
+      "an unknown outDtype": {
+        options: { outDtype: "i32" },
+        message: "`outDtype` must be one of f32, f16, bf16, got i32",
+      },
+      "out over x": {
+        inputs: {
+          x: device.tensor("f32", [3, 5]),
+          gate: device.tensor("f32", [5, 5]),
+          up: device.tensor("f32", [5, 5]),
+          out: x,
+        },
+        message: "`out` must have shape [3, 5], got [3, 8]",
+      },
+    },
+  );
+  refusesEach(
+    device,
+    multiMatmul,
+    { inputs: { x, a: weight, b: device.tensor("f32", [2, 8]) }, options: {} },
+    {
+      "one matrix alone": {
+        inputs: { b: undefined },
+        message: "`b` must be a Tensor, got undefined",
+        kind: "TypeError",
+      },
+      "a matrix of another width": { inputs: { b: narrow }, message: "`b` must have shape [5, 8], got [5, 7]" },
+      "a matrix of another dtype": {
+        inputs: { b: device.tensor("bf16", [2, 8]) },
+        message: "`b` must have dtype f32, got bf16",
+      },
+      "a product without its matrix": {
+        inputs: { outC: true },
+        message: "`c` must be given where `outC` is asked for, got undefined",
+      },
+      "a product of another shape": {
+        inputs: { outB: device.tensor("f32", [3, 5]) },
+        message: "`outB` must have shape [3, 2], got [3, 5]",
       },
     },
   );

@@ -7,6 +7,8 @@ import { embeddingKernel } from "../src/embedding.ts";
 import { gatherMatmulKernel, gatherMatvecKernel } from "../src/gather_matmul.ts";
 import { kvCacheAppendKernel } from "../src/kv_cache_append.ts";
 import { matmulKernel, matvecKernel } from "../src/matmul.ts";
+import { matvecSwigluKernel } from "../src/matmul_swiglu.ts";
+import { multiMatvecKernel } from "../src/multi_matmul.ts";
 import { ropeKernel } from "../src/rope.ts";
 import { sampleKernel } from "../src/sample.ts";
 import { sdpaKernel, sdpaMergeKernel, sdpaPiecesKernel } from "../src/sdpa.ts";
@@ -17,6 +19,8 @@ import { suites as elementwise } from "./elementwise.suite.ts";
 import { suite as gatherMatmul } from "./gather_matmul.suite.ts";
 import { suite as kvCacheAppend } from "./kv_cache_append.suite.ts";
 import { suite as matmul } from "./matmul.suite.ts";
+import { suite as matmulSwiglu } from "./matmul_swiglu.suite.ts";
+import { suite as multiMatmul } from "./multi_matmul.suite.ts";
 import { suite as rope } from "./rope.suite.ts";
 import { suites as rows } from "./rows.suite.ts";
 import { suite as sample } from "./sample.suite.ts";
@@ -28,6 +32,8 @@ export const suites: readonly Suite[] = [
   gatherMatmul,
   kvCacheAppend,
   matmul,
+  matmulSwiglu,
+  multiMatmul,
   rope,
   ...rows,
   sample,
@@ -45,6 +51,8 @@ export const kernels: readonly DeclaredKernel[] = [
   kvCacheAppendKernel,
   matmulKernel,
   matvecKernel,
+  matvecSwigluKernel,
+  multiMatvecKernel,
   ropeKernel,
   sampleKernel,
   sdpaKernel,
