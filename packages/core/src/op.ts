@@ -205,8 +205,9 @@ class Check {
     }
     for (const [name, spec] of this.lists.outputs) {
       const tensor = this.outputs[name];
-      for (const option of tensor || this.asked.has(name) ? (spec.needs ?? []) : [])
-        if (this.options[option] === undefined) this.fail(option, `be given with \`${name}\``, undefined);
+      for (const need of tensor || this.asked.has(name) ? (spec.needs ?? []) : [])
+        if ((this.options[need] ?? this.inputs[need]) === undefined)
+          this.fail(need, `be given with \`${name}\``, undefined);
       if (tensor) this.checkTensor(name, tensor, this.outputDtypes(spec), spec.shape);
     }
   }

@@ -40,7 +40,7 @@ export interface OutputSpec extends Omit<TensorSpec, "dtype"> {
   dtype: readonly DtypeRule[] | ((c: OpContext) => Dtype);
   /** Inputs that may be exactly this view. */
   inPlace?: readonly string[];
-  /** Options without which it cannot be asked for. */
+  /** Options and inputs without which it cannot be asked for. */
   needs?: readonly string[];
 }
 

@@ -83,8 +83,9 @@ describe("passes of a model", () => {
     };
     const [plain, optimized] = [await run("0"), await run("1")];
     expect(optimized.results).toEqual(plain.results);
-    expect([plain.dispatches, optimized.dispatches]).toEqual([77, 66]);
-    expect([plain.barriers, optimized.barriers]).toEqual([57, 46]);
+    expect([plain.dispatches, plain.barriers]).toEqual([77, 57]);
+    expect(optimized.dispatches).toBeLessThanOrEqual(0.75 * plain.dispatches);
+    expect(optimized.barriers).toBeLessThanOrEqual(0.75 * plain.barriers);
     expect(optimized.scratch).toBeLessThan(plain.scratch / 2);
   });
 });

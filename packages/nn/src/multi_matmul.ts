@@ -73,11 +73,7 @@ const product = (name: "a" | "b" | "c" | "d") =>
     dtype: (c: OpContext) => (c.options.outDtype ?? (c.tensors.x as Tensor).dtype) as Dtype,
     shape: {
       text: `..., rows${name.toUpperCase()}`,
-      of: ({ tensors, fail }: OpContext) => {
-        const { x, [name]: matrix } = tensors;
-        if (!matrix) return fail(name, `be given where \`out${name.toUpperCase()}\` is asked for`, undefined);
-        return [...(x as Tensor).shape.slice(0, -1), matrix.shape[0] as number];
-      },
+      of: (c: OpContext) => [...(c.tensors.x as Tensor).shape.slice(0, -1), c.tensors[name]?.shape[0] ?? 0],
     },
     doc: `x · ${name}ᵀ`,
   }) as const;
@@ -106,8 +102,8 @@ export const multiMatmul = defineOp({
   outputs: {
     outA: product("a"),
     outB: product("b"),
-    outC: { ...product("c"), optional: true },
-    outD: { ...product("d"), optional: true },
+    outC: { ...product("c"), optional: true, needs: ["c"] },
+    outD: { ...product("d"), optional: true, needs: ["d"] },
   },
   params: {
     outDtype: { kind: "choice", values: FLOATS, optional: true, doc: "default: the dtype of x" },

@@ -213,13 +213,13 @@ export interface MultiMatmulInputs {
   /** X · bᵀ. [..., rowsB], the dtype `outDtype`. An output: a tensor for it; allocated when not given. */
   outB?: Tensor | true | undefined;
   /**
-   * X · cᵀ. [..., rowsC], the dtype `outDtype`. An output, written only when asked for: a tensor for it, or `true` to
-   * have it allocated.
+   * X · cᵀ. [..., rowsC], the dtype `outDtype`. An output, written only when asked for (with `c`): a tensor for it, or
+   * `true` to have it allocated.
    */
   outC?: Tensor | true | undefined;
   /**
-   * X · dᵀ. [..., rowsD], the dtype `outDtype`. An output, written only when asked for: a tensor for it, or `true` to
-   * have it allocated.
+   * X · dᵀ. [..., rowsD], the dtype `outDtype`. An output, written only when asked for (with `d`): a tensor for it, or
+   * `true` to have it allocated.
    */
   outD?: Tensor | true | undefined;
 }

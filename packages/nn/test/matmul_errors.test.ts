@@ -142,7 +142,7 @@ describe("joint products", () => {
       },
       "a product without its matrix": {
         inputs: { outC: true },
-        message: "`c` must be given where `outC` is asked for, got undefined",
+        message: "`c` must be given with `outC`, got undefined",
       },
       "a product of another shape": {
         inputs: { outB: device.tensor("f32", [3, 5]) },
