@@ -216,27 +216,28 @@ describe("a rule leaves calls as they are", () => {
 });
 
 describe("rules of several calls", () => {
-  it("join calls of which one stands between the others", async () => {
+  it("join calls of which some stand between the others", async () => {
     const chain = defineOp({
-      name: "countThreeMix",
-      summary: "x + 3 + b",
+      name: "countFourMix",
+      summary: "x + 4 + b",
       inputs: { x: ANY, b: ANY },
       outputs: { out: ANY },
       params: {},
       encode: ({ encoder, inputs: { x, b }, outputs: { out } }) => {
-        countMix(encoder, { x: increment(encoder, { x }), b, out });
+        countMix(encoder, { x: increment(encoder, { x: increment(encoder, { x }) }), b, out });
       },
     });
     const rule = defineFusion({
-      calls: { zero: "increment", first: "count", second: "mix" },
-      links: { "first.x": "zero.out", "second.a": "first.next" },
+      calls: { start: "increment", zero: "increment", first: "count", second: "mix" },
+      links: { "zero.x": "start.out", "first.x": "zero.out", "second.a": "first.next" },
       into: chain,
-      tensors: { x: "zero.x", b: "second.b", out: "second.out" },
+      tensors: { x: "start.x", b: "second.b", out: "second.out" },
     });
     const [x, b, out] = [words(4, 5), words(4, 100), words()];
-    const record = (e: CommandEncoder) => mix(e, { a: count(e, { x: increment(e, { x }) }).next, b, out });
-    expect(await fusedBy([rule], record)).toBe(2);
-    expect([...out.readSync()]).toEqual(Array(4).fill(108));
+    const record = (e: CommandEncoder) =>
+      mix(e, { a: count(e, { x: increment(e, { x: increment(e, { x }) }) }).next, b, out });
+    expect(await fusedBy([rule], record)).toBe(3);
+    expect([...out.readSync()]).toEqual(Array(4).fill(109));
   });
 
   it("do not take an op that results for one that it calls", async () => {
