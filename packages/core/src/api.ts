@@ -330,7 +330,8 @@ export interface OptimizeOptions {
 export interface EndOptions {
   /**
    * Those whose contents the program wants to see: they get memory of their own, which lives until they are disposed, or
-   * until the encoder's arena is reset. It means nothing for an encoder that does not optimize, and for other tensors.
+   * until the encoder's arena is reset; those of `commit` also end when the arena is rewound to a place before the call. It
+   * means nothing for an encoder that does not optimize, and for other tensors.
    */
   keep?: readonly Tensor[];
 }
@@ -359,6 +360,8 @@ export interface Recording {
   /**
    * The same recording with tensors replaced: pairs of [recorded, replacement] with equal dtype and byte length.
    * Overlaps are checked and barriers are placed anew.
+   * @throws RangeError when no dispatch binds a tensor that is to be replaced; in a recording that was optimized also when
+   * tensors would overlap that did not before, or when optimizing has left out a dispatch that binds the tensor
    */
   rebind(pairs: Iterable<readonly [Tensor, Tensor]>): Recording;
 

@@ -19,19 +19,27 @@ export function arenaBytes(dtype: Dtype, shape: readonly number[]): number {
 
 const aligned = (bytes: number): number => Math.ceil(bytes / ARENA_ALIGNMENT) * ARENA_ALIGNMENT;
 
+/** A place in an arena. */
+interface Place extends api.ArenaMark {
+  /** How many buffers a rewind to this place leaves to the arena. */
+  readonly adopted: number;
+}
+
 /** The class behind `Arena`. */
 export class Arena implements api.Arena {
   readonly device: DeviceCore;
   readonly #grow: boolean;
   readonly #blocks: Buffer[];
-  #at: api.ArenaMark = { block: 0, used: 0 };
+  #at: Place = { block: 0, used: 0, adopted: 0 };
   #peak = 0;
   #resets = 0;
-  /** Memory that tensors of a recording got for themselves: it goes when the arena takes back its own. */
-  #adopted: Buffer[] = [];
+  /** Memory that kept tensors got for themselves: it goes when the arena takes back its own. */
+  readonly #adopted: Buffer[] = [];
+  /** The same for tensors of recordings, which a rewind leaves as they are. */
+  readonly #recorded: Buffer[] = [];
   #gone = false;
   /** The marks that can be rewound to, in order of place. */
-  readonly #marks: api.ArenaMark[] = [];
+  readonly #marks: Place[] = [];
 
   static {
     identify("Arena", Arena, (value) => #grow in value);
@@ -105,7 +113,7 @@ export class Arena implements api.Arena {
       byteOffset: used,
       arena: this,
     });
-    this.#at = { block, used: used + bytes };
+    this.#at = { block, used: used + bytes, adopted: this.#adopted.length };
     this.#peak = Math.max(this.#peak, this.used);
     return tensor;
   }
@@ -117,7 +125,7 @@ export class Arena implements api.Arena {
 
   rewind(mark: api.ArenaMark): void {
     if (mark === null || typeof mark !== "object") throw wrongKind("arena.rewind", "mark", "be an ArenaMark", mark);
-    const index = this.#marks.lastIndexOf(mark);
+    const index = this.#marks.lastIndexOf(mark as Place);
     if (index < 0)
       throw wrongValue(
         "arena.rewind",
@@ -126,22 +134,23 @@ export class Arena implements api.Arena {
         "a mark of another arena, or from before a reset or an earlier rewind",
       );
     this.#marks.length = index + 1;
-    this.#at = mark;
+    this.#at = mark as Place;
+    for (const buffer of this.#adopted.splice(this.#at.adopted)) buffer.dispose();
   }
 
-  /** Disposes the buffer with the next reset. */
-  adopt(buffer: Buffer): void {
-    this.#adopted.push(buffer);
+  /** Disposes the buffer with the next reset, or the next rewind to a place before this one unless a recording uses it. */
+  adopt(buffer: Buffer, { recorded }: { recorded: boolean }): void {
+    if (recorded) this.#recorded.push(buffer);
+    else this.#at = { ...this.#at, adopted: this.#adopted.push(buffer) };
   }
 
   private disposeAdopted(): void {
-    for (const buffer of this.#adopted) buffer.dispose();
-    this.#adopted = [];
+    for (const buffers of [this.#adopted, this.#recorded]) for (const buffer of buffers.splice(0)) buffer.dispose();
   }
 
   reset(): void {
     this.disposeAdopted();
-    this.#at = { block: 0, used: 0 };
+    this.#at = { block: 0, used: 0, adopted: 0 };
     this.#marks.length = 0;
     this.#resets++;
     if (!this.disposed) for (const block of this.#blocks) this.poison(block);

@@ -8,6 +8,7 @@ import { disposedError, wrongKind, wrongValue } from "./errors.ts";
 import type { GraphNode, OpCall } from "./graph.ts";
 import { identify, printAsJson } from "./identity.ts";
 import { namesOf } from "./options.ts";
+import type { Plan } from "./plan.ts";
 import { overlaps, sameRange } from "./ranges.ts";
 import { tensorBytes } from "./shape.ts";
 import { Tensor } from "./tensor.ts";
@@ -151,9 +152,11 @@ export class OpRecord implements api.OpRecord {
     if (tensors === null || typeof tensors !== "object") throw wrongKind(op, "tensors", "be an object", tensors);
     const slots: Tensor[] = [];
     for (let slot = 0; slot < names.length; slot++) slots.push(this.tensorFor(slot, tensors));
+    // Reading the tensors may run the program's code, which may end the encoder: so this comes after.
+    encoder.assertRecording("dispatch");
     for (const pair of this.#apart) this.checkApart(pair, slots);
     for (const { byteLength } of this.#scratch) slots.push(encoder.empty("u8", [byteLength]));
-    if (encoder.optimizes) encoder.during(this.callWith(slots), () => this.record(encoder, slots));
+    if (encoder.plan) encoder.plan.during(this.callWith(slots), () => this.record(encoder, slots));
     else this.record(encoder, slots);
   }
 
@@ -242,8 +245,8 @@ export function bake(device: DeviceCore, op: api.BakedOp, inputs: object, option
   try {
     const forms = replaceForms(inputs, ({ dtype, shape }) => encoder.empty(dtype, shape));
     op(encoder as never, forms as never, options as never);
-    const { call, nodes } = encoder.planned;
-    return new OpRecord(device, op.op, call, nodes);
+    const { latestCall, nodes } = encoder.plan as Plan;
+    return new OpRecord(device, op.op, latestCall, nodes);
   } finally {
     encoder.dispose();
   }

@@ -78,7 +78,9 @@ export class Buffer implements api.Buffer {
   }
 
   /** Gives scratch of a recording its memory. */
-  place(memory: NativeMemory): void {
+  place(): void {
+    if (!this.#planned) throw disposedError("buffer");
+    const memory = this.device.allocate(this.byteLength);
     this.#planned = false;
     this.#memory = memory;
     this.#address = native().memoryAddress(memory);

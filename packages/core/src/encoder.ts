@@ -9,7 +9,6 @@ import { type AnyKernel, type Dispatch, readDispatch, threadsOf } from "./dispat
 import type { Dtype } from "./dtype.ts";
 import { type ArgumentRangeError, disposedError, wrongKind, wrongValue } from "./errors.ts";
 import { fillBuffer } from "./fill.ts";
-import type { GraphNode, OpCall } from "./graph.ts";
 import { type Hazard, HazardTracker } from "./hazards.ts";
 import { identify, printAsJson } from "./identity.ts";
 import type { Access, Kernel, Scalar } from "./kernel.ts";
@@ -19,7 +18,7 @@ import { readKeep, readOptimizations } from "./optimize.ts";
 import { checkOptionNames } from "./options.ts";
 import { type Optimizations, Plan } from "./plan.ts";
 import type { Accesses } from "./ranges.ts";
-import { replacementsOf } from "./rebind.ts";
+import { Replacements, type Unoptimized } from "./rebind.ts";
 import { handOut, noteWrite, Recorded } from "./recorded.ts";
 import type { Submission } from "./submission.ts";
 import type { Tensor } from "./tensor.ts";
@@ -55,7 +54,8 @@ export class CommandEncoder implements api.CommandEncoder {
   /** Undefined in manual mode, unless the device validates. */
   readonly #hazards: HazardTracker | undefined;
   readonly #commands: (Dispatch | "barrier")[] = [];
-  #state: "recording" | "committed" | "finished" | "disposed" = "recording";
+  /** While it is "ending", only the ops that fusion calls record. */
+  #state: "recording" | "ending" | "committed" | "finished" | "disposed" = "recording";
   #lastWasBarrier = true;
   /** Whether a dispatch has been recorded. */
   #begun = false;
@@ -89,19 +89,21 @@ export class CommandEncoder implements api.CommandEncoder {
     return this.#plan ? undefined : this.#arena;
   }
 
-  private assertRecording(call: string): void {
+  assertRecording(call: "empty" | "dispatch" | "barrier" | "commit" | "finish"): void {
     if (this.device.disposed) throw disposedError("device");
-    if (this.#state !== "recording")
+    const fusing = this.#state === "ending" && (call === "empty" || call === "dispatch" || call === "barrier");
+    if (this.#state !== "recording" && !fusing)
       throw wrongValue(
         `encoder.${call}`,
         "encoder",
         "be recording",
-        `a ${this.#state} encoder`,
+        `${this.#state === "ending" ? "an" : "a"} ${this.#state} encoder`,
         "make a new one with device.encoder()",
       );
   }
 
   empty<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
+    if (this.#plan) this.assertRecording("empty");
     const from = this.#plan ?? this.#arena;
     const tensor = !from
       ? this.device.tensor(dtype, shape)
@@ -119,19 +121,9 @@ export class CommandEncoder implements api.CommandEncoder {
     this.record(readDispatch(kernel as unknown as AnyKernel, args as never, this.device));
   }
 
-  get optimizes(): boolean {
-    return this.#plan !== undefined;
-  }
-
-  /** Of an encoder that optimizes: the latest call of an op, and what has been recorded. */
-  get planned(): { call: OpCall; nodes: readonly GraphNode[] } {
-    return (this.#plan as Plan).recorded;
-  }
-
-  /** Runs the encoding of an op's call: its dispatches are known to come from it. */
-  during(call: OpCall, encode: () => void): void {
-    if (this.#plan) this.#plan.during(call, encode);
-    else encode();
+  /** Of an encoder that optimizes: what has been recorded. */
+  get plan(): Plan | undefined {
+    return this.#plan;
   }
 
   /** Records a dispatch whose arguments have been read. */
@@ -167,14 +159,31 @@ export class CommandEncoder implements api.CommandEncoder {
     device.tally.dispatches++;
   }
 
-  /** Writes what an encoder that optimizes has recorded; what `keep` names can be read once it has run. */
-  private writePlan(op: string, keep: unknown): void {
-    const kept = readKeep(op, keep);
+  /** Ends the recording. When that fails after the checks, part of it is done: then the encoder is disposed. */
+  private end<T>(call: "commit" | "finish", keep: unknown, last: () => T): T {
+    // Reading `keep` may run the program's code, which may end this encoder: so it comes before the checks.
+    const kept = readKeep(`encoder.${call}`, keep);
+    this.assertRecording(call);
+    this.#plan?.assertLive();
+    this.#state = "ending";
+    const mark = this.#plan && this.#arena?.mark();
+    try {
+      this.writePlan(call, kept);
+      return last();
+    } catch (error) {
+      this.abandon();
+      if (mark) this.#arena?.rewind(mark);
+      throw error;
+    }
+  }
+
+  /** Writes what an encoder that optimizes has recorded; what is kept can be read once it has run. */
+  private writePlan(call: "commit" | "finish", kept: ReadonlySet<Buffer>): void {
     const { device } = this;
     const commands = this.#plan?.end({
       keep: kept,
       allocate: (bytes) => this.allocate(bytes),
-      kept: (buffer) => this.#arena?.adopt(buffer),
+      kept: (buffer) => this.#arena?.adopt(buffer, { recorded: call === "finish" }),
       call: (into, inputs, options) => into(this as never, inputs as never, options as never),
     });
     if (!commands) return;
@@ -236,10 +245,8 @@ export class CommandEncoder implements api.CommandEncoder {
 
   commit(options: api.EndOptions & CommitOptions = {}): Submission {
     const { keep, ...given } = readEndOptions("encoder.commit", options);
-    this.assertRecording("commit");
-    this.writePlan("encoder.commit", keep);
     const { submissions } = this.device;
-    const submission = submissions.run(this.#writer, given);
+    const submission = this.end("commit", keep, () => submissions.run(this.#writer, given));
     this.#state = "committed";
     submissions.recorded.end(this.#recorded, "run");
     submissions.recorded.run(this.#writer.accesses);
@@ -250,26 +257,37 @@ export class CommandEncoder implements api.CommandEncoder {
   finish(options: api.EndOptions = {}): Recording {
     checkOptionNames<api.EndOptions>("encoder.finish", options, { keep: true });
     const { keep } = options;
-    this.assertRecording("finish");
-    this.writePlan("encoder.finish", keep);
-    this.#state = "finished";
-    this.device.submissions.recorded.end(this.#recorded, "finished");
+    return this.finishAs(keep);
+  }
+
+  /** Ends with a recording, or with the rebound one of another that was made of `unoptimized`. */
+  finishAs(keep: unknown, unoptimized?: Unoptimized): Recording {
     const { device } = this;
-    return new Recording(device, this.#writer, this.#commands, this.#mode, this.#recorded, this.#scratch);
+    const recording = this.end("finish", keep, () => {
+      const before = unoptimized ?? this.#plan?.unoptimized;
+      return new Recording(device, this.#writer, this.#commands, this.#mode, this.#recorded, this.#scratch, before);
+    });
+    this.#state = "finished";
+    device.submissions.recorded.end(this.#recorded, "finished");
+    return recording;
   }
 
   dispose(): void {
-    if (this.#state !== "recording") return;
+    if (this.#state === "recording") this.abandon();
+  }
+
+  private abandon(): void {
     this.#state = "disposed";
     this.device.submissions.recorded.end(this.#recorded, "abandoned");
     this.#plan?.dispose();
-    this.#scratch?.tensor.dispose();
+    if (this.#scratch?.users === 0) this.#scratch.tensor.dispose();
     if (!this.device.disposed) this.#writer.releaseBuffers();
   }
 
   toJSON(): ReturnType<api.CommandEncoder["toJSON"]> {
-    const dispatches = this.#state === "recording" ? this.#recorded.dispatches : dispatchesOf(this.#commands).length;
-    return { type: "CommandEncoder", device: this.device.kind, state: this.#state, barriers: this.#mode, dispatches };
+    const state = this.#state === "ending" ? "recording" : this.#state;
+    const dispatches = state === "recording" ? this.#recorded.dispatches : dispatchesOf(this.#commands).length;
+    return { type: "CommandEncoder", device: this.device.kind, state, barriers: this.#mode, dispatches };
   }
 
   [Symbol.dispose](): void {
@@ -289,6 +307,7 @@ export class Recording implements api.Recording {
   readonly #mode: "auto" | "manual";
   readonly #recorded: Recorded;
   readonly #scratch: Scratch | undefined;
+  readonly #unoptimized: Unoptimized | undefined;
   /** One tensor for each buffer and arena generation: while none of these is disposed, no recorded tensor is. */
   readonly #witnesses: readonly Tensor[];
 
@@ -304,11 +323,12 @@ export class Recording implements api.Recording {
     mode: "auto" | "manual",
     recorded: Recorded,
     scratch: Scratch | undefined,
+    unoptimized: Unoptimized | undefined,
   ) {
     this.device = device;
+    this.#unoptimized = unoptimized;
     this.#recorded = recorded;
     this.#scratch = scratch;
-    if (scratch) scratch.users++;
     this.#commands = commands;
     this.#mode = mode;
     this.accesses = writer.accesses;
@@ -321,6 +341,7 @@ export class Recording implements api.Recording {
     }
     this.#witnesses = [...witnesses.values()].flatMap((generations) => [...generations.values()]);
     this.#handle = device.submissions.record(writer);
+    if (scratch) scratch.users++;
     Object.freeze(this);
   }
 
@@ -370,18 +391,17 @@ export class Recording implements api.Recording {
   }
 
   rebind(pairs: Iterable<readonly [api.Tensor, api.Tensor]>): Recording {
-    const replace = replacementsOf(pairs);
-    const encoder = new CommandEncoder(this.device, { barriers: this.#mode });
+    const replacements = new Replacements(pairs);
+    const before = this.#unoptimized;
+    if (before) replacements.assertLike(before, dispatchesOf(this.#commands));
+    using encoder = new CommandEncoder(this.device, { barriers: this.#mode });
     for (const command of this.#commands) {
-      if (command === "barrier") {
-        if (this.#mode === "manual") encoder.barrier();
-        continue;
-      }
-      const tensors = Object.entries(command.buffers).map(([name, tensor]) => [name, tensor && replace(tensor)]);
-      encoder.record({ ...command, buffers: Object.fromEntries(tensors) });
+      if (command !== "barrier") encoder.record(replacements.replaced(command));
+      else if (this.#mode === "manual") encoder.barrier();
     }
     encoder.share(this.#scratch);
-    return encoder.finish();
+    replacements.assertUsed();
+    return encoder.finishAs(undefined, before && { ...before, order: before.order.map(replacements.replaced) });
   }
 
   dispose(): void {

@@ -27,7 +27,7 @@ interface Search {
 const isRefusal = (error: unknown): error is Error =>
   error instanceof ArgumentTypeError ||
   error instanceof ArgumentRangeError ||
-  (error instanceof MlxtsError && error.code === "UnsupportedDtype");
+  (error instanceof MlxtsError && (error.code === "UnsupportedDtype" || error.code === "Disposed"));
 
 /** The first elements of a list. */
 function* take<T>(list: Iterable<T>, count: number): Iterable<T> {

@@ -240,9 +240,12 @@ class Check {
         );
   }
 
-  /** What a recording remembers of the call. */
+  /** What a recording remembers of the call: copies, since the op's own functions may change what they were given. */
   call(): OpCall {
-    return this;
+    const { op, descriptor } = this;
+    const copy = <T>(values: Readonly<Record<string, T>>) => Object.freeze({ ...values });
+    const [tensors, inputs] = [copy(this.tensors), copy(this.inputs)];
+    return { op, descriptor, tensors, inputs, outputs: copy(this.outputs), options: copy(this.options) };
   }
 
   context(): OpContext {
@@ -288,7 +291,8 @@ export function defineOp<
     check.checkAliasing();
     ownCheck?.(context);
     check.allocate();
-    encoder.during(check.call(), () => encode(context));
+    if (encoder.plan) encoder.plan.during(check.call(), () => encode(context));
+    else encode(context);
     return single === undefined ? check.outputs : check.outputs[single];
   };
   Object.defineProperty(call, "name", { value: name });

@@ -3,11 +3,13 @@ import { Buffer } from "./buffer.ts";
 import type { DeviceCore } from "./device_core.ts";
 import type { Dispatch } from "./dispatch.ts";
 import type { Dtype } from "./dtype.ts";
+import { disposedError } from "./errors.ts";
 import { fuse } from "./fuse.ts";
 import type { Fusion } from "./fusion.ts";
 import type { Graph, GraphNode, OpCall } from "./graph.ts";
 import { placeScratch } from "./place.ts";
 import type { Accesses } from "./ranges.ts";
+import type { Unoptimized } from "./rebind.ts";
 import { reorder } from "./reorder.ts";
 import { copyShape, tensorBytes } from "./shape.ts";
 import { Tensor } from "./tensor.ts";
@@ -52,6 +54,8 @@ export class Plan {
   /** Calls that have called other ops. */
   private readonly outer = new Set<OpCall>();
   private nextAddress = FIRST_ADDRESS;
+  /** Whether the end of the recording has left out or moved dispatches. */
+  private changed = false;
 
   constructor(device: DeviceCore, optimizations: Optimizations, automatic: boolean) {
     this.device = device;
@@ -80,9 +84,19 @@ export class Plan {
     if (!this.automatic) this.commands.push("barrier");
   }
 
-  /** The latest call that no other one made, and all dispatches. */
-  get recorded(): { call: OpCall; nodes: readonly GraphNode[] } {
-    return { call: this.latest as OpCall, nodes: this.commands.filter((command) => command !== "barrier") };
+  /** All dispatches, in program order. */
+  get nodes(): readonly GraphNode[] {
+    return this.commands.filter((command) => command !== "barrier");
+  }
+
+  /** What the recording was before its end. */
+  get unoptimized(): Unoptimized {
+    return { order: this.nodes.map(({ dispatch }) => dispatch), changed: this.changed };
+  }
+
+  /** The latest call that no other one made. */
+  get latestCall(): OpCall {
+    return this.latest as OpCall;
   }
 
   /** Runs the encoding of a call: what it dispatches is known to come from it. */
@@ -110,14 +124,24 @@ export class Plan {
     }
   }
 
+  /** Refuses to end a recording with a tensor of the program that has been disposed since. */
+  assertLive(): void {
+    for (const { dispatch } of this.nodes)
+      for (const [name, tensor] of Object.entries(dispatch.buffers))
+        if (tensor?.disposed && !this.scratch.has(tensor.buffer))
+          throw disposedError(`tensor \`${name}\` of a recorded dispatch`);
+  }
+
   /** The recording in its final form. Kept scratch has its own memory then, and all other scratch is dead. */
   end({ keep, allocate, kept, call }: Ending): Commands {
-    const graph = this.automatic ? this.optimized(this.commands as GraphNode[], keep, call) : this.commands;
+    const { commands } = this;
+    const graph = this.automatic ? this.optimized(commands as GraphNode[], keep, call) : commands;
+    this.changed = graph.length !== commands.length || graph.some((command, at) => command !== commands[at]);
     const placed = this.placed(graph, keep, allocate);
     for (const buffer of this.scratch)
       if (!keep.has(buffer)) buffer.dispose();
       else {
-        buffer.place(this.device.allocate(buffer.byteLength));
+        buffer.place();
         kept(buffer);
       }
     return placed;

@@ -53,6 +53,37 @@ describe("arena", () => {
     expect(arena.alloc("f32", [64]).byteOffset).toBe(a.byteOffset);
   });
 
+  it("frees kept tensors with a rewind to a place before them, but not those of recordings", async () => {
+    using own = Device.open("cpu", { poison: false });
+    using arena = own.arena(4096);
+    const x = own.tensor("u32", [64]);
+    const keep = async () => {
+      const encoder = own.encoder({ arena, optimize: true });
+      const kept = increment(encoder, { x });
+      await encoder.commit({ keep: [kept] });
+      return kept;
+    };
+    const first = arena.mark();
+    const a = await keep();
+    const second = arena.mark();
+    expect(second).not.toBe(first);
+    const b = await keep();
+    const encoder = own.encoder({ arena, optimize: true });
+    const recorded = increment(encoder, { x });
+    const recording = encoder.finish({ keep: [recorded] });
+    const disposed = () => [a, b, recorded].map((tensor) => tensor.disposed);
+    const { liveBytes } = own.counters;
+    arena.rewind(second);
+    expect(disposed()).toEqual([false, true, false]);
+    expect(own.counters.liveBytes).toBe(liveBytes - 256);
+    arena.rewind(first);
+    expect(disposed()).toEqual([true, true, false]);
+    await recording.replay();
+    expect(recorded.readSync()[0]).toBe(1);
+    arena.reset();
+    expect(disposed()).toEqual([true, true, true]);
+  });
+
   it("rewinds to its own marks only, and not to marks past which it was rewound", () => {
     using arena = device.arena(4096);
     using other = device.arena(4096);

@@ -405,7 +405,7 @@ describe("every public function of core refuses what it cannot take", () => {
     });
     // Functions that only core itself calls.
     const internal =
-      /^(device\.refused|device\.allocate|buffer\.(range|copy|checkRange|place)|tensor\.(raw|assertComputed)|arena\.(poison|newBlock|adopt)|encoder\.(record|orderAfterConflicts|assertRecording|during|write|writePlan|share|allocate)|checkpoint\.(entry|bind|convert|countCopy|take\w+)|writer\.(attempt|put))$/;
+      /^(device\.refused|device\.allocate|buffer\.(range|copy|checkRange|place)|tensor\.(raw|assertComputed)|arena\.(poison|newBlock|adopt)|encoder\.(record|orderAfterConflicts|assertRecording|during|write|writePlan|share|end|finishAs|allocate)|checkpoint\.(entry|bind|convert|countCopy|take\w+)|writer\.(attempt|put))$/;
     expect(methods.filter((name) => !called.has(name) && !internal.test(name))).toEqual([]);
     objects.writer.abort();
   });

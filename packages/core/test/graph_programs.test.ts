@@ -2,7 +2,14 @@
 // them, the results have the bits of one dispatch after another.
 import fc from "fast-check";
 import { afterAll, describe, expect, it } from "vitest";
-import { type Buffer, type CommandEncoder, Device, type OptimizeOptions, Tensor } from "../src/index.ts";
+import {
+  type Buffer,
+  type CommandEncoder,
+  Device,
+  type OptimizeOptions,
+  type Recording,
+  Tensor,
+} from "../src/index.ts";
 import type { Accesses } from "../src/ranges.ts";
 import { hazardByDefinition } from "./hazard_definition.ts";
 import { accessesOf } from "./internals.ts";
@@ -38,6 +45,14 @@ interface Program {
   steps: readonly Step[];
   /** Which scratch is kept, by number. */
   keep: readonly boolean[];
+  /** Rebindings, each of the recording that the one before has given. */
+  rebindings: readonly Rebinding[];
+}
+
+/** What stands in place of visible tensors that a recording binds, by number; `all`: all of them move to the spare memory. */
+interface Rebinding {
+  all: boolean;
+  pairs: readonly { from: number; to: number; spare: boolean }[];
 }
 
 const place = fc.nat({ max: 999 });
@@ -53,6 +68,13 @@ const programs: fc.Arbitrary<Program> = fc.record({
     { minLength: 1, maxLength: 24 },
   ),
   keep: fc.array(fc.boolean(), { maxLength: 8 }),
+  rebindings: fc.array(
+    fc.record({
+      all: fc.boolean(),
+      pairs: fc.array(fc.record({ from: place, to: place, spare: fc.boolean() }), { minLength: 1, maxLength: 2 }),
+    }),
+    { minLength: 2, maxLength: 2 },
+  ),
 });
 
 /** The memory that a program can see, and the scratch of one run. */
@@ -60,6 +82,8 @@ class World {
   readonly memory: Uint32Array;
   private readonly buffers: Buffer[];
   private scratch: Tensor[] = [];
+  /** What the dispatches bind of the memory. */
+  private bound: Tensor[] = [];
 
   constructor(device: Device) {
     // A buffer's own array lies on whole pages, which a GPU asks for.
@@ -73,10 +97,40 @@ class World {
 
   begin(): void {
     this.scratch = [];
+    this.bound = [];
   }
 
+  /** The words that programs see, and the spare ones behind them. */
   get contents(): number[] {
-    return [...this.memory.subarray(0, WORDS)];
+    return [...this.memory.subarray(0, 2 * WORDS)];
+  }
+
+  private at(buffer: Buffer, word: number, words: number): Tensor {
+    return new Tensor(buffer, "u32", [words], { byteOffset: 4 * word });
+  }
+
+  private note(tensors: readonly Tensor[], inWords: boolean): void {
+    for (const tensor of tensors) {
+      if (!this.buffers.includes(tensor.buffer)) continue;
+      if (!inWords) this.bound.push(tensor);
+      else for (let i = 0; i < tensor.size; i++) this.bound.push(tensor.slice(i, i + 1));
+    }
+  }
+
+  /** The pairs of a rebinding; later ones are chosen from what this one binds. */
+  pairs({ all, pairs }: Rebinding): [Tensor, Tensor][] {
+    if (this.bound.length === 0) return [];
+    const like = (from: Tensor, word: number) => this.at(from.buffer, word, from.size);
+    const first = ({ byteOffset }: Tensor) => (byteOffset / 4) % WORDS;
+    const chosen = all
+      ? this.bound.map((from): [Tensor, Tensor] => [from, like(from, WORDS + first(from))])
+      : pairs.map(({ from: number, to, spare }): [Tensor, Tensor] => {
+          const from = this.bound[number % this.bound.length] as Tensor;
+          return [from, like(from, spare ? WORDS + first(from) : to % (WORDS - from.size + 1))];
+        });
+    const same = (a: Tensor, b: Tensor) => a.buffer === b.buffer && a.byteOffset === b.byteOffset && a.size === b.size;
+    this.bound = this.bound.map((tensor) => chosen.find(([from]) => same(from, tensor))?.[1] ?? tensor);
+    return chosen;
   }
 
   kept(keep: readonly boolean[]): Tensor[] {
@@ -97,7 +151,7 @@ class World {
 
   private visible(number: number, words: number): Tensor {
     const buffer = this.buffers[number % 2] as Buffer;
-    return new Tensor(buffer, "u32", [words], { byteOffset: 4 * (number % (WORDS - words + 1)) });
+    return this.at(buffer, number % (WORDS - words + 1), words);
   }
 
   private output(number: number, words: number): Tensor {
@@ -119,6 +173,8 @@ class World {
     };
     try {
       const made = record();
+      if (op === "increment" || op === "count" || op === "mix")
+        this.note([x, made, ...(op === "mix" ? [other] : [])], op === "mix");
       if (!given) this.scratch.push(made);
     } catch (error) {
       expect((error as Error).message).toContain("overlapping views");
@@ -183,6 +239,52 @@ describe("random recordings", () => {
   const plain = Device.open(undefined, { threads: 1 });
   afterAll(() => {
     for (const device of [plain, ...devices]) device.dispose();
+  });
+
+  it("that were optimized refuse to be rebound, or give the bits of one dispatch after another", async () => {
+    const total = { taken: 0, changed: 0, refused: 0 };
+    const attempt = (call: () => Recording) => {
+      try {
+        return call();
+      } catch (error) {
+        expect(error).toBeInstanceOf(RangeError);
+        return undefined;
+      }
+    };
+    await fc.assert(
+      fc.asyncProperty(programs, async (program) => {
+        for (const mode of ["reordered", "all at once"]) {
+          const optimize = MODES[mode] as OptimizeOptions;
+          const [device] = devices as [Device, Device];
+          const worlds = [new World(device), new World(device)] as const;
+          const before = device.counters;
+          let [inOrder, optimized] = worlds.map((world, i) => {
+            const encoder = device.encoder({ optimize: i === 1 && optimize });
+            world.begin();
+            for (const step of program.steps) world.encode(encoder, step);
+            return encoder.finish({ keep: world.kept(program.keep) });
+          }) as [Recording, Recording];
+          const { fusedPairs, movedNodes } = device.counters;
+          const changed = fusedPairs + movedNodes > before.fusedPairs + before.movedNodes;
+          for (const rebinding of program.rebindings) {
+            const [plainPairs, pairs] = worlds.map((world) => world.pairs(rebinding)) as [[], []];
+            const plain = attempt(() => inOrder.rebind(plainPairs));
+            const rebound = attempt(() => optimized.rebind(pairs));
+            if (!rebound) total.refused++;
+            if (!plain) expect(rebound).toBeUndefined();
+            if (!plain || !rebound) break;
+            [inOrder, optimized] = [plain, rebound];
+            await Promise.all([inOrder.replay(), optimized.replay()]);
+            const [wanted, got] = worlds.map((world) => [world.contents, read(world.kept(program.keep))]);
+            expect(got).toEqual(wanted);
+            total.taken++;
+            if (changed) total.changed++;
+          }
+        }
+      }),
+      { numRuns: 4 * RUNS, seed: 11 },
+    );
+    for (const often of Object.values(total)) expect(often).toBeGreaterThan(RUNS / 2);
   });
 
   it("give the bits of one dispatch after another, with the barriers that their hazards ask for and no other", async () => {
