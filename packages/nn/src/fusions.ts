@@ -2,6 +2,7 @@
 import { defineFusion } from "@mlxts/core";
 import { matmulSwiglu } from "./matmul_swiglu.ts";
 import { multiMatmul } from "./multi_matmul.ts";
+import { split } from "./split.ts";
 
 /** Two to four products of one x, the most first: they are tried in this order. */
 const products = ([4, 3, 2] as const).map((count) => {
@@ -26,6 +27,22 @@ const products = ([4, 3, 2] as const).map((count) => {
   });
 });
 
+/** Two to four slices of one x. */
+const slices = ([4, 3, 2] as const).map((count) => {
+  const names = ["A", "B", "C", "D"].slice(0, count);
+  const entries = (of: (name: string) => [string, string][]) => Object.fromEntries(names.flatMap(of));
+  return defineFusion({
+    calls: entries((name) => [[name, "slice"]]),
+    same: Object.fromEntries(names.slice(1).map((name) => [`${name}.x`, "A.x"])),
+    into: split,
+    tensors: { x: "A.x", ...entries((name) => [[`out${name}`, `${name}.out`]]) },
+    options: entries((name) => [
+      [`begin${name}`, `${name}.begin`],
+      [`size${name}`, `${name}.size`],
+    ]),
+  });
+});
+
 /** For `device.encoder({ optimize: { fuse } })`. */
 export const nnFusions = [
   defineFusion({
@@ -38,4 +55,5 @@ export const nnFusions = [
     when: { "gate.transpose": [true], "up.transpose": [true] },
   }),
   ...products,
+  ...slices,
 ];

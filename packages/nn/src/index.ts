@@ -14,4 +14,5 @@ export { sdpa } from "./sdpa.ts";
 export { sigmoidGate } from "./sigmoid_gate.ts";
 export type * from "./signatures.ts";
 export { slice } from "./slice.ts";
+export { split } from "./split.ts";
 export { swiglu } from "./swiglu.ts";

@@ -367,6 +367,65 @@ export interface Slice {
   readonly op: OpDescriptor;
 }
 
+export interface SplitInputs {
+  /** Rows to cut. [..., D], f32, f16, bf16, u32, i32, u16, i16, u8 or i8. */
+  x: Tensor;
+  /** The first range. [..., sizeA], the dtype of `x`. An output: a tensor for it; allocated when not given. */
+  outA?: Tensor | true | undefined;
+  /** The second one. [..., sizeB], the dtype of `x`. An output: a tensor for it; allocated when not given. */
+  outB?: Tensor | true | undefined;
+  /**
+   * The third one. [..., sizeC], the dtype of `x`. An output, written only when asked for (with `beginC` or `sizeC`): a
+   * tensor for it, or `true` to have it allocated.
+   */
+  outC?: Tensor | true | undefined;
+  /**
+   * The fourth one. [..., sizeD], the dtype of `x`. An output, written only when asked for (with `beginD` or `sizeD`):
+   * a tensor for it, or `true` to have it allocated.
+   */
+  outD?: Tensor | true | undefined;
+}
+
+export interface SplitOptions {
+  /** First column of `outA`. An integer ≥ 0. */
+  beginA: number;
+  /** Number of its columns. An integer ≥ 1. */
+  sizeA: number;
+  /** First column of `outB`. An integer ≥ 0. */
+  beginB: number;
+  /** Number of its columns. An integer ≥ 1. */
+  sizeB: number;
+  /** First column of `outC`. An integer ≥ 0. */
+  beginC?: number | undefined;
+  /** Number of its columns. An integer ≥ 1. */
+  sizeC?: number | undefined;
+  /** First column of `outD`. An integer ≥ 0. */
+  beginD?: number | undefined;
+  /** Number of its columns. An integer ≥ 1. */
+  sizeD?: number | undefined;
+}
+
+export interface SplitOutputs {
+  /** The first range. [..., sizeA], the dtype of `x`. */
+  readonly outA: Tensor;
+  /** The second one. [..., sizeB], the dtype of `x`. */
+  readonly outB: Tensor;
+  /** The third one. [..., sizeC], the dtype of `x`. */
+  readonly outC?: Tensor | undefined;
+  /** The fourth one. [..., sizeD], the dtype of `x`. */
+  readonly outD?: Tensor | undefined;
+}
+
+export interface Split {
+  /** `two to four ranges of columns of x` */
+  <const G extends SplitInputs>(
+    encoder: CommandEncoder,
+    inputs: SplitInputs & G & OnlyKnown<G, SplitInputs>,
+    options: SplitOptions,
+  ): OutputsOf<SplitOutputs, G>;
+  readonly op: OpDescriptor;
+}
+
 export interface SwigluInputs {
   /** Gate of each element, before its silu. [..., D], f32, f16 or bf16. */
   gate: Tensor;

@@ -3,17 +3,54 @@ import { nnLibrary } from "./library.ts";
 import type { Slice } from "./signatures.ts";
 import { MOST_THREADS, rowsTogether, SIMD } from "./threads.ts";
 
-const DTYPE_LIST = ["f32", "f16", "bf16", "u32", "i32", "u16", "i16", "u8", "i8"] as const satisfies readonly Dtype[];
+/** Dtypes of columns that are copied bit by bit. */
+export const COPIED = [
+  "f32",
+  "f16",
+  "bf16",
+  "u32",
+  "i32",
+  "u16",
+  "i16",
+  "u8",
+  "i8",
+] as const satisfies readonly Dtype[];
 
 const WORD_BYTES = 4;
 /** Bytes that a CPU's threadgroup copies, or one row if that is more. */
 const BLOCK_BYTES = 1 << 14;
 
-interface Sizes {
+export interface CopySizes {
   rows: number;
-  /** Elements of a row of `out`, and bytes of one. */
+  /** Elements that are copied of a row, and bytes of one. */
   size: number;
   elementBytes: number;
+}
+
+/**
+ * In which elements rows are copied: as words where they begin and end with whole ones, which all of `columns` say. With the
+ * number of those elements in a number of columns.
+ */
+export function copiedElements(dtype: Dtype, columns: readonly number[]) {
+  const { bytesPerElement: bytes } = DTYPES[dtype];
+  const elementBytes = columns.every((n) => (n * bytes) % WORD_BYTES === 0) ? WORD_BYTES : bytes;
+  return { elementBytes, elements: (n: number) => (n * bytes) / elementBytes };
+}
+
+/** Whole rows to a CPU's threadgroup. */
+export function rowsCopied({ rows, size, elementBytes }: CopySizes) {
+  const rowsPerThreadgroup = Math.max(1, Math.floor(BLOCK_BYTES / (size * elementBytes)));
+  return { threadgroups: [Math.ceil(rows / rowsPerThreadgroup), 1, 1] as const, params: { rowsPerThreadgroup } };
+}
+
+/** Threads of a GPU, `perThread` elements of a row to each. */
+export function copyThreads({ rows, size }: Pick<CopySizes, "rows" | "size">, perThread: number) {
+  const threads = Math.min(MOST_THREADS, SIMD * Math.ceil(size / (perThread * SIMD)));
+  const together = rowsTogether(rows, threads);
+  return {
+    threadgroups: [Math.ceil(size / (perThread * threads)), Math.ceil(rows / together), 1] as const,
+    threadsPerThreadgroup: [threads, together, 1] as const,
+  };
 }
 
 /** A copy asks for the width of an element, not for its dtype. */
@@ -26,20 +63,7 @@ export const sliceKernel = defineKernel({
   launchParams: { cpu: { rowsPerThreadgroup: "u32" } },
   // Elements of a row that a thread copies.
   constants: { gpu: { perThread: 4 } },
-  launch: {
-    cpu: ({ rows, size, elementBytes }: Sizes) => {
-      const rowsPerThreadgroup = Math.max(1, Math.floor(BLOCK_BYTES / (size * elementBytes)));
-      return { threadgroups: [Math.ceil(rows / rowsPerThreadgroup), 1, 1], params: { rowsPerThreadgroup } };
-    },
-    gpu: ({ rows, size }, { constants }) => {
-      const threads = Math.min(MOST_THREADS, SIMD * Math.ceil(size / (constants.perThread * SIMD)));
-      const together = rowsTogether(rows, threads);
-      return {
-        threadgroups: [Math.ceil(size / (constants.perThread * threads)), Math.ceil(rows / together), 1],
-        threadsPerThreadgroup: [threads, together, 1],
-      };
-    },
-  },
+  launch: { cpu: rowsCopied, gpu: (sizes: CopySizes, { constants }) => copyThreads(sizes, constants.perThread) },
 });
 
 /**
@@ -53,7 +77,7 @@ export const sliceKernel = defineKernel({
 export const slice: Slice = defineOp({
   name: "slice",
   summary: "columns begin … begin + size − 1 of x",
-  inputs: { x: { dtype: DTYPE_LIST, shape: "... D", doc: "rows to cut" } },
+  inputs: { x: { dtype: COPIED, shape: "... D", doc: "rows to cut" } },
   outputs: {
     out: {
       dtype: ["=x"],
@@ -71,12 +95,8 @@ export const slice: Slice = defineOp({
     if (begin + size > dim) fail("size", `be ≤ D − begin = ${dim - begin}`, size);
   },
   encode({ encoder, op, inputs: { x }, outputs: { out }, options: { begin, size }, rows, dims }) {
-    const { bytesPerElement: bytes } = DTYPES[x.dtype];
     const dim = dims.D as number;
-    // Rows that begin and end with whole words are copied as words.
-    const whole = [dim, begin, size].every((n) => (n * bytes) % WORD_BYTES === 0);
-    const elementBytes = whole ? WORD_BYTES : bytes;
-    const elements = (n: number) => (n * bytes) / elementBytes;
+    const { elementBytes, elements } = copiedElements(x.dtype, [dim, begin, size]);
     encoder.dispatch(sliceKernel, {
       op,
       variant: `u${elementBytes * 8}`,

@@ -1,7 +1,7 @@
 import { Device, type Dtype } from "@mlxts/core";
 import { refusalTests, type WrongCall } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, expect, it } from "vitest";
-import { add, argmax, elementwiseMul, embedding, rope, sigmoidGate, slice, swiglu } from "../src/index.ts";
+import { add, argmax, elementwiseMul, embedding, rope, sigmoidGate, slice, split, swiglu } from "../src/index.ts";
 
 const device = Device.open();
 const elsewhere = Device.open();
@@ -13,6 +13,7 @@ afterAll(() => {
 const t = (shape: number[], dtype: Dtype = "f32") => device.tensor(dtype, shape);
 const encoder = () => device.encoder();
 const shared = t([32]);
+const HALVES = { beginA: 0, sizeA: 2, beginB: 2, sizeB: 2 };
 
 const x = () => t([1, 2, 2, 4]);
 const positions = () => t([1, 2], "i32");
@@ -148,6 +149,57 @@ const MESSAGES: WrongCall[] = [
     "slice: in place",
     () => slice(encoder(), { x: shared.view(0, [8]), out: shared.view(0, [8]) }, { begin: 0, size: 8 }),
     "slice: `out` must not overlap `x`, got overlapping views",
+  ],
+  [
+    "split: one range",
+    () => split(encoder(), { x: t([4]) }, { beginA: 0, sizeA: 1 } as never),
+    "split: `beginB` must be a number, got undefined",
+    "TypeError",
+  ],
+  [
+    "split: begin past the end",
+    () => split(encoder(), { x: t([3, 4]) }, { beginA: 4, sizeA: 1, beginB: 0, sizeB: 1 }),
+    "split: `beginA` must be < D = 4, got 4",
+  ],
+  [
+    "split: size past the end",
+    () => split(encoder(), { x: t([3, 4]) }, { beginA: 0, sizeA: 1, beginB: 2, sizeB: 3 }),
+    "split: `sizeB` must be ≤ D − beginB = 2, got 3",
+  ],
+  [
+    "split: a third range past the end",
+    () => split(encoder(), { x: t([3, 4]), outC: true }, { ...HALVES, beginC: 3, sizeC: 2 }),
+    "split: `sizeC` must be ≤ D − beginC = 1, got 2",
+  ],
+  [
+    "split: a third output without its range",
+    () => split(encoder(), { x: t([4]), outC: true }, { ...HALVES, beginC: 0 }),
+    "split: `sizeC` must be given with `outC`, got undefined",
+  ],
+  [
+    "split: a fourth output without its range",
+    () => split(encoder(), { x: t([4]), outD: true }, { ...HALVES, sizeD: 1 }),
+    "split: `beginD` must be given with `outD`, got undefined",
+  ],
+  [
+    "split: empty",
+    () => split(encoder(), { x: t([4]) }, { ...HALVES, sizeB: 0 }),
+    "split: `sizeB` must be an integer ≥ 1, got 0",
+  ],
+  [
+    "split: out",
+    () => split(encoder(), { x: t([3, 4]), outB: t([3, 3]) }, HALVES),
+    "split: `outB` must have shape [3, 2], got [3, 3]",
+  ],
+  [
+    "split: dtypes",
+    () => split(encoder(), { x: t([4]), outA: t([2], "f16") }, HALVES),
+    "split: `outA` must have dtype f32, got f16",
+  ],
+  [
+    "split: in place",
+    () => split(encoder(), { x: shared.view(0, [8]), outA: shared.view(0, [2]) }, HALVES),
+    "split: `outA` must not overlap `x`, got overlapping views",
   ],
   [
     "embedding: float ids",

@@ -14,6 +14,7 @@ import { sampleKernel } from "../src/sample.ts";
 import { sdpaKernel, sdpaMergeKernel, sdpaPiecesKernel } from "../src/sdpa.ts";
 import { sigmoidGateKernel } from "../src/sigmoid_gate.ts";
 import { sliceKernel } from "../src/slice.ts";
+import { splitKernel } from "../src/split.ts";
 import { swigluKernel } from "../src/swiglu.ts";
 import { suites as elementwise } from "./elementwise.suite.ts";
 import { suite as gatherMatmul } from "./gather_matmul.suite.ts";
@@ -25,6 +26,7 @@ import { suite as rope } from "./rope.suite.ts";
 import { suites as rows } from "./rows.suite.ts";
 import { suite as sample } from "./sample.suite.ts";
 import { suite as sdpa } from "./sdpa.suite.ts";
+import { suite as split } from "./split.suite.ts";
 
 /** The conformance suites of this package's ops. */
 export const suites: readonly Suite[] = [
@@ -38,6 +40,7 @@ export const suites: readonly Suite[] = [
   ...rows,
   sample,
   sdpa,
+  split,
 ];
 
 /** Every kernel that this package declares. */
@@ -60,5 +63,6 @@ export const kernels: readonly DeclaredKernel[] = [
   sdpaPiecesKernel,
   sigmoidGateKernel,
   sliceKernel,
+  splitKernel,
   swigluKernel,
 ];
