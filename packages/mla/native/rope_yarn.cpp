@@ -65,14 +65,22 @@ int32_t rope_yarn(const Launch& l) {
   const auto& p = l.args<RopeYarnParams>();
   const TokenPositions positions = token_positions(l.indices(ROPE_YARN_POSITIONS), p);
   if (!positions.right(p.tokens, l)) return 1;
-  const size_t pairs = p.pairs, heads = p.heads;
+  const size_t pairs = p.pairs;
   for (uint64_t token = l.begin; token < l.end; ++token) {
     const float* cosines = l.buffer<const float>(ROPE_YARN_TABLE) + positions.at(token) * 2 * pairs;
     const float* sines = cosines + pairs;
-    const T* from = l.buffer<const T>(ROPE_YARN_X) + token * heads * p.dim + p.first;
-    T* to = l.buffer<T>(ROPE_YARN_OUT) + token * heads * 2 * pairs;
-    for (size_t head = 0; head < heads; ++head, from += p.dim, to += 2 * pairs)
-      p.interleaved ? rotate_neighbors(from, pairs, cosines, sines, to) : rotate_halves(from, pairs, cosines, sines, to);
+    // Heads of one input, whose first rotated column is `from`.
+    const auto rotate = [&](const T* from, size_t heads, size_t dim, T* to) {
+      for (size_t head = 0; head < heads; ++head, from += dim, to += 2 * pairs)
+        p.interleaved ? rotate_neighbors(from, pairs, cosines, sines, to)
+                      : rotate_halves(from, pairs, cosines, sines, to);
+    };
+    const size_t heads = p.heads, kHeads = p.kHeads;
+    rotate(l.buffer<const T>(ROPE_YARN_X) + token * heads * p.dim + p.first, heads, p.dim,
+           l.buffer<T>(ROPE_YARN_OUT) + token * heads * 2 * pairs);
+    if (kHeads > 0)
+      rotate(l.buffer<const T>(ROPE_YARN_K) + token * kHeads * p.kDim + p.kFirst, kHeads, p.kDim,
+             l.buffer<T>(ROPE_YARN_OUT_K) + token * kHeads * 2 * pairs);
   }
   return 0;
 }

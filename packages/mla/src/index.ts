@@ -1,3 +1,4 @@
+export { mlaFusions } from "./fusions.ts";
 export { mlaAttention } from "./mla_attention.ts";
 export { mlaCacheAppend } from "./mla_cache_append.ts";
 export { mlaDecode } from "./mla_decode.ts";
@@ -6,5 +7,6 @@ export { mlaPrefill } from "./mla_prefill.ts";
 export { mlaQPrime } from "./mla_q_prime.ts";
 export { mlaSplit } from "./mla_split.ts";
 export { ropeYarn } from "./rope_yarn.ts";
+export { ropeYarnPair } from "./rope_yarn_pair.ts";
 export { type Rotary, rotaryTable, type YarnOptions, yarnRotary } from "./rotary.ts";
 export type * from "./signatures.ts";

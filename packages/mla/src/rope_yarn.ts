@@ -1,15 +1,16 @@
-import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
+import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import { mlaLibrary } from "./library.ts";
 import type { RopeYarn } from "./signatures.ts";
 import { rowsTogether, rowThreads } from "./threads.ts";
 
 type Sizes = Record<"tokens" | "heads" | "pairs", number>;
 
+/** Rotates x and, for queries and keys at once, k: of the same tokens, with heads and columns of its own. */
 export const ropeYarnKernel = defineKernel({
   library: mlaLibrary,
   name: "rope_yarn",
   variants: FLOATS,
-  buffers: { x: "read", positions: "read", table: "read", out: "write" },
+  buffers: { x: "read", k: "read?", positions: "read", table: "read", out: "write", outK: "write?" },
   // `perToken`: whether `positions` has an entry for each token, not one for each sequence.
   params: {
     tokens: "u32",
@@ -17,12 +18,18 @@ export const ropeYarnKernel = defineKernel({
     heads: "u32",
     dim: "u32",
     first: "u32",
+    kHeads: "u32",
+    kDim: "u32",
+    kFirst: "u32",
     pairs: "u32",
     rows: "u32",
     perToken: "u32",
     interleaved: "u32",
   },
-  inPlace: [["out", "x"]],
+  inPlace: [
+    ["out", "x"],
+    ["outK", "k"],
+  ],
   faults: {
     position: ([position, at], { length, rows, perToken }) =>
       `\`positions\` must be from 0 to ${rows - (perToken ? 1 : length)}, got ${position | 0} at ${
@@ -41,6 +48,52 @@ export const ropeYarnKernel = defineKernel({
     },
   },
 });
+
+/** What a call rotates: x and, where there is a `k`, its heads with it. */
+interface Rotation {
+  x: Tensor;
+  k?: { k: Tensor; first: number; out: Tensor };
+  positions: Tensor;
+  table: Tensor;
+  out: Tensor;
+  first: number;
+  interleaved: boolean;
+}
+
+export function encodeRotation(encoder: CommandEncoder, op: string, rotation: Rotation): void {
+  const { x, k, positions, table, out, first, interleaved } = rotation;
+  const [N, L, heads, dim] = x.shape as [number, number, number, number];
+  const [rows, , pairs] = table.shape as [number, number, number];
+  const [, , kHeads = 0, kDim = 0] = k?.k.shape ?? [];
+  const tokens = N * L;
+  encoder.dispatch(ropeYarnKernel, {
+    op,
+    variant: x.dtype,
+    buffers: { x, k: k?.k, positions, table, out, outK: k?.out },
+    params: {
+      tokens,
+      length: L,
+      heads,
+      dim,
+      first,
+      kHeads,
+      kDim,
+      kFirst: k?.first ?? 0,
+      pairs,
+      rows,
+      perToken: positions.shape.length === 2 ? 1 : 0,
+      interleaved: interleaved ? 1 : 0,
+    },
+    sizes: { tokens, heads: heads + kHeads, pairs },
+  });
+}
+
+export const PAIRING = {
+  kind: "choice",
+  values: ["interleaved", "half"],
+  default: "interleaved",
+  doc: "which elements form a pair: (2i, 2i + 1) or (i, i + pairs)",
+} as const;
 
 /**
  * Rotary position embedding by a table of cosines and sines, as `rotaryTable` makes it for YaRN and for the plain
@@ -76,36 +129,13 @@ export const ropeYarn: RopeYarn = defineOp({
   },
   params: {
     first: { kind: "number", integer: true, min: 0, default: 0, doc: "first column that is rotated" },
-    pairing: {
-      kind: "choice",
-      values: ["interleaved", "half"],
-      default: "interleaved",
-      doc: "which elements form a pair: (2i, 2i + 1) or (i, i + pairs)",
-    },
+    pairing: PAIRING,
   },
   rules({ dims: { D = 0, L = 0, pairs = 0, rows = 0 }, options: { first }, fail }) {
     if (L > rows) fail("table", `have a row for each of the ${L} tokens of a sequence`, rows);
     if (first + 2 * pairs > D) fail("first", `leave ${2 * pairs} columns of the ${D} of \`x\``, first);
   },
-  encode({ encoder, op, inputs: { x, positions, table }, outputs: { out }, options, dims }) {
-    const { N, L, H, D, pairs, rows } = dims as Record<"N" | "L" | "H" | "D" | "pairs" | "rows", number>;
-    const tokens = N * L;
-    encoder.dispatch(ropeYarnKernel, {
-      op,
-      variant: x.dtype,
-      buffers: { x, positions, table, out },
-      params: {
-        tokens,
-        length: L,
-        heads: H,
-        dim: D,
-        first: options.first,
-        pairs,
-        rows,
-        perToken: positions.shape.length === 2 ? 1 : 0,
-        interleaved: options.pairing === "interleaved" ? 1 : 0,
-      },
-      sizes: { tokens, heads: H, pairs },
-    });
+  encode({ encoder, op, inputs: { x, positions, table }, outputs: { out }, options: { first, pairing } }) {
+    encodeRotation(encoder, op, { x, positions, table, out, first, interleaved: pairing === "interleaved" });
   },
 });

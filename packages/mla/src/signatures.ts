@@ -352,3 +352,46 @@ export interface RopeYarn {
   (encoder: CommandEncoder, inputs: RopeYarnInputs, options?: RopeYarnOptions): Tensor;
   readonly op: OpDescriptor;
 }
+
+export interface RopeYarnPairInputs {
+  /** Queries of each head, with columns that are not rotated. [N, L, Hq, Dq], f32, f16 or bf16. */
+  q: Tensor;
+  /** Keys of each head, with columns that are not rotated. [N, L, Hk, Dk], the dtype of `q`. */
+  k: Tensor;
+  /** Position of each token, or of each sequence's first. [N, L] or [N], i32. */
+  positions: Tensor;
+  /** Cosines and sines of each position, times the amplitude. [rows, 2, pairs], f32. */
+  table: Tensor;
+  /**
+   * The rotated columns of `q`. [N, L, Hq, 2 pairs], the dtype of `q`. An output: a tensor for it; allocated when not
+   * given. It may be exactly `q`.
+   */
+  outQ?: Tensor | true | undefined;
+  /**
+   * The rotated columns of `k`. [N, L, Hk, 2 pairs], the dtype of `k`. An output: a tensor for it; allocated when not
+   * given. It may be exactly `k`.
+   */
+  outK?: Tensor | true | undefined;
+}
+
+export interface RopeYarnPairOptions {
+  /** First column of `q` that is rotated. An integer ≥ 0, default 0. */
+  firstQ?: number | undefined;
+  /** First column of `k` that is rotated. An integer ≥ 0, default 0. */
+  firstK?: number | undefined;
+  /** Which elements form a pair: (2i, 2i + 1) or (i, i + pairs). Default `interleaved`. */
+  pairing?: "interleaved" | "half" | undefined;
+}
+
+export interface RopeYarnPairOutputs {
+  /** The rotated columns of `q`. [N, L, Hq, 2 pairs], the dtype of `q`. */
+  readonly outQ: Tensor;
+  /** The rotated columns of `k`. [N, L, Hk, 2 pairs], the dtype of `k`. */
+  readonly outK: Tensor;
+}
+
+export interface RopeYarnPair {
+  /** `pairs of q and of k rotated by the table's row at their position` */
+  (encoder: CommandEncoder, inputs: RopeYarnPairInputs, options?: RopeYarnPairOptions): RopeYarnPairOutputs;
+  readonly op: OpDescriptor;
+}

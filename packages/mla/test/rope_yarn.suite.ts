@@ -4,7 +4,7 @@ import { ropeYarnReference } from "../src/reference.ts";
 
 const random = new Random(22);
 
-type Pairing = "interleaved" | "half";
+export type Pairing = "interleaved" | "half";
 interface Shape {
   N?: number;
   L?: number;
@@ -20,7 +20,7 @@ interface Shape {
   inPlace?: boolean;
 }
 
-const tableOf = (pairs: number, rows: number) => ({
+export const tableOf = (pairs: number, rows: number) => ({
   dtype: "f32" as const,
   shape: [rows, 2, pairs],
   data: rotaryTable(
@@ -63,7 +63,7 @@ interface Rotation {
   pairs: number;
   pairing: Pairing;
 }
-const right = ({ x, positions, table, dim, first, pairs, pairing }: Rotation) => {
+export const rotate = ({ x, positions, table, dim, first, pairs, pairing }: Rotation) => {
   const at = (row: number, part: number, i: number) =>
     table[((positions[row] as number) * 2 + part) * pairs + i] as number;
   return ropeYarnReference(
@@ -79,7 +79,7 @@ const right = ({ x, positions, table, dim, first, pairs, pairing }: Rotation) =>
 
 type Options = { first?: number; pairing?: Pairing };
 /** `place`: the position of token (n, i) of L tokens, from what is given. */
-const reference =
+export const reference =
   (
     formula: (rotation: Rotation) => Float64Array,
     place = (given: Float64Array, perToken: boolean, n: number, i: number, L: number) =>
@@ -98,7 +98,7 @@ const reference =
     return { out: { shape: [N, L, H, 2 * pairs], data } };
   };
 const changed = (change: (rotation: Rotation) => Partial<Rotation>) =>
-  reference((rotation) => right({ ...rotation, ...change(rotation) }));
+  reference((rotation) => rotate({ ...rotation, ...change(rotation) }));
 const table = (change: (value: number, isSine: boolean) => number) =>
   changed(({ table: all, pairs }) => ({ table: all.map((v, i) => change(v, Math.floor(i / pairs) % 2 === 1)) }));
 
@@ -107,7 +107,7 @@ const PAIRINGS = ["interleaved", "half"] as const;
 export const suite: Suite = {
   op: ropeYarn,
   errorClass: "S",
-  reference: reference(right),
+  reference: reference(rotate),
   cases: PAIRINGS.flatMap((pairing) => [
     ...[1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64].map((pairs) =>
       makeCase({ L: 3, H: Math.ceil(40 / pairs), before: 3, pairs, pairing }),
@@ -142,23 +142,23 @@ export const suite: Suite = {
     "position off by one": changed(({ positions, table: all, pairs }) => ({
       positions: positions.map((p) => Math.min(p + 1, all.length / (2 * pairs) - 1)),
     })),
-    "all tokens of a sequence at its first position": reference(right, (given, perToken, n, i, L) =>
+    "all tokens of a sequence at its first position": reference(rotate, (given, perToken, n, i, L) =>
       perToken ? (given[n * L + i] as number) : (given[n] as number),
     ),
-    "positions of the first sequence": reference(right, (given, perToken, _, i) =>
+    "positions of the first sequence": reference(rotate, (given, perToken, _, i) =>
       perToken ? (given[i] as number) : (given[0] as number) + i,
     ),
     "position of the head": changed(({ positions }) => ({ positions: positions.map((p, row) => (p + row) % 50) })),
     "last pair not rotated": reference((rotation) => {
       const { x, dim, first, pairs, pairing } = rotation;
       const at = pairing === "half" ? [pairs - 1, 2 * pairs - 1] : [2 * pairs - 2, 2 * pairs - 1];
-      return right(rotation).map((v, i) =>
+      return rotate(rotation).map((v, i) =>
         at.includes(i % (2 * pairs)) ? (x[Math.floor(i / (2 * pairs)) * dim + first + (i % (2 * pairs))] as number) : v,
       );
     }),
     "sine of the rotated value": reference((rotation) => {
       const { pairs, pairing } = rotation;
-      const out = right(rotation);
+      const out = rotate(rotation);
       // The second element of a pair computed from the first one's result, as a careless loop in place would.
       const again = Float64Array.from(rotation.x);
       const partOf = (i: number) => (pairing === "half" ? Math.floor((i % (2 * pairs)) / pairs) : i % 2);
@@ -166,9 +166,9 @@ export const suite: Suite = {
         const row = Math.floor(i / (2 * pairs));
         if (partOf(i) === 0) again[row * rotation.dim + rotation.first + (i % (2 * pairs))] = out[i] as number;
       }
-      const wrong = right({ ...rotation, x: again });
+      const wrong = rotate({ ...rotation, x: again });
       return out.map((v, i) => (partOf(i) === 0 ? v : (wrong[i] as number)));
     }),
-    "output left unwritten": reference((rotation) => right(rotation).fill(Number.NaN)),
+    "output left unwritten": reference((rotation) => rotate(rotation).fill(Number.NaN)),
   },
 };

@@ -14,6 +14,7 @@ import { suite as mlaPrefill } from "./mla_prefill.suite.ts";
 import { suite as mlaQPrime } from "./mla_q_prime.suite.ts";
 import { suite as mlaSplit } from "./mla_split.suite.ts";
 import { suite as ropeYarn } from "./rope_yarn.suite.ts";
+import { suite as ropeYarnPair } from "./rope_yarn_pair.suite.ts";
 
 /** The conformance suites of this package's ops. */
 export const suites: readonly Suite[] = [
@@ -25,6 +26,7 @@ export const suites: readonly Suite[] = [
   mlaQPrime,
   mlaSplit,
   ropeYarn,
+  ropeYarnPair,
 ];
 
 /** Every kernel that this package declares. */

@@ -4,7 +4,7 @@ import { Random } from "@mlxts/core/testing";
 import { ORDERS } from "@mlxts/test-kit/devices";
 import { refusesEach } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, expect, it } from "vitest";
-import { mlaCacheAppend, mlaSplit, ropeYarn } from "../src/index.ts";
+import { mlaCacheAppend, mlaSplit, ropeYarn, ropeYarnPair } from "../src/index.ts";
 
 const random = new Random(24);
 const device = Device.open();
@@ -37,6 +37,41 @@ describe("mlaSplit", () => {
       "one output for two parts": {
         inputs: { q: t([2, 3, 4, 8]), qNope: both, qPe: both },
         message: "`qPe` must not overlap `qNope`, got overlapping views",
+      },
+    },
+  );
+});
+
+describe("ropeYarnPair", () => {
+  refusesEach(
+    device,
+    ropeYarnPair,
+    {
+      inputs: { q: t([2, 3, 4, 12]), k: t([2, 3, 1, 10]), positions: t([2, 3], "i32"), table: t([9, 2, 4]) },
+      options: { firstQ: 4, firstK: 2 },
+    },
+    {
+      "no k": { inputs: { k: undefined }, message: "`k` must be a Tensor, got undefined", kind: "TypeError" },
+      "k of other tokens": {
+        inputs: { k: t([2, 4, 1, 10]) },
+        message: "`k` must have shape [2, 3, 1, 10], got [2, 4, 1, 10]",
+      },
+      "k of another dtype": { inputs: { k: t([2, 3, 1, 10], "bf16") }, message: "`k` must have dtype f32, got bf16" },
+      "a start beyond the columns of q": {
+        options: { firstQ: 5 },
+        message: "`firstQ` must leave 8 columns of the 12 of `q`, got 5",
+      },
+      "a start beyond the columns of k": {
+        options: { firstK: 3 },
+        message: "`firstK` must leave 8 columns of the 10 of `k`, got 3",
+      },
+      "a sequence longer than the table": {
+        inputs: { table: t([2, 2, 4]) },
+        message: "`table` must have a row for each of the 3 tokens of a sequence, got 2",
+      },
+      "an output of another shape": {
+        inputs: { outK: t([2, 3, 1, 10]) },
+        message: "`outK` must have shape [2, 3, 1, 8], got [2, 3, 1, 10]",
       },
     },
   );

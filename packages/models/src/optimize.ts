@@ -1,7 +1,8 @@
 import type { OptimizeOptions } from "@mlxts/core";
 import { deltaFusions } from "@mlxts/delta-rule";
+import { mlaFusions } from "@mlxts/mla";
 import { nnFusions } from "@mlxts/nn";
 import { normFusions } from "@mlxts/norms";
 
 /** What is done to recordings of passes; `MLXTS_FUSE=0` turns it off. Results stay the same, to the bit. */
-export const OPTIMIZE: OptimizeOptions = { fuse: [...deltaFusions, ...normFusions, ...nnFusions] };
+export const OPTIMIZE: OptimizeOptions = { fuse: [...deltaFusions, ...normFusions, ...nnFusions, ...mlaFusions] };
