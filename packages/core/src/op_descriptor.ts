@@ -60,22 +60,19 @@ export function checkDescriptor(op: string, descriptor: unknown): void {
 /** A tensor or a parameter; those of a record input with its name and their own there. */
 type Named<S> = [name: string, spec: S, record?: string, part?: string];
 
-/** What the parts of a record input are called beside the other inputs. */
-const partName = (input: string, { tensor }: RecordSpec, part: string) => (tensor ? `${input}.${part}` : part);
+/** Before the names of the parts of a record input: its name, where there would be others like them. */
+const prefixOf = (input: string, { tensor }: RecordSpec, inputs: OpDescriptor["inputs"]) =>
+  tensor || Object.values(inputs).filter((spec) => isRecord(spec) && !spec.tensor).length > 1 ? `${input}.` : "";
 
 function tensorsOf(inputs: OpDescriptor["inputs"]): Named<TensorSpec>[] {
   return Object.entries(inputs).flatMap(([input, spec]): Named<TensorSpec>[] => {
     if (!isRecord(spec)) return [[input, spec]];
     const { tensors, tensor, doc } = spec;
+    const prefix = prefixOf(input, spec, inputs);
     const named = (rule: DtypeRule): DtypeRule =>
-      rule.startsWith("=") && rule.slice(1) in tensors ? `=${partName(input, spec, rule.slice(1))}` : rule;
+      rule.startsWith("=") && rule.slice(1) in tensors ? `=${prefix}${rule.slice(1)}` : rule;
     const parts = Object.entries(tensors).map(
-      ([part, own]): Named<TensorSpec> => [
-        partName(input, spec, part),
-        { ...own, dtype: own.dtype.map(named) },
-        input,
-        part,
-      ],
+      ([part, own]): Named<TensorSpec> => [`${prefix}${part}`, { ...own, dtype: own.dtype.map(named) }, input, part],
     );
     return tensor ? [[input, { ...tensor, ...(doc === undefined ? {} : { doc }), optional: true }], ...parts] : parts;
   });
@@ -85,7 +82,7 @@ function paramsOf({ inputs, params }: Pick<OpDescriptor, "inputs" | "params">): 
   const attributes = Object.entries(inputs).flatMap(([input, spec]) =>
     isRecord(spec)
       ? Object.entries(spec.attributes).map(
-          ([part, own]): Named<ParamSpec> => [partName(input, spec, part), own, input, part],
+          ([part, own]): Named<ParamSpec> => [`${prefixOf(input, spec, inputs)}${part}`, own, input, part],
         )
       : [],
   );

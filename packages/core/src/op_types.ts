@@ -22,7 +22,8 @@ export interface TensorSpec {
 
 /**
  * Several tensors and their attributes passed as one value, e.g. a quantized matrix. Where checks, messages and tools name
- * them one by one, they go by their own names; by `input.part` if one plain tensor may be given in place of them.
+ * them one by one, they go by their own names; by `input.part` if one plain tensor may be given in place of them, or if the
+ * op has several records for which that is not so.
  */
 export interface RecordSpec {
   /** What the value's type is called in generated signatures. */

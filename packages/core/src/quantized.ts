@@ -57,7 +57,7 @@ export function refuseBits(op: string, bits: unknown, offered: readonly unknown[
 
 /**
  * The dimensions of the record, once mode, bits and the shapes agree. Undefined where an attribute is not one of its
- * values: the check of the options says so next. `input` is the input's name where it may also be one tensor.
+ * values: the check of the options says so next. `input` is the input's name where its parts are called by it.
  */
 export function quantizedDims(context: Checked, offered: readonly number[], input?: string): QuantizedDims | undefined {
   if (!isOpContext(context)) throw wrongKind("quantizedDims", "context", "be what an op's functions get", context);

@@ -98,6 +98,19 @@ describe("records", () => {
     });
   });
 
+  it("go by input and part where several have the same parts", () => {
+    const { inputs } = op.op;
+    const both = { inputs: { c: inputs.c, d: inputs.c } } as Parameters<typeof inputTensors>[0];
+    expect(inputTensors(both).map(([name, { dtype }]) => [name, dtype])).toEqual(
+      ["c", "d"].flatMap((name) => [
+        [`${name}.codes`, ["u32"]],
+        [`${name}.scales`, ["f32", "f16"]],
+        [`${name}.biases`, [`=${name}.scales`]],
+      ]),
+    );
+    expect(opParams({ ...both, params: {} }).map(([name]) => name)).toEqual(["c.bits", "c.mode", "d.bits", "d.mode"]);
+  });
+
   it("are described part by part; what need not be given is optional", () => {
     expect(inputTensors(op.op).map(([name, { dtype, optional }]) => [name, dtype, optional])).toEqual([
       ["a", ["f32"], true],

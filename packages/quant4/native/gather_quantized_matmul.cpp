@@ -68,7 +68,7 @@ struct Kernel {
       const BlockAt after = row0 + kRows < end ? BlockAt{&product, row0 + kRows}
                                                : BlockAt{next ? &next->product : nullptr, 0};
       multiply_rows<Bits>(t, p, {&product, row0}, end - row0 < kRows ? end - row0 : kRows, after, x, scratch,
-                          [&](uint32_t i) { return out_row(i); });
+                          [&](uint32_t i) { return out_row(i) + size_t(row0) * t.outBytes; });
     }
   }
 

@@ -39,7 +39,7 @@ int32_t gather_matvec(const Launch& l, const Types& t) {
       const BlockAt after = index + 1 < end ? BlockAt{&product, row0 + kRows}
                                              : BlockAt{end < l.end ? &next : nullptr, 0};
       multiply_rows<Bits>(t, p, {&product, row0}, p.rows - row0 < kRows ? p.rows - row0 : kRows, after, x, scratch,
-                          [&](uint32_t i) { return product.out + size_t(i) * p.rows * t.outBytes; });
+                          [&](uint32_t i) { return product.out + (size_t(i) * p.rows + row0) * t.outBytes; });
     }
     product = next;
   }

@@ -175,7 +175,8 @@ void multiply(const WeightRows& w, const OrderedRows& x, uint32_t count, vf32* s
 extern template void multiply<4>(const WeightRows&, const OrderedRows&, uint32_t, vf32*);
 extern template void multiply<8>(const WeightRows&, const OrderedRows&, uint32_t, vf32*);
 
-// Adds what the biases of the groups give and the linear bias, rounds, and stores rows row0 … row0 + count − 1 of W.
+// Adds what the biases of the groups give and the linear bias, rounds, and stores the products with rows row0 …
+// row0 + count − 1 of W and row i of x at out_at(i).
 template <int Bits, typename P, typename Scratch, typename OutAt>
 void store_products(const Types& t, const P& p, const Product& product, const OrderedRows& x, const Scratch& scratch,
                     uint32_t row0, uint32_t count, const vf32* sums, OutAt out_at) {
@@ -189,7 +190,7 @@ void store_products(const Types& t, const P& p, const Product& product, const Or
         sum = fma(centered_bias<Bits>(scales + g, biases + g), load(x.sums + i * p.groupStride + g), sum);
       y[r] = reduce_add(sum) + (product.widenBias ? bias[r] : 0);
     }
-    t.out(y, out_at(i) + row0 * t.outBytes, count);
+    t.out(y, out_at(i), count);
   }
 }
 
@@ -203,7 +204,7 @@ void fetch_scales(const Types& t, const P& p, BlockAt block) {
   }
 }
 
-// The products of `count` rows of a block of W and of all rows of x; those of row i of x go to row out_at(i). The block
+// The products of `count` rows of a block of W and of all rows of x; those of row i of x go to out_at(i). The block
 // `next` is fetched meanwhile.
 template <int Bits, typename P, typename Scratch, typename OutAt>
 void multiply_rows(const Types& t, const P& p, BlockAt block, uint32_t count, BlockAt next, const OrderedRows& x,

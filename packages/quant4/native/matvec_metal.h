@@ -64,12 +64,18 @@ float product_of(device const X* x, uint m, AffineMatrix<S, Bits> w, uint lane) 
   return mine;
 }
 
+// The same for any number of rows of x that a kernel may have.
+template <typename X, typename S, int Bits>
+METAL_FUNC float product_of(device const X* x, uint m, AffineMatrix<S, Bits> w, uint lane) {
+  return m == 1 ? product_of<X, S, Bits, 1>(x, m, w, lane)
+                : product_of<X, S, Bits, QUANTIZED_MATVEC_MOST_M>(x, m, w, lane);
+}
+
 // The same, rounded to rows of out that have `stride` elements; `added(r)` is added to those of row r of W.
 template <typename X, typename S, int Bits, typename O, typename Added>
 METAL_FUNC void store_product(device const X* x, uint m, AffineMatrix<S, Bits> w, device O* out, uint stride,
                               Added added, uint lane) {
-  const float product = m == 1 ? product_of<X, S, Bits, 1>(x, m, w, lane)
-                               : product_of<X, S, Bits, QUANTIZED_MATVEC_MOST_M>(x, m, w, lane);
+  const float product = product_of(x, m, w, lane);
   const uint i = lane / kRows, r = lane % kRows;
   if (i < m && r < w.rows) out[i * stride + r] = O(product + added(r));
 }

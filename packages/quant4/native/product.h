@@ -71,6 +71,18 @@ Product product_of(const Launch& l, const Types& t, const P& p, uint32_t bits, u
   return m;
 }
 
+// Matrix number `part` of those that a kernel multiplies one x with: it declares x, then weights, scales and biases of
+// each, first.
+inline Product joint_product(const Launch& l, int part, int out) {
+  Product m{};
+  m.x = l.buffer<const uint8_t>(QUANTIZED_MATMUL_X);
+  m.weight = l.buffer<const uint8_t>(QUANTIZED_MATMUL_WEIGHT + 3 * part);
+  m.scales = l.buffer<const uint8_t>(QUANTIZED_MATMUL_SCALES + 3 * part);
+  m.biases = l.buffer<const uint8_t>(QUANTIZED_MATMUL_BIASES + 3 * part);
+  m.out = l.buffer<uint8_t>(out);
+  return m;
+}
+
 // The matrices of a batch index.
 template <typename P>
 Product product_at(const Launch& l, const Types& t, const P& p, uint32_t bits, uint64_t z, bool transpose) {

@@ -23,7 +23,7 @@ void matvec(const Launch& l, const Types& t) {
     }
     const uint32_t count = p.rows - row0 < kRows ? p.rows - row0 : kRows;
     multiply_rows<Bits>(t, p, {&product, row0}, count, {count == kRows ? &product : nullptr, row0 + kRows}, x, scratch,
-                        [&](uint32_t i) { return product.out + size_t(i) * p.rows * t.outBytes; });
+                        [&](uint32_t i) { return product.out + (size_t(i) * p.rows + row0) * t.outBytes; });
   }
 }
 

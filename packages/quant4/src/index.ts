@@ -8,8 +8,10 @@ export {
 } from "./checkpoint.ts";
 export { dequantize } from "./dequantize.ts";
 export { gatherQuantizedMatmul } from "./gather_quantized_matmul.ts";
+export { multiQuantizedMatmul } from "./multi_quantized_matmul.ts";
 export { quantize } from "./quantize.ts";
 export type { Bits, GroupSize } from "./quantized.ts";
 export { quantizedEmbedding } from "./quantized_embedding.ts";
 export { quantizedMatmul } from "./quantized_matmul.ts";
+export { quantizedMatmulSwiglu } from "./quantized_matmul_swiglu.ts";
 export type * from "./signatures.ts";

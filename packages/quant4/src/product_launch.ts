@@ -1,5 +1,5 @@
-// How the kernels of x · Wᵀ are launched: what quantizedMatmul and gatherQuantizedMatmul share.
-import { type Device, FLOATS, type quantizedDims, tileStride } from "@mlxts/core";
+// How the kernels of x · Wᵀ are launched: what the ops that do so share.
+import { type Device, type Dtype, FLOATS, quantizedDims, type Tensor, tileStride } from "@mlxts/core";
 import { type Bits, combinations } from "./quantized.ts";
 
 /** Dtypes of x, of scales and of the output, and bits. */
@@ -129,6 +129,37 @@ export function blockOf(m: number, cols: number, fits: { panels: Fits; few: Fits
 
 /** What a check sees of a call. */
 export type Seen = Parameters<typeof quantizedDims>[0];
+
+/** The dimensions of the matrices of these inputs, each alone and all with as many columns as x. */
+export function jointDims(c: Seen, names: readonly string[]) {
+  const all: NonNullable<ReturnType<typeof quantizedDims>>[] = [];
+  for (const name of names) {
+    const dims = quantizedDims(c, PRODUCT_BITS, name);
+    if (!dims) return undefined;
+    const first = all[0] ?? dims;
+    const weight = c.tensors[`${name}.weight`] as Tensor;
+    if (dims.stack.length > 0) c.fail(`${name}.weight`, "have 2 dimensions", weight.shape);
+    for (const key of ["bits", "groupSize"] as const)
+      if (dims[key] !== first[key]) c.fail(`${name}.${key}`, `be ${first[key]}, as \`${names[0]}\` has`, dims[key]);
+    if (dims.cols !== first.cols)
+      c.fail(`${name}.weight`, `have ${first.cols} columns, as \`${names[0]}\` has`, dims.cols);
+    all.push(dims);
+  }
+  const { shape } = c.tensors.x as Tensor;
+  const cols = all[0]?.cols;
+  if (shape[shape.length - 1] !== cols) c.fail("x", `have a last dimension of ${cols} (cols)`, shape);
+  return all;
+}
+
+/** Refuses matrices of these inputs whose scales have several dtypes. */
+export function checkJointScales({ tensors, fail }: Seen, names: readonly string[]): void {
+  const [first, ...others] = names.map((name) => [`${name}.scales`, (tensors[`${name}.scales`] as Tensor).dtype]) as [
+    string,
+    Dtype,
+  ][];
+  for (const [name, dtype] of others)
+    if (dtype !== first?.[1]) fail(name, `have dtype ${first?.[1]}, as \`${first?.[0]}\` has`, dtype);
+}
 
 /** Refuses rows so long that not one of x fits the memory of a threadgroup. */
 export function checkBlock({ fail }: Seen, { rows }: Block, cols: number, { limits }: Device): void {

@@ -2,6 +2,7 @@ import {
   type BatchAxis,
   broadcastAxes,
   broadcastShape,
+  type CommandEncoder,
   type Device,
   type Dtype,
   defineKernel,
@@ -15,6 +16,7 @@ import {
 } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
 import {
+  type Block,
   blockOf,
   ceil,
   checkBlock,
@@ -34,7 +36,7 @@ import {
   tilesOnGpu,
   type Weights,
 } from "./product_launch.ts";
-import type { QuantizedMatmul } from "./signatures.ts";
+import type { Quantized, QuantizedMatmul } from "./signatures.ts";
 
 const BUFFERS = { x: "read", weight: "read", scales: "read", biases: "read", bias: "read?", out: "write" } as const;
 /** Matrices of the batch are counted over two axes and the grid's third; strides count matrices, 0 where one is shared. */
@@ -152,13 +154,77 @@ export const quantizedMatvecRowsKernel = defineKernel({
   },
 });
 
-const blockFor = ({ m, rows, cols }: Plan, groupSize: number, device: Device) => {
+/** Rows of x that a threadgroup of x · Wᵀ takes, and whether against panels. */
+export const blockFor = ({ m, rows, cols }: Pick<Plan, "m" | "rows" | "cols">, groupSize: number, device: Device) => {
   const sizes = { rows, cols, groupSize, batch: 1 };
   return blockOf(m, cols, {
     panels: (mBlock) => scratchFits(quantizedMatmulKernel, { ...sizes, m, mBlock }, device),
     few: (m) => scratchFits(quantizedMatvecKernel, { ...sizes, m }, device),
   });
 };
+
+/** What the kernels of x · Wᵀ are dispatched with. */
+interface Transposed {
+  op: string;
+  variant: string;
+  buffers: Record<"x" | "weight" | "scales" | "biases" | "out", Tensor> & { bias: Tensor | undefined };
+  params: Record<keyof typeof PARAMS, number>;
+  sizes: Sizes;
+}
+
+/** x · Wᵀ by the kernel for so many rows of x; a matrix of x that is too large for that for few comes in slices of rows. */
+function encodeTransposed(encoder: CommandEncoder, given: Transposed, block: Block): void {
+  const { buffers, params, sizes } = given;
+  const { m, rows, cols } = sizes;
+  if (block.panels) encoder.dispatch(quantizedMatmulKernel, { ...given, sizes: { ...sizes, mBlock: block.rows } });
+  else if (block.rows >= m) encoder.dispatch(quantizedMatvecKernel, given);
+  else
+    for (let row = 0; row < m; row += block.rows) {
+      const count = Math.min(block.rows, m - row);
+      encoder.dispatch(quantizedMatvecKernel, {
+        ...given,
+        buffers: {
+          ...buffers,
+          x: buffers.x.view(row * cols, [count * cols]),
+          out: buffers.out.view(row * rows, [count * rows]),
+        },
+        params: { ...params, m: count },
+        sizes: { ...sizes, m: count },
+      });
+    }
+}
+
+/** The params of products with one matrix. */
+const ONE_MATRIX = {
+  biasDtype: 0,
+  batch0: 1,
+  batch1: 1,
+  xStride0: 0,
+  xStride1: 0,
+  xStride2: 0,
+  qStride0: 0,
+  qStride1: 0,
+  qStride2: 0,
+} as const;
+
+/** x · Wᵀ of one matrix, as quantizedMatmul does it. */
+export function encodeProduct(
+  encoder: CommandEncoder,
+  op: string,
+  { x, q, out }: Record<"x" | "out", Tensor> & { q: Quantized },
+): void {
+  const { weight, scales, biases, groupSize, bits } = q;
+  const [rows, cols] = [out.lastDim, x.lastDim];
+  const sizes = { m: x.size / cols, rows, cols, groupSize };
+  const given = {
+    op,
+    variant: `${x.dtype}_${scales.dtype}_${out.dtype}_b${bits}`,
+    buffers: { x, weight, scales, biases, bias: undefined, out },
+    params: { ...ONE_MATRIX, ...sizes },
+    sizes: { ...sizes, batch: 1 },
+  };
+  encodeTransposed(encoder, given, blockFor(sizes, groupSize, encoder.device));
+}
 
 interface Plan {
   m: number;
@@ -300,36 +366,14 @@ export const quantizedMatmul: QuantizedMatmul = defineOp({
         qStride2: a2.right,
       };
       const sizes = { m, rows, cols, groupSize, batch };
-      if (!options.transpose)
+      if (options.transpose) encodeTransposed(encoder, { ...common, params, sizes }, block);
+      else
         encoder.dispatch(
           m <= FEW.mostM && encoder.device.library(quant4Library).has(quantizedMatvecRowsKernel.name, variant)
             ? quantizedMatvecRowsKernel
             : quantizedMatmulRowsKernel,
           { ...common, params, sizes },
         );
-      else if (block.panels) {
-        const mBlock = block.rows;
-        encoder.dispatch(quantizedMatmulKernel, {
-          ...common,
-          params,
-          sizes: { ...sizes, mBlock },
-        });
-      } else if (!sliced) encoder.dispatch(quantizedMatvecKernel, { ...common, params, sizes });
-      else
-        for (let row = 0; row < m; row += block.rows) {
-          const count = Math.min(block.rows, m - row);
-          const { x: from, out: to } = common.buffers;
-          encoder.dispatch(quantizedMatvecKernel, {
-            ...common,
-            buffers: {
-              ...common.buffers,
-              x: from.view(row * inner, [count * inner]),
-              out: to.view(row * outer, [count * outer]),
-            },
-            params: { ...params, m: count },
-            sizes: { ...sizes, m: count },
-          });
-        }
     };
     record(axes, 0, 0, 0);
   },

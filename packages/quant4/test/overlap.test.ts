@@ -1,6 +1,14 @@
 import { Device, type Dtype, type Tensor } from "@mlxts/core";
 import { afterAll, expect, it } from "vitest";
-import { dequantize, gatherQuantizedMatmul, quantize, quantizedEmbedding, quantizedMatmul } from "../src/index.ts";
+import {
+  dequantize,
+  gatherQuantizedMatmul,
+  multiQuantizedMatmul,
+  quantize,
+  quantizedEmbedding,
+  quantizedMatmul,
+  quantizedMatmulSwiglu,
+} from "../src/index.ts";
 
 const device = Device.open();
 afterAll(() => device.dispose());
@@ -10,6 +18,12 @@ type Tensors = Record<string, Tensor>;
 
 const Q: Shapes = { weight: ["u32", 6, 16], scales: ["bf16", 6, 2], biases: ["bf16", 6, 2] };
 const record = ({ weight, scales, biases }: Tensors) => ({ weight, scales, biases, bits: 4, groupSize: 64 });
+
+/** The same as the parts of an input, and the record of them. */
+const named = (name: string): Shapes =>
+  Object.fromEntries(Object.entries(Q).map(([part, shape]) => [`${name}.${part}`, shape]));
+const recordOf = (name: string, tensors: Tensors) =>
+  record(Object.fromEntries(Object.keys(Q).map((part) => [part, tensors[`${name}.${part}`]])) as Tensors);
 
 const OPS: { name: string; inputs: Shapes; outputs: Shapes; call: (tensors: Tensors) => void }[] = [
   {
@@ -33,6 +47,26 @@ const OPS: { name: string; inputs: Shapes; outputs: Shapes; call: (tensors: Tens
     outputs: { out: ["f32", 2, 1, 6] },
     call: ({ weight, scales, biases, ...rest }) =>
       gatherQuantizedMatmul(device.encoder(), { ...rest, q: record({ weight, scales, biases } as Tensors) } as never),
+  },
+  {
+    name: "quantizedMatmulSwiglu",
+    inputs: { x: ["f32", 3, 128], ...named("gate"), ...named("up") },
+    outputs: { out: ["f32", 3, 6] },
+    call: (tensors) => {
+      const { x, out } = tensors;
+      const [gate, up] = [recordOf("gate", tensors), recordOf("up", tensors)];
+      quantizedMatmulSwiglu(device.encoder(), { x, out, gate, up } as never);
+    },
+  },
+  {
+    name: "multiQuantizedMatmul",
+    inputs: { x: ["f32", 3, 128], ...named("a"), ...named("b"), ...named("c"), ...named("d") },
+    outputs: { outA: ["f32", 3, 6], outB: ["f32", 3, 6], outC: ["f32", 3, 6], outD: ["f32", 3, 6] },
+    call: (tensors) => {
+      const { x, outA, outB, outC, outD } = tensors;
+      const [a, b, c, d] = ["a", "b", "c", "d"].map((name) => recordOf(name, tensors));
+      multiQuantizedMatmul(device.encoder(), { x, a, b, c, d, outA, outB, outC, outD } as never);
+    },
   },
   {
     name: "quantizedEmbedding",

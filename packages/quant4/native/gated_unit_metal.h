@@ -1,0 +1,13 @@
+// The gated unit silu(gate)·up of products that are rounded to the dtype of out, as the op `swiglu` computes it.
+#pragma once
+#include "metal_kernel.h"
+
+namespace mlxts {
+
+template <typename T>
+METAL_FUNC T gated_unit(T gate, T up) {
+  const float4 gated = float4(float(gate));
+  return T(times_sigmoid(gated, float4(float(up)), gated).x);
+}
+
+}  // namespace mlxts

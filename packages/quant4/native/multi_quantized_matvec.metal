@@ -1,0 +1,64 @@
+// Up to eight rows of x. One simdgroup: four rows of one of the matrices. Threadgroups of a matrix follow those of the
+// one before.
+#include "matvec_metal.h"
+#include "multi_quantized_matvec.params.h"
+
+using namespace metal;
+using namespace mlxts;
+
+template <typename S, typename O>
+struct Part {
+  device const uint* weight;
+  device const S* scales;
+  device const S* biases;
+  device O* out;
+  uint rows;
+};
+
+// Whether a threadgroup comes after those of a part; then it is counted from the next part on.
+METAL_FUNC bool comes_after(thread uint& group, uint rows, uint groupRows) {
+  const uint groups = (rows + groupRows - 1) / groupRows;
+  if (group < groups) return false;
+  group -= groups;
+  return true;
+}
+
+template <typename X, typename S, typename O, int Bits>
+kernel void multi_quantized_matvec(
+    device const X* x [[buffer(MULTI_QUANTIZED_MATVEC_X)]],
+    device const uint* aWeight [[buffer(MULTI_QUANTIZED_MATVEC_A_WEIGHT)]],
+    device const S* aScales [[buffer(MULTI_QUANTIZED_MATVEC_A_SCALES)]],
+    device const S* aBiases [[buffer(MULTI_QUANTIZED_MATVEC_A_BIASES)]],
+    device const uint* bWeight [[buffer(MULTI_QUANTIZED_MATVEC_B_WEIGHT)]],
+    device const S* bScales [[buffer(MULTI_QUANTIZED_MATVEC_B_SCALES)]],
+    device const S* bBiases [[buffer(MULTI_QUANTIZED_MATVEC_B_BIASES)]],
+    device const uint* cWeight [[buffer(MULTI_QUANTIZED_MATVEC_C_WEIGHT)]],
+    device const S* cScales [[buffer(MULTI_QUANTIZED_MATVEC_C_SCALES)]],
+    device const S* cBiases [[buffer(MULTI_QUANTIZED_MATVEC_C_BIASES)]],
+    device const uint* dWeight [[buffer(MULTI_QUANTIZED_MATVEC_D_WEIGHT)]],
+    device const S* dScales [[buffer(MULTI_QUANTIZED_MATVEC_D_SCALES)]],
+    device const S* dBiases [[buffer(MULTI_QUANTIZED_MATVEC_D_BIASES)]],
+    device O* outA [[buffer(MULTI_QUANTIZED_MATVEC_OUT_A)]], device O* outB [[buffer(MULTI_QUANTIZED_MATVEC_OUT_B)]],
+    device O* outC [[buffer(MULTI_QUANTIZED_MATVEC_OUT_C)]], device O* outD [[buffer(MULTI_QUANTIZED_MATVEC_OUT_D)]],
+    constant MultiQuantizedMatvecParams& p [[buffer(MULTI_QUANTIZED_MATVEC_PARAMS)]],
+    uint group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
+  const uint groupRows = simdgroups * kRows;
+  Part<S, O> part = {aWeight, aScales, aBiases, outA, p.rowsA};
+  if (comes_after(group, p.rowsA, groupRows)) {
+    part = {bWeight, bScales, bBiases, outB, p.rowsB};
+    if (comes_after(group, p.rowsB, groupRows)) {
+      part = {cWeight, cScales, cBiases, outC, p.rowsC};
+      if (comes_after(group, p.rowsC, groupRows)) part = {dWeight, dScales, dBiases, outD, p.rowsD};
+    }
+  }
+  const uint row0 = group * groupRows + simdgroup * kRows;
+  if (row0 >= part.rows) return;
+  const AffineMatrix<S, Bits> w = {part.weight, part.scales, part.biases, part.rows, p.cols, p.groupSize};
+  store_product(x, p.m, rows_from(w, row0), part.out + row0, part.rows, NothingAdded(), lane);
+}
+
+#define MATVEC(X, S, O, bits)                                                                      \
+  template [[host_name("multi_quantized_matvec_" #X "_" #S "_" #O "_b" #bits)]] [[kernel]] decltype( \
+      multi_quantized_matvec<X, S, O, bits>) multi_quantized_matvec<X, S, O, bits>;
+MLXTS_PRODUCTS(MATVEC)

@@ -1,0 +1,36 @@
+// Up to eight rows of x. One simdgroup: four rows of gate and of up, and the gated unit of their products.
+#include "gated_unit_metal.h"
+#include "matvec_metal.h"
+#include "quantized_matvec_swiglu.params.h"
+
+using namespace metal;
+using namespace mlxts;
+
+template <typename X, typename S, typename O, int Bits>
+kernel void quantized_matvec_swiglu(device const X* x [[buffer(QUANTIZED_MATVEC_SWIGLU_X)]],
+                                    device const uint* gateWeight [[buffer(QUANTIZED_MATVEC_SWIGLU_GATE_WEIGHT)]],
+                                    device const S* gateScales [[buffer(QUANTIZED_MATVEC_SWIGLU_GATE_SCALES)]],
+                                    device const S* gateBiases [[buffer(QUANTIZED_MATVEC_SWIGLU_GATE_BIASES)]],
+                                    device const uint* upWeight [[buffer(QUANTIZED_MATVEC_SWIGLU_UP_WEIGHT)]],
+                                    device const S* upScales [[buffer(QUANTIZED_MATVEC_SWIGLU_UP_SCALES)]],
+                                    device const S* upBiases [[buffer(QUANTIZED_MATVEC_SWIGLU_UP_BIASES)]],
+                                    device O* out [[buffer(QUANTIZED_MATVEC_SWIGLU_OUT)]],
+                                    constant QuantizedMatvecSwigluParams& p [[buffer(QUANTIZED_MATVEC_SWIGLU_PARAMS)]],
+                                    uint group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
+                                    uint simdgroup [[simdgroup_index_in_threadgroup]],
+                                    uint simdgroups [[simdgroups_per_threadgroup]]) {
+  const uint row0 = (group * simdgroups + simdgroup) * kRows;
+  if (row0 >= p.rows) return;
+  const AffineMatrix<S, Bits> gate = {gateWeight, gateScales, gateBiases, p.rows, p.cols, p.groupSize};
+  const AffineMatrix<S, Bits> up = {upWeight, upScales, upBiases, p.rows, p.cols, p.groupSize};
+  const NothingAdded added;
+  const uint i = lane / kRows, r = lane % kRows;
+  const O gated = O(product_of(x, p.m, rows_from(gate, row0), lane) + added(r));
+  const O by = O(product_of(x, p.m, rows_from(up, row0), lane) + added(r));
+  if (i < p.m && row0 + r < p.rows) out[ulong(i) * p.rows + row0 + r] = gated_unit(gated, by);
+}
+
+#define MATVEC(X, S, O, bits)                                                                       \
+  template [[host_name("quantized_matvec_swiglu_" #X "_" #S "_" #O "_b" #bits)]] [[kernel]] decltype( \
+      quantized_matvec_swiglu<X, S, O, bits>) quantized_matvec_swiglu<X, S, O, bits>;
+MLXTS_PRODUCTS(MATVEC)
