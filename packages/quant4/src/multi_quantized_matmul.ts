@@ -90,16 +90,12 @@ function planOf(c: Seen): Plan | undefined {
 }
 
 const matrix = (doc: string) => ({ ...QUANTIZED, doc }) as const;
-const product = (name: Name, out: string) =>
+const product = (name: Name) =>
   ({
     dtype: (c: OpContext) => (c.options.outDtype ?? c.tensors.x?.dtype) as Dtype,
     shape: {
       text: `..., rows${name.toUpperCase()}`,
-      of: (c: OpContext) => {
-        const rows = (planOf(c) as Plan).rows[name];
-        if (rows === undefined) return c.fail(name, `be given where \`${out}\` is asked for`, undefined);
-        return [...(c.tensors.x as Tensor).shape.slice(0, -1), rows];
-      },
+      of: (c: OpContext) => [...(c.tensors.x as Tensor).shape.slice(0, -1), (planOf(c) as Plan).rows[name] ?? 0],
     },
     doc: `x · ${name}ᵀ`,
   }) as const;
@@ -128,10 +124,10 @@ export const multiQuantizedMatmul = defineOp({
     d: { ...matrix("fourth matrix"), optional: true },
   },
   outputs: {
-    outA: product("a", "outA"),
-    outB: product("b", "outB"),
-    outC: { ...product("c", "outC"), optional: true },
-    outD: { ...product("d", "outD"), optional: true },
+    outA: product("a"),
+    outB: product("b"),
+    outC: { ...product("c"), optional: true, needs: ["c"] },
+    outD: { ...product("d"), optional: true, needs: ["d"] },
   },
   params: {
     outDtype: { kind: "choice", values: FLOATS, optional: true, doc: "dtype of all products; default that of x" },

@@ -106,8 +106,8 @@ export const quantizedMatmulSwiglu: QuantizedMatmulSwiglu = defineOp({
   summary: "silu(x · gateᵀ) · (x · upᵀ), gate and up = scale·q + bias",
   inputs: {
     x: { dtype: FLOATS, shape: "... cols", doc: "rows to multiply" },
-    gate: QUANTIZED,
-    up: QUANTIZED,
+    gate: { ...QUANTIZED, doc: "the matrix whose products are gated" },
+    up: { ...QUANTIZED, doc: "the matrix whose products gate them" },
   },
   outputs: {
     out: {

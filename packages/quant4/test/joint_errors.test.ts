@@ -127,12 +127,12 @@ describe("multiQuantizedMatmul refuses", () => {
     [
       "c without its product's matrix",
       multi({ outC: true }),
-      `${name}: \`c\` must be given where \`outC\` is asked for, got undefined`,
+      `${name}: \`c\` must be given with \`outC\`, got undefined`,
     ],
     [
       "d without its product's matrix",
       multi({ c: matrix(6), outD: true }),
-      `${name}: \`d\` must be given where \`outD\` is asked for, got undefined`,
+      `${name}: \`d\` must be given with \`outD\`, got undefined`,
     ],
     [
       "2 bits",
