@@ -100,7 +100,7 @@ withClang(
         });
     });
 
-    it("are made and judged by the command", () => {
+    it("are made and judged by the command", { timeout: 300_000 }, () => {
       const { status, stdout, stderr } = spawnSync(
         process.execPath,
         [command, "mutants", fileURLToPath(new URL("norms_project.ts", import.meta.url)), "--file", "l2_norm.params.h"],

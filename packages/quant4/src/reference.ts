@@ -16,9 +16,10 @@ export function packCodes(codes: ArrayLike<number>, bits: number): Float64Array 
 /** u32 words → codes. */
 export function unpackCodes(words: ArrayLike<number>, bits: number): Float64Array {
   const perWord = 32 / bits;
+  const mask = 2 ** bits - 1;
   const codes = new Float64Array(words.length * perWord);
-  for (let i = 0; i < codes.length; i++)
-    codes[i] = Math.floor((words[Math.floor(i / perWord)] as number) / 2 ** (bits * (i % perWord))) % 2 ** bits;
+  for (let at = 0; at < words.length; at++)
+    for (let i = 0; i < perWord; i++) codes[at * perWord + i] = ((words[at] as number) >>> (bits * i)) & mask;
   return codes;
 }
 
