@@ -152,6 +152,7 @@ export class Units {
   whyFixed(place: number, target: number, moving: ReadonlySet<number>): string | undefined {
     const { nodes } = this.at(place);
     const [low, high] = [Math.min(place, target), Math.max(place, target)];
+    if (high - low < 2) return undefined;
     const find = (places: Iterable<number>) => {
       for (const each of places) if (!moving.has(each)) return nameOf(this.at(each));
       return undefined;
