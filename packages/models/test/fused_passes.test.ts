@@ -2,6 +2,7 @@
 // batches, guesses and what is taken back.
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { Device } from "@mlxts/core";
 import { DEVICES } from "@mlxts/test-kit/devices";
 import { fixture, unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
@@ -31,16 +32,16 @@ const idsOf = (model: LanguageModel, length: number) =>
 const PASSES: Record<string, (model: LanguageModel) => Promise<unknown>> = {
   "a prompt in blocks, and decode steps": async (model) => {
     using state = model.newState({ capacity: 40 });
-    const logits = await prefill(model, state, idsOf(model, 21), { blockLength: 8, positions: [0, 7, 20] });
+    const logits = await prefill(model, state, idsOf(model, 11), { blockLength: 8, positions: [0, 7, 10] });
     using decoder = new Decoder(model, state);
     const tokens = [1];
-    for (let i = 0; i < 8; i++) tokens.push(await decoder.next(tokens.at(-1) as number));
+    for (let i = 0; i < 4; i++) tokens.push(await decoder.next(tokens.at(-1) as number));
     return [logits.map(bits), tokens, stateBits(await state.save())];
   },
   "a batch, of which not all take part in each step": async (model) => {
     using state = model.newState({ capacity: 40, sequences: 3 });
-    const ids = idsOf(model, 30);
-    const logits = await prefillBatch(model, state, [ids.slice(0, 9), ids.slice(9, 11), ids.slice(11, 30)]);
+    const ids = idsOf(model, 20);
+    const logits = await prefillBatch(model, state, [ids.slice(0, 7), ids.slice(7, 9), ids.slice(9, 20)]);
     using decoder = new Decoder(model, state, { temperature: 0.8, seed: 5 });
     const tokens = [
       await decoder.nextBatch([1, 2, 3]),
@@ -55,7 +56,7 @@ const PASSES: Record<string, (model: LanguageModel) => Promise<unknown>> = {
     await prefill(model, state, idsOf(model, 12), { positions: [] });
     using decoder = new Decoder(model, state);
     const tokens = [];
-    for (const length of [3, 0, 5, 3]) tokens.push(await decoder.speculate(1, idsOf(model, length)));
+    for (const length of [3, 0, 2]) tokens.push(await decoder.speculate(1, idsOf(model, length)));
     await prefill(model, state, idsOf(model, 6), { positions: [] });
     await state.rollback(4);
     return [tokens, stateBits(await state.save())];
@@ -76,5 +77,19 @@ describe.each(DEVICES)("on %s", (_, open) => {
       }
       expect(outcomes[1]).toEqual(outcomes[0]);
     });
+  });
+});
+
+describe("a decode step takes at least a quarter fewer dispatches", () => {
+  it.each(["tiny-qwen3.5", "tiny-qwen3-next", "tiny-qwen3.5-moe"])("%s", async (name) => {
+    using device = Device.open("cpu");
+    using model = await loadModel(device, folderOf(name));
+    const dispatches = ["0", "1"].map((fuse) => {
+      process.env.MLXTS_FUSE = fuse;
+      using state = model.newState({ capacity: 8 });
+      using decoder = new Decoder(model, state);
+      return decoder.dispatches;
+    }) as [number, number];
+    expect(dispatches[1]).toBeLessThanOrEqual(0.75 * dispatches[0]);
   });
 });
