@@ -3,6 +3,9 @@ import { deltaFusions } from "@mlxts/delta-rule";
 import { mlaFusions } from "@mlxts/mla";
 import { nnFusions } from "@mlxts/nn";
 import { normFusions } from "@mlxts/norms";
+import { quant4Fusions } from "@mlxts/quant4";
 
 /** What is done to recordings of passes; `MLXTS_FUSE=0` turns it off. Results stay the same, to the bit. */
-export const OPTIMIZE: OptimizeOptions = { fuse: [...deltaFusions, ...normFusions, ...nnFusions, ...mlaFusions] };
+export const OPTIMIZE: OptimizeOptions = {
+  fuse: [...deltaFusions, ...normFusions, ...nnFusions, ...quant4Fusions, ...mlaFusions],
+};

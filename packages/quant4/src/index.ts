@@ -7,6 +7,7 @@ export {
   readQuantized,
 } from "./checkpoint.ts";
 export { dequantize } from "./dequantize.ts";
+export { quant4Fusions } from "./fusions.ts";
 export { gatherQuantizedMatmul } from "./gather_quantized_matmul.ts";
 export { multiQuantizedMatmul } from "./multi_quantized_matmul.ts";
 export { quantize } from "./quantize.ts";
