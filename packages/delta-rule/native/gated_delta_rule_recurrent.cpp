@@ -311,8 +311,8 @@ int32_t gated_delta_rule_recurrent(const Launch& l) {
 
 }  // namespace
 
-#define GATED_DELTA_RULE_RECURRENT(name, T)                                                               \
-  MLXTS_KERNEL(gated_delta_rule_recurrent_##name, gated_delta_rule_recurrent<T, Gates::kOne>)              \
+#define GATED_DELTA_RULE_RECURRENT(name, T)                                                                   \
+  MLXTS_KERNEL(gated_delta_rule_recurrent_##name, gated_delta_rule_recurrent<T, Gates::kOne>)                 \
   MLXTS_KERNEL(gated_delta_rule_recurrent_##name##_channels, gated_delta_rule_recurrent<T, Gates::kChannels>) \
   MLXTS_KERNEL(gated_delta_rule_recurrent_##name##_gates, gated_delta_rule_recurrent<T, Gates::kComputed>)
 GATED_DELTA_RULE_RECURRENT(f32, float)

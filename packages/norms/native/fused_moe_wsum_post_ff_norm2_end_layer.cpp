@@ -36,7 +36,7 @@ void fused_moe_wsum_post_ff_norm2_end_layer(const Launch& l) {
         bool(p.vectorScale),
         stored ? stored + start : reinterpret_cast<T*>(scratch_of(l, p).m),
         l.buffer<T>(FUSED_MOE_WSUM_POST_FF_NORM2_END_LAYER_HIDDEN) + start};
-    end.compute(x, add_experts(experts, routing, p.topK, p.dim, x), p);
+    end.compute(x, add_experts(experts, routing, p.topK, p.dim, x), p, experts + p.dim * p.topK);
   });
 }
 

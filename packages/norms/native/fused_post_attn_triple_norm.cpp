@@ -19,13 +19,14 @@ void fused_post_attn_triple_norm(const Launch& l) {
     const T* attn = l.buffer<const T>(FUSED_POST_ATTN_TRIPLE_NORM_ATTN) + start;      // [dim]
     T* res = stored ? stored + start : reinterpret_cast<T*>(scratch_of(l, p).res);    // [dim]
     const auto post = weight(FUSED_POST_ATTN_TRIPLE_NORM_WEIGHT_POST, 1);
-    const float squares = add_norm(attn, row_norm<T>(sum_of_squares(attn, p.dim), p), post, hidden, res, p.dim);
     const ThreeOutputs<T> outputs = {
         {weight(FUSED_POST_ATTN_TRIPLE_NORM_WEIGHT_A, 2), weight(FUSED_POST_ATTN_TRIPLE_NORM_WEIGHT_B, 4),
          weight(FUSED_POST_ATTN_TRIPLE_NORM_WEIGHT_C, 8)},
         {l.buffer<T>(FUSED_POST_ATTN_TRIPLE_NORM_OUT_A) + start, l.buffer<T>(FUSED_POST_ATTN_TRIPLE_NORM_OUT_B) + start,
          l.buffer<T>(FUSED_POST_ATTN_TRIPLE_NORM_OUT_C) + start}};
-    outputs.store(res, row_norm<T>(squares, p), p.dim);
+    const float squares = add_norm(attn, row_norm<T>(sum_of_squares_asking(attn, p.dim, hidden, res), p), post, hidden,
+                                   res, outputs.out[0], p.dim);
+    outputs.store(res, row_norm<T>(squares, p), p.dim, attn + p.dim);
   });
 }
 

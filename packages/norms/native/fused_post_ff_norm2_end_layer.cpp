@@ -21,7 +21,7 @@ void fused_post_ff_norm2_end_layer(const Launch& l) {
                                bool(p.vectorScale),
                                stored ? stored + start : reinterpret_cast<T*>(scratch_of(l, p).m),
                                l.buffer<T>(FUSED_POST_FF_NORM2_END_LAYER_HIDDEN) + start};
-    end.compute(x, sum_of_squares(x, p.dim), p);
+    end.compute(x, sum_of_squares_asking(x, p.dim, end.attn, end.m), p, x + p.dim);
   });
 }
 
