@@ -1,5 +1,6 @@
 // Calls of ops that are checked once and encoded many times, each time with other tensors of the same dtypes and shapes.
 import type * as api from "./api.ts";
+import { tensorsAreSame, tensorsOverlap } from "./bindings.ts";
 import type { DeviceCore } from "./device_core.ts";
 import type { Dispatch } from "./dispatch.ts";
 import type { Dtype } from "./dtype.ts";
@@ -9,7 +10,6 @@ import type { GraphNode, OpCall } from "./graph.ts";
 import { identify, printAsJson } from "./identity.ts";
 import { namesOf } from "./options.ts";
 import type { Plan } from "./plan.ts";
-import { overlaps, sameRange } from "./ranges.ts";
 import { tensorBytes } from "./shape.ts";
 import { Tensor } from "./tensor.ts";
 
@@ -150,12 +150,13 @@ export class OpRecord implements api.OpRecord {
     if (encoder.device !== this.device)
       throw wrongValue(op, "encoder", "belong to the record's device", "an encoder of another device");
     if (tensors === null || typeof tensors !== "object") throw wrongKind(op, "tensors", "be an object", tensors);
-    const slots: Tensor[] = [];
-    for (let slot = 0; slot < names.length; slot++) slots.push(this.tensorFor(slot, tensors));
+    const slots = new Array<Tensor>(names.length + this.#scratch.length);
+    for (let slot = 0; slot < names.length; slot++) slots[slot] = this.tensorFor(slot, tensors);
     // Reading the tensors may run the program's code, which may end the encoder: so this comes after.
     encoder.assertRecording("dispatch");
     for (const pair of this.#apart) this.checkApart(pair, slots);
-    for (const { byteLength } of this.#scratch) slots.push(encoder.empty("u8", [byteLength]));
+    for (let at = 0; at < this.#scratch.length; at++)
+      slots[names.length + at] = encoder.empty("u8", [(this.#scratch[at] as Tensor).byteLength]);
     if (encoder.plan) encoder.plan.during(this.callWith(slots), () => this.record(encoder, slots));
     else this.record(encoder, slots);
   }
@@ -180,10 +181,12 @@ export class OpRecord implements api.OpRecord {
   }
 
   private checkApart({ output, other, inPlace }: Apart, slots: readonly Tensor[]): void {
-    const [tensor, second] = [slots[output] as Tensor, slots[other] as Tensor];
-    const [name, otherName] = [this.names[output] as string, this.names[other] as string];
+    const tensor = slots[output] as Tensor;
+    const second = slots[other] as Tensor;
+    const name = this.names[output] as string;
+    const otherName = this.names[other] as string;
     if (tensor.buffer.readOnly) throw wrongValue(this.op, name, "be writable", "a read-only tensor");
-    if (!overlaps(tensor.range, second.range) || (inPlace && sameRange(tensor.range, second.range))) return;
+    if (!tensorsOverlap(tensor, second) || (inPlace && tensorsAreSame(tensor, second))) return;
     const rule = inPlace ? `be exactly \`${otherName}\` or not overlap it` : `not overlap \`${otherName}\``;
     throw wrongValue(this.op, name, rule, "overlapping views");
   }

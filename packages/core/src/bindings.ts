@@ -5,19 +5,11 @@ import type { Dispatch } from "./dispatch.ts";
 import { DTYPES } from "./dtype.ts";
 import { disposedError, wrongValue } from "./errors.ts";
 import type { Access } from "./kernel.ts";
-import { type Accesses, overlaps, sameRange } from "./ranges.ts";
-import { overrunText, SCRATCH_OVERRUN } from "./scratch.ts";
+import type { Accesses } from "./ranges.ts";
 import type { Tensor } from "./tensor.ts";
 
 const READS: ReadonlySet<Access> = new Set<Access>(["read", "read?", "readWrite", "readWrite?"]);
 const WRITES: ReadonlySet<Access> = new Set<Access>(["write", "write?", "readWrite", "readWrite?"]);
-
-/** A tensor of a dispatch, under the name of its buffer. */
-interface Bound {
-  name: string;
-  tensor: Tensor;
-  writes: boolean;
-}
 
 /** Whether a kernel writes to a buffer of that access. */
 export const writesTo = (access: Access): boolean => WRITES.has(access);
@@ -27,28 +19,34 @@ export const writesTo = (access: Access): boolean => WRITES.has(access);
  * @throws RangeError of the op, or MlxtsError `Disposed`, for tensors that the kernel cannot be given
  */
 export function accessesOf(dispatch: Dispatch, device: DeviceCore, owns?: (buffer: Buffer) => boolean): Accesses {
-  const { kernel, op, variant, buffers, params } = dispatch;
-  const accesses: Accesses = { label: `${op}/${kernel.name}_${variant}`, reads: [], writes: [] };
-  accesses.fault = (code, words) =>
-    code === SCRATCH_OVERRUN ? overrunText(kernel.scratch.cpu, words[0]) : kernel.faultTexts[code - 1]?.(words, params);
-  const bound: Bound[] = [];
-  for (const name of kernel.bufferNames) {
-    const access = kernel.buffers[name] as Access;
+  const { kernel, op, label, fault, buffers } = dispatch;
+  // Loops by index make no garbage, which those over a frozen array's iterator do.
+  const names = kernel.bufferNames;
+  let [reads, writes] = [0, 0];
+  for (let i = 0; i < names.length; i++) {
+    const name = names[i] as string;
     const tensor = buffers[name];
     if (tensor === undefined) continue;
-    const writes = WRITES.has(access);
-    checkTensor(dispatch, { name, tensor, writes }, device);
+    checkTensor(dispatch, name, tensor, device);
     if (tensor.buffer.planned && !owns?.(tensor.buffer))
       throw wrongValue(op, name, "have memory", "scratch of another recording", "make it with device.tensor");
-    if (READS.has(access)) accesses.reads.push(tensor.range);
-    if (writes) accesses.writes.push(tensor.range);
-    bound.push({ name, tensor, writes });
+    if (READS.has(kernel.buffers[name] as Access)) reads++;
+    if (WRITES.has(kernel.buffers[name] as Access)) writes++;
   }
-  checkOverlaps(dispatch, bound);
+  checkOverlaps(dispatch);
+  // Arrays that grow would take room for many more.
+  const accesses: Accesses = { label, reads: new Array(reads), writes: new Array(writes), fault };
+  for (let i = 0; i < names.length; i++) {
+    const name = names[i] as string;
+    const tensor = buffers[name];
+    if (tensor === undefined) continue;
+    if (READS.has(kernel.buffers[name] as Access)) accesses.reads[accesses.reads.length - reads--] = tensor.range;
+    if (WRITES.has(kernel.buffers[name] as Access)) accesses.writes[accesses.writes.length - writes--] = tensor.range;
+  }
   return accesses;
 }
 
-function checkTensor({ kernel, op }: Dispatch, { name, tensor, writes }: Bound, device: DeviceCore): void {
+function checkTensor({ kernel, op }: Dispatch, name: string, tensor: Tensor, device: DeviceCore): void {
   if (tensor.device !== device)
     throw wrongValue(op, name, "belong to the encoder's device", "a tensor of another device");
   if (tensor.disposed) throw disposedError(`tensor \`${name}\``);
@@ -60,21 +58,37 @@ function checkTensor({ kernel, op }: Dispatch, { name, tensor, writes }: Bound, 
   const { bytesPerElement } = DTYPES[tensor.dtype];
   if (tensor.byteOffset % bytesPerElement !== 0 && !kernel.anyByte.includes(name))
     throw wrongValue(op, name, `start at a multiple of ${bytesPerElement} bytes`, tensor.byteOffset);
-  if (writes && tensor.buffer.readOnly) throw wrongValue(op, name, "be writable", "a read-only tensor");
+  if (tensor.buffer.readOnly && writesTo(kernel.buffers[name] as Access))
+    throw wrongValue(op, name, "be writable", "a read-only tensor");
 }
 
-const mayBeSame = ({ inPlace }: Dispatch["kernel"], output: Bound, input: Bound): boolean =>
-  inPlace.some(([out, other]) => out === output.name && other === input.name);
+const mayBeSame = ({ inPlace }: Dispatch["kernel"], output: string, input: string): boolean =>
+  inPlace.some(([out, other]) => out === output && other === input);
 
 /** A tensor that is written overlaps no other one, unless the kernel allows the two to be exactly the same view. */
-function checkOverlaps({ kernel, op }: Dispatch, bound: readonly Bound[]): void {
-  for (const a of bound) {
-    if (!a.writes) continue;
-    for (const b of bound) {
-      if (a === b || !overlaps(a.tensor.range, b.tensor.range)) continue;
-      const allowed = mayBeSame(kernel, a, b) || (b.writes && mayBeSame(kernel, b, a));
-      if (!(allowed && sameRange(a.tensor.range, b.tensor.range)))
-        throw wrongValue(op, a.name, `not overlap \`${b.name}\``, "overlapping views");
+function checkOverlaps({ kernel, op, buffers }: Dispatch): void {
+  const names = kernel.bufferNames;
+  for (let i = 0; i < names.length; i++) {
+    const a = names[i] as string;
+    const output = buffers[a];
+    if (!output || !writesTo(kernel.buffers[a] as Access)) continue;
+    for (let j = 0; j < names.length; j++) {
+      const b = names[j] as string;
+      const other = buffers[b];
+      if (!other || a === b || !tensorsOverlap(output, other)) continue;
+      const allowed = mayBeSame(kernel, a, b) || (writesTo(kernel.buffers[b] as Access) && mayBeSame(kernel, b, a));
+      if (!(allowed && tensorsAreSame(output, other)))
+        throw wrongValue(op, a, `not overlap \`${b}\``, "overlapping views");
     }
   }
 }
+
+const addressOf = ({ buffer, byteOffset }: Tensor): number => buffer.address + byteOffset;
+
+/** Whether two tensors share memory. It makes no ranges, as it is asked for each call of an op. */
+export const tensorsOverlap = (a: Tensor, b: Tensor): boolean =>
+  addressOf(a) < addressOf(b) + b.byteLength && addressOf(b) < addressOf(a) + a.byteLength;
+
+/** Whether two tensors have the same memory. */
+export const tensorsAreSame = (a: Tensor, b: Tensor): boolean =>
+  addressOf(a) === addressOf(b) && a.byteLength === b.byteLength;

@@ -93,8 +93,8 @@ export class CommandWriter {
     words.push(COMMAND.dispatch);
     words.push(pipeline);
     words.push(this.labels.push(accesses.label) - 1);
-    for (const axis of launch.threadgroups) words.push(axis);
-    for (const axis of launch.threadsPerThreadgroup) words.push(axis);
+    for (let axis = 0; axis < 3; axis++) words.push(launch.threadgroups[axis] as number);
+    for (let axis = 0; axis < 3; axis++) words.push(launch.threadsPerThreadgroup[axis] as number);
     words.push(launch.scratch.bytes);
     words.push(launch.scratch.guards.length);
     words.push(kernel.faultTexts.length > 0 ? 1 : 0);
@@ -102,7 +102,7 @@ export class CommandWriter {
     const count = words.count;
     words.push(0);
     for (const end of launch.scratch.guards) words.push(end);
-    for (const name of kernel.bufferNames) this.binding(buffers[name]);
+    for (let i = 0; i < kernel.bufferNames.length; i++) this.binding(buffers[kernel.bufferNames[i] as string]);
     const first = words.count;
     this.params(kernel, buffers, params, launch);
     words.array[count] = words.count - first;

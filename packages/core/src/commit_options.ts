@@ -17,8 +17,11 @@ interface KeepOptions {
   keep?: unknown;
 }
 
+const NO_OPTIONS: CommitOptions = Object.freeze({ profile: false, signal: undefined });
+
 /** A checked copy of the options. Each is read once, so that a getter cannot give another value after the checks. */
-export function readCommitOptions(op: string, options: CommitOptions): CommitOptions {
+export function readCommitOptions(op: string, options: CommitOptions = NO_OPTIONS): CommitOptions {
+  if (options === NO_OPTIONS) return NO_OPTIONS;
   checkOptionNames<CommitOptions>(op, options, { profile: true, signal: true });
   const { profile = false, signal } = options;
   if (typeof profile !== "boolean") throw wrongKind(op, "profile", "be a boolean", profile);

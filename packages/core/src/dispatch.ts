@@ -12,10 +12,12 @@ import {
 } from "./kernel.ts";
 import type { DeviceLimits } from "./native.ts";
 import { checkOptionNames, namesOf } from "./options.ts";
-import { GUARD_BYTES, layScratchOut, type ScratchLayout } from "./scratch.ts";
+import { GUARD_BYTES, layScratchOut, overrunText, SCRATCH_OVERRUN, type ScratchLayout } from "./scratch.ts";
 import { Tensor } from "./tensor.ts";
 
 export type AnyKernel = Kernel<Record<string, Access>, Record<string, Scalar>, never>;
+
+type FaultText = (code: number, words: [number, number, number]) => string | undefined;
 
 /** One dispatch: copies of the arguments that were checked. */
 export interface Dispatch {
@@ -23,6 +25,10 @@ export interface Dispatch {
   /** The op that dispatches. */
   readonly op: string;
   readonly variant: string;
+  /** What errors, traces and profiles call it. */
+  readonly label: string;
+  /** The text of what the kernel has found wrong in its data. */
+  readonly fault: FaultText;
   readonly buffers: Readonly<Record<string, Tensor | undefined>>;
   /** Values of `params` and of `launchParams`. */
   readonly params: Readonly<Record<string, number>>;
@@ -64,7 +70,12 @@ export function readDispatch(
   const { launch, decided } = readLaunch(op, kernel, sizes, device);
   // Texts of faults are made from the parameters later.
   const numbers = Object.freeze({ ...given, ...decided });
-  return { kernel, op, variant: variant as string, buffers: tensors, params: numbers, launch };
+  const fault: FaultText = (code, words) =>
+    code === SCRATCH_OVERRUN
+      ? overrunText(kernel.scratch.cpu, words[0])
+      : kernel.faultTexts[code - 1]?.(words, numbers);
+  const label = `${op}/${kernel.name}_${variant}`;
+  return { kernel, op, variant: variant as string, label, fault, buffers: tensors, params: numbers, launch };
 }
 
 /** Refuses names that the kernel does not have. */

@@ -26,6 +26,8 @@ import type { Tensor } from "./tensor.ts";
 /** The commands of a recording, in order. */
 type Commands = readonly (Dispatch | "barrier")[];
 
+const isDisposed = (tensor: Tensor): boolean => tensor.disposed;
+
 const dispatchesOf = (commands: Commands): Dispatch[] => commands.filter((command) => command !== "barrier");
 
 function missingBarrier(op: string, { kind, earlier, later }: Hazard): ArgumentRangeError {
@@ -142,7 +144,8 @@ export class CommandEncoder implements api.CommandEncoder {
       this.#begun = true;
       device.submissions.recorded.begin(this.#recorded);
     }
-    for (const name of kernel.bufferNames) {
+    for (let i = 0; i < kernel.bufferNames.length; i++) {
+      const name = kernel.bufferNames[i] as string;
       const tensor = buffers[name];
       if (tensor && writesTo(kernel.buffers[name] as Access)) noteWrite(tensor, this.#recorded);
     }
@@ -374,13 +377,13 @@ export class Recording implements api.Recording {
   }
 
   private assertLive(): void {
-    if (!this.#witnesses.some((tensor) => tensor.disposed)) return;
+    if (!this.#witnesses.some(isDisposed)) return;
     for (const { buffers } of dispatchesOf(this.#commands))
       for (const [name, tensor] of Object.entries(buffers))
         if (tensor?.disposed) throw disposedError(`tensor \`${name}\` of a recorded dispatch`);
   }
 
-  replay(options: CommitOptions = {}): Submission {
+  replay(options?: CommitOptions): Submission {
     const given = readCommitOptions("recording.replay", options);
     if (this.device.disposed) throw disposedError("device");
     this.assertLive();

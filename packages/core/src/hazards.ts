@@ -10,21 +10,23 @@ export interface Hazard {
 
 /** Finds the conflicts since the last barrier: read after write, write after read, write after write. */
 export class HazardTracker {
-  private recorded: Accesses[] = [];
+  private readonly recorded: Accesses[] = [];
+  /** How many of them come after the last barrier; those behind are old. */
+  private count = 0;
   private readonly read = new IntervalMap<true>();
   private readonly written = new IntervalMap<true>();
 
   /** Whether a dispatch conflicts with anything recorded, in O(log n). */
   conflicts({ reads, writes }: Accesses): boolean {
-    return (
-      reads.some((range) => this.written.first(range)) ||
-      writes.some((range) => this.written.first(range) || this.read.first(range))
-    );
+    for (let i = 0; i < reads.length; i++) if (this.written.first(reads[i] as Range)) return true;
+    for (let i = 0; i < writes.length; i++)
+      if (this.written.first(writes[i] as Range) || this.read.first(writes[i] as Range)) return true;
+    return false;
   }
 
   /** The conflict with the first dispatch that has one. It searches everything recorded, and is only for messages. */
   find(next: Accesses): Hazard | undefined {
-    for (const { label, reads, writes } of this.recorded) {
+    for (const { label, reads, writes } of this.recorded.slice(0, this.count)) {
       const hazard = (kind: Hazard["kind"], earlier: Range, later: Range): Hazard => ({
         kind,
         earlier: { label, range: earlier },
@@ -41,13 +43,14 @@ export class HazardTracker {
   }
 
   add(next: Accesses): void {
-    this.recorded.push(next);
-    for (const range of next.reads) this.read.set(range, true);
-    for (const range of next.writes) this.written.set(range, true);
+    const { reads, writes } = next;
+    this.recorded[this.count++] = next;
+    for (let i = 0; i < reads.length; i++) this.read.set(reads[i] as Range, true);
+    for (let i = 0; i < writes.length; i++) this.written.set(writes[i] as Range, true);
   }
 
   clear(): void {
-    this.recorded.length = 0;
+    this.count = 0;
     this.read.clear();
     this.written.clear();
   }

@@ -1,6 +1,8 @@
 import type { Range } from "./ranges.ts";
 
-interface Interval<V> extends Range {
+interface Interval<V> {
+  begin: number;
+  end: number;
   value: V;
 }
 
@@ -64,7 +66,8 @@ export class IntervalMap<V> {
       this.blocks.push([interval]);
       return;
     }
-    entries.splice(index, 0, interval);
+    if (index === entries.length) entries.push(interval);
+    else entries.splice(index, 0, interval);
     if (entries.length > BLOCK) this.blocks.splice(block + 1, 0, entries.splice(BLOCK / 2));
   }
 
@@ -92,10 +95,11 @@ export class IntervalMap<V> {
   }
 
   /** Gives the whole range a value; values that it had are replaced. */
-  set({ begin, end }: Range, value: V): void {
-    const covering = this.first({ begin, end });
+  set(range: Range, value: V): void {
+    const { begin, end } = range;
+    const covering = this.first(range);
     if (covering && covering.value === value && covering.begin <= begin && covering.end >= end) return;
-    if (covering) this.delete({ begin, end });
+    if (covering) this.delete(range);
     const place = this.find(begin);
     const left = this.before(place);
     const right = this.at(place);
@@ -136,7 +140,10 @@ export class IntervalMap<V> {
   }
 
   clear(): void {
-    this.blocks = [];
+    // The first block is emptied and stays, so that a map that is cleared often takes no new memory.
+    if (this.blocks.length > 1) this.blocks.splice(1);
+    const first = this.blocks[0] ?? [];
+    while (first.length > 0) first.pop();
     this.count = 0;
   }
 }

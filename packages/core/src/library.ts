@@ -27,7 +27,8 @@ export class Library implements api.Library {
   /** The compiled library, or one for each kernel. */
   readonly #binary: NativeLibrary | undefined;
   readonly #compiled = new Map<string, NativeLibrary>();
-  readonly #pipelines = new Map<string, Pipeline>();
+  /** By kernel, then by variant. */
+  readonly #pipelines = new Map<string, Map<string, Pipeline>>();
   /** Symbols that `has` has not found. */
   readonly #absent = new Set<string>();
   readonly #onCompiled: () => void;
@@ -89,9 +90,9 @@ export class Library implements api.Library {
 
   /** @throws MlxtsError `KernelNotFound` or `ShaderCompilation` */
   pipeline(kernel: string, variant: string): Pipeline {
-    const symbol = `${kernel}_${variant}`;
-    const known = this.#pipelines.get(symbol);
+    const known = this.#pipelines.get(kernel)?.get(variant);
     if (known !== undefined) return known;
+    const symbol = `${kernel}_${variant}`;
     let pipeline: Pipeline;
     try {
       const id = native().pipeline(this.#device, this.#binary ?? this.compile(kernel, symbol), symbol);
@@ -99,7 +100,8 @@ export class Library implements api.Library {
     } catch (error) {
       throw this.failure(symbol, error);
     }
-    this.#pipelines.set(symbol, pipeline);
+    const variants = this.#pipelines.get(kernel) ?? new Map<string, Pipeline>();
+    this.#pipelines.set(kernel, variants.set(variant, pipeline));
     this.#onCompiled();
     return pipeline;
   }
@@ -108,7 +110,7 @@ export class Library implements api.Library {
     if (typeof kernel !== "string") throw wrongKind("library.has", "kernel", "be a string", kernel);
     if (typeof variant !== "string") throw wrongKind("library.has", "variant", "be a string", variant);
     const symbol = `${kernel}_${variant}`;
-    if (this.#absent.has(symbol)) return this.#pipelines.has(symbol);
+    if (this.#absent.has(symbol)) return this.#pipelines.get(kernel)?.has(variant) ?? false;
     try {
       this.pipeline(kernel, variant);
       return true;

@@ -71,7 +71,8 @@ export class MemoryUses {
 
   /** To be called when nothing is in flight. */
   clear(): void {
-    this.unsorted.clear();
+    // Most often it is empty already; clearing it makes new memory.
+    if (this.unsorted.size > 0) this.unsorted.clear();
     this.sorted.written.clear();
     this.sorted.used.clear();
   }

@@ -1,7 +1,7 @@
 /** A half-open interval of memory addresses. */
 export interface Range {
-  begin: number;
-  end: number;
+  readonly begin: number;
+  readonly end: number;
 }
 
 export function overlaps(a: Range, b: Range): boolean {

@@ -14,8 +14,8 @@ import { failureOf } from "./submission_failure.ts";
 
 /** How a submission ended: with one of the two. */
 interface Ended {
-  result?: SubmissionResult;
-  error?: Error;
+  readonly result?: SubmissionResult;
+  readonly error?: Error;
 }
 
 /** What a submission knows of the commands that it runs. */
@@ -116,8 +116,9 @@ export class Submission implements api.Submission {
   }
 
   /** Called by the queue when the work has ended. */
-  finish(result: SubmissionResult | undefined, error: Error | undefined): void {
-    this.#ended = { ...(result && { result }), ...(error && { error }) };
+  finish(ended: Ended): void {
+    const { error } = ended;
+    this.#ended = ended;
     this.#commands = NO_COMMANDS;
     this.settlePromise();
     if (!error) return;
@@ -203,7 +204,7 @@ export class SubmissionQueue {
           for (const range of writes)
             if (error) this.failures.set(range, error);
             else this.forgetFailure(range);
-      submission.finish(error ? undefined : this.result(submission, outcome), error);
+      submission.finish(error ? { error } : { result: this.result(submission, outcome) });
     }
   };
 

@@ -42,6 +42,8 @@ export class Tensor<D extends Dtype = Dtype> implements api.Tensor<D> {
   readonly #owned: boolean;
   readonly #arena: Generation | undefined;
   readonly #generation: number | undefined;
+  /** Kept, since each dispatch of the tensor asks for it. */
+  #range: Range | undefined;
 
   static {
     identify("Tensor", Tensor, (value) => #owned in value);
@@ -98,7 +100,11 @@ export class Tensor<D extends Dtype = Dtype> implements api.Tensor<D> {
 
   /** The addresses of its elements. */
   get range(): Range {
-    return this.buffer.range(this.byteOffset, this.byteLength);
+    if (this.#range) return this.#range;
+    const range = this.buffer.range(this.byteOffset, this.byteLength);
+    // Scratch of a recording gets other addresses when the recording ends.
+    if (!this.buffer.planned) this.#range = range;
+    return range;
   }
 
   get lastDim(): number {

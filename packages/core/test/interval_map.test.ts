@@ -17,7 +17,7 @@ describe("an interval map", () => {
 
   /** The intervals of a plain array of values. */
   function intervals(cells: readonly (number | undefined)[]): (Range & { value: number })[] {
-    const found: (Range & { value: number })[] = [];
+    const found: { begin: number; end: number; value: number }[] = [];
     cells.forEach((value, i) => {
       const last = found.at(-1);
       if (value === undefined) return;
