@@ -103,13 +103,16 @@ export function toF16Bits(value: number): number {
   return sign | ((magnitude + 0xfff + ((magnitude >>> 13) & 1) - 0x38000000) >>> 13);
 }
 
+/** 2 to the power that each exponent of an f16 stands for. */
+const F16_POWERS = Float64Array.from({ length: 31 }, (_, exponent) => 2 ** (exponent - 15));
+
 /** f16 bits → the number, exactly. */
 export function fromF16Bits(bits: number): number {
   const exponent = (bits >>> 10) & 31;
   const mantissa = bits & 0x3ff;
   const sign = bits & 0x8000 ? -1 : 1;
   if (exponent === 31) return mantissa ? Number.NaN : sign * Number.POSITIVE_INFINITY;
-  return sign * (exponent === 0 ? mantissa * 2 ** -24 : (1 + mantissa / 1024) * 2 ** (exponent - 15));
+  return sign * (exponent === 0 ? mantissa * 2 ** -24 : (1 + mantissa / 1024) * (F16_POWERS[exponent] as number));
 }
 
 /** `value` rounded to a float dtype (through f32, as stores do). */

@@ -70,10 +70,10 @@ export function weightOf(
   const [bits, groupSize] = [options[`${name}.bits`] as number, options[`${name}.groupSize`] as number];
   const [scales, biases] = [inputs[`${name}.scales`]?.data, inputs[`${name}.biases`]?.data] as Float64Array[];
   const perWord = 32 / bits;
-  const codes = Float64Array.from(
-    { length: words.data.length * perWord },
-    (_, i) => Math.floor((words.data[Math.floor(i / perWord)] as number) / 2 ** (bits * (i % perWord))) % 2 ** bits,
-  );
+  const mask = 2 ** bits - 1;
+  const codes = new Float64Array(words.data.length * perWord);
+  for (let at = 0; at < words.data.length; at++)
+    for (let i = 0; i < perWord; i++) codes[at * perWord + i] = ((words.data[at] as number) >>> (bits * i)) & mask;
   const cols = (words.shape[words.shape.length - 1] as number) * perWord;
   const at = (values: Float64Array | undefined) => (i: number) => values?.[i % values.length] as number;
   const parts = { codes, scale: at(scales), bias: at(biases), bits };

@@ -90,9 +90,8 @@ export function opArguments(
 }
 
 export function sameBytes(a: RawArray, b: RawArray): boolean {
-  const x = new Uint8Array(a.buffer, a.byteOffset, a.byteLength);
-  const y = new Uint8Array(b.buffer, b.byteOffset, b.byteLength);
-  return x.length === y.length && x.every((byte, i) => byte === y[i]);
+  const bytes = (array: RawArray) => new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+  return Buffer.compare(bytes(a), bytes(b)) === 0;
 }
 
 /** What one run of a case gave. */
