@@ -77,7 +77,8 @@ class Fuser {
     const taken = new Set(match.values());
     for (const place of step.by === "link" ? this.producers(step, match) : this.siblings(rule, step, match)) {
       if (taken.has(place) || this.units.at(place).call?.op !== op) continue;
-      if (search.tries-- === 0) return false;
+      if (search.tries <= 0) return false;
+      search.tries--;
       match.set(call, place);
       if (this.search(search, index + 1)) return true;
       match.delete(call);
@@ -126,7 +127,7 @@ class Fuser {
   private apply(search: Search): boolean {
     const { rule, root, match } = search;
     const { calls, into } = rule;
-    const reason = this.whyNot(new Fusible(rule, match, this.units, this.context));
+    const reason = this.whyNot(new Fusible(rule, match, this.units, this.context), search);
     if (reason === undefined) {
       this.fused += calls.length - 1;
       return true;
@@ -138,7 +139,7 @@ class Fuser {
   }
 
   /** Puts the op that results in the place of the calls, or tells why it cannot stand there. */
-  private whyNot(fusible: Fusible): string | undefined {
+  private whyNot(fusible: Fusible, search: Search): string | undefined {
     const reason = fusible.whyNot();
     if (reason !== undefined) return reason;
     const place = fusible.place();
@@ -152,7 +153,11 @@ class Fuser {
       if (isRefusal(error)) return error.message;
       throw error;
     }
-    if (nodes.length >= fusible.dispatches) return `${fusible.into.op.name} takes as many dispatches: ${nodes.length}`;
+    if (nodes.length >= fusible.dispatches) {
+      // Other calls with the same input would not change that.
+      search.tries = 0;
+      return `${fusible.into.op.name} takes as many dispatches: ${nodes.length}`;
+    }
     const call = nodes[0]?.call;
     const isOne = nodes.every((node) => node.call === call) && call?.descriptor === fusible.into.op;
     this.units.replace(fusible.places, place, { call: isOne ? call : undefined, nodes });

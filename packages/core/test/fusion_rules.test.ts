@@ -436,6 +436,40 @@ describe("rules of several calls", () => {
     encoder.dispose();
   });
 
+  it.each([
+    ["takes as many dispatches", "", 1],
+    ["refuses its arguments", "not these", 64],
+  ])("try only so many calls for an op that %s", (_, refusal, most) => {
+    let tried = 0;
+    const joint = defineOp({
+      name: "joint",
+      summary: "three sums",
+      inputs: { x: ANY },
+      outputs: { a: ANY, b: ANY, c: ANY },
+      params: {},
+      check: ({ fail }) => {
+        tried++;
+        if (refusal) fail("x", refusal, "these");
+      },
+      encode: ({ encoder, inputs: { x }, outputs: { a, b, c } }) => {
+        for (const out of [a, b, c]) increment(encoder, { x, out });
+      },
+    });
+    const rule = defineFusion({
+      calls: { a: "increment", b: "increment", c: "increment" },
+      same: { "a.x": "c.x", "b.x": "c.x" },
+      into: joint,
+      tensors: { x: "c.x", a: "a.out", b: "b.out", c: "c.out" },
+    });
+    const COUNT = 12;
+    const x = words();
+    const encoder = device.encoder({ optimize: { fuse: [rule] } });
+    for (let i = 0; i < COUNT; i++) increment(encoder, { x, out: words() });
+    encoder.finish().dispose();
+    expect(tried).toBeGreaterThanOrEqual(COUNT);
+    expect(tried).toBeLessThanOrEqual(COUNT * most);
+  });
+
   it("take a time that grows with the recording, not with its square", () => {
     const timeOf = (rules: readonly Fusion[]) => {
       const [x, b] = [words(2, 5), words(2, 100)];
