@@ -124,3 +124,12 @@ export const Device: api.DeviceClass = DeviceObject;
 export type Tensor<D extends Dtype = Dtype> = api.Tensor<D>;
 /** Makes views of buffers: `new Tensor(buffer, dtype, shape)`. */
 export const Tensor: api.TensorClass = TensorObject;
+export {
+  NORM_OPTIONS,
+  NORM_PARAMS,
+  NORM_SCRATCH,
+  NORM_VARIANTS,
+  type NormRows,
+  normParams,
+  normRowsOnGpu,
+} from "./norm_rows.ts";

@@ -1,4 +1,4 @@
-import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
+import { type CommandEncoder, defineKernel, defineOp, FLOATS, type OpContext, type Tensor } from "@mlxts/core";
 import { moeLibrary } from "./library.ts";
 import type { MoeCombine } from "./signatures.ts";
 import { rowThreads } from "./threads.ts";
@@ -26,25 +26,29 @@ export const moePlacesKernel = defineKernel({
   },
 });
 
+/** What is added up, for kernels. */
+export const COMBINED = {
+  y: "read",
+  weights: "read",
+  order: "read?",
+  places: "read?",
+  shared: "read?",
+  sharedGate: "read?",
+  residual: "read?",
+} as const;
+
+export const COMBINE_FAULTS = {
+  missing: ([pair]: readonly number[]) => `\`order\` must be a permutation, got one without ${pair}`,
+};
+
 export const moeCombineKernel = defineKernel({
   library: moeLibrary,
   name: "moe_combine",
   variants: FLOATS,
-  buffers: {
-    y: "read",
-    weights: "read",
-    order: "read?",
-    places: "read?",
-    shared: "read?",
-    sharedGate: "read?",
-    residual: "read?",
-    out: "write",
-  },
+  buffers: { ...COMBINED, out: "write" },
   params: { tokens: "u32", topK: "u32", dim: "u32" },
   inPlace: [["out", "residual"]],
-  faults: {
-    missing: ([pair]) => `\`order\` must be a permutation, got one without ${pair}`,
-  },
+  faults: COMBINE_FAULTS,
   launch: {
     cpu: ({ tokens }: { tokens: number; dim: number }) => ({ threadgroups: [tokens, 1, 1] }),
     gpu: ({ tokens, dim }) => {
@@ -56,6 +60,44 @@ export const moeCombineKernel = defineKernel({
     },
   },
 });
+
+/** What is added up, for ops. */
+export const COMBINE_INPUTS = {
+  y: { dtype: FLOATS, shape: "N topK D", doc: "what the experts gave" },
+  weights: { dtype: ["f32"], shape: "N topK", doc: "from `moeRoute`" },
+  order: {
+    dtype: ["i32"],
+    shape: {
+      text: "N·topK",
+      of: ({ dims }: Pick<OpContext, "dims">) => [(dims.N as number) * (dims.topK as number)],
+    },
+    optional: true,
+    doc: "from `moeOrder`, where rows of `y` lie in the order of experts",
+  },
+  shared: { dtype: ["=y"], shape: "N D", optional: true, doc: "what the shared expert gave" },
+  sharedGate: { dtype: ["=y"], shape: "N 1", optional: true, doc: "its gate, before the sigmoid" },
+  residual: { dtype: ["=y"], shape: "N D", optional: true, doc: "added at the end" },
+} as const;
+
+export function checkCombined({ dims, tensors, fail }: Pick<OpContext, "dims" | "tensors" | "fail">): void {
+  if (tensors.sharedGate && !tensors.shared) fail("sharedGate", "be given with `shared`", "no `shared`");
+  const pairs = (dims.N as number) * (dims.topK as number);
+  if (pairs > 0x7fffffff) fail("weights", "have at most 2³¹ − 1 elements", pairs);
+}
+
+/** The inverse of an order, as a tensor of the encoder's. */
+export function encodePlaces(encoder: CommandEncoder, op: string, order: Tensor | undefined): Tensor | undefined {
+  if (!order) return undefined;
+  const places = encoder.empty("i32", [order.size]);
+  encoder.dispatch(moePlacesKernel, {
+    op,
+    variant: "i32",
+    buffers: { order, places },
+    params: { pairs: order.size },
+    sizes: { pairs: order.size },
+  });
+  return places;
+}
 
 /**
  * Adds up what the experts of each token gave:
@@ -73,42 +115,17 @@ export const moeCombineKernel = defineKernel({
 export const moeCombine: MoeCombine = defineOp({
   name: "moeCombine",
   summary: "Σ_j weights[n, j] · y[n, j] + shared · σ(sharedGate) + residual",
-  inputs: {
-    y: { dtype: FLOATS, shape: "N topK D", doc: "what the experts gave" },
-    weights: { dtype: ["f32"], shape: "N topK", doc: "from `moeRoute`" },
-    order: {
-      dtype: ["i32"],
-      shape: { text: "N·topK", of: ({ dims }) => [(dims.N as number) * (dims.topK as number)] },
-      optional: true,
-      doc: "from `moeOrder`, where rows of `y` lie in the order of experts",
-    },
-    shared: { dtype: ["=y"], shape: "N D", optional: true, doc: "what the shared expert gave" },
-    sharedGate: { dtype: ["=y"], shape: "N 1", optional: true, doc: "its gate, before the sigmoid" },
-    residual: { dtype: ["=y"], shape: "N D", optional: true, doc: "added at the end" },
-  },
+  inputs: COMBINE_INPUTS,
   outputs: { out: { dtype: ["=y"], shape: "N D", inPlace: ["residual"], doc: "a row for each token" } },
   params: {},
-  rules({ dims, tensors, fail }) {
-    if (tensors.sharedGate && !tensors.shared) fail("sharedGate", "be given with `shared`", "no `shared`");
-    const pairs = (dims.N as number) * (dims.topK as number);
-    if (pairs > 0x7fffffff) fail("weights", "have at most 2³¹ − 1 elements", pairs);
-  },
+  rules: checkCombined,
   encode({ encoder, op, inputs, outputs: { out }, dims }) {
     const { y, weights, order, shared, sharedGate, residual } = inputs;
     const { N, topK, D } = dims as Record<"N" | "topK" | "D", number>;
-    const places = order && encoder.empty("i32", [order.size]);
-    if (order && places)
-      encoder.dispatch(moePlacesKernel, {
-        op,
-        variant: "i32",
-        buffers: { order, places },
-        params: { pairs: order.size },
-        sizes: { pairs: order.size },
-      });
     encoder.dispatch(moeCombineKernel, {
       op,
       variant: y.dtype,
-      buffers: { y, weights, order, places, shared, sharedGate, residual, out },
+      buffers: { y, weights, order, places: encodePlaces(encoder, op, order), shared, sharedGate, residual, out },
       params: { tokens: N, topK, dim: D },
       sizes: { tokens: N, dim: D },
     });

@@ -94,6 +94,24 @@ export function combineReference(
   return out;
 }
 
+/** `sum / √(Σsum²/D + eps) · (weight + weightOffset)` over rows of `weight.length`; `round` stands before the weight. */
+export function normReference(
+  sum: Float64Array,
+  weight: Float64Array,
+  { eps = 1e-6, weightOffset = 0 }: { eps?: number; weightOffset?: number },
+  round: (value: number) => number = (value) => value,
+): Float64Array {
+  const dim = weight.length;
+  const out = new Float64Array(sum.length);
+  for (let start = 0; start < sum.length; start += dim) {
+    const squares = sum.subarray(start, start + dim).reduce((a, v) => a + v * v, 0);
+    const inverse = 1 / Math.sqrt(squares / dim + eps);
+    for (let i = 0; i < dim; i++)
+      out[start + i] = round((sum[start + i] as number) * inverse) * ((weight[i] as number) + weightOffset);
+  }
+  return out;
+}
+
 /** Which experts are kept after a call, by age; which were chosen; which go, of equal ages the lower index first. */
 export function keepReference(
   indices: Float64Array,

@@ -27,6 +27,59 @@ export interface MoeCombine {
   readonly op: OpDescriptor;
 }
 
+export interface MoeCombineRmsNormInputs {
+  /** What the experts gave. [N, topK, D], f32, f16 or bf16. */
+  y: Tensor;
+  /** From `moeRoute`. [N, topK], f32. */
+  weights: Tensor;
+  /** From `moeOrder`, where rows of `y` lie in the order of experts. [N·topK], i32. */
+  order?: Tensor | undefined;
+  /** What the shared expert gave. [N, D], the dtype of `y`. */
+  shared?: Tensor | undefined;
+  /** Its gate, before the sigmoid. [N, 1], the dtype of `y`. */
+  sharedGate?: Tensor | undefined;
+  /** Added at the end. [N, D], the dtype of `y`. */
+  residual?: Tensor | undefined;
+  /** Factor of each column in the norm. [D], the dtype of `y` or f32. */
+  normWeight: Tensor;
+  /**
+   * A row for each token. [N, D], the dtype of `y`. An output: a tensor for it; allocated when not given. It may be
+   * exactly `residual`.
+   */
+  sum?: Tensor | true | undefined;
+  /** Its norm. [N, D], the dtype of `y`. An output: a tensor for it; allocated when not given. */
+  out?: Tensor | true | undefined;
+}
+
+export interface MoeCombineRmsNormOptions {
+  /** Added to the mean square. A number ≥ 0, default 0.000001. */
+  eps?: number | undefined;
+  /** 1 for checkpoints whose weight means 1 + w: Hugging Face Qwen3-Next and Qwen3.5. Default 0. */
+  weightOffset?: 0 | 1 | undefined;
+  /**
+   * `once`: rounded at the store; `before-weight`: also before the weight multiplies, as Llama, DeepSeek and MLX do.
+   * Default `once`.
+   */
+  rounding?: "once" | "before-weight" | undefined;
+}
+
+export interface MoeCombineRmsNormOutputs {
+  /** A row for each token. [N, D], the dtype of `y`. */
+  readonly sum: Tensor;
+  /** Its norm. [N, D], the dtype of `y`. */
+  readonly out: Tensor;
+}
+
+export interface MoeCombineRmsNorm {
+  /** `sum as of moeCombine; sum / sqrt(mean(sum²) + eps) · (normWeight + weightOffset)` */
+  (
+    encoder: CommandEncoder,
+    inputs: MoeCombineRmsNormInputs,
+    options?: MoeCombineRmsNormOptions,
+  ): MoeCombineRmsNormOutputs;
+  readonly op: OpDescriptor;
+}
+
 export interface MoeKeepInputs {
   /** The experts of each token. [N, topK], u32. */
   indices: Tensor;

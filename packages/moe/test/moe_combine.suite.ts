@@ -5,7 +5,7 @@ import { combineReference, orderReference } from "../src/reference.ts";
 
 const random = new Random(13);
 
-interface Setting {
+export interface CombineSetting {
   N: number;
   topK: number;
   D: number;
@@ -16,7 +16,7 @@ interface Setting {
   inPlace?: boolean;
 }
 
-const combineCase = ({ N, topK, D, experts, shared, gate, residual, inPlace }: Setting): Case => {
+export const combineCase = ({ N, topK, D, experts, shared, gate, residual, inPlace }: CombineSetting): Case => {
   const act = (shape: number[]) => ({
     dtype: "act" as const,
     shape,

@@ -2,7 +2,7 @@ import { Device, type Dtype, ELSEWHERE } from "@mlxts/core";
 import { ORDERS } from "@mlxts/test-kit/devices";
 import { refusalTests, type WrongCall } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, expect, it } from "vitest";
-import { moeCombine, moeKeep, moeOrder, moePages, moeRoute } from "../src/index.ts";
+import { moeCombine, moeCombineRmsNorm, moeKeep, moeOrder, moePages, moeRoute } from "../src/index.ts";
 
 const device = Device.open();
 afterAll(() => device.dispose());
@@ -13,6 +13,12 @@ const route = (options: Record<string, unknown>, shape = [2, 12]) =>
   moeRoute(encoder(), { logits: t(shape) }, { score: "sigmoid", topK: 2, ...options } as never);
 const y = () => t([2, 3, 4]);
 const weights = () => t([2, 3]);
+const norm = (inputs: Record<string, unknown>, options: Record<string, unknown> = {}) =>
+  moeCombineRmsNorm(
+    encoder(),
+    { y: y(), weights: weights(), normWeight: t([4]), ...inputs } as never,
+    options as never,
+  );
 const pages = (inputs: Record<string, unknown>, options: Record<string, unknown> = {}) =>
   moePages(encoder(), { stack: t([4, 6], "bf16"), chosen: t([4], "u32"), ...inputs }, {
     advice: "fetch",
@@ -81,6 +87,45 @@ const MESSAGES: WrongCall[] = [
     "weights of another dtype",
     () => moeCombine(encoder(), { y: y(), weights: t([2, 3], "bf16") }),
     "moeCombine: `weights` must have dtype f32, got bf16",
+  ],
+  [
+    "gate without a shared expert, and a norm",
+    () => norm({ sharedGate: t([2, 1]) }),
+    "moeCombineRmsNorm: `sharedGate` must be given with `shared`, got no `shared`",
+  ],
+  [
+    "no weight",
+    () => norm({ normWeight: undefined }),
+    "moeCombineRmsNorm: `normWeight` must be a Tensor, got undefined",
+    "TypeError",
+  ],
+  [
+    "weight of the norm",
+    () => norm({ normWeight: t([5]) }),
+    "moeCombineRmsNorm: `normWeight` must have shape [4], got [5]",
+  ],
+  [
+    "weight of another dtype",
+    () => norm({ normWeight: t([4], "f16") }),
+    "moeCombineRmsNorm: `normWeight` must have dtype f32, got f16",
+  ],
+  ["eps", () => norm({}, { eps: -1 }), "moeCombineRmsNorm: `eps` must be a finite number ≥ 0, got -1"],
+  ["offset", () => norm({}, { weightOffset: 2 }), "moeCombineRmsNorm: `weightOffset` must be one of 0, 1, got 2"],
+  [
+    "norm in the place of its sum",
+    () => {
+      const out = t([2, 4]);
+      return norm({ sum: out, out });
+    },
+    "moeCombineRmsNorm: `out` must not overlap `sum`, got overlapping views",
+  ],
+  [
+    "norm in the place of the residual",
+    () => {
+      const residual = t([2, 4]);
+      return norm({ residual, out: residual });
+    },
+    "moeCombineRmsNorm: `out` must not overlap `residual`, got overlapping views",
   ],
   [
     "order",

@@ -1,7 +1,7 @@
 // Ops of this package whose inputs decide addresses, for tests in which these change while the ops run.
 import { ELSEWHERE } from "@mlxts/core";
 import type { Attack } from "@mlxts/test-kit/flipped_indices";
-import { moeCombine, moeKeep, moeOrder, moePages } from "../src/index.ts";
+import { moeCombine, moeCombineRmsNorm, moeKeep, moeOrder, moePages } from "../src/index.ts";
 
 const PAIRS = 4096;
 const [TOKENS, SLOTS, EXPERTS] = [PAIRS / 4, 4, 16];
@@ -72,6 +72,22 @@ export const attacks: Record<string, Attack> = {
         weights: device.tensor("f32", [TOKENS, SLOTS]),
         order,
         out: output("f32", [TOKENS, 8]),
+      });
+    },
+  },
+  moeCombineRmsNorm: {
+    right: [counting],
+    wrong: [...FAR, PAIRS, 0, PAIRS - 1],
+    encode(encoder, order, output) {
+      const { device } = encoder;
+      const D = 520;
+      moeCombineRmsNorm(encoder, {
+        y: device.tensor("f32", [TOKENS, SLOTS, D]),
+        weights: device.tensor("f32", [TOKENS, SLOTS]),
+        order,
+        normWeight: device.tensor("f32", [D]),
+        sum: output("f32", [TOKENS, D]),
+        out: output("f32", [TOKENS, D]),
       });
     },
   },

@@ -1,6 +1,6 @@
 // One threadgroup: some rows. A row's sums are squared as they are stored, then read again and scaled.
 #include "add_rms_norm.params.h"
-#include "row.h"
+#include "norm_row.h"
 
 using namespace mlxts;
 

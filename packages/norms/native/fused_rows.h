@@ -1,6 +1,6 @@
-// What the fused norms share on a CPU, beside row.h.
+// What the fused norms share on a CPU, beside core's norm_row.h.
 #pragma once
-#include "row.h"
+#include "norm_row.h"
 
 namespace mlxts {
 

@@ -1,7 +1,7 @@
-// What the fused norms share on a GPU, beside row_metal.h. Where a first result is not stored, each pass computes it
+// What the fused norms share on a GPU, beside core's metal_norm_row.h. Where a first result is not stored, each pass computes it
 // again: threadgroup memory holds one float for each simdgroup and sum, whatever the length of a row.
 #pragma once
-#include "row_metal.h"
+#include "metal_norm_row.h"
 
 namespace mlxts {
 

@@ -1,6 +1,6 @@
 // One threadgroup: some rows. Sum of squares in f32, then one pass that scales and gates; options are compiled in.
 #include "gated_rms_norm.params.h"
-#include "row.h"
+#include "norm_row.h"
 
 using namespace mlxts;
 

@@ -1,6 +1,6 @@
 // One threadgroup: some rows. The three kinds are one formula: x / max(sqrt(sum + eps), floor).
 #include "l2_norm.params.h"
-#include "row.h"
+#include "norm_row.h"
 
 using namespace mlxts;
 

@@ -1,6 +1,6 @@
 // One threadgroup: some rows. Sum of squares in f32, then one pass that scales.
 #include "rms_norm.params.h"
-#include "row.h"
+#include "norm_row.h"
 
 using namespace mlxts;
 

@@ -1,5 +1,5 @@
 #include "rms_norm.params.h"
-#include "row_metal.h"
+#include "metal_norm_row.h"
 
 using namespace metal;
 using namespace mlxts;

@@ -1,6 +1,6 @@
 // One threadgroup: some rows.
 #include "rms_norm_no_scale.params.h"
-#include "row.h"
+#include "norm_row.h"
 
 using namespace mlxts;
 

@@ -1,0 +1,71 @@
+// What ops of several packages that end in an RMS norm share: a chain of ops and the op that fuses it have the same options,
+// and the same threads for a row, which decide the order of its sums. native/norm_row.h and native/metal_norm_row.h are the
+// kernels' side.
+
+/** Where a norm is rounded to the output dtype. */
+const ROUNDING = {
+  kind: "choice",
+  values: ["once", "before-weight"],
+  default: "once",
+  doc: "`once`: rounded at the store; `before-weight`: also before the weight multiplies, as Llama, DeepSeek and MLX do",
+} as const;
+
+/** What is added to the weight before it multiplies. */
+const WEIGHT_OFFSET = {
+  kind: "choice",
+  values: [0, 1],
+  default: 0,
+  doc: "1 for checkpoints whose weight means 1 + w: Hugging Face Qwen3-Next and Qwen3.5",
+} as const;
+
+/** What is added to the mean square, inside the root. */
+const EPS = { kind: "number", default: 1e-6, min: 0, doc: "added to the mean square" } as const;
+
+/** The options of a norm with weights. */
+export const NORM_OPTIONS = { eps: EPS, weightOffset: WEIGHT_OFFSET, rounding: ROUNDING } as const;
+
+/** Dtypes of rows and weight: the weight has that of the rows, or f32. */
+export const NORM_VARIANTS = ["f32_f32", "f16_f16", "bf16_bf16", "f16_f32", "bf16_f32"] as const;
+
+/** What kernels of norms with weights are told. */
+export const NORM_PARAMS = {
+  rows: "u32",
+  dim: "u32",
+  eps: "f32",
+  weightOffset: "f32",
+  roundBeforeWeight: "u32",
+} as const;
+
+export const normParams = (
+  rows: number,
+  dim: number,
+  { eps, weightOffset, rounding }: { eps: number; weightOffset: number; rounding: string },
+) => ({ rows, dim, eps, weightOffset, roundBeforeWeight: rounding === "before-weight" ? 1 : 0 });
+
+export interface NormRows {
+  rows: number;
+  dim: number;
+}
+
+/** Lanes of a simdgroup. */
+const SIMD = 32;
+/** A GPU gives rows up to this length one simdgroup, longer ones a threadgroup with four elements to a thread. */
+const SIMDGROUP_ROW = 512;
+const MOST_THREADS = 512;
+/** Short rows that a GPU's threadgroup takes side by side. */
+const SIMDGROUPS = 8;
+
+/** What `normRowsOnGpu` adds to a kernel's declaration. */
+export const NORM_SCRATCH = { gpu: { partial: "f32" } } as const;
+
+/** A GPU's threads lie in rows of the threadgroup, one such row to a row of the input. */
+export function normRowsOnGpu({ rows, dim }: NormRows) {
+  const short = dim <= SIMDGROUP_ROW;
+  const together = short ? SIMDGROUPS : 1;
+  const threads = short ? SIMD : Math.min(MOST_THREADS, Math.ceil(dim / (4 * SIMD)) * SIMD);
+  return {
+    threadgroups: [Math.ceil(rows / together), 1, 1] as const,
+    threadsPerThreadgroup: [threads, Math.min(together, rows), 1] as const,
+    scratch: { partial: [threads / SIMD] },
+  };
+}
