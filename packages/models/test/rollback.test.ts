@@ -140,11 +140,11 @@ describe("state.rollback", () => {
   it("adds nothing to a state without it", () => {
     using plain = model.newState({ capacity: 16 });
     using decoder = new Decoder(model, plain);
-    expect(decoder.dispatches).toBe(66);
+    expect(decoder.dispatches).toBe(46);
     // With it, a step copies the inputs of the convolution in each layer.
     using state = model.newState({ capacity: 16, rollback: 1 });
     using logging = new Decoder(model, state);
-    expect(logging.dispatches).toBe(66 + 3);
+    expect(logging.dispatches).toBe(46 + 3);
   });
 });
 
