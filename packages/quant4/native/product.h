@@ -57,20 +57,6 @@ struct BlockAt {
   uint32_t row0;
 };
 
-// The matrix number `q` of the weights, with x and out from their beginnings on. All products declare x, the weights,
-// the scales and the biases first: the indices of one are those of all.
-template <typename P>
-Product product_of(const Launch& l, const Types& t, const P& p, uint32_t bits, uint64_t q, int out) {
-  const uint64_t elements = uint64_t(p.rows) * p.cols, groups = elements / p.groupSize;
-  Product m{};
-  m.x = l.buffer<const uint8_t>(QUANTIZED_MATMUL_X);
-  m.weight = l.buffer<const uint8_t>(QUANTIZED_MATMUL_WEIGHT) + q * (elements / 8) * bits;
-  m.scales = l.buffer<const uint8_t>(QUANTIZED_MATMUL_SCALES) + q * groups * t.scaleBytes;
-  m.biases = l.buffer<const uint8_t>(QUANTIZED_MATMUL_BIASES) + q * groups * t.scaleBytes;
-  m.out = l.buffer<uint8_t>(out);
-  return m;
-}
-
 // Matrix number `part` of those that a kernel multiplies one x with: it declares x, then weights, scales and biases of
 // each, first.
 inline Product joint_product(const Launch& l, int part, int out) {
@@ -80,6 +66,18 @@ inline Product joint_product(const Launch& l, int part, int out) {
   m.scales = l.buffer<const uint8_t>(QUANTIZED_MATMUL_SCALES + 3 * part);
   m.biases = l.buffer<const uint8_t>(QUANTIZED_MATMUL_BIASES + 3 * part);
   m.out = l.buffer<uint8_t>(out);
+  return m;
+}
+
+// The matrix number `q` of the weights, with x and out from their beginnings on; of kernels with several weights, of number
+// `part`. All products declare x, the weights, the scales and the biases first: the indices of one are those of all.
+template <typename P>
+Product product_of(const Launch& l, const Types& t, const P& p, uint32_t bits, uint64_t q, int out, int part = 0) {
+  const uint64_t elements = uint64_t(p.rows) * p.cols, groups = elements / p.groupSize;
+  Product m = joint_product(l, part, out);
+  m.weight += q * (elements / 8) * bits;
+  m.scales += q * groups * t.scaleBytes;
+  m.biases += q * groups * t.scaleBytes;
   return m;
 }
 

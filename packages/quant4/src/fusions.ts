@@ -1,5 +1,6 @@
 // Rules by which calls of this package's ops become one. Each op that results has the bits of its chain.
 import { defineFusion } from "@mlxts/core";
+import { gatherQuantizedMatmulSwiglu } from "./gather_quantized_matmul_swiglu.ts";
 import { multiQuantizedMatmul } from "./multi_quantized_matmul.ts";
 import { quantizedMatmulSwiglu } from "./quantized_matmul_swiglu.ts";
 
@@ -7,6 +8,9 @@ import { quantizedMatmulSwiglu } from "./quantized_matmul_swiglu.ts";
 const SHARED = ["x", "outDtype", "bits", "groupSize", "mode"] as const;
 const sharedBy = (first: string, others: readonly string[]) =>
   Object.fromEntries(others.flatMap((name) => SHARED.map((what) => [`${name}.${what}`, `${first}.${what}`])));
+/** The index inputs of calls of gatherQuantizedMatmul. */
+const INDICES = ["rhsIndices", "lhsIndices", "order", "offsets"];
+const indicesAs = (name: string) => Object.fromEntries(INDICES.map((input) => [input, `${name}.${input}`]));
 const transposed = (names: readonly string[]) => Object.fromEntries(names.map((name) => [`${name}.transpose`, [true]]));
 
 /** Two to four products of one x, the most first: they are tried in this order. */
@@ -37,6 +41,17 @@ export const quant4Fusions = [
     tensors: { x: "gate.x", gate: "gate.q", up: "up.q", out: "unit.out" },
     options: { outDtype: "gate.outDtype" },
     when: transposed(["gate", "up"]),
+  }),
+  defineFusion({
+    calls: { gate: "gatherQuantizedMatmul", up: "gatherQuantizedMatmul", unit: "swiglu" },
+    links: { "unit.gate": "gate.out", "unit.up": "up.out" },
+    same: {
+      ...sharedBy("gate", ["up"]),
+      ...Object.fromEntries(INDICES.map((input) => [`up.${input}`, `gate.${input}`])),
+    },
+    into: gatherQuantizedMatmulSwiglu,
+    tensors: { x: "gate.x", gate: "gate.q", up: "up.q", ...indicesAs("gate"), out: "unit.out" },
+    options: { outDtype: "gate.outDtype" },
   }),
   ...products,
 ];

@@ -1,4 +1,5 @@
 import {
+  type CommandEncoder,
   type Device,
   type Dtype,
   defineKernel,
@@ -38,7 +39,7 @@ import {
   tilesOnGpu,
   type Weights,
 } from "./product_launch.ts";
-import type { GatherQuantizedMatmul } from "./signatures.ts";
+import type { GatherQuantizedMatmul, Quantized } from "./signatures.ts";
 
 const BUFFERS = {
   x: "read",
@@ -50,9 +51,9 @@ const BUFFERS = {
 } as const;
 /** Codes, scales and biases are read where they lie in a file, aligned or not. */
 const ANY_BYTE = ["weight", "scales", "biases"] as const;
-const PARAMS = { ...GATHERED_PARAMS, rows: "u32", cols: "u32", groupSize: "u32" } as const;
+export const PARAMS = { ...GATHERED_PARAMS, rows: "u32", cols: "u32", groupSize: "u32" } as const;
 
-interface PairSizes extends Weights, Pick<GatheredSizes, "pairs" | "m"> {
+export interface PairSizes extends Weights, Pick<GatheredSizes, "pairs" | "m"> {
   rows: number;
 }
 
@@ -138,6 +139,32 @@ export const gatherQuantizedMatmulKernel = defineKernel({
   },
 });
 
+/** The tensors of a gathered product. */
+export interface GatheredTensors extends Record<"x" | "rhsIndices" | "out", Tensor> {
+  q: Quantized;
+  lhsIndices?: Tensor | undefined;
+  order?: Tensor | undefined;
+  offsets?: Tensor | undefined;
+}
+
+/** The products of all pairs, as gatherQuantizedMatmul does them. */
+export function encodeGathered(
+  encoder: CommandEncoder,
+  op: string,
+  { x, q, rhsIndices, lhsIndices, order, offsets, out }: GatheredTensors,
+  products: Products,
+): void {
+  const { rows, cols, groupSize, bits, params } = products;
+  const { block, sizes } = launchOf(products, order !== undefined, encoder.device);
+  const variant = `${x.dtype}_${q.scales.dtype}_${out.dtype}_b${bits}`;
+  const { weight, scales, biases } = q;
+  const buffers = { x, weight, scales, biases, rhsIndices, lhsIndices, out };
+  const given = { op, variant, params: { ...params, rows, cols, groupSize }, sizes };
+  if (block.panels)
+    encoder.dispatch(gatherQuantizedMatmulKernel, { ...given, buffers: { ...buffers, order, offsets } });
+  else encoder.dispatch(gatherQuantizedMatvecKernel, { ...given, buffers });
+}
+
 /** What a call multiplies; undefined where the check of the options says next what is wrong. */
 function productsOf(c: Seen) {
   const dims = quantizedDims(c, PRODUCT_BITS);
@@ -149,10 +176,10 @@ function productsOf(c: Seen) {
   const matrices = stack[0] as number;
   return { ...gatheredProducts(c, matrices), matrices, rows, cols, groupSize, bits };
 }
-type Products = NonNullable<ReturnType<typeof productsOf>>;
+export type Products = NonNullable<ReturnType<typeof productsOf>>;
 
 /** How a call is launched: by pairs, or by slots where the block says panels. */
-function launchOf({ pairs, m, matrices, rows, cols, groupSize }: Products, ordered: boolean, device: Device) {
+export function launchOf({ pairs, m, matrices, rows, cols, groupSize }: Products, ordered: boolean, device: Device) {
   const sizes = { pairs, m, matrices, rows, cols, groupSize, ordered };
   const panels = (mBlock: number) => scratchFits(gatherQuantizedMatmulKernel, { ...sizes, mBlock }, device);
   const few = (mBlock: number) => scratchFits(gatherQuantizedMatvecKernel, { ...sizes, mBlock }, device);
@@ -215,17 +242,7 @@ export const gatherQuantizedMatmul: GatherQuantizedMatmul = defineOp({
     checkBlock(c, launchOf(products, inputs.order !== undefined, device).block, products.cols, device);
   },
   encode(c) {
-    const { encoder, op, inputs, outputs, device } = c;
-    const { x, q, rhsIndices, lhsIndices, order, offsets } = inputs;
-    const products = productsOf(c) as Products;
-    const { rows, cols, groupSize, bits, params } = products;
-    const { block, sizes } = launchOf(products, order !== undefined, device);
-    const variant = `${x.dtype}_${q.scales.dtype}_${outputs.out.dtype}_b${bits}`;
-    const { weight, scales, biases } = q;
-    const buffers = { x, weight, scales, biases, rhsIndices, lhsIndices, out: outputs.out };
-    const given = { op, variant, params: { ...params, rows, cols, groupSize }, sizes };
-    if (block.panels)
-      encoder.dispatch(gatherQuantizedMatmulKernel, { ...given, buffers: { ...buffers, order, offsets } });
-    else encoder.dispatch(gatherQuantizedMatvecKernel, { ...given, buffers });
+    const { encoder, op, inputs, outputs } = c;
+    encodeGathered(encoder, op, { ...inputs, out: outputs.out }, productsOf(c) as Products);
   },
 });

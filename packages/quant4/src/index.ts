@@ -9,6 +9,7 @@ export {
 export { dequantize } from "./dequantize.ts";
 export { quant4Fusions } from "./fusions.ts";
 export { gatherQuantizedMatmul } from "./gather_quantized_matmul.ts";
+export { gatherQuantizedMatmulSwiglu } from "./gather_quantized_matmul_swiglu.ts";
 export { multiQuantizedMatmul } from "./multi_quantized_matmul.ts";
 export { quantize } from "./quantize.ts";
 export type { Bits, GroupSize } from "./quantized.ts";

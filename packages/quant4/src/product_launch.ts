@@ -130,15 +130,16 @@ export function blockOf(m: number, cols: number, fits: { panels: Fits; few: Fits
 /** What a check sees of a call. */
 export type Seen = Parameters<typeof quantizedDims>[0];
 
-/** The dimensions of the matrices of these inputs, each alone and all with as many columns as x. */
-export function jointDims(c: Seen, names: readonly string[]) {
+/** The dimensions of the matrices, or of stacks, of these inputs, all with as many columns as x. */
+export function jointDims(c: Seen, names: readonly string[], stacked = false) {
   const all: NonNullable<ReturnType<typeof quantizedDims>>[] = [];
   for (const name of names) {
     const dims = quantizedDims(c, PRODUCT_BITS, name);
     if (!dims) return undefined;
     const first = all[0] ?? dims;
     const weight = c.tensors[`${name}.weight`] as Tensor;
-    if (dims.stack.length > 0) c.fail(`${name}.weight`, "have 2 dimensions", weight.shape);
+    if (dims.stack.length !== (stacked ? 1 : 0))
+      c.fail(`${name}.weight`, stacked ? "have 3 dimensions [E, rows, words]" : "have 2 dimensions", weight.shape);
     for (const key of ["bits", "groupSize"] as const)
       if (dims[key] !== first[key]) c.fail(`${name}.${key}`, `be ${first[key]}, as \`${names[0]}\` has`, dims[key]);
     if (dims.cols !== first.cols)

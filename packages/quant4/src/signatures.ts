@@ -77,6 +77,51 @@ export interface GatherQuantizedMatmul {
   readonly op: OpDescriptor;
 }
 
+export interface GatherQuantizedMatmulSwigluInputs {
+  /** Matrices to multiply. [..., M, cols], f32, f16 or bf16. */
+  x: Tensor;
+  /** The stack whose products are gated. */
+  gate: Quantized;
+  /** The stack whose products gate them. */
+  up: Quantized;
+  /**
+   * The matrix of the stack that each pair takes; broadcasts with `lhsIndices`, or with the leading dimensions of `x`.
+   * [..., k], u32 or i32.
+   */
+  rhsIndices: Tensor;
+  /**
+   * The matrix of `x` that each pair takes, counted over its leading dimensions. [..., k], the dtype of `rhsIndices`.
+   */
+  lhsIndices?: Tensor | undefined;
+  /**
+   * From `moeOrder`: the pairs in the order of the matrices that they take; those of one matrix are then one product.
+   * [pairs], i32.
+   */
+  order?: Tensor | undefined;
+  /** From `moeOrder`: where the pairs of each matrix begin in `order`, and where the last ones end. [E + 1], i32. */
+  offsets?: Tensor | undefined;
+  /**
+   * The gated products of each pair. [..., k, M, rows], the dtype `outDtype`. An output: a tensor for it; allocated
+   * when not given.
+   */
+  out?: Tensor | true | undefined;
+}
+
+export interface GatherQuantizedMatmulSwigluOptions {
+  /** Dtype of out; default that of x. */
+  outDtype?: "f32" | "f16" | "bf16" | undefined;
+}
+
+export interface GatherQuantizedMatmulSwiglu {
+  /** `silu(x · gate[rhsIndices]ᵀ) · (x · up[rhsIndices]ᵀ), gate and up = scale·q + bias` */
+  (
+    encoder: CommandEncoder,
+    inputs: GatherQuantizedMatmulSwigluInputs,
+    options?: GatherQuantizedMatmulSwigluOptions,
+  ): Tensor;
+  readonly op: OpDescriptor;
+}
+
 export interface MultiQuantizedMatmulInputs {
   /** Rows to multiply. [..., cols], f32, f16 or bf16. */
   x: Tensor;

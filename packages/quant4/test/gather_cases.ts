@@ -1,5 +1,5 @@
 // Cases of gathered products with quantized matrices, and their reference.
-import { type Case, Random, type Reference64, type ReferenceFunction } from "@mlxts/core/testing";
+import { type Case, type CaseInput, Random, type Reference64, type ReferenceFunction } from "@mlxts/core/testing";
 import { gatheredPairs } from "@mlxts/test-kit/gathered_pairs";
 import {
   chooseExperts,
@@ -12,7 +12,7 @@ import { randomQuantized, setting } from "./groups.ts";
 import { type Options, type Product, right } from "./product_cases.ts";
 
 type Floats = "f32" | "f16" | "bf16";
-interface Shape extends GatheredShape {
+export interface Shape extends GatheredShape {
   bits?: 4 | 8;
   groupSize?: 32 | 64 | 128;
   scales?: Floats;
@@ -23,16 +23,36 @@ interface Shape extends GatheredShape {
 
 let seed = 0;
 
-/** A case whose experts that nobody chose have NaN scales and biases. */
-export function makeCase(shape: Shape): Case {
-  const { m = 1, experts, rows, cols, bits = 4, groupSize = 32, scales = "act", mean = 0, tiny = 1 } = shape;
-  const random = new Random(++seed * 104729);
-  const made = randomQuantized(experts, rows, cols, { bits, groupSize }, seed);
-  const { inputs, lead, chosen } = chooseExperts(random, shape);
+/** A stack whose matrices that nobody chose have NaN scales and biases. */
+function randomStack(
+  shape: Shape,
+  chosen: ReadonlySet<number>,
+  own: number,
+): Record<"weight" | "scales" | "biases", CaseInput> {
+  const { experts, rows, cols, bits = 4, groupSize = 32, scales = "act" } = shape;
+  const made = randomQuantized(experts, rows, cols, { bits, groupSize }, own);
   const groups = (rows * cols) / groupSize;
   const poisoned = (data: Float64Array) => data.map((v, i) => (chosen.has(Math.floor(i / groups)) ? v : Number.NaN));
+  const ofGroups = [experts, rows, cols / groupSize];
+  return {
+    weight: { dtype: "u32", shape: [experts, rows, (cols * bits) / 32], data: made.weight },
+    scales: { dtype: scales, shape: ofGroups, data: poisoned(made.scales) },
+    biases: { dtype: scales, shape: ofGroups, data: poisoned(made.biases) },
+  };
+}
+
+const named = (prefix: string, parts: object) =>
+  Object.fromEntries(Object.entries(parts).map(([part, value]) => [`${prefix}${part}`, value]));
+
+/** A case of an op whose stacks have these names before those of their parts. */
+export function makeCase(shape: Shape, stacks: readonly string[] = [""]): Case {
+  const { m = 1, rows, cols, bits = 4, groupSize = 32, mean = 0, tiny = 1 } = shape;
+  const random = new Random(++seed * 104729);
+  const { inputs, lead, chosen } = chooseExperts(random, shape);
   const unit = tiny / Math.sqrt(cols * (1 + mean * mean));
   const { dtypes, outDtype, anyByte } = shape;
+  const ofEach = (parts: (i: number) => object) =>
+    Object.assign({}, ...stacks.map((stack, i) => named(stack, parts(i))));
   return {
     name: [gatheredName(shape), setting(bits, groupSize), shape.scales, shape.tiny, anyByte && "at odd bytes"]
       .filter(Boolean)
@@ -43,15 +63,13 @@ export function makeCase(shape: Shape): Case {
         shape: [...shape.lead, m, cols],
         data: random.normals(sizeOf(shape.lead) * m * cols, unit, mean * unit),
       },
-      weight: { dtype: "u32", shape: [experts, rows, (cols * bits) / 32], data: made.weight },
-      scales: { dtype: scales, shape: [experts, rows, cols / groupSize], data: poisoned(made.scales) },
-      biases: { dtype: scales, shape: [experts, rows, cols / groupSize], data: poisoned(made.biases) },
+      ...ofEach((i) => randomStack(shape, chosen, seed + 100_003 * i)),
       ...inputs,
     },
-    options: { bits, groupSize, mode: "affine", ...(outDtype && { outDtype }) },
+    options: { ...ofEach(() => ({ bits, groupSize, mode: "affine" })), ...(outDtype && { outDtype }) },
     ask: { out: { dtype: outDtype ?? "act", shape: [...lead, m, rows] } },
     ...(dtypes && { dtypes }),
-    ...(anyByte && { anyByte: ["weight", "scales", "biases"] }),
+    ...(anyByte && { anyByte: stacks.flatMap((stack) => ["weight", "scales", "biases"].map((part) => stack + part)) }),
   };
 }
 

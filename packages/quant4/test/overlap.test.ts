@@ -3,6 +3,7 @@ import { afterAll, expect, it } from "vitest";
 import {
   dequantize,
   gatherQuantizedMatmul,
+  gatherQuantizedMatmulSwiglu,
   multiQuantizedMatmul,
   quantize,
   quantizedEmbedding,
@@ -20,8 +21,10 @@ const Q: Shapes = { weight: ["u32", 6, 16], scales: ["bf16", 6, 2], biases: ["bf
 const record = ({ weight, scales, biases }: Tensors) => ({ weight, scales, biases, bits: 4, groupSize: 64 });
 
 /** The same as the parts of an input, and the record of them. */
-const named = (name: string): Shapes =>
-  Object.fromEntries(Object.entries(Q).map(([part, shape]) => [`${name}.${part}`, shape]));
+const named = (name: string, stack: number[] = []): Shapes =>
+  Object.fromEntries(
+    Object.entries(Q).map(([part, [dtype, ...shape]]) => [`${name}.${part}`, [dtype, ...stack, ...shape]]),
+  );
 const recordOf = (name: string, tensors: Tensors) =>
   record(Object.fromEntries(Object.keys(Q).map((part) => [part, tensors[`${name}.${part}`]])) as Tensors);
 
@@ -66,6 +69,25 @@ const OPS: { name: string; inputs: Shapes; outputs: Shapes; call: (tensors: Tens
       const { x, outA, outB, outC, outD } = tensors;
       const [a, b, c, d] = ["a", "b", "c", "d"].map((name) => recordOf(name, tensors));
       multiQuantizedMatmul(device.encoder(), { x, a, b, c, d, outA, outB, outC, outD } as never);
+    },
+  },
+  {
+    name: "gatherQuantizedMatmulSwiglu",
+    inputs: {
+      x: ["f32", 2, 1, 128],
+      ...named("gate", [2]),
+      ...named("up", [2]),
+      rhsIndices: ["u32", 2],
+      lhsIndices: ["u32", 2],
+      order: ["i32", 2],
+      offsets: ["i32", 3],
+    },
+    outputs: { out: ["f32", 2, 1, 6] },
+    call: (tensors) => {
+      const { x, rhsIndices, lhsIndices, order, offsets, out } = tensors;
+      const [gate, up] = [recordOf("gate", tensors), recordOf("up", tensors)];
+      const given = { x, gate, up, rhsIndices, lhsIndices, order, offsets, out };
+      gatherQuantizedMatmulSwiglu(device.encoder(), given as never);
     },
   },
   {

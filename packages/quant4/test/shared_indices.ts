@@ -1,7 +1,7 @@
 // Ops of this package whose inputs decide addresses, for attacks by somebody who writes them meanwhile.
 import type { CommandEncoder, Device, Tensor } from "@mlxts/core";
 import type { Attack } from "@mlxts/test-kit/flipped_indices";
-import { gatherQuantizedMatmul, quantizedEmbedding } from "../src/index.ts";
+import { gatherQuantizedMatmul, gatherQuantizedMatmulSwiglu, quantizedEmbedding } from "../src/index.ts";
 
 const [TOKENS, ROWS, COLUMNS] = [64, 100, 128];
 const all = (value: number) => new Array<number>(TOKENS).fill(value);
@@ -22,21 +22,23 @@ const counting = Array.from({ length: PAIRS }, (_, pair) => pair);
 const evenOffsets = Array.from({ length: EXPERTS + 1 }, (_, e) => Math.min(32 * e, PAIRS));
 const i32 = (device: Device, data: number[]) => device.tensor("i32", [data.length], data);
 const gather =
-  (m: number, tensors: (indices: Tensor<"i32">) => object): Attack["encode"] =>
+  (m: number, tensors: (indices: Tensor<"i32">) => object, gated = false): Attack["encode"] =>
   (encoder: CommandEncoder, indices, output) => {
     const { device } = encoder;
     const x = device.tensor("bf16", [PAIRS, m, COLUMNS]);
     const out = output("f32", [PAIRS, m, 80]);
     const all = {
       x,
-      q: experts(device),
       rhsIndices: i32(
         device,
         counting.map((pair) => pair >> 5),
       ),
       out,
     };
-    gatherQuantizedMatmul(encoder, { ...all, ...tensors(indices) }, { outDtype: "f32" });
+    const given = { ...all, ...tensors(indices) };
+    const options = { outDtype: "f32" } as const;
+    if (gated) gatherQuantizedMatmulSwiglu(encoder, { ...given, gate: experts(device), up: experts(device) }, options);
+    else gatherQuantizedMatmul(encoder, { ...given, q: experts(device) }, options);
   };
 
 export const attacks: Record<string, Attack> = {
@@ -68,5 +70,27 @@ export const attacks: Record<string, Attack> = {
       offsets: both.view(0, [evenOffsets.length]),
       order: both.view(evenOffsets.length, [PAIRS]),
     })),
+  },
+  "gatherQuantizedMatmulSwiglu, indices": {
+    right: [counting.map(() => 0), counting.map(() => EXPERTS - 1)],
+    wrong: [...FAR, EXPERTS],
+    encode: gather(1, (rhsIndices) => ({ rhsIndices }), true),
+  },
+  "gatherQuantizedMatmulSwiglu, matrices of x": {
+    right: [counting, [...counting].reverse()],
+    wrong: [...FAR, PAIRS],
+    encode: gather(3, (lhsIndices) => ({ lhsIndices }), true),
+  },
+  "gatherQuantizedMatmulSwiglu, offsets and order": {
+    right: [[...evenOffsets, ...counting]],
+    wrong: [...FAR, PAIRS + 1, 0, 100],
+    encode: gather(
+      1,
+      (both) => ({
+        offsets: both.view(0, [evenOffsets.length]),
+        order: both.view(evenOffsets.length, [PAIRS]),
+      }),
+      true,
+    ),
   },
 };

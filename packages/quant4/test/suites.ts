@@ -3,6 +3,7 @@ import type { DeclaredKernel, Suite } from "@mlxts/core/testing";
 import { dequantizeKernel } from "../src/dequantize.ts";
 import { gateProductsKernel } from "../src/gate_products.ts";
 import { gatherQuantizedMatmulKernel, gatherQuantizedMatvecKernel } from "../src/gather_quantized_matmul.ts";
+import { gatherQuantizedMatvecSwigluKernel } from "../src/gather_quantized_matmul_swiglu.ts";
 import { multiQuantizedMatvecKernel } from "../src/multi_quantized_matmul.ts";
 import { quantizeKernel } from "../src/quantize.ts";
 import { quantizedEmbeddingKernel } from "../src/quantized_embedding.ts";
@@ -15,6 +16,7 @@ import {
 import { quantizedMatvecSwigluKernel } from "../src/quantized_matmul_swiglu.ts";
 import { suite as dequantize } from "./dequantize.suite.ts";
 import { suite as gatherQuantizedMatmul } from "./gather_quantized_matmul.suite.ts";
+import { suite as gatherQuantizedMatmulSwiglu } from "./gather_quantized_matmul_swiglu.suite.ts";
 import { suite as multiQuantizedMatmul } from "./multi_quantized_matmul.suite.ts";
 import { suite as quantize } from "./quantize.suite.ts";
 import { suite as quantizedEmbedding } from "./quantized_embedding.suite.ts";
@@ -25,6 +27,7 @@ import { suite as quantizedMatmulSwiglu } from "./quantized_matmul_swiglu.suite.
 export const suites: readonly Suite[] = [
   dequantize,
   gatherQuantizedMatmul,
+  gatherQuantizedMatmulSwiglu,
   multiQuantizedMatmul,
   quantize,
   quantizedEmbedding,
@@ -38,6 +41,7 @@ export const kernels: readonly DeclaredKernel[] = [
   gateProductsKernel,
   gatherQuantizedMatmulKernel,
   gatherQuantizedMatvecKernel,
+  gatherQuantizedMatvecSwigluKernel,
   multiQuantizedMatvecKernel,
   quantizeKernel,
   quantizedEmbeddingKernel,
