@@ -44,6 +44,8 @@ class Fuser {
   /** Why calls that a rule names stayed as they are, once for each place and rule. */
   readonly refusals = new Map<string, string>();
   readonly units: Units;
+  /** Calls for which the op of a rule takes as many dispatches: it is not asked again. */
+  private readonly useless = new Map<Fusion, Map<string, string>>();
   private readonly rules: readonly Fusion[];
   private readonly context: FuseContext & Recorder;
 
@@ -138,6 +140,12 @@ class Fuser {
     return false;
   }
 
+  private uselessOf(rule: Fusion): Map<string, string> {
+    const useless = this.useless.get(rule) ?? new Map<string, string>();
+    this.useless.set(rule, useless);
+    return useless;
+  }
+
   /** Puts the op that results in the place of the calls, or tells why it cannot stand there. */
   private whyNot(fusible: Fusible, search: Search): string | undefined {
     const reason = fusible.whyNot();
@@ -146,6 +154,12 @@ class Fuser {
     if (typeof place === "string") return place;
     const inputs = fusible.inputs();
     if (typeof inputs === "string") return inputs;
+    const useless = this.uselessOf(search.rule);
+    const known = useless.get(fusible.text);
+    if (known !== undefined) {
+      search.tries = 0;
+      return known;
+    }
     let nodes: GraphNode[];
     try {
       nodes = this.context.record(fusible.into, inputs, fusible.options());
@@ -155,8 +169,10 @@ class Fuser {
     }
     if (nodes.length >= fusible.dispatches) {
       // Other calls with the same input would not change that.
+      const reason = `${fusible.into.op.name} takes as many dispatches: ${nodes.length}`;
+      useless.set(fusible.text, reason);
       search.tries = 0;
-      return `${fusible.into.op.name} takes as many dispatches: ${nodes.length}`;
+      return reason;
     }
     const call = nodes[0]?.call;
     const isOne = nodes.every((node) => node.call === call) && call?.descriptor === fusible.into.op;

@@ -96,6 +96,14 @@ export class Fusible {
     return [...this.places].reduce((sum, place) => sum + this.units.at(place).nodes.length, 0);
   }
 
+  /** The same text for the same calls, whatever they are for the rule. */
+  get text(): string {
+    return [...this.places]
+      .sort((a, b) => a - b)
+      .map((place) => `${place} ${this.units.changes(place)}`)
+      .join();
+  }
+
   private placeOf(call: string): number {
     return this.match.get(call) as number;
   }

@@ -43,6 +43,8 @@ export const actsOutside = ({ nodes }: Unit): boolean => nodes.some(({ accesses 
 
 export class Units {
   private readonly all: Unit[] = [];
+  /** For each place the number of units that have stood there. */
+  private readonly counts: number[] = [];
   /** In order of addresses. A place stays in its lists when its unit has become part of another. */
   private readonly stretches: Stretch[] = [];
   /** Places of units that act outside their tensors. */
@@ -70,6 +72,11 @@ export class Units {
     return this.all[place] as Unit;
   }
 
+  /** How many units have stood in a place. */
+  changes(place: number): number {
+    return this.counts[place] ?? 0;
+  }
+
   /** Puts a unit in the place of one of several that it stands for. */
   replace(places: Iterable<number>, place: number, unit: Unit): void {
     for (const each of places) this.all[each] = NONE;
@@ -78,6 +85,7 @@ export class Units {
 
   private put(place: number, unit: Unit): void {
     this.all[place] = unit;
+    this.counts[place] = this.changes(place) + 1;
     if (actsOutside(unit)) insert(this.outside, place);
     for (const { accesses } of unit.nodes)
       for (const access of ["reads", "writes"] as const)

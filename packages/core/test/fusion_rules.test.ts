@@ -466,7 +466,7 @@ describe("rules of several calls", () => {
     const encoder = device.encoder({ optimize: { fuse: [rule] } });
     for (let i = 0; i < COUNT; i++) increment(encoder, { x, out: words() });
     encoder.finish().dispose();
-    expect(tried).toBeGreaterThanOrEqual(COUNT);
+    expect(tried).toBeGreaterThanOrEqual(COUNT / 2);
     expect(tried).toBeLessThanOrEqual(COUNT * most);
   });
 
