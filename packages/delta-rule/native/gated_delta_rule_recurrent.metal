@@ -170,8 +170,8 @@ struct GateParameters {
 
 // All tokens from `start` on, with E elements of each row in a lane. `from` and `o` are those of token `start`.
 template <bool Computed, uint E, uint Gates, typename T, typename G>
-METAL_FUNC void update_rows(Tokens<T, G> from, GateParameters head, device const float* initial, device const uchar* mask, device T* o,
-                            Kept kept, Work w, uint start, constant Params& p) {
+METAL_FUNC void update_rows(Tokens<T, G> from, GateParameters head, device const float* initial,
+                            device const uchar* mask, device T* o, Kept kept, Work w, uint start, constant Params& p) {
   const uint first = w.lane * E, tokens = w.tokens.tokens, channels = Gates == 1 ? 1 : p.keyDim;
   const bool masks = p.present & GATED_DELTA_RULE_RECURRENT_HAS_MASK;
   const bool logs = p.present & GATED_DELTA_RULE_RECURRENT_HAS_LOG_KEYS;
