@@ -54,6 +54,24 @@ describe("a record", () => {
       (t) => increment(encoder, t as never),
     ],
     [
+      "in place, of another view",
+      device.bake(increment, { x: form(4) }, {}),
+      () => {
+        const x = words(4, 5);
+        return { x, out: x.reshape([4]) };
+      },
+      (t) => increment(encoder, t as never),
+    ],
+    [
+      "of tensors that touch",
+      device.bake(mix, { a: form(4), b: form(4) }),
+      () => {
+        const all = words(12, 5);
+        return { a: all.slice(0, 4), out: all.slice(4, 8), b: all.slice(8, 12) };
+      },
+      (t) => mix(encoder, t as never),
+    ],
+    [
       "of parts of its tensors",
       device.bake(mix, { a: form(4), b: form(4) }),
       () => ({ a: words(4, 5), b: words(4, 6), out: words(8).slice(2, 6) }),

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { type Device, Device as Devices, defineFusion, defineOp, type Tensor } from "../src/index.ts";
 import { caught, message, testDevice } from "./helpers.ts";
 import { count, countAndMixFusion, countMix, countMixFusion, mix, mixTwoFusion } from "./kernels/chain.ts";
-import { increment } from "./kernels/probe.ts";
+import { increment, incrementKernel } from "./kernels/probe.ts";
 
 const device = testDevice({ poison: true });
 const words = (n = 4, value = 0, on: Device = device) => on.tensor("u32", [n], Array(n).fill(value));
@@ -203,17 +203,54 @@ describe("recordings that were optimized", () => {
       name: "count",
       summary: "x + 1",
       inputs: { x: any },
-      outputs: { next: any },
+      outputs: { next: any, twice: { ...any, optional: true } },
       params: { start: { kind: "choice", values: [0, 1], default: 0 } },
       encode: ({ encoder, tensors, inputs, outputs }) => {
-        increment(encoder, { x: inputs.x, out: outputs.next });
+        const buffers = { x: inputs.x, out: outputs.next };
+        const params = { perGroup: 4, microseconds: 0 };
+        encoder.dispatch(incrementKernel, { op: "count", variant: "u32", buffers, params, sizes: { groups: 1 } });
         Object.assign(tensors, { x: b });
         Object.assign(inputs, { x: b });
       },
     });
     const encoder = device.encoder({ optimize: { fuse: [countMixFusion] } });
-    mix(encoder, { a: changing(encoder, { x }), b, out });
+    mix(encoder, { a: changing(encoder, { x }).next, b, out });
+    const { fusedPairs } = device.counters;
     await encoder.commit();
+    expect(device.counters.fusedPairs - fusedPairs).toBe(1);
     expect([...out.readSync()]).toEqual(Array(4).fill(107));
+  });
+
+  it("leave nothing when what is kept is disposed by an op that fusion calls", () => {
+    using own = Devices.open("cpu", { poison: false });
+    using arena = own.arena(4096);
+    const { used } = arena;
+    const [x, b, out] = [words(4, 5, own), words(4, 100, own), words(4, 0, own)];
+    const any = { dtype: ["u32"], shape: "N" } as const;
+    const made: Tensor[] = [];
+    const disposing = defineOp({
+      name: "disposing",
+      summary: "disposes what the program keeps",
+      inputs: { x: any, b: any },
+      outputs: { out: any },
+      params: {},
+      encode: ({ encoder, inputs, outputs }) => {
+        made[0]?.dispose();
+        countMix(encoder, { ...inputs, ...outputs });
+      },
+    });
+    const rule = defineFusion({
+      calls: { first: "count", second: "mix" },
+      links: { "second.a": "first.next" },
+      into: disposing,
+      tensors: { x: "first.x", b: "second.b", out: "second.out" },
+      when: { "first.start": [0] },
+    });
+    const encoder = own.encoder({ arena, optimize: { fuse: [rule] } });
+    made.push(increment(encoder, { x: increment(encoder, { x: b }) }));
+    mix(encoder, { a: count(encoder, { x }).next, b, out });
+    const { liveBytes } = own.counters;
+    expect(caught(() => encoder.finish({ keep: made })).code).toBe("Disposed");
+    expect([encoder.toJSON().state, own.counters.liveBytes, arena.used]).toEqual(["disposed", liveBytes, used]);
   });
 });
