@@ -17,7 +17,7 @@
 #define QUANTIZED_MATVEC_SWIGLU_OUT 7  // write
 #define QUANTIZED_MATVEC_SWIGLU_PARAMS 8
 #ifndef __METAL_VERSION__
-#define QUANTIZED_MATVEC_SWIGLU_RUN_BLOCKS 16
+#define QUANTIZED_MATVEC_SWIGLU_RUN_BLOCKS 64
 #endif
 
 struct QuantizedMatvecSwigluParams {

@@ -49,7 +49,7 @@ export const quantizedMatvecSwigluKernel = defineKernel({
   params: { m: "u32", rows: "u32", cols: "u32", groupSize: "u32" },
   launchParams: { cpu: { columnStride: "u32", groupStride: "u32" } },
   // A CPU goes through runBlocks threadgroups of gate, then through those of up.
-  constants: { cpu: { runBlocks: 16 } },
+  constants: { cpu: { runBlocks: 64 } },
   scratch: { cpu: { ...MATVEC_SCRATCH, gates: "f32", ups: "f32" } },
   launch: {
     cpu: ({ m, rows, ...weights }: Sizes, { constants: { runBlocks } }) => {

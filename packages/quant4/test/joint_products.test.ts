@@ -113,6 +113,11 @@ describe.each(DEVICES)("on %s", (_, open) => {
     changeLimits(device, { maxThreadgroupBytes });
   });
 
+  it("for more rows of W than come from memory one after the other", async () => {
+    const setting = { cols: 64, bits: 4, groupSize: 32, x: "bf16", scales: "bf16", outDtype: "bf16" } as const;
+    for (const rows of [1023, 1024, 1025, 2100]) for (const m of [1, 8]) await check(m, [rows, 16, 5, 1], setting);
+  });
+
   it("for every dtype", async () => {
     for (const x of FLOATS)
       for (const scales of FLOATS)
