@@ -267,6 +267,8 @@ int32_t gated_delta_rule_recurrent(const Launch& l) {
   // Zeros after the last element, up to a whole vector.
   for (float* vector : {scratch.key, scratch.query, Channels ? scratch.decays : scratch.query})
     memset(vector, 0, round_up(K, kLanes) * sizeof(float));
+  HeadGate own = {};
+  size_t own_at = SIZE_MAX;
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t block = group % l.threadgroups[0], head = group / l.threadgroups[0] % H;
     const size_t sequence = group / l.threadgroups[0] / H;
@@ -291,7 +293,8 @@ int32_t gated_delta_rule_recurrent(const Launch& l) {
         memset(tensors.o + at.value, 0, rows * sizeof(T));
         if (keeps) kept.entry(kept_of, t, nullptr, nullptr, nullptr);
       } else {
-        const HeadGate own = gate_at(p, tensors, head_at, head);
+        // Blocks of a head follow each other: with one token they share what is computed.
+        if (own_at != head_at) own = gate_at(p, tensors, head_at, head), own_at = head_at;
         take_token(p, tensors, scratch, at, own, rows, from, state);
         from = state;
         const float* logged = &own.gate;
