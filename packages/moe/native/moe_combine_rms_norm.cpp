@@ -1,4 +1,5 @@
-// One threadgroup: one token. Its sums are squared as they are stored, then read again and scaled.
+// One threadgroup: one token. Its sums are stored, then squared, then scaled: of many tokens, to square them as they are stored
+// takes longer.
 #include "combined_row.h"
 #include "moe_combine_rms_norm.params.h"
 
@@ -24,12 +25,8 @@ int32_t moe_combine_rms_norm(const Launch& l) {
     const CombinedRow<T> row = rows.at(token);
     T* sum = l.buffer<T>(MOE_COMBINE_RMS_NORM_SUM) + token * p.dim;  // [dim]
     T* out = l.buffer<T>(MOE_COMBINE_RMS_NORM_OUT) + token * p.dim;  // [dim]
-    const float squares = sum_of_squares_of(p.dim, [&](size_t i, auto lanes) {
-      const vf32 v = as_stored<T>(row(i, lanes));
-      lanes.store_exact(sum + i, v);
-      return v;
-    });
-    const auto norm = row_norm<T>(squares, p);
+    for_elements(p.dim, [&](size_t i, auto lanes) { lanes.store(sum + i, row(i, lanes)); });
+    const auto norm = row_norm<T>(sum_of_squares(sum, p.dim), p);
     for_elements(
         p.dim, [&](size_t i, auto lanes) { lanes.store(out + i, norm(lanes.load(sum + i), lanes.load(weight + i))); });
   }
