@@ -1,4 +1,4 @@
-#include "matvec_metal.h"
+#include "matvec_gated_metal.h"
 #include "matvec_swiglu.params.h"
 #include "product_variants.h"
 
@@ -7,16 +7,6 @@ using namespace mlxts;
 
 static_assert(kMatvecSimdgroups == MATVEC_SWIGLU_SIMDGROUPS && kMatvecColumns == MATVEC_SWIGLU_SIMDGROUP_COLUMNS,
               "simdgroups must match the declaration of matvec_swiglu");
-
-template <uint M, typename X, typename W, typename O>
-METAL_FUNC void gated_rows(device const X* x, device const W* gate, device const W* up, device O* out, MatvecSizes p,
-                           threadgroup float* partial, uint group, uint lane, uint simdgroup) {
-  const LaneSum gated = dot_lanes<M>(x, gate, p, partial, group, lane, simdgroup);
-  const LaneSum by = dot_lanes<M>(x, up, p, partial + kMatvecSimdgroups * kSimd, group, lane, simdgroup);
-  if (!gated.valid) return;
-  const float4 rounded = float4(float(O(gated.sum)));
-  out[ulong(gated.row) * p.n + gated.column] = O(times_sigmoid(rounded, float4(float(O(by.sum))), rounded).x);
-}
 
 template <typename X, typename W, typename O>
 kernel void matvec_swiglu(device const X* x [[buffer(MATVEC_SWIGLU_X)]],

@@ -1,5 +1,6 @@
 // Rules by which calls of this package's ops become one. Each op that results has the bits of its chain.
 import { defineFusion } from "@mlxts/core";
+import { gatherMatmulSwiglu } from "./gather_matmul_swiglu.ts";
 import { matmulSwiglu } from "./matmul_swiglu.ts";
 import { multiMatmul } from "./multi_matmul.ts";
 import { split } from "./split.ts";
@@ -45,6 +46,25 @@ const slices = ([4, 3, 2] as const).map((count) => {
 
 /** For `device.encoder({ optimize: { fuse } })`. */
 export const nnFusions = [
+  defineFusion({
+    calls: { gate: "gatherMatmul", up: "gatherMatmul", unit: "swiglu" },
+    links: { "unit.gate": "gate.out", "unit.up": "up.out" },
+    same: Object.fromEntries(
+      ["x", "rhsIndices", "lhsIndices", "order", "offsets", "outDtype"].map((name) => [`up.${name}`, `gate.${name}`]),
+    ),
+    into: gatherMatmulSwiglu,
+    tensors: {
+      x: "gate.x",
+      gate: "gate.weight",
+      up: "up.weight",
+      rhsIndices: "gate.rhsIndices",
+      lhsIndices: "gate.lhsIndices",
+      order: "gate.order",
+      offsets: "gate.offsets",
+      out: "unit.out",
+    },
+    options: { outDtype: "gate.outDtype" },
+  }),
   defineFusion({
     calls: { gate: "matmul", up: "matmul", unit: "swiglu" },
     links: { "unit.gate": "gate.out", "unit.up": "up.out" },

@@ -1,5 +1,7 @@
 import {
+  type CommandEncoder,
   constantsOf,
+  type Device,
   type Dtype,
   defineKernel,
   defineOp,
@@ -44,7 +46,7 @@ const MOST_ROWS = 504;
 /** Up to so many rows of one matrix meet it as they are; above, it is packed into panels. */
 const UNPACKED_ROWS = 8;
 
-interface PairSizes extends Pick<GatheredSizes, "pairs" | "m"> {
+export interface PairSizes extends Pick<GatheredSizes, "pairs" | "m"> {
   n: number;
   k: number;
 }
@@ -149,6 +151,43 @@ function productsOf(c: Seen) {
   return { ...gatheredProducts(c, matrices), matrices, rows, cols };
 }
 
+export type Products = ReturnType<typeof productsOf>;
+
+/** The tensors of a gathered product. */
+export interface GatheredTensors extends Record<"x" | "weight" | "rhsIndices" | "out", Tensor> {
+  lhsIndices?: Tensor | undefined;
+  order?: Tensor | undefined;
+  offsets?: Tensor | undefined;
+  starts?: Tensor | undefined;
+}
+
+/** Whether each pair is multiplied by itself, by the kernel for few rows of x. */
+export const hasFewRowsEach = (m: number, k: number, ordered: boolean, device: Device) =>
+  !ordered && m <= fewRows(k, constantsOf(gatherMatvecKernel, device));
+
+/** The products of all pairs, as gatherMatmul does them. */
+export function encodeGathered(
+  encoder: CommandEncoder,
+  op: string,
+  { x, weight, rhsIndices, lhsIndices, starts, order, offsets, out }: GatheredTensors,
+  { params, pairs, m, rows: n, cols: k, matrices }: Products,
+): void {
+  const variant = `${x.dtype}_${weight.dtype}_${out.dtype}`;
+  const common = { x, weight, rhsIndices, lhsIndices, starts, out };
+  const startEnd = starts ? Math.min(weight.size - n * k + 1, 0xffffffff) : 0;
+  const given = { op, variant, params: { ...params, m, n, k, startEnd } };
+  if (hasFewRowsEach(m, k, order !== undefined, encoder.device)) {
+    encoder.dispatch(gatherMatvecKernel, { ...given, buffers: common, sizes: { pairs, m, n, k } });
+    return;
+  }
+  const elementBytes = tileElementBytes(x.dtype as FloatDtype, weight.dtype as FloatDtype);
+  encoder.dispatch(gatherMatmulKernel, {
+    ...given,
+    buffers: { ...common, order, offsets },
+    sizes: { pairs, m, n, k, matrices, ordered: order !== undefined, elementBytes },
+  });
+}
+
 /**
  * Products with matrices of a stack that indices choose, as blocks of experts need them: pair p is
  * `out[p] = x[p] · weight[rhsIndices[p]]ᵀ`.
@@ -230,21 +269,6 @@ export const gatherMatmul: GatherMatmul = defineOp({
   },
   encode(c) {
     const { encoder, op, inputs, outputs } = c;
-    const { x, weight, rhsIndices, lhsIndices, starts, order, offsets } = inputs;
-    const { params, pairs, m, rows: n, cols: k, matrices } = productsOf(c);
-    const variant = `${x.dtype}_${weight.dtype}_${outputs.out.dtype}`;
-    const common = { x, weight, rhsIndices, lhsIndices, starts, out: outputs.out };
-    const startEnd = starts ? Math.min(weight.size - n * k + 1, 0xffffffff) : 0;
-    const given = { op, variant, params: { ...params, m, n, k, startEnd } };
-    if (!order && m <= fewRows(k, constantsOf(gatherMatvecKernel, encoder.device))) {
-      encoder.dispatch(gatherMatvecKernel, { ...given, buffers: common, sizes: { pairs, m, n, k } });
-      return;
-    }
-    const elementBytes = tileElementBytes(x.dtype as FloatDtype, weight.dtype as FloatDtype);
-    encoder.dispatch(gatherMatmulKernel, {
-      ...given,
-      buffers: { ...common, order, offsets },
-      sizes: { pairs, m, n, k, matrices, ordered: order !== undefined, elementBytes },
-    });
+    encodeGathered(encoder, op, { ...inputs, out: outputs.out }, productsOf(c));
   },
 });

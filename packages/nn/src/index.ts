@@ -4,6 +4,7 @@ export { elementwiseMul } from "./elementwise_mul.ts";
 export { embedding } from "./embedding.ts";
 export { nnFusions } from "./fusions.ts";
 export { gatherMatmul } from "./gather_matmul.ts";
+export { gatherMatmulSwiglu } from "./gather_matmul_swiglu.ts";
 export { kvCacheAppend } from "./kv_cache_append.ts";
 export { matmul } from "./matmul.ts";
 export { matmulSwiglu } from "./matmul_swiglu.ts";

@@ -6,7 +6,7 @@ import type { MatmulSwiglu } from "./signatures.ts";
 import { swigluKernel } from "./swiglu.ts";
 
 /** Columns of which a CPU's thread keeps products: enough that both weights are read in long streams. */
-const UP_COLUMNS = 1024;
+export const UP_COLUMNS = 1024;
 
 type Sizes = Record<"m" | "n" | "k", number>;
 

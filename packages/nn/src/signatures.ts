@@ -119,6 +119,47 @@ export interface GatherMatmul {
   readonly op: OpDescriptor;
 }
 
+export interface GatherMatmulSwigluInputs {
+  /** Matrices to multiply. [..., M, cols], f32, f16 or bf16. */
+  x: Tensor;
+  /** The stack whose products are gated. [E, rows, cols], f32, f16 or bf16. */
+  gate: Tensor;
+  /** The stack whose products gate them. [E, rows, cols], the dtype of `gate`. */
+  up: Tensor;
+  /**
+   * The matrix of the stack that each pair takes; broadcasts with `lhsIndices`, or with the leading dimensions of `x`.
+   * [..., k], u32 or i32.
+   */
+  rhsIndices: Tensor;
+  /**
+   * The matrix of `x` that each pair takes, counted over its leading dimensions. [..., k], the dtype of `rhsIndices`.
+   */
+  lhsIndices?: Tensor | undefined;
+  /**
+   * From `moeOrder`: the pairs in the order of the matrices that they take; those of one matrix are then one product.
+   * [pairs], i32.
+   */
+  order?: Tensor | undefined;
+  /** From `moeOrder`: where the pairs of each matrix begin in `order`, and where the last ones end. [E + 1], i32. */
+  offsets?: Tensor | undefined;
+  /**
+   * The gated products of each pair. [..., k, M, rows], the dtype `outDtype`. An output: a tensor for it; allocated
+   * when not given.
+   */
+  out?: Tensor | true | undefined;
+}
+
+export interface GatherMatmulSwigluOptions {
+  /** Default: the dtype of x. */
+  outDtype?: "f32" | "f16" | "bf16" | undefined;
+}
+
+export interface GatherMatmulSwiglu {
+  /** `silu(x · gate[rhsIndices]ᵀ) · (x · up[rhsIndices]ᵀ)` */
+  (encoder: CommandEncoder, inputs: GatherMatmulSwigluInputs, options?: GatherMatmulSwigluOptions): Tensor;
+  readonly op: OpDescriptor;
+}
+
 export interface KvCacheAppendInputs {
   /** Keys of the new tokens. [B, T, Hkv, D], f32, f16 or bf16. */
   k: Tensor;

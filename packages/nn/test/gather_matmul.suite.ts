@@ -25,33 +25,36 @@ import { gatherMatmulReference } from "../src/reference_gather.ts";
 
 const random = new Random(21);
 
-interface Shape extends GatheredShape {
+export interface Shape extends GatheredShape {
   /** Where each expert begins, in a weight of so many elements. Where one is elsewhere, the output keeps what it had. */
   starts?: { at: (expert: number) => number; span: number };
   weight?: CaseInput["dtype"];
 }
 
-/** Outputs of rms near 1. Experts that nobody chose are NaN, and so is what lies between matrices. */
-function makeCase(shape: Shape): Case {
+/**
+ * Products of rms near 1, of an op whose weights have these names. Experts that nobody chose are NaN, and so is what lies
+ * between matrices.
+ */
+export function makeCase(shape: Shape, weights: readonly string[] = ["weight"]): Case {
   const { m = 1, experts, rows, cols, starts, weight = "act", outDtype, mean = 0 } = shape;
   const { inputs: indices, lead, chosen } = chooseExperts(random, shape);
   const size = rows * cols;
-  const matrices = new Float64Array(starts?.span ?? experts * size).fill(Number.NaN);
-  for (const expert of chosen) {
-    const begin = starts ? starts.at(expert) : expert * size;
-    if (begin !== ELSEWHERE) matrices.set(random.normals(size, 1 / Math.sqrt(cols)), begin);
+  function randomStack(): CaseInput {
+    const data = new Float64Array(starts?.span ?? experts * size).fill(Number.NaN);
+    for (const expert of chosen) {
+      const begin = starts ? starts.at(expert) : expert * size;
+      if (begin !== ELSEWHERE) data.set(random.normals(size, 1 / Math.sqrt(cols)), begin);
+    }
+    return { dtype: weight, shape: starts ? [starts.span] : [experts, rows, cols], data };
   }
+  const stacks = Object.fromEntries(weights.map((name) => [name, randomStack()]));
   const inputs: Record<string, CaseInput> = {
     x: {
       dtype: "act",
       shape: [...shape.lead, m, cols],
       data: random.normals(product(shape.lead) * m * cols, 1, mean),
     },
-    weight: {
-      dtype: weight,
-      shape: starts ? [starts.span] : [experts, rows, cols],
-      data: matrices,
-    },
+    ...stacks,
     ...indices,
   };
   const out = { dtype: outDtype ?? "act", shape: [...lead, m, rows] } as const;
@@ -92,6 +95,8 @@ const reference =
     };
   };
 
+/** The products of all pairs. */
+export const gatheredReference = reference(({ inputs, pairs, rows }) => gatherMatmulReference(inputs, pairs, rows));
 const right = ({ inputs, pairs, rows }: Call) => gatherMatmulReference(inputs, pairs, rows);
 const changes = gatheredChanges<Call>(reference, right);
 const { outputAs, rowsOfX, orderedRows, leak } = changes;
@@ -130,7 +135,7 @@ const DTYPES = ["f32", "f16", "bf16"] as const;
 export const suite: Suite = {
   op: gatherMatmul,
   errorClass: "R",
-  reference: reference(right),
+  reference: gatheredReference,
   cases: [
     // One token and several: up and down projection.
     makeCase({ lead: [1, 1], indices: [1, 8], experts: 16, rows: 40, cols: 64, choose: distinct(8, 16) }),

@@ -2,7 +2,7 @@
 import { ELSEWHERE } from "@mlxts/core";
 import type { Attack } from "@mlxts/test-kit/flipped_indices";
 import { pairOrder } from "@mlxts/test-kit/gathered_pairs";
-import { embedding, gatherMatmul, kvCacheAppend, rope, sample, sdpa } from "../src/index.ts";
+import { embedding, gatherMatmul, gatherMatmulSwiglu, kvCacheAppend, rope, sample, sdpa } from "../src/index.ts";
 
 const B = 32;
 const [T, H, D, CAPACITY] = [16, 2, 128, 64];
@@ -47,6 +47,33 @@ const gathered = (
   },
 });
 
+/** The gated unit of two such products. */
+const gatedProducts = (
+  changed: "rhsIndices" | "lhsIndices" | "order" | "offsets",
+  right: readonly number[][],
+  wrong: readonly number[],
+  m = 1,
+): Attack => ({
+  right,
+  wrong,
+  encode(encoder, indices, output) {
+    const { device } = encoder;
+    const tensor = (name: typeof changed, numbers: readonly number[]) =>
+      name === changed ? indices : device.tensor("i32", [numbers.length], numbers);
+    const ordered = changed === "order" || changed === "offsets";
+    const stack = () => device.tensor("f32", [EXPERTS, ROWS, D]);
+    gatherMatmulSwiglu(encoder, {
+      x: device.tensor("f32", [B, m, D]),
+      gate: stack(),
+      up: stack(),
+      rhsIndices: tensor("rhsIndices", choices),
+      lhsIndices: tensor("lhsIndices", byExpert),
+      ...(ordered ? { order: tensor("order", byExpert), offsets: tensor("offsets", ends) } : {}),
+      out: output("f32", [B, m, ROWS]),
+    });
+  },
+});
+
 const attention = (tokens: number): Attack => ({
   right: [all(tokens), all(CAPACITY), all(tokens + 11)],
   wrong: [...FAR, CAPACITY + 1, 4 * CAPACITY, 1000, 0],
@@ -84,6 +111,9 @@ export const attacks: Record<string, Attack> = {
   "gatherMatmul, starts": gathered("starts", [begins, all(0, EXPERTS)], [...FAR, span, span - 1]),
   "gatherMatmul, starts elsewhere": gathered("starts", [begins, all(ELSEWHERE, EXPERTS)], [ELSEWHERE - 1, span]),
   "gatherMatmul, starts elsewhere of many rows": gathered("starts", [begins, all(ELSEWHERE, EXPERTS)], [span], 20),
+  "gatherMatmulSwiglu, experts": gatedProducts("rhsIndices", [choices, all(EXPERTS - 1)], [...FAR, EXPERTS, 1000]),
+  "gatherMatmulSwiglu, rows of x": gatedProducts("lhsIndices", [all(0), all(B - 1)], [...FAR, B, 5000], 3),
+  "gatherMatmulSwiglu, order": gatedProducts("order", [byExpert], [...FAR, B, 5000, 0]),
   "sdpa, few queries": attention(1),
   "sdpa, many queries": attention(48),
   rope: {

@@ -5,6 +5,7 @@ import { argmaxKernel } from "../src/argmax.ts";
 import { elementwiseMulKernel } from "../src/elementwise_mul.ts";
 import { embeddingKernel } from "../src/embedding.ts";
 import { gatherMatmulKernel, gatherMatvecKernel } from "../src/gather_matmul.ts";
+import { gatherMatvecSwigluKernel } from "../src/gather_matmul_swiglu.ts";
 import { kvCacheAppendKernel } from "../src/kv_cache_append.ts";
 import { matmulKernel, matvecKernel } from "../src/matmul.ts";
 import { matvecSwigluKernel } from "../src/matmul_swiglu.ts";
@@ -18,6 +19,7 @@ import { splitKernel } from "../src/split.ts";
 import { swigluKernel } from "../src/swiglu.ts";
 import { suites as elementwise } from "./elementwise.suite.ts";
 import { suite as gatherMatmul } from "./gather_matmul.suite.ts";
+import { suite as gatherMatmulSwiglu } from "./gather_matmul_swiglu.suite.ts";
 import { suite as kvCacheAppend } from "./kv_cache_append.suite.ts";
 import { suite as matmul } from "./matmul.suite.ts";
 import { suite as matmulSwiglu } from "./matmul_swiglu.suite.ts";
@@ -32,6 +34,7 @@ import { suite as split } from "./split.suite.ts";
 export const suites: readonly Suite[] = [
   ...elementwise,
   gatherMatmul,
+  gatherMatmulSwiglu,
   kvCacheAppend,
   matmul,
   matmulSwiglu,
@@ -51,6 +54,7 @@ export const kernels: readonly DeclaredKernel[] = [
   embeddingKernel,
   gatherMatmulKernel,
   gatherMatvecKernel,
+  gatherMatvecSwigluKernel,
   kvCacheAppendKernel,
   matmulKernel,
   matvecKernel,

@@ -1,0 +1,144 @@
+import {
+  type Dtype,
+  defineKernel,
+  defineOp,
+  FLOATS,
+  GATHERED_FAULTS,
+  GATHERED_PARAMS,
+  gatheredInputs,
+  gatheredProducts,
+  type OpContext,
+  type Tensor,
+} from "@mlxts/core";
+import { encodeGathered, hasFewRowsEach, type PairSizes } from "./gather_matmul.ts";
+import { nnLibrary } from "./library.ts";
+import { UP_COLUMNS } from "./matmul_swiglu.ts";
+import { columnsOnCpu, columnsOnGpu, FEW_ROWS, fewRowsOnGpu, PRODUCT_VARIANTS, paddedRow } from "./product_launch.ts";
+import type { GatherMatmulSwiglu } from "./signatures.ts";
+import { swigluKernel } from "./swiglu.ts";
+
+/** Each pair by itself: its few rows of x with both matrices that it has chosen, and the gated unit of the products. */
+export const gatherMatvecSwigluKernel = defineKernel({
+  library: nnLibrary,
+  name: "gather_matvec_swiglu",
+  variants: PRODUCT_VARIANTS,
+  buffers: { x: "read", gate: "read", up: "read", rhsIndices: "read", lhsIndices: "read?", out: "write" },
+  params: { ...GATHERED_PARAMS, n: "u32", k: "u32" },
+  faults: GATHERED_FAULTS,
+  launchParams: { cpu: { groupColumns: "u32", upColumns: "u32", width: "u32" }, gpu: { groupColumns: "u32" } },
+  constants: FEW_ROWS,
+  // On a CPU `ups` are products of `upColumns` columns at a time in the dtype of out.
+  scratch: { cpu: { x: "f32", ups: "f32" }, gpu: { partial: "f32" } },
+  launch: {
+    cpu: ({ pairs, m, n, k }: PairSizes) => {
+      const groupColumns = columnsOnCpu(k);
+      const upColumns = Math.min(n, UP_COLUMNS);
+      const width = paddedRow(k);
+      return {
+        threadgroups: [Math.ceil(n / groupColumns), pairs, 1],
+        params: { groupColumns, upColumns, width },
+        scratch: { x: [m, width], ups: [m, upColumns] },
+      };
+    },
+    gpu: ({ pairs, n, k }, { constants }) => {
+      const groupColumns = columnsOnGpu(n * pairs, k, constants);
+      const { scratch, ...threads } = fewRowsOnGpu(constants);
+      return {
+        threadgroups: [Math.ceil(n / groupColumns), pairs, 1],
+        params: { groupColumns },
+        ...threads,
+        scratch: { partial: [2, ...scratch.partial] },
+      };
+    },
+  },
+});
+
+/** What a call multiplies with each stack. */
+function productsOf(c: Pick<OpContext, "tensors" | "fail">) {
+  const { x, gate } = c.tensors as { x: Tensor; gate: Tensor };
+  if (gate.shape.length !== 3) c.fail("gate", "have shape [E, rows, cols]", gate.shape);
+  const [matrices, rows] = gate.shape as unknown as [number, number];
+  return { ...gatheredProducts(c, matrices), matrices, rows, cols: x.lastDim };
+}
+
+/**
+ * The first half of blocks of experts: for each pair `out[p] = silu(x[p] · gate[rhsIndices[p]]ᵀ) · (x[p] · up[rhsIndices[p]]ᵀ)`,
+ * silu(z) = z · σ(z).
+ *
+ * - `x` [.., M, cols]; `gate`, `up` [E, rows, cols] of one dtype, whatever x has; `out` [.., M, rows], in the order of the
+ *   pairs. f32, f16 or bf16.
+ * - `rhsIndices`, `lhsIndices`, `order` and `offsets` as in `gatherMatmul`.
+ * - `outDtype` f32, f16 or bf16; default the dtype of x.
+ *
+ * Both products are rounded to the dtype of out before they meet: the bits of two calls of `gatherMatmul` and one of `swiglu`.
+ * Without an order, up to 8 rows to a matrix of x take one dispatch. Errors: as of `gatherMatmul`.
+ */
+export const gatherMatmulSwiglu: GatherMatmulSwiglu = defineOp({
+  name: "gatherMatmulSwiglu",
+  summary: "silu(x · gate[rhsIndices]ᵀ) · (x · up[rhsIndices]ᵀ)",
+  inputs: {
+    x: {
+      dtype: FLOATS,
+      shape: {
+        text: "..., M, cols",
+        of: ({ tensors }) => {
+          const { x, gate } = tensors as { x: Tensor; gate: Tensor };
+          return gate.shape.length === 3 ? [...x.shape.slice(0, -1), gate.lastDim] : x.shape;
+        },
+      },
+      doc: "matrices to multiply",
+    },
+    gate: { dtype: FLOATS, shape: "E rows cols", doc: "the stack whose products are gated" },
+    up: { dtype: ["=gate"], shape: "E rows cols", doc: "the stack whose products gate them" },
+    ...gatheredInputs(productsOf),
+  },
+  outputs: {
+    out: {
+      dtype: (c) => (c.options.outDtype ?? (c.tensors.x as Tensor).dtype) as Dtype,
+      shape: {
+        text: "..., k, M, rows",
+        of: (c) => {
+          const { lead, m, rows } = productsOf(c);
+          return [...lead, m, rows];
+        },
+      },
+      doc: "the gated products of each pair",
+    },
+  },
+  params: {
+    outDtype: { kind: "choice", values: FLOATS, optional: true, doc: "default: the dtype of x" },
+  },
+  relations(c) {
+    productsOf(c);
+  },
+  encode(c) {
+    const { encoder, op, inputs, outputs } = c;
+    const { x, gate, up, rhsIndices, lhsIndices, order, offsets } = inputs;
+    const { out } = outputs;
+    const products = productsOf(c);
+    const { params, pairs, m, rows: n, cols: k } = products;
+    if (hasFewRowsEach(m, k, order !== undefined, encoder.device)) {
+      encoder.dispatch(gatherMatvecSwigluKernel, {
+        op,
+        variant: `${x.dtype}_${gate.dtype}_${out.dtype}`,
+        buffers: { x, gate, up, rhsIndices, lhsIndices, out },
+        params: { ...params, m, n, k },
+        sizes: { pairs, m, n, k },
+      });
+      return;
+    }
+    const indices = { rhsIndices, lhsIndices, order, offsets };
+    const mark = encoder.arena?.mark();
+    const ups = encoder.empty(out.dtype, out.shape);
+    encodeGathered(encoder, op, { x, weight: gate, ...indices, out }, products);
+    encodeGathered(encoder, op, { x, weight: up, ...indices, out: ups }, products);
+    encoder.dispatch(swigluKernel, {
+      op,
+      variant: out.dtype,
+      buffers: { gate: out, up: ups, out },
+      params: {},
+      sizes: { size: out.size },
+    });
+    if (mark) encoder.arena?.rewind(mark);
+  },
+});
