@@ -201,6 +201,10 @@ export class Fusible {
       return place > from && Object.values(outputs).some((out) => out && sameRange(out.range, range)) ? [place] : [];
     });
     if (overwriting.length === 0 && !this.context.isScratch(made.buffer)) return `\`${name}\` of ${op} stays visible`;
+    // An op may leave a part of its output to an earlier call: what that has written is then still needed.
+    const earlier = this.units.lastWriter(range, from);
+    if (earlier !== undefined && [...this.units.between("reads", range, earlier, from + 1)].length === 0)
+      return `\`${name}\` of ${op} is also written by ${nameOf(this.units.at(earlier))}`;
     const end = overwriting.length > 0 ? Math.min(...overwriting) : this.units.length;
     for (const reader of this.units.between("reads", range, from, end))
       if (!this.places.has(reader)) return `\`${name}\` of ${op} is also read by ${nameOf(this.units.at(reader))}`;

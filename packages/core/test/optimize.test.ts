@@ -128,6 +128,15 @@ describe("fusion", () => {
       },
     ],
     [
+      "`next` of count is also written by increment",
+      (e, { x, b, out, other }) => {
+        const next = e.empty("u32", [4]);
+        increment(e, { x: other, out: next });
+        count(e, { x, next });
+        mix(e, { a: next, b, out });
+      },
+    ],
+    [
       "`twice` of count is asked for",
       (e, { x, b, out, other }) => {
         const { next } = count(e, { x, twice: other });

@@ -81,7 +81,7 @@ describe.each(DEVICES)("on %s", (_, open) => {
 });
 
 describe("a decode step takes at least a quarter fewer dispatches", () => {
-  it.each(["tiny-qwen3.5", "tiny-qwen3.5-4bit", "tiny-qwen3-next", "tiny-qwen3.5-moe"])("%s", async (name) => {
+  it.each(CHECKPOINTS)("%s", async (name) => {
     using device = Device.open("cpu");
     using model = await loadModel(device, folderOf(name));
     const dispatches = ["0", "1"].map((fuse) => {

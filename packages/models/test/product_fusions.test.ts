@@ -1,7 +1,7 @@
 // Joint products have the bits of the products that they join, alone and where rules make them of recorded calls.
-import type { CommandEncoder, Device, FloatDtype, Tensor } from "@mlxts/core";
+import { type CommandEncoder, type Device, ELSEWHERE, type FloatDtype, type Tensor } from "@mlxts/core";
 import { Random, sameBytes } from "@mlxts/core/testing";
-import { matmul, matmulSwiglu, multiMatmul, nnFusions, swiglu } from "@mlxts/nn";
+import { gatherMatmul, gatherMatmulSwiglu, matmul, matmulSwiglu, multiMatmul, nnFusions, swiglu } from "@mlxts/nn";
 import { DEVICES } from "@mlxts/test-kit/devices";
 import { afterAll, describe, expect, it } from "vitest";
 
@@ -41,6 +41,40 @@ describe.each(DEVICES)("on %s", (_, open) => {
         }
   });
 
+  it.each(DTYPES)("%s, of chosen experts", async (dtype) => {
+    const [experts, width] = [5, 37];
+    for (const cols of COLS)
+      for (const rows of ROWS) {
+        const encoder = device.encoder();
+        const given = {
+          x: tensor(dtype, [2, 1, rows, cols]),
+          rhsIndices: device.tensor("u32", [2, 3], [4, 0, 1, 3, 3, 2]),
+        };
+        const options = { rows: width };
+        const stack = () => tensor("bf16", [experts, width, cols]);
+        const flat = (weight: Tensor) => weight.reshape([weight.size]);
+        const startsAt = (order: readonly number[]) =>
+          device.tensor(
+            "u32",
+            [experts],
+            order.map((e) => e * width * cols),
+          );
+        const [gate, up] = [stack(), stack()];
+        const [gateStarts, upStarts] = [startsAt([0, 1, 2, 3, 4]), startsAt([4, 3, 2, 1, 0])];
+        const gates = gatherMatmul(encoder, { ...given, weight: gate });
+        const ups = gatherMatmul(encoder, { ...given, weight: up });
+        const upsAnywhere = gatherMatmul(encoder, { ...given, weight: flat(up), starts: upStarts }, options);
+        const chains = [swiglu(encoder, { gate: gates, up: ups }), swiglu(encoder, { gate: gates, up: upsAnywhere })];
+        const anywhere = { gate: flat(gate), up: flat(up), gateStarts, upStarts };
+        const joint = [
+          gatherMatmulSwiglu(encoder, { ...given, gate, up }),
+          gatherMatmulSwiglu(encoder, { ...given, ...anywhere }, options),
+        ];
+        await encoder.commit();
+        for (const [i, chain] of chains.entries()) await expectSame(joint[i], chain, `${rows} × ${cols}, ${i}`);
+      }
+  });
+
   /** Records twice, once with the rules: the same bytes; gives the ops that were dispatched. */
   async function fused(record: (encoder: CommandEncoder) => Tensor[]): Promise<string[]> {
     const runs = [];
@@ -69,6 +103,22 @@ describe.each(DEVICES)("on %s", (_, open) => {
   const columns = tensor("bf16", [64, 9]);
   const times = (encoder: CommandEncoder, weight: Tensor, outDtype?: FloatDtype) =>
     matmul(encoder, { x, weight }, { outDtype });
+
+  it("rules leave products apart whose matrices lie in several weights", async () => {
+    const parts = [
+      [0, ELSEWHERE],
+      [ELSEWHERE, 0],
+    ].map((starts) => ({ weight: tensor("bf16", [9 * 64]), starts: device.tensor("u32", [2], starts) }));
+    const rhsIndices = device.tensor("u32", [2, 2], [1, 0, 0, 1]);
+    const product = (encoder: CommandEncoder) => {
+      const out = encoder.empty("f32", [2, 2, 1, 9]);
+      for (const part of parts)
+        gatherMatmul(encoder, { x: x.reshape([2, 1, 1, 64]), ...part, rhsIndices, out }, { rows: 9 });
+      return out;
+    };
+    const ops = await fused((encoder) => [swiglu(encoder, { gate: product(encoder), up: product(encoder) })]);
+    expect(ops).toEqual([...Array(4).fill("gatherMatmul"), "swiglu"]);
+  });
 
   it.each<[what: string, ops: string[], record: (encoder: CommandEncoder) => Tensor[]]>([
     ["four", ["multiMatmul"], (to) => [times(to, a), times(to, b), times(to, c), times(to, d)]],

@@ -1,11 +1,11 @@
-// One threadgroup: groupColumns rows of the gate and of the up matrix that a pair has chosen against the pair's rows of x,
-// and the gated unit of their products.
+// One threadgroup: groupColumns rows of the gate and of the up matrix that a pair has chosen against the pair's rows of
+// x, and the gated unit of their products.
 #include <algorithm>
 
 #include "gather_matvec_swiglu.params.h"
-#include "gathered_rows.h"
 #include "matvec_gated.h"
 #include "product_variants.h"
+#include "stacked_weight.h"
 
 using namespace mlxts;
 
@@ -17,35 +17,41 @@ int32_t gather_matvec_swiglu(const Launch& l, DotRange<W, KeptRow<X, W>> dots) {
   const GatheredPairs<GatherMatvecSwigluParams> pairs{p, l.indices(GATHER_MATVEC_SWIGLU_RHS_INDICES),
                                                       l.indices(GATHER_MATVEC_SWIGLU_LHS_INDICES)};
   const GatherFaults codes{GATHER_MATVEC_SWIGLU_FAULT_RHS_INDICES, GATHER_MATVEC_SWIGLU_FAULT_LHS_INDICES, 0, 0};
-  if (l.begin == 0 && !pairs.right(l, codes)) return 1;
+  const size_t n = p.n, k = p.k;
+  const StackedWeight gates{n * k, p.matrices, p.gateEnd, l.indices(GATHER_MATVEC_SWIGLU_GATE_STARTS)};
+  const StackedWeight ups{n * k, p.matrices, p.upEnd, l.indices(GATHER_MATVEC_SWIGLU_UP_STARTS)};
+  if (l.begin == 0 && !(pairs.right(l, codes) && gates.right(l, GATHER_MATVEC_SWIGLU_FAULT_GATE_STARTS) &&
+                        ups.right(l, GATHER_MATVEC_SWIGLU_FAULT_UP_STARTS)))
+    return 1;
   using E = KeptRow<X, W>;
   const auto scratch = scratch_of(l, p);
-  E* rows = reinterpret_cast<E*>(scratch.x);   // [m][width]
-  O* ups = reinterpret_cast<O*>(scratch.ups);  // [m][columns]
-  const size_t groups = l.threadgroups[0], m = p.m, n = p.n, k = p.k;
+  E* rows = reinterpret_cast<E*>(scratch.x);        // [m][width]
+  O* products = reinterpret_cast<O*>(scratch.ups);  // [m][columns]
+  const size_t groups = l.threadgroups[0], m = p.m;
   size_t kept = ~size_t(0);  // the matrix of x whose rows are kept
   for (uint64_t group = l.begin; group < l.end;) {
     const size_t pair = group / groups, first = group % groups,
                  last = std::min<size_t>(first + (l.end - group), groups);
     group += last - first;
     const size_t matrix = pairs.matrix(pair);  // read once: both products have the same
+    if (!gates.holds(matrix) || !ups.holds(matrix)) continue;
     if (const size_t left = pairs.left(pair); left != kept) {
       const X* x = l.buffer<const X>(GATHER_MATVEC_SWIGLU_X) + left * m * k;
       for (size_t i = 0; i < m; ++i) keep_row<W>(x + i * k, k, p.width, rows + i * p.width);
       kept = left;
     }
-    const GatedWeights<W> weights{l.buffer<const W>(GATHER_MATVEC_SWIGLU_GATE) + matrix * n * k,
-                                  l.buffer<const W>(GATHER_MATVEC_SWIGLU_UP) + matrix * n * k, n, k};
+    const GatedWeights<W> weights{l.buffer<const W>(GATHER_MATVEC_SWIGLU_GATE) + gates.begin(matrix),
+                                  l.buffer<const W>(GATHER_MATVEC_SWIGLU_UP) + ups.begin(matrix), n, k};
     gated_range(dots, weights, first * p.groupColumns, std::min<size_t>(last * p.groupColumns, n), rows, p.width, m,
-                l.buffer<O>(GATHER_MATVEC_SWIGLU_OUT) + pair * m * n, ups, p.upColumns);
+                l.buffer<O>(GATHER_MATVEC_SWIGLU_OUT) + pair * m * n, products, p.upColumns);
   }
   return 0;
 }
 
 }  // namespace
 
-#define MATVEC_SWIGLU(x, w, o, X, W, O)                                        \
-  MLXTS_KERNEL(gather_matvec_swiglu_##x##_##w##_##o, [](const Launch& launch) { \
+#define MATVEC_SWIGLU(x, w, o, X, W, O)                                           \
+  MLXTS_KERNEL(gather_matvec_swiglu_##x##_##w##_##o, [](const Launch& launch) {   \
     return gather_matvec_swiglu<X, W, O>(launch, dot_range<W, KeptRow<X, W>, O>); \
   })
 MLXTS_PRODUCT_VARIANTS(MATVEC_SWIGLU)

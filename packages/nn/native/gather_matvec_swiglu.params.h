@@ -12,12 +12,18 @@
 #define GATHER_MATVEC_SWIGLU_UP 2  // read
 #define GATHER_MATVEC_SWIGLU_RHS_INDICES 3  // read
 #define GATHER_MATVEC_SWIGLU_LHS_INDICES 4  // read?
-#define GATHER_MATVEC_SWIGLU_OUT 5  // write
-#define GATHER_MATVEC_SWIGLU_PARAMS 6
-#define GATHER_MATVEC_SWIGLU_FAULT 7
+#define GATHER_MATVEC_SWIGLU_GATE_STARTS 5  // read?
+#define GATHER_MATVEC_SWIGLU_UP_STARTS 6  // read?
+#define GATHER_MATVEC_SWIGLU_OUT 7  // write
+#define GATHER_MATVEC_SWIGLU_PARAMS 8
+#define GATHER_MATVEC_SWIGLU_FAULT 9
 #define GATHER_MATVEC_SWIGLU_HAS_LHS_INDICES 16u
+#define GATHER_MATVEC_SWIGLU_HAS_GATE_STARTS 32u
+#define GATHER_MATVEC_SWIGLU_HAS_UP_STARTS 64u
 #define GATHER_MATVEC_SWIGLU_FAULT_RHS_INDICES 1
 #define GATHER_MATVEC_SWIGLU_FAULT_LHS_INDICES 2
+#define GATHER_MATVEC_SWIGLU_FAULT_GATE_STARTS 3
+#define GATHER_MATVEC_SWIGLU_FAULT_UP_STARTS 4
 #define GATHER_MATVEC_SWIGLU_ROWS 8
 #ifdef __METAL_VERSION__
 #define GATHER_MATVEC_SWIGLU_MOST_ELEMENTS 2147483647
@@ -45,10 +51,12 @@ struct GatherMatvecSwigluParams {
   uint32_t right2;
   uint32_t n;
   uint32_t k;
+  uint32_t gateEnd;
+  uint32_t upEnd;
   uint32_t present;  // a bit for each buffer
 #ifdef __METAL_VERSION__
   uint32_t groupColumns;
-  uint32_t scratch[1];  // byte offsets
+  uint32_t scratch[2];  // byte offsets
 #else
   uint32_t groupColumns;
   uint32_t upColumns;
@@ -57,17 +65,19 @@ struct GatherMatvecSwigluParams {
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(GatherMatvecSwigluParams) == 80, "GatherMatvecSwigluParams must match the declaration of gather_matvec_swiglu");
-#else
 static_assert(sizeof(GatherMatvecSwigluParams) == 92, "GatherMatvecSwigluParams must match the declaration of gather_matvec_swiglu");
+#else
+static_assert(sizeof(GatherMatvecSwigluParams) == 100, "GatherMatvecSwigluParams must match the declaration of gather_matvec_swiglu");
 #endif
 #ifdef __METAL_VERSION__
 struct GatherMatvecSwigluScratch {
   threadgroup float* partial;
+  threadgroup uint* held;
 };
 inline GatherMatvecSwigluScratch scratch_of(threadgroup uchar* memory, constant GatherMatvecSwigluParams& p) {
   return {
       (threadgroup float*)(memory + p.scratch[0]),
+      (threadgroup uint*)(memory + p.scratch[1]),
   };
 }
 #else

@@ -50,7 +50,10 @@ export const nnFusions = [
     calls: { gate: "gatherMatmul", up: "gatherMatmul", unit: "swiglu" },
     links: { "unit.gate": "gate.out", "unit.up": "up.out" },
     same: Object.fromEntries(
-      ["x", "rhsIndices", "lhsIndices", "order", "offsets", "outDtype"].map((name) => [`up.${name}`, `gate.${name}`]),
+      ["x", "rhsIndices", "lhsIndices", "order", "offsets", "rows", "outDtype"].map((name) => [
+        `up.${name}`,
+        `gate.${name}`,
+      ]),
     ),
     into: gatherMatmulSwiglu,
     tensors: {
@@ -59,11 +62,13 @@ export const nnFusions = [
       up: "up.weight",
       rhsIndices: "gate.rhsIndices",
       lhsIndices: "gate.lhsIndices",
+      gateStarts: "gate.starts",
+      upStarts: "up.starts",
       order: "gate.order",
       offsets: "gate.offsets",
       out: "unit.out",
     },
-    options: { outDtype: "gate.outDtype" },
+    options: { rows: "gate.rows", outDtype: "gate.outDtype" },
   }),
   defineFusion({
     calls: { gate: "matmul", up: "matmul", unit: "swiglu" },

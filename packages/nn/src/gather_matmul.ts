@@ -132,23 +132,34 @@ export const gatherMatmulKernel = defineKernel({
 
 type Seen = Pick<OpContext, "tensors" | "fail"> & { readonly options: { readonly rows?: unknown } };
 
-/** What a call multiplies: matrices [rows, cols], one after the other or from `starts` on. */
-function productsOf(c: Seen) {
+/** What a call multiplies with a stack: matrices [rows, cols], one after the other or from `starts` on. */
+export function productsWith(c: Seen, stack: string, startsName: string) {
   const { tensors, options, fail } = c;
-  const { x, weight, starts } = tensors as { x: Tensor; weight: Tensor; starts?: Tensor };
-  const { shape } = weight;
-  const cols = x.lastDim;
+  const { x, [stack]: weight, [startsName]: starts } = tensors as Record<string, Tensor>;
+  const { shape } = weight as Tensor;
+  const cols = (x as Tensor).lastDim;
   if (starts) {
-    if (shape.length !== 1) fail("weight", "have shape [span] with `starts`", shape);
-    if (options.rows === undefined) fail("rows", "be given with `starts`", undefined);
+    if (shape.length !== 1) fail(stack, `have shape [span] with \`${startsName}\``, shape);
+    if (options.rows === undefined) fail("rows", `be given with \`${startsName}\``, undefined);
   } else {
-    if (shape.length !== 3) fail("weight", "have shape [E, rows, cols] without `starts`", shape);
+    if (shape.length !== 3) fail(stack, `have shape [E, rows, cols] without \`${startsName}\``, shape);
     if (options.rows !== undefined && options.rows !== shape[1])
-      fail("rows", `be that of \`weight\`, ${shape[1]}`, options.rows);
+      fail("rows", `be that of \`${stack}\`, ${shape[1]}`, options.rows);
   }
   const rows = starts ? (options.rows as number) : (shape[1] as number);
   const matrices = starts ? starts.size : (shape[0] as number);
   return { ...gatheredProducts(c, matrices), matrices, rows, cols };
+}
+
+const productsOf = (c: Seen) => productsWith(c, "weight", "starts");
+
+/** Matrices of a weight of one dimension begin below. */
+export const startEndOf = (weight: Tensor, starts: Tensor | undefined, matrix: number) =>
+  starts ? Math.min(weight.size - matrix + 1, 0xffffffff) : 0;
+
+/** Refuses a weight with starts that is shorter than a matrix. */
+export function checkSpan(fail: OpContext["fail"], name: string, weight: Tensor, matrix: number): void {
+  if (weight.size < matrix) fail(name, `have a matrix of ${matrix} elements`, weight.shape);
 }
 
 export type Products = ReturnType<typeof productsOf>;
@@ -174,7 +185,7 @@ export function encodeGathered(
 ): void {
   const variant = `${x.dtype}_${weight.dtype}_${out.dtype}`;
   const common = { x, weight, rhsIndices, lhsIndices, starts, out };
-  const startEnd = starts ? Math.min(weight.size - n * k + 1, 0xffffffff) : 0;
+  const startEnd = startEndOf(weight, starts, n * k);
   const given = { op, variant, params: { ...params, m, n, k, startEnd } };
   if (hasFewRowsEach(m, k, order !== undefined, encoder.device)) {
     encoder.dispatch(gatherMatvecKernel, { ...given, buffers: common, sizes: { pairs, m, n, k } });
@@ -265,7 +276,7 @@ export const gatherMatmul: GatherMatmul = defineOp({
   rules(c) {
     const { rows, cols } = productsOf(c);
     const { weight, starts } = c.inputs;
-    if (starts && weight.size < rows * cols) c.fail("weight", `have a matrix of ${rows * cols} elements`, weight.shape);
+    if (starts) checkSpan(c.fail, "weight", weight, rows * cols);
   },
   encode(c) {
     const { encoder, op, inputs, outputs } = c;

@@ -122,9 +122,9 @@ export interface GatherMatmul {
 export interface GatherMatmulSwigluInputs {
   /** Matrices to multiply. [..., M, cols], f32, f16 or bf16. */
   x: Tensor;
-  /** The stack whose products are gated. [E, rows, cols], f32, f16 or bf16. */
+  /** The stack whose products are gated. [E, rows, cols; with starts: span], f32, f16 or bf16. */
   gate: Tensor;
-  /** The stack whose products gate them. [E, rows, cols], the dtype of `gate`. */
+  /** The stack whose products gate them. [E, rows, cols; with starts: span], the dtype of `gate`. */
   up: Tensor;
   /**
    * The matrix of the stack that each pair takes; broadcasts with `lhsIndices`, or with the leading dimensions of `x`.
@@ -142,6 +142,10 @@ export interface GatherMatmulSwigluInputs {
   order?: Tensor | undefined;
   /** From `moeOrder`: where the pairs of each matrix begin in `order`, and where the last ones end. [E + 1], i32. */
   offsets?: Tensor | undefined;
+  /** Where each matrix begins in a stack of one dimension, as in `gatherMatmul`. [E], u32. */
+  gateStarts?: Tensor | undefined;
+  /** Where each matrix begins in a stack of one dimension, as in `gatherMatmul`. [E], u32. */
+  upStarts?: Tensor | undefined;
   /**
    * The gated products of each pair. [..., k, M, rows], the dtype `outDtype`. An output: a tensor for it; allocated
    * when not given.
@@ -150,6 +154,8 @@ export interface GatherMatmulSwigluInputs {
 }
 
 export interface GatherMatmulSwigluOptions {
+  /** Rows of a matrix; needed with starts. An integer ≥ 1. */
+  rows?: number | undefined;
   /** Default: the dtype of x. */
   outDtype?: "f32" | "f16" | "bf16" | undefined;
 }

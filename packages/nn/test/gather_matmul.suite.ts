@@ -39,29 +39,38 @@ export function makeCase(shape: Shape, weights: readonly string[] = ["weight"]):
   const { m = 1, experts, rows, cols, starts, weight = "act", outDtype, mean = 0 } = shape;
   const { inputs: indices, lead, chosen } = chooseExperts(random, shape);
   const size = rows * cols;
-  function randomStack(): CaseInput {
+  // Products that meet others are near 1.5, so that no output is far above the rest.
+  const isGated = weights.length > 1;
+  const matrix = () => random.normals(size, (isGated ? 0.3 : 1) / Math.sqrt(cols), isGated ? 1.5 / cols : 0);
+  // A second weight has its matrices in the other order.
+  const beginOf = (expert: number, second: boolean) =>
+    starts?.at(second ? experts - 1 - expert : expert) ?? expert * size;
+  function randomStack(second: boolean): CaseInput {
     const data = new Float64Array(starts?.span ?? experts * size).fill(Number.NaN);
     for (const expert of chosen) {
-      const begin = starts ? starts.at(expert) : expert * size;
-      if (begin !== ELSEWHERE) data.set(random.normals(size, 1 / Math.sqrt(cols)), begin);
+      const begin = beginOf(expert, second);
+      if (begin !== ELSEWHERE) data.set(matrix(), begin);
     }
     return { dtype: weight, shape: starts ? [starts.span] : [experts, rows, cols], data };
   }
-  const stacks = Object.fromEntries(weights.map((name) => [name, randomStack()]));
+  const stacks = Object.fromEntries(weights.map((name, i) => [name, randomStack(i > 0)]));
   const inputs: Record<string, CaseInput> = {
     x: {
       dtype: "act",
       shape: [...shape.lead, m, cols],
-      data: random.normals(product(shape.lead) * m * cols, 1, mean),
+      data: random.normals(product(shape.lead) * m * cols, 1, isGated ? 1 : mean),
     },
     ...stacks,
     ...indices,
   };
   const out = { dtype: outDtype ?? "act", shape: [...lead, m, rows] } as const;
   if (starts) {
-    const data = Array.from({ length: experts }, (_, e) => starts.at(e));
-    inputs.starts = { dtype: "u32", shape: [experts], data };
-    if (data.includes(ELSEWHERE)) inputs.out = { ...out, data: random.normals(product(out.shape)) };
+    for (const [i, name] of weights.entries()) {
+      const data = Array.from({ length: experts }, (_, e) => beginOf(e, i > 0));
+      inputs[weights.length > 1 ? `${name}Starts` : "starts"] = { dtype: "u32", shape: [experts], data };
+    }
+    if (Array.from({ length: experts }, (_, e) => starts.at(e)).includes(ELSEWHERE))
+      inputs.out = { ...out, data: random.normals(product(out.shape)) };
   }
   return {
     name: `${gatheredName(shape)} weight ${weight}${starts ? " starts" : ""}`,

@@ -24,7 +24,8 @@ const gated =
   ): ReferenceFunction =>
   (inputs, options: { outDtype?: FloatDtype }, act) => {
     const of = (name: "gate" | "up"): Reference64 => {
-      const own = { ...inputs, weight: inputs[name] as Reference64 };
+      const starts = inputs[`${name}Starts`];
+      const own = { ...inputs, weight: inputs[name] as Reference64, ...(starts ? { starts } : {}) };
       const { out } = gathered(own, options as never, act) as { out: Reference64 };
       return { ...out, data: out.data.map((value) => roundTo(options.outDtype ?? act, value)) };
     };
@@ -33,8 +34,8 @@ const gated =
     return { out: { shape: gates.shape, data: gate.map((value, i) => unit(value, up[i] as number)) } };
   };
 
-/** Those of stacks that begin anywhere, which this op does not take. */
-const OF_STARTS = /starts|elsewhere|former/;
+/** Those of matrices that lie elsewhere, which this op does not define. */
+const OF_ELSEWHERE = /elsewhere|former/;
 const DTYPES = ["f32", "f16", "bf16"] as const;
 
 export const suite: Suite = {
@@ -50,7 +51,7 @@ export const suite: Suite = {
     ...[1, 2, 3, 5, 8, 9, 63, 64, 65].map((rows) => swigluCase({ ...TOKENS, experts: 6, rows, cols: 40 })),
     swigluCase({ ...TOKENS, experts: 6, rows: 257, cols: 40, signed: true }),
     // More columns than a CPU's thread keeps.
-    swigluCase({ lead: [1, 1], indices: [1, 2], experts: 3, rows: 2100, cols: 16, choose: distinct(2, 3) }),
+    swigluCase({ lead: [1, 1], indices: [1, 2], experts: 3, rows: 2100, cols: 40, choose: distinct(2, 3) }),
     // Indices and leading dimensions that broadcast.
     swigluCase({ lead: [7], indices: [7], experts: 3, rows: 40, cols: 32 }),
     swigluCase({ lead: [1], indices: [6], experts: 3, rows: 50, cols: 32 }),
@@ -78,6 +79,17 @@ export const suite: Suite = {
       ...{ lead: [1100], indices: [1100], experts: 3, rows: 3, cols: 10, ordered: true },
       choose: (i) => (i % 50 ? 2 : 0),
     }),
+    // Stacks that begin anywhere, each in an order of its own.
+    ...[1, 3, 20].map((m) =>
+      swigluCase({
+        ...{ lead: [4, 1], indices: [4, 3], m, experts: 5, rows: 30, cols: 41 },
+        starts: { at: (expert) => ((3 * expert) % 5) * 1300 + 7, span: 5 * 1300 + 30 },
+      }),
+    ),
+    swigluCase({
+      ...{ lead: [9, 1], indices: [9, 3], experts: 5, rows: 30, cols: 41, ordered: true },
+      starts: { at: (expert) => ((3 * expert) % 5) * 1300 + 7, span: 5 * 1300 + 30 },
+    }),
     // Weights and outputs of every dtype.
     ...DTYPES.flatMap((weight) =>
       DTYPES.map((outDtype) => swigluCase({ ...TOKENS, experts: 6, rows: 21, cols: 83, weight, outDtype })),
@@ -90,7 +102,7 @@ export const suite: Suite = {
   mutants: {
     ...Object.fromEntries(
       Object.entries(plain.mutants ?? {})
-        .filter(([name]) => !OF_STARTS.test(name))
+        .filter(([name]) => !OF_ELSEWHERE.test(name))
         .map(([name, wrong]) => [name, gated(wrong)]),
     ),
     "gate and up exchanged": gated(undefined, (gate, up) => gate * silu(up)),
