@@ -2,7 +2,7 @@ import type { Arena } from "@mlxts/core";
 import { wrongKind, wrongValue } from "@mlxts/core";
 import { checkInteger } from "./check_integer.ts";
 import { checkPath, type LanguageModel } from "./language_model.ts";
-import { OPTIMIZE } from "./optimize.ts";
+import { OPTIMIZE_PROMPT } from "./optimize.ts";
 import type { ModelPath } from "./pass.ts";
 import type { PrefixCache } from "./prefix_cache.ts";
 import type { ModelState } from "./state.ts";
@@ -107,7 +107,7 @@ async function runPass(feeding: Feeding, fromEnd: number, arena: Arena): Promise
     state,
     plans.map(({ ids }, at) => ids.slice(parts[at]?.begin, parts[at]?.end)),
   );
-  using encoder = model.device.encoder({ arena, optimize: OPTIMIZE });
+  using encoder = model.device.encoder({ arena, optimize: OPTIMIZE_PROMPT });
   // A pass with a log may compute its last tokens one by one: the states in it then have other bits than without.
   using kept = log ? undefined : cache?.snapshots(state, counts);
   const hidden = model.encode(encoder, state, tokens.tokens, { path, log, snapshots: kept?.snapshots });

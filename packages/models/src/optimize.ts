@@ -6,7 +6,10 @@ import { nnFusions } from "@mlxts/nn";
 import { normFusions } from "@mlxts/norms";
 import { quant4Fusions } from "@mlxts/quant4";
 
-/** What is done to recordings of passes; `MLXTS_FUSE=0` turns it off. Results stay the same, to the bit. */
+/** What is done to recordings of decode steps; `MLXTS_FUSE=0` turns it off. Results stay the same, to the bit. */
 export const OPTIMIZE: OptimizeOptions = {
   fuse: [...deltaFusions, ...normFusions, ...nnFusions, ...quant4Fusions, ...mlaFusions, ...moeFusions],
 };
+
+/** The same for passes over prompts, which are recorded for one run: rules that save as much time as looking for them takes. */
+export const OPTIMIZE_PROMPT: OptimizeOptions = { fuse: [...normFusions, ...moeFusions] };
