@@ -52,19 +52,21 @@ int32_t limit(const Launch& l) {
 void overrun(const Launch& l) {
   const auto& p = l.args<OverrunParams>();
   const auto scratch = scratch_of(l, p);
-  auto* out = l.buffer<uint32_t>(OVERRUN_OUT);
+  uint32_t found[5];
   const size_t states = OVERRUN_HEADS * OVERRUN_ROWS, codes = OVERRUN_ROWS * p.columns;
-  memcpy(out + 3, scratch.state, sizeof(float));
-  out[4] = scratch.codes[0];
+  memcpy(found + 3, scratch.state, sizeof(float));
+  found[4] = scratch.codes[0];
   for (size_t i = 0; i < states; ++i) scratch.state[i] = 1.0f;
   for (size_t i = 0; i < codes; ++i) scratch.codes[i] = 2;
   uint8_t* const ends[] = {reinterpret_cast<uint8_t*>(scratch.state + states), scratch.nothing,
                            reinterpret_cast<uint8_t*>(scratch.codes + codes)};
   for (uint32_t i = 0; i < p.extra; ++i) ends[p.array][i] ^= 0xff;
   const auto* first = static_cast<const uint8_t*>(l.scratch);
-  out[0] = uint32_t(reinterpret_cast<uint8_t*>(scratch.state) - first);
-  out[1] = uint32_t(scratch.nothing - first);
-  out[2] = uint32_t(reinterpret_cast<uint8_t*>(scratch.codes) - first);
+  found[0] = uint32_t(reinterpret_cast<uint8_t*>(scratch.state) - first);
+  found[1] = uint32_t(scratch.nothing - first);
+  found[2] = uint32_t(reinterpret_cast<uint8_t*>(scratch.codes) - first);
+  // Several ranges of threadgroups run at once: one of them tells.
+  if (l.begin == 0) memcpy(l.buffer<uint32_t>(OVERRUN_OUT), found, sizeof(found));
 }
 
 // Nine words for each threadgroup; the scratch is filled to its end.
