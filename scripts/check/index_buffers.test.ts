@@ -8,6 +8,7 @@ import { allOps, opPackages, root } from "./packages.ts";
 
 const INDICES = [
   "CU_SEQLENS",
+  "GATE_STARTS",
   "IDS",
   "INDICES",
   "LENGTHS",
@@ -21,6 +22,7 @@ const INDICES = [
   "START",
   "STARTS",
   "STEP",
+  "UP_STARTS",
 ];
 /** Integers that are no indices: masks, packed codes of weights, and what `slice` copies; any bit pattern of them is right. */
 const VALUES = ["ages", "chosen", "stack", "treeMask", "weight", "x"];

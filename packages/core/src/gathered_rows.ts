@@ -4,7 +4,7 @@ import { type BatchAxis, broadcastAxes, broadcastShape } from "./broadcast.ts";
 import { wrongKind } from "./errors.ts";
 import { isOpContext } from "./op.ts";
 import type { OpContext, TensorSpec } from "./op_types.ts";
-import { namesOf } from "./options.ts";
+import { checkCount, namesOf } from "./options.ts";
 import type { Tensor } from "./tensor.ts";
 
 /** The sides of a batch that gathered_rows.h counts. */
@@ -62,9 +62,6 @@ export const ORDERED_FAULTS = {
 };
 
 type Seen = Pick<OpContext, "tensors" | "fail">;
-const checkCount = (op: string, argument: string, value: unknown) => {
-  if (!Number.isSafeInteger(value)) throw wrongKind(op, argument, "be an integer", value);
-};
 
 /** Gathered products of a call of an op. */
 export interface Gathered {

@@ -2,6 +2,9 @@
 // and the same threads for a row, which decide the order of its sums. native/norm_row.h and native/metal_norm_row.h are the
 // kernels' side.
 
+import { wrongKind, wrongValue } from "./errors.ts";
+import { checkCount, namesOf } from "./options.ts";
+
 /** Where a norm is rounded to the output dtype. */
 const ROUNDING = {
   kind: "choice",
@@ -36,11 +39,24 @@ export const NORM_PARAMS = {
   roundBeforeWeight: "u32",
 } as const;
 
-export const normParams = (
-  rows: number,
-  dim: number,
-  { eps, weightOffset, rounding }: { eps: number; weightOffset: number; rounding: string },
-) => ({ rows, dim, eps, weightOffset, roundBeforeWeight: rounding === "before-weight" ? 1 : 0 });
+interface NormOptions {
+  eps: number;
+  weightOffset: number;
+  rounding: string;
+}
+
+export function normParams(rows: number, dim: number, options: NormOptions) {
+  const op = "normParams";
+  checkCount(op, "rows", rows);
+  checkCount(op, "dim", dim);
+  namesOf(op, "options", options);
+  const { eps, weightOffset, rounding } = options;
+  for (const [name, value] of Object.entries({ eps, weightOffset }))
+    if (typeof value !== "number") throw wrongKind(op, name, "be a number", value);
+  if (!ROUNDING.values.includes(rounding as "once"))
+    throw wrongValue(op, "rounding", `be one of ${ROUNDING.values.join(", ")}`, rounding);
+  return { rows, dim, eps, weightOffset, roundBeforeWeight: rounding === "before-weight" ? 1 : 0 };
+}
 
 export interface NormRows {
   rows: number;
@@ -59,7 +75,12 @@ const SIMDGROUPS = 8;
 export const NORM_SCRATCH = { gpu: { partial: "f32" } } as const;
 
 /** A GPU's threads lie in rows of the threadgroup, one such row to a row of the input. */
-export function normRowsOnGpu({ rows, dim }: NormRows) {
+export function normRowsOnGpu(sizes: NormRows) {
+  const op = "normRowsOnGpu";
+  namesOf(op, "sizes", sizes);
+  const { rows, dim } = sizes;
+  checkCount(op, "rows", rows);
+  checkCount(op, "dim", dim);
   const short = dim <= SIMDGROUP_ROW;
   const together = short ? SIMDGROUPS : 1;
   const threads = short ? SIMD : Math.min(MOST_THREADS, Math.ceil(dim / (4 * SIMD)) * SIMD);

@@ -27,3 +27,7 @@ export function checkOptionNames<T extends object>(
     if (!Object.hasOwn(names, key))
       throw wrongKind(op, key, `be one of ${Object.keys(names).join(", ") || "(no options)"}`, "an unknown option");
 }
+
+export function checkCount(op: string, argument: string, value: unknown): void {
+  if (!Number.isSafeInteger(value)) throw wrongKind(op, argument, "be an integer", value);
+}

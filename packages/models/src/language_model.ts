@@ -2,6 +2,7 @@ import {
   type CommandEncoder,
   type Device,
   type FloatDtype,
+  type Fusion,
   printAsJson,
   type Tensor,
   tensorBytes,
@@ -71,6 +72,11 @@ export abstract class LanguageModel<Path extends string = ModelPath> {
     this.stopTokens = stopTokens;
     this.generationDefaults = generationDefaults;
     this.activationDtype = activationDtype;
+  }
+
+  /** @internal Rules by which recorded ops of the family's own become one. */
+  get fusions(): readonly Fusion[] {
+    return [];
   }
 
   /** @internal The experts of each layer that has some. */

@@ -1,6 +1,7 @@
 import {
   type CommandEncoder,
   type Device,
+  type Fusion,
   MlxtsError,
   printAsJson,
   type Recording,
@@ -12,7 +13,7 @@ import {
 import { allOrNone } from "./all_or_none.ts";
 import { type NumberArray, readCacheRows, writeCacheRows } from "./cache_rows.ts";
 import { checkInteger } from "./check_integer.ts";
-import { OPTIMIZE } from "./optimize.ts";
+import { optimizeSteps } from "./optimize.ts";
 import { type SavedState, savedData, savedTokens } from "./saved_state.ts";
 import { type CallOptions, signalOf } from "./signal.ts";
 import type { StateSizes, StateSpec } from "./state_options.ts";
@@ -22,6 +23,7 @@ import { StateUse } from "./state_use.ts";
 export interface StateModel {
   readonly device: Device;
   readonly modelType: string;
+  readonly fusions: readonly Fusion[];
   encodeRollback(encoder: CommandEncoder, state: ModelState, sequence: number, rejected: Tensor): void;
 }
 
@@ -335,7 +337,7 @@ export class ModelState {
     if (known) return known;
     const rejected = this.device.tensor("i32", [1]);
     try {
-      using encoder = this.device.encoder({ optimize: OPTIMIZE });
+      using encoder = this.device.encoder({ optimize: optimizeSteps(this.model.fusions) });
       this.model.encodeRollback(encoder, this, at, rejected);
       const rollback = { rejected, recording: encoder.finish() };
       this.rollbacks.set(at, rollback);

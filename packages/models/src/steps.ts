@@ -1,7 +1,7 @@
 import type { Arena, ArenaMark, Recording, SubmissionResult, Tensor } from "@mlxts/core";
 import { argmax, sample } from "@mlxts/nn";
 import type { LanguageModel } from "./language_model.ts";
-import { OPTIMIZE } from "./optimize.ts";
+import { optimizeSteps } from "./optimize.ts";
 import { isGreedy, type Sampling } from "./sampling.ts";
 import type { ModelState } from "./state.ts";
 import { PassTokens } from "./tokens.ts";
@@ -86,7 +86,7 @@ export class Steps {
     // All recordings use the same scratch memory: they run one after the other.
     this.arena.rewind(this.begin);
     // "using" disposes the encoder when an op refuses its arguments; after `finish` it has no effect.
-    using encoder = this.model.device.encoder({ arena: this.arena, optimize: OPTIMIZE });
+    using encoder = this.model.device.encoder({ arena: this.arena, optimize: optimizeSteps(this.model.fusions) });
     const log = this.state.maxRollback > 0;
     const hidden = this.model.encode(encoder, this.state, tokens, { path: this.model.stepPath, log });
     const { ids } = tokens;

@@ -49,7 +49,7 @@ const gathered = (
 
 /** The gated unit of two such products. */
 const gatedProducts = (
-  changed: "rhsIndices" | "lhsIndices" | "order" | "offsets",
+  changed: "rhsIndices" | "lhsIndices" | "order" | "offsets" | "gateStarts" | "upStarts",
   right: readonly number[][],
   wrong: readonly number[],
   m = 1,
@@ -58,19 +58,25 @@ const gatedProducts = (
   wrong,
   encode(encoder, indices, output) {
     const { device } = encoder;
-    const tensor = (name: typeof changed, numbers: readonly number[]) =>
-      name === changed ? indices : device.tensor("i32", [numbers.length], numbers);
+    const tensor = (name: typeof changed, numbers: readonly number[], dtype: "i32" | "u32" = "i32") =>
+      name === changed ? indices.cast(dtype) : device.tensor(dtype, [numbers.length], numbers);
     const ordered = changed === "order" || changed === "offsets";
-    const stack = () => device.tensor("f32", [EXPERTS, ROWS, D]);
-    gatherMatmulSwiglu(encoder, {
-      x: device.tensor("f32", [B, m, D]),
-      gate: stack(),
-      up: stack(),
-      rhsIndices: tensor("rhsIndices", choices),
-      lhsIndices: tensor("lhsIndices", byExpert),
-      ...(ordered ? { order: tensor("order", byExpert), offsets: tensor("offsets", ends) } : {}),
-      out: output("f32", [B, m, ROWS]),
-    });
+    const stack = () => device.tensor("f32", [span]);
+    gatherMatmulSwiglu(
+      encoder,
+      {
+        x: device.tensor("f32", [B, m, D]),
+        gate: stack(),
+        up: stack(),
+        gateStarts: tensor("gateStarts", begins, "u32"),
+        upStarts: tensor("upStarts", begins, "u32"),
+        rhsIndices: tensor("rhsIndices", choices),
+        lhsIndices: tensor("lhsIndices", byExpert),
+        ...(ordered ? { order: tensor("order", byExpert), offsets: tensor("offsets", ends) } : {}),
+        out: output("f32", [B, m, ROWS]),
+      },
+      { rows: ROWS },
+    );
   },
 });
 
@@ -113,6 +119,12 @@ export const attacks: Record<string, Attack> = {
   "gatherMatmul, starts elsewhere of many rows": gathered("starts", [begins, all(ELSEWHERE, EXPERTS)], [span], 20),
   "gatherMatmulSwiglu, experts": gatedProducts("rhsIndices", [choices, all(EXPERTS - 1)], [...FAR, EXPERTS, 1000]),
   "gatherMatmulSwiglu, rows of x": gatedProducts("lhsIndices", [all(0), all(B - 1)], [...FAR, B, 5000], 3),
+  "gatherMatmulSwiglu, starts of gate": gatedProducts(
+    "gateStarts",
+    [begins, all(0, EXPERTS)],
+    [...FAR, span, span - 1],
+  ),
+  "gatherMatmulSwiglu, starts of up": gatedProducts("upStarts", [begins, all(ELSEWHERE, EXPERTS)], [...FAR, span]),
   "gatherMatmulSwiglu, order": gatedProducts("order", [byExpert], [...FAR, B, 5000, 0]),
   "sdpa, few queries": attention(1),
   "sdpa, many queries": attention(48),

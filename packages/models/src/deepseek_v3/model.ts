@@ -1,5 +1,5 @@
 import { type CommandEncoder, printAsJson, type Tensor } from "@mlxts/core";
-import { type Rotary, rotaryTable, yarnRotary } from "@mlxts/mla";
+import { mlaFusions, type Rotary, rotaryTable, yarnRotary } from "@mlxts/mla";
 import { add } from "@mlxts/nn";
 import { rmsNorm } from "@mlxts/norms";
 import { bindMlp, bindMoe, encodeMlp, encodeMoe, type Mlp, type MoeBlock, type MoeSpec } from "../experts.ts";
@@ -105,6 +105,11 @@ export class DeepseekV3 extends LanguageModel<LatentPath> {
     const withExperts = layers.filter((kind) => kind === "experts").length;
     const { experts: count, topK: perToken, shared } = moe;
     return { latents, experts: { count, perToken, layers: withExperts, shared: shared !== undefined } };
+  }
+
+  /** @internal */
+  override get fusions() {
+    return mlaFusions;
   }
 
   /** @internal */

@@ -1,4 +1,5 @@
 import { type CommandEncoder, printAsJson, type Tensor } from "@mlxts/core";
+import { deltaFusions } from "@mlxts/delta-rule";
 import { add } from "@mlxts/nn";
 import { rmsNorm } from "@mlxts/norms";
 import { bindMlp, bindMoe, encodeMlp, encodeMoe, type Mlp, type MoeBlock, type MoeSpec } from "../experts.ts";
@@ -123,6 +124,11 @@ export class Qwen3_5 extends LanguageModel<DeltaPath> {
     if (!moe) return {};
     const layers = hasExperts.filter(Boolean).length;
     return { experts: { count: moe.experts, perToken: moe.topK, layers, shared: moe.shared !== undefined } };
+  }
+
+  /** @internal */
+  override get fusions() {
+    return deltaFusions;
   }
 
   /** @internal */
