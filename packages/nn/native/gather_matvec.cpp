@@ -45,7 +45,7 @@ int32_t gather_matvec(const Launch& l, size_t outBytes, DotRange<W, KeptRow<X, W
     if (!pairs.stack.holds(matrix)) continue;
     if (const size_t left = pairs.chosen.left(pair); left != kept) {
       const X* x = l.buffer<const X>(GATHER_MATVEC_X) + left * m * p.k;
-      for (size_t i = 0; i < m; ++i) keep_row<W>(x + i * p.k, p.k, p.width, rows + i * p.width);
+      keep_rows<W>(x, m, p.k, p.width, rows);
       kept = left;
     }
     const DotOutputs out{l.buffer<uint8_t>(GATHER_MATVEC_OUT) + pair * m * n * outBytes, n, {}, {}, {}};

@@ -37,7 +37,7 @@ int32_t gather_matvec_swiglu(const Launch& l, DotRange<W, KeptRow<X, W>> dots) {
     if (!gates.holds(matrix) || !ups.holds(matrix)) continue;
     if (const size_t left = pairs.left(pair); left != kept) {
       const X* x = l.buffer<const X>(GATHER_MATVEC_SWIGLU_X) + left * m * k;
-      for (size_t i = 0; i < m; ++i) keep_row<W>(x + i * k, k, p.width, rows + i * p.width);
+      keep_rows<W>(x, m, k, p.width, rows);
       kept = left;
     }
     const GatedWeights<W> weights{l.buffer<const W>(GATHER_MATVEC_SWIGLU_GATE) + gates.begin(matrix),

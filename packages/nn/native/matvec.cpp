@@ -21,7 +21,7 @@ void matvec(const Launch& l, DotRange<W, KeptRow<X, W>> dots) {
   const X* x = l.buffer<const X>(MATVEC_X);
   using E = KeptRow<X, W>;
   E* rows = reinterpret_cast<E*>(scratch_of(l, p).x);  // [m][width]
-  for (size_t m = 0; m < p.m; ++m) keep_row<W>(x + m * p.k, p.k, p.width, rows + m * p.width);
+  keep_rows<W>(x, p.m, p.k, p.width, rows);
   const size_t begin = l.begin * p.groupColumns, end = l.end * p.groupColumns < p.n ? l.end * p.groupColumns : p.n;
   const DotOutputs out{l.buffer<void>(MATVEC_OUT),
                        p.n,

@@ -1,20 +1,9 @@
 // The gated unit of products of a few rows of x with rows of two weights.
 #pragma once
+#include "gated_unit.h"
 #include "matvec_rows.h"
-#include "simd.h"
 
 namespace mlxts {
-
-// gates[i] = silu(gates[i]) · ups[i]
-template <typename O>
-void gate_products(O* gates, const O* ups, size_t count) {
-  for_lanes(
-      count, [&](size_t i) { store(gates + i, times_sigmoid(load(gates + i), load(ups + i), load(gates + i))); },
-      [&](size_t i, int n) {
-        const vf32 gate = load_partial(gates + i, n);
-        store_partial(gates + i, times_sigmoid(gate, load_partial(ups + i, n), gate), n);
-      });
-}
 
 // Two weights of n rows of k elements each.
 template <typename W>
@@ -33,7 +22,10 @@ void gated_range(DotRange<W, E> dots, const GatedWeights<W>& w, size_t begin, si
     const size_t columns = end - first < upColumns ? end - first : upColumns;
     dots(w.gate, w.k, first, first + columns, rows, width, int(m), DotOutputs{out, w.n, {}, nullptr, nullptr});
     dots(w.up + first * w.k, w.k, 0, columns, rows, width, int(m), DotOutputs{ups, columns, {}, nullptr, nullptr});
-    for (size_t i = 0; i < m; ++i) gate_products(out + i * w.n + first, ups + i * columns, columns);
+    for (size_t i = 0; i < m; ++i) {
+      O* gates = out + i * w.n + first;
+      gated_units(gates, ups + i * columns, gates, columns);
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 // The gated unit of products of a few rows of x with rows of two weights.
 #pragma once
 #include "matvec_metal.h"
+#include "metal_gated_unit.h"
 
 namespace mlxts {
 
@@ -11,8 +12,7 @@ METAL_FUNC void gated_rows(device const X* x, device const W* gate, device const
   const LaneSum gated = dot_lanes<M>(x, gate, p, partial, group, lane, simdgroup);
   const LaneSum by = dot_lanes<M>(x, up, p, partial + kMatvecSimdgroups * kSimd, group, lane, simdgroup);
   if (!gated.valid) return;
-  const float4 rounded = float4(float(O(gated.sum)));
-  out[ulong(gated.row) * p.n + gated.column] = O(times_sigmoid(rounded, float4(float(O(by.sum))), rounded).x);
+  out[ulong(gated.row) * p.n + gated.column] = gated_unit(O(gated.sum), O(by.sum));
 }
 
 }  // namespace mlxts

@@ -37,6 +37,12 @@ void keep_row(const X* x, size_t k, size_t padded, KeptRow<X, W>* to) {
   }
 }
 
+// m such rows, `padded` elements apart.
+template <typename W, typename X>
+void keep_rows(const X* x, size_t m, size_t k, size_t padded, KeptRow<X, W>* to) {
+  for (size_t i = 0; i < m; ++i) keep_row<W>(x + i * k, k, padded, to + i * padded);
+}
+
 // sums[r][m] = w[r] · x[m] for R rows of w and M rows of x.
 template <typename W, typename E, int R, int M>
 __attribute__((noinline)) void dot_rows(const W* w, size_t stride, const E* x, size_t xStride, size_t depth,

@@ -15,7 +15,7 @@ void matvec_swiglu(const Launch& l, DotRange<W, KeptRow<X, W>> dots) {
   const X* x = l.buffer<const X>(MATVEC_SWIGLU_X);
   const auto scratch = scratch_of(l, p);
   E* rows = reinterpret_cast<E*>(scratch.x);  // [m][width]
-  for (size_t m = 0; m < p.m; ++m) keep_row<W>(x + m * p.k, p.k, p.width, rows + m * p.width);
+  keep_rows<W>(x, p.m, p.k, p.width, rows);
   O* out = l.buffer<O>(MATVEC_SWIGLU_OUT);
   O* ups = reinterpret_cast<O*>(scratch.ups);  // [m][columns]
   const size_t begin = l.begin * p.groupColumns, end = l.end * p.groupColumns < p.n ? l.end * p.groupColumns : p.n;

@@ -18,7 +18,7 @@ void multi_matvec(const Launch& l, DotRange<W, KeptRow<X, W>> dots) {
   using E = KeptRow<X, W>;
   const X* x = l.buffer<const X>(MULTI_MATVEC_X);
   E* rows = reinterpret_cast<E*>(scratch_of(l, p).x);  // [m][width]
-  for (size_t m = 0; m < p.m; ++m) keep_row<W>(x + m * p.k, p.k, p.width, rows + m * p.width);
+  keep_rows<W>(x, p.m, p.k, p.width, rows);
   const Part parts[] = {{MULTI_MATVEC_A, MULTI_MATVEC_OUT_A, p.nA},
                         {MULTI_MATVEC_B, MULTI_MATVEC_OUT_B, p.nB},
                         {MULTI_MATVEC_C, MULTI_MATVEC_OUT_C, p.nC},

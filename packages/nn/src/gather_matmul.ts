@@ -37,10 +37,12 @@ import type { GatherMatmul } from "./signatures.ts";
 const BUFFERS = { x: "read", weight: "read", rhsIndices: "read", lhsIndices: "read?", starts: "read?" } as const;
 /** `startEnd`: matrices of a weight of one dimension begin below. */
 const PARAMS = { ...GATHERED_PARAMS, n: "u32", k: "u32", startEnd: "u32" } as const;
-const STARTS_FAULT = {
-  starts: ([start, position]: readonly number[], { startEnd }: { startEnd: number }) =>
-    `\`starts\` must be from 0 to ${startEnd - 1}, got ${start} at position ${position}`,
-};
+/** The text for a wrong entry of the index input `name`, of matrices that begin below the parameter `end`. */
+export const startsFault =
+  <End extends string>(name: string, end: End) =>
+  ([start, position]: readonly number[], params: Readonly<Record<End, number>>) =>
+    `\`${name}\` must be from 0 to ${params[end] - 1}, got ${start} at position ${position}`;
+const STARTS_FAULT = { starts: startsFault("starts", "startEnd") };
 /** On a CPU so many rows of x are multiplied by one matrix at most before it is read again. */
 const MOST_ROWS = 504;
 /** Up to so many rows of one matrix meet it as they are; above, it is packed into panels. */
@@ -130,7 +132,7 @@ export const gatherMatmulKernel = defineKernel({
   },
 });
 
-type Seen = Pick<OpContext, "tensors" | "fail"> & { readonly options: { readonly rows?: unknown } };
+export type Seen = Pick<OpContext, "tensors" | "fail"> & { readonly options: { readonly rows?: unknown } };
 
 /** What a call multiplies with a stack: matrices [rows, cols], one after the other or from `starts` on. */
 export function productsWith(c: Seen, stack: string, startsName: string) {

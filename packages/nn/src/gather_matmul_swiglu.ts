@@ -15,18 +15,15 @@ import {
   hasFewRowsEach,
   type PairSizes,
   productsWith,
+  type Seen,
   startEndOf,
+  startsFault,
 } from "./gather_matmul.ts";
 import { nnLibrary } from "./library.ts";
 import { UP_COLUMNS } from "./matmul_swiglu.ts";
 import { columnsOnCpu, columnsOnGpu, FEW_ROWS, fewRowsOnGpu, PRODUCT_VARIANTS, paddedRow } from "./product_launch.ts";
 import type { GatherMatmulSwiglu } from "./signatures.ts";
-import { swigluKernel } from "./swiglu.ts";
-
-const startsFault =
-  (name: string, end: "gateEnd" | "upEnd") =>
-  ([start, position]: readonly number[], params: Readonly<Record<typeof end, number>>) =>
-    `\`${name}\` must be from 0 to ${params[end] - 1}, got ${start} at position ${position}`;
+import { encodeGated } from "./swiglu.ts";
 
 /** Each pair by itself: its few rows of x with both matrices that it has chosen, and the gated unit of the products. */
 export const gatherMatvecSwigluKernel = defineKernel({
@@ -80,7 +77,7 @@ export const gatherMatvecSwigluKernel = defineKernel({
 });
 
 /** What a call multiplies with each of the two stacks. */
-function productsOf(c: Pick<OpContext, "tensors" | "fail"> & { readonly options: { readonly rows?: unknown } }) {
+function productsOf(c: Seen) {
   const { gateStarts, upStarts } = c.tensors;
   if (gateStarts && !upStarts) c.fail("upStarts", "be given with `gateStarts`", undefined);
   if (upStarts && !gateStarts) c.fail("gateStarts", "be given with `upStarts`", undefined);
@@ -188,17 +185,9 @@ export const gatherMatmulSwiglu: GatherMatmulSwiglu = defineOp({
       return;
     }
     const indices = { rhsIndices, lhsIndices, order, offsets };
-    const mark = encoder.arena?.mark();
-    const ups = encoder.empty(out.dtype, out.shape);
-    encodeGathered(encoder, op, { x, weight: gate, starts: gateStarts, ...indices, out }, products);
-    encodeGathered(encoder, op, { x, weight: up, starts: upStarts, ...indices, out: ups }, products);
-    encoder.dispatch(swigluKernel, {
-      op,
-      variant: out.dtype,
-      buffers: { gate: out, up: ups, out },
-      params: {},
-      sizes: { size: out.size },
-    });
-    if (mark) encoder.arena?.rewind(mark);
+    const stacks = { gate: { weight: gate, starts: gateStarts }, up: { weight: up, starts: upStarts } };
+    encodeGated(encoder, op, out, (input, product) =>
+      encodeGathered(encoder, op, { x, ...stacks[input], ...indices, out: product }, products),
+    );
   },
 });

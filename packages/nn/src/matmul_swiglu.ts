@@ -3,7 +3,7 @@ import { nnLibrary } from "./library.ts";
 import { encodeProduct, hasFewRows } from "./matmul.ts";
 import { columnsOnCpu, columnsOnGpu, FEW_ROWS, fewRowsOnGpu, PRODUCT_VARIANTS, paddedRow } from "./product_launch.ts";
 import type { MatmulSwiglu } from "./signatures.ts";
-import { swigluKernel } from "./swiglu.ts";
+import { encodeGated } from "./swiglu.ts";
 
 /** Columns of which a CPU's thread keeps products: enough that both weights are read in long streams. */
 export const UP_COLUMNS = 1024;
@@ -45,8 +45,6 @@ export const matvecSwigluKernel = defineKernel({
   },
 });
 
-const outShape = (x: Tensor, weight: Tensor) => [...x.shape.slice(0, -1), weight.shape[0] as number];
-
 /**
  * The first half of a gated feed-forward layer: `out = silu(x · gateᵀ) · (x · upᵀ)`, silu(z) = z · σ(z).
  *
@@ -70,7 +68,7 @@ export const matmulSwiglu: MatmulSwiglu = defineOp({
       dtype: (c) => (c.options.outDtype ?? (c.tensors.x as Tensor).dtype) as Dtype,
       shape: {
         text: "..., rows",
-        of: (c) => outShape(c.tensors.x as Tensor, c.tensors.gate as Tensor),
+        of: ({ tensors }) => [...(tensors.x as Tensor).shape.slice(0, -1), tensors.gate?.shape[0] as number],
       },
       doc: "the gated products",
     },
@@ -92,17 +90,9 @@ export const matmulSwiglu: MatmulSwiglu = defineOp({
       });
       return;
     }
-    const mark = encoder.arena?.mark();
-    const ups = encoder.empty(out.dtype, out.shape);
-    encodeProduct(encoder, op, { x, weight: gate, out }, true);
-    encodeProduct(encoder, op, { x, weight: up, out: ups }, true);
-    encoder.dispatch(swigluKernel, {
-      op,
-      variant: out.dtype,
-      buffers: { gate: out, up: ups, out },
-      params: {},
-      sizes: { size: out.size },
-    });
-    if (mark) encoder.arena?.rewind(mark);
+    const weights = { gate, up };
+    encodeGated(encoder, op, out, (input, product) =>
+      encodeProduct(encoder, op, { x, weight: weights[input], out: product }, true),
+    );
   },
 });

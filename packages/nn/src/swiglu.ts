@@ -1,8 +1,28 @@
-import { defineOp, FLOATS } from "@mlxts/core";
+import { type CommandEncoder, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import { elementwiseKernel } from "./elementwise.ts";
 import type { Swiglu } from "./signatures.ts";
 
 export const swigluKernel = elementwiseKernel("swiglu", "gate", "up");
+
+function encodeSwiglu(encoder: CommandEncoder, op: string, buffers: Record<"gate" | "up" | "out", Tensor>): void {
+  const { dtype: variant, size } = buffers.out;
+  encoder.dispatch(swigluKernel, { op, variant, buffers, params: {}, sizes: { size } });
+}
+
+/** The gated unit of two products, which `encode` records one after the other. */
+export function encodeGated(
+  encoder: CommandEncoder,
+  op: string,
+  out: Tensor,
+  encode: (input: "gate" | "up", product: Tensor) => void,
+): void {
+  const mark = encoder.arena?.mark();
+  const up = encoder.empty(out.dtype, out.shape);
+  encode("gate", out);
+  encode("up", up);
+  encodeSwiglu(encoder, op, { gate: out, up, out });
+  if (mark) encoder.arena?.rewind(mark);
+}
 
 /**
  * The gated unit of a feed-forward layer: `out = silu(gate) · up`, silu(x) = x · σ(x).
@@ -23,12 +43,6 @@ export const swiglu: Swiglu = defineOp({
   outputs: { out: { dtype: ["=gate"], shape: "... D", inPlace: ["gate", "up"], doc: "the gated elements" } },
   params: {},
   encode({ encoder, op, inputs: { gate, up }, outputs: { out } }) {
-    encoder.dispatch(swigluKernel, {
-      op,
-      variant: gate.dtype,
-      buffers: { gate, up, out },
-      params: {},
-      sizes: { size: gate.size },
-    });
+    encodeSwiglu(encoder, op, { gate, up, out });
   },
 });

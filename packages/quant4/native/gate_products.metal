@@ -1,6 +1,6 @@
 // A threadgroup has a block of elements, a thread four.
 #include "gate_products.params.h"
-#include "gated_unit_metal.h"
+#include "metal_gated_unit.h"
 
 using namespace metal;
 using namespace mlxts;

@@ -2,7 +2,7 @@
 // gated unit of their products. Several that follow one another do all rows of gate before those of up: long streams
 // through memory.
 #include "gather_quantized_matvec_swiglu.params.h"
-#include "gated_unit.h"
+#include "gate_run.h"
 #include "gathered_rows.h"
 #include "matvec.h"
 

@@ -1,7 +1,7 @@
 // Up to eight rows of x against the gate and up matrices that a pair has chosen. One simdgroup: four rows of both, and the
 // gated unit of their products.
 #include "gather_quantized_matvec_swiglu.params.h"
-#include "gated_unit_metal.h"
+#include "metal_gated_unit.h"
 #include "gathered_rows.h"
 #include "matvec_metal.h"
 

@@ -1,7 +1,7 @@
 // One threadgroup: 16 rows of gate and of up against all rows of x (few), and the gated unit of their products. Several
 // threadgroups at a time, so that rows of one matrix come from memory one after the other.
 #include "quantized_matvec_swiglu.params.h"
-#include "gated_unit.h"
+#include "gate_run.h"
 #include "matvec.h"
 
 using namespace mlxts;

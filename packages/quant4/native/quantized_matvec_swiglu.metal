@@ -1,5 +1,5 @@
 // Up to eight rows of x. One simdgroup: four rows of gate and of up, and the gated unit of their products.
-#include "gated_unit_metal.h"
+#include "metal_gated_unit.h"
 #include "matvec_metal.h"
 #include "quantized_matvec_swiglu.params.h"
 

@@ -1,4 +1,4 @@
-// The gated unit silu(gate)·up of products that are rounded to the dtype of out, as the op `swiglu` computes it.
+// The gated unit silu(gate) · up of feed-forward layers: what `swiglu` computes of two products, in f32, rounded once.
 #pragma once
 #include "metal_kernel.h"
 
