@@ -44,6 +44,8 @@ function attention({ tokens, length, heads, kvHeads, dim, dtype, cache = dtype }
 }
 
 const wide = { heads: 32, kvHeads: 8, dim: 128 };
+/** Qwen3.5-0.8B. */
+const small = { heads: 8, kvHeads: 2, dim: 256 };
 
 export default defineBench({
   op: "sdpa",
@@ -51,12 +53,18 @@ export default defineBench({
     attention({ tokens: 1, length: 4096, ...wide, dtype: "bf16" }),
     attention({ tokens: 1, length: 4096, ...wide, dtype: "f16" }),
     attention({ tokens: 1, length: 4096, ...wide, dtype: "f32", cache: "bf16" }),
+    attention({ tokens: 1, length: 4096, ...wide, dtype: "f32" }),
+    ...[512, 4096, 16384].map((length) => attention({ tokens: 1, length, ...small, dtype: "bf16" })),
+    attention({ tokens: 1, length: 16384, ...small, dtype: "f32" }),
     attention({ tokens: 1, length: 4096, heads: 16, kvHeads: 2, dim: 256, dtype: "bf16" }),
     attention({ tokens: 1, length: 128, ...wide, dtype: "bf16" }),
     attention({ tokens: 4, length: 4096, ...wide, dtype: "bf16" }),
     attention({ tokens: 512, length: 512, ...wide, dtype: "bf16" }),
     attention({ tokens: 512, length: 512, ...wide, dtype: "f16" }),
     attention({ tokens: 512, length: 512, ...wide, dtype: "f32" }),
+    ...(["bf16", "f32"] as const).map((dtype) => attention({ tokens: 512, length: 512, ...small, dtype })),
+    attention({ tokens: 4096, length: 4096, ...small, dtype: "bf16" }),
+    attention({ tokens: 4096, length: 4096, ...small, dtype: "f32" }),
     attention({ tokens: 512, length: 4096, heads: 16, kvHeads: 2, dim: 256, dtype: "bf16" }),
   ],
 });

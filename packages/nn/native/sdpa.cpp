@@ -14,12 +14,12 @@ static_assert(kBlockKeys == SDPA_PIECES_BLOCK_KEYS);
 template <typename X, typename C>
 struct RowGroup {
   static constexpr bool kBf16 = kHasBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<C, bf16>;
-  using Key = std::conditional_t<kBf16, bf16x2, float>;  // an element of packed keys
+  using P = std::conditional_t<kBf16, bf16x2, float>;  // an element of panels
 
   const SdpaParams& p;
   QueryRows queries;
   size_t first;  // of the query rows
-  AttentionRows<Key, float, std::is_same_v<X, float>> rows;
+  AttentionRows<P, P, std::is_same_v<X, float>> rows;
 
   RowGroup(const SdpaParams& p, const SdpaScratch& scratch, QueryRows queries, size_t first, int count)
       : p(p),
@@ -27,17 +27,17 @@ struct RowGroup {
         first(first),
         rows{count,
              p.dim,
-             kBf16 ? (p.dim + 1) / 2 : p.dim,
-             p.width * sizeof(float) / sizeof(Left<Key>),
+             (p.dim + kPerElement<P> - 1) / kPerElement<P>,
+             p.width * sizeof(float) / sizeof(Left<P>),
              p.width,
              p.scale,
              {scratch.maxima, scratch.denominators},
-             reinterpret_cast<Left<Key>*>(scratch.queries),
-             reinterpret_cast<Key*>(scratch.keys),
-             scratch.values,
+             reinterpret_cast<Left<P>*>(scratch.queries),
+             reinterpret_cast<P*>(scratch.keys),
+             reinterpret_cast<P*>(scratch.values),
              scratch.sums,
              scratch.scores,
-             scratch.scores} {}
+             static_cast<Left<P>*>(kBf16 ? static_cast<void*>(scratch.weights) : scratch.scores)} {}
 
   // How many keys of the block from `key` on a row sees.
   int seen(size_t key, int row) const {
@@ -48,7 +48,7 @@ struct RowGroup {
   void load_queries(const X* q) const {
     for (int row = 0; row < rows.rows; ++row) {
       const X* from = q + queries.address(first + row);
-      Left<Key>* to = rows.queries + row * rows.queryStride;
+      Left<P>* to = rows.queries + row * rows.queryStride;
       rows.softmax.clear(row);
       convert_row(from, p.dim, to);
       if (kBf16 && p.dim % 2) to[p.dim] = {};

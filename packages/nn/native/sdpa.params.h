@@ -41,13 +41,13 @@ struct SdpaParams {
 #else
   uint32_t groupRows;
   uint32_t width;
-  uint32_t scratch[7];  // byte offsets
+  uint32_t scratch[8];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(SdpaParams) == 40, "SdpaParams must match the declaration of sdpa");
 #else
-static_assert(sizeof(SdpaParams) == 68, "SdpaParams must match the declaration of sdpa");
+static_assert(sizeof(SdpaParams) == 72, "SdpaParams must match the declaration of sdpa");
 #endif
 #ifdef __METAL_VERSION__
 struct SdpaScratch {
@@ -69,6 +69,7 @@ struct SdpaScratch {
   float* keys;
   float* values;
   float* scores;
+  uint16_t* weights;
 };
 inline SdpaScratch scratch_of(const MlxtsCpuLaunch& l, const SdpaParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
@@ -80,6 +81,7 @@ inline SdpaScratch scratch_of(const MlxtsCpuLaunch& l, const SdpaParams& p) {
       reinterpret_cast<float*>(memory + p.scratch[4]),
       reinterpret_cast<float*>(memory + p.scratch[5]),
       reinterpret_cast<float*>(memory + p.scratch[6]),
+      reinterpret_cast<uint16_t*>(memory + p.scratch[7]),
   };
 }
 #endif

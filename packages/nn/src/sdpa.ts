@@ -74,6 +74,7 @@ export const sdpaKernel = defineKernel({
       keys: "f32", // packed
       values: "f32", // packed
       scores: "f32",
+      weights: "u16", // scores rounded to bf16
     },
     gpu: {
       length: "u32", // whether all lengths are right, and the sequence's own
@@ -95,6 +96,7 @@ export const sdpaKernel = defineKernel({
           keys: [BLOCK_KEYS, width],
           values: [BLOCK_KEYS, width],
           scores: [PANEL.panelRows, BLOCK_KEYS],
+          weights: [PANEL.panelRows, BLOCK_KEYS],
         },
       };
     },
@@ -200,12 +202,13 @@ export const sdpaMergeKernel = defineKernel({
  *   gives 0. Rows that a query does not see never enter its arithmetic, whatever they hold.
  * - `scale` > 0, default D^−1/2.
  *
- * Scores, softmax and sums in f32, one rounding at the store; with many queries a GPU rounds weights to q's dtype where the
- * cache has the same one. q and k of dtype bf16 may be multiplied by the processor's bf16 products, which are exact but
- * take subnormal bf16 numbers (below 1.2e-38) as 0; GPUs may take all numbers below that as 0. Few queries: the cache is read once for all heads that share it (on a GPU once for 32 query rows), in pieces
- * whose borders depend on the sequence's length only. Errors: `InvalidArgument` for shapes, dtypes, options and overlap;
- * lengths outside 0 … capacity, or below T when causal, fail the submission. Vaswani et al., "Attention Is All You
- * Need", 2017; Ainslie et al., "GQA", 2023; online softmax: Milakov and Gimelshein, 2018.
+ * Scores, softmax and sums in f32, one rounding at the store; with many queries, weights are rounded to q's dtype where the
+ * cache has the same one: on a GPU, and to bf16 where the processor has bf16 products. Those are exact but take subnormal
+ * bf16 numbers (below 1.2e-38) as 0; GPUs may take all numbers below that as 0. Few queries: the cache is read once for all
+ * heads that share it (on a GPU once for 32 query rows), in pieces whose borders depend on the sequence's length only.
+ * Errors: `InvalidArgument` for shapes, dtypes, options and overlap; lengths outside 0 … capacity, or below T when causal,
+ * fail the submission. Vaswani et al., "Attention Is All You Need", 2017; Ainslie et al., "GQA", 2023; online softmax:
+ * Milakov and Gimelshein, 2018.
  */
 export const sdpa: Sdpa = defineOp({
   name: "sdpa",
