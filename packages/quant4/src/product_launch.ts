@@ -11,8 +11,11 @@ export const FEW = { mostM: 8 } as const;
 /** Rows of W of a CPU's threadgroup, and columns that are ordered together; rows of W of a GPU's simdgroup. */
 export const FEW_ON_CPU = { blockRows: 16, unit: 128 } as const;
 export const FEW_ON_GPU = { simdgroupRows: 4 } as const;
-/** Above, in panels: a CPU's threadgroup has blockRows rows of W, and a panel so many of their columns. */
-export const PANELS = { blockRows: 64, f32Depth: 256, bf16Depth: 128, lanes: 16 } as const;
+/**
+ * Above, in panels: a CPU's threadgroup has blockRows rows of W, and a panel so many of their columns; limbGroupWords are what
+ * a group of a row of x in limbs comes with.
+ */
+export const PANELS = { blockRows: 64, f32Depth: 256, codeDepth: 128, limbGroupWords: 5, lanes: 16 } as const;
 /**
  * Or in tiles: a GPU's threadgroup has tileM rows of x against tileRows of W, each of its simdgroups partM against
  * partRows, tileBytes of each at a time.
@@ -50,7 +53,10 @@ export function matvecOnCpu(m: number, weights: Weights) {
   };
 }
 
-/** Scratch of a CPU: `activations`, rows of x in f32, or bf16 in the order of the codes. */
+/**
+ * Scratch of a CPU: `activations`, rows of x in f32, or bf16 or limbs of a byte in the order of the codes; `sums`, of each
+ * group of a row.
+ */
 export const PANEL_SCRATCH = {
   activations: "f32",
   sums: "f32",
@@ -64,20 +70,20 @@ export const PANEL_SCRATCH = {
 
 /** The same where up to `mBlock` rows of x go against each panel. */
 export function panelsOnCpu(mBlock: number, weights: Weights) {
-  const { blockRows, f32Depth, bf16Depth, lanes } = PANELS;
+  const { blockRows, f32Depth, codeDepth, limbGroupWords, lanes } = PANELS;
   const groupStride = groupStrideOf(weights);
   const groups = weights.cols / weights.groupSize;
   return {
     params: { mBlock, groupStride },
     scratch: {
       activations: [mBlock, weights.cols],
-      sums: [mBlock, groupStride],
+      sums: [limbGroupWords, mBlock, groupStride],
       products: [mBlock, blockRows],
       scales: [groups, blockRows],
       biases: [groups, blockRows],
       rowScales: [lanes, groupStride],
       rowBiases: [lanes, groupStride],
-      panel: [Math.max(f32Depth, bf16Depth / 2), blockRows],
+      panel: [Math.max(f32Depth, codeDepth / 2), blockRows],
     },
   };
 }

@@ -95,6 +95,8 @@ interface Extra {
   dtypes?: readonly ("f32" | "f16" | "bf16")[];
   vector?: boolean;
   tiny?: number;
+  /** Every 61st element of x is so many times larger. */
+  peaks?: number;
 }
 
 export function makeCase(
@@ -122,7 +124,9 @@ export function makeCase(
       x: {
         dtype: "act",
         shape: extra.vector ? [inner] : [...lead, m, inner],
-        data: random.normals(count(lead) * m * inner, unit, mean * unit),
+        data: random
+          .normals(count(lead) * m * inner, unit, mean * unit)
+          .map((v, i) => (i % 61 === 60 ? v * (extra.peaks ?? 1) : v)),
       },
       weight: { dtype: "u32", shape: [...stack, rows, (cols * bits) / 32], data: made.weight },
       scales: { dtype: scales, shape: [...stack, rows, cols / groupSize], data: made.scales },

@@ -44,6 +44,34 @@ it("multiplies a large matrix", async () => {
     }
 });
 
+it.each(["f32", "f16", "bf16"] as const)("keeps what is not finite in its rows, x %s", async (dtype) => {
+  const [rows, cols, m] = [70, 256, 21];
+  const setting = { bits: 4, groupSize: 64, mode: "affine" } as const;
+  const { weight, scales, biases } = randomQuantized(1, rows, cols, setting, 5);
+  const q = {
+    weight: device.tensor("u32", [rows, cols / 8], weight),
+    scales: device.tensor("f32", [rows, cols / 64], scales),
+    biases: device.tensor("f32", [rows, cols / 64], biases),
+    ...setting,
+  };
+  const numbers = new Random(4).normals(m * cols, 1 / Math.sqrt(cols));
+  numbers[3 * cols + 70] = Number.NaN;
+  numbers[20 * cols + 255] = Number.POSITIVE_INFINITY;
+  const x = device.tensor(dtype, [m, cols], numbers);
+  const encoder = device.encoder();
+  const out = quantizedMatmul(encoder, { x, q }, { outDtype: "f32" });
+  await encoder.commit();
+  const y = await out.readNumbers();
+  const w = decodeExactly(weight, await q.scales.readNumbers(), await q.biases.readNumbers(), setting);
+  const expected = productReference(await x.readNumbers(), w, rows, cols, true);
+  const rowsOf = (data: Float64Array, wanted: (row: number) => boolean) => data.filter((_, i) => wanted(i / rows));
+  const bad = (row: number) => [3, 20].includes(Math.floor(row));
+  expect(rowsOf(y, bad).some(Number.isFinite)).toBe(false);
+  const { R } = BARS;
+  const good = (row: number) => !bad(row);
+  expect(within(compare(rowsOf(y, good), rowsOf(expected, good)), R.f32, R.spread)).toBe(true);
+});
+
 // A GPU's threadgroups take what fits, whatever the columns.
 const onCpu = describe.skipIf(device.gpu);
 onCpu.each(cpuLevels())("rows of x that do not fit a threadgroup, on cpu %s", (level) => {

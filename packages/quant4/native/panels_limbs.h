@@ -1,0 +1,169 @@
+// Panels of codes as unsigned bytes, for rows of x in limbs: each group of a row of x has one power of two as its unit and
+// is whole numbers of up to 8·Limbs bits in it, in limbs of one signed byte, largest first. Three limbs err by at most
+// 2^-23 of the largest x of the group. Sums of products within a group are exact in 32 bits.
+#pragma once
+#include <bit>
+
+#include "panel_block.h"
+
+namespace mlxts {
+
+#if defined(__AVX512BF16__)
+// Limbs of a row of x fill the registers as rows of bf16 do.
+template <int Limbs>
+inline constexpr int kLimbRows = kPanelRows / Limbs;
+
+// A group of a row of x. Sums of limb l count up from start[l], the bits of the float 1.5·2^23 units of that limb less
+// center·Σ limb: while they stay below 2^22, which 128 columns do, they are the bits of that float plus the sum of
+// (code − center)·limb, in units. So nothing is converted, and no unit is multiplied with.
+template <int Limbs>
+struct LimbGroup {
+  int32_t start[Limbs];
+  float zero;  // what the floats of all limbs have too much
+  float sum;   // Σx
+};
+
+static_assert(sizeof(LimbGroup<3>) == 4 * QUANTIZED_MATMUL_LIMB_GROUP_WORDS);
+
+// Row r of m rows of x, in limbs as panels of codes meet them: for each four columns, four bytes of each limb. False
+// where numbers are not finite, or too large or too small for units.
+template <int Bits, int Limbs>
+bool order_limbs(const Types& t, const uint8_t* x, uint32_t cols, uint32_t groupSize, uint32_t m, uint32_t r, int8_t* to,
+                 LimbGroup<Limbs>* groups) {
+  constexpr uint32_t per = kPerWord<Bits>, kOffset = 0x808080u >> (8 * (3 - Limbs));
+  constexpr __mmask64 kStored = (__mmask64(1) << (16 * Limbs)) - 1;
+  alignas(64) uint8_t order[64] = {};
+  for (uint32_t i = 0; i < 16 * Limbs; ++i) {
+    const uint32_t step = i / 4 / Limbs, limb = i / 4 % Limbs, parts = per / 4;  // steps of a word
+    const uint32_t column = step / parts * per + i % 4 * parts + step % parts;
+    order[i] = uint8_t(column * 4 + Limbs - 1 - limb);
+  }
+  const __m512i index = _mm512_load_si512(order), offset = _mm512_set1_epi32(kOffset);
+  const vu32 center = vu32{} + (Bits == 4 ? 0x08080808u : 0x80808080u);
+  alignas(64) float widened[128];
+  for (uint32_t k = 0, g = 0; k < cols; k += groupSize, ++g) {
+    const float* from = reinterpret_cast<const float*>(x) + k;
+    if (t.xBytes != 4) {
+      t.x(x + k * t.xBytes, widened, groupSize);
+      from = widened;
+    }
+    __m512i sizes = _mm512_setzero_si512();
+    vf32 sum = {};
+    for (uint32_t i = 0; i < groupSize; i += kLanes) {
+      const vf32 v = load(from + i);
+      sizes = _mm512_max_epu32(sizes, _mm512_and_si512(reinterpret_cast<__m512i>(v), _mm512_set1_epi32(0x7fffffff)));
+      sum += v;
+    }
+    const uint32_t size = _mm512_reduce_max_epu32(sizes);
+    if (size != 0 && size - 0x17800000u > 0x71800000u - 0x17800000u) return false;  // from 2^-80 to 2^100
+    // Numbers lie below 2^(e + 1) / 1.004, so that every limb of the largest fits a signed byte.
+    const float most = std::bit_cast<float>(size) * 1.004f;
+    const int e = size == 0 ? 0 : int(std::bit_cast<uint32_t>(most) >> 23) - 127, unit = e - (8 * Limbs - 2);
+    const __m512 inverse = _mm512_set1_ps(std::bit_cast<float>(uint32_t(127 - unit) << 23));
+    const uint32_t k0 = k / kCodeDepth * kCodeDepth;
+    int8_t* row = to + Limbs * (panel_row(m, k0, panel_columns(cols, k0), r) + k - k0);
+    vi32 dots = {};
+    for (uint32_t i = 0; i < groupSize; i += kLanes, row += 16 * Limbs) {
+      const __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(reinterpret_cast<__m512>(load(from + i)), inverse));
+      const __m512i digits = _mm512_xor_si512(_mm512_add_epi32(q, offset), offset);
+      const __m512i bytes = _mm512_maskz_permutexvar_epi8(kStored, index, digits);
+      _mm512_mask_storeu_epi8(row, kStored, bytes);
+      dots = dot_int8x4(dots, center, reinterpret_cast<vu32>(bytes));
+    }
+    LimbGroup<Limbs>& group = groups[size_t(g) * m + r];
+    group = {.start = {}, .zero = 0, .sum = reduce_add(sum)};
+    for (int l = 0; l < Limbs; ++l) {
+      const uint32_t zero = 0x4b400000u + (uint32_t(unit + 8 * (Limbs - 1 - l)) << 23);
+      group.start[l] = int32_t(zero);
+      for (int step = 0; step < 4; ++step) group.start[l] -= dots[step * Limbs + l];
+      group.zero += std::bit_cast<float>(zero);
+    }
+  }
+  return true;
+}
+
+// Columns k0 … k0 + n − 1 of the codes: [n / 4][kBlock], four bytes each, columns in the order of order_limbs.
+template <int Bits>
+void decode_byte_panel(const Block& w, uint32_t k0, uint32_t n, uint32_t* panel) {
+  constexpr uint32_t kSteps = kPerWord<Bits> / 4;
+  for (uint32_t v = 0; v < kBlock / kLanes; ++v) {
+    uint32_t* to = panel + v * kLanes;
+    for (uint32_t k = 0; k < n; k += kChunk<Bits>) {
+      const uint32_t count = (n - k < uint32_t(kChunk<Bits>) ? n - k : kChunk<Bits>) / kPerWord<Bits>;
+      vu32 words[kLanes];
+      w.load_transposed(v, (k0 + k) / kPerWord<Bits>, count, words);
+      for (uint32_t i = 0; i < count; ++i, to += kSteps * kBlock) {
+        const vu32 low = Bits == 4 ? words[i] & 0x0f0f0f0fu : words[i], high = words[i] >> 4 & 0x0f0f0f0fu;
+        memcpy(to, &low, sizeof low);
+        if constexpr (Bits == 4) memcpy(to + kBlock, &high, sizeof high);
+      }
+    }
+  }
+}
+
+// c[R, kBlock] += Σ scale·(codes·x) + bias·Σx over `groups` groups, of `steps` four columns each. x and its groups are
+// those of the first row; the rows are xStride bytes apart, groups of one row m.
+template <int R, int Limbs>
+void multiply_limbs_panel(const int8_t* x, size_t xStride, const uint32_t* panel, uint32_t groups, uint32_t steps,
+                          const float* scales, const float* biases, const LimbGroup<Limbs>* xGroups, size_t m, float* c,
+                          Ahead& ahead) {
+  constexpr int kVectors = kBlock / kLanes;
+  for (uint32_t g = 0; g < groups; ++g, xGroups += m, scales += kBlock, biases += kBlock) {
+    ahead.step();
+    vi32 sums[R][Limbs][kVectors];
+    MLXTS_UNROLL
+    for (int r = 0; r < R; ++r) {
+      MLXTS_UNROLL
+      for (int l = 0; l < Limbs; ++l) {
+        MLXTS_UNROLL
+        for (int v = 0; v < kVectors; ++v) sums[r][l][v] = splat_i32(xGroups[r].start[l]);
+      }
+    }
+    for (uint32_t i = 0; i < steps; ++i, panel += kBlock, x += 4 * Limbs) {
+      vu32 codes[kVectors];
+      MLXTS_UNROLL
+      for (int v = 0; v < kVectors; ++v) memcpy(&codes[v], panel + v * kLanes, sizeof codes[v]);
+      MLXTS_UNROLL
+      for (int r = 0; r < R; ++r) {
+        MLXTS_UNROLL
+        for (int l = 0; l < Limbs; ++l) {
+          const vu32 limb = splat_bf16x2(reinterpret_cast<const bf16*>(x + r * xStride + 4 * l));
+          MLXTS_UNROLL
+          for (int v = 0; v < kVectors; ++v) sums[r][l][v] = dot_int8x4(sums[r][l][v], codes[v], limb);
+        }
+      }
+    }
+    MLXTS_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const vf32 zero = splat(xGroups[r].zero), sum = splat(xGroups[r].sum);
+      MLXTS_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        vf32 dot = as_f32(sums[r][0][v]) - zero;
+        MLXTS_UNROLL
+        for (int l = 1; l < Limbs; ++l) dot += as_f32(sums[r][l][v]);
+        float* to = c + r * kBlock + v * kLanes;
+        const vf32 with = fma(dot, load(scales + v * kLanes), load(to));
+        store(to, fma(sum, load(biases + v * kLanes), with));
+      }
+    }
+  }
+}
+
+// c[m, kBlock] += x · Wᵀ
+template <int Bits, int Limbs, typename Scratch>
+void multiply_limbs(const int8_t* x, uint32_t m, uint32_t cols, const Block& w, Ahead& ahead, const Scratch& s) {
+  uint32_t* panel = reinterpret_cast<uint32_t*>(s.panel);
+  const auto* groups = reinterpret_cast<const LimbGroup<Limbs>*>(s.sums);
+  for (uint32_t k0 = 0; k0 < cols; k0 += kCodeDepth) {
+    const uint32_t n = panel_columns(cols, k0), g0 = k0 / w.groupSize;
+    decode_byte_panel<Bits>(w, k0, n, panel);
+    for_row_tiles<kLimbRows<Limbs>>(m, [&](uint32_t r, auto R) {
+      multiply_limbs_panel<R, Limbs>(x + Limbs * panel_row(m, k0, n, r), Limbs * n, panel, n / w.groupSize,
+                                     w.groupSize / 4, w.scales + g0 * kBlock, w.biases + g0 * kBlock,
+                                     groups + size_t(g0) * m + r, m, s.products + r * kBlock, ahead);
+    });
+  }
+}
+#endif
+
+}  // namespace mlxts
