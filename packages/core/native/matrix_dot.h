@@ -15,6 +15,11 @@ inline constexpr bool kHasBf16Dot = true;
 #else
 inline constexpr bool kHasBf16Dot = false;
 #endif
+#if defined(__AVX512VNNI__)
+inline constexpr bool kHasInt8Dot = true;
+#else
+inline constexpr bool kHasInt8Dot = false;
+#endif
 
 // kLanes bf16x2: 2 · kLanes neighbors of a row as they lie.
 MLXTS_INLINE vu32 load_bf16x2(const bf16* p) {
@@ -73,7 +78,11 @@ MLXTS_INLINE vf32 dot_bf16x2(vf32 sum, vu32 a, vu32 b) {
 
 // sum + a₀·b₀ + a₁·b₁ + a₂·b₂ + a₃·b₃, lane by lane, of unsigned bytes of a and signed ones of b.
 MLXTS_INLINE vi32 dot_int8x4(vi32 sum, vu32 a, vu32 b) {
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512VNNI__) && !defined(__clang__)
+  // GCC 12 copies the sum before each such product that it makes of the intrinsic function.
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+  return sum;
+#elif defined(__AVX512VNNI__)
   return reinterpret_cast<vi32>(
       _mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum), reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
 #else

@@ -61,7 +61,7 @@ struct Kernel {
     const struct {
       float *scales, *biases;
     } scratch = {s.fewScales, s.fewBiases};
-    OrderedRows x{s.fewOrdered, s.fewSums, p.columnStride, rows, 0};
+    OrderedRows x{s.fewOrdered, s.fewSums, p.columnStride, rows, Form::f32};
     prepare<Bits>(t, p, [&](uint32_t i) { return x_row(i); }, x);
     const uint32_t end = last * kBlock < p.rows ? last * kBlock : p.rows;
     for (uint32_t row0 = first * kBlock; row0 < end; row0 += kRows) {

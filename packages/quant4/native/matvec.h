@@ -2,6 +2,7 @@
 // of W is read from memory once, the next rows being fetched meanwhile. P are params with rows, cols, groupSize,
 // columnStride and groupStride.
 #pragma once
+#include "limbs_dot.h"
 #include "matvec_dot.h"
 #include "quantized_matvec.params.h"
 
@@ -12,14 +13,24 @@ constexpr uint32_t kMaxM = QUANTIZED_MATVEC_MOST_M;
 constexpr uint32_t kUnit = QUANTIZED_MATVEC_UNIT;  // columns that are ordered together
 constexpr size_t kSpanBytes = 24 << 10;            // of x: what stays in the first cache beside rows of W
 
+enum class Form { f32, bf16, limbs };
+
 // Rows of x in the order in which codes leave the words, in scratch.
 struct OrderedRows {
-  void* ordered;  // [m, columnStride]: f32, or bf16 parts
+  void* ordered;  // [m, columnStride]
   float* sums;    // [m, groupStride]: Σx of each group, 0 beyond
   size_t columnStride;
   uint32_t m;  // rows
-  int parts;   // 0: f32
+  Form form;
 };
+
+// Bytes of so many columns of x in a form.
+template <int Bits>
+constexpr size_t form_bytes(Form form, size_t columns) {
+  return form == Form::f32    ? columns * 4
+         : form == Form::bf16 ? columns * 2
+                              : columns / kChunk<Bits> * sizeof(LimbChunk<Bits, kLimbs>);
+}
 
 template <int Bits>
 void order_f32(const float* unit, float* to) {
@@ -29,37 +40,55 @@ void order_f32(const float* unit, float* to) {
 }
 
 #if defined(__AVX512BF16__)
-// Splits 128 columns into bf16 parts and orders them for vdpbf16ps.
+// Orders 128 columns, widened bf16, for vdpbf16ps.
 template <int Bits>
-void order_bf16(float* unit, int parts, uint16_t* to) {
+void order_bf16(const float* unit, uint16_t* to) {
   constexpr int vectors = kBf16Vectors<Bits>;
   alignas(64) uint16_t half[kUnit];
-  for (int part = 0; part < parts; ++part) {
-    for (int i = 0; i < int(kUnit); i += kLanes) {
-      const vf32 x = load(unit + i);
-      const vu16 bits = narrow(x, bf16{});
-      memcpy(half + i, &bits, sizeof bits);
-      store(unit + i, x - widen(bits, bf16{}));
-    }
-    for (int c = 0; c < int(kUnit) / (32 * vectors); ++c)
-      for (int j = 0; j < vectors; ++j)
-        for (int l = 0; l < 32; ++l) to[((c * parts + part) * vectors + j) * 32 + l] = half[(c * 32 + l) * vectors + j];
+  for (int i = 0; i < int(kUnit); ++i) {
+    uint32_t bits;
+    memcpy(&bits, unit + i, 4);
+    half[i] = uint16_t(bits >> 16);
   }
+  for (int c = 0; c < int(kUnit) / (32 * vectors); ++c)
+    for (int j = 0; j < vectors; ++j)
+      for (int l = 0; l < 32; ++l) to[(c * vectors + j) * 32 + l] = half[(c * 32 + l) * vectors + j];
 }
 #endif
+
+// The form in which a row of x is multiplied.
+inline Form form_of([[maybe_unused]] const Types& t, [[maybe_unused]] const uint8_t* x, [[maybe_unused]] size_t n) {
+#if defined(__AVX512BF16__)
+  if (t.bf16x) return fits_bf16_dot(x, n) ? Form::bf16 : Form::f32;
+#endif
+#if defined(__AVX512VNNI__)
+  if (!t.bf16x && fits_limbs(t, x, n)) return Form::limbs;
+#endif
+  return Form::f32;
+}
+
+// Orders 128 columns.
+template <int Bits>
+void order([[maybe_unused]] Form form, const float* unit, void* to) {
+#if defined(__AVX512BF16__)
+  if (form == Form::bf16) return order_bf16<Bits>(unit, static_cast<uint16_t*>(to));
+#endif
+#if defined(__AVX512VNNI__)
+  if (form == Form::limbs) {
+    for (uint32_t c = 0; c < kUnit; c += kChunk<Bits>)
+      split_limbs(unit + c, static_cast<LimbChunk<Bits, kLimbs>*>(to)[c / kChunk<Bits>]);
+    return;
+  }
+#endif
+  order_f32<Bits>(unit, static_cast<float*>(to));
+}
 
 // The `a.m` rows of which x_at(i) is the address.
 template <int Bits, typename P, typename XAt>
 void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
   alignas(64) float unit[kUnit];
-  a.parts = 0;
-#if defined(__AVX512BF16__)
-  const int parts = t.bf16x ? 1 : t.xBytes == 2 ? 2 : 3;
-  // f32 has three products for one: it gains only where decoding is what takes the time.
-  bool fits = parts < 3 || (Bits == 4 && a.m == 1);
-  for (uint32_t i = 0; fits && i < a.m; ++i) fits = fits_bf16_dot(t, x_at(i), p.cols);
-  if (fits) a.parts = parts;
-#endif
+  a.form = form_of(t, x_at(0), p.cols);
+  for (uint32_t i = 1; i < a.m && a.form != Form::f32; ++i) a.form = form_of(t, x_at(i), p.cols);
   for (uint32_t i = 0; i < a.m; ++i) {
     const uint8_t* x = x_at(i);
     float* sums = a.sums + size_t(i) * p.groupStride;
@@ -73,13 +102,7 @@ void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
         for (int j = kLanes; j < 32; j += kLanes) sum += load(unit + k + j);
         sums[(c + k) / p.groupSize] += reduce_add(sum);
       }
-#if defined(__AVX512BF16__)
-      if (a.parts > 0) {
-        order_bf16<Bits>(unit, a.parts, static_cast<uint16_t*>(a.ordered) + (i * a.columnStride + c) * a.parts);
-        continue;
-      }
-#endif
-      order_f32<Bits>(unit, static_cast<float*>(a.ordered) + i * a.columnStride + c);
+      order<Bits>(a.form, unit, static_cast<uint8_t*>(a.ordered) + form_bytes<Bits>(a.form, i * a.columnStride + c));
     }
   }
 }
@@ -111,22 +134,23 @@ void with_sums(vf32* sums, Dot dot) {
 }
 
 // The words begin … end − 1 of `count` rows against M rows of x from m0 on.
-template <int Bits, int R, int M, int Parts>
+template <int Bits, int R, int M, Form F>
 void span(const WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin, uint32_t end, uint32_t count,
           vf32* sums) {
+  const uint8_t* x = static_cast<const uint8_t*>(a.ordered) + form_bytes<Bits>(F, m0 * a.columnStride);
   const auto with = [&]<int N>(const WeightRows& rows, vf32* to, std::integral_constant<int, N>) {
     with_sums<N, M>(to, [&](vf32* acc) {
+      if constexpr (F == Form::f32)
+        dot_f32<Bits, N, M>(rows, reinterpret_cast<const float*>(x), a.columnStride, begin, end, acc);
 #if defined(__AVX512BF16__)
-      if constexpr (Parts > 0) {
-        const uint16_t* x = static_cast<const uint16_t*>(a.ordered);
-        dot_bf16<Bits, N, M, Parts>(rows, x + m0 * a.columnStride * Parts, a.columnStride * Parts, begin, end, acc);
-        return;
-      }
+      if constexpr (F == Form::bf16)
+        dot_bf16<Bits, N, M>(rows, reinterpret_cast<const uint16_t*>(x), a.columnStride, begin, end, acc);
 #endif
-      if constexpr (Parts == 0) {
-        const float* x = static_cast<const float*>(a.ordered);
-        dot_f32<Bits, N, M>(rows, x + m0 * a.columnStride, a.columnStride, begin, end, acc);
-      }
+#if defined(__AVX512VNNI__)
+      if constexpr (F == Form::limbs)
+        dot_limbs<Bits, N, M, kLimbs>(rows, reinterpret_cast<const LimbChunk<Bits, kLimbs>*>(x),
+                                      a.columnStride / kChunk<Bits>, begin, end, acc);
+#endif
     });
   };
   each_row<R>(
@@ -137,38 +161,37 @@ void span(const WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin
 // Registers hold R·M sums, in f32 twice.
 constexpr int kWide = kLanes == 16 ? 4 : 2;
 
-template <int Bits, int Parts>
-void spans(const WeightRows& w, const OrderedRows& a, uint32_t m, uint32_t count, vf32* sums) {
-  const size_t columnBytes = (m < 4 ? m : 4) * (Parts > 0 ? 2 * Parts : 4);
-  const uint32_t columns = uint32_t(round_up(kSpanBytes / columnBytes, kChunk<Bits>));
-  const uint32_t step = columns / kPerWord<Bits>;
+template <int Bits, Form F>
+void spans(const WeightRows& w, const OrderedRows& a, uint32_t count, vf32* sums) {
+  const uint32_t m = a.m;
+  const size_t chunkBytes = (m < 4 ? m : 4) * form_bytes<Bits>(F, kChunk<Bits>);
+  const uint32_t step = uint32_t(kSpanBytes / chunkBytes + 1) * kLanes;
   for (uint32_t begin = 0; begin < w.count; begin += step) {
     const uint32_t end = w.count - begin < step ? w.count : begin + step;
     uint32_t m0 = 0;
-    for (; m0 + 4 <= m; m0 += 4) span<Bits, kWide / 2, 4, Parts>(w, a, m0, begin, end, count, sums);
-    if (m - m0 == 3) span<Bits, kWide / 2, 3, Parts>(w, a, m0, begin, end, count, sums);
-    if (m - m0 == 2) span<Bits, kWide, 2, Parts>(w, a, m0, begin, end, count, sums);
-    if (m - m0 == 1) span<Bits, 4, 1, Parts>(w, a, m0, begin, end, count, sums);
+    for (; m0 + 4 <= m; m0 += 4) span<Bits, kWide / 2, 4, F>(w, a, m0, begin, end, count, sums);
+    if (m - m0 == 3) span<Bits, kWide / 2, 3, F>(w, a, m0, begin, end, count, sums);
+    if (m - m0 == 2) span<Bits, kWide, 2, F>(w, a, m0, begin, end, count, sums);
+    if (m - m0 == 1) span<Bits, 4, 1, F>(w, a, m0, begin, end, count, sums);
   }
 }
 
 // The products of `count` rows of W and of all rows of x: sums[r·kMaxM + m], still to be added up over lanes.
 template <int Bits>
 void multiply(const WeightRows& w, const OrderedRows& x, uint32_t count, vf32* sums) {
-  const uint32_t m = x.m;
   for (uint32_t r = 0; r < count; ++r)
-    for (uint32_t i = 0; i < m; ++i) sums[r * kMaxM + i] = vf32{};
-  switch (x.parts) {
+    for (uint32_t i = 0; i < x.m; ++i) sums[r * kMaxM + i] = vf32{};
+  switch (x.form) {
 #if defined(__AVX512BF16__)
-    case 1:
-      return spans<Bits, 1>(w, x, m, count, sums);
-    case 2:
-      return spans<Bits, 2>(w, x, m, count, sums);
-    case 3:
-      return span<Bits, 4, 1, 3>(w, x, 0, 0, w.count, count, sums);
+    case Form::bf16:
+      return spans<Bits, Form::bf16>(w, x, count, sums);
+#endif
+#if defined(__AVX512VNNI__)
+    case Form::limbs:
+      return spans<Bits, Form::limbs>(w, x, count, sums);
 #endif
     default:
-      return spans<Bits, 0>(w, x, m, count, sums);
+      return spans<Bits, Form::f32>(w, x, count, sums);
   }
 }
 // All kernels share these, which are compiled with quantized_matvec.cpp.

@@ -77,8 +77,7 @@ void dot_f32(const WeightRows& w, const float* x, size_t xStride, uint32_t begin
 }
 
 #if defined(__AVX512BF16__)
-// x in bf16 parts whose sum it is exactly: one for bf16, two for f16, three for f32. Of each chunk of words, part
-// after part, the columns as vdpbf16ps takes them: bf16x2, code by code.
+// bf16 x. Of each chunk of words, the columns as vdpbf16ps takes them: bf16x2, code by code.
 
 // Codes of half words in bf16: of 8 bits, low and high halves apart. Tables have 32 entries: five bits index them.
 template <int Bits>
@@ -100,12 +99,12 @@ struct Bf16Codes {
   }
 };
 
-// Vectors of x for each part of a chunk.
+// Vectors of x for a chunk.
 template <int Bits>
 inline constexpr int kBf16Vectors = Bits == 4 ? 4 : 2;
 
 // As dot_f32; `xStride` bf16 from row to row.
-template <int Bits, int R, int M, int Parts>
+template <int Bits, int R, int M>
 void dot_bf16(const WeightRows& w, const uint16_t* x, size_t xStride, uint32_t begin, uint32_t end, vf32* sums) {
   const Bf16Codes<Bits> codes;
   constexpr int vectors = kBf16Vectors<Bits>;
@@ -116,25 +115,23 @@ void dot_bf16(const WeightRows& w, const uint16_t* x, size_t xStride, uint32_t b
     for (int m = 0; m < M; ++m) acc[r][m] = sums[r * M + m];
   each_chunk<R>(
       w, begin, end, [&](uint32_t word, const vu32* words) __attribute__((always_inline)) {
-        const uint16_t* at = x + size_t(word / kLanes) * (vectors * Parts * 32);
+        const uint16_t* at = x + size_t(word / kLanes) * (vectors * 32);
         vf32 dot[R][M][chains] = {};
 #pragma GCC unroll 4
         for (int j = 0; j < 4; ++j) {
           vu32 code[R];
 #pragma GCC unroll 4
           for (int r = 0; r < R; ++r) code[r] = codes.at(words[r], j);
-#pragma GCC unroll 3
-          for (int part = 0; part < Parts; ++part)
 #pragma GCC unroll 4
-            for (int m = 0; m < M; ++m) {
-              const uint16_t* p = at + m * xStride + (part * vectors + j * vectors / 4) * 32;
-              const vu32 v = reinterpret_cast<vu32>(held(reinterpret_cast<vf32>(_mm512_load_si512(p))));
+          for (int m = 0; m < M; ++m) {
+            const uint16_t* p = at + m * xStride + j * vectors / 4 * 32;
+            const vu32 v = reinterpret_cast<vu32>(held(reinterpret_cast<vf32>(_mm512_load_si512(p))));
 #pragma GCC unroll 4
-              for (int r = 0; r < R; ++r) {
-                vf32& sum = dot[r][m][(j + part) % chains];
-                sum = dot_bf16x2(sum, code[r], v);
-              }
+            for (int r = 0; r < R; ++r) {
+              vf32& sum = dot[r][m][j % chains];
+              sum = dot_bf16x2(sum, code[r], v);
             }
+          }
         }
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {

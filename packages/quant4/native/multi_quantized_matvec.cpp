@@ -20,7 +20,7 @@ void multi_matvec(const Launch& l, const Types& t) {
                         {joint_product(l, 2, MULTI_QUANTIZED_MATVEC_OUT_C), p.rowsC},
                         {joint_product(l, 3, MULTI_QUANTIZED_MATVEC_OUT_D), p.rowsD},
                         {{}, 0}};
-  OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.m, 0};
+  OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.m, Form::f32};
   prepare<Bits>(t, p, [&](uint32_t i) { return parts[0].product.x + size_t(i) * p.cols * t.xBytes; }, x);
   uint64_t first = 0;  // the part's first threadgroup
   for (const Part* part = parts; part->rows > 0; ++part) {

@@ -40,7 +40,6 @@ struct TileRows {
   const bf16* ordered = nullptr;  // in the order of the codes
   const int8_t* limbs = nullptr;
 };
-inline constexpr int kLimbs = 3;
 
 // `rows` rows of x, of which row_at(i) is the address; rows of f32 that are neighbors already are used where they lie.
 template <int Bits, typename P, typename Scratch, typename RowAt>
@@ -49,7 +48,7 @@ TileRows prepare_tiles(const Types& t, const P& p, uint32_t rows, const Scratch&
   bool fits = true;
   if (t.bf16x) {
     bf16* ordered = reinterpret_cast<bf16*>(s.activations);
-    for (uint32_t r = 0; fits && r < rows; ++r) fits = fits_bf16_dot(t, row_at(r), p.cols);
+    for (uint32_t r = 0; fits && r < rows; ++r) fits = fits_bf16_dot(row_at(r), p.cols);
     for (uint32_t r = 0; fits && r < rows; ++r)
       order_bf16<Bits>(row_at(r), p.cols, p.groupSize, rows, r, ordered, s.sums);
     if (fits) return {.ordered = ordered};

@@ -31,6 +31,9 @@ void narrow_run(const float* from, void* to, size_t n) {
   convert_row(from, n, static_cast<T*>(to));
 }
 
+// Limbs of one byte that x of f32 and f16 is multiplied in.
+inline constexpr int kLimbs = 3;
+
 struct Types {
   Widen x, scales;
   void (*out)(const float* from, void* to, size_t n);
@@ -115,30 +118,36 @@ inline void widen_scales(const Types& t, const Product& m, uint64_t row, uint32_
 }
 
 #if defined(__AVX512BF16__)
-// vdpbf16ps takes subnormal numbers for 0: whether x and its parts are far from them, and from infinity. n is a multiple
-// of 32.
-inline bool fits_bf16_dot(const Types& t, const uint8_t* x, size_t n) {
-  if (t.bf16x) {
-    // The same sizes as bits: 0, or from 2^-80 on and below 2^126.
-    const __m512i least = _mm512_set1_epi16(0x1781), most = _mm512_set1_epi16(0x7e80 - 0x1781);
-    __mmask32 wrong = 0;
-    for (size_t i = 0; i < n; i += 32) {
-      const __m512i size = _mm512_and_si512(_mm512_loadu_si512(x + 2 * i), _mm512_set1_epi16(0x7fff));
-      wrong |= _mm512_mask_cmpge_epu16_mask(_mm512_test_epi16_mask(size, size), _mm512_sub_epi16(size, least), most);
-    }
-    return wrong == 0;
+// vdpbf16ps takes subnormal numbers for 0: whether bf16 x is far from them, and from infinity. n is a multiple of 32.
+inline bool fits_bf16_dot(const uint8_t* x, size_t n) {
+  // Sizes as bits: 0, or from 2^-80 on and below 2^126.
+  const __m512i least = _mm512_set1_epi16(0x1781), most = _mm512_set1_epi16(0x7e80 - 0x1781);
+  __mmask32 wrong = 0;
+  for (size_t i = 0; i < n; i += 32) {
+    const __m512i size = _mm512_and_si512(_mm512_loadu_si512(x + 2 * i), _mm512_set1_epi16(0x7fff));
+    wrong |= _mm512_mask_cmpge_epu16_mask(_mm512_test_epi16_mask(size, size), _mm512_sub_epi16(size, least), most);
   }
+  return wrong == 0;
+}
+#endif
+
+#if defined(__AVX512VNNI__)
+// Whether the largest number of a row of x is in the range in which limbs hold it; n is a multiple of 32.
+inline bool fits_limbs(const Types& t, const uint8_t* x, size_t n) {
   alignas(64) float unit[128];
-  vi32 ok = splat_i32(-1);
+  vi32 most = {};
   for (size_t i = 0; i < n; i += 128) {
     const size_t count = n - i < 128 ? n - i : 128;
     t.x(x + i * t.xBytes, unit, count);
     for (size_t k = 0; k < count; k += kLanes) {
-      const vf32 v = load(unit + k), size = max(v, -v);
-      ok &= (v == splat(0)) | ((size > splat(0x1p-80f)) & (size < splat(0x1p126f)));
+      const vi32 size = as_i32(load(unit + k)) & 0x7fffffff;
+      most = size > most ? size : most;
     }
   }
-  return _mm512_movepi32_mask(reinterpret_cast<__m512i>(ok)) == 0xffff;
+  // Sizes as bits, which grow with numbers; NaN is above infinity.
+  int32_t largest = 0;
+  for (int l = 0; l < kLanes; ++l) largest = most[l] > largest ? most[l] : largest;
+  return largest == 0 || (largest >= (127 - 80) << 23 && largest < (127 + 118) << 23);
 }
 #endif
 

@@ -9,7 +9,7 @@ template <int Bits>
 void matvec(const Launch& l, const Types& t) {
   const auto& p = l.args<QuantizedMatvecParams>();
   const auto scratch = scratch_of(l, p);
-  OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.m, 0};
+  OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.m, Form::f32};
   const uint64_t blocks = l.threadgroups[0];
   uint64_t prepared = ~uint64_t(0);
   Product product{};

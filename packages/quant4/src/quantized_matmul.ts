@@ -272,10 +272,11 @@ function planOf(c: Seen): Plan | undefined {
  * - `outDtype` f32, f16 or bf16; default the dtype of x.
  *
  * x is widened to f32 before any arithmetic (products of bf16 x and codes are exact), sums are f32, one rounding at the
- * store; a CPU with products of bytes takes many rows of x of other dtypes as whole numbers of 24 bits, which err by at most
- * 2^-23 of the largest x of a group. Up to 8 rows of x and more are summed in different orders, so the last bits of a row
- * depend on which it is. Errors: `InvalidArgument` for shapes, dtypes, attributes and overlap, and for rows of more than a
- * million columns where one row of x does not fit the memory of a threadgroup; `UnsupportedDtype` for other widths and modes.
+ * store. A CPU with products of bytes takes x of other dtypes as whole numbers of 24 bits, which err by at most 2^-23 of the
+ * largest x of a group (up to 8 rows: of 8 neighbors, 4 with bits 8). Up to 8 rows of x and more are summed in different
+ * orders, so the last bits of a row depend on which it is. Errors: `InvalidArgument` for shapes, dtypes, attributes and
+ * overlap, and for rows of more than a million columns where one row of x does not fit the memory of a threadgroup;
+ * `UnsupportedDtype` for other widths and modes.
  * Source: MLX affine quantization, `mx.quantized_matmul`.
  */
 export const quantizedMatmul: QuantizedMatmul = defineOp({

@@ -94,9 +94,12 @@ interface Extra {
   scales?: "f32" | "f16" | "bf16";
   dtypes?: readonly ("f32" | "f16" | "bf16")[];
   vector?: boolean;
-  tiny?: number;
   /** Every 61st element of x is so many times larger. */
   peaks?: number;
+  /** Factor of x. */
+  factor?: number;
+  /** Columns of x are up to 2^spread times smaller than others. */
+  spread?: number;
 }
 
 export function makeCase(
@@ -111,7 +114,7 @@ export function makeCase(
   const random = new Random(++seed * 7919);
   const inner = transpose ? cols : rows;
   const outer = transpose ? rows : cols;
-  const unit = (extra.tiny ?? 1) / Math.sqrt(inner * (1 + mean * mean));
+  const unit = (extra.factor ?? 1) / Math.sqrt(inner * (1 + mean * mean));
   const made = randomQuantized(count(stack), rows, cols, { bits, groupSize }, seed);
   const scales = extra.scales ?? "act";
   const rank = Math.max(lead.length, stack.length);
@@ -126,7 +129,8 @@ export function makeCase(
         shape: extra.vector ? [inner] : [...lead, m, inner],
         data: random
           .normals(count(lead) * m * inner, unit, mean * unit)
-          .map((v, i) => (i % 61 === 60 ? v * (extra.peaks ?? 1) : v)),
+          .map((v, i) => (i % 61 === 60 ? v * (extra.peaks ?? 1) : v))
+          .map((v) => (extra.spread ? v * 2 ** -random.below(extra.spread) : v)),
       },
       weight: { dtype: "u32", shape: [...stack, rows, (cols * bits) / 32], data: made.weight },
       scales: { dtype: scales, shape: [...stack, rows, cols / groupSize], data: made.scales },

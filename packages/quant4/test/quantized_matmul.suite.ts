@@ -42,8 +42,19 @@ export const suite: Suite = {
     ...(["f32", "f16", "bf16"] as const).flatMap((bias) => [2, 20].map((m) => makeCase(m, 130, 128, 4, 64, { bias }))),
     // x near and below the smallest normal number.
     ...[1, 20].flatMap((m) =>
-      [2 ** -100, 2 ** -122, 2 ** -126].map((tiny) =>
-        makeCase(m, 256, 64, 4, 32, { tiny, outDtype: "f32", scales: "f32", dtypes: ["bf16", "f32"] }),
+      [2 ** -100, 2 ** -122, 2 ** -126].map((factor) =>
+        makeCase(m, 256, 64, 4, 32, { factor, outDtype: "f32", scales: "f32", dtypes: ["bf16", "f32"] }),
+      ),
+    ),
+    // x near the largest number, and x whose columns differ by many powers of two.
+    ...[1, 20].flatMap((m) =>
+      [2 ** 110, 2 ** 119].map((factor) =>
+        makeCase(m, 256, 64, 4, 32, { factor, outDtype: "f32", dtypes: ["bf16", "f32"] }),
+      ),
+    ),
+    ...WIDTHS.flatMap((bits) =>
+      [1, 3, 6, 20].map((m) =>
+        makeCase(m, 130, 2048, bits, 64, { spread: 40, outDtype: "f32", dtypes: ["f32", "f16"] }),
       ),
     ),
     // x larger than limbs can be, and with few large numbers.
