@@ -58,7 +58,7 @@ export const suite: Suite = {
       ),
     ),
     // x larger than limbs can be, and with few large numbers.
-    makeCase(20, 256, 64, 4, 32, { tiny: 2 ** 104, outDtype: "f32", scales: "f32", dtypes: ["bf16", "f32"] }),
+    makeCase(20, 256, 64, 4, 32, { factor: 2 ** 104, outDtype: "f32", scales: "f32", dtypes: ["bf16", "f32"] }),
     ...WIDTHS.flatMap((bits) => [1, 20].map((m) => makeCase(m, 256, 512, bits, 128, { peaks: 1000 }))),
     // Batches: one matrix for all, one x for all, both, alternating.
     ...[2, 12].flatMap((m) => [
