@@ -89,6 +89,7 @@ bool guarded(const uint8_t* guard) {
 
 // One thread's scratch memory. It grows between jobs, never while a kernel runs.
 struct Scratch {
+  const Prepared* last = nullptr;  // the dispatch that was last given it, in this job
   std::unique_ptr<void, decltype(&std::free)> memory{nullptr, &std::free};
   size_t bytes = 0;
   bool reserve(size_t needed) {
@@ -257,8 +258,10 @@ class CpuDevice : public Device {
       bindings += list.commands[i].bindings;
       scratchBytes = std::max<size_t>(scratchBytes, list.commands[i].scratchBytes);
     }
-    for (auto& scratch : scratch_)
+    for (auto& scratch : scratch_) {
+      scratch.last = nullptr;
       if (!scratch.reserve(scratchBytes + kGuardBytes)) return false;
+    }
     pointers_.reserve(bindings);  // launches point into these two, which must not be reallocated below
     lengths_.reserve(bindings);
     std::lock_guard lock(mutex_);  // for the pipelines
@@ -303,6 +306,8 @@ class CpuDevice : public Device {
     launch.begin = p.total * chunk / p.chunks;
     launch.end = p.total * (chunk + 1) / p.chunks;
     launch.scratch = scratch_[thread].memory.get();
+    launch.scratchKept = scratch_[thread].last == &p && p.guardCount == 0;
+    scratch_[thread].last = &p;
     MlxtsFault fault = {};
     launch.fault = &fault;
     setGuards(p, launch);

@@ -6,7 +6,7 @@
 
 #include "fault.h"
 
-#define MLXTS_CPU_ABI 3
+#define MLXTS_CPU_ABI 4
 
 struct MlxtsCpuLaunch {
   void* const* buffers;   // in the order of the kernel's declaration; null: optional and absent
@@ -14,9 +14,10 @@ struct MlxtsCpuLaunch {
   const void* params;     // the generated params struct
   uint32_t threadgroups[3];
   uint64_t begin, end;    // linear threadgroup indices to compute: x + X * (y + Y * z)
-  void* scratch;          // private to this call, 64-byte aligned, contents undefined; `scratch_of` finds its arrays
+  void* scratch;          // private to this call, 64-byte aligned; undefined unless kept; `scratch_of` finds its arrays
   uint64_t scratchBytes;  // what the declaration's launch rule asked for
   MlxtsFault* fault;      // written before returning non-zero
+  uint32_t scratchKept;   // not 0: scratch holds what an earlier call for this same dispatch has left in it
 };
 
 // 0: done. Otherwise `fault` says what is wrong in the data.

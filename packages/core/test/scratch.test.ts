@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { constantsOf, Device, defineKernel, paramsHeader, scratchFits } from "../src/index.ts";
 import { message } from "./helpers.ts";
-import { launchKernel, overrunKernel } from "./kernels/probe.ts";
+import { keptKernel, launchKernel, overrunKernel } from "./kernels/probe.ts";
 
 const plain = Device.open("cpu", { threads: 2 });
 const checked = Device.open("cpu", { threads: 2, validate: true });
@@ -55,6 +55,24 @@ describe("scratch arrays", () => {
       message: "overrun: the kernel wrote past its scratch",
     });
     await run(plain, {});
+  });
+
+  it("are kept from call to call of a dispatch, and from no other", async () => {
+    for (const order of ["forward", "reverse"] as const)
+      for (const validate of [false, true]) {
+        using device = Device.open("cpu", { threads: 2, order, validate });
+        const encoder = device.encoder();
+        const outs = [1, 2, 3].map((tag) => {
+          const out = device.tensor("u32", [64]);
+          encoder.dispatch(keptKernel, { variant: "u32", buffers: { out }, params: { tag }, sizes: { groups: 64 } });
+          return out;
+        });
+        await encoder.commit();
+        const found = await Promise.all(outs.map(async (out) => [...(await out.readNumbers())]));
+        expect(found.flat().filter((way) => way === 2)).toEqual([]);
+        // Where arrays are guarded, all are fresh.
+        expect(found.flat().some((way) => way === 1)).toBe(!validate);
+      }
   });
 
   it.each<[string, object | undefined, string]>([

@@ -45,6 +45,14 @@ MLXTS_INLINE uint32_t panel_columns(uint32_t cols, uint32_t k0) {
   return cols - k0 < kCodeDepth ? cols - k0 : kCodeDepth;
 }
 
+// Hides from the compiler that p has been read or written before: it would keep what was there, and there are too few
+// registers for that.
+template <typename T>
+MLXTS_INLINE T* anew(T* p) {
+  asm("" : "+r"(p));
+  return p;
+}
+
 // A block of W that will be needed next: it is fetched line by line while products keep the processor busy.
 struct Ahead {
   struct Span {

@@ -59,12 +59,6 @@ void order_bf16(const uint8_t* x, uint32_t cols, uint32_t groupSize, uint32_t m,
   }
 }
 
-// Hides from the compiler that p has been read before.
-MLXTS_INLINE const float* anew(const float* p) {
-  asm("" : "+r"(p));
-  return p;
-}
-
 // c[R, kBlock] += Σ scale·(codes·x) + bias·Σx over `groups` groups, of `depth` bf16x2 each. x and its sums are those of
 // the first row; the rows are xStride apart, sums of one row m.
 template <int R>
@@ -80,9 +74,10 @@ void multiply_bf16_panel(const bf16* x, size_t xStride, const bf16x2* panel, uin
       const vf32 sum = splat(sums[g * m + r]);
       // Read again for each row: all of them do not fit beside the sums.
       const float *scale = anew(scales + g * kBlock), *bias = anew(biases + g * kBlock);
+      float* row = anew(c + r * kBlock);
 #pragma GCC unroll 4
       for (int v = 0; v < dot.vectors; ++v) {
-        float* to = c + r * kBlock + v * kLanes;
+        float* to = row + v * kLanes;
         const vf32 with = fma(dot.sum[r][v], load(scale + v * kLanes), load(to));
         store(to, fma(sum, load(bias + v * kLanes), with));
       }

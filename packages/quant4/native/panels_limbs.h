@@ -136,14 +136,16 @@ void multiply_limbs_panel(const int8_t* x, size_t xStride, const uint32_t* panel
     MLXTS_UNROLL
     for (int r = 0; r < R; ++r) {
       const vf32 zero = splat(xGroups[r].zero), sum = splat(xGroups[r].sum);
+      const float *scale = anew(scales), *bias = anew(biases);
+      float* row = anew(c + r * kBlock);
       MLXTS_UNROLL
       for (int v = 0; v < kVectors; ++v) {
         vf32 dot = as_f32(sums[r][0][v]) - zero;
         MLXTS_UNROLL
         for (int l = 1; l < Limbs; ++l) dot += as_f32(sums[r][l][v]);
-        float* to = c + r * kBlock + v * kLanes;
-        const vf32 with = fma(dot, load(scales + v * kLanes), load(to));
-        store(to, fma(sum, load(biases + v * kLanes), with));
+        float* to = row + v * kLanes;
+        const vf32 with = fma(dot, load(scale + v * kLanes), load(to));
+        store(to, fma(sum, load(bias + v * kLanes), with));
       }
     }
   }

@@ -27,6 +27,7 @@
 #define QUANTIZED_MATMUL_F32_DEPTH 256
 #define QUANTIZED_MATMUL_CODE_DEPTH 128
 #define QUANTIZED_MATMUL_LIMB_GROUP_WORDS 5
+#define QUANTIZED_MATMUL_PREPARED_WORDS 8
 #define QUANTIZED_MATMUL_LANES 16
 #endif
 
@@ -50,13 +51,13 @@ struct QuantizedMatmulParams {
 #else
   uint32_t mBlock;
   uint32_t groupStride;
-  uint32_t scratch[8];  // byte offsets
+  uint32_t scratch[9];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(QuantizedMatmulParams) == 68, "QuantizedMatmulParams must match the declaration of quantized_matmul");
 #else
-static_assert(sizeof(QuantizedMatmulParams) == 96, "QuantizedMatmulParams must match the declaration of quantized_matmul");
+static_assert(sizeof(QuantizedMatmulParams) == 100, "QuantizedMatmulParams must match the declaration of quantized_matmul");
 #endif
 #ifdef __METAL_VERSION__
 struct QuantizedMatmulScratch {
@@ -81,6 +82,7 @@ struct QuantizedMatmulScratch {
   float* rowScales;
   float* rowBiases;
   float* panel;
+  uint32_t* prepared;
 };
 inline QuantizedMatmulScratch scratch_of(const MlxtsCpuLaunch& l, const QuantizedMatmulParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
@@ -93,6 +95,7 @@ inline QuantizedMatmulScratch scratch_of(const MlxtsCpuLaunch& l, const Quantize
       reinterpret_cast<float*>(memory + p.scratch[5]),
       reinterpret_cast<float*>(memory + p.scratch[6]),
       reinterpret_cast<float*>(memory + p.scratch[7]),
+      reinterpret_cast<uint32_t*>(memory + p.scratch[8]),
   };
 }
 #endif

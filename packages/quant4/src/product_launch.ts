@@ -13,9 +13,16 @@ export const FEW_ON_CPU = { blockRows: 16, unit: 128 } as const;
 export const FEW_ON_GPU = { simdgroupRows: 4 } as const;
 /**
  * Above, in panels: a CPU's threadgroup has blockRows rows of W, and a panel so many of their columns; limbGroupWords are what
- * a group of a row of x in limbs comes with.
+ * a group of a row of x in limbs comes with, preparedWords what tells which rows of x are prepared.
  */
-export const PANELS = { blockRows: 64, f32Depth: 256, codeDepth: 128, limbGroupWords: 5, lanes: 16 } as const;
+export const PANELS = {
+  blockRows: 64,
+  f32Depth: 256,
+  codeDepth: 128,
+  limbGroupWords: 5,
+  preparedWords: 8,
+  lanes: 16,
+} as const;
 /**
  * Or in tiles: a GPU's threadgroup has tileM rows of x against tileRows of W, each of its simdgroups partM against
  * partRows, tileBytes of each at a time.

@@ -6,6 +6,7 @@
 #include "cpu_kernel.h"
 #include "functions.params.h"
 #include "increment.params.h"
+#include "kept.params.h"
 #include "launch.params.h"
 #include "limit.params.h"
 #include "overrun.params.h"
@@ -69,6 +70,14 @@ void overrun(const Launch& l) {
   if (l.begin == 0) memcpy(l.buffer<uint32_t>(OVERRUN_OUT), found, sizeof(found));
 }
 
+void kept(const Launch& l) {
+  const auto& p = l.args<KeptParams>();
+  uint32_t& left = *scratch_of(l, p).left;
+  const uint32_t found = l.scratchKept ? (left == p.tag ? 1 : 2) : 0;
+  left = p.tag;
+  for (uint64_t group = l.begin; group < l.end; ++group) l.buffer<uint32_t>(KEPT_OUT)[group] = found;
+}
+
 // Nine words for each threadgroup; the scratch is filled to its end.
 void launch(const Launch& l) {
   const auto& p = l.args<LaunchParams>();
@@ -126,6 +135,7 @@ MLXTS_KERNEL(accumulate_u32, accumulate)
 MLXTS_KERNEL(limit_u32, limit)
 MLXTS_KERNEL(launch_u32, launch)
 MLXTS_KERNEL(overrun_u32, overrun)
+MLXTS_KERNEL(kept_u32, kept)
 MLXTS_KERNEL(convert_f32_bf16, convert<float, bf16>)
 MLXTS_KERNEL(convert_f32_f16, convert<float, f16>)
 MLXTS_KERNEL(convert_bf16_f32, convert<bf16, float>)

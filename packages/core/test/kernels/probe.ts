@@ -75,6 +75,17 @@ export const overrunKernel = defineKernel({
   },
 });
 
+/** Of each threadgroup whether its call found the scratch fresh (0), as a call for this dispatch left it (1), or neither (2). */
+export const keptKernel = defineKernel({
+  library: probeLibrary,
+  name: "kept",
+  variants: ["u32"],
+  buffers: { out: "write" },
+  params: { tag: "u32" },
+  scratch: { cpu: { left: "u32" } },
+  launch: { cpu: ({ groups }: { groups: number }) => ({ threadgroups: [groups, 1, 1], scratch: { left: [1] } }) },
+});
+
 /** Every element through simd.h: loaded, widened, rounded and stored by vectors, with a partial one at the end. */
 export const convertKernel = defineKernel({
   library: probeLibrary,
