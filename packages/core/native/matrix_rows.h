@@ -56,6 +56,13 @@ MLXTS_INLINE void to_load_order(const X* x, size_t n, float* to) {
   }
 }
 
+// The same for products of bf16, which take rows of bf16 as they lie: x rounded to bf16.
+template <typename W, typename X>
+MLXTS_INLINE void to_load_order(const X* x, size_t n, bf16* to) {
+  convert_row(x, n, to);
+  memset(to + n, 0, (round_up(n, 2 * kLanes) - n) * sizeof(bf16));
+}
+
 // The way back: n elements of x, which is in the order of rows of W, in their own order.
 template <typename W>
 MLXTS_INLINE void from_load_order(const float* x, size_t n, float* to) {
@@ -103,8 +110,31 @@ MLXTS_INLINE void add_dots(const float* const (&x)[kDotLefts], const W* const (&
     });
   if (i < columns) step(i, [&](const W* from, vf32& a, vf32& b) { load_two_partial(from, int(columns - i), a, b); });
 }
-template <typename W>
-MLXTS_INLINE void add_dots(const float* const (&x)[kDotLefts], const W* const (&rows)[kDotRows], size_t columns,
+// The same in products of bf16.
+template <typename Ahead>
+MLXTS_INLINE void add_dots(const bf16* const (&x)[kDotLefts], const bf16* const (&rows)[kDotRows], size_t columns,
+                           vf32 (&sums)[kLanes], Ahead ahead) {
+  const auto step = [&](size_t i, auto get) {
+    vu32 row[kDotRows];
+    MLXTS_UNROLL
+    for (int j = 0; j < kDotRows; ++j) row[j] = get(rows[j] + i);
+    MLXTS_UNROLL
+    for (int m = 0; m < kDotLefts; ++m) {
+      const vu32 left = load_bf16x2(x[m] + i);
+      MLXTS_UNROLL
+      for (int j = 0; j < kDotRows; ++j) sums[m * kDotRows + j] = dot_bf16x2(sums[m * kDotRows + j], left, row[j]);
+    }
+  };
+  size_t i = 0;
+  for (; i + 2 * kLanes <= columns; i += 2 * kLanes)
+    step(i, [&](const bf16* from) {
+      ahead(from);
+      return load_bf16x2(from);
+    });
+  if (i < columns) step(i, [&](const bf16* from) { return load_bf16x2_partial(from, int(columns - i)); });
+}
+template <typename X, typename W>
+MLXTS_INLINE void add_dots(const X* const (&x)[kDotLefts], const W* const (&rows)[kDotRows], size_t columns,
                            vf32 (&sums)[kLanes]) {
   add_dots(x, rows, columns, sums, [](const W*) {});
 }

@@ -47,8 +47,8 @@ struct RowGroup {
 
   void load_queries(const float* queries, const X* q_pe) const {
     for (int row = 0; row < rows; ++row) {
-      load_query<C>(queries + (first + row) * p.rank, p.rank, query(row));
-      load_query<C>(q_pe + (first + row) * p.rope, p.rope, query(row) + query_width(p.rank));
+      to_load_order<C>(queries + (first + row) * p.rank, p.rank, query(row));
+      to_load_order<C>(q_pe + (first + row) * p.rope, p.rope, query(row) + query_width(p.rank));
       softmax().clear(row);
       memset(scratch.sums + row * p.width, 0, p.width * sizeof(float));
     }

@@ -43,13 +43,13 @@ struct SdpaPiecesParams {
   uint32_t scratch[4];  // byte offsets
 #else
   uint32_t width;
-  uint32_t scratch[5];  // byte offsets
+  uint32_t scratch[6];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(SdpaPiecesParams) == 48, "SdpaPiecesParams must match the declaration of sdpa_pieces");
 #else
-static_assert(sizeof(SdpaPiecesParams) == 56, "SdpaPiecesParams must match the declaration of sdpa_pieces");
+static_assert(sizeof(SdpaPiecesParams) == 60, "SdpaPiecesParams must match the declaration of sdpa_pieces");
 #endif
 #ifdef __METAL_VERSION__
 struct SdpaPiecesScratch {
@@ -73,6 +73,7 @@ struct SdpaPiecesScratch {
   float* maxima;
   float* denominators;
   float* scores;
+  uint16_t* weights;
 };
 inline SdpaPiecesScratch scratch_of(const MlxtsCpuLaunch& l, const SdpaPiecesParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
@@ -82,6 +83,7 @@ inline SdpaPiecesScratch scratch_of(const MlxtsCpuLaunch& l, const SdpaPiecesPar
       reinterpret_cast<float*>(memory + p.scratch[2]),
       reinterpret_cast<float*>(memory + p.scratch[3]),
       reinterpret_cast<float*>(memory + p.scratch[4]),
+      reinterpret_cast<uint16_t*>(memory + p.scratch[5]),
   };
 }
 #endif

@@ -135,7 +135,14 @@ export const sdpaPiecesKernel = defineKernel({
   },
   launchParams: { cpu: { width: "u32" } },
   scratch: {
-    cpu: { queries: "f32", sums: "f32", maxima: "f32", denominators: "f32", scores: "f32" },
+    cpu: {
+      queries: "f32",
+      sums: "f32",
+      maxima: "f32",
+      denominators: "f32",
+      scores: "f32",
+      weights: "u16", // scores rounded to bf16
+    },
     gpu: {
       length: "u32", // whether all lengths are right, and the sequence's own
       scores0: "f32", // of two blocks in turn: one is written while the other is still read
@@ -155,6 +162,7 @@ export const sdpaPiecesKernel = defineKernel({
           maxima: [rows],
           denominators: [rows],
           scores: [rows, BLOCK_KEYS],
+          weights: [rows, BLOCK_KEYS],
         },
       };
     },
