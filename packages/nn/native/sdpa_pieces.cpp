@@ -98,17 +98,16 @@ struct Piece {
 
   // Adds the weighted values of a block: those that the first row sees for `some` rows together, the others for each row.
   void add_rows(const C* values, int row, int some, const int* counts, intptr_t ahead, const float* factors) const {
-    const WeightedStrides strides = {kBlockKeys, p.dim, p.width};
     float* sums = scratch.sums + row * p.width;
     int common = counts[0];
     // Weights of bf16 begin at an even row.
     if (kBf16 && common < counts[some - 1]) common -= common % 2;
     const auto add = some == 1 ? add_weighted<1, E, C> : add_weighted<kQueries, E, C>;
-    add(weights(row), values, p.dim, common, strides, ahead, factors, sums);
+    add(weights(row), values, p.dim, common, ahead, factors, sums, p.width);
     for (int r = 0; r < some; ++r)
       if (counts[r] > common)
-        add_weighted<1>(weights(row + r) + common, values + common * p.dim, p.dim, counts[r] - common, strides, 0,
-                        kKeep, sums + r * p.width);
+        add_weighted<1>(weights(row + r) + common, values + common * p.dim, p.dim, counts[r] - common, 0, kKeep,
+                        sums + r * p.width, p.width);
   }
 
   void store_rows(float* partial) const {

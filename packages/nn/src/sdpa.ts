@@ -210,10 +210,11 @@ export const sdpaMergeKernel = defineKernel({
  *   gives 0. Rows that a query does not see never enter its arithmetic, whatever they hold.
  * - `scale` > 0, default D^−1/2.
  *
- * Scores, softmax and sums in f32, one rounding at the store; with many queries, weights are rounded to q's dtype where the
- * cache has the same one: on a GPU, and to bf16 where the processor has bf16 products. Those are exact but take subnormal
- * bf16 numbers (below 1.2e-38) as 0; GPUs may take all numbers below that as 0. Few queries: the cache is read once for all
- * heads that share it (on a GPU once for 32 query rows), in pieces whose borders depend on the sequence's length only.
+ * Scores, softmax and sums in f32, one rounding at the store. Where q and the cache have one dtype, weights are rounded to
+ * it: to bf16 where the processor has bf16 products, and on a GPU with many queries. Those products are exact but take
+ * subnormal bf16 numbers (below 1.2e-38) as 0; GPUs may take all numbers below that as 0. Few queries: the cache is read
+ * once for all heads that share it (on a GPU once for 32 query rows), in pieces whose borders depend on the sequence's
+ * length only.
  * Errors: `InvalidArgument` for shapes, dtypes, options and overlap; lengths outside 0 … capacity, or below T when causal,
  * fail the submission. Vaswani et al., "Attention Is All You Need", 2017; Ainslie et al., "GQA", 2023; online softmax:
  * Milakov and Gimelshein, 2018.
