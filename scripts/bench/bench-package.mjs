@@ -7,22 +7,20 @@ import { devDependencies, nativePackages } from "../native/workspace.mjs";
 import { root } from "../setup/pnpm.mjs";
 
 const folder = relative(root, process.cwd());
-const packages = nativePackages(folder, ...devDependencies(folder));
-if (folder === "packages/core") packages.push("core-test");
-buildNative({ packages, levels: "best" });
-
 const given = process.argv.slice(2);
 const programs = given.filter((name) => name.endsWith(".ts"));
 const args = given.filter((name) => !programs.includes(name));
+
+const packages = nativePackages(folder, ...(programs.length > 0 ? [] : ["apps/cli"]), ...devDependencies(folder));
+if (folder === "packages/core") packages.push("core-test");
+buildNative({ packages, levels: "best" });
+
 const commands =
   programs.length > 0
-    ? programs.map((name) => [join(folder, "bench", name), ...args])
-    : [["scripts/bench/bench.ts", "--package", folder.split("/")[1], ...args]];
+    ? programs.map((name) => ["scripts/run-source.mjs", join(folder, "bench", name), ...args])
+    : [["apps/cli/bin/mlxts.mjs", "bench", "op", "--package", folder.split("/")[1], ...args]];
 for (const command of commands) {
   console.log(command.join(" "));
-  const { status } = spawnSync(process.execPath, ["scripts/run-source.mjs", ...command], {
-    cwd: root,
-    stdio: "inherit",
-  });
+  const { status } = spawnSync(process.execPath, command, { cwd: root, stdio: "inherit" });
   if (status !== 0) process.exit(status ?? 1);
 }

@@ -56,7 +56,7 @@ mkdirSync(copy, { recursive: true });
 // What an earlier run took of other packages is of that day.
 if (existsSync(join(copy, "packages")))
   for (const name of readdirSync(join(copy, "packages"))) clear(join(copy, "packages", name));
-const tools = ["metal-sim", "test-kit"];
+const tools = ["bench", "metal-sim", "test-kit"];
 for (const name of [...packages, ...tools]) take(join("packages", name));
 for (const path of ["scripts", "fixtures", "CMakeLists.txt", "vitest.config.ts", "tsconfig.base.json", "package.json"])
   take(path);

@@ -8,9 +8,7 @@ import { devDependencies, nativePackages } from "../native/workspace.mjs";
 import { root } from "../setup/pnpm.mjs";
 
 const folder = relative(root, process.cwd());
-// The kernels of test-kit are for benchmarks.
-const others = devDependencies(folder).filter((each) => each !== "packages/test-kit");
-const packages = nativePackages(folder, ...others);
+const packages = nativePackages(folder, ...devDependencies(folder));
 if (folder === "packages/core") packages.push("core-test");
 // Turborepo has run the packages' `native` scripts, or taken what they made from its cache.
 // biome-ignore lint/suspicious/noUndeclaredEnvVars: Turborepo itself sets it

@@ -1,11 +1,11 @@
 // Writes native/<kernel>.params.h for every kernel that a package's modules declare, and for a package of ops
-// src/signatures.ts, test/suites.ts and the tables of its README; `--check` only compares.
+// src/signatures.ts, test/suites.ts, bench/benches.ts and the tables of its README; `--check` only compares.
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { type Kernel, type OpDescriptor, opSignatures, paramsHeader } from "../../packages/core/src/index.ts";
 import { withTables } from "./op_tables.ts";
-import { type KernelModule, type SuiteFile, suitesModule } from "./suites.ts";
+import { benchesModule, type KernelModule, type SuiteFile, suitesModule } from "./suites.ts";
 
 const packages = join(dirname(fileURLToPath(import.meta.url)), "..", "..", "packages");
 const check = process.argv.includes("--check");
@@ -28,13 +28,11 @@ const opsOf = (module: Record<string, unknown>): OpDescriptor[] =>
     typeof value === "function" && "op" in value ? [value.op as OpDescriptor] : [],
   );
 
-/** Folders with declarations, and where their headers go: the packages, the kernels of core's own tests, and those that
- * measure what the machine can do. */
+/** Folders with declarations, and where their headers go: the packages, and the kernels of core's own tests. */
 const folders = readdirSync(packages)
-  .filter((name) => name !== "core" && name !== "test-kit" && existsSync(join(packages, name, "native")))
+  .filter((name) => name !== "core" && existsSync(join(packages, name, "native")))
   .map((name) => [join(packages, name, "src"), join(packages, name, "native")] as const);
 const probes = join(packages, "core", "test", "kernels");
-const limits = join(packages, "test-kit");
 
 /** Writes the headers of a folder's kernels, and tells which of its modules declare any. */
 async function writeHeaders(source: string, headers: string): Promise<KernelModule[]> {
@@ -50,19 +48,23 @@ async function writeHeaders(source: string, headers: string): Promise<KernelModu
   return modules;
 }
 
+/** What stands before the ending in the names of a folder's files that have it. */
+const stemsOf = (folder: string, ending: string): string[] =>
+  readdirSync(folder)
+    .filter((file) => file.endsWith(ending))
+    .sort()
+    .map((file) => file.slice(0, -ending.length));
+
 /** The suites of a package, by what their files export. */
 const suitesOf = (folder: string): SuiteFile[] =>
-  readdirSync(folder)
-    .filter((file) => file.endsWith(".suite.ts"))
-    .sort()
-    .map((file) => {
-      const name = /^export const (suites?)\b/m.exec(readFileSync(join(folder, file), "utf8"))?.[1];
-      if (!name) throw new Error(`${join(folder, file)} exports neither \`suite\` nor \`suites\``);
-      return { stem: file.slice(0, -".suite.ts".length), name: name as SuiteFile["name"] };
-    });
+  stemsOf(folder, ".suite.ts").map((stem) => {
+    const path = join(folder, `${stem}.suite.ts`);
+    const name = /^export const (suites?)\b/m.exec(readFileSync(path, "utf8"))?.[1];
+    if (!name) throw new Error(`${path} exports neither \`suite\` nor \`suites\``);
+    return { stem, name: name as SuiteFile["name"] };
+  });
 
 await writeHeaders(probes, probes);
-await writeHeaders(join(limits, "bench"), join(limits, "native"));
 for (const [source, headers] of folders) {
   const modules = await writeHeaders(source, headers);
   const index = join(source, "index.ts");
@@ -74,6 +76,8 @@ for (const [source, headers] of folders) {
   update(readme, withTables(readFileSync(readme, "utf8"), ops));
   const tests = join(source, "..", "test");
   update(join(tests, "suites.ts"), suitesModule(suitesOf(tests), modules));
+  const bench = join(source, "..", "bench");
+  update(join(bench, "benches.ts"), benchesModule(stemsOf(bench, ".bench.ts")));
 }
 
 if (stale.length > 0) {

@@ -1,4 +1,6 @@
 import { ArgumentRangeError, ArgumentTypeError, MlxtsError } from "@mlxts/core";
+import { benchMachine } from "./bench_machine.ts";
+import { benchOp } from "./bench_op.ts";
 import { type Command, parse } from "./contract.ts";
 import { devices } from "./devices.ts";
 import { generateCommand } from "./generate.ts";
@@ -20,16 +22,31 @@ export const COMMANDS: readonly Command[] = [
   logits,
   opCommand,
   verify,
+  benchOp,
+  benchMachine,
   verifyChild,
 ];
 
 const HELP = ["help", "--help", "-h"];
 
-function find(name: string): Command {
-  const found = COMMANDS.find((each) => each.name === name);
-  if (found) return found;
+/** The command that these words begin with, whose name may be of two words, and the words that follow. */
+function find(words: readonly string[]): [command: Command, rest: readonly string[]] {
+  const [first = "", second] = words;
+  for (const length of [2, 1]) {
+    const found = COMMANDS.find((each) => each.name === words.slice(0, length).join(" "));
+    if (found) return [found, words.slice(length)];
+  }
   const names = COMMANDS.filter(({ hidden }) => !hidden).map((each) => each.name);
-  throw new UsageError("mlxts", "<command>", `be one of ${names.join(", ")}, help`, name, "see `mlxts --help`");
+  const seconds = names.filter((name) => name.startsWith(`${first} `)).map((name) => name.slice(first.length + 1));
+  if (seconds.length > 0)
+    throw new UsageError(
+      first,
+      "<what>",
+      `be one of ${seconds.join(", ")}`,
+      second ?? "nothing",
+      `see \`mlxts help ${first} ${seconds[0]}\``,
+    );
+  throw new UsageError("mlxts", "<command>", `be one of ${names.join(", ")}, help`, first, "see `mlxts --help`");
 }
 
 async function run(args: readonly string[], signal: AbortSignal): Promise<void> {
@@ -38,12 +55,14 @@ async function run(args: readonly string[], signal: AbortSignal): Promise<void> 
   const print = (text: string) => process.stdout.write(text);
   if (HELP.includes(name)) {
     const [about] = rest;
-    if (rest.length > 1) throw new UsageError("mlxts", "help", "be followed by one command", rest.join(" "));
-    print(about === undefined || HELP.includes(about) ? programHelp(COMMANDS) : commandHelp(find(about)));
+    if (about === undefined || HELP.includes(about)) return void print(programHelp(COMMANDS));
+    const [command, more] = find(rest);
+    if (more.length > 0) throw new UsageError("mlxts", "help", "be followed by one command", rest.join(" "));
+    print(commandHelp(command));
   } else if (name === "--version") print(`${ownVersion()}\n`);
   else {
-    const command = find(name);
-    const given = parse(command, rest);
+    const [command, words] = find(args);
+    const given = parse(command, words);
     if (given === "help") print(commandHelp(command));
     else await command.run(given, signal);
   }

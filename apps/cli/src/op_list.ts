@@ -1,4 +1,4 @@
-import type { CommandEncoder, OpDescriptor } from "@mlxts/core";
+import { type CommandEncoder, MlxtsError, type OpDescriptor } from "@mlxts/core";
 import * as deltaRule from "@mlxts/delta-rule";
 import * as mla from "@mlxts/mla";
 import * as moe from "@mlxts/moe";
@@ -27,3 +27,9 @@ export function publicOps(): Map<string, PublicOp> {
     for (const op of Object.values(exports).filter(isOp)) ops.set(op.op.name, { op, package: `@mlxts/${name}` });
   return ops;
 }
+
+export const unknownOp = (command: string, name: string): MlxtsError =>
+  new MlxtsError("KernelNotFound", `${command}: no op is called ${name}; \`mlxts op --list\` names them all`, {
+    name,
+    library: "mlxts",
+  });

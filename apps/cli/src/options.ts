@@ -146,6 +146,21 @@ export const tokenIds = (doc: string): Option<number[] | undefined> => ({
       }),
 });
 
+/** Whole numbers from 1 on, separated by commas. */
+export const counts = (doc: string, value: readonly number[]): Option<readonly number[]> => ({
+  placeholder: "<counts>",
+  doc: defaulted(doc, value.join(",")),
+  read: (texts) =>
+    last(texts)
+      ?.split(",")
+      .map((part) => {
+        const count = part.trim() === "" ? Number.NaN : Number(part);
+        if (!Number.isSafeInteger(count) || count < 1)
+          throw new BadValue("be integers ≥ 1 separated by commas", last(texts) as string);
+        return count;
+      }) ?? value,
+});
+
 /** Names, separated by commas. */
 export const names = (placeholder: string, doc: string): Option<string[] | undefined> => ({
   placeholder,

@@ -1,4 +1,4 @@
-import { accessSync, type BigIntStats, constants, readdirSync, realpathSync, statSync } from "node:fs";
+import { accessSync, type BigIntStats, constants, readdirSync, realpathSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { MlxtsError } from "@mlxts/core";
 
@@ -83,5 +83,15 @@ export function outputFile(
   } catch (error) {
     if (error instanceof MlxtsError) throw error;
     return refuse("be a file that can be written", path, reasonOf(error));
+  }
+}
+
+/** Writes a file whose path `outputFile` has checked. */
+export function writeOutput(path: string, text: string): void {
+  try {
+    writeFileSync(path, text);
+  } catch (error) {
+    const details = { path, operation: "write" };
+    throw new MlxtsError("Io", `cannot write ${path}: ${(error as Error).message}`, details, error);
   }
 }

@@ -1,14 +1,11 @@
-import { type ChildProcess, fork, spawnSync } from "node:child_process";
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
-import { createRequire } from "node:module";
-import { cpus, type as osName, release } from "node:os";
-import { join } from "node:path";
+import { type ChildProcess, fork } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { MlxtsError } from "@mlxts/core";
+import { systemAbout, versions } from "./about.ts";
 import { command } from "./contract.ts";
-import { publicOps } from "./op_list.ts";
+import { publicOps, unknownOp } from "./op_list.ts";
 import { choice, list, path, Reported, UsageError } from "./options.ts";
-import { outputFile } from "./output_file.ts";
+import { outputFile, writeOutput } from "./output_file.ts";
 import { progressBar } from "./progress.ts";
 import {
   type CaseName,
@@ -29,30 +26,9 @@ import {
   rowsOf,
   symbolsOf,
 } from "./verify_report.ts";
-import { ownVersion } from "./version.ts";
 
 /** One directory above `src/` and above `dist/`. */
 const PROGRAM = fileURLToPath(new URL("../bin/mlxts.mjs", import.meta.url));
-
-function installedVersion(name: string): string {
-  const folders = createRequire(import.meta.url).resolve.paths(name) ?? [];
-  const path = folders.map((folder) => join(folder, name, "package.json")).find((file) => existsSync(file));
-  return path ? JSON.parse(readFileSync(path, "utf8")).version : "unknown";
-}
-
-const opPackages = () => [...new Set([...publicOps().values()].map((op) => op.package))];
-
-function systemAbout(): Report["system"] {
-  const macos =
-    process.platform === "darwin" ? spawnSync("sw_vers", ["-productVersion"], { encoding: "utf8" }).stdout : undefined;
-  return {
-    platform: process.platform,
-    arch: process.arch,
-    os: macos ? `macOS ${macos.trim()}` : `${osName()} ${release()}`,
-    cpu: cpus()[0]?.model.trim() ?? "unknown CPU",
-    node: process.versions.node,
-  };
-}
 
 /** Called when the cases are known, and after each one. */
 type OnProgress = (done: number, cases: readonly CaseName[]) => void;
@@ -165,10 +141,7 @@ export function makeReport(session: Session, ops: readonly string[], complete: b
   const [failures, notRun] = [outcomes.length - passed, cases.length - outcomes.length];
   return {
     tool: "mlxts verify",
-    versions: {
-      mlxts: ownVersion(),
-      ...Object.fromEntries(["@mlxts/core", ...opPackages()].map((name) => [name, installedVersion(name)])),
-    },
+    versions: versions(),
     system: systemAbout(),
     device,
     date: new Date().toISOString(),
@@ -196,15 +169,6 @@ export function makeReport(session: Session, ops: readonly string[], complete: b
   };
 }
 
-function writeJson(path: string, text: string): void {
-  try {
-    writeFileSync(path, text);
-  } catch (error) {
-    const details = { path, operation: "write" };
-    throw new MlxtsError("Io", `cannot write ${path}: ${(error as Error).message}`, details, error);
-  }
-}
-
 /** The ops to verify, all or the named ones, and the modules with their suites. */
 function selected(names: readonly string[] | undefined): { modules: string[]; ops: string[] } {
   const known = publicOps();
@@ -212,10 +176,7 @@ function selected(names: readonly string[] | undefined): { modules: string[]; op
   const packages = ops.map((name) => {
     const found = known.get(name);
     if (found) return found.package;
-    throw new MlxtsError("KernelNotFound", `verify: no op is called ${name}; \`mlxts op --list\` names them all`, {
-      name,
-      library: "mlxts",
-    });
+    throw unknownOp("verify", name);
   });
   return { modules: [...new Set(packages)].map((name) => `${name}/testing`), ops };
 }
@@ -242,7 +203,7 @@ export const verify = command({
     const session = await runCases(job, { signal, onProgress }).finally(bar.stop);
     const report = makeReport(session, ops, op.length === 0);
     process.stdout.write(reportText(report));
-    if (file !== undefined) writeJson(file, reportJson(report));
+    if (file !== undefined) writeOutput(file, reportJson(report));
     if (!report.pass) throw new Reported();
   },
 });

@@ -1,4 +1,5 @@
 import type { ErrorClass } from "@mlxts/core/testing";
+import type { System } from "./about.ts";
 import type { CaseName, DeviceAbout, KernelName, Outcome } from "./verify_child.ts";
 
 /** A case with its verdict, as in the JSON report, where numbers that are not finite are null. */
@@ -47,7 +48,7 @@ export type Symbols = Readonly<Record<string, readonly string[]>>;
 export interface Report {
   tool: "mlxts verify";
   versions: Record<string, string>;
-  system: { platform: string; arch: string; os: string; cpu: string; node: string };
+  system: System;
   device: DeviceAbout;
   date: string;
   /** Whether every op has cases, every case passed and, unless only some ops were asked for, every kernel ran. */

@@ -1,6 +1,6 @@
+import { onnxPeer } from "@mlxts/bench/onnx";
 import { DTYPES, type FloatDtype } from "@mlxts/core";
 import { type BenchCase, defineBench, type Peer, Random } from "@mlxts/core/testing";
-import { onnxPeer } from "@mlxts/test-kit/bench/onnx_peer";
 import { causalConv1d } from "../src/index.ts";
 
 function benchCase(T: number, C: number, dtype: FloatDtype, activation: "none" | "silu"): BenchCase {

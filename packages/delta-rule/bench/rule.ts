@@ -1,7 +1,8 @@
 // The rule on the layers of the known models.
+
+import { onnxPeer } from "@mlxts/bench/onnx";
 import { type Device, DTYPES, type FloatDtype } from "@mlxts/core";
 import { type BenchCase, type Peer, Random } from "@mlxts/core/testing";
-import { onnxPeer } from "@mlxts/test-kit/bench/onnx_peer";
 import { gatedDeltaRule } from "../src/index.ts";
 
 export interface Setting {

@@ -1,8 +1,8 @@
 // The tables of the README: npm run bench:delta-rule [-- --threads 1 --samples 15 --only scratch]. Both paths over the number of tokens
-// beside onnxruntime-node (see packages/test-kit/src/bench/onnx_peer.ts), and scratch by the formula beside what an arena had to give.
+// beside onnxruntime-node, and scratch by the formula beside what an arena had to give.
 import { parseArgs } from "node:util";
+import { alternate, timedCase, timedPeer } from "@mlxts/bench";
 import { Device, type FloatDtype } from "@mlxts/core";
-import { measure, measurePeer } from "@mlxts/test-kit/bench/measure";
 import { gatedDeltaRule, type ScratchOptions, scratchBytes } from "../src/index.ts";
 import { LAYERS, TOKENS } from "./crossover.bench.ts";
 import { ruleBench } from "./rule.ts";
@@ -49,11 +49,12 @@ async function times(): Promise<void> {
           ruleBench({ T, ...layer, dtype, path: "recurrent" }),
           ruleBench({ T, ...layer, dtype, path: "chunk" }),
         ];
-        const times = {
-          recurrent: await measure(recurrent, threads, count),
-          chunk: await measure(chunk, threads, count),
-        };
-        peer ??= await measurePeer(recurrent, threads, count);
+        using device = Device.open("cpu", { threads });
+        const other = peer === undefined && recurrent.peer ? await timedPeer(recurrent.peer, threads) : undefined;
+        const timed = [await timedCase(recurrent, device), await timedCase(chunk, device), ...(other ? [other] : [])];
+        const [one, two, three] = (await alternate(timed, count)).map(({ median }) => median);
+        const times = { recurrent: one as number, chunk: two as number };
+        peer ??= three;
         all[dtype] = [...(all[dtype] ?? []), times];
         cells.push(ms(times.recurrent), ms(times.chunk));
       }

@@ -1,7 +1,7 @@
+import { onnxPeer } from "@mlxts/bench/onnx";
 import type { FloatDtype, Tensor } from "@mlxts/core";
 import { type Device, DTYPES } from "@mlxts/core";
 import { type BenchCase, defineBench, type Peer, Random } from "@mlxts/core/testing";
-import { onnxPeer } from "@mlxts/test-kit/bench/onnx_peer";
 import { matmul } from "../src/index.ts";
 
 /** Matrices that differ, larger together than the caches when there are several: what a model goes through. */

@@ -1,6 +1,6 @@
+import { onnxPeer } from "@mlxts/bench/onnx";
 import { DTYPES, type FloatDtype } from "@mlxts/core";
 import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
-import { onnxPeer } from "@mlxts/test-kit/bench/onnx_peer";
 import { addRmsNorm } from "../src/index.ts";
 
 const random = new Random(9);

@@ -1,6 +1,6 @@
+import { onnxPeer } from "@mlxts/bench/onnx";
 import type { CommandEncoder, Device } from "@mlxts/core";
 import { type BenchCase, defineBench, type Peer, Random } from "@mlxts/core/testing";
-import { onnxPeer } from "@mlxts/test-kit/bench/onnx_peer";
 import { type Quantized, quantizedMatmul } from "../src/index.ts";
 
 /** A stack of different matrices, larger than the caches: what a model does from layer to layer. */

@@ -1,6 +1,6 @@
+import { peakMultiplyKernel } from "@mlxts/bench";
 import { type CommandEncoder, Device } from "@mlxts/core";
 import { afterAll, describe, expect, it } from "vitest";
-import { peakFmaKernel } from "../bench/limits.ts";
 import { expectRefusal, type GoodCall, type Mistake, refuses } from "../src/refusals.ts";
 
 const device = Device.open("cpu", { threads: 1 });
@@ -47,7 +47,7 @@ describe("refuses", () => {
   const rows: Mistake = { options: { rows: -1 }, message: "rows" };
   const columns: Mistake = { options: { columns: -1 }, message: "columns" };
   const encode = (encoder: CommandEncoder) =>
-    encoder.dispatch(peakFmaKernel, {
+    encoder.dispatch(peakMultiplyKernel, {
       variant: "f32",
       buffers: { out: good.inputs.out as never },
       params: { iterations: 1, factor: 1 },

@@ -3,9 +3,15 @@ import type { CommandEncoder, Device } from "../api.ts";
 /** One measured setting of an op. `encode` records one call; the runner replays it. */
 export interface BenchCase {
   name: string;
-  /** Bytes that must move and floating-point operations of one call. */
+  /** Bytes that must move and operations of one call, multiplications and additions counted apart. */
   bytes: number;
   flops: number;
+  /** Where the bytes come from. Default: memory for more than 16 MiB, else the caches of the cores. */
+  from?: "memory" | "shared cache" | "core cache";
+  /** The products that the processor is fastest with, of those that are exact enough. Default f32. */
+  products?: "f32" | "bf16" | "int8";
+  /** The time that the op should take at most, as a multiple of what the machine allows: on one thread, on two. */
+  target?: readonly [one: number, two: number];
   setup(device: Device): { encode(encoder: CommandEncoder): void };
   peer?: Peer;
 }

@@ -1,6 +1,7 @@
-// Fused norms beside their chains of ops of several packages.
-import { type CommandEncoder, type Device, DTYPES, type FloatDtype, type Tensor } from "@mlxts/core";
-import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
+// Fused norms beside their chains of ops of several packages: node scripts/run-source.mjs packages/models/bench/norm_chains.ts
+import { alternate, timedCase } from "@mlxts/bench";
+import { type CommandEncoder, Device, DTYPES, type FloatDtype, type Tensor } from "@mlxts/core";
+import { type BenchCase, Random } from "@mlxts/core/testing";
 import { moeCombine } from "@mlxts/moe";
 import { add, elementwiseMul } from "@mlxts/nn";
 import {
@@ -150,13 +151,13 @@ function benchCase(name: string, kind: "fused" | "chain", rows: number, dtype: F
   };
 }
 
-export default defineBench({
-  op: "chains of norms",
-  cases: Object.keys(CHAINS).flatMap((name) =>
-    [1, 512].flatMap((rows) =>
-      (["f32", "bf16"] as const).flatMap((dtype) =>
-        (["fused", "chain"] as const).map((kind) => benchCase(name, kind, rows, dtype)),
-      ),
-    ),
-  ),
-});
+console.log("| op, and its chain | rows, dtype | µs fused | µs chain |\n| --- | --- | --- | --- |");
+for (const name of Object.keys(CHAINS))
+  for (const rows of [1, 512])
+    for (const dtype of ["f32", "bf16"] as const) {
+      using device = Device.open("cpu", { threads: 1 });
+      const [fused, chain] = [benchCase(name, "fused", rows, dtype), benchCase(name, "chain", rows, dtype)];
+      const times = await alternate([await timedCase(fused, device), await timedCase(chain, device)], 9);
+      const cells = times.map(({ median }) => median.toPrecision(3));
+      console.log(`| ${[name, `${rows}, ${dtype}`, ...cells].join(" | ")} |`);
+    }

@@ -1,5 +1,6 @@
-// onnxruntime-node as a benchmark peer: one graph of one operator, run in the same process. Installed on demand:
-//   ONNXRUNTIME_NODE_INSTALL=skip npx pnpm add -w -D onnxruntime-node@1.30.0   (and take it out again)
+// onnxruntime-node as a benchmark peer: one graph of one operator, run in the same process.
+import { createRequire } from "node:module";
+import { join } from "node:path";
 import type { Peer } from "@mlxts/core/testing";
 
 /** Float data with a shape. */
@@ -98,15 +99,23 @@ interface Runtime {
   };
 }
 
+/** A package beside the program that runs or in a folder of NODE_PATH; undefined when there is none. */
+function installed(name: string): unknown {
+  try {
+    return createRequire(join(process.cwd(), "any.js"))(name);
+  } catch {
+    return undefined;
+  }
+}
+
 /** A peer that runs one operator of onnxruntime-node; absent when the package is not installed. */
 export function onnxPeer(graph: PeerGraph): Peer {
   return {
     name: `onnxruntime ${graph.operator}`,
     async setup(threads) {
-      const specifier = "onnxruntime-node";
-      const runtime = (await import(specifier).catch(() => undefined)) as (Runtime & { default?: Runtime }) | undefined;
+      const runtime = installed("onnxruntime-node") as Runtime | undefined;
       if (!runtime) return undefined;
-      const { InferenceSession, Tensor } = runtime.default ?? runtime;
+      const { InferenceSession, Tensor } = runtime;
       const options = {
         intraOpNumThreads: threads,
         interOpNumThreads: 1,

@@ -1,0 +1,178 @@
+import { alternate, type Limits, type Timed, timedCase, timedPeer } from "@mlxts/bench";
+import { Device } from "@mlxts/core";
+import type { Bench, BenchCase } from "@mlxts/core/testing";
+import { type BaseCheckout, baseCheckout } from "./bench_base.ts";
+import { limitOf, limitsFor } from "./bench_limits.ts";
+import { REPORT_OPTIONS, reportHead, reportWriter } from "./bench_output.ts";
+import { type BenchRow, digits } from "./bench_report.ts";
+import { command, optionalArgument } from "./contract.ts";
+import { publicOps, unknownOp } from "./op_list.ts";
+import { choice, counts, flag, integer, Reported, text, UsageError } from "./options.ts";
+import { progressBar } from "./progress.ts";
+import { runCases } from "./verify.ts";
+
+/** The benchmarks of ops, all or the named ones, by package. */
+async function benchesOf(
+  names: readonly string[] | undefined,
+  only: string | undefined,
+): Promise<Map<string, Bench[]>> {
+  const known = publicOps();
+  const packages = [...new Set([...known.values()].map((op) => op.package))];
+  const short = packages.map((name) => name.replace("@mlxts/", ""));
+  if (only !== undefined && !short.includes(only))
+    throw new UsageError("bench op", "--package", `be one of ${short.join(", ")}`, only);
+  const wrong = names?.find((name) => !known.has(name));
+  if (wrong !== undefined) throw unknownOp("bench op", wrong);
+  const found = new Map<string, Bench[]>();
+  for (const name of packages.filter((each) => only === undefined || each === `@mlxts/${only}`)) {
+    const { benches } = (await import(`${name}/bench`)) as { benches: readonly Bench[] };
+    const chosen = benches.filter(({ op }) => !names || names.includes(op));
+    if (chosen.length > 0) found.set(name, chosen);
+  }
+  return found;
+}
+
+/** How many conformance cases of each op fail on the CPU. */
+async function failuresOf(benches: ReadonlyMap<string, Bench[]>, signal: AbortSignal): Promise<Map<string, number>> {
+  const ops = [...new Set([...benches.values()].flat().map(({ op }) => op))];
+  const modules = [...benches.keys()].map((name) => `${name}/testing`);
+  const bar = progressBar();
+  const onProgress = (done: number, cases: readonly { op: string }[]) =>
+    bar.show(done, cases.length, `cases of ${cases[done]?.op ?? "all ops"}`);
+  const session = await runCases({ device: "cpu", modules, ops }, { signal, onProgress }).finally(bar.stop);
+  const failures = new Map(ops.map((op) => [op, 0]));
+  for (const [i, { op }] of session.cases.entries())
+    if (!session.outcomes[i]?.pass) failures.set(op, (failures.get(op) ?? 0) + 1);
+  return failures;
+}
+
+interface Setting {
+  threads: number;
+  samples: number;
+  peers: boolean;
+  limits: Limits;
+  base: BaseCheckout | undefined;
+}
+
+/** Ours, the base's and the peers' times of one case, measured in turn. */
+async function measureRow(
+  op: string,
+  testCase: BenchCase,
+  { threads, samples, peers, limits, base }: Setting,
+  signal: AbortSignal,
+): Promise<BenchRow> {
+  using device = Device.open("cpu", { threads });
+  const ours = await timedCase(testCase, device);
+  const before = await base?.timed(op, testCase.name, threads);
+  const peer = peers && testCase.peer ? await timedPeer(testCase.peer, threads) : undefined;
+  const timed = [ours, ...(before ? [before] : []), ...(peer ? [peer] : [])];
+  const spreads = await alternate(timed, samples, signal);
+  before?.dispose();
+  const spread = (of: Timed | undefined) => of && spreads[timed.indexOf(of)];
+  const own = spread(ours) as (typeof spreads)[number];
+  const [basic, other] = [spread(before), spread(peer)];
+  const limit = limitOf(testCase, limits);
+  const factor = testCase.target?.[threads - 1];
+  return {
+    name: op,
+    case: testCase.name,
+    threads,
+    unit: "µs",
+    ours: own,
+    peers: other && testCase.peer ? [{ name: testCase.peer.name, ...other }] : [],
+    limit,
+    work: { bytes: testCase.bytes, operations: testCase.flops },
+    target:
+      factor === undefined
+        ? null
+        : {
+            value: factor * limit.value,
+            text: `${digits(factor)} × the limit`,
+            met: own.median <= factor * limit.value,
+          },
+    base: basic && base ? { revision: base.revision, spread: basic, ratio: own.median / basic.median } : null,
+    note: null,
+  };
+}
+
+/** The row of a case of an op that is wrong: without a time. */
+const refusedRow = (op: string, testCase: BenchCase, threads: number, failures: number): BenchRow => ({
+  name: op,
+  case: testCase.name,
+  threads,
+  unit: "µs",
+  ours: null,
+  peers: [],
+  limit: null,
+  work: null,
+  target: null,
+  base: null,
+  note: `not measured: ${failures} conformance case${failures > 1 ? "s fail" : " fails"}; see mlxts verify --op ${op}`,
+});
+
+export const benchOp = command({
+  name: "bench op",
+  summary: "Measure ops on this machine's CPU, beside what it can do and other libraries.",
+  arguments: { ops: optionalArgument("names of ops, separated by commas; all when there are none") },
+  options: {
+    package: text("<name>", "only ops of this package, as quant4"),
+    case: text("<text>", "only cases with this text in their name"),
+    targets: flag("only cases that have a target"),
+    threads: counts("numbers of threads", [1, 2]),
+    samples: integer("<count>", "times that each case is measured", { min: 1, max: 1000, default: 9 }),
+    peers: choice("<which>", "other libraries, measured in turn with ours", ["installed", "none"], "installed"),
+    base: text("<revision>", "measure this revision too, or the checkout in this folder; in a Git checkout of mlxts"),
+    unverified: flag("do not run the ops' conformance cases first"),
+    ...REPORT_OPTIONS,
+  },
+  notes: ["An op whose conformance cases fail is not measured. Peers: onnxruntime-node, where it is installed."],
+  async run(
+    { ops, package: only, case: part, targets, threads, samples, peers, base, unverified, json, html },
+    signal,
+  ) {
+    const write = reportWriter("bench op", { json, html });
+    const benches = await benchesOf(
+      ops?.split(",").map((name) => name.trim()),
+      only,
+    );
+    const cases = [...benches.values()]
+      .flat()
+      .flatMap(({ op, cases }) =>
+        cases
+          .filter(({ name, target }) => name.includes(part ?? "") && (!targets || target))
+          .map((testCase) => ({ op, testCase })),
+      );
+    if (cases.length === 0)
+      throw new UsageError(
+        "bench op",
+        "--package, --case, --targets",
+        "leave at least one case",
+        [only, part, targets && "targets"].filter(Boolean).join(", ") || "none",
+      );
+    const checkout = base === undefined ? undefined : await baseCheckout(base, signal);
+    const bar = progressBar();
+    const rows: BenchRow[] = [];
+    try {
+      const failures = unverified ? new Map<string, number>() : await failuresOf(benches, signal);
+      const limits = await limitsFor(threads);
+      const total = cases.length * threads.length;
+      for (const { op, testCase } of cases)
+        for (const [i, count] of threads.entries()) {
+          bar.show(rows.length, total, `${op} ${testCase.name}`);
+          const failed = failures.get(op) ?? 0;
+          const setting = { threads: count, samples, peers: peers === "installed", base: checkout };
+          rows.push(
+            failed > 0
+              ? refusedRow(op, testCase, count, failed)
+              : await measureRow(op, testCase, { ...setting, limits: limits[i] as Limits }, signal),
+          );
+        }
+      bar.stop();
+      write({ ...reportHead("mlxts bench op"), limits, verified: unverified ? null : [...failures.keys()], rows });
+    } finally {
+      bar.stop();
+      checkout?.remove();
+    }
+    if (rows.some(({ ours }) => ours === null)) throw new Reported();
+  },
+});

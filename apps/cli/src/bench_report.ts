@@ -1,0 +1,179 @@
+import type { Limits, Spread } from "@mlxts/bench";
+import type { System } from "./about.ts";
+
+/** What the same work takes elsewhere. */
+export interface PeerTime extends Spread {
+  /** The library and what of it, as `onnxruntime MatMulNBits`. */
+  name: string;
+}
+
+/** What the machine allows, or what a peer does, as a value in the row's unit. */
+export interface Limit {
+  value: number;
+  /** What it follows from, as `memory` or `bf16 products`. */
+  of: string;
+}
+
+/** What a row should reach. */
+export interface Target {
+  /** The row's value at most (a time) or at least (tokens a second). */
+  value: number;
+  /** What it is a multiple of, as `1.2 × the limit` or `1.15 × llama.cpp`. */
+  text: string;
+  met: boolean;
+}
+
+/** One line of a report: one setting on some threads. */
+export interface BenchRow {
+  /** The op, or what of a model, as `decode`. */
+  name: string;
+  case: string;
+  threads: number;
+  /** µs and ms: less is better; tokens/s: more is. Ratio and MiB: less is. */
+  unit: "µs" | "ms" | "tokens/s" | "ratio" | "MiB";
+  /** Null when it was not measured; `note` says why. */
+  ours: Spread | null;
+  peers: readonly PeerTime[];
+  limit: Limit | null;
+  /** Bytes moved and operations of one call, for the roofline; null where they are not known. */
+  work: { bytes: number; operations: number } | null;
+  target: Target | null;
+  /** The other revision, measured in turn, and ours as a multiple of it. */
+  base: { revision: string; spread: Spread; ratio: number } | null;
+  note: string | null;
+}
+
+/** Whether a greater value is better. */
+export const moreIsBetter = ({ unit }: Pick<BenchRow, "unit">) => unit === "tokens/s";
+
+/** Ours as a multiple of the limit: 1 is all that the machine can do, for times and for rates. */
+export function timesLimit(row: BenchRow): number | null {
+  if (!row.ours || !row.limit) return null;
+  return moreIsBetter(row) ? row.limit.value / row.ours.median : row.ours.median / row.limit.value;
+}
+
+/** The peer that is fastest. */
+export function bestPeer(row: BenchRow): PeerTime | null {
+  const sign = moreIsBetter(row) ? -1 : 1;
+  return row.peers.reduce<PeerTime | null>(
+    (best, peer) => (best && sign * best.median <= sign * peer.median ? best : peer),
+    null,
+  );
+}
+
+/** How many times faster ours is than the fastest peer. */
+export function timesPeer(row: BenchRow): number | null {
+  const peer = bestPeer(row);
+  if (!row.ours || !peer) return null;
+  return moreIsBetter(row) ? row.ours.median / peer.median : peer.median / row.ours.median;
+}
+
+export interface BenchReport {
+  tool: "mlxts bench op" | "mlxts bench machine" | "mlxts bench model";
+  versions: Record<string, string>;
+  system: System;
+  /** Of the device: `cpu` and its instruction-set level. */
+  device: { kind: string; name: string; level: string };
+  date: string;
+  /** Measured in the same run, for each number of threads. */
+  limits: readonly Limits[];
+  /** Ops whose conformance cases were run before; null when they were not. */
+  verified: readonly string[] | null;
+  rows: readonly BenchRow[];
+}
+
+/** A number with three digits, as people read it. */
+export function digits(value: number): string {
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size >= 1000) return Math.round(value).toString();
+  return Number(value.toPrecision(3)).toString();
+}
+
+/** Text in a cell of a Markdown table. */
+const cell = (text: string) => text.replaceAll("\\", "\\\\").replaceAll("|", "\\|").replaceAll("\n", " ");
+
+function table(head: readonly string[], rows: readonly (readonly string[])[]): string[] {
+  const line = (cells: readonly string[]) => `| ${cells.map(cell).join(" | ")} |`;
+  return [line(head), `|${" --- |".repeat(head.length)}`, ...rows.map(line)];
+}
+
+const spreadText = ({ median, least, most }: Spread) => `${digits(median)} (${digits(least)} – ${digits(most)})`;
+
+/** A report as Markdown. */
+export function reportMarkdown(report: BenchReport): string {
+  const { system, device, rows } = report;
+  const has = (test: (row: BenchRow) => unknown) => rows.some(test);
+  const base = has((row) => row.base);
+  const peers = has((row) => row.peers.length > 0);
+  const targets = has((row) => row.target);
+  const notes = has((row) => row.note);
+  const head = [
+    "what",
+    "case",
+    "threads",
+    "median (least – most)",
+    "unit",
+    ...(base ? [`base ${rows.find((row) => row.base)?.base?.revision}`, "this / base"] : []),
+    "limit",
+    "× limit",
+    ...(peers ? ["best peer", "its median", "× as fast"] : []),
+    ...(targets ? ["target", "met"] : []),
+    ...(notes ? ["note"] : []),
+  ];
+  const optional = (value: number | null) => (value === null ? "" : digits(value));
+  const lines = rows.map((row) => {
+    const peer = bestPeer(row);
+    return [
+      row.name,
+      row.case,
+      String(row.threads),
+      row.ours ? spreadText(row.ours) : "–",
+      row.unit,
+      ...(base ? [row.base ? spreadText(row.base.spread) : "", optional(row.base?.ratio ?? null)] : []),
+      row.limit ? `${digits(row.limit.value)} (${row.limit.of})` : "",
+      optional(timesLimit(row)),
+      ...(peers ? [peer?.name ?? "", optional(peer?.median ?? null), optional(timesPeer(row))] : []),
+      ...(targets ? [row.target ? `${digits(row.target.value)} (${row.target.text})` : "", metText(row)] : []),
+      ...(notes ? [row.note ?? ""] : []),
+    ];
+  });
+  return [
+    `# ${report.tool}`,
+    "",
+    `${system.cpu}, ${system.os}, Node.js ${system.node}; ${device.kind}, kernels ${device.level}; ${report.date}.`,
+    ...verifiedText(report),
+    "",
+    ...table(LIMIT_HEAD, report.limits.map(limitCells)),
+    ...(rows.length > 0 ? ["", ...table(head, lines)] : []),
+    "",
+  ].join("\n");
+}
+
+const metText = ({ target }: BenchRow) => (target === null ? "" : target.met ? "yes" : "no");
+
+function verifiedText({ tool, verified }: BenchReport): string[] {
+  if (tool !== "mlxts bench op") return [];
+  return [verified ? `The conformance cases of each op were run first.` : "The ops' conformance cases were not run."];
+}
+
+const LIMIT_HEAD = [
+  "threads",
+  "f32 GFLOP/s",
+  "bf16 GFLOP/s",
+  "int8 GOP/s",
+  "memory GB/s",
+  "shared cache GB/s",
+  "core caches GB/s",
+];
+const limitCells = (limits: Limits): string[] => [
+  String(limits.threads),
+  ...[
+    limits.gflopsF32,
+    limits.gflopsBf16,
+    limits.gopsInt8,
+    limits.memoryGBs,
+    limits.sharedCacheGBs,
+    limits.coreCacheGBs,
+  ].map(digits),
+];

@@ -1,0 +1,78 @@
+// What a core can do at best: independent products with sums, and reads in several streams.
+#include "cpu_kernel.h"
+#include "matrix_dot.h"
+#include "peak_multiply.params.h"
+#include "peak_read.params.h"
+#include "simd.h"
+
+#include <type_traits>
+
+using namespace mlxts;
+
+namespace {
+
+// More than enough to hide the latency of a product.
+constexpr int kChains = 16;
+
+// out[group]: operations of one iteration, and a value that depends on all of them. `step` adds a product to a sum.
+template <typename V, typename Step>
+void multiply(const Launch& l, int operationsPerLane, Step step) {
+  const auto& p = l.args<PeakMultiplyParams>();
+  float* out = l.buffer<float>(PEAK_MULTIPLY_OUT);
+  for (uint64_t group = l.begin; group < l.end; ++group) {
+    using Lane = std::remove_reference_t<decltype(V{}[0])>;
+    V sums[kChains];
+#pragma GCC unroll 16
+    for (int i = 0; i < kChains; ++i) sums[i] = V{} + Lane(i);  // different, or they were one
+    for (uint32_t iteration = 0; iteration < p.iterations; ++iteration) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kChains; ++i) sums[i] = step(sums[i]);
+    }
+    V total = {};
+#pragma GCC unroll 16
+    for (int i = 0; i < kChains; ++i) total += sums[i];
+    float sum = 0;
+    for (int lane = 0; lane < kLanes; ++lane) sum += float(total[lane]);
+    out[2 * group] = float(kChains * kLanes * operationsPerLane);
+    out[2 * group + 1] = sum;
+  }
+}
+
+void multiply_f32(const Launch& l) {
+  const vf32 factor = splat(l.args<PeakMultiplyParams>().factor);
+  multiply<vf32>(l, 2, [&](vf32 sum) { return fma(sum, factor, factor); });
+}
+
+void multiply_bf16(const Launch& l) {
+  const vu32 a = narrow_bf16x2(splat(l.args<PeakMultiplyParams>().factor), splat(0.5f));
+  multiply<vf32>(l, 4, [&](vf32 sum) { return dot_bf16x2(sum, a, a); });
+}
+
+void multiply_int8(const Launch& l) {
+  const vu32 a = vu32{} + uint32_t(l.args<PeakMultiplyParams>().factor * 3);
+  multiply<vi32>(l, 8, [&](vi32 sum) { return dot_int8x4(sum, a, a); });
+}
+
+void peak_read(const Launch& l) {
+  const auto& p = l.args<PeakReadParams>();
+  float* out = l.buffer<float>(PEAK_READ_OUT);
+  for (uint64_t group = l.begin; group < l.end; ++group) {
+    const float* x = l.buffer<const float>(PEAK_READ_X) + group * p.perGroup;
+    const size_t quarter = p.perGroup / 4;
+    vf32 sums[4] = {};
+    for (uint32_t repeat = 0; repeat < p.repeats; ++repeat)
+      for (size_t i = 0; i + kLanes <= quarter; i += kLanes) {
+#pragma GCC unroll 4
+        for (int s = 0; s < 4; ++s) sums[s] += load(x + s * quarter + i);
+      }
+    out[2 * group] = 0;
+    out[2 * group + 1] = reduce_add((sums[0] + sums[1]) + (sums[2] + sums[3]));
+  }
+}
+
+}  // namespace
+
+MLXTS_KERNEL(peak_multiply_f32, multiply_f32)
+MLXTS_KERNEL(peak_multiply_bf16, multiply_bf16)
+MLXTS_KERNEL(peak_multiply_int8, multiply_int8)
+MLXTS_KERNEL(peak_read_f32, peak_read)

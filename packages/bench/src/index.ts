@@ -1,0 +1,3 @@
+export { type Limits, measureLimits, peakMultiplyKernel, peakReadKernel } from "./limits.ts";
+export { alternate, type Timed, timedCase, timedPeer } from "./measure.ts";
+export { type Spread, spreadOf } from "./spread.ts";

@@ -1,0 +1,91 @@
+import { type CommandEncoder, type Device, defineKernel, defineLibrary } from "@mlxts/core";
+
+const benchLibrary = defineLibrary("bench", import.meta.url);
+
+const launch = { cpu: ({ groups }: { groups: number }) => ({ threadgroups: [groups, 1, 1] as const }) };
+
+export const peakMultiplyKernel = defineKernel({
+  library: benchLibrary,
+  name: "peak_multiply",
+  variants: ["f32", "bf16", "int8"],
+  buffers: { out: "write" },
+  params: { iterations: "u32", factor: "f32" },
+  launch,
+});
+
+export const peakReadKernel = defineKernel({
+  library: benchLibrary,
+  name: "peak_read",
+  variants: ["f32"],
+  buffers: { x: "read", out: "write" },
+  params: { perGroup: "u32", repeats: "u32" },
+  launch,
+});
+
+/** What the machine can do at best on a device's threads, measured now. */
+export interface Limits {
+  threads: number;
+  /** Multiplications and additions, counted apart, in 10⁹ a second: f32, pairs of bf16, four bytes. */
+  gflopsF32: number;
+  gflopsBf16: number;
+  gopsInt8: number;
+  /** Reads in 10⁹ bytes a second: from memory, from the shared cache (16 MiB), from the second cache of each core (512 KiB). */
+  memoryGBs: number;
+  sharedCacheGBs: number;
+  coreCacheGBs: number;
+}
+
+/** The best of some rounds: what disturbs a round only makes it slower. */
+async function least(rounds: number, run: () => Promise<number>): Promise<number> {
+  let best = Number.POSITIVE_INFINITY;
+  for (let i = 0; i < rounds; i++) best = Math.min(best, await run());
+  return best;
+}
+
+/**
+ * Measures what a CPU device can do, with kernels for that alone, in about half a second.
+ * @throws MlxtsError `KernelNotFound` for a device of another kind: there are no such kernels for it.
+ */
+export async function measureLimits(device: Device): Promise<Limits> {
+  const { threads } = device.limits;
+  const groups = threads * 4;
+  const out = device.tensor("f32", [groups, 2]);
+  const seconds = (record: (encoder: CommandEncoder) => void) =>
+    least(7, async () => {
+      const encoder = device.encoder();
+      record(encoder);
+      return (await encoder.commit()).ms / 1000;
+    });
+  const multiply = async (variant: "f32" | "bf16" | "int8") => {
+    const iterations = 100_000;
+    const params = { iterations, factor: 0.999 };
+    const time = await seconds((encoder) =>
+      encoder.dispatch(peakMultiplyKernel, { variant, buffers: { out }, params, sizes: { groups } }),
+    );
+    const perIteration = (await out.readNumbers())[0] as number;
+    return (perIteration * iterations * groups) / time / 1e9;
+  };
+  const read = async (bytes: number, repeats: number) => {
+    const perGroup = Math.floor(bytes / 4 / groups / 64) * 64;
+    const x = device.tensor("f32", [perGroup * groups]);
+    // Pages that nobody has written are all the same one.
+    x.typedArray().fill(1);
+    const params = { perGroup, repeats };
+    const time = await seconds((encoder) =>
+      encoder.dispatch(peakReadKernel, { variant: "f32", buffers: { x, out }, params, sizes: { groups } }),
+    );
+    x.dispose();
+    return (perGroup * groups * 4 * repeats) / time / 1e9;
+  };
+  const limits = {
+    threads,
+    gflopsF32: await multiply("f32"),
+    gflopsBf16: await multiply("bf16"),
+    gopsInt8: await multiply("int8"),
+    memoryGBs: await read(2 ** 28, 1),
+    sharedCacheGBs: await read(2 ** 24, 8),
+    coreCacheGBs: await read(2 ** 19 * threads, 200),
+  };
+  out.dispose();
+  return limits;
+}

@@ -1,0 +1,3 @@
+import { library } from "../../tsup.base.ts";
+
+export default library({ entry: { index: "src/index.ts", onnx: "src/onnx_peer.ts" } });
