@@ -1,7 +1,7 @@
-import { peakMultiplyKernel } from "@mlxts/bench";
 import { type CommandEncoder, Device } from "@mlxts/core";
+import { expectRefusal, type GoodCall, type Mistake, refuses } from "@mlxts/test-kit/refusals";
 import { afterAll, describe, expect, it } from "vitest";
-import { expectRefusal, type GoodCall, type Mistake, refuses } from "../src/refusals.ts";
+import { increment } from "./kernels/probe.ts";
 
 const device = Device.open("cpu", { threads: 1 });
 afterAll(() => device.dispose());
@@ -43,16 +43,11 @@ describe("expectRefusal", () => {
 });
 
 describe("refuses", () => {
-  const good: GoodCall = { inputs: { out: device.tensor("f32", [4, 2]) }, options: { rows: 1, columns: 1 } };
+  const good: GoodCall = { inputs: { out: device.tensor("u32", [8]) }, options: { rows: 1, columns: 1 } };
   const rows: Mistake = { options: { rows: -1 }, message: "rows" };
   const columns: Mistake = { options: { columns: -1 }, message: "columns" };
   const encode = (encoder: CommandEncoder) =>
-    encoder.dispatch(peakMultiplyKernel, {
-      variant: "f32",
-      buffers: { out: good.inputs.out as never },
-      params: { iterations: 1, factor: 1 },
-      sizes: { groups: 4 },
-    });
+    increment(encoder, { x: good.inputs.out as never, out: good.inputs.out as never });
   /** An op that looks at its options in this order, and encodes before or after. */
   const op = (order: readonly ("rows" | "columns")[], encodesFirst = false) =>
     Object.assign(
