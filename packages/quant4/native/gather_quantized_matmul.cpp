@@ -58,16 +58,13 @@ struct Kernel {
   }
 
   void few(const Product& product, uint32_t rows, uint32_t first, uint32_t last, const Part* next) const {
-    const struct {
-      float *scales, *biases;
-    } scratch = {s.fewScales, s.fewBiases};
-    OrderedRows x{s.fewOrdered, s.fewSums, p.columnStride, rows, Form::f32};
+    OrderedRows x{s.fewOrdered, s.fewSums, p.columnStride, p.groupStride, rows, Form::f32};
     prepare<Bits>(t, p, [&](uint32_t i) { return x_row(i); }, x);
     const uint32_t end = last * kBlock < p.rows ? last * kBlock : p.rows;
     for (uint32_t row0 = first * kBlock; row0 < end; row0 += kRows) {
       const BlockAt after = row0 + kRows < end ? BlockAt{&product, row0 + kRows}
                                                : BlockAt{next ? &next->product : nullptr, 0};
-      multiply_rows<Bits>(t, p, {&product, row0}, end - row0 < kRows ? end - row0 : kRows, after, x, scratch,
+      multiply_rows<Bits>(t, p, {&product, row0}, end - row0 < kRows ? end - row0 : kRows, after, x,
                           [&](uint32_t i) { return out_row(i) + size_t(row0) * t.outBytes; });
     }
   }

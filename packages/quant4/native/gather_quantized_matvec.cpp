@@ -15,7 +15,7 @@ int32_t gather_matvec(const Launch& l, const Types& t) {
   const GatherFaults codes{GATHER_QUANTIZED_MATVEC_FAULT_RHS_INDICES, GATHER_QUANTIZED_MATVEC_FAULT_LHS_INDICES, 0, 0};
   if (l.begin == 0 && !pairs.right(l, codes)) return 1;
   const auto scratch = scratch_of(l, p);
-  OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, 0, Form::f32};
+  OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.groupStride, 0, Form::f32};
   const uint64_t blocks = l.threadgroups[0], mBlocks = l.threadgroups[1];
   const auto product_at = [&](uint64_t row) {
     const uint64_t pair = row / mBlocks, m0 = row % mBlocks * p.mBlock;
@@ -38,7 +38,7 @@ int32_t gather_matvec(const Launch& l, const Types& t) {
       const uint32_t row0 = uint32_t(index % blocks) * kRows;
       const BlockAt after = index + 1 < end ? BlockAt{&product, row0 + kRows}
                                              : BlockAt{end < l.end ? &next : nullptr, 0};
-      multiply_rows<Bits>(t, p, {&product, row0}, p.rows - row0 < kRows ? p.rows - row0 : kRows, after, x, scratch,
+      multiply_rows<Bits>(t, p, {&product, row0}, p.rows - row0 < kRows ? p.rows - row0 : kRows, after, x,
                           [&](uint32_t i) { return product.out + (size_t(i) * p.rows + row0) * t.outBytes; });
     }
     product = next;

@@ -44,28 +44,24 @@ struct GatherQuantizedMatvecParams {
   uint32_t mBlock;
   uint32_t columnStride;
   uint32_t groupStride;
-  uint32_t scratch[4];  // byte offsets
+  uint32_t scratch[2];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(GatherQuantizedMatvecParams) == 76, "GatherQuantizedMatvecParams must match the declaration of gather_quantized_matvec");
 #else
-static_assert(sizeof(GatherQuantizedMatvecParams) == 104, "GatherQuantizedMatvecParams must match the declaration of gather_quantized_matvec");
+static_assert(sizeof(GatherQuantizedMatvecParams) == 96, "GatherQuantizedMatvecParams must match the declaration of gather_quantized_matvec");
 #endif
 #ifndef __METAL_VERSION__
 struct GatherQuantizedMatvecScratch {
   uint16_t* ordered;
   float* sums;
-  float* scales;
-  float* biases;
 };
 inline GatherQuantizedMatvecScratch scratch_of(const MlxtsCpuLaunch& l, const GatherQuantizedMatvecParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
       reinterpret_cast<uint16_t*>(memory + p.scratch[0]),
       reinterpret_cast<float*>(memory + p.scratch[1]),
-      reinterpret_cast<float*>(memory + p.scratch[2]),
-      reinterpret_cast<float*>(memory + p.scratch[3]),
   };
 }
 #endif

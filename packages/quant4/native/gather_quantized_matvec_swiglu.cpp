@@ -24,7 +24,7 @@ int32_t gather_matvec_swiglu(const Launch& l, const Types& t, GatedUnit gate_run
                            GATHER_QUANTIZED_MATVEC_SWIGLU_FAULT_LHS_INDICES, 0, 0};
   if (l.begin == 0 && !pairs.right(l, codes)) return 1;
   const auto scratch = scratch_of(l, p);
-  OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, 0, Form::f32};
+  OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.groupStride, 0, Form::f32};
   const uint64_t blocks = l.threadgroups[0], mBlocks = l.threadgroups[1];
   const auto products_at = [&](uint64_t row) {
     const uint64_t pair = row / mBlocks, m0 = row % mBlocks * p.mBlock;
@@ -55,7 +55,7 @@ int32_t gather_matvec_swiglu(const Launch& l, const Types& t, GatedUnit gate_run
       const auto multiply_run = [&](const Product& product, uint8_t* to, BlockAt after) {
         for (uint32_t r = 0; r < count; r += kRows)
           multiply_rows<Bits>(t, p, {&product, begin + r}, count - r < kRows ? count - r : kRows,
-                              count - r > kRows ? BlockAt{&product, begin + r + kRows} : after, x, scratch,
+                              count - r > kRows ? BlockAt{&product, begin + r + kRows} : after, x,
                               [&](uint32_t i) { return to + (size_t(i) * p.keptRows + r) * t.outBytes; });
       };
       index += run;

@@ -48,20 +48,18 @@ struct GatherQuantizedMatvecSwigluParams {
   uint32_t keptRows;
   uint32_t columnStride;
   uint32_t groupStride;
-  uint32_t scratch[6];  // byte offsets
+  uint32_t scratch[4];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(GatherQuantizedMatvecSwigluParams) == 76, "GatherQuantizedMatvecSwigluParams must match the declaration of gather_quantized_matvec_swiglu");
 #else
-static_assert(sizeof(GatherQuantizedMatvecSwigluParams) == 116, "GatherQuantizedMatvecSwigluParams must match the declaration of gather_quantized_matvec_swiglu");
+static_assert(sizeof(GatherQuantizedMatvecSwigluParams) == 108, "GatherQuantizedMatvecSwigluParams must match the declaration of gather_quantized_matvec_swiglu");
 #endif
 #ifndef __METAL_VERSION__
 struct GatherQuantizedMatvecSwigluScratch {
   uint16_t* ordered;
   float* sums;
-  float* scales;
-  float* biases;
   float* gates;
   float* ups;
 };
@@ -72,8 +70,6 @@ inline GatherQuantizedMatvecSwigluScratch scratch_of(const MlxtsCpuLaunch& l, co
       reinterpret_cast<float*>(memory + p.scratch[1]),
       reinterpret_cast<float*>(memory + p.scratch[2]),
       reinterpret_cast<float*>(memory + p.scratch[3]),
-      reinterpret_cast<float*>(memory + p.scratch[4]),
-      reinterpret_cast<float*>(memory + p.scratch[5]),
   };
 }
 #endif

@@ -32,33 +32,32 @@ MLXTS_INLINE vf32 limb_product(const vu32 (&codes)[kCodeVectors<Bits>], const Li
   return __builtin_convertvector(sum, vf32);
 }
 
-// As dot_f32; `xStride` chunks from row to row.
+// As dot_f32.
 template <int Bits, int R, int M, int Limbs>
-void dot_limbs(const WeightRows& w, const LimbChunk<Bits, Limbs>* x, size_t xStride, uint32_t begin, uint32_t end,
-               vf32* sums) {
-  vf32 acc[R][M];
-  for (int r = 0; r < R; ++r)
-    for (int m = 0; m < M; ++m) acc[r][m] = sums[r * M + m];
-  each_chunk<R>(
-      w, begin, end, [&](uint32_t word, const vu32* words) __attribute__((always_inline)) {
+void dot_limbs(const WeightRows& w, const XRows<LimbChunk<Bits, Limbs>>& x, uint32_t begin, uint32_t end, vf32* sums,
+               size_t stride) {
+  vf32 acc[R][M] = {};
+  each_chunk<Bits>(
+      w, x, begin, end, acc,
+      [&](uint32_t word, const vu32* words, const float* scales, uint32_t column) __attribute__((always_inline)) {
         vu32 codes[R][kCodeVectors<Bits>];
         vf32 scale[R];
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 2
           for (int i = 0; i < kCodeVectors<Bits>; ++i) codes[r][i] = code_bytes<Bits>(words[r], i);
-          scale[r] = w.lanes.at(w.scales + r * w.stride, size_t(word) * kPerWord<Bits>);
+          scale[r] = w.lanes.at(scales + r * kLanes, column);
         }
 #pragma GCC unroll 4
         for (int m = 0; m < M; ++m) {
-          const LimbChunk<Bits, Limbs>& chunk = x[m * xStride + word / kLanes];
+          const LimbChunk<Bits, Limbs>& chunk = x.ordered[m * x.stride + word / kLanes];
 #pragma GCC unroll 4
           for (int r = 0; r < R; ++r)
             acc[r][m] = fma(limb_product<Bits, Limbs>(codes[r], chunk), scale[r] * chunk.unit, acc[r][m]);
         }
       });
   for (int r = 0; r < R; ++r)
-    for (int m = 0; m < M; ++m) sums[r * M + m] = acc[r][m];
+    for (int m = 0; m < M; ++m) sums[r * stride + m] += acc[r][m];
 }
 #endif
 

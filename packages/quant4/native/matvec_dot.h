@@ -9,55 +9,120 @@ namespace mlxts {
 // Keeps a loaded vector in a register for its several uses, where the compiler would load it again for each.
 MLXTS_INLINE vf32 held(vf32 v) { return rounded(v); }
 
-// Rows of W whose scales are widened.
+// How far ahead of the rows that are multiplied those lie that are fetched meanwhile, in bytes; they may be of another
+// matrix.
+struct FetchAhead {
+  ptrdiff_t words, scales, biases;
+};
+MLXTS_INLINE ptrdiff_t distance(const uint8_t* from, const uint8_t* to) {
+  return ptrdiff_t(uintptr_t(to) - uintptr_t(from));
+}
+MLXTS_INLINE void fetch(const uint8_t* p, ptrdiff_t ahead) {
+  __builtin_prefetch(reinterpret_cast<const void*>(uintptr_t(p) + uintptr_t(ahead)), 0, 3);
+}
+
+// Rows of W, with their scales and biases as they lie: those may begin at any byte.
 struct WeightRows {
   const uint8_t* words;  // of the first row
   size_t rowBytes;
-  uint32_t count;       // words in a row
-  const float* scales;  // [rows, stride]
-  size_t stride;
+  uint32_t count;                  // words in a row
+  const uint8_t *scales, *biases;  // of the first row
+  size_t scaleRowBytes;
+  uint32_t groups;  // in a row
+  ScaleType scaleType;
   LaneScales lanes;
-  ptrdiff_t ahead;  // bytes from a word to the one that is fetched meanwhile
+  FetchAhead ahead;
+
+  MLXTS_INLINE void skip(uint32_t rows) {
+    words += rows * rowBytes;
+    scales += rows * scaleRowBytes;
+    biases += rows * scaleRowBytes;
+  }
 };
 
-// body(word, words) for chunks of kLanes words of R rows, `word` being the first; other rows are fetched
-// meanwhile.
-// The last chunk's missing words are 0.
-template <int R, typename Body>
-MLXTS_INLINE void each_chunk(const WeightRows& w, uint32_t begin, uint32_t end, Body body) {
-  vu32 words[R];
-  uint32_t word = begin;
-  for (; word + kLanes <= end; word += kLanes) {
-    MLXTS_UNROLL
-    for (int r = 0; r < R; ++r) {
-      const uint8_t* p = w.words + r * w.rowBytes + size_t(word) * 4;
-      __builtin_prefetch(p + w.ahead, 0, 2);
-      words[r] = load_words(p);
-    }
-    body(word, words);
-  }
-  if (word == end) return;
-  for (int r = 0; r < R; ++r) words[r] = load_words(w.words + r * w.rowBytes + size_t(word) * 4, end - word);
-  body(word, words);
+// Rows of x in the order in which codes leave the words, and the sums of their groups.
+template <typename T>
+struct XRows {
+  const T* ordered;
+  size_t stride;  // from row to row
+  const float* sums;
+  size_t sumStride;
+};
+
+// A row's scales and biases are widened kLanes groups at a time: a section of words.
+template <int Bits>
+MLXTS_INLINE uint32_t section_words(LaneScales lanes) {
+  return (uint32_t(kLanes) << lanes.shift) / kPerWord<Bits>;
 }
 
-// acc[r·M + m] += Σ scale·(code·x) of the words begin … end − 1; x is f32, `xStride` floats from row to row.
+// Widens the scales of R rows for the section that begins at group `group`, kLanes apart, and adds what its biases give to
+// acc.
 template <int Bits, int R, int M>
-void dot_f32(const WeightRows& w, const float* x, size_t xStride, uint32_t begin, uint32_t end, vf32* sums) {
+MLXTS_INLINE void begin_section(const WeightRows& w, const float* sums, size_t sumStride, uint32_t group, float* scales,
+                                vf32 (&acc)[R][M]) {
+  const uint32_t n = w.groups - group;
+  const size_t at = size_t(group) * bytes_of(w.scaleType);
+  vf32 bias[R];
+  MLXTS_UNROLL
+  for (int r = 0; r < R; ++r) {
+    const uint8_t *s = w.scales + r * w.scaleRowBytes + at, *b = w.biases + r * w.scaleRowBytes + at;
+    fetch(s, w.ahead.scales);
+    fetch(b, w.ahead.biases);
+    const vf32 scale = load_scales(w.scaleType, s, n);
+    store(scales + r * kLanes, scale);
+    bias[r] = fma(splat(kCenter<Bits>), scale, load_scales(w.scaleType, b, n));
+  }
+  MLXTS_UNROLL
+  for (int m = 0; m < M; ++m) {
+    const vf32 sum = load(sums + m * sumStride + group);
+    MLXTS_UNROLL
+    for (int r = 0; r < R; ++r) acc[r][m] = fma(bias[r], sum, acc[r][m]);
+  }
+}
+
+// body(word, words, scales, column) for chunks of kLanes words of R rows: `word` is the first, and `column` that of its
+// first column in the section whose scales these are. The last chunk's missing words are 0. What biases give is added to
+// acc. What lies ahead is fetched meanwhile.
+template <int Bits, int R, int M, typename T, typename Body>
+MLXTS_INLINE void each_chunk(const WeightRows& w, const XRows<T>& x, uint32_t begin, uint32_t end, vf32 (&acc)[R][M],
+                             Body body) {
+  const uint32_t section = section_words<Bits>(w.lanes);
+  float scales[R * kLanes + 4];  // four are read from each on
+  for (uint32_t first = begin; first < end; first += section) {
+    const uint32_t last = end - first < section ? end : first + section;
+    begin_section<Bits>(w, x.sums, x.sumStride, first * kPerWord<Bits> >> w.lanes.shift, scales, acc);
+    vu32 words[R];
+    uint32_t word = first;
+    for (; word + kLanes <= last; word += kLanes) {
+      MLXTS_UNROLL
+      for (int r = 0; r < R; ++r) {
+        fetch(w.words, w.ahead.words + ptrdiff_t(word) * 4 * R + r * 4 * kLanes);
+        words[r] = load_words(w.words + r * w.rowBytes + size_t(word) * 4);
+      }
+      body(word, words, scales, (word - first) * kPerWord<Bits>);
+    }
+    if (word == last) continue;
+    for (int r = 0; r < R; ++r) words[r] = load_words(w.words + r * w.rowBytes + size_t(word) * 4, last - word);
+    body(word, words, scales, (word - first) * kPerWord<Bits>);
+  }
+}
+
+// sums[r·stride + m] += the products of row r of W and row m of x, of the words begin … end − 1, over lanes; f32 x.
+template <int Bits, int R, int M>
+void dot_f32(const WeightRows& w, const XRows<float>& x, uint32_t begin, uint32_t end, vf32* sums, size_t stride) {
   const Codes<Bits> codes;
-  vf32 acc[R][M];
-  for (int r = 0; r < R; ++r)
-    for (int m = 0; m < M; ++m) acc[r][m] = sums[r * M + m];
-  each_chunk<R>(
-      w, begin, end, [&](uint32_t word, vu32 * words) __attribute__((always_inline)) {
+  vf32 acc[R][M] = {};
+  each_chunk<Bits>(
+      w, x, begin, end, acc,
+      [&](uint32_t word, vu32 * words, const float* scales, uint32_t column) __attribute__((always_inline)) {
         for (int r = 0; r < R; ++r) words[r] = codes.flip(words[r]);
-        const size_t column = size_t(word) * kPerWord<Bits>;
+        const float* at = x.ordered + size_t(word) * kPerWord<Bits>;
         vf32 dot[R][M];
 #pragma GCC unroll 8
         for (int j = 0; j < kPerWord<Bits>; ++j) {
           vf32 v[M];
 #pragma GCC unroll 8
-          for (int m = 0; m < M; ++m) v[m] = held(load(x + m * xStride + column + j * kLanes));
+          for (int m = 0; m < M; ++m) v[m] = held(load(at + m * x.stride + j * kLanes));
 #pragma GCC unroll 4
           for (int r = 0; r < R; ++r) {
             const vf32 code = codes.at(words[r], j);
@@ -67,13 +132,13 @@ void dot_f32(const WeightRows& w, const float* x, size_t xStride, uint32_t begin
         }
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
-          const vf32 scale = w.lanes.at(w.scales + r * w.stride, column);
+          const vf32 scale = w.lanes.at(scales + r * kLanes, column);
 #pragma GCC unroll 8
           for (int m = 0; m < M; ++m) acc[r][m] = fma(dot[r][m], scale, acc[r][m]);
         }
       });
   for (int r = 0; r < R; ++r)
-    for (int m = 0; m < M; ++m) sums[r * M + m] = acc[r][m];
+    for (int m = 0; m < M; ++m) sums[r * stride + m] += acc[r][m];
 }
 
 #if defined(__AVX512BF16__)
@@ -103,28 +168,27 @@ struct Bf16Codes {
 template <int Bits>
 inline constexpr int kBf16Vectors = Bits == 4 ? 4 : 2;
 
-// As dot_f32; `xStride` bf16 from row to row.
+// As dot_f32.
 template <int Bits, int R, int M>
-void dot_bf16(const WeightRows& w, const uint16_t* x, size_t xStride, uint32_t begin, uint32_t end, vf32* sums) {
+void dot_bf16(const WeightRows& w, const XRows<uint16_t>& x, uint32_t begin, uint32_t end, vf32* sums, size_t stride) {
   const Bf16Codes<Bits> codes;
   constexpr int vectors = kBf16Vectors<Bits>;
   // Few sums at once: two chains for each hide the latency.
   constexpr int chains = R * M < 8 ? 2 : 1;
-  vf32 acc[R][M];
-  for (int r = 0; r < R; ++r)
-    for (int m = 0; m < M; ++m) acc[r][m] = sums[r * M + m];
-  each_chunk<R>(
-      w, begin, end, [&](uint32_t word, const vu32* words) __attribute__((always_inline)) {
-        const uint16_t* at = x + size_t(word / kLanes) * (vectors * 32);
+  vf32 acc[R][M] = {};
+  each_chunk<Bits>(
+      w, x, begin, end, acc,
+      [&](uint32_t word, const vu32* words, const float* scales, uint32_t column) __attribute__((always_inline)) {
+        const uint16_t* at = x.ordered + size_t(word / kLanes) * (vectors * 32);
         vf32 dot[R][M][chains] = {};
 #pragma GCC unroll 4
         for (int j = 0; j < 4; ++j) {
           vu32 code[R];
 #pragma GCC unroll 4
           for (int r = 0; r < R; ++r) code[r] = codes.at(words[r], j);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
           for (int m = 0; m < M; ++m) {
-            const uint16_t* p = at + m * xStride + j * vectors / 4 * 32;
+            const uint16_t* p = at + m * x.stride + j * vectors / 4 * 32;
             const vu32 v = reinterpret_cast<vu32>(held(reinterpret_cast<vf32>(_mm512_load_si512(p))));
 #pragma GCC unroll 4
             for (int r = 0; r < R; ++r) {
@@ -135,8 +199,8 @@ void dot_bf16(const WeightRows& w, const uint16_t* x, size_t xStride, uint32_t b
         }
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
-          const vf32 scale = w.lanes.at(w.scales + r * w.stride, size_t(word) * kPerWord<Bits>);
-#pragma GCC unroll 4
+          const vf32 scale = w.lanes.at(scales + r * kLanes, column);
+#pragma GCC unroll 8
           for (int m = 0; m < M; ++m) {
             const vf32 sum = chains == 2 ? dot[r][m][0] + dot[r][m][1] : dot[r][m][0];
             acc[r][m] = fma(sum, scale, acc[r][m]);
@@ -144,7 +208,7 @@ void dot_bf16(const WeightRows& w, const uint16_t* x, size_t xStride, uint32_t b
         }
       });
   for (int r = 0; r < R; ++r)
-    for (int m = 0; m < M; ++m) sums[r * M + m] = acc[r][m];
+    for (int m = 0; m < M; ++m) sums[r * stride + m] += acc[r][m];
 }
 #endif
 

@@ -20,7 +20,7 @@ void multi_matvec(const Launch& l, const Types& t) {
                         {joint_product(l, 2, MULTI_QUANTIZED_MATVEC_OUT_C), p.rowsC},
                         {joint_product(l, 3, MULTI_QUANTIZED_MATVEC_OUT_D), p.rowsD},
                         {{}, 0}};
-  OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.m, Form::f32};
+  OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.groupStride, p.m, Form::f32};
   prepare<Bits>(t, p, [&](uint32_t i) { return parts[0].product.x + size_t(i) * p.cols * t.xBytes; }, x);
   uint64_t first = 0;  // the part's first threadgroup
   for (const Part* part = parts; part->rows > 0; ++part) {
@@ -31,7 +31,7 @@ void multi_matvec(const Launch& l, const Types& t) {
       const uint32_t row0 = uint32_t(index - first) * kRows, count = rows - row0 < kRows ? rows - row0 : kRows;
       const BlockAt next = index + 1 < end ? BlockAt{&product, row0 + kRows}
                                            : BlockAt{end < l.end ? &part[1].product : nullptr, 0};
-      multiply_rows<Bits>(t, p, {&product, row0}, count, next, x, scratch,
+      multiply_rows<Bits>(t, p, {&product, row0}, count, next, x,
                           [&](uint32_t i) { return product.out + (size_t(i) * rows + row0) * t.outBytes; });
     }
     first += blocks;

@@ -46,28 +46,24 @@ struct MultiQuantizedMatvecParams {
 #ifndef __METAL_VERSION__
   uint32_t columnStride;
   uint32_t groupStride;
-  uint32_t scratch[4];  // byte offsets
+  uint32_t scratch[2];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(MultiQuantizedMatvecParams) == 32, "MultiQuantizedMatvecParams must match the declaration of multi_quantized_matvec");
 #else
-static_assert(sizeof(MultiQuantizedMatvecParams) == 56, "MultiQuantizedMatvecParams must match the declaration of multi_quantized_matvec");
+static_assert(sizeof(MultiQuantizedMatvecParams) == 48, "MultiQuantizedMatvecParams must match the declaration of multi_quantized_matvec");
 #endif
 #ifndef __METAL_VERSION__
 struct MultiQuantizedMatvecScratch {
   uint16_t* ordered;
   float* sums;
-  float* scales;
-  float* biases;
 };
 inline MultiQuantizedMatvecScratch scratch_of(const MlxtsCpuLaunch& l, const MultiQuantizedMatvecParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
       reinterpret_cast<uint16_t*>(memory + p.scratch[0]),
       reinterpret_cast<float*>(memory + p.scratch[1]),
-      reinterpret_cast<float*>(memory + p.scratch[2]),
-      reinterpret_cast<float*>(memory + p.scratch[3]),
   };
 }
 #endif

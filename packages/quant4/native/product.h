@@ -34,16 +34,42 @@ void narrow_run(const float* from, void* to, size_t n) {
 // Limbs of one byte that x of f32 and f16 is multiplied in.
 inline constexpr int kLimbs = 3;
 
+// The dtype of scales and biases.
+enum class ScaleType : uint32_t { f32, f16, bf16 };
+template <typename S>
+inline constexpr ScaleType kScaleType =
+    std::is_same_v<S, float> ? ScaleType::f32 : std::is_same_v<S, f16> ? ScaleType::f16 : ScaleType::bf16;
+MLXTS_INLINE size_t bytes_of(ScaleType type) { return type == ScaleType::f32 ? 4 : 2; }
+
+// The first n of kLanes scales that may begin at any byte, or all where there are more; missing ones are 0.
+template <typename S>
+MLXTS_INLINE vf32 load_scales(const uint8_t* p, uint32_t n) {
+  const S* scales = reinterpret_cast<const S*>(p);
+  if (n >= uint32_t(kLanes)) return load(scales);
+#if defined(__AVX512F__)
+  return load_partial(scales, int(n));
+#else
+  S some[kLanes] = {};
+  memcpy(some, p, n * sizeof(S));
+  return load(some);
+#endif
+}
+MLXTS_INLINE vf32 load_scales(ScaleType type, const uint8_t* p, uint32_t n) {
+  if (type == ScaleType::bf16) return load_scales<bf16>(p, n);
+  return type == ScaleType::f16 ? load_scales<f16>(p, n) : load_scales<float>(p, n);
+}
+
 struct Types {
   Widen x, scales;
   void (*out)(const float* from, void* to, size_t n);
   size_t xBytes, scaleBytes, outBytes;
+  ScaleType scaleType;
   bool bf16x;
 };
 
 template <typename X, typename S, typename O>
-inline constexpr Types kTypes = {widen_run<X>, widen_any_byte<S>, narrow_run<O>,          sizeof(X),
-                                 sizeof(S),    sizeof(O),    std::is_same_v<X, bf16>};
+inline constexpr Types kTypes = {widen_run<X>, widen_any_byte<S>, narrow_run<O>, sizeof(X),
+                                 sizeof(S),    sizeof(O),         kScaleType<S>, std::is_same_v<X, bf16>};
 
 // The matrices of a product.
 struct Product {

@@ -9,7 +9,7 @@ template <int Bits>
 void matvec(const Launch& l, const Types& t) {
   const auto& p = l.args<QuantizedMatvecParams>();
   const auto scratch = scratch_of(l, p);
-  OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.m, Form::f32};
+  OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.groupStride, p.m, Form::f32};
   const uint64_t blocks = l.threadgroups[0];
   uint64_t prepared = ~uint64_t(0);
   Product product{};
@@ -22,7 +22,7 @@ void matvec(const Launch& l, const Types& t) {
       prepared = z;
     }
     const uint32_t count = p.rows - row0 < kRows ? p.rows - row0 : kRows;
-    multiply_rows<Bits>(t, p, {&product, row0}, count, {count == kRows ? &product : nullptr, row0 + kRows}, x, scratch,
+    multiply_rows<Bits>(t, p, {&product, row0}, count, {count == kRows ? &product : nullptr, row0 + kRows}, x,
                         [&](uint32_t i) { return product.out + (size_t(i) * p.rows + row0) * t.outBytes; });
   }
 }

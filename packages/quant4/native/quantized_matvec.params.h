@@ -41,28 +41,24 @@ struct QuantizedMatvecParams {
 #ifndef __METAL_VERSION__
   uint32_t columnStride;
   uint32_t groupStride;
-  uint32_t scratch[4];  // byte offsets
+  uint32_t scratch[2];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(QuantizedMatvecParams) == 56, "QuantizedMatvecParams must match the declaration of quantized_matvec");
 #else
-static_assert(sizeof(QuantizedMatvecParams) == 80, "QuantizedMatvecParams must match the declaration of quantized_matvec");
+static_assert(sizeof(QuantizedMatvecParams) == 72, "QuantizedMatvecParams must match the declaration of quantized_matvec");
 #endif
 #ifndef __METAL_VERSION__
 struct QuantizedMatvecScratch {
   uint16_t* ordered;
   float* sums;
-  float* scales;
-  float* biases;
 };
 inline QuantizedMatvecScratch scratch_of(const MlxtsCpuLaunch& l, const QuantizedMatvecParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
       reinterpret_cast<uint16_t*>(memory + p.scratch[0]),
       reinterpret_cast<float*>(memory + p.scratch[1]),
-      reinterpret_cast<float*>(memory + p.scratch[2]),
-      reinterpret_cast<float*>(memory + p.scratch[3]),
   };
 }
 #endif

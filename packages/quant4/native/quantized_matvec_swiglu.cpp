@@ -16,7 +16,7 @@ void matvec_swiglu(const Launch& l, const Types& t, GatedUnit gate_run) {
   const auto scratch = scratch_of(l, p);
   const Product gate = joint_product(l, 0, QUANTIZED_MATVEC_SWIGLU_OUT);
   const Product up = joint_product(l, 1, QUANTIZED_MATVEC_SWIGLU_OUT);
-  OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.m, Form::f32};
+  OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.groupStride, p.m, Form::f32};
   prepare<Bits>(t, p, [&](uint32_t i) { return gate.x + size_t(i) * p.cols * t.xBytes; }, x);
   const size_t width = kRun * kRows * t.outBytes;
   uint8_t *gates = reinterpret_cast<uint8_t*>(scratch.gates), *ups = reinterpret_cast<uint8_t*>(scratch.ups);
@@ -27,7 +27,7 @@ void matvec_swiglu(const Launch& l, const Types& t, GatedUnit gate_run) {
     const auto multiply = [&](const Product& part, uint8_t* products, BlockAt after) {
       for (uint32_t row0 = first; row0 < end; row0 += kRows)
         multiply_rows<Bits>(t, p, {&part, row0}, end - row0 < kRows ? end - row0 : kRows,
-                            row0 + kRows < end ? BlockAt{&part, row0 + kRows} : after, x, scratch,
+                            row0 + kRows < end ? BlockAt{&part, row0 + kRows} : after, x,
                             [&](uint32_t i) { return products + i * width + (row0 - first) * t.outBytes; });
     };
     multiply(gate, gates, {&up, first});

@@ -28,20 +28,18 @@ struct QuantizedMatvecSwigluParams {
 #ifndef __METAL_VERSION__
   uint32_t columnStride;
   uint32_t groupStride;
-  uint32_t scratch[6];  // byte offsets
+  uint32_t scratch[4];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(QuantizedMatvecSwigluParams) == 16, "QuantizedMatvecSwigluParams must match the declaration of quantized_matvec_swiglu");
 #else
-static_assert(sizeof(QuantizedMatvecSwigluParams) == 48, "QuantizedMatvecSwigluParams must match the declaration of quantized_matvec_swiglu");
+static_assert(sizeof(QuantizedMatvecSwigluParams) == 40, "QuantizedMatvecSwigluParams must match the declaration of quantized_matvec_swiglu");
 #endif
 #ifndef __METAL_VERSION__
 struct QuantizedMatvecSwigluScratch {
   uint16_t* ordered;
   float* sums;
-  float* scales;
-  float* biases;
   float* gates;
   float* ups;
 };
@@ -52,8 +50,6 @@ inline QuantizedMatvecSwigluScratch scratch_of(const MlxtsCpuLaunch& l, const Qu
       reinterpret_cast<float*>(memory + p.scratch[1]),
       reinterpret_cast<float*>(memory + p.scratch[2]),
       reinterpret_cast<float*>(memory + p.scratch[3]),
-      reinterpret_cast<float*>(memory + p.scratch[4]),
-      reinterpret_cast<float*>(memory + p.scratch[5]),
   };
 }
 #endif

@@ -42,7 +42,7 @@ const roundUp = (n: number, unit: number) => ceil(n, unit) * unit;
 const groupStrideOf = ({ cols, groupSize }: Weights) => roundUp(cols / groupSize, 16);
 
 /** Scratch of a CPU: `ordered`, x in the order in which codes leave the words, f32 or up to three bf16 parts. */
-export const MATVEC_SCRATCH = { ordered: "u16", sums: "f32", scales: "f32", biases: "f32" } as const;
+export const MATVEC_SCRATCH = { ordered: "u16", sums: "f32" } as const;
 
 /** Scratch and params of a CPU's threadgroup with m rows of x. */
 export function matvecOnCpu(m: number, weights: Weights) {
@@ -53,9 +53,6 @@ export function matvecOnCpu(m: number, weights: Weights) {
     scratch: {
       ordered: [3, m, columnStride],
       sums: [m, groupStride],
-      // A vector of four scales is read from each on.
-      scales: [FEW_ON_CPU.blockRows * groupStride + 4],
-      biases: [FEW_ON_CPU.blockRows, groupStride],
     },
   };
 }
