@@ -48,7 +48,7 @@ interface TiledSizes {
 
 /** Query rows of a CPU's threadgroup: enough to repay packing, few enough to occupy many threads. */
 function rowsOnCpu({ batch, kvHeads, rows }: TiledSizes): number {
-  const blocks = Math.max(Math.ceil(rows / 252), Math.min(Math.ceil(rows / 48), Math.ceil(64 / (batch * kvHeads))));
+  const blocks = Math.max(Math.ceil(rows / 252), Math.min(Math.ceil(rows / 48), Math.ceil(32 / (batch * kvHeads))));
   return Math.ceil(Math.ceil(rows / blocks) / PANEL.panelRows) * PANEL.panelRows;
 }
 
