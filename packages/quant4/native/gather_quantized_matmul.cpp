@@ -27,6 +27,7 @@ struct Kernel {
   const Params& p;
   GatheredOrder<Params> ordered;
   GatherQuantizedMatmulScratch s = scratch_of(l, p);
+  PreparedRows& prepared = prepared_rows(l, s);
 
   // Whether there is another part, and that part.
   bool next(SlotParts<Params>& parts, Part& part) const {
@@ -46,7 +47,7 @@ struct Kernel {
     if (rows <= kFew)
       few(part.product, rows, first, last, next);
     else
-      many(part.product, rows, first, last, next);
+      many(part, next);
   }
 
  private:
@@ -69,12 +70,17 @@ struct Kernel {
     }
   }
 
-  void many(const Product& product, uint32_t rows, uint32_t first, uint32_t last, const Part* next) const {
-    const TileRows x = prepare_tiles<Bits>(t, p, rows, s, !ordered.order, [&](uint32_t i) { return x_row(i); });
-    for (uint32_t block = first; block < last; ++block) {
+  void many(const Part& part, const Part* next) const {
+    const Product& product = part.product;
+    const uint32_t rows = uint32_t(part.rows.count), last = uint32_t(part.last);
+    // Ranges of threadgroups that share a matrix share its rows of x: at most 2^16 of them.
+    const uint64_t wanted = uint64_t(part.rows.first) << 16 | rows;
+    if (prepared.rows != wanted)
+      prepared = {wanted, prepare_tiles<Bits>(t, p, rows, s, !ordered.order, [&](uint32_t i) { return x_row(i); })};
+    for (uint32_t block = uint32_t(part.first); block < last; ++block) {
       const BlockAt after = block + 1 < last ? BlockAt{&product, (block + 1) * kBlock}
                                              : BlockAt{next ? &next->product : nullptr, 0};
-      multiply_block<Bits>(t, p, x, rows, {&product, block * kBlock}, after, s,
+      multiply_block<Bits>(t, p, prepared.x, rows, {&product, block * kBlock}, after, s,
                            [&](uint32_t i) { return out_row(i); });
     }
   }
@@ -89,8 +95,8 @@ int32_t gather_matmul(const Launch& l, const Types& t) {
       l.indices(GATHER_QUANTIZED_MATMUL_OFFSETS)};
   const GatherFaults codes{GATHER_QUANTIZED_MATMUL_FAULT_RHS_INDICES, GATHER_QUANTIZED_MATMUL_FAULT_LHS_INDICES,
                            GATHER_QUANTIZED_MATMUL_FAULT_OFFSETS, GATHER_QUANTIZED_MATMUL_FAULT_ORDER};
-  if (l.begin == 0 && !ordered.right(l, codes)) return 1;
   const Kernel<Bits> kernel{l, t, p, ordered};
+  if (l.begin == 0 && !ordered.right(l, codes)) return 1;
   SlotParts<Params> parts(l, ordered, p.mBlock);
   Part part, next;
   for (bool more = kernel.next(parts, part); more; part = next) {

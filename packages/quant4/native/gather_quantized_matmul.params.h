@@ -52,13 +52,13 @@ struct GatherQuantizedMatmulParams {
   uint32_t mBlock;
   uint32_t columnStride;
   uint32_t groupStride;
-  uint32_t scratch[12];  // byte offsets
+  uint32_t scratch[13];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(GatherQuantizedMatmulParams) == 100, "GatherQuantizedMatmulParams must match the declaration of gather_quantized_matmul");
 #else
-static_assert(sizeof(GatherQuantizedMatmulParams) == 136, "GatherQuantizedMatmulParams must match the declaration of gather_quantized_matmul");
+static_assert(sizeof(GatherQuantizedMatmulParams) == 140, "GatherQuantizedMatmulParams must match the declaration of gather_quantized_matmul");
 #endif
 #ifdef __METAL_VERSION__
 struct GatherQuantizedMatmulScratch {
@@ -89,6 +89,7 @@ struct GatherQuantizedMatmulScratch {
   float* rowScales;
   float* rowBiases;
   float* panel;
+  uint32_t* prepared;
   uint16_t* fewOrdered;
   float* fewSums;
   uint32_t* xRows;
@@ -105,10 +106,11 @@ inline GatherQuantizedMatmulScratch scratch_of(const MlxtsCpuLaunch& l, const Ga
       reinterpret_cast<float*>(memory + p.scratch[5]),
       reinterpret_cast<float*>(memory + p.scratch[6]),
       reinterpret_cast<float*>(memory + p.scratch[7]),
-      reinterpret_cast<uint16_t*>(memory + p.scratch[8]),
-      reinterpret_cast<float*>(memory + p.scratch[9]),
-      reinterpret_cast<uint32_t*>(memory + p.scratch[10]),
+      reinterpret_cast<uint32_t*>(memory + p.scratch[8]),
+      reinterpret_cast<uint16_t*>(memory + p.scratch[9]),
+      reinterpret_cast<float*>(memory + p.scratch[10]),
       reinterpret_cast<uint32_t*>(memory + p.scratch[11]),
+      reinterpret_cast<uint32_t*>(memory + p.scratch[12]),
   };
 }
 #endif

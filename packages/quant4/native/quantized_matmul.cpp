@@ -5,26 +5,18 @@ using namespace mlxts;
 
 namespace {
 
-// What a thread has prepared, for all threadgroups that it is given.
-struct Prepared {
-  uint64_t batch;  // which rows of x
-  TileRows x;
-};
-static_assert(sizeof(Prepared) == 4 * QUANTIZED_MATMUL_PREPARED_WORDS);
-
 template <int Bits>
 void matmul(const Launch& l, const Types& t) {
   const auto& p = l.args<QuantizedMatmulParams>();
   const auto s = scratch_of(l, p);
   const uint64_t blocks = l.threadgroups[0], mBlocks = l.threadgroups[1];
-  Prepared& prepared = *reinterpret_cast<Prepared*>(s.prepared);
-  if (!l.scratchKept) prepared.batch = ~uint64_t(0);
+  PreparedRows& prepared = prepared_rows(l, s);
   for (uint64_t index = l.begin; index < l.end; ++index) {
     const uint64_t batch = index / blocks, z = batch / mBlocks;
     const uint32_t m0 = uint32_t(batch % mBlocks) * p.mBlock;
     const uint32_t rows = p.m - m0 < p.mBlock ? p.m - m0 : p.mBlock;
     const Product m = product_at(l, t, p, Bits, z, true);
-    if (batch != prepared.batch) {
+    if (batch != prepared.rows) {
       const auto row_at = [&](uint32_t i) { return m.x + size_t(m0 + i) * p.cols * t.xBytes; };
       prepared = {batch, prepare_tiles<Bits>(t, p, rows, s, true, row_at)};
     }

@@ -20,7 +20,7 @@ export const PANELS = {
   f32Depth: 256,
   codeDepth: 128,
   limbGroupWords: 5,
-  preparedWords: 8,
+  preparedWords: 16,
   lanes: 16,
 } as const;
 /**
@@ -59,7 +59,7 @@ export function matvecOnCpu(m: number, weights: Weights) {
 
 /**
  * Scratch of a CPU: `activations`, rows of x in f32, or bf16 or limbs of a byte in the order of the codes; `sums`, of each
- * group of a row.
+ * group of a row; `prepared`, which rows of x these are.
  */
 export const PANEL_SCRATCH = {
   activations: "f32",
@@ -70,6 +70,7 @@ export const PANEL_SCRATCH = {
   rowScales: "f32",
   rowBiases: "f32",
   panel: "f32",
+  prepared: "u32",
 } as const;
 
 /** The same where up to `mBlock` rows of x go against each panel. */
@@ -88,6 +89,7 @@ export function panelsOnCpu(mBlock: number, weights: Weights) {
       rowScales: [lanes, groupStride],
       rowBiases: [lanes, groupStride],
       panel: [Math.max(f32Depth, codeDepth / 2), blockRows],
+      prepared: [PANELS.preparedWords],
     },
   };
 }

@@ -92,17 +92,12 @@ export const quantizedMatmulKernel = defineKernel({
   params: PARAMS,
   launchParams: { cpu: { mBlock: "u32", groupStride: "u32" } },
   constants: { cpu: PANELS, gpu: TILES },
-  // prepared: which rows of x a thread has in its scratch, and where.
-  scratch: { cpu: { ...PANEL_SCRATCH, prepared: "u32" }, gpu: TILE_SCRATCH },
+  scratch: { cpu: PANEL_SCRATCH, gpu: TILE_SCRATCH },
   launch: {
-    cpu: ({ m, rows, batch, mBlock, ...weights }: Sizes & { mBlock: number }, { constants: { blockRows } }) => {
-      const { params, scratch } = panelsOnCpu(mBlock, weights);
-      return {
-        threadgroups: [ceil(rows, blockRows), ceil(m, mBlock), batch],
-        params,
-        scratch: { ...scratch, prepared: [PANELS.preparedWords] },
-      };
-    },
+    cpu: ({ m, rows, batch, mBlock, ...weights }: Sizes & { mBlock: number }, { constants: { blockRows } }) => ({
+      threadgroups: [ceil(rows, blockRows), ceil(m, mBlock), batch],
+      ...panelsOnCpu(mBlock, weights),
+    }),
     gpu: ({ m, rows, batch }: Sizes & { mBlock: number }, { constants: { threads, tileM, tileRows } }) => ({
       threadgroups: [ceil(rows, tileRows), ceil(m, tileM), batch],
       threadsPerThreadgroup: [threads, 1, 1],
