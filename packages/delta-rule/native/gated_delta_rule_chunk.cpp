@@ -1,5 +1,7 @@
 // The whole chunk pipeline of one head in one threadgroup: nothing between the inputs and o leaves the cache. The same
-// steps and roundings as the stages. Where the processor multiplies bf16, products of two bf16 matrices do.
+// steps and roundings as the stages; in f32, where nothing is rounded between them, vNew = X · β(v − exp(G) k Sᵀ) takes
+// the place of u − w Sᵀ, which has two products less. Where the processor multiplies bf16, products of two bf16
+// matrices do.
 #include "chunk.h"
 #include "gated_delta_rule_chunk.params.h"
 
@@ -68,9 +70,26 @@ void load_vectors(const Params& p, const T* from, size_t n, const uint8_t* mask,
   }
 }
 
-// Rows of whole vectors rounded to bf16, one after the other.
-MLXTS_INLINE void narrow_rows(const float* from, size_t rows, size_t columns, bf16* to) {
-  for (size_t i = 0; i < rows * columns; i += kLanes) store(to + i, load(from + i));
+// Whether vNew is one product of X, and neither u nor w is made.
+template <typename T>
+constexpr bool kWhole = std::is_same_v<T, float>;
+
+// Rows of whole vectors, of numbers that are bf16 already, one after the other.
+MLXTS_INLINE void pack_rows(const float* from, size_t rows, size_t columns, bf16* to) {
+  for (size_t i = 0; i < rows * columns; i += kLanes) {
+    const vu16 bits = narrow_u32(reinterpret_cast<vu32>(load(from + i)) >> 16);
+    memcpy(to + i, &bits, sizeof bits);
+  }
+}
+// The same, rows 2i and 2i + 1 as row i; a missing last row counts as zeros.
+MLXTS_INLINE void pack_rows_bf16x2(const float* from, size_t stride, size_t rows, bf16x2* to) {
+  for (size_t r = 0; r < rows; r += 2)
+    for (size_t c = 0; c < stride; c += kLanes) {
+      const float* at = from + r * stride + c;
+      const vu32 first = reinterpret_cast<vu32>(load(at)) >> 16;
+      const vu32 second = r + 1 < rows ? reinterpret_cast<vu32>(load(at + stride)) : vu32{};
+      store_bf16x2(to + r / 2 * stride + c, first | second);
+    }
 }
 
 // q, k and k transposed; G and what follows from it; beta; β k.
@@ -86,17 +105,57 @@ void load_chunk(const Params& p, Scratch scratch, Chunk<T> chunk) {
   for (size_t i = 0; i < n; ++i) scratch.betas[i] = chunk.beta[i * p.heads];
   if (chunk.mask) clear_skipped(chunk.mask, n, scratch.betas, 1, 1);
   if constexpr (kBf16<T>) {
-    narrow_rows(scratch.queries, n, stride, scratch.queriesBf16);
-    narrow_rows_bf16x2(scratch.keys, stride, n, stride, as_bf16x2(scratch.keysBf16), stride);
+    pack_rows(scratch.queries, n, stride, scratch.queriesBf16);
+    pack_rows_bf16x2(scratch.keys, stride, n, as_bf16x2(scratch.keysBf16));
     // Two neighbors of a row are transposed as one element; β k takes the place of k.
-    narrow_rows(scratch.keys, n, stride, scratch.weightedKeysBf16);
+    pack_rows(scratch.keys, n, stride, scratch.weightedKeysBf16);
     transpose_padded({reinterpret_cast<const float*>(scratch.weightedKeysBf16), stride / 2}, n, stride / 2,
                      reinterpret_cast<float*>(scratch.transposedKeysBf16), BT);
   } else {
     transpose_padded({scratch.keys, stride}, n, K, scratch.transposedKeys, BT);
   }
-  scale_rows<T>(n, K, scratch.betas, scratch.keys, stride, scratch.weightedKeys, stride);
-  if constexpr (kBf16<T>) narrow_rows(scratch.weightedKeys, n, stride, scratch.weightedKeysBf16);
+  if constexpr (!kWhole<T>) scale_rows<T>(n, K, scratch.betas, scratch.keys, stride, scratch.weightedKeys, stride);
+  if constexpr (kBf16<T>) pack_rows(scratch.weightedKeys, n, stride, scratch.weightedKeysBf16);
+}
+
+// What follows from the products of k and q with k: A without β, then with it, and the scores.
+MLXTS_INLINE void store_products(const CumulativeGates& G, Scratch scratch, size_t BT, size_t i, size_t j, vf32 keys,
+                                 vf32 queries) {
+  const vi32 column = lane_index() + splat_i32(j), row = splat_i32(i), seen = column <= row;
+  const vf32 decay = exp(select(seen, G.difference(i, j), vf32{}));
+  store(scratch.a + i * BT + j, select(column < row, keys * decay * splat(scratch.betas[i]), vf32{}));
+  store(scratch.scores + i * BT + j, select(seen, queries * decay, vf32{}));
+}
+
+// A and the scores in f32: their products have k in common, and their decays.
+void make_products(const Params& p, Scratch scratch, size_t n) {
+  const size_t BT = p.chunkLength, stride = p.keyStride;
+  const CumulativeGates G{scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
+  for_tiles(
+      n, [](size_t end) { return end; },
+      [&](auto keys) {
+        auto queries = keys;
+        const float *columns = scratch.transposedKeys + keys.column, *k = scratch.keys + keys.row * stride,
+                    *q = scratch.queries + keys.row * stride;
+        if constexpr (keys.vectors <= 2) {
+          for (size_t c = 0; c < p.keyDim; ++c) {
+            vf32 column[keys.vectors];
+            MLXTS_UNROLL
+            for (int v = 0; v < keys.vectors; ++v) column[v] = load(columns + c * BT + v * kLanes);
+            keys.add(k + c, stride, column);
+            queries.add(q + c, stride, column);
+          }
+        } else {
+          keys.accumulate(k, stride, 1, columns, BT, p.keyDim);
+          queries.accumulate(q, stride, 1, columns, BT, p.keyDim);
+        }
+        MLXTS_UNROLL
+        for (int r = 0; r < keys.rows; ++r) {
+          MLXTS_UNROLL
+          for (int v = 0; v < keys.vectors; ++v)
+            store_products(G, scratch, BT, keys.row + r, keys.column + v * kLanes, keys.sum[r][v], queries.sum[r][v]);
+        }
+      });
 }
 
 // The matrices of the chunk's tokens, X = (I + A)⁻¹ and the scores.
@@ -104,6 +163,10 @@ template <typename T>
 void make_matrices(const Params& p, Scratch scratch, size_t n) {
   const size_t K = p.keyDim, BT = p.chunkLength, stride = p.keyStride;
   const CumulativeGates G{scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
+  if constexpr (kWhole<T>) {
+    make_products(p, scratch, n);
+    return invert(n, BT, scratch.a, BT, scratch.inverse);
+  }
   // Sums up the products of rows with those of k.
   const auto multiply = [&](auto& tile, const float* rows, const bf16* rows_bf16) {
     if constexpr (kBf16<T>)
@@ -117,7 +180,7 @@ void make_matrices(const Params& p, Scratch scratch, size_t n) {
   invert(n, BT, scratch.a, BT, scratch.inverse);
   decayed_scores<T>(n, BT, G, scratch.scores,
                     [&](auto& tile) { multiply(tile, scratch.queries, scratch.queriesBf16); });
-  if constexpr (kBf16<T>) narrow_rows(scratch.scores, n, BT, scratch.scoresBf16);
+  if constexpr (kBf16<T>) pack_rows(scratch.scores, n, BT, scratch.scoresBf16);
 }
 
 // w = X · round(β exp(G) k)
@@ -133,6 +196,30 @@ void make_w(const Params& p, Scratch scratch, size_t n) {
                         tile.row + tile.rows);
         tile.each([&](size_t i, size_t c, vf32 v) { store(scratch.w + i * stride + c, round_to<T>(v)); });
       });
+}
+
+// vNew = X · β(v − exp(G) k Sᵀ), and `gated`: what of it is left at the chunk's end.
+void make_whole_values(const Params& p, Scratch scratch, Chunk<float> chunk, Panel panel) {
+  const size_t n = chunk.n, BT = p.chunkLength, stride = p.keyStride, value_stride = size_t(p.heads) * p.valueDim;
+  const auto columns = [width = panel.width](size_t) { return width; };
+  for_tiles(n, columns, [&](auto tile) {
+    tile.accumulate(scratch.keys + tile.row * stride, stride, 1, panel.state + tile.column, kPanel, p.keyDim);
+    tile.each([&](size_t i, size_t r, vf32 predicted) {
+      const float* v = chunk.v + i * value_stride + panel.v0 + r;
+      const vf32 value = panel.width - r < kLanes ? load_partial(v, int(panel.width - r)) : load(v);
+      const vf32 error = value - splat(scratch.decays[i]) * predicted;
+      store(scratch.weightedValues + i * kPanel + r, splat(scratch.betas[i]) * error);
+    });
+  });
+  if (chunk.mask) clear_skipped(chunk.mask, n, scratch.weightedValues, kPanel, kPanel);
+  for_tiles(n, columns, [&](auto tile) {
+    tile.accumulate(scratch.inverse + tile.row * BT, BT, 1, scratch.weightedValues + tile.column, kPanel,
+                    tile.row + tile.rows);
+    tile.each([&](size_t i, size_t r, vf32 d) {
+      store(scratch.vNew + i * kPanel + r, d);
+      store(scratch.gated + i * kPanel + r, d * splat(scratch.decaysToEnd[i]));
+    });
+  });
 }
 
 // u = X · round(β v), then vNew = u − w Sᵀ, and `gated`: what of it is left at the chunk's end.
@@ -163,8 +250,8 @@ const float* round_operands(const Params& p, Scratch scratch, size_t n, Panel pa
   if constexpr (std::is_same_v<T, float>) return panel.state;
   if constexpr (kBf16<T>) {
     narrow_rows_bf16x2(panel.state, kPanel, p.keyDim, kPanel, as_bf16x2(scratch.stateBf16), kPanel);
-    narrow_rows_bf16x2(scratch.vNew, kPanel, n, kPanel, as_bf16x2(scratch.vNewBf16), kPanel);
-    narrow_rows_bf16x2(scratch.gated, kPanel, n, kPanel, as_bf16x2(scratch.gatedBf16), kPanel);
+    pack_rows_bf16x2(scratch.vNew, kPanel, n, as_bf16x2(scratch.vNewBf16));
+    pack_rows_bf16x2(scratch.gated, kPanel, n, as_bf16x2(scratch.gatedBf16));
   } else {
     for (size_t i = 0; i < p.keyDim * kPanel; i += kLanes)
       store(scratch.roundedState + i, round_to<T>(load(panel.state + i)));
@@ -221,9 +308,12 @@ template <typename T>
 void advance(const Params& p, Scratch scratch, Chunk<T> chunk) {
   load_chunk(p, scratch, chunk);
   make_matrices<T>(p, scratch, chunk.n);
-  make_w<T>(p, scratch, chunk.n);
+  if constexpr (!kWhole<T>) make_w<T>(p, scratch, chunk.n);
   for_panels(p, scratch, [&](Panel panel) {
-    make_values(p, scratch, chunk, panel);
+    if constexpr (kWhole<T>)
+      make_whole_values(p, scratch, chunk, panel);
+    else
+      make_values(p, scratch, chunk, panel);
     store_output(p, scratch, chunk, panel, round_operands<T>(p, scratch, chunk.n, panel));
     update_state<T>(p, scratch, chunk.n, panel);
   });
