@@ -2,9 +2,11 @@ import { alternate, type Limits, type Timed, timedCase, timedPeer } from "@mlxts
 import { Device } from "@mlxts/core";
 import type { Bench, BenchCase } from "@mlxts/core/testing";
 import { type BaseCheckout, baseCheckout } from "./bench_base.ts";
+import { callRows } from "./bench_calls.ts";
 import { limitOf, limitsFor } from "./bench_limits.ts";
 import { REPORT_OPTIONS, reportHead, reportWriter } from "./bench_output.ts";
 import { type BenchRow, digits } from "./bench_report.ts";
+import { type OpTarget, targeted } from "./bench_targets.ts";
 import { command, optionalArgument } from "./contract.ts";
 import { publicOps, unknownOp } from "./op_list.ts";
 import { choice, counts, flag, integer, Reported, text, UsageError } from "./options.ts";
@@ -33,9 +35,9 @@ async function benchesOf(
 }
 
 /** How many conformance cases of each op fail on the CPU. */
-async function failuresOf(benches: ReadonlyMap<string, Bench[]>, signal: AbortSignal): Promise<Map<string, number>> {
-  const ops = [...new Set([...benches.values()].flat().map(({ op }) => op))];
-  const modules = [...benches.keys()].map((name) => `${name}/testing`);
+async function failuresOf(ops: readonly string[], signal: AbortSignal): Promise<Map<string, number>> {
+  const known = publicOps();
+  const modules = [...new Set(ops.map((op) => `${known.get(op)?.package}/testing`))];
   const bar = progressBar();
   const onProgress = (done: number, cases: readonly { op: string }[]) =>
     bar.show(done, cases.length, `cases of ${cases[done]?.op ?? "all ops"}`);
@@ -44,6 +46,12 @@ async function failuresOf(benches: ReadonlyMap<string, Bench[]>, signal: AbortSi
   for (const [i, { op }] of session.cases.entries())
     if (!session.outcomes[i]?.pass) failures.set(op, (failures.get(op) ?? 0) + 1);
   return failures;
+}
+
+interface Measured {
+  op: string;
+  testCase: BenchCase;
+  target?: OpTarget | undefined;
 }
 
 interface Setting {
@@ -56,8 +64,7 @@ interface Setting {
 
 /** Ours, the base's and the peers' times of one case, measured in turn. */
 async function measureRow(
-  op: string,
-  testCase: BenchCase,
+  { op, testCase, target }: Measured,
   { threads, samples, peers, limits, base }: Setting,
   signal: AbortSignal,
 ): Promise<BenchRow> {
@@ -72,7 +79,7 @@ async function measureRow(
   const own = spread(ours) as (typeof spreads)[number];
   const [basic, other] = [spread(before), spread(peer)];
   const limit = limitOf(testCase, limits);
-  const factor = testCase.target?.[threads - 1];
+  const factor = target?.times[threads - 1];
   return {
     name: op,
     case: testCase.name,
@@ -91,7 +98,7 @@ async function measureRow(
             met: own.median <= factor * limit.value,
           },
     base: basic && base ? { revision: base.revision, spread: basic, ratio: own.median / basic.median } : null,
-    note: null,
+    note: target?.about ?? null,
   };
 }
 
@@ -117,7 +124,7 @@ export const benchOp = command({
   options: {
     package: text("<name>", "only ops of this package, as quant4"),
     case: text("<text>", "only cases with this text in their name"),
-    targets: flag("only cases that have a target"),
+    targets: flag("only cases that have a target, and the cost of calls"),
     threads: counts("numbers of threads", [1, 2]),
     samples: integer("<count>", "times that each case is measured", { min: 1, max: 1000, default: 9 }),
     peers: choice("<which>", "other libraries, measured in turn with ours", ["installed", "none"], "installed"),
@@ -139,8 +146,8 @@ export const benchOp = command({
       .flat()
       .flatMap(({ op, cases }) =>
         cases
-          .filter(({ name, target }) => name.includes(part ?? "") && (!targets || target))
-          .map((testCase) => ({ op, testCase })),
+          .filter((testCase) => testCase.name.includes(part ?? "") && (!targets || targeted(op, testCase)))
+          .map((testCase): Measured => ({ op, testCase, ...targeted(op, testCase) })),
       );
     if (cases.length === 0)
       throw new UsageError(
@@ -153,10 +160,12 @@ export const benchOp = command({
     const bar = progressBar();
     const rows: BenchRow[] = [];
     try {
-      const failures = unverified ? new Map<string, number>() : await failuresOf(benches, signal);
+      const failures = unverified
+        ? new Map<string, number>()
+        : await failuresOf([...new Set(cases.map(({ op }) => op))], signal);
       const limits = await limitsFor(threads);
       const total = cases.length * threads.length;
-      for (const { op, testCase } of cases)
+      for (const { op, testCase, target } of cases)
         for (const [i, count] of threads.entries()) {
           bar.show(rows.length, total, `${op} ${testCase.name}`);
           const failed = failures.get(op) ?? 0;
@@ -164,9 +173,10 @@ export const benchOp = command({
           rows.push(
             failed > 0
               ? refusedRow(op, testCase, count, failed)
-              : await measureRow(op, testCase, { ...setting, limits: limits[i] as Limits }, signal),
+              : await measureRow({ op, testCase, target }, { ...setting, limits: limits[i] as Limits }, signal),
           );
         }
+      if (targets) for (const count of threads) rows.push(...(await callRows(count, samples)));
       bar.stop();
       write({ ...reportHead("mlxts bench op"), limits, verified: unverified ? null : [...failures.keys()], rows });
     } finally {

@@ -10,8 +10,6 @@ export interface BenchCase {
   from?: "memory" | "shared cache" | "core cache";
   /** The products that the processor is fastest with, of those that are exact enough. Default f32. */
   products?: "f32" | "bf16" | "int8";
-  /** The time that the op should take at most, as a multiple of what the machine allows: on one thread, on two. */
-  target?: readonly [one: number, two: number];
   setup(device: Device): { encode(encoder: CommandEncoder): void };
   peer?: Peer;
 }

@@ -1,0 +1,126 @@
+// What ops should take on a CPU: the settings that are compared with other libraries, and the time that each should need at
+// most, as a multiple of what the machine allows on one thread and on two.
+import type { BenchCase } from "@mlxts/core/testing";
+
+export interface OpTarget {
+  op: string;
+  /** The name of the benchmark's case. */
+  case: string;
+  /** What it stands for. */
+  about: string;
+  /** What the limit follows from, where the case does not say so. */
+  limit: Pick<BenchCase, "from" | "products"> & { flops?: number };
+  times: readonly [one: number, two: number];
+}
+
+const matrix = (rows: number, x: string, hot = false) =>
+  `${rows}×4096 · 4096×4096ᵀ, 4 bits, x ${x}${hot || rows > 8 ? "" : ", cold"}`;
+const FROM_MEMORY = { from: "memory", products: "bf16" } as const;
+const FROM_CACHE = { from: "shared cache", products: "bf16" } as const;
+/** Attention over whole squares, as libraries without a causal form compute it. */
+const square = (tokens: number, heads: number, perPair: number) => 2 * tokens * tokens * heads * perPair;
+
+export const OP_TARGETS: readonly OpTarget[] = [
+  ...["bf16", "f32"].flatMap((x): OpTarget[] => [
+    {
+      op: "quantizedMatmul",
+      case: matrix(1, x),
+      about: "4-bit product, 1 row, cold",
+      limit: FROM_MEMORY,
+      times: [1.19, 1.14],
+    },
+    {
+      op: "quantizedMatmul",
+      case: matrix(1, x, true),
+      about: "4-bit product, 1 row, hot",
+      limit: FROM_CACHE,
+      times: [1.65, 1.66],
+    },
+    {
+      op: "quantizedMatmul",
+      case: matrix(4, x),
+      about: "4-bit product, 4 rows, cold",
+      limit: FROM_MEMORY,
+      times: [1.43, 1.37],
+    },
+  ]),
+  {
+    op: "quantizedMatmul",
+    case: matrix(512, "bf16"),
+    about: "4-bit product, 512 rows",
+    limit: { products: "bf16" },
+    times: [1.16, 1.2],
+  },
+  {
+    op: "gatherQuantizedMatmul",
+    case: "512×2048, 8 of 128 experts 768×2048, x bf16, ordered",
+    about: "experts, 512 tokens",
+    limit: { products: "bf16" },
+    times: [1.46, 1.58],
+  },
+  { op: "rmsNorm", case: "[1, 4096] f32", about: "RMS norm, 1 row", limit: { from: "core cache" }, times: [2.4, 2.4] },
+  {
+    op: "rmsNorm",
+    case: "[512, 4096] f32",
+    about: "RMS norm, 512 rows",
+    limit: { from: "shared cache" },
+    times: [1.73, 2.27],
+  },
+  {
+    op: "gatedDeltaRule",
+    case: "T1 Hk16 H32 K128 V128 f32 recurrent",
+    about: "gated delta rule, 1 token",
+    limit: { from: "shared cache" },
+    times: [1.4, 1.45],
+  },
+  ...[16, 64].map(
+    (length): OpTarget => ({
+      op: "gatedDeltaRule",
+      case: `T512 Hk16 H32 K128 V128 f32 chunk ${length}`,
+      about: `gated delta rule, 512 tokens, chunks of ${length}`,
+      limit: { products: "f32" },
+      times: [1.1, 1.14],
+    }),
+  ),
+  {
+    op: "mlaAttention",
+    case: "1 of 4096, 16 heads, bf16",
+    about: "folded latent attention, 1 token",
+    limit: { products: "bf16" },
+    times: [1.43, 1.5],
+  },
+  {
+    op: "mlaPrefill",
+    case: "512 of 512, 16 heads, bf16",
+    about: "latent attention, 512 tokens; limit of the folded square",
+    limit: { products: "bf16", flops: square(512, 16, 1088) },
+    times: [1.4, 1.46],
+  },
+  {
+    op: "sdpa",
+    case: "1 of 4096, 32/8 heads of 128, bf16, cache bf16",
+    about: "grouped attention, 1 token",
+    limit: FROM_MEMORY,
+    times: [1.43, 1.29],
+  },
+  {
+    op: "sdpa",
+    case: "512 of 512, 32/8 heads of 128, bf16, cache bf16",
+    about: "grouped attention, 512 tokens; limit of the whole square",
+    limit: { products: "bf16", flops: square(512, 32, 256) },
+    times: [1.43, 1.55],
+  },
+  {
+    op: "causalConv1d",
+    case: "T512 C8192 W4 f32 silu",
+    about: "causal convolution, 512 tokens",
+    limit: { from: "memory" },
+    times: [1.5, 1.14],
+  },
+];
+
+/** The case with what its target says of its limit; undefined for a case without a target. */
+export function targeted(op: string, testCase: BenchCase): { testCase: BenchCase; target: OpTarget } | undefined {
+  const target = OP_TARGETS.find((each) => each.op === op && each.case === testCase.name);
+  return target && { testCase: { ...testCase, ...target.limit }, target };
+}
