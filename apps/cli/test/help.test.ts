@@ -12,15 +12,15 @@ const commands = COMMANDS.filter(({ hidden }) => !hidden);
 
 describe("help", () => {
   it.each(commands.map((command) => [command.name, command] as const))("of %s", async (name, command) => {
-    const { status, stdout, stderr } = await inProcess("help", name);
+    const { status, stdout, stderr } = await inProcess("help", ...name.split(" "));
     expect([status, stderr]).toEqual([0, ""]);
     const places = Object.entries(command.arguments).map(([key, each]) => argumentOf(key, each));
     for (const each of [...places, ...Object.keys(command.options).map(flagOf), "-h, --help"])
       expect(stdout).toMatch(new RegExp(`^ {2}${each.replace(/[[\]]/g, "\\$&")} .*\\S`, "m"));
     for (const flag of ["--help", "-h"]) {
-      expect(await inProcess(name, flag)).toEqual({ status, stdout, stderr });
+      expect(await inProcess(...name.split(" "), flag)).toEqual({ status, stdout, stderr });
       // Help is shown even if arguments are wrong or missing.
-      expect(await inProcess(name, "a", "b", "c", flag)).toEqual({ status, stdout, stderr });
+      expect(await inProcess(...name.split(" "), "a", "b", "c", flag)).toEqual({ status, stdout, stderr });
     }
     expect(readme, `README.md must have the text of \`mlxts help ${name}\``).toContain(
       `### ${name}\n\n\`\`\`text\n${stdout}\`\`\`\n`,
