@@ -46,7 +46,10 @@ function peer(T: number, C: number, W: number): Peer {
 
 export default defineBench({
   op: "causalConv1d",
+  // 6144 channels are those of Qwen3.5-0.8B, 8192 those of its 4B model and of Qwen3-Next.
   cases: (["f32", "bf16"] as const).flatMap((dtype) => [
+    benchCase(512, 6144, dtype, "silu"),
+    benchCase(1, 6144, dtype, "silu"),
     benchCase(512, 8192, dtype, "none"),
     benchCase(512, 8192, dtype, "silu"),
     benchCase(1, 8192, dtype, "silu"),

@@ -4,8 +4,8 @@ import { deltaGates, deltaGatesRule, gatedDeltaRule } from "../src/index.ts";
 import { K, ruleBench, ruleTensors } from "./rule.ts";
 
 /** The fused op, or the two that it stands for. */
-function benchCase(T: number, dtype: FloatDtype, fused: boolean): BenchCase {
-  const [Hk, H] = [16, 32];
+function benchCase(T: number, H: number, dtype: FloatDtype, fused: boolean): BenchCase {
+  const Hk = 16;
   const setting = { T, Hk, H, dtype };
   const { bytes, ...bench } = ruleBench({ ...setting, path: "recurrent" });
   const [projected, gates] = [2 * T * H * (dtype === "f32" ? 4 : 2), 2 * T * H * 4];
@@ -36,6 +36,11 @@ function benchCase(T: number, dtype: FloatDtype, fused: boolean): BenchCase {
 export default defineBench({
   op: "deltaGatesRule",
   cases: (["f32", "bf16"] as const).flatMap((dtype) =>
-    [1, 8].flatMap((T) => [benchCase(T, dtype, true), benchCase(T, dtype, false)]),
+    // 16 value heads are those of Qwen3.5-0.8B, 32 those of its 4B model and of Qwen3-Next.
+    [
+      [1, 16],
+      [1, 32],
+      [8, 32],
+    ].flatMap(([T, H]) => [true, false].map((fused) => benchCase(T as number, H as number, dtype, fused))),
   ),
 });

@@ -16,16 +16,17 @@ export interface Setting {
   channels?: boolean;
   dtype: FloatDtype;
   path: "recurrent" | "chunk";
+  /** Absent: what the op takes. */
   chunkLength?: 16 | 32 | 64;
 }
 
 export const K = 128;
 export function ruleBench(setting: Setting): BenchCase {
-  const { T, Hk, H, K = 128, V = 128, channels = false, dtype, path, chunkLength = 64 } = setting;
+  const { T, Hk, H, K = 128, V = 128, channels = false, dtype, path, chunkLength } = setting;
   const { bytesPerElement: bytes } = DTYPES[dtype];
   const gates = `${dtype}${channels ? " channels" : ""}`;
   return {
-    name: `T${T} Hk${Hk} H${H} K${K} V${V} ${gates} ${path}${path === "chunk" ? ` ${chunkLength}` : ""}`,
+    name: `T${T} Hk${Hk} H${H} K${K} V${V} ${gates} ${path}${chunkLength ? ` ${chunkLength}` : ""}`,
     bytes: bytes * T * (2 * Hk * K + 2 * H * V) + 4 * T * H * (channels ? K + 1 : 2) + 8 * H * V * K,
     // The sequential form: decay, prediction, update and output, each once over the state.
     flops: 7 * T * H * V * K,

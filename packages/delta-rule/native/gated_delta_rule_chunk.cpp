@@ -28,6 +28,7 @@ struct Chunk {
   const float *g, *beta;
   const uint8_t* mask;  // null: no token is skipped
   T* o;
+  size_t next;  // tokens of the chunk that follows
 };
 
 // A panel of the state's value rows, and of the columns of v and o.
@@ -304,10 +305,20 @@ void update_state(const Params& p, Scratch scratch, size_t n, Panel panel) {
       });
 }
 
+// Asks for rows of the chunk that follows this one's: they lie far apart, which processors do not foresee.
+template <typename T>
+MLXTS_INLINE void prefetch_next(const Params& p, Chunk<T> chunk, const T* rows, size_t heads, size_t width) {
+  const size_t stride = heads * width;
+  prefetch_rows(rows + p.chunkLength * stride, stride * sizeof(T), chunk.next, width * sizeof(T));
+}
+
 template <typename T>
 void advance(const Params& p, Scratch scratch, Chunk<T> chunk) {
   load_chunk(p, scratch, chunk);
+  prefetch_next(p, chunk, chunk.q, p.keyHeads, p.keyDim);
+  prefetch_next(p, chunk, chunk.k, p.keyHeads, p.keyDim);
   make_matrices<T>(p, scratch, chunk.n);
+  prefetch_next(p, chunk, chunk.v, p.heads, p.valueDim);
   if constexpr (!kWhole<T>) make_w<T>(p, scratch, chunk.n);
   for_panels(p, scratch, [&](Panel panel) {
     if constexpr (kWhole<T>)
@@ -315,6 +326,7 @@ void advance(const Params& p, Scratch scratch, Chunk<T> chunk) {
     else
       make_values(p, scratch, chunk, panel);
     store_output(p, scratch, chunk, panel, round_operands<T>(p, scratch, chunk.n, panel));
+    if (panel.v0 == 0) prefetch_next<T>(p, chunk, chunk.o, p.heads, p.valueDim);
     update_state<T>(p, scratch, chunk.n, panel);
   });
   if (chunk.mask) clear_skipped(chunk.mask, chunk.n, chunk.o, size_t(p.heads) * p.valueDim, p.valueDim);
@@ -352,7 +364,8 @@ int32_t gated_delta_rule_chunk(const Launch& l) {
                            l.buffer<const float>(GATED_DELTA_RULE_CHUNK_G) + at,
                            l.buffer<const float>(GATED_DELTA_RULE_CHUNK_BETA) + at,
                            mask ? mask + token : nullptr,
-                           l.buffer<T>(GATED_DELTA_RULE_CHUNK_O) + at * V};
+                           l.buffer<T>(GATED_DELTA_RULE_CHUNK_O) + at * V,
+                           chunk_rows(chunks.tokens, i + 1, BT)};
       advance(p, scratch, chunk);
       if (snapshot && n == BT && (i + 1) * BT % p.snapshotEvery == 0) {
         store_states(p, scratch, snapshot);

@@ -25,9 +25,11 @@ export interface ChunkDims extends CallDims {
 const chunkCount = (tokens: number, chunkLength: number, packed: boolean, sequences: number): number =>
   packed ? Math.floor(tokens / chunkLength) + sequences : Math.ceil(tokens / chunkLength);
 
-export function chunkDims(c: Pick<CallContext, "dims" | "options" | "tensors">): ChunkDims {
+export function chunkDims(
+  c: Pick<CallContext, "dims" | "options" | "tensors">,
+  BT = c.options.chunkLength as number,
+): ChunkDims {
   const dims = callDims(c);
-  const BT = c.options.chunkLength as number;
   return { ...dims, BT, NT: chunkCount(dims.T, BT, dims.packed, dims.N) };
 }
 

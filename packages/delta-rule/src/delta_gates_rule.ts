@@ -1,5 +1,4 @@
 import { arenaBytes, defineOp, type Tensor } from "@mlxts/core";
-import { chunkDims } from "./chunk.ts";
 import { BETA_SCALE, encodeGates, LOWER_BOUND } from "./delta_gates.ts";
 import {
   type ChunkOptions,
@@ -7,6 +6,7 @@ import {
   checkPathDims,
   encodeChunks,
   RULE_OPTIONS,
+  ruleDims,
   takesChunks,
 } from "./gated_delta_rule.ts";
 import { encodeRecurrent, ruleTensors } from "./gated_delta_rule_recurrent.ts";
@@ -56,7 +56,7 @@ export const deltaGatesRule = defineOp({
     const { encoder, op, inputs, outputs } = c;
     const { a, b, aLog, dtBias, ...rest } = inputs;
     const options = inLn(c.options);
-    const dims = chunkDims(c);
+    const dims = ruleDims(c, inputs.q.dtype);
     const last = keepsLast(c);
     const chunks = takesChunks(encoder, options.path, inputs.q.dtype, dims);
     const given = (g: Tensor, beta: Tensor) => ruleTensors({ inputs: { ...rest, g, beta }, outputs });

@@ -47,6 +47,17 @@ export const CHUNK_LENGTH = {
   doc: "tokens of a chunk",
 } as const;
 
+/** The most tokens of a chunk: cut at its multiples a sequence has the bits of one call, whatever the device takes. */
+export const LONGEST_CHUNK = 64;
+
+/** The whole rule knows which length is the fastest. */
+export const RULE_CHUNK_LENGTH = {
+  kind: "choice",
+  values: CHUNK_LENGTH.values,
+  optional: true,
+  doc: "tokens of a chunk; absent: the fastest number on the device, a divisor of 64",
+} as const;
+
 export const SCALE = { kind: "number", doc: "factor of the output, K^-1/2 in the known models" } as const;
 
 export const SNAPSHOT_EVERY = {
@@ -54,7 +65,7 @@ export const SNAPSHOT_EVERY = {
   optional: true,
   integer: true,
   min: 1,
-  doc: "tokens from one of `snapshots` to the next; on the chunk path a multiple of `chunkLength`",
+  doc: "tokens from one of `snapshots` to the next; with chunks a multiple of `chunkLength`, or of 64 in its absence",
 } as const;
 
 export const LAST_TOKENS = {
@@ -377,7 +388,7 @@ export function checkSnapshots(c: CallContext): void {
   const { T } = c.dims as unknown as RuleDims;
   if (!asked(c, "snapshots")) return;
   const every = c.options.snapshotEvery as number;
-  const chunkLength = (c.options.chunkLength as number | undefined) ?? 1;
+  const { chunkLength = "path" in c.options ? LONGEST_CHUNK : 1 } = c.options as { chunkLength?: number };
   if (every % chunkLength !== 0) c.fail("snapshotEvery", `be a multiple of chunkLength (${chunkLength})`, every);
   if (every > T) c.fail("snapshotEvery", `be at most the ${T} tokens of a row`, every, "ask for no `snapshots`");
 }

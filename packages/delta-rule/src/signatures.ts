@@ -219,7 +219,10 @@ export interface ChunkStateOptions {
   gqa?: "block" | "tiled" | undefined;
   /** States are [.., V, K] or [.., K, V]. Default `vk`. */
   stateLayout?: "vk" | "kv" | undefined;
-  /** Tokens from one of `snapshots` to the next; on the chunk path a multiple of `chunkLength`. An integer ≥ 1. */
+  /**
+   * Tokens from one of `snapshots` to the next; with chunks a multiple of `chunkLength`, or of 64 in its absence. An
+   * integer ≥ 1.
+   */
   snapshotEvery?: number | undefined;
 }
 
@@ -413,7 +416,7 @@ export interface DeltaGatesRuleInputs {
 }
 
 export interface DeltaGatesRuleOptions {
-  /** Tokens of a chunk. Default 64. */
+  /** Tokens of a chunk; absent: the fastest number on the device, a divisor of 64. */
   chunkLength?: 16 | 32 | 64 | undefined;
   /** Factor of the output, K^-1/2 in the known models. A number. */
   scale: number;
@@ -427,7 +430,10 @@ export interface DeltaGatesRuleOptions {
   qkNormEps?: number | undefined;
   /** `recurrent`: token by token; `chunk`; `auto`: by the number of tokens of a sequence. Default `auto`. */
   path?: "auto" | "recurrent" | "chunk" | undefined;
-  /** Tokens from one of `snapshots` to the next; on the chunk path a multiple of `chunkLength`. An integer ≥ 1. */
+  /**
+   * Tokens from one of `snapshots` to the next; with chunks a multiple of `chunkLength`, or of 64 in its absence. An
+   * integer ≥ 1.
+   */
   snapshotEvery?: number | undefined;
   /** Tokens that `lastStates` and the log reach back. An integer ≥ 1 and ≤ 64. */
   lastTokens?: number | undefined;
@@ -561,7 +567,7 @@ export interface GatedDeltaRuleInputs {
 }
 
 export interface GatedDeltaRuleOptions {
-  /** Tokens of a chunk. Default 64. */
+  /** Tokens of a chunk; absent: the fastest number on the device, a divisor of 64. */
   chunkLength?: 16 | 32 | 64 | undefined;
   /** Factor of the output, K^-1/2 in the known models. A number. */
   scale: number;
@@ -577,7 +583,10 @@ export interface GatedDeltaRuleOptions {
   qkNormEps?: number | undefined;
   /** `recurrent`: token by token; `chunk`; `auto`: by the number of tokens of a sequence. Default `auto`. */
   path?: "auto" | "recurrent" | "chunk" | undefined;
-  /** Tokens from one of `snapshots` to the next; on the chunk path a multiple of `chunkLength`. An integer ≥ 1. */
+  /**
+   * Tokens from one of `snapshots` to the next; with chunks a multiple of `chunkLength`, or of 64 in its absence. An
+   * integer ≥ 1.
+   */
   snapshotEvery?: number | undefined;
   /** Tokens that `lastStates` and the log reach back. An integer ≥ 1 and ≤ 64. */
   lastTokens?: number | undefined;
@@ -686,7 +695,10 @@ export interface GatedDeltaRuleRecurrentOptions {
   qkNorm?: "none" | "sum-eps" | "mean-eps" | "max-eps" | undefined;
   /** Eps of qkNorm. A number > 0, default 0.000001. */
   qkNormEps?: number | undefined;
-  /** Tokens from one of `snapshots` to the next; on the chunk path a multiple of `chunkLength`. An integer ≥ 1. */
+  /**
+   * Tokens from one of `snapshots` to the next; with chunks a multiple of `chunkLength`, or of 64 in its absence. An
+   * integer ≥ 1.
+   */
   snapshotEvery?: number | undefined;
   /** Tokens that `lastStates` and the log reach back. An integer ≥ 1 and ≤ 64. */
   lastTokens?: number | undefined;

@@ -9,7 +9,7 @@ import { areEqual } from "../tokens.ts";
 import { linear, type Matrix, type Weights } from "../weights.ts";
 import type { Qwen3_5Config } from "./config.ts";
 
-/** Tokens of a chunk of the delta rule. A sequence that is cut at a multiple of it keeps its bits. */
+/** A sequence that is cut at a multiple of so many tokens keeps its bits: each chunk of the delta rule divides it. */
 export const CHUNK = 64;
 
 /**
@@ -235,7 +235,6 @@ function applyRule(
       scale: keyDim ** -0.5,
       qkNorm: "sum-eps",
       path: pathOf(pass, layout),
-      chunkLength: CHUNK,
       snapshotEvery: snapshots?.every,
       lastTokens: log ? state.maxRollback : undefined,
     },
