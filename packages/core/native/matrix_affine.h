@@ -108,7 +108,7 @@ struct Codes {
   }
 };
 
-// The scale of each lane of a chunk, from the scales of its first groups (four can be read).
+// The scale of each lane of a chunk, from the scales of groups.
 struct LaneScales {
   uint32_t shift;
 #if defined(__AVX2__)
@@ -123,16 +123,18 @@ struct LaneScales {
 #endif
     return made;
   }
-  MLXTS_INLINE vf32 at(const float* scales, size_t column) const {
-    const float* p = scales + (column >> shift);
+  // The scale of each lane of a chunk that begins at a column of kLanes groups, from the scales of these groups.
+  MLXTS_INLINE vf32 of_section(vf32 scales, uint32_t column) const {
 #if defined(__AVX512F__)
+    const vi32 groups = index + splat_i32(int32_t(column >> shift));
     return reinterpret_cast<vf32>(
-        _mm512_permutexvar_ps(reinterpret_cast<__m512i>(index), _mm512_broadcast_f32x4(_mm_loadu_ps(p))));
+        _mm512_permutexvar_ps(reinterpret_cast<__m512i>(groups), reinterpret_cast<__m512>(scales)));
 #elif defined(__AVX2__)
-    return reinterpret_cast<vf32>(_mm256_permutevar8x32_ps(_mm256_broadcast_ps(reinterpret_cast<const __m128*>(p)),
-                                                           reinterpret_cast<__m256i>(index)));
+    const vi32 groups = index + splat_i32(int32_t(column >> shift));
+    return reinterpret_cast<vf32>(
+        _mm256_permutevar8x32_ps(reinterpret_cast<__m256>(scales), reinterpret_cast<__m256i>(groups)));
 #else
-    return splat(*p);
+    return splat(scales[column >> shift]);
 #endif
   }
   // The scale of each lane of a chunk from the scales of its groups, 1 to 4, in S; no others are read.

@@ -39,14 +39,14 @@ void dot_limbs(const WeightRows& w, const XRows<LimbChunk<Bits, Limbs>>& x, uint
   vf32 acc[R][M] = {};
   each_chunk<Bits>(
       w, x, begin, end, acc,
-      [&](uint32_t word, const vu32* words, const float* scales, uint32_t column) __attribute__((always_inline)) {
+      [&](uint32_t word, const vu32* words, const vf32* scales, uint32_t column) __attribute__((always_inline)) {
         vu32 codes[R][kCodeVectors<Bits>];
         vf32 scale[R];
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 2
           for (int i = 0; i < kCodeVectors<Bits>; ++i) codes[r][i] = code_bytes<Bits>(words[r], i);
-          scale[r] = w.lanes.at(scales + r * kLanes, column);
+          scale[r] = w.lanes.of_section(scales[r], column);
         }
 #pragma GCC unroll 4
         for (int m = 0; m < M; ++m) {

@@ -50,19 +50,32 @@ void order_f32(const float* unit, float* to) {
 }
 
 #if defined(__AVX512BF16__)
-// Orders 128 columns, widened bf16, for vdpbf16ps.
+// Orders n of 128 columns for vdpbf16ps: the pieces of a word, column by column, side by side over words; missing columns
+// are 0. sums[i]: columns 32·i … 32·i + 31, to be added up over lanes.
 template <int Bits>
-void order_bf16(const float* unit, uint16_t* to) {
-  constexpr int vectors = kBf16Vectors<Bits>;
-  alignas(64) uint16_t half[kUnit];
-  for (int i = 0; i < int(kUnit); ++i) {
-    uint32_t bits;
-    memcpy(&bits, unit + i, 4);
-    half[i] = uint16_t(bits >> 16);
+void order_bf16(const uint8_t* x, uint32_t n, uint16_t* to, vf32 (&sums)[kUnit / 32]) {
+  __m512i v[kUnit / 32];
+  for (uint32_t i = 0; i < kUnit / 32; ++i) {
+    const uint32_t left = n > 32 * i ? n - 32 * i : 0;
+    v[i] = _mm512_maskz_loadu_epi16(left < 32 ? __mmask32((1u << left) - 1) : ~__mmask32(0), x + 64 * i);
+    sums[i] = widen_first(reinterpret_cast<vu32>(v[i])) + widen_second(reinterpret_cast<vu32>(v[i]));
   }
-  for (int c = 0; c < int(kUnit) / (32 * vectors); ++c)
-    for (int j = 0; j < vectors; ++j)
-      for (int l = 0; l < 32; ++l) to[(c * vectors + j) * 32 + l] = half[(c * 32 + l) * vectors + j];
+  // Of two vectors, every `step`-th column from `first` on, then from `second` on.
+  const auto columns = [](__m512i a, __m512i b, int step, int first, int second) {
+    alignas(64) uint16_t from[32];
+    for (int l = 0; l < 32; ++l) from[l] = uint16_t(step == 2 ? 2 * l + first : 4 * (l % 16) + (l < 16 ? first : second));
+    return _mm512_permutex2var_epi16(a, _mm512_load_si512(from), b);
+  };
+  if constexpr (Bits == 8) {
+    for (int c = 0; c < 2; ++c)
+      for (int j = 0; j < 2; ++j) _mm512_store_si512(to + (2 * c + j) * 32, columns(v[2 * c], v[2 * c + 1], 2, j, j));
+  } else {
+    for (int j = 0; j < 4; j += 2) {
+      const __m512i low = columns(v[0], v[1], 4, j, j + 1), high = columns(v[2], v[3], 4, j, j + 1);
+      _mm512_store_si512(to + j * 32, _mm512_maskz_shuffle_i64x2(0xff, low, high, 0x44));
+      _mm512_store_si512(to + (j + 1) * 32, _mm512_maskz_shuffle_i64x2(0xff, low, high, 0xee));
+    }
+  }
 }
 #endif
 
@@ -77,12 +90,19 @@ inline Form form_of([[maybe_unused]] const Types& t, [[maybe_unused]] const uint
   return Form::f32;
 }
 
-// Orders 128 columns.
+// Orders n of 128 columns of x in a form; missing ones are 0. sums[i]: columns 32·i … 32·i + 31, to be added up over lanes.
 template <int Bits>
-void order([[maybe_unused]] Form form, const float* unit, void* to) {
+void order([[maybe_unused]] Form form, const Types& t, const uint8_t* x, uint32_t n, void* to, vf32 (&sums)[kUnit / 32]) {
 #if defined(__AVX512BF16__)
-  if (form == Form::bf16) return order_bf16<Bits>(unit, static_cast<uint16_t*>(to));
+  if (form == Form::bf16) return order_bf16<Bits>(x, n, static_cast<uint16_t*>(to), sums);
 #endif
+  alignas(64) float unit[kUnit];
+  t.x(x, unit, n);
+  for (uint32_t k = n; k < kUnit; ++k) unit[k] = 0;
+  for (uint32_t i = 0; i < kUnit / 32; ++i) {
+    sums[i] = load(unit + 32 * i);
+    for (int j = kLanes; j < 32; j += kLanes) sums[i] += load(unit + 32 * i + j);
+  }
 #if defined(__AVX512VNNI__)
   if (form == Form::limbs) {
     for (uint32_t c = 0; c < kUnit; c += kChunk<Bits>)
@@ -96,23 +116,19 @@ void order([[maybe_unused]] Form form, const float* unit, void* to) {
 // The `a.m` rows of which x_at(i) is the address.
 template <int Bits, typename P, typename XAt>
 void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
-  alignas(64) float unit[kUnit];
   a.form = form_of(t, x_at(0), p.cols);
   for (uint32_t i = 1; i < a.m && a.form != Form::f32; ++i) a.form = form_of(t, x_at(i), p.cols);
+  const int shift = __builtin_ctz(p.groupSize);
   for (uint32_t i = 0; i < a.m; ++i) {
     const uint8_t* x = x_at(i);
     float* sums = a.sums + size_t(i) * p.groupStride;
     for (size_t g = 0; g < p.groupStride; ++g) sums[g] = 0;
     for (uint32_t c = 0; c < p.cols; c += kUnit) {
       const uint32_t n = p.cols - c < kUnit ? p.cols - c : kUnit;
-      t.x(x + size_t(c) * t.xBytes, unit, n);
-      for (uint32_t k = n; k < kUnit; ++k) unit[k] = 0;
-      for (uint32_t k = 0; k < n; k += 32) {
-        vf32 sum = load(unit + k);
-        for (int j = kLanes; j < 32; j += kLanes) sum += load(unit + k + j);
-        sums[(c + k) / p.groupSize] += reduce_add(sum);
-      }
-      order<Bits>(a.form, unit, static_cast<uint8_t*>(a.ordered) + form_bytes<Bits>(a.form, i * a.columnStride + c));
+      vf32 some[kUnit / 32];
+      order<Bits>(a.form, t, x + size_t(c) * t.xBytes, n,
+                  static_cast<uint8_t*>(a.ordered) + form_bytes<Bits>(a.form, i * a.columnStride + c), some);
+      for (uint32_t k = 0; k < n; k += 32) sums[(c + k) >> shift] += reduce_add(some[k / 32]);
     }
   }
 }
@@ -121,8 +137,8 @@ void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
 // the next one.
 template <int R>
 FetchAhead ahead_of(const WeightRows& w, size_t left, const FetchAhead& next) {
-  const size_t least = R * w.rowBytes;  // all R rows begin within it
-  const size_t words = kFetchBytes > least ? kFetchBytes : least;
+  // The last of the R rows begins with the first.
+  const size_t words = kFetchBytes + (R - 1) * w.rowBytes;
   const ptrdiff_t scales = ptrdiff_t(words * w.scaleRowBytes / w.rowBytes);
   if (words < left) return {ptrdiff_t(words), scales, scales};
   return {ptrdiff_t(words) + next.words, scales + next.scales, scales + next.biases};
@@ -178,7 +194,7 @@ void spans(const WeightRows& w, const OrderedRows& a, uint32_t count, vf32* sums
     const uint32_t end = w.count - begin < step ? w.count : begin + step;
     uint32_t m0 = 0;
     for (; m0 + 4 <= m; m0 += 4) span<Bits, kWide / 2, 4, F>(w, a, m0, begin, end, count, sums);
-    if (m - m0 == 3) span<Bits, kWide / 2, 3, F>(w, a, m0, begin, end, count, sums);
+    if (m - m0 == 3) span<Bits, F == Form::bf16 ? kWide : kWide / 2, 3, F>(w, a, m0, begin, end, count, sums);
     if (m - m0 == 2) span<Bits, kWide, 2, F>(w, a, m0, begin, end, count, sums);
     if (m - m0 == 1) span<Bits, 4, 1, F>(w, a, m0, begin, end, count, sums);
   }

@@ -55,11 +55,10 @@ MLXTS_INLINE uint32_t section_words(LaneScales lanes) {
   return (uint32_t(kLanes) << lanes.shift) / kPerWord<Bits>;
 }
 
-// Widens the scales of R rows for the section that begins at group `group`, kLanes apart, and adds what its biases give to
-// acc.
+// Widens the scales of R rows for the section that begins at group `group`, and adds what its biases give to acc.
 template <int Bits, int R, int M>
-MLXTS_INLINE void begin_section(const WeightRows& w, const float* sums, size_t sumStride, uint32_t group, float* scales,
-                                vf32 (&acc)[R][M]) {
+MLXTS_INLINE void begin_section(const WeightRows& w, const float* sums, size_t sumStride, uint32_t group,
+                                vf32 (&scales)[R], vf32 (&acc)[R][M]) {
   const uint32_t n = w.groups - group;
   const size_t at = size_t(group) * bytes_of(w.scaleType);
   vf32 bias[R];
@@ -68,9 +67,8 @@ MLXTS_INLINE void begin_section(const WeightRows& w, const float* sums, size_t s
     const uint8_t *s = w.scales + r * w.scaleRowBytes + at, *b = w.biases + r * w.scaleRowBytes + at;
     fetch(s, w.ahead.scales);
     fetch(b, w.ahead.biases);
-    const vf32 scale = load_scales(w.scaleType, s, n);
-    store(scales + r * kLanes, scale);
-    bias[r] = fma(splat(kCenter<Bits>), scale, load_scales(w.scaleType, b, n));
+    scales[r] = load_scales(w.scaleType, s, n);
+    bias[r] = fma(splat(kCenter<Bits>), scales[r], load_scales(w.scaleType, b, n));
   }
   MLXTS_UNROLL
   for (int m = 0; m < M; ++m) {
@@ -87,7 +85,7 @@ template <int Bits, int R, int M, typename T, typename Body>
 MLXTS_INLINE void each_chunk(const WeightRows& w, const XRows<T>& x, uint32_t begin, uint32_t end, vf32 (&acc)[R][M],
                              Body body) {
   const uint32_t section = section_words<Bits>(w.lanes);
-  float scales[R * kLanes + 4];  // four are read from each on
+  vf32 scales[R];
   for (uint32_t first = begin; first < end; first += section) {
     const uint32_t last = end - first < section ? end : first + section;
     begin_section<Bits>(w, x.sums, x.sumStride, first * kPerWord<Bits> >> w.lanes.shift, scales, acc);
@@ -114,7 +112,7 @@ void dot_f32(const WeightRows& w, const XRows<float>& x, uint32_t begin, uint32_
   vf32 acc[R][M] = {};
   each_chunk<Bits>(
       w, x, begin, end, acc,
-      [&](uint32_t word, vu32 * words, const float* scales, uint32_t column) __attribute__((always_inline)) {
+      [&](uint32_t word, vu32 * words, const vf32* scales, uint32_t column) __attribute__((always_inline)) {
         for (int r = 0; r < R; ++r) words[r] = codes.flip(words[r]);
         const float* at = x.ordered + size_t(word) * kPerWord<Bits>;
         vf32 dot[R][M];
@@ -132,7 +130,7 @@ void dot_f32(const WeightRows& w, const XRows<float>& x, uint32_t begin, uint32_
         }
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
-          const vf32 scale = w.lanes.at(scales + r * kLanes, column);
+          const vf32 scale = w.lanes.of_section(scales[r], column);
 #pragma GCC unroll 8
           for (int m = 0; m < M; ++m) acc[r][m] = fma(dot[r][m], scale, acc[r][m]);
         }
@@ -173,14 +171,12 @@ template <int Bits, int R, int M>
 void dot_bf16(const WeightRows& w, const XRows<uint16_t>& x, uint32_t begin, uint32_t end, vf32* sums, size_t stride) {
   const Bf16Codes<Bits> codes;
   constexpr int vectors = kBf16Vectors<Bits>;
-  // Few sums at once: two chains for each hide the latency.
-  constexpr int chains = R * M < 8 ? 2 : 1;
   vf32 acc[R][M] = {};
   each_chunk<Bits>(
       w, x, begin, end, acc,
-      [&](uint32_t word, const vu32* words, const float* scales, uint32_t column) __attribute__((always_inline)) {
+      [&](uint32_t word, const vu32* words, const vf32* scales, uint32_t column) __attribute__((always_inline)) {
         const uint16_t* at = x.ordered + size_t(word / kLanes) * (vectors * 32);
-        vf32 dot[R][M][chains] = {};
+        vf32 dot[R][M] = {};
 #pragma GCC unroll 4
         for (int j = 0; j < 4; ++j) {
           vu32 code[R];
@@ -191,20 +187,14 @@ void dot_bf16(const WeightRows& w, const XRows<uint16_t>& x, uint32_t begin, uin
             const uint16_t* p = at + m * x.stride + j * vectors / 4 * 32;
             const vu32 v = reinterpret_cast<vu32>(held(reinterpret_cast<vf32>(_mm512_load_si512(p))));
 #pragma GCC unroll 4
-            for (int r = 0; r < R; ++r) {
-              vf32& sum = dot[r][m][j % chains];
-              sum = dot_bf16x2(sum, code[r], v);
-            }
+            for (int r = 0; r < R; ++r) dot[r][m] = dot_bf16x2(dot[r][m], code[r], v);
           }
         }
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
-          const vf32 scale = w.lanes.at(scales + r * kLanes, column);
+          const vf32 scale = w.lanes.of_section(scales[r], column);
 #pragma GCC unroll 8
-          for (int m = 0; m < M; ++m) {
-            const vf32 sum = chains == 2 ? dot[r][m][0] + dot[r][m][1] : dot[r][m][0];
-            acc[r][m] = fma(sum, scale, acc[r][m]);
-          }
+          for (int m = 0; m < M; ++m) acc[r][m] = fma(dot[r][m], scale, acc[r][m]);
         }
       });
   for (int r = 0; r < R; ++r)
