@@ -93,16 +93,20 @@ export function digits(value: number): string {
 /** Text in a cell of a Markdown table. */
 const cell = (text: string) => text.replaceAll("\\", "\\\\").replaceAll("|", "\\|").replaceAll("\n", " ");
 
-function table(head: readonly string[], rows: readonly (readonly string[])[]): string[] {
+function table({ head, lines }: Table): string[] {
   const line = (cells: readonly string[]) => `| ${cells.map(cell).join(" | ")} |`;
-  return [line(head), `|${" --- |".repeat(head.length)}`, ...rows.map(line)];
+  return [line(head), `|${" --- |".repeat(head.length)}`, ...lines.map(line)];
 }
 
 const spreadText = ({ median, least, most }: Spread) => `${digits(median)} (${digits(least)} – ${digits(most)})`;
 
-/** A report as Markdown. */
-export function reportMarkdown(report: BenchReport): string {
-  const { system, device, rows } = report;
+interface Table {
+  head: readonly string[];
+  lines: readonly (readonly string[])[];
+}
+
+/** The rows of a report; columns that no row fills are left out. */
+export function rowsTable({ rows }: BenchReport): Table {
   const has = (test: (row: BenchRow) => unknown) => rows.some(test);
   const base = has((row) => row.base);
   const peers = has((row) => row.peers.length > 0);
@@ -138,21 +142,30 @@ export function reportMarkdown(report: BenchReport): string {
       ...(notes ? [row.note ?? ""] : []),
     ];
   });
+  return { head, lines };
+}
+
+/** The measured limits of a report. */
+export const limitsTable = ({ limits }: BenchReport): Table => ({ head: LIMIT_HEAD, lines: limits.map(limitCells) });
+
+/** A report as Markdown. */
+export function reportMarkdown(report: BenchReport): string {
+  const { system, device, rows } = report;
   return [
     `# ${report.tool}`,
     "",
     `${system.cpu}, ${system.os}, Node.js ${system.node}; ${device.kind}, kernels ${device.level}; ${report.date}.`,
     ...verifiedText(report),
     "",
-    ...table(LIMIT_HEAD, report.limits.map(limitCells)),
-    ...(rows.length > 0 ? ["", ...table(head, lines)] : []),
+    ...table(limitsTable(report)),
+    ...(rows.length > 0 ? ["", ...table(rowsTable(report))] : []),
     "",
   ].join("\n");
 }
 
 const metText = ({ target }: BenchRow) => (target === null ? "" : target.met ? "yes" : "no");
 
-function verifiedText({ tool, verified }: BenchReport): string[] {
+export function verifiedText({ tool, verified }: BenchReport): string[] {
   if (tool !== "mlxts bench op") return [];
   return [verified ? `The conformance cases of each op were run first.` : "The ops' conformance cases were not run."];
 }
