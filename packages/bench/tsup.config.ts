@@ -1,3 +1,5 @@
 import { library } from "../../tsup.base.ts";
 
-export default library({ entry: { index: "src/index.ts", onnx: "src/onnx_peer.ts" } });
+export default library({
+  entry: { index: "src/index.ts", onnx: "src/onnx_peer.ts", openvino: "src/openvino_peer.ts" },
+});

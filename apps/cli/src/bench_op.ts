@@ -1,6 +1,6 @@
 import { alternate, type Limits, type Timed, timedCase, timedPeer } from "@mlxts/bench";
 import { Device } from "@mlxts/core";
-import type { Bench, BenchCase } from "@mlxts/core/testing";
+import type { Bench, BenchCase, PeerProcess } from "@mlxts/core/testing";
 import { type BaseCheckout, baseCheckout } from "./bench_base.ts";
 import { callRows } from "./bench_calls.ts";
 import { limitOf, limitsFor } from "./bench_limits.ts";
@@ -58,6 +58,7 @@ interface Setting {
   threads: number;
   samples: number;
   peers: boolean;
+  python: string | undefined;
   limits: Limits;
   base: BaseCheckout | undefined;
 }
@@ -65,19 +66,24 @@ interface Setting {
 /** Ours, the base's and the peers' times of one case, measured in turn. */
 async function measureRow(
   { op, testCase, target }: Measured,
-  { threads, samples, peers, limits, base }: Setting,
+  { threads, samples, peers, python, limits, base }: Setting,
   signal: AbortSignal,
 ): Promise<BenchRow> {
   using device = Device.open("cpu", { threads });
   const ours = await timedCase(testCase, device);
   const before = await base?.timed(op, testCase.name, threads);
-  const peer = peers && testCase.peer ? await timedPeer(testCase.peer, threads) : undefined;
-  const timed = [ours, ...(before ? [before] : []), ...(peer ? [peer] : [])];
-  const spreads = await alternate(timed, samples, signal);
-  before?.dispose();
-  const spread = (of: Timed | undefined) => of && spreads[timed.indexOf(of)];
-  const own = spread(ours) as (typeof spreads)[number];
-  const [basic, other] = [spread(before), spread(peer)];
+  const others: { name: string; time: PeerProcess }[] = [];
+  for (const peer of peers ? (testCase.peers ?? []) : []) {
+    const time = await timedPeer(peer, threads, python === undefined ? {} : { python });
+    if (time) others.push({ name: peer.name, time });
+  }
+  const timed = [ours, ...(before ? [before] : []), ...others.map(({ time }) => time)];
+  const spreads = await alternate(timed, samples, signal).finally(() => {
+    before?.dispose();
+    for (const { time } of others) time.dispose();
+  });
+  const spread = (of: Timed) => spreads[timed.indexOf(of)] as (typeof spreads)[number];
+  const [own, basic] = [spread(ours), before && spread(before)];
   const limit = limitOf(testCase, limits);
   const factor = target?.times[threads - 1];
   return {
@@ -86,7 +92,7 @@ async function measureRow(
     threads,
     unit: "µs",
     ours: own,
-    peers: other && testCase.peer ? [{ name: testCase.peer.name, ...other }] : [],
+    peers: others.map(({ name, time }) => ({ name, ...spread(time) })),
     limit,
     work: { bytes: testCase.bytes, operations: testCase.flops },
     target:
@@ -128,13 +134,16 @@ export const benchOp = command({
     threads: counts("numbers of threads", [1, 2]),
     samples: integer("<count>", "times that each case is measured", { min: 1, max: 1000, default: 9 }),
     peers: choice("<which>", "other libraries, measured in turn with ours", ["installed", "none"], "installed"),
+    python: text("<program>", "a Python with openvino, for the peers that need it; python3 when it is not given"),
     base: text("<revision>", "measure this revision too, or the checkout in this folder; in a Git checkout of mlxts"),
     unverified: flag("do not run the ops' conformance cases first"),
     ...REPORT_OPTIONS,
   },
-  notes: ["An op whose conformance cases fail is not measured. Peers: onnxruntime-node, where it is installed."],
+  notes: [
+    "An op whose conformance cases fail is not measured. Peers, where they are installed: onnxruntime-node, and OpenVINO for Python.",
+  ],
   async run(
-    { ops, package: only, case: part, targets, threads, samples, peers, base, unverified, json, html },
+    { ops, package: only, case: part, targets, threads, samples, peers, python, base, unverified, json, html },
     signal,
   ) {
     const write = reportWriter("bench op", { json, html });
@@ -169,7 +178,7 @@ export const benchOp = command({
         for (const [i, count] of threads.entries()) {
           bar.show(rows.length, total, `${op} ${testCase.name}`);
           const failed = failures.get(op) ?? 0;
-          const setting = { threads: count, samples, peers: peers === "installed", base: checkout };
+          const setting = { threads: count, samples, peers: peers === "installed", python, base: checkout };
           rows.push(
             failed > 0
               ? refusedRow(op, testCase, count, failed)

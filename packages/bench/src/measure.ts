@@ -1,5 +1,5 @@
 import type { Device } from "@mlxts/core";
-import type { BenchCase, Peer } from "@mlxts/core/testing";
+import type { BenchCase, Peer, PeerProcess } from "@mlxts/core/testing";
 import { type Spread, spreadOf } from "./spread.ts";
 
 /** Something whose time is taken again and again: `run` gives µs of one call. */
@@ -35,9 +35,13 @@ export async function timedCase(testCase: BenchCase, device: Device): Promise<Ti
 }
 
 /** The same of a peer; undefined when it is not installed. */
-export async function timedPeer(peer: Peer, threads: number): Promise<Timed | undefined> {
-  const call = await peer.setup(threads);
-  if (!call) return undefined;
+export async function timedPeer(
+  peer: Peer,
+  threads: number,
+  programs?: { python?: string },
+): Promise<PeerProcess | undefined> {
+  const call = await peer.setup(threads, programs);
+  if (typeof call !== "function") return call;
   for (let i = 0; i < 3; i++) await call();
   return {
     async run() {
@@ -46,6 +50,7 @@ export async function timedPeer(peer: Peer, threads: number): Promise<Timed | un
       for (; calls === 0 || performance.now() - start < RECORDING_MS; calls++) await call();
       return ((performance.now() - start) * 1000) / calls;
     },
+    dispose() {},
   };
 }
 

@@ -22,7 +22,7 @@ function benchCase(T: number, C: number, dtype: FloatDtype, activation: "none" |
         },
       };
     },
-    ...(dtype === "f32" && activation === "silu" && { peer: peer(T, C, W) }),
+    ...(dtype === "f32" && activation === "silu" && { peers: [peer(T, C, W)] }),
   };
 }
 

@@ -38,7 +38,7 @@ export function ruleBench(setting: Setting): BenchCase {
         },
       };
     },
-    ...(dtype === "f32" && { peer: rulePeer(setting) }),
+    ...(dtype === "f32" && { peers: [rulePeer(setting)] }),
   };
 }
 

@@ -50,7 +50,8 @@ async function times(): Promise<void> {
           ruleBench({ T, ...layer, dtype, path: "chunk" }),
         ];
         using device = Device.open("cpu", { threads });
-        const other = peer === undefined && recurrent.peer ? await timedPeer(recurrent.peer, threads) : undefined;
+        const other =
+          peer === undefined && recurrent.peers?.[0] ? await timedPeer(recurrent.peers[0], threads) : undefined;
         const timed = [await timedCase(recurrent, device), await timedCase(chunk, device), ...(other ? [other] : [])];
         const [one, two, three] = (await alternate(timed, count)).map(({ median }) => median);
         const times = { recurrent: one as number, chunk: two as number };

@@ -1,4 +1,5 @@
 import { onnxPeer } from "@mlxts/bench/onnx";
+import { openvinoPeer } from "@mlxts/bench/openvino";
 import type { FloatDtype, Tensor } from "@mlxts/core";
 import { type Device, DTYPES } from "@mlxts/core";
 import { type BenchCase, defineBench, type Peer, Random } from "@mlxts/core/testing";
@@ -28,7 +29,10 @@ function product(m: number, rows: number, cols: number, dtype: FloatDtype, weigh
         encode: (encoder) => void matmul(encoder, { x, weight: matrices[next++ % copies] as Tensor, out }),
       };
     },
-    ...(dtype === "f32" && weight === "f32" && { peer: peer(m, rows, cols) }),
+    ...(dtype === "f32" &&
+      weight === "f32" && {
+        peers: [peer(m, rows, cols), openvinoPeer({ m, rows, cols, weights: "f32", computes: "f32", copies })],
+      }),
   };
 }
 

@@ -16,17 +16,19 @@ const addCase = (rows: number, dim: number, dtype: FloatDtype): BenchCase => ({
     return { encode: (encoder) => void addRmsNorm(encoder, { a, b, weight, sum, out }) };
   },
   ...(dtype === "f32" && {
-    peer: onnxPeer({
-      operator: "SkipSimplifiedLayerNormalization",
-      domain: "com.microsoft",
-      attributes: { epsilon: { float: 1e-6 } },
-      inputs: ["a", "b", "weight"],
-      feeds: Object.fromEntries(
-        ["a", "b"].map((name) => [name, { shape: [rows, dim], data: Float32Array.from(random.normals(rows * dim)) }]),
-      ),
-      weights: { weight: { shape: [dim], data: Float32Array.from(random.normals(dim, 0.2, 1)) } },
-      outputs: { out: [rows, dim] },
-    }),
+    peers: [
+      onnxPeer({
+        operator: "SkipSimplifiedLayerNormalization",
+        domain: "com.microsoft",
+        attributes: { epsilon: { float: 1e-6 } },
+        inputs: ["a", "b", "weight"],
+        feeds: Object.fromEntries(
+          ["a", "b"].map((name) => [name, { shape: [rows, dim], data: Float32Array.from(random.normals(rows * dim)) }]),
+        ),
+        weights: { weight: { shape: [dim], data: Float32Array.from(random.normals(dim, 0.2, 1)) } },
+        outputs: { out: [rows, dim] },
+      }),
+    ],
   }),
 });
 

@@ -20,18 +20,20 @@ const gatedCase = (tokens: number, heads: number, dim: number, dtype: FloatDtype
     return { encode: (encoder) => void gatedRmsNorm(encoder, { x, z, weight, out }, { rounding: "before-weight" }) };
   },
   ...(dtype === "f32" && {
-    peer: onnxPeer({
-      operator: "GatedRMSNorm",
-      domain: "com.microsoft",
-      attributes: { epsilon: { float: 1e-6 } },
-      inputs: ["x", "weight", "z"],
-      feeds: {
-        x: { shape: [tokens * heads, dim], data: Float32Array.from(random.normals(tokens * heads * dim)) },
-        z: { shape: [tokens * heads, dim], data: Float32Array.from(random.normals(tokens * heads * dim)) },
-      },
-      weights: { weight: { shape: [dim], data: Float32Array.from(random.normals(dim, 0.2, 1)) } },
-      outputs: { out: [tokens * heads, dim] },
-    }),
+    peers: [
+      onnxPeer({
+        operator: "GatedRMSNorm",
+        domain: "com.microsoft",
+        attributes: { epsilon: { float: 1e-6 } },
+        inputs: ["x", "weight", "z"],
+        feeds: {
+          x: { shape: [tokens * heads, dim], data: Float32Array.from(random.normals(tokens * heads * dim)) },
+          z: { shape: [tokens * heads, dim], data: Float32Array.from(random.normals(tokens * heads * dim)) },
+        },
+        weights: { weight: { shape: [dim], data: Float32Array.from(random.normals(dim, 0.2, 1)) } },
+        outputs: { out: [tokens * heads, dim] },
+      }),
+    ],
   }),
 });
 

@@ -16,14 +16,16 @@ const rmsCase = (rows: number, dim: number, dtype: FloatDtype): BenchCase => ({
     return { encode: (encoder) => void rmsNorm(encoder, { x, weight, out }) };
   },
   ...(dtype === "f32" && {
-    peer: onnxPeer({
-      operator: "RMSNormalization",
-      attributes: { axis: { int: -1 }, epsilon: { float: 1e-6 } },
-      inputs: ["x", "weight"],
-      feeds: { x: { shape: [rows, dim], data: Float32Array.from(random.normals(rows * dim)) } },
-      weights: { weight: { shape: [dim], data: Float32Array.from(random.normals(dim, 0.2, 1)) } },
-      outputs: { out: [rows, dim] },
-    }),
+    peers: [
+      onnxPeer({
+        operator: "RMSNormalization",
+        attributes: { axis: { int: -1 }, epsilon: { float: 1e-6 } },
+        inputs: ["x", "weight"],
+        feeds: { x: { shape: [rows, dim], data: Float32Array.from(random.normals(rows * dim)) } },
+        weights: { weight: { shape: [dim], data: Float32Array.from(random.normals(dim, 0.2, 1)) } },
+        outputs: { out: [rows, dim] },
+      }),
+    ],
   }),
 });
 

@@ -1,4 +1,5 @@
 import { onnxPeer } from "@mlxts/bench/onnx";
+import { openvinoPeer } from "@mlxts/bench/openvino";
 import type { CommandEncoder, Device } from "@mlxts/core";
 import { type BenchCase, defineBench, type Peer, Random } from "@mlxts/core/testing";
 import { type Quantized, quantizedMatmul } from "../src/index.ts";
@@ -36,6 +37,7 @@ function product(m: number, dtype: "f32" | "bf16", bits: 4 | 8, cold: boolean): 
     name: `${m}×${COLS} · ${ROWS}×${COLS}ᵀ, ${bits} bits, x ${dtype}${copies > 1 ? ", cold" : ""}`,
     bytes: ROWS * COLS * (bits / 8 + 4 / 64),
     flops: 2 * m * ROWS * COLS,
+    ...(cold && { from: "memory" as const }),
     setup(device: Device) {
       const x = device.tensor(dtype, [m, COLS], new Random(2).normals(m * COLS));
       const matrices = stack(device, copies, ROWS, COLS, bits, 64);
@@ -47,8 +49,14 @@ function product(m: number, dtype: "f32" | "bf16", bits: 4 | 8, cold: boolean): 
         },
       };
     },
-    ...(dtype === "f32" && bits === 4 && !cold && { peer: peer(m) }),
+    ...(bits === 4 && { peers: peers(m, dtype, copies) }),
   };
+}
+
+function peers(m: number, dtype: "f32" | "bf16", copies: number): Peer[] {
+  const product = { m, rows: ROWS, cols: COLS, weights: "u4", copies } as const;
+  const exact = copies === 1 && dtype === "f32" ? [peer(m)] : [];
+  return [...exact, ...([dtype, "int8"] as const).map((computes) => openvinoPeer({ ...product, computes }))];
 }
 
 /** The peer's one mode that is exact for these weights: zero points in f32. */

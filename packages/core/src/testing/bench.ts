@@ -11,13 +11,19 @@ export interface BenchCase {
   /** The products that the processor is fastest with, of those that are exact enough. Default f32. */
   products?: "f32" | "bf16" | "int8";
   setup(device: Device): { encode(encoder: CommandEncoder): void };
-  peer?: Peer;
+  peers?: readonly Peer[];
+}
+
+/** A library in another process, which takes its time by itself: `run` gives µs of one call. */
+export interface PeerProcess {
+  run(): Promise<number>;
+  dispose(): void;
 }
 
 /** The same work by another library: one call, blocking or not; undefined when it is not installed. */
 export interface Peer {
   name: string;
-  setup(threads: number): Promise<(() => unknown) | undefined>;
+  setup(threads: number, programs?: { python?: string }): Promise<(() => unknown) | PeerProcess | undefined>;
 }
 
 export interface Bench {

@@ -1,6 +1,6 @@
 export { changeLimits } from "../device.ts";
 export { metalTexts } from "../metal_source.ts";
-export { type Bench, type BenchCase, defineBench, type Peer } from "./bench.ts";
+export { type Bench, type BenchCase, defineBench, type Peer, type PeerProcess } from "./bench.ts";
 export type { Case, CaseInput, DeclaredKernel, Reference64, ReferenceFunction, Suite } from "./case.ts";
 export { type CaseResult, type OutputResult, type SuiteCase, suiteCases } from "./conformance.ts";
 export { BARS, type Comparison, compare, type ErrorClass, within } from "./metric.ts";

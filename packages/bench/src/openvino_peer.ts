@@ -1,0 +1,84 @@
+// OpenVINO as a benchmark peer: products with matrices, in a Python process that takes its own time.
+import { spawn } from "node:child_process";
+import { createInterface } from "node:readline";
+import type { Peer } from "@mlxts/core/testing";
+
+/** Products of x, `[m, cols]`, with `copies` different matrices, `[rows, cols]`, one after the other. */
+export interface OpenvinoProduct {
+  m: number;
+  rows: number;
+  cols: number;
+  /** u4: 4-bit codes with a scale for each 64 columns. */
+  weights: "f32" | "u4";
+  /** What it may compute in; int8: x is rounded to bytes, 64 columns at a time. */
+  computes: "f32" | "bf16" | "int8";
+  copies: number;
+}
+
+// Reads the product as JSON, says that it is ready, then answers each line with µs of one product.
+const PROGRAM = `
+import json, sys, time
+import numpy as np, openvino as ov
+from openvino import opset13 as op
+ask = json.loads(sys.stdin.readline())
+m, rows, cols, copies = (ask[name] for name in ("m", "rows", "cols", "copies"))
+random = np.random.default_rng(0)
+# Tensors share the memory of arrays, which must stay.
+kept = []
+x = op.parameter([m, cols], ov.Type.f32, name="x")
+def matrix():
+    if ask["weights"] == "f32":
+        return op.constant(random.standard_normal((rows, cols), dtype=np.float32) * 0.02)
+    packed = random.integers(0, 256, (rows, cols // 64, 32), dtype=np.uint8)
+    kept.append(packed)
+    codes = op.convert(op.constant(ov.Tensor(packed, ov.Shape([rows, cols // 64, 64]), ov.Type.u4)), ov.Type.f16)
+    scaled = op.multiply(codes, op.constant(random.uniform(0.001, 0.01, (rows, cols // 64, 1)).astype(np.float16)))
+    return op.convert(op.reshape(scaled, op.constant(np.array([rows, cols], np.int64)), False), ov.Type.f32)
+results = [op.result(op.matmul(x, matrix(), False, True)) for _ in range(copies)]
+model = ov.Core().compile_model(ov.Model(results, [x]), "CPU", {
+    "INFERENCE_NUM_THREADS": ask["threads"], "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False,
+    "INFERENCE_PRECISION_HINT": "bf16" if ask["computes"] == "bf16" else "f32",
+    "DYNAMIC_QUANTIZATION_GROUP_SIZE": 64 if ask["computes"] == "int8" else 0})
+request = model.create_infer_request()
+request.set_input_tensor(ov.Tensor(random.standard_normal((m, cols), dtype=np.float32)))
+for _ in range(3): request.infer()
+print("ready", ov.__version__.split("-")[0], flush=True)
+for _ in sys.stdin:
+    start, calls = time.perf_counter(), 0
+    while calls == 0 or time.perf_counter() - start < 0.004:
+        request.infer()
+        calls += 1
+    print((time.perf_counter() - start) * 1e6 / calls / copies, flush=True)
+`;
+
+const KINDS = { f32: "", bf16: ", bf16", int8: ", int8 activations" };
+
+/** A peer that runs products in OpenVINO; absent where no Python with openvino is found. */
+export function openvinoPeer(product: OpenvinoProduct): Peer {
+  return {
+    name: `OpenVINO ${product.weights}${KINDS[product.computes]}`,
+    async setup(threads, { python = "python3" } = {}) {
+      const child = spawn(python, ["-c", PROGRAM], { stdio: ["pipe", "pipe", "ignore"] });
+      const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+      child.on("error", () => {});
+      // A process that has ended answers no more; its lines are over then.
+      child.stdin.on("error", () => {});
+      const answer = async (ask: string) => {
+        child.stdin.write(`${ask}\n`);
+        const { value, done } = await lines.next();
+        return done ? undefined : (value as string);
+      };
+      const dispose = () => void child.kill();
+      const ready = await answer(JSON.stringify({ ...product, threads }));
+      if (!ready?.startsWith("ready ")) return dispose();
+      return {
+        async run() {
+          const microseconds = Number(await answer(""));
+          if (!(microseconds > 0)) throw new Error("OpenVINO's process has ended while it was measured");
+          return microseconds;
+        },
+        dispose,
+      };
+    },
+  };
+}

@@ -1,0 +1,51 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, expect, it } from "vitest";
+import { timedPeer } from "../src/index.ts";
+import { openvinoPeer } from "../src/openvino_peer.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "mlxts-openvino-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+/** A program in the place of Python, which answers like the peer's. */
+function program(name: string, text: string): string {
+  const file = join(folder, name);
+  writeFileSync(file, `#!/usr/bin/env node\n${text}\n`, { mode: 0o755 });
+  return file;
+}
+
+const READ = 'const lines = require("node:readline").createInterface({ input: process.stdin });';
+const peer = openvinoPeer({ m: 2, rows: 64, cols: 128, weights: "u4", computes: "int8", copies: 3 });
+
+it("asks a Python for a product, and for its time as often as it is measured", async () => {
+  const python = program(
+    "answers",
+    `${READ}
+let asked;
+lines.on("line", (line) => {
+  if (asked) return console.log(asked.m * 100 + asked.threads + 0.5);
+  asked = JSON.parse(line);
+  console.log("ready 1.2.3");
+});`,
+  );
+  const time = await timedPeer(peer, 2, { python });
+  expect(await time?.run()).toBe(202.5);
+  expect(await time?.run()).toBe(202.5);
+  time?.dispose();
+  expect(peer.name).toBe("OpenVINO u4, int8 activations");
+});
+
+it("is not there without a Python, or without openvino", async () => {
+  expect(await timedPeer(peer, 1, { python: join(folder, "no-program") })).toBeUndefined();
+  expect(await timedPeer(peer, 1, { python: program("fails", "process.exit(1);") })).toBeUndefined();
+});
+
+it("says that its process has ended", async () => {
+  const python = program(
+    "ends",
+    `${READ}\nlines.once("line", () => { console.log("ready 1.2.3"); process.exit(0); });`,
+  );
+  const time = await timedPeer(peer, 1, { python });
+  await expect(time?.run()).rejects.toThrow("OpenVINO's process has ended while it was measured");
+});
