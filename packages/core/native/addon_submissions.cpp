@@ -7,6 +7,7 @@
 #include "handle.h"
 #include "host_array.h"
 #include "native_call.h"
+#include "spin.h"
 
 namespace mlxts {
 
@@ -134,8 +135,12 @@ Napi::Value waitFor(const Napi::CallbackInfo& info) {
   auto& self = handle<DeviceHandle>(info[0]);
   const uint64_t id = readSize(info[1], "id");
   if (id > self.lastId) throw Failure("InvalidArgument", "native call: unknown submission");
-  std::unique_lock lock(self.completions->mutex);
-  self.completions->changed.wait(lock, [&] { return self.completions->lastEnded >= id; });
+  auto& completions = *self.completions;
+  const auto ended = [&] { return completions.lastEnded.load(std::memory_order_acquire) >= id; };
+  if (!spinUntil(ended, kLook)) {
+    std::unique_lock lock(completions.mutex);
+    completions.changed.wait(lock, ended);
+  }
   return info.Env().Undefined();
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include "cpu_info.h"
 #include "cpu_kernel.h"
 #include "device.h"
+#include "spin.h"
 #include "thread_pool.h"
 
 namespace mlxts {
@@ -126,7 +128,7 @@ class CpuDevice : public Device {
   ~CpuDevice() override {
     {
       std::lock_guard lock(mutex_);
-      stopping_ = true;
+      stopping_ = submitted_ = true;
     }
     changed_.notify_all();
     queue_.join();
@@ -161,6 +163,7 @@ class CpuDevice : public Device {
                         "submit: `pipeline` must be known to this device, got " + std::to_string(c.pipeline));
       waiting_.push_back({id, std::move(list), options, std::move(done)});
       ++pending_;
+      submitted_ = true;
     }
     changed_.notify_all();
   }
@@ -178,6 +181,7 @@ class CpuDevice : public Device {
       if (waiting_.empty()) return;
       Submission submission = std::move(waiting_.front());
       waiting_.pop_front();
+      submitted_ = !waiting_.empty();
       lock.unlock();
       Outcome outcome;
       try {
@@ -195,6 +199,9 @@ class CpuDevice : public Device {
       done = nullptr;
       lock.lock();
       if (--pending_ == 0) idle_.notify_all();
+      lock.unlock();
+      spinUntil([this] { return submitted_.load(std::memory_order_relaxed); }, kBetweenSubmissions);
+      lock.lock();
     }
   }
 
@@ -356,6 +363,7 @@ class CpuDevice : public Device {
   std::deque<Submission> waiting_;
   uint64_t pending_ = 0;
   bool stopping_ = false;
+  std::atomic<bool> submitted_{false};  // whether the queue thread has something to do; written under mutex_
 
   // The group being run. The queue thread writes it between jobs; chunks read it.
   std::vector<Prepared> prepared_;

@@ -2,6 +2,7 @@
 #pragma once
 #include <napi.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -79,7 +80,7 @@ struct Completions {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<Outcome> ended;  // in order
-  uint64_t lastEnded = 0;
+  std::atomic<uint64_t> lastEnded{0};
 };
 
 // A handle that loses its contents when the device is closed, also when JavaScript still holds it.

@@ -1,33 +1,18 @@
 #include "thread_pool.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-#if defined(__linux__)
-#include <sched.h>
-#endif
+#include "spin.h"
 
 namespace mlxts {
 
 namespace {
 
-constexpr auto kSpin = std::chrono::microseconds(50);
-
-constexpr uint32_t chunkCount(uint64_t state) { return uint32_t(state >> 32); }
-constexpr uint32_t nextChunk(uint64_t state) { return uint32_t(state); }
-constexpr bool hasChunks(uint64_t state) { return nextChunk(state) < chunkCount(state); }
-
-inline void pause() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
+// A range of chunks in one word.
+constexpr uint64_t range(uint32_t begin, uint32_t end) { return uint64_t(end) << 32 | begin; }
+constexpr uint32_t beginOf(uint64_t range) { return uint32_t(range); }
+constexpr uint32_t endOf(uint64_t range) { return uint32_t(range >> 32); }
 
 }  // namespace
 
@@ -40,7 +25,7 @@ std::shared_ptr<ThreadPool> ThreadPool::shared(unsigned threads) {
   return pool;
 }
 
-ThreadPool::ThreadPool(unsigned threads) {
+ThreadPool::ThreadPool(unsigned threads) : shares_(threads) {
   try {
     for (unsigned i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
   } catch (...) {
@@ -58,32 +43,38 @@ void ThreadPool::stop() {
   for (auto& worker : workers_) worker.join();
 }
 
-bool ThreadPool::take(unsigned thread) {
-  if (!hasChunks(state_.load(std::memory_order_relaxed))) return false;
-  const uint64_t claim = state_.fetch_add(1, std::memory_order_acq_rel);
-  if (!hasChunks(claim)) return false;
-  job_.chunk(job_.context, job_.first + nextChunk(claim), thread);
-  if (done_.fetch_add(1) + 1 == chunkCount(claim)) done_.notify_all();
-  return true;
+bool ThreadPool::take(Share& share, bool first, uint32_t& chunk) {
+  uint64_t left = share.left.load(std::memory_order_relaxed);
+  while (beginOf(left) < endOf(left)) {
+    chunk = first ? beginOf(left) : endOf(left) - 1;
+    const uint64_t rest = first ? range(chunk + 1, endOf(left)) : range(beginOf(left), chunk);
+    if (share.left.compare_exchange_weak(left, rest, std::memory_order_acquire, std::memory_order_relaxed)) return true;
+  }
+  return false;
+}
+
+void ThreadPool::runChunks(unsigned thread) {
+  const unsigned threads = this->threads();
+  for (unsigned i = 0; i < threads; ++i)
+    for (uint32_t chunk; take(shares_[(thread + i) % threads], i == 0, chunk);) {
+      const uint32_t count = job_.count;  // after the last chunk, the job may be another one
+      job_.chunk(job_.context, job_.first + chunk, thread);
+      if (done_.fetch_add(1) + 1 == count) done_.notify_all();
+    }
 }
 
 void ThreadPool::work(unsigned thread) {
-  auto idleSince = std::chrono::steady_clock::now();
-  while (!stopping_.load(std::memory_order_relaxed)) {
-    if (take(thread)) {
-      while (take(thread)) {
-      }
-      idleSince = std::chrono::steady_clock::now();
-      continue;
+  for (uint32_t seen = 0; !stopping_;) {
+    const auto called = [&] { return jobs_.load() != seen || stopping_.load(std::memory_order_relaxed); };
+    if (!spinUntil(called, kBetweenSubmissions)) {
+      sleepers_.fetch_add(1);
+      const uint32_t ticket = wake_.load();
+      // Either this sees the new job, or its publisher sees this sleeper and wakes it.
+      if (!called()) wake_.wait(ticket);
+      sleepers_.fetch_sub(1);
     }
-    for (int i = 0; i < 64; ++i) pause();
-    if (std::chrono::steady_clock::now() - idleSince < kSpin) continue;
-    sleepers_.fetch_add(1);
-    const uint32_t ticket = wake_.load();
-    // Either this sees the new job, or its publisher sees this sleeper and wakes it.
-    if (!hasChunks(state_.load()) && !stopping_) wake_.wait(ticket);
-    sleepers_.fetch_sub(1);
-    idleSince = std::chrono::steady_clock::now();
+    seen = jobs_.load();
+    runChunks(thread);
   }
 }
 
@@ -94,7 +85,7 @@ void ThreadPool::run(uint64_t count, Chunk chunk, void* context) {
   }
   std::lock_guard lock(running_);
   for (uint64_t first = 0; first < count; first += kMaxChunks)
-    runJob(uint32_t(std::min<uint64_t>(count - first, kMaxChunks)), {chunk, context, first});
+    runJob({chunk, context, first, uint32_t(std::min<uint64_t>(count - first, kMaxChunks))});
 }
 
 void ThreadPool::keepApart() {
@@ -109,21 +100,22 @@ void ThreadPool::keepApart() {
 #endif
 }
 
-void ThreadPool::runJob(uint32_t count, const Job& job) {
+void ThreadPool::runJob(const Job& job) {
+  const uint64_t count = job.count;
   keepApart();
   job_ = job;
   done_.store(0, std::memory_order_relaxed);
-  state_.store(uint64_t(count) << 32);
+  const uint64_t threads = shares_.size();
+  for (uint64_t i = 0; i < threads; ++i)
+    shares_[i].left.store(range(uint32_t(count * i / threads), uint32_t(count * (i + 1) / threads)),
+                          std::memory_order_release);
+  jobs_.fetch_add(1);
   if (sleepers_.load() > 0) {
     wake_.fetch_add(1);
     wake_.notify_all();
   }
-  while (take(0)) {
-  }
-  for (int i = 0; i < 20000; ++i) {
-    if (done_.load(std::memory_order_acquire) == count) return;
-    pause();
-  }
+  runChunks(0);
+  if (spinUntil([&] { return done_.load(std::memory_order_acquire) == count; }, kBetweenSubmissions)) return;
   for (uint32_t done; (done = done_.load(std::memory_order_acquire)) != count;) done_.wait(done);
 }
 

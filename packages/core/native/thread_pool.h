@@ -1,5 +1,5 @@
-// A persistent pool of threads. Workers spin briefly for the next job, then sleep. The caller of run() takes chunks,
-// too.
+// A persistent pool of threads. Workers look for the next job for a while (spin.h), then sleep. The caller of run() takes
+// chunks, too.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -22,7 +22,7 @@ class ThreadPool {
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
 
-  unsigned threads() const { return unsigned(workers_.size()) + 1; }
+  unsigned threads() const { return unsigned(shares_.size()); }
   // Calls chunk(context, i, thread) once for each i < count, in any order, and returns when all are done.
   void run(uint64_t count, Chunk chunk, void* context);
 
@@ -31,25 +31,33 @@ class ThreadPool {
     Chunk chunk = nullptr;
     void* context = nullptr;
     uint64_t first = 0;  // index of the job's chunk 0 among those of the run
+    uint32_t count = 0;
+  };
+  // The chunks of a thread, one after another in memory, as far as nobody has taken them. The thread takes the first of
+  // them; when it has none left, it takes the last ones of others.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> left{0};  // end and begin of a range, 32 bits each
   };
   void work(unsigned thread);
   void stop();
-  bool take(unsigned thread);
+  static bool take(Share& share, bool first, uint32_t& chunk);
+  // Runs chunks until none is left.
+  void runChunks(unsigned thread);
   // On Linux, where there are processors for all threads: workers keep off the one that the caller of run() is on. A
   // worker that is woken while other programs have all processors may otherwise wait for the caller's until the job is
   // done.
   void keepApart();
-  void runJob(uint32_t count, const Job& job);
+  void runJob(const Job& job);
 
-  // The upper half is the chunk count of the current job, the lower half its next chunk: one fetch_add claims a chunk
-  // of the job that is current at that moment. `job_` changes only when all chunks of the job are done, so a thread
-  // with a claim may read it at any time. A thread increments past the count at most once in each job, so that the
-  // lower half never carries into the upper one.
-  std::atomic<uint64_t> state_{0};
+  // `job_` changes only when all chunks of the job are done, so a thread that has taken a chunk may read it until it has
+  // run that chunk. A share that a thread finds may be one of a later job than the thread was called for: what it takes is
+  // a chunk of that job.
+  std::vector<Share> shares_;  // by thread
   Job job_;
-  std::atomic<uint32_t> done_{0};
+  alignas(64) std::atomic<uint32_t> jobs_{0};  // how many there have been
   std::atomic<uint32_t> sleepers_{0}, wake_{0};
   std::atomic<bool> stopping_{false};
+  alignas(64) std::atomic<uint32_t> done_{0};  // chunks of the job
   std::mutex running_;
   int callerCpu_ = -1;  // which workers keep off; under running_
   std::vector<std::thread> workers_;
