@@ -4,8 +4,12 @@ import { existsSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { cpus, type as osName, release } from "node:os";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { publicOps } from "./op_list.ts";
 import { ownVersion } from "./version.ts";
+
+/** This program, to be run in a process of its own: one directory above `src/` and above `dist/`. */
+export const PROGRAM = fileURLToPath(new URL("../bin/mlxts.mjs", import.meta.url));
 
 export interface System {
   platform: string;

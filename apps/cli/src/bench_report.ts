@@ -75,6 +75,8 @@ export interface BenchReport {
   /** Of the device: `cpu` and its instruction-set level. */
   device: { kind: string; name: string; level: string };
   date: string;
+  /** What was measured and how, by title, where the command line does not say it. */
+  settings?: Readonly<Record<string, string>>;
   /** Measured in the same run, for each number of threads. */
   limits: readonly Limits[];
   /** Ops whose conformance cases were run before; null when they were not. */
@@ -150,12 +152,13 @@ export const limitsTable = ({ limits }: BenchReport): Table => ({ head: LIMIT_HE
 
 /** A report as Markdown. */
 export function reportMarkdown(report: BenchReport): string {
-  const { system, device, rows } = report;
+  const { system, device, rows, settings } = report;
   return [
     `# ${report.tool}`,
     "",
     `${system.cpu}, ${system.os}, Node.js ${system.node}; ${device.kind}, kernels ${device.level}; ${report.date}.`,
     ...verifiedText(report),
+    ...(settings ? ["", ...Object.entries(settings).map(([title, text]) => `- ${title}: ${cell(text)}`)] : []),
     "",
     ...table(limitsTable(report)),
     ...(rows.length > 0 ? ["", ...table(rowsTable(report))] : []),

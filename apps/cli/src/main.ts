@@ -1,5 +1,7 @@
 import { ArgumentRangeError, ArgumentTypeError, MlxtsError } from "@mlxts/core";
+import { benchChild } from "./bench_child.ts";
 import { benchMachine } from "./bench_machine.ts";
+import { benchModel } from "./bench_model.ts";
 import { benchOp } from "./bench_op.ts";
 import { type Command, parse } from "./contract.ts";
 import { devices } from "./devices.ts";
@@ -24,7 +26,9 @@ export const COMMANDS: readonly Command[] = [
   verify,
   benchOp,
   benchMachine,
+  benchModel,
   verifyChild,
+  benchChild,
 ];
 
 const HELP = ["help", "--help", "-h"];

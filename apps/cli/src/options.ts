@@ -146,8 +146,8 @@ export const tokenIds = (doc: string): Option<number[] | undefined> => ({
       }),
 });
 
-/** Whole numbers from 1 on, separated by commas. */
-export const counts = (doc: string, value: readonly number[]): Option<readonly number[]> => ({
+/** Whole numbers from `least` on, separated by commas. */
+export const counts = (doc: string, value: readonly number[], least = 1): Option<readonly number[]> => ({
   placeholder: "<counts>",
   doc: defaulted(doc, value.join(",")),
   read: (texts) =>
@@ -155,8 +155,8 @@ export const counts = (doc: string, value: readonly number[]): Option<readonly n
       ?.split(",")
       .map((part) => {
         const count = part.trim() === "" ? Number.NaN : Number(part);
-        if (!Number.isSafeInteger(count) || count < 1)
-          throw new BadValue("be integers ≥ 1 separated by commas", last(texts) as string);
+        if (!Number.isSafeInteger(count) || count < least)
+          throw new BadValue(`be integers ≥ ${least} separated by commas`, last(texts) as string);
         return count;
       }) ?? value,
 });

@@ -1,7 +1,6 @@
 import { type ChildProcess, fork } from "node:child_process";
-import { fileURLToPath } from "node:url";
 import { MlxtsError } from "@mlxts/core";
-import { systemAbout, versions } from "./about.ts";
+import { PROGRAM, systemAbout, versions } from "./about.ts";
 import { command } from "./contract.ts";
 import { publicOps, unknownOp } from "./op_list.ts";
 import { choice, list, path, Reported, UsageError } from "./options.ts";
@@ -26,9 +25,6 @@ import {
   rowsOf,
   symbolsOf,
 } from "./verify_report.ts";
-
-/** One directory above `src/` and above `dist/`. */
-const PROGRAM = fileURLToPath(new URL("../bin/mlxts.mjs", import.meta.url));
 
 /** Called when the cases are known, and after each one. */
 type OnProgress = (done: number, cases: readonly CaseName[]) => void;

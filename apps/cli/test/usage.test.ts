@@ -12,7 +12,7 @@ mkdirSync(at("empty"));
 writeFileSync(at("text"), "hi\n");
 writeSafetensors(at("case"), [["x", { dtype: "f32", shape: [1], data: Float32Array.of(1) }]]);
 
-const commands = "devices, inspect, quantize, generate, logits, op, verify, bench op, bench machine, help";
+const commands = "devices, inspect, quantize, generate, logits, op, verify, bench op, bench machine, bench model, help";
 const seed = ["--seed", "1"];
 const wrongUsage: [args: string[], message: string][] = [
   [[], "mlxts: `<command>` must be given, got nothing — see `mlxts --help`"],

@@ -1,0 +1,182 @@
+import { readFileSync } from "node:fs";
+import { type Limits, measureLimits } from "@mlxts/bench";
+import { Device, type FloatDtype, openCheckpoint, type RawArray } from "@mlxts/core";
+import { Decoder, type LanguageModel, loadModel, type ModelState, prefill, type SavedState } from "@mlxts/models";
+
+/** One measurement of a model, made in a process of its own. */
+export type ModelJob = { checkpoint: string; threads: number; activationDtype: FloatDtype } & (
+  | { kind: "prefill"; tokens: number; times: number }
+  | { kind: "decode"; after: number; tokens: number }
+  | { kind: "memory"; tokens: number }
+);
+export type Job = ModelJob | { kind: "limits"; threads: number };
+
+export interface PrefillResult {
+  /** The first pass of the process, and later ones. */
+  firstMs: number;
+  laterMs: number[];
+}
+
+export interface DecodeResult {
+  tokensPerSecond: number;
+  /** Bytes of weights that a step reads. */
+  bytesRead: number;
+}
+
+export interface MemoryResult {
+  loadMs: number;
+  weightBytes: number;
+  /** Memory that opening the checkpoint took, without the mapped file. */
+  openedBytes: number;
+  /** Memory that came with the tokens after the first ones, without the rows of caches, which are there from the start. */
+  grownBytes: number;
+  tokens: number;
+}
+
+/** Tokens far apart, so that experts and rows of the embedding differ. */
+const tokenAt = (model: LanguageModel, i: number) => (i * 7919 + 13) % model.vocabSize;
+const promptOf = (model: LanguageModel, tokens: number) => Array.from({ length: tokens }, (_, i) => tokenAt(model, i));
+
+async function timed(work: () => Promise<unknown>): Promise<number> {
+  const start = performance.now();
+  await work();
+  return performance.now() - start;
+}
+
+async function measurePrefill(model: LanguageModel, tokens: number, times: number): Promise<PrefillResult> {
+  const ids = promptOf(model, tokens);
+  const pass = async () => {
+    using state = model.newState({ capacity: tokens });
+    return await timed(() => prefill(model, state, ids));
+  };
+  const firstMs = await pass();
+  const laterMs: number[] = [];
+  for (let i = 0; i < times; i++) laterMs.push(await pass());
+  return { firstMs, laterMs };
+}
+
+/** Longer sequences are made of the rows that this many tokens leave in the caches. */
+const LONGEST_PREFILL = 1024;
+
+/** A state that holds `tokens` tokens; of many tokens, all but the first ones are repetitions of these in the caches. */
+async function stateAfter(model: LanguageModel, tokens: number, capacity: number): Promise<ModelState> {
+  const state = model.newState({ capacity });
+  const fed = tokens > LONGEST_PREFILL ? 64 : tokens;
+  if (fed === 0) return state;
+  await prefill(model, state, promptOf(model, fed));
+  if (fed === tokens) return state;
+  const saved = await state.save();
+  await prefill(model, state, [tokenAt(model, fed)]);
+  const next = await state.save();
+  state.restore(repeated(saved, next, tokens));
+  return state;
+}
+
+/** A sequence of `tokens` tokens: caches, which `next` has one row more of than `saved`, repeat their rows. */
+export function repeated(saved: SavedState, next: SavedState, tokens: number): SavedState {
+  const tensors: SavedState["tensors"] = {};
+  for (const [name, tensor] of Object.entries(saved.tensors)) {
+    const isCache = next.tensors[name]?.shape.join() !== tensor.shape.join();
+    tensors[name] = isCache ? repeatedRows(tensor, saved.tokens, tokens) : tensor;
+  }
+  return { tokens, tensors };
+}
+
+type SavedTensor = SavedState["tensors"][string];
+
+/** A tensor [..., rows, width] with as many rows as asked for, each a copy of one that there is. */
+function repeatedRows({ dtype, shape, data }: SavedTensor, rows: number, wanted: number): SavedTensor {
+  const width = shape.at(-1) as number;
+  const parts = data.length / (rows * width);
+  const Numbers = data.constructor as new (length: number) => RawArray;
+  const all = new Numbers(parts * wanted * width);
+  for (let part = 0; part < parts; part++) {
+    const source = data.subarray(part * rows * width, (part + 1) * rows * width);
+    const from = part * wanted * width;
+    const end = from + wanted * width;
+    for (let at = from; at < end; at += source.length)
+      all.set(source.subarray(0, Math.min(source.length, end - at)) as never, at);
+  }
+  return { dtype, shape: [...shape.slice(0, -2), wanted, width], data: all };
+}
+
+/** Feeds so many tokens, each the most likely one after those before it. */
+async function decode(decoder: Decoder, from: number, tokens: number): Promise<number> {
+  let id = from;
+  for (let i = 0; i < tokens; i++) id = await decoder.next(id);
+  return id;
+}
+
+const WARM_STEPS = 2;
+
+async function measureDecode(model: LanguageModel, after: number, tokens: number): Promise<number> {
+  using state = await stateAfter(model, after, after + WARM_STEPS + tokens);
+  using decoder = new Decoder(model, state, { temperature: 0 });
+  const id = await decode(decoder, 1, WARM_STEPS);
+  return (tokens * 1000) / (await timed(() => decode(decoder, id, tokens)));
+}
+
+/** Tensors of experts that a router chooses. */
+const ROUTED = /\.(experts|switch_mlp)\./;
+const EMBEDDING = /(^|\.)embed_tokens\.\w+$/;
+const OUTPUT = /(^|\.)lm_head\./;
+
+/** Bytes of weights that a decode step reads: of experts those that a token goes to, of an embedding nothing but a row. */
+function bytesReadByStep(device: Device, path: string, model: LanguageModel): number {
+  using checkpoint = openCheckpoint(device, path);
+  const { experts } = model.sizes;
+  const routed = experts ? experts.perToken / experts.count : 1;
+  const hasOutput = [...model.tensorNames].some((name) => OUTPUT.test(name));
+  let bytes = 0;
+  for (const name of model.tensorNames) {
+    if (hasOutput && EMBEDDING.test(name)) continue;
+    const { shape, storedDtype } = checkpoint.info(name);
+    const bits = Number(/\d+/.exec(storedDtype)?.[0] ?? 8);
+    const size = shape.reduce((a, b) => a * b, 1) * (bits / 8);
+    bytes += ROUTED.test(name) ? size * routed : size;
+  }
+  return bytes;
+}
+
+/** Memory of this process that belongs to no file, in bytes; Linux tells. */
+const ownMemory = () =>
+  Number(/^RssAnon:\s+(\d+)/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1] ?? Number.NaN) * 1024;
+
+/** The collector has run, so that garbage does not count. */
+function settledMemory(): number {
+  globalThis.gc?.();
+  return ownMemory();
+}
+
+/** Tokens until everything that is made once is there. */
+const SETTLING_TOKENS = 32;
+
+async function measureMemory(open: () => Promise<LanguageModel>, tokens: number): Promise<MemoryResult> {
+  const before = settledMemory();
+  const start = performance.now();
+  using model = await open();
+  const loadMs = performance.now() - start;
+  const openedBytes = settledMemory() - before;
+  const capacity = SETTLING_TOKENS + tokens;
+  using state = model.newState({ capacity });
+  using decoder = new Decoder(model, state, { temperature: 0 });
+  const id = await decode(decoder, 1, SETTLING_TOKENS);
+  const settled = settledMemory();
+  await decode(decoder, id, tokens);
+  // Rows of caches take memory when they are first written.
+  const caches = model.stateMemory({ capacity }).perToken * tokens;
+  const grownBytes = settledMemory() - settled - caches;
+  return { loadMs, weightBytes: model.weightBytes, openedBytes, grownBytes, tokens };
+}
+
+/** Makes one measurement. */
+export async function runJob(job: Job): Promise<PrefillResult | DecodeResult | MemoryResult | Limits> {
+  using device = Device.open("cpu", { threads: job.threads });
+  if (job.kind === "limits") return await measureLimits(device);
+  const open = () => loadModel(device, job.checkpoint, { activationDtype: job.activationDtype });
+  if (job.kind === "memory") return await measureMemory(open, job.tokens);
+  using model = await open();
+  if (job.kind === "prefill") return await measurePrefill(model, job.tokens, job.times);
+  const tokensPerSecond = await measureDecode(model, job.after, job.tokens);
+  return { tokensPerSecond, bytesRead: bytesReadByStep(device, job.checkpoint, model) };
+}

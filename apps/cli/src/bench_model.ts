@@ -1,0 +1,145 @@
+import { accessSync, constants, statSync } from "node:fs";
+import { getPriority, loadavg, tmpdir } from "node:os";
+import { resolve } from "node:path";
+import { type FloatDtype, MlxtsError } from "@mlxts/core";
+import { temporaryFolder, writeModel } from "./bench_model_files.ts";
+import { type Engines, measureModel } from "./bench_model_run.ts";
+import { REPORT_OPTIONS, reportHead, reportWriter } from "./bench_output.ts";
+import { MODEL_SHAPES, type ModelShape } from "./bench_shapes.ts";
+import { command, optionalArgument } from "./contract.ts";
+import { choice, counts, flag, integer, names, path, text, UsageError } from "./options.ts";
+import { progressBar } from "./progress.ts";
+
+const NAME = "bench model";
+const SHAPES = Object.keys(MODEL_SHAPES) as (keyof typeof MODEL_SHAPES)[];
+const DTYPES = ["f32", "f16", "bf16"] as const;
+
+interface Given {
+  checkpoint: string | undefined;
+  shape: keyof typeof MODEL_SHAPES | undefined;
+  layers: number | undefined;
+  vocab: number | undefined;
+  folder: string | undefined;
+  keep: boolean;
+  gguf: string | undefined;
+  llamaBench: string | undefined;
+}
+
+/** Refuses options that do not go together. */
+function checkTogether({ checkpoint, shape, gguf, llamaBench, ...rest }: Given): void {
+  const refuse = (argument: string, rule: string, value: string, remedy?: string): never => {
+    throw new UsageError(NAME, argument, rule, value, remedy);
+  };
+  if ((checkpoint === undefined) === (shape === undefined))
+    refuse("[checkpoint], --shape", "be given, exactly one of them", shape ? `${checkpoint} and --shape` : "nothing");
+  for (const name of ["layers", "vocab", "folder"] as const)
+    if (shape === undefined && rest[name] !== undefined)
+      refuse(`--${name}`, "be given with --shape only", String(rest[name]));
+  if (shape === undefined && rest.keep) refuse("--keep", "be given with --shape only", "it with a checkpoint");
+  if (gguf !== undefined && llamaBench === undefined) refuse("--gguf", "be given with --llama-bench only", gguf);
+  if (gguf !== undefined && shape !== undefined)
+    refuse("--gguf", "be given with a checkpoint only", gguf, "a file of the shape is made");
+  if (llamaBench !== undefined && shape === undefined && gguf === undefined)
+    refuse("--gguf", "be given, for --llama-bench", "nothing", "the same model as a GGUF file");
+}
+
+function dtypesOf(given: readonly string[] | undefined): FloatDtype[] {
+  const list = given ?? ["bf16", "f32"];
+  return list.map((name) => {
+    const found = DTYPES.find((dtype) => dtype === name);
+    if (!found)
+      throw new UsageError(NAME, "--activation-dtype", `be names of ${DTYPES.join(", ")}, separated by commas`, name);
+    return found;
+  });
+}
+
+function checkFile(argument: string, file: string, mode: number, rule: string): void {
+  try {
+    if (!statSync(file).isFile()) throw new Error();
+    accessSync(file, mode);
+  } catch {
+    const text = `${NAME}: \`${argument}\` must be ${rule}, got ${file}`;
+    throw new MlxtsError("Io", text, { path: file, operation: "open" });
+  }
+}
+
+function checkInputs({ checkpoint, folder, gguf, llamaBench }: Given): void {
+  const missing = (argument: string, path: string) =>
+    new MlxtsError("Io", `${NAME}: \`${argument}\` must be a directory, got ${path}`, { path, operation: "open" });
+  const isFolder = (path: string) => statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
+  if (checkpoint !== undefined && !isFolder(checkpoint)) throw missing("[checkpoint]", checkpoint);
+  if (folder !== undefined && !isFolder(folder)) throw missing("--folder", folder);
+  if (llamaBench !== undefined) checkFile("--llama-bench", llamaBench, constants.X_OK, "a program that can be run");
+  if (gguf !== undefined) checkFile("--gguf", gguf, constants.R_OK, "a file that can be read");
+}
+
+export const benchModel = command({
+  name: NAME,
+  summary: "Measure prefill, decode and memory of a model on the CPU, beside llama.cpp where it is installed.",
+  arguments: { checkpoint: optionalArgument("a checkpoint directory, unless --shape is given") },
+  options: {
+    shape: choice("<name>", "a model of random weights, 4 bits, with the sizes of", SHAPES),
+    layers: integer("<n>", "layers of --shape; default: the model's, 4 of qwen3-next", { min: 1, max: 512 }),
+    vocab: integer("<n>", "tokens that --shape knows; default: the model's", { min: 64, max: 2 ** 20 }),
+    seed: integer("<n>", "seed of random weights", { min: 0, max: 0xffffffff, default: 1 }),
+    folder: path("<dir>", "where to write the model of --shape; default: the system's temporary folder"),
+    keep: flag("do not remove the model of --shape"),
+    llamaBench: path("<file>", "llama.cpp's llama-bench, which is measured in turns with mlxts"),
+    gguf: path("<file>", "the checkpoint's model for llama-bench; of --shape it is made"),
+    threads: counts("numbers of threads", [1, 2]),
+    activationDtype: names("<list>", "dtypes of activations; f32, f16, bf16 (default bf16,f32)"),
+    prefill: counts("tokens of prompts", [512, 4096]),
+    decodeAfter: counts("tokens before those that are decoded", [512, 16384], 0),
+    tokens: integer("<n>", "tokens to decode in one measurement", { min: 1, max: 65536, default: 48 }),
+    rounds: integer("<n>", "times that all is measured", { min: 1, max: 1000, default: 3 }),
+    runWith: text("<command>", 'starts each measurement, as "taskset -c 0,1"; words separated by spaces'),
+    ...REPORT_OPTIONS,
+  },
+  notes: [
+    "Each measurement runs in a process of its own, mlxts and llama-bench in turn. llama-bench decodes after more than 4096",
+    "tokens once only: it feeds them all; mlxts fills its caches.",
+  ],
+  async run({ seed, json, html, keep, runWith, ...given }, signal) {
+    checkTogether({ ...given, keep });
+    const dtypes = dtypesOf(given.activationDtype);
+    checkInputs({ ...given, keep });
+    const write = reportWriter(NAME, { json, html });
+    const shape = given.shape && shapeOf(given.shape, given);
+    const made = shape && temporaryFolder(resolve(given.folder ?? tmpdir()), keep);
+    const bar = progressBar();
+    try {
+      const { llamaBench } = given;
+      const peer = llamaBench !== undefined;
+      const gguf = shape && made ? await writeModel(made.path, shape, seed, peer, signal) : given.gguf;
+      const checkpoint = made?.path ?? (given.checkpoint as string);
+      const llama = peer && gguf !== undefined ? { program: llamaBench, gguf } : undefined;
+      const engines: Engines = { checkpoint, dtypes, llama, runWith: runWith?.trim().split(/\s+/) ?? [] };
+      const { decodeAfter: after, prefill, rounds, threads, tokens } = given;
+      const hasPeerTargets = given.shape === "qwen3.5-0.8b" && given.layers === undefined && given.vocab === undefined;
+      const head = reportHead("mlxts bench model");
+      const load = `load ${(loadavg()[0] as number).toFixed(1)} at the start`;
+      const plan = { threads, prefill, after, tokens, rounds, hasPeerTargets };
+      const { rows, limits, versions } = await measureModel(engines, plan, bar.show, signal);
+      bar.stop();
+      const settings = {
+        model: `${modelText({ ...given, keep }, shape, seed)}${keep ? `, kept in ${checkpoint}` : ""}`,
+        measured: `${rounds} rounds, ${tokens} tokens decoded in each`,
+        processes: `priority ${getPriority()}, ${load}${runWith ? `, run with ${runWith}` : ""}`,
+      };
+      write({ ...head, versions: { ...head.versions, ...versions }, settings, limits, verified: null, rows });
+    } finally {
+      bar.stop();
+      made?.remove();
+    }
+  },
+});
+
+const modelText = ({ checkpoint, shape: name }: Given, shape: ModelShape | undefined, seed: number) =>
+  shape
+    ? `random weights of ${name}, ${shape.layers} layers, ${shape.vocab} tokens known, seed ${seed}`
+    : (checkpoint as string);
+
+function shapeOf(name: keyof typeof MODEL_SHAPES, { layers, vocab }: Pick<Given, "layers" | "vocab">): ModelShape {
+  const shape: ModelShape = MODEL_SHAPES[name];
+  return { ...shape, layers: layers ?? shape.layers, vocab: vocab ?? shape.vocab };
+}

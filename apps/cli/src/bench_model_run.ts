@@ -1,0 +1,154 @@
+import { existsSync } from "node:fs";
+import type { Limits } from "@mlxts/bench";
+import type { FloatDtype } from "@mlxts/core";
+import { PROGRAM } from "./about.ts";
+import type { DecodeResult, Job, PrefillResult } from "./bench_measure.ts";
+import { decodeRows, type Measure, measureTexts, memoryRows, prefillRows, type Setting } from "./bench_model_rows.ts";
+import { ProcessFailed, runProgram } from "./bench_process.ts";
+import type { BenchRow } from "./bench_report.ts";
+import { llamaBenchArguments, readLlamaBench } from "./llama_bench.ts";
+import { inLine } from "./options.ts";
+
+/** What is measured. */
+export interface Engines {
+  checkpoint: string;
+  dtypes: readonly FloatDtype[];
+  llama: { program: string; gguf: string } | undefined;
+  /** Words before the command of each measurement. */
+  runWith: readonly string[];
+}
+
+export interface Plan {
+  threads: readonly number[];
+  /** Tokens of prompts, and tokens before decoded ones. */
+  prefill: readonly number[];
+  after: readonly number[];
+  /** Tokens that are decoded. */
+  tokens: number;
+  rounds: number;
+  /** Whether targets against other libraries are set for this model. */
+  hasPeerTargets: boolean;
+}
+
+export type OnProgress = (done: number, total: number, name: string) => void;
+
+/** Longer prompts are measured once in a process, after the first time. */
+const SHORT_PROMPT = 1024;
+/** llama-bench feeds all tokens that come before: so many that it does so once, and not in every round. */
+const LONG_CONTEXT = 4096;
+/** Tokens over which memory is looked at. */
+const MEMORY_TOKENS = 256;
+
+const measuresOf = ({ prefill, after, tokens }: Plan): Measure[] => [
+  ...prefill.map((tokens) => ({ kind: "prefill", tokens, times: tokens > SHORT_PROMPT ? 1 : 2 }) as const),
+  ...after.map((after) => ({ kind: "decode", after, tokens }) as const),
+];
+
+const threadsText = (threads: number) => `${threads} thread${threads === 1 ? "" : "s"}`;
+
+/** Runs measurements, each in a process of its own. */
+class Runner {
+  /** Of other libraries that were measured. */
+  readonly versions: Record<string, string> = {};
+  private readonly engines: Engines;
+  private readonly signal: AbortSignal;
+
+  constructor(engines: Engines, signal: AbortSignal) {
+    this.engines = engines;
+    this.signal = signal;
+  }
+
+  /** Runs a command in a process of its own. */
+  private run(words: readonly string[]): Promise<string> {
+    return runProgram([...this.engines.runWith, ...words], this.signal);
+  }
+
+  /** A measurement of mlxts. Without it there is nothing to report. */
+  async ours<T>(job: Job): Promise<T> {
+    const flags = [...process.execArgv, "--no-warnings", "--expose-gc"];
+    try {
+      return JSON.parse(await this.run([process.execPath, ...flags, PROGRAM, "bench-child", JSON.stringify(job)])) as T;
+    } catch (error) {
+      if (!(error instanceof ProcessFailed)) throw error;
+      throw new Error(`the process that measured ${job.kind} on ${threadsText(job.threads)} ${error.message}`);
+    }
+  }
+
+  /** Speeds of llama.cpp in tokens a second, or why it has none. */
+  async llama(measure: Measure, threads: number): Promise<readonly number[] | { failed: string }> {
+    const { llama } = this.engines;
+    if (!llama) return [];
+    try {
+      const output = await this.run([llama.program, ...llamaBenchArguments(llama.gguf, threads, measure)]);
+      const { tokensPerSecond, revision } = readLlamaBench(output);
+      this.versions["llama.cpp"] = revision;
+      return tokensPerSecond;
+    } catch (error) {
+      if (!(error instanceof ProcessFailed)) throw error;
+      return { failed: `llama-bench: ${inLine(error.message)}` };
+    }
+  }
+}
+
+/** All rounds of one measurement: in each, ours in every dtype and then others. Rows by dtype. */
+async function measureRows(
+  runner: Runner,
+  { checkpoint, dtypes }: Engines,
+  measure: Measure,
+  limits: Limits,
+  { rounds, hasPeerTargets }: Plan,
+  step: (name: string) => void,
+): Promise<BenchRow[]> {
+  const { threads } = limits;
+  const results = new Map(dtypes.map((dtype) => [dtype, [] as unknown[]]));
+  const isLong = measure.kind === "decode" && measure.after > LONG_CONTEXT;
+  const speeds: number[] = [];
+  let note: string | null = null;
+  for (let round = 0; round < rounds; round++) {
+    step(`${measureTexts(measure).join(" ")} on ${threadsText(threads)}`);
+    for (const [dtype, list] of results)
+      list.push(await runner.ours({ ...measure, checkpoint, threads, activationDtype: dtype }));
+    if (note !== null || (isLong && round > 0)) continue;
+    const others = await runner.llama(measure, threads);
+    if ("failed" in others) note = others.failed;
+    else speeds.push(...others);
+  }
+  const peer = speeds.length > 0 ? { name: "llama.cpp", tokensPerSecond: speeds } : undefined;
+  return [...results].flatMap(([dtype, list]) => {
+    const setting: Setting = { threads, dtype, peer, hasPeerTargets, note };
+    return measure.kind === "prefill"
+      ? prefillRows(measure, setting, list as PrefillResult[])
+      : decodeRows(measure, setting, list as DecodeResult[], limits);
+  });
+}
+
+/** Measures a model by a plan. */
+export async function measureModel(
+  engines: Engines,
+  plan: Plan,
+  onProgress: OnProgress,
+  signal: AbortSignal,
+): Promise<{ rows: BenchRow[]; limits: Limits[]; versions: Record<string, string> }> {
+  const runner = new Runner(engines, signal);
+  const measures = measuresOf(plan);
+  // Linux tells how much memory a process has of its own.
+  const dtypes = existsSync("/proc/self/status") ? engines.dtypes : [];
+  const total = plan.threads.length * (1 + measures.length * plan.rounds) + dtypes.length;
+  let done = 0;
+  const step = (name: string) => onProgress(done++, total, name);
+  const rows: BenchRow[] = [];
+  const limits: Limits[] = [];
+  for (const threads of plan.threads) {
+    step("limits of the machine");
+    const measured = await runner.ours<Limits>({ kind: "limits", threads });
+    limits.push(measured);
+    for (const measure of measures) rows.push(...(await measureRows(runner, engines, measure, measured, plan, step)));
+  }
+  for (const dtype of dtypes) {
+    step("memory");
+    const place = { threads: plan.threads[0] as number, dtype };
+    const job = { kind: "memory", checkpoint: engines.checkpoint, tokens: MEMORY_TOKENS } as const;
+    rows.push(...memoryRows(place, await runner.ours({ ...job, threads: place.threads, activationDtype: dtype })));
+  }
+  return { rows, limits, versions: runner.versions };
+}
