@@ -29,19 +29,31 @@ function stack(device: Device, copies: number, rows: number, cols: number, bits:
   });
 }
 
-const [ROWS, COLS] = [4096, 4096];
+/** Rows and columns. */
+type Shape = readonly [number, number];
+const SQUARE: Shape = [4096, 4096];
+/** The matrices of Qwen3.5-0.8B, its head last: short rows, and many. */
+const SHAPES_0_8B: readonly Shape[] = [
+  [6144, 1024],
+  [1024, 2048],
+  [1024, 3584],
+  [248320, 1024],
+];
+/** Bytes of codes that no cache holds. */
+const COLD_BYTES = 96 << 20;
 
-function product(m: number, dtype: "f32" | "bf16", bits: 4 | 8, cold: boolean): BenchCase {
-  const copies = cold ? (bits === 4 ? 12 : 6) : 1;
+function product(m: number, dtype: "f32" | "bf16", bits: 4 | 8, cold: boolean, shape: Shape = SQUARE): BenchCase {
+  const [rows, cols] = shape;
+  const copies = cold ? Math.ceil(COLD_BYTES / ((rows * cols * bits) / 8)) : 1;
   return {
-    name: `${m}×${COLS} · ${ROWS}×${COLS}ᵀ, ${bits} bits, x ${dtype}${copies > 1 ? ", cold" : ""}`,
-    bytes: ROWS * COLS * (bits / 8 + 4 / 64),
-    flops: 2 * m * ROWS * COLS,
+    name: `${m}×${cols} · ${rows}×${cols}ᵀ, ${bits} bits, x ${dtype}${cold ? ", cold" : ""}`,
+    bytes: rows * cols * (bits / 8 + 4 / 64),
+    flops: 2 * m * rows * cols,
     ...(cold && { from: "memory" as const }),
     setup(device: Device) {
-      const x = device.tensor(dtype, [m, COLS], new Random(2).normals(m * COLS));
-      const matrices = stack(device, copies, ROWS, COLS, bits, 64);
-      const out = device.tensor(dtype, [m, ROWS]);
+      const x = device.tensor(dtype, [m, cols], new Random(2).normals(m * cols));
+      const matrices = stack(device, copies, rows, cols, bits, 64);
+      const out = device.tensor(dtype, [m, rows]);
       let next = 0;
       return {
         encode(encoder: CommandEncoder) {
@@ -49,35 +61,36 @@ function product(m: number, dtype: "f32" | "bf16", bits: 4 | 8, cold: boolean): 
         },
       };
     },
-    ...(bits === 4 && { peers: peers(m, dtype, copies) }),
+    ...(bits === 4 && { peers: peers(m, dtype, copies, shape) }),
   };
 }
 
-function peers(m: number, dtype: "f32" | "bf16", copies: number): Peer[] {
-  const product = { m, rows: ROWS, cols: COLS, weights: "u4", copies } as const;
+function peers(m: number, dtype: "f32" | "bf16", copies: number, [rows, cols]: Shape): Peer[] {
+  const product = { m, rows, cols, weights: "u4", copies } as const;
   const exact = copies === 1 && dtype === "f32" ? [peer(m)] : [];
   return [...exact, ...([dtype, "int8"] as const).map((computes) => openvinoPeer({ ...product, computes }))];
 }
 
 /** The peer's one mode that is exact for these weights: zero points in f32. */
 function peer(m: number): Peer {
+  const [rows, cols] = SQUARE;
   const random = new Random(3);
-  const groups = COLS / 64;
+  const groups = cols / 64;
   return onnxPeer({
     operator: "MatMulNBits",
     domain: "com.microsoft",
-    attributes: { K: { int: COLS }, N: { int: ROWS }, bits: { int: 4 }, block_size: { int: 64 } },
+    attributes: { K: { int: cols }, N: { int: rows }, bits: { int: 4 }, block_size: { int: 64 } },
     inputs: ["x", "codes", "scales", "zeros"],
-    feeds: { x: { shape: [m, COLS], data: Float32Array.from(random.normals(m * COLS)) } },
+    feeds: { x: { shape: [m, cols], data: Float32Array.from(random.normals(m * cols)) } },
     weights: {
       codes: {
-        shape: [ROWS, groups, 32],
-        data: Uint8Array.from({ length: ROWS * groups * 32 }, () => random.below(256)),
+        shape: [rows, groups, 32],
+        data: Uint8Array.from({ length: rows * groups * 32 }, () => random.below(256)),
       },
-      scales: { shape: [ROWS, groups], data: Float32Array.from(random.uniforms(ROWS * groups, -0.01, 0.01)) },
-      zeros: { shape: [ROWS, groups], data: Float32Array.from(random.uniforms(ROWS * groups, 6, 9)) },
+      scales: { shape: [rows, groups], data: Float32Array.from(random.uniforms(rows * groups, -0.01, 0.01)) },
+      zeros: { shape: [rows, groups], data: Float32Array.from(random.uniforms(rows * groups, 6, 9)) },
     },
-    outputs: { y: [m, ROWS] },
+    outputs: { y: [m, rows] },
   });
 }
 
@@ -95,5 +108,7 @@ export default defineBench({
     ]),
     product(1, "bf16", 8, true),
     product(1, "f32", 8, true),
+    ...SHAPES_0_8B.map((shape) => product(1, "bf16", 4, true, shape)),
+    ...[2, 3, 5, 6, 7].map((m) => product(m, "bf16", 4, true)),
   ],
 });
