@@ -68,7 +68,7 @@ const KEYS = `<ul class="legend">
 <li><span class="key target"></span>target</li></ul>`;
 
 function aboutMarkup(report: BenchReport): string {
-  const { system, device, versions, date } = report;
+  const { system, device, versions, date, settings = {} } = report;
   const facts = [
     `${system.cpu}; ${system.os}, ${system.platform} ${system.arch}; Node.js ${system.node}`,
     `${device.kind} ${device.name}, kernels ${device.level}; ${date}`,
@@ -76,6 +76,7 @@ function aboutMarkup(report: BenchReport): string {
       .map(([name, version]) => `${name} ${version}`)
       .join(", "),
     ...verifiedText(report),
+    ...Object.entries(settings).map(([title, text]) => `${title}: ${text}`),
   ];
   return facts.map((fact) => `<p class="about">${escaped(fact)}</p>`).join("\n");
 }
