@@ -35,9 +35,11 @@ async function benchesOf(
 }
 
 /** How many conformance cases of each op fail on the CPU. */
-async function failuresOf(ops: readonly string[], signal: AbortSignal): Promise<Map<string, number>> {
-  const known = publicOps();
-  const modules = [...new Set(ops.map((op) => `${known.get(op)?.package}/testing`))];
+export async function failuresOf(
+  ops: readonly string[],
+  modules: readonly string[],
+  signal: AbortSignal,
+): Promise<Map<string, number>> {
   const bar = progressBar();
   const onProgress = (done: number, cases: readonly { op: string }[]) =>
     bar.show(done, cases.length, `cases of ${cases[done]?.op ?? "all ops"}`);
@@ -108,8 +110,14 @@ async function measureRow(
   };
 }
 
+/** The modules with the conformance cases of these ops. */
+function suitesOf(ops: readonly string[]): string[] {
+  const known = publicOps();
+  return [...new Set(ops.map((op) => `${known.get(op)?.package}/testing`))];
+}
+
 /** The row of a case of an op that is wrong: without a time. */
-const refusedRow = (op: string, testCase: BenchCase, threads: number, failures: number): BenchRow => ({
+export const refusedRow = (op: string, testCase: BenchCase, threads: number, failures: number): BenchRow => ({
   name: op,
   case: testCase.name,
   threads,
@@ -166,12 +174,11 @@ export const benchOp = command({
         [only, part, targets && "targets"].filter(Boolean).join(", ") || "none",
       );
     const checkout = base === undefined ? undefined : await baseCheckout(base, signal);
+    const chosen = [...new Set(cases.map(({ op }) => op))];
     const bar = progressBar();
     const rows: BenchRow[] = [];
     try {
-      const failures = unverified
-        ? new Map<string, number>()
-        : await failuresOf([...new Set(cases.map(({ op }) => op))], signal);
+      const failures = unverified ? new Map<string, number>() : await failuresOf(chosen, suitesOf(chosen), signal);
       const limits = await limitsFor(threads);
       const total = cases.length * threads.length;
       for (const { op, testCase, target } of cases)

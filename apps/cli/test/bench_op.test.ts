@@ -1,0 +1,129 @@
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import { failuresOf, refusedRow } from "../src/bench_op.ts";
+import { type BenchReport, type BenchRow, bestPeer, timesLimit, timesPeer } from "../src/bench_report.ts";
+import { OP_TARGETS, targeted } from "../src/bench_targets.ts";
+import { publicOps } from "../src/op_list.ts";
+import { inProcess, root } from "./helpers.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "mlxts-bench-op-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+const file = join(folder, "report.json");
+const report = () => JSON.parse(readFileSync(file, "utf8")) as BenchReport;
+const quick = ["--case", "[1, 4096] f32", "--samples", "2", "--peers", "none", "--json", file];
+
+describe("mlxts bench op", () => {
+  it("runs an op's cases, then measures it on each number of threads", async () => {
+    const { status, stdout } = await inProcess("bench", "op", "rmsNorm", ...quick);
+    expect(status).toBe(0);
+    const { rows, limits, verified } = report();
+    expect(verified).toEqual(["rmsNorm"]);
+    expect(limits.map(({ threads }) => threads)).toEqual([1, 2]);
+    expect(rows.map(({ name, threads, unit, ours }) => [name, threads, unit, ours?.samples])).toEqual([
+      ["rmsNorm", 1, "µs", 2],
+      ["rmsNorm", 2, "µs", 2],
+    ]);
+    for (const row of rows) {
+      expect(row.ours?.median).toBeGreaterThan(0.01);
+      expect(timesLimit(row)).toBeGreaterThan(0.2);
+      expect(row.target?.text).toBe("2.4 × the limit");
+    }
+    expect(stdout).toContain("| rmsNorm | [1, 4096] f32 | 1 |");
+  }, 120_000);
+
+  it("measures the checkout in a folder in turn with this one", async () => {
+    const { status } = await inProcess(
+      "bench",
+      "op",
+      "rmsNorm",
+      ...quick,
+      "--unverified",
+      "--base",
+      root,
+      "--threads",
+      "1",
+    );
+    expect(status).toBe(0);
+    const [row] = report().rows;
+    expect(row?.base?.spread.samples).toBe(2);
+    expect(row?.base?.ratio).toBeGreaterThan(0.05);
+    expect(report().verified).toBeNull();
+  }, 120_000);
+
+  it("refuses a revision that there is not, and leaves nothing behind", async () => {
+    const before = readdirSync(tmpdir()).filter((name) => name.startsWith("mlxts-base-"));
+    const { status, stderr } = await inProcess("bench", "op", "rmsNorm", ...quick, "--unverified", "--base", "no-such");
+    expect([status, stderr]).toEqual([1, expect.stringMatching(/^Io: bench op: `git rev-parse .*no-such.*` failed: /)]);
+    expect(readdirSync(tmpdir()).filter((name) => name.startsWith("mlxts-base-"))).toEqual(before);
+    expect(spawnSync("git", ["worktree", "list"], { cwd: root, encoding: "utf8" }).stdout).not.toContain("mlxts-base-");
+  });
+
+  it.each([
+    [["nothing"], 1, "KernelNotFound: bench op: no op is called nothing; `mlxts op --list` names them all\n"],
+    [["rmsNorm", "--package", "nothing"], 2, /^bench op: `--package` must be one of .*norms.*, got nothing\n$/],
+    [["rmsNorm", "--case", "nothing"], 2, /must leave at least one case, got nothing\n$/],
+    [["rmsNorm", "--threads", "0"], 2, "bench op: `--threads` must be integers ≥ 1 separated by commas, got 0\n"],
+    [["rmsNorm", "--samples", "0"], 2, /^bench op: `--samples` must be an integer from 1 to 1000, got 0\n$/],
+  ] as const)("refuses %j", async (args, code, message) => {
+    const { status, stderr } = await inProcess("bench", "op", ...args);
+    expect(status).toBe(code);
+    if (typeof message === "string") expect(stderr).toBe(message);
+    else expect(stderr).toMatch(message);
+  });
+});
+
+describe("an op whose cases fail", () => {
+  const faulty = new URL("faulty_suites.ts", import.meta.url).href;
+
+  it("is found before anything is measured", async () => {
+    const failures = await failuresOf(["right", "wrong", "throwing"], [faulty], new AbortController().signal);
+    expect(Object.fromEntries(failures)).toEqual({ right: 0, wrong: 2, throwing: 2 });
+  }, 60_000);
+
+  it("has a row without a time, which says why", () => {
+    const row = refusedRow("wrong", { name: "case", bytes: 1, flops: 1, setup: () => ({ encode() {} }) }, 2, 2);
+    expect([row.ours, row.threads]).toEqual([null, 2]);
+    expect(row.note).toBe("not measured: 2 conformance cases fail; see mlxts verify --op wrong");
+  });
+});
+
+describe("targets", () => {
+  it("are of cases that exist", async () => {
+    const missing = [];
+    for (const { op, case: name } of OP_TARGETS) {
+      const module = `${publicOps().get(op)?.package}/bench`;
+      const { benches } = (await import(module)) as { benches: { op: string; cases: { name: string }[] }[] };
+      const cases = benches.filter((bench) => bench.op === op).flatMap((bench) => bench.cases);
+      if (!cases.some((each) => each.name === name)) missing.push(`${op} ${name}`);
+    }
+    expect(missing).toEqual([]);
+  });
+
+  it("say what the limit of a case follows from", () => {
+    const testCase = { name: "[1, 4096] f32", bytes: 1, flops: 1, setup: () => ({ encode() {} }) };
+    expect(targeted("rmsNorm", testCase)?.testCase.from).toBe("core cache");
+    expect(targeted("rmsNorm", { ...testCase, name: "other" })).toBeUndefined();
+  });
+});
+
+describe("a row", () => {
+  const spread = (median: number) => ({ median, least: median, most: median, samples: 1 });
+  const row = (unit: BenchRow["unit"], ours: number, limit: number, ...peers: number[]): BenchRow => ({
+    ...{ name: "op", case: "case", threads: 1, unit, ours: spread(ours), limit: { value: limit, of: "memory" } },
+    ...{ peers: peers.map((median, i) => ({ name: `peer ${i}`, ...spread(median) })) },
+    ...{ work: null, target: null, base: null, note: null },
+  });
+
+  it("of a time is a multiple of the limit, and beside the peer that takes least", () => {
+    const of = row("µs", 30, 10, 90, 60);
+    expect([timesLimit(of), bestPeer(of)?.name, timesPeer(of)]).toEqual([3, "peer 1", 2]);
+  });
+
+  it("of a rate as well, beside the peer that does most", () => {
+    const of = row("tokens/s", 30, 90, 10, 60);
+    expect([timesLimit(of), bestPeer(of)?.name, timesPeer(of)]).toEqual([3, "peer 1", 0.5]);
+  });
+});
