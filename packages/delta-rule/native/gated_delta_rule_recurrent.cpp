@@ -211,17 +211,33 @@ struct HeadGate {
   float gate, beta;
 };
 
+// Gates and betas as they lie.
 template <typename T, Gates kGates>
-MLXTS_INLINE HeadGate gate_at(const GatedDeltaRuleRecurrentParams& p, const Tensors<T, kGates>& tensors, size_t at,
-                              size_t head) {
-  if constexpr (kGates == Gates::kComputed) {
-    const vf32 x = load_partial(tensors.g + at, 1) + splat(tensors.dt_bias[head]);
-    return {gate_of(x, splat(tensors.a_log[head]), p.lowerBound)[0],
-            beta_of(load_partial(tensors.beta + at, 1), p.betaScale)[0]};
-  } else {
+struct HeadGates {
+  HeadGate at(const GatedDeltaRuleRecurrentParams&, const Tensors<T, kGates>& tensors, size_t at, size_t) const {
     return {kGates == Gates::kOne ? tensors.g[at] : 0.0f, tensors.beta[at]};
   }
-}
+};
+
+// Those that are computed: of a vector of heads at once, since heads, and the blocks of each, follow each other.
+template <typename T>
+struct HeadGates<T, Gates::kComputed> {
+  float gates[kLanes], betas[kLanes];
+  size_t first = 0, count = 0;  // of those that are there
+
+  HeadGate at(const GatedDeltaRuleRecurrentParams& p, const Tensors<T, Gates::kComputed>& tensors, size_t at,
+              size_t head) {
+    if (at - first >= count) {
+      first = at;
+      count = std::min<size_t>(p.heads - head, kLanes);
+      const auto heads = [n = int(count)](auto* from) { return load_partial(from, n); };
+      store(gates,
+            gate_of(heads(tensors.g + at) + heads(tensors.dt_bias + head), heads(tensors.a_log + head), p.lowerBound));
+      store(betas, beta_of(heads(tensors.beta + at), p.betaScale));
+    }
+    return {gates[at - first], betas[at - first]};
+  }
+};
 
 // One token: the rows of the state at `from` become those at `state`, and o gets what the query reads from them.
 template <typename T, Gates kGates>
@@ -273,8 +289,7 @@ int32_t gated_delta_rule_recurrent(const Launch& l) {
   // Zeros after the last element, up to a whole vector.
   for (float* vector : {scratch.key, scratch.query, Channels ? scratch.decays : scratch.query})
     memset(vector, 0, round_up(K, kLanes) * sizeof(float));
-  HeadGate own = {};
-  size_t own_at = SIZE_MAX;
+  HeadGates<T, kGates> head_gates;
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t block = group % l.threadgroups[0], head = group / l.threadgroups[0] % H;
     const size_t sequence = group / l.threadgroups[0] / H;
@@ -299,8 +314,7 @@ int32_t gated_delta_rule_recurrent(const Launch& l) {
         memset(tensors.o + at.value, 0, rows * sizeof(T));
         if (keeps) kept.entry(kept_of, t, nullptr, nullptr, nullptr);
       } else {
-        // Blocks of a head follow each other: with one token they share what is computed.
-        if (own_at != head_at) own = gate_at(p, tensors, head_at, head), own_at = head_at;
+        const HeadGate own = head_gates.at(p, tensors, head_at, head);
         take_token(p, tensors, scratch, at, own, rows, from, state);
         from = state;
         const float* logged = &own.gate;
