@@ -9,6 +9,8 @@
 #endif
 #if defined(__linux__)
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__APPLE__)
 #include <sys/sysctl.h>
 #endif
@@ -39,6 +41,16 @@ uint32_t savedRegisters() {
 
 constexpr bool all(uint32_t value, uint32_t bits) { return (value & bits) == bits; }
 
+// Whether this process may use the tile registers: Linux gives them only to processes that ask.
+bool mayUseTiles() {
+#if defined(__linux__)
+  constexpr int kAskForRegisters = 0x1023, kTiles = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kAskForRegisters, kTiles) == 0;
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 #endif
 
@@ -47,12 +59,15 @@ std::vector<std::string> cpuLevels() {
   std::vector<std::string> levels;
   const auto basic = cpuid(1, 0), extended = cpuid(7, 0), more = cpuid(7, 1);
   constexpr uint32_t kYmm = 0x6, kZmm = 0xe6;  // XCR0: SSE and AVX; with the mask and 512-bit registers
+  constexpr uint32_t kTiles = 0x60000;         // the tile registers and their configuration
   const uint32_t saved = all(basic.c, bit_OSXSAVE) ? savedRegisters() : 0;
   const bool avx2 = all(saved, kYmm) && all(basic.c, bit_AVX | bit_FMA | bit_F16C | bit_MOVBE) &&
                     all(extended.b, bit_AVX2 | bit_BMI | bit_BMI2) && all(cpuid(0x80000001, 0).c, bit_LZCNT);
   const bool avx512 = avx2 && all(saved, kZmm) &&
                       all(extended.b, bit_AVX512F | bit_AVX512BW | bit_AVX512CD | bit_AVX512DQ | bit_AVX512VL) &&
                       all(extended.c, bit_AVX512VBMI | bit_AVX512VNNI) && all(more.a, bit_AVX512BF16);
+  constexpr uint32_t kAmx = 1u << 22 | 1u << 24 | 1u << 25;  // tiles, and products of their bf16 and bytes
+  if (avx512 && all(saved, kTiles) && all(extended.d, kAmx) && mayUseTiles()) levels.push_back("amx");
   if (avx512) levels.push_back("avx512");
   if (avx2) levels.push_back("avx2");
   levels.push_back("sse2");
