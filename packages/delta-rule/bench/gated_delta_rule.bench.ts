@@ -14,8 +14,10 @@ export default defineBench({
       ruleBench({ T: 1, ...heads, dtype, path: "recurrent" }),
       ruleBench({ T: 512, ...heads, dtype, path: "chunk" }),
     ]),
-    ...([16, 32, 64] as const).map((chunkLength) =>
-      ruleBench({ T: 512, Hk: 16, H: 32, dtype, path: "chunk", chunkLength }),
+    ...[false, true].flatMap((channels) =>
+      ([16, 32, 64] as const).map((chunkLength) =>
+        ruleBench({ T: 512, Hk: 16, H: 32, channels, dtype, path: "chunk", chunkLength }),
+      ),
     ),
   ]),
 });

@@ -1,6 +1,8 @@
 // For CPU kernels where each channel of a key has its own gate: the decays of a chunk's rows, and the products
 // Σ_c x_ic k_jc exp(G_ic − G_jc) of its rows.
 #pragma once
+#include <initializer_list>
+
 #include "chunk.h"
 #include "matrix_reduce.h"
 
@@ -43,40 +45,74 @@ inline constexpr size_t kBlockRows = 16;
 
 // The rows of a chunk whose products are wanted, in scratch; `stride` apart, with zeros beyond K.
 struct ChannelRows {
-  float* x;           // [n, stride]; overwritten by x_i exp(G_i − G_b), where b is the first row of i's block
   float* keys;        // [n, stride]; overwritten
   float* steps;       // [n, stride], row i from 1 on: exp(G_i − G_{i−1})
   float* transposed;  // [K, BT]: keys of earlier blocks, decayed to the first row of this one
   size_t K, BT, stride;
 };
 
-// Before a kernel's first chunk; what it puts into the rows leaves the zeros beyond K as they are.
-inline void clear_beyond(ChannelRows r) {
+// The rows x that meet the keys in one product, and where its n rows of BT columns go. Inclusive: for j ≤ i, rounded to
+// T; else for j < i, as they are. Beyond these all is 0.
+template <bool kInclusive>
+struct ChannelProduct {
+  static constexpr bool inclusive = kInclusive;
+  float* x;  // [n, stride]; overwritten by x_i exp(G_i − G_b), where b is the first row of i's block
+  float* to;
+  size_t to_stride;
+
+  template <typename T>
+  static MLXTS_INLINE vf32 rounded(vf32 v) {
+    if constexpr (kInclusive) return round_to<T>(v);
+    return v;
+  }
+};
+
+// Before a kernel's first chunk: zeros beyond K, which what it puts into the rows leaves as they are.
+inline void clear_beyond(const ChannelRows& r, std::initializer_list<float*> others) {
   if (r.stride == r.K) return;
-  for (float* rows : {r.x, r.keys, r.steps}) memset(rows, 0, r.BT * r.stride * sizeof(float));
+  for (float* rows : {r.keys, r.steps}) memset(rows, 0, r.BT * r.stride * sizeof(float));
+  for (float* rows : others) memset(rows, 0, r.BT * r.stride * sizeof(float));
 }
 
-// Products of the rows within a block, from its first row on, to [kBlockRows, kBlockRows], for j < i or j ≤ i. The
-// decay between two rows is the product of the steps between them.
-template <bool kInclusive>
-void block_products(size_t rows, size_t stride, const float* x, const float* keys, const float* steps, float* to) {
+// exp(G_i − G_{i−1}) of n rows from the second on.
+inline void steps_of(const ChannelRows& r, size_t n, CumulativeGateTensors G) {
+  for (size_t i = 1; i < n; ++i)
+    decays_between(G, i, i - 1, r.K, [&](size_t c, int, vf32 step) { store(r.steps + i * r.stride + c, step); });
+}
+
+typedef float ChannelBlock[kBlockRows * kBlockRows];
+
+// Products of the rows within a block, from row `first` on. The decay between two rows is the product of the steps
+// between them.
+template <typename... Product>
+void block_products(const ChannelRows& r, size_t first, size_t rows, ChannelBlock* to, const Product&... product) {
+  constexpr int kProducts = sizeof...(Product);
+  constexpr bool kInclusive[] = {Product::inclusive...};
+  const size_t stride = r.stride;
+  const float *x[] = {product.x + first * stride...}, *keys = r.keys + first * stride,
+              *steps = r.steps + first * stride;
   // Columns j and j + 1 at a time, kept in registers for N vectors of channels while rows go by.
   const auto columns = [&](auto count, size_t j) {
     constexpr int C = decltype(count)::value;
-    vf32 sums[C][kBlockRows + 3] = {};
+    vf32 sums[kProducts][C][kBlockRows + 3] = {};
     const auto segment = [&](auto vectors, size_t at) {
       constexpr int N = decltype(vectors)::value;
       vf32 key[C][N];
-      const auto row = [&](size_t i, int first, int last) {
+      // Row i, which comes after `before` of the columns.
+      const auto row = [&](size_t i, int before) {
         const size_t from = i * stride + at;
         MLXTS_UNROLL
         for (int n = 0; n < N; ++n) {
-          const vf32 left = load(x + from + n * kLanes);
           const vf32 step = load(steps + from + n * kLanes);
           MLXTS_UNROLL
-          for (int s = 0; s < C; ++s) {
-            if (s < first) key[s][n] *= step;
-            if (s < last) sums[s][i] = fma(left, key[s][n], sums[s][i]);
+          for (int s = 0; s < C; ++s)
+            if (s < before) key[s][n] *= step;
+          MLXTS_UNROLL
+          for (int l = 0; l < kProducts; ++l) {
+            const vf32 left = load(x[l] + from + n * kLanes);
+            MLXTS_UNROLL
+            for (int s = 0; s < C; ++s)
+              if (s < before + kInclusive[l]) sums[l][s][i] = fma(left, key[s][n], sums[l][s][i]);
           }
         }
       };
@@ -85,95 +121,93 @@ void block_products(size_t rows, size_t stride, const float* x, const float* key
         MLXTS_UNROLL
         for (int n = 0; n < N; ++n) key[s][n] = load(keys + (j + s) * stride + at + n * kLanes);
       }
-      for (int s = 0; s < C; ++s) row(j + s, s, kInclusive ? s + 1 : s);
-      for (size_t i = j + C; i < rows; ++i) row(i, C, C);
+      for (int s = 0; s < C; ++s) row(j + s, s);
+      for (size_t i = j + C; i < rows; ++i) row(i, C);
     };
     size_t at = 0;
     for (; at + 4 * kLanes <= stride; at += 4 * kLanes) segment(std::integral_constant<int, 4>{}, at);
     for (; at < stride; at += kLanes) segment(std::integral_constant<int, 1>{}, at);
-    for (int s = 0; s < C; ++s)
-      for (size_t i = j; i < rows; i += 4) {
-        const vf32x4 four = reduce_add4(sums[s] + i);
-        for (size_t r = i; r < rows && r < i + 4; ++r) to[r * kBlockRows + j + s] = four[r - i];
-      }
+    for (int l = 0; l < kProducts; ++l)
+      for (int s = 0; s < C; ++s)
+        for (size_t i = j; i < rows; i += 4) {
+          const vf32x4 four = reduce_add4(sums[l][s] + i);
+          for (size_t m = i; m < rows && m < i + 4; ++m) to[l][m * kBlockRows + j + s] = four[m - i];
+        }
   };
   size_t j = 0;
   for (; j + 2 <= rows; j += 2) columns(std::integral_constant<int, 2>{}, j);
   if (j < rows) columns(std::integral_constant<int, 1>{}, j);
 }
 
-// The block on the diagonal from row `first` on, rounded to T, and zeros to its right, up to column BT.
-template <typename T, bool kInclusive>
-void diagonal_products(ChannelRows r, size_t first, size_t rows, float* to, size_t to_stride) {
-  float block[kBlockRows * kBlockRows] = {};
-  const size_t at = first * r.stride;
-  block_products<kInclusive>(rows, r.stride, r.x + at, r.keys + at, r.steps + at, block);
+// A block on the diagonal, from row `first` on, and zeros to its right, up to column BT.
+template <typename T, typename Product>
+void store_block(const ChannelRows& r, size_t first, size_t rows, const ChannelBlock& block, const Product& product) {
   for (size_t i = 0; i < rows; ++i) {
-    float* out = to + (first + i) * to_stride;
+    float* out = product.to + (first + i) * product.to_stride;
     for (size_t j = 0; j < kBlockRows; j += kLanes) {
       const vi32 column = lane_index() + splat_i32(j), most = splat_i32(i);
-      const vi32 seen = kInclusive ? column <= most : column < most;
-      store(out + first + j, select(seen, round_to<T>(load(block + i * kBlockRows + j)), vf32{}));
+      const vi32 seen = Product::inclusive ? column <= most : column < most;
+      store(out + first + j, select(seen, Product::template rounded<T>(load(block + i * kBlockRows + j)), vf32{}));
     }
     for (size_t j = first + kBlockRows; j < r.BT; j += kLanes) store(out + j, vf32{});
   }
 }
 
-// Products of a block's rows with those of earlier blocks, rounded to T.
-template <typename T>
-void earlier_products(ChannelRows r, size_t first, size_t rows, float* to, size_t to_stride) {
+// Products of a block's rows with those of earlier blocks.
+template <typename T, typename Product>
+void earlier_products(const ChannelRows& r, size_t first, size_t rows, const Product& product) {
   for (size_t c = 0; c < r.stride; c += kLanes) {
     vf32 decay = splat(1.0f);
     for (size_t i = first + 1; i < first + rows; ++i) {
       decay *= load(r.steps + i * r.stride + c);
-      store(r.x + i * r.stride + c, load(r.x + i * r.stride + c) * decay);
+      float* x = product.x + i * r.stride + c;
+      store(x, load(x) * decay);
     }
   }
-  const auto product = [&](auto tile) {
-    tile.accumulate(r.x + tile.row * r.stride, r.stride, 1, r.transposed + tile.column, r.BT, r.K);
-    tile.each([&](size_t i, size_t j, vf32 sum) { store(to + i * to_stride + j, round_to<T>(sum)); });
+  const auto multiply = [&](auto tile) {
+    tile.accumulate(product.x + tile.row * r.stride, r.stride, 1, r.transposed + tile.column, r.BT, r.K);
+    tile.each([&](size_t i, size_t j, vf32 sum) {
+      store(product.to + i * product.to_stride + j, Product::template rounded<T>(sum));
+    });
   };
   size_t i = first;
-  for (; i + kTileRows <= first + rows; i += kTileRows) for_tiles_of_row<kTileRows>(i, first, product);
-  for (; i < first + rows; ++i) for_tiles_of_row<1>(i, first, product);
+  for (; i + kTileRows <= first + rows; i += kTileRows) for_tiles_of_row<kTileRows>(i, first, multiply);
+  for (; i < first + rows; ++i) for_tiles_of_row<1>(i, first, multiply);
 }
 
 // Decays the keys of all blocks so far to the first row of the next one, exp(G_next − G_j) k_j, and adds those of the
 // block from row `first` on.
-inline void decay_keys(ChannelRows r, CumulativeGateTensors G, size_t first) {
+inline void decay_keys(const ChannelRows& r, size_t first) {
   const size_t next = first + kBlockRows;
+  float decays[kLanes];
   for (size_t c = 0; c < r.stride; c += kLanes) {
     vf32 decay = splat(1.0f);
     for (size_t j = next; j-- > first;) {
       decay *= load(r.steps + (j + 1) * r.stride + c);
       store(r.keys + j * r.stride + c, load(r.keys + j * r.stride + c) * decay);
     }
-  }
-  if (first > 0) {
-    float decays[kLanes];
-    decays_between(G, next, first, r.K, [&](size_t c, int width, vf32 decay) {
-      store(decays, decay);
-      for (int lane = 0; lane < width; ++lane)
-        for (size_t j = 0; j < first; j += kLanes) {
-          float* at = r.transposed + (c + lane) * r.BT + j;
-          store(at, load(at) * splat(decays[lane]));
-        }
-    });
+    if (first == 0) continue;
+    store(decays, decay);
+    for (size_t lane = 0; lane < kLanes && c + lane < r.K; ++lane)
+      for (size_t j = 0; j < first; j += kLanes) {
+        float* at = r.transposed + (c + lane) * r.BT + j;
+        store(at, load(at) * splat(decays[lane]));
+      }
   }
   transpose(r.keys + first * r.stride, r.stride, kBlockRows, r.K, r.transposed + first, r.BT);
 }
 
-// Σ_c x_ic k_jc exp(G_ic − G_jc), rounded to T, for j < i or j ≤ i and 0 else, for n rows of BT columns that lie
-// `to_stride` apart.
-template <typename T, bool kInclusive>
-void channel_products(size_t n, ChannelRows r, CumulativeGateTensors G, float* to, size_t to_stride) {
-  for (size_t i = 1; i < n; ++i)
-    decays_between(G, i, i - 1, r.K, [&](size_t c, int, vf32 step) { store(r.steps + i * r.stride + c, step); });
+// Σ_c x_ic k_jc exp(G_ic − G_jc) for n rows of each product.
+template <typename T, typename... Product>
+void channel_products(size_t n, const ChannelRows& r, const Product&... product) {
   for (size_t first = 0; first < n; first += kBlockRows) {
     const size_t rows = n - first < kBlockRows ? n - first : kBlockRows;
-    diagonal_products<T, kInclusive>(r, first, rows, to, to_stride);
-    earlier_products<T>(r, first, rows, to, to_stride);
-    if (first + kBlockRows < n) decay_keys(r, G, first);
+    ChannelBlock blocks[sizeof...(Product)] = {};
+    block_products(r, first, rows, blocks, product...);
+    int index = 0;
+    (store_block<T>(r, first, rows, blocks[index++], product), ...);
+    (earlier_products<T>(r, first, rows, product), ...);
+    if (first + kBlockRows < n) decay_keys(r, first);
   }
 }
 

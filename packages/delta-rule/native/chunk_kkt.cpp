@@ -21,10 +21,11 @@ void head_kkt(const ChunkKktParams& p, ChunkKktScratch scratch, size_t n, Cumula
 
 // A gate for each channel: A_ij = Σ_c β_i k_ic k_jc exp(G_ic − G_jc).
 template <typename T>
-void channel_kkt(const ChunkKktParams& p, ChannelRows rows, const float* betas, size_t n, CumulativeGateTensors G,
+void channel_kkt(const ChunkKktParams& p, ChannelRows rows, ChunkKktScratch scratch, size_t n, CumulativeGateTensors G,
                  float* A) {
-  scale_rows<T>(n, rows.K, betas, rows.keys, rows.stride, rows.x, rows.stride);
-  channel_products<float, false>(n, rows, G, A, p.heads * rows.BT);
+  scale_rows<T>(n, rows.K, scratch.betas, rows.keys, rows.stride, scratch.weightedKeys, rows.stride);
+  steps_of(rows, n, G);
+  channel_products<T>(n, rows, ChannelProduct<false>{scratch.weightedKeys, A, p.heads * rows.BT});
 }
 
 // kChannels: G has a gate for each channel of k.
@@ -37,8 +38,8 @@ int32_t chunk_kkt(const Launch& l) {
   const CumulativeGateTensors G{l.buffer<const float>(CHUNK_KKT_CUMULATIVE_GATE),
                                 l.buffer<const float>(CHUNK_KKT_CUMULATIVE_GATE_LOW), H * gates};
   const auto scratch = scratch_of(l, p);
-  const ChannelRows rows{scratch.weightedKeys, scratch.keys, scratch.steps, scratch.transposedKeys, K, BT, stride};
-  if constexpr (kChannels) clear_beyond(rows);
+  const ChannelRows rows{scratch.keys, scratch.steps, scratch.transposedKeys, K, BT, stride};
+  if constexpr (kChannels) clear_beyond(rows, {scratch.weightedKeys});
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const ChunkPlace chunk = chunk_of_threadgroup(l, p, cu_seqlens, group);
     const size_t n = chunk.rows, at = chunk.token * H + chunk.head;
@@ -50,7 +51,7 @@ int32_t chunk_kkt(const Launch& l) {
     for (size_t i = 0; i < n; ++i) scratch.betas[i] = beta[i * H];
     float* A = l.buffer<float>(CHUNK_KKT_A) + at * BT;
     if constexpr (kChannels)
-      channel_kkt<T>(p, rows, scratch.betas, n, G.from(at * K), A);
+      channel_kkt<T>(p, rows, scratch, n, G.from(at * K), A);
     else
       head_kkt<T>(p, scratch, n, G.from(at), A);
   }

@@ -36,20 +36,22 @@ WideRows head_scores(const ChunkOutputParams& p, ChunkOutputScratch scratch, Chu
 
 // The scores with a gate for each channel. Returns exp(G) q.
 template <typename T>
-WideRows channel_scores(ChannelRows rows, float* scores, Chunk<T> chunk, CumulativeGateTensors G) {
+WideRows channel_scores(const ChannelRows& rows, ChunkOutputScratch scratch, Chunk<T> chunk, CumulativeGateTensors G) {
   const size_t n = chunk.n, K = rows.K, stride = rows.stride;
+  float* queries = scratch.queries;
   for (size_t i = 0; i < n; ++i) {
-    convert_row(chunk.q + i * chunk.key_stride, K, rows.x + i * stride);
+    convert_row(chunk.q + i * chunk.key_stride, K, queries + i * stride);
     convert_row(chunk.k + i * chunk.key_stride, K, rows.keys + i * stride);
   }
-  channel_products<T, true>(n, rows, G, scores, rows.BT);
+  steps_of(rows, n, G);
+  channel_products<T>(n, rows, ChannelProduct<true>{queries, scratch.scores, rows.BT});
   // What is left of exp(G_i) q_i: from the chunk's beginning to each block.
   for (size_t first = 0; first < n; first += kBlockRows)
     decays_of(G, first, K, [&](size_t c, int, vf32 decay) {
       for (size_t i = first; i < n && i < first + kBlockRows; ++i)
-        store(rows.x + i * stride + c, load(rows.x + i * stride + c) * decay);
+        store(queries + i * stride + c, load(queries + i * stride + c) * decay);
     });
-  return {rows.x, stride};
+  return {queries, stride};
 }
 
 // A panel of the state's rows, transposed, and of the values' columns, with zeros up to kPanel.
@@ -95,9 +97,8 @@ int32_t chunk_output(const Launch& l) {
   const CumulativeGateTensors G{l.buffer<const float>(CHUNK_OUTPUT_CUMULATIVE_GATE),
                                 l.buffer<const float>(CHUNK_OUTPUT_CUMULATIVE_GATE_LOW), H * gates};
   const auto scratch = scratch_of(l, p);
-  const ChannelRows rows{scratch.queries, scratch.keysThenStates, scratch.steps, scratch.transposed, K, BT,
-                         p.keyStride};
-  if constexpr (kChannels) clear_beyond(rows);
+  const ChannelRows rows{scratch.keysThenStates, scratch.steps, scratch.transposed, K, BT, p.keyStride};
+  if constexpr (kChannels) clear_beyond(rows, {scratch.queries});
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const ChunkPlace place = chunk_of_threadgroup(l, p, cu_seqlens, group);
     if (place.rows == 0) continue;
@@ -113,7 +114,7 @@ int32_t chunk_output(const Launch& l) {
                          H * V};
     WideRows q;
     if constexpr (kChannels)
-      q = channel_scores(rows, scratch.scores, chunk, G.from(at * K));
+      q = channel_scores(rows, scratch, chunk, G.from(at * K));
     else
       q = head_scores(p, scratch, chunk, G.from(at));
     for (size_t v0 = 0; v0 < V; v0 += kPanel) {

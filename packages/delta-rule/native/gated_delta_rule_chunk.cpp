@@ -1,9 +1,11 @@
 // The whole chunk pipeline of one head in one threadgroup: nothing between the inputs and o leaves the cache. The same
 // steps and roundings as the stages; in f32, where nothing is rounded between them, vNew = X · β(v − exp(G) k Sᵀ) takes
 // the place of u − w Sᵀ, which has two products less. Where the processor multiplies bf16, products of two bf16
-// matrices do.
-#include "chunk.h"
+// matrices do. kChannels: each channel of a key has its own gate. Its decays are in the rows of q and k, and those of
+// tokens are 1.
+#include "chunk_channels.h"
 #include "gated_delta_rule_chunk.params.h"
+#include "state_rows.h"
 
 using namespace mlxts;
 
@@ -15,8 +17,8 @@ typedef GatedDeltaRuleChunkScratch Scratch;
 constexpr size_t kPanel = GATED_DELTA_RULE_CHUNK_PANEL_VALUES;
 
 // Whether products of two matrices of T are those of bf16 that the processor has.
-template <typename T>
-constexpr bool kBf16 = kHasBf16Dot && std::is_same_v<T, bf16>;
+template <typename T, bool kChannels>
+constexpr bool kBf16 = kHasBf16Dot && std::is_same_v<T, bf16> && !kChannels;
 
 MLXTS_INLINE bf16x2* as_bf16x2(bf16* array) { return reinterpret_cast<bf16x2*>(array); }
 
@@ -93,19 +95,26 @@ MLXTS_INLINE void pack_rows_bf16x2(const float* from, size_t stride, size_t rows
     }
 }
 
-// q, k and k transposed; G and what follows from it; beta; β k.
+// q, k and beta.
 template <typename T>
 void load_chunk(const Params& p, Scratch scratch, Chunk<T> chunk) {
-  const size_t n = chunk.n, K = p.keyDim, BT = p.chunkLength, stride = p.keyStride;
+  const size_t n = chunk.n;
   load_vectors(p, chunk.q, n, chunk.mask, scratch.queries);
   load_vectors(p, chunk.k, n, chunk.mask, scratch.keys);
+  for (size_t i = 0; i < n; ++i) scratch.betas[i] = chunk.beta[i * p.heads];
+  if (chunk.mask) clear_skipped(chunk.mask, n, scratch.betas, 1, 1);
+}
+
+// G and what follows from it, k transposed, β k.
+template <typename T>
+void prepare_products(const Params& p, Scratch scratch, Chunk<T> chunk) {
+  const size_t n = chunk.n, K = p.keyDim, BT = p.chunkLength, stride = p.keyStride;
   const CumulativeGates G{scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
   G.sum_up(chunk.g, p.heads, n, BT, p.gateFactor, chunk.mask, p.carriesLow);
   G.decays(scratch.decays, n);
   G.decays_to(n - 1, scratch.decaysToEnd);
-  for (size_t i = 0; i < n; ++i) scratch.betas[i] = chunk.beta[i * p.heads];
-  if (chunk.mask) clear_skipped(chunk.mask, n, scratch.betas, 1, 1);
-  if constexpr (kBf16<T>) {
+  for (size_t c = 0; c < stride; c += kLanes) store(scratch.stateDecays + c, splat(scratch.decays[n - 1]));
+  if constexpr (kBf16<T, false>) {
     pack_rows(scratch.queries, n, stride, scratch.queriesBf16);
     pack_rows_bf16x2(scratch.keys, stride, n, as_bf16x2(scratch.keysBf16));
     // Two neighbors of a row are transposed as one element; β k takes the place of k.
@@ -116,7 +125,7 @@ void load_chunk(const Params& p, Scratch scratch, Chunk<T> chunk) {
     transpose_padded({scratch.keys, stride}, n, K, scratch.transposedKeys, BT);
   }
   if constexpr (!kWhole<T>) scale_rows<T>(n, K, scratch.betas, scratch.keys, stride, scratch.weightedKeys, stride);
-  if constexpr (kBf16<T>) pack_rows(scratch.weightedKeys, n, stride, scratch.weightedKeysBf16);
+  if constexpr (kBf16<T, false>) pack_rows(scratch.weightedKeys, n, stride, scratch.weightedKeysBf16);
 }
 
 // What follows from the products of k and q with k: A without β, then with it, and the scores.
@@ -159,18 +168,15 @@ void make_products(const Params& p, Scratch scratch, size_t n) {
       });
 }
 
-// The matrices of the chunk's tokens, X = (I + A)⁻¹ and the scores.
+// A and the scores with one gate a head.
 template <typename T>
-void make_matrices(const Params& p, Scratch scratch, size_t n) {
-  const size_t K = p.keyDim, BT = p.chunkLength, stride = p.keyStride;
+void make_head_matrices(const Params& p, Scratch scratch, Chunk<T> chunk) {
+  const size_t n = chunk.n, K = p.keyDim, BT = p.chunkLength, stride = p.keyStride;
   const CumulativeGates G{scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
-  if constexpr (kWhole<T>) {
-    make_products(p, scratch, n);
-    return invert(n, BT, scratch.a, BT, scratch.inverse);
-  }
+  if constexpr (kWhole<T>) return make_products(p, scratch, n);
   // Sums up the products of rows with those of k.
   const auto multiply = [&](auto& tile, const float* rows, const bf16* rows_bf16) {
-    if constexpr (kBf16<T>)
+    if constexpr (kBf16<T, false>)
       tile.accumulate(rows_bf16 + tile.row * stride, stride, 2, as_bf16x2(scratch.transposedKeysBf16) + tile.column, BT,
                       stride / 2);
     else
@@ -178,18 +184,85 @@ void make_matrices(const Params& p, Scratch scratch, size_t n) {
   };
   decayed_kkt(n, BT, G, scratch.a, BT,
               [&](auto& tile) { multiply(tile, scratch.weightedKeys, scratch.weightedKeysBf16); });
-  invert(n, BT, scratch.a, BT, scratch.inverse);
   decayed_scores<T>(n, BT, G, scratch.scores,
                     [&](auto& tile) { multiply(tile, scratch.queries, scratch.queriesBf16); });
-  if constexpr (kBf16<T>) pack_rows(scratch.scores, n, BT, scratch.scoresBf16);
+  if constexpr (kBf16<T, false>) pack_rows(scratch.scores, n, BT, scratch.scoresBf16);
+}
+
+ChannelRows channel_rows(const Params& p, Scratch scratch) {
+  return {scratch.decayedKeys, scratch.steps, scratch.transposedKeys, p.keyDim, p.chunkLength, p.keyStride};
+}
+
+// exp(g) of each token and channel; 1 for the tokens that `mask` skips.
+template <typename T>
+void load_steps(const Params& p, Scratch scratch, Chunk<T> chunk) {
+  const size_t K = p.keyDim;
+  for (size_t i = 0; i < chunk.n; ++i) {
+    float* steps = scratch.steps + i * p.keyStride;
+    if (chunk.mask && !chunk.mask[i])
+      std::fill(steps, steps + K, 1.0f);
+    else
+      decays_of(steps, chunk.g + i * p.heads * K, K, p.gateFactor);
+  }
+}
+
+// exp(G) of a chunk and what it weighs: q becomes exp(G) q, k becomes round(exp(G_last − G) k), and weightedKeys are
+// round(β exp(G) k), or exp(G) k where β comes later.
+template <typename T>
+void decay_rows(const Params& p, Scratch scratch, size_t n) {
+  const size_t stride = p.keyStride;
+  for (size_t c = 0; c < stride; c += kLanes) {
+    vf32 decay = splat(1.0f);
+    for (size_t i = 0; i < n; ++i) {
+      const size_t at = i * stride + c;
+      decay *= load(scratch.steps + at);
+      store(scratch.queries + at, load(scratch.queries + at) * decay);
+      const vf32 weight = kWhole<T> ? decay : decay * splat(scratch.betas[i]);
+      store(scratch.weightedKeys + at, round_to<T>(load(scratch.keys + at) * weight));
+    }
+    store(scratch.stateDecays + c, decay);
+    decay = splat(1.0f);
+    for (size_t i = n; i-- > 0;) {
+      const size_t at = i * stride + c;
+      store(scratch.keys + at, round_to<T>(load(scratch.keys + at) * decay));
+      decay *= load(scratch.steps + at);
+    }
+  }
+}
+
+// A and the scores with a gate for each channel, and the rows as they decay.
+template <typename T>
+void make_channel_matrices(const Params& p, Scratch scratch, Chunk<T> chunk) {
+  const size_t n = chunk.n, BT = p.chunkLength, stride = p.keyStride, size = n * stride * sizeof(float);
+  load_steps(p, scratch, chunk);
+  scale_rows<T>(n, p.keyDim, scratch.betas, scratch.keys, stride, scratch.weightedKeys, stride);
+  memcpy(scratch.decayedKeys, scratch.keys, size);
+  memcpy(scratch.decayedQueries, scratch.queries, size);
+  channel_products<T>(n, channel_rows(p, scratch), ChannelProduct<false>{scratch.weightedKeys, scratch.a, BT},
+                      ChannelProduct<true>{scratch.decayedQueries, scratch.scores, BT});
+  decay_rows<T>(p, scratch, n);
+}
+
+// The matrices of the chunk's tokens, X = (I + A)⁻¹ and the scores.
+template <typename T, bool kChannels>
+void make_matrices(const Params& p, Scratch scratch, Chunk<T> chunk) {
+  if constexpr (kChannels) {
+    make_channel_matrices(p, scratch, chunk);
+  } else {
+    prepare_products(p, scratch, chunk);
+    make_head_matrices(p, scratch, chunk);
+  }
+  invert(chunk.n, p.chunkLength, scratch.a, p.chunkLength, scratch.inverse);
 }
 
 // w = X · round(β exp(G) k)
-template <typename T>
+template <typename T, bool kChannels>
 void make_w(const Params& p, Scratch scratch, size_t n) {
   const size_t K = p.keyDim, BT = p.chunkLength, stride = p.keyStride;
-  for (size_t i = 0; i < n; ++i) scratch.factors[i] = scratch.decays[i] * scratch.betas[i];
-  scale_rows<T>(n, K, scratch.factors, scratch.keys, stride, scratch.weightedKeys, stride);
+  if constexpr (!kChannels) {
+    for (size_t i = 0; i < n; ++i) scratch.factors[i] = scratch.decays[i] * scratch.betas[i];
+    scale_rows<T>(n, K, scratch.factors, scratch.keys, stride, scratch.weightedKeys, stride);
+  }
   for_tiles(
       n, [K](size_t) { return K; },
       [&](auto tile) {
@@ -200,11 +273,13 @@ void make_w(const Params& p, Scratch scratch, size_t n) {
 }
 
 // vNew = X · β(v − exp(G) k Sᵀ), and `gated`: what of it is left at the chunk's end.
+template <bool kChannels>
 void make_whole_values(const Params& p, Scratch scratch, Chunk<float> chunk, Panel panel) {
+  const float* keys = kChannels ? scratch.weightedKeys : scratch.keys;
   const size_t n = chunk.n, BT = p.chunkLength, stride = p.keyStride, value_stride = size_t(p.heads) * p.valueDim;
   const auto columns = [width = panel.width](size_t) { return width; };
   for_tiles(n, columns, [&](auto tile) {
-    tile.accumulate(scratch.keys + tile.row * stride, stride, 1, panel.state + tile.column, kPanel, p.keyDim);
+    tile.accumulate(keys + tile.row * stride, stride, 1, panel.state + tile.column, kPanel, p.keyDim);
     tile.each([&](size_t i, size_t r, vf32 predicted) {
       const float* v = chunk.v + i * value_stride + panel.v0 + r;
       const vf32 value = panel.width - r < kLanes ? load_partial(v, int(panel.width - r)) : load(v);
@@ -246,10 +321,10 @@ void make_values(const Params& p, Scratch scratch, Chunk<T> chunk, Panel panel) 
 }
 
 // The operands of the last two products as they meet the others: rounded to T, of bf16 two in one element.
-template <typename T>
+template <typename T, bool kChannels>
 const float* round_operands(const Params& p, Scratch scratch, size_t n, Panel panel) {
   if constexpr (std::is_same_v<T, float>) return panel.state;
-  if constexpr (kBf16<T>) {
+  if constexpr (kBf16<T, kChannels>) {
     narrow_rows_bf16x2(panel.state, kPanel, p.keyDim, kPanel, as_bf16x2(scratch.stateBf16), kPanel);
     pack_rows_bf16x2(scratch.vNew, kPanel, n, as_bf16x2(scratch.vNewBf16));
     pack_rows_bf16x2(scratch.gated, kPanel, n, as_bf16x2(scratch.gatedBf16));
@@ -261,7 +336,7 @@ const float* round_operands(const Params& p, Scratch scratch, size_t n, Panel pa
 }
 
 // o = scale · (exp(G) q Sᵀ + scores · vNew)
-template <typename T>
+template <typename T, bool kChannels>
 void store_output(const Params& p, Scratch scratch, Chunk<T> chunk, Panel panel, const float* state) {
   const size_t BT = p.chunkLength, stride = p.keyStride, value_stride = size_t(p.heads) * p.valueDim;
   const vf32 scale = splat(p.scale);
@@ -269,7 +344,7 @@ void store_output(const Params& p, Scratch scratch, Chunk<T> chunk, Panel panel,
       chunk.n, [&](size_t) { return panel.width; },
       [&](auto tile) {
         const size_t end = tile.row + tile.rows;
-        if constexpr (kBf16<T>) {
+        if constexpr (kBf16<T, kChannels>) {
           tile.accumulate(scratch.queriesBf16 + tile.row * stride, stride, 2,
                           as_bf16x2(scratch.stateBf16) + tile.column, kPanel, p.keyDim / 2);
           tile.scale_rows(scratch.decays);
@@ -287,20 +362,19 @@ void store_output(const Params& p, Scratch scratch, Chunk<T> chunk, Panel panel,
 }
 
 // S ← exp(G_last) S + gatedᵀ k
-template <typename T>
+template <typename T, bool kChannels>
 void update_state(const Params& p, Scratch scratch, size_t n, Panel panel) {
-  const vf32 decay = splat(scratch.decays[n - 1]);
   for_tiles(
       p.keyDim, [&](size_t) { return panel.width; },
       [&](auto tile) {
-        if constexpr (kBf16<T>)
+        if constexpr (kBf16<T, kChannels>)
           tile.accumulate(scratch.keysBf16 + 2 * tile.row, 2, 2 * p.keyStride,
                           as_bf16x2(scratch.gatedBf16) + tile.column, kPanel, (n + 1) / 2);
         else
           tile.accumulate(scratch.keys + tile.row, 1, p.keyStride, scratch.gated + tile.column, kPanel, n);
         tile.each([&](size_t c, size_t r, vf32 added) {
           float* s = panel.state + c * kPanel + r;
-          store(s, fma(decay, load(s), added));
+          store(s, fma(splat(scratch.stateDecays[c]), load(s), added));
         });
       });
 }
@@ -312,27 +386,27 @@ MLXTS_INLINE void prefetch_next(const Params& p, Chunk<T> chunk, const T* rows, 
   prefetch_rows(rows + p.chunkLength * stride, stride * sizeof(T), chunk.next, width * sizeof(T));
 }
 
-template <typename T>
+template <typename T, bool kChannels>
 void advance(const Params& p, Scratch scratch, Chunk<T> chunk) {
   load_chunk(p, scratch, chunk);
   prefetch_next(p, chunk, chunk.q, p.keyHeads, p.keyDim);
   prefetch_next(p, chunk, chunk.k, p.keyHeads, p.keyDim);
-  make_matrices<T>(p, scratch, chunk.n);
+  make_matrices<T, kChannels>(p, scratch, chunk);
   prefetch_next(p, chunk, chunk.v, p.heads, p.valueDim);
-  if constexpr (!kWhole<T>) make_w<T>(p, scratch, chunk.n);
+  if constexpr (!kWhole<T>) make_w<T, kChannels>(p, scratch, chunk.n);
   for_panels(p, scratch, [&](Panel panel) {
     if constexpr (kWhole<T>)
-      make_whole_values(p, scratch, chunk, panel);
+      make_whole_values<kChannels>(p, scratch, chunk, panel);
     else
       make_values(p, scratch, chunk, panel);
-    store_output(p, scratch, chunk, panel, round_operands<T>(p, scratch, chunk.n, panel));
+    store_output<T, kChannels>(p, scratch, chunk, panel, round_operands<T, kChannels>(p, scratch, chunk.n, panel));
     if (panel.v0 == 0) prefetch_next<T>(p, chunk, chunk.o, p.heads, p.valueDim);
-    update_state<T>(p, scratch, chunk.n, panel);
+    update_state<T, kChannels>(p, scratch, chunk.n, panel);
   });
   if (chunk.mask) clear_skipped(chunk.mask, chunk.n, chunk.o, size_t(p.heads) * p.valueDim, p.valueDim);
 }
 
-template <typename T>
+template <typename T, bool kChannels>
 int32_t gated_delta_rule_chunk(const Launch& l) {
   const auto& p = l.args<Params>();
   const Indices cu_seqlens = l.indices(GATED_DELTA_RULE_CHUNK_CU_SEQLENS);
@@ -342,6 +416,12 @@ int32_t gated_delta_rule_chunk(const Launch& l) {
   const uint8_t* mask = l.buffer<const uint8_t>(GATED_DELTA_RULE_CHUNK_MASK);
   const size_t K = p.keyDim, V = p.valueDim, H = p.heads, BT = p.chunkLength;
   const Scratch scratch = scratch_of(l, p);
+  if constexpr (kChannels) {
+    clear_beyond(channel_rows(p, scratch),
+                 {scratch.queries, scratch.keys, scratch.weightedKeys, scratch.decayedQueries});
+    std::fill(scratch.decays, scratch.decays + BT, 1.0f);
+    std::fill(scratch.decaysToEnd, scratch.decaysToEnd + BT, 1.0f);
+  }
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t head = group % H, index = group / H, key_head = key_head_of(head, p.headsPerKey, p.keyHeads);
     const Sequence sequence = sequence_at(cu_seqlens, index, p.tokens);
@@ -361,12 +441,12 @@ int32_t gated_delta_rule_chunk(const Launch& l) {
                            l.buffer<const T>(GATED_DELTA_RULE_CHUNK_Q) + key_at,
                            l.buffer<const T>(GATED_DELTA_RULE_CHUNK_K) + key_at,
                            l.buffer<const T>(GATED_DELTA_RULE_CHUNK_V) + at * V,
-                           l.buffer<const float>(GATED_DELTA_RULE_CHUNK_G) + at,
+                           l.buffer<const float>(GATED_DELTA_RULE_CHUNK_G) + at * (kChannels ? K : 1),
                            l.buffer<const float>(GATED_DELTA_RULE_CHUNK_BETA) + at,
                            mask ? mask + token : nullptr,
                            l.buffer<T>(GATED_DELTA_RULE_CHUNK_O) + at * V,
                            chunk_rows(chunks.tokens, i + 1, BT)};
-      advance(p, scratch, chunk);
+      advance<T, kChannels>(p, scratch, chunk);
       if (snapshot && n == BT && (i + 1) * BT % p.snapshotEvery == 0) {
         store_states(p, scratch, snapshot);
         snapshot += H * V * K;
@@ -379,6 +459,9 @@ int32_t gated_delta_rule_chunk(const Launch& l) {
 
 }  // namespace
 
-MLXTS_KERNEL(gated_delta_rule_chunk_f32, gated_delta_rule_chunk<float>)
-MLXTS_KERNEL(gated_delta_rule_chunk_f16, gated_delta_rule_chunk<f16>)
-MLXTS_KERNEL(gated_delta_rule_chunk_bf16, gated_delta_rule_chunk<bf16>)
+#define GATED_DELTA_RULE_CHUNK(name, T)                                         \
+  MLXTS_KERNEL(gated_delta_rule_chunk_##name, gated_delta_rule_chunk<T, false>) \
+  MLXTS_KERNEL(gated_delta_rule_chunk_##name##_channels, gated_delta_rule_chunk<T, true>)
+GATED_DELTA_RULE_CHUNK(f32, float)
+GATED_DELTA_RULE_CHUNK(f16, f16)
+GATED_DELTA_RULE_CHUNK(bf16, bf16)

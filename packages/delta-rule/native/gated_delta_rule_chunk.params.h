@@ -53,13 +53,13 @@ struct GatedDeltaRuleChunkParams {
   uint32_t present;  // a bit for each buffer
 #ifndef __METAL_VERSION__
   uint32_t keyStride;
-  uint32_t scratch[27];  // byte offsets
+  uint32_t scratch[31];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(GatedDeltaRuleChunkParams) == 76, "GatedDeltaRuleChunkParams must match the declaration of gated_delta_rule_chunk");
 #else
-static_assert(sizeof(GatedDeltaRuleChunkParams) == 188, "GatedDeltaRuleChunkParams must match the declaration of gated_delta_rule_chunk");
+static_assert(sizeof(GatedDeltaRuleChunkParams) == 204, "GatedDeltaRuleChunkParams must match the declaration of gated_delta_rule_chunk");
 #endif
 #ifndef __METAL_VERSION__
 struct GatedDeltaRuleChunkScratch {
@@ -80,6 +80,10 @@ struct GatedDeltaRuleChunkScratch {
   float* factors;
   float* decays;
   float* decaysToEnd;
+  float* stateDecays;
+  float* decayedQueries;
+  float* decayedKeys;
+  float* steps;
   float* cumulativeGateHigh;
   float* cumulativeGateLow;
   mlxts::bf16* queriesBf16;
@@ -113,14 +117,18 @@ inline GatedDeltaRuleChunkScratch scratch_of(const MlxtsCpuLaunch& l, const Gate
       reinterpret_cast<float*>(memory + p.scratch[16]),
       reinterpret_cast<float*>(memory + p.scratch[17]),
       reinterpret_cast<float*>(memory + p.scratch[18]),
-      reinterpret_cast<mlxts::bf16*>(memory + p.scratch[19]),
-      reinterpret_cast<mlxts::bf16*>(memory + p.scratch[20]),
-      reinterpret_cast<mlxts::bf16*>(memory + p.scratch[21]),
-      reinterpret_cast<mlxts::bf16*>(memory + p.scratch[22]),
+      reinterpret_cast<float*>(memory + p.scratch[19]),
+      reinterpret_cast<float*>(memory + p.scratch[20]),
+      reinterpret_cast<float*>(memory + p.scratch[21]),
+      reinterpret_cast<float*>(memory + p.scratch[22]),
       reinterpret_cast<mlxts::bf16*>(memory + p.scratch[23]),
       reinterpret_cast<mlxts::bf16*>(memory + p.scratch[24]),
       reinterpret_cast<mlxts::bf16*>(memory + p.scratch[25]),
       reinterpret_cast<mlxts::bf16*>(memory + p.scratch[26]),
+      reinterpret_cast<mlxts::bf16*>(memory + p.scratch[27]),
+      reinterpret_cast<mlxts::bf16*>(memory + p.scratch[28]),
+      reinterpret_cast<mlxts::bf16*>(memory + p.scratch[29]),
+      reinterpret_cast<mlxts::bf16*>(memory + p.scratch[30]),
   };
 }
 #endif

@@ -99,7 +99,7 @@ export function takesChunks(encoder: CommandEncoder, path: Path, dtype: Dtype, d
 
 /**
  * Bytes of scratch that the stages of the chunk path take from the encoder's arena, and give back. Devices with a kernel
- * for the whole pipeline (the CPU, with one gate a head and up to 2^17 elements of state) take none but the state that
+ * for the whole pipeline (the CPU, with up to 2^17 elements of state) take none but the state that
  * `lastTokensOnly` adds; GPUs always take these.
  */
 export function scratchBytes(shape: RuleDims & { dtype: FloatDtype }, options: ScratchOptions = {}): number {

@@ -1,5 +1,5 @@
 import { type CommandEncoder, type Dtype, defineKernel, FLOATS } from "@mlxts/core";
-import type { ChunkDims } from "./chunk.ts";
+import { type ChunkDims, channelVariants, gateVariant } from "./chunk.ts";
 import type { RuleTensors } from "./gated_delta_rule_recurrent.ts";
 import { CUMULATIVE_SCRATCH, shapeIf, wholeVectors } from "./launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
@@ -8,14 +8,14 @@ import { PACKED_FAULTS, RULE_BUFFERS, RULE_IN_PLACE, RULE_PARAMS, type RuleOptio
 /** The most elements of state per head with which the whole pipeline stays in the cache of a processor core. */
 const MOST_STATE = 2 ** 17;
 
-interface Sizes extends Pick<ChunkDims, "N" | "H" | "K" | "V" | "BT"> {
+interface Sizes extends Pick<ChunkDims, "N" | "H" | "K" | "V" | "BT" | "channels"> {
   dtype: Dtype;
 }
 
 export const gatedDeltaRuleChunkKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "gated_delta_rule_chunk",
-  variants: FLOATS,
+  variants: channelVariants(FLOATS),
   buffers: RULE_BUFFERS,
   params: { ...RULE_PARAMS, carriesLow: "u32" },
   faults: PACKED_FAULTS,
@@ -24,7 +24,8 @@ export const gatedDeltaRuleChunkKernel = defineKernel({
   launchParams: { cpu: { keyStride: "u32" } },
   scratch: {
     // The state is kept transposed, in panels of its value rows; values are taken in panels, too. gated: vNew as it decays
-    // to the chunk's end. The last ones are of bf16, for processors that multiply it: operands that meet along tokens, or
+    // to the chunk's end. Decayed rows and steps, the decays from token to token, are those of channels with gates of their own. The
+    // last ones are of bf16, for processors that multiply it: operands that meet along tokens, or
     // along the state's keys, as two neighbors in one element.
     cpu: {
       state: "f32",
@@ -44,6 +45,10 @@ export const gatedDeltaRuleChunkKernel = defineKernel({
       factors: "f32",
       decays: "f32",
       decaysToEnd: "f32",
+      stateDecays: "f32",
+      decayedQueries: "f32",
+      decayedKeys: "f32",
+      steps: "f32",
       ...CUMULATIVE_SCRATCH,
       queriesBf16: "bf16",
       weightedKeysBf16: "bf16",
@@ -56,13 +61,14 @@ export const gatedDeltaRuleChunkKernel = defineKernel({
     },
   },
   launch: {
-    cpu: ({ N, H, K, V, BT, dtype }: Sizes, { constants: { panelValues } }) => {
+    cpu: ({ N, H, K, V, BT, channels, dtype }: Sizes, { constants: { panelValues } }) => {
       const keyStride = wholeVectors(K);
-      const bf16 = dtype === "bf16";
+      const bf16 = dtype === "bf16" && channels === 1;
       const rows = [BT, keyStride];
       const square = [BT, BT];
       const panel = [BT, panelValues];
       const ofTokens = [BT];
+      const ofChannels = shapeIf(channels > 1, ...rows);
       return {
         threadgroups: [H, N, 1],
         params: { keyStride },
@@ -84,6 +90,10 @@ export const gatedDeltaRuleChunkKernel = defineKernel({
           factors: ofTokens,
           decays: ofTokens,
           decaysToEnd: ofTokens,
+          stateDecays: [keyStride],
+          decayedQueries: ofChannels,
+          decayedKeys: ofChannels,
+          steps: ofChannels,
           cumulativeGateHigh: ofTokens,
           cumulativeGateLow: ofTokens,
           queriesBf16: shapeIf(bf16, ...rows),
@@ -104,12 +114,9 @@ export const gatedDeltaRuleChunkKernel = defineKernel({
 export const offersFusedChunks = ({ device }: CommandEncoder, dtype: Dtype): boolean =>
   device.library(deltaRuleLibrary).has(gatedDeltaRuleChunkKernel.name, dtype);
 
-/** Whether a call takes that kernel: with one gate a head, and a state small enough. */
-export const fusesChunks = (
-  encoder: CommandEncoder,
-  dtype: Dtype,
-  { K, V, channels }: Pick<ChunkDims, "K" | "V" | "channels">,
-): boolean => channels === 1 && K * V <= MOST_STATE && offersFusedChunks(encoder, dtype);
+/** Whether a call takes that kernel: its state is small enough. */
+export const fusesChunks = (encoder: CommandEncoder, dtype: Dtype, { K, V }: Pick<ChunkDims, "K" | "V">): boolean =>
+  K * V <= MOST_STATE && offersFusedChunks(encoder, dtype);
 
 export function encodeFusedChunks(
   encoder: CommandEncoder,
@@ -122,7 +129,7 @@ export function encodeFusedChunks(
   const { q, k, v, g, beta, initialState, cuSeqlens, mask, o, finalState, snapshots } = tensors;
   encoder.dispatch(gatedDeltaRuleChunkKernel, {
     op,
-    variant: q.dtype,
+    variant: gateVariant(q.dtype, dims),
     buffers: { q, k, v, g, beta, initialState, cuSeqlens, mask, o, finalState, snapshots },
     params: { ...ruleParams(dims, options, dims.BT, keepsLast), carriesLow: options.carriesLow ? 1 : 0 },
     sizes: { ...dims, dtype: q.dtype },

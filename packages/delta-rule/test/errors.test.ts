@@ -190,8 +190,9 @@ describe("on a CPU with lower limits", () => {
     limits({ maxThreadgroupBytes: 1024 });
     for (const [path, bytes] of [
       ["recurrent", 4 * (2 * 16 + 3 * 32 + 32 * 16)],
-      // The state, rows of keys and k transposed, [BT, BT], panels of values, and numbers of tokens; BT is 16 by default.
-      ["chunk", 4 * (16 * 64 + 5 * (16 * 16) + 3 * 16 ** 2 + 3 * (16 * 64) + 6 * 16)],
+      // The state, rows of keys and k transposed, [BT, BT], panels of values, and numbers of tokens and of channels; BT is
+      // 16 by default.
+      ["chunk", 4 * (16 * 64 + 5 * (16 * 16) + 3 * 16 ** 2 + 3 * (16 * 64) + 6 * 16 + 16)],
     ] as const)
       refusesThere(
         (encoder) => gatedDeltaRule(encoder, on, { scale: 1, path }),

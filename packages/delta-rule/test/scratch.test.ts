@@ -8,17 +8,17 @@ afterAll(() => device.dispose());
 
 /** More state than one kernel of a CPU takes, so that all devices need the stages. */
 const WIDE = { B: 1, T: 20, Hk: 1, H: 2, K: 256, V: 520, dtype: "bf16" } as const;
-const SMALL = { B: 2, T: 37, Hk: 2, H: 4, K: 24, V: 10, dtype: "f32" } as const;
-const ONE = { ...SMALL, B: 1 } as const;
+const ROWS = { B: 2, T: 37, Hk: 2, H: 4, K: 248, V: 530, dtype: "f32" } as const;
+const ONE = { ...ROWS, B: 1 } as const;
 const SHAPES: { shape: Parameters<typeof scratchBytes>[0]; options: ScratchOptions }[] = [
   { shape: WIDE, options: {} },
   { shape: WIDE, options: { precision: "f32", chunkLength: 16 } },
   { shape: WIDE, options: { qkNorm: "max-eps", mask: true } },
   { shape: WIDE, options: { mask: true, lastTokensOnly: true } },
   { shape: WIDE, options: { sequences: 3, qkNorm: "mean-eps" } },
-  { shape: SMALL, options: { channelGates: true } },
-  { shape: { ...SMALL, dtype: "f16" }, options: { channelGates: true, precision: "f32", mask: true } },
-  { shape: { ...SMALL, dtype: "f16" }, options: { channelGates: true, lastTokensOnly: true, chunkLength: 32 } },
+  { shape: ROWS, options: { channelGates: true } },
+  { shape: { ...ROWS, dtype: "f16" }, options: { channelGates: true, precision: "f32", mask: true } },
+  { shape: { ...ROWS, dtype: "f16" }, options: { channelGates: true, lastTokensOnly: true, chunkLength: 32 } },
   { shape: ONE, options: { channelGates: true, sequences: 5, chunkLength: 16, lastTokensOnly: true } },
 ];
 
