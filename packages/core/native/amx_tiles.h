@@ -6,13 +6,13 @@
 
 namespace mlxts {
 
-constexpr int kTileRows = 16;   // of a full tile
-constexpr int kTileBytes = 64;  // of a row: 16 sums, 32 bf16 or 64 bytes
-
 // While one of these lives, all eight tiles of this thread are full ones. Their numbers are literals in intrinsics:
 // 0 … 7. Configuring takes about a hundred cycles: once for each call of a kernel.
 class AmxTiles {
  public:
+  static constexpr int kRows = 16;      // of a full tile
+  static constexpr int kRowBytes = 64;  // 16 sums, 32 bf16 or 64 bytes
+
   AmxTiles() {
     struct alignas(64) {
       uint8_t palette = 1, startRow = 0, reserved[14] = {};
@@ -21,8 +21,8 @@ class AmxTiles {
     } config;
     static_assert(sizeof config == 64);
     for (int tile = 0; tile < 8; ++tile) {
-      config.rowBytes[tile] = kTileBytes;
-      config.rows[tile] = kTileRows;
+      config.rowBytes[tile] = kRowBytes;
+      config.rows[tile] = kRows;
     }
     _tile_loadconfig(&config);
   }
