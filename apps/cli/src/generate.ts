@@ -11,9 +11,10 @@ import {
   type Timings,
   Tokenizer,
 } from "@mlxts/models";
+import { activationDtype } from "./activation_option.ts";
 import { argument, command } from "./contract.ts";
 import { Interrupted } from "./interrupt.ts";
-import { choice, flag, integer, number, text, tokenIds } from "./options.ts";
+import { flag, integer, number, text, tokenIds } from "./options.ts";
 
 const perSecond = (tokens: number, ms: number) => (ms > 0 ? (tokens / ms) * 1000 : 0);
 
@@ -74,7 +75,7 @@ export const generateCommand = command({
       min: 0,
     }),
     seed: integer("<n>", "seed of the sampling", { min: 0, max: 0xffffffff, default: 0 }),
-    activationDtype: choice("<dtype>", "dtype of activations", ["f32", "f16", "bf16"], "f32"),
+    activationDtype,
     expertMemory: integer("<bytes>", "memory that experts may take, for a model that is larger than memory", {
       min: 1,
     }),

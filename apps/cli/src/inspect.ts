@@ -1,10 +1,18 @@
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { type Checkpoint, Device, MlxtsError, openCheckpoint } from "@mlxts/core";
-import { loadModel, type ModelSizes, readOptionalJson, type StateMemory, Tokenizer } from "@mlxts/models";
+import {
+  type ActivationDtype,
+  loadModel,
+  type ModelSizes,
+  readOptionalJson,
+  type StateMemory,
+  Tokenizer,
+} from "@mlxts/models";
 import { type Quantization, quantizationOf } from "@mlxts/quant4";
+import { activationDtype } from "./activation_option.ts";
 import { argument, command } from "./contract.ts";
-import { choice, flag, inLine, integer } from "./options.ts";
+import { flag, inLine, integer } from "./options.ts";
 import { activeParameters, countParameters, type Parameters } from "./parameters.ts";
 
 /** A name from the file, with control characters escaped. */
@@ -43,7 +51,7 @@ interface Run {
 interface RunOptions {
   context: number | undefined;
   sequences: number;
-  activationDtype: "f32" | "f16" | "bf16";
+  activationDtype: ActivationDtype;
 }
 
 /** What running a checkpoint takes, or why it cannot be run, in the words of `generate`. */
@@ -51,14 +59,14 @@ async function runOf(
   device: Device,
   path: string,
   parameters: Known<Parameters>,
-  { context: asked, sequences, activationDtype }: RunOptions,
+  { context: asked, sequences, activationDtype: askedDtype }: RunOptions,
   signal: AbortSignal,
 ): Promise<Known<Run>> {
   if (!statSync(path).isDirectory()) return { reason: "it is a single file; a model is a directory with config.json" };
   try {
-    using model = await loadModel(device, path, { signal, activationDtype });
+    using model = await loadModel(device, path, { signal, activationDtype: askedDtype });
     if (hasTokenizer(path)) new Tokenizer(path);
-    const { sizes, weightBytes } = model;
+    const { sizes, activationDtype, weightBytes } = model;
     const context = asked ?? model.contextLength;
     const state = model.stateMemory({ capacity: context, sequences });
     const active = parameters.value && activeParameters(parameters.value, model);
@@ -225,7 +233,7 @@ export const inspect = command({
   options: {
     context: integer("<n>", "tokens to show the memory for; default: the model's context", { min: 1, max: 2 ** 24 }),
     sequences: integer("<n>", "sequences side by side", { min: 1, max: 65536, default: 1 }),
-    activationDtype: choice("<dtype>", "dtype of activations, and so of caches", ["f32", "f16", "bf16"], "f32"),
+    activationDtype,
     tensors: flag("list every tensor"),
     json: flag("print JSON"),
   },

@@ -1,5 +1,6 @@
 import { Device, writeSafetensors } from "@mlxts/core";
 import { loadModel, MODEL_PATHS, prefill } from "@mlxts/models";
+import { activationDtype } from "./activation_option.ts";
 import { argument, command } from "./contract.ts";
 import { choice, flag, integer, path, required, tokenIds, UsageError } from "./options.ts";
 import { outputFile } from "./output_file.ts";
@@ -13,7 +14,7 @@ export const logits = command({
     every: integer("<n>", "positions n-1, 2n-1, … instead of the last one", { min: 1 }),
     out: required(path("<file>", "a .safetensors file to be written; an older one is replaced")),
     force: flag("replace even a file of the checkpoint"),
-    activationDtype: choice("<dtype>", "dtype of activations", ["f32", "f16", "bf16"], "f32"),
+    activationDtype,
     expertMemory: integer("<bytes>", "memory that experts may take, for a model that is larger than memory", {
       min: 1,
     }),

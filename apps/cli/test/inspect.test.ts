@@ -1,6 +1,7 @@
 import { mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { writeSafetensors } from "@mlxts/core";
+import { Device, writeSafetensors } from "@mlxts/core";
+import { loadModel } from "@mlxts/models";
 import { unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { describe, expect, it } from "vitest";
 import { inProcess, temporaryFolder, tiny } from "./helpers.ts";
@@ -68,6 +69,10 @@ describe("inspect", () => {
       cache: { bytesPerToken: perToken, bytesPerSequence: perSequence },
       memory: { context: 100, sequences: 3, activationDtype: "bf16", weightBytes: 10534256, stateBytes },
     });
+    const { memory } = JSON.parse((await inProcess("inspect", tiny, "--json", "--activation-dtype", "auto")).stdout);
+    using device = Device.open("cpu");
+    using model = await loadModel(device, tiny, { activationDtype: "auto" });
+    expect(memory.activationDtype).toBe(model.activationDtype);
     const { status, stderr } = await inProcess("inspect", tiny, "--context", "0");
     expect([status, stderr]).toEqual([2, expect.stringContaining("`--context` must be an integer from 1 to 16777216")]);
   });

@@ -84,7 +84,7 @@ const wrongUsage: [args: string[], message: string][] = [
   [["generate", tiny, ...seed, "--seed", "2"], "generate: `--seed` must be given once, got 1 and 2"],
   [
     ["generate", tiny, "--ids", "1", "--activation-dtype", "f64"],
-    "generate: `--activation-dtype` must be one of f32, f16, bf16, got f64",
+    "generate: `--activation-dtype` must be one of f32, f16, bf16, auto, got f64",
   ],
 
   [["logits", tiny, "--ids", "1"], "logits: `--out` must be given, got nothing"],

@@ -1,3 +1,4 @@
+export { ACTIVATION_DTYPES, type ActivationDtype } from "./activation_dtype.ts";
 export { Decoder } from "./decoder.ts";
 export { type DeepseekConfig, deepseekConfig } from "./deepseek_v3/config.ts";
 export { DeepseekV3 } from "./deepseek_v3/model.ts";

@@ -1,14 +1,7 @@
 import { join } from "node:path";
-import {
-  checkOptionNames,
-  checkSignal,
-  type Device,
-  type FloatDtype,
-  isFloat,
-  openCheckpoint,
-  wrongValue,
-} from "@mlxts/core";
+import { checkOptionNames, checkSignal, type Device, openCheckpoint, wrongValue } from "@mlxts/core";
 import { quantizationOf } from "@mlxts/quant4";
+import { type ActivationDtype, activationDtypeFor, checkActivationDtype } from "./activation_dtype.ts";
 import { checkDevice, checkDirectory } from "./directory.ts";
 import { familyOf } from "./families.ts";
 import { Fields } from "./fields.ts";
@@ -19,8 +12,11 @@ import { refuseUnused } from "./unused_tensors.ts";
 import { Weights } from "./weights.ts";
 
 export interface LoadOptions {
-  /** Dtype of activations. Default f32 on the CPU, bf16 on a GPU. */
-  activationDtype?: FloatDtype;
+  /**
+   * Dtype of activations, and so of caches. `auto` takes the checkpoint's own, as MLX does, where the device computes faster
+   * in it than in f32, and else f32. Default f32 on the CPU, bf16 on a GPU.
+   */
+  activationDtype?: ActivationDtype;
   /**
    * How many bytes of memory the experts of all layers may take, for a model that is larger than memory. On the CPU only. A
    * layer keeps its most recently used experts; others are read from the checkpoint when a token needs them, and while a
@@ -46,17 +42,17 @@ export async function loadModel(device: Device, directory: string, options: Load
   const { expertMemory, signal } = options;
   checkSignal(op, signal);
   const json = readJson(join(directory, "config.json"));
-  const activationDtype: FloatDtype = options.activationDtype ?? (device.gpu ? "bf16" : "f32");
-  if (!isFloat(activationDtype)) throw wrongValue(op, "activationDtype", "be one of f32, f16, bf16", activationDtype);
+  const asked = checkActivationDtype(op, options.activationDtype ?? (device.gpu ? "bf16" : "f32"));
   const family = familyOf(op, json);
   const config = family.readConfig(json);
   const quantization = quantizationOf(json);
   const generation = readOptionalJson(directory, "generation_config.json");
   const stopTokens = stopTokensOf(generation, json, config.vocabSize);
-  const settings = { stopTokens, activationDtype, generationDefaults: generationDefaults(generation) };
+  const defaults = generationDefaults(generation);
   const weights = new Weights(openCheckpoint(device, directory), quantization, signal);
   try {
-    const model = await family.load(weights, config, settings);
+    const activationDtype = activationDtypeFor(asked, device, json, weights.checkpoint);
+    const model = await family.load(weights, config, { stopTokens, activationDtype, generationDefaults: defaults });
     refuseUnused(weights.checkpoint, weights.used);
     if (expertMemory !== undefined) model.limitExperts(op, expertMemory);
     return model;

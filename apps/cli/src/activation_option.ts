@@ -1,0 +1,10 @@
+import { ACTIVATION_DTYPES } from "@mlxts/models";
+import { choice } from "./options.ts";
+
+/** What the commands that run a model are asked for. */
+export const activationDtype = choice(
+  "<dtype>",
+  "dtype of activations, and so of caches; auto: the checkpoint's own where this device is faster with it",
+  ACTIVATION_DTYPES,
+  "f32",
+);
