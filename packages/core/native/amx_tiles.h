@@ -24,10 +24,14 @@ class AmxTiles {
       config.rowBytes[tile] = kRowBytes;
       config.rows[tile] = kRows;
     }
+    written();
     _tile_loadconfig(&config);
   }
   // Tiles in use would be saved at every switch of threads.
   ~AmxTiles() { _tile_release(); }
+  // Between stores to memory and the loads of tiles from it: GCC does not know that these read memory, and moves or
+  // drops the stores.
+  static void written() { asm volatile("" ::: "memory"); }
   AmxTiles(const AmxTiles&) = delete;
   AmxTiles& operator=(const AmxTiles&) = delete;
 };
