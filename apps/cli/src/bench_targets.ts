@@ -46,6 +46,13 @@ export const OP_TARGETS: readonly OpTarget[] = [
   ]),
   {
     op: "quantizedMatmul",
+    case: matrix(1, "bf16 in int8", true),
+    about: "4-bit product, 1 row in int8, hot",
+    limit: { from: "shared cache", products: "int8" },
+    times: [1.13, 1.12],
+  },
+  {
+    op: "quantizedMatmul",
     case: matrix(512, "bf16"),
     about: "4-bit product, 512 rows",
     limit: { products: "bf16" },

@@ -42,14 +42,23 @@ const SHAPES_0_8B: readonly Shape[] = [
 /** Bytes of codes that no cache holds. */
 const COLD_BYTES = 96 << 20;
 
-function product(m: number, dtype: "f32" | "bf16", bits: 4 | 8, cold: boolean, shape: Shape = SQUARE): BenchCase {
+interface Setting {
+  shape?: Shape;
+  /** Activations in bytes. */
+  int8?: boolean;
+}
+
+function product(m: number, dtype: "f32" | "bf16", bits: 4 | 8, cold: boolean, setting: Setting = {}): BenchCase {
+  const { shape = SQUARE, int8 = false } = setting;
   const [rows, cols] = shape;
+  const options = int8 ? ({ approximate: "int8-activations" } as const) : {};
   const copies = cold ? Math.ceil(COLD_BYTES / ((rows * cols * bits) / 8)) : 1;
   return {
-    name: `${m}×${cols} · ${rows}×${cols}ᵀ, ${bits} bits, x ${dtype}${cold ? ", cold" : ""}`,
+    name: `${m}×${cols} · ${rows}×${cols}ᵀ, ${bits} bits, x ${dtype}${int8 ? " in int8" : ""}${cold ? ", cold" : ""}`,
     bytes: rows * cols * (bits / 8 + 4 / 64),
     flops: 2 * m * rows * cols,
     ...(cold && { from: "memory" as const }),
+    ...(int8 && { products: "int8" as const }),
     setup(device: Device) {
       const x = device.tensor(dtype, [m, cols], new Random(2).normals(m * cols));
       const matrices = stack(device, copies, rows, cols, bits, 64);
@@ -57,18 +66,19 @@ function product(m: number, dtype: "f32" | "bf16", bits: 4 | 8, cold: boolean, s
       let next = 0;
       return {
         encode(encoder: CommandEncoder) {
-          quantizedMatmul(encoder, { x, q: matrices[next++ % copies] as Quantized, out });
+          quantizedMatmul(encoder, { x, q: matrices[next++ % copies] as Quantized, out }, options);
         },
       };
     },
-    ...(bits === 4 && { peers: peers(m, dtype, copies, shape) }),
+    ...(bits === 4 && { peers: peers(m, int8 ? ["int8"] : [dtype, "int8"], copies, shape) }),
   };
 }
 
-function peers(m: number, dtype: "f32" | "bf16", copies: number, [rows, cols]: Shape): Peer[] {
+type Computing = "f32" | "bf16" | "int8";
+function peers(m: number, computing: readonly Computing[], copies: number, [rows, cols]: Shape): Peer[] {
   const product = { m, rows, cols, weights: "u4", copies } as const;
-  const exact = copies === 1 && dtype === "f32" ? [peer(m)] : [];
-  return [...exact, ...([dtype, "int8"] as const).map((computes) => openvinoPeer({ ...product, computes }))];
+  const exact = copies === 1 && computing.includes("f32") ? [peer(m)] : [];
+  return [...exact, ...computing.map((computes) => openvinoPeer({ ...product, computes }))];
 }
 
 /** The peer's one mode that is exact for these weights: zero points in f32. */
@@ -108,7 +118,10 @@ export default defineBench({
     ]),
     product(1, "bf16", 8, true),
     product(1, "f32", 8, true),
-    ...SHAPES_0_8B.map((shape) => product(1, "bf16", 4, true, shape)),
+    ...SHAPES_0_8B.map((shape) => product(1, "bf16", 4, true, { shape })),
     ...[2, 3, 5, 6, 7].map((m) => product(m, "bf16", 4, true)),
+    ...[1, 8].flatMap((m) => [true, false].map((cold) => product(m, "bf16", 4, cold, { int8: true }))),
+    product(512, "bf16", 4, false, { int8: true }),
+    product(1, "bf16", 8, true, { int8: true }),
   ],
 });

@@ -44,13 +44,14 @@ struct GatherQuantizedMatvecParams {
   uint32_t mBlock;
   uint32_t columnStride;
   uint32_t groupStride;
+  uint32_t int8;
   uint32_t scratch[2];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(GatherQuantizedMatvecParams) == 76, "GatherQuantizedMatvecParams must match the declaration of gather_quantized_matvec");
 #else
-static_assert(sizeof(GatherQuantizedMatvecParams) == 96, "GatherQuantizedMatvecParams must match the declaration of gather_quantized_matvec");
+static_assert(sizeof(GatherQuantizedMatvecParams) == 100, "GatherQuantizedMatvecParams must match the declaration of gather_quantized_matvec");
 #endif
 #ifndef __METAL_VERSION__
 struct GatherQuantizedMatvecScratch {

@@ -48,13 +48,14 @@ struct GatherQuantizedMatvecSwigluParams {
   uint32_t keptRows;
   uint32_t columnStride;
   uint32_t groupStride;
+  uint32_t int8;
   uint32_t scratch[4];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(GatherQuantizedMatvecSwigluParams) == 76, "GatherQuantizedMatvecSwigluParams must match the declaration of gather_quantized_matvec_swiglu");
 #else
-static_assert(sizeof(GatherQuantizedMatvecSwigluParams) == 108, "GatherQuantizedMatvecSwigluParams must match the declaration of gather_quantized_matvec_swiglu");
+static_assert(sizeof(GatherQuantizedMatvecSwigluParams) == 112, "GatherQuantizedMatvecSwigluParams must match the declaration of gather_quantized_matvec_swiglu");
 #endif
 #ifndef __METAL_VERSION__
 struct GatherQuantizedMatvecSwigluScratch {

@@ -1,7 +1,8 @@
 // The insides of products with few rows of x: x is brought once into the order in which codes leave the words; each row
 // of W is read from memory once, the next rows being fetched meanwhile. P are params with rows, cols, groupSize,
-// columnStride and groupStride.
+// columnStride, groupStride and int8.
 #pragma once
+#include "int8_activations.h"
 #include "limbs_dot.h"
 #include "matrix_reduce.h"
 #include "matvec_dot.h"
@@ -14,11 +15,11 @@ constexpr uint32_t kMaxM = QUANTIZED_MATVEC_MOST_M;
 constexpr uint32_t kUnit = QUANTIZED_MATVEC_UNIT;  // columns that are ordered together
 constexpr size_t kSpanBytes = 24 << 10;            // of x: what stays in the first cache beside rows of W
 
-// What is fetched lies so many bytes of words ahead, in the order of memory whatever the order of use: one stream, which a
-// Zen 5 reads at 36–40 GB/s, where four rows side by side, each fetched for itself, come at 26.
+// What is fetched lies so many bytes of words ahead, in the order of memory whatever the order of use: one stream,
+// which a Zen 5 reads at 36–40 GB/s, where four rows side by side, each fetched for itself, come at 26.
 constexpr size_t kFetchBytes = 8 << 10;
 
-enum class Form { f32, bf16, limbs };
+enum class Form { f32, bf16, limbs, bytes };
 
 // Rows of x in the order in which codes leave the words, in scratch.
 struct OrderedRows {
@@ -32,15 +33,17 @@ struct OrderedRows {
 // Bytes of so many columns of x in a form.
 template <int Bits>
 constexpr size_t form_bytes(Form form, size_t columns) {
-  return form == Form::f32    ? columns * 4
-         : form == Form::bf16 ? columns * 2
-                              : columns / kChunk<Bits> * sizeof(LimbChunk<Bits, kLimbs>);
+  return form == Form::f32     ? columns * 4
+         : form == Form::bf16  ? columns * 2
+         : form == Form::limbs ? columns / kChunk<Bits> * sizeof(LimbChunk<Bits, kLimbs>)
+                               : columns / kChunk<Bits> * sizeof(LimbChunk<Bits, 1>);
 }
 
 // What holds x in a form: the chunk, where that is more than columns.
 template <int Bits, Form F>
-using Element = std::conditional_t<F == Form::f32, float,
-                                   std::conditional_t<F == Form::bf16, uint16_t, LimbChunk<Bits, kLimbs>>>;
+using Element =
+    std::conditional_t<F == Form::f32, float,
+                       std::conditional_t<F == Form::bf16, uint16_t, LimbChunk<Bits, F == Form::limbs ? kLimbs : 1>>>;
 
 template <int Bits>
 void order_f32(const float* unit, float* to) {
@@ -50,8 +53,8 @@ void order_f32(const float* unit, float* to) {
 }
 
 #if defined(__AVX512BF16__)
-// Orders n of 128 columns for vdpbf16ps: the pieces of a word, column by column, side by side over words; missing columns
-// are 0. sums[i]: columns 32·i … 32·i + 31, to be added up over lanes.
+// Orders n of 128 columns for vdpbf16ps: the pieces of a word, column by column, side by side over words; missing
+// columns are 0. sums[i]: columns 32·i … 32·i + 31, to be added up over lanes.
 template <int Bits>
 void order_bf16(const uint8_t* x, uint32_t n, uint16_t* to, vf32 (&sums)[kUnit / 32]) {
   __m512i v[kUnit / 32];
@@ -63,7 +66,8 @@ void order_bf16(const uint8_t* x, uint32_t n, uint16_t* to, vf32 (&sums)[kUnit /
   // Of two vectors, every `step`-th column from `first` on, then from `second` on.
   const auto columns = [](__m512i a, __m512i b, int step, int first, int second) {
     alignas(64) uint16_t from[32];
-    for (int l = 0; l < 32; ++l) from[l] = uint16_t(step == 2 ? 2 * l + first : 4 * (l % 16) + (l < 16 ? first : second));
+    for (int l = 0; l < 32; ++l)
+      from[l] = uint16_t(step == 2 ? 2 * l + first : 4 * (l % 16) + (l < 16 ? first : second));
     return _mm512_permutex2var_epi16(a, _mm512_load_si512(from), b);
   };
   if constexpr (Bits == 8) {
@@ -79,8 +83,13 @@ void order_bf16(const uint8_t* x, uint32_t n, uint16_t* to, vf32 (&sums)[kUnit /
 }
 #endif
 
-// The form in which a row of x is multiplied.
-inline Form form_of([[maybe_unused]] const Types& t, [[maybe_unused]] const uint8_t* x, [[maybe_unused]] size_t n) {
+// The form in which a row of x is multiplied, in groups of bytes where such are wanted.
+inline Form form_of([[maybe_unused]] const Types& t, [[maybe_unused]] const uint8_t* x, [[maybe_unused]] size_t n,
+                    uint32_t byteGroup) {
+#if defined(__AVX512VNNI__)
+  if (byteGroup > 0) return fits_bytes(t, x, n, byteGroup) ? Form::bytes : Form::f32;
+#endif
+  if (byteGroup > 0) return Form::f32;
 #if defined(__AVX512BF16__)
   if (t.bf16x) return fits_bf16_dot(x, n) ? Form::bf16 : Form::f32;
 #endif
@@ -90,15 +99,21 @@ inline Form form_of([[maybe_unused]] const Types& t, [[maybe_unused]] const uint
   return Form::f32;
 }
 
-// Orders n of 128 columns of x in a form; missing ones are 0. sums[i]: columns 32·i … 32·i + 31, to be added up over lanes.
+// Orders n of 128 columns of x in a form; missing ones are 0. sums[i]: columns 32·i … 32·i + 31, to be added up over
+// lanes.
 template <int Bits>
-void order([[maybe_unused]] Form form, const Types& t, const uint8_t* x, uint32_t n, void* to, vf32 (&sums)[kUnit / 32]) {
+void order([[maybe_unused]] Form form, const Types& t, const uint8_t* x, uint32_t n, uint32_t byteGroup, void* to,
+           vf32 (&sums)[kUnit / 32]) {
 #if defined(__AVX512BF16__)
   if (form == Form::bf16) return order_bf16<Bits>(x, n, static_cast<uint16_t*>(to), sums);
 #endif
   alignas(64) float unit[kUnit];
   t.x(x, unit, n);
   for (uint32_t k = n; k < kUnit; ++k) unit[k] = 0;
+#if defined(__AVX512VNNI__)
+  if (form == Form::bytes) return order_bytes(unit, byteGroup, static_cast<LimbChunk<Bits, 1>*>(to), sums);
+#endif
+  if (byteGroup > 0) round_to_bytes(unit, n, byteGroup);
   for (uint32_t i = 0; i < kUnit / 32; ++i) {
     sums[i] = load(unit + 32 * i);
     for (int j = kLanes; j < 32; j += kLanes) sums[i] += load(unit + 32 * i + j);
@@ -116,8 +131,9 @@ void order([[maybe_unused]] Form form, const Types& t, const uint8_t* x, uint32_
 // The `a.m` rows of which x_at(i) is the address.
 template <int Bits, typename P, typename XAt>
 void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
-  a.form = form_of(t, x_at(0), p.cols);
-  for (uint32_t i = 1; i < a.m && a.form != Form::f32; ++i) a.form = form_of(t, x_at(i), p.cols);
+  const uint32_t byteGroup = p.int8 ? p.groupSize : 0;
+  a.form = form_of(t, x_at(0), p.cols, byteGroup);
+  for (uint32_t i = 1; i < a.m && a.form != Form::f32; ++i) a.form = form_of(t, x_at(i), p.cols, byteGroup);
   const int shift = __builtin_ctz(p.groupSize);
   for (uint32_t i = 0; i < a.m; ++i) {
     const uint8_t* x = x_at(i);
@@ -126,15 +142,15 @@ void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
     for (uint32_t c = 0; c < p.cols; c += kUnit) {
       const uint32_t n = p.cols - c < kUnit ? p.cols - c : kUnit;
       vf32 some[kUnit / 32];
-      order<Bits>(a.form, t, x + size_t(c) * t.xBytes, n,
+      order<Bits>(a.form, t, x + size_t(c) * t.xBytes, n, byteGroup,
                   static_cast<uint8_t*>(a.ordered) + form_bytes<Bits>(a.form, i * a.columnStride + c), some);
       for (uint32_t k = 0; k < n; k += 32) sums[(c + k) >> shift] += reduce_add(some[k / 32]);
     }
   }
 }
 
-// What lies ahead of R rows, of which `left` bytes of words are left in their block; `next`: from the end of this block to
-// the next one.
+// What lies ahead of R rows, of which `left` bytes of words are left in their block; `next`: from the end of this block
+// to the next one.
 template <int R>
 FetchAhead ahead_of(const WeightRows& w, size_t left, const FetchAhead& next) {
   // The last of the R rows begins with the first.
@@ -144,8 +160,8 @@ FetchAhead ahead_of(const WeightRows& w, size_t left, const FetchAhead& next) {
   return {ptrdiff_t(words) + next.words, scales + next.scales, scales + next.biases};
 }
 
-// dot(rows, sums) for R rows of W at a time; rows that are too few for that are multiplied one by one, R times each. Sums of
-// row r start at sums[r·kMaxM].
+// dot(rows, sums) for R rows of W at a time; rows that are too few for that are multiplied one by one, R times each.
+// Sums of row r start at sums[r·kMaxM].
 template <int R, typename Dot>
 void each_row(WeightRows w, uint32_t count, vf32* sums, Dot dot) {
   const FetchAhead next = w.ahead;
@@ -170,7 +186,8 @@ void span(const WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin
           vf32* sums) {
   using T = Element<Bits, F>;
   const size_t stride = form_bytes<Bits>(F, a.columnStride) / sizeof(T);
-  const XRows<T> x = {static_cast<const T*>(a.ordered) + m0 * stride, stride, a.sums + m0 * a.groupStride, a.groupStride};
+  const XRows<T> x = {static_cast<const T*>(a.ordered) + m0 * stride, stride, a.sums + m0 * a.groupStride,
+                      a.groupStride};
   each_row<R>(w, count, sums + m0, [&](const WeightRows& rows, vf32* to) {
     if constexpr (F == Form::f32) dot_f32<Bits, R, M>(rows, x, begin, end, to, kMaxM);
 #if defined(__AVX512BF16__)
@@ -178,6 +195,7 @@ void span(const WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin
 #endif
 #if defined(__AVX512VNNI__)
     if constexpr (F == Form::limbs) dot_limbs<Bits, R, M, kLimbs>(rows, x, begin, end, to, kMaxM);
+    if constexpr (F == Form::bytes) dot_limbs<Bits, R, M, 1>(rows, x, begin, end, to, kMaxM);
 #endif
   });
 }
@@ -194,14 +212,15 @@ void spans(const WeightRows& w, const OrderedRows& a, uint32_t count, vf32* sums
     const uint32_t end = w.count - begin < step ? w.count : begin + step;
     uint32_t m0 = 0;
     for (; m0 + 4 <= m; m0 += 4) span<Bits, kWide / 2, 4, F>(w, a, m0, begin, end, count, sums);
-    if (m - m0 == 3) span<Bits, F == Form::bf16 ? kWide : kWide / 2, 3, F>(w, a, m0, begin, end, count, sums);
+    if (m - m0 == 3)
+      span<Bits, F == Form::bf16 || F == Form::bytes ? kWide : kWide / 2, 3, F>(w, a, m0, begin, end, count, sums);
     if (m - m0 == 2) span<Bits, kWide, 2, F>(w, a, m0, begin, end, count, sums);
     if (m - m0 == 1) span<Bits, 4, 1, F>(w, a, m0, begin, end, count, sums);
   }
 }
 
-// The products of `count` rows of W and of all rows of x, biases of groups included: sums[r·kMaxM + m], still to be added
-// up over lanes.
+// The products of `count` rows of W and of all rows of x, biases of groups included: sums[r·kMaxM + m], still to be
+// added up over lanes.
 template <int Bits>
 void multiply(const WeightRows& w, const OrderedRows& x, uint32_t count, vf32* sums) {
   for (uint32_t r = 0; r < kRows; ++r)
@@ -214,6 +233,8 @@ void multiply(const WeightRows& w, const OrderedRows& x, uint32_t count, vf32* s
 #if defined(__AVX512VNNI__)
     case Form::limbs:
       return spans<Bits, Form::limbs>(w, x, count, sums);
+    case Form::bytes:
+      return spans<Bits, Form::bytes>(w, x, count, sums);
 #endif
     default:
       return spans<Bits, Form::f32>(w, x, count, sums);
@@ -223,8 +244,8 @@ void multiply(const WeightRows& w, const OrderedRows& x, uint32_t count, vf32* s
 extern template void multiply<4>(const WeightRows&, const OrderedRows&, uint32_t, vf32*);
 extern template void multiply<8>(const WeightRows&, const OrderedRows&, uint32_t, vf32*);
 
-// Adds the sums up over lanes, adds the linear bias, rounds, and stores the products with rows row0 … row0 + count − 1 of
-// W and row i of x at out_at(i).
+// Adds the sums up over lanes, adds the linear bias, rounds, and stores the products with rows row0 … row0 + count − 1
+// of W and row i of x at out_at(i).
 template <typename OutAt>
 void store_products(const Types& t, const Product& product, uint32_t m, uint32_t row0, uint32_t count, const vf32* sums,
                     OutAt out_at) {

@@ -46,13 +46,14 @@ struct MultiQuantizedMatvecParams {
 #ifndef __METAL_VERSION__
   uint32_t columnStride;
   uint32_t groupStride;
+  uint32_t int8;
   uint32_t scratch[2];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(MultiQuantizedMatvecParams) == 32, "MultiQuantizedMatvecParams must match the declaration of multi_quantized_matvec");
 #else
-static_assert(sizeof(MultiQuantizedMatvecParams) == 48, "MultiQuantizedMatvecParams must match the declaration of multi_quantized_matvec");
+static_assert(sizeof(MultiQuantizedMatvecParams) == 52, "MultiQuantizedMatvecParams must match the declaration of multi_quantized_matvec");
 #endif
 #ifndef __METAL_VERSION__
 struct MultiQuantizedMatvecScratch {

@@ -1,7 +1,7 @@
 // The insides of products with more rows of x. W is decoded panel by panel, the lanes being rows of W, and meets some
 // rows of x at a time in registers. Where the processor multiplies bf16 and bytes, x meets the codes themselves, scaled
 // group by group: bf16 x as it is (codes are exact in bf16), other x as limbs (panels_limbs.h). Elsewhere x meets the
-// weights in f32. P are params with rows, cols, groupSize and groupStride.
+// weights in f32. P are params with rows, cols, groupSize, groupStride and int8.
 #pragma once
 #include "panels_bf16.h"
 #include "panels_f32.h"
@@ -39,6 +39,7 @@ struct TileRows {
   const float* f32 = nullptr;
   const bf16* ordered = nullptr;  // in the order of the codes
   const int8_t* limbs = nullptr;
+  const int8_t* bytes = nullptr;  // one limb
 };
 
 // `rows` rows of x, of which row_at(i) is the address; rows of f32 that are neighbors already are used where they lie.
@@ -46,7 +47,13 @@ template <int Bits, typename P, typename Scratch, typename RowAt>
 TileRows prepare_tiles(const Types& t, const P& p, uint32_t rows, const Scratch& s, bool neighbors, RowAt row_at) {
 #if defined(__AVX512BF16__)
   bool fits = true;
-  if (t.bf16x) {
+  if (p.int8) {
+    int8_t* bytes = reinterpret_cast<int8_t*>(s.activations);
+    for (uint32_t r = 0; fits && r < rows; ++r) fits = fits_bytes(t, row_at(r), p.cols, p.groupSize);
+    for (uint32_t r = 0; fits && r < rows; ++r)
+      order_byte_row<Bits>(t, row_at(r), p.cols, p.groupSize, rows, r, bytes, reinterpret_cast<LimbGroup<1>*>(s.sums));
+    if (fits) return {.bytes = bytes};
+  } else if (t.bf16x) {
     bf16* ordered = reinterpret_cast<bf16*>(s.activations);
     for (uint32_t r = 0; fits && r < rows; ++r) fits = fits_bf16_dot(row_at(r), p.cols);
     for (uint32_t r = 0; fits && r < rows; ++r)
@@ -60,13 +67,17 @@ TileRows prepare_tiles(const Types& t, const P& p, uint32_t rows, const Scratch&
     if (fits) return {.limbs = limbs};
   }
 #endif
-  if (t.xBytes == 4 && neighbors) return {.f32 = reinterpret_cast<const float*>(row_at(0))};
-  for (uint32_t r = 0; r < rows; ++r) t.x(row_at(r), s.activations + size_t(r) * p.cols, p.cols);
+  if (t.xBytes == 4 && neighbors && !p.int8) return {.f32 = reinterpret_cast<const float*>(row_at(0))};
+  for (uint32_t r = 0; r < rows; ++r) {
+    float* row = s.activations + size_t(r) * p.cols;
+    t.x(row_at(r), row, p.cols);
+    if (p.int8) round_to_bytes(row, p.cols, p.groupSize);
+  }
   return {.f32 = s.activations};
 }
 
-// What a thread has prepared last for a dispatch: which rows of x, by a number of the kernel's own. Every call asks for it,
-// whatever it does then: what earlier calls have not set is undefined.
+// What a thread has prepared last for a dispatch: which rows of x, by a number of the kernel's own. Every call asks for
+// it, whatever it does then: what earlier calls have not set is undefined.
 struct PreparedRows {
   uint64_t rows;
   TileRows x;
@@ -93,11 +104,13 @@ void multiply(const TileRows& x, uint32_t m, const P& p, const Block& w, Ahead& 
 #if defined(__AVX512BF16__)
   if (x.ordered) return multiply_bf16<Bits>(x.ordered, m, p.cols, w, ahead, s);
   if (x.limbs) return multiply_limbs<Bits, kLimbs>(x.limbs, m, p.cols, w, ahead, s);
+  if (x.bytes) return multiply_limbs<Bits, 1>(x.bytes, m, p.cols, w, ahead, s);
 #endif
   multiply_f32<Bits>(x.f32, m, p.cols, w, ahead, s);
 }
 
-// Rounds rows of c, with the bias added, to columns row0 … row0 + count − 1 of rows of out; row i of c goes to out_at(i).
+// Rounds rows of c, with the bias added, to columns row0 … row0 + count − 1 of rows of out; row i of c goes to
+// out_at(i).
 template <typename OutAt>
 void store_rows(const Types& t, const Product& m, uint32_t rows, uint32_t row0, uint32_t count, float* c,
                 OutAt out_at) {

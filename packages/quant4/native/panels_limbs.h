@@ -1,9 +1,10 @@
-// Panels of codes as unsigned bytes, for rows of x in limbs: each group of a row of x has one power of two as its unit and
-// is whole numbers of up to 8·Limbs bits in it, in limbs of one signed byte, largest first. Three limbs err by at most
-// 2^-23 of the largest x of the group. Sums of products within a group are exact in 32 bits.
+// Panels of codes as unsigned bytes, for rows of x in limbs: each group of a row of x has one power of two as its unit
+// and is whole numbers of up to 8·Limbs bits in it, in limbs of one signed byte, largest first. Three limbs err by at
+// most 2^-23 of the largest x of the group. Sums of products within a group are exact in 32 bits.
 #pragma once
 #include <bit>
 
+#include "int8_activations.h"
 #include "panel_block.h"
 
 namespace mlxts {
@@ -23,13 +24,21 @@ struct LimbGroup {
   float sum;   // Σx
 };
 
+// Of one limb: bytes in units of any size (int8_activations.h).
+template <>
+struct LimbGroup<1> {
+  int32_t start[1];  // the bits of the float 1.5·2^23 less center·Σ of the bytes
+  float unit;
+  float sum;  // Σx
+};
+
 static_assert(sizeof(LimbGroup<3>) == 4 * QUANTIZED_MATMUL_LIMB_GROUP_WORDS);
 
 // Row r of m rows of x, in limbs as panels of codes meet them: for each four columns, four bytes of each limb. False
 // where numbers are not finite, or too large or too small for units.
 template <int Bits, int Limbs>
-bool order_limbs(const Types& t, const uint8_t* x, uint32_t cols, uint32_t groupSize, uint32_t m, uint32_t r, int8_t* to,
-                 LimbGroup<Limbs>* groups) {
+bool order_limbs(const Types& t, const uint8_t* x, uint32_t cols, uint32_t groupSize, uint32_t m, uint32_t r,
+                 int8_t* to, LimbGroup<Limbs>* groups) {
   constexpr uint32_t per = kPerWord<Bits>, kOffset = 0x808080u >> (8 * (3 - Limbs));
   constexpr __mmask64 kStored = (__mmask64(1) << (16 * Limbs)) - 1;
   alignas(64) uint8_t order[64] = {};
@@ -80,6 +89,35 @@ bool order_limbs(const Types& t, const uint8_t* x, uint32_t cols, uint32_t group
     }
   }
   return true;
+}
+
+// The same of a row whose groups become bytes.
+template <int Bits>
+void order_byte_row(const Types& t, const uint8_t* x, uint32_t cols, uint32_t groupSize, uint32_t m, uint32_t r,
+                    int8_t* to, LimbGroup<1>* groups) {
+  constexpr uint32_t per = kPerWord<Bits>, parts = per / 4;  // steps of a word
+  alignas(64) uint8_t order[64];
+  for (uint32_t i = 0; i < 64; ++i) order[i] = uint8_t(i / per * per + i % 4 * parts + i % per / 4);
+  const __m512i index = _mm512_load_si512(order);
+  alignas(64) float group[128];
+  alignas(64) int8_t bytes[128] = {};
+  for (uint32_t k = 0, g = 0; k < cols; k += groupSize, ++g) {
+    t.x(x + k * t.xBytes, group, groupSize);
+    const ByteUnit of = byte_unit(group, groupSize);
+    vf32 whole = {};
+    for (uint32_t i = 0; i < groupSize; i += kLanes) whole += store_bytes(load(group + i), of, bytes + i);
+    const uint32_t k0 = k / kCodeDepth * kCodeDepth;
+    int8_t* row = to + panel_row(m, k0, panel_columns(cols, k0), r) + k - k0;
+    vi32 dots = {};
+    for (uint32_t i = 0; i < groupSize; i += 64) {
+      const __m512i columns = _mm512_permutexvar_epi8(index, _mm512_load_si512(bytes + i));
+      _mm512_mask_storeu_epi8(row + i, groupSize - i < 64 ? 0xffffffff : ~__mmask64(0), columns);
+      dots = center_dot<Bits>(dots, reinterpret_cast<vu32>(columns));
+    }
+    int32_t start = 0x4b400000;
+    for (int l = 0; l < kLanes; ++l) start -= dots[l];
+    groups[size_t(g) * m + r] = {{start}, of.unit, reduce_add(whole) * of.unit};
+  }
 }
 
 // Columns k0 … k0 + n − 1 of the codes: [n / 4][kBlock], four bytes each, columns in the order of order_limbs.
@@ -135,14 +173,19 @@ void multiply_limbs_panel(const int8_t* x, size_t xStride, const uint32_t* panel
     }
     MLXTS_UNROLL
     for (int r = 0; r < R; ++r) {
-      const vf32 zero = splat(xGroups[r].zero), sum = splat(xGroups[r].sum);
+      const vf32 sum = splat(xGroups[r].sum);
       const float *scale = anew(scales), *bias = anew(biases);
       float* row = anew(c + r * kBlock);
       MLXTS_UNROLL
       for (int v = 0; v < kVectors; ++v) {
-        vf32 dot = as_f32(sums[r][0][v]) - zero;
-        MLXTS_UNROLL
-        for (int l = 1; l < Limbs; ++l) dot += as_f32(sums[r][l][v]);
+        vf32 dot;
+        if constexpr (Limbs == 1) {
+          dot = (as_f32(sums[r][0][v]) - splat(0x1.8p23f)) * splat(xGroups[r].unit);
+        } else {
+          dot = as_f32(sums[r][0][v]) - splat(xGroups[r].zero);
+          MLXTS_UNROLL
+          for (int l = 1; l < Limbs; ++l) dot += as_f32(sums[r][l][v]);
+        }
         float* to = row + v * kLanes;
         const vf32 with = fma(dot, load(scale + v * kLanes), load(to));
         store(to, fma(sum, load(bias + v * kLanes), with));

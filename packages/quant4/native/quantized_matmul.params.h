@@ -51,13 +51,14 @@ struct QuantizedMatmulParams {
 #else
   uint32_t mBlock;
   uint32_t groupStride;
+  uint32_t int8;
   uint32_t scratch[9];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(QuantizedMatmulParams) == 68, "QuantizedMatmulParams must match the declaration of quantized_matmul");
 #else
-static_assert(sizeof(QuantizedMatmulParams) == 100, "QuantizedMatmulParams must match the declaration of quantized_matmul");
+static_assert(sizeof(QuantizedMatmulParams) == 104, "QuantizedMatmulParams must match the declaration of quantized_matmul");
 #endif
 #ifdef __METAL_VERSION__
 struct QuantizedMatmulScratch {

@@ -21,6 +21,7 @@
 #else
 #define QUANTIZED_MATVEC_BLOCK_ROWS 16
 #define QUANTIZED_MATVEC_UNIT 128
+#define QUANTIZED_MATVEC_BYTE_UNITS 127
 #endif
 
 struct QuantizedMatvecParams {
@@ -41,13 +42,14 @@ struct QuantizedMatvecParams {
 #ifndef __METAL_VERSION__
   uint32_t columnStride;
   uint32_t groupStride;
+  uint32_t int8;
   uint32_t scratch[2];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(QuantizedMatvecParams) == 56, "QuantizedMatvecParams must match the declaration of quantized_matvec");
 #else
-static_assert(sizeof(QuantizedMatvecParams) == 72, "QuantizedMatvecParams must match the declaration of quantized_matvec");
+static_assert(sizeof(QuantizedMatvecParams) == 76, "QuantizedMatvecParams must match the declaration of quantized_matvec");
 #endif
 #ifndef __METAL_VERSION__
 struct QuantizedMatvecScratch {

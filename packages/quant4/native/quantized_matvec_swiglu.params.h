@@ -28,13 +28,14 @@ struct QuantizedMatvecSwigluParams {
 #ifndef __METAL_VERSION__
   uint32_t columnStride;
   uint32_t groupStride;
+  uint32_t int8;
   uint32_t scratch[4];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(QuantizedMatvecSwigluParams) == 16, "QuantizedMatvecSwigluParams must match the declaration of quantized_matvec_swiglu");
 #else
-static_assert(sizeof(QuantizedMatvecSwigluParams) == 40, "QuantizedMatvecSwigluParams must match the declaration of quantized_matvec_swiglu");
+static_assert(sizeof(QuantizedMatvecSwigluParams) == 44, "QuantizedMatvecSwigluParams must match the declaration of quantized_matvec_swiglu");
 #endif
 #ifndef __METAL_VERSION__
 struct QuantizedMatvecSwigluScratch {

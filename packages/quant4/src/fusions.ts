@@ -5,7 +5,7 @@ import { multiQuantizedMatmul } from "./multi_quantized_matmul.ts";
 import { quantizedMatmulSwiglu } from "./quantized_matmul_swiglu.ts";
 
 /** What calls of quantizedMatmul must have in common: all matrices of one call are quantized alike. */
-const SHARED = ["x", "outDtype", "bits", "groupSize", "mode"] as const;
+const SHARED = ["x", "outDtype", "approximate", "bits", "groupSize", "mode"] as const;
 const sharedBy = (first: string, others: readonly string[]) =>
   Object.fromEntries(others.flatMap((name) => SHARED.map((what) => [`${name}.${what}`, `${first}.${what}`])));
 /** The index inputs of calls of gatherQuantizedMatmul. */
@@ -26,7 +26,7 @@ const products = ([4, 3, 2] as const).map((count) => {
       ...pairs((name) => [name, `${name}.q`]),
       ...pairs((name) => [`out${name.toUpperCase()}`, `${name}.out`]),
     },
-    options: { outDtype: "a.outDtype" },
+    options: { outDtype: "a.outDtype", approximate: "a.approximate" },
     when: transposed(names),
   });
 });
@@ -39,7 +39,7 @@ export const quant4Fusions = [
     same: sharedBy("gate", ["up"]),
     into: quantizedMatmulSwiglu,
     tensors: { x: "gate.x", gate: "gate.q", up: "up.q", out: "unit.out" },
-    options: { outDtype: "gate.outDtype" },
+    options: { outDtype: "gate.outDtype", approximate: "gate.approximate" },
     when: transposed(["gate", "up"]),
   }),
   defineFusion({
@@ -51,7 +51,7 @@ export const quant4Fusions = [
     },
     into: gatherQuantizedMatmulSwiglu,
     tensors: { x: "gate.x", gate: "gate.q", up: "up.q", ...indicesAs("gate"), out: "unit.out" },
-    options: { outDtype: "gate.outDtype" },
+    options: { outDtype: "gate.outDtype", approximate: "gate.approximate" },
   }),
   ...products,
 ];

@@ -19,12 +19,14 @@ import {
 } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
 import {
+  APPROXIMATE,
   blockOf,
   ceil,
   checkBlock,
   FEW,
   FEW_ON_CPU,
   FEW_ON_GPU,
+  MATVEC_PARAMS,
   MATVEC_SCRATCH,
   matvecOnCpu,
   PANEL_SCRATCH,
@@ -39,6 +41,7 @@ import {
   tilesOnGpu,
   type Weights,
 } from "./product_launch.ts";
+import { checkApproximate } from "./quantized_matmul.ts";
 import type { GatherQuantizedMatmul, Quantized } from "./signatures.ts";
 
 const BUFFERS = {
@@ -65,7 +68,7 @@ export const gatherQuantizedMatvecKernel = defineKernel({
   buffers: { ...BUFFERS, out: "write" },
   anyByte: ANY_BYTE,
   params: PARAMS,
-  launchParams: { cpu: { mBlock: "u32", columnStride: "u32", groupStride: "u32" } },
+  launchParams: { cpu: { mBlock: "u32", ...MATVEC_PARAMS } },
   faults: GATHERED_FAULTS,
   scratch: { cpu: MATVEC_SCRATCH },
   launch: {
@@ -96,7 +99,7 @@ export const gatherQuantizedMatmulKernel = defineKernel({
   buffers: { ...BUFFERS, order: "read?", offsets: "read?", out: "write" },
   anyByte: ANY_BYTE,
   params: PARAMS,
-  launchParams: { cpu: { mBlock: "u32", columnStride: "u32", groupStride: "u32" } },
+  launchParams: { cpu: { mBlock: "u32", ...MATVEC_PARAMS } },
   faults: ORDERED_FAULTS,
   // xRows and outRows: the rows of a slot. On a CPU few, of a slot with few rows: see MATVEC_SCRATCH. On a GPU slot: its
   // matrix, and how many rows it has.
@@ -112,9 +115,9 @@ export const gatherQuantizedMatmulKernel = defineKernel({
   },
   launch: {
     cpu: (sizes: SlotSizes) => {
-      const { rows, mBlock, cols, groupSize } = sizes;
-      const few = matvecOnCpu(Math.min(mBlock, FEW.mostM), { cols, groupSize });
-      const panels = panelsOnCpu(mBlock, { cols, groupSize });
+      const { rows, mBlock, cols, groupSize, int8 = false } = sizes;
+      const few = matvecOnCpu(Math.min(mBlock, FEW.mostM), { cols, groupSize, int8 });
+      const panels = panelsOnCpu(mBlock, { cols, groupSize, int8 });
       return {
         threadgroups: [ceil(rows, PANELS.blockRows), gatheredSlots(sizes, mBlock), 1],
         params: { ...few.params, ...panels.params },
@@ -170,13 +173,15 @@ function productsOf(c: Seen) {
   if (stack.length !== 1) c.fail("weight", "have 3 dimensions [E, rows, words]", weight.shape);
   if (x.lastDim !== cols) c.fail("x", `have a last dimension of ${cols} (cols)`, x.shape);
   const matrices = stack[0] as number;
-  return { ...gatheredProducts(c, matrices), matrices, rows, cols, groupSize, bits };
+  const int8 = c.options.approximate !== undefined;
+  return { ...gatheredProducts(c, matrices), matrices, rows, cols, groupSize, bits, int8 };
 }
 export type Products = NonNullable<ReturnType<typeof productsOf>>;
 
 /** How a call is launched: by pairs, or by slots where the block says panels. */
-export function launchOf({ pairs, m, matrices, rows, cols, groupSize }: Products, ordered: boolean, device: Device) {
-  const sizes = { pairs, m, matrices, rows, cols, groupSize, ordered };
+export function launchOf(products: Products, ordered: boolean, device: Device) {
+  const { pairs, m, matrices, rows, cols, groupSize, int8 } = products;
+  const sizes = { pairs, m, matrices, rows, cols, groupSize, int8, ordered };
   const panels = (mBlock: number) => scratchFits(gatherQuantizedMatmulKernel, { ...sizes, mBlock }, device);
   const few = (mBlock: number) => scratchFits(gatherQuantizedMatvecKernel, { ...sizes, mBlock }, device);
   const block = ordered ? panelBlock(pairs, cols, panels) : blockOf(m, cols, { panels, few });
@@ -195,6 +200,7 @@ export function launchOf({ pairs, m, matrices, rows, cols, groupSize }: Products
  *   pairs of one matrix are then one product, whose rows of x are read where they lie. Without them each pair reads its matrix
  *   by itself.
  * - `outDtype` f32, f16 or bf16; default the dtype of x.
+ * - `approximate` as in `quantizedMatmul`; default: exact.
  *
  * Matrices that nobody chooses are not read. Numerics and limits as in `quantizedMatmul`. Errors: `InvalidArgument` for
  * shapes, dtypes, attributes and overlap; `UnsupportedDtype` for other widths and modes. An index, an offset or a pair of
@@ -228,11 +234,13 @@ export const gatherQuantizedMatmul: GatherQuantizedMatmul = defineOp({
   },
   params: {
     outDtype: { kind: "choice", values: FLOATS, optional: true, doc: "dtype of out; default that of x" },
+    approximate: APPROXIMATE,
   },
   relations(c) {
     productsOf(c);
   },
   check(c) {
+    checkApproximate(c);
     const products = productsOf(c) as Products;
     const { device, inputs } = c;
     checkBlock(c, launchOf(products, inputs.order !== undefined, device).block, products.cols, device);

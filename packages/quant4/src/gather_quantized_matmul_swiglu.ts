@@ -14,6 +14,7 @@ import { encodeGated } from "./gate_products.ts";
 import { encodeGathered, launchOf, PARAMS, type PairSizes, type Products } from "./gather_quantized_matmul.ts";
 import { quant4Library } from "./library.ts";
 import {
+  APPROXIMATE,
   ceil,
   checkBlock,
   checkJointScales,
@@ -21,11 +22,13 @@ import {
   FEW_ON_CPU,
   FEW_ON_GPU,
   jointDims,
+  MATVEC_PARAMS,
   MATVEC_SCRATCH,
   matvecOnCpu,
   PRODUCT_VARIANTS,
   type Seen,
 } from "./product_launch.ts";
+import { checkApproximate } from "./quantized_matmul.ts";
 import type { GatherQuantizedMatmulSwiglu } from "./signatures.ts";
 
 /** Rows of each matrix of which a CPU's thread keeps products: enough that both are read in long streams. */
@@ -53,7 +56,7 @@ export const gatherQuantizedMatvecSwigluKernel = defineKernel({
   },
   anyByte: ["gateWeight", "gateScales", "gateBiases", "upWeight", "upScales", "upBiases"],
   params: PARAMS,
-  launchParams: { cpu: { mBlock: "u32", keptRows: "u32", columnStride: "u32", groupStride: "u32" } },
+  launchParams: { cpu: { mBlock: "u32", keptRows: "u32", ...MATVEC_PARAMS } },
   faults: GATHERED_FAULTS,
   scratch: { cpu: { ...MATVEC_SCRATCH, gates: "f32", ups: "f32" } },
   launch: {
@@ -85,7 +88,8 @@ function productsOf(c: Seen): Products | undefined {
   const given = (c.tensors["up.weight"] as Tensor).shape;
   if (up.stack[0] !== matrices) c.fail("up.weight", `have ${matrices} matrices, as \`gate\` has`, given);
   if (up.rows !== rows) c.fail("up.weight", `have ${rows} rows, as \`gate\` has`, given);
-  return { ...gatheredProducts(c, matrices), matrices, rows, cols, groupSize, bits };
+  const int8 = c.options.approximate !== undefined;
+  return { ...gatheredProducts(c, matrices), matrices, rows, cols, groupSize, bits, int8 };
 }
 
 /**
@@ -96,6 +100,7 @@ function productsOf(c: Seen): Products | undefined {
  *   and group size, and scales of one dtype. `out` [.., M, rows], in the order of the pairs.
  * - `rhsIndices`, `lhsIndices`, `order` and `offsets` as in `gatherQuantizedMatmul`.
  * - `outDtype` f32, f16 or bf16; default the dtype of x.
+ * - `approximate` as in `quantizedMatmul`; default: exact.
  *
  * Both products are rounded to the dtype of out before they meet: the bits of two calls of `gatherQuantizedMatmul` and one of
  * `swiglu`. Without an order, up to 8 rows to a matrix of x take one dispatch. Errors: as of `gatherQuantizedMatmul`, and
@@ -129,6 +134,7 @@ export const gatherQuantizedMatmulSwiglu: GatherQuantizedMatmulSwiglu = defineOp
   },
   params: {
     outDtype: { kind: "choice", values: FLOATS, optional: true, doc: "dtype of out; default that of x" },
+    approximate: APPROXIMATE,
   },
   relations(c) {
     productsOf(c);
@@ -137,6 +143,7 @@ export const gatherQuantizedMatmulSwiglu: GatherQuantizedMatmulSwiglu = defineOp
     checkJointScales(c, STACKS);
   },
   check(c) {
+    checkApproximate(c);
     const products = productsOf(c) as Products;
     const { device, inputs } = c;
     checkBlock(c, launchOf(products, inputs.order !== undefined, device).block, products.cols, device);

@@ -1,19 +1,21 @@
 import { type Dtype, defineKernel, defineOp, FLOATS, type OpContext, QUANTIZED, type Tensor } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
 import {
+  APPROXIMATE,
   ceil,
   checkBlock,
   checkJointScales,
   FEW_ON_CPU,
   FEW_ON_GPU,
   jointDims,
+  MATVEC_PARAMS,
   MATVEC_SCRATCH,
   matvecOnCpu,
   PRODUCT_VARIANTS,
   type Seen,
   type Weights,
 } from "./product_launch.ts";
-import { blockFor, encodeProduct } from "./quantized_matmul.ts";
+import { blockFor, checkApproximate, encodeProduct } from "./quantized_matmul.ts";
 import type { MultiQuantizedMatmul, Quantized } from "./signatures.ts";
 
 interface Sizes extends Weights {
@@ -49,7 +51,7 @@ export const multiQuantizedMatvecKernel = defineKernel({
     outD: "write?",
   },
   params: { m: "u32", rowsA: "u32", rowsB: "u32", rowsC: "u32", rowsD: "u32", cols: "u32", groupSize: "u32" },
-  launchParams: { cpu: { columnStride: "u32", groupStride: "u32" } },
+  launchParams: { cpu: MATVEC_PARAMS },
   scratch: { cpu: MATVEC_SCRATCH },
   launch: {
     cpu: ({ m, rows, ...weights }: Sizes) => ({
@@ -108,6 +110,7 @@ const product = (name: Name) =>
  *   with bits 4 or 8: all have the same bits and group size, and scales of one dtype. `outA` [.., rowsA] and so on. `c` and `d`
  *   are multiplied where `outC` and `outD` are asked for.
  * - `outDtype` f32, f16 or bf16 of all products; default the dtype of x.
+ * - `approximate` as in `quantizedMatmul`; default: exact.
  *
  * Each product has the bits of `quantizedMatmul`. Up to 8 rows of x take one dispatch, more one for each matrix. Errors: as
  * of `quantizedMatmul`, and `InvalidArgument` for matrices that differ or are stacks, and for a product that is asked for
@@ -131,6 +134,7 @@ export const multiQuantizedMatmul = defineOp({
   },
   params: {
     outDtype: { kind: "choice", values: FLOATS, optional: true, doc: "dtype of all products; default that of x" },
+    approximate: APPROXIMATE,
   },
   relations(c) {
     planOf(c);
@@ -139,12 +143,14 @@ export const multiQuantizedMatmul = defineOp({
     checkJointScales(c, namesOf(c));
   },
   check(c) {
+    checkApproximate(c);
     const { m, rows, cols, groupSize } = planOf(c) as Plan;
     checkBlock(c, blockFor({ m, rows: rows.a as number, cols }, groupSize, c.device), cols, c.device);
   },
   encode(c) {
-    const { encoder, op, inputs, outputs, device } = c;
+    const { encoder, op, inputs, outputs, options, device } = c;
     const { x } = inputs;
+    const int8 = options.approximate !== undefined;
     const { m, rows, cols, groupSize } = planOf(c) as Plan;
     const parts = PARTS.flatMap(([name, product]): { q: Quantized; out: Tensor; rows: number }[] => {
       const [q, out] = [inputs[name], outputs[product]];
@@ -153,7 +159,7 @@ export const multiQuantizedMatmul = defineOp({
     const [a, b, c3, d] = parts as [(typeof parts)[0], (typeof parts)[0], ...typeof parts];
     const block = blockFor({ m, rows: a.rows, cols }, groupSize, device);
     if (block.panels || block.rows < m) {
-      for (const { q, out } of parts) encodeProduct(encoder, op, { x, q, out });
+      for (const { q, out } of parts) encodeProduct(encoder, op, { x, q, out, int8 });
       return;
     }
     const [rowsA, rowsB, rowsC, rowsD] = [a.rows, b.rows, c3?.rows ?? 0, d?.rows ?? 0];
@@ -180,7 +186,7 @@ export const multiQuantizedMatmul = defineOp({
         outD: d?.out,
       },
       params: { m, rowsA, rowsB, rowsC, rowsD, cols, groupSize },
-      sizes: { m, rows: [rowsA, rowsB, rowsC, rowsD], cols, groupSize },
+      sizes: { m, rows: [rowsA, rowsB, rowsC, rowsD], cols, groupSize, int8 },
     });
   },
 }) as MultiQuantizedMatmul;

@@ -8,8 +8,11 @@ export const PRODUCT_BITS: readonly Bits[] = [4, 8];
 
 /** Up to `mostM` rows of x the weights are decoded in registers. */
 export const FEW = { mostM: 8 } as const;
-/** Rows of W of a CPU's threadgroup, and columns that are ordered together; rows of W of a GPU's simdgroup. */
-export const FEW_ON_CPU = { blockRows: 16, unit: 128 } as const;
+/**
+ * Rows of W of a CPU's threadgroup, columns that are ordered together, and units of the largest number of a group in bytes;
+ * rows of W of a GPU's simdgroup.
+ */
+export const FEW_ON_CPU = { blockRows: 16, unit: 128, byteUnits: 127 } as const;
 export const FEW_ON_GPU = { simdgroupRows: 4 } as const;
 /**
  * Above, in panels: a CPU's threadgroup has blockRows rows of W, and a panel so many of their columns; limbGroupWords are what
@@ -34,6 +37,8 @@ const BLOCK_BYTES = 1 << 23;
 export interface Weights {
   cols: number;
   groupSize: number;
+  /** Whether a CPU takes x in whole numbers of a byte. */
+  int8?: boolean;
 }
 
 export const ceil = (n: number, unit: number) => Math.ceil(n / unit);
@@ -41,6 +46,15 @@ const roundUp = (n: number, unit: number) => ceil(n, unit) * unit;
 /** Groups of a row, padded to a whole vector of the widest instruction set. */
 const groupStrideOf = ({ cols, groupSize }: Weights) => roundUp(cols / groupSize, 16);
 
+/** The option of all products that allows other numbers for more speed. */
+export const APPROXIMATE = {
+  kind: "choice",
+  values: ["int8-activations"],
+  optional: true,
+  doc: "`int8-activations`: a CPU rounds x to whole numbers of a byte, in units of its group's largest / 127; default exact",
+} as const;
+/** What a CPU's kernels of few rows of x are told. */
+export const MATVEC_PARAMS = { columnStride: "u32", groupStride: "u32", int8: "u32" } as const;
 /** Scratch of a CPU: `ordered`, x in the order in which codes leave the words, f32 or up to three bf16 parts. */
 export const MATVEC_SCRATCH = { ordered: "u16", sums: "f32" } as const;
 
@@ -49,7 +63,7 @@ export function matvecOnCpu(m: number, weights: Weights) {
   const columnStride = roundUp(weights.cols, FEW_ON_CPU.unit);
   const groupStride = groupStrideOf(weights);
   return {
-    params: { columnStride, groupStride },
+    params: { columnStride, groupStride, int8: Number(weights.int8 ?? false) },
     scratch: {
       ordered: [3, m, columnStride],
       sums: [m, groupStride],
@@ -79,7 +93,7 @@ export function panelsOnCpu(mBlock: number, weights: Weights) {
   const groupStride = groupStrideOf(weights);
   const groups = weights.cols / weights.groupSize;
   return {
-    params: { mBlock, groupStride },
+    params: { mBlock, groupStride, int8: Number(weights.int8 ?? false) },
     scratch: {
       activations: [mBlock, weights.cols],
       sums: [limbGroupWords, mBlock, groupStride],

@@ -3,6 +3,7 @@ import {
   broadcastAxes,
   broadcastShape,
   type CommandEncoder,
+  constantsOf,
   type Device,
   type Dtype,
   defineKernel,
@@ -16,6 +17,7 @@ import {
 } from "@mlxts/core";
 import { quant4Library } from "./library.ts";
 import {
+  APPROXIMATE,
   type Block,
   blockOf,
   ceil,
@@ -23,6 +25,7 @@ import {
   FEW,
   FEW_ON_CPU,
   FEW_ON_GPU,
+  MATVEC_PARAMS,
   MATVEC_SCRATCH,
   matvecOnCpu,
   PANEL_SCRATCH,
@@ -68,7 +71,7 @@ export const quantizedMatvecKernel = defineKernel({
   variants: PRODUCT_VARIANTS,
   buffers: BUFFERS,
   params: PARAMS,
-  launchParams: { cpu: { columnStride: "u32", groupStride: "u32" } },
+  launchParams: { cpu: MATVEC_PARAMS },
   constants: { shared: FEW, cpu: FEW_ON_CPU, gpu: FEW_ON_GPU },
   scratch: { cpu: MATVEC_SCRATCH },
   launch: {
@@ -90,7 +93,7 @@ export const quantizedMatmulKernel = defineKernel({
   variants: PRODUCT_VARIANTS,
   buffers: BUFFERS,
   params: PARAMS,
-  launchParams: { cpu: { mBlock: "u32", groupStride: "u32" } },
+  launchParams: { cpu: { mBlock: "u32", groupStride: "u32", int8: "u32" } },
   constants: { cpu: PANELS, gpu: TILES },
   scratch: { cpu: PANEL_SCRATCH, gpu: TILE_SCRATCH },
   launch: {
@@ -154,6 +157,17 @@ export const quantizedMatvecRowsKernel = defineKernel({
   },
 });
 
+/** Refuses to approximate on a device whose kernels are exact. */
+export function checkApproximate({ options, device, fail }: Seen & { device: Device }): void {
+  if (options.approximate !== undefined && !("byteUnits" in constantsOf(quantizedMatvecKernel, device)))
+    fail(
+      "approximate",
+      "be left out on this device",
+      options.approximate,
+      "its products are exact, only those of a CPU may be others",
+    );
+}
+
 /** Rows of x that a threadgroup of x · Wᵀ takes, and whether against panels. */
 export const blockFor = ({ m, rows, cols }: Pick<Plan, "m" | "rows" | "cols">, groupSize: number, device: Device) => {
   const sizes = { rows, cols, groupSize, batch: 1 };
@@ -211,7 +225,7 @@ const ONE_MATRIX = {
 export function encodeProduct(
   encoder: CommandEncoder,
   op: string,
-  { x, q, out }: Record<"x" | "out", Tensor> & { q: Quantized },
+  { x, q, out, int8 }: Record<"x" | "out", Tensor> & { q: Quantized; int8: boolean },
 ): void {
   const { weight, scales, biases, groupSize, bits } = q;
   const [rows, cols] = [out.lastDim, x.lastDim];
@@ -221,7 +235,7 @@ export function encodeProduct(
     variant: `${x.dtype}_${scales.dtype}_${out.dtype}_b${bits}`,
     buffers: { x, weight, scales, biases, bias: undefined, out },
     params: { ...ONE_MATRIX, ...sizes },
-    sizes: { ...sizes, batch: 1 },
+    sizes: { ...sizes, batch: 1, int8 },
   };
   encodeTransposed(encoder, given, blockFor(sizes, groupSize, encoder.device));
 }
@@ -270,11 +284,17 @@ function planOf(c: Seen): Plan | undefined {
  *   bits 4 or 8, any number of rows. Leading dimensions broadcast. `out` [.., M, rows] or [.., M, cols]; x may have one dimension.
  * - `bias` [rows] (f32, f16, bf16; [cols] without `transpose`), a linear bias added in f32 before the store.
  * - `outDtype` f32, f16 or bf16; default the dtype of x.
+ * - `approximate` `"int8-activations"`, for x · Wᵀ on a CPU; default: exact. See below.
  *
  * x is widened to f32 before any arithmetic (products of bf16 x and codes are exact), sums are f32, one rounding at the
  * store. A CPU with products of bytes takes x of other dtypes as whole numbers of 24 bits, which err by at most 2^-23 of the
  * largest x of a group (up to 8 rows: of 8 neighbors, 4 with bits 8). Up to 8 rows of x and more are summed in different
- * orders, so the last bits of a row depend on which it is. Errors: `InvalidArgument` for shapes, dtypes, attributes and
+ * orders, so the last bits of a row depend on which it is.
+ *
+ * With `"int8-activations"` each group of `groupSize` numbers of a row of x is first rounded to whole numbers of a unit, its
+ * largest / 127, ties to even (both in f32); all else is as exact as before. A result errs by at most Σ unit/2·|w|, for
+ * normally distributed x by an rms of 0.6 %. Groups with numbers that are not finite, below 2^-100 or from 2^118 on stay as they
+ * are. Processors without products of bytes (no AVX-512 VNNI) give the same numbers, no sooner. Errors: `InvalidArgument` for shapes, dtypes, attributes and
  * overlap, and for rows of more than a million columns where one row of x does not fit the memory of a threadgroup;
  * `UnsupportedDtype` for other widths and modes.
  * Source: MLX affine quantization, `mx.quantized_matmul`.
@@ -306,11 +326,22 @@ export const quantizedMatmul: QuantizedMatmul = defineOp({
   params: {
     transpose: { kind: "boolean", default: true, doc: "x · Wᵀ; false: x · W" },
     outDtype: { kind: "choice", values: FLOATS, optional: true, doc: "dtype of out; default that of x" },
+    approximate: APPROXIMATE,
   },
   relations(c) {
     planOf(c);
   },
+  rules({ options: { approximate, transpose }, fail }) {
+    if (approximate !== undefined && !transpose)
+      fail(
+        "approximate",
+        "be left out where transpose is false",
+        approximate,
+        "groups lie along the columns of W only",
+      );
+  },
   check(c) {
+    checkApproximate(c);
     if (!c.options.transpose) return;
     const { device } = c.encoder;
     const plan = planOf(c) as Plan;
@@ -368,7 +399,7 @@ export const quantizedMatmul: QuantizedMatmul = defineOp({
         qStride1: a1.right,
         qStride2: a2.right,
       };
-      const sizes = { m, rows, cols, groupSize, batch };
+      const sizes = { m, rows, cols, groupSize, batch, int8: options.approximate !== undefined };
       if (options.transpose) encodeTransposed(encoder, { ...common, params, sizes }, block);
       else
         encoder.dispatch(

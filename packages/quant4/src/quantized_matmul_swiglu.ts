@@ -11,19 +11,21 @@ import {
 import { encodeGated } from "./gate_products.ts";
 import { quant4Library } from "./library.ts";
 import {
+  APPROXIMATE,
   ceil,
   checkBlock,
   checkJointScales,
   FEW_ON_CPU,
   FEW_ON_GPU,
   jointDims,
+  MATVEC_PARAMS,
   MATVEC_SCRATCH,
   matvecOnCpu,
   PRODUCT_VARIANTS,
   type Seen,
   type Weights,
 } from "./product_launch.ts";
-import { blockFor, encodeProduct } from "./quantized_matmul.ts";
+import { blockFor, checkApproximate, encodeProduct } from "./quantized_matmul.ts";
 import type { QuantizedMatmulSwiglu } from "./signatures.ts";
 
 interface Sizes extends Weights {
@@ -47,7 +49,7 @@ export const quantizedMatvecSwigluKernel = defineKernel({
     out: "write",
   },
   params: { m: "u32", rows: "u32", cols: "u32", groupSize: "u32" },
-  launchParams: { cpu: { columnStride: "u32", groupStride: "u32" } },
+  launchParams: { cpu: MATVEC_PARAMS },
   // A CPU goes through runBlocks threadgroups of gate, then through those of up.
   constants: { cpu: { runBlocks: 64 } },
   scratch: { cpu: { ...MATVEC_SCRATCH, gates: "f32", ups: "f32" } },
@@ -96,6 +98,7 @@ function isOneDispatch(sizes: Sizes, device: Device): boolean {
  * - `x` [.., cols], f32, f16 or bf16; `gate` and `up` `Quantized` [rows, cols] with bits 4 or 8: both have the same bits and
  *   group size, and scales of one dtype. `out` [.., rows].
  * - `outDtype` f32, f16 or bf16; default the dtype of x.
+ * - `approximate` as in `quantizedMatmul`; default: exact.
  *
  * Both products are rounded to the dtype of out before they meet: the bits of two calls of `quantizedMatmul` and one of
  * `swiglu`. Up to 8 rows of x take one dispatch. Errors: as of `quantizedMatmul`, and `InvalidArgument` for matrices that
@@ -118,6 +121,7 @@ export const quantizedMatmulSwiglu: QuantizedMatmulSwiglu = defineOp({
   },
   params: {
     outDtype: { kind: "choice", values: FLOATS, optional: true, doc: "dtype of out; default that of x" },
+    approximate: APPROXIMATE,
   },
   relations(c) {
     planOf(c);
@@ -126,18 +130,20 @@ export const quantizedMatmulSwiglu: QuantizedMatmulSwiglu = defineOp({
     checkJointScales(c, MATRICES);
   },
   check(c) {
+    checkApproximate(c);
     const plan = planOf(c) as Plan;
     checkBlock(c, blockFor(plan, plan.groupSize, c.device), plan.cols, c.device);
   },
   encode(c) {
-    const { encoder, op, inputs, outputs } = c;
+    const { encoder, op, inputs, outputs, options } = c;
     const { x, gate, up } = inputs;
     const { out } = outputs;
     const { m, rows, cols, groupSize } = planOf(c) as Plan;
-    const sizes = { m, rows, cols, groupSize };
+    const params = { m, rows, cols, groupSize };
+    const sizes = { ...params, int8: options.approximate !== undefined };
     if (!isOneDispatch(sizes, c.device)) {
       encodeGated(encoder, op, out, (input, product) =>
-        encodeProduct(encoder, op, { x, q: inputs[input], out: product }),
+        encodeProduct(encoder, op, { x, q: inputs[input], out: product, int8: sizes.int8 }),
       );
       return;
     }
@@ -154,7 +160,7 @@ export const quantizedMatmulSwiglu: QuantizedMatmulSwiglu = defineOp({
         upBiases: up.biases,
         out,
       },
-      params: sizes,
+      params,
       sizes,
     });
   },

@@ -132,3 +132,20 @@ export function productReference(
   }
   return y;
 }
+
+/**
+ * x as `approximate: "int8-activations"` takes it, in f32: whole numbers of each group's unit, its largest / 127, ties to
+ * even. Groups that are not finite, below 2^-100 or from 2^118 on stay as they are.
+ */
+export function roundToBytes(x: Float64Array, groupSize: number): Float64Array {
+  const f32 = Math.fround;
+  const out = x.slice();
+  for (let first = 0; first < x.length; first += groupSize) {
+    const group = out.subarray(first, first + groupSize);
+    const largest = Math.max(...group.map(Math.abs));
+    if (!(largest >= 2 ** -100 && largest < 2 ** 118)) continue;
+    const [unit, inverse] = [f32(largest / 127), f32(127 / largest)];
+    for (const [i, value] of group.entries()) group[i] = roundEven(f32(value * inverse)) * unit;
+  }
+  return out;
+}

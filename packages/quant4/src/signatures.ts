@@ -69,6 +69,11 @@ export interface GatherQuantizedMatmulInputs {
 export interface GatherQuantizedMatmulOptions {
   /** Dtype of out; default that of x. */
   outDtype?: "f32" | "f16" | "bf16" | undefined;
+  /**
+   * `int8-activations`: a CPU rounds x to whole numbers of a byte, in units of its group's largest / 127; default
+   * exact.
+   */
+  approximate?: "int8-activations" | undefined;
 }
 
 export interface GatherQuantizedMatmul {
@@ -110,6 +115,11 @@ export interface GatherQuantizedMatmulSwigluInputs {
 export interface GatherQuantizedMatmulSwigluOptions {
   /** Dtype of out; default that of x. */
   outDtype?: "f32" | "f16" | "bf16" | undefined;
+  /**
+   * `int8-activations`: a CPU rounds x to whole numbers of a byte, in units of its group's largest / 127; default
+   * exact.
+   */
+  approximate?: "int8-activations" | undefined;
 }
 
 export interface GatherQuantizedMatmulSwiglu {
@@ -152,6 +162,11 @@ export interface MultiQuantizedMatmulInputs {
 export interface MultiQuantizedMatmulOptions {
   /** Dtype of all products; default that of x. */
   outDtype?: "f32" | "f16" | "bf16" | undefined;
+  /**
+   * `int8-activations`: a CPU rounds x to whole numbers of a byte, in units of its group's largest / 127; default
+   * exact.
+   */
+  approximate?: "int8-activations" | undefined;
 }
 
 export interface MultiQuantizedMatmulOutputs {
@@ -252,6 +267,11 @@ export interface QuantizedMatmulOptions {
   transpose?: boolean | undefined;
   /** Dtype of out; default that of x. */
   outDtype?: "f32" | "f16" | "bf16" | undefined;
+  /**
+   * `int8-activations`: a CPU rounds x to whole numbers of a byte, in units of its group's largest / 127; default
+   * exact.
+   */
+  approximate?: "int8-activations" | undefined;
 }
 
 export interface QuantizedMatmul {
@@ -274,6 +294,11 @@ export interface QuantizedMatmulSwigluInputs {
 export interface QuantizedMatmulSwigluOptions {
   /** Dtype of out; default that of x. */
   outDtype?: "f32" | "f16" | "bf16" | undefined;
+  /**
+   * `int8-activations`: a CPU rounds x to whole numbers of a byte, in units of its group's largest / 127; default
+   * exact.
+   */
+  approximate?: "int8-activations" | undefined;
 }
 
 export interface QuantizedMatmulSwiglu {

@@ -180,6 +180,25 @@ describe("errors, before anything is recorded", () => {
     ["out shape", matmul({ out: t("f32", 3, 5) }), "quantizedMatmul: `out` must have shape [3, 6], got [3, 5]"],
     ["out dtype", matmul({ out: t("f16", 3, 6) }), "quantizedMatmul: `out` must have dtype f32, got f16"],
     ["outDtype", matmul({}, { outDtype: "u32" }), "quantizedMatmul: `outDtype` must be one of f32, f16, bf16, got u32"],
+    [
+      "approximate",
+      matmul({}, { approximate: "int4-activations" }),
+      "quantizedMatmul: `approximate` must be one of int8-activations, got int4-activations",
+    ],
+    [
+      "approximate, transpose false",
+      matmul({ x: t("f32", 3, 6) }, { approximate: "int8-activations", transpose: false }),
+      "quantizedMatmul: `approximate` must be left out where transpose is false, got int8-activations — groups lie along the columns of W only",
+    ],
+    ...(device.gpu
+      ? [
+          [
+            "approximate on a GPU",
+            matmul({}, { approximate: "int8-activations" }),
+            "quantizedMatmul: `approximate` must be left out on this device, got int8-activations — its products are exact, only those of a CPU may be others",
+          ] as WrongCall,
+        ]
+      : []),
     ["bias shape", matmul({ bias: t("f32", 5) }), "quantizedMatmul: `bias` must have shape [6], got [5]"],
     [
       "bias dtype",

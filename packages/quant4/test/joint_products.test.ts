@@ -14,6 +14,7 @@ interface Setting {
   x: FloatDtype;
   scales: FloatDtype;
   outDtype: FloatDtype;
+  approximate?: "int8-activations";
 }
 
 describe.each(DEVICES)("on %s", (_, open) => {
@@ -37,17 +38,18 @@ describe.each(DEVICES)("on %s", (_, open) => {
     device.tensor(x, [m, cols], random.normals(m * cols, 1 / Math.sqrt(cols)));
 
   async function check(m: number, rows: readonly [number, number, number, number], setting: Setting) {
-    const { outDtype } = setting;
+    const { outDtype, approximate } = setting;
+    const options = { outDtype, approximate };
     const x = input(m, setting);
     const [a, b, c, d] = rows.map((count) => matrix(count, setting)) as [Quantized, Quantized, Quantized, Quantized];
     const up = matrix(rows[0], setting);
     const encoder = device.encoder();
-    const product = (q: Quantized) => quantizedMatmul(encoder, { x, q }, { outDtype });
-    const two = multiQuantizedMatmul(encoder, { x, a, b }, { outDtype });
-    const three = multiQuantizedMatmul(encoder, { x, a: b, b: c, c: a, outC: true }, { outDtype });
-    const four = multiQuantizedMatmul(encoder, { x, a, b, c, d, outC: true, outD: true }, { outDtype });
+    const product = (q: Quantized) => quantizedMatmul(encoder, { x, q }, options);
+    const two = multiQuantizedMatmul(encoder, { x, a, b }, options);
+    const three = multiQuantizedMatmul(encoder, { x, a: b, b: c, c: a, outC: true }, options);
+    const four = multiQuantizedMatmul(encoder, { x, a, b, c, d, outC: true, outD: true }, options);
     const [pa, pb, pc, pd] = [a, b, c, d].map(product) as [Tensor, Tensor, Tensor, Tensor];
-    const fused = quantizedMatmulSwiglu(encoder, { x, gate: a, up }, { outDtype });
+    const fused = quantizedMatmulSwiglu(encoder, { x, gate: a, up }, options);
     const ups = product(up);
     const out = device.tensor(outDtype, pa.shape);
     encoder.dispatch(gateProductsKernel, {
@@ -82,6 +84,15 @@ describe.each(DEVICES)("on %s", (_, open) => {
       for (const x of FLOATS)
         for (const m of [1, 2, 3, 4, 5, 6, 7, 8, 9, 20])
           await check(m, [37, 16, 5, 33], { cols: 192, bits, groupSize: 64, x, scales: "bf16", outDtype: x });
+  });
+
+  it.skipIf(device.gpu)("with activations in bytes", async () => {
+    const approximate = "int8-activations";
+    for (const bits of [4, 8] as const)
+      for (const m of [1, 2, 3, 5, 8, 9, 20])
+        await check(m, [37, 16, 5, 33], {
+          ...{ cols: 192, bits, groupSize: 64, x: "bf16", scales: "bf16", outDtype: "f32", approximate },
+        });
   });
 
   it("for every size", async () => {

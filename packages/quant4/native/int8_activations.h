@@ -1,0 +1,110 @@
+// x as whole numbers of a signed byte, where callers of products ask for it: each group of a row has one unit, its
+// largest number / 127. Groups that are not finite, or too large or too small for a unit, stay as they are.
+#pragma once
+#include "limbs.h"
+#include "product.h"
+#include "quantized_matvec.params.h"
+
+namespace mlxts {
+
+constexpr float kByteUnits = QUANTIZED_MATVEC_BYTE_UNITS;  // of the largest number of a group
+
+// What numbers of a group are multiplied with to become whole numbers, and to become numbers again.
+struct ByteUnit {
+  float unit;  // 0: they stay as they are
+  float inverse;
+};
+
+// Of n numbers, which are whole vectors.
+MLXTS_INLINE ByteUnit byte_unit(const float* x, uint32_t n) {
+  vi32 sizes = {};  // as bits, which grow with numbers; NaN is above infinity
+  for (uint32_t i = 0; i < n; i += kLanes) {
+    const vi32 size = as_i32(load(x + i)) & 0x7fffffff;
+    sizes = size > sizes ? size : sizes;
+  }
+  int32_t most = 0;
+  for (int l = 0; l < kLanes; ++l) most = sizes[l] > most ? sizes[l] : most;
+  if (most == 0) return {1, 1};
+  if (most < (127 - 100) << 23 || most >= (127 + 118) << 23) return {0, 0};
+  float largest;
+  memcpy(&largest, &most, 4);
+  return {largest / kByteUnits, kByteUnits / largest};
+}
+
+// v in units, ties to even.
+MLXTS_INLINE vf32 whole_units(vf32 v, ByteUnit of) {
+  const vf32 shift = splat(0x1.8p23f);
+  return rounded(rounded(v * splat(of.inverse)) + shift) - shift;
+}
+
+// The groups of n numbers as the numbers that are multiplied instead.
+inline void round_to_bytes(float* x, uint32_t n, uint32_t groupSize) {
+  for (uint32_t g = 0; g < n; g += groupSize) {
+    const ByteUnit of = byte_unit(x + g, groupSize);
+    if (of.unit == 0) continue;
+    for (uint32_t i = g; i < g + groupSize; i += kLanes) store(x + i, whole_units(load(x + i), of) * splat(of.unit));
+  }
+}
+
+#if defined(__AVX512VNNI__)
+// Whether all groups of a row of n columns become bytes.
+inline bool fits_bytes(const Types& t, const uint8_t* x, size_t n, uint32_t groupSize) {
+  alignas(64) float group[128];
+  for (size_t i = 0; i < n; i += groupSize) {
+    t.x(x + i * t.xBytes, group, groupSize);
+    if (byte_unit(group, groupSize).unit == 0) return false;
+  }
+  return true;
+}
+
+// kLanes numbers as bytes; whole numbers of them.
+MLXTS_INLINE vf32 store_bytes(vf32 v, ByteUnit of, int8_t* to) {
+  const vf32 whole = whole_units(v, of);
+  const __m512i numbers = _mm512_maskz_cvtps_epi32(0xffff, reinterpret_cast<__m512>(whole));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_maskz_cvtepi32_epi8(0xffff, numbers));
+  return whole;
+}
+
+// What makes codes centered: center·Σx of each lane.
+template <int Bits>
+MLXTS_INLINE vi32 center_dot(vi32 sum, vu32 bytes) {
+  return dot_int8x4(sum, vu32{} + (Bits == 4 ? 0x08080808u : 0x80808080u), bytes);
+}
+
+// 128 columns of x in bytes, as the codes of words meet them, and x in units again: sums[i] is Σ of the columns 32·i …
+// 32·i + 31, to be added up over lanes.
+template <int Bits>
+void order_bytes(const float* x, uint32_t groupSize, LimbChunk<Bits, 1>* to, vf32 (&sums)[4]) {
+  alignas(64) int8_t bytes[128];
+  vf32 units = {};
+  for (uint32_t g = 0; g < 128; g += groupSize) {
+    const ByteUnit of = byte_unit(x + g, groupSize);
+    units[g / groupSize] = of.unit;
+    for (uint32_t i = g; i < g + groupSize; i += 32)
+      sums[i / 32] = (store_bytes(load(x + i), of, bytes + i) + store_bytes(load(x + i + 16), of, bytes + i + 16)) *
+                     splat(of.unit);
+  }
+  const int shift = __builtin_ctz(groupSize);
+  for (int c = 0; c < 128; c += kChunk<Bits>, ++to) {
+    const __m512i first = _mm512_load_si512(bytes + c);
+    if constexpr (Bits == 4) {
+      alignas(64) uint8_t order[64];
+      for (int i = 0; i < 64; ++i) order[i] = uint8_t(2 * i);
+      const __m512i even = _mm512_load_si512(order), second = _mm512_load_si512(bytes + 64);
+      const __m512i odd = _mm512_or_si512(even, _mm512_set1_epi8(1));
+      to->limbs[0][0] = reinterpret_cast<vi32>(_mm512_permutex2var_epi8(first, even, second));
+      to->limbs[0][1] = reinterpret_cast<vi32>(_mm512_permutex2var_epi8(first, odd, second));
+    } else {
+      to->limbs[0][0] = reinterpret_cast<vi32>(first);
+    }
+    vi32 dots = {};
+    for (const vi32& limb : to->limbs[0]) dots = center_dot<Bits>(dots, reinterpret_cast<vu32>(limb));
+    to->center[0] = -dots;
+    const vi32 groups = (lane_index() * kPerWord<Bits> + splat_i32(c)) >> shift;
+    to->unit = reinterpret_cast<vf32>(
+        _mm512_maskz_permutexvar_ps(0xffff, reinterpret_cast<__m512i>(groups), reinterpret_cast<__m512>(units)));
+  }
+}
+#endif
+
+}  // namespace mlxts
