@@ -18,7 +18,7 @@ constexpr size_t kPanel = GATED_DELTA_RULE_CHUNK_PANEL_VALUES;
 
 // Whether products of two matrices of T are those of bf16 that the processor has.
 template <typename T, bool kChannels>
-constexpr bool kBf16 = kHasBf16Dot && std::is_same_v<T, bf16> && !kChannels;
+constexpr bool kBf16 = kFastBf16Dot && std::is_same_v<T, bf16> && !kChannels;
 
 MLXTS_INLINE bf16x2* as_bf16x2(bf16* array) { return reinterpret_cast<bf16x2*>(array); }
 

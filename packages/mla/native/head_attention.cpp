@@ -13,7 +13,7 @@ static_assert(kBlockKeys == HEAD_ATTENTION_BLOCK_KEYS);
 template <typename X, typename C>
 struct TokenGroup {
   using E = std::conditional_t<std::is_same_v<X, C>, X, float>;  // an element of the head's keys and values
-  static constexpr bool kBf16 = kHasBf16Dot && std::is_same_v<E, bf16>;
+  static constexpr bool kBf16 = kFastBf16Dot && std::is_same_v<E, bf16>;
   using P = std::conditional_t<kBf16, bf16x2, float>;  // an element of panels
 
   const HeadAttentionParams& p;

@@ -18,7 +18,7 @@ inline constexpr bool kIsBf16 = std::is_same_v<X, bf16> && std::is_same_v<W, bf1
 template <typename X, typename S, int Bits, typename O>
 inline constexpr bool kIsBf16<X, Affine<S, Bits>, O> = std::is_same_v<X, bf16> && std::is_same_v<O, bf16>;
 template <typename X, typename W, typename O>
-using Packed = std::conditional_t<kHasBf16Dot && kIsBf16<X, W, O>, bf16x2, float>;
+using Packed = std::conditional_t<kFastBf16Dot && kIsBf16<X, W, O>, bf16x2, float>;
 
 // Piece k0 … k0 + depth − 1 of the contracted dimension, for `columns` outputs from n0 on.
 struct Piece {
@@ -94,7 +94,7 @@ void multiply(const X* x, size_t stride, int rows, const Piece& piece, const P* 
 // Rounds a row of sums to `out`. What is made of bf16 for further products of bf16 may lose subnormal numbers.
 template <typename X, typename O>
 void store_row(const float* sums, size_t columns, O* out) {
-  if constexpr (kHasBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<O, bf16>)
+  if constexpr (kFastBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<O, bf16>)
     for_lanes(
         columns, [&](size_t i) { store_for_dot(out + i, load(sums + i)); },
         [&](size_t i, int n) { store_partial(out + i, load_partial(sums + i, n), n); });

@@ -19,7 +19,7 @@ constexpr int kMostTiles = MLA_PIECES_GROUP_ROWS / kPanelRows;
 
 template <typename X, typename C>
 struct RowGroup {
-  static constexpr bool kBf16 = kHasBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<C, bf16>;
+  static constexpr bool kBf16 = kFastBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<C, bf16>;
   using P = std::conditional_t<kBf16, bf16x2, float>;  // an element of panels
 
   const MlaPiecesParams& p;

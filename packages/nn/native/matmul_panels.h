@@ -11,7 +11,7 @@ static_assert(kGroupColumns % kPanelColumns == 0);
 
 // What panels are made of: bf16 as it is where the processor multiplies bf16 by bf16, else f32.
 template <typename X, typename W>
-using Packed = std::conditional_t<kHasBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<W, bf16>, bf16x2, float>;
+using Packed = std::conditional_t<kFastBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<W, bf16>, bf16x2, float>;
 
 // Elements of the contracted dimension in kPieceRows rows of a panel.
 template <typename P>

@@ -37,7 +37,7 @@ namespace mlxts {
 MLXTS_DOT_RANGES(, float, float);
 MLXTS_DOT_RANGES(, f16, float);
 MLXTS_DOT_RANGES(, bf16, float);
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BF16__) && !defined(__AMX_TILE__)
 MLXTS_DOT_RANGES(, bf16, bf16);
 #endif
 }  // namespace mlxts

@@ -13,7 +13,7 @@ static_assert(kBlockKeys == SDPA_PIECES_BLOCK_KEYS);
 
 template <typename X, typename C>
 struct RowGroup {
-  static constexpr bool kBf16 = kHasBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<C, bf16>;
+  static constexpr bool kBf16 = kFastBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<C, bf16>;
   using P = std::conditional_t<kBf16, bf16x2, float>;  // an element of panels
 
   const SdpaParams& p;

@@ -51,7 +51,7 @@ __attribute__((noinline)) void score_block(const Q* queries, size_t stride, int 
 // A piece of a key/value head's cache, and the query rows that share the head.
 template <typename X, typename C>
 struct Piece {
-  static constexpr bool kBf16 = kHasBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<C, bf16>;
+  static constexpr bool kBf16 = kFastBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<C, bf16>;
   using E = std::conditional_t<kBf16, bf16, float>;  // an element of queries and of weights
 
   const SdpaPiecesParams& p;
