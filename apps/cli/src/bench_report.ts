@@ -147,8 +147,24 @@ export function rowsTable({ rows }: BenchReport): Table {
   return { head, lines };
 }
 
-/** The measured limits of a report. */
-export const limitsTable = ({ limits }: BenchReport): Table => ({ head: LIMIT_HEAD, lines: limits.map(limitCells) });
+/** The measured limits of a report; tiles where the machine's kernels have them. */
+export function limitsTable({ limits }: BenchReport): Table {
+  const columns: [string, (limits: Limits) => number | null][] = [
+    ["f32 GFLOP/s", ({ gflopsF32 }) => gflopsF32],
+    ["bf16 GFLOP/s", ({ gflopsBf16 }) => gflopsBf16],
+    ["int8 GOP/s", ({ gopsInt8 }) => gopsInt8],
+    ["bf16 tiles GFLOP/s", ({ gflopsBf16Tiles }) => gflopsBf16Tiles],
+    ["int8 tiles GOP/s", ({ gopsInt8Tiles }) => gopsInt8Tiles],
+    ["memory GB/s", ({ memoryGBs }) => memoryGBs],
+    ["shared cache GB/s", ({ sharedCacheGBs }) => sharedCacheGBs],
+    ["core caches GB/s", ({ coreCacheGBs }) => coreCacheGBs],
+  ];
+  const shown = columns.filter(([, value]) => limits.some((each) => value(each) !== null));
+  return {
+    head: ["threads", ...shown.map(([title]) => title)],
+    lines: limits.map((each) => [String(each.threads), ...shown.map(([, value]) => digits(value(each) ?? 0))]),
+  };
+}
 
 /** A report as Markdown. */
 export function reportMarkdown(report: BenchReport): string {
@@ -172,24 +188,3 @@ export function verifiedText({ tool, verified }: BenchReport): string[] {
   if (tool !== "mlxts bench op") return [];
   return [verified ? `The conformance cases of each op were run first.` : "The ops' conformance cases were not run."];
 }
-
-const LIMIT_HEAD = [
-  "threads",
-  "f32 GFLOP/s",
-  "bf16 GFLOP/s",
-  "int8 GOP/s",
-  "memory GB/s",
-  "shared cache GB/s",
-  "core caches GB/s",
-];
-const limitCells = (limits: Limits): string[] => [
-  String(limits.threads),
-  ...[
-    limits.gflopsF32,
-    limits.gflopsBf16,
-    limits.gopsInt8,
-    limits.memoryGBs,
-    limits.sharedCacheGBs,
-    limits.coreCacheGBs,
-  ].map(digits),
-];

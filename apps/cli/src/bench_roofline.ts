@@ -1,5 +1,6 @@
 // A roofline chart: how fast ops compute, over the operations that they make of each byte that they read or write.
 import type { Limits } from "@mlxts/bench";
+import { productRates } from "./bench_limits.ts";
 import { type BenchRow, digits } from "./bench_report.ts";
 import { escaped } from "./markup.ts";
 
@@ -85,8 +86,10 @@ interface Scale {
   ys: readonly [number, number];
 }
 
+const fastestRate = (limits: Limits) => Math.max(...productRates(limits).map(({ rate }) => rate));
+
 function scaleFor(limits: Limits, points: readonly RooflinePoint[]): Scale {
-  const most = Math.max(limits.gflopsF32, limits.gflopsBf16, limits.gopsInt8);
+  const most = fastestRate(limits);
   const xs = decades([0.1, (2 * most) / limits.memoryGBs, ...points.map(({ intensity }) => intensity)]);
   const [low] = decades([10, most, ...points.map(({ rate }) => rate)]);
   const high = Math.log10(2 * Math.max(most, ...points.map(({ rate }) => rate)));
@@ -119,11 +122,9 @@ function gridMarkup({ x, y, xs, ys }: Scale): string {
 
 /** Speeds of products: level lines, with their names at the right; equal ones have one name. */
 function productRoofs(limits: Limits, { x, y, xs }: Scale, places: Places): string {
-  const kinds = [
-    { name: "f32", rate: limits.gflopsF32 },
-    { name: "bf16", rate: limits.gflopsBf16 },
-    { name: "int8", rate: limits.gopsInt8 },
-  ].sort((a, b) => b.rate - a.rate);
+  const kinds = productRates(limits)
+    .map(({ name, rate }) => ({ name: name.replace(" products", ""), rate }))
+    .sort((a, b) => b.rate - a.rate);
   const parts: string[] = [];
   for (const { name, rate } of kinds) {
     const height = y(rate);
@@ -146,7 +147,7 @@ function productRoofs(limits: Limits, { x, y, xs }: Scale, places: Places): stri
 
 /** Speeds of memories: slopes up to the fastest products, named along the line where there is room. */
 function memoryRoofs(limits: Limits, { x, y, xs, ys }: Scale, places: Places): string {
-  const most = Math.max(limits.gflopsF32, limits.gflopsBf16, limits.gopsInt8);
+  const most = fastestRate(limits);
   const slopes = [
     { name: "core caches", kind: "core", speed: limits.coreCacheGBs },
     { name: "shared cache", kind: "shared", speed: limits.sharedCacheGBs },

@@ -2,7 +2,9 @@ import { spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { Limits } from "@mlxts/bench";
 import { afterAll, describe, expect, it } from "vitest";
+import { limitOf } from "../src/bench_limits.ts";
 import { failuresOf, refusedRow } from "../src/bench_op.ts";
 import { type BenchReport, type BenchRow, bestPeer, timesLimit, timesPeer } from "../src/bench_report.ts";
 import { OP_TARGETS, targeted } from "../src/bench_targets.ts";
@@ -107,6 +109,43 @@ describe("targets", () => {
     expect(targeted("rmsNorm", testCase)?.testCase.from).toBe("core cache");
     expect(targeted("rmsNorm", { ...testCase, name: "other" })).toBeUndefined();
   });
+});
+
+describe("the limit of a case", () => {
+  const limits: Limits = {
+    threads: 1,
+    ...{ gflopsF32: 200, gflopsBf16: 400, gopsInt8: 800, gflopsBf16Tiles: null, gopsInt8Tiles: null },
+    ...{ memoryGBs: 10, sharedCacheGBs: 20, coreCacheGBs: 40 },
+  };
+  const computing = { name: "case", bytes: 1, flops: 8e9, setup: () => ({ encode() {} }) };
+
+  it("is that of its bytes or of its operations, whichever takes longer", () => {
+    expect(limitOf({ ...computing, flops: 1, bytes: 4e4 }, limits)).toEqual({ value: 1, of: "core cache" });
+    expect(limitOf({ ...computing, flops: 1, bytes: 2e7 }, limits)).toEqual({ value: 2000, of: "memory" });
+    expect(limitOf(computing, limits)).toEqual({ value: 40_000, of: "f32 products" });
+    expect(limitOf({ ...computing, products: "bf16" }, limits)).toEqual({ value: 20_000, of: "bf16 products" });
+    expect(limitOf({ ...computing, products: "int8" }, limits)).toEqual({ value: 10_000, of: "int8 products" });
+  });
+
+  it("follows from tiles where the machine has them, and from f32 where pairs of bf16 are slower", () => {
+    const tiles = { ...limits, gflopsBf16Tiles: 4000, gopsInt8Tiles: 8000 };
+    expect(limitOf(computing, tiles)).toEqual({ value: 40_000, of: "f32 products" });
+    expect(limitOf({ ...computing, products: "bf16" }, tiles)).toEqual({ value: 2000, of: "bf16 tiles" });
+    expect(limitOf({ ...computing, products: "int8" }, tiles)).toEqual({ value: 1000, of: "int8 tiles" });
+    const slow = { ...limits, gflopsBf16: 100 };
+    expect(limitOf({ ...computing, products: "bf16" }, slow)).toEqual({ value: 40_000, of: "f32 products" });
+  });
+});
+
+describe("the table of limits", () => {
+  it("has columns of tiles where there are any", async () => {
+    const { status, stdout } = await inProcess("bench", "machine", "--threads", "1", "--json", file);
+    expect(status).toBe(0);
+    const [limits] = report().limits;
+    const hasTiles = report().device.level === "amx";
+    expect(stdout.includes("| bf16 tiles GFLOP/s | int8 tiles GOP/s |")).toBe(hasTiles);
+    expect(typeof limits?.gopsInt8Tiles === "number").toBe(hasTiles);
+  }, 60_000);
 });
 
 describe("a row", () => {

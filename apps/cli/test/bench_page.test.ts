@@ -85,6 +85,24 @@ describe.skipIf(missing)(missing ? `${title} (skipped: ${missing})` : title, () 
     expect(chromium.complaints).toEqual([]);
   });
 
+  it("shows the roofs of tiles where the machine has them", async () => {
+    const limits = SAMPLE.limits.map((each) => ({
+      ...each,
+      gflopsBf16: each.gflopsF32 / 2,
+      gflopsBf16Tiles: each.gflopsF32 * 14,
+      gopsInt8Tiles: each.gflopsF32 * 28,
+    }));
+    for (const view of VIEWS) {
+      await chromium.show(reportHtml({ ...SAMPLE, limits }), view);
+      const page = await chromium.facts();
+      expect(page.roofs).toBe(8 * limits.length);
+      expect(page.text).toContain("int8 tiles 7112");
+      expect(page.points.every(({ count, inside }) => count > 0 && inside === count)).toBe(true);
+      expect(page.textsInTheWay).toEqual([]);
+    }
+    expect(chromium.complaints).toEqual([]);
+  });
+
   it("finds texts that meet, points without a size and what is loaded from elsewhere", async () => {
     const own = new Chromium(chromiumProgram as string);
     try {

@@ -8,6 +8,8 @@ const limits = [1, 2].map((threads) => ({
   gflopsF32: 254 * threads,
   gflopsBf16: 508 * threads,
   gopsInt8: 1020 * threads,
+  gflopsBf16Tiles: null,
+  gopsInt8Tiles: null,
   memoryGBs: 40 + 4 * threads,
   sharedCacheGBs: 97 * threads,
   coreCacheGBs: 200 * threads,

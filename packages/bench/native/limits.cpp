@@ -1,11 +1,12 @@
 // What a core can do at best: independent products with sums, and reads in several streams.
+#include <type_traits>
+
+#include "amx_tiles.h"
 #include "cpu_kernel.h"
 #include "matrix_dot.h"
 #include "peak_multiply.params.h"
 #include "peak_read.params.h"
 #include "simd.h"
-
-#include <type_traits>
 
 using namespace mlxts;
 
@@ -53,6 +54,50 @@ void multiply_int8(const Launch& l) {
   multiply<vi32>(l, 8, [&](vi32 sum) { return dot_int8x4(sum, a, a); });
 }
 
+#if defined(__AMX_TILE__)
+// The same of whole tiles: each of four sums meets two of four operands, as in a kernel without loads.
+template <typename Step>
+void multiply_tiles(const Launch& l, int operationsPerSum, Step step) {
+  const auto& p = l.args<PeakMultiplyParams>();
+  float* out = l.buffer<float>(PEAK_MULTIPLY_OUT);
+  const AmxTiles tiles;
+  alignas(64) uint8_t zeros[AmxTiles::kRows * AmxTiles::kRowBytes] = {};
+  _tile_loadd(4, zeros, AmxTiles::kRowBytes);
+  _tile_loadd(5, zeros, AmxTiles::kRowBytes);
+  _tile_loadd(6, zeros, AmxTiles::kRowBytes);
+  _tile_loadd(7, zeros, AmxTiles::kRowBytes);
+  for (uint64_t group = l.begin; group < l.end; ++group) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (uint32_t iteration = 0; iteration < p.iterations; ++iteration) step();
+    alignas(64) float sums[AmxTiles::kRows * AmxTiles::kRowBytes / sizeof(float)];
+    _tile_stored(3, sums, AmxTiles::kRowBytes);
+    out[2 * group] = float(4 * AmxTiles::kRows * 16 * operationsPerSum);
+    out[2 * group + 1] = sums[0];
+  }
+}
+
+void multiply_bf16_tiles(const Launch& l) {
+  multiply_tiles(l, 2 * 32, [] {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  });
+}
+
+void multiply_int8_tiles(const Launch& l) {
+  multiply_tiles(l, 2 * 64, [] {
+    _tile_dpbsud(0, 4, 6);
+    _tile_dpbsud(1, 4, 7);
+    _tile_dpbsud(2, 5, 6);
+    _tile_dpbsud(3, 5, 7);
+  });
+}
+#endif
+
 void peak_read(const Launch& l) {
   const auto& p = l.args<PeakReadParams>();
   float* out = l.buffer<float>(PEAK_READ_OUT);
@@ -75,4 +120,8 @@ void peak_read(const Launch& l) {
 MLXTS_KERNEL(peak_multiply_f32, multiply_f32)
 MLXTS_KERNEL(peak_multiply_bf16, multiply_bf16)
 MLXTS_KERNEL(peak_multiply_int8, multiply_int8)
+#if defined(__AMX_TILE__)
+MLXTS_KERNEL(peak_multiply_bf16_tiles, multiply_bf16_tiles)
+MLXTS_KERNEL(peak_multiply_int8_tiles, multiply_int8_tiles)
+#endif
 MLXTS_KERNEL(peak_read_f32, peak_read)

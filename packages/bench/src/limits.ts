@@ -2,12 +2,15 @@ import { type CommandEncoder, type Device, defineKernel, defineLibrary } from "@
 
 const benchLibrary = defineLibrary("bench", import.meta.url);
 
+/** Products of vectors, which every level has, and those of whole tiles, which some do. */
+const PRODUCTS = ["f32", "bf16", "int8", "bf16_tiles", "int8_tiles"] as const;
+
 const launch = { cpu: ({ groups }: { groups: number }) => ({ threadgroups: [groups, 1, 1] as const }) };
 
 export const peakMultiplyKernel = defineKernel({
   library: benchLibrary,
   name: "peak_multiply",
-  variants: ["f32", "bf16", "int8"],
+  variants: PRODUCTS,
   buffers: { out: "write" },
   params: { iterations: "u32", factor: "f32" },
   launch,
@@ -29,7 +32,13 @@ export interface Limits {
   gflopsF32: number;
   gflopsBf16: number;
   gopsInt8: number;
-  /** Reads in 10⁹ bytes a second: from memory, from the shared cache (16 MiB), from the second cache of each core (512 KiB). */
+  /** The same of tiles, bf16 and bytes, where kernels of the device's level have them; else null. */
+  gflopsBf16Tiles: number | null;
+  gopsInt8Tiles: number | null;
+  /**
+   * Reads in 10⁹ bytes a second: from memory (256 MiB), from the shared cache (16 MiB, or 4 MiB for each thread), from the
+   * second cache of each core (512 KiB).
+   */
   memoryGBs: number;
   sharedCacheGBs: number;
   coreCacheGBs: number;
@@ -56,7 +65,7 @@ export async function measureLimits(device: Device): Promise<Limits> {
       record(encoder);
       return (await encoder.commit()).ms / 1000;
     });
-  const multiply = async (variant: "f32" | "bf16" | "int8") => {
+  const multiply = async (variant: (typeof PRODUCTS)[number]) => {
     const iterations = 100_000;
     const params = { iterations, factor: 0.999 };
     const time = await seconds((encoder) =>
@@ -65,26 +74,33 @@ export async function measureLimits(device: Device): Promise<Limits> {
     const perIteration = (await out.readNumbers())[0] as number;
     return (perIteration * iterations * groups) / time / 1e9;
   };
-  const read = async (bytes: number, repeats: number) => {
+  const multiplyTiles = async (variant: "bf16_tiles" | "int8_tiles") =>
+    device.library(benchLibrary).has(peakMultiplyKernel.name, variant) ? await multiply(variant) : null;
+  /** Reads everything `rounds` times in turn, and each part of it `repeats` times before the next. */
+  const read = async (bytes: number, { rounds = 1, repeats = 1 } = {}) => {
     const perGroup = Math.floor(bytes / 4 / groups / 64) * 64;
     const x = device.tensor("f32", [perGroup * groups]);
     // Pages that nobody has written are all the same one.
     x.typedArray().fill(1);
     const params = { perGroup, repeats };
-    const time = await seconds((encoder) =>
-      encoder.dispatch(peakReadKernel, { variant: "f32", buffers: { x, out }, params, sizes: { groups } }),
-    );
+    const time = await seconds((encoder) => {
+      for (let round = 0; round < rounds; round++)
+        encoder.dispatch(peakReadKernel, { variant: "f32", buffers: { x, out }, params, sizes: { groups } });
+    });
     x.dispose();
-    return (perGroup * groups * 4 * repeats) / time / 1e9;
+    return (perGroup * groups * 4 * rounds * repeats) / time / 1e9;
   };
   const limits = {
     threads,
     gflopsF32: await multiply("f32"),
     gflopsBf16: await multiply("bf16"),
     gopsInt8: await multiply("int8"),
-    memoryGBs: await read(2 ** 28, 1),
-    sharedCacheGBs: await read(2 ** 24, 8),
-    coreCacheGBs: await read(2 ** 19 * threads, 200),
+    gflopsBf16Tiles: await multiplyTiles("bf16_tiles"),
+    gopsInt8Tiles: await multiplyTiles("int8_tiles"),
+    memoryGBs: await read(2 ** 28),
+    // More for each thread than its own cache holds, before anything is read again.
+    sharedCacheGBs: await read(Math.max(2 ** 24, 2 ** 22 * threads), { rounds: 8 }),
+    coreCacheGBs: await read(2 ** 19 * threads, { repeats: 200 }),
   };
   out.dispose();
   return limits;

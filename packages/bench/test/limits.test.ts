@@ -1,9 +1,9 @@
-import { Device } from "@mlxts/core";
+import { cpuLevels, Device } from "@mlxts/core";
 import { expect, it } from "vitest";
 import { measureLimits } from "../src/index.ts";
 
-it("measures rates that a processor can have, the narrower products no slower", async () => {
-  using device = Device.open("cpu", { threads: 1 });
+it.each(cpuLevels())("measures rates that a processor can have, level %s", async (level) => {
+  using device = Device.open("cpu", { threads: 1, level });
   const limits = await measureLimits(device);
   expect(limits.threads).toBe(1);
   const { gflopsF32, gflopsBf16, gopsInt8, memoryGBs, sharedCacheGBs, coreCacheGBs } = limits;
@@ -18,5 +18,12 @@ it("measures rates that a processor can have, the narrower products no slower", 
     // Intel's processors multiply pairs of bf16 at half the rate of f32.
     expect(gflopsBf16 / gflopsF32).toBeGreaterThan(0.4);
     expect(gopsInt8 / gflopsF32).toBeGreaterThan(1.5);
+  }
+  const { gflopsBf16Tiles, gopsInt8Tiles } = limits;
+  if (device.level !== "amx") return expect([gflopsBf16Tiles, gopsInt8Tiles]).toEqual([null, null]);
+  // A tile of 16 × 16 sums takes 16 cycles, in which vectors make 2 · 16 products of 16 lanes: that is 8192 of bf16 beside 512.
+  for (const rate of [gflopsBf16Tiles, (gopsInt8Tiles as number) / 2]) {
+    expect((rate as number) / gflopsF32).toBeGreaterThan(3);
+    expect((rate as number) / gflopsF32).toBeLessThan(32);
   }
 });
