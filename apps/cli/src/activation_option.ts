@@ -1,4 +1,4 @@
-import { ACTIVATION_DTYPES } from "@mlxts/models";
+import { ACTIVATION_DTYPES, APPROXIMATIONS } from "@mlxts/models";
 import { choice } from "./options.ts";
 
 /** What the commands that run a model are asked for. */
@@ -7,4 +7,10 @@ export const activationDtype = choice(
   "dtype of activations, and so of caches; auto: the checkpoint's own where this device is faster with it",
   ACTIVATION_DTYPES,
   "f32",
+);
+
+export const approximate = choice(
+  "<how>",
+  "quantized products with other numbers, for more speed on a CPU; default: exact",
+  APPROXIMATIONS,
 );

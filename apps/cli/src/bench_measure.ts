@@ -1,10 +1,23 @@
 import { readFileSync } from "node:fs";
 import { type Limits, measureLimits } from "@mlxts/bench";
 import { Device, type FloatDtype, openCheckpoint, type RawArray } from "@mlxts/core";
-import { Decoder, type LanguageModel, loadModel, type ModelState, prefill, type SavedState } from "@mlxts/models";
+import {
+  type Approximation,
+  Decoder,
+  type LanguageModel,
+  loadModel,
+  type ModelState,
+  prefill,
+  type SavedState,
+} from "@mlxts/models";
 
 /** One measurement of a model, made in a process of its own. */
-export type ModelJob = { checkpoint: string; threads: number; activationDtype: FloatDtype } & (
+export type ModelJob = {
+  checkpoint: string;
+  threads: number;
+  activationDtype: FloatDtype;
+  approximate: Approximation | undefined;
+} & (
   | { kind: "prefill"; tokens: number; times: number }
   | { kind: "decode"; after: number; tokens: number }
   | { kind: "memory"; tokens: number }
@@ -173,7 +186,8 @@ async function measureMemory(open: () => Promise<LanguageModel>, tokens: number)
 export async function runJob(job: Job): Promise<PrefillResult | DecodeResult | MemoryResult | Limits> {
   using device = Device.open("cpu", { threads: job.threads });
   if (job.kind === "limits") return await measureLimits(device);
-  const open = () => loadModel(device, job.checkpoint, { activationDtype: job.activationDtype });
+  const { activationDtype, approximate } = job;
+  const open = () => loadModel(device, job.checkpoint, { activationDtype, approximate });
   if (job.kind === "memory") return await measureMemory(open, job.tokens);
   using model = await open();
   if (job.kind === "prefill") return await measurePrefill(model, job.tokens, job.times);

@@ -2,6 +2,7 @@ import { accessSync, constants, statSync } from "node:fs";
 import { getPriority, loadavg, tmpdir } from "node:os";
 import { resolve } from "node:path";
 import { type FloatDtype, MlxtsError } from "@mlxts/core";
+import { approximate } from "./activation_option.ts";
 import { temporaryFolder, writeModel } from "./bench_model_files.ts";
 import { type Engines, measureModel } from "./bench_model_run.ts";
 import { REPORT_OPTIONS, reportHead, reportWriter } from "./bench_output.ts";
@@ -88,6 +89,7 @@ export const benchModel = command({
     gguf: path("<file>", "the checkpoint's model for llama-bench; of --shape it is made"),
     threads: counts("numbers of threads", [1, 2]),
     activationDtype: names("<list>", "dtypes of activations; f32, f16, bf16 (default bf16,f32)"),
+    approximate,
     prefill: counts("tokens of prompts", [512, 4096]),
     decodeAfter: counts("tokens before those that are decoded", [512, 16384], 0),
     tokens: integer("<n>", "tokens to decode in one measurement", { min: 1, max: 65536, default: 48 }),
@@ -99,7 +101,7 @@ export const benchModel = command({
     "Each measurement runs in a process of its own, mlxts and llama-bench in turn. llama-bench decodes after more than 4096",
     "tokens once only: it feeds them all; mlxts fills its caches.",
   ],
-  async run({ seed, json, html, keep, runWith, ...given }, signal) {
+  async run({ seed, json, html, keep, runWith, approximate, ...given }, signal) {
     checkTogether({ ...given, keep });
     const dtypes = dtypesOf(given.activationDtype);
     checkInputs({ ...given, keep });
@@ -113,15 +115,18 @@ export const benchModel = command({
       const gguf = shape && made ? await writeModel(made.path, shape, seed, peer, signal) : given.gguf;
       const checkpoint = made?.path ?? (given.checkpoint as string);
       const llama = peer && gguf !== undefined ? { program: llamaBench, gguf } : undefined;
-      const engines: Engines = { checkpoint, dtypes, llama, runWith: runWith?.trim().split(/\s+/) ?? [] };
+      const engines: Engines = { checkpoint, dtypes, approximate, llama, runWith: runWith?.trim().split(/\s+/) ?? [] };
       const { decodeAfter: after, prefill, rounds, threads, tokens } = given;
-      const hasPeerTargets = given.shape === "qwen3.5-0.8b" && given.layers === undefined && given.vocab === undefined;
+      const isWhole = given.layers === undefined && given.vocab === undefined;
+      // They are for exact products.
+      const hasPeerTargets = given.shape === "qwen3.5-0.8b" && isWhole && approximate === undefined;
       const head = reportHead("mlxts bench model");
       const load = `load ${(loadavg()[0] as number).toFixed(1)} at the start`;
       const plan = { threads, prefill, after, tokens, rounds, hasPeerTargets };
       const { rows, limits, versions } = await measureModel(engines, plan, bar.show, signal);
       bar.stop();
       const settings = {
+        ...(approximate && { approximate }),
         model: `${modelText({ ...given, keep }, shape, seed)}${keep ? `, kept in ${checkpoint}` : ""}`,
         measured: `${rounds} rounds, ${tokens} tokens decoded in each`,
         processes: `priority ${getPriority()}, ${load}${runWith ? `, run with ${runWith}` : ""}`,

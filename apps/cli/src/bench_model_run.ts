@@ -1,6 +1,7 @@
 import { existsSync } from "node:fs";
 import type { Limits } from "@mlxts/bench";
 import type { FloatDtype } from "@mlxts/core";
+import type { Approximation } from "@mlxts/models";
 import { PROGRAM } from "./about.ts";
 import type { DecodeResult, Job, PrefillResult } from "./bench_measure.ts";
 import { decodeRows, type Measure, measureTexts, memoryRows, prefillRows, type Setting } from "./bench_model_rows.ts";
@@ -13,6 +14,7 @@ import { inLine } from "./options.ts";
 export interface Engines {
   checkpoint: string;
   dtypes: readonly FloatDtype[];
+  approximate: Approximation | undefined;
   llama: { program: string; gguf: string } | undefined;
   /** Words before the command of each measurement. */
   runWith: readonly string[];
@@ -93,7 +95,7 @@ class Runner {
 /** All rounds of one measurement: in each, ours in every dtype and then others. Rows by dtype. */
 async function measureRows(
   runner: Runner,
-  { checkpoint, dtypes }: Engines,
+  { checkpoint, dtypes, approximate }: Engines,
   measure: Measure,
   limits: Limits,
   { rounds, hasPeerTargets }: Plan,
@@ -107,7 +109,7 @@ async function measureRows(
   for (let round = 0; round < rounds; round++) {
     step(`${measureTexts(measure).join(" ")} on ${threadsText(threads)}`);
     for (const [dtype, list] of results)
-      list.push(await runner.ours({ ...measure, checkpoint, threads, activationDtype: dtype }));
+      list.push(await runner.ours({ ...measure, checkpoint, threads, approximate, activationDtype: dtype }));
     if (note !== null || (isLong && round > 0)) continue;
     const others = await runner.llama(measure, threads);
     if ("failed" in others) note = others.failed;
@@ -147,7 +149,8 @@ export async function measureModel(
   for (const dtype of dtypes) {
     step("memory");
     const place = { threads: plan.threads[0] as number, dtype };
-    const job = { kind: "memory", checkpoint: engines.checkpoint, tokens: MEMORY_TOKENS } as const;
+    const { checkpoint, approximate } = engines;
+    const job = { kind: "memory", checkpoint, approximate, tokens: MEMORY_TOKENS } as const;
     rows.push(...memoryRows(place, await runner.ours({ ...job, threads: place.threads, activationDtype: dtype })));
   }
   return { rows, limits, versions: runner.versions };

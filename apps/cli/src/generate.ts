@@ -11,7 +11,7 @@ import {
   type Timings,
   Tokenizer,
 } from "@mlxts/models";
-import { activationDtype } from "./activation_option.ts";
+import { activationDtype, approximate } from "./activation_option.ts";
 import { argument, command } from "./contract.ts";
 import { Interrupted } from "./interrupt.ts";
 import { flag, integer, number, text, tokenIds } from "./options.ts";
@@ -76,16 +76,21 @@ export const generateCommand = command({
     }),
     seed: integer("<n>", "seed of the sampling", { min: 0, max: 0xffffffff, default: 0 }),
     activationDtype,
+    approximate,
     expertMemory: integer("<bytes>", "memory that experts may take, for a model that is larger than memory", {
       min: 1,
     }),
     json: flag("print one JSON object with ids, text and timings, at the end"),
   },
   exactlyOne: ["prompt", "chat", "ids"],
-  async run({ checkpoint, prompt, chat, ids, maxTokens, activationDtype, expertMemory, json, ...sampling }, signal) {
+  async run(
+    { checkpoint, prompt, chat, ids, maxTokens, activationDtype, approximate, expertMemory, json, ...sampling },
+    signal,
+  ) {
     using device = Device.open();
     using model: LanguageModel = await loadModel(device, checkpoint, {
       activationDtype,
+      approximate,
       ...(expertMemory !== undefined && { expertMemory }),
       signal,
     });

@@ -1,6 +1,6 @@
 import { Device, writeSafetensors } from "@mlxts/core";
 import { loadModel, MODEL_PATHS, prefill } from "@mlxts/models";
-import { activationDtype } from "./activation_option.ts";
+import { activationDtype, approximate } from "./activation_option.ts";
 import { argument, command } from "./contract.ts";
 import { choice, flag, integer, path, required, tokenIds, UsageError } from "./options.ts";
 import { outputFile } from "./output_file.ts";
@@ -15,18 +15,20 @@ export const logits = command({
     out: required(path("<file>", "a .safetensors file to be written; an older one is replaced")),
     force: flag("replace even a file of the checkpoint"),
     activationDtype,
+    approximate,
     expertMemory: integer("<bytes>", "memory that experts may take, for a model that is larger than memory", {
       min: 1,
     }),
     path: choice("<path>", "how the prompt is computed, where the model has a choice", MODEL_PATHS),
   },
-  async run({ checkpoint, ids, every, out, force, activationDtype, expertMemory, path }, signal) {
+  async run({ checkpoint, ids, every, out, force, activationDtype, approximate, expertMemory, path }, signal) {
     if (every !== undefined && every > ids.length)
       throw new UsageError("logits", "--every", `be at most the number of ids, ${ids.length}`, String(every));
     const target = outputFile("logits", "--out", out, { inputs: [checkpoint], force });
     using device = Device.open();
     using model = await loadModel(device, checkpoint, {
       activationDtype,
+      approximate,
       ...(expertMemory !== undefined && { expertMemory }),
       signal,
     });

@@ -86,6 +86,10 @@ const wrongUsage: [args: string[], message: string][] = [
     ["generate", tiny, "--ids", "1", "--activation-dtype", "f64"],
     "generate: `--activation-dtype` must be one of f32, f16, bf16, auto, got f64",
   ],
+  [
+    ["generate", tiny, "--ids", "1", "--approximate", "int4"],
+    "generate: `--approximate` must be one of int8-activations, got int4",
+  ],
 
   [["logits", tiny, "--ids", "1"], "logits: `--out` must be given, got nothing"],
   [["logits", tiny, "--out", "x"], "logits: `--ids` must be given, got nothing"],

@@ -1,10 +1,12 @@
-// What the dtype of activations costs in accuracy: node scripts/run-source.mjs packages/models/bench/activation_dtypes.ts.
+// What the dtype of activations costs in accuracy, and rounding them to bytes: node scripts/run-source.mjs packages/models/bench/activation_dtypes.ts.
 // The tiny trained checkpoints against the outputs of their original code, and the perplexity of a file of TypeScript's.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { join } from "node:path";
 import { Device, type FloatDtype } from "@mlxts/core";
 import { compare } from "@mlxts/core/testing";
-import { type LanguageModel, loadModel, prefill, Tokenizer } from "@mlxts/models";
+import { type Approximation, type LanguageModel, loadModel, prefill, readJson, Tokenizer } from "@mlxts/models";
+import { quantizationOf } from "@mlxts/quant4";
 import { fixture, type Goldens, goldens, unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 
 const reference = (name: string) => goldens(`${name}/reference.safetensors`);
@@ -46,8 +48,17 @@ console.log(`| level ${device.level} | activations | logits, ratio | greedy toke
 console.log("| --- | --- | --- | --- | --- | --- |");
 for (const { folder, prompts, outputs, suffix } of checkpoints) {
   let exact: number[] = [];
-  for (const activationDtype of ["f32", "f16", "bf16"] as FloatDtype[]) {
-    using model = await loadModel(device, folder, { activationDtype });
+  const isQuantized = quantizationOf(readJson(join(folder, "config.json"))) !== undefined;
+  const forms: [FloatDtype, Approximation?][] = [
+    ["f32"],
+    ["f16"],
+    ["bf16"],
+    ...(isQuantized
+      ? (["f32", "bf16"] as const).map((dtype) => [dtype, "int8-activations"] as [FloatDtype, Approximation])
+      : []),
+  ];
+  for (const [activationDtype, approximate] of forms) {
+    using model = await loadModel(device, folder, { activationDtype, approximate });
     let [worst, agreed, all] = [0, 0, 0];
     for (const i of [0, 1, 2]) {
       const prompt = Array.from(prompts.numbers(`prompt${i}.ids`));
@@ -65,11 +76,11 @@ for (const { folder, prompts, outputs, suffix } of checkpoints) {
         losses += loss(row, piece[i + 1] as number);
       }
     const perplexity = Math.exp(losses / best.length);
-    if (activationDtype === "f32") exact = best;
+    if (exact.length === 0) exact = best;
     const same = best.filter((id, i) => id === exact[i]).length / best.length;
     const name = folder.split("/").at(-1);
     console.log(
-      `| ${name} | ${activationDtype} | ${worst.toExponential(1)} | ${agreed} of ${all} | ${(100 * same).toFixed(2)} % | ${perplexity.toFixed(4)} |`,
+      `| ${name} | ${activationDtype}${approximate ? `, ${approximate}` : ""} | ${worst.toExponential(1)} | ${agreed} of ${all} | ${(100 * same).toFixed(2)} % | ${perplexity.toFixed(4)} |`,
     );
   }
 }

@@ -1,4 +1,5 @@
 export { ACTIVATION_DTYPES, type ActivationDtype } from "./activation_dtype.ts";
+export { APPROXIMATIONS, type Approximation } from "./approximation.ts";
 export { Decoder } from "./decoder.ts";
 export { type DeepseekConfig, deepseekConfig } from "./deepseek_v3/config.ts";
 export { DeepseekV3 } from "./deepseek_v3/model.ts";

@@ -2,6 +2,7 @@ import { join } from "node:path";
 import { checkOptionNames, checkSignal, type Device, openCheckpoint, wrongValue } from "@mlxts/core";
 import { quantizationOf } from "@mlxts/quant4";
 import { type ActivationDtype, activationDtypeFor, checkActivationDtype } from "./activation_dtype.ts";
+import { type Approximation, checkApproximation } from "./approximation.ts";
 import { checkDevice, checkDirectory } from "./directory.ts";
 import { familyOf } from "./families.ts";
 import { Fields } from "./fields.ts";
@@ -24,6 +25,11 @@ export interface LoadOptions {
    * Default: the system decides.
    */
   expertMemory?: number;
+  /**
+   * `int8-activations`: products with quantized matrices round what they multiply to bytes, as `quantizedMatmul` of
+   * `@mlxts/quant4` says. Faster, and other numbers. On the CPU only; dense matrices stay exact. Default: all is exact.
+   */
+  approximate?: Approximation | undefined;
   /** Cancels the loading between two tensors; nothing stays open. */
   signal?: AbortSignal;
 }
@@ -38,9 +44,11 @@ export async function loadModel(device: Device, directory: string, options: Load
   const op = "loadModel";
   checkDevice(op, device);
   checkDirectory(op, directory, "config.json");
-  checkOptionNames<LoadOptions>(op, options, { activationDtype: true, expertMemory: true, signal: true });
-  const { expertMemory, signal } = options;
+  const names = { activationDtype: true, expertMemory: true, approximate: true, signal: true };
+  checkOptionNames<LoadOptions>(op, options, names);
+  const { expertMemory, approximate, signal } = options;
   checkSignal(op, signal);
+  checkApproximation(op, device, approximate);
   const json = readJson(join(directory, "config.json"));
   const asked = checkActivationDtype(op, options.activationDtype ?? (device.gpu ? "bf16" : "f32"));
   const family = familyOf(op, json);
@@ -49,7 +57,7 @@ export async function loadModel(device: Device, directory: string, options: Load
   const generation = readOptionalJson(directory, "generation_config.json");
   const stopTokens = stopTokensOf(generation, json, config.vocabSize);
   const defaults = generationDefaults(generation);
-  const weights = new Weights(openCheckpoint(device, directory), quantization, signal);
+  const weights = new Weights(openCheckpoint(device, directory), quantization, { approximate, signal });
   try {
     const activationDtype = activationDtypeFor(asked, device, json, weights.checkpoint);
     const model = await family.load(weights, config, { stopTokens, activationDtype, generationDefaults: defaults });

@@ -8,6 +8,7 @@ import {
   quantizedMatmul,
   readQuantized,
 } from "@mlxts/quant4";
+import type { Approximation } from "./approximation.ts";
 import { type StackPart, stackParts } from "./stack_parts.ts";
 
 /** A weight matrix [rows, cols] as its checkpoint has it, dense or quantized. */
@@ -16,6 +17,8 @@ export interface Matrix {
   cols: number;
   dense?: Tensor;
   quantized?: Quantized;
+  /** How products with it may differ, where it is quantized. */
+  approximate?: Approximation | undefined;
   bias?: Tensor;
 }
 
@@ -28,13 +31,21 @@ export interface MatrixStack {
   /** Dense matrices that do not lie one after the other: each is in one of the parts. */
   parts?: readonly StackPart[];
   quantized?: Quantized;
+  /** As of a `Matrix`. */
+  approximate?: Approximation | undefined;
+}
+
+/** What goes for all tensors of a checkpoint. */
+interface Settings {
+  approximate?: Approximation | undefined;
+  signal?: AbortSignal | undefined;
 }
 
 /** The tensors of a checkpoint whose names begin with `prefix`, checked against the shapes that a config asks for. */
 export class Weights {
   readonly checkpoint: Checkpoint;
   private readonly quantization: Quantization | undefined;
-  private readonly signal: AbortSignal | undefined;
+  private readonly settings: Settings;
   private readonly prefix: string;
   /** Tensors beside the checkpoint's own. */
   private readonly owned: Tensor[];
@@ -44,14 +55,14 @@ export class Weights {
   constructor(
     checkpoint: Checkpoint,
     quantization: Quantization | undefined,
-    signal?: AbortSignal,
+    settings: Settings = {},
     prefix = "",
     owned: Tensor[] = [],
     used: Set<string> = new Set(),
   ) {
     this.checkpoint = checkpoint;
     this.quantization = quantization;
-    this.signal = signal;
+    this.settings = settings;
     this.prefix = prefix;
     this.owned = owned;
     this.used = used;
@@ -64,7 +75,7 @@ export class Weights {
 
   /** The tensors under another prefix of the whole checkpoint. */
   under(prefix: string): Weights {
-    return new Weights(this.checkpoint, this.quantization, this.signal, prefix, this.owned, this.used);
+    return new Weights(this.checkpoint, this.quantization, this.settings, prefix, this.owned, this.used);
   }
 
   /** `tensor`, which is then disposed with the weights. */
@@ -103,7 +114,7 @@ export class Weights {
 
   /** A tensor of floats where it lies in the file. Its shape must be that one, not counting dimensions of 1. */
   tensor(name: string, shape: readonly number[]): Tensor {
-    this.signal?.throwIfAborted();
+    this.settings.signal?.throwIfAborted();
     const found = this.shape(name);
     const squeezed = (dims: readonly number[]) => dims.filter((dim) => dim !== 1).join();
     if (squeezed(found) !== squeezed(shape))
@@ -123,7 +134,7 @@ export class Weights {
 
   /** The matrix of module `path`, or the matrices that one tensor has in a stack, where they are quantized. */
   private quantized(path: string, shape: readonly number[], anyByte = false): Quantized | undefined {
-    this.signal?.throwIfAborted();
+    this.settings.signal?.throwIfAborted();
     if (!this.quantization) return undefined;
     const cols = shape.at(-1) as number;
     const quantized = readQuantized(this.checkpoint, this.quantization, this.prefix + path, { cols, anyByte });
@@ -148,7 +159,8 @@ export class Weights {
   /** The same where a bias has no place: one that the checkpoint has stays unused. */
   matrixAlone(path: string, rows: number, cols: number): Matrix {
     const quantized = this.quantized(path, [rows, cols]);
-    const elements = quantized ? { quantized } : { dense: this.tensor(`${path}.weight`, [rows, cols]) };
+    const { approximate } = this.settings;
+    const elements = quantized ? { quantized, approximate } : { dense: this.tensor(`${path}.weight`, [rows, cols]) };
     return { rows, cols, ...elements };
   }
 
@@ -159,7 +171,12 @@ export class Weights {
   stack(path: string, experts: number, rows: number, cols: number, { anyByte = false } = {}): MatrixStack {
     const shape = [experts, rows, cols];
     const quantized = this.quantized(path, shape, anyByte);
-    return { rows, cols, ...(quantized ? { quantized } : { dense: this.tensor(`${path}.weight`, shape) }) };
+    const { approximate } = this.settings;
+    return {
+      rows,
+      cols,
+      ...(quantized ? { quantized, approximate } : { dense: this.tensor(`${path}.weight`, shape) }),
+    };
   }
 
   /**
@@ -176,7 +193,7 @@ export class Weights {
     if (copied.length > 0) {
       const together = this.own(device.tensor(dtype, [copied.length, rows, cols]));
       for (const [i, e] of copied.entries()) {
-        this.signal?.throwIfAborted();
+        this.settings.signal?.throwIfAborted();
         const own = together.slice(i, i + 1).reshape([rows, cols]);
         own.write(await (matrices[e] as Tensor).read());
         placed[e] = own;
@@ -192,12 +209,12 @@ export class Weights {
 export function linear(
   encoder: CommandEncoder,
   x: Tensor,
-  { dense, quantized, bias }: Matrix,
+  { dense, quantized, approximate, bias }: Matrix,
   outDtype: Dtype = x.dtype,
   out?: Tensor,
 ): Tensor {
   const options = { outDtype: outDtype as "f32" | "f16" | "bf16" };
-  if (quantized) return quantizedMatmul(encoder, { x, q: quantized, bias, out }, options);
+  if (quantized) return quantizedMatmul(encoder, { x, q: quantized, bias, out }, { ...options, approximate });
   return matmul(encoder, { x, weight: dense as Tensor, bias, out }, options);
 }
 
@@ -214,10 +231,10 @@ export interface Chosen {
 export function gatherLinear(
   encoder: CommandEncoder,
   x: Tensor,
-  { rows, dense, parts, quantized }: MatrixStack,
+  { rows, dense, parts, quantized, approximate }: MatrixStack,
   chosen: Chosen,
 ): Tensor {
-  if (quantized) return gatherQuantizedMatmul(encoder, { x, q: quantized, ...chosen });
+  if (quantized) return gatherQuantizedMatmul(encoder, { x, q: quantized, ...chosen }, { approximate });
   if (dense) return gatherMatmul(encoder, { x, weight: dense, ...chosen });
   let out: Tensor | undefined;
   for (const part of parts as readonly StackPart[])
