@@ -132,6 +132,8 @@ describe("the limit of a case", () => {
     expect(limitOf(computing, tiles)).toEqual({ value: 40_000, of: "f32 products" });
     expect(limitOf({ ...computing, products: "bf16" }, tiles)).toEqual({ value: 2000, of: "bf16 tiles" });
     expect(limitOf({ ...computing, products: "int8" }, tiles)).toEqual({ value: 1000, of: "int8 tiles" });
+    expect(limitOf({ ...computing, products: "codes" }, tiles).of).toBe("3 × int8 tiles");
+    expect(limitOf({ ...computing, products: "codes" }, limits).of).toBe("3 × int8 products");
     const slow = { ...limits, gflopsBf16: 100 };
     expect(limitOf({ ...computing, products: "bf16" }, slow)).toEqual({ value: 40_000, of: "f32 products" });
   });
