@@ -15,6 +15,14 @@ export async function limitsFor(threads: readonly number[]): Promise<Limits[]> {
 
 /** Cases of more bytes do not stay in the caches. */
 const CACHED_BYTES = 16 * 2 ** 20;
+/** No core's own cache holds more. */
+const CORE_BYTES = 2 * 2 ** 20;
+
+/** Where the bytes of a case come from, if it does not say so itself. */
+function placeOf(bytes: number, threads: number): NonNullable<BenchCase["from"]> {
+  if (bytes > CACHED_BYTES) return "memory";
+  return bytes > CORE_BYTES * threads ? "shared cache" : "core cache";
+}
 
 interface Rate {
   /** As `bf16 tiles`. */
@@ -65,7 +73,7 @@ function fastest(products: keyof typeof WAYS, limits: Limits): Rate {
 /** The least µs that the machine allows a case: its bytes, or its operations. */
 export function limitOf(testCase: BenchCase, limits: Limits): Limit {
   const { bytes, flops, products = "f32" } = testCase;
-  const from = testCase.from ?? (bytes > CACHED_BYTES ? "memory" : "core cache");
+  const from = testCase.from ?? placeOf(bytes, limits.threads);
   const speed = { memory: limits.memoryGBs, "shared cache": limits.sharedCacheGBs, "core cache": limits.coreCacheGBs };
   const { rate, name } = fastest(products, limits);
   const moving = bytes / speed[from] / 1e3;

@@ -6,7 +6,7 @@ export interface BenchCase {
   /** Bytes that must move and operations of one call, multiplications and additions counted apart. */
   bytes: number;
   flops: number;
-  /** Where the bytes come from. Default: memory for more than 16 MiB, else the caches of the cores. */
+  /** Where the bytes come from. Default: memory for more than 16 MiB, the shared cache for more than 2 MiB a thread. */
   from?: "memory" | "shared cache" | "core cache";
   /** The numbers that are multiplied; codes: f32 with integers of a byte, which three bytes for each f32 do as well. Default f32. */
   products?: "f32" | "bf16" | "int8" | "codes";
