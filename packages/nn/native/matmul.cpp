@@ -1,8 +1,10 @@
 // One threadgroup: groupRows × kGroupColumns outputs, whose sums stay in scratch while the contracted dimension goes
 // by.
+#include <algorithm>
+
 #include "cpu_kernel.h"
 #include "matmul.params.h"
-#include "matmul_panels.h"
+#include "matmul_tiles.h"
 #include "product_variants.h"
 
 using namespace mlxts;
@@ -28,12 +30,63 @@ void store_rows(const MatmulParams& p, const float* sums, const void* bias, size
   }
 }
 
+template <typename X>
+using Store = decltype(store_rows<X, float>)*;
+
+#if defined(__AMX_BF16__)
+// What a thread has packed last: the rows of x from m0 on, and whether tiles hold them.
+struct PackedRows {
+  uint32_t m0, fit;
+};
+static_assert(sizeof(PackedRows) == 4 * MATMUL_PACKED_WORDS);
+
+// Threadgroups of the same rows are multiplied together, up to p.tileColumns columns.
 template <typename X, typename W>
-void matmul(const Launch& l, decltype(store_rows<X, float>)* store) {
+void multiply_groups(const Launch& l, const Weight<W>& weight, Store<X> store) {
+  const auto& p = l.args<MatmulParams>();
+  const auto scratch = scratch_of(l, p);
+  static_assert(kLeftRows * kPieceSteps<X, W> * kParts<W> * kAmxRowBytes <= MATMUL_LEFT_BYTES);
+  const AmxTiles tiles;
+  PackedRows& packed = *reinterpret_cast<PackedRows*>(scratch.packed);
+  if (!l.scratchKept) packed.m0 = ~0u;
+  for (uint64_t group = l.begin; group < l.end;) {
+    const uint32_t row = uint32_t(group / l.threadgroups[0]), first = uint32_t(group % l.threadgroups[0]);
+    const size_t m0 = size_t(row) * p.groupRows, rows = p.m - m0 < p.groupRows ? p.m - m0 : p.groupRows;
+    const uint64_t together = std::min<uint64_t>(l.end - group, l.threadgroups[0] - first);
+    const LeftMatrix<X> x{l.buffer<const X>(MATMUL_X) + m0 * p.k, p.k, {}};
+    const RightRows<X, W> right{reinterpret_cast<bf16*>(scratch.tiles), rows, p.k};
+    if (packed.m0 != row) packed = {row, right.pack(x)};
+    const size_t end = std::min<size_t>(p.n, (first + together) * kGroupColumns);
+    for (size_t n0 = first * kGroupColumns; n0 < end; n0 += p.tileColumns) {
+      const size_t columns = std::min<size_t>(end - n0, p.tileColumns);
+      const auto finish = [&](size_t m, size_t some, size_t n, size_t count, const float* sums) {
+        store(p, sums, l.buffer<const void>(MATMUL_BIAS), n0 + n, int(count), m0 + m, int(some),
+              l.buffer<void>(MATMUL_OUT));
+      };
+      bf16* left = reinterpret_cast<bf16*>(scratch.left);
+      if (packed.fit && multiply_tiles(right, weight, n0, columns, left, scratch.sums)) {
+        for_tile_rows(scratch.sums, rows, columns, finish);
+        continue;
+      }
+      for (size_t n = 0; n < columns; n += kGroupColumns) {
+        multiply_columns(x, int(rows), weight, n0 + n, {scratch.panels, scratch.converted, scratch.sums});
+        finish(0, rows, n, std::min(columns - n, kGroupColumns), scratch.sums);
+      }
+    }
+    group += together;
+  }
+}
+#endif
+
+template <typename X, typename W>
+void matmul(const Launch& l, Store<X> store) {
   const auto& p = l.args<MatmulParams>();
   const X* x = l.buffer<const X>(MATMUL_X);
   const Weight<W> weight{l.buffer<const W>(MATMUL_WEIGHT), p.n, p.k, p.transpose != 0};
   const auto scratch = scratch_of(l, p);
+#if defined(__AMX_BF16__)
+  if (p.tileColumns > 0) return multiply_groups<X, W>(l, weight, store);
+#endif
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t n0 = group % l.threadgroups[0] * kGroupColumns, m0 = group / l.threadgroups[0] * p.groupRows;
     const int columns = int(p.n - n0 < kGroupColumns ? p.n - n0 : kGroupColumns);

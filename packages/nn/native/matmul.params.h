@@ -24,6 +24,8 @@
 #define MATMUL_PANEL_ROWS 6
 #define MATMUL_GROUP_COLUMNS 64
 #define MATMUL_DEPTH 128
+#define MATMUL_LEFT_BYTES 32768
+#define MATMUL_PACKED_WORDS 2
 #endif
 
 struct MatmulParams {
@@ -37,13 +39,14 @@ struct MatmulParams {
   uint32_t scratch[2];  // byte offsets
 #else
   uint32_t groupRows;
-  uint32_t scratch[3];  // byte offsets
+  uint32_t tileColumns;
+  uint32_t scratch[6];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(MatmulParams) == 32, "MatmulParams must match the declaration of matmul");
 #else
-static_assert(sizeof(MatmulParams) == 40, "MatmulParams must match the declaration of matmul");
+static_assert(sizeof(MatmulParams) == 56, "MatmulParams must match the declaration of matmul");
 #endif
 #ifdef __METAL_VERSION__
 struct MatmulScratch {
@@ -61,6 +64,9 @@ struct MatmulScratch {
   float* panels;
   float* converted;
   float* sums;
+  uint8_t* tiles;
+  uint8_t* left;
+  uint32_t* packed;
 };
 inline MatmulScratch scratch_of(const MlxtsCpuLaunch& l, const MatmulParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
@@ -68,6 +74,9 @@ inline MatmulScratch scratch_of(const MlxtsCpuLaunch& l, const MatmulParams& p) 
       reinterpret_cast<float*>(memory + p.scratch[0]),
       reinterpret_cast<float*>(memory + p.scratch[1]),
       reinterpret_cast<float*>(memory + p.scratch[2]),
+      reinterpret_cast<uint8_t*>(memory + p.scratch[3]),
+      reinterpret_cast<uint8_t*>(memory + p.scratch[4]),
+      reinterpret_cast<uint32_t*>(memory + p.scratch[5]),
   };
 }
 #endif

@@ -12,18 +12,22 @@ import {
 } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import {
+  AMX_CONSTANTS,
   columnsOnCpu,
   columnsOnGpu,
   FEW_ROWS,
   fewRows,
   fewRowsOnGpu,
+  mostTileRows,
   PANEL,
   PRODUCT_VARIANTS,
+  packedRowBytes,
   paddedRow,
   panelScratch,
   TILE,
   tileElementBytes,
   tileScratch,
+  tilesOnCpu,
 } from "./product_launch.ts";
 import type { Matmul } from "./signatures.ts";
 
@@ -34,13 +38,16 @@ interface TiledSizes {
   n: number;
   transpose: boolean;
   elementBytes: number;
+  /** Of a row of x that is packed for tiles; 0 where there are none. */
+  rowBytes: number;
 }
 
 /** Rows of a CPU's threadgroup: as many as fit the scratch, fewer when that leaves too few threadgroups for many threads. */
-function rowsOnCpu({ m, n }: TiledSizes): number {
+function rowsOnCpu({ m, n, rowBytes }: TiledSizes): number {
   const columns = Math.ceil(n / PANEL.groupColumns);
-  const blocks = Math.max(Math.ceil(m / 504), Math.min(Math.ceil(m / 48), Math.ceil(64 / columns)));
-  return Math.ceil(Math.ceil(m / blocks) / PANEL.panelRows) * PANEL.panelRows;
+  const [most, least, unit] = rowBytes > 0 ? [mostTileRows(rowBytes), 64, 16] : [504, 48, PANEL.panelRows];
+  const blocks = Math.max(Math.ceil(m / most), Math.min(Math.ceil(m / least), Math.ceil(64 / columns)));
+  return Math.ceil(Math.ceil(m / blocks) / unit) * unit;
 }
 
 /** Products by register tiles; a threadgroup has some rows of the output and 64 columns. */
@@ -50,20 +57,22 @@ export const matmulKernel = defineKernel({
   variants: PRODUCT_VARIANTS,
   buffers,
   params: { m: "u32", n: "u32", k: "u32", transpose: "u32", biasF32: "u32" },
-  launchParams: { cpu: { groupRows: "u32" } },
-  constants: { cpu: PANEL, gpu: TILE },
+  launchParams: { cpu: { groupRows: "u32", tileColumns: "u32" } },
+  constants: { cpu: { ...PANEL, ...AMX_CONSTANTS }, gpu: TILE },
   scratch: {
-    cpu: { panels: "f32", converted: "f32", sums: "f32" },
+    // tiles, left: of x and of the weight, where the processor multiplies tiles; packed: which rows of x those are.
+    cpu: { panels: "f32", converted: "f32", sums: "f32", tiles: "u8", left: "u8", packed: "u32" },
     // Of the dtype of x and the weight, or f32 where theirs differ.
     gpu: { x: "u8", weight: "u8" },
   },
   launch: {
     cpu: (sizes: TiledSizes) => {
       const groupRows = rowsOnCpu(sizes);
+      const { tileColumns, scratch } = tilesOnCpu(groupRows, sizes.rowBytes);
       return {
         threadgroups: [Math.ceil(sizes.n / PANEL.groupColumns), Math.ceil(sizes.m / groupRows), 1],
-        params: { groupRows },
-        scratch: panelScratch(groupRows),
+        params: { groupRows, tileColumns },
+        scratch: { ...panelScratch(groupRows), ...scratch, packed: [AMX_CONSTANTS.packedWords] },
       };
     },
     gpu: ({ m, n, transpose, elementBytes }) => ({
@@ -142,7 +151,7 @@ export function encodeProduct(encoder: CommandEncoder, op: string, given: Produc
     variant,
     buffers,
     params: { m, n, k, transpose: transpose ? 1 : 0, biasF32 },
-    sizes: { m, n, transpose, elementBytes },
+    sizes: { m, n, transpose, elementBytes, rowBytes: packedRowBytes(encoder.device, x.dtype, k, transpose) },
   });
 }
 

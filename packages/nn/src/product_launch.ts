@@ -1,5 +1,5 @@
 // How products with dense weights are cut into threadgroups: matmul's and gatherMatmul's kernels share their insides.
-import { DTYPES, FLOATS, type FloatDtype, tileStride } from "@mlxts/core";
+import { type Device, DTYPES, type Dtype, FLOATS, type FloatDtype, tileStride } from "@mlxts/core";
 import { SIMD } from "./threads.ts";
 
 /** Of x, weight and out. */
@@ -24,6 +24,38 @@ export const panelScratch = (groupRows: number) => ({
   converted: [PANEL.panelRows, PANEL.depth],
   sums: [groupRows, PANEL.groupColumns],
 });
+
+/**
+ * Processors with AMX multiply tiles. A thread packs up to `mostRows` rows of x for them, of at most `mostBytes`, and
+ * multiplies them by `columns` columns of the weight at a time; where all of x stays in its cache, by `fewColumns`.
+ */
+const AMX = { level: "amx", mostRows: 512, mostBytes: 1 << 23, columns: 256, fewColumns: 32, cacheBytes: 1 << 20 };
+/** Of its kernels: what they pack of a weight at a time, and the numbers that say which rows of x a thread has packed. */
+export const AMX_CONSTANTS = { leftBytes: 32768, packedWords: 2 };
+/** How many bf16 hold a number. */
+const BF16_PARTS = { f32: 3, f16: 2, bf16: 1 };
+
+/** Bytes of a packed row of x where a CPU multiplies k elements of it by tiles; 0 where it does not. */
+export const packedRowBytes = (device: Device, x: Dtype, k: number, transpose: boolean) =>
+  device.level === AMX.level && transpose ? paddedRow(k) * 2 * BF16_PARTS[x as FloatDtype] : 0;
+
+/** The most rows of x in a thread's tiles. */
+export const mostTileRows = (rowBytes: number) =>
+  Math.max(32, Math.min(AMX.mostRows, Math.floor(AMX.mostBytes / rowBytes / 32) * 32));
+
+/** Columns that such rows are multiplied by at a time, and what is kept of them. */
+export function tilesOnCpu(rows: number, rowBytes: number) {
+  const bytes = Math.ceil(rows / 16) * 16 * rowBytes;
+  const tileColumns = bytes === 0 ? 0 : bytes > AMX.cacheBytes ? AMX.columns : AMX.fewColumns;
+  return {
+    tileColumns,
+    scratch: {
+      sums: [Math.ceil(rows / 16) * 16, Math.max(tileColumns, PANEL.groupColumns)],
+      tiles: [bytes],
+      left: [bytes && AMX_CONSTANTS.leftBytes],
+    },
+  };
+}
 
 /** Bytes of an element of x and of the weight in a GPU's threadgroup memory: f32 holds both where their dtypes differ. */
 export const tileElementBytes = (x: FloatDtype, weight: FloatDtype) => (x === weight ? DTYPES[x].bytesPerElement : 4);

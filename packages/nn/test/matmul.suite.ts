@@ -133,6 +133,24 @@ export const suite: Suite = {
       small.inputs.x = { ...(small.inputs.x as CaseInput), data: random.normals(m * 90, 1e-6) };
       return { ...small, name: `${small.name} subnormal x` };
     }),
+    // Numbers that tiles of bf16 cannot hold, and such that they just can.
+    ...[1e-36, 1e-25].flatMap((size) =>
+      (["x", "weight"] as const).map((name) => {
+        const small = makeCase({ lead: [20], rows: 70, cols: 90, weight: "f32", outDtype: "f32", dtypes: ["f32"] });
+        const input = small.inputs[name] as CaseInput;
+        small.inputs[name] = { ...input, data: (input.data as Float64Array).map((v) => v * size) };
+        return { ...small, name: `${small.name} ${name} times ${size}` };
+      }),
+    ),
+    // Rows, columns and contracted pieces of tiles.
+    ...[511, 512, 513, 528].map((m) => makeCase({ lead: [m], rows: 40, cols: 33 })),
+    ...[31, 33, 48, 255, 257, 300].map((rows) => makeCase({ lead: [17], rows, cols: 64 })),
+    ...[127, 128, 129, 159, 161, 289].flatMap((cols) => [
+      makeCase({ lead: [9], rows: 40, cols, weight: "f32" }),
+      makeCase({ lead: [33], rows: 20, cols, weight: "bf16" }),
+    ]),
+    makeCase({ lead: [200], rows: 300, cols: 5000, dtypes: ["bf16"] }),
+    makeCase({ lead: [100], rows: 300, cols: 2000, weight: "bf16", dtypes: ["f32"] }),
     // More elements of x than the few-row kernel takes on a CPU.
     makeCase({ lead: [8], rows: 33, cols: 40000, dtypes: ["bf16"] }),
     // Weights of every dtype, biases, output dtypes, in both kernels and both directions.
