@@ -135,11 +135,12 @@ struct TileFetch {
 };
 
 // Where operands of multiply_tiles lie, in elements. Left tile (i, s, p) of 16 rows i, step s along k and part p is at
-// left + i · leftNext + (s · LeftParts + p) · kTileSize, and right ones likewise. The tile (i, j) of the sums, [left
-// row][right row], is at sums + i · sumsLeft + j · sumsRight, its rows `sumsStride` apart.
+// left + i · leftNext + (s · LeftParts + p) · leftStep, its rows `leftStride` apart: tiles of their own, or rows of a
+// matrix. Right tile (j, s, p) is at right + j · rightNext + (s · RightParts + p) · kTileSize. The tile (i, j) of the
+// sums, [left row][right row], is at sums + i · sumsLeft + j · sumsRight, its rows `sumsStride` apart.
 struct TileOperands {
   const bf16* left;
-  size_t leftNext;
+  size_t leftNext, leftStep, leftStride;
   const bf16* right;
   size_t rightNext;
   size_t steps;
@@ -156,8 +157,9 @@ __attribute__((noinline)) void multiply_tiles(const TileOperands& o, TileFetch& 
   float *const sum0 = o.sums, *const sum1 = sum0 + o.sumsRight, *const sum2 = sum0 + o.sumsLeft,
                *const sum3 = sum2 + o.sumsRight;
   const size_t stride = o.sumsStride * sizeof(float), steps = o.steps, leftNext = o.leftNext, rightNext = o.rightNext;
+  const size_t leftStep = o.leftStep, leftStride = o.leftStride * sizeof(bf16);
   const bf16 *a = o.left, *b = o.right;
-  asm volatile("" ::: "memory");  // the intrinsics do not say that they read memory
+  AmxTiles::written();
   if (o.more) {
     _tile_loadd(0, sum0, stride);
     if constexpr (R == 2) _tile_loadd(1, sum1, stride);
@@ -169,12 +171,12 @@ __attribute__((noinline)) void multiply_tiles(const TileOperands& o, TileFetch& 
     if constexpr (L == 2) _tile_zero(2);
     if constexpr (L == 2 && R == 2) _tile_zero(3);
   }
-  for (size_t s = 0; s < steps; ++s, a += LeftParts * kTileSize, b += RightParts * kTileSize) {
+  for (size_t s = 0; s < steps; ++s, a += LeftParts * leftStep, b += RightParts * kTileSize) {
     fetch.step();
     MLXTS_UNROLL
     for (int p = 0; p < LeftParts; ++p) {
-      _tile_loadd(4, a + p * kTileSize, kAmxRowBytes);
-      if constexpr (L == 2) _tile_loadd(5, a + leftNext + p * kTileSize, kAmxRowBytes);
+      _tile_loadd(4, a + p * leftStep, leftStride);
+      if constexpr (L == 2) _tile_loadd(5, a + leftNext + p * leftStep, leftStride);
       MLXTS_UNROLL
       for (int q = 0; q < RightParts; ++q) {
         if (!counts(p, q)) continue;
@@ -203,6 +205,8 @@ MLXTS_INLINE void multiply_tiles(size_t left, size_t right, const TileOperands& 
       {multiply_tiles<2, 1, LeftParts, RightParts>, multiply_tiles<2, 2, LeftParts, RightParts>}};
   all[left - 1][right - 1](o, fetch);
 }
+
+constexpr size_t tiles_of(size_t n, size_t of) { return (n + of - 1) / of; }
 
 }  // namespace mlxts
 #endif

@@ -24,7 +24,7 @@ struct Softmax {
 // 2^x for weights that are rounded to bf16: right to 18 bits. NaN stays NaN.
 MLXTS_INLINE vf32 exp2_for_dot(vf32 x) {
 #if defined(__AVX512F__)
-  x = max(splat(-200.0f), x);
+  x = reinterpret_cast<vf32>(_mm512_max_ps(reinterpret_cast<__m512>(splat(-200.0f)), reinterpret_cast<__m512>(x)));
   const __m512 whole = _mm512_roundscale_ps(reinterpret_cast<__m512>(x), _MM_FROUND_TO_NEAREST_INT);
   const vf32 r = x - reinterpret_cast<vf32>(whole);
   vf32 p = splat(0x1.3997d4p-7f);

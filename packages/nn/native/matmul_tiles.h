@@ -21,8 +21,6 @@ inline constexpr size_t kPieceSteps = 16 / (kParts<X> + kParts<W>);
 template <typename X, typename W>
 inline constexpr bool kChecked = kParts<X> + kParts<W> > 2;
 
-constexpr size_t tiles_of(size_t n, size_t of) { return (n + of - 1) / of; }
-
 // Rows of x as right tiles: [piece][block of 16 rows][step along k][part].
 template <typename X, typename W>
 struct RightRows {
@@ -115,6 +113,8 @@ bool multiply_tiles(const RightRows<X, W>& x, const Weight<W>& weight, size_t n0
       fetch.spread(steps * tiles_of(blocks, 2));
       TileOperands o{left,
                      steps * kParts<W> * kTileSize,
+                     kTileSize,
+                     kTileDepth,
                      x.block(s, 0),
                      x.block_size(s),
                      steps,

@@ -25,6 +25,8 @@
 #else
 #define SDPA_PANEL_ROWS 6
 #define SDPA_PANEL_COLUMNS 64
+#define SDPA_TILE_KEYS 256
+#define SDPA_TILE_QUERIES 32
 #endif
 
 struct SdpaParams {
@@ -41,13 +43,14 @@ struct SdpaParams {
 #else
   uint32_t groupRows;
   uint32_t width;
+  uint32_t tiles;
   uint32_t scratch[8];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(SdpaParams) == 40, "SdpaParams must match the declaration of sdpa");
 #else
-static_assert(sizeof(SdpaParams) == 72, "SdpaParams must match the declaration of sdpa");
+static_assert(sizeof(SdpaParams) == 76, "SdpaParams must match the declaration of sdpa");
 #endif
 #ifdef __METAL_VERSION__
 struct SdpaScratch {

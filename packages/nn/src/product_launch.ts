@@ -35,9 +35,12 @@ export const AMX_CONSTANTS = { leftBytes: 32768, packedWords: 2 };
 /** How many bf16 hold a number. */
 const BF16_PARTS = { f32: 3, f16: 2, bf16: 1 };
 
+/** Whether a device multiplies tiles of bf16. */
+export const hasTiles = (device: Device) => device.level === AMX.level;
+
 /** Bytes of a packed row of x where a CPU multiplies k elements of it by tiles; 0 where it does not. */
 export const packedRowBytes = (device: Device, x: Dtype, k: number, transpose: boolean) =>
-  device.level === AMX.level && transpose ? paddedRow(k) * 2 * BF16_PARTS[x as FloatDtype] : 0;
+  hasTiles(device) && transpose ? paddedRow(k) * 2 * BF16_PARTS[x as FloatDtype] : 0;
 
 /** The most rows of x in a thread's tiles. */
 export const mostTileRows = (rowBytes: number) =>

@@ -1,5 +1,6 @@
 import { constantsOf, defineKernel, defineOp, FLOATS, tileStride } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
+import { hasTiles } from "./product_launch.ts";
 import type { Sdpa } from "./signatures.ts";
 import { rowThreads, SIMD } from "./threads.ts";
 
@@ -39,17 +40,28 @@ const PANEL = { panelRows: 6, panelColumns: 64 };
  */
 const TILE = { threads: 256, tileRows: 128, tileColumns: 128, tileKeys: 32, tileRowBytes: 256 };
 
-interface TiledSizes {
+/** On a CPU with tiles of bf16, `tileQueries` rows meet `tileKeys` keys at a time. */
+const CPU_TILE = { tileKeys: 256, tileQueries: 32 };
+
+interface Sizes {
   batch: number;
   kvHeads: number;
   rows: number;
   dim: number;
 }
+interface TiledSizes extends Sizes {
+  /** Whether a CPU multiplies them by tiles of bf16. */
+  tiles: boolean;
+}
 
 /** Query rows of a CPU's threadgroup: enough to repay packing, few enough to occupy many threads. */
-function rowsOnCpu({ batch, kvHeads, rows }: TiledSizes): number {
-  const blocks = Math.max(Math.ceil(rows / 252), Math.min(Math.ceil(rows / 48), Math.ceil(32 / (batch * kvHeads))));
-  return Math.ceil(Math.ceil(rows / blocks) / PANEL.panelRows) * PANEL.panelRows;
+function rowsOnCpu({ batch, kvHeads, rows, tiles }: TiledSizes): number {
+  const [most, least, groups, unit] = tiles ? [512, 64, 16, CPU_TILE.tileQueries] : [252, 48, 32, PANEL.panelRows];
+  const blocks = Math.max(
+    Math.ceil(rows / most),
+    Math.min(Math.ceil(rows / least), Math.ceil(groups / (batch * kvHeads))),
+  );
+  return Math.ceil(Math.ceil(rows / blocks) / unit) * unit;
 }
 
 /** Elements of a row of a CPU's scratch, where rows of D are padded to whole panels. */
@@ -63,8 +75,8 @@ export const sdpaKernel = defineKernel({
   buffers: { q: "read", kCache: "read", vCache: "read", lengths: "read", out: "write" },
   params,
   faults,
-  constants: { cpu: PANEL, gpu: TILE },
-  launchParams: { cpu: { groupRows: "u32", width: "u32" } },
+  constants: { cpu: { ...PANEL, ...CPU_TILE }, gpu: TILE },
+  launchParams: { cpu: { groupRows: "u32", width: "u32", tiles: "u32" } },
   scratch: {
     cpu: {
       queries: "f32",
@@ -85,18 +97,21 @@ export const sdpaKernel = defineKernel({
     cpu: (sizes: TiledSizes) => {
       const groupRows = rowsOnCpu(sizes);
       const width = padded(sizes.dim);
+      const [blockKeys, blockRows] = sizes.tiles
+        ? [CPU_TILE.tileKeys, CPU_TILE.tileQueries]
+        : [BLOCK_KEYS, PANEL.panelRows];
       return {
         threadgroups: [Math.ceil(sizes.rows / groupRows), sizes.kvHeads, sizes.batch],
-        params: { groupRows, width },
+        params: { groupRows, width, tiles: sizes.tiles ? 1 : 0 },
         scratch: {
           queries: [groupRows, width],
           sums: [groupRows, width],
           maxima: [groupRows],
           denominators: [groupRows],
-          keys: [BLOCK_KEYS, width],
-          values: [BLOCK_KEYS, width],
-          scores: [PANEL.panelRows, BLOCK_KEYS],
-          weights: [PANEL.panelRows, BLOCK_KEYS],
+          keys: [blockKeys, width],
+          values: [blockKeys, width],
+          scores: [blockRows, blockKeys],
+          weights: [blockRows, blockKeys],
         },
       };
     },
@@ -114,7 +129,7 @@ export const sdpaKernel = defineKernel({
  */
 const PIECES_TILE = { tileRows: 32, simdgroups: 8, tileColumns: 256, scoreStride: 68 };
 
-interface PiecesSizes extends TiledSizes {
+interface PiecesSizes extends Sizes {
   pieces: number;
 }
 
@@ -259,7 +274,7 @@ export const sdpa: Sdpa = defineOp({
         variant,
         buffers: { q, kCache, vCache, lengths, out },
         params: common,
-        sizes: { batch: B, kvHeads: Hkv, rows, dim: D },
+        sizes: { batch: B, kvHeads: Hkv, rows, dim: D, tiles: hasTiles(encoder.device) && variant === "bf16_bf16" },
       });
       return;
     }
