@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "gather_matmul.params.h"
-#include "matmul_panels.h"
+#include "matmul_tiles.h"
 #include "matvec_rows.h"
 #include "product_variants.h"
 #include "stacked_weight.h"
@@ -50,6 +50,32 @@ void list_rows(const Slots& slots, const GatheredRows& rows, const GatherMatmulS
   }
 }
 
+#if defined(__AMX_BF16__)
+// A weight of three parts takes so long to split that it pays for many rows of x only.
+template <typename W>
+inline constexpr size_t kLeastRows = kParts<W> == 3 ? 96 : 1;
+
+// Blocks `first` … `last` − 1 of the columns of the products of `rows` rows of x. Whether tiles hold all numbers.
+template <typename X, typename W>
+bool multiply_slot(const GatherMatmulParams& p, const GatherMatmulScratch& s, const LeftMatrix<X>& x, size_t rows,
+                   const W* weight, size_t first, size_t last, decltype(store_row<float>)* store_row, void* out) {
+  static_assert(kLeftRows * kPieceSteps<X, W> * kParts<W> * kAmxRowBytes <= GATHER_MATMUL_LEFT_BYTES);
+  const RightRows<X, W> right{reinterpret_cast<bf16*>(s.tiles), rows, p.k};
+  if (!right.pack(x)) return false;
+  const size_t most = right.columns_together(p.tileColumns);
+  for (size_t n0 = first; n0 < last; n0 += most) {
+    const size_t columns = std::min(last - n0, most);
+    if (!multiply_tiles(right, Weight<W>{weight, p.n, p.k, true}, n0, columns, reinterpret_cast<bf16*>(s.left), s.sums))
+      return false;
+    for_tile_rows(s.sums, rows, columns, [&](size_t m, size_t some, size_t n, size_t count, const float* sums) {
+      for (size_t i = 0; i < some; ++i)
+        store_row(sums + i * kGroupColumns, count, out, size_t(s.outRows[m + i]) * p.n + n0 + n);
+    });
+  }
+  return true;
+}
+#endif
+
 template <typename X, typename W>
 int32_t gather_matmul(const Launch& l, DotRange<W, KeptRow<X, W>> dots, decltype(store_row<float>)* store_row) {
   const auto& p = l.args<GatherMatmulParams>();
@@ -61,6 +87,9 @@ int32_t gather_matmul(const Launch& l, DotRange<W, KeptRow<X, W>> dots, decltype
   const LeftMatrix<X> x{l.buffer<const X>(GATHER_MATMUL_X), p.k, {s.xRows}};
   const DotOutputs out{l.buffer<void>(GATHER_MATMUL_OUT), p.n, {s.outRows}, {}, {}};
   const size_t n = p.n;
+#if defined(__AMX_BF16__)
+  const AmxTiles tiles;
+#endif
   SlotParts<GatherMatmulParams> parts(l, slots.ordered, p.groupRows);
   for (SlotPart part; parts.next(part);) {
     const auto& [slot, first, last] = part;
@@ -73,6 +102,12 @@ int32_t gather_matmul(const Launch& l, DotRange<W, KeptRow<X, W>> dots, decltype
            int(slot.count), out);
       continue;
     }
+#if defined(__AMX_BF16__)
+    if (p.tileColumns > 0 && slot.count >= kLeastRows<W> &&
+        multiply_slot(p, s, x, slot.count, weight, first * kGroupColumns, std::min<size_t>(last * kGroupColumns, n),
+                      store_row, out.first))
+      continue;
+#endif
     for (size_t n0 = first * kGroupColumns; n0 < std::min<size_t>(last * kGroupColumns, n); n0 += kGroupColumns) {
       multiply_columns(x, int(slot.count), Weight<W>{weight, n, p.k, true}, n0, {s.panels, s.converted, s.sums});
       const size_t columns = std::min(n - n0, kGroupColumns);

@@ -38,6 +38,7 @@
 #define GATHER_MATMUL_GROUP_COLUMNS 64
 #define GATHER_MATMUL_DEPTH 128
 #define GATHER_MATMUL_MOST_ELEMENTS 262144
+#define GATHER_MATMUL_LEFT_BYTES 32768
 #endif
 
 struct GatherMatmulParams {
@@ -66,13 +67,14 @@ struct GatherMatmulParams {
   uint32_t groupRows;
   uint32_t unpackedRows;
   uint32_t width;
-  uint32_t scratch[6];  // byte offsets
+  uint32_t tileColumns;
+  uint32_t scratch[8];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(GatherMatmulParams) == 96, "GatherMatmulParams must match the declaration of gather_matmul");
 #else
-static_assert(sizeof(GatherMatmulParams) == 112, "GatherMatmulParams must match the declaration of gather_matmul");
+static_assert(sizeof(GatherMatmulParams) == 124, "GatherMatmulParams must match the declaration of gather_matmul");
 #endif
 #ifdef __METAL_VERSION__
 struct GatherMatmulScratch {
@@ -96,6 +98,8 @@ struct GatherMatmulScratch {
   float* panels;
   float* converted;
   float* sums;
+  uint8_t* tiles;
+  uint8_t* left;
   float* x;
   uint32_t* xRows;
   uint32_t* outRows;
@@ -106,9 +110,11 @@ inline GatherMatmulScratch scratch_of(const MlxtsCpuLaunch& l, const GatherMatmu
       reinterpret_cast<float*>(memory + p.scratch[0]),
       reinterpret_cast<float*>(memory + p.scratch[1]),
       reinterpret_cast<float*>(memory + p.scratch[2]),
-      reinterpret_cast<float*>(memory + p.scratch[3]),
-      reinterpret_cast<uint32_t*>(memory + p.scratch[4]),
-      reinterpret_cast<uint32_t*>(memory + p.scratch[5]),
+      reinterpret_cast<uint8_t*>(memory + p.scratch[3]),
+      reinterpret_cast<uint8_t*>(memory + p.scratch[4]),
+      reinterpret_cast<float*>(memory + p.scratch[5]),
+      reinterpret_cast<uint32_t*>(memory + p.scratch[6]),
+      reinterpret_cast<uint32_t*>(memory + p.scratch[7]),
   };
 }
 #endif

@@ -57,8 +57,9 @@ void multiply_groups(const Launch& l, const Weight<W>& weight, Store<X> store) {
     const RightRows<X, W> right{reinterpret_cast<bf16*>(scratch.tiles), rows, p.k};
     if (packed.m0 != row) packed = {row, right.pack(x)};
     const size_t end = std::min<size_t>(p.n, (first + together) * kGroupColumns);
-    for (size_t n0 = first * kGroupColumns; n0 < end; n0 += p.tileColumns) {
-      const size_t columns = std::min<size_t>(end - n0, p.tileColumns);
+    const size_t most = right.columns_together(p.tileColumns);
+    for (size_t n0 = first * kGroupColumns; n0 < end; n0 += most) {
+      const size_t columns = std::min(end - n0, most);
       const auto finish = [&](size_t m, size_t some, size_t n, size_t count, const float* sums) {
         store(p, sums, l.buffer<const void>(MATMUL_BIAS), n0 + n, int(count), m0 + m, int(some),
               l.buffer<void>(MATMUL_OUT));

@@ -35,6 +35,12 @@ struct RightRows {
     return tiles + first * blocks() * kParts<X> * kTileSize + i * block_size(first);
   }
 
+  // Columns of the product to multiply at a time, `most` at most: few where all of x stays in cache, so that rows of
+  // the weight come from memory in long stretches; else as many as keep x from going through it too often.
+  size_t columns_together(size_t most) const {
+    return rows * steps() * kParts<X> * kAmxRowBytes <= size_t(1) << 20 ? kLeftRows : most;
+  }
+
   // What of the piece behind the one from step `first` on is fetched beside rows n … n + kLeftRows − 1 of `columns`.
   FetchRows next_piece(size_t first, size_t n, size_t columns) const {
     const size_t next = first + kPieceSteps<X, W> < steps() ? first + kPieceSteps<X, W> : 0;

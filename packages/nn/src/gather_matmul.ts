@@ -19,18 +19,22 @@ import {
 } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import {
+  AMX_CONSTANTS,
   columnsOnCpu,
   columnsOnGpu,
   FEW_ROWS,
   fewRows,
   fewRowsOnGpu,
+  mostTileRows,
   PANEL,
   PRODUCT_VARIANTS,
+  packedRowBytes,
   paddedRow,
   panelScratch,
   TILE,
   tileElementBytes,
   tileScratch,
+  tilesOnCpu,
 } from "./product_launch.ts";
 import type { GatherMatmul } from "./signatures.ts";
 
@@ -90,6 +94,8 @@ export const gatherMatvecKernel = defineKernel({
 
 interface SlotSizes extends PairSizes, GatheredSizes {
   elementBytes: number;
+  /** Of a row of x that is packed for tiles; 0 where there are none. */
+  rowBytes: number;
 }
 
 /** The pairs of a matrix as one product, or pairs with many rows of x each. */
@@ -100,24 +106,39 @@ export const gatherMatmulKernel = defineKernel({
   buffers: { ...BUFFERS, order: "read?", offsets: "read?", out: "write" },
   params: PARAMS,
   faults: { ...ORDERED_FAULTS, ...STARTS_FAULT },
-  launchParams: { cpu: { groupRows: "u32", unpackedRows: "u32", width: "u32" } },
-  constants: { cpu: { ...PANEL, mostElements: FEW_ROWS.cpu.mostElements }, gpu: TILE },
+  launchParams: { cpu: { groupRows: "u32", unpackedRows: "u32", width: "u32", tileColumns: "u32" } },
+  constants: {
+    cpu: { ...PANEL, mostElements: FEW_ROWS.cpu.mostElements, leftBytes: AMX_CONSTANTS.leftBytes },
+    gpu: TILE,
+  },
   // rows: of x and of out, for each row of a slot. slot: its matrix, its first row and how many it has.
   scratch: {
-    cpu: { panels: "f32", converted: "f32", sums: "f32", x: "f32", xRows: "u32", outRows: "u32" },
+    cpu: {
+      panels: "f32",
+      converted: "f32",
+      sums: "f32",
+      tiles: "u8", // of x, and of the weight, where the processor multiplies tiles
+      left: "u8",
+      x: "f32",
+      xRows: "u32",
+      outRows: "u32",
+    },
     gpu: { x: "u8", weight: "u8", xRows: "u32", outRows: "u32", slot: "u32" },
   },
   launch: {
     cpu: (sizes: SlotSizes, { constants }) => {
-      const { ordered, pairs, m, n, k } = sizes;
-      const groupRows = Math.ceil(Math.min(ordered ? pairs : m, MOST_ROWS) / PANEL.panelRows) * PANEL.panelRows;
+      const { ordered, pairs, m, n, k, rowBytes } = sizes;
+      const [most, unit] = rowBytes > 0 ? [mostTileRows(rowBytes), 16] : [MOST_ROWS, PANEL.panelRows];
+      const groupRows = Math.ceil(Math.min(ordered ? pairs : m, most) / unit) * unit;
+      const { tileColumns, scratch } = tilesOnCpu(groupRows, rowBytes);
       const unpackedRows = fewRows(k, { rows: UNPACKED_ROWS, ...constants });
       const width = paddedRow(k);
       return {
         threadgroups: [Math.ceil(n / PANEL.groupColumns), gatheredSlots(sizes, groupRows), 1],
-        params: { groupRows, unpackedRows, width },
+        params: { groupRows, unpackedRows, width, tileColumns },
         scratch: {
           ...panelScratch(groupRows),
+          ...scratch,
           x: [Math.max(unpackedRows, 1), width],
           xRows: [groupRows],
           outRows: [groupRows],
@@ -197,7 +218,16 @@ export function encodeGathered(
   encoder.dispatch(gatherMatmulKernel, {
     ...given,
     buffers: { ...common, order, offsets },
-    sizes: { pairs, m, n, k, matrices, ordered: order !== undefined, elementBytes },
+    sizes: {
+      pairs,
+      m,
+      n,
+      k,
+      matrices,
+      ordered: order !== undefined,
+      elementBytes,
+      rowBytes: packedRowBytes(encoder.device, x.dtype, k, true),
+    },
   });
 }
 

@@ -27,9 +27,9 @@ export const panelScratch = (groupRows: number) => ({
 
 /**
  * Processors with AMX multiply tiles. A thread packs up to `mostRows` rows of x for them, of at most `mostBytes`, and
- * multiplies them by `columns` columns of the weight at a time; where all of x stays in its cache, by `fewColumns`.
+ * multiplies them by up to `columns` columns of the weight at a time.
  */
-const AMX = { level: "amx", mostRows: 512, mostBytes: 1 << 23, columns: 256, fewColumns: 32, cacheBytes: 1 << 20 };
+const AMX = { level: "amx", mostRows: 512, mostBytes: 1 << 23, columns: 256 };
 /** Of its kernels: what they pack of a weight at a time, and the numbers that say which rows of x a thread has packed. */
 export const AMX_CONSTANTS = { leftBytes: 32768, packedWords: 2 };
 /** How many bf16 hold a number. */
@@ -49,7 +49,7 @@ export const mostTileRows = (rowBytes: number) =>
 /** Columns that such rows are multiplied by at a time, and what is kept of them. */
 export function tilesOnCpu(rows: number, rowBytes: number) {
   const bytes = Math.ceil(rows / 16) * 16 * rowBytes;
-  const tileColumns = bytes === 0 ? 0 : bytes > AMX.cacheBytes ? AMX.columns : AMX.fewColumns;
+  const tileColumns = bytes && AMX.columns;
   return {
     tileColumns,
     scratch: {
