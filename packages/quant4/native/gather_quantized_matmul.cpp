@@ -62,23 +62,23 @@ struct Kernel {
     OrderedRows x{s.fewOrdered, s.fewSums, p.columnStride, p.groupStride, rows, Form::f32};
     prepare<Bits>(t, p, [&](uint32_t i) { return x_row(i); }, x);
     const uint32_t end = last * kBlock < p.rows ? last * kBlock : p.rows;
-    multiply_rows<Bits>(t, p, product, first * kBlock, end, {next ? &next->product : nullptr, 0}, x,
-                        [&](uint32_t i) { return out_row(i) + size_t(first) * kBlock * t.outBytes; });
+    for (uint32_t row0 = first * kBlock; row0 < end; row0 += kRows) {
+      const BlockAt after =
+          row0 + kRows < end ? BlockAt{&product, row0 + kRows} : BlockAt{next ? &next->product : nullptr, 0};
+      multiply_rows<Bits>(t, p, {&product, row0}, end - row0 < kRows ? end - row0 : kRows, after, x,
+                          [&](uint32_t i) { return out_row(i) + size_t(row0) * t.outBytes; });
+    }
   }
 
   void many(const Part& part, const Part* next) const {
     const Product& product = part.product;
-    const uint32_t rows = uint32_t(part.rows.count), last = uint32_t(part.last);
+    const uint32_t rows = uint32_t(part.rows.count);
     // Ranges of threadgroups that share a matrix share its rows of x: at most 2^16 of them.
     const uint64_t wanted = uint64_t(part.rows.first) << 16 | rows;
     if (prepared.rows != wanted)
       prepared = {wanted, prepare_tiles<Bits>(t, p, rows, s, !ordered.order, [&](uint32_t i) { return x_row(i); })};
-    for (uint32_t block = uint32_t(part.first); block < last; ++block) {
-      const BlockAt after = block + 1 < last ? BlockAt{&product, (block + 1) * kBlock}
-                                             : BlockAt{next ? &next->product : nullptr, 0};
-      multiply_block<Bits>(t, p, prepared.x, rows, {&product, block * kBlock}, after, s,
-                           [&](uint32_t i) { return out_row(i); });
-    }
+    multiply_blocks<Bits>(t, p, prepared.x, rows, product, uint32_t(part.first), uint32_t(part.last),
+                          {next ? &next->product : nullptr, 0}, s, [&](uint32_t i) { return out_row(i); });
   }
 };
 

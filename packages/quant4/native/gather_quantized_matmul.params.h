@@ -53,13 +53,14 @@ struct GatherQuantizedMatmulParams {
   uint32_t columnStride;
   uint32_t groupStride;
   uint32_t int8;
+  uint32_t blocks;
   uint32_t scratch[13];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(GatherQuantizedMatmulParams) == 100, "GatherQuantizedMatmulParams must match the declaration of gather_quantized_matmul");
 #else
-static_assert(sizeof(GatherQuantizedMatmulParams) == 144, "GatherQuantizedMatmulParams must match the declaration of gather_quantized_matmul");
+static_assert(sizeof(GatherQuantizedMatmulParams) == 148, "GatherQuantizedMatmulParams must match the declaration of gather_quantized_matmul");
 #endif
 #ifdef __METAL_VERSION__
 struct GatherQuantizedMatmulScratch {

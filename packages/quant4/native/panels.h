@@ -1,8 +1,10 @@
 // The insides of products with more rows of x. W is decoded panel by panel, the lanes being rows of W, and meets some
 // rows of x at a time in registers. Where the processor multiplies bf16 and bytes, x meets the codes themselves, scaled
-// group by group: bf16 x as it is (codes are exact in bf16), other x as limbs (panels_limbs.h). Elsewhere x meets the
-// weights in f32. P are params with rows, cols, groupSize, groupStride and int8.
+// group by group: in tiles of bf16, exactly (panels_amx.h); else bf16 x as it is (codes are exact in bf16), other x as
+// limbs (panels_limbs.h). Elsewhere x meets the weights in f32. P are params with rows, cols, groupSize, groupStride,
+// mBlock, blocks and int8.
 #pragma once
+#include "panels_amx.h"
 #include "panels_bf16.h"
 #include "panels_f32.h"
 #include "panels_limbs.h"
@@ -11,7 +13,8 @@ namespace mlxts {
 
 // The scales and centered biases of a block of W, by group.
 template <int Bits, typename P, typename Scratch>
-void load_scales(const Types& t, const Product& m, const P& p, uint32_t row0, const Scratch& s, Block& w) {
+void load_scales(const Types& t, const Product& m, const P& p, uint32_t row0, const Scratch& s, float* scalesTo,
+                 float* biasesTo, Block& w) {
   const uint32_t groups = p.cols / p.groupSize;
   float *scales = s.rowScales, *biases = s.rowBiases;
   const auto transposed = [&](const float* from, uint32_t g, uint32_t rows, float* to) {
@@ -26,17 +29,21 @@ void load_scales(const Types& t, const Product& m, const P& p, uint32_t row0, co
     for (size_t i = 0; i < n * p.groupStride; i += kLanes)
       store(biases + i, centered_bias<Bits>(scales + i, biases + i));
     for (uint32_t g = 0; g < groups; g += kLanes) {
-      transposed(scales, g, n, s.scales + r);
-      transposed(biases, g, n, s.biases + r);
+      transposed(scales, g, n, scalesTo + r);
+      transposed(biases, g, n, biasesTo + r);
     }
   }
-  w.scales = s.scales;
-  w.biases = s.biases;
+  w.scales = scalesTo;
+  w.biases = biasesTo;
 }
+
+// Blocks that meet x at once.
+constexpr uint32_t kMostBlocks = QUANTIZED_MATMUL_BLOCKS_AT_ONCE;
 
 // Rows of x as tiles meet them: one of these; the others are null.
 struct TileRows {
   const float* f32 = nullptr;
+  const bf16* parts = nullptr;    // in tiles
   const bf16* ordered = nullptr;  // in the order of the codes
   const int8_t* limbs = nullptr;
   const int8_t* bytes = nullptr;  // one limb
@@ -45,6 +52,18 @@ struct TileRows {
 // `rows` rows of x, of which row_at(i) is the address; rows of f32 that are neighbors already are used where they lie.
 template <int Bits, typename P, typename Scratch, typename RowAt>
 TileRows prepare_tiles(const Types& t, const P& p, uint32_t rows, const Scratch& s, bool neighbors, RowAt row_at) {
+#if defined(__AMX_BF16__)
+  if (!p.int8 && p.mBlock >= QUANTIZED_MATMUL_PADDED_ROWS) {
+    bool fits = true;
+    for (uint32_t r = 0; fits && r < rows; ++r)
+      fits = t.bf16x ? fits_bf16_dot(row_at(r), p.cols) : fits_limbs(t, row_at(r), p.cols);
+    bf16* parts = reinterpret_cast<bf16*>(s.activations);
+    const auto order = t.bf16x ? order_parts<Bits, 1> : t.xBytes == 2 ? order_parts<Bits, 2> : order_parts<Bits, 3>;
+    for (uint32_t r = 0; fits && r < padded_rows(rows); ++r)
+      order(t, r < rows ? row_at(r) : nullptr, p.cols, p.groupSize, rows, r, parts, s.sums);
+    if (fits) return {.parts = parts};
+  }
+#endif
 #if defined(__AVX512BF16__)
   bool fits = true;
   if (p.int8) {
@@ -123,21 +142,72 @@ void store_rows(const Types& t, const Product& m, uint32_t rows, uint32_t row0, 
   }
 }
 
+// Rows row0 … of W, without their scales.
+template <int Bits, typename P>
+Block block_at(const P& p, BlockAt at) {
+  const size_t rowBytes = size_t(p.cols) * Bits / 8;
+  const uint32_t count = p.rows - at.row0 < kBlock ? p.rows - at.row0 : kBlock;
+  return {at.product->weight + at.row0 * rowBytes, rowBytes, count, p.groupSize, nullptr, nullptr};
+}
+
 // The products of rows of x and of a block of W; those of row i of x go to row out_at(i). `next` is fetched meanwhile.
 template <int Bits, typename P, typename Scratch, typename OutAt>
 void multiply_block(const Types& t, const P& p, const TileRows& x, uint32_t rows, BlockAt block, BlockAt next,
                     const Scratch& s, OutAt out_at) {
-  const Product& m = *block.product;
-  const uint32_t row0 = block.row0;
-  const size_t rowBytes = size_t(p.cols) * Bits / 8, groupBytes = p.cols / p.groupSize * t.scaleBytes;
-  const auto rows_from = [&](uint32_t row) { return p.rows - row < kBlock ? p.rows - row : kBlock; };
-  Block w{m.weight + row0 * rowBytes, rowBytes, rows_from(row0), p.groupSize, nullptr, nullptr};
+  Block w = block_at<Bits>(p, block);
+  const size_t groupBytes = p.cols / p.groupSize * t.scaleBytes;
   Ahead ahead;
   if (next.product)
-    ahead.fetch(*next.product, next.row0, rowBytes, groupBytes, rows_from(next.row0), fetch_steps(x, rows, p));
-  load_scales<Bits>(t, m, p, row0, s, w);
+    ahead.fetch(*next.product, next.row0, w.rowBytes, groupBytes, block_at<Bits>(p, next).count,
+                fetch_steps(x, rows, p));
+  load_scales<Bits>(t, *block.product, p, block.row0, s, s.scales, s.biases, w);
   multiply<Bits>(x, rows, p, w, ahead, s);
-  store_rows(t, m, rows, row0, w.count, s.products, out_at);
+  store_rows(t, *block.product, rows, block.row0, w.count, s.products, out_at);
+}
+
+#if defined(__AMX_BF16__)
+// The same of up to kMostBlocks blocks that follow each other.
+template <int Bits, typename P, typename Scratch, typename OutAt>
+void multiply_blocks_in_tiles(const Types& t, const P& p, const bf16* x, uint32_t rows, BlockAt first, uint32_t count,
+                              BlockAt next, const Scratch& s, OutAt out_at) {
+  Block w[kMostBlocks];
+  const size_t groups = p.cols / p.groupSize;
+  const Product& m = *first.product;
+  for (uint32_t b = 0; b < count; ++b) {
+    const uint32_t row0 = first.row0 + b * kBlock;
+    const size_t at = b * groups * kBlock;
+    w[b] = block_at<Bits>(p, {&m, row0});
+    load_scales<Bits>(t, m, p, row0, s, s.scales + at, s.biases + at, w[b]);
+  }
+  Block after;
+  if (next.product) after = block_at<Bits>(p, next);
+  const auto multiply = t.bf16x         ? multiply_parts<Bits, 1, Scratch>
+                        : t.xBytes == 2 ? multiply_parts<Bits, 2, Scratch>
+                                        : multiply_parts<Bits, 3, Scratch>;
+  const size_t size = size_t(padded_rows(rows)) * kBlock;
+  memset(s.products, 0, count * size * sizeof(float));
+  multiply(x, rows, p.cols, w, count, next.product ? &after : nullptr, s);
+  for (uint32_t b = 0; b < count; ++b)
+    store_rows(t, m, rows, first.row0 + b * kBlock, w[b].count, s.products + b * size, out_at);
+}
+#endif
+
+// The blocks first … last − 1 of the product, and `next` as multiply_block has it.
+template <int Bits, typename P, typename Scratch, typename OutAt>
+void multiply_blocks(const Types& t, const P& p, const TileRows& x, uint32_t rows, const Product& m, uint32_t first,
+                     uint32_t last, BlockAt next, const Scratch& s, OutAt out_at) {
+  const auto at = [&](uint32_t block) { return block < last ? BlockAt{&m, block * kBlock} : next; };
+#if defined(__AMX_BF16__)
+  if (x.parts) {
+    for (uint32_t block = first; block < last; block += p.blocks) {
+      const uint32_t count = last - block < p.blocks ? last - block : p.blocks;
+      multiply_blocks_in_tiles<Bits>(t, p, x.parts, rows, at(block), count, at(block + count), s, out_at);
+    }
+    return;
+  }
+#endif
+  for (uint32_t block = first; block < last; ++block)
+    multiply_block<Bits>(t, p, x, rows, at(block), at(block + 1), s, out_at);
 }
 
 }  // namespace mlxts

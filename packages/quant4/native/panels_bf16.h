@@ -39,12 +39,18 @@ void decode_bf16_panel(const Block& w, uint32_t k0, uint32_t n, bf16x2* panel) {
   }
 }
 
+// The column of 32 that is i-th where pairs of columns half a word apart are neighbors.
+template <int Bits>
+void code_order(uint16_t (&order)[32]) {
+  constexpr int per = kPerWord<Bits>;
+  for (int i = 0; i < 32; ++i) order[i] = uint16_t(i / per * per + i % per / 2 + (i % 2) * per / 2);
+}
+
 // Row r of m rows of bf16 x, columns in the order in which panels of codes have them; Σx of each group.
 template <int Bits>
 void order_bf16(const uint8_t* x, uint32_t cols, uint32_t groupSize, uint32_t m, uint32_t r, bf16* to, float* sums) {
-  constexpr int per = kPerWord<Bits>;
   alignas(64) uint16_t order[32];
-  for (int i = 0; i < 32; ++i) order[i] = uint16_t(i / per * per + i % per / 2 + (i % 2) * per / 2);
+  code_order<Bits>(order);
   const __m512i index = _mm512_load_si512(order);
   for (uint32_t g = 0; g < cols / groupSize; ++g) {
     const uint32_t first = g * groupSize, k0 = first / kCodeDepth * kCodeDepth;

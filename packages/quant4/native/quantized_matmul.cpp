@@ -11,7 +11,7 @@ void matmul(const Launch& l, const Types& t) {
   const auto s = scratch_of(l, p);
   const uint64_t blocks = l.threadgroups[0], mBlocks = l.threadgroups[1];
   PreparedRows& prepared = prepared_rows(l, s);
-  for (uint64_t index = l.begin; index < l.end; ++index) {
+  for (uint64_t index = l.begin; index < l.end;) {
     const uint64_t batch = index / blocks, z = batch / mBlocks;
     const uint32_t m0 = uint32_t(batch % mBlocks) * p.mBlock;
     const uint32_t rows = p.m - m0 < p.mBlock ? p.m - m0 : p.mBlock;
@@ -20,9 +20,11 @@ void matmul(const Launch& l, const Types& t) {
       const auto row_at = [&](uint32_t i) { return m.x + size_t(m0 + i) * p.cols * t.xBytes; };
       prepared = {batch, prepare_tiles<Bits>(t, p, rows, s, true, row_at)};
     }
-    const uint32_t row0 = uint32_t(index % blocks) * kBlock, next = row0 + kBlock;
-    multiply_block<Bits>(t, p, prepared.x, rows, {&m, row0}, {next < p.rows ? &m : nullptr, next}, s,
-                         [&](uint32_t i) { return m.out + size_t(m0 + i) * p.rows * t.outBytes; });
+    const uint64_t end = l.end - index < blocks - index % blocks ? l.end : index + blocks - index % blocks;
+    const uint32_t first = uint32_t(index % blocks), last = first + uint32_t(end - index);
+    multiply_blocks<Bits>(t, p, prepared.x, rows, m, first, last, {nullptr, 0}, s,
+                          [&](uint32_t i) { return m.out + size_t(m0 + i) * p.rows * t.outBytes; });
+    index = end;
   }
 }
 

@@ -29,6 +29,8 @@
 #define QUANTIZED_MATMUL_LIMB_GROUP_WORDS 5
 #define QUANTIZED_MATMUL_PREPARED_WORDS 16
 #define QUANTIZED_MATMUL_LANES 16
+#define QUANTIZED_MATMUL_PADDED_ROWS 16
+#define QUANTIZED_MATMUL_BLOCKS_AT_ONCE 4
 #endif
 
 struct QuantizedMatmulParams {
@@ -52,13 +54,14 @@ struct QuantizedMatmulParams {
   uint32_t mBlock;
   uint32_t groupStride;
   uint32_t int8;
+  uint32_t blocks;
   uint32_t scratch[9];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(QuantizedMatmulParams) == 68, "QuantizedMatmulParams must match the declaration of quantized_matmul");
 #else
-static_assert(sizeof(QuantizedMatmulParams) == 104, "QuantizedMatmulParams must match the declaration of quantized_matmul");
+static_assert(sizeof(QuantizedMatmulParams) == 108, "QuantizedMatmulParams must match the declaration of quantized_matmul");
 #endif
 #ifdef __METAL_VERSION__
 struct QuantizedMatmulScratch {

@@ -99,7 +99,7 @@ export const gatherQuantizedMatmulKernel = defineKernel({
   buffers: { ...BUFFERS, order: "read?", offsets: "read?", out: "write" },
   anyByte: ANY_BYTE,
   params: PARAMS,
-  launchParams: { cpu: { mBlock: "u32", ...MATVEC_PARAMS } },
+  launchParams: { cpu: { mBlock: "u32", ...MATVEC_PARAMS, blocks: "u32" } },
   faults: ORDERED_FAULTS,
   // xRows and outRows: the rows of a slot. On a CPU few, of a slot with few rows: see MATVEC_SCRATCH. On a GPU slot: its
   // matrix, and how many rows it has.

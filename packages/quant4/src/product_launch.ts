@@ -16,7 +16,8 @@ export const FEW_ON_CPU = { blockRows: 16, unit: 128, byteUnits: 127 } as const;
 export const FEW_ON_GPU = { simdgroupRows: 4 } as const;
 /**
  * Above, in panels: a CPU's threadgroup has blockRows rows of W, and a panel so many of their columns; limbGroupWords are what
- * a group of a row of x in limbs comes with, preparedWords what tells which rows of x are prepared.
+ * a group of a row of x in limbs comes with, preparedWords what tells which rows of x are prepared. With room for paddedRows
+ * rows of x, a CPU that has tiles takes them so, and up to blocksAtOnce blocks of rows of W at once.
  */
 export const PANELS = {
   blockRows: 64,
@@ -25,6 +26,8 @@ export const PANELS = {
   limbGroupWords: 5,
   preparedWords: 16,
   lanes: 16,
+  paddedRows: 16,
+  blocksAtOnce: 4,
 } as const;
 /**
  * Or in tiles: a GPU's threadgroup has tileM rows of x against tileRows of W, each of its simdgroups partM against
@@ -33,6 +36,8 @@ export const PANELS = {
 export const TILES = { threads: 128, tileM: 64, tileRows: 64, partM: 32, partRows: 32, tileBytes: 64 } as const;
 /** Bytes of x that a CPU's threadgroup multiplies with one panel: what stays in the second cache. */
 const BLOCK_BYTES = 1 << 23;
+/** Columns of W up to which a CPU's thread takes blocks at once. */
+const MOST_AT_ONCE = 1 << 14;
 
 export interface Weights {
   cols: number;
@@ -89,17 +94,20 @@ export const PANEL_SCRATCH = {
 
 /** The same where up to `mBlock` rows of x go against each panel. */
 export function panelsOnCpu(mBlock: number, weights: Weights) {
-  const { blockRows, f32Depth, codeDepth, limbGroupWords, lanes } = PANELS;
+  const { blockRows, f32Depth, codeDepth, limbGroupWords, lanes, paddedRows, blocksAtOnce } = PANELS;
   const groupStride = groupStrideOf(weights);
   const groups = weights.cols / weights.groupSize;
+  const blocks = weights.cols <= MOST_AT_ONCE ? blocksAtOnce : 1;
+  const padded = roundUp(mBlock, paddedRows);
   return {
-    params: { mBlock, groupStride, int8: Number(weights.int8 ?? false) },
+    params: { mBlock, groupStride, int8: Number(weights.int8 ?? false), blocks },
     scratch: {
-      activations: [mBlock, weights.cols],
+      // An f32 is three bf16 in tiles.
+      activations: [mBlock < paddedRows ? mBlock : 1.5 * padded, weights.cols],
       sums: [limbGroupWords, mBlock, groupStride],
-      products: [mBlock, blockRows],
-      scales: [groups, blockRows],
-      biases: [groups, blockRows],
+      products: [blocks, padded, blockRows],
+      scales: [blocks, groups, blockRows],
+      biases: [blocks, groups, blockRows],
       rowScales: [lanes, groupStride],
       rowBiases: [lanes, groupStride],
       panel: [Math.max(f32Depth, codeDepth / 2), blockRows],
@@ -139,7 +147,7 @@ function fittingRows(most: number, fits: Fits): number {
 
 /** Panels, for m rows of x in all. */
 export function panelBlock(m: number, cols: number, fits: Fits): Block {
-  const most = Math.min(m, 512, Math.max(48, Math.floor(BLOCK_BYTES / (4 * cols))));
+  const most = Math.max(PANELS.paddedRows, Math.min(m, 512, Math.max(48, Math.floor(BLOCK_BYTES / (4 * cols)))));
   return { panels: true, rows: fittingRows(most, fits) };
 }
 

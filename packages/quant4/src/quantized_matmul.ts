@@ -93,7 +93,7 @@ export const quantizedMatmulKernel = defineKernel({
   variants: PRODUCT_VARIANTS,
   buffers: BUFFERS,
   params: PARAMS,
-  launchParams: { cpu: { mBlock: "u32", groupStride: "u32", int8: "u32" } },
+  launchParams: { cpu: { mBlock: "u32", groupStride: "u32", int8: "u32", blocks: "u32" } },
   constants: { cpu: PANELS, gpu: TILES },
   scratch: { cpu: PANEL_SCRATCH, gpu: TILE_SCRATCH },
   launch: {
