@@ -6,7 +6,7 @@ import { callRows } from "./bench_calls.ts";
 import { limitOf, limitsFor } from "./bench_limits.ts";
 import { REPORT_OPTIONS, reportHead, reportWriter } from "./bench_output.ts";
 import { type BenchRow, digits } from "./bench_report.ts";
-import { type OpTarget, targeted } from "./bench_targets.ts";
+import { allowedTimes, type OpTarget, targeted } from "./bench_targets.ts";
 import { command, optionalArgument } from "./contract.ts";
 import { publicOps, unknownOp } from "./op_list.ts";
 import { choice, counts, flag, integer, Reported, text, UsageError } from "./options.ts";
@@ -87,7 +87,7 @@ async function measureRow(
   const spread = (of: Timed) => spreads[timed.indexOf(of)] as (typeof spreads)[number];
   const [own, basic] = [spread(ours), before && spread(before)];
   const limit = limitOf(testCase, limits);
-  const factor = target?.times[threads - 1];
+  const factor = target && allowedTimes(target, limit, threads);
   return {
     name: op,
     case: testCase.name,

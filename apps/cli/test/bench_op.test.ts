@@ -7,7 +7,7 @@ import { afterAll, describe, expect, it } from "vitest";
 import { limitOf } from "../src/bench_limits.ts";
 import { failuresOf, refusedRow } from "../src/bench_op.ts";
 import { type BenchReport, type BenchRow, bestPeer, timesLimit, timesPeer } from "../src/bench_report.ts";
-import { OP_TARGETS, targeted } from "../src/bench_targets.ts";
+import { allowedTimes, OP_TARGETS, targeted } from "../src/bench_targets.ts";
 import { publicOps } from "../src/op_list.ts";
 import { inProcess, root } from "./helpers.ts";
 
@@ -104,6 +104,15 @@ describe("targets", () => {
     expect(missing).toEqual([]);
   });
 
+  it("allow other multiples of the limit of tiles, where products are all that the limit has", () => {
+    const target = OP_TARGETS.find(({ tileTimes }) => tileTimes) as (typeof OP_TARGETS)[number];
+    expect(allowedTimes(target, { value: 1, of: "bf16 tiles" }, 2)).toBe(target.tileTimes?.[1]);
+    expect(allowedTimes(target, { value: 1, of: "bf16 products" }, 2)).toBe(target.times[1]);
+    expect(allowedTimes(target, { value: 1, of: "bf16 tiles" }, 4)).toBeUndefined();
+    const { tileTimes: _, ...other } = target;
+    expect(allowedTimes(other, { value: 1, of: "bf16 tiles" }, 1)).toBe(target.times[0]);
+  });
+
   it("say what the limit of a case follows from", () => {
     const testCase = { name: "[1, 4096] f32", bytes: 1, flops: 1, setup: () => ({ encode() {} }) };
     expect(targeted("rmsNorm", testCase)?.testCase.from).toBe("core cache");
@@ -121,6 +130,8 @@ describe("the limit of a case", () => {
 
   it("is that of its bytes or of its operations, whichever takes longer", () => {
     expect(limitOf({ ...computing, flops: 1, bytes: 4e4 }, limits)).toEqual({ value: 1, of: "core cache" });
+    expect(limitOf({ ...computing, flops: 1, bytes: 4e6 }, limits)).toEqual({ value: 200, of: "shared cache" });
+    expect(limitOf({ ...computing, flops: 1, bytes: 4e6 }, { ...limits, threads: 2 }).of).toBe("core cache");
     expect(limitOf({ ...computing, flops: 1, bytes: 2e7 }, limits)).toEqual({ value: 2000, of: "memory" });
     expect(limitOf(computing, limits)).toEqual({ value: 40_000, of: "f32 products" });
     expect(limitOf({ ...computing, products: "bf16" }, limits)).toEqual({ value: 20_000, of: "bf16 products" });
@@ -132,6 +143,8 @@ describe("the limit of a case", () => {
     expect(limitOf(computing, tiles)).toEqual({ value: 40_000, of: "f32 products" });
     expect(limitOf({ ...computing, products: "bf16" }, tiles)).toEqual({ value: 2000, of: "bf16 tiles" });
     expect(limitOf({ ...computing, products: "int8" }, tiles)).toEqual({ value: 1000, of: "int8 tiles" });
+    expect(limitOf({ ...computing, products: "codes" }, tiles).of).toBe("3 × int8 tiles");
+    expect(limitOf({ ...computing, products: "codes" }, limits).of).toBe("3 × int8 products");
     const slow = { ...limits, gflopsBf16: 100 };
     expect(limitOf({ ...computing, products: "bf16" }, slow)).toEqual({ value: 40_000, of: "f32 products" });
   });

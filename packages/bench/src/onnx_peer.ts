@@ -1,4 +1,4 @@
-// onnxruntime-node as a benchmark peer: one graph of one operator, run in the same process.
+// onnxruntime-node as a benchmark peer: a graph of one operator, or of copies of it, run in the same process.
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import type { Peer } from "@mlxts/core/testing";
@@ -11,6 +11,8 @@ export interface PeerTensor {
 
 export interface PeerGraph {
   operator: string;
+  /** What of the operator is measured, for the peer's name. */
+  about?: string;
   /** Empty: the standard operators; `com.microsoft`: onnxruntime's own. */
   domain?: string;
   attributes?: Record<string, { int: number } | { float: number } | { text: string }>;
@@ -19,6 +21,9 @@ export interface PeerGraph {
   feeds: Record<string, PeerTensor>;
   weights?: Record<string, PeerTensor>;
   outputs: Record<string, readonly number[]>;
+  /** So many nodes of the same feeds, each with the weights of `weightsOf` beside its place: more than the caches hold. */
+  copies?: number;
+  weightsOf?: (copy: number) => Record<string, PeerTensor>;
 }
 
 // The few protobuf messages of an ONNX model (onnx.proto3): field numbers are the format's.
@@ -64,29 +69,33 @@ function initializer(name: string, tensor: PeerTensor): Buffer {
   ]);
 }
 
-function encodeModel({
-  operator,
-  domain = "",
-  attributes = {},
-  inputs,
-  feeds,
-  weights = {},
-  outputs,
-}: PeerGraph): Buffer {
-  const node = Buffer.concat([
-    ...inputs.map((name) => bytes(1, name)),
-    ...Object.keys(outputs).map((name) => bytes(2, name)),
-    bytes(3, operator),
+/** The tensors of one of the nodes have its place in their names, unless they are the graph's feeds. */
+const nameIn = (copy: number, name: string) => (name === "" ? "" : `${name}.${copy}`);
+
+function encodeNode({ operator, domain, attributes = {}, inputs, feeds, outputs }: PeerGraph, copy: number): Buffer {
+  return Buffer.concat([
+    ...inputs.map((name) => bytes(1, name in feeds ? name : nameIn(copy, name))),
+    ...Object.keys(outputs).map((name) => bytes(2, nameIn(copy, name))),
+    bytes(3, nameIn(copy, operator)),
     bytes(4, operator),
     ...Object.entries(attributes).map(([name, value]) => bytes(5, attribute(name, value))),
     ...(domain ? [bytes(7, domain)] : []),
   ]);
+}
+
+function encodeModel(peer: PeerGraph): Buffer {
+  const { feeds, weights = {}, outputs, copies = 1, weightsOf = () => weights } = peer;
+  const places = Array.from({ length: copies }, (_, copy) => copy);
   const graph = Buffer.concat([
-    bytes(1, node),
+    ...places.map((copy) => bytes(1, encodeNode(peer, copy))),
     bytes(2, "peer"),
-    ...Object.entries(weights).map(([name, tensor]) => bytes(5, initializer(name, tensor))),
+    ...places.flatMap((copy) =>
+      Object.entries(weightsOf(copy)).map(([name, tensor]) => bytes(5, initializer(nameIn(copy, name), tensor))),
+    ),
     ...Object.entries(feeds).map(([name, tensor]) => bytes(11, valueInfo(name, typeOf(tensor), tensor.shape))),
-    ...Object.entries(outputs).map(([name, shape]) => bytes(12, valueInfo(name, FLOAT, shape))),
+    ...places.flatMap((copy) =>
+      Object.entries(outputs).map(([name, shape]) => bytes(12, valueInfo(nameIn(copy, name), FLOAT, shape))),
+    ),
   ]);
   const opset = (name: string, version: number) => bytes(8, Buffer.concat([bytes(1, name), integer(2, version)]));
   return Buffer.concat([integer(1, 10), bytes(2, "mlxts"), bytes(7, graph), opset("", 23), opset("com.microsoft", 1)]);
@@ -111,7 +120,8 @@ function installed(name: string): unknown {
 /** A peer that runs one operator of onnxruntime-node; absent when the package is not installed. */
 export function onnxPeer(graph: PeerGraph): Peer {
   return {
-    name: `onnxruntime ${graph.operator}`,
+    name: `onnxruntime ${graph.operator}${graph.about ? `, ${graph.about}` : ""}`,
+    ...(graph.copies !== undefined && { calls: graph.copies }),
     async setup(threads) {
       const runtime = installed("onnxruntime-node") as Runtime | undefined;
       if (!runtime) return undefined;

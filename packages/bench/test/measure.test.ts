@@ -53,6 +53,16 @@ it("times a case by replaying it, twice the work in about twice the time", async
   expect((long?.least ?? 0) / (short?.least ?? 1)).toBeGreaterThan(4);
 });
 
+it("takes a peer's time for each of the case's calls that one call of it stands for", async () => {
+  const setup = () => Promise.resolve(() => new Promise((done) => setTimeout(done, 20)));
+  const time = async (calls?: number) => {
+    const timed = await timedPeer({ name: "sleeps", setup, ...(calls && { calls }) }, 1);
+    return (await timed?.run()) as number;
+  };
+  expect(await time()).toBeGreaterThan(15_000);
+  expect(await time(20)).toBeLessThan(15_000);
+});
+
 it("has no time of a peer that is not installed", async () => {
   expect(await timedPeer({ name: "none", setup: () => Promise.resolve(undefined) }, 1)).toBeUndefined();
   const graph = {

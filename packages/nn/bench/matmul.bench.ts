@@ -20,6 +20,7 @@ function product(m: number, rows: number, cols: number, dtype: FloatDtype, weigh
     name: `${m}×${cols} ${dtype} · ${rows}×${cols}ᵀ ${weight}${copies > 1 ? ", cold" : ""}`,
     bytes: rows * cols * DTYPES[weight].bytesPerElement,
     flops: 2 * m * rows * cols,
+    products: dtype === "bf16" && weight === "bf16" ? "bf16" : "f32",
     setup(device) {
       const x = device.tensor(dtype, [m, cols], new Random(2).normals(m * cols));
       const matrices = weights(device, weight, rows, cols, copies);
@@ -29,11 +30,14 @@ function product(m: number, rows: number, cols: number, dtype: FloatDtype, weigh
         encode: (encoder) => void matmul(encoder, { x, weight: matrices[next++ % copies] as Tensor, out }),
       };
     },
-    ...(dtype === "f32" &&
-      weight === "f32" && {
-        peers: [peer(m, rows, cols), openvinoPeer({ m, rows, cols, weights: "f32", computes: "f32", copies })],
-      }),
+    peers: peers(m, rows, cols, dtype, weight, copies),
   };
+}
+
+function peers(m: number, rows: number, cols: number, dtype: FloatDtype, weight: FloatDtype, copies: number): Peer[] {
+  if (dtype !== weight || dtype === "f16") return [];
+  const openvino = openvinoPeer({ m, rows, cols, weights: "f32", computes: dtype, copies });
+  return dtype === "f32" ? [peer(m, rows, cols), openvino] : [openvino];
 }
 
 function peer(m: number, rows: number, cols: number): Peer {

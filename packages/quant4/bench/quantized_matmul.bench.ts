@@ -58,7 +58,7 @@ function product(m: number, dtype: "f32" | "bf16", bits: 4 | 8, cold: boolean, s
     bytes: rows * cols * (bits / 8 + 4 / 64),
     flops: 2 * m * rows * cols,
     ...(cold && { from: "memory" as const }),
-    ...(int8 && { products: "int8" as const }),
+    products: int8 ? "int8" : dtype === "f32" ? "codes" : "bf16",
     setup(device: Device) {
       const x = device.tensor(dtype, [m, cols], new Random(2).normals(m * cols));
       const matrices = stack(device, copies, rows, cols, bits, 64);
@@ -75,31 +75,47 @@ function product(m: number, dtype: "f32" | "bf16", bits: 4 | 8, cold: boolean, s
 }
 
 type Computing = "f32" | "bf16" | "int8";
-function peers(m: number, computing: readonly Computing[], copies: number, [rows, cols]: Shape): Peer[] {
+function peers(m: number, computing: readonly Computing[], copies: number, shape: Shape): Peer[] {
+  const [rows, cols] = shape;
   const product = { m, rows, cols, weights: "u4", copies } as const;
-  const exact = copies === 1 && computing.includes("f32") ? [peer(m)] : [];
-  return [...exact, ...computing.map((computes) => openvinoPeer({ ...product, computes }))];
+  // onnxruntime has no products of bf16 on CPUs.
+  const onnx = computing.includes("bf16")
+    ? (["f32", "int8"] as const)
+    : (["f32", "int8"] as const).filter((each) => computing.includes(each));
+  return [
+    ...onnx.map((computes) => matMulNBits(m, computes, copies, shape)),
+    ...computing.map((computes) => openvinoPeer({ ...product, computes })),
+  ];
 }
 
-/** The peer's one mode that is exact for these weights: zero points in f32. */
-function peer(m: number): Peer {
-  const [rows, cols] = SQUARE;
+/** The peer's fast form: zero points in 4 bits; those in f32, which MLX's biases would be, take forty times as long. */
+function matMulNBits(m: number, computes: "f32" | "int8", copies: number, [rows, cols]: Shape): Peer {
   const random = new Random(3);
   const groups = cols / 64;
+  const bytes = (...shape: number[]) => {
+    const data = Uint8Array.from({ length: shape.reduce((a, b) => a * b, 1) }, () => random.below(256));
+    return { shape, data };
+  };
   return onnxPeer({
     operator: "MatMulNBits",
+    about: computes,
     domain: "com.microsoft",
-    attributes: { K: { int: cols }, N: { int: rows }, bits: { int: 4 }, block_size: { int: 64 } },
+    attributes: {
+      K: { int: cols },
+      N: { int: rows },
+      bits: { int: 4 },
+      block_size: { int: 64 },
+      accuracy_level: { int: computes === "int8" ? 4 : 1 },
+    },
     inputs: ["x", "codes", "scales", "zeros"],
     feeds: { x: { shape: [m, cols], data: Float32Array.from(random.normals(m * cols)) } },
-    weights: {
-      codes: {
-        shape: [rows, groups, 32],
-        data: Uint8Array.from({ length: rows * groups * 32 }, () => random.below(256)),
-      },
+    // The library would compute with equal weights from a cache.
+    copies,
+    weightsOf: () => ({
+      codes: bytes(rows, groups, 32),
       scales: { shape: [rows, groups], data: Float32Array.from(random.uniforms(rows * groups, -0.01, 0.01)) },
-      zeros: { shape: [rows, groups], data: Float32Array.from(random.uniforms(rows * groups, 6, 9)) },
-    },
+      zeros: bytes(rows, groups / 2),
+    }),
     outputs: { y: [m, rows] },
   });
 }

@@ -62,12 +62,8 @@ struct Kernel {
     OrderedRows x{s.fewOrdered, s.fewSums, p.columnStride, p.groupStride, rows, Form::f32};
     prepare<Bits>(t, p, [&](uint32_t i) { return x_row(i); }, x);
     const uint32_t end = last * kBlock < p.rows ? last * kBlock : p.rows;
-    for (uint32_t row0 = first * kBlock; row0 < end; row0 += kRows) {
-      const BlockAt after =
-          row0 + kRows < end ? BlockAt{&product, row0 + kRows} : BlockAt{next ? &next->product : nullptr, 0};
-      multiply_rows<Bits>(t, p, {&product, row0}, end - row0 < kRows ? end - row0 : kRows, after, x,
-                          [&](uint32_t i) { return out_row(i) + size_t(row0) * t.outBytes; });
-    }
+    multiply_rows<Bits>(t, p, product, first * kBlock, end, {next ? &next->product : nullptr, 0}, x,
+                        [&](uint32_t i) { return out_row(i) + size_t(first) * kBlock * t.outBytes; });
   }
 
   void many(const Part& part, const Part* next) const {

@@ -34,13 +34,10 @@ int32_t gather_matvec(const Launch& l, const Types& t) {
     if (first != prepared)
       prepare<Bits>(t, p, [&](uint32_t i) { return product.x + (first + i) * p.cols * t.xBytes; }, x);
     prepared = first;
-    for (; index < end; ++index) {
-      const uint32_t row0 = uint32_t(index % blocks) * kRows;
-      const BlockAt after = index + 1 < end ? BlockAt{&product, row0 + kRows}
-                                             : BlockAt{end < l.end ? &next : nullptr, 0};
-      multiply_rows<Bits>(t, p, {&product, row0}, p.rows - row0 < kRows ? p.rows - row0 : kRows, after, x,
-                          [&](uint32_t i) { return product.out + (size_t(i) * p.rows + row0) * t.outBytes; });
-    }
+    const uint32_t row0 = uint32_t(index % blocks) * kRows, last = uint32_t((end - 1) % blocks + 1) * kRows;
+    index = end;
+    multiply_rows<Bits>(t, p, product, row0, last < p.rows ? last : p.rows, {end < l.end ? &next : nullptr, 0}, x,
+                        [&](uint32_t i) { return product.out + (size_t(i) * p.rows + row0) * t.outBytes; });
     product = next;
   }
   return 0;

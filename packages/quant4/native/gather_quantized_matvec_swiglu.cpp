@@ -1,8 +1,8 @@
-// One threadgroup: 16 rows of the gate and of the up matrix that a pair has chosen against some rows of x (few), and the
-// gated unit of their products. Several that follow one another do all rows of gate before those of up: long streams
-// through memory.
-#include "gather_quantized_matvec_swiglu.params.h"
+// One threadgroup: 16 rows of the gate and of the up matrix that a pair has chosen against some rows of x (few), and
+// the gated unit of their products. Several that follow one another do all rows of gate before those of up: long
+// streams through memory.
 #include "gate_run.h"
+#include "gather_quantized_matvec_swiglu.params.h"
 #include "gathered_rows.h"
 #include "matvec.h"
 
@@ -18,8 +18,8 @@ struct GatePair {
 template <int Bits>
 int32_t gather_matvec_swiglu(const Launch& l, const Types& t, GatedUnit gate_run) {
   const auto& p = l.args<GatherQuantizedMatvecSwigluParams>();
-  const GatheredPairs<GatherQuantizedMatvecSwigluParams> pairs{
-      p, l.indices(GATHER_QUANTIZED_MATVEC_SWIGLU_RHS_INDICES), l.indices(GATHER_QUANTIZED_MATVEC_SWIGLU_LHS_INDICES)};
+  const GatheredPairs<GatherQuantizedMatvecSwigluParams> pairs{p, l.indices(GATHER_QUANTIZED_MATVEC_SWIGLU_RHS_INDICES),
+                                                               l.indices(GATHER_QUANTIZED_MATVEC_SWIGLU_LHS_INDICES)};
   const GatherFaults codes{GATHER_QUANTIZED_MATVEC_SWIGLU_FAULT_RHS_INDICES,
                            GATHER_QUANTIZED_MATVEC_SWIGLU_FAULT_LHS_INDICES, 0, 0};
   if (l.begin == 0 && !pairs.right(l, codes)) return 1;
@@ -45,18 +45,15 @@ int32_t gather_matvec_swiglu(const Launch& l, const Types& t, GatedUnit gate_run
     x.m = uint32_t(p.m - m0 < p.mBlock ? p.m - m0 : p.mBlock);
     const Product &gate = products.gate, &up = products.up;
     // Pairs that follow one another may have the same rows of x.
-    if (first != prepared)
-      prepare<Bits>(t, p, [&](uint32_t i) { return gate.x + (first + i) * p.cols * t.xBytes; }, x);
+    if (first != prepared) prepare<Bits>(t, p, [&](uint32_t i) { return gate.x + (first + i) * p.cols * t.xBytes; }, x);
     prepared = first;
     while (index < end) {
       const uint64_t run = end - index < keptBlocks ? end - index : keptBlocks;
       const uint32_t begin = uint32_t(index % blocks) * kRows;
       const uint32_t count = p.rows - begin < run * kRows ? p.rows - begin : uint32_t(run * kRows);
       const auto multiply_run = [&](const Product& product, uint8_t* to, BlockAt after) {
-        for (uint32_t r = 0; r < count; r += kRows)
-          multiply_rows<Bits>(t, p, {&product, begin + r}, count - r < kRows ? count - r : kRows,
-                              count - r > kRows ? BlockAt{&product, begin + r + kRows} : after, x,
-                              [&](uint32_t i) { return to + (size_t(i) * p.keptRows + r) * t.outBytes; });
+        multiply_rows<Bits>(t, p, product, begin, begin + count, after, x,
+                            [&](uint32_t i) { return to + size_t(i) * p.keptRows * t.outBytes; });
       };
       index += run;
       multiply_run(gate, gates, {&up, begin});

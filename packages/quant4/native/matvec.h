@@ -15,10 +15,6 @@ constexpr uint32_t kMaxM = QUANTIZED_MATVEC_MOST_M;
 constexpr uint32_t kUnit = QUANTIZED_MATVEC_UNIT;  // columns that are ordered together
 constexpr size_t kSpanBytes = 24 << 10;            // of x: what stays in the first cache beside rows of W
 
-// What is fetched lies so many bytes of words ahead, in the order of memory whatever the order of use: one stream,
-// which a Zen 5 reads at 36–40 GB/s, where four rows side by side, each fetched for itself, come at 26.
-constexpr size_t kFetchBytes = 8 << 10;
-
 enum class Form { f32, bf16, limbs, bytes };
 
 // Rows of x in the order in which codes leave the words, in scratch.
@@ -91,10 +87,10 @@ inline Form form_of([[maybe_unused]] const Types& t, [[maybe_unused]] const uint
 #endif
   if (byteGroup > 0) return Form::f32;
 #if defined(__AVX512BF16__)
-  if (t.bf16x) return fits_bf16_dot(x, n) ? Form::bf16 : Form::f32;
+  if (kFastBf16Dot && t.bf16x) return fits_bf16_dot(x, n) ? Form::bf16 : Form::f32;
 #endif
 #if defined(__AVX512VNNI__)
-  if (!t.bf16x && fits_limbs(t, x, n)) return Form::limbs;
+  if (fits_limbs(t, x, n)) return Form::limbs;
 #endif
   return Form::f32;
 }
@@ -160,21 +156,33 @@ FetchAhead ahead_of(const WeightRows& w, size_t left, const FetchAhead& next) {
   return {ptrdiff_t(words) + next.words, scales + next.scales, scales + next.biases};
 }
 
-// dot(rows, sums) for R rows of W at a time; rows that are too few for that are multiplied one by one, R times each.
-// Sums of row r start at sums[r·kMaxM].
+// dot(rows, sums, stride) for R rows of W at a time, the sums of row r from sums[r·stride] on; rows that are too few
+// for that are multiplied one by one, R times each. Sums of row r of the block start at sums[r·kMaxM].
 template <int R, typename Dot>
 void each_row(WeightRows w, uint32_t count, vf32* sums, Dot dot) {
+  if (kFarRows && w.partRows > 0) {
+    constexpr uint32_t kEach = kRows / kParts;
+    for (uint32_t row = 0; row < kEach; ++row, w.skip(1))
+      for (uint32_t part = 0; part < kParts; part += R) {
+        WeightRows rows = w;
+        rows.skip(part * w.partRows);
+        rows.rowBytes *= w.partRows;
+        rows.scaleRowBytes *= w.partRows;
+        dot(rows, sums + (part * kEach + row) * kMaxM, kEach * kMaxM);
+      }
+    return;
+  }
   const FetchAhead next = w.ahead;
   for (; count >= R; count -= R, w.skip(R), sums += R * kMaxM) {
     w.ahead = ahead_of<R>(w, count * w.rowBytes, next);
-    dot(w, sums);
+    dot(w, sums, kMaxM);
   }
   w.ahead = {};
   for (; count > 0; --count, w.skip(1), sums += kMaxM) {
     WeightRows one = w;
     one.rowBytes = one.scaleRowBytes = 0;
     vf32 all[R * kMaxM] = {};
-    dot(one, all);
+    dot(one, all, kMaxM);
     for (uint32_t m = 0; m < kMaxM; ++m) sums[m] += all[m];
   }
 }
@@ -188,14 +196,14 @@ void span(const WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin
   const size_t stride = form_bytes<Bits>(F, a.columnStride) / sizeof(T);
   const XRows<T> x = {static_cast<const T*>(a.ordered) + m0 * stride, stride, a.sums + m0 * a.groupStride,
                       a.groupStride};
-  each_row<R>(w, count, sums + m0, [&](const WeightRows& rows, vf32* to) {
-    if constexpr (F == Form::f32) dot_f32<Bits, R, M>(rows, x, begin, end, to, kMaxM);
+  each_row<R>(w, count, sums + m0, [&](const WeightRows& rows, vf32* to, size_t apart) {
+    if constexpr (F == Form::f32) dot_f32<Bits, R, M>(rows, x, begin, end, to, apart);
 #if defined(__AVX512BF16__)
-    if constexpr (F == Form::bf16) dot_bf16<Bits, R, M>(rows, x, begin, end, to, kMaxM);
+    if constexpr (F == Form::bf16) dot_bf16<Bits, R, M>(rows, x, begin, end, to, apart);
 #endif
 #if defined(__AVX512VNNI__)
-    if constexpr (F == Form::limbs) dot_limbs<Bits, R, M, kLimbs>(rows, x, begin, end, to, kMaxM);
-    if constexpr (F == Form::bytes) dot_limbs<Bits, R, M, 1>(rows, x, begin, end, to, kMaxM);
+    if constexpr (F == Form::limbs) dot_limbs<Bits, R, M, kLimbs>(rows, x, begin, end, to, apart);
+    if constexpr (F == Form::bytes) dot_limbs<Bits, R, M, 1>(rows, x, begin, end, to, apart);
 #endif
   });
 }
@@ -226,7 +234,7 @@ void multiply(const WeightRows& w, const OrderedRows& x, uint32_t count, vf32* s
   for (uint32_t r = 0; r < kRows; ++r)
     for (uint32_t i = 0; i < x.m; ++i) sums[r * kMaxM + i] = vf32{};
   switch (x.form) {
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BF16__) && !defined(__AMX_TILE__)
     case Form::bf16:
       return spans<Bits, Form::bf16>(w, x, count, sums);
 #endif
@@ -244,28 +252,43 @@ void multiply(const WeightRows& w, const OrderedRows& x, uint32_t count, vf32* s
 extern template void multiply<4>(const WeightRows&, const OrderedRows&, uint32_t, vf32*);
 extern template void multiply<8>(const WeightRows&, const OrderedRows&, uint32_t, vf32*);
 
-// Adds the sums up over lanes, adds the linear bias, rounds, and stores the products with rows row0 … row0 + count − 1
-// of W and row i of x at out_at(i).
+// Rows of W that make a block: `count` from row0 on; or, far apart, as many from each part of partRows rows.
+struct BlockRows {
+  uint32_t row0, count, partRows = 0;
+};
+
+// Adds the sums up over lanes, adds the linear bias, rounds, and stores the products with the rows of a block; those of
+// row i of x and of the block's first row go to out_at(i).
 template <typename OutAt>
-void store_products(const Types& t, const Product& product, uint32_t m, uint32_t row0, uint32_t count, const vf32* sums,
+void store_products(const Types& t, const Product& product, uint32_t m, BlockRows rows, const vf32* sums,
                     OutAt out_at) {
-  float bias[kRows] = {}, y[kRows];
-  if (product.widenBias) product.widenBias(product.bias + row0 * product.biasBytes, bias, count);
+  const uint32_t parts = rows.partRows > 0 ? kParts : 1, each = rows.count / parts;
+  float bias[kRows] = {}, y[kRows], rounded[kRows];
+  if (product.widenBias)
+    for (uint32_t part = 0; part < parts; ++part)
+      product.widenBias(product.bias + (rows.row0 + part * rows.partRows) * product.biasBytes, bias + part * each,
+                        each);
   for (uint32_t i = 0; i < m; ++i) {
     for (uint32_t r = 0; r < kRows; r += kLanes) {
-      vf32 rows[kLanes];
-      for (int l = 0; l < kLanes; ++l) rows[l] = sums[(r + l) * kMaxM + i];
-      store(y + r, reduce_add_all(rows) + load(bias + r));
+      vf32 lanes[kLanes];
+      for (int l = 0; l < kLanes; ++l) lanes[l] = sums[(r + l) * kMaxM + i];
+      store(y + r, reduce_add_all(lanes) + load(bias + r));
     }
-    t.out(y, out_at(i), count);
+    if (parts == 1) {
+      t.out(y, out_at(i), each);
+      continue;
+    }
+    t.out(y, rounded, rows.count);
+    const size_t bytes = each * t.outBytes;
+    for (uint32_t part = 0; part < parts; ++part)
+      memcpy(out_at(i) + part * rows.partRows * t.outBytes, reinterpret_cast<uint8_t*>(rounded) + part * bytes, bytes);
   }
 }
 
-// The products of `count` rows of a block of W and of all rows of x; those of row i of x go to out_at(i). The block
-// `next` is fetched meanwhile.
+// The products of a block of rows of W and of all rows of x. The block `next` is fetched meanwhile.
 template <int Bits, typename P, typename OutAt>
-void multiply_rows(const Types& t, const P& p, BlockAt block, uint32_t count, BlockAt next, const OrderedRows& x,
-                   OutAt out_at) {
+void block_products(const Types& t, const P& p, const Product& product, BlockRows rows, BlockAt next,
+                    const OrderedRows& x, OutAt out_at) {
   const size_t rowBytes = size_t(p.cols) * Bits / 8, scaleRowBytes = p.cols / p.groupSize * t.scaleBytes;
   const auto rows_at = [&](BlockAt at) {
     return WeightRows{at.product->weight + at.row0 * rowBytes,
@@ -277,15 +300,37 @@ void multiply_rows(const Types& t, const P& p, BlockAt block, uint32_t count, Bl
                       p.cols / p.groupSize,
                       t.scaleType,
                       LaneScales::of<Bits>(p.groupSize),
-                      {}};
+                      {},
+                      rows.partRows};
   };
-  WeightRows w = rows_at(block);
+  WeightRows w = rows_at({&product, rows.row0});
   WeightRows end = w, then = next.product ? rows_at(next) : w;
-  end.skip(count);
+  end.skip(rows.count);
   w.ahead = {distance(end.words, then.words), distance(end.scales, then.scales), distance(end.biases, then.biases)};
   vf32 sums[kRows * kMaxM];
-  multiply<Bits>(w, x, count, sums);
-  store_products(t, *block.product, x.m, block.row0, count, sums, out_at);
+  multiply<Bits>(w, x, rows.count, sums);
+  store_products(t, product, x.m, rows, sums, out_at);
+}
+
+// The products of rows begin … end − 1 of W and of all rows of x; those of row i of x and of row `begin` go to
+// out_at(i). The block `next` comes after them.
+template <int Bits, typename P, typename OutAt>
+void multiply_rows(const Types& t, const P& p, const Product& product, uint32_t begin, uint32_t end, BlockAt next,
+                   const OrderedRows& x, OutAt out_at) {
+  const auto multiply_at = [&](BlockRows rows, BlockAt after) {
+    block_products<Bits>(t, p, product, rows, after, x,
+                         [&](uint32_t i) { return out_at(i) + (rows.row0 - begin) * t.outBytes; });
+  };
+  uint32_t row = begin;
+  if constexpr (kFarRows) {
+    constexpr uint32_t kEach = kRows / kParts;
+    const uint32_t blocks = (end - begin) / kRows, partRows = blocks * kEach;
+    for (uint32_t i = 0; i < blocks; ++i, row += kEach) multiply_at({row, kRows, partRows}, {nullptr, 0});
+    row = begin + blocks * kRows;
+  }
+  for (; row < end; row += kRows)
+    multiply_at({row, end - row < kRows ? end - row : kRows},
+                row + kRows < end ? BlockAt{&product, row + kRows} : next);
 }
 
 }  // namespace mlxts

@@ -1,6 +1,6 @@
 // One threadgroup: 16 rows of one of the matrices against all rows of x (few).
-#include "multi_quantized_matvec.params.h"
 #include "matvec.h"
+#include "multi_quantized_matvec.params.h"
 
 using namespace mlxts;
 
@@ -27,12 +27,10 @@ void multi_matvec(const Launch& l, const Types& t) {
     const auto& [product, rows] = *part;
     const uint64_t blocks = (rows + kRows - 1) / kRows;
     const uint64_t begin = l.begin > first ? l.begin : first, end = l.end < first + blocks ? l.end : first + blocks;
-    for (uint64_t index = begin; index < end; ++index) {
-      const uint32_t row0 = uint32_t(index - first) * kRows, count = rows - row0 < kRows ? rows - row0 : kRows;
-      const BlockAt next = index + 1 < end ? BlockAt{&product, row0 + kRows}
-                                           : BlockAt{end < l.end ? &part[1].product : nullptr, 0};
-      multiply_rows<Bits>(t, p, {&product, row0}, count, next, x,
-                          [&](uint32_t i) { return product.out + (size_t(i) * rows + row0) * t.outBytes; });
+    if (begin < end) {
+      const uint32_t row0 = uint32_t(begin - first) * kRows, last = uint32_t(end - first) * kRows;
+      multiply_rows<Bits>(t, p, product, row0, last < rows ? last : rows, {end < l.end ? &part[1].product : nullptr, 0},
+                          x, [&](uint32_t i) { return product.out + (size_t(i) * rows + row0) * t.outBytes; });
     }
     first += blocks;
   }

@@ -11,18 +11,15 @@ void matvec(const Launch& l, const Types& t) {
   const auto scratch = scratch_of(l, p);
   OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.groupStride, p.m, Form::f32};
   const uint64_t blocks = l.threadgroups[0];
-  uint64_t prepared = ~uint64_t(0);
-  Product product{};
-  for (uint64_t index = l.begin; index < l.end; ++index) {
-    const uint64_t z = index / blocks;
+  for (uint64_t index = l.begin; index < l.end;) {
+    const uint64_t z = index / blocks, end = (z + 1) * blocks < l.end ? (z + 1) * blocks : l.end;
+    const Product product = product_at(l, t, p, Bits, z, true);
+    prepare<Bits>(t, p, [&](uint32_t i) { return product.x + size_t(i) * p.cols * t.xBytes; }, x);
     const uint32_t row0 = uint32_t(index % blocks) * kRows;
-    if (z != prepared) {
-      product = product_at(l, t, p, Bits, z, true);
-      prepare<Bits>(t, p, [&](uint32_t i) { return product.x + size_t(i) * p.cols * t.xBytes; }, x);
-      prepared = z;
-    }
-    const uint32_t count = p.rows - row0 < kRows ? p.rows - row0 : kRows;
-    multiply_rows<Bits>(t, p, {&product, row0}, count, {count == kRows ? &product : nullptr, row0 + kRows}, x,
+    index = end;
+    const uint32_t last = uint32_t((end - 1) % blocks + 1) * kRows;
+    multiply_rows<Bits>(t, p, product, row0, last < p.rows ? last : p.rows,
+                        {last < p.rows ? &product : nullptr, last}, x,
                         [&](uint32_t i) { return product.out + (size_t(i) * p.rows + row0) * t.outBytes; });
   }
 }

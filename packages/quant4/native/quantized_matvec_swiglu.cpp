@@ -1,8 +1,8 @@
 // One threadgroup: 16 rows of gate and of up against all rows of x (few), and the gated unit of their products. Several
 // threadgroups at a time, so that rows of one matrix come from memory one after the other.
-#include "quantized_matvec_swiglu.params.h"
 #include "gate_run.h"
 #include "matvec.h"
+#include "quantized_matvec_swiglu.params.h"
 
 using namespace mlxts;
 
@@ -21,14 +21,12 @@ void matvec_swiglu(const Launch& l, const Types& t, GatedUnit gate_run) {
   const size_t width = kRun * kRows * t.outBytes;
   uint8_t *gates = reinterpret_cast<uint8_t*>(scratch.gates), *ups = reinterpret_cast<uint8_t*>(scratch.ups);
   for (uint64_t begin = l.begin; begin < l.end; begin += kRun) {
-    const uint32_t first = uint32_t(begin) * kRows, last = uint32_t(l.end - begin < kRun ? l.end : begin + kRun) * kRows;
+    const uint32_t first = uint32_t(begin) * kRows,
+                   last = uint32_t(l.end - begin < kRun ? l.end : begin + kRun) * kRows;
     const uint32_t end = last < p.rows ? last : p.rows;
     // `after` is what comes after the rows of this run.
     const auto multiply = [&](const Product& part, uint8_t* products, BlockAt after) {
-      for (uint32_t row0 = first; row0 < end; row0 += kRows)
-        multiply_rows<Bits>(t, p, {&part, row0}, end - row0 < kRows ? end - row0 : kRows,
-                            row0 + kRows < end ? BlockAt{&part, row0 + kRows} : after, x,
-                            [&](uint32_t i) { return products + i * width + (row0 - first) * t.outBytes; });
+      multiply_rows<Bits>(t, p, part, first, end, after, x, [&](uint32_t i) { return products + i * width; });
     };
     multiply(gate, gates, {&up, first});
     multiply(up, ups, {end < p.rows ? &gate : nullptr, end});

@@ -6,10 +6,10 @@ export interface BenchCase {
   /** Bytes that must move and operations of one call, multiplications and additions counted apart. */
   bytes: number;
   flops: number;
-  /** Where the bytes come from. Default: memory for more than 16 MiB, else the caches of the cores. */
+  /** Where the bytes come from. Default: memory for more than 16 MiB, the shared cache for more than 2 MiB a thread. */
   from?: "memory" | "shared cache" | "core cache";
-  /** The products that the processor is fastest with, of those that are exact enough. Default f32. */
-  products?: "f32" | "bf16" | "int8";
+  /** The numbers that are multiplied; codes: f32 with integers of a byte, which three bytes for each f32 do as well. Default f32. */
+  products?: "f32" | "bf16" | "int8" | "codes";
   setup(device: Device): { encode(encoder: CommandEncoder): void };
   peers?: readonly Peer[];
 }
@@ -23,6 +23,8 @@ export interface PeerProcess {
 /** The same work by another library: one call, blocking or not; undefined when it is not installed. */
 export interface Peer {
   name: string;
+  /** Calls of the case that one call of the peer's function stands for. Default 1. */
+  calls?: number;
   setup(threads: number, programs?: { python?: string }): Promise<(() => unknown) | PeerProcess | undefined>;
 }
 
