@@ -2,10 +2,13 @@
 // of W is read from memory once, the next rows being fetched meanwhile. P are params with rows, cols, groupSize,
 // columnStride, groupStride and int8.
 #pragma once
+#include <optional>
+
 #include "int8_activations.h"
 #include "limbs_dot.h"
 #include "matrix_reduce.h"
 #include "matvec_dot.h"
+#include "matvec_tiles.h"
 #include "quantized_matvec.params.h"
 
 namespace mlxts {
@@ -15,7 +18,7 @@ constexpr uint32_t kMaxM = QUANTIZED_MATVEC_MOST_M;
 constexpr uint32_t kUnit = QUANTIZED_MATVEC_UNIT;  // columns that are ordered together
 constexpr size_t kSpanBytes = 24 << 10;            // of x: what stays in the first cache beside rows of W
 
-enum class Form { f32, bf16, limbs, bytes };
+enum class Form { f32, bf16, limbs, bytes, tiles };
 
 // Rows of x in the order in which codes leave the words, in scratch.
 struct OrderedRows {
@@ -124,6 +127,14 @@ void order([[maybe_unused]] Form form, const Types& t, const uint8_t* x, uint32_
   order_f32<Bits>(unit, static_cast<float*>(to));
 }
 
+#if defined(__AMX_INT8__)
+inline TileRowsOfX tile_rows(const OrderedRows& a, uint32_t cols) {
+  int8_t* limbs = static_cast<int8_t*>(a.ordered);
+  return {limbs, reinterpret_cast<float*>(limbs + size_t(cols / kStepColumns) * tiles_of(a.m) * kTileBytes), a.sums,
+          a.groupStride, a.m};
+}
+#endif
+
 // The `a.m` rows of which x_at(i) is the address.
 template <int Bits, typename P, typename XAt>
 void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
@@ -131,10 +142,25 @@ void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
   a.form = form_of(t, x_at(0), p.cols, byteGroup);
   for (uint32_t i = 1; i < a.m && a.form != Form::f32; ++i) a.form = form_of(t, x_at(i), p.cols, byteGroup);
   const int shift = __builtin_ctz(p.groupSize);
+#if defined(__AMX_INT8__)
+  if (a.form == Form::limbs && fits_tiles(a.m, p.groupSize)) {
+    a.form = Form::tiles;
+    const TileRowsOfX x = tile_rows(a, p.cols);
+    memset(const_cast<float*>(x.units), 0, size_t(p.cols / p.groupSize) * tiles_of(a.m) * 16 * sizeof(float));
+  }
+#endif
   for (uint32_t i = 0; i < a.m; ++i) {
     const uint8_t* x = x_at(i);
     float* sums = a.sums + size_t(i) * p.groupStride;
     for (size_t g = 0; g < p.groupStride; ++g) sums[g] = 0;
+#if defined(__AMX_INT8__)
+    if (a.form == Form::tiles) {
+      const TileRowsOfX to = tile_rows(a, p.cols);
+      order_tiles<Bits>(t, x, p.cols, p.groupSize, a.m, i, const_cast<int8_t*>(to.limbs), const_cast<float*>(to.units),
+                        sums);
+      continue;
+    }
+#endif
     for (uint32_t c = 0; c < p.cols; c += kUnit) {
       const uint32_t n = p.cols - c < kUnit ? p.cols - c : kUnit;
       vf32 some[kUnit / 32];
@@ -244,7 +270,7 @@ void multiply(const WeightRows& w, const OrderedRows& x, uint32_t count, vf32* s
     case Form::bytes:
       return spans<Bits, Form::bytes>(w, x, count, sums);
 #endif
-    default:
+    default:  // f32
       return spans<Bits, Form::f32>(w, x, count, sums);
   }
 }
@@ -252,35 +278,32 @@ void multiply(const WeightRows& w, const OrderedRows& x, uint32_t count, vf32* s
 extern template void multiply<4>(const WeightRows&, const OrderedRows&, uint32_t, vf32*);
 extern template void multiply<8>(const WeightRows&, const OrderedRows&, uint32_t, vf32*);
 
-// Rows of W that make a block: `count` from row0 on; or, far apart, as many from each part of partRows rows.
+// Rows of W that make a block: `count` from row0 on; or, far apart, as many from each of some parts of partRows rows.
 struct BlockRows {
-  uint32_t row0, count, partRows = 0;
+  uint32_t row0, count, parts = 1, partRows = 0;
 };
 
-// Adds the sums up over lanes, adds the linear bias, rounds, and stores the products with the rows of a block; those of
-// row i of x and of the block's first row go to out_at(i).
-template <typename OutAt>
-void store_products(const Types& t, const Product& product, uint32_t m, BlockRows rows, const vf32* sums,
+// Adds the linear bias, rounds, and stores the products with the rows of a block, which product_at(i) gives for row i
+// of x; those of row i of x and of the block's first row go to out_at(i).
+template <typename ProductAt, typename OutAt>
+void store_products(const Types& t, const Product& product, uint32_t m, BlockRows rows, ProductAt product_at,
                     OutAt out_at) {
-  const uint32_t parts = rows.partRows > 0 ? kParts : 1, each = rows.count / parts;
+  static_assert(kRows % kLanes == 0);
+  const uint32_t each = rows.count / rows.parts;
   float bias[kRows] = {}, y[kRows], rounded[kRows];
   if (product.widenBias)
-    for (uint32_t part = 0; part < parts; ++part)
+    for (uint32_t part = 0; part < rows.parts; ++part)
       product.widenBias(product.bias + (rows.row0 + part * rows.partRows) * product.biasBytes, bias + part * each,
                         each);
   for (uint32_t i = 0; i < m; ++i) {
-    for (uint32_t r = 0; r < kRows; r += kLanes) {
-      vf32 lanes[kLanes];
-      for (int l = 0; l < kLanes; ++l) lanes[l] = sums[(r + l) * kMaxM + i];
-      store(y + r, reduce_add_all(lanes) + load(bias + r));
-    }
-    if (parts == 1) {
+    for (uint32_t r = 0; r < kRows; r += kLanes) store(y + r, product_at(i, r) + load(bias + r));
+    if (rows.parts == 1) {
       t.out(y, out_at(i), each);
       continue;
     }
     t.out(y, rounded, rows.count);
     const size_t bytes = each * t.outBytes;
-    for (uint32_t part = 0; part < parts; ++part)
+    for (uint32_t part = 0; part < rows.parts; ++part)
       memcpy(out_at(i) + part * rows.partRows * t.outBytes, reinterpret_cast<uint8_t*>(rounded) + part * bytes, bytes);
   }
 }
@@ -304,12 +327,26 @@ void block_products(const Types& t, const P& p, const Product& product, BlockRow
                       rows.partRows};
   };
   WeightRows w = rows_at({&product, rows.row0});
+#if defined(__AMX_INT8__)
+  if (x.form == Form::tiles) {
+    alignas(64) float y[kMaxM * kRows];
+    if (rows.parts > 1) w.rowBytes *= rows.partRows, w.scaleRowBytes *= rows.partRows;
+    multiply_tiles<Bits>(w, tile_rows(x, p.cols), rows.count, y);
+    store_products(t, product, x.m, rows, [&](uint32_t i, uint32_t r) { return load(y + i * kRows + r); }, out_at);
+    return;
+  }
+#endif
   WeightRows end = w, then = next.product ? rows_at(next) : w;
   end.skip(rows.count);
   w.ahead = {distance(end.words, then.words), distance(end.scales, then.scales), distance(end.biases, then.biases)};
   vf32 sums[kRows * kMaxM];
   multiply<Bits>(w, x, rows.count, sums);
-  store_products(t, product, x.m, rows, sums, out_at);
+  const auto sum_lanes = [&](uint32_t i, uint32_t r) {
+    vf32 lanes[kLanes];
+    for (int l = 0; l < kLanes; ++l) lanes[l] = sums[(r + l) * kMaxM + i];
+    return reduce_add_all(lanes);
+  };
+  store_products(t, product, x.m, rows, sum_lanes, out_at);
 }
 
 // The products of rows begin … end − 1 of W and of all rows of x; those of row i of x and of row `begin` go to
@@ -321,11 +358,15 @@ void multiply_rows(const Types& t, const P& p, const Product& product, uint32_t 
     block_products<Bits>(t, p, product, rows, after, x,
                          [&](uint32_t i) { return out_at(i) + (rows.row0 - begin) * t.outBytes; });
   };
+#if defined(__AMX_INT8__)
+  std::optional<AmxTiles> tiles;
+  if (x.form == Form::tiles) tiles.emplace();
+#endif
   uint32_t row = begin;
   if constexpr (kFarRows) {
-    constexpr uint32_t kEach = kRows / kParts;
-    const uint32_t blocks = (end - begin) / kRows, partRows = blocks * kEach;
-    for (uint32_t i = 0; i < blocks; ++i, row += kEach) multiply_at({row, kRows, partRows}, {nullptr, 0});
+    const uint32_t parts = x.form == Form::tiles ? kRows : kParts, each = kRows / parts;
+    const uint32_t blocks = (end - begin) / kRows, partRows = blocks * each;
+    for (uint32_t i = 0; i < blocks; ++i, row += each) multiply_at({row, kRows, parts, partRows}, {nullptr, 0});
     row = begin + blocks * kRows;
   }
   for (; row < end; row += kRows)

@@ -15,6 +15,10 @@ export const suite: Suite = {
     // Few outputs make a chance of rms(err): at least 256 of them.
     ...WIDTHS.flatMap((bits) => GROUPS.flatMap((g) => [1, 2, 3, 7, 8, 9].map((m) => makeCase(m, 257, 384, bits, g)))),
     ...WIDTHS.flatMap((bits) => [31, 33, 64].map((m) => makeCase(m, 67, 1408, bits, 64))),
+    // Few rows, more or less than a block's rows of W, a section's groups and a span's.
+    ...WIDTHS.flatMap((bits) => [4, 5, 6].map((m) => makeCase(m, 71, 1600, bits, 64))),
+    ...WIDTHS.flatMap((bits) => [4, 8].map((m) => makeCase(m, 47, 2304, bits, 128))),
+    ...[1, 3, 7].map((m) => makeCase(m, 260, 8384, 4, 64, { dtypes: ["f32", "bf16"] })),
     makeCase(257, 1, 64, 4, 64),
     makeCase(257, 3, 128, 8, 128),
     makeCase(100, 8, 96, 4, 32),
@@ -39,9 +43,11 @@ export const suite: Suite = {
         ]),
       ),
     ),
-    ...(["f32", "f16", "bf16"] as const).flatMap((bias) => [2, 20].map((m) => makeCase(m, 130, 128, 4, 64, { bias }))),
+    ...(["f32", "f16", "bf16"] as const).flatMap((bias) =>
+      [2, 5, 20].map((m) => makeCase(m, 130, 128, 4, 64, { bias })),
+    ),
     // x near and below the smallest normal number.
-    ...[1, 20].flatMap((m) =>
+    ...[1, 5, 20].flatMap((m) =>
       [2 ** -100, 2 ** -122, 2 ** -126].map((factor) =>
         makeCase(m, 256, 64, 4, 32, { factor, outDtype: "f32", scales: "f32", dtypes: ["bf16", "f32"] }),
       ),
@@ -57,9 +63,13 @@ export const suite: Suite = {
         makeCase(m, 130, 2048, bits, 64, { spread: 40, outDtype: "f32", dtypes: ["f32", "f16"] }),
       ),
     ),
+    // The same of few rows in groups that tiles hold.
+    ...[2 ** -126, 2 ** -100, 2 ** -78, 2 ** 110, 2 ** 119].map((factor) =>
+      makeCase(5, 256, 128, 4, 64, { factor, outDtype: "f32", scales: "f32", dtypes: ["bf16", "f32"] }),
+    ),
     // x larger than limbs can be, and with few large numbers.
     makeCase(20, 256, 64, 4, 32, { factor: 2 ** 104, outDtype: "f32", scales: "f32", dtypes: ["bf16", "f32"] }),
-    ...WIDTHS.flatMap((bits) => [1, 20].map((m) => makeCase(m, 256, 512, bits, 128, { peaks: 1000 }))),
+    ...WIDTHS.flatMap((bits) => [1, 6, 20].map((m) => makeCase(m, 256, 512, bits, 128, { peaks: 1000 }))),
     // Batches: one matrix for all, one x for all, both, alternating.
     ...[2, 12].flatMap((m) => [
       makeCase(m, 40, 64, 4, 64, { lead: [3, 2] }),

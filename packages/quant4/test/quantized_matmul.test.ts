@@ -76,6 +76,33 @@ it.each(FORMS)("keeps what is not finite in its rows, x %s, %s", async (dtype, _
   expect(within(compare(rowsOf(y, good), rowsOf(expected, good)), R.f32, R.spread)).toBe(true);
 });
 
+it.each(cpuLevels())("gives the same bits with any number of threads, on cpu %s", async (level) => {
+  const [rows, cols] = [467, 1344];
+  const setting = { bits: 4, groupSize: 64, mode: "affine" } as const;
+  const { weight, scales, biases } = randomQuantized(1, rows, cols, setting, 21);
+  const products = async (threads: number) => {
+    using device = Device.open("cpu", { threads, level });
+    const q = {
+      weight: device.tensor("u32", [rows, cols / 8], weight),
+      scales: device.tensor("bf16", [rows, cols / 64], scales),
+      biases: device.tensor("bf16", [rows, cols / 64], biases),
+      ...setting,
+    };
+    const all: Float64Array[] = [];
+    for (let m = 1; m <= 9; m++) {
+      const encoder = device.encoder();
+      const x = device.tensor("bf16", [m, cols], new Random(m).normals(m * cols));
+      const out = quantizedMatmul(encoder, { x, q }, { outDtype: "f32" });
+      await encoder.commit();
+      all.push(await out.readNumbers());
+    }
+    return all;
+  };
+  const one = await products(1);
+  expect(await products(2)).toEqual(one);
+  expect(await products(4)).toEqual(one);
+});
+
 // A GPU's threadgroups take what fits, whatever the columns.
 const onCpu = describe.skipIf(device.gpu);
 onCpu.each(cpuLevels())("rows of x that do not fit a threadgroup, on cpu %s", (level) => {
