@@ -17,6 +17,8 @@ inline constexpr size_t kLeftRows = 2 * kAmxRows;
 template <typename X, typename W>
 inline constexpr size_t kPieceSteps = 16 / (kParts<X> + kParts<W>);
 
+// Blocks of 16 rows of x, or fewer, whose products take less time than reading the weight.
+inline constexpr size_t kFewBlocks = 4;
 // Whether there are products of parts, which numbers must fit.
 template <typename X, typename W>
 inline constexpr bool kChecked = kParts<X> + kParts<W> > 2;
@@ -116,7 +118,8 @@ bool multiply_tiles(const RightRows<X, W>& x, const Weight<W>& weight, size_t n0
       const size_t rows = std::min(columns - n, kLeftRows);
       fits &= pack_left<W, kChecked<X, W>>(weight.first + (n0 + n) * weight.k + k0, weight.k, rows, depth, left);
       TileFetch fetch{next_left(weight, n0, columns, n, k0, depth), x.next_piece(s, n, columns)};
-      fetch.spread(steps * tiles_of(blocks, 2));
+      // Beside few products this would be too much at once; then the hardware follows the rows of the weight better.
+      if (blocks > kFewBlocks) fetch.spread(steps * tiles_of(blocks, 2));
       TileOperands o{left,
                      steps * kParts<W> * kTileSize,
                      kTileSize,
