@@ -2,6 +2,7 @@
 // empty sequence has, also writes the final state, after it has read the initial one.
 #include "causal_conv1d.params.h"
 #include "cpu_kernel.h"
+#include "matrix_dot.h"
 #include "matrix_transpose.h"
 #include "sequences.h"
 #include "simd.h"
@@ -41,6 +42,12 @@ struct Inputs {
   MLXTS_INLINE vf32 unmasked_at(int64_t t, int64_t c) const {
     if (t >= 0) return load(x + t * channels + c);
     return state ? load(state + (t + state_rows) * channels + c) : vf32{};
+  }
+  // Row t where it lies as the state stores it; null where it does not.
+  const S* stored_at(int64_t t) const {
+    if (t < 0) return state ? state + (t + state_rows) * channels : nullptr;
+    if constexpr (std::is_same_v<T, S>) return mask && !mask[t] ? nullptr : x + t * channels;
+    return nullptr;
   }
   bool any_masked(int64_t first, int64_t end) const {
     if (mask)
@@ -109,6 +116,10 @@ struct Block {
     for (int64_t i = 0; i < inputs.state_rows; ++i) {
       const int64_t t = tokens - inputs.state_rows + i;
       S* to = state + i * inputs.channels + first;
+      if (const S* from = inputs.stored_at(t)) {
+        if (from + first != to) memmove(to, from + first, width * sizeof(S));
+        continue;
+      }
       for_lanes(
           width, [&](size_t c) { store(to + c, inputs.at(t, first + c, kLanes)); },
           [&](size_t c, int n) { store_partial(to + c, inputs.at(t, first + c, n), n); });
@@ -116,30 +127,40 @@ struct Block {
   }
 };
 
-// weights[i][c] = by_channel[c][i]
-MLXTS_INLINE void transpose_weights(const float* by_channel, int64_t width, int64_t kernel_size, float* weights) {
+// weights[i][c] = by_channel[c][i], in f32
+template <typename W>
+MLXTS_INLINE void transpose_weights(const W* by_channel, int64_t width, int64_t kernel_size, float* weights) {
   int64_t c = 0;
   if (kernel_size == 4)
     for (; c + kLanes <= width; c += kLanes) {
-      // Factors 0 and 2 of a vector of channels come to lie in two vectors, then each in its own; so do 1 and 3.
       vf32 v[4];
-      for (int i = 0; i < 4; ++i) v[i] = load(by_channel + 4 * c + i * kLanes);
-      deinterleave(v[0], v[1]);
-      deinterleave(v[2], v[3]);
-      deinterleave(v[0], v[2]);
-      deinterleave(v[1], v[3]);
+      if constexpr (std::is_same_v<W, bf16>) {
+        // Factors 0 and 1 of a channel are one element, 2 and 3 the next.
+        vu32 low = load_bf16x2(by_channel + 4 * c), high = load_bf16x2(by_channel + 4 * c + 2 * kLanes);
+        deinterleave(low, high);
+        v[0] = widen_first(low);
+        v[1] = widen_second(low);
+        v[2] = widen_first(high);
+        v[3] = widen_second(high);
+      } else {
+        // Factors 0 and 2 of a vector of channels come to lie in two vectors, then each in its own; so do 1 and 3.
+        for (int i = 0; i < 4; ++i) v[i] = load(by_channel + 4 * c + i * kLanes);
+        deinterleave(v[0], v[1]);
+        deinterleave(v[2], v[3]);
+        deinterleave(v[0], v[2]);
+        deinterleave(v[1], v[3]);
+      }
       for (int i = 0; i < 4; ++i) store(weights + i * kChannels + c, v[i]);
     }
   for (; c < width; ++c)
-    for (int64_t i = 0; i < kernel_size; ++i) weights[i * kChannels + c] = by_channel[c * kernel_size + i];
+    for (int64_t i = 0; i < kernel_size; ++i) weights[i * kChannels + c] = to_f32(by_channel[c * kernel_size + i]);
 }
 
 // Weights and biases of a block of channels in f32, the weights with channels side by side.
 template <typename W>
 MLXTS_INLINE void load_weights(const CausalConv1dScratch& scratch, const W* weight, const W* bias, int64_t first,
                                int64_t width, int64_t kernel_size) {
-  convert_row(weight + first * kernel_size, width * kernel_size, scratch.byChannel);
-  transpose_weights(scratch.byChannel, width, kernel_size, scratch.weights);
+  transpose_weights(weight + first * kernel_size, width, kernel_size, scratch.weights);
   if (bias)
     convert_row(bias + first, width, scratch.bias);
   else

@@ -42,17 +42,16 @@ struct CausalConv1dParams {
   uint32_t tokensPerThreadgroup;
 #else
   uint32_t tokensPerThreadgroup;
-  uint32_t scratch[3];  // byte offsets
+  uint32_t scratch[2];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(CausalConv1dParams) == 32, "CausalConv1dParams must match the declaration of causal_conv1d");
 #else
-static_assert(sizeof(CausalConv1dParams) == 44, "CausalConv1dParams must match the declaration of causal_conv1d");
+static_assert(sizeof(CausalConv1dParams) == 40, "CausalConv1dParams must match the declaration of causal_conv1d");
 #endif
 #ifndef __METAL_VERSION__
 struct CausalConv1dScratch {
-  float* byChannel;
   float* weights;
   float* bias;
 };
@@ -61,7 +60,6 @@ inline CausalConv1dScratch scratch_of(const MlxtsCpuLaunch& l, const CausalConv1
   return {
       reinterpret_cast<float*>(memory + p.scratch[0]),
       reinterpret_cast<float*>(memory + p.scratch[1]),
-      reinterpret_cast<float*>(memory + p.scratch[2]),
   };
 }
 #endif

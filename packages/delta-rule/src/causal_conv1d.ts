@@ -60,8 +60,8 @@ export const causalConv1dKernel = defineKernel({
   },
   faults: PACKED_FAULTS,
   inPlace: [["finalState", "initialState"]],
-  // Weights and biases of a threadgroup's channels in f32; the weights as they lie, and with channels side by side.
-  scratch: { cpu: { byChannel: "f32", weights: "f32", bias: "f32" } },
+  // Weights and biases of a threadgroup's channels in f32, the weights with channels side by side.
+  scratch: { cpu: { weights: "f32", bias: "f32" } },
   // A sequence's first block of tokens, on a GPU its first thread, writes the final state: all tokens that read the
   // initial one, kernelSize − 1 of them, have to be in it.
   launch: {
@@ -71,7 +71,7 @@ export const causalConv1dKernel = defineKernel({
       return {
         threadgroups: [Math.ceil(C / channels), ...tokenBlocks(sizes, tokensPerThreadgroup)],
         params: { tokensPerThreadgroup },
-        scratch: { byChannel: [channels, kernelSize], weights: [kernelSize, channels], bias: [channels] },
+        scratch: { weights: [kernelSize, channels], bias: [channels] },
       };
     },
     gpu: (sizes, { constants: { channelsPerThread, tokensPerStep } }) => {
