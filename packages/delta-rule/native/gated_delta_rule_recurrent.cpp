@@ -239,19 +239,31 @@ struct HeadGates<T, Gates::kComputed> {
   }
 };
 
+// What scratch has of the token before: blocks of a head, and heads with one key, follow each other.
+struct Prepared {
+  size_t key = SIZE_MAX, gate = SIZE_MAX;  // places
+  float decay = 0;
+};
+
 // One token: the rows of the state at `from` become those at `state`, and o gets what the query reads from them.
 template <typename T, Gates kGates>
 MLXTS_INLINE void take_token(const GatedDeltaRuleRecurrentParams& p, const Tensors<T, kGates>& tensors,
-                             const GatedDeltaRuleRecurrentScratch& scratch, Places at, HeadGate head, size_t rows,
-                             const float* from, float* state) {
+                             const GatedDeltaRuleRecurrentScratch& scratch, Prepared& prepared, Places at,
+                             HeadGate head, size_t rows, const float* from, float* state) {
   constexpr bool Channels = kGates == Gates::kChannels;
   const size_t K = p.keyDim;
-  prepare(scratch.key, tensors.k + at.key, p);
-  prepare(scratch.query, tensors.q + at.key, p);
+  if (at.key != prepared.key) {
+    prepare(scratch.key, tensors.k + at.key, p);
+    prepare(scratch.query, tensors.q + at.key, p);
+  }
+  if (at.gate != prepared.gate) {
+    if constexpr (Channels) decays_of(scratch.decays, tensors.g + at.gate * K, K, p.gateFactor);
+    prepared.decay = Channels ? 1.0f : decay_of(head.gate, p.gateFactor);
+  }
+  prepared.key = at.key;
+  prepared.gate = at.gate;
   convert_row(tensors.v + at.value, rows, scratch.values);
-  if constexpr (Channels) decays_of(scratch.decays, tensors.g + at.gate * K, K, p.gateFactor);
-  const float decay = Channels ? 1.0f : decay_of(head.gate, p.gateFactor);
-  const Token token{scratch.key, scratch.query, scratch.decays, decay, head.beta, p.scale};
+  const Token token{scratch.key, scratch.query, scratch.decays, prepared.decay, head.beta, p.scale};
   const auto update = [&](auto count, size_t r) __attribute__((always_inline)) {
     update_rows<count, Channels>(from + r * K, state + r * K, K, token, scratch.values + r, scratch.outputs + r,
                                  scratch.deltas + r);
@@ -290,6 +302,7 @@ int32_t gated_delta_rule_recurrent(const Launch& l) {
   for (float* vector : {scratch.key, scratch.query, Channels ? scratch.decays : scratch.query})
     memset(vector, 0, round_up(K, kLanes) * sizeof(float));
   HeadGates<T, kGates> head_gates;
+  Prepared prepared;
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t block = group % l.threadgroups[0], head = group / l.threadgroups[0] % H;
     const size_t sequence = group / l.threadgroups[0] / H;
@@ -315,7 +328,7 @@ int32_t gated_delta_rule_recurrent(const Launch& l) {
         if (keeps) kept.entry(kept_of, t, nullptr, nullptr, nullptr);
       } else {
         const HeadGate own = head_gates.at(p, tensors, head_at, head);
-        take_token(p, tensors, scratch, at, own, rows, from, state);
+        take_token(p, tensors, scratch, prepared, at, own, rows, from, state);
         from = state;
         const float* logged = &own.gate;
         if constexpr (Channels) logged = tensors.g + head_at * gates;
