@@ -87,12 +87,12 @@ struct GatedDeltaRuleChunkScratch {
   float* cumulativeGateHigh;
   float* cumulativeGateLow;
   mlxts::bf16* queriesBf16;
-  mlxts::bf16* weightedKeysBf16;
+  mlxts::bf16* leftKeysBf16;
   mlxts::bf16* transposedKeysBf16;
   mlxts::bf16* keysBf16;
+  mlxts::bf16* inverseBf16;
   mlxts::bf16* scoresBf16;
-  mlxts::bf16* vNewBf16;
-  mlxts::bf16* gatedBf16;
+  mlxts::bf16* rightBf16;
   mlxts::bf16* stateBf16;
 };
 inline GatedDeltaRuleChunkScratch scratch_of(const MlxtsCpuLaunch& l, const GatedDeltaRuleChunkParams& p) {

@@ -10,12 +10,17 @@ const MOST_STATE = 2 ** 17;
 
 interface Sizes extends Pick<ChunkDims, "N" | "H" | "K" | "V" | "BT" | "channels"> {
   dtype: Dtype;
+  /** The device's kernels multiply by AMX. */
+  tiles: boolean;
 }
+
+/** The shape of a matrix operand for AMX: whole tiles of up to three bf16 for an element. */
+const planes = (rows: number, columns: number) => [3, Math.ceil(rows / 32) * 32, Math.ceil(columns / 32) * 32] as const;
 
 export const gatedDeltaRuleChunkKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "gated_delta_rule_chunk",
-  variants: channelVariants(FLOATS),
+  variants: channelVariants([...FLOATS, "bf16_tiles"]),
   buffers: RULE_BUFFERS,
   params: { ...RULE_PARAMS, carriesLow: "u32" },
   faults: PACKED_FAULTS,
@@ -51,19 +56,22 @@ export const gatedDeltaRuleChunkKernel = defineKernel({
       steps: "f32",
       ...CUMULATIVE_SCRATCH,
       queriesBf16: "bf16",
-      weightedKeysBf16: "bf16",
+      leftKeysBf16: "bf16",
       transposedKeysBf16: "bf16",
       keysBf16: "bf16",
+      inverseBf16: "bf16",
       scoresBf16: "bf16",
-      vNewBf16: "bf16",
-      gatedBf16: "bf16",
+      rightBf16: "bf16",
       stateBf16: "bf16",
     },
   },
   launch: {
-    cpu: ({ N, H, K, V, BT, channels, dtype }: Sizes, { constants: { panelValues } }) => {
+    cpu: ({ N, H, K, V, BT, channels, dtype, tiles }: Sizes, { constants: { panelValues } }) => {
       const keyStride = wholeVectors(K);
-      const bf16 = dtype === "bf16" && channels === 1;
+      const bf16 = dtype === "bf16";
+      const forTiles = (rows: number, columns: number) => shapeIf(tiles, ...planes(rows, columns));
+      const operand = (rows: number, columns: number) =>
+        tiles ? forTiles(rows, columns) : shapeIf(bf16, rows, columns);
       const rows = [BT, keyStride];
       const square = [BT, BT];
       const panel = [BT, panelValues];
@@ -96,14 +104,14 @@ export const gatedDeltaRuleChunkKernel = defineKernel({
           steps: ofChannels,
           cumulativeGateHigh: ofTokens,
           cumulativeGateLow: ofTokens,
-          queriesBf16: shapeIf(bf16, ...rows),
-          weightedKeysBf16: shapeIf(bf16, ...rows),
-          transposedKeysBf16: shapeIf(bf16, keyStride / 2, BT, 2),
-          keysBf16: shapeIf(bf16, BT / 2, keyStride, 2),
-          scoresBf16: shapeIf(bf16, ...square),
-          vNewBf16: shapeIf(bf16, BT / 2, panelValues, 2),
-          gatedBf16: shapeIf(bf16, BT / 2, panelValues, 2),
-          stateBf16: shapeIf(bf16, K / 2, panelValues, 2),
+          queriesBf16: operand(BT, keyStride),
+          leftKeysBf16: operand(BT, keyStride),
+          transposedKeysBf16: operand(keyStride, BT),
+          keysBf16: operand(keyStride, BT),
+          inverseBf16: forTiles(BT, BT),
+          scoresBf16: operand(BT, BT),
+          rightBf16: operand(BT, Math.max(keyStride, panelValues)),
+          stateBf16: operand(K, panelValues),
         },
       };
     },
@@ -112,7 +120,13 @@ export const gatedDeltaRuleChunkKernel = defineKernel({
 
 /** Whether the device's library has one kernel for the whole pipeline. */
 export const offersFusedChunks = ({ device }: CommandEncoder, dtype: Dtype): boolean =>
-  device.library(deltaRuleLibrary).has(gatedDeltaRuleChunkKernel.name, dtype);
+  [dtype, `${dtype}_tiles`].some((variant) =>
+    device.library(deltaRuleLibrary).has(gatedDeltaRuleChunkKernel.name, variant),
+  );
+
+/** Whether that kernel multiplies by AMX. */
+export const multipliesByTiles = ({ device }: CommandEncoder, dtype: Dtype): boolean =>
+  device.library(deltaRuleLibrary).has(gatedDeltaRuleChunkKernel.name, `${dtype}_tiles`);
 
 /** Whether a call takes that kernel: its state is small enough. */
 export const fusesChunks = (encoder: CommandEncoder, dtype: Dtype, { K, V }: Pick<ChunkDims, "K" | "V">): boolean =>
@@ -127,11 +141,12 @@ export function encodeFusedChunks(
   keepsLast: boolean,
 ): void {
   const { q, k, v, g, beta, initialState, cuSeqlens, mask, o, finalState, snapshots } = tensors;
+  const tiles = multipliesByTiles(encoder, q.dtype);
   encoder.dispatch(gatedDeltaRuleChunkKernel, {
     op,
-    variant: gateVariant(q.dtype, dims),
+    variant: gateVariant(tiles ? `${q.dtype}_tiles` : q.dtype, dims),
     buffers: { q, k, v, g, beta, initialState, cuSeqlens, mask, o, finalState, snapshots },
     params: { ...ruleParams(dims, options, dims.BT, keepsLast), carriesLow: options.carriesLow ? 1 : 0 },
-    sizes: { ...dims, dtype: q.dtype },
+    sizes: { ...dims, dtype: q.dtype, tiles },
   });
 }
