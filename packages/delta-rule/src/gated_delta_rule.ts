@@ -47,12 +47,13 @@ import type { GatedDeltaRule } from "./signatures.ts";
 import { encodeValidation } from "./validate_rule.ts";
 
 /**
- * The number of tokens from which the chunk path is faster. Libraries with the fused kernel are those of CPUs: by gates
- * of channels and by elements of state, as the README's tables have it. Others are those of GPUs: one whole chunk.
+ * The number of tokens from which the chunk path is faster. Libraries with the fused kernel are those of CPUs: by the
+ * instruction set, gates of channels and elements of state, as the README's tables have it. Others are those of GPUs: one
+ * whole chunk.
  */
 function crossover(encoder: CommandEncoder, dtype: Dtype, { K, V, channels }: ChunkDims): number {
   if (!offersFusedChunks(encoder, dtype)) return 64;
-  if (channels > 1) return 16;
+  if (channels > 1 || multipliesByTiles(encoder, "bf16")) return 16;
   return K * V > 2 ** 14 ? 8 : 4;
 }
 
