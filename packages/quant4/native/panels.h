@@ -53,12 +53,17 @@ struct TileRows {
 template <int Bits, typename P, typename Scratch, typename RowAt>
 TileRows prepare_tiles(const Types& t, const P& p, uint32_t rows, const Scratch& s, bool neighbors, RowAt row_at) {
 #if defined(__AMX_BF16__)
-  if (!p.int8 && p.mBlock >= QUANTIZED_MATMUL_PADDED_ROWS) {
+  if (p.mBlock >= QUANTIZED_MATMUL_PADDED_ROWS) {
     bool fits = true;
     for (uint32_t r = 0; fits && r < rows; ++r)
-      fits = t.bf16x ? fits_bf16_dot(row_at(r), p.cols) : fits_limbs(t, row_at(r), p.cols);
+      fits = p.int8    ? fits_bytes(t, row_at(r), p.cols, p.groupSize)
+             : t.bf16x ? fits_bf16_dot(row_at(r), p.cols)
+                       : fits_limbs(t, row_at(r), p.cols);
     bf16* parts = reinterpret_cast<bf16*>(s.activations);
-    const auto order = t.bf16x ? order_parts<Bits, 1> : t.xBytes == 2 ? order_parts<Bits, 2> : order_parts<Bits, 3>;
+    const auto order = p.int8          ? order_byte_tiles<Bits>
+                       : t.bf16x       ? order_parts<Bits, 1>
+                       : t.xBytes == 2 ? order_parts<Bits, 2>
+                                       : order_parts<Bits, 3>;
     for (uint32_t r = 0; fits && r < padded_rows(rows); ++r)
       order(t, r < rows ? row_at(r) : nullptr, p.cols, p.groupSize, rows, r, parts, s.sums);
     if (fits) return {.parts = parts};
@@ -181,7 +186,8 @@ void multiply_blocks_in_tiles(const Types& t, const P& p, const bf16* x, uint32_
   }
   Block after;
   if (next.product) after = block_at<Bits>(p, next);
-  const auto multiply = t.bf16x         ? multiply_parts<Bits, 1, Scratch>
+  const auto multiply = p.int8          ? multiply_parts<Bits, kInBytes, Scratch>
+                        : t.bf16x       ? multiply_parts<Bits, 1, Scratch>
                         : t.xBytes == 2 ? multiply_parts<Bits, 2, Scratch>
                                         : multiply_parts<Bits, 3, Scratch>;
   const size_t size = size_t(padded_rows(rows)) * kBlock;

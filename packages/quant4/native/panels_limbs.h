@@ -91,14 +91,20 @@ bool order_limbs(const Types& t, const uint8_t* x, uint32_t cols, uint32_t group
   return true;
 }
 
+// The columns of a vector of bytes in the order of codes: for each four, those of a byte of each word.
+template <int Bits>
+MLXTS_INLINE __m512i byte_order() {
+  constexpr uint32_t per = kPerWord<Bits>, parts = per / 4;  // steps of a word
+  alignas(64) uint8_t order[64];
+  for (uint32_t i = 0; i < 64; ++i) order[i] = uint8_t(i / per * per + i % 4 * parts + i % per / 4);
+  return _mm512_load_si512(order);
+}
+
 // The same of a row whose groups become bytes.
 template <int Bits>
 void order_byte_row(const Types& t, const uint8_t* x, uint32_t cols, uint32_t groupSize, uint32_t m, uint32_t r,
                     int8_t* to, LimbGroup<1>* groups) {
-  constexpr uint32_t per = kPerWord<Bits>, parts = per / 4;  // steps of a word
-  alignas(64) uint8_t order[64];
-  for (uint32_t i = 0; i < 64; ++i) order[i] = uint8_t(i / per * per + i % 4 * parts + i % per / 4);
-  const __m512i index = _mm512_load_si512(order);
+  const __m512i index = byte_order<Bits>();
   alignas(64) float group[128];
   alignas(64) int8_t bytes[128] = {};
   for (uint32_t k = 0, g = 0; k < cols; k += groupSize, ++g) {
