@@ -6,7 +6,7 @@ export const activationDtype = choice(
   "<dtype>",
   "dtype of activations, and so of caches; auto: the checkpoint's own where this device is faster with it",
   ACTIVATION_DTYPES,
-  "f32",
+  "auto",
 );
 
 export const approximate = choice(

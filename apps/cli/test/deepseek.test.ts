@@ -24,7 +24,7 @@ async function inspected(path: string, ...options: string[]) {
 }
 
 it("inspect shows experts, active parameters, latents, and the cache of each token", async () => {
-  expect(await inspected(tiny)).toMatchObject({
+  expect(await inspected(tiny, "--activation-dtype", "f32")).toMatchObject({
     "model type": "deepseek_v3",
     runs: "yes, with mlxts",
     parameters: weights.toLocaleString("en"),
@@ -61,6 +61,8 @@ it("quantize writes a model that inspect and generate know", async () => {
       ids.join(),
       "--max-tokens",
       "8",
+      "--activation-dtype",
+      "f32",
       "--json",
       "--temp",
       "0",
@@ -71,7 +73,8 @@ it("quantize writes a model that inspect and generate know", async () => {
 
 it.each(["auto", "folded", "materialized"])("logits on the path %s", async (path) => {
   const out = join(folder, `${path}.safetensors`);
-  expect(await inProcess("logits", tiny, "--ids", ids.join(), "--path", path, "--out", out)).toMatchObject({
+  const options = ["--activation-dtype", "f32", "--path", path, "--out", out];
+  expect(await inProcess("logits", tiny, "--ids", ids.join(), ...options)).toMatchObject({
     status: 0,
   });
   const logits = readSafetensors(out).tensors.get("logits")?.data as Float32Array;

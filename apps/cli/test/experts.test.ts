@@ -26,7 +26,19 @@ describe.each([
   const four = join(folder, "four");
 
   const written = async (from: string) => {
-    const { stdout } = await inProcess("generate", from, "--ids", ids, "--max-tokens", "8", "--json", "--temp", "0");
+    const { stdout } = await inProcess(
+      "generate",
+      from,
+      "--ids",
+      ids,
+      "--max-tokens",
+      "8",
+      "--activation-dtype",
+      "f32",
+      "--json",
+      "--temp",
+      "0",
+    );
     return JSON.parse(stdout).ids;
   };
   const greedyOf = (file: typeof recorded) => Array.from(file.numbers("prompt0.greedy").slice(0, 8));
@@ -47,7 +59,9 @@ describe.each([
 
   it("logits are those recorded", async () => {
     const out = join(folder, "logits.safetensors");
-    expect(await inProcess("logits", path, "--ids", ids, "--out", out)).toMatchObject({ status: 0 });
+    expect(await inProcess("logits", path, "--ids", ids, "--activation-dtype", "f32", "--out", out)).toMatchObject({
+      status: 0,
+    });
     const logits = readSafetensors(out).tensors.get("logits")?.data as Float32Array;
     expect(compare(logits, recorded.numbers("prompt0.logits")).ratio).toBeLessThanOrEqual(1e-5);
   });

@@ -14,8 +14,8 @@ import { Weights } from "./weights.ts";
 
 export interface LoadOptions {
   /**
-   * Dtype of activations, and so of caches. `auto` takes the checkpoint's own, as MLX does, where the device computes faster
-   * in it than in f32, and else f32. Default f32 on the CPU, bf16 on a GPU.
+   * Dtype of activations, and so of caches. Default `auto`: the checkpoint's own, as in MLX, where the device computes faster
+   * in it than in f32, and else f32.
    */
   activationDtype?: ActivationDtype;
   /**
@@ -50,7 +50,7 @@ export async function loadModel(device: Device, directory: string, options: Load
   checkSignal(op, signal);
   checkApproximation(op, device, approximate);
   const json = readJson(join(directory, "config.json"));
-  const asked = checkActivationDtype(op, options.activationDtype ?? (device.gpu ? "bf16" : "f32"));
+  const asked = checkActivationDtype(op, options.activationDtype ?? "auto");
   const family = familyOf(op, json);
   const config = family.readConfig(json);
   const quantization = quantizationOf(json);

@@ -71,9 +71,11 @@ describe("tiny-qwen3.5, bf16 weights, f32 activations, against the original mode
       expect(compare(await lastLogits(half, ids), logits).ratio).toBeLessThan(3e-2);
   });
 
-  it("bf16 is the default dtype of activations on a GPU", async () => {
+  it("auto is the default dtype of activations, on a GPU bf16", async () => {
     using usual = await loadModel(device, tiny);
-    expect(usual.activationDtype).toBe(device.gpu ? "bf16" : "f32");
+    using auto = await loadModel(device, tiny, { activationDtype: "auto" });
+    expect(usual.activationDtype).toBe(auto.activationDtype);
+    if (device.gpu) expect(usual.activationDtype).toBe("bf16");
   });
 });
 
