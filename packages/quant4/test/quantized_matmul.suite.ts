@@ -92,6 +92,13 @@ export const suite: Suite = {
     ...[2, 12].map((m) => makeCase(m, 40, 64, 4, 64, { transpose: false, lead: [2, 1, 3], stack: [5, 1] })),
     ...[2, 12].map((m) => makeCase(m, 20, 64, 4, 64, { transpose: false, lead: [2, 1, 3, 1], stack: [2, 1, 2] })),
     makeCase(1, 300, 1408, 4, 64, { transpose: false, vector: true }),
+    // Tiles: rows of x beside multiples of 16, a last panel of fewer groups, more blocks of rows of W than meet x at once.
+    makeCase(15, 330, 160, 4, 32),
+    makeCase(17, 300, 224, 8, 32),
+    makeCase(48, 270, 192, 4, 64),
+    makeCase(49, 65, 320, 8, 64),
+    makeCase(33, 321, 384, 8, 128),
+    makeCase(16, 129, 352, 4, 32, { mean: 4 }),
   ],
   mutants,
 };
