@@ -12,7 +12,7 @@ export const ACTIVATION_DTYPES = ["f32", "f16", "bf16", "auto"] as const satisfi
  * README.
  */
 const FASTER: Readonly<Record<string, readonly FloatDtype[] | undefined>> = {
-  amx: ["f16"],
+  amx: ["bf16", "f16"],
   avx512: ["bf16"],
 };
 

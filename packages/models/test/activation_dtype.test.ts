@@ -67,7 +67,7 @@ describe("auto takes the checkpoint's own dtype", () => {
     expect(auto({ dtype: "bfloat16" }, nothing, avx512)).toBe("bf16");
     expect(auto({ dtype: "float16" }, nothing, avx512)).toBe("f32");
     const amx = { gpu: false, level: "amx" };
-    expect(auto({ dtype: "bfloat16" }, nothing, amx)).toBe("f32");
+    expect(auto({ dtype: "bfloat16" }, nothing, amx)).toBe("bf16");
     expect(auto({ dtype: "float16" }, nothing, amx)).toBe("f16");
   });
 });
