@@ -80,7 +80,7 @@ describe("causalConv1d refuses", () => {
     using cpu = Device.open("cpu");
     const inputs = {
       x: cpu.tensor("f32", [1, 1, 1]),
-      weight: cpu.tensor("f32", [1, 8192]),
+      weight: cpu.tensor("f32", [1, 16384]),
       y: cpu.tensor("f32", [1, 1, 1]),
     };
     const message = "`scratch` must take at most 16777216 bytes, got 16778240";

@@ -18,7 +18,6 @@ import {
   FEW_ROWS,
   fewRows,
   fewRowsOnGpu,
-  hasTiles,
   mostTileRows,
   PANEL,
   PRODUCT_VARIANTS,
@@ -129,15 +128,9 @@ interface Product {
   out: Tensor;
 }
 
-/** So many rows of bf16 are sooner multiplied by tiles, where a device has them. */
-const TILED_ROWS = 6;
-
-/** Whether m rows of x are multiplied by the kernel for few rows. */
-export function hasFewRows(m: number, x: Tensor, weight: Tensor, device: Device): boolean {
-  const most = fewRows(x.lastDim, constantsOf(matvecKernel, device));
-  const tiled = hasTiles(device) && x.dtype === "bf16" && weight.dtype === "bf16";
-  return m <= (tiled ? Math.min(most, TILED_ROWS - 1) : most);
-}
+/** Whether so many rows of x are multiplied by the kernel for few rows. */
+export const hasFewRows = (m: number, k: number, device: Device): boolean =>
+  m <= fewRows(k, constantsOf(matvecKernel, device));
 
 /** Records a product; without `transpose` the rows of the weight are contracted. */
 export function encodeProduct(encoder: CommandEncoder, op: string, given: Product, transpose: boolean): void {
@@ -148,7 +141,7 @@ export function encodeProduct(encoder: CommandEncoder, op: string, given: Produc
   const buffers = { x, weight, bias, out };
   const variant = `${x.dtype}_${weight.dtype}_${out.dtype}`;
   const biasF32 = bias?.dtype === "f32" ? 1 : 0;
-  if (transpose && hasFewRows(m, x, weight, encoder.device)) {
+  if (transpose && hasFewRows(m, k, encoder.device)) {
     encoder.dispatch(matvecKernel, { op, variant, buffers, params: { m, n, k, biasF32 }, sizes: { m, n, k } });
     return;
   }

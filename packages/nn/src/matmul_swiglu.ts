@@ -80,7 +80,7 @@ export const matmulSwiglu: MatmulSwiglu = defineOp({
     const k = x.lastDim;
     const m = x.size / k;
     const n = out.lastDim;
-    if (hasFewRows(m, x, gate, encoder.device)) {
+    if (hasFewRows(m, k, encoder.device)) {
       encoder.dispatch(matvecSwigluKernel, {
         op,
         variant: `${x.dtype}_${gate.dtype}_${out.dtype}`,

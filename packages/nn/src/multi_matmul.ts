@@ -113,7 +113,7 @@ export const multiMatmul = defineOp({
     const { outA } = outputs;
     const k = x.lastDim;
     const m = x.size / k;
-    if (!hasFewRows(m, x, a, encoder.device)) {
+    if (!hasFewRows(m, k, encoder.device)) {
       for (const [name, out] of PARTS) {
         const [weight, product] = [inputs[name], outputs[out]];
         if (weight && product) encodeProduct(encoder, op, { x, weight, out: product }, true);
