@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { Device, readSafetensors, Tensor } from "../src/index.ts";
@@ -252,6 +252,28 @@ describe("mapped files", () => {
     expect([...new Uint8Array(buffer.readSync())]).toEqual([1, 2, 3, 4, 5]);
     expect(caught(() => buffer.write(new Uint8Array(1))).code).toBe("InvalidArgument");
   });
+
+  // VmFlags "hg": the mapping was advised to have huge pages.
+  it.skipIf(device.kind !== "cpu" || !existsSync("/sys/kernel/mm/transparent_hugepage"))(
+    "of 2 MiB or more start on a huge page, and ask for such pages",
+    () => {
+      for (const [bytes, huge] of [
+        [(2 << 20) - 1, false],
+        [(4 << 20) + 5, true],
+      ] as const) {
+        const path = join(folder, `${bytes}`);
+        writeFileSync(path, new Uint8Array(bytes).fill(7));
+        using buffer = device.mapFile(path, bytes);
+        expect(new Uint8Array(buffer.readSync()).every((byte) => byte === 7)).toBe(true);
+        const maps = readFileSync("/proc/self/smaps", "utf8").split(/^(?=[0-9a-f]+-)/m);
+        const map = maps.find((text) => text.split("\n", 1)[0]?.endsWith(path)) ?? "";
+        const start = Number.parseInt(map, 16);
+        expect(start).toBeGreaterThan(0);
+        expect(/^VmFlags:.* hg\b/m.test(map)).toBe(huge);
+        if (huge) expect(start % (2 << 20)).toBe(0);
+      }
+    },
+  );
 
   it("have errors of their own", () => {
     const path = join(folder, "none");
