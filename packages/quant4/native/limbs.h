@@ -25,16 +25,32 @@ struct LimbChunk {
 };
 
 #if defined(__AVX512VNNI__)
+// Of N vectors of numbers one after another, every N-th, beginning with the j-th, becomes v[j]; N a power of two.
+template <int N>
+void deal(vf32 (&v)[N]) {
+  alignas(64) int32_t order[kLanes];
+  for (int l = 0; l < kLanes; ++l) order[l] = 2 * l;
+  const __m512i even = _mm512_load_si512(order), odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+  for (int n = 1; n < N; n *= 2) {
+    vf32 dealt[N];
+    for (int k = 0; k < N; k += 2) {
+      const __m512 a = reinterpret_cast<__m512>(v[k]), b = reinterpret_cast<__m512>(v[k + 1]);
+      dealt[k / 2] = reinterpret_cast<vf32>(_mm512_permutex2var_ps(a, even, b));
+      dealt[k / 2 + N / 2] = reinterpret_cast<vf32>(_mm512_permutex2var_ps(a, odd, b));
+    }
+    for (int k = 0; k < N; ++k) v[k] = dealt[k];
+  }
+}
+
 // kChunk<Bits> columns of x, finite and below 2^118; x[l·kPerWord<Bits> + j] is column j of lane l.
 template <int Bits, int Limbs>
 void split_limbs(const float* x, LimbChunk<Bits, Limbs>& to) {
   constexpr int per = kPerWord<Bits>, kBits = 8 * Limbs - 1;
   constexpr int kMost = Limbs == 3 ? 8355711 : 127;  // every limb 127
   vf32 v[per], most = {};
-  for (int j = 0; j < per; ++j) {
-    for (int l = 0; l < kLanes; ++l) v[j][l] = x[l * per + j];
-    most = max(most, max(v[j], -v[j]));
-  }
+  for (int j = 0; j < per; ++j) v[j] = load(x + j * kLanes);
+  deal(v);
+  for (int j = 0; j < per; ++j) most = max(most, max(v[j], -v[j]));
   // The unit is 2^(e + 1 − kBits), where 2^e ≤ most·2^kBits / kMost < 2^(e + 1): numbers are at most kMost units.
   const vi32 exponent = (as_i32(most * splat(float(1 << kBits) / kMost)) >> 23) - splat_i32(127);
   const vi32 least = splat_i32(-100);  // smaller numbers are nothing beside those of a row that are far larger

@@ -183,41 +183,45 @@ FetchAhead ahead_of(const WeightRows& w, size_t left, const FetchAhead& next) {
 }
 
 // dot(rows, sums, stride) for R rows of W at a time, the sums of row r from sums[r·stride] on; rows that are too few
-// for that are multiplied one by one, R times each. Sums of row r of the block start at sums[r·kMaxM].
+// for that are multiplied one by one, R times each. Sums of row r of the block start at sums[r·kMaxM]. The struct
+// itself moves over the rows and back: a copy of fields just written waits until they have left the processor.
 template <int R, typename Dot>
-void each_row(WeightRows w, uint32_t count, vf32* sums, Dot dot) {
-  if (kFarRows && w.partRows > 0) {
+void each_row(WeightRows& w, uint32_t count, vf32* sums, Dot dot) {
+  if (kFarRows && w.nextBytes < w.rowBytes) {
     constexpr uint32_t kEach = kRows / kParts;
-    for (uint32_t row = 0; row < kEach; ++row, w.skip(1))
+    const size_t words = R * w.rowBytes, scales = R * w.scaleRowBytes;
+    for (uint32_t row = 0; row < kEach; ++row, w.skip(1)) {
       for (uint32_t part = 0; part < kParts; part += R) {
-        WeightRows rows = w;
-        rows.skip(part * w.partRows);
-        rows.rowBytes *= w.partRows;
-        rows.scaleRowBytes *= w.partRows;
-        dot(rows, sums + (part * kEach + row) * kMaxM, kEach * kMaxM);
+        dot(w, sums + (part * kEach + row) * kMaxM, kEach * kMaxM);
+        w.words += words, w.scales += scales, w.biases += scales;
       }
+      w.words -= kParts / R * words, w.scales -= kParts / R * scales, w.biases -= kParts / R * scales;
+    }
+    w.skip(-ptrdiff_t(kEach));
     return;
   }
   const FetchAhead next = w.ahead;
-  for (; count >= R; count -= R, w.skip(R), sums += R * kMaxM) {
-    w.ahead = ahead_of<R>(w, count * w.rowBytes, next);
+  uint32_t left = count;
+  for (; left >= R; left -= R, w.skip(R), sums += R * kMaxM) {
+    w.ahead = ahead_of<R>(w, left * w.rowBytes, next);
     dot(w, sums, kMaxM);
   }
   w.ahead = {};
-  for (; count > 0; --count, w.skip(1), sums += kMaxM) {
+  for (; left > 0; --left, w.skip(1), sums += kMaxM) {
     WeightRows one = w;
     one.rowBytes = one.scaleRowBytes = 0;
     vf32 all[R * kMaxM] = {};
     dot(one, all, kMaxM);
     for (uint32_t m = 0; m < kMaxM; ++m) sums[m] += all[m];
   }
+  w.skip(-ptrdiff_t(count));
+  w.ahead = next;
 }
 
 // The words begin … end − 1 of `count` rows against M rows of x from m0 on. Each span is summed by itself, so that very
 // long rows lose nothing.
 template <int Bits, int R, int M, Form F>
-void span(const WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin, uint32_t end, uint32_t count,
-          vf32* sums) {
+void span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin, uint32_t end, uint32_t count, vf32* sums) {
   using T = Element<Bits, F>;
   const size_t stride = form_bytes<Bits>(F, a.columnStride) / sizeof(T);
   const XRows<T> x = {static_cast<const T*>(a.ordered) + m0 * stride, stride, a.sums + m0 * a.groupStride,
@@ -238,7 +242,7 @@ void span(const WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin
 constexpr int kWide = kLanes == 16 ? 4 : 2;
 
 template <int Bits, Form F>
-void spans(const WeightRows& w, const OrderedRows& a, uint32_t count, vf32* sums) {
+void spans(WeightRows& w, const OrderedRows& a, uint32_t count, vf32* sums) {
   const uint32_t m = a.m;
   const size_t chunkBytes = (m < 4 ? m : 4) * form_bytes<Bits>(F, kChunk<Bits>);
   const uint32_t step = uint32_t(round_up(kSpanBytes / chunkBytes * kLanes, section_words<Bits>(w.lanes)));
@@ -256,7 +260,7 @@ void spans(const WeightRows& w, const OrderedRows& a, uint32_t count, vf32* sums
 // The products of `count` rows of W and of all rows of x, biases of groups included: sums[r·kMaxM + m], still to be
 // added up over lanes.
 template <int Bits>
-void multiply(const WeightRows& w, const OrderedRows& x, uint32_t count, vf32* sums) {
+void multiply(WeightRows& w, const OrderedRows& x, uint32_t count, vf32* sums) {
   for (uint32_t r = 0; r < kRows; ++r)
     for (uint32_t i = 0; i < x.m; ++i) sums[r * kMaxM + i] = vf32{};
   switch (x.form) {
@@ -275,8 +279,8 @@ void multiply(const WeightRows& w, const OrderedRows& x, uint32_t count, vf32* s
   }
 }
 // All kernels share these, which are compiled with quantized_matvec.cpp.
-extern template void multiply<4>(const WeightRows&, const OrderedRows&, uint32_t, vf32*);
-extern template void multiply<8>(const WeightRows&, const OrderedRows&, uint32_t, vf32*);
+extern template void multiply<4>(WeightRows&, const OrderedRows&, uint32_t, vf32*);
+extern template void multiply<8>(WeightRows&, const OrderedRows&, uint32_t, vf32*);
 
 // Rows of W that make a block: `count` from row0 on; or, far apart, as many from each of some parts of partRows rows.
 struct BlockRows {
@@ -286,8 +290,8 @@ struct BlockRows {
 // Adds the linear bias, rounds, and stores the products with the rows of a block, which product_at(i) gives for row i
 // of x; those of row i of x and of the block's first row go to out_at(i).
 template <typename ProductAt, typename OutAt>
-void store_products(const Types& t, const Product& product, uint32_t m, BlockRows rows, ProductAt product_at,
-                    OutAt out_at) {
+void store_products(const Types& t, const Product& product, uint32_t m, const BlockRows& rows, ProductAt product_at,
+                    const OutAt& out_at) {
   static_assert(kRows % kLanes == 0);
   const uint32_t each = rows.count / rows.parts;
   float bias[kRows] = {}, y[kRows], rounded[kRows];
@@ -310,35 +314,37 @@ void store_products(const Types& t, const Product& product, uint32_t m, BlockRow
 
 // The products of a block of rows of W and of all rows of x. The block `next` is fetched meanwhile.
 template <int Bits, typename P, typename OutAt>
-void block_products(const Types& t, const P& p, const Product& product, BlockRows rows, BlockAt next,
-                    const OrderedRows& x, OutAt out_at) {
+void block_products(const Types& t, const P& p, const Product& product, const BlockRows& rows, const BlockAt& next,
+                    const OrderedRows& x, const OutAt& out_at) {
   const size_t rowBytes = size_t(p.cols) * Bits / 8, scaleRowBytes = p.cols / p.groupSize * t.scaleBytes;
-  const auto rows_at = [&](BlockAt at) {
-    return WeightRows{at.product->weight + at.row0 * rowBytes,
-                      rowBytes,
-                      p.cols / kPerWord<Bits>,
-                      at.product->scales + at.row0 * scaleRowBytes,
-                      at.product->biases + at.row0 * scaleRowBytes,
-                      scaleRowBytes,
-                      p.cols / p.groupSize,
-                      t.scaleType,
-                      LaneScales::of<Bits>(p.groupSize),
-                      {},
-                      rows.partRows};
-  };
-  WeightRows w = rows_at({&product, rows.row0});
+  const size_t apart = rows.parts > 1 ? rows.partRows : 1;
+  WeightRows w = {product.weight + rows.row0 * rowBytes,
+                  apart * rowBytes,
+                  p.cols / kPerWord<Bits>,
+                  product.scales + rows.row0 * scaleRowBytes,
+                  product.biases + rows.row0 * scaleRowBytes,
+                  apart * scaleRowBytes,
+                  p.cols / p.groupSize,
+                  rowBytes,
+                  scaleRowBytes,
+                  t.scaleType,
+                  LaneScales::of<Bits>(p.groupSize),
+                  {}};
 #if defined(__AMX_INT8__)
   if (x.form == Form::tiles) {
     alignas(64) float y[kMaxM * kRows];
-    if (rows.parts > 1) w.rowBytes *= rows.partRows, w.scaleRowBytes *= rows.partRows;
     multiply_tiles<Bits>(w, tile_rows(x, p.cols), rows.count, y);
     store_products(t, product, x.m, rows, [&](uint32_t i, uint32_t r) { return load(y + i * kRows + r); }, out_at);
     return;
   }
 #endif
-  WeightRows end = w, then = next.product ? rows_at(next) : w;
-  end.skip(rows.count);
-  w.ahead = {distance(end.words, then.words), distance(end.scales, then.scales), distance(end.biases, then.biases)};
+  if (!kFarRows || rows.parts == 1) {  // far apart, rows fetch for themselves
+    const uint32_t end = rows.row0 + rows.count;
+    const auto [then, row] = next.product ? next : BlockAt{&product, rows.row0};
+    w.ahead = {distance(product.weight + end * rowBytes, then->weight + row * rowBytes),
+               distance(product.scales + end * scaleRowBytes, then->scales + row * scaleRowBytes),
+               distance(product.biases + end * scaleRowBytes, then->biases + row * scaleRowBytes)};
+  }
   vf32 sums[kRows * kMaxM];
   multiply<Bits>(w, x, rows.count, sums);
   const auto sum_lanes = [&](uint32_t i, uint32_t r) {
@@ -354,7 +360,7 @@ void block_products(const Types& t, const P& p, const Product& product, BlockRow
 template <int Bits, typename P, typename OutAt>
 void multiply_rows(const Types& t, const P& p, const Product& product, uint32_t begin, uint32_t end, BlockAt next,
                    const OrderedRows& x, OutAt out_at) {
-  const auto multiply_at = [&](BlockRows rows, BlockAt after) {
+  const auto multiply_at = [&](const BlockRows& rows, const BlockAt& after) {
     block_products<Bits>(t, p, product, rows, after, x,
                          [&](uint32_t i) { return out_at(i) + (rows.row0 - begin) * t.outBytes; });
   };

@@ -36,21 +36,21 @@ MLXTS_INLINE void fetch(const uint8_t* p, ptrdiff_t ahead) {
 
 // Rows of W, with their scales and biases as they lie: those may begin at any byte.
 struct WeightRows {
-  const uint8_t* words;  // of the first row
-  size_t rowBytes;
-  uint32_t count;                  // words in a row
-  const uint8_t *scales, *biases;  // of the first row
-  size_t scaleRowBytes;
-  uint32_t groups;  // in a row
+  const uint8_t* words;              // of the first row
+  size_t rowBytes;                   // to the next of the rows that are multiplied together
+  uint32_t count;                    // words in a row
+  const uint8_t *scales, *biases;    // of the first row
+  size_t scaleRowBytes;              // as rowBytes
+  uint32_t groups;                   // in a row
+  size_t nextBytes, nextScaleBytes;  // to the next row in memory; less than rowBytes: rows lie far apart
   ScaleType scaleType;
   LaneScales lanes;
   FetchAhead ahead;
-  size_t partRows;  // far apart: of each part of the rows; 0: the rows of this block lie side by side
 
-  MLXTS_INLINE void skip(uint32_t rows) {
-    words += rows * rowBytes;
-    scales += rows * scaleRowBytes;
-    biases += rows * scaleRowBytes;
+  MLXTS_INLINE void skip(ptrdiff_t rows) {
+    words += rows * ptrdiff_t(nextBytes);
+    scales += rows * ptrdiff_t(nextScaleBytes);
+    biases += rows * ptrdiff_t(nextScaleBytes);
   }
 };
 
