@@ -4,7 +4,7 @@ import { readSafetensors } from "@mlxts/core";
 import { compare } from "@mlxts/core/testing";
 import { goldens, unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { expect, it } from "vitest";
-import { inProcess, temporaryFolder } from "./helpers.ts";
+import { greedyIds, inProcess, temporaryFolder } from "./helpers.ts";
 
 const tiny = unpackedCheckpoint("tiny-deepseek-v3");
 const recorded = goldens("tiny-deepseek-v3/reference.safetensors");
@@ -54,20 +54,7 @@ it("quantize writes a model that inspect and generate know", async () => {
     [tiny, recorded.numbers("prompt0.greedy")],
     [four, mlx.numbers("prompt0.greedy")],
   ] as const) {
-    const { stdout } = await inProcess(
-      "generate",
-      path,
-      "--ids",
-      ids.join(),
-      "--max-tokens",
-      "8",
-      "--activation-dtype",
-      "f32",
-      "--json",
-      "--temp",
-      "0",
-    );
-    expect(JSON.parse(stdout).ids).toEqual(Array.from(greedy.slice(0, 8)));
+    expect(await greedyIds(path, ids)).toEqual(Array.from(greedy.slice(0, 8)));
   }
 });
 

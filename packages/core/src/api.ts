@@ -344,6 +344,8 @@ export interface DispatchArguments<B extends Record<string, Access>, P extends R
   sizes: S;
   /** The op that dispatches, for errors and traces. Default: the kernel's name. */
   op?: string;
+  /** What the op calls buffers that the kernel names otherwise, for the texts of faults. */
+  names?: { readonly [K in keyof B]?: string };
 }
 
 /** A finished recording. It retains its buffers: it can be replayed as long as none of them is disposed. */

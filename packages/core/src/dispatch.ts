@@ -40,7 +40,7 @@ export interface Dispatch {
   };
 }
 
-const ARGUMENTS = { variant: true, buffers: true, params: true, sizes: true, op: true };
+const ARGUMENTS = { variant: true, buffers: true, params: true, sizes: true, op: true, names: true };
 
 type Axes = readonly [x: number, y: number, z: number];
 
@@ -60,11 +60,12 @@ export function readDispatch(
 ): Dispatch {
   checkKernel("encoder.dispatch", kernel);
   checkOptionNames<object>(kernel.name, args, ARGUMENTS as never, "arguments");
-  const { variant, buffers, params, sizes, op = kernel.name } = args;
+  const { variant, buffers, params, sizes, op = kernel.name, names = {} } = args;
   if (typeof op !== "string") throw wrongKind(kernel.name, "op", "be a string", op);
   if (!kernel.variants.includes(variant as string))
     throw wrongValue(op, "variant", `be one of ${kernel.variants.join(", ")}`, variant);
   const tensors = readBuffers(op, kernel, buffers);
+  const called = readNames(op, kernel, names);
   const given = readParams(op, "params", kernel.params, params);
   namesOf(op, "sizes", sizes);
   const { launch, decided } = readLaunch(op, kernel, sizes, device);
@@ -73,7 +74,10 @@ export function readDispatch(
   const fault: FaultText = (code, words) =>
     code === SCRATCH_OVERRUN
       ? overrunText(kernel.scratch.cpu, words[0])
-      : kernel.faultTexts[code - 1]?.(words, numbers);
+      : kernel.faultTexts[code - 1]?.(words, numbers).replace(
+          /`(\w+)`/g,
+          (_, name) => `\`${called.get(name) ?? name}\``,
+        );
   const label = `${op}/${kernel.name}_${variant}`;
   return { kernel, op, variant: variant as string, label, fault, buffers: tensors, params: numbers, launch };
 }
@@ -83,6 +87,14 @@ function checkNames(op: string, argument: string, given: unknown, names: readonl
   for (const key of namesOf(op, argument, given))
     if (!names.includes(key))
       throw wrongKind(op, key, `be one of ${names.join(", ") || `(no ${argument})`}`, `an unknown name in ${argument}`);
+}
+
+/** What the op calls buffers of the kernel. */
+function readNames(op: string, kernel: AnyKernel, given: unknown): ReadonlyMap<string, string> {
+  checkNames(op, "names", given, kernel.bufferNames);
+  const entries = Object.entries(given as Record<string, unknown>);
+  for (const [name, value] of entries) if (typeof value !== "string") throw wrongKind(op, name, "be a string", value);
+  return new Map(entries as [string, string][]);
 }
 
 function readBuffers(op: string, kernel: AnyKernel, given: unknown): Dispatch["buffers"] {

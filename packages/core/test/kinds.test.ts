@@ -186,12 +186,17 @@ describe("unknown names", () => {
     [
       "dispatch",
       dispatch({ size: {} }),
-      "increment: `size` must be one of variant, buffers, params, sizes, op, got an unknown option",
+      "increment: `size` must be one of variant, buffers, params, sizes, op, names, got an unknown option",
     ],
     [
       "buffers of a dispatch",
       dispatch({ buffers: { x: device.tensor("u32", [4]), out: device.tensor("u32", [4]), y: 1 } }),
       "increment: `y` must be one of x, out, got an unknown name in buffers",
+    ],
+    [
+      "names of a dispatch",
+      dispatch({ names: { x: "ids", y: "z" } }),
+      "increment: `y` must be one of x, out, got an unknown name in names",
     ],
     [
       "params of a dispatch",

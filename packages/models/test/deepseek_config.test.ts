@@ -152,6 +152,7 @@ it.each<[string, Record<string, unknown>, string]>([
     { topk_method: "group_limited_greedy", n_group: 4, topk_group: 1 },
     "`config.num_experts_per_tok` must be at most 2, the experts of topk_group groups, got 3",
   ],
+  ["heads of keys", { num_key_value_heads: 2 }, "`config.num_key_value_heads` must be num_attention_heads (4), got 2"],
   ["rank", { kv_lora_rank: 0 }, "`config.kv_lora_rank` must be an integer from 1"],
   ["odd rope", { qk_rope_head_dim: 15 }, "`config.qk_rope_head_dim` must be even, got 15"],
   ["activation", { hidden_act: "gelu" }, "`config.hidden_act` must be one of silu"],
@@ -191,7 +192,11 @@ it.each<[string, Record<string, unknown>, string]>([
 it.each<[string, Record<string, unknown>, string]>([
   ["rank", { kv_lora_rank: 31 }, "self_attn.kv_a_proj_with_mqa.weight must have shape [47, 32], got [48, 32]"],
   ["compressed queries", { q_lora_rank: 8 }, "self_attn.q_b_proj.weight is missing"],
-  ["heads", { num_attention_heads: 5 }, "self_attn.q_proj.weight must have shape [240, 32], got [192, 32]"],
+  [
+    "heads",
+    { num_attention_heads: 5, num_key_value_heads: 5 },
+    "self_attn.q_proj.weight must have shape [240, 32], got [192, 32]",
+  ],
   ["values", { v_head_dim: 25 }, "self_attn.kv_b_proj.weight must have shape [228, 32], got [224, 32]"],
   ["a layer more", { num_hidden_layers: 4 }, "model.layers.3.input_layernorm.weight is missing"],
   ["dense layers", { first_k_dense_replace: 3 }, "model.layers.1.mlp.gate_proj.weight is missing"],

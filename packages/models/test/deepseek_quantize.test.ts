@@ -1,7 +1,7 @@
 // What `quantize` writes for DeepSeek models, against the hashes of what mlx_lm.convert writes.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { Device, readSafetensors, writeSafetensors } from "@mlxts/core";
+import { Device, type HostTensor, readSafetensors, writeSafetensors } from "@mlxts/core";
 import { fixture, unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { afterAll, expect, it } from "vitest";
 import { quantizeCheckpoint } from "../src/index.ts";
@@ -56,16 +56,21 @@ it("stacks of experts, with gates and ups in one tensor, become the same files",
 });
 
 it("keeps layers for the prediction of further tokens as they are, and gives the rotary embedding mlx-lm's name", async () => {
-  // The last layer is one that the model does not have.
   const folder = withConfig((config) => {
     config.num_hidden_layers = 2;
     config.num_nextn_predict_layers = 1;
   }, tinyV2);
+  await expect(quantized(folder, 4, 32)).rejects.toThrow(
+    /^quantize: `config\.num_hidden_layers` must count the layer of model\.layers\.2\.\S+, got 2$/,
+  );
+  const { tensors } = readSafetensors(join(tinyV2, "model.safetensors"));
+  const norm: HostTensor = { dtype: "f32", shape: [32], data: new Float32Array(32) };
+  writeSafetensors(join(folder, "model.safetensors"), new Map(tensors).set("model.layers.2.enorm.weight", norm));
   const out = await quantized(folder, 4, 32);
   const isFurther = ([name]: [string, unknown]) => name.startsWith("model.layers.2.");
   const own = Object.entries(hashesOf(await quantized(tinyV2, 4, 32))).filter((entry) => !isFurther(entry));
   expect(hashesOf(out)).toEqual(Object.fromEntries(own));
-  const further = Object.entries(hashesOf(tinyV2)).filter(isFurther);
+  const further = Object.entries(hashesOf(folder)).filter(isFurther);
   expect(further.length).toBeGreaterThan(30);
   expect(hashesOf(out, "mtp.safetensors")).toEqual(Object.fromEntries(further));
   const [config, original] = [out, tinyV2].map((from) => JSON.parse(readFileSync(join(from, "config.json"), "utf8")));

@@ -111,6 +111,23 @@ it("refuses a config without the shared experts that the tensors have", async ()
   });
 });
 
+it.each([
+  ["qwen3_5_moe", moe, "layers.1", { num_hidden_layers: 1, layer_types: null }],
+  ["deepseek_v2", v2, "layers.2", { num_hidden_layers: 2 }],
+])("refuses a config of %s with fewer layers than the checkpoint has", async (_, from, layer, changes) => {
+  const shorter = withConfig((config) => Object.assign(config.text_config ?? config, changes), from);
+  await expect(loadModel(device, shorter)).rejects.toMatchObject({
+    code: "Safetensors",
+    message: expect.stringContaining("would be left out: the config does not ask for it"),
+    details: { tensor: expect.stringContaining(`.${layer}.`) },
+  });
+});
+
+it("refuses what predicts further tokens in a layer that the model computes", async () => {
+  const tensor = "model.layers.1.enorm.weight";
+  await expect(loadModel(device, withMore(v2, [tensor]))).rejects.toMatchObject({ details: { tensor } });
+});
+
 it("leaves out whole modules and layers that take no part, and frequencies that follow from the config", async () => {
   const others: [from: string, names: string[]][] = [
     [moe, ["model.visual.blocks.0.attn.proj.bias", "mtp.layers.1.mlp.gate.weight", "lm_head_2.weight"]],

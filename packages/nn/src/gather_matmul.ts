@@ -195,6 +195,9 @@ export interface GatheredTensors extends Record<"x" | "weight" | "rhsIndices" | 
   starts?: Tensor | undefined;
 }
 
+/** What the op calls `starts`. */
+type Names = { readonly starts?: string };
+
 /** Whether each pair is multiplied by itself, by the kernel for few rows of x. */
 export const hasFewRowsEach = (m: number, k: number, ordered: boolean, device: Device) =>
   !ordered && m <= fewRows(k, constantsOf(gatherMatvecKernel, device));
@@ -205,11 +208,12 @@ export function encodeGathered(
   op: string,
   { x, weight, rhsIndices, lhsIndices, starts, order, offsets, out }: GatheredTensors,
   { params, pairs, m, rows: n, cols: k, matrices }: Products,
+  names: Names = {},
 ): void {
   const variant = `${x.dtype}_${weight.dtype}_${out.dtype}`;
   const common = { x, weight, rhsIndices, lhsIndices, starts, out };
   const startEnd = startEndOf(weight, starts, n * k);
-  const given = { op, variant, params: { ...params, m, n, k, startEnd } };
+  const given = { op, names, variant, params: { ...params, m, n, k, startEnd } };
   if (hasFewRowsEach(m, k, order !== undefined, encoder.device)) {
     encoder.dispatch(gatherMatvecKernel, { ...given, buffers: common, sizes: { pairs, m, n, k } });
     return;

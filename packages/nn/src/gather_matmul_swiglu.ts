@@ -187,7 +187,9 @@ export const gatherMatmulSwiglu: GatherMatmulSwiglu = defineOp({
     const indices = { rhsIndices, lhsIndices, order, offsets };
     const stacks = { gate: { weight: gate, starts: gateStarts }, up: { weight: up, starts: upStarts } };
     encodeGated(encoder, op, out, (input, product) =>
-      encodeGathered(encoder, op, { x, ...stacks[input], ...indices, out: product }, products),
+      encodeGathered(encoder, op, { x, ...stacks[input], ...indices, out: product }, products, {
+        starts: `${input}Starts`,
+      }),
     );
   },
 });

@@ -76,17 +76,25 @@ describe("gatherMatmulSwiglu", () => {
 });
 
 describe.each(ORDERS)("wrong data of gatherMatmulSwiglu, %s", (_, open) => {
-  it.each<[what: string, wrong: Partial<Record<"rhs" | "gate" | "up", number[]>>, message: string]>([
+  it.each<[what: string, wrong: Partial<Record<"rhs" | "gate" | "up", number[]>>, message: string, m?: number]>([
     ["an expert", { rhs: [0, 1, EXPERTS, 9] }, "`rhsIndices` must be from 0 to 3, got 4 at position 2"],
     ["a start of gate", { gate: [0, 61, 0, 99] }, "`gateStarts` must be from 0 to 60, got 61 at position 1"],
     ["a start of up", { up: [0, 0, 0, 70] }, "`upStarts` must be from 0 to 60, got 70 at position 3"],
-  ])("%s", async (_what, { rhs = [0, 1, 2, 3], gate = [0, 0, 0, 0], up = [0, 0, 0, 0] }, message) => {
+    [
+      "a start of gate, many rows",
+      { gate: [0, 61, 0, 99] },
+      "`gateStarts` must be from 0 to 60, got 61 at position 1",
+      40,
+    ],
+    ["a start of up, many rows", { up: [0, 0, 0, 70] }, "`upStarts` must be from 0 to 60, got 70 at position 3", 40],
+    ["an expert, many rows", { rhs: [0, 1, EXPERTS, 9] }, "`rhsIndices` must be from 0 to 3, got 4 at position 2", 40],
+  ])("%s", async (_what, { rhs = [0, 1, 2, 3], gate = [0, 0, 0, 0], up = [0, 0, 0, 0] }, message, m = 1) => {
     using device: Device = open();
     const encoder = device.encoder();
     gatherMatmulSwiglu(
       encoder,
       {
-        x: device.tensor("f32", [4, 1, 1, COLS]),
+        x: device.tensor("f32", [4, 1, m, COLS]),
         gate: device.tensor("f32", [100]),
         up: device.tensor("f32", [100]),
         gateStarts: device.tensor("u32", [EXPERTS], gate),

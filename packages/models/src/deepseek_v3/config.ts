@@ -69,6 +69,8 @@ function yarnOf(rope: Fields, contextLength: number) {
 
 function attentionOf(config: Fields, isV3: boolean, contextLength: number): DeepseekConfig["attention"] {
   const heads = config.size("num_attention_heads");
+  const kvHeads = config.size("num_key_value_heads", heads);
+  if (kvHeads !== heads) config.refuse("num_key_value_heads", `be num_attention_heads (${heads})`, kvHeads);
   const nope = config.size("qk_nope_head_dim");
   const rope = config.size("qk_rope_head_dim");
   if (rope % 2 !== 0) config.refuse("qk_rope_head_dim", "be even", rope);

@@ -3,6 +3,7 @@ import type { Packing } from "@mlxts/quant4";
 import type { NumberArray } from "../cache_rows.ts";
 import type { MlxPlan, PlannedTensor } from "../family.ts";
 import { elementsOf, type SourceTensor, sourceTensors } from "../source_tensors.ts";
+import { furtherLayers, layerOf } from "../unused_tensors.ts";
 import { type DeepseekConfig, deepseekConfig } from "./config.ts";
 
 /** Routers, which mlx-lm never quantizes. */
@@ -56,8 +57,13 @@ function withRopeScaling(json: Record<string, unknown>): Record<string, unknown>
 export function planMlx(checkpoint: Checkpoint, json: Record<string, unknown>, packing: Packing): MlxPlan {
   const config = deepseekConfig(json, "quantize");
   const all = checkpoint.names.filter((name) => !FREQUENCIES.test(name));
+  const count = config.layers.length;
+  const further = furtherLayers(all);
   // They are numbered on from the model's own layers.
-  const isFurther = (name: string) => Number(LAYER.exec(name)?.[1] ?? -1) >= config.layers.length;
+  const isFurther = (name: string) => Number(LAYER.exec(name)?.[1] ?? -1) >= count;
+  const extra = all.find((name) => isFurther(name) && !further.has(layerOf(name)));
+  if (extra !== undefined)
+    throw wrongValue("quantize", "config.num_hidden_layers", `count the layer of ${extra}`, count);
   const names = all.filter((name) => !isFurther(name));
   const tensors = sourceTensors(checkpoint, names).flatMap((source) => {
     const [, module] = KV_UP.exec(source.name) ?? [];
