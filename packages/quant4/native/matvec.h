@@ -245,7 +245,9 @@ template <int Bits, Form F>
 void spans(WeightRows& w, const OrderedRows& a, uint32_t count, vf32* sums) {
   const uint32_t m = a.m;
   const size_t chunkBytes = (m < 4 ? m : 4) * form_bytes<Bits>(F, kChunk<Bits>);
-  const uint32_t step = uint32_t(round_up(kSpanBytes / chunkBytes * kLanes, section_words<Bits>(w.lanes)));
+  uint32_t step = w.count;
+  if (w.count * chunkBytes > kSpanBytes * kLanes)
+    step = uint32_t(round_up(kSpanBytes / chunkBytes * kLanes, section_words<Bits>(w.lanes)));
   for (uint32_t begin = 0; begin < w.count; begin += step) {
     const uint32_t end = w.count - begin < step ? w.count : begin + step;
     uint32_t m0 = 0;
@@ -306,9 +308,11 @@ void store_products(const Types& t, const Product& product, uint32_t m, const Bl
       continue;
     }
     t.out(y, rounded, rows.count);
-    const size_t bytes = each * t.outBytes;
-    for (uint32_t part = 0; part < rows.parts; ++part)
-      memcpy(out_at(i) + part * rows.partRows * t.outBytes, reinterpret_cast<uint8_t*>(rounded) + part * bytes, bytes);
+    const auto* from = reinterpret_cast<const uint8_t*>(rounded);
+    uint8_t* to = out_at(i);
+    const size_t bytes = each * t.outBytes, apart = rows.partRows * t.outBytes;
+    for (uint32_t part = 0; part < rows.parts; ++part, from += bytes, to += apart)
+      for (size_t b = 0; b < bytes; b += 2) memcpy(to + b, from + b, 2);
   }
 }
 
