@@ -134,14 +134,23 @@ const ROUTED = /\.(experts|switch_mlp)\./;
 const EMBEDDING = /(^|\.)embed_tokens\.\w+$/;
 const OUTPUT = /(^|\.)lm_head\./;
 
-/** Bytes of weights that a decode step reads: of experts those that a token goes to, of an embedding nothing but a row. */
-function bytesReadByStep(device: Device, path: string, model: LanguageModel): number {
+/**
+ * Bytes of weights that a decode step reads, scales and biases of quantized ones with them: of experts those that a token
+ * goes to, of an embedding nothing but a row.
+ */
+export function bytesReadByStep(device: Device, path: string, model: LanguageModel): number {
   using checkpoint = openCheckpoint(device, path);
   const { experts } = model.sizes;
   const routed = experts ? experts.perToken / experts.count : 1;
   const hasOutput = [...model.tensorNames].some((name) => OUTPUT.test(name));
+  const names = new Set(model.tensorNames);
+  for (const name of model.tensorNames)
+    for (const part of ["scales", "biases"]) {
+      const besides = name.replace(/\bweight$/, part);
+      if (checkpoint.has(besides)) names.add(besides);
+    }
   let bytes = 0;
-  for (const name of model.tensorNames) {
+  for (const name of names) {
     if (hasOutput && EMBEDDING.test(name)) continue;
     const { shape, storedDtype } = checkpoint.info(name);
     const bits = Number(/\d+/.exec(storedDtype)?.[0] ?? 8);

@@ -1,9 +1,10 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { SavedState } from "@mlxts/models";
+import { Device, openCheckpoint } from "@mlxts/core";
+import { loadModel, type SavedState } from "@mlxts/models";
 import { describe, expect, it } from "vitest";
-import { repeated } from "../src/bench_measure.ts";
+import { bytesReadByStep, repeated } from "../src/bench_measure.ts";
 import { decodeRows, memoryRows, prefillRows } from "../src/bench_model_rows.ts";
 import { ProcessFailed, runProgram } from "../src/bench_process.ts";
 import type { BenchReport } from "../src/bench_report.ts";
@@ -27,6 +28,30 @@ function fakeLlamaBench(name: string, text: string): string {
 }
 
 const SMALL = ["--layers", "4", "--vocab", "64", "--threads", "1", "--tokens", "2"];
+
+describe("bytes that a decode step reads", () => {
+  it.each<[string, (all: number, experts: number, embedding: number) => number]>([
+    // The embedding is the output, too.
+    ["tiny-qwen3.5-4bit", (all) => all],
+    ["tiny-qwen3.5-moe", (all, experts, embedding) => all - experts / 2 - embedding],
+  ])(
+    "of %s: scales and biases, too, of experts those that are chosen, of an embedding nothing",
+    async (name, expected) => {
+      const path = join(tiny, "..", name);
+      using device = Device.open("cpu");
+      using checkpoint = openCheckpoint(device, path);
+      using model = await loadModel(device, path);
+      const bytesOf = (which: RegExp) =>
+        checkpoint.names
+          .filter((tensor) => which.test(tensor))
+          .map((tensor) => checkpoint.info(tensor))
+          .map(({ shape, storedDtype }) => shape.reduce((a, b) => a * b, 1) * (storedDtype === "U32" ? 4 : 2))
+          .reduce((a, b) => a + b, 0);
+      const all = expected(bytesOf(/^(?!mtp)/), bytesOf(/^(?!mtp).*\.experts\./), bytesOf(/embed_tokens/));
+      expect(bytesReadByStep(device, path, model)).toBe(all);
+    },
+  );
+});
 
 describe("bench model", () => {
   it("measures a random model and llama.cpp, and reports what failed", { timeout: 120_000 }, async () => {
