@@ -1,8 +1,9 @@
-// Writes native/<kernel>.params.h for every kernel that a package's modules declare, and for a package of ops
+// Writes native/<kernel>.params.h for every kernel that a package's modules declare, their native/contracts.cpp, and for a package of ops
 // src/signatures.ts, test/suites.ts, bench/benches.ts and the tables of its README; `--check` only compares.
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
+import { contractsSource } from "../../packages/core/src/contract.ts";
 import { type Kernel, type OpDescriptor, opSignatures, paramsHeader } from "../../packages/core/src/index.ts";
 import { withTables } from "./op_tables.ts";
 import { benchesModule, type KernelModule, type SuiteFile, suitesModule } from "./suites.ts";
@@ -34,17 +35,20 @@ const folders = readdirSync(packages)
   .map((name) => [join(packages, name, "src"), join(packages, name, "native")] as const);
 const probes = join(packages, "core", "test", "kernels");
 
-/** Writes the headers of a folder's kernels, and tells which of its modules declare any. */
+/** Writes what C++ takes from a folder's kernels, and tells which of its modules declare any. */
 async function writeHeaders(source: string, headers: string): Promise<KernelModule[]> {
   const modules: KernelModule[] = [];
+  const declared = new Set<Kernel>();
   for (const file of readdirSync(source)
     .sort()
     .filter((entry) => entry.endsWith(".ts"))) {
     const module = (await import(pathToFileURL(join(source, file)).href)) as Record<string, unknown>;
     const kernels = Object.entries(module).filter(([, value]) => isKernel(value)) as [string, Kernel][];
     for (const [, kernel] of kernels) update(join(headers, `${kernel.name}.params.h`), paramsHeader(kernel));
+    for (const [, kernel] of kernels) declared.add(kernel);
     if (kernels.length > 0) modules.push({ stem: file.slice(0, -3), kernels: kernels.map(([name]) => name) });
   }
+  if (headers !== probes && declared.size > 0) update(join(headers, "contracts.cpp"), contractsSource([...declared]));
   return modules;
 }
 

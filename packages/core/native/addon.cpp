@@ -109,6 +109,12 @@ Napi::Value openLibrary(const Napi::CallbackInfo& info) {
   return makeHandle(info.Env(), std::move(self));
 }
 
+// contract(library, kernel) -> what the kernel was compiled for, or 0
+Napi::Value contract(const Napi::CallbackInfo& info) {
+  const auto& library = *handle<LibraryHandle>(info[0]).library;
+  return Napi::Number::New(info.Env(), library.contract(readText(info[1], "kernel")));
+}
+
 // pipeline(device, library, symbol) -> id
 Napi::Value pipeline(const Napi::CallbackInfo& info) {
   auto& device = handle<DeviceHandle>(info[0]).open();
@@ -159,6 +165,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   MLXTS_EXPORT("detach", detach);
   MLXTS_EXPORT("releaseMemory", releaseMemory);
   MLXTS_EXPORT("openLibrary", openLibrary);
+  MLXTS_EXPORT("contract", contract);
   MLXTS_EXPORT("pipeline", pipeline);
   MLXTS_EXPORT("pipelineThreads", pipelineThreads);
   MLXTS_EXPORT("record", record);

@@ -46,6 +46,10 @@ class CpuLibrary : public Library {
     }
   }
   ~CpuLibrary() override { dlclose(handle_); }
+  uint32_t contract(const std::string& kernel) const override {
+    const auto known = reinterpret_cast<uint32_t (*)()>(dlsym(handle_, (kernel + "_contract").c_str()));
+    return known ? known() : 0;
+  }
   MlxtsCpuKernel find(const std::string& symbol) const {
     return reinterpret_cast<MlxtsCpuKernel>(dlsym(handle_, symbol.c_str()));
   }

@@ -35,6 +35,8 @@ struct DeviceInfo {
 
 struct Library {
   virtual ~Library() = default;
+  // What the kernel was compiled for, as contract.h gives it; 0 where the library does not say.
+  virtual uint32_t contract(const std::string&) const { return 0; }
 };
 
 struct Binding {

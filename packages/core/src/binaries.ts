@@ -45,6 +45,12 @@ export function binaryRefused(what: string, path: string, error: Error): MlxtsEr
   return new MlxtsError("Io", message, { path, operation: "load" }, error);
 }
 
+/** A kernel was compiled from another declaration than that of the JavaScript beside it: it would use memory that is not its own. */
+export function binaryOutdated({ name, url }: { name: string; url: string }, kernel: string, path: string): MlxtsError {
+  const what = `the library \`${name}\` has its kernel \`${kernel}\` from other sources than these`;
+  return new MlxtsError("Io", `${what}: ${path} — ${remedy(url)}`, { path, operation: "load" });
+}
+
 function libcRemedy(): string {
   if (process.platform !== "linux") return "";
   const { header } = process.report.getReport() as { header: { glibcVersionRuntime?: string } };

@@ -133,7 +133,7 @@ export class CommandEncoder implements api.CommandEncoder {
     const { kernel, op, variant, launch, buffers } = dispatch;
     const { device } = this;
     const accesses = accessesOf(dispatch, device, this.#plan?.owns);
-    const pipeline = device.library(kernel.library).pipeline(kernel.name, variant);
+    const pipeline = device.library(kernel.library).pipelineOf(kernel, variant);
     if (threadsOf(launch) > pipeline.maxThreads) {
       const rule = `have a product of at most ${pipeline.maxThreads} for ${kernel.name}_${variant} on this device`;
       throw wrongValue(op, "threadsPerThreadgroup", rule, launch.threadsPerThreadgroup);
@@ -194,7 +194,7 @@ export class CommandEncoder implements api.CommandEncoder {
       if (command === "barrier") this.insertBarrier();
       else {
         const { kernel, variant } = command;
-        const pipeline = device.library(kernel.library).pipeline(kernel.name, variant);
+        const pipeline = device.library(kernel.library).pipelineOf(kernel, variant);
         this.write(command, accessesOf(command, device), pipeline.id);
       }
     }

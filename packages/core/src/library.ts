@@ -1,9 +1,11 @@
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import type * as api from "./api.ts";
-import { binaryMissing, binaryRefused, prebuilt } from "./binaries.ts";
+import { binaryMissing, binaryOutdated, binaryRefused, prebuilt } from "./binaries.ts";
+import { contractOf } from "./contract.ts";
 import { MlxtsError, wrongKind } from "./errors.ts";
 import { identify, printAsJson } from "./identity.ts";
+import type { Kernel } from "./kernel.ts";
 import type { LibraryDefinition } from "./library_definition.ts";
 import { IncludeError, inlineIncludes } from "./metal_source.ts";
 import { type NativeDevice, type NativeLibrary, native, nativeFailure } from "./native.ts";
@@ -26,9 +28,12 @@ export class Library implements api.Library {
   readonly #device: NativeDevice;
   /** The compiled library, or one for each kernel. */
   readonly #binary: NativeLibrary | undefined;
+  readonly #path: string | undefined;
   readonly #compiled = new Map<string, NativeLibrary>();
   /** By kernel, then by variant. */
   readonly #pipelines = new Map<string, Map<string, Pipeline>>();
+  /** Kernels whose code was compiled from their declarations as they are. */
+  readonly #current = new WeakSet<object>();
   /** Symbols that `has` has not found. */
   readonly #absent = new Set<string>();
   readonly #onCompiled: () => void;
@@ -47,17 +52,23 @@ export class Library implements api.Library {
     this.definition = definition;
     this.#device = device;
     this.#onCompiled = onCompiled;
-    this.#binary = kernelsFromSource ? undefined : this.load(level);
+    this.#path = kernelsFromSource ? undefined : this.find(level);
+    this.#binary = this.#path === undefined ? undefined : this.load(this.#path);
     Object.freeze(this);
   }
 
   /** The library of the device's level or, where a package has none, of the next one that the processor runs. */
-  private load(level: string): NativeLibrary {
+  private find(level: string): string {
     const { name, url } = this.definition;
     const levels = native().cpuLevels();
     const files = levels.slice(levels.indexOf(level)).map((one) => `${name}.${one}.so`);
     const path = files.map((file) => prebuilt(url, file)).find(existsSync);
     if (path === undefined) throw binaryMissing(`the library \`${name}\` has no kernels`, url, files);
+    return path;
+  }
+
+  private load(path: string): NativeLibrary {
+    const { name } = this.definition;
     try {
       return native().openLibrary(this.#device, path, name);
     } catch (error) {
@@ -86,6 +97,17 @@ export class Library implements api.Library {
     const failure = nativeFailure(error);
     if (failure?.code === "KernelNotFound") return this.notFound(symbol, error);
     return failure?.code === "ShaderCompilation" ? compilationError(symbol, failure.detail, error) : error;
+  }
+
+  /** @throws MlxtsError `Io` where a library was built from other sources; as `pipeline` */
+  pipelineOf(kernel: Kernel, variant: string): Pipeline {
+    if (this.#binary && !this.#current.has(kernel)) {
+      const built = native().contract(this.#binary, kernel.name);
+      if (built !== 0 && built !== contractOf(kernel))
+        throw binaryOutdated(this.definition, kernel.name, this.#path as string);
+      this.#current.add(kernel);
+    }
+    return this.pipeline(kernel.name, variant);
   }
 
   /** @throws MlxtsError `KernelNotFound` or `ShaderCompilation` */

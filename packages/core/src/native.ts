@@ -78,6 +78,7 @@ export interface Native {
   detach(borrowed: ArrayBuffer): void;
   releaseMemory(memory: NativeMemory): void;
   openLibrary(device: NativeDevice, pathOrSource: string, name: string): NativeLibrary;
+  contract(library: NativeLibrary, kernel: string): number;
   pipeline(device: NativeDevice, library: NativeLibrary, symbol: string): number;
   pipelineThreads(device: NativeDevice, pipeline: number): number;
   record(device: NativeDevice, words: Uint32Array, count: number, memories: NativeMemory[]): NativeRecording;

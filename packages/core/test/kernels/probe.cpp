@@ -2,6 +2,7 @@
 #include <time.h>
 
 #include "accumulate.params.h"
+#include "contract.h"
 #include "convert.params.h"
 #include "cpu_kernel.h"
 #include "functions.params.h"
@@ -143,3 +144,6 @@ MLXTS_KERNEL(convert_f16_f32, convert<f16, float>)
 MLXTS_KERNEL(convert_bf16_bf16, convert<bf16, bf16>)
 MLXTS_KERNEL(convert_f16_f16, convert<f16, f16>)
 MLXTS_KERNEL(functions_f32, functions)
+
+// Compiled for another declaration than contract.test.ts has.
+MLXTS_CONTRACT(stale, 1u)

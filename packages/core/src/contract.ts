@@ -1,0 +1,50 @@
+// What a kernel's compiled code relies on, as one number: core compares that of its declaration with that of its library.
+import { checkKernel, type Kernel, runLaunchRule } from "./kernel.ts";
+
+const HASH_BASIS = 0x811c9dc5;
+/** FNV-1a. */
+const hashOf = (text: string, basis = HASH_BASIS): number => {
+  let hash = basis;
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+  return hash >>> 0;
+};
+
+/** Sizes up to so many show what a launch rule does, on either side of its thresholds. */
+const SAMPLES = [2, 9, 33, 200, 1500, 5000, 20_000];
+
+/** An object that has a number for each name. */
+const numbersUpTo = (most: number) =>
+  new Proxy({}, { get: (_, name) => (typeof name === "string" ? 1 + (hashOf(name, most) % most) : undefined) });
+
+/** What a CPU's launch rule gives for made-up sizes: threadgroups, params and shapes of scratch. */
+function launches(kernel: Kernel): unknown[] {
+  return SAMPLES.map((most) => {
+    const sizes = numbersUpTo(most);
+    try {
+      return runLaunchRule("contract", kernel, sizes, { kind: "cpu", gpu: false, limits: sizes as never }).given;
+    } catch {
+      return "refused";
+    }
+  });
+}
+
+/**
+ * A number that changes with what the compiled code of a kernel takes from its declaration for CPUs: places of buffers, params,
+ * constants, and scratch with the sizes that its launch rule gives.
+ */
+export function contractOf(kernel: Kernel): number {
+  checkKernel("contractOf", kernel);
+  const { buffers, params, launchParams, constants, scratch } = kernel;
+  const { shared, cpu } = constants;
+  return hashOf(JSON.stringify([buffers, params, launchParams.cpu, shared, cpu, scratch.cpu, launches(kernel)]));
+}
+
+/** The text of `native/contracts.cpp`: the numbers that the compiled kernels were made for. */
+export const contractsSource = (kernels: readonly Kernel[]): string =>
+  [
+    "// Generated from the declarations of kernels; `npm run gen` rewrites it.",
+    '#include "contract.h"',
+    "",
+    ...kernels.map((kernel) => `MLXTS_CONTRACT(${kernel.name}, ${contractOf(kernel)}u)`),
+    "",
+  ].join("\n");

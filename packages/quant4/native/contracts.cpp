@@ -1,0 +1,16 @@
+// Generated from the declarations of kernels; `npm run gen` rewrites it.
+#include "contract.h"
+
+MLXTS_CONTRACT(dequantize, 1143384587u)
+MLXTS_CONTRACT(gate_products, 2706069219u)
+MLXTS_CONTRACT(gather_quantized_matmul, 652783880u)
+MLXTS_CONTRACT(gather_quantized_matvec, 3389622768u)
+MLXTS_CONTRACT(gather_quantized_matvec_swiglu, 3534263430u)
+MLXTS_CONTRACT(multi_quantized_matvec, 4278636481u)
+MLXTS_CONTRACT(quantize, 105998510u)
+MLXTS_CONTRACT(quantized_embedding, 106708444u)
+MLXTS_CONTRACT(quantized_matmul, 603165984u)
+MLXTS_CONTRACT(quantized_matmul_rows, 330293292u)
+MLXTS_CONTRACT(quantized_matvec, 2228659898u)
+MLXTS_CONTRACT(quantized_matvec_rows, 665708824u)
+MLXTS_CONTRACT(quantized_matvec_swiglu, 2961912002u)
