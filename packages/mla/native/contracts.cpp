@@ -1,9 +1,9 @@
 // Generated from the declarations of kernels; `npm run gen` rewrites it.
 #include "contract.h"
 
-MLXTS_CONTRACT(head_attention, 3785243151u)
+MLXTS_CONTRACT(head_attention, 683617300u)
 MLXTS_CONTRACT(head_dots, 4272794929u)
-MLXTS_CONTRACT(head_matmul, 3196873141u)
+MLXTS_CONTRACT(head_matmul, 1530097638u)
 MLXTS_CONTRACT(head_rows, 363061837u)
 MLXTS_CONTRACT(mla_merge, 386613557u)
 MLXTS_CONTRACT(mla_pieces, 655481297u)

@@ -1,8 +1,6 @@
 // One threadgroup: groupRows tokens × kGroupColumns outputs of a head. For each piece of the contracted dimension the
 // weight is packed into panels, by which kPanelRows tokens at a time are multiplied; sums stay in scratch.
-#include "head_matmul.params.h"
-#include "matrix_pack.h"
-#include "weight_rows.h"
+#include "head_tiles.h"
 
 using namespace mlxts;
 
@@ -11,14 +9,22 @@ namespace {
 constexpr size_t kGroupColumns = HEAD_MATMUL_GROUP_COLUMNS, kDepth = HEAD_MATMUL_DEPTH;
 static_assert(kPanelRows == HEAD_MATMUL_PANEL_ROWS && kGroupColumns % kPanelColumns == 0);
 
-// What panels are made of: bf16 as it is where the processor multiplies bf16 by bf16, else f32. Decoded weights are rounded
-// to bf16 where the result is.
+// What panels are made of: bf16 as it is where the processor multiplies bf16 by bf16, else f32. Decoded weights are
+// rounded to bf16 where the result is.
 template <typename X, typename W, typename O>
 inline constexpr bool kIsBf16 = std::is_same_v<X, bf16> && std::is_same_v<W, bf16>;
 template <typename X, typename S, int Bits, typename O>
 inline constexpr bool kIsBf16<X, Affine<S, Bits>, O> = std::is_same_v<X, bf16> && std::is_same_v<O, bf16>;
 template <typename X, typename W, typename O>
 using Packed = std::conditional_t<kFastBf16Dot && kIsBf16<X, W, O>, bf16x2, float>;
+// The same is multiplied by AMX where the processor has it.
+#if defined(__AMX_BF16__)
+template <typename X, typename W, typename O>
+inline constexpr bool kByTiles = kIsBf16<X, W, O>;
+#else
+template <typename X, typename W, typename O>
+inline constexpr bool kByTiles = false;
+#endif
 
 // Piece k0 … k0 + depth − 1 of the contracted dimension, for `columns` outputs from n0 on.
 struct Piece {
@@ -78,23 +84,22 @@ LeftRows<P> left_rows(const X* x, size_t stride, int rows, size_t depth, float* 
 
 // sums (+)= x · panels for `rows` tokens, whose elements lie `stride` apart.
 template <typename P, typename X>
-void multiply(const X* x, size_t stride, int rows, const Piece& piece, const P* panels, float* converted,
-              float* sums) {
+void multiply(const X* x, size_t stride, int rows, const Piece& piece, const P* panels, float* converted, float* sums) {
   const size_t depth = (piece.depth + kPerElement<P> - 1) / kPerElement<P>;
   for (int m = 0; m < rows; m += kPanelRows) {
     const int some = rows - m < kPanelRows ? rows - m : kPanelRows;
     const LeftRows<P> left = left_rows<P>(x + m * stride, stride, some, piece.depth, converted);
     for (int j = 0; j < piece.panels(); ++j)
-      multiply_panel(some, kTileVectors, left.first, left.stride,
-                     panels + j * (kDepth / kPerElement<P>)*kPanelColumns, depth,
-                     sums + m * kGroupColumns + j * kPanelColumns, kGroupColumns, piece.k0 > 0 ? kKeep : nullptr);
+      multiply_panel(some, kTileVectors, left.first, left.stride, panels + j * (kDepth / kPerElement<P>)*kPanelColumns,
+                     depth, sums + m * kGroupColumns + j * kPanelColumns, kGroupColumns,
+                     piece.k0 > 0 ? kKeep : nullptr);
   }
 }
 
 // Rounds a row of sums to `out`. What is made of bf16 for further products of bf16 may lose subnormal numbers.
-template <typename X, typename O>
+template <typename X, typename W, typename O>
 void store_row(const float* sums, size_t columns, O* out) {
-  if constexpr (kFastBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<O, bf16>)
+  if constexpr ((kFastBf16Dot || kByTiles<X, W, O>) && std::is_same_v<X, bf16> && std::is_same_v<O, bf16>)
     for_lanes(
         columns, [&](size_t i) { store_for_dot(out + i, load(sums + i)); },
         [&](size_t i, int n) { store_partial(out + i, load_partial(sums + i, n), n); });
@@ -102,37 +107,80 @@ void store_row(const float* sums, size_t columns, O* out) {
     convert_row(sums, columns, out);
 }
 
+// A threadgroup: rows m0 … of the product, and columns n0 ….
+struct Group {
+  size_t n0, m0;
+  int columns, rows;
+};
+
+// The product of the rows of x with the weight; store(row, sums) gets each row of it.
+template <typename P, typename X, typename W, typename Store>
+void multiply_by_panels(const HeadMatmulParams& p, const HeadMatmulScratch& scratch, const Group& group, const X* x,
+                        const WeightRows<W>& weight, Store store) {
+  P* panels = reinterpret_cast<P*>(scratch.panels);
+  for (size_t k0 = 0; k0 < p.k; k0 += kDepth) {
+    const Piece piece{group.n0, k0, p.k - k0 < kDepth ? p.k - k0 : kDepth, group.columns};
+    pack_weight(weight, p.transpose, piece, scratch.decoded, panels);
+    multiply(x + k0, size_t(p.xHeads) * p.xDim, group.rows, piece, panels, scratch.converted, scratch.sums);
+  }
+  for (int m = 0; m < group.rows; ++m) store(m, scratch.sums + m * kGroupColumns);
+}
+
+#if defined(__AMX_BF16__)
+template <typename W, typename Store>
+void multiply_by_tiles(const HeadMatmulParams& p, const HeadMatmulScratch& scratch, const Group& group, const bf16* x,
+                       const WeightRows<W>& weight, Store store) {
+  const TileWeight<W> tiles = {weight, p.k, reinterpret_cast<bf16*>(scratch.decoded),
+                               reinterpret_cast<bf16*>(scratch.panels)};
+  tiles.pack(p.transpose, group.n0, group.columns);
+  const size_t stride = size_t(p.xHeads) * p.xDim;
+  for (int m = 0; m < group.rows; m += int(kHeadRows)) {
+    const int rows = group.rows - m < int(kHeadRows) ? group.rows - m : int(kHeadRows);
+    multiply_rows(x + m * stride, stride, rows, tiles, group.columns, reinterpret_cast<bf16*>(scratch.converted),
+                  scratch.sums);
+    for (int r = 0; r < rows; ++r) store(m + r, scratch.sums + r * kHeadColumns);
+  }
+}
+#endif
+
 template <typename X, typename W, typename O>
 void head_matmul(const Launch& l) {
   const auto& p = l.args<HeadMatmulParams>();
-  using P = Packed<X, W, O>;
   const auto scratch = scratch_of(l, p);
-  P* panels = reinterpret_cast<P*>(scratch.panels);
   const Indices lengths = l.indices(HEAD_MATMUL_LENGTHS);
   const size_t blocks = l.threadgroups[0], row_blocks = l.threadgroups[1];
+#if defined(__AMX_BF16__)
+  constexpr size_t kColumns = kByTiles<X, W, O> ? kHeadColumns : kGroupColumns;
+  const AmxTiles tiles;
+#else
+  constexpr size_t kColumns = kGroupColumns;
+#endif
   for (uint64_t group = l.begin; group < l.end; ++group) {
-    const size_t n0 = group % blocks * kGroupColumns, m0 = group / blocks % row_blocks * p.groupRows;
+    const size_t n0 = group % blocks * kColumns, m0 = group / blocks % row_blocks * p.groupRows;
     const size_t head = group / blocks / row_blocks % p.heads, sequence = group / blocks / row_blocks / p.heads;
     const size_t tokens = valid_tokens(p, lengths, sequence);
     if (m0 >= tokens) continue;
-    const int columns = int(p.n - n0 < kGroupColumns ? p.n - n0 : kGroupColumns);
-    const int rows = int(tokens - m0 < p.groupRows ? tokens - m0 : p.groupRows);
+    const Group part = {n0, m0, int(p.n - n0 < kColumns ? p.n - n0 : kColumns),
+                        int(tokens - m0 < p.groupRows ? tokens - m0 : p.groupRows)};
     const X* x = l.buffer<const X>(HEAD_MATMUL_X) + sequence_x(p, sequence, m0, head);
     const WeightRows<W> weight = weight_rows<W>(l, p, head);
-    for (size_t k0 = 0; k0 < p.k; k0 += kDepth) {
-      const Piece piece{n0, k0, p.k - k0 < kDepth ? p.k - k0 : kDepth, columns};
-      pack_weight(weight, p.transpose, piece, scratch.decoded, panels);
-      multiply(x + k0, size_t(p.xHeads) * p.xDim, rows, piece, panels, scratch.converted, scratch.sums);
-    }
     O* out = l.buffer<O>(HEAD_MATMUL_OUT) + n0;
-    for (int m = 0; m < rows; ++m)
-      store_row<X>(scratch.sums + m * kGroupColumns, columns, out + head_out(p, sequence * p.tokens + m0 + m, head));
+    const auto store = [&](int m, const float* sums) {
+      store_row<X, W>(sums, part.columns, out + head_out(p, sequence * p.tokens + m0 + m, head));
+    };
+#if defined(__AMX_BF16__)
+    if constexpr (kByTiles<X, W, O>) {
+      multiply_by_tiles(p, scratch, part, x, weight, store);
+      continue;
+    }
+#endif
+    multiply_by_panels<Packed<X, W, O>>(p, scratch, part, x, weight, store);
   }
 }
 
 }  // namespace
 
-#define HEAD_MATMUL(w, ...)                                                    \
+#define HEAD_MATMUL(w, ...)                                                       \
   MLXTS_KERNEL(head_matmul_f32_##w##_f32, head_matmul<float, __VA_ARGS__, float>) \
   MLXTS_KERNEL(head_matmul_f16_##w##_f32, head_matmul<f16, __VA_ARGS__, float>)   \
   MLXTS_KERNEL(head_matmul_bf16_##w##_f32, head_matmul<bf16, __VA_ARGS__, float>) \

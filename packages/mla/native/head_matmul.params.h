@@ -26,6 +26,8 @@
 #define HEAD_MATMUL_PANEL_ROWS 6
 #define HEAD_MATMUL_GROUP_COLUMNS 64
 #define HEAD_MATMUL_DEPTH 128
+#define HEAD_MATMUL_TILE_ROWS 32
+#define HEAD_MATMUL_TILE_COLUMNS 128
 #endif
 
 struct HeadMatmulParams {

@@ -11,10 +11,13 @@ import {
 import { encodeDecompression } from "./head_matmul.ts";
 import type { HeadMatrix } from "./head_weights.ts";
 import { mlaLibrary } from "./library.ts";
+import { hasTiles } from "./tiles.ts";
 
 /** Keys that meet the queries at a time on a CPU, where its blocks of rows end. */
 const BLOCK_KEYS = 64;
 const PANEL = { panelRows: 6, panelColumns: 64 };
+/** The same on a CPU with tiles of bf16, and tokens that meet the keys at a time. */
+const CPU_TILE = { tileKeys: 256, tileQueries: 32 };
 /**
  * On a GPU a threadgroup has `tileRows` tokens of a head and `tileColumns` columns of their outputs. Keys and values go
  * through its memory by tiles of `tileKeys` rows of `tileRowBytes`, each followed by padding; rotated keys by half as wide ones.
@@ -33,13 +36,18 @@ interface Sizes {
   nope: number;
   rope: number;
   v: number;
+  /** Whether a CPU multiplies them by tiles of bf16. */
+  tiles: boolean;
 }
 
 /** Elements of a row of a CPU's scratch, where rows are padded to whole panels. */
 const padded = (columns: number) => Math.ceil(columns / PANEL.panelColumns) * PANEL.panelColumns;
-/** Tokens of a CPU's threadgroup: enough to repay packing, few enough for the cache. Bits depend on it: on `tokens` alone. */
-const tokensOnCpu = (tokens: number) =>
-  Math.ceil(Math.ceil(tokens / Math.ceil(tokens / 258)) / PANEL.panelRows) * PANEL.panelRows;
+/** Tokens of a CPU's threadgroup: enough to repay packing, few enough for the cache. Bits of panels depend on it: on `tokens` alone. */
+function tokensOnCpu({ tokens, tiles }: Sizes): number {
+  const [most, unit] = tiles ? [TILE_TOKENS, CPU_TILE.tileQueries] : [258, PANEL.panelRows];
+  return Math.ceil(Math.ceil(tokens / Math.ceil(tokens / most)) / unit) * unit;
+}
+const TILE_TOKENS = 512;
 
 /**
  * Tokens of `blockHeads` heads, from `firstHead` on, against the keys and values of `rows` rows of the cache, from `firstRow`
@@ -88,7 +96,7 @@ export const headAttentionKernel = defineKernel({
   },
   constants: {
     shared: RUNNING,
-    cpu: { ...PANEL, blockKeys: BLOCK_KEYS },
+    cpu: { ...PANEL, blockKeys: BLOCK_KEYS, ...CPU_TILE },
     gpu: TILE,
   },
   launchParams: { cpu: { groupRows: "u32", keyWidth: "u32", width: "u32" } },
@@ -109,9 +117,12 @@ export const headAttentionKernel = defineKernel({
     },
   },
   launch: {
-    cpu: ({ batch, tokens, blockHeads, nope, rope, v }: Sizes) => {
-      const groupRows = tokensOnCpu(tokens);
-      const [keyWidth, width] = [padded(nope + rope + 1), padded(v)];
+    cpu: (sizes: Sizes) => {
+      const { batch, tokens, blockHeads, nope, rope, v, tiles } = sizes;
+      const groupRows = tokensOnCpu(sizes);
+      // Both parts of a key are padded on their own: to a pair of bf16, or to a tile.
+      const [keyWidth, width] = [tiles ? padded(nope) + padded(rope) : padded(nope + rope + 1), padded(v)];
+      const [blockKeys, blockRows] = tiles ? [CPU_TILE.tileKeys, CPU_TILE.tileQueries] : [BLOCK_KEYS, PANEL.panelRows];
       return {
         threadgroups: [Math.ceil(tokens / groupRows), blockHeads, batch],
         params: { groupRows, keyWidth, width },
@@ -120,10 +131,10 @@ export const headAttentionKernel = defineKernel({
           sums: [groupRows, width],
           maxima: [groupRows],
           denominators: [groupRows],
-          keys: [BLOCK_KEYS, keyWidth],
-          values: [BLOCK_KEYS, width],
-          scores: [PANEL.panelRows, BLOCK_KEYS],
-          weights: [PANEL.panelRows, BLOCK_KEYS],
+          keys: [blockKeys, keyWidth],
+          values: [blockKeys, width],
+          scores: [blockRows, blockKeys],
+          weights: [blockRows, blockKeys],
         },
       };
     },
@@ -138,10 +149,13 @@ export const headAttentionKernel = defineKernel({
 /** Rows for which as many heads as fit are taken together; beyond, fewer rows of as many heads. */
 const ROWS_TOGETHER = 4096;
 
-/** How many heads and rows of the cache are decompressed at a time: `room` rows of all heads together, if it can be. */
-function decompressedBlock(room: number, heads: number, capacity: number) {
+/**
+ * How many heads and rows of the cache are decompressed at a time: `room` rows of all heads together, if it can be, and
+ * whole blocks of `keys`.
+ */
+function decompressedBlock(room: number, heads: number, capacity: number, keys: number) {
   const blockHeads = Math.max(1, Math.min(heads, Math.floor(room / Math.min(capacity, ROWS_TOGETHER))));
-  const rows = Math.max(1, Math.floor(room / blockHeads / BLOCK_KEYS)) * BLOCK_KEYS;
+  const rows = Math.max(1, Math.floor(room / blockHeads / keys)) * keys;
   return { blockHeads, rows: Math.min(rows, capacity) };
 }
 
@@ -165,11 +179,13 @@ function planOf(given: HeadAttention) {
   const [nope, v] = [keyMatrix.headDim, valueMatrix.headDim];
   const dtype = q.dtype === latentCache.dtype ? (q.dtype as FloatDtype) : "f32";
   const room = Math.floor(scratchBytes / (batch * (nope + v) * DTYPES[dtype].bytesPerElement));
-  const { blockHeads, rows } = decompressedBlock(room, heads, capacity);
+  const tiles = hasTiles(encoder.device, dtype, latentCache.dtype);
+  const { blockHeads, rows } = decompressedBlock(room, heads, capacity, tiles ? CPU_TILE.tileKeys : BLOCK_KEYS);
   const scratch = (columns: number) => encoder.empty(dtype, [batch * rows * blockHeads * columns]);
   const runningStride = Math.ceil(v / RUNNING.tileColumns) * (RUNNING.softmaxSize + RUNNING.tileColumns);
   return {
     sizes: { batch, tokens, heads, nope, rope, v, qDim, capacity, runningStride },
+    tiles,
     blockHeads,
     rows,
     keys: scratch(nope),
@@ -206,7 +222,7 @@ function encodeBlock(given: HeadAttention, plan: ReturnType<typeof planOf>, firs
       causal: causal ? 1 : 0,
       outDtype: FLOATS.indexOf(out.dtype as FloatDtype),
     },
-    sizes: { ...sizes, blockHeads },
+    sizes: { ...sizes, blockHeads, tiles: plan.tiles },
   });
 }
 

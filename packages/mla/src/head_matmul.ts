@@ -3,6 +3,7 @@ import { type CommandEncoder, DTYPES, defineKernel, FLOATS, type FloatDtype, Ten
 import type { HeadMatrix } from "./head_weights.ts";
 import { mlaLibrary } from "./library.ts";
 import { SIMD } from "./threads.ts";
+import { hasTiles } from "./tiles.ts";
 
 /** Dtypes of a dense weight, and of the scales of a quantized one with the bits of its codes. */
 const WEIGHTS = FLOATS.flatMap((dtype) => [dtype, `${dtype}b4`, `${dtype}b8`] as const);
@@ -25,6 +26,8 @@ const params = {
 } as const;
 
 const PANEL = { panelRows: 6, groupColumns: 64, depth: 128 };
+/** On a CPU with tiles of bf16, `tileRows` rows meet a threadgroup's columns at a time. */
+const CPU_TILE = { tileRows: 32, tileColumns: 128 };
 const TILE = { threads: 128, rows: 64, columns: 64, depthBytes: 64 };
 
 interface Sizes {
@@ -32,18 +35,27 @@ interface Sizes {
   tokens: number;
   heads: number;
   n: number;
+  k: number;
   transpose: boolean;
   quantized: boolean;
+  /** Whether a CPU multiplies many tokens by tiles of bf16. */
+  tiles: boolean;
   /** Of an element of x and of the weight in a GPU's threadgroup memory. */
   elementBytes: number;
 }
 
 /** Rows of a CPU's threadgroup: as many as fit the scratch, fewer when that leaves too few threadgroups for many threads. */
-function rowsOnCpu({ batch, tokens, heads, n }: Sizes): number {
-  const others = batch * heads * Math.ceil(n / PANEL.groupColumns);
-  const blocks = Math.max(Math.ceil(tokens / 516), Math.min(Math.ceil(tokens / 48), Math.ceil(32 / others)));
-  return Math.ceil(Math.ceil(tokens / blocks) / PANEL.panelRows) * PANEL.panelRows;
+function rowsOnCpu({ batch, tokens, heads, n, tiles }: Sizes): number {
+  const [most, least, groups, unit, columns] = tiles
+    ? [512, 64, 16, CPU_TILE.tileRows, CPU_TILE.tileColumns]
+    : [516, 48, 32, PANEL.panelRows, PANEL.groupColumns];
+  const others = batch * heads * Math.ceil(n / columns);
+  const blocks = Math.max(Math.ceil(tokens / most), Math.min(Math.ceil(tokens / least), Math.ceil(groups / others)));
+  return Math.ceil(Math.ceil(tokens / blocks) / unit) * unit;
 }
+
+/** Elements of a row that is padded to whole tiles. */
+const paddedRow = (k: number) => Math.ceil(k / 32) * 32;
 
 /**
  * Many tokens: register tiles. The weight is contracted along its columns if `transpose`, else along its rows. x is
@@ -60,7 +72,7 @@ export const headMatmulKernel = defineKernel({
   buffers: { x: "read", weight: "read", scales: "read?", biases: "read?", lengths: "read?", out: "write" },
   params: { batch: "u32", ...params, xHeads: "u32", xRows: "u32", firstToken: "u32", transpose: "u32" },
   launchParams: { cpu: { groupRows: "u32" } },
-  constants: { cpu: PANEL, gpu: TILE },
+  constants: { cpu: { ...PANEL, ...CPU_TILE }, gpu: TILE },
   scratch: {
     cpu: { panels: "f32", decoded: "f32", converted: "f32", sums: "f32" },
     gpu: {
@@ -71,20 +83,27 @@ export const headMatmulKernel = defineKernel({
   },
   launch: {
     cpu: (sizes: Sizes) => {
+      const { batch, tokens, heads, n, k, quantized, tiles } = sizes;
       const groupRows = rowsOnCpu(sizes);
+      const { tileRows, tileColumns } = CPU_TILE;
+      const columns = tiles ? tileColumns : PANEL.groupColumns;
       return {
-        threadgroups: [
-          Math.ceil(sizes.n / PANEL.groupColumns),
-          Math.ceil(sizes.tokens / groupRows),
-          sizes.heads * sizes.batch,
-        ],
+        threadgroups: [Math.ceil(n / columns), Math.ceil(tokens / groupRows), heads * batch],
         params: { groupRows },
-        scratch: {
-          panels: [PANEL.groupColumns, PANEL.depth],
-          decoded: [sizes.quantized ? PANEL.groupColumns : 1, PANEL.depth],
-          converted: [PANEL.panelRows, PANEL.depth],
-          sums: [groupRows, PANEL.groupColumns],
-        },
+        scratch: tiles
+          ? {
+              // Pairs of bf16.
+              panels: [tileColumns, paddedRow(k) / 2],
+              decoded: [quantized ? Math.max(16 * paddedRow(k), 32 * tileColumns) / 2 : 1],
+              converted: [tileRows, paddedRow(k) / 2],
+              sums: [tileRows, tileColumns],
+            }
+          : {
+              panels: [PANEL.groupColumns, PANEL.depth],
+              decoded: [quantized ? PANEL.groupColumns : 1, PANEL.depth],
+              converted: [PANEL.panelRows, PANEL.depth],
+              sums: [groupRows, PANEL.groupColumns],
+            },
       };
     },
     gpu: ({ batch, tokens, heads, n, transpose, elementBytes }) => {
@@ -120,7 +139,7 @@ export const headRowsKernel = defineKernel({
   constants: { shared: { ...FEW, groupColumns: 128 }, gpu: { simdgroups: 8 } },
   scratch: { cpu: { decoded: "f32" }, gpu: { partial: "f32" } },
   launch: {
-    cpu: ({ heads, n, k, quantized }: Sizes & { k: number }, { constants: { groupColumns } }) => ({
+    cpu: ({ heads, n, k, quantized }: Sizes, { constants: { groupColumns } }) => ({
       threadgroups: [Math.ceil(n / groupColumns), heads, 1],
       scratch: { decoded: [quantized ? k : 1, groupColumns] },
     }),
@@ -151,10 +170,7 @@ export const headDotsKernel = defineKernel({
   },
   scratch: { cpu: { x: "f32", decoded: "f32" } },
   launch: {
-    cpu: (
-      { tokens, heads, n, k, quantized }: Sizes & { k: number },
-      { constants: { groupRows, rows, groupTokens } },
-    ) => {
+    cpu: ({ tokens, heads, n, k, quantized }: Sizes, { constants: { groupRows, rows, groupTokens } }) => {
       // Whole vectors, two by two, of the widest; of codes as many as a vector of words has.
       const unit = quantized ? 128 : 32;
       const width = Math.ceil(k / unit) * unit;
@@ -181,6 +197,9 @@ function weightOf({ given }: HeadMatrix) {
 
 /** Of an element of a GPU's tiles of x and of a weight of this name. */
 const elementBytesOf = ({ dtype }: Tensor, weight: string) => (dtype === weight ? DTYPES[dtype].bytesPerElement : 4);
+/** Whether tiles of bf16 hold both: decoded weights are rounded to bf16 where the result is. */
+const byTiles = ({ device }: CommandEncoder, x: Tensor, given: HeadMatrix["given"], out: Tensor) =>
+  hasTiles(device, x.dtype, given instanceof Tensor ? given.dtype : out.dtype);
 
 interface HeadProduct {
   encoder: CommandEncoder;
@@ -203,7 +222,8 @@ export function encodeHeadProduct({ encoder, op, x, matrix, from, out }: HeadPro
   const [k, n] = from === "latents" ? [rank, headDim] : [headDim, rank];
   const transpose = (from === "latents") === (latentsAlong === "columns");
   const elementBytes = elementBytesOf(x, name);
-  const sizes = { batch: 1, tokens, heads, n, k, transpose, quantized: groupSize > 0, elementBytes };
+  const tiles = byTiles(encoder, x, matrix.given, out);
+  const sizes = { batch: 1, tokens, heads, n, k, transpose, quantized: groupSize > 0, tiles, elementBytes };
   const params = { tokens, heads, n, k, xDim, cols, headRows, firstRow, groupSize };
   const variant = `${x.dtype}_${name}_${out.dtype}`;
   if (L > FEW.tokens)
@@ -241,6 +261,7 @@ export function encodeDecompression(given: Decompression): void {
   const [, tokens, heads] = out.shape as [number, number, number, number];
   const transpose = latentsAlong === "columns";
   const elementBytes = elementBytesOf(x, name);
+  const tiles = byTiles(encoder, x, matrix.given, out);
   encoder.dispatch(headMatmulKernel, {
     op,
     variant: `${x.dtype}_${name}_${out.dtype}`,
@@ -261,6 +282,6 @@ export function encodeDecompression(given: Decompression): void {
       firstToken,
       transpose: transpose ? 1 : 0,
     },
-    sizes: { batch, tokens, heads, n, transpose, quantized: groupSize > 0, elementBytes },
+    sizes: { batch, tokens, heads, n, k: rank, transpose, quantized: groupSize > 0, tiles, elementBytes },
   });
 }

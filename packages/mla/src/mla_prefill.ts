@@ -29,14 +29,14 @@ const folds = (c: Layer): boolean =>
  *   and with a `treeMask`; above that `materialized`: the weights make keys and values of all visible rows of the cache, for a
  *   block of heads and rows at a time. A `treeMask` is not taken with `materialized`.
  * - `scratchBytes`, default 64 MiB, is the most that keys and values of a block take: (nope + v) elements for each of its
- *   heads, rows and sequences. A block has 64 rows of one head at least (or the whole cache, if that is less), whatever
- *   `scratchBytes` says. It does not bound what waits for the next block where the cache has more rows than one: the
+ *   heads, rows and sequences. A block has 64 rows of one head at least, 256 of bf16 on a processor with AMX (or the whole
+ *   cache, if that is less), whatever `scratchBytes` says. It does not bound what waits for the next block where the cache has more rows than one: the
  *   softmax and the sums of each token, ⌈v / 128⌉ · 136 f32 for each of the block's heads. Folded, it bounds nothing.
  * - All else as for mlaDecode.
  *
  * Materialized: scores, softmax and sums in f32; keys and values have the dtype of q where the cache has the same one, else
- * f32. Where the processor has bf16 products and both are bf16, weights are rounded to bf16 before their products; a GPU
- * rounds them to the dtype of keys and values. In both forms a sequence's result is the same, bit for bit, beside any other
+ * f32. Where the processor has bf16 products (AVX-512 with BF16, or AMX) and both are bf16, weights are rounded to bf16 before
+ * their products; a GPU rounds them to the dtype of keys and values. In both forms a sequence's result is the same, bit for bit, beside any other
  * sequences and in a cache of any capacity. Errors: `InvalidArgument` for shapes, dtypes, options and overlap; wrong lengths
  * fail the submission, and then nothing is appended.
  */

@@ -8,6 +8,7 @@ const materialized = (shape: Shape, options: Case["options"] = {}) =>
   makeCase(shape, { form: "materialized", ...options });
 /** Room for 64 rows of `heads` heads. */
 const blocks = ({ N = 1, nope, v }: Shape, heads: number) => ({ scratchBytes: 64 * heads * (nope + v) * 4 * N });
+const bf16 = (test: Case): Case => ({ ...test, dtypes: ["bf16"] });
 const inBlocks = (shape: Shape, heads = 1) => materialized(shape, blocks(shape, heads));
 
 export const suite: Suite = {
@@ -57,6 +58,21 @@ export const suite: Suite = {
     inBlocks({ N: 2, L: 150, H: 3, ...WIDTHS, causal: false }),
     inBlocks({ N: 2, L: 130, H: 2, nope: 10, rope: 6, v: 135, R: 40 }),
     materialized({ L: 70, H: 5, ...WIDTHS }, { scratchBytes: 1 }),
+    // Beside multiples of the keys that tiles take at a time; several of their blocks.
+    ...[255, 256, 257].map((L) => bf16(materialized({ L, H: 1, ...WIDTHS }))),
+    bf16(materialized({ L: 530, H: 1, ...WIDTHS }, { scratchBytes: 1 })),
+    bf16(materialized({ N: 2, L: 300, H: 2, nope: 33, rope: 6, v: 47, R: 65 }, { scratchBytes: 1 })),
+    bf16(materialized({ L: 300, H: 1, nope: 65, rope: 34, v: 129, R: 63, causal: false }, { scratchBytes: 1 })),
+    // Rows and columns beside multiples of 16, of matrices that are contracted along either dimension.
+    ...([15, 16, 17, 31, 33, 48] as const).flatMap((width) => [
+      bf16(materialized({ L: width, H: 2, nope: width, rope: 6, v: width, R: 2 * width + 1 })),
+      bf16(
+        materialized({
+          ...{ L: 49, H: 2, nope: width, rope: 6, v: width, R: 2 * width + 1 },
+          parts: { embedQ: "act", unembedOut: "act" },
+        }),
+      ),
+    ]),
     // The form that is chosen: up to 21 tokens cost less folded.
     ...[21, 22, 40].map((L) => makeCase({ L, H: 2, ...WIDTHS })),
     makeCase({ L: 40, H: 2, ...WIDTHS }, { form: "folded" }),
