@@ -1,5 +1,10 @@
 import { library } from "../../tsup.base.ts";
 
 export default library({
-  entry: { index: "src/index.ts", onnx: "src/onnx_peer.ts", openvino: "src/openvino_peer.ts" },
+  entry: {
+    index: "src/index.ts",
+    attention: "src/attention_peers.ts",
+    onnx: "src/onnx_peer.ts",
+    openvino: "src/openvino_peer.ts",
+  },
 });

@@ -1,7 +1,9 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { Peer } from "@mlxts/core/testing";
 import { afterAll, expect, it } from "vitest";
+import { attentionPeers } from "../src/attention_peers.ts";
 import { timedPeer } from "../src/index.ts";
 import { openvinoPeer } from "../src/openvino_peer.ts";
 
@@ -34,6 +36,31 @@ lines.on("line", (line) => {
   expect(await time?.run()).toBe(202.5);
   time?.dispose();
   expect(peer.name).toBe("OpenVINO u4, int8 activations");
+});
+
+it("asks for attention, and shows its name", async () => {
+  const python = program(
+    "attends",
+    `${READ}
+let asked;
+lines.on("line", (line) => {
+  if (asked) return console.log(asked.keys + asked.queries);
+  asked = JSON.parse(line);
+  console.log("ready 1.2.3");
+});`,
+  );
+  const sizes = { queries: 4, keys: 100, heads: 2, dim: 8, valueDim: 8, causal: false, copies: 1 };
+  const [first, second, ...others] = attentionPeers(sizes, "f32");
+  expect([first?.name, second?.name, others]).toEqual([
+    "onnxruntime MultiHeadAttention, f32",
+    "OpenVINO ScaledDotProductAttention",
+    [],
+  ]);
+  const [only] = attentionPeers(sizes, "bf16");
+  expect(only?.name).toBe("OpenVINO ScaledDotProductAttention, bf16");
+  const time = await timedPeer(only as Peer, 1, { python });
+  expect(await time?.run()).toBe(104);
+  time?.dispose();
 });
 
 it("is not there without a Python, or without openvino", async () => {

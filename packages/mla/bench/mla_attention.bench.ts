@@ -1,3 +1,4 @@
+import { attentionPeers } from "@mlxts/bench/attention";
 import { DTYPES, type FloatDtype } from "@mlxts/core";
 import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
 import { mlaAttention } from "../src/index.ts";
@@ -10,6 +11,13 @@ function attention(tokens: number, length: number, heads: number, dtype: FloatDt
     name: `${tokens} of ${length}, ${heads} heads, ${dtype}`,
     bytes: length * (R + ROPE) * DTYPES[dtype].bytesPerElement,
     flops: 2 * pairs * heads * (2 * R + ROPE),
+    // One token's heads are queries that share one head of keys; values have no rotated columns.
+    ...(tokens === 1 && {
+      peers: attentionPeers(
+        { queries: heads, keys: length, heads: 1, dim: R + ROPE, valueDim: R, causal: false, copies: 1 },
+        dtype as "f32" | "bf16",
+      ),
+    }),
     setup(device) {
       const random = new Random(3);
       const few = random.normals(8191);

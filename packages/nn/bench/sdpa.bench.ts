@@ -1,5 +1,6 @@
+import { attentionPeers } from "@mlxts/bench/attention";
 import { DTYPES, type FloatDtype } from "@mlxts/core";
-import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
+import { type BenchCase, defineBench, type Peer, Random } from "@mlxts/core/testing";
 import { sdpa } from "../src/index.ts";
 
 interface Setting {
@@ -20,6 +21,7 @@ function attention({ tokens, length, heads, kvHeads, dim, dtype, cache = dtype }
     name: `${tokens} of ${length}, ${heads}/${kvHeads} heads of ${dim}, ${dtype}, cache ${cache}`,
     bytes: 2 * length * kvHeads * dim * DTYPES[cache].bytesPerElement,
     flops: 4 * pairs * heads * dim,
+    peers: dtype === cache && dtype !== "f16" ? peers({ tokens, length, heads, kvHeads, dim, dtype }, copies) : [],
     setup(device) {
       const random = new Random(3);
       const q = device.tensor(dtype, [1, tokens, heads, dim], random.normals(tokens * heads * dim));
@@ -41,6 +43,14 @@ function attention({ tokens, length, heads, kvHeads, dim, dtype, cache = dtype }
       };
     },
   };
+}
+
+/** One token's heads that share keys are queries of one head; with as many tokens as keys, each head has keys of its own. */
+function peers({ tokens, length, heads, kvHeads, dim, dtype }: Setting, copies: number): Peer[] {
+  if (tokens !== 1 && tokens !== length) return [];
+  const causal = tokens > 1;
+  const split = causal ? { queries: tokens, heads } : { queries: heads / kvHeads, heads: kvHeads };
+  return attentionPeers({ ...split, keys: length, dim, valueDim: dim, causal, copies }, dtype as "f32" | "bf16");
 }
 
 const wide = { heads: 32, kvHeads: 8, dim: 128 };
