@@ -1,9 +1,9 @@
 // Products of many tokens with a head's weight by AMX: the weight is packed into right tiles once, rows of x are left
 // tiles as they lie.
 #pragma once
-#include "amx_product.h"
 #include "head_matmul.params.h"
 #include "matrix_pack.h"
+#include "tile_pairs.h"
 #include "weight_rows.h"
 
 namespace mlxts {
@@ -57,20 +57,9 @@ struct TileWeight {
   void pack_step(size_t s, size_t n0, size_t columns) const {
     const size_t k0 = s * kTileDepth, count = k - k0 < kTileDepth ? k - k0 : kTileDepth;
     const Rows from = rows(k0, count, n0, columns);
-    for (size_t j = 0; j < columns; j += kTileDepth) {
-      const auto row = [&](size_t r) {
-        if (r >= count) return vu32{};
-        const bf16* at = from.first + r * from.stride + j;
-        return columns - j >= kTileDepth ? load_bf16x2(at) : load_bf16x2_partial(at, int(columns - j));
-      };
-      bf16* to = tiles + j / kAmxRows * block_size() + s * kTileSize;
-      for (size_t r = 0; r < kTileDepth; r += 2, to += kTileDepth) {
-        vu32 low, high;
-        interleave_bf16(row(r), row(r + 1), low, high);
-        memcpy(to, &low, sizeof low);
-        if (columns - j > kAmxRows) memcpy(to + block_size(), &high, sizeof high);
-      }
-    }
+    for (size_t j = 0; j < columns; j += kTileDepth)
+      pack_pairs<false>(from.first + j, from.stride, count, columns - j < kTileDepth ? columns - j : kTileDepth,
+                        tiles + j / kAmxRows * block_size() + s * kTileSize, block_size());
   }
 };
 

@@ -1,10 +1,9 @@
 // One threadgroup: a piece of a sequence's cache, for some of its query rows. A block of the cache is read once for all
 // of them: its keys in place, for tiles of dot products with the queries, then its latents as values, a panel of
 // columns at a time.
-#include "latent_pieces.h"
 #include "latent_scores.h"
 #include "latent_values.h"
-#include "online_softmax.h"
+#include "piece_tiles.h"
 
 using namespace mlxts;
 
@@ -18,20 +17,14 @@ constexpr int kScoredRows = 16;
 constexpr int kMostTiles = MLA_PIECES_GROUP_ROWS / kPanelRows;
 
 template <typename X, typename C>
-struct RowGroup {
+struct PanelPiece : PieceRows<C> {
   static constexpr bool kBf16 = kFastBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<C, bf16>;
   using P = std::conditional_t<kBf16, bf16x2, float>;  // an element of panels
+  static constexpr size_t kKeys = kBlockRows;
+  using Rows = PieceRows<C>;
+  using Rows::first, Rows::latents, Rows::p, Rows::prefix, Rows::rotated, Rows::rows, Rows::scratch, Rows::seen,
+      Rows::softmax, Rows::token, Rows::visible;
 
-  const MlaPiecesParams& p;
-  const MlaPiecesScratch& scratch;
-  Visible visible;
-  size_t first;  // of the query rows
-  int rows;
-  const C* latents;  // of the sequence
-  const C* rotated;
-
-  Softmax softmax() const { return {scratch.maxima, scratch.denominators}; }
-  size_t token(int row) const { return (first + row) / p.heads; }
   float* scores(int row) const { return scratch.scores + row * kBlockRows; }
   // What scores become: factors of the values.
   Left<P>* weights(int row) const {
@@ -49,18 +42,17 @@ struct RowGroup {
     for (int row = 0; row < rows; ++row) {
       to_load_order<C>(queries + (first + row) * p.rank, p.rank, query(row));
       to_load_order<C>(q_pe + (first + row) * p.rope, p.rope, query(row) + query_width(p.rank));
+    }
+  }
+  void clear() const {
+    for (int row = 0; row < rows; ++row) {
       softmax().clear(row);
       memset(scratch.sums + row * p.width, 0, p.width * sizeof(float));
     }
   }
 
-  // How many of the `count` rows of the cache from `key` on lie before `end`.
-  static int before(size_t end, size_t key, int count) {
-    return int(end <= key ? 0 : end - key < size_t(count) ? end - key : count);
-  }
-
   // The block of `count` rows of the cache from `key` on.
-  void attend(size_t key, int count) const {
+  void attend(size_t key, int count, bool) const {
     for (int row = 0; row < rows; row += kScoredRows) score(key, count, row);
     // Of each tile of kPanelRows rows: the factors of its earlier sums, and how many keys of the block all its rows
     // see.
@@ -76,7 +68,7 @@ struct RowGroup {
   // Scores of up to kScoredRows rows.
   void score(size_t key, int count, int row) const {
     const int some = rows - row < kScoredRows ? rows - row : kScoredRows;
-    const int most = before(visible.end(token(row + some - 1)), key, count);
+    const int most = seen(row + some - 1, key, count);
     score_block(query(row), query_stride(), some, latents + key * p.latentStride, p.latentStride, p.rank,
                 rotated + key * p.ropeStride, p.ropeStride, p.rope, most, p.scale, scores(row), kBlockRows);
   }
@@ -86,8 +78,8 @@ struct RowGroup {
     const int some = rows_from(row);
     int counts[kPanelRows], common = count;
     for (int r = 0; r < some; ++r) {
-      counts[r] = before(visible.end(token(row + r)), key, count);
-      const int all = before(visible.prefix(token(row + r)), key, count);
+      counts[r] = seen(row + r, key, count);
+      const int all = prefix(row + r, key, count);
       common = all < common ? all : common;
     }
     for (int r = 0; r < some; ++r)
@@ -118,8 +110,7 @@ struct RowGroup {
 
   // Adds the weighted latents of the keys from `common` on that the row sees.
   void add_masked(size_t key, int count, int row, int common) const {
-    const int seen = before(visible.end(token(row)), key, count);
-    for (int t = common; t < seen; ++t)
+    for (int t = common; t < seen(row, key, count); ++t)
       if (visible.sees(token(row), key + t))
         add_latent(to_f32(weights(row)[t]), latents + (key + t) * p.latentStride, scratch.sums + row * p.width);
   }
@@ -148,6 +139,13 @@ int32_t mla_pieces(const Launch& l) {
   const size_t least = least_length(p), all_rows = size_t(p.tokens) * p.heads, groups = l.threadgroups[1];
   if (!lengths_right(lengths, p.batch, least, p.capacity, l, {MLA_PIECES_FAULT_LENGTH, MLA_PIECES_FAULT_NEW_ROWS}))
     return 1;
+#if defined(__AMX_BF16__)
+  const AmxTiles tiles;
+  using Piece = std::conditional_t<std::is_same_v<X, bf16> && std::is_same_v<C, bf16>, TilePiece, PanelPiece<X, C>>;
+#else
+  using Piece = PanelPiece<X, C>;
+#endif
+  size_t loaded = SIZE_MAX;  // the query rows that are in scratch
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t piece = group % p.pieces, first = group / p.pieces % groups * p.groupRows;
     const size_t sequence = group / p.pieces / groups;
@@ -155,19 +153,19 @@ int32_t mla_pieces(const Launch& l) {
     const size_t begin = piece * keys;
     if (begin >= length) continue;
     const size_t cache_row = sequence * p.sequenceStride, row = sequence * all_rows;
-    const RowGroup<X, C> rows = {p,
-                                 scratch,
-                                 visible_rows(p, length, mask),
-                                 first,
-                                 int(all_rows - first < p.groupRows ? all_rows - first : p.groupRows),
-                                 l.buffer<const C>(MLA_PIECES_LATENT_CACHE) + cache_row * p.latentStride,
-                                 l.buffer<const C>(MLA_PIECES_K_PE_CACHE) + cache_row * p.ropeStride};
-    rows.load_queries(l.buffer<const float>(MLA_PIECES_QUERIES) + row * p.rank,
-                      l.buffer<const X>(MLA_PIECES_Q_PE) + row * p.rope);
+    const Piece rows = {{p, scratch, visible_rows(p, length, mask), first,
+                         int(all_rows - first < p.groupRows ? all_rows - first : p.groupRows),
+                         l.buffer<const C>(MLA_PIECES_LATENT_CACHE) + cache_row * p.latentStride,
+                         l.buffer<const C>(MLA_PIECES_K_PE_CACHE) + cache_row * p.ropeStride}};
+    if (loaded != row + first)
+      rows.load_queries(l.buffer<const float>(MLA_PIECES_QUERIES) + row * p.rank,
+                        l.buffer<const X>(MLA_PIECES_Q_PE) + row * p.rope);
+    loaded = row + first;
+    rows.clear();
     const size_t seen = rows.visible.end(rows.token(rows.rows - 1)), last = begin + keys;
     const size_t end = seen < last ? seen : last;
-    for (size_t key = begin; key < end; key += kBlockRows)
-      rows.attend(key, int(end - key < kBlockRows ? end - key : kBlockRows));
+    for (size_t key = begin; key < end; key += Piece::kKeys)
+      rows.attend(key, int(end - key < Piece::kKeys ? end - key : Piece::kKeys), key == begin);
     rows.store_rows(l.buffer<float>(MLA_PIECES_PARTIAL) +
                     partial_address(sequence, piece, p.pieces, first, all_rows, p.rank));
   }

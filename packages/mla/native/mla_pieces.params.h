@@ -34,6 +34,9 @@
 #define MLA_PIECES_PANEL_ROWS 6
 #define MLA_PIECES_PANEL_COLUMNS 64
 #define MLA_PIECES_GROUP_ROWS 96
+#define MLA_PIECES_TILE_KEYS 256
+#define MLA_PIECES_TILE_ROWS 32
+#define MLA_PIECES_TILE_DEPTH 32
 #define MLA_PIECES_MAX_PIECES 16
 #define MLA_PIECES_MIN_PIECE_KEYS 128
 #define MLA_PIECES_MOST_PARTIAL_ROWS 1024
@@ -59,13 +62,13 @@ struct MlaPiecesParams {
 #else
   uint32_t groupRows;
   uint32_t width;
-  uint32_t scratch[7];  // byte offsets
+  uint32_t scratch[8];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(MlaPiecesParams) == 72, "MlaPiecesParams must match the declaration of mla_pieces");
 #else
-static_assert(sizeof(MlaPiecesParams) == 92, "MlaPiecesParams must match the declaration of mla_pieces");
+static_assert(sizeof(MlaPiecesParams) == 96, "MlaPiecesParams must match the declaration of mla_pieces");
 #endif
 #ifdef __METAL_VERSION__
 struct MlaPiecesScratch {
@@ -91,6 +94,7 @@ struct MlaPiecesScratch {
   float* values;
   float* scores;
   uint16_t* weights;
+  uint16_t* copied;
 };
 inline MlaPiecesScratch scratch_of(const MlxtsCpuLaunch& l, const MlaPiecesParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
@@ -102,6 +106,7 @@ inline MlaPiecesScratch scratch_of(const MlxtsCpuLaunch& l, const MlaPiecesParam
       reinterpret_cast<float*>(memory + p.scratch[4]),
       reinterpret_cast<float*>(memory + p.scratch[5]),
       reinterpret_cast<uint16_t*>(memory + p.scratch[6]),
+      reinterpret_cast<uint16_t*>(memory + p.scratch[7]),
   };
 }
 #endif

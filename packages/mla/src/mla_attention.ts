@@ -2,6 +2,7 @@ import { type CommandEncoder, constantsOf, defineKernel, defineOp, FLOATS, type 
 import { mlaLibrary } from "./library.ts";
 import type { MlaAttention } from "./signatures.ts";
 import { rowThreads, SIMD } from "./threads.ts";
+import { hasTiles } from "./tiles.ts";
 
 /** Keys that meet the queries at a time, on a CPU and on a GPU. */
 const [CPU_KEYS, GPU_KEYS] = [128, 64];
@@ -21,13 +22,19 @@ interface PiecesSizes {
   rows: number;
   rank: number;
   rope: number;
+  /** Whether a CPU multiplies them by tiles of bf16. */
+  tiles: boolean;
 }
 
 /** Elements of a row of a CPU's scratch, where rows are padded to whole panels. */
 const padded = (columns: number) => Math.ceil(columns / PANEL.panelColumns) * PANEL.panelColumns;
 /** Query rows of a CPU's threadgroup: as many as the cache has room for, in groups of one size. */
 const GROUP_ROWS = 96;
-const rowsOnCpu = (rows: number) => Math.ceil(rows / Math.ceil(rows / GROUP_ROWS));
+/** The same of tiles of bf16, of which `tileRows` meet `tileKeys` keys at a time; a tile has `tileDepth` columns of them. */
+const CPU_TILE = { tileKeys: 256, tileRows: 32, tileDepth: 32 };
+const TILE_GROUP_ROWS = 128;
+const inGroups = (rows: number, most: number) => Math.ceil(rows / Math.ceil(rows / most));
+const upTo = (n: number, unit: number) => Math.ceil(n / unit) * unit;
 
 const buffers = {
   queries: "read",
@@ -71,7 +78,7 @@ export const mlaPiecesKernel = defineKernel({
   faults,
   constants: {
     shared: { softmaxSize: SOFTMAX_SIZE },
-    cpu: { blockKeys: CPU_KEYS, ...PANEL, groupRows: GROUP_ROWS, ...CPU_PIECES },
+    cpu: { blockKeys: CPU_KEYS, ...PANEL, groupRows: GROUP_ROWS, ...CPU_TILE, ...CPU_PIECES },
     gpu: { blockKeys: GPU_KEYS, ...TILE, ...GPU_PIECES },
   },
   launchParams: { cpu: { groupRows: "u32", width: "u32" } },
@@ -84,6 +91,7 @@ export const mlaPiecesKernel = defineKernel({
       values: "f32", // packed
       scores: "f32",
       weights: "u16", // scores rounded to bf16
+      copied: "u16", // rows on their way to tiles
     },
     gpu: {
       length: "u32", // whether all lengths are right, and the sequence's own
@@ -93,20 +101,23 @@ export const mlaPiecesKernel = defineKernel({
     },
   },
   launch: {
-    cpu: ({ batch, pieces, rows, rank, rope }: PiecesSizes) => {
-      const groupRows = rowsOnCpu(rows);
+    cpu: ({ batch, pieces, rows, rank, rope, tiles }: PiecesSizes) => {
+      const { tileKeys, tileRows, tileDepth } = CPU_TILE;
+      const groupRows = tiles ? upTo(inGroups(rows, TILE_GROUP_ROWS), tileRows) : inGroups(rows, GROUP_ROWS);
       const width = padded(rank);
+      const depth = upTo(rank, tileDepth) + upTo(rope, tileDepth);
       return {
         threadgroups: [pieces, Math.ceil(rows / groupRows), batch],
         params: { groupRows, width },
         scratch: {
-          queries: [groupRows, width + padded(rope)],
+          queries: [groupRows, tiles ? depth / 2 : width + padded(rope)],
           sums: [groupRows, width],
           maxima: [groupRows],
           denominators: [groupRows],
-          values: [CPU_KEYS, PANEL.panelColumns],
-          scores: [groupRows, CPU_KEYS],
-          weights: [groupRows, CPU_KEYS],
+          values: tiles ? [tileKeys, tileDepth / 2] : [CPU_KEYS, PANEL.panelColumns],
+          scores: tiles ? [tileKeys, tileRows] : [groupRows, CPU_KEYS],
+          weights: [groupRows, tiles ? tileKeys : CPU_KEYS],
+          copied: [tiles ? tileDepth : 0, depth],
         },
       };
     },
@@ -217,7 +228,7 @@ export function encodeAttention({ encoder, op, vc, lse, softmaxScale, causal, tr
       mostPieces,
       pieces,
     },
-    sizes: { batch: N, pieces, rows, rank: R, rope },
+    sizes: { batch: N, pieces, rows, rank: R, rope, tiles: hasTiles(encoder.device, qPe.dtype, latentCache.dtype) },
   };
   if (tiled) encoder.dispatch(mlaTilesKernel, { ...dispatch, variant: dtype });
   else encoder.dispatch(mlaPiecesKernel, { ...dispatch, variant: `${qPe.dtype}_${latentCache.dtype}` });

@@ -38,6 +38,9 @@ const reference =
     return { vc: { shape: [N, L, H, R], data: outputs.vc }, lse: { shape: [N, L, H], data: outputs.lse } };
   };
 
+/** Widths of whole tiles, of the dtype that they multiply. */
+const inPlace = (shape: Parameters<typeof makeCase>[0]) => makeCase({ R: 64, rope: 32, dtypes: ["bf16"], ...shape });
+
 const LENGTHS = [1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257, 1000];
 const DEEPSEEK = { R: 512, rope: 64 };
 
@@ -203,6 +206,47 @@ export const suite: Suite = {
       makeCase({ H: 8, R: 72, rope: 12, lengths: [200], cache }),
       makeCase({ L: 20, H: 4, R: 72, rope: 12, lengths: [100], cache }),
     ]),
+    // Beside multiples of the query rows, keys and columns that tiles take at a time, of caches that they read in place.
+    ...[15, 16, 17, 47, 48, 49, 129].map((H) => inPlace({ H, lengths: [40, 3] })),
+    ...[1, 15, 16, 17, 31, 32, 33, 47, 49].map((length) => inPlace({ H: 5, lengths: [length], capacity: length })),
+    ...[255, 256, 257, 288, 289, 300, 512, 513].map((length) => inPlace({ L: 65, H: 32, lengths: [length] })),
+    ...[2, 3, 9].flatMap((L) => [34, 64, 257].map((length) => inPlace({ L, H: 16, lengths: [length] }))),
+    inPlace({ L: 3, H: 16, lengths: [0, 1, 300], causal: false }),
+    inPlace({ L: 33, H: 4, lengths: [33, 63, 300], tree: comb(33) }),
+    inPlace({ H: 16, lengths: [4097, 8193, 5000] }),
+    inPlace({ L: 5, H: 3, lengths: [4097, 4352], tree: TREE }),
+    ...[31, 33, 48, 95].flatMap((width) => [
+      inPlace({ L: 2, H: 9, R: width, lengths: [65] }),
+      inPlace({ L: 2, H: 9, rope: width + 1 - (width % 2), lengths: [65] }),
+    ]),
+    // Rows that some do not see hold anything.
+    ...[Number.NaN, Number.POSITIVE_INFINITY].flatMap((value) =>
+      [2, 5, 40].map((L) =>
+        inPlace({
+          L,
+          H: 4,
+          lengths: [L + 230],
+          name: `last row ${value}`,
+          edit: ({ latents, keys }) => {
+            latents.fill(value, (L + 229) * 64, (L + 230) * 64);
+            keys.fill(value, (L + 229) * 32, (L + 230) * 32);
+          },
+        }),
+      ),
+    ),
+    inPlace({
+      L: 40,
+      H: 2,
+      lengths: [300],
+      tree: comb(40).map((seen) => seen.filter((j) => j % 7 !== 2)),
+      name: "rows NaN that no token sees",
+      edit: ({ latents, keys }) => {
+        for (let row = 262; row < 300; row += 7) {
+          latents.fill(Number.NaN, row * 64, (row + 1) * 64);
+          keys.fill(Number.NaN, row * 32, (row + 1) * 32);
+        }
+      },
+    }),
     // Scales.
     ...[0.01, 0.3].map((scale) => makeCase({ H: 16, R: 16, lengths: [90], scale })),
     // The last row is NaN: earlier tokens do not see it.
