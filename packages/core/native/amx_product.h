@@ -16,16 +16,16 @@ inline constexpr size_t kSumsSize = kAmxRows * kAmxRows;    // of a tile of sums
 
 // How many bf16 hold any number of T.
 template <typename T>
-inline constexpr int kParts = std::is_same_v<T, bf16>  ? 1
-                              : std::is_same_v<T, f16> ? 2
-                                                       : 3;
+inline constexpr int kPartsOf = std::is_same_v<T, bf16>  ? 1
+                                : std::is_same_v<T, f16> ? 2
+                                                         : 3;
 // Whether the product of two parts is added: others are below 2^-22 of the whole.
 constexpr bool counts(int left, int right) { return left + right < 3; }
 
 // 32 elements of a row, in the order in which they lie, as Parts vectors of bf16 whose sum they are.
 template <typename T>
 struct TileRow {
-  vu32 parts[kParts<T>];
+  vu32 parts[kPartsOf<T>];
 };
 
 // The parts of 32 numbers: each has the leading 8 bits of what those before it leave. An infinite number has no rest.
@@ -90,13 +90,13 @@ template <bool Checked, typename At>
 void pack_right(At at, int rows, size_t depth, bf16* to, Largest (&largest)[kAmxRows]) {
   using T = std::remove_const_t<std::remove_pointer_t<decltype(at(0))>>;
   for (size_t k = 0; k < depth; k += kTileDepth) {
-    vu32 block[kParts<T>][kAmxRows];
+    vu32 block[kPartsOf<T>][kAmxRows];
     for (int r = 0; r < kAmxRows; ++r) {
       TileRow<T> row = {};
       if (r < rows) row = load_tile_row<Checked>(at(r) + k, depth - k, largest[r]);
-      for (int i = 0; i < kParts<T>; ++i) block[i][r] = row.parts[i];
+      for (int i = 0; i < kPartsOf<T>; ++i) block[i][r] = row.parts[i];
     }
-    for (int i = 0; i < kParts<T>; ++i, to += kTileSize) {
+    for (int i = 0; i < kPartsOf<T>; ++i, to += kTileSize) {
       transpose(block[i]);
       for (int r = 0; r < kAmxRows; ++r) memcpy(to + r * kTileDepth, &block[i][r], sizeof block[i][r]);
     }

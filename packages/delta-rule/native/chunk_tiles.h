@@ -1,7 +1,7 @@
 // Operands of the products that the fused chunk kernel makes, as AMX takes them: sums of bf16, planes, whose products
 // are summed in f32. A number that is rounded to bf16 is one, an f32 to its last digit is three.
 #pragma once
-#include "amx_tiles.h"
+#include "amx_product.h"
 #include "chunk.h"
 #if defined(__AMX_BF16__)
 
@@ -12,8 +12,7 @@ template <typename T>
 inline constexpr int kPlanes = std::is_same_v<T, bf16> ? 1 : 3;
 
 inline constexpr size_t kTileSide = 2 * AmxTiles::kRows;  // of a block of sums, four tiles
-inline constexpr size_t kTileDepth = 32;                  // bf16 of a tile's row
-inline constexpr size_t kTile = AmxTiles::kRows * kTileDepth, kTwoTiles = 2 * kTile;
+inline constexpr size_t kTwoTiles = 2 * kTileSize;
 
 // An operand in the order in which tiles are loaded: for each kTileSide of its rows, or columns of a right operand, and
 // each kTileDepth along k, two tiles of each plane; with zeros up to a whole kTileDepth. Rows of a right operand's
@@ -86,12 +85,12 @@ struct TileBlock {
       MLXTS_UNROLL
       for (int r = 0; r < kRight; ++r) {
         _tile_loadd(6, b + r * kTwoTiles, kRow);
-        _tile_loadd(7, b + r * kTwoTiles + kTile, kRow);
+        _tile_loadd(7, b + r * kTwoTiles + kTileSize, kRow);
         for (int l = 0; l < (kLeft < kTerms - r ? kLeft : kTerms - r); ++l) {
           _tile_loadd(4, a + l * kTwoTiles, kRow);
           _tile_dpbf16ps(0, 4, 6);
           _tile_dpbf16ps(1, 4, 7);
-          _tile_loadd(5, a + l * kTwoTiles + kTile, kRow);
+          _tile_loadd(5, a + l * kTwoTiles + kTileSize, kRow);
           _tile_dpbf16ps(2, 5, 6);
           _tile_dpbf16ps(3, 5, 7);
         }
@@ -210,8 +209,8 @@ struct TileProducts {
     for (size_t r = 0; r < round_up(depth, kTileDepth); r += 2)
       for (size_t c = 0; c < stride; c += kLanes) {
         const float* at = from + r * stride + c;
-        bf16* to =
-            operand + planes.place(c, r) + c % kTileSide / AmxTiles::kRows * kTile + r % kTileDepth * AmxTiles::kRows;
+        bf16* to = operand + planes.place(c, r) + c % kTileSide / AmxTiles::kRows * kTileSize +
+                   r % kTileDepth * AmxTiles::kRows;
         split(r < depth ? load(at) : vf32{}, r + 1 < depth ? load(at + stride) : vf32{}, to);
       }
     return planes;

@@ -53,13 +53,13 @@ void list_rows(const Slots& slots, const GatheredRows& rows, const GatherMatmulS
 #if defined(__AMX_BF16__)
 // A weight of three parts takes so long to split that it pays for many rows of x only.
 template <typename W>
-inline constexpr size_t kLeastRows = kParts<W> == 3 ? 96 : 1;
+inline constexpr size_t kLeastRows = kPartsOf<W> == 3 ? 96 : 1;
 
 // Blocks `first` … `last` − 1 of the columns of the products of `rows` rows of x. Whether tiles hold all numbers.
 template <typename X, typename W>
 bool multiply_slot(const GatherMatmulParams& p, const GatherMatmulScratch& s, const LeftMatrix<X>& x, size_t rows,
                    const W* weight, size_t first, size_t last, decltype(store_row<float>)* store_row, void* out) {
-  static_assert(kLeftRows * kPieceSteps<X, W> * kParts<W> * kAmxRowBytes <= GATHER_MATMUL_LEFT_BYTES);
+  static_assert(kLeftRows * kPieceSteps<X, W> * kPartsOf<W> * kAmxRowBytes <= GATHER_MATMUL_LEFT_BYTES);
   const RightRows<X, W> right{reinterpret_cast<bf16*>(s.tiles), rows, p.k};
   if (!right.pack(x)) return false;
   const size_t most = right.columns_together(p.tileColumns);

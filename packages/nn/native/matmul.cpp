@@ -45,7 +45,7 @@ template <typename X, typename W>
 void multiply_groups(const Launch& l, const Weight<W>& weight, Store<X> store) {
   const auto& p = l.args<MatmulParams>();
   const auto scratch = scratch_of(l, p);
-  static_assert(kLeftRows * kPieceSteps<X, W> * kParts<W> * kAmxRowBytes <= MATMUL_LEFT_BYTES);
+  static_assert(kLeftRows * kPieceSteps<X, W> * kPartsOf<W> * kAmxRowBytes <= MATMUL_LEFT_BYTES);
   const AmxTiles tiles;
   PackedRows& packed = *reinterpret_cast<PackedRows*>(scratch.packed);
   if (!l.scratchKept) packed.m0 = ~0u;

@@ -15,13 +15,13 @@ inline constexpr bool kHasTiles = true;
 // rows of x have room in the nearest cache beside their sums.
 inline constexpr size_t kLeftRows = 2 * kAmxRows;
 template <typename X, typename W>
-inline constexpr size_t kPieceSteps = 16 / (kParts<X> + kParts<W>);
+inline constexpr size_t kPieceSteps = 16 / (kPartsOf<X> + kPartsOf<W>);
 
 // Blocks of 16 rows of x, or fewer, whose products take less time than reading the weight.
 inline constexpr size_t kFewBlocks = 4;
 // Whether there are products of parts, which numbers must fit.
 template <typename X, typename W>
-inline constexpr bool kChecked = kParts<X> + kParts<W> > 2;
+inline constexpr bool kChecked = kPartsOf<X> + kPartsOf<W> > 2;
 
 // Rows of x as right tiles: [piece][block of 16 rows][step along k][part].
 template <typename X, typename W>
@@ -32,15 +32,17 @@ struct RightRows {
   size_t blocks() const { return tiles_of(rows, kAmxRows); }
   size_t steps() const { return tiles_of(k, kTileDepth); }
   // The tiles of a block from step `first` of a piece on; those of the next block.
-  size_t block_size(size_t first) const { return std::min(steps() - first, kPieceSteps<X, W>) * kParts<X> * kTileSize; }
+  size_t block_size(size_t first) const {
+    return std::min(steps() - first, kPieceSteps<X, W>) * kPartsOf<X> * kTileSize;
+  }
   bf16* block(size_t first, size_t i) const {
-    return tiles + first * blocks() * kParts<X> * kTileSize + i * block_size(first);
+    return tiles + first * blocks() * kPartsOf<X> * kTileSize + i * block_size(first);
   }
 
   // Columns of the product to multiply at a time, `most` at most: few where all of x stays in cache, so that rows of
   // the weight come from memory in long stretches; else as many as keep x from going through it too often.
   size_t columns_together(size_t most) const {
-    return rows * steps() * kParts<X> * kAmxRowBytes <= size_t(1) << 20 ? kLeftRows : most;
+    return rows * steps() * kPartsOf<X> * kAmxRowBytes <= size_t(1) << 20 ? kLeftRows : most;
   }
 
   // What of the piece behind the one from step `first` on is fetched beside rows n … n + kLeftRows − 1 of `columns`.
@@ -77,12 +79,13 @@ bool pack_left(const W* from, size_t stride, size_t rows, size_t depth, bf16* to
   const size_t steps = tiles_of(depth, kTileDepth);
   bool fits = true;
   for (size_t r = 0; r < round_up(rows, kAmxRows); ++r) {
-    bf16* row = to + r / kAmxRows * steps * kParts<W> * kTileSize + r % kAmxRows * kTileDepth;
+    bf16* row = to + r / kAmxRows * steps * kPartsOf<W> * kTileSize + r % kAmxRows * kTileDepth;
     Largest largest;
     for (size_t s = 0; s < steps; ++s) {
       TileRow<W> v = {};
       if (r < rows) v = load_tile_row<Checked>(from + r * stride + s * kTileDepth, depth - s * kTileDepth, largest);
-      for (int i = 0; i < kParts<W>; ++i) memcpy(row + (s * kParts<W> + i) * kTileSize, &v.parts[i], sizeof v.parts[i]);
+      for (int i = 0; i < kPartsOf<W>; ++i)
+        memcpy(row + (s * kPartsOf<W> + i) * kTileSize, &v.parts[i], sizeof v.parts[i]);
     }
     if constexpr (Checked) fits &= largest.fits();
   }
@@ -121,7 +124,7 @@ bool multiply_tiles(const RightRows<X, W>& x, const Weight<W>& weight, size_t n0
       // Beside few products this would be too much at once; then the hardware follows the rows of the weight better.
       if (blocks > kFewBlocks) fetch.spread(steps * tiles_of(blocks, 2));
       TileOperands o{left,
-                     steps * kParts<W> * kTileSize,
+                     steps * kPartsOf<W> * kTileSize,
                      kTileSize,
                      kTileDepth,
                      x.block(s, 0),
@@ -133,7 +136,7 @@ bool multiply_tiles(const RightRows<X, W>& x, const Weight<W>& weight, size_t n0
                      kAmxRows,
                      s > 0};
       for (size_t m = 0; m < blocks; m += 2) {
-        multiply_tiles<kParts<W>, kParts<X>>(tiles_of(rows, kAmxRows), std::min<size_t>(blocks - m, 2), o, fetch);
+        multiply_tiles<kPartsOf<W>, kPartsOf<X>>(tiles_of(rows, kAmxRows), std::min<size_t>(blocks - m, 2), o, fetch);
         o.right += 2 * o.rightNext;
         o.sums += 2 * kSumsSize;
       }

@@ -1,31 +1,19 @@
 // Panels of codes as bf16x2, in which they are exact, for tiles of rows of x as sums of bf16: a bf16 is one part, an
 // f16 two, an f32 three, with nothing lost. All parts of x add to the same sums. Or panels of bytes for x in bytes.
 #pragma once
-#include "amx_tiles.h"
+#include "amx_product.h"
 #include "panels_bf16.h"
 #include "panels_limbs.h"
 
 namespace mlxts {
 
 #if defined(__AMX_BF16__)
-// Parts of x whose bits are those of bf16, one after the other.
-template <int Parts>
-MLXTS_INLINE void bf16_parts(vf32 x, vu32 (&parts)[Parts]) {
-  for (int i = 0; i < Parts; ++i) {
-    parts[i] = reinterpret_cast<vu32>(x) & 0xffff0000u;
-    x -= reinterpret_cast<vf32>(parts[i]);
-  }
-}
+static_assert(kAmxRows == QUANTIZED_MATMUL_PADDED_ROWS);
 
-// A tile of x, 16 rows of 32 columns; those of a row of tiles follow each other, part after part, panel after panel.
-constexpr uint32_t kTileColumns = AmxTiles::kRowBytes / 2;
-constexpr size_t kTileElements = AmxTiles::kRows * kTileColumns;
-static_assert(AmxTiles::kRows == QUANTIZED_MATMUL_PADDED_ROWS);
+MLXTS_INLINE uint32_t padded_rows(uint32_t m) { return uint32_t(round_up(m, kAmxRows)); }
 
-MLXTS_INLINE uint32_t padded_rows(uint32_t m) { return uint32_t(round_up(m, AmxTiles::kRows)); }
-
-// Row r of m rows of x in tiles, columns in the order in which panels of codes have them; Σx of each group. Null: a row
-// of zeros.
+// Row r of m rows of x in tiles of 16 rows, which lie panel by panel, row of tiles by row of tiles, step by step, part
+// by part; columns in the order in which panels of codes have them; Σx of each group. Null: a row of zeros.
 template <int Bits, int Parts>
 void order_parts(const Types& t, const uint8_t* x, uint32_t cols, uint32_t groupSize, uint32_t m, uint32_t r, bf16* to,
                  float* sums) {
@@ -36,22 +24,17 @@ void order_parts(const Types& t, const uint8_t* x, uint32_t cols, uint32_t group
   const uint32_t padded = padded_rows(m);
   for (uint32_t k = 0; k < cols; k += groupSize) {
     const uint32_t k0 = k / kCodeDepth * kCodeDepth, columns = panel_columns(cols, k0);
-    bf16* row = to + (k0 * size_t(padded) + size_t(r / AmxTiles::kRows) * columns * AmxTiles::kRows) * Parts +
-                (k - k0) * AmxTiles::kRows * Parts + r % AmxTiles::kRows * kTileColumns;
+    bf16* row = to + (k0 * size_t(padded) + size_t(r / kAmxRows) * columns * kAmxRows) * Parts +
+                (k - k0) * kAmxRows * Parts + r % kAmxRows * kTileDepth;
     if (x) t.x(x + k * t.xBytes, widened, groupSize);
     vf32 sum = {};
-    for (uint32_t i = 0; i < groupSize; i += kTileColumns) {
+    for (uint32_t i = 0; i < groupSize; i += kTileDepth) {
       const vf32 first = load(widened + i), second = load(widened + i + kLanes);
       sum += first + second;
-      vu32 low[Parts], high[Parts];
-      bf16_parts(first, low);
-      bf16_parts(second, high);
-      for (int part = 0; part < Parts; ++part, row += kTileElements) {
-        const __m256i halves[2] = {_mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(low[part] >> 16)),
-                                   _mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(high[part] >> 16))};
-        const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(halves[0]), halves[1], 1);
-        _mm512_store_si512(row, _mm512_permutexvar_epi16(index, both));
-      }
+      vu32 parts[Parts];
+      split_parts(first, second, parts);
+      for (int part = 0; part < Parts; ++part, row += kTileSize)
+        _mm512_store_si512(row, _mm512_permutexvar_epi16(index, reinterpret_cast<__m512i>(parts[part])));
     }
     sums[size_t(k / groupSize) * padded + r] = reduce_add(sum);
   }
@@ -66,7 +49,7 @@ inline constexpr int kPartTiles = Parts == kInBytes ? 1 : Parts;
 // Columns that a tile has of a group; of groups of 32 in bytes, zeros follow.
 template <int Parts>
 MLXTS_INLINE uint32_t step_columns(uint32_t groupSize) {
-  return Parts == kInBytes && groupSize > kTileColumns ? 2 * kTileColumns : kTileColumns;
+  return uint32_t(Parts == kInBytes && groupSize > kTileDepth ? 2 * kTileDepth : kTileDepth);
 }
 
 // As order_parts; the units of groups are where Σx would be of another matrix with as many groups.
@@ -81,15 +64,15 @@ void order_byte_tiles(const Types& t, const uint8_t* x, uint32_t cols, uint32_t 
   for (uint32_t k = 0, g = r; k < cols; k += groupSize, g += padded) {
     const uint32_t k0 = k / kCodeDepth * kCodeDepth;
     bf16* row = to +
-                (k0 / each * size_t(padded / AmxTiles::kRows) +
-                 size_t(r / AmxTiles::kRows) * (panel_columns(cols, k0) / each) + (k - k0) / each) *
-                    kTileElements +
-                r % AmxTiles::kRows * kTileColumns;
+                (k0 / each * size_t(padded / kAmxRows) + size_t(r / kAmxRows) * (panel_columns(cols, k0) / each) +
+                 (k - k0) / each) *
+                    kTileSize +
+                r % kAmxRows * kTileDepth;
     if (x) t.x(x + k * t.xBytes, group, groupSize);
     const ByteUnit of = byte_unit(group, groupSize);
     vf32 whole = {};
     for (uint32_t i = 0; i < groupSize; i += kLanes) whole += store_bytes(load(group + i), of, bytes + i);
-    for (uint32_t i = 0; i < groupSize; i += each, row += kTileElements)
+    for (uint32_t i = 0; i < groupSize; i += each, row += kTileSize)
       _mm512_store_si512(
           row, _mm512_maskz_permutexvar_epi8(~__mmask64(0) >> (64 - each), index, _mm512_load_si512(bytes + i)));
     sums[g] = reduce_add(whole) * of.unit;
@@ -118,10 +101,10 @@ MLXTS_INLINE void zero_sums() {
 }
 template <int Tile>
 MLXTS_INLINE void store_sums(void* to) {
-  if constexpr (Tile == 0) _tile_stored(0, to, AmxTiles::kRowBytes);
-  if constexpr (Tile == 1) _tile_stored(1, to, AmxTiles::kRowBytes);
-  if constexpr (Tile == 2) _tile_stored(2, to, AmxTiles::kRowBytes);
-  if constexpr (Tile == 3) _tile_stored(3, to, AmxTiles::kRowBytes);
+  if constexpr (Tile == 0) _tile_stored(0, to, kAmxRowBytes);
+  if constexpr (Tile == 1) _tile_stored(1, to, kAmxRowBytes);
+  if constexpr (Tile == 2) _tile_stored(2, to, kAmxRowBytes);
+  if constexpr (Tile == 3) _tile_stored(3, to, kAmxRowBytes);
 }
 
 // Four tiles of sums at a time: 32 rows of x by 32 of W, or 16 by 64.
@@ -131,7 +114,7 @@ inline constexpr int kColumnTiles = kSumTiles / RowTiles;
 
 // What the groups of a panel give to four tiles, before scales: sums[group][tile][row][column].
 struct PanelSums {
-  alignas(64) float of[kCodeDepth / 32][kSumTiles][AmxTiles::kRows][kLanes];
+  alignas(64) float of[kCodeDepth / 32][kSumTiles][kAmxRows][kLanes];
 };
 
 // Four tiles of products: their sums, and what these are added to once they are known.
@@ -141,13 +124,13 @@ struct TileProducts {
   const float *xSums, *xUnits;   // of the first group and row of x; those of a group are `stride` apart
   size_t stride;
   float* c;  // [rows, kBlock]
-  uint32_t groups, rowTiles;
+  uint32_t groups;
 };
 
 // c += scale·sum + bias·Σx, row by row; of sums in units, scale·unit·sum.
 template <int Parts, int Groups, int RowTiles>
 struct AddRows {
-  static constexpr int kVectors = kColumnTiles<RowTiles>, kRows = RowTiles * AmxTiles::kRows;
+  static constexpr int kVectors = kColumnTiles<RowTiles>, kRows = RowTiles * kAmxRows;
   const TileProducts of;
   vf32 scale[Groups][kVectors], bias[Groups][kVectors];
 
@@ -163,7 +146,7 @@ struct AddRows {
   }
   MLXTS_INLINE void add(int row) const {
     float* to = of.c + size_t(row) * kBlock;
-    const int tile = row / AmxTiles::kRows * kVectors, r = row % AmxTiles::kRows;
+    const int tile = row / kAmxRows * kVectors, r = row % kAmxRows;
     vf32 x[Groups];
     MLXTS_UNROLL
     for (int g = 0; g < Groups; ++g) x[g] = splat(of.xSums[g * of.stride + row]);
@@ -200,7 +183,7 @@ MLXTS_INLINE void multiply_tile(const bf16* left, size_t tileRow, const bf16x2* 
   if constexpr (RowTiles == 2) {
     if constexpr (Tile == 0) {
       _tile_loadd(6, right, kStride);
-      _tile_loadd(4, left, AmxTiles::kRowBytes);
+      _tile_loadd(4, left, kAmxRowBytes);
       MLXTS_TILE_DOT(0, 4, 6);
     }
     if constexpr (Tile == 1) {
@@ -208,13 +191,13 @@ MLXTS_INLINE void multiply_tile(const bf16* left, size_t tileRow, const bf16x2* 
       MLXTS_TILE_DOT(1, 4, 7);
     }
     if constexpr (Tile == 2) {
-      _tile_loadd(5, left + tileRow, AmxTiles::kRowBytes);
+      _tile_loadd(5, left + tileRow, kAmxRowBytes);
       MLXTS_TILE_DOT(2, 5, 6);
     }
     if constexpr (Tile == 3) MLXTS_TILE_DOT(3, 5, 7);
   } else {
     if constexpr (Tile == 0) {
-      _tile_loadd(4, left, AmxTiles::kRowBytes);
+      _tile_loadd(4, left, kAmxRowBytes);
       _tile_loadd(5, right, kStride);
       MLXTS_TILE_DOT(0, 4, 5);
     }
@@ -238,15 +221,16 @@ MLXTS_INLINE void multiply_tile(const bf16* left, size_t tileRow, const bf16x2* 
 // group by the call for the next four tiles, and `last` is added between the products: so the tiles never wait. A step
 // is stepSize elements of a panel of bytes.
 template <int Parts, int Steps, int Groups, int RowTiles>
-__attribute__((noinline)) void multiply_tiles(const bf16* left, size_t tileRow, const bf16x2* right, size_t stepSize,
-                                              const TileProducts& now, const TileProducts& last) {
+__attribute__((noinline)) void multiply_groups(const bf16* left, size_t tileRow, const bf16x2* right, size_t stepSize,
+                                               const TileProducts& now, const TileProducts& last, TileFetch& fetch) {
   constexpr int kTiles = kPartTiles<Parts>, kQuads = Groups * Steps * kTiles,
                 kAdds = kQuads > 1 ? (kQuads - 1) * kSumTiles : 1;
-  if constexpr (Parts != kInBytes) stepSize = kTileColumns / 2 * kBlock;
+  if constexpr (Parts != kInBytes) stepSize = kTileDepth / 2 * kBlock;
   const AddRows<Parts, Groups, RowTiles> rows(last);
   const auto quad = [&]<int Quad>(std::integral_constant<int, Quad>) __attribute__((always_inline)) {
     constexpr int kGroup = Quad / kTiles / Steps;
     constexpr bool kFirst = Quad % (kTiles * Steps) == 0;
+    fetch.step();
     const auto tile = [&]<int Tile>(std::integral_constant<int, Tile>) __attribute__((always_inline)) {
       if constexpr (kFirst) {
         if constexpr (Quad == 0) {
@@ -256,7 +240,7 @@ __attribute__((noinline)) void multiply_tiles(const bf16* left, size_t tileRow, 
         }
         zero_sums<Tile>();
       }
-      multiply_tile<Parts, Tile, RowTiles>(left + Quad * kTileElements, tileRow, right + Quad / kTiles * stepSize);
+      multiply_tile<Parts, Tile, RowTiles>(left + Quad * kTileSize, tileRow, right + Quad / kTiles * stepSize);
       if constexpr (Quad > 0) rows.add((Quad - 1) * kSumTiles + Tile, kAdds);
     };
     [&]<int... Tile>(std::integer_sequence<int, Tile...>) __attribute__((always_inline)) {
@@ -269,16 +253,17 @@ __attribute__((noinline)) void multiply_tiles(const bf16* left, size_t tileRow, 
   if constexpr (kQuads == 1) rows.add(0, 1);
 }
 
-using MultiplyTiles = void (*)(const bf16*, size_t, const bf16x2*, size_t, const TileProducts&, const TileProducts&);
+using MultiplyGroups = void (*)(const bf16*, size_t, const bf16x2*, size_t, const TileProducts&, const TileProducts&,
+                                TileFetch&);
 
 // For groups of so many tiles.
 template <int Parts, int RowTiles>
-MultiplyTiles multiply_tiles_of(uint32_t steps, uint32_t groups) {
-  if (steps == 4) return multiply_tiles<Parts, 4, 1, RowTiles>;
-  if (steps == 2) return groups == 1 ? multiply_tiles<Parts, 2, 1, RowTiles> : multiply_tiles<Parts, 2, 2, RowTiles>;
-  if (groups == 1) return multiply_tiles<Parts, 1, 1, RowTiles>;
-  if (groups == 2) return multiply_tiles<Parts, 1, 2, RowTiles>;
-  return groups == 3 ? multiply_tiles<Parts, 1, 3, RowTiles> : multiply_tiles<Parts, 1, 4, RowTiles>;
+MultiplyGroups multiply_groups_of(uint32_t steps, uint32_t groups) {
+  if (steps == 4) return multiply_groups<Parts, 4, 1, RowTiles>;
+  if (steps == 2) return groups == 1 ? multiply_groups<Parts, 2, 1, RowTiles> : multiply_groups<Parts, 2, 2, RowTiles>;
+  if (groups == 1) return multiply_groups<Parts, 1, 1, RowTiles>;
+  if (groups == 2) return multiply_groups<Parts, 1, 2, RowTiles>;
+  return groups == 3 ? multiply_groups<Parts, 1, 3, RowTiles> : multiply_groups<Parts, 1, 4, RowTiles>;
 }
 
 // Adds what no call has added yet.
@@ -295,17 +280,8 @@ void add_last(const TileProducts& last) {
   AddRows<Parts, 4, RowTiles>(last).add(0, 1);
 }
 
-// Rows of words that a panel will need next: they are fetched while products keep the processor busy.
-struct WordsAhead {
-  const uint8_t* next = nullptr;
-  size_t rowBytes = 0, bytes = 0;  // from row to row, and of each
-  uint32_t rows = 0, each = 0;     // left, and at a time
-
-  MLXTS_INLINE void step() {
-    for (uint32_t i = 0; i < each && rows > 0; ++i, --rows, next += rowBytes)
-      for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(next + at, 0, 2);
-  }
-};
+// Bytes of x in tiles up to which these stay in the second cache.
+constexpr size_t kKeptBytes = size_t(1) << 20;
 
 // c[m, kBlock] += x · Wᵀ for `count` blocks of W, whose products follow each other. `next`, where there is one, is
 // what comes then. All blocks meet a panel of x while that is in cache.
@@ -315,58 +291,65 @@ void multiply_parts(const bf16* x, uint32_t m, uint32_t cols, const Block* w, ui
   bf16x2* panel = reinterpret_cast<bf16x2*>(s.panel);
   const AmxTiles tiles;
   PanelSums sums[2] = {};
-  alignas(64) float nowhere[2 * AmxTiles::kRows * kBlock] = {};
-  TileProducts last{};
-  bool pending = false;
+  alignas(64) float nowhere[2 * kAmxRows * kBlock] = {};
+  // Taken in turns. Copies would be read before what they are made of is in the cache.
+  TileProducts products[2] = {};
+  uint32_t lastGroups = 0, lastTiles = 0;  // 0: nothing is pending
   const uint32_t padded = padded_rows(m), each = step_columns<Parts>(w->groupSize), steps = w->groupSize / each;
-  const size_t paddedTiles = padded / AmxTiles::kRows, stepSize = each / 4 * kBlock;
+  const size_t paddedTiles = padded / kAmxRows, stepSize = each / 4 * kBlock;
+  const bool fetchRows = size_t(padded) * cols / each * kPartTiles<Parts> * kAmxRowBytes > kKeptBytes;
   uint32_t turn = 0;
   const auto finish = [&] {
-    if (pending) last.rowTiles == 2 ? add_last<Parts, 2>(last) : add_last<Parts, 1>(last);
-    pending = false;
+    const TileProducts& last = products[turn ^ 1];
+    if (lastGroups > 0) lastTiles == 2 ? add_last<Parts, 2>(last) : add_last<Parts, 1>(last);
+    lastGroups = 0;
   };
   for (uint32_t k0 = 0; k0 < cols; k0 += kCodeDepth) {
     const uint32_t n = panel_columns(cols, k0), groups = n / w->groupSize, g0 = k0 / w->groupSize;
-    const size_t tileRow = size_t(n / each) * kPartTiles<Parts> * kTileElements;  // elements of a row of tiles
-    const bf16* before = x + k0 / each * kPartTiles<Parts> * paddedTiles * kTileElements;
-    const MultiplyTiles two = multiply_tiles_of<Parts, 2>(steps, groups),
-                        one = multiply_tiles_of<Parts, 1>(steps, groups);
+    const size_t tileRow = size_t(n / each) * kPartTiles<Parts> * kTileSize;  // elements of a row of tiles
+    const bf16* before = x + k0 / each * kPartTiles<Parts> * paddedTiles * kTileSize;
+    const MultiplyGroups two = multiply_groups_of<Parts, 2>(steps, groups),
+                         one = multiply_groups_of<Parts, 1>(steps, groups);
     for (uint32_t b = 0; b < count; ++b) {
       decode_tile_panel<Bits, Parts>(w[b], k0, n, panel);
       AmxTiles::written();
       const bool more = b + 1 < count || k0 + n < cols;
       const Block* after = b + 1 < count ? w + b + 1 : more ? w : next;
-      WordsAhead ahead;
+      TileFetch fetch;
       if (after) {
         const uint32_t at = b + 1 < count ? k0 : more ? k0 + n : 0;
-        ahead = {after->words + size_t(at) * Bits / 8, after->rowBytes, size_t(kCodeDepth) * Bits / 8, after->count,
-                 kBlock / (row_tiles(padded, 32) * 2) + 1};
+        fetch.left = {reinterpret_cast<const char*>(after->words) + size_t(at) * Bits / 8, after->rowBytes,
+                      after->count, size_t(panel_columns(cols, at)) * Bits / 8};
       }
-      for (uint32_t r = 0; r < padded; r += 2 * AmxTiles::kRows) {
-        const uint32_t rowTiles = r + AmxTiles::kRows < padded ? 2 : 1, columns = kSumTiles / rowTiles * kLanes;
-        const bf16* left = before + r / AmxTiles::kRows * tileRow;
+      if (fetchRows) {
+        const size_t size = tileRow * paddedTiles, part = round_up(size * sizeof(bf16) / count, 64);
+        const bf16* then = k0 + n < cols ? before + size : x;
+        fetch.right = {reinterpret_cast<const char*>(then) + b * part, 0, 1, part};
+      }
+      fetch.spread(paddedTiles * groups * steps * kPartTiles<Parts>);
+      for (uint32_t r = 0; r < padded; r += 2 * kAmxRows) {
+        const uint32_t rowTiles = r + kAmxRows < padded ? 2 : 1, columns = kSumTiles / rowTiles * kLanes;
+        const bf16* left = before + r / kAmxRows * tileRow;
         for (uint32_t column = 0; column < w[b].count; column += columns, turn ^= 1) {
-          ahead.step();
-          if (last.groups != groups || last.rowTiles != rowTiles) finish();
+          if (lastGroups != groups || lastTiles != rowTiles) finish();
           const size_t first = size_t(g0) * kBlock + column;
           const float* xSums = s.sums + size_t(g0) * padded + r;
-          const TileProducts now{&sums[turn],
-                                 w[b].scales + first,
-                                 w[b].biases + first,
-                                 xSums,
-                                 xSums + size_t(padded) * (cols / w[b].groupSize),
-                                 padded,
-                                 s.products + (size_t(b) * padded + r) * kBlock + column,
-                                 groups,
-                                 rowTiles};
-          if (!pending) {
+          TileProducts &now = products[turn], &last = products[turn ^ 1];
+          now = {&sums[turn],
+                 w[b].scales + first,
+                 w[b].biases + first,
+                 xSums,
+                 xSums + size_t(padded) * (cols / w[b].groupSize),
+                 padded,
+                 s.products + (size_t(b) * padded + r) * kBlock + column,
+                 groups};
+          if (lastGroups == 0) {
             last = now;
             last.sums = &sums[turn ^ 1];
             last.c = nowhere;
           }
-          (rowTiles == 2 ? two : one)(left, tileRow, panel + column, stepSize, now, last);
-          last = now;
-          pending = true;
+          (rowTiles == 2 ? two : one)(left, tileRow, panel + column, stepSize, now, last, fetch);
+          lastGroups = groups, lastTiles = rowTiles;
         }
       }
     }
