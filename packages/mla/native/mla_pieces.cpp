@@ -44,7 +44,7 @@ struct PanelPiece : PieceRows<C> {
       to_load_order<C>(q_pe + (first + row) * p.rope, p.rope, query(row) + query_width(p.rank));
     }
   }
-  void clear() const {
+  void clear(bool) const {
     for (int row = 0; row < rows; ++row) {
       softmax().clear(row);
       memset(scratch.sums + row * p.width, 0, p.width * sizeof(float));
@@ -161,9 +161,9 @@ int32_t mla_pieces(const Launch& l) {
       rows.load_queries(l.buffer<const float>(MLA_PIECES_QUERIES) + row * p.rank,
                         l.buffer<const X>(MLA_PIECES_Q_PE) + row * p.rope);
     loaded = row + first;
-    rows.clear();
     const size_t seen = rows.visible.end(rows.token(rows.rows - 1)), last = begin + keys;
     const size_t end = seen < last ? seen : last;
+    rows.clear(end <= begin);
     for (size_t key = begin; key < end; key += Piece::kKeys)
       rows.attend(key, int(end - key < Piece::kKeys ? end - key : Piece::kKeys), key == begin);
     rows.store_rows(l.buffer<float>(MLA_PIECES_PARTIAL) +

@@ -44,8 +44,10 @@ struct TilePiece : PieceRows<bf16> {
                         query(row) + rank_depth() * kAmxRows, unused);
     }
   }
-  void clear() const {
+  // Before the first block, which sets the sums, or where there is `none`.
+  void clear(bool none) const {
     for (int row = 0; row < int(row_blocks()) * kAmxRows; ++row) softmax().clear(row);
+    if (none) memset(scratch.sums, 0, row_blocks() * tiles_of(p.rank, kAmxRows) * kSumsSize * sizeof(float));
   }
 
   // The block of `count` rows of the cache from `key` on; the first one of the piece comes with `begins`.
