@@ -15,6 +15,7 @@ int32_t gather_matvec(const Launch& l, const Types& t) {
   const GatherFaults codes{GATHER_QUANTIZED_MATVEC_FAULT_RHS_INDICES, GATHER_QUANTIZED_MATVEC_FAULT_LHS_INDICES, 0, 0};
   if (l.begin == 0 && !pairs.right(l, codes)) return 1;
   const auto scratch = scratch_of(l, p);
+  PreparedFew& prepared = prepared_few(l, scratch);
   OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.groupStride, 0, Form::f32};
   const uint64_t blocks = l.threadgroups[0], mBlocks = l.threadgroups[1];
   const auto product_at = [&](uint64_t row) {
@@ -24,16 +25,14 @@ int32_t gather_matvec(const Launch& l, const Types& t) {
     return product;
   };
   Product product = product_at(l.begin / blocks), next = product;
-  uint64_t prepared = ~uint64_t(0);
   for (uint64_t index = l.begin; index < l.end;) {
     const uint64_t row = index / blocks, end = (row + 1) * blocks < l.end ? (row + 1) * blocks : l.end;
     if (end < l.end) next = product_at(row + 1);
     const uint64_t m0 = row % mBlocks * p.mBlock, first = pairs.left(row / mBlocks) * p.m + m0;
     x.m = uint32_t(p.m - m0 < p.mBlock ? p.m - m0 : p.mBlock);
     // Pairs that follow one another may have the same rows of x.
-    if (first != prepared)
-      prepare<Bits>(t, p, [&](uint32_t i) { return product.x + (first + i) * p.cols * t.xBytes; }, x);
-    prepared = first;
+    prepare_once<Bits>(
+        prepared, first, t, p, [&](uint32_t i) { return product.x + (first + i) * p.cols * t.xBytes; }, x);
     const uint32_t row0 = uint32_t(index % blocks) * kRows, last = uint32_t((end - 1) % blocks + 1) * kRows;
     index = end;
     multiply_rows<Bits>(t, p, product, row0, last < p.rows ? last : p.rows, {end < l.end ? &next : nullptr, 0}, x,

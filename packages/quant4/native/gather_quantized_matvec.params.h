@@ -45,24 +45,26 @@ struct GatherQuantizedMatvecParams {
   uint32_t columnStride;
   uint32_t groupStride;
   uint32_t int8;
-  uint32_t scratch[2];  // byte offsets
+  uint32_t scratch[3];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(GatherQuantizedMatvecParams) == 76, "GatherQuantizedMatvecParams must match the declaration of gather_quantized_matvec");
 #else
-static_assert(sizeof(GatherQuantizedMatvecParams) == 100, "GatherQuantizedMatvecParams must match the declaration of gather_quantized_matvec");
+static_assert(sizeof(GatherQuantizedMatvecParams) == 104, "GatherQuantizedMatvecParams must match the declaration of gather_quantized_matvec");
 #endif
 #ifndef __METAL_VERSION__
 struct GatherQuantizedMatvecScratch {
   uint16_t* ordered;
   float* sums;
+  uint32_t* prepared;
 };
 inline GatherQuantizedMatvecScratch scratch_of(const MlxtsCpuLaunch& l, const GatherQuantizedMatvecParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
       reinterpret_cast<uint16_t*>(memory + p.scratch[0]),
       reinterpret_cast<float*>(memory + p.scratch[1]),
+      reinterpret_cast<uint32_t*>(memory + p.scratch[2]),
   };
 }
 #endif

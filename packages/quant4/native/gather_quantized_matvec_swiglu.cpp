@@ -24,6 +24,7 @@ int32_t gather_matvec_swiglu(const Launch& l, const Types& t, GatedUnit gate_run
                            GATHER_QUANTIZED_MATVEC_SWIGLU_FAULT_LHS_INDICES, 0, 0};
   if (l.begin == 0 && !pairs.right(l, codes)) return 1;
   const auto scratch = scratch_of(l, p);
+  PreparedFew& prepared = prepared_few(l, scratch);
   OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.groupStride, 0, Form::f32};
   const uint64_t blocks = l.threadgroups[0], mBlocks = l.threadgroups[1];
   const auto products_at = [&](uint64_t row) {
@@ -37,7 +38,6 @@ int32_t gather_matvec_swiglu(const Launch& l, const Types& t, GatedUnit gate_run
   GatePair products = products_at(l.begin / blocks), next = products;
   uint8_t *gates = reinterpret_cast<uint8_t*>(scratch.gates), *ups = reinterpret_cast<uint8_t*>(scratch.ups);
   const uint64_t keptBlocks = p.keptRows / kRows;
-  uint64_t prepared = ~uint64_t(0);
   for (uint64_t index = l.begin; index < l.end;) {
     const uint64_t row = index / blocks, end = (row + 1) * blocks < l.end ? (row + 1) * blocks : l.end;
     if (end < l.end) next = products_at(row + 1);
@@ -45,8 +45,7 @@ int32_t gather_matvec_swiglu(const Launch& l, const Types& t, GatedUnit gate_run
     x.m = uint32_t(p.m - m0 < p.mBlock ? p.m - m0 : p.mBlock);
     const Product &gate = products.gate, &up = products.up;
     // Pairs that follow one another may have the same rows of x.
-    if (first != prepared) prepare<Bits>(t, p, [&](uint32_t i) { return gate.x + (first + i) * p.cols * t.xBytes; }, x);
-    prepared = first;
+    prepare_once<Bits>(prepared, first, t, p, [&](uint32_t i) { return gate.x + (first + i) * p.cols * t.xBytes; }, x);
     while (index < end) {
       const uint64_t run = end - index < keptBlocks ? end - index : keptBlocks;
       const uint32_t begin = uint32_t(index % blocks) * kRows;

@@ -49,18 +49,19 @@ struct GatherQuantizedMatvecSwigluParams {
   uint32_t columnStride;
   uint32_t groupStride;
   uint32_t int8;
-  uint32_t scratch[4];  // byte offsets
+  uint32_t scratch[5];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(GatherQuantizedMatvecSwigluParams) == 76, "GatherQuantizedMatvecSwigluParams must match the declaration of gather_quantized_matvec_swiglu");
 #else
-static_assert(sizeof(GatherQuantizedMatvecSwigluParams) == 112, "GatherQuantizedMatvecSwigluParams must match the declaration of gather_quantized_matvec_swiglu");
+static_assert(sizeof(GatherQuantizedMatvecSwigluParams) == 116, "GatherQuantizedMatvecSwigluParams must match the declaration of gather_quantized_matvec_swiglu");
 #endif
 #ifndef __METAL_VERSION__
 struct GatherQuantizedMatvecSwigluScratch {
   uint16_t* ordered;
   float* sums;
+  uint32_t* prepared;
   float* gates;
   float* ups;
 };
@@ -69,8 +70,9 @@ inline GatherQuantizedMatvecSwigluScratch scratch_of(const MlxtsCpuLaunch& l, co
   return {
       reinterpret_cast<uint16_t*>(memory + p.scratch[0]),
       reinterpret_cast<float*>(memory + p.scratch[1]),
-      reinterpret_cast<float*>(memory + p.scratch[2]),
+      reinterpret_cast<uint32_t*>(memory + p.scratch[2]),
       reinterpret_cast<float*>(memory + p.scratch[3]),
+      reinterpret_cast<float*>(memory + p.scratch[4]),
   };
 }
 #endif

@@ -15,13 +15,15 @@ template <int Bits>
 void multi_matvec(const Launch& l, const Types& t) {
   const auto& p = l.args<MultiQuantizedMatvecParams>();
   const auto scratch = scratch_of(l, p);
+  PreparedFew& prepared = prepared_few(l, scratch);
   const Part parts[] = {{joint_product(l, 0, MULTI_QUANTIZED_MATVEC_OUT_A), p.rowsA},
                         {joint_product(l, 1, MULTI_QUANTIZED_MATVEC_OUT_B), p.rowsB},
                         {joint_product(l, 2, MULTI_QUANTIZED_MATVEC_OUT_C), p.rowsC},
                         {joint_product(l, 3, MULTI_QUANTIZED_MATVEC_OUT_D), p.rowsD},
                         {{}, 0}};
   OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.groupStride, p.m, Form::f32};
-  prepare<Bits>(t, p, [&](uint32_t i) { return parts[0].product.x + size_t(i) * p.cols * t.xBytes; }, x);
+  prepare_once<Bits>(
+      prepared, 0, t, p, [&](uint32_t i) { return parts[0].product.x + size_t(i) * p.cols * t.xBytes; }, x);
   uint64_t first = 0;  // the part's first threadgroup
   for (const Part* part = parts; part->rows > 0; ++part) {
     const auto& [product, rows] = *part;

@@ -9,18 +9,18 @@ template <int Bits>
 void matvec(const Launch& l, const Types& t) {
   const auto& p = l.args<QuantizedMatvecParams>();
   const auto scratch = scratch_of(l, p);
+  PreparedFew& prepared = prepared_few(l, scratch);
   OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.groupStride, p.m, Form::f32};
   const uint64_t blocks = l.threadgroups[0];
   for (uint64_t index = l.begin; index < l.end;) {
     const uint64_t z = index / blocks, end = (z + 1) * blocks < l.end ? (z + 1) * blocks : l.end;
     const Product product = product_at(l, t, p, Bits, z, true);
-    prepare<Bits>(t, p, [&](uint32_t i) { return product.x + size_t(i) * p.cols * t.xBytes; }, x);
+    prepare_once<Bits>(prepared, z, t, p, [&](uint32_t i) { return product.x + size_t(i) * p.cols * t.xBytes; }, x);
     const uint32_t row0 = uint32_t(index % blocks) * kRows;
     index = end;
     const uint32_t last = uint32_t((end - 1) % blocks + 1) * kRows;
-    multiply_rows<Bits>(t, p, product, row0, last < p.rows ? last : p.rows,
-                        {last < p.rows ? &product : nullptr, last}, x,
-                        [&](uint32_t i) { return product.out + (size_t(i) * p.rows + row0) * t.outBytes; });
+    multiply_rows<Bits>(t, p, product, row0, last < p.rows ? last : p.rows, {last < p.rows ? &product : nullptr, last},
+                        x, [&](uint32_t i) { return product.out + (size_t(i) * p.rows + row0) * t.outBytes; });
   }
 }
 

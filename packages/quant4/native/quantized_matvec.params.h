@@ -22,6 +22,7 @@
 #define QUANTIZED_MATVEC_BLOCK_ROWS 16
 #define QUANTIZED_MATVEC_UNIT 128
 #define QUANTIZED_MATVEC_BYTE_UNITS 127
+#define QUANTIZED_MATVEC_PREPARED_WORDS 4
 #endif
 
 struct QuantizedMatvecParams {
@@ -43,24 +44,26 @@ struct QuantizedMatvecParams {
   uint32_t columnStride;
   uint32_t groupStride;
   uint32_t int8;
-  uint32_t scratch[2];  // byte offsets
+  uint32_t scratch[3];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(QuantizedMatvecParams) == 56, "QuantizedMatvecParams must match the declaration of quantized_matvec");
 #else
-static_assert(sizeof(QuantizedMatvecParams) == 76, "QuantizedMatvecParams must match the declaration of quantized_matvec");
+static_assert(sizeof(QuantizedMatvecParams) == 80, "QuantizedMatvecParams must match the declaration of quantized_matvec");
 #endif
 #ifndef __METAL_VERSION__
 struct QuantizedMatvecScratch {
   uint16_t* ordered;
   float* sums;
+  uint32_t* prepared;
 };
 inline QuantizedMatvecScratch scratch_of(const MlxtsCpuLaunch& l, const QuantizedMatvecParams& p) {
   unsigned char* memory = static_cast<unsigned char*>(l.scratch);
   return {
       reinterpret_cast<uint16_t*>(memory + p.scratch[0]),
       reinterpret_cast<float*>(memory + p.scratch[1]),
+      reinterpret_cast<uint32_t*>(memory + p.scratch[2]),
   };
 }
 #endif

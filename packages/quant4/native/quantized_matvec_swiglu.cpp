@@ -14,10 +14,11 @@ template <int Bits>
 void matvec_swiglu(const Launch& l, const Types& t, GatedUnit gate_run) {
   const auto& p = l.args<QuantizedMatvecSwigluParams>();
   const auto scratch = scratch_of(l, p);
+  PreparedFew& prepared = prepared_few(l, scratch);
   const Product gate = joint_product(l, 0, QUANTIZED_MATVEC_SWIGLU_OUT);
   const Product up = joint_product(l, 1, QUANTIZED_MATVEC_SWIGLU_OUT);
   OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.groupStride, p.m, Form::f32};
-  prepare<Bits>(t, p, [&](uint32_t i) { return gate.x + size_t(i) * p.cols * t.xBytes; }, x);
+  prepare_once<Bits>(prepared, 0, t, p, [&](uint32_t i) { return gate.x + size_t(i) * p.cols * t.xBytes; }, x);
   const size_t width = kRun * kRows * t.outBytes;
   uint8_t *gates = reinterpret_cast<uint8_t*>(scratch.gates), *ups = reinterpret_cast<uint8_t*>(scratch.ups);
   for (uint64_t begin = l.begin; begin < l.end; begin += kRun) {

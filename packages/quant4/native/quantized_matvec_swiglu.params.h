@@ -29,18 +29,19 @@ struct QuantizedMatvecSwigluParams {
   uint32_t columnStride;
   uint32_t groupStride;
   uint32_t int8;
-  uint32_t scratch[4];  // byte offsets
+  uint32_t scratch[5];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
 static_assert(sizeof(QuantizedMatvecSwigluParams) == 16, "QuantizedMatvecSwigluParams must match the declaration of quantized_matvec_swiglu");
 #else
-static_assert(sizeof(QuantizedMatvecSwigluParams) == 44, "QuantizedMatvecSwigluParams must match the declaration of quantized_matvec_swiglu");
+static_assert(sizeof(QuantizedMatvecSwigluParams) == 48, "QuantizedMatvecSwigluParams must match the declaration of quantized_matvec_swiglu");
 #endif
 #ifndef __METAL_VERSION__
 struct QuantizedMatvecSwigluScratch {
   uint16_t* ordered;
   float* sums;
+  uint32_t* prepared;
   float* gates;
   float* ups;
 };
@@ -49,8 +50,9 @@ inline QuantizedMatvecSwigluScratch scratch_of(const MlxtsCpuLaunch& l, const Qu
   return {
       reinterpret_cast<uint16_t*>(memory + p.scratch[0]),
       reinterpret_cast<float*>(memory + p.scratch[1]),
-      reinterpret_cast<float*>(memory + p.scratch[2]),
+      reinterpret_cast<uint32_t*>(memory + p.scratch[2]),
       reinterpret_cast<float*>(memory + p.scratch[3]),
+      reinterpret_cast<float*>(memory + p.scratch[4]),
   };
 }
 #endif

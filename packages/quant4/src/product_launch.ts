@@ -9,10 +9,10 @@ export const PRODUCT_BITS: readonly Bits[] = [4, 8];
 /** Up to `mostM` rows of x the weights are decoded in registers. */
 export const FEW = { mostM: 8 } as const;
 /**
- * Rows of W of a CPU's threadgroup, columns that are ordered together, and units of the largest number of a group in bytes;
- * rows of W of a GPU's simdgroup.
+ * Rows of W of a CPU's threadgroup, columns that are ordered together, units of the largest number of a group in bytes, and
+ * the words of `prepared`; rows of W of a GPU's simdgroup.
  */
-export const FEW_ON_CPU = { blockRows: 16, unit: 128, byteUnits: 127 } as const;
+export const FEW_ON_CPU = { blockRows: 16, unit: 128, byteUnits: 127, preparedWords: 4 } as const;
 export const FEW_ON_GPU = { simdgroupRows: 4 } as const;
 /**
  * Above, in panels: a CPU's threadgroup has blockRows rows of W, and a panel so many of their columns; limbGroupWords are what
@@ -60,8 +60,11 @@ export const APPROXIMATE = {
 } as const;
 /** What a CPU's kernels of few rows of x are told. */
 export const MATVEC_PARAMS = { columnStride: "u32", groupStride: "u32", int8: "u32" } as const;
-/** Scratch of a CPU: `ordered`, x in the order in which codes leave the words, f32 or up to three bf16 parts. */
-export const MATVEC_SCRATCH = { ordered: "u16", sums: "f32" } as const;
+/**
+ * Scratch of a CPU: `ordered`, x in the order in which codes leave the words, f32 or up to three bf16 parts; `prepared`, which
+ * rows of x these are.
+ */
+export const MATVEC_SCRATCH = { ordered: "u16", sums: "f32", prepared: "u32" } as const;
 
 /** Scratch and params of a CPU's threadgroup with m rows of x. */
 export function matvecOnCpu(m: number, weights: Weights) {
@@ -72,6 +75,7 @@ export function matvecOnCpu(m: number, weights: Weights) {
     scratch: {
       ordered: [3, m, columnStride],
       sums: [m, groupStride],
+      prepared: [FEW_ON_CPU.preparedWords],
     },
   };
 }
