@@ -1,6 +1,6 @@
 // x as whole numbers of at most 24 bits, in limbs of one signed byte, for products with the unsigned bytes of codes. The
 // columns of one word of W (8 of 4 bits, 4 of 8 bits) have one power of two as their unit, chosen by the largest of them:
-// three limbs err by at most 2^-23 of that one. Sums of products are exact in 32 bits.
+// three limbs err by at most 2^-23 of that one, two by 2^-15. Sums of products are exact in 32 bits.
 #pragma once
 #include "matrix_affine.h"
 #include "matrix_dot.h"
@@ -46,7 +46,7 @@ void deal(vf32 (&v)[N]) {
 template <int Bits, int Limbs>
 void split_limbs(const float* x, LimbChunk<Bits, Limbs>& to) {
   constexpr int per = kPerWord<Bits>, kBits = 8 * Limbs - 1;
-  constexpr int kMost = Limbs == 3 ? 8355711 : 127;  // every limb 127
+  constexpr int kMost = ((1 << 8 * Limbs) - 1) / 255 * 127;  // every limb 127
   vf32 v[per], most = {};
   for (int j = 0; j < per; ++j) v[j] = load(x + j * kLanes);
   deal(v);

@@ -18,7 +18,7 @@ constexpr uint32_t kMaxM = QUANTIZED_MATVEC_MOST_M;
 constexpr uint32_t kUnit = QUANTIZED_MATVEC_UNIT;  // columns that are ordered together
 constexpr size_t kSpanBytes = 24 << 10;            // of x: what stays in the first cache beside rows of W
 
-enum class Form { f32, bf16, limbs, bytes, tiles };
+enum class Form { f32, bf16, limbs, twoLimbs, bytes, tiles };
 
 // Rows of x in the order in which codes leave the words, in scratch.
 struct OrderedRows {
@@ -29,12 +29,15 @@ struct OrderedRows {
   Form form;
 };
 
+constexpr int limbs_of(Form form) { return form == Form::limbs ? kLimbs : form == Form::twoLimbs ? 2 : 1; }
+
 // Bytes of so many columns of x in a form.
 template <int Bits>
 constexpr size_t form_bytes(Form form, size_t columns) {
   return form == Form::f32     ? columns * 4
          : form == Form::bf16  ? columns * 2
          : form == Form::limbs ? columns / kChunk<Bits> * sizeof(LimbChunk<Bits, kLimbs>)
+         : form == Form::twoLimbs ? columns / kChunk<Bits> * sizeof(LimbChunk<Bits, 2>)
                                : columns / kChunk<Bits> * sizeof(LimbChunk<Bits, 1>);
 }
 
@@ -42,7 +45,7 @@ constexpr size_t form_bytes(Form form, size_t columns) {
 template <int Bits, Form F>
 using Element =
     std::conditional_t<F == Form::f32, float,
-                       std::conditional_t<F == Form::bf16, uint16_t, LimbChunk<Bits, F == Form::limbs ? kLimbs : 1>>>;
+                       std::conditional_t<F == Form::bf16, uint16_t, LimbChunk<Bits, limbs_of(F)>>>;
 
 template <int Bits>
 void order_f32(const float* unit, float* to) {
@@ -93,7 +96,8 @@ inline Form form_of([[maybe_unused]] const Types& t, [[maybe_unused]] const uint
   if (kFastBf16Dot && t.bf16x) return fits_bf16_dot(x, n) ? Form::bf16 : Form::f32;
 #endif
 #if defined(__AVX512VNNI__)
-  if (fits_limbs(t, x, n)) return Form::limbs;
+  // 16-bit results lose nothing by x of 15 bits, the largest of a word's columns being the unit.
+  if (fits_limbs(t, x, n)) return t.xBytes == 2 && t.outBytes == 2 ? Form::twoLimbs : Form::limbs;
 #endif
   return Form::f32;
 }
@@ -118,11 +122,11 @@ void order([[maybe_unused]] Form form, const Types& t, const uint8_t* x, uint32_
     for (int j = kLanes; j < 32; j += kLanes) sums[i] += load(unit + 32 * i + j);
   }
 #if defined(__AVX512VNNI__)
-  if (form == Form::limbs) {
-    for (uint32_t c = 0; c < kUnit; c += kChunk<Bits>)
-      split_limbs(unit + c, static_cast<LimbChunk<Bits, kLimbs>*>(to)[c / kChunk<Bits>]);
-    return;
-  }
+  const auto split = [&](auto* chunks) {
+    for (uint32_t c = 0; c < kUnit; c += kChunk<Bits>) split_limbs(unit + c, chunks[c / kChunk<Bits>]);
+  };
+  if (form == Form::limbs) return split(static_cast<LimbChunk<Bits, kLimbs>*>(to));
+  if (form == Form::twoLimbs) return split(static_cast<LimbChunk<Bits, 2>*>(to));
 #endif
   order_f32<Bits>(unit, static_cast<float*>(to));
 }
@@ -143,7 +147,7 @@ void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
   for (uint32_t i = 1; i < a.m && a.form != Form::f32; ++i) a.form = form_of(t, x_at(i), p.cols, byteGroup);
   const int shift = __builtin_ctz(p.groupSize);
 #if defined(__AMX_INT8__)
-  if (a.form == Form::limbs && fits_tiles(a.m, p.groupSize)) {
+  if ((a.form == Form::limbs || a.form == Form::twoLimbs) && fits_tiles(a.m, p.groupSize)) {
     a.form = Form::tiles;
     const TileRowsOfX x = tile_rows(a, p.cols);
     memset(const_cast<float*>(x.units), 0, size_t(p.cols / p.groupSize) * tiles_of(a.m) * 16 * sizeof(float));
@@ -256,8 +260,8 @@ void span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin, uint
     if constexpr (F == Form::bf16) dot_bf16<Bits, R, M>(rows, x, begin, end, to, apart);
 #endif
 #if defined(__AVX512VNNI__)
-    if constexpr (F == Form::limbs) dot_limbs<Bits, R, M, kLimbs>(rows, x, begin, end, to, apart);
-    if constexpr (F == Form::bytes) dot_limbs<Bits, R, M, 1>(rows, x, begin, end, to, apart);
+    if constexpr (F == Form::limbs || F == Form::twoLimbs || F == Form::bytes)
+      dot_limbs<Bits, R, M, limbs_of(F)>(rows, x, begin, end, to, apart);
 #endif
   });
 }
@@ -297,6 +301,8 @@ void multiply(WeightRows& w, const OrderedRows& x, uint32_t count, vf32* sums) {
 #if defined(__AVX512VNNI__)
     case Form::limbs:
       return spans<Bits, Form::limbs>(w, x, count, sums);
+    case Form::twoLimbs:
+      return spans<Bits, Form::twoLimbs>(w, x, count, sums);
     case Form::bytes:
       return spans<Bits, Form::bytes>(w, x, count, sums);
 #endif
