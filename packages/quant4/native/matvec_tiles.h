@@ -77,10 +77,15 @@ void order_tiles(const Types& t, const uint8_t* x, uint32_t cols, uint32_t group
   }
 }
 
-// The codes of 64 columns of `count` rows of W, centered: of 4 bits 16 times their number, and even columns before odd
-// ones.
+// Steps whose words share a line.
 template <int Bits>
-MLXTS_INLINE void unpack_step(const uint8_t* words, size_t rowBytes, uint32_t count, int8_t* to) {
+inline constexpr uint32_t kTogether = 8 / Bits;
+
+// The codes of `tiles` times 64 columns of `count` rows of W, centered: of 4 bits 16 times their number, and even
+// columns before odd ones. A row gives all of them before the next one: rows lie powers of two apart, and a cache has
+// no place for the lines of 16 such.
+template <int Bits>
+MLXTS_INLINE void unpack_tiles(const uint8_t* words, size_t rowBytes, uint32_t count, uint32_t tiles, int8_t* to) {
   if constexpr (Bits == 8) {
     for (uint32_t r = 0; r < count; ++r) {
       const vu32 codes = load_words(words + r * rowBytes) ^ 0x80808080u;
@@ -91,11 +96,15 @@ MLXTS_INLINE void unpack_step(const uint8_t* words, size_t rowBytes, uint32_t co
     const __m512i shift = _mm512_maskz_inserti64x4(0xff, _mm512_set1_epi16(4), _mm256_setzero_si256(), 1);
     const __m512i mask = _mm512_set1_epi8(char(0xf0)), center = _mm512_set1_epi8(char(0x80));
     const auto row = [&](uint32_t r) __attribute__((always_inline)) {
-      const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words + r * rowBytes));
-      const __m512i twice = _mm512_sllv_epi16(_mm512_maskz_broadcast_i64x4(0xff, half), shift);
-      _mm512_store_si512(to + r * AmxTiles::kRowBytes, _mm512_ternarylogic_epi32(twice, mask, center, 0x6a));
+      for (uint32_t tile = 0; tile < tiles; ++tile) {
+        const uint8_t* from = words + r * rowBytes + tile * 32;
+        const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+        const __m512i twice = _mm512_sllv_epi16(_mm512_maskz_broadcast_i64x4(0xff, half), shift);
+        _mm512_store_si512(to + tile * kTileBytes + r * AmxTiles::kRowBytes,
+                           _mm512_ternarylogic_epi32(twice, mask, center, 0x6a));
+      }
     };
-    if (count == AmxTiles::kRows) {
+    if (count == AmxTiles::kRows && tiles == kTogether<4>) {
       MLXTS_UNROLL
       for (uint32_t r = 0; r < AmxTiles::kRows; ++r) row(r);
     } else {
@@ -108,7 +117,7 @@ MLXTS_INLINE void unpack_step(const uint8_t* words, size_t rowBytes, uint32_t co
 // of x.
 template <int Bits, int T>
 void dot_tiles(const WeightRows& w, const TileRowsOfX& x, uint32_t begin, uint32_t end, uint32_t count, float* y) {
-  constexpr uint32_t kAhead = 2, kSlots = 3;  // steps and groups that are on their way: none waits for a store
+  constexpr uint32_t kAhead = 2, kSlots = 4;  // steps and groups that are on their way: none waits for a store
   constexpr uint32_t kMost = kTileRowsOfX * T < 8 ? kTileRowsOfX * T : 8;
   alignas(64) int8_t codes[kSlots][kTileBytes];
   alignas(64) int32_t products[kSlots][T][kTileBytes / 4];
@@ -118,11 +127,13 @@ void dot_tiles(const WeightRows& w, const TileRowsOfX& x, uint32_t begin, uint32
   const uint32_t stepBytes = kStepColumns * Bits / 8, steps = (1u << w.lanes.shift) / kStepColumns;
   const uint32_t last = end * steps;
   const auto unpack = [&](uint32_t step) __attribute__((always_inline)) {
-    if (step >= last) return;
+    if (step >= last || step % kTogether<Bits> != 0) return;
     const uint8_t* words = w.words + size_t(step) * stepBytes;
-    if (step * stepBytes % 64 == 0)
-      for (uint32_t r = 0; r < count; ++r) fetch(words + r * w.rowBytes, kFetchBytes);
-    unpack_step<Bits>(words, w.rowBytes, count, codes[step % kSlots]);
+    // Into the second cache: the first one has no place for them.
+    for (uint32_t r = 0; r < count; ++r)
+      __builtin_prefetch(reinterpret_cast<const void*>(uintptr_t(words) + r * w.rowBytes + kFetchBytes), 0, 2);
+    const uint32_t left = last - step;
+    unpack_tiles<Bits>(words, w.rowBytes, count, left < kTogether<Bits> ? left : kTogether<Bits>, codes[step % kSlots]);
   };
   const auto begin_section = [&](uint32_t group) {
     const uint32_t n = end - group;
