@@ -72,11 +72,7 @@ struct AttentionRows {
   // A row of the result; zeros where no key was seen.
   template <typename O>
   void store_row(int row, bool none, O* to) const {
-    const float* from = sums + row * width;
-    const vf32 inverse = splat(none ? 0.0f : 1 / softmax.denominators[row]);
-    for_lanes(
-        columns, [&](size_t i) { store(to + i, none ? vf32{} : load(from + i) * inverse); },
-        [&](size_t i, int n) { store_partial(to + i, none ? vf32{} : load_partial(from + i, n) * inverse, n); });
+    softmax.store_row(row, none, sums + row * width, columns, to);
   }
 
  private:

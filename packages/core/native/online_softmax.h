@@ -19,6 +19,15 @@ struct Softmax {
     maxima[row] = -INFINITY;
     denominators[row] = 0;
   }
+
+  // A row of the result: its sums over its denominator; zeros where no key was seen.
+  template <typename O>
+  void store_row(int row, bool none, const float* sums, size_t columns, O* to) const {
+    const vf32 inverse = splat(none ? 0.0f : 1 / denominators[row]);
+    for_lanes(
+        columns, [&](size_t i) { store(to + i, none ? vf32{} : load(sums + i) * inverse); },
+        [&](size_t i, int n) { store_partial(to + i, none ? vf32{} : load_partial(sums + i, n) * inverse, n); });
+  }
 };
 
 // 2^x for weights that are rounded to bf16: right to 18 bits. NaN stays NaN.

@@ -27,7 +27,7 @@ struct Kernel {
   const Params& p;
   GatheredOrder<Params> ordered;
   GatherQuantizedMatmulScratch s = scratch_of(l, p);
-  PreparedRows& prepared = prepared_rows(l, s);
+  PreparedRows& prepared = prepared_in<PreparedRows>(l, s.prepared);
 
   // Whether there is another part, and that part.
   bool next(SlotParts<Params>& parts, Part& part) const {

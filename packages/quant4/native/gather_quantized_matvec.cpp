@@ -15,7 +15,7 @@ int32_t gather_matvec(const Launch& l, const Types& t) {
   const GatherFaults codes{GATHER_QUANTIZED_MATVEC_FAULT_RHS_INDICES, GATHER_QUANTIZED_MATVEC_FAULT_LHS_INDICES, 0, 0};
   if (l.begin == 0 && !pairs.right(l, codes)) return 1;
   const auto scratch = scratch_of(l, p);
-  PreparedFew& prepared = prepared_few(l, scratch);
+  PreparedFew& prepared = prepared_in<PreparedFew>(l, scratch.prepared);
   OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.groupStride, 0, Form::f32};
   const uint64_t blocks = l.threadgroups[0], mBlocks = l.threadgroups[1];
   const auto product_at = [&](uint64_t row) {

@@ -175,19 +175,12 @@ void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
   }
 }
 
-// What a thread has prepared last for a dispatch: which rows of x, by a number of the kernel's own, and their form.
+// What a thread has prepared last for a dispatch (`prepared_in`), and its form.
 struct PreparedFew {
   uint64_t rows;
   Form form;
 };
 static_assert(sizeof(PreparedFew) <= 4 * QUANTIZED_MATVEC_PREPARED_WORDS);
-
-template <typename Scratch>
-PreparedFew& prepared_few(const Launch& l, const Scratch& s) {
-  auto& prepared = *reinterpret_cast<PreparedFew*>(s.prepared);
-  if (!l.scratchKept) prepared.rows = ~uint64_t(0);
-  return prepared;
-}
 
 // As prepare, unless scratch holds these rows.
 template <int Bits, typename P, typename XAt>

@@ -15,7 +15,7 @@ template <int Bits>
 void multi_matvec(const Launch& l, const Types& t) {
   const auto& p = l.args<MultiQuantizedMatvecParams>();
   const auto scratch = scratch_of(l, p);
-  PreparedFew& prepared = prepared_few(l, scratch);
+  PreparedFew& prepared = prepared_in<PreparedFew>(l, scratch.prepared);
   const Part parts[] = {{joint_product(l, 0, MULTI_QUANTIZED_MATVEC_OUT_A), p.rowsA},
                         {joint_product(l, 1, MULTI_QUANTIZED_MATVEC_OUT_B), p.rowsB},
                         {joint_product(l, 2, MULTI_QUANTIZED_MATVEC_OUT_C), p.rowsC},

@@ -100,20 +100,12 @@ TileRows prepare_tiles(const Types& t, const P& p, uint32_t rows, const Scratch&
   return {.f32 = s.activations};
 }
 
-// What a thread has prepared last for a dispatch: which rows of x, by a number of the kernel's own. Every call asks for
-// it, whatever it does then: what earlier calls have not set is undefined.
+// What a thread has prepared last for a dispatch (`prepared_in`).
 struct PreparedRows {
   uint64_t rows;
   TileRows x;
 };
 static_assert(sizeof(PreparedRows) <= 4 * QUANTIZED_MATMUL_PREPARED_WORDS);
-
-template <typename Scratch>
-PreparedRows& prepared_rows(const Launch& l, const Scratch& s) {
-  PreparedRows& prepared = *reinterpret_cast<PreparedRows*>(s.prepared);
-  if (!l.scratchKept) prepared.rows = ~uint64_t(0);
-  return prepared;
-}
 
 // Steps in which products of m rows fetch what is next: those in f32 take longer, and there are fewer.
 template <typename P>

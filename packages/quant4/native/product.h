@@ -31,6 +31,15 @@ void narrow_run(const float* from, void* to, size_t n) {
   convert_row(from, n, static_cast<T*>(to));
 }
 
+// What a thread has prepared last for a dispatch, in scratch: which rows of x, by a number of the kernel's own. Every call
+// asks for it, whatever it does then: what earlier calls have not set is undefined.
+template <typename Prepared>
+Prepared& prepared_in(const Launch& l, uint32_t* words) {
+  auto& prepared = *reinterpret_cast<Prepared*>(words);
+  if (!l.scratchKept) prepared.rows = ~uint64_t(0);
+  return prepared;
+}
+
 // Limbs of one byte that x of f32 and f16 is multiplied in.
 inline constexpr int kLimbs = 3;
 

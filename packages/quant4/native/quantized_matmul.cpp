@@ -10,7 +10,7 @@ void matmul(const Launch& l, const Types& t) {
   const auto& p = l.args<QuantizedMatmulParams>();
   const auto s = scratch_of(l, p);
   const uint64_t blocks = l.threadgroups[0], mBlocks = l.threadgroups[1];
-  PreparedRows& prepared = prepared_rows(l, s);
+  PreparedRows& prepared = prepared_in<PreparedRows>(l, s.prepared);
   for (uint64_t index = l.begin; index < l.end;) {
     const uint64_t batch = index / blocks, z = batch / mBlocks;
     const uint32_t m0 = uint32_t(batch % mBlocks) * p.mBlock;

@@ -9,7 +9,7 @@ template <int Bits>
 void matvec(const Launch& l, const Types& t) {
   const auto& p = l.args<QuantizedMatvecParams>();
   const auto scratch = scratch_of(l, p);
-  PreparedFew& prepared = prepared_few(l, scratch);
+  PreparedFew& prepared = prepared_in<PreparedFew>(l, scratch.prepared);
   OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.groupStride, p.m, Form::f32};
   const uint64_t blocks = l.threadgroups[0];
   for (uint64_t index = l.begin; index < l.end;) {

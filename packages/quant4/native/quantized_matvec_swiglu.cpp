@@ -14,7 +14,7 @@ template <int Bits>
 void matvec_swiglu(const Launch& l, const Types& t, GatedUnit gate_run) {
   const auto& p = l.args<QuantizedMatvecSwigluParams>();
   const auto scratch = scratch_of(l, p);
-  PreparedFew& prepared = prepared_few(l, scratch);
+  PreparedFew& prepared = prepared_in<PreparedFew>(l, scratch.prepared);
   const Product gate = joint_product(l, 0, QUANTIZED_MATVEC_SWIGLU_OUT);
   const Product up = joint_product(l, 1, QUANTIZED_MATVEC_SWIGLU_OUT);
   OrderedRows x{scratch.ordered, scratch.sums, p.columnStride, p.groupStride, p.m, Form::f32};
