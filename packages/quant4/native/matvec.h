@@ -96,8 +96,8 @@ inline Form form_of([[maybe_unused]] const Types& t, [[maybe_unused]] const uint
   if (kFastBf16Dot && t.bf16x) return fits_bf16_dot(x, n) ? Form::bf16 : Form::f32;
 #endif
 #if defined(__AVX512VNNI__)
-  // 16-bit results lose nothing by x of 15 bits, the largest of a word's columns being the unit.
-  if (fits_limbs(t, x, n)) return t.xBytes == 2 && t.outBytes == 2 ? Form::twoLimbs : Form::limbs;
+  // bf16 results lose nothing by x of 15 bits in units of the largest of a word's columns; f16 results do.
+  if (fits_limbs(t, x, n)) return t.bf16x && t.bf16out ? Form::twoLimbs : Form::limbs;
 #endif
   return Form::f32;
 }

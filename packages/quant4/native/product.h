@@ -73,12 +73,13 @@ struct Types {
   void (*out)(const float* from, void* to, size_t n);
   size_t xBytes, scaleBytes, outBytes;
   ScaleType scaleType;
-  bool bf16x;
+  bool bf16x, bf16out;
 };
 
 template <typename X, typename S, typename O>
-inline constexpr Types kTypes = {widen_run<X>, widen_any_byte<S>, narrow_run<O>, sizeof(X),
-                                 sizeof(S),    sizeof(O),         kScaleType<S>, std::is_same_v<X, bf16>};
+inline constexpr Types kTypes = {widen_run<X>,  widen_any_byte<S>, narrow_run<O>,
+                                 sizeof(X),     sizeof(S),         sizeof(O),
+                                 kScaleType<S>, std::is_same_v<X, bf16>, std::is_same_v<O, bf16>};
 
 // The matrices of a product.
 struct Product {
