@@ -1,5 +1,5 @@
-// Writes native/<kernel>.params.h for every kernel that a package's modules declare, their native/contracts.cpp, and for a package of ops
-// src/signatures.ts, test/suites.ts, bench/benches.ts and the tables of its README; `--check` only compares.
+// Writes native/<kernel>.params.h for every kernel that a package's modules declare, their native/contracts.cpp, and for
+// a package of ops src/signatures.ts, test/suites.ts, bench/benches.ts and the tables of its README; `--check` only compares.
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
@@ -44,8 +44,10 @@ async function writeHeaders(source: string, headers: string): Promise<KernelModu
     .filter((entry) => entry.endsWith(".ts"))) {
     const module = (await import(pathToFileURL(join(source, file)).href)) as Record<string, unknown>;
     const kernels = Object.entries(module).filter(([, value]) => isKernel(value)) as [string, Kernel][];
-    for (const [, kernel] of kernels) update(join(headers, `${kernel.name}.params.h`), paramsHeader(kernel));
-    for (const [, kernel] of kernels) declared.add(kernel);
+    for (const [, kernel] of kernels) {
+      update(join(headers, `${kernel.name}.params.h`), paramsHeader(kernel));
+      declared.add(kernel);
+    }
     if (kernels.length > 0) modules.push({ stem: file.slice(0, -3), kernels: kernels.map(([name]) => name) });
   }
   if (headers !== probes && declared.size > 0) update(join(headers, "contracts.cpp"), contractsSource([...declared]));

@@ -110,7 +110,8 @@ struct PanelPiece : PieceRows<C> {
 
   // Adds the weighted latents of the keys from `common` on that the row sees.
   void add_masked(size_t key, int count, int row, int common) const {
-    for (int t = common; t < seen(row, key, count); ++t)
+    const int end = seen(row, key, count);
+    for (int t = common; t < end; ++t)
       if (visible.sees(token(row), key + t))
         add_latent(to_f32(weights(row)[t]), latents + (key + t) * p.latentStride, scratch.sums + row * p.width);
   }

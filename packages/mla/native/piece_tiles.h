@@ -222,15 +222,17 @@ struct TilePiece : PieceRows<bf16> {
   }
   // The same row by row: 0 · NaN is NaN, so what a row does not see must not meet its arithmetic.
   void add_seen(size_t key, int count, size_t d, size_t columns, bool begins) const {
-    for (int row = 0; row < rows; ++row)
+    for (int row = 0; row < rows; ++row) {
+      const int end = seen(row, key, count);
       for (size_t c = d; c < d + columns; ++c) {
         float& at = sums(row, c)[row % kAmxRows * kAmxRows + c % kAmxRows];
         float sum = begins ? 0 : at;
-        for (int t = 0; t < seen(row, key, count); ++t)
+        for (int t = 0; t < end; ++t)
           if (visible.sees(token(row), key + t))
             sum += to_f32(weights(row)[t]) * to_f32(latents[(key + t) * p.latentStride + c]);
         at = sum;
       }
+    }
   }
 };
 

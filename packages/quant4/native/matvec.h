@@ -333,6 +333,7 @@ void store_products(const Types& t, const Product& product, uint32_t m, const Bl
     t.out(y, rounded, rows.count);
     const auto* from = reinterpret_cast<const uint8_t*>(rounded);
     uint8_t* to = out_at(i);
+    // A few bytes to each part: a call would cost more.
     const size_t bytes = each * t.outBytes, apart = rows.partRows * t.outBytes;
     for (uint32_t part = 0; part < rows.parts; ++part, from += bytes, to += apart)
       for (size_t b = 0; b < bytes; b += 2) memcpy(to + b, from + b, 2);
