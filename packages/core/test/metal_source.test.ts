@@ -45,6 +45,16 @@ describe("inlined includes", () => {
     expect(inline(path)).toContain("int a;");
   });
 
+  it("are for CUDA the headers that stand in for Metal's, which may include those", () => {
+    file("metal_word.h", "int metal;");
+    file("cuda_word.h", '#include "metal_word.h"\nint cuda;');
+    file("metal_other.h", "int other;");
+    const path = file("words.metal", '#include "metal_word.h"\n#include "metal_other.h"\n');
+    expect(inlineIncludes(path)).not.toContain("int cuda;");
+    const lines = inlineIncludes(path, [], "cuda").split("\n");
+    expect(lines.filter((line) => line.startsWith("int "))).toEqual(["int metal;", "int cuda;", "int other;"]);
+  });
+
   it("keep #pragma once, in branches that are not compiled too", () => {
     file("once.h", "#pragma once\nint once;");
     const text = inline(file("twice.metal", '#if 0\n#include "once.h"\n#endif\n#include "once.h"\n'));

@@ -40,6 +40,8 @@ export interface Dialect {
   variable(type: string, name: string, declaration: number): string;
   /** What stands before a reference to a threadgroup variable's type. */
   reference: string;
+  /** A constant at file scope is `static const`. */
+  staticConstants: boolean;
 }
 
 export const VARIABLE_STORAGE = "::metal_sim::threadgroup_variable";
@@ -48,12 +50,17 @@ export const CPU: Dialect = {
   words: { device: "", constant: "const", thread: "", threadgroup: "" },
   variable: (type, name, declaration) => `${VARIABLE_STORAGE}<${type}, ${declaration}>("${name}")`,
   reference: "",
+  staticConstants: true,
 };
+
+/** Refused afterwards where a kernel has threadgroup variables. */
+export const CUDA: Dialect = { ...CPU, variable: () => VARIABLE_STORAGE };
 
 export const OPENCL: Dialect = {
   words: { device: "__global", constant: "__constant", thread: "__private", threadgroup: "__local" },
   variable: (type) => `${VARIABLE_STORAGE}<${type}>()`,
   reference: "__local",
+  staticConstants: false,
 };
 
 /** Replaces address spaces in place; refuses every use that it cannot classify. */
@@ -107,7 +114,7 @@ export function replaceAddressSpaces(
       if (inside(bodies, i)) refuse(token, rest, "is a constant variable in a function: those stand at file scope");
       const scope = variables.find(({ begin, end }) => i >= begin && i < end);
       const isStatic = scope && tokens.slice(scope.begin, i).some((t) => t.text === "static");
-      token.text = dialect === CPU && scope && !isStatic ? "static const" : dialect.words.constant;
+      token.text = dialect.staticConstants && scope && !isStatic ? "static const" : dialect.words.constant;
       continue;
     }
     if (text === "device" || use.kind === "unknown") {

@@ -7,7 +7,7 @@ import { MetalSimError } from "./errors.ts";
 import { libraryHint } from "./library_names.ts";
 import { cacheFolder, nativeFolder, shimFolder } from "./paths.ts";
 import type { Kernel } from "./reflect.ts";
-import { translate, translateForLint } from "./translate.ts";
+import { translate, translateForCuda, translateForLint } from "./translate.ts";
 
 /** `.metal` text and what to call it. `#include "…"` is looked up beside `path`, then in `includeFolders`. */
 export interface MetalSource {
@@ -46,12 +46,12 @@ const withIncludeRemedy = (stderr: string) =>
     : stderr;
 
 /** Expands includes and macros as Metal's compiler would, with none of the host's own definitions. */
-function preprocess(clang: Clang, source: MetalSource, build?: Build): string {
+function preprocess(clang: Clang, source: MetalSource, build?: Build, simulated = true): string {
   const defines = Object.entries({
     __METAL_VERSION__: "310",
     __METAL__: "1",
     __METAL_MACOS__: "1",
-    __METAL_SIM__: "1",
+    ...(simulated && { __METAL_SIM__: "1" }),
     ...(build === "check" && { __METAL_SIM_CHECK__: "1" }),
     ...source.defines,
   });
@@ -160,6 +160,15 @@ export function compile(source: MetalSource, build: Build = "fast"): Program {
 /** The translated text, for whoever wants to read or compile it. */
 export function translateSource(source: MetalSource): { text: string; kernels: Kernel[] } {
   return translate(preprocess(findClang(), source));
+}
+
+/**
+ * The text as CUDA C++, without entry functions (`cudaEntry`): for NVRTC with core's `cuda_metal.h`. `architecture` is the
+ * macro MLXTS_CUDA, 80 for compute_80.
+ */
+export function translateSourceForCuda(source: MetalSource, architecture = 80): { text: string; kernels: Kernel[] } {
+  const defines = { ...source.defines, MLXTS_CUDA: String(architecture) };
+  return translateForCuda(preprocess(findClang(), { ...source, defines }, undefined, false));
 }
 
 /** What the compiler says about the text, as C++ for the simulator and as C++ for OpenCL. */

@@ -1,5 +1,14 @@
 export { type Clang, findClang } from "./clang.ts";
-export { type Build, compile, engine, type MetalSource, type Program, translateSource } from "./compile.ts";
+export {
+  type Build,
+  compile,
+  engine,
+  type MetalSource,
+  type Program,
+  translateSource,
+  translateSourceForCuda,
+} from "./compile.ts";
+export { cudaEntry } from "./cuda_entries.ts";
 export { MetalSimError, type MetalSimErrorCode, type Place, type Refusal } from "./errors.ts";
 export { type LintFinding, lint } from "./lint.ts";
 export type { AddressSpace, Argument, Kernel } from "./reflect.ts";

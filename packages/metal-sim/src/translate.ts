@@ -1,5 +1,6 @@
-import { CPU, type Dialect, OPENCL, replaceAddressSpaces, VARIABLE_STORAGE } from "./address_spaces.ts";
+import { CPU, CUDA, type Dialect, OPENCL, replaceAddressSpaces, VARIABLE_STORAGE } from "./address_spaces.ts";
 import { stripAttributes } from "./attributes.ts";
+import { cudaRefusals } from "./cuda_entries.ts";
 import { declarations } from "./declarations.ts";
 import { entryTable } from "./entries.ts";
 import { type Refusal, refusal, untranslatable } from "./errors.ts";
@@ -90,6 +91,28 @@ function translateFor(dialect: Dialect, preprocessed: string): { source: Tokens;
 export function translate(preprocessed: string): Translation {
   const { source, kernels } = translateFor(CPU, preprocessed);
   return { text: `#include "kernel.h"\n${unparse(source)}\n${entryTable(kernels)}`, kernels };
+}
+
+/** Hints to clang that CUDA's compiler has words for; it is told for all of a text that nothing is contracted. */
+const PRAGMAS: readonly [RegExp, string][] = [
+  [/#pragma clang loop unroll\(full\)/g, "#pragma unroll"],
+  [/#pragma clang fp contract\(off\)/g, ""],
+];
+
+/** Preprocessed `.metal` text → CUDA C++ without entries, to be compiled with core's `cuda_metal.h`. */
+export function translateForCuda(preprocessed: string): Translation {
+  const { source, kernels } = translateFor(CUDA, preprocessed);
+  const refusals = [
+    ...source.tokens
+      .filter(({ text }) => text.includes(VARIABLE_STORAGE))
+      .map((token) =>
+        refusal(token, "threadgroup", "variables have no translation: take a [[threadgroup(n)]] argument"),
+      ),
+    ...cudaRefusals(kernels),
+  ];
+  if (refusals.length > 0) throw untranslatable(refusals);
+  const text = PRAGMAS.reduce((before, [from, to]) => before.replace(from, to), unparse(source));
+  return { text: `#include <cuda_metal.h>\nnamespace msl {\n${text}\n}  // namespace msl\n`, kernels };
 }
 
 /** Names that MSL leaves free. */

@@ -1,0 +1,270 @@
+// What an NVIDIA GPU does that C++ has no words for, one function for each instruction, for NVRTC without CUDA headers:
+// the only file with CUDA's names and with assembly. packages/metal-sim/native/shim/cuda/cuda_machine.h has the same
+// functions for the simulator. All 32 lanes of a warp take part in functions of a warp.
+#pragma once
+
+typedef unsigned char uchar;
+typedef unsigned short ushort;
+typedef unsigned int uint;
+typedef unsigned long ulong;
+
+#define MLXTS_CUDA_FUNC __device__ __forceinline__
+#define MLXTS_CUDA_ENTRY(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define MLXTS_CUDA_PARAM const __grid_constant__
+
+// Threadgroup memory: the launch says how much.
+extern __shared__ uint4 mlxts_threadgroup_memory[];
+
+namespace machine {
+
+constexpr uint kLanes = 0xffffffffu;
+
+// Positions and sizes, x, y and z.
+struct Axes {
+  uint x, y, z;
+};
+MLXTS_CUDA_FUNC Axes threadgroup() { return {blockIdx.x, blockIdx.y, blockIdx.z}; }
+MLXTS_CUDA_FUNC Axes threadgroups() { return {gridDim.x, gridDim.y, gridDim.z}; }
+MLXTS_CUDA_FUNC Axes thread() { return {threadIdx.x, threadIdx.y, threadIdx.z}; }
+MLXTS_CUDA_FUNC Axes threads() { return {blockDim.x, blockDim.y, blockDim.z}; }
+MLXTS_CUDA_FUNC void* threadgroup_memory() { return mlxts_threadgroup_memory; }
+MLXTS_CUDA_FUNC uint lane() {
+  uint lane;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
+// Bits.
+template <typename To, typename From>
+MLXTS_CUDA_FUNC To bits(From from) {
+  static_assert(sizeof(To) == sizeof(From), "as_type keeps the size");
+  To to;
+  memcpy(&to, &from, sizeof to);
+  return to;
+}
+MLXTS_CUDA_FUNC uint clz(uint x) { return uint(__clz(int(x))); }
+MLXTS_CUDA_FUNC uint ctz(uint x) { return x == 0 ? 32 : uint(__ffs(int(x)) - 1); }
+MLXTS_CUDA_FUNC uint popcount(uint x) { return uint(__popc(x)); }
+MLXTS_CUDA_FUNC uint reverse_bits(uint x) { return __brev(x); }
+MLXTS_CUDA_FUNC uint mulhi(uint a, uint b) { return __umulhi(a, b); }
+// Four of the eight bytes of b:a, by the digits of `select`, the lowest first.
+MLXTS_CUDA_FUNC uint bytes_of(uint a, uint b, uint select) { return __byte_perm(a, b, select); }
+
+// Conversions, to nearest even; 16-bit numbers are passed as their bits. A pair has `low` in its low half.
+MLXTS_CUDA_FUNC ushort f16_of(float x) {
+  ushort r;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  return r;
+}
+MLXTS_CUDA_FUNC float of_f16(ushort x) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x));
+  return r;
+}
+MLXTS_CUDA_FUNC ushort bf16_of(float x) {
+  ushort r;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  return r;
+}
+MLXTS_CUDA_FUNC uint f16_pair(float low, float high) {
+  uint r;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+MLXTS_CUDA_FUNC uint bf16_pair(float low, float high) {
+  uint r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+// To nearest, ties away from zero.
+MLXTS_CUDA_FUNC uint tf32_of(float x) {
+  uint r;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
+  return r;
+}
+#define MLXTS_F16(name, instruction)                                  \
+  MLXTS_CUDA_FUNC ushort name(ushort a, ushort b) {                   \
+    ushort r;                                                         \
+    asm(instruction ".f16 %0, %1, %2;" : "=h"(r) : "h"(a), "h"(b));   \
+    return r;                                                         \
+  }                                                                   \
+  MLXTS_CUDA_FUNC uint name##_pair(uint a, uint b) {                  \
+    uint r;                                                           \
+    asm(instruction ".f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b)); \
+    return r;                                                         \
+  }
+MLXTS_F16(f16_add, "add.rn")
+MLXTS_F16(f16_subtract, "sub.rn")
+MLXTS_F16(f16_multiply, "mul.rn")
+#undef MLXTS_F16
+MLXTS_CUDA_FUNC uint f16_fma_pair(uint a, uint b, uint c) {
+  uint r;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  return r;
+}
+MLXTS_CUDA_FUNC uint bf16_fma_pair(uint a, uint b, uint c) {
+  uint r;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  return r;
+}
+
+// Functions of f32, as precise as CUDA has them.
+MLXTS_CUDA_FUNC float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+MLXTS_CUDA_FUNC float sqrt(float x) { return __fsqrt_rn(x); }
+MLXTS_CUDA_FUNC float rsqrt(float x) { return __frcp_rn(__fsqrt_rn(x)); }
+#define MLXTS_F32(name) \
+  MLXTS_CUDA_FUNC float name(float x) { return name##f(x); }
+MLXTS_F32(exp)
+MLXTS_F32(exp2)
+MLXTS_F32(exp10)
+MLXTS_F32(log)
+MLXTS_F32(log2)
+MLXTS_F32(log10)
+MLXTS_F32(sin)
+MLXTS_F32(cos)
+MLXTS_F32(tan)
+MLXTS_F32(tanh)
+MLXTS_F32(round)
+MLXTS_F32(rint)
+MLXTS_F32(floor)
+MLXTS_F32(ceil)
+MLXTS_F32(trunc)
+MLXTS_F32(fabs)
+#undef MLXTS_F32
+#define MLXTS_F32(name) \
+  MLXTS_CUDA_FUNC float name(float x, float y) { return name##f(x, y); }
+MLXTS_F32(pow)
+MLXTS_F32(fmod)
+MLXTS_F32(fmin)
+MLXTS_F32(fmax)
+MLXTS_F32(copysign)
+#undef MLXTS_F32
+
+// Barriers: of a block, and of a warp.
+MLXTS_CUDA_FUNC void threadgroup_barrier() { __syncthreads(); }
+MLXTS_CUDA_FUNC void simdgroup_barrier() { __syncwarp(); }
+
+// What the lanes of a warp tell each other. A lane without a neighbor keeps its own value.
+MLXTS_CUDA_FUNC uint shuffle(uint x, uint lane) { return __shfl_sync(kLanes, x, int(lane)); }
+MLXTS_CUDA_FUNC uint shuffle_xor(uint x, uint by) { return __shfl_xor_sync(kLanes, x, int(by)); }
+MLXTS_CUDA_FUNC uint shuffle_up(uint x, uint by) { return __shfl_up_sync(kLanes, x, by); }
+MLXTS_CUDA_FUNC uint shuffle_down(uint x, uint by) { return __shfl_down_sync(kLanes, x, by); }
+MLXTS_CUDA_FUNC uint ballot(bool x) { return __ballot_sync(kLanes, x); }
+MLXTS_CUDA_FUNC uint reduce_add(uint x) { return __reduce_add_sync(kLanes, x); }
+MLXTS_CUDA_FUNC uint reduce_min(uint x) { return __reduce_min_sync(kLanes, x); }
+MLXTS_CUDA_FUNC uint reduce_max(uint x) { return __reduce_max_sync(kLanes, x); }
+
+// Relaxed atomics on device and threadgroup memory; each gives what was there before.
+MLXTS_CUDA_FUNC uint atomic_load(const volatile uint* at) {
+  uint r;
+  asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(r) : "l"(at) : "memory");
+  return r;
+}
+MLXTS_CUDA_FUNC void atomic_store(volatile uint* at, uint x) {
+  asm volatile("st.relaxed.gpu.u32 [%0], %1;" : : "l"(at), "r"(x) : "memory");
+}
+MLXTS_CUDA_FUNC uint atomic_exchange(volatile uint* at, uint x) { return atomicExch((uint*)at, x); }
+MLXTS_CUDA_FUNC uint atomic_add(volatile uint* at, uint x) { return atomicAdd((uint*)at, x); }
+MLXTS_CUDA_FUNC uint atomic_and(volatile uint* at, uint x) { return atomicAnd((uint*)at, x); }
+MLXTS_CUDA_FUNC uint atomic_or(volatile uint* at, uint x) { return atomicOr((uint*)at, x); }
+MLXTS_CUDA_FUNC uint atomic_xor(volatile uint* at, uint x) { return atomicXor((uint*)at, x); }
+MLXTS_CUDA_FUNC uint atomic_min(volatile uint* at, uint x) { return atomicMin((uint*)at, x); }
+MLXTS_CUDA_FUNC uint atomic_max(volatile uint* at, uint x) { return atomicMax((uint*)at, x); }
+MLXTS_CUDA_FUNC int atomic_min(volatile int* at, int x) { return atomicMin((int*)at, x); }
+MLXTS_CUDA_FUNC int atomic_max(volatile int* at, int x) { return atomicMax((int*)at, x); }
+MLXTS_CUDA_FUNC uint atomic_compare_exchange(volatile uint* at, uint expected, uint x) {
+  return atomicCAS((uint*)at, expected, x);
+}
+
+// Products of matrices: d += a · b, sums in f32. With g = lane / 4 and j = lane % 4 a lane holds of a 16 × 8 matrix of
+// sums the elements [g][2 j], [g][2 j + 1], [g + 8][2 j], [g + 8][2 j + 1].
+// a: [16, 8] of tf32 as [g][j], [g + 8][j], [g][j + 4], [g + 8][j + 4]; b: [8, 8] as [j][g], [j + 4][g].
+MLXTS_CUDA_FUNC void mma_tf32_k8(float (&d)[4], uint a0, uint a1, uint a2, uint a3, uint b0, uint b1) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+// a: [16, 8] of 16-bit floats, pairs [g][2 j …], [g + 8][2 j …]; b: [8, 8], the pair [2 j …][g].
+// k16: a: [16, 16], pairs [g][2 j …], [g + 8][2 j …], [g][2 j + 8 …], [g + 8][2 j + 8 …]; b: [2 j …][g], [2 j + 8
+// …][g].
+#define MLXTS_MMA16(type)                                                                                     \
+  MLXTS_CUDA_FUNC void mma_##type##_k8(float(&d)[4], uint a0, uint a1, uint b0) {                             \
+    asm("mma.sync.aligned.m16n8k8.row.col.f32." #type "." #type                                               \
+        ".f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "                                                                 \
+        "{%0,%1,%2,%3};"                                                                                      \
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                      \
+        : "r"(a0), "r"(a1), "r"(b0));                                                                         \
+  }                                                                                                           \
+  MLXTS_CUDA_FUNC void mma_##type##_k16(float(&d)[4], uint a0, uint a1, uint a2, uint a3, uint b0, uint b1) { \
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." #type "." #type                                              \
+        ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "                                                        \
+        "{%0,%1,%2,%3};"                                                                                      \
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                      \
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));                                              \
+  }
+MLXTS_MMA16(f16)
+MLXTS_MMA16(bf16)
+#undef MLXTS_MMA16
+
+// An 8 × 8 matrix of 16-bit elements, of which a lane holds the pair [lane / 4][lane % 4 * 2 …], transposed.
+MLXTS_CUDA_FUNC uint transposed16(uint pair) {
+  uint r;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(pair));
+  return r;
+}
+
+MLXTS_CUDA_FUNC uint threadgroup_address(const void* at) {
+  uint r;
+  asm("{ .reg .u64 wide; cvta.to.shared.u64 wide, %1; cvt.u32.u64 %0, wide; }" : "=r"(r) : "l"(at));
+  return r;
+}
+
+// 8 × 8 matrices of 16-bit elements from threadgroup memory; a lane gets the pair [lane / 4][lane % 4 * 2 …] of each,
+// transposed: of the transposed matrix. Lane 8 i + r names row r of matrix i, at a multiple of 16 bytes.
+#define MLXTS_LOAD_MATRICES(name, modifier)                                                  \
+  MLXTS_CUDA_FUNC void name(uint& m0, const void* row) {                                     \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1" modifier ".shared.b16 {%0}, [%1];"          \
+                 : "=r"(m0)                                                                  \
+                 : "r"(threadgroup_address(row))                                             \
+                 : "memory");                                                                \
+  }                                                                                          \
+  MLXTS_CUDA_FUNC void name(uint& m0, uint& m1, const void* row) {                           \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2" modifier ".shared.b16 {%0,%1}, [%2];"       \
+                 : "=r"(m0), "=r"(m1)                                                        \
+                 : "r"(threadgroup_address(row))                                             \
+                 : "memory");                                                                \
+  }                                                                                          \
+  MLXTS_CUDA_FUNC void name(uint& m0, uint& m1, uint& m2, uint& m3, const void* row) {       \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4" modifier ".shared.b16 {%0,%1,%2,%3}, [%4];" \
+                 : "=r"(m0), "=r"(m1), "=r"(m2), "=r"(m3)                                    \
+                 : "r"(threadgroup_address(row))                                             \
+                 : "memory");                                                                \
+  }
+MLXTS_LOAD_MATRICES(load_matrices, "")
+MLXTS_LOAD_MATRICES(load_matrices_transposed, ".trans")
+#undef MLXTS_LOAD_MATRICES
+
+// Copies Bytes (4, 8 or 16) to threadgroup memory without registers: the first `count` bytes of `from`, zeros for the
+// others. Both lie at multiples of Bytes. What a thread has copied since its last copies_end is one group; it has
+// arrived for this thread after copies_wait<n>, where n counts the later groups that may still be on their way.
+template <uint Bytes>
+MLXTS_CUDA_FUNC void copy_start(void* to, const void* from, uint count = Bytes) {
+  static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "a copy has 4, 8 or 16 bytes");
+  if (Bytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(threadgroup_address(to)), "l"(from), "r"(count)
+                 : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                 :
+                 : "r"(threadgroup_address(to)), "l"(from), "n"(Bytes == 16 ? 8 : Bytes), "r"(count)
+                 : "memory");
+}
+MLXTS_CUDA_FUNC void copies_end() { asm volatile("cp.async.commit_group;" : : : "memory"); }
+template <uint Later>
+MLXTS_CUDA_FUNC void copies_wait() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(Later) : "memory");
+}
+
+}  // namespace machine

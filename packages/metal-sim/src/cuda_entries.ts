@@ -1,0 +1,54 @@
+// The entry functions of kernels in a CUDA translation.
+import { type Refusal, refusal } from "./errors.ts";
+import { type Argument, type Kernel, POSITIONS, SIMDGROUP_WIDTHS } from "./reflect.ts";
+
+/** The most threads of a threadgroup on any GPU. */
+const MOST_THREADS = 1024;
+
+const byValue = ({ space, indirection }: Argument) => space === "constant" && indirection === "reference";
+
+/** The buffers in the order of their indices; an index that the kernel does not have is a pointer that nobody reads. */
+function parameters(kernel: Kernel): string[] {
+  const buffers = kernel.arguments.filter(({ kind }) => kind === "buffer");
+  const count = Math.max(-1, ...buffers.map(({ index = 0 }) => index)) + 1;
+  return Array.from({ length: count }, (_, index) => {
+    const buffer = buffers.find((each) => each.index === index);
+    if (buffer === undefined) return `const void* b${index}`;
+    if (byValue(buffer)) return `MLXTS_CUDA_PARAM ${buffer.type} b${index}`;
+    return `${buffer.readOnly ? "const " : ""}${buffer.type}* b${index}`;
+  });
+}
+
+/** What the entry passes for a parameter of the kernel. */
+function passed(argument: Argument): string {
+  const { kind, type, index, indirection, attribute } = argument;
+  if (kind === "threadgroup") {
+    const memory = `(${type}*)machine::threadgroup_memory()`;
+    return indirection === "pointer" ? memory : `*${memory}`;
+  }
+  if (kind === "buffer") return indirection === "pointer" || byValue(argument) ? `b${index}` : `*b${index}`;
+  if (POSITIONS.has(attribute)) return `entries::Position{entries::${attribute}()}`;
+  return `entries::Index{${SIMDGROUP_WIDTHS.has(attribute) ? "32u" : `entries::${attribute}()`}}`;
+}
+
+/** The entry `mlxts_<kernel>`, which is compiled for threadgroups of at most `threads` threads. */
+export function cudaEntry(kernel: Kernel, threads = kernel.maxThreads ?? MOST_THREADS): string {
+  const callee = kernel.callee.replace(/^::/, "");
+  return [
+    "namespace msl {",
+    `MLXTS_CUDA_ENTRY(${threads}) mlxts_${kernel.name}(${parameters(kernel).join(", ")}) {`,
+    `  ${callee}(${kernel.arguments.map(passed).join(", ")});`,
+    "}",
+    "}  // namespace msl",
+    "",
+  ].join("\n");
+}
+
+/** Threadgroup memory is one array, whose size the launch gives. */
+export function cudaRefusals(kernels: readonly Kernel[]): Refusal[] {
+  return kernels.flatMap((kernel) => {
+    const second = kernel.arguments.filter(({ kind }) => kind === "threadgroup")[1];
+    if (second === undefined) return [];
+    return [refusal(kernel, `[[${second.attribute}]]`, "is a second threadgroup argument, which CUDA does not have")];
+  });
+}
