@@ -1,5 +1,5 @@
 // What all `mlxts bench` commands share: the options for reports, and writing them.
-import { Device } from "@mlxts/core";
+import { Device, type DeviceKind } from "@mlxts/core";
 import { systemAbout, versions } from "./about.ts";
 import { reportHtml } from "./bench_html.ts";
 import { type BenchReport, reportMarkdown } from "./bench_report.ts";
@@ -27,7 +27,7 @@ export function reportWriter(
 }
 
 /** What every report begins with. */
-export function reportHead(tool: BenchReport["tool"], kind: "cpu" | "metal" = "cpu") {
+export function reportHead(tool: BenchReport["tool"], kind: DeviceKind = "cpu") {
   using device = Device.open(kind);
   const { name, level } = device;
   return {

@@ -1,8 +1,6 @@
-import { cpuLevels, Device, type DeviceKind, MlxtsError } from "@mlxts/core";
+import { cpuLevels, DEVICE_KINDS, Device, type DeviceKind, MlxtsError } from "@mlxts/core";
 import { command } from "./contract.ts";
 import { flag } from "./options.ts";
-
-const KINDS: readonly DeviceKind[] = ["cpu", "metal"];
 
 /** A device of this kind as plain data, or why it cannot be opened. */
 function describe(kind: DeviceKind) {
@@ -30,7 +28,7 @@ export const devices = command({
   arguments: {},
   options: { json: flag("print JSON") },
   run({ json }) {
-    const all = KINDS.map(describe);
+    const all = DEVICE_KINDS.map(describe);
     if (json) {
       process.stdout.write(`${JSON.stringify(all, null, 2)}\n`);
       return;

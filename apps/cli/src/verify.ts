@@ -1,5 +1,5 @@
 import { type ChildProcess, fork } from "node:child_process";
-import { MlxtsError } from "@mlxts/core";
+import { DEVICE_KINDS, MlxtsError } from "@mlxts/core";
 import { PROGRAM, systemAbout, versions } from "./about.ts";
 import { command } from "./contract.ts";
 import { publicOps, unknownOp } from "./op_list.ts";
@@ -182,7 +182,7 @@ export const verify = command({
   summary: "Run the conformance cases of every op on this machine's device, against exact references.",
   arguments: {},
   options: {
-    device: choice("<kind>", "instead of the default device", ["cpu", "metal"]),
+    device: choice("<kind>", "instead of the default device", DEVICE_KINDS),
     op: list("<name>", "only these ops"),
     json: path("<file>", "write a report, to attach to a bug report"),
   },

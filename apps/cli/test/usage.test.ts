@@ -147,7 +147,7 @@ const wrongUsage: [args: string[], message: string][] = [
   [["verify", "--op"], "verify: `--op` must be followed by <name>, got nothing"],
   [["verify", "--op", "--json", "a"], "verify: `--op` must be followed by <name>, got --json"],
   [["verify", "--op", ""], 'verify: `--op` must be a name, got ""'],
-  [["verify", "--device", "cuda"], "verify: `--device` must be one of cpu, metal, got cuda"],
+  [["verify", "--device", "vulkan"], "verify: `--device` must be one of cpu, metal, cuda, got vulkan"],
   [["verify", "--json", ""], 'verify: `--json` must be a path, got ""'],
 ];
 

@@ -128,7 +128,7 @@ PASS: all cases passed on DEVICE, in TIME
 
   it.each([
     [["--op", "nothing"], 1, "KernelNotFound: verify: no op is called nothing; `mlxts op --list` names them all\n"],
-    [["--device", "cuda"], 2, "verify: `--device` must be one of cpu, metal, got cuda\n"],
+    [["--device", "vulkan"], 2, "verify: `--device` must be one of cpu, metal, cuda, got vulkan\n"],
     [["--op"], 2, "verify: `--op` must be followed by <name>, got nothing\n"],
     [
       ["--op", "slice", "--json", "/no/where.json"],

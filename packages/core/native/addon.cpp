@@ -26,7 +26,9 @@ Napi::Value cpuLevelsOf(const Napi::CallbackInfo& info) {
 }
 
 std::shared_ptr<Device> openKind(const Napi::Object& given) {
-  if (readText(given.Get("kind"), "kind") == "metal") {
+  const auto kind = readText(given.Get("kind"), "kind");
+  if (kind == "cuda") return openCudaDevice({readText(given.Get("driver"), "driver")});
+  if (kind == "metal") {
 #ifdef MLXTS_METAL
     return openMetalDevice({readText(given.Get("capture"), "capture")});
 #else
@@ -41,7 +43,7 @@ std::shared_ptr<Device> openKind(const Napi::Object& given) {
   return openCpuDevice(options);
 }
 
-// openDevice({ kind, threads, level, order, capture }, onEnded)
+// openDevice({ kind, threads, level, order, capture, driver }, onEnded)
 Napi::Value openDevice(const Napi::CallbackInfo& info) {
   const auto env = info.Env();
   auto self = std::make_unique<DeviceHandle>();
@@ -69,13 +71,15 @@ Napi::Value deviceInfo(const Napi::CallbackInfo& info) {
   set("pageBytes", from.limits.pageBytes);
   set("threads", from.limits.threads);
   set("maxBufferBytes", double(from.limits.maxBufferBytes));
-  set("maxThreadgroupsPerAxis", double(from.limits.maxThreadgroupsPerAxis));
+  auto axes = Napi::Array::New(env, 3);
+  for (uint32_t axis = 0; axis < 3; ++axis) axes.Set(axis, double(from.limits.maxThreadgroupsPerAxis[axis]));
+  limits.Set("maxThreadgroupsPerAxis", axes);
   auto out = Napi::Object::New(env);
   out.Set("kind", from.kind);
   out.Set("name", from.name);
   out.Set("level", from.level);
   out.Set("unifiedMemory", from.unifiedMemory);
-  out.Set("kernelsFromSource", from.kernelsFromSource);
+  out.Set("kernelFormat", from.kernelFormat);
   out.Set("limits", limits);
   return out;
 }

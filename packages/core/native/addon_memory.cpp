@@ -1,4 +1,5 @@
 // Native calls on memory: buffers of a device, and arrays of JavaScript that it uses.
+#include <cerrno>
 #include <cstring>
 
 #include "handle.h"
@@ -62,10 +63,9 @@ Napi::Value mapFile(const Napi::CallbackInfo& info) {
   auto& device = self.open();
   const std::string path = readText(info[1], "path");
   int error = 0;
-  auto memory =
-      Memory::map(path, readSize(info[2], "bytes"), device.info().limits.wrapAlignment, device.counters, error);
+  auto memory = device.mapFile(path, readSize(info[2], "bytes"), error);
+  if (!memory && error == ENOMEM) throw Failure("BufferAllocation", "there is no memory for " + path);
   if (!memory) throw Failure("Io", std::strerror(error), path);
-  device.attach(*memory);
   return memoryHandle(info.Env(), self, std::move(memory));
 }
 
@@ -80,7 +80,7 @@ Napi::Value readMemory(const Napi::CallbackInfo& info) {
   const uint64_t offset = readSize(info[1], "offset");
   const auto view = hostArray(info[2]);
   checkRange(memory, offset, view.bytes);
-  if (view.bytes) std::memmove(view.data, memory.data() + offset, view.bytes);
+  memory.read(offset, view.data, view.bytes);
   return info.Env().Undefined();
 }
 
@@ -91,7 +91,7 @@ Napi::Value writeMemory(const Napi::CallbackInfo& info) {
   const auto view = hostArray(info[2]);
   checkRange(memory, offset, view.bytes);
   if (memory.readOnly()) throw Failure("InvalidArgument", "native call: the buffer is read-only");
-  if (view.bytes) std::memmove(memory.data() + offset, view.data, view.bytes);
+  memory.write(offset, view.data, view.bytes);
   return info.Env().Undefined();
 }
 
@@ -99,6 +99,7 @@ Napi::Value writeMemory(const Napi::CallbackInfo& info) {
 Napi::Value borrowMemory(const Napi::CallbackInfo& info) {
   auto& self = handle<MemoryHandle>(info[0]);
   if (self.live().readOnly()) throw Failure("InvalidArgument", "native call: the buffer is read-only");
+  if (self.live().access) throw Failure("InvalidArgument", "native call: the host does not share the buffer's memory");
   return lend(info.Env(), self.memory);
 }
 

@@ -39,12 +39,13 @@ void callOnEnded(Napi::Env env, Napi::Function onEnded) {
 }
 
 // Hands a list to the device; onEnded is called once it has ended.
-Napi::Value submitList(Napi::Env env, DeviceHandle& self, std::shared_ptr<const CommandList> list, bool profile) {
+Napi::Value submitList(Napi::Env env, DeviceHandle& self, std::shared_ptr<const CommandList> list,
+                       SubmitOptions options) {
   auto& device = self.open();
   const uint64_t id = ++self.lastId;
   auto completions = self.completions;
   auto wake = self.wake;
-  device.submit(id, std::move(list), {profile}, [completions, wake](Outcome outcome) {
+  device.submit(id, std::move(list), options, [completions, wake](Outcome outcome) {
     bool first;
     {
       std::lock_guard lock(completions->mutex);
@@ -104,13 +105,13 @@ Napi::Value submit(const Napi::CallbackInfo& info) {
   auto& self = handle<DeviceHandle>(info[0]);
   const auto list = handle<RecordingHandle>(info[1]).list;
   if (!list) throw Failure("Disposed", "the recording has been disposed", "recording");
-  return submitList(info.Env(), self, list, info[2].ToBoolean());
+  return submitList(info.Env(), self, list, {info[2].ToBoolean(), true});
 }
 
 // run(device, words, count, memory handles, profile) -> id: record and submit in one, for a list that runs once
 Napi::Value run(const Napi::CallbackInfo& info) {
   auto& self = handle<DeviceHandle>(info[0]);
-  return submitList(info.Env(), self, commandList(info), info[4].ToBoolean());
+  return submitList(info.Env(), self, commandList(info), {info[4].ToBoolean(), false});
 }
 
 // takeEnded(device) -> the submissions that ended since the last call, in order

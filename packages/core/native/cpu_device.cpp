@@ -126,7 +126,7 @@ class CpuDevice : public Device {
     info_.unifiedMemory = true;
     const uint32_t page = uint32_t(sysconf(_SC_PAGESIZE));
     info_.limits = {1024,      1u << 24, 31, 4096, 1, 1, page, threads, uint64_t(sysconf(_SC_PHYS_PAGES)) * page,
-                    0x7fffffff};
+                    {0x7fffffff, 0x7fffffff, 0x7fffffff}};
     queue_ = std::thread([this] { serve(); });
   }
   ~CpuDevice() override {

@@ -1,4 +1,5 @@
-// The interface of devices: cpu_device.cpp implements it for the CPU, metal_device.mm for Metal.
+// The interface of devices: cpu_device.cpp implements it for the CPU, metal_device.mm for Metal, cuda_device.cpp for
+// NVIDIA's GPUs.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,14 +24,15 @@ struct Failure : std::runtime_error {
 struct Limits {
   uint32_t maxThreadsPerThreadgroup, maxThreadgroupBytes, maxBufferSlots, maxInlineBytes, bufferOffsetAlignment,
       wrapAlignment, pageBytes, threads;
-  uint64_t maxBufferBytes, maxThreadgroupsPerAxis;
+  uint64_t maxBufferBytes, maxThreadgroupsPerAxis[3];
 };
 
 struct DeviceInfo {
   std::string kind, name, level;
   Limits limits;
   bool unifiedMemory;
-  bool kernelsFromSource = false;  // a library is opened from source text instead of a path
+  // What a library is opened from: the path of a shared library ("library"), or a text ("metal", "ptx").
+  std::string kernelFormat = "library";
 };
 
 struct Library {
@@ -71,6 +73,8 @@ struct CommandList {
   std::vector<std::shared_ptr<Memory>> memories;
   uint32_t tags = 0;    // one more than the largest tag
   uint32_t faults = 0;  // dispatches that may find faults in their data
+  // The device's own form of the list, made when it is first replayed.
+  mutable std::shared_ptr<void> prepared;
 };
 
 inline constexpr uint32_t kUnknownTag = 0xffffffff;
@@ -88,6 +92,7 @@ struct Outcome {
 
 struct SubmitOptions {
   bool profile = false;
+  bool replayed = false;  // the list may be submitted again
 };
 
 class Device {
@@ -98,7 +103,14 @@ class Device {
   // Lets the device reach memory made elsewhere. Failure code InvalidArgument when its address or length does not suit
   // it.
   virtual void attach(Memory&) {}
-  // `from`: a path, or the source text where info().kernelsFromSource; `name` is for messages and traces. Failure code
+  // Read-only memory with the first `bytes` bytes of a file: mapped, or copied where the device reaches no mapped file.
+  // Null and an errno when the system refuses.
+  virtual std::shared_ptr<Memory> mapFile(const std::string& path, uint64_t bytes, int& error) {
+    auto memory = Memory::map(path, bytes, info().limits.wrapAlignment, counters, error);
+    if (memory) attach(*memory);
+    return memory;
+  }
+  // `from`: what info().kernelFormat says; `name` is for messages and traces. Failure code
   // ShaderCompilation with the compiler's log as detail.
   virtual std::shared_ptr<Library> openLibrary(const std::string& from, const std::string& name) = 0;
   // An id for (library, symbol), the same one each time. Failure code KernelNotFound when it is missing.
@@ -125,6 +137,11 @@ std::vector<std::string> cpuLevels();
 struct MetalOptions {
   std::string capture;  // a .gputrace file to write while the device is open; empty: none
 };
+struct CudaOptions {
+  std::string driver;  // a library in place of the system's libcuda.so.1; empty: none
+};
+std::shared_ptr<Device> openCudaDevice(const CudaOptions& options);
+
 // Only in builds with MLXTS_METAL.
 std::shared_ptr<Device> openMetalDevice(const MetalOptions& options);
 

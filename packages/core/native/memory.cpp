@@ -42,6 +42,22 @@ Memory::~Memory() {
   release_();
 }
 
+void Memory::read(uint64_t offset, void* to, uint64_t bytes) const {
+  if (bytes == 0) return;
+  if (access)
+    access->read(reinterpret_cast<uint64_t>(data_) + offset, to, bytes);
+  else
+    memmove(to, data_ + offset, bytes);
+}
+
+void Memory::write(uint64_t offset, const void* from, uint64_t bytes) const {
+  if (bytes == 0) return;
+  if (access)
+    access->write(reinterpret_cast<uint64_t>(data_) + offset, from, bytes);
+  else
+    memmove(data_ + offset, from, bytes);
+}
+
 std::shared_ptr<Memory> Memory::allocate(uint64_t bytes, std::shared_ptr<MemoryCounters> counters) {
   const uint64_t page = uint64_t(sysconf(_SC_PAGESIZE));
 #if defined(__SANITIZE_ADDRESS__)

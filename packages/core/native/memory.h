@@ -12,6 +12,13 @@ struct MemoryCounters {
   std::atomic<uint64_t> liveBuffers{0}, liveBytes{0}, peakBytes{0};
 };
 
+// How the host reads and writes bytes that only a device reaches; `address` is the device's.
+struct HostAccess {
+  virtual ~HostAccess() = default;
+  virtual void read(uint64_t address, void* to, uint64_t bytes) = 0;
+  virtual void write(uint64_t address, const void* from, uint64_t bytes) = 0;
+};
+
 class Memory {
  public:
   // Zero-filled, 64-byte aligned; zeros fill the last page. Null when the system refuses.
@@ -26,7 +33,10 @@ class Memory {
   ~Memory();
   Memory(const Memory&) = delete;
 
+  // Where the bytes lie: an address of the device where `access` is set, which the host must not use then.
   uint8_t* data() const { return data_; }
+  void read(uint64_t offset, void* to, uint64_t bytes) const;
+  void write(uint64_t offset, const void* from, uint64_t bytes) const;
   uint64_t bytes() const { return bytes_; }
   // How many bytes may be accessed, at least bytes(): a mapping extends to the end of its last page.
   uint64_t span() const { return span_; }
@@ -34,6 +44,8 @@ class Memory {
 
   // The device's own object for these bytes; it is destroyed before they are freed.
   std::shared_ptr<void> attachment;
+  // Set for memory that the host does not share with the device.
+  std::shared_ptr<HostAccess> access;
 
  private:
   Memory(void* data, uint64_t bytes, uint64_t span, bool readOnly, std::shared_ptr<MemoryCounters> counters,

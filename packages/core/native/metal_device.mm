@@ -80,7 +80,7 @@ class MetalDevice : public Device {
     info_.name = name;
     info_.level = "msl3.1";
     info_.unifiedMemory = [device hasUnifiedMemory];
-    info_.kernelsFromSource = true;
+    info_.kernelFormat = "metal";
     info_.limits = {uint32_t([device maxThreadsPerThreadgroup].width),
                     uint32_t([device maxThreadgroupMemoryLength]),
                     kSlots,
@@ -90,7 +90,7 @@ class MetalDevice : public Device {
                     uint32_t(kMetalPage),
                     1,
                     [device maxBufferLength],
-                    kThreadgroupsPerAxis};
+                    {kThreadgroupsPerAxis, kThreadgroupsPerAxis, kThreadgroupsPerAxis}};
   }
 
   ~MetalDevice() override {

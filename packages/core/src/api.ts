@@ -19,6 +19,7 @@ export interface Device {
   readonly name: string;
   /** The instruction-set level of the kernels that run. */
   readonly level: string;
+  /** Whether the host reaches the device's memory itself: only then there are `wrap` and `arrayBuffer`. */
   readonly unifiedMemory: boolean;
   readonly limits: Readonly<DeviceLimits>;
   readonly validate: boolean;

@@ -14,6 +14,10 @@ export function prebuilt(url: string, file: string): string {
   return fileURLToPath(new URL(`../prebuilds/${PLATFORM}/${file}`, url));
 }
 
+/** The path of a kernel's PTX, which is the same for all platforms. */
+export const cudaKernels = (url: string, file: string): string =>
+  fileURLToPath(new URL(`../prebuilds/cuda/${file}`, url));
+
 function remedy(url: string): string {
   // A bundler takes the code along and leaves the binaries behind.
   if (!existsSync(folderOf(url, "prebuilds")) && !existsSync(folderOf(url, "native")))
@@ -37,6 +41,12 @@ export function binaryMissing(what: string, url: string, files: readonly string[
   const paths = files.map((file) => prebuilt(url, file));
   const message = `${what} for ${PLATFORM}: looked for ${paths.join(", ")}; ${present(url)} — ${remedy(url)}`;
   return new MlxtsError("Io", message, { path: paths[0], paths, operation: "load" });
+}
+
+/** A package in a clone without its kernels for CUDA. */
+export function cudaKernelsMissing(library: string, path: string): MlxtsError {
+  const message = `the library \`${library}\` has no kernels for CUDA: looked for ${path} — build them in a clone with \`npm run cuda\`, or open another device`;
+  return new MlxtsError("Io", message, { path, operation: "load" });
 }
 
 /** The system refused to load a binary. `what` names it: "@mlxts/core cannot load its addon". */

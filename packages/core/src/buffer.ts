@@ -177,6 +177,14 @@ export class Buffer implements api.Buffer {
   arrayBuffer(): ArrayBuffer {
     if (this.readOnly)
       throw wrongValue("buffer.arrayBuffer", "buffer", "be writable", "a read-only buffer", "use read() for a copy");
+    if (!this.device.unifiedMemory)
+      throw wrongValue(
+        "buffer.arrayBuffer",
+        "buffer",
+        "lie in memory that the host shares (device.unifiedMemory)",
+        `memory of a ${this.device.kind} device`,
+        "use read() and write()",
+      );
     const { handle } = this;
     // An ArrayBuffer that was transferred away has length 0 and shows nothing any more.
     if (!this.#borrowed?.byteLength) this.#borrowed = native().borrowMemory(handle);

@@ -16,12 +16,12 @@ const SAMPLES = [2, 9, 33, 200, 1500, 5000, 20_000];
 const numbersUpTo = (most: number) =>
   new Proxy({}, { get: (_, name) => (typeof name === "string" ? 1 + (hashOf(name, most) % most) : undefined) });
 
-/** What a CPU's launch rule gives for made-up sizes: threadgroups, params and shapes of scratch. */
-function launches(kernel: Kernel): unknown[] {
+/** What the launch rule for a kind of device gives for made-up sizes: threadgroups, params and shapes of scratch. */
+function launches(kernel: Kernel, kind: string, gpu: boolean): unknown[] {
   return SAMPLES.map((most) => {
     const sizes = numbersUpTo(most);
     try {
-      return runLaunchRule("contract", kernel, sizes, { kind: "cpu", gpu: false, limits: sizes as never }).given;
+      return runLaunchRule("contract", kernel, sizes, { kind, gpu, limits: sizes as never }).given;
     } catch {
       return "refused";
     }
@@ -29,14 +29,15 @@ function launches(kernel: Kernel): unknown[] {
 }
 
 /**
- * A number that changes with what the compiled code of a kernel takes from its declaration for CPUs: places of buffers, params,
- * constants, and scratch with the sizes that its launch rule gives.
+ * A number that changes with what the compiled code of a kernel takes from its declaration for CPUs, or for CUDA's GPUs:
+ * places of buffers, params, constants, and scratch with the sizes that its launch rule gives.
  */
-export function contractOf(kernel: Kernel): number {
+export function contractOf(kernel: Kernel, kind: "cpu" | "cuda" = "cpu"): number {
   checkKernel("contractOf", kernel);
   const { buffers, params, launchParams, constants, scratch } = kernel;
-  const { shared, cpu } = constants;
-  return hashOf(JSON.stringify([buffers, params, launchParams.cpu, shared, cpu, scratch.cpu, launches(kernel)]));
+  const world = kind === "cpu" ? "cpu" : "gpu";
+  const own = [buffers, params, launchParams[world], constants.shared, constants[world], scratch[world]];
+  return hashOf(JSON.stringify([...own, launches(kernel, kind, kind !== "cpu")]));
 }
 
 /** The text of `native/contracts.cpp`: the numbers that the compiled kernels were made for. */

@@ -7,7 +7,7 @@ import { bake } from "./baked.ts";
 import { Buffer } from "./buffer.ts";
 import { type DeviceCounters, zeroTally } from "./counters.ts";
 import type { DeviceCore } from "./device_core.ts";
-import { checkDeviceOptions, type DeviceKind, type DeviceOptions } from "./device_options.ts";
+import { checkDeviceOptions, DEVICE_KINDS, type DeviceKind, type DeviceOptions } from "./device_options.ts";
 import { type ArrayOf, checkDtype, type Dtype, rawNumbers } from "./dtype.ts";
 import { CommandEncoder } from "./encoder.ts";
 import { environment } from "./env.ts";
@@ -17,6 +17,7 @@ import { Library } from "./library.ts";
 import { checkLibrary, type LibraryDefinition } from "./library_definition.ts";
 import {
   type DeviceLimits,
+  type KernelFormat,
   type NativeDevice,
   type NativeMemory,
   type NativeWrap,
@@ -30,7 +31,7 @@ import { SubmissionQueue } from "./submission.ts";
 import { Tensor } from "./tensor.ts";
 
 /** Kinds to try when none is asked for. */
-const KINDS: readonly DeviceKind[] = process.platform === "darwin" ? ["metal", "cpu"] : ["cpu"];
+const KINDS: readonly DeviceKind[] = process.platform === "darwin" ? ["metal", "cpu"] : ["cuda", "cpu"];
 
 /** Why there can be no device of a kind here. */
 function unavailable(kind: DeviceKind): string | undefined {
@@ -65,7 +66,10 @@ function openNative(kind: DeviceKind, options: DeviceOptions, onEnded: () => voi
   const env = environment();
   const { threads = env.threads ?? 0, level = env.cpuLevel ?? "", order = "forward" } = options;
   try {
-    return native().openDevice({ kind, threads, level, order, capture: env.capture ?? "" }, onEnded);
+    return native().openDevice(
+      { kind, threads, level, order, capture: env.capture ?? "", driver: env.cudaDriver ?? "" },
+      onEnded,
+    );
   } catch (error) {
     const failure = nativeFailure(error);
     if (failure?.code === "Io")
@@ -85,7 +89,7 @@ export class Device implements DeviceCore {
   readonly name: string;
   readonly level: string;
   readonly unifiedMemory: boolean;
-  readonly kernelsFromSource: boolean;
+  readonly kernelFormat: KernelFormat;
   readonly validate: boolean;
   readonly poison: boolean;
   readonly debug: number;
@@ -106,7 +110,8 @@ export class Device implements DeviceCore {
   }
 
   static open(kind?: DeviceKind, options: DeviceOptions = {}): Device {
-    if (kind !== undefined && typeof kind !== "string") throw wrongKind("Device.open", "kind", "be cpu or metal", kind);
+    if (kind !== undefined && typeof kind !== "string")
+      throw wrongKind("Device.open", "kind", `be one of ${DEVICE_KINDS.join(", ")}`, kind);
     const checked = checkDeviceOptions(options);
     const wanted = kind ?? environment().device;
     const tried: { kind: string; reason: string }[] = [];
@@ -139,7 +144,8 @@ export class Device implements DeviceCore {
     this.name = info.name;
     this.level = info.level;
     this.unifiedMemory = info.unifiedMemory;
-    this.kernelsFromSource = info.kernelsFromSource;
+    this.kernelFormat = info.kernelFormat;
+    Object.freeze(info.limits.maxThreadgroupsPerAxis);
     this.#limits = Object.freeze(info.limits);
     this.validate = options.validate ?? env.validate;
     this.poison = options.poison ?? env.poison;
@@ -200,6 +206,14 @@ export class Device implements DeviceCore {
     const { readOnly = false } = options;
     if (typeof readOnly !== "boolean") throw wrongKind(op, "readOnly", "be a boolean", readOnly);
     const { view, source } = arrayToWrap(op, memory);
+    if (!this.unifiedMemory)
+      throw wrongValue(
+        op,
+        "device",
+        "share its memory with the host (device.unifiedMemory)",
+        this.kind,
+        "copy the array with device.bufferFrom",
+      );
     const bytes = view.length;
     const device = this.live();
     const cannotHold = () =>

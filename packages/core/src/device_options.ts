@@ -1,7 +1,9 @@
 import { wrongKind, wrongValue } from "./errors.ts";
 import { checkOptionNames, type OptionNames } from "./options.ts";
 
-export type DeviceKind = "cpu" | "metal";
+/** All kinds of devices there are. */
+export const DEVICE_KINDS = Object.freeze(["cpu", "metal", "cuda"] as const);
+export type DeviceKind = (typeof DEVICE_KINDS)[number];
 
 export interface DeviceOptions {
   /** CPU threads. Default `MLXTS_THREADS`, else the physical cores. */

@@ -142,9 +142,11 @@ function readAxes(op: string, argument: string, axes: unknown): Axes {
 }
 
 function checkThreadgroups(op: string, threadgroups: Axes, { maxThreadgroupsPerAxis }: DeviceLimits): void {
-  for (const axis of threadgroups)
-    if (!Number.isInteger(axis) || axis < 1 || axis > maxThreadgroupsPerAxis)
-      throw wrongValue(op, "threadgroups", `be from 1 to ${maxThreadgroupsPerAxis} on each axis`, threadgroups);
+  for (const [i, axis] of threadgroups.entries()) {
+    const most = maxThreadgroupsPerAxis[i] as number;
+    if (!Number.isInteger(axis) || axis < 1 || axis > most)
+      throw wrongValue(op, "threadgroups", `be from 1 to ${most} on axis ${"xyz"[i]}`, threadgroups);
+  }
   if (!Number.isSafeInteger(product(threadgroups)))
     throw wrongValue(op, "threadgroups", "be fewer than 2^53 in all", threadgroups);
 }

@@ -1,12 +1,13 @@
 // The one file that reads the environment. The README's table names these variables.
 
+import { DEVICE_KINDS } from "./device_options.ts";
 import { wrongValue } from "./errors.ts";
 
-function choice(name: string, values: readonly string[]): string | undefined {
+function choice<T extends string>(name: string, values: readonly T[]): T | undefined {
   const value = process.env[name];
   if (value === undefined || value === "") return undefined;
-  if (!values.includes(value)) throw wrongValue("environment", name, `be one of ${values.join(", ")}`, value);
-  return value;
+  if (!values.includes(value as T)) throw wrongValue("environment", name, `be one of ${values.join(", ")}`, value);
+  return value as T;
 }
 
 function integer(name: string, min: number, max: number): number | undefined {
@@ -29,7 +30,7 @@ function simulator(): boolean | string {
 /** Settings from `MLXTS_*`, read anew at each call. */
 export function environment() {
   return {
-    device: choice("MLXTS_DEVICE", ["cpu", "metal"]) as "cpu" | "metal" | undefined,
+    device: choice("MLXTS_DEVICE", DEVICE_KINDS),
     threads: integer("MLXTS_THREADS", 1, 1024),
     cpuLevel: process.env.MLXTS_CPU_LEVEL || undefined,
     debug: integer("MLXTS_DEBUG", 0, 4) ?? 0,
@@ -38,5 +39,6 @@ export function environment() {
     optimize: choice("MLXTS_FUSE", ["0", "1"]) !== "0",
     capture: process.env.MLXTS_CAPTURE || undefined,
     metalSimulator: simulator(),
+    cudaDriver: process.env.MLXTS_CUDA_DRIVER || undefined,
   };
 }

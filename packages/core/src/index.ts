@@ -29,7 +29,7 @@ export { Checkpoint, type CheckpointTensor, openCheckpoint } from "./checkpoint.
 export type { CommitOptions } from "./commit_options.ts";
 export type { DeviceCounters } from "./counters.ts";
 export { cpuLevels } from "./device.ts";
-export type { DeviceKind, DeviceOptions } from "./device_options.ts";
+export { DEVICE_KINDS, type DeviceKind, type DeviceOptions } from "./device_options.ts";
 export { scratchFits } from "./dispatch.ts";
 export {
   type ArrayOf,

@@ -106,6 +106,7 @@ export interface KernelDeclaration<
     cpu?: LaunchRule<S, Part<L, "cpu">, ConstantsIn<C, "cpu">, Part<A, "cpu">>;
     gpu?: LaunchRule<S, Part<L, "gpu">, ConstantsIn<C, "gpu">, Part<A, "gpu">>;
     metal?: LaunchRule<S, Part<L, "gpu">, ConstantsIn<C, "gpu">, Part<A, "gpu">>;
+    cuda?: LaunchRule<S, Part<L, "gpu">, ConstantsIn<C, "gpu">, Part<A, "gpu">>;
   };
 }
 
@@ -154,7 +155,7 @@ const FIELDS: OptionNames<AnyDeclaration> = {
 };
 const WORLDS: OptionNames<ScratchArrays> = { cpu: true, gpu: true };
 const CONSTANT_WORLDS: OptionNames<Constants> = { shared: true, ...WORLDS };
-const LAUNCH_KINDS: OptionNames<AnyDeclaration["launch"]> = { ...WORLDS, metal: true };
+const LAUNCH_KINDS: OptionNames<AnyDeclaration["launch"]> = { ...WORLDS, metal: true, cuda: true };
 
 const kernels = new WeakSet<object>();
 registerKind("Kernel", (value) => kernels.has(value));

@@ -1,14 +1,15 @@
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { brotliDecompressSync } from "node:zlib";
 import type * as api from "./api.ts";
-import { binaryMissing, binaryOutdated, binaryRefused, prebuilt } from "./binaries.ts";
+import { binaryMissing, binaryOutdated, binaryRefused, cudaKernels, cudaKernelsMissing, prebuilt } from "./binaries.ts";
 import { contractOf } from "./contract.ts";
 import { MlxtsError, wrongKind } from "./errors.ts";
 import { identify, printAsJson } from "./identity.ts";
 import type { Kernel } from "./kernel.ts";
 import type { LibraryDefinition } from "./library_definition.ts";
 import { IncludeError, inlineIncludes } from "./metal_source.ts";
-import { type NativeDevice, type NativeLibrary, native, nativeFailure } from "./native.ts";
+import { type KernelFormat, type NativeDevice, type NativeLibrary, native, nativeFailure } from "./native.ts";
 
 /** A kernel ready to run on a device. */
 interface Pipeline {
@@ -16,20 +17,31 @@ interface Pipeline {
   readonly maxThreads: number;
 }
 
+/** What `prebuilds/cuda/<kernel>.ptx.br` holds: JSON, compressed by Brotli. */
+interface PtxArchive {
+  /** `contractOf(kernel, "cuda")` of the declaration that it was built with. */
+  readonly contract: number;
+  /** PTX by symbol. */
+  readonly symbols: Readonly<Record<string, string>>;
+}
+
 /** Headers that .metal files of all packages may include. */
 const SHARED_HEADERS = fileURLToPath(new URL("../native", import.meta.url));
 
 /**
- * The class behind `Library`. Pipelines are made once and cached. A device that compiles kernels from source takes
- * `native/<kernel>.metal`, each when it is first used; a failed compile is tried anew the next time.
+ * The class behind `Library`. Pipelines are made once and cached. A Metal device takes `native/<kernel>.metal`, each when
+ * it is first used, and a CUDA device the PTX of a symbol from `prebuilds/cuda/<kernel>.ptx.br`; a failed compile is tried
+ * anew the next time.
  */
 export class Library implements api.Library {
   readonly definition: LibraryDefinition;
   readonly #device: NativeDevice;
-  /** The compiled library, or one for each kernel. */
+  readonly #format: KernelFormat;
+  /** The compiled library, or one for each kernel or symbol. */
   readonly #binary: NativeLibrary | undefined;
   readonly #path: string | undefined;
   readonly #compiled = new Map<string, NativeLibrary>();
+  readonly #archives = new Map<string, PtxArchive>();
   /** By kernel, then by variant. */
   readonly #pipelines = new Map<string, Map<string, Pipeline>>();
   /** Kernels whose code was compiled from their declarations as they are. */
@@ -46,13 +58,14 @@ export class Library implements api.Library {
   constructor(
     definition: LibraryDefinition,
     device: NativeDevice,
-    { level, kernelsFromSource }: { level: string; kernelsFromSource: boolean },
+    { level, kernelFormat }: { level: string; kernelFormat: KernelFormat },
     onCompiled: () => void,
   ) {
     this.definition = definition;
     this.#device = device;
     this.#onCompiled = onCompiled;
-    this.#path = kernelsFromSource ? undefined : this.find(level);
+    this.#format = kernelFormat;
+    this.#path = kernelFormat === "library" ? this.find(level) : undefined;
     this.#binary = this.#path === undefined ? undefined : this.load(this.#path);
     Object.freeze(this);
   }
@@ -77,13 +90,40 @@ export class Library implements api.Library {
   }
 
   private compile(kernel: string, symbol: string): NativeLibrary {
-    const known = this.#compiled.get(kernel);
+    const unit = this.#format === "ptx" ? symbol : kernel;
+    const known = this.#compiled.get(unit);
     if (known) return known;
+    const text = this.#format === "ptx" ? this.ptx(kernel, symbol) : this.metal(kernel, symbol);
+    const library = native().openLibrary(this.#device, text, unit);
+    this.#compiled.set(unit, library);
+    return library;
+  }
+
+  private metal(kernel: string, symbol: string): string {
     const path = fileURLToPath(new URL(`../native/${kernel}.metal`, this.definition.url));
     if (!existsSync(path)) throw this.notFound(symbol);
-    const library = native().openLibrary(this.#device, inlineIncludes(path, [SHARED_HEADERS]), kernel);
-    this.#compiled.set(kernel, library);
-    return library;
+    return inlineIncludes(path, [SHARED_HEADERS]);
+  }
+
+  /** The PTX that a package's build has made of a kernel, by symbol. */
+  private archive(kernel: string, symbol: string): PtxArchive {
+    const known = this.#archives.get(kernel);
+    if (known) return known;
+    const { name, url } = this.definition;
+    const path = cudaKernels(url, `${kernel}.ptx.br`);
+    if (!existsSync(path)) {
+      if (!existsSync(fileURLToPath(new URL(`../native/${kernel}.metal`, url)))) throw this.notFound(symbol);
+      throw cudaKernelsMissing(name, path);
+    }
+    const archive = JSON.parse(brotliDecompressSync(readFileSync(path)).toString()) as PtxArchive;
+    this.#archives.set(kernel, archive);
+    return archive;
+  }
+
+  private ptx(kernel: string, symbol: string): string {
+    const text = this.archive(kernel, symbol).symbols[symbol];
+    if (text === undefined) throw this.notFound(symbol);
+    return text;
   }
 
   private notFound(symbol: string, cause?: unknown): MlxtsError {
@@ -99,12 +139,21 @@ export class Library implements api.Library {
     return failure?.code === "ShaderCompilation" ? compilationError(symbol, failure.detail, error) : error;
   }
 
+  /** Refuses code that was compiled from another declaration of the kernel. */
+  private checkCurrent(kernel: Kernel, variant: string): void {
+    const { name } = kernel;
+    if (this.#binary) {
+      const built = native().contract(this.#binary, name);
+      if (built !== 0 && built !== contractOf(kernel))
+        throw binaryOutdated(this.definition, name, this.#path as string);
+    } else if (this.archive(name, `${name}_${variant}`).contract !== contractOf(kernel, "cuda"))
+      throw binaryOutdated(this.definition, name, cudaKernels(this.definition.url, `${name}.ptx.br`));
+  }
+
   /** @throws MlxtsError `Io` where a library was built from other sources; as `pipeline` */
   pipelineOf(kernel: Kernel, variant: string): Pipeline {
-    if (this.#binary && !this.#current.has(kernel)) {
-      const built = native().contract(this.#binary, kernel.name);
-      if (built !== 0 && built !== contractOf(kernel))
-        throw binaryOutdated(this.definition, kernel.name, this.#path as string);
+    if (this.#format !== "metal" && !this.#current.has(kernel)) {
+      this.checkCurrent(kernel, variant);
       this.#current.add(kernel);
     }
     return this.pipeline(kernel.name, variant);

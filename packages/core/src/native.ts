@@ -35,16 +35,18 @@ export interface DeviceLimits {
   pageBytes: number;
   threads: number;
   maxBufferBytes: number;
-  maxThreadgroupsPerAxis: number;
+  maxThreadgroupsPerAxis: readonly [x: number, y: number, z: number];
 }
+
+/** What a device opens a library from: the path of a shared library, or a kernel's text in Metal or PTX. */
+export type KernelFormat = "library" | "metal" | "ptx";
 
 export interface NativeInfo {
   kind: string;
   name: string;
   level: string;
   unifiedMemory: boolean;
-  /** A library is opened from the text of its kernels instead of a path. */
-  kernelsFromSource: boolean;
+  kernelFormat: KernelFormat;
   limits: DeviceLimits;
 }
 
@@ -61,7 +63,7 @@ export interface NativeWrap {
 export interface Native {
   cpuLevels(): string[];
   openDevice(
-    options: { kind: string; threads: number; level: string; order: string; capture: string },
+    options: { kind: string; threads: number; level: string; order: string; capture: string; driver: string },
     onEnded: () => void,
   ): NativeDevice;
   deviceInfo(device: NativeDevice): NativeInfo;

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { cpuLevels, Device, type MlxtsError } from "../src/index.ts";
-import { caught, message, testDevice } from "./helpers.ts";
+import { caught, message, testDevice, under } from "./helpers.ts";
 import { increment } from "./kernels/probe.ts";
 
 describe("device", () => {
@@ -11,13 +11,21 @@ describe("device", () => {
     expect(device.name).not.toBe("");
     expect(cpuLevels()).toContain(device.level);
     expect(device.unifiedMemory).toBe(true);
-    for (const [name, value] of Object.entries(device.limits)) expect(value, name).toBeGreaterThan(0);
+    for (const [name, value] of Object.entries(device.limits))
+      expect(Math.min(...[value].flat()), name).toBeGreaterThan(0);
     expect(Object.isFrozen(device.limits)).toBe(true);
+    expect(Object.isFrozen(device.limits.maxThreadgroupsPerAxis)).toBe(true);
   });
 
-  it("is the CPU when nothing is asked for", () => {
-    using open = Device.open();
+  it("is the CPU when nothing is asked for and there is no GPU", () => {
+    using open = under({ MLXTS_CUDA_DRIVER: "./none.so" }, () => Device.open());
     expect(open.kind).toBe("cpu");
+  });
+
+  it("is no CUDA device without a driver", () => {
+    const error = caught(() => under({ MLXTS_CUDA_DRIVER: "./none.so" }, () => Device.open("cuda")));
+    expect((error as unknown as MlxtsError).code).toBe("DeviceNotFound");
+    expect(error.message).toMatch(/^no device found: cuda \(no NVIDIA driver: .*none\.so/);
   });
 
   it("says what it tried when there is none of a kind", () => {

@@ -71,12 +71,12 @@ describe("encoder", () => {
     [
       "no threadgroups",
       { sizes: { groups: 0 } },
-      "increment: `threadgroups` must be from 1 to 2147483647 on each axis, got [0, 1, 1]",
+      "increment: `threadgroups` must be from 1 to 2147483647 on axis x, got [0, 1, 1]",
     ],
     [
       "too many threadgroups",
       { sizes: { groups: 2 ** 31 } },
-      "increment: `threadgroups` must be from 1 to 2147483647 on each axis, got [2147483648, 1, 1]",
+      "increment: `threadgroups` must be from 1 to 2147483647 on axis x, got [2147483648, 1, 1]",
     ],
     ["an op's name", { op: "myOp", variant: "f32" }, "myOp: `variant` must be one of u32, got f32"],
   ])("refuses %s and stays as it was", async (_, changes, text) => {

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { environment } from "../src/env.ts";
 import { show } from "../src/errors.ts";
 import { ArgumentRangeError, ArgumentTypeError, MlxtsError, wrongKind, wrongValue } from "../src/index.ts";
-import { message } from "./helpers.ts";
+import { message, under } from "./helpers.ts";
 
 describe("errors", () => {
   it("are of JavaScript's kinds and carry what they say", () => {
@@ -86,17 +86,6 @@ describe("errors", () => {
 });
 
 describe("the environment", () => {
-  function under<T>(variables: Record<string, string>, call: () => T): T {
-    const before = { ...process.env };
-    for (const name of Object.keys(process.env)) if (name.startsWith("MLXTS_")) delete process.env[name];
-    Object.assign(process.env, variables);
-    try {
-      return call();
-    } finally {
-      process.env = before;
-    }
-  }
-
   it("has defaults", () => {
     expect(under({}, environment)).toEqual({
       device: undefined,
@@ -122,6 +111,7 @@ describe("the environment", () => {
       MLXTS_FUSE: "0",
       MLXTS_CAPTURE: "trace.gputrace",
       MLXTS_METAL_SIM: "1",
+      MLXTS_CUDA_DRIVER: "./libcuda.so",
     };
     expect(under(set, environment)).toEqual({
       device: "cpu",
@@ -133,11 +123,12 @@ describe("the environment", () => {
       optimize: false,
       capture: "trace.gputrace",
       metalSimulator: true,
+      cudaDriver: "./libcuda.so",
     });
   });
 
   it.each([
-    ["MLXTS_DEVICE", "cuda", "must be one of cpu, metal, got cuda"],
+    ["MLXTS_DEVICE", "vulkan", "must be one of cpu, metal, cuda, got vulkan"],
     ["MLXTS_THREADS", "0", "must be an integer from 1 to 1024, got 0"],
     ["MLXTS_THREADS", "many", "must be an integer from 1 to 1024, got many"],
     ["MLXTS_DEBUG", "5", "must be an integer from 0 to 4, got 5"],

@@ -11,6 +11,18 @@ export function testDevice(options?: DeviceOptions): Device {
   return device;
 }
 
+/** What a call gives when these are the only `MLXTS_*` variables. */
+export function under<T>(variables: Record<string, string>, call: () => T): T {
+  const before = { ...process.env };
+  for (const name of Object.keys(process.env)) if (name.startsWith("MLXTS_")) delete process.env[name];
+  Object.assign(process.env, variables);
+  try {
+    return call();
+  } finally {
+    process.env = before;
+  }
+}
+
 /** A folder for the tests of a file. */
 export function testFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), "mlxts-"));

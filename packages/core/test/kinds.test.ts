@@ -105,7 +105,7 @@ describe("wrong kinds", () => {
     ["a device", () => openCheckpoint(wrong("cpu"), "model"), "openCheckpoint: `device` must be a Device, got cpu"],
     ["a path", () => device.mapFile(wrong(1), 1), "device.mapFile: `path` must be a string, got 1"],
     ["an arena", () => device.encoder({ arena: wrong(4096) }), "device.encoder: `arena` must be an Arena, got 4096"],
-    ["a kind of device", () => Device.open(wrong(1)), "Device.open: `kind` must be cpu or metal, got 1"],
+    ["a kind of device", () => Device.open(wrong(1)), "Device.open: `kind` must be one of cpu, metal, cuda, got 1"],
     [
       "threads",
       () => Device.open("cpu", { threads: wrong("2") }),

@@ -30,7 +30,7 @@ describeSimulated("the Metal device", () => {
       pageBytes: PAGE,
       threads: 1,
       maxBufferBytes: 2 ** 34,
-      maxThreadgroupsPerAxis: 2 ** 22 - 1,
+      maxThreadgroupsPerAxis: [2 ** 22 - 1, 2 ** 22 - 1, 2 ** 22 - 1],
     });
   });
 

@@ -5,7 +5,7 @@ import { caught } from "./helpers.ts";
 import { describeSimulated, set } from "./simulator.ts";
 
 const open = () =>
-  native().openDevice({ kind: "metal", threads: 0, level: "", order: "forward", capture: "" }, () => {});
+  native().openDevice({ kind: "metal", threads: 0, level: "", order: "forward", capture: "", driver: "" }, () => {});
 const source = (body: string, parameters = "") =>
   "#include <metal_stdlib>\nusing namespace metal;\n" +
   `kernel void none(device uint* x [[buffer(0)]]${parameters}) { ${body} }\n`;

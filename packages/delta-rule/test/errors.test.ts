@@ -172,18 +172,18 @@ describe("on a CPU with lower limits", () => {
     expect(encoder.finish().dispatches).toBe(0);
   };
   it("gatedDeltaRule refuses too many threadgroups on an axis", () => {
-    limits({ maxThreadgroupsPerAxis: 3 });
+    limits({ maxThreadgroupsPerAxis: [3, 3, 3] });
     for (const [path, threadgroups] of [
-      ["recurrent", "[1, 4, 2]"],
-      ["chunk", "[4, 2, 1]"],
+      ["recurrent", "axis y, got [1, 4, 2]"],
+      ["chunk", "axis x, got [4, 2, 1]"],
     ] as const)
       refusesThere(
         (encoder) => gatedDeltaRule(encoder, on, { scale: 1, path }),
-        `gatedDeltaRule: \`threadgroups\` must be from 1 to 3 on each axis, got ${threadgroups}`,
+        `gatedDeltaRule: \`threadgroups\` must be from 1 to 3 on ${threadgroups}`,
       );
     refusesThere(
       (encoder) => gatedDeltaRuleRecurrent(encoder, on, { scale: 1 }),
-      "gatedDeltaRuleRecurrent: `threadgroups` must be from 1 to 3 on each axis, got [1, 4, 2]",
+      "gatedDeltaRuleRecurrent: `threadgroups` must be from 1 to 3 on axis y, got [1, 4, 2]",
     );
   });
   it("gatedDeltaRule refuses too much threadgroup memory", () => {

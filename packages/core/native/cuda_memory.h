@@ -1,0 +1,45 @@
+// Memory of a GPU, which the host reads and writes through pinned memory.
+#pragma once
+#include <memory>
+#include <mutex>
+
+#include "cuda_context.h"
+#include "memory.h"
+
+namespace mlxts::cuda {
+
+class Heap : public HostAccess, public std::enable_shared_from_this<Heap> {
+ public:
+  explicit Heap(std::shared_ptr<Gpu> gpu);
+  ~Heap() override;
+
+  // Zero-filled memory; null when the GPU has not so much left.
+  std::shared_ptr<Memory> allocate(uint64_t bytes, std::shared_ptr<MemoryCounters> counters);
+  // A copy of a file's first `bytes` bytes. Null and an errno when the system refuses.
+  std::shared_ptr<Memory> copyOfFile(const std::string& path, uint64_t bytes, std::shared_ptr<MemoryCounters> counters,
+                                     int& error);
+  // Failure code CommandBuffer when the device is lost.
+  void read(uint64_t address, void* to, uint64_t bytes) override;
+  void write(uint64_t address, const void* from, uint64_t bytes) override;
+
+  // What is submitted from now on starts after everything that has been allocated.
+  void orderBefore(Stream stream);
+
+ private:
+  struct Staging;
+  Address take(uint64_t bytes, bool zeros);
+  void give(Address address);
+  std::shared_ptr<Memory> own(Address address, uint64_t bytes, bool readOnly, std::shared_ptr<MemoryCounters> counters);
+  Staging& staging();
+  // Copies in pieces: `fill(piece, at, bytes)` writes each into pinned memory and returns whether it could.
+  template <typename Fill>
+  bool copyIn(Address to, uint64_t bytes, Fill fill);
+
+  const std::shared_ptr<Gpu> gpu_;
+  std::mutex mutex_;
+  std::unique_ptr<Staging> staging_;
+  Event allocated_ = nullptr;
+  bool pending_ = false;  // something was allocated since the last orderBefore
+};
+
+}  // namespace mlxts::cuda
