@@ -3,6 +3,7 @@
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
+import { installed } from "../native/nvrtc.mjs";
 import { root } from "../setup/pnpm.mjs";
 
 const bin = (name) => join(root, "node_modules", ".bin", name);
@@ -27,6 +28,8 @@ if (clang)
     ["binaries for macOS", node, [script("native/build-darwin.mjs")]],
     ["declarations of Metal", node, [script("metal/check-metal-api.mjs")]],
   );
+const cuda = clang && installed();
+if (cuda) checks.push(["kernels for CUDA", node, [script("native/build-cuda.mjs")]]);
 
 const counts = { passed: 0, failed: 0, skipped: 0 };
 const seconds = (since) => `${((performance.now() - since) / 1000).toFixed(1)} s`;
@@ -87,6 +90,7 @@ if (clang && given.length === 0) {
   console.log(`Metal simulator: ${seconds(started)}`);
 } else if (!clang)
   console.log("no clang 19 here: nothing ran on the Metal simulator (apt-get install clang-19 libobjc-12-dev, …)");
+if (!cuda) console.log("no kernels for CUDA were built: they need clang 19 and NVRTC (npm run cuda)");
 
 console.log(`${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`);
 process.exit(counts.failed === 0 ? 0 : 1);

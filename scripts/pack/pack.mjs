@@ -2,6 +2,7 @@
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync } from "node:fs";
 import { join, resolve } from "node:path";
+import { installed } from "../native/nvrtc.mjs";
 import { pnpm, root } from "../setup/pnpm.mjs";
 
 const [folder] = process.argv.slice(2);
@@ -11,13 +12,15 @@ if (!folder) {
 }
 const target = resolve(folder);
 mkdirSync(target, { recursive: true });
-// The addon that CMake links may need a newer libc than that of users.
-if (process.platform === "linux") {
-  const { status } = spawnSync(process.execPath, [join(root, "scripts", "native", "build-linux.mjs")], {
-    stdio: "inherit",
-  });
+
+function build(script) {
+  const { status } = spawnSync(process.execPath, [join(root, "scripts", "native", script)], { stdio: "inherit" });
   if (status !== 0) process.exit(status ?? 1);
 }
+// The addon that CMake links may need a newer libc than that of users.
+if (process.platform === "linux") build("build-linux.mjs");
+if (installed()) build("build-cuda.mjs");
+else console.error("the packages have no kernels for CUDA: `npm run cuda` installs their compiler");
 process.env.TURBO_TELEMETRY_DISABLED = "1";
 pnpm("exec", "turbo", "run", "bundle");
 const published = ["./packages/*", "./apps/*", "!@mlxts/test-kit"].flatMap((each) => ["--filter", each]);

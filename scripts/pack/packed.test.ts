@@ -17,6 +17,7 @@ import { clangMissing } from "@mlxts/test-kit/clang";
 import { buildSync } from "esbuild";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { opPackages, publishedPackages, root } from "../check/packages.ts";
+import { installed as nvrtcInstalled } from "../native/nvrtc.mjs";
 import { readmeTests } from "./readmes.ts";
 
 // What a user installs: the packed tarballs, in an empty project, without a network.
@@ -248,6 +249,14 @@ Promise.resolve(recording.replay()).then(() => out.readNumbers()).then(async (nu
         }
       }
     });
+  });
+
+  it.skipIf(!nvrtcInstalled()).each(opPackages)("%s carries its kernels for CUDA", (name) => {
+    const listed = run("tar", ["-tzf", tarball(`mlxts-${name}-`)], project).stdout.split("\n");
+    const stems = (pattern: RegExp) => listed.flatMap((path) => pattern.exec(path)?.[1] ?? []).sort();
+    const texts = stems(/^package\/native\/(\w+)\.metal$/);
+    expect(stems(/^package\/prebuilds\/cuda\/(\w+)\.ptx\.br$/)).toEqual(texts);
+    expect(texts.length).toBeGreaterThan(0);
   });
 
   it("say what to mark as external when they are bundled, and work when it is", () => {

@@ -151,10 +151,10 @@ function checkThreadgroups(op: string, threadgroups: Axes, { maxThreadgroupsPerA
     throw wrongValue(op, "threadgroups", "be fewer than 2^53 in all", threadgroups);
 }
 
-function checkThreads(op: string, threads: Axes, { maxThreadsPerThreadgroup }: DeviceLimits): void {
+function checkThreads(op: string, threads: Axes, most: number): void {
   const whole = threads.every((axis) => Number.isInteger(axis) && axis >= 1);
-  if (!whole || product(threads) > maxThreadsPerThreadgroup)
-    throw wrongValue(op, "threadsPerThreadgroup", `have a product from 1 to ${maxThreadsPerThreadgroup}`, threads);
+  if (!whole || product(threads) > most)
+    throw wrongValue(op, "threadsPerThreadgroup", `have a product from 1 to ${most}`, threads);
 }
 
 const ONE_THREAD: Axes = [1, 1, 1];
@@ -190,7 +190,8 @@ function readLaunch(
     }),
   };
   checkThreadgroups(op, launch.threadgroups, limits);
-  checkThreads(op, launch.threadsPerThreadgroup, limits);
+  const mostThreads = (world === "gpu" ? kernel.mostThreads : undefined) ?? limits.maxThreadsPerThreadgroup;
+  checkThreads(op, launch.threadsPerThreadgroup, Math.min(mostThreads, limits.maxThreadsPerThreadgroup));
   const bytes = launch.scratch.bytes - GUARD_BYTES * launch.scratch.guards.length;
   if (bytes > limits.maxThreadgroupBytes)
     throw wrongValue(op, "scratch", `take at most ${limits.maxThreadgroupBytes} bytes`, bytes);

@@ -101,6 +101,11 @@ export interface KernelDeclaration<
    * files that do not align them.
    */
   anyByte?: readonly (keyof B & string)[];
+  /**
+   * The most threads of a threadgroup that a rule for GPUs gives: kernels that are compiled beforehand are compiled for
+   * so many. Default: what made-up sizes show.
+   */
+  mostThreads?: number;
   /** A rule for each world that has the kernel; a device kind may have a rule of its own. */
   launch: {
     cpu?: LaunchRule<S, Part<L, "cpu">, ConstantsIn<C, "cpu">, Part<A, "cpu">>;
@@ -127,6 +132,7 @@ export interface Kernel<
   readonly scratch: Readonly<Record<World, Arrays>>;
   readonly inPlace: readonly (readonly [keyof B & string, keyof B & string])[];
   readonly anyByte: readonly (keyof B & string)[];
+  readonly mostThreads: number | undefined;
   readonly launch: Readonly<Record<string, (sizes: S, on: never) => unknown>>;
   readonly bufferNames: readonly (keyof B & string)[];
   /** Whether a buffer may be absent: the params then have `present`, a bit for each buffer. */
@@ -151,6 +157,7 @@ const FIELDS: OptionNames<AnyDeclaration> = {
   faults: true,
   inPlace: true,
   anyByte: true,
+  mostThreads: true,
   launch: true,
 };
 const WORLDS: OptionNames<ScratchArrays> = { cpu: true, gpu: true };
@@ -222,7 +229,8 @@ export function defineKernel<
   const A extends ScratchArrays = Record<never, never>,
 >(declaration: KernelDeclaration<B, P, S, L, C, A>): Kernel<B, P, S, C> {
   checkOptionNames<object>(OP, declaration, FIELDS as OptionNames<object>, "declaration");
-  const { library, name, launch, constants, scratch, faults, launchParams, inPlace, anyByte, ...rest } = declaration;
+  const { library, name, launch, constants, scratch, faults, launchParams, inPlace, anyByte, mostThreads, ...rest } =
+    declaration;
   checkLibrary(OP, library);
   if (typeof name !== "string") throw wrongKind(OP, "name", "be a string", name);
   if (!/^[a-z][a-z0-9]*(_[a-z0-9]+)*$/.test(name)) throw wrongValue(OP, "name", "be in snake_case", name);
@@ -247,6 +255,7 @@ export function defineKernel<
     scratch: Object.freeze({ cpu: arrays.cpu ?? NONE, gpu: arrays.gpu ?? NONE }),
     inPlace: copyPairs(inPlace ?? [], buffers),
     anyByte: copyList("anyByte", anyByte ?? [], "name buffers", (buffer) => Object.hasOwn(buffers, buffer)),
+    mostThreads: mostThreads === undefined ? undefined : checkMostThreads(mostThreads),
     launch: copyRules(launch) as Kernel<B, P, S>["launch"],
     bufferNames: Object.freeze(Object.keys(buffers)),
     optional: Object.values(buffers).some((access) => access.endsWith("?")),
@@ -263,6 +272,12 @@ const isSymbolPart = (variant: unknown): boolean => typeof variant === "string" 
 function checkConstant(name: string, value: unknown): void {
   if (!Number.isInteger(value) || (value as number) < 0 || (value as number) > 0x7fffffff)
     throw wrongValue(OP, name, "be an integer from 0 to 2147483647", value);
+}
+
+function checkMostThreads(value: unknown): number {
+  if (!Number.isInteger(value) || (value as number) < 1 || (value as number) > 1024)
+    throw wrongValue(OP, "mostThreads", "be an integer from 1 to 1024", value);
+  return value as number;
 }
 
 /** A name means one thing to each world: not shared and a world's own. */

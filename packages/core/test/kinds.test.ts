@@ -211,7 +211,7 @@ describe("unknown names", () => {
     [
       "defineKernel",
       () => defineKernel(wrong({ ...kernel, inplace: [] })),
-      "defineKernel: `inplace` must be one of library, name, variants, buffers, params, launchParams, constants, scratch, faults, inPlace, anyByte, launch, got an unknown option",
+      "defineKernel: `inplace` must be one of library, name, variants, buffers, params, launchParams, constants, scratch, faults, inPlace, anyByte, mostThreads, launch, got an unknown option",
     ],
     [
       "an access",
@@ -227,6 +227,11 @@ describe("unknown names", () => {
       "anyByte",
       () => defineKernel(wrong({ ...kernel, anyByte: ["out"] })),
       "defineKernel: `anyByte` must name buffers, got out",
+    ],
+    [
+      "mostThreads",
+      () => defineKernel(wrong({ ...kernel, mostThreads: 1025 })),
+      "defineKernel: `mostThreads` must be an integer from 1 to 1024, got 1025",
     ],
     [
       "defineOp",

@@ -18,6 +18,7 @@ export const chunkInverseKernel = defineKernel({
   constants: { gpu: { gap: 4 } },
   inPlace: [["x", "a"]],
   scratch: { cpu: { inverse: "f32" }, gpu: { ...PLACE_SCRATCH, a: "f32", diagonalInverses: "f32" } },
+  mostThreads: 256,
   launch: {
     cpu: (sizes: Sizes) => ({
       threadgroups: chunkThreadgroups(sizes),

@@ -54,6 +54,7 @@ export const chunkKktKernel = defineKernel({
     // which each simdgroup has rows of its own.
     gpu: { ...PLACE_SCRATCH, keys: "u8", ...CUMULATIVE_SCRATCH, decayed: "f32" },
   },
+  mostThreads: 128,
   launch: {
     cpu: (sizes: Sizes) => {
       const { K, BT } = sizes;

@@ -61,6 +61,7 @@ export const chunkOutputKernel = defineKernel({
     // k and two of G, and beside them one in which each simdgroup has rows of its own.
     gpu: { ...PLACE_SCRATCH, tiles: "u8", ...CUMULATIVE_SCRATCH, decayed: "f32" },
   },
+  mostThreads: 128,
   launch: {
     cpu: (sizes: Sizes, { constants: { panelValues } }) => {
       const { K, BT } = sizes;

@@ -45,6 +45,7 @@ export const chunkWuKernel = defineKernel({
     cpu: { panel: "f32", factors: "f32", ...CUMULATIVE_SCRATCH },
     gpu: { ...PLACE_SCRATCH, tiles: "f32", factors: "f32" },
   },
+  mostThreads: 128,
   launch: {
     cpu: ({ B, H, BT, NT }: Sizes, { constants: { panelColumns } }) => ({
       threadgroups: [NT, H, B],

@@ -1,8 +1,11 @@
 import { readFileSync } from "node:fs";
-import type { Command } from "commander";
-import { type Build, compile, type MetalSource, translateSource } from "./compile.ts";
+import { resolve } from "node:path";
+import { type Command, InvalidArgumentError } from "commander";
+import { type Build, compile, type MetalSource, translateSource, translateSourceForCuda } from "./compile.ts";
+import { cudaEntry } from "./cuda_entries.ts";
 import { MetalSimError } from "./errors.ts";
 import { compileIndexed } from "./module_index.ts";
+import { coreHeaders } from "./paths.ts";
 import type { Kernel } from "./reflect.ts";
 
 type Finish = (code: number) => void;
@@ -13,6 +16,12 @@ const collectDefine = (text: string, before: Record<string, string> = {}) => {
   const name = equals < 0 ? text : text.slice(0, equals);
   return { ...before, [name]: equals < 0 ? "1" : text.slice(equals + 1) };
 };
+
+function integerOption(text: string): number {
+  const value = Number(text);
+  if (!Number.isInteger(value) || value < 1) throw new InvalidArgumentError("a whole number from 1 on is expected");
+  return value;
+}
 
 /** How a command's source is read. */
 export interface SourceOptions {
@@ -38,6 +47,20 @@ export function sourceOf(file: string, { name, define = {}, include = [] }: Sour
     return { path: name, text: readFileSync(file, "utf8"), ...more };
   } catch (error) {
     throw new MetalSimError("Io", `${file}: ${(error as Error).message}`);
+  }
+}
+
+/** Own headers put in place, of which some have another form for CUDA: core knows how. */
+async function withCudaHeaders(file: string, options: SourceOptions): Promise<MetalSource> {
+  const core = await import("@mlxts/core/testing").catch((error: Error) => {
+    throw new MetalSimError("Io", `metal-sim cuda needs @mlxts/core, whose headers it translates to: ${error.message}`);
+  });
+  const source = sourceOf(file, options);
+  const folders = [...(options.include ?? []), coreHeaders];
+  try {
+    return { ...source, text: core.inlineIncludes(resolve(file), folders, "cuda") };
+  } catch (error) {
+    throw new MetalSimError("Io", (error as Error).message);
   }
 }
 
@@ -68,6 +91,26 @@ export function addCompile(program: Command, finish: Finish): void {
     .action((file: string, options: SourceOptions) => {
       process.stdout.write(translateSource(sourceOf(file, options)).text);
     });
+
+  withSourceOptions(program.command("cuda"))
+    .description("print the CUDA C++ that a file is translated to, for NVRTC with cuda_metal.h of @mlxts/core")
+    .argument("<file>", "a .metal file")
+    .option("--kernel <name>", "with the entry function of this kernel only")
+    .option("--threads <n>", "the most threads of a threadgroup", integerOption)
+    .option("--architecture <n>", "80 for compute_80", integerOption, 80)
+    .action(
+      async (
+        file: string,
+        options: SourceOptions & { kernel?: string; threads?: number; architecture: number },
+      ): Promise<void> => {
+        const source = await withCudaHeaders(file, options);
+        const { text, kernels } = translateSourceForCuda(source, options.architecture);
+        const wanted = kernels.filter(({ name }) => options.kernel === undefined || name === options.kernel);
+        if (wanted.length === 0)
+          throw new MetalSimError("InvalidArgument", `${file}: there is no kernel \`${options.kernel}\``);
+        process.stdout.write(text + wanted.map((kernel) => cudaEntry(kernel, options.threads)).join(""));
+      },
+    );
 
   withSourceOptions(program.command("compile"))
     .description("compile a file for native/engine.h, and print the module's path")

@@ -10,6 +10,8 @@ const root = fileURLToPath(new URL("..", import.meta.url));
 export const codeFolder = join(root, existsSync(join(root, "src")) ? "src" : "dist");
 export const nativeFolder = join(root, "native");
 export const shimFolder = join(nativeFolder, "shim");
+/** Headers of `@mlxts/core`, in a clone and in `node_modules/@mlxts` alike. */
+export const coreHeaders = join(root, "..", "core", "native");
 
 let cache: string | undefined;
 

@@ -49,6 +49,21 @@ withClang("metal-sim", () => {
     });
   });
 
+  it("cuda prints CUDA C++ with entries", () => {
+    const args = ["cuda", example("rms_norm.metal"), "--kernel", "rms_norm_f16", "--threads", "64"];
+    const { status, stdout, stderr } = metalSim(args);
+    expect(stderr).toBe("");
+    expect(status).toBe(0);
+    expect(stdout).toMatch(/^#include <cuda_metal.h>\n/);
+    expect(stdout.match(/MLXTS_CUDA_ENTRY/g)).toHaveLength(1);
+    expect(stdout).toContain("MLXTS_CUDA_ENTRY(64) mlxts_rms_norm_f16(");
+    expect(metalSim([...args.slice(0, 2), "--kernel", "absent"])).toMatchObject({
+      status: 2,
+      stderr: expect.stringContaining("there is no kernel `absent`"),
+    });
+    expect(metalSim([...args.slice(0, 2), "--threads", "0"]).status).toBe(2);
+  });
+
   it("run --coverage", () => {
     const { stdout } = metalSim(["run", example("rms_norm.metal"), ...rms, ...filled, "--coverage"]);
     expect(stdout).toMatch(/rms_norm\.metal: (\d+) of \1 lines executed\n$/);

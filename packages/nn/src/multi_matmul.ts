@@ -44,6 +44,7 @@ export const multiMatvecKernel = defineKernel({
   },
   constants: FEW_ROWS,
   scratch: { cpu: { x: "f32" }, gpu: { partial: "f32" } },
+  mostThreads: 128,
   launch: {
     cpu: ({ m, k, columns }: Sizes) => {
       const groupColumns = columnsOnCpu(k);

@@ -53,6 +53,7 @@ export const multiQuantizedMatvecKernel = defineKernel({
   params: { m: "u32", rowsA: "u32", rowsB: "u32", rowsC: "u32", rowsD: "u32", cols: "u32", groupSize: "u32" },
   launchParams: { cpu: MATVEC_PARAMS },
   scratch: { cpu: MATVEC_SCRATCH },
+  mostThreads: 64,
   launch: {
     cpu: ({ m, rows, ...weights }: Sizes) => ({
       threadgroups: [blocks(rows, FEW_ON_CPU.blockRows), 1, 1],

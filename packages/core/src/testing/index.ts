@@ -1,5 +1,5 @@
 export { changeLimits } from "../device.ts";
-export { metalTexts } from "../metal_source.ts";
+export { inlineIncludes, metalTexts } from "../metal_source.ts";
 export { type Bench, type BenchCase, defineBench, type Peer, type PeerProcess } from "./bench.ts";
 export type { Case, CaseInput, DeclaredKernel, Reference64, ReferenceFunction, Suite } from "./case.ts";
 export { type CaseResult, type OutputResult, type SuiteCase, suiteCases } from "./conformance.ts";

@@ -1,0 +1,40 @@
+import { readFileSync } from "node:fs";
+import { basename } from "node:path";
+import { brotliDecompressSync } from "node:zlib";
+import { clangMissing } from "@mlxts/test-kit/clang";
+import { describe, expect, it } from "vitest";
+import { contractOf } from "../../packages/core/src/contract.ts";
+import { buildCuda, cudaKernels, cudaPackages, mostThreads } from "./cuda_kernels.ts";
+import { installed } from "./nvrtc.mjs";
+
+const missing = clangMissing() ?? (installed() ? undefined : "NVRTC is not in build/nvrtc: run `npm run cuda`");
+
+const kernels = await cudaKernels(cudaPackages());
+
+it("every kernel's most threads are known, whole simdgroups", () => {
+  const threads = Object.fromEntries(kernels.map(({ kernel }) => [kernel.name, mostThreads(kernel)]));
+  expect(threads).toMatchObject({ rms_norm_no_scale: 512, chunk_inverse: 256, quantized_matvec: 64, mask_values: 32 });
+  expect(Object.entries(threads).filter(([, n]) => n % 32 !== 0 || n < 32 || n > 1024)).toEqual([]);
+});
+
+describe.skipIf(missing !== undefined)(`kernels for CUDA${missing ? ` (skipped: ${missing})` : ""}`, () => {
+  it("compile to PTX, each instance by itself, for the declaration as it is", { timeout: 600_000 }, async () => {
+    await buildCuda();
+    for (const { path, kernel, output } of kernels) {
+      const { contract, symbols } = JSON.parse(brotliDecompressSync(readFileSync(output)).toString());
+      expect(contract, path).toBe(contractOf(kernel, "cuda"));
+      expect(basename(output)).toBe(`${kernel.name}.ptx.br`);
+      expect(Object.keys(symbols).length).toBeGreaterThan(0);
+      for (const [symbol, ptx] of Object.entries<string>(symbols)) {
+        expect(symbol.startsWith(`${kernel.name}_`), symbol).toBe(true);
+        expect(ptx.match(/\.entry \w+/g), symbol).toEqual([`.entry mlxts_${symbol}`]);
+        expect(ptx, symbol).toContain(`.maxntid ${mostThreads(kernel)}`);
+        expect(ptx, symbol).toContain(".target sm_80");
+      }
+    }
+  });
+
+  it("refuses what is no package with kernels", async () => {
+    await expect(buildCuda(["bench"])).rejects.toThrow("packages/bench has no kernels for GPUs");
+  });
+});

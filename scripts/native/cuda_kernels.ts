@@ -1,0 +1,205 @@
+// Every Metal kernel of the packages as PTX: prebuilds/cuda/<kernel>.ptx.br, JSON with the PTX of each symbol by itself,
+// since a driver compiles only what is used.
+import { createHash } from "node:crypto";
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { basename, dirname, join, relative } from "node:path";
+import { pathToFileURL } from "node:url";
+import { brotliCompressSync, constants } from "node:zlib";
+import { contractOf } from "../../packages/core/src/contract.ts";
+import type { Kernel } from "../../packages/core/src/index.ts";
+import { runLaunchRule } from "../../packages/core/src/kernel.ts";
+import { inlineIncludes } from "../../packages/core/src/metal_source.ts";
+import { cudaEntry, translateSourceForCuda } from "../../packages/metal-sim/src/index.ts";
+import { root } from "../check/packages.ts";
+import { Compilers, headers, install, VERSION } from "./nvrtc.mjs";
+
+/** A kernel's text, its declaration, and where its PTX goes. */
+export interface CudaKernel {
+  /** From the repository's root: `packages/norms/native/rms_norm.metal`. */
+  path: string;
+  kernel: Kernel;
+  output: string;
+}
+
+/** What the build did. */
+export interface CudaBuild {
+  compiled: number;
+  upToDate: number;
+  symbols: number;
+  bytes: number;
+}
+
+/** Contraction would make equal formulas unequal; kernels say `fma` where they mean it. */
+const OPTIONS = ["--gpu-architecture=compute_80", "--std=c++17", "--device-as-default-execution-space", "--fmad=false"];
+const ARCHITECTURE = 80;
+const at = (...path: string[]) => join(root, ...path);
+
+/** Folders with declarations, with `.metal` texts and for PTX, by a package's name; core has kernels of its tests only. */
+const foldersOf = (name: string) =>
+  name === "core"
+    ? { declarations: "packages/core/test/kernels", texts: "packages/core/test/native", home: "packages/core/test" }
+    : { declarations: `packages/${name}/src`, texts: `packages/${name}/native`, home: `packages/${name}` };
+
+const textsOf = (folder: string) =>
+  existsSync(at(folder)) ? readdirSync(at(folder)).filter((file) => file.endsWith(".metal")) : [];
+
+/** The packages that have kernels for GPUs. */
+export const cudaPackages = (): string[] =>
+  readdirSync(at("packages")).filter((name) => name !== "metal-sim" && textsOf(foldersOf(name).texts).length > 0);
+
+const isKernel = (value: unknown): value is Kernel =>
+  value !== null && typeof value === "object" && "bufferNames" in value && "launch" in value;
+
+async function declarationsIn(folder: string): Promise<Map<string, Kernel>> {
+  const found = new Map<string, Kernel>();
+  for (const file of readdirSync(at(folder)).filter((each) => each.endsWith(".ts"))) {
+    const module = (await import(pathToFileURL(at(folder, file)).href)) as object;
+    for (const value of Object.values(module)) if (isKernel(value)) found.set(value.name, value);
+  }
+  return found;
+}
+
+/** The kernels of some packages. */
+export async function cudaKernels(packages: readonly string[]): Promise<CudaKernel[]> {
+  const found: CudaKernel[] = [];
+  for (const name of packages) {
+    const { declarations, texts, home } = foldersOf(name);
+    const declared = await declarationsIn(declarations);
+    for (const file of textsOf(texts)) {
+      const stem = basename(file, ".metal");
+      const kernel = declared.get(stem);
+      if (kernel === undefined)
+        throw new Error(`${texts}/${file}: no kernel \`${stem}\` is declared in ${declarations}`);
+      found.push({ path: `${texts}/${file}`, kernel, output: at(home, "prebuilds", "cuda", `${stem}.ptx.br`) });
+    }
+  }
+  return found;
+}
+
+/** Numbers of the magnitudes that sizes have, the same for the same seed and name; some sizes are a yes or no. */
+function madeUp(seed: number, questions: ReadonlySet<string>): object {
+  const magnitudes = [1, 2, 4, 8, 16, 32, 64, 128, 200, 256, 512, 1000, 2048, 5000, 20_000, 150_000];
+  return new Proxy(
+    {},
+    {
+      get: (_, name) => {
+        if (typeof name !== "string") return undefined;
+        const bytes = createHash("md5").update(`${seed} ${name}`).digest();
+        if (questions.has(name)) return bytes.readUInt8(2) % 2 === 0;
+        const most = magnitudes[(bytes[0] as number) % magnitudes.length] as number;
+        // Sizes are whole magnitudes as often as not.
+        return bytes.readUInt8(1) % 2 === 0 ? most : 1 + (bytes.readUInt32LE(4) % most);
+      },
+    },
+  );
+}
+
+/** What an NVIDIA GPU of any generation gives a threadgroup. */
+const LIMITS = {
+  maxThreadsPerThreadgroup: 1024,
+  maxThreadgroupBytes: 99 * 1024,
+  threads: 32,
+  maxBufferBytes: 2 ** 40,
+  maxThreadgroupsPerAxis: [2 ** 31 - 1, 65_535, 65_535],
+};
+const TRIALS = 600;
+
+/** The most threads that a kernel's launch rule gives a threadgroup: what its code is compiled for. */
+export function mostThreads(kernel: Kernel): number {
+  if (kernel.mostThreads !== undefined) return kernel.mostThreads;
+  const questions = new Set<string>();
+  let most = 0;
+  for (let seed = 0; seed < TRIALS; seed++) {
+    try {
+      const device = { kind: "cuda", gpu: true, limits: LIMITS as never };
+      const { given } = runLaunchRule("mostThreads", kernel, madeUp(seed, questions), device);
+      const { threadsPerThreadgroup: [x, y, z] = [1, 1, 1] } = given as { threadsPerThreadgroup?: number[] };
+      const threads = (x as number) * (y as number) * (z as number);
+      if (Number.isInteger(threads)) most = Math.max(most, threads);
+    } catch (error) {
+      // Sizes that the kernel refuses, some of them for their kind.
+      const { rule, argument } = (error as { fault?: { rule?: string; argument?: string } }).fault ?? {};
+      if (rule === "be a boolean" && argument !== undefined) questions.add(argument);
+    }
+  }
+  if (most === 0) throw new Error(`${kernel.name}: the launch rule takes no made-up sizes: declare \`mostThreads\``);
+  return Math.min(1024, Math.ceil(most / 32) * 32);
+}
+
+/** The text of each symbol of a kernel. */
+function textsOfSymbols({ path, kernel }: CudaKernel): Map<string, string> {
+  const source = inlineIncludes(at(path), [at("packages", "core", "native")], "cuda");
+  const { text, kernels } = translateSourceForCuda({ path: at(path), text: source }, ARCHITECTURE);
+  const threads = mostThreads(kernel);
+  const symbols = new Map(kernels.map((each) => [each.name, text + cudaEntry(each, each.maxThreads ?? threads)]));
+  return symbols;
+}
+
+const hash = (parts: readonly string[]) => {
+  const digest = createHash("sha256");
+  for (const part of parts) digest.update(`${part.length}:`).update(part);
+  return digest.digest("hex");
+};
+
+const COMPRESSION = {
+  params: {
+    [constants.BROTLI_PARAM_MODE]: constants.BROTLI_MODE_TEXT,
+    [constants.BROTLI_PARAM_QUALITY]: 9,
+    [constants.BROTLI_PARAM_LGWIN]: 24,
+  },
+};
+
+/** What an archive was made from. */
+const stampOf = (output: string) => join(root, "build", "cuda", `${relative(root, output)}.hash`);
+
+/** The PTX without the comments of its head. */
+const bare = (ptx: string) => ptx.replace(/^\/\/.*\n/gm, "").replace(/\n{2,}/g, "\n");
+
+async function build(one: CudaKernel, compilers: Compilers, always: string): Promise<number> {
+  const contract = contractOf(one.kernel, "cuda");
+  const symbols = textsOfSymbols(one);
+  const key = hash([always, String(contract), ...[...symbols].flat()]);
+  const stamp = stampOf(one.output);
+  if (existsSync(one.output) && existsSync(stamp) && readFileSync(stamp, "utf8") === key) return 0;
+  const compiled = await Promise.all(
+    [...symbols].map(async ([symbol, text]) => {
+      const name = `${symbol}.cu`;
+      try {
+        return [symbol, bare(await compilers.compile({ name, text, options: OPTIONS }))];
+      } catch (error) {
+        throw new Error(`${one.path}: ${symbol} does not compile\n${(error as Error).message}`);
+      }
+    }),
+  );
+  const json = JSON.stringify({ contract, symbols: Object.fromEntries(compiled) });
+  for (const path of [one.output, stamp]) mkdirSync(dirname(path), { recursive: true });
+  const temporary = `${one.output}.${process.pid}`;
+  writeFileSync(temporary, brotliCompressSync(json, COMPRESSION));
+  renameSync(temporary, one.output);
+  writeFileSync(stamp, key);
+  return symbols.size;
+}
+
+/** Compiles what has changed since the last time, of these packages; throws one sentence where NVRTC cannot be had. */
+export async function buildCuda(packages: readonly string[] = cudaPackages()): Promise<CudaBuild> {
+  install();
+  const unknown = packages.find((name) => !cudaPackages().includes(name));
+  if (unknown !== undefined) throw new Error(`packages/${unknown} has no kernels for GPUs`);
+  const always = hash([VERSION, ...OPTIONS, ...headers.map((path) => readFileSync(path, "utf8"))]);
+  const kernels = await cudaKernels(packages);
+  // What takes longest as a rule begins first.
+  kernels.sort((a, b) => b.kernel.variants.length - a.kernel.variants.length);
+  const compilers = new Compilers();
+  try {
+    const symbols = await Promise.all(kernels.map((one) => build(one, compilers, always)));
+    const compiled = symbols.filter((count) => count > 0).length;
+    return {
+      compiled,
+      upToDate: kernels.length - compiled,
+      symbols: symbols.reduce((sum, count) => sum + count, 0),
+      bytes: kernels.reduce((sum, { output }) => sum + readFileSync(output).length, 0),
+    };
+  } finally {
+    compilers.close();
+  }
+}
