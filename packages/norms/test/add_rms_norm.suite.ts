@@ -2,10 +2,11 @@ import type { ReferenceFunction, Suite } from "@mlxts/core/testing";
 import { addRmsNorm } from "../src/index.ts";
 import { rmsNormReference } from "../src/reference.ts";
 import { addRmsNormReference } from "../src/reference_fused.ts";
-import { data, nextRow, rowCases, rowsOf, type Setting, weightOf } from "./row_cases.ts";
+import { data, nextRow, rowCases, type Setting, tensorMaker } from "./row_cases.ts";
 import { type Norm, normMutants } from "./wrong_norms.ts";
 
 type Options = { eps?: number; weightOffset?: number };
+const { rowsOf, weightOf } = tensorMaker();
 type Pair = [a: Float64Array, b: Float64Array];
 
 /** `change` gives what stands in the place of a and b where the sum is normalized, `summed` where it is stored. */

@@ -15,8 +15,9 @@ import {
   rmsNormNoScaleDual,
   rmsNormTriple,
 } from "../src/index.ts";
-import { DIMS, numbers, PATHS, scaledBy, weightOf } from "./row_cases.ts";
+import { DIMS, PATHS, scaledBy, tensorMaker } from "./row_cases.ts";
 
+const { numbers, weightOf } = tensorMaker();
 const ROWS = 3;
 const dims = process.env.MLXTS_DEVICE === "metal" ? PATHS : DIMS;
 

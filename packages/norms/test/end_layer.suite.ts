@@ -4,17 +4,7 @@ import { type Case, Random, type Reference64, type ReferenceFunction, type Suite
 import { fusedMoeWsumPostFfNorm2EndLayer, fusedPostFfNorm2EndLayer } from "../src/index.ts";
 import { rmsNormReference } from "../src/reference.ts";
 import { expertSumReference, fusedPostFfNorm2EndLayerReference } from "../src/reference_fused.ts";
-import {
-  awayFromZero,
-  data,
-  nextRow,
-  numbers,
-  rowCases,
-  rowsOf,
-  type Setting,
-  scaledBy,
-  weightOf,
-} from "./row_cases.ts";
+import { data, nextRow, rowCases, type Setting, scaledBy, tensorMaker } from "./row_cases.ts";
 import { type Norm, normMutants, roundedNorm } from "./wrong_norms.ts";
 
 type Options = { eps?: number; weightOffset?: number; rounding?: string };
@@ -22,6 +12,7 @@ type Inputs = Record<string, Reference64>;
 type Change = (inputs: Inputs, dim: number) => Partial<Record<string, Float64Array>>;
 type Experts = (experts: Float64Array, routing: Float64Array, topK: number, dim: number) => Float64Array;
 
+const { awayFromZero, numbers, rowsOf, weightOf } = tensorMaker();
 const random = new Random(23);
 const plain: Setting = { rows: 5, dim: 67, rms: 1, weightDtype: "act", options: {} };
 

@@ -2,10 +2,12 @@ import type { ReferenceFunction, Suite } from "@mlxts/core/testing";
 import { rmsNormAdd } from "../src/index.ts";
 import { rmsNormReference } from "../src/reference.ts";
 import { rmsNormAddReference } from "../src/reference_fused.ts";
-import { data, nextRow, rowCases, rowsOf, type Setting, weightOf } from "./row_cases.ts";
+import { data, nextRow, rowCases, type Setting, tensorMaker } from "./row_cases.ts";
 import { type Norm, normMutants } from "./wrong_norms.ts";
 
 type Options = { eps?: number; weightOffset?: number };
+
+const { rowsOf, weightOf } = tensorMaker();
 
 /** `change` gives what stands in the place of x and residual. */
 const reference =

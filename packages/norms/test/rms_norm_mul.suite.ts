@@ -2,7 +2,7 @@ import type { ReferenceFunction, Suite } from "@mlxts/core/testing";
 import { rmsNormMul } from "../src/index.ts";
 import { rmsNormReference } from "../src/reference.ts";
 import { rmsNormMulReference } from "../src/reference_fused.ts";
-import { data, nextRow, rowCases, rowsOf, type Setting, weightOf } from "./row_cases.ts";
+import { data, nextRow, rowCases, type Setting, tensorMaker } from "./row_cases.ts";
 import { type Norm, normMutants } from "./wrong_norms.ts";
 
 type Options = { eps?: number; weightOffset?: number };
@@ -12,6 +12,8 @@ type Formula = (
   factor: Float64Array,
   norm: (x: Float64Array) => Float64Array,
 ) => Float64Array;
+
+const { rowsOf, weightOf } = tensorMaker();
 
 const reference =
   (norm: Norm, formula?: Formula): ReferenceFunction =>

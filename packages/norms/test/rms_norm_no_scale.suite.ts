@@ -2,10 +2,12 @@ import type { Case, ReferenceFunction, Suite } from "@mlxts/core/testing";
 import { rmsNormNoScale, rmsNormNoScaleDual, rmsNormNoScaleDualPermuted } from "../src/index.ts";
 import { rmsNormReference } from "../src/reference.ts";
 import { byHeadReference, rmsNormNoScaleReference } from "../src/reference_fused.ts";
-import { data, numbers, rowsOf, scaleCases } from "./row_cases.ts";
+import { data, scaleCases, tensorMaker } from "./row_cases.ts";
 import { type Norm, scaleMutants } from "./wrong_norms.ts";
 
 type Options = { eps?: number };
+
+const { numbers, rowsOf } = tensorMaker();
 
 /** The norm of the rows of x; `by16` orders what is stored in 16 bits. */
 const reference =

@@ -19,32 +19,32 @@ export interface Setting {
   options: { eps?: number; weightOffset?: 0 | 1; rounding?: "once" | "before-weight" };
 }
 
-const random = new Random(17);
-
-/** Bounded numbers: products of normal ones have tails that rms bars do not speak of. */
-export const numbers = (size: number, rms = 1) => random.uniforms(size, -1.7 * rms, 1.7 * rms);
-
-/** Rows of a case: `act` numbers in [rows, dim]. */
-export const rowsOf = ({ rows, dim }: Pick<Setting, "rows" | "dim">, rms = 1) => ({
-  dtype: "act" as const,
-  shape: [rows, dim],
-  data: numbers(rows * dim, rms),
-});
-
-/**
- * What a norm is added to before the sum is normalized: where rows are short, numbers that it cannot cancel, since the
- * norm of a tiny row shows nothing but the rounding of its sum.
- */
-export function awayFromZero(setting: Setting) {
-  const { data: plain, ...rest } = rowsOf(setting, setting.rms);
-  return { ...rest, data: setting.dim <= 3 ? plain.map((v) => v + 5) : plain };
+/** Makes the tensors of cases. Each suite has its own: its cases do not depend on what other suites are loaded. */
+export function tensorMaker() {
+  const random = new Random(17);
+  /** Bounded numbers: products of normal ones have tails that rms bars do not speak of. */
+  const numbers = (size: number, rms = 1) => random.uniforms(size, -1.7 * rms, 1.7 * rms);
+  /** Rows of a case: `act` numbers in [rows, dim]. */
+  const rowsOf = ({ rows, dim }: Pick<Setting, "rows" | "dim">, rms = 1) => ({
+    dtype: "act" as const,
+    shape: [rows, dim],
+    data: numbers(rows * dim, rms),
+  });
+  /**
+   * What a norm is added to before the sum is normalized: where rows are short, numbers that it cannot cancel, since the
+   * norm of a tiny row shows nothing but the rounding of its sum.
+   */
+  const awayFromZero = (setting: Setting) => {
+    const { data: plain, ...rest } = rowsOf(setting, setting.rms);
+    return { ...rest, data: setting.dim <= 3 ? plain.map((v) => v + 5) : plain };
+  };
+  const weightOf = ({ dim, weightDtype, options }: Pick<Setting, "dim" | "weightDtype" | "options">) => ({
+    dtype: weightDtype,
+    shape: [dim],
+    data: random.normals(dim, 0.2, options.weightOffset === 1 ? 0 : 1),
+  });
+  return { numbers, rowsOf, awayFromZero, weightOf };
 }
-
-export const weightOf = ({ dim, weightDtype, options }: Pick<Setting, "dim" | "weightDtype" | "options">) => ({
-  dtype: weightDtype,
-  shape: [dim],
-  data: random.normals(dim, 0.2, options.weightOffset === 1 ? 0 : 1),
-});
 
 type Make = (setting: Setting) => Partial<Case> & Pick<Case, "inputs">;
 

@@ -4,11 +4,12 @@ import type { Reference64, ReferenceFunction, Suite } from "@mlxts/core/testing"
 import { fusedPostAttnTripleNorm, rmsNormTriple } from "../src/index.ts";
 import { rmsNormReference } from "../src/reference.ts";
 import { fusedPostAttnTripleNormReference, rmsNormTripleReference } from "../src/reference_fused.ts";
-import { awayFromZero, data, nextRow, rowCases, rowsOf, type Setting, scaledBy, weightOf } from "./row_cases.ts";
+import { data, nextRow, rowCases, type Setting, scaledBy, tensorMaker } from "./row_cases.ts";
 import { type Norm, normMutants, roundedNorm } from "./wrong_norms.ts";
 
 type Options = { eps?: number; weightOffset?: number; rounding?: string };
 type Inputs = Record<string, Reference64>;
+const { awayFromZero, rowsOf, weightOf } = tensorMaker();
 const WEIGHTS = ["weightA", "weightB", "weightC"];
 const OUTS = ["outA", "outB", "outC"];
 

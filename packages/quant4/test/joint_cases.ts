@@ -16,15 +16,24 @@ export interface Shape {
   outDtype?: Floats;
 }
 
-let seed = 0;
+type MakeCase = (names: readonly string[], outputs: readonly string[], shape: Shape) => Case;
 
-/** A case of an op with matrices of these names, and with these outputs. */
-export function makeCase(
+/** Makes cases of an op with matrices of these names, and with these outputs. Their seeds are its own, from `seed` on. */
+export const caseMaker =
+  (seed: number): MakeCase =>
+  (names, outputs, shape) => {
+    const made = makeCase(names, outputs, shape, seed);
+    seed += 1 + shape.rows.length;
+    return made;
+  };
+
+function makeCase(
   names: readonly string[],
   outputs: readonly string[],
   { lead = [1], rows, cols, bits = 4, groupSize = 32, scales, outDtype }: Shape,
+  seed: number,
 ): Case {
-  const random = new Random(++seed * 6007);
+  const random = new Random(seed * 6007);
   const m = lead.reduce((a, b) => a * b, 1);
   const inputs: Record<string, CaseInput> = {
     x: { dtype: "act", shape: [...lead, cols], data: random.normals(m * cols, 1 / Math.sqrt(cols)) },
@@ -32,7 +41,7 @@ export function makeCase(
   const options: Record<string, unknown> = outDtype ? { outDtype } : {};
   for (const [i, count] of rows.entries()) {
     const name = names[i] as string;
-    const made = randomQuantized(1, count, cols, { bits, groupSize }, ++seed);
+    const made = randomQuantized(1, count, cols, { bits, groupSize }, seed + 1 + i);
     const dtype = scales ?? "act";
     inputs[`${name}.weight`] = { dtype: "u32", shape: [count, (cols * bits) / 32], data: made.weight };
     inputs[`${name}.scales`] = { dtype, shape: [count, cols / groupSize], data: made.scales };

@@ -1,12 +1,13 @@
 import { FLOATS } from "@mlxts/core";
 import type { Reference64, ReferenceFunction, Suite } from "@mlxts/core/testing";
 import { multiQuantizedMatmul } from "../src/index.ts";
-import { jointProduct, makeCase, type Shape } from "./joint_cases.ts";
+import { caseMaker, jointProduct, type Shape } from "./joint_cases.ts";
 import type { Product } from "./product_cases.ts";
 import { wrongProducts } from "./product_mutants.ts";
 
 const NAMES = ["a", "b", "c", "d"] as const;
 const outOf = (name: string) => `out${name.toUpperCase()}`;
+const makeCase = caseMaker(1);
 const multiCase = (shape: Shape) => makeCase(NAMES, NAMES.slice(0, shape.rows.length).map(outOf), shape);
 
 interface Changes {

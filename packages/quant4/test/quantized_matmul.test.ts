@@ -1,4 +1,4 @@
-import { cpuLevels, Device, FLOATS } from "@mlxts/core";
+import { cpuLevels, Device, FLOATS, roundTo } from "@mlxts/core";
 import { BARS, changeLimits, compare, Random, within } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
 import { quantizedMatmul } from "../src/index.ts";
@@ -103,8 +103,37 @@ it.each(cpuLevels())("gives the same bits with any number of threads, on cpu %s"
   expect(await products(4)).toEqual(one);
 });
 
-// A GPU's threadgroups take what fits, whatever the columns.
 const onCpu = describe.skipIf(device.gpu);
+// What forms x may take must not show in f16: an error of 2^-15 of it moves one product in thirty to a neighbor.
+onCpu.each(cpuLevels())("products of f16, on cpu %s", (level) => {
+  const device = Device.open("cpu", { level });
+  afterAll(() => device.dispose());
+
+  it.each([1, 2, 3, 9].flatMap((m) => ([4, 8] as const).map((bits) => [m, bits] as const)))(
+    "are nearly all the nearest numbers: %i rows, %i bits",
+    async (m, bits) => {
+      const [rows, cols] = [1024, 512];
+      const setting = { bits, groupSize: 64, mode: "affine" } as const;
+      const { weight, scales, biases } = randomQuantized(1, rows, cols, setting, 31);
+      const q = {
+        weight: device.tensor("u32", [rows, (cols * bits) / 32], weight),
+        scales: device.tensor("f16", [rows, cols / 64], scales),
+        biases: device.tensor("f16", [rows, cols / 64], biases),
+        ...setting,
+      };
+      const x = device.tensor("f16", [m, cols], new Random(m).normals(m * cols, 1 / Math.sqrt(cols)));
+      const encoder = device.encoder();
+      const out = quantizedMatmul(encoder, { x, q });
+      await encoder.commit();
+      const w = decodeExactly(weight, await q.scales.readNumbers(), await q.biases.readNumbers(), setting);
+      const exact = productReference(await x.readNumbers(), w, rows, cols, true);
+      const others = (await out.readNumbers()).filter((y, i) => y !== roundTo("f16", exact[i] as number));
+      expect(others.length / exact.length).toBeLessThan(0.01);
+    },
+  );
+});
+
+// A GPU's threadgroups take what fits, whatever the columns.
 onCpu.each(cpuLevels())("rows of x that do not fit a threadgroup, on cpu %s", (level) => {
   const device = Device.open("cpu", { level });
   const { limits } = device;
