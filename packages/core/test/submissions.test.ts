@@ -1,4 +1,4 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { Device, type Tensor } from "../src/index.ts";
 import { failureOf } from "../src/submission_failure.ts";
 import { caught, rejected, testDevice } from "./helpers.ts";
@@ -205,6 +205,7 @@ describe("failures", () => {
     const awaited = fail().submission;
     fail();
     await rejected(awaited);
+    await vi.waitFor(() => expect(warnings).not.toEqual([]), { timeout: 10_000 });
     await new Promise((resolve) => setTimeout(resolve, 30));
     process.off("warning", listen);
     expect(warnings.map(({ name, message }) => `${name}: ${message}`)).toEqual([
