@@ -39,6 +39,8 @@ export function environment() {
     optimize: choice("MLXTS_FUSE", ["0", "1"]) !== "0",
     capture: process.env.MLXTS_CAPTURE || undefined,
     metalSimulator: simulator(),
+    /** The simulator runs kernels as their CUDA translations. */
+    simulatedCuda: choice("MLXTS_METAL_SIM_TRANSLATION", ["cuda"]) === "cuda",
     cudaDriver: process.env.MLXTS_CUDA_DRIVER || undefined,
   };
 }

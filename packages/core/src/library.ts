@@ -4,6 +4,7 @@ import { brotliDecompressSync } from "node:zlib";
 import type * as api from "./api.ts";
 import { binaryMissing, binaryOutdated, binaryRefused, cudaKernels, cudaKernelsMissing, prebuilt } from "./binaries.ts";
 import { contractOf } from "./contract.ts";
+import { environment } from "./env.ts";
 import { MlxtsError, wrongKind } from "./errors.ts";
 import { identify, printAsJson } from "./identity.ts";
 import type { Kernel } from "./kernel.ts";
@@ -90,7 +91,7 @@ export class Library implements api.Library {
   }
 
   private compile(kernel: string, symbol: string): NativeLibrary {
-    const unit = this.#format === "ptx" ? symbol : kernel;
+    const unit = this.#format === "ptx" || environment().simulatedCuda ? symbol : kernel;
     const known = this.#compiled.get(unit);
     if (known) return known;
     const text = this.#format === "ptx" ? this.ptx(kernel, symbol) : this.metal(kernel, symbol);
@@ -102,7 +103,10 @@ export class Library implements api.Library {
   private metal(kernel: string, symbol: string): string {
     const path = fileURLToPath(new URL(`../native/${kernel}.metal`, this.definition.url));
     if (!existsSync(path)) throw this.notFound(symbol);
-    return inlineIncludes(path, [SHARED_HEADERS]);
+    if (!environment().simulatedCuda) return inlineIncludes(path, [SHARED_HEADERS]);
+    // As with PTX, an instance is compiled by itself.
+    const pragmas = `#pragma metal_sim_translation cuda\n#pragma metal_sim_only ${symbol}\n`;
+    return pragmas + inlineIncludes(path, [SHARED_HEADERS], "cuda");
   }
 
   /** The PTX that a package's build has made of a kernel, by symbol. */

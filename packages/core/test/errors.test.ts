@@ -97,6 +97,7 @@ describe("the environment", () => {
       optimize: true,
       capture: undefined,
       metalSimulator: false,
+      simulatedCuda: false,
     });
   });
 
@@ -111,6 +112,7 @@ describe("the environment", () => {
       MLXTS_FUSE: "0",
       MLXTS_CAPTURE: "trace.gputrace",
       MLXTS_METAL_SIM: "1",
+      MLXTS_METAL_SIM_TRANSLATION: "cuda",
       MLXTS_CUDA_DRIVER: "./libcuda.so",
     };
     expect(under(set, environment)).toEqual({
@@ -123,6 +125,7 @@ describe("the environment", () => {
       optimize: false,
       capture: "trace.gputrace",
       metalSimulator: true,
+      simulatedCuda: true,
       cudaDriver: "./libcuda.so",
     });
   });

@@ -8,13 +8,14 @@
 
 namespace metal_sim {
 
-constexpr uint32_t kModuleVersion = 3;
+constexpr uint32_t kModuleVersion = 4;
 constexpr uint32_t kSimdgroupSize = 32;
 constexpr uint32_t kMaxBuffers = 31;
 constexpr uint32_t kMaxThreadgroupArguments = 31;
 constexpr uint32_t kMaxThreads = 1024;
 constexpr uint32_t kMaxThreadgroupBytes = 32768;
-constexpr uint32_t kSlotBytes = 32;
+constexpr uint32_t kSlotBytes = 64;
+constexpr uint32_t kMaxCopies = 32;
 /**
  * The stacks of a threadgroup lie side by side in a block that is aligned to its size. In front of them is a table with
  * the `Thread*` of each, counted in stacks from the block's begin, and what else the engine keeps for the threadgroup:
@@ -50,6 +51,16 @@ enum AccessFlags : uint32_t { kRead = 0, kWrite = 1, kAtomic = 2, kModify = 4 };
 enum class Undefined : uint32_t { kIndex, kAlignment, kDivision, kShift, kLane };
 
 struct Host;
+struct Arguments;
+
+/** A copy to threadgroup memory that has started, after so many groups of copies. */
+struct PendingCopy {
+  void* to;
+  const void* from;
+  uint32_t bytes;
+  uint32_t count;
+  uint32_t group;
+};
 
 /** One simulated thread, as the kernel sees itself. */
 struct Thread {
@@ -69,6 +80,11 @@ struct Thread {
   /** Of check mode. */
   void* checker;
   const Host* host;
+  const Arguments* arguments;
+  /** Of CUDA translations. */
+  uint32_t copy_groups;
+  uint32_t copy_count;
+  PendingCopy copies[kMaxCopies];
 };
 
 /** The engine's side of a running kernel. */

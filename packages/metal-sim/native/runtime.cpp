@@ -281,6 +281,8 @@ void Worker::start(Fiber& fiber, uint64_t threadgroup, uint32_t index) {
   thread.exchange = &exchanges_[index / kSimdgroupSize];
   thread.checker = job_.checker;
   thread.host = host_;
+  thread.arguments = arguments_;
+  thread.copy_groups = thread.copy_count = 0;
   fiber.state = State::kRunning;
   fiber.site = nullptr;
   start_context(fiber.context, stacks_->bottom(index), stacks_->top(index), body);

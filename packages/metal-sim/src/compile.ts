@@ -5,9 +5,15 @@ import { make, prune } from "./cache.ts";
 import { type Clang, findClang, runClang } from "./clang.ts";
 import { MetalSimError } from "./errors.ts";
 import { libraryHint } from "./library_names.ts";
-import { cacheFolder, nativeFolder, shimFolder } from "./paths.ts";
+import { cacheFolder, coreHeaders, nativeFolder, shimFolder } from "./paths.ts";
 import type { Kernel } from "./reflect.ts";
-import { translate, translateForCuda, translateForLint } from "./translate.ts";
+import {
+  type Translation,
+  translate,
+  translateForCuda,
+  translateForLint,
+  translateForSimulatedCuda,
+} from "./translate.ts";
 
 /** `.metal` text and what to call it. `#include "…"` is looked up beside `path`, then in `includeFolders`. */
 export interface MetalSource {
@@ -62,6 +68,33 @@ function preprocess(clang: Clang, source: MetalSource, build?: Build, simulated 
   const result = runClang(clang, args, `#line 1 ${JSON.stringify(source.path)}\n${textOf(source)}`);
   if (!result.ok) throw new MetalSimError("Compile", withIncludeRemedy(result.stderr));
   return result.stdout;
+}
+
+/** compute_80: the oldest GPUs that the instructions of `cuda_machine.h` are on. */
+const ARCHITECTURE = 80;
+/** What asks for the CUDA translation of a text: core puts it in front (MLXTS_METAL_SIM_TRANSLATION=cuda). */
+const AS_CUDA = /^#pragma metal_sim_translation cuda$/m;
+
+const cudaShim = join(shimFolder, "cuda");
+/** Core's header for CUDA on the simulator's machine. */
+const CUDA_FLAGS = ["-std=c++17", "-isystem", cudaShim, "-isystem", coreHeaders];
+
+const forCuda = (source: MetalSource, architecture: number): MetalSource => ({
+  ...source,
+  defines: { ...source.defines, MLXTS_CUDA: String(architecture) },
+});
+
+/** The text that is compiled for the simulator, with its flags and the headers that it takes. */
+function translated(
+  clang: Clang,
+  source: MetalSource,
+  build: Build,
+): Translation & { flags: string[]; shim: string[] } {
+  const shim = [...contents(shimFolder, /\.h$/), ...contents(nativeFolder, /^module\.h$/)];
+  if (!AS_CUDA.test(textOf(source))) return { ...translate(preprocess(clang, source, build)), flags: [], shim };
+  const translation = translateForSimulatedCuda(preprocess(clang, forCuda(source, ARCHITECTURE), build, false));
+  shim.push(...contents(cudaShim, /\.h$/), ...contents(coreHeaders, /^cuda_metal\.h$/));
+  return { ...translation, flags: CUDA_FLAGS, shim };
 }
 
 const FLAGS = [
@@ -144,9 +177,8 @@ const ENGINE_BYTES = 2 ** 25;
  */
 export function compile(source: MetalSource, build: Build = "fast"): Program {
   const clang = findClang();
-  const { text, kernels } = translate(preprocess(clang, source, build));
-  const flags = [...FLAGS, ...BUILDS[build], ...machineFlags(), "-isystem", shimFolder];
-  const shim = [...contents(shimFolder, /\.h$/), ...contents(nativeFolder, /^module\.h$/)];
+  const { text, kernels, shim, ...more } = translated(clang, source, build);
+  const flags = [...FLAGS, ...BUILDS[build], ...machineFlags(), ...more.flags, "-isystem", shimFolder];
   const name = `${hash([text, clang.version, flags.join("\0"), ...shim])}.so`;
   const folder = join(cacheFolder(), "modules");
   const modulePath = make(join(folder, name), (temporary) => {
@@ -166,9 +198,8 @@ export function translateSource(source: MetalSource): { text: string; kernels: K
  * The text as CUDA C++, without entry functions (`cudaEntry`): for NVRTC with core's `cuda_metal.h`. `architecture` is the
  * macro MLXTS_CUDA, 80 for compute_80.
  */
-export function translateSourceForCuda(source: MetalSource, architecture = 80): { text: string; kernels: Kernel[] } {
-  const defines = { ...source.defines, MLXTS_CUDA: String(architecture) };
-  return translateForCuda(preprocess(findClang(), { ...source, defines }, undefined, false));
+export function translateSourceForCuda(source: MetalSource, architecture = ARCHITECTURE): Translation {
+  return translateForCuda(preprocess(findClang(), forCuda(source, architecture), undefined, false));
 }
 
 /** What the compiler says about the text, as C++ for the simulator and as C++ for OpenCL. */

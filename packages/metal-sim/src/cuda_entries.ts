@@ -7,17 +7,28 @@ const MOST_THREADS = 1024;
 
 const byValue = ({ space, indirection }: Argument) => space === "constant" && indirection === "reference";
 
-/** The buffers in the order of their indices; an index that the kernel does not have is a pointer that nobody reads. */
-function parameters(kernel: Kernel): string[] {
+/** The buffers in the order of their indices; an index that the kernel does not have stands for none. */
+function buffersOf(kernel: Kernel): (Argument | undefined)[] {
   const buffers = kernel.arguments.filter(({ kind }) => kind === "buffer");
   const count = Math.max(-1, ...buffers.map(({ index = 0 }) => index)) + 1;
-  return Array.from({ length: count }, (_, index) => {
-    const buffer = buffers.find((each) => each.index === index);
-    if (buffer === undefined) return `const void* b${index}`;
-    if (byValue(buffer)) return `MLXTS_CUDA_PARAM ${buffer.type} b${index}`;
-    return `${buffer.readOnly ? "const " : ""}${buffer.type}* b${index}`;
-  });
+  return Array.from({ length: count }, (_, index) => buffers.find((each) => each.index === index));
 }
+
+/** Where a buffer lies; nobody reads what the kernel does not have. */
+const pointerTo = (buffer: Argument | undefined) =>
+  buffer === undefined ? "const void*" : `${buffer.readOnly ? "const " : ""}${buffer.type}*`;
+
+const parameters = (kernel: Kernel) =>
+  buffersOf(kernel).map((buffer, index) =>
+    buffer && byValue(buffer) ? `MLXTS_CUDA_PARAM ${buffer.type} b${index}` : `${pointerTo(buffer)} b${index}`,
+  );
+
+/** What the simulator's engine passes to an entry, from its `Arguments` a. */
+export const passedToCudaEntry = (kernel: Kernel): string[] =>
+  buffersOf(kernel).map((buffer, index) => {
+    const pointer = `(${pointerTo(buffer)})a.buffer[${index}]`;
+    return buffer && byValue(buffer) ? `*${pointer}` : pointer;
+  });
 
 /** What the entry passes for a parameter of the kernel. */
 function passed(argument: Argument): string {

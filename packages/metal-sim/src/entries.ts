@@ -1,3 +1,4 @@
+import { passedToCudaEntry } from "./cuda_entries.ts";
 import { type Argument, type Kernel, POSITIONS, SIMDGROUP_WIDTHS } from "./reflect.ts";
 
 const SPACES = { device: "kDevice", constant: "kConstant", threadgroup: "kThreadgroup" } as const;
@@ -33,23 +34,51 @@ function argumentRow(
   return `  {${fields.join(", ")}},`;
 }
 
+/** How the engine calls a kernel: types and names are those of the namespace that the text stands in. */
+interface Call {
+  namespace: string;
+  callee(kernel: Kernel): string;
+  call(kernel: Kernel): string;
+}
+
+const METAL: Call = {
+  namespace: "metal_sim",
+  callee: ({ callee }) => callee,
+  call: (kernel) => `${kernel.callee}(${kernel.arguments.map(passed).join(", ")})`,
+};
+
+/** By way of the entry that NVRTC compiles. */
+const CUDA: Call = {
+  namespace: "msl",
+  callee: ({ callee }) => callee.replace(/^::/, ""),
+  call: (kernel) => `mlxts_${kernel.name}(${passedToCudaEntry(kernel).join(", ")})`,
+};
+
 /** C++ behind the translated text: an entry function for each kernel, and the module's table. */
-export function entryTable(kernels: readonly Kernel[]): string {
-  const out = ['# 1 "metal-sim entries"', "namespace metal_sim {", "namespace entries {"];
+export function entryTable(kernels: readonly Kernel[], language: "metal" | "cuda" = "metal"): string {
+  const { namespace, callee, call } = language === "cuda" ? CUDA : METAL;
+  const out = ['# 1 "metal-sim entries"'];
+  for (const [k, kernel] of kernels.entries())
+    out.push(
+      `namespace ${namespace} {`,
+      `typedef ::metal_sim::Parameters<decltype(${callee(kernel)})> Parameters_${k};`,
+      // Not checked: it reads the engine's own memory, not the kernel's.
+      `__attribute__((no_sanitize("thread"))) void call_${k}(const ::metal_sim::Arguments& a, const ::metal_sim::Thread& t) {`,
+      `  (void)a, (void)t; ${call(kernel)};`,
+      "}",
+      "}",
+    );
+  out.push("namespace metal_sim {", "namespace entries {");
   for (const [k, kernel] of kernels.entries()) {
-    const { callee, name } = kernel;
+    const { name } = kernel;
     out.push(
       `namespace kernel_${k} {`,
-      `typedef Parameters<decltype(${callee})> Of;`,
-      // Not checked: it reads the engine's own memory, not the kernel's.
-      '__attribute__((no_sanitize("thread"))) void entry(const Arguments& a, const Thread& t) {',
-      `  (void)a, (void)t; ${callee}(${kernel.arguments.map(passed).join(", ")});`,
-      "}",
+      `typedef ::${namespace}::Parameters_${k} Of;`,
       "const Argument arguments[] = {",
       ...kernel.arguments.map((argument, i) => argumentRow(argument, i, kernel)),
       "  {},",
       "};",
-      `const Kernel row = {${quote(name)}, entry, arguments, ${kernel.arguments.length}u, ${kernel.maxThreads ?? 0}u, ` +
+      `const Kernel row = {${quote(name)}, ::${namespace}::call_${k}, arguments, ${kernel.arguments.length}u, ${kernel.maxThreads ?? 0}u, ` +
         `${quote(kernel.file)}, ${kernel.line}u};`,
       "}",
     );

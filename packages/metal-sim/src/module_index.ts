@@ -3,7 +3,7 @@ import { dirname, join } from "node:path";
 import { prune, write } from "./cache.ts";
 import { findClang } from "./clang.ts";
 import { type Build, compile, type MetalSource, type Program } from "./compile.ts";
-import { codeFolder, nativeFolder, shimFolder } from "./paths.ts";
+import { codeFolder, coreHeaders, nativeFolder, shimFolder } from "./paths.ts";
 
 /** What the entries of an index may take on disk. */
 const INDEX_BYTES = 2 ** 26;
@@ -34,7 +34,8 @@ const inFolder = (folder: string) =>
  */
 export function compileIndexed(source: MetalSource, build: Build, entry: string): Program {
   const paths = [...findClang().lookedAt, ...inFolder(codeFolder), ...inFolder(shimFolder)];
-  const stamps = [...paths, join(nativeFolder, "module.h")].flatMap((path) => stampOf(path) ?? []);
+  const headers = [join(nativeFolder, "module.h"), join(coreHeaders, "cuda_metal.h")];
+  const stamps = [...paths, ...headers].flatMap((path) => stampOf(path) ?? []);
   const program = compile(source, build);
   // A file that has changed since this process loaded it is not the one that has compiled.
   const changed = stamps.some(({ changedMs }) => changedMs >= Math.floor(performance.timeOrigin));

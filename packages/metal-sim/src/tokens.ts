@@ -19,7 +19,7 @@ export interface Tokens {
 const TOKEN =
   /[A-Za-z_]\w*|(?:\d|\.\d)(?:[eEpP][+-]|'?[\w.])*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|::|->|<<=|>>=|&&|\|\||[-+*/%&|^=!<>]=|\+\+|--|<<|./suy;
 const MARKER = /^#\s*(?:line\s+)?(\d+)\s+"((?:\\.|[^"\\])*)"/;
-const PRAGMA = /^#pragma\s+metal_sim_(include|only)\s+([\w ]+)/;
+const PRAGMA = /^#pragma\s+metal_sim_(include|only|translation)\s+([\w ]+)/;
 
 /** Splits preprocessed text; line markers tell where each token stands in the source. `>>` is two tokens. */
 export function tokenize(text: string): Tokens {
@@ -37,7 +37,8 @@ export function tokenize(text: string): Tokens {
     if (directive) {
       const marker = MARKER.exec(directive[1] as string);
       const [, pragma, words = ""] = PRAGMA.exec(directive[1] as string) ?? [];
-      for (const word of words.split(" ").filter(Boolean)) (pragma === "only" ? only : includes).add(word);
+      if (pragma === "only" || pragma === "include")
+        for (const word of words.split(" ").filter(Boolean)) (pragma === "only" ? only : includes).add(word);
       if (!pragma) before += directive[0];
       at += directive[0].length;
       if (marker) {

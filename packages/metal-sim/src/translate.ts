@@ -1,6 +1,6 @@
 import { CPU, CUDA, type Dialect, OPENCL, replaceAddressSpaces, VARIABLE_STORAGE } from "./address_spaces.ts";
 import { stripAttributes } from "./attributes.ts";
-import { cudaRefusals } from "./cuda_entries.ts";
+import { cudaEntry, cudaRefusals } from "./cuda_entries.ts";
 import { declarations } from "./declarations.ts";
 import { entryTable } from "./entries.ts";
 import { type Refusal, refusal, untranslatable } from "./errors.ts";
@@ -113,6 +113,13 @@ export function translateForCuda(preprocessed: string): Translation {
   if (refusals.length > 0) throw untranslatable(refusals);
   const text = PRAGMAS.reduce((before, [from, to]) => before.replace(from, to), unparse(source));
   return { text: `#include <cuda_metal.h>\nnamespace msl {\n${text}\n}  // namespace msl\n`, kernels };
+}
+
+/** Preprocessed `.metal` text → its CUDA C++, for the simulator to run as an NVIDIA GPU would. */
+export function translateForSimulatedCuda(preprocessed: string): Translation {
+  const { text, kernels } = translateForCuda(preprocessed);
+  const entries = kernels.map((kernel) => cudaEntry(kernel)).join("");
+  return { text: text + entries + entryTable(kernels, "cuda"), kernels };
 }
 
 /** Names that MSL leaves free. */
