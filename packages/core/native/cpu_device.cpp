@@ -294,9 +294,10 @@ class CpuDevice : public Device {
       p.guards = list.guards.data() + c.firstGuard;
       p.guardCount = c.guards;
       p.total = uint64_t(c.threadgroups[0]) * c.threadgroups[1] * c.threadgroups[2];
-      p.chunks = uint32_t(std::min<uint64_t>(p.total, uint64_t(pool_->threads()) * 4));
-      // One thread runs all threadgroups in one chunk, unless they are to run in reverse.
-      if (pool_->threads() == 1 && order_ == CpuOptions::Order::forward) p.chunks = 1;
+      // With guards, few threadgroups at a time: each call finds NaN in its scratch, not what others have left.
+      p.chunks = uint32_t(std::min<uint64_t>(p.total, uint64_t(pool_->threads()) * (c.guards ? 64 : 4)));
+      // Otherwise one thread runs all threadgroups in one chunk, unless they are to run in reverse.
+      if (!c.guards && pool_->threads() == 1 && order_ == CpuOptions::Order::forward) p.chunks = 1;
       p.firstChunk = chunks_;
       p.command = uint32_t(i);
       chunks_ += p.chunks;

@@ -76,7 +76,8 @@ void kept(const Launch& l) {
   uint32_t& left = *scratch_of(l, p).left;
   const uint32_t found = l.scratchKept ? (left == p.tag ? 1 : 2) : 0;
   left = p.tag;
-  for (uint64_t group = l.begin; group < l.end; ++group) l.buffer<uint32_t>(KEPT_OUT)[group] = found;
+  for (uint64_t group = l.begin; group < l.end; ++group)
+    l.buffer<uint32_t>(KEPT_OUT)[group] = group == l.begin ? found : 3;
 }
 
 // Nine words for each threadgroup; the scratch is filled to its end.

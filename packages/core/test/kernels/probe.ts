@@ -75,7 +75,10 @@ export const overrunKernel = defineKernel({
   },
 });
 
-/** Of each threadgroup whether its call found the scratch fresh (0), as a call for this dispatch left it (1), or neither (2). */
+/**
+ * Of each threadgroup whether it found the scratch fresh (0), as a call for this dispatch left it (1) or something else (2),
+ * or as an earlier threadgroup of its call left it (3).
+ */
 export const keptKernel = defineKernel({
   library: probeLibrary,
   name: "kept",
