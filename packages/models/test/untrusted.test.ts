@@ -7,7 +7,7 @@ import { SOURCE_HOOKS } from "@mlxts/test-kit/source";
 import { beforeAll, describe, expect, it, vi } from "vitest";
 import { Tokenizer, type TokenizerOptions } from "../src/index.ts";
 import { temporary, tiny } from "./fixtures.ts";
-import { hostileTokenizers, TEMPLATES } from "./untrusted_files.ts";
+import { HARMLESS, hostileTokenizers, inTime, openInTime, TEMPLATES } from "./untrusted_files.ts";
 
 type Report = Record<string, { code: string; message: string; ms: number }>;
 
@@ -29,14 +29,14 @@ describe("hostile files", () => {
 
   it.each(Object.keys(hostileTokenizers(tiny)))("a tokenizer ends: %s", (name) => {
     const { code, message } = report[`tokenizer: ${name}`] as Report[string];
-    if (name === "a long added token") expect(code).toBe("none");
+    if (name === HARMLESS) expect(code).toBe("none");
     else {
       expect(["LimitExceeded", "Io"]).toContain(code);
       expect(message).toContain("tokenizer.json: ");
     }
   });
 
-  it("each ends within its limit of time, and some more for a busy machine", () => {
+  it("each ends within its limit of time, and some more for the threads of Node.js", () => {
     for (const { ms } of Object.values(report)) expect(ms).toBeLessThan(15_000);
   });
 });
@@ -51,7 +51,7 @@ function withTemplate(template: string, options?: TokenizerOptions): Tokenizer {
   const folder = temporary();
   copyFileSync(join(tiny, "tokenizer.json"), join(folder, "tokenizer.json"));
   writeFileSync(join(folder, "chat_template.jinja"), template);
-  return new Tokenizer(folder, options);
+  return openInTime(folder, options);
 }
 
 describe("limits", () => {
@@ -92,7 +92,7 @@ describe("limits", () => {
   it("can be set", () => {
     const loop = "{% set r = range(3000) %}{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}";
     expect(() => withTemplate(loop, { timeLimitMs: 100 }).chat(hi)).toThrow(
-      /takes longer than 100 ms \(timeLimitMs\)$/,
+      /the chat template: takes longer than 100 ms \(timeLimitMs\)$/,
     );
     const text = "{{ range(1000) | join(',') }}";
     expect(() => withTemplate(text, { maxTemplateCharacters: 1000 }).chat(hi)).toThrow(
@@ -118,28 +118,32 @@ describe("limits", () => {
     expect(tokenizer.chat(hi)).toBe("HI");
     const loop = withTemplate(
       "{% if messages[0].content == 'loop' %}{% set r = range(90000) %}{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}{% endif %}ok",
-      // Enough to open the tokenizer on a busy machine; the loop would take hours.
+      // The loop would take hours.
       { timeLimitMs: 1000 },
     );
     for (let i = 0; i < 3; i++) {
       expect(() => loop.chat([{ role: "user", content: "loop" }])).toThrow("takes longer");
-      expect(loop.chat(hi)).toBe("ok");
+      expect(inTime(() => loop.chat(hi))).toBe("ok");
     }
   });
 
   it("encoding takes time in proportion to the text", () => {
     const tokenizer = new Tokenizer(tiny, { timeLimitMs: 600_000 });
+    // Of the process, and the least of three: a busy machine makes others of them longer.
     const time = (text: string) => {
-      const begin = performance.now();
-      expect(tokenizer.encode(text).length).toBeGreaterThan(0);
-      return performance.now() - begin;
+      const times = [1, 2, 3].map(() => {
+        const begin = process.cpuUsage();
+        expect(tokenizer.encode(text).length).toBeGreaterThan(0);
+        const { user, system } = process.cpuUsage(begin);
+        return (user + system) / 1000;
+      });
+      return Math.min(...times);
     };
     for (const unit of ["export class Foo { } ", "a", " "]) {
-      time(unit.repeat(Math.ceil(20_000 / unit.length)));
-      const short = time(unit.repeat(Math.ceil(40_000 / unit.length)));
-      const long = time(unit.repeat(Math.ceil(320_000 / unit.length)));
+      const short = time(unit.repeat(Math.ceil(20_000 / unit.length)));
+      const long = time(unit.repeat(Math.ceil(160_000 / unit.length)));
       // A text eight times as long would take 64 times as long in quadratic time.
-      expect(long).toBeLessThan(32 * short + 500);
+      expect(long).toBeLessThan(32 * short + 50);
     }
   });
 });
