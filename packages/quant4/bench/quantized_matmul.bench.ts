@@ -4,8 +4,15 @@ import type { CommandEncoder, Device } from "@mlxts/core";
 import { type BenchCase, defineBench, type Peer, Random } from "@mlxts/core/testing";
 import { type Quantized, quantizedMatmul } from "../src/index.ts";
 
+type GroupSize = 64 | 128;
+
 /** A stack of different matrices, larger than the caches: what a model does from layer to layer. */
-function stack(device: Device, copies: number, rows: number, cols: number, bits: 4 | 8, groupSize: 64): Quantized[] {
+function stack(
+  device: Device,
+  copies: number,
+  [rows, cols]: Shape,
+  { bits, groupSize }: { bits: 4 | 8; groupSize: GroupSize },
+): Quantized[] {
   const random = new Random(1);
   const words = Uint32Array.from({ length: (rows * cols * bits) / 32 }, () => random.below(2 ** 32));
   const groups = (rows * cols) / groupSize;
@@ -44,24 +51,31 @@ const COLD_BYTES = 96 << 20;
 
 interface Setting {
   shape?: Shape;
+  groupSize?: GroupSize;
   /** Activations in bytes. */
   int8?: boolean;
 }
 
 function product(m: number, dtype: "f32" | "bf16", bits: 4 | 8, cold: boolean, setting: Setting = {}): BenchCase {
-  const { shape = SQUARE, int8 = false } = setting;
+  const { shape = SQUARE, groupSize = 64, int8 = false } = setting;
   const [rows, cols] = shape;
   const options = int8 ? ({ approximate: "int8-activations" } as const) : {};
   const copies = cold ? Math.ceil(COLD_BYTES / ((rows * cols * bits) / 8)) : 1;
   return {
-    name: `${m}×${cols} · ${rows}×${cols}ᵀ, ${bits} bits, x ${dtype}${int8 ? " in int8" : ""}${cold ? ", cold" : ""}`,
-    bytes: rows * cols * (bits / 8 + 4 / 64),
+    name: [
+      `${m}×${cols} · ${rows}×${cols}ᵀ`,
+      `${bits} bits`,
+      ...(groupSize === 64 ? [] : [`groups of ${groupSize}`]),
+      `x ${dtype}${int8 ? " in int8" : ""}`,
+      ...(cold ? ["cold"] : []),
+    ].join(", "),
+    bytes: rows * cols * (bits / 8 + 4 / groupSize),
     flops: 2 * m * rows * cols,
     ...(cold && { from: "memory" as const }),
     products: int8 ? "int8" : dtype === "f32" ? "codes" : "bf16",
     setup(device: Device) {
       const x = device.tensor(dtype, [m, cols], new Random(2).normals(m * cols));
-      const matrices = stack(device, copies, rows, cols, bits, 64);
+      const matrices = stack(device, copies, shape, { bits, groupSize });
       const out = device.tensor(dtype, [m, rows]);
       let next = 0;
       return {
@@ -70,12 +84,12 @@ function product(m: number, dtype: "f32" | "bf16", bits: 4 | 8, cold: boolean, s
         },
       };
     },
-    ...(bits === 4 && { peers: peers(m, int8 ? ["int8"] : [dtype, "int8"], copies, shape) }),
+    ...(bits === 4 && { peers: peers(m, int8 ? ["int8"] : [dtype, "int8"], copies, shape, groupSize) }),
   };
 }
 
 type Computing = "f32" | "bf16" | "int8";
-function peers(m: number, computing: readonly Computing[], copies: number, shape: Shape): Peer[] {
+function peers(m: number, computing: readonly Computing[], copies: number, shape: Shape, groupSize: GroupSize): Peer[] {
   const [rows, cols] = shape;
   const product = { m, rows, cols, weights: "u4", copies } as const;
   // onnxruntime has no products of bf16 on CPUs.
@@ -83,15 +97,22 @@ function peers(m: number, computing: readonly Computing[], copies: number, shape
     ? (["f32", "int8"] as const)
     : (["f32", "int8"] as const).filter((each) => computing.includes(each));
   return [
-    ...onnx.map((computes) => matMulNBits(m, computes, copies, shape)),
-    ...computing.map((computes) => openvinoPeer({ ...product, computes })),
+    ...onnx.map((computes) => matMulNBits(m, computes, copies, shape, groupSize)),
+    // OpenVINO's has groups of 64.
+    ...(groupSize === 64 ? computing.map((computes) => openvinoPeer({ ...product, computes })) : []),
   ];
 }
 
 /** The peer's fast form: zero points in 4 bits; those in f32, which MLX's biases would be, take forty times as long. */
-function matMulNBits(m: number, computes: "f32" | "int8", copies: number, [rows, cols]: Shape): Peer {
+function matMulNBits(
+  m: number,
+  computes: "f32" | "int8",
+  copies: number,
+  [rows, cols]: Shape,
+  groupSize: GroupSize,
+): Peer {
   const random = new Random(3);
-  const groups = cols / 64;
+  const groups = cols / groupSize;
   const bytes = (...shape: number[]) => {
     const data = Uint8Array.from({ length: shape.reduce((a, b) => a * b, 1) }, () => random.below(256));
     return { shape, data };
@@ -104,7 +125,7 @@ function matMulNBits(m: number, computes: "f32" | "int8", copies: number, [rows,
       K: { int: cols },
       N: { int: rows },
       bits: { int: 4 },
-      block_size: { int: 64 },
+      block_size: { int: groupSize },
       accuracy_level: { int: computes === "int8" ? 4 : 1 },
     },
     inputs: ["x", "codes", "scales", "zeros"],
@@ -112,7 +133,7 @@ function matMulNBits(m: number, computes: "f32" | "int8", copies: number, [rows,
     // The library would compute with equal weights from a cache.
     copies,
     weightsOf: () => ({
-      codes: bytes(rows, groups, 32),
+      codes: bytes(rows, groups, groupSize / 2),
       scales: { shape: [rows, groups], data: Float32Array.from(random.uniforms(rows * groups, -0.01, 0.01)) },
       zeros: bytes(rows, groups / 2),
     }),
@@ -131,6 +152,7 @@ export default defineBench({
       product(16, dtype, 4, false),
       product(64, dtype, 4, false),
       product(512, dtype, 4, false),
+      product(1, dtype, 4, true, { groupSize: 128 }),
     ]),
     product(1, "bf16", 8, true),
     product(1, "f32", 8, true),
