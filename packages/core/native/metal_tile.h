@@ -6,6 +6,7 @@
 #pragma once
 #include "metal_kernel.h"
 #include "metal_matrix.h"
+#include "metal_tile_parts.h"
 
 namespace mlxts {
 
@@ -204,41 +205,6 @@ METAL_FUNC void multiply_add(thread TileSum<M, N>& sum, thread const TileLeft<L,
                              thread const TileRight<R, K, N>& right) {
   multiply_add_columns(sum, 0, left, right);
 }
-
-// Which outputs of its threadgroup a simdgroup has: `columns` of them side by side, in as many rows as its sums have.
-struct ProductPart {
-  uint row, column, columns;
-};
-
-// The part of a simdgroup of a threadgroup with M × N outputs, of which `rows` × `columns` are wanted. Parts are
-// R × C; where half of the rows are enough, they are half as wide, so that no simdgroup is idle.
-template <uint M, uint N, uint R, uint C>
-METAL_FUNC ProductPart product_part(uint simdgroup, uint rows, uint columns) {
-  static_assert(M == R || M % (2 * R) == 0, "parts stand in one row, or in an even number of rows");
-  const bool few = M > R && rows <= M / 2;
-  const uint width = few ? C / 2 : C, across = N / width;
-  const uint row = simdgroup / across * R, column = simdgroup % across * width;
-  return {row, column, row < rows && column < columns ? width : 0};
-}
-
-// Rows of a matrix that lie `stride` apart.
-template <typename T>
-struct EvenRows {
-  device T* first;
-  ulong stride;
-
-  METAL_FUNC device T* operator()(uint row) const thread { return first + row * stride; }
-};
-
-// Rows of `size` elements that a list names.
-template <typename T>
-struct ListedRows {
-  device T* first;
-  uint size;
-  threadgroup const uint* list;
-
-  METAL_FUNC device T* operator()(uint row) const thread { return first + ulong(list[row]) * size; }
-};
 
 // Rounds the sums of a part to rows of `n` elements, of which rows_at(row) is the one for a row of the threadgroup's
 // outputs and `rows` are wanted, with added(column) added to those of a column; the outputs of the threadgroup begin at
