@@ -316,14 +316,18 @@ METAL_FUNC void add_row_sums(thread RowSums<float, M>& sums, thread const TileLe
   add_row_sums(sums.parts, left);
 }
 
-// An f32 as two numbers that the matrix unit holds, 22 bits and more together; nothing is left beside an infinity.
+// An f32 as two numbers that the matrix unit holds: it is high + low / kRest. Scaled, the rest of a small number is
+// kept.
 struct Parts {
+  static constexpr float kRest = 2048.0f;
   uint high, low;
 
   Parts() = default;
-  METAL_FUNC explicit Parts(float x) : high(machine::tf32_of(x)) {
-    const float rest = x - as_type<float>(high);
-    low = machine::tf32_of(metal::isfinite(rest) ? rest : 0.0f);
+  METAL_FUNC explicit Parts(float x)
+      : high(machine::tf32_of(x)), low(machine::tf32_of((x - as_type<float>(high)) * kRest)) {}
+  // Of a product and the rests' products. Beside a number that is not finite there are none.
+  METAL_FUNC static float sum(float product, float rests) {
+    return metal::isfinite(rests) ? metal::fma(rests, 1.0f / kRest, product) : product;
   }
 };
 
@@ -364,11 +368,13 @@ METAL_FUNC void multiply_add_columns(thread TileSum<M, Columns>& sum, uint colum
       Parts a[4];
       parts_of(a, left, i, k);
       MLXTS_UNROLL for (uint j = 0; j < N / 8; ++j) {
-        float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (kSplitLeft) machine::mma_tf32_k8(d, a[0].low, a[1].low, a[2].low, a[3].low, b[j][0].high, b[j][1].high);
-        if (kSplitRight) machine::mma_tf32_k8(d, a[0].high, a[1].high, a[2].high, a[3].high, b[j][0].low, b[j][1].low);
-        machine::mma_tf32_k8(d, a[0].high, a[1].high, a[2].high, a[3].high, b[j][0].high, b[j][1].high);
-        MLXTS_UNROLL for (uint n = 0; n < 4; ++n) sum.blocks[i][column / 8 + j][n] += d[n];
+        float d[4] = {0.0f, 0.0f, 0.0f, 0.0f}, rests[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        const Parts(&own)[2] = b[j];
+        if (kSplitLeft) machine::mma_tf32_k8(rests, a[0].low, a[1].low, a[2].low, a[3].low, own[0].high, own[1].high);
+        if (kSplitRight)
+          machine::mma_tf32_k8(rests, a[0].high, a[1].high, a[2].high, a[3].high, own[0].low, own[1].low);
+        machine::mma_tf32_k8(d, a[0].high, a[1].high, a[2].high, a[3].high, own[0].high, own[1].high);
+        MLXTS_UNROLL for (uint n = 0; n < 4; ++n) sum.blocks[i][column / 8 + j][n] += Parts::sum(d[n], rests[n]);
       }
     }
   }
@@ -399,6 +405,36 @@ METAL_FUNC void multiply_add(thread TileSum<M, N>& sum, thread const TileLeft<L,
                              thread const TileRight<R, K, N>& right) {
   multiply_add_columns(sum, 0, left, right);
 }
+
+// The products of a tile on their way into longer sums, in the columns from the first on. Sums that the matrix unit
+// makes are cut off, not rounded: over thousands of numbers f32 would lose digits.
+template <typename E, uint M, uint Columns, uint N>
+struct TileProducts {
+  thread TileSum<M, Columns>& sum;
+  TileSum<M, N> own;
+
+  METAL_FUNC explicit TileProducts(thread TileSum<M, Columns>& to) : sum(to) { fill(own, 0.0f); }
+  METAL_FUNC void add(thread const TileLeft<E, M, 16>& left, thread const TileRight<E, 16, N>& right) {
+    multiply_add(own, left, right);
+  }
+  METAL_FUNC void finish() {
+    MLXTS_UNROLL for (uint r = 0; r < M / 8; ++r) {
+      MLXTS_UNROLL for (uint c = 0; c < N / 8; ++c) {
+        MLXTS_UNROLL for (uint e = 0; e < 2; ++e) sum.at(r, c, e) += own.at(r, c, e);
+      }
+    }
+  }
+};
+template <uint M, uint Columns, uint N>
+struct TileProducts<float, M, Columns, N> {
+  thread TileSum<M, Columns>& sum;
+
+  METAL_FUNC explicit TileProducts(thread TileSum<M, Columns>& to) : sum(to) {}
+  METAL_FUNC void add(thread const TileLeft<float, M, 16>& left, thread const TileRight<float, 16, N>& right) {
+    multiply_add_columns(sum, 0, left, right);
+  }
+  METAL_FUNC void finish() {}
+};
 
 // Neighbors in device memory, 16 bytes at a time where the address allows.
 template <typename T, uint Count>

@@ -206,6 +206,18 @@ METAL_FUNC void multiply_add(thread TileSum<M, N>& sum, thread const TileLeft<L,
   multiply_add_columns(sum, 0, left, right);
 }
 
+// The products of a tile on their way into longer sums, in the columns from the first on; after finish() they are there.
+template <typename E, uint M, uint Columns, uint N>
+struct TileProducts {
+  thread TileSum<M, Columns>& sum;
+
+  METAL_FUNC explicit TileProducts(thread TileSum<M, Columns>& to) : sum(to) {}
+  METAL_FUNC void add(thread const TileLeft<E, M, 16>& left, thread const TileRight<E, 16, N>& right) thread {
+    multiply_add_columns(sum, 0, left, right);
+  }
+  METAL_FUNC void finish() thread {}
+};
+
 // Rounds the sums of a part to rows of `n` elements, of which rows_at(row) is the one for a row of the threadgroup's
 // outputs and `rows` are wanted, with added(column) added to those of a column; the outputs of the threadgroup begin at
 // column n0.

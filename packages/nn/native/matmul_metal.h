@@ -23,6 +23,7 @@ METAL_FUNC void multiply(thread Sums& sums, ProductPart part, threadgroup const 
   constexpr uint kDeep = tile_stride<E>(tile_depth<E>()), kWide = tile_stride<E>(kTileColumns);
   x += part.row * kDeep;
   weight += part.column * (Transpose ? kDeep : 1);
+  TileProducts<E, kPartRows, kPartColumns, Columns> products(sums);
   for (uint k = 0; k < tile_depth<E>(); k += 16) {
     TileLeft<E, kPartRows, 16> left;
     TileRight<E, 16, Columns> right;
@@ -31,8 +32,9 @@ METAL_FUNC void multiply(thread Sums& sums, ProductPart part, threadgroup const 
       load_transposed(right, weight + k, kDeep);
     else
       load(right, weight + k * kWide, kWide);
-    multiply_add_columns(sums, 0, left, right);
+    products.add(left, right);
   }
+  products.finish();
 }
 
 // Of the weight: outputs in a row, and elements of the contracted dimension.
