@@ -243,19 +243,19 @@ MLXTS_CUDA_FUNC uint mulhi(uint a, uint b) { return machine::mulhi(a, b); }
     return a;                                                                                  \
   }
 #define MLXTS_OF_MACHINE(name) MLXTS_UNARY(name, machine::name(x))
-#define MLXTS_FUNCTIONS                                                                                              \
-  MLXTS_OF_MACHINE(exp)                                                                                              \
-  MLXTS_OF_MACHINE(exp2)                                                                                             \
-  MLXTS_OF_MACHINE(exp10)                                                                                            \
-  MLXTS_OF_MACHINE(log)                                                                                              \
-  MLXTS_OF_MACHINE(log2)                                                                                             \
-  MLXTS_OF_MACHINE(log10) MLXTS_OF_MACHINE(sqrt) MLXTS_OF_MACHINE(rsqrt) MLXTS_OF_MACHINE(sin) MLXTS_OF_MACHINE(cos) \
-      MLXTS_OF_MACHINE(tan) MLXTS_OF_MACHINE(tanh) MLXTS_OF_MACHINE(round) MLXTS_OF_MACHINE(rint)                    \
-          MLXTS_OF_MACHINE(floor) MLXTS_OF_MACHINE(ceil) MLXTS_OF_MACHINE(trunc) MLXTS_OF_MACHINE(fabs)              \
-              MLXTS_BINARY(pow, machine::pow(x, y)) MLXTS_BINARY(fmod, machine::fmod(x, y))                          \
-                  MLXTS_BINARY(fmin, machine::fmin(x, y)) MLXTS_BINARY(fmax, machine::fmax(x, y))                    \
-                      MLXTS_BINARY(copysign, machine::copysign(x, y)) MLXTS_BINARY(min, machine::fmin(x, y))         \
-                          MLXTS_BINARY(max, machine::fmax(x, y))
+#define MLXTS_FUNCTIONS                                                                                               \
+  MLXTS_OF_MACHINE(exp)                                                                                               \
+  MLXTS_OF_MACHINE(exp2)                                                                                              \
+  MLXTS_OF_MACHINE(exp10)                                                                                             \
+  MLXTS_OF_MACHINE(log)                                                                                               \
+  MLXTS_OF_MACHINE(log2)                                                                                              \
+  MLXTS_OF_MACHINE(log10)                                                                                             \
+  MLXTS_OF_MACHINE(sqrt) MLXTS_OF_MACHINE(rsqrt) MLXTS_OF_MACHINE(sin) MLXTS_OF_MACHINE(cos) MLXTS_OF_MACHINE(tan)    \
+      MLXTS_OF_MACHINE(tanh) MLXTS_OF_MACHINE(round) MLXTS_OF_MACHINE(rint) MLXTS_OF_MACHINE(floor)                   \
+          MLXTS_OF_MACHINE(ceil) MLXTS_OF_MACHINE(trunc) MLXTS_OF_MACHINE(fabs) MLXTS_BINARY(pow, machine::pow(x, y)) \
+              MLXTS_BINARY(fmod, machine::fmod(x, y)) MLXTS_BINARY(fmin, machine::fmin(x, y))                         \
+                  MLXTS_BINARY(fmax, machine::fmax(x, y)) MLXTS_BINARY(copysign, machine::copysign(x, y))             \
+                      MLXTS_BINARY(min, machine::fmin(x, y)) MLXTS_BINARY(max, machine::fmax(x, y))
 MLXTS_FUNCTIONS
 namespace precise {
 MLXTS_FUNCTIONS
@@ -494,7 +494,7 @@ MLXTS_CUDA_FUNC uint tf32_rest(float x, uint tf32) {
   return machine::tf32_of(isfinite(rest) ? rest : 0.0f);
 }
 // a · b. f32 goes through tf32 in two parts, of which one suffices for 16-bit floats; the sum with what was there
-// before is made in f32, which is more precise than the matrix unit's.
+// before is made in f32, which is more precise than the matrix unit's. Beside an infinity the rests mean nothing.
 template <typename A, typename B>
 MLXTS_CUDA_FUNC float2 product_of(const simdgroup_matrix<A, 8, 8>& left, const simdgroup_matrix<B, 8, 8>& right) {
   constexpr bool kSplitLeft = is_same_v<A, float>, kSplitRight = is_same_v<B, float>;
@@ -503,10 +503,14 @@ MLXTS_CUDA_FUNC float2 product_of(const simdgroup_matrix<A, 8, 8>& left, const s
   const uint b0 = machine::tf32_of(b.x), b1 = machine::tf32_of(b.y);
   // Rows 8 … 15 of the instruction take the rest of a.
   const uint r0 = kSplitLeft ? tf32_rest(a.x, a0) : 0, r1 = kSplitLeft ? tf32_rest(a.y, a1) : 0;
-  float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-  if (kSplitRight) machine::mma_tf32_k8(d, a0, r0, a1, r1, tf32_rest(b.x, b0), tf32_rest(b.y, b1));
-  machine::mma_tf32_k8(d, a0, r0, a1, r1, b0, b1);
-  return kSplitLeft ? float2(d[0] + d[2], d[1] + d[3]) : float2(d[0], d[1]);
+  float most[4] = {0.0f, 0.0f, 0.0f, 0.0f}, rest[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  machine::mma_tf32_k8(most, a0, r0, a1, r1, b0, b1);
+  if (kSplitRight) machine::mma_tf32_k8(rest, a0, r0, a1, r1, tf32_rest(b.x, b0), tf32_rest(b.y, b1));
+  if (!kSplitLeft && !kSplitRight) return float2(most[0], most[1]);
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    if (isfinite(most[i])) most[i] += rest[i] + (kSplitLeft ? most[i + 2] + rest[i + 2] : 0.0f);
+  return float2(most[0], most[1]);
 }
 #define MLXTS_PRODUCT16(T, type)                                                                                     \
   MLXTS_CUDA_FUNC float2 product_of(const simdgroup_matrix<T, 8, 8>& left, const simdgroup_matrix<T, 8, 8>& right) { \

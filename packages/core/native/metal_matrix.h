@@ -11,4 +11,7 @@ METAL_FUNC uint matrix_row(uint lane) { return ((lane / 4) & 4) + (lane / 2) % 4
 // Column of the first of the two.
 METAL_FUNC uint matrix_column(uint lane) { return ((lane / 4) & 2) * 2 + (lane % 2) * 2; }
 
+// The four lanes that hold a row differ in the bits of these two.
+constant constexpr uint kRowLane = 1, kRowLanes = 8;
+
 }  // namespace mlxts

@@ -70,14 +70,14 @@ METAL_FUNC void scale_rows(thread TileSum<M, N>& sum, thread const float (&facto
   }
 }
 
-// The largest of a lane's `value`, or their sum, over the four lanes that hold a row; they differ in bits 0 and 3.
+// The largest of a lane's `value`, or their sum, over the four lanes that hold a row.
 METAL_FUNC float row_max(float value) {
-  value = metal::max(value, metal::simd_shuffle_xor(value, 1));
-  return metal::max(value, metal::simd_shuffle_xor(value, 8));
+  value = metal::max(value, metal::simd_shuffle_xor(value, kRowLane));
+  return metal::max(value, metal::simd_shuffle_xor(value, kRowLanes));
 }
 METAL_FUNC float row_sum(float value) {
-  value += metal::simd_shuffle_xor(value, 1);
-  return value + metal::simd_shuffle_xor(value, 8);
+  value += metal::simd_shuffle_xor(value, kRowLane);
+  return value + metal::simd_shuffle_xor(value, kRowLanes);
 }
 
 // The operands of a product [M, K] · [K, N].

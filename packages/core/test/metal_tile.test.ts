@@ -174,7 +174,7 @@ describeSimulated("tiles of a simdgroup", () => {
     ["a piece of a copy", HEADER, "first = index / kPerRow", "first = index / kPerRow ^ 1"],
     ["the last elements of a row", HEADER, "left > 1 ? from[1]", "left > 2 ? from[1]"],
     ["rows beyond the matrix", HEADER, "rows = metal::min(rows, Rows)", "rows = Rows"],
-    ["lanes that share a row", HEADER, "simd_shuffle_xor(value, 8)", "simd_shuffle_xor(value, 4)"],
+    ["lanes that share a row", HEADER, "simd_shuffle_xor(value, kRowLanes)", "simd_shuffle_xor(value, 4)"],
     ["a lane's place in a tile", HEADER, "to += matrix_row(lane) * stride", "to += matrix_column(lane) * stride"],
     [
       "the sums' way to a tile",
