@@ -107,16 +107,16 @@ Napi::Value closeDevice(const Napi::CallbackInfo& info) {
 
 // openLibrary(device, path or source, name)
 Napi::Value openLibrary(const Napi::CallbackInfo& info) {
-  auto self = std::make_unique<LibraryHandle>();
-  self->library =
-      handle<DeviceHandle>(info[0]).open().openLibrary(readText(info[1], "from"), readText(info[2], "name"));
-  return makeHandle(info.Env(), std::move(self));
+  auto& device = handle<DeviceHandle>(info[0]);
+  auto library = device.open().openLibrary(readText(info[1], "from"), readText(info[2], "name"));
+  return makeHandle(info.Env(), std::make_unique<LibraryHandle>(std::move(library), device.dependants));
 }
 
 // contract(library, kernel) -> what the kernel was compiled for, or 0
 Napi::Value contract(const Napi::CallbackInfo& info) {
-  const auto& library = *handle<LibraryHandle>(info[0]).library;
-  return Napi::Number::New(info.Env(), library.contract(readText(info[1], "kernel")));
+  const auto library = handle<LibraryHandle>(info[0]).library;
+  if (!library) throw Failure("Disposed", "the device has been disposed", "device");
+  return Napi::Number::New(info.Env(), library->contract(readText(info[1], "kernel")));
 }
 
 // pipeline(device, library, symbol) -> id

@@ -7,9 +7,10 @@
 
 namespace mlxts::cuda {
 
-// A call of the driver that failed; `code` is for JavaScript.
+// A call of the driver that failed; `code` is for JavaScript, with the cause as detail.
 struct DriverFailure : Failure {
-  DriverFailure(const char* code, const std::string& message, Result result) : Failure(code, message), result(result) {}
+  DriverFailure(const char* code, const std::string& message, Result result)
+      : Failure(code, message, causeOf(result)), result(result) {}
   Result result;
 };
 // Raises what the driver says; `what` is the call that failed.

@@ -77,6 +77,7 @@ class CudaDevice : public Device {
     void* values[] = {log.data(), reinterpret_cast<void*>(kLogBytes)};
     Module module = nullptr;
     const Result result = gpu_->driver.moduleLoad(&module, ptx.c_str(), 2, options, values);
+    if (isLost(result)) check(gpu_->driver, result, "cuModuleLoadDataEx");
     if (result != kSuccess)
       throw Failure("ShaderCompilation", name + " does not compile",
                     gpu_->driver.describe(result) + "\n" + std::string(log.c_str()));
@@ -94,6 +95,7 @@ class CudaDevice : public Device {
     const Result result = driver.moduleFunction(&made.function, ptx->module, ("mlxts_" + symbol).c_str());
     if (result == kNotFound)
       throw Failure("KernelNotFound", "kernel `" + symbol + "` not found in " + ptx->name, symbol);
+    if (isLost(result)) code = "CommandBuffer";
     check(driver, result, "cuModuleGetFunction", code);
     int threads = 0, fixedBytes = 0;
     check(driver, driver.functionAttribute(&threads, kFunctionMaxThreads, made.function), "cuFuncGetAttribute", code);
@@ -159,7 +161,11 @@ class CudaDevice : public Device {
 }  // namespace cuda
 
 std::shared_ptr<Device> openCudaDevice(const CudaOptions& options) {
-  return std::make_shared<cuda::CudaDevice>(options);
+  try {
+    return std::make_shared<cuda::CudaDevice>(options);
+  } catch (const cuda::DriverFailure& failure) {
+    throw Failure("DeviceNotFound", failure.what());
+  }
 }
 
 }  // namespace mlxts

@@ -30,12 +30,17 @@ struct Heap::Staging {
   uint8_t* pieces[kPieces] = {};
   Event read[kPieces] = {};
 
-  explicit Staging(const Gpu& gpu) : gpu(gpu) {
+  explicit Staging(const Gpu& gpu) : gpu(gpu) {}
+  // Failure code BufferAllocation when there is no pinned memory.
+  void allocate() {
     for (int i = 0; i < kPieces; ++i) {
       void* piece = nullptr;
-      check(gpu.driver, gpu.driver.hostAllocate(&piece, kPiece, 0), "cuMemHostAlloc", "BufferAllocation");
+      const Result result = gpu.driver.hostAllocate(&piece, kPiece, 0);
+      if (result == kOutOfMemory)
+        throw Failure("BufferAllocation", "cuMemHostAlloc: " + gpu.driver.describe(result), std::to_string(kPiece));
+      check(gpu.driver, result, "cuMemHostAlloc");
       pieces[i] = static_cast<uint8_t*>(piece);
-      check(gpu.driver, gpu.driver.eventCreate(&read[i], kEventNoTiming), "cuEventCreate", "BufferAllocation");
+      check(gpu.driver, gpu.driver.eventCreate(&read[i], kEventNoTiming), "cuEventCreate");
     }
   }
   ~Staging() {
@@ -60,7 +65,11 @@ Heap::~Heap() {
 }
 
 Heap::Staging& Heap::staging() {
-  if (!staging_) staging_ = std::make_unique<Staging>(*gpu_);
+  if (!staging_) {
+    auto made = std::make_unique<Staging>(*gpu_);
+    made->allocate();
+    staging_ = std::move(made);
+  }
   return *staging_;
 }
 

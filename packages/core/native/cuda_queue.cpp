@@ -42,7 +42,7 @@ struct Queue::Flight {
   std::shared_ptr<const CommandList> list;  // keeps the memory that the GPU uses
   std::function<void(Outcome)> done;
   Outcome outcome;
-  std::shared_ptr<Memory> faults;  // fault records, zero before and after
+  std::shared_ptr<Memory> faults;  // fault records, zero before
   std::unique_ptr<Report> report;
   Event begin = nullptr, end = nullptr;
   struct Timed {
@@ -60,7 +60,8 @@ struct Queue::Flight {
   }
 };
 
-// A list as a graph. Its fault records are its own: their addresses are arguments of its kernels.
+// A list as a graph. Its fault records are its own: their addresses are arguments of its kernels. Each launch leaves
+// them zero.
 struct Queue::Replay {
   std::shared_ptr<Gpu> gpu;
   GraphExec exec = nullptr;
@@ -176,6 +177,7 @@ Queue::~Queue() {
   changed_.notify_all();
   waiter_.join();
   const Current current(*gpu_);
+  gpu_->driver.streamSynchronize(gpu_->compute);
   for (const auto spare : spareEvents_) gpu_->driver.eventDestroy(spare);
 }
 
@@ -285,7 +287,7 @@ void Queue::start(Flight& flight, const std::deque<Pipeline>& pipelines, SubmitO
     check(driver, driver.copyOut(flight.report->records(), addressOf(*flight.faults), bytes, stream),
           "cuMemcpyDtoHAsync");
   check(driver, driver.eventRecord(flight.end, stream), "cuEventRecord");
-  if (bytes) check(driver, driver.fill(addressOf(*flight.faults), 0, bytes, stream), "cuMemsetD8Async");
+  if (bytes && replay) check(driver, driver.fill(addressOf(*flight.faults), 0, bytes, stream), "cuMemsetD8Async");
   flight.started = true;
 }
 
@@ -303,8 +305,7 @@ void Queue::submit(uint64_t id, std::shared_ptr<const CommandList> list, const s
     try {
       start(*flight, pipelines, options);
     } catch (const DriverFailure& failure) {
-      lost_ = lost_ || isLost(failure.result);
-      flight->fail(causeOf(failure.result), failure.what());
+      fail(*flight, failure.result, failure.what());
     }
   }
   {
@@ -312,6 +313,12 @@ void Queue::submit(uint64_t id, std::shared_ptr<const CommandList> list, const s
     flights_.push_back(std::move(flight));
   }
   changed_.notify_all();
+}
+
+// Only the first of those that a lost device fails is its cause.
+void Queue::fail(Flight& flight, Result result, const std::string& message) {
+  const bool before = isLost(result) && lost_.exchange(true);
+  flight.fail(before ? "deviceLost" : causeOf(result), message);
 }
 
 void Queue::takeFaults(Flight& flight) {
@@ -336,10 +343,7 @@ void Queue::end(Flight& flight) {
   } else {
     result = driver.streamSynchronize(gpu_->compute);  // a part of it may run
   }
-  if (result != kSuccess) {
-    lost_ = lost_ || isLost(result);
-    flight.fail(causeOf(result), driver.describe(result));
-  }
+  if (result != kSuccess) fail(flight, result, driver.describe(result));
   takeFaults(flight);
   const auto elapsed = [&](Event begin, Event end) {
     float milliseconds = 0;
@@ -365,7 +369,8 @@ void Queue::serve() {
     auto& flight = *flights_.front();
     lock.unlock();
     end(flight);
-    flight.faults.reset();
+    // They are cleared after the end that was waited for: that has been done when the next submission has ended.
+    clearing_ = std::move(flight.faults);
     flight.list.reset();  // memory of disposed buffers goes before anybody hears of the end
     flight.done(std::move(flight.outcome));
     lock.lock();

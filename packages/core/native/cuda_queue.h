@@ -46,6 +46,7 @@ class Queue {
   void run(Flight& flight, const Command& command, Address faults, const std::deque<Pipeline>& pipelines);
   Event event();
   void end(Flight& flight);
+  void fail(Flight& flight, Result result, const std::string& message);
   void takeFaults(Flight& flight);
   void serve();
 
@@ -53,6 +54,7 @@ class Queue {
   const std::shared_ptr<Heap> heap_;
   std::shared_ptr<MemoryCounters> own_ = std::make_shared<MemoryCounters>();  // of memory that is no buffer
   std::shared_ptr<Memory> absent_;                                            // what kernels get for absent buffers
+  std::shared_ptr<Memory> clearing_;                                          // of the waiter
   std::mutex mutex_;
   std::condition_variable changed_, idle_;
   std::deque<std::unique_ptr<Flight>> flights_;

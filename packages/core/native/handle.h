@@ -171,8 +171,15 @@ inline void DeviceHandle::close() {
   releases->runAll(env);
 }
 
-struct LibraryHandle {
+struct LibraryHandle : Dependant {
   std::shared_ptr<Library> library;
+  std::shared_ptr<Dependants> siblings;
+  LibraryHandle(std::shared_ptr<Library> library, std::shared_ptr<Dependants> siblings)
+      : library(std::move(library)), siblings(std::move(siblings)) {
+    this->siblings->insert(this);
+  }
+  ~LibraryHandle() override { siblings->erase(this); }
+  void release() override { library.reset(); }
 };
 
 #define MLXTS_HANDLE(type, low)                           \

@@ -3,7 +3,7 @@ import { bytesOfView, detach } from "./array_buffers.ts";
 import type { DeviceCore } from "./device_core.ts";
 import { disposedError, MlxtsError, show, wrongKind, wrongValue } from "./errors.ts";
 import { identify, printAsJson } from "./identity.ts";
-import { type NativeMemory, native } from "./native.ts";
+import { deviceFailure, type NativeMemory, native } from "./native.ts";
 import { checkOptionNames } from "./options.ts";
 import type { Range } from "./ranges.ts";
 import { abortable, checkSignal } from "./signal.ts";
@@ -135,7 +135,7 @@ export class Buffer implements api.Buffer {
       );
     }
     submissions.assertDefined(range);
-    return this.copy(this.handle, byteOffset, count);
+    return this.copy(op, byteOffset, count);
   }
 
   readSync(byteOffset = 0, byteLength?: number): ArrayBuffer {
@@ -145,10 +145,11 @@ export class Buffer implements api.Buffer {
     const range = this.range(byteOffset, count);
     submissions.recorded.assertRun(op, "range", range);
     submissions.assertNotWritten(op, range);
-    return this.copy(this.handle, byteOffset, count);
+    return this.copy(op, byteOffset, count);
   }
 
-  private copy(memory: NativeMemory, byteOffset: number, byteLength: number): ArrayBuffer {
+  private copy(op: string, byteOffset: number, byteLength: number): ArrayBuffer {
+    const memory = this.handle;
     let out: ArrayBuffer;
     try {
       out = new ArrayBuffer(byteLength);
@@ -156,7 +157,11 @@ export class Buffer implements api.Buffer {
       const message = `cannot allocate ${byteLength} bytes for a copy`;
       throw new MlxtsError("BufferAllocation", message, { bytes: byteLength }, error);
     }
-    native().readMemory(memory, byteOffset, new Uint8Array(out));
+    try {
+      native().readMemory(memory, byteOffset, new Uint8Array(out));
+    } catch (error) {
+      throw deviceFailure(op, error);
+    }
     return out;
   }
 
@@ -169,7 +174,12 @@ export class Buffer implements api.Buffer {
       throw wrongValue(op, "buffer", "be writable", "a read-only buffer", "copy it with device.bufferFrom first");
     const { submissions } = this.device;
     submissions.assertIdle(op, range);
-    native().writeMemory(this.handle, byteOffset, view);
+    const memory = this.handle;
+    try {
+      native().writeMemory(memory, byteOffset, view);
+    } catch (error) {
+      throw deviceFailure(op, error);
+    }
     submissions.forgetFailure(range);
     submissions.recorded.overwrite([range]);
   }

@@ -17,6 +17,7 @@ import { Library } from "./library.ts";
 import { checkLibrary, type LibraryDefinition } from "./library_definition.ts";
 import {
   type DeviceLimits,
+  deviceFailure,
   type KernelFormat,
   type NativeDevice,
   type NativeMemory,
@@ -184,7 +185,8 @@ export class Device implements DeviceCore {
     try {
       return native().allocate(device, byteLength);
     } catch (error) {
-      throw nativeFailure(error)?.code === "BufferAllocation" ? this.refused(byteLength, error) : error;
+      if (nativeFailure(error)?.code === "BufferAllocation") throw this.refused(byteLength, error);
+      throw deviceFailure("device.buffer", error);
     }
   }
 
@@ -253,7 +255,7 @@ export class Device implements DeviceCore {
     } catch (error) {
       const failure = nativeFailure(error);
       if (failure?.code === "BufferAllocation") throw this.refused(byteLength, error);
-      if (failure?.code !== "Io") throw error;
+      if (failure?.code !== "Io") throw deviceFailure("device.mapFile", error);
       throw new MlxtsError("Io", `cannot map ${path}: ${failure.message}`, { path, operation: "map" }, error);
     }
   }

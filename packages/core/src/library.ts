@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { brotliDecompressSync } from "node:zlib";
 import type * as api from "./api.ts";
@@ -6,11 +6,19 @@ import { binaryMissing, binaryOutdated, binaryRefused, cudaKernels, cudaKernelsM
 import { contractOf } from "./contract.ts";
 import { environment } from "./env.ts";
 import { MlxtsError, wrongKind } from "./errors.ts";
+import { readPlainFile } from "./files.ts";
 import { identify, printAsJson } from "./identity.ts";
 import type { Kernel } from "./kernel.ts";
 import type { LibraryDefinition } from "./library_definition.ts";
 import { IncludeError, inlineIncludes } from "./metal_source.ts";
-import { type KernelFormat, type NativeDevice, type NativeLibrary, native, nativeFailure } from "./native.ts";
+import {
+  deviceFailure,
+  type KernelFormat,
+  type NativeDevice,
+  type NativeLibrary,
+  native,
+  nativeFailure,
+} from "./native.ts";
 
 /** A kernel ready to run on a device. */
 interface Pipeline {
@@ -23,7 +31,27 @@ interface PtxArchive {
   /** `contractOf(kernel, "cuda")` of the declaration that it was built with. */
   readonly contract: number;
   /** PTX by symbol. */
-  readonly symbols: Readonly<Record<string, string>>;
+  readonly symbols: ReadonlyMap<string, string>;
+}
+
+/** An archive has some MB of PTX at most. */
+const MAX_ARCHIVE_BYTES = 1 << 26;
+const MAX_PTX_BYTES = 1 << 28;
+
+const isRecord = (value: unknown): value is Record<string, unknown> =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+function readArchive(path: string): PtxArchive {
+  const packed = readPlainFile(path, MAX_ARCHIVE_BYTES);
+  const json: unknown = JSON.parse(brotliDecompressSync(packed, { maxOutputLength: MAX_PTX_BYTES }).toString());
+  if (!isRecord(json) || typeof json.contract !== "number" || !isRecord(json.symbols))
+    throw new Error("it is no archive of PTX");
+  const texts = new Map<string, string>();
+  for (const [symbol, text] of Object.entries(json.symbols)) {
+    if (typeof text !== "string") throw new Error(`its PTX of ${symbol} is no text`);
+    texts.set(symbol, text);
+  }
+  return { contract: json.contract, symbols: texts };
 }
 
 /** Headers that .metal files of all packages may include. */
@@ -119,13 +147,18 @@ export class Library implements api.Library {
       if (!existsSync(fileURLToPath(new URL(`../native/${kernel}.metal`, url)))) throw this.notFound(symbol);
       throw cudaKernelsMissing(name, path);
     }
-    const archive = JSON.parse(brotliDecompressSync(readFileSync(path)).toString()) as PtxArchive;
+    let archive: PtxArchive;
+    try {
+      archive = readArchive(path);
+    } catch (error) {
+      throw binaryRefused(`the library \`${name}\` cannot load its kernels`, path, error as Error);
+    }
     this.#archives.set(kernel, archive);
     return archive;
   }
 
   private ptx(kernel: string, symbol: string): string {
-    const text = this.archive(kernel, symbol).symbols[symbol];
+    const text = this.archive(kernel, symbol).symbols.get(symbol);
     if (text === undefined) throw this.notFound(symbol);
     return text;
   }
@@ -140,7 +173,8 @@ export class Library implements api.Library {
     if (error instanceof IncludeError) return compilationError(symbol, error.message, error);
     const failure = nativeFailure(error);
     if (failure?.code === "KernelNotFound") return this.notFound(symbol, error);
-    return failure?.code === "ShaderCompilation" ? compilationError(symbol, failure.detail, error) : error;
+    if (failure?.code === "ShaderCompilation") return compilationError(symbol, failure.detail, error);
+    return deviceFailure("device.library", error);
   }
 
   /** Refuses code that was compiled from another declaration of the kernel. */

@@ -3,7 +3,7 @@ import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { binaryMissing, binaryRefused, prebuilt } from "./binaries.ts";
 import { environment } from "./env.ts";
-import type { ErrorCode } from "./errors.ts";
+import { type ErrorCode, MlxtsError } from "./errors.ts";
 
 declare const handleOf: unique symbol;
 type Handle<Name> = { readonly [handleOf]: Name };
@@ -122,4 +122,14 @@ export function native(): Native {
 export function nativeFailure(error: unknown): { code: ErrorCode; message: string; detail: string } | undefined {
   if (!(error instanceof Error) || !("code" in error) || !("detail" in error)) return undefined;
   return { code: error.code as ErrorCode, message: error.message, detail: String(error.detail) };
+}
+
+/** An error of the addon as programs get it: the device has failed in a call that is no submission. */
+export function deviceFailure(op: string, error: unknown): unknown {
+  const failure = nativeFailure(error);
+  const made = (details: Record<string, unknown>) =>
+    new MlxtsError((failure as { code: ErrorCode }).code, `${op}: ${failure?.message}`, details, error);
+  if (failure?.code === "CommandBuffer") return made({ cause: failure.detail || "unknown", ops: [op] });
+  if (failure?.code === "BufferAllocation") return made({ bytes: Number(failure.detail) });
+  return error;
 }
