@@ -557,14 +557,19 @@ struct TileCopy {
   template <typename Change>
   METAL_FUNC void finish(threadgroup E* to, uint index, Change change) const {
     const uint first = index / kPerRow, column = index % kPerRow * kPiece;
+    if (arrives) machine::copies_wait<0>();
     MLXTS_UNROLL for (uint i = 0; i < kOwn; ++i) {
       const uint row = first + i * kStep;
       if (Rows % kStep != 0 && row >= Rows) continue;
+      Piece own = held[i];
+      if constexpr (kSame) {
+        if (arrives) own = *(threadgroup const Piece*)place(to, row, column);
+      }
       struct alignas(kPiece * sizeof(E)) Changed {
         E of[kPiece];
       } piece;
       MLXTS_UNROLL for (uint n = 0; n < kPiece; n += 4) {
-        const auto of = held[i].of + n;
+        const auto of = own.of + n;
         const float4 v = change(row, column + n, float4(float(of[0]), float(of[1]), float(of[2]), float(of[3])));
         MLXTS_UNROLL for (uint e = 0; e < 4; ++e) piece.of[n + e] = E(v[e]);
       }

@@ -158,8 +158,8 @@ describeSimulated("tiles of a simdgroup", () => {
     }
   });
 
-  // Each fault must be seen by a test above.
-  it.each([
+  // Each fault must be seen by a test above. They are faults of Metal's header, which CUDA translations do not take.
+  it.skipIf(process.env.MLXTS_METAL_SIM_TRANSLATION === "cuda").each([
     [
       "a lane's row",
       HEADER,
