@@ -24,7 +24,8 @@ static_assert(far_rows(1) <= kSums);
 constexpr uint32_t kUnit = QUANTIZED_MATVEC_UNIT;  // columns that are ordered together
 constexpr size_t kSpanBytes = 24 << 10;            // of x: what stays in the first cache beside rows of W
 
-enum class Form { f32, bf16, limbs, twoLimbs, bytes, tiles };
+enum class Form { f32, bf16, limbs, twoLimbs, bytes, tiles, twoLimbTiles };
+constexpr bool in_tiles(Form form) { return form == Form::tiles || form == Form::twoLimbTiles; }
 
 // Rows of x in the order in which codes leave the words, in scratch.
 struct OrderedRows {
@@ -137,10 +138,11 @@ void order([[maybe_unused]] Form form, const Types& t, const uint8_t* x, uint32_
 }
 
 #if defined(__AMX_INT8__)
-inline TileRowsOfX tile_rows(const OrderedRows& a, uint32_t cols) {
-  int8_t* limbs = static_cast<int8_t*>(a.ordered);
-  return {limbs, reinterpret_cast<float*>(limbs + size_t(cols / kStepColumns) * tiles_of(a.m) * kTileBytes), a.sums,
-          a.groupStride, a.m};
+inline TileRowsOfX tile_rows(const OrderedRows& a) {
+  TileRowsOfX x = {static_cast<int8_t*>(a.ordered), nullptr, a.sums, a.groupStride, a.m,
+                   a.form == Form::tiles ? 3u : 2u};
+  x.units = reinterpret_cast<float*>(x.limbs + a.columnStride / kStepColumns * x.tiles() * kTileBytes);
+  return x;
 }
 #endif
 
@@ -152,10 +154,14 @@ void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
   for (uint32_t i = 1; i < a.m && a.form != Form::f32; ++i) a.form = form_of(t, x_at(i), p.cols, byteGroup);
   const int shift = __builtin_ctz(p.groupSize);
 #if defined(__AMX_INT8__)
-  if ((a.form == Form::limbs || a.form == Form::twoLimbs) && fits_tiles(a.m, p.groupSize)) {
-    a.form = Form::tiles;
-    const TileRowsOfX x = tile_rows(a, p.cols);
-    memset(const_cast<float*>(x.units), 0, size_t(p.cols / p.groupSize) * tiles_of(a.m) * 16 * sizeof(float));
+  const bool three = a.form == Form::limbs;
+  if ((three || a.form == Form::twoLimbs) && wants_tiles(a.m, three ? 3 : 2, p.groupSize)) {
+    a.form = three ? Form::tiles : Form::twoLimbTiles;
+    const TileRowsOfX x = tile_rows(a);
+    const size_t tiles = x.tiles(), steps = p.cols / kStepColumns;
+    memset(x.units, 0, round_up(steps, kUnitSteps) / kUnitSteps * tiles * 16 * sizeof(float));
+    // Steps come in pairs.
+    memset(x.limbs + steps * tiles * kTileBytes, 0, steps % 2 * tiles * kTileBytes);
   }
 #endif
   for (uint32_t i = 0; i < a.m; ++i) {
@@ -163,10 +169,8 @@ void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
     float* sums = a.sums + size_t(i) * p.groupStride;
     for (size_t g = 0; g < p.groupStride; ++g) sums[g] = 0;
 #if defined(__AMX_INT8__)
-    if (a.form == Form::tiles) {
-      const TileRowsOfX to = tile_rows(a, p.cols);
-      order_tiles<Bits>(t, x, p.cols, p.groupSize, a.m, i, const_cast<int8_t*>(to.limbs), const_cast<float*>(to.units),
-                        sums);
+    if (in_tiles(a.form)) {
+      order_tiles<Bits>(t, x, p.cols, p.groupSize, i, tile_rows(a));
       continue;
     }
 #endif
@@ -364,9 +368,9 @@ void block_products(const Types& t, const P& p, const Product& product, const Bl
                   LaneScales::of<Bits>(p.groupSize),
                   {}};
 #if defined(__AMX_INT8__)
-  if (x.form == Form::tiles) {
+  if (in_tiles(x.form)) {
     alignas(64) float y[kMaxM * kRows];
-    multiply_tiles<Bits>(w, tile_rows(x, p.cols), rows.count, y);
+    multiply_tiles<Bits>(w, tile_rows(x), rows.count, rows.parts > 1, y);
     store_products(t, product, x.m, rows, [&](uint32_t i, uint32_t r) { return load(y + i * kRows + r); }, out_at);
     return;
   }
@@ -399,17 +403,17 @@ void multiply_rows(const Types& t, const P& p, const Product& product, uint32_t 
   };
 #if defined(__AMX_INT8__)
   std::optional<AmxTiles> tiles;
-  if (x.form == Form::tiles) tiles.emplace();
+  if (in_tiles(x.form)) tiles.emplace();
 #endif
   uint32_t row = begin;
   if constexpr (kFarRows) {
-    const uint32_t parts = x.form == Form::tiles ? kRows : kParts;
+    const uint32_t parts = in_tiles(x.form) ? kTileParts : kParts;
     const auto multiply_far = [&](uint32_t count) {
       const uint32_t blocks = (end - row) / count, each = count / parts;
       for (uint32_t i = 0; i < blocks; ++i) multiply_at({row + i * each, count, parts, blocks * each}, {nullptr, 0});
       row += blocks * count;
     };
-    if (x.form != Form::tiles) multiply_far(far_rows(x.m));
+    if (!in_tiles(x.form)) multiply_far(far_rows(x.m));
     multiply_far(kRows);
   }
   for (; row < end; row += kRows)

@@ -30,8 +30,8 @@ namespace mlxts {
 template void multiply<4>(WeightRows&, const OrderedRows&, uint32_t, vf32*);
 template void multiply<8>(WeightRows&, const OrderedRows&, uint32_t, vf32*);
 #if defined(__AMX_INT8__)
-template void multiply_tiles<4>(const WeightRows&, const TileRowsOfX&, uint32_t, float*);
-template void multiply_tiles<8>(const WeightRows&, const TileRowsOfX&, uint32_t, float*);
+template void multiply_tiles<4>(const WeightRows&, const TileRowsOfX&, uint32_t, bool, float*);
+template void multiply_tiles<8>(const WeightRows&, const TileRowsOfX&, uint32_t, bool, float*);
 #endif
 }  // namespace mlxts
 

@@ -73,7 +73,8 @@ export function matvecOnCpu(m: number, weights: Weights) {
   return {
     params: { columnStride, groupStride, int8: Number(weights.int8 ?? false) },
     scratch: {
-      ordered: [3, m, columnStride],
+      // Tiles of two rows take more.
+      ordered: [3, m === 2 ? 3 : m, columnStride],
       sums: [m, groupStride],
       prepared: [FEW_ON_CPU.preparedWords],
     },
