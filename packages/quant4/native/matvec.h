@@ -15,12 +15,6 @@ namespace mlxts {
 
 constexpr uint32_t kRows = QUANTIZED_MATVEC_BLOCK_ROWS;  // of W of a threadgroup
 constexpr uint32_t kMaxM = QUANTIZED_MATVEC_MOST_M;
-// Sums of a block that are kept until they are added up over lanes.
-constexpr uint32_t kSums = kRows * kMaxM;
-// Rows of a block that lie far apart and meet m rows of x: more where sums are few, as the memory waits while a block
-// ends.
-constexpr uint32_t far_rows(uint32_t m) { return m == 1 ? 4 * kRows : kRows; }
-static_assert(far_rows(1) <= kSums);
 constexpr uint32_t kUnit = QUANTIZED_MATVEC_UNIT;  // columns that are ordered together
 constexpr size_t kSpanBytes = 24 << 10;            // of x: what stays in the first cache beside rows of W
 
@@ -41,17 +35,18 @@ constexpr int limbs_of(Form form) { return form == Form::limbs ? kLimbs : form =
 // Bytes of so many columns of x in a form.
 template <int Bits>
 constexpr size_t form_bytes(Form form, size_t columns) {
-  return form == Form::f32        ? columns * 4
-         : form == Form::bf16     ? columns * 2
-         : form == Form::limbs    ? columns / kChunk<Bits> * sizeof(LimbChunk<Bits, kLimbs>)
+  return form == Form::f32     ? columns * 4
+         : form == Form::bf16  ? columns * 2
+         : form == Form::limbs ? columns / kChunk<Bits> * sizeof(LimbChunk<Bits, kLimbs>)
          : form == Form::twoLimbs ? columns / kChunk<Bits> * sizeof(LimbChunk<Bits, 2>)
-                                  : columns / kChunk<Bits> * sizeof(LimbChunk<Bits, 1>);
+                               : columns / kChunk<Bits> * sizeof(LimbChunk<Bits, 1>);
 }
 
 // What holds x in a form: the chunk, where that is more than columns.
 template <int Bits, Form F>
-using Element = std::conditional_t<F == Form::f32, float,
-                                   std::conditional_t<F == Form::bf16, uint16_t, LimbChunk<Bits, limbs_of(F)>>>;
+using Element =
+    std::conditional_t<F == Form::f32, float,
+                       std::conditional_t<F == Form::bf16, uint16_t, LimbChunk<Bits, limbs_of(F)>>>;
 
 template <int Bits>
 void order_f32(const float* unit, float* to) {
@@ -213,36 +208,36 @@ FetchAhead ahead_of(const WeightRows& w, size_t left, const FetchAhead& next) {
 }
 
 // dot(rows, sums, stride) for R rows of W at a time, the sums of row r from sums[r·stride] on; rows that are too few
-// for that are multiplied one by one, R times each. Sums of row r of the block start at sums[r·m]. The struct
+// for that are multiplied one by one, R times each. Sums of row r of the block start at sums[r·kMaxM]. The struct
 // itself moves over the rows and back: a copy of fields just written waits until they have left the processor.
-template <int R, int M, typename Dot>
-void each_row(WeightRows& w, uint32_t count, uint32_t m, vf32* sums, Dot dot) {
+template <int R, typename Dot>
+void each_row(WeightRows& w, uint32_t count, vf32* sums, Dot dot) {
   if (kFarRows && w.nextBytes < w.rowBytes) {
-    const uint32_t each = count / kParts;
+    constexpr uint32_t kEach = kRows / kParts;
     const size_t words = R * w.rowBytes, scales = R * w.scaleRowBytes;
-    for (uint32_t row = 0; row < each; ++row, w.skip(1)) {
+    for (uint32_t row = 0; row < kEach; ++row, w.skip(1)) {
       for (uint32_t part = 0; part < kParts; part += R) {
-        dot(w, sums + (part * each + row) * m, each * m);
+        dot(w, sums + (part * kEach + row) * kMaxM, kEach * kMaxM);
         w.words += words, w.scales += scales, w.biases += scales;
       }
       w.words -= kParts / R * words, w.scales -= kParts / R * scales, w.biases -= kParts / R * scales;
     }
-    w.skip(-ptrdiff_t(each));
+    w.skip(-ptrdiff_t(kEach));
     return;
   }
   const FetchAhead next = w.ahead;
   uint32_t left = count;
-  for (; left >= R; left -= R, w.skip(R), sums += R * m) {
+  for (; left >= R; left -= R, w.skip(R), sums += R * kMaxM) {
     w.ahead = ahead_of<R>(w, left * w.rowBytes, next);
-    dot(w, sums, m);
+    dot(w, sums, kMaxM);
   }
   w.ahead = {};
-  for (; left > 0; --left, w.skip(1), sums += m) {
+  for (; left > 0; --left, w.skip(1), sums += kMaxM) {
     WeightRows one = w;
     one.rowBytes = one.scaleRowBytes = 0;
-    vf32 all[R * M] = {};
-    dot(one, all, M);
-    for (int i = 0; i < M; ++i) sums[i] += all[i];
+    vf32 all[R * kMaxM] = {};
+    dot(one, all, kMaxM);
+    for (uint32_t m = 0; m < kMaxM; ++m) sums[m] += all[m];
   }
   w.skip(-ptrdiff_t(count));
   w.ahead = next;
@@ -256,7 +251,7 @@ void span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin, uint
   const size_t stride = form_bytes<Bits>(F, a.columnStride) / sizeof(T);
   const XRows<T> x = {static_cast<const T*>(a.ordered) + m0 * stride, stride, a.sums + m0 * a.groupStride,
                       a.groupStride};
-  each_row<R, M>(w, count, a.m, sums + m0, [&](const WeightRows& rows, vf32* to, size_t apart) {
+  each_row<R>(w, count, sums + m0, [&](const WeightRows& rows, vf32* to, size_t apart) {
     if constexpr (F == Form::f32) dot_f32<Bits, R, M>(rows, x, begin, end, to, apart);
 #if defined(__AVX512BF16__)
     if constexpr (F == Form::bf16) dot_bf16<Bits, R, M>(rows, x, begin, end, to, apart);
@@ -289,11 +284,12 @@ void spans(WeightRows& w, const OrderedRows& a, uint32_t count, vf32* sums) {
   }
 }
 
-// The products of `count` rows of W and of all rows of x, biases of groups included: sums[r·x.m + m], still to be
+// The products of `count` rows of W and of all rows of x, biases of groups included: sums[r·kMaxM + m], still to be
 // added up over lanes.
 template <int Bits>
 void multiply(WeightRows& w, const OrderedRows& x, uint32_t count, vf32* sums) {
-  for (uint32_t i = 0; i < (count < kRows ? kRows : count) * x.m; ++i) sums[i] = vf32{};
+  for (uint32_t r = 0; r < kRows; ++r)
+    for (uint32_t i = 0; i < x.m; ++i) sums[r * kMaxM + i] = vf32{};
   switch (x.form) {
 #if defined(__AVX512BF16__) && !defined(__AMX_TILE__)
     case Form::bf16:
@@ -327,16 +323,15 @@ void store_products(const Types& t, const Product& product, uint32_t m, const Bl
                     const OutAt& out_at) {
   static_assert(kRows % kLanes == 0);
   const uint32_t each = rows.count / rows.parts;
-  float bias[far_rows(1)] = {}, y[far_rows(1)], rounded[kRows];
+  float bias[kRows] = {}, y[kRows], rounded[kRows];
   if (product.widenBias)
     for (uint32_t part = 0; part < rows.parts; ++part)
       product.widenBias(product.bias + (rows.row0 + part * rows.partRows) * product.biasBytes, bias + part * each,
                         each);
   for (uint32_t i = 0; i < m; ++i) {
-    for (uint32_t r = 0; r < rows.count; r += kLanes) store(y + r, product_at(i, r) + load(bias + r));
-    if (rows.parts == 1 || each >= kRows) {
-      for (uint32_t part = 0; part < rows.parts; ++part)
-        t.out(y + part * each, out_at(i) + part * rows.partRows * t.outBytes, each);
+    for (uint32_t r = 0; r < kRows; r += kLanes) store(y + r, product_at(i, r) + load(bias + r));
+    if (rows.parts == 1) {
+      t.out(y, out_at(i), each);
       continue;
     }
     t.out(y, rounded, rows.count);
@@ -382,11 +377,11 @@ void block_products(const Types& t, const P& p, const Product& product, const Bl
                distance(product.scales + end * scaleRowBytes, then->scales + row * scaleRowBytes),
                distance(product.biases + end * scaleRowBytes, then->biases + row * scaleRowBytes)};
   }
-  vf32 sums[kSums];
+  vf32 sums[kRows * kMaxM];
   multiply<Bits>(w, x, rows.count, sums);
   const auto sum_lanes = [&](uint32_t i, uint32_t r) {
     vf32 lanes[kLanes];
-    for (uint32_t l = 0; l < kLanes; ++l) lanes[l] = sums[(r + l) * x.m + i];
+    for (int l = 0; l < kLanes; ++l) lanes[l] = sums[(r + l) * kMaxM + i];
     return reduce_add_all(lanes);
   };
   store_products(t, product, x.m, rows, sum_lanes, out_at);
@@ -407,14 +402,10 @@ void multiply_rows(const Types& t, const P& p, const Product& product, uint32_t 
 #endif
   uint32_t row = begin;
   if constexpr (kFarRows) {
-    const uint32_t parts = in_tiles(x.form) ? kTileParts : kParts;
-    const auto multiply_far = [&](uint32_t count) {
-      const uint32_t blocks = (end - row) / count, each = count / parts;
-      for (uint32_t i = 0; i < blocks; ++i) multiply_at({row + i * each, count, parts, blocks * each}, {nullptr, 0});
-      row += blocks * count;
-    };
-    if (!in_tiles(x.form)) multiply_far(far_rows(x.m));
-    multiply_far(kRows);
+    const uint32_t parts = in_tiles(x.form) ? kTileParts : kParts, each = kRows / parts;
+    const uint32_t blocks = (end - begin) / kRows, partRows = blocks * each;
+    for (uint32_t i = 0; i < blocks; ++i, row += each) multiply_at({row, kRows, parts, partRows}, {nullptr, 0});
+    row = begin + blocks * kRows;
   }
   for (; row < end; row += kRows)
     multiply_at({row, end - row < kRows ? end - row : kRows},

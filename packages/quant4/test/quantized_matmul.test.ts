@@ -77,7 +77,6 @@ it.each(FORMS)("keeps what is not finite in its rows, x %s, %s", async (dtype, _
 });
 
 it.each(cpuLevels())("gives the same bits with any number of threads, on cpu %s", async (level) => {
-  // One thread has rows enough for blocks of 64, of 16 and of fewer; each of four has none for 64.
   const [rows, cols] = [467, 1344];
   const setting = { bits: 4, groupSize: 64, mode: "affine" } as const;
   const { weight, scales, biases } = randomQuantized(1, rows, cols, setting, 21);
