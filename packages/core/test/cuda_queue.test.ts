@@ -196,9 +196,15 @@ describeCuda("a lost CUDA device", () => {
   it("fails all that is in flight, once each", async () => {
     set("kernel@1=719,delay:500");
     using device = openCuda();
-    const causes = await Promise.all(
-      Array.from({ length: 4 }, () => rejected(work(device).submission).then(({ details }) => details?.cause)),
-    );
+    // The device may be lost after the first commit: what is allocated must be there by then.
+    const tensors = Array.from({ length: 4 }, () => device.tensor("u32", [8]));
+    const encoders = tensors.map((x) => {
+      const encoder = device.encoder();
+      increment(encoder, { x, out: x });
+      return encoder;
+    });
+    const ends = encoders.map((encoder) => rejected(encoder.commit()));
+    const causes = (await Promise.all(ends)).map(({ details }) => details?.cause);
     expect(causes).toEqual(["deviceLost", "deviceLost", "deviceLost", "deviceLost"]);
   });
 
