@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { basename, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { type Timed, timedCase } from "@mlxts/bench";
-import { type Device, MlxtsError } from "@mlxts/core";
+import { type Device, type DeviceKind, MlxtsError } from "@mlxts/core";
 import type { Bench } from "@mlxts/core/testing";
 import { UsageError } from "./options.ts";
 
@@ -15,7 +15,12 @@ export interface BaseCheckout {
   /** Its short name. */
   revision: string;
   /** The case of this op and name; undefined where the revision has none. */
-  timed(op: string, name: string, threads: number): Promise<(Timed & { dispose(): void }) | undefined>;
+  timed(
+    op: string,
+    name: string,
+    kind: DeviceKind,
+    threads: number,
+  ): Promise<(Timed & { dispose(): void }) | undefined>;
   remove(): void;
 }
 
@@ -52,10 +57,10 @@ async function opened(folder: string, revision: string, remove: () => void): Pro
   };
   return {
     revision,
-    async timed(op, name, threads) {
+    async timed(op, name, kind, threads) {
       const testCase = benches.get(op)?.cases.find((each) => each.name === name);
       if (!testCase) return undefined;
-      const device = core.Device.open("cpu", { threads });
+      const device = core.Device.open(kind, { threads });
       const timed = await timedCase(testCase, device);
       return { ...timed, dispose: () => device.dispose() };
     },

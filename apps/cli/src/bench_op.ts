@@ -1,5 +1,5 @@
 import { alternate, type Limits, type Timed, timedCase, timedPeer } from "@mlxts/bench";
-import { Device } from "@mlxts/core";
+import { DEVICE_KINDS, Device, type DeviceKind } from "@mlxts/core";
 import type { Bench, BenchCase, PeerProcess } from "@mlxts/core/testing";
 import { type BaseCheckout, baseCheckout } from "./bench_base.ts";
 import { callRows } from "./bench_calls.ts";
@@ -34,8 +34,9 @@ async function benchesOf(
   return found;
 }
 
-/** How many conformance cases of each op fail on the CPU. */
+/** How many conformance cases of each op fail on a device. */
 export async function failuresOf(
+  device: DeviceKind,
   ops: readonly string[],
   modules: readonly string[],
   signal: AbortSignal,
@@ -43,7 +44,7 @@ export async function failuresOf(
   const bar = progressBar();
   const onProgress = (done: number, cases: readonly { op: string }[]) =>
     bar.show(done, cases.length, `cases of ${cases[done]?.op ?? "all ops"}`);
-  const session = await runCases({ device: "cpu", modules, ops }, { signal, onProgress }).finally(bar.stop);
+  const session = await runCases({ device, modules, ops }, { signal, onProgress }).finally(bar.stop);
   const failures = new Map(ops.map((op) => [op, 0]));
   for (const [i, { op }] of session.cases.entries())
     if (!session.outcomes[i]?.pass) failures.set(op, (failures.get(op) ?? 0) + 1);
@@ -57,23 +58,25 @@ interface Measured {
 }
 
 interface Setting {
+  kind: DeviceKind;
   threads: number;
   samples: number;
   peers: boolean;
   python: string | undefined;
-  limits: Limits;
+  /** Of a CPU; those of GPUs are not measured. */
+  limits: Limits | undefined;
   base: BaseCheckout | undefined;
 }
 
 /** Ours, the base's and the peers' times of one case, measured in turn. */
 async function measureRow(
   { op, testCase, target }: Measured,
-  { threads, samples, peers, python, limits, base }: Setting,
+  { kind, threads, samples, peers, python, limits, base }: Setting,
   signal: AbortSignal,
 ): Promise<BenchRow> {
-  using device = Device.open("cpu", { threads });
+  using device = Device.open(kind, { threads });
   const ours = await timedCase(testCase, device);
-  const before = await base?.timed(op, testCase.name, threads);
+  const before = await base?.timed(op, testCase.name, kind, threads);
   const others: { name: string; time: PeerProcess }[] = [];
   for (const peer of peers ? (testCase.peers ?? []) : []) {
     const time = await timedPeer(peer, threads, python === undefined ? {} : { python });
@@ -86,8 +89,8 @@ async function measureRow(
   });
   const spread = (of: Timed) => spreads[timed.indexOf(of)] as (typeof spreads)[number];
   const [own, basic] = [spread(ours), before && spread(before)];
-  const limit = limitOf(testCase, limits);
-  const factor = target && allowedTimes(target, limit, threads);
+  const limit = limits ? limitOf(testCase, limits) : null;
+  const factor = target && limit && allowedTimes(target, limit, threads);
   return {
     name: op,
     case: testCase.name,
@@ -98,7 +101,7 @@ async function measureRow(
     limit,
     work: { bytes: testCase.bytes, operations: testCase.flops },
     target:
-      factor === undefined
+      !factor || !limit
         ? null
         : {
             value: factor * limit.value,
@@ -133,9 +136,10 @@ export const refusedRow = (op: string, testCase: BenchCase, threads: number, fai
 
 export const benchOp = command({
   name: "bench op",
-  summary: "Measure ops on this machine's CPU, beside what it can do and other libraries.",
+  summary: "Measure ops, on a CPU beside what it can do and other libraries.",
   arguments: { ops: optionalArgument("names of ops, separated by commas; all when there are none") },
   options: {
+    device: choice("<kind>", "where to measure; on a GPU its own clock measures", DEVICE_KINDS, "cpu"),
     package: text("<name>", "only ops of this package, as quant4"),
     case: text("<text>", "only cases with this text in their name"),
     targets: flag("only cases that have a target, and the cost of calls"),
@@ -151,7 +155,7 @@ export const benchOp = command({
     "An op whose conformance cases fail is not measured. Peers, where they are installed: onnxruntime-node, and OpenVINO for Python.",
   ],
   async run(
-    { ops, package: only, case: part, targets, threads, samples, peers, python, base, unverified, json, html },
+    { ops, device, package: only, case: part, targets, threads, samples, peers, python, base, unverified, json, html },
     signal,
   ) {
     const write = reportWriter("bench op", { json, html });
@@ -178,23 +182,33 @@ export const benchOp = command({
     const bar = progressBar();
     const rows: BenchRow[] = [];
     try {
-      const failures = unverified ? new Map<string, number>() : await failuresOf(chosen, suitesOf(chosen), signal);
-      const limits = await limitsFor(threads);
-      const total = cases.length * threads.length;
+      const failures = unverified
+        ? new Map<string, number>()
+        : await failuresOf(device, chosen, suitesOf(chosen), signal);
+      const onCpu = device === "cpu";
+      const counts = onCpu ? threads : [1];
+      const limits = onCpu ? await limitsFor(counts) : [];
+      const total = cases.length * counts.length;
       for (const { op, testCase, target } of cases)
-        for (const [i, count] of threads.entries()) {
+        for (const [i, count] of counts.entries()) {
           bar.show(rows.length, total, `${op} ${testCase.name}`);
           const failed = failures.get(op) ?? 0;
-          const setting = { threads: count, samples, peers: peers === "installed", python, base: checkout };
+          const peersToo = onCpu && peers === "installed";
+          const setting = { kind: device, threads: count, samples, peers: peersToo, python, base: checkout };
           rows.push(
             failed > 0
               ? refusedRow(op, testCase, count, failed)
-              : await measureRow({ op, testCase, target }, { ...setting, limits: limits[i] as Limits }, signal),
+              : await measureRow({ op, testCase, target }, { ...setting, limits: limits[i] }, signal),
           );
         }
-      if (targets) for (const count of threads) rows.push(...(await callRows(count, samples)));
+      if (targets && onCpu) for (const count of counts) rows.push(...(await callRows(count, samples)));
       bar.stop();
-      write({ ...reportHead("mlxts bench op"), limits, verified: unverified ? null : [...failures.keys()], rows });
+      write({
+        ...reportHead("mlxts bench op", device),
+        limits,
+        verified: unverified ? null : [...failures.keys()],
+        rows,
+      });
     } finally {
       bar.stop();
       checkout?.remove();

@@ -102,6 +102,10 @@ function table({ head, lines }: Table): string[] {
 
 const spreadText = ({ median, least, most }: Spread) => `${digits(median)} (${digits(least)} – ${digits(most)})`;
 
+/** 10⁹ of so much work in a second; a row's times are in µs then. */
+const rateText = ({ ours, unit }: BenchRow, work: number | undefined) =>
+  ours && work && unit === "µs" ? digits(work / ours.median / 1e3) : "";
+
 interface Table {
   head: readonly string[];
   lines: readonly (readonly string[])[];
@@ -114,6 +118,7 @@ export function rowsTable({ rows }: BenchReport): Table {
   const peers = has((row) => row.peers.length > 0);
   const targets = has((row) => row.target);
   const notes = has((row) => row.note);
+  const rates = has((row) => row.work) && !has((row) => row.limit);
   const head = [
     "what",
     "case",
@@ -121,8 +126,7 @@ export function rowsTable({ rows }: BenchReport): Table {
     "median (least – most)",
     "unit",
     ...(base ? [`base ${rows.find((row) => row.base)?.base?.revision}`, "this / base"] : []),
-    "limit",
-    "× limit",
+    ...(rates ? ["GB/s", "GFLOP/s"] : ["limit", "× limit"]),
     ...(peers ? ["best peer", "its median", "× as fast"] : []),
     ...(targets ? ["target", "met"] : []),
     ...(notes ? ["note"] : []),
@@ -137,8 +141,9 @@ export function rowsTable({ rows }: BenchReport): Table {
       row.ours ? spreadText(row.ours) : "–",
       row.unit,
       ...(base ? [row.base ? spreadText(row.base.spread) : "", optional(row.base?.ratio ?? null)] : []),
-      row.limit ? `${digits(row.limit.value)} (${row.limit.of})` : "",
-      optional(timesLimit(row)),
+      ...(rates
+        ? [rateText(row, row.work?.bytes), rateText(row, row.work?.operations)]
+        : [row.limit ? `${digits(row.limit.value)} (${row.limit.of})` : "", optional(timesLimit(row))]),
       ...(peers ? [peer?.name ?? "", optional(peer?.median ?? null), optional(timesPeer(row))] : []),
       ...(targets ? [row.target ? `${digits(row.target.value)} (${row.target.text})` : "", metText(row)] : []),
       ...(notes ? [row.note ?? ""] : []),
@@ -175,8 +180,7 @@ export function reportMarkdown(report: BenchReport): string {
     `${system.cpu}, ${system.os}, Node.js ${system.node}; ${device.kind}, kernels ${device.level}; ${report.date}.`,
     ...verifiedText(report),
     ...(settings ? ["", ...Object.entries(settings).map(([title, text]) => `- ${title}: ${cell(text)}`)] : []),
-    "",
-    ...table(limitsTable(report)),
+    ...(report.limits.length > 0 ? ["", ...table(limitsTable(report))] : []),
     ...(rows.length > 0 ? ["", ...table(rowsTable(report))] : []),
     "",
   ].join("\n");

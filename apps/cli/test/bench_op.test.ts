@@ -6,7 +6,7 @@ import type { Limits } from "@mlxts/bench";
 import { afterAll, describe, expect, it } from "vitest";
 import { limitOf } from "../src/bench_limits.ts";
 import { failuresOf, refusedRow } from "../src/bench_op.ts";
-import { type BenchReport, type BenchRow, bestPeer, timesLimit, timesPeer } from "../src/bench_report.ts";
+import { type BenchReport, type BenchRow, bestPeer, rowsTable, timesLimit, timesPeer } from "../src/bench_report.ts";
 import { allowedTimes, OP_TARGETS, targeted } from "../src/bench_targets.ts";
 import { publicOps } from "../src/op_list.ts";
 import { inProcess, root } from "./helpers.ts";
@@ -81,7 +81,7 @@ describe("an op whose cases fail", () => {
   const faulty = new URL("faulty_suites.ts", import.meta.url).href;
 
   it("is found before anything is measured", async () => {
-    const failures = await failuresOf(["right", "wrong", "throwing"], [faulty], new AbortController().signal);
+    const failures = await failuresOf("cpu", ["right", "wrong", "throwing"], [faulty], new AbortController().signal);
     expect(Object.fromEntries(failures)).toEqual({ right: 0, wrong: 2, throwing: 2 });
   }, 60_000);
 
@@ -89,6 +89,17 @@ describe("an op whose cases fail", () => {
     const row = refusedRow("wrong", { name: "case", bytes: 1, flops: 1, setup: () => ({ encode() {} }) }, 2, 2);
     expect([row.ours, row.threads]).toEqual([null, 2]);
     expect(row.note).toBe("not measured: 2 conformance cases fail; see mlxts verify --op wrong");
+  });
+});
+
+describe("rows of a GPU, whose limits are not measured", () => {
+  it("say how many bytes and operations a second they do", () => {
+    const row = refusedRow("op", { name: "case", bytes: 1, flops: 1, setup: () => ({ encode() {} }) }, 1, 1);
+    const ours = { median: 2, least: 2, most: 2, samples: 1 };
+    const measured = { ...row, ours, note: null, work: { bytes: 8000, operations: 500_000 } };
+    const { head, lines } = rowsTable({ rows: [measured] } as unknown as BenchReport);
+    expect(head.slice(-2)).toEqual(["GB/s", "GFLOP/s"]);
+    expect(lines).toEqual([["op", "case", "1", "2 (2 – 2)", "µs", "4", "250"]]);
   });
 });
 

@@ -11,11 +11,10 @@ function experts(device: Device): Quantized {
   const random = new Random(1);
   const words = Uint32Array.from({ length: (ROWS * COLS) / 8 }, () => random.below(2 ** 32));
   const weight = device.tensor("u32", [EXPERTS, ROWS, COLS / 8]);
-  const all = weight.typedArray() as Uint32Array;
   for (let e = 0; e < EXPERTS; e++)
-    all.set(
+    weight.buffer.write(
       words.map((word) => word ^ Math.imul(e, 0x9e3779b9)),
-      e * words.length,
+      e * words.byteLength,
     );
   const groups = [EXPERTS, ROWS, COLS / 64];
   const count = EXPERTS * ROWS * (COLS / 64);

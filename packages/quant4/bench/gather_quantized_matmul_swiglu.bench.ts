@@ -12,8 +12,7 @@ function experts(device: Device, seed: number): Quantized {
   const random = new Random(seed);
   const words = Uint32Array.from({ length: (ROWS * COLS) / 8 }, () => random.below(2 ** 32));
   const weight = device.tensor("u32", [EXPERTS, ROWS, COLS / 8]);
-  const all = weight.typedArray() as Uint32Array;
-  for (let e = 0; e < EXPERTS; e++) all.set(words, e * words.length);
+  for (let e = 0; e < EXPERTS; e++) weight.buffer.write(words, e * words.byteLength);
   const groups = [EXPERTS, ROWS, COLS / 64];
   const few = random.uniforms(8191, -0.01, 0.01);
   const numbers = Float32Array.from({ length: EXPERTS * ROWS * (COLS / 64) }, (_, i) => few[i % few.length] as number);
