@@ -86,6 +86,7 @@ export let changeLimits: (device: api.Device, limits: Partial<DeviceLimits>) => 
 /** The class behind `Device`. */
 export class Device implements DeviceCore {
   readonly kind: DeviceKind;
+  readonly launchKind: DeviceKind;
   readonly gpu: boolean;
   readonly name: string;
   readonly level: string;
@@ -141,6 +142,7 @@ export class Device implements DeviceCore {
     onEnded.target(this.submissions);
     const info = native().deviceInfo(this.#handle);
     this.kind = kind;
+    this.launchKind = kind === "metal" && env.simulatedCuda ? "cuda" : kind;
     this.gpu = kind !== "cpu";
     this.name = info.name;
     this.level = info.level;

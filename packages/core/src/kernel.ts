@@ -17,6 +17,8 @@ export type World = "cpu" | "gpu";
 /** What a launch rule and a kernel's constants are chosen by. A `Device` is one. */
 export interface LaunchDevice {
   readonly kind: string;
+  /** Whose launch rules it takes, where these are not those of its kind: a simulator of another kind. */
+  readonly launchKind?: string;
   readonly gpu: boolean;
   readonly limits: DeviceLimits;
 }
@@ -340,7 +342,7 @@ export function runLaunchRule(
   device: LaunchDevice,
 ): { given: unknown; arrays: Arrays } {
   const world = worldOf(device);
-  const rule = (kernel.launch[device.kind] ?? kernel.launch[world]) as
+  const rule = (kernel.launch[device.launchKind ?? device.kind] ?? kernel.launch[world]) as
     | ((sizes: unknown, on: unknown) => unknown)
     | undefined;
   if (rule === undefined)

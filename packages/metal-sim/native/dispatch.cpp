@@ -9,6 +9,8 @@
 #include <numeric>
 #include <thread>
 
+#include "threadgroup_bytes.h"
+
 namespace metal_sim {
 
 namespace {
@@ -98,10 +100,10 @@ bool Dispatch::check_request() {
     if (memory.index >= kMaxThreadgroupArguments)
       return refuse("[[threadgroup(" + std::to_string(memory.index) + ")]] does not exist");
     job_.memory.push_back({memory.index, memory.length});
-    bytes = std::min(bytes, kMaxThreadgroupBytes) + std::min(memory.length, kMaxThreadgroupBytes + 1);
+    bytes = std::min(bytes, max_threadgroup_bytes()) + std::min(memory.length, max_threadgroup_bytes() + 1);
   }
-  if (bytes > kMaxThreadgroupBytes)
-    return refuse("threadgroup memory must be at most " + std::to_string(kMaxThreadgroupBytes) + " bytes");
+  if (bytes > max_threadgroup_bytes())
+    return refuse("threadgroup memory must be at most " + std::to_string(max_threadgroup_bytes()) + " bytes");
   for (uint32_t i = 0; i < request_.buffer_count; ++i)
     if (request_.buffers[i].index >= kMaxBuffers || !request_.buffers[i].data || request_.buffers[i].length == 0)
       return refuse("binding " + std::to_string(request_.buffers[i].index) +

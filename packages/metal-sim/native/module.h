@@ -13,7 +13,6 @@ constexpr uint32_t kSimdgroupSize = 32;
 constexpr uint32_t kMaxBuffers = 31;
 constexpr uint32_t kMaxThreadgroupArguments = 31;
 constexpr uint32_t kMaxThreads = 1024;
-constexpr uint32_t kMaxThreadgroupBytes = 32768;
 constexpr uint32_t kSlotBytes = 64;
 constexpr uint32_t kMaxCopies = 32;
 /**

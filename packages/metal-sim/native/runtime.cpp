@@ -3,6 +3,8 @@
 #include <bit>
 #include <cstring>
 
+#include "threadgroup_bytes.h"
+
 namespace metal_sim {
 
 const Host Worker::kHost = {
@@ -209,9 +211,9 @@ void* Worker::variable(const void* key, uint32_t bytes, uint32_t align, const Si
     found->used = true;
     found->block.poison();
     variable_bytes_ = (variable_bytes_ + align - 1) / align * align + bytes;
-    if (argument_bytes_ + variable_bytes_ > kMaxThreadgroupBytes) {
+    if (argument_bytes_ + variable_bytes_ > max_threadgroup_bytes()) {
       report("threadgroup-memory",
-             "a threadgroup must use at most " + std::to_string(kMaxThreadgroupBytes) +
+             "a threadgroup must use at most " + std::to_string(max_threadgroup_bytes()) +
                  " bytes of threadgroup memory, " + "with `" + site.operation + "` it uses " +
                  std::to_string(argument_bytes_ + variable_bytes_),
              site);

@@ -54,7 +54,7 @@ const RULES: Record<string, string> = {
   "params-too-short": "a dispatch with too few bytes for `p`",
   "released-no-pool": "an object of Metal is released with no pool in place",
   "residency-unknown": "an allocation is removed from a residency set that it is not in",
-  "threadgroup-memory-limit": "more than 32768 bytes of threadgroup memory",
+  "threadgroup-memory-limit": "more threadgroup memory than there is",
   "threadgroup-memory-missing": "a dispatch without threadgroup memory for `tile`",
   "threadgroup-memory-multiple": "threadgroup memory that is no multiple of 16 bytes",
   "too-many-threads": "a dispatch of more threads than the pipeline's threadgroups may have",

@@ -104,7 +104,7 @@ using namespace metal_framework;
        "a dispatch of more threads than the pipeline's threadgroups may have");
   NSUInteger total = 0;
   for (const auto bytes : threadgroupBytes_) total += bytes;
-  must(total <= kThreadgroupBytes, "more than 32768 bytes of threadgroup memory");
+  must(total <= metal_sim::max_threadgroup_bytes(), "more threadgroup memory than there is");
   [self checkArguments];
   for (const auto& slot : slots_)
     if (slot.buffer.object) pass_->buffers.push_back(slot.buffer);

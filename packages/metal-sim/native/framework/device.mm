@@ -32,7 +32,7 @@ using namespace metal_framework;
   return NSUInteger(1) << 34;
 }
 - (NSUInteger)maxThreadgroupMemoryLength {
-  return kThreadgroupBytes;
+  return metal_sim::max_threadgroup_bytes();
 }
 - (BOOL)supportsFamily:(MTLGPUFamily)family {
   if (fault("old-gpu")) return NO;

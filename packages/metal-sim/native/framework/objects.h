@@ -16,13 +16,14 @@
 #include <vector>
 
 #include "../engine.h"
+#include "../threadgroup_bytes.h"
 #include "simulation.h"
 
 @class SimCommandBuffer, SimQueue;
 
 namespace metal_framework {
 
-constexpr NSUInteger kSlots = 31, kInlineBytes = 4096, kThreadgroupBytes = 32768, kThreads = 1024, kPage = 16384;
+constexpr NSUInteger kSlots = 31, kInlineBytes = 4096, kThreads = 1024, kPage = 16384;
 
 // An object that a command uses without retaining it.
 struct Borrowed {
