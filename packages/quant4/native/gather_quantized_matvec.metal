@@ -1,7 +1,7 @@
 // Up to eight rows of x against the matrix that a pair has chosen. One simdgroup: four of its rows.
 #include "gather_quantized_matvec.params.h"
 #include "gathered_rows.h"
-#include "matvec_metal.h"
+#include "metal_matvec.h"
 
 using namespace metal;
 using namespace mlxts;
@@ -27,12 +27,12 @@ kernel void gather_quantized_matvec(device const X* x [[buffer(GATHER_QUANTIZED_
                                 0};
     pairs.right(FaultSearch{fault, lane}, codes);
   }
-  const uint row0 = (group.x * simdgroups + simdgroup) * kRows, pair = group.z;
+  const uint row0 = group.x * threadgroup_rows(simdgroups), pair = group.z;
   if (row0 >= p.rows) return;
   const uint m0 = group.y * QUANTIZED_MATVEC_MOST_M;
   const auto w = weights_at<Bits>(weight, scales, biases, p, pairs.matrix(pair));
   store_product(x + (ulong(pairs.left(pair)) * p.m + m0) * p.cols, min(p.m - m0, uint(QUANTIZED_MATVEC_MOST_M)),
-                rows_from(w, row0), out + (ulong(pair) * p.m + m0) * p.rows + row0, p.rows, NothingAdded(), lane);
+                rows_from(w, row0), out + (ulong(pair) * p.m + m0) * p.rows + row0, p.rows, NothingAdded(), lane, simdgroup);
 }
 
 #define MATVEC(X, S, O, bits)                                    \

@@ -40,7 +40,9 @@ struct GatherQuantizedMatvecParams {
   uint32_t cols;
   uint32_t groupSize;
   uint32_t present;  // a bit for each buffer
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+  uint32_t scratch[4];  // byte offsets
+#else
   uint32_t mBlock;
   uint32_t columnStride;
   uint32_t groupStride;
@@ -49,11 +51,26 @@ struct GatherQuantizedMatvecParams {
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(GatherQuantizedMatvecParams) == 76, "GatherQuantizedMatvecParams must match the declaration of gather_quantized_matvec");
+static_assert(sizeof(GatherQuantizedMatvecParams) == 92, "GatherQuantizedMatvecParams must match the declaration of gather_quantized_matvec");
 #else
 static_assert(sizeof(GatherQuantizedMatvecParams) == 104, "GatherQuantizedMatvecParams must match the declaration of gather_quantized_matvec");
 #endif
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+struct GatherQuantizedMatvecScratch {
+  threadgroup uchar* codes;
+  threadgroup float* sums;
+  threadgroup float* scales;
+  threadgroup uchar* x;
+};
+inline GatherQuantizedMatvecScratch scratch_of(threadgroup uchar* memory, constant GatherQuantizedMatvecParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+      (threadgroup float*)(memory + p.scratch[1]),
+      (threadgroup float*)(memory + p.scratch[2]),
+      (threadgroup uchar*)(memory + p.scratch[3]),
+  };
+}
+#else
 struct GatherQuantizedMatvecScratch {
   uint16_t* ordered;
   float* sums;

@@ -3,7 +3,7 @@
 #include "gather_quantized_matvec_swiglu.params.h"
 #include "metal_gated_unit.h"
 #include "gathered_rows.h"
-#include "matvec_metal.h"
+#include "metal_matvec.h"
 
 using namespace metal;
 using namespace mlxts;
@@ -31,18 +31,18 @@ kernel void gather_quantized_matvec_swiglu(
                                 GATHER_QUANTIZED_MATVEC_SWIGLU_FAULT_LHS_INDICES, 0, 0};
     pairs.right(FaultSearch{fault, lane}, codes);
   }
-  const uint row0 = (group.x * simdgroups + simdgroup) * kRows, pair = group.z;
+  const uint row0 = group.x * threadgroup_rows(simdgroups), pair = group.z;
   if (row0 >= p.rows) return;
   const uint m0 = group.y * QUANTIZED_MATVEC_MOST_M, m = min(p.m - m0, uint(QUANTIZED_MATVEC_MOST_M));
   const ulong matrix = pairs.matrix(pair);  // read once: both products have the same
   const auto gate = rows_from(weights_at<Bits>(gateWeight, gateScales, gateBiases, p, matrix), row0);
   const auto up = rows_from(weights_at<Bits>(upWeight, upScales, upBiases, p, matrix), row0);
   x += (ulong(pairs.left(pair)) * p.m + m0) * p.cols;
-  const NothingAdded added;
-  const uint i = lane / kRows, r = lane % kRows;
-  const O gated = O(product_of(x, m, gate, lane) + added(r));
-  const O by = O(product_of(x, m, up, lane) + added(r));
-  if (i < m && row0 + r < p.rows) out[(ulong(pair) * p.m + m0 + i) * p.rows + row0 + r] = gated_unit(gated, by);
+  const O gated = O(product_of(x, m, gate, lane, simdgroup));
+  const O by = O(product_of(x, m, up, lane, simdgroup));
+  const FewOutput at = output_of(lane, simdgroup);
+  const uint row = row0 + at.r;
+  if (at.i < m && row < p.rows) out[(ulong(pair) * p.m + m0 + at.i) * p.rows + row] = gated_unit(gated, by);
 }
 
 #define MATVEC(X, S, O, bits)                                                                              \

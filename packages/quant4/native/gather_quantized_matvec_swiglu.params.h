@@ -43,7 +43,9 @@ struct GatherQuantizedMatvecSwigluParams {
   uint32_t cols;
   uint32_t groupSize;
   uint32_t present;  // a bit for each buffer
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+  uint32_t scratch[4];  // byte offsets
+#else
   uint32_t mBlock;
   uint32_t keptRows;
   uint32_t columnStride;
@@ -53,11 +55,26 @@ struct GatherQuantizedMatvecSwigluParams {
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(GatherQuantizedMatvecSwigluParams) == 76, "GatherQuantizedMatvecSwigluParams must match the declaration of gather_quantized_matvec_swiglu");
+static_assert(sizeof(GatherQuantizedMatvecSwigluParams) == 92, "GatherQuantizedMatvecSwigluParams must match the declaration of gather_quantized_matvec_swiglu");
 #else
 static_assert(sizeof(GatherQuantizedMatvecSwigluParams) == 116, "GatherQuantizedMatvecSwigluParams must match the declaration of gather_quantized_matvec_swiglu");
 #endif
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+struct GatherQuantizedMatvecSwigluScratch {
+  threadgroup uchar* codes;
+  threadgroup float* sums;
+  threadgroup float* scales;
+  threadgroup uchar* x;
+};
+inline GatherQuantizedMatvecSwigluScratch scratch_of(threadgroup uchar* memory, constant GatherQuantizedMatvecSwigluParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+      (threadgroup float*)(memory + p.scratch[1]),
+      (threadgroup float*)(memory + p.scratch[2]),
+      (threadgroup uchar*)(memory + p.scratch[3]),
+  };
+}
+#else
 struct GatherQuantizedMatvecSwigluScratch {
   uint16_t* ordered;
   float* sums;

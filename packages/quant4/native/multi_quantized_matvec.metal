@@ -1,6 +1,6 @@
 // Up to eight rows of x. One simdgroup: four rows of one of the matrices. Threadgroups of a matrix follow those of the
 // one before.
-#include "matvec_metal.h"
+#include "metal_matvec.h"
 #include "multi_quantized_matvec.params.h"
 
 using namespace metal;
@@ -43,7 +43,7 @@ kernel void multi_quantized_matvec(
     constant MultiQuantizedMatvecParams& p [[buffer(MULTI_QUANTIZED_MATVEC_PARAMS)]],
     uint group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
     uint simdgroup [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
-  const uint groupRows = simdgroups * kRows;
+  const uint groupRows = threadgroup_rows(simdgroups);
   Part<S, O> part = {aWeight, aScales, aBiases, outA, p.rowsA};
   if (comes_after(group, p.rowsA, groupRows)) {
     part = {bWeight, bScales, bBiases, outB, p.rowsB};
@@ -52,10 +52,10 @@ kernel void multi_quantized_matvec(
       if (comes_after(group, p.rowsC, groupRows)) part = {dWeight, dScales, dBiases, outD, p.rowsD};
     }
   }
-  const uint row0 = group * groupRows + simdgroup * kRows;
+  const uint row0 = group * groupRows;
   if (row0 >= part.rows) return;
   const AffineMatrix<S, Bits> w = {part.weight, part.scales, part.biases, part.rows, p.cols, p.groupSize};
-  store_product(x, p.m, rows_from(w, row0), part.out + row0, part.rows, NothingAdded(), lane);
+  store_product(x, p.m, rows_from(w, row0), part.out + row0, part.rows, NothingAdded(), lane, simdgroup);
 }
 
 #define MATVEC(X, S, O, bits)                                                                      \

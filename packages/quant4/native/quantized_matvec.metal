@@ -1,5 +1,5 @@
 // Up to eight rows of x.
-#include "matvec_metal.h"
+#include "metal_matvec.h"
 #include "quantized_matvec.params.h"
 
 using namespace metal;
@@ -16,12 +16,12 @@ kernel void quantized_matvec(device const X* x [[buffer(QUANTIZED_MATVEC_X)]],
                              uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
                              uint simdgroup [[simdgroup_index_in_threadgroup]],
                              uint simdgroups [[simdgroups_per_threadgroup]]) {
-  const uint row0 = (group.x * simdgroups + simdgroup) * kRows;
+  const uint row0 = group.x * threadgroup_rows(simdgroups);
   if (row0 >= p.rows) return;
   const Batch batch = batch_at(p, group.z);
   const auto w = weights_at<Bits>(weight, scales, biases, p, batch.q);
   store_product(x + batch.x * p.m * p.cols, p.m, rows_from(w, row0), out + ulong(group.z) * p.m * p.rows + row0, p.rows,
-                LinearBias{bias, p.biasDtype, row0}, lane);
+                LinearBias{bias, p.biasDtype, row0}, lane, simdgroup);
 }
 
 #define MATVEC(X, S, O, bits)                          \

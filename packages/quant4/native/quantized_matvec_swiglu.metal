@@ -1,6 +1,6 @@
 // Up to eight rows of x. One simdgroup: four rows of gate and of up, and the gated unit of their products.
 #include "metal_gated_unit.h"
-#include "matvec_metal.h"
+#include "metal_matvec.h"
 #include "quantized_matvec_swiglu.params.h"
 
 using namespace metal;
@@ -19,15 +19,15 @@ kernel void quantized_matvec_swiglu(device const X* x [[buffer(QUANTIZED_MATVEC_
                                     uint group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
                                     uint simdgroup [[simdgroup_index_in_threadgroup]],
                                     uint simdgroups [[simdgroups_per_threadgroup]]) {
-  const uint row0 = (group * simdgroups + simdgroup) * kRows;
+  const uint row0 = group * threadgroup_rows(simdgroups);
   if (row0 >= p.rows) return;
   const AffineMatrix<S, Bits> gate = {gateWeight, gateScales, gateBiases, p.rows, p.cols, p.groupSize};
   const AffineMatrix<S, Bits> up = {upWeight, upScales, upBiases, p.rows, p.cols, p.groupSize};
-  const NothingAdded added;
-  const uint i = lane / kRows, r = lane % kRows;
-  const O gated = O(product_of(x, p.m, rows_from(gate, row0), lane) + added(r));
-  const O by = O(product_of(x, p.m, rows_from(up, row0), lane) + added(r));
-  if (i < p.m && row0 + r < p.rows) out[ulong(i) * p.rows + row0 + r] = gated_unit(gated, by);
+  const O gated = O(product_of(x, p.m, rows_from(gate, row0), lane, simdgroup));
+  const O by = O(product_of(x, p.m, rows_from(up, row0), lane, simdgroup));
+  const FewOutput at = output_of(lane, simdgroup);
+  const uint row = row0 + at.r;
+  if (at.i < p.m && row < p.rows) out[ulong(at.i) * p.rows + row] = gated_unit(gated, by);
 }
 
 #define MATVEC(X, S, O, bits)                                                                       \

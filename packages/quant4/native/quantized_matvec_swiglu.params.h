@@ -25,7 +25,9 @@ struct QuantizedMatvecSwigluParams {
   uint32_t rows;
   uint32_t cols;
   uint32_t groupSize;
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+  uint32_t scratch[4];  // byte offsets
+#else
   uint32_t columnStride;
   uint32_t groupStride;
   uint32_t int8;
@@ -33,11 +35,26 @@ struct QuantizedMatvecSwigluParams {
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(QuantizedMatvecSwigluParams) == 16, "QuantizedMatvecSwigluParams must match the declaration of quantized_matvec_swiglu");
+static_assert(sizeof(QuantizedMatvecSwigluParams) == 32, "QuantizedMatvecSwigluParams must match the declaration of quantized_matvec_swiglu");
 #else
 static_assert(sizeof(QuantizedMatvecSwigluParams) == 48, "QuantizedMatvecSwigluParams must match the declaration of quantized_matvec_swiglu");
 #endif
-#ifndef __METAL_VERSION__
+#ifdef __METAL_VERSION__
+struct QuantizedMatvecSwigluScratch {
+  threadgroup uchar* codes;
+  threadgroup float* sums;
+  threadgroup float* scales;
+  threadgroup uchar* x;
+};
+inline QuantizedMatvecSwigluScratch scratch_of(threadgroup uchar* memory, constant QuantizedMatvecSwigluParams& p) {
+  return {
+      (threadgroup uchar*)(memory + p.scratch[0]),
+      (threadgroup float*)(memory + p.scratch[1]),
+      (threadgroup float*)(memory + p.scratch[2]),
+      (threadgroup uchar*)(memory + p.scratch[3]),
+  };
+}
+#else
 struct QuantizedMatvecSwigluScratch {
   uint16_t* ordered;
   float* sums;

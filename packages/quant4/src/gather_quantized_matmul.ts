@@ -25,7 +25,8 @@ import {
   checkBlock,
   FEW,
   FEW_ON_CPU,
-  FEW_ON_GPU,
+  FEW_SCRATCH_ON_GPU,
+  fewOnGpus,
   MATVEC_PARAMS,
   MATVEC_SCRATCH,
   matvecOnCpu,
@@ -70,7 +71,7 @@ export const gatherQuantizedMatvecKernel = defineKernel({
   params: PARAMS,
   launchParams: { cpu: { mBlock: "u32", ...MATVEC_PARAMS } },
   faults: GATHERED_FAULTS,
-  scratch: { cpu: MATVEC_SCRATCH },
+  scratch: { cpu: MATVEC_SCRATCH, gpu: FEW_SCRATCH_ON_GPU },
   launch: {
     cpu: ({ pairs, m, rows, mBlock, ...weights }: PairSizes & { mBlock: number }) => {
       const { params, scratch } = matvecOnCpu(mBlock, weights);
@@ -80,10 +81,7 @@ export const gatherQuantizedMatvecKernel = defineKernel({
         scratch,
       };
     },
-    gpu: ({ pairs, m, rows }) => ({
-      threadgroups: [ceil(rows, 2 * FEW_ON_GPU.simdgroupRows), ceil(m, FEW.mostM), pairs],
-      threadsPerThreadgroup: [64, 1, 1],
-    }),
+    ...fewOnGpus(({ pairs, m, rows }: PairSizes, groupRows) => [ceil(rows, groupRows), ceil(m, FEW.mostM), pairs]),
   },
 });
 

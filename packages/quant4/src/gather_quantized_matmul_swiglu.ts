@@ -20,7 +20,8 @@ import {
   checkJointScales,
   FEW,
   FEW_ON_CPU,
-  FEW_ON_GPU,
+  FEW_SCRATCH_ON_GPU,
+  fewOnGpus,
   jointDims,
   MATVEC_PARAMS,
   MATVEC_SCRATCH,
@@ -58,7 +59,7 @@ export const gatherQuantizedMatvecSwigluKernel = defineKernel({
   params: PARAMS,
   launchParams: { cpu: { mBlock: "u32", keptRows: "u32", ...MATVEC_PARAMS } },
   faults: GATHERED_FAULTS,
-  scratch: { cpu: { ...MATVEC_SCRATCH, gates: "f32", ups: "f32" } },
+  scratch: { cpu: { ...MATVEC_SCRATCH, gates: "f32", ups: "f32" }, gpu: FEW_SCRATCH_ON_GPU },
   launch: {
     cpu: ({ pairs, m, rows, mBlock, ...weights }: PairSizes & { mBlock: number }) => {
       const { blockRows } = FEW_ON_CPU;
@@ -70,10 +71,7 @@ export const gatherQuantizedMatvecSwigluKernel = defineKernel({
         scratch: { ...scratch, gates: [mBlock, keptRows], ups: [mBlock, keptRows] },
       };
     },
-    gpu: ({ pairs, m, rows }) => ({
-      threadgroups: [ceil(rows, 2 * FEW_ON_GPU.simdgroupRows), ceil(m, FEW.mostM), pairs],
-      threadsPerThreadgroup: [64, 1, 1],
-    }),
+    ...fewOnGpus(({ pairs, m, rows }: PairSizes, groupRows) => [ceil(rows, groupRows), ceil(m, FEW.mostM), pairs]),
   },
 });
 

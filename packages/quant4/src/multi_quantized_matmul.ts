@@ -6,7 +6,8 @@ import {
   checkBlock,
   checkJointScales,
   FEW_ON_CPU,
-  FEW_ON_GPU,
+  FEW_SCRATCH_ON_GPU,
+  fewOnGpus,
   jointDims,
   MATVEC_PARAMS,
   MATVEC_SCRATCH,
@@ -52,17 +53,14 @@ export const multiQuantizedMatvecKernel = defineKernel({
   },
   params: { m: "u32", rowsA: "u32", rowsB: "u32", rowsC: "u32", rowsD: "u32", cols: "u32", groupSize: "u32" },
   launchParams: { cpu: MATVEC_PARAMS },
-  scratch: { cpu: MATVEC_SCRATCH },
-  mostThreads: 64,
+  scratch: { cpu: MATVEC_SCRATCH, gpu: FEW_SCRATCH_ON_GPU },
+  mostThreads: 256,
   launch: {
     cpu: ({ m, rows, ...weights }: Sizes) => ({
       threadgroups: [blocks(rows, FEW_ON_CPU.blockRows), 1, 1],
       ...matvecOnCpu(m, weights),
     }),
-    gpu: ({ rows }) => ({
-      threadgroups: [blocks(rows, 2 * FEW_ON_GPU.simdgroupRows), 1, 1],
-      threadsPerThreadgroup: [64, 1, 1],
-    }),
+    ...fewOnGpus(({ rows }: Sizes, groupRows) => [blocks(rows, groupRows), 1, 1]),
   },
 });
 

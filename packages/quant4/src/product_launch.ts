@@ -10,10 +10,18 @@ export const PRODUCT_BITS: readonly Bits[] = [4, 8];
 export const FEW = { mostM: 8 } as const;
 /**
  * Rows of W of a CPU's threadgroup, columns that are ordered together, units of the largest number of a group in bytes, and
- * the words of `prepared`; rows of W of a GPU's simdgroup.
+ * the words of `prepared`; rows of W of a GPU's simdgroup, or, on NVIDIA's GPUs, rows that the simdgroups of a threadgroup
+ * share, and of these the bytes of codes that are copied at once, with padding in threadgroup memory.
  */
 export const FEW_ON_CPU = { blockRows: 16, unit: 128, byteUnits: 127, preparedWords: 4 } as const;
-export const FEW_ON_GPU = { simdgroupRows: 4 } as const;
+export const FEW_ON_GPU = {
+  simdgroupRows: 4,
+  tileRows: 16,
+  tileSimdgroups: 8,
+  chunkBytes: 2048,
+  padding: 32,
+  scaleStride: 36,
+} as const;
 /**
  * Above, in panels: a CPU's threadgroup has blockRows rows of W, and a panel so many of their columns; limbGroupWords are what
  * a group of a row of x in limbs comes with, preparedWords what tells which rows of x are prepared. With room for paddedRows
@@ -65,6 +73,40 @@ export const MATVEC_PARAMS = { columnStride: "u32", groupStride: "u32", int8: "u
  * rows of x these are.
  */
 export const MATVEC_SCRATCH = { ordered: "u16", sums: "f32", prepared: "u32" } as const;
+
+/** Scratch of an NVIDIA GPU: copies of W and of x, scales with offsets, and what the simdgroups of a threadgroup add up. */
+export const FEW_SCRATCH_ON_GPU = { codes: "u8", sums: "f32", scales: "f32", x: "u8" } as const;
+
+type Axes = readonly [number, number, number];
+
+/**
+ * The launch rules of GPUs with few rows of x: `threadgroups` are told the rows of W of one. NVIDIA's GPUs get room for x in
+ * f32, and for the columns of codes of 4 bits.
+ */
+export function fewOnGpus<Sizes extends Weights & { m: number }>(threadgroups: (sizes: Sizes, rows: number) => Axes) {
+  const { simdgroupRows, tileRows, tileSimdgroups, chunkBytes, padding, scaleStride } = FEW_ON_GPU;
+  return {
+    gpu: (sizes: Sizes) => ({
+      threadgroups: threadgroups(sizes, 2 * simdgroupRows),
+      threadsPerThreadgroup: [64, 1, 1] as const,
+      scratch: { codes: [0], sums: [0], scales: [0], x: [0] },
+    }),
+    cuda: (sizes: Sizes) => {
+      const { m, cols, groupSize } = sizes;
+      const columns = Math.min(cols, 2 * chunkBytes);
+      return {
+        threadgroups: threadgroups(sizes, tileRows),
+        threadsPerThreadgroup: [32 * tileSimdgroups, 1, 1] as const,
+        scratch: {
+          codes: [tileRows, chunkBytes + padding],
+          sums: [tileSimdgroups, 16, tileRows],
+          scales: [columns / groupSize, scaleStride],
+          x: [Math.min(m, FEW.mostM), 4 * columns + padding],
+        },
+      };
+    },
+  };
+}
 
 /** Scratch and params of a CPU's threadgroup with m rows of x. */
 export function matvecOnCpu(m: number, weights: Weights) {

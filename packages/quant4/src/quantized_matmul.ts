@@ -25,6 +25,8 @@ import {
   FEW,
   FEW_ON_CPU,
   FEW_ON_GPU,
+  FEW_SCRATCH_ON_GPU,
+  fewOnGpus,
   MATVEC_PARAMS,
   MATVEC_SCRATCH,
   matvecOnCpu,
@@ -73,16 +75,13 @@ export const quantizedMatvecKernel = defineKernel({
   params: PARAMS,
   launchParams: { cpu: MATVEC_PARAMS },
   constants: { shared: FEW, cpu: FEW_ON_CPU, gpu: FEW_ON_GPU },
-  scratch: { cpu: MATVEC_SCRATCH },
+  scratch: { cpu: MATVEC_SCRATCH, gpu: FEW_SCRATCH_ON_GPU },
   launch: {
     cpu: ({ m, rows, batch, ...weights }: Sizes, { constants: { blockRows } }) => ({
       threadgroups: [ceil(rows, blockRows), 1, batch],
       ...matvecOnCpu(m, weights),
     }),
-    gpu: ({ rows, batch }: Sizes, { constants: { simdgroupRows } }) => ({
-      threadgroups: [ceil(rows, 2 * simdgroupRows), 1, batch],
-      threadsPerThreadgroup: [64, 1, 1],
-    }),
+    ...fewOnGpus(({ rows, batch }: Sizes, groupRows) => [ceil(rows, groupRows), 1, batch]),
   },
 });
 

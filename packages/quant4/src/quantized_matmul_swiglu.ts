@@ -16,7 +16,8 @@ import {
   checkBlock,
   checkJointScales,
   FEW_ON_CPU,
-  FEW_ON_GPU,
+  FEW_SCRATCH_ON_GPU,
+  fewOnGpus,
   jointDims,
   MATVEC_PARAMS,
   MATVEC_SCRATCH,
@@ -52,7 +53,7 @@ export const quantizedMatvecSwigluKernel = defineKernel({
   launchParams: { cpu: MATVEC_PARAMS },
   // A CPU goes through runBlocks threadgroups of gate, then through those of up.
   constants: { cpu: { runBlocks: 64 } },
-  scratch: { cpu: { ...MATVEC_SCRATCH, gates: "f32", ups: "f32" } },
+  scratch: { cpu: { ...MATVEC_SCRATCH, gates: "f32", ups: "f32" }, gpu: FEW_SCRATCH_ON_GPU },
   launch: {
     cpu: ({ m, rows, ...weights }: Sizes, { constants: { runBlocks } }) => {
       const { blockRows } = FEW_ON_CPU;
@@ -63,10 +64,7 @@ export const quantizedMatvecSwigluKernel = defineKernel({
         scratch: { ...scratch, gates: [m, runBlocks * blockRows], ups: [m, runBlocks * blockRows] },
       };
     },
-    gpu: ({ rows }) => ({
-      threadgroups: [ceil(rows, 2 * FEW_ON_GPU.simdgroupRows), 1, 1],
-      threadsPerThreadgroup: [64, 1, 1],
-    }),
+    ...fewOnGpus(({ rows }: Sizes, groupRows) => [ceil(rows, groupRows), 1, 1]),
   },
 });
 

@@ -1,6 +1,7 @@
 // The insides of products with up to eight rows of x. One simdgroup: four rows of W, its lanes along the columns,
 // sixteen to a lane at a time. Codes meet x as they are; scale and bias go over eight columns at once. A row's sums have
-// one order for any number of rows.
+// one order for any number of rows. Kernels know only which output of its threadgroup a thread gets, so cuda_matvec.h
+// may divide the work otherwise.
 #pragma once
 #include "product_metal.h"
 #include "quantized_matvec.params.h"
@@ -10,10 +11,19 @@ namespace mlxts {
 constant constexpr uint kRows = QUANTIZED_MATVEC_SIMDGROUP_ROWS;
 constant constexpr uint kColumns = 16;  // of a lane
 
+// Rows of W of a threadgroup.
+METAL_FUNC uint threadgroup_rows(uint simdgroups) { return simdgroups * kRows; }
+
+// A thread's output: of row i of x and row r of the threadgroup's rows of W.
+struct FewOutput {
+  uint i, r;
+};
+METAL_FUNC FewOutput output_of(uint lane, uint simdgroup) { return {lane / kRows, simdgroup * kRows + lane % kRows}; }
+
 // Lane i·kRows + r gets row i of `m` rows of x times row r of W, of which there are `rows` from w on. `M` is 1 or the
 // most rows of x.
 template <typename X, typename S, int Bits, uint M>
-float product_of(device const X* x, uint m, AffineMatrix<S, Bits> w, uint lane) {
+float simdgroup_product(device const X* x, uint m, AffineMatrix<S, Bits> w, uint lane) {
   const uint groups = w.cols / w.groupSize, shift = metal::ctz(w.groupSize), words = w.cols / 32 * Bits;
   uint step[kRows];  // rows that do not exist read the last one
 #pragma unroll
@@ -64,20 +74,25 @@ float product_of(device const X* x, uint m, AffineMatrix<S, Bits> w, uint lane) 
   return mine;
 }
 
-// The same for any number of rows of x that a kernel may have.
+// The product for a thread's output, if there is one; w begins with the first row of the threadgroup. All its threads
+// call this.
 template <typename X, typename S, int Bits>
-METAL_FUNC float product_of(device const X* x, uint m, AffineMatrix<S, Bits> w, uint lane) {
-  return m == 1 ? product_of<X, S, Bits, 1>(x, m, w, lane)
-                : product_of<X, S, Bits, QUANTIZED_MATVEC_MOST_M>(x, m, w, lane);
+METAL_FUNC float product_of(device const X* x, uint m, AffineMatrix<S, Bits> w, uint lane, uint simdgroup) {
+  const uint row0 = simdgroup * kRows;
+  if (row0 >= w.rows) return 0.0f;
+  w = rows_from(w, row0);
+  return m == 1 ? simdgroup_product<X, S, Bits, 1>(x, m, w, lane)
+                : simdgroup_product<X, S, Bits, QUANTIZED_MATVEC_MOST_M>(x, m, w, lane);
 }
 
-// The same, rounded to rows of out that have `stride` elements; `added(r)` is added to those of row r of W.
+// Rounds the products of a threadgroup to rows of out that have `stride` elements; `added(r)` is added to those of row r
+// of W.
 template <typename X, typename S, int Bits, typename O, typename Added>
 METAL_FUNC void store_product(device const X* x, uint m, AffineMatrix<S, Bits> w, device O* out, uint stride,
-                              Added added, uint lane) {
-  const float product = product_of(x, m, w, lane);
-  const uint i = lane / kRows, r = lane % kRows;
-  if (i < m && r < w.rows) out[i * stride + r] = O(product + added(r));
+                              Added added, uint lane, uint simdgroup) {
+  const float product = product_of(x, m, w, lane, simdgroup);
+  const FewOutput at = output_of(lane, simdgroup);
+  if (at.i < m && at.r < w.rows) out[at.i * stride + at.r] = O(product + added(at.r));
 }
 
 }  // namespace mlxts
