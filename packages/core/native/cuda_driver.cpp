@@ -39,7 +39,8 @@ std::string Driver::describe(Result result) const {
 
 const Driver& driver(const std::string& path) {
   static std::mutex mutex;
-  static std::map<std::string, Driver> drivers;
+  // Never destroyed: threads of devices may still use them while a process exits.
+  static auto& drivers = *new std::map<std::string, Driver>();
   std::lock_guard lock(mutex);
   const auto known = drivers.find(path);
   return known != drivers.end() ? known->second : drivers.emplace(path, open(path)).first->second;
