@@ -50,12 +50,6 @@ class CudaDevice : public Device {
                     {kThreadgroups[0], kThreadgroups[1], kThreadgroups[2]}};
   }
 
-  ~CudaDevice() override {
-    queue_.reset();
-    pipelines_.clear();
-    ids_.clear();
-  }
-
   const DeviceInfo& info() const override { return info_; }
 
   std::shared_ptr<Memory> allocate(uint64_t bytes) override {
@@ -151,10 +145,10 @@ class CudaDevice : public Device {
 
   std::shared_ptr<Gpu> gpu_;
   std::shared_ptr<Heap> heap_;
-  std::unique_ptr<Queue> queue_;
   DeviceInfo info_;
   std::deque<Pipeline> pipelines_;
   std::map<std::pair<std::shared_ptr<PtxLibrary>, std::string>, uint32_t> ids_;
+  std::unique_ptr<Queue> queue_;  // ends first: it runs what the others hold
 };
 
 }  // namespace

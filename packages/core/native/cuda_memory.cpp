@@ -1,8 +1,6 @@
 #include "cuda_memory.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,13 +12,6 @@ namespace {
 
 constexpr uint64_t kPiece = 8u << 20;
 constexpr int kPieces = 2;  // one is filled while another is copied
-
-struct File {
-  int descriptor;
-  ~File() {
-    if (descriptor >= 0) close(descriptor);
-  }
-};
 
 }  // namespace
 
@@ -142,16 +133,8 @@ bool Heap::copyIn(Address to, uint64_t bytes, Fill fill) {
 
 std::shared_ptr<Memory> Heap::copyOfFile(const std::string& path, uint64_t bytes,
                                          std::shared_ptr<MemoryCounters> counters, int& error) {
-  const File file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a pipe must not block
-  struct stat info;
-  error = 0;
-  if (file.descriptor < 0 || fstat(file.descriptor, &info) != 0)
-    error = errno;
-  else if (!S_ISREG(info.st_mode))
-    error = S_ISDIR(info.st_mode) ? EISDIR : ENODEV;
-  else if (uint64_t(info.st_size) < bytes)
-    error = ESTALE;  // it has shrunk since the caller read its header
-  if (error) return nullptr;
+  const File file = openPlainFile(path, bytes, error);
+  if (!file) return nullptr;
   const Current current(*gpu_);
   std::shared_ptr<Memory> memory;
   std::unique_lock lock(mutex_);

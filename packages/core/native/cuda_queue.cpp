@@ -13,6 +13,10 @@ constexpr size_t kAbsentBytes = 256;
 constexpr auto kSpin = std::chrono::milliseconds(2);  // most decode steps end within it
 
 Address addressOf(const Memory& memory) { return reinterpret_cast<Address>(memory.data()); }
+Address addressOf(const CommandList& list, const Binding& b) { return addressOf(*list.memories[b.memory]) + b.offset; }
+
+// Of threadgroup memory.
+uint32_t sharedBytesOf(const Command& c) { return (c.scratchBytes + 15) / 16 * 16; }
 
 }  // namespace
 
@@ -83,8 +87,7 @@ class Queue::Arguments {
     addresses_.reserve(c.bindings + 1);
     for (uint32_t i = 0; i < c.bindings; ++i) {
       const auto& binding = list.bindings[c.firstBinding + i];
-      addresses_.push_back(binding.memory == kAbsent ? absent
-                                                     : addressOf(*list.memories[binding.memory]) + binding.offset);
+      addresses_.push_back(binding.memory == kAbsent ? absent : addressOf(list, binding));
     }
     addresses_.push_back(c.fault == kNoFault ? absent : faults + c.fault * sizeof(MlxtsFault));
     // A kernel without parameters has a struct of one unused word; the driver may read an address from it.
@@ -118,7 +121,7 @@ class Queue::GraphWriter {
     kernel.function = function;
     std::copy(c.threadgroups, c.threadgroups + 3, kernel.threadgroups);
     std::copy(c.threadsPerThreadgroup, c.threadsPerThreadgroup + 3, kernel.threads);
-    kernel.sharedBytes = (c.scratchBytes + 15) / 16 * 16;
+    kernel.sharedBytes = sharedBytesOf(c);
     kernel.arguments = arguments.get();
     GraphNode node;
     check(gpu_.driver, gpu_.driver.graphAddKernel(&node, graph_, before_.data(), before_.size(), &kernel),
@@ -215,21 +218,20 @@ Event Queue::event() {
   return made;
 }
 
-void Queue::run(Flight& flight, const Command& c, Address faults, const std::deque<Pipeline>& pipelines) {
+void Queue::run(const CommandList& list, const Command& c, Address faults, const std::deque<Pipeline>& pipelines) {
   const auto& driver = gpu_->driver;
-  const auto& list = *flight.list;
   if (c.kind == CommandKind::fill) {
     const auto& b = list.bindings[c.firstBinding];
-    const Address to = addressOf(*list.memories[b.memory]) + b.offset;
-    if (b.bytes) check(driver, driver.fill(to, uint8_t(c.fillByte), b.bytes, gpu_->compute), "cuMemsetD8Async");
+    if (b.bytes)
+      check(driver, driver.fill(addressOf(list, b), uint8_t(c.fillByte), b.bytes, gpu_->compute), "cuMemsetD8Async");
     return;
   }
   Arguments arguments(list, c, addressOf(*absent_), faults);
   const auto& g = c.threadgroups;
   const auto& t = c.threadsPerThreadgroup;
   check(driver,
-        driver.launch(pipelines[c.pipeline].function, g[0], g[1], g[2], t[0], t[1], t[2],
-                      (c.scratchBytes + 15) / 16 * 16, gpu_->compute, arguments.get(), nullptr),
+        driver.launch(pipelines[c.pipeline].function, g[0], g[1], g[2], t[0], t[1], t[2], sharedBytesOf(c),
+                      gpu_->compute, arguments.get(), nullptr),
         "cuLaunchKernel");
 }
 
@@ -244,7 +246,7 @@ std::shared_ptr<Queue::Replay> Queue::replayOf(const CommandList& list, const st
       graph.barrier();
     } else if (c.kind == CommandKind::fill) {
       const auto& b = list.bindings[c.firstBinding];
-      graph.fill(addressOf(*list.memories[b.memory]) + b.offset, b.bytes, uint8_t(c.fillByte));
+      graph.fill(addressOf(list, b), b.bytes, uint8_t(c.fillByte));
     } else {
       graph.dispatch(list, c, pipelines[c.pipeline].function, addressOf(*absent_), faults);
     }
@@ -278,7 +280,7 @@ void Queue::start(Flight& flight, const std::deque<Pipeline>& pipelines, SubmitO
         flight.timed.push_back({c.tag, event(), event()});
         check(driver, driver.eventRecord(flight.timed.back().begin, stream), "cuEventRecord");
       }
-      run(flight, c, faults, pipelines);
+      run(list, c, faults, pipelines);
       if (options.profile) check(driver, driver.eventRecord(flight.timed.back().end, stream), "cuEventRecord");
     }
   }

@@ -43,7 +43,7 @@ class Queue {
   std::unique_ptr<Report> report(uint32_t count);
   std::shared_ptr<Replay> replayOf(const CommandList& list, const std::deque<Pipeline>& pipelines);
   void start(Flight& flight, const std::deque<Pipeline>& pipelines, SubmitOptions options);
-  void run(Flight& flight, const Command& command, Address faults, const std::deque<Pipeline>& pipelines);
+  void run(const CommandList& list, const Command& command, Address faults, const std::deque<Pipeline>& pipelines);
   Event event();
   void end(Flight& flight);
   void fail(Flight& flight, Result result, const std::string& message);

@@ -20,6 +20,25 @@ uint64_t roundUp(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / un
 
 }  // namespace
 
+File::~File() {
+  if (descriptor >= 0) close(descriptor);
+}
+
+File openPlainFile(const std::string& path, uint64_t bytes, int& error) {
+  File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe must not block
+  struct stat info;
+  if (!file || fstat(file.descriptor, &info) != 0)
+    error = errno;
+  else if (!S_ISREG(info.st_mode))
+    error = S_ISDIR(info.st_mode) ? EISDIR : ENODEV;
+  // The caller checked a header against `bytes`; a file that has shrunk since must not be read past its end.
+  else if (uint64_t(info.st_size) < bytes)
+    error = ESTALE;
+  else
+    return file;
+  return File();
+}
+
 Memory::Memory(void* data, uint64_t bytes, uint64_t span, bool readOnly, std::shared_ptr<MemoryCounters> counters,
                std::function<void()> release)
     : data_(static_cast<uint8_t*>(data)),
@@ -85,24 +104,8 @@ std::shared_ptr<Memory> Memory::allocate(uint64_t bytes, std::shared_ptr<MemoryC
 
 std::shared_ptr<Memory> Memory::map(const std::string& path, uint64_t bytes, uint64_t alignment,
                                     std::shared_ptr<MemoryCounters> counters, int& error) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block
-  struct stat info;
-  if (file < 0 || fstat(file, &info) != 0) {
-    error = errno;
-    if (file >= 0) close(file);
-    return nullptr;
-  }
-  if (!S_ISREG(info.st_mode)) {
-    error = S_ISDIR(info.st_mode) ? EISDIR : ENODEV;
-    close(file);
-    return nullptr;
-  }
-  // The caller checked a header against `bytes`; a file that has shrunk since must not be mapped past its end.
-  if (uint64_t(info.st_size) < bytes) {
-    error = ESTALE;
-    close(file);
-    return nullptr;
-  }
+  const File file = openPlainFile(path, bytes, error);
+  if (!file) return nullptr;
   // `alignment` may be coarser than the system's pages: the file is then mapped into a larger reservation of zeros.
   // Large files start on a huge page, for the same reason as large blocks.
   const uint64_t page = uint64_t(sysconf(_SC_PAGESIZE)), unit = std::max(page, alignment);
@@ -112,14 +115,13 @@ std::shared_ptr<Memory> Memory::map(const std::string& path, uint64_t bytes, uin
   void* data = MAP_FAILED;
   if (base != MAP_FAILED)
     data = mmap(reinterpret_cast<void*>(roundUp(reinterpret_cast<uint64_t>(base), align)), bytes, PROT_READ,
-                MAP_SHARED | MAP_FIXED, file, 0);
+                MAP_SHARED | MAP_FIXED, file.descriptor, 0);
   error = data == MAP_FAILED ? errno : 0;
 #ifdef MADV_HUGEPAGE
   // Linux reads the file in huge pages where its file system has them, and does nothing elsewhere.
   if (data != MAP_FAILED && bytes >= kHugePage) madvise(data, bytes, MADV_HUGEPAGE);
 #endif
   if (data == MAP_FAILED && base != MAP_FAILED) munmap(base, reserved);
-  close(file);
   if (data == MAP_FAILED) return nullptr;
   return std::shared_ptr<Memory>(
       new Memory(data, bytes, span, true, std::move(counters), [base, reserved] { munmap(base, reserved); }));

@@ -5,12 +5,26 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace mlxts {
 
 struct MemoryCounters {
   std::atomic<uint64_t> liveBuffers{0}, liveBytes{0}, peakBytes{0};
 };
+
+// An open file, closed by the destructor.
+struct File {
+  int descriptor = -1;
+  File() = default;
+  explicit File(int descriptor) : descriptor(descriptor) {}
+  ~File();
+  File(File&& other) noexcept : descriptor(std::exchange(other.descriptor, -1)) {}
+  File(const File&) = delete;
+  explicit operator bool() const { return descriptor >= 0; }
+};
+// A plain file of at least `bytes` bytes, for reading; closed and an errno otherwise.
+File openPlainFile(const std::string& path, uint64_t bytes, int& error);
 
 // How the host reads and writes bytes that only a device reaches; `address` is the device's.
 struct HostAccess {

@@ -4,7 +4,6 @@ import { brotliDecompressSync } from "node:zlib";
 import type * as api from "./api.ts";
 import { binaryMissing, binaryOutdated, binaryRefused, cudaKernels, cudaKernelsMissing, prebuilt } from "./binaries.ts";
 import { contractOf } from "./contract.ts";
-import { environment } from "./env.ts";
 import { MlxtsError, wrongKind } from "./errors.ts";
 import { readPlainFile } from "./files.ts";
 import { identify, printAsJson } from "./identity.ts";
@@ -66,6 +65,8 @@ export class Library implements api.Library {
   readonly definition: LibraryDefinition;
   readonly #device: NativeDevice;
   readonly #format: KernelFormat;
+  /** Its kernels are those for NVIDIA's GPUs, which are compiled symbol by symbol, also where a simulator runs them. */
+  readonly #cuda: boolean;
   /** The compiled library, or one for each kernel or symbol. */
   readonly #binary: NativeLibrary | undefined;
   readonly #path: string | undefined;
@@ -87,13 +88,14 @@ export class Library implements api.Library {
   constructor(
     definition: LibraryDefinition,
     device: NativeDevice,
-    { level, kernelFormat }: { level: string; kernelFormat: KernelFormat },
+    { level, kernelFormat, launchKind }: { level: string; kernelFormat: KernelFormat; launchKind: string },
     onCompiled: () => void,
   ) {
     this.definition = definition;
     this.#device = device;
     this.#onCompiled = onCompiled;
     this.#format = kernelFormat;
+    this.#cuda = launchKind === "cuda";
     this.#path = kernelFormat === "library" ? this.find(level) : undefined;
     this.#binary = this.#path === undefined ? undefined : this.load(this.#path);
     Object.freeze(this);
@@ -119,7 +121,7 @@ export class Library implements api.Library {
   }
 
   private compile(kernel: string, symbol: string): NativeLibrary {
-    const unit = this.#format === "ptx" || environment().simulatedCuda ? symbol : kernel;
+    const unit = this.#cuda ? symbol : kernel;
     const known = this.#compiled.get(unit);
     if (known) return known;
     const text = this.#format === "ptx" ? this.ptx(kernel, symbol) : this.metal(kernel, symbol);
@@ -131,7 +133,7 @@ export class Library implements api.Library {
   private metal(kernel: string, symbol: string): string {
     const path = fileURLToPath(new URL(`../native/${kernel}.metal`, this.definition.url));
     if (!existsSync(path)) throw this.notFound(symbol);
-    if (!environment().simulatedCuda) return inlineIncludes(path, [SHARED_HEADERS]);
+    if (!this.#cuda) return inlineIncludes(path, [SHARED_HEADERS]);
     // As with PTX, an instance is compiled by itself.
     const pragmas = `#pragma metal_sim_translation cuda\n#pragma metal_sim_only ${symbol}\n`;
     return pragmas + inlineIncludes(path, [SHARED_HEADERS], "cuda");
