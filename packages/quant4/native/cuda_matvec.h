@@ -21,9 +21,6 @@ constant constexpr uint kScaleStride = QUANTIZED_MATVEC_SCALE_STRIDE;
 
 METAL_FUNC uint threadgroup_rows(uint) { return kTileRows; }
 
-struct FewOutput {
-  uint i, r;
-};
 METAL_FUNC FewOutput output_of(uint lane, uint simdgroup) {
   const uint index = simdgroup * kSimd + lane;
   return {index / kTileRows, index % kTileRows};
@@ -313,16 +310,6 @@ METAL_FUNC float product_of(device const X* x, uint m, AffineMatrix<S, Bits> w, 
     }
   }
   return product;
-}
-
-// Rounds the products of a threadgroup to rows of out that have `stride` elements; `added(r)` is added to those of row r
-// of W.
-template <typename X, typename S, int Bits, typename O, typename Added>
-METAL_FUNC void store_product(device const X* x, uint m, AffineMatrix<S, Bits> w, device O* out, uint stride,
-                              Added added, uint lane, uint simdgroup) {
-  const float product = product_of(x, m, w, lane, simdgroup);
-  const FewOutput at = output_of(lane, simdgroup);
-  if (at.i < m && at.r < w.rows) out[at.i * stride + at.r] = O(product + added(at.r));
 }
 
 }  // namespace mlxts

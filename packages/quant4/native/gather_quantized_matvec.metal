@@ -1,7 +1,7 @@
 // Up to eight rows of x against the matrix that a pair has chosen. One simdgroup: four of its rows.
 #include "gather_quantized_matvec.params.h"
 #include "gathered_rows.h"
-#include "metal_matvec.h"
+#include "store_product_metal.h"
 
 using namespace metal;
 using namespace mlxts;

@@ -14,10 +14,6 @@ constant constexpr uint kColumns = 16;  // of a lane
 // Rows of W of a threadgroup.
 METAL_FUNC uint threadgroup_rows(uint simdgroups) { return simdgroups * kRows; }
 
-// A thread's output: of row i of x and row r of the threadgroup's rows of W.
-struct FewOutput {
-  uint i, r;
-};
 METAL_FUNC FewOutput output_of(uint lane, uint simdgroup) { return {lane / kRows, simdgroup * kRows + lane % kRows}; }
 
 // Lane i·kRows + r gets row i of `m` rows of x times row r of W, of which there are `rows` from w on. `M` is 1 or the
@@ -83,16 +79,6 @@ METAL_FUNC float product_of(device const X* x, uint m, AffineMatrix<S, Bits> w, 
   w = rows_from(w, row0);
   return m == 1 ? simdgroup_product<X, S, Bits, 1>(x, m, w, lane)
                 : simdgroup_product<X, S, Bits, QUANTIZED_MATVEC_MOST_M>(x, m, w, lane);
-}
-
-// Rounds the products of a threadgroup to rows of out that have `stride` elements; `added(r)` is added to those of row r
-// of W.
-template <typename X, typename S, int Bits, typename O, typename Added>
-METAL_FUNC void store_product(device const X* x, uint m, AffineMatrix<S, Bits> w, device O* out, uint stride,
-                              Added added, uint lane, uint simdgroup) {
-  const float product = product_of(x, m, w, lane, simdgroup);
-  const FewOutput at = output_of(lane, simdgroup);
-  if (at.i < m && at.r < w.rows) out[at.i * stride + at.r] = O(product + added(at.r));
 }
 
 }  // namespace mlxts

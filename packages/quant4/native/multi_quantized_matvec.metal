@@ -1,7 +1,7 @@
 // Up to eight rows of x. One simdgroup: four rows of one of the matrices. Threadgroups of a matrix follow those of the
 // one before.
-#include "metal_matvec.h"
 #include "multi_quantized_matvec.params.h"
+#include "store_product_metal.h"
 
 using namespace metal;
 using namespace mlxts;

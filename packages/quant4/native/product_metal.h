@@ -1,4 +1,4 @@
-// What the products with many rows of x share: the matrices of a stack, and the linear bias.
+// What the products of a GPU share: the matrices of a stack, a thread's output, and the linear bias.
 #pragma once
 #include "affine.h"
 #include "metal_affine_tile.h"
@@ -20,6 +20,11 @@ METAL_FUNC AffineMatrix<S, Bits> rows_from(AffineMatrix<S, Bits> w, uint row0) {
   return {w.words + ulong(row0) * (w.cols / 32 * Bits), w.scales + groups, w.biases + groups, w.rows - row0, w.cols,
           w.groupSize};
 }
+
+// A thread's output where x has few rows: of row i of x and row r of the threadgroup's rows of W.
+struct FewOutput {
+  uint i, r;
+};
 
 // What is added to the outputs of a column, of which the first is number `first`.
 struct LinearBias {

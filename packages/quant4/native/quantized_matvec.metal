@@ -1,6 +1,6 @@
 // Up to eight rows of x.
-#include "metal_matvec.h"
 #include "quantized_matvec.params.h"
+#include "store_product_metal.h"
 
 using namespace metal;
 using namespace mlxts;
