@@ -2,7 +2,7 @@
 // and model tests once more on the simulated Metal device. Ends with one line of counts.
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readFileSync, rmSync } from "node:fs";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { installed } from "../native/nvrtc.mjs";
 import { root } from "../setup/pnpm.mjs";
 
@@ -32,6 +32,8 @@ const cuda = clang && installed();
 if (cuda) checks.push(["kernels for CUDA", node, [script("native/build-cuda.mjs")]]);
 
 const counts = { passed: 0, failed: 0, skipped: 0 };
+/** One line for each failure; they are printed last, since each lies in thousands of lines of output. */
+const failures = [];
 const seconds = (since) => `${((performance.now() - since) / 1000).toFixed(1)} s`;
 
 for (const [name, command, args] of checks) {
@@ -39,7 +41,10 @@ for (const [name, command, args] of checks) {
   const { status, stdout, stderr } = spawnSync(command, args, { cwd: root, encoding: "utf8", maxBuffer: 1 << 28 });
   const ok = status === 0;
   console.log(`${ok ? "✓" : "✗"} ${name} (${seconds(started)})`);
-  if (!ok) process.stdout.write(`${stdout}${stderr}`);
+  if (!ok) {
+    process.stdout.write(`${stdout}${stderr}`);
+    failures.push(name);
+  }
   counts[ok ? "passed" : "failed"]++;
 }
 
@@ -60,11 +65,22 @@ function test(name, paths, env = {}) {
     failed = result.numFailedTests;
     // A file that failed to load has no failing test of its own.
     if (!result.success && failed === 0) failed = Math.max(1, result.numFailedTestSuites);
+    for (const file of result.testResults) {
+      const path = relative(root, file.name);
+      const tests = file.assertionResults.filter(({ status }) => status === "failed");
+      for (const { fullName, failureMessages } of tests)
+        failures.push(`${name}: ${path}: ${fullName}\n    ${failureMessages[0]?.split("\n", 3).join("\n    ")}`);
+      if (file.status === "failed" && tests.length === 0) failures.push(`${name}: ${path}: ${file.message}`);
+    }
   } catch (error) {
-    console.error(`no test report: ${error.message}`);
+    failures.push(`${name}: no test report: ${error.message}`);
     failed = 1;
   }
-  counts.failed += status !== 0 && failed === 0 ? 1 : failed;
+  if (status !== 0 && failed === 0) {
+    failures.push(`${name}: vitest ended with ${status}; errors outside of tests stand above`);
+    failed = 1;
+  }
+  counts.failed += failed;
 }
 
 /** Tests of references and of text: they run nothing on a device, so they are the same on each. */
@@ -92,5 +108,6 @@ if (clang && given.length === 0) {
   console.log("no clang 19 here: nothing ran on the Metal simulator (apt-get install clang-19 libobjc-12-dev, …)");
 if (!cuda) console.log("no kernels for CUDA were built: they need clang 19 and NVRTC (npm run cuda)");
 
+for (const failure of failures) console.log(`✗ ${failure}`);
 console.log(`${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`);
 process.exit(counts.failed === 0 ? 0 : 1);
