@@ -37,7 +37,7 @@ template <int Bits, int R, int M, int Limbs>
 void dot_limbs(const WeightRows& w, const XRows<LimbChunk<Bits, Limbs>>& x, uint32_t begin, uint32_t end, vf32* sums,
                size_t stride) {
   vf32 acc[R][M] = {};
-  each_chunk<Bits>(
+  each_chunk<Bits, (Limbs < 3 ? Fetch::twice : Fetch::once)>(
       w, x, begin, end, acc,
       [&](uint32_t word, const vu32* words, const vf32* scales, uint32_t column) __attribute__((always_inline)) {
         vu32 codes[R][kCodeVectors<Bits>];
