@@ -36,7 +36,8 @@ export function contractOf(kernel: Kernel, kind: "cpu" | "cuda" = "cpu"): number
   checkKernel("contractOf", kernel);
   const { buffers, params, launchParams, constants, scratch } = kernel;
   const world = kind === "cpu" ? "cpu" : "gpu";
-  const own = [buffers, params, launchParams[world], constants.shared, constants[world], scratch[world]];
+  const numbers = kind === "cuda" && constants.cuda ? { ...constants.gpu, ...constants.cuda } : constants[world];
+  const own = [buffers, params, launchParams[world], constants.shared, numbers, scratch[world]];
   return hashOf(JSON.stringify([...own, launches(kernel, kind, kind !== "cpu")]));
 }
 

@@ -36,11 +36,12 @@ type Axes = readonly [x: number, y: number, z: number];
 type Numbers = Readonly<Record<string, number>>;
 /** Names and element types of arrays. */
 type Arrays = Readonly<Record<string, Dtype>>;
-/** What a kernel's declaration says for both worlds, or for one of them. */
+/** What a kernel's declaration says for both worlds, or for one of them; `cuda`: what NVIDIA's GPUs have instead of `gpu`. */
 interface Constants {
   readonly shared?: Numbers;
   readonly cpu?: Numbers;
   readonly gpu?: Numbers;
+  readonly cuda?: Numbers;
 }
 interface ScratchArrays {
   readonly cpu?: Arrays;
@@ -51,8 +52,11 @@ interface LaunchParams {
   readonly gpu?: Readonly<Record<string, Scalar>>;
 }
 type Part<T, K extends string> = T extends { readonly [N in K]: infer V } ? V : Record<never, never>;
-/** The constants that one world sees. */
-type ConstantsIn<C, W extends World> = Part<C, "shared"> & Part<C, W>;
+/** The constants that one world sees; which of two a GPU has, its kind decides. */
+type ConstantsIn<C, W extends World> = Part<C, "shared"> & (W extends "gpu" ? OfGpus<C> : Part<C, W>);
+type OfGpus<C> = {
+  readonly [N in keyof Part<C, "gpu">]: N extends keyof Part<C, "cuda"> ? number : Part<C, "gpu">[N];
+};
 
 /** How one dispatch is cut into threadgroups. */
 export type Launch<L = Record<never, never>, A = Record<never, never>> = {
@@ -86,7 +90,7 @@ export interface KernelDeclaration<
   launchParams?: L;
   /**
    * Integers that launch rule and kernel agree on: of both worlds (`shared`) or of one. Macros in the header, an argument
-   * of the launch rule.
+   * of the launch rule. `cuda` has other values of some of `gpu`, for NVIDIA's GPUs.
    */
   constants?: C;
   /**
@@ -163,7 +167,7 @@ const FIELDS: OptionNames<AnyDeclaration> = {
   launch: true,
 };
 const WORLDS: OptionNames<ScratchArrays> = { cpu: true, gpu: true };
-const CONSTANT_WORLDS: OptionNames<Constants> = { shared: true, ...WORLDS };
+const CONSTANT_WORLDS: OptionNames<Constants> = { shared: true, ...WORLDS, cuda: true };
 const LAUNCH_KINDS: OptionNames<AnyDeclaration["launch"]> = { ...WORLDS, metal: true, cuda: true };
 
 const kernels = new WeakSet<object>();
@@ -288,6 +292,9 @@ function copyConstants<C extends Constants>(constants: C): C {
   for (const name of Object.keys(copy.shared ?? {}))
     for (const world of ["cpu", "gpu"] as const)
       if (Object.hasOwn(copy[world] ?? {}, name)) throw wrongValue(OP, name, "be shared or of a world", "both");
+  for (const name of Object.keys(copy.cuda ?? {}))
+    if (!Object.hasOwn(copy.gpu ?? {}, name))
+      throw wrongValue(OP, "constants.cuda", "have names of constants.gpu", name);
   return copy as C;
 }
 
@@ -315,23 +322,32 @@ function copyPairs<N extends string>(pairs: readonly (readonly [N, N])[], buffer
 
 export const worldOf = ({ gpu }: LaunchDevice): World => (gpu ? "gpu" : "cpu");
 
-/** The constants of each world of a kernel, put together when they are first asked for. */
-const constantsByWorld = new WeakMap<Constants, Partial<Record<World, Numbers>>>();
+/** Whose launch rule and constants a device takes: its kind's own where there are such, else its world's. */
+const launchKindOf = ({ launchKind, kind }: LaunchDevice): string => launchKind ?? kind;
 
-function constantsIn(world: World, constants: Constants): Numbers {
-  const worlds = constantsByWorld.get(constants) ?? {};
-  constantsByWorld.set(constants, worlds);
-  worlds[world] ??= Object.freeze({ ...constants.shared, ...constants[world] });
-  return worlds[world];
+/** The constants of each world of a kernel, and of CUDA's GPUs, put together when they are first asked for. */
+const constantsByPlace = new WeakMap<Constants, Partial<Record<World | "cuda", Numbers>>>();
+
+function constantsFor(device: LaunchDevice, constants: Constants): Numbers {
+  const world = worldOf(device);
+  const place = world === "gpu" && launchKindOf(device) === "cuda" ? "cuda" : world;
+  const places = constantsByPlace.get(constants) ?? {};
+  constantsByPlace.set(constants, places);
+  places[place] ??= Object.freeze({
+    ...constants.shared,
+    ...constants[world],
+    ...(place === "cuda" && constants.cuda),
+  });
+  return places[place];
 }
 
-/** The constants of a kernel on a device: the shared ones and those of its world. */
+/** The constants of a kernel on a device: the shared ones and those of its world, or kind. */
 export function constantsOf<C extends Constants>(
   kernel: { readonly constants: C },
   device: LaunchDevice,
-): Readonly<Part<C, "shared"> & (Part<C, "cpu"> | Part<C, "gpu">)> {
+): Readonly<ConstantsIn<C, "cpu"> | ConstantsIn<C, "gpu">> {
   checkKernel("constantsOf", kernel);
-  return constantsIn(worldOf(device), kernel.constants) as never;
+  return constantsFor(device, kernel.constants) as never;
 }
 
 /** What the launch rule of a kernel for a device gives for these sizes, and the arrays whose shapes it gives. */
@@ -342,7 +358,7 @@ export function runLaunchRule(
   device: LaunchDevice,
 ): { given: unknown; arrays: Arrays } {
   const world = worldOf(device);
-  const rule = (kernel.launch[device.launchKind ?? device.kind] ?? kernel.launch[world]) as
+  const rule = (kernel.launch[launchKindOf(device)] ?? kernel.launch[world]) as
     | ((sizes: unknown, on: unknown) => unknown)
     | undefined;
   if (rule === undefined)
@@ -350,6 +366,6 @@ export function runLaunchRule(
       name: kernel.name,
       library: kernel.library.name,
     });
-  const given = rule(sizes, { limits: device.limits, constants: constantsIn(world, kernel.constants) });
+  const given = rule(sizes, { limits: device.limits, constants: constantsFor(device, kernel.constants) });
   return { given, arrays: kernel.scratch[world] };
 }

@@ -66,6 +66,21 @@ export function paramsHeader<B extends Record<string, Access>, P extends Record<
   const define = (word: string, value: string | number) => `#define ${macro(word)} ${value}`;
   const constants = (numbers: Readonly<Record<string, number>> = {}) =>
     Object.entries(numbers).map(([word, value]) => define(word, value));
+  // CUDA's stand beside those that they replace.
+  const gpuConstants = () => {
+    const { gpu = {}, cuda = {} } = kernel.constants;
+    const replaced = Object.entries(gpu).filter(([word]) => Object.hasOwn(cuda, word));
+    const common = Object.entries(gpu).filter(([word]) => !Object.hasOwn(cuda, word));
+    if (replaced.length === 0) return constants(gpu);
+    return [
+      ...constants(Object.fromEntries(common)),
+      "#ifdef MLXTS_CUDA",
+      ...constants(cuda),
+      "#else",
+      ...constants(Object.fromEntries(replaced)),
+      "#endif",
+    ];
+  };
   const count = kernel.bufferNames.length;
   const members = (scalars: Readonly<Record<string, Scalar>>) =>
     Object.entries(scalars).map(([param, scalar]) => `  ${SCALARS[scalar]} ${param};`);
@@ -101,7 +116,7 @@ export function paramsHeader<B extends Record<string, Access>, P extends Record<
     ),
     ...kernel.faultNames.map((fault, i) => define(`fault_${fault}`, i + 1)),
     ...constants(kernel.constants.shared),
-    ...bothWorlds((world) => constants(kernel.constants[world])),
+    ...perWorld({ cpu: constants(kernel.constants.cpu), gpu: gpuConstants() }),
     "",
     `struct ${name}Params {`,
     ...fields,

@@ -1,5 +1,7 @@
 import { describe, expect, it } from "vitest";
+import { contractOf } from "../src/contract.ts";
 import { constantsOf, Device, defineKernel, paramsHeader, scratchFits } from "../src/index.ts";
+import { runLaunchRule } from "../src/kernel.ts";
 import { message } from "./helpers.ts";
 import { keptKernel, launchKernel, overrunKernel } from "./kernels/probe.ts";
 
@@ -115,6 +117,37 @@ describe("the two worlds", () => {
     });
   });
 
+  it("a GPU of NVIDIA has constants of its own in their place: for the op, the launch rule, the header and the contract", () => {
+    const { library, name, variants } = overrunKernel;
+    const declared = (cuda: { rows: number }) =>
+      defineKernel({
+        ...{ library, name, variants, buffers: { out: "write" }, params: {} },
+        constants: { shared: { heads: 3 }, cpu: { rows: 5 }, gpu: { threads: 32, rows: 7 }, cuda },
+        launch: {
+          gpu: (_: object, { constants }) => ({ threadgroups: [constants.rows, constants.heads, 1] as const }),
+        },
+      });
+    const kernel = declared({ rows: 9 });
+    const on = (kind: string, launchKind = kind) => ({ kind, launchKind, gpu: true, limits: plain.limits });
+    const rows = (device: ReturnType<typeof on>) => [
+      (constantsOf(kernel, device) as { rows: number }).rows,
+      (runLaunchRule("test", kernel, {}, device).given as { threadgroups: number[] }).threadgroups[0],
+    ];
+    expect([rows(on("metal")), rows(on("cuda")), rows(on("metal", "cuda"))]).toEqual([
+      [7, 7],
+      [9, 9],
+      [9, 9],
+    ]);
+    expect(constantsOf(kernel, on("cuda"))).toEqual({ heads: 3, threads: 32, rows: 9 });
+    expect(paramsHeader(kernel as never)).toContain(
+      "#define OVERRUN_THREADS 32\n#ifdef MLXTS_CUDA\n#define OVERRUN_ROWS 9\n#else\n#define OVERRUN_ROWS 7\n#endif\n",
+    );
+    const contracts = (cuda: { rows: number }) =>
+      (["cpu", "cuda"] as const).map((kind) => contractOf(declared(cuda), kind));
+    const [cpu, cuda] = contracts({ rows: 9 });
+    expect(contracts({ rows: 10 })).toEqual([cpu, expect.not.toBeOneOf([cuda])]);
+  });
+
   it("a kernel without a rule for a device is not found there", () => {
     const { library, name, variants } = overrunKernel;
     const gpuOnly = defineKernel({
@@ -143,6 +176,11 @@ describe("the two worlds", () => {
       "a constant of both",
       { constants: { shared: { rows: 1 }, gpu: { rows: 1 } } },
       "`rows` must be shared or of a world, got both",
+    ],
+    [
+      "a constant of NVIDIA's GPUs alone",
+      { constants: { gpu: { rows: 1 }, cuda: { columns: 1 } } },
+      "`constants.cuda` must have names of constants.gpu, got columns",
     ],
     [
       "a parameter of both",

@@ -20,8 +20,12 @@
 #define SDPA_THREADS 256
 #define SDPA_TILE_ROWS 128
 #define SDPA_TILE_COLUMNS 128
-#define SDPA_TILE_KEYS 32
 #define SDPA_TILE_ROW_BYTES 256
+#ifdef MLXTS_CUDA
+#define SDPA_TILE_KEYS 64
+#else
+#define SDPA_TILE_KEYS 32
+#endif
 #else
 #define SDPA_PANEL_ROWS 6
 #define SDPA_PANEL_COLUMNS 64

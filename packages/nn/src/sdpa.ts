@@ -39,6 +39,8 @@ const PANEL = { panelRows: 6, panelColumns: 64 };
  * its memory by tiles of `tileKeys` rows of `tileRowBytes`, each followed by padding.
  */
 const TILE = { threads: 256, tileRows: 128, tileColumns: 128, tileKeys: 32, tileRowBytes: 256 };
+/** NVIDIA's GPUs have room for more keys. */
+const CUDA_TILE = { tileKeys: 64 };
 
 /** On a CPU with tiles of bf16, `tileQueries` rows meet `tileKeys` keys at a time. */
 const CPU_TILE = { tileKeys: 256, tileQueries: 32 };
@@ -75,7 +77,7 @@ export const sdpaKernel = defineKernel({
   buffers: { q: "read", kCache: "read", vCache: "read", lengths: "read", out: "write" },
   params,
   faults,
-  constants: { cpu: { ...PANEL, ...CPU_TILE }, gpu: TILE },
+  constants: { cpu: { ...PANEL, ...CPU_TILE }, gpu: TILE, cuda: CUDA_TILE },
   launchParams: { cpu: { groupRows: "u32", width: "u32", tiles: "u32" } },
   scratch: {
     cpu: {
@@ -115,10 +117,13 @@ export const sdpaKernel = defineKernel({
         },
       };
     },
-    gpu: ({ batch, kvHeads, rows, dim }) => ({
-      threadgroups: [Math.ceil(rows / TILE.tileRows) * Math.ceil(dim / TILE.tileColumns), kvHeads, batch],
-      threadsPerThreadgroup: [TILE.threads, 1, 1],
-      scratch: { length: [2], tiles: [2, TILE.tileKeys, tileStride("u8", TILE.tileRowBytes)] },
+    gpu: (
+      { batch, kvHeads, rows, dim },
+      { constants: { threads, tileRows, tileColumns, tileKeys, tileRowBytes } },
+    ) => ({
+      threadgroups: [Math.ceil(rows / tileRows) * Math.ceil(dim / tileColumns), kvHeads, batch],
+      threadsPerThreadgroup: [threads, 1, 1],
+      scratch: { length: [2], tiles: [2, tileKeys, tileStride("u8", tileRowBytes)] },
     }),
   },
 });
