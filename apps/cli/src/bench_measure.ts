@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { type Limits, measureLimits } from "@mlxts/bench";
-import { Device, type FloatDtype, openCheckpoint, type RawArray } from "@mlxts/core";
+import { Device, type DeviceKind, type FloatDtype, openCheckpoint, type RawArray, type Tensor } from "@mlxts/core";
 import {
   type Approximation,
   Decoder,
@@ -10,19 +10,28 @@ import {
   prefill,
   type SavedState,
 } from "@mlxts/models";
+import { elementwiseMul } from "@mlxts/nn";
+
+/** The device of a measurement; a GPU has no threads to choose. */
+export interface Place {
+  device: DeviceKind;
+  threads: number;
+}
 
 /** One measurement of a model, made in a process of its own. */
-export type ModelJob = {
+export type ModelJob = Place & {
   checkpoint: string;
-  threads: number;
   activationDtype: FloatDtype;
   approximate: Approximation | undefined;
 } & (
-  | { kind: "prefill"; tokens: number; times: number }
-  | { kind: "decode"; after: number; tokens: number }
-  | { kind: "memory"; tokens: number }
-);
-export type Job = ModelJob | { kind: "limits"; threads: number };
+    | { kind: "prefill"; tokens: number; times: number }
+    | { kind: "decode"; after: number; tokens: number }
+    | { kind: "memory"; tokens: number }
+  );
+export type Job = ModelJob | (Place & { kind: "limits" });
+
+/** What a GPU can do at best. */
+export type MemorySpeed = Pick<Limits, "memoryGBs">;
 
 export interface PrefillResult {
   /** The first pass of the process, and later ones. */
@@ -191,15 +200,33 @@ async function measureMemory(open: () => Promise<LanguageModel>, tokens: number)
   return { loadMs, weightBytes: model.weightBytes, openedBytes, grownBytes, tokens };
 }
 
+/** Elements of each tensor that is moved to find a GPU's memory speed: together far more than its caches hold. */
+const MOVED = 2 ** 26;
+
+/** Reads two tensors and writes one, of 256 MiB each, and takes the best of some times. */
+async function measureMemorySpeed(device: Device): Promise<MemorySpeed> {
+  const [a, b, out] = [0, 0, 0].map(() => device.tensor("f32", [MOVED])) as [Tensor, Tensor, Tensor];
+  let ms = Number.POSITIVE_INFINITY;
+  for (let i = 0; i < 7; i++) {
+    const encoder = device.encoder();
+    elementwiseMul(encoder, { a, b, out });
+    ms = Math.min(ms, (await encoder.commit()).ms);
+  }
+  return { memoryGBs: (3 * 4 * MOVED) / ms / 1e6 };
+}
+
 /** Makes one measurement. */
-export async function runJob(job: Job): Promise<PrefillResult | DecodeResult | MemoryResult | Limits> {
-  using device = Device.open("cpu", { threads: job.threads });
-  if (job.kind === "limits") return await measureLimits(device);
+export async function runJob(job: Job): Promise<PrefillResult | DecodeResult | MemoryResult | Limits | MemorySpeed> {
+  const onCpu = job.device === "cpu";
+  using device = Device.open(job.device, onCpu ? { threads: job.threads } : {});
+  if (job.kind === "limits") return onCpu ? await measureLimits(device) : await measureMemorySpeed(device);
   const { activationDtype, approximate } = job;
   const open = () => loadModel(device, job.checkpoint, { activationDtype, approximate });
   if (job.kind === "memory") return await measureMemory(open, job.tokens);
   using model = await open();
   if (job.kind === "prefill") return await measurePrefill(model, job.tokens, job.times);
   const tokensPerSecond = await measureDecode(model, job.after, job.tokens);
-  return { tokensPerSecond, bytesRead: bytesReadByStep(device, job.checkpoint, model) };
+  // A GPU would be given the weights once more.
+  using host = Device.open("cpu");
+  return { tokensPerSecond, bytesRead: bytesReadByStep(host, job.checkpoint, model) };
 }

@@ -1,11 +1,12 @@
 import { accessSync, constants, statSync } from "node:fs";
 import { getPriority, loadavg, tmpdir } from "node:os";
 import { resolve } from "node:path";
-import { type FloatDtype, MlxtsError } from "@mlxts/core";
+import { DEVICE_KINDS, type FloatDtype, MlxtsError } from "@mlxts/core";
 import { approximate } from "./activation_option.ts";
 import { temporaryFolder, writeModel } from "./bench_model_files.ts";
 import { type Engines, measureModel } from "./bench_model_run.ts";
 import { REPORT_OPTIONS, reportHead, reportWriter } from "./bench_output.ts";
+import { digits } from "./bench_report.ts";
 import { MODEL_SHAPES, type ModelShape } from "./bench_shapes.ts";
 import { command, optionalArgument } from "./contract.ts";
 import { choice, counts, flag, integer, names, path, text, UsageError } from "./options.ts";
@@ -76,7 +77,7 @@ function checkInputs({ checkpoint, folder, gguf, llamaBench }: Given): void {
 
 export const benchModel = command({
   name: NAME,
-  summary: "Measure prefill, decode and memory of a model on the CPU, beside llama.cpp where it is installed.",
+  summary: "Measure prefill, decode and memory of a model, beside llama.cpp where it is installed.",
   arguments: { checkpoint: optionalArgument("a checkpoint directory, unless --shape is given") },
   options: {
     shape: choice("<name>", "a model of random weights, 4 bits, with the sizes of", SHAPES),
@@ -87,6 +88,7 @@ export const benchModel = command({
     keep: flag("do not remove the model of --shape"),
     llamaBench: path("<file>", "llama.cpp's llama-bench, which is measured in turns with mlxts"),
     gguf: path("<file>", "the checkpoint's model for llama-bench; of --shape it is made"),
+    device: choice("<kind>", "where to measure; on a GPU without threads and memory", DEVICE_KINDS, "cpu"),
     threads: counts("numbers of threads", [1, 2]),
     activationDtype: names("<list>", "dtypes of activations; f32, f16, bf16 (default bf16,f32)"),
     approximate,
@@ -106,6 +108,7 @@ export const benchModel = command({
     const dtypes = dtypesOf(given.activationDtype);
     checkInputs({ ...given, keep });
     const write = reportWriter(NAME, { json, html });
+    const head = reportHead("mlxts bench model", given.device);
     const shape = given.shape && shapeOf(given.shape, given);
     const made = shape && temporaryFolder(resolve(given.folder ?? tmpdir()), keep);
     const bar = progressBar();
@@ -115,18 +118,21 @@ export const benchModel = command({
       const gguf = shape && made ? await writeModel(made.path, shape, seed, peer, signal) : given.gguf;
       const checkpoint = made?.path ?? (given.checkpoint as string);
       const llama = peer && gguf !== undefined ? { program: llamaBench, gguf } : undefined;
-      const engines: Engines = { checkpoint, dtypes, approximate, llama, runWith: runWith?.trim().split(/\s+/) ?? [] };
-      const { decodeAfter: after, prefill, rounds, threads, tokens } = given;
+      const { device, decodeAfter: after, prefill, rounds, tokens } = given;
+      const words = runWith?.trim().split(/\s+/) ?? [];
+      const engines: Engines = { checkpoint, device, dtypes, approximate, llama, runWith: words };
+      const onCpu = device === "cpu";
+      const threads = onCpu ? given.threads : [1];
       const isWhole = given.layers === undefined && given.vocab === undefined;
       // They are for exact products.
-      const hasPeerTargets = given.shape === "qwen3.5-0.8b" && isWhole && approximate === undefined;
-      const head = reportHead("mlxts bench model");
+      const hasPeerTargets = onCpu && given.shape === "qwen3.5-0.8b" && isWhole && approximate === undefined;
       const load = `load ${(loadavg()[0] as number).toFixed(1)} at the start`;
       const plan = { threads, prefill, after, tokens, rounds, hasPeerTargets };
-      const { rows, limits, versions } = await measureModel(engines, plan, bar.show, signal);
+      const { rows, limits, memoryGBs, versions } = await measureModel(engines, plan, bar.show, signal);
       bar.stop();
       const settings = {
         ...(approximate && { approximate }),
+        ...(!onCpu && { memory: `${digits(memoryGBs)} GB/s, measured` }),
         model: `${modelText({ ...given, keep }, shape, seed)}${keep ? `, kept in ${checkpoint}` : ""}`,
         measured: `${rounds} rounds, ${tokens} tokens decoded in each`,
         processes: `priority ${getPriority()}, ${load}${runWith ? `, run with ${runWith}` : ""}`,

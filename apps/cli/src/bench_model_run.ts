@@ -1,9 +1,9 @@
 import { existsSync } from "node:fs";
 import type { Limits } from "@mlxts/bench";
-import type { FloatDtype } from "@mlxts/core";
+import type { DeviceKind, FloatDtype } from "@mlxts/core";
 import type { Approximation } from "@mlxts/models";
 import { PROGRAM } from "./about.ts";
-import type { DecodeResult, Job, PrefillResult } from "./bench_measure.ts";
+import type { DecodeResult, Job, MemorySpeed, PrefillResult } from "./bench_measure.ts";
 import { decodeRows, type Measure, measureTexts, memoryRows, prefillRows, type Setting } from "./bench_model_rows.ts";
 import { ProcessFailed, runProgram } from "./bench_process.ts";
 import type { BenchRow } from "./bench_report.ts";
@@ -13,6 +13,7 @@ import { inLine } from "./options.ts";
 /** What is measured. */
 export interface Engines {
   checkpoint: string;
+  device: DeviceKind;
   dtypes: readonly FloatDtype[];
   approximate: Approximation | undefined;
   llama: { program: string; gguf: string } | undefined;
@@ -46,7 +47,8 @@ const measuresOf = ({ prefill, after, tokens }: Plan): Measure[] => [
   ...after.map((after) => ({ kind: "decode", after, tokens }) as const),
 ];
 
-const threadsText = (threads: number) => `${threads} thread${threads === 1 ? "" : "s"}`;
+const placeText = (device: DeviceKind, threads: number) =>
+  device === "cpu" ? `${threads} thread${threads === 1 ? "" : "s"}` : device;
 
 /** Runs measurements, each in a process of its own. */
 class Runner {
@@ -72,7 +74,9 @@ class Runner {
       return JSON.parse(await this.run([process.execPath, ...flags, PROGRAM, "bench-child", JSON.stringify(job)])) as T;
     } catch (error) {
       if (!(error instanceof ProcessFailed)) throw error;
-      throw new Error(`the process that measured ${job.kind} on ${threadsText(job.threads)} ${error.message}`);
+      throw new Error(
+        `the process that measured ${job.kind} on ${placeText(job.device, job.threads)} ${error.message}`,
+      );
     }
   }
 
@@ -95,21 +99,21 @@ class Runner {
 /** All rounds of one measurement: in each, ours in every dtype and then others. Rows by dtype. */
 async function measureRows(
   runner: Runner,
-  { checkpoint, dtypes, approximate }: Engines,
+  { device, checkpoint, dtypes, approximate }: Engines,
   measure: Measure,
-  limits: Limits,
+  threads: number,
+  limits: MemorySpeed,
   { rounds, hasPeerTargets }: Plan,
   step: (name: string) => void,
 ): Promise<BenchRow[]> {
-  const { threads } = limits;
   const results = new Map(dtypes.map((dtype) => [dtype, [] as unknown[]]));
   const isLong = measure.kind === "decode" && measure.after > LONG_CONTEXT;
   const speeds: number[] = [];
   let note: string | null = null;
   for (let round = 0; round < rounds; round++) {
-    step(`${measureTexts(measure).join(" ")} on ${threadsText(threads)}`);
+    step(`${measureTexts(measure).join(" ")} on ${placeText(device, threads)}`);
     for (const [dtype, list] of results)
-      list.push(await runner.ours({ ...measure, checkpoint, threads, approximate, activationDtype: dtype }));
+      list.push(await runner.ours({ ...measure, device, checkpoint, threads, approximate, activationDtype: dtype }));
     if (note !== null || (isLong && round > 0)) continue;
     const others = await runner.llama(measure, threads);
     if ("failed" in others) note = others.failed;
@@ -117,7 +121,7 @@ async function measureRows(
   }
   const peer = speeds.length > 0 ? { name: "llama.cpp", tokensPerSecond: speeds } : undefined;
   return [...results].flatMap(([dtype, list]) => {
-    const setting: Setting = { threads, dtype, peer, hasPeerTargets, note };
+    const setting: Setting = { device, threads, dtype, peer, hasPeerTargets, note };
     return measure.kind === "prefill"
       ? prefillRows(measure, setting, list as PrefillResult[])
       : decodeRows(measure, setting, list as DecodeResult[], limits);
@@ -130,28 +134,33 @@ export async function measureModel(
   plan: Plan,
   onProgress: OnProgress,
   signal: AbortSignal,
-): Promise<{ rows: BenchRow[]; limits: Limits[]; versions: Record<string, string> }> {
+): Promise<{ rows: BenchRow[]; limits: Limits[]; memoryGBs: number; versions: Record<string, string> }> {
   const runner = new Runner(engines, signal);
   const measures = measuresOf(plan);
-  // Linux tells how much memory a process has of its own.
-  const dtypes = existsSync("/proc/self/status") ? engines.dtypes : [];
+  const { device } = engines;
+  const onCpu = device === "cpu";
+  // Linux tells how much memory a process has of its own; what it has on a GPU is not looked at.
+  const dtypes = onCpu && existsSync("/proc/self/status") ? engines.dtypes : [];
   const total = plan.threads.length * (1 + measures.length * plan.rounds) + dtypes.length;
   let done = 0;
   const step = (name: string) => onProgress(done++, total, name);
   const rows: BenchRow[] = [];
   const limits: Limits[] = [];
+  let memoryGBs = 0;
   for (const threads of plan.threads) {
     step("limits of the machine");
-    const measured = await runner.ours<Limits>({ kind: "limits", threads });
-    limits.push(measured);
-    for (const measure of measures) rows.push(...(await measureRows(runner, engines, measure, measured, plan, step)));
+    const measured = await runner.ours<Limits | MemorySpeed>({ kind: "limits", device, threads });
+    if ("threads" in measured) limits.push(measured);
+    memoryGBs = measured.memoryGBs;
+    for (const measure of measures)
+      rows.push(...(await measureRows(runner, engines, measure, threads, measured, plan, step)));
   }
   for (const dtype of dtypes) {
     step("memory");
     const place = { threads: plan.threads[0] as number, dtype };
     const { checkpoint, approximate } = engines;
-    const job = { kind: "memory", checkpoint, approximate, tokens: MEMORY_TOKENS } as const;
+    const job = { kind: "memory", device, checkpoint, approximate, tokens: MEMORY_TOKENS } as const;
     rows.push(...memoryRows(place, await runner.ours({ ...job, threads: place.threads, activationDtype: dtype })));
   }
-  return { rows, limits, versions: runner.versions };
+  return { rows, limits, memoryGBs, versions: runner.versions };
 }

@@ -127,6 +127,7 @@ describe("bench model", () => {
       `bench model: \`[checkpoint], --shape\` must be given, exactly one of them, got ${tiny} and --shape`,
     ],
     [[tiny, "--layers", "2"], 2, "bench model: `--layers` must be given with --shape only, got 2"],
+    [[tiny, "--device", "gpu"], 2, "bench model: `--device` must be one of cpu, metal, cuda, got gpu"],
     [[tiny, "--keep"], 2, "bench model: `--keep` must be given with --shape only, got it with a checkpoint"],
     [[tiny, "--gguf", "x"], 2, "bench model: `--gguf` must be given with --llama-bench only, got x"],
     [
@@ -221,6 +222,7 @@ describe("caches of a long sequence", () => {
 
 describe("targets", () => {
   const setting = {
+    device: "cpu" as const,
     threads: 1,
     dtype: "bf16",
     peer: { name: "llama.cpp", tokensPerSecond: [90, 100, 110] },
@@ -261,6 +263,7 @@ describe("targets", () => {
     expect(speed?.limit).toEqual({ value: 200, of: "reading 100 MB of weights" });
     expect([step?.ours?.median, step?.target]).toEqual([6.25, { value: 6.5, text: "1.3 × the limit", met: true }]);
     expect(rows(512, {}, 150)[1]?.target?.met).toBe(false);
+    expect(rows(512, { device: "cuda" }, 121)[1]?.target).toMatchObject({ text: "1.67 × the limit", met: true });
     expect(rows(16384, {}).length).toBe(1);
   });
 
