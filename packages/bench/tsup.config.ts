@@ -6,5 +6,6 @@ export default library({
     attention: "src/attention_peers.ts",
     onnx: "src/onnx_peer.ts",
     openvino: "src/openvino_peer.ts",
+    torch: "src/torch_peer.ts",
   },
 });

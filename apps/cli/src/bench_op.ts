@@ -1,12 +1,12 @@
 import { alternate, type Limits, type Timed, timedCase, timedPeer } from "@mlxts/bench";
 import { DEVICE_KINDS, Device, type DeviceKind } from "@mlxts/core";
-import type { Bench, BenchCase, PeerProcess } from "@mlxts/core/testing";
+import type { Bench, BenchCase, Peer, PeerProcess } from "@mlxts/core/testing";
 import { type BaseCheckout, baseCheckout } from "./bench_base.ts";
 import { callRows } from "./bench_calls.ts";
 import { limitOf, limitsFor } from "./bench_limits.ts";
 import { REPORT_OPTIONS, reportHead, reportWriter } from "./bench_output.ts";
-import { type BenchRow, digits } from "./bench_report.ts";
-import { allowedTimes, type OpTarget, targeted } from "./bench_targets.ts";
+import type { BenchRow } from "./bench_report.ts";
+import { cpuDemand, gpuDemand, gpuTarget, type OpTarget, targeted } from "./bench_targets.ts";
 import { command, optionalArgument } from "./contract.ts";
 import { publicOps, unknownOp } from "./op_list.ts";
 import { choice, counts, flag, integer, Reported, text, UsageError } from "./options.ts";
@@ -68,6 +68,9 @@ interface Setting {
   base: BaseCheckout | undefined;
 }
 
+const peersOn = (kind: DeviceKind, { peers = [], cudaPeers = [] }: BenchCase): readonly Peer[] =>
+  kind === "cpu" ? peers : kind === "cuda" ? cudaPeers : [];
+
 /** Ours, the base's and the peers' times of one case, measured in turn. */
 async function measureRow(
   { op, testCase, target }: Measured,
@@ -78,7 +81,7 @@ async function measureRow(
   const ours = await timedCase(testCase, device);
   const before = await base?.timed(op, testCase.name, kind, threads);
   const others: { name: string; time: PeerProcess }[] = [];
-  for (const peer of peers ? (testCase.peers ?? []) : []) {
+  for (const peer of peers ? peersOn(kind, testCase) : []) {
     const time = await timedPeer(peer, threads, python === undefined ? {} : { python });
     if (time) others.push({ name: peer.name, time });
   }
@@ -90,26 +93,23 @@ async function measureRow(
   const spread = (of: Timed) => spreads[timed.indexOf(of)] as (typeof spreads)[number];
   const [own, basic] = [spread(ours), before && spread(before)];
   const limit = limits ? limitOf(testCase, limits) : null;
-  const factor = target && limit && allowedTimes(target, limit, threads);
+  const measured = others.map(({ name, time }) => ({ name, ...spread(time) }));
+  const demand =
+    kind === "cpu"
+      ? limit && target && cpuDemand(target, limit, threads)
+      : gpuDemand(gpuTarget(op, testCase), testCase, measured);
   return {
     name: op,
     case: testCase.name,
     threads,
     unit: "µs",
     ours: own,
-    peers: others.map(({ name, time }) => ({ name, ...spread(time) })),
+    peers: measured,
     limit,
     work: { bytes: testCase.bytes, operations: testCase.flops },
-    target:
-      !factor || !limit
-        ? null
-        : {
-            value: factor * limit.value,
-            text: `${digits(factor)} × the limit`,
-            met: own.median <= factor * limit.value,
-          },
+    target: demand ? { ...demand, met: own.median <= demand.value } : null,
     base: basic && base ? { revision: base.revision, spread: basic, ratio: own.median / basic.median } : null,
-    note: target?.about ?? null,
+    note: (kind === "cpu" ? target : gpuTarget(op, testCase))?.about ?? null,
   };
 }
 
@@ -136,7 +136,7 @@ export const refusedRow = (op: string, testCase: BenchCase, threads: number, fai
 
 export const benchOp = command({
   name: "bench op",
-  summary: "Measure ops, on a CPU beside what it can do and other libraries.",
+  summary: "Measure ops beside other libraries, and on a CPU beside what it can do.",
   arguments: { ops: optionalArgument("names of ops, separated by commas; all when there are none") },
   options: {
     device: choice("<kind>", "where to measure; on a GPU its own clock measures", DEVICE_KINDS, "cpu"),
@@ -146,30 +146,31 @@ export const benchOp = command({
     threads: counts("numbers of threads", [1, 2]),
     samples: integer("<count>", "times that each case is measured", { min: 1, max: 1000, default: 9 }),
     peers: choice("<which>", "other libraries, measured in turn with ours", ["installed", "none"], "installed"),
-    python: text("<program>", "a Python with openvino, for the peers that need it; python3 when it is not given"),
+    python: text("<program>", "a Python for the peers that need one; python3 when it is not given"),
     base: text("<revision>", "measure this revision too, or the checkout in this folder; in a Git checkout of mlxts"),
     unverified: flag("do not run the ops' conformance cases first"),
     ...REPORT_OPTIONS,
   },
   notes: [
-    "An op whose conformance cases fail is not measured. Peers, where they are installed: onnxruntime-node, and OpenVINO for Python.",
+    "An op whose conformance cases fail is not measured. Peers, where they are installed: onnxruntime-node, and",
+    "OpenVINO for Python; on NVIDIA's GPUs torch and flash-linear-attention for Python.",
   ],
   async run(
     { ops, device, package: only, case: part, targets, threads, samples, peers, python, base, unverified, json, html },
     signal,
   ) {
     const write = reportWriter("bench op", { json, html });
+    const onCpu = device === "cpu";
     const benches = await benchesOf(
       ops?.split(",").map((name) => name.trim()),
       only,
     );
-    const cases = [...benches.values()]
-      .flat()
-      .flatMap(({ op, cases }) =>
-        cases
-          .filter((testCase) => testCase.name.includes(part ?? "") && (!targets || targeted(op, testCase)))
-          .map((testCase): Measured => ({ op, testCase, ...targeted(op, testCase) })),
-      );
+    const cases = [...benches.values()].flat().flatMap(({ op, cases }) =>
+      cases
+        .filter((testCase) => testCase.name.includes(part ?? "") && (!onCpu || !testCase.gpuOnly))
+        .filter((testCase) => !targets || (onCpu ? targeted : gpuTarget)(op, testCase))
+        .map((testCase): Measured => ({ op, testCase, ...targeted(op, testCase) })),
+    );
     if (cases.length === 0)
       throw new UsageError(
         "bench op",
@@ -185,7 +186,6 @@ export const benchOp = command({
       const failures = unverified
         ? new Map<string, number>()
         : await failuresOf(device, chosen, suitesOf(chosen), signal);
-      const onCpu = device === "cpu";
       const counts = onCpu ? threads : [1];
       const limits = onCpu ? await limitsFor(counts) : [];
       const total = cases.length * counts.length;
@@ -193,8 +193,8 @@ export const benchOp = command({
         for (const [i, count] of counts.entries()) {
           bar.show(rows.length, total, `${op} ${testCase.name}`);
           const failed = failures.get(op) ?? 0;
-          const peersToo = onCpu && peers === "installed";
-          const setting = { kind: device, threads: count, samples, peers: peersToo, python, base: checkout };
+          const withPeers = peers === "installed";
+          const setting = { kind: device, threads: count, samples, peers: withPeers, python, base: checkout };
           rows.push(
             failed > 0
               ? refusedRow(op, testCase, count, failed)

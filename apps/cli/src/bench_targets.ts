@@ -1,7 +1,7 @@
-// What ops should take on a CPU: the settings that are compared with other libraries, and the time that each should need at
+// What ops should take. On a CPU: the settings that are compared with other libraries, and the time that each should need at
 // most, as a multiple of what the machine allows on one thread and on two.
 import type { BenchCase } from "@mlxts/core/testing";
-import type { Limit } from "./bench_report.ts";
+import { digits, type Limit, type PeerTime, type Target } from "./bench_report.ts";
 
 export interface OpTarget {
   op: string;
@@ -136,14 +136,64 @@ export const OP_TARGETS: readonly OpTarget[] = [
 ];
 
 /** What a target allows on so many threads, as a multiple of this limit; undefined where nothing is set. */
-export const allowedTimes = (
-  { times, tileTimes = times }: OpTarget,
-  limit: Limit,
-  threads: number,
-): number | undefined => (limit.of.endsWith("tiles") ? tileTimes : times)[threads - 1];
+const allowedTimes = ({ times, tileTimes = times }: OpTarget, limit: Limit, threads: number): number | undefined =>
+  (limit.of.endsWith("tiles") ? tileTimes : times)[threads - 1];
+
+/** What an op should take on an H200: a multiple of the fastest peer's time, or the time for its bytes at a speed. */
+export type GpuTarget = { op: string; case: string; about: string } & ({ timesPeer: number } | { gbs: number });
+
+const CHUNK_LAYERS = ["T4096 Hk2 H4 K128 V128 bf16", "T8192 Hk16 H32 K128 V128 bf16"];
+export const GPU_TARGETS: readonly GpuTarget[] = [
+  ...CHUNK_LAYERS.flatMap((layer): GpuTarget[] => [
+    { op: "gatedDeltaRule", case: `${layer} chunk`, about: "chunk forward, all stages", timesPeer: 1 },
+    { op: "chunkState", case: `${layer} 64`, about: "chunk state", timesPeer: 1 },
+  ]),
+  { op: "gatedDeltaRule", case: "T1 Hk16 H32 K128 V128 bf16 recurrent", about: "recurrent step", timesPeer: 1 },
+  {
+    op: "sdpa",
+    case: "4096 of 4096, 16/16 heads of 128, bf16, cache bf16",
+    about: "causal attention",
+    timesPeer: 1.3,
+  },
+  { op: "quantizedMatmul", case: matrix(512, "bf16"), about: "4-bit product beside a dense one", timesPeer: 2 },
+  {
+    op: "quantizedMatmul",
+    case: "1×4096 · 11008×4096ᵀ, 4 bits, x bf16, cold",
+    about: "4-bit product, 1 row, 2.5 TB/s",
+    gbs: 2500,
+  },
+  ...["f32", "bf16"].map(
+    (dtype): GpuTarget => ({ op: "rmsNorm", case: `[4096, 4096] ${dtype}`, about: "RMS norm", timesPeer: 1.05 }),
+  ),
+];
+
+export const gpuTarget = (op: string, testCase: BenchCase): GpuTarget | undefined =>
+  GPU_TARGETS.find((each) => each.op === op && each.case === testCase.name);
 
 /** The case with what its target says of its limit; undefined for a case without a target. */
 export function targeted(op: string, testCase: BenchCase): { testCase: BenchCase; target: OpTarget } | undefined {
   const target = OP_TARGETS.find((each) => each.op === op && each.case === testCase.name);
   return target && { testCase: { ...testCase, ...target.limit }, target };
+}
+
+type Demand = Pick<Target, "value" | "text">;
+
+/** What a CPU may take; null where nothing is set for so many threads. */
+export function cpuDemand(target: OpTarget, limit: Limit, threads: number): Demand | null {
+  const factor = allowedTimes(target, limit, threads);
+  return factor ? { value: factor * limit.value, text: `${digits(factor)} × the limit` } : null;
+}
+
+/** What a GPU may take; null without a target, or where no peer of it is installed. */
+export function gpuDemand(
+  target: GpuTarget | undefined,
+  { bytes }: BenchCase,
+  peers: readonly PeerTime[],
+): Demand | null {
+  if (!target) return null;
+  if ("gbs" in target) return { value: bytes / target.gbs / 1000, text: `${target.gbs / 1000} TB/s` };
+  const [first, ...rest] = peers;
+  if (!first) return null;
+  const best = rest.reduce((least, each) => (each.median < least.median ? each : least), first);
+  return { value: target.timesPeer * best.median, text: `${target.timesPeer} × ${best.name}` };
 }

@@ -7,7 +7,7 @@ import { afterAll, describe, expect, it } from "vitest";
 import { limitOf } from "../src/bench_limits.ts";
 import { failuresOf, refusedRow } from "../src/bench_op.ts";
 import { type BenchReport, type BenchRow, bestPeer, rowsTable, timesLimit, timesPeer } from "../src/bench_report.ts";
-import { allowedTimes, OP_TARGETS, targeted } from "../src/bench_targets.ts";
+import { cpuDemand, GPU_TARGETS, gpuDemand, gpuTarget, OP_TARGETS, targeted } from "../src/bench_targets.ts";
 import { publicOps } from "../src/op_list.ts";
 import { inProcess, root } from "./helpers.ts";
 
@@ -106,7 +106,7 @@ describe("rows of a GPU, whose limits are not measured", () => {
 describe("targets", () => {
   it("are of cases that exist", async () => {
     const missing = [];
-    for (const { op, case: name } of OP_TARGETS) {
+    for (const { op, case: name } of [...OP_TARGETS, ...GPU_TARGETS]) {
       const module = `${publicOps().get(op)?.package}/bench`;
       const { benches } = (await import(module)) as { benches: { op: string; cases: { name: string }[] }[] };
       const cases = benches.filter((bench) => bench.op === op).flatMap((bench) => bench.cases);
@@ -117,11 +117,26 @@ describe("targets", () => {
 
   it("allow other multiples of the limit of tiles, where products are all that the limit has", () => {
     const target = OP_TARGETS.find(({ tileTimes }) => tileTimes) as (typeof OP_TARGETS)[number];
-    expect(allowedTimes(target, { value: 1, of: "bf16 tiles" }, 2)).toBe(target.tileTimes?.[1]);
-    expect(allowedTimes(target, { value: 1, of: "bf16 products" }, 2)).toBe(target.times[1]);
-    expect(allowedTimes(target, { value: 1, of: "bf16 tiles" }, 4)).toBeUndefined();
+    expect(cpuDemand(target, { value: 1, of: "bf16 tiles" }, 2)?.value).toBe(target.tileTimes?.[1]);
+    expect(cpuDemand(target, { value: 1, of: "bf16 products" }, 2)?.value).toBe(target.times[1]);
+    expect(cpuDemand(target, { value: 1, of: "bf16 tiles" }, 4)).toBeNull();
     const { tileTimes: _, ...other } = target;
-    expect(allowedTimes(other, { value: 1, of: "bf16 tiles" }, 1)).toBe(target.times[0]);
+    expect(cpuDemand(other, { value: 10, of: "bf16 tiles" }, 1)?.value).toBe(10 * target.times[0]);
+  });
+
+  it("are multiples of the fastest peer's time on a GPU, or the time for the bytes at a speed", () => {
+    const testCase = { name: "", bytes: 5e6, flops: 1, setup: () => ({ encode() {} }) };
+    const beside = { op: "op", case: "", about: "", timesPeer: 1.3 };
+    const peer = (name: string, median: number) => ({ name, median, least: 1, most: 99, samples: 3 });
+    expect(gpuDemand(beside, testCase, [peer("slow", 30), peer("fast", 20)])).toEqual({
+      value: 26,
+      text: "1.3 × fast",
+    });
+    expect(gpuDemand(beside, testCase, [])).toBeNull();
+    const read = { op: "op", case: "", about: "", gbs: 2500 };
+    expect(gpuDemand(read, testCase, [])).toEqual({ value: 2, text: "2.5 TB/s" });
+    expect(gpuDemand(undefined, testCase, [peer("fast", 20)])).toBeNull();
+    expect(gpuTarget("rmsNorm", { ...testCase, name: "[4096, 4096] bf16" })?.about).toBe("RMS norm");
   });
 
   it("say what the limit of a case follows from", () => {

@@ -1,7 +1,6 @@
 // OpenVINO as a benchmark peer: products with matrices and attention, in a Python process that takes its own time.
-import { spawn } from "node:child_process";
-import { createInterface } from "node:readline";
 import type { Peer } from "@mlxts/core/testing";
+import { pythonPeer } from "./python_peer.ts";
 
 /** Products of x, `[m, cols]`, with `copies` different matrices, `[rows, cols]`, one after the other. */
 export interface OpenvinoProduct {
@@ -87,31 +86,9 @@ for _ in sys.stdin:
 const KINDS = { f32: "", bf16: ", bf16", int8: ", int8 activations" };
 
 /** A peer that runs products or attention in OpenVINO; absent where no Python with openvino is found. */
-export function openvinoPeer(work: OpenvinoProduct | OpenvinoAttention): Peer {
-  return {
-    name: `OpenVINO ${"keys" in work ? "ScaledDotProductAttention" : work.weights}${KINDS[work.computes]}`,
-    async setup(threads, { python = "python3" } = {}) {
-      const child = spawn(python, ["-c", PROGRAM], { stdio: ["pipe", "pipe", "ignore"] });
-      const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
-      child.on("error", () => {});
-      // A process that has ended answers no more; its lines are over then.
-      child.stdin.on("error", () => {});
-      const answer = async (ask: string) => {
-        child.stdin.write(`${ask}\n`);
-        const { value, done } = await lines.next();
-        return done ? undefined : (value as string);
-      };
-      const dispose = () => void child.kill();
-      const ready = await answer(JSON.stringify({ ...work, threads }));
-      if (!ready?.startsWith("ready ")) return dispose();
-      return {
-        async run() {
-          const microseconds = Number(await answer(""));
-          if (!(microseconds > 0)) throw new Error("OpenVINO's process has ended while it was measured");
-          return microseconds;
-        },
-        dispose,
-      };
-    },
-  };
-}
+export const openvinoPeer = (work: OpenvinoProduct | OpenvinoAttention): Peer =>
+  pythonPeer("OpenVINO", {
+    about: `${"keys" in work ? "ScaledDotProductAttention" : work.weights}${KINDS[work.computes]}`,
+    program: PROGRAM,
+    work,
+  });

@@ -1,6 +1,7 @@
 // The rule on the layers of the known models.
 
 import { onnxPeer } from "@mlxts/bench/onnx";
+import { torchPeer } from "@mlxts/bench/torch";
 import { type Device, DTYPES, type FloatDtype } from "@mlxts/core";
 import { type BenchCase, type Peer, Random } from "@mlxts/core/testing";
 import { gatedDeltaRule } from "../src/index.ts";
@@ -18,11 +19,12 @@ export interface Setting {
   path: "recurrent" | "chunk";
   /** Absent: what the op takes. */
   chunkLength?: 16 | 32 | 64;
+  gpuOnly?: boolean;
 }
 
 export const K = 128;
 export function ruleBench(setting: Setting): BenchCase {
-  const { T, Hk, H, K = 128, V = 128, channels = false, dtype, path, chunkLength } = setting;
+  const { T, Hk, H, K = 128, V = 128, channels = false, dtype, path, chunkLength, gpuOnly = false } = setting;
   const { bytesPerElement: bytes } = DTYPES[dtype];
   const gates = `${dtype}${channels ? " channels" : ""}`;
   return {
@@ -38,7 +40,12 @@ export function ruleBench(setting: Setting): BenchCase {
         },
       };
     },
+    gpuOnly,
     ...(dtype === "f32" && { peers: [rulePeer(setting)] }),
+    ...(dtype === "bf16" &&
+      !channels && {
+        cudaPeers: [torchPeer({ kind: path, T, Hk, H, K, V, dtype })],
+      }),
   };
 }
 
@@ -53,7 +60,7 @@ function repeated(count: number, draw: (count: number) => Float64Array): Float64
 /** Random inputs of a layer, and outputs; the state is updated in place. */
 export function ruleTensors(
   device: Device,
-  { T, Hk, H, K = 128, V = 128, channels = false, dtype }: Omit<Setting, "path" | "chunkLength">,
+  { T, Hk, H, K = 128, V = 128, channels = false, dtype }: Omit<Setting, "path" | "chunkLength" | "gpuOnly">,
 ) {
   const random = new Random(1);
   const normals = (count: number) => repeated(count, (n) => random.normals(n));

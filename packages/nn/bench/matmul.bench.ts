@@ -1,5 +1,6 @@
 import { onnxPeer } from "@mlxts/bench/onnx";
 import { openvinoPeer } from "@mlxts/bench/openvino";
+import { torchPeer } from "@mlxts/bench/torch";
 import type { FloatDtype, Tensor } from "@mlxts/core";
 import { type Device, DTYPES } from "@mlxts/core";
 import { type BenchCase, defineBench, type Peer, Random } from "@mlxts/core/testing";
@@ -31,6 +32,7 @@ function product(m: number, rows: number, cols: number, dtype: FloatDtype, weigh
       };
     },
     peers: peers(m, rows, cols, dtype, weight, copies),
+    cudaPeers: dtype === weight ? [torchPeer({ kind: "linear", m, rows, cols, dtype })] : [],
   };
 }
 

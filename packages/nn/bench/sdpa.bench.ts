@@ -1,4 +1,5 @@
 import { attentionPeers } from "@mlxts/bench/attention";
+import { torchPeer } from "@mlxts/bench/torch";
 import { DTYPES, type FloatDtype } from "@mlxts/core";
 import { type BenchCase, defineBench, type Peer, Random } from "@mlxts/core/testing";
 import { sdpa } from "../src/index.ts";
@@ -11,9 +12,10 @@ interface Setting {
   dim: number;
   dtype: FloatDtype;
   cache?: FloatDtype;
+  gpuOnly?: boolean;
 }
 
-function attention({ tokens, length, heads, kvHeads, dim, dtype, cache = dtype }: Setting): BenchCase {
+function attention({ tokens, length, heads, kvHeads, dim, dtype, cache = dtype, gpuOnly = false }: Setting): BenchCase {
   const pairs = tokens * length - (tokens * (tokens - 1)) / 2;
   // Several caches, as there are several layers.
   const copies = tokens === 1 ? 4 : 1;
@@ -22,6 +24,9 @@ function attention({ tokens, length, heads, kvHeads, dim, dtype, cache = dtype }
     bytes: 2 * length * kvHeads * dim * DTYPES[cache].bytesPerElement,
     flops: 4 * pairs * heads * dim,
     peers: dtype === cache && dtype !== "f16" ? peers({ tokens, length, heads, kvHeads, dim, dtype }, copies) : [],
+    ...(tokens === length &&
+      cache === dtype && { cudaPeers: [torchPeer({ kind: "attention", tokens, heads, kvHeads, dim, dtype })] }),
+    gpuOnly,
     setup(device) {
       const random = new Random(3);
       const q = device.tensor(dtype, [1, tokens, heads, dim], random.normals(tokens * heads * dim));
@@ -76,5 +81,6 @@ export default defineBench({
     attention({ tokens: 4096, length: 4096, ...small, dtype: "bf16" }),
     attention({ tokens: 4096, length: 4096, ...small, dtype: "f32" }),
     attention({ tokens: 512, length: 4096, heads: 16, kvHeads: 2, dim: 256, dtype: "bf16" }),
+    attention({ tokens: 4096, length: 4096, heads: 16, kvHeads: 16, dim: 128, dtype: "bf16", gpuOnly: true }),
   ],
 });

@@ -1,4 +1,5 @@
 import { onnxPeer } from "@mlxts/bench/onnx";
+import { torchPeer } from "@mlxts/bench/torch";
 import { DTYPES, type FloatDtype } from "@mlxts/core";
 import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
 import { rmsNorm } from "../src/index.ts";
@@ -15,6 +16,7 @@ const rmsCase = (rows: number, dim: number, dtype: FloatDtype): BenchCase => ({
     const out = device.tensor(dtype, [rows, dim]);
     return { encode: (encoder) => void rmsNorm(encoder, { x, weight, out }) };
   },
+  cudaPeers: [torchPeer({ kind: "rms_norm", rows, dim, dtype })],
   ...(dtype === "f32" && {
     peers: [
       onnxPeer({
@@ -37,5 +39,7 @@ export default defineBench({
     rmsCase(16, 256, "bf16"),
     rmsCase(512, 4096, "f32"),
     rmsCase(512, 4096, "bf16"),
+    rmsCase(4096, 4096, "f32"),
+    rmsCase(4096, 4096, "bf16"),
   ],
 });

@@ -1,5 +1,6 @@
 import { onnxPeer } from "@mlxts/bench/onnx";
 import { openvinoPeer } from "@mlxts/bench/openvino";
+import { torchPeer } from "@mlxts/bench/torch";
 import type { CommandEncoder, Device } from "@mlxts/core";
 import { type BenchCase, defineBench, type Peer, Random } from "@mlxts/core/testing";
 import { type Quantized, quantizedMatmul } from "../src/index.ts";
@@ -84,6 +85,8 @@ function product(m: number, dtype: "f32" | "bf16", bits: 4 | 8, cold: boolean, s
         },
       };
     },
+    // Dense: torch has no such products.
+    ...(!int8 && { cudaPeers: [torchPeer({ kind: "linear", m, rows, cols, dtype })] }),
     ...(bits === 4 && { peers: peers(m, int8 ? ["int8"] : [dtype, "int8"], copies, shape, groupSize) }),
   };
 }
@@ -156,6 +159,7 @@ export default defineBench({
     ]),
     product(1, "bf16", 8, true),
     product(1, "f32", 8, true),
+    product(1, "bf16", 4, true, { shape: [11008, 4096] }),
     ...SHAPES_0_8B.map((shape) => product(1, "bf16", 4, true, { shape })),
     ...[2, 3, 5, 6, 7].map((m) => product(m, "bf16", 4, true)),
     ...[1, 8].flatMap((m) => [true, false].map((cold) => product(m, "bf16", 4, cold, { int8: true }))),

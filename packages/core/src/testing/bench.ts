@@ -12,6 +12,10 @@ export interface BenchCase {
   products?: "f32" | "bf16" | "int8" | "codes";
   setup(device: Device): { encode(encoder: CommandEncoder): void };
   peers?: readonly Peer[];
+  /** Other libraries on an NVIDIA GPU. */
+  cudaPeers?: readonly Peer[];
+  /** Work that takes a CPU so long that it is measured on GPUs only. */
+  gpuOnly?: boolean;
 }
 
 /** A library in another process, which takes its time by itself: `run` gives µs of one call. */

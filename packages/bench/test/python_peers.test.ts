@@ -6,8 +6,9 @@ import { afterAll, expect, it } from "vitest";
 import { attentionPeers } from "../src/attention_peers.ts";
 import { timedPeer } from "../src/index.ts";
 import { openvinoPeer } from "../src/openvino_peer.ts";
+import { torchPeer } from "../src/torch_peer.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "mlxts-openvino-"));
+const folder = mkdtempSync(join(tmpdir(), "mlxts-python-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 /** A program in the place of Python, which answers like the peer's. */
@@ -61,6 +62,30 @@ lines.on("line", (line) => {
   const time = await timedPeer(only as Peer, 1, { python });
   expect(await time?.run()).toBe(104);
   time?.dispose();
+});
+
+it("asks torch and FLA for their forms of an op", async () => {
+  const python = program(
+    "computes",
+    `${READ}
+let asked;
+lines.on("line", (line) => {
+  if (asked) return console.log(asked.kind === "state" ? asked.T / asked.Hk : asked.m + asked.cols);
+  asked = JSON.parse(line);
+  console.log("ready 2.11");
+});`,
+  );
+  const linear = torchPeer({ kind: "linear", m: 2, rows: 3, cols: 40, dtype: "bf16" });
+  const state = torchPeer({ kind: "state", T: 64, Hk: 2, H: 4, K: 8, V: 8, dtype: "bf16" });
+  expect([linear.name, state.name]).toEqual(["torch linear, bf16", "FLA chunk_gated_delta_rule_fwd_h, bf16"]);
+  for (const [peer, microseconds] of [
+    [linear, 42],
+    [state, 32],
+  ] as const) {
+    const time = await timedPeer(peer, 1, { python });
+    expect(await time?.run()).toBe(microseconds);
+    time?.dispose();
+  }
 });
 
 it("is not there without a Python, or without openvino", async () => {
