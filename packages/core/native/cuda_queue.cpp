@@ -10,6 +10,7 @@ namespace mlxts::cuda {
 namespace {
 
 constexpr size_t kAbsentBytes = 256;
+constexpr size_t kMostEdges = 4;                      // that begin or end at one dispatch without a node between
 constexpr auto kSpin = std::chrono::milliseconds(2);  // most decode steps end within it
 
 Address addressOf(const Memory& memory) { return reinterpret_cast<Address>(memory.data()); }
@@ -144,8 +145,8 @@ class Queue::GraphWriter {
 
   void barrier() {
     if (now_.empty()) return;
-    // One node joins branches, so that n branches before m take n + m edges.
-    if (now_.size() > 1) {
+    // One node joins many branches, so that n branches before m take n + m edges.
+    if (now_.size() > kMostEdges) {
       GraphNode joined;
       check(gpu_.driver, gpu_.driver.graphAddEmpty(&joined, graph_, now_.data(), now_.size()), "cuGraphAddEmptyNode");
       now_ = {joined};
