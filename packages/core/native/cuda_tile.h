@@ -534,12 +534,29 @@ struct TileCopy {
       const uint first = index / kPerRow, column = index % kPerRow * kPiece;
       const uint left = column < columns ? metal::min(columns - column, kPiece) : 0;
       rows = metal::min(rows, Rows);
+      device const T* from[kOwn];
+      uint counts[kOwn];
+      bool aligned = true;
       MLXTS_UNROLL for (uint i = 0; i < kOwn; ++i) {
         const uint row = first + i * kStep;
-        if (Rows % kStep != 0 && row >= Rows) continue;
         const bool exists = row < rows && left > 0;
         // What does not exist is not read, but has an address.
-        copy(place(to, row, column), rows_at(exists ? row : 0) + (exists ? begin + column : 0), exists ? left : 0);
+        from[i] = rows_at(exists ? row : 0) + (exists ? begin + column : 0);
+        counts[i] = exists ? left : 0;
+        aligned = aligned && (ulong(from[i]) & (sizeof(Piece) - 1)) == 0;
+      }
+      if (aligned) {
+        MLXTS_UNROLL for (uint i = 0; i < kOwn; ++i) {
+          const uint row = first + i * kStep;
+          if (Rows % kStep != 0 && row >= Rows) continue;
+          machine::copy_start<sizeof(Piece)>(place(to, row, column), from[i], counts[i] * sizeof(T));
+        }
+      } else {
+        for (uint i = 0; i < kOwn; ++i) {
+          const uint row = first + i * kStep;
+          if (Rows % kStep != 0 && row >= Rows) continue;
+          for (uint n = 0; n < kPiece; ++n) place(to, row, column)[n] = n < counts[i] ? from[i][n] : T(0.0f);
+        }
       }
       machine::copies_end();
     } else {
@@ -588,13 +605,6 @@ struct TileCopy {
   }
   METAL_FUNC static threadgroup E* place(threadgroup E* to, uint row, uint column) {
     return to + row * tile_stride<E>(Columns) + column;
-  }
-  METAL_FUNC static void copy(threadgroup E* to, device const T* from, uint count) {
-    if ((ulong(from) & (sizeof(Piece) - 1)) == 0) {
-      machine::copy_start<sizeof(Piece)>(to, from, count * sizeof(T));
-      return;
-    }
-    for (uint n = 0; n < kPiece; ++n) to[n] = n < count ? from[n] : T(0.0f);
   }
 };
 
