@@ -1,7 +1,7 @@
 // A row of threadgroups has a slot: up to kM rows of x, which one matrix multiplies.
 #include "gather_quantized_matmul.params.h"
 #include "gathered_rows.h"
-#include "matmul_metal.h"
+#include "metal_matmul.h"
 
 using namespace metal;
 using namespace mlxts;
@@ -39,7 +39,7 @@ kernel void gather_quantized_matmul(device const X* x [[buffer(GATHER_QUANTIZED_
   if (rows == 0) return;
   const ProductPart part = product_part<kM, kN, kPartM, kPartN>(simdgroup, rows, p.rows - row0);
   const auto w = weights_at<Bits>(weight, scales, biases, p, s.slot[0]);
-  Products products = multiply<X>(ListedRows<const X>{x, p.cols, s.xRows}, w, s, part, row0, rows, index);
+  Products products = products_of<X>(ListedRows<const X>{x, p.cols, s.xRows}, w, s, part, row0, rows, index);
   store_rows<O>(products, part, ListedRows<O>{out, p.rows, s.outRows}, rows, row0, p.rows, lane, NothingAdded());
 }
 

@@ -1,5 +1,5 @@
 // More rows of x.
-#include "matmul_metal.h"
+#include "metal_matmul.h"
 #include "quantized_matmul.params.h"
 
 using namespace metal;
@@ -21,7 +21,7 @@ kernel void quantized_matmul(device const X* x [[buffer(QUANTIZED_MATMUL_X)]],
   const ProductPart part = product_part<kM, kN, kPartM, kPartN>(simdgroup, p.m - m0, p.rows - row0);
   const AffineMatrix<S, Bits> w = weights_at<Bits>(weight, scales, biases, p, batch.q);
   const EvenRows<const X> rows = {x + (batch.x * p.m + m0) * p.cols, p.cols};
-  Products products = multiply<X>(rows, w, scratch_of(memory, p), part, row0, p.m - m0, index);
+  Products products = products_of<X>(rows, w, scratch_of(memory, p), part, row0, p.m - m0, index);
   store(products, part, out + ulong(group.z) * p.m * p.rows, m0, p.m, row0, p.rows, lane,
         LinearBias{bias, p.biasDtype, 0});
 }

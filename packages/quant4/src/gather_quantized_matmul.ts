@@ -21,6 +21,7 @@ import { quant4Library } from "./library.ts";
 import {
   APPROXIMATE,
   blockOf,
+  CUDA_TILES,
   ceil,
   checkBlock,
   FEW,
@@ -39,6 +40,7 @@ import {
   type Seen,
   TILE_SCRATCH,
   TILES,
+  tilesOnCuda,
   tilesOnGpu,
   type Weights,
 } from "./product_launch.ts";
@@ -89,6 +91,18 @@ interface SlotSizes extends PairSizes, GatheredSizes {
   mBlock: number;
 }
 
+/** Tiles of quantized_matmul's geometry, with the rows of a slot. */
+const gatheredTiles = <Scratch extends object>(
+  sizes: SlotSizes,
+  { threads, tileM, tileRows }: typeof TILES,
+  scratch: Scratch,
+) => ({
+  threadgroups: [ceil(sizes.rows, tileRows), gatheredSlots(sizes, tileM), 1] as const,
+  threadsPerThreadgroup: [threads, 1, 1] as const,
+  scratch: { ...scratch, xRows: [tileM], outRows: [tileM], slot: [3] },
+});
+const ON_CUDA = { ...TILES, ...CUDA_TILES };
+
 /** The pairs of each matrix as one product, or pairs with many rows of x each. */
 export const gatherQuantizedMatmulKernel = defineKernel({
   library: quant4Library,
@@ -128,11 +142,8 @@ export const gatherQuantizedMatmulKernel = defineKernel({
         },
       };
     },
-    gpu: (sizes) => ({
-      threadgroups: [ceil(sizes.rows, TILES.tileRows), gatheredSlots(sizes, TILES.tileM), 1],
-      threadsPerThreadgroup: [TILES.threads, 1, 1],
-      scratch: { ...tilesOnGpu(), xRows: [TILES.tileM], outRows: [TILES.tileM], slot: [3] },
-    }),
+    gpu: (sizes) => gatheredTiles(sizes, TILES, tilesOnGpu(TILES)),
+    cuda: (sizes) => gatheredTiles(sizes, ON_CUDA, tilesOnCuda(ON_CUDA)),
   },
 });
 

@@ -39,9 +39,11 @@ export const PANELS = {
 } as const;
 /**
  * Or in tiles: a GPU's threadgroup has tileM rows of x against tileRows of W, each of its simdgroups partM against
- * partRows, tileBytes of each at a time.
+ * partRows, tileBytes of each at a time, with `tiles` of each in its memory.
  */
-export const TILES = { threads: 128, tileM: 64, tileRows: 64, partM: 32, partRows: 32, tileBytes: 64 } as const;
+export const TILES = { threads: 128, tileM: 64, tileRows: 64, partM: 32, partRows: 32, tileBytes: 64, tiles: 2 };
+/** NVIDIA's GPUs have larger parts, and more tiles on their way. */
+export const CUDA_TILES = { tileRows: 128, partM: 64, tiles: 4 };
 /** Bytes of x that a CPU's threadgroup multiplies with one panel: what stays in the second cache. */
 const BLOCK_BYTES = 1 << 23;
 /** Columns of W up to which a CPU's thread takes blocks at once. */
@@ -166,13 +168,26 @@ export function panelsOnCpu(mBlock: number, weights: Weights) {
 /** Scratch of a GPU: two tiles each, of elements of the dtype of x; scale and bias of 32 centered codes of a row of W. */
 export const TILE_SCRATCH = { xTiles: "u8", wTiles: "u8", scales: "f32" } as const;
 
-export function tilesOnGpu() {
-  const { tileM, tileRows, tileBytes } = TILES;
+type TileConstants = Readonly<typeof TILES>;
+
+export function tilesOnGpu({ tileM, tileRows, tileBytes, tiles }: TileConstants) {
   return {
-    xTiles: [2, tileM, tileStride("u8", tileBytes)],
-    wTiles: [2, tileRows, tileStride("u8", tileBytes)],
+    xTiles: [tiles, tileM, tileStride("u8", tileBytes)],
+    wTiles: [tiles, tileRows, tileStride("u8", tileBytes)],
     // Room for elements of two bytes, of which a tile has most.
-    scales: [2, ceil(tileBytes, 64), tileRows, 2],
+    scales: [tiles, ceil(tileBytes, 64), tileRows, 2],
+  };
+}
+
+/**
+ * The same of NVIDIA's GPUs, with room for x of 16 bits and words of 8: of 64 columns each, and for each half of two of
+ * them scales and biases.
+ */
+export function tilesOnCuda({ tileM, tileRows, tiles }: TileConstants) {
+  return {
+    xTiles: [tiles, tileM, tileStride("u8", 128)],
+    wTiles: [tiles, tileRows, 64],
+    scales: [2, 2, 2 * tileRows],
   };
 }
 

@@ -20,6 +20,7 @@ import {
   APPROXIMATE,
   type Block,
   blockOf,
+  CUDA_TILES,
   ceil,
   checkBlock,
   FEW,
@@ -38,6 +39,7 @@ import {
   type Seen,
   TILE_SCRATCH,
   TILES,
+  tilesOnCuda,
   tilesOnGpu,
   type Weights,
 } from "./product_launch.ts";
@@ -85,6 +87,11 @@ export const quantizedMatvecKernel = defineKernel({
   },
 });
 
+const tiled = ({ m, rows, batch }: Sizes, { threads, tileM, tileRows }: typeof TILES) => ({
+  threadgroups: [ceil(rows, tileRows), ceil(m, tileM), batch] as const,
+  threadsPerThreadgroup: [threads, 1, 1] as const,
+});
+
 /** x · Wᵀ with more rows of x; on a CPU, `mBlock` of them go against each panel of W. */
 export const quantizedMatmulKernel = defineKernel({
   library: quant4Library,
@@ -93,18 +100,15 @@ export const quantizedMatmulKernel = defineKernel({
   buffers: BUFFERS,
   params: PARAMS,
   launchParams: { cpu: { mBlock: "u32", groupStride: "u32", int8: "u32", blocks: "u32" } },
-  constants: { cpu: PANELS, gpu: TILES },
+  constants: { cpu: PANELS, gpu: TILES, cuda: CUDA_TILES },
   scratch: { cpu: PANEL_SCRATCH, gpu: TILE_SCRATCH },
   launch: {
     cpu: ({ m, rows, batch, mBlock, ...weights }: Sizes & { mBlock: number }, { constants: { blockRows } }) => ({
       threadgroups: [ceil(rows, blockRows), ceil(m, mBlock), batch],
       ...panelsOnCpu(mBlock, weights),
     }),
-    gpu: ({ m, rows, batch }: Sizes & { mBlock: number }, { constants: { threads, tileM, tileRows } }) => ({
-      threadgroups: [ceil(rows, tileRows), ceil(m, tileM), batch],
-      threadsPerThreadgroup: [threads, 1, 1],
-      scratch: tilesOnGpu(),
-    }),
+    gpu: (sizes, { constants }) => ({ ...tiled(sizes, constants), scratch: tilesOnGpu(constants) }),
+    cuda: (sizes, { constants }) => ({ ...tiled(sizes, constants), scratch: tilesOnCuda(constants) }),
   },
 });
 
