@@ -47,6 +47,12 @@ MLXTS_CUDA_FUNC uint ctz(uint x) { return x == 0 ? 32 : uint(__ffs(int(x)) - 1);
 MLXTS_CUDA_FUNC uint popcount(uint x) { return uint(__popc(x)); }
 MLXTS_CUDA_FUNC uint reverse_bits(uint x) { return __brev(x); }
 MLXTS_CUDA_FUNC uint mulhi(uint a, uint b) { return __umulhi(a, b); }
+// a & b | c in one instruction: compilers take two where b and c are constants.
+MLXTS_CUDA_FUNC uint and_or(uint a, uint b, uint c) {
+  uint r;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  return r;
+}
 // Four of the eight bytes of b:a, by the digits of `select`, the lowest first.
 MLXTS_CUDA_FUNC uint bytes_of(uint a, uint b, uint select) { return __byte_perm(a, b, select); }
 

@@ -41,7 +41,7 @@ struct GatherQuantizedMatvecParams {
   uint32_t groupSize;
   uint32_t present;  // a bit for each buffer
 #ifdef __METAL_VERSION__
-  uint32_t scratch[4];  // byte offsets
+  uint32_t scratch[1];  // byte offsets
 #else
   uint32_t mBlock;
   uint32_t columnStride;
@@ -51,23 +51,17 @@ struct GatherQuantizedMatvecParams {
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(GatherQuantizedMatvecParams) == 92, "GatherQuantizedMatvecParams must match the declaration of gather_quantized_matvec");
+static_assert(sizeof(GatherQuantizedMatvecParams) == 80, "GatherQuantizedMatvecParams must match the declaration of gather_quantized_matvec");
 #else
 static_assert(sizeof(GatherQuantizedMatvecParams) == 104, "GatherQuantizedMatvecParams must match the declaration of gather_quantized_matvec");
 #endif
 #ifdef __METAL_VERSION__
 struct GatherQuantizedMatvecScratch {
-  threadgroup uchar* codes;
   threadgroup float* sums;
-  threadgroup float* scales;
-  threadgroup uchar* x;
 };
 inline GatherQuantizedMatvecScratch scratch_of(threadgroup uchar* memory, constant GatherQuantizedMatvecParams& p) {
   return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
-      (threadgroup float*)(memory + p.scratch[1]),
-      (threadgroup float*)(memory + p.scratch[2]),
-      (threadgroup uchar*)(memory + p.scratch[3]),
+      (threadgroup float*)(memory + p.scratch[0]),
   };
 }
 #else

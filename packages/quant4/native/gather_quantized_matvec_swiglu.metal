@@ -38,11 +38,11 @@ kernel void gather_quantized_matvec_swiglu(
   const auto gate = rows_from(weights_at<Bits>(gateWeight, gateScales, gateBiases, p, matrix), row0);
   const auto up = rows_from(weights_at<Bits>(upWeight, upScales, upBiases, p, matrix), row0);
   x += (ulong(pairs.left(pair)) * p.m + m0) * p.cols;
-  const O gated = O(product_of(x, m, gate, lane, simdgroup));
-  const O by = O(product_of(x, m, up, lane, simdgroup));
+  const TwoProducts products = products_of(x, m, gate, up, lane, simdgroup);
   const FewOutput at = output_of(lane, simdgroup);
   const uint row = row0 + at.r;
-  if (at.i < m && row < p.rows) out[(ulong(pair) * p.m + m0 + at.i) * p.rows + row] = gated_unit(gated, by);
+  if (at.i < m && row < p.rows)
+    out[(ulong(pair) * p.m + m0 + at.i) * p.rows + row] = gated_unit(O(products.first), O(products.second));
 }
 
 #define MATVEC(X, S, O, bits)                                                                              \

@@ -44,7 +44,7 @@ struct GatherQuantizedMatvecSwigluParams {
   uint32_t groupSize;
   uint32_t present;  // a bit for each buffer
 #ifdef __METAL_VERSION__
-  uint32_t scratch[4];  // byte offsets
+  uint32_t scratch[1];  // byte offsets
 #else
   uint32_t mBlock;
   uint32_t keptRows;
@@ -55,23 +55,17 @@ struct GatherQuantizedMatvecSwigluParams {
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(GatherQuantizedMatvecSwigluParams) == 92, "GatherQuantizedMatvecSwigluParams must match the declaration of gather_quantized_matvec_swiglu");
+static_assert(sizeof(GatherQuantizedMatvecSwigluParams) == 80, "GatherQuantizedMatvecSwigluParams must match the declaration of gather_quantized_matvec_swiglu");
 #else
 static_assert(sizeof(GatherQuantizedMatvecSwigluParams) == 116, "GatherQuantizedMatvecSwigluParams must match the declaration of gather_quantized_matvec_swiglu");
 #endif
 #ifdef __METAL_VERSION__
 struct GatherQuantizedMatvecSwigluScratch {
-  threadgroup uchar* codes;
   threadgroup float* sums;
-  threadgroup float* scales;
-  threadgroup uchar* x;
 };
 inline GatherQuantizedMatvecSwigluScratch scratch_of(threadgroup uchar* memory, constant GatherQuantizedMatvecSwigluParams& p) {
   return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
-      (threadgroup float*)(memory + p.scratch[1]),
-      (threadgroup float*)(memory + p.scratch[2]),
-      (threadgroup uchar*)(memory + p.scratch[3]),
+      (threadgroup float*)(memory + p.scratch[0]),
   };
 }
 #else

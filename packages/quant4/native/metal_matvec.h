@@ -81,4 +81,11 @@ METAL_FUNC float product_of(device const X* x, uint m, AffineMatrix<S, Bits> w, 
                 : simdgroup_product<X, S, Bits, QUANTIZED_MATVEC_MOST_M>(x, m, w, lane);
 }
 
+// The same of two matrices.
+template <typename X, typename S, int Bits>
+METAL_FUNC TwoProducts products_of(device const X* x, uint m, AffineMatrix<S, Bits> a, AffineMatrix<S, Bits> b,
+                                   uint lane, uint simdgroup) {
+  return {product_of(x, m, a, lane, simdgroup), product_of(x, m, b, lane, simdgroup)};
+}
+
 }  // namespace mlxts

@@ -44,7 +44,7 @@ struct MultiQuantizedMatvecParams {
   uint32_t groupSize;
   uint32_t present;  // a bit for each buffer
 #ifdef __METAL_VERSION__
-  uint32_t scratch[4];  // byte offsets
+  uint32_t scratch[1];  // byte offsets
 #else
   uint32_t columnStride;
   uint32_t groupStride;
@@ -53,23 +53,17 @@ struct MultiQuantizedMatvecParams {
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(MultiQuantizedMatvecParams) == 48, "MultiQuantizedMatvecParams must match the declaration of multi_quantized_matvec");
+static_assert(sizeof(MultiQuantizedMatvecParams) == 36, "MultiQuantizedMatvecParams must match the declaration of multi_quantized_matvec");
 #else
 static_assert(sizeof(MultiQuantizedMatvecParams) == 56, "MultiQuantizedMatvecParams must match the declaration of multi_quantized_matvec");
 #endif
 #ifdef __METAL_VERSION__
 struct MultiQuantizedMatvecScratch {
-  threadgroup uchar* codes;
   threadgroup float* sums;
-  threadgroup float* scales;
-  threadgroup uchar* x;
 };
 inline MultiQuantizedMatvecScratch scratch_of(threadgroup uchar* memory, constant MultiQuantizedMatvecParams& p) {
   return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
-      (threadgroup float*)(memory + p.scratch[1]),
-      (threadgroup float*)(memory + p.scratch[2]),
-      (threadgroup uchar*)(memory + p.scratch[3]),
+      (threadgroup float*)(memory + p.scratch[0]),
   };
 }
 #else

@@ -26,6 +26,11 @@ struct FewOutput {
   uint i, r;
 };
 
+// Products of a row of x with one row of each of two matrices.
+struct TwoProducts {
+  float first, second;
+};
+
 // What is added to the outputs of a column, of which the first is number `first`.
 struct LinearBias {
   device const uchar* bias;

@@ -19,10 +19,7 @@
 #ifdef __METAL_VERSION__
 #define QUANTIZED_MATVEC_SIMDGROUP_ROWS 4
 #define QUANTIZED_MATVEC_TILE_ROWS 16
-#define QUANTIZED_MATVEC_TILE_SIMDGROUPS 8
-#define QUANTIZED_MATVEC_CHUNK_BYTES 2048
-#define QUANTIZED_MATVEC_PADDING 32
-#define QUANTIZED_MATVEC_SCALE_STRIDE 36
+#define QUANTIZED_MATVEC_BLOCK_UNITS 4
 #else
 #define QUANTIZED_MATVEC_BLOCK_ROWS 16
 #define QUANTIZED_MATVEC_UNIT 128
@@ -46,7 +43,7 @@ struct QuantizedMatvecParams {
   uint32_t qStride2;
   uint32_t present;  // a bit for each buffer
 #ifdef __METAL_VERSION__
-  uint32_t scratch[4];  // byte offsets
+  uint32_t scratch[1];  // byte offsets
 #else
   uint32_t columnStride;
   uint32_t groupStride;
@@ -55,23 +52,17 @@ struct QuantizedMatvecParams {
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(QuantizedMatvecParams) == 72, "QuantizedMatvecParams must match the declaration of quantized_matvec");
+static_assert(sizeof(QuantizedMatvecParams) == 60, "QuantizedMatvecParams must match the declaration of quantized_matvec");
 #else
 static_assert(sizeof(QuantizedMatvecParams) == 80, "QuantizedMatvecParams must match the declaration of quantized_matvec");
 #endif
 #ifdef __METAL_VERSION__
 struct QuantizedMatvecScratch {
-  threadgroup uchar* codes;
   threadgroup float* sums;
-  threadgroup float* scales;
-  threadgroup uchar* x;
 };
 inline QuantizedMatvecScratch scratch_of(threadgroup uchar* memory, constant QuantizedMatvecParams& p) {
   return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
-      (threadgroup float*)(memory + p.scratch[1]),
-      (threadgroup float*)(memory + p.scratch[2]),
-      (threadgroup uchar*)(memory + p.scratch[3]),
+      (threadgroup float*)(memory + p.scratch[0]),
   };
 }
 #else

@@ -23,11 +23,10 @@ kernel void quantized_matvec_swiglu(device const X* x [[buffer(QUANTIZED_MATVEC_
   if (row0 >= p.rows) return;
   const AffineMatrix<S, Bits> gate = {gateWeight, gateScales, gateBiases, p.rows, p.cols, p.groupSize};
   const AffineMatrix<S, Bits> up = {upWeight, upScales, upBiases, p.rows, p.cols, p.groupSize};
-  const O gated = O(product_of(x, p.m, rows_from(gate, row0), lane, simdgroup));
-  const O by = O(product_of(x, p.m, rows_from(up, row0), lane, simdgroup));
+  const TwoProducts products = products_of(x, p.m, rows_from(gate, row0), rows_from(up, row0), lane, simdgroup);
   const FewOutput at = output_of(lane, simdgroup);
   const uint row = row0 + at.r;
-  if (at.i < p.m && row < p.rows) out[ulong(at.i) * p.rows + row] = gated_unit(gated, by);
+  if (at.i < p.m && row < p.rows) out[ulong(at.i) * p.rows + row] = gated_unit(O(products.first), O(products.second));
 }
 
 #define MATVEC(X, S, O, bits)                                                                       \

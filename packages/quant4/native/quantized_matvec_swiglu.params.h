@@ -26,7 +26,7 @@ struct QuantizedMatvecSwigluParams {
   uint32_t cols;
   uint32_t groupSize;
 #ifdef __METAL_VERSION__
-  uint32_t scratch[4];  // byte offsets
+  uint32_t scratch[1];  // byte offsets
 #else
   uint32_t columnStride;
   uint32_t groupStride;
@@ -35,23 +35,17 @@ struct QuantizedMatvecSwigluParams {
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(QuantizedMatvecSwigluParams) == 32, "QuantizedMatvecSwigluParams must match the declaration of quantized_matvec_swiglu");
+static_assert(sizeof(QuantizedMatvecSwigluParams) == 20, "QuantizedMatvecSwigluParams must match the declaration of quantized_matvec_swiglu");
 #else
 static_assert(sizeof(QuantizedMatvecSwigluParams) == 48, "QuantizedMatvecSwigluParams must match the declaration of quantized_matvec_swiglu");
 #endif
 #ifdef __METAL_VERSION__
 struct QuantizedMatvecSwigluScratch {
-  threadgroup uchar* codes;
   threadgroup float* sums;
-  threadgroup float* scales;
-  threadgroup uchar* x;
 };
 inline QuantizedMatvecSwigluScratch scratch_of(threadgroup uchar* memory, constant QuantizedMatvecSwigluParams& p) {
   return {
-      (threadgroup uchar*)(memory + p.scratch[0]),
-      (threadgroup float*)(memory + p.scratch[1]),
-      (threadgroup float*)(memory + p.scratch[2]),
-      (threadgroup uchar*)(memory + p.scratch[3]),
+      (threadgroup float*)(memory + p.scratch[0]),
   };
 }
 #else

@@ -71,7 +71,7 @@ export const gatherQuantizedMatvecSwigluKernel = defineKernel({
         scratch: { ...scratch, gates: [mBlock, keptRows], ups: [mBlock, keptRows] },
       };
     },
-    ...fewOnGpus(({ pairs, m, rows }: PairSizes, groupRows) => [ceil(rows, groupRows), ceil(m, FEW.mostM), pairs]),
+    ...fewOnGpus(({ pairs, m, rows }: PairSizes, groupRows) => [ceil(rows, groupRows), ceil(m, FEW.mostM), pairs], 2),
   },
 });
 

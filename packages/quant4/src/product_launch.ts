@@ -11,17 +11,14 @@ export const FEW = { mostM: 8 } as const;
 /**
  * Rows of W of a CPU's threadgroup, columns that are ordered together, units of the largest number of a group in bytes, and
  * the words of `prepared`; rows of W of a GPU's simdgroup, or, on NVIDIA's GPUs, rows that the simdgroups of a threadgroup
- * share, and of these the bytes of codes that are copied at once, with padding in threadgroup memory.
+ * share, and the units of up to 64 columns of them that a simdgroup takes at a time.
  */
 export const FEW_ON_CPU = { blockRows: 16, unit: 128, byteUnits: 127, preparedWords: 4 } as const;
-export const FEW_ON_GPU = {
-  simdgroupRows: 4,
-  tileRows: 16,
-  tileSimdgroups: 8,
-  chunkBytes: 2048,
-  padding: 32,
-  scaleStride: 36,
-} as const;
+export const FEW_ON_GPU = { simdgroupRows: 4, tileRows: 16, blockUnits: 4 } as const;
+/** Simdgroups of a threadgroup on NVIDIA's GPUs: as many as have columns, within these bounds. */
+const LEAST_SIMDGROUPS = 4;
+const MOST_SIMDGROUPS = 8;
+const BLOCK_COLUMNS = 64 * FEW_ON_GPU.blockUnits;
 /**
  * Above, in panels: a CPU's threadgroup has blockRows rows of W, and a panel so many of their columns; limbGroupWords are what
  * a group of a row of x in limbs comes with, preparedWords what tells which rows of x are prepared. With room for paddedRows
@@ -76,35 +73,32 @@ export const MATVEC_PARAMS = { columnStride: "u32", groupStride: "u32", int8: "u
  */
 export const MATVEC_SCRATCH = { ordered: "u16", sums: "f32", prepared: "u32" } as const;
 
-/** Scratch of an NVIDIA GPU: copies of W and of x, scales with offsets, and what the simdgroups of a threadgroup add up. */
-export const FEW_SCRATCH_ON_GPU = { codes: "u8", sums: "f32", scales: "f32", x: "u8" } as const;
+/** Scratch of an NVIDIA GPU: what the simdgroups of a threadgroup add up. */
+export const FEW_SCRATCH_ON_GPU = { sums: "f32" } as const;
 
 type Axes = readonly [number, number, number];
 
 /**
- * The launch rules of GPUs with few rows of x: `threadgroups` are told the rows of W of one. NVIDIA's GPUs get room for x in
- * f32, and for the columns of codes of 4 bits.
+ * The launch rules of GPUs with few rows of x: `threadgroups` are told the rows of W of one. NVIDIA's GPUs take the same
+ * rows of `matrices` at once, and get room for the sums of x in f32, which is three parts there.
  */
-export function fewOnGpus<Sizes extends Weights & { m: number }>(threadgroups: (sizes: Sizes, rows: number) => Axes) {
-  const { simdgroupRows, tileRows, tileSimdgroups, chunkBytes, padding, scaleStride } = FEW_ON_GPU;
+export function fewOnGpus<Sizes extends Weights & { m: number }>(
+  threadgroups: (sizes: Sizes, rows: number) => Axes,
+  matrices = 1,
+) {
+  const { simdgroupRows, tileRows } = FEW_ON_GPU;
   return {
     gpu: (sizes: Sizes) => ({
       threadgroups: threadgroups(sizes, 2 * simdgroupRows),
       threadsPerThreadgroup: [64, 1, 1] as const,
-      scratch: { codes: [0], sums: [0], scales: [0], x: [0] },
+      scratch: { sums: [0] },
     }),
     cuda: (sizes: Sizes) => {
-      const { m, cols, groupSize } = sizes;
-      const columns = Math.min(cols, 2 * chunkBytes);
+      const simdgroups = Math.min(Math.max(ceil(sizes.cols, BLOCK_COLUMNS), LEAST_SIMDGROUPS), MOST_SIMDGROUPS);
       return {
         threadgroups: threadgroups(sizes, tileRows),
-        threadsPerThreadgroup: [32 * tileSimdgroups, 1, 1] as const,
-        scratch: {
-          codes: [tileRows, chunkBytes + padding],
-          sums: [tileSimdgroups, 16, tileRows],
-          scales: [columns / groupSize, scaleStride],
-          x: [Math.min(m, FEW.mostM), 4 * columns + padding],
-        },
+        threadsPerThreadgroup: [32 * simdgroups, 1, 1] as const,
+        scratch: { sums: [simdgroups, 3 * FEW.mostM, matrices, tileRows] },
       };
     },
   };

@@ -64,7 +64,7 @@ export const quantizedMatvecSwigluKernel = defineKernel({
         scratch: { ...scratch, gates: [m, runBlocks * blockRows], ups: [m, runBlocks * blockRows] },
       };
     },
-    ...fewOnGpus(({ rows }: Sizes, groupRows) => [ceil(rows, groupRows), 1, 1]),
+    ...fewOnGpus(({ rows }: Sizes, groupRows) => [ceil(rows, groupRows), 1, 1], 2),
   },
 });
 

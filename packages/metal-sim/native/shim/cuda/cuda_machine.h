@@ -34,6 +34,7 @@ METAL_SIM_INLINE uint ctz(uint x) { return metal::ctz(x); }
 METAL_SIM_INLINE uint popcount(uint x) { return metal::popcount(x); }
 METAL_SIM_INLINE uint reverse_bits(uint x) { return metal::reverse_bits(x); }
 METAL_SIM_INLINE uint mulhi(uint a, uint b) { return metal::mulhi(a, b); }
+METAL_SIM_INLINE uint and_or(uint a, uint b, uint c) { return (a & b) | c; }
 METAL_SIM_INLINE uint bytes_of(uint a, uint b, uint select) {
   const ulong both = ulong(b) << 32 | a;
   uint r = 0;
