@@ -23,8 +23,14 @@
 #define SDPA_TILE_ROW_BYTES 256
 #ifdef MLXTS_CUDA
 #define SDPA_TILE_KEYS 64
+#define SDPA_PAIR_THREADS 128
+#define SDPA_PAIR_KEYS 32
+#define SDPA_PAIR_TILES 4
 #else
 #define SDPA_TILE_KEYS 32
+#define SDPA_PAIR_THREADS 0
+#define SDPA_PAIR_KEYS 0
+#define SDPA_PAIR_TILES 0
 #endif
 #else
 #define SDPA_PANEL_ROWS 6
@@ -43,7 +49,7 @@ struct SdpaParams {
   float scale;
   uint32_t causal;
 #ifdef __METAL_VERSION__
-  uint32_t scratch[2];  // byte offsets
+  uint32_t scratch[3];  // byte offsets
 #else
   uint32_t groupRows;
   uint32_t width;
@@ -52,7 +58,7 @@ struct SdpaParams {
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(SdpaParams) == 40, "SdpaParams must match the declaration of sdpa");
+static_assert(sizeof(SdpaParams) == 44, "SdpaParams must match the declaration of sdpa");
 #else
 static_assert(sizeof(SdpaParams) == 76, "SdpaParams must match the declaration of sdpa");
 #endif
@@ -60,11 +66,13 @@ static_assert(sizeof(SdpaParams) == 76, "SdpaParams must match the declaration o
 struct SdpaScratch {
   threadgroup uint* length;
   threadgroup uchar* tiles;
+  threadgroup uchar* queries;
 };
 inline SdpaScratch scratch_of(threadgroup uchar* memory, constant SdpaParams& p) {
   return {
       (threadgroup uint*)(memory + p.scratch[0]),
       (threadgroup uchar*)(memory + p.scratch[1]),
+      (threadgroup uchar*)(memory + p.scratch[2]),
   };
 }
 #else

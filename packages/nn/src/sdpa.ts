@@ -38,9 +38,15 @@ const PANEL = { panelRows: 6, panelColumns: 64 };
  * On a GPU a threadgroup has `tileRows` query rows and `tileColumns` columns of their outputs. Keys and values go through
  * its memory by tiles of `tileKeys` rows of `tileRowBytes`, each followed by padding.
  */
-const TILE = { threads: 256, tileRows: 128, tileColumns: 128, tileKeys: 32, tileRowBytes: 256 };
-/** NVIDIA's GPUs have room for more keys. */
-const CUDA_TILE = { tileKeys: 64 };
+const TILE = {
+  ...{ threads: 256, tileRows: 128, tileColumns: 128, tileKeys: 32, tileRowBytes: 256 },
+  ...{ pairThreads: 0, pairKeys: 0, pairTiles: 0 },
+};
+/**
+ * NVIDIA's GPUs have room for more keys. Where all is of one dtype of 16 bits, `pairThreads` have the rows of a threadgroup,
+ * whose queries lie in its memory beside `pairTiles` of `pairKeys` rows.
+ */
+const CUDA_TILE = { tileKeys: 64, pairThreads: 128, pairKeys: 32, pairTiles: 4 };
 
 /** On a CPU with tiles of bf16, `tileQueries` rows meet `tileKeys` keys at a time. */
 const CPU_TILE = { tileKeys: 256, tileQueries: 32 };
@@ -54,6 +60,8 @@ interface Sizes {
 interface TiledSizes extends Sizes {
   /** Whether a CPU multiplies them by tiles of bf16. */
   tiles: boolean;
+  /** Whether queries and cache have one dtype of 16 bits. */
+  pairs: boolean;
 }
 
 /** Query rows of a CPU's threadgroup: enough to repay packing, few enough to occupy many threads. */
@@ -68,6 +76,18 @@ function rowsOnCpu({ batch, kvHeads, rows, tiles }: TiledSizes): number {
 
 /** Elements of a row of a CPU's scratch, where rows of D are padded to whole panels. */
 const padded = (dim: number) => Math.ceil(dim / PANEL.panelColumns) * PANEL.panelColumns;
+
+/** Room for `length` of the scratch below. */
+const LENGTH_BYTES = 64;
+
+const queryTiles = (
+  { batch, kvHeads, rows, dim }: Sizes,
+  { threads, tileRows, tileColumns, tileKeys, tileRowBytes }: typeof TILE,
+) => ({
+  threadgroups: [Math.ceil(rows / tileRows) * Math.ceil(dim / tileColumns), kvHeads, batch] as const,
+  threadsPerThreadgroup: [threads, 1, 1] as const,
+  scratch: { length: [2], tiles: [2, tileKeys, tileStride("u8", tileRowBytes)], queries: [0] },
+});
 
 /** Many queries: a threadgroup takes some of the T · H / Hkv query rows that share a key/value head. */
 export const sdpaKernel = defineKernel({
@@ -93,6 +113,7 @@ export const sdpaKernel = defineKernel({
     gpu: {
       length: "u32", // whether all lengths are right, and the sequence's own
       tiles: "u8", // one is multiplied while the next is on its way
+      queries: "u8", // where they do not stay in registers
     },
   },
   launch: {
@@ -117,14 +138,16 @@ export const sdpaKernel = defineKernel({
         },
       };
     },
-    gpu: (
-      { batch, kvHeads, rows, dim },
-      { constants: { threads, tileRows, tileColumns, tileKeys, tileRowBytes } },
-    ) => ({
-      threadgroups: [Math.ceil(rows / tileRows) * Math.ceil(dim / tileColumns), kvHeads, batch],
-      threadsPerThreadgroup: [threads, 1, 1],
-      scratch: { length: [2], tiles: [2, tileKeys, tileStride("u8", tileRowBytes)] },
-    }),
+    gpu: (sizes, { constants }) => queryTiles(sizes, constants),
+    cuda: (sizes, { limits, constants }) => {
+      const { tileRows, tileColumns, tileRowBytes, pairThreads, pairKeys, pairTiles } = constants;
+      const queries = tileRows * tileStride("u8", Math.ceil(sizes.dim / tileColumns) * tileRowBytes);
+      const tiles = pairTiles * pairKeys * tileStride("u8", tileRowBytes);
+      const launch = queryTiles(sizes, constants);
+      if (!sizes.pairs || queries + tiles + LENGTH_BYTES > limits.maxThreadgroupBytes) return launch;
+      const scratch = { length: [2], tiles: [tiles], queries: [queries] };
+      return { ...launch, threadsPerThreadgroup: [pairThreads, 1, 1], scratch };
+    },
   },
 });
 
@@ -279,7 +302,14 @@ export const sdpa: Sdpa = defineOp({
         variant,
         buffers: { q, kCache, vCache, lengths, out },
         params: common,
-        sizes: { batch: B, kvHeads: Hkv, rows, dim: D, tiles: hasTiles(encoder.device) && variant === "bf16_bf16" },
+        sizes: {
+          batch: B,
+          kvHeads: Hkv,
+          rows,
+          dim: D,
+          tiles: hasTiles(encoder.device) && variant === "bf16_bf16",
+          pairs: q.dtype === kCache.dtype && q.dtype !== "f32",
+        },
       });
       return;
     }

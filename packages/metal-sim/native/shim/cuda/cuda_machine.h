@@ -80,6 +80,7 @@ METAL_SIM_INLINE uint bf16_fma_pair(uint a, uint b, uint c) {
 }
 
 METAL_SIM_INLINE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+METAL_SIM_INLINE float exp2_fast(float x) { return metal::exp2(x); }
 #define METAL_SIM_F32(name) \
   METAL_SIM_INLINE float name(float x) { return metal::name(x); }
 METAL_SIM_F32(sqrt)
