@@ -15,6 +15,7 @@ struct Batch {
 
 template <typename P>
 METAL_FUNC Batch batch_at(constant P& p, uint z) {
+  if (z == 0) return {0, 0};  // without divisions
   const uint i0 = z % p.batch0, i1 = z / p.batch0 % p.batch1, i2 = z / p.batch0 / p.batch1;
   return {ulong(i0) * p.xStride0 + ulong(i1) * p.xStride1 + ulong(i2) * p.xStride2,
           ulong(i0) * p.qStride0 + ulong(i1) * p.qStride1 + ulong(i2) * p.qStride2};

@@ -9,14 +9,14 @@ namespace mlxts {
 template <int Bits, typename S, typename P>
 METAL_FUNC AffineMatrix<S, Bits> weights_at(device const uint* weight, device const S* scales, device const S* biases,
                                             constant P& p, ulong matrix) {
-  const ulong row = matrix * p.rows, groups = row * (p.cols / p.groupSize);
+  const ulong row = matrix * p.rows, groups = row * (p.cols >> metal::ctz(p.groupSize));
   return {weight + row * (p.cols / 32 * Bits), scales + groups, biases + groups, p.rows, p.cols, p.groupSize};
 }
 
 // The rows of W from row0 on, of which there is one at least.
 template <typename S, int Bits>
 METAL_FUNC AffineMatrix<S, Bits> rows_from(AffineMatrix<S, Bits> w, uint row0) {
-  const ulong groups = ulong(row0) * (w.cols / w.groupSize);
+  const ulong groups = ulong(row0) * (w.cols >> metal::ctz(w.groupSize));
   return {w.words + ulong(row0) * (w.cols / 32 * Bits), w.scales + groups, w.biases + groups, w.rows - row0, w.cols,
           w.groupSize};
 }
