@@ -9,6 +9,11 @@
 #define ARGMAX_LOGITS 0  // read
 #define ARGMAX_IDS 1  // write
 #define ARGMAX_PARAMS 2
+#ifdef __METAL_VERSION__
+#define ARGMAX_PIECE 2048
+#else
+#define ARGMAX_PIECE 0
+#endif
 
 struct ArgmaxParams {
   uint32_t dim;

@@ -1,7 +1,12 @@
-import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
+import { type CommandEncoder, constantsOf, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import { nnLibrary } from "./library.ts";
 import type { Argmax } from "./signatures.ts";
-import { rowThreads, SEARCH_THREADS, SIMD } from "./threads.ts";
+import { MOST_THREADS, rowThreads, SEARCH_THREADS, SIMD } from "./threads.ts";
+
+/** Elements of a piece on a GPU: a model's vocabulary is about as many pieces as a large one has multiprocessors. */
+const PIECE = 2048;
+/** Rows of more pieces are cut. */
+const UNCUT_PIECES = 8;
 
 export const argmaxKernel = defineKernel({
   library: nnLibrary,
@@ -9,6 +14,8 @@ export const argmaxKernel = defineKernel({
   variants: FLOATS,
   buffers: { logits: "read", ids: "write" },
   params: { dim: "u32" },
+  // Elements of a piece of a long row; 0: rows are not cut.
+  constants: { cpu: { piece: 0 }, gpu: { piece: PIECE } },
   // The largest element of each simdgroup: its key and its index.
   scratch: { gpu: { largest: "u32" } },
   launch: {
@@ -23,6 +30,69 @@ export const argmaxKernel = defineKernel({
     },
   },
 });
+
+/** Long rows on a GPU, first half: key and index of the largest element of each piece. */
+export const argmaxPiecesKernel = defineKernel({
+  library: nnLibrary,
+  name: "argmax_pieces",
+  variants: FLOATS,
+  buffers: { logits: "read", largest: "write" },
+  params: { dim: "u32" },
+  constants: { gpu: { piece: PIECE } },
+  // The largest element of each simdgroup.
+  scratch: { gpu: { simdgroups: "u32" } },
+  launch: {
+    gpu: ({ rows, dim }: { rows: number; dim: number }, { constants: { piece } }) => ({
+      threadgroups: [Math.ceil(dim / piece), rows, 1],
+      threadsPerThreadgroup: [MOST_THREADS, 1, 1],
+      scratch: { simdgroups: [MOST_THREADS / SIMD, 2] },
+    }),
+  },
+});
+
+/** Long rows on a GPU, second half: the first largest of a row's pieces. */
+export const argmaxMergeKernel = defineKernel({
+  library: nnLibrary,
+  name: "argmax_merge",
+  variants: ["u32"],
+  buffers: { largest: "read", ids: "write" },
+  params: { pieces: "u32" },
+  launch: {
+    gpu: ({ rows }: { rows: number }) => ({ threadgroups: [rows, 1, 1], threadsPerThreadgroup: [SIMD, 1, 1] }),
+  },
+});
+
+/** Records `ids[r] = argmax_v logits[r, v]` for an op. On a GPU many threadgroups search a long row. */
+export function encodeArgmax(
+  encoder: CommandEncoder,
+  op: string,
+  logits: Tensor,
+  ids: Tensor,
+  sizes: { rows: number; dim: number },
+): void {
+  const { rows, dim } = sizes;
+  const { piece } = constantsOf(argmaxKernel, encoder.device);
+  if (piece === 0 || dim <= UNCUT_PIECES * piece) {
+    encoder.dispatch(argmaxKernel, { op, variant: logits.dtype, buffers: { logits, ids }, params: { dim }, sizes });
+    return;
+  }
+  const pieces = Math.ceil(dim / piece);
+  const largest = encoder.empty("u32", [rows, pieces, 2]);
+  encoder.dispatch(argmaxPiecesKernel, {
+    op,
+    variant: logits.dtype,
+    buffers: { logits, largest },
+    params: { dim },
+    sizes,
+  });
+  encoder.dispatch(argmaxMergeKernel, {
+    op,
+    variant: "u32",
+    buffers: { largest, ids },
+    params: { pieces },
+    sizes: { rows },
+  });
+}
 
 /**
  * Index of the largest element of each row: `ids[..] = argmax_v logits[.., v]`.
@@ -45,13 +115,6 @@ export const argmax: Argmax = defineOp({
   },
   params: {},
   encode({ encoder, op, inputs: { logits }, outputs: { ids }, rows, dims }) {
-    const dim = dims.V as number;
-    encoder.dispatch(argmaxKernel, {
-      op,
-      variant: logits.dtype,
-      buffers: { logits, ids },
-      params: { dim },
-      sizes: { rows, dim },
-    });
+    encodeArgmax(encoder, op, logits, ids, { rows, dim: dims.V as number });
   },
 });

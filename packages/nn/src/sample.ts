@@ -1,5 +1,5 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
-import { argmaxKernel } from "./argmax.ts";
+import { encodeArgmax } from "./argmax.ts";
 import { nnLibrary } from "./library.ts";
 import type { Sample } from "./signatures.ts";
 import { rowThreads, SEARCH_THREADS, SIMD } from "./threads.ts";
@@ -98,8 +98,7 @@ export const sample: Sample = defineOp({
     const rows = dims.B as number;
     const dim = dims.V as number;
     if (temperature === 0) {
-      const buffers = { logits, ids };
-      encoder.dispatch(argmaxKernel, { op, variant: logits.dtype, buffers, params: { dim }, sizes: { rows, dim } });
+      encodeArgmax(encoder, op, logits, ids, { rows, dim });
       return;
     }
     encoder.dispatch(sampleKernel, {

@@ -201,6 +201,19 @@ const argmaxSuite: Suite = {
       placed(30000, -1, ...[2047, 2048, 2049, 4095, 4096, 4097].map((at, r): [number, number] => [r * 5000 + at, 3])),
     ),
     argmaxCase("equal in two blocks", [5000], placed(5000, -1, [4990, 3], [2500, 3])),
+    // Rows that a GPU searches in pieces.
+    ...[16385, 18433, 70001].map((dim) => argmaxCase("random", [2, dim], random.normals(2 * dim))),
+    argmaxCase(
+      "equal in two pieces",
+      [2, 20000],
+      placed(40000, -1, ...[2047, 2048, 19999, 20000, 39999].map((at): [number, number] => [at, 3])),
+    ),
+    argmaxCase("all NaN", [20000], placed(20000, Number.NaN)),
+    argmaxCase(
+      "NaN and −∞",
+      [20000],
+      placed(20000, Number.NaN, [9000, Number.NEGATIVE_INFINITY], [19000, Number.NEGATIVE_INFINITY]),
+    ),
     argmaxCase("zeros of both signs", [40], placed(40, -1, [20, -0], [30, 0])),
     argmaxCase("NaN first", [100], placed(100, -1, [0, Number.NaN], [50, 2])),
     argmaxCase("NaN before a tie", [100], placed(100, 1, [0, Number.NaN], [64, Number.NaN])),
