@@ -11,9 +11,12 @@ METAL_FUNC bool aligned_to_four(device const T* at) {
 
 // These are preferred to the templates of the same names, which must know them.
 #define MLXTS_FOUR(T)                                                                                          \
+  METAL_FUNC metal::vec<T, 4> four_of(device const T* from) {                                                  \
+    if (!aligned_to_four(from)) return metal::vec<T, 4>(from[0], from[1], from[2], from[3]);                   \
+    return *(device const metal::vec<T, 4>*)from;                                                              \
+  }                                                                                                            \
   METAL_FUNC float4 load4(device const T* from) {                                                              \
-    if (!aligned_to_four(from)) return float4(float(from[0]), float(from[1]), float(from[2]), float(from[3])); \
-    const metal::vec<T, 4> v = *(device const metal::vec<T, 4>*)from;                                          \
+    const metal::vec<T, 4> v = four_of(from);                                                                  \
     return float4(float(v.x), float(v.y), float(v.z), float(v.w));                                             \
   }                                                                                                            \
   METAL_FUNC void store4(device T* to, float4 v) {                                                             \

@@ -42,7 +42,13 @@ METAL_FUNC T times_sigmoid(T a, T b, T x) {
   return a * factor / (1.0f + root * root) * (b * factor);
 }
 
-// Four adjacent elements of any alignment, widened. The compiler combines the loads.
+// Four adjacent elements of any alignment. The compiler combines the loads.
+template <typename T>
+METAL_FUNC metal::vec<T, 4> four_of(device const T* from) {
+  return metal::vec<T, 4>(from[0], from[1], from[2], from[3]);
+}
+
+// The same, widened.
 template <typename T>
 METAL_FUNC float4 load4(device const T* from) {
   return float4(float(from[0]), float(from[1]), float(from[2]), float(from[3]));

@@ -25,10 +25,16 @@ METAL_FUNC uint key_of(T x) {
   return bits & sign ? sign - magnitude : sign + magnitude;
 }
 
+// Vectors of four elements that a thread asks for before it waits for the first of them.
+constant constexpr uint kAhead = 4;
+
 // Keys of elements i … i + 3 of n; 0 beyond the end.
 template <typename T>
 METAL_FUNC uint4 keys_of(device const T* x, uint i, uint n) {
-  if (i + 4 <= n) return uint4(key_of(x[i]), key_of(x[i + 1]), key_of(x[i + 2]), key_of(x[i + 3]));
+  if (i + 4 <= n) {
+    const metal::vec<T, 4> v = four_of(x + i);
+    return uint4(key_of(v.x), key_of(v.y), key_of(v.z), key_of(v.w));
+  }
   uint4 keys = uint4(0);
   for (uint j = 0; i + j < n; ++j) keys[j] = key_of(x[i + j]);
   return keys;
@@ -42,10 +48,12 @@ struct Largest {
 template <typename T>
 METAL_FUNC Largest largest_of_thread(device const T* x, uint n, uint index, uint threads) {
   Largest best = {0, 0};
-  for (uint i = 4 * index; i < n; i += 4 * threads) {
-    const uint4 keys = keys_of(x, i, n);
-    for (uint j = 0; j < 4; ++j)
-      if (keys[j] > best.key) best = {keys[j], i + j};
+  const uint step = 4 * threads;
+  for (uint i = 4 * index; i < n; i += kAhead * step) {
+    uint4 keys[kAhead];
+    MLXTS_UNROLL for (uint u = 0; u < kAhead; ++u) keys[u] = keys_of(x, i + u * step, n);
+    MLXTS_UNROLL for (uint u = 0; u < kAhead; ++u) MLXTS_UNROLL for (uint j = 0; j < 4; ++j)
+      if (keys[u][j] > best.key) best = {keys[u][j], i + u * step + j};
   }
   return best;
 }

@@ -3,7 +3,7 @@
 // for each of their values. Weights are integers, so the order in which they are added changes nothing. Two barriers for
 // each table.
 #pragma once
-#include "metal_kernel.h"
+#include "argmax_metal.h"
 #include "sample.params.h"
 
 namespace mlxts {
@@ -66,17 +66,24 @@ struct Searcher {
   void count(Items items, Span span, uint found, uint shift) const {
     uint bin = 0;
     ulong sum = 0;
-    for (uint i = span.from; i < span.to; i += span.step) {
-      const FourElements four = items.at(i);
-      for (uint j = 0; j < 4; ++j) {
-        const uint digit = (four.key[j] ^ found) >> shift;
-        if (four.weight[j] == 0 || digit >= kBins) continue;
+    for (uint i = span.from; i < span.to; i += kAhead * span.step) {
+      FourElements ahead[kAhead];
+      MLXTS_UNROLL for (uint u = 0; u < kAhead; ++u) {
+        const uint at = i + u * span.step;
+        if (at < span.to)
+          ahead[u] = items.at(at);
+        else
+          ahead[u].weight = uint4(0);
+      }
+      MLXTS_UNROLL for (uint u = 0; u < kAhead; ++u) MLXTS_UNROLL for (uint j = 0; j < 4; ++j) {
+        const uint digit = (ahead[u].key[j] ^ found) >> shift;
+        if (ahead[u].weight[j] == 0 || digit >= kBins) continue;
         if (digit != bin && sum > 0) {
           add(bin, sum);
           sum = 0;
         }
         bin = digit;
-        sum += four.weight[j];
+        sum += ahead[u].weight[j];
       }
     }
     if (sum > 0) add(bin, sum);

@@ -2,7 +2,30 @@ import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { encodeArgmax } from "./argmax.ts";
 import { nnLibrary } from "./library.ts";
 import type { Sample } from "./signatures.ts";
-import { rowThreads, SEARCH_THREADS, SIMD } from "./threads.ts";
+import { CUDA_SEARCH_THREADS, rowThreads, SEARCH_THREADS, SIMD } from "./threads.ts";
+
+/** Sums of a table: one for each value of the eight bits that are searched at a time. */
+const BINS = 256;
+
+/** One threadgroup to a row. */
+const sampleOnGpu =
+  (most: number) =>
+  ({ rows, dim }: { rows: number; dim: number }) => {
+    const threads = rowThreads(dim, most);
+    return {
+      threadgroups: [rows, 1, 1] as const,
+      threadsPerThreadgroup: [threads, 1, 1] as const,
+      scratch: {
+        sumsLow: [2, BINS],
+        sumsHigh: [2, BINS],
+        foundKey: [1],
+        foundRest: [1],
+        foundWeight: [1],
+        largestOfSimdgroups: [threads / SIMD, 2],
+        largestOfThreads: [threads],
+      },
+    };
+  };
 
 export const sampleKernel = defineKernel({
   library: nnLibrary,
@@ -16,8 +39,7 @@ export const sampleKernel = defineKernel({
     shared: { largestWeight: 2 ** 30 },
     // Logits of a block, which is skipped as a whole where it has nothing to find.
     cpu: { block: 256 },
-    // Sums of a table: one for each value of the eight bits that are searched at a time.
-    gpu: { bins: 256 },
+    gpu: { bins: BINS },
   },
   scratch: {
     // Of each block the sum of its weights, its largest logit and its largest weight.
@@ -38,22 +60,8 @@ export const sampleKernel = defineKernel({
       const blocks = [Math.ceil(dim / constants.block)];
       return { threadgroups: [rows, 1, 1], scratch: { mass: blocks, largest: blocks, heaviest: blocks } };
     },
-    gpu: ({ rows, dim }, { constants: { bins } }) => {
-      const threads = rowThreads(dim, SEARCH_THREADS);
-      return {
-        threadgroups: [rows, 1, 1],
-        threadsPerThreadgroup: [threads, 1, 1],
-        scratch: {
-          sumsLow: [2, bins],
-          sumsHigh: [2, bins],
-          foundKey: [1],
-          foundRest: [1],
-          foundWeight: [1],
-          largestOfSimdgroups: [threads / SIMD, 2],
-          largestOfThreads: [threads],
-        },
-      };
-    },
+    gpu: sampleOnGpu(SEARCH_THREADS),
+    cuda: sampleOnGpu(CUDA_SEARCH_THREADS),
   },
 });
 

@@ -2,8 +2,9 @@
 export const SIMD = 32;
 /** Threads of a GPU's threadgroup, for most kernels. */
 export const MOST_THREADS = 256;
-/** The same where one threadgroup searches a whole row of logits. */
+/** The same where one threadgroup searches a whole row of logits, on Apple's GPUs and on NVIDIA's. */
 export const SEARCH_THREADS = 512;
+export const CUDA_SEARCH_THREADS = 1024;
 
 /** Elements that so many threads of a GPU take at a time: each a vector of four. */
 export const vectorElements = (threads: number) => 4 * threads;
