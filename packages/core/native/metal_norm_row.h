@@ -37,13 +37,26 @@ struct RowElements {
   METAL_FUNC float4 operator()(uint i, uint count) const { return load_some(row + i, count); }
 };
 
+// Vectors of four elements that a thread asks for before it waits for the first of them.
+constant constexpr uint kAhead = 4;
+
+// Elements of a thread: the vector at i, next_element(i, t) and so on, zeros beyond the row.
+template <typename Elements>
+METAL_FUNC void load_ahead(Elements elements, uint i, uint dim, RowThread t, thread float4 (&v)[kAhead]) {
+  MLXTS_UNROLL for (uint u = 0; u < kAhead; ++u) {
+    v[u] = i < dim ? elements(i, elements_at(i, dim)) : float4(0.0f);
+    i = next_element(i, t);
+  }
+}
+
 // This thread's share of the sum of squares.
 template <typename Elements>
 METAL_FUNC float squares_of(Elements elements, uint dim, RowThread t) {
   float sum = 0.0f;
-  for (uint i = first_element(t); i < dim; i = next_element(i, t)) {
-    const float4 v = elements(i, elements_at(i, dim));
-    sum += metal::dot(v, v);
+  for (uint i = first_element(t); i < dim; i += kAhead * 4 * t.threads) {
+    float4 v[kAhead];
+    load_ahead(elements, i, dim, t, v);
+    MLXTS_UNROLL for (uint u = 0; u < kAhead; ++u) sum += metal::dot(v[u], v[u]);
   }
   return sum;
 }

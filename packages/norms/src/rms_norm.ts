@@ -7,6 +7,7 @@ import {
   ROW_LAUNCH_PARAMS,
   ROW_SCRATCH,
   rowsOnCpu,
+  rowsOnCuda,
   rowsOnGpu,
   WEIGHTED,
 } from "./options.ts";
@@ -21,7 +22,7 @@ export const rmsNormKernel = defineKernel({
   inPlace: [["out", "x"]],
   launchParams: ROW_LAUNCH_PARAMS,
   scratch: ROW_SCRATCH,
-  launch: { cpu: rowsOnCpu, gpu: rowsOnGpu },
+  launch: { cpu: rowsOnCpu, gpu: rowsOnGpu, cuda: rowsOnCuda },
 });
 
 /**
