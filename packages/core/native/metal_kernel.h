@@ -54,6 +54,16 @@ METAL_FUNC float4 load4(device const T* from) {
   return float4(float(from[0]), float(from[1]), float(from[2]), float(from[3]));
 }
 
+// Whether a thread may load four elements there at once; Metal's compiler sees to that.
+template <typename T>
+METAL_FUNC bool aligned_to_four(device const T*) {
+  return true;
+}
+template <typename T>
+METAL_FUNC float4 load4_aligned(device const T* from) {
+  return load4(from);
+}
+
 // The first `count` of four adjacent elements, zeros for the others.
 template <typename T>
 METAL_FUNC float4 load_some(device const T* from, uint count) {

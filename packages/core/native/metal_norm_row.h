@@ -48,6 +48,15 @@ METAL_FUNC void load_ahead(Elements elements, uint i, uint dim, RowThread t, thr
     i = next_element(i, t);
   }
 }
+// The same, in a row of whole vectors without a question for each.
+template <typename T>
+METAL_FUNC void load_ahead(RowElements<T> elements, uint i, uint dim, RowThread t, thread float4 (&v)[kAhead]) {
+  if (dim % 4 != 0 || !aligned_to_four(elements.row)) return load_ahead<RowElements<T>>(elements, i, dim, t, v);
+  MLXTS_UNROLL for (uint u = 0; u < kAhead; ++u) {
+    v[u] = i < dim ? load4_aligned(elements.row + i) : float4(0.0f);
+    i = next_element(i, t);
+  }
+}
 
 // This thread's share of the sum of squares.
 template <typename Elements>
