@@ -7,7 +7,7 @@ namespace mlxts {
 // These are preferred to the templates of the same names, which must know them.
 #define MLXTS_FOUR(T)                                                                                    \
   METAL_FUNC bool aligned_to_four(device const T* at) { return (ulong(at) & (4 * sizeof(T) - 1)) == 0; } \
-  METAL_FUNC float4 load4_aligned(device const T* from) {                                                \
+  METAL_FUNC float4 load4_at_once(device const T* from) {                                                \
     const metal::vec<T, 4> v = *(device const metal::vec<T, 4>*)from;                                    \
     return float4(float(v.x), float(v.y), float(v.z), float(v.w));                                       \
   }                                                                                                      \

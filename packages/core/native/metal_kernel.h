@@ -60,7 +60,7 @@ METAL_FUNC bool aligned_to_four(device const T*) {
   return true;
 }
 template <typename T>
-METAL_FUNC float4 load4_aligned(device const T* from) {
+METAL_FUNC float4 load4_at_once(device const T* from) {
   return load4(from);
 }
 

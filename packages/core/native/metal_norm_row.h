@@ -53,7 +53,7 @@ template <typename T>
 METAL_FUNC void load_ahead(RowElements<T> elements, uint i, uint dim, RowThread t, thread float4 (&v)[kAhead]) {
   if (dim % 4 != 0 || !aligned_to_four(elements.row)) return load_ahead<RowElements<T>>(elements, i, dim, t, v);
   MLXTS_UNROLL for (uint u = 0; u < kAhead; ++u) {
-    v[u] = i < dim ? load4_aligned(elements.row + i) : float4(0.0f);
+    v[u] = i < dim ? load4_at_once(elements.row + i) : float4(0.0f);
     i = next_element(i, t);
   }
 }
