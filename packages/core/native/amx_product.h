@@ -134,6 +134,29 @@ struct TileFetch {
   }
 };
 
+// Tile instructions want their tiles as literals. Tiles 0 … 3 are sums.
+template <int Tile>
+MLXTS_INLINE void zero_sums() {
+  if constexpr (Tile == 0) _tile_zero(0);
+  if constexpr (Tile == 1) _tile_zero(1);
+  if constexpr (Tile == 2) _tile_zero(2);
+  if constexpr (Tile == 3) _tile_zero(3);
+}
+template <int Tile>
+MLXTS_INLINE void load_sums(const void* from) {
+  if constexpr (Tile == 0) _tile_loadd(0, from, kAmxRowBytes);
+  if constexpr (Tile == 1) _tile_loadd(1, from, kAmxRowBytes);
+  if constexpr (Tile == 2) _tile_loadd(2, from, kAmxRowBytes);
+  if constexpr (Tile == 3) _tile_loadd(3, from, kAmxRowBytes);
+}
+template <int Tile>
+MLXTS_INLINE void store_sums(void* to) {
+  if constexpr (Tile == 0) _tile_stored(0, to, kAmxRowBytes);
+  if constexpr (Tile == 1) _tile_stored(1, to, kAmxRowBytes);
+  if constexpr (Tile == 2) _tile_stored(2, to, kAmxRowBytes);
+  if constexpr (Tile == 3) _tile_stored(3, to, kAmxRowBytes);
+}
+
 // Where operands of multiply_tiles lie, in elements. Left tile (i, s, p) of 16 rows i, step s along k and part p is at
 // left + i · leftNext + (s · LeftParts + p) · leftStep, its rows `leftStride` apart: tiles of their own, or rows of a
 // matrix. Right tile (j, s, p) is at right + j · rightNext + (s · RightParts + p) · kTileSize. The tile (i, j) of the

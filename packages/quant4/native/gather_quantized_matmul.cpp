@@ -71,10 +71,12 @@ struct Kernel {
     const uint32_t rows = uint32_t(part.rows.count);
     // Ranges of threadgroups that share a matrix share its rows of x: at most 2^16 of them.
     const uint64_t wanted = uint64_t(part.rows.first) << 16 | rows;
-    if (prepared.rows != wanted)
-      prepared = {wanted, prepare_tiles<Bits>(t, p, rows, s, !ordered.order, [&](uint32_t i) { return x_row(i); })};
-    multiply_blocks<Bits>(t, p, prepared.x, rows, product, uint32_t(part.first), uint32_t(part.last),
-                          {next ? &next->product : nullptr, 0}, s, [&](uint32_t i) { return out_row(i); });
+    const auto prepare = [&](bool scaled) -> const TileRows& {
+      return prepared.template prepare<Bits>(wanted, t, p, rows, s, !ordered.order, scaled,
+                                             [&](uint32_t i) { return x_row(i); });
+    };
+    multiply_blocks<Bits>(t, p, rows, product, uint32_t(part.first), uint32_t(part.last),
+                          {next ? &next->product : nullptr, 0}, s, prepare, [&](uint32_t i) { return out_row(i); });
   }
 };
 

@@ -1,13 +1,14 @@
 // The insides of products with more rows of x. W is decoded panel by panel, the lanes being rows of W, and meets some
 // rows of x at a time in registers. Where the processor multiplies bf16 and bytes, x meets the codes themselves, scaled
 // group by group: in tiles of bf16, exactly (panels_amx.h); else bf16 x as it is (codes are exact in bf16), other x as
-// limbs (panels_limbs.h). Elsewhere x meets the weights in f32. P are params with rows, cols, groupSize, groupStride,
-// mBlock, blocks and int8.
+// limbs (panels_limbs.h). For bf16 results tiles have the weights themselves, in two bf16 (panels_scaled.h). Elsewhere
+// x meets the weights in f32. P are params with rows, cols, groupSize, groupStride, mBlock, blocks and int8.
 #pragma once
 #include "panels_amx.h"
 #include "panels_bf16.h"
 #include "panels_f32.h"
 #include "panels_limbs.h"
+#include "panels_scaled.h"
 
 namespace mlxts {
 
@@ -37,22 +38,41 @@ void load_scales(const Types& t, const Product& m, const P& p, uint32_t row0, co
   w.biases = biasesTo;
 }
 
-// Blocks that meet x at once.
-constexpr uint32_t kMostBlocks = QUANTIZED_MATMUL_BLOCKS_AT_ONCE;
-
 // Rows of x as tiles meet them: one of these; the others are null.
 struct TileRows {
   const float* f32 = nullptr;
+  const bf16* right = nullptr;    // right tiles, for scaled weights
   const bf16* parts = nullptr;    // in tiles
   const bf16* ordered = nullptr;  // in the order of the codes
   const int8_t* limbs = nullptr;
   const int8_t* bytes = nullptr;  // one limb
 };
 
-// `rows` rows of x, of which row_at(i) is the address; rows of f32 that are neighbors already are used where they lie.
-template <int Bits, typename P, typename Scratch, typename RowAt>
-TileRows prepare_tiles(const Types& t, const P& p, uint32_t rows, const Scratch& s, bool neighbors, RowAt row_at) {
+// Whether products with so many rows of x have scaled weights in tiles, where scales and x allow it.
+template <int Bits, typename P>
+bool wants_scaled([[maybe_unused]] const Types& t, [[maybe_unused]] const P& p, [[maybe_unused]] uint32_t rows) {
 #if defined(__AMX_BF16__)
+  return Bits == 4 && rows >= kLeastScaledRows && t.bf16x && t.bf16out && !p.int8 && p.groupSize * 2 >= kScaledDepth &&
+         p.mBlock >= QUANTIZED_MATMUL_PADDED_ROWS;
+#else
+  return false;
+#endif
+}
+
+// `rows` rows of x, of which row_at(i) is the address; rows of f32 that are neighbors already are used where they lie.
+// `scaled`: for scaled weights; nothing where x does not allow it.
+template <int Bits, typename P, typename Scratch, typename RowAt>
+TileRows prepare_tiles(const Types& t, const P& p, uint32_t rows, const Scratch& s, bool neighbors,
+                       [[maybe_unused]] bool scaled, RowAt row_at) {
+#if defined(__AMX_BF16__)
+  if (scaled) {
+    bool fits = true;
+    for (uint32_t r = 0; fits && r < rows; ++r) fits = fits_bf16_dot(row_at(r), p.cols);
+    bf16* right = reinterpret_cast<bf16*>(s.activations);
+    if (!fits) return {};
+    order_right_tiles(rows, p.cols, right, row_at);
+    return {.right = right};
+  }
   if (p.mBlock >= QUANTIZED_MATMUL_PADDED_ROWS) {
     bool fits = true;
     for (uint32_t r = 0; fits && r < rows; ++r)
@@ -100,10 +120,22 @@ TileRows prepare_tiles(const Types& t, const P& p, uint32_t rows, const Scratch&
   return {.f32 = s.activations};
 }
 
-// What a thread has prepared last for a dispatch (`prepared_in`).
+// What a thread has prepared last for a dispatch (`prepared_in`), and whether for scaled weights.
 struct PreparedRows {
   uint64_t rows;
+  bool scaled;
   TileRows x;
+
+  // As prepare_tiles, unless scratch holds these rows, of which `wanted` is the number.
+  template <int Bits, typename P, typename Scratch, typename RowAt>
+  const TileRows& prepare(uint64_t wanted, const Types& t, const P& p, uint32_t count, const Scratch& s, bool neighbors,
+                          bool wantedScaled, RowAt row_at) {
+    if (rows != wanted || scaled != wantedScaled)
+      x = prepare_tiles<Bits>(t, p, count, s, neighbors, wantedScaled, row_at);
+    rows = wanted;
+    scaled = wantedScaled;
+    return x;
+  }
 };
 static_assert(sizeof(PreparedRows) <= 4 * QUANTIZED_MATMUL_PREPARED_WORDS);
 
@@ -190,22 +222,76 @@ void multiply_blocks_in_tiles(const Types& t, const P& p, const bf16* x, uint32_
 }
 #endif
 
-// The blocks first … last − 1 of the product, and `next` as multiply_block has it.
-template <int Bits, typename P, typename Scratch, typename OutAt>
-void multiply_blocks(const Types& t, const P& p, const TileRows& x, uint32_t rows, const Product& m, uint32_t first,
-                     uint32_t last, BlockAt next, const Scratch& s, OutAt out_at) {
+#if defined(__AMX_BF16__)
+// Scales and biases of a block in f32, [row][group]; whether tiles can have its weights.
+template <typename P>
+bool widen_block(const Types& t, const P& p, BlockAt at, float* scales, float* biases) {
+  const uint32_t left = p.rows - at.row0, count = left < kBlock ? left : kBlock;
+  const size_t groups = p.cols / p.groupSize, n = count * groups, from = at.row0 * groups * t.scaleBytes;
+  t.scales(at.product->scales + from, scales, n);
+  t.scales(at.product->biases + from, biases, n);
+  return fits_scaled(scales, n) && fits_scaled(biases, n);
+}
+
+// As multiply_blocks_in_tiles, with scaled weights; scales and biases of all blocks are in scratch.
+template <typename P, typename Scratch, typename OutAt>
+void multiply_blocks_scaled(const Types& t, const P& p, const bf16* x, uint32_t rows, BlockAt first, uint32_t count,
+                            BlockAt next, const Scratch& s, OutAt out_at) {
+  ScaledPair pairs[kMostBlocks * kPairsOfBlock];
+  const Product& m = *first.product;
+  const size_t rowBytes = p.cols / 2;
+  const uint32_t groups = p.cols / p.groupSize, left = p.rows - first.row0;
+  const uint32_t wRows = left < count * kBlock ? left : count * kBlock;
+  uint32_t n = 0;
+  for (uint32_t r = 0; r < wRows; r += kPairRows)
+    pairs[n++] = {m.weight + (first.row0 + r) * rowBytes, wRows - r < kPairRows ? wRows - r : kPairRows, groups,
+                  s.scales + r * groups, s.biases + r * groups};
+  multiply_scaled(x, padded_tiles(rows), p.cols, pairs, n,
+                  next.product ? next.product->weight + next.row0 * rowBytes : nullptr,
+                  reinterpret_cast<bf16*>(s.panel), s.products);
+  store_scaled(t, m, rows, first.row0, wRows, s.products, out_at);
+}
+#endif
+
+// The blocks first … last − 1 of the product with rows of x, which prepare(scaled) prepares, and `next` as
+// multiply_block has it.
+template <int Bits, typename P, typename Scratch, typename Prepare, typename OutAt>
+void multiply_blocks(const Types& t, const P& p, uint32_t rows, const Product& m, uint32_t first, uint32_t last,
+                     BlockAt next, const Scratch& s, Prepare prepare, OutAt out_at) {
   const auto at = [&](uint32_t block) { return block < last ? BlockAt{&m, block * kBlock} : next; };
+  uint32_t block = first;
+#if defined(__AMX_BF16__)
+  const size_t groups = p.cols / p.groupSize * kBlock;
+  if (wants_scaled<Bits>(t, p, rows) && prepare(true).right) {
+    // Blocks that follow each other meet x at once; what a block meets is its own matter, so that results do not depend
+    // on where ranges begin.
+    while (block < last) {
+      uint32_t count = 0;
+      while (block + count < last && count < p.blocks &&
+             widen_block(t, p, at(block + count), s.scales + count * groups, s.biases + count * groups))
+        ++count;
+      if (count > 0) {
+        multiply_blocks_scaled(t, p, prepare(true).right, rows, at(block), count, at(block + count), s, out_at);
+        block += count;
+      } else {
+        multiply_blocks_in_tiles<Bits>(t, p, prepare(false).parts, rows, at(block), 1, at(block + 1), s, out_at);
+        ++block;
+      }
+    }
+    return;
+  }
+#endif
+  const TileRows& x = prepare(false);
 #if defined(__AMX_BF16__)
   if (x.parts) {
-    for (uint32_t block = first; block < last; block += p.blocks) {
+    for (; block < last; block += p.blocks) {
       const uint32_t count = last - block < p.blocks ? last - block : p.blocks;
       multiply_blocks_in_tiles<Bits>(t, p, x.parts, rows, at(block), count, at(block + count), s, out_at);
     }
     return;
   }
 #endif
-  for (uint32_t block = first; block < last; ++block)
-    multiply_block<Bits>(t, p, x, rows, at(block), at(block + 1), s, out_at);
+  for (; block < last; ++block) multiply_block<Bits>(t, p, x, rows, at(block), at(block + 1), s, out_at);
 }
 
 }  // namespace mlxts

@@ -91,22 +91,6 @@ void decode_tile_panel(const Block& w, uint32_t k0, uint32_t n, bf16x2* panel) {
     _mm512_storeu_si512(bytes + i, _mm512_sub_epi8(_mm512_loadu_si512(bytes + i), center));
 }
 
-// Tile instructions want their tiles as literals. Tiles 0 … 3 are sums.
-template <int Tile>
-MLXTS_INLINE void zero_sums() {
-  if constexpr (Tile == 0) _tile_zero(0);
-  if constexpr (Tile == 1) _tile_zero(1);
-  if constexpr (Tile == 2) _tile_zero(2);
-  if constexpr (Tile == 3) _tile_zero(3);
-}
-template <int Tile>
-MLXTS_INLINE void store_sums(void* to) {
-  if constexpr (Tile == 0) _tile_stored(0, to, kAmxRowBytes);
-  if constexpr (Tile == 1) _tile_stored(1, to, kAmxRowBytes);
-  if constexpr (Tile == 2) _tile_stored(2, to, kAmxRowBytes);
-  if constexpr (Tile == 3) _tile_stored(3, to, kAmxRowBytes);
-}
-
 // Four tiles of sums at a time: 32 rows of x by 32 of W, or 16 by 64.
 constexpr int kSumTiles = 4;
 template <int RowTiles>

@@ -16,13 +16,13 @@ void matmul(const Launch& l, const Types& t) {
     const uint32_t m0 = uint32_t(batch % mBlocks) * p.mBlock;
     const uint32_t rows = p.m - m0 < p.mBlock ? p.m - m0 : p.mBlock;
     const Product m = product_at(l, t, p, Bits, z, true);
-    if (batch != prepared.rows) {
-      const auto row_at = [&](uint32_t i) { return m.x + size_t(m0 + i) * p.cols * t.xBytes; };
-      prepared = {batch, prepare_tiles<Bits>(t, p, rows, s, true, row_at)};
-    }
+    const auto row_at = [&](uint32_t i) { return m.x + size_t(m0 + i) * p.cols * t.xBytes; };
+    const auto prepare = [&](bool scaled) -> const TileRows& {
+      return prepared.prepare<Bits>(batch, t, p, rows, s, true, scaled, row_at);
+    };
     const uint64_t end = l.end - index < blocks - index % blocks ? l.end : index + blocks - index % blocks;
     const uint32_t first = uint32_t(index % blocks), last = first + uint32_t(end - index);
-    multiply_blocks<Bits>(t, p, prepared.x, rows, m, first, last, {nullptr, 0}, s,
+    multiply_blocks<Bits>(t, p, rows, m, first, last, {nullptr, 0}, s, prepare,
                           [&](uint32_t i) { return m.out + size_t(m0 + i) * p.rows * t.outBytes; });
     index = end;
   }

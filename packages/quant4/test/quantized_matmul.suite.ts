@@ -99,6 +99,15 @@ export const suite: Suite = {
     makeCase(49, 65, 320, 8, 64),
     makeCase(33, 321, 384, 8, 128),
     makeCase(16, 129, 352, 4, 32, { mean: 4 }),
+    // Scaled weights in tiles: the same, with half a panel last, and every dtype of scales.
+    makeCase(33, 321, 384, 4, 128, { dtypes: ["bf16"] }),
+    makeCase(65, 290, 1088, 4, 64, { dtypes: ["bf16"], bias: "f32" }),
+    makeCase(80, 33, 64, 4, 64, { dtypes: ["bf16"], stack: [2] }),
+    makeCase(130, 600, 448, 4, 64, { dtypes: ["bf16"], mean: 4 }),
+    ...FLOATS.map((scales) => makeCase(40, 130, 320, 4, 64, { scales, dtypes: ["bf16"] })),
+    ...FLOATS.map((scales) => makeCase(40, 130, 256, 4, 128, { scales, dtypes: ["bf16"], peaks: 1000 })),
+    makeCase(40, 130, 512, 4, 64, { dtypes: ["bf16"], factor: 2 ** -100 }),
+    makeCase(40, 130, 512, 4, 64, { dtypes: ["bf16"], factor: 2 ** 119 }),
   ],
   mutants,
 };
