@@ -147,8 +147,8 @@ const OUTPUT = /(^|\.)lm_head\./;
  * Bytes of weights that a decode step reads, scales and biases of quantized ones with them: of experts those that a token
  * goes to, of an embedding nothing but a row.
  */
-export function bytesReadByStep(device: Device, path: string, model: LanguageModel): number {
-  using checkpoint = openCheckpoint(device, path);
+export async function bytesReadByStep(device: Device, path: string, model: LanguageModel): Promise<number> {
+  using checkpoint = await openCheckpoint(device, path);
   const { experts } = model.sizes;
   const routed = experts ? experts.perToken / experts.count : 1;
   const hasOutput = [...model.tensorNames].some((name) => OUTPUT.test(name));
@@ -228,5 +228,5 @@ export async function runJob(job: Job): Promise<PrefillResult | DecodeResult | M
   const tokensPerSecond = await measureDecode(model, job.after, job.tokens);
   // A GPU would be given the weights once more.
   using host = Device.open("cpu");
-  return { tokensPerSecond, bytesRead: bytesReadByStep(host, job.checkpoint, model) };
+  return { tokensPerSecond, bytesRead: await bytesReadByStep(host, job.checkpoint, model) };
 }

@@ -240,7 +240,7 @@ export const inspect = command({
   async run({ checkpoint: path, tensors: listed, json, ...options }, signal) {
     if (!existsSync(path)) throw new MlxtsError("Io", `inspect: ${path} does not exist`, { path, operation: "open" });
     using device = Device.open("cpu");
-    using checkpoint = openCheckpoint(device, path);
+    using checkpoint = await openCheckpoint(device, path);
     const found = await inspected(device, checkpoint, path, options, signal);
     process.stdout.write(json ? `${JSON.stringify(jsonOf(found, listed), null, 2)}\n` : textOf(found, listed));
   },

@@ -135,7 +135,7 @@ describe("a random checkpoint", () => {
     expect(bytes("one").equals(bytes("again"))).toBe(true);
     expect(bytes("one").equals(bytes("other"))).toBe(false);
     using device = Device.open("cpu", { threads: 1 });
-    using checkpoint = openCheckpoint(device, at("one"));
+    using checkpoint = await openCheckpoint(device, at("one"));
     const large = checkpoint.names.filter((name) => /mlp\.\w+\.(weight|scales)$/.test(name));
     const contents = await Promise.all(large.map(async (name) => (await checkpoint.tensor(name).read()).join()));
     expect(large.length).toBe(6 * DENSE.layers);

@@ -39,7 +39,7 @@ describe("bytes that a decode step reads", () => {
     async (name, expected) => {
       const path = join(tiny, "..", name);
       using device = Device.open("cpu");
-      using checkpoint = openCheckpoint(device, path);
+      using checkpoint = await openCheckpoint(device, path);
       using model = await loadModel(device, path);
       const bytesOf = (which: RegExp) =>
         checkpoint.names
@@ -48,7 +48,7 @@ describe("bytes that a decode step reads", () => {
           .map(({ shape, storedDtype }) => shape.reduce((a, b) => a * b, 1) * (storedDtype === "U32" ? 4 : 2))
           .reduce((a, b) => a + b, 0);
       const all = expected(bytesOf(/^(?!mtp)/), bytesOf(/^(?!mtp).*\.experts\./), bytesOf(/embed_tokens/));
-      expect(bytesReadByStep(device, path, model)).toBe(all);
+      expect(await bytesReadByStep(device, path, model)).toBe(all);
     },
   );
 });

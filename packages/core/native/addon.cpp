@@ -17,6 +17,15 @@ std::string readText(const Napi::Value& value, const char* what) {
   return value.As<Napi::String>().Utf8Value();
 }
 
+// A call may still be queued when the environment ends. JavaScript cannot run then; that is no error.
+void callFromThread(Napi::Env env, Napi::Function function) {
+  napi_value global, result;
+  if (env == nullptr || function.IsEmpty() || napi_get_global(env, &global) != napi_ok) return;
+  if (napi_call_function(env, global, function, 0, nullptr, &result) != napi_pending_exception) return;
+  napi_value error;
+  if (napi_get_and_clear_last_exception(env, &error) == napi_ok) napi_fatal_exception(env, error);
+}
+
 namespace {
 
 Napi::Value cpuLevelsOf(const Napi::CallbackInfo& info) {
@@ -53,7 +62,7 @@ Napi::Value openDevice(const Napi::CallbackInfo& info) {
   self->wake.Unref(env);
   // The thread-safe function has added a cleanup hook of its own. Hooks run last in, first out: the device closes
   // first, and calls nothing afterwards.
-  self->closeBeforeArrays();
+  self->closeFirst();
   return makeHandle(env, std::move(self));
 }
 
@@ -162,6 +171,9 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   MLXTS_EXPORT("allocate", allocate);
   MLXTS_EXPORT("wrapMemory", wrapMemory);
   MLXTS_EXPORT("mapFile", mapFile);
+  MLXTS_EXPORT("loadFile", loadFile);
+  MLXTS_EXPORT("loadState", loadState);
+  MLXTS_EXPORT("stopLoad", stopLoad);
   MLXTS_EXPORT("memoryAddress", memoryAddress);
   MLXTS_EXPORT("readMemory", readMemory);
   MLXTS_EXPORT("writeMemory", writeMemory);

@@ -1,7 +1,4 @@
 // Native calls on memory: buffers of a device, and arrays of JavaScript that it uses.
-#include <cerrno>
-#include <cstring>
-
 #include "handle.h"
 #include "host_array.h"
 #include "native_call.h"
@@ -15,12 +12,11 @@ void checkRange(const Memory& memory, uint64_t offset, uint64_t bytes) {
     throw Failure("InvalidArgument", "native call: range reaches past the buffer");
 }
 
-Napi::Value memoryHandle(Napi::Env env, const DeviceHandle& device, std::shared_ptr<Memory> memory,
-                         uint64_t external = 0) {
+}  // namespace
+
+Napi::Value memoryHandle(Napi::Env env, const DeviceHandle& device, std::shared_ptr<Memory> memory, uint64_t external) {
   return makeHandle(env, std::make_unique<MemoryHandle>(env, std::move(memory), device, int64_t(external)));
 }
-
-}  // namespace
 
 // allocate(device, bytes)
 Napi::Value allocate(const Napi::CallbackInfo& info) {
@@ -49,7 +45,7 @@ Napi::Value wrapMemory(const Napi::CallbackInfo& info) {
   auto memory = Memory::wrap(array.data, array.bytes, info[2].ToBoolean(), device.counters,
                              [releases, ref, owner = held.owner] { releases->add(ref); });
   device.attach(*memory);
-  self.closeBeforeArrays();
+  self.closeFirst();
   auto out = Napi::Object::New(env);
   out.Set("memory", memoryHandle(env, self, std::move(memory)));
   out.Set("lent", held.lent);
@@ -60,13 +56,7 @@ Napi::Value wrapMemory(const Napi::CallbackInfo& info) {
 // mapFile(device, path, bytes)
 Napi::Value mapFile(const Napi::CallbackInfo& info) {
   auto& self = handle<DeviceHandle>(info[0]);
-  auto& device = self.open();
-  const std::string path = readText(info[1], "path");
-  int error = 0;
-  auto memory = device.mapFile(path, readSize(info[2], "bytes"), error);
-  if (!memory && error == ENOMEM) throw Failure("BufferAllocation", "there is no memory for " + path);
-  if (!memory) throw Failure("Io", std::strerror(error), path);
-  return memoryHandle(info.Env(), self, std::move(memory));
+  return memoryHandle(info.Env(), self, self.open().mapFile(readText(info[1], "path"), readSize(info[2], "bytes")));
 }
 
 Napi::Value memoryAddress(const Napi::CallbackInfo& info) {

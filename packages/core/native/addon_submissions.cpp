@@ -29,15 +29,6 @@ std::shared_ptr<const CommandList> commandList(const Napi::CallbackInfo& info) {
   return decodeCommandList(reinterpret_cast<const uint32_t*>(words.data), count, std::move(memories));
 }
 
-// A call may still be queued when the environment ends. JavaScript cannot run then; that is no error.
-void callOnEnded(Napi::Env env, Napi::Function onEnded) {
-  napi_value global, result;
-  if (env == nullptr || onEnded.IsEmpty() || napi_get_global(env, &global) != napi_ok) return;
-  if (napi_call_function(env, global, onEnded, 0, nullptr, &result) != napi_pending_exception) return;
-  napi_value error;
-  if (napi_get_and_clear_last_exception(env, &error) == napi_ok) napi_fatal_exception(env, error);
-}
-
 // Hands a list to the device; onEnded is called once it has ended.
 Napi::Value submitList(Napi::Env env, DeviceHandle& self, std::shared_ptr<const CommandList> list,
                        SubmitOptions options) {
@@ -55,7 +46,7 @@ Napi::Value submitList(Napi::Env env, DeviceHandle& self, std::shared_ptr<const 
     }
     completions->changed.notify_all();
     // One call of onEnded takes all submissions that have ended by then.
-    if (first) wake.NonBlockingCall(callOnEnded);
+    if (first) wake.NonBlockingCall(callFromThread);
   });
   if (self.pending++ == 0) self.wake.Ref(env);
   return Napi::Number::New(env, double(id));

@@ -2,6 +2,7 @@
 // they are first used; it keeps what it has compiled in its own cache.
 #include <map>
 
+#include "cuda_load.h"
 #include "cuda_memory.h"
 #include "cuda_queue.h"
 #include "device.h"
@@ -60,8 +61,11 @@ class CudaDevice : public Device {
     throw Failure("InvalidArgument", "memory must be the device's own", "memory of the host");
   }
 
-  std::shared_ptr<Memory> mapFile(const std::string& path, uint64_t bytes, int& error) override {
-    return heap_->copyOfFile(path, bytes, counters, error);
+  std::unique_ptr<FileLoad> loadFile(const std::string& path, uint64_t bytes, std::function<void()> moved) override {
+    int error = 0;
+    File file = openPlainFile(path, bytes, error);
+    if (!file) throw fileFailure(error);
+    return startLoad(gpu_, *heap_, std::move(file), bytes, counters, std::move(moved));
   }
 
   std::shared_ptr<Library> openLibrary(const std::string& ptx, const std::string& name) override {

@@ -1,8 +1,5 @@
 #include "cuda_memory.h"
 
-#include <errno.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -11,37 +8,15 @@ namespace mlxts::cuda {
 namespace {
 
 constexpr uint64_t kPiece = 8u << 20;
-constexpr int kPieces = 2;  // one is filled while another is copied
+constexpr int kPieces = Staging::kPieces;
+
+// What is taken for so many bytes; 0 when that is no number.
+uint64_t spanOf(uint64_t bytes) {
+  const uint64_t span = (std::max<uint64_t>(bytes, 1) + 15) / 16 * 16;
+  return span < bytes ? 0 : span;
+}
 
 }  // namespace
-
-// Pinned memory, and for each piece when the GPU has read it.
-struct Heap::Staging {
-  const Gpu& gpu;
-  uint8_t* pieces[kPieces] = {};
-  Event read[kPieces] = {};
-
-  explicit Staging(const Gpu& gpu) : gpu(gpu) {}
-  // Failure code BufferAllocation when there is no pinned memory.
-  void allocate() {
-    for (int i = 0; i < kPieces; ++i) {
-      void* piece = nullptr;
-      const Result result = gpu.driver.hostAllocate(&piece, kPiece, 0);
-      if (result == kOutOfMemory)
-        throw Failure("BufferAllocation", "cuMemHostAlloc: " + gpu.driver.describe(result), std::to_string(kPiece));
-      check(gpu.driver, result, "cuMemHostAlloc");
-      pieces[i] = static_cast<uint8_t*>(piece);
-      check(gpu.driver, gpu.driver.eventCreate(&read[i], kEventNoTiming), "cuEventCreate");
-    }
-  }
-  ~Staging() {
-    for (int i = 0; i < kPieces; ++i) {
-      if (read[i]) gpu.driver.eventDestroy(read[i]);
-      if (pieces[i]) gpu.driver.hostFree(pieces[i]);
-    }
-  }
-  Staging(const Staging&) = delete;
-};
 
 Heap::Heap(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {
   const Current current(*gpu_);
@@ -55,32 +30,21 @@ Heap::~Heap() {
   gpu_->driver.eventDestroy(allocated_);
 }
 
-Heap::Staging& Heap::staging() {
-  if (!staging_) {
-    auto made = std::make_unique<Staging>(*gpu_);
-    made->allocate();
-    staging_ = std::move(made);
-  }
+Staging& Heap::staging() {
+  if (!staging_) staging_ = Staging::make(*gpu_, kPiece);
   return *staging_;
 }
 
 // Callers hold the lock and have the context current. 0: there is no memory.
-Address Heap::take(uint64_t bytes, bool zeros) {
+Address Heap::take(uint64_t bytes, Stream stream) {
   const auto& driver = gpu_->driver;
-  const uint64_t span = (std::max<uint64_t>(bytes, 1) + 15) / 16 * 16;
-  if (span < bytes) return 0;
+  const uint64_t span = spanOf(bytes);
+  if (!span) return 0;
   Address address = 0;
   const Result result =
-      gpu_->pool ? driver.memoryAllocateAsync(&address, span, gpu_->copies) : driver.memoryAllocate(&address, span);
+      gpu_->pool ? driver.memoryAllocateAsync(&address, span, stream) : driver.memoryAllocate(&address, span);
   if (result == kOutOfMemory) return 0;
   check(driver, result, "cuMemAlloc");
-  if (zeros) {
-    if (const Result filled = driver.fill(address, 0, span, gpu_->copies); filled != kSuccess) {
-      give(address);
-      check(driver, filled, "cuMemsetD8Async");
-    }
-  }
-  pending_ = true;
   return address;
 }
 
@@ -108,59 +72,26 @@ std::shared_ptr<Memory> Heap::allocate(uint64_t bytes, std::shared_ptr<MemoryCou
   {
     const Current current(*gpu_);
     std::lock_guard lock(mutex_);
-    address = take(bytes, true);
-  }
-  return address ? own(address, bytes, false, std::move(counters)) : nullptr;
-}
-
-template <typename Fill>
-bool Heap::copyIn(Address to, uint64_t bytes, Fill fill) {
-  const auto& driver = gpu_->driver;
-  auto& stage = staging();
-  bool filled = true;
-  for (uint64_t at = 0, piece = 0; at < bytes && filled; at += kPiece, ++piece) {
-    const int one = int(piece % kPieces);
-    const uint64_t size = std::min(kPiece, bytes - at);
-    if (piece >= kPieces) check(driver, driver.eventSynchronize(stage.read[one]), "cuEventSynchronize");
-    filled = fill(stage.pieces[one], at, size);
-    if (!filled) break;
-    check(driver, driver.copyIn(to + at, stage.pieces[one], size, gpu_->copies), "cuMemcpyHtoDAsync");
-    check(driver, driver.eventRecord(stage.read[one], gpu_->copies), "cuEventRecord");
-  }
-  check(driver, driver.streamSynchronize(gpu_->copies), "cuStreamSynchronize");
-  return filled;
-}
-
-std::shared_ptr<Memory> Heap::copyOfFile(const std::string& path, uint64_t bytes,
-                                         std::shared_ptr<MemoryCounters> counters, int& error) {
-  const File file = openPlainFile(path, bytes, error);
-  if (!file) return nullptr;
-  const Current current(*gpu_);
-  std::shared_ptr<Memory> memory;
-  std::unique_lock lock(mutex_);
-  const Address address = take(bytes, false);
-  if (!address) {
-    error = ENOMEM;
-    return nullptr;
-  }
-  lock.unlock();
-  memory = own(address, bytes, true, std::move(counters));
-  lock.lock();
-  const bool whole = copyIn(address, bytes, [&](uint8_t* piece, uint64_t at, uint64_t size) {
-    for (uint64_t done = 0; done < size;) {
-      const ssize_t got = pread(file.descriptor, piece + done, size - done, off_t(at + done));
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) {
-        error = got < 0 ? errno : ESTALE;
-        return false;
-      }
-      done += uint64_t(got);
+    address = take(bytes, gpu_->copies);
+    if (!address) return nullptr;
+    const auto& driver = gpu_->driver;
+    if (const Result filled = driver.fill(address, 0, spanOf(bytes), gpu_->copies); filled != kSuccess) {
+      give(address);
+      check(driver, filled, "cuMemsetD8Async");
     }
-    return true;
-  });
-  lock.unlock();
-  if (!whole) memory.reset();
-  return memory;
+    pending_ = true;
+  }
+  return own(address, bytes, false, std::move(counters));
+}
+
+std::shared_ptr<Memory> Heap::reserve(uint64_t bytes, Stream stream, std::shared_ptr<MemoryCounters> counters) {
+  Address address;
+  {
+    const Current current(*gpu_);
+    std::lock_guard lock(mutex_);
+    address = take(bytes, stream);
+  }
+  return address ? own(address, bytes, true, std::move(counters)) : nullptr;
 }
 
 void Heap::read(uint64_t address, void* to, uint64_t bytes) {
@@ -172,13 +103,13 @@ void Heap::read(uint64_t address, void* to, uint64_t bytes) {
   const auto start = [&](uint64_t at, int one) {
     check(driver, driver.copyOut(stage.pieces[one], address + at, std::min(kPiece, bytes - at), gpu_->copies),
           "cuMemcpyDtoHAsync");
-    check(driver, driver.eventRecord(stage.read[one], gpu_->copies), "cuEventRecord");
+    stage.record(one, gpu_->copies);
   };
   if (bytes) start(0, 0);
   for (uint64_t at = 0, piece = 0; at < bytes; at += kPiece, ++piece) {
     const int one = int(piece % kPieces);
     if (at + kPiece < bytes) start(at + kPiece, int((piece + 1) % kPieces));
-    check(driver, driver.eventSynchronize(stage.read[one]), "cuEventSynchronize");
+    stage.wait(one);
     std::memcpy(static_cast<uint8_t*>(to) + at, stage.pieces[one], std::min(kPiece, bytes - at));
   }
 }
@@ -186,10 +117,17 @@ void Heap::read(uint64_t address, void* to, uint64_t bytes) {
 void Heap::write(uint64_t address, const void* from, uint64_t bytes) {
   const Current current(*gpu_);
   std::lock_guard lock(mutex_);
-  copyIn(address, bytes, [&](uint8_t* piece, uint64_t at, uint64_t size) {
-    std::memcpy(piece, static_cast<const uint8_t*>(from) + at, size);
-    return true;
-  });
+  const auto& driver = gpu_->driver;
+  auto& stage = staging();
+  for (uint64_t at = 0, piece = 0; at < bytes; at += kPiece, ++piece) {
+    const int one = int(piece % kPieces);
+    const uint64_t size = std::min(kPiece, bytes - at);
+    if (piece >= kPieces) stage.wait(one);
+    std::memcpy(stage.pieces[one], static_cast<const uint8_t*>(from) + at, size);
+    check(driver, driver.copyIn(address + at, stage.pieces[one], size, gpu_->copies), "cuMemcpyHtoDAsync");
+    stage.record(one, gpu_->copies);
+  }
+  check(driver, driver.streamSynchronize(gpu_->copies), "cuStreamSynchronize");
 }
 
 void Heap::orderBefore(Stream stream) {

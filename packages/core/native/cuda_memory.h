@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "cuda_context.h"
+#include "cuda_staging.h"
 #include "memory.h"
 
 namespace mlxts::cuda {
@@ -15,9 +16,8 @@ class Heap : public HostAccess, public std::enable_shared_from_this<Heap> {
 
   // Zero-filled memory; null when the GPU has not so much left.
   std::shared_ptr<Memory> allocate(uint64_t bytes, std::shared_ptr<MemoryCounters> counters);
-  // A copy of a file's first `bytes` bytes. Null and an errno when the system refuses.
-  std::shared_ptr<Memory> copyOfFile(const std::string& path, uint64_t bytes, std::shared_ptr<MemoryCounters> counters,
-                                     int& error);
+  // Read-only memory for what `stream` is about to copy there; to be freed when that has been done.
+  std::shared_ptr<Memory> reserve(uint64_t bytes, Stream stream, std::shared_ptr<MemoryCounters> counters);
   // Failure code CommandBuffer when the device is lost.
   void read(uint64_t address, void* to, uint64_t bytes) override;
   void write(uint64_t address, const void* from, uint64_t bytes) override;
@@ -26,14 +26,10 @@ class Heap : public HostAccess, public std::enable_shared_from_this<Heap> {
   void orderBefore(Stream stream);
 
  private:
-  struct Staging;
-  Address take(uint64_t bytes, bool zeros);
+  Address take(uint64_t bytes, Stream stream);
   void give(Address address);
   std::shared_ptr<Memory> own(Address address, uint64_t bytes, bool readOnly, std::shared_ptr<MemoryCounters> counters);
   Staging& staging();
-  // Copies in pieces: `fill(piece, at, bytes)` writes each into pinned memory and returns whether it could.
-  template <typename Fill>
-  bool copyIn(Address to, uint64_t bytes, Fill fill);
 
   const std::shared_ptr<Gpu> gpu_;
   std::mutex mutex_;

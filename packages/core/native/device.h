@@ -1,7 +1,9 @@
 // The interface of devices: cpu_device.cpp implements it for the CPU, metal_device.mm for Metal, cuda_device.cpp for
 // NVIDIA's GPUs.
 #pragma once
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -20,6 +22,12 @@ struct Failure : std::runtime_error {
       : std::runtime_error(message), code(std::move(code)), detail(std::move(detail)) {}
   std::string code, detail;
 };
+
+// A file that the system refuses; ESTALE stands for one that is shorter than it was said to be.
+inline Failure fileFailure(int error) {
+  return Failure(error == ENOMEM ? "BufferAllocation" : "Io",
+                 error == ESTALE ? "the file has become shorter" : std::strerror(error));
+}
 
 struct Limits {
   uint32_t maxThreadsPerThreadgroup, maxThreadgroupBytes, maxBufferSlots, maxInlineBytes, bufferOffsetAlignment,
@@ -95,6 +103,20 @@ struct SubmitOptions {
   bool replayed = false;  // the list may be submitted again
 };
 
+// A file on its way into a device's memory, on threads of its own. The destructor stops it and waits for them.
+class FileLoad {
+ public:
+  virtual ~FileLoad() = default;
+  // Bytes that have arrived.
+  virtual uint64_t loaded() const = 0;
+  // Whether its threads have done what they do.
+  virtual bool ended() const = 0;
+  // Lets it end soon, with nothing.
+  virtual void stop() = 0;
+  // Once it has ended: read-only memory with all bytes, null when it was stopped. Raises the Failure that ended it.
+  virtual std::shared_ptr<Memory> take() = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -103,12 +125,18 @@ class Device {
   // Lets the device reach memory made elsewhere. Failure code InvalidArgument when its address or length does not suit
   // it.
   virtual void attach(Memory&) {}
-  // Read-only memory with the first `bytes` bytes of a file: mapped, or copied where the device reaches no mapped file.
-  // Null and an errno when the system refuses.
-  virtual std::shared_ptr<Memory> mapFile(const std::string& path, uint64_t bytes, int& error) {
+  // Read-only memory with the first `bytes` bytes of a file, mapped. Failure codes Io and BufferAllocation.
+  std::shared_ptr<Memory> mapFile(const std::string& path, uint64_t bytes) {
+    int error = 0;
     auto memory = Memory::map(path, bytes, info().limits.wrapAlignment, counters, error);
-    if (memory) attach(*memory);
+    if (!memory) throw fileFailure(error);
+    attach(*memory);
     return memory;
+  }
+  // Starts to copy a file where the device reaches none that is mapped; Failure codes as of mapFile, and CommandBuffer.
+  // `moved` is called on threads of the load, when many more bytes have arrived and when it has ended.
+  virtual std::unique_ptr<FileLoad> loadFile(const std::string&, uint64_t, std::function<void()> /* moved */) {
+    throw Failure("InvalidArgument", "the device maps files");
   }
   // `from`: what info().kernelFormat says; `name` is for messages and traces. Failure code
   // ShaderCompilation with the compiler's log as detail.

@@ -101,9 +101,9 @@ struct DeviceHandle {
 
   // Waits for work in flight and ends the device: at dispose, at collection, or when the environment ends.
   void close();
-  // Lets the device close, when the environment ends, before every array that exists now is freed: cleanup hooks run
-  // last in, first out. To be called again whenever an array is wrapped.
-  void closeBeforeArrays() {
+  // Lets the device close, when the environment ends, before all that exists now: cleanup hooks run last in, first out.
+  // To be called again whenever an array is wrapped, which is freed then, or a thread-safe function made.
+  void closeFirst() {
     napi_remove_env_cleanup_hook(env, closeHook, this);
     napi_add_env_cleanup_hook(env, closeHook, this);
   }
@@ -171,6 +171,27 @@ inline void DeviceHandle::close() {
   releases->runAll(env);
 }
 
+// A file that is copied into memory of the device.
+struct LoadHandle : Dependant {
+  std::shared_ptr<Dependants> siblings;
+  Napi::ThreadSafeFunction moved;  // keeps the process alive until the load is released
+  std::unique_ptr<FileLoad> load;
+  LoadHandle(std::shared_ptr<Dependants> siblings, Napi::ThreadSafeFunction moved)
+      : siblings(std::move(siblings)), moved(std::move(moved)) {
+    this->siblings->insert(this);
+  }
+  ~LoadHandle() override {
+    release();
+    siblings->erase(this);
+  }
+  // Waits for the load's threads, whose last call is queued then, and frees its memory unless that was taken.
+  void release() override {
+    load.reset();
+    if (moved) moved.Release();
+    moved = {};
+  }
+};
+
 struct LibraryHandle : Dependant {
   std::shared_ptr<Library> library;
   std::shared_ptr<Dependants> siblings;
@@ -192,6 +213,7 @@ MLXTS_HANDLE(DeviceHandle, 1)
 MLXTS_HANDLE(MemoryHandle, 2)
 MLXTS_HANDLE(LibraryHandle, 3)
 MLXTS_HANDLE(RecordingHandle, 4)
+MLXTS_HANDLE(LoadHandle, 5)
 #undef MLXTS_HANDLE
 
 }  // namespace mlxts

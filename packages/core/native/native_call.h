@@ -3,6 +3,7 @@
 #include <napi.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace mlxts {
@@ -10,6 +11,16 @@ namespace mlxts {
 // An integer from 0 to 2^53 - 1. `what` names the argument in errors.
 uint64_t readSize(const Napi::Value& value, const char* what);
 std::string readText(const Napi::Value& value, const char* what);
+
+struct DeviceHandle;
+class Memory;
+
+// `external`: bytes that the garbage collector is to know of.
+Napi::Value memoryHandle(Napi::Env env, const DeviceHandle& device, std::shared_ptr<Memory> memory,
+                         uint64_t external = 0);
+
+// Calls a function of JavaScript for another thread; to be given to a thread-safe function.
+void callFromThread(Napi::Env env, Napi::Function function);
 
 // addon_memory.cpp
 Napi::Value allocate(const Napi::CallbackInfo& info);
@@ -21,6 +32,11 @@ Napi::Value writeMemory(const Napi::CallbackInfo& info);
 Napi::Value borrowMemory(const Napi::CallbackInfo& info);
 Napi::Value detach(const Napi::CallbackInfo& info);
 Napi::Value releaseMemory(const Napi::CallbackInfo& info);
+
+// addon_loads.cpp
+Napi::Value loadFile(const Napi::CallbackInfo& info);
+Napi::Value loadState(const Napi::CallbackInfo& info);
+Napi::Value stopLoad(const Napi::CallbackInfo& info);
 
 // addon_submissions.cpp
 Napi::Value record(const Napi::CallbackInfo& info);

@@ -42,9 +42,12 @@ export interface Device {
   wrap(memory: ArrayBufferView, options?: WrapOptions): Buffer;
   /**
    * A read-only buffer over the first `byteLength` bytes of a file, mapped: nothing is read before it is used. The file
-   * must not shrink while the buffer lives.
+   * must not shrink while the buffer lives. A device with memory of its own (see `unifiedMemory`) gets a copy instead,
+   * which threads of the device make: the event loop goes on, and the file is not needed afterwards.
+   * @throws MlxtsError `Io`, `BufferAllocation`, `CommandBuffer`; the reason of `signal` when it is aborted. Nothing is left
+   *   of the copy then
    */
-  mapFile(path: string, byteLength: number): Buffer;
+  mapFile(path: string, byteLength: number, options?: FileOptions): Promise<Buffer>;
   /** A tensor with a buffer of its own: zeros, or `data` (a raw typed array of the dtype as it is, other numbers rounded). */
   tensor<D extends Dtype>(dtype: D, shape: readonly number[], data?: ArrayOf<D> | ArrayLike<number>): Tensor<D>;
   /** Scratch for outputs and intermediate tensors. With `grow` it takes more memory instead of refusing. */
@@ -81,6 +84,16 @@ export interface DeviceClass extends InstanceTest<Device> {
 export interface WrapOptions {
   /** Refuse to write to it. Default `false`. */
   readOnly?: boolean | undefined;
+}
+
+export interface FileOptions {
+  /**
+   * Called while bytes are copied, each 64 MiB or so, and when all are there: with how many are, and how many there are in
+   * all. Where files are mapped it is only called when they are. What it throws ends the copy.
+   */
+  onProgress?: ((loaded: number, total: number) => void) | undefined;
+  /** Aborted: the copy ends, and the call rejects with the signal's reason. */
+  signal?: AbortSignal | undefined;
 }
 
 /**

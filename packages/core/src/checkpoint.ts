@@ -1,12 +1,14 @@
 import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
-import type { Buffer, Device, Tensor } from "./api.ts";
+import type { Buffer, Device, FileOptions, Tensor } from "./api.ts";
 import type { DeviceCore } from "./device_core.ts";
 import { checkDtype, DTYPES, type Dtype, type RawArray } from "./dtype.ts";
 import { disposedError, ioError, wrongKind } from "./errors.ts";
+import { readFileOptions } from "./file_load.ts";
 import { readPlainFile } from "./files.ts";
 import { identify, isOurs, printAsJson } from "./identity.ts";
 import {
+  type FileStamp,
   parseJsonObject,
   type StoredDtype,
   type StoredTensor,
@@ -32,14 +34,22 @@ export interface CheckpointTensor {
   readonly file: string;
 }
 
+/** What a file says it holds. */
 interface Shard {
   readonly path: string;
   readonly tensors: ReadonlyMap<string, StoredTensor>;
-  readonly buffer: Buffer;
+  readonly metadata: Record<string, string>;
+  readonly stamp: FileStamp;
 }
 
 interface Entry extends StoredTensor {
   readonly shard: Shard;
+}
+
+/** The files of a checkpoint and, where an index says so, which tensor lies in which. */
+interface Files {
+  readonly files: readonly string[];
+  readonly index?: { readonly path: string; readonly fileOf: ReadonlyMap<string, string> };
 }
 
 const exists = (path: string) => statSync(path, { throwIfNoEntry: false }) !== undefined;
@@ -53,13 +63,12 @@ function opening<T>(path: string, read: () => T): T {
   }
 }
 
-/** The files of a checkpoint and, where an index says so, which tensor lies in which. */
-function checkpointFiles(path: string): { files: string[]; index?: Map<string, string>; indexPath?: string } {
+function checkpointFiles(path: string): Files {
   if (!statSync(path).isDirectory()) return { files: [path] };
   const single = join(path, "model.safetensors");
   if (exists(single)) return { files: [single] };
   const indexPath = join(path, INDEX);
-  if (exists(indexPath)) return { ...readIndex(path, indexPath), indexPath };
+  if (exists(indexPath)) return readIndex(path, indexPath);
   const files = readdirSync(path)
     .filter((name) => /^model.*\.safetensors$/.test(name))
     .sort()
@@ -68,41 +77,88 @@ function checkpointFiles(path: string): { files: string[]; index?: Map<string, s
   throw safetensorsError(path, `has neither model.safetensors nor ${INDEX} nor model*.safetensors`);
 }
 
-function readIndex(folder: string, indexPath: string): { files: string[]; index: Map<string, string> } {
-  const json = parseJsonObject(indexPath, readPlainFile(indexPath, MAX_INDEX_BYTES), "index", INDEX_DEPTH);
-  const names = stringMap(indexPath, json.weight_map, "weight_map");
-  const index = new Map<string, string>();
+function readIndex(folder: string, path: string): Files {
+  const json = parseJsonObject(path, readPlainFile(path, MAX_INDEX_BYTES), "index", INDEX_DEPTH);
+  const names = stringMap(path, json.weight_map, "weight_map");
+  const fileOf = new Map<string, string>();
   for (const [name, shard] of Object.entries(names)) {
     // A plain file name: an index must not reach outside its folder.
     if (shard === "" || shard === "." || shard === ".." || /[/\\\0]/.test(shard))
-      throw safetensorsError(indexPath, `its shard must be a file name, got ${JSON.stringify(shard)}`, name);
-    index.set(name, join(folder, shard));
+      throw safetensorsError(path, `its shard must be a file name, got ${JSON.stringify(shard)}`, name);
+    fileOf.set(name, join(folder, shard));
   }
-  return { files: [...new Set(index.values())], index };
+  return { files: [...new Set(fileOf.values())], index: { path, fileOf } };
 }
 
-function openShard(device: Device, path: string): Shard & { metadata: Record<string, string> } {
-  return withSafetensors(path, ({ tensors, metadata }, stamp) => {
-    const buffer = device.mapFile(path, stamp.bytes);
-    const now = statSync(path, { throwIfNoEntry: false });
-    if (now?.size !== stamp.bytes || now.mtimeMs !== stamp.modifiedMs) {
-      buffer.dispose();
-      throw safetensorsError(path, "changed while it was being opened");
+function readShard(path: string, index: Files["index"]): Shard {
+  if (index && !opening(path, () => exists(path)))
+    throw safetensorsError(index.path, `names the shard ${path}, which does not exist`);
+  return withSafetensors(path, ({ tensors, metadata }, stamp) => ({ path, tensors, metadata, stamp }));
+}
+
+/** The tensors of all files; one that is in two files is refused. With an index those that it names, and where it says. */
+function entriesOf(shards: readonly Shard[], index: Files["index"]): Map<string, Entry> {
+  const all = new Map<string, Entry>();
+  for (const shard of shards)
+    for (const [name, stored] of shard.tensors) {
+      if (index && !index.fileOf.has(name)) continue;
+      const other = all.get(name);
+      if (other) throw safetensorsError(shard.path, `is also in ${other.shard.path}`, name);
+      all.set(name, { ...stored, shard });
     }
-    return { path, tensors, metadata, buffer };
-  });
+  if (!index) return all;
+  const entries = new Map<string, Entry>();
+  for (const [name, file] of index.fileOf) {
+    const entry = all.get(name);
+    if (entry?.shard.path !== file)
+      throw safetensorsError(index.path, `is not in ${file}, where the index says it is`, name);
+    entries.set(name, entry);
+  }
+  return entries;
+}
+
+/** Gives the device the bytes of all files, one after the other. */
+async function loadShards(
+  device: Device,
+  shards: readonly Shard[],
+  { onProgress, signal }: FileOptions,
+): Promise<Map<Shard, Buffer>> {
+  const copied = !device.unifiedMemory;
+  const total = shards.reduce((sum, { stamp }) => sum + stamp.bytes, 0);
+  const buffers = new Map<Shard, Buffer>();
+  let before = 0;
+  try {
+    for (const shard of shards) {
+      const { path, stamp } = shard;
+      const done = before;
+      const report = copied && onProgress ? (loaded: number) => onProgress(done + loaded, total) : undefined;
+      buffers.set(shard, await device.mapFile(path, stamp.bytes, { onProgress: report, signal }));
+      before += stamp.bytes;
+      const now = statSync(path, { throwIfNoEntry: false });
+      if (now?.size !== stamp.bytes || now.mtimeMs !== stamp.modifiedMs)
+        throw safetensorsError(path, "changed while it was being opened");
+    }
+    if (!copied) {
+      onProgress?.(total, total);
+      signal?.throwIfAborted();
+    }
+  } catch (error) {
+    for (const buffer of buffers.values()) buffer.dispose();
+    throw error;
+  }
+  return buffers;
 }
 
 /**
- * The tensors of a checkpoint, bound where they lie in the mapped files: opening reads headers only and copies nothing.
- * The files may be deleted meanwhile but must not be changed in place. Tensors die with the checkpoint.
+ * The tensors of a checkpoint, bound where they lie in the mapped files, or in the device's copies of them. The files may be
+ * deleted meanwhile but must not be changed in place. Tensors die with the checkpoint.
  */
 export class Checkpoint {
   readonly device: Device;
   /** `__metadata__` of all files; of equal names the first file's. */
   readonly metadata: Readonly<Record<string, string>>;
-  private readonly shards: readonly Shard[];
-  private readonly entries = new Map<string, Entry>();
+  private readonly buffers: ReadonlyMap<Shard, Buffer>;
+  private readonly entries: ReadonlyMap<string, Entry>;
   private readonly made = new Map<string, Tensor>();
   readonly path: string;
   private closed = false;
@@ -113,58 +169,18 @@ export class Checkpoint {
   }
 
   /** @internal Use `openCheckpoint`. */
-  constructor(device: Device, path: string) {
+  constructor(device: Device, path: string, entries: ReadonlyMap<string, Entry>, buffers: ReadonlyMap<Shard, Buffer>) {
     this.device = device;
     this.path = path;
-    const { files, index, indexPath } = opening(path, () => checkpointFiles(path));
-    const shards: (Shard & { metadata: Record<string, string> })[] = [];
-    this.shards = shards;
-    try {
-      for (const file of files) {
-        if (indexPath !== undefined && !opening(file, () => exists(file)))
-          throw safetensorsError(indexPath, `names the shard ${file}, which does not exist`);
-        shards.push(openShard(device, file));
-      }
-      if (index && indexPath !== undefined) this.takeIndexed(index, indexPath);
-      else this.takeAll();
-    } catch (error) {
-      this.dispose();
-      throw error;
-    }
-    const all = shards.flatMap(({ metadata }) => Object.entries(metadata));
+    this.entries = entries;
+    this.buffers = buffers;
+    const all = [...buffers.keys()].flatMap(({ metadata }) => Object.entries(metadata));
     this.metadata = Object.freeze(Object.fromEntries(all.reverse()));
-  }
-
-  private takeIndexed(index: ReadonlyMap<string, string>, indexPath: string): void {
-    const all = this.allEntries((name) => index.has(name));
-    for (const [name, file] of index) {
-      const entry = all.get(name);
-      if (entry?.shard.path !== file)
-        throw safetensorsError(indexPath, `is not in ${file}, where the index says it is`, name);
-      this.entries.set(name, entry);
-    }
-  }
-
-  private takeAll(): void {
-    for (const [name, entry] of this.allEntries()) this.entries.set(name, entry);
-  }
-
-  /** The tensors of all files, of which some may be left out; one that is in two files is refused. */
-  private allEntries(counts = (_name: string): boolean => true): Map<string, Entry> {
-    const entries = new Map<string, Entry>();
-    for (const shard of this.shards)
-      for (const [name, stored] of shard.tensors) {
-        if (!counts(name)) continue;
-        const other = entries.get(name);
-        if (other) throw safetensorsError(shard.path, `is also in ${other.shard.path}`, name);
-        entries.set(name, { ...stored, shard });
-      }
-    return entries;
   }
 
   /** Size of the files. */
   get byteLength(): number {
-    return this.shards.reduce((sum, { buffer }) => sum + buffer.byteLength, 0);
+    return [...this.buffers.keys()].reduce((sum, { stamp }) => sum + stamp.bytes, 0);
   }
 
   /** All names, in the order of the files. */
@@ -227,17 +243,21 @@ export class Checkpoint {
     if (aligned || begin === end || this.device.gpu || this.disposed) return this.tensor(name);
     const key = `any byte ${name}`;
     const made =
-      this.made.get(key) ?? new TensorClass(shard.buffer, dtype, shape, { byteOffset: begin, anyByte: true });
+      this.made.get(key) ?? new TensorClass(this.bufferOf(shard), dtype, shape, { byteOffset: begin, anyByte: true });
     this.made.set(key, made);
     return made;
   }
 
+  private bufferOf(shard: Shard): Buffer {
+    return this.buffers.get(shard) as Buffer;
+  }
+
   private bind({ shard, shape, begin, end }: Entry, dtype: Dtype): Tensor {
     if (begin % DTYPES[dtype].bytesPerElement === 0 && begin % this.device.limits.bufferOffsetAlignment === 0)
-      return new TensorClass(shard.buffer, dtype, shape, { byteOffset: begin });
+      return new TensorClass(this.bufferOf(shard), dtype, shape, { byteOffset: begin });
     const copy = this.device.tensor(dtype, shape);
     for (let at = begin; at < end; at += COPY_BYTES)
-      copy.buffer.write(new Uint8Array(shard.buffer.readSync(at, Math.min(COPY_BYTES, end - at))), at - begin);
+      copy.buffer.write(new Uint8Array(this.bufferOf(shard).readSync(at, Math.min(COPY_BYTES, end - at))), at - begin);
     this.countCopy();
     return copy;
   }
@@ -255,7 +275,7 @@ export class Checkpoint {
     const [min, max] = dtype === "u32" ? [0n, 0xffffffffn] : [-0x80000000n, 0x7fffffffn];
     const copy = this.device.tensor(dtype, shape);
     for (let at = begin; at < end; at += COPY_BYTES) {
-      const bytes = shard.buffer.readSync(at, Math.min(COPY_BYTES, end - at));
+      const bytes = this.bufferOf(shard).readSync(at, Math.min(COPY_BYTES, end - at));
       let raw: RawArray;
       if (storedDtype === "F64") raw = new Float32Array(new Float64Array(bytes));
       else {
@@ -282,7 +302,7 @@ export class Checkpoint {
   dispose(): void {
     this.closed = true;
     for (const tensor of this.made.values()) tensor.dispose();
-    for (const { buffer } of this.shards) buffer.dispose();
+    for (const buffer of this.buffers.values()) buffer.dispose();
   }
 
   /** Which files, and where. */
@@ -305,12 +325,18 @@ export class Checkpoint {
 
 /**
  * Opens a checkpoint: one `.safetensors` file, or a folder with `model.safetensors`, with
- * `model.safetensors.index.json` and its shards, or with `model*.safetensors`.
- * @throws MlxtsError `Safetensors` for malformed or inconsistent files, `Io` when they cannot be read
+ * `model.safetensors.index.json` and its shards, or with `model*.safetensors`. Where the device maps files, opening reads
+ * headers only; where it has memory of its own, all files are copied there, as `device.mapFile` does.
+ * @throws MlxtsError `Safetensors` for malformed or inconsistent files, `Io` when they cannot be read, `BufferAllocation`
+ *   and `CommandBuffer` when they cannot be copied; the reason of `signal` when it is aborted. Nothing stays open then
  */
-export function openCheckpoint(device: Device, path: string): Checkpoint {
-  if (!isOurs("Device", device)) throw wrongKind("openCheckpoint", "device", "be a Device", device);
-  if (typeof path !== "string") throw wrongKind("openCheckpoint", "path", "be a string", path);
-  if (typeof path !== "string") throw wrongKind("openCheckpoint", "path", "be a string", path);
-  return new Checkpoint(device, path);
+export async function openCheckpoint(device: Device, path: string, options: FileOptions = {}): Promise<Checkpoint> {
+  const op = "openCheckpoint";
+  if (!isOurs("Device", device)) throw wrongKind(op, "device", "be a Device", device);
+  if (typeof path !== "string") throw wrongKind(op, "path", "be a string", path);
+  const checked = readFileOptions(op, options);
+  const { files, index } = opening(path, () => checkpointFiles(path));
+  const shards = files.map((file) => readShard(file, index));
+  const entries = entriesOf(shards, index);
+  return new Checkpoint(device, path, entries, await loadShards(device, shards, checked));
 }

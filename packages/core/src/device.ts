@@ -12,6 +12,7 @@ import { type ArrayOf, checkDtype, type Dtype, rawNumbers } from "./dtype.ts";
 import { CommandEncoder } from "./encoder.ts";
 import { environment } from "./env.ts";
 import { disposedError, MlxtsError, wrongKind, wrongValue } from "./errors.ts";
+import { loadFile, readFileOptions } from "./file_load.ts";
 import { identify, printAsJson } from "./identity.ts";
 import { Library } from "./library.ts";
 import { checkLibrary, type LibraryDefinition } from "./library_definition.ts";
@@ -248,18 +249,34 @@ export class Device implements DeviceCore {
     return new Buffer(this, wrap.memory, bytes, { readOnly, wrapped: true, source: watched ? source : undefined });
   }
 
-  mapFile(path: string, byteLength: number): Buffer {
-    if (typeof path !== "string") throw wrongKind("device.mapFile", "path", "be a string", path);
+  async mapFile(path: string, byteLength: number, options: api.FileOptions = {}): Promise<Buffer> {
+    const op = "device.mapFile";
+    if (typeof path !== "string") throw wrongKind(op, "path", "be a string", path);
     if (!Number.isSafeInteger(byteLength) || byteLength < 1)
-      throw wrongValue("device.mapFile", "byteLength", "be an integer ≥ 1", byteLength);
+      throw wrongValue(op, "byteLength", "be an integer ≥ 1", byteLength);
+    const checked = readFileOptions(op, options);
+    const device = this.live();
+    let buffer: Buffer;
     try {
-      return new Buffer(this, native().mapFile(this.live(), path, byteLength), byteLength, { readOnly: true });
+      const memory = this.unifiedMemory
+        ? native().mapFile(device, path, byteLength)
+        : await loadFile(device, path, byteLength, checked);
+      buffer = new Buffer(this, memory, byteLength, { readOnly: true });
     } catch (error) {
       const failure = nativeFailure(error);
+      if (failure?.code === "Disposed") throw disposedError("device");
       if (failure?.code === "BufferAllocation") throw this.refused(byteLength, error);
-      if (failure?.code !== "Io") throw deviceFailure("device.mapFile", error);
+      if (failure?.code !== "Io") throw deviceFailure(op, error);
       throw new MlxtsError("Io", `cannot map ${path}: ${failure.message}`, { path, operation: "map" }, error);
     }
+    try {
+      checked.onProgress?.(byteLength, byteLength);
+      checked.signal?.throwIfAborted();
+    } catch (error) {
+      buffer.dispose();
+      throw error;
+    }
+    return buffer;
   }
 
   tensor<D extends Dtype>(dtype: D, shape: readonly number[], data?: ArrayOf<D> | ArrayLike<number>): Tensor<D> {

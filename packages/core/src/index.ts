@@ -13,6 +13,7 @@ export type {
   DispatchArguments,
   EncoderOptions,
   EndOptions,
+  FileOptions,
   Library,
   OpRecord,
   OptimizeOptions,
@@ -96,7 +97,7 @@ export type {
   ShapeRule,
   TensorSpec,
 } from "./op_types.ts";
-export { checkOptionNames, type OptionNames } from "./options.ts";
+export { checkCallback, checkOptionNames, type OptionNames } from "./options.ts";
 export { paramsHeader } from "./params_header.ts";
 export { OTHER_QUANTIZED_MODES, QUANTIZED, type QuantizedDims, quantizedDims, refuseBits } from "./quantized.ts";
 export {

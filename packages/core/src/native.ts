@@ -11,6 +11,7 @@ export type NativeDevice = Handle<"device">;
 export type NativeMemory = Handle<"memory">;
 export type NativeLibrary = Handle<"library">;
 export type NativeRecording = Handle<"recording">;
+export type NativeLoad = Handle<"load">;
 
 export interface NativeOutcome {
   id: number;
@@ -59,6 +60,15 @@ export interface NativeWrap {
   detachable: boolean;
 }
 
+/** How far a load has come. */
+interface NativeLoadState {
+  /** Bytes that have arrived. */
+  loaded: number;
+  /** Nothing is left of the load; without `memory` it was stopped. */
+  ended: boolean;
+  memory?: NativeMemory;
+}
+
 /** The functions that packages/core/native/addon.cpp exports. */
 export interface Native {
   cpuLevels(): string[];
@@ -73,6 +83,9 @@ export interface Native {
   allocate(device: NativeDevice, bytes: number): NativeMemory;
   wrapMemory(device: NativeDevice, view: ArrayBufferView, readOnly: boolean): NativeWrap;
   mapFile(device: NativeDevice, path: string, bytes: number): NativeMemory;
+  loadFile(device: NativeDevice, path: string, bytes: number, moved: () => void): NativeLoad;
+  loadState(device: NativeDevice, load: NativeLoad): NativeLoadState;
+  stopLoad(load: NativeLoad): void;
   memoryAddress(memory: NativeMemory): number;
   readMemory(memory: NativeMemory, offset: number, into: ArrayBufferView): void;
   writeMemory(memory: NativeMemory, offset: number, data: ArrayBufferView): void;

@@ -28,6 +28,11 @@ export function checkOptionNames<T extends object>(
       throw wrongKind(op, key, `be one of ${Object.keys(names).join(", ") || "(no options)"}`, "an unknown option");
 }
 
+/** Refuses what is neither a function nor left out. */
+export function checkCallback(op: string, argument: string, value: unknown): void {
+  if (value !== undefined && typeof value !== "function") throw wrongKind(op, argument, "be a function", value);
+}
+
 export function checkCount(op: string, argument: string, value: unknown): void {
   if (!Number.isSafeInteger(value)) throw wrongKind(op, argument, "be an integer", value);
 }

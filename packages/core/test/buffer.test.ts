@@ -244,10 +244,10 @@ describe("mapped files", () => {
   const device = testDevice();
   const folder = testFolder();
 
-  it("are read-only, and read zeros past their end", () => {
+  it("are read-only, and read zeros past their end", async () => {
     const path = join(folder, "five");
     writeFileSync(path, new Uint8Array([1, 2, 3, 4, 5]));
-    using buffer = device.mapFile(path, 5);
+    using buffer = await device.mapFile(path, 5);
     expect(buffer.readOnly).toBe(true);
     expect([...new Uint8Array(buffer.readSync())]).toEqual([1, 2, 3, 4, 5]);
     expect(caught(() => buffer.write(new Uint8Array(1))).code).toBe("InvalidArgument");
@@ -256,14 +256,14 @@ describe("mapped files", () => {
   // VmFlags "hg": the mapping was advised to have huge pages.
   it.skipIf(device.kind !== "cpu" || !existsSync("/sys/kernel/mm/transparent_hugepage"))(
     "of 2 MiB or more start on a huge page, and ask for such pages",
-    () => {
+    async () => {
       for (const [bytes, huge] of [
         [(2 << 20) - 1, false],
         [(4 << 20) + 5, true],
       ] as const) {
         const path = join(folder, `${bytes}`);
         writeFileSync(path, new Uint8Array(bytes).fill(7));
-        using buffer = device.mapFile(path, bytes);
+        using buffer = await device.mapFile(path, bytes);
         expect(new Uint8Array(buffer.readSync()).every((byte) => byte === 7)).toBe(true);
         const maps = readFileSync("/proc/self/smaps", "utf8").split(/^(?=[0-9a-f]+-)/m);
         const map = maps.find((text) => text.split("\n", 1)[0]?.endsWith(path)) ?? "";
@@ -275,21 +275,23 @@ describe("mapped files", () => {
     },
   );
 
-  it("have errors of their own", () => {
+  it("have errors of their own", async () => {
     const path = join(folder, "none");
-    expect(caught(() => device.mapFile(path, 5))).toMatchObject({
+    expect(await rejected(device.mapFile(path, 5))).toMatchObject({
       code: "Io",
       message: `cannot map ${path}: No such file or directory`,
       details: { path, operation: "map" },
     });
     const short = join(folder, "short");
     writeFileSync(short, new Uint8Array(4));
-    expect(caught(() => device.mapFile(short, 5)).code).toBe("Io");
-    expect(message(() => device.mapFile(folder, 5))).toBe(`cannot map ${folder}: Is a directory`);
+    expect((await rejected(device.mapFile(short, 5))).code).toBe("Io");
+    expect((await rejected(device.mapFile(folder, 5))).message).toBe(`cannot map ${folder}: Is a directory`);
     const pipe = join(folder, "pipe");
     execFileSync("mkfifo", [pipe]);
-    expect(message(() => device.mapFile(pipe, 5))).toBe(`cannot map ${pipe}: No such device`);
+    expect((await rejected(device.mapFile(pipe, 5))).message).toBe(`cannot map ${pipe}: No such device`);
     expect(message(() => readSafetensors(pipe))).toBe(`${pipe}: is not a file`);
-    expect(message(() => device.mapFile(short, 0))).toBe("device.mapFile: `byteLength` must be an integer ≥ 1, got 0");
+    expect((await rejected(device.mapFile(short, 0))).message).toBe(
+      "device.mapFile: `byteLength` must be an integer ≥ 1, got 0",
+    );
   });
 });

@@ -4,7 +4,7 @@ import { fixture } from "@mlxts/test-kit/goldens";
 import { describe, expect, it } from "vitest";
 import { Device, openCheckpoint, readSafetensors, Tensor, writeSafetensors } from "../src/index.ts";
 import { sameBytes } from "../src/testing/index.ts";
-import { caught, message, testDevice, testFolder } from "./helpers.ts";
+import { caught, message, rejected, testDevice, testFolder } from "./helpers.ts";
 import { increment } from "./kernels/probe.ts";
 import { rawFile } from "./raw_safetensors.ts";
 
@@ -26,9 +26,9 @@ const INDEX = "model.safetensors.index.json";
 describe("a checkpoint", () => {
   const device = testDevice();
 
-  it("binds a file's tensors where they lie", () => {
+  it("binds a file's tensors where they lie", async () => {
     using device = Device.open("cpu");
-    using checkpoint = openCheckpoint(device, fixture("tiny-qwen3.5"));
+    using checkpoint = await openCheckpoint(device, fixture("tiny-qwen3.5"));
     const host = readSafetensors(fixture("tiny-qwen3.5/model.safetensors"));
     expect(new Set(checkpoint.names)).toEqual(new Set(host.tensors.keys()));
     expect(checkpoint.metadata).toEqual(host.metadata);
@@ -42,9 +42,9 @@ describe("a checkpoint", () => {
     expect(device.counters).toMatchObject({ copiedTensors: 0, liveBuffers: 1 });
   });
 
-  it("copies tensors whose offsets do not suit them, and counts the copies", () => {
+  it("copies tensors whose offsets do not suit them, and counts the copies", async () => {
     using device = Device.open("cpu");
-    using checkpoint = openCheckpoint(device, fixture("tiny-qwen3.5-4bit"));
+    using checkpoint = await openCheckpoint(device, fixture("tiny-qwen3.5-4bit"));
     const host = readSafetensors(fixture("tiny-qwen3.5-4bit/model.safetensors"));
     for (const [name, { data }] of host.tensors) expect(sameBytes(checkpoint.tensor(name).readSync(), data)).toBe(true);
     const words = [...host.tensors.values()].filter(({ dtype }) => dtype === "u32").length;
@@ -53,9 +53,9 @@ describe("a checkpoint", () => {
     expect(device.counters).toMatchObject({ liveBuffers: 0, liveBytes: 0 });
   });
 
-  it("leaves tensors at any byte of a file where they lie, when asked to", () => {
+  it("leaves tensors at any byte of a file where they lie, when asked to", async () => {
     using device = Device.open("cpu");
-    using checkpoint = openCheckpoint(device, fixture("tiny-qwen3.5-4bit"));
+    using checkpoint = await openCheckpoint(device, fixture("tiny-qwen3.5-4bit"));
     const host = readSafetensors(fixture("tiny-qwen3.5-4bit/model.safetensors"));
     for (const [name, { dtype, shape, data }] of host.tensors) {
       const tensor = checkpoint.tensorAtAnyByte(name);
@@ -87,7 +87,7 @@ describe("a checkpoint", () => {
   it("is read-only, used by kernels, and outlives its file", async () => {
     const path = join(fresh(), "x.safetensors");
     writeSafetensors(path, [["x", u32(1, 2, 3)]]);
-    const checkpoint = openCheckpoint(device, path);
+    const checkpoint = await openCheckpoint(device, path);
     rmSync(path);
     const x = checkpoint.tensor("x");
     const encoder = device.encoder();
@@ -106,7 +106,7 @@ describe("a checkpoint", () => {
     expect(checkpoint.has("x")).toBe(true);
   });
 
-  it("converts on request", () => {
+  it("converts on request", async () => {
     const path = join(fresh(), "x.safetensors");
     const data = new ArrayBuffer(48);
     new Float64Array(data, 0, 2).set([0.1, 1e300]);
@@ -124,7 +124,7 @@ describe("a checkpoint", () => {
       ),
     );
     const { copiedTensors } = device.counters;
-    using checkpoint = openCheckpoint(device, path);
+    using checkpoint = await openCheckpoint(device, path);
     expect(checkpoint.info("f64")).toEqual({ dtype: undefined, storedDtype: "F64", shape: [2], file: path });
     expect(message(() => checkpoint.tensor("f64"))).toBe(`${path}: tensor \`f64\`: has dtype F64; ask for it as f32`);
     expect([...checkpoint.tensor("f64", "f32").readSync()]).toEqual([Math.fround(0.1), Infinity]);
@@ -144,10 +144,39 @@ describe("a checkpoint", () => {
     expect(device.counters.copiedTensors - copiedTensors).toBeGreaterThanOrEqual(3);
   });
 
-  it("lists empty tensors and refuses to bind them", () => {
+  it("tells of its bytes once, and leaves nothing open when it is stopped then", async () => {
+    using device = Device.open("cpu");
+    const path = fixture("tiny-qwen3.5");
+    const reports: number[][] = [];
+    const checkpoint = await openCheckpoint(device, path, { onProgress: (...report) => reports.push(report) });
+    expect(reports).toEqual([[checkpoint.byteLength, checkpoint.byteLength]]);
+    checkpoint.dispose();
+    const reason = new Error("enough");
+    const controller = new AbortController();
+    const abort = () => controller.abort(reason);
+    const fail = () => {
+      throw reason;
+    };
+    const file = join(path, "model.safetensors");
+    for (const open of [
+      openCheckpoint,
+      (device: Device, path: string, options = {}) => device.mapFile(path, 8, options),
+    ]) {
+      expect(await rejected(open(device, file, { signal: AbortSignal.abort(reason), onProgress: fail }))).toBe(reason);
+      expect(await rejected(open(device, file, { onProgress: fail }))).toBe(reason);
+    }
+    expect(await rejected(openCheckpoint(device, path, { onProgress: abort, signal: controller.signal }))).toBe(reason);
+    const again = new AbortController();
+    const opened = openCheckpoint(device, path, { signal: again.signal });
+    again.abort(reason);
+    expect(await rejected(opened)).toBe(reason);
+    expect(device.counters).toMatchObject({ liveBuffers: 0, liveBytes: 0 });
+  });
+
+  it("lists empty tensors and refuses to bind them", async () => {
     const path = join(fresh(), "x.safetensors");
     writeFileSync(path, rawFile({ empty: f32([0, 0], [0, 4]), scalar: f32([0, 4], []) }, new Uint8Array(4)));
-    using checkpoint = openCheckpoint(device, path);
+    using checkpoint = await openCheckpoint(device, path);
     expect(checkpoint.names).toEqual(["empty", "scalar"]);
     expect(checkpoint.info("empty").shape).toEqual([0, 4]);
     expect(message(() => checkpoint.tensor("empty"))).toBe(
@@ -168,7 +197,7 @@ describe("a folder", () => {
   const index = (path: string, weightMap: unknown) =>
     writeFileSync(join(path, INDEX), JSON.stringify({ metadata: { total_size: 1 }, weight_map: weightMap }));
 
-  it("may hold shards with an index", () => {
+  it("may hold shards with an index", async () => {
     const path = fresh();
     writeSafetensors(
       join(path, "a.safetensors"),
@@ -180,41 +209,41 @@ describe("a folder", () => {
     );
     writeSafetensors(join(path, "b.safetensors"), [["y", u32(2)]], { format: "mlx" });
     index(path, { y: "b.safetensors", x: "a.safetensors" });
-    using checkpoint = openCheckpoint(device, path);
+    using checkpoint = await openCheckpoint(device, path);
     expect(checkpoint.names).toEqual(["y", "x"]);
     expect(checkpoint.info("x").file).toBe(join(path, "a.safetensors"));
     expect([checkpoint.tensor("x").readSync()[0], checkpoint.tensor("y").readSync()[0]]).toEqual([1, 2]);
     expect(checkpoint.metadata).toEqual({ format: "mlx", only: "a" });
   });
 
-  it("may hold shards without one", () => {
+  it("may hold shards without one", async () => {
     const path = fresh();
     writeSafetensors(join(path, "model-2.safetensors"), [["y", u32(2)]]);
     writeSafetensors(join(path, "model-1.safetensors"), [["x", u32(1)]]);
     writeSafetensors(join(path, "other.safetensors"), [["x", u32(1)]]);
-    using checkpoint = openCheckpoint(device, path);
+    using checkpoint = await openCheckpoint(device, path);
     expect(checkpoint.names).toEqual(["x", "y"]);
     writeSafetensors(join(path, "model-3.safetensors"), [["y", u32(2)]]);
-    expect(message(() => openCheckpoint(device, path))).toBe(
+    expect((await rejected(openCheckpoint(device, path))).message).toBe(
       `${join(path, "model-3.safetensors")}: tensor \`y\`: is also in ${join(path, "model-2.safetensors")}`,
     );
   });
 
-  it("may hold one file, which goes first, also through a link", () => {
+  it("may hold one file, which goes first, also through a link", async () => {
     const path = fresh();
     writeSafetensors(join(path, "blob"), [["x", u32(5)]]);
     symlinkSync("blob", join(path, "model.safetensors"));
     index(path, { y: "none.safetensors" });
-    using checkpoint = openCheckpoint(device, path);
+    using checkpoint = await openCheckpoint(device, path);
     expect(checkpoint.names).toEqual(["x"]);
   });
 
-  it("must hold tensors", () => {
+  it("must hold tensors", async () => {
     const path = fresh();
-    expect(message(() => openCheckpoint(device, path))).toBe(
+    expect((await rejected(openCheckpoint(device, path))).message).toBe(
       `${path}: has neither model.safetensors nor ${INDEX} nor model*.safetensors`,
     );
-    expect(caught(() => openCheckpoint(device, join(path, "none")))).toMatchObject({
+    expect(await rejected(openCheckpoint(device, join(path, "none")))).toMatchObject({
       code: "Io",
       details: { path: join(path, "none"), operation: "open", systemCode: "ENOENT" },
     });
@@ -243,18 +272,18 @@ describe("a folder", () => {
     ["a shard that is no text", { x: 1 }, /`weight_map` must hold strings, `x` is not one$/],
     ["no map", undefined, /`weight_map` must be an object of strings$/],
     ["an array for a map", ["x"], /`weight_map` must be an object of strings$/],
-  ])("is refused with %s in its index", (_, map, text) => {
+  ])("is refused with %s in its index", async (_, map, text) => {
     const path = fresh();
     writeSafetensors(join(path, "a.safetensors"), [["x", u32(1)]]);
     index(path, map);
     const { liveBuffers } = device.counters;
-    const error = caught(() => openCheckpoint(device, path));
+    const error = await rejected(openCheckpoint(device, path));
     expect(error).toMatchObject({ code: "Safetensors", details: { path: join(path, INDEX) } });
     expect(error.message).toMatch(text);
     expect(device.counters.liveBuffers).toBe(liveBuffers);
   });
 
-  it("is refused with a tensor in two of the files that its index names", () => {
+  it("is refused with a tensor in two of the files that its index names", async () => {
     const path = fresh();
     writeSafetensors(join(path, "a.safetensors"), [["x", u32(1)]]);
     writeSafetensors(join(path, "b.safetensors"), [
@@ -263,24 +292,24 @@ describe("a folder", () => {
     ]);
     index(path, { x: "a.safetensors", y: "b.safetensors" });
     const { liveBuffers } = device.counters;
-    expect(message(() => openCheckpoint(device, path))).toBe(
+    expect((await rejected(openCheckpoint(device, path))).message).toBe(
       `${join(path, "b.safetensors")}: tensor \`x\`: is also in ${join(path, "a.safetensors")}`,
     );
     expect(device.counters.liveBuffers).toBe(liveBuffers);
   });
 
-  it("is refused with links that lead to each other", () => {
+  it("is refused with links that lead to each other", async () => {
     const path = fresh();
     symlinkSync("b.safetensors", join(path, "a.safetensors"));
     symlinkSync("a.safetensors", join(path, "b.safetensors"));
     index(path, { x: "a.safetensors" });
-    expect(caught(() => openCheckpoint(device, path))).toMatchObject({
+    expect(await rejected(openCheckpoint(device, path))).toMatchObject({
       code: "Io",
       details: { path: join(path, "a.safetensors"), operation: "open", systemCode: "ELOOP" },
     });
   });
 
-  it("is refused with an index that is malformed", () => {
+  it("is refused with an index that is malformed", async () => {
     const path = fresh();
     for (const [text, reason] of [
       ["{", /is not JSON in UTF-8/],
@@ -288,7 +317,7 @@ describe("a folder", () => {
       ['{"weight_map":{"x":"a","x":"b"}}', /the index has the name `x` twice/],
     ] as const) {
       writeFileSync(join(path, INDEX), text);
-      expect(message(() => openCheckpoint(device, path))).toMatch(reason);
+      expect((await rejected(openCheckpoint(device, path))).message).toMatch(reason);
     }
   });
 });

@@ -215,7 +215,7 @@ describeCuda("memory of the CUDA device", () => {
     for (const bytes of [1, 5001 * 4 - 2, 3 * PIECE + 7]) {
       const path = join(folder, `file${bytes}`);
       writeFileSync(path, bytesOf(bytes));
-      using buffer = device.mapFile(path, bytes);
+      using buffer = await device.mapFile(path, bytes);
       // The copy does not need the file any more.
       truncateSync(path, 0);
       unlinkSync(path);
@@ -232,27 +232,27 @@ describeCuda("memory of the CUDA device", () => {
     }
   });
 
-  it("refuses files that are not there, too short, or no files", () => {
+  it("refuses files that are not there, too short, or no files", async () => {
     using device = openCuda();
     const path = join(folder, "none");
-    expect(caught(() => device.mapFile(path, 5))).toMatchObject({
+    expect(await rejected(device.mapFile(path, 5))).toMatchObject({
       code: "Io",
       message: `cannot map ${path}: No such file or directory`,
       details: { path, operation: "map" },
     });
     const short = join(folder, "short");
     writeFileSync(short, new Uint8Array(4));
-    expect(caught(() => device.mapFile(short, 5)).code).toBe("Io");
-    expect(message(() => device.mapFile(folder, 5))).toBe(`cannot map ${folder}: Is a directory`);
+    expect((await rejected(device.mapFile(short, 5))).code).toBe("Io");
+    expect((await rejected(device.mapFile(folder, 5))).message).toBe(`cannot map ${folder}: Is a directory`);
     expect(device.counters.liveBuffers).toBe(0);
   });
 
-  it("is refused to files that are larger", () => {
+  it("is refused to files that are larger", async () => {
     set(`memory:${2 ** 20}`);
     using device = openCuda();
     const path = join(folder, "large");
     writeFileSync(path, new Uint8Array(2 ** 21));
-    expect(caught(() => device.mapFile(path, 2 ** 21))).toMatchObject({ code: "BufferAllocation" });
+    expect(await rejected(device.mapFile(path, 2 ** 21))).toMatchObject({ code: "BufferAllocation" });
   });
 });
 

@@ -110,7 +110,6 @@ describe("device", () => {
       buffer: () => gone.buffer(1),
       bufferFrom: () => gone.bufferFrom(new Uint8Array(1)),
       wrap: () => gone.wrap(new Uint8Array(1)),
-      mapFile: () => gone.mapFile("x", 1),
       tensor: () => gone.tensor("f32", [1]),
       arena: () => gone.arena(16),
       alloc: () => arena.alloc("f32", [1]),
@@ -130,6 +129,7 @@ describe("device", () => {
       arrayBuffer: () => tensor.buffer.arrayBuffer(),
     };
     for (const [name, call] of Object.entries(calls)) expect(caught(call).code, name).toBe("Disposed");
+    await expect(gone.mapFile("x", 1)).rejects.toMatchObject({ code: "Disposed" });
     await expect(tensor.read()).rejects.toMatchObject({ code: "Disposed" });
     await expect(tensor.buffer.read()).rejects.toMatchObject({ code: "Disposed" });
     for (const child of [tensor, tensor.buffer, arena, recording]) child.dispose();

@@ -3,7 +3,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { Device, openCheckpoint, readPlainFile, readSafetensors } from "../src/index.ts";
-import { caught, message, testFolder } from "./helpers.ts";
+import { caught, message, rejected, testFolder } from "./helpers.ts";
 
 const folder = testFolder();
 const pointer =
@@ -36,32 +36,32 @@ describe("readPlainFile", () => {
 });
 
 describe("a Git LFS pointer", () => {
-  it("is named, as a plain file, as a shard and as an index", () => {
+  it("is named, as a plain file, as a shard and as an index", async () => {
     using device = Device.open("cpu");
     const path = join(folder, "model.safetensors");
     writeFileSync(path, pointer);
     expect(message(() => readPlainFile(path, 1000))).toBe(`${path} ${lfs}`);
     expect(message(() => readSafetensors(path))).toBe(`${path}: ${lfs}`);
-    expect(message(() => openCheckpoint(device, folder))).toBe(`${path}: ${lfs}`);
+    expect((await rejected(openCheckpoint(device, folder))).message).toBe(`${path}: ${lfs}`);
     const sharded = join(folder, "sharded");
     mkdirSync(sharded);
     const index = join(sharded, "model.safetensors.index.json");
     writeFileSync(index, pointer);
-    expect(message(() => openCheckpoint(device, sharded))).toBe(`${index} ${lfs}`);
+    expect((await rejected(openCheckpoint(device, sharded))).message).toBe(`${index} ${lfs}`);
   });
 
-  it.skipIf(process.platform === "win32")("index that is a pipe is not waited for", () => {
+  it.skipIf(process.platform === "win32")("index that is a pipe is not waited for", async () => {
     using device = Device.open("cpu");
     const sharded = join(folder, "piped");
     mkdirSync(sharded);
     execFileSync("mkfifo", [join(sharded, "model.safetensors.index.json")]);
-    expect(caught(() => openCheckpoint(device, sharded))).toMatchObject({ code: "Io" });
+    expect(await rejected(openCheckpoint(device, sharded))).toMatchObject({ code: "Io" });
   });
 });
 
-it("a path that is no string is a TypeError", () => {
+it("a path that is no string is a TypeError", async () => {
   using device = Device.open("cpu");
-  expect(message(() => openCheckpoint(device, undefined as never))).toBe(
+  expect((await rejected(openCheckpoint(device, undefined as never))).message).toBe(
     "openCheckpoint: `path` must be a string, got undefined",
   );
   expect(message(() => readSafetensors(7 as never))).toBe("readSafetensors: `path` must be a string, got 7");

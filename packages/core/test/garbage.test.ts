@@ -80,12 +80,12 @@ const of = <A extends readonly unknown[]>(call: (...args: A) => unknown, ...args
   call: call as Call["call"],
 });
 
-describe("every public function of core refuses what it cannot take", () => {
+describe("every public function of core refuses what it cannot take", async () => {
   const device = testDevice();
   const folder = testFolder();
   const file = join(folder, "model.safetensors");
   core.writeSafetensors(file, [["a", { dtype: "f32", shape: [2], data: new Float32Array(2) }]]);
-  const checkpoint = core.openCheckpoint(device, file);
+  const checkpoint = await core.openCheckpoint(device, file);
   const tensor = device.tensor("u32", [4]);
   const { buffer } = tensor;
   const arena = device.arena(1 << 16);
@@ -164,9 +164,11 @@ describe("every public function of core refuses what it cannot take", () => {
       ]),
     );
 
+  const fileOptions: core.FileOptions = { onProgress: () => undefined, signal: new AbortController().signal };
   const calls: Record<string, Call> = {
     arenaBytes: of(core.arenaBytes, "f32", [2]),
-    openCheckpoint: of(core.openCheckpoint, device, file),
+    openCheckpoint: of(core.openCheckpoint, device, file, fileOptions),
+    ...fields("openCheckpoint", fileOptions, (options) => core.openCheckpoint(device, file, options)),
     "Device.open": of((kind, options) => core.Device.open(kind, options).dispose(), "cpu" as const, { threads: 1 }),
     ...fields(
       "Device.open",
@@ -176,7 +178,8 @@ describe("every public function of core refuses what it cannot take", () => {
     "device.buffer": of((bytes) => device.buffer(bytes).dispose(), 16),
     "device.bufferFrom": of((data) => device.bufferFrom(data), new Uint8Array(4)),
     "device.wrap": of((view) => device.wrap(view), new Uint8Array(new SharedArrayBuffer(16)) as ArrayBufferView),
-    "device.mapFile": of((path, bytes) => device.mapFile(path, bytes), file, 8),
+    "device.mapFile": of((path, bytes, options) => device.mapFile(path, bytes, options), file, 8, fileOptions),
+    ...fields("device.mapFile", fileOptions, (options) => device.mapFile(file, 8, options)),
     "device.tensor": of((dtype, shape, data) => device.tensor(dtype, shape, data), "f32" as core.Dtype, [2], [
       1, 2,
     ] as ArrayLike<number>),
@@ -272,6 +275,7 @@ describe("every public function of core refuses what it cannot take", () => {
     checkOptionNames: of((op, options) => core.checkOptionNames<object>(op, options, { a: true } as never), "op", {
       a: 1,
     }),
+    checkCallback: of(core.checkCallback, "op", "argument", (() => undefined) as unknown),
     checkSignal: of(core.checkSignal, "op", new AbortController().signal),
     readPlainFile: of(core.readPlainFile, file, 1 << 20),
     defineKernel: of((declaration) => core.defineKernel(declaration), kernel),
@@ -407,7 +411,7 @@ describe("every public function of core refuses what it cannot take", () => {
     });
     // Functions that only core itself calls.
     const internal =
-      /^(device\.refused|device\.allocate|buffer\.(range|copy|checkRange|place)|tensor\.(raw|assertComputed)|arena\.(poison|newBlock|adopt)|encoder\.(record|orderAfterConflicts|assertRecording|during|write|writePlan|share|end|finishAs|allocate)|checkpoint\.(entry|bind|convert|countCopy|take\w+)|writer\.(attempt|put))$/;
+      /^(device\.refused|device\.allocate|buffer\.(range|copy|checkRange|place)|tensor\.(raw|assertComputed)|arena\.(poison|newBlock|adopt)|encoder\.(record|orderAfterConflicts|assertRecording|during|write|writePlan|share|end|finishAs|allocate)|checkpoint\.(entry|bufferOf|bind|convert|countCopy|take\w+)|writer\.(attempt|put))$/;
     expect(methods.filter((name) => !called.has(name) && !internal.test(name))).toEqual([]);
     objects.writer.abort();
   });

@@ -14,7 +14,7 @@ import {
   openCheckpoint,
   Tensor,
 } from "../src/index.ts";
-import { message, testDevice } from "./helpers.ts";
+import { message, rejected, testDevice } from "./helpers.ts";
 import { increment, incrementKernel, probeLibrary } from "./kernels/probe.ts";
 
 const DTYPES = "f32, f16, bf16, u32, i32, u16, i16, u8, i8, i64";
@@ -102,8 +102,6 @@ describe("wrong kinds", () => {
     ],
     ["bytes", () => x.buffer.write(wrong([1])), "buffer.write: `data` must be a typed array or DataView, got [1]"],
     ["a buffer", () => new Tensor(wrong({}), "f32", [1]), "Tensor: `buffer` must be a Buffer, got Object"],
-    ["a device", () => openCheckpoint(wrong("cpu"), "model"), "openCheckpoint: `device` must be a Device, got cpu"],
-    ["a path", () => device.mapFile(wrong(1), 1), "device.mapFile: `path` must be a string, got 1"],
     ["an arena", () => device.encoder({ arena: wrong(4096) }), "device.encoder: `arena` must be an Arena, got 4096"],
     ["a kind of device", () => Device.open(wrong(1)), "Device.open: `kind` must be one of cpu, metal, cuda, got 1"],
     [
@@ -119,6 +117,26 @@ describe("wrong kinds", () => {
     ],
     ["validate", () => Device.open("cpu", { validate: wrong(1) }), "Device.open: `validate` must be a boolean, got 1"],
   ])("are told: %s", (_, act, text) => expect(message(act)).toBe(text));
+
+  it.each<[string, () => Promise<unknown>, string]>([
+    ["a device", () => openCheckpoint(wrong("cpu"), "model"), "openCheckpoint: `device` must be a Device, got cpu"],
+    ["a path", () => device.mapFile(wrong(1), 1), "device.mapFile: `path` must be a string, got 1"],
+    [
+      "progress",
+      () => device.mapFile("x", 1, { onProgress: wrong(1) }),
+      "device.mapFile: `onProgress` must be a function, got 1",
+    ],
+    [
+      "a signal",
+      () => openCheckpoint(device, "x", { signal: wrong("now") }),
+      "openCheckpoint: `signal` must be an AbortSignal, got now",
+    ],
+    [
+      "options",
+      () => openCheckpoint(device, "x", { progress: 1 } as never),
+      "openCheckpoint: `progress` must be one of onProgress, signal, got an unknown option",
+    ],
+  ])("are told by a promise: %s", async (_, act, text) => expect((await rejected(act())).message).toBe(text));
 
   it("leave nothing behind: neither memory nor half of the data", () => {
     const before = device.counters.liveBuffers;

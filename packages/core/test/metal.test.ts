@@ -178,7 +178,7 @@ describeSimulated("the Metal device", () => {
     const path = join(folder, "mapped.bin");
     const words = Uint32Array.from({ length: 5001 }, (_, i) => i);
     writeFileSync(path, new Uint8Array(words.buffer).subarray(0, words.byteLength - 2));
-    using buffer = device.mapFile(path, words.byteLength - 2);
+    using buffer = await device.mapFile(path, words.byteLength - 2);
     expect(addressOf(buffer) % PAGE).toBe(0);
     const out = device.tensor("u32", [5000]);
     const encoder = device.encoder();

@@ -142,7 +142,7 @@ describeSimulated("a Metal device that cannot be had", () => {
     expect(error.details.tried).toEqual([{ kind: "metal", reason }]);
   });
 
-  it("or memory", () => {
+  it("or memory", async () => {
     using device = openMetal();
     using cpu = Device.open("cpu");
     set({ fault: "no-buffer,no-wrap" });
@@ -151,7 +151,7 @@ describeSimulated("a Metal device that cannot be had", () => {
     expect(error.message).toBe("cannot allocate 64 bytes on metal");
     const memory = new Uint8Array(cpu.buffer(2 ** 21).arrayBuffer());
     expect(caught(() => device.wrap(memory)).message).toBe(`cannot allocate ${2 ** 21} bytes on metal`);
-    expect(caught(() => device.mapFile(process.execPath, 100)).message).toBe("cannot allocate 100 bytes on metal");
+    expect((await rejected(device.mapFile(process.execPath, 100))).message).toBe("cannot allocate 100 bytes on metal");
     expect(device.counters).toMatchObject({ liveBuffers: 0, liveBytes: 0 });
   });
 

@@ -170,7 +170,7 @@ describeSimulated("memory of the Metal device", () => {
   it("leaves the residency set before its pages go, also while other work waits", async () => {
     set({ fault: "delay:30@1" });
     using device = openMetal();
-    const mapped = device.mapFile(process.execPath, 100_000);
+    const mapped = await device.mapFile(process.execPath, 100_000);
     const { submission } = work(device);
     mapped.dispose();
     await submission;

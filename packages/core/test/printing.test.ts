@@ -41,7 +41,7 @@ describe("objects show what and where they are", () => {
     const submission = recording.replay();
     const inFlight = flat(submission);
     const { ms } = await submission;
-    using checkpoint = openCheckpoint(device, file);
+    using checkpoint = await openCheckpoint(device, file);
     const shown = [device, out.buffer, arena, recording, submission, checkpoint, device.library(probeLibrary)].map(
       flat,
     );

@@ -1,4 +1,4 @@
-import { checkOptionNames, checkSignal, type OptionNames, wrongKind, wrongValue } from "@mlxts/core";
+import { checkCallback, checkOptionNames, checkSignal, type OptionNames, wrongValue } from "@mlxts/core";
 import { checkInteger } from "./check_integer.ts";
 import type { Draft } from "./draft.ts";
 import {
@@ -45,7 +45,7 @@ function check(model: LanguageModel, ids: readonly number[], options: GenerateOp
   checkCache(op, model, cache);
   if (state !== undefined) checkState(op, model, state);
   state?.assertSingle(op, "use generateBatch");
-  if (draft !== undefined && typeof draft !== "function") throw wrongKind(op, "draft", "be a function", draft);
+  checkCallback(op, "draft", draft);
   if (draft && state?.maxRollback === 0)
     throw wrongValue(op, "state", "be made with `rollback` when there is a `draft`", "a state without it");
   const guess = draft ? (options.draftTokens ?? state?.maxRollback ?? Math.min(4, model.maxRollback)) : 0;

@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { checkOptionNames, checkSignal, type Device, openCheckpoint, wrongValue } from "@mlxts/core";
+import { checkCallback, checkOptionNames, checkSignal, type Device, openCheckpoint, wrongValue } from "@mlxts/core";
 import { quantizationOf } from "@mlxts/quant4";
 import { type ActivationDtype, activationDtypeFor, checkActivationDtype } from "./activation_dtype.ts";
 import { type Approximation, checkApproximation } from "./approximation.ts";
@@ -30,13 +30,19 @@ export interface LoadOptions {
    * `@mlxts/quant4` says. Faster, and other numbers. On the CPU only; dense matrices stay exact. Default: all is exact.
    */
   approximate?: Approximation | undefined;
-  /** Cancels the loading between two tensors; nothing stays open. */
+  /**
+   * Called with the bytes of the checkpoint that are there, and how many it has: again and again while a device with memory
+   * of its own copies them, once where they are mapped. What it throws ends the loading.
+   */
+  onProgress?: ((loaded: number, total: number) => void) | undefined;
+  /** Cancels the loading, also while bytes are copied; nothing stays open. */
   signal?: AbortSignal;
 }
 
 /**
  * Opens a checkpoint directory as it is: `config.json` and safetensors, Hugging Face (bf16, f16, f32) or MLX quantized.
- * Its `model_type` decides which family of models opens it. Weights are mapped, not read.
+ * Its `model_type` decides which family of models opens it. Weights are mapped, not
+ * read, or copied once to a device with memory of its own, while the event loop goes on.
  * @throws MlxtsError `Io`, `Safetensors`, `QuantConfig`; `InvalidArgument` for a config that no family takes; the reason of
  *   `signal` when it is aborted
  */
@@ -44,10 +50,11 @@ export async function loadModel(device: Device, directory: string, options: Load
   const op = "loadModel";
   checkDevice(op, device);
   checkDirectory(op, directory, "config.json");
-  const names = { activationDtype: true, expertMemory: true, approximate: true, signal: true };
+  const names = { activationDtype: true, expertMemory: true, approximate: true, onProgress: true, signal: true };
   checkOptionNames<LoadOptions>(op, options, names);
-  const { expertMemory, approximate, signal } = options;
+  const { expertMemory, approximate, onProgress, signal } = options;
   checkSignal(op, signal);
+  checkCallback(op, "onProgress", onProgress);
   checkApproximation(op, device, approximate);
   const json = readJson(join(directory, "config.json"));
   const asked = checkActivationDtype(op, options.activationDtype ?? "auto");
@@ -57,7 +64,8 @@ export async function loadModel(device: Device, directory: string, options: Load
   const generation = readOptionalJson(directory, "generation_config.json");
   const stopTokens = stopTokensOf(generation, json, config.vocabSize);
   const defaults = generationDefaults(generation);
-  const weights = new Weights(openCheckpoint(device, directory), quantization, { approximate, signal });
+  const checkpoint = await openCheckpoint(device, directory, { onProgress, signal });
+  const weights = new Weights(checkpoint, quantization, { approximate, signal });
   try {
     const activationDtype = activationDtypeFor(asked, device, json, weights.checkpoint);
     const model = await family.load(weights, config, { stopTokens, activationDtype, generationDefaults: defaults });

@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import {
+  checkCallback,
   checkOptionNames,
   checkSignal,
   createSafetensors,
@@ -182,8 +183,7 @@ function check(op: string, device: Device, from: string, to: string, options: Qu
   checkSignal(op, signal);
   if (bits !== 4 && bits !== 8) throw wrongValue(op, "bits", "be 4 or 8", bits);
   if (![32, 64, 128].includes(groupSize)) throw wrongValue(op, "groupSize", "be 32, 64 or 128", groupSize);
-  if (onProgress !== undefined && typeof onProgress !== "function")
-    throw wrongKind(op, "onProgress", "be a function", onProgress);
+  checkCallback(op, "onProgress", onProgress);
   checkDirectory(op, from, "config.json", "hf-dir");
   checkInside(op, from, join(from, "config.json"));
   return { packing: { bits, groupSize }, onProgress, signal };
@@ -208,7 +208,7 @@ export async function quantizeCheckpoint(
   const op = "quantize";
   const { packing, onProgress, signal } = check(op, device, from, to, options);
   const json = readJson(join(from, "config.json"));
-  using checkpoint = openCheckpoint(device, from);
+  using checkpoint = await openCheckpoint(device, from, { signal });
   for (const file of new Set(checkpoint.names.map((name) => checkpoint.info(name).file))) checkInside(op, from, file);
   const family = familyOf(op, json);
   if (json.quantization != null || json.quantization_config != null)

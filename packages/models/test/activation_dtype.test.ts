@@ -75,7 +75,7 @@ describe("auto takes the checkpoint's own dtype", () => {
 describe("loadModel", () => {
   it("finds the dtype of checkpoints as they are", async () => {
     for (const folder of [tiny, tiny4bit]) {
-      using checkpoint = openCheckpoint(device, folder);
+      using checkpoint = await openCheckpoint(device, folder);
       expect(auto({}, checkpoint)).toBe("bf16");
       using model = await loadModel(device, folder, { activationDtype: "auto" });
       expect(model.activationDtype).toBe(auto({ dtype: "bfloat16" }, nothing, device));
@@ -93,7 +93,7 @@ describe("loadModel", () => {
       return [name, { ...tensor, dtype, data }] as const;
     });
     writeSafetensors(path, tensors);
-    using checkpoint = openCheckpoint(device, folder);
+    using checkpoint = await openCheckpoint(device, folder);
     expect(auto({}, checkpoint)).toBe(dtype);
     using model = await loadModel(device, folder, { activationDtype: "auto" });
     expect(model.activationDtype).toBe(auto({}, checkpoint, device));

@@ -79,7 +79,7 @@ describe.skipIf(gpu)("a limit of the experts' memory", () => {
       const least = (LEAST * 4.5) / 16;
       const before = device.counters.copiedTensors;
       const found = await results(folder, least);
-      using checkpoint = openCheckpoint(device, folder);
+      using checkpoint = await openCheckpoint(device, folder);
       const others = checkpoint.names.filter((name) => !name.includes(".switch_mlp."));
       expect(device.counters.copiedTensors - before).toBeLessThanOrEqual(others.length);
       expect(found).toEqual(await results(aligned, least));
@@ -138,7 +138,7 @@ describe.skipIf(!evicts).each([
 
   /** The part of all experts' bytes that is in memory. It looks through a mapping of its own, which has no pages to evict. */
   async function share(): Promise<number> {
-    using checkpoint = openCheckpoint(device, folder);
+    using checkpoint = await openCheckpoint(device, folder);
     const tensors = checkpoint.names
       .filter((name) => name.includes(".experts."))
       .map((name) => checkpoint.tensor(name));
@@ -159,7 +159,7 @@ describe.skipIf(!evicts).each([
    * Linux evicts no part.
    */
   async function fetchPages(): Promise<void> {
-    using checkpoint = openCheckpoint(device, folder);
+    using checkpoint = await openCheckpoint(device, folder);
     const buffers = new Set(checkpoint.names.map((name) => checkpoint.tensor(name).buffer));
     const stacks = [...buffers].map((buffer) => new Tensor(buffer, "u8", [1, buffer.byteLength]));
     const advise = async (advice: "fetch" | "evict") => {

@@ -349,6 +349,7 @@ describe("wrong arguments", () => {
     "loadModel on": (value) => loadModel(value, tiny),
     "loadModel with": async (value) => (await loadModel(device, tiny, value)).dispose(),
     "loadModel as": async (value) => (await loadModel(device, tiny, { activationDtype: value })).dispose(),
+    "loadModel telling": async (value) => (await loadModel(device, tiny, { onProgress: value })).dispose(),
     "loadModel until": async (value) => (await loadModel(device, tiny, { signal: value })).dispose(),
     "quantizeCheckpoint of": (value) => quantizeCheckpoint(device, value, join(temporary(), "out")),
     "quantizeCheckpoint on": (value) => quantizeCheckpoint(value, tiny, join(temporary(), "out")),

@@ -56,7 +56,7 @@ describe("quantizeCheckpoint", () => {
     const theirIndex = JSON.parse(readFileSync(join(tiny4bit, "model.safetensors.index.json"), "utf8"));
     expect(index.weight_map).toEqual(theirIndex.weight_map);
     expect(index.metadata.total_size).toBe(theirIndex.metadata.total_size);
-    using checkpoint = openCheckpoint(device, out);
+    using checkpoint = await openCheckpoint(device, out);
     expect(checkpoint.metadata).toEqual({ format: "mlx" });
   });
 

@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { readFileSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createSafetensors, Device, MlxtsError, readSafetensors } from "@mlxts/core";
 import fc from "fast-check";
@@ -51,7 +51,7 @@ describe("loadModel refuses", () => {
       "loadModel: `device` must be a Device, got undefined",
     );
     await expect(loadModel(device, tiny, { dtype: "f16" } as never)).rejects.toThrow(
-      "loadModel: `dtype` must be one of activationDtype, expertMemory, approximate, signal, got an unknown option",
+      "loadModel: `dtype` must be one of activationDtype, expertMemory, approximate, onProgress, signal, got an unknown option",
     );
   });
 
@@ -102,6 +102,27 @@ describe("loadModel refuses", () => {
     await own.encoder().commit();
     expect(own.counters).toMatchObject({ liveBuffers: 0, liveBytes: 0 });
     (await loadModel(own, tiny, { signal: new AbortController().signal })).dispose();
+  });
+
+  it("because of its progress, which is told once where weights are mapped", async () => {
+    using own = Device.open("cpu");
+    const reports: number[][] = [];
+    const controller = new AbortController();
+    (await loadModel(own, tiny, { onProgress: (...report) => reports.push(report) })).dispose();
+    const { size } = statSync(join(tiny, "model.safetensors"));
+    expect(reports).toEqual([[size, size]]);
+    const reason = new Error("enough");
+    const onProgress = () => {
+      throw reason;
+    };
+    await expect(loadModel(own, tiny, { onProgress })).rejects.toBe(reason);
+    const abort = () => controller.abort(reason);
+    await expect(loadModel(own, tiny, { onProgress: abort, signal: controller.signal })).rejects.toBe(reason);
+    await expect(loadModel(own, tiny, { onProgress: 1 as never })).rejects.toThrow(
+      "loadModel: `onProgress` must be a function, got 1",
+    );
+    await own.encoder().commit();
+    expect(own.counters).toMatchObject({ liveBuffers: 0, liveBytes: 0 });
   });
 
   it("an unknown model type", async () => {

@@ -33,7 +33,7 @@ describe.skipIf(!evicts)("pages of a mapped file", () => {
 
   beforeAll(async () => {
     writeSafetensors(path, [["stack", { dtype: "u8", shape: [EXPERTS, BYTES], data: written }]]);
-    stack = openCheckpoint(device, path).tensor("stack");
+    stack = (await openCheckpoint(device, path)).tensor("stack");
     await fetchPages();
   });
   afterAll(() => {

@@ -23,7 +23,7 @@ const module = (path: string, bits: number, groupSize: number, cols = 256): Shap
 });
 
 let files = 0;
-function checkpoint(shapes: Shapes) {
+async function checkpoint(shapes: Shapes) {
   const path = join(folder, `${files++}.safetensors`);
   writeSafetensors(
     path,
@@ -41,9 +41,9 @@ function checkpoint(shapes: Shapes) {
   return openCheckpoint(device, path);
 }
 
-function failure(call: () => unknown) {
+async function failure(call: () => unknown) {
   try {
-    call();
+    await call();
   } catch (error) {
     if (error instanceof MlxtsError) return { code: error.code, message: error.message, ...error.details };
     throw error;
@@ -52,10 +52,10 @@ function failure(call: () => unknown) {
 }
 
 /** `keys` of a `quantization`, read for a module of a checkpoint with those tensors. */
-const read = (keys: object, shapes: Shapes, path: string, options?: { cols?: number }) => {
+const read = async (keys: object, shapes: Shapes, path: string, options?: { cols?: number }) => {
   const quantization = quantizationOf({ quantization: { group_size: 64, bits: 4, ...keys } });
   if (!quantization) throw new Error("no quantization");
-  const found = readQuantized(checkpoint(shapes), quantization, path, options);
+  const found = readQuantized(await checkpoint(shapes), quantization, path, options);
   return found && { bits: found.bits, groupSize: found.groupSize, mode: found.mode, words: found.weight.shape };
 };
 
@@ -124,8 +124,8 @@ describe("quantizationOf", () => {
       "UnsupportedDtype",
       'quantizationOf: quant_method "awq" is not supported — convert the model with mlx-lm or `mlxts quantize`',
     ],
-  ])("refuses %j", (config, code, message) => {
-    expect(failure(() => quantizationOf(config))).toMatchObject({ code, message });
+  ])("refuses %j", async (config, code, message) => {
+    expect(await failure(() => quantizationOf(config))).toMatchObject({ code, message });
   });
 });
 
@@ -133,11 +133,11 @@ describe("readQuantized", () => {
   const common = { bits: 4, groupSize: 64, mode: "affine", words: [4, 32] };
   const gate = { bits: 8, groupSize: 64, mode: "affine", words: [4, 64] };
 
-  it("takes modules that have scales, and only those", () => {
-    expect(read({}, module("m", 4, 64), "m")).toEqual(common);
-    expect(read({}, { "m.weight": ["bf16", 4, 8] }, "m")).toBeUndefined();
-    expect(read({ m: false }, { "m.weight": ["bf16", 4, 8] }, "m")).toBeUndefined();
-    expect(read({ m: true }, module("m", 4, 64), "m")).toEqual(common);
+  it("takes modules that have scales, and only those", async () => {
+    expect(await read({}, module("m", 4, 64), "m")).toEqual(common);
+    expect(await read({}, { "m.weight": ["bf16", 4, 8] }, "m")).toBeUndefined();
+    expect(await read({ m: false }, { "m.weight": ["bf16", 4, 8] }, "m")).toBeUndefined();
+    expect(await read({ m: true }, module("m", 4, 64), "m")).toEqual(common);
   });
 
   it.each([
@@ -146,14 +146,14 @@ describe("readQuantized", () => {
     ["model.layers.0.gate", "language_model.model.layers.0.gate"],
     ["layers.0.gate", "model.layers.0.gate"],
     ["language_model.model.layers.0.gate", "layers.0.gate"],
-  ])("finds the override %s for %s", (override, path) => {
-    expect(read({ [override]: { bits: 8, group_size: 64 } }, module(path, 8, 64), path)).toEqual(gate);
+  ])("finds the override %s for %s", async (override, path) => {
+    expect(await read({ [override]: { bits: 8, group_size: 64 } }, module(path, 8, 64), path)).toEqual(gate);
   });
 
-  it("prefers the override of the exact path and does not mix up modules", () => {
+  it("prefers the override of the exact path and does not mix up modules", async () => {
     const overrides = { "m.gate": { bits: 8, group_size: 64 }, "model.m.gate": { bits: 8, group_size: 32 } };
-    expect(read(overrides, module("m.gate", 8, 64), "m.gate")).toEqual(gate);
-    expect(read({ "mtp.layers.0": { bits: 8, group_size: 64 } }, module("layers.0", 4, 64), "layers.0")).toEqual(
+    expect(await read(overrides, module("m.gate", 8, 64), "m.gate")).toEqual(gate);
+    expect(await read({ "mtp.layers.0": { bits: 8, group_size: 64 } }, module("layers.0", 4, 64), "layers.0")).toEqual(
       common,
     );
   });
@@ -161,29 +161,29 @@ describe("readQuantized", () => {
   /** Overrides for other modules: this one's may go by a path that nobody knows any more. */
   const elsewhere = { elsewhere: { bits: 8, group_size: 64 } };
 
-  it("falls back to the shapes where the config has overrides that match nothing", () => {
+  it("falls back to the shapes where the config has overrides that match nothing", async () => {
     // 1024 = bits · group size is 8 · 128 only.
-    expect(read(elsewhere, module("m", 8, 128), "m")).toEqual({
+    expect(await read(elsewhere, module("m", 8, 128), "m")).toEqual({
       bits: 8,
       groupSize: 128,
       mode: "affine",
       words: [4, 64],
     });
-    expect(read(elsewhere, module("m", 8, 64), "m", { cols: 256 })).toEqual(gate);
+    expect(await read(elsewhere, module("m", 8, 64), "m", { cols: 256 })).toEqual(gate);
     // Without the columns 8 bits in groups of 32 look like 4 bits in groups of 64.
-    expect(read(elsewhere, module("m", 8, 32), "m", { cols: 256 })).toMatchObject({ bits: 8, groupSize: 32 });
-    expect(read({ m: { bits: 8 } }, module("m", 8, 32), "m")).toMatchObject({ bits: 8, groupSize: 32 });
-    expect(read({ m: { group_size: 128 } }, module("m", 2, 128), "m")).toMatchObject({ bits: 2, groupSize: 128 });
-    expect(read({ m: { group_size: 128, bits: 2 } }, module("m", 2, 128), "m")).toMatchObject({ bits: 2 });
+    expect(await read(elsewhere, module("m", 8, 32), "m", { cols: 256 })).toMatchObject({ bits: 8, groupSize: 32 });
+    expect(await read({ m: { bits: 8 } }, module("m", 8, 32), "m")).toMatchObject({ bits: 8, groupSize: 32 });
+    expect(await read({ m: { group_size: 128 } }, module("m", 2, 128), "m")).toMatchObject({ bits: 2, groupSize: 128 });
+    expect(await read({ m: { group_size: 128, bits: 2 } }, module("m", 2, 128), "m")).toMatchObject({ bits: 2 });
   });
 
-  it("takes stacks of experts", () => {
+  it("takes stacks of experts", async () => {
     const shapes: Shapes = {
       "e.weight": ["u32", 3, 4, 32],
       "e.scales": ["f16", 3, 4, 4],
       "e.biases": ["f16", 3, 4, 4],
     };
-    expect(read({}, shapes, "e")).toEqual({ ...common, words: [3, 4, 32] });
+    expect(await read({}, shapes, "e")).toEqual({ ...common, words: [3, 4, 32] });
   });
 
   const m = module("m", 4, 64);
@@ -315,8 +315,8 @@ describe("readQuantized", () => {
       "UnsupportedDtype",
       "readQuantized: the layout of m.qweight is not supported — convert the model with mlx-lm",
     ],
-  ])("refuses %s", (_, quantization, shapes, code, message, cols) => {
-    const found = failure(() => read(quantization, shapes, "m", cols === undefined ? {} : { cols }));
+  ])("refuses %s", async (_, quantization, shapes, code, message, cols) => {
+    const found = await failure(() => read(quantization, shapes, "m", cols === undefined ? {} : { cols }));
     expect(found).toMatchObject({ code, message });
     if (code === "QuantConfig") expect(found).toMatchObject({ module: "m", reason: message.slice(3) });
   });
@@ -325,7 +325,7 @@ describe("readQuantized", () => {
     const path = fixture("tiny-qwen3.5-4bit");
     const quantization = quantizationOf(JSON.parse(readFileSync(join(path, "config.json"), "utf8")));
     if (!quantization) throw new Error("no quantization");
-    using weights = openCheckpoint(device, path);
+    using weights = await openCheckpoint(device, path);
     const paths = weights.names.flatMap((name) => (name.endsWith(".weight") ? [name.slice(0, -7)] : []));
     const found = paths.flatMap((module) => readQuantized(weights, quantization, module) ?? []);
     expect(found.length).toBe(weights.names.filter((name) => name.endsWith(".scales")).length);

@@ -24,7 +24,7 @@ async function everything(): Promise<void> {
   delete process.env.MLXTS_CAPTURE;
   const x = device.tensor("u32", [8]);
   await run(device, x);
-  const mapped = device.mapFile(process.execPath, 4096);
+  const mapped = await device.mapFile(process.execPath, 4096);
   const out = device.tensor("u32", [1024]);
   for (const profile of [false, true]) {
     const encoder = device.encoder();
