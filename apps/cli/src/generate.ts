@@ -5,7 +5,6 @@ import {
   type Ending,
   generate,
   type LanguageModel,
-  loadModel,
   type SamplingOptions,
   TextStream,
   type Timings,
@@ -14,6 +13,7 @@ import {
 import { activationDtype, approximate } from "./activation_option.ts";
 import { argument, command } from "./contract.ts";
 import { Interrupted } from "./interrupt.ts";
+import { loadModelWithBar } from "./load_model.ts";
 import { flag, integer, number, text, tokenIds } from "./options.ts";
 
 const perSecond = (tokens: number, ms: number) => (ms > 0 ? (tokens / ms) * 1000 : 0);
@@ -88,7 +88,7 @@ export const generateCommand = command({
     signal,
   ) {
     using device = Device.open();
-    using model: LanguageModel = await loadModel(device, checkpoint, {
+    using model: LanguageModel = await loadModelWithBar(device, checkpoint, {
       activationDtype,
       approximate,
       ...(expertMemory !== undefined && { expertMemory }),

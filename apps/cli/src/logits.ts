@@ -1,7 +1,8 @@
 import { Device, writeSafetensors } from "@mlxts/core";
-import { loadModel, MODEL_PATHS, prefill } from "@mlxts/models";
+import { MODEL_PATHS, prefill } from "@mlxts/models";
 import { activationDtype, approximate } from "./activation_option.ts";
 import { argument, command } from "./contract.ts";
+import { loadModelWithBar } from "./load_model.ts";
 import { choice, flag, integer, path, required, tokenIds, UsageError } from "./options.ts";
 import { outputFile } from "./output_file.ts";
 
@@ -26,7 +27,7 @@ export const logits = command({
       throw new UsageError("logits", "--every", `be at most the number of ids, ${ids.length}`, String(every));
     const target = outputFile("logits", "--out", out, { inputs: [checkpoint], force });
     using device = Device.open();
-    using model = await loadModel(device, checkpoint, {
+    using model = await loadModelWithBar(device, checkpoint, {
       activationDtype,
       approximate,
       ...(expertMemory !== undefined && { expertMemory }),

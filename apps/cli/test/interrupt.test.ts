@@ -17,12 +17,12 @@ import { program, root, temporaryFolder, tiny } from "./helpers.ts";
 
 const folder = temporaryFolder();
 
-/** A checkpoint whose weights are a sparse file: it takes long to quantize, and no room on the disk. */
-function largeCheckpoint(): string {
-  const path = join(folder, "large");
+/** A checkpoint whose weights are a sparse file of so many tensors of 32 MiB: it takes long to read, and no room on the disk. */
+function largeCheckpoint(name: string, count: number): string {
+  const path = join(folder, name);
   mkdirSync(path);
   copyFileSync(join(tiny, "config.json"), join(path, "config.json"));
-  const [rows, cols, count] = [4096, 4096, 200];
+  const [rows, cols] = [4096, 4096];
   const bytes = 2 * rows * cols;
   const header = Object.fromEntries(
     Array.from({ length: count }, (_, i) => [
@@ -40,7 +40,16 @@ function largeCheckpoint(): string {
   return path;
 }
 
-const large = largeCheckpoint();
+const large = largeCheckpoint("large", 200);
+
+/** What lets the command line open core's stand-in for NVIDIA's driver, on which copies take long. */
+const standin = join(
+  root,
+  "packages/core/test/prebuilds",
+  `${process.platform}-${process.arch}`,
+  "cuda_driver_standin.so",
+);
+const onStandin = { MLXTS_DEVICE: "cuda", MLXTS_CUDA_DRIVER: standin, MLXTS_CUDA_STANDIN: "delay:150000" };
 
 /** A command that runs until a condition holds, and then gets a signal. */
 class Running {
@@ -49,8 +58,8 @@ class Running {
   stderr = "";
   readonly ended: Promise<{ status: number | null; signal: string | null; stdout: string; stderr: string }>;
 
-  constructor(command: string, args: readonly string[]) {
-    this.child = spawn(command, args, { stdio: ["pipe", "pipe", "pipe"] });
+  constructor(command: string, args: readonly string[], env: Record<string, string> = {}) {
+    this.child = spawn(command, args, { env: { ...process.env, ...env }, stdio: ["pipe", "pipe", "pipe"] });
     this.child.stdout?.on("data", (text) => {
       this.stdout += text;
     });
@@ -187,10 +196,11 @@ const noTerminal = script.status === 0 && /util-linux/.test(script.stdout) ? und
 const title = "in a terminal";
 describe.skipIf(noTerminal)(noTerminal ? `${title} (skipped: ${noTerminal})` : title, () => {
   /** A Node.js program in a pseudo-terminal, with its output and its keys in this process. */
-  const inTerminal = (...args: string[]) => {
+  const inTerminalWith = (env: Record<string, string>, ...args: string[]) => {
     const words = [process.execPath, ...args].map((word) => `'${word}'`);
-    return new Running("script", ["-q", "-e", "-f", "-c", words.join(" "), "/dev/null"]);
+    return new Running("script", ["-q", "-e", "-f", "-c", words.join(" "), "/dev/null"], env);
   };
+  const inTerminal = (...args: string[]) => inTerminalWith({}, ...args);
   /** Whether the last of two escape sequences is the first one. */
   const lastIs = (text: string, on: string, off: string) => text.lastIndexOf(on) > text.lastIndexOf(off);
   const restored = (text: string) => ({
@@ -209,6 +219,24 @@ describe.skipIf(noTerminal)(noTerminal ? `${title} (skipped: ${noTerminal})` : t
     const { status, stdout } = await shown.ended;
     expect([status, restored(stdout)]).toEqual([130, { used: true, wrap: true, cursor: true }]);
     expect(partial()).toEqual([]);
+  });
+
+  it.skipIf(!existsSync(standin))("Ctrl-C ends the copy of weights to a GPU, and gives it back", async () => {
+    const weights = largeCheckpoint("to-gpu", 32);
+    for (const args of [
+      ["generate", weights, "--ids", "1"],
+      ["logits", weights, "--ids", "1", "--out", join(folder, "none.safetensors")],
+    ]) {
+      const shown = await inTerminalWith(onStandin, program, ...args).until(({ stdout }) =>
+        /\/1073 MB of/.test(stdout),
+      );
+      shown.child.stdin?.write("\u0003");
+      const { status, stdout } = await shown.ended;
+      expect([status, restored(stdout)]).toEqual([130, { used: true, wrap: true, cursor: true }]);
+    }
+    const piped = new Running(process.execPath, [program, "generate", weights, "--ids", "1"], onStandin);
+    setTimeout(() => piped.child.kill("SIGINT"), 1500);
+    expect(await piped.ended).toEqual({ status: 130, signal: null, stdout: "", stderr: "" });
   });
 
   it("Ctrl-C during `npm start` shows the summary before it ends", async () => {

@@ -1,0 +1,18 @@
+import type { Device } from "@mlxts/core";
+import { type LanguageModel, type LoadOptions, loadModel } from "@mlxts/models";
+import { progressBar } from "./progress.ts";
+
+const inMegabytes = (bytes: number) => Math.floor(bytes / 1e6);
+
+/** Loads a model, with a progress bar while a GPU with memory of its own is given the weights. */
+export async function loadModelWithBar(
+  device: Device,
+  directory: string,
+  options: LoadOptions,
+): Promise<LanguageModel> {
+  const bar = progressBar();
+  const onProgress = (loaded: number, total: number) => {
+    if (loaded < total) bar.show(inMegabytes(loaded), inMegabytes(total), "MB of weights");
+  };
+  return await loadModel(device, directory, { ...options, onProgress }).finally(bar.stop);
+}
