@@ -16,9 +16,22 @@ constexpr uint32_t kSlots = 31, kInlineBytes = 3584;  // arguments of a kernel t
 constexpr uint64_t kThreadgroups[3] = {0x7fffffff, 65535, 65535};
 constexpr size_t kLogBytes = 16384;
 
+// GPUs of compute capability 9.0 launch a kernel while the kernels before it run, if it then waits for them. PTX for 8.0
+// has no word for that, so it gets it here: at the begin of its kernel, which lets its successor be launched, too. False
+// where the text has no such place.
+bool addWait(std::string& ptx) {
+  const std::string target = ".target sm_80", wait = "\n\tgriddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;";
+  const size_t from = ptx.find(target), entry = ptx.find(".entry"), body = ptx.find('{', entry);
+  if (from == std::string::npos || entry == std::string::npos || body == std::string::npos) return false;
+  if (ptx.find(".entry", entry + 1) != std::string::npos) return false;
+  ptx.insert(body + 1, wait);
+  ptx.replace(from, target.size(), ".target sm_90");
+  return true;
+}
+
 struct PtxLibrary : Library {
-  PtxLibrary(std::shared_ptr<Gpu> gpu, std::string name, Module module)
-      : gpu(std::move(gpu)), name(std::move(name)), module(module) {}
+  PtxLibrary(std::shared_ptr<Gpu> gpu, std::string name, Module module, bool waits)
+      : gpu(std::move(gpu)), name(std::move(name)), module(module), waits(waits) {}
   ~PtxLibrary() override {
     const Current current(*gpu);
     gpu->driver.moduleUnload(module);
@@ -26,6 +39,7 @@ struct PtxLibrary : Library {
   const std::shared_ptr<Gpu> gpu;
   const std::string name;
   const Module module;
+  const bool waits;  // its kernel does, for those that it depends on
 };
 
 class CudaDevice : public Device {
@@ -68,8 +82,10 @@ class CudaDevice : public Device {
     return startLoad(gpu_, *heap_, std::move(file), bytes, counters, std::move(moved));
   }
 
-  std::shared_ptr<Library> openLibrary(const std::string& ptx, const std::string& name) override {
+  std::shared_ptr<Library> openLibrary(const std::string& text, const std::string& name) override {
     const Current current(*gpu_);
+    std::string ptx = text;
+    const bool waits = gpu_->major >= 9 && addWait(ptx);
     std::string log(kLogBytes, '\0');
     int options[] = {kJitErrorLog, kJitErrorLogBytes};
     void* values[] = {log.data(), reinterpret_cast<void*>(kLogBytes)};
@@ -79,7 +95,7 @@ class CudaDevice : public Device {
     if (result != kSuccess)
       throw Failure("ShaderCompilation", name + " does not compile",
                     gpu_->driver.describe(result) + "\n" + std::string(log.c_str()));
-    return std::make_shared<PtxLibrary>(gpu_, name, module);
+    return std::make_shared<PtxLibrary>(gpu_, name, module, waits);
   }
 
   uint32_t pipeline(const std::shared_ptr<Library>& library, const std::string& symbol) override {
@@ -105,6 +121,7 @@ class CudaDevice : public Device {
                                       int(info_.limits.maxThreadgroupBytes) - fixedBytes),
           "cuFuncSetAttribute", code);
     made.maxThreads = uint32_t(threads);
+    made.waits = ptx->waits;
     pipelines_.push_back(made);
     return ids_[key] = uint32_t(pipelines_.size() - 1);
   }

@@ -27,6 +27,13 @@ struct KernelNode {
   void** arguments;
   void** extra;
 };
+// From a kernel to one that may be launched before it has ended: the second waits by itself for what it depends on.
+struct GraphEdge {
+  unsigned char fromPort = 1;  // each threadgroup of the first has allowed it, or has ended
+  unsigned char toPort = 0;
+  unsigned char type = 1;
+  unsigned char reserved[5] = {};
+};
 struct MemsetNode {
   Address to;
   size_t pitch;
@@ -109,6 +116,7 @@ enum : unsigned { kStreamNonBlocking = 1, kEventBlockingSync = 1, kEventNoTiming
   X(graphCreate, cuGraphCreate, (Graph*, unsigned))                                                                \
   X(graphDestroy, cuGraphDestroy, (Graph))                                                                         \
   X(graphAddKernel, cuGraphAddKernelNode, (GraphNode*, Graph, const GraphNode*, size_t, const KernelNode*))        \
+  X(graphAddEdges, cuGraphAddDependencies_v2, (Graph, const GraphNode*, const GraphNode*, const GraphEdge*, size_t)) \
   X(graphAddFill, cuGraphAddMemsetNode, (GraphNode*, Graph, const GraphNode*, size_t, const MemsetNode*, Context)) \
   X(graphAddEmpty, cuGraphAddEmptyNode, (GraphNode*, Graph, const GraphNode*, size_t))                             \
   X(graphInstantiate, cuGraphInstantiateWithFlags, (GraphExec*, Graph, unsigned long long))                        \

@@ -116,17 +116,25 @@ class Queue::GraphWriter {
   ~GraphWriter() { gpu_.driver.graphDestroy(graph_); }
   GraphWriter(const GraphWriter&) = delete;
 
-  void dispatch(const CommandList& list, const Command& c, Function function, Address absent, Address faults) {
+  void dispatch(const CommandList& list, const Command& c, const Pipeline& pipeline, Address absent, Address faults) {
     Arguments arguments(list, c, absent, faults);
     KernelNode kernel{};
-    kernel.function = function;
+    kernel.function = pipeline.function;
     std::copy(c.threadgroups, c.threadgroups + 3, kernel.threadgroups);
     std::copy(c.threadsPerThreadgroup, c.threadsPerThreadgroup + 3, kernel.threads);
     kernel.sharedBytes = sharedBytesOf(c);
     kernel.arguments = arguments.get();
+    // A kernel that waits by itself is launched while the kernels before it run.
+    const bool early = pipeline.waits && beforeAreKernels_ && !before_.empty();
     GraphNode node;
-    check(gpu_.driver, gpu_.driver.graphAddKernel(&node, graph_, before_.data(), before_.size(), &kernel),
+    check(gpu_.driver, gpu_.driver.graphAddKernel(&node, graph_, before_.data(), early ? 0 : before_.size(), &kernel),
           "cuGraphAddKernelNode");
+    if (early) {
+      const std::vector<GraphNode> to(before_.size(), node);
+      const std::vector<GraphEdge> edges(before_.size());
+      check(gpu_.driver, gpu_.driver.graphAddEdges(graph_, before_.data(), to.data(), edges.data(), edges.size()),
+            "cuGraphAddDependencies");
+    }
     now_.push_back(node);
   }
 
@@ -139,6 +147,7 @@ class Queue::GraphWriter {
       check(gpu_.driver, gpu_.driver.graphAddFill(&node, graph_, before_.data(), before_.size(), &memset, gpu_.context),
             "cuGraphAddMemsetNode");
       now_.push_back(node);
+      nowAreKernels_ = false;
       at += some;
     }
   }
@@ -150,9 +159,12 @@ class Queue::GraphWriter {
       GraphNode joined;
       check(gpu_.driver, gpu_.driver.graphAddEmpty(&joined, graph_, now_.data(), now_.size()), "cuGraphAddEmptyNode");
       now_ = {joined};
+      nowAreKernels_ = false;
     }
     before_ = std::move(now_);
+    beforeAreKernels_ = nowAreKernels_;
     now_.clear();
+    nowAreKernels_ = true;
   }
 
   GraphExec instantiate() const {
@@ -165,6 +177,7 @@ class Queue::GraphWriter {
   const Gpu& gpu_;
   Graph graph_ = nullptr;
   std::vector<GraphNode> before_, now_;
+  bool beforeAreKernels_ = true, nowAreKernels_ = true;
 };
 
 Queue::Queue(std::shared_ptr<Gpu> gpu, std::shared_ptr<Heap> heap) : gpu_(std::move(gpu)), heap_(std::move(heap)) {
@@ -249,7 +262,7 @@ std::shared_ptr<Queue::Replay> Queue::replayOf(const CommandList& list, const st
       const auto& b = list.bindings[c.firstBinding];
       graph.fill(addressOf(list, b), b.bytes, uint8_t(c.fillByte));
     } else {
-      graph.dispatch(list, c, pipelines[c.pipeline].function, addressOf(*absent_), faults);
+      graph.dispatch(list, c, pipelines[c.pipeline], addressOf(*absent_), faults);
     }
   }
   replay->exec = graph.instantiate();

@@ -18,6 +18,7 @@ namespace mlxts::cuda {
 struct Pipeline {
   Function function;
   uint32_t maxThreads;
+  bool waits;  // it begins by waiting for the kernels that it depends on
 };
 
 class Queue {

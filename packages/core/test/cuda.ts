@@ -17,7 +17,7 @@ export const cudaContract = (kernel: AnyKernel): number => contractOf(kernel as 
 
 /** What a package's build makes of a kernel; the stand-in reads the names of its symbols only. */
 export function archiveOf(kernel: AnyKernel, contract = cudaContract(kernel), entry = kernel.name): Uint8Array {
-  const text = (variant: string) => `.visible .entry mlxts_${entry}_${variant}()\n`;
+  const text = (variant: string) => `.target sm_80\n.visible .entry mlxts_${entry}_${variant}()\n{\n\tret;\n}\n`;
   const symbols = kernel.variants.map((variant) => [`${kernel.name}_${variant}`, text(variant)]);
   return brotliCompressSync(JSON.stringify({ contract, symbols: Object.fromEntries(symbols) }));
 }

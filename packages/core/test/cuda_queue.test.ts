@@ -49,6 +49,20 @@ describeCuda("submissions on the CUDA device", () => {
     expect([x.readSync()[0], total.readSync()[0], out.readSync()[0]]).toEqual([4, 48, 49]);
   });
 
+  it("launch kernels of a replay before those that they depend on have ended, where the GPU can", async () => {
+    const replayed = async (words: string) => {
+      set(words);
+      using device = openCuda();
+      const x = device.tensor("u32", [1], [1]);
+      const { recording, out } = diamond(device, x);
+      await recording.replay();
+      return out.readSync()[0];
+    };
+    expect(await replayed("capability:90")).toBe(13);
+    expect(await replayed("capability:80,cuGraphAddDependencies_v2@1=1")).toBe(13);
+    await expect(replayed("capability:90,cuGraphAddDependencies_v2@1=1")).rejects.toThrow("cuGraphAddDependencies");
+  });
+
   it.each(SEEDS)("end in order, once and with their results, fills among them: %i", async (seed) => {
     set(`seed:${seed},delay:300`);
     using device = openCuda();

@@ -568,6 +568,8 @@ Result cuModuleLoadDataEx(Module* module, const void* image, unsigned count, int
   };
   auto* made = state().modules.make();
   const std::regex entry("\\.entry mlxts_(\\w+)");
+  const bool waits = text.find(".target sm_90") != std::string::npos &&
+                     text.find("griddepcontrol.wait;", text.find('{')) != std::string::npos;
   std::string broken = text.find("error") != std::string::npos ? "Parsing error near 'error'" : "";
   for (std::sregex_iterator at(text.begin(), text.end(), entry), end; at != end; ++at) {
     const auto* kernel = kernelOf((*at)[1]);
@@ -579,6 +581,7 @@ Result cuModuleLoadDataEx(Module* module, const void* image, unsigned count, int
     function = std::make_unique<FunctionOf>();
     function->kernel = kernel;
     function->module = made;
+    function->waits = waits;
   }
   if (!broken.empty()) {
     state().modules.remove(made);
@@ -645,9 +648,23 @@ Result cuGraphAddKernelNode(GraphNode* node, Graph graph, const GraphNode* after
   const auto module = moduleOf(what->function);
   if (!module) return kInvalidHandle;
   if (!fits(*what->function, what->threadgroups, what->threads, what->sharedBytes)) return kInvalidValue;
-  return addNode(
+  const Result result = addNode(
       "cuGraphAddKernelNode", node, graph, after, count,
       launching(module, *what->function, what->threadgroups, what->threads, what->sharedBytes, what->arguments));
+  if (result == kSuccess) (*node)->kernel = what->function;
+  return result;
+}
+// A kernel that is launched early and does not wait runs at any time.
+Result cuGraphAddDependencies_v2(Graph graph, const GraphNode* from, const GraphNode* to, const GraphEdge* edges,
+                                 size_t count) {
+  MLXTS_ENTER(cuGraphAddDependencies_v2);
+  MLXTS_KNOWN(found, graphs, graph, cuGraphAddDependencies);
+  for (size_t i = 0; i < count; ++i) {
+    if (!edges || edges[i].fromPort != 1 || edges[i].toPort != 0 || edges[i].type != 1) return kInvalidValue;
+    if (settings().capability < 90 || !from[i]->kernel || !to[i]->kernel) return kInvalidValue;
+    if (to[i]->kernel->waits) found->nodes[to[i]->index].after.push_back(from[i]->index);
+  }
+  return kSuccess;
 }
 Result cuGraphAddMemsetNode(GraphNode* node, Graph graph, const GraphNode* after, size_t count, const MemsetNode* what,
                             Context context) {

@@ -147,10 +147,12 @@ struct ModuleOf {
 struct FunctionOf {
   const standin::Kernel* kernel;
   unsigned mostSharedBytes = 48 << 10;
+  bool waits = false;  // for the kernels that it depends on, by itself
   const ModuleOf* module;
 };
 struct GraphNodeOf {
   size_t index;
+  const FunctionOf* kernel = nullptr;
 };
 struct GraphOf {
   std::vector<standin::Node> nodes;
