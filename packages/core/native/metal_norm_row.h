@@ -102,4 +102,35 @@ METAL_FUNC RowNorm<T> row_norm(float share, threadgroup float* partial, constant
   return {inverse_rms(share, partial, p, t), p.weightOffset, p.roundBeforeWeight != 0};
 }
 
+// A row's elements as a norm reads them: the vectors of this thread from i on, as load_ahead has them.
+template <typename T>
+struct RowVectors {
+  device const T* row;
+  METAL_FUNC void operator()(uint i, uint dim, RowThread t, thread float4 (&v)[kAhead]) const {
+    load_ahead(RowElements<T>{row}, i, dim, t, v);
+  }
+};
+
+// Stores the norm of a row that `vectors` reads; `row` has the same elements. Where a thread has kAhead vectors at most,
+// they stay in its registers, and its weights are asked for before the sum of squares is known.
+template <typename T, typename W, typename Vectors, typename P>
+METAL_FUNC void store_norm(Vectors vectors, device const T* row, device const W* weight, device T* out,
+                           threadgroup float* partial, constant P& p, RowThread t) {
+  const uint first = first_element(t), step = kAhead * 4 * t.threads;
+  float4 v[kAhead], w[kAhead];
+  load_ahead(RowElements<W>{weight}, first, p.dim, t, w);
+  float share = 0.0f;
+  for (uint i = first; i < p.dim; i += step) {
+    vectors(i, p.dim, t, v);
+    MLXTS_UNROLL for (uint u = 0; u < kAhead; ++u) share += metal::dot(v[u], v[u]);
+  }
+  const RowNorm<T> norm = row_norm<T>(share, partial, p, t);
+  for (uint i = first; i < p.dim; i += step) {
+    if (p.dim > step) load_ahead(RowElements<T>{row}, i, p.dim, t, v);
+    if (i != first) load_ahead(RowElements<W>{weight}, i, p.dim, t, w);
+    MLXTS_UNROLL for (uint u = 0, at = i; u < kAhead; ++u, at = next_element(at, t))
+      if (at < p.dim) store_some(out + at, norm(v[u], w[u]), elements_at(at, p.dim));
+  }
+}
+
 }  // namespace mlxts

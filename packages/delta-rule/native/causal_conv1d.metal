@@ -69,11 +69,17 @@ METAL_FUNC void convolve(Inputs<T, S> inputs, device const W* weight, float4 bia
 }
 
 // The state after all tokens: the last rows of state and x together. In place each row is read before it is written,
-// since row i comes from row i + tokens.
+// since row i comes from row i + tokens. Rows are read some at a time: no read waits for a write.
 template <typename T, typename S>
 METAL_FUNC void store_state(device S* state, Inputs<T, S> inputs) {
-  for (uint i = 0; i < inputs.stateRows; ++i)
-    store_some(state + ulong(i) * inputs.channels, inputs.at(int(inputs.tokens + i) - int(inputs.stateRows)), inputs.n);
+  constexpr uint kAtOnce = 3;  // the state of four taps
+  for (uint first = 0; first < inputs.stateRows; first += kAtOnce) {
+    float4 rows[kAtOnce];
+    MLXTS_UNROLL for (uint i = 0; i < kAtOnce; ++i) rows[i] =
+        inputs.at(int(inputs.tokens + first + i) - int(inputs.stateRows));
+    MLXTS_UNROLL for (uint i = 0; i < kAtOnce; ++i) if (first + i < inputs.stateRows)
+        store_some(state + ulong(first + i) * inputs.channels, rows[i], inputs.n);
+  }
 }
 
 template <typename T, typename W, typename S>

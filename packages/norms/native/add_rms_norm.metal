@@ -9,10 +9,14 @@ template <typename T>
 struct StoredSums {
   device const T *a, *b;
   device T* sum;
-  METAL_FUNC float4 operator()(uint i, uint count) const {
-    const float4 v = round4<T>(load_some(a + i, count) + load_some(b + i, count));
-    store_some(sum + i, v, count);
-    return v;
+  METAL_FUNC void operator()(uint i, uint dim, RowThread t, thread float4 (&v)[kAhead]) const {
+    float4 added[kAhead];
+    load_ahead(RowElements<T>{a}, i, dim, t, v);
+    load_ahead(RowElements<T>{b}, i, dim, t, added);
+    MLXTS_UNROLL for (uint u = 0, at = i; u < kAhead; ++u, at = next_element(at, t)) {
+      v[u] = round4<T>(v[u] + added[u]);
+      if (at < dim) store_some(sum + at, v[u], elements_at(at, dim));
+    }
   }
 };
 
@@ -28,12 +32,7 @@ kernel void add_rms_norm(device const T* a [[buffer(ADD_RMS_NORM_A)]], device co
   if (t.row >= p.rows) return;
   const ulong start = ulong(t.row) * p.dim;
   a += start, b += start, sum += start, out += start;
-  const float share = squares_of(StoredSums<T>{a, b, sum}, p.dim, t);
-  const RowNorm<T> norm = row_norm<T>(share, scratch_of(memory, p).partial, p, t);
-  for (uint i = first_element(t); i < p.dim; i = next_element(i, t)) {
-    const uint n = elements_at(i, p.dim);
-    store_some(out + i, norm(load_some(sum + i, n), load_some(weight + i, n)), n);
-  }
+  store_norm(StoredSums<T>{a, b, sum}, sum, weight, out, scratch_of(memory, p).partial, p, t);
 }
 
 #define ADD_RMS_NORM(name, T, W) \

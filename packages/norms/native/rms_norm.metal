@@ -12,16 +12,8 @@ kernel void rms_norm(device const T* x [[buffer(RMS_NORM_X)]], device const W* w
                      uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const RowThread t = row_thread(group, position, size, lane, simdgroup);
   if (t.row >= p.rows) return;
-  device const T* from = x + ulong(t.row) * p.dim;
-  device T* to = out + ulong(t.row) * p.dim;
-  const RowNorm<T> norm = row_norm<T>(squares(from, p.dim, t), scratch_of(memory, p).partial, p, t);
-  for (uint i = first_element(t); i < p.dim; i += kAhead * 4 * t.threads) {
-    float4 v[kAhead], w[kAhead];
-    load_ahead(RowElements<T>{from}, i, p.dim, t, v);
-    load_ahead(RowElements<W>{weight}, i, p.dim, t, w);
-    MLXTS_UNROLL for (uint u = 0, at = i; u < kAhead; ++u, at = next_element(at, t))
-      if (at < p.dim) store_some(to + at, norm(v[u], w[u]), elements_at(at, p.dim));
-  }
+  const ulong start = ulong(t.row) * p.dim;
+  store_norm(RowVectors<T>{x + start}, x + start, weight, out + start, scratch_of(memory, p).partial, p, t);
 }
 
 #define RMS_NORM(name, T, W) \
