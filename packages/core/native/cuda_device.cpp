@@ -17,10 +17,10 @@ constexpr uint64_t kThreadgroups[3] = {0x7fffffff, 65535, 65535};
 constexpr size_t kLogBytes = 16384;
 
 // GPUs of compute capability 9.0 launch a kernel while the kernels before it run, if it then waits for them. PTX for 8.0
-// has no word for that, so it gets it here: at the begin of its kernel, which lets its successor be launched, too. False
-// where the text has no such place.
+// has no word for that, so it gets it here, at the begin of its kernel, which then lets the next one be launched: were it to
+// do so before it waits, threadgroups of many later kernels would fill the GPU. False where the text has no such place.
 bool addWait(std::string& ptx) {
-  const std::string target = ".target sm_80", wait = "\n\tgriddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;";
+  const std::string target = ".target sm_80", wait = "\n\tgriddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;";
   const size_t from = ptx.find(target), entry = ptx.find(".entry"), body = ptx.find('{', entry);
   if (from == std::string::npos || entry == std::string::npos || body == std::string::npos) return false;
   if (ptx.find(".entry", entry + 1) != std::string::npos) return false;
