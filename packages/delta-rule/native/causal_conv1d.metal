@@ -68,6 +68,29 @@ METAL_FUNC void convolve(Inputs<T, S> inputs, device const W* weight, float4 bia
   }
 }
 
+// One token of four channels by four taps, with a state: a decode step. What it reads it asks for at once.
+template <typename T, typename W, typename S>
+METAL_FUNC void convolve_once(device const T* x, device const W* weight, float4 bias, device const S* initial,
+                              device T* y, device S* last, constant CausalConv1dParams& p) {
+  float4 factors[4], rows[4];
+  MLXTS_UNROLL for (uint c = 0; c < 4; ++c) factors[c] = load4(weight + 4 * c);  // the taps of a channel
+  MLXTS_UNROLL for (uint i = 0; i < 3; ++i) rows[i] = load4(initial + ulong(i) * p.channels);
+  rows[3] = load4(x);
+  float4 sum = bias;
+  MLXTS_UNROLL for (uint i = 0; i < 4; ++i) sum =
+      fma(float4(factors[0][i], factors[1][i], factors[2][i], factors[3][i]), rows[i], sum);
+  store4(y, p.silu ? times_sigmoid(sum, float4(1.0f), sum) : sum);
+  if (!(p.present & CAUSAL_CONV1D_HAS_FINAL_STATE)) return;
+  MLXTS_UNROLL for (uint i = 0; i < 3; ++i) store4(last + ulong(i) * p.channels, rows[i + 1]);
+}
+
+// Whether each sequence has one token that convolve_once takes.
+METAL_FUNC bool is_step(constant CausalConv1dParams& p) {
+  constexpr uint kOthers = CAUSAL_CONV1D_HAS_CU_SEQLENS | CAUSAL_CONV1D_HAS_MASK;
+  return p.tokens == 1 && p.kernelSize == 4 && p.stateRows == 3 &&
+         (p.present & (CAUSAL_CONV1D_HAS_INITIAL_STATE | kOthers)) == CAUSAL_CONV1D_HAS_INITIAL_STATE;
+}
+
 // The state after all tokens: the last rows of state and x together. In place each row is read before it is written,
 // since row i comes from row i + tokens. Rows are read some at a time: no read waits for a write.
 template <typename T, typename S>
@@ -117,6 +140,8 @@ kernel void causal_conv1d(device const T* x [[buffer(CAUSAL_CONV1D_X)]],
                                (p.present & CAUSAL_CONV1D_HAS_MASK) != 0};
   device const W* own_weight = weight + ulong(c) * p.kernelSize;
   const float4 own_bias = p.present & CAUSAL_CONV1D_HAS_BIAS ? load_some(bias + c, 1, n) : float4(0.0f);
+  if (is_step(p) && n == 4)
+    return convolve_once(x + at, own_weight, own_bias, initial_state + state_at, y + at, final_state + state_at, p);
   const uint run = p.tokensPerThreadgroup / size.y;
   const uint begin = slot.chunk * p.tokensPerThreadgroup + position.y * run;
   for (uint t = begin; t < min(begin + run, sequence.tokens); t += kTokens) {

@@ -157,16 +157,82 @@ METAL_FUNC void fill(Kept kept, Work w, uint channels, constant Params& p) {
 
 // The number of the row that this lane stores: each of the first kRows lanes has one.
 METAL_FUNC float own_row(float4 rows, uint lane) {
-  float own = rows[0];
-  MLXTS_UNROLL
-  for (uint r = 1; r < kRows; ++r) own = lane == r ? rows[r] : own;
-  return own;
+  const float2 two = lane < 2 ? float2(rows[0], rows[1]) : float2(rows[2], rows[3]);
+  return lane % 2 == 0 ? two[0] : two[1];
 }
 
 // How the gate of a head is computed.
 struct GateParameters {
   float log_rate, dt_bias;
 };
+
+// What a token leaves besides the state.
+template <uint E, uint Gates>
+struct Used {
+  Share<float, E> key;
+  Share<float, Gates> gates;
+  float4 errors, seen;  // of the rows
+};
+
+template <bool Computed, uint E, uint Gates, typename T, typename G>
+METAL_FUNC Used<E, Gates> use_token(thread Rows<E>& state, Token<T, G, E, Gates> token, GateParameters head,
+                                    constant Params& p) {
+  Share<float, E> q = widen(token.q), k = widen(token.k);
+  if (p.qkNorm) {
+    const float2 lengths = precise::sqrt(simd_sum(float2(dot_share(q, q), dot_share(k, k))) + p.eps);
+    multiply(q, 1.0f / (lengths[0] < p.normFloor ? p.normFloor : lengths[0]));
+    multiply(k, 1.0f / (lengths[1] < p.normFloor ? p.normFloor : lengths[1]));
+  }
+  Share<float, Gates> gates = widen(token.g), decays;
+  float beta = float(token.beta);
+  if (Computed) {
+    gates.at[0] = gate_of(gates.at[0] + head.dt_bias, head.log_rate, p.lowerBound);
+    beta = beta_of(beta, p.betaScale);
+  }
+  for (uint i = 0; i < Gates; ++i) decays.at[i] = decay_of(gates.at[i], p.gateFactor);
+  float4 predicted, seen, errors;
+  MLXTS_UNROLL
+  for (uint r = 0; r < kRows; ++r) {
+    decay_row(state.at[r], decays);
+    predicted[r] = dot_share(state.at[r], k);
+  }
+  predicted = simd_sum(predicted);
+  MLXTS_UNROLL
+  for (uint r = 0; r < kRows; ++r) {
+    errors[r] = beta * (float(token.v.at[r]) - predicted[r]);
+    update_row(state.at[r], errors[r], k);
+    seen[r] = dot_share(state.at[r], q);
+  }
+  return {k, gates, errors, simd_sum(seen) * p.scale};
+}
+
+// The rows of the state before a sequence's first token.
+template <uint E>
+METAL_FUNC Rows<E> first_rows(device const float* initial, Work w, constant Params& p) {
+  const uint given = p.present & GATED_DELTA_RULE_RECURRENT_HAS_INITIAL_STATE ? w.rows : 0;
+  const StateLayout layout = layout_of(p);
+  return load_rows<E>(layout, initial + layout.at(ulong(w.sequence) * p.heads + w.head, w.row), given, w.lane * E);
+}
+
+// One token, where nothing is kept but the final state: a decode step. It has code of its own, so that few instructions
+// are fetched, which takes longer than to execute them once.
+template <bool Computed, uint E, uint Gates, typename T, typename G>
+METAL_FUNC void update_rows_once(Tokens<T, G> from, GateParameters head, device const float* initial, device T* o,
+                                 device float* final_state, Work w, constant Params& p) {
+  Rows<E> state = first_rows<E>(initial, w, p);
+  const Token<T, G, E, Gates> token = next_token<T, G, E, Gates>(from, w.lane * E, w.rows, p);
+  const float own = own_row(use_token<Computed>(state, token, head, p).seen, w.lane);
+  if (w.lane < w.rows) o[w.lane] = T(own);
+  if (p.present & GATED_DELTA_RULE_RECURRENT_HAS_FINAL_STATE)
+    store_rows<E>(layout_of(p), rows_of(final_state, w.sequence, w, p), w.rows, w.lane * E, state);
+}
+
+// Whether each sequence has one token, which nothing skips, and only its final state is kept.
+METAL_FUNC bool is_step(constant Params& p) {
+  constexpr uint kOthers = GATED_DELTA_RULE_RECURRENT_HAS_CU_SEQLENS | GATED_DELTA_RULE_RECURRENT_HAS_MASK |
+                           GATED_DELTA_RULE_RECURRENT_HAS_SNAPSHOTS;
+  return p.tokens == 1 && p.lastTokens == 0 && p.chunkLength == 0 && !(p.present & kOthers);
+}
 
 // All tokens from `start` on, with E elements of each row in a lane. `from` and `o` are those of token `start`.
 template <bool Computed, uint E, uint Gates, typename T, typename G>
@@ -177,8 +243,7 @@ METAL_FUNC void update_rows(Tokens<T, G> from, GateParameters head, device const
   const bool logs = p.present & GATED_DELTA_RULE_RECURRENT_HAS_LOG_KEYS;
   const bool keeps = p.lastTokens > 0 || (p.present & GATED_DELTA_RULE_RECURRENT_HAS_SNAPSHOTS);
   const StateLayout layout = layout_of(p);
-  const uint given = p.present & GATED_DELTA_RULE_RECURRENT_HAS_INITIAL_STATE ? w.rows : 0;
-  Rows<E> state = load_rows<E>(layout, initial + layout.at(ulong(w.sequence) * p.heads + w.head, w.row), given, first);
+  Rows<E> state = first_rows<E>(initial, w, p);
   Token<T, G, E, Gates> next;
   if (start < tokens) next = next_token<T, G, E, Gates>(from, first, w.rows, p);
   for (uint t = start;; ++t) {
@@ -196,36 +261,10 @@ METAL_FUNC void update_rows(Tokens<T, G> from, GateParameters head, device const
       if (w.lane < w.rows) o[w.lane] = T(0.0f);
       if (logged) store_no_entry(kept, w, entry, channels, p);
     } else {
-      Share<float, E> q = widen(token.q), k = widen(token.k);
-      if (p.qkNorm) {
-        const float2 lengths = precise::sqrt(simd_sum(float2(dot_share(q, q), dot_share(k, k))) + p.eps);
-        multiply(q, 1.0f / (lengths[0] < p.normFloor ? p.normFloor : lengths[0]));
-        multiply(k, 1.0f / (lengths[1] < p.normFloor ? p.normFloor : lengths[1]));
-      }
-      Share<float, Gates> gates = widen(token.g), decays;
-      float beta = float(token.beta);
-      if (Computed) {
-        gates.at[0] = gate_of(gates.at[0] + head.dt_bias, head.log_rate, p.lowerBound);
-        beta = beta_of(beta, p.betaScale);
-      }
-      for (uint i = 0; i < Gates; ++i) decays.at[i] = decay_of(gates.at[i], p.gateFactor);
-      float4 predicted, seen, errors;
-      MLXTS_UNROLL
-      for (uint r = 0; r < kRows; ++r) {
-        decay_row(state.at[r], decays);
-        predicted[r] = dot_share(state.at[r], k);
-      }
-      predicted = simd_sum(predicted);
-      MLXTS_UNROLL
-      for (uint r = 0; r < kRows; ++r) {
-        errors[r] = beta * (float(token.v.at[r]) - predicted[r]);
-        update_row(state.at[r], errors[r], k);
-        seen[r] = dot_share(state.at[r], q);
-      }
-      seen = simd_sum(seen) * p.scale;
-      const float own = own_row(seen, w.lane);
+      const Used<E, Gates> used = use_token<Computed>(state, token, head, p);
+      const float own = own_row(used.seen, w.lane);
       if (w.lane < w.rows) o[w.lane] = T(own);
-      if (logged) store_entry<E, Gates>(kept, w, entry, k, own_row(errors, w.lane), gates, p);
+      if (logged) store_entry<E, Gates>(kept, w, entry, used.key, own_row(used.errors, w.lane), used.gates, p);
     }
     o += p.heads * p.valueDim;
   }
@@ -278,9 +317,12 @@ kernel void gated_delta_rule_recurrent(device const T* q [[buffer(GATED_DELTA_RU
   GateParameters computed = {0.0f, 0.0f};
   if (Computed) computed = {a_log[head], dt_bias[head]};
 // Rows whose channels have their own gates have fewer instances: they are rarer, and each is as much text again.
-#define UPDATE_ROWS(E)                                                                                                 \
-  update_rows<Computed, Channels ? power_of_two(E) : E, Channels ? power_of_two(E) : 1>( \
-      from, computed, initial, mask, o + value_at, kept, w, start, p)
+#define SHARES(E) Computed, Channels ? power_of_two(E) : E, Channels ? power_of_two(E) : 1
+#define UPDATE_ROWS_ONCE(E) \
+  update_rows_once<SHARES(E)>(from, computed, initial, o + value_at, final_state, w, p)
+#define UPDATE_ROWS(E) \
+  update_rows<SHARES(E)>(from, computed, initial, mask, o + value_at, kept, w, start, p)
+  if (is_step(p)) MLXTS_FOR_SHARE(p.keyDim, UPDATE_ROWS_ONCE)
   MLXTS_FOR_SHARE(p.keyDim, UPDATE_ROWS)
 }
 
