@@ -8,21 +8,19 @@ import type { Access } from "./kernel.ts";
 import type { Accesses } from "./ranges.ts";
 import type { Tensor } from "./tensor.ts";
 
-const READS: ReadonlySet<Access> = new Set<Access>(["read", "read?", "readWrite", "readWrite?"]);
-const WRITES: ReadonlySet<Access> = new Set<Access>(["write", "write?", "readWrite", "readWrite?"]);
-
+/** Whether a kernel reads from a buffer of that access. */
+const readsFrom = (access: Access): boolean => access !== "write" && access !== "write?";
 /** Whether a kernel writes to a buffer of that access. */
-export const writesTo = (access: Access): boolean => WRITES.has(access);
+export const writesTo = (access: Access): boolean => access !== "read" && access !== "read?";
 
 /**
  * The memory that a dispatch reads and writes. `owns` tells which scratch that has no memory yet may be bound.
  * @throws RangeError of the op, or MlxtsError `Disposed`, for tensors that the kernel cannot be given
  */
 export function accessesOf(dispatch: Dispatch, device: DeviceCore, owns?: (buffer: Buffer) => boolean): Accesses {
-  const { kernel, op, label, fault, buffers } = dispatch;
+  const { kernel, op, buffers } = dispatch;
   // Loops by index make no garbage, which those over a frozen array's iterator do.
   const names = kernel.bufferNames;
-  let [reads, writes] = [0, 0];
   for (let i = 0; i < names.length; i++) {
     const name = names[i] as string;
     const tensor = buffers[name];
@@ -30,18 +28,29 @@ export function accessesOf(dispatch: Dispatch, device: DeviceCore, owns?: (buffe
     checkTensor(dispatch, name, tensor, device);
     if (tensor.buffer.planned && !owns?.(tensor.buffer))
       throw wrongValue(op, name, "have memory", "scratch of another recording", "make it with device.tensor");
-    if (READS.has(kernel.buffers[name] as Access)) reads++;
-    if (WRITES.has(kernel.buffers[name] as Access)) writes++;
   }
   checkOverlaps(dispatch);
+  return checkedAccesses(dispatch);
+}
+
+/** The same for a dispatch whose tensors have been checked. */
+export function checkedAccesses({ kernel, label, fault, buffers }: Dispatch): Accesses {
+  const names = kernel.bufferNames;
+  let [reads, writes] = [0, 0];
+  for (let i = 0; i < names.length; i++) {
+    const name = names[i] as string;
+    if (buffers[name] === undefined) continue;
+    if (readsFrom(kernel.buffers[name] as Access)) reads++;
+    if (writesTo(kernel.buffers[name] as Access)) writes++;
+  }
   // Arrays that grow would take room for many more.
   const accesses: Accesses = { label, reads: new Array(reads), writes: new Array(writes), fault };
   for (let i = 0; i < names.length; i++) {
     const name = names[i] as string;
     const tensor = buffers[name];
     if (tensor === undefined) continue;
-    if (READS.has(kernel.buffers[name] as Access)) accesses.reads[accesses.reads.length - reads--] = tensor.range;
-    if (WRITES.has(kernel.buffers[name] as Access)) accesses.writes[accesses.writes.length - writes--] = tensor.range;
+    if (readsFrom(kernel.buffers[name] as Access)) accesses.reads[accesses.reads.length - reads--] = tensor.range;
+    if (writesTo(kernel.buffers[name] as Access)) accesses.writes[accesses.writes.length - writes--] = tensor.range;
   }
   return accesses;
 }
@@ -92,3 +101,22 @@ export const tensorsOverlap = (a: Tensor, b: Tensor): boolean =>
 /** Whether two tensors have the same memory. */
 export const tensorsAreSame = (a: Tensor, b: Tensor): boolean =>
   addressOf(a) === addressOf(b) && a.byteLength === b.byteLength;
+
+/** One tensor for each buffer and arena generation: while none of these is disposed, no bound tensor is. */
+export function witnessesOf(dispatches: readonly Dispatch[]): Tensor[] {
+  const witnesses: Tensor[] = [];
+  const known = new Map<Buffer, Set<number | undefined>>();
+  for (const { kernel, buffers } of dispatches) {
+    const { bufferNames } = kernel;
+    for (let i = 0; i < bufferNames.length; i++) {
+      const tensor = buffers[bufferNames[i] as string];
+      if (!tensor) continue;
+      const generations = known.get(tensor.buffer);
+      if (generations?.has(tensor.generation)) continue;
+      if (generations) generations.add(tensor.generation);
+      else known.set(tensor.buffer, new Set([tensor.generation]));
+      witnesses.push(tensor);
+    }
+  }
+  return witnesses;
+}

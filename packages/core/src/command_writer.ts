@@ -1,5 +1,5 @@
 import type { Buffer } from "./buffer.ts";
-import type { AnyKernel, Dispatch } from "./dispatch.ts";
+import { type AnyKernel, type Dispatch, namedParams } from "./dispatch.ts";
 import type { Scalar } from "./kernel.ts";
 import { Footprint } from "./memory_uses.ts";
 import type { NativeMemory } from "./native.ts";
@@ -44,7 +44,8 @@ export function dispatchNote({ kernel, buffers, params, launch }: Dispatch, long
     const tensor = buffers[name];
     return tensor ? `${name} ${tensor.dtype}[${tensor.shape.join(", ")}]` : `${name} -`;
   });
-  return [groups, ...tensors, ...Object.entries(params).map(([name, value]) => `${name} ${value}`)].join(", ");
+  const values = Object.entries(namedParams(kernel, launch.world, params));
+  return [groups, ...tensors, ...values.map(([name, value]) => `${name} ${value}`)].join(", ");
 }
 
 /** Writes commands as words; packages/core/native/command_list.h describes these. */
@@ -118,18 +119,25 @@ export class CommandWriter {
   ): void {
     const { words } = this;
     const first = words.count;
-    this.scalars(kernel.params, params);
+    const { paramNames, launchParamNames } = kernel;
+    this.scalars(kernel.params, paramNames, params, 0);
     if (kernel.optional)
       words.push(kernel.bufferNames.reduce((mask, name, i) => mask + (buffers[name] ? 2 ** i : 0), 0));
-    this.scalars(kernel.launchParams[world], params);
+    this.scalars(kernel.launchParams[world], launchParamNames[world], params, paramNames.length);
     for (const offset of scratch.offsets) words.push(offset);
     if (words.count === first) words.push(0);
   }
 
-  private scalars(declared: Readonly<Record<string, Scalar>>, values: Dispatch["params"]): void {
-    for (const name in declared) {
-      const value = values[name] as number;
-      if (declared[name] === "f32") this.words.pushFloat(value);
+  /** The parameters of these names, whose values begin at `first`. */
+  private scalars(
+    declared: Readonly<Record<string, Scalar>>,
+    names: readonly string[],
+    values: Dispatch["params"],
+    first: number,
+  ): void {
+    for (let i = 0; i < names.length; i++) {
+      const value = values[first + i] as number;
+      if (declared[names[i] as string] === "f32") this.words.pushFloat(value);
       else this.words.push(value);
     }
   }

@@ -30,8 +30,8 @@ export interface Dispatch {
   /** The text of what the kernel has found wrong in its data. */
   readonly fault: FaultText;
   readonly buffers: Readonly<Record<string, Tensor | undefined>>;
-  /** Values of `params` and of `launchParams`. */
-  readonly params: Readonly<Record<string, number>>;
+  /** Values of `params`, then of the world's `launchParams`, in the order of the declarations. */
+  readonly params: readonly number[];
   readonly launch: {
     readonly world: World;
     readonly threadgroups: readonly [x: number, y: number, z: number];
@@ -60,23 +60,24 @@ export function readDispatch(
 ): Dispatch {
   checkKernel("encoder.dispatch", kernel);
   checkOptionNames<object>(kernel.name, args, ARGUMENTS as never, "arguments");
-  const { variant, buffers, params, sizes, op = kernel.name, names = {} } = args;
+  const { variant, buffers, params, sizes, op = kernel.name, names } = args;
   if (typeof op !== "string") throw wrongKind(kernel.name, "op", "be a string", op);
   if (!kernel.variants.includes(variant as string))
     throw wrongValue(op, "variant", `be one of ${kernel.variants.join(", ")}`, variant);
   const tensors = readBuffers(op, kernel, buffers);
-  const called = readNames(op, kernel, names);
-  const given = readParams(op, "params", kernel.params, params);
+  const called = names === undefined ? undefined : readNames(op, kernel, names);
+  const { paramNames, launchParamNames } = kernel;
+  // Arrays that grow would take room for many more.
+  const numbers = new Array<number>(paramNames.length + launchParamNames[worldOf(device)].length);
+  readParams(op, "params", paramNames, kernel.params, params, numbers, 0);
   namesOf(op, "sizes", sizes);
-  const { launch, decided } = readLaunch(op, kernel, sizes, device);
-  // Texts of faults are made from the parameters later.
-  const numbers = Object.freeze({ ...given, ...decided });
+  const launch = readLaunch(op, kernel, sizes, device, numbers);
   const fault: FaultText = (code, words) =>
     code === SCRATCH_OVERRUN
       ? overrunText(kernel.scratch.cpu, words[0])
-      : kernel.faultTexts[code - 1]?.(words, numbers).replace(
+      : kernel.faultTexts[code - 1]?.(words, namedParams(kernel, launch.world, numbers)).replace(
           /`(\w+)`/g,
-          (_, name) => `\`${called.get(name) ?? name}\``,
+          (_, name) => `\`${called?.get(name) ?? name}\``,
         );
   const label = `${op}/${kernel.name}_${variant}`;
   return { kernel, op, variant: variant as string, label, fault, buffers: tensors, params: numbers, launch };
@@ -99,50 +100,67 @@ function readNames(op: string, kernel: AnyKernel, given: unknown): ReadonlyMap<s
 
 function readBuffers(op: string, kernel: AnyKernel, given: unknown): Dispatch["buffers"] {
   checkNames(op, "buffers", given, kernel.bufferNames);
-  const tensors: Record<string, Tensor | undefined> = {};
-  for (const name of kernel.bufferNames) {
-    const tensor = (given as Record<string, unknown>)[name];
+  // A copy made at once takes less memory than one that grows.
+  const tensors = { ...(given as Record<string, Tensor | undefined>) };
+  for (let i = 0; i < kernel.bufferNames.length; i++) {
+    const name = kernel.bufferNames[i] as string;
+    const tensor = tensors[name];
     if (!(tensor instanceof Tensor) && !(tensor === undefined && kernel.buffers[name]?.endsWith("?")))
       throw wrongKind(op, name, "be a Tensor", tensor);
-    tensors[name] = tensor as Tensor | undefined;
   }
   return tensors;
 }
 
+/** Copies the values of the declared parameters, in that order, to `numbers`, from place `first` on. */
 function readParams(
   op: string,
   argument: string,
+  names: readonly string[],
   declared: Readonly<Record<string, Scalar>>,
   given: unknown,
-): Record<string, number> {
-  const names = Object.keys(declared);
+  numbers: number[],
+  first: number,
+): void {
   checkNames(op, argument, given, names);
-  const numbers: Record<string, number> = {};
-  for (const name of names) {
+  for (let i = 0; i < names.length; i++) {
+    const name = names[i] as string;
     const value = (given as Record<string, unknown>)[name];
     if (typeof value !== "number") throw wrongKind(op, name, "be a number", value);
     const scalar = declared[name];
-    const [min, max] = scalar === "u32" ? [0, 0xffffffff] : [-0x80000000, 0x7fffffff];
-    if (scalar !== "f32" && !(Number.isInteger(value) && value >= min && value <= max))
-      throw wrongValue(op, name, `be a ${scalar}`, value);
-    if (scalar === "f32" && Number.isFinite(value) && !Number.isFinite(Math.fround(value)))
-      throw wrongValue(op, name, "be finite as f32", value, F32_RANGE);
-    numbers[name] = value;
+    if (scalar === "f32") {
+      if (Number.isFinite(value) && !Number.isFinite(Math.fround(value)))
+        throw wrongValue(op, name, "be finite as f32", value, F32_RANGE);
+    } else {
+      const [min, max] = scalar === "u32" ? [0, 0xffffffff] : [-0x80000000, 0x7fffffff];
+      if (!(Number.isInteger(value) && value >= min && value <= max))
+        throw wrongValue(op, name, `be a ${scalar}`, value);
+    }
+    numbers[first + i] = value;
   }
-  return numbers;
+}
+
+/** The values of a dispatch's parameters by name. */
+export function namedParams(
+  { paramNames, launchParamNames }: AnyKernel,
+  world: World,
+  params: Dispatch["params"],
+): Record<string, number> {
+  const names = [...paramNames, ...launchParamNames[world]];
+  return Object.fromEntries(names.map((name, i) => [name, params[i] as number]));
 }
 
 /** A copy of three numbers. */
 function readAxes(op: string, argument: string, axes: unknown): Axes {
   if (!Array.isArray(axes) || axes.length !== 3) throw wrongKind(op, argument, "be an array of three numbers", axes);
-  const copy = [axes[0], axes[1], axes[2]] as const;
-  for (const axis of copy)
-    if (typeof axis !== "number") throw wrongKind(op, argument, "be an array of three numbers", axes);
-  return copy;
+  const [x, y, z] = [axes[0], axes[1], axes[2]];
+  if (typeof x !== "number" || typeof y !== "number" || typeof z !== "number")
+    throw wrongKind(op, argument, "be an array of three numbers", axes);
+  return [x, y, z];
 }
 
 function checkThreadgroups(op: string, threadgroups: Axes, { maxThreadgroupsPerAxis }: DeviceLimits): void {
-  for (const [i, axis] of threadgroups.entries()) {
+  for (let i = 0; i < 3; i++) {
+    const axis = threadgroups[i] as number;
     const most = maxThreadgroupsPerAxis[i] as number;
     if (!Number.isInteger(axis) || axis < 1 || axis > most)
       throw wrongValue(op, "threadgroups", `be from 1 to ${most} on axis ${"xyz"[i]}`, threadgroups);
@@ -152,7 +170,8 @@ function checkThreadgroups(op: string, threadgroups: Axes, { maxThreadgroupsPerA
 }
 
 function checkThreads(op: string, threads: Axes, most: number): void {
-  const whole = threads.every((axis) => Number.isInteger(axis) && axis >= 1);
+  const [x, y, z] = threads;
+  const whole = Number.isInteger(x) && Number.isInteger(y) && Number.isInteger(z) && Math.min(x, y, z) >= 1;
   if (!whole || product(threads) > most)
     throw wrongValue(op, "threadsPerThreadgroup", `have a product from 1 to ${most}`, threads);
 }
@@ -163,13 +182,14 @@ const LAUNCH = { threadgroups: true, threadsPerThreadgroup: true, scratch: true,
 /** A vector of the widest instruction set, and a cache line; the rule for threadgroup memory on GPUs. */
 const SCRATCH_ALIGNMENT = { cpu: 64, gpu: 16 } as const;
 
-/** What a kernel's launch rule gives for these sizes, checked; `decided` are the values of `launchParams`. */
+/** What a kernel's launch rule gives for these sizes, checked; `numbers` gets the values of `launchParams`. */
 function readLaunch(
   op: string,
   kernel: AnyKernel,
   sizes: unknown,
   device: LaunchDevice & { readonly validate: boolean },
-) {
+  numbers: number[],
+): Dispatch["launch"] {
   const { limits } = device;
   const { given, arrays } = runLaunchRule(op, kernel, sizes, device);
   checkOptionNames<object>(op, given as object, LAUNCH as never, "launch");
@@ -195,7 +215,9 @@ function readLaunch(
   const bytes = launch.scratch.bytes - GUARD_BYTES * launch.scratch.guards.length;
   if (bytes > limits.maxThreadgroupBytes)
     throw wrongValue(op, "scratch", `take at most ${limits.maxThreadgroupBytes} bytes`, bytes);
-  return { launch, decided: readParams(op, "launch.params", kernel.launchParams[world], params) };
+  const { paramNames, launchParamNames, launchParams } = kernel;
+  readParams(op, "launch.params", launchParamNames[world], launchParams[world], params, numbers, paramNames.length);
+  return launch;
 }
 
 /** Whether the scratch of a dispatch with these sizes fits a device's threadgroup memory. */

@@ -1,6 +1,6 @@
 import type * as api from "./api.ts";
 import { Arena } from "./arena.ts";
-import { accessesOf, writesTo } from "./bindings.ts";
+import { accessesOf, checkedAccesses, witnessesOf, writesTo } from "./bindings.ts";
 import type { Buffer } from "./buffer.ts";
 import { CommandWriter, dispatchNote } from "./command_writer.ts";
 import { type CommitOptions, readCommitOptions, readEndOptions } from "./commit_options.ts";
@@ -19,9 +19,9 @@ import { checkOptionNames } from "./options.ts";
 import { type Optimizations, Plan } from "./plan.ts";
 import type { Accesses } from "./ranges.ts";
 import { Replacements, type Unoptimized } from "./rebind.ts";
-import { handOut, noteWrite, Recorded } from "./recorded.ts";
+import { noteWrite, Recorded } from "./recorded.ts";
 import type { Submission } from "./submission.ts";
-import type { Tensor } from "./tensor.ts";
+import { handOut, type Tensor } from "./tensor.ts";
 
 /** The commands of a recording, in order. */
 type Commands = readonly (Dispatch | "barrier")[];
@@ -195,7 +195,7 @@ export class CommandEncoder implements api.CommandEncoder {
       else {
         const { kernel, variant } = command;
         const pipeline = device.library(kernel.library).pipelineOf(kernel, variant);
-        this.write(command, accessesOf(command, device), pipeline.id);
+        this.write(command, checkedAccesses(command), pipeline.id);
       }
     }
     this.#recorded.replace(this.#writer.accesses);
@@ -311,7 +311,7 @@ export class Recording implements api.Recording {
   readonly #recorded: Recorded;
   readonly #scratch: Scratch | undefined;
   readonly #unoptimized: Unoptimized | undefined;
-  /** One tensor for each buffer and arena generation: while none of these is disposed, no recorded tensor is. */
+  /** While none of these is disposed, no recorded tensor is. */
   readonly #witnesses: readonly Tensor[];
 
   static {
@@ -337,12 +337,7 @@ export class Recording implements api.Recording {
     this.accesses = writer.accesses;
     this.footprint = writer.footprint;
     this.labels = writer.labels;
-    const witnesses = new Map<Buffer, Map<number | undefined, Tensor>>();
-    for (const tensor of this.tensors()) {
-      const generations = witnesses.get(tensor.buffer) ?? new Map<number | undefined, Tensor>();
-      witnesses.set(tensor.buffer, generations.set(tensor.generation, tensor));
-    }
-    this.#witnesses = [...witnesses.values()].flatMap((generations) => [...generations.values()]);
+    this.#witnesses = witnessesOf(dispatchesOf(commands));
     this.#handle = device.submissions.record(writer);
     if (scratch) scratch.users++;
     Object.freeze(this);
@@ -369,11 +364,6 @@ export class Recording implements api.Recording {
   get native(): NativeRecording {
     if (this.#handle === undefined) throw disposedError("recording");
     return this.#handle;
-  }
-
-  private *tensors(): Iterable<Tensor> {
-    for (const { buffers } of dispatchesOf(this.#commands))
-      for (const tensor of Object.values(buffers)) if (tensor) yield tensor;
   }
 
   private assertLive(): void {

@@ -94,13 +94,40 @@ export class IntervalMap<V> {
       }
   }
 
+  /** Gives each part of a range a new value, made of the one that it has; undefined leaves a part as it is. */
+  update(range: Range, next: (value: V | undefined) => V | undefined): void {
+    const found = this.at(this.find(range.begin));
+    const before = found && found.begin < range.end ? found : undefined;
+    if (!before || (before.begin === range.begin && before.end === range.end)) {
+      const value = next(before?.value);
+      if (value !== undefined && value !== before?.value) this.set(range, value);
+      return;
+    }
+    const parts: Interval<V>[] = [];
+    for (const { begin, end, value } of this.overlapping(range)) parts.push({ begin, end, value });
+    let at = range.begin;
+    const visit = (begin: number, end: number, before: V | undefined) => {
+      const value = begin < end ? next(before) : undefined;
+      if (value !== undefined && value !== before) this.set({ begin, end }, value);
+    };
+    for (const { begin, end, value } of parts) {
+      visit(at, begin, undefined);
+      visit(Math.max(begin, range.begin), Math.min(end, range.end), value);
+      at = end;
+    }
+    visit(at, range.end, undefined);
+  }
+
   /** Gives the whole range a value; values that it had are replaced. */
   set(range: Range, value: V): void {
     const { begin, end } = range;
-    const covering = this.first(range);
-    if (covering && covering.value === value && covering.begin <= begin && covering.end >= end) return;
-    if (covering) this.delete(range);
-    const place = this.find(begin);
+    let place = this.find(begin);
+    const covering = this.at(place);
+    if (covering && covering.begin < end) {
+      if (covering.value === value && covering.begin <= begin && covering.end >= end) return;
+      this.delete(range);
+      place = this.find(begin);
+    }
     const left = this.before(place);
     const right = this.at(place);
     const joinsLeft = left !== undefined && left.end === begin && left.value === value;

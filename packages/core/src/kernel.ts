@@ -141,6 +141,8 @@ export interface Kernel<
   readonly mostThreads: number | undefined;
   readonly launch: Readonly<Record<string, (sizes: S, on: never) => unknown>>;
   readonly bufferNames: readonly (keyof B & string)[];
+  readonly paramNames: readonly string[];
+  readonly launchParamNames: Readonly<Record<World, readonly string[]>>;
   /** Whether a buffer may be absent: the params then have `present`, a bit for each buffer. */
   readonly optional: boolean;
   /** Names and texts of `faults`; code 1 is the first. */
@@ -264,6 +266,11 @@ export function defineKernel<
     mostThreads: mostThreads === undefined ? undefined : checkMostThreads(mostThreads),
     launch: copyRules(launch) as Kernel<B, P, S>["launch"],
     bufferNames: Object.freeze(Object.keys(buffers)),
+    paramNames: Object.freeze(Object.keys(params)),
+    launchParamNames: Object.freeze({
+      cpu: Object.freeze(Object.keys(decided.cpu ?? NONE)),
+      gpu: Object.freeze(Object.keys(decided.gpu ?? NONE)),
+    }),
     optional: Object.values(buffers).some((access) => access.endsWith("?")),
     faultNames: Object.freeze(Object.keys(texts)),
     faultTexts: Object.freeze(Object.values(texts)),

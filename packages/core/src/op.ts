@@ -1,4 +1,5 @@
 import type { Device } from "./api.ts";
+import { tensorsAreSame, tensorsOverlap } from "./bindings.ts";
 import { type Dtype, isDtype } from "./dtype.ts";
 import { CommandEncoder } from "./encoder.ts";
 import { disposedError, F32_RANGE, MlxtsError, show, wrongKind, wrongValue } from "./errors.ts";
@@ -26,8 +27,9 @@ import type {
   ShapeRule,
 } from "./op_types.ts";
 import { checkOptionNames, namesOf } from "./options.ts";
-import { overlaps, sameRange } from "./ranges.ts";
 import { Tensor } from "./tensor.ts";
+
+const NONE: readonly string[] = [];
 
 /** One call of an op: its arguments, checked step by step, and what the op's own functions see of them. */
 class Check {
@@ -41,9 +43,10 @@ class Check {
   readonly encoder: CommandEncoder;
   readonly descriptor: OpDescriptor;
   private readonly lists: DescriptorLists;
-  private readonly asked = new Set<string>();
+  /** Outputs that were asked for with `true`. */
+  private asked: readonly string[] = NONE;
   /** Inputs that were given as records. */
-  private readonly copied = new Set<string>();
+  private copied: readonly string[] = NONE;
   private leadBound = false;
 
   constructor(descriptor: OpDescriptor, lists: DescriptorLists, encoder: CommandEncoder) {
@@ -59,7 +62,9 @@ class Check {
     return this.encoder.device;
   }
   get rows(): number {
-    return this.lead.reduce((a, b) => a * b, 1);
+    let rows = 1;
+    for (const dim of this.lead) rows *= dim;
+    return rows;
   }
   readonly fail = (argument: string, rule: string, value: unknown, remedy?: string): never => {
     throw wrongValue(this.op, argument, rule, value, remedy);
@@ -82,23 +87,23 @@ class Check {
       const value = inputs[record];
       if ((tensor && value instanceof Tensor) || (optional && value === undefined)) continue;
       inputs[record] = this.copyRecord(record, value);
-      this.copied.add(record);
+      this.copied = [...this.copied, record];
     }
-    for (const [name, spec, record, part] of lists.inputs) {
+    for (const { name, spec, record, part } of lists.inputs) {
       if (!this.counts(name, record)) continue;
       const value = part === undefined ? inputs[name] : this.partOf(record, part);
       if (value === undefined && spec.optional) continue;
       if (!(value instanceof Tensor)) throw wrongKind(op, name, "be a Tensor", value);
       this.tensors[name] = value;
     }
-    for (const [name] of lists.outputs) {
+    for (const { name } of lists.outputs) {
       const value = inputs[name];
-      if (value === true) this.asked.add(name);
+      if (value === true) this.asked = [...this.asked, name];
       else if (value !== undefined && !(value instanceof Tensor))
         throw wrongKind(op, name, "be a Tensor or true", value);
       else this.outputs[name] = value;
     }
-    for (const [name, spec, record, part] of lists.params) {
+    for (const { name, spec, record, part } of lists.params) {
       if (!this.counts(name, record)) continue;
       const given = part === undefined ? options[name] : this.partOf(record, part);
       const value = given ?? spec.default;
@@ -112,7 +117,7 @@ class Check {
 
   /** Whether a name counts: of an input that was given as a record its parts do, of others the input itself. */
   private counts(name: string, record: string | undefined): boolean {
-    return record === undefined ? !this.copied.has(name) : this.copied.has(record);
+    return record === undefined ? !this.copied.includes(name) : this.copied.includes(record);
   }
 
   private partOf(record: string | undefined, part: string): unknown {
@@ -136,8 +141,8 @@ class Check {
 
   /** Gives each letter its value, from the first tensor in signature order whose rank fits. */
   bindDimensions(): void {
-    for (const [name, { shape }] of this.lists.inputs) this.bindTensor(this.tensors[name], shape);
-    for (const [name, { shape }] of this.lists.outputs) this.bindTensor(this.outputs[name], shape);
+    for (const { name, spec } of this.lists.inputs) this.bindTensor(this.tensors[name], spec.shape);
+    for (const { name, spec } of this.lists.outputs) this.bindTensor(this.outputs[name], spec.shape);
   }
 
   private bindTensor(tensor: Tensor | undefined, rule: ShapeRule): void {
@@ -156,7 +161,7 @@ class Check {
   }
 
   checkParams(): void {
-    for (const [name, spec] of this.lists.params) {
+    for (const { name, spec } of this.lists.params) {
       const value = this.options[name];
       if (value === undefined || spec.kind === "boolean") continue;
       const fits = spec.kind === "choice" ? spec.values.includes(value as never) : numberFits(spec, value as number);
@@ -180,32 +185,60 @@ class Check {
   }
 
   dtypesOf(rules: readonly DtypeRule[]): Dtype[] {
-    return rules
-      .map((rule) => (isDtype(rule) ? rule : (this.tensorNamed(rule.slice(1))?.dtype as Dtype)))
-      .filter((dtype, i, all) => dtype && all.indexOf(dtype) === i);
+    const dtypes: Dtype[] = [];
+    for (let i = 0; i < rules.length; i++) {
+      const rule = rules[i] as DtypeRule;
+      const dtype = isDtype(rule) ? rule : this.tensorNamed(rule.slice(1))?.dtype;
+      if (dtype && !dtypes.includes(dtype)) dtypes.push(dtype);
+    }
+    return dtypes;
   }
 
   outputDtypes(spec: OutputSpec): Dtype[] {
     return typeof spec.dtype === "function" ? [spec.dtype(this.context())] : this.dtypesOf(spec.dtype);
   }
 
-  checkTensor(name: string, tensor: Tensor, dtypes: readonly Dtype[], shape: ShapeRule): void {
+  /** Whether one of the rules names a dtype. */
+  private allows(rules: readonly DtypeRule[], dtype: Dtype): boolean {
+    for (let i = 0; i < rules.length; i++) if (rules[i] === dtype) return true;
+    return this.dtypesOf(rules).includes(dtype);
+  }
+
+  /** Whether a shape is the one that a rule asks for. */
+  private isExpected(rule: ShapeRule, shape: readonly number[]): boolean {
+    const form = typeof rule === "string" ? formFor(rule, shape.length) : undefined;
+    if (!form) {
+      const expected = this.expected(rule, shape);
+      return expected.length === shape.length && expected.every((dim, i) => dim === shape[i]);
+    }
+    const { open, dims } = form;
+    const extra = shape.length - dims.length;
+    if (open && !(this.leadBound && extra === this.lead.length)) return false;
+    for (let i = 0; i < extra; i++) if (shape[i] !== this.lead[i]) return false;
+    for (let i = 0; i < dims.length; i++) {
+      const dim = dims[i] as string | number;
+      if (shape[extra + i] !== (typeof dim === "string" ? this.dims[dim] : dim)) return false;
+    }
+    return true;
+  }
+
+  private checkTensor(name: string, tensor: Tensor, dtypes: readonly DtypeRule[], shape: ShapeRule): void {
     if (tensor.device !== this.device) this.fail(name, "belong to the encoder's device", "a tensor of another device");
     if (tensor.disposed) throw disposedError(`tensor \`${name}\``);
-    if (!dtypes.includes(tensor.dtype)) this.fail(name, `have dtype ${dtypes.join(" or ")}`, tensor.dtype);
-    const expected = this.expected(shape, tensor.shape);
-    if (expected.length !== tensor.shape.length || expected.some((dim, i) => dim !== tensor.shape[i]))
-      this.fail(name, `have shape [${expected.join(", ")}]`, tensor.shape);
+    if (!this.allows(dtypes, tensor.dtype))
+      this.fail(name, `have dtype ${this.dtypesOf(dtypes).join(" or ")}`, tensor.dtype);
+    if (!this.isExpected(shape, tensor.shape))
+      this.fail(name, `have shape [${this.expected(shape, tensor.shape).join(", ")}]`, tensor.shape);
   }
 
   checkTensors(): void {
-    for (const [name, spec] of this.lists.inputs) {
+    for (const { name, spec } of this.lists.inputs) {
       const tensor = this.tensors[name];
-      if (tensor) this.checkTensor(name, tensor, this.dtypesOf(spec.dtype), spec.shape);
+      if (tensor) this.checkTensor(name, tensor, spec.dtype, spec.shape);
     }
-    for (const [name, spec] of this.lists.outputs) {
+    for (const { name, spec } of this.lists.outputs) {
       const tensor = this.outputs[name];
-      for (const need of tensor || this.asked.has(name) ? (spec.needs ?? []) : [])
+      for (const need of tensor || this.asked.includes(name) ? (spec.needs ?? []) : [])
         if ((this.options[need] ?? this.inputs[need]) === undefined)
           this.fail(need, `be given with \`${name}\``, undefined);
       if (tensor) this.checkTensor(name, tensor, this.outputDtypes(spec), spec.shape);
@@ -213,15 +246,19 @@ class Check {
   }
 
   checkAliasing(): void {
-    const given = Object.entries(this.outputs).filter((entry): entry is [string, Tensor] => entry[1] !== undefined);
-    given.forEach(([name, tensor], i) => {
+    const given = Object.keys(this.outputs).filter((name) => this.outputs[name] !== undefined);
+    const inputs = given.length > 0 ? Object.keys(this.tensors) : NONE;
+    given.forEach((name, i) => {
+      const tensor = this.outputs[name] as Tensor;
       if (tensor.buffer.readOnly) this.fail(name, "be writable", "a read-only tensor");
-      for (const [other, second] of given.slice(0, i))
-        if (overlaps(tensor.range, second.range)) this.fail(name, `not overlap \`${other}\``, "overlapping views");
-      for (const [other, input] of Object.entries(this.tensors)) {
-        if (!overlaps(tensor.range, input.range)) continue;
+      for (const other of given.slice(0, i))
+        if (tensorsOverlap(tensor, this.outputs[other] as Tensor))
+          this.fail(name, `not overlap \`${other}\``, "overlapping views");
+      for (const other of inputs) {
+        const input = this.tensors[other] as Tensor;
+        if (!tensorsOverlap(tensor, input)) continue;
         const inPlace = this.descriptor.outputs[name]?.inPlace?.includes(other) ?? false;
-        if (!(inPlace && sameRange(tensor.range, input.range)))
+        if (!(inPlace && tensorsAreSame(tensor, input)))
           this.fail(
             name,
             inPlace ? `be exactly \`${other}\` or not overlap it` : `not overlap \`${other}\``,
@@ -232,8 +269,8 @@ class Check {
   }
 
   allocate(): void {
-    for (const [name, spec] of this.lists.outputs)
-      if (!spec.optional || this.asked.has(name))
+    for (const { name, spec } of this.lists.outputs)
+      if (!spec.optional || this.asked.includes(name))
         this.outputs[name] ??= this.encoder.empty(
           this.outputDtypes(spec)[0] as Dtype,
           this.expected(spec.shape) as number[],
@@ -243,9 +280,15 @@ class Check {
   /** What a recording remembers of the call: copies, since the op's own functions may change what they were given. */
   call(): OpCall {
     const { op, descriptor } = this;
-    const copy = <T>(values: Readonly<Record<string, T>>) => Object.freeze({ ...values });
-    const [tensors, inputs] = [copy(this.tensors), copy(this.inputs)];
-    return { op, descriptor, tensors, inputs, outputs: copy(this.outputs), options: copy(this.options) };
+    const [tensors, inputs, outputs, options] = [this.tensors, this.inputs, this.outputs, this.options];
+    return {
+      op,
+      descriptor,
+      tensors: { ...tensors },
+      inputs: { ...inputs },
+      outputs: { ...outputs },
+      options: { ...options },
+    };
   }
 
   context(): OpContext {
@@ -278,7 +321,7 @@ export function defineOp<
   const lists = listsOf(descriptor);
   const { relations, rules, check: ownCheck, encode } = steps;
   const { name } = descriptor;
-  const single = lists.outputs.length === 1 ? lists.outputs[0]?.[0] : undefined;
+  const single = lists.outputs.length === 1 ? lists.outputs[0]?.name : undefined;
   const call = (encoder: CommandEncoder, given: Record<string, unknown>, options: Record<string, unknown> = {}) => {
     const check = new Check(descriptor, lists, encoder);
     const context = check.context() as unknown as OpContext<I, O, P>;

@@ -117,11 +117,19 @@ export function shapeText(rule: ShapeRule): string {
     .join(" or ");
 }
 
+/** One of `Named`, with names for its fields. */
+interface Entry<S> {
+  readonly name: string;
+  readonly spec: S;
+  readonly record: string | undefined;
+  readonly part: string | undefined;
+}
+
 /** What each call needs of a descriptor, computed once. */
 export interface DescriptorLists {
-  readonly inputs: readonly Named<TensorSpec>[];
-  readonly outputs: readonly [name: string, spec: OutputSpec][];
-  readonly params: readonly Named<ParamSpec>[];
+  readonly inputs: readonly Entry<TensorSpec>[];
+  readonly outputs: readonly Entry<OutputSpec>[];
+  readonly params: readonly Entry<ParamSpec>[];
   /** Inputs that are records. */
   readonly records: readonly string[];
   /** All that `inputs` may name. */
@@ -130,10 +138,12 @@ export interface DescriptorLists {
 
 export function listsOf(descriptor: OpDescriptor): DescriptorLists {
   const { inputs, outputs } = descriptor;
+  const entries = <S>(all: readonly Named<S>[]) =>
+    all.map(([name, spec, record, part]): Entry<S> => ({ name, spec, record, part }));
   return {
-    inputs: tensorsOf(inputs),
-    outputs: Object.entries(outputs),
-    params: paramsOf(descriptor),
+    inputs: entries(tensorsOf(inputs)),
+    outputs: entries(Object.entries(outputs)),
+    params: entries(paramsOf(descriptor)),
     records: Object.keys(inputs).filter((name) => isRecord(inputs[name] as InputSpec)),
     names: [...Object.keys(inputs), ...Object.keys(outputs)],
   };

@@ -32,7 +32,9 @@ function livesOf(graph: Graph, isScratch: (buffer: Buffer) => boolean, automatic
       continue;
     }
     if (hazards && needsBarrier(hazards, command)) stage++;
-    for (const tensor of Object.values(command.dispatch.buffers)) {
+    const { kernel, buffers } = command.dispatch;
+    for (let i = 0; i < kernel.bufferNames.length; i++) {
+      const tensor = buffers[kernel.bufferNames[i] as string];
       if (!tensor || !isScratch(tensor.buffer)) continue;
       const life = lives.get(tensor.buffer);
       if (life) life.last = stage;
@@ -106,8 +108,9 @@ export function placeScratch(
       const begin = places.get(buffer) as number;
       block.give(begin, begin + bytesOf(buffer));
     }
-    for (const buffer of (buffers ?? []).sort((a, b) => b.byteLength - a.byteLength))
-      places.set(buffer, block.take(bytesOf(buffer)));
+    if (!buffers) continue;
+    if (buffers.length > 1) buffers.sort((a, b) => b.byteLength - a.byteLength);
+    for (const buffer of buffers) places.set(buffer, block.take(bytesOf(buffer)));
   }
   return { places, bytes: block.bytes };
 }

@@ -2,7 +2,7 @@
 import { Buffer } from "./buffer.ts";
 import type { DeviceCore } from "./device_core.ts";
 import type { Dispatch } from "./dispatch.ts";
-import type { Dtype } from "./dtype.ts";
+import { checkDtype, type Dtype } from "./dtype.ts";
 import { disposedError } from "./errors.ts";
 import { fuse } from "./fuse.ts";
 import type { Fusion } from "./fusion.ts";
@@ -11,8 +11,8 @@ import { placeScratch } from "./place.ts";
 import type { Accesses } from "./ranges.ts";
 import type { Unoptimized } from "./rebind.ts";
 import { reorder } from "./reorder.ts";
-import { copyShape, tensorBytes } from "./shape.ts";
-import { Tensor } from "./tensor.ts";
+import { bytesOf, copyShape, countOf } from "./shape.ts";
+import { type Tensor, viewLike, wholeTensor } from "./tensor.ts";
 
 /** Where scratch seems to lie: no memory has such addresses, and numbers still count single bytes there. */
 const FIRST_ADDRESS = 2 ** 52;
@@ -64,12 +64,15 @@ export class Plan {
   }
 
   empty<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
-    const dims = copyShape("encoder.empty", shape);
-    const bytes = tensorBytes(dtype, dims, "encoder.empty");
+    const op = "encoder.empty";
+    const dims = copyShape(op, shape);
+    checkDtype(op, dtype);
+    const size = countOf(op, dims);
+    const bytes = bytesOf(op, dtype, dims, size);
     const buffer = new Buffer(this.device, { address: this.nextAddress }, bytes);
     this.nextAddress += Math.ceil(bytes / DISTANCE) * DISTANCE;
     this.scratch.add(buffer);
-    return new Tensor(buffer, dtype, dims, { owned: true });
+    return wholeTensor(buffer, dtype, dims, size);
   }
 
   /** Whether a buffer is scratch of this recording. */
@@ -126,10 +129,16 @@ export class Plan {
 
   /** Refuses to end a recording with a tensor of the program that has been disposed since. */
   assertLive(): void {
-    for (const { dispatch } of this.nodes)
-      for (const [name, tensor] of Object.entries(dispatch.buffers))
+    for (const command of this.commands) {
+      if (command === "barrier") continue;
+      const { kernel, buffers } = command.dispatch;
+      for (let i = 0; i < kernel.bufferNames.length; i++) {
+        const name = kernel.bufferNames[i] as string;
+        const tensor = buffers[name];
         if (tensor?.disposed && !this.scratch.has(tensor.buffer))
           throw disposedError(`tensor \`${name}\` of a recorded dispatch`);
+      }
+    }
   }
 
   /** The recording in its final form. Kept scratch has its own memory then, and all other scratch is dead. */
@@ -175,10 +184,7 @@ export class Plan {
       if (!block || !tensor || place === undefined) return tensor;
       let view = views.get(tensor);
       if (!view) {
-        view = block
-          .view(place + tensor.byteOffset, [tensor.byteLength])
-          .cast(tensor.dtype)
-          .reshape(tensor.shape);
+        view = viewLike(block, place + tensor.byteOffset, tensor);
         views.set(tensor, view);
       }
       return view;
@@ -186,8 +192,9 @@ export class Plan {
     return graph.map((command) => {
       if (command === "barrier") return command;
       const { dispatch } = command;
-      const buffers: Record<string, Tensor | undefined> = {};
-      for (const [name, tensor] of Object.entries(dispatch.buffers)) buffers[name] = placedView(tensor);
+      const buffers = { ...dispatch.buffers };
+      const names = dispatch.kernel.bufferNames;
+      for (let i = 0; i < names.length; i++) buffers[names[i] as string] = placedView(buffers[names[i] as string]);
       return { ...dispatch, buffers };
     });
   }

@@ -45,6 +45,7 @@ export interface QuantizedDims {
   readonly bits: number;
 }
 
+const GROUP_PARTS = ["scales", "biases"] as const;
 const { bits: BITS, groupSize: GROUP_SIZES } = QUANTIZED.attributes;
 const includes = (values: readonly unknown[], value: unknown) => values.includes(value);
 
@@ -64,30 +65,30 @@ export function quantizedDims(context: Checked, offered: readonly number[], inpu
   if (input !== undefined && typeof input !== "string")
     throw wrongKind("quantizedDims", "input", "be the name of an input", input);
   const { op, tensors, options, fail } = context;
-  const part = (name: string) => (input === undefined ? name : `${input}.${name}`);
-  const [bits, groupSize, mode] = ["bits", "groupSize", "mode"].map((name) => options[part(name)]) as [
-    number,
-    number,
-    string,
-  ];
+  const prefix = input === undefined ? "" : `${input}.`;
+  const bits = options[`${prefix}bits`] as number;
+  const groupSize = options[`${prefix}groupSize`] as number;
+  const mode = options[`${prefix}mode`] as string;
   if (includes(OTHER_QUANTIZED_MODES, mode)) throw unsupported(op, `mode ${mode}`, "mode affine is");
   refuseBits(op, bits, offered);
   if (!offered.includes(bits) || !includes(GROUP_SIZES.values, groupSize) || mode !== "affine") return undefined;
-  const weight = (tensors[part("weight")] as Tensor).shape;
-  if (weight.length < 2) fail(part("weight"), "have at least 2 dimensions", weight);
-  const words = weight[weight.length - 1] as number;
-  const cols = (words * 32) / bits;
+  const weight = (tensors[`${prefix}weight`] as Tensor).shape;
+  if (weight.length < 2) fail(`${prefix}weight`, "have at least 2 dimensions", weight);
+  const last = weight.length - 1;
+  const cols = ((weight[last] as number) * 32) / bits;
   if (cols % groupSize !== 0)
     fail(
-      part("weight"),
+      `${prefix}weight`,
       `have a last dimension that is a multiple of ${(groupSize * bits) / 32} (groupSize ${groupSize}, ${bits} bits)`,
       weight,
     );
-  const expected = [...weight.slice(0, -1), cols / groupSize];
-  for (const name of ["scales", "biases"].map(part)) {
-    const { shape } = tensors[name] as Tensor;
-    if (shape.length !== expected.length || shape.some((dim, i) => dim !== expected[i]))
-      fail(name, `have shape [${expected.join(", ")}] (groupSize ${groupSize}, ${bits} bits)`, shape);
+  for (const name of GROUP_PARTS) {
+    const { shape } = tensors[prefix + name] as Tensor;
+    let fits = shape.length === weight.length && shape[last] === cols / groupSize;
+    for (let i = 0; fits && i < last; i++) fits = shape[i] === weight[i];
+    if (fits) continue;
+    const expected = [...weight.slice(0, -1), cols / groupSize];
+    fail(prefix + name, `have shape [${expected.join(", ")}] (groupSize ${groupSize}, ${bits} bits)`, shape);
   }
-  return { stack: weight.slice(0, -2), rows: weight[weight.length - 2] as number, cols, groupSize, bits };
+  return { stack: weight.slice(0, -2), rows: weight[last - 1] as number, cols, groupSize, bits };
 }

@@ -47,31 +47,19 @@ export class Recorded {
 }
 
 /** What is known of a tensor that an encoder handed out; its views share this. */
-interface Output {
-  encoder: WeakRef<Recorded>;
+export interface Output {
+  readonly encoder: WeakRef<Recorded>;
   /** Whether the host or another encoder has written it. */
   written: boolean;
 }
 
-/** Of tensors. */
-const outputs = new WeakMap<object, Output>();
-
-/** Notes that an encoder has handed out a tensor: until the encoder has run, the tensor holds no result. */
-export function handOut<T extends object>(tensor: T, { reference }: Recorded): T {
-  outputs.set(tensor, { encoder: reference, written: false });
-  return tensor;
-}
-
-/** Notes that a view shows elements of a tensor: what is known of the tensor holds for the view. */
-export function shareOutput<T extends object>(view: T, tensor: object): T {
-  const output = outputs.get(tensor);
-  if (output) outputs.set(view, output);
-  return view;
+/** What may have been handed out: a tensor. */
+interface HandedOut {
+  readonly output: Output | undefined;
 }
 
 /** Notes a write to a tensor, by the host or by an encoder. */
-export function noteWrite(tensor: object, encoder?: Recorded): void {
-  const output = outputs.get(tensor);
+export function noteWrite({ output }: HandedOut, encoder?: Recorded): void {
   if (output && output.encoder !== encoder?.reference) output.written = true;
 }
 
@@ -118,9 +106,9 @@ export class RecordedWork {
   }
 
   /** The same for a tensor; also refuses an output of a finished recording that was never replayed. */
-  assertComputed(op: string, tensor: { readonly range: Range }): void {
+  assertComputed(op: string, tensor: HandedOut & { readonly range: Range }): void {
     this.assertRun(op, "tensor", tensor.range);
-    const output = outputs.get(tensor);
+    const { output } = tensor;
     if (!output || output.written) return;
     const encoder = output.encoder.deref();
     if (encoder?.state === "finished" && encoder.writes(tensor.range)) throw notRun(op, "tensor", "recording.replay()");

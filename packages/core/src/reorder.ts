@@ -1,7 +1,6 @@
 // Dispatches in an order that needs fewer barriers.
 import type { GraphNode } from "./graph.ts";
 import { IntervalMap } from "./interval_map.ts";
-import type { Accesses, Range } from "./ranges.ts";
 
 /** A dispatch moves before fewer others than this. */
 const LOOK_AHEAD = 64;
@@ -20,46 +19,58 @@ interface History {
   readonly readers: Readers | undefined;
 }
 
-const UNTOUCHED: History = { writer: undefined, readers: undefined };
-
-/** Finds, for one dispatch after another, the earlier ones that must stay before it. */
+/** Who must stay before whom: each dispatch has a list of those that wait for it. */
 class Dependencies {
+  /** For each dispatch: on how many others it waits. An entry for each pair, some repeatedly. */
+  readonly waiting: Int32Array;
+  /** The first entry of the list of each dispatch; 0 for none. */
+  private readonly heads: Int32Array;
+  /** Entries: who waits, and the next entry of the list. Entry 0 stands for none. */
+  private readonly waits: number[] = [0];
+  private readonly next: number[] = [0];
   private readonly histories = new IntervalMap<History>();
+  private node = 0;
 
-  /** The earlier dispatches that conflict with this one, save those that must stay before one of them. */
-  add(node: number, { reads, writes }: Accesses): Set<number> {
-    const before = new Set<number>();
-    for (const range of reads)
-      this.change(range, (history) => {
-        if (history.writer !== undefined && history.writer !== node) before.add(history.writer);
-        if (history.readers?.node === node) return history;
-        return { writer: history.writer, readers: { node, earlier: history.readers } };
-      });
-    for (const range of writes) {
-      this.change(range, ({ writer, readers }) => {
-        if (writer !== undefined && writer !== node) before.add(writer);
-        for (let each = readers; each; each = each.earlier) if (each.node !== node) before.add(each.node);
-        return undefined;
-      });
-      this.histories.set(range, { writer: node, readers: undefined });
+  constructor(nodes: readonly GraphNode[]) {
+    this.waiting = new Int32Array(nodes.length);
+    this.heads = new Int32Array(nodes.length);
+    for (; this.node < nodes.length; this.node++) {
+      const { reads, writes } = (nodes[this.node] as GraphNode).accesses;
+      for (const range of reads) this.histories.update(range, this.read);
+      const history: History = { writer: this.node, readers: undefined };
+      const write = (before: History | undefined) => this.written(before, history);
+      for (const range of writes) this.histories.update(range, write);
     }
-    return before;
   }
 
-  /** Gives each part of a range a new history; without one the part is left as it is. */
-  private change(range: Range, next: (history: History) => History | undefined): void {
-    const parts = [...this.histories.overlapping(range)].map(({ begin, end, value }) => ({ begin, end, value }));
-    let at = range.begin;
-    const visit = (begin: number, end: number, history: History) => {
-      const changed = begin < end ? next(history) : undefined;
-      if (changed && changed !== history) this.histories.set({ begin, end }, changed);
-    };
-    for (const { begin, end, value } of parts) {
-      visit(at, begin, UNTOUCHED);
-      visit(Math.max(begin, range.begin), Math.min(end, range.end), value);
-      at = end;
+  private readonly read = (before: History | undefined): History => {
+    const { node } = this;
+    if (before?.writer !== undefined) this.add(before.writer);
+    if (before?.readers?.node === node) return before;
+    return { writer: before?.writer, readers: { node, earlier: before?.readers } };
+  };
+
+  private written(before: History | undefined, history: History): History {
+    if (before?.writer !== undefined) this.add(before.writer);
+    for (let each = before?.readers; each; each = each.earlier) this.add(each.node);
+    return history;
+  }
+
+  /** The present dispatch must stay behind an earlier one. */
+  private add(earlier: number): void {
+    if (earlier === this.node) return;
+    this.waiting[this.node] = (this.waiting[this.node] as number) + 1;
+    this.next.push(this.heads[earlier] as number);
+    this.heads[earlier] = this.waits.push(this.node) - 1;
+  }
+
+  /** A dispatch has got its place: calls `free` with each that waited for it. */
+  placed(node: number, free: (waiting: number) => void): void {
+    for (let at = this.heads[node] as number; at > 0; at = this.next[at] as number) {
+      const each = this.waits[at] as number;
+      this.waiting[each] = (this.waiting[each] as number) - 1;
+      free(each);
     }
-    visit(at, range.end, UNTOUCHED);
   }
 }
 
@@ -75,32 +86,31 @@ const hasUnknownEffect = ({ accesses }: GraphNode): boolean => accesses.writes.l
  * conflicts with and came before, and moves past fewer than 64 others.
  */
 export function reorder(nodes: readonly GraphNode[]): { order: GraphNode[]; moved: number } {
-  const dependencies = new Dependencies();
-  const before = nodes.map(({ accesses }, at) => dependencies.add(at, accesses));
-  const stageOf = new Array<number>(nodes.length).fill(-1);
+  const dependencies = new Dependencies(nodes);
+  const { waiting } = dependencies;
+  /** The first stage that each dispatch can join. */
+  const earliest = new Int32Array(nodes.length);
   const order: GraphNode[] = [];
   let left = nodes.map((_, at) => at);
   let moved = 0;
-  const fits = (at: number, stage: number) => {
-    for (const each of before[at] as Set<number>) {
-      const its = stageOf[each] as number;
-      if (its < 0 || its >= stage) return false;
-    }
-    return true;
+  const delay = (each: number) => {
+    earliest[each] = stage + 1;
   };
-  for (let stage = 0, first = 0; first < left.length; stage++) {
-    const skipped: number[] = [];
+  let stage = 0;
+  const skippedOnes = new Int32Array(LOOK_AHEAD);
+  for (let first = 0; first < left.length; stage++) {
+    let skipped = 0;
     let at = first;
-    for (; at < left.length && skipped.length < LOOK_AHEAD; at++) {
+    for (; at < left.length && skipped < LOOK_AHEAD; at++) {
       const index = left[at] as number;
-      const node = nodes[index] as GraphNode;
-      const fixed = hasUnknownEffect(node);
-      if (fits(index, stage) && !(fixed && skipped.length > 0)) {
-        stageOf[index] = stage;
-        order.push(node);
-        if (skipped.length > 0) moved++;
+      const fits = waiting[index] === 0 && (earliest[index] as number) <= stage;
+      const fixed = hasUnknownEffect(nodes[index] as GraphNode);
+      if (fits && !(fixed && skipped > 0)) {
+        order.push(nodes[index] as GraphNode);
+        dependencies.placed(index, delay);
+        if (skipped > 0) moved++;
       } else {
-        skipped.push(index);
+        skippedOnes[skipped++] = index;
         if (fixed) {
           at++;
           break;
@@ -108,8 +118,8 @@ export function reorder(nodes: readonly GraphNode[]): { order: GraphNode[]; move
       }
     }
     // Those that were skipped stand before the ones that were not looked at.
-    first = at - skipped.length;
-    for (const [i, index] of skipped.entries()) left[first + i] = index;
+    first = at - skipped;
+    for (let i = 0; i < skipped; i++) left[first + i] = skippedOnes[i] as number;
     if (first > LEFT_OVER) {
       left = left.slice(first);
       first = 0;

@@ -6,7 +6,7 @@ import { disposedError, wrongKind, wrongValue } from "./errors.ts";
 import { identify, isOurs, printAsJson } from "./identity.ts";
 import { checkOptionNames, type OptionNames } from "./options.ts";
 import type { Range } from "./ranges.ts";
-import { noteWrite, shareOutput } from "./recorded.ts";
+import { noteWrite, type Output, type Recorded } from "./recorded.ts";
 import { bytesOf, copyShape, countOf } from "./shape.ts";
 
 /** What a tensor's arena tells it: `generation` counts resets, and a tensor dies with the first reset after it was made. */
@@ -31,6 +31,51 @@ const PLACEMENT: OptionNames<Placement> = {
   anyByte: true,
 };
 
+/** Where a tensor lies that core itself makes: all of it has been checked. */
+class Known {
+  readonly #size: number;
+  readonly byteOffset: number;
+  readonly owned: boolean;
+  readonly arena: Generation | undefined;
+  readonly generation: number | undefined;
+
+  constructor(size: number, byteOffset: number, owned: boolean, arena?: Generation, generation?: number) {
+    this.#size = size;
+    this.byteOffset = byteOffset;
+    this.owned = owned;
+    this.arena = arena;
+    this.generation = generation;
+  }
+
+  get size(): number {
+    return this.#size;
+  }
+
+  /** Only this class makes objects that have its private field. */
+  static is(value: unknown): value is Known {
+    return value !== null && typeof value === "object" && #size in value;
+  }
+}
+
+let handOutAs: (tensor: Tensor, output: Output) => void;
+
+/** Of a tensor of bytes: the view of some of them that is like another tensor. */
+export let viewLike: (bytes: Tensor, byteOffset: number, like: Tensor) => Tensor;
+
+/** A new buffer's whole tensor; the shape has been checked and copied. */
+export const wholeTensor = <D extends Dtype>(
+  buffer: Buffer,
+  dtype: D,
+  shape: readonly number[],
+  size: number,
+): Tensor<D> => new Tensor(buffer, dtype, shape, new Known(size, 0, true));
+
+/** Notes that an encoder has handed out a tensor: until the encoder has run, the tensor holds no result. */
+export function handOut<T extends Tensor>(tensor: T, { reference }: Recorded): T {
+  handOutAs(tensor, { encoder: reference, written: false });
+  return tensor;
+}
+
 /** The class behind `Tensor`. */
 export class Tensor<D extends Dtype = Dtype> implements api.Tensor<D> {
   readonly buffer: Buffer;
@@ -44,13 +89,33 @@ export class Tensor<D extends Dtype = Dtype> implements api.Tensor<D> {
   readonly #generation: number | undefined;
   /** Kept, since each dispatch of the tensor asks for it. */
   #range: Range | undefined;
+  /** Of a tensor that an encoder handed out, and of its views. */
+  #output: Output | undefined;
 
   static {
+    handOutAs = (tensor, output) => {
+      tensor.#output = output;
+    };
+    viewLike = (bytes, byteOffset, { dtype, shape, size }) =>
+      bytes.#derive(dtype, shape, size, bytes.byteOffset + byteOffset);
     identify("Tensor", Tensor, (value) => #owned in value);
     printAsJson(Tensor);
   }
 
-  constructor(buffer: api.Buffer, dtype: D, shape: readonly number[], placement: Placement = {}) {
+  constructor(buffer: api.Buffer, dtype: D, shape: readonly number[], placement: Placement | Known = {}) {
+    if (Known.is(placement)) {
+      this.buffer = buffer as Buffer;
+      this.byteOffset = placement.byteOffset;
+      this.dtype = dtype;
+      this.shape = shape;
+      this.size = placement.size;
+      this.byteLength = placement.size * DTYPES[dtype].bytesPerElement;
+      this.#owned = placement.owned;
+      this.#arena = placement.arena;
+      this.#generation = placement.generation;
+      Object.freeze(this);
+      return;
+    }
     const op = "Tensor";
     if (new.target !== Tensor) throw wrongKind(op, "constructor", "be called for a Tensor itself", "a subclass");
     if (!(buffer instanceof Buffer)) throw wrongKind(op, "buffer", "be a Buffer", buffer);
@@ -89,6 +154,11 @@ export class Tensor<D extends Dtype = Dtype> implements api.Tensor<D> {
     return this.buffer.device;
   }
 
+  /** What is known of it since an encoder handed it out. */
+  get output(): Output | undefined {
+    return this.#output;
+  }
+
   get disposed(): boolean {
     return this.buffer.disposed || this.#arena?.generation !== this.#generation;
   }
@@ -111,11 +181,18 @@ export class Tensor<D extends Dtype = Dtype> implements api.Tensor<D> {
     return this.shape[this.shape.length - 1] as number;
   }
 
-  /** A view of the same buffer; it dies with this tensor when the arena is reset. */
-  #derive<E extends Dtype>(dtype: E, shape: readonly number[], byteOffset: number): Tensor<E> {
-    const anyByte = this.byteOffset % DTYPES[this.dtype].bytesPerElement !== 0;
-    const placement = { byteOffset, arena: this.#arena, generation: this.#generation, anyByte };
-    return shareOutput(new Tensor(this.buffer, dtype, shape, placement), this);
+  /**
+   * A view of the same buffer, which lies within this tensor; it dies with this tensor when the arena is reset. What is
+   * known of the tensor's contents holds for the view.
+   */
+  #derive<E extends Dtype>(dtype: E, shape: readonly number[], size: number, byteOffset: number): Tensor<E> {
+    const unit = DTYPES[dtype].bytesPerElement;
+    if (byteOffset % unit !== 0 && this.byteOffset % DTYPES[this.dtype].bytesPerElement === 0)
+      throw wrongValue("Tensor", "byteOffset", `be a multiple of ${unit} for ${dtype}`, byteOffset);
+    const known = new Known(size, byteOffset, false, this.#arena, this.#generation);
+    const view = new Tensor(this.buffer, dtype, shape, known);
+    view.#output = this.#output;
+    return view;
   }
 
   view(offset: number, shape: readonly number[]): Tensor<D> {
@@ -130,14 +207,14 @@ export class Tensor<D extends Dtype = Dtype> implements api.Tensor<D> {
         `stay within the tensor's ${this.size} elements`,
         `${count} from element ${offset}`,
       );
-    return this.#derive(this.dtype, dims, this.byteOffset + offset * DTYPES[this.dtype].bytesPerElement);
+    return this.#derive(this.dtype, dims, count, this.byteOffset + offset * DTYPES[this.dtype].bytesPerElement);
   }
 
   reshape(shape: readonly number[]): Tensor<D> {
     const dims = copyShape("tensor.reshape", shape);
     if (countOf("tensor.reshape", dims) !== this.size)
       throw wrongValue("tensor.reshape", "shape", `have ${this.size} elements`, dims);
-    return this.#derive(this.dtype, dims, this.byteOffset);
+    return this.#derive(this.dtype, dims, this.size, this.byteOffset);
   }
 
   slice(begin: number, end: number): Tensor<D> {
@@ -155,7 +232,8 @@ export class Tensor<D extends Dtype = Dtype> implements api.Tensor<D> {
     const { bytesPerElement: unit } = DTYPES[dtype];
     if (bytes % unit !== 0)
       throw wrongValue("tensor.cast", "dtype", `divide the last dimension's ${bytes} bytes`, dtype);
-    return this.#derive(dtype, [...this.shape.slice(0, -1), bytes / unit], this.byteOffset);
+    const dims = copyShape("Tensor", [...this.shape.slice(0, -1), bytes / unit]);
+    return this.#derive(dtype, dims, this.byteLength / unit, this.byteOffset);
   }
 
   private assertLive(): void {

@@ -18,19 +18,24 @@ interface Stretch extends Range {
 
 const NONE: Unit = { call: undefined, nodes: [] };
 
-/** How many elements of a sorted list are less than a value. */
-function countBelow<T>(list: readonly T[], isBelow: (element: T) => boolean): number {
+/** How many numbers of a sorted list are less than a value. */
+function countBelow(list: readonly number[], value: number): number {
   let [low, high] = [0, list.length];
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (isBelow(list[middle] as T)) low = middle + 1;
+    if ((list[middle] as number) < value) low = middle + 1;
     else high = middle;
   }
   return low;
 }
 
 function insert(places: number[], place: number): void {
-  const at = countBelow(places, (each) => each < place);
+  const last = places[places.length - 1];
+  if (last === undefined || last < place) {
+    places.push(place);
+    return;
+  }
+  const at = countBelow(places, place);
   if (places[at] !== place) places.splice(at, 0, place);
 }
 
@@ -39,7 +44,10 @@ const merged = (lists: readonly (readonly number[])[]): number[] => [...new Set(
 export const nameOf = ({ call, nodes }: Unit): string => call?.op ?? nodes[0]?.accesses.label ?? "";
 
 /** Whether a unit acts on something that its tensors do not tell: a dispatch of it writes nothing. */
-export const actsOutside = ({ nodes }: Unit): boolean => nodes.some(({ accesses }) => accesses.writes.length === 0);
+export function actsOutside({ nodes }: Unit): boolean {
+  for (let i = 0; i < nodes.length; i++) if ((nodes[i] as GraphNode).accesses.writes.length === 0) return true;
+  return false;
+}
 
 export class Units {
   private readonly all: Unit[] = [];
@@ -87,24 +95,42 @@ export class Units {
     this.all[place] = unit;
     this.counts[place] = this.changes(place) + 1;
     if (actsOutside(unit)) insert(this.outside, place);
-    for (const { accesses } of unit.nodes)
-      for (const access of ["reads", "writes"] as const)
-        for (const range of accesses[access]) if (range.begin < range.end) insert(this.stretchOf(range)[access], place);
+    for (const { accesses } of unit.nodes) {
+      for (const range of accesses.reads) if (range.begin < range.end) insert(this.stretchOf(range).reads, place);
+      for (const range of accesses.writes) if (range.begin < range.end) insert(this.stretchOf(range).writes, place);
+    }
+  }
+
+  /** The number of the first stretch that ends after an address. */
+  private endingAfter(address: number): number {
+    let [low, high] = [0, this.stretches.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((this.stretches[middle] as Stretch).end <= address) low = middle + 1;
+      else high = middle;
+    }
+    return low;
   }
 
   /** The stretches that a range overlaps, as a part of the list. */
   private span({ begin, end }: Range): [first: number, end: number] {
-    return [
-      countBelow(this.stretches, (each) => each.end <= begin),
-      countBelow(this.stretches, (each) => each.begin < end),
-    ];
+    const first = this.endingAfter(begin);
+    let last = first;
+    while (last < this.stretches.length && (this.stretches[last] as Stretch).begin < end) last++;
+    return [first, last];
   }
 
   /** The stretch that holds a range; those that the range joins become one. */
   private stretchOf(range: Range): Stretch {
+    const at = this.endingAfter(range.begin);
+    const known = this.stretches[at];
+    if (known && known.begin <= range.begin && range.end <= known.end) return known;
+    if (!known || known.begin >= range.end) {
+      const stretch: Stretch = { begin: range.begin, end: range.end, reads: [], writes: [] };
+      this.stretches.splice(at, 0, stretch);
+      return stretch;
+    }
     const [first, end] = this.span(range);
-    const known = this.stretches[first];
-    if (end - first === 1 && known && known.begin <= range.begin && range.end <= known.end) return known;
     const parts = this.stretches.slice(first, end);
     const stretch: Stretch = {
       begin: Math.min(range.begin, ...parts.map(({ begin }) => begin)),
@@ -124,32 +150,36 @@ export class Units {
   }
 
   private does(place: number, access: Access, range: Range): boolean {
-    return this.at(place).nodes.some(({ accesses }) => accesses[access].some((each) => overlaps(each, range)));
+    for (const { accesses } of this.at(place).nodes)
+      for (const each of accesses[access]) if (overlaps(each, range)) return true;
+    return false;
   }
 
   /** Places after `low` and before `high` that read or write memory, from the first to the last. */
   *between(access: Access, range: Range, low: number, high: number): Iterable<number> {
     const places = this.places(access, range);
-    for (let i = countBelow(places, (each) => each <= low); i < places.length && (places[i] as number) < high; i++)
+    for (let i = countBelow(places, low + 1); i < places.length && (places[i] as number) < high; i++)
       if (this.does(places[i] as number, access, range)) yield places[i] as number;
   }
 
   /** Places before `high` that read or write memory, from the last to the first. */
   *before(access: Access, range: Range, high: number): Iterable<number> {
     const places = this.places(access, range);
-    for (let i = countBelow(places, (each) => each < high) - 1; i >= 0; i--)
+    for (let i = countBelow(places, high) - 1; i >= 0; i--)
       if (this.does(places[i] as number, access, range)) yield places[i] as number;
   }
 
   /** The last place before `high` that writes memory. */
   lastWriter(range: Range, high: number): number | undefined {
-    for (const place of this.before("writes", range, high)) return place;
+    const places = this.places("writes", range);
+    for (let i = countBelow(places, high) - 1; i >= 0; i--)
+      if (this.does(places[i] as number, "writes", range)) return places[i];
     return undefined;
   }
 
   /** Places after `low` and before `high` that act outside their tensors. */
   private *outsideBetween(low: number, high: number): Iterable<number> {
-    for (let i = countBelow(this.outside, (each) => each <= low); i < this.outside.length; i++) {
+    for (let i = countBelow(this.outside, low + 1); i < this.outside.length; i++) {
       const place = this.outside[i] as number;
       if (place >= high) return;
       if (actsOutside(this.at(place))) yield place;

@@ -43,7 +43,13 @@ describe("an interval map", () => {
     };
     for (let change = 0; change < changes; change++) {
       const range = randomRange(random, size, longest);
-      if (random.below(3) > 0) {
+      const kind = random.below(4);
+      if (kind === 0) {
+        const skip = random.below(3);
+        const next = (value: number | undefined) => (value === skip ? undefined : ((value ?? 0) + 1) % 3);
+        map.update(range, next);
+        for (let at = range.begin; at < range.end; at++) cells[at] = next(cells[at]) ?? cells[at];
+      } else if (kind < 3) {
         const value = random.below(3);
         map.set(range, value);
         cells.fill(value, range.begin, range.end);
