@@ -194,11 +194,16 @@ export interface Block {
   rows: number;
 }
 
-/** The most rows of x, up to `most`, that fit; 0 if not one does. */
+/** The most rows of x, up to `most`, that fit; 0 if not one does. More rows never take less scratch. */
 function fittingRows(most: number, fits: Fits): number {
-  let rows = most;
-  while (rows > 0 && !fits(rows)) rows--;
-  return rows;
+  if (fits(most)) return most;
+  let [fitting, tooMany] = [0, most];
+  while (tooMany - fitting > 1) {
+    const middle = (fitting + tooMany) >> 1;
+    if (fits(middle)) fitting = middle;
+    else tooMany = middle;
+  }
+  return fitting;
 }
 
 /** Panels, for m rows of x in all. */

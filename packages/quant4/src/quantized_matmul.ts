@@ -171,14 +171,29 @@ export function checkApproximate({ options, device, fail }: Seen & { device: Dev
     );
 }
 
+/** What `blockFor` has found for a device; the layers of a model ask for the same again and again. */
+const blocksOf = new WeakMap<Device, Map<string, Block>>();
+const MOST_BLOCKS = 256;
+
 /** Rows of x that a threadgroup of x · Wᵀ takes, and whether against panels. */
-export const blockFor = ({ m, rows, cols }: Pick<Plan, "m" | "rows" | "cols">, groupSize: number, device: Device) => {
+export function blockFor(
+  { m, rows, cols }: Pick<Plan, "m" | "rows" | "cols">,
+  groupSize: number,
+  device: Device,
+): Block {
+  const blocks = blocksOf.get(device) ?? new Map<string, Block>();
+  const key = `${m} ${cols} ${groupSize}`;
+  const known = blocks.get(key);
+  if (known) return known;
   const sizes = { rows, cols, groupSize, batch: 1 };
-  return blockOf(m, cols, {
+  const block = blockOf(m, cols, {
     panels: (mBlock) => scratchFits(quantizedMatmulKernel, { ...sizes, m, mBlock }, device),
     few: (m) => scratchFits(quantizedMatvecKernel, { ...sizes, m }, device),
   });
-};
+  if (blocks.size === MOST_BLOCKS) blocks.clear();
+  blocksOf.set(device, blocks.set(key, block));
+  return block;
+}
 
 /** What the kernels of x · Wᵀ are dispatched with. */
 interface Transposed {
