@@ -1,10 +1,10 @@
-import type { Arena } from "@mlxts/core";
+import type { Arena, Submission, Tensor } from "@mlxts/core";
 import { wrongKind, wrongValue } from "@mlxts/core";
 import { checkInteger } from "./check_integer.ts";
 import { checkPath, type LanguageModel } from "./language_model.ts";
 import { OPTIMIZE_PROMPT } from "./optimize.ts";
 import type { ModelPath } from "./pass.ts";
-import type { PrefixCache } from "./prefix_cache.ts";
+import type { PassSnapshots, PrefixCache } from "./prefix_cache.ts";
 import type { ModelState } from "./state.ts";
 import { PassTokens } from "./tokens.ts";
 
@@ -97,28 +97,85 @@ function wantedRows(plans: readonly PromptPlan[], parts: readonly Part[]) {
   return wanted;
 }
 
-async function runPass(feeding: Feeding, fromEnd: number, arena: Arena): Promise<void> {
-  const { model, state, path, cache, plans, logits } = feeding;
+/** What the passes of a prompt that are recorded alike agree in; all else lies in their tensors. */
+interface Pass {
+  readonly parts: readonly Part[];
+  readonly counts: readonly number[];
+  readonly wanted: ReturnType<typeof wantedRows>;
+  /** Whether its last tokens can be rolled back. */
+  readonly log: boolean;
+}
+
+function passOf({ state, plans }: Feeding, fromEnd: number): Pass {
   const parts = partsOf(plans, fromEnd);
   const counts = parts.map(({ begin, end }) => end - begin);
-  const log = fromEnd === -1 && state.maxRollback > 0;
-  using tokens = new PassTokens(model.device, counts);
-  tokens.write(
-    state,
-    plans.map(({ ids }, at) => ids.slice(parts[at]?.begin, parts[at]?.end)),
-  );
-  using encoder = model.device.encoder({ arena, optimize: OPTIMIZE_PROMPT });
-  // A pass with a log may compute its last tokens one by one: the states in it then have other bits than without.
-  using kept = log ? undefined : cache?.snapshots(state, counts);
-  const hidden = model.encode(encoder, state, tokens.tokens, { path, log, snapshots: kept?.snapshots });
-  const wanted = wantedRows(plans, parts);
-  const rows = wanted.length > 0 ? wanted.map((one) => one.row) : undefined;
-  const values = rows && model.encodeLogits(encoder, hidden, rows);
-  await state.advance(encoder.commit({ keep: values ? [values] : [] }), counts, log);
-  if (values)
+  return { parts, counts, wanted: wantedRows(plans, parts), log: fromEnd === -1 && state.maxRollback > 0 };
+}
+
+const isLike = (a: Pass, b: Pass | undefined): boolean =>
+  a.log === b?.log &&
+  a.counts.join() === b.counts.join() &&
+  a.wanted.map(({ row }) => row).join() === b.wanted.map(({ row }) => row).join();
+
+/** A pass with its memory: it runs once, or is replayed for all the like passes that follow each other. */
+class RecordedPass {
+  readonly pass: Pass;
+  private readonly feeding: Feeding;
+  private readonly owned: Disposable[] = [];
+  private readonly tokens: PassTokens;
+  private readonly kept: PassSnapshots | undefined;
+  private readonly values: Tensor | undefined;
+  private readonly submit: () => Submission;
+
+  constructor(feeding: Feeding, pass: Pass, arena: Arena, again: boolean) {
+    const { model, state, path, cache } = feeding;
+    const { counts, wanted, log } = pass;
+    this.feeding = feeding;
+    this.pass = pass;
+    try {
+      this.tokens = this.own(new PassTokens(model.device, counts));
+      const encoder = this.own(model.device.encoder({ arena, optimize: OPTIMIZE_PROMPT }));
+      // A pass with a log may compute its last tokens one by one: the states in it then have other bits than without.
+      this.kept = log || !cache ? undefined : this.own(cache.snapshots(state, counts));
+      const hidden = model.encode(encoder, state, this.tokens.tokens, {
+        path,
+        log,
+        snapshots: this.kept?.snapshots,
+      });
+      const rows = wanted.map(({ row }) => row);
+      this.values = rows.length > 0 ? model.encodeLogits(encoder, hidden, rows) : undefined;
+      const keep = this.values ? [this.values] : [];
+      if (again) {
+        const recording = this.own(encoder.finish({ keep }));
+        this.submit = () => recording.replay();
+      } else this.submit = () => encoder.commit({ keep });
+    } catch (error) {
+      this.dispose();
+      throw error;
+    }
+  }
+
+  /** Runs it for a pass like the one that it was recorded for. */
+  async run({ parts, counts, wanted, log }: Pass): Promise<void> {
+    const { state, path, cache, plans, logits } = this.feeding;
+    this.tokens.write(
+      state,
+      plans.map(({ ids }, at) => ids.slice(parts[at]?.begin, parts[at]?.end)),
+    );
+    await state.advance(this.submit(), counts, log);
     for (const [i, { at, position }] of wanted.entries())
-      logits[at]?.set(position, (await values.slice(i, i + 1).read()) as Float32Array);
-  if (kept) await cache?.keep(state, kept, plans, parts, path);
+      logits[at]?.set(position, (await this.values?.slice(i, i + 1).read()) as Float32Array);
+    if (this.kept) await cache?.keep(state, this.kept, plans, parts, path);
+  }
+
+  private own<T extends Disposable>(object: T): T {
+    this.owned.push(object);
+    return object;
+  }
+
+  dispose(): void {
+    for (const each of this.owned.splice(0).reverse()) each[Symbol.dispose]();
+  }
 }
 
 /**
@@ -152,13 +209,22 @@ export async function feed(
   const logits = plans.map(() => new Map<number, Float32Array>());
   const feeding = { model, state, path, cache, plans, logits };
   const arena = model.device.arena(1 << 22, { grow: true });
+  let recorded: RecordedPass | undefined;
   try {
-    for (let fromEnd = -Math.max(...plans.map(({ ends }) => ends.length)); fromEnd < 0; fromEnd++) {
+    const passes = Math.max(...plans.map(({ ends }) => ends.length));
+    for (let fromEnd = -passes; fromEnd < 0; fromEnd++) {
       signal?.throwIfAborted();
-      arena.reset();
-      await runPass(feeding, fromEnd, arena);
+      const pass = passOf(feeding, fromEnd);
+      if (!recorded || !isLike(pass, recorded.pass)) {
+        recorded?.dispose();
+        arena.reset();
+        const again = fromEnd < -1 && isLike(pass, passOf(feeding, fromEnd + 1));
+        recorded = new RecordedPass(feeding, pass, arena, again);
+      }
+      await recorded.run(pass);
     }
   } finally {
+    recorded?.dispose();
     arena.dispose();
   }
   signal?.throwIfAborted();

@@ -12,5 +12,5 @@ export const optimizeSteps = (own: readonly Fusion[]): OptimizeOptions => ({
   fuse: [...own, ...normFusions, ...nnFusions, ...quant4Fusions, ...moeFusions],
 });
 
-/** The same for passes over prompts, which are recorded for one run: rules that save as much time as looking for them takes. */
+/** The same for passes over prompts, which are recorded for few runs: rules that save as much time as looking for them takes. */
 export const OPTIMIZE_PROMPT: OptimizeOptions = { fuse: [...normFusions, ...moeFusions] };
