@@ -9,15 +9,12 @@ import { PassTokens } from "./tokens.ts";
 /** A recorded pass over a fixed number of tokens of each sequence. */
 interface Step {
   tokens: PassTokens;
-  /** For each token its place in the random stream of its sequence. */
-  places: Tensor<"u32">;
   recording: Recording;
 }
 
-function release({ recording, tokens, places }: Step): void {
+function release({ recording, tokens }: Step): void {
   recording.dispose();
   tokens.dispose();
-  places.dispose();
 }
 
 /** The most recordings that are kept: passes differ in the lengths of guesses and in the sequences that take part. */
@@ -67,22 +64,18 @@ export class Steps {
           release(step);
           break;
         }
-    const { device } = this.model;
-    const tokens = new PassTokens(device, counts);
-    const made: { dispose(): void }[] = [tokens];
+    const tokens = new PassTokens(this.model.device, counts);
     try {
-      const places = device.tensor("u32", [tokens.tokens.ids.size]);
-      made.push(places);
-      const step = { tokens, places, recording: this.record(tokens, places) };
+      const step = { tokens, recording: this.record(tokens) };
       this.steps.set(key, step);
       return step;
     } catch (error) {
-      for (const each of made) each.dispose();
+      tokens.dispose();
       throw error;
     }
   }
 
-  private record({ tokens, counts }: PassTokens, places: Tensor): Recording {
+  private record({ tokens, places, counts }: PassTokens): Recording {
     // All recordings use the same scratch memory: they run one after the other.
     this.arena.rewind(this.begin);
     // "using" disposes the encoder when an op refuses its arguments; after `finish` it has no effect.
@@ -118,12 +111,8 @@ export class Steps {
   ): Promise<{ ids: Tensor; result: SubmissionResult }> {
     const counts = batch.map((ids) => ids.length);
     this.state.assertRoom(op, counts, argument);
-    const { tokens, places, recording } = this.step(counts);
-    tokens.write(this.state, batch);
-    if (!this.greedy)
-      places.write(
-        counts.flatMap((count, at) => Array.from({ length: count }, (_, i) => (this.drawn[at] as number) + i)),
-      );
+    const { tokens, recording } = this.step(counts);
+    tokens.write(this.state, batch, this.drawn);
     const result = await this.state.advance(recording.replay({ profile }), counts, this.state.maxRollback > 0);
     for (const [at, count] of counts.entries()) this.drawn[at] = (this.drawn[at] as number) + count;
     return { ids: tokens.tokens.ids, result };

@@ -60,14 +60,16 @@ export function runsOf({ counts, ids }: Tokens): Run[] {
 export class PassTokens {
   readonly counts: readonly number[];
   readonly tokens: Tokens;
+  /** u32 [T]: for each token its place in the random stream of its sequence. */
+  readonly places: Tensor;
   private readonly words: Tensor<"i32">;
-  /** Its contents on the host: ids, positions, `start`, `lengths`, `cuSeqlens`. */
+  /** Its contents on the host: ids, positions, places, `start`, `lengths`, `cuSeqlens`. */
   private readonly host: Int32Array;
 
   constructor(device: Device, counts: readonly number[]) {
     const total = counts.reduce((sum, count) => sum + count, 0);
     const sequences = counts.length;
-    const size = 2 * total + 3 * sequences + 1;
+    const size = 3 * total + 3 * sequences + 1;
     this.counts = counts;
     this.words = device.tensor("i32", [size]);
     this.host = new Int32Array(size);
@@ -76,19 +78,20 @@ export class PassTokens {
       counts,
       ids: part(0, total).cast("u32"),
       positions: part(total, total),
-      start: part(2 * total, sequences),
-      lengths: part(2 * total + sequences, sequences),
-      cuSeqlens: part(2 * total + 2 * sequences, sequences + 1),
+      start: part(3 * total, sequences),
+      lengths: part(3 * total + sequences, sequences),
+      cuSeqlens: part(3 * total + 2 * sequences, sequences + 1),
     };
+    this.places = part(2 * total, total).cast("u32");
     let border = 0;
     for (let at = 0; at < sequences; at++) {
       border += counts[at] as number;
-      this.host[2 * total + 2 * sequences + at + 1] = border;
+      this.host[3 * total + 2 * sequences + at + 1] = border;
     }
   }
 
-  /** Writes the next tokens of each sequence of `state`. */
-  write(state: ModelState, batch: readonly (readonly number[])[]): void {
+  /** Writes the next tokens of each sequence of `state`; `drawn`: how many each sequence has drawn. */
+  write(state: ModelState, batch: readonly (readonly number[])[], drawn?: readonly number[]): void {
     const { host } = this;
     const total = this.tokens.ids.size;
     let row = 0;
@@ -98,9 +101,10 @@ export class PassTokens {
       for (let i = 0; i < ids.length; i++, row++) {
         host[row] = ids[i] as number;
         host[total + row] = start + i;
+        host[2 * total + row] = (drawn?.[at] ?? 0) + i;
       }
-      host[2 * total + at] = start;
-      host[2 * total + batch.length + at] = start + ids.length;
+      host[3 * total + at] = start;
+      host[3 * total + batch.length + at] = start + ids.length;
     }
     this.words.write(host);
   }
