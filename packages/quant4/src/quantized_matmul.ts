@@ -182,7 +182,7 @@ export function blockFor(
   device: Device,
 ): Block {
   const blocks = blocksOf.get(device) ?? new Map<string, Block>();
-  const key = `${m} ${cols} ${groupSize}`;
+  const key = `${m} ${cols} ${groupSize} ${device.limits.maxThreadgroupBytes}`;
   const known = blocks.get(key);
   if (known) return known;
   const sizes = { rows, cols, groupSize, batch: 1 };
@@ -276,6 +276,10 @@ function planOf(c: Seen): Plan | undefined {
   const last = shape[shape.length - 1];
   if (last !== inner)
     c.fail("x", `have a last dimension of ${inner} (${transpose ? "cols" : "rows, as transpose is false"})`, shape);
+  if (shape.length === 2 && stack.length === 0) {
+    const m = shape[0] as number;
+    return { m, rows, cols, axes: [], shape: [m, outer] };
+  }
   const lead = shape.slice(0, -2);
   const axes = broadcastAxes(lead, stack);
   if (!axes) return c.fail("x", `have leading dimensions that broadcast with [${stack.join(", ")}]`, shape);
