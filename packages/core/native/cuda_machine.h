@@ -225,11 +225,7 @@ MLXTS_CUDA_FUNC uint transposed16(uint pair) {
   return r;
 }
 
-MLXTS_CUDA_FUNC uint threadgroup_address(const void* at) {
-  uint r;
-  asm("{ .reg .u64 wide; cvta.to.shared.u64 wide, %1; cvt.u32.u64 %0, wide; }" : "=r"(r) : "l"(at));
-  return r;
-}
+MLXTS_CUDA_FUNC uint threadgroup_address(const void* at) { return uint(__cvta_generic_to_shared(at)); }
 
 // 8 × 8 matrices of 16-bit elements from threadgroup memory; a lane gets the pair [lane / 4][lane % 4 * 2 …] of each,
 // transposed: of the transposed matrix. Lane 8 i + r names row r of matrix i, at a multiple of 16 bytes.
