@@ -13,10 +13,10 @@ constant constexpr uint kDeep = 64;                       // columns of a tile
 template <typename X, int Bits>
 struct RightCodes;
 METAL_FUNC uint centered4(uint codes, bfloat) {  // 128 + q, minus 136
-  return machine::bf16_fma_pair((codes & 0x000f000fu) | 0x43004300u, 0x3f803f80u, 0xc308c308u);
+  return machine::bf16_fma_pair(machine::and_or(codes, 0x000f000fu, 0x43004300u), 0x3f803f80u, 0xc308c308u);
 }
 METAL_FUNC uint centered4(uint codes, half) {  // 1024 + q, minus 1032
-  return machine::f16_subtract_pair((codes & 0x000f000fu) | 0x64006400u, 0x64086408u);
+  return machine::f16_subtract_pair(machine::and_or(codes, 0x000f000fu, 0x64006400u), 0x64086408u);
 }
 template <typename X>
 struct RightCodes<X, 4> {
@@ -25,11 +25,10 @@ struct RightCodes<X, 4> {
     const uint4 low = *(threadgroup const uint4*)row, high = *(threadgroup const uint4*)(row + 4);
     MLXTS_UNROLL for (uint i = 0; i < 4; ++i) words[i] = low[i], words[i + 4] = high[i];
   }
+  // The two codes of a byte go to the halves of a register by a product: its bits once more, 12 places further.
   METAL_FUNC static void pairs(thread uint (&b)[2], thread const uint (&words)[8], uint k, uint j) {
-    const uint both = machine::bytes_of(words[2 * k], words[2 * k + 1], j * 0x111u + 0x400u);
-    const uint even = centered4(both, X()), odd = centered4(both >> 4, X());
-    b[0] = machine::bytes_of(even, odd, 0x5410);
-    b[1] = machine::bytes_of(even, odd, 0x7632);
+    MLXTS_UNROLL for (uint i = 0; i < 2; ++i)
+        b[i] = centered4(machine::bytes_of(words[2 * k + i], 0, 0x4440u + j) * 0x1001u, X());
   }
 };
 METAL_FUNC uint centered8(uint word, uint byte, bfloat) {  // 2²³ + q, minus 2²³ + 128
@@ -58,20 +57,21 @@ struct ProductStream {
   static constant constexpr uint kXRow = kDeep / 8, kWRow = kDeep * Bits / 128;
   static constant constexpr uint kXOwn = kM * kXRow / kThreads, kWOwn = kN * kWRow / kThreads;
   static constant constexpr uint kXStride = tile_stride<X>(kDeep), kWStride = kDeep * Bits / 32;  // elements; words
-  static constant constexpr uint kScalesOwn = 2 * kN / kThreads;
-  static_assert(kM * kXRow % kThreads == 0 && kN * kWRow % kThreads == 0 && 2 * kN % kThreads == 0,
+  static constant constexpr uint kHalves = Narrow ? 2 : 1;
+  static_assert(kM * kXRow % kThreads == 0 && kN * kWRow % kThreads == 0 && kN == kThreads,
                 "every thread brings as much");
+  static_assert(kM / 16 == kThreads / kSimd, "every simdgroup adds up sixteen rows of x");
 
   AffineMatrix<S, Bits> w;
   threadgroup X* x_tiles;
   threadgroup uint* w_tiles;
-  threadgroup float* scales;  // of two tiles: those of their rows, then the biases; for each half of a tile
+  // Of two tiles, and of each half: scales of two rows of W, then their offsets; sums of rows 8 r + g of x, at [g][r].
+  threadgroup float *scales, *sums;
   device const X* x_from[kXOwn];
   device const uint* w_from[kWOwn];
-  device const S* scales_from[kScalesOwn];
-  S held[kScalesOwn][2];
+  device const S *scale_from, *bias_from;
+  S held[kHalves][2];
   uint index;
-  bool x_aligned, w_aligned;
 
   template <typename XAt, typename Scratch>
   METAL_FUNC ProductStream(XAt x_at, AffineMatrix<S, Bits> w, Scratch scratch, uint row0, uint m, uint index)
@@ -79,6 +79,7 @@ struct ProductStream {
         x_tiles((threadgroup X*)scratch.xTiles),
         w_tiles((threadgroup uint*)scratch.wTiles),
         scales(scratch.scales),
+        sums(scratch.scales + 2 * kHalves * 2 * kN),
         index(index) {
     // Rows that do not exist are others' once more: nobody stores their products.
     MLXTS_UNROLL for (uint i = 0; i < kXOwn; ++i) {
@@ -89,55 +90,57 @@ struct ProductStream {
       const uint at = index + i * kThreads, row = metal::min(row0 + at / kWRow, w.rows - 1);
       w_from[i] = w.words + ulong(row) * (w.cols / 32 * Bits) + at % kWRow * 4;
     }
-    MLXTS_UNROLL for (uint i = 0; i < kScalesOwn; ++i) {
-      const uint at = index + i * kThreads, row = metal::min(row0 + at % kN, w.rows - 1);
-      scales_from[i] = (at < kN ? w.scales : w.biases) + ulong(row) * (w.cols / w.groupSize);
-    }
-    x_aligned = (ulong(x_from[0]) & 15) == 0;
-    w_aligned = (ulong(w_from[0]) & 15) == 0;
+    const ulong group = ulong(metal::min(row0 + index, w.rows - 1)) * (w.cols >> metal::ctz(w.groupSize));
+    scale_from = w.scales + group;
+    bias_from = w.biases + group;
   }
 
-  // The tile whose first column is `column`; columns beyond the last are zeros in x.
+  // The tile whose first column is `column`; columns beyond the last are zeros.
   METAL_FUNC void start(uint column) {
     const uint place = column / kDeep % kAhead;
     if (column < w.cols) {
-      MLXTS_UNROLL for (uint i = 0; i < kXOwn; ++i) {
-        const uint at = index + i * kThreads;
-        const bool exists = column + at % kXRow * 8 < w.cols;
-        threadgroup X* to = x_tiles + (place * kM + at / kXRow) * kXStride + at % kXRow * 8;
-        device const X* from = x_from[i] + (exists ? column : 0);
-        if (x_aligned)
-          machine::copy_start<16>(to, from, exists ? 16 : 0);
-        else
-          for (uint n = 0; n < 8; ++n) to[n] = exists ? from[n] : X(0.0f);
-      }
-      MLXTS_UNROLL for (uint i = 0; i < kWOwn; ++i) {
-        const uint at = index + i * kThreads;
-        const bool exists = column + at % kWRow * (128 / Bits) < w.cols;
-        threadgroup uint* to = w_tiles + (place * kN + at / kWRow) * kWStride + at % kWRow * 4;
-        device const uint* from = w_from[i] + (exists ? column / 32 * Bits : 0);
-        if (w_aligned)
-          machine::copy_start<16>(to, from, exists ? 16 : 0);
-        else
-          for (uint n = 0; n < 4; ++n) to[n] = exists ? from[n] : 0;
-      }
+      // The pieces of a thread begin at the same column.
+      const uint x_column = index % kXRow * 8, w_column = index % kWRow * (128 / Bits);
+      const uint x_bytes = column + x_column < w.cols ? 16 : 0, w_bytes = column + w_column < w.cols ? 16 : 0;
+      threadgroup X* x_to = x_tiles + (place * kM + index / kXRow) * kXStride + x_column;
+      threadgroup uint* w_to = w_tiles + (place * kN + index / kWRow) * kWStride + index % kWRow * 4;
+      MLXTS_UNROLL for (uint i = 0; i < kXOwn; ++i)
+          machine::copy_start<16>(x_to + i * (kThreads / kXRow) * kXStride, x_from[i] + (x_bytes ? column : 0), x_bytes);
+      MLXTS_UNROLL for (uint i = 0; i < kWOwn; ++i) machine::copy_start<16>(
+          w_to + i * (kThreads / kWRow) * kWStride, w_from[i] + (w_bytes ? column / 32 * Bits : 0), w_bytes);
     }
     machine::copies_end();
   }
 
-  // Scales and biases: on their way for the tile at `column`, and stored for it.
+  // Scales and biases of a thread's own row of W: on their way for the tile at `column`, and stored for it.
   METAL_FUNC void start_scales(uint column) {
     const uint shift = metal::ctz(w.groupSize), last = w.cols / w.groupSize - 1;
-    MLXTS_UNROLL for (uint i = 0; i < kScalesOwn; ++i) {
-      held[i][0] = scales_from[i][metal::min(column >> shift, last)];
-      if (Narrow) held[i][1] = scales_from[i][metal::min((column >> shift) + 1, last)];
+    MLXTS_UNROLL for (uint h = 0; h < kHalves; ++h) {
+      const uint group = metal::min((column >> shift) + h, last);
+      held[h][0] = scale_from[group];
+      held[h][1] = bias_from[group];
     }
   }
   METAL_FUNC void finish_scales(uint column) {
-    threadgroup float* to = scales + column / kDeep % 2 * 4 * kN;
-    MLXTS_UNROLL for (uint i = 0; i < kScalesOwn; ++i) {
-      to[index + i * kThreads] = float(held[i][0]);
-      if (Narrow) to[2 * kN + index + i * kThreads] = float(held[i][1]);
+    MLXTS_UNROLL for (uint h = 0; h < kHalves; ++h) {
+      threadgroup float* to = scales + (column / kDeep % 2 * kHalves + h) * 2 * kN + index / 2 * 4 + index % 2;
+      to[0] = float(held[h][0]);
+      to[2] = centered<Bits>(float(held[h][0]), float(held[h][1]));
+    }
+  }
+
+  // Adds up sixteen rows of x in the tile at `column`.
+  METAL_FUNC void add_rows(uint column, uint simdgroup, uint lane) {
+    TileLeft<X, 16, kDeep> own;
+    load(own, x_row(column, 16 * simdgroup), kXStride);
+    MLXTS_UNROLL for (uint h = 0; h < kHalves; ++h) {
+      RowSums<X, 16> total;
+      clear(total);
+      MLXTS_UNROLL for (uint k = 0; k < kDeep / 16 / kHalves; ++k)
+          add_row_sums(total, columns_of(own, h * (kDeep / 16 / kHalves) + k));
+      if (lane % 4 == 0)
+        *(threadgroup float2*)(sums_of(column, h) + lane / 4 * (kM / 8) + 2 * simdgroup) =
+            float2(total.total(0), total.total(1));
     }
   }
 
@@ -148,78 +151,72 @@ struct ProductStream {
     return w_tiles + (column / kDeep % kAhead * kN + row) * kWStride;
   }
   METAL_FUNC threadgroup const float* scales_of(uint column, uint half_tile) const {
-    return scales + (column / kDeep % 2 * 2 + half_tile) * 2 * kN;
+    return scales + (column / kDeep % 2 * kHalves + half_tile) * 2 * kN;
+  }
+  METAL_FUNC threadgroup float* sums_of(uint column, uint half_tile) const {
+    return sums + (column / kDeep % 2 * kHalves + half_tile) * kM;
   }
 };
 
-// products += scale·Σqx + offset·Σx, over a tile or half of one.
-template <uint Columns, int Bits, typename X>
-METAL_FUNC void add_group(thread Products& products, thread const GroupSums<X>& group, threadgroup const float* scales,
-                          uint lane) {
-  float x[kPartM / 8];
-  MLXTS_UNROLL for (uint r = 0; r < kPartM / 8; ++r) x[r] = group.x.total(r);
-  MLXTS_UNROLL for (uint c = 0; c < Columns / 8; ++c) {
-    const float2 scale = *(threadgroup const float2*)(scales + 8 * c + matrix_column(lane));
-    const float2 bias = *(threadgroup const float2*)(scales + kN + 8 * c + matrix_column(lane));
-    MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
-      const float offset = centered<Bits>(scale[e], bias[e]);
-      MLXTS_UNROLL for (uint r = 0; r < kPartM / 8; ++r) {
-        thread float& sum = products.at(r, c, e);
-        sum = metal::fma(scale[e], group.products.at(r, c, e), metal::fma(offset, x[r], sum));
-      }
-    }
-  }
-}
-
-// Adds the products of the tile at `column`.
-template <uint Columns, typename X, typename S, int Bits, bool Narrow>
+// Adds the products of the tile at `column`: of eight columns of the outputs after another, so that the scales of some
+// meet their sums while the next are multiplied. products += scale·Σqx + offset·Σx for each group.
+template <typename X, typename S, int Bits, bool Narrow>
 METAL_FUNC void multiply_tile(thread Products& products, thread const ProductStream<X, S, Bits, Narrow>& stream,
                               ProductPart part, uint column, uint lane) {
   typedef RightCodes<X, Bits> Right;
-  threadgroup const X* x = stream.x_row(column, part.row);
+  constexpr uint kHalves = Narrow ? 2 : 1, kSteps = kDeep / 16 / kHalves;
   threadgroup const uint* w = stream.w_row(column, part.column + lane / 4);
-  uint words[Columns / 8][8];
-  MLXTS_UNROLL for (uint c = 0; c < Columns / 8; ++c) Right::load(words[c], w + c * 8 * stream.kWStride, lane % 4);
-  GroupSums<X> group;
-  clear(group);
-  MLXTS_UNROLL for (uint k = 0; k < kDeep / 16; ++k) {
-    TileLeft<X, kPartM, 16> left;
-    load(left, x + k * 16, stream.kXStride);
-    MLXTS_UNROLL for (uint c = 0; c < Columns / 8; ++c) {
-      uint b[2];
-      Right::pairs(b, words[c], k, lane % 4);
-      MLXTS_UNROLL for (uint r = 0; r < kPartM / 16; ++r)
-          Pairs<X>::multiply_add(group.products.blocks[r][c], left.blocks[r][0], b);
+  TileLeft<X, kPartM, kDeep> left;
+  load(left, stream.x_row(column, part.row), stream.kXStride);
+  float4 x[kHalves][kPartM / 32];
+  MLXTS_UNROLL for (uint h = 0; h < kHalves; ++h) MLXTS_UNROLL for (uint r = 0; r < kPartM / 32; ++r)
+      x[h][r] = *(threadgroup const float4*)(stream.sums_of(column, h) + lane / 4 * (kM / 8) + 4 * r);
+  MLXTS_UNROLL for (uint c = 0; c < kPartN / 8; ++c) {
+    uint words[8];
+    Right::load(words, w + c * 8 * stream.kWStride, lane % 4);
+    MLXTS_UNROLL for (uint h = 0; h < kHalves; ++h) {
+      const float4 scale =
+          *(threadgroup const float4*)(stream.scales_of(column, h) + 2 * (part.column + 8 * c + matrix_column(lane)));
+      float sums[kPartM / 16][4] = {};
+      MLXTS_UNROLL for (uint k = 0; k < kSteps; ++k) {
+        uint b[2];
+        Right::pairs(b, words, h * kSteps + k, lane % 4);
+        MLXTS_UNROLL for (uint r = 0; r < kPartM / 16; ++r)
+            Pairs<X>::multiply_add(sums[r], left.blocks[r][h * kSteps + k], b);
+      }
+      MLXTS_UNROLL for (uint r = 0; r < kPartM / 8; ++r) MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
+        thread float& sum = products.at(r, c, e);
+        sum = metal::fma(scale[e], sums[r / 2][r % 2 * 2 + e], metal::fma(scale[e + 2], x[h][r / 4][r % 4], sum));
+      }
     }
-    add_row_sums(group.x, left);
-    if (k % 2 == 0 || (k < kDeep / 16 - 1 && !Narrow)) continue;
-    const uint half_tile = Narrow ? k / 2 : 0;
-    add_group<Columns, Bits>(products, group, stream.scales_of(column, half_tile) + part.column, lane);
-    if (k < kDeep / 16 - 1) clear(group);
   }
 }
 
 template <bool Narrow, typename X, typename S, int Bits, typename XAt, typename Scratch>
 METAL_FUNC Products multiply_streamed(XAt x_at, AffineMatrix<S, Bits> w, Scratch scratch, ProductPart part, uint row0,
                                       uint m, uint index) {
-  const uint lane = index % kSimd;
+  const uint lane = index % kSimd, simdgroup = index / kSimd;
   ProductStream<X, S, Bits, Narrow> stream(x_at, w, scratch, row0, metal::min(m, kM), index);
   Products products;
   fill(products, 0.0f);
-  for (uint t = 0; t + 1 < kAhead; ++t) stream.start(t * kDeep);
+  MLXTS_UNROLL for (uint t = 0; t + 1 < kAhead; ++t) stream.start(t * kDeep);
   stream.start_scales(0);
   stream.finish_scales(0);
   stream.start_scales(kDeep);
+  machine::copies_wait<kAhead - 2>();
+  threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+  stream.add_rows(0, simdgroup, lane);
   for (uint column = 0; column < w.cols; column += kDeep) {
-    machine::copies_wait<kAhead - 2>();
+    machine::copies_wait<kAhead - 3>();
     threadgroup_barrier(metal::mem_flags::mem_threadgroup);
     stream.start(column + (kAhead - 1) * kDeep);
     if (column + kDeep < w.cols) {
+      stream.add_rows(column + kDeep, simdgroup, lane);
       stream.finish_scales(column + kDeep);
       stream.start_scales(column + 2 * kDeep);
     }
     // Parts are whole: a threadgroup's rows of x are those of one.
-    if (part.columns > 0) multiply_tile<kPartN>(products, stream, part, column, lane);
+    if (part.columns > 0) multiply_tile(products, stream, part, column, lane);
   }
   return products;
 }
@@ -227,12 +224,14 @@ METAL_FUNC Products multiply_streamed(XAt x_at, AffineMatrix<S, Bits> w, Scratch
 template <typename X, typename S, int Bits, typename XAt, typename Scratch>
 Products products_of(XAt x_at, AffineMatrix<S, Bits> w, Scratch scratch, ProductPart part, uint row0, uint m,
                      uint index) {
-  if constexpr (metal::is_same_v<X, float>)
-    return multiply<X>(x_at, w, scratch, part, row0, m, index);
-  else if (w.groupSize == 32)
-    return multiply_streamed<true, X>(x_at, w, scratch, part, row0, m, index);
-  else
-    return multiply_streamed<false, X>(x_at, w, scratch, part, row0, m, index);
+  if constexpr (!metal::is_same_v<X, float>) {
+    // All rows are whole pieces of 16 bytes.
+    if (((ulong(x_at(0)) | ulong(w.words)) & 15) == 0) {
+      if (w.groupSize == 32) return multiply_streamed<true, X>(x_at, w, scratch, part, row0, m, index);
+      return multiply_streamed<false, X>(x_at, w, scratch, part, row0, m, index);
+    }
+  }
+  return multiply<X>(x_at, w, scratch, part, row0, m, index);
 }
 
 }  // namespace mlxts

@@ -175,13 +175,13 @@ export function tilesOnGpu({ tileM, tileRows, tileBytes, tiles }: TileConstants)
 
 /**
  * The same of NVIDIA's GPUs, with room for x of 16 bits and words of 8: of 64 columns each, and for each half of two of
- * them scales and biases.
+ * them scales and offsets, and sums of the rows of x.
  */
 export function tilesOnCuda({ tileM, tileRows, tiles }: TileConstants) {
   return {
     xTiles: [tiles, tileM, tileStride("u8", 128)],
     wTiles: [tiles, tileRows, 64],
-    scales: [2, 2, 2 * tileRows],
+    scales: [2, 2, 2 * tileRows + tileM],
   };
 }
 
