@@ -27,8 +27,8 @@ struct RightCodes<X, 4> {
   }
   // The two codes of a byte go to the halves of a register by a product: its bits once more, 12 places further.
   METAL_FUNC static void pairs(thread uint (&b)[2], thread const uint (&words)[8], uint k, uint j) {
-    MLXTS_UNROLL for (uint i = 0; i < 2; ++i)
-        b[i] = centered4(machine::bytes_of(words[2 * k + i], 0, 0x4440u + j) * 0x1001u, X());
+    MLXTS_UNROLL for (uint i = 0; i < 2; ++i) b[i] =
+        centered4(machine::bytes_of(words[2 * k + i], 0, 0x4440u + j) * 0x1001u, X());
   }
 };
 METAL_FUNC uint centered8(uint word, uint byte, bfloat) {  // 2²³ + q, minus 2²³ + 128
@@ -97,18 +97,15 @@ struct ProductStream {
 
   // The tile whose first column is `column`; columns beyond the last are zeros.
   METAL_FUNC void start(uint column) {
-    const uint place = column / kDeep % kAhead;
-    if (column < w.cols) {
-      // The pieces of a thread begin at the same column.
-      const uint x_column = index % kXRow * 8, w_column = index % kWRow * (128 / Bits);
-      const uint x_bytes = column + x_column < w.cols ? 16 : 0, w_bytes = column + w_column < w.cols ? 16 : 0;
-      threadgroup X* x_to = x_tiles + (place * kM + index / kXRow) * kXStride + x_column;
-      threadgroup uint* w_to = w_tiles + (place * kN + index / kWRow) * kWStride + index % kWRow * 4;
-      MLXTS_UNROLL for (uint i = 0; i < kXOwn; ++i)
-          machine::copy_start<16>(x_to + i * (kThreads / kXRow) * kXStride, x_from[i] + (x_bytes ? column : 0), x_bytes);
-      MLXTS_UNROLL for (uint i = 0; i < kWOwn; ++i) machine::copy_start<16>(
-          w_to + i * (kThreads / kWRow) * kWStride, w_from[i] + (w_bytes ? column / 32 * Bits : 0), w_bytes);
-    }
+    // The pieces of a thread begin at the same column.
+    const uint place = column / kDeep % kAhead, x_column = index % kXRow * 8, w_column = index % kWRow * (128 / Bits);
+    const uint x_bytes = column + x_column < w.cols ? 16 : 0, w_bytes = column + w_column < w.cols ? 16 : 0;
+    threadgroup X* x_to = x_tiles + (place * kM + index / kXRow) * kXStride + x_column;
+    threadgroup uint* w_to = w_tiles + (place * kN + index / kWRow) * kWStride + index % kWRow * 4;
+    MLXTS_UNROLL for (uint i = 0; i < kXOwn; ++i)
+        machine::copy_start<16>(x_to + i * (kThreads / kXRow) * kXStride, x_from[i] + (x_bytes ? column : 0), x_bytes);
+    MLXTS_UNROLL for (uint i = 0; i < kWOwn; ++i) machine::copy_start<16>(
+        w_to + i * (kThreads / kWRow) * kWStride, w_from[i] + (w_bytes ? column / 32 * Bits : 0), w_bytes);
     machine::copies_end();
   }
 
@@ -169,8 +166,8 @@ METAL_FUNC void multiply_tile(thread Products& products, thread const ProductStr
   TileLeft<X, kPartM, kDeep> left;
   load(left, stream.x_row(column, part.row), stream.kXStride);
   float4 x[kHalves][kPartM / 32];
-  MLXTS_UNROLL for (uint h = 0; h < kHalves; ++h) MLXTS_UNROLL for (uint r = 0; r < kPartM / 32; ++r)
-      x[h][r] = *(threadgroup const float4*)(stream.sums_of(column, h) + lane / 4 * (kM / 8) + 4 * r);
+  MLXTS_UNROLL for (uint h = 0; h < kHalves; ++h) MLXTS_UNROLL for (uint r = 0; r < kPartM / 32; ++r) x[h][r] =
+      *(threadgroup const float4*)(stream.sums_of(column, h) + lane / 4 * (kM / 8) + 4 * r);
   MLXTS_UNROLL for (uint c = 0; c < kPartN / 8; ++c) {
     uint words[8];
     Right::load(words, w + c * 8 * stream.kWStride, lane % 4);
@@ -206,17 +203,16 @@ METAL_FUNC Products multiply_streamed(XAt x_at, AffineMatrix<S, Bits> w, Scratch
   machine::copies_wait<kAhead - 2>();
   threadgroup_barrier(metal::mem_flags::mem_threadgroup);
   stream.add_rows(0, simdgroup, lane);
+  // No question interrupts a tile, so that what it waits for goes on beside its products: the tiles behind the last are
+  // zeros, and parts without columns are multiplied, too.
   for (uint column = 0; column < w.cols; column += kDeep) {
     machine::copies_wait<kAhead - 3>();
     threadgroup_barrier(metal::mem_flags::mem_threadgroup);
     stream.start(column + (kAhead - 1) * kDeep);
-    if (column + kDeep < w.cols) {
-      stream.add_rows(column + kDeep, simdgroup, lane);
-      stream.finish_scales(column + kDeep);
-      stream.start_scales(column + 2 * kDeep);
-    }
-    // Parts are whole: a threadgroup's rows of x are those of one.
-    if (part.columns > 0) multiply_tile(products, stream, part, column, lane);
+    multiply_tile(products, stream, part, column, lane);
+    stream.add_rows(column + kDeep, simdgroup, lane);
+    stream.finish_scales(column + kDeep);
+    stream.start_scales(column + 2 * kDeep);
   }
   return products;
 }
