@@ -83,12 +83,14 @@ METAL_FUNC void start_queries(device const E* q, thread const AttentionTile& til
   }
 }
 
-// Adds the products of queries and of `columns` columns of a tile of keys.
+// Adds the products of queries and of `columns` columns of a tile of keys. Columns beyond them are zeros, and a
+// question for each step would keep its loads from starting before the products of the one before: half of a tile is
+// left out.
 template <typename E>
 METAL_FUNC void add_scores(thread PairScores& scores, threadgroup const E* queries, uint stride,
                            threadgroup const E* keys, uint columns) {
   MLXTS_UNROLL for (uint c = 0; c < kWide; c += 16) {
-    if (c >= columns) break;
+    if (c == kWide / 2 && c >= columns) break;
     TileLeft<E, kPairRows, 16> x;
     TileRight<E, 16, kPairKeys> y;
     load(x, queries + c, stride);
@@ -133,14 +135,11 @@ template <typename E>
 METAL_FUNC void add_values(thread PairRows& rows, thread const TileLeft<E, kPairRows, kPairKeys>& weights,
                            threadgroup const E* values, uint columns) {
   constexpr uint kStride = tile_stride<E>(kWide);
-  MLXTS_UNROLL for (uint k = 0; k < kPairKeys; k += 16) {
-    const TileLeft<E, kPairRows, 16> x = columns_of(weights, k / 16);
-    MLXTS_UNROLL for (uint c = 0; c < kWide; c += 16) {
-      if (c >= columns) break;
-      TileRight<E, 16, 16> y;
-      load(y, values + k * kStride + c, kStride);
-      multiply_add_columns(rows.sums, c, x, y);
-    }
+  MLXTS_UNROLL for (uint c = 0; c < kWide; c += 16) {
+    if (c == kWide / 2 && c >= columns) break;
+    TileRight<E, kPairKeys, 16> y;
+    load(y, values + c, kStride);
+    multiply_add_columns(rows.sums, c, weights, y);
   }
 }
 
