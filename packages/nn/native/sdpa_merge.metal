@@ -13,6 +13,19 @@ METAL_FUNC float2 softmax_of(device const float* first, ulong stride, uint piece
   return piece < pieces ? float2(first[piece * stride], first[piece * stride + 1]) : float2(-INFINITY, 0.0f);
 }
 
+// Pieces whose sums are on their way at once; factors of all are of the same half.
+constant constexpr uint kAtOnce = 8;
+static_assert(kSimd % kAtOnce == 0, "factors of pieces that are added together are in one number of the lanes");
+
+// Up to four neighboring sums. Rows of them begin at any number, so that a question of how they are aligned would only
+// be in the way.
+METAL_FUNC float4 load_sums(device const float* from, uint count) {
+  if (count >= 4) return float4(from[0], from[1], from[2], from[3]);
+  float4 v = float4(0.0f);
+  MLXTS_UNROLL for (uint i = 0; i < 3; ++i) if (i < count) v[i] = from[i];
+  return v;
+}
+
 template <typename X>
 kernel void sdpa_merge(device const float* partial [[buffer(SDPA_MERGE_PARTIAL)]],
                        device const Index* lengths [[buffer(SDPA_MERGE_LENGTHS)]],
@@ -36,9 +49,14 @@ kernel void sdpa_merge(device const float* partial [[buffer(SDPA_MERGE_PARTIAL)]
   for (uint column = simdgroup * kSimd * 4; column < p.dim; column += size * 4) {
     const uint at = column + lane * 4, count = left(at, p.dim);
     float4 value = float4(0.0f);
-    for (uint i = 0; i < pieces; ++i) {
-      const float factor = simd_shuffle(i < kSimd ? factors.x : factors.y, ushort(i % kSimd));
-      value = fma(load_some(first + i * stride + SDPA_PIECES_SOFTMAX_SIZE + at, count), float4(factor), value);
+    for (uint piece = 0; piece < pieces; piece += kAtOnce) {
+      float4 sums[kAtOnce];
+      MLXTS_UNROLL for (uint i = 0; i < kAtOnce; ++i) sums[i] =
+          load_sums(first + ulong(piece + i) * stride + SDPA_PIECES_SOFTMAX_SIZE + at, piece + i < pieces ? count : 0);
+      MLXTS_UNROLL for (uint i = 0; i < kAtOnce; ++i) {
+        const float factor = simd_shuffle(piece < kSimd ? factors.x : factors.y, ushort((piece + i) % kSimd));
+        value = fma(sums[i], float4(factor), value);
+      }
     }
     store_some(out + ulong(group) * p.dim + at, value * inverse, count);
   }

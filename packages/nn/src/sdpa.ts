@@ -156,6 +156,8 @@ export const sdpaKernel = defineKernel({
  * `scoreStride`: elements of a row of scores, those of a block and padding.
  */
 const PIECES_TILE = { tileRows: 32, simdgroups: 8, tileColumns: 256, scoreStride: 68 };
+/** NVIDIA's GPUs have more and smaller pieces: nearly all of the time of a short cache is that of loads one after another. */
+const CUDA_PIECES = { tileRows: 8, scoreStride: 36, blockKeys: 32, minPieceKeys: 32 };
 
 interface PiecesSizes extends Sizes {
   pieces: number;
@@ -171,10 +173,11 @@ export const sdpaPiecesKernel = defineKernel({
   faults,
   constants: {
     // `softmaxSize`: numbers of a row's softmax in `partial`, before its sums: maximum and denominator.
-    shared: { blockKeys: BLOCK_KEYS, softmaxSize: 2 },
-    cpu: { maxPieces: 16, minPieceKeys: 128 },
+    shared: { softmaxSize: 2 },
+    cpu: { blockKeys: BLOCK_KEYS, maxPieces: 16, minPieceKeys: 128 },
     // Smaller and more, so that one sequence occupies a GPU.
-    gpu: { ...PIECES_TILE, maxPieces: 64, minPieceKeys: BLOCK_KEYS },
+    gpu: { ...PIECES_TILE, blockKeys: BLOCK_KEYS, maxPieces: 64, minPieceKeys: BLOCK_KEYS },
+    cuda: CUDA_PIECES,
   },
   launchParams: { cpu: { width: "u32" } },
   scratch: {
@@ -210,15 +213,15 @@ export const sdpaPiecesKernel = defineKernel({
       };
     },
     // The rows of a piece may be several tiles.
-    gpu: ({ batch, kvHeads, pieces, rows }) => {
-      const used = Math.min(PIECES_TILE.tileRows, Math.ceil(rows / 8) * 8);
+    gpu: ({ batch, kvHeads, pieces, rows }, { constants: { tileRows, simdgroups, scoreStride } }) => {
+      const used = Math.min(tileRows, Math.ceil(rows / 8) * 8);
       return {
-        threadgroups: [pieces * Math.ceil(rows / PIECES_TILE.tileRows), kvHeads, batch],
-        threadsPerThreadgroup: [SIMD * PIECES_TILE.simdgroups, 1, 1],
+        threadgroups: [pieces * Math.ceil(rows / tileRows), kvHeads, batch],
+        threadsPerThreadgroup: [SIMD * simdgroups, 1, 1],
         scratch: {
           length: [2],
-          scores0: [used, PIECES_TILE.scoreStride],
-          scores1: [used, PIECES_TILE.scoreStride],
+          scores0: [used, scoreStride],
+          scores1: [used, scoreStride],
           factors: [used],
         },
       };
@@ -256,8 +259,8 @@ export const sdpaMergeKernel = defineKernel({
  * Scores, softmax and sums in f32, one rounding at the store. Where q and the cache have one dtype, weights are rounded to
  * it: to bf16 where the processor has bf16 products, and on a GPU with many queries. Those products are exact but take
  * subnormal bf16 numbers (below 1.2e-38) as 0; GPUs may take all numbers below that as 0. Few queries: the cache is read
- * once for all heads that share it (on a GPU once for 32 query rows), in pieces whose borders depend on the sequence's
- * length only.
+ * once for all heads that share it (on a GPU once for 32 query rows, on NVIDIA's for 8), in pieces whose borders depend on
+ * the sequence's length only.
  * Errors: `InvalidArgument` for shapes, dtypes, options and overlap; lengths outside 0 … capacity, or below T when causal,
  * fail the submission. Vaswani et al., "Attention Is All You Need", 2017; Ainslie et al., "GQA", 2023; online softmax:
  * Milakov and Gimelshein, 2018.
