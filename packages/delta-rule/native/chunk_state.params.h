@@ -32,6 +32,7 @@
 #define CHUNK_STATE_THREADS 128
 #define CHUNK_STATE_TILE_BYTES 2048
 #define CHUNK_STATE_MOST_TOKENS 64
+#define CHUNK_STATE_SUM_STRIDE 24
 #else
 #define CHUNK_STATE_ROWS 64
 #endif
@@ -51,13 +52,14 @@ struct ChunkStateParams {
   uint32_t snapshotEvery;
   uint32_t present;  // a bit for each buffer
 #ifdef __METAL_VERSION__
+  uint32_t slots;
   uint32_t scratch[4];  // byte offsets
 #else
   uint32_t scratch[9];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(ChunkStateParams) == 68, "ChunkStateParams must match the declaration of chunk_state");
+static_assert(sizeof(ChunkStateParams) == 72, "ChunkStateParams must match the declaration of chunk_state");
 #else
 static_assert(sizeof(ChunkStateParams) == 88, "ChunkStateParams must match the declaration of chunk_state");
 #endif

@@ -69,13 +69,45 @@ function tileBytes({ K, bytes }: Pick<Sizes, "K" | "bytes">): number {
   return Math.max(strip * tileStride("u8", w), Math.min(MOST_TOKENS, TILE_BYTES / k) * tileStride("u8", k));
 }
 
-/** Arrays of a GPU's threadgroup. */
-const gpuScratch = ({ K, bytes }: Sizes) => ({
-  ...PLACE_SHAPE,
-  state: tileShapeF32(GPU_ROWS, keyLength(K)),
-  values: tileShape(MOST_TOKENS, GPU_ROWS * bytes),
-  tiles: [SIMDGROUPS, tileBytes({ K, bytes })],
+const onGpu = (sizes: Sizes) => ({
+  threadgroups: [Math.ceil(sizes.V / GPU_ROWS), sizes.H, sizes.N] as const,
+  threadsPerThreadgroup: [SIMDGROUPS * SIMD, 1, 1] as const,
+  params: { slots: 0 },
+  scratch: {
+    ...PLACE_SHAPE,
+    state: tileShapeF32(GPU_ROWS, keyLength(sizes.K)),
+    values: tileShape(MOST_TOKENS, GPU_ROWS * sizes.bytes),
+    tiles: [SIMDGROUPS, tileBytes(sizes)],
+  },
 });
+
+/** Elements from token to token of a team's tiles. */
+const SUM_STRIDE = GPU_ROWS + 8;
+/** More threadgroups than this, and each has two teams, which share what they read. */
+const MOST_SINGLE_TEAMS = 144;
+const MOST_SLOTS = 4;
+/** Room for \`place\` of the scratch below. */
+const PLACE_BYTES = 64;
+
+/**
+ * With 16-bit elements and one gate a head, NVIDIA's GPUs have teams of simdgroups, each with `rows` of the state, and slots
+ * for the chunks that are on their way; see cuda_chunk_state.h.
+ */
+function inTeams({ N, H, K, V }: Sizes, mostBytes: number) {
+  const rowBlocks = Math.ceil(V / GPU_ROWS);
+  const teams = rowBlocks > 1 && rowBlocks * H * N > MOST_SINGLE_TEAMS ? 2 : 1;
+  const keyStride = tileStride("bf16", keyLength(K));
+  const slot = MOST_TOKENS * (2 * (2 * keyStride + teams * GPU_ROWS + 8) + 8);
+  const values = 2 * teams * (MOST_TOKENS * SUM_STRIDE + GPU_ROWS * keyStride);
+  const sums = teams * SIMDGROUPS * MOST_TOKENS * SUM_STRIDE;
+  const slots = Math.min(MOST_SLOTS, Math.floor((mostBytes - PLACE_BYTES - values - 4 * sums) / slot));
+  return {
+    threadgroups: [Math.ceil(rowBlocks / teams), H, N] as const,
+    threadsPerThreadgroup: [teams * SIMDGROUPS * SIMD, 1, 1] as const,
+    params: { slots },
+    scratch: { ...PLACE_SHAPE, state: [sums], values: [values], tiles: [slots, slot] },
+  };
+}
 
 export const chunkStateKernel = defineKernel({
   library: deltaRuleLibrary,
@@ -106,11 +138,14 @@ export const chunkStateKernel = defineKernel({
       threads: SIMDGROUPS * SIMD,
       tileBytes: TILE_BYTES,
       mostTokens: MOST_TOKENS,
+      sumStride: SUM_STRIDE,
     },
   },
+  launchParams: { gpu: { slots: "u32" } },
   scratch: {
     // gated: vNew as it decays to the chunk's end. keyDecays: with a gate for each channel, those of the whole chunk.
-    // values: a chunk's u, then vNew, then what gated is. tiles: of w and k, one for each simdgroup.
+    // values: a chunk's u, then vNew, then what gated is. tiles: of w and k, one for each simdgroup. Of teams: the
+    // simdgroups' parts of w Sᵀ; what gated is, and the state, rounded; the slots.
     cpu: {
       state: "f32",
       transposedState: "f32",
@@ -123,6 +158,7 @@ export const chunkStateKernel = defineKernel({
     },
     gpu: { ...PLACE_SCRATCH, state: "f32", values: "u8", tiles: "u8" },
   },
+  mostThreads: 2 * SIMDGROUPS * SIMD,
   launch: {
     cpu: ({ N, H, K, V, BT, channels, bytes }: Sizes, { constants: { rows } }) => {
       const ofHead = shapeIf(channels === 1, BT);
@@ -141,11 +177,11 @@ export const chunkStateKernel = defineKernel({
         },
       };
     },
-    gpu: (sizes, { constants: { rows, threads } }) => ({
-      threadgroups: [Math.ceil(sizes.V / rows), sizes.H, sizes.N],
-      threadsPerThreadgroup: [threads, 1, 1],
-      scratch: gpuScratch(sizes),
-    }),
+    gpu: (sizes) => onGpu(sizes),
+    cuda: (sizes, { limits }) => {
+      const launch = sizes.bytes === 2 && sizes.channels === 1 ? inTeams(sizes, limits.maxThreadgroupBytes) : undefined;
+      return launch && launch.params.slots >= 2 ? launch : onGpu(sizes);
+    },
   },
 });
 

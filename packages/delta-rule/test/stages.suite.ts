@@ -57,6 +57,8 @@ const SETTINGS: readonly Setting[] = [
   { B: 2, T: 40, Hk: 1, H: 2, K: 16, V: 12, BT: 16, channels: true, masked: true, gate: "neg-ln" },
   // More rows than two: each begins where its own tokens and chunks do.
   { B: 3, T: 33, Hk: 1, H: 2, K: 24, V: 20, BT: 16 },
+  // More blocks of state rows than a GPU has room for side by side, the last one of a head without a pair.
+  { B: 2, T: 20, Hk: 1, H: 6, K: 8, V: 200, BT: 16 },
 ];
 
 const size = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
