@@ -17,115 +17,103 @@ struct alignas(16) Piece {
   T of[8];
 };
 
-METAL_FUNC bool aligned16(device const void* at) { return (ulong(at) & 15) == 0; }
-
-// Eight neighbors to threadgroup memory where they cannot be copied without registers; zeros for those that do not
-// exist.
-template <typename T>
-METAL_FUNC void copy_piece(threadgroup T* to, device const T* from, uint exist) {
-  for (uint n = 0; n < 8; ++n) to[n] = n < exist ? from[n] : T(0.0f);
-}
-template <typename T>
-METAL_FUNC void store_piece(device T* to, Piece<T> piece, uint exist, bool aligned) {
-  if (aligned && exist >= 8) {
-    *(device Piece<T>*)to = piece;
-    return;
-  }
-  MLXTS_UNROLL for (uint n = 0; n < 8; ++n) {
-    if (n < exist) to[n] = piece.of[n];
-  }
-}
-
-// Who a thread is: its team, its place there, and all teams.
-struct Member {
-  uint team, own, teams;
-};
-
-// A slot of threadgroup memory with what a chunk needs.
-template <typename T, uint Keys>
+// A slot of threadgroup memory with what a chunk needs, the threadgroup's columns of u among it.
+template <typename T, uint Keys, uint Teams>
 struct ChunkSlot {
-  static constant constexpr uint kStride = tile_stride<T>(Keys);
-  threadgroup T *w, *k, *u;
+  enum : uint { kStride = tile_stride<T>(Keys), kUStride = Teams * kRows + 8, kMatrix = kChunk * kStride };
+  enum : uint { kBytes = (2 * kMatrix + kChunk * kUStride) * sizeof(T) + 2 * kChunk * sizeof(float) };
+  threadgroup T* w;
+  threadgroup T* k;
+  threadgroup T* u;
   threadgroup float* G;  // and GLow, kChunk behind it
-  uint uStride;
 
-  METAL_FUNC ChunkSlot(threadgroup uchar* memory, uint teams)
-      : w((threadgroup T*)memory),
-        k(w + kChunk * kStride),
-        u(k + kChunk * kStride),
-        G((threadgroup float*)(u + kChunk * (teams * kRows + 8))),
-        uStride(teams * kRows + 8) {}
-  METAL_FUNC static uint bytes(uint teams) {
-    return kChunk * ((2 * kStride + teams * kRows + 8) * uint(sizeof(T)) + 2 * uint(sizeof(float)));
-  }
+  METAL_FUNC ChunkSlot(threadgroup uchar* slots, uint number)
+      : w((threadgroup T*)(slots + number * kBytes)),
+        k(w + kMatrix),
+        u(k + kMatrix),
+        G((threadgroup float*)(u + kChunk * kUStride)) {}
   METAL_FUNC float2 gate(uint token) const { return float2(G[token], G[kChunk + token]); }
 };
 
-// A thread's part of the chunks of a head on their way. The head's tensors lead to the chunk that starts next.
-template <typename T, uint Keys>
+// A thread's part of the chunks of a head on their way: pieces of eight of w and k (with two teams of one of them), one
+// of u, a gate.
+template <typename T, uint Keys, uint Teams>
 struct ChunkQueue {
-  static constant constexpr uint kPieces = Keys / 8, kStep = kTeam / kPieces;  // of a row; rows that a team brings at once
-  typedef ChunkSlot<T, Keys> Slot;
+  typedef ChunkSlot<T, Keys, Teams> Slot;
+  enum : uint { kPieces = Keys / 8, kStep = kTeam / kPieces, kMatrices = 2 / Teams };
 
-  StateHead<T> head;
-  Member member;
-  uint K, H, V, keyHeads, length, values;  // `values` exist of the threadgroup's
-  bool keysAligned, valuesAligned;
+  device const T* keys[kMatrices];
+  uint keyStrides[kMatrices];
+  device const T* u;
+  device const float* gate;
+  uint uStride, gateStride, length, tokens;
+  uint number, row, key, uRow, value, token;  // of the thread, and of its pieces in a chunk
+  bool keyExists, valueExists, gateExists, second;
   threadgroup uchar* slots;
   uint last, into;  // the last slot, and the one to be filled next
 
-  // A team's part of w or k.
-  METAL_FUNC void start_keys(threadgroup T* to, device const T* from, uint stride, uint rows) const {
-    const uint first = member.own / kPieces, column = member.own % kPieces * 8, exist = column < K ? 8 : 0;
-    device const T* own = from + ulong(first) * stride + column;
-    to += first * Slot::kStride + column;
-    rows = rows > first && exist > 0 ? rows - first : 0;
-    if (keysAligned && rows + first == kChunk) {
-      MLXTS_UNROLL for (uint i = 0; i < kChunk; i += kStep)
-          machine::copy_start<16>(to + i * Slot::kStride, own + ulong(i) * stride);
-    } else if (keysAligned) {
-      for (uint i = 0; i < kChunk; i += kStep)
-        machine::copy_start<16>(to + i * Slot::kStride, i < rows ? own + ulong(i) * stride : from, i < rows ? 16 : 0);
-    } else {
-      for (uint i = 0; i < kChunk; i += kStep)
-        copy_piece(to + i * Slot::kStride, i < rows ? own + ulong(i) * stride : from, i < rows ? 8 : 0);
+  METAL_FUNC ChunkQueue(StateHead<T> head, constant ChunkStateParams& p, threadgroup uchar* memory, uint begin,
+                        uint index)
+      : uStride(p.heads * p.valueDim),
+        gateStride(p.heads),
+        length(p.chunkLength),
+        tokens(head.tokens),
+        number(index),
+        row(index % kTeam / kPieces),
+        key(index % kPieces * 8),
+        uRow(index / (2 * Teams)),
+        value(index % (2 * Teams) * 8),
+        token(index % kChunk),
+        keyExists(key < p.keyDim),
+        valueExists(begin + value < p.valueDim),
+        gateExists(index < kChunk || (index < 2 * kChunk && head.G.carriesLow)),
+        second(index >= kTeam),
+        slots(memory),
+        last(p.slots - 1),
+        into(0) {
+    const uint wStride = p.heads * p.keyDim, kStride = p.keyHeads * p.keyDim;
+    MLXTS_UNROLL for (uint m = 0; m < kMatrices; ++m) {
+      const bool ofK = m == 1 || second;
+      keyStrides[m] = ofK ? kStride : wStride;
+      keys[m] = (ofK ? head.k : head.w) + (keyExists && row < tokens ? row * keyStrides[m] + key : 0);
     }
+    u = head.u + (valueExists ? begin + value : 0);
+    gate = index < kChunk || !gateExists ? head.G.high : head.G.low;
   }
-  METAL_FUNC void start_values(const Slot& slot, uint rows) const {
-    const uint index = member.team * kTeam + member.own, pieces = member.teams * (kRows / 8);
-    const uint row = index / pieces, column = index % pieces * 8;
-    const bool exists = row < rows && column < values;
-    threadgroup T* to = slot.u + row * slot.uStride + column;
-    device const T* from = exists ? head.u + ulong(row) * H * V + column : head.u;
-    if (valuesAligned)
-      machine::copy_start<16>(to, from, exists ? 16 : 0);
-    else
-      copy_piece(to, from, exists ? values - column : 0);
-  }
-  METAL_FUNC void start_gates(const Slot& slot, uint rows) const {
-    const uint token = member.own % kChunk;
-    const bool low = member.own >= kChunk, real = token < rows && (!low || head.G.carriesLow);
-    device const float* from = low && real ? head.G.low : head.G.high;
-    machine::copy_start<4>(slot.G + member.own, real ? from + ulong(token) * H : from, real ? 4 : 0);
+
+  METAL_FUNC void start_keys(uint m) {
+    const uint rows = metal::min(length, tokens), stride = keyStrides[m];
+    device const T* from = keys[m];
+    threadgroup T* to = Slot(slots, into).w + (m == 1 || second ? uint(Slot::kMatrix) : 0u) + row * Slot::kStride + key;
+    if (rows == kChunk && keyExists) {
+      device const T* own = from;
+      MLXTS_UNROLL for (uint i = 0; i < kChunk; i += kStep) {
+        machine::copy_start<16>(to + i * Slot::kStride, own);
+        own += kStep * stride;
+      }
+    } else {
+#pragma unroll 1
+      for (uint i = 0; i < kChunk; i += kStep) {
+        const bool real = keyExists && row + i < rows;
+        machine::copy_start<16>(to + i * Slot::kStride, real ? from + i * stride : from, real ? 16 : 0);
+      }
+    }
+    keys[m] = from + ulong(rows) * stride;
   }
   METAL_FUNC void start() {
-    if (head.tokens > 0) {
-      const uint rows = metal::min(length, head.tokens);
-      const Slot slot(slots + into * Slot::bytes(member.teams), member.teams);
-      if (member.team == 0) start_keys(slot.w, head.w, H * K, rows);
-      if (member.team + 1 == member.teams) start_keys(slot.k, head.k, keyHeads * K, rows);
-      start_values(slot, rows);
-      if (member.team == 0) start_gates(slot, rows);
-      head.w += ulong(rows) * H * K;
-      head.k += ulong(rows) * keyHeads * K;
-      head.u += ulong(rows) * H * V;
-      head.G = gates_from(head.G, ulong(rows) * H);
-      head.tokens -= rows;
-      into = into == last ? 0 : into + 1;
-    }
+    MLXTS_UNROLL for (uint m = 0; m < kMatrices; ++m) start_keys(m);
+    const Slot slot(slots, into);
+    const uint rows = metal::min(length, tokens);
+    const bool real = valueExists && uRow < rows, given = gateExists && token < rows;
+    machine::copy_start<16>(slot.u + uRow * Slot::kUStride + value, u + (real ? uRow * uStride : 0), real ? 16 : 0);
+    if (!second) machine::copy_start<4>(slot.G + number, gate + (given ? token * gateStride : 0), given ? 4 : 0);
+    u += ulong(rows) * uStride;
+    gate += ulong(rows) * gateStride;
+    tokens -= rows;
+    into = into == last ? 0 : into + 1;
     machine::copies_end();
   }
-  // Until at most last − 1 chunks are on their way: after the next barrier, the others are there.
+  // Until at most `last` − 1 chunks are on their way: after the next barrier, the others are there.
   METAL_FUNC void wait() const {
     if (last >= 3)
       machine::copies_wait<2>();
@@ -144,57 +132,56 @@ struct TeamTiles {
   threadgroup T* state;     // [kRows, tile_stride(Keys)], rounded
 };
 
-// A part of a state, rounded, and what that left: right operands [K, V].
+// A simdgroup's part of a state, rounded, and what that left: right operands [K, V].
 template <typename T, uint Columns>
 struct RoundedState {
-  TileRight<T, Columns, kRows> high, low;
+  TileRight<T, Columns, kRows> parts[2];
 
   METAL_FUNC explicit RoundedState(const State<Columns>& state) {
     MLXTS_UNROLL for (uint c = 0; c < Columns / 8; ++c) {
       MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
         const float a = state.at(r, c, 0), b = state.at(r, c, 1);
         const uint pair = Pairs<T>::of(a, b);
-        high.blocks[c / 2][r][c % 2] = pair;
-        low.blocks[c / 2][r][c % 2] = Pairs<T>::of(a - Pairs<T>::low(pair), b - Pairs<T>::high(pair));
+        parts[0].blocks[c / 2][r][c % 2] = pair;
+        parts[1].blocks[c / 2][r][c % 2] = Pairs<T>::of(a - Pairs<T>::low(pair), b - Pairs<T>::high(pair));
       }
     }
   }
-  // The rounded part to rows of a tile.
+  // The rounded state to rows of a tile.
   METAL_FUNC void store(threadgroup T* to, uint stride, uint lane) const {
     to += matrix_row(lane) * stride + matrix_column(lane);
     MLXTS_UNROLL for (uint c = 0; c < Columns / 8; ++c) {
       MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r)
-          *(threadgroup uint*)(to + (r * stride + c) * 8) = high.blocks[c / 2][r][c % 2];
+          *(threadgroup uint*)(to + (r * stride + c) * 8) = parts[0].blocks[c / 2][r][c % 2];
     }
   }
 };
 
-// A simdgroup's part of w Sᵀ, `w` from its first key on.
+// A simdgroup's columns of w of a whole chunk.
 template <typename T, uint Columns>
-METAL_FUNC void store_products(const RoundedState<T, Columns>& state, threadgroup const T* w, uint stride,
-                               threadgroup float* to, uint lane) {
-  TileSum<16, kRows> sums[kChunk / 16];
-  MLXTS_UNROLL for (uint i = 0; i < kChunk / 16; ++i) fill(sums[i], 0.0f);
-  MLXTS_UNROLL for (uint k = 0; k < Columns; k += 16) {
-    MLXTS_UNROLL for (uint i = 0; i < kChunk / 16; ++i) {
-      TileLeft<T, 16, 16> left;
-      load(left, w + i * 16 * stride + k, stride);
-      MLXTS_UNROLL for (uint j = 0; j < kRows / 8; ++j)
-          Pairs<T>::multiply_add(sums[i].blocks[0][j], left.blocks[0][0], state.high.blocks[k / 16][j]);
-      MLXTS_UNROLL for (uint j = 0; j < kRows / 8; ++j)
-          Pairs<T>::multiply_add(sums[i].blocks[0][j], left.blocks[0][0], state.low.blocks[k / 16][j]);
+struct OwnW {
+  TileLeft<T, kChunk, Columns> left;
+  TileSum<kChunk, kRows> sums;
+
+  METAL_FUNC void load_from(threadgroup const T* w, uint stride) { load(left, w, stride); }
+  // Adds the products of columns 16 k ….
+  METAL_FUNC void multiply(const RoundedState<T, Columns>& state, uint k) {
+    MLXTS_UNROLL for (uint part = 0; part < 2; ++part) {
+      MLXTS_UNROLL for (uint i = 0; i < kChunk / 16; ++i) {
+        MLXTS_UNROLL for (uint j = 0; j < kRows / 8; ++j)
+            Pairs<T>::multiply_add(sums.blocks[i][j], left.blocks[i][k], state.parts[part].blocks[k][j]);
+      }
     }
   }
-  MLXTS_UNROLL for (uint i = 0; i < kChunk / 16; ++i) store(sums[i], to + i * 16 * kSumStride, kSumStride, lane);
-}
+};
 
 METAL_FUNC float4 chosen(bool first, float4 a, float4 b) { return first ? a : b; }
 
-// vNew = u − w Sᵀ, of which a thread of the team has eight values of one token of `rows`, to device memory where
-// `exist` of the eight do; what is left of it at the chunk's end to values.
+// vNew = u − w Sᵀ, of which a thread of the team has eight values of one token, where those are wanted; what is left of
+// it at the chunk's end, and zeros for tokens that are not real, to tiles.values.
 template <typename T>
 METAL_FUNC void store_values(TeamTiles<T> tiles, threadgroup const T* u, uint uStride, float left, device T* vNew,
-                             uint own, bool real, uint exist, bool aligned) {
+                             uint own, bool real, bool wanted) {
   const uint token = own / 2, half = own % 2, column = half * 8;
   // Odd threads begin with the second four, so that neighbors meet different banks.
   float4 sums[2];
@@ -214,89 +201,72 @@ METAL_FUNC void store_values(TeamTiles<T> tiles, threadgroup const T* u, uint uS
     kept.of[n] = T(real ? v * left : 0.0f);
   }
   *(threadgroup Piece<T>*)(tiles.values + token * kSumStride + column) = kept;
-  if (real) store_piece(vNew, value, exist, aligned);
+  if (wanted) *(device Piece<T>*)vNew = value;
 }
 
-template <uint Keys, typename T>
+template <uint Keys, uint Teams, typename T>
 METAL_FUNC void pass_in_teams(StateHead<T> head, constant ChunkStateParams& p, ChunkStateScratch scratch, uint part,
                               uint index, uint lane, uint simdgroup) {
-  constexpr uint kColumns = Keys / CHUNK_STATE_SIMDGROUPS, kStride = tile_stride<T>(Keys);
-  const Member member = {index / kTeam, index % kTeam, machine::threads().x / kTeam};
+  constexpr uint kColumns = Keys / CHUNK_STATE_SIMDGROUPS, kStride = tile_stride<T>(Keys), kPieces = Keys / 8;
+  typedef ChunkSlot<T, Keys, Teams> Slot;
+  const uint team = Teams == 1 ? 0 : index / kTeam, own = index % kTeam;
   const uint H = p.heads, K = p.keyDim, V = p.valueDim, tokens = head.tokens;
-  const uint begin = part * member.teams * kRows, row = begin + member.team * kRows;
-  const uint own = simdgroup % CHUNK_STATE_SIMDGROUPS, column = own * kColumns;
+  const uint begin = part * Teams * kRows, row = begin + team * kRows;
+  const uint number = simdgroup % CHUNK_STATE_SIMDGROUPS, column = number * kColumns;
   const StatePlace place = state_place(p, row, column);
-  const TeamTiles<T> tiles = {
-      scratch.state + member.team * CHUNK_STATE_SIMDGROUPS * kChunk * kSumStride,
-      (threadgroup T*)scratch.values + member.team * (kChunk * kSumStride + kRows * kStride),
-      (threadgroup T*)scratch.values + member.team * (kChunk * kSumStride + kRows * kStride) + kChunk * kSumStride};
-  StateHead<T> from = head;
-  from.u += begin;
-  ChunkQueue<T, Keys> queue = {from,
-                               member,
-                               K,
-                               H,
-                               V,
-                               p.keyHeads,
-                               p.chunkLength,
-                               V - begin,
-                               aligned16(head.w) && aligned16(head.k),
-                               V % 8 == 0 && aligned16(from.u),
-                               scratch.tiles,
-                               p.slots - 1,
-                               0};
-  for (uint i = 0; i < p.slots; ++i) queue.start();
+  threadgroup T* values = (threadgroup T*)scratch.values + team * (kChunk * kSumStride + kRows * kStride);
+  const TeamTiles<T> tiles = {scratch.state + team * CHUNK_STATE_SIMDGROUPS * kChunk * kSumStride, values,
+                              values + kChunk * kSumStride};
+  ChunkQueue<T, Keys, Teams> queue(head, p, scratch.tiles, begin, index);
+#pragma unroll 1
+  for (uint i = 0; i + 1 < p.slots; ++i) queue.start();
 
   // What a thread stores: eight values of a token, and pieces of the state.
-  const uint token = member.own / 2, value = row + member.own % 2 * 8, values = value < V ? V - value : 0;
+  const uint token = own / 2, value = row + own % 2 * 8, stateRow = own / kPieces, piece = own % kPieces * 8;
   device T* vNew = head.vNew + ulong(token) * H * V + value;
-  const bool valuesAligned = V % 8 == 0 && aligned16(vNew);
-  constexpr uint kPieces = Keys / 8;
-  const uint stateRow = member.own / kPieces, stateColumn = member.own % kPieces * 8;
-  device T* h = head.h + ulong(row + stateRow) * K + stateColumn;
-  const bool stateAligned = aligned16(h);
+  device T* h = head.h + ulong(row + stateRow) * K + piece;
 
   State<kColumns> state;
   begin_state(state, head, place, p, lane);
   queue.wait();
   threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+  OwnW<T, kColumns> w;
+  if (tokens > 0) w.load_from(Slot(scratch.tiles, 0).w + column, kStride);
   uint at = 0;
+#pragma unroll 1
   for (uint first = 0; first < tokens; first += p.chunkLength) {
     const uint count = metal::min(p.chunkLength, tokens - first);
-    const ChunkSlot<T, Keys> slot(scratch.tiles + at * ChunkSlot<T, Keys>::bytes(member.teams), member.teams);
+    const Slot slot(scratch.tiles, at);
     at = at == queue.last ? 0 : at + 1;
-    const float2 end = slot.gate(count - 1);
-    {
-      const RoundedState<T, kColumns> rounded(state);
-      rounded.store(tiles.state + column, kStride, lane);
-      store_products(rounded, slot.w + column, kStride, tiles.sums + own * kChunk * kSumStride, lane);
+    const float2 end = slot.gate(count - 1), left = end - slot.gate(token);
+    const float decay = exp_of_sum(end.x, end.y), kept = metal::precise::exp(left.x + left.y);
+    const RoundedState<T, kColumns> rounded(state);
+    rounded.store(tiles.state + column, kStride, lane);
+    // The chunk before this one has been used: its slot is free.
+    fill(w.sums, 0.0f);
+    MLXTS_UNROLL for (uint k = 0; k < kColumns / 16; ++k) w.multiply(rounded, k);
+    queue.start();
+    store(w.sums, tiles.sums + number * kChunk * kSumStride, kSumStride, lane);
+    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    store_values(tiles, slot.u + team * kRows, Slot::kUStride, kept, vNew, own, token < count,
+                 token < count && value < V);
+    MLXTS_UNROLL for (uint i = 0; i < kRows; i += kTeam / kPieces) {
+      const Piece<T> own = *(threadgroup const Piece<T>*)(tiles.state + (stateRow + i) * kStride + piece);
+      if (row + stateRow + i < V && piece < K) *(device Piece<T>*)(h + i * K) = own;
     }
-    const float decay = exp_of_sum(end.x, end.y);
     MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
       MLXTS_UNROLL for (uint c = 0; c < kColumns / 8; ++c) {
         MLXTS_UNROLL for (uint e = 0; e < 2; ++e) state.at(r, c, e) *= decay;
       }
     }
-    const float2 left = end - slot.gate(token);
-    const float kept = metal::precise::exp(left.x + left.y);
-    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    store_values(tiles, slot.u + member.team * kRows, slot.uStride, kept, vNew, member.own, token < count, values,
-                 valuesAligned);
-    MLXTS_UNROLL for (uint i = 0; i < kRows; i += kTeam / kPieces) {
-      const Piece<T> piece = *(threadgroup const Piece<T>*)(tiles.state + (stateRow + i) * kStride + stateColumn);
-      if (row + stateRow + i < V && stateColumn < K) store_piece(h + ulong(i) * K, piece, 8, stateAligned);
-    }
     TileRight<T, kChunk, kColumns> keys;
     load(keys, slot.k + column, kStride);
     queue.wait();  // for the next chunk
     threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    MLXTS_UNROLL for (uint i = 0; i < kChunk / 16; ++i) {
-      TileLeft<T, kRows, 16> weights;
-      load_transposed(weights, tiles.values + i * 16 * kSumStride, kSumStride);
-      MLXTS_UNROLL for (uint j = 0; j < kColumns / 8; ++j)
-          Pairs<T>::multiply_add(state.blocks[0][j], weights.blocks[0][0], keys.blocks[i][j]);
-    }
-    queue.start();
+    TileLeft<T, kRows, kChunk> weights;
+    load_transposed(weights, tiles.values, kSumStride);
+    if (first + count < tokens) w.load_from(Slot(scratch.tiles, at).w + column, kStride);
+    multiply_add(state, weights, keys);
     vNew += ulong(count) * H * V;
     h += ulong(H) * V * K;
     keep_state(state, head, first + count, place, p, lane);
@@ -304,16 +274,29 @@ METAL_FUNC void pass_in_teams(StateHead<T> head, constant ChunkStateParams& p, C
   end_state(state, head, place, p, lane);
 }
 
+METAL_FUNC bool aligned16(device const void* at) { return (ulong(at) & 15) == 0; }
+
 template <bool Channels, uint Keys, typename T>
 METAL_FUNC void pass_over(StateHead<T> head, constant ChunkStateParams& p, ChunkStateScratch scratch, uint part,
                           uint index, uint lane, uint simdgroup) {
+  const uint teams = machine::threads().x / kTeam, team = index / kTeam;
   if constexpr (sizeof(T) == 2 && !Channels) {
-    if (p.slots > 0) {
-      pass_in_teams<Keys>(head, p, scratch, part, index, lane, simdgroup);
+    const bool aligned =
+        aligned16(head.w) && aligned16(head.k) && aligned16(head.u) && aligned16(head.vNew) && aligned16(head.h);
+    if (p.slots > 0 && aligned) {
+      if (teams == 1)
+        pass_in_teams<Keys, 1>(head, p, scratch, part, index, lane, simdgroup);
+      else
+        pass_in_teams<Keys, 2>(head, p, scratch, part, index, lane, simdgroup);
       return;
     }
   }
-  pass_in_tiles<Channels, Keys>(head, p, scratch, part, index, lane, simdgroup);
+  // The parts of teams of this launch, which all pass the same barriers.
+  scratch.state += team * kRows * tile_stride<float>(Keys);
+  scratch.values += team * kChunk * tile_stride<T>(kRows) * sizeof(T);
+  scratch.tiles += team * CHUNK_STATE_SIMDGROUPS * HeadPanels<T, Keys>::kTile * sizeof(T);
+  pass_in_tiles<Channels, Keys>(head, p, scratch, part * teams + team, index % kTeam, lane,
+                                simdgroup % CHUNK_STATE_SIMDGROUPS);
 }
 
 }  // namespace mlxts

@@ -216,7 +216,7 @@ METAL_FUNC void pass_in_tiles(StateHead<T> head, constant ChunkStateParams& p, C
   threadgroup T* values = (threadgroup T*)scratch.values + first * tile_stride<T>(kRows);
   const uint step = metal::min(Of::K::kTokens, p.chunkLength);
   Of panels = {{head.w, H * K, tokens, K, strip, lane, tile, {}},
-               {head.u + row, H * V, tokens, V - row, strip, lane, values, {}},
+               {head.u + row, H * V, tokens, place.rows, strip, lane, values, {}},
                {head.k + column, p.keyHeads * K, tokens, place.columns, step, lane, tile, {}}};
 
   State<kColumns> state;

@@ -90,7 +90,7 @@ const MOST_SLOTS = 4;
 const PLACE_BYTES = 64;
 
 /**
- * With 16-bit elements and one gate a head, NVIDIA's GPUs have teams of simdgroups, each with `rows` of the state, and slots
+ * With 16-bit elements, whole eights of values and one gate a head, NVIDIA's GPUs have teams of simdgroups, each with `rows` of the state, and slots
  * for the chunks that are on their way; see cuda_chunk_state.h.
  */
 function inTeams({ N, H, K, V }: Sizes, mostBytes: number) {
@@ -179,7 +179,8 @@ export const chunkStateKernel = defineKernel({
     },
     gpu: (sizes) => onGpu(sizes),
     cuda: (sizes, { limits }) => {
-      const launch = sizes.bytes === 2 && sizes.channels === 1 ? inTeams(sizes, limits.maxThreadgroupBytes) : undefined;
+      const pairs = sizes.bytes === 2 && sizes.channels === 1 && sizes.V % 8 === 0;
+      const launch = pairs ? inTeams(sizes, limits.maxThreadgroupBytes) : undefined;
       return launch && launch.params.slots >= 2 ? launch : onGpu(sizes);
     },
   },
