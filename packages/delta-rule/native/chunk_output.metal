@@ -2,6 +2,7 @@
 // of q with k, then of q with the state's rows, then of vNew go through two stages of threadgroup memory in turn.
 #include "channel_strips.h"
 #include "chunk_output.params.h"
+#include "metal_wide_chunk.h"
 
 using namespace metal;
 using namespace mlxts;
@@ -221,6 +222,7 @@ kernel void chunk_output(device const T* q [[buffer(CHUNK_OUTPUT_Q)]], device co
   const ulong token = place.token + s.first, cell = token * H + place.head;
   const ulong keyCell = (token * p.keyHeads + key_head_of(place.head, p.headsPerKey, p.keyHeads)) * K;
   const uint keyStride = p.keyHeads * K, valueStride = H * V;
+  const bool masked = p.present & CHUNK_OUTPUT_HAS_MASK;
   const bool carriesLow = p.present & CHUNK_OUTPUT_HAS_CUMULATIVE_GATE_LOW;
   const Chunk<T> chunk = {{q + keyCell, keyStride, s.rows},
                           {k + keyCell, keyStride, s.rows},
@@ -229,7 +231,23 @@ kernel void chunk_output(device const T* q [[buffer(CHUNK_OUTPUT_Q)]], device co
                           {G + cell * gates, GLow + cell * gates, carriesLow, H * gates},
                           K,
                           V};
-  const OutputRows own = output_rows<Channels>(chunk.G, mask + token, p.present & CHUNK_OUTPUT_HAS_MASK, s);
+  if (!Channels && p.wide != 0) {
+    const ulong first = place.token * H + place.head, keysBefore = ulong(s.first) * keyStride;
+    const OutputTensors<T> tensors = {chunk.q.at - keysBefore,
+                                      chunk.k.at - keysBefore,
+                                      vNew + first * V,
+                                      chunk.h,
+                                      o + first * V,
+                                      {G + first, GLow + first, carriesLow, H},
+                                      masked ? mask + place.token : nullptr,
+                                      V,
+                                      K,
+                                      keyStride,
+                                      valueStride,
+                                      p.scale};
+    if (wide_output(tensors, scratch.tiles, s, place.rows, index)) return;
+  }
+  const OutputRows own = output_rows<Channels>(chunk.G, mask + token, masked, s);
   TileLeft<T, kStrip, kStrip> scores[kStrips];
   Stages stages = {scratch.tiles, p.chunkLength, 0};
   make_scores<T, Channels>(scores, chunk, scratch, stages, s);

@@ -41,6 +41,7 @@ struct ChunkOutputParams {
   float scale;
   uint32_t present;  // a bit for each buffer
 #ifdef __METAL_VERSION__
+  uint32_t wide;
   uint32_t scratch[5];  // byte offsets
 #else
   uint32_t keyStride;
@@ -48,7 +49,7 @@ struct ChunkOutputParams {
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(ChunkOutputParams) == 64, "ChunkOutputParams must match the declaration of chunk_output");
+static_assert(sizeof(ChunkOutputParams) == 68, "ChunkOutputParams must match the declaration of chunk_output");
 #else
 static_assert(sizeof(ChunkOutputParams) == 84, "ChunkOutputParams must match the declaration of chunk_output");
 #endif

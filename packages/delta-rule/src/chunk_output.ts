@@ -1,4 +1,4 @@
-import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
+import { type CommandEncoder, DTYPES, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import {
   CHUNK_PARAMS,
   CHUNK_STATES,
@@ -20,13 +20,37 @@ import {
   shapeIf,
   tileShape,
   tileShapeF32,
+  WIDE,
+  WIDE_STRIDE,
   wholeVectors,
+  wideChunks,
 } from "./launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, checkPacked, GQA, PACKED_FAULTS, type RuleOptions, SCALE } from "./options.ts";
 import type { ChunkOutput } from "./signatures.ts";
 
-type Sizes = Pick<ChunkDims, "B" | "H" | "K" | "BT" | "NT" | "channels">;
+interface Sizes extends Pick<ChunkDims, "B" | "H" | "K" | "V" | "BT" | "NT" | "channels"> {
+  /** Bytes of an element of q. */
+  bytes: number;
+}
+
+const onGpu = (sizes: Sizes, panelBytes: number) => {
+  const { BT } = sizes;
+  const channels = sizes.channels > 1;
+  const ofHead = shapeIf(!channels, BT);
+  return {
+    threadgroups: chunkThreadgroups(sizes),
+    threadsPerThreadgroup: chunkThreads(sizes),
+    params: { wide: 0 },
+    scratch: {
+      ...PLACE_SHAPE,
+      tiles: tileShape(4 * BT, panelBytes),
+      cumulativeGateHigh: ofHead,
+      cumulativeGateLow: ofHead,
+      decayed: shapeIf(channels, ...tileShapeF32(BT, panelBytes / 4)),
+    },
+  };
+};
 
 export const chunkOutputKernel = defineKernel({
   library: deltaRuleLibrary,
@@ -44,7 +68,7 @@ export const chunkOutputKernel = defineKernel({
   params: { ...CHUNK_PARAMS, scale: "f32" },
   faults: PACKED_FAULTS,
   constants: { cpu: { panelValues: 64 }, gpu: { panelBytes: 64 } },
-  launchParams: { cpu: { keyStride: "u32" } },
+  launchParams: { cpu: { keyStride: "u32" }, gpu: { wide: "u32" } },
   scratch: {
     // G with one gate a head, steps (decays from row to row) with one for each channel.
     cpu: {
@@ -85,21 +109,14 @@ export const chunkOutputKernel = defineKernel({
         },
       };
     },
-    gpu: (sizes, { constants: { panelBytes } }) => {
-      const { BT } = sizes;
-      const channels = sizes.channels > 1;
-      const ofHead = shapeIf(!channels, BT);
-      return {
-        threadgroups: chunkThreadgroups(sizes),
-        threadsPerThreadgroup: chunkThreads(sizes),
-        scratch: {
-          ...PLACE_SHAPE,
-          tiles: tileShape(4 * BT, panelBytes),
-          cumulativeGateHigh: ofHead,
-          cumulativeGateLow: ofHead,
-          decayed: shapeIf(channels, ...tileShapeF32(BT, panelBytes / 4)),
-        },
-      };
+    gpu: (sizes, { constants: { panelBytes } }) => onGpu(sizes, panelBytes),
+    cuda: (sizes, { limits, constants: { panelBytes } }) => {
+      const launch = onGpu(sizes, panelBytes);
+      // G; q, k and vNew; a state.
+      const tiles = sizes.BT * 8 + 2 * WIDE_STRIDE * (3 * sizes.BT + WIDE);
+      const roomy = tiles + 1024 <= limits.maxThreadgroupBytes;
+      if (!roomy || !wideChunks(sizes) || sizes.bytes !== 2 || sizes.K > WIDE) return launch;
+      return { ...launch, params: { wide: 1 }, scratch: { ...launch.scratch, tiles: [tiles] } };
     },
   },
 });
@@ -119,7 +136,7 @@ export function encodeChunkOutput(
     variant: gateVariant(q.dtype, dims),
     buffers: { q, k, vNew, h, cumulativeGate: G, cumulativeGateLow: GLow, cuSeqlens, mask, o },
     params: { ...chunkParams(dims, gqa, lastTokens), scale },
-    sizes: dims,
+    sizes: { ...dims, bytes: DTYPES[q.dtype].bytesPerElement },
   });
 }
 

@@ -1,4 +1,4 @@
-import { type CommandEncoder, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
+import { type CommandEncoder, type Dtype, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import {
   CHUNK_PARAMS,
   type ChunkDims,
@@ -17,12 +17,22 @@ import {
   PLACE_SCRATCH,
   PLACE_SHAPE,
   tileShapeF32,
+  WIDE_STRIDE,
+  wideChunks,
 } from "./launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, checkPacked, GQA, PACKED_FAULTS, type RuleOptions } from "./options.ts";
 import type { ChunkWu } from "./signatures.ts";
 
-type Sizes = Pick<ChunkDims, "B" | "H" | "BT" | "NT">;
+type Sizes = Pick<ChunkDims, "B" | "H" | "K" | "V" | "BT" | "NT" | "channels"> & { dtype: Dtype };
+
+/** u and w have threadgroups of their own. */
+const onGpu = ({ B, H, BT, NT }: Sizes, panelColumns: number) => ({
+  threadgroups: [NT, H, 2 * B] as const,
+  threadsPerThreadgroup: chunkThreads({ BT }),
+  params: { wide: 0 },
+  scratch: { ...PLACE_SHAPE, tiles: tileShapeF32(2 * BT, panelColumns), factors: [BT] },
+});
 
 export const chunkWuKernel = defineKernel({
   library: deltaRuleLibrary,
@@ -45,18 +55,25 @@ export const chunkWuKernel = defineKernel({
     cpu: { panel: "f32", factors: "f32", ...CUMULATIVE_SCRATCH },
     gpu: { ...PLACE_SCRATCH, tiles: "f32", factors: "f32" },
   },
+  launchParams: { gpu: { wide: "u32" } },
   mostThreads: 128,
   launch: {
     cpu: ({ B, H, BT, NT }: Sizes, { constants: { panelColumns } }) => ({
       threadgroups: [NT, H, B],
       scratch: { panel: [BT, panelColumns], factors: [BT], cumulativeGateHigh: [BT], cumulativeGateLow: [BT] },
     }),
-    // u and w have threadgroups of their own.
-    gpu: ({ B, H, BT, NT }, { constants: { panelColumns } }) => ({
-      threadgroups: [NT, H, 2 * B],
-      threadsPerThreadgroup: chunkThreads({ BT }),
-      scratch: { ...PLACE_SHAPE, tiles: tileShapeF32(2 * BT, panelColumns), factors: [BT] },
-    }),
+    gpu: (sizes, { constants: { panelColumns } }) => onGpu(sizes, panelColumns),
+    cuda: (sizes, { constants: { panelColumns } }) => {
+      const launch = onGpu(sizes, panelColumns);
+      if (!wideChunks(sizes) || sizes.dtype !== "bf16") return launch;
+      const { NT, H, B, BT } = sizes;
+      return {
+        ...launch,
+        threadgroups: [NT, H, B],
+        params: { wide: 1 },
+        scratch: { ...launch.scratch, tiles: [2 * BT + (2 * BT * WIDE_STRIDE) / 2] },
+      };
+    },
   },
 });
 
@@ -75,7 +92,7 @@ export function encodeChunkWu(
     variant: gateVariant(k.dtype, dims),
     buffers: { k, v, beta, cumulativeGate: G, cumulativeGateLow: GLow, cuSeqlens, x: X, w, u },
     params: chunkParams(dims, gqa, lastTokens),
-    sizes: dims,
+    sizes: { ...dims, dtype: k.dtype },
   });
 }
 

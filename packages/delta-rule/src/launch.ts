@@ -30,5 +30,12 @@ export const chunkThreadgroups = ({ NT, H, B }: Pick<ChunkDims, "NT" | "H" | "B"
 /** A GPU has a simdgroup for each 16 rows of a chunk. */
 export const chunkThreads = ({ BT }: Pick<ChunkDims, "BT">) => [(BT / STRIP) * SIMD, 1, 1] as const;
 
+/** Columns of the wide tiles of NVIDIA's GPUs, see cuda_wide_chunk.h, and 16-bit elements from row to row. */
+export const WIDE = 128;
+export const WIDE_STRIDE = tileStride("bf16", WIDE);
+/** Chunks and rows that these may hold: whole ones, with one gate a head. */
+export const wideChunks = ({ BT, V, channels }: Pick<ChunkDims, "BT" | "V" | "channels">) =>
+  BT === 4 * STRIP && V % 8 === 0 && channels === 1;
+
 /** Elements from row to row where a CPU takes rows of K elements as whole vectors. */
 export const wholeVectors = (K: number): number => Math.ceil(K / 16) * 16;

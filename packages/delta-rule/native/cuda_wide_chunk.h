@@ -1,0 +1,265 @@
+// metal_wide_chunk.h in a CUDA translation: chunks of 64 tokens with elements of 16 bits. Tiles are as wide as a key of
+// 128, so that a simdgroup multiplies all columns of its strip at once, and all of them are on their way at once.
+#pragma once
+#include "wide_chunk_metal.h"
+
+namespace mlxts {
+
+constant constexpr uint kWide = 128, kWideRows = kStrip * kStrips, kWideThreads = kStrips * kSimd;
+constant constexpr uint kWideStride = tile_stride<ushort>(kWide), kWideTile = kWideRows * kWideStride;
+constant constexpr uint kPieces = kWide / 8, kWideStep = kWideThreads / kPieces;  // of a row; rows brought at once
+typedef TileSum<kStrip, kWide> WideSum;
+
+// Eight neighbors.
+template <typename T>
+struct alignas(16) Piece {
+  T of[8];
+};
+
+METAL_FUNC bool aligned16(device const void* at) { return (ulong(at) & 15) == 0; }
+METAL_FUNC uint left_of(uint columns, uint from) { return columns > from ? columns - from : 0; }
+
+// The first rows and columns of a matrix on their way to a tile [Rows, kWide]; zeros for the others.
+template <uint Rows, typename T>
+METAL_FUNC void start_wide(threadgroup T* to, device const T* from, uint stride, uint rows, uint columns, uint index) {
+  const uint row = index / kPieces, column = index % kPieces * 8;
+  MLXTS_UNROLL for (uint i = 0; i < Rows; i += kWideStep) {
+    const bool real = row + i < rows && column < columns;
+    machine::copy_start<16>(to + (row + i) * kWideStride + column, from + (real ? (row + i) * stride + column : 0),
+                            real ? 16 : 0);
+  }
+}
+
+// A strip of sums, rounded, by way of the strip's own rows of a tile, to rows of device memory.
+template <typename T>
+METAL_FUNC void store_wide(thread const WideSum& sum, threadgroup T* tile, device T* to, uint stride, uint columns,
+                           Strip s) {
+  tile += s.first * kWideStride;
+  store(sum, tile, kWideStride, s.lane);
+  simdgroup_barrier(metal::mem_flags::mem_threadgroup);
+  const uint row = s.lane / kPieces, column = s.lane % kPieces * 8;
+  MLXTS_UNROLL for (uint i = 0; i < kStrip; i += kSimd / kPieces) {
+    const Piece<T> piece = *(threadgroup const Piece<T>*)(tile + (row + i) * kWideStride + column);
+    if (row + i < s.rows && column < columns) *(device Piece<T>*)(to + (s.first + row + i) * stride + column) = piece;
+  }
+}
+
+// Pieces of kWideRows rows in registers, then times their rows' factors, rounded, in a tile.
+template <typename T>
+struct WidePieces {
+  Piece<T> own[kWideRows / kWideStep];
+
+  METAL_FUNC void load(device const T* from, uint stride, uint rows, uint columns, uint index) {
+    const uint row = index / kPieces, column = index % kPieces * 8;
+    MLXTS_UNROLL for (uint i = 0; i < kWideRows / kWideStep; ++i) {
+      const uint at = row + i * kWideStep;
+      if (at < rows && column < columns) {
+        own[i] = *(device const Piece<T>*)(from + at * stride + column);
+      } else {
+        MLXTS_UNROLL for (uint n = 0; n < 8; ++n) own[i].of[n] = T(0.0f);
+      }
+    }
+  }
+  METAL_FUNC void store(threadgroup T* to, threadgroup const float* factors, uint index) const {
+    const uint row = index / kPieces, column = index % kPieces * 8;
+    MLXTS_UNROLL for (uint i = 0; i < kWideRows / kWideStep; ++i) {
+      const uint at = row + i * kWideStep;
+      const float factor = factors[at];
+      Piece<T> piece;
+      MLXTS_UNROLL for (uint n = 0; n < 8; ++n) piece.of[n] = T(float(own[i].of[n]) * factor);
+      *(threadgroup Piece<T>*)(to + at * kWideStride + column) = piece;
+    }
+  }
+};
+
+// A strip of X up to the diagonal, as the sum of numbers of T.
+template <typename T, uint Parts>
+struct XParts {
+  TileLeft<T, kStrip, kStrip> parts[kStrips][Parts];
+
+  METAL_FUNC XParts(device const float* x, uint stride, Strip s) {
+    MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
+      MLXTS_UNROLL for (uint r = 0; r < 2; ++r) {
+        MLXTS_UNROLL for (uint c = 0; c < 2; ++c) {
+          const uint own = 8 * r + s.row, row = s.first + own, column = j * kStrip + 8 * c + s.column;
+          float2 two = float2(0.0f);
+          if (j <= s.number && own < s.rows && column <= row) two = *(device const float2*)(x + row * stride + column);
+          if (column + 1 > row) two.y = 0.0f;
+          MLXTS_UNROLL for (uint part = 0; part < Parts; ++part) {
+            parts[j][part].set(r, c, two.x, two.y);
+            two = float2(two.x - parts[j][part].at(r, c, 0), two.y - parts[j][part].at(r, c, 1));
+          }
+        }
+      }
+    }
+  }
+  // X · tile
+  METAL_FUNC void multiply(thread WideSum& sum, threadgroup const T* tile, Strip s) const {
+    fill(sum, 0.0f);
+    MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
+      if (j > s.number) continue;
+      MLXTS_UNROLL for (uint c = 0; c < kWide; c += 32) {
+        TileRight<T, kStrip, 32> right;
+        mlxts::load(right, tile + j * kStrip * kWideStride + c, kWideStride);
+        MLXTS_UNROLL for (uint part = 0; part < Parts; ++part) multiply_add_columns(sum, c, parts[j][part], right);
+      }
+    }
+  }
+};
+
+template <typename T>
+METAL_FUNC void make_wide_wu(WuTensors<T> m, threadgroup float* memory, Strip s, uint rows, uint index) {
+  threadgroup float* factors = memory;  // of values, then of keys
+  threadgroup T* values = (threadgroup T*)(memory + 2 * kWideRows);
+  threadgroup T* keys = values + kWideTile;
+  WidePieces<T> v, k;
+  v.load(m.v, m.vStride, rows, m.V, index);
+  k.load(m.k, m.kStride, rows, m.K, index);
+  const XParts<T, 2> X(m.x, m.xStride, s);
+  if (index < kWideRows) {
+    const float beta = index < rows ? m.beta[index * m.betaStride] : 0.0f;
+    factors[index] = beta;
+    factors[kWideRows + index] = index < rows ? beta * decay_at(m.G, index) : 0.0f;
+  }
+  for (uint c = 0; c < metal::max(m.V, m.K); c += kWide) {
+    if (c > 0) {
+      v.load(m.v + c, m.vStride, rows, left_of(m.V, c), index);
+      k.load(m.k + c, m.kStride, rows, left_of(m.K, c), index);
+    }
+    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    v.store(values, factors, index);
+    k.store(keys, factors + kWideRows, index);
+    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    WideSum sum;
+    X.multiply(sum, values, s);
+    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    store_wide(sum, values, m.u + c, m.vStride, left_of(m.V, c), s);
+    X.multiply(sum, keys, s);
+    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    store_wide(sum, keys, m.w + c, m.wStride, left_of(m.K, c), s);
+  }
+}
+
+template <typename T>
+METAL_FUNC bool wide_wu(WuTensors<T> m, threadgroup float* memory, Strip s, uint rows, uint index) {
+  if constexpr (metal::is_same_v<T, bfloat>) {
+    if (aligned16(m.v) && aligned16(m.k) && aligned16(m.u) && aligned16(m.w) && aligned16(m.x)) {
+      make_wide_wu(m, memory, s, rows, index);
+      return true;
+    }
+  }
+  return false;
+}
+
+// Scores of a strip, rounded: (q · kᵀ) exp(G_i − G_j) up to the diagonal.
+template <typename T>
+METAL_FUNC void make_wide_scores(thread TileLeft<T, kStrip, kWideRows>& scores,
+                                 thread const TileLeft<T, kStrip, kWide>& q, threadgroup const T* keys,
+                                 CumulativeGates G, Strip s) {
+  TileSum<kStrip, kWideRows> sums;
+  fill(sums, 0.0f);
+  MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
+    if (j > s.number) continue;
+    MLXTS_UNROLL for (uint k = 0; k < kWide; k += 16) {
+      TileRight<T, 16, kStrip> right;
+      load_transposed(right, keys + j * kStrip * kWideStride + k, kWideStride);
+      multiply_add_columns(sums, j * kStrip, columns_of(q, k / 16), right);
+    }
+  }
+  MLXTS_UNROLL for (uint r = 0; r < 2; ++r) {
+    const uint row = s.first + 8 * r + s.row;
+    const float high = G.high[row], low = G.low[row];
+    MLXTS_UNROLL for (uint c = 0; c < kWideRows / 8; ++c) {
+      MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
+        const uint column = 8 * c + s.column + e;
+        thread float& score = sums.at(r, c, e);
+        if (column > row || row >= s.first + s.rows)
+          score = 0.0f;
+        else
+          score *= metal::precise::exp((high - G.high[column]) + (low - G.low[column]));
+      }
+    }
+  }
+  scores = as_left<T>(sums);
+}
+
+template <typename T>
+METAL_FUNC void make_wide_output(OutputTensors<T> m, threadgroup uchar* memory, Strip s, uint rows, uint index) {
+  const CumulativeGates G = {(threadgroup float*)memory, (threadgroup float*)memory + kWideRows};
+  threadgroup T* q = (threadgroup T*)(memory + 2 * kWideRows * sizeof(float));
+  threadgroup T *keys = q + kWideTile, *values = keys + kWideTile, *states = values + kWideTile;
+  start_wide<kWideRows>(q, m.q, m.keyStride, rows, m.K, index);
+  start_wide<kWideRows>(keys, m.k, m.keyStride, rows, m.K, index);
+  machine::copies_end();
+  if (index < kWideRows) {
+    const bool real = index < rows;
+    G.high[index] = real ? m.G.high[index * m.G.stride] : 0.0f;
+    G.low[index] = real && m.G.carriesLow ? m.G.low[index * m.G.stride] : 0.0f;
+  }
+  TileLeft<T, kStrip, kWide> queries;
+  TileLeft<T, kStrip, kWideRows> scores;
+  for (uint v = 0; v < m.V; v += kWide) {
+    const uint columns = m.V - v;
+    if (v > 0) threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    start_wide<kWide>(states, m.h + ulong(v) * m.K, m.K, columns, m.K, index);
+    machine::copies_end();
+    start_wide<kWideRows>(values, m.vNew + v, m.valueStride, rows, columns, index);
+    machine::copies_end();
+    if (v == 0) {
+      machine::copies_wait<2>();
+      threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+      load(queries, q + s.first * kWideStride, kWideStride);
+      make_wide_scores(scores, queries, keys, G, s);
+    }
+    machine::copies_wait<1>();
+    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    WideSum sum;
+    fill(sum, 0.0f);
+    MLXTS_UNROLL for (uint k = 0; k < kWide; k += 16) {
+      MLXTS_UNROLL for (uint c = 0; c < kWide; c += 32) {
+        TileRight<T, 16, 32> right;
+        load_transposed(right, states + c * kWideStride + k, kWideStride);
+        multiply_add_columns(sum, c, columns_of(queries, k / 16), right);
+      }
+    }
+    float decays[2], factors[2];
+    MLXTS_UNROLL for (uint r = 0; r < 2; ++r) {
+      const uint row = 8 * r + s.row, at = s.first + row;
+      decays[r] = exp_of_sum(G.high[at], G.low[at]);
+      factors[r] = row < s.rows && (!m.mask || m.mask[at] != 0) ? m.scale : 0.0f;
+    }
+    scale_rows(sum, decays);
+    machine::copies_wait<0>();
+    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
+      if (j > s.number) continue;
+      MLXTS_UNROLL for (uint c = 0; c < kWide; c += 32) {
+        TileRight<T, kStrip, 32> right;
+        load(right, values + j * kStrip * kWideStride + c, kWideStride);
+        multiply_add_columns(sum, c, columns_of(scores, j), right);
+      }
+    }
+    MLXTS_UNROLL for (uint r = 0; r < 2; ++r) {
+      MLXTS_UNROLL for (uint c = 0; c < kWide / 8; ++c) {
+        MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
+          thread float& value = sum.at(r, c, e);
+          value = factors[r] != 0.0f ? value * factors[r] : 0.0f;
+        }
+      }
+    }
+    store_wide(sum, q, m.o + v, m.valueStride, columns, s);  // the strip's queries are in registers
+  }
+}
+
+template <typename T>
+METAL_FUNC bool wide_output(OutputTensors<T> m, threadgroup uchar* memory, Strip s, uint rows, uint index) {
+  if constexpr (sizeof(T) == 2) {
+    if (aligned16(m.q) && aligned16(m.k) && aligned16(m.vNew) && aligned16(m.h) && aligned16(m.o)) {
+      make_wide_output(m, memory, s, rows, index);
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace mlxts
