@@ -52,6 +52,7 @@ struct ChunkStateParams {
   uint32_t snapshotEvery;
   uint32_t present;  // a bit for each buffer
 #ifdef __METAL_VERSION__
+  uint32_t teams;
   uint32_t slots;
   uint32_t scratch[4];  // byte offsets
 #else
@@ -59,7 +60,7 @@ struct ChunkStateParams {
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(ChunkStateParams) == 72, "ChunkStateParams must match the declaration of chunk_state");
+static_assert(sizeof(ChunkStateParams) == 76, "ChunkStateParams must match the declaration of chunk_state");
 #else
 static_assert(sizeof(ChunkStateParams) == 88, "ChunkStateParams must match the declaration of chunk_state");
 #endif

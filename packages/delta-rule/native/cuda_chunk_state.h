@@ -1,7 +1,8 @@
 // metal_chunk_state.h in a CUDA translation. With elements of 16 bits and one gate a head a simdgroup's quarter of a
 // state never leaves its registers: it is the right operand of its part of w Sᵀ, over the simdgroup's own keys. The
 // parts of the four simdgroups of a team, which share 16 value rows, meet in threadgroup memory; a thread of the team
-// adds them up for eight values of a token. The next chunks are on their way meanwhile, to p.slots places.
+// adds them up for eight values of a token. Carriers bring the next chunks meanwhile, to p.slots places, and take the
+// rounded states away: beside one team other simdgroups, which shortens the way from chunk to chunk, else the teams.
 #pragma once
 #include "state_tiles_metal.h"
 
@@ -10,6 +11,8 @@ namespace mlxts {
 constant constexpr uint kTeam = CHUNK_STATE_SIMDGROUPS * kSimd;  // threads
 constant constexpr uint kSumStride = CHUNK_STATE_SUM_STRIDE;     // of a token's values in a team's tiles
 static_assert(kTeam * 8 == kRows * kChunk, "a thread has eight values of a token");
+template <uint Teams>
+constexpr uint kCarriers = Teams * kTeam;
 
 // Eight neighbors.
 template <typename T>
@@ -35,58 +38,40 @@ struct ChunkSlot {
   METAL_FUNC float2 gate(uint token) const { return float2(G[token], G[kChunk + token]); }
 };
 
-// A thread's part of the chunks of a head on their way: pieces of eight of w and k (with two teams of one of them), one
-// of u, a gate.
+// A carrier's part of the chunks of a head on their way, and of the states before them.
 template <typename T, uint Keys, uint Teams>
-struct ChunkQueue {
+struct Carrier {
   typedef ChunkSlot<T, Keys, Teams> Slot;
-  enum : uint { kPieces = Keys / 8, kStep = kTeam / kPieces, kMatrices = 2 / Teams };
+  enum : uint { kPieces = Keys / 8, kStep = kCarriers<Teams> / kPieces };  // of a row of keys; rows brought at once
+  enum : uint { kValuePieces = Teams * kRows / 8 };                        // of a token of u
+  static_assert(kChunk * kValuePieces == kCarriers<Teams>, "a carrier has eight values of a token");
 
-  device const T* keys[kMatrices];
-  uint keyStrides[kMatrices];
-  device const T* u;
-  device const float* gate;
-  uint uStride, gateStride, length, tokens;
-  uint number, row, key, uRow, value, token;  // of the thread, and of its pieces in a chunk
-  bool keyExists, valueExists, gateExists, second;
+  StateHead<T> head;  // from the chunk on that starts next; h: the thread's part of the next that is taken away
+  uint index, K, wStride, kStride, uStride, gateStride, values, length;  // `values` exist of the threadgroup's
   threadgroup uchar* slots;
   uint last, into;  // the last slot, and the one to be filled next
 
-  METAL_FUNC ChunkQueue(StateHead<T> head, constant ChunkStateParams& p, threadgroup uchar* memory, uint begin,
-                        uint index)
-      : uStride(p.heads * p.valueDim),
+  METAL_FUNC Carrier(StateHead<T> from, constant ChunkStateParams& p, threadgroup uchar* memory, uint begin, uint own)
+      : head(from),
+        index(own),
+        K(p.keyDim),
+        wStride(p.heads * p.keyDim),
+        kStride(p.keyHeads * p.keyDim),
+        uStride(p.heads * p.valueDim),
         gateStride(p.heads),
+        values(p.valueDim - begin),
         length(p.chunkLength),
-        tokens(head.tokens),
-        number(index),
-        row(index % kTeam / kPieces),
-        key(index % kPieces * 8),
-        uRow(index / (2 * Teams)),
-        value(index % (2 * Teams) * 8),
-        token(index % kChunk),
-        keyExists(key < p.keyDim),
-        valueExists(begin + value < p.valueDim),
-        gateExists(index < kChunk || (index < 2 * kChunk && head.G.carriesLow)),
-        second(index >= kTeam),
         slots(memory),
         last(p.slots - 1),
         into(0) {
-    const uint wStride = p.heads * p.keyDim, kStride = p.keyHeads * p.keyDim;
-    MLXTS_UNROLL for (uint m = 0; m < kMatrices; ++m) {
-      const bool ofK = m == 1 || second;
-      keyStrides[m] = ofK ? kStride : wStride;
-      keys[m] = (ofK ? head.k : head.w) + (keyExists && row < tokens ? row * keyStrides[m] + key : 0);
-    }
-    u = head.u + (valueExists ? begin + value : 0);
-    gate = index < kChunk || !gateExists ? head.G.high : head.G.low;
+    head.u += begin;
+    head.h += ulong(begin) * K;
   }
-
-  METAL_FUNC void start_keys(uint m) {
-    const uint rows = metal::min(length, tokens), stride = keyStrides[m];
-    device const T* from = keys[m];
-    threadgroup T* to = Slot(slots, into).w + (m == 1 || second ? uint(Slot::kMatrix) : 0u) + row * Slot::kStride + key;
-    if (rows == kChunk && keyExists) {
-      device const T* own = from;
+  METAL_FUNC void start_keys(threadgroup T* to, device const T* from, uint stride, uint rows) const {
+    const uint row = index / kPieces, key = index % kPieces * 8;
+    device const T* own = from + row * stride + key;
+    to += row * Slot::kStride + key;
+    if (rows == kChunk && key < K) {
       MLXTS_UNROLL for (uint i = 0; i < kChunk; i += kStep) {
         machine::copy_start<16>(to + i * Slot::kStride, own);
         own += kStep * stride;
@@ -94,23 +79,35 @@ struct ChunkQueue {
     } else {
 #pragma unroll 1
       for (uint i = 0; i < kChunk; i += kStep) {
-        const bool real = keyExists && row + i < rows;
-        machine::copy_start<16>(to + i * Slot::kStride, real ? from + i * stride : from, real ? 16 : 0);
+        const bool real = key < K && row + i < rows;
+        machine::copy_start<16>(to + i * Slot::kStride, real ? own + i * stride : from, real ? 16 : 0);
       }
     }
-    keys[m] = from + ulong(rows) * stride;
   }
   METAL_FUNC void start() {
-    MLXTS_UNROLL for (uint m = 0; m < kMatrices; ++m) start_keys(m);
-    const Slot slot(slots, into);
-    const uint rows = metal::min(length, tokens);
-    const bool real = valueExists && uRow < rows, given = gateExists && token < rows;
-    machine::copy_start<16>(slot.u + uRow * Slot::kUStride + value, u + (real ? uRow * uStride : 0), real ? 16 : 0);
-    if (!second) machine::copy_start<4>(slot.G + number, gate + (given ? token * gateStride : 0), given ? 4 : 0);
-    u += ulong(rows) * uStride;
-    gate += ulong(rows) * gateStride;
-    tokens -= rows;
-    into = into == last ? 0 : into + 1;
+    if (head.tokens > 0) {
+      const Slot slot(slots, into);
+      const uint rows = metal::min(length, head.tokens), row = index / kValuePieces;
+      const uint value = index % kValuePieces * 8;
+      const bool real = row < rows && value < values;
+      start_keys(slot.w, head.w, wStride, rows);
+      start_keys(slot.k, head.k, kStride, rows);
+      machine::copy_start<16>(slot.u + row * Slot::kUStride + value, head.u + (real ? row * uStride + value : 0),
+                              real ? 16 : 0);
+      if (index < 2 * kChunk) {
+        const uint token = index % kChunk;
+        const bool low = index >= kChunk, given = token < rows && (!low || head.G.carriesLow);
+        machine::copy_start<4>(slot.G + index,
+                               (low && given ? head.G.low : head.G.high) + (given ? token * gateStride : 0),
+                               given ? 4 : 0);
+      }
+      head.w += ulong(rows) * wStride;
+      head.k += ulong(rows) * kStride;
+      head.u += ulong(rows) * uStride;
+      head.G = gates_from(head.G, ulong(rows) * gateStride);
+      head.tokens -= rows;
+      into = into == last ? 0 : into + 1;
+    }
     machine::copies_end();
   }
   // Until at most `last` − 1 chunks are on their way: after the next barrier, the others are there.
@@ -122,8 +119,17 @@ struct ChunkQueue {
     else
       machine::copies_wait<0>();
   }
+  // The rounded states of a team to device memory.
+  METAL_FUNC void store_state(threadgroup const T* from, uint team) const {
+    const uint row = index / kPieces, key = index % kPieces * 8, first = team * kRows;
+    if (key >= K || row >= kRows) return;
+    MLXTS_UNROLL for (uint i = 0; i < kRows; i += kStep) {
+      const Piece<T> piece = *(threadgroup const Piece<T>*)(from + (row + i) * Slot::kStride + key);
+      if (first + row + i < values) *(device Piece<T>*)(head.h + (first + row + i) * K + key) = piece;
+    }
+  }
+  METAL_FUNC void next_state(constant ChunkStateParams& p) { head.h += ulong(p.heads) * p.valueDim * K; }
 };
-
 // What a team has in threadgroup memory.
 template <typename T>
 struct TeamTiles {
@@ -207,71 +213,78 @@ METAL_FUNC void store_values(TeamTiles<T> tiles, threadgroup const T* u, uint uS
 template <uint Keys, uint Teams, typename T>
 METAL_FUNC void pass_in_teams(StateHead<T> head, constant ChunkStateParams& p, ChunkStateScratch scratch, uint part,
                               uint index, uint lane, uint simdgroup) {
-  constexpr uint kColumns = Keys / CHUNK_STATE_SIMDGROUPS, kStride = tile_stride<T>(Keys), kPieces = Keys / 8;
+  constexpr uint kColumns = Keys / CHUNK_STATE_SIMDGROUPS, kStride = tile_stride<T>(Keys);
+  constexpr uint kTeamElements = kChunk * kSumStride + kRows * kStride;
   typedef ChunkSlot<T, Keys, Teams> Slot;
-  const uint team = Teams == 1 ? 0 : index / kTeam, own = index % kTeam;
-  const uint H = p.heads, K = p.keyDim, V = p.valueDim, tokens = head.tokens;
-  const uint begin = part * Teams * kRows, row = begin + team * kRows;
+  const bool computes = index < Teams * kTeam, carries = Teams > 1 || !computes;
+  const uint team = index / kTeam, own = index % kTeam, begin = part * Teams * kRows, row = begin + team * kRows;
   const uint number = simdgroup % CHUNK_STATE_SIMDGROUPS, column = number * kColumns;
+  const uint H = p.heads, V = p.valueDim, tokens = head.tokens;
   const StatePlace place = state_place(p, row, column);
-  threadgroup T* values = (threadgroup T*)scratch.values + team * (kChunk * kSumStride + kRows * kStride);
-  const TeamTiles<T> tiles = {scratch.state + team * CHUNK_STATE_SIMDGROUPS * kChunk * kSumStride, values,
-                              values + kChunk * kSumStride};
-  ChunkQueue<T, Keys, Teams> queue(head, p, scratch.tiles, begin, index);
-#pragma unroll 1
-  for (uint i = 0; i + 1 < p.slots; ++i) queue.start();
-
-  // What a thread stores: eight values of a token, and pieces of the state.
-  const uint token = own / 2, value = row + own % 2 * 8, stateRow = own / kPieces, piece = own % kPieces * 8;
+  threadgroup T* all = (threadgroup T*)scratch.values;
+  const TeamTiles<T> tiles = {scratch.state + team * CHUNK_STATE_SIMDGROUPS * kChunk * kSumStride,
+                              all + team * kTeamElements, all + team * kTeamElements + kChunk * kSumStride};
+  Carrier<T, Keys, Teams> carrier(head, p, scratch.tiles, begin, index % kCarriers<Teams>);
+  // A thread of a team stores eight values of a token.
+  const uint token = own / 2, value = row + own % 2 * 8;
   device T* vNew = head.vNew + ulong(token) * H * V + value;
-  device T* h = head.h + ulong(row + stateRow) * K + piece;
 
   State<kColumns> state;
-  begin_state(state, head, place, p, lane);
-  queue.wait();
+  if (carries) {
+#pragma unroll 1
+    for (uint i = 0; i + 1 < p.slots; ++i) carrier.start();
+    carrier.wait();
+  }
+  if (computes) begin_state(state, head, place, p, lane);
   threadgroup_barrier(metal::mem_flags::mem_threadgroup);
   OwnW<T, kColumns> w;
-  if (tokens > 0) w.load_from(Slot(scratch.tiles, 0).w + column, kStride);
+  if (computes && tokens > 0) w.load_from(Slot(scratch.tiles, 0).w + column, kStride);
   uint at = 0;
 #pragma unroll 1
   for (uint first = 0; first < tokens; first += p.chunkLength) {
     const uint count = metal::min(p.chunkLength, tokens - first);
     const Slot slot(scratch.tiles, at);
-    at = at == queue.last ? 0 : at + 1;
-    const float2 end = slot.gate(count - 1), left = end - slot.gate(token);
-    const float decay = exp_of_sum(end.x, end.y), kept = metal::precise::exp(left.x + left.y);
-    const RoundedState<T, kColumns> rounded(state);
-    rounded.store(tiles.state + column, kStride, lane);
-    // The chunk before this one has been used: its slot is free.
-    fill(w.sums, 0.0f);
-    MLXTS_UNROLL for (uint k = 0; k < kColumns / 16; ++k) w.multiply(rounded, k);
-    queue.start();
-    store(w.sums, tiles.sums + number * kChunk * kSumStride, kSumStride, lane);
-    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    store_values(tiles, slot.u + team * kRows, Slot::kUStride, kept, vNew, own, token < count,
-                 token < count && value < V);
-    MLXTS_UNROLL for (uint i = 0; i < kRows; i += kTeam / kPieces) {
-      const Piece<T> own = *(threadgroup const Piece<T>*)(tiles.state + (stateRow + i) * kStride + piece);
-      if (row + stateRow + i < V && piece < K) *(device Piece<T>*)(h + i * K) = own;
-    }
-    MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
-      MLXTS_UNROLL for (uint c = 0; c < kColumns / 8; ++c) {
-        MLXTS_UNROLL for (uint e = 0; e < 2; ++e) state.at(r, c, e) *= decay;
-      }
-    }
+    at = at + 1 == p.slots ? 0 : at + 1;
+    float decay, kept;
     TileRight<T, kChunk, kColumns> keys;
-    load(keys, slot.k + column, kStride);
-    queue.wait();  // for the next chunk
+    if (computes) {
+      const RoundedState<T, kColumns> rounded(state);
+      rounded.store(tiles.state + column, kStride, lane);
+      fill(w.sums, 0.0f);
+      MLXTS_UNROLL for (uint k = 0; k < kColumns / 16; ++k) w.multiply(rounded, k);
+      const float2 end = slot.gate(count - 1), left = end - slot.gate(token);
+      decay = exp_of_sum(end.x, end.y);
+      kept = metal::precise::exp(left.x + left.y);
+    }
+    if (carries) carrier.start();  // to where the chunk before this one was, which has been used
+    if (computes) store(w.sums, tiles.sums + number * kChunk * kSumStride, kSumStride, lane);
     threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    if (computes) {
+      store_values(tiles, slot.u + team * kRows, Slot::kUStride, kept, vNew, own, token < count,
+                   token < count && value < V);
+      load(keys, slot.k + column, kStride);
+      MLXTS_UNROLL for (uint r = 0; r < kRows / 8; ++r) {
+        MLXTS_UNROLL for (uint c = 0; c < kColumns / 8; ++c) {
+          MLXTS_UNROLL for (uint e = 0; e < 2; ++e) state.at(r, c, e) *= decay;
+        }
+      }
+      vNew += ulong(count) * H * V;
+    }
+    if (carries) {
+      MLXTS_UNROLL for (uint t = 0; t < Teams; ++t)
+          carrier.store_state(all + t * kTeamElements + kChunk * kSumStride, t);
+      carrier.next_state(p);
+      carrier.wait();  // for the next chunk
+    }
+    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    if (!computes) continue;
     TileLeft<T, kRows, kChunk> weights;
     load_transposed(weights, tiles.values, kSumStride);
     if (first + count < tokens) w.load_from(Slot(scratch.tiles, at).w + column, kStride);
     multiply_add(state, weights, keys);
-    vNew += ulong(count) * H * V;
-    h += ulong(H) * V * K;
     keep_state(state, head, first + count, place, p, lane);
   }
-  end_state(state, head, place, p, lane);
+  if (computes) end_state(state, head, place, p, lane);
 }
 
 METAL_FUNC bool aligned16(device const void* at) { return (ulong(at) & 15) == 0; }
@@ -279,11 +292,11 @@ METAL_FUNC bool aligned16(device const void* at) { return (ulong(at) & 15) == 0;
 template <bool Channels, uint Keys, typename T>
 METAL_FUNC void pass_over(StateHead<T> head, constant ChunkStateParams& p, ChunkStateScratch scratch, uint part,
                           uint index, uint lane, uint simdgroup) {
-  const uint teams = machine::threads().x / kTeam, team = index / kTeam;
+  const uint teams = p.teams, team = index / kTeam;
   if constexpr (sizeof(T) == 2 && !Channels) {
     const bool aligned =
         aligned16(head.w) && aligned16(head.k) && aligned16(head.u) && aligned16(head.vNew) && aligned16(head.h);
-    if (p.slots > 0 && aligned) {
+    if (teams > 0 && aligned) {
       if (teams == 1)
         pass_in_teams<Keys, 1>(head, p, scratch, part, index, lane, simdgroup);
       else
@@ -291,11 +304,12 @@ METAL_FUNC void pass_over(StateHead<T> head, constant ChunkStateParams& p, Chunk
       return;
     }
   }
-  // The parts of teams of this launch, which all pass the same barriers.
+  if (team > 0 && team >= teams) return;  // carriers
+  // The parts of the teams, which all pass the same barriers.
   scratch.state += team * kRows * tile_stride<float>(Keys);
   scratch.values += team * kChunk * tile_stride<T>(kRows) * sizeof(T);
   scratch.tiles += team * CHUNK_STATE_SIMDGROUPS * HeadPanels<T, Keys>::kTile * sizeof(T);
-  pass_in_tiles<Channels, Keys>(head, p, scratch, part * teams + team, index % kTeam, lane,
+  pass_in_tiles<Channels, Keys>(head, p, scratch, part * metal::max(teams, 1u) + team, index % kTeam, lane,
                                 simdgroup % CHUNK_STATE_SIMDGROUPS);
 }
 

@@ -72,7 +72,7 @@ function tileBytes({ K, bytes }: Pick<Sizes, "K" | "bytes">): number {
 const onGpu = (sizes: Sizes) => ({
   threadgroups: [Math.ceil(sizes.V / GPU_ROWS), sizes.H, sizes.N] as const,
   threadsPerThreadgroup: [SIMDGROUPS * SIMD, 1, 1] as const,
-  params: { slots: 0 },
+  params: { teams: 0, slots: 0 },
   scratch: {
     ...PLACE_SHAPE,
     state: tileShapeF32(GPU_ROWS, keyLength(sizes.K)),
@@ -83,8 +83,9 @@ const onGpu = (sizes: Sizes) => ({
 
 /** Elements from token to token of a team's tiles. */
 const SUM_STRIDE = GPU_ROWS + 8;
-/** More threadgroups than this, and each has two teams, which share what they read. */
+/** More threadgroups than this, and each has two teams, which share what they read; beside one team are carriers. */
 const MOST_SINGLE_TEAMS = 144;
+const MOST_TEAMS = 2;
 const MOST_SLOTS = 4;
 /** Room for \`place\` of the scratch below. */
 const PLACE_BYTES = 64;
@@ -95,7 +96,7 @@ const PLACE_BYTES = 64;
  */
 function inTeams({ N, H, K, V }: Sizes, mostBytes: number) {
   const rowBlocks = Math.ceil(V / GPU_ROWS);
-  const teams = rowBlocks > 1 && rowBlocks * H * N > MOST_SINGLE_TEAMS ? 2 : 1;
+  const teams = rowBlocks > 1 && rowBlocks * H * N > MOST_SINGLE_TEAMS ? MOST_TEAMS : 1;
   const keyStride = tileStride("bf16", keyLength(K));
   const slot = MOST_TOKENS * (2 * (2 * keyStride + teams * GPU_ROWS + 8) + 8);
   const values = 2 * teams * (MOST_TOKENS * SUM_STRIDE + GPU_ROWS * keyStride);
@@ -103,8 +104,8 @@ function inTeams({ N, H, K, V }: Sizes, mostBytes: number) {
   const slots = Math.min(MOST_SLOTS, Math.floor((mostBytes - PLACE_BYTES - values - 4 * sums) / slot));
   return {
     threadgroups: [Math.ceil(rowBlocks / teams), H, N] as const,
-    threadsPerThreadgroup: [teams * SIMDGROUPS * SIMD, 1, 1] as const,
-    params: { slots },
+    threadsPerThreadgroup: [MOST_TEAMS * SIMDGROUPS * SIMD, 1, 1] as const,
+    params: { teams, slots },
     scratch: { ...PLACE_SHAPE, state: [sums], values: [values], tiles: [slots, slot] },
   };
 }
@@ -141,7 +142,7 @@ export const chunkStateKernel = defineKernel({
       sumStride: SUM_STRIDE,
     },
   },
-  launchParams: { gpu: { slots: "u32" } },
+  launchParams: { gpu: { teams: "u32", slots: "u32" } },
   scratch: {
     // gated: vNew as it decays to the chunk's end. keyDecays: with a gate for each channel, those of the whole chunk.
     // values: a chunk's u, then vNew, then what gated is. tiles: of w and k, one for each simdgroup. Of teams: the
@@ -158,7 +159,7 @@ export const chunkStateKernel = defineKernel({
     },
     gpu: { ...PLACE_SCRATCH, state: "f32", values: "u8", tiles: "u8" },
   },
-  mostThreads: 2 * SIMDGROUPS * SIMD,
+  mostThreads: MOST_TEAMS * SIMDGROUPS * SIMD,
   launch: {
     cpu: ({ N, H, K, V, BT, channels, bytes }: Sizes, { constants: { rows } }) => {
       const ofHead = shapeIf(channels === 1, BT);
