@@ -5,7 +5,7 @@
 using namespace metal;
 using namespace mlxts;
 
-constant constexpr uint kAhead = 8;  // gates that are on their way at once
+constant constexpr uint kAhead = CHUNK_CUMSUM_AHEAD;
 
 // ln(decay) of a gate; a factor of 0: the gate is the decay itself, and 0 becomes what exp() takes to 0.
 METAL_FUNC float log_decay(float gate, float factor) {

@@ -17,6 +17,13 @@
 #define CHUNK_CUMSUM_HAS_MASK 4u
 #define CHUNK_CUMSUM_HAS_CUMULATIVE_GATE_LOW 16u
 #define CHUNK_CUMSUM_FAULT_CU_SEQLENS 1
+#ifdef __METAL_VERSION__
+#ifdef MLXTS_CUDA
+#define CHUNK_CUMSUM_AHEAD 32
+#else
+#define CHUNK_CUMSUM_AHEAD 8
+#endif
+#endif
 
 struct ChunkCumsumParams {
   uint32_t sequences;

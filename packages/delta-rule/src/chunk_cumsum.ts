@@ -33,6 +33,8 @@ export const chunkCumsumKernel = defineKernel({
     gateFactor: "f32",
   },
   faults: PACKED_FAULTS,
+  // Gates of a thread that are on their way at once.
+  constants: { gpu: { ahead: 8 }, cuda: { ahead: 32 } },
   launch: {
     cpu: ({ B, NT }: Sizes) => ({ threadgroups: [NT, B, 1] }),
     // A thread has one gate of each token of a chunk.
