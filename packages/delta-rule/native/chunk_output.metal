@@ -245,7 +245,8 @@ kernel void chunk_output(device const T* q [[buffer(CHUNK_OUTPUT_Q)]], device co
                                       keyStride,
                                       valueStride,
                                       p.scale};
-    if (wide_output(tensors, scratch.tiles, s, place.rows, index)) return;
+    const CumulativeGates staged = {scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
+    if (wide_output(tensors, scratch.tiles, staged, s, place.rows, index)) return;
   }
   const OutputRows own = output_rows<Channels>(chunk.G, mask + token, masked, s);
   TileLeft<T, kStrip, kStrip> scores[kStrips];

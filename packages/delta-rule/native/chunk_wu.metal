@@ -109,7 +109,7 @@ kernel void chunk_wu(device const T* k [[buffer(CHUNK_WU_K)]], device const T* v
     const WuTensors<T> tensors = {v + first * V, k + keys, ownX,  beta + first,   u + first * V, w + first * K,
                                   chunkGates,    V,        K,     H * V,          p.keyHeads * K, H * K,
                                   H * length,    H};
-    if (wide_wu(tensors, scratch.tiles, s, place.rows, index)) return;
+    if (wide_wu(tensors, scratch.tiles, scratch.factors, s, place.rows, index)) return;
   }
   // Cells of this strip's first row.
   const ulong token = place.token + s.first, cell = token * H + place.head, keyCell = token * p.keyHeads + keyHead;

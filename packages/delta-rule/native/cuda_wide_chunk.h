@@ -107,10 +107,10 @@ struct XParts {
   }
 };
 
+// `factors` are those of values, then those of keys.
 template <typename T>
-METAL_FUNC void make_wide_wu(WuTensors<T> m, threadgroup float* memory, Strip s, uint rows, uint index) {
-  threadgroup float* factors = memory;  // of values, then of keys
-  threadgroup T* values = (threadgroup T*)(memory + 2 * kWideRows);
+METAL_FUNC void make_wide_wu(WuTensors<T> m, threadgroup T* values, threadgroup float* factors, Strip s, uint rows,
+                             uint index) {
   threadgroup T* keys = values + kWideTile;
   WidePieces<T> v, k;
   v.load(m.v, m.vStride, rows, m.V, index);
@@ -141,10 +141,11 @@ METAL_FUNC void make_wide_wu(WuTensors<T> m, threadgroup float* memory, Strip s,
 }
 
 template <typename T>
-METAL_FUNC bool wide_wu(WuTensors<T> m, threadgroup float* memory, Strip s, uint rows, uint index) {
+METAL_FUNC bool wide_wu(WuTensors<T> m, threadgroup float* tiles, threadgroup float* factors, Strip s, uint rows,
+                        uint index) {
   if constexpr (metal::is_same_v<T, bfloat>) {
     if (aligned16(m.v) && aligned16(m.k) && aligned16(m.u) && aligned16(m.w) && aligned16(m.x)) {
-      make_wide_wu(m, memory, s, rows, index);
+      make_wide_wu(m, (threadgroup T*)tiles, factors, s, rows, index);
       return true;
     }
   }
@@ -184,9 +185,8 @@ METAL_FUNC void make_wide_scores(thread TileLeft<T, kStrip, kWideRows>& scores,
 }
 
 template <typename T>
-METAL_FUNC void make_wide_output(OutputTensors<T> m, threadgroup uchar* memory, Strip s, uint rows, uint index) {
-  const CumulativeGates G = {(threadgroup float*)memory, (threadgroup float*)memory + kWideRows};
-  threadgroup T* q = (threadgroup T*)(memory + 2 * kWideRows * sizeof(float));
+METAL_FUNC void make_wide_output(OutputTensors<T> m, threadgroup T* q, CumulativeGates G, Strip s, uint rows,
+                                 uint index) {
   threadgroup T *keys = q + kWideTile, *values = keys + kWideTile, *states = values + kWideTile;
   start_wide<kWideRows>(q, m.q, m.keyStride, rows, m.K, index);
   start_wide<kWideRows>(keys, m.k, m.keyStride, rows, m.K, index);
@@ -252,10 +252,11 @@ METAL_FUNC void make_wide_output(OutputTensors<T> m, threadgroup uchar* memory, 
 }
 
 template <typename T>
-METAL_FUNC bool wide_output(OutputTensors<T> m, threadgroup uchar* memory, Strip s, uint rows, uint index) {
+METAL_FUNC bool wide_output(OutputTensors<T> m, threadgroup uchar* tiles, CumulativeGates G, Strip s, uint rows,
+                            uint index) {
   if constexpr (sizeof(T) == 2) {
     if (aligned16(m.q) && aligned16(m.k) && aligned16(m.vNew) && aligned16(m.h) && aligned16(m.o)) {
-      make_wide_output(m, memory, s, rows, index);
+      make_wide_output(m, (threadgroup T*)tiles, G, s, rows, index);
       return true;
     }
   }

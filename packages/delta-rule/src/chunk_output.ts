@@ -112,8 +112,8 @@ export const chunkOutputKernel = defineKernel({
     gpu: (sizes, { constants: { panelBytes } }) => onGpu(sizes, panelBytes),
     cuda: (sizes, { limits, constants: { panelBytes } }) => {
       const launch = onGpu(sizes, panelBytes);
-      // G; q, k and vNew; a state.
-      const tiles = sizes.BT * 8 + 2 * WIDE_STRIDE * (3 * sizes.BT + WIDE);
+      // q, k and vNew; a state.
+      const tiles = 2 * WIDE_STRIDE * (3 * sizes.BT + WIDE);
       const roomy = tiles + 1024 <= limits.maxThreadgroupBytes;
       if (!roomy || !wideChunks(sizes) || sizes.bytes !== 2 || sizes.K > WIDE) return launch;
       return { ...launch, params: { wide: 1 }, scratch: { ...launch.scratch, tiles: [tiles] } };

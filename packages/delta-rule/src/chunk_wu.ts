@@ -71,7 +71,7 @@ export const chunkWuKernel = defineKernel({
         ...launch,
         threadgroups: [NT, H, B],
         params: { wide: 1 },
-        scratch: { ...launch.scratch, tiles: [2 * BT + (2 * BT * WIDE_STRIDE) / 2] },
+        scratch: { ...launch.scratch, tiles: [BT * WIDE_STRIDE], factors: [2 * BT] },
       };
     },
   },
