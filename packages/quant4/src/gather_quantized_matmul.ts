@@ -28,6 +28,7 @@ import {
   FEW_ON_CPU,
   FEW_SCRATCH_ON_GPU,
   fewOnGpus,
+  isOneRow,
   MATVEC_PARAMS,
   MATVEC_SCRATCH,
   matvecOnCpu,
@@ -183,14 +184,16 @@ function productsOf(c: Seen) {
   if (x.lastDim !== cols) c.fail("x", `have a last dimension of ${cols} (cols)`, x.shape);
   const matrices = stack[0] as number;
   const int8 = c.options.approximate !== undefined;
-  return { ...gatheredProducts(c, matrices), matrices, rows, cols, groupSize, bits, int8 };
+  const gathered = gatheredProducts(c, matrices);
+  const oneRow = isOneRow(gathered.m, x, [{ weight, bits, groupSize }]);
+  return { ...gathered, matrices, rows, cols, groupSize, bits, int8, oneRow };
 }
 export type Products = NonNullable<ReturnType<typeof productsOf>>;
 
 /** How a call is launched: by pairs, or by slots where the block says panels. */
 export function launchOf(products: Products, ordered: boolean, device: Device) {
-  const { pairs, m, matrices, rows, cols, groupSize, int8 } = products;
-  const sizes = { pairs, m, matrices, rows, cols, groupSize, int8, ordered };
+  const { pairs, m, matrices, rows, cols, groupSize, int8, oneRow } = products;
+  const sizes = { pairs, m, matrices, rows, cols, groupSize, int8, oneRow, ordered };
   const panels = (mBlock: number) => scratchFits(gatherQuantizedMatmulKernel, { ...sizes, mBlock }, device);
   const few = (mBlock: number) => scratchFits(gatherQuantizedMatvecKernel, { ...sizes, mBlock }, device);
   const block = ordered ? panelBlock(pairs, cols, panels) : blockOf(m, cols, { panels, few });

@@ -22,6 +22,7 @@ import {
   FEW_ON_CPU,
   FEW_SCRATCH_ON_GPU,
   fewOnGpus,
+  isOneRow,
   jointDims,
   MATVEC_PARAMS,
   MATVEC_SCRATCH,
@@ -87,7 +88,13 @@ function productsOf(c: Seen): Products | undefined {
   if (up.stack[0] !== matrices) c.fail("up.weight", `have ${matrices} matrices, as \`gate\` has`, given);
   if (up.rows !== rows) c.fail("up.weight", `have ${rows} rows, as \`gate\` has`, given);
   const int8 = c.options.approximate !== undefined;
-  return { ...gatheredProducts(c, matrices), matrices, rows, cols, groupSize, bits, int8 };
+  const gathered = gatheredProducts(c, matrices);
+  const oneRow = isOneRow(
+    gathered.m,
+    c.tensors.x as Tensor,
+    STACKS.map((name) => ({ weight: c.tensors[`${name}.weight`] as Tensor, bits, groupSize })),
+  );
+  return { ...gathered, matrices, rows, cols, groupSize, bits, int8, oneRow };
 }
 
 /**

@@ -8,6 +8,7 @@ import {
   FEW_ON_CPU,
   FEW_SCRATCH_ON_GPU,
   fewOnGpus,
+  isOneRow,
   jointDims,
   MATVEC_PARAMS,
   MATVEC_SCRATCH,
@@ -185,7 +186,18 @@ export const multiQuantizedMatmul = defineOp({
         outD: d?.out,
       },
       params: { m, rowsA, rowsB, rowsC, rowsD, cols, groupSize },
-      sizes: { m, rows: [rowsA, rowsB, rowsC, rowsD], cols, groupSize, int8 },
+      sizes: {
+        m,
+        rows: [rowsA, rowsB, rowsC, rowsD],
+        cols,
+        groupSize,
+        int8,
+        oneRow: isOneRow(
+          m,
+          x,
+          parts.map(({ q }) => q),
+        ),
+      },
     });
   },
 }) as MultiQuantizedMatmul;

@@ -14,7 +14,7 @@ export const FEW = { mostM: 8 } as const;
  * share, and the units of up to 64 columns of them that a simdgroup takes at a time.
  */
 export const FEW_ON_CPU = { blockRows: 16, unit: 128, byteUnits: 127, preparedWords: 4 } as const;
-export const FEW_ON_GPU = { simdgroupRows: 4, tileRows: 16, blockUnits: 4 } as const;
+export const FEW_ON_GPU = { simdgroupRows: 4, tileRows: 16, blockUnits: 4, mostSpans: 64 } as const;
 /** Simdgroups of a threadgroup on NVIDIA's GPUs: as many as have columns, within these bounds. */
 const LEAST_SIMDGROUPS = 4;
 const MOST_SIMDGROUPS = 8;
@@ -51,6 +51,8 @@ export interface Weights {
   groupSize: number;
   /** Whether a CPU takes x in whole numbers of a byte. */
   int8?: boolean;
+  /** Whether x has one row in bf16 and codes have 4 bits: NVIDIA's GPUs take it another way. */
+  oneRow?: boolean;
 }
 
 export const ceil = (n: number, unit: number) => Math.ceil(n / unit);
@@ -94,11 +96,24 @@ export function fewOnGpus<Sizes extends Weights & { m: number }>(
       scratch: { sums: [0] },
     }),
     cuda: (sizes: Sizes) => {
-      const simdgroups = Math.min(Math.max(ceil(sizes.cols, BLOCK_COLUMNS), LEAST_SIMDGROUPS), MOST_SIMDGROUPS);
+      const spans = ceil(sizes.cols, BLOCK_COLUMNS);
+      const inTurns = Math.min(Math.max(spans, LEAST_SIMDGROUPS), MOST_SIMDGROUPS);
+      const most = sizes.oneRow === true ? Number(process.env.MV_W ?? 8) : 8;
+      const least = sizes.oneRow === true ? Number(process.env.MV_LEAST ?? 528) : 528;
+      const mostTiles = sizes.oneRow === true ? Number(process.env.MV_TILES ?? 8) : 8;
+      const oneRow = sizes.oneRow && spans <= FEW_ON_GPU.mostSpans;
+      const simdgroups = oneRow ? ceil(spans, ceil(spans, most)) : inTurns;
+      const [x, y, z] = threadgroups(sizes, tileRows);
+      let tiles = 1;
+      while (oneRow && 2 * tiles <= mostTiles && tiles <= simdgroups && x * y * z >= 2 * tiles * least) tiles *= 2;
+      const row =
+        spans <= FEW_ON_GPU.mostSpans
+          ? spans * 134 + 16 + simdgroups * 64 + simdgroups * tiles * matrices * tileRows
+          : 0;
       return {
-        threadgroups: threadgroups(sizes, tileRows),
-        threadsPerThreadgroup: [32 * simdgroups, 1, 1] as const,
-        scratch: { sums: [simdgroups, 3 * FEW.mostM, matrices, tileRows] },
+        threadgroups: threadgroups(sizes, tiles * tileRows),
+        threadsPerThreadgroup: [(32 * simdgroups) / tiles, tiles, 1] as const,
+        scratch: { sums: [Math.max(row, simdgroups * 3 * FEW.mostM * matrices * tileRows)] },
       };
     },
   };
@@ -221,6 +236,19 @@ export function blockOf(m: number, cols: number, fits: { panels: Fits; few: Fits
   }
   return { panels: false, rows: fittingRows(Math.min(m, FEW.mostM), fits.few) };
 }
+
+interface Codes {
+  weight: Tensor;
+  bits: number;
+  groupSize: number;
+}
+
+/** Whether x is one row in bf16, the codes have 4 bits in groups of at least a unit, and all begin at whole vectors. */
+export const isOneRow = (m: number, x: Tensor, weights: readonly Codes[]): boolean =>
+  m === 1 &&
+  x.dtype === "bf16" &&
+  x.byteOffset % 16 === 0 &&
+  weights.every(({ weight, bits, groupSize }) => bits === 4 && groupSize >= 64 && weight.byteOffset % 16 === 0);
 
 /** What a check sees of a call. */
 export type Seen = Parameters<typeof quantizedDims>[0];

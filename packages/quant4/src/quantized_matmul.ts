@@ -28,6 +28,7 @@ import {
   FEW_ON_GPU,
   FEW_SCRATCH_ON_GPU,
   fewOnGpus,
+  isOneRow,
   MATVEC_PARAMS,
   MATVEC_SCRATCH,
   matvecOnCpu,
@@ -253,7 +254,7 @@ export function encodeProduct(
     variant: `${x.dtype}_${scales.dtype}_${out.dtype}_b${bits}`,
     buffers: { x, weight, scales, biases, bias: undefined, out },
     params: { ...ONE_MATRIX, ...sizes },
-    sizes: { ...sizes, batch: 1, int8 },
+    sizes: { ...sizes, batch: 1, int8, oneRow: isOneRow(sizes.m, x, [q]) },
   };
   encodeTransposed(encoder, given, blockFor(sizes, groupSize, encoder.device));
 }
@@ -423,7 +424,8 @@ export const quantizedMatmul: QuantizedMatmul = defineOp({
         qStride1: a1.right,
         qStride2: a2.right,
       };
-      const sizes = { m, rows, cols, groupSize, batch, int8: options.approximate !== undefined };
+      const oneRow = isOneRow(m, common.buffers.x, [{ ...q, weight: common.buffers.weight }]);
+      const sizes = { m, rows, cols, groupSize, batch, int8: options.approximate !== undefined, oneRow };
       if (options.transpose) encodeTransposed(encoder, { ...common, params, sizes }, block);
       else
         encoder.dispatch(

@@ -18,6 +18,7 @@ import {
   FEW_ON_CPU,
   FEW_SCRATCH_ON_GPU,
   fewOnGpus,
+  isOneRow,
   jointDims,
   MATVEC_PARAMS,
   MATVEC_SCRATCH,
@@ -138,7 +139,7 @@ export const quantizedMatmulSwiglu: QuantizedMatmulSwiglu = defineOp({
     const { out } = outputs;
     const { m, rows, cols, groupSize } = planOf(c) as Plan;
     const params = { m, rows, cols, groupSize };
-    const sizes = { ...params, int8: options.approximate !== undefined };
+    const sizes = { ...params, int8: options.approximate !== undefined, oneRow: isOneRow(m, x, [gate, up]) };
     if (!isOneDispatch(sizes, c.device)) {
       encodeGated(encoder, op, out, (input, product) =>
         encodeProduct(encoder, op, { x, q: inputs[input], out: product, int8: sizes.int8 }),
