@@ -1,16 +1,20 @@
 // One row of x in bf16 against codes of 4 bits, on NVIDIA's matrix units: what each step of decoding waits for. A
 // simdgroup takes spans of 256 columns of 16 rows of W, one after another, and has the codes of the next on their way.
 //
-// A bf16 whose upper byte is 0 is its lower byte in units of 2^-133. So one instruction cuts two codes, or two times
-// sixteen codes, out of their word, and x, once for all rows, is brought to the power of two that they leave room for.
+// A bf16 whose upper byte is 0 is its lower byte in units of 2^-133, so a code in the upper half of that byte, cut out
+// of its word as it is, is an operand: the code in units of 2^-129. x, once for all rows, is multiplied by the power of
+// two that brings the products back. A matrix unit aligns products by the exponents of their factors: codes in the lower
+// half would lose four digits.
 #pragma once
 #include "cuda_matvec_operands.h"
 
 namespace mlxts {
 
 constant constexpr uint kSpan = 256, kSpanUnits = 4, kBlock = 128;  // columns; units of 64; half a span
+constant constexpr uint kSpansAhead = 2;
 constant constexpr uint kMostSpans = QUANTIZED_MATVEC_MOST_SPANS;
-constant constexpr uint kCodePower = 133;
+constant constexpr int kCodePower = 129;
+constant constexpr uint kCodes = 0x00f000f0u;
 
 METAL_FUNC uint spans_of(uint cols) { return (cols + kSpan - 1) / kSpan; }
 
@@ -52,19 +56,18 @@ METAL_FUNC void keep_columns(thread const RowOfX& row, uint4 columns, uint span,
   }
   MLXTS_UNROLL for (uint by = 1; by < 8; by *= 2) sum += metal::simd_shuffle_xor(sum, ushort(by));
   // As large as bf16 can be, or as products need no power.
-  const int power = metal::min(254 - int(metal::min(metal::simd_max(most) >> 23, 254u)), int(kCodePower));
+  const int power = metal::min(254 - int(metal::min(metal::simd_max(most) >> 23, 254u)), kCodePower);
   const int first = metal::min(power, 127), second = power - first;
   const uint words[4] = {columns.x, columns.y, columns.z, columns.w};
   uint pairs[4];
   order_pairs<4>(pairs, words);
-  const uint once = pair_of_powers(first), even = pair_of_powers(second), odd = pair_of_powers(second - 4);
   MLXTS_UNROLL for (uint i = 0; i < 4; ++i) pairs[i] =
-      PairsBf16::fma(PairsBf16::fma(pairs[i], once, 0), i % 2 == 0 ? even : odd, 0);
+      PairsBf16::fma(PairsBf16::fma(pairs[i], pair_of_powers(first), 0), pair_of_powers(second), 0);
   row.operands[span * 32 + (lane / 16 * 4 + lane % 4) * 4 + lane / 4 % 4] =
       uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
   if (lane % 8 == 0) row.sums[span * kSpanUnits + lane / 8] = sum;
-  const int rest = int(kCodePower) - power, small = metal::min(rest, 6);
-  if (lane == 0) row.powers[span] = float2(power_of_two(small), power_of_two(rest - small));
+  const int rest = kCodePower - power, less = metal::min(rest, 127);
+  if (lane == 0) row.powers[span] = float2(power_of_two(rest - less), power_of_two(less));
 }
 
 // What a lane brings of a span: of two rows 32 neighboring columns of each block, scale and bias of a unit.
@@ -73,29 +76,53 @@ struct SpanOfCodes {
   uint4 codes[2][2];  // [block][row]
   S scale[2], bias[2];
 };
-// Where the lane's columns of a span are, if there are any.
+// Where they are: the lane's two rows, columns, if there are any, and unit.
 struct SpanPlace {
-  uint column, unit, units, cols;
+  uint rows[2], cols, column, units, unit;
 
-  METAL_FUNC SpanPlace(uint span, uint j, uint cols_) thread
-      : column(span * kSpan + j * 32), unit(span * kSpanUnits + j), units(cols_ / 64), cols(cols_) {}
+  METAL_FUNC SpanPlace(uint row, uint allRows, uint span, uint j, uint allCols) thread {
+    rows[0] = metal::min(row, allRows - 1);
+    rows[1] = metal::min(row + 8, allRows - 1);
+    cols = allCols;
+    column = span * kSpan + j * 32;
+    units = allCols / 64;
+    unit = metal::min(span * kSpanUnits + j, units - 1);
+  }
 };
+// Codes of columns that W does not have stay what they were: x is zero there.
 template <typename S>
-METAL_FUNC void bring_scales(thread SpanOfCodes<S>& to, thread const AffineMatrix<S, 4>& w, thread const uint (&rows)[2],
-                             SpanPlace at, uint shift) {
-  const uint group = metal::min(at.unit, at.units - 1) >> shift;
+METAL_FUNC void bring_codes(thread SpanOfCodes<S>& to, uint block, thread const AffineMatrix<S, 4>& w, SpanPlace at) {
+  MLXTS_UNROLL for (uint h = 0; h < 2; ++h) if (at.column + block * kBlock < at.cols) to.codes[block][h] = *(
+      device const uint4*)((device const uchar*)w.words + (at.rows[h] * (at.cols / 2) + at.column / 2) +
+                           block * (kBlock / 2));
+}
+template <typename S>
+METAL_FUNC void bring_scales(thread SpanOfCodes<S>& to, thread const AffineMatrix<S, 4>& w, SpanPlace at, uint shift) {
   MLXTS_UNROLL for (uint h = 0; h < 2; ++h) {
-    to.scale[h] = w.scales[rows[h] * (at.units >> shift) + group];
-    to.bias[h] = w.biases[rows[h] * (at.units >> shift) + group];
+    const uint group = at.rows[h] * (at.units >> shift) + (at.unit >> shift);
+    to.scale[h] = w.scales[group];
+    to.bias[h] = w.biases[group];
   }
 }
-// Codes of columns that W has not stay what they were: x is zero there.
-template <typename S>
-METAL_FUNC void bring_codes(thread SpanOfCodes<S>& to, uint block, thread const AffineMatrix<S, 4>& w,
-                            thread const uint (&rows)[2], SpanPlace at) {
-  MLXTS_UNROLL for (uint h = 0; h < 2; ++h) if (at.column + block * kBlock < at.cols) to.codes[block][h] =
-      *(device const uint4*)((device const uchar*)w.words + (rows[h] * (at.cols / 2) + at.column / 2) + block * (kBlock / 2));
-}
+
+// Where a simdgroup is: at a span of a tile of a matrix.
+template <uint Matrices>
+struct SpanCursor {
+  uint tile, matrix, span;
+
+  // Whether that was the simdgroup's last of these rows.
+  METAL_FUNC bool next(uint simdgroup, uint simdgroups, uint spans) thread {
+    span += simdgroups;
+    if (span < spans) return false;
+    span = simdgroup;
+    matrix += 1;
+    if (matrix == Matrices) {
+      matrix = 0;
+      tile += 1;
+    }
+    return true;
+  }
+};
 
 // Sums of the simdgroup's spans: threadgroup sums [simdgroups][matrices][rows], behind x. `tiles` of 16 rows each.
 template <typename S, uint Matrices>
@@ -104,20 +131,25 @@ void sum_spans(device const bfloat* x, thread const AffineMatrix<S, 4> (&w)[Matr
   const uint g = lane / 4, j = lane % 4;
   const uint cols = w[0].cols, spans = spans_of(cols), shift = metal::ctz(w[0].groupSize / 64);
 
-  uint tile = 0, matrix = 0, span = simdgroup;
-  uint rows[2] = {metal::min(g, w[0].rows - 1), metal::min(g + 8, w[0].rows - 1)};
-  SpanOfCodes<S> own = {};
-  bring_codes(own, 0, w[0], rows, SpanPlace(span, j, cols));
-  bring_codes(own, 1, w[0], rows, SpanPlace(span, j, cols));
-  bring_scales(own, w[0], rows, SpanPlace(span, j, cols), shift);
+  SpanCursor<Matrices> now = {0, 0, simdgroup}, ahead = now;
+  SpanOfCodes<S> own[kSpansAhead] = {};
+  MLXTS_UNROLL for (uint b = 0; b < kSpansAhead; ++b) {
+    if (ahead.tile < tiles) {
+      const AffineMatrix<S, 4> from = Matrices > 1 && ahead.matrix > 0 ? w[Matrices - 1] : w[0];
+      const SpanPlace at(ahead.tile * kTileRows + g, from.rows, ahead.span, j, cols);
+      MLXTS_UNROLL for (uint u = 0; u < 2; ++u) bring_codes(own[b], u, from, at);
+      bring_scales(own[b], from, at, shift);
+    }
+    ahead.next(simdgroup, simdgroups, spans);
+  }
 
   threadgroup uint4* zeros = row.zeros + simdgroup * 16;
   if (lane < 16) zeros[lane] = uint4(0);
   uint4 columns = columns_of(x, cols, simdgroup, lane);
-  for (uint s = simdgroup; s < spans; s += simdgroups) {
-    const uint4 now = columns;
-    columns = columns_of(x, cols, s + simdgroups, lane);
-    keep_columns(row, now, s, lane);
+  for (uint span = simdgroup; span < spans; span += simdgroups) {
+    const uint4 brought = columns;
+    columns = columns_of(x, cols, span + simdgroups, lane);
+    keep_columns(row, brought, span, lane);
   }
   simdgroup_barrier(metal::mem_flags::mem_threadgroup);
 
@@ -132,51 +164,43 @@ void sum_spans(device const bfloat* x, thread const AffineMatrix<S, 4> (&w)[Matr
   threadgroup const float* unitSums = row.sums + j;
   threadgroup float* to = row.free + (simdgroup * Matrices * tiles * kTileRows + 8 * (j % 2) + g);
   float sums[2] = {0.0f, 0.0f};
-  for (;;) {
-    const uint now = span, place = (matrix * tiles + tile) * kTileRows;
-    span += simdgroups;
-    const bool last = span >= spans;
-    if (last) {
-      span = simdgroup;
-      matrix += 1;
-      if (matrix == Matrices) {
-        matrix = 0;
-        tile += 1;
-        MLXTS_UNROLL for (uint h = 0; h < 2; ++h) rows[h] = metal::min(tile * kTileRows + 8 * h + g, w[0].rows - 1);
+  while (now.tile < tiles) {
+    MLXTS_UNROLL for (uint b = 0; b < kSpansAhead; ++b) {
+      if (now.tile >= tiles) break;
+      const bool more = ahead.tile < tiles;
+      const AffineMatrix<S, 4> from = Matrices > 1 && ahead.matrix > 0 ? w[Matrices - 1] : w[0];
+      const SpanPlace at(ahead.tile * kTileRows + g, from.rows, ahead.span, j, cols);
+      float products[2][4] = {};
+      MLXTS_UNROLL for (uint u = 0; u < 2; ++u) {
+        threadgroup const uint4* operands = right[u] + now.span * step[u];
+        MLXTS_UNROLL for (uint i = 0; i < 4; ++i) {
+          const uint4 pairs = operands[4 * i];
+          const uint low = own[b].codes[u][0][i], high = own[b].codes[u][1][i];
+          PairsBf16::multiply_add(products[u], low << 4 & kCodes, high << 4 & kCodes, low & kCodes, high & kCodes,
+                                  pairs.x, pairs.y);
+          PairsBf16::multiply_add(products[u], low >> 4 & kCodes, high >> 4 & kCodes, low >> 8 & kCodes,
+                                  high >> 8 & kCodes, pairs.z, pairs.w);
+        }
+        // These codes are used: others begin their way.
+        if (more) bring_codes(own[b], u, from, at);
+      }
+      const float sum = unitSums[now.span * kSpanUnits];
+      const float2 power = row.powers[now.span];
+      MLXTS_UNROLL for (uint h = 0; h < 2; ++h) sums[h] =
+          metal::fma(float(own[b].scale[h]) * power.y, (products[0][2 * h] + products[1][2 * h]) * power.x,
+                     metal::fma(float(own[b].bias[h]), sum, sums[h]));
+      if (more) bring_scales(own[b], from, at, shift);
+      ahead.next(simdgroup, simdgroups, spans);
+      const uint place = (now.matrix * tiles + now.tile) * kTileRows;
+      if (now.next(simdgroup, simdgroups, spans)) {
+        // Lanes j = 0 have the sum of the first row in the end, lanes j = 1 that of the second.
+        const float other = metal::simd_shuffle_xor(j % 2 == 0 ? sums[1] : sums[0], ushort(1));
+        float both = (j % 2 == 0 ? sums[0] : sums[1]) + other;
+        both += metal::simd_shuffle_xor(both, ushort(2));
+        if (j < 2) to[place] = both;
+        sums[0] = sums[1] = 0.0f;
       }
     }
-    const bool more = tile < tiles;
-    const AffineMatrix<S, 4> next = Matrices > 1 && matrix > 0 ? w[Matrices - 1] : w[0];
-    const SpanPlace at(span, j, cols);
-    float products[2][4] = {};
-    MLXTS_UNROLL for (uint u = 0; u < 2; ++u) {
-      threadgroup const uint4* operands = right[u] + now * step[u];
-      MLXTS_UNROLL for (uint i = 0; i < 4; ++i) {
-        const uint4 pairs = operands[4 * i];
-        const uint low = own.codes[u][0][i], high = own.codes[u][1][i];
-        PairsBf16::multiply_add(products[u], low & 0x000f000fu, high & 0x000f000fu, low & 0x00f000f0u,
-                                high & 0x00f000f0u, pairs.x, pairs.y);
-        PairsBf16::multiply_add(products[u], low >> 8 & 0x000f000fu, high >> 8 & 0x000f000fu, low >> 8 & 0x00f000f0u,
-                                high >> 8 & 0x00f000f0u, pairs.z, pairs.w);
-      }
-      // These codes are used: the next span's begin their way.
-      if (more) bring_codes(own, u, next, rows, at);
-    }
-    const float sum = unitSums[now * kSpanUnits];
-    const float2 power = row.powers[now];
-    MLXTS_UNROLL for (uint h = 0; h < 2; ++h) sums[h] =
-        metal::fma(float(own.scale[h]) * power.y, (products[0][2 * h] + products[1][2 * h]) * power.x,
-                   metal::fma(float(own.bias[h]), sum, sums[h]));
-    if (more) bring_scales(own, next, rows, at, shift);
-    if (last) {
-      // Lanes j = 0 have the sum of the first row in the end, lanes j = 1 that of the second.
-      const float other = metal::simd_shuffle_xor(j % 2 == 0 ? sums[1] : sums[0], ushort(1));
-      float both = (j % 2 == 0 ? sums[0] : sums[1]) + other;
-      both += metal::simd_shuffle_xor(both, ushort(2));
-      if (j < 2) to[place] = both;
-      sums[0] = sums[1] = 0.0f;
-    }
-    if (!more) break;
   }
 }
 

@@ -11,7 +11,8 @@ export const FEW = { mostM: 8 } as const;
 /**
  * Rows of W of a CPU's threadgroup, columns that are ordered together, units of the largest number of a group in bytes, and
  * the words of `prepared`; rows of W of a GPU's simdgroup, or, on NVIDIA's GPUs, rows that the simdgroups of a threadgroup
- * share, and the units of up to 64 columns of them that a simdgroup takes at a time.
+ * share, and the units of up to 64 columns of them that a simdgroup takes at a time: a span, of which one row of x has at
+ * most so many where it is held in threadgroup memory.
  */
 export const FEW_ON_CPU = { blockRows: 16, unit: 128, byteUnits: 127, preparedWords: 4 } as const;
 export const FEW_ON_GPU = { simdgroupRows: 4, tileRows: 16, blockUnits: 4, mostSpans: 64 } as const;
@@ -19,6 +20,9 @@ export const FEW_ON_GPU = { simdgroupRows: 4, tileRows: 16, blockUnits: 4, mostS
 const LEAST_SIMDGROUPS = 4;
 const MOST_SIMDGROUPS = 8;
 const BLOCK_COLUMNS = 64 * FEW_ON_GPU.blockUnits;
+/** With one row of x a threadgroup takes up to so many tiles where at least so many threadgroups remain. */
+const MOST_TILES = 8;
+const LEAST_THREADGROUPS = 528;
 /**
  * Above, in panels: a CPU's threadgroup has blockRows rows of W, and a panel so many of their columns; limbGroupWords are what
  * a group of a row of x in limbs comes with, preparedWords what tells which rows of x are prepared. With room for paddedRows
@@ -51,7 +55,7 @@ export interface Weights {
   groupSize: number;
   /** Whether a CPU takes x in whole numbers of a byte. */
   int8?: boolean;
-  /** Whether x has one row in bf16 and codes have 4 bits: NVIDIA's GPUs take it another way. */
+  /** What `isOneRow` says: NVIDIA's GPUs have a way of their own for it. */
   oneRow?: boolean;
 }
 
@@ -80,6 +84,17 @@ export const FEW_SCRATCH_ON_GPU = { sums: "f32" } as const;
 
 type Axes = readonly [number, number, number];
 
+/** Tiles of a threadgroup for one row of x: many, so that it is prepared seldom, while every GPU has threadgroups enough. */
+function tilesTogether([x, y, z]: Axes, simdgroups: number): number {
+  let tiles = 1;
+  // Each row of W has a thread for its output.
+  while (tiles < MOST_TILES && tiles <= simdgroups && x * y * z >= 2 * tiles * LEAST_THREADGROUPS) tiles *= 2;
+  return tiles;
+}
+
+/** The memory of one row of x: operands and zeros, sums of units, powers of two of spans. */
+const rowFloats = (spans: number, simdgroups: number) => spans * (BLOCK_COLUMNS / 2 + 6) + 16 + simdgroups * 64;
+
 /**
  * The launch rules of GPUs with few rows of x: `threadgroups` are told the rows of W of one. NVIDIA's GPUs take the same
  * rows of `matrices` at once, and get room for the sums of x in f32, which is three parts there.
@@ -97,23 +112,24 @@ export function fewOnGpus<Sizes extends Weights & { m: number }>(
     }),
     cuda: (sizes: Sizes) => {
       const spans = ceil(sizes.cols, BLOCK_COLUMNS);
-      const inTurns = Math.min(Math.max(spans, LEAST_SIMDGROUPS), MOST_SIMDGROUPS);
-      const most = sizes.oneRow === true ? Number(process.env.MV_W ?? 8) : 8;
-      const least = sizes.oneRow === true ? Number(process.env.MV_LEAST ?? 528) : 528;
-      const mostTiles = sizes.oneRow === true ? Number(process.env.MV_TILES ?? 8) : 8;
-      const oneRow = sizes.oneRow && spans <= FEW_ON_GPU.mostSpans;
-      const simdgroups = oneRow ? ceil(spans, ceil(spans, most)) : inTurns;
-      const [x, y, z] = threadgroups(sizes, tileRows);
-      let tiles = 1;
-      while (oneRow && 2 * tiles <= mostTiles && tiles <= simdgroups && x * y * z >= 2 * tiles * least) tiles *= 2;
-      const row =
-        spans <= FEW_ON_GPU.mostSpans
-          ? spans * 134 + 16 + simdgroups * 64 + simdgroups * tiles * matrices * tileRows
-          : 0;
+      const held = spans <= FEW_ON_GPU.mostSpans;
+      const oneRow = held && sizes.oneRow;
+      const simdgroups = oneRow
+        ? ceil(spans, ceil(spans, MOST_SIMDGROUPS))
+        : Math.min(Math.max(spans, LEAST_SIMDGROUPS), MOST_SIMDGROUPS);
+      const tiles = oneRow ? tilesTogether(threadgroups(sizes, tileRows), simdgroups) : 1;
       return {
         threadgroups: threadgroups(sizes, tiles * tileRows),
+        // The second axis counts tiles.
         threadsPerThreadgroup: [(32 * simdgroups) / tiles, tiles, 1] as const,
-        scratch: { sums: [Math.max(row, simdgroups * 3 * FEW.mostM * matrices * tileRows)] },
+        scratch: {
+          sums: [
+            Math.max(
+              simdgroups * 3 * FEW.mostM * matrices * tileRows,
+              held ? rowFloats(spans, simdgroups) + simdgroups * matrices * tiles * tileRows : 0,
+            ),
+          ],
+        },
       };
     },
   };

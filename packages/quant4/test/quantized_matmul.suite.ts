@@ -64,9 +64,16 @@ export const suite: Suite = {
       ),
     ),
     // The same of few rows in groups that tiles hold.
-    ...[2 ** -126, 2 ** -100, 2 ** -78, 2 ** 110, 2 ** 119].map((factor) =>
-      makeCase(5, 256, 128, 4, 64, { factor, outDtype: "f32", scales: "f32", dtypes: ["bf16", "f32"] }),
+    ...[2 ** -126, 2 ** -100, 2 ** -78, 2 ** 110, 2 ** 119].flatMap((factor) =>
+      [1, 5].map((m) =>
+        makeCase(m, 256, 128, 4, 64, { factor, outDtype: "f32", scales: "f32", dtypes: ["bf16", "f32"] }),
+      ),
     ),
+    // One row of x, with few digits lost; half a span of columns last, and several tiles of rows to a threadgroup.
+    ...[128, 320, 1600].map((cols) => makeCase(1, 270, cols, 4, 64, { outDtype: "f32", dtypes: ["bf16"] })),
+    makeCase(1, 270, 2304, 4, 128, { outDtype: "f32", dtypes: ["bf16"], peaks: 1000 }),
+    makeCase(1, 270, 1024, 4, 64, { outDtype: "f32", dtypes: ["bf16"], mean: 4 }),
+    makeCase(1, 16_900, 128, 4, 64, { outDtype: "f32", dtypes: ["bf16"] }),
     // x larger than limbs can be, and with few large numbers.
     makeCase(20, 256, 64, 4, 32, { factor: 2 ** 104, outDtype: "f32", scales: "f32", dtypes: ["bf16", "f32"] }),
     ...WIDTHS.flatMap((bits) => [1, 6, 20].map((m) => makeCase(m, 256, 512, bits, 128, { peaks: 1000 }))),
