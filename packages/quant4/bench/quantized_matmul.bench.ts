@@ -47,6 +47,12 @@ const SHAPES_0_8B: readonly Shape[] = [
   [1024, 3584],
   [248320, 1024],
 ];
+/** Some of Qwen3.5-4B's. */
+const SHAPES_4B: readonly Shape[] = [
+  [2560, 4096],
+  [2560, 9216],
+  [248320, 2560],
+];
 /** Bytes of codes that no cache holds. */
 const COLD_BYTES = 96 << 20;
 
@@ -160,7 +166,7 @@ export default defineBench({
     product(1, "bf16", 8, true),
     product(1, "f32", 8, true),
     product(1, "bf16", 4, true, { shape: [11008, 4096] }),
-    ...SHAPES_0_8B.map((shape) => product(1, "bf16", 4, true, { shape })),
+    ...[...SHAPES_0_8B, ...SHAPES_4B].map((shape) => product(1, "bf16", 4, true, { shape })),
     ...[2, 3, 5, 6, 7].map((m) => product(m, "bf16", 4, true)),
     ...[1, 8].flatMap((m) => [true, false].map((cold) => product(m, "bf16", 4, cold, { int8: true }))),
     product(512, "bf16", 4, false, { int8: true }),

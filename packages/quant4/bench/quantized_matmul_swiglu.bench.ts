@@ -25,7 +25,10 @@ const cases = (m: number, cols: number, rows: number, dtype: FloatDtype) =>
 
 export default defineBench({
   op: "quantizedMatmulSwiglu",
-  cases: (["bf16", "f32"] as const).flatMap((dtype) =>
-    [1, 4].flatMap((m) => [...cases(m, 1024, 3584, dtype), ...cases(m, 4096, 11008, dtype)]),
-  ),
+  cases: [
+    ...(["bf16", "f32"] as const).flatMap((dtype) =>
+      [1, 4].flatMap((m) => [...cases(m, 1024, 3584, dtype), ...cases(m, 4096, 11008, dtype)]),
+    ),
+    ...cases(1, 2560, 9216, "bf16"),
+  ],
 });

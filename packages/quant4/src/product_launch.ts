@@ -22,7 +22,7 @@ const MOST_SIMDGROUPS = 8;
 const BLOCK_COLUMNS = 64 * FEW_ON_GPU.blockUnits;
 /** With one row of x a threadgroup takes up to so many tiles where at least so many threadgroups remain. */
 const MOST_TILES = 8;
-const LEAST_THREADGROUPS = 528;
+const LEAST_THREADGROUPS = 264;
 /**
  * Above, in panels: a CPU's threadgroup has blockRows rows of W, and a panel so many of their columns; limbGroupWords are what
  * a group of a row of x in limbs comes with, preparedWords what tells which rows of x are prepared. With room for paddedRows
