@@ -59,10 +59,16 @@ MLXTS_INLINE void transpose_blocks4(V& a, V& b, V& c, V& d) {
   using namespace shuffles;
   const V ab_low = interleave<4, 1, false>(a, b), ab_high = interleave<4, 1, true>(a, b);
   const V cd_low = interleave<4, 1, false>(c, d), cd_high = interleave<4, 1, true>(c, d);
-  a = interleave<4, 2, false>(ab_low, cd_low);
-  b = interleave<4, 2, true>(ab_low, cd_low);
-  c = interleave<4, 2, false>(ab_high, cd_high);
-  d = interleave<4, 2, true>(ab_high, cd_high);
+  // Two lanes as one: there are instructions for these that know their pattern.
+  typedef int64_t pairs __attribute__((vector_size(sizeof(V))));
+  const auto halves = [](V low, V high, auto upper) __attribute__((always_inline)) {
+    return reinterpret_cast<V>(
+        interleave<2, 1, upper()>(reinterpret_cast<pairs>(low), reinterpret_cast<pairs>(high)));
+  };
+  a = halves(ab_low, cd_low, std::false_type());
+  b = halves(ab_low, cd_low, std::true_type());
+  c = halves(ab_high, cd_high, std::false_type());
+  d = halves(ab_high, cd_high, std::true_type());
 }
 
 // v as the rows of a kLanes × kLanes matrix, transposed.

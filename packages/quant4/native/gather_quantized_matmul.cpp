@@ -12,7 +12,11 @@ namespace {
 using Params = GatherQuantizedMatmulParams;
 
 // Rows of x up to which decoding panels costs more than it saves.
+#if defined(__AVX512VNNI__) && !defined(__AMX_INT8__)
+constexpr uint32_t kFew = kMaxM;
+#else
 constexpr uint32_t kFew = 6;
+#endif
 static_assert(kFew <= kMaxM);
 
 // Blocks of a matrix, and the rows of a slot that they multiply.

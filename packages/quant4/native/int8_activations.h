@@ -65,12 +65,20 @@ MLXTS_INLINE vf32 store_bytes(vf32 v, ByteUnit of, int8_t* to) {
   return whole;
 }
 
+// The code bytes of words that meet step `step` of their columns: of 4 bits the even codes, then the odd ones.
+template <int Bits>
+MLXTS_INLINE vu32 code_bytes(vu32 words, int step) {
+  if constexpr (Bits == 8) return words;
+  return (step == 0 ? words : words >> 4) & 0x0f0f0f0fu;
+}
+
 // What makes codes centered: center·Σx of each lane.
 template <int Bits>
 MLXTS_INLINE vi32 center_dot(vi32 sum, vu32 bytes) {
   return dot_int8x4(sum, vu32{} + (Bits == 4 ? 0x08080808u : 0x80808080u), bytes);
 }
 
+#if defined(__AMX_INT8__)
 // 128 columns of x in bytes, as the codes of words meet them, and x in units again: sums[i] is Σ of the columns 32·i …
 // 32·i + 31, to be added up over lanes.
 template <int Bits>
@@ -105,6 +113,7 @@ void order_bytes(const float* x, uint32_t groupSize, LimbChunk<Bits, 1>* to, vf3
         _mm512_maskz_permutexvar_ps(0xffff, reinterpret_cast<__m512i>(groups), reinterpret_cast<__m512>(units)));
   }
 }
+#endif
 #endif
 
 }  // namespace mlxts

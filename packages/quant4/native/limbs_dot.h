@@ -1,18 +1,11 @@
-// The inner loop of the matrix-vector product for x in limbs.
+// The inner loop of the matrix-vector product for x in limbs (limbs.h).
 #pragma once
 #include "limbs.h"
 #include "matvec_dot.h"
 
 namespace mlxts {
 
-#if defined(__AVX512VNNI__)
-// The code bytes of words that meet vector i of a limb: of 4 bits the even codes, then the odd ones.
-template <int Bits>
-MLXTS_INLINE vu32 code_bytes(vu32 words, int i) {
-  if constexpr (Bits == 8) return words;
-  return (i == 0 ? words : words >> 4) & 0x0f0f0f0fu;
-}
-
+#if defined(__AMX_INT8__)
 // Σ (code − center)·x of each lane, in units of x.
 template <int Bits, int Limbs>
 MLXTS_INLINE vf32 limb_product(const vu32 (&codes)[kCodeVectors<Bits>], const LimbChunk<Bits, Limbs>& x) {

@@ -8,6 +8,7 @@
 #include "limbs_dot.h"
 #include "matrix_reduce.h"
 #include "matvec_dot.h"
+#include "matvec_limbs.h"
 #include "matvec_tiles.h"
 #include "quantized_matvec.params.h"
 
@@ -18,26 +19,26 @@ constexpr uint32_t kMaxM = QUANTIZED_MATVEC_MOST_M;
 constexpr uint32_t kUnit = QUANTIZED_MATVEC_UNIT;  // columns that are ordered together
 constexpr size_t kSpanBytes = 24 << 10;            // of x: what stays in the first cache beside rows of W
 
-enum class Form { f32, bf16, limbs, twoLimbs, bytes, tiles, twoLimbTiles };
+// Beside tiles, few rows are in limbs word by word (limbs.h); elsewhere, in limbs group by group (limb_rows.h).
+enum class Form { f32, limbs, twoLimbs, bytes, tiles, twoLimbTiles, groups };
 constexpr bool in_tiles(Form form) { return form == Form::tiles || form == Form::twoLimbTiles; }
 
 // Rows of x in the order in which codes leave the words, in scratch.
 struct OrderedRows {
   void* ordered;  // [m, columnStride]
-  float* sums;    // [m, groupStride]: Σx of each group, 0 beyond
+  float* sums;    // [m, groupStride]: Σx of each group, 0 beyond; or what groups of limbs come with
   size_t columnStride, groupStride;
   uint32_t m;  // rows
   Form form;
 };
 
-constexpr int limbs_of(Form form) { return form == Form::limbs ? kLimbs : form == Form::twoLimbs ? 2 : 1; }
+constexpr int limbs_of(Form form) { return form == Form::limbs ? 3 : form == Form::twoLimbs ? 2 : 1; }
 
 // Bytes of so many columns of x in a form.
 template <int Bits>
 constexpr size_t form_bytes(Form form, size_t columns) {
   return form == Form::f32     ? columns * 4
-         : form == Form::bf16  ? columns * 2
-         : form == Form::limbs ? columns / kChunk<Bits> * sizeof(LimbChunk<Bits, kLimbs>)
+         : form == Form::limbs ? columns / kChunk<Bits> * sizeof(LimbChunk<Bits, 3>)
          : form == Form::twoLimbs ? columns / kChunk<Bits> * sizeof(LimbChunk<Bits, 2>)
                                : columns / kChunk<Bits> * sizeof(LimbChunk<Bits, 1>);
 }
@@ -45,8 +46,7 @@ constexpr size_t form_bytes(Form form, size_t columns) {
 // What holds x in a form: the chunk, where that is more than columns.
 template <int Bits, Form F>
 using Element =
-    std::conditional_t<F == Form::f32, float,
-                       std::conditional_t<F == Form::bf16, uint16_t, LimbChunk<Bits, limbs_of(F)>>>;
+    std::conditional_t<F == Form::f32, float, LimbChunk<Bits, limbs_of(F)>>;
 
 template <int Bits>
 void order_f32(const float* unit, float* to) {
@@ -55,50 +55,12 @@ void order_f32(const float* unit, float* to) {
       for (int l = 0; l < kLanes; ++l) to[c + j * kLanes + l] = unit[c + l * kPerWord<Bits> + j];
 }
 
-#if defined(__AVX512BF16__)
-// Orders n of 128 columns for vdpbf16ps: the pieces of a word, column by column, side by side over words; missing
-// columns are 0. sums[i]: columns 32·i … 32·i + 31, to be added up over lanes.
-template <int Bits>
-void order_bf16(const uint8_t* x, uint32_t n, uint16_t* to, vf32 (&sums)[kUnit / 32]) {
-  __m512i v[kUnit / 32];
-  for (uint32_t i = 0; i < kUnit / 32; ++i) {
-    const uint32_t left = n > 32 * i ? n - 32 * i : 0;
-    v[i] = _mm512_maskz_loadu_epi16(left < 32 ? __mmask32((1u << left) - 1) : ~__mmask32(0), x + 64 * i);
-    sums[i] = widen_first(reinterpret_cast<vu32>(v[i])) + widen_second(reinterpret_cast<vu32>(v[i]));
-  }
-  // Of two vectors, every `step`-th column from `first` on, then from `second` on.
-  const auto columns = [](__m512i a, __m512i b, int step, int first, int second) {
-    alignas(64) uint16_t from[32];
-    for (int l = 0; l < 32; ++l)
-      from[l] = uint16_t(step == 2 ? 2 * l + first : 4 * (l % 16) + (l < 16 ? first : second));
-    return _mm512_permutex2var_epi16(a, _mm512_load_si512(from), b);
-  };
-  if constexpr (Bits == 8) {
-    for (int c = 0; c < 2; ++c)
-      for (int j = 0; j < 2; ++j) _mm512_store_si512(to + (2 * c + j) * 32, columns(v[2 * c], v[2 * c + 1], 2, j, j));
-  } else {
-    for (int j = 0; j < 4; j += 2) {
-      const __m512i low = columns(v[0], v[1], 4, j, j + 1), high = columns(v[2], v[3], 4, j, j + 1);
-      _mm512_store_si512(to + j * 32, _mm512_maskz_shuffle_i64x2(0xff, low, high, 0x44));
-      _mm512_store_si512(to + (j + 1) * 32, _mm512_maskz_shuffle_i64x2(0xff, low, high, 0xee));
-    }
-  }
-}
-#endif
-
 // The form in which a row of x is multiplied, in groups of bytes where such are wanted.
 inline Form form_of([[maybe_unused]] const Types& t, [[maybe_unused]] const uint8_t* x, [[maybe_unused]] size_t n,
-                    uint32_t byteGroup) {
-#if defined(__AVX512VNNI__)
+                    [[maybe_unused]] uint32_t byteGroup) {
+#if defined(__AMX_INT8__)
   if (byteGroup > 0) return fits_bytes(t, x, n, byteGroup) ? Form::bytes : Form::f32;
-#endif
-  if (byteGroup > 0) return Form::f32;
-#if defined(__AVX512BF16__)
-  if (kFastBf16Dot && t.bf16x) return fits_bf16_dot(x, n) ? Form::bf16 : Form::f32;
-#endif
-#if defined(__AVX512VNNI__)
-  // bf16 results lose nothing by x of 15 bits in units of the largest of a word's columns; f16 results do.
-  if (fits_limbs(t, x, n)) return t.bf16x && t.bf16out ? Form::twoLimbs : Form::limbs;
+  if (fits_limbs(t, x, n)) return limbs_of(t, false) == 2 ? Form::twoLimbs : Form::limbs;
 #endif
   return Form::f32;
 }
@@ -108,13 +70,10 @@ inline Form form_of([[maybe_unused]] const Types& t, [[maybe_unused]] const uint
 template <int Bits>
 void order([[maybe_unused]] Form form, const Types& t, const uint8_t* x, uint32_t n, uint32_t byteGroup, void* to,
            vf32 (&sums)[kUnit / 32]) {
-#if defined(__AVX512BF16__)
-  if (form == Form::bf16) return order_bf16<Bits>(x, n, static_cast<uint16_t*>(to), sums);
-#endif
   alignas(64) float unit[kUnit];
   t.x(x, unit, n);
   for (uint32_t k = n; k < kUnit; ++k) unit[k] = 0;
-#if defined(__AVX512VNNI__)
+#if defined(__AMX_INT8__)
   if (form == Form::bytes) return order_bytes(unit, byteGroup, static_cast<LimbChunk<Bits, 1>*>(to), sums);
 #endif
   if (byteGroup > 0) round_to_bytes(unit, n, byteGroup);
@@ -122,11 +81,11 @@ void order([[maybe_unused]] Form form, const Types& t, const uint8_t* x, uint32_
     sums[i] = load(unit + 32 * i);
     for (int j = kLanes; j < 32; j += kLanes) sums[i] += load(unit + 32 * i + j);
   }
-#if defined(__AVX512VNNI__)
+#if defined(__AMX_INT8__)
   const auto split = [&](auto* chunks) {
     for (uint32_t c = 0; c < kUnit; c += kChunk<Bits>) split_limbs(unit + c, chunks[c / kChunk<Bits>]);
   };
-  if (form == Form::limbs) return split(static_cast<LimbChunk<Bits, kLimbs>*>(to));
+  if (form == Form::limbs) return split(static_cast<LimbChunk<Bits, 3>*>(to));
   if (form == Form::twoLimbs) return split(static_cast<LimbChunk<Bits, 2>*>(to));
 #endif
   order_f32<Bits>(unit, static_cast<float*>(to));
@@ -144,6 +103,11 @@ inline TileRowsOfX tile_rows(const OrderedRows& a) {
 // The `a.m` rows of which x_at(i) is the address.
 template <int Bits, typename P, typename XAt>
 void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
+#if defined(__AVX512VNNI__) && !defined(__AMX_INT8__)
+  a.form = Form::groups;
+  if (order_rows<Bits>(t, limbs_of(t, p.int8), a.m, p.cols, p.groupSize, static_cast<int8_t*>(a.ordered), a.sums, x_at))
+    return;
+#endif
   const uint32_t byteGroup = p.int8 ? p.groupSize : 0;
   a.form = form_of(t, x_at(0), p.cols, byteGroup);
   for (uint32_t i = 1; i < a.m && a.form != Form::f32; ++i) a.form = form_of(t, x_at(i), p.cols, byteGroup);
@@ -253,10 +217,7 @@ void span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin, uint
                       a.groupStride};
   each_row<R>(w, count, sums + m0, [&](const WeightRows& rows, vf32* to, size_t apart) {
     if constexpr (F == Form::f32) dot_f32<Bits, R, M>(rows, x, begin, end, to, apart);
-#if defined(__AVX512BF16__)
-    if constexpr (F == Form::bf16) dot_bf16<Bits, R, M>(rows, x, begin, end, to, apart);
-#endif
-#if defined(__AVX512VNNI__)
+#if defined(__AMX_INT8__)
     if constexpr (F == Form::limbs || F == Form::twoLimbs || F == Form::bytes)
       dot_limbs<Bits, R, M, limbs_of(F)>(rows, x, begin, end, to, apart);
 #endif
@@ -278,7 +239,7 @@ void spans(WeightRows& w, const OrderedRows& a, uint32_t count, vf32* sums) {
     uint32_t m0 = 0;
     for (; m0 + 4 <= m; m0 += 4) span<Bits, kWide / 2, 4, F>(w, a, m0, begin, end, count, sums);
     if (m - m0 == 3)
-      span<Bits, F == Form::bf16 || F == Form::bytes ? kWide : kWide / 2, 3, F>(w, a, m0, begin, end, count, sums);
+      span<Bits, F == Form::bytes ? kWide : kWide / 2, 3, F>(w, a, m0, begin, end, count, sums);
     if (m - m0 == 2) span<Bits, kWide, 2, F>(w, a, m0, begin, end, count, sums);
     if (m - m0 == 1) span<Bits, 4, 1, F>(w, a, m0, begin, end, count, sums);
   }
@@ -291,11 +252,7 @@ void multiply(WeightRows& w, const OrderedRows& x, uint32_t count, vf32* sums) {
   for (uint32_t r = 0; r < kRows; ++r)
     for (uint32_t i = 0; i < x.m; ++i) sums[r * kMaxM + i] = vf32{};
   switch (x.form) {
-#if defined(__AVX512BF16__) && !defined(__AMX_TILE__)
-    case Form::bf16:
-      return spans<Bits, Form::bf16>(w, x, count, sums);
-#endif
-#if defined(__AVX512VNNI__)
+#if defined(__AMX_INT8__)
     case Form::limbs:
       return spans<Bits, Form::limbs>(w, x, count, sums);
     case Form::twoLimbs:
@@ -349,7 +306,8 @@ template <int Bits, typename P, typename OutAt>
 void block_products(const Types& t, const P& p, const Product& product, const BlockRows& rows, const BlockAt& next,
                     const OrderedRows& x, const OutAt& out_at) {
   const size_t rowBytes = size_t(p.cols) * Bits / 8, scaleRowBytes = p.cols / p.groupSize * t.scaleBytes;
-  const size_t apart = rows.parts > 1 ? rows.partRows : 1;
+  const bool far = rows.parts > 1;
+  const size_t apart = far ? rows.partRows : 1;
   WeightRows w = {product.weight + rows.row0 * rowBytes,
                   apart * rowBytes,
                   p.cols / kPerWord<Bits>,
@@ -365,18 +323,26 @@ void block_products(const Types& t, const P& p, const Product& product, const Bl
 #if defined(__AMX_INT8__)
   if (in_tiles(x.form)) {
     alignas(64) float y[kMaxM * kRows];
-    multiply_tiles<Bits>(w, tile_rows(x), rows.count, rows.parts > 1, y);
+    multiply_tiles<Bits>(w, tile_rows(x), rows.count, far, y);
     store_products(t, product, x.m, rows, [&](uint32_t i, uint32_t r) { return load(y + i * kRows + r); }, out_at);
     return;
   }
 #endif
-  if (!kFarRows || rows.parts == 1) {  // far apart, rows fetch for themselves
+  if (!far) {  // else rows fetch for themselves
     const uint32_t end = rows.row0 + rows.count;
     const auto [then, row] = next.product ? next : BlockAt{&product, rows.row0};
     w.ahead = {distance(product.weight + end * rowBytes, then->weight + row * rowBytes),
                distance(product.scales + end * scaleRowBytes, then->scales + row * scaleRowBytes),
                distance(product.biases + end * scaleRowBytes, then->biases + row * scaleRowBytes)};
   }
+#if defined(__AVX512VNNI__) && !defined(__AMX_INT8__)
+  if (x.form == Form::groups) {
+    alignas(64) float y[kMaxM * kRows];
+    multiply_limb_rows<Bits>(w, {static_cast<int8_t*>(x.ordered), x.sums, x.m, limbs_of(t, p.int8)}, rows.count, far, y);
+    store_products(t, product, x.m, rows, [&](uint32_t i, uint32_t r) { return load(y + i * kRows + r); }, out_at);
+    return;
+  }
+#endif
   vf32 sums[kRows * kMaxM];
   multiply<Bits>(w, x, rows.count, sums);
   const auto sum_lanes = [&](uint32_t i, uint32_t r) {
@@ -401,7 +367,12 @@ void multiply_rows(const Types& t, const P& p, const Product& product, uint32_t 
   if (in_tiles(x.form)) tiles.emplace();
 #endif
   uint32_t row = begin;
-  if constexpr (kFarRows) {
+#if defined(__AVX512VNNI__) && !defined(__AMX_INT8__)
+  const bool far = x.form == Form::groups && far_is_faster();
+#else
+  constexpr bool far = kFarRows;
+#endif
+  if (far) {
     const uint32_t parts = in_tiles(x.form) ? kTileParts : kParts, each = kRows / parts;
     const uint32_t blocks = (end - begin) / kRows, partRows = blocks * each;
     for (uint32_t i = 0; i < blocks; ++i, row += each) multiply_at({row, kRows, parts, partRows}, {nullptr, 0});

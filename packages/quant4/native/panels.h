@@ -1,11 +1,10 @@
 // The insides of products with more rows of x. W is decoded panel by panel, the lanes being rows of W, and meets some
-// rows of x at a time in registers. Where the processor multiplies bf16 and bytes, x meets the codes themselves, scaled
-// group by group: in tiles of bf16, exactly (panels_amx.h); else bf16 x as it is (codes are exact in bf16), other x as
-// limbs (panels_limbs.h). For bf16 results tiles have the weights themselves, in two bf16 (panels_scaled.h). Elsewhere
-// x meets the weights in f32. P are params with rows, cols, groupSize, groupStride, mBlock, blocks and int8.
+// rows of x at a time in registers. Where the processor multiplies bytes, x meets the codes themselves, scaled group by
+// group: in tiles of bf16, exactly (panels_amx.h); else in limbs (panels_limbs.h). For bf16 results tiles have the weights
+// themselves, in two bf16 (panels_scaled.h). Elsewhere x meets the weights in f32. P are params with rows, cols,
+// groupSize, groupStride, mBlock, blocks and int8.
 #pragma once
 #include "panels_amx.h"
-#include "panels_bf16.h"
 #include "panels_f32.h"
 #include "panels_limbs.h"
 #include "panels_scaled.h"
@@ -41,11 +40,10 @@ void load_scales(const Types& t, const Product& m, const P& p, uint32_t row0, co
 // Rows of x as tiles meet them: one of these; the others are null.
 struct TileRows {
   const float* f32 = nullptr;
-  const bf16* right = nullptr;    // right tiles, for scaled weights
-  const bf16* parts = nullptr;    // in tiles
-  const bf16* ordered = nullptr;  // in the order of the codes
+  const bf16* right = nullptr;  // right tiles, for scaled weights
+  const bf16* parts = nullptr;  // in tiles
   const int8_t* limbs = nullptr;
-  const int8_t* bytes = nullptr;  // one limb
+  uint32_t limbCount = 0;  // of a number
 };
 
 // Whether products with so many rows of x have scaled weights in tiles, where scales and x allow it.
@@ -89,27 +87,11 @@ TileRows prepare_tiles(const Types& t, const P& p, uint32_t rows, const Scratch&
     if (fits) return {.parts = parts};
   }
 #endif
-#if defined(__AVX512BF16__)
-  bool fits = true;
-  if (p.int8) {
-    int8_t* bytes = reinterpret_cast<int8_t*>(s.activations);
-    for (uint32_t r = 0; fits && r < rows; ++r) fits = fits_bytes(t, row_at(r), p.cols, p.groupSize);
-    for (uint32_t r = 0; fits && r < rows; ++r)
-      order_byte_row<Bits>(t, row_at(r), p.cols, p.groupSize, rows, r, bytes, reinterpret_cast<LimbGroup<1>*>(s.sums));
-    if (fits) return {.bytes = bytes};
-  } else if (t.bf16x) {
-    bf16* ordered = reinterpret_cast<bf16*>(s.activations);
-    for (uint32_t r = 0; fits && r < rows; ++r) fits = fits_bf16_dot(row_at(r), p.cols);
-    for (uint32_t r = 0; fits && r < rows; ++r)
-      order_bf16<Bits>(row_at(r), p.cols, p.groupSize, rows, r, ordered, s.sums);
-    if (fits) return {.ordered = ordered};
-  } else {
-    int8_t* limbs = reinterpret_cast<int8_t*>(s.activations);
-    auto* groups = reinterpret_cast<LimbGroup<kLimbs>*>(s.sums);
-    for (uint32_t r = 0; fits && r < rows; ++r)
-      fits = order_limbs<Bits, kLimbs>(t, row_at(r), p.cols, p.groupSize, rows, r, limbs, groups);
-    if (fits) return {.limbs = limbs};
-  }
+#if defined(__AVX512VNNI__)
+  int8_t* limbs = reinterpret_cast<int8_t*>(s.activations);
+  const uint32_t count = limbs_of(t, p.int8);
+  if (order_rows<Bits>(t, count, rows, p.cols, p.groupSize, limbs, s.sums, row_at))
+    return {.limbs = limbs, .limbCount = count};
 #endif
   if (t.xBytes == 4 && neighbors && !p.int8) return {.f32 = reinterpret_cast<const float*>(row_at(0))};
   for (uint32_t r = 0; r < rows; ++r) {
@@ -143,16 +125,16 @@ static_assert(sizeof(PreparedRows) <= 4 * QUANTIZED_MATMUL_PREPARED_WORDS);
 template <typename P>
 size_t fetch_steps(const TileRows& x, uint32_t m, const P& p) {
   if (x.f32) return size_t(row_tiles(m, kPanelRows)) * ((p.cols + kF32Depth - 1) / kF32Depth);
-  return size_t(row_tiles(m, x.limbs ? kPanelRows / kLimbs : kPanelRows)) * (p.cols / p.groupSize);
+  return size_t(row_tiles(m, kPanelRows / x.limbCount)) * (p.cols / p.groupSize);
 }
 
 template <int Bits, typename P, typename Scratch>
 void multiply(const TileRows& x, uint32_t m, const P& p, const Block& w, Ahead& ahead, const Scratch& s) {
   memset(s.products, 0, size_t(m) * kBlock * 4);
-#if defined(__AVX512BF16__)
-  if (x.ordered) return multiply_bf16<Bits>(x.ordered, m, p.cols, w, ahead, s);
-  if (x.limbs) return multiply_limbs<Bits, kLimbs>(x.limbs, m, p.cols, w, ahead, s);
-  if (x.bytes) return multiply_limbs<Bits, 1>(x.bytes, m, p.cols, w, ahead, s);
+#if defined(__AVX512VNNI__)
+  if (x.limbCount == 1) return multiply_limbs<Bits, 1>(x.limbs, m, p.cols, w, ahead, s);
+  if (x.limbCount == 2) return multiply_limbs<Bits, 2>(x.limbs, m, p.cols, w, ahead, s);
+  if (x.limbCount == 3) return multiply_limbs<Bits, 3>(x.limbs, m, p.cols, w, ahead, s);
 #endif
   multiply_f32<Bits>(x.f32, m, p.cols, w, ahead, s);
 }

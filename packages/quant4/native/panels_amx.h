@@ -2,7 +2,6 @@
 // f16 two, an f32 three, with nothing lost. All parts of x add to the same sums. Or panels of bytes for x in bytes.
 #pragma once
 #include "amx_product.h"
-#include "panels_bf16.h"
 #include "panels_limbs.h"
 
 namespace mlxts {
@@ -11,6 +10,47 @@ namespace mlxts {
 static_assert(kAmxRows == QUANTIZED_MATMUL_PADDED_ROWS);
 
 MLXTS_INLINE uint32_t padded_rows(uint32_t m) { return uint32_t(round_up(m, kAmxRows)); }
+
+// Columns k0 … k0 + n − 1 of the codes, a panel of bf16x2: [n / 2][kBlock]. The two columns are half a word apart.
+template <int Bits>
+void decode_bf16_panel(const Block& w, uint32_t k0, uint32_t n, bf16x2* panel) {
+  constexpr int kSteps = kPerWord<Bits> / 2;
+  alignas(64) uint16_t entries[32];
+  for (int i = 0; i < 32; ++i) entries[i] = from_f32<bf16>(float(i % 16 - 8)).bits;
+  const __m512i table = _mm512_load_si512(entries);
+  for (uint32_t v = 0; v < kBlock / kLanes; ++v) {
+    bf16x2* to = panel + v * kLanes;
+    for (uint32_t k = 0; k < n; k += kChunk<Bits>) {
+      const uint32_t count = (n - k < uint32_t(kChunk<Bits>) ? n - k : kChunk<Bits>) / kPerWord<Bits>;
+      vu32 words[kLanes];
+      w.load_transposed(v, (k0 + k) / kPerWord<Bits>, count, words);
+      for (uint32_t i = 0; i < count; ++i, to += kSteps * kBlock) {
+#pragma GCC unroll 4
+        for (int j = 0; j < kSteps; ++j) {
+          vu32 codes;
+          if constexpr (Bits == 4) {
+            const __m512i shifted = _mm512_srli_epi16(reinterpret_cast<__m512i>(words[i]), uint32_t(4 * j));
+            codes = reinterpret_cast<vu32>(_mm512_permutexvar_epi16(shifted, table));
+          } else {
+            const vi32 flipped = reinterpret_cast<vi32>(words[i] ^ 0x80808080u);
+            const vf32 first = __builtin_convertvector((flipped << (24 - 8 * j)) >> 24, vf32);
+            const vf32 second = __builtin_convertvector((flipped << (8 - 8 * j)) >> 24, vf32);
+            // Whole numbers up to 128 have no more bits than bf16.
+            codes = (reinterpret_cast<vu32>(first) >> 16) | (reinterpret_cast<vu32>(second) & 0xffff0000u);
+          }
+          store_bf16x2(to + j * kBlock, codes);
+        }
+      }
+    }
+  }
+}
+
+// The column of 32 that is i-th where pairs of columns half a word apart are neighbors.
+template <int Bits>
+void code_order(uint16_t (&order)[32]) {
+  constexpr int per = kPerWord<Bits>;
+  for (int i = 0; i < 32; ++i) order[i] = uint16_t(i / per * per + i % per / 2 + (i % 2) * per / 2);
+}
 
 // Row r of m rows of x in tiles of 16 rows, which lie panel by panel, row of tiles by row of tiles, step by step, part
 // by part; columns in the order in which panels of codes have them; Σx of each group. Null: a row of zeros.

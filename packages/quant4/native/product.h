@@ -40,8 +40,6 @@ Prepared& prepared_in(const Launch& l, uint32_t* words) {
   return prepared;
 }
 
-// Limbs of one byte that x of f32 and f16 is multiplied in.
-inline constexpr int kLimbs = 3;
 
 // The dtype of scales and biases.
 enum class ScaleType : uint32_t { f32, f16, bf16 };
@@ -75,6 +73,10 @@ struct Types {
   ScaleType scaleType;
   bool bf16x, bf16out;
 };
+
+// Limbs of one byte that x is multiplied in: bf16 results lose nothing by bf16 x of 15 bits in units of the largest of a
+// group; f16 results do. In whole numbers of a byte, one.
+MLXTS_INLINE uint32_t limbs_of(const Types& t, bool bytes) { return bytes ? 1 : t.bf16x && t.bf16out ? 2 : 3; }
 
 template <typename X, typename S, typename O>
 inline constexpr Types kTypes = {widen_run<X>,  widen_any_byte<S>, narrow_run<O>,
@@ -153,8 +155,8 @@ inline void widen_scales(const Types& t, const Product& m, uint64_t row, uint32_
   }
 }
 
-#if defined(__AVX512BF16__)
-// vdpbf16ps takes subnormal numbers for 0: whether bf16 x is far from them, and from infinity. n is a multiple of 32.
+#if defined(__AMX_BF16__)
+// Products of bf16 take subnormal numbers for 0: whether bf16 x is far from them, and from infinity. n is a multiple of 32.
 inline bool fits_bf16_dot(const uint8_t* x, size_t n) {
   // Sizes as bits: 0, or from 2^-80 on and below 2^126.
   const __m512i least = _mm512_set1_epi16(0x1781), most = _mm512_set1_epi16(0x7e80 - 0x1781);

@@ -29,6 +29,10 @@ void matvec(const Launch& l, const Types& t) {
 namespace mlxts {
 template void multiply<4>(WeightRows&, const OrderedRows&, uint32_t, vf32*);
 template void multiply<8>(WeightRows&, const OrderedRows&, uint32_t, vf32*);
+#if defined(__AVX512VNNI__) && !defined(__AMX_INT8__)
+template void multiply_limb_rows<4>(const WeightRows&, const LimbRows&, uint32_t, bool, float*);
+template void multiply_limb_rows<8>(const WeightRows&, const LimbRows&, uint32_t, bool, float*);
+#endif
 #if defined(__AMX_INT8__)
 template void multiply_tiles<4>(const WeightRows&, const TileRowsOfX&, uint32_t, bool, float*);
 template void multiply_tiles<8>(const WeightRows&, const TileRowsOfX&, uint32_t, bool, float*);

@@ -144,7 +144,7 @@ export function matvecOnCpu(m: number, weights: Weights) {
     scratch: {
       // Tiles of two rows take more.
       ordered: [3, m === 2 ? 3 : m, columnStride],
-      sums: [m, groupStride],
+      sums: [PANELS.limbGroupWords, m, groupStride],
       prepared: [FEW_ON_CPU.preparedWords],
     },
   };

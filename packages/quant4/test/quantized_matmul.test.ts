@@ -137,6 +137,67 @@ it.each([-126, -110, -90, 95, 110])("multiplies weights about 2^%i", async (expo
 });
 
 const onCpu = describe.skipIf(device.gpu);
+// Numbers beside far larger ones lose digits where a group has one unit.
+onCpu.each(cpuLevels())("numbers a thousand times as large as others, on cpu %s", (level) => {
+  const device = Device.open("cpu", { level });
+  afterAll(() => device.dispose());
+
+  const cases = [1, 2, 5, 8, 9, 40].flatMap((m) => ([4, 8] as const).map((bits) => [m, bits] as const));
+  it.each(cases)("are multiplied within the bars: %i rows, %i bits", async (m, bits) => {
+    const [rows, cols] = [200, 1024];
+    const setting = { bits, groupSize: 128, mode: "affine" } as const;
+    const { weight, scales, biases } = randomQuantized(1, rows, cols, setting, 41);
+    const q = {
+      weight: device.tensor("u32", [rows, (cols * bits) / 32], weight),
+      scales: device.tensor("bf16", [rows, cols / 128], scales),
+      biases: device.tensor("bf16", [rows, cols / 128], biases),
+      ...setting,
+    };
+    const numbers = new Random(m).normals(m * cols).map((v, i) => (i % 128 === 77 ? 1000 * v : v));
+    const x = device.tensor("bf16", [m, cols], numbers);
+    const w = decodeExactly(weight, await q.scales.readNumbers(), await q.biases.readNumbers(), setting);
+    const expected = productReference(await x.readNumbers(), w, rows, cols, true);
+    for (const outDtype of FLOATS) {
+      const encoder = device.encoder();
+      const out = quantizedMatmul(encoder, { x, q }, { outDtype });
+      await encoder.commit();
+      const { R } = BARS;
+      const compared = compare(await out.readNumbers(), expected);
+      expect(within(compared, R[outDtype], R.spread), `${outDtype}: ${compared.ratio}`).toBe(true);
+    }
+  });
+});
+
+onCpu.each(cpuLevels().filter((level) => level === "avx512"))("up to 8 rows of x, on cpu %s", (level) => {
+  const device = Device.open("cpu", { level });
+  afterAll(() => device.dispose());
+
+  it.each(FLOATS)("have the bits of each alone, x %s", async (dtype) => {
+    const [rows, cols, most] = [45, 1120, 8];
+    const setting = { bits: 4, groupSize: 32, mode: "affine" } as const;
+    const { weight, scales, biases } = randomQuantized(1, rows, cols, setting, 43);
+    const q = {
+      weight: device.tensor("u32", [rows, cols / 8], weight),
+      scales: device.tensor("bf16", [rows, cols / 32], scales),
+      biases: device.tensor("bf16", [rows, cols / 32], biases),
+      ...setting,
+    };
+    const numbers = new Random(44).normals(most * cols);
+    for (const outDtype of new Set(["f32", dtype] as const)) {
+      const products = async (first: number, m: number) => {
+        const x = device.tensor(dtype, [m, cols], numbers.subarray(first * cols, (first + m) * cols));
+        const encoder = device.encoder();
+        const out = quantizedMatmul(encoder, { x, q }, { outDtype });
+        await encoder.commit();
+        return [...(await out.readNumbers())];
+      };
+      const alone: number[] = [];
+      for (let row = 0; row < most; row++) alone.push(...(await products(row, 1)));
+      for (let m = 2; m <= most; m++) expect(await products(0, m)).toEqual(alone.slice(0, m * rows));
+    }
+  });
+});
+
 // What forms x may take must not show in f16: an error of 2^-15 of it moves one product in thirty to a neighbor.
 onCpu.each(cpuLevels())("products of f16, on cpu %s", (level) => {
   const device = Device.open("cpu", { level });
@@ -208,7 +269,7 @@ onCpu.each(cpuLevels())("rows of x that do not fit a threadgroup, on cpu %s", (l
   }
 
   it("are fewer to a block, then slices", async () => {
-    // Panels want 172 KiB and 16.9 KB for each row of x, the other kernel 8.4 KB and 24.8 KB.
+    // Panels want 172 KiB and 16.9 KB for each row of x, the other kernel 8.4 KB and 25.9 KB.
     for (const bytes of [1 << 20, 400_000, 250_000, 200_000, 90_000, 34_000])
       for (const m of [1, 3, 8, 9, 20]) for (const batch of [[], [2, 2]]) await check(m, 17, 4096, batch, bytes);
   });
