@@ -1,6 +1,7 @@
-// x as whole numbers of at most 24 bits, in limbs of one signed byte, for products of one row of W at a time with the
-// unsigned bytes of codes: with one or two rows of x beside tiles, whose rows of W need to lie far apart. The columns of one word of W (8 of 4 bits, 4 of 8 bits) have one power of two as their unit, chosen by the largest of them:
-// three limbs err by at most 2^-23 of that one, two by 2^-15. Sums of products are exact in 32 bits.
+// x as whole numbers of at most 24 bits, in limbs of one signed byte, for products with the unsigned bytes of codes: of one
+// or two rows of x on a processor with tiles, which reads W faster so than as limb_rows.h wants it. The columns of one
+// word of W (8 of 4 bits, 4 of 8 bits) have one power of two as their unit, chosen by the largest of them: three limbs
+// err by at most 2^-23 of that one, two by 2^-15. Sums of products are exact in 32 bits.
 #pragma once
 #include "matrix_affine.h"
 #include "matrix_dot.h"

@@ -338,7 +338,8 @@ void block_products(const Types& t, const P& p, const Product& product, const Bl
 #if defined(__AVX512VNNI__) && !defined(__AMX_INT8__)
   if (x.form == Form::groups) {
     alignas(64) float y[kMaxM * kRows];
-    multiply_limb_rows<Bits>(w, {static_cast<int8_t*>(x.ordered), x.sums, x.m, limbs_of(t, p.int8)}, rows.count, far, y);
+    const LimbRows limbs = {static_cast<int8_t*>(x.ordered), x.sums, x.m, limbs_of(t, p.int8)};
+    multiply_limb_rows<Bits>(w, limbs, rows.count, far, y);
     store_products(t, product, x.m, rows, [&](uint32_t i, uint32_t r) { return load(y + i * kRows + r); }, out_at);
     return;
   }

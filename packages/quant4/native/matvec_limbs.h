@@ -96,8 +96,8 @@ MLXTS_INLINE void load_four_words(const LimbBlock& b, size_t at, vu32 (&v)[4]) {
   transpose_blocks4(v[0], v[1], v[2], v[3]);
 }
 
-// c[m] += Σ (code − center)·x·scale of the columns of a group, of which `at` are the bytes of words from the beginning of
-// their row on; x and its group are those of the first of M rows, xStride bytes apart.
+// c[m] += scale·(codes·x) + bias·Σx of a group, whose words are the bytes at … end − 1 of each row; x and its group are
+// those of the first of M rows, xStride bytes apart.
 template <int Bits, int Limbs, int M>
 MLXTS_INLINE void add_group(const LimbBlock& b, size_t at, size_t end, const int8_t* x, size_t xStride,
                             const LimbGroup<Limbs>* groups, vf32 scale, vf32 bias, vf32 (&c)[M]) {
@@ -159,8 +159,9 @@ __attribute__((noinline)) void dot_limb_rows(const LimbBlock& b, const LimbRows&
         c[m] = vf32{};
       }
     }
-    add_group<Bits, Limbs, M>(b, g * groupBytes, (g + 1) * groupBytes, x.limbs + Limbs * (panel_row(M, k0, n, 0) + k - k0),
-                              Limbs * n, groups + size_t(g) * M, load(section.scales[in]), load(section.biases[in]), c);
+    const int8_t* from = x.limbs + Limbs * (panel_row(M, k0, n, 0) + k - k0);
+    add_group<Bits, Limbs, M>(b, g * groupBytes, (g + 1) * groupBytes, from, Limbs * n, groups + size_t(g) * M,
+                              load(section.scales[in]), load(section.biases[in]), c);
   }
   for (int m = 0; m < M; ++m) store(y + m * kLanes, total[m] + c[m]);
 }
