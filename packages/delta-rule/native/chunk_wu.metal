@@ -1,5 +1,6 @@
-// One threadgroup: u or w of one chunk of one head (both of them where p.wide is set), a strip of 16 rows to a simdgroup. X stays in registers; panels of
-// scaled values or keys fill two tiles of threadgroup memory in turn. Since X is f32, so are the tiles.
+// One threadgroup: u or w of one chunk of one head (both of them where p.wide is set), a strip of 16 rows to a simdgroup.
+// X stays in registers; panels of scaled values or keys fill two tiles of threadgroup memory in turn. Since X is f32, so
+// are the tiles.
 #include "channels_metal.h"
 #include "chunk_wu.params.h"
 #include "metal_wide_chunk.h"

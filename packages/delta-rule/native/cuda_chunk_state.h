@@ -4,6 +4,7 @@
 // adds them up for eight values of a token. Carriers bring the next chunks meanwhile, to p.slots places, and take the
 // rounded states away: beside one team other simdgroups, which shortens the way from chunk to chunk, else the teams.
 #pragma once
+#include "pieces_cuda.h"
 #include "state_tiles_metal.h"
 
 namespace mlxts {
@@ -13,12 +14,6 @@ constant constexpr uint kSumStride = CHUNK_STATE_SUM_STRIDE;     // of a token's
 static_assert(kTeam * 8 == kRows * kChunk, "a thread has eight values of a token");
 template <uint Teams>
 constexpr uint kCarriers = Teams * kTeam;
-
-// Eight neighbors.
-template <typename T>
-struct alignas(16) Piece {
-  T of[8];
-};
 
 // A slot of threadgroup memory with what a chunk needs, the threadgroup's columns of u among it.
 template <typename T, uint Keys, uint Teams>
@@ -286,8 +281,6 @@ METAL_FUNC void pass_in_teams(StateHead<T> head, constant ChunkStateParams& p, C
   }
   if (computes) end_state(state, head, place, p, lane);
 }
-
-METAL_FUNC bool aligned16(device const void* at) { return (ulong(at) & 15) == 0; }
 
 template <bool Channels, uint Keys, typename T>
 METAL_FUNC void pass_over(StateHead<T> head, constant ChunkStateParams& p, ChunkStateScratch scratch, uint part,

@@ -1,6 +1,7 @@
 // metal_wide_chunk.h in a CUDA translation: chunks of 64 tokens with elements of 16 bits. Tiles are as wide as a key of
 // 128, so that a simdgroup multiplies all columns of its strip at once, and all of them are on their way at once.
 #pragma once
+#include "pieces_cuda.h"
 #include "wide_chunk_metal.h"
 
 namespace mlxts {
@@ -10,13 +11,6 @@ constant constexpr uint kWideStride = tile_stride<ushort>(kWide), kWideTile = kW
 constant constexpr uint kPieces = kWide / 8, kWideStep = kWideThreads / kPieces;  // of a row; rows brought at once
 typedef TileSum<kStrip, kWide> WideSum;
 
-// Eight neighbors.
-template <typename T>
-struct alignas(16) Piece {
-  T of[8];
-};
-
-METAL_FUNC bool aligned16(device const void* at) { return (ulong(at) & 15) == 0; }
 METAL_FUNC uint left_of(uint columns, uint from) { return columns > from ? columns - from : 0; }
 
 // The first rows and columns of a matrix on their way to a tile [Rows, kWide]; zeros for the others.
