@@ -369,7 +369,7 @@ void multiply_rows(const Types& t, const P& p, const Product& product, uint32_t 
 #endif
   uint32_t row = begin;
 #if defined(__AVX512VNNI__) && !defined(__AMX_INT8__)
-  const bool far = x.form == Form::groups && far_is_faster();
+  const bool far = x.form == Form::groups && kFarIsFaster;
 #else
   constexpr bool far = kFarRows;
 #endif

@@ -23,14 +23,12 @@ struct LimbRows {
   uint32_t m, limbCount;
 };
 
-// Whether Intel made the processor, whose reading of memory likes rows far apart (matvec_dot.h).
-inline bool far_is_faster() {
-  static const bool intel = [] {
-    unsigned most, b = 0, c, d;
-    return __get_cpuid(0, &most, &b, &c, &d) && b == signature_INTEL_ebx;
-  }();
-  return intel;
-}
+// Whether Intel made the processor, whose reading of memory likes rows far apart (matvec_dot.h). Asked when the library is
+// loaded: a variable of a function would need a C++ library.
+inline const bool kFarIsFaster = [] {
+  unsigned most, b = 0, c, d;
+  return __get_cpuid(0, &most, &b, &c, &d) && b == signature_INTEL_ebx;
+}();
 
 // 16 rows of W: four from each of four places. What comes next is fetched into the second cache meanwhile: from each place
 // where they lie far apart, else in the order of memory.
