@@ -48,6 +48,9 @@ describe("mlxts", () => {
       texts.prompts[0] as string,
       "--max-tokens",
       "64",
+      // In which it was recorded: roundings of the checkpoint's bf16 choose other tokens sooner or later.
+      "--activation-dtype",
+      "f32",
     );
     expect(status).toBe(0);
     expect((texts.prompts[0] as string) + stdout).toBe(`${texts.greedy_texts[0]}\n`);
@@ -287,6 +290,7 @@ describe("generate says why the text ended", () => {
     const hot = await generated(draws, "--max-tokens", "32");
     expect(hot.report.ids).not.toEqual(greedy.slice(0, 32));
     expect(hot.report.ids).toEqual((await generated(tiny, "--max-tokens", "32", "--temp", "5")).report.ids);
-    expect((await generated(draws, "--max-tokens", "32", "--temp", "0")).report.ids).toEqual(greedy.slice(0, 32));
+    const likeliest = await generated(draws, "--max-tokens", "32", "--temp", "0", "--activation-dtype", "f32");
+    expect(likeliest.report.ids).toEqual(greedy.slice(0, 32));
   });
 });
