@@ -18,8 +18,10 @@ export function unpackCodes(words: ArrayLike<number>, bits: number): Float64Arra
   const perWord = 32 / bits;
   const mask = 2 ** bits - 1;
   const codes = new Float64Array(words.length * perWord);
-  for (let at = 0; at < words.length; at++)
-    for (let i = 0; i < perWord; i++) codes[at * perWord + i] = ((words[at] as number) >>> (bits * i)) & mask;
+  for (let at = 0; at < words.length; at++) {
+    const word = words[at] as number;
+    for (let i = 0; i < perWord; i++) codes[at * perWord + i] = (word >>> (bits * i)) & mask;
+  }
   return codes;
 }
 
@@ -97,10 +99,12 @@ export function decodeExactly(
   biases: Float64Array,
   { bits, groupSize }: { bits: number; groupSize: number },
 ): Float64Array {
-  return unpackCodes(words, bits).map((q, i) => {
-    const g = Math.floor(i / groupSize);
-    return q * (scales[g] as number) + (biases[g] as number);
-  });
+  const w = unpackCodes(words, bits);
+  for (let g = 0; g * groupSize < w.length; g++) {
+    const [scale, bias] = [scales[g] as number, biases[g] as number];
+    for (let i = g * groupSize; i < (g + 1) * groupSize; i++) w[i] = (w[i] as number) * scale + bias;
+  }
+  return w;
 }
 
 /** One matrix of [m, rows]: x [m, cols] · Wᵀ; or of [m, cols]: x [m, rows] · W. `w` is [rows, cols]. */

@@ -4,13 +4,29 @@ import { afterAll, describe, it } from "vitest";
 import { clangMissing } from "./clang.ts";
 import { openSimulated } from "./devices.ts";
 
-function suiteOn(name: string, suite: Suite, open: () => Device[]): void {
+/** The devices of one kind, or of one instruction-set level: the bits of all are equal. */
+interface Group {
+  name: string;
+  open: () => Device[];
+}
+
+/** Each case on all groups of devices, one after another, so that its reference is computed once. */
+function suiteOn(name: string, suite: Suite, groups: readonly Group[]): void {
   describe(name, () => {
-    const [device, ...others] = open() as [Device, ...Device[]];
-    afterAll(() => {
-      for (const each of [device, ...others]) each.dispose();
+    // Mutants are judged by the reference alone: once is enough.
+    const cases = { ...suite, mutants: {} };
+    const tests = groups.map((group, index) => {
+      const [device, ...others] = group.open() as [Device, ...Device[]];
+      afterAll(() => {
+        for (const each of [device, ...others]) each.dispose();
+      });
+      return suiteTests(index === 0 ? suite : cases, () => ({ device, others }));
     });
-    for (const test of suiteTests(suite, () => ({ device, others }))) it(test.name, test.run);
+    for (const [index] of (tests[0] ?? []).entries())
+      for (const [at, { name }] of groups.entries()) {
+        const test = tests[at]?.[index];
+        if (test) it(tests[1]?.[index] ? `${name}: ${test.name}` : test.name, test.run);
+      }
   });
 }
 
@@ -36,19 +52,20 @@ function metalMissing(): string | undefined {
 /** Runs a suite under vitest on the device of `MLXTS_DEVICE`: `metal`, or every instruction-set level of this machine. */
 export function testSuite(suite: Suite): void {
   const op = suite.op.op.name;
-  // Mutants are judged by the reference alone: once is enough.
-  const cases = { ...suite, mutants: {} };
   if (process.env.MLXTS_DEVICE === "metal") {
     const missing = metalMissing();
     if (missing) describe.skip(`${op} on metal (skipped: ${missing})`, () => it("runs", () => {}));
-    else suiteOn(`${op} on metal`, cases, openMetal);
+    else suiteOn(`${op} on metal`, { ...suite, mutants: {} }, [{ name: "metal", open: openMetal }]);
     return;
   }
   const levels = process.env.MLXTS_CPU_LEVEL ? [process.env.MLXTS_CPU_LEVEL] : cpuLevels();
-  for (const [index, level] of levels.entries())
-    suiteOn(`${op} on cpu ${level}`, index === 0 ? suite : cases, () => [
+  const groups = levels.map((level) => ({
+    name: level,
+    open: () => [
       Device.open("cpu", { level }),
       // This one also guards each scratch array.
       Device.open("cpu", { level, threads: 1, order: "reverse", validate: true }),
-    ]);
+    ],
+  }));
+  suiteOn(`${op} on cpu`, suite, groups);
 }
