@@ -1,4 +1,4 @@
-// `npm test` after set-up: generated files, types, lint, unused code, all tests, and where clang 19 is installed the op
+// `npm test`: set-up, generated files, types, lint, unused code, all tests, and where clang 19 is installed the op
 // and model tests once more on the simulated Metal device. Ends with one line of counts.
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readFileSync, rmSync } from "node:fs";
@@ -8,8 +8,16 @@ import { root } from "../setup/pnpm.mjs";
 
 const bin = (name) => join(root, "node_modules", ".bin", name);
 const script = (name) => join(root, "scripts", name);
+const seconds = (since) => `${((performance.now() - since) / 1000).toFixed(1)} s`;
 const node = process.execPath;
 mkdirSync(join(root, "build"), { recursive: true });
+
+// What no test runs need not be fast (scripts/native/unoptimized.mjs).
+process.env.MLXTS_UNOPTIMIZED = "1";
+const setUp = performance.now();
+const ready = spawnSync(node, [script("setup/setup.mjs")], { stdio: "inherit" });
+if (ready.status !== 0) process.exit(ready.status ?? 1);
+console.log(`✓ set-up (${seconds(setUp)})`);
 
 const checks = [
   ["generated headers", node, ["scripts/run-source.mjs", "scripts/generate/generate.ts", "--check"]],
@@ -34,7 +42,6 @@ if (cuda) checks.push(["kernels for CUDA", node, [script("native/build-cuda.mjs"
 const counts = { passed: 0, failed: 0, skipped: 0 };
 /** One line for each failure; they are printed last, since each lies in thousands of lines of output. */
 const failures = [];
-const seconds = (since) => `${((performance.now() - since) / 1000).toFixed(1)} s`;
 
 for (const [name, command, args] of checks) {
   const started = performance.now();

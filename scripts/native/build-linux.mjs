@@ -5,6 +5,7 @@ import { copyFileSync, existsSync, mkdirSync, readFileSync, renameSync, statSync
 import { join } from "node:path";
 import { zig as zigCompiler } from "./build_tools.mjs";
 import { addonFlags, addonSources, compile, core, fail, kernelFlags, kernelPackages, link, root } from "./clang.mjs";
+import { unoptimized } from "./unoptimized.mjs";
 
 if (process.platform !== "linux") fail("binaries for Linux are built on Linux");
 const GLIBC = "2.28";
@@ -16,7 +17,8 @@ const zig = zigCompiler();
 const cache = join(root, "build", "zig-cache");
 Object.assign(process.env, { ZIG_GLOBAL_CACHE_DIR: cache, ZIG_LOCAL_CACHE_DIR: cache });
 
-const target = (arch) => ["c++", "-target", `${ARCHITECTURES[arch]}-linux-gnu.${GLIBC}`, "-O3", "-fPIC"];
+const level = (arch) => (arch !== process.arch && unoptimized() ? "-O0" : "-O3");
+const target = (arch) => ["c++", "-target", `${ARCHITECTURES[arch]}-linux-gnu.${GLIBC}`, level(arch), "-fPIC"];
 
 /** Links objects and puts the result in its place in one step: a process that has opened the old file keeps it. */
 async function image(arch, name, file, objects, flags = []) {

@@ -12,6 +12,7 @@ import { inlineIncludes } from "../../packages/core/src/metal_source.ts";
 import { cudaEntry, translateSourceForCuda } from "../../packages/metal-sim/src/index.ts";
 import { root } from "../check/packages.ts";
 import { Compilers, headers, install, VERSION } from "./nvrtc.mjs";
+import { unoptimized } from "./unoptimized.mjs";
 
 /** A kernel's text, its declaration, and where its PTX goes. */
 export interface CudaKernel {
@@ -30,7 +31,11 @@ export interface CudaBuild {
 }
 
 /** Contraction would make equal formulas unequal; kernels say `fma` where they mean it. */
-const OPTIONS = ["--gpu-architecture=compute_80", "--std=c++17", "--device-as-default-execution-space", "--fmad=false"];
+const OPTIONS = [
+  ...["--gpu-architecture=compute_80", "--std=c++17", "--device-as-default-execution-space", "--fmad=false"],
+  // It is what NVRTC has for a lower level of optimization.
+  ...(unoptimized() && !existsSync("/proc/driver/nvidia") ? ["--device-debug"] : []),
+];
 const ARCHITECTURE = 80;
 const at = (...path: string[]) => join(root, ...path);
 

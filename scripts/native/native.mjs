@@ -6,6 +6,7 @@ import { availableParallelism } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { locked } from "./lock.mjs";
+import { unoptimized } from "./unoptimized.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 const folder = join(root, "build", "native");
@@ -79,11 +80,21 @@ function bestLevel(levels) {
 /** What `levels` may be. `best` is the level that will be used; libraries of others that are there are kept up to date. */
 export const LEVELS = ["all", "runnable", "best"];
 
+/** Levels that are compiled without optimization, as CMake takes them. */
+function unoptimizedLevels() {
+  if (!unoptimized()) return "";
+  const runnable = runnableLevels();
+  return [...new Set(targets().map(({ level }) => level))]
+    .filter((level) => level && !runnable.includes(level))
+    .join(";");
+}
+
 /** `packages` are names of folders in packages/, and `core-test` for what core's tests run; undefined: all. */
 export function buildNative({ packages, levels = "all", defines = [] } = {}) {
   mkdirSync(join(root, "build"), { recursive: true });
   locked(join(root, "build", "native.lock"), () => {
     configure(defines);
+    configure([`-DMLXTS_UNOPTIMIZED_LEVELS=${unoptimizedLevels()}`]);
     if (!packages && levels === "all") return build("all");
     const unknown = packages?.find((name) => !targets().some((target) => target.package === name));
     if (unknown) throw new Error(`packages/${unknown} has no native code`);

@@ -17,6 +17,7 @@ function build(script) {
   const { status } = spawnSync(process.execPath, [join(root, "scripts", "native", script)], { stdio: "inherit" });
   if (status !== 0) process.exit(status ?? 1);
 }
+build("build-native.mjs");
 // The addon that CMake links may need a newer libc than that of users.
 if (process.platform === "linux") build("build-linux.mjs");
 if (installed()) build("build-cuda.mjs");
