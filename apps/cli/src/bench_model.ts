@@ -101,7 +101,7 @@ export const benchModel = command({
   },
   notes: [
     "Each measurement runs in a process of its own, mlxts and llama-bench in turn. llama-bench decodes after more than 4096",
-    "tokens once only: it feeds them all; mlxts fills its caches.",
+    "tokens once only: it feeds them all; mlxts fills its caches. Beside a GPU it computes all layers there.",
   ],
   async run({ seed, json, html, keep, runWith, approximate, ...given }, signal) {
     checkTogether({ ...given, keep });
@@ -128,13 +128,14 @@ export const benchModel = command({
       const hasPeerTargets = onCpu && given.shape === "qwen3.5-0.8b" && isWhole && approximate === undefined;
       const load = `load ${(loadavg()[0] as number).toFixed(1)} at the start`;
       const plan = { threads, prefill, after, tokens, rounds, hasPeerTargets };
-      const { rows, limits, memoryGBs, versions } = await measureModel(engines, plan, bar.show, signal);
+      const { rows, limits, memoryGBs, versions, processors } = await measureModel(engines, plan, bar.show, signal);
       bar.stop();
       const settings = {
         ...(approximate && { approximate }),
         ...(!onCpu && { memory: `${digits(memoryGBs)} GB/s, measured` }),
         model: `${modelText({ ...given, keep }, shape, seed)}${keep ? `, kept in ${checkpoint}` : ""}`,
         measured: `${rounds} rounds, ${tokens} tokens decoded in each`,
+        ...Object.fromEntries(Object.entries(processors).map(([name, text]) => [name, `ran on ${text}`])),
         processes: `priority ${getPriority()}, ${load}${runWith ? `, run with ${runWith}` : ""}`,
       };
       write({ ...head, versions: { ...head.versions, ...versions }, settings, limits, verified: null, rows });

@@ -52,8 +52,9 @@ const placeText = (device: DeviceKind, threads: number) =>
 
 /** Runs measurements, each in a process of its own. */
 class Runner {
-  /** Of other libraries that were measured. */
+  /** Of other libraries that were measured, and what they computed on. */
   readonly versions: Record<string, string> = {};
+  readonly processors: Record<string, string> = {};
   private readonly engines: Engines;
   private readonly signal: AbortSignal;
 
@@ -82,12 +83,16 @@ class Runner {
 
   /** Speeds of llama.cpp in tokens a second, or why it has none. */
   async llama(measure: Measure, threads: number): Promise<readonly number[] | { failed: string }> {
-    const { llama } = this.engines;
+    const { llama, device } = this.engines;
     if (!llama) return [];
     try {
-      const output = await this.run([llama.program, ...llamaBenchArguments(llama.gguf, threads, measure)]);
-      const { tokensPerSecond, revision } = readLlamaBench(output);
+      const words = llamaBenchArguments(llama.gguf, { device, threads }, measure);
+      const { tokensPerSecond, revision, processor } = readLlamaBench(
+        await this.run([llama.program, ...words]),
+        device,
+      );
       this.versions["llama.cpp"] = revision;
+      this.processors["llama.cpp"] = processor;
       return tokensPerSecond;
     } catch (error) {
       if (!(error instanceof ProcessFailed)) throw error;
@@ -128,13 +133,22 @@ async function measureRows(
   });
 }
 
+interface Measured {
+  rows: BenchRow[];
+  limits: Limits[];
+  memoryGBs: number;
+  /** Of other libraries, by name. */
+  versions: Record<string, string>;
+  processors: Record<string, string>;
+}
+
 /** Measures a model by a plan. */
 export async function measureModel(
   engines: Engines,
   plan: Plan,
   onProgress: OnProgress,
   signal: AbortSignal,
-): Promise<{ rows: BenchRow[]; limits: Limits[]; memoryGBs: number; versions: Record<string, string> }> {
+): Promise<Measured> {
   const runner = new Runner(engines, signal);
   const measures = measuresOf(plan);
   const { device } = engines;
@@ -162,5 +176,6 @@ export async function measureModel(
     const job = { kind: "memory", device, checkpoint, approximate, tokens: MEMORY_TOKENS } as const;
     rows.push(...memoryRows(place, await runner.ours({ ...job, threads: place.threads, activationDtype: dtype })));
   }
-  return { rows, limits, memoryGBs, versions: runner.versions };
+  const { versions, processors } = runner;
+  return { rows, limits, memoryGBs, versions, processors };
 }

@@ -1,14 +1,14 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { Device, openCheckpoint } from "@mlxts/core";
+import { Device, type DeviceKind, openCheckpoint } from "@mlxts/core";
 import { loadModel, type SavedState } from "@mlxts/models";
 import { describe, expect, it } from "vitest";
 import { bytesReadByStep, repeated } from "../src/bench_measure.ts";
 import { decodeRows, memoryRows, prefillRows } from "../src/bench_model_rows.ts";
 import { ProcessFailed, runProgram } from "../src/bench_process.ts";
 import type { BenchReport } from "../src/bench_report.ts";
-import { llamaBenchArguments, readLlamaBench } from "../src/llama_bench.ts";
+import { type LlamaBenchJob, llamaBenchArguments, readLlamaBench } from "../src/llama_bench.ts";
 import { inProcess, program, temporaryFolder, tiny } from "./helpers.ts";
 
 const folder = temporaryFolder();
@@ -58,7 +58,7 @@ describe("bench model", () => {
     const llama = fakeLlamaBench(
       "llama-bench",
       `if (args.includes("-d") && args[args.indexOf("-d") + 1] !== "0") { console.error("no memory"); process.exit(3); }
-       console.log(JSON.stringify([{ build_commit: "abc123", samples_ts: [10, 30, 20] }]));`,
+       console.log(JSON.stringify([{ build_commit: "abc123", cpu_info: "A CPU", gpu_info: "A GPU", samples_ts: [10, 30, 20] }]));`,
     );
     mkdirSync(at("models"));
     const files = ["--folder", at("models"), "--json", at("report.json"), "--html", at("report.html")];
@@ -71,6 +71,7 @@ describe("bench model", () => {
     expect(report).toMatchObject({ tool: "mlxts bench model", versions: { "llama.cpp": "abc123" } });
     expect(report.limits.map(({ threads }) => threads)).toEqual([1]);
     expect(report.settings?.model).toContain("random weights of qwen3.5-0.8b, 4 layers");
+    expect(report.settings?.["llama.cpp"]).toBe("ran on A CPU");
     const rows = report.rows.map(({ name, case: of, unit }) => [name, of, unit]);
     const memory = linux
       ? [
@@ -95,10 +96,10 @@ describe("bench model", () => {
     expect(readFileSync(at("report.html"), "utf8")).toContain("mlxts bench model");
     const calls = readFileSync(`${llama}.calls`, "utf8").trim().split("\n");
     expect(calls.map((call) => call.replace(/^-m \S+model\.gguf /, ""))).toEqual([
-      "-p 8 -n 0 -d 0 -r 2 -t 1 -o json",
-      "-p 8 -n 0 -d 0 -r 2 -t 1 -o json",
+      "-p 8 -n 0 -d 0 -r 2 -t 1 -ngl 0 -dev none -o json",
+      "-p 8 -n 0 -d 0 -r 2 -t 1 -ngl 0 -dev none -o json",
       // After a failure it is not asked again.
-      "-p 0 -n 2 -d 1100 -r 1 -t 1 -o json",
+      "-p 0 -n 2 -d 1100 -r 1 -t 1 -ngl 0 -dev none -o json",
     ]);
   });
 
@@ -187,9 +188,26 @@ describe("a process of its own", () => {
 
 describe("llama-bench", () => {
   it("is asked for prompts, and for tokens after others", () => {
-    const args = (job: Parameters<typeof llamaBenchArguments>[2]) => llamaBenchArguments("m", 2, job).join(" ");
-    expect(args({ kind: "prefill", tokens: 512, times: 2 })).toBe("-m m -p 512 -n 0 -d 0 -r 2 -t 2 -o json");
-    expect(args({ kind: "decode", after: 512, tokens: 48 })).toBe("-m m -p 0 -n 48 -d 512 -r 1 -t 2 -o json");
+    const args = (job: LlamaBenchJob) => llamaBenchArguments("m", { device: "cpu", threads: 2 }, job).join(" ");
+    const onCpu = "-t 2 -ngl 0 -dev none -o json";
+    expect(args({ kind: "prefill", tokens: 512, times: 2 })).toBe(`-m m -p 512 -n 0 -d 0 -r 2 ${onCpu}`);
+    expect(args({ kind: "decode", after: 512, tokens: 48 })).toBe(`-m m -p 0 -n 48 -d 512 -r 1 ${onCpu}`);
+  });
+
+  it.each(["cuda", "metal"] as const)("computes all layers on the GPU beside %s", (device) => {
+    const args = llamaBenchArguments("m", { device, threads: 1 }, { kind: "decode", after: 512, tokens: 48 });
+    expect(args.join(" ")).toBe("-m m -p 0 -n 48 -d 512 -r 1 -t 1 -ngl 999 -o json");
+  });
+
+  it("says what it computed on, and does not compare a CPU with a GPU", () => {
+    const output = (rest: object) => JSON.stringify([{ cpu_info: "A CPU", samples_ts: [1], ...rest }]);
+    const processor = (text: string, device: DeviceKind) => readLlamaBench(text, device).processor;
+    expect(processor(output({ gpu_info: "" }), "cpu")).toBe("A CPU");
+    expect(processor(output({ gpu_info: "A GPU" }), "cpu")).toBe("A CPU");
+    expect(processor(output({ gpu_info: "A GPU" }), "cuda")).toBe("A GPU");
+    expect(() => processor(output({ gpu_info: "" }), "cuda")).toThrow(
+      new ProcessFailed("it found no GPU, and ran on the CPU"),
+    );
   });
 
   it.each([
@@ -200,7 +218,7 @@ describe("llama-bench", () => {
     ['[{"samples_ts":[1,0]}]', "has no `samples_ts`"],
     ['[{"samples_ts":["1"]}]', "has no `samples_ts`"],
   ])("may print what is not understood: %s", (output, why) => {
-    expect(() => readLlamaBench(output)).toThrow(new ProcessFailed(`its output ${why}`));
+    expect(() => readLlamaBench(output, "cpu")).toThrow(new ProcessFailed(`its output ${why}`));
   });
 });
 
