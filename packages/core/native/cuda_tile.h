@@ -133,12 +133,24 @@ struct TileRight<float, K, N> {
   float blocks[K / 8][N / 8][2];
 };
 
-// An operand from threadgroup memory whose rows lie `stride` apart; load_transposed takes one that is stored [K, M] or
-// [N, K]. Rows of 16-bit elements begin at multiples of 16 bytes.
-template <typename E, uint M, uint K>
-METAL_FUNC void load(thread TileLeft<E, M, K>& left, threadgroup const E* from, uint stride) {
+// The row of 16 × 16 elements that this lane names where the four blocks of such are loaded: of a left operand, or of a
+// right one that is stored [K, N]; transposed, of one that is stored [K, M] or [N, K].
+template <typename E>
+METAL_FUNC threadgroup const E* own_row(threadgroup const E* from, uint stride) {
   const uint lane = machine::lane();
-  from += lane % 16 * stride + lane / 16 * 8;
+  return from + (lane % 16 * stride + lane / 16 * 8);
+}
+template <typename E>
+METAL_FUNC threadgroup const E* own_row_transposed(threadgroup const E* from, uint stride) {
+  const uint lane = machine::lane();
+  return from + ((lane / 16 * 8 + lane % 8) * stride + lane / 8 % 2 * 8);
+}
+
+// An operand from threadgroup memory whose rows lie `stride` apart; load_transposed takes one that is stored [K, M] or
+// [N, K]. Rows of 16-bit elements begin at multiples of 16 bytes. load_own and load_own_transposed take the lane's own
+// row, for callers that keep it.
+template <typename E, uint M, uint K>
+METAL_FUNC void load_own(thread TileLeft<E, M, K>& left, threadgroup const E* from, uint stride) {
   MLXTS_UNROLL for (uint i = 0; i < M / 16; ++i) {
     MLXTS_UNROLL for (uint k = 0; k < K / 16; ++k) {
       uint(&a)[4] = left.blocks[i][k];
@@ -147,9 +159,12 @@ METAL_FUNC void load(thread TileLeft<E, M, K>& left, threadgroup const E* from, 
   }
 }
 template <typename E, uint M, uint K>
+METAL_FUNC void load(thread TileLeft<E, M, K>& left, threadgroup const E* from, uint stride) {
+  load_own(left, own_row(from, stride), stride);
+}
+template <typename E, uint M, uint K>
 METAL_FUNC void load_transposed(thread TileLeft<E, M, K>& left, threadgroup const E* from, uint stride) {
-  const uint lane = machine::lane();
-  from += (lane / 16 * 8 + lane % 8) * stride + lane / 8 % 2 * 8;
+  from = own_row_transposed(from, stride);
   MLXTS_UNROLL for (uint i = 0; i < M / 16; ++i) {
     MLXTS_UNROLL for (uint k = 0; k < K / 16; ++k) {
       uint(&a)[4] = left.blocks[i][k];
@@ -158,9 +173,7 @@ METAL_FUNC void load_transposed(thread TileLeft<E, M, K>& left, threadgroup cons
   }
 }
 template <typename E, uint K, uint N>
-METAL_FUNC void load(thread TileRight<E, K, N>& right, threadgroup const E* from, uint stride) {
-  const uint lane = machine::lane();
-  from += lane % 16 * stride + lane / 16 * 8;
+METAL_FUNC void load_own(thread TileRight<E, K, N>& right, threadgroup const E* from, uint stride) {
   MLXTS_UNROLL for (uint k = 0; k < K / 16; ++k) {
     MLXTS_UNROLL for (uint j = 0; j < N / 8; j += 2) {
       uint(&b)[N / 8][2] = right.blocks[k];
@@ -169,15 +182,21 @@ METAL_FUNC void load(thread TileRight<E, K, N>& right, threadgroup const E* from
   }
 }
 template <typename E, uint K, uint N>
-METAL_FUNC void load_transposed(thread TileRight<E, K, N>& right, threadgroup const E* from, uint stride) {
-  const uint lane = machine::lane();
-  from += (lane / 16 * 8 + lane % 8) * stride + lane / 8 % 2 * 8;
+METAL_FUNC void load(thread TileRight<E, K, N>& right, threadgroup const E* from, uint stride) {
+  load_own(right, own_row(from, stride), stride);
+}
+template <typename E, uint K, uint N>
+METAL_FUNC void load_own_transposed(thread TileRight<E, K, N>& right, threadgroup const E* from, uint stride) {
   MLXTS_UNROLL for (uint k = 0; k < K / 16; ++k) {
     MLXTS_UNROLL for (uint j = 0; j < N / 8; j += 2) {
       uint(&b)[N / 8][2] = right.blocks[k];
       machine::load_matrices(b[j][0], b[j][1], b[j + 1][0], b[j + 1][1], from + j * stride * 8 + k * 16);
     }
   }
+}
+template <typename E, uint K, uint N>
+METAL_FUNC void load_transposed(thread TileRight<E, K, N>& right, threadgroup const E* from, uint stride) {
+  load_own_transposed(right, own_row_transposed(from, stride), stride);
 }
 
 template <uint M, uint K>

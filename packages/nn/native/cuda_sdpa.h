@@ -99,36 +99,60 @@ METAL_FUNC void add_scores(thread PairScores& scores, threadgroup const E* queri
   }
 }
 
-// As softmax, with powers of 2 as the GPU has them; denominators are sums of the rounded weights.
+// As softmax, with powers of 2 as the GPU has them. `maxima` are what weights refer to; only a score that is a factor of
+// kSlack above it makes a row refer to another one, so that sums are seldom scaled. Denominators are sums of the
+// rounded weights.
 template <typename E>
-METAL_FUNC TileLeft<E, kPairRows, kPairKeys> pair_softmax(thread PairScores& scores, thread PairRows& rows,
-                                                          thread RowSums<E, kPairRows>& denominators, float scale) {
-  constexpr float kMost = Power<E>::kMost;
-  float factors[kPairRows / 8];
-  bool higher = false;
-  MLXTS_UNROLL for (uint r = 0; r < kPairRows / 8; ++r) {
-    const float before = rows.maxima[r];
-    float highest = before;
-    MLXTS_UNROLL for (uint i = 0; i < kPairKeys / 4; ++i) highest = metal::max(highest, scores.at(r, i / 2, i % 2));
-    rows.maxima[r] = highest = row_max(highest);
-    higher = higher || highest > before;
-    factors[r] = machine::exp2_fast((before - highest) * scale);
-    MLXTS_UNROLL for (uint i = 0; i < kPairKeys / 4; ++i) {
-      thread float& score = scores.at(r, i / 2, i % 2);
-      const float power = (score - highest) * scale;
-      score = machine::exp2_fast(kMost == 0.0f ? power : power + kMost);
+struct PairSoftmax {
+  static constant constexpr float kMost = Power<E>::kMost, kSlack = metal::is_same_v<E, half> ? 1.0f : 8.0f;
+  RowSums<E, kPairRows> denominators;
+  float scale;
+  // Some references are so large, or none yet, that their product with `scale` is rounded to less than a score has.
+  bool large = true;
+
+  METAL_FUNC void refer_to(thread const float (&highest)[kPairRows / 8], thread PairRows& rows) {
+    float factors[kPairRows / 8];
+    bool some = false;
+    MLXTS_UNROLL for (uint r = 0; r < kPairRows / 8; ++r) {
+      const float before = rows.maxima[r], now = metal::max(before, row_max(highest[r]));
+      factors[r] = machine::exp2_fast((before - now) * scale);
+      rows.maxima[r] = now;
+      some = some || !(metal::abs(now * scale) < 65536.0f);
     }
-  }
-  if (metal::simd_any(higher)) {
+    large = metal::simd_any(some);
     scale_rows(rows.sums, factors);
     MLXTS_UNROLL for (uint r = 0; r < kPairRows / 8; ++r) {
       MLXTS_UNROLL for (uint e = 0; e < 2; ++e) denominators.blocks[r / 2][r % 2 * 2 + e] *= factors[r];
     }
   }
-  TileLeft<E, kPairRows, kPairKeys> weights = as_left<E>(scores);
-  add_row_sums(denominators, weights);
-  return weights;
-}
+  template <uint Keys>
+  METAL_FUNC TileLeft<E, kPairRows, Keys> weights(thread TileSum<kPairRows, Keys>& scores, thread PairRows& rows) {
+    float highest[kPairRows / 8], offsets[kPairRows / 8];
+    bool higher = false;
+    MLXTS_UNROLL for (uint r = 0; r < kPairRows / 8; ++r) {
+      highest[r] = scores.at(r, 0, 0);
+      MLXTS_UNROLL for (uint i = 1; i < Keys / 4; ++i) highest[r] = metal::max(highest[r], scores.at(r, i / 2, i % 2));
+      higher = higher || (highest[r] - rows.maxima[r]) * scale > kSlack;
+    }
+    if (metal::simd_any(higher)) refer_to(highest, rows);
+    MLXTS_UNROLL for (uint r = 0; r < kPairRows / 8; ++r) offsets[r] = metal::fma(-rows.maxima[r], scale, kMost);
+    if (large) {
+      MLXTS_UNROLL for (uint r = 0; r < kPairRows / 8; ++r) {
+        MLXTS_UNROLL for (uint i = 0; i < Keys / 4; ++i) scores.at(r, i / 2, i % 2) -= rows.maxima[r];
+        offsets[r] = kMost;
+      }
+    }
+    MLXTS_UNROLL for (uint r = 0; r < kPairRows / 8; ++r) {
+      MLXTS_UNROLL for (uint i = 0; i < Keys / 4; ++i) {
+        thread float& score = scores.at(r, i / 2, i % 2);
+        score = machine::exp2_fast(metal::fma(score, scale, offsets[r]));
+      }
+    }
+    const TileLeft<E, kPairRows, Keys> weights = as_left<E>(scores);
+    add_row_sums(denominators, weights);
+    return weights;
+  }
+};
 
 // Adds the products of weights and a tile of values.
 template <typename E>
@@ -158,6 +182,17 @@ METAL_FUNC bool all_finite_pairs(threadgroup const E* values, uint first, uint l
 }
 
 template <typename E>
+METAL_FUNC void store_pairs(thread const PairRows& rows, thread const PairSoftmax<E>& softmax,
+                            thread const AttentionTile& tile, device E* out, uint column, uint lane) {
+  const uint first = column + matrix_column(lane), columns = left(first, tile.queries.dim);
+  MLXTS_UNROLL for (uint r = 0; r < kPairRows / 8; ++r) {
+    const uint row = rows.first + 8 * r + matrix_row(lane);
+    const float inverse = tile.end == 0 ? 0.0f : 1.0f / softmax.denominators.total(r);
+    if (row < tile.rows) store_row(rows, r, inverse, out + tile.address(row) + first, columns);
+  }
+}
+
+template <typename E>
 METAL_FUNC void attend_pairs(device const E* q, device const E* keys, device const E* values, device E* out,
                              thread const AttentionTile& tile, uint column, SdpaScratch scratch, uint index, uint lane,
                              uint simdgroup) {
@@ -173,10 +208,10 @@ METAL_FUNC void attend_pairs(device const E* q, device const E* keys, device con
   PairRows rows;
   rows.first = simdgroup * kPairRows;
   clear(rows);
-  RowSums<E, kPairRows> denominators;
-  clear(denominators);
+  PairSoftmax<E> softmax;
+  softmax.scale = tile.scale * Power<E>::kScale;
+  clear(softmax.denominators);
   queries += rows.first * stride;
-  const float scale = tile.scale * Power<E>::kScale;
   const uint last = metal::min(rows.first + kPairRows, tile.rows) - 1;
   const uint seen_by_all = tile.limit(rows.first), seen_by_some = rows.first < tile.rows ? tile.limit(last) : 0;
   for (uint block = 0; block < tile.end; block += kPairKeys) {
@@ -189,19 +224,137 @@ METAL_FUNC void attend_pairs(device const E* q, device const E* keys, device con
     }
     TileLeft<E, kPairRows, kPairKeys> weights;
     if (busy && !all_seen) mask(scores, tile, rows.first + matrix_row(lane), block + matrix_column(lane));
-    if (busy) weights = pair_softmax(scores, rows, denominators, scale);
+    if (busy) weights = softmax.weights(scores, rows);
     threadgroup const E* own = tiles.next();
     if (busy && (all_seen || all_finite_pairs(own, left(block, seen_by_all), lane)))
       add_values(rows, weights, own, dim - column);
     else if (busy)
       add_seen_values<kWide>(rows, 0, weights, own, tile, block, lane);
   }
-  const uint first = column + matrix_column(lane);
-  MLXTS_UNROLL for (uint r = 0; r < kPairRows / 8; ++r) {
-    const uint row = rows.first + 8 * r + matrix_row(lane);
-    const float inverse = tile.end == 0 ? 0.0f : 1.0f / denominators.total(r);
-    if (row < tile.rows) store_row(rows, r, inverse, out + tile.address(row) + first, left(first, dim));
+  store_pairs(rows, softmax, tile, out, column, lane);
+}
+
+// Tiles of rows of kWide columns, twice as many at a time.
+constant constexpr uint kFullKeys = SDPA_FULL_KEYS, kFullStride = tile_stride<ushort>(kWide), kFullTile = kFullKeys * kFullStride;
+
+// Keys and values of kWide columns go by tiles of kFullKeys rows; two of each are in turn on their way or multiplied.
+template <typename E>
+struct FullTiles {
+  static constant constexpr uint kRows = kPairThreads / (kWide / 8);  // brought at once
+
+  device const E *keys, *values;
+  uint end, row, piece;  // the first row and the columns that a thread brings
+  threadgroup E* tiles;
+
+  // The tiles from key `first` on, on their way to element `at`.
+  METAL_FUNC void start(uint first, uint at) const {
+    const uint from = row * kWide + piece;
+    threadgroup E* own = tiles + at + row * kFullStride + piece;
+    device const E *k = keys + ulong(first) * kWide, *v = values + ulong(first) * kWide;
+    if (first + kFullKeys <= end) {
+      MLXTS_UNROLL for (uint i = 0; i < kFullKeys; i += kRows) {
+        machine::copy_start<16>(own + i * kFullStride, k + from + i * kWide);
+        machine::copy_start<16>(own + kFullTile + i * kFullStride, v + from + i * kWide);
+      }
+    } else if (first < end) {
+      for (uint i = 0; i < kFullKeys; i += kRows) {
+        const bool exists = first + row + i < end;
+        machine::copy_start<16>(own + i * kFullStride, exists ? k + from + i * kWide : keys, exists ? 16 : 0);
+        machine::copy_start<16>(own + kFullTile + i * kFullStride, exists ? v + from + i * kWide : keys,
+                                exists ? 16 : 0);
+      }
+    }
+    machine::copies_end();
   }
+};
+
+// Adds the products of queries and Keys keys, both from the lane's own row on. Loads run two products ahead.
+template <typename E, uint Keys>
+METAL_FUNC void add_full_scores(thread TileSum<kPairRows, Keys>& scores, threadgroup const E* queries,
+                                threadgroup const E* keys) {
+  constexpr uint kParts = Keys / 16, kAll = kParts * kWide / 16;
+  TileLeft<E, kPairRows, 16> x[2];
+  TileRight<E, 16, 16> y[3];
+  load_own(x[0], queries, kFullStride);
+  MLXTS_UNROLL for (uint i = 0; i < 2; ++i) load_own_transposed(y[i], keys + i * 16 * kFullStride, kFullStride);
+  MLXTS_UNROLL for (uint i = 0; i < kAll; ++i) {
+    const uint k = i / kParts, ahead = i + 2;
+    if (ahead < kAll)
+      load_own_transposed(y[ahead % 3], keys + ahead % kParts * 16 * kFullStride + ahead / kParts * 16, kFullStride);
+    if (i % kParts == kParts / 2 - 1 && k < kWide / 16 - 1) load_own(x[(k + 1) % 2], queries + (k + 1) * 16, kFullStride);
+    multiply_add_columns(scores, i % kParts * 16, x[k % 2], y[i % 3]);
+  }
+}
+// Adds the products of weights and Keys values, from the lane's own row on.
+template <typename E, uint Keys>
+METAL_FUNC void add_full_values(thread PairRows& rows, thread const TileLeft<E, kPairRows, Keys>& weights,
+                                threadgroup const E* values) {
+  constexpr uint kParts = kWide / 16, kAll = kParts * Keys / 16;
+  TileRight<E, 16, 16> y[3];
+  MLXTS_UNROLL for (uint i = 0; i < 2; ++i) load_own(y[i], values + i * 16, kFullStride);
+  MLXTS_UNROLL for (uint i = 0; i < kAll; ++i) {
+    const uint ahead = i + 2;
+    if (ahead < kAll) load_own(y[ahead % 3], values + ahead / kParts * 16 * kFullStride + ahead % kParts * 16, kFullStride);
+    multiply_add_columns(rows.sums, i % kParts * 16, columns_of(weights, i / kParts), y[i % 3]);
+  }
+}
+
+METAL_FUNC bool full_room(SdpaScratch scratch) {
+  return scratch.queries - scratch.tiles >= 4 * kFullTile * sizeof(ushort);
+}
+
+// Where all has kWide columns. Tiles that all rows see are multiplied whole, with nothing else to keep in registers.
+template <typename E>
+METAL_FUNC void attend_full(device const E* q, device const E* keys, device const E* values, device E* out,
+                            thread const AttentionTile& tile, SdpaScratch scratch, uint index, uint lane,
+                            uint simdgroup) {
+  constexpr uint kPieces = kWide / 8;
+  threadgroup E *queries = (threadgroup E*)scratch.queries, *tiles = (threadgroup E*)scratch.tiles;
+  start_queries(q, tile, queries, kFullStride, index, true);
+  const FullTiles<E> all = {keys, values, tile.end, index / kPieces, index % kPieces * 8, tiles};
+  all.start(0, 0);
+  PairRows rows;
+  rows.first = simdgroup * kPairRows;
+  clear(rows);
+  PairSoftmax<E> softmax;
+  softmax.scale = tile.scale * Power<E>::kScale;
+  clear(softmax.denominators);
+  threadgroup const E* own_queries = own_row(queries + rows.first * kFullStride, kFullStride);
+  threadgroup const E* own_keys = own_row_transposed(tiles, kFullStride);
+  threadgroup const E* own_values = own_row(tiles + kFullTile, kFullStride);
+  uint own = 0, first = 0;
+  for (const uint whole = tile.limit(0); first + kFullKeys <= whole; first += kFullKeys, own = 2 * kFullTile - own) {
+    machine::copies_wait<0>();
+    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    all.start(first + kFullKeys, 2 * kFullTile - own);
+    TileSum<kPairRows, kFullKeys> scores;
+    fill(scores, 0.0f);
+    add_full_scores(scores, own_queries, own_keys + own);
+    add_full_values(rows, softmax.weights(scores, rows), own_values + own);
+  }
+  // Tiles that some rows see in part.
+  const uint last = metal::min(rows.first + kPairRows, tile.rows) - 1;
+  const uint seen_by_all = tile.limit(rows.first), seen_by_some = rows.first < tile.rows ? tile.limit(last) : 0;
+  for (; first < tile.end; first += kFullKeys, own = 2 * kFullTile - own) {
+    machine::copies_wait<0>();
+    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    all.start(first + kFullKeys, 2 * kFullTile - own);
+    for (uint step = 0; step < kFullKeys; step += kPairKeys) {
+      const uint block = first + step, at = own + step * kFullStride;
+      if (block >= seen_by_some) break;
+      PairScores scores;
+      fill(scores, 0.0f);
+      add_full_scores(scores, own_queries, own_keys + at);
+      mask(scores, tile, rows.first + matrix_row(lane), block + matrix_column(lane));
+      TileLeft<E, kPairRows, kPairKeys> weights = softmax.weights(scores, rows);
+      threadgroup const E* values_at = tiles + kFullTile + at;
+      if (all_finite_pairs(values_at, left(block, seen_by_all), lane))
+        add_full_values(rows, weights, own_values + at);
+      else
+        add_seen_values<kWide>(rows, 0, weights, values_at, tile, block, lane);
+    }
+  }
+  store_pairs(rows, softmax, tile, out, 0, lane);
 }
 
 template <typename X, typename C>
@@ -210,7 +363,11 @@ METAL_FUNC void attention(device const X* q, device const C* keys, device const 
                           uint simdgroup) {
   if constexpr (metal::is_same_v<X, C> && sizeof(X) == 2) {
     if (machine::threads().x == kPairThreads) {
-      attend_pairs(q, keys, values, out, tile, column, scratch, index, lane, simdgroup);
+      const bool aligned = ((ulong(q) | ulong(keys) | ulong(values)) & 15) == 0;
+      if (full_room(scratch) && aligned)
+        attend_full(q, keys, values, out, tile, scratch, index, lane, simdgroup);
+      else
+        attend_pairs(q, keys, values, out, tile, column, scratch, index, lane, simdgroup);
       return;
     }
   }

@@ -26,11 +26,13 @@
 #define SDPA_PAIR_THREADS 128
 #define SDPA_PAIR_KEYS 32
 #define SDPA_PAIR_TILES 4
+#define SDPA_FULL_KEYS 64
 #else
 #define SDPA_TILE_KEYS 32
 #define SDPA_PAIR_THREADS 0
 #define SDPA_PAIR_KEYS 0
 #define SDPA_PAIR_TILES 0
+#define SDPA_FULL_KEYS 0
 #endif
 #else
 #define SDPA_PANEL_ROWS 6

@@ -40,13 +40,14 @@ const PANEL = { panelRows: 6, panelColumns: 64 };
  */
 const TILE = {
   ...{ threads: 256, tileRows: 128, tileColumns: 128, tileKeys: 32, tileRowBytes: 256 },
-  ...{ pairThreads: 0, pairKeys: 0, pairTiles: 0 },
+  ...{ pairThreads: 0, pairKeys: 0, pairTiles: 0, fullKeys: 0 },
 };
 /**
  * NVIDIA's GPUs have room for more keys. Where all is of one dtype of 16 bits, `pairThreads` have the rows of a threadgroup,
- * whose queries lie in its memory beside `pairTiles` of `pairKeys` rows.
+ * whose queries lie in its memory beside `pairTiles` of `pairKeys` rows. Where rows have `tileColumns` and there is room for two threadgroups,
+ * each has four tiles of `fullKeys` rows.
  */
-const CUDA_TILE = { tileKeys: 64, pairThreads: 128, pairKeys: 32, pairTiles: 4 };
+const CUDA_TILE = { tileKeys: 64, pairThreads: 128, pairKeys: 32, pairTiles: 4, fullKeys: 64 };
 
 /** On a CPU with tiles of bf16, `tileQueries` rows meet `tileKeys` keys at a time. */
 const CPU_TILE = { tileKeys: 256, tileQueries: 32 };
@@ -144,8 +145,10 @@ export const sdpaKernel = defineKernel({
       const queries = tileRows * tileStride("u8", Math.ceil(sizes.dim / tileColumns) * tileRowBytes);
       const tiles = pairTiles * pairKeys * tileStride("u8", tileRowBytes);
       const launch = queryTiles(sizes, constants);
+      const full = 4 * constants.fullKeys * tileStride("u8", tileRowBytes);
       if (!sizes.pairs || queries + tiles + LENGTH_BYTES > limits.maxThreadgroupBytes) return launch;
-      const scratch = { length: [2], tiles: [tiles], queries: [queries] };
+      const whole = sizes.dim === tileColumns && 2 * (queries + full + LENGTH_BYTES) <= limits.maxThreadgroupBytes;
+      const scratch = { length: [2], tiles: [whole ? full : tiles], queries: [queries] };
       return { ...launch, threadsPerThreadgroup: [pairThreads, 1, 1], scratch };
     },
   },

@@ -146,9 +146,14 @@ export const suite: Suite = {
   reference: reference(right),
   cases: [
     // Extreme and equal scores.
-    ...[1, 70].flatMap((T) => [
+    ...[
+      { T: 1, D: 32 },
+      { T: 70, D: 32 },
+      { T: 70, D: 128 },
+    ].flatMap(({ T, D }) => [
       makeCase({
         T,
+        D,
         H: 8,
         Hkv: 4,
         lengths: [150],
@@ -160,6 +165,7 @@ export const suite: Suite = {
       }),
       makeCase({
         T,
+        D,
         H: 8,
         Hkv: 4,
         lengths: [150],
@@ -170,6 +176,7 @@ export const suite: Suite = {
       }),
       makeCase({
         T,
+        D,
         H: 4,
         lengths: [150],
         name: "scores beyond 10⁹",
@@ -181,12 +188,24 @@ export const suite: Suite = {
       }),
       makeCase({
         T,
+        D,
         H: 4,
         lengths: [150],
         name: "first scores −∞",
         edit: ({ q, k }, { H, D, capacity }) => {
           for (let h = 0; h < H; h++) for (let t = 0; t < 66; t++) k[(h * capacity + t) * D] = Number.NEGATIVE_INFINITY;
           for (let i = 0; i < q.length; i += D) q[i] = 1 + Math.abs(q[i] as number);
+        },
+      }),
+      makeCase({
+        T,
+        D,
+        H: 4,
+        lengths: [290],
+        name: "scores that rise along the keys",
+        edit: ({ k }, { H, D, capacity }) => {
+          for (let i = 0; i < H * capacity * D; i++)
+            k[i] = (k[i] as number) * (1 + (Math.floor(i / D) % capacity) / 16);
         },
       }),
     ]),
@@ -219,6 +238,11 @@ export const suite: Suite = {
     ...[65, 66, 70, 127, 130, 200].map((T) => makeCase({ T, H: 2, Hkv: 1, D: 64, lengths: [T] })),
     ...[65, 128, 200, 700].map((length) => makeCase({ T: 65, H: 2, Hkv: 2, D: 24, lengths: [length] })),
     makeCase({ T: 300, H: 4, Hkv: 1, D: 16, lengths: [300] }),
+    ...[127, 128, 129, 191, 192, 193, 300].map((length) =>
+      makeCase({ T: 65, H: 2, Hkv: 1, D: 128, lengths: [length] }),
+    ),
+    makeCase({ T: 70, H: 2, Hkv: 2, D: 128, lengths: [0, 1, 200], causal: false }),
+    makeCase({ T: 70, H: 2, Hkv: 2, D: 128, lengths: [70, 200] }),
     makeCase({ T: 33, H: 12, Hkv: 2, D: 16, lengths: [100] }),
     makeCase({ T: 600, H: 1, D: 8, lengths: [601] }),
     // Sharing of heads.
@@ -247,10 +271,16 @@ export const suite: Suite = {
       makeCase({ T: 80, H: 2, D: 16, lengths: [90], scale }),
     ]),
     // The last row is NaN: earlier queries do not see it.
-    ...[2, 3, 70].flatMap((T) =>
+    ...[
+      { T: 2, D: 32 },
+      { T: 3, D: 32 },
+      { T: 70, D: 32 },
+      { T: 70, D: 128 },
+    ].flatMap(({ T, D }) =>
       [1, 3].map((share) =>
         makeCase({
           T,
+          D,
           H: 2 * share,
           Hkv: 2,
           lengths: [T + 60],
@@ -265,7 +295,7 @@ export const suite: Suite = {
       ),
     ),
     // Values that are not finite, in a row that later queries see: in their columns alone.
-    ...[40, 100, 160].map((D) =>
+    ...[40, 100, 128, 160].map((D) =>
       makeCase({
         T: 70,
         H: 3,
