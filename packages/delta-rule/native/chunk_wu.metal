@@ -103,7 +103,8 @@ kernel void chunk_wu(device const T* k [[buffer(CHUNK_WU_K)]], device const T* v
   const bool carriesLow = p.present & CHUNK_WU_HAS_CUMULATIVE_GATE_LOW;
   const ulong first = place.token * H + place.head;
   const uint keyHead = key_head_of(place.head, p.headsPerKey, p.keyHeads);
-  device const float* ownX = x + first * length;
+  const bool made = (p.present & CHUNK_WU_HAS_X) == 0;  // where X is made, if it is not there
+  device const float* ownX = made ? nullptr : x + first * length;
   if (!Channels && both) {
     const CumulativeGateTensors chunkGates = {G + first, GLow + first, carriesLow, H};
     const ulong keys = (place.token * p.keyHeads + keyHead) * K;

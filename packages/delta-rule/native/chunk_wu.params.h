@@ -13,18 +13,25 @@
 #define CHUNK_WU_CUMULATIVE_GATE 3  // read
 #define CHUNK_WU_CUMULATIVE_GATE_LOW 4  // read?
 #define CHUNK_WU_CU_SEQLENS 5  // read?
-#define CHUNK_WU_X 6  // read
+#define CHUNK_WU_X 6  // read?
 #define CHUNK_WU_W 7  // write
 #define CHUNK_WU_U 8  // write
 #define CHUNK_WU_PARAMS 9
 #define CHUNK_WU_FAULT 10
 #define CHUNK_WU_HAS_CUMULATIVE_GATE_LOW 16u
 #define CHUNK_WU_HAS_CU_SEQLENS 32u
+#define CHUNK_WU_HAS_X 64u
 #define CHUNK_WU_FAULT_CU_SEQLENS 1
 #ifdef __METAL_VERSION__
 #define CHUNK_WU_PANEL_COLUMNS 32
+#ifdef MLXTS_CUDA
+#define CHUNK_WU_MAKES_X 1
+#else
+#define CHUNK_WU_MAKES_X 0
+#endif
 #else
 #define CHUNK_WU_PANEL_COLUMNS 64
+#define CHUNK_WU_MAKES_X 0
 #endif
 
 struct ChunkWuParams {

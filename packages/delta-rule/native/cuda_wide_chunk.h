@@ -34,7 +34,13 @@ METAL_FUNC void store_wide(thread const WideSum& sum, threadgroup T* tile, devic
   const uint row = s.lane / kPieces, column = s.lane % kPieces * 8;
   MLXTS_UNROLL for (uint i = 0; i < kStrip; i += kSimd / kPieces) {
     const Piece<T> piece = *(threadgroup const Piece<T>*)(tile + (row + i) * kWideStride + column);
-    if (row + i < s.rows && column < columns) *(device Piece<T>*)(to + (s.first + row + i) * stride + column) = piece;
+    if (row + i >= s.rows || column >= columns) continue;
+    device T* at = to + (s.first + row + i) * stride + column;
+    if (aligned16(at)) {
+      *(device Piece<T>*)at = piece;
+    } else {
+      for (uint n = 0; n < 8; ++n) at[n] = piece.of[n];
+    }
   }
 }
 
@@ -45,14 +51,22 @@ struct WidePieces {
 
   METAL_FUNC void load(device const T* from, uint stride, uint rows, uint columns, uint index) {
     const uint row = index / kPieces, column = index % kPieces * 8;
+    const bool aligned = aligned16(from) && stride % 8 == 0;
     MLXTS_UNROLL for (uint i = 0; i < kWideRows / kWideStep; ++i) {
       const uint at = row + i * kWideStep;
-      if (at < rows && column < columns) {
-        own[i] = *(device const Piece<T>*)(from + at * stride + column);
+      const bool real = at < rows && column < columns;
+      device const T* piece = from + at * stride + column;
+      if (real && aligned) {
+        own[i] = *(device const Piece<T>*)piece;
       } else {
-        MLXTS_UNROLL for (uint n = 0; n < 8; ++n) own[i].of[n] = T(0.0f);
+        MLXTS_UNROLL for (uint n = 0; n < 8; ++n) own[i].of[n] = real ? piece[n] : T(0.0f);
       }
     }
+  }
+  METAL_FUNC void store(threadgroup T* to, uint index) const {
+    to += index / kPieces * kWideStride + index % kPieces * 8;
+    MLXTS_UNROLL for (uint i = 0; i < kWideRows / kWideStep; ++i)
+        *(threadgroup Piece<T>*)(to + i * kWideStep * kWideStride) = own[i];
   }
   METAL_FUNC void store(threadgroup T* to, threadgroup const float* factors, uint index) const {
     const uint row = index / kPieces, column = index % kPieces * 8;
@@ -71,13 +85,14 @@ template <typename T, uint Parts>
 struct XParts {
   TileLeft<T, kStrip, kStrip> parts[kStrips][Parts];
 
-  METAL_FUNC XParts(device const float* x, uint stride, Strip s) {
+  template <typename From>
+  METAL_FUNC void load(From x, uint stride, Strip s) {
     MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
       MLXTS_UNROLL for (uint r = 0; r < 2; ++r) {
         MLXTS_UNROLL for (uint c = 0; c < 2; ++c) {
           const uint own = 8 * r + s.row, row = s.first + own, column = j * kStrip + 8 * c + s.column;
           float2 two = float2(0.0f);
-          if (j <= s.number && own < s.rows && column <= row) two = *(device const float2*)(x + row * stride + column);
+          if (j <= s.number && own < s.rows && column <= row) two = *(thread const float2*)(x + row * stride + column);
           if (column + 1 > row) two.y = 0.0f;
           MLXTS_UNROLL for (uint part = 0; part < Parts; ++part) {
             parts[j][part].set(r, c, two.x, two.y);
@@ -101,7 +116,117 @@ struct XParts {
   }
 };
 
-// `factors` are those of values, then those of keys.
+// What X is made of lies in two wide tiles: A, and X itself, which is made where the keys were.
+constant constexpr uint kXStride = kWideStride / 2;
+
+// A strip of A: (round(β k) · kᵀ) exp(G_i − G_j) below the diagonal, zeros in the rest of its blocks.
+template <typename T>
+struct WideDots {
+  TileSum<kStrip, kWideRows> sums;
+
+  METAL_FUNC void add(threadgroup const T* keys, threadgroup const float* betas, Strip s) {
+    const float own[2] = {betas[s.first + s.row], betas[s.first + 8 + s.row]};
+    MLXTS_UNROLL for (uint k = 0; k < kWide; k += 16) {
+      TileLeft<T, kStrip, 16> left;
+      mlxts::load(left, keys + s.first * kWideStride + k, kWideStride);
+      scale_rows(left, own);
+      MLXTS_UNROLL for (uint j = 0; j < kStrips; ++j) {
+        if (j > s.number) continue;
+        TileRight<T, 16, kStrip> right;
+        load_transposed(right, keys + j * kStrip * kWideStride + k, kWideStride);
+        multiply_add_columns(sums, j * kStrip, left, right);
+      }
+    }
+  }
+  METAL_FUNC void store(threadgroup float* a, CumulativeGates G, Strip s) const {
+    MLXTS_UNROLL for (uint r = 0; r < 2; ++r) {
+      const uint own = 8 * r + s.row, row = s.first + own;
+      MLXTS_UNROLL for (uint c = 0; c < kWideRows / 8; ++c) {
+        if (c / 2 > s.number) continue;
+        MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
+          const uint column = 8 * c + s.column + e;
+          const bool below = column < row && own < s.rows;
+          a[row * kXStride + column] = below ? sums.at(r, c, e) * decay_between(G, row, column) : 0.0f;
+        }
+      }
+    }
+  }
+};
+
+// The inverse of I + A for a block on the diagonal, by forward substitution: a lane has a column.
+METAL_FUNC void invert_block(threadgroup const float* a, threadgroup float* x, uint lane) {
+  if (lane >= kStrip) return;
+  float own[kStrip];
+  MLXTS_UNROLL for (uint i = 0; i < kStrip; ++i) {
+    float sum = i == lane ? 1.0f : 0.0f;
+    MLXTS_UNROLL for (uint m = 0; m < i; ++m) sum -= a[i * kXStride + m] * own[m];
+    own[i] = sum;
+    x[i * kXStride + lane] = sum;
+  }
+}
+
+// The blocks of X below one on the diagonal, X_ij = −X_ii Σ A_im X_mj, with all on the diagonal there.
+METAL_FUNC void substitute_blocks(threadgroup const float* a, threadgroup float* x, Strip s) {
+  constexpr uint kDown = kStrip * kXStride;
+  threadgroup float* column = x + s.number * kStrip;
+  for (uint i = s.number + 1; i < kStrips; ++i) {
+    threadgroup float* to = column + i * kDown;
+    TileLeft<float, kStrip, kStrip> left;
+    TileRight<float, kStrip, kStrip> right;
+    StripSum sum;
+    fill(sum, 0.0f);
+    for (uint m = s.number; m < i; ++m) {
+      load(left, a + i * kDown + m * kStrip, kXStride);
+      load(right, column + m * kDown, kXStride);
+      multiply_add(sum, left, right);
+    }
+    store(sum, to, kXStride, s.lane);
+    simdgroup_barrier(metal::mem_flags::mem_threadgroup);
+    load(left, x + i * (kDown + kStrip), kXStride);
+    load(right, to, kXStride);
+    fill(sum, 0.0f);
+    multiply_add(sum, left, right);
+    const float minus[2] = {-1.0f, -1.0f};
+    scale_rows(sum, minus);
+    simdgroup_barrier(metal::mem_flags::mem_threadgroup);
+    store(sum, to, kXStride, s.lane);
+    simdgroup_barrier(metal::mem_flags::mem_threadgroup);
+  }
+}
+
+// X of a chunk, where `keys` of its tile were, whose first columns are `k`; with A in `a`.
+template <typename T>
+METAL_FUNC void make_wide_x(WuTensors<T> m, thread const WidePieces<T>& k, threadgroup T* keys, threadgroup float* a,
+                            threadgroup const float* betas, CumulativeGates G, Strip s, uint rows, uint index) {
+  if (index < kWideRows) {
+    G.high[index] = index < rows ? m.G.high[index * m.G.stride] : 0.0f;
+    G.low[index] = index < rows && m.G.carriesLow ? m.G.low[index * m.G.stride] : 0.0f;
+  }
+  WideDots<T> dots;
+  fill(dots.sums, 0.0f);
+  for (uint c = 0; c < m.K; c += kWide) {
+    if (c == 0) {
+      k.store(keys, index);
+    } else {
+      WidePieces<T> more;
+      more.load(m.k + c, m.kStride, rows, m.K - c, index);
+      threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+      more.store(keys, index);
+    }
+    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    dots.add(keys, betas, s);
+  }
+  dots.store(a, G, s);
+  threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+  threadgroup float* x = (threadgroup float*)keys;
+  const uint diagonal = s.first * (kXStride + 1);
+  invert_block(a + diagonal, x + diagonal, s.lane);
+  threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+  substitute_blocks(a, x, s);
+  threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+}
+
+// `factors` are those of values, then those of keys; then there is room for gates. Without an inverse, X is made here.
 template <typename T>
 METAL_FUNC void make_wide_wu(WuTensors<T> m, threadgroup T* values, threadgroup float* factors, Strip s, uint rows,
                              uint index) {
@@ -109,11 +234,18 @@ METAL_FUNC void make_wide_wu(WuTensors<T> m, threadgroup T* values, threadgroup 
   WidePieces<T> v, k;
   v.load(m.v, m.vStride, rows, m.V, index);
   k.load(m.k, m.kStride, rows, m.K, index);
-  const XParts<T, 2> X(m.x, m.xStride, s);
   if (index < kWideRows) {
     const float beta = index < rows ? m.beta[index * m.betaStride] : 0.0f;
     factors[index] = beta;
     factors[kWideRows + index] = index < rows ? beta * decay_at(m.G, index) : 0.0f;
+  }
+  XParts<T, 2> X;
+  if (m.x) {
+    X.load(m.x, m.xStride, s);
+  } else {
+    const CumulativeGates gates = {factors + 2 * kWideRows, factors + 3 * kWideRows};
+    make_wide_x(m, k, keys, (threadgroup float*)values, factors, gates, s, rows, index);
+    X.load((threadgroup const float*)keys, kXStride, s);
   }
   for (uint c = 0; c < metal::max(m.V, m.K); c += kWide) {
     if (c > 0) {
@@ -138,7 +270,7 @@ template <typename T>
 METAL_FUNC bool wide_wu(WuTensors<T> m, threadgroup float* tiles, threadgroup float* factors, Strip s, uint rows,
                         uint index) {
   if constexpr (metal::is_same_v<T, bfloat>) {
-    if (aligned16(m.v) && aligned16(m.k) && aligned16(m.u) && aligned16(m.w) && aligned16(m.x)) {
+    if (!m.x || (aligned16(m.v) && aligned16(m.k) && aligned16(m.u) && aligned16(m.w) && aligned16(m.x))) {
       make_wide_wu(m, (threadgroup T*)tiles, factors, s, rows, index);
       return true;
     }

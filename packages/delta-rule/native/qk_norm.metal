@@ -1,10 +1,18 @@
-// One simdgroup: one row of q (threadgroups with y = 0) or k, divided by max(√(Σx² + eps), normFloor), or copied; zeros
-// for tokens that the mask skips. Rows have a multiple of 8 elements.
+// One simdgroup: rows of q (threadgroups with y = 0) or k, divided by max(√(Σx² + eps), normFloor), or copied; zeros for
+// tokens that the mask skips. Rows have a multiple of 8 elements.
 #include "metal_kernel.h"
 #include "qk_norm.params.h"
 
 using namespace metal;
 using namespace mlxts;
+
+constant constexpr uint kRows = QK_NORM_ROWS_PER_SIMDGROUP;
+
+// What a row with these squares is multiplied by.
+METAL_FUNC float inverse_norm(float squares, constant QkNormParams& p) {
+  const float norm = precise::sqrt(squares + p.eps);
+  return 1.0f / (norm < p.normFloor ? p.normFloor : norm);
+}
 
 template <typename T>
 kernel void qk_norm(device const T* q [[buffer(QK_NORM_Q)]], device const T* k [[buffer(QK_NORM_K)]],
@@ -12,25 +20,33 @@ kernel void qk_norm(device const T* q [[buffer(QK_NORM_Q)]], device const T* k [
                     device T* k_unit [[buffer(QK_NORM_K_UNIT)]], constant QkNormParams& p [[buffer(QK_NORM_PARAMS)]],
                     uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
                     uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  const uint row = group.x * QK_NORM_ROWS_PER_THREADGROUP + simdgroup;
-  if (row >= p.rows) return;
-  device const T* from = (group.y == 0 ? q : k) + ulong(row) * p.dim;
-  device T* to = (group.y == 0 ? q_unit : k_unit) + ulong(row) * p.dim;
-  if ((p.present & QK_NORM_HAS_MASK) && mask[row / p.keyHeads] == 0) {
-    for (uint i = 4 * lane; i < p.dim; i += 4 * kSimd) store4(to + i, float4(0.0f));
-    return;
+  const uint first = group.x * QK_NORM_ROWS_PER_THREADGROUP + simdgroup * kRows;
+  device const T* from = (group.y == 0 ? q : k) + ulong(first) * p.dim;
+  device T* to = (group.y == 0 ? q_unit : k_unit) + ulong(first) * p.dim;
+  const uint own = 4 * lane;
+  // The first elements of all rows at once; most rows have no others.
+  float4 v[kRows];
+  bool real[kRows];
+  MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) {
+    real[r] = first + r < p.rows && !((p.present & QK_NORM_HAS_MASK) && mask[(first + r) / p.keyHeads] == 0);
+    v[r] = real[r] && own < p.dim ? load4(from + r * p.dim + own) : float4(0.0f);
   }
-  float inverse = 1.0f;
-  if (p.qkNorm) {
-    float sum = 0.0f;
-    for (uint i = 4 * lane; i < p.dim; i += 4 * kSimd) {
-      const float4 v = load4(from + i);
-      sum += dot(v, v);
+  MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) {
+    device const T* row = from + r * p.dim;
+    float inverse = real[r] ? 1.0f : 0.0f;
+    if (p.qkNorm && real[r]) {
+      float sum = dot(v[r], v[r]);
+      for (uint i = own + 4 * kSimd; i < p.dim; i += 4 * kSimd) {
+        const float4 more = load4(row + i);
+        sum += dot(more, more);
+      }
+      inverse = inverse_norm(simd_sum(sum), p);
     }
-    const float norm = precise::sqrt(simd_sum(sum) + p.eps);
-    inverse = 1.0f / (norm < p.normFloor ? p.normFloor : norm);
+    if (first + r >= p.rows || own >= p.dim) continue;
+    store4(to + r * p.dim + own, v[r] * inverse);
+    for (uint i = own + 4 * kSimd; i < p.dim; i += 4 * kSimd)
+      store4(to + r * p.dim + i, real[r] ? load4(row + i) * inverse : float4(0.0f));
   }
-  for (uint i = 4 * lane; i < p.dim; i += 4 * kSimd) store4(to + i, load4(from + i) * inverse);
 }
 
 #define QK_NORM(name, T) template [[host_name("qk_norm_" name)]] [[kernel]] decltype(qk_norm<T>) qk_norm<T>;

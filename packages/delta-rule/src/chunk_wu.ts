@@ -1,4 +1,4 @@
-import { type CommandEncoder, type Dtype, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
+import { type CommandEncoder, constantsOf, type Dtype, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import {
   CHUNK_PARAMS,
   type ChunkDims,
@@ -26,6 +26,8 @@ import type { ChunkWu } from "./signatures.ts";
 
 type Sizes = Pick<ChunkDims, "B" | "H" | "K" | "V" | "BT" | "NT" | "channels"> & { dtype: Dtype };
 
+const computesWide = (sizes: Sizes) => wideChunks(sizes) && sizes.dtype === "bf16";
+
 /** u and w have threadgroups of their own. */
 const onGpu = ({ B, H, BT, NT }: Sizes, panelColumns: number) => ({
   threadgroups: [NT, H, 2 * B] as const,
@@ -43,13 +45,14 @@ export const chunkWuKernel = defineKernel({
     v: "read",
     beta: "read",
     ...CUMULATIVE_BUFFERS,
-    x: "read",
+    x: "read?",
     w: "write",
     u: "write",
   },
   params: CHUNK_PARAMS,
   faults: PACKED_FAULTS,
-  constants: { cpu: { panelColumns: 64 }, gpu: { panelColumns: 32 } },
+  // `makesX`: a whole chunk is computed without X, from keys and gates, as the stages before this one do it.
+  constants: { cpu: { panelColumns: 64, makesX: 0 }, gpu: { panelColumns: 32, makesX: 0 }, cuda: { makesX: 1 } },
   // Rows of v and k times their factor, a panel of columns at a time; on a GPU in two tiles, used in turn.
   scratch: {
     cpu: { panel: "f32", factors: "f32", ...CUMULATIVE_SCRATCH },
@@ -65,23 +68,27 @@ export const chunkWuKernel = defineKernel({
     gpu: (sizes, { constants: { panelColumns } }) => onGpu(sizes, panelColumns),
     cuda: (sizes, { constants: { panelColumns } }) => {
       const launch = onGpu(sizes, panelColumns);
-      if (!wideChunks(sizes) || sizes.dtype !== "bf16") return launch;
+      if (!computesWide(sizes)) return launch;
       const { NT, H, B, BT } = sizes;
       return {
         ...launch,
         threadgroups: [NT, H, B],
         params: { wide: 1 },
-        scratch: { ...launch.scratch, tiles: [BT * WIDE_STRIDE], factors: [2 * BT] },
+        scratch: { ...launch.scratch, tiles: [BT * WIDE_STRIDE], factors: [4 * BT] },
       };
     },
   },
 });
 
+/** Whether the stage takes no X but makes it itself. */
+export const makesX = ({ device }: CommandEncoder, sizes: Sizes): boolean =>
+  constantsOf(chunkWuKernel, device).makesX === 1 && computesWide(sizes);
+
 export function encodeChunkWu(
   encoder: CommandEncoder,
   op: string,
-  tensors: Record<"k" | "v" | "beta" | "G" | "X" | "w" | "u", Tensor> &
-    Partial<Record<"GLow" | "cuSeqlens", Tensor | undefined>>,
+  tensors: Record<"k" | "v" | "beta" | "G" | "w" | "u", Tensor> &
+    Partial<Record<"GLow" | "cuSeqlens" | "X", Tensor | undefined>>,
   dims: ChunkDims,
   gqa: RuleOptions["gqa"],
   lastTokens = 0,

@@ -20,7 +20,7 @@ import { encodeChunkInverse } from "./chunk_inverse.ts";
 import { encodeChunkKkt } from "./chunk_kkt.ts";
 import { encodeChunkOutput } from "./chunk_output.ts";
 import { encodeChunkState } from "./chunk_state.ts";
-import { encodeChunkWu } from "./chunk_wu.ts";
+import { encodeChunkWu, makesX } from "./chunk_wu.ts";
 import { encodeFusedChunks, fusesChunks, multipliesByTiles, offersFusedChunks } from "./gated_delta_rule_chunk.ts";
 import { encodeRecurrent, type RuleTensors, ruleTensors } from "./gated_delta_rule_recurrent.ts";
 import { encodeMaskValues } from "./mask_values.ts";
@@ -182,9 +182,12 @@ function encodeStages(
     beta: betaKept ?? beta,
   };
   encodeChunkCumsum(encoder, op, { ...stages, g }, dims, options.gate, lastTokens);
-  encodeChunkKkt(encoder, op, stages, dims, options.gqa, lastTokens);
-  encodeChunkInverse(encoder, op, stages, dims, lastTokens);
-  encodeChunkWu(encoder, op, stages, dims, options.gqa, lastTokens);
+  const own = makesX(encoder, { ...dims, dtype: q.dtype });
+  if (!own) {
+    encodeChunkKkt(encoder, op, stages, dims, options.gqa, lastTokens);
+    encodeChunkInverse(encoder, op, stages, dims, lastTokens);
+  }
+  encodeChunkWu(encoder, op, { ...stages, X: own ? undefined : stages.X }, dims, options.gqa, lastTokens);
   encodeChunkState(encoder, op, stages, dims, options, lastTokens);
   encodeChunkOutput(encoder, op, stages, dims, options, lastTokens);
 }

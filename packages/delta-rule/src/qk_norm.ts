@@ -16,15 +16,19 @@ export const qkNormKernel = defineKernel({
     eps: "f32",
     normFloor: "f32",
   },
-  // On a CPU rows of both q and k; on a GPU rows of one of them, a simdgroup for each.
-  constants: { cpu: { rowsPerThreadgroup: 32 }, gpu: { rowsPerThreadgroup: 8 } },
+  // On a CPU rows of both q and k; on a GPU rows of one of them, `rowsPerSimdgroup` for each.
+  constants: {
+    cpu: { rowsPerThreadgroup: 32 },
+    gpu: { rowsPerThreadgroup: 8, rowsPerSimdgroup: 1 },
+    cuda: { rowsPerThreadgroup: 32, rowsPerSimdgroup: 4 },
+  },
   launch: {
     cpu: ({ rows }: { rows: number }, { constants: { rowsPerThreadgroup } }) => ({
       threadgroups: [Math.ceil(rows / rowsPerThreadgroup), 1, 1],
     }),
-    gpu: ({ rows }, { constants: { rowsPerThreadgroup } }) => ({
+    gpu: ({ rows }, { constants: { rowsPerThreadgroup, rowsPerSimdgroup } }) => ({
       threadgroups: [Math.ceil(rows / rowsPerThreadgroup), 2, 1],
-      threadsPerThreadgroup: [SIMD, rowsPerThreadgroup, 1],
+      threadsPerThreadgroup: [SIMD, rowsPerThreadgroup / rowsPerSimdgroup, 1],
     }),
   },
 });
