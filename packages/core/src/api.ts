@@ -380,6 +380,8 @@ export interface Recording {
    * tensors would overlap that did not before, or when optimizing has left out a dispatch that binds the tensor
    */
   rebind(pairs: Iterable<readonly [Tensor, Tensor]>): Recording;
+  /** Whether a dispatch binds the tensor, as the same view of its buffer: `rebind` replaces no others. */
+  binds(tensor: Tensor): boolean;
 
   dispose(): void;
   [Symbol.dispose](): void;

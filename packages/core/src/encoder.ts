@@ -18,10 +18,10 @@ import { readKeep, readOptimizations } from "./optimize.ts";
 import { checkOptionNames } from "./options.ts";
 import { type Optimizations, Plan } from "./plan.ts";
 import type { Accesses } from "./ranges.ts";
-import { Replacements, type Unoptimized } from "./rebind.ts";
+import { isBound, Replacements, type Unoptimized } from "./rebind.ts";
 import { noteWrite, Recorded } from "./recorded.ts";
 import type { Submission } from "./submission.ts";
-import { handOut, type Tensor } from "./tensor.ts";
+import { handOut, Tensor } from "./tensor.ts";
 
 /** The commands of a recording, in order. */
 type Commands = readonly (Dispatch | "barrier")[];
@@ -395,6 +395,11 @@ export class Recording implements api.Recording {
     encoder.share(this.#scratch);
     replacements.assertUsed();
     return encoder.finishAs(undefined, before && { ...before, order: before.order.map(replacements.replaced) });
+  }
+
+  binds(tensor: api.Tensor): boolean {
+    if (!(tensor instanceof Tensor)) throw wrongKind("recording.binds", "tensor", "be a Tensor", tensor);
+    return isBound(tensor, dispatchesOf(this.#commands));
   }
 
   dispose(): void {

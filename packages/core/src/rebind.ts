@@ -59,6 +59,10 @@ function viewsOf(dispatches: Dispatches): Views<Bound> {
   return views;
 }
 
+/** Whether a dispatch binds the same view of the tensor's buffer. */
+export const isBound = (tensor: Tensor, dispatches: Dispatches): boolean =>
+  viewsOf(dispatches).get(tensor) !== undefined;
+
 /** What an encoder that optimizes has made a recording of. */
 export interface Unoptimized {
   /** The dispatches in program order, with scratch as it was. */

@@ -256,6 +256,7 @@ describe("every public function of core refuses what it cannot take", async () =
     }),
     "recording.rebind": of((pairs) => recording.rebind(pairs), [[tensor, tensor]] as [core.Tensor, core.Tensor][]),
     "recording.rebind, a pair": of((pair) => recording.rebind([pair]), [tensor, tensor] as [core.Tensor, core.Tensor]),
+    "recording.binds": of((tensor) => recording.binds(tensor), tensor as core.Tensor),
     "recording.rebind, a tensor": of(
       (from, to) => recording.rebind([[from, to]]),
       tensor as core.Tensor,

@@ -69,6 +69,17 @@ describe("recordings", () => {
     expect([bound.dispatches, bound.barriers]).toEqual([2, 1]);
   });
 
+  it("tell which tensors they bind: as the same views", () => {
+    const [x, middle, out] = three();
+    const recording = record(x, middle, out);
+    expect([x, middle, out, x.view(0, [4, 4])].map((tensor) => recording.binds(tensor))).toEqual(Array(4).fill(true));
+    const others = [x.slice(0, 8), x.slice(8, 16), x.cast("f32"), device.tensor("u32", [16])];
+    expect(others.map((tensor) => recording.binds(tensor))).toEqual(Array(4).fill(false));
+    const bound = recording.rebind([[x, others[3] as typeof x]]);
+    expect([bound.binds(x), bound.binds(others[3] as typeof x)]).toEqual([false, true]);
+    expect(message(() => recording.binds(1 as never))).toBe("recording.binds: `tensor` must be a Tensor, got 1");
+  });
+
   it("place barriers anew, and refuse overlaps", async () => {
     const [a, b, c] = three();
     const d = device.tensor("u32", [16]);

@@ -77,6 +77,8 @@ class GeneratedText {
   private readonly state: ModelState;
   private readonly steps: Steps;
   private readonly settings: Settings;
+  /** Whether the state ends with the generation. */
+  private readonly own: boolean;
   private readonly watch: Stopwatch;
   /** Filled in. */
   private readonly end: Ending;
@@ -86,6 +88,7 @@ class GeneratedText {
     state: ModelState,
     steps: Steps,
     settings: Settings,
+    own: boolean,
     watch: Stopwatch,
     end: Ending,
   ) {
@@ -94,6 +97,7 @@ class GeneratedText {
     this.state = state;
     this.steps = steps;
     this.settings = settings;
+    this.own = own;
     this.watch = watch;
     this.end = end;
   }
@@ -108,16 +112,23 @@ class GeneratedText {
   /** Feeds the last id, and a guess if there is one; returns the ids that follow. */
   async step(): Promise<readonly number[]> {
     const { signal } = this.settings;
-    const { watch, steps } = this;
-    const last = this.ids.at(-1) as number;
+    const { watch } = this;
     const guess = this.guess();
-    const next = guess.length > 0 ? await steps.speculate(OP, last, guess) : [await steps.next(OP, last)];
+    const next = await this.feed(this.ids.at(-1) as number, guess);
     this.ahead = next.length - 1;
     signal?.throwIfAborted();
     watch.lap(this.count === 0 ? "prefillMs" : "decodeMs");
     watch.timings.draftedTokens += guess.length;
     watch.timings.acceptedTokens += next.length - 1;
     return next;
+  }
+
+  private async feed(last: number, guess: readonly number[]): Promise<readonly number[]> {
+    const { steps, own } = this;
+    const { draft, maxTokens } = this.settings;
+    if (guess.length > 0) return await steps.speculate(OP, last, guess);
+    if (!own || draft) return [await steps.next(OP, last)];
+    return [await steps.nextOfMany(OP, last, maxTokens - this.count - 1)];
   }
 
   /** Adds an id to the text; false when it is a stop token, which ends the text and is not added. */
@@ -136,9 +147,10 @@ class GeneratedText {
     return true;
   }
 
-  /** Makes the state hold what was yielded, no less and no more; the last id only where there is room for it. */
+  /** Makes the caller's state hold what was yielded, no less and no more; the last id only where there is room for it. */
   async settle(): Promise<void> {
     const { state } = this;
+    if (this.own) return await this.steps.stop();
     if (!state.defined) return;
     if (this.ahead > 0) await state.runRollbacks([this.ahead]);
     else if (this.ahead < 0 && state.tokens < state.capacity) await this.steps.next(OP, this.ids.at(-1) as number);
@@ -171,7 +183,7 @@ export async function* generate(
     using steps = new Steps(model, state, [sampling]);
     const watch = new Stopwatch(timings);
     await feedPrompts([prompt], { op: OP, argument: "ids", model, state, path, cache, signal, watch });
-    const text = new GeneratedText(model, state, steps, settings, watch, end);
+    const text = new GeneratedText(model, state, steps, settings, own !== undefined, watch, end);
     try {
       signal?.throwIfAborted();
       do {
@@ -183,7 +195,7 @@ export async function* generate(
         watch.resume();
       } while (end.finishReason !== "length");
     } finally {
-      if (!own) await text.settle();
+      await text.settle();
     }
   } catch (error) {
     end = endingOf(error, signal);

@@ -1,4 +1,4 @@
-import type { Arena, ArenaMark, Recording, SubmissionResult, Tensor } from "@mlxts/core";
+import type { Arena, ArenaMark, Recording, Submission, SubmissionResult, Tensor } from "@mlxts/core";
 import { argmax, sample } from "@mlxts/nn";
 import type { LanguageModel } from "./language_model.ts";
 import { optimizeSteps } from "./optimize.ts";
@@ -9,13 +9,30 @@ import { PassTokens } from "./tokens.ts";
 /** A recorded pass over a fixed number of tokens of each sequence. */
 interface Step {
   tokens: PassTokens;
+  /** u32 [T]: for each token the one that follows. */
+  next: Tensor;
   recording: Recording;
 }
 
-function release({ recording, tokens }: Step): void {
+/** A step that has not ended. */
+interface Begun {
+  step: Step;
+  pass: Submission;
+}
+
+function release({ recording, tokens, next }: Step): void {
   recording.dispose();
   tokens.dispose();
+  next.dispose();
 }
+
+/**
+ * A step is begun before the host knows its token only while steps are shorter than this: what the host does between two
+ * steps is little of a longer one, and the step may turn out not to be needed.
+ */
+const AHEAD_MS = 8;
+/** The fewest steps still to come for which the second form of the step is recorded. */
+const AHEAD_STEPS = 32;
 
 /** The most recordings that are kept: passes differ in the lengths of guesses and in the sequences that take part. */
 const MAX_STEPS = 32;
@@ -35,6 +52,12 @@ export class Steps {
   private readonly whole: Step;
   /** For each sequence the tokens that it has drawn. */
   private readonly drawn: number[];
+  /** `whole` with its tensors exchanged: it takes the id that `whole` leaves, and leaves the one that `whole` takes. */
+  private twin: Step | undefined;
+  /** The step that has begun before the host knows its token. */
+  private ahead: Begun | undefined;
+  /** How long the last step took. */
+  private ms = Number.POSITIVE_INFINITY;
 
   /** `sampling` for each sequence of the state. */
   constructor(model: LanguageModel, state: ModelState, sampling: readonly Sampling[]) {
@@ -64,34 +87,36 @@ export class Steps {
           release(step);
           break;
         }
-    const tokens = new PassTokens(this.model.device, counts);
+    const { device } = this.model;
+    const tokens = new PassTokens(device, counts);
+    let next: Tensor | undefined;
     try {
-      const step = { tokens, recording: this.record(tokens) };
+      next = device.tensor("u32", [tokens.tokens.ids.size]);
+      const step = { tokens, next, recording: this.record(tokens, next) };
       this.steps.set(key, step);
       return step;
     } catch (error) {
       tokens.dispose();
+      next?.dispose();
       throw error;
     }
   }
 
-  private record({ tokens, places, counts }: PassTokens): Recording {
+  private record({ tokens, places, counts }: PassTokens, next: Tensor): Recording {
     // All recordings use the same scratch memory: they run one after the other.
     this.arena.rewind(this.begin);
     // "using" disposes the encoder when an op refuses its arguments; after `finish` it has no effect.
     using encoder = this.model.device.encoder({ arena: this.arena, optimize: optimizeSteps(this.model.fusions) });
     const log = this.state.maxRollback > 0;
     const hidden = this.model.encode(encoder, this.state, tokens, { path: this.model.stepPath, log });
-    const { ids } = tokens;
-    const logits = this.model.encodeLogits(encoder, hidden, [...Array(ids.size).keys()]);
-    // The next ids overwrite those that were fed.
-    if (this.greedy) argmax(encoder, { logits, ids });
+    const logits = this.model.encodeLogits(encoder, hidden, [...Array(next.size).keys()]);
+    if (this.greedy) argmax(encoder, { logits, ids: next });
     else {
       // One op for each row: what is drawn depends on the seed and the place, not on the other rows.
       const rows = counts.flatMap((count, at) => Array<Sampling>(count).fill(this.sampling[at] as Sampling));
       for (const [row, sampling] of rows.entries()) {
         const own = (t: Tensor) => t.slice(row, row + 1);
-        sample(encoder, { logits: own(logits), step: own(places), ids: own(ids) }, { ...sampling });
+        sample(encoder, { logits: own(logits), step: own(places), ids: own(next) }, { ...sampling });
       }
     }
     return encoder.finish();
@@ -102,37 +127,96 @@ export class Steps {
     return this.whole.recording.dispatches;
   }
 
-  /** Feeds each sequence its tokens; the ids that follow them are in the tensor `ids`. */
+  /** Feeds each sequence its tokens; the ids that follow them are in the tensor `next`. */
   async run(
     op: string,
     batch: readonly (readonly number[])[],
     argument = "ids",
     profile = false,
-  ): Promise<{ ids: Tensor; result: SubmissionResult }> {
+  ): Promise<{ next: Tensor; result: SubmissionResult }> {
     const counts = batch.map((ids) => ids.length);
     this.state.assertRoom(op, counts, argument);
-    const { tokens, recording } = this.step(counts);
+    const { tokens, next, recording } = this.step(counts);
     tokens.write(this.state, batch, this.drawn);
     const result = await this.state.advance(recording.replay({ profile }), counts, this.state.maxRollback > 0);
     for (const [at, count] of counts.entries()) this.drawn[at] = (this.drawn[at] as number) + count;
-    return { ids: tokens.tokens.ids, result };
+    return { next, result };
   }
 
   /** Feeds each sequence its tokens; returns the id that follows each of them. */
   async feed(op: string, batch: readonly (readonly number[])[], argument?: string): Promise<number[][]> {
-    const { ids } = await this.run(op, batch, argument);
-    const next = ids.readSync() as Uint32Array;
+    const { next } = await this.run(op, batch, argument);
+    const ids = next.readSync() as Uint32Array;
     let row = 0;
     return batch.map(({ length }) => {
       row += length;
-      return Array.from(next.subarray(row - length, row));
+      return Array.from(ids.subarray(row - length, row));
     });
   }
 
   /** Feeds one token; returns the one that follows. */
   async next(op: string, id: number): Promise<number> {
-    const { ids } = await this.run(op, [[id]]);
-    return ids.readSync()[0] as number;
+    const { next } = await this.run(op, [[id]]);
+    return next.readSync()[0] as number;
+  }
+
+  /**
+   * The same for a caller that feeds nothing but what it gets, at most `more` times after this call, to a state that nobody
+   * sees: the next step may begin before this call returns its token. What has begun is not part of the state until the
+   * call that would have begun it; after the last call `stop` is called.
+   */
+  async nextOfMany(op: string, id: number, more: number): Promise<number> {
+    const { state, drawn, whole } = this;
+    const [length, draws] = [state.length(0) + 1, (drawn[0] as number) + 1];
+    if (this.ms < AHEAD_MS && more >= AHEAD_STEPS) this.twin ??= this.exchanged();
+    const { step, pass } = this.ahead ?? this.start(op, id);
+    this.ahead = undefined;
+    try {
+      if (this.twin && this.ms < AHEAD_MS && more > 0 && length < state.capacity) {
+        const following = step === whole ? this.twin : whole;
+        following.tokens.follow([length], [draws]);
+        this.ahead = { step: following, pass: following.recording.replay() };
+      }
+    } finally {
+      this.ms = (await state.advance(pass, [1], false)).ms;
+    }
+    drawn[0] = draws;
+    return step.next.readSync()[0] as number;
+  }
+
+  private start(op: string, id: number): Begun {
+    const { state, drawn, whole } = this;
+    state.assertRoom(op, [1]);
+    whole.tokens.write(state, [[id]], drawn);
+    return { step: whole, pass: whole.recording.replay() };
+  }
+
+  private exchanged(): Step {
+    const { tokens, next, recording } = this.whole;
+    const own = new PassTokens(this.model.device, tokens.counts);
+    const { ids, positions, start, lengths } = tokens.tokens;
+    const pairs: [Tensor, Tensor][] = [
+      [ids, next],
+      [next, ids],
+      [positions, own.tokens.positions],
+      [start, own.tokens.start],
+      [lengths, own.tokens.lengths],
+      [tokens.places, own.places],
+    ];
+    try {
+      const bound = pairs.filter(([from]) => recording.binds(from));
+      return { tokens: own, next: ids, recording: recording.rebind(bound) };
+    } catch (error) {
+      own.dispose();
+      throw error;
+    }
+  }
+
+  /** Waits for the step that has begun for nothing, if there is one. */
+  async stop(): Promise<void> {
+    const { ahead } = this;
+    this.ahead = undefined;
+    await ahead?.pass.then(null, () => {});
   }
 
   /** Feeds one token and a guess at those that follow; rolls the wrong ones back. Returns the right ones and the next. */
@@ -151,6 +235,7 @@ export class Steps {
   dispose(): void {
     for (const step of this.steps.values()) release(step);
     this.steps.clear();
+    if (this.twin) release(this.twin);
     this.arena.dispose();
   }
 

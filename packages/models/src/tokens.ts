@@ -63,7 +63,9 @@ export class PassTokens {
   /** u32 [T]: for each token its place in the random stream of its sequence. */
   readonly places: Tensor;
   private readonly words: Tensor<"i32">;
-  /** Its contents on the host: ids, positions, places, `start`, `lengths`, `cuSeqlens`. */
+  /** What changes from pass to pass besides the ids: positions, places, `start`, `lengths`. */
+  private readonly moving: Tensor<"i32">;
+  /** The contents of `words` on the host: ids, `moving`, `cuSeqlens`. */
   private readonly host: Int32Array;
 
   constructor(device: Device, counts: readonly number[]) {
@@ -83,6 +85,7 @@ export class PassTokens {
       cuSeqlens: part(3 * total + 2 * sequences, sequences + 1),
     };
     this.places = part(2 * total, total).cast("u32");
+    this.moving = part(total, 2 * total + 2 * sequences);
     let border = 0;
     for (let at = 0; at < sequences; at++) {
       border += counts[at] as number;
@@ -92,21 +95,33 @@ export class PassTokens {
 
   /** Writes the next tokens of each sequence of `state`; `drawn`: how many each sequence has drawn. */
   write(state: ModelState, batch: readonly (readonly number[])[], drawn?: readonly number[]): void {
-    const { host } = this;
+    let row = 0;
+    for (const ids of batch) for (const id of ids) this.host[row++] = id;
+    this.move(state.lengths, drawn);
+    this.words.write(this.host);
+  }
+
+  /** The same for ids that the pass in flight leaves where this one takes them: after it each sequence has `lengths`. */
+  follow(lengths: readonly number[], drawn: readonly number[]): void {
+    this.move(lengths, drawn);
+    const { size } = this.tokens.ids;
+    this.moving.write(this.host.subarray(size, size + this.moving.size));
+  }
+
+  private move(lengths: readonly number[], drawn?: readonly number[]): void {
+    const { host, counts } = this;
     const total = this.tokens.ids.size;
     let row = 0;
-    for (let at = 0; at < batch.length; at++) {
-      const ids = batch[at] as readonly number[];
-      const start = state.length(at);
-      for (let i = 0; i < ids.length; i++, row++) {
-        host[row] = ids[i] as number;
+    for (let at = 0; at < counts.length; at++) {
+      const count = counts[at] as number;
+      const start = lengths[at] as number;
+      for (let i = 0; i < count; i++, row++) {
         host[total + row] = start + i;
         host[2 * total + row] = (drawn?.[at] ?? 0) + i;
       }
       host[3 * total + at] = start;
-      host[3 * total + batch.length + at] = start + ids.length;
+      host[3 * total + counts.length + at] = start + count;
     }
-    this.words.write(host);
   }
 
   dispose(): void {

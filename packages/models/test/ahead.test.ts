@@ -1,0 +1,112 @@
+// Generations of a state of their own, whose steps begin before the host knows their tokens.
+import { Device, type Recording, type Submission } from "@mlxts/core";
+import { unpackedCheckpoint } from "@mlxts/test-kit/goldens";
+import { describe, expect, it, vi } from "vitest";
+import { type Ending, type GenerateOptions, generate, type LanguageModel, loadModel } from "../src/index.ts";
+import { liveBuffers, openOnCpu, prompts, tiny, tiny4bit } from "./fixtures.ts";
+
+const { ids } = prompts[0] as (typeof prompts)[number];
+const TOKENS = 80;
+
+async function textOf(model: LanguageModel, options: GenerateOptions, read?: (out: readonly number[]) => boolean) {
+  const out: number[] = [];
+  for await (const id of generate(model, ids, { maxTokens: TOKENS, stopTokens: [], ...options })) {
+    out.push(id);
+    if (read?.(out)) break;
+  }
+  return out;
+}
+
+/** Counts the replays, and those that begin while another one has not ended, until `stop` is called; one of them may fail. */
+function countReplays(device: Device, failing?: { at: number; error: Error }) {
+  using recording = device.encoder().finish();
+  const prototype = Object.getPrototypeOf(recording) as Recording;
+  const { replay } = prototype;
+  let last: Submission | undefined;
+  const counted = { all: 0, early: 0, stop: () => spy.mockRestore() };
+  const spy = vi.spyOn(prototype, "replay").mockImplementation(function (this: Recording, options) {
+    counted.all++;
+    if (last?.state === "committed") counted.early++;
+    last = replay.call(this, options);
+    if (counted.all !== failing?.at) return last;
+    // biome-ignore lint/suspicious/noThenProperty: it stands for a submission
+    return { ...last, then: (_: unknown, failed: (error: Error) => void) => failed(failing.error) } as never;
+  });
+  return counted;
+}
+
+describe.each([
+  ["tiny-qwen3.5", tiny],
+  ["tiny-qwen3.5-4bit", tiny4bit],
+  ["tiny-qwen3-next", unpackedCheckpoint("tiny-qwen3-next")],
+  ["tiny-deepseek-v3", unpackedCheckpoint("tiny-deepseek-v3")],
+])("steps of %s that begin early", async (_, folder) => {
+  const { device, model } = await openOnCpu(folder);
+  const sampled = { temperature: 1, topP: 0.95, seed: 3 };
+
+  it.each([
+    ["greedy", { temperature: 0 }],
+    ["sampled", sampled],
+  ])("give the text of steps that wait for each other: %s", async (_, sampling) => {
+    const capacity = ids.length + TOKENS;
+    using state = model.newState({ capacity });
+    const counted = countReplays(device);
+    const waiting = await textOf(model, { state, ...sampling });
+    expect(counted.early).toBe(0);
+    const early = await textOf(model, sampling);
+    counted.stop();
+    expect(counted.early).toBeGreaterThan(0);
+    expect(early).toHaveLength(TOKENS);
+    expect(early).toEqual(waiting);
+  });
+});
+
+describe("a generation with a step that has begun for nothing", async () => {
+  const device = Device.open("cpu");
+  const model = await loadModel(device, tiny, { activationDtype: "f32" });
+  const text = await textOf(model, { temperature: 1, seed: 5 });
+  const at = (count: number) => (out: readonly number[]) => out.length === count;
+
+  it("ends as without, by a stop token, an abort or a break, and leaves nothing behind", async () => {
+    const before = await liveBuffers(device);
+    for (const count of [20, 33, 34]) {
+      const ending: Partial<Ending> = {};
+      const options = { temperature: 1, seed: 5, ending };
+      const stop = text[count] as number;
+      const first = text.indexOf(stop);
+      expect(await textOf(model, { ...options, stopTokens: [stop] })).toEqual(text.slice(0, first));
+      expect(ending).toEqual({ finishReason: "stop", stopToken: stop });
+      expect(await textOf(model, options, at(count))).toEqual(text.slice(0, count));
+      expect(ending).toEqual({ finishReason: "aborted" });
+      const controller = new AbortController();
+      const aborted = textOf(model, { ...options, signal: controller.signal }, (out) => {
+        if (out.length === count) controller.abort(new Error("enough"));
+        return false;
+      });
+      await expect(aborted).rejects.toThrow("enough");
+      expect(ending).toEqual({ finishReason: "aborted" });
+      expect(await liveBuffers(device)).toBe(before);
+    }
+  });
+
+  it("fails when that step is needed and fails, and only then", async () => {
+    const before = await liveBuffers(device);
+    const options = { temperature: 1, seed: 5 };
+    const yields = 36;
+    const failing = { at: yields + 1, error: new Error("the device was lost") };
+    const unneeded = countReplays(device, failing);
+    expect(await textOf(model, options, at(yields))).toEqual(text.slice(0, yields));
+    unneeded.stop();
+    const needed = countReplays(device, failing);
+    const ending: Partial<Ending> = {};
+    const out: number[] = [];
+    const run = textOf(model, { ...options, ending }, (now) => out.push(now.at(-1) as number) < 0);
+    await expect(run).rejects.toThrow("the device was lost");
+    needed.stop();
+    expect(out).toEqual(text.slice(0, yields));
+    expect(ending).toEqual({ finishReason: "error" });
+    expect(await liveBuffers(device)).toBe(before);
+    model.dispose();
+    device.dispose();
+  });
+});
