@@ -9,6 +9,7 @@ namespace {
 
 constexpr uint64_t kPiece = 8u << 20;
 constexpr int kPieces = Staging::kPieces;
+constexpr uint64_t kSmall = 16u << 10;  // what the host writes without waiting for the copy
 
 // What is taken for so many bytes; 0 when that is no number.
 uint64_t spanOf(uint64_t bytes) {
@@ -20,14 +21,15 @@ uint64_t spanOf(uint64_t bytes) {
 
 Heap::Heap(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {
   const Current current(*gpu_);
-  check(gpu_->driver, gpu_->driver.eventCreate(&allocated_, kEventNoTiming), "cuEventCreate", "DeviceNotFound");
+  check(gpu_->driver, gpu_->driver.eventCreate(&ready_, kEventNoTiming), "cuEventCreate", "DeviceNotFound");
 }
 
 Heap::~Heap() {
   const Current current(*gpu_);
   gpu_->driver.streamSynchronize(gpu_->copies);
   staging_.reset();
-  gpu_->driver.eventDestroy(allocated_);
+  small_.reset();
+  gpu_->driver.eventDestroy(ready_);
 }
 
 Staging& Heap::staging() {
@@ -114,9 +116,22 @@ void Heap::read(uint64_t address, void* to, uint64_t bytes) {
   }
 }
 
+// Nothing in flight uses the memory; what is submitted later waits for the copy, and what the host reads is in its stream.
+void Heap::writeSoon(uint64_t address, const void* from, uint64_t bytes) {
+  if (!small_) small_ = SmallStaging::make(*gpu_, kSmall);
+  const int one = nextSmall_;
+  small_->wait(one);
+  std::memcpy(small_->pieces[one], from, bytes);
+  pending_ = true;
+  check(gpu_->driver, gpu_->driver.copyIn(address, small_->pieces[one], bytes, gpu_->copies), "cuMemcpyHtoDAsync");
+  small_->record(one, gpu_->copies);
+  nextSmall_ = (one + 1) % SmallStaging::kPieces;
+}
+
 void Heap::write(uint64_t address, const void* from, uint64_t bytes) {
   const Current current(*gpu_);
   std::lock_guard lock(mutex_);
+  if (bytes <= kSmall) return writeSoon(address, from, bytes);
   const auto& driver = gpu_->driver;
   auto& stage = staging();
   for (uint64_t at = 0, piece = 0; at < bytes; at += kPiece, ++piece) {
@@ -134,8 +149,8 @@ void Heap::orderBefore(Stream stream) {
   std::lock_guard lock(mutex_);
   if (!pending_) return;
   const auto& driver = gpu_->driver;
-  check(driver, driver.eventRecord(allocated_, gpu_->copies), "cuEventRecord");
-  check(driver, driver.streamWaitEvent(stream, allocated_, 0), "cuStreamWaitEvent");
+  check(driver, driver.eventRecord(ready_, gpu_->copies), "cuEventRecord");
+  check(driver, driver.streamWaitEvent(stream, ready_, 0), "cuStreamWaitEvent");
   pending_ = false;
 }
 

@@ -22,7 +22,7 @@ class Heap : public HostAccess, public std::enable_shared_from_this<Heap> {
   void read(uint64_t address, void* to, uint64_t bytes) override;
   void write(uint64_t address, const void* from, uint64_t bytes) override;
 
-  // What is submitted from now on starts after everything that has been allocated.
+  // What is submitted from now on starts after everything that has been allocated and written.
   void orderBefore(Stream stream);
 
  private:
@@ -30,12 +30,15 @@ class Heap : public HostAccess, public std::enable_shared_from_this<Heap> {
   void give(Address address);
   std::shared_ptr<Memory> own(Address address, uint64_t bytes, bool readOnly, std::shared_ptr<MemoryCounters> counters);
   Staging& staging();
+  void writeSoon(uint64_t address, const void* from, uint64_t bytes);
 
   const std::shared_ptr<Gpu> gpu_;
   std::mutex mutex_;
   std::unique_ptr<Staging> staging_;
-  Event allocated_ = nullptr;
-  bool pending_ = false;  // something was allocated since the last orderBefore
+  std::unique_ptr<SmallStaging> small_;
+  int nextSmall_ = 0;
+  Event ready_ = nullptr;
+  bool pending_ = false;  // something was allocated or written since the last orderBefore
 };
 
 }  // namespace mlxts::cuda

@@ -7,16 +7,17 @@
 
 namespace mlxts::cuda {
 
-// Two pieces, one of which the host uses while the GPU uses the other, and for each when the GPU is done with it.
-struct Staging {
-  static constexpr int kPieces = 2;
+// Pieces, some of which the host uses while the GPU uses others, and for each when the GPU is done with it.
+template <int pieceCount>
+struct StagingOf {
+  static constexpr int kPieces = pieceCount;
   const Gpu& gpu;
   uint8_t* pieces[kPieces] = {};
   Event done[kPieces] = {};
 
   // Failure code BufferAllocation when there is no pinned memory.
-  static std::unique_ptr<Staging> make(const Gpu& gpu, uint64_t pieceBytes, unsigned eventFlags = kEventNoTiming) {
-    std::unique_ptr<Staging> made(new Staging(gpu));
+  static std::unique_ptr<StagingOf> make(const Gpu& gpu, uint64_t pieceBytes, unsigned eventFlags = kEventNoTiming) {
+    std::unique_ptr<StagingOf> made(new StagingOf(gpu));
     for (int i = 0; i < kPieces; ++i) {
       void* piece = nullptr;
       const Result result = gpu.driver.hostAllocate(&piece, pieceBytes, 0);
@@ -28,13 +29,13 @@ struct Staging {
     }
     return made;
   }
-  ~Staging() {
+  ~StagingOf() {
     for (int i = 0; i < kPieces; ++i) {
       if (done[i]) gpu.driver.eventDestroy(done[i]);
       if (pieces[i]) gpu.driver.hostFree(pieces[i]);
     }
   }
-  Staging(const Staging&) = delete;
+  StagingOf(const StagingOf&) = delete;
 
   // Records when the GPU will be done with a piece, and waits until it is.
   void record(int piece, Stream stream) const {
@@ -43,7 +44,9 @@ struct Staging {
   void wait(int piece) const { check(gpu.driver, gpu.driver.eventSynchronize(done[piece]), "cuEventSynchronize"); }
 
  private:
-  explicit Staging(const Gpu& gpu) : gpu(gpu) {}
+  explicit StagingOf(const Gpu& gpu) : gpu(gpu) {}
 };
+using Staging = StagingOf<2>;
+using SmallStaging = StagingOf<4>;
 
 }  // namespace mlxts::cuda

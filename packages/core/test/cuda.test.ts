@@ -164,6 +164,29 @@ describeCuda("memory of the CUDA device", () => {
     expect(device.counters).toMatchObject({ liveBuffers: 0, liveBytes: 0 });
   });
 
+  it.each([1, 2, 3])("is written without waiting, before what is submitted or read next: %i", async (seed) => {
+    set(`seed:${seed},delay:500`);
+    using device = openCuda();
+    const x = device.tensor("u32", [40]);
+    const y = device.tensor("u32", [4]);
+    const encoder = device.encoder();
+    increment(encoder, { x: y, out: y }, { groups: 1, microseconds: 2000 });
+    const slow = encoder.commit();
+    // More writes than are under way at a time, the last of which count.
+    for (let i = 0; i < 40; i++) x.slice(i, i + 1).write([i]);
+    x.slice(0, 1).write([7]);
+    expect(slow.state).toBe("committed");
+    const next = device.encoder();
+    increment(next, { x, out: x });
+    await next.commit();
+    x.slice(39, 40).write([1]);
+    expect([...x.readSync()]).toEqual([8, ...Array.from({ length: 38 }, (_, i) => i + 2), 1]);
+    expect([...y.readSync()]).toEqual([1, 1, 1, 1]);
+    const gone = device.tensor("u32", [4], [1, 2, 3, 4]);
+    gone.write([5, 6, 7, 8]);
+    gone.dispose();
+  });
+
   it("is copied in pieces", async () => {
     using device = openCuda();
     for (const bytes of [PIECE - 1, PIECE, PIECE + 1, 5 * PIECE + 3]) {
@@ -207,6 +230,14 @@ describeCuda("memory of the CUDA device", () => {
       using buffer = device.buffer(4);
       expect(caught(() => buffer.readSync()).code).toBe("BufferAllocation");
       expect(new Uint8Array(buffer.readSync())[3]).toBe(0);
+    }
+    for (const call of [1, 4]) {
+      set(`cuMemHostAlloc@${call}=2`);
+      using device = openCuda();
+      using buffer = device.buffer(4);
+      expect(caught(() => buffer.write(new Uint8Array(4))).code).toBe("BufferAllocation");
+      buffer.write(new Uint8Array([1, 2, 3, 4]));
+      expect(new Uint8Array(buffer.readSync())[3]).toBe(4);
     }
   });
 

@@ -140,10 +140,10 @@ describeCuda("submissions on the CUDA device", () => {
   it("fail where the driver refuses a part of them, and leave later ones alone", async () => {
     for (const call of [
       "cuLaunchKernel@2=2",
-      "cuEventCreate@4=2",
+      "cuEventCreate@6=2",
       "cuEventRecord@3=2",
       "cuMemAllocAsync@4=2",
-      "cuMemHostAlloc@3=2",
+      "cuMemHostAlloc@5=2",
       "cuMemcpyDtoHAsync_v2@1=2",
     ]) {
       set(call);
