@@ -7,6 +7,10 @@ namespace mlxts {
 
 namespace {
 
+// The collector frees buffers that nobody has disposed. Of a GPU's own memory, of which there is much, it is told this part:
+// it would run for each hundred MB that come and go otherwise.
+constexpr uint64_t kToldOfDevice = 16;
+
 void checkRange(const Memory& memory, uint64_t offset, uint64_t bytes) {
   if (offset > memory.bytes() || bytes > memory.bytes() - offset)
     throw Failure("InvalidArgument", "native call: range reaches past the buffer");
@@ -26,7 +30,8 @@ Napi::Value allocate(const Napi::CallbackInfo& info) {
   auto memory = self.open().allocate(bytes);
   if (!memory)
     throw Failure("BufferAllocation", "the system refused " + std::to_string(bytes) + " bytes", std::to_string(bytes));
-  return memoryHandle(info.Env(), self, std::move(memory), bytes);
+  const uint64_t told = memory->access ? bytes / kToldOfDevice : bytes;
+  return memoryHandle(info.Env(), self, std::move(memory), told);
 }
 
 // wrapMemory(device, typed array, readOnly) -> { memory, lent, detachable }: no copy; the array's bytes are kept while

@@ -25,32 +25,50 @@ interface Pipeline {
   readonly maxThreads: number;
 }
 
-/** What `prebuilds/cuda/<kernel>.ptx.br` holds: JSON, compressed by Brotli. */
-interface PtxArchive {
-  /** `contractOf(kernel, "cuda")` of the declaration that it was built with. */
-  readonly contract: number;
-  /** PTX by symbol. */
-  readonly symbols: ReadonlyMap<string, string>;
-}
-
 /** An archive has some MB of PTX at most. */
 const MAX_ARCHIVE_BYTES = 1 << 26;
 const MAX_PTX_BYTES = 1 << 28;
 
-const isRecord = (value: unknown): value is Record<string, unknown> =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
+const PTX_PIECE = 1 << 22;
+const [QUOTE, BACKSLASH] = [0x22, 0x5c];
 
-function readArchive(path: string): PtxArchive {
-  const packed = readPlainFile(path, MAX_ARCHIVE_BYTES);
-  const json: unknown = JSON.parse(brotliDecompressSync(packed, { maxOutputLength: MAX_PTX_BYTES }).toString());
-  if (!isRecord(json) || typeof json.contract !== "number" || !isRecord(json.symbols))
-    throw new Error("it is no archive of PTX");
-  const texts = new Map<string, string>();
-  for (const [symbol, text] of Object.entries(json.symbols)) {
-    if (typeof text !== "string") throw new Error(`its PTX of ${symbol} is no text`);
-    texts.set(symbol, text);
+/**
+ * What `prebuilds/cuda/<kernel>.ptx.br` holds: JSON, compressed by Brotli, with the PTX of each symbol. It has up to 25 MB, of
+ * which a program needs one symbol or two: only their texts are parsed.
+ */
+class PtxArchive {
+  /** `contractOf(kernel, "cuda")` of the declaration that it was built with. */
+  readonly contract: number;
+  private readonly json: Buffer;
+  private readonly found = new Map<string, string>();
+
+  constructor(path: string) {
+    const packed = readPlainFile(path, MAX_ARCHIVE_BYTES);
+    const json = brotliDecompressSync(packed, { maxOutputLength: MAX_PTX_BYTES, chunkSize: PTX_PIECE });
+    const begin = /^\{"contract":(\d+),"symbols":\{/.exec(json.toString("latin1", 0, 64));
+    if (!begin || !json.toString("latin1", json.length - 2).endsWith("}}")) throw new Error("it is no archive of PTX");
+    this.contract = Number(begin[1]);
+    this.json = json;
   }
-  return { contract: json.contract, symbols: texts };
+
+  /** The PTX of a symbol. */
+  find(symbol: string): string | undefined {
+    const { json } = this;
+    const known = this.found.get(symbol);
+    if (known !== undefined) return known;
+    const name = `${JSON.stringify(symbol)}:`;
+    const at = json.indexOf(name);
+    if (at < 0) return undefined;
+    const begin = at + name.length;
+    if (json[begin] !== QUOTE) throw new Error(`its PTX of ${symbol} is no text`);
+    // Quotes within a text have a backslash before them, and no PTX ends with one.
+    let end = begin;
+    do end = json.indexOf('"', end + 1);
+    while (end > 0 && json[end - 1] === BACKSLASH);
+    const text = JSON.parse(json.toString("utf8", begin, end + 1)) as string;
+    this.found.set(symbol, text);
+    return text;
+  }
 }
 
 /** Headers that .metal files of all packages may include. */
@@ -149,20 +167,31 @@ export class Library implements api.Library {
       if (!existsSync(fileURLToPath(new URL(`../native/${kernel}.metal`, url)))) throw this.notFound(symbol);
       throw cudaKernelsMissing(name, path);
     }
-    let archive: PtxArchive;
-    try {
-      archive = readArchive(path);
-    } catch (error) {
-      throw binaryRefused(`the library \`${name}\` cannot load its kernels`, path, error as Error);
-    }
+    const archive = this.readable(kernel, () => {
+      const read = new PtxArchive(path);
+      read.find(symbol);
+      return read;
+    });
     this.#archives.set(kernel, archive);
     return archive;
   }
 
   private ptx(kernel: string, symbol: string): string {
-    const text = this.archive(kernel, symbol).symbols.get(symbol);
+    const archive = this.archive(kernel, symbol);
+    const text = this.readable(kernel, () => archive.find(symbol));
     if (text === undefined) throw this.notFound(symbol);
     return text;
+  }
+
+  /** What `read` gets of a kernel's archive, which may be damaged. */
+  private readable<T>(kernel: string, read: () => T): T {
+    try {
+      return read();
+    } catch (error) {
+      const { name, url } = this.definition;
+      const path = cudaKernels(url, `${kernel}.ptx.br`);
+      throw binaryRefused(`the library \`${name}\` cannot load its kernels`, path, error as Error);
+    }
   }
 
   private notFound(symbol: string, cause?: unknown): MlxtsError {
