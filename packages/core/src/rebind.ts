@@ -53,15 +53,24 @@ function* boundBy(dispatches: Dispatches): Iterable<Bound> {
     }
 }
 
-function viewsOf(dispatches: Dispatches): Views<Bound> {
+/** The views of some buffers. */
+function viewsOf(dispatches: Dispatches, of: ReadonlySet<Buffer>): Views<Bound> {
   const views = new Views<Bound>();
-  for (const bound of boundBy(dispatches)) views.add(bound.tensor, bound);
+  for (const bound of boundBy(dispatches)) if (of.has(bound.tensor.buffer)) views.add(bound.tensor, bound);
   return views;
 }
 
+const isSameView = (a: Tensor, b: Tensor): boolean =>
+  a.buffer === b.buffer && a.byteOffset === b.byteOffset && a.byteLength === b.byteLength && a.dtype === b.dtype;
+
 /** Whether a dispatch binds the same view of the tensor's buffer. */
 export const isBound = (tensor: Tensor, dispatches: Dispatches): boolean =>
-  viewsOf(dispatches).get(tensor) !== undefined;
+  dispatches.some(({ kernel, buffers }) =>
+    kernel.bufferNames.some((name) => {
+      const bound = buffers[name];
+      return bound !== undefined && isSameView(bound, tensor);
+    }),
+  );
 
 /** What an encoder that optimizes has made a recording of. */
 export interface Unoptimized {
@@ -106,7 +115,8 @@ export class Replacements {
 
   /** Refuses to replace tensors of a recording that was optimized where that would not give what program order gives. */
   assertLike({ order, changed }: Unoptimized, dispatches: Dispatches): void {
-    const [before, now] = [viewsOf(order), viewsOf(dispatches)];
+    const buffers = new Set(this.pairs.map(([from]) => from.buffer));
+    const [before, now] = [viewsOf(order, buffers), viewsOf(dispatches, buffers)];
     for (const [from] of this.pairs) assertKept(from, before, now);
     if (changed) assertSameOverlaps([...order, ...dispatches], this.replace);
   }
@@ -143,13 +153,21 @@ interface Use {
 
 /** The uses of tensors by dispatches, one for all that are alike. */
 function usesOf(dispatches: Dispatches, replace: Replace): Use[] {
-  const uses = new Map<string, Use>();
+  const uses: Use[] = [];
+  const byBegin = new Map<number, Use[]>();
   for (const { label, tensor, writes } of boundBy(dispatches)) {
     const [before, after] = [tensor.range, replace(tensor).range];
-    const key = `${writes} ${before.begin} ${before.end} ${after.begin}`;
-    if (!uses.has(key)) uses.set(key, { label, writes, before, after });
+    const known = byBegin.get(before.begin);
+    const isKnown = known?.some(
+      (use) => use.writes === writes && use.before.end === before.end && use.after.begin === after.begin,
+    );
+    if (isKnown) continue;
+    const use = { label, writes, before, after };
+    if (known) known.push(use);
+    else byBegin.set(before.begin, [use]);
+    uses.push(use);
   }
-  return [...uses.values()];
+  return uses;
 }
 
 /**
