@@ -195,7 +195,8 @@ export class Steps {
     const { tokens, next, recording } = this.whole;
     const own = new PassTokens(this.model.device, tokens.counts);
     const { ids, positions, start, lengths } = tokens.tokens;
-    const pairs: [Tensor, Tensor][] = [
+    // Tensors of one word each: a model may see them as another dtype, but not in part.
+    const words: [Tensor, Tensor][] = [
       [ids, next],
       [next, ids],
       [positions, own.tokens.positions],
@@ -204,7 +205,10 @@ export class Steps {
       [tokens.places, own.places],
     ];
     try {
-      const bound = pairs.filter(([from]) => recording.binds(from));
+      const views = words.flatMap(([from, to]) =>
+        (["u32", "i32"] as const).map((dtype) => [from.cast(dtype), to.cast(dtype)] as const),
+      );
+      const bound = views.filter(([from]) => recording.binds(from));
       return { tokens: own, next: ids, recording: recording.rebind(bound) };
     } catch (error) {
       own.dispose();

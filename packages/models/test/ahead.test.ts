@@ -1,5 +1,6 @@
 // Generations of a state of their own, whose steps begin before the host knows their tokens.
 import { Device, type Recording, type Submission } from "@mlxts/core";
+import { embedding } from "@mlxts/nn";
 import { unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { describe, expect, it, vi } from "vitest";
 import { type Ending, type GenerateOptions, generate, type LanguageModel, loadModel } from "../src/index.ts";
@@ -66,6 +67,21 @@ describe("a generation with a step that has begun for nothing", async () => {
   const model = await loadModel(device, tiny, { activationDtype: "f32" });
   const text = await textOf(model, { temperature: 1, seed: 5 });
   const at = (count: number) => (out: readonly number[]) => out.length === count;
+
+  it("gives the same text where a model sees positions as another dtype", async () => {
+    const weight = device.tensor("f32", [ids.length + TOKENS, 8]);
+    const { encode } = Object.getPrototypeOf(model) as LanguageModel;
+    const spy = vi.spyOn(model, "encode").mockImplementation((encoder, state, tokens, options) => {
+      embedding(encoder, { ids: tokens.positions.cast("u32"), weight }, {});
+      return encode.call(model, encoder, state, tokens, options);
+    });
+    const counted = countReplays(device);
+    expect(await textOf(model, { temperature: 1, seed: 5 })).toEqual(text);
+    expect(counted.early).toBeGreaterThan(0);
+    counted.stop();
+    spy.mockRestore();
+    weight.dispose();
+  });
 
   it("ends as without, by a stop token, an abort or a break, and leaves nothing behind", async () => {
     const before = await liveBuffers(device);
