@@ -49,6 +49,46 @@ describeCuda("submissions on the CUDA device", () => {
     expect([x.readSync()[0], total.readSync()[0], out.readSync()[0]]).toEqual([4, 48, 49]);
   });
 
+  it.each(SEEDS)("feed each other while the host writes to one and reads of the other: %i", async (seed) => {
+    set(`seed:${seed},delay:300`);
+    using device = openCuda();
+    const word = () => device.tensor("u32", [1], [0]);
+    const [a, b, ofA, ofB] = [word(), word(), word(), word()];
+    const encoder = device.encoder();
+    const buffers = { x: a, y: ofA, total: b };
+    encoder.dispatch(accumulateKernel, { variant: "u32", buffers, params: {}, sizes: {} });
+    const first = encoder.finish();
+    const second = first.rebind([
+      [a, b],
+      [b, a],
+      [ofA, ofB],
+    ]);
+    const steps = [
+      { recording: first, own: ofA, out: b },
+      { recording: second, own: ofB, out: a },
+    ] as const;
+    const begin = (at: number) => {
+      const step = steps[at % 2] as (typeof steps)[number];
+      step.own.write([at]);
+      return { ...step, submission: step.recording.replay() };
+    };
+    const read: number[] = [];
+    for (let at = 1, ahead = begin(0); at <= 30; at++) {
+      const { submission, out } = ahead;
+      ahead = begin(at);
+      await submission;
+      read.push(out.readSync()[0] as number);
+      if (at === 30) await ahead.submission;
+    }
+    const sums: [number, number] = [0, 0];
+    const expected = Array.from({ length: 30 }, (_, at) => {
+      const [from, to] = at % 2 === 0 ? ([0, 1] as const) : ([1, 0] as const);
+      sums[to] = (sums[to] + sums[from] + at) % 2 ** 32;
+      return sums[to];
+    });
+    expect(read).toEqual(expected);
+  });
+
   it("launch kernels of a replay before those that they depend on have ended, where the GPU can", async () => {
     const replayed = async (words: string) => {
       set(words);
