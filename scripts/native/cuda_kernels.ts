@@ -11,6 +11,7 @@ import { runLaunchRule } from "../../packages/core/src/kernel.ts";
 import { inlineIncludes } from "../../packages/core/src/metal_source.ts";
 import { cudaEntry, translateSourceForCuda } from "../../packages/metal-sim/src/index.ts";
 import { root } from "../check/packages.ts";
+import { earlyFaults } from "./early_reads.ts";
 import { Compilers, headers, install, VERSION } from "./nvrtc.mjs";
 import { unoptimized } from "./unoptimized.mjs";
 
@@ -166,14 +167,19 @@ async function build(one: CudaKernel, compilers: Compilers, always: string): Pro
   const key = hash([always, String(contract), ...[...symbols].flat()]);
   const stamp = stampOf(one.output);
   if (existsSync(one.output) && existsSync(stamp) && readFileSync(stamp, "utf8") === key) return 0;
+  const early = new Set(one.kernel.bufferNames.flatMap((name, i) => (one.kernel.early.includes(name) ? [i] : [])));
   const compiled = await Promise.all(
     [...symbols].map(async ([symbol, text]) => {
       const name = `${symbol}.cu`;
+      let ptx: string;
       try {
-        return [symbol, bare(await compilers.compile({ name, text, options: OPTIONS }))];
+        ptx = bare(await compilers.compile({ name, text, options: OPTIONS }));
       } catch (error) {
         throw new Error(`${one.path}: ${symbol} does not compile\n${(error as Error).message}`);
       }
+      const [fault] = earlyFaults(ptx, early);
+      if (fault !== undefined) throw new Error(`${one.path}: ${symbol}: before it waits for other kernels, ${fault}`);
+      return [symbol, ptx];
     }),
   );
   const json = JSON.stringify({ contract, symbols: Object.fromEntries(compiled) });

@@ -66,6 +66,8 @@ std::shared_ptr<CommandList> decodeCommandList(const uint32_t* words, size_t cou
         c.scratchBytes = r.next();
         c.guards = r.next();
         if (r.next()) c.fault = list->faults++;
+        c.written = r.next();
+        c.early = r.next();
         c.bindings = r.next();
         c.paramWords = r.next();
         c.firstGuard = uint32_t(list->guards.size());

@@ -15,16 +15,33 @@ namespace {
 constexpr uint32_t kSlots = 31, kInlineBytes = 3584;  // arguments of a kernel take 4096 bytes in all
 constexpr uint64_t kThreadgroups[3] = {0x7fffffff, 65535, 65535};
 constexpr size_t kLogBytes = 16384;
+constexpr char kWaitAtBegin[] = R"(
+	{
+	.reg .pred %few;
+	.reg .b32 %all, %axis;
+	mov.u32 %all, %nctaid.x;
+	mov.u32 %axis, %nctaid.y;
+	mul.lo.u32 %all, %all, %axis;
+	mov.u32 %axis, %nctaid.z;
+	mul.lo.u32 %all, %all, %axis;
+	setp.le.u32 %few, %all, 64;
+	@%few griddepcontrol.launch_dependents;
+	griddepcontrol.wait;
+	griddepcontrol.launch_dependents;
+	})";
 
 // GPUs of compute capability 9.0 launch a kernel while the kernels before it run, if it then waits for them. PTX for 8.0
-// has no word for that, so it gets it here, at the begin of its kernel, which then lets the next one be launched: were it to
-// do so before it waits, threadgroups of many later kernels would fill the GPU. False where the text has no such place.
+// has no word for that, nor for other things that they can: a kernel has these in comments (cuda_machine.h), which become
+// instructions here. One that does not say where it waits does so at its begin. Then the next one may be launched: were
+// it before, threadgroups of many later kernels would fill the GPU. Few threadgroups leave room for those of the next one,
+// which may have weights to bring, so they let it be launched at once. False where the text has no such places.
 bool addWait(std::string& ptx) {
-  const std::string target = ".target sm_80", wait = "\n\tgriddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;";
+  const std::string target = ".target sm_80", comment = "// sm_90: ", wait = "griddepcontrol.wait;";
   const size_t from = ptx.find(target), entry = ptx.find(".entry"), body = ptx.find('{', entry);
   if (from == std::string::npos || entry == std::string::npos || body == std::string::npos) return false;
   if (ptx.find(".entry", entry + 1) != std::string::npos) return false;
-  ptx.insert(body + 1, wait);
+  if (ptx.find(comment + wait) == std::string::npos) ptx.insert(body + 1, kWaitAtBegin);
+  for (size_t at = entry; (at = ptx.find(comment, at)) != std::string::npos;) ptx.erase(at, comment.size());
   ptx.replace(from, target.size(), ".target sm_90");
   return true;
 }

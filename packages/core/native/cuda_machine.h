@@ -156,6 +156,23 @@ MLXTS_F32(copysign)
 MLXTS_CUDA_FUNC void threadgroup_barrier() { __syncthreads(); }
 MLXTS_CUDA_FUNC void simdgroup_barrier() { __syncwarp(); }
 
+// Sixteen bytes that are read once, as weights are: they leave the caches before others do.
+MLXTS_CUDA_FUNC void load_once(uint (&to)[4], const void* from) {
+  ulong policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "l"(from), "l"(policy)
+               : "memory");
+}
+
+// Waits for the kernels that this one depends on, and lets those be launched that depend on it. Before it a kernel reads
+// only what its declaration calls `early`. GPUs of compute capability 9.0 take what follows "// sm_90: "
+// (cuda_device.cpp), others nothing: their kernels begin when those have ended.
+MLXTS_CUDA_FUNC void wait_for_kernels() {
+  asm volatile("// sm_90: griddepcontrol.wait; griddepcontrol.launch_dependents;" : : : "memory");
+}
+
 // What the lanes of a warp tell each other. A lane without a neighbor keeps its own value.
 MLXTS_CUDA_FUNC uint shuffle(uint x, uint lane) { return __shfl_sync(kLanes, x, int(lane)); }
 MLXTS_CUDA_FUNC uint shuffle_xor(uint x, uint by) { return __shfl_xor_sync(kLanes, x, int(by)); }

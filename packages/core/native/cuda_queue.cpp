@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "spin.h"
 
@@ -18,6 +19,28 @@ Address addressOf(const CommandList& list, const Binding& b) { return addressOf(
 
 // Of threadgroup memory.
 uint32_t sharedBytesOf(const Command& c) { return (c.scratchBytes + 15) / 16 * 16; }
+
+// Addresses that have been written.
+class Written {
+ public:
+  void add(Address begin, uint64_t bytes) {
+    Address end = begin + bytes;
+    auto at = ends_.lower_bound(begin);
+    while (at != ends_.end() && at->second <= end) {
+      begin = std::min(begin, at->second);
+      end = std::max(end, at->first);
+      at = ends_.erase(at);
+    }
+    ends_[end] = begin;
+  }
+  bool touches(Address begin, uint64_t bytes) const {
+    const auto at = ends_.upper_bound(begin);
+    return at != ends_.end() && at->second < begin + bytes;
+  }
+
+ private:
+  std::map<Address, Address> ends_;  // begins of disjoint intervals by their ends
+};
 
 }  // namespace
 
@@ -124,8 +147,9 @@ class Queue::GraphWriter {
     std::copy(c.threadsPerThreadgroup, c.threadsPerThreadgroup + 3, kernel.threads);
     kernel.sharedBytes = sharedBytesOf(c);
     kernel.arguments = arguments.get();
-    // A kernel that waits by itself is launched while the kernels before it run.
-    const bool early = pipeline.waits && beforeAreKernels_ && !before_.empty();
+    // A kernel that waits by itself is launched while the kernels before it run. What it reads until then, none of these
+    // may have written: each kernel of a graph waits before it ends, so those before them have ended or wait, too.
+    const bool early = pipeline.waits && beforeAreKernels_ && !before_.empty() && !readsWritten(list, c);
     GraphNode node;
     check(gpu_.driver, gpu_.driver.graphAddKernel(&node, graph_, before_.data(), early ? 0 : before_.size(), &kernel),
           "cuGraphAddKernelNode");
@@ -136,9 +160,11 @@ class Queue::GraphWriter {
             "cuGraphAddDependencies");
     }
     now_.push_back(node);
+    eachOf(list, c, c.written, [&](Address begin, uint64_t bytes) { written_.add(begin, bytes); });
   }
 
   void fill(Address to, uint64_t bytes, uint32_t byte) {
+    written_.add(to, bytes);
     // A node fills a rectangle whose rows are shorter than 2^32 elements.
     for (uint64_t at = 0; at < bytes;) {
       const uint64_t some = std::min<uint64_t>(bytes - at, 1u << 30);
@@ -174,7 +200,21 @@ class Queue::GraphWriter {
   }
 
  private:
+  template <typename Do>
+  static void eachOf(const CommandList& list, const Command& c, uint32_t slots, Do&& what) {
+    for (uint32_t i = 0; i < c.bindings && slots >> i; ++i) {
+      const auto& b = list.bindings[c.firstBinding + i];
+      if (slots >> i & 1 && b.memory != kAbsent && b.bytes) what(addressOf(list, b), b.bytes);
+    }
+  }
+  bool readsWritten(const CommandList& list, const Command& c) const {
+    bool found = false;
+    eachOf(list, c, c.early, [&](Address begin, uint64_t bytes) { found = found || written_.touches(begin, bytes); });
+    return found;
+  }
+
   const Gpu& gpu_;
+  Written written_;
   Graph graph_ = nullptr;
   std::vector<GraphNode> before_, now_;
   bool beforeAreKernels_ = true, nowAreKernels_ = true;

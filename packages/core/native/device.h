@@ -68,6 +68,8 @@ struct Command {
   uint32_t scratchBytes = 0;
   uint32_t firstGuard = 0, guards = 0;  // offsets of kGuardBytes bytes in the scratch that a kernel must not write
   uint32_t firstBinding = 0, bindings = 0;
+  uint32_t written = 0;  // a bit for each of the first 32 bindings: those that the kernel writes
+  uint32_t early = 0;    // the same: those that it may read while dispatches before it run
   uint32_t firstParam = 0, paramWords = 0;
   uint32_t fault = kNoFault;  // index among the list's fault records
   uint32_t fillByte = 0;

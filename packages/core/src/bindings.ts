@@ -4,14 +4,9 @@ import type { DeviceCore } from "./device_core.ts";
 import type { Dispatch } from "./dispatch.ts";
 import { DTYPES } from "./dtype.ts";
 import { disposedError, wrongValue } from "./errors.ts";
-import type { Access } from "./kernel.ts";
+import { type Access, readsFrom, writesTo } from "./kernel.ts";
 import type { Accesses } from "./ranges.ts";
 import type { Tensor } from "./tensor.ts";
-
-/** Whether a kernel reads from a buffer of that access. */
-const readsFrom = (access: Access): boolean => access !== "write" && access !== "write?";
-/** Whether a kernel writes to a buffer of that access. */
-export const writesTo = (access: Access): boolean => access !== "read" && access !== "read?";
 
 /**
  * The memory that a dispatch reads and writes. `owns` tells which scratch that has no memory yet may be bound.

@@ -99,6 +99,8 @@ export class CommandWriter {
     words.push(launch.scratch.bytes);
     words.push(launch.scratch.guards.length);
     words.push(kernel.faultTexts.length > 0 ? 1 : 0);
+    words.push(kernel.writtenSlots);
+    words.push(kernel.earlySlots);
     words.push(kernel.bufferNames.length);
     const count = words.count;
     words.push(0);

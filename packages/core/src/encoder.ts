@@ -1,6 +1,6 @@
 import type * as api from "./api.ts";
 import { Arena } from "./arena.ts";
-import { accessesOf, checkedAccesses, witnessesOf, writesTo } from "./bindings.ts";
+import { accessesOf, checkedAccesses, witnessesOf } from "./bindings.ts";
 import type { Buffer } from "./buffer.ts";
 import { CommandWriter, dispatchNote } from "./command_writer.ts";
 import { type CommitOptions, readCommitOptions, readEndOptions } from "./commit_options.ts";
@@ -11,7 +11,7 @@ import { type ArgumentRangeError, disposedError, wrongKind, wrongValue } from ".
 import { fillBuffer } from "./fill.ts";
 import { type Hazard, HazardTracker } from "./hazards.ts";
 import { identify, printAsJson } from "./identity.ts";
-import type { Access, Kernel, Scalar } from "./kernel.ts";
+import { type Access, type Kernel, type Scalar, writesTo } from "./kernel.ts";
 import type { Footprint } from "./memory_uses.ts";
 import { type NativeRecording, native } from "./native.ts";
 import { readKeep, readOptimizations } from "./optimize.ts";

@@ -8,6 +8,10 @@ import { isArray } from "./shape.ts";
 
 /** How a kernel uses a buffer; a trailing `?` marks one that may be absent. */
 export type Access = "read" | "write" | "readWrite" | "read?" | "write?" | "readWrite?";
+/** Whether a kernel reads from a buffer of that access. */
+export const readsFrom = (access: Access): boolean => access !== "write" && access !== "write?";
+/** Whether a kernel writes to a buffer of that access. */
+export const writesTo = (access: Access): boolean => access !== "read" && access !== "read?";
 /** Parameters are 4-byte scalars. */
 export type Scalar = "u32" | "i32" | "f32";
 
@@ -108,6 +112,11 @@ export interface KernelDeclaration<
    */
   anyByte?: readonly (keyof B & string)[];
   /**
+   * Buffers that a CUDA kernel may read before `machine::wait_for_kernels()`, while kernels still run that were launched
+   * before it: weights. It is launched so early only where no dispatch before it in a recording has written them.
+   */
+  early?: readonly (keyof B & string)[];
+  /**
    * The most threads of a threadgroup that a rule for GPUs gives: kernels that are compiled beforehand are compiled for
    * so many. Default: what made-up sizes show.
    */
@@ -138,6 +147,7 @@ export interface Kernel<
   readonly scratch: Readonly<Record<World, Arrays>>;
   readonly inPlace: readonly (readonly [keyof B & string, keyof B & string])[];
   readonly anyByte: readonly (keyof B & string)[];
+  readonly early: readonly (keyof B & string)[];
   readonly mostThreads: number | undefined;
   readonly launch: Readonly<Record<string, (sizes: S, on: never) => unknown>>;
   readonly bufferNames: readonly (keyof B & string)[];
@@ -145,6 +155,9 @@ export interface Kernel<
   readonly launchParamNames: Readonly<Record<World, readonly string[]>>;
   /** Whether a buffer may be absent: the params then have `present`, a bit for each buffer. */
   readonly optional: boolean;
+  /** A bit for each buffer that is in `early`, and for each that is written. */
+  readonly earlySlots: number;
+  readonly writtenSlots: number;
   /** Names and texts of `faults`; code 1 is the first. */
   readonly faultNames: readonly string[];
   readonly faultTexts: readonly Fault<P>[];
@@ -165,6 +178,7 @@ const FIELDS: OptionNames<AnyDeclaration> = {
   faults: true,
   inPlace: true,
   anyByte: true,
+  early: true,
   mostThreads: true,
   launch: true,
 };
@@ -237,8 +251,20 @@ export function defineKernel<
   const A extends ScratchArrays = Record<never, never>,
 >(declaration: KernelDeclaration<B, P, S, L, C, A>): Kernel<B, P, S, C> {
   checkOptionNames<object>(OP, declaration, FIELDS as OptionNames<object>, "declaration");
-  const { library, name, launch, constants, scratch, faults, launchParams, inPlace, anyByte, mostThreads, ...rest } =
-    declaration;
+  const {
+    library,
+    name,
+    launch,
+    constants,
+    scratch,
+    faults,
+    launchParams,
+    inPlace,
+    anyByte,
+    early,
+    mostThreads,
+    ...rest
+  } = declaration;
   checkLibrary(OP, library);
   if (typeof name !== "string") throw wrongKind(OP, "name", "be a string", name);
   if (!/^[a-z][a-z0-9]*(_[a-z0-9]+)*$/.test(name)) throw wrongValue(OP, "name", "be in snake_case", name);
@@ -252,6 +278,12 @@ export function defineKernel<
   });
   const texts = copyRecord("faults", faults ?? ({} as NonNullable<typeof faults>), checkFault);
   const arrays = copyWorlds<ScratchArrays>("scratch", scratch ?? {}, WORLDS, checkElement);
+  const before = copyList(
+    "early",
+    early ?? [],
+    "name buffers that are only read",
+    (buffer) => Object.hasOwn(buffers, buffer) && !writesTo(buffers[buffer] as Access),
+  );
   const kernel: Kernel<B, P, S, C> = Object.freeze({
     library,
     name,
@@ -263,6 +295,7 @@ export function defineKernel<
     scratch: Object.freeze({ cpu: arrays.cpu ?? NONE, gpu: arrays.gpu ?? NONE }),
     inPlace: copyPairs(inPlace ?? [], buffers),
     anyByte: copyList("anyByte", anyByte ?? [], "name buffers", (buffer) => Object.hasOwn(buffers, buffer)),
+    early: before,
     mostThreads: mostThreads === undefined ? undefined : checkMostThreads(mostThreads),
     launch: copyRules(launch) as Kernel<B, P, S>["launch"],
     bufferNames: Object.freeze(Object.keys(buffers)),
@@ -272,6 +305,8 @@ export function defineKernel<
       gpu: Object.freeze(Object.keys(decided.gpu ?? NONE)),
     }),
     optional: Object.values(buffers).some((access) => access.endsWith("?")),
+    earlySlots: slots(buffers, (_, name) => before.includes(name)),
+    writtenSlots: slots(buffers, writesTo),
     faultNames: Object.freeze(Object.keys(texts)),
     faultTexts: Object.freeze(Object.values(texts)),
   });
@@ -280,6 +315,8 @@ export function defineKernel<
 }
 
 const NONE = Object.freeze({});
+const slots = (buffers: Readonly<Record<string, Access>>, has: (access: Access, name: string) => boolean): number =>
+  Object.entries(buffers).reduce((mask, [name, access], i) => mask + (has(access, name) ? 2 ** i : 0), 0);
 const isSymbolPart = (variant: unknown): boolean => typeof variant === "string" && /^[A-Za-z0-9_]+$/.test(variant);
 
 function checkConstant(name: string, value: unknown): void {

@@ -1,8 +1,7 @@
-import { writesTo } from "./bindings.ts";
 import type { Buffer } from "./buffer.ts";
 import type { Dispatch } from "./dispatch.ts";
 import { type ArgumentRangeError, wrongKind, wrongValue } from "./errors.ts";
-import type { Access } from "./kernel.ts";
+import { type Access, writesTo } from "./kernel.ts";
 import { overlaps, type Range } from "./ranges.ts";
 import { isArray } from "./shape.ts";
 import { Tensor } from "./tensor.ts";

@@ -103,6 +103,22 @@ describeCuda("submissions on the CUDA device", () => {
     await expect(replayed("capability:90,cuGraphAddDependencies_v2@1=1")).rejects.toThrow("cuGraphAddDependencies");
   });
 
+  it("launch no kernel early that would read what a kernel before it writes", async () => {
+    const replayed = async (readsSum: boolean) => {
+      set("capability:90,cuGraphAddDependencies_v2@1=1");
+      using device = openCuda();
+      const [x, sum, total] = [1, 2, 3].map((value) => device.tensor("u32", [1], [value])) as [Tensor, Tensor, Tensor];
+      const encoder = device.encoder();
+      increment(encoder, { x, out: sum });
+      const buffers = { y: undefined, ...(readsSum ? { x: sum, total } : { x, total: sum }) };
+      encoder.dispatch(accumulateKernel, { variant: "u32", buffers, params: {}, sizes: {} });
+      await encoder.finish().replay();
+      return total.readSync()[0];
+    };
+    expect(await replayed(true)).toBe(5);
+    await expect(replayed(false)).rejects.toThrow("cuGraphAddDependencies");
+  });
+
   it.each(SEEDS)("end in order, once and with their results, fills among them: %i", async (seed) => {
     set(`seed:${seed},delay:300`);
     using device = openCuda();

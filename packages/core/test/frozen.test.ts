@@ -54,6 +54,7 @@ describe("what is checked and then used", () => {
     ["variants of a kernel", () => incrementKernel.variants as object],
     ["pairs of a kernel", () => incrementKernel.inPlace as object],
     ["buffers at any byte of a kernel", () => incrementKernel.anyByte as object],
+    ["early buffers of a kernel", () => incrementKernel.early as object],
     ["op", () => increment],
     ["descriptor of an op", () => increment.op],
     ["input of an op", () => increment.op.inputs.x as object],

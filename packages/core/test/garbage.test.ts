@@ -143,6 +143,7 @@ describe("every public function of core refuses what it cannot take", async () =
     faults: { bad: () => "`x` must be good, got bad" },
     inPlace: [["x", "x"]] as [["x", "x"]],
     anyByte: ["x"] as ["x"],
+    early: ["x"] as ["x"],
     launch: { cpu: (_: object) => ({ threadgroups: [1, 1, 1] as const }) },
   };
   const op = {

@@ -229,7 +229,7 @@ describe("unknown names", () => {
     [
       "defineKernel",
       () => defineKernel(wrong({ ...kernel, inplace: [] })),
-      "defineKernel: `inplace` must be one of library, name, variants, buffers, params, launchParams, constants, scratch, faults, inPlace, anyByte, mostThreads, launch, got an unknown option",
+      "defineKernel: `inplace` must be one of library, name, variants, buffers, params, launchParams, constants, scratch, faults, inPlace, anyByte, early, mostThreads, launch, got an unknown option",
     ],
     [
       "an access",
@@ -246,6 +246,14 @@ describe("unknown names", () => {
       () => defineKernel(wrong({ ...kernel, anyByte: ["out"] })),
       "defineKernel: `anyByte` must name buffers, got out",
     ],
+    ...["out", "y"].map((early): [string, () => unknown, string] => [
+      `early ${early}`,
+      () =>
+        defineKernel(
+          wrong({ ...kernel, buffers: { x: "read", y: "write" }, inPlace: [], anyByte: [], early: [early] }),
+        ),
+      `defineKernel: \`early\` must name buffers that are only read, got ${early}`,
+    ]),
     [
       "mostThreads",
       () => defineKernel(wrong({ ...kernel, mostThreads: 1025 })),

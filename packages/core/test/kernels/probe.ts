@@ -29,6 +29,7 @@ export const accumulateKernel = defineKernel({
   name: "accumulate",
   variants: ["u32"],
   buffers: { x: "read", y: "read?", total: "readWrite" },
+  early: ["x", "y"],
   params: {},
   launch: { cpu: oneThread, gpu: oneThread },
 });

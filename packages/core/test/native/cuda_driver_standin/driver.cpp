@@ -581,7 +581,7 @@ Result cuModuleLoadDataEx(Module* module, const void* image, unsigned count, int
     function = std::make_unique<FunctionOf>();
     function->kernel = kernel;
     function->module = made;
-    function->waits = waits;
+    function->waits = waits && !kernel->early;
   }
   if (!broken.empty()) {
     state().modules.remove(made);
@@ -654,7 +654,7 @@ Result cuGraphAddKernelNode(GraphNode* node, Graph graph, const GraphNode* after
   if (result == kSuccess) (*node)->kernel = what->function;
   return result;
 }
-// A kernel that is launched early and does not wait runs at any time.
+// A kernel that is launched early and does not wait, or has read before it does, runs at any time.
 Result cuGraphAddDependencies_v2(Graph graph, const GraphNode* from, const GraphNode* to, const GraphEdge* edges,
                                  size_t count) {
   MLXTS_ENTER(cuGraphAddDependencies_v2);

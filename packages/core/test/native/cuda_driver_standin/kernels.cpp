@@ -96,7 +96,7 @@ void launch(const Call& call, Random& random) {
 
 const Kernel kKernels[] = {
     {"increment_u32", 2, sizeof(IncrementParams), increment},
-    {"accumulate_u32", 3, sizeof(AccumulateParams), accumulate},
+    {"accumulate_u32", 3, sizeof(AccumulateParams), accumulate, true},
     {"limit_u32", 2, sizeof(LimitParams), limit},
     {"launch_u32", 2, sizeof(LaunchParams), launch},
 };

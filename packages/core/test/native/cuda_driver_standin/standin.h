@@ -100,6 +100,7 @@ struct Kernel {
   unsigned buffers;
   size_t paramBytes;
   void (*run)(const Call&, Random&);
+  bool early = false;  // reads before it waits, so that it may run at any time after an early launch
 };
 const Kernel* kernelOf(const std::string& symbol);
 

@@ -284,6 +284,11 @@ METAL_SIM_INLINE metal_sim::Lanes<const void*> rows(const void* row, uint count,
 METAL_SIM_LOAD_MATRICES(load_matrices, false)
 METAL_SIM_LOAD_MATRICES(load_matrices_transposed, true)
 
+METAL_SIM_INLINE void load_once(uint (&to)[4], const void* from) {
+  for (uint i = 0; i < 4; ++i) to[i] = ((const uint*)from)[i];
+}
+METAL_SIM_INLINE void wait_for_kernels() {}
+
 /** Copies arrive as late as they may: until a thread waits for them, their places hold nothing that is a number. */
 METAL_SIM_INLINE void arrive(const metal_sim::PendingCopy& copy) {
   for (uint at = 0; at < copy.bytes; at += 4) {
