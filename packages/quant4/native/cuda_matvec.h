@@ -11,6 +11,8 @@ namespace mlxts {
 constant constexpr uint kBlockUnits = QUANTIZED_MATVEC_BLOCK_UNITS;
 constant constexpr uint kColumns = 8;  // of a right operand
 
+METAL_FUNC void wait_for_kernels() { machine::wait_for_kernels(); }
+
 // The second axis of a threadgroup's threads counts its tiles of rows of W, a power of two.
 METAL_FUNC uint threadgroup_rows(uint) { return kTileRows * machine::threads().y; }
 
@@ -229,6 +231,7 @@ METAL_FUNC void products_of(thread float (&products)[Tiles], device const X* x, 
       return;
     }
   }
+  wait_for_kernels();
   if (w[0].groupSize < 64)
     products_by<Walk<8, 8, kOperands, false>>(products, x, m, w, lane, simdgroup);
   else if (!aligned)

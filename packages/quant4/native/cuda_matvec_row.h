@@ -73,7 +73,7 @@ METAL_FUNC void keep_columns(thread const RowOfX& row, uint4 columns, uint span,
 // What a lane brings of a span: of two rows 32 neighboring columns of each block, scale and bias of a unit.
 template <typename S>
 struct SpanOfCodes {
-  uint4 codes[2][2];  // [block][row]
+  uint codes[2][2][4];  // [block][row]
   S scale[2], bias[2];
 };
 // Where they are: the lane's two rows, columns, if there are any, and unit.
@@ -92,9 +92,9 @@ struct SpanPlace {
 // Codes of columns that W does not have stay what they were: x is zero there.
 template <typename S>
 METAL_FUNC void bring_codes(thread SpanOfCodes<S>& to, uint block, thread const AffineMatrix<S, 4>& w, SpanPlace at) {
-  MLXTS_UNROLL for (uint h = 0; h < 2; ++h) if (at.column + block * kBlock < at.cols) to.codes[block][h] = *(
-      device const uint4*)((device const uchar*)w.words + (at.rows[h] * (at.cols / 2) + at.column / 2) +
-                           block * (kBlock / 2));
+  MLXTS_UNROLL for (uint h = 0; h < 2; ++h) if (at.column + block * kBlock < at.cols)
+      machine::load_once(to.codes[block][h], (device const uchar*)w.words + (at.rows[h] * (at.cols / 2) + at.column / 2) +
+                                                 block * (kBlock / 2));
 }
 template <typename S>
 METAL_FUNC void bring_scales(thread SpanOfCodes<S>& to, thread const AffineMatrix<S, 4>& w, SpanPlace at, uint shift) {
@@ -143,6 +143,8 @@ void sum_spans(device const bfloat* x, thread const AffineMatrix<S, 4> (&w)[Matr
     ahead.next(simdgroup, simdgroups, spans);
   }
 
+  // Until here others may still write x.
+  machine::wait_for_kernels();
   threadgroup uint4* zeros = row.zeros + simdgroup * 16;
   if (lane < 16) zeros[lane] = uint4(0);
   uint4 columns = columns_of(x, cols, simdgroup, lane);

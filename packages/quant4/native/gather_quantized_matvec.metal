@@ -20,6 +20,7 @@ kernel void gather_quantized_matvec(device const X* x [[buffer(GATHER_QUANTIZED_
                                     uint lane [[thread_index_in_simdgroup]],
                                     uint simdgroup [[simdgroup_index_in_threadgroup]],
                                     uint simdgroups [[simdgroups_per_threadgroup]]) {
+  wait_for_kernels();
   const GatheredPairs<GatherQuantizedMatvecParams> pairs = {
       p, {rhs, true}, {lhs, (p.present & GATHER_QUANTIZED_MATVEC_HAS_LHS_INDICES) != 0}};
   if (group.x == 0 && group.y == 0 && group.z == 0 && simdgroup == 0) {

@@ -24,6 +24,7 @@ kernel void gather_quantized_matvec_swiglu(
     device MlxtsFault* fault [[buffer(GATHER_QUANTIZED_MATVEC_SWIGLU_FAULT)]],
     uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
     uint simdgroup [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
+  wait_for_kernels();
   const GatheredPairs<GatherQuantizedMatvecSwigluParams> pairs = {
       p, {rhs, true}, {lhs, (p.present & GATHER_QUANTIZED_MATVEC_SWIGLU_HAS_LHS_INDICES) != 0}};
   if (group.x == 0 && group.y == 0 && group.z == 0 && simdgroup == 0) {

@@ -53,7 +53,6 @@ kernel void multi_quantized_matvec(
     }
   }
   const uint row0 = group * groupRows;
-  if (row0 >= part.rows) return;
   const AffineMatrix<S, Bits> w = {part.weight, part.scales, part.biases, part.rows, p.cols, p.groupSize};
   store_product(x, p.m, rows_from(w, row0), part.out + row0, part.rows, NothingAdded(), lane, simdgroup);
 }

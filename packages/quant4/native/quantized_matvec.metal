@@ -17,7 +17,6 @@ kernel void quantized_matvec(device const X* x [[buffer(QUANTIZED_MATVEC_X)]],
                              uint simdgroup [[simdgroup_index_in_threadgroup]],
                              uint simdgroups [[simdgroups_per_threadgroup]]) {
   const uint row0 = group.x * threadgroup_rows(simdgroups);
-  if (row0 >= p.rows) return;
   const Batch batch = batch_at(p, group.z);
   const auto w = weights_at<Bits>(weight, scales, biases, p, batch.q);
   store_product(x + batch.x * p.m * p.cols, p.m, rows_from(w, row0), out + ulong(group.z) * p.m * p.rows + row0, p.rows,

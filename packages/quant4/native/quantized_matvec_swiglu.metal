@@ -20,7 +20,6 @@ kernel void quantized_matvec_swiglu(device const X* x [[buffer(QUANTIZED_MATVEC_
                                     uint simdgroup [[simdgroup_index_in_threadgroup]],
                                     uint simdgroups [[simdgroups_per_threadgroup]]) {
   const uint row0 = group * threadgroup_rows(simdgroups);
-  if (row0 >= p.rows) return;
   const AffineMatrix<S, Bits> gate = {gateWeight, gateScales, gateBiases, p.rows, p.cols, p.groupSize};
   const AffineMatrix<S, Bits> up = {upWeight, upScales, upBiases, p.rows, p.cols, p.groupSize};
   const TwoProducts products = products_of(x, p.m, rows_from(gate, row0), rows_from(up, row0), lane, simdgroup);

@@ -20,9 +20,11 @@ export const FEW_ON_GPU = { simdgroupRows: 4, tileRows: 16, blockUnits: 4, mostS
 const LEAST_SIMDGROUPS = 4;
 const MOST_SIMDGROUPS = 8;
 const BLOCK_COLUMNS = 64 * FEW_ON_GPU.blockUnits;
-/** With one row of x a threadgroup takes up to so many tiles where at least so many threadgroups remain. */
+/** The most tiles of a threadgroup, which it takes with one row of x. */
 const MOST_TILES = 8;
-const LEAST_THREADGROUPS = 264;
+/** Multiprocessors of an H100 or H200, and simdgroups for which one of them has registers. */
+const MULTIPROCESSORS = 132;
+const SIMDGROUPS_AT_ONCE = 16;
 /**
  * Above, in panels: a CPU's threadgroup has blockRows rows of W, and a panel so many of their columns; limbGroupWords are what
  * a group of a row of x in limbs comes with, preparedWords what tells which rows of x are prepared. With room for paddedRows
@@ -84,11 +86,12 @@ export const FEW_SCRATCH_ON_GPU = { sums: "f32" } as const;
 
 type Axes = readonly [number, number, number];
 
-/** Tiles of a threadgroup for one row of x: many, so that it is prepared seldom, while every GPU has threadgroups enough. */
+/** Tiles of a threadgroup for one row of x: so many that all threadgroups run at once, if that can be. */
 function tilesTogether([x, y, z]: Axes, simdgroups: number): number {
+  const atOnce = MULTIPROCESSORS * Math.floor(SIMDGROUPS_AT_ONCE / Math.max(simdgroups, LEAST_SIMDGROUPS));
   let tiles = 1;
   // Each row of W has a thread for its output.
-  while (tiles < MOST_TILES && tiles <= simdgroups && x * y * z >= 2 * tiles * LEAST_THREADGROUPS) tiles *= 2;
+  while (tiles < MOST_TILES && tiles <= simdgroups && x * y * z > tiles * atOnce) tiles *= 2;
   return tiles;
 }
 

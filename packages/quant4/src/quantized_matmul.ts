@@ -75,6 +75,7 @@ export const quantizedMatvecKernel = defineKernel({
   name: "quantized_matvec",
   variants: PRODUCT_VARIANTS,
   buffers: BUFFERS,
+  early: ["weight", "scales", "biases"],
   params: PARAMS,
   launchParams: { cpu: MATVEC_PARAMS },
   constants: { shared: FEW, cpu: FEW_ON_CPU, gpu: FEW_ON_GPU },

@@ -50,6 +50,7 @@ export const quantizedMatvecSwigluKernel = defineKernel({
     upBiases: "read",
     out: "write",
   },
+  early: ["gateWeight", "gateScales", "gateBiases", "upWeight", "upScales", "upBiases"],
   params: { m: "u32", rows: "u32", cols: "u32", groupSize: "u32" },
   launchParams: { cpu: MATVEC_PARAMS },
   // A CPU goes through runBlocks threadgroups of gate, then through those of up.
