@@ -32,11 +32,11 @@ export interface CudaBuild {
 }
 
 /** Contraction would make equal formulas unequal; kernels say `fma` where they mean it. */
-const OPTIONS = [
-  ...["--gpu-architecture=compute_80", "--std=c++17", "--device-as-default-execution-space", "--fmad=false"],
-  // It is what NVRTC has for a lower level of optimization.
-  ...(unoptimized() && !existsSync("/proc/driver/nvidia") ? ["--device-debug"] : []),
-];
+const OPTIONS = ["--gpu-architecture=compute_80", "--std=c++17", "--device-as-default-execution-space", "--fmad=false"];
+/** It is what NVRTC has for less optimization. */
+const UNOPTIMIZED = unoptimized() && !existsSync("/proc/driver/nvidia") ? ["--device-debug"] : [];
+/** Of a kernel with early reads, which show only in optimized PTX, one symbol of so many is optimized all the same. */
+const CHECKED = 9;
 const ARCHITECTURE = 80;
 const at = (...path: string[]) => join(root, ...path);
 
@@ -161,7 +161,13 @@ const stampOf = (output: string) => join(root, "build", "cuda", `${relative(root
 /** The PTX without the comments of its head. */
 const bare = (ptx: string) => ptx.replace(/^\/\/.*\n/gm, "").replace(/\n{2,}/g, "\n");
 
-async function build(one: CudaKernel, compilers: Compilers, always: string): Promise<number> {
+/** One NVRTC compiles with optimization or without: after a text without, others come out differently. */
+interface Pools {
+  optimized: Compilers;
+  unoptimized: Compilers;
+}
+
+async function build(one: CudaKernel, pools: Pools, always: string): Promise<number> {
   const contract = contractOf(one.kernel, "cuda");
   const symbols = textsOfSymbols(one);
   const key = hash([always, String(contract), ...[...symbols].flat()]);
@@ -169,15 +175,17 @@ async function build(one: CudaKernel, compilers: Compilers, always: string): Pro
   if (existsSync(one.output) && existsSync(stamp) && readFileSync(stamp, "utf8") === key) return 0;
   const early = new Set(one.kernel.bufferNames.flatMap((name, i) => (one.kernel.early.includes(name) ? [i] : [])));
   const compiled = await Promise.all(
-    [...symbols].map(async ([symbol, text]) => {
+    [...symbols].map(async ([symbol, text], index) => {
+      const optimized = UNOPTIMIZED.length === 0 || (early.size > 0 && index % CHECKED === 0);
       const name = `${symbol}.cu`;
       let ptx: string;
       try {
-        ptx = bare(await compilers.compile({ name, text, options: OPTIONS }));
+        const pool = pools[optimized ? "optimized" : "unoptimized"];
+        ptx = bare(await pool.compile({ name, text, options: optimized ? OPTIONS : [...OPTIONS, ...UNOPTIMIZED] }));
       } catch (error) {
         throw new Error(`${one.path}: ${symbol} does not compile\n${(error as Error).message}`);
       }
-      const [fault] = earlyFaults(ptx, early);
+      const [fault] = optimized ? earlyFaults(ptx, early) : [];
       if (fault !== undefined) throw new Error(`${one.path}: ${symbol}: before it waits for other kernels, ${fault}`);
       return [symbol, ptx];
     }),
@@ -196,13 +204,13 @@ export async function buildCuda(packages: readonly string[] = cudaPackages()): P
   install();
   const unknown = packages.find((name) => !cudaPackages().includes(name));
   if (unknown !== undefined) throw new Error(`packages/${unknown} has no kernels for GPUs`);
-  const always = hash([VERSION, ...OPTIONS, ...headers.map((path) => readFileSync(path, "utf8"))]);
+  const always = hash([VERSION, ...OPTIONS, ...UNOPTIMIZED, ...headers.map((path) => readFileSync(path, "utf8"))]);
   const kernels = await cudaKernels(packages);
   // What takes longest as a rule begins first.
   kernels.sort((a, b) => b.kernel.variants.length - a.kernel.variants.length);
-  const compilers = new Compilers();
+  const pools = { optimized: new Compilers(), unoptimized: new Compilers() };
   try {
-    const symbols = await Promise.all(kernels.map((one) => build(one, compilers, always)));
+    const symbols = await Promise.all(kernels.map((one) => build(one, pools, always)));
     const compiled = symbols.filter((count) => count > 0).length;
     return {
       compiled,
@@ -211,6 +219,6 @@ export async function buildCuda(packages: readonly string[] = cudaPackages()): P
       bytes: kernels.reduce((sum, { output }) => sum + readFileSync(output).length, 0),
     };
   } finally {
-    compilers.close();
+    for (const pool of Object.values(pools)) pool.close();
   }
 }
