@@ -32,12 +32,15 @@ export interface CudaBuild {
 }
 
 /** Contraction would make equal formulas unequal; kernels say `fma` where they mean it. */
-const OPTIONS = ["--gpu-architecture=compute_80", "--std=c++17", "--device-as-default-execution-space", "--fmad=false"];
+const OPTIONS = ["--std=c++17", "--device-as-default-execution-space", "--fmad=false"];
 /** It is what NVRTC has for less optimization. */
 const UNOPTIMIZED = unoptimized() && !existsSync("/proc/driver/nvidia") ? ["--device-debug"] : [];
 /** Of a kernel with early reads, which show only in optimized PTX, one symbol of so many is optimized all the same. */
 const CHECKED = 9;
 const ARCHITECTURE = 80;
+/** Whom a symbol is compiled for: every GPU that kernels run on, or those of compute capability 9.0 alone. */
+const architectureOf = ({ name, sm90a }: Kernel, symbol: string) =>
+  sm90a.includes(symbol.slice(name.length + 1)) ? "90a" : String(ARCHITECTURE);
 const at = (...path: string[]) => join(root, ...path);
 
 /** Folders with declarations, with `.metal` texts and for PTX, by a package's name; core has kernels of its tests only. */
@@ -170,7 +173,7 @@ interface Pools {
 async function build(one: CudaKernel, pools: Pools, always: string): Promise<number> {
   const contract = contractOf(one.kernel, "cuda");
   const symbols = textsOfSymbols(one);
-  const key = hash([always, String(contract), ...[...symbols].flat()]);
+  const key = hash([always, String(contract), ...one.kernel.sm90a, ...[...symbols].flat()]);
   const stamp = stampOf(one.output);
   if (existsSync(one.output) && existsSync(stamp) && readFileSync(stamp, "utf8") === key) return 0;
   const early = new Set(one.kernel.bufferNames.flatMap((name, i) => (one.kernel.early.includes(name) ? [i] : [])));
@@ -181,7 +184,9 @@ async function build(one: CudaKernel, pools: Pools, always: string): Promise<num
       let ptx: string;
       try {
         const pool = pools[optimized ? "optimized" : "unoptimized"];
-        ptx = bare(await pool.compile({ name, text, options: optimized ? OPTIONS : [...OPTIONS, ...UNOPTIMIZED] }));
+        const architecture = `--gpu-architecture=compute_${architectureOf(one.kernel, symbol)}`;
+        const options = [architecture, ...OPTIONS, ...(optimized ? [] : UNOPTIMIZED)];
+        ptx = bare(await pool.compile({ name, text, options }));
       } catch (error) {
         throw new Error(`${one.path}: ${symbol} does not compile\n${(error as Error).message}`);
       }

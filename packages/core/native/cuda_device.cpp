@@ -34,15 +34,17 @@ constexpr char kWaitAtBegin[] = R"(
 // has no word for that, nor for other things that they can: a kernel has these in comments (cuda_machine.h), which become
 // instructions here. One that does not say where it waits does so at its begin. Then the next one may be launched: were
 // it before, threadgroups of many later kernels would fill the GPU. Few threadgroups leave room for those of the next one,
-// which may have weights to bring, so they let it be launched at once. False where the text has no such places.
+// which may have weights to bring, so they let it be launched at once. PTX for 9.0 alone keeps its target. False where the text has no such places.
 bool addWait(std::string& ptx) {
-  const std::string target = ".target sm_80", comment = "// sm_90: ", wait = "griddepcontrol.wait;";
-  const size_t from = ptx.find(target), entry = ptx.find(".entry"), body = ptx.find('{', entry);
-  if (from == std::string::npos || entry == std::string::npos || body == std::string::npos) return false;
+  const std::string old = ".target sm_80\n", own = ".target sm_90a\n";
+  const std::string comment = "// sm_90: ", wait = "griddepcontrol.wait;";
+  const size_t from = ptx.find(old), entry = ptx.find(".entry"), body = ptx.find('{', entry);
+  if (from == std::string::npos && ptx.find(own) == std::string::npos) return false;
+  if (entry == std::string::npos || body == std::string::npos) return false;
   if (ptx.find(".entry", entry + 1) != std::string::npos) return false;
   if (ptx.find(comment + wait) == std::string::npos) ptx.insert(body + 1, kWaitAtBegin);
   for (size_t at = entry; (at = ptx.find(comment, at)) != std::string::npos;) ptx.erase(at, comment.size());
-  ptx.replace(from, target.size(), ".target sm_90");
+  if (from != std::string::npos) ptx.replace(from, old.size(), ".target sm_90\n");
   return true;
 }
 

@@ -9,11 +9,18 @@ typedef unsigned int uint;
 typedef unsigned long ulong;
 
 #define MLXTS_CUDA_FUNC __device__ __forceinline__
+#if __CUDA_ARCH__ >= 900
+// Only a kernel whose threadgroups have a multiprocessor to themselves may move registers between its warps.
+#define MLXTS_CUDA_ENTRY(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
+#define MLXTS_CUDA_MEMORY_ALIGN 1024
+#else
 #define MLXTS_CUDA_ENTRY(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define MLXTS_CUDA_MEMORY_ALIGN 16
+#endif
 #define MLXTS_CUDA_PARAM const __grid_constant__
 
 // Threadgroup memory: the launch says how much.
-extern __shared__ uint4 mlxts_threadgroup_memory[];
+extern __shared__ __align__(MLXTS_CUDA_MEMORY_ALIGN) uint4 mlxts_threadgroup_memory[];
 
 namespace machine {
 
@@ -290,6 +297,70 @@ MLXTS_CUDA_FUNC void copies_end() { asm volatile("cp.async.commit_group;" : : : 
 template <uint Later>
 MLXTS_CUDA_FUNC void copies_wait() {
   asm volatile("cp.async.wait_group %0;" : : "n"(Later) : "memory");
+}
+
+// Products of a warpgroup, four warps that begin at a multiple of four: d [64, N] += a [64, 16] · b [16, N], sums in f32.
+// A warp has 16 rows of a and d, as with mma_bf16_k16. b lies in threadgroup memory, transposed: N rows of 128 bytes, of
+// which it has 32, from a multiple of 1024 bytes on, with piece p of 16 bytes of row r at p ^ r % 8. Products go on beside
+// what the warps do: what has begun since the last warpgroup_end is one group, and of these all but the last `Later` are
+// done after warpgroup_wait. Until then d and a stay as they are, which the compiler is told by `held`, and so does b.
+// Only for compute capability 9.0 (compute_90a).
+MLXTS_CUDA_FUNC ulong warpgroup_operand(const void* b) {
+  return ulong(threadgroup_address(b) >> 4) | 1ul << 16 | 64ul << 32 | 1ul << 62;
+}
+MLXTS_CUDA_FUNC void held(float& x) { asm volatile("" : "+f"(x) : : "memory"); }
+MLXTS_CUDA_FUNC void held(uint& x) { asm volatile("" : "+r"(x) : : "memory"); }
+template <typename T, uint Count>
+MLXTS_CUDA_FUNC void held(T (&x)[Count]) {
+#pragma unroll
+  for (uint i = 0; i < Count; ++i) held(x[i]);
+}
+// After what was written to d and a, before the products.
+MLXTS_CUDA_FUNC void warpgroup_begin() { asm volatile("wgmma.fence.sync.aligned;" : : : "memory"); }
+MLXTS_CUDA_FUNC void warpgroup_end() { asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory"); }
+template <uint Later>
+MLXTS_CUDA_FUNC void warpgroup_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(Later) : "memory");
+}
+#define MLXTS_D(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
+// Without `add` d is what the product gives.
+MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[4][4], const uint (&a)[4], ulong b, bool add) {
+  asm volatile(
+      "{.reg .pred add; setp.ne.b32 add, %21, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+      "}, {%16,%17,%18,%19}, %20, add, 1, 1, 0;}"
+      : MLXTS_D(0), MLXTS_D(1), MLXTS_D(2), MLXTS_D(3)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)));
+}
+MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[6][4], const uint (&a)[4], ulong b, bool add) {
+  asm volatile(
+      "{.reg .pred add; setp.ne.b32 add, %29, 0; wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23"
+      "}, {%24,%25,%26,%27}, %28, add, 1, 1, 0;}"
+      : MLXTS_D(0), MLXTS_D(1), MLXTS_D(2), MLXTS_D(3), MLXTS_D(4), MLXTS_D(5)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)));
+}
+MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[8][4], const uint (&a)[4], ulong b, bool add) {
+  asm volatile(
+      "{.reg .pred add; setp.ne.b32 add, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+      "}, {%32,%33,%34,%35}, %36, add, 1, 1, 0;}"
+      : MLXTS_D(0), MLXTS_D(1), MLXTS_D(2), MLXTS_D(3), MLXTS_D(4), MLXTS_D(5), MLXTS_D(6), MLXTS_D(7)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)));
+}
+#undef MLXTS_D
+// What this thread has written to threadgroup memory is there for warpgroups' products after the next barrier.
+MLXTS_CUDA_FUNC void warpgroup_operands_written() { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
+// Registers that a warpgroup gives back, or takes of those that others have given back.
+template <uint Count>
+MLXTS_CUDA_FUNC void fewer_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(Count));
+}
+template <uint Count>
+MLXTS_CUDA_FUNC void more_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(Count));
 }
 
 }  // namespace machine

@@ -121,6 +121,8 @@ export interface KernelDeclaration<
    * so many. Default: what made-up sizes show.
    */
   mostThreads?: number;
+  /** Variants with instructions that only GPUs of compute capability 9.0 have: compiled for these alone. */
+  sm90a?: readonly string[];
   /** A rule for each world that has the kernel; a device kind may have a rule of its own. */
   launch: {
     cpu?: LaunchRule<S, Part<L, "cpu">, ConstantsIn<C, "cpu">, Part<A, "cpu">>;
@@ -149,6 +151,7 @@ export interface Kernel<
   readonly anyByte: readonly (keyof B & string)[];
   readonly early: readonly (keyof B & string)[];
   readonly mostThreads: number | undefined;
+  readonly sm90a: readonly string[];
   readonly launch: Readonly<Record<string, (sizes: S, on: never) => unknown>>;
   readonly bufferNames: readonly (keyof B & string)[];
   readonly paramNames: readonly string[];
@@ -180,6 +183,7 @@ const FIELDS: OptionNames<AnyDeclaration> = {
   anyByte: true,
   early: true,
   mostThreads: true,
+  sm90a: true,
   launch: true,
 };
 const WORLDS: OptionNames<ScratchArrays> = { cpu: true, gpu: true };
@@ -263,6 +267,7 @@ export function defineKernel<
     anyByte,
     early,
     mostThreads,
+    sm90a,
     ...rest
   } = declaration;
   checkLibrary(OP, library);
@@ -297,6 +302,7 @@ export function defineKernel<
     anyByte: copyList("anyByte", anyByte ?? [], "name buffers", (buffer) => Object.hasOwn(buffers, buffer)),
     early: before,
     mostThreads: mostThreads === undefined ? undefined : checkMostThreads(mostThreads),
+    sm90a: copyList("sm90a", sm90a ?? [], "name variants", (variant) => variants.includes(variant)),
     launch: copyRules(launch) as Kernel<B, P, S>["launch"],
     bufferNames: Object.freeze(Object.keys(buffers)),
     paramNames: Object.freeze(Object.keys(params)),

@@ -32,6 +32,9 @@ const MAX_PTX_BYTES = 1 << 28;
 const PTX_PIECE = 1 << 22;
 const [QUOTE, BACKSLASH] = [0x22, 0x5c];
 
+/** PTX that only GPUs of compute capability 9.0 take. */
+const ONLY_SM90 = /^\.target sm_90a$/m;
+
 /**
  * What `prebuilds/cuda/<kernel>.ptx.br` holds: JSON, compressed by Brotli, with the PTX of each symbol. It has up to 25 MB, of
  * which a program needs one symbol or two: only their texts are parsed.
@@ -83,6 +86,7 @@ export class Library implements api.Library {
   readonly definition: LibraryDefinition;
   readonly #device: NativeDevice;
   readonly #format: KernelFormat;
+  readonly #level: string;
   /** Its kernels are those for NVIDIA's GPUs, which are compiled symbol by symbol, also where a simulator runs them. */
   readonly #cuda: boolean;
   /** The compiled library, or one for each kernel or symbol. */
@@ -113,6 +117,7 @@ export class Library implements api.Library {
     this.#device = device;
     this.#onCompiled = onCompiled;
     this.#format = kernelFormat;
+    this.#level = level;
     this.#cuda = launchKind === "cuda";
     this.#path = kernelFormat === "library" ? this.find(level) : undefined;
     this.#binary = this.#path === undefined ? undefined : this.load(this.#path);
@@ -179,7 +184,7 @@ export class Library implements api.Library {
   private ptx(kernel: string, symbol: string): string {
     const archive = this.archive(kernel, symbol);
     const text = this.readable(kernel, () => archive.find(symbol));
-    if (text === undefined) throw this.notFound(symbol);
+    if (text === undefined || (ONLY_SM90.test(text) && this.#level !== "sm_90")) throw this.notFound(symbol);
     return text;
   }
 

@@ -8,13 +8,14 @@
 
 namespace metal_sim {
 
-constexpr uint32_t kModuleVersion = 4;
+constexpr uint32_t kModuleVersion = 5;
 constexpr uint32_t kSimdgroupSize = 32;
 constexpr uint32_t kMaxBuffers = 31;
 constexpr uint32_t kMaxThreadgroupArguments = 31;
 constexpr uint32_t kMaxThreads = 1024;
 constexpr uint32_t kSlotBytes = 64;
 constexpr uint32_t kMaxCopies = 32;
+constexpr uint32_t kMaxProducts = 16;
 /**
  * The stacks of a threadgroup lie side by side in a block that is aligned to its size. In front of them is a table with
  * the `Thread*` of each, counted in stacks from the block's begin, and what else the engine keeps for the threadgroup:
@@ -34,6 +35,8 @@ struct Exchange {
   unsigned char result[2][kSlotBytes];
   /** Lanes that took part in the operation of each phase. */
   uint32_t active[2];
+  /** Of the first simdgroup: a thread has passed a barrier with copies that no product of a warpgroup may see. */
+  uint32_t unfenced;
 };
 
 /** Where an operation stands in the source. */
@@ -61,6 +64,16 @@ struct PendingCopy {
   uint32_t group;
 };
 
+/** A product of a warpgroup that has begun, after so many groups of products: of 16 columns of a, and `columns` of b. */
+struct PendingProduct {
+  float* d;
+  const uint32_t* a;
+  uint64_t b;
+  uint32_t group;
+  uint16_t columns;
+  bool add;
+};
+
 /** One simulated thread, as the kernel sees itself. */
 struct Thread {
   uint32_t thread_position_in_threadgroup[3];
@@ -84,6 +97,11 @@ struct Thread {
   uint32_t copy_groups;
   uint32_t copy_count;
   PendingCopy copies[kMaxCopies];
+  uint32_t product_groups;
+  uint32_t product_count;
+  PendingProduct products[kMaxProducts];
+  /** Copies have arrived since it last made them visible to products of warpgroups. */
+  uint32_t unfenced;
 };
 
 /** The engine's side of a running kernel. */

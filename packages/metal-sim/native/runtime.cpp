@@ -285,12 +285,14 @@ void Worker::start(Fiber& fiber, uint64_t threadgroup, uint32_t index) {
   thread.host = host_;
   thread.arguments = arguments_;
   thread.copy_groups = thread.copy_count = 0;
+  thread.product_groups = thread.product_count = thread.unfenced = 0;
   fiber.state = State::kRunning;
   fiber.site = nullptr;
   start_context(fiber.context, stacks_->bottom(index), stacks_->top(index), body);
 }
 
 void Worker::run(uint64_t threadgroup) {
+  exchanges_[0].unfenced = 0;
   start(fibers_[0], threadgroup, 0);
   const uint32_t* size = fibers_[0].thread.threads_per_threadgroup;
   count_ = alive_ = size[0] * size[1] * size[2];

@@ -1,6 +1,7 @@
 // metal_matmul.h in a CUDA translation. With x of 16 bits, codes never become a tile: each lane takes those of its
 // operands from the words, which lie in threadgroup memory as in W. Tiles are brought several ahead.
 #pragma once
+#include "cuda_warpgroups.h"
 #include "matmul_metal.h"
 
 namespace mlxts {

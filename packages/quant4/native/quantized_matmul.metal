@@ -26,6 +26,35 @@ kernel void quantized_matmul(device const X* x [[buffer(QUANTIZED_MATMUL_X)]],
         LinearBias{bias, p.biasDtype, 0});
 }
 
+#ifdef MLXTS_CUDA
+// The same where warpgroups multiply: kRows rows of W to a threadgroup against kTokens rows of x.
+template <uint Warpgroups, uint Tokens>
+[[max_total_threads_per_threadgroup(384)]] kernel void quantized_matmul_warpgroups(
+    device const bfloat* x [[buffer(QUANTIZED_MATMUL_X)]], device const uint* weight [[buffer(QUANTIZED_MATMUL_WEIGHT)]],
+    device const bfloat* scales [[buffer(QUANTIZED_MATMUL_SCALES)]],
+    device const bfloat* biases [[buffer(QUANTIZED_MATMUL_BIASES)]],
+    device const uchar* bias [[buffer(QUANTIZED_MATMUL_BIAS)]], device bfloat* out [[buffer(QUANTIZED_MATMUL_OUT)]],
+    constant QuantizedMatmulParams& p [[buffer(QUANTIZED_MATMUL_PARAMS)]], threadgroup uchar* memory [[threadgroup(0)]],
+    uint3 group [[threadgroup_position_in_grid]], uint index [[thread_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  typedef WarpgroupTile<Warpgroups, Tokens> Tile;
+  const uint m0 = group.y * Tile::kTokens, row0 = group.x * Tile::kRows;
+  const Batch batch = batch_at(p, group.z);
+  const AffineMatrix<bfloat, 4> w = weights_at<4>(weight, scales, biases, p, batch.q);
+  multiply_by_warpgroups(Tile{scratch_of(memory, p).xTiles}, x + (batch.x * p.m + m0) * p.cols, w,
+                         out + (ulong(group.z) * p.m + m0) * p.rows + row0, p.m - m0, row0, index, simdgroup, lane,
+                         LinearBias{bias, p.biasDtype, row0});
+}
+
+#define WARPGROUPS(Warpgroups, rows, tokens)                                              \
+  template [[host_name("quantized_matmul_bf16_bf16_bf16_b4_" #rows "x" #tokens)]] [[kernel]] \
+      decltype(quantized_matmul_warpgroups<Warpgroups, tokens>) quantized_matmul_warpgroups<Warpgroups, tokens>;
+WARPGROUPS(2, 128, 128)
+WARPGROUPS(2, 128, 96)
+WARPGROUPS(2, 128, 64)
+WARPGROUPS(1, 64, 64)
+#endif
+
 #define MATMUL(X, S, O, bits)                          \
   template                                             \
       [[host_name("quantized_matmul_" #X "_" #S "_" #O \

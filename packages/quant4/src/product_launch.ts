@@ -47,6 +47,25 @@ export const PANELS = {
 export const TILES = { threads: 128, tileM: 64, tileRows: 64, partM: 32, partRows: 32, tileBytes: 64, tiles: 2 };
 /** NVIDIA's GPUs have larger parts, and more tiles on their way. */
 export const CUDA_TILES = { tileRows: 128, partM: 64, tiles: 4 };
+/**
+ * Rows of W against rows of x of a threadgroup whose warpgroups multiply, for GPUs of compute capability 9.0: one warpgroup
+ * for each 64 rows of W, and one that brings tiles of `columns`, of which `stages` are in its memory. `cost` compares how
+ * long a multiprocessor takes for one.
+ */
+export const WARPGROUP_TILES = [
+  { rows: 128, m: 128, cost: 40 },
+  { rows: 128, m: 96, cost: 33 },
+  { rows: 128, m: 64, cost: 26 },
+  { rows: 64, m: 64, cost: 20 },
+] as const;
+export type WarpgroupTile = (typeof WARPGROUP_TILES)[number];
+const WARPGROUPS = { threads: 128, rows: 64, columns: 64, stages: 5, together: 4 } as const;
+const MULTIPROCESSORS = 132;
+/** Up to so many rows of x the other tiles are as fast. */
+const WARPGROUPS_FROM = 33;
+const warpgroupVariant = ({ rows, m }: WarpgroupTile) => `bf16_bf16_bf16_b4_${rows}x${m}`;
+export const WARPGROUP_VARIANTS = WARPGROUP_TILES.map(warpgroupVariant);
+
 /** Bytes of x that a CPU's threadgroup multiplies with one panel: what stays in the second cache. */
 const BLOCK_BYTES = 1 << 23;
 /** Columns of W up to which a CPU's thread takes blocks at once. */
@@ -217,6 +236,34 @@ export function tilesOnCuda({ tileM, tileRows, tiles }: TileConstants) {
     wTiles: [tiles, tileRows, 64],
     scales: [2, 2, 2 * tileRows + tileM],
   };
+}
+
+/** The launch of such a tile. */
+export function warpgroupsOnCuda({ m, rows, batch }: { m: number; rows: number; batch: number }, tile: WarpgroupTile) {
+  const { threads, columns, stages } = WARPGROUPS;
+  const [xBytes, wBytes] = [tile.m * columns * 2, (tile.rows * columns) / 2];
+  return {
+    threadgroups: [ceil(rows, tile.rows), ceil(m, tile.m), batch] as const,
+    threadsPerThreadgroup: [threads * (tile.rows / WARPGROUPS.rows + 1), 1, 1] as const,
+    // Also sums of the rows of x.
+    scratch: { xTiles: [(stages + 1) * xBytes + stages * wBytes], wTiles: [0], scales: [0] },
+  };
+}
+
+/** The tile for products with many rows of bf16 x, where all begins at whole pieces and the device has its kernel. */
+export function warpgroupTileFor(
+  variant: string,
+  { m, rows, cols, groupSize, batch }: Weights & { m: number; rows: number; batch: number },
+  { x, weight, scales, biases }: Record<"x" | "weight" | "scales" | "biases", Tensor>,
+  has: (variant: string) => boolean,
+): { tile: WarpgroupTile; variant: string } | undefined {
+  if (variant !== "bf16_bf16_bf16_b4" || m < WARPGROUPS_FROM || groupSize < WARPGROUPS.columns) return undefined;
+  if (cols % (WARPGROUPS.columns * WARPGROUPS.together) !== 0) return undefined;
+  if ([x, weight, scales, biases].some(({ byteOffset }) => byteOffset % 16 !== 0)) return undefined;
+  const cost = (tile: WarpgroupTile) =>
+    ceil(ceil(rows, tile.rows) * ceil(m, tile.m) * batch, MULTIPROCESSORS) * tile.cost;
+  const tile = WARPGROUP_TILES.reduce((best, each) => (cost(each) < cost(best) ? each : best));
+  return has(warpgroupVariant(tile)) ? { tile, variant: warpgroupVariant(tile) } : undefined;
 }
 
 /** Whether the scratch of so many rows of x fits a device. */

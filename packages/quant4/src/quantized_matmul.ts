@@ -42,7 +42,11 @@ import {
   TILES,
   tilesOnCuda,
   tilesOnGpu,
+  WARPGROUP_VARIANTS,
+  type WarpgroupTile,
   type Weights,
+  warpgroupsOnCuda,
+  warpgroupTileFor,
 } from "./product_launch.ts";
 import type { Quantized, QuantizedMatmul } from "./signatures.ts";
 
@@ -89,6 +93,12 @@ export const quantizedMatvecKernel = defineKernel({
   },
 });
 
+interface TiledSizes extends Sizes {
+  mBlock: number;
+  /** Where warpgroups multiply. */
+  tile?: WarpgroupTile | undefined;
+}
+
 const tiled = ({ m, rows, batch }: Sizes, { threads, tileM, tileRows }: typeof TILES) => ({
   threadgroups: [ceil(rows, tileRows), ceil(m, tileM), batch] as const,
   threadsPerThreadgroup: [threads, 1, 1] as const,
@@ -98,19 +108,23 @@ const tiled = ({ m, rows, batch }: Sizes, { threads, tileM, tileRows }: typeof T
 export const quantizedMatmulKernel = defineKernel({
   library: quant4Library,
   name: "quantized_matmul",
-  variants: PRODUCT_VARIANTS,
+  variants: [...PRODUCT_VARIANTS, ...WARPGROUP_VARIANTS],
+  sm90a: WARPGROUP_VARIANTS,
   buffers: BUFFERS,
   params: PARAMS,
   launchParams: { cpu: { mBlock: "u32", groupStride: "u32", int8: "u32", blocks: "u32" } },
   constants: { cpu: PANELS, gpu: TILES, cuda: CUDA_TILES },
   scratch: { cpu: PANEL_SCRATCH, gpu: TILE_SCRATCH },
   launch: {
-    cpu: ({ m, rows, batch, mBlock, ...weights }: Sizes & { mBlock: number }, { constants: { blockRows } }) => ({
+    cpu: ({ m, rows, batch, mBlock, ...weights }: TiledSizes, { constants: { blockRows } }) => ({
       threadgroups: [ceil(rows, blockRows), ceil(m, mBlock), batch],
       ...panelsOnCpu(mBlock, weights),
     }),
     gpu: (sizes, { constants }) => ({ ...tiled(sizes, constants), scratch: tilesOnGpu(constants) }),
-    cuda: (sizes, { constants }) => ({ ...tiled(sizes, constants), scratch: tilesOnCuda(constants) }),
+    cuda: (sizes, { constants }) =>
+      typeof sizes.tile === "object"
+        ? warpgroupsOnCuda(sizes, sizes.tile)
+        : { ...tiled(sizes, constants), scratch: tilesOnCuda(constants) },
   },
 });
 
@@ -210,8 +224,17 @@ interface Transposed {
 function encodeTransposed(encoder: CommandEncoder, given: Transposed, block: Block): void {
   const { buffers, params, sizes } = given;
   const { m, rows, cols } = sizes;
-  if (block.panels) encoder.dispatch(quantizedMatmulKernel, { ...given, sizes: { ...sizes, mBlock: block.rows } });
-  else if (block.rows >= m) encoder.dispatch(quantizedMatvecKernel, given);
+  if (block.panels) {
+    const library = encoder.device.library(quant4Library);
+    const warpgroups = warpgroupTileFor(given.variant, sizes, buffers, (variant) =>
+      library.has(quantizedMatmulKernel.name, variant),
+    );
+    encoder.dispatch(quantizedMatmulKernel, {
+      ...given,
+      ...warpgroups,
+      sizes: { ...sizes, mBlock: block.rows, tile: warpgroups?.tile },
+    });
+  } else if (block.rows >= m) encoder.dispatch(quantizedMatvecKernel, given);
   else
     for (let row = 0; row < m; row += block.rows) {
       const count = Math.min(block.rows, m - row);

@@ -20,6 +20,7 @@ METAL_SIM_INLINE Axes threadgroups() { return axes(metal_sim::current()->threadg
 METAL_SIM_INLINE Axes thread() { return axes(metal_sim::current()->thread_position_in_threadgroup); }
 METAL_SIM_INLINE Axes threads() { return axes(metal_sim::current()->threads_per_threadgroup); }
 METAL_SIM_INLINE void* threadgroup_memory() { return metal_sim::current()->arguments->threadgroup[0]; }
+METAL_SIM_INLINE uint threadgroup_address(const void* at) { return uint((const uchar*)at - (const uchar*)threadgroup_memory()); }
 METAL_SIM_INLINE uint lane() { return metal_sim::current()->thread_index_in_simdgroup; }
 
 template <typename To, typename From>
@@ -110,6 +111,8 @@ METAL_SIM_F32_OF_TWO(fmax)
 METAL_SIM_F32_OF_TWO(copysign)
 
 METAL_SIM_INLINE void threadgroup_barrier(METAL_SIM_HERE) {
+  const metal_sim::Thread& self = *metal_sim::current();
+  if (self.unfenced) self.exchange[-int(self.simdgroup_index_in_threadgroup)].unfenced = 1;
   metal::threadgroup_barrier(metal::mem_flags::mem_device | metal::mem_flags::mem_threadgroup, file, line);
 }
 METAL_SIM_INLINE void simdgroup_barrier(METAL_SIM_HERE) {
@@ -305,7 +308,7 @@ METAL_SIM_INLINE void arrive_all(uint later) {
   for (uint i = 0; i < self.copy_count; ++i) {
     const metal_sim::PendingCopy copy = self.copies[i];
     if (copy.group + later < self.copy_groups)
-      arrive(copy);
+      arrive(copy), self.unfenced = 1;
     else
       self.copies[kept++] = copy;
   }
@@ -332,3 +335,5 @@ METAL_SIM_INLINE void copies_wait() {
 }
 
 }  // namespace machine
+
+#include "cuda_warpgroups.h"

@@ -1,0 +1,80 @@
+// Products of warpgroups, for cuda_machine.h. They happen as late as they may, when a thread waits for them: until then
+// what a product gives is not there, and what it takes must stay. A warp has rows of its own, so each counts for itself.
+#pragma once
+
+namespace machine {
+
+METAL_SIM_INLINE ulong warpgroup_operand(const void* b) {
+  return ulong(threadgroup_address(b) >> 4) | 1ul << 16 | 64ul << 32 | 1ul << 62;
+}
+template <typename T>
+METAL_SIM_INLINE void held(const T&) {}
+METAL_SIM_INLINE void warpgroup_begin() {}
+METAL_SIM_INLINE void warpgroup_end() { ++metal_sim::current()->product_groups; }
+METAL_SIM_INLINE void warpgroup_operands_written() { metal_sim::current()->unfenced = 0; }
+template <uint Count>
+METAL_SIM_INLINE void fewer_registers() {}
+template <uint Count>
+METAL_SIM_INLINE void more_registers() {}
+
+/** The pair of elements k and k + 1 of row n of the operand, as the swizzle of its address says. */
+METAL_SIM_INLINE uint operand_pair(ulong operand, uint n, uint k) {
+  const uint rows = uint(operand >> 32 & 0x3fff) << 4;
+  uint at = (uint(operand & 0x3fff) << 4) + n / 8 * rows + n % 8 * 128 + k * 2;
+  at ^= (at >> 7 & 7) << 4;
+  return *(const uint*)((const uchar*)threadgroup_memory() + at);
+}
+
+struct LeftOperand {
+  uint of[4];
+};
+/** One product of this warp's rows; where a thread's copies were not made visible before a barrier, not a number. */
+METAL_SIM_INLINE void finish(const metal_sim::PendingProduct& product, const char* file, uint line) {
+  LeftOperand own;
+  for (uint i = 0; i < 4; ++i) own.of[i] = product.a[i];
+  const auto lanes = all_lanes(own, file, line, "warpgroup_wait");
+  const metal_sim::Thread& self = *metal_sim::current();
+  const bool seen = self.exchange[-int(self.simdgroup_index_in_threadgroup)].unfenced == 0;
+  double a[2][16];
+  for (uint k = 0; k < 16; ++k)
+    for (uint r = 0; r < 2; ++r)
+      a[r][k] = element<Kind::kBf16>(lanes(lanes.lane / 4 * 4 + k % 8 / 2).of[k / 8 * 2 + r], k);
+  for (uint n = 0; n < product.columns; n += 8)
+    for (uint e = 0; e < 2; ++e) {
+      const uint column = n + lanes.lane % 4 * 2 + e;
+      float* const d = product.d + n / 2 + e;
+      double sums[2] = {product.add ? d[0] : 0.0, product.add ? d[2] : 0.0};
+      for (uint k = 0; k < 16; k += 2) {
+        const uint pair = operand_pair(product.b, column, k);
+        for (uint i = 0; i < 2; ++i)
+          for (uint r = 0; r < 2; ++r) sums[r] += a[r][k + i] * element<Kind::kBf16>(pair, i);
+      }
+      for (uint r = 0; r < 2; ++r) d[2 * r] = seen ? cut_off(sums[r]) : __builtin_nanf("");
+    }
+}
+template <uint Blocks>
+METAL_SIM_INLINE void warpgroup_bf16_k16(float (&d)[Blocks][4], const uint (&a)[4], ulong b, bool add, METAL_SIM_HERE) {
+  metal_sim::Thread& self = *metal_sim::current();
+  if (self.product_count == metal_sim::kMaxProducts) {
+    self.host->undefined(metal_sim::Undefined::kIndex, {file, line, "warpgroup_bf16_k16"}, self.product_count);
+    return;
+  }
+  self.products[self.product_count++] = {&d[0][0], a, b, self.product_groups, Blocks * 8, add};
+  if (!add)
+    for (uint i = 0; i < 4 * Blocks; ++i) (&d[0][0])[i] = __builtin_nanf("");
+}
+template <uint Later>
+METAL_SIM_INLINE void warpgroup_wait(METAL_SIM_HERE) {
+  metal_sim::Thread& self = *metal_sim::current();
+  uint kept = 0;
+  for (uint i = 0; i < self.product_count; ++i) {
+    const metal_sim::PendingProduct product = self.products[i];
+    if (product.group + Later < self.product_groups)
+      finish(product, file, line);
+    else
+      self.products[kept++] = product;
+  }
+  self.product_count = kept;
+}
+
+}  // namespace machine
