@@ -1,7 +1,7 @@
 import { mkdirSync, truncateSync, unlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { brotliCompressSync } from "node:zlib";
+import { brotliCompressSync, brotliDecompressSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { PLATFORM } from "../src/binaries.ts";
 import { Device, defineKernel, defineLibrary, Tensor } from "../src/index.ts";
@@ -358,6 +358,22 @@ describeCuda("kernels as PTX", () => {
     const three = kernel("three");
     write("three", archiveOf(three, undefined, "increment"));
     expect(caught(() => dispatch(device, three))).toMatchObject({ code: "KernelNotFound" });
+  });
+
+  it("for compute capability 9.0 alone are found there only", () => {
+    const increments = kernel("increment", ["u32"]);
+    const { contract, symbols } = JSON.parse(brotliDecompressSync(archiveOf(increments)).toString());
+    const text = symbols.increment_u32.replace("sm_80", "sm_90a");
+    write("increment", compressed({ contract, symbols: { increment_u32: text } }));
+    for (const [capability, found] of [
+      [80, false],
+      [90, true],
+      [100, false],
+    ] as const) {
+      set(`capability:${capability}`);
+      using device = openCuda();
+      expect(device.library(library).has("increment", "u32"), `${capability}`).toBe(found);
+    }
   });
 
   it("are refused where they were built from another declaration", () => {

@@ -229,7 +229,7 @@ describe("unknown names", () => {
     [
       "defineKernel",
       () => defineKernel(wrong({ ...kernel, inplace: [] })),
-      "defineKernel: `inplace` must be one of library, name, variants, buffers, params, launchParams, constants, scratch, faults, inPlace, anyByte, early, mostThreads, launch, got an unknown option",
+      "defineKernel: `inplace` must be one of library, name, variants, buffers, params, launchParams, constants, scratch, faults, inPlace, anyByte, early, mostThreads, sm90a, launch, got an unknown option",
     ],
     [
       "an access",
@@ -258,6 +258,11 @@ describe("unknown names", () => {
       "mostThreads",
       () => defineKernel(wrong({ ...kernel, mostThreads: 1025 })),
       "defineKernel: `mostThreads` must be an integer from 1 to 1024, got 1025",
+    ],
+    [
+      "sm90a",
+      () => defineKernel(wrong({ ...kernel, sm90a: ["f64"] })),
+      "defineKernel: `sm90a` must name variants, got f64",
     ],
     [
       "defineOp",

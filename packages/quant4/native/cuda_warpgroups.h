@@ -23,14 +23,12 @@ struct WarpgroupTile {
   static constant constexpr uint kThreads = (Warpgroups + 1) * kWarpgroup;
   static constant constexpr uint kXBytes = kTokens * kRowBytes, kWBytes = kRows * kRowBytes / 4;
 
-  // Stages of x, sums of rows of x as right operands, stages of W.
-  threadgroup uchar* memory;
+  // Tiles of x, of which the last is sums of rows of x as right operands, and of W.
+  threadgroup uchar *x_tiles, *w_tiles;
 
-  METAL_FUNC threadgroup uchar* x(uint stage) const thread { return memory + stage * kXBytes; }
-  METAL_FUNC threadgroup uchar* sums() const thread { return memory + kStages * kXBytes; }
-  METAL_FUNC threadgroup uchar* w(uint stage) const thread {
-    return memory + (kStages + 1) * kXBytes + stage * kWBytes;
-  }
+  METAL_FUNC threadgroup uchar* x(uint stage) const thread { return x_tiles + stage * kXBytes; }
+  METAL_FUNC threadgroup uchar* sums() const thread { return x(kStages); }
+  METAL_FUNC threadgroup uchar* w(uint stage) const thread { return w_tiles + stage * kWBytes; }
 };
 
 METAL_FUNC uint stage_after(uint stage) { return stage + 1 == kStages ? 0 : stage + 1; }

@@ -41,7 +41,8 @@ template <uint Warpgroups, uint Tokens>
   const uint m0 = group.y * Tile::kTokens, row0 = group.x * Tile::kRows;
   const Batch batch = batch_at(p, group.z);
   const AffineMatrix<bfloat, 4> w = weights_at<4>(weight, scales, biases, p, batch.q);
-  multiply_by_warpgroups(Tile{scratch_of(memory, p).xTiles}, x + (batch.x * p.m + m0) * p.cols, w,
+  const QuantizedMatmulScratch scratch = scratch_of(memory, p);
+  multiply_by_warpgroups(Tile{scratch.xTiles, scratch.wTiles}, x + (batch.x * p.m + m0) * p.cols, w,
                          out + (ulong(group.z) * p.m + m0) * p.rows + row0, p.m - m0, row0, index, simdgroup, lane,
                          LinearBias{bias, p.biasDtype, row0});
 }

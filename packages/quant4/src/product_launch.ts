@@ -245,8 +245,8 @@ export function warpgroupsOnCuda({ m, rows, batch }: { m: number; rows: number; 
   return {
     threadgroups: [ceil(rows, tile.rows), ceil(m, tile.m), batch] as const,
     threadsPerThreadgroup: [threads * (tile.rows / WARPGROUPS.rows + 1), 1, 1] as const,
-    // Also sums of the rows of x.
-    scratch: { xTiles: [(stages + 1) * xBytes + stages * wBytes], wTiles: [0], scales: [0] },
+    // The last tile is sums of the rows of x.
+    scratch: { xTiles: [stages + 1, xBytes], wTiles: [stages, wBytes], scales: [0] },
   };
 }
 
