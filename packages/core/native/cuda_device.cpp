@@ -34,7 +34,8 @@ constexpr char kWaitAtBegin[] = R"(
 // has no word for that, nor for other things that they can: a kernel has these in comments (cuda_machine.h), which become
 // instructions here. One that does not say where it waits does so at its begin. Then the next one may be launched: were
 // it before, threadgroups of many later kernels would fill the GPU. Few threadgroups leave room for those of the next one,
-// which may have weights to bring, so they let it be launched at once. PTX for 9.0 alone keeps its target. False where the text has no such places.
+// which may have weights to bring, so they let it be launched at once. PTX for 9.0 alone keeps its target. False where the
+// text has no such places.
 bool addWait(std::string& ptx) {
   const std::string old = ".target sm_80\n", own = ".target sm_90a\n";
   const std::string comment = "// sm_90: ", wait = "griddepcontrol.wait;";

@@ -299,12 +299,14 @@ MLXTS_CUDA_FUNC void copies_wait() {
   asm volatile("cp.async.wait_group %0;" : : "n"(Later) : "memory");
 }
 
-// Products of a warpgroup, four warps that begin at a multiple of four: d [64, N] += a [64, 16] · b [16, N], sums in f32.
-// A warp has 16 rows of a and d, as with mma_bf16_k16. b lies in threadgroup memory, transposed: N rows of 128 bytes, of
-// which it has 32, from a multiple of 1024 bytes on, with piece p of 16 bytes of row r at p ^ r % 8. Products go on beside
-// what the warps do: what has begun since the last warpgroup_end is one group, and of these all but the last `Later` are
-// done after warpgroup_wait. Until then d and a stay as they are, which the compiler is told by `held`, and so does b.
-// Only for compute capability 9.0 (compute_90a).
+// Products of a warpgroup, four warps that begin at a multiple of four: d [64, N] += a [64, 16] · b [16, N], sums in
+// f32. A warp has 16 rows of a and d, as with mma_bf16_k16. b lies in threadgroup memory, transposed: N rows of 128
+// bytes, of which it has 32, from a multiple of 1024 bytes on, with piece p of 16 bytes of row r at p ^ r % 8. Products
+// go on beside what the warps do: what has begun since the last warpgroup_end is one group, and of these all but the
+// last `Later` are done after warpgroup_wait. Until then d and a stay as they are, which the compiler is told by
+// `held`, and so does b. Only for compute capability 9.0 (compute_90a).
+// ptxas waits after each product (its remark C7514) where sums are read while others are under way that a loop or a
+// branch began: all that a turn of a loop begins ends in it.
 MLXTS_CUDA_FUNC ulong warpgroup_operand(const void* b) {
   return ulong(threadgroup_address(b) >> 4) | 1ul << 16 | 64ul << 32 | 1ul << 62;
 }

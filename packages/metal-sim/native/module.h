@@ -64,7 +64,7 @@ struct PendingCopy {
   uint32_t group;
 };
 
-/** A product of a warpgroup that has begun, after so many groups of products: of 16 columns of a, and `columns` of b. */
+/** A product of a warpgroup that has begun, after so many groups of products, with `columns` of sums. */
 struct PendingProduct {
   float* d;
   const uint32_t* a;

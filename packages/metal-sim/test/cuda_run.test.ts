@@ -41,6 +41,31 @@ kernel void product(device const ushort* a [[buffer(0)]], device const ushort* b
   for (uint e = 0; e < 4; ++e) out[(lane / 4 + e / 2 * 8) * 8 + lane % 4 * 2 + e % 2] = d[e];
 }
 
+// out [64, 32] = a [64, 64] · bᵀ [32, 64] of bf16 by a warpgroup: b in rows of 128 bytes, their pieces swizzled.
+kernel void warpgroup(device const ushort* a [[buffer(0)]], device const ushort* b [[buffer(1)]],
+                      device float* out [[buffer(2)]], threadgroup uchar* tile [[threadgroup(0)]],
+                      uint i [[thread_index_in_threadgroup]]) {
+  for (uint at = i; at < 256; at += 128)
+    machine::copy_start<16>(tile + at / 8 * 128 + (at % 8 ^ at / 8 % 8) * 16, b + at * 8);
+  machine::copies_end();
+  machine::copies_wait<0>();
+  machine::warpgroup_operands_written(); // fence
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  const uint row = i / 32 * 16 + i % 32 / 4, column = i % 4 * 2;
+  uint left[4][4];
+  for (uint k = 0; k < 4; ++k)
+    for (uint n = 0; n < 4; ++n)
+      left[k][n] = *(device const uint*)(a + (row + n % 2 * 8) * 64 + 16 * k + n / 2 * 8 + column);
+  float d[4][4];
+  machine::warpgroup_begin();
+  for (uint k = 0; k < 4; ++k)
+    machine::warpgroup_bf16_k16(d, left[k], machine::warpgroup_operand(tile) + 2 * k, k > 0);
+  machine::warpgroup_end();
+  machine::warpgroup_wait<0>(); // products
+  for (uint n = 0; n < 4; ++n)
+    for (uint e = 0; e < 4; ++e) out[(row + e / 2 * 8) * 32 + n * 8 + column + e % 2] = d[n][e];
+}
+
 // out = a · b + a, 8 × 8 in f32, b and the second a not as they were loaded.
 kernel void matrices(device const float* a [[buffer(0)]], device const float* b [[buffer(1)]],
                      device float* out [[buffer(2)]]) {
@@ -142,6 +167,29 @@ withClang("CUDA translations", () => {
       for (let k = 0; k < 16; k++) sum += at(a, Math.floor(i / 8) * 16 + k) * at(b, k * 8 + (i % 8));
       expect(at(buffers.out, i)).toBe(sum);
     }
+  });
+
+  const warpgroup = (a = small(4096, 1), b = small(2048, 5)) => ({
+    kernel: "warpgroup",
+    buffers: { a: bf16(a), b: bf16(b), out: new Float32Array(2048) },
+    threads: 128,
+    memory: 4096,
+  });
+  it.each(["fast", "check"] as const)("multiply by warpgroups (%s)", async (build) => {
+    const [a, b] = [small(4096, 1), small(2048, 5)];
+    const setting = warpgroup(a, b);
+    expect(await runs(TEXT, build, setting)).toEqual([]);
+    for (let i = 0; i < 2048; i++) {
+      let sum = 0;
+      for (let k = 0; k < 64; k++) sum += at(a, Math.floor(i / 32) * 64 + k) * at(b, (i % 32) * 64 + k);
+      expect(at(setting.buffers.out, i)).toBe(sum);
+    }
+  });
+
+  it.each(["fence", "products"])("without what stands before the %s there are no numbers", async (mark) => {
+    const setting = warpgroup();
+    await runs(TEXT.replace(new RegExp(`^.*// ${mark}$`, "m"), ""), "fast", setting);
+    expect(setting.buffers.out.every(Number.isNaN)).toBe(true);
   });
 
   it("multiply matrices of f32 without loss, loaded or not", async () => {

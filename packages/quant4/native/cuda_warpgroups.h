@@ -1,10 +1,11 @@
-// Products with many rows of x on GPUs whose warpgroups multiply (compute capability 9.0): W times xᵀ, so that the codes,
-// which are decoded in registers, are the left operand, and x, which is copied as it is, the right one. A threadgroup has
-// kRows rows of W, 64 to a warpgroup, against kTokens rows of x. One more warpgroup brings tiles of 64 columns and adds up
-// rows of x, while the others multiply; all meet once in each tile.
+// Products with many rows of x on GPUs whose warpgroups multiply (compute capability 9.0): W times xᵀ, so that the
+// codes, which are decoded in registers, are the left operand, and x, which is copied as it is, the right one. A
+// threadgroup has kRows rows of W, 64 to a warpgroup, against kTokens rows of x. One more warpgroup brings tiles of 64
+// columns and adds up rows of x, while the others multiply; all meet once in each tile.
 //
-// products += scale·Σqx as elsewhere. Σ over groups of offset·Σx is a product, too: of four groups at a time, where an f32
-// is the sum of three bf16, of whose nine products the six that f32 can hold take the columns h·h h·m m·h m·m h·l l·h.
+// products += scale·Σqx as elsewhere. Σ over groups of offset·Σx is a product, too: of four groups at a time, where an
+// f32 is the sum of three bf16, of whose nine products the six that f32 can hold take the columns h·h h·m m·h m·m h·l
+// l·h.
 #pragma once
 #include "product_metal.h"
 
@@ -138,8 +139,8 @@ struct TileBringer {
   }
 };
 
-// What the others do: a warpgroup's rows of W against all rows of x, in two halves, so that one is scaled while the other
-// is multiplied. A lane has two rows of W, eight apart, and of each eight rows of x two.
+// What the others do: a warpgroup's rows of W against all rows of x, in two halves, so that one is scaled while the
+// other is multiplied. A lane has two rows of W, eight apart, and of each eight rows of x two.
 template <uint Warpgroups, uint Tokens>
 struct TileMultiplier {
   typedef WarpgroupTile<Warpgroups, Tokens> Tile;

@@ -30,7 +30,8 @@ kernel void quantized_matmul(device const X* x [[buffer(QUANTIZED_MATMUL_X)]],
 // The same where warpgroups multiply: kRows rows of W to a threadgroup against kTokens rows of x.
 template <uint Warpgroups, uint Tokens>
 [[max_total_threads_per_threadgroup(384)]] kernel void quantized_matmul_warpgroups(
-    device const bfloat* x [[buffer(QUANTIZED_MATMUL_X)]], device const uint* weight [[buffer(QUANTIZED_MATMUL_WEIGHT)]],
+    device const bfloat* x [[buffer(QUANTIZED_MATMUL_X)]],
+    device const uint* weight [[buffer(QUANTIZED_MATMUL_WEIGHT)]],
     device const bfloat* scales [[buffer(QUANTIZED_MATMUL_SCALES)]],
     device const bfloat* biases [[buffer(QUANTIZED_MATMUL_BIASES)]],
     device const uchar* bias [[buffer(QUANTIZED_MATMUL_BIAS)]], device bfloat* out [[buffer(QUANTIZED_MATMUL_OUT)]],

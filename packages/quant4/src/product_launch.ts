@@ -60,7 +60,6 @@ export const WARPGROUP_TILES = [
 ] as const;
 export type WarpgroupTile = (typeof WARPGROUP_TILES)[number];
 const WARPGROUPS = { threads: 128, rows: 64, columns: 64, stages: 5, together: 4 } as const;
-const MULTIPROCESSORS = 132;
 /** Up to so many rows of x the other tiles are as fast. */
 const WARPGROUPS_FROM = 33;
 const warpgroupVariant = ({ rows, m }: WarpgroupTile) => `bf16_bf16_bf16_b4_${rows}x${m}`;
@@ -259,7 +258,8 @@ export function warpgroupTileFor(
 ): { tile: WarpgroupTile; variant: string } | undefined {
   if (variant !== "bf16_bf16_bf16_b4" || m < WARPGROUPS_FROM || groupSize < WARPGROUPS.columns) return undefined;
   if (cols % (WARPGROUPS.columns * WARPGROUPS.together) !== 0) return undefined;
-  if ([x, weight, scales, biases].some(({ byteOffset }) => byteOffset % 16 !== 0)) return undefined;
+  if ([x, weight].some(({ byteOffset }) => byteOffset % 16 !== 0)) return undefined;
+  if ([scales, biases].some(({ byteOffset }) => byteOffset % 8 !== 0)) return undefined;
   const cost = (tile: WarpgroupTile) =>
     ceil(ceil(rows, tile.rows) * ceil(m, tile.m) * batch, MULTIPROCESSORS) * tile.cost;
   const tile = WARPGROUP_TILES.reduce((best, each) => (cost(each) < cost(best) ? each : best));

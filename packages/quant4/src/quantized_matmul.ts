@@ -226,14 +226,10 @@ function encodeTransposed(encoder: CommandEncoder, given: Transposed, block: Blo
   const { m, rows, cols } = sizes;
   if (block.panels) {
     const library = encoder.device.library(quant4Library);
-    const warpgroups = warpgroupTileFor(given.variant, sizes, buffers, (variant) =>
-      library.has(quantizedMatmulKernel.name, variant),
-    );
-    encoder.dispatch(quantizedMatmulKernel, {
-      ...given,
-      ...warpgroups,
-      sizes: { ...sizes, mBlock: block.rows, tile: warpgroups?.tile },
-    });
+    const { variant = given.variant, tile } =
+      warpgroupTileFor(given.variant, sizes, buffers, (wanted) => library.has(quantizedMatmulKernel.name, wanted)) ??
+      {};
+    encoder.dispatch(quantizedMatmulKernel, { ...given, variant, sizes: { ...sizes, mBlock: block.rows, tile } });
   } else if (block.rows >= m) encoder.dispatch(quantizedMatvecKernel, given);
   else
     for (let row = 0; row < m; row += block.rows) {
@@ -338,7 +334,7 @@ function planOf(c: Seen): Plan | undefined {
  * numbers of 24 bits, which err by at most 2^-23 of the largest x of a group (up to 8 rows, with tiles 2: of 8 neighbors, 4
  * with bits 8). For bf16 results tiles have 4-bit weights in groups of 64 and 128 as two bf16 that err by less than 2^-15 of the
  * weight, for more than 32 rows of bf16 x. Up to 8 rows of x and more are summed in different orders, with tiles also up to 2,
- * up to 5 and up to 32, on NVIDIA's GPUs up to 2 and up to 4, so the last bits of a row depend on which it is.
+ * up to 5 and up to 32, on NVIDIA's GPUs up to 2, up to 4 and up to 32, so the last bits of a row depend on which it is.
  *
  * With `"int8-activations"` each group of `groupSize` numbers of a row of x is first rounded to whole numbers of a unit, its
  * largest / 127, ties to even (both in f32); all else is as exact as before. A result errs by at most Σ unit/2·|w|, for

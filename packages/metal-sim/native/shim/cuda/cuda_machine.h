@@ -20,7 +20,9 @@ METAL_SIM_INLINE Axes threadgroups() { return axes(metal_sim::current()->threadg
 METAL_SIM_INLINE Axes thread() { return axes(metal_sim::current()->thread_position_in_threadgroup); }
 METAL_SIM_INLINE Axes threads() { return axes(metal_sim::current()->threads_per_threadgroup); }
 METAL_SIM_INLINE void* threadgroup_memory() { return metal_sim::current()->arguments->threadgroup[0]; }
-METAL_SIM_INLINE uint threadgroup_address(const void* at) { return uint((const uchar*)at - (const uchar*)threadgroup_memory()); }
+METAL_SIM_INLINE uint threadgroup_address(const void* at) {
+  return uint((const uchar*)at - (const uchar*)threadgroup_memory());
+}
 METAL_SIM_INLINE uint lane() { return metal_sim::current()->thread_index_in_simdgroup; }
 
 template <typename To, typename From>

@@ -1,5 +1,6 @@
 // Products of warpgroups, for cuda_machine.h. They happen as late as they may, when a thread waits for them: until then
-// what a product gives is not there, and what it takes must stay. A warp has rows of its own, so each counts for itself.
+// what a product gives is not there, and what it takes must stay. A warp has rows of its own, so each counts for
+// itself.
 #pragma once
 
 namespace machine {
