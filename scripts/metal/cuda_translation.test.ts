@@ -1,26 +1,32 @@
 // Every kernel once as its CUDA translation, in the simulator's check mode. All cases of a package run so with
 // MLXTS_METAL_SIM_TRANSLATION=cuda MLXTS_DEVICE=metal MLXTS_METAL_SIM=1.
-import { fork } from "node:child_process";
+import { execFile, fork } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { basename } from "node:path";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import { clangMissing } from "@mlxts/test-kit/clang";
 import { SOURCE_HOOKS } from "@mlxts/test-kit/source";
 import { describe, expect, it } from "vitest";
 import { simulatorMissing } from "../../packages/core/src/native.ts";
 import { kernelFiles } from "../../packages/metal-sim/src/kernel_files.ts";
+import { root } from "../check/packages.ts";
 import type { CudaCase, CudaResult } from "./cuda_case.ts";
 import { project } from "./kernels.ts";
 
 const CASES = JSON.parse(readFileSync(new URL("cuda_cases.json", import.meta.url), "utf8")) as Record<string, string[]>;
 const WORKER = fileURLToPath(new URL("cuda_case.ts", import.meta.url));
 
+const TRANSLATED = { MLXTS_METAL_SIM: "1", MLXTS_METAL_SIM_TRANSLATION: "cuda", MLXTS_METAL_SIM_CHECK: "1" };
+/** Tests of kernels that only translations have, for products larger than those of suites. */
+const OWN_TESTS = "packages/quant4/test/warpgroups.test.ts";
+
 /** A process that takes cases until none is left. */
 function worker(waiting: CudaCase[], done: (result: CudaResult) => void): Promise<void> {
   const child = fork(WORKER, {
     execArgv: ["--import", SOURCE_HOOKS],
-    env: { ...process.env, MLXTS_METAL_SIM: "1", MLXTS_METAL_SIM_TRANSLATION: "cuda", MLXTS_METAL_SIM_CHECK: "1" },
+    env: { ...process.env, ...TRANSLATED },
   });
   const next = () => {
     const one = waiting.shift();
@@ -57,6 +63,13 @@ describe.skipIf(missing !== undefined)(`CUDA translations${missing ? ` (skipped:
       names.filter((name) => !seen.has(name)),
       "kernels without a case in cuda_cases.json",
     ).toEqual([]);
+  });
+
+  it("pass tests of their own", { timeout: 600_000 }, async () => {
+    const args = ["node_modules/vitest/vitest.mjs", "run", "--testTimeout=300000", OWN_TESTS];
+    const env = { ...process.env, ...TRANSLATED, MLXTS_DEVICE: "metal", NO_COLOR: "1" };
+    const { stdout } = await promisify(execFile)(process.execPath, args, { cwd: root, env });
+    expect(stdout).toMatch(/Tests {2}\d+ passed \(\d+\)/);
   });
 
   it("are found out when a barrier is missing", { timeout: 600_000 }, async () => {
