@@ -220,15 +220,19 @@ interface Transposed {
   sizes: Sizes;
 }
 
-/** x · Wᵀ by the kernel for so many rows of x; a matrix of x that is too large for that for few comes in slices of rows. */
+/**
+ * x · Wᵀ by the kernel for so many rows of x; a matrix of x that is too large for that for few comes in slices of rows.
+ * Tiles of warpgroups are right on the simulator, but no GPU has run them in this form: `MLXTS_WARPGROUPS` asks for them.
+ */
 function encodeTransposed(encoder: CommandEncoder, given: Transposed, block: Block): void {
   const { buffers, params, sizes } = given;
   const { m, rows, cols } = sizes;
   if (block.panels) {
     const library = encoder.device.library(quant4Library);
+    const has = (wanted: string) => library.has(quantizedMatmulKernel.name, wanted);
+    const warpgroups = process.env.MLXTS_WARPGROUPS === "1";
     const { variant = given.variant, tile } =
-      warpgroupTileFor(given.variant, sizes, buffers, (wanted) => library.has(quantizedMatmulKernel.name, wanted)) ??
-      {};
+      (warpgroups && warpgroupTileFor(given.variant, sizes, buffers, has)) || {};
     encoder.dispatch(quantizedMatmulKernel, { ...given, variant, sizes: { ...sizes, mBlock: block.rows, tile } });
   } else if (block.rows >= m) encoder.dispatch(quantizedMatvecKernel, given);
   else
