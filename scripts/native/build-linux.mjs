@@ -17,8 +17,10 @@ const zig = zigCompiler();
 const cache = join(root, "build", "zig-cache");
 Object.assign(process.env, { ZIG_GLOBAL_CACHE_DIR: cache, ZIG_LOCAL_CACHE_DIR: cache });
 
-const level = (arch) => (arch !== process.arch && unoptimized() ? "-O0" : "-O3");
-const target = (arch) => ["c++", "-target", `${ARCHITECTURES[arch]}-linux-gnu.${GLIBC}`, level(arch), "-fPIC"];
+// What Zig adds for finding faults needs libraries that optimized code does not.
+const LEAST = ["-O0", "-fno-stack-protector", "-fno-sanitize=undefined"];
+const levels = (arch) => (arch !== process.arch && unoptimized() ? LEAST : ["-O3"]);
+const target = (arch) => ["c++", "-target", `${ARCHITECTURES[arch]}-linux-gnu.${GLIBC}`, ...levels(arch), "-fPIC"];
 
 /** Links objects and puts the result in its place in one step: a process that has opened the old file keeps it. */
 async function image(arch, name, file, objects, flags = []) {
