@@ -23,7 +23,23 @@ function dispatch(
   { pipeline = 0, threads = [1, 1, 1], scratch = 0, fault = false, params = 0 }: Launch,
   bindings: number[][],
 ): number[] {
-  const head = [1, pipeline, 0, 1, 1, 1, ...threads, scratch, 0, Number(fault), bindings.length, params];
+  const [written, early] = [0, 0];
+  const head = [
+    1,
+    pipeline,
+    0,
+    1,
+    1,
+    1,
+    ...threads,
+    scratch,
+    0,
+    Number(fault),
+    written,
+    early,
+    bindings.length,
+    params,
+  ];
   const words = (x: number) => [x % 2 ** 32, Math.floor(x / 2 ** 32)];
   return [
     ...head,
