@@ -26,6 +26,7 @@ const here = fileURLToPath(new URL(".", import.meta.url));
 /** A core whose processor runs the levels `new`, `middle` and `old`, and kernels of one package for the last two. */
 const PROJECT = `cmake_minimum_required(VERSION 3.16)
 project(clone LANGUAGES CXX)
+set(MLXTS_UNOPTIMIZED_LEVELS "" CACHE STRING "")
 set(out \${CMAKE_SOURCE_DIR}/out)
 file(MAKE_DIRECTORY \${out})
 file(WRITE \${out}/core.cjs "exports.cpuLevels = () => ['new', 'middle', 'old'];")
@@ -41,10 +42,10 @@ add_custom_target(picked DEPENDS \${MLXTS_PICKED})
 `;
 
 /** A clone with the build scripts. */
-function clone(name: string, project = "cmake_minimum_required(VERSION 3.16)\nproject(clone LANGUAGES CXX)\n"): string {
+function clone(name: string, project = PROJECT): string {
   const root = join(folder, name);
   mkdirSync(join(root, "scripts", "native"), { recursive: true });
-  for (const file of ["build-native.mjs", "native.mjs", "lock.mjs"])
+  for (const file of ["build-native.mjs", "native.mjs", "lock.mjs", "unoptimized.mjs"])
     cpSync(join(here, file), join(root, "scripts", "native", file));
   writeFileSync(join(root, "CMakeLists.txt"), project);
   return root;
@@ -55,7 +56,7 @@ const script = (root: string) => join(root, "scripts", "native", "build-native.m
 function build(root: string, args: string[] = [], env: Record<string, string> = {}) {
   const { status, stdout, stderr } = spawnSync(process.execPath, [script(root), ...args], {
     encoding: "utf8",
-    env: { ...process.env, MLXTS_CPU_LEVEL: "", ...env },
+    env: { ...process.env, MLXTS_CPU_LEVEL: "", MLXTS_UNOPTIMIZED: "", ...env },
   });
   return { status, text: `${stdout}${stderr}` };
 }
@@ -113,6 +114,15 @@ it("the best level is MLXTS_CPU_LEVEL where that is set, and no older library is
   utimesSync(older, 0, 0);
   expect(made(root, ["--levels", "best"])).toEqual(["addon", "one.middle.so", "one.old.so"]);
   expect(statSync(older).mtimeMs).toBeGreaterThan(0);
+});
+
+it("tests optimize no level that the machine does not run, and whoever builds after them all", () => {
+  const root = clone("unoptimized", PROJECT);
+  const unoptimized = () => /^MLXTS_UNOPTIMIZED_LEVELS:\w+=(.*)$/m.exec(readFileSync(cache(root), "utf8"))?.[1];
+  made(root, [], { MLXTS_UNOPTIMIZED: "1" });
+  expect(unoptimized()).toBe("foreign");
+  made(root, []);
+  expect(unoptimized()).toBe("");
 });
 
 it("names what it does not know", () => {

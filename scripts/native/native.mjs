@@ -80,9 +80,8 @@ function bestLevel(levels) {
 /** What `levels` may be. `best` is the level that will be used; libraries of others that are there are kept up to date. */
 export const LEVELS = ["all", "runnable", "best"];
 
-/** Levels that are compiled without optimization, as CMake takes them. */
-function unoptimizedLevels() {
-  if (!unoptimized()) return "";
+/** Levels that this machine does not run, as CMake takes them. */
+function otherLevels() {
   const runnable = runnableLevels();
   return [...new Set(targets().map(({ level }) => level))]
     .filter((level) => level && !runnable.includes(level))
@@ -93,8 +92,10 @@ function unoptimizedLevels() {
 export function buildNative({ packages, levels = "all", defines = [] } = {}) {
   mkdirSync(join(root, "build"), { recursive: true });
   locked(join(root, "build", "native.lock"), () => {
-    configure(defines);
-    configure([`-DMLXTS_UNOPTIMIZED_LEVELS=${unoptimizedLevels()}`]);
+    const optimizeAllBut = (levels) => `-DMLXTS_UNOPTIMIZED_LEVELS=${levels}`;
+    configure(unoptimized() ? defines : [...defines, optimizeAllBut("")]);
+    // What this machine runs, core's addon tells, which has to be built.
+    if (unoptimized()) configure([optimizeAllBut(otherLevels())]);
     if (!packages && levels === "all") return build("all");
     const unknown = packages?.find((name) => !targets().some((target) => target.package === name));
     if (unknown) throw new Error(`packages/${unknown} has no native code`);
