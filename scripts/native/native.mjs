@@ -94,8 +94,8 @@ export function buildNative({ packages, levels = "all", defines = [] } = {}) {
   locked(join(root, "build", "native.lock"), () => {
     const optimizeAllBut = (levels) => `-DMLXTS_UNOPTIMIZED_LEVELS=${levels}`;
     configure(unoptimized() ? defines : [...defines, optimizeAllBut("")]);
-    // What this machine runs, core's addon tells, which has to be built.
-    if (unoptimized()) configure([optimizeAllBut(otherLevels())]);
+    // Which levels this machine runs, core's addon tells, which has to be built: not for a few packages.
+    if (unoptimized() && !packages) configure([optimizeAllBut(otherLevels())]);
     if (!packages && levels === "all") return build("all");
     const unknown = packages?.find((name) => !targets().some((target) => target.package === name));
     if (unknown) throw new Error(`packages/${unknown} has no native code`);
