@@ -92,7 +92,7 @@ function otherLevels() {
 export function buildNative({ packages, levels = "all", defines = [] } = {}) {
   mkdirSync(join(root, "build"), { recursive: true });
   locked(join(root, "build", "native.lock"), () => {
-    const optimizeAllBut = (levels) => `-DMLXTS_UNOPTIMIZED_LEVELS=${levels}`;
+    const optimizeAllBut = (others) => `-DMLXTS_UNOPTIMIZED_LEVELS=${others}`;
     configure(unoptimized() ? defines : [...defines, optimizeAllBut("")]);
     // Which levels this machine runs, core's addon tells, which has to be built: not for a few packages.
     if (unoptimized() && !packages) configure([optimizeAllBut(otherLevels())]);

@@ -59,17 +59,9 @@ function viewsOf(dispatches: Dispatches, of: ReadonlySet<Buffer>): Views<Bound> 
   return views;
 }
 
-const isSameView = (a: Tensor, b: Tensor): boolean =>
-  a.buffer === b.buffer && a.byteOffset === b.byteOffset && a.byteLength === b.byteLength && a.dtype === b.dtype;
-
 /** Whether a dispatch binds the same view of the tensor's buffer. */
 export const isBound = (tensor: Tensor, dispatches: Dispatches): boolean =>
-  dispatches.some(({ kernel, buffers }) =>
-    kernel.bufferNames.some((name) => {
-      const bound = buffers[name];
-      return bound !== undefined && isSameView(bound, tensor);
-    }),
-  );
+  viewsOf(dispatches, new Set([tensor.buffer])).get(tensor) !== undefined;
 
 /** What an encoder that optimizes has made a recording of. */
 export interface Unoptimized {

@@ -220,6 +220,9 @@ interface Transposed {
   sizes: Sizes;
 }
 
+/** Read once: the environment is asked slowly. */
+const WARPGROUPS = process.env.MLXTS_WARPGROUPS === "1";
+
 /**
  * x · Wᵀ by the kernel for so many rows of x; a matrix of x that is too large for that for few comes in slices of rows.
  * Tiles of warpgroups are right on the simulator, but no GPU has run them in this form: `MLXTS_WARPGROUPS` asks for them.
@@ -230,9 +233,8 @@ function encodeTransposed(encoder: CommandEncoder, given: Transposed, block: Blo
   if (block.panels) {
     const library = encoder.device.library(quant4Library);
     const has = (wanted: string) => library.has(quantizedMatmulKernel.name, wanted);
-    const warpgroups = process.env.MLXTS_WARPGROUPS === "1";
     const { variant = given.variant, tile } =
-      (warpgroups && warpgroupTileFor(given.variant, sizes, buffers, has)) || {};
+      (WARPGROUPS && warpgroupTileFor(given.variant, sizes, buffers, has)) || {};
     encoder.dispatch(quantizedMatmulKernel, { ...given, variant, sizes: { ...sizes, mBlock: block.rows, tile } });
   } else if (block.rows >= m) encoder.dispatch(quantizedMatvecKernel, given);
   else
