@@ -154,6 +154,15 @@ struct PairSoftmax {
   }
 };
 
+// The rows of a simdgroup, before the first tile.
+template <typename E>
+METAL_FUNC void start_rows(thread PairRows& rows, thread PairSoftmax<E>& softmax, uint simdgroup, float scale) {
+  rows.first = simdgroup * kPairRows;
+  clear(rows);
+  softmax.scale = scale * Power<E>::kScale;
+  clear(softmax.denominators);
+}
+
 // Adds the products of weights and a tile of values.
 template <typename E>
 METAL_FUNC void add_values(thread PairRows& rows, thread const TileLeft<E, kPairRows, kPairKeys>& weights,
@@ -206,11 +215,8 @@ METAL_FUNC void attend_pairs(device const E* q, device const E* keys, device con
   start_queries(q, tile, queries, stride, index, whole && (ulong(q) & 15) == 0);
   MLXTS_UNROLL for (uint i = 0; i + 1 < kSlots; ++i) tiles.start();
   PairRows rows;
-  rows.first = simdgroup * kPairRows;
-  clear(rows);
   PairSoftmax<E> softmax;
-  softmax.scale = tile.scale * Power<E>::kScale;
-  clear(softmax.denominators);
+  start_rows(rows, softmax, simdgroup, tile.scale);
   queries += rows.first * stride;
   const uint last = metal::min(rows.first + kPairRows, tile.rows) - 1;
   const uint seen_by_all = tile.limit(rows.first), seen_by_some = rows.first < tile.rows ? tile.limit(last) : 0;
@@ -314,11 +320,8 @@ METAL_FUNC void attend_full(device const E* q, device const E* keys, device cons
   const FullTiles<E> all = {keys, values, tile.end, index / kPieces, index % kPieces * 8, tiles};
   all.start(0, 0);
   PairRows rows;
-  rows.first = simdgroup * kPairRows;
-  clear(rows);
   PairSoftmax<E> softmax;
-  softmax.scale = tile.scale * Power<E>::kScale;
-  clear(softmax.denominators);
+  start_rows(rows, softmax, simdgroup, tile.scale);
   threadgroup const E* own_queries = own_row(queries + rows.first * kFullStride, kFullStride);
   threadgroup const E* own_keys = own_row_transposed(tiles, kFullStride);
   threadgroup const E* own_values = own_row(tiles + kFullTile, kFullStride);
