@@ -220,21 +220,14 @@ interface Transposed {
   sizes: Sizes;
 }
 
-/** Read once: the environment is asked slowly. */
-const WARPGROUPS = process.env.MLXTS_WARPGROUPS === "1";
-
-/**
- * x · Wᵀ by the kernel for so many rows of x; a matrix of x that is too large for that for few comes in slices of rows.
- * Tiles of warpgroups are right on the simulator, but no GPU has run them in this form: `MLXTS_WARPGROUPS` asks for them.
- */
+/** x · Wᵀ by the kernel for so many rows of x; a matrix of x that is too large for that for few comes in slices of rows. */
 function encodeTransposed(encoder: CommandEncoder, given: Transposed, block: Block): void {
   const { buffers, params, sizes } = given;
   const { m, rows, cols } = sizes;
   if (block.panels) {
     const library = encoder.device.library(quant4Library);
     const has = (wanted: string) => library.has(quantizedMatmulKernel.name, wanted);
-    const { variant = given.variant, tile } =
-      (WARPGROUPS && warpgroupTileFor(given.variant, sizes, buffers, has)) || {};
+    const { variant = given.variant, tile } = warpgroupTileFor(given.variant, sizes, buffers, has) ?? {};
     encoder.dispatch(quantizedMatmulKernel, { ...given, variant, sizes: { ...sizes, mBlock: block.rows, tile } });
   } else if (block.rows >= m) encoder.dispatch(quantizedMatvecKernel, given);
   else
