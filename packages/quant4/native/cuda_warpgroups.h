@@ -30,12 +30,11 @@ struct WarpgroupTile {
   METAL_FUNC threadgroup uchar* x(uint stage) const thread { return x_tiles + stage * kXBytes; }
   METAL_FUNC threadgroup uchar* sums() const thread { return x(kStages); }
   METAL_FUNC threadgroup uchar* w(uint stage) const thread { return w_tiles + stage * kWBytes; }
+  // Where all threads meet: the tile after the next is there, with the sums of the next.
+  METAL_FUNC static void meet() { machine::parts_meet<kThreads>(); }
 };
 
 METAL_FUNC uint stage_after(uint stage) { return stage + 1 == kStages ? 0 : stage + 1; }
-
-// Where all threads meet: the tile after the next is there, with the sums of the next.
-METAL_FUNC void meet() { threadgroup_barrier(metal::mem_flags::mem_threadgroup); }
 
 METAL_FUNC uint high_bits(float x) { return as_type<uint>(x) & 0xffff0000u; }
 // An f32 as three bf16, in the high halves of registers.
@@ -123,14 +122,14 @@ struct TileBringer {
       *(threadgroup uint4*)(tile.sums() + at) = uint4(0, 0, 0, 0);
     machine::copies_wait<kStages - 3>();
     machine::warpgroup_operands_written();
-    meet();
+    Tile::meet();
     add_row(0, 0);
     add_row(1, 1);
     uint added = 2, next = kStages - 1;
     for (uint t = 0; t < tiles; ++t) {
       machine::copies_wait<kStages - 4>();
       machine::warpgroup_operands_written();
-      meet();
+      Tile::meet();
       if (t + 2 < tiles) add_row(t + 2, added);
       start(t + kStages - 1, next);
       added = stage_after(added);
@@ -242,7 +241,7 @@ struct TileMultiplier {
 
   METAL_FUNC void run() {
     load_scales(0);
-    meet();
+    Tile::meet();
     load_words(0);
     decode(0);
     load_words(1);
@@ -257,7 +256,7 @@ struct TileMultiplier {
       MLXTS_UNROLL for (uint u = 0; u < kUnrolled; ++u) {
         const uint next = stage_after(stage), set = u % 2;
         decode(1 - set);
-        meet();
+        Tile::meet();
         load_words(stage_after(next));
         machine::warpgroup_wait<1>();
         if (u == 0) {

@@ -13,6 +13,10 @@ METAL_SIM_INLINE void held(const T&) {}
 METAL_SIM_INLINE void warpgroup_begin() {}
 METAL_SIM_INLINE void warpgroup_end() { ++metal_sim::current()->product_groups; }
 METAL_SIM_INLINE void warpgroup_operands_written() { metal_sim::current()->unfenced = 0; }
+template <uint Threads>
+METAL_SIM_INLINE void parts_meet(METAL_SIM_HERE) {
+  threadgroup_barrier(file, line);
+}
 template <uint Count>
 METAL_SIM_INLINE void fewer_registers() {}
 template <uint Count>
