@@ -1,6 +1,10 @@
 // Products of narrow numbers that are summed in 32 bits: neighbors along the contracted dimension k, two bf16 or four
 // bytes, make one 32-bit element, as processors with such products take them.
 #pragma once
+#include <cstdlib>
+#include <type_traits>
+
+#include "processor.h"
 #include "simd.h"
 
 namespace mlxts {
@@ -10,12 +14,33 @@ struct bf16x2 {
   bf16 first, second;
 };
 
-// Whether products of bf16 are sooner done than those of f32: Intel's processors, the ones with tiles, take twice as long.
+// Whether kernels multiply bf16 by bf16 where the processor does that sooner than f32: Intel's processors, among them all
+// with tiles, take twice as long.
 #if defined(__AVX512BF16__) && !defined(__AMX_TILE__)
 inline constexpr bool kFastBf16Dot = true;
+// Asked when the library is loaded; tests ask for either by MLXTS_BF16_DOTS.
+inline const bool kWidensBf16 = [] {
+  const char* wanted = getenv("MLXTS_BF16_DOTS");
+  return wanted ? *wanted == '0' : made_by_intel();
+}();
 #else
 inline constexpr bool kFastBf16Dot = false;
 #endif
+
+// bf16 that is widened to f32 before it is multiplied; what it is in memory.
+struct widened_bf16 : bf16 {};
+template <typename X>
+using Stored = std::conditional_t<std::is_same_v<X, widened_bf16>, bf16, X>;
+
+// body<X>(), with X = widened_bf16 in place of a bf16 that meets another bf16 where that is faster.
+template <typename X, typename Other, typename Body>
+MLXTS_INLINE auto with_left(Body body) {
+#if defined(__AVX512BF16__) && !defined(__AMX_TILE__)
+  if constexpr (std::is_same_v<X, bf16> && std::is_same_v<Other, bf16>)
+    if (kWidensBf16) return body.template operator()<widened_bf16>();
+#endif
+  return body.template operator()<X>();
+}
 #if defined(__AVX512VNNI__)
 inline constexpr bool kHasInt8Dot = true;
 #else

@@ -178,14 +178,20 @@ void head_matmul(const Launch& l) {
   }
 }
 
+// Of bf16, which may meet bf16.
+template <typename W, typename O>
+void head_matmul_bf16(const Launch& l) {
+  with_left<bf16, std::conditional_t<kIsBf16<bf16, W, O>, bf16, W>>([&]<typename X>() { head_matmul<X, W, O>(l); });
+}
+
 }  // namespace
 
 #define HEAD_MATMUL(w, ...)                                                       \
   MLXTS_KERNEL(head_matmul_f32_##w##_f32, head_matmul<float, __VA_ARGS__, float>) \
   MLXTS_KERNEL(head_matmul_f16_##w##_f32, head_matmul<f16, __VA_ARGS__, float>)   \
-  MLXTS_KERNEL(head_matmul_bf16_##w##_f32, head_matmul<bf16, __VA_ARGS__, float>) \
+  MLXTS_KERNEL(head_matmul_bf16_##w##_f32, head_matmul_bf16<__VA_ARGS__, float>)  \
   MLXTS_KERNEL(head_matmul_f32_##w##_f16, head_matmul<float, __VA_ARGS__, f16>)   \
   MLXTS_KERNEL(head_matmul_f16_##w##_f16, head_matmul<f16, __VA_ARGS__, f16>)     \
   MLXTS_KERNEL(head_matmul_f32_##w##_bf16, head_matmul<float, __VA_ARGS__, bf16>) \
-  MLXTS_KERNEL(head_matmul_bf16_##w##_bf16, head_matmul<bf16, __VA_ARGS__, bf16>)
+  MLXTS_KERNEL(head_matmul_bf16_##w##_bf16, head_matmul_bf16<__VA_ARGS__, bf16>)
 MLXTS_WEIGHTS(HEAD_MATMUL)

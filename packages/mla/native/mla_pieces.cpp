@@ -183,4 +183,6 @@ MLXTS_KERNEL(mla_pieces_f16_f16, mla_pieces<f16, f16>)
 MLXTS_KERNEL(mla_pieces_f16_bf16, mla_pieces<f16, bf16>)
 MLXTS_KERNEL(mla_pieces_bf16_f32, mla_pieces<bf16, float>)
 MLXTS_KERNEL(mla_pieces_bf16_f16, mla_pieces<bf16, f16>)
-MLXTS_KERNEL(mla_pieces_bf16_bf16, mla_pieces<bf16, bf16>)
+MLXTS_KERNEL(mla_pieces_bf16_bf16, [](const Launch& l) {
+  return with_left<bf16, bf16>([&]<typename X>() { return mla_pieces<X, bf16>(l); });
+})

@@ -110,8 +110,13 @@ MLXTS_MULTIPLY_COLUMNS(f16, bf16);
 MLXTS_MULTIPLY_COLUMNS(bf16, float);
 MLXTS_MULTIPLY_COLUMNS(bf16, f16);
 MLXTS_MULTIPLY_COLUMNS(bf16, bf16);
+#if defined(__AVX512BF16__) && !defined(__AMX_TILE__)
+MLXTS_MULTIPLY_COLUMNS(widened_bf16, bf16);
+#endif
 }  // namespace mlxts
 
 #define MATMUL(x, w, o, X, W, O) \
-  MLXTS_KERNEL(matmul_##x##_##w##_##o, [](const Launch& launch) { matmul<X, W>(launch, store_rows<X, O>); })
+  MLXTS_KERNEL(matmul_##x##_##w##_##o, [](const Launch& launch) { \
+    return with_left<X, W>([&]<typename L>() { return matmul<L, W>(launch, store_rows<L, O>); }); \
+  })
 MLXTS_PRODUCT_VARIANTS(MATMUL)

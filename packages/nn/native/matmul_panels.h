@@ -189,5 +189,8 @@ extern MLXTS_MULTIPLY_COLUMNS(f16, bf16);
 extern MLXTS_MULTIPLY_COLUMNS(bf16, float);
 extern MLXTS_MULTIPLY_COLUMNS(bf16, f16);
 extern MLXTS_MULTIPLY_COLUMNS(bf16, bf16);
+#if defined(__AVX512BF16__) && !defined(__AMX_TILE__)
+extern MLXTS_MULTIPLY_COLUMNS(widened_bf16, bf16);
+#endif
 
 }  // namespace mlxts

@@ -42,7 +42,8 @@ MLXTS_DOT_RANGES(, bf16, bf16);
 #endif
 }  // namespace mlxts
 
-#define MATVEC(x, w, o, X, W, O)       \
-  MLXTS_KERNEL(matvec_##x##_##w##_##o, \
-               [](const Launch& launch) { matvec<X, W>(launch, dot_range<W, KeptRow<X, W>, O>); })
+#define MATVEC(x, w, o, X, W, O) \
+  MLXTS_KERNEL(matvec_##x##_##w##_##o, [](const Launch& launch) { \
+    return with_left<X, W>([&]<typename L>() { return matvec<L, W>(launch, dot_range<W, KeptRow<L, W>, O>); }); \
+  })
 MLXTS_PRODUCT_VARIANTS(MATVEC)

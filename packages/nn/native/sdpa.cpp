@@ -172,4 +172,6 @@ MLXTS_KERNEL(sdpa_f16_f16, sdpa<f16, f16>)
 MLXTS_KERNEL(sdpa_f16_bf16, sdpa<f16, bf16>)
 MLXTS_KERNEL(sdpa_bf16_f32, sdpa<bf16, float>)
 MLXTS_KERNEL(sdpa_bf16_f16, sdpa<bf16, f16>)
-MLXTS_KERNEL(sdpa_bf16_bf16, sdpa<bf16, bf16>)
+MLXTS_KERNEL(sdpa_bf16_bf16, [](const Launch& l) {
+  return with_left<bf16, bf16>([&]<typename X>() { return sdpa<X, bf16>(l); });
+})

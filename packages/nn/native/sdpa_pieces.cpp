@@ -160,4 +160,6 @@ MLXTS_KERNEL(sdpa_pieces_f16_f16, sdpa_pieces<f16, f16>)
 MLXTS_KERNEL(sdpa_pieces_f16_bf16, sdpa_pieces<f16, bf16>)
 MLXTS_KERNEL(sdpa_pieces_bf16_f32, sdpa_pieces<bf16, float>)
 MLXTS_KERNEL(sdpa_pieces_bf16_f16, sdpa_pieces<bf16, f16>)
-MLXTS_KERNEL(sdpa_pieces_bf16_bf16, sdpa_pieces<bf16, bf16>)
+MLXTS_KERNEL(sdpa_pieces_bf16_bf16, [](const Launch& l) {
+  return with_left<bf16, bf16>([&]<typename X>() { return sdpa_pieces<X, bf16>(l); });
+})

@@ -2,12 +2,9 @@
 // transposed, so that codes of four columns meet four bytes of x, and sums are scaled once for a group. A row of x has the
 // same products whatever others are there.
 #pragma once
-#if defined(__AVX512VNNI__)
-#include <cpuid.h>
-#endif
-
 #include "limb_rows.h"
 #include "matvec_dot.h"
+#include "processor.h"
 
 namespace mlxts {
 
@@ -23,12 +20,9 @@ struct LimbRows {
   uint32_t m, limbCount;
 };
 
-// Whether Intel made the processor, whose reading of memory likes rows far apart (matvec_dot.h). Asked when the library is
-// loaded: a variable of a function would need a C++ library.
-inline const bool kFarIsFaster = [] {
-  unsigned most, b = 0, c, d;
-  return __get_cpuid(0, &most, &b, &c, &d) && b == signature_INTEL_ebx;
-}();
+// Whether the processor's reading of memory likes rows far apart (matvec_dot.h). Asked when the library is loaded: a
+// variable of a function would need a C++ library.
+inline const bool kFarIsFaster = made_by_intel();
 
 // 16 rows of W: four from each of four places. What comes next is fetched into the second cache meanwhile: from each place
 // where they lie far apart, else in the order of memory.

@@ -1,0 +1,16 @@
+// Who made the processor.
+#pragma once
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace mlxts {
+
+#if defined(__x86_64__)
+inline bool made_by_intel() {
+  unsigned most, b = 0, c, d;
+  return __get_cpuid(0, &most, &b, &c, &d) && b == signature_INTEL_ebx;
+}
+#endif
+
+}  // namespace mlxts
