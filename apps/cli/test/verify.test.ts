@@ -1,6 +1,6 @@
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import type { DeclaredKernel, Suite } from "@mlxts/core/testing";
@@ -37,6 +37,13 @@ const uncounted = (text: string) =>
   text.replace(/ +(\d+) +\1 +0 /g, " ALL ALL 0 ").replace(/all \d+ cases/, "all cases");
 
 describe("mlxts verify", () => {
+  it("confirms products of bf16 in the way that is not this processor's own", () => {
+    const other = cpus()[0]?.model.includes("Intel") ? "1" : "0";
+    const args = ["verify", "--device", "cpu", "--op", "sdpa", "mlaAttention"];
+    const { status, stderr } = mlxts(args, { MLXTS_BF16_DOTS: other });
+    expect([status, stderr]).toEqual([0, ""]);
+  });
+
   it("confirms an op on the CPU, and reports each case", () => {
     const json = join(folder, "l2.json");
     const { status, stdout, stderr } = mlxts(["verify", "--device", "cpu", "--op", "slice", "argmax", "--json", json]);
