@@ -10,6 +10,7 @@ namespace mlxts {
 
 #if defined(__AVX512VNNI__) && !defined(__AMX_INT8__)
 constexpr uint32_t kLimbEach = kLanes / kParts;  // neighbors among rows of W
+constexpr size_t kLine = 64;                 // bytes
 constexpr uint32_t kSectionGroups = kLanes;  // whose scales are widened, and whose products are summed, at once
 constexpr int kMostLimbRows = 8;             // of x
 
@@ -25,9 +26,11 @@ struct LimbRows {
 inline const bool kFarIsFaster = made_by_intel();
 
 // 16 rows of W: four from each of four places. What comes next is fetched into the second cache meanwhile: from each place
-// where they lie far apart, else in the order of memory.
+// where they lie far apart, else in the order of memory. Far apart, each row's next line is also fetched into the first
+// cache: a product from a cache takes 4 to 13 % less time so.
 struct LimbBlock {
   const WeightRows& w;
+  bool far;
   const uint8_t *words, *scales, *biases;  // of the first row
   size_t part, next;                       // bytes to the first row of the next place, and to the next row
   size_t scalePart, scaleNext;
@@ -105,6 +108,11 @@ MLXTS_INLINE void add_group(const LimbBlock& b, size_t at, size_t end, const int
     const uint8_t* ahead = b.ahead + at / 16 * b.aheadStep;
     MLXTS_UNROLL
     for (uint32_t i = 0; i < kParts; ++i) __builtin_prefetch(ahead + i * b.aheadPart, 0, 2);
+    if (b.far) {
+      const uint8_t* line = b.words + at + kLine + at / 16 % kLimbEach * b.next;
+      MLXTS_UNROLL
+      for (uint32_t i = 0; i < kParts; ++i) fetch(line, ptrdiff_t(i * b.part));
+    }
     vu32 words[4];
     load_four_words(b, at, words);
     MLXTS_UNROLL
@@ -173,10 +181,9 @@ void dot_limb_block(const LimbBlock& b, const LimbRows& x, float* y) {
 // The products of `count` rows of W and of all rows of x: y[m·16 + r].
 template <int Bits>
 void multiply_limb_rows(const WeightRows& w, const LimbRows& x, uint32_t count, bool far, float* y) {
-  constexpr size_t kLine = 64;
   const size_t next = w.nextBytes, scaleNext = w.nextScaleBytes, part = far ? w.rowBytes : kLimbEach * next;
   const ptrdiff_t ahead = far ? ptrdiff_t(kLimbEach * next) : ptrdiff_t(count * next) + w.ahead.words;
-  LimbBlock b = {w, w.words, w.scales, w.biases, part, next, far ? w.scaleRowBytes : kLimbEach * scaleNext, scaleNext,
+  LimbBlock b = {w, far, w.words, w.scales, w.biases, part, next, far ? w.scaleRowBytes : kLimbEach * scaleNext, scaleNext,
                  reinterpret_cast<const uint8_t*>(uintptr_t(w.words) + uintptr_t(ahead)), far ? part : kLine,
                  far ? kLine : kParts * kLine};
   if (count == uint32_t(kLanes)) return dot_limb_block<Bits>(b, x, y);
