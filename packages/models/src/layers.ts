@@ -98,7 +98,7 @@ function tensorsByLayer(state: ModelState, snapshots: EncodeOptions["snapshots"]
 }
 
 /** After so many layers what is recorded is handed to the device, which works while the next ones are recorded. */
-const LAYERS_AT_ONCE = 4;
+const LAYERS_AT_ONCE = 3;
 
 /**
  * Records a pass on encoders of the arena; returns the hidden state and the encoder on which the last layers are. `full` takes
