@@ -278,6 +278,12 @@ export interface CommandEncoder {
     kernel: Kernel<B, P, S>,
     args: DispatchArguments<B, P, S>,
   ): void;
+  /**
+   * Records the dispatches of a block, each of `tensors` in the place of the one that it was made with: of equal dtype and
+   * byte length, and as far from a multiple of 16 bytes. What is written must not overlap the others. Scratch comes from
+   * where outputs of ops come from. Only for encoders that place barriers themselves.
+   */
+  append(block: Block, tensors: readonly Tensor[]): void;
   /** Orders everything recorded so far before everything recorded later. */
   barrier(): void;
   /**
@@ -288,6 +294,13 @@ export interface CommandEncoder {
   /** Ends the recording and keeps it: each `replay()` is one call. */
   finish(options?: EndOptions): Recording;
 
+  /**
+   * Ends the recording, optimized as the encoder is told, as a block that other encoders append with other tensors in the
+   * places of these: of each view within one of them that view within the other. Tensors that no dispatch binds may be
+   * named. Nothing runs, and the encoder is disposed.
+   * @throws RangeError when a tensor that is written overlaps others, or a dispatch binds a view that lies in one in part
+   */
+  block(tensors: readonly Tensor[]): Block;
   /** Abandons the recording and releases its buffers; after `commit` or `finish` it does nothing. */
   dispose(): void;
   [Symbol.dispose](): void;
@@ -360,6 +373,17 @@ export interface DispatchArguments<B extends Record<string, Access>, P extends R
   op?: string;
   /** What the op calls buffers that the kernel names otherwise, for the texts of faults. */
   names?: { readonly [K in keyof B]?: string };
+}
+
+/** Recorded dispatches without some of their tensors: it retains no memory of these, nor of scratch. */
+export interface Block {
+  readonly device: Device;
+  /** Number of tensors that `append` takes. */
+  readonly tensors: number;
+  /** Number of dispatches. */
+  readonly dispatches: number;
+  /** What has been recorded. */
+  toJSON(): { type: "Block"; device: string; tensors: number; dispatches: number };
 }
 
 /** A finished recording. It retains its buffers: it can be replayed as long as none of them is disposed. */

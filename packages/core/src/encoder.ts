@@ -1,6 +1,7 @@
 import type * as api from "./api.ts";
 import { Arena } from "./arena.ts";
 import { accessesOf, checkedAccesses, witnessesOf } from "./bindings.ts";
+import { Block, readTensors } from "./block.ts";
 import type { Buffer } from "./buffer.ts";
 import { CommandWriter, dispatchNote } from "./command_writer.ts";
 import { type CommitOptions, readCommitOptions, readEndOptions } from "./commit_options.ts";
@@ -91,7 +92,7 @@ export class CommandEncoder implements api.CommandEncoder {
     return this.#plan ? undefined : this.#arena;
   }
 
-  assertRecording(call: "empty" | "dispatch" | "barrier" | "commit" | "finish"): void {
+  assertRecording(call: "empty" | "dispatch" | "append" | "barrier" | "block" | "commit" | "finish"): void {
     if (this.device.disposed) throw disposedError("device");
     const fusing = this.#state === "ending" && (call === "empty" || call === "dispatch" || call === "barrier");
     if (this.#state !== "recording" && !fusing)
@@ -130,7 +131,7 @@ export class CommandEncoder implements api.CommandEncoder {
 
   /** Records a dispatch whose arguments have been read. */
   record(dispatch: Dispatch): void {
-    const { kernel, op, variant, launch, buffers } = dispatch;
+    const { kernel, op, variant, launch } = dispatch;
     const { device } = this;
     const accesses = accessesOf(dispatch, device, this.#plan?.owns);
     const pipeline = device.library(kernel.library).pipelineOf(kernel, variant);
@@ -138,11 +139,31 @@ export class CommandEncoder implements api.CommandEncoder {
       const rule = `have a product of at most ${pipeline.maxThreads} for ${kernel.name}_${variant} on this device`;
       throw wrongValue(op, "threadsPerThreadgroup", rule, launch.threadsPerThreadgroup);
     }
+    this.enter(dispatch, accesses, pipeline.id);
+  }
+
+  append(block: api.Block, tensors: readonly api.Tensor[]): void {
+    const op = "encoder.append";
+    if (!(block instanceof Block)) throw wrongKind(op, "block", "be a Block", block);
+    if (block.device !== this.device)
+      throw wrongValue(op, "block", "belong to the encoder's device", "a block of another device");
+    if (this.#mode === "manual")
+      throw wrongValue(op, "encoder", "place the barriers itself", "an encoder with manual barriers");
+    // Reading the tensors may run the program's code, which may end this encoder.
+    const read = block.read(op, tensors, this.#plan?.owns);
+    this.assertRecording("append");
+    for (const { dispatch, accesses, pipeline } of block.bind(read, (bytes) => this.empty("u8", [bytes])))
+      this.enter(dispatch, accesses, pipeline);
+  }
+
+  /** Records a dispatch that has been checked. */
+  private enter(dispatch: Dispatch, accesses: Accesses, pipeline: number): void {
+    const { kernel, buffers } = dispatch;
     if (this.#plan) this.#plan.add(dispatch, accesses);
-    else this.write(dispatch, accesses, pipeline.id);
+    else this.write(dispatch, accesses, pipeline);
     if (!this.#begun) {
       this.#begun = true;
-      device.submissions.recorded.begin(this.#recorded);
+      this.device.submissions.recorded.begin(this.#recorded);
     }
     for (let i = 0; i < kernel.bufferNames.length; i++) {
       const name = kernel.bufferNames[i] as string;
@@ -180,15 +201,24 @@ export class CommandEncoder implements api.CommandEncoder {
     }
   }
 
-  /** Writes what an encoder that optimizes has recorded; what is kept can be read once it has run. */
-  private writePlan(call: "commit" | "finish", kept: ReadonlySet<Buffer>): void {
-    const { device } = this;
-    const commands = this.#plan?.end({
-      keep: kept,
-      allocate: (bytes) => this.allocate(bytes),
+  /** What an encoder that optimizes has recorded, in its final form. */
+  private planned(
+    call: "commit" | "finish" | "block",
+    keep: ReadonlySet<Buffer>,
+    allocate: (bytes: number) => Tensor,
+  ): Commands | undefined {
+    return this.#plan?.end({
+      keep,
+      allocate,
       kept: (buffer) => this.#arena?.adopt(buffer, { recorded: call === "finish" }),
       call: (into, inputs, options) => into(this as never, inputs as never, options as never),
     });
+  }
+
+  /** Writes what an encoder that optimizes has recorded; what is kept can be read once it has run. */
+  private writePlan(call: "commit" | "finish", kept: ReadonlySet<Buffer>): void {
+    const { device } = this;
+    const commands = this.planned(call, kept, (bytes) => this.allocate(bytes));
     if (!commands) return;
     for (const command of commands) {
       if (command === "barrier") this.insertBarrier();
@@ -273,6 +303,25 @@ export class CommandEncoder implements api.CommandEncoder {
     this.#state = "finished";
     device.submissions.recorded.end(this.#recorded, "finished");
     return recording;
+  }
+
+  block(tensors: readonly api.Tensor[]): Block {
+    const read = readTensors("encoder.block", tensors, this.device);
+    this.assertRecording("block");
+    this.#plan?.assertLive();
+    this.#state = "ending";
+    let scratch: Tensor | undefined;
+    try {
+      // Scratch has no memory before a block is appended.
+      const allocate = (bytes: number) => {
+        scratch = this.#plan?.empty("u8", [bytes]) as Tensor;
+        return scratch;
+      };
+      const commands = this.planned("block", new Set(), allocate) ?? this.#commands;
+      return new Block(this.device, dispatchesOf(commands), read, scratch);
+    } finally {
+      this.abandon();
+    }
   }
 
   dispose(): void {

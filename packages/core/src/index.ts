@@ -8,6 +8,7 @@ export type {
   ArenaMark,
   ArenaOptions,
   BakedOp,
+  Block,
   Buffer,
   CommandEncoder,
   DispatchArguments,

@@ -60,7 +60,7 @@ class Known {
 let handOutAs: (tensor: Tensor, output: Output) => void;
 
 /** Of a tensor of bytes: the view of some of them that is like another tensor. */
-export let viewLike: (bytes: Tensor, byteOffset: number, like: Tensor) => Tensor;
+export let viewLike: (bytes: Tensor, byteOffset: number, like: Pick<Tensor, "dtype" | "shape" | "size">) => Tensor;
 
 /** A new buffer's whole tensor; the shape has been checked and copied. */
 export const wholeTensor = <D extends Dtype>(

@@ -95,6 +95,7 @@ describe("every public function of core refuses what it cannot take", async () =
     return encoder.finish();
   };
   const recording = recorded();
+  const block = device.encoder().block([tensor]);
   const quantizedContext = () => {
     const contexts: unknown[] = [];
     const plain = { dtype: ["f32"], shape: "R C" } as const;
@@ -255,6 +256,12 @@ describe("every public function of core refuses what it cannot take", async () =
     "device.wrap, options": of((options) => device.wrap(new Uint8Array(new SharedArrayBuffer(16)), options), {
       readOnly: true,
     }),
+    "encoder.block": of((tensors) => device.encoder().block(tensors), [tensor] as core.Tensor[]),
+    "encoder.append": of(
+      (block, tensors) => device.encoder().append(block, tensors),
+      block as core.Block,
+      [tensor] as core.Tensor[],
+    ),
     "recording.rebind": of((pairs) => recording.rebind(pairs), [[tensor, tensor]] as [core.Tensor, core.Tensor][]),
     "recording.rebind, a pair": of((pair) => recording.rebind([pair]), [tensor, tensor] as [core.Tensor, core.Tensor]),
     "recording.binds": of((tensor) => recording.binds(tensor), tensor as core.Tensor),
@@ -413,7 +420,7 @@ describe("every public function of core refuses what it cannot take", async () =
     });
     // Functions that only core itself calls.
     const internal =
-      /^(device\.refused|device\.allocate|buffer\.(range|copy|checkRange|place)|tensor\.(raw|assertComputed)|arena\.(poison|newBlock|adopt)|encoder\.(record|orderAfterConflicts|assertRecording|during|write|writePlan|share|end|finishAs|allocate)|checkpoint\.(entry|bufferOf|bind|convert|countCopy|take\w+)|writer\.(attempt|put))$/;
+      /^(device\.refused|device\.allocate|buffer\.(range|copy|checkRange|place)|tensor\.(raw|assertComputed)|arena\.(poison|newBlock|adopt)|encoder\.(record|enter|planned|orderAfterConflicts|assertRecording|during|write|writePlan|share|end|finishAs|allocate)|checkpoint\.(entry|bufferOf|bind|convert|countCopy|take\w+)|writer\.(attempt|put))$/;
     expect(methods.filter((name) => !called.has(name) && !internal.test(name))).toEqual([]);
     objects.writer.abort();
   });

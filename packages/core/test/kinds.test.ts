@@ -286,8 +286,16 @@ describe("names in messages", () => {
   it("stay what they are when a bundler renames classes", () => {
     const device = testDevice();
     const x = device.tensor("f32", [1]);
-    const objects = [x, x.buffer, device, device.encoder(), device.encoder().finish(), device.arena(256)];
-    expect(objects.map(show)).toEqual(["Tensor", "Buffer", "Device", "CommandEncoder", "Recording", "Arena"]);
+    const objects = [
+      x,
+      x.buffer,
+      device,
+      device.encoder(),
+      device.encoder().finish(),
+      device.encoder().block([]),
+      device.arena(256),
+    ];
+    expect(objects.map(show)).toEqual(["Tensor", "Buffer", "Device", "CommandEncoder", "Recording", "Block", "Arena"]);
     // A bundler writes `var Tensor = class _Tensor { … }`: the name that counts is set by the class itself.
     expect(Object.getOwnPropertyDescriptor(Tensor, "name")).toMatchObject({ value: "Tensor", writable: false });
     expect(message(() => increment(wrong(x), { x: wrong(x) }))).toBe(

@@ -42,9 +42,17 @@ describe("objects show what and where they are", () => {
     const inFlight = flat(submission);
     const { ms } = await submission;
     using checkpoint = await openCheckpoint(device, file);
-    const shown = [device, out.buffer, arena, recording, submission, checkpoint, device.library(probeLibrary)].map(
-      flat,
-    );
+    const block = device.encoder().block([out]);
+    const shown = [
+      device,
+      out.buffer,
+      arena,
+      recording,
+      block,
+      submission,
+      checkpoint,
+      device.library(probeLibrary),
+    ].map(flat);
     expect([before, inFlight, ...shown]).toEqual([
       "CommandEncoder { device: 'cpu', state: 'recording', barriers: 'auto', dispatches: 1 }",
       "Submission { state: 'committed' }",
@@ -52,11 +60,12 @@ describe("objects show what and where they are", () => {
       "Buffer { byteLength: 1024, readOnly: false, device: 'cpu', disposed: false }",
       "Arena { device: 'cpu', byteLength: 1024, used: 256, peakBytes: 256, disposed: false }",
       "Recording { device: 'cpu', dispatches: 1, barriers: 0, disposed: false }",
+      "Block { device: 'cpu', tensors: 1, dispatches: 0 }",
       `Submission { state: 'completed', ms: ${inspect(ms)} }`,
       `Checkpoint { path: '${file}', device: 'cpu', tensors: 1, byteLength: ${checkpoint.byteLength}, disposed: false }`,
       `Library { name: 'probe', url: '${probeLibrary.url}' }`,
     ]);
-    for (const object of [device, out, arena, encoder, recording, submission, checkpoint])
+    for (const object of [device, out, arena, encoder, recording, block, submission, checkpoint])
       expect(JSON.parse(JSON.stringify(object))).toHaveProperty("type", object.constructor.name);
   });
 

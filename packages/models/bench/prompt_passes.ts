@@ -1,10 +1,10 @@
 // What a pass over a prompt costs the host: node scripts/run-source.mjs packages/models/bench/prompt_passes.ts CHECKPOINT [TOKENS] [DEVICE]
-// `record`: the ops' calls. `finish`: what the encoder does with them at the end, and the call into native code. `replay` and
-// `commit`: the same pass run by a recording, as all passes of a prompt are that are like the one before, or once; to the
-// call's return, and to the end of the work.
-import { Device, type DeviceKind, type Tensor } from "@mlxts/core";
+// `record`: layer by layer, with what encoders do at their ends and the calls into native code, for states of their own.
+// `replay` and `commit`: the same pass run by recordings, as all passes of a prompt are that are like the one before, or once;
+// to the call's return, and to the end of the work.
+import { type CommandEncoder, Device, type DeviceKind, type Tensor } from "@mlxts/core";
 import { loadModel } from "@mlxts/models";
-import { OPTIMIZE_PROMPT } from "../src/optimize.ts";
+import { type LayeredPass, recordLayers } from "../src/layers.ts";
 import { PassTokens } from "../src/tokens.ts";
 
 const PASSES = 40;
@@ -20,16 +20,16 @@ using tokens = new PassTokens(device, [count]);
 tokens.write(state, [Array.from({ length: count }, (_, i) => (i * 7919 + 3) % model.vocabSize)]);
 using arena = device.arena(1 << 22, { grow: true });
 
-/** Records the pass and ends the recording. */
-function pass<T>(end: (encoder: ReturnType<Device["encoder"]>, keep: [Tensor]) => T) {
+/** Records the pass; `end` ends each of its encoders. */
+function pass<T>(end: (encoder: CommandEncoder, keep: Tensor[]) => T): { parts: T[]; ms: number } {
   arena.reset();
   const start = performance.now();
-  const encoder = device.encoder({ arena, optimize: OPTIMIZE_PROMPT });
-  const hidden = model.encode(encoder, state, tokens.tokens, { path: model.paths[0] as never });
-  const logits = model.encodeLogits(encoder, hidden, [count - 1]);
-  const recorded = performance.now();
-  const ended = end(encoder, [logits]);
-  return { ended, record: recorded - start, end: performance.now() - recorded };
+  const parts: T[] = [];
+  const subject = { state, tokens: tokens.tokens, options: { path: model.paths[0] as never } };
+  const layered = model.layered(state, subject.tokens, subject.options) as LayeredPass;
+  const { hidden, encoder } = recordLayers(layered, subject, arena, (full) => parts.push(end(full, [])));
+  parts.push(end(encoder, [model.encodeLogits(encoder, hidden, [count - 1])]));
+  return { parts, ms: performance.now() - start };
 }
 
 const median = (times: readonly number[]) => [...times].sort((a, b) => a - b)[times.length >> 1] as number;
@@ -37,39 +37,40 @@ const rows: Record<string, Record<string, string>> = {};
 const note = (row: string, times: Record<string, number>) => {
   rows[row] = Object.fromEntries(Object.entries(times).map(([name, ms]) => [`${name}, ms`, ms.toFixed(2)]));
 };
+const finish = (encoder: CommandEncoder, keep: Tensor[]) => encoder.finish({ keep });
 
-const recorded: { record: number; finish: number }[] = [];
+const recorded: number[] = [];
 let dispatches = 0;
 for (let i = 0; i < PASSES; i++) {
-  const { ended, record, end } = pass((encoder, keep) => encoder.finish({ keep }));
-  dispatches = ended.dispatches;
-  ended.dispose();
-  recorded.push({ record, finish: end });
+  const { parts, ms } = pass(finish);
+  dispatches = parts.reduce((sum, part) => sum + part.dispatches, 0);
+  for (const part of parts) part.dispose();
+  recorded.push(ms);
 }
-for (const i of [0, 1, 2, 5]) note(`pass ${i + 1}`, recorded[i] as (typeof recorded)[number]);
-const later = recorded.slice(PASSES / 2);
-note("later", { record: median(later.map((x) => x.record)), finish: median(later.map((x) => x.finish)) });
+for (const i of [0, 1, 2, 5]) note(`pass ${i + 1}`, { record: recorded[i] as number });
+note("later", { record: median(recorded.slice(PASSES / 2)) });
 
 const committed: number[] = [];
 for (let i = 0; i < RUNS; i++) {
-  const { ended, end } = pass((encoder, keep) => ({ submission: encoder.commit({ keep }) }));
   const start = performance.now();
-  await ended.submission;
-  committed.push(end + performance.now() - start);
+  for (const submission of pass((encoder, keep) => encoder.commit({ keep })).parts) await submission;
+  committed.push(performance.now() - start);
 }
-const { ended: recording } = pass((encoder, keep) => encoder.finish({ keep }));
-const calls: number[] = [];
-const replayed: number[] = [];
+const { parts: recordings } = pass(finish);
+const replayed: { call: number; end: number }[] = [];
 for (let i = 0; i < RUNS; i++) {
   const start = performance.now();
-  const submission = recording.replay();
-  calls.push(performance.now() - start);
-  await submission;
-  replayed.push(performance.now() - start);
+  const submissions = recordings.map((recording) => recording.replay());
+  const call = performance.now() - start;
+  for (const submission of submissions) await submission;
+  replayed.push({ call, end: performance.now() - start });
 }
-recording.dispose();
-note("commit to its end", { run: median(committed) });
-note("first replay", { call: calls[0] as number, run: replayed[0] as number });
-note("replay", { call: median(calls.slice(1)), run: median(replayed.slice(1)) });
-console.log(`${folder}: ${dispatches} dispatches over ${count} tokens on ${device.kind}`);
+for (const recording of recordings) recording.dispose();
+note("commit", { end: median(committed) });
+note("first replay", replayed[0] as (typeof replayed)[number]);
+note("later replays", {
+  call: median(replayed.slice(1).map((x) => x.call)),
+  end: median(replayed.slice(1).map((x) => x.end)),
+});
+console.log(`${dispatches} dispatches, ${count} tokens, ${device.kind}`);
 console.table(rows);

@@ -1,7 +1,8 @@
-import type { Arena, Submission, Tensor } from "@mlxts/core";
+import type { Arena, CommandEncoder, Recording, Submission, SubmissionResult, Tensor } from "@mlxts/core";
 import { wrongKind, wrongValue } from "@mlxts/core";
 import { checkInteger } from "./check_integer.ts";
 import { checkPath, type LanguageModel } from "./language_model.ts";
+import { recordLayers } from "./layers.ts";
 import { OPTIMIZE_PROMPT } from "./optimize.ts";
 import type { ModelPath } from "./pass.ts";
 import type { PassSnapshots, PrefixCache } from "./prefix_cache.ts";
@@ -117,45 +118,90 @@ const isLike = (a: Pass, b: Pass | undefined): boolean =>
   a.counts.join() === b.counts.join() &&
   a.wanted.map(({ row }) => row).join() === b.wanted.map(({ row }) => row).join();
 
+/** Waits for all of them, also when one fails: nothing is in flight then. */
+async function all(parts: readonly PromiseLike<SubmissionResult>[]): Promise<SubmissionResult> {
+  await Promise.allSettled(parts);
+  let ms = 0;
+  for (const part of parts) ms += (await part).ms;
+  return { ms };
+}
+
 /** A pass with its memory: it runs once, or is replayed for all the like passes that follow each other. */
 class RecordedPass {
   readonly pass: Pass;
   private readonly feeding: Feeding;
+  private readonly arena: Arena;
+  /** Whether it will run again. */
+  private readonly again: boolean;
   private readonly owned: Disposable[] = [];
   private readonly tokens: PassTokens;
   private readonly kept: PassSnapshots | undefined;
-  private readonly values: Tensor | undefined;
-  private readonly submit: () => Submission;
+  /** Of a pass that runs again, once it has run. */
+  private readonly recordings: Recording[] = [];
+  private values: Tensor | undefined;
+  private hasRun = false;
 
   constructor(feeding: Feeding, pass: Pass, arena: Arena, again: boolean) {
-    const { model, state, path, cache } = feeding;
-    const { counts, wanted, log } = pass;
+    const { model, state, cache } = feeding;
+    const { counts, log } = pass;
     this.feeding = feeding;
     this.pass = pass;
+    this.arena = arena;
+    this.again = again;
     try {
       this.tokens = this.own(new PassTokens(model.device, counts));
-      const encoder = this.own(model.device.encoder({ arena, optimize: OPTIMIZE_PROMPT }));
       // A pass with a log may compute its last tokens one by one: the states in it then have other bits than without.
       this.kept = log || !cache ? undefined : this.own(cache.snapshots(state, counts));
-      const hidden = model.encode(encoder, state, this.tokens.tokens, {
-        path,
-        log,
-        snapshots: this.kept?.snapshots,
-      });
-      const rows = wanted.map(({ row }) => row);
-      this.values = rows.length > 0 ? model.encodeLogits(encoder, hidden, rows) : undefined;
-      const keep = this.values ? [this.values] : [];
-      if (again) {
-        const recording = this.own(encoder.finish({ keep }));
-        this.submit = () => recording.replay();
-      } else this.submit = () => encoder.commit({ keep });
     } catch (error) {
       this.dispose();
       throw error;
     }
   }
 
-  /** Runs it for a pass like the one that it was recorded for. */
+  /** Records the pass; each encoder that `full` takes has what comes after that of the one before. */
+  private record(full: (encoder: CommandEncoder, keep?: readonly Tensor[]) => void): void {
+    const { arena, tokens, kept } = this;
+    const { model, state, path } = this.feeding;
+    const { log, wanted } = this.pass;
+    const options = { path, log, snapshots: kept?.snapshots };
+    const whole = model.device.encoder({ arena, optimize: OPTIMIZE_PROMPT });
+    // After `full` it has no effect.
+    using _ = whole;
+    // An encoder that optimizes shows no arena; with `MLXTS_FUSE=0` none does.
+    const layered = whole.arena ? undefined : model.layered(state, tokens.tokens, options);
+    const { hidden, encoder } = layered
+      ? recordLayers(layered, { state, tokens: tokens.tokens, options }, arena, full)
+      : { hidden: model.encode(whole, state, tokens.tokens, options), encoder: whole };
+    using _last = encoder;
+    const rows = wanted.map(({ row }) => row);
+    this.values = rows.length > 0 ? model.encodeLogits(encoder, hidden, rows) : undefined;
+    full(encoder, this.values ? [this.values] : []);
+  }
+
+  /** Hands all of the pass to the device, the first time while it is recorded. */
+  private submit(): PromiseLike<SubmissionResult> {
+    const begun: Submission[] = [];
+    try {
+      if (this.hasRun) for (const recording of this.recordings) begun.push(recording.replay());
+      else
+        this.record((encoder, keep = []) => {
+          if (!this.again) begun.push(encoder.commit({ keep }));
+          else {
+            const recording = this.own(encoder.finish({ keep }));
+            this.recordings.push(recording);
+            begun.push(recording.replay());
+          }
+        });
+      this.hasRun = true;
+      return all(begun);
+    } catch (error) {
+      // Unless some of it runs already, nothing has happened to the state.
+      if (begun.length === 0) throw error;
+      return all([...begun, Promise.reject(error)]);
+    }
+  }
+
+  /** Runs it for a pass like the one that it was made for. */
   async run({ parts, counts, wanted, log }: Pass): Promise<void> {
     const { state, path, cache, plans, logits } = this.feeding;
     this.tokens.write(

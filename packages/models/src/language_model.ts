@@ -9,6 +9,7 @@ import {
   wrongValue,
 } from "@mlxts/core";
 import type { GenerationDefaults } from "./generation_config.ts";
+import type { LayeredPass } from "./layers.ts";
 import type { EncodeOptions, ModelPath, Tokens } from "./pass.ts";
 import { limitExperts, type ResidentExperts } from "./resident_experts.ts";
 import { ModelState } from "./state.ts";
@@ -127,6 +128,11 @@ export abstract class LanguageModel<Path extends string = ModelPath> {
 
   /** Records one pass over T tokens; the result is the hidden state [T, hidden] before the last norm. */
   abstract encode(encoder: CommandEncoder, state: ModelState, tokens: Tokens, options: EncodeOptions<Path>): Tensor;
+
+  /** @internal The pass that `encode` records, layer by layer; undefined for a model that does not tell its layers. */
+  layered(_state: ModelState, _tokens: Tokens, _options: EncodeOptions<Path>): LayeredPass | undefined {
+    return undefined;
+  }
 
   /** Records the logits f32 [rows.length, vocab] of some rows of the hidden state. */
   abstract encodeLogits(encoder: CommandEncoder, hidden: Tensor, rows: readonly number[]): Tensor;

@@ -5,6 +5,7 @@ import { rmsNorm } from "@mlxts/norms";
 import { bindMlp, bindMoe, encodeMlp, encodeMoe, type Mlp, type MoeBlock, type MoeSpec } from "../experts.ts";
 import { encodeHead, type Head } from "../head.ts";
 import { LanguageModel, type ModelSettings, type ModelSizes } from "../language_model.ts";
+import { encodeLayers, type LayeredPass } from "../layers.ts";
 import type { EncodeOptions, Tokens } from "../pass.ts";
 import type { ModelState } from "../state.ts";
 import type { StateSizes, StateSpec } from "../state_options.ts";
@@ -133,25 +134,33 @@ export class DeepseekV3 extends LanguageModel<LatentPath> {
     return table;
   }
 
-  encode(encoder: CommandEncoder, state: ModelState, tokens: Tokens, { path }: EncodeOptions<LatentPath>): Tensor {
+  encode(encoder: CommandEncoder, state: ModelState, tokens: Tokens, options: EncodeOptions<LatentPath>): Tensor {
+    return encodeLayers(encoder, this.layered(state, tokens, options));
+  }
+
+  /** @internal */
+  override layered(state: ModelState, tokens: Tokens, { path }: EncodeOptions<LatentPath>): LayeredPass {
     const { config } = this;
     const { layers, embedding } = this.network;
     const { softmaxScale } = this.rotary;
     const eps = config.normEps;
     const table = this.table(state.capacity);
     const rows = tokens.ids.size;
-    const hidden = embed(encoder, tokens.ids, embedding, this.activationDtype).reshape([rows, config.hiddenSize]);
-    const mark = encoder.arena?.mark();
-    for (const [index, { inputNorm, attention, postNorm, mlp, experts }] of layers.entries()) {
-      const x = rmsNorm(encoder, { x: hidden, weight: inputNorm }, { eps });
-      const pass = { config, index, state, tokens, path, table, softmaxScale };
-      add(encoder, { a: hidden, b: encodeAttention(encoder, attention, x, pass), out: hidden });
-      const y = rmsNorm(encoder, { x: hidden, weight: postNorm }, { eps });
-      if (experts) encodeMoe(encoder, experts, y, hidden);
-      if (mlp) add(encoder, { a: hidden, b: encodeMlp(encoder, mlp, y), out: hidden });
-      if (mark) encoder.arena?.rewind(mark);
-    }
-    return hidden;
+    return {
+      layers,
+      begin: (encoder) =>
+        embed(encoder, tokens.ids, embedding, this.activationDtype).reshape([rows, config.hiddenSize]),
+      norm: (encoder, index, hidden, out) =>
+        rmsNorm(encoder, { x: hidden, weight: (layers[index] as Layer).inputNorm, out }, { eps }),
+      layer: (encoder, index, x, hidden) => {
+        const { attention, postNorm, mlp, experts } = layers[index] as Layer;
+        const pass = { config, index, state, tokens, path, table, softmaxScale };
+        add(encoder, { a: hidden, b: encodeAttention(encoder, attention, x, pass), out: hidden });
+        const y = rmsNorm(encoder, { x: hidden, weight: postNorm }, { eps });
+        if (experts) encodeMoe(encoder, experts, y, hidden);
+        if (mlp) add(encoder, { a: hidden, b: encodeMlp(encoder, mlp, y), out: hidden });
+      },
+    };
   }
 
   encodeLogits(encoder: CommandEncoder, hidden: Tensor, rows: readonly number[]): Tensor {

@@ -5,6 +5,7 @@ import { rmsNorm } from "@mlxts/norms";
 import { bindMlp, bindMoe, encodeMlp, encodeMoe, type Mlp, type MoeBlock, type MoeSpec } from "../experts.ts";
 import { encodeHead, type Head } from "../head.ts";
 import { LanguageModel, type ModelSettings, type ModelSizes } from "../language_model.ts";
+import { encodeLayers, type LayeredPass } from "../layers.ts";
 import type { EncodeOptions, Tokens } from "../pass.ts";
 import type { ModelState } from "../state.ts";
 import type { StateSizes, StateSpec } from "../state_options.ts";
@@ -152,27 +153,33 @@ export class Qwen3_5 extends LanguageModel<DeltaPath> {
   }
 
   encode(encoder: CommandEncoder, state: ModelState, tokens: Tokens, options: EncodeOptions<DeltaPath>): Tensor {
+    return encodeLayers(encoder, this.layered(state, tokens, options));
+  }
+
+  /** @internal */
+  override layered(state: ModelState, tokens: Tokens, options: EncodeOptions<DeltaPath>): LayeredPass {
     const { config } = this;
     const { layers, embedding, frequencies, weightOffset } = this.network;
     const norm = { eps: config.normEps, weightOffset };
     const rows = tokens.ids.size;
-    const hidden = embed(encoder, tokens.ids, embedding, this.activationDtype).reshape([rows, config.hiddenSize]);
-    const mark = encoder.arena?.mark();
-    for (const [index, layer] of layers.entries()) {
-      const x = rmsNorm(encoder, { x: hidden, weight: layer.inputNorm }, norm);
-      const { mixer } = layer;
-      const mixed =
-        mixer.kind === "full_attention"
-          ? encodeAttention(encoder, mixer, x, { config, index, state, tokens, frequencies, weightOffset })
-          : encodeDelta(encoder, mixer, x, { ...options, config, index, state, tokens });
-      add(encoder, { a: hidden, b: mixed, out: hidden });
-      const y = rmsNorm(encoder, { x: hidden, weight: layer.postNorm }, norm);
-      const { mlp } = layer;
-      if ("router" in mlp) encodeMoe(encoder, mlp, y, hidden);
-      else add(encoder, { a: hidden, b: encodeMlp(encoder, mlp, y), out: hidden });
-      if (mark) encoder.arena?.rewind(mark);
-    }
-    return hidden;
+    return {
+      layers,
+      begin: (encoder) =>
+        embed(encoder, tokens.ids, embedding, this.activationDtype).reshape([rows, config.hiddenSize]),
+      norm: (encoder, index, hidden, out) =>
+        rmsNorm(encoder, { x: hidden, weight: (layers[index] as Layer).inputNorm, out }, norm),
+      layer: (encoder, index, x, hidden) => {
+        const { mixer, postNorm, mlp } = layers[index] as Layer;
+        const mixed =
+          mixer.kind === "full_attention"
+            ? encodeAttention(encoder, mixer, x, { config, index, state, tokens, frequencies, weightOffset })
+            : encodeDelta(encoder, mixer, x, { ...options, config, index, state, tokens });
+        add(encoder, { a: hidden, b: mixed, out: hidden });
+        const y = rmsNorm(encoder, { x: hidden, weight: postNorm }, norm);
+        if ("router" in mlp) encodeMoe(encoder, mlp, y, hidden);
+        else add(encoder, { a: hidden, b: encodeMlp(encoder, mlp, y), out: hidden });
+      },
+    };
   }
 
   encodeLogits(encoder: CommandEncoder, hidden: Tensor, rows: readonly number[]): Tensor {
