@@ -33,52 +33,47 @@ METAL_FUNC void store_wide(thread const WideSum& sum, threadgroup T* tile, devic
   simdgroup_barrier(metal::mem_flags::mem_threadgroup);
   const uint row = s.lane / kPieces, column = s.lane % kPieces * 8;
   MLXTS_UNROLL for (uint i = 0; i < kStrip; i += kSimd / kPieces) {
-    const Piece<T> piece = *(threadgroup const Piece<T>*)(tile + (row + i) * kWideStride + column);
+    threadgroup const T* from = tile + (row + i) * kWideStride + column;
     if (row + i >= s.rows || column >= columns) continue;
     device T* at = to + (s.first + row + i) * stride + column;
     if (aligned16(at)) {
-      *(device Piece<T>*)at = piece;
+      *(device uint4*)at = *(threadgroup const uint4*)from;
     } else {
-      for (uint n = 0; n < 8; ++n) at[n] = piece.of[n];
+      for (uint n = 0; n < 8; ++n) at[n] = from[n];
     }
   }
 }
 
-// Pieces of kWideRows rows in registers, then times their rows' factors, rounded, in a tile.
+// The same from any address.
 template <typename T>
-struct WidePieces {
-  Piece<T> own[kWideRows / kWideStep];
+METAL_FUNC void bring_wide(threadgroup T* to, device const T* from, uint stride, uint rows, uint columns, uint index) {
+  if (aligned16(from) && stride % 8 == 0) {
+    start_wide<kWideRows>(to, from, stride, rows, columns, index);
+  } else {
+    const uint row = index / kPieces, column = index % kPieces * 8;
+    for (uint i = 0; i < kWideRows; i += kWideStep) {
+      const bool real = row + i < rows && column < columns;
+      for (uint n = 0; n < 8; ++n)
+        to[(row + i) * kWideStride + column + n] = real ? from[(row + i) * stride + column + n] : T(0.0f);
+    }
+  }
+  machine::copies_end();
+}
 
-  METAL_FUNC void load(device const T* from, uint stride, uint rows, uint columns, uint index) {
-    const uint row = index / kPieces, column = index % kPieces * 8;
-    const bool aligned = aligned16(from) && stride % 8 == 0;
-    MLXTS_UNROLL for (uint i = 0; i < kWideRows / kWideStep; ++i) {
-      const uint at = row + i * kWideStep;
-      const bool real = at < rows && column < columns;
-      device const T* piece = from + at * stride + column;
-      if (real && aligned) {
-        own[i] = *(device const Piece<T>*)piece;
-      } else {
-        MLXTS_UNROLL for (uint n = 0; n < 8; ++n) own[i].of[n] = real ? piece[n] : T(0.0f);
-      }
-    }
+// A thread's pieces of a tile, as start_wide brings them, times their rows' factors, rounded.
+template <typename T>
+METAL_FUNC void scale_wide(threadgroup T* tile, threadgroup const float* factors, uint index) {
+  const uint row = index / kPieces;
+  tile += row * kWideStride + index % kPieces * 8;
+  MLXTS_UNROLL for (uint i = 0; i < kWideRows; i += kWideStep) {
+    threadgroup uint4* at = (threadgroup uint4*)(tile + i * kWideStride);
+    const float factor = factors[row + i];
+    uint4 eight = *at;
+    MLXTS_UNROLL for (uint n = 0; n < 4; ++n)
+        eight[n] = Pairs<T>::of(Pairs<T>::low(eight[n]) * factor, Pairs<T>::high(eight[n]) * factor);
+    *at = eight;
   }
-  METAL_FUNC void store(threadgroup T* to, uint index) const {
-    to += index / kPieces * kWideStride + index % kPieces * 8;
-    MLXTS_UNROLL for (uint i = 0; i < kWideRows / kWideStep; ++i)
-        *(threadgroup Piece<T>*)(to + i * kWideStep * kWideStride) = own[i];
-  }
-  METAL_FUNC void store(threadgroup T* to, threadgroup const float* factors, uint index) const {
-    const uint row = index / kPieces, column = index % kPieces * 8;
-    MLXTS_UNROLL for (uint i = 0; i < kWideRows / kWideStep; ++i) {
-      const uint at = row + i * kWideStep;
-      const float factor = factors[at];
-      Piece<T> piece;
-      MLXTS_UNROLL for (uint n = 0; n < 8; ++n) piece.of[n] = T(float(own[i].of[n]) * factor);
-      *(threadgroup Piece<T>*)(to + at * kWideStride + column) = piece;
-    }
-  }
-};
+}
 
 // A strip of X up to the diagonal, as the sum of numbers of T.
 template <typename T, uint Parts>
@@ -116,7 +111,7 @@ struct XParts {
   }
 };
 
-// What X is made of lies in two wide tiles: A, and X itself, which is made where the keys were.
+// A and X are as large as a wide tile each.
 constant constexpr uint kXStride = kWideStride / 2;
 
 // A strip of A: (round(β k) · kᵀ) exp(G_i − G_j) below the diagonal, zeros in the rest of its blocks.
@@ -159,7 +154,12 @@ METAL_FUNC void invert_block(threadgroup const float* a, threadgroup float* x, u
   float own[kStrip];
   MLXTS_UNROLL for (uint i = 0; i < kStrip; ++i) {
     float sum = i == lane ? 1.0f : 0.0f;
-    MLXTS_UNROLL for (uint m = 0; m < i; ++m) sum -= a[i * kXStride + m] * own[m];
+    MLXTS_UNROLL for (uint m = 0; m < i; m += 4) {
+      const float4 four = *(threadgroup const float4*)(a + i * kXStride + m);
+      MLXTS_UNROLL for (uint n = 0; n < 4; ++n) {
+        if (m + n < i) sum -= four[n] * own[m + n];
+      }
+    }
     own[i] = sum;
     x[i * kXStride + lane] = sum;
   }
@@ -194,75 +194,76 @@ METAL_FUNC void substitute_blocks(threadgroup const float* a, threadgroup float*
   }
 }
 
-// X of a chunk, where `keys` of its tile were, whose first columns are `k`; with A in `a`.
+// A of a chunk, whose first keys are on their way to a tile, before the values; they are there again in the end.
 template <typename T>
-METAL_FUNC void make_wide_x(WuTensors<T> m, thread const WidePieces<T>& k, threadgroup T* keys, threadgroup float* a,
-                            threadgroup const float* betas, CumulativeGates G, Strip s, uint rows, uint index) {
-  if (index < kWideRows) {
-    G.high[index] = index < rows ? m.G.high[index * m.G.stride] : 0.0f;
-    G.low[index] = index < rows && m.G.carriesLow ? m.G.low[index * m.G.stride] : 0.0f;
-  }
+METAL_FUNC void make_wide_a(WuTensors<T> m, threadgroup T* keys, threadgroup float* a, threadgroup const float* betas,
+                            CumulativeGates G, Strip s, uint rows, uint index) {
   WideDots<T> dots;
   fill(dots.sums, 0.0f);
-  for (uint c = 0; c < m.K; c += kWide) {
-    if (c == 0) {
-      k.store(keys, index);
-    } else {
-      WidePieces<T> more;
-      more.load(m.k + c, m.kStride, rows, m.K - c, index);
-      threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-      more.store(keys, index);
-    }
+  machine::copies_wait<1>();
+  threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+  dots.add(keys, betas, s);
+  for (uint c = kWide; m.K > kWide && c < m.K + kWide; c += kWide) {
+    const uint from = c < m.K ? c : 0;
     threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    dots.add(keys, betas, s);
+    bring_wide(keys, m.k + from, m.kStride, rows, m.K - from, index);
+    machine::copies_wait<0>();
+    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    if (from > 0) dots.add(keys, betas, s);
   }
   dots.store(a, G, s);
-  threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-  threadgroup float* x = (threadgroup float*)keys;
-  const uint diagonal = s.first * (kXStride + 1);
-  invert_block(a + diagonal, x + diagonal, s.lane);
-  threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-  substitute_blocks(a, x, s);
-  threadgroup_barrier(metal::mem_flags::mem_threadgroup);
 }
 
-// `factors` are those of values, then those of keys; then there is room for gates. Without an inverse, X is made here.
+// Factors are those of values, then those of keys; then there is room for gates. Without an inverse, X is made here.
 template <typename T>
 METAL_FUNC void make_wide_wu(WuTensors<T> m, threadgroup T* values, threadgroup float* factors, Strip s, uint rows,
                              uint index) {
   threadgroup T* keys = values + kWideTile;
-  WidePieces<T> v, k;
-  v.load(m.v, m.vStride, rows, m.V, index);
-  k.load(m.k, m.kStride, rows, m.K, index);
+  threadgroup float *a = (threadgroup float*)(keys + kWideTile), *x = a + kWideRows * kXStride;
+  bring_wide(keys, m.k, m.kStride, rows, m.K, index);
+  bring_wide(values, m.v, m.vStride, rows, m.V, index);
+  const CumulativeGates G = {factors + 2 * kWideRows, factors + 3 * kWideRows};
   if (index < kWideRows) {
-    const float beta = index < rows ? m.beta[index * m.betaStride] : 0.0f;
+    const bool real = index < rows;
+    const float beta = real ? m.beta[index * m.betaStride] : 0.0f;
+    const float high = real ? m.G.high[index * m.G.stride] : 0.0f;
+    const float low = real && m.G.carriesLow ? m.G.low[index * m.G.stride] : 0.0f;
     factors[index] = beta;
-    factors[kWideRows + index] = index < rows ? beta * decay_at(m.G, index) : 0.0f;
+    factors[kWideRows + index] = beta * exp_of_sum(high, low);
+    G.high[index] = high;
+    G.low[index] = low;
   }
   XParts<T, 2> X;
   if (m.x) {
     X.load(m.x, m.xStride, s);
   } else {
-    const CumulativeGates gates = {factors + 2 * kWideRows, factors + 3 * kWideRows};
-    make_wide_x(m, k, keys, (threadgroup float*)values, factors, gates, s, rows, index);
-    X.load((threadgroup const float*)keys, kXStride, s);
+    make_wide_a(m, keys, a, factors, G, s, rows, index);
+    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    const uint diagonal = s.first * (kXStride + 1);
+    invert_block(a + diagonal, x + diagonal, s.lane);
   }
   for (uint c = 0; c < metal::max(m.V, m.K); c += kWide) {
     if (c > 0) {
-      v.load(m.v + c, m.vStride, rows, left_of(m.V, c), index);
-      k.load(m.k + c, m.kStride, rows, left_of(m.K, c), index);
+      threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+      bring_wide(keys, m.k + c, m.kStride, rows, left_of(m.K, c), index);
+      bring_wide(values, m.v + c, m.vStride, rows, left_of(m.V, c), index);
     }
+    machine::copies_wait<0>();
+    if (c == 0 && m.x) threadgroup_barrier(metal::mem_flags::mem_threadgroup);  // factors
+    scale_wide(values, factors, index);
+    scale_wide(keys, factors + kWideRows, index);
     threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    v.store(values, factors, index);
-    k.store(keys, factors + kWideRows, index);
-    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    if (c == 0 && !m.x) {
+      substitute_blocks(a, x, s);
+      threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+      X.load((threadgroup const float*)x, kXStride, s);
+    }
+    // The strip's rows of A and X are no longer needed.
     WideSum sum;
     X.multiply(sum, values, s);
-    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    store_wide(sum, values, m.u + c, m.vStride, left_of(m.V, c), s);
+    store_wide(sum, (threadgroup T*)a, m.u + c, m.vStride, left_of(m.V, c), s);
     X.multiply(sum, keys, s);
-    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    store_wide(sum, keys, m.w + c, m.wStride, left_of(m.K, c), s);
+    store_wide(sum, (threadgroup T*)x, m.w + c, m.wStride, left_of(m.K, c), s);
   }
 }
 

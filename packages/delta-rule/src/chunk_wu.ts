@@ -74,7 +74,8 @@ export const chunkWuKernel = defineKernel({
         ...launch,
         threadgroups: [NT, H, B],
         params: { wide: 1 },
-        scratch: { ...launch.scratch, tiles: [BT * WIDE_STRIDE], factors: [4 * BT] },
+        // v, k, A and X: tiles of half as many f32.
+        scratch: { ...launch.scratch, tiles: [4, BT, WIDE_STRIDE / 2], factors: [4 * BT] },
       };
     },
   },
