@@ -4,6 +4,11 @@
 
 namespace mlxts {
 
+// Four neighbors as words: of stores of elements, the compiler takes away those that it also finds where these are not
+// aligned.
+template <typename T>
+using AtOnce = metal::vec<uint, sizeof(T)>;
+
 // These are preferred to the templates of the same names, which must know them.
 #define MLXTS_FOUR(T)                                                                                    \
   METAL_FUNC bool aligned_to_four(device const T* at) { return (ulong(at) & (4 * sizeof(T) - 1)) == 0; } \
@@ -22,7 +27,7 @@ namespace mlxts {
   METAL_FUNC void store4(device T* to, float4 v) {                                                       \
     const metal::vec<T, 4> r = metal::vec<T, 4>(T(v.x), T(v.y), T(v.z), T(v.w));                         \
     if (aligned_to_four(to)) {                                                                           \
-      *(device metal::vec<T, 4>*)to = r;                                                                 \
+      *(device AtOnce<T>*)to = as_type<AtOnce<T>>(r);                                                    \
       return;                                                                                            \
     }                                                                                                    \
     to[0] = r.x;                                                                                         \

@@ -7,11 +7,8 @@ using namespace mlxts;
 
 constant constexpr uint kAhead = CHUNK_CUMSUM_AHEAD;
 
-// ln(decay) of a gate; a factor of 0: the gate is the decay itself, and 0 becomes what exp() takes to 0.
-METAL_FUNC float log_decay(float gate, float factor) {
-  if (factor != 0.0f) return gate * factor;
-  return gate > 0.0f ? max(precise::log(gate), -104.0f) : -104.0f;
-}
+// ln(decay) where the gate is the decay itself; 0 becomes what exp() takes to 0.
+METAL_FUNC float log_decay(float gate) { return gate > 0.0f ? max(precise::log(gate), -104.0f) : -104.0f; }
 
 // A thread has one chunk of one head; neighbors have neighboring heads.
 kernel void chunk_cumsum_f32(device const float* g [[buffer(CHUNK_CUMSUM_G)]],
@@ -33,17 +30,22 @@ kernel void chunk_cumsum_f32(device const float* g [[buffer(CHUNK_CUMSUM_G)]],
   const ulong start = place.token * p.heads + head;
   CompensatedSum<float> sum = {0.0f, 0.0f};
   for (uint i = 0; i < rows; i += kAhead) {
+    // No question stands between loads, nor in what is done for each gate.
     float ahead[kAhead];
-    MLXTS_UNROLL
-    for (uint j = 0; j < kAhead; ++j) {
-      const uint at = min(i + j, rows - 1);
-      const bool skipped = masked && mask[place.token + at] == 0;
-      ahead[j] = skipped ? neutral_gate(p.gateFactor) : g[start + at * p.heads];
+    MLXTS_UNROLL for (uint j = 0; j < kAhead; ++j) ahead[j] = g[start + min(i + j, rows - 1) * p.heads];
+    if (masked) {
+      MLXTS_UNROLL for (uint j = 0; j < kAhead; ++j) {
+        if (mask[place.token + min(i + j, rows - 1)] == 0) ahead[j] = neutral_gate(p.gateFactor);
+      }
     }
-    MLXTS_UNROLL
-    for (uint j = 0; j < kAhead; ++j) {
+    if (p.gateFactor != 0.0f) {
+      MLXTS_UNROLL for (uint j = 0; j < kAhead; ++j) ahead[j] *= p.gateFactor;
+    } else {
+      MLXTS_UNROLL for (uint j = 0; j < kAhead; ++j) ahead[j] = log_decay(ahead[j]);
+    }
+    MLXTS_UNROLL for (uint j = 0; j < kAhead; ++j) {
       if (i + j >= rows) continue;
-      sum.add(log_decay(ahead[j], p.gateFactor));
+      sum.add(ahead[j]);
       G[start + (i + j) * p.heads] = sum.high;
       if (p.present & CHUNK_CUMSUM_HAS_CUMULATIVE_GATE_LOW) GLow[start + (i + j) * p.heads] = sum.low;
     }

@@ -1,9 +1,11 @@
-// One threadgroup: u or w of one chunk of one head (both of them where p.wide is set), a strip of 16 rows to a simdgroup.
-// X stays in registers; panels of scaled values or keys fill two tiles of threadgroup memory in turn. Since X is f32, so
-// are the tiles.
+// One threadgroup: u or w of one chunk of one head, a strip of 16 rows to a simdgroup. X stays in registers; panels of
+// scaled values or keys fill two tiles of threadgroup memory in turn. Since X is f32, so are the tiles.
 #include "channels_metal.h"
+#include "chunk_strips.h"
 #include "chunk_wu.params.h"
-#include "metal_wide_chunk.h"
+#ifdef MLXTS_CUDA
+#include "wide_wu_cuda.h"
+#endif
 
 using namespace metal;
 using namespace mlxts;
@@ -93,45 +95,68 @@ kernel void chunk_wu(device const T* k [[buffer(CHUNK_WU_K)]], device const T* v
                      uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const auto scratch = scratch_of(memory, p);
   const Indices cuts = {cuSeqlens, bool(p.present & CHUNK_WU_HAS_CU_SEQLENS)};
-  const bool both = p.wide != 0;  // u and w
-  const uint batch = both ? group.z : group.z / 2;
-  const ChunkPlace place = threadgroup_place(p, cuts, uint3(group.x, group.y, batch), groups.x, {fault, lane},
+  const ChunkPlace place = threadgroup_place(p, cuts, uint3(group.x, group.y, group.z / 2), groups.x, {fault, lane},
                                              CHUNK_WU_FAULT_CU_SEQLENS, scratch.place, index);
   if (place.rows == 0) return;
   const Strip s = strip_of(simdgroup, lane, place.rows);
   const uint H = p.heads, K = p.keyDim, V = p.valueDim, gates = Channels ? K : 1, length = p.chunkLength;
   const bool carriesLow = p.present & CHUNK_WU_HAS_CUMULATIVE_GATE_LOW;
-  const ulong first = place.token * H + place.head;
   const uint keyHead = key_head_of(place.head, p.headsPerKey, p.keyHeads);
-  const bool made = (p.present & CHUNK_WU_HAS_X) == 0;  // where X is made, if it is not there
-  device const float* ownX = made ? nullptr : x + first * length;
-  if (!Channels && both) {
-    const CumulativeGateTensors chunkGates = {G + first, GLow + first, carriesLow, H};
-    const ulong keys = (place.token * p.keyHeads + keyHead) * K;
-    const WuTensors<T> tensors = {v + first * V, k + keys, ownX,  beta + first,   u + first * V, w + first * K,
-                                  chunkGates,    V,        K,     H * V,          p.keyHeads * K, H * K,
-                                  H * length,    H};
-    if (wide_wu(tensors, scratch.tiles, scratch.factors, s, place.rows, index)) return;
-  }
   // Cells of this strip's first row.
   const ulong token = place.token + s.first, cell = token * H + place.head, keyCell = token * p.keyHeads + keyHead;
   const CumulativeGateTensors ownGates = {G + cell * gates, GLow + cell * gates, carriesLow, H * gates};
   threadgroup float* factors = scratch.factors + s.first;
   TileLeft<float, kStrip, kStrip> X[kStrips];
-  load_x(X, ownX, H * length, s);
-  for (uint part = both ? 0 : group.z & 1; part < (both ? 2 : (group.z & 1) + 1); ++part) {
-    const bool keys = part == 1;
-    if (both && keys) threadgroup_barrier(mem_flags::mem_threadgroup);  // the tiles of u have been used
-    if (lane < s.rows) {
-      factors[lane] = beta[cell + lane * H];
-      if (keys && !Channels) factors[lane] *= decay_at(ownGates, lane);
-    }
-    simdgroup_barrier(mem_flags::mem_threadgroup);  // others do not read these
-    const Operands<T> operands = keys ? Operands<T>{k + keyCell * K, w + cell * K, p.keyHeads * K, H * K, K, keys}
-                                      : Operands<T>{v + cell * V, u + cell * V, H * V, H * V, V, keys};
-    multiply_panels<Channels>(X, operands, factors, ownGates, scratch.tiles, length, s);
+  load_x(X, x + (place.token * H + place.head) * length, H * length, s);
+  const bool keys = group.z & 1;
+  if (lane < s.rows) {
+    factors[lane] = beta[cell + lane * H];
+    if (keys && !Channels) factors[lane] *= decay_at(ownGates, lane);
   }
+  simdgroup_barrier(mem_flags::mem_threadgroup);  // others do not read these
+  const Operands<T> operands = keys ? Operands<T>{k + keyCell * K, w + cell * K, p.keyHeads * K, H * K, K, keys}
+                                    : Operands<T>{v + cell * V, u + cell * V, H * V, H * V, V, keys};
+  multiply_panels<Channels>(X, operands, factors, ownGates, scratch.tiles, length, s);
 }
+
+#ifdef MLXTS_CUDA
+// One threadgroup: u and w of one whole chunk of one head, see wide_wu_cuda.h; and X, if it is not there.
+[[max_total_threads_per_threadgroup(256)]] kernel void chunk_wu_bf16_wide(
+    device const bfloat* k [[buffer(CHUNK_WU_K)]], device const bfloat* v [[buffer(CHUNK_WU_V)]],
+    device const float* beta [[buffer(CHUNK_WU_BETA)]], device const float* G [[buffer(CHUNK_WU_CUMULATIVE_GATE)]],
+    device const float* GLow [[buffer(CHUNK_WU_CUMULATIVE_GATE_LOW)]],
+    device const Index* cuSeqlens [[buffer(CHUNK_WU_CU_SEQLENS)]], device const float* x [[buffer(CHUNK_WU_X)]],
+    device bfloat* w [[buffer(CHUNK_WU_W)]], device bfloat* u [[buffer(CHUNK_WU_U)]],
+    constant ChunkWuParams& p [[buffer(CHUNK_WU_PARAMS)]], device MlxtsFault* fault [[buffer(CHUNK_WU_FAULT)]],
+    threadgroup uchar* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
+    uint3 groups [[threadgroups_per_grid]], uint index [[thread_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  const auto scratch = scratch_of(memory, p);
+  const Indices cuts = {cuSeqlens, bool(p.present & CHUNK_WU_HAS_CU_SEQLENS)};
+  const ChunkPlace place =
+      threadgroup_place(p, cuts, group, groups.x, {fault, lane}, CHUNK_WU_FAULT_CU_SEQLENS, scratch.place, index);
+  if (place.rows == 0) return;
+  const uint H = p.heads, K = p.keyDim, V = p.valueDim, length = p.chunkLength;
+  const ulong first = place.token * H + place.head;
+  const ulong keys = (place.token * p.keyHeads + key_head_of(place.head, p.headsPerKey, p.keyHeads)) * K;
+  const bool carriesLow = p.present & CHUNK_WU_HAS_CUMULATIVE_GATE_LOW, made = (p.present & CHUNK_WU_HAS_X) == 0;
+  const WuTensors m = {v + first * V,
+                       k + keys,
+                       made ? nullptr : x + first * length,
+                       beta + first,
+                       u + first * V,
+                       w + first * K,
+                       {G + first, GLow + first, carriesLow, H},
+                       V,
+                       K,
+                       H * V,
+                       p.keyHeads * K,
+                       H * K,
+                       H * length,
+                       H};
+  make_wide_wu(m, (threadgroup bfloat*)scratch.tiles, scratch.factors, place.rows, index, lane, simdgroup);
+}
+#endif
 
 #define CHUNK_WU(name, T)                                                                              \
   template [[host_name("chunk_wu_" name)]] [[kernel]] decltype(chunk_wu<T, false>) chunk_wu<T, false>; \

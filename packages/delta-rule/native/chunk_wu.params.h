@@ -46,13 +46,16 @@ struct ChunkWuParams {
   uint32_t lastTokens;
   uint32_t present;  // a bit for each buffer
 #ifdef __METAL_VERSION__
-  uint32_t wide;
   uint32_t scratch[3];  // byte offsets
 #else
   uint32_t scratch[4];  // byte offsets
 #endif
 };
+#ifdef __METAL_VERSION__
+static_assert(sizeof(ChunkWuParams) == 52, "ChunkWuParams must match the declaration of chunk_wu");
+#else
 static_assert(sizeof(ChunkWuParams) == 56, "ChunkWuParams must match the declaration of chunk_wu");
+#endif
 #ifdef __METAL_VERSION__
 struct ChunkWuScratch {
   threadgroup uint* place;

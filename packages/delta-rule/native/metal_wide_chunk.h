@@ -6,10 +6,6 @@
 namespace mlxts {
 
 template <typename T>
-METAL_FUNC bool wide_wu(WuTensors<T>, threadgroup float*, threadgroup float*, Strip, uint, uint) {
-  return false;
-}
-template <typename T>
 METAL_FUNC bool wide_output(OutputTensors<T>, threadgroup uchar*, CumulativeGates, Strip, uint, uint) {
   return false;
 }

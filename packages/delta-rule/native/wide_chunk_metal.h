@@ -5,16 +5,6 @@
 
 namespace mlxts {
 
-// u = X · round(β v), w = X · round(β exp(G) k). Elements from token to token.
-template <typename T>
-struct WuTensors {
-  device const T *v, *k;
-  device const float *x, *beta;
-  device T *u, *w;
-  CumulativeGateTensors G;
-  uint V, K, vStride, kStride, wStride, xStride, betaStride;
-};
-
 // `h` is the state before the chunk, `mask` null where there is none.
 template <typename T>
 struct OutputTensors {

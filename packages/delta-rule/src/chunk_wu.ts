@@ -26,20 +26,22 @@ import type { ChunkWu } from "./signatures.ts";
 
 type Sizes = Pick<ChunkDims, "B" | "H" | "K" | "V" | "BT" | "NT" | "channels"> & { dtype: Dtype };
 
+/** Two simdgroups share a strip of a whole chunk. */
+const WIDE_THREADS = 256;
+
 const computesWide = (sizes: Sizes) => wideChunks(sizes) && sizes.dtype === "bf16";
 
 /** u and w have threadgroups of their own. */
 const onGpu = ({ B, H, BT, NT }: Sizes, panelColumns: number) => ({
   threadgroups: [NT, H, 2 * B] as const,
   threadsPerThreadgroup: chunkThreads({ BT }),
-  params: { wide: 0 },
   scratch: { ...PLACE_SHAPE, tiles: tileShapeF32(2 * BT, panelColumns), factors: [BT] },
 });
 
 export const chunkWuKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "chunk_wu",
-  variants: channelVariants(FLOATS),
+  variants: [...channelVariants(FLOATS), "bf16_wide"],
   buffers: {
     k: "read",
     v: "read",
@@ -58,8 +60,7 @@ export const chunkWuKernel = defineKernel({
     cpu: { panel: "f32", factors: "f32", ...CUMULATIVE_SCRATCH },
     gpu: { ...PLACE_SCRATCH, tiles: "f32", factors: "f32" },
   },
-  launchParams: { gpu: { wide: "u32" } },
-  mostThreads: 128,
+  mostThreads: WIDE_THREADS,
   launch: {
     cpu: ({ B, H, BT, NT }: Sizes, { constants: { panelColumns } }) => ({
       threadgroups: [NT, H, B],
@@ -73,14 +74,15 @@ export const chunkWuKernel = defineKernel({
       return {
         ...launch,
         threadgroups: [NT, H, B],
-        params: { wide: 1 },
-        scratch: { ...launch.scratch, tiles: [BT * WIDE_STRIDE], factors: [4 * BT] },
+        threadsPerThreadgroup: [WIDE_THREADS, 1, 1],
+        // v, k, A and X: tiles of half as many f32.
+        scratch: { ...launch.scratch, tiles: [4, BT, WIDE_STRIDE / 2], factors: [4 * BT] },
       };
     },
   },
 });
 
-/** Whether the stage takes no X but makes it itself. */
+/** Whether the stage takes no X but makes it itself, if it has none. */
 export const makesX = ({ device }: CommandEncoder, sizes: Sizes): boolean =>
   constantsOf(chunkWuKernel, device).makesX === 1 && computesWide(sizes);
 
@@ -94,12 +96,13 @@ export function encodeChunkWu(
   lastTokens = 0,
 ): void {
   const { k, v, beta, G, GLow, cuSeqlens, X, w, u } = tensors;
+  const sizes = { ...dims, dtype: k.dtype };
   encoder.dispatch(chunkWuKernel, {
     op,
-    variant: gateVariant(k.dtype, dims),
+    variant: makesX(encoder, sizes) ? "bf16_wide" : gateVariant(k.dtype, dims),
     buffers: { k, v, beta, cumulativeGate: G, cumulativeGateLow: GLow, cuSeqlens, x: X, w, u },
     params: chunkParams(dims, gqa, lastTokens),
-    sizes: { ...dims, dtype: k.dtype },
+    sizes,
   });
 }
 

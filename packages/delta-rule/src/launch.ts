@@ -30,7 +30,7 @@ export const chunkThreadgroups = ({ NT, H, B }: Pick<ChunkDims, "NT" | "H" | "B"
 /** A GPU has a simdgroup for each 16 rows of a chunk. */
 export const chunkThreads = ({ BT }: Pick<ChunkDims, "BT">) => [(BT / STRIP) * SIMD, 1, 1] as const;
 
-/** Columns of the wide tiles of NVIDIA's GPUs, see cuda_wide_chunk.h, and 16-bit elements from row to row. */
+/** Columns of the wide tiles of NVIDIA's GPUs, see wide_tiles_cuda.h, and 16-bit elements from row to row. */
 export const WIDE = 128;
 export const WIDE_STRIDE = tileStride("bf16", WIDE);
 /** Chunks and rows that these may hold: whole ones, with one gate a head. */
