@@ -14,18 +14,25 @@ struct bf16x2 {
   bf16 first, second;
 };
 
-// Whether kernels multiply bf16 by bf16 where the processor does that sooner than f32: Intel's processors, among them all
-// with tiles, take twice as long.
+// Whether the level has products of bf16 that some of its processors do sooner than those of f32. With tiles it has none:
+// all those processors are Intel's.
 #if defined(__AVX512BF16__) && !defined(__AMX_TILE__)
+#define MLXTS_FAST_BF16_DOT 1
 inline constexpr bool kFastBf16Dot = true;
-// Asked when the library is loaded; tests ask for either by MLXTS_BF16_DOTS.
+// Whether this processor takes longer for them, as Intel's do: twice as long. Asked when the library is loaded; tests ask
+// for either by MLXTS_BF16_DOTS.
 inline const bool kWidensBf16 = [] {
   const char* wanted = getenv("MLXTS_BF16_DOTS");
-  return wanted ? *wanted == '0' : made_by_intel();
+  return wanted && *wanted ? *wanted == '0' : made_by_intel();
 }();
 #else
+#define MLXTS_FAST_BF16_DOT 0
 inline constexpr bool kFastBf16Dot = false;
+inline constexpr bool kWidensBf16 = false;
 #endif
+// Whether elements of X and W are multiplied so.
+template <typename X, typename W>
+inline constexpr bool kDotsBf16 = kFastBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<W, bf16>;
 
 // bf16 that is widened to f32 before it is multiplied; what it is in memory.
 struct widened_bf16 : bf16 {};
@@ -33,14 +40,18 @@ template <typename X>
 using Stored = std::conditional_t<std::is_same_v<X, widened_bf16>, bf16, X>;
 
 // body<X>(), with X = widened_bf16 in place of a bf16 that meets another bf16 where that is faster.
-template <typename X, typename Other, typename Body>
+template <typename X, typename W, typename Body>
 MLXTS_INLINE auto with_left(Body body) {
-#if defined(__AVX512BF16__) && !defined(__AMX_TILE__)
-  if constexpr (std::is_same_v<X, bf16> && std::is_same_v<Other, bf16>)
+  if constexpr (kDotsBf16<X, W>)
     if (kWidensBf16) return body.template operator()<widened_bf16>();
-#endif
   return body.template operator()<X>();
 }
+// A kernel of X and W: the call is one with L, which is X or what is taken in its place.
+#define MLXTS_KERNEL_OF_LEFT(name, X, W, ...)                                 \
+  MLXTS_KERNEL(name, [](const mlxts::Launch& launch) {                        \
+    return mlxts::with_left<X, W>([&]<typename L>() { return __VA_ARGS__; }); \
+  })
+
 #if defined(__AVX512VNNI__)
 inline constexpr bool kHasInt8Dot = true;
 #else

@@ -326,13 +326,9 @@ GATED_DELTA_RULE_CHUNK(f16, f16, VectorProducts<false>)
 #if defined(__AMX_BF16__)
 GATED_DELTA_RULE_CHUNK(bf16_tiles, bf16, TileProducts)
 #else
-#define MLXTS_CHUNK_BF16(name, channels)                                                             \
-  MLXTS_KERNEL(name, [](const Launch& l) {                                                           \
-    return with_left<bf16, bf16>([&]<typename X>() {                                                 \
-      constexpr bool kDots = kFastBf16Dot && std::is_same_v<X, bf16>;                                \
-      return gated_delta_rule_chunk<bf16, channels, VectorProducts<kDots>>(l);                       \
-    });                                                                                              \
-  })
-MLXTS_CHUNK_BF16(gated_delta_rule_chunk_bf16, false)
-MLXTS_CHUNK_BF16(gated_delta_rule_chunk_bf16_channels, true)
+#define GATED_DELTA_RULE_CHUNK_BF16(name, channels)               \
+  MLXTS_KERNEL_OF_LEFT(gated_delta_rule_chunk_##name, bf16, bf16, \
+                       gated_delta_rule_chunk<bf16, channels, VectorProducts<kDotsBf16<L, bf16>>>(launch))
+GATED_DELTA_RULE_CHUNK_BF16(bf16, false)
+GATED_DELTA_RULE_CHUNK_BF16(bf16_channels, true)
 #endif

@@ -78,7 +78,7 @@ template <typename X, typename C>
 struct PanelGroup {
   // An element of the head's keys and values.
   using E = std::conditional_t<std::is_same_v<Stored<X>, C>, C, float>;
-  static constexpr bool kBf16 = kFastBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<C, bf16>;
+  static constexpr bool kBf16 = kDotsBf16<X, C>;
   using P = std::conditional_t<kBf16, bf16x2, float>;  // an element of panels
   static constexpr size_t kKeys = kBlockKeys;
 
@@ -280,6 +280,4 @@ MLXTS_KERNEL(head_attention_f16_f16, head_attention<f16, f16>)
 MLXTS_KERNEL(head_attention_f16_bf16, head_attention<f16, bf16>)
 MLXTS_KERNEL(head_attention_bf16_f32, head_attention<bf16, float>)
 MLXTS_KERNEL(head_attention_bf16_f16, head_attention<bf16, f16>)
-MLXTS_KERNEL(head_attention_bf16_bf16, [](const Launch& l) {
-  return with_left<bf16, bf16>([&]<typename X>() { return head_attention<X, bf16>(l); });
-})
+MLXTS_KERNEL_OF_LEFT(head_attention_bf16_bf16, bf16, bf16, head_attention<L, bf16>(launch))

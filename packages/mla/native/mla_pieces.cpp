@@ -18,7 +18,7 @@ constexpr int kMostTiles = MLA_PIECES_GROUP_ROWS / kPanelRows;
 
 template <typename X, typename C>
 struct PanelPiece : PieceRows<C> {
-  static constexpr bool kBf16 = kFastBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<C, bf16>;
+  static constexpr bool kBf16 = kDotsBf16<X, C>;
   using P = std::conditional_t<kBf16, bf16x2, float>;  // an element of panels
   static constexpr size_t kKeys = kBlockRows;
   using Rows = PieceRows<C>;
@@ -183,6 +183,4 @@ MLXTS_KERNEL(mla_pieces_f16_f16, mla_pieces<f16, f16>)
 MLXTS_KERNEL(mla_pieces_f16_bf16, mla_pieces<f16, bf16>)
 MLXTS_KERNEL(mla_pieces_bf16_f32, mla_pieces<bf16, float>)
 MLXTS_KERNEL(mla_pieces_bf16_f16, mla_pieces<bf16, f16>)
-MLXTS_KERNEL(mla_pieces_bf16_bf16, [](const Launch& l) {
-  return with_left<bf16, bf16>([&]<typename X>() { return mla_pieces<X, bf16>(l); });
-})
+MLXTS_KERNEL_OF_LEFT(mla_pieces_bf16_bf16, bf16, bf16, mla_pieces<L, bf16>(launch))

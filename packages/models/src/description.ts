@@ -1,6 +1,6 @@
 import { Tensor } from "@mlxts/core";
 
-/** Kernels are chosen by how far tensors begin from multiples of so many bytes. */
+/** As `encoder.append` asks: kernels are chosen by how far tensors begin from multiples of so many bytes. */
 const ALIGNMENT = 16;
 
 let others = 0;

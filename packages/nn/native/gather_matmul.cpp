@@ -120,8 +120,7 @@ int32_t gather_matmul(const Launch& l, DotRange<W, KeptRow<X, W>> dots, decltype
 
 }  // namespace
 
-#define MATMUL(x, w, o, X, W, O) \
-  MLXTS_KERNEL(gather_matmul_##x##_##w##_##o, [](const Launch& launch) { \
-    return with_left<X, W>([&]<typename L>() { return gather_matmul<L, W>(launch, dot_range<W, KeptRow<L, W>, O>, store_row<O>); }); \
-  })
+#define MATMUL(x, w, o, X, W, O)                            \
+  MLXTS_KERNEL_OF_LEFT(gather_matmul_##x##_##w##_##o, X, W, \
+                       gather_matmul<L, W>(launch, dot_range<W, KeptRow<L, W>, O>, store_row<O>))
 MLXTS_PRODUCT_VARIANTS(MATMUL)

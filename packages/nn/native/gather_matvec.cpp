@@ -57,8 +57,7 @@ int32_t gather_matvec(const Launch& l, size_t outBytes, DotRange<W, KeptRow<X, W
 
 }  // namespace
 
-#define MATVEC(x, w, o, X, W, O) \
-  MLXTS_KERNEL(gather_matvec_##x##_##w##_##o, [](const Launch& launch) { \
-    return with_left<X, W>([&]<typename L>() { return gather_matvec<L, W>(launch, sizeof(O), dot_range<W, KeptRow<L, W>, O>); }); \
-  })
+#define MATVEC(x, w, o, X, W, O)                            \
+  MLXTS_KERNEL_OF_LEFT(gather_matvec_##x##_##w##_##o, X, W, \
+                       gather_matvec<L, W>(launch, sizeof(O), dot_range<W, KeptRow<L, W>, O>))
 MLXTS_PRODUCT_VARIANTS(MATVEC)

@@ -110,13 +110,11 @@ MLXTS_MULTIPLY_COLUMNS(f16, bf16);
 MLXTS_MULTIPLY_COLUMNS(bf16, float);
 MLXTS_MULTIPLY_COLUMNS(bf16, f16);
 MLXTS_MULTIPLY_COLUMNS(bf16, bf16);
-#if defined(__AVX512BF16__) && !defined(__AMX_TILE__)
+#if MLXTS_FAST_BF16_DOT
 MLXTS_MULTIPLY_COLUMNS(widened_bf16, bf16);
 #endif
 }  // namespace mlxts
 
 #define MATMUL(x, w, o, X, W, O) \
-  MLXTS_KERNEL(matmul_##x##_##w##_##o, [](const Launch& launch) { \
-    return with_left<X, W>([&]<typename L>() { return matmul<L, W>(launch, store_rows<L, O>); }); \
-  })
+  MLXTS_KERNEL_OF_LEFT(matmul_##x##_##w##_##o, X, W, matmul<L, W>(launch, store_rows<L, O>))
 MLXTS_PRODUCT_VARIANTS(MATMUL)

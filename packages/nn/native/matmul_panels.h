@@ -11,7 +11,7 @@ static_assert(kGroupColumns % kPanelColumns == 0);
 
 // What panels are made of: bf16 as it is where the processor multiplies bf16 by bf16, else f32.
 template <typename X, typename W>
-using Packed = std::conditional_t<kFastBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<W, bf16>, bf16x2, float>;
+using Packed = std::conditional_t<kDotsBf16<X, W>, bf16x2, float>;
 
 // Elements of the contracted dimension in kPieceRows rows of a panel.
 template <typename P>
@@ -189,7 +189,7 @@ extern MLXTS_MULTIPLY_COLUMNS(f16, bf16);
 extern MLXTS_MULTIPLY_COLUMNS(bf16, float);
 extern MLXTS_MULTIPLY_COLUMNS(bf16, f16);
 extern MLXTS_MULTIPLY_COLUMNS(bf16, bf16);
-#if defined(__AVX512BF16__) && !defined(__AMX_TILE__)
+#if MLXTS_FAST_BF16_DOT
 extern MLXTS_MULTIPLY_COLUMNS(widened_bf16, bf16);
 #endif
 

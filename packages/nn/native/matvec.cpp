@@ -37,13 +37,11 @@ namespace mlxts {
 MLXTS_DOT_RANGES(, float, float);
 MLXTS_DOT_RANGES(, f16, float);
 MLXTS_DOT_RANGES(, bf16, float);
-#if defined(__AVX512BF16__) && !defined(__AMX_TILE__)
+#if MLXTS_FAST_BF16_DOT
 MLXTS_DOT_RANGES(, bf16, bf16);
 #endif
 }  // namespace mlxts
 
 #define MATVEC(x, w, o, X, W, O) \
-  MLXTS_KERNEL(matvec_##x##_##w##_##o, [](const Launch& launch) { \
-    return with_left<X, W>([&]<typename L>() { return matvec<L, W>(launch, dot_range<W, KeptRow<L, W>, O>); }); \
-  })
+  MLXTS_KERNEL_OF_LEFT(matvec_##x##_##w##_##o, X, W, matvec<L, W>(launch, dot_range<W, KeptRow<L, W>, O>))
 MLXTS_PRODUCT_VARIANTS(MATVEC)

@@ -24,7 +24,7 @@ inline constexpr size_t kAheadBytes = 2048;
 // What rows of x are kept as: bf16 where the processor multiplies bf16 by bf16, else float in the order in which rows
 // of W are loaded.
 template <typename X, typename W>
-using KeptRow = std::conditional_t<kFastBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<W, bf16>, bf16, float>;
+using KeptRow = std::conditional_t<kDotsBf16<X, W>, bf16, float>;
 
 // A row of k elements of x as dot_range takes it, `padded` elements long: a multiple of 2 · kLanes.
 template <typename W, typename X>
@@ -175,7 +175,7 @@ using DotRange = decltype(dot_range<W, E, float>)*;
 MLXTS_DOT_RANGES(extern, float, float);
 MLXTS_DOT_RANGES(extern, f16, float);
 MLXTS_DOT_RANGES(extern, bf16, float);
-#if defined(__AVX512BF16__) && !defined(__AMX_TILE__)
+#if MLXTS_FAST_BF16_DOT
 MLXTS_DOT_RANGES(extern, bf16, bf16);
 #endif
 

@@ -25,8 +25,7 @@ void matvec_swiglu(const Launch& l, DotRange<W, KeptRow<X, W>> dots) {
 
 }  // namespace
 
-#define MATVEC_SWIGLU(x, w, o, X, W, O) \
-  MLXTS_KERNEL(matvec_swiglu_##x##_##w##_##o, [](const Launch& launch) { \
-    return with_left<X, W>([&]<typename L>() { return matvec_swiglu<L, W, O>(launch, dot_range<W, KeptRow<L, W>, O>); }); \
-  })
+#define MATVEC_SWIGLU(x, w, o, X, W, O)                     \
+  MLXTS_KERNEL_OF_LEFT(matvec_swiglu_##x##_##w##_##o, X, W, \
+                       matvec_swiglu<L, W, O>(launch, dot_range<W, KeptRow<L, W>, O>))
 MLXTS_PRODUCT_VARIANTS(MATVEC_SWIGLU)

@@ -39,7 +39,5 @@ void multi_matvec(const Launch& l, DotRange<W, KeptRow<X, W>> dots) {
 }  // namespace
 
 #define MULTI_MATVEC(x, w, o, X, W, O) \
-  MLXTS_KERNEL(multi_matvec_##x##_##w##_##o, [](const Launch& launch) { \
-    return with_left<X, W>([&]<typename L>() { return multi_matvec<L, W>(launch, dot_range<W, KeptRow<L, W>, O>); }); \
-  })
+  MLXTS_KERNEL_OF_LEFT(multi_matvec_##x##_##w##_##o, X, W, multi_matvec<L, W>(launch, dot_range<W, KeptRow<L, W>, O>))
 MLXTS_PRODUCT_VARIANTS(MULTI_MATVEC)

@@ -60,7 +60,7 @@ void attend_by_tiles(const SdpaParams& p, const SdpaScratch& scratch, QueryRows 
 
 template <typename X, typename C>
 struct RowGroup {
-  static constexpr bool kBf16 = kFastBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<C, bf16>;
+  static constexpr bool kBf16 = kDotsBf16<X, C>;
   using P = std::conditional_t<kBf16, bf16x2, float>;  // an element of panels
 
   const SdpaParams& p;
@@ -172,6 +172,4 @@ MLXTS_KERNEL(sdpa_f16_f16, sdpa<f16, f16>)
 MLXTS_KERNEL(sdpa_f16_bf16, sdpa<f16, bf16>)
 MLXTS_KERNEL(sdpa_bf16_f32, sdpa<bf16, float>)
 MLXTS_KERNEL(sdpa_bf16_f16, sdpa<bf16, f16>)
-MLXTS_KERNEL(sdpa_bf16_bf16, [](const Launch& l) {
-  return with_left<bf16, bf16>([&]<typename X>() { return sdpa<X, bf16>(l); });
-})
+MLXTS_KERNEL_OF_LEFT(sdpa_bf16_bf16, bf16, bf16, sdpa<L, bf16>(launch))

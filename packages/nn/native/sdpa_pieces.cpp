@@ -51,7 +51,7 @@ __attribute__((noinline)) void score_block(const Q* queries, size_t stride, int 
 // A piece of a key/value head's cache, and the query rows that share the head.
 template <typename X, typename C>
 struct Piece {
-  static constexpr bool kBf16 = kFastBf16Dot && std::is_same_v<X, bf16> && std::is_same_v<C, bf16>;
+  static constexpr bool kBf16 = kDotsBf16<X, C>;
   using E = std::conditional_t<kBf16, bf16, float>;  // an element of queries and of weights
 
   const SdpaPiecesParams& p;
@@ -160,6 +160,4 @@ MLXTS_KERNEL(sdpa_pieces_f16_f16, sdpa_pieces<f16, f16>)
 MLXTS_KERNEL(sdpa_pieces_f16_bf16, sdpa_pieces<f16, bf16>)
 MLXTS_KERNEL(sdpa_pieces_bf16_f32, sdpa_pieces<bf16, float>)
 MLXTS_KERNEL(sdpa_pieces_bf16_f16, sdpa_pieces<bf16, f16>)
-MLXTS_KERNEL(sdpa_pieces_bf16_bf16, [](const Launch& l) {
-  return with_left<bf16, bf16>([&]<typename X>() { return sdpa_pieces<X, bf16>(l); });
-})
+MLXTS_KERNEL_OF_LEFT(sdpa_pieces_bf16_bf16, bf16, bf16, sdpa_pieces<L, bf16>(launch))

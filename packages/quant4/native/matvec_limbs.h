@@ -9,8 +9,8 @@
 namespace mlxts {
 
 #if defined(__AVX512VNNI__) && !defined(__AMX_INT8__)
+constexpr size_t kLine = 64;                     // bytes
 constexpr uint32_t kLimbEach = kLanes / kParts;  // neighbors among rows of W
-constexpr size_t kLine = 64;                 // bytes
 constexpr uint32_t kSectionGroups = kLanes;  // whose scales are widened, and whose products are summed, at once
 constexpr int kMostLimbRows = 8;             // of x
 
@@ -107,7 +107,7 @@ MLXTS_INLINE void add_group(const LimbBlock& b, size_t at, size_t end, const int
   for (; at < end; at += 16) {
     const uint8_t* ahead = b.ahead + at / 16 * b.aheadStep;
     MLXTS_UNROLL
-    for (uint32_t i = 0; i < kParts; ++i) __builtin_prefetch(ahead + i * b.aheadPart, 0, 2);
+    for (uint32_t i = 0; i < kParts; ++i) fetch_second_cache(ahead, ptrdiff_t(i * b.aheadPart));
     if (b.far) {
       const uint8_t* line = b.words + at + kLine + at / 16 % kLimbEach * b.next;
       MLXTS_UNROLL
@@ -183,7 +183,8 @@ template <int Bits>
 void multiply_limb_rows(const WeightRows& w, const LimbRows& x, uint32_t count, bool far, float* y) {
   const size_t next = w.nextBytes, scaleNext = w.nextScaleBytes, part = far ? w.rowBytes : kLimbEach * next;
   const ptrdiff_t ahead = far ? ptrdiff_t(kLimbEach * next) : ptrdiff_t(count * next) + w.ahead.words;
-  LimbBlock b = {w, far, w.words, w.scales, w.biases, part, next, far ? w.scaleRowBytes : kLimbEach * scaleNext, scaleNext,
+  LimbBlock b = {w, far, w.words, w.scales, w.biases, part, next, far ? w.scaleRowBytes : kLimbEach * scaleNext,
+                 scaleNext,
                  reinterpret_cast<const uint8_t*>(uintptr_t(w.words) + uintptr_t(ahead)), far ? part : kLine,
                  far ? kLine : kParts * kLine};
   if (count == uint32_t(kLanes)) return dot_limb_block<Bits>(b, x, y);
