@@ -78,7 +78,6 @@ MLXTS_INLINE vi32 center_dot(vi32 sum, vu32 bytes) {
   return dot_int8x4(sum, vu32{} + (Bits == 4 ? 0x08080808u : 0x80808080u), bytes);
 }
 
-#if defined(__AMX_INT8__)
 // 128 columns of x in bytes, as the codes of words meet them, and x in units again: sums[i] is Σ of the columns 32·i …
 // 32·i + 31, to be added up over lanes.
 template <int Bits>
@@ -113,7 +112,6 @@ void order_bytes(const float* x, uint32_t groupSize, LimbChunk<Bits, 1>* to, vf3
         _mm512_maskz_permutexvar_ps(0xffff, reinterpret_cast<__m512i>(groups), reinterpret_cast<__m512>(units)));
   }
 }
-#endif
 #endif
 
 }  // namespace mlxts

@@ -1,6 +1,5 @@
 // x as whole numbers of at most 24 bits, in limbs of one signed byte, for products with the unsigned bytes of codes: of one
-// or two rows of x on a processor with tiles, which reads W faster so than as limb_rows.h wants it. The columns of one
-// word of W (8 of 4 bits, 4 of 8 bits) have one power of two as their unit, chosen by the largest of them: three limbs
+// or two rows of x on processors that read or multiply W faster so than as limb_rows.h wants it. The columns of one word of W (8 of 4 bits, 4 of 8 bits) have one power of two as their unit, chosen by the largest of them: three limbs
 // err by at most 2^-23 of that one, two by 2^-15. Sums of products are exact in 32 bits.
 #pragma once
 #include "matrix_affine.h"
@@ -25,7 +24,7 @@ struct LimbChunk {
   vf32 unit;                              // of each lane
 };
 
-#if defined(__AMX_INT8__)
+#if defined(__AVX512VNNI__)
 // Of N vectors of numbers one after another, every N-th, beginning with the j-th, becomes v[j]; N a power of two.
 template <int N>
 void deal(vf32 (&v)[N]) {

@@ -5,7 +5,7 @@
 
 namespace mlxts {
 
-#if defined(__AMX_INT8__)
+#if defined(__AVX512VNNI__)
 // Σ (code − center)·x of each lane, in units of x.
 template <int Bits, int Limbs>
 MLXTS_INLINE vf32 limb_product(const vu32 (&codes)[kCodeVectors<Bits>], const LimbChunk<Bits, Limbs>& x) {

@@ -19,7 +19,8 @@ constexpr uint32_t kMaxM = QUANTIZED_MATVEC_MOST_M;
 constexpr uint32_t kUnit = QUANTIZED_MATVEC_UNIT;  // columns that are ordered together
 constexpr size_t kSpanBytes = 24 << 10;            // of x: what stays in the first cache beside rows of W
 
-// Beside tiles, few rows are in limbs word by word (limbs.h); elsewhere, in limbs group by group (limb_rows.h).
+// Beside tiles, few rows are in limbs word by word (limbs.h); elsewhere, from kLeastGroupRows on, in limbs group by group
+// (limb_rows.h).
 enum class Form { f32, limbs, twoLimbs, bytes, tiles, twoLimbTiles, groups };
 constexpr bool in_tiles(Form form) { return form == Form::tiles || form == Form::twoLimbTiles; }
 
@@ -58,7 +59,7 @@ void order_f32(const float* unit, float* to) {
 // The form in which a row of x is multiplied, in groups of bytes where such are wanted.
 inline Form form_of([[maybe_unused]] const Types& t, [[maybe_unused]] const uint8_t* x, [[maybe_unused]] size_t n,
                     [[maybe_unused]] uint32_t byteGroup) {
-#if defined(__AMX_INT8__)
+#if defined(__AVX512VNNI__)
   if (byteGroup > 0) return fits_bytes(t, x, n, byteGroup) ? Form::bytes : Form::f32;
   if (fits_limbs(t, x, n)) return limbs_of(t, false) == 2 ? Form::twoLimbs : Form::limbs;
 #endif
@@ -73,7 +74,7 @@ void order([[maybe_unused]] Form form, const Types& t, const uint8_t* x, uint32_
   alignas(64) float unit[kUnit];
   t.x(x, unit, n);
   for (uint32_t k = n; k < kUnit; ++k) unit[k] = 0;
-#if defined(__AMX_INT8__)
+#if defined(__AVX512VNNI__)
   if (form == Form::bytes) return order_bytes(unit, byteGroup, static_cast<LimbChunk<Bits, 1>*>(to), sums);
 #endif
   if (byteGroup > 0) round_to_bytes(unit, n, byteGroup);
@@ -81,7 +82,7 @@ void order([[maybe_unused]] Form form, const Types& t, const uint8_t* x, uint32_
     sums[i] = load(unit + 32 * i);
     for (int j = kLanes; j < 32; j += kLanes) sums[i] += load(unit + 32 * i + j);
   }
-#if defined(__AMX_INT8__)
+#if defined(__AVX512VNNI__)
   const auto split = [&](auto* chunks) {
     for (uint32_t c = 0; c < kUnit; c += kChunk<Bits>) split_limbs(unit + c, chunks[c / kChunk<Bits>]);
   };
@@ -105,7 +106,8 @@ template <int Bits, typename P, typename XAt>
 void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
 #if defined(__AVX512VNNI__) && !defined(__AMX_INT8__)
   a.form = Form::groups;
-  if (order_rows<Bits>(t, limbs_of(t, p.int8), a.m, p.cols, p.groupSize, static_cast<int8_t*>(a.ordered), a.sums, x_at))
+  if (a.m >= kLeastGroupRows &&
+      order_rows<Bits>(t, limbs_of(t, p.int8), a.m, p.cols, p.groupSize, static_cast<int8_t*>(a.ordered), a.sums, x_at))
     return;
 #endif
   const uint32_t byteGroup = p.int8 ? p.groupSize : 0;
@@ -217,7 +219,7 @@ void span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin, uint
                       a.groupStride};
   each_row<R>(w, count, sums + m0, [&](const WeightRows& rows, vf32* to, size_t apart) {
     if constexpr (F == Form::f32) dot_f32<Bits, R, M>(rows, x, begin, end, to, apart);
-#if defined(__AMX_INT8__)
+#if defined(__AVX512VNNI__)
     if constexpr (F == Form::limbs || F == Form::twoLimbs || F == Form::bytes)
       dot_limbs<Bits, R, M, limbs_of(F)>(rows, x, begin, end, to, apart);
 #endif
@@ -252,7 +254,7 @@ void multiply(WeightRows& w, const OrderedRows& x, uint32_t count, vf32* sums) {
   for (uint32_t r = 0; r < kRows; ++r)
     for (uint32_t i = 0; i < x.m; ++i) sums[r * kMaxM + i] = vf32{};
   switch (x.form) {
-#if defined(__AMX_INT8__)
+#if defined(__AVX512VNNI__)
     case Form::limbs:
       return spans<Bits, Form::limbs>(w, x, count, sums);
     case Form::twoLimbs:

@@ -1,3 +1,4 @@
+import { cpus } from "node:os";
 import { cpuLevels, Device, FLOATS, roundTo } from "@mlxts/core";
 import { BARS, changeLimits, compare, Random, within } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
@@ -171,8 +172,10 @@ onCpu.each(cpuLevels())("numbers a thousand times as large as others, on cpu %s"
 onCpu.each(cpuLevels().filter((level) => level === "avx512"))("up to 8 rows of x, on cpu %s", (level) => {
   const device = Device.open("cpu", { level });
   afterAll(() => device.dispose());
+  // Where no Intel processor multiplies, one or two rows have a kernel of their own.
+  const fewest = cpus()[0]?.model.includes("Intel") ? [1] : [1, 3];
 
-  it.each(FLOATS)("have the bits of each alone, x %s", async (dtype) => {
+  it.each(FLOATS)("have the same bits whatever others are there, x %s", async (dtype) => {
     const [rows, cols, most] = [45, 1120, 8];
     const setting = { bits: 4, groupSize: 32, mode: "affine" } as const;
     const { weight, scales, biases } = randomQuantized(1, rows, cols, setting, 43);
@@ -191,9 +194,16 @@ onCpu.each(cpuLevels().filter((level) => level === "avx512"))("up to 8 rows of x
         await encoder.commit();
         return [...(await out.readNumbers())];
       };
-      const alone: number[] = [];
-      for (let row = 0; row < most; row++) alone.push(...(await products(row, 1)));
-      for (let m = 2; m <= most; m++) expect(await products(0, m)).toEqual(alone.slice(0, m * rows));
+      for (const [i, few] of fewest.entries()) {
+        const end = fewest[i + 1] ?? most + 1;
+        // The first of `few` rows, or the last of the last ones.
+        const each: number[] = [];
+        for (let row = 0; row < most; row++) {
+          const first = Math.min(row, most - few);
+          each.push(...(await products(first, few)).slice((row - first) * rows, (row - first + 1) * rows));
+        }
+        for (let m = few + 1; m < end; m++) expect(await products(0, m)).toEqual(each.slice(0, m * rows));
+      }
     }
   });
 });
