@@ -21,9 +21,15 @@
 #ifdef __METAL_VERSION__
 #define MLA_TILES_THREADS 256
 #define MLA_TILES_TILE_ROWS 32
-#define MLA_TILES_TILE_KEYS 16
 #define MLA_TILES_MOST_RANK 512
 #define MLA_TILES_MOST_ROPE 64
+#ifdef MLXTS_CUDA
+#define MLA_TILES_TILE_KEYS 32
+#define MLA_TILES_LEAST_QUERIES 16
+#else
+#define MLA_TILES_TILE_KEYS 16
+#define MLA_TILES_LEAST_QUERIES 32
+#endif
 #endif
 
 struct MlaTilesParams {

@@ -138,10 +138,23 @@ export const mlaPiecesKernel = defineKernel({
 });
 
 /**
- * The same on a GPU for many query rows over a cache of 16 bits: a threadgroup takes `tileRows` of them, and `tileKeys` rows
- * of the cache at a time, whose columns all have room in its memory.
+ * The same on a GPU for many query rows, at least `leastQueries`, over a cache of 16 bits: a threadgroup takes `tileRows` of
+ * them, and `tileKeys` rows of the cache at a time, whose columns all have room in its memory.
  */
-const TILES = { threads: 256, tileRows: 32, tileKeys: 16, mostRank: 512, mostRope: 64 };
+const TILES = { threads: 256, tileRows: 32, tileKeys: 16, mostRank: 512, mostRope: 64, leastQueries: 32 };
+/** NVIDIA's GPUs multiply f32 in parts, so that fewer queries are worth it, and have registers for the scores of more keys. */
+const CUDA_TILES = { tileKeys: 32, leastQueries: 16 };
+/** The launch rule with so many keys at a time. */
+const inTiles = (tileKeys: number) => (sizes: PiecesSizes) => ({
+  threadgroups: [sizes.pieces, Math.ceil(sizes.rows / TILES.tileRows), sizes.batch] as const,
+  threadsPerThreadgroup: [TILES.threads, 1, 1] as const,
+  scratch: {
+    length: [2],
+    latents: [tileKeys, tileStride("u16", TILES.mostRank)],
+    rotated: [tileKeys, tileStride("u16", TILES.mostRope)],
+    scores: [(TILES.threads / SIMD) * 16, tileStride("f32", tileKeys)],
+  },
+});
 const TILED_DTYPES = ["f16", "bf16"] as const;
 export const mlaTilesKernel = defineKernel({
   library: mlaLibrary,
@@ -150,7 +163,7 @@ export const mlaTilesKernel = defineKernel({
   buffers,
   params,
   faults,
-  constants: { gpu: TILES },
+  constants: { gpu: TILES, cuda: CUDA_TILES },
   scratch: {
     gpu: {
       length: "u32", // whether all lengths are right, and the sequence's own
@@ -159,18 +172,7 @@ export const mlaTilesKernel = defineKernel({
       scores: "f32", // of each part of the columns
     },
   },
-  launch: {
-    gpu: ({ batch, pieces, rows }: PiecesSizes) => ({
-      threadgroups: [pieces, Math.ceil(rows / TILES.tileRows), batch],
-      threadsPerThreadgroup: [TILES.threads, 1, 1],
-      scratch: {
-        length: [2],
-        latents: [TILES.tileKeys, tileStride("u16", TILES.mostRank)],
-        rotated: [TILES.tileKeys, tileStride("u16", TILES.mostRope)],
-        scores: [(TILES.threads / SIMD) * 16, tileStride("f32", TILES.tileKeys)],
-      },
-    }),
-  },
+  launch: { gpu: inTiles(TILES.tileKeys), cuda: inTiles(CUDA_TILES.tileKeys) },
 });
 
 /** Second half: the pieces of each query row put together in order. */
@@ -208,8 +210,11 @@ export function encodeAttention({ encoder, op, vc, lse, softmaxScale, causal, tr
   const pieces = Math.min(mostPieces, Math.ceil(capacity / minPieceKeys));
   const partial = encoder.empty("f32", [N, pieces, rows, softmaxSize + R]);
   const dtype = TILED_DTYPES.find((name) => name === qPe.dtype && name === latentCache.dtype);
-  const fits = rows >= TILES.tileRows && R <= TILES.mostRank && rope <= TILES.mostRope;
-  const tiled = dtype && fits && encoder.device.library(mlaLibrary).has(mlaTilesKernel.name, dtype);
+  const { device } = encoder;
+  // A CPU has none of these.
+  const { leastQueries = Number.POSITIVE_INFINITY } = constantsOf(mlaTilesKernel, device) as Partial<typeof TILES>;
+  const fits = rows >= leastQueries && R <= TILES.mostRank && rope <= TILES.mostRope;
+  const tiled = dtype && fits && device.library(mlaLibrary).has(mlaTilesKernel.name, dtype);
   const dispatch = {
     op,
     buffers: { ...given, treeMask, partial },
