@@ -1,6 +1,6 @@
 // `npm test`: set-up, generated files, types, lint, unused code, all tests, and where clang 19 is installed the op
 // and model tests once more on the simulated Metal device. Ends with one line of counts.
-import { spawnSync } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { mkdirSync, readFileSync, rmSync } from "node:fs";
 import { join, relative } from "node:path";
 import { installed } from "../native/nvrtc.mjs";
@@ -19,6 +19,7 @@ const ready = spawnSync(node, [script("setup/setup.mjs")], { stdio: "inherit" })
 if (ready.status !== 0) process.exit(ready.status ?? 1);
 console.log(`✓ set-up (${seconds(setUp)})`);
 
+/** What is checked and built before the tests: [name, command, arguments, names of those that must have ended before]. */
 const checks = [
   ["generated headers", node, ["scripts/run-source.mjs", "scripts/generate/generate.ts", "--check"]],
   ["types", bin("tsc"), ["-p", "tsconfig.json"]],
@@ -27,14 +28,22 @@ const checks = [
 ];
 const clang = process.platform === "linux" && spawnSync("clang++-19", ["--version"], { stdio: "ignore" }).status === 0;
 // The tests that follow run on the addon that is shipped.
-if (process.platform === "linux") checks.push(["binaries for Linux", node, [script("native/build-linux.mjs")]]);
-checks.push(["Node.js 22 and 24, to test packages on", node, [script("setup/install-nodes.mjs")]]);
+const linux = process.platform === "linux" ? ["binaries for Linux"] : [];
+for (const name of linux) checks.push([name, node, [script("native/build-linux.mjs")]]);
+// One at a time installs tools into build/.
+const nodes = "Node.js 22 and 24, to test packages on";
+checks.push([nodes, node, [script("setup/install-nodes.mjs")], linux]);
 if (clang)
   checks.push(
     ["Metal simulator", node, [script("native/build-metal-sim.mjs")]],
-    ["Metal kernels for the simulator", node, [script("run-source.mjs"), script("metal/compile_kernels.ts")]],
-    ["binaries for macOS", node, [script("native/build-darwin.mjs")]],
-    ["declarations of Metal", node, [script("metal/check-metal-api.mjs")]],
+    [
+      "Metal kernels for the simulator",
+      node,
+      [script("run-source.mjs"), script("metal/compile_kernels.ts")],
+      ["Metal simulator"],
+    ],
+    ["binaries for macOS", node, [script("native/build-darwin.mjs")], linux],
+    ["declarations of Metal", node, [script("metal/check-metal-api.mjs")], [nodes]],
   );
 const cuda = clang && installed();
 if (cuda) checks.push(["kernels for CUDA", node, [script("native/build-cuda.mjs")]]);
@@ -43,17 +52,38 @@ const counts = { passed: 0, failed: 0, skipped: 0 };
 /** One line for each failure; they are printed last, since each lies in thousands of lines of output. */
 const failures = [];
 
-for (const [name, command, args] of checks) {
-  const started = performance.now();
-  const { status, stdout, stderr } = spawnSync(command, args, { cwd: root, encoding: "utf8", maxBuffer: 1 << 28 });
-  const ok = status === 0;
-  console.log(`${ok ? "✓" : "✗"} ${name} (${seconds(started)})`);
-  if (!ok) {
-    process.stdout.write(`${stdout}${stderr}`);
-    failures.push(name);
-  }
-  counts[ok ? "passed" : "failed"]++;
+/** Runs a command; gives its status and all it said. */
+function run(command, args) {
+  return new Promise((resolve) => {
+    const child = spawn(command, args, { cwd: root, stdio: ["ignore", "pipe", "pipe"] });
+    const said = [];
+    for (const stream of [child.stdout, child.stderr]) stream.on("data", (data) => said.push(data));
+    child.on("error", (error) => said.push(Buffer.from(`${error.message}\n`)));
+    child.on("close", (status) => resolve({ ok: status === 0, said: Buffer.concat(said).toString() }));
+  });
 }
+
+const ended = new Set();
+const waiting = [...checks];
+/** Runs one check after another, while another of these does the same: many use one processor, or wait for the network. */
+async function runChecks() {
+  while (waiting.length > 0) {
+    const next = waiting.findIndex(([, , , after = []]) => after.every((name) => ended.has(name)));
+    // What is left waits for what the other one runs, which goes on with it.
+    if (next < 0) return;
+    const [[name, command, args]] = waiting.splice(next, 1);
+    const started = performance.now();
+    const { ok, said } = await run(command, args);
+    console.log(`${ok ? "✓" : "✗"} ${name} (${seconds(started)})`);
+    if (!ok) {
+      process.stdout.write(said);
+      failures.push(name);
+    }
+    counts[ok ? "passed" : "failed"]++;
+    ended.add(name);
+  }
+}
+await Promise.all([runChecks(), runChecks()]);
 
 /** Runs vitest and adds what it counted. */
 function test(name, paths, env = {}) {

@@ -33,8 +33,8 @@ export interface CudaBuild {
 
 /** Contraction would make equal formulas unequal; kernels say `fma` where they mean it. */
 const OPTIONS = ["--std=c++17", "--device-as-default-execution-space", "--fmad=false"];
-/** It is what NVRTC has for less optimization. */
-const UNOPTIMIZED = unoptimized() && !existsSync("/proc/driver/nvidia") ? ["--device-debug"] : [];
+/** Half the time of `--device-debug`, which also leaves optimizing out, but describes each line for debuggers. */
+const UNOPTIMIZED = unoptimized() && !existsSync("/proc/driver/nvidia") ? ["--Ofast-compile=max"] : [];
 /** Of a kernel with early reads, which show only in optimized PTX, one symbol of so many is optimized all the same. */
 const CHECKED = 9;
 /** The stand-in driver of core's tests is given the PTX of their kernels. */
@@ -155,7 +155,7 @@ const hash = (parts: readonly string[]) => {
 const COMPRESSION = {
   params: {
     [constants.BROTLI_PARAM_MODE]: constants.BROTLI_MODE_TEXT,
-    [constants.BROTLI_PARAM_QUALITY]: 9,
+    [constants.BROTLI_PARAM_QUALITY]: UNOPTIMIZED.length > 0 ? 3 : 9,
     [constants.BROTLI_PARAM_LGWIN]: 24,
   },
 };

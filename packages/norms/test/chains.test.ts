@@ -67,7 +67,7 @@ class Setting {
 
   async elementwise(a: Tensor, b: Tensor, f: (a: number, b: number) => number): Promise<Tensor> {
     const [x, y] = [await a.readNumbers(), await b.readNumbers()];
-    const values = Array.from(x, (v, i) => roundTo(this.dtype, Math.fround(f(v, y[i] as number))));
+    const values = x.map((v, i) => roundTo(this.dtype, Math.fround(f(v, y[i] as number))));
     return this.device.tensor(this.dtype, a.shape, values);
   }
 
@@ -76,7 +76,7 @@ class Setting {
   /** The rows of x times one number, or one for each column. */
   async scaled(x: Tensor, scale: Tensor): Promise<Tensor> {
     const all = await scale.readNumbers();
-    const rows = Float64Array.from({ length: x.size }, (_, i) => all[(i % this.dim) % all.length] as number);
+    const rows = new Float64Array(x.size).map((_, i) => all[(i % this.dim) % all.length] as number);
     return this.multiply(x, this.device.tensor("f32", x.shape, rows));
   }
   normOfOnes = (x: Tensor) => {

@@ -23,16 +23,25 @@ const WRITTEN = 1000;
 /** How long it lasts at least, how long for so many such runs, and how long at most. */
 const MILLISECONDS = { least: 600, written: 10_000, most: 60_000 };
 
+/**
+ * It pauses now and then, with right and with wrong numbers in place: whom the system wakes, it runs at once, in the middle
+ * of a kernel if there is no idle processor. One that never pauses has a processor for milliseconds between two runs, and
+ * hardly ever during one. Some pauses are longer than the longest run.
+ */
 const WORKER = `
 const { workerData: { indices, right, wrong, turns } } = require("node:worker_threads");
+const never = new Int32Array(new SharedArrayBuffer(4));
+const pause = (milliseconds) => Atomics.wait(never, 0, 0, milliseconds);
 for (let turn = 0; ; turn++) {
   Atomics.add(turns, 0, 1);
   const now = right[turn % right.length];
   for (let i = 0; i < now.length; i++) indices[i] = now[i];
+  if (Math.random() < 0.1) pause(Math.random() < 0.05 ? 5 : 0.1 * Math.random());
   for (let i = Math.random() * 4000; i > 0; i--) Atomics.load(indices, 0);
   if (wrong.length === 0) continue;
   const at = Math.floor(Math.random() * now.length);
   for (let i = Math.random() * 300; i > 0; i--) indices[at] = wrong[turn % wrong.length];
+  if (Math.random() < 0.05) pause(0.1 * Math.random());
 }`;
 
 /** Runs an attack in this process; ends with an error where guards were written or other failures came. */

@@ -15,6 +15,14 @@ const LONG = [
   "models/test/parity",
   "metal-sim/test/mutants",
   "models/test/state_fuzz",
+  "core/test/growth",
+  "delta-rule/test/mutants",
+  "nn/test/shared_indices",
+  "quant4/test/int8_activations",
+  "mla/test/prefill",
+  "norms/test/chains",
+  "cli/test/every_op",
+  "cli/test/verify_cases",
 ].map((name) => `/${name}.`);
 
 /** Long files first; the others as vitest orders them, by what it remembers of earlier runs and by size. */

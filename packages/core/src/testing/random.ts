@@ -24,15 +24,23 @@ export class Random {
     return Math.floor(this.uniform() * n);
   }
 
+  // Loops: `Float64Array.from` takes twice the time, and suites make many millions of numbers.
+
   normals(n: number, scale = 1, mean = 0): Float64Array {
-    return Float64Array.from({ length: n }, () => mean + scale * this.normal());
+    const out = new Float64Array(n);
+    for (let i = 0; i < n; i++) out[i] = mean + scale * this.normal();
+    return out;
   }
 
   uniforms(n: number, low = 0, high = 1): Float64Array {
-    return Float64Array.from({ length: n }, () => low + (high - low) * this.uniform());
+    const out = new Float64Array(n);
+    for (let i = 0; i < n; i++) out[i] = low + (high - low) * this.uniform();
+    return out;
   }
 
   integers(n: number, below: number): Float64Array {
-    return Float64Array.from({ length: n }, () => this.below(below));
+    const out = new Float64Array(n);
+    for (let i = 0; i < n; i++) out[i] = this.below(below);
+    return out;
   }
 }

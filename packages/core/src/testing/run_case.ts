@@ -34,16 +34,18 @@ function place(
   const tensor = new TensorClass(whole.buffer, dtype, shape, { byteOffset: start, anyByte });
   const guard = data ? 0xff : 0x5a;
   const bytes = new Uint8Array(whole.byteLength).fill(guard).fill(0xff, start, start + tensor.byteLength);
-  if (data) bytes.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), start);
+  if (data) bytes.set(bytesOf(data), start);
   whole.buffer.write(bytes);
   return { whole, tensor, guard };
 }
 
-async function guardsIntact({ whole, tensor, guard }: Placed): Promise<boolean> {
+/** The bytes of a placed tensor; undefined where some around it were written. */
+async function readFenced({ whole, tensor, guard }: Placed): Promise<Uint8Array | undefined> {
   const bytes = new Uint8Array(await whole.buffer.read());
   const start = tensor.byteOffset - whole.byteOffset;
+  const end = start + tensor.byteLength;
   const intact = (part: Uint8Array) => part.every((byte) => byte === guard);
-  return intact(bytes.subarray(0, start)) && intact(bytes.subarray(start + tensor.byteLength));
+  return intact(bytes.subarray(0, start)) && intact(bytes.subarray(end)) ? bytes.subarray(start, end) : undefined;
 }
 
 export const concrete = (dtype: Dtype | "act", act: FloatDtype): Dtype => (dtype === "act" ? act : dtype);
@@ -89,9 +91,10 @@ export function opArguments(
   return { inputs, options: rest };
 }
 
+const bytesOf = (array: RawArray) => new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+
 export function sameBytes(a: RawArray, b: RawArray): boolean {
-  const bytes = (array: RawArray) => new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
-  return Buffer.compare(bytes(a), bytes(b)) === 0;
+  return Buffer.compare(bytesOf(a), bytesOf(b)) === 0;
 }
 
 /** What one run of a case gave. */
@@ -188,14 +191,15 @@ export async function runCase(
       if (shape && shape.join() !== tensor.shape.join())
         throw new Error(`\`${name}\` has shape [${tensor.shape}], the reference [${shape}]`);
     }
-    for (const [name, each] of fenced)
-      if (!(await guardsIntact(each))) throw new Error(`\`${name}\`: elements outside the view were written`);
     const overwritten = new Set(Object.values(testCase.inPlace ?? {}));
-    for (const [name, { raw }] of Object.entries(inputs)) {
-      if (overwritten.has(name)) continue;
-      const now = await (placed[name] as Placed).tensor.read();
-      if (!sameBytes(now, raw)) throw new Error(`\`${name}\`: an input was modified`);
+    let modified: string | undefined;
+    for (const [name, each] of fenced) {
+      const bytes = await readFenced(each);
+      if (!bytes) throw new Error(`\`${name}\`: elements outside the view were written`);
+      const raw = each === placed[name] && !overwritten.has(name) ? inputs[name]?.raw : undefined;
+      if (raw && !sameBytes(bytes, raw)) modified ??= name;
     }
+    if (modified !== undefined) throw new Error(`\`${modified}\`: an input was modified`);
     return run;
   } finally {
     for (const [, { whole }] of fenced) whole.dispose();
