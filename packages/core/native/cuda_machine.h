@@ -275,6 +275,17 @@ MLXTS_CUDA_FUNC uint threadgroup_address(const void* at) { return uint(__cvta_ge
 MLXTS_LOAD_MATRICES(load_matrices, "")
 MLXTS_LOAD_MATRICES(load_matrices_transposed, ".trans")
 #undef MLXTS_LOAD_MATRICES
+// The way back: four matrices to the rows that lanes name. Only for compute capability 9.0.
+#define MLXTS_STORE_MATRICES(name, modifier)                                                        \
+  MLXTS_CUDA_FUNC void name(void* row, const uint (&m)[4]) {                                         \
+    asm volatile("stmatrix.sync.aligned.m8n8.x4" modifier ".shared.b16 [%0], {%1,%2,%3,%4};"         \
+                 :                                                                                   \
+                 : "r"(threadgroup_address(row)), "r"(m[0]), "r"(m[1]), "r"(m[2]), "r"(m[3])         \
+                 : "memory");                                                                        \
+  }
+MLXTS_STORE_MATRICES(store_matrices, "")
+MLXTS_STORE_MATRICES(store_matrices_transposed, ".trans")
+#undef MLXTS_STORE_MATRICES
 
 // Copies Bytes (4, 8 or 16) to threadgroup memory without registers: the first `count` bytes of `from`, zeros for the
 // others. Both lie at multiples of Bytes. What a thread has copied since its last copies_end is one group; it has
@@ -299,6 +310,19 @@ MLXTS_CUDA_FUNC void copies_wait() {
   asm volatile("cp.async.wait_group %0;" : : "n"(Later) : "memory");
 }
 
+// Takes `bytes`, a multiple of 16, from threadgroup memory to device memory beside what the threads do; both lie at
+// multiples of 16. Whoever wrote them there has called warpgroup_operands_written since, and then met this thread at a
+// barrier. Only after takes_wait may they be overwritten, and the threadgroup end. Only for compute capability 9.0.
+MLXTS_CUDA_FUNC void take_start(void* to, const void* from, uint bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+               :
+               : "l"(to), "r"(threadgroup_address(from)), "r"(bytes)
+               : "memory");
+}
+MLXTS_CUDA_FUNC void takes_wait() {
+  asm volatile("cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0;" : : : "memory");
+}
+
 // Products of a warpgroup, four warps that begin at a multiple of four: d [64, N] += a [64, 16] · b [16, N], sums in
 // f32. A warp has 16 rows of a and d, as with mma_bf16_k16. b lies in threadgroup memory, transposed: N rows of 128
 // bytes, of which it has 32, from a multiple of 1024 bytes on, with piece p of 16 bytes of row r at p ^ r % 8. Products
@@ -306,9 +330,15 @@ MLXTS_CUDA_FUNC void copies_wait() {
 // last `Later` are done after warpgroup_wait. Until then d and a stay as they are, which the compiler is told by
 // `held`, and so does b. Only for compute capability 9.0 (compute_90a).
 // ptxas waits after each product (its remark C7514) where sums are read while others are under way that a loop or a
-// branch began: all that a turn of a loop begins ends in it.
+// branch began: all that a turn of a loop begins ends in it. Sums that stay from turn to turn are free to be read beside
+// others (remark C7517) if the turn begins with a wait, too.
 MLXTS_CUDA_FUNC ulong warpgroup_operand(const void* b) {
   return ulong(threadgroup_address(b) >> 4) | 1ul << 16 | 64ul << 32 | 1ul << 62;
+}
+// The same of an operand that lies as it is, 16 rows of N = 128 elements: of each row a half in two tiles of 64 elements a
+// row, `next` bytes apart.
+MLXTS_CUDA_FUNC ulong warpgroup_rows(const void* b, uint next) {
+  return ulong(threadgroup_address(b) >> 4) | ulong(next >> 4) << 16 | 64ul << 32 | 1ul << 62;
 }
 MLXTS_CUDA_FUNC void held(float& x) { asm volatile("" : "+f"(x) : : "memory"); }
 MLXTS_CUDA_FUNC void held(uint& x) { asm volatile("" : "+r"(x) : : "memory"); }
@@ -352,8 +382,22 @@ MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[8][4], const uint (&a)[4], ul
       : MLXTS_D(0), MLXTS_D(1), MLXTS_D(2), MLXTS_D(3), MLXTS_D(4), MLXTS_D(5), MLXTS_D(6), MLXTS_D(7)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)));
 }
+// d += a · b, where b is of warpgroup_rows.
+MLXTS_CUDA_FUNC void warpgroup_bf16_k16_rows(float (&d)[16][4], const uint (&a)[4], ulong b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+      "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
+      : MLXTS_D(0), MLXTS_D(1), MLXTS_D(2), MLXTS_D(3), MLXTS_D(4), MLXTS_D(5), MLXTS_D(6), MLXTS_D(7), MLXTS_D(8),
+        MLXTS_D(9), MLXTS_D(10), MLXTS_D(11), MLXTS_D(12), MLXTS_D(13), MLXTS_D(14), MLXTS_D(15)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
 #undef MLXTS_D
-// What this thread has written to threadgroup memory is there for warpgroups' products after the next barrier.
+// What this thread has written to threadgroup memory is there for warpgroups' products and takes after the next
+// barrier.
 MLXTS_CUDA_FUNC void warpgroup_operands_written() { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
 // Where all `Threads` of a block meet that run parts of a program of their own.
 template <uint Threads>

@@ -8,7 +8,7 @@
 
 namespace metal_sim {
 
-constexpr uint32_t kModuleVersion = 5;
+constexpr uint32_t kModuleVersion = 6;
 constexpr uint32_t kSimdgroupSize = 32;
 constexpr uint32_t kMaxBuffers = 31;
 constexpr uint32_t kMaxThreadgroupArguments = 31;
@@ -16,6 +16,7 @@ constexpr uint32_t kMaxThreads = 1024;
 constexpr uint32_t kSlotBytes = 64;
 constexpr uint32_t kMaxCopies = 32;
 constexpr uint32_t kMaxProducts = 16;
+constexpr uint32_t kMaxTakes = 2;
 /**
  * The stacks of a threadgroup lie side by side in a block that is aligned to its size. In front of them is a table with
  * the `Thread*` of each, counted in stacks from the block's begin, and what else the engine keeps for the threadgroup:
@@ -72,6 +73,8 @@ struct PendingProduct {
   uint32_t group;
   uint16_t columns;
   bool add;
+  /** The right operand lies as it is, not transposed. */
+  bool rows;
 };
 
 /** One simulated thread, as the kernel sees itself. */
@@ -100,7 +103,9 @@ struct Thread {
   uint32_t product_groups;
   uint32_t product_count;
   PendingProduct products[kMaxProducts];
-  /** Copies have arrived since it last made them visible to products of warpgroups. */
+  uint32_t take_count;
+  PendingCopy takes[kMaxTakes];
+  /** It has written since it last made that visible to products of warpgroups and to takes. */
   uint32_t unfenced;
 };
 
