@@ -310,19 +310,6 @@ MLXTS_CUDA_FUNC void copies_wait() {
   asm volatile("cp.async.wait_group %0;" : : "n"(Later) : "memory");
 }
 
-// Takes `bytes`, a multiple of 16, from threadgroup memory to device memory beside what the threads do; both lie at
-// multiples of 16. Whoever wrote them there has called warpgroup_operands_written since, and then met this thread at a
-// barrier. Only after takes_wait may they be overwritten, and the threadgroup end. Only for compute capability 9.0.
-MLXTS_CUDA_FUNC void take_start(void* to, const void* from, uint bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
-               :
-               : "l"(to), "r"(threadgroup_address(from)), "r"(bytes)
-               : "memory");
-}
-MLXTS_CUDA_FUNC void takes_wait() {
-  asm volatile("cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0;" : : : "memory");
-}
-
 // Products of a warpgroup, four warps that begin at a multiple of four: d [64, N] += a [64, 16] · b [16, N], sums in
 // f32. A warp has 16 rows of a and d, as with mma_bf16_k16. b lies in threadgroup memory, transposed: N rows of 128
 // bytes, of which it has 32, from a multiple of 1024 bytes on, with piece p of 16 bytes of row r at p ^ r % 8. Products
@@ -396,8 +383,7 @@ MLXTS_CUDA_FUNC void warpgroup_bf16_k16_rows(float (&d)[16][4], const uint (&a)[
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 #undef MLXTS_D
-// What this thread has written to threadgroup memory is there for warpgroups' products and takes after the next
-// barrier.
+// What this thread has written to threadgroup memory is there for warpgroups' products after the next barrier.
 MLXTS_CUDA_FUNC void warpgroup_operands_written() { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
 // Where all `Threads` of a block meet that run parts of a program of their own.
 template <uint Threads>

@@ -17,7 +17,7 @@ METAL_FUNC Sequence threadgroup_sequence(constant ChunkStateParams& p, Indices c
   return {first.x, first.y};
 }
 
-// The tensors of a call; `gates` for each head and token.
+// The tensors of a call.
 template <typename T>
 struct StateTensors {
   device const T *k, *w, *u;
@@ -25,6 +25,7 @@ struct StateTensors {
   device T *h, *vNew;
   device float *finalState, *snapshots;
 
+  // Of a sequence, with so many gates for each token.
   METAL_FUNC StateHead<T> head(constant ChunkStateParams& p, Indices cuts, uint number, uint head, Sequence sequence,
                                uint gates) const thread {
     const Chunks chunks = chunks_in(p, bool(cuts), number, sequence);
@@ -83,7 +84,8 @@ kernel void chunk_state(device const T* k [[buffer(CHUNK_STATE_K)]], device cons
     device const Index* cuSeqlens [[buffer(CHUNK_STATE_CU_SEQLENS)]],
     device const float* initialState [[buffer(CHUNK_STATE_INITIAL_STATE)]], device bfloat* h [[buffer(CHUNK_STATE_H)]],
     device bfloat* vNew [[buffer(CHUNK_STATE_V_NEW)]], device float* finalState [[buffer(CHUNK_STATE_FINAL_STATE)]],
-    device float* snapshots [[buffer(CHUNK_STATE_SNAPSHOTS)]], constant ChunkStateParams& p [[buffer(CHUNK_STATE_PARAMS)]],
+    device float* snapshots [[buffer(CHUNK_STATE_SNAPSHOTS)]],
+    constant ChunkStateParams& p [[buffer(CHUNK_STATE_PARAMS)]],
     device MlxtsFault* fault [[buffer(CHUNK_STATE_FAULT)]], threadgroup uchar* memory [[threadgroup(0)]],
     uint3 group [[threadgroup_position_in_grid]], uint index [[thread_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {

@@ -37,45 +37,76 @@ struct WarpgroupMemory {
 
 METAL_FUNC uint slot_after(uint slot) { return slot + 1 == kSlots ? 0 : slot + 1; }
 
+// What thread `index` of the other warpgroup takes away of h and vNew, chunk after chunk.
+struct ChunkTaker {
+  WarpgroupMemory memory;
+  device bfloat *h, *vNew;  // of the next chunk
+  uint K, length, u_step, values, tokens, row, piece;
+
+  METAL_FUNC ChunkTaker(WarpgroupMemory memory, StateHead<bfloat> head, constant ChunkStateParams& p, uint begin,
+                        uint index)
+      : memory(memory), h(head.h + ulong(begin) * p.keyDim), vNew(head.vNew + begin), K(p.keyDim),
+        length(p.chunkLength), u_step(p.heads * p.valueDim), values(metal::min(p.valueDim - begin, kWarpgroupRows)),
+        tokens(head.tokens), row(index / 16), piece(index % 16) {}
+
+  METAL_FUNC void take(uint turn) {
+    const uint count = metal::min(length, tokens), token = row * 2 + piece / 8, value = piece % 8 * 8;
+    threadgroup const uchar* from = memory.state(turn) + row * kStateRow + piece * 16;
+    threadgroup const uchar* from_values = memory.values(turn) + token * kValueRow + value * 2;
+    uint4 states[8], news[4];
+    MLXTS_UNROLL for (uint i = 0; i < 8; ++i) states[i] = *(threadgroup const uint4*)(from + 8 * i * kStateRow);
+    MLXTS_UNROLL for (uint i = 0; i < 4; ++i) news[i] = *(threadgroup const uint4*)(from_values + 16 * i * kValueRow);
+    MLXTS_UNROLL for (uint i = 0; i < 8; ++i) {
+      if (row + 8 * i < values && piece * 8 < K) *(device uint4*)(h + (row + 8 * i) * K + piece * 8) = states[i];
+    }
+    MLXTS_UNROLL for (uint i = 0; i < 4; ++i) {
+      if (token + 16 * i < count && value < values) *(device uint4*)(vNew + (token + 16 * i) * u_step + value) = news[i];
+    }
+    tokens -= count;
+    h += ulong(u_step) * K;
+    vNew += ulong(count) * u_step;
+  }
+};
+
 // Thread `index` of the warpgroup that brings and takes.
 struct ChunkBringer {
   WarpgroupMemory memory;
-  StateHead<bfloat> head;   // of what is brought next, and of h and vNew that are taken next
+  StateHead<bfloat> head;  // from the chunk that is brought next
+  ChunkTaker taker;
   uint index, K, length, H;
-  uint values, tokens;      // of the head from the threadgroup's first value on; that are not taken yet
+  uint values;  // of the head from the threadgroup's first one on
   uint w_step, k_step, u_step;
   uint row, piece, slot;
-  float2 own, last;         // gates of the chunk that was brought last
-  bool real;                // and whether it has this thread's token
+  // Of the chunk that was brought last: its gates, whether it has this thread's token, and whether there is one.
+  float2 own, last;
+  bool real, brought;
 
-  METAL_FUNC ChunkBringer(WarpgroupMemory memory, StateHead<bfloat> head, constant ChunkStateParams& p, uint begin,
+  METAL_FUNC ChunkBringer(WarpgroupMemory memory, StateHead<bfloat> from, constant ChunkStateParams& p, uint begin,
                           uint index)
-      : memory(memory), head(head), index(index), K(p.keyDim), length(p.chunkLength), H(p.heads),
-        values(metal::min(p.valueDim - begin, kWarpgroupRows)), tokens(head.tokens), w_step(H * K),
-        k_step(p.keyHeads * K), u_step(H * p.valueDim), row(index / 8), piece(index % 8), slot(0), real(false) {
-    this->head.w += row * w_step + piece * 8;
-    this->head.k += row * k_step + piece * 8;
-    this->head.u += row * u_step + begin + piece * 8;
-    this->head.h += ulong(begin) * K;
-    this->head.vNew += begin;
+      : memory(memory), head(from), taker(memory, from, p, begin, index), index(index), K(p.keyDim),
+        length(p.chunkLength), H(p.heads), values(taker.values), w_step(H * K), k_step(p.keyHeads * K),
+        u_step(taker.u_step), row(index / 8), piece(index % 8), slot(0), brought(false) {
+    head.w += row * w_step + piece * 8;
+    head.k += row * k_step + piece * 8;
+    head.u += row * u_step + begin + piece * 8;
   }
 
   // A panel's pieces, of which this thread has one in every 16 rows; `rows` of its own are real.
   METAL_FUNC void start_panel(threadgroup uchar* to, device const bfloat* from, uint step, int rows) const {
     MLXTS_UNROLL for (uint i = 0; i < kChunk; i += kWarpgroup / 8)
-        machine::copy_start<16>(to + i * kPanelRow, from + i * step, rows > int(i) ? 16 : 0);
+      machine::copy_start<16>(to + i * kPanelRow, from + i * step, rows > int(i) ? 16 : 0);
   }
-  // The factors of the chunk that was brought last, whose gates are there by now.
+  // Its factors: its gates are there by now.
   METAL_FUNC void store_factors(uint of) const {
-    if (index >= kChunk) return;
     const float2 left = last - own;
     threadgroup float* factors = memory.factors(of);
     factors[index] = real ? metal::precise::exp(left.x + left.y) : 0.0f;
     if (index == 0) factors[kChunk] = exp_of_sum(last.x, last.y);
   }
   METAL_FUNC void start() {
-    store_factors(slot == 0 ? kSlots - 1 : slot - 1);
-    if (head.tokens > 0) {
+    if (brought && index < kChunk) store_factors(slot == 0 ? kSlots - 1 : slot - 1);
+    brought = head.tokens > 0;
+    if (brought) {
       const uint count = metal::min(length, head.tokens), at = panel_piece(row, piece);
       const int rows = int(count) - int(row), none = 0;
       const bool first = piece * 8 < K, second = 64 + piece * 8 < K, value = piece * 8 < values;
@@ -99,35 +130,20 @@ struct ChunkBringer {
     }
     machine::copies_end();
   }
-  // A thread takes a row of h or of vNew.
-  METAL_FUNC void take(uint turn) {
-    const uint count = metal::min(length, tokens), own_row = index % kChunk;
-    if (index < kChunk) {
-      if (own_row < values)
-        machine::take_start(head.h + own_row * K, memory.state(turn) + own_row * kStateRow, K * 2);
-    } else if (own_row < count) {
-      machine::take_start(head.vNew + own_row * u_step, memory.values(turn) + own_row * kValueRow, values * 2);
-    }
-    tokens -= count;
-    head.h += ulong(u_step) * K;
-    head.vNew += ulong(count) * u_step;
-  }
 
   METAL_FUNC void run() {
+    const uint turns = (head.tokens + length - 1) / length;
     MLXTS_UNROLL for (uint i = 0; i + 1 < kSlots; ++i) start();
-    const uint turns = (tokens + length - 1) / length;
 #pragma unroll 1
     for (uint turn = 0; turn < turns; ++turn) {
       machine::copies_wait<kSlots - 2>();
-      machine::takes_wait();
       machine::warpgroup_operands_written();
       WarpgroupMemory::meet();
-      if (turn > 0) take(turn - 1);
+      if (turn > 0) taker.take(turn - 1);
       start();
     }
     WarpgroupMemory::meet();
-    if (turns > 0) take(turns - 1);
-    machine::takes_wait();
+    if (turns > 0) taker.take(turns - 1);
   }
 };
 
@@ -204,7 +220,6 @@ struct StateMultiplier {
     machine::warpgroup_end();
     MLXTS_UNROLL for (uint t = 0; t < kChunk / 16; ++t)
         machine::store_matrices_transposed(memory.values(turn) + token(t) * kValueRow + value_piece() * 16, values[t]);
-    machine::warpgroup_operands_written();
     machine::warpgroup_wait<0>();
     machine::held(kept);
     machine::held(s);

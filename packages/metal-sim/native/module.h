@@ -16,7 +16,6 @@ constexpr uint32_t kMaxThreads = 1024;
 constexpr uint32_t kSlotBytes = 64;
 constexpr uint32_t kMaxCopies = 32;
 constexpr uint32_t kMaxProducts = 16;
-constexpr uint32_t kMaxTakes = 2;
 /**
  * The stacks of a threadgroup lie side by side in a block that is aligned to its size. In front of them is a table with
  * the `Thread*` of each, counted in stacks from the block's begin, and what else the engine keeps for the threadgroup:
@@ -103,9 +102,7 @@ struct Thread {
   uint32_t product_groups;
   uint32_t product_count;
   PendingProduct products[kMaxProducts];
-  uint32_t take_count;
-  PendingCopy takes[kMaxTakes];
-  /** It has written since it last made that visible to products of warpgroups and to takes. */
+  /** Copies have arrived since it last made them visible to products of warpgroups. */
   uint32_t unfenced;
 };
 

@@ -285,7 +285,7 @@ void Worker::start(Fiber& fiber, uint64_t threadgroup, uint32_t index) {
   thread.host = host_;
   thread.arguments = arguments_;
   thread.copy_groups = thread.copy_count = 0;
-  thread.product_groups = thread.product_count = thread.take_count = thread.unfenced = 0;
+  thread.product_groups = thread.product_count = thread.unfenced = 0;
   fiber.state = State::kRunning;
   fiber.site = nullptr;
   start_context(fiber.context, stacks_->bottom(index), stacks_->top(index), body);

@@ -298,7 +298,6 @@ METAL_SIM_INLINE void store_rows(void* row, const uint (&m)[4], bool transposed,
       const uint r = transposed ? pair + e : own, c = transposed ? own : pair + e;
       static_cast<ushort*>(const_cast<void*>(lanes(8 * i + r)))[c] = ushort(m[i] >> 16 * e);
     }
-  metal_sim::current()->unfenced = 1;
 }
 METAL_SIM_INLINE void store_matrices(void* row, const uint (&m)[4], METAL_SIM_HERE) {
   store_rows(row, m, false, file, line);

@@ -25,19 +25,14 @@ METAL_SIM_INLINE void fewer_registers() {}
 template <uint Count>
 METAL_SIM_INLINE void more_registers() {}
 
-/** Element k of column n of the product, as the swizzle of its address says; `rows`: of an operand of warpgroup_rows. */
+/** Element k of column n of an operand, as the swizzle of its address says; `rows`: of one of warpgroup_rows. */
 METAL_SIM_INLINE float operand_element(ulong operand, uint n, uint k, bool rows) {
   const uint begin = uint(operand & 0x3fff) << 4, eight = uint(operand >> 32 & 0x3fff) << 4;
   const uint half = uint(operand >> 16 & 0x3fff) << 4;
-  uint at = begin + (rows ? n / 64 * half + k / 8 * eight + k % 8 * 128 + n % 64 * 2 : n / 8 * eight + n % 8 * 128 + k * 2);
+  const uint of_rows = n / 64 * half + k / 8 * eight + k % 8 * 128 + n % 64 * 2;
+  uint at = begin + (rows ? of_rows : n / 8 * eight + n % 8 * 128 + k * 2);
   at ^= (at >> 7 & 7) << 4;
   return of_bf16(*(const ushort*)((const uchar*)threadgroup_memory() + at));
-}
-
-/** Whether all that threads have written before the last barrier is visible to what runs beside them. */
-METAL_SIM_INLINE bool all_fenced() {
-  const metal_sim::Thread& self = *metal_sim::current();
-  return self.exchange[-int(self.simdgroup_index_in_threadgroup)].unfenced == 0;
 }
 
 struct LeftOperand {
@@ -48,7 +43,8 @@ METAL_SIM_INLINE void finish(const metal_sim::PendingProduct& product, const cha
   LeftOperand own;
   for (uint i = 0; i < 4; ++i) own.of[i] = product.a[i];
   const auto lanes = all_lanes(own, file, line, "warpgroup_wait");
-  const bool seen = all_fenced();
+  const metal_sim::Thread& self = *metal_sim::current();
+  const bool seen = self.exchange[-int(self.simdgroup_index_in_threadgroup)].unfenced == 0;
   double a[2][16];
   for (uint k = 0; k < 16; ++k)
     for (uint r = 0; r < 2; ++r)
@@ -95,26 +91,6 @@ METAL_SIM_INLINE void warpgroup_wait(METAL_SIM_HERE) {
       self.products[kept++] = product;
   }
   self.product_count = kept;
-}
-
-/** Takes happen as late as they may, too: at takes_wait. What was not made visible before a barrier is no number. */
-METAL_SIM_INLINE void take_start(void* to, const void* from, uint bytes, METAL_SIM_HERE) {
-  metal_sim::Thread& self = *metal_sim::current();
-  if (uintptr_t(to) % 16 != 0 || uintptr_t(from) % 16 != 0 || bytes % 16 != 0)
-    self.host->undefined(metal_sim::Undefined::kAlignment, {file, line, "take_start"}, 0);
-  if (self.take_count == metal_sim::kMaxTakes)
-    self.host->undefined(metal_sim::Undefined::kIndex, {file, line, "take_start"}, self.take_count);
-  else
-    self.takes[self.take_count++] = {to, from, bytes, all_fenced() ? bytes : 0, 0};
-}
-METAL_SIM_INLINE void takes_wait() {
-  metal_sim::Thread& self = *metal_sim::current();
-  for (uint i = 0; i < self.take_count; ++i) {
-    const metal_sim::PendingCopy& take = self.takes[i];
-    for (uint at = 0; at < take.bytes; at += 2)
-      *(ushort*)((uchar*)take.to + at) = at < take.count ? *(const ushort*)((const uchar*)take.from + at) : 0xffff;
-  }
-  self.take_count = 0;
 }
 
 }  // namespace machine
