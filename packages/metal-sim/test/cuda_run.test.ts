@@ -67,7 +67,7 @@ kernel void warpgroup(device const ushort* a [[buffer(0)]], device const ushort*
 }
 
 // out [64, 128] = 1 + a [64, 16] · b [16, 128] of bf16 by a warpgroup: b as it lies, in two halves of 128 bytes a row,
-// to which simdgroup 0 brings it in matrices, those of odd rows of 8 × 8 transposed on the way and back.
+// where simdgroup 0 stores it in matrices, every other four transposed before and by the store.
 kernel void warpgroup_rows(device const ushort* a [[buffer(0)]], device const ushort* b [[buffer(1)]],
                            device float* out [[buffer(2)]], threadgroup uchar* tile [[threadgroup(0)]],
                            uint i [[thread_index_in_threadgroup]]) {
@@ -220,16 +220,19 @@ withClang("CUDA translations", () => {
     }
   });
 
-  it.each(["fast", "check"] as const)("multiply by rows as they lie, which matrices are stored to (%s)", async (build) => {
-    const [a, b] = [small(1024, 1), small(2048, 5)];
-    const buffers = { a: bf16(a), b: bf16(b), out: new Float32Array(8192) };
-    expect(await runs(TEXT, build, { kernel: "warpgroup_rows", buffers, threads: 128, memory: 4096 })).toEqual([]);
-    for (let i = 0; i < 8192; i++) {
-      let sum = 1;
-      for (let k = 0; k < 16; k++) sum += at(a, Math.floor(i / 128) * 16 + k) * at(b, k * 128 + (i % 128));
-      expect(at(buffers.out, i)).toBe(sum);
-    }
-  });
+  it.each(["fast", "check"] as const)(
+    "multiply by rows as they lie, which matrices are stored to (%s)",
+    async (build) => {
+      const [a, b] = [small(1024, 1), small(2048, 5)];
+      const buffers = { a: bf16(a), b: bf16(b), out: new Float32Array(8192) };
+      expect(await runs(TEXT, build, { kernel: "warpgroup_rows", buffers, threads: 128, memory: 4096 })).toEqual([]);
+      for (let i = 0; i < 8192; i++) {
+        let sum = 1;
+        for (let k = 0; k < 16; k++) sum += at(a, Math.floor(i / 128) * 16 + k) * at(b, k * 128 + (i % 128));
+        expect(at(buffers.out, i)).toBe(sum);
+      }
+    },
+  );
 
   it.each(["fence", "products"])("without what stands before the %s there are no numbers", async (mark) => {
     const setting = warpgroup();
