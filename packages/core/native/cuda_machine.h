@@ -317,13 +317,13 @@ MLXTS_CUDA_FUNC void copies_wait() {
 // last `Later` are done after warpgroup_wait. Until then d and a stay as they are, which the compiler is told by
 // `held`, and so does b. Only for compute capability 9.0 (compute_90a).
 // ptxas waits after each product (its remark C7514) where sums are read while others are under way that a loop or a
-// branch began: all that a turn of a loop begins ends in it. Sums that stay from turn to turn are free to be read beside
-// others (remark C7517) if the turn begins with a wait, too.
+// branch began: all that a turn of a loop begins ends in it. Sums that stay from turn to turn may be read beside others
+// (remark C7517) if the turn begins with a wait, too.
 MLXTS_CUDA_FUNC ulong warpgroup_operand(const void* b) {
   return ulong(threadgroup_address(b) >> 4) | 1ul << 16 | 64ul << 32 | 1ul << 62;
 }
-// The same of an operand that lies as it is, 16 rows of N = 128 elements: of each row a half in two tiles of 64 elements a
-// row, `next` bytes apart.
+// The same of an operand that lies as it is, 16 rows of N = 128 elements: halves of a row lie in two tiles of 64 elements
+// a row, `next` bytes apart.
 MLXTS_CUDA_FUNC ulong warpgroup_rows(const void* b, uint next) {
   return ulong(threadgroup_address(b) >> 4) | ulong(next >> 4) << 16 | 64ul << 32 | 1ul << 62;
 }
