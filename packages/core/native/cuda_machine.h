@@ -322,8 +322,8 @@ MLXTS_CUDA_FUNC void copies_wait() {
 MLXTS_CUDA_FUNC ulong warpgroup_operand(const void* b) {
   return ulong(threadgroup_address(b) >> 4) | 1ul << 16 | 64ul << 32 | 1ul << 62;
 }
-// The same of an operand that lies as it is, 16 rows of N = 128 elements: halves of a row lie in two tiles of 64 elements
-// a row, `next` bytes apart.
+// The same of an operand that lies as it is, 16 rows of N = 128 elements: halves of a row lie in two tiles of 64
+// elements a row, `next` bytes apart.
 MLXTS_CUDA_FUNC ulong warpgroup_rows(const void* b, uint next) {
   return ulong(threadgroup_address(b) >> 4) | ulong(next >> 4) << 16 | 64ul << 32 | 1ul << 62;
 }
