@@ -275,6 +275,17 @@ MLXTS_CUDA_FUNC uint threadgroup_address(const void* at) { return uint(__cvta_ge
 MLXTS_LOAD_MATRICES(load_matrices, "")
 MLXTS_LOAD_MATRICES(load_matrices_transposed, ".trans")
 #undef MLXTS_LOAD_MATRICES
+// The way back: four matrices to the rows that lanes name. Only for compute capability 9.0.
+#define MLXTS_STORE_MATRICES(name, modifier)                                                        \
+  MLXTS_CUDA_FUNC void name(void* row, const uint (&m)[4]) {                                         \
+    asm volatile("stmatrix.sync.aligned.m8n8.x4" modifier ".shared.b16 [%0], {%1,%2,%3,%4};"         \
+                 :                                                                                   \
+                 : "r"(threadgroup_address(row)), "r"(m[0]), "r"(m[1]), "r"(m[2]), "r"(m[3])         \
+                 : "memory");                                                                        \
+  }
+MLXTS_STORE_MATRICES(store_matrices, "")
+MLXTS_STORE_MATRICES(store_matrices_transposed, ".trans")
+#undef MLXTS_STORE_MATRICES
 
 // Copies Bytes (4, 8 or 16) to threadgroup memory without registers: the first `count` bytes of `from`, zeros for the
 // others. Both lie at multiples of Bytes. What a thread has copied since its last copies_end is one group; it has
@@ -306,9 +317,15 @@ MLXTS_CUDA_FUNC void copies_wait() {
 // last `Later` are done after warpgroup_wait. Until then d and a stay as they are, which the compiler is told by
 // `held`, and so does b. Only for compute capability 9.0 (compute_90a).
 // ptxas waits after each product (its remark C7514) where sums are read while others are under way that a loop or a
-// branch began: all that a turn of a loop begins ends in it.
+// branch began: all that a turn of a loop begins ends in it. Sums that stay from turn to turn may be read beside others
+// (remark C7517) if the turn begins with a wait, too.
 MLXTS_CUDA_FUNC ulong warpgroup_operand(const void* b) {
   return ulong(threadgroup_address(b) >> 4) | 1ul << 16 | 64ul << 32 | 1ul << 62;
+}
+// The same of an operand that lies as it is, 16 rows of N = 128 elements: halves of a row lie in two tiles of 64
+// elements a row, `next` bytes apart.
+MLXTS_CUDA_FUNC ulong warpgroup_rows(const void* b, uint next) {
+  return ulong(threadgroup_address(b) >> 4) | ulong(next >> 4) << 16 | 64ul << 32 | 1ul << 62;
 }
 MLXTS_CUDA_FUNC void held(float& x) { asm volatile("" : "+f"(x) : : "memory"); }
 MLXTS_CUDA_FUNC void held(uint& x) { asm volatile("" : "+r"(x) : : "memory"); }
@@ -351,6 +368,19 @@ MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[8][4], const uint (&a)[4], ul
       "}, {%32,%33,%34,%35}, %36, add, 1, 1, 0;}"
       : MLXTS_D(0), MLXTS_D(1), MLXTS_D(2), MLXTS_D(3), MLXTS_D(4), MLXTS_D(5), MLXTS_D(6), MLXTS_D(7)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)));
+}
+// d += a · b, where b is of warpgroup_rows.
+MLXTS_CUDA_FUNC void warpgroup_bf16_k16_rows(float (&d)[16][4], const uint (&a)[4], ulong b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+      "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
+      : MLXTS_D(0), MLXTS_D(1), MLXTS_D(2), MLXTS_D(3), MLXTS_D(4), MLXTS_D(5), MLXTS_D(6), MLXTS_D(7), MLXTS_D(8),
+        MLXTS_D(9), MLXTS_D(10), MLXTS_D(11), MLXTS_D(12), MLXTS_D(13), MLXTS_D(14), MLXTS_D(15)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 #undef MLXTS_D
 // What this thread has written to threadgroup memory is there for warpgroups' products after the next barrier.

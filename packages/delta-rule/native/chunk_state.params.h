@@ -66,16 +66,16 @@ static_assert(sizeof(ChunkStateParams) == 88, "ChunkStateParams must match the d
 #endif
 #ifdef __METAL_VERSION__
 struct ChunkStateScratch {
+  threadgroup uchar* tiles;
   threadgroup uint* place;
   threadgroup float* state;
   threadgroup uchar* values;
-  threadgroup uchar* tiles;
 };
 inline ChunkStateScratch scratch_of(threadgroup uchar* memory, constant ChunkStateParams& p) {
   return {
-      (threadgroup uint*)(memory + p.scratch[0]),
-      (threadgroup float*)(memory + p.scratch[1]),
-      (threadgroup uchar*)(memory + p.scratch[2]),
+      (threadgroup uchar*)(memory + p.scratch[0]),
+      (threadgroup uint*)(memory + p.scratch[1]),
+      (threadgroup float*)(memory + p.scratch[2]),
       (threadgroup uchar*)(memory + p.scratch[3]),
   };
 }

@@ -48,6 +48,8 @@ import type { ChunkState } from "./signatures.ts";
 interface Sizes extends Pick<ChunkDims, "N" | "H" | "K" | "V" | "BT" | "channels"> {
   /** Bytes of an element of k. */
   bytes: number;
+  /** Whether warpgroups multiply. */
+  warpgroups: boolean;
 }
 
 /** A GPU keeps the state in registers: it has a kernel for keys up to each of these lengths. */
@@ -110,10 +112,43 @@ function inTeams({ N, H, K, V }: Sizes, mostBytes: number) {
   };
 }
 
+/** Where warpgroups multiply, see warpgroup_state_cuda.h, they have 64 value rows of a head, of keys this long. */
+const WARPGROUPS = { variant: "bf16_warpgroups", rows: 64, shortest: 72, longest: 128, threads: 256, slots: 4 };
+
+function byWarpgroups({ N, H, V }: Sizes) {
+  const { rows, longest, threads, slots } = WARPGROUPS;
+  const row = 2 * MOST_TOKENS;
+  const taken = rows * tileStride("u8", 2 * longest) + MOST_TOKENS * tileStride("u8", 2 * rows);
+  return {
+    threadgroups: [Math.ceil(V / rows), H, N] as const,
+    threadsPerThreadgroup: [threads, 1, 1] as const,
+    params: { teams: 0, slots },
+    // Halves of w and k, and u; factors; h and vNew of two chunks.
+    scratch: { ...PLACE_SHAPE, tiles: [slots, 5, MOST_TOKENS, row], state: [slots, row], values: [2, taken] },
+  };
+}
+
+/** Where all begins at whole pieces, and so many heads that threadgroups with few rows each would crowd the device. */
+function takesWarpgroups(
+  { device }: CommandEncoder,
+  tensors: readonly Tensor[],
+  { N, H, K, V, channels }: ChunkDims,
+): boolean {
+  const { variant, shortest, longest } = WARPGROUPS;
+  const many = Math.ceil(V / GPU_ROWS) * H * N > MOST_SINGLE_TEAMS && V > GPU_ROWS;
+  if (!many || K < shortest || K > longest || K % 8 !== 0 || V % 8 !== 0 || channels > 1) return false;
+  if (tensors.some(({ dtype, byteOffset }) => dtype !== "bf16" || byteOffset % 16 !== 0)) return false;
+  return device.library(deltaRuleLibrary).has(chunkStateKernel.name, variant);
+}
+
 export const chunkStateKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "chunk_state",
-  variants: channelVariants([...FLOATS, ...FLOATS.flatMap((dtype) => KEY_LENGTHS.map((most) => `${dtype}_k${most}`))]),
+  variants: [
+    ...channelVariants([...FLOATS, ...FLOATS.flatMap((dtype) => KEY_LENGTHS.map((most) => `${dtype}_k${most}`))]),
+    WARPGROUPS.variant,
+  ],
+  sm90a: [WARPGROUPS.variant],
   buffers: {
     k: "read",
     w: "read",
@@ -157,7 +192,8 @@ export const chunkStateKernel = defineKernel({
       ...CUMULATIVE_SCRATCH,
       keyDecays: "f32",
     },
-    gpu: { ...PLACE_SCRATCH, state: "f32", values: "u8", tiles: "u8" },
+    // Warpgroups want tiles at the beginning.
+    gpu: { tiles: "u8", ...PLACE_SCRATCH, state: "f32", values: "u8" },
   },
   mostThreads: MOST_TEAMS * SIMDGROUPS * SIMD,
   launch: {
@@ -180,6 +216,7 @@ export const chunkStateKernel = defineKernel({
     },
     gpu: (sizes) => onGpu(sizes),
     cuda: (sizes, { limits }) => {
+      if (sizes.warpgroups === true) return byWarpgroups(sizes);
       const pairs = sizes.bytes === 2 && sizes.channels === 1 && sizes.V % 8 === 0;
       const launch = pairs ? inTeams(sizes, limits.maxThreadgroupBytes) : undefined;
       return launch && launch.params.slots >= 2 ? launch : onGpu(sizes);
@@ -203,9 +240,10 @@ export function encodeChunkState(
   lastTokens = 0,
 ): void {
   const { k, w, u, G, GLow, cuSeqlens, initialState, h, vNew, finalState, snapshots } = tensors;
+  const warpgroups = takesWarpgroups(encoder, [k, w, u, h, vNew], dims);
   encoder.dispatch(chunkStateKernel, {
     op,
-    variant: gateVariant(keyVariant(encoder, k.dtype, dims.K), dims),
+    variant: warpgroups ? WARPGROUPS.variant : gateVariant(keyVariant(encoder, k.dtype, dims.K), dims),
     buffers: {
       k,
       w,
@@ -220,7 +258,7 @@ export function encodeChunkState(
       snapshots,
     },
     params: { ...chunkParams(dims, gqa, lastTokens), ...stateStrides(dims, stateLayout), snapshotEvery },
-    sizes: { ...dims, bytes: DTYPES[k.dtype].bytesPerElement },
+    sizes: { ...dims, bytes: DTYPES[k.dtype].bytesPerElement, warpgroups },
   });
 }
 

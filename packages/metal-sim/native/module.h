@@ -8,7 +8,7 @@
 
 namespace metal_sim {
 
-constexpr uint32_t kModuleVersion = 5;
+constexpr uint32_t kModuleVersion = 6;
 constexpr uint32_t kSimdgroupSize = 32;
 constexpr uint32_t kMaxBuffers = 31;
 constexpr uint32_t kMaxThreadgroupArguments = 31;
@@ -72,6 +72,8 @@ struct PendingProduct {
   uint32_t group;
   uint16_t columns;
   bool add;
+  /** The right operand lies as it is, not transposed. */
+  bool rows;
 };
 
 /** One simulated thread, as the kernel sees itself. */

@@ -66,6 +66,40 @@ kernel void warpgroup(device const ushort* a [[buffer(0)]], device const ushort*
     for (uint e = 0; e < 4; ++e) out[(row + e / 2 * 8) * 32 + n * 8 + column + e % 2] = d[n][e];
 }
 
+// out [64, 128] = 1 + a [64, 16] · b [16, 128] of bf16 by a warpgroup: b as it lies, in two halves of 128 bytes a row,
+// where simdgroup 0 stores it in matrices, every other four transposed before and by the store.
+kernel void warpgroup_rows(device const ushort* a [[buffer(0)]], device const ushort* b [[buffer(1)]],
+                           device float* out [[buffer(2)]], threadgroup uchar* tile [[threadgroup(0)]],
+                           uint i [[thread_index_in_threadgroup]]) {
+  const uint lane = i % 32, row = i / 32 * 16 + lane / 4, column = i % 4 * 2;
+  for (uint t = 0; i < 32 && t < 8; ++t) {
+    uint m[4];
+    for (uint n = 0; n < 4; ++n) {
+      m[n] = *(device const uint*)(b + (n / 2 * 8 + lane / 4) * 128 + t * 16 + n % 2 * 8 + column);
+      if (t % 2 == 1) m[n] = machine::transposed16(m[n]);
+    }
+    const uint to = lane / 16 * 8 + lane % 8, piece = 2 * (t % 4) + lane / 8 % 2;
+    threadgroup uchar* at = tile + t / 4 * 2048 + to * 128 + (piece ^ to % 8) * 16;
+    if (t % 2 == 1)
+      machine::store_matrices_transposed(at, m);
+    else
+      machine::store_matrices(at, m);
+  }
+  machine::warpgroup_operands_written();
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  uint left[4];
+  for (uint n = 0; n < 4; ++n) left[n] = *(device const uint*)(a + (row + n % 2 * 8) * 16 + n / 2 * 8 + column);
+  float d[16][4];
+  for (uint n = 0; n < 16; ++n)
+    for (uint e = 0; e < 4; ++e) d[n][e] = 1;
+  machine::warpgroup_begin();
+  machine::warpgroup_bf16_k16_rows(d, left, machine::warpgroup_rows(tile, 2048));
+  machine::warpgroup_end();
+  machine::warpgroup_wait<0>();
+  for (uint n = 0; n < 16; ++n)
+    for (uint e = 0; e < 4; ++e) out[(row + e / 2 * 8) * 128 + n * 8 + column + e % 2] = d[n][e];
+}
+
 // out = a · b + a, 8 × 8 in f32, b and the second a not as they were loaded.
 kernel void matrices(device const float* a [[buffer(0)]], device const float* b [[buffer(1)]],
                      device float* out [[buffer(2)]]) {
@@ -185,6 +219,20 @@ withClang("CUDA translations", () => {
       expect(at(setting.buffers.out, i)).toBe(sum);
     }
   });
+
+  it.each(["fast", "check"] as const)(
+    "multiply by rows as they lie, which matrices are stored to (%s)",
+    async (build) => {
+      const [a, b] = [small(1024, 1), small(2048, 5)];
+      const buffers = { a: bf16(a), b: bf16(b), out: new Float32Array(8192) };
+      expect(await runs(TEXT, build, { kernel: "warpgroup_rows", buffers, threads: 128, memory: 4096 })).toEqual([]);
+      for (let i = 0; i < 8192; i++) {
+        let sum = 1;
+        for (let k = 0; k < 16; k++) sum += at(a, Math.floor(i / 128) * 16 + k) * at(b, k * 128 + (i % 128));
+        expect(at(buffers.out, i)).toBe(sum);
+      }
+    },
+  );
 
   it.each(["fence", "products"])("without what stands before the %s there are no numbers", async (mark) => {
     const setting = warpgroup();

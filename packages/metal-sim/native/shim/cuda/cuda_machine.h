@@ -289,6 +289,23 @@ METAL_SIM_INLINE metal_sim::Lanes<const void*> rows(const void* row, uint count,
 METAL_SIM_LOAD_MATRICES(load_matrices, false)
 METAL_SIM_LOAD_MATRICES(load_matrices_transposed, true)
 
+/** Each lane stores its elements where the lanes that name their rows say. */
+METAL_SIM_INLINE void store_rows(void* row, const uint (&m)[4], bool transposed, const char* file, uint line) {
+  const auto lanes = rows(row, 4, file, line);
+  const uint own = lanes.lane / 4, pair = lanes.lane % 4 * 2;
+  for (uint i = 0; i < 4; ++i)
+    for (uint e = 0; e < 2; ++e) {
+      const uint r = transposed ? pair + e : own, c = transposed ? own : pair + e;
+      static_cast<ushort*>(const_cast<void*>(lanes(8 * i + r)))[c] = ushort(m[i] >> 16 * e);
+    }
+}
+METAL_SIM_INLINE void store_matrices(void* row, const uint (&m)[4], METAL_SIM_HERE) {
+  store_rows(row, m, false, file, line);
+}
+METAL_SIM_INLINE void store_matrices_transposed(void* row, const uint (&m)[4], METAL_SIM_HERE) {
+  store_rows(row, m, true, file, line);
+}
+
 METAL_SIM_INLINE void load_once(uint (&to)[4], const void* from) {
   for (uint i = 0; i < 4; ++i) to[i] = ((const uint*)from)[i];
 }

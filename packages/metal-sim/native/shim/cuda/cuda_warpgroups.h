@@ -8,6 +8,9 @@ namespace machine {
 METAL_SIM_INLINE ulong warpgroup_operand(const void* b) {
   return ulong(threadgroup_address(b) >> 4) | 1ul << 16 | 64ul << 32 | 1ul << 62;
 }
+METAL_SIM_INLINE ulong warpgroup_rows(const void* b, uint next) {
+  return ulong(threadgroup_address(b) >> 4) | ulong(next >> 4) << 16 | 64ul << 32 | 1ul << 62;
+}
 template <typename T>
 METAL_SIM_INLINE void held(const T&) {}
 METAL_SIM_INLINE void warpgroup_begin() {}
@@ -22,12 +25,14 @@ METAL_SIM_INLINE void fewer_registers() {}
 template <uint Count>
 METAL_SIM_INLINE void more_registers() {}
 
-/** The pair of elements k and k + 1 of row n of the operand, as the swizzle of its address says. */
-METAL_SIM_INLINE uint operand_pair(ulong operand, uint n, uint k) {
-  const uint rows = uint(operand >> 32 & 0x3fff) << 4;
-  uint at = (uint(operand & 0x3fff) << 4) + n / 8 * rows + n % 8 * 128 + k * 2;
+/** Element k of column n of an operand, as the swizzle of its address says; `rows`: of one of warpgroup_rows. */
+METAL_SIM_INLINE float operand_element(ulong operand, uint n, uint k, bool rows) {
+  const uint begin = uint(operand & 0x3fff) << 4, eight = uint(operand >> 32 & 0x3fff) << 4;
+  const uint half = uint(operand >> 16 & 0x3fff) << 4;
+  const uint of_rows = n / 64 * half + k / 8 * eight + k % 8 * 128 + n % 64 * 2;
+  uint at = begin + (rows ? of_rows : n / 8 * eight + n % 8 * 128 + k * 2);
   at ^= (at >> 7 & 7) << 4;
-  return *(const uint*)((const uchar*)threadgroup_memory() + at);
+  return of_bf16(*(const ushort*)((const uchar*)threadgroup_memory() + at));
 }
 
 struct LeftOperand {
@@ -49,24 +54,30 @@ METAL_SIM_INLINE void finish(const metal_sim::PendingProduct& product, const cha
       const uint column = n + lanes.lane % 4 * 2 + e;
       float* const d = product.d + n / 2 + e;
       double sums[2] = {product.add ? d[0] : 0.0, product.add ? d[2] : 0.0};
-      for (uint k = 0; k < 16; k += 2) {
-        const uint pair = operand_pair(product.b, column, k);
-        for (uint i = 0; i < 2; ++i)
-          for (uint r = 0; r < 2; ++r) sums[r] += a[r][k + i] * element<Kind::kBf16>(pair, i);
+      for (uint k = 0; k < 16; ++k) {
+        const double b = operand_element(product.b, column, k, product.rows);
+        for (uint r = 0; r < 2; ++r) sums[r] += a[r][k] * b;
       }
       for (uint r = 0; r < 2; ++r) d[2 * r] = seen ? cut_off(sums[r]) : __builtin_nanf("");
     }
 }
-template <uint Blocks>
-METAL_SIM_INLINE void warpgroup_bf16_k16(float (&d)[Blocks][4], const uint (&a)[4], ulong b, bool add, METAL_SIM_HERE) {
+METAL_SIM_INLINE void start_product(float* d, const uint* a, ulong b, uint columns, bool add, bool rows,
+                                    const char* file, uint line) {
   metal_sim::Thread& self = *metal_sim::current();
   if (self.product_count == metal_sim::kMaxProducts) {
     self.host->undefined(metal_sim::Undefined::kIndex, {file, line, "warpgroup_bf16_k16"}, self.product_count);
     return;
   }
-  self.products[self.product_count++] = {&d[0][0], a, b, self.product_groups, Blocks * 8, add};
+  self.products[self.product_count++] = {d, a, b, self.product_groups, uint16_t(columns), add, rows};
   if (!add)
-    for (uint i = 0; i < 4 * Blocks; ++i) (&d[0][0])[i] = __builtin_nanf("");
+    for (uint i = 0; i < columns / 2; ++i) d[i] = __builtin_nanf("");
+}
+template <uint Blocks>
+METAL_SIM_INLINE void warpgroup_bf16_k16(float (&d)[Blocks][4], const uint (&a)[4], ulong b, bool add, METAL_SIM_HERE) {
+  start_product(&d[0][0], a, b, Blocks * 8, add, false, file, line);
+}
+METAL_SIM_INLINE void warpgroup_bf16_k16_rows(float (&d)[16][4], const uint (&a)[4], ulong b, METAL_SIM_HERE) {
+  start_product(&d[0][0], a, b, 128, true, true, file, line);
 }
 template <uint Later>
 METAL_SIM_INLINE void warpgroup_wait(METAL_SIM_HERE) {

@@ -1,0 +1,257 @@
+// chunk_state where warpgroups multiply: one has 64 value rows of the state of a head in registers. What a product
+// leaves there is the left operand of the next: S, rounded, and what that left, of S wᵀ; vNewᵀ, with values as rows, of
+// the update. w and k lie in threadgroup memory as right operands. Another warpgroup brings the next chunks, and takes
+// h and vNew away.
+#pragma once
+#include "pieces_cuda.h"
+#include "state_head_metal.h"
+
+namespace mlxts {
+
+constant constexpr uint kWarpgroup = 128, kWarpgroupRows = 64, kWarpgroupKeys = 128, kSlots = 4;
+constant constexpr uint kPanelRow = 128, kPanel = kChunk * kPanelRow;  // bytes: 64 elements a token
+constant constexpr uint kFactors = 2 * kChunk;                         // of a slot: of each token, then the state's
+// Bytes from row to row of what is taken away.
+constant constexpr uint kStateRow = kWarpgroupKeys * 2 + 16, kValueRow = kWarpgroupRows * 2 + 16;
+constant constexpr uint kStateBytes = kWarpgroupRows * kStateRow, kTakenBytes = kStateBytes + kChunk * kValueRow;
+
+// Of a row of a panel a piece of 16 bytes, where warpgroups look for it.
+METAL_FUNC uint panel_piece(uint row, uint piece) { return row * kPanelRow + (piece ^ row % 8) * 16; }
+
+// Threadgroup memory: panels of w (two halves of a key), of k and of u in each slot; their factors; and, twice, the
+// rounded state [values, keys] and vNew [tokens, values] of a chunk.
+struct WarpgroupMemory {
+  threadgroup uchar* slots;
+  threadgroup float* all_factors;
+  threadgroup uchar* taken;
+
+  METAL_FUNC threadgroup uchar* w(uint slot) const thread { return slots + slot * 5 * kPanel; }
+  METAL_FUNC threadgroup uchar* k(uint slot) const thread { return w(slot) + 2 * kPanel; }
+  METAL_FUNC threadgroup uchar* u(uint slot) const thread { return w(slot) + 4 * kPanel; }
+  METAL_FUNC threadgroup float* factors(uint slot) const thread { return all_factors + slot * kFactors; }
+  METAL_FUNC threadgroup uchar* state(uint turn) const thread { return taken + turn % 2 * kTakenBytes; }
+  METAL_FUNC threadgroup uchar* values(uint turn) const thread { return state(turn) + kStateBytes; }
+  // Where both warpgroups meet: the next chunk is there, and the one before has been used.
+  METAL_FUNC static void meet() { machine::parts_meet<2 * kWarpgroup>(); }
+};
+
+METAL_FUNC uint slot_after(uint slot) { return slot + 1 == kSlots ? 0 : slot + 1; }
+
+// What thread `index` of the other warpgroup takes away of h and vNew, chunk after chunk. (Bulk copies of rows do it
+// without registers, but took half as long again.)
+struct ChunkTaker {
+  WarpgroupMemory memory;
+  device bfloat *h, *vNew;  // of the next chunk
+  uint K, length, u_step, values, tokens, row, piece;
+
+  METAL_FUNC ChunkTaker(WarpgroupMemory memory, StateHead<bfloat> head, constant ChunkStateParams& p, uint begin,
+                        uint index)
+      : memory(memory), h(head.h + ulong(begin) * p.keyDim), vNew(head.vNew + begin), K(p.keyDim),
+        length(p.chunkLength), u_step(p.heads * p.valueDim), values(metal::min(p.valueDim - begin, kWarpgroupRows)),
+        tokens(head.tokens), row(index / 16), piece(index % 16) {}
+
+  METAL_FUNC void take(uint turn) {
+    const uint count = metal::min(length, tokens), token = row * 2 + piece / 8, value = piece % 8 * 8;
+    threadgroup const uchar* from = memory.state(turn) + row * kStateRow + piece * 16;
+    threadgroup const uchar* from_values = memory.values(turn) + token * kValueRow + value * 2;
+    uint4 states[8], news[4];
+    MLXTS_UNROLL for (uint i = 0; i < 8; ++i) states[i] = *(threadgroup const uint4*)(from + 8 * i * kStateRow);
+    MLXTS_UNROLL for (uint i = 0; i < 4; ++i) news[i] = *(threadgroup const uint4*)(from_values + 16 * i * kValueRow);
+    MLXTS_UNROLL for (uint i = 0; i < 8; ++i) {
+      if (row + 8 * i < values && piece * 8 < K) *(device uint4*)(h + (row + 8 * i) * K + piece * 8) = states[i];
+    }
+    MLXTS_UNROLL for (uint i = 0; i < 4; ++i) {
+      const uint at = token + 16 * i;
+      if (at < count && value < values) *(device uint4*)(vNew + at * u_step + value) = news[i];
+    }
+    tokens -= count;
+    h += ulong(u_step) * K;
+    vNew += ulong(count) * u_step;
+  }
+};
+
+// Thread `index` of the warpgroup that brings and takes.
+struct ChunkBringer {
+  WarpgroupMemory memory;
+  StateHead<bfloat> head;  // from the chunk that is brought next
+  ChunkTaker taker;
+  uint index, K, length, H;
+  uint values;  // of the head from the threadgroup's first one on
+  uint w_step, k_step, u_step;
+  uint row, piece, slot;
+  // Of the chunk that was brought last: its gates, whether it has this thread's token, and whether there is one.
+  float2 own, last;
+  bool real, brought;
+
+  METAL_FUNC ChunkBringer(WarpgroupMemory memory, StateHead<bfloat> from, constant ChunkStateParams& p, uint begin,
+                          uint index)
+      : memory(memory), head(from), taker(memory, from, p, begin, index), index(index), K(p.keyDim),
+        length(p.chunkLength), H(p.heads), values(taker.values), w_step(H * K), k_step(p.keyHeads * K),
+        u_step(taker.u_step), row(index / 8), piece(index % 8), slot(0), brought(false) {
+    head.w += row * w_step + piece * 8;
+    head.k += row * k_step + piece * 8;
+    head.u += row * u_step + begin + piece * 8;
+  }
+
+  // A panel's pieces, of which this thread has one in every 16 rows; `rows` of its own are real.
+  METAL_FUNC void start_panel(threadgroup uchar* to, device const bfloat* from, uint step, int rows) const {
+    MLXTS_UNROLL for (uint i = 0; i < kChunk; i += kWarpgroup / 8)
+      machine::copy_start<16>(to + i * kPanelRow, from + i * step, rows > int(i) ? 16 : 0);
+  }
+  // Its factors: its gates are there by now.
+  METAL_FUNC void store_factors(uint of) const {
+    const float2 left = last - own;
+    threadgroup float* factors = memory.factors(of);
+    factors[index] = real ? metal::precise::exp(left.x + left.y) : 0.0f;
+    if (index == 0) factors[kChunk] = exp_of_sum(last.x, last.y);
+  }
+  METAL_FUNC void start() {
+    if (brought && index < kChunk) store_factors(slot == 0 ? kSlots - 1 : slot - 1);
+    brought = head.tokens > 0;
+    if (brought) {
+      const uint count = metal::min(length, head.tokens), at = panel_piece(row, piece);
+      const int rows = int(count) - int(row), none = 0;
+      const bool first = piece * 8 < K, second = 64 + piece * 8 < K, value = piece * 8 < values;
+      start_panel(memory.w(slot) + at, head.w, w_step, first ? rows : none);
+      start_panel(memory.w(slot) + kPanel + at, head.w + 64, w_step, second ? rows : none);
+      start_panel(memory.k(slot) + at, head.k, k_step, first ? rows : none);
+      start_panel(memory.k(slot) + kPanel + at, head.k + 64, k_step, second ? rows : none);
+      start_panel(memory.u(slot) + at, head.u, u_step, value ? rows : none);
+      real = index < count;
+      if (index < kChunk) {
+        const uint token = (real ? index : count - 1) * H, end = (count - 1) * H;
+        own = float2(head.G.high[token], head.G.carriesLow ? head.G.low[token] : 0.0f);
+        last = float2(head.G.high[end], head.G.carriesLow ? head.G.low[end] : 0.0f);
+      }
+      head.w += ulong(count) * w_step;
+      head.k += ulong(count) * k_step;
+      head.u += ulong(count) * u_step;
+      head.G = gates_from(head.G, ulong(count) * H);
+      head.tokens -= count;
+      slot = slot_after(slot);
+    }
+    machine::copies_end();
+  }
+
+  METAL_FUNC void run() {
+    const uint turns = (head.tokens + length - 1) / length;
+    MLXTS_UNROLL for (uint i = 0; i + 1 < kSlots; ++i) start();
+#pragma unroll 1
+    for (uint turn = 0; turn < turns; ++turn) {
+      machine::copies_wait<kSlots - 2>();
+      machine::warpgroup_operands_written();
+      WarpgroupMemory::meet();
+      if (turn > 0) taker.take(turn - 1);
+      start();
+    }
+    WarpgroupMemory::meet();
+    if (turns > 0) taker.take(turns - 1);
+  }
+};
+
+// A simdgroup of the warpgroup that multiplies: it has 16 value rows.
+struct StateMultiplier {
+  typedef State<kWarpgroupKeys> Rows;
+  typedef Pairs<bfloat> P;
+
+  WarpgroupMemory memory;
+  Rows state;
+  uint simdgroup, row, matrix;  // of what this lane names for matrices that are loaded or stored
+
+  METAL_FUNC StateMultiplier(WarpgroupMemory memory, uint simdgroup, uint lane)
+      : memory(memory), simdgroup(simdgroup), row(lane % 8), matrix(lane / 8) {}
+
+  // The transposed 16 tokens of the simdgroup's values; four matrices as a left operand has them.
+  METAL_FUNC uint token(uint t) const { return 16 * t + matrix / 2 * 8 + row; }
+  METAL_FUNC uint value_piece() const { return 2 * simdgroup + matrix % 2; }
+
+  METAL_FUNC void use_chunk(uint turn, uint slot, uint pair) {
+    float(&s)[kWarpgroupKeys / 8][4] = state.blocks[0];
+    float products[kChunk / 8][4];  // S wᵀ
+    uint rounded[kWarpgroupKeys / 16][4], rest[kWarpgroupKeys / 16][4], values[kChunk / 16][4], kept[kChunk / 16][4];
+    machine::warpgroup_wait<0>();  // none is under way, but only so the compiler knows it
+    machine::held(s);
+    const ulong w = machine::warpgroup_operand(memory.w(slot));
+    MLXTS_UNROLL for (uint k = 0; k < kWarpgroupKeys / 16; ++k) {
+      MLXTS_UNROLL for (uint i = 0; i < 4; ++i) {
+        thread const float* two = s[2 * k + i / 2] + i % 2 * 2;
+        const uint both = P::of(two[0], two[1]);
+        rounded[k][i] = both;
+        rest[k][i] = P::of(two[0] - P::low(both), two[1] - P::high(both));
+      }
+    }
+    machine::held(rounded);
+    machine::held(rest);
+    machine::warpgroup_begin();
+    MLXTS_UNROLL for (uint k = 0; k < kWarpgroupKeys / 16; ++k) {
+      const ulong at = w + k / 4 * (kPanel >> 4) + k % 4 * 2;
+      machine::warpgroup_bf16_k16(products, rounded[k], at, k > 0);
+      machine::warpgroup_bf16_k16(products, rest[k], at, true);
+    }
+    machine::warpgroup_end();
+    threadgroup uchar* h = memory.state(turn) + (simdgroup * 16 + matrix % 2 * 8 + row) * kStateRow + matrix / 2 * 16;
+    MLXTS_UNROLL for (uint k = 0; k < kWarpgroupKeys / 16; ++k) machine::store_matrices(h + k * 32, rounded[k]);
+    threadgroup const float* factors = memory.factors(slot);
+    const float decay = factors[kChunk];
+    MLXTS_UNROLL for (uint b = 0; b < kWarpgroupKeys / 8; ++b) MLXTS_UNROLL for (uint e = 0; e < 4; ++e)
+        s[b][e] *= decay;
+    MLXTS_UNROLL for (uint t = 0; t < kChunk / 16; ++t) {
+      uint(&u)[4] = values[t];
+      machine::load_matrices_transposed(u[0], u[1], u[2], u[3], memory.u(slot) + panel_piece(token(t), value_piece()));
+    }
+    machine::warpgroup_wait<0>();
+    machine::held(products);
+    machine::held(rounded);
+    machine::held(rest);
+    MLXTS_UNROLL for (uint t = 0; t < kChunk / 16; ++t) {
+      MLXTS_UNROLL for (uint i = 0; i < 4; ++i) {
+        const uint block = 2 * t + i / 2;
+        thread const float* two = products[block] + i % 2 * 2;
+        const float2 factor = *(threadgroup const float2*)(factors + 8 * block + pair);
+        const float low = P::low(values[t][i]) - two[0], high = P::high(values[t][i]) - two[1];
+        values[t][i] = P::of(low, high);
+        kept[t][i] = P::of(low * factor.x, high * factor.y);
+      }
+    }
+    machine::held(kept);
+    machine::held(s);
+    machine::warpgroup_begin();
+    const ulong k = machine::warpgroup_rows(memory.k(slot), kPanel);
+    MLXTS_UNROLL for (uint t = 0; t < kChunk / 16; ++t)
+        machine::warpgroup_bf16_k16_rows(s, kept[t], k + t * (16 * kPanelRow >> 4));
+    machine::warpgroup_end();
+    MLXTS_UNROLL for (uint t = 0; t < kChunk / 16; ++t)
+        machine::store_matrices_transposed(memory.values(turn) + token(t) * kValueRow + value_piece() * 16, values[t]);
+    machine::warpgroup_wait<0>();
+    machine::held(kept);
+    machine::held(s);
+  }
+
+  METAL_FUNC void run(StateHead<bfloat> head, constant ChunkStateParams& p, uint begin, uint lane) {
+    const StatePlace place = state_place(p, begin + 16 * simdgroup, 0);
+    begin_state(state, head, place, p, lane);
+    uint slot = 0, done = 0;
+#pragma unroll 1
+    for (uint turn = 0; done < head.tokens; ++turn) {
+      WarpgroupMemory::meet();
+      use_chunk(turn, slot, lane % 4 * 2);
+      slot = slot_after(slot);
+      done += metal::min(p.chunkLength, head.tokens - done);
+      keep_state(state, head, done, place, p, lane);
+    }
+    WarpgroupMemory::meet();
+    end_state(state, head, place, p, lane);
+  }
+};
+
+METAL_FUNC void pass_by_warpgroups(StateHead<bfloat> head, constant ChunkStateParams& p, ChunkStateScratch scratch,
+                                   uint part, uint index, uint lane, uint simdgroup) {
+  const WarpgroupMemory memory = {scratch.tiles, scratch.state, scratch.values};
+  const uint begin = part * kWarpgroupRows;
+  if (machine::shuffle(simdgroup, 0) / 4 == 1)
+    ChunkBringer(memory, head, p, begin, index % kWarpgroup).run();
+  else
+    StateMultiplier(memory, simdgroup, lane).run(head, p, begin, lane);
+}
+
+}  // namespace mlxts
