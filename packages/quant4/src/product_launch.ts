@@ -22,9 +22,12 @@ const MOST_SIMDGROUPS = 8;
 const BLOCK_COLUMNS = 64 * FEW_ON_GPU.blockUnits;
 /** The most tiles of a threadgroup, which it takes with one row of x. */
 const MOST_TILES = 8;
-/** Multiprocessors of an H100 or H200, and simdgroups for which one of them has registers. */
+/** Multiprocessors of an H100 or H200, simdgroups for which one of them has registers, and its threadgroup memory. */
 const MULTIPROCESSORS = 132;
 const SIMDGROUPS_AT_ONCE = 16;
+const MULTIPROCESSOR_BYTES = 228 << 10;
+/** What the system takes for each threadgroup. */
+const SYSTEM_BYTES = 1 << 10;
 /**
  * Above, in panels: a CPU's threadgroup has blockRows rows of W, and a panel so many of their columns; limbGroupWords are what
  * a group of a row of x in limbs comes with, preparedWords what tells which rows of x are prepared. With room for paddedRows
@@ -70,6 +73,11 @@ const BLOCK_BYTES = 1 << 23;
 /** Columns of W up to which a CPU's thread takes blocks at once. */
 const MOST_AT_ONCE = 1 << 14;
 
+/** Bytes of a scale of matrices that come in tiles. */
+interface InTiles {
+  scaleBytes: number;
+}
+
 export interface Weights {
   cols: number;
   groupSize: number;
@@ -77,6 +85,8 @@ export interface Weights {
   int8?: boolean;
   /** What `isOneRow` says: NVIDIA's GPUs have a way of their own for it. */
   oneRow?: boolean;
+  /** What `tilesOfOneRow` says. */
+  inTiles?: InTiles | undefined;
 }
 
 export const ceil = (n: number, unit: number) => Math.ceil(n / unit);
@@ -116,6 +126,55 @@ function tilesTogether([x, y, z]: Axes, simdgroups: number): number {
 /** The memory of one row of x: operands and zeros, sums of units, powers of two of spans. */
 const rowFloats = (spans: number, simdgroups: number) => spans * (BLOCK_COLUMNS / 2 + 6) + 16 + simdgroups * 64;
 
+/** Simdgroups that take turns along the columns of one row of x, all as many. */
+const simdgroupsOfRow = (spans: number) => ceil(spans, ceil(spans, MOST_SIMDGROUPS));
+
+const tilesVariant = (variant: string) => `${variant}_tiles`;
+/** Variants for one row of x whose threadgroups copy tiles of W by themselves, for GPUs of compute capability 9.0. */
+export const TILES_VARIANTS = PRODUCT_VARIANTS.filter((each) => each.startsWith("bf16_") && each.endsWith("_b4")).map(
+  tilesVariant,
+);
+
+/** The variant for tiles where one row of x has one and the device its kernel. */
+export function tilesOfOneRow(
+  variant: string,
+  { cols, oneRow }: Weights,
+  scales: Tensor,
+  has: (variant: string) => boolean,
+): { variant: string; inTiles?: InTiles } {
+  if (!oneRow || ceil(cols, BLOCK_COLUMNS) > FEW_ON_GPU.mostSpans || !has(tilesVariant(variant))) return { variant };
+  return { variant: tilesVariant(variant), inTiles: { scaleBytes: scales.dtype === "f32" ? 4 : 2 } };
+}
+
+/**
+ * Such a launch. All tiles are brought at once where half of all threadgroup memory has room for them: the next kernel,
+ * which brings its own before this one ends, has the other half. Else a threadgroup takes several tiles, two of which are
+ * in its memory, if that leaves half of it.
+ */
+function inTilesOnCuda(
+  { cols, groupSize }: Weights,
+  { scaleBytes }: InTiles,
+  [tiles, , batch]: Axes,
+  matrices: number,
+) {
+  const { tileRows } = FEW_ON_GPU;
+  const spans = ceil(cols, BLOCK_COLUMNS);
+  const simdgroups = simdgroupsOfRow(spans);
+  // They may begin and end within a piece of 16 bytes.
+  const scales = roundUp(((tileRows / matrices) * cols * scaleBytes) / groupSize, 16) + 16;
+  const stage = (tileRows * cols) / 2 + 2 * matrices * scales;
+  const others = 4 * (rowFloats(spans, simdgroups) + 2 * simdgroups * tileRows) + 16;
+  const together = (stages: number) =>
+    MULTIPROCESSORS * Math.floor(MULTIPROCESSOR_BYTES / 2 / (stages * stage + others + SYSTEM_BYTES));
+  const several = Math.floor(together(2) / batch);
+  const one = tiles * batch <= together(1) || several === 0 || tiles <= several;
+  return {
+    threadgroups: [one ? tiles : several, 1, batch] as const,
+    threadsPerThreadgroup: [32 * simdgroups, 1, 1] as const,
+    scratch: { sums: [((one ? 1 : 2) * stage + others) / 4] },
+  };
+}
+
 /**
  * The launch rules of GPUs with few rows of x: `threadgroups` are told the rows of W of one. NVIDIA's GPUs take the same
  * rows of `matrices` at once, and get room for the sums of x in f32, which is three parts there.
@@ -132,12 +191,12 @@ export function fewOnGpus<Sizes extends Weights & { m: number }>(
       scratch: { sums: [0] },
     }),
     cuda: (sizes: Sizes) => {
+      if (typeof sizes.inTiles === "object")
+        return inTilesOnCuda(sizes, sizes.inTiles, threadgroups(sizes, tileRows / matrices), matrices);
       const spans = ceil(sizes.cols, BLOCK_COLUMNS);
       const held = spans <= FEW_ON_GPU.mostSpans;
       const oneRow = held && sizes.oneRow;
-      const simdgroups = oneRow
-        ? ceil(spans, ceil(spans, MOST_SIMDGROUPS))
-        : Math.min(Math.max(spans, LEAST_SIMDGROUPS), MOST_SIMDGROUPS);
+      const simdgroups = oneRow ? simdgroupsOfRow(spans) : Math.min(Math.max(spans, LEAST_SIMDGROUPS), MOST_SIMDGROUPS);
       const tiles = oneRow ? tilesTogether(threadgroups(sizes, tileRows), simdgroups) : 1;
       return {
         threadgroups: threadgroups(sizes, tiles * tileRows),

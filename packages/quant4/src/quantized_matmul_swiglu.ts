@@ -25,6 +25,8 @@ import {
   matvecOnCpu,
   PRODUCT_VARIANTS,
   type Seen,
+  TILES_VARIANTS,
+  tilesOfOneRow,
   type Weights,
 } from "./product_launch.ts";
 import { blockFor, checkApproximate, encodeProduct } from "./quantized_matmul.ts";
@@ -39,7 +41,8 @@ interface Sizes extends Weights {
 export const quantizedMatvecSwigluKernel = defineKernel({
   library: quant4Library,
   name: "quantized_matvec_swiglu",
-  variants: PRODUCT_VARIANTS,
+  variants: [...PRODUCT_VARIANTS, ...TILES_VARIANTS],
+  sm90a: TILES_VARIANTS,
   buffers: {
     x: "read",
     gateWeight: "read",
@@ -147,9 +150,12 @@ export const quantizedMatmulSwiglu: QuantizedMatmulSwiglu = defineOp({
       );
       return;
     }
+    const has = (wanted: string) => c.device.library(quant4Library).has(quantizedMatvecSwigluKernel.name, wanted);
+    const given = `${x.dtype}_${gate.scales.dtype}_${out.dtype}_b${gate.bits}`;
+    const { variant, inTiles } = tilesOfOneRow(given, sizes, gate.scales, has);
     encoder.dispatch(quantizedMatvecSwigluKernel, {
       op,
-      variant: `${x.dtype}_${gate.scales.dtype}_${out.dtype}_b${gate.bits}`,
+      variant,
       buffers: {
         x,
         gateWeight: gate.weight,
@@ -161,7 +167,7 @@ export const quantizedMatmulSwiglu: QuantizedMatmulSwiglu = defineOp({
         out,
       },
       params,
-      sizes,
+      sizes: { ...sizes, inTiles },
     });
   },
 });
