@@ -73,9 +73,10 @@ const BLOCK_BYTES = 1 << 23;
 /** Columns of W up to which a CPU's thread takes blocks at once. */
 const MOST_AT_ONCE = 1 << 14;
 
-/** Bytes of a scale of matrices that come in tiles. */
+/** Bytes of a scale of matrices that come in tiles, and how many threadgroups take them where that is not the rule's choice. */
 interface InTiles {
   scaleBytes: number;
+  threadgroups?: number;
 }
 
 export interface Weights {
@@ -153,7 +154,7 @@ export function tilesOfOneRow(
  */
 function inTilesOnCuda(
   { cols, groupSize }: Weights,
-  { scaleBytes }: InTiles,
+  { scaleBytes, threadgroups: wanted }: InTiles,
   [tiles, , batch]: Axes,
   matrices: number,
 ) {
@@ -166,8 +167,9 @@ function inTilesOnCuda(
   const others = 4 * (rowFloats(spans, simdgroups) + 2 * simdgroups * tileRows) + 16;
   const together = (stages: number) =>
     MULTIPROCESSORS * Math.floor(MULTIPROCESSOR_BYTES / 2 / (stages * stage + others + SYSTEM_BYTES));
-  const several = Math.floor(together(2) / batch);
-  const one = tiles * batch <= together(1) || several === 0 || tiles <= several;
+  const several = wanted ?? Math.floor(together(2) / batch);
+  const one =
+    wanted === undefined ? tiles * batch <= together(1) || several === 0 || tiles <= several : tiles <= wanted;
   return {
     threadgroups: [one ? tiles : several, 1, batch] as const,
     threadsPerThreadgroup: [32 * simdgroups, 1, 1] as const,
