@@ -35,6 +35,3 @@ METAL_FUNC float linear_bias(device const uchar* bias, uint dtype, uint i) {
 #define MLXTS_OUTPUTS(K, X, S) MLXTS_WIDTHS(K, X, S, f32) MLXTS_WIDTHS(K, X, S, f16) MLXTS_WIDTHS(K, X, S, bf16)
 #define MLXTS_SCALES(K, X) MLXTS_OUTPUTS(K, X, f32) MLXTS_OUTPUTS(K, X, f16) MLXTS_OUTPUTS(K, X, bf16)
 #define MLXTS_PRODUCTS(K) MLXTS_SCALES(K, f32) MLXTS_SCALES(K, f16) MLXTS_SCALES(K, bf16)
-// K(S, O) for every dtype of scales and of the output, where x is one row in bf16 and W comes in tiles.
-#define MLXTS_TILES_OUTPUTS(K, S) K(S, f32) K(S, f16) K(S, bf16)
-#define MLXTS_TILES(K) MLXTS_TILES_OUTPUTS(K, f32) MLXTS_TILES_OUTPUTS(K, f16) MLXTS_TILES_OUTPUTS(K, bf16)

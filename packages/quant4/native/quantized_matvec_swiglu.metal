@@ -2,9 +2,6 @@
 #include "metal_gated_unit.h"
 #include "metal_matvec.h"
 #include "quantized_matvec_swiglu.params.h"
-#ifdef MLXTS_CUDA
-#include "cuda_matvec_tiles.h"
-#endif
 
 using namespace metal;
 using namespace mlxts;
@@ -30,48 +27,6 @@ kernel void quantized_matvec_swiglu(device const X* x [[buffer(QUANTIZED_MATVEC_
   const uint row = row0 + at.r;
   if (at.i < p.m && row < p.rows) out[ulong(at.i) * p.rows + row] = gated_unit(O(products.first), O(products.second));
 }
-
-#ifdef MLXTS_CUDA
-template <typename S, typename O>
-struct TilesOfGates {
-  AffineMatrix<S, 4> gate, up;
-  device O* out;
-
-  METAL_FUNC AffineMatrix<S, 4> rows(uint tile, uint matrix) const thread {
-    return rows_from(matrix == 0 ? gate : up, tile * (kTileRows / 2));
-  }
-  METAL_FUNC void store(uint tile, uint r, thread float (&products)[2]) const thread {
-    const uint row = tile * (kTileRows / 2) + r;
-    if (row < gate.rows) out[row] = gated_unit(O(products[0]), O(products[1]));
-  }
-};
-
-// One row of x against tiles of both matrices.
-template <typename S, typename O>
-[[max_total_threads_per_threadgroup(256)]] kernel void quantized_matvec_swiglu_tiles(
-    device const bfloat* x [[buffer(QUANTIZED_MATVEC_SWIGLU_X)]],
-    device const uint* gateWeight [[buffer(QUANTIZED_MATVEC_SWIGLU_GATE_WEIGHT)]],
-    device const S* gateScales [[buffer(QUANTIZED_MATVEC_SWIGLU_GATE_SCALES)]],
-    device const S* gateBiases [[buffer(QUANTIZED_MATVEC_SWIGLU_GATE_BIASES)]],
-    device const uint* upWeight [[buffer(QUANTIZED_MATVEC_SWIGLU_UP_WEIGHT)]],
-    device const S* upScales [[buffer(QUANTIZED_MATVEC_SWIGLU_UP_SCALES)]],
-    device const S* upBiases [[buffer(QUANTIZED_MATVEC_SWIGLU_UP_BIASES)]],
-    device O* out [[buffer(QUANTIZED_MATVEC_SWIGLU_OUT)]],
-    constant QuantizedMatvecSwigluParams& p [[buffer(QUANTIZED_MATVEC_SWIGLU_PARAMS)]],
-    uint group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
-    uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  const AffineMatrix<S, 4> gate = {gateWeight, gateScales, gateBiases, p.rows, p.cols, p.groupSize};
-  const AffineMatrix<S, 4> up = {upWeight, upScales, upBiases, p.rows, p.cols, p.groupSize};
-  const TilesOfGates<S, O> tiles = {gate, up, out};
-  multiply_tiles<S, 2>(x, tiles, (p.rows + kTileRows / 2 - 1) / (kTileRows / 2), p.cols, p.groupSize, group, lane,
-                       simdgroup);
-}
-
-#define TILES(S, O)                                                                                     \
-  template [[host_name("quantized_matvec_swiglu_bf16_" #S "_" #O "_b4_tiles")]] [[kernel]] decltype( \
-      quantized_matvec_swiglu_tiles<S, O>) quantized_matvec_swiglu_tiles<S, O>;
-MLXTS_TILES(TILES)
-#endif
 
 #define MATVEC(X, S, O, bits)                                                                       \
   template [[host_name("quantized_matvec_swiglu_" #X "_" #S "_" #O "_b" #bits)]] [[kernel]] decltype( \

@@ -15,8 +15,6 @@ import {
   matvecOnCpu,
   PRODUCT_VARIANTS,
   type Seen,
-  TILES_VARIANTS,
-  tilesOfOneRow,
   type Weights,
 } from "./product_launch.ts";
 import { blockFor, checkApproximate, encodeProduct } from "./quantized_matmul.ts";
@@ -34,8 +32,7 @@ const blocks = (rows: readonly number[], unit: number) => rows.reduce((sum, coun
 export const multiQuantizedMatvecKernel = defineKernel({
   library: quant4Library,
   name: "multi_quantized_matvec",
-  variants: [...PRODUCT_VARIANTS, ...TILES_VARIANTS],
-  sm90a: TILES_VARIANTS,
+  variants: PRODUCT_VARIANTS,
   buffers: {
     x: "read",
     aWeight: "read",
@@ -180,21 +177,9 @@ export const multiQuantizedMatmul = defineOp({
       return;
     }
     const [rowsA, rowsB, rowsC, rowsD] = [a.rows, b.rows, c3?.rows ?? 0, d?.rows ?? 0];
-    const matrices = parts.map(({ q }) => q);
-    const sizes = {
-      m,
-      rows: [rowsA, rowsB, rowsC, rowsD] as const,
-      cols,
-      groupSize,
-      int8,
-      oneRow: isOneRow(m, x, matrices),
-    };
-    const has = (wanted: string) => device.library(quant4Library).has(multiQuantizedMatvecKernel.name, wanted);
-    const given = `${x.dtype}_${a.q.scales.dtype}_${a.out.dtype}_b${a.q.bits}`;
-    const { variant, inTiles } = tilesOfOneRow(given, sizes, a.q.scales, has);
     encoder.dispatch(multiQuantizedMatvecKernel, {
       op,
-      variant,
+      variant: `${x.dtype}_${a.q.scales.dtype}_${a.out.dtype}_b${a.q.bits}`,
       buffers: {
         x,
         aWeight: a.q.weight,
@@ -215,7 +200,18 @@ export const multiQuantizedMatmul = defineOp({
         outD: d?.out,
       },
       params: { m, rowsA, rowsB, rowsC, rowsD, cols, groupSize },
-      sizes: { ...sizes, inTiles },
+      sizes: {
+        m,
+        rows: [rowsA, rowsB, rowsC, rowsD],
+        cols,
+        groupSize,
+        int8,
+        oneRow: isOneRow(
+          m,
+          x,
+          parts.map(({ q }) => q),
+        ),
+      },
     });
   },
 }) as MultiQuantizedMatmul;

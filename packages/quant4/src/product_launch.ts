@@ -12,22 +12,21 @@ export const FEW = { mostM: 8 } as const;
  * Rows of W of a CPU's threadgroup, columns that are ordered together, units of the largest number of a group in bytes, and
  * the words of `prepared`; rows of W of a GPU's simdgroup, or, on NVIDIA's GPUs, rows that the simdgroups of a threadgroup
  * share, and the units of up to 64 columns of them that a simdgroup takes at a time: a span, of which one row of x has at
- * most so many where it is held in threadgroup memory.
+ * most so many where it is held in threadgroup memory; and the most simdgroups of such a threadgroup.
  */
 export const FEW_ON_CPU = { blockRows: 16, unit: 128, byteUnits: 127, preparedWords: 4 } as const;
-export const FEW_ON_GPU = { simdgroupRows: 4, tileRows: 16, blockUnits: 4, mostSpans: 64 } as const;
+export const FEW_ON_GPU = { simdgroupRows: 4, tileRows: 16, blockUnits: 4, mostSpans: 64, mostSimdgroups: 8 } as const;
 /** Simdgroups of a threadgroup on NVIDIA's GPUs: as many as have columns, within these bounds. */
 const LEAST_SIMDGROUPS = 4;
-const MOST_SIMDGROUPS = 8;
+const MOST_SIMDGROUPS = FEW_ON_GPU.mostSimdgroups;
 const BLOCK_COLUMNS = 64 * FEW_ON_GPU.blockUnits;
 /** The most tiles of a threadgroup, which it takes with one row of x. */
 const MOST_TILES = 8;
-/** Multiprocessors of an H100 or H200, simdgroups for which one of them has registers, and its threadgroup memory. */
+/** Multiprocessors of an H100 or H200, and simdgroups for which one of them has registers. */
 const MULTIPROCESSORS = 132;
 const SIMDGROUPS_AT_ONCE = 16;
-const MULTIPROCESSOR_BYTES = 228 << 10;
-/** What the system takes for each threadgroup. */
-const SYSTEM_BYTES = 1 << 10;
+/** With up to so many tiles for each of them, one row of x is fastest where each tile is copied as a whole. */
+const MOST_TILES_COPIED = 3;
 /**
  * Above, in panels: a CPU's threadgroup has blockRows rows of W, and a panel so many of their columns; limbGroupWords are what
  * a group of a row of x in limbs comes with, preparedWords what tells which rows of x are prepared. With room for paddedRows
@@ -73,12 +72,6 @@ const BLOCK_BYTES = 1 << 23;
 /** Columns of W up to which a CPU's thread takes blocks at once. */
 const MOST_AT_ONCE = 1 << 14;
 
-/** Bytes of a scale of matrices that come in tiles, and how many threadgroups take them where that is not the rule's choice. */
-interface InTiles {
-  scaleBytes: number;
-  threadgroups?: number;
-}
-
 export interface Weights {
   cols: number;
   groupSize: number;
@@ -86,8 +79,8 @@ export interface Weights {
   int8?: boolean;
   /** What `isOneRow` says: NVIDIA's GPUs have a way of their own for it. */
   oneRow?: boolean;
-  /** What `tilesOfOneRow` says. */
-  inTiles?: InTiles | undefined;
+  /** Bytes of a scale where `tileOfOneRow` has found a variant. */
+  tileScaleBytes?: number | undefined;
 }
 
 export const ceil = (n: number, unit: number) => Math.ceil(n / unit);
@@ -130,50 +123,35 @@ const rowFloats = (spans: number, simdgroups: number) => spans * (BLOCK_COLUMNS 
 /** Simdgroups that take turns along the columns of one row of x, all as many. */
 const simdgroupsOfRow = (spans: number) => ceil(spans, ceil(spans, MOST_SIMDGROUPS));
 
-const tilesVariant = (variant: string) => `${variant}_tiles`;
-/** Variants for one row of x whose threadgroups copy tiles of W by themselves, for GPUs of compute capability 9.0. */
-export const TILES_VARIANTS = PRODUCT_VARIANTS.filter((each) => each.startsWith("bf16_") && each.endsWith("_b4")).map(
-  tilesVariant,
-);
+const tileVariant = (variant: string) => `${variant}_tile`;
+/** Variants for one row of x whose threadgroups copy a tile of W by themselves, for GPUs of compute capability 9.0. */
+export const TILE_VARIANTS = PRODUCT_VARIANTS.filter((each) => /^bf16_.*_b4$/.test(each)).map(tileVariant);
 
-/** The variant for tiles where one row of x has one and the device its kernel. */
-export function tilesOfOneRow(
+/** Such a variant where one row of x has one that is faster, and the device its kernel: it gives the same bits. */
+export function tileOfOneRow(
   variant: string,
-  { cols, oneRow }: Weights,
+  { rows, cols, batch, oneRow }: Weights & { rows: number; batch: number },
   scales: Tensor,
   has: (variant: string) => boolean,
-): { variant: string; inTiles?: InTiles } {
-  if (!oneRow || ceil(cols, BLOCK_COLUMNS) > FEW_ON_GPU.mostSpans || !has(tilesVariant(variant))) return { variant };
-  return { variant: tilesVariant(variant), inTiles: { scaleBytes: scales.dtype === "f32" ? 4 : 2 } };
+): { variant: string; tileScaleBytes?: number } {
+  const tiles = ceil(rows, FEW_ON_GPU.tileRows) * batch;
+  if (!oneRow || tiles > MOST_TILES_COPIED * MULTIPROCESSORS) return { variant };
+  if (ceil(cols, BLOCK_COLUMNS) > FEW_ON_GPU.mostSpans || !has(tileVariant(variant))) return { variant };
+  return { variant: tileVariant(variant), tileScaleBytes: scales.dtype === "f32" ? 4 : 2 };
 }
 
-/**
- * Such a launch. All tiles are brought at once where half of all threadgroup memory has room for them: the next kernel,
- * which brings its own before this one ends, has the other half. Else a threadgroup takes several tiles, two of which are
- * in its memory, if that leaves half of it.
- */
-function inTilesOnCuda(
-  { cols, groupSize }: Weights,
-  { scaleBytes, threadgroups: wanted }: InTiles,
-  [tiles, , batch]: Axes,
-  matrices: number,
-) {
-  const { tileRows } = FEW_ON_GPU;
+/** The launch of such a variant. */
+function tileOnCuda({ cols, groupSize }: Weights, scaleBytes: number, threadgroups: Axes) {
+  const { tileRows, mostSimdgroups } = FEW_ON_GPU;
   const spans = ceil(cols, BLOCK_COLUMNS);
   const simdgroups = simdgroupsOfRow(spans);
-  // They may begin and end within a piece of 16 bytes.
-  const scales = roundUp(((tileRows / matrices) * cols * scaleBytes) / groupSize, 16) + 16;
-  const stage = (tileRows * cols) / 2 + 2 * matrices * scales;
-  const others = 4 * (rowFloats(spans, simdgroups) + 2 * simdgroups * tileRows) + 16;
-  const together = (stages: number) =>
-    MULTIPROCESSORS * Math.floor(MULTIPROCESSOR_BYTES / 2 / (stages * stage + others + SYSTEM_BYTES));
-  const several = wanted ?? Math.floor(together(2) / batch);
-  const one =
-    wanted === undefined ? tiles * batch <= together(1) || several === 0 || tiles <= several : tiles <= wanted;
+  // Scales may begin and end within a piece of 16 bytes; another piece is what counts the bytes that have arrived.
+  const numbers = roundUp((tileRows * cols * scaleBytes) / groupSize, 16) + 16;
+  const tile = 16 + (tileRows * cols) / 2 + 2 * numbers;
   return {
-    threadgroups: [one ? tiles : several, 1, batch] as const,
+    threadgroups,
     threadsPerThreadgroup: [32 * simdgroups, 1, 1] as const,
-    scratch: { sums: [((one ? 1 : 2) * stage + others) / 4] },
+    scratch: { sums: [tile / 4 + rowFloats(spans, simdgroups) + mostSimdgroups * tileRows] },
   };
 }
 
@@ -193,8 +171,8 @@ export function fewOnGpus<Sizes extends Weights & { m: number }>(
       scratch: { sums: [0] },
     }),
     cuda: (sizes: Sizes) => {
-      if (typeof sizes.inTiles === "object")
-        return inTilesOnCuda(sizes, sizes.inTiles, threadgroups(sizes, tileRows / matrices), matrices);
+      if (sizes.tileScaleBytes === 2 || sizes.tileScaleBytes === 4)
+        return tileOnCuda(sizes, sizes.tileScaleBytes, threadgroups(sizes, tileRows));
       const spans = ceil(sizes.cols, BLOCK_COLUMNS);
       const held = spans <= FEW_ON_GPU.mostSpans;
       const oneRow = held && sizes.oneRow;

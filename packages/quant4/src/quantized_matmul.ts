@@ -39,9 +39,9 @@ import {
   panelsOnCpu,
   type Seen,
   TILE_SCRATCH,
+  TILE_VARIANTS,
   TILES,
-  TILES_VARIANTS,
-  tilesOfOneRow,
+  tileOfOneRow,
   tilesOnCuda,
   tilesOnGpu,
   WARPGROUP_VARIANTS,
@@ -79,8 +79,8 @@ interface Sizes extends Weights {
 export const quantizedMatvecKernel = defineKernel({
   library: quant4Library,
   name: "quantized_matvec",
-  variants: [...PRODUCT_VARIANTS, ...TILES_VARIANTS],
-  sm90a: TILES_VARIANTS,
+  variants: [...PRODUCT_VARIANTS, ...TILE_VARIANTS],
+  sm90a: TILE_VARIANTS,
   buffers: BUFFERS,
   early: ["weight", "scales", "biases"],
   params: PARAMS,
@@ -235,8 +235,8 @@ function encodeTransposed(encoder: CommandEncoder, given: Transposed, block: Blo
   } else if (block.rows >= m) {
     const library = encoder.device.library(quant4Library);
     const has = (wanted: string) => library.has(quantizedMatvecKernel.name, wanted);
-    const { variant, inTiles } = tilesOfOneRow(given.variant, sizes, buffers.scales, has);
-    encoder.dispatch(quantizedMatvecKernel, { ...given, variant, sizes: { ...sizes, inTiles } });
+    const { variant, tileScaleBytes } = tileOfOneRow(given.variant, sizes, buffers.scales, has);
+    encoder.dispatch(quantizedMatvecKernel, { ...given, variant, sizes: { ...sizes, tileScaleBytes } });
   } else
     for (let row = 0; row < m; row += block.rows) {
       const count = Math.min(block.rows, m - row);

@@ -25,8 +25,6 @@ import {
   matvecOnCpu,
   PRODUCT_VARIANTS,
   type Seen,
-  TILES_VARIANTS,
-  tilesOfOneRow,
   type Weights,
 } from "./product_launch.ts";
 import { blockFor, checkApproximate, encodeProduct } from "./quantized_matmul.ts";
@@ -41,8 +39,7 @@ interface Sizes extends Weights {
 export const quantizedMatvecSwigluKernel = defineKernel({
   library: quant4Library,
   name: "quantized_matvec_swiglu",
-  variants: [...PRODUCT_VARIANTS, ...TILES_VARIANTS],
-  sm90a: TILES_VARIANTS,
+  variants: PRODUCT_VARIANTS,
   buffers: {
     x: "read",
     gateWeight: "read",
@@ -150,12 +147,9 @@ export const quantizedMatmulSwiglu: QuantizedMatmulSwiglu = defineOp({
       );
       return;
     }
-    const has = (wanted: string) => c.device.library(quant4Library).has(quantizedMatvecSwigluKernel.name, wanted);
-    const given = `${x.dtype}_${gate.scales.dtype}_${out.dtype}_b${gate.bits}`;
-    const { variant, inTiles } = tilesOfOneRow(given, sizes, gate.scales, has);
     encoder.dispatch(quantizedMatvecSwigluKernel, {
       op,
-      variant,
+      variant: `${x.dtype}_${gate.scales.dtype}_${out.dtype}_b${gate.bits}`,
       buffers: {
         x,
         gateWeight: gate.weight,
@@ -167,7 +161,7 @@ export const quantizedMatmulSwiglu: QuantizedMatmulSwiglu = defineOp({
         out,
       },
       params,
-      sizes: { ...sizes, inTiles },
+      sizes,
     });
   },
 });
