@@ -24,29 +24,29 @@ struct Pieces {
   }
 };
 
-// Where the tile lies: codes of its rows, then scales and biases.
+// Where the tile lies, in bytes from its begin: codes of its rows, then scales and biases.
 template <typename S>
 struct TileInMemory {
   uint pitch, groups;  // bytes of the codes of a row; groups of a row
-  threadgroup uchar* codes;
 
   METAL_FUNC uint numbersBytes() const thread {
     return (kTileRows * groups * uint(sizeof(S)) + kPiece - 1) / kPiece * kPiece + kPiece;
   }
-  METAL_FUNC threadgroup uchar* scales() const thread { return codes + kTileRows * pitch; }
-  METAL_FUNC threadgroup uchar* biases() const thread { return scales() + numbersBytes(); }
-  METAL_FUNC threadgroup uint4* end() const thread { return (threadgroup uint4*)(biases() + numbersBytes()); }
+  METAL_FUNC uint scales() const thread { return kTileRows * pitch; }
+  METAL_FUNC uint biases() const thread { return scales() + numbersBytes(); }
+  METAL_FUNC uint end() const thread { return biases() + numbersBytes(); }
 };
 
 // One thread brings the first rows of w, or as many as there are.
 template <typename S>
-METAL_FUNC void bring_tile(TileInMemory<S> tile, threadgroup ulong* arrival, AffineMatrix<S, 4> w) {
+METAL_FUNC void bring_tile(TileInMemory<S> tile, threadgroup uchar* to, threadgroup ulong* arrival,
+                           AffineMatrix<S, 4> w) {
   const uint rows = metal::min(w.rows, kTileRows), bytes = rows * tile.groups * uint(sizeof(S));
   const Pieces codes(w.words, rows * tile.pitch), scales(w.scales, bytes), biases(w.biases, bytes);
   machine::arrival_expect(arrival, codes.bytes + scales.bytes + biases.bytes);
-  codes.copy(arrival, tile.codes);
-  scales.copy(arrival, tile.scales());
-  biases.copy(arrival, tile.biases());
+  codes.copy(arrival, to);
+  scales.copy(arrival, to + tile.scales());
+  biases.copy(arrival, to + tile.biases());
 }
 
 // x of the simdgroup's spans: all of it on its way at once, in the places of the operands that it becomes.
@@ -70,29 +70,36 @@ METAL_FUNC void keep_spans(thread const RowOfX& row, device const bfloat* x, uin
   simdgroup_barrier(metal::mem_flags::mem_threadgroup);
 }
 
-// What a lane takes of two rows of the tile. Rows that do not exist are the last one again.
+// Where a lane's two rows of the tile are, in bytes. Rows that do not exist are the last one again.
 template <typename S>
 struct RowsOfLane {
-  threadgroup const uchar* codes[2];
-  threadgroup const S* scales[2];
-  threadgroup const S* biases[2];
+  uint codes[2], scales[2], biases[2];
 
   METAL_FUNC RowsOfLane(TileInMemory<S> tile, AffineMatrix<S, 4> w, uint lane) thread {
     const uint g = lane / 4, j = lane % 4;
     MLXTS_UNROLL for (uint h = 0; h < 2; ++h) {
-      const uint r = metal::min(8 * h + g, w.rows - 1);
+      const uint r = metal::min(8 * h + g, w.rows - 1), numbers = r * tile.groups * uint(sizeof(S));
       // Odd rows take the second block of a span first, so that two rows are not in the same banks.
-      codes[h] = tile.codes + (r * tile.pitch + j * 16 + g % 2 * (kBlock / 2));
-      scales[h] = (threadgroup const S*)(tile.scales() + uint(ulong(w.scales)) % kPiece) + r * tile.groups;
-      biases[h] = (threadgroup const S*)(tile.biases() + uint(ulong(w.biases)) % kPiece) + r * tile.groups;
+      codes[h] = r * tile.pitch + j * 16 + g % 2 * (kBlock / 2);
+      scales[h] = tile.scales() + uint(ulong(w.scales)) % kPiece + numbers;
+      biases[h] = tile.biases() + uint(ulong(w.biases)) % kPiece + numbers;
+      // Known now, and not only when it is needed.
+      machine::held(codes[h]);
+      machine::held(scales[h]);
+      machine::held(biases[h]);
     }
   }
 };
 
+template <typename S>
+METAL_FUNC float number_at(threadgroup const uchar* numbers, uint index) {
+  return float(((threadgroup const S*)numbers)[index]);
+}
+
 // The simdgroup's sums of its spans: to[row].
 template <typename S>
-METAL_FUNC void sum_tile(RowsOfLane<S> rows, thread const RowOfX& row, uint cols, uint shift, threadgroup float* to,
-                         uint lane, uint simdgroup, uint simdgroups) {
+METAL_FUNC void sum_tile(threadgroup const uchar* tile, RowsOfLane<S> rows, thread const RowOfX& row, uint cols,
+                         uint shift, threadgroup float* to, uint lane, uint simdgroup, uint simdgroups) {
   const uint g = lane / 4, j = lane % 4, spans = spans_of(cols), last = cols / 64 - 1;
   // The columns of a right operand are those of both blocks of a span, two for each unit: a row has its products in
   // those of the block that it took.
@@ -106,10 +113,15 @@ METAL_FUNC void sum_tile(RowsOfLane<S> rows, thread const RowOfX& row, uint cols
   for (uint span = simdgroup; span < spans; span += simdgroups) {
     uint4 own[2][2];
     MLXTS_UNROLL for (uint u = 0; u < 2; ++u) MLXTS_UNROLL for (uint h = 0; h < 2; ++h) own[u][h] =
-        *(threadgroup const uint4*)(rows.codes[h] + span * (kSpan / 2) + int(u * other));
+        *(threadgroup const uint4*)(tile + (rows.codes[h] + span * (kSpan / 2) + u * other));
     const uint unit = span * kSpanUnits + j, group = metal::min(unit, last) >> shift;
     const float sum = row.sums[unit];
     const float2 power = row.powers[span];
+    float scales[2], biases[2];
+    MLXTS_UNROLL for (uint h = 0; h < 2; ++h) {
+      scales[h] = number_at<S>(tile + rows.scales[h], group);
+      biases[h] = number_at<S>(tile + rows.biases[h], group);
+    }
     float products[2][4] = {};
     MLXTS_UNROLL for (uint i = 0; i < 4; ++i) {
       const uint4 pairs = right[span * step + 4 * i];
@@ -123,8 +135,7 @@ METAL_FUNC void sum_tile(RowsOfLane<S> rows, thread const RowOfX& row, uint cols
     }
     MLXTS_UNROLL for (uint h = 0; h < 2; ++h) {
       const float product = first ? products[0][2 * h] : products[1][2 * h];
-      sums[h] = metal::fma(float(rows.scales[h][group]) * power.y, product * power.x,
-                           metal::fma(float(rows.biases[h][group]), sum, sums[h]));
+      sums[h] = metal::fma(scales[h] * power.y, product * power.x, metal::fma(biases[h], sum, sums[h]));
     }
   }
   // Lanes j = 0 have the sum of the first row in the end, lanes j = 1 that of the second.
@@ -138,14 +149,15 @@ METAL_FUNC void sum_tile(RowsOfLane<S> rows, thread const RowOfX& row, uint cols
 template <typename S>
 METAL_FUNC float tile_product(device const bfloat* x, AffineMatrix<S, 4> w, uint lane, uint simdgroup) {
   const uint simdgroups = simdgroups_of_threadgroup();
-  const TileInMemory<S> tile = {w.cols / 2, w.cols >> metal::ctz(w.groupSize),
-                                (threadgroup uchar*)machine::threadgroup_memory() + kPiece};
-  threadgroup ulong* arrival = (threadgroup ulong*)machine::threadgroup_memory();
-  if (simdgroup == 0 && lane == 0) {
+  const TileInMemory<S> tile = {w.cols / 2, w.cols >> metal::ctz(w.groupSize)};
+  // Copies are faster to where whole cache lines begin.
+  threadgroup uchar* memory = (threadgroup uchar*)machine::threadgroup_memory();
+  RowOfX row((threadgroup uint4*)(memory + tile.end()), spans_of(w.cols), simdgroups);
+  threadgroup ulong* arrival = (threadgroup ulong*)(row.free + kMostSimdgroups * kTileRows);
+  if (simdgroup == simdgroups - 1 && lane == 0) {
     machine::arrival_begin(arrival);
-    bring_tile(tile, arrival, w);
+    bring_tile(tile, memory, arrival, w);
   }
-  RowOfX row(tile.end(), spans_of(w.cols), simdgroups);
   threadgroup uint4* zeros = row.zeros + simdgroup * 16;
   if (lane < 16) zeros[lane] = uint4(0);
   const RowsOfLane<S> rows(tile, w, lane);
@@ -155,7 +167,8 @@ METAL_FUNC float tile_product(device const bfloat* x, AffineMatrix<S, 4> w, uint
   machine::wait_for_kernels();
   keep_spans(row, x, w.cols, lane, simdgroup, simdgroups);
   machine::arrival_wait(arrival, 0);
-  sum_tile(rows, row, w.cols, metal::ctz(w.groupSize / 64), row.free + simdgroup * kTileRows, lane, simdgroup, simdgroups);
+  sum_tile(memory, rows, row, w.cols, metal::ctz(w.groupSize / 64), row.free + simdgroup * kTileRows, lane, simdgroup,
+           simdgroups);
   threadgroup_barrier(metal::mem_flags::mem_threadgroup);
   // All at once, in an order that does not depend on how many there are.
   float parts[kMostSimdgroups];

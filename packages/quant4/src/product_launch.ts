@@ -72,6 +72,11 @@ const BLOCK_BYTES = 1 << 23;
 /** Columns of W up to which a CPU's thread takes blocks at once. */
 const MOST_AT_ONCE = 1 << 14;
 
+/** A tile of W that is copied as a whole. */
+interface CopiedTile {
+  scaleBytes: number;
+}
+
 export interface Weights {
   cols: number;
   groupSize: number;
@@ -79,8 +84,8 @@ export interface Weights {
   int8?: boolean;
   /** What `isOneRow` says: NVIDIA's GPUs have a way of their own for it. */
   oneRow?: boolean;
-  /** Bytes of a scale where `tileOfOneRow` has found a variant. */
-  tileScaleBytes?: number | undefined;
+  /** What `tileOfOneRow` says. */
+  copied?: CopiedTile | undefined;
 }
 
 export const ceil = (n: number, unit: number) => Math.ceil(n / unit);
@@ -133,25 +138,26 @@ export function tileOfOneRow(
   { rows, cols, batch, oneRow }: Weights & { rows: number; batch: number },
   scales: Tensor,
   has: (variant: string) => boolean,
-): { variant: string; tileScaleBytes?: number } {
+): { variant: string; copied?: CopiedTile } {
   const tiles = ceil(rows, FEW_ON_GPU.tileRows) * batch;
   if (!oneRow || tiles > MOST_TILES_COPIED * MULTIPROCESSORS) return { variant };
   if (ceil(cols, BLOCK_COLUMNS) > FEW_ON_GPU.mostSpans || !has(tileVariant(variant))) return { variant };
-  return { variant: tileVariant(variant), tileScaleBytes: scales.dtype === "f32" ? 4 : 2 };
+  return { variant: tileVariant(variant), copied: { scaleBytes: scales.dtype === "f32" ? 4 : 2 } };
 }
 
 /** The launch of such a variant. */
-function tileOnCuda({ cols, groupSize }: Weights, scaleBytes: number, threadgroups: Axes) {
+function tileOnCuda({ cols, groupSize }: Weights, { scaleBytes }: CopiedTile, threadgroups: Axes) {
   const { tileRows, mostSimdgroups } = FEW_ON_GPU;
   const spans = ceil(cols, BLOCK_COLUMNS);
   const simdgroups = simdgroupsOfRow(spans);
-  // Scales may begin and end within a piece of 16 bytes; another piece is what counts the bytes that have arrived.
+  // Scales may begin and end within a piece of 16 bytes.
   const numbers = roundUp((tileRows * cols * scaleBytes) / groupSize, 16) + 16;
-  const tile = 16 + (tileRows * cols) / 2 + 2 * numbers;
+  const tile = (tileRows * cols) / 2 + 2 * numbers;
   return {
     threadgroups,
     threadsPerThreadgroup: [32 * simdgroups, 1, 1] as const,
-    scratch: { sums: [tile / 4 + rowFloats(spans, simdgroups) + mostSimdgroups * tileRows] },
+    // The last two words count the bytes that have arrived.
+    scratch: { sums: [tile / 4 + rowFloats(spans, simdgroups) + mostSimdgroups * tileRows + 2] },
   };
 }
 
@@ -171,8 +177,7 @@ export function fewOnGpus<Sizes extends Weights & { m: number }>(
       scratch: { sums: [0] },
     }),
     cuda: (sizes: Sizes) => {
-      if (sizes.tileScaleBytes === 2 || sizes.tileScaleBytes === 4)
-        return tileOnCuda(sizes, sizes.tileScaleBytes, threadgroups(sizes, tileRows));
+      if (typeof sizes.copied === "object") return tileOnCuda(sizes, sizes.copied, threadgroups(sizes, tileRows));
       const spans = ceil(sizes.cols, BLOCK_COLUMNS);
       const held = spans <= FEW_ON_GPU.mostSpans;
       const oneRow = held && sizes.oneRow;

@@ -235,8 +235,8 @@ function encodeTransposed(encoder: CommandEncoder, given: Transposed, block: Blo
   } else if (block.rows >= m) {
     const library = encoder.device.library(quant4Library);
     const has = (wanted: string) => library.has(quantizedMatvecKernel.name, wanted);
-    const { variant, tileScaleBytes } = tileOfOneRow(given.variant, sizes, buffers.scales, has);
-    encoder.dispatch(quantizedMatvecKernel, { ...given, variant, sizes: { ...sizes, tileScaleBytes } });
+    const { variant, copied } = tileOfOneRow(given.variant, sizes, buffers.scales, has);
+    encoder.dispatch(quantizedMatvecKernel, { ...given, variant, sizes: { ...sizes, copied } });
   } else
     for (let row = 0; row < m; row += block.rows) {
       const count = Math.min(block.rows, m - row);

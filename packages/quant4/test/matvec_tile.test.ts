@@ -31,7 +31,7 @@ describe.skipIf(!has)(`one row of x against tiles of W${has ? "" : " (skipped: n
       bias: device.tensor("f32", [rows], new Random(5).normals(rows)),
     };
     const ones = { batch0: 1, batch1: 1, xStride0: 0, xStride1: 0, xStride2: 0, qStride0: 0, qStride1: 0, qStride2: 0 };
-    const product = async (suffix: string, tileScaleBytes?: number) => {
+    const product = async (suffix: string, copied?: { scaleBytes: number }) => {
       const out = device.tensor("f32", [rows]);
       const encoder = device.encoder();
       encoder.dispatch(quantizedMatvecKernel, {
@@ -39,11 +39,11 @@ describe.skipIf(!has)(`one row of x against tiles of W${has ? "" : " (skipped: n
         variant: `bf16_${dtype}_f32_b4${suffix}`,
         buffers: { ...buffers, out },
         params: { m: 1, rows, cols, groupSize, biasDtype: 1, ...ones },
-        sizes: { m: 1, rows, cols, groupSize, batch: 1, oneRow: true, tileScaleBytes },
+        sizes: { m: 1, rows, cols, groupSize, batch: 1, oneRow: true, copied },
       });
       await encoder.commit();
       return out.read();
     };
-    expect(await product("_tile", dtype === "f32" ? 4 : 2)).toEqual(await product(""));
+    expect(await product("_tile", { scaleBytes: dtype === "f32" ? 4 : 2 })).toEqual(await product(""));
   });
 });
