@@ -299,10 +299,10 @@ MLXTS_CUDA_FUNC void copies_wait() {
   asm volatile("cp.async.wait_group %0;" : : "n"(Later) : "memory");
 }
 
-// Copies of whole pieces of 16 bytes to threadgroup memory, which one thread begins and others wait for. An arrival is
-// 8 bytes of threadgroup memory that count the bytes on their way: `bytes` for each arrival_expect, once for each phase,
-// before the copies themselves. Phases are numbered 0, 1, 0 … Others see a new arrival after a barrier. Only for compute
-// capability 9.0 (compute_90a).
+// Copies of whole pieces of 16 bytes to threadgroup memory, which one thread begins and others wait for. An arrival is 8
+// bytes of threadgroup memory that count the bytes on their way: in each phase arrival_expect is told all of them, then
+// the copies begin. Phases are numbered 0, 1, 0 … Others see a new arrival after a barrier. Only for compute capability
+// 9.0 (compute_90a).
 MLXTS_CUDA_FUNC void arrival_begin(ulong* arrival) {
   asm volatile("mbarrier.init.shared.b64 [%0], 1; fence.mbarrier_init.release.cluster;"
                :

@@ -1,7 +1,8 @@
-// One row of x in bf16 against codes of 4 bits where W has few rows, on GPUs that copy by themselves (compute capability
-// 9.0): as cuda_matvec_row.h has it, with the same sums in the same order, but a threadgroup's 16 rows of W come with
-// all their columns at once to threadgroup memory. So all of W is on its way before the wait for other kernels, and
-// takes no registers. What is left to do after the wait is short: few threadgroups cannot hide how long it takes.
+// One row of x in bf16 against codes of 4 bits where W has few rows, on GPUs that copy by themselves (compute
+// capability 9.0): as cuda_matvec_row.h has it, with the same sums in the same order, but a threadgroup's 16 rows of W
+// come with all their columns at once to threadgroup memory. So all of W is on its way before the wait for other
+// kernels, and takes no registers. What is left to do after the wait is short: few threadgroups cannot hide how long
+// it takes.
 #pragma once
 #include "cuda_matvec.h"
 

@@ -30,7 +30,8 @@ kernel void quantized_matvec(device const X* x [[buffer(QUANTIZED_MATVEC_X)]],
 // One row of x, a tile of W to a threadgroup.
 template <typename S, typename O>
 [[max_total_threads_per_threadgroup(256)]] kernel void quantized_matvec_tile(
-    device const bfloat* x [[buffer(QUANTIZED_MATVEC_X)]], device const uint* weight [[buffer(QUANTIZED_MATVEC_WEIGHT)]],
+    device const bfloat* x [[buffer(QUANTIZED_MATVEC_X)]],
+    device const uint* weight [[buffer(QUANTIZED_MATVEC_WEIGHT)]],
     device const S* scales [[buffer(QUANTIZED_MATVEC_SCALES)]],
     device const S* biases [[buffer(QUANTIZED_MATVEC_BIASES)]],
     device const uchar* bias [[buffer(QUANTIZED_MATVEC_BIAS)]], device O* out [[buffer(QUANTIZED_MATVEC_OUT)]],
