@@ -12,19 +12,21 @@ export const FEW = { mostM: 8 } as const;
  * Rows of W of a CPU's threadgroup, columns that are ordered together, units of the largest number of a group in bytes, and
  * the words of `prepared`; rows of W of a GPU's simdgroup, or, on NVIDIA's GPUs, rows that the simdgroups of a threadgroup
  * share, and the units of up to 64 columns of them that a simdgroup takes at a time: a span, of which one row of x has at
- * most so many where it is held in threadgroup memory.
+ * most so many where it is held in threadgroup memory; and the most simdgroups of such a threadgroup.
  */
 export const FEW_ON_CPU = { blockRows: 16, unit: 128, byteUnits: 127, preparedWords: 4 } as const;
-export const FEW_ON_GPU = { simdgroupRows: 4, tileRows: 16, blockUnits: 4, mostSpans: 64 } as const;
+export const FEW_ON_GPU = { simdgroupRows: 4, tileRows: 16, blockUnits: 4, mostSpans: 64, mostSimdgroups: 8 } as const;
 /** Simdgroups of a threadgroup on NVIDIA's GPUs: as many as have columns, within these bounds. */
 const LEAST_SIMDGROUPS = 4;
-const MOST_SIMDGROUPS = 8;
+const MOST_SIMDGROUPS = FEW_ON_GPU.mostSimdgroups;
 const BLOCK_COLUMNS = 64 * FEW_ON_GPU.blockUnits;
 /** The most tiles of a threadgroup, which it takes with one row of x. */
 const MOST_TILES = 8;
 /** Multiprocessors of an H100 or H200, and simdgroups for which one of them has registers. */
 const MULTIPROCESSORS = 132;
 const SIMDGROUPS_AT_ONCE = 16;
+/** With up to so many tiles for each of them, one row of x is fastest where each tile is copied as a whole. */
+const MOST_TILES_COPIED = 3;
 /**
  * Above, in panels: a CPU's threadgroup has blockRows rows of W, and a panel so many of their columns; limbGroupWords are what
  * a group of a row of x in limbs comes with, preparedWords what tells which rows of x are prepared. With room for paddedRows
@@ -70,6 +72,11 @@ const BLOCK_BYTES = 1 << 23;
 /** Columns of W up to which a CPU's thread takes blocks at once. */
 const MOST_AT_ONCE = 1 << 14;
 
+/** A tile of W that is copied as a whole. */
+interface CopiedTile {
+  scaleBytes: number;
+}
+
 export interface Weights {
   cols: number;
   groupSize: number;
@@ -77,6 +84,8 @@ export interface Weights {
   int8?: boolean;
   /** What `isOneRow` says: NVIDIA's GPUs have a way of their own for it. */
   oneRow?: boolean;
+  /** What `tileOfOneRow` says. */
+  copied?: CopiedTile | undefined;
 }
 
 export const ceil = (n: number, unit: number) => Math.ceil(n / unit);
@@ -116,6 +125,42 @@ function tilesTogether([x, y, z]: Axes, simdgroups: number): number {
 /** The memory of one row of x: operands and zeros, sums of units, powers of two of spans. */
 const rowFloats = (spans: number, simdgroups: number) => spans * (BLOCK_COLUMNS / 2 + 6) + 16 + simdgroups * 64;
 
+/** Simdgroups that take turns along the columns of one row of x, all as many. */
+const simdgroupsOfRow = (spans: number) => ceil(spans, ceil(spans, MOST_SIMDGROUPS));
+
+const tileVariant = (variant: string) => `${variant}_tile`;
+/** Variants for one row of x whose threadgroups copy a tile of W by themselves, for GPUs of compute capability 9.0. */
+export const TILE_VARIANTS = PRODUCT_VARIANTS.filter((each) => /^bf16_.*_b4$/.test(each)).map(tileVariant);
+
+/** Such a variant where one row of x has one that is faster, and the device its kernel: it gives the same bits. */
+export function tileOfOneRow(
+  variant: string,
+  { rows, cols, batch, oneRow }: Weights & { rows: number; batch: number },
+  scales: Tensor,
+  has: (variant: string) => boolean,
+): { variant: string; copied?: CopiedTile } {
+  const tiles = ceil(rows, FEW_ON_GPU.tileRows) * batch;
+  if (!oneRow || tiles > MOST_TILES_COPIED * MULTIPROCESSORS) return { variant };
+  if (ceil(cols, BLOCK_COLUMNS) > FEW_ON_GPU.mostSpans || !has(tileVariant(variant))) return { variant };
+  return { variant: tileVariant(variant), copied: { scaleBytes: scales.dtype === "f32" ? 4 : 2 } };
+}
+
+/** The launch of such a variant. */
+function tileOnCuda({ cols, groupSize }: Weights, { scaleBytes }: CopiedTile, threadgroups: Axes) {
+  const { tileRows, mostSimdgroups } = FEW_ON_GPU;
+  const spans = ceil(cols, BLOCK_COLUMNS);
+  const simdgroups = simdgroupsOfRow(spans);
+  // Scales may begin and end within a piece of 16 bytes.
+  const numbers = roundUp((tileRows * cols * scaleBytes) / groupSize, 16) + 16;
+  const tile = (tileRows * cols) / 2 + 2 * numbers;
+  return {
+    threadgroups,
+    threadsPerThreadgroup: [32 * simdgroups, 1, 1] as const,
+    // The last two words count the bytes that have arrived.
+    scratch: { sums: [tile / 4 + rowFloats(spans, simdgroups) + mostSimdgroups * tileRows + 2] },
+  };
+}
+
 /**
  * The launch rules of GPUs with few rows of x: `threadgroups` are told the rows of W of one. NVIDIA's GPUs take the same
  * rows of `matrices` at once, and get room for the sums of x in f32, which is three parts there.
@@ -132,12 +177,11 @@ export function fewOnGpus<Sizes extends Weights & { m: number }>(
       scratch: { sums: [0] },
     }),
     cuda: (sizes: Sizes) => {
+      if (typeof sizes.copied === "object") return tileOnCuda(sizes, sizes.copied, threadgroups(sizes, tileRows));
       const spans = ceil(sizes.cols, BLOCK_COLUMNS);
       const held = spans <= FEW_ON_GPU.mostSpans;
       const oneRow = held && sizes.oneRow;
-      const simdgroups = oneRow
-        ? ceil(spans, ceil(spans, MOST_SIMDGROUPS))
-        : Math.min(Math.max(spans, LEAST_SIMDGROUPS), MOST_SIMDGROUPS);
+      const simdgroups = oneRow ? simdgroupsOfRow(spans) : Math.min(Math.max(spans, LEAST_SIMDGROUPS), MOST_SIMDGROUPS);
       const tiles = oneRow ? tilesTogether(threadgroups(sizes, tileRows), simdgroups) : 1;
       return {
         threadgroups: threadgroups(sizes, tiles * tileRows),

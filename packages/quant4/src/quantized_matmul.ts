@@ -39,7 +39,9 @@ import {
   panelsOnCpu,
   type Seen,
   TILE_SCRATCH,
+  TILE_VARIANTS,
   TILES,
+  tileOfOneRow,
   tilesOnCuda,
   tilesOnGpu,
   WARPGROUP_VARIANTS,
@@ -77,7 +79,8 @@ interface Sizes extends Weights {
 export const quantizedMatvecKernel = defineKernel({
   library: quant4Library,
   name: "quantized_matvec",
-  variants: PRODUCT_VARIANTS,
+  variants: [...PRODUCT_VARIANTS, ...TILE_VARIANTS],
+  sm90a: TILE_VARIANTS,
   buffers: BUFFERS,
   early: ["weight", "scales", "biases"],
   params: PARAMS,
@@ -229,8 +232,12 @@ function encodeTransposed(encoder: CommandEncoder, given: Transposed, block: Blo
     const has = (wanted: string) => library.has(quantizedMatmulKernel.name, wanted);
     const { variant = given.variant, tile } = warpgroupTileFor(given.variant, sizes, buffers, has) ?? {};
     encoder.dispatch(quantizedMatmulKernel, { ...given, variant, sizes: { ...sizes, mBlock: block.rows, tile } });
-  } else if (block.rows >= m) encoder.dispatch(quantizedMatvecKernel, given);
-  else
+  } else if (block.rows >= m) {
+    const library = encoder.device.library(quant4Library);
+    const has = (wanted: string) => library.has(quantizedMatvecKernel.name, wanted);
+    const { variant, copied } = tileOfOneRow(given.variant, sizes, buffers.scales, has);
+    encoder.dispatch(quantizedMatvecKernel, { ...given, variant, sizes: { ...sizes, copied } });
+  } else
     for (let row = 0; row < m; row += block.rows) {
       const count = Math.min(block.rows, m - row);
       encoder.dispatch(quantizedMatvecKernel, {
