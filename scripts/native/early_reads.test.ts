@@ -4,6 +4,9 @@ import { earlyFaults } from "./early_reads.ts";
 const WAIT =
   "// begin inline asm\n\t// sm_90: griddepcontrol.wait; griddepcontrol.launch_dependents;\n\t// end inline asm";
 
+const WAIT_WHEN_KNOWN =
+  "{\n\t.reg .pred rare;\n\tsetp.eq.b32 rare, %r1, 7;\n\t// sm_90: @rare griddepcontrol.wait; @!rare griddepcontrol.wait;\n\t}";
+
 /** A kernel of the buffers 0, 1 and 2 and of parameters, with the addresses of the first two in %rd1 and %rd2. */
 const kernel = (...body: string[]) => `.version 9.0
 .target sm_80
@@ -35,6 +38,11 @@ it("lets a kernel read what it may read before it waits, and anything afterwards
   expect(faults("st.shared.u32 [%r7], %r1;", "ld.shared.u32 %r8, [%r7];", WAIT, "st.global.u32 [%rd4], %r8;")).toEqual(
     [],
   );
+});
+
+it("knows the wait for what has been computed", () => {
+  expect(faults(WAIT_WHEN_KNOWN, "ld.global.u32 %r6, [%rd4];")).toEqual([]);
+  expect(faults("ld.global.u32 %r6, [%rd4];", WAIT_WHEN_KNOWN)).toEqual(["ld.global.u32 reads buffer 0"]);
 });
 
 it("asks nothing of a kernel that is made to wait at its begin", () => {

@@ -1,6 +1,6 @@
 // What the PTX of a kernel does before `machine::wait_for_kernels()`, while kernels that it depends on may still run.
 
-const WAIT = "// sm_90: griddepcontrol.wait;";
+const WAIT = /^\/\/ sm_90: (@rare )?griddepcontrol\.wait;/;
 
 interface Instruction {
   /** As `ld.global.u32`. */
@@ -20,7 +20,7 @@ function parse(ptx: string): { pointers: Map<string, number>; lines: Line[] } {
   }
   const lines: Line[] = [];
   for (const line of body.split("\n").map((each) => each.trim())) {
-    if (line.startsWith(WAIT)) lines.push("wait");
+    if (WAIT.test(line)) lines.push("wait");
     for (const text of line.replace(/\/\/.*/, "").split(";")) {
       const [, label] = /^([$\w]+):/.exec(text) ?? [];
       if (label !== undefined) lines.push({ label });

@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kSlots = 31, kInlineBytes = 3584;  // arguments of a kernel take 4096 bytes in all
 constexpr uint64_t kThreadgroups[3] = {0x7fffffff, 65535, 65535};
 constexpr size_t kLogBytes = 16384;
-constexpr char kWaitAtBegin[] = R"(
+constexpr char kFewLaunchAtOnce[] = R"(
 	{
 	.reg .pred %few;
 	.reg .b32 %all, %axis;
@@ -26,9 +26,10 @@ constexpr char kWaitAtBegin[] = R"(
 	mul.lo.u32 %all, %all, %axis;
 	setp.le.u32 %few, %all, 64;
 	@%few griddepcontrol.launch_dependents;
-	griddepcontrol.wait;
-	griddepcontrol.launch_dependents;
 	})";
+constexpr char kWait[] = R"(
+	griddepcontrol.wait;
+	griddepcontrol.launch_dependents;)";
 
 // GPUs of compute capability 9.0 launch a kernel while the kernels before it run, if it then waits for them. PTX for 8.0
 // has no word for that, nor for other things that they can: a kernel has these in comments (cuda_machine.h), which become
@@ -43,7 +44,9 @@ bool addWait(std::string& ptx) {
   if (from == std::string::npos && ptx.find(own) == std::string::npos) return false;
   if (entry == std::string::npos || body == std::string::npos) return false;
   if (ptx.find(".entry", entry + 1) != std::string::npos) return false;
-  if (ptx.find(comment + wait) == std::string::npos) ptx.insert(body + 1, kWaitAtBegin);
+  const size_t first = ptx.find(comment);
+  const bool saysWhere = first != std::string::npos && ptx.find(wait, first) != std::string::npos;
+  ptx.insert(body + 1, std::string(kFewLaunchAtOnce) + (saysWhere ? "" : kWait));
   for (size_t at = entry; (at = ptx.find(comment, at)) != std::string::npos;) ptx.erase(at, comment.size());
   if (from != std::string::npos) ptx.replace(from, old.size(), ".target sm_90\n");
   return true;

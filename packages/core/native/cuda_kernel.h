@@ -9,6 +9,9 @@ namespace mlxts {
 template <typename T>
 using AtOnce = metal::vec<uint, sizeof(T)>;
 
+METAL_FUNC void wait_for_kernels() { machine::wait_for_kernels(); }
+METAL_FUNC void wait_for_kernels(uint known) { machine::wait_for_kernels(known); }
+
 // These are preferred to the templates of the same names, which must know them.
 #define MLXTS_FOUR(T)                                                                                    \
   METAL_FUNC bool aligned_to_four(device const T* at) { return (ulong(at) & (4 * sizeof(T) - 1)) == 0; } \
@@ -24,16 +27,21 @@ using AtOnce = metal::vec<uint, sizeof(T)>;
     const metal::vec<T, 4> v = four_of(from);                                                            \
     return float4(float(v.x), float(v.y), float(v.z), float(v.w));                                       \
   }                                                                                                      \
+  METAL_FUNC void store_four_at_once(device T* to, metal::vec<T, 4> v) {                                 \
+    *(device AtOnce<T>*)to = as_type<AtOnce<T>>(v);                                                      \
+  }                                                                                                      \
+  METAL_FUNC void store_four(device T* to, metal::vec<T, 4> v) {                                         \
+    if (aligned_to_four(to)) return store_four_at_once(to, v);                                           \
+    to[0] = v.x;                                                                                         \
+    to[1] = v.y;                                                                                         \
+    to[2] = v.z;                                                                                         \
+    to[3] = v.w;                                                                                         \
+  }                                                                                                      \
+  METAL_FUNC void store4_at_once(device T* to, float4 v) {                                               \
+    store_four_at_once(to, metal::vec<T, 4>(T(v.x), T(v.y), T(v.z), T(v.w)));                            \
+  }                                                                                                      \
   METAL_FUNC void store4(device T* to, float4 v) {                                                       \
-    const metal::vec<T, 4> r = metal::vec<T, 4>(T(v.x), T(v.y), T(v.z), T(v.w));                         \
-    if (aligned_to_four(to)) {                                                                           \
-      *(device AtOnce<T>*)to = as_type<AtOnce<T>>(r);                                                    \
-      return;                                                                                            \
-    }                                                                                                    \
-    to[0] = r.x;                                                                                         \
-    to[1] = r.y;                                                                                         \
-    to[2] = r.z;                                                                                         \
-    to[3] = r.w;                                                                                         \
+    store_four(to, metal::vec<T, 4>(T(v.x), T(v.y), T(v.z), T(v.w)));                                    \
   }
 MLXTS_FOUR(float)
 MLXTS_FOUR(half)
@@ -43,3 +51,15 @@ MLXTS_FOUR(bfloat)
 }  // namespace mlxts
 
 #include "metal_kernel.h"
+
+namespace mlxts {
+
+// Pairs are rounded faster than numbers one by one.
+template <>
+METAL_FUNC float4 round4<bfloat>(float4 v) {
+  const uint low = machine::bf16_pair(v.x, v.y), high = machine::bf16_pair(v.z, v.w);
+  return float4(as_type<float>(low << 16), as_type<float>(low & 0xffff0000u), as_type<float>(high << 16),
+                as_type<float>(high & 0xffff0000u));
+}
+
+}  // namespace mlxts

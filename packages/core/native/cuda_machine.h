@@ -179,6 +179,15 @@ MLXTS_CUDA_FUNC void load_once(uint (&to)[4], const void* from) {
 MLXTS_CUDA_FUNC void wait_for_kernels() {
   asm volatile("// sm_90: griddepcontrol.wait; griddepcontrol.launch_dependents;" : : : "memory");
 }
+// The same when `known` has been computed: a compiler would rather wait first. Any number would do for the comparison.
+MLXTS_CUDA_FUNC void wait_for_kernels(uint known) {
+  asm volatile(
+      "{\n\t.reg .pred rare;\n\tsetp.eq.b32 rare, %0, 0x9e3779b9;\n\t"
+      "// sm_90: @rare griddepcontrol.wait; @!rare griddepcontrol.wait; griddepcontrol.launch_dependents;\n\t}"
+      :
+      : "r"(known)
+      : "memory");
+}
 
 // What the lanes of a warp tell each other. A lane without a neighbor keeps its own value.
 MLXTS_CUDA_FUNC uint shuffle(uint x, uint lane) { return __shfl_sync(kLanes, x, int(lane)); }

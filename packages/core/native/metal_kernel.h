@@ -21,6 +21,13 @@ METAL_FUNC int read_index(device const Index* indices, ulong i) {
   return metal::atomic_load_explicit(indices + i, metal::memory_order_relaxed);
 }
 
+// Where a kernel waits for those that it depends on: NVIDIA's GPUs launch it while they run. Before, it reads what its
+// declaration calls `early`. It waits when `known` has been computed.
+template <typename = void>
+METAL_FUNC void wait_for_kernels() {}
+template <typename = void>
+METAL_FUNC void wait_for_kernels(uint) {}
+
 // Gives every thread the value of the threadgroup's first thread. All threads must decide alike whether they reach a
 // barrier, and a number that two threads read may change between the reads. `words` has two elements, which nobody may
 // write again before another barrier.
@@ -80,6 +87,19 @@ METAL_FUNC void store4(device T* to, float4 v) {
   to[1] = T(v.y);
   to[2] = T(v.z);
   to[3] = T(v.w);
+}
+template <typename T>
+METAL_FUNC void store4_at_once(device T* to, float4 v) {
+  store4(to, v);
+}
+
+// Stores four adjacent elements as they are.
+template <typename T>
+METAL_FUNC void store_four(device T* to, metal::vec<T, 4> v) {
+  to[0] = v.x;
+  to[1] = v.y;
+  to[2] = v.z;
+  to[3] = v.w;
 }
 
 // Four numbers rounded to `T` and widened again.

@@ -133,5 +133,6 @@ export {
   NORM_VARIANTS,
   type NormRows,
   normParams,
+  normRowsOnCuda,
   normRowsOnGpu,
 } from "./norm_rows.ts";

@@ -65,28 +65,47 @@ export interface NormRows {
 
 /** Lanes of a simdgroup. */
 const SIMD = 32;
-/** A GPU gives rows up to this length one simdgroup, longer ones a threadgroup with four elements to a thread. */
+/** A GPU gives rows up to this length one simdgroup, longer ones a threadgroup. */
 const SIMDGROUP_ROW = 512;
 const MOST_THREADS = 512;
 /** Short rows that a GPU's threadgroup takes side by side. */
 const SIMDGROUPS = 8;
+/** Elements of a long row for each thread, up to `MOST_THREADS`: on NVIDIA's GPUs fewer threads have less to wait for. */
+const PER_THREAD = 4;
+const CUDA_PER_THREAD = 8;
+/** As many long rows as this keep all multiprocessors of an NVIDIA GPU busy with half the threads to each. */
+const MANY_ROWS = 512;
+const ROW_THREADS_OF_MANY = 256;
 
-/** What `normRowsOnGpu` adds to a kernel's declaration. */
+/** What launch rules for rows on a GPU add to a kernel's declaration. */
 export const NORM_SCRATCH = { gpu: { partial: "f32" } } as const;
 
 /** A GPU's threads lie in rows of the threadgroup, one such row to a row of the input. */
-export function normRowsOnGpu(sizes: NormRows) {
-  const op = "normRowsOnGpu";
-  namesOf(op, "sizes", sizes);
-  const { rows, dim } = sizes;
-  checkCount(op, "rows", rows);
-  checkCount(op, "dim", dim);
+function launchOf({ rows, dim }: NormRows, perThread: number, mostThreads: number) {
   const short = dim <= SIMDGROUP_ROW;
   const together = short ? SIMDGROUPS : 1;
-  const threads = short ? SIMD : Math.min(MOST_THREADS, Math.ceil(dim / (4 * SIMD)) * SIMD);
+  const threads = short ? SIMD : Math.min(mostThreads, Math.ceil(dim / (perThread * SIMD)) * SIMD);
   return {
     threadgroups: [Math.ceil(rows / together), 1, 1] as const,
     threadsPerThreadgroup: [threads, Math.min(together, rows), 1] as const,
     scratch: { partial: [threads / SIMD] },
   };
+}
+
+function checkRows(op: string, sizes: NormRows) {
+  namesOf(op, "sizes", sizes);
+  checkCount(op, "rows", sizes.rows);
+  checkCount(op, "dim", sizes.dim);
+}
+
+/** The threads for rows on a GPU. */
+export function normRowsOnGpu(sizes: NormRows) {
+  checkRows("normRowsOnGpu", sizes);
+  return launchOf(sizes, PER_THREAD, MOST_THREADS);
+}
+
+/** The same on NVIDIA's GPUs. */
+export function normRowsOnCuda(sizes: NormRows) {
+  checkRows("normRowsOnCuda", sizes);
+  return launchOf(sizes, CUDA_PER_THREAD, sizes.rows > MANY_ROWS ? ROW_THREADS_OF_MANY : MOST_THREADS);
 }

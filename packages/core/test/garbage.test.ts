@@ -331,6 +331,7 @@ describe("every public function of core refuses what it cannot take", async () =
     gatheredInputs: of(core.gatheredInputs, () => ({}) as core.Gathered),
     gatheredProducts: of(core.gatheredProducts, gatheredContext() as core.OpContext, 4),
     normParams: of(core.normParams, 2, 4, { eps: 1e-6, weightOffset: 0, rounding: "once" }),
+    normRowsOnCuda: of(core.normRowsOnCuda, { rows: 2, dim: 4 }),
     normRowsOnGpu: of(core.normRowsOnGpu, { rows: 2, dim: 4 }),
     gatheredSlots: of(core.gatheredSlots, { pairs: 8, m: 1, matrices: 4, ordered: true }, 2),
     refuseBits: of(core.refuseBits, "op", 4 as unknown, [4] as readonly unknown[]),

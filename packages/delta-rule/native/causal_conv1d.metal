@@ -68,15 +68,17 @@ METAL_FUNC void convolve(Inputs<T, S> inputs, device const W* weight, float4 bia
   }
 }
 
-// One token of four channels by four taps, with a state: a decode step. What it reads it asks for at once.
+// One token of four channels by four taps, with a state: a decode step. What it reads it asks for at once, the weights
+// before it waits for all else.
 template <typename T, typename W, typename S>
-METAL_FUNC void convolve_once(device const T* x, device const W* weight, float4 bias, device const S* initial,
+METAL_FUNC void convolve_once(device const T* x, device const W* weight, device const W* bias, device const S* initial,
                               device T* y, device S* last, constant CausalConv1dParams& p) {
   float4 factors[4], rows[4];
   MLXTS_UNROLL for (uint c = 0; c < 4; ++c) factors[c] = load4(weight + 4 * c);  // the taps of a channel
+  float4 sum = p.present & CAUSAL_CONV1D_HAS_BIAS ? load4(bias) : float4(0.0f);
+  wait_for_kernels();
   MLXTS_UNROLL for (uint i = 0; i < 3; ++i) rows[i] = load4(initial + ulong(i) * p.channels);
   rows[3] = load4(x);
-  float4 sum = bias;
   MLXTS_UNROLL for (uint i = 0; i < 4; ++i) sum =
       fma(float4(factors[0][i], factors[1][i], factors[2][i], factors[3][i]), rows[i], sum);
   store4(y, p.silu ? times_sigmoid(sum, float4(1.0f), sum) : sum);
@@ -119,9 +121,15 @@ kernel void causal_conv1d(device const T* x [[buffer(CAUSAL_CONV1D_X)]],
                           uint3 group [[threadgroup_position_in_grid]],
                           uint3 position [[thread_position_in_threadgroup]], uint3 size [[threads_per_threadgroup]],
                           uint lane [[thread_index_in_simdgroup]]) {
+  const uint c = (group.x * size.x + position.x) * CAUSAL_CONV1D_CHANNELS_PER_THREAD;
+  if (is_step(p) && c + CAUSAL_CONV1D_CHANNELS_PER_THREAD <= p.channels) {
+    const ulong at = ulong(group.z) * p.channels + c, state_at = ulong(group.z) * p.stateRows * p.channels + c;
+    return convolve_once(x + at, weight + ulong(c) * p.kernelSize, bias + c, initial_state + state_at, y + at,
+                         final_state + state_at, p);
+  }
+  wait_for_kernels();
   const Indices cuts = {cu_seqlens, bool(p.present & CAUSAL_CONV1D_HAS_CU_SEQLENS)};
   if (!packed_right(cuts, p.sequences, p.tokens, {fault, lane}, CAUSAL_CONV1D_FAULT_CU_SEQLENS)) return;
-  const uint c = (group.x * size.x + position.x) * CAUSAL_CONV1D_CHANNELS_PER_THREAD;
   if (c >= p.channels) return;
   Slot slot = {group.z, group.y};
   if (cuts) slot = slot_at(cuts, group.y, p.sequences, p.tokens, 0, p.tokensPerThreadgroup);
@@ -140,8 +148,6 @@ kernel void causal_conv1d(device const T* x [[buffer(CAUSAL_CONV1D_X)]],
                                (p.present & CAUSAL_CONV1D_HAS_MASK) != 0};
   device const W* own_weight = weight + ulong(c) * p.kernelSize;
   const float4 own_bias = p.present & CAUSAL_CONV1D_HAS_BIAS ? load_some(bias + c, 1, n) : float4(0.0f);
-  if (is_step(p) && n == 4)
-    return convolve_once(x + at, own_weight, own_bias, initial_state + state_at, y + at, final_state + state_at, p);
   const uint run = p.tokensPerThreadgroup / size.y;
   const uint begin = slot.chunk * p.tokensPerThreadgroup + position.y * run;
   for (uint t = begin; t < min(begin + run, sequence.tokens); t += kTokens) {

@@ -44,6 +44,7 @@ export const causalConv1dKernel = defineKernel({
     y: "write",
     finalState: "write?",
   },
+  early: ["weight", "bias"],
   params: {
     sequences: "u32",
     tokens: "u32",

@@ -7,6 +7,7 @@ import {
   NORM_VARIANTS,
   type NormRows,
   normParams,
+  normRowsOnCuda,
   normRowsOnGpu,
 } from "@mlxts/core";
 import { moeLibrary } from "./library.ts";
@@ -22,7 +23,7 @@ export const moeCombineRmsNormKernel = defineKernel({
   inPlace: [["sum", "residual"]],
   faults: COMBINE_FAULTS,
   scratch: NORM_SCRATCH,
-  launch: { cpu: ({ rows }: NormRows) => ({ threadgroups: [rows, 1, 1] }), gpu: normRowsOnGpu },
+  launch: { cpu: ({ rows }: NormRows) => ({ threadgroups: [rows, 1, 1] }), gpu: normRowsOnGpu, cuda: normRowsOnCuda },
 });
 
 /**

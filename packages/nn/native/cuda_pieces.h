@@ -16,33 +16,40 @@ static_assert(kBlockKeys == kSimd && kRows == kSimdgroups, "a simdgroup has a ro
 static_assert(kRows * kOwnKeys == kSimd, "a lane gets one of a simdgroup's scores");
 static_assert(SDPA_PIECES_TILE_COLUMNS == kSimdgroups * kQuarter * 4, "a quarter has all columns of its simdgroup");
 
+// Four elements as the words that a load brings: taken apart any earlier than they are used, they would be waited for.
 template <typename T>
-METAL_FUNC float4 widened(metal::vec<T, 4> v) {
+METAL_FUNC float4 widened(AtOnce<T> words) {
+  const metal::vec<T, 4> v = as_type<metal::vec<T, 4>>(words);
   return float4(float(v.x), float(v.y), float(v.z), float(v.w));
 }
 
 // Rows of a cache from `first` on, of which those before `end` exist.
 template <typename T>
 struct CacheRows {
-  device const T* cache;
+  device const T* from;
   uint dim, first, end;
 
+  METAL_FUNC CacheRows(device const T* cache, uint dim, uint first, uint end)
+      : from(cache + ulong(first) * dim), dim(dim), first(first), end(end) {}
   METAL_FUNC bool exists(uint i) const thread { return first + i < end; }
-  METAL_FUNC device const T* operator()(uint i) const thread { return cache + ulong(first + i) * dim; }
+  METAL_FUNC device const T* operator()(uint i) const thread { return from + i * dim; }
 };
 
 // Four neighbors from `column` on of each of some rows, zeros where there are none. `whole`: all rows are aligned and
 // have whole fours, so that no load waits for another.
-template <uint Count, typename T, typename Rows>
-METAL_FUNC void load_fours(thread metal::vec<T, 4> (&to)[Count], Rows rows, uint column, uint dim, bool whole) {
-  MLXTS_UNROLL for (uint i = 0; i < Count; ++i) to[i] = metal::vec<T, 4>(T(0.0f), T(0.0f), T(0.0f), T(0.0f));
+template <typename T, uint Count, typename Rows>
+METAL_FUNC void load_fours(thread AtOnce<T> (&to)[Count], Rows rows, uint column, uint dim, bool whole) {
+  MLXTS_UNROLL for (uint i = 0; i < Count; ++i) to[i] = AtOnce<T>(0u);
   if (whole) {
     MLXTS_UNROLL for (uint i = 0; i < Count; ++i) if (rows.exists(i) && column < dim) to[i] =
-        *(device const metal::vec<T, 4>*)(rows(i) + column);
+        *(device const AtOnce<T>*)(rows(i) + column);
     return;
   }
-  MLXTS_UNROLL for (uint i = 0; i < Count; ++i)
-      MLXTS_UNROLL for (uint e = 0; e < 4; ++e) if (rows.exists(i) && column + e < dim) to[i][e] = rows(i)[column + e];
+  MLXTS_UNROLL for (uint i = 0; i < Count; ++i) {
+    metal::vec<T, 4> v = as_type<metal::vec<T, 4>>(to[i]);
+    MLXTS_UNROLL for (uint e = 0; e < 4; ++e) if (rows.exists(i) && column + e < dim) v[e] = rows(i)[column + e];
+    to[i] = as_type<AtOnce<T>>(v);
+  }
 }
 
 METAL_FUNC float dot4(float4 a, float4 b, float sum) {
@@ -78,48 +85,62 @@ struct QueryHalf {
 
 template <typename X, typename C>
 struct PieceAttention {
-  typedef metal::vec<C, 4> Four;
+  typedef AtOnce<C> Four;
+  typedef AtOnce<X> FourQueries;
   device const X* q;
   device const C *keys, *values;
   thread const AttentionTile& tile;
   uint dim, lane, simdgroup;
   bool whole;
   ulong from[kRows];  // elements of q at which the rows begin; those that do not exist are the last one once more
+  FourQueries held_queries[kHeld][kHalf];  // of the first half of the rows
   Four held_keys[kHeld][kOwnKeys], held_values[kQuarterKeys];
 
   METAL_FUNC uint value_column() const thread { return (simdgroup * kQuarter + lane % kQuarter) * 4; }
   METAL_FUNC void load_keys(thread Four (&to)[kOwnKeys], uint block, uint column) const thread {
-    load_fours(to, CacheRows<C>{keys, dim, block + simdgroup * kOwnKeys, tile.end}, column, dim, whole);
+    load_fours<C>(to, CacheRows<C>(keys, dim, block + simdgroup * kOwnKeys, tile.end), column, dim, whole);
+  }
+  METAL_FUNC void start_queries() thread {
+    MLXTS_UNROLL for (uint c = 0; c < kHeld; ++c)
+        load_fours<X>(held_queries[c], QueryHalf<X>{q, from, 0}, c * kStep + lane * 4, dim, whole);
   }
   METAL_FUNC void start_keys(uint block) thread {
     MLXTS_UNROLL for (uint c = 0; c < kHeld; ++c) load_keys(held_keys[c], block, c * kStep + lane * 4);
   }
   METAL_FUNC void start_values(uint block, uint column) thread {
-    const CacheRows<C> rows = {values, dim, block + lane / kQuarter * kQuarterKeys, tile.end};
-    load_fours(held_values, rows, column + value_column(), dim, whole);
+    const CacheRows<C> rows(values, dim, block + lane / kQuarter * kQuarterKeys, tile.end);
+    load_fours<C>(held_values, rows, column + value_column(), dim, whole);
   }
 
-  // Adds the products of four columns with this lane's part of the rows of q.
-  METAL_FUNC void add_products(thread float (&products)[kSimd], thread const Four (&own)[kOwnKeys],
-                               uint column) thread {
-    MLXTS_UNROLL for (uint first = 0; first < kRows; first += kHalf) {
-      if (first >= tile.rows) break;
-      metal::vec<X, 4> x[kHalf];
-      load_fours(x, QueryHalf<X>{q, from, first}, column, dim, whole);
-      MLXTS_UNROLL for (uint r = 0; r < kHalf; ++r) {
-        thread float* to = products + (first + r) * kOwnKeys;
-        MLXTS_UNROLL for (uint i = 0; i < kOwnKeys; ++i) to[i] = dot4(widened(x[r]), widened(own[i]), to[i]);
-      }
+  // Adds the products of four columns with this lane's part of half of the rows of q.
+  METAL_FUNC void add_half(thread float (&products)[kSimd], thread const FourQueries (&x)[kHalf],
+                           thread const Four (&own)[kOwnKeys], uint first) thread {
+    MLXTS_UNROLL for (uint r = 0; r < kHalf; ++r) {
+      thread float* to = products + (first + r) * kOwnKeys;
+      MLXTS_UNROLL for (uint i = 0; i < kOwnKeys; ++i) to[i] = dot4(widened<X>(x[r]), widened<C>(own[i]), to[i]);
     }
+  }
+  METAL_FUNC void add_other_half(thread float (&products)[kSimd], thread const Four (&own)[kOwnKeys],
+                                 uint column) thread {
+    if (kHalf >= tile.rows) return;
+    FourQueries x[kHalf];
+    load_fours<X>(x, QueryHalf<X>{q, from, kHalf}, column, dim, whole);
+    add_half(products, x, own, kHalf);
   }
   METAL_FUNC void score(uint block, threadgroup float* scores) thread {
     float products[kSimd] = {};
-    MLXTS_UNROLL for (uint c = 0; c < kHeld; ++c) if (c * kStep < dim)
-        add_products(products, held_keys[c], c * kStep + lane * 4);
+    MLXTS_UNROLL for (uint c = 0; c < kHeld; ++c) {
+      if (c * kStep >= dim) break;
+      add_half(products, held_queries[c], held_keys[c], 0);
+      add_other_half(products, held_keys[c], c * kStep + lane * 4);
+    }
     for (uint d = kHeld * kStep; d < dim; d += kStep) {
+      FourQueries x[kHalf];
       Four own[kOwnKeys];
+      load_fours<X>(x, QueryHalf<X>{q, from, 0}, d + lane * 4, dim, whole);
       load_keys(own, block, d + lane * 4);
-      add_products(products, own, d + lane * 4);
+      add_half(products, x, own, 0);
+      add_other_half(products, own, d + lane * 4);
     }
     sum_over_lanes<kSimd, 1, kSimd / 2>(products, lane);
     scores[lane / kOwnKeys * kScoreStride + simdgroup * kOwnKeys + lane % kOwnKeys] = products[0];
@@ -131,7 +152,7 @@ struct PieceAttention {
   METAL_FUNC void add_values(thread float (&sums)[kRows * 4], threadgroup const float* weights, uint block) thread {
     const uint first = lane / kQuarter * kQuarterKeys;
     float4 v[kQuarterKeys];
-    MLXTS_UNROLL for (uint i = 0; i < kQuarterKeys; ++i) v[i] = widened(held_values[i]);
+    MLXTS_UNROLL for (uint i = 0; i < kQuarterKeys; ++i) v[i] = widened<C>(held_values[i]);
     MLXTS_UNROLL for (uint half_rows = 0; half_rows < kRows; half_rows += kHalf) {
       if (half_rows >= tile.rows) break;
       MLXTS_UNROLL for (uint r = half_rows; r < half_rows + kHalf; ++r) {
@@ -172,7 +193,8 @@ METAL_FUNC void attend_piece(device const X* q, device const C* keys, device con
   const uint dim = tile.queries.dim, limit = tile.limit(simdgroup);
   const bool whole = dim % 4 == 0 && aligned_to_four(q) && aligned_to_four(keys) && aligned_to_four(values);
   PieceAttention<X, C> attention = {q, keys, values, tile, dim, lane, simdgroup, whole};
-  MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) attention.from[r] = tile.address(metal::min(r, tile.rows - 1));
+  tile.addresses(attention.from);
+  attention.start_queries();
   float maximum = -INFINITY, denominator = 0.0f;
   uint next = 0;
   for (uint column = 0; column < dim; column += SDPA_PIECES_TILE_COLUMNS) {
@@ -184,7 +206,8 @@ METAL_FUNC void attend_piece(device const X* q, device const C* keys, device con
       threadgroup float* scores = next ? scratch.scores1 : scratch.scores0;
       next ^= 1;
       attention.score(block, scores);
-      attention.start_keys(block + kBlockKeys);
+      const bool more = block + kBlockKeys < tile.end;
+      if (more) attention.start_keys(block + kBlockKeys);
       threadgroup_barrier(metal::mem_flags::mem_threadgroup);
       const float own =
           softmax_row(scores + simdgroup * kScoreStride, left(block, limit), tile.scale, maximum, denominator, lane);
@@ -197,14 +220,19 @@ METAL_FUNC void attend_piece(device const X* q, device const C* keys, device con
         attention.template add_values<true>(sums, scores, block);
       else
         attention.template add_values<false>(sums, scores, block);
-      attention.start_values(block + kBlockKeys, column);
+      if (more) attention.start_values(block + kBlockKeys, column);
     }
     sum_over_lanes<kRows * 4, kQuarter, kSimd / 2>(sums, lane);
     constexpr uint kOwnRows = kRows / 4;
     MLXTS_UNROLL for (uint i = 0; i < kOwnRows; ++i) {
       const uint row = lane / kQuarter * kOwnRows + i, at = column + attention.value_column();
       device float* own = to + ulong(row) * partial_size(dim) + SDPA_PIECES_SOFTMAX_SIZE + at;
-      MLXTS_UNROLL for (uint e = 0; e < 4; ++e) if (row < tile.rows && at + e < dim) own[e] = sums[4 * i + e];
+      if (row >= tile.rows) continue;
+      if (dim % 4 == 0) {
+        if (at < dim) store4_at_once(own, float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]));
+        continue;
+      }
+      MLXTS_UNROLL for (uint e = 0; e < 4; ++e) if (at + e < dim) own[e] = sums[4 * i + e];
     }
   }
   if (lane > 0 || simdgroup >= tile.rows) return;

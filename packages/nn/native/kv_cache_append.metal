@@ -6,7 +6,7 @@ using namespace metal;
 using namespace mlxts;
 
 // A threadgroup copies some heads of one token. Each simdgroup checks all starts before it writes anything, so that a
-// dispatch that fails has written nothing.
+// dispatch that fails has written nothing. It reads them before it waits for k and v.
 template <typename X, typename C>
 kernel void kv_cache_append(device const X* k [[buffer(KV_CACHE_APPEND_K)]],
                             device const X* v [[buffer(KV_CACHE_APPEND_V)]],
@@ -20,14 +20,25 @@ kernel void kv_cache_append(device const X* k [[buffer(KV_CACHE_APPEND_K)]],
                             uint lane [[thread_index_in_simdgroup]]) {
   const uint last = p.capacity - p.tokens;
   const Indices starts = {start, true};
-  if (!starts_right(starts, 0, p.batch, last, FaultSearch{fault, lane}, KV_CACHE_APPEND_FAULT_START)) return;
+  const FaultSearch search = {fault, lane};
   const uint t = group.x, b = group.y, h = group.z * size.y + position.y;
+  const WrongNumber wrong = wrong_start(starts, 0, p.batch, last, search);
+  const uint first = start_at(starts, 0, b, last);
+  wait_for_kernels();
+  if (!search.none(wrong.place, KV_CACHE_APPEND_FAULT_START, wrong.number, wrong.place)) return;
   if (h >= p.heads) return;
   const ulong from = ((ulong(b) * p.tokens + t) * p.heads + h) * p.dim;
-  const ulong to = cache_row(b, h, p.heads, p.capacity, start_at(starts, 0, b, last) + t) * p.dim;
+  const ulong to = cache_row(b, h, p.heads, p.capacity, first + t) * p.dim;
+  k += from, v += from, kCache += to, vCache += to;
   for (uint i = 4 * position.x; i < p.dim; i += 4 * size.x) {
-    convert_four(k + from, kCache + to, i, p.dim);
-    convert_four(v + from, vCache + to, i, p.dim);
+    if (i + 4 <= p.dim) {
+      const vec<X, 4> key = four_of(k + i), value = four_of(v + i);
+      store_four(kCache + i, converted<C>(key));
+      store_four(vCache + i, converted<C>(value));
+    } else {
+      convert_four(k, kCache, i, p.dim);
+      convert_four(v, vCache, i, p.dim);
+    }
   }
 }
 

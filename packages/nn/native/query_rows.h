@@ -58,10 +58,9 @@ struct MergedRow {
   uint64_t first, stride;
 };
 
-// Row `row` of q [B, T, H, D].
+// A head of a token of q [B, T, H, D].
 template <typename P>
-MLXTS_FUNC MergedRow merged_row(Count row, MLXTS_PARAMS P& p) {
-  const Count head = row % p.heads, token = row / p.heads % p.tokens, sequence = row / p.heads / p.tokens;
+MLXTS_FUNC MergedRow merged_row(Count sequence, Count token, Count head, MLXTS_PARAMS P& p) {
   const Count share = p.heads / p.kvHeads, rows = p.tokens * share;
   const uint64_t kv_head = uint64_t(sequence) * p.kvHeads + head / share;
   const uint64_t first = partial_address(kv_head, 0, p.pieces, token * share + head % share, rows, p.dim);

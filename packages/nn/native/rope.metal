@@ -53,7 +53,7 @@ METAL_FUNC float2 cos_sin(int position, float frequency) {
 }
 
 // A threadgroup rotates some heads of one token; a thread computes the cosine and sine of a pair once and rotates the
-// pair in its heads.
+// pair in its heads. The first angle is made before the wait for x.
 template <typename T>
 kernel void rope(device const T* x [[buffer(ROPE_X)]], device const Index* positions [[buffer(ROPE_POSITIONS)]],
                  device const float* frequencies [[buffer(ROPE_INVERSE_FREQUENCIES)]],
@@ -62,10 +62,13 @@ kernel void rope(device const T* x [[buffer(ROPE_X)]], device const Index* posit
                  uint2 position [[thread_position_in_threadgroup]], uint2 size [[threads_per_threadgroup]]) {
   const uint firstHead = group.y * size.y + position.y, heads = groups.y * size.y;
   const ulong start = ulong(group.x) * p.heads * p.dim;
-  x += start, out += start;
   const int place = read_index(positions, group.x);
-  for (uint pair = position.x; pair < p.pairs; pair += size.x) {
-    const float2 turn = cos_sin(place, frequencies[pair]);
+  uint pair = position.x;
+  float2 turn = pair < p.pairs ? cos_sin(place, frequencies[pair]) : float2(0.0f);
+  wait_for_kernels(as_type<uint>(turn.x) ^ as_type<uint>(turn.y));
+  const bool in_place = x == out;
+  x += start, out += start;
+  while (pair < p.pairs) {
     const uint first = p.interleaved ? 2 * pair : pair, second = p.interleaved ? first + 1 : first + p.pairs;
     for (uint head = firstHead; head < p.heads; head += heads) {
       const ulong at = ulong(head) * p.dim;
@@ -73,7 +76,10 @@ kernel void rope(device const T* x [[buffer(ROPE_X)]], device const Index* posit
       out[at + first] = T(a * turn.x - b * turn.y);
       out[at + second] = T(b * turn.x + a * turn.y);
     }
+    pair += size.x;
+    if (pair < p.pairs) turn = cos_sin(place, frequencies[pair]);
   }
+  if (in_place) return;
   for (uint head = firstHead; head < p.heads; head += heads) {
     const ulong at = ulong(head) * p.dim;
     for (uint i = 2 * p.pairs + position.x; i < p.dim; i += size.x) out[at + i] = x[at + i];

@@ -13,9 +13,10 @@ kernel void sdpa(device const X* q [[buffer(SDPA_Q)]], device const C* k_cache [
                  uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
                  uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const SdpaScratch scratch = scratch_of(memory, p);
-  const CheckedLength checked = checked_length(lengths, group.z, p, FaultSearch{fault, lane},
-                                               {SDPA_FAULT_LENGTH, SDPA_FAULT_NEW_ROWS}, scratch.length, index);
-  if (!checked.right) return;
+  const FaultSearch search = {fault, lane};
+  const LengthFaults codes = {SDPA_FAULT_LENGTH, SDPA_FAULT_NEW_ROWS};
+  const CheckedLength checked = checked_length(lengths, group.z, p, search, scratch.length, index);
+  if (!waited_for_kernels(checked, checked.length, p, search, codes, index)) return;
   // Last rows first: when causal they see most and take longest.
   const uint2 own = place_of(group, groups);
   const uint place = groups.x - 1 - own.x, parts = (p.dim + kColumns - 1) / kColumns;

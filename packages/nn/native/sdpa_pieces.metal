@@ -19,19 +19,19 @@ kernel void sdpa_pieces(device const X* q [[buffer(SDPA_PIECES_Q)]],
   const SdpaPiecesScratch scratch = scratch_of(memory, p);
   const uint kv_head = group.y, sequence = group.z;
   const LengthFaults codes = {SDPA_PIECES_FAULT_LENGTH, SDPA_PIECES_FAULT_NEW_ROWS};
-  const CheckedLength checked =
-      checked_length(lengths, sequence, p, FaultSearch{fault, lane}, codes, scratch.length, index);
-  if (!checked.right) return;
+  const FaultSearch search = {fault, lane};
+  const CheckedLength checked = checked_length(lengths, sequence, p, search, scratch.length, index);
   const QueryRows queries = query_rows(p, sequence, kv_head, checked.length);
   const uint tiles = (queries.rows + SDPA_PIECES_TILE_ROWS - 1) / SDPA_PIECES_TILE_ROWS;
   const uint piece = group.x / tiles, first = group.x % tiles * SDPA_PIECES_TILE_ROWS;
   const uint begin = piece * piece_keys(checked.length);
-  if (begin >= checked.length) return;
   const uint end = min(checked.length, begin + piece_keys(checked.length));
   const AttentionTile tile = attention_tile(queries, first, SDPA_PIECES_TILE_ROWS, begin, end, p.scale);
   const ulong cache = cache_row(sequence, kv_head, p.kvHeads, p.capacity, 0) * p.dim;
   const ulong head = ulong(sequence) * p.kvHeads + kv_head;
   device float* to = partial + partial_address(head, piece, groups.x / tiles, first, queries.rows, p.dim);
+  if (!waited_for_kernels(checked, tile.end ^ uint(cache) ^ uint(ulong(to)), p, search, codes, index)) return;
+  if (begin >= checked.length) return;
   attend_piece(q, k_cache + cache, v_cache + cache, tile, to, scratch, lane, simdgroup);
 }
 

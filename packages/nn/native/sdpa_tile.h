@@ -7,22 +7,33 @@
 namespace mlxts {
 
 // Whether all lengths are right, and the one of `sequence`: one answer for the whole threadgroup, even if the lengths
-// change meanwhile. `words` are two.
+// change meanwhile. The first simdgroup knows which is wrong.
 struct CheckedLength {
   bool right;
   uint length;
+  WrongNumber wrong;
 };
+// Lengths are read before the wait for other kernels. `words` are two.
 template <typename P>
 METAL_FUNC CheckedLength checked_length(device const Index* lengths, uint sequence, constant P& p, FaultSearch search,
-                                        LengthFaults codes, threadgroup uint* words, uint index) {
+                                        threadgroup uint* words, uint index) {
   const Indices all = {lengths, true};
+  WrongNumber wrong = {~0u, 0};
   uint2 own = uint2(0);
   if (index < kSimd) {
-    own.x = lengths_right(all, p.batch, least_length(p), p.capacity, search, codes);
-    own.y = length_at(all, sequence, least_length(p), p.capacity);
+    wrong = wrong_length(all, p.batch, least_length(p), p.capacity, search);
+    own = uint2(metal::simd_min(wrong.place) == ~0u, length_at(all, sequence, least_length(p), p.capacity));
   }
   const uint2 first = threadgroup_first(own, words, index);
-  return {first.x != 0, first.y};
+  return {first.x != 0, first.y, wrong};
+}
+// Waits when `known` has been computed; then reports a wrong length. Whether there is none.
+template <typename P>
+METAL_FUNC bool waited_for_kernels(CheckedLength checked, uint known, constant P& p, FaultSearch search,
+                                   LengthFaults codes, uint index) {
+  wait_for_kernels(known);
+  if (!checked.right && index < kSimd) no_wrong_length(checked.wrong, p.capacity, search, codes);
+  return checked.right;
 }
 
 struct AttentionTile {
@@ -32,6 +43,19 @@ struct AttentionTile {
   float scale;
 
   METAL_FUNC ulong address(uint row) const { return queries.address(first + row); }
+  // Those of all rows; rows that do not exist are the last one once more.
+  template <uint Rows>
+  METAL_FUNC void addresses(thread ulong (&to)[Rows]) const {
+    uint head = first % queries.share;
+    ulong at = address(0);
+    for (uint r = 0; r < Rows; ++r) {
+      to[r] = at;
+      if (r + 1 >= rows) continue;
+      const bool next_token = ++head == queries.share;
+      if (next_token) head = 0;
+      at += (next_token ? queries.heads - queries.share + 1 : 1) * ulong(queries.dim);
+    }
+  }
   // The key at which what a row sees ends.
   METAL_FUNC uint limit(uint row) const { return row < rows ? metal::min(end, uint(queries.visible(first + row))) : 0; }
   METAL_FUNC bool sees(uint row, uint key) const { return key < limit(row); }

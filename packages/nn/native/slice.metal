@@ -1,7 +1,8 @@
-#include "metal_kernel.h"
+#include "columns_metal.h"
 #include "slice.params.h"
 
 using namespace metal;
+using namespace mlxts;
 
 // A row of the threadgroup copies a piece of a row; neighboring lanes copy neighboring elements.
 template <typename T>
@@ -10,13 +11,8 @@ kernel void slice(device const T* x [[buffer(SLICE_X)]], device T* out [[buffer(
                   uint2 position [[thread_position_in_threadgroup]], uint2 size [[threads_per_threadgroup]]) {
   const uint row = group.y * size.y + position.y;
   if (row >= p.rows) return;
-  device const T* from = x + ulong(row) * p.dim + p.begin;  // [size]
-  device T* to = out + ulong(row) * p.size;                 // [size]
-  const uint first = group.x * size.x * SLICE_PER_THREAD + position.x;
-  for (uint j = 0; j < SLICE_PER_THREAD; ++j) {
-    const uint i = first + j * size.x;
-    if (i < p.size) to[i] = from[i];
-  }
+  copy_columns<SLICE_PER_THREAD>(x + ulong(row) * p.dim + p.begin, out + ulong(row) * p.size, p.size, group.x,
+                                 position.x, size.x);
 }
 
 #define SLICE(name, T) template [[host_name("slice_" name)]] [[kernel]] decltype(slice<T>) slice<T>;

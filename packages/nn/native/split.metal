@@ -1,7 +1,8 @@
-#include "metal_kernel.h"
+#include "columns_metal.h"
 #include "split.params.h"
 
 using namespace metal;
+using namespace mlxts;
 
 // The threadgroups of a layer have one output. A row of the threadgroup copies a piece of a row; neighboring lanes copy
 // neighboring elements.
@@ -13,17 +14,12 @@ kernel void split(device const T* x [[buffer(SPLIT_X)]], device T* out_a [[buffe
                   uint3 threads [[threads_per_threadgroup]]) {
   const uint row = group.y * threads.y + position.y;
   if (row >= p.rows) return;
-  const uint begins[4] = {p.beginA, p.beginB, p.beginC, p.beginD};
-  const uint sizes[4] = {p.sizeA, p.sizeB, p.sizeC, p.sizeD};
-  device T* const outs[4] = {out_a, out_b, out_c, out_d};
-  const uint size = sizes[group.z];
-  device const T* from = x + ulong(row) * p.dim + begins[group.z];  // [size]
-  device T* to = outs[group.z] + ulong(row) * size;                 // [size]
-  const uint first = group.x * threads.x * SPLIT_PER_THREAD + position.x;
-  for (uint j = 0; j < SPLIT_PER_THREAD; ++j) {
-    const uint i = first + j * threads.x;
-    if (i < size) to[i] = from[i];
-  }
+  const uint output = group.z;
+  const uint begin = output == 0 ? p.beginA : output == 1 ? p.beginB : output == 2 ? p.beginC : p.beginD;
+  const uint size = output == 0 ? p.sizeA : output == 1 ? p.sizeB : output == 2 ? p.sizeC : p.sizeD;
+  device T* const out = output == 0 ? out_a : output == 1 ? out_b : output == 2 ? out_c : out_d;
+  copy_columns<SPLIT_PER_THREAD>(x + ulong(row) * p.dim + begin, out + ulong(row) * size, size, group.x, position.x,
+                                 threads.x);
 }
 
 #define SPLIT(name, T) template [[host_name("split_" name)]] [[kernel]] decltype(split<T>) split<T>;

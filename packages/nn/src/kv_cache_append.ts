@@ -10,6 +10,7 @@ export const kvCacheAppendKernel = defineKernel({
   name: "kv_cache_append",
   variants: FLOATS.flatMap((from) => FLOATS.map((to) => `${from}_${to}`)),
   buffers: { k: "read", v: "read", start: "read", kCache: "readWrite", vCache: "readWrite" },
+  early: ["start"],
   params: { batch: "u32", tokens: "u32", heads: "u32", dim: "u32", capacity: "u32" },
   faults: {
     start: ([start, sequence], { tokens, capacity }) =>

@@ -14,6 +14,7 @@ export const ropeKernel = defineKernel({
   name: "rope",
   variants: FLOATS,
   buffers: { x: "read", positions: "read", inverseFrequencies: "read", out: "write" },
+  early: ["positions", "inverseFrequencies"],
   params: { heads: "u32", dim: "u32", pairs: "u32", interleaved: "u32" },
   inPlace: [["out", "x"]],
   // Of the rotated elements of a head, in the order in which they are multiplied.

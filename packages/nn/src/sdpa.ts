@@ -96,6 +96,7 @@ export const sdpaKernel = defineKernel({
   name: "sdpa",
   variants,
   buffers: { q: "read", kCache: "read", vCache: "read", lengths: "read", out: "write" },
+  early: ["lengths"],
   params,
   faults,
   constants: { cpu: { ...PANEL, ...CPU_TILE }, gpu: TILE, cuda: CUDA_TILE },
@@ -159,8 +160,11 @@ export const sdpaKernel = defineKernel({
  * `scoreStride`: elements of a row of scores, those of a block and padding.
  */
 const PIECES_TILE = { tileRows: 32, simdgroups: 8, tileColumns: 256, scoreStride: 68 };
-/** NVIDIA's GPUs have more and smaller pieces: nearly all of the time of a short cache is that of loads one after another. */
-const CUDA_PIECES = { tileRows: 8, scoreStride: 36, blockKeys: 32, minPieceKeys: 32 };
+/**
+ * NVIDIA's GPUs have more and smaller pieces: nearly all of the time of a short cache is that of loads one after another.
+ * Two more numbers with a row's softmax align its sums.
+ */
+const CUDA_PIECES = { tileRows: 8, scoreStride: 36, blockKeys: 32, minPieceKeys: 32, softmaxSize: 4 };
 
 interface PiecesSizes extends Sizes {
   pieces: number;
@@ -172,14 +176,14 @@ export const sdpaPiecesKernel = defineKernel({
   name: "sdpa_pieces",
   variants,
   buffers: { q: "read", kCache: "read", vCache: "read", lengths: "read", partial: "write" },
+  early: ["lengths"],
   params,
   faults,
   constants: {
     // `softmaxSize`: numbers of a row's softmax in `partial`, before its sums: maximum and denominator.
-    shared: { softmaxSize: 2 },
-    cpu: { blockKeys: BLOCK_KEYS, maxPieces: 16, minPieceKeys: 128 },
+    cpu: { blockKeys: BLOCK_KEYS, maxPieces: 16, minPieceKeys: 128, softmaxSize: 2 },
     // Smaller and more, so that one sequence occupies a GPU.
-    gpu: { ...PIECES_TILE, blockKeys: BLOCK_KEYS, maxPieces: 64, minPieceKeys: BLOCK_KEYS },
+    gpu: { ...PIECES_TILE, blockKeys: BLOCK_KEYS, maxPieces: 64, minPieceKeys: BLOCK_KEYS, softmaxSize: 2 },
     cuda: CUDA_PIECES,
   },
   launchParams: { cpu: { width: "u32" } },
@@ -238,11 +242,14 @@ export const sdpaMergeKernel = defineKernel({
   name: "sdpa_merge",
   variants: FLOATS,
   buffers: { partial: "read", lengths: "read", out: "write" },
+  early: ["lengths"],
   params: { tokens: "u32", heads: "u32", kvHeads: "u32", dim: "u32", capacity: "u32", pieces: "u32" },
   launch: {
-    cpu: ({ rows }: { rows: number; dim: number }) => ({ threadgroups: [rows, 1, 1] }),
-    gpu: ({ rows, dim }) => ({
-      threadgroups: [rows, 1, 1],
+    cpu: ({ batch, tokens, heads }: Record<"batch" | "tokens" | "heads" | "dim", number>) => ({
+      threadgroups: [batch * tokens * heads, 1, 1],
+    }),
+    gpu: ({ batch, tokens, heads, dim }) => ({
+      threadgroups: [heads, tokens, batch],
       threadsPerThreadgroup: [rowThreads(dim), 1, 1],
     }),
   },
@@ -334,7 +341,7 @@ export const sdpa: Sdpa = defineOp({
       variant: q.dtype,
       buffers: { partial, lengths, out },
       params: { tokens: T, heads: H, kvHeads: Hkv, dim: D, capacity, pieces },
-      sizes: { rows: B * T * H, dim: D },
+      sizes: { batch: B, tokens: T, heads: H, dim: D },
     });
   },
 });

@@ -18,6 +18,14 @@ struct StoredSums {
       if (at < dim) store_some(sum + at, v[u], elements_at(at, dim));
     }
   }
+  METAL_FUNC bool aligned() const { return aligned_to_four(a) && aligned_to_four(b) && aligned_to_four(sum); }
+  METAL_FUNC void held(uint dim, RowThread t, thread float4 (&v)[kHeld]) const {
+    float4 added[kHeld];
+    load_held(a, dim, t, v);
+    load_held(b, dim, t, added);
+    MLXTS_UNROLL for (uint u = 0; u < kHeld; ++u) v[u] = round4<T>(v[u] + added[u]);
+    store_held(sum, dim, t, v);
+  }
 };
 
 template <typename T, typename W>
@@ -29,7 +37,7 @@ kernel void add_rms_norm(device const T* a [[buffer(ADD_RMS_NORM_A)]], device co
                          uint3 position [[thread_position_in_threadgroup]], uint3 size [[threads_per_threadgroup]],
                          uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const RowThread t = row_thread(group, position, size, lane, simdgroup);
-  if (t.row >= p.rows) return;
+  if (t.row >= p.rows) return wait_for_kernels();
   const ulong start = ulong(t.row) * p.dim;
   a += start, b += start, sum += start, out += start;
   store_norm(StoredSums<T>{a, b, sum}, sum, weight, out, scratch_of(memory, p).partial, p, t);

@@ -28,6 +28,25 @@ struct GatedElements {
   }
 };
 
+// A row of which a thread has `Count` vectors at most. All that is read is asked for at once, weights before the wait.
+template <uint Count, typename T, typename W>
+METAL_FUNC void store_held(device const T* x, device const T* z, device const W* weight, device T* out,
+                           threadgroup float* partial, constant GatedRmsNormParams& p, RowThread t) {
+  float4 v[Count], gate[Count], w[Count];
+  load_held(weight, p.dim, t, w);
+  wait_for_kernels();
+  load_held(x, p.dim, t, v);
+  load_held(z, p.dim, t, gate);
+  float share = 0.0f;
+  MLXTS_UNROLL for (uint u = 0; u < Count; ++u) {
+    const float4 squared = p.gateFirst ? gated(v[u], gate[u], p.sigmoidGate) : v[u];
+    share += dot(squared, squared);
+  }
+  const float inverse = inverse_rms(share, partial, p, t);
+  MLXTS_UNROLL for (uint u = 0; u < Count; ++u) v[u] = scaled<T, W>(v[u], gate[u], w[u], inverse, p);
+  store_held(out, p.dim, t, v);
+}
+
 template <typename T, typename W>
 kernel void gated_rms_norm(device const T* x [[buffer(GATED_RMS_NORM_X)]],
                            device const T* z [[buffer(GATED_RMS_NORM_Z)]],
@@ -38,11 +57,18 @@ kernel void gated_rms_norm(device const T* x [[buffer(GATED_RMS_NORM_X)]],
                            uint3 position [[thread_position_in_threadgroup]], uint3 size [[threads_per_threadgroup]],
                            uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const RowThread t = row_thread(group, position, size, lane, simdgroup);
-  if (t.row >= p.rows) return;
+  if (t.row >= p.rows) return wait_for_kernels();
   const ulong start = ulong(t.row) * p.dim;
   device const T* from = x + start;
   device const T* gate = z + start;
   device T* to = out + start;
+  if (is_held(p.dim, t) && aligned_to_four(from) && aligned_to_four(gate) && aligned_to_four(weight) &&
+      aligned_to_four(to)) {
+    threadgroup float* partial = scratch_of(memory, p).partial;
+    if (p.dim <= 4 * t.threads) return store_held<1>(from, gate, weight, to, partial, p, t);
+    return store_held<kHeld>(from, gate, weight, to, partial, p, t);
+  }
+  wait_for_kernels();
   const float share =
       p.gateFirst ? squares_of(GatedElements<T>{from, gate, p.sigmoidGate}, p.dim, t) : squares(from, p.dim, t);
   const float inverse = inverse_rms(share, scratch_of(memory, p).partial, p, t);

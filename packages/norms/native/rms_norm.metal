@@ -11,7 +11,7 @@ kernel void rms_norm(device const T* x [[buffer(RMS_NORM_X)]], device const W* w
                      uint3 position [[thread_position_in_threadgroup]], uint3 size [[threads_per_threadgroup]],
                      uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const RowThread t = row_thread(group, position, size, lane, simdgroup);
-  if (t.row >= p.rows) return;
+  if (t.row >= p.rows) return wait_for_kernels();
   const ulong start = ulong(t.row) * p.dim;
   store_norm(RowVectors<T>{x + start}, x + start, weight, out + start, scratch_of(memory, p).partial, p, t);
 }

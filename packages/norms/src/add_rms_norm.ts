@@ -4,10 +4,9 @@ import {
   NORM_OPTIONS,
   NORM_PARAMS,
   normParams,
+  ROW_LAUNCH,
   ROW_LAUNCH_PARAMS,
   ROW_SCRATCH,
-  rowsOnCpu,
-  rowsOnGpu,
   WEIGHTED,
 } from "./options.ts";
 import type { AddRmsNorm } from "./signatures.ts";
@@ -17,6 +16,7 @@ export const addRmsNormKernel = defineKernel({
   name: "add_rms_norm",
   variants: WEIGHTED,
   buffers: { a: "read", b: "read", weight: "read", sum: "write", out: "write" },
+  early: ["weight"],
   params: NORM_PARAMS,
   inPlace: [
     ["sum", "a"],
@@ -24,7 +24,7 @@ export const addRmsNormKernel = defineKernel({
   ],
   launchParams: ROW_LAUNCH_PARAMS,
   scratch: ROW_SCRATCH,
-  launch: { cpu: rowsOnCpu, gpu: rowsOnGpu },
+  launch: ROW_LAUNCH,
 });
 
 /**

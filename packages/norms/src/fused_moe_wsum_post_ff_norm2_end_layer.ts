@@ -1,7 +1,15 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { END_LAYER_OUTPUTS, END_LAYER_PARAMS, endLayerParams, SCALE } from "./end_layer.ts";
 import { normsLibrary } from "./library.ts";
-import { NORM_OPTIONS, ROW_LAUNCH_PARAMS, type Rows, rowsOnCpu, TWO_NORMS_SCRATCH, twoNormsOnGpu } from "./options.ts";
+import {
+  NORM_OPTIONS,
+  ROW_LAUNCH_PARAMS,
+  type Rows,
+  rowsOnCpu,
+  TWO_NORMS_SCRATCH,
+  twoNormsOnCuda,
+  twoNormsOnGpu,
+} from "./options.ts";
 import type { FusedMoeWsumPostFfNorm2EndLayer } from "./signatures.ts";
 
 export const fusedMoeWsumPostFfNorm2EndLayerKernel = defineKernel({
@@ -30,6 +38,7 @@ export const fusedMoeWsumPostFfNorm2EndLayerKernel = defineKernel({
       scratch: { x: [sizes.dim], m: [sizes.stored ? 0 : sizes.dim] },
     }),
     gpu: twoNormsOnGpu,
+    cuda: twoNormsOnCuda,
   },
 });
 

@@ -9,6 +9,7 @@ import {
   type Rows,
   rowsOnCpu,
   TWO_NORMS_SCRATCH,
+  twoNormsOnCuda,
   twoNormsOnGpu,
 } from "./options.ts";
 import type { FusedPostAttnTripleNorm } from "./signatures.ts";
@@ -40,6 +41,7 @@ export const fusedPostAttnTripleNormKernel = defineKernel({
       scratch: { res: [sizes.stored ? 0 : sizes.dim] },
     }),
     gpu: twoNormsOnGpu,
+    cuda: twoNormsOnCuda,
   },
 });
 

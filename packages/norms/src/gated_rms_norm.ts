@@ -1,15 +1,6 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { normsLibrary } from "./library.ts";
-import {
-  EPS,
-  ROUNDING,
-  ROW_LAUNCH_PARAMS,
-  ROW_SCRATCH,
-  rowsOnCpu,
-  rowsOnGpu,
-  WEIGHT_OFFSET,
-  WEIGHTED,
-} from "./options.ts";
+import { EPS, ROUNDING, ROW_LAUNCH, ROW_LAUNCH_PARAMS, ROW_SCRATCH, WEIGHT_OFFSET, WEIGHTED } from "./options.ts";
 import type { GatedRmsNorm } from "./signatures.ts";
 
 export const gatedRmsNormKernel = defineKernel({
@@ -17,6 +8,7 @@ export const gatedRmsNormKernel = defineKernel({
   name: "gated_rms_norm",
   variants: WEIGHTED,
   buffers: { x: "read", z: "read", weight: "read", out: "write" },
+  early: ["weight"],
   params: {
     rows: "u32",
     dim: "u32",
@@ -29,7 +21,7 @@ export const gatedRmsNormKernel = defineKernel({
   inPlace: [["out", "x"]],
   launchParams: ROW_LAUNCH_PARAMS,
   scratch: ROW_SCRATCH,
-  launch: { cpu: rowsOnCpu, gpu: rowsOnGpu },
+  launch: ROW_LAUNCH,
 });
 
 /**

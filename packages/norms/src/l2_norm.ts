@@ -1,6 +1,6 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { normsLibrary } from "./library.ts";
-import { ROW_LAUNCH_PARAMS, ROW_SCRATCH, rowsOnCpu, rowsOnGpu } from "./options.ts";
+import { ROW_LAUNCH, ROW_LAUNCH_PARAMS, ROW_SCRATCH } from "./options.ts";
 import type { L2Norm } from "./signatures.ts";
 
 export const l2NormKernel = defineKernel({
@@ -12,7 +12,7 @@ export const l2NormKernel = defineKernel({
   inPlace: [["out", "x"]],
   launchParams: ROW_LAUNCH_PARAMS,
   scratch: ROW_SCRATCH,
-  launch: { cpu: rowsOnCpu, gpu: rowsOnGpu },
+  launch: ROW_LAUNCH,
 });
 
 /**

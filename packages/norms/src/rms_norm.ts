@@ -4,11 +4,9 @@ import {
   NORM_OPTIONS,
   NORM_PARAMS,
   normParams,
+  ROW_LAUNCH,
   ROW_LAUNCH_PARAMS,
   ROW_SCRATCH,
-  rowsOnCpu,
-  rowsOnCuda,
-  rowsOnGpu,
   WEIGHTED,
 } from "./options.ts";
 import type { RmsNorm } from "./signatures.ts";
@@ -18,11 +16,12 @@ export const rmsNormKernel = defineKernel({
   name: "rms_norm",
   variants: WEIGHTED,
   buffers: { x: "read", weight: "read", out: "write" },
+  early: ["weight"],
   params: NORM_PARAMS,
   inPlace: [["out", "x"]],
   launchParams: ROW_LAUNCH_PARAMS,
   scratch: ROW_SCRATCH,
-  launch: { cpu: rowsOnCpu, gpu: rowsOnGpu, cuda: rowsOnCuda },
+  launch: ROW_LAUNCH,
 });
 
 /**

@@ -4,10 +4,9 @@ import {
   NORM_OPTIONS,
   NORM_PARAMS,
   normParams,
+  ROW_LAUNCH,
   ROW_LAUNCH_PARAMS,
   ROW_SCRATCH,
-  rowsOnCpu,
-  rowsOnGpu,
   WEIGHTED,
 } from "./options.ts";
 import type { RmsNormMul } from "./signatures.ts";
@@ -24,7 +23,7 @@ export const rmsNormMulKernel = defineKernel({
   ],
   launchParams: ROW_LAUNCH_PARAMS,
   scratch: ROW_SCRATCH,
-  launch: { cpu: rowsOnCpu, gpu: rowsOnGpu },
+  launch: ROW_LAUNCH,
 });
 
 /**

@@ -1,6 +1,6 @@
 import { defineKernel, defineOp, FLOATS } from "@mlxts/core";
 import { normsLibrary } from "./library.ts";
-import { EPS, ROW_LAUNCH_PARAMS, ROW_SCRATCH, rowsOnCpu, rowsOnGpu } from "./options.ts";
+import { EPS, ROW_LAUNCH, ROW_LAUNCH_PARAMS, ROW_SCRATCH } from "./options.ts";
 import type { RmsNormNoScale } from "./signatures.ts";
 
 export const rmsNormNoScaleKernel = defineKernel({
@@ -12,7 +12,7 @@ export const rmsNormNoScaleKernel = defineKernel({
   inPlace: [["out", "x"]],
   launchParams: ROW_LAUNCH_PARAMS,
   scratch: ROW_SCRATCH,
-  launch: { cpu: rowsOnCpu, gpu: rowsOnGpu },
+  launch: ROW_LAUNCH,
 });
 
 /**

@@ -1,6 +1,6 @@
 import { type CommandEncoder, defineKernel, defineOp, type Tensor } from "@mlxts/core";
 import { normsLibrary } from "./library.ts";
-import { EPS, ROW_LAUNCH_PARAMS, ROW_SCRATCH, rowsOnCpu, rowsOnGpu } from "./options.ts";
+import { EPS, ROW_LAUNCH, ROW_LAUNCH_PARAMS, ROW_SCRATCH } from "./options.ts";
 import type { RmsNormNoScaleDual, RmsNormNoScaleDualPermuted } from "./signatures.ts";
 
 /** The second output lies at [head, token]; with one head its rows are those of the first. */
@@ -12,7 +12,7 @@ export const rmsNormNoScaleDualKernel = defineKernel({
   params: { rows: "u32", dim: "u32", eps: "f32", heads: "u32" },
   launchParams: ROW_LAUNCH_PARAMS,
   scratch: ROW_SCRATCH,
-  launch: { cpu: rowsOnCpu, gpu: rowsOnGpu },
+  launch: ROW_LAUNCH,
 });
 
 const X = { dtype: ["f32"] } as const;

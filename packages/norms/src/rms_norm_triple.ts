@@ -5,10 +5,9 @@ import {
   NORM_OPTIONS,
   NORM_PARAMS,
   normParams,
+  ROW_LAUNCH,
   ROW_LAUNCH_PARAMS,
   ROW_SCRATCH,
-  rowsOnCpu,
-  rowsOnGpu,
 } from "./options.ts";
 import type { RmsNormTriple } from "./signatures.ts";
 
@@ -28,7 +27,7 @@ export const rmsNormTripleKernel = defineKernel({
   params: { ...NORM_PARAMS, f32Weights: "u32" },
   launchParams: ROW_LAUNCH_PARAMS,
   scratch: ROW_SCRATCH,
-  launch: { cpu: rowsOnCpu, gpu: rowsOnGpu },
+  launch: ROW_LAUNCH,
 });
 
 /**

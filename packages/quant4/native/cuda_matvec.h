@@ -11,8 +11,6 @@ namespace mlxts {
 constant constexpr uint kBlockUnits = QUANTIZED_MATVEC_BLOCK_UNITS;
 constant constexpr uint kColumns = 8;  // of a right operand
 
-METAL_FUNC void wait_for_kernels() { machine::wait_for_kernels(); }
-
 // The second axis of a threadgroup's threads counts its tiles of rows of W, a power of two.
 METAL_FUNC uint threadgroup_rows(uint) { return kTileRows * machine::threads().y; }
 

@@ -11,9 +11,6 @@ namespace mlxts {
 constant constexpr uint kRows = QUANTIZED_MATVEC_SIMDGROUP_ROWS;
 constant constexpr uint kColumns = 16;  // of a lane
 
-// What a kernel reads that others write, it reads after this.
-METAL_FUNC void wait_for_kernels() {}
-
 // Rows of W of a threadgroup.
 METAL_FUNC uint threadgroup_rows(uint simdgroups) { return simdgroups * kRows; }
 

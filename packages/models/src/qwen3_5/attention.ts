@@ -109,7 +109,7 @@ export function encodeAttention(
       { eps: config.normEps, weightOffset },
     );
     const positions = tokens.positions.reshape([1, rows]);
-    return rope(encoder, { x, positions, inverseFrequencies: frequencies });
+    return rope(encoder, { x, positions, inverseFrequencies: frequencies, out: x });
   };
   const q = normedAndRotated(query, layer.qNorm, heads);
   const k = normedAndRotated(linear(encoder, x, layer.k), layer.kNorm, kvHeads);

@@ -310,6 +310,7 @@ METAL_SIM_INLINE void load_once(uint (&to)[4], const void* from) {
   for (uint i = 0; i < 4; ++i) to[i] = ((const uint*)from)[i];
 }
 METAL_SIM_INLINE void wait_for_kernels() {}
+METAL_SIM_INLINE void wait_for_kernels(uint) {}
 
 /** Copies arrive as late as they may: until a thread waits for them, their places hold nothing that is a number. */
 METAL_SIM_INLINE void arrive(const metal_sim::PendingCopy& copy) {
