@@ -1,3 +1,4 @@
+import { setTimeout as wait } from "node:timers/promises";
 import type { Device } from "@mlxts/core";
 import type { BenchCase, Peer, PeerProcess } from "@mlxts/core/testing";
 import { type Spread, spreadOf } from "./spread.ts";
@@ -54,6 +55,9 @@ export async function timedPeer(
   };
 }
 
+/** Milliseconds between two turns: threads of the one before wait for its next call awake, onnxruntime's for the longest. */
+const REST_MS = 50;
+
 /** Spreads of all of them, measured in turn, so that what disturbs one disturbs all. */
 export async function alternate(all: readonly Timed[], samples: number, signal?: AbortSignal): Promise<Spread[]> {
   const times = all.map((): number[] => []);
@@ -61,6 +65,7 @@ export async function alternate(all: readonly Timed[], samples: number, signal?:
     const order = all.map((_, at) => at);
     for (const at of i % 2 ? order.reverse() : order) {
       signal?.throwIfAborted();
+      if (all.length > 1) await wait(REST_MS);
       times[at]?.push(await (all[at] as Timed).run());
     }
   }
