@@ -35,6 +35,9 @@ export async function timedCase(testCase: BenchCase, device: Device): Promise<Ti
   return { run: async () => ((await recording.replay()).ms * 1000) / calls };
 }
 
+/** Milliseconds after a peer's turn: its threads may wait for its next call awake, as onnxruntime's do. */
+const REST_MS = 50;
+
 /** The same of a peer; undefined when it is not installed. */
 export async function timedPeer(
   peer: Peer,
@@ -49,14 +52,13 @@ export async function timedPeer(
       const start = performance.now();
       let calls = 0;
       for (; calls === 0 || performance.now() - start < RECORDING_MS; calls++) await call();
-      return ((performance.now() - start) * 1000) / calls / (peer.calls ?? 1);
+      const us = ((performance.now() - start) * 1000) / calls / (peer.calls ?? 1);
+      await wait(REST_MS);
+      return us;
     },
     dispose() {},
   };
 }
-
-/** Milliseconds between two turns: threads of the one before wait for its next call awake, onnxruntime's for the longest. */
-const REST_MS = 50;
 
 /** Spreads of all of them, measured in turn, so that what disturbs one disturbs all. */
 export async function alternate(all: readonly Timed[], samples: number, signal?: AbortSignal): Promise<Spread[]> {
@@ -65,7 +67,6 @@ export async function alternate(all: readonly Timed[], samples: number, signal?:
     const order = all.map((_, at) => at);
     for (const at of i % 2 ? order.reverse() : order) {
       signal?.throwIfAborted();
-      if (all.length > 1) await wait(REST_MS);
       times[at]?.push(await (all[at] as Timed).run());
     }
   }
