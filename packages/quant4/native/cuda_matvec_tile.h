@@ -152,12 +152,12 @@ METAL_FUNC float tile_product(device const bfloat* x, AffineMatrix<S, 4> w, uint
   const uint simdgroups = simdgroups_of_threadgroup();
   const TileInMemory<S> tile = {w.cols / 2, w.cols >> metal::ctz(w.groupSize)};
   // Copies are faster to where whole cache lines begin.
-  threadgroup uchar* memory = (threadgroup uchar*)machine::threadgroup_memory();
-  RowOfX row((threadgroup uint4*)(memory + tile.end()), spans_of(w.cols), simdgroups);
+  threadgroup uchar* own = (threadgroup uchar*)machine::threadgroup_memory();
+  RowOfX row((threadgroup uint4*)(own + tile.end()), spans_of(w.cols), simdgroups);
   threadgroup ulong* arrival = (threadgroup ulong*)(row.free + kMostSimdgroups * kTileRows);
   if (simdgroup == simdgroups - 1 && lane == 0) {
     machine::arrival_begin(arrival);
-    bring_tile(tile, memory, arrival, w);
+    bring_tile(tile, own, arrival, w);
   }
   threadgroup uint4* zeros = row.zeros + simdgroup * 16;
   if (lane < 16) zeros[lane] = uint4(0);
@@ -168,7 +168,7 @@ METAL_FUNC float tile_product(device const bfloat* x, AffineMatrix<S, 4> w, uint
   machine::wait_for_kernels();
   keep_spans(row, x, w.cols, lane, simdgroup, simdgroups);
   machine::arrival_wait(arrival, 0);
-  sum_tile(memory, rows, row, w.cols, metal::ctz(w.groupSize / 64), row.free + simdgroup * kTileRows, lane, simdgroup,
+  sum_tile(own, rows, row, w.cols, metal::ctz(w.groupSize / 64), row.free + simdgroup * kTileRows, lane, simdgroup,
            simdgroups);
   threadgroup_barrier(metal::mem_flags::mem_threadgroup);
   // All at once, in an order that does not depend on how many there are.
