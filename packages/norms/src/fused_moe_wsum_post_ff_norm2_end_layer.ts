@@ -6,9 +6,8 @@ import {
   ROW_LAUNCH_PARAMS,
   type Rows,
   rowsOnCpu,
+  TWO_NORMS_ON_GPUS,
   TWO_NORMS_SCRATCH,
-  twoNormsOnCuda,
-  twoNormsOnGpu,
 } from "./options.ts";
 import type { FusedMoeWsumPostFfNorm2EndLayer } from "./signatures.ts";
 
@@ -37,8 +36,7 @@ export const fusedMoeWsumPostFfNorm2EndLayerKernel = defineKernel({
       ...rowsOnCpu(sizes),
       scratch: { x: [sizes.dim], m: [sizes.stored ? 0 : sizes.dim] },
     }),
-    gpu: twoNormsOnGpu,
-    cuda: twoNormsOnCuda,
+    ...TWO_NORMS_ON_GPUS,
   },
 });
 

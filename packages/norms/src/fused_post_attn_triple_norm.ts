@@ -8,9 +8,8 @@ import {
   ROW_LAUNCH_PARAMS,
   type Rows,
   rowsOnCpu,
+  TWO_NORMS_ON_GPUS,
   TWO_NORMS_SCRATCH,
-  twoNormsOnCuda,
-  twoNormsOnGpu,
 } from "./options.ts";
 import type { FusedPostAttnTripleNorm } from "./signatures.ts";
 
@@ -40,8 +39,7 @@ export const fusedPostAttnTripleNormKernel = defineKernel({
       ...rowsOnCpu(sizes),
       scratch: { res: [sizes.stored ? 0 : sizes.dim] },
     }),
-    gpu: twoNormsOnGpu,
-    cuda: twoNormsOnCuda,
+    ...TWO_NORMS_ON_GPUS,
   },
 });
 

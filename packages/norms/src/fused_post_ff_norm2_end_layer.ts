@@ -6,9 +6,8 @@ import {
   ROW_LAUNCH_PARAMS,
   type Rows,
   rowsOnCpu,
+  TWO_NORMS_ON_GPUS,
   TWO_NORMS_SCRATCH,
-  twoNormsOnCuda,
-  twoNormsOnGpu,
 } from "./options.ts";
 import type { FusedPostFfNorm2EndLayer } from "./signatures.ts";
 
@@ -36,8 +35,7 @@ export const fusedPostFfNorm2EndLayerKernel = defineKernel({
       ...rowsOnCpu(sizes),
       scratch: { m: [sizes.stored ? 0 : sizes.dim] },
     }),
-    gpu: twoNormsOnGpu,
-    cuda: twoNormsOnCuda,
+    ...TWO_NORMS_ON_GPUS,
   },
 });
 

@@ -23,6 +23,7 @@ export function rowsOnCpu({ rows, dim }: NormRows) {
   return { threadgroups: [Math.ceil(rows / rowsPerThreadgroup), 1, 1] as const, params: { rowsPerThreadgroup } };
 }
 
+/** The launch rules of norms with one sum of each row. */
 export const ROW_LAUNCH = { cpu: rowsOnCpu, gpu: normRowsOnGpu, cuda: normRowsOnCuda };
 
 /** A bit for each weight that is f32. */
@@ -37,5 +38,8 @@ const twice = ({ scratch, ...launch }: ReturnType<typeof normRowsOnGpu>) => ({
   scratch: { ...scratch, second: scratch.partial },
 });
 
-export const twoNormsOnGpu = (sizes: NormRows) => twice(normRowsOnGpu(sizes));
-export const twoNormsOnCuda = (sizes: NormRows) => twice(normRowsOnCuda(sizes));
+/** Their launch rules on GPUs. */
+export const TWO_NORMS_ON_GPUS = {
+  gpu: (sizes: NormRows) => twice(normRowsOnGpu(sizes)),
+  cuda: (sizes: NormRows) => twice(normRowsOnCuda(sizes)),
+};

@@ -354,7 +354,6 @@ METAL_SIM_INLINE void copies_wait() {
   arrive_all(Later);
 }
 
-
 /**
  * Copies that one thread begins and others wait for. The arrival holds that thread, whose copies arrive when the first
  * one waits; `group` is the arrival's address.
