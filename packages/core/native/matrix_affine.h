@@ -123,20 +123,6 @@ struct LaneScales {
 #endif
     return made;
   }
-  // The scale of each lane of a chunk that begins at a column of kLanes groups, from the scales of these groups.
-  MLXTS_INLINE vf32 of_section(vf32 scales, uint32_t column) const {
-#if defined(__AVX512F__)
-    const vi32 groups = index + splat_i32(int32_t(column >> shift));
-    return reinterpret_cast<vf32>(
-        _mm512_permutexvar_ps(reinterpret_cast<__m512i>(groups), reinterpret_cast<__m512>(scales)));
-#elif defined(__AVX2__)
-    const vi32 groups = index + splat_i32(int32_t(column >> shift));
-    return reinterpret_cast<vf32>(
-        _mm256_permutevar8x32_ps(reinterpret_cast<__m256>(scales), reinterpret_cast<__m256i>(groups)));
-#else
-    return splat(scales[column >> shift]);
-#endif
-  }
   // The scale of each lane of a chunk from the scales of its groups, 1 to 4, in S; no others are read.
   template <typename S>
   MLXTS_INLINE vf32 of_groups(const S* scales, size_t groups) const {
@@ -177,6 +163,36 @@ struct LaneScales {
       return _mm_castsi128_ps(_mm_slli_epi32(_mm_cvtepu16_epi32(four), 16));
   }
 #endif
+};
+
+// The scales of the lanes of one chunk after another, from those of the kLanes groups that begin with the first chunk.
+template <int Bits>
+class ChunkScales {
+ public:
+  MLXTS_INLINE explicit ChunkScales(uint32_t shift) : shift_(int32_t(shift)) {}
+#if defined(__AVX2__)
+  MLXTS_INLINE vf32 of(vf32 scales) const {
+    const vi32 groups = columns_ >> splat_i32(shift_);
+#if defined(__AVX512F__)
+    return reinterpret_cast<vf32>(
+        _mm512_permutexvar_ps(reinterpret_cast<__m512i>(groups), reinterpret_cast<__m512>(scales)));
+#else
+    return reinterpret_cast<vf32>(
+        _mm256_permutevar8x32_ps(reinterpret_cast<__m256>(scales), reinterpret_cast<__m256i>(groups)));
+#endif
+  }
+  MLXTS_INLINE void next() { columns_ += splat_i32(kChunk<Bits>); }
+
+ private:
+  vi32 columns_ = lane_index() * kPerWord<Bits>;
+#else
+  MLXTS_INLINE vf32 of(vf32 scales) const { return splat(scales[column_ >> shift_]); }
+  MLXTS_INLINE void next() { column_ += kChunk<Bits>; }
+
+ private:
+  int32_t column_ = 0;
+#endif
+  int32_t shift_;
 };
 
 // The bias that goes with centered codes.

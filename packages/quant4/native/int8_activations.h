@@ -104,9 +104,6 @@ void order_bytes(const float* x, uint32_t groupSize, LimbChunk<Bits, 1>* to, vf3
     } else {
       to->limbs[0][0] = reinterpret_cast<vi32>(first);
     }
-    vi32 dots = {};
-    for (const vi32& limb : to->limbs[0]) dots = center_dot<Bits>(dots, reinterpret_cast<vu32>(limb));
-    to->center[0] = -dots;
     const vi32 groups = (lane_index() * kPerWord<Bits> + splat_i32(c)) >> shift;
     to->unit = reinterpret_cast<vf32>(
         _mm512_maskz_permutexvar_ps(0xffff, reinterpret_cast<__m512i>(groups), reinterpret_cast<__m512>(units)));

@@ -6,49 +6,59 @@
 namespace mlxts {
 
 #if defined(__AVX512VNNI__)
-// Σ (code − center)·x of each lane, in units of x.
+// Σ code·x of each lane, in units of x.
 template <int Bits, int Limbs>
 MLXTS_INLINE vf32 limb_product(const vu32 (&codes)[kCodeVectors<Bits>], const LimbChunk<Bits, Limbs>& x) {
-  // Each limb has a sum of its own: the processor adds to all of them at the same time.
-  const auto sum_of = [&](vi32 sum, int k) __attribute__((always_inline)) {
-#pragma GCC unroll 2
+  const auto add_limb = [&](vi32 sum, int k) __attribute__((always_inline)) {
+    MLXTS_UNROLL
     for (int i = 0; i < kCodeVectors<Bits>; ++i) sum = dot_int8x4(sum, codes[i], reinterpret_cast<vu32>(x.limbs[k][i]));
     return sum;
   };
-  if constexpr (kLimbSums<Bits, Limbs> == 2) {
-    const vi32 high = (sum_of(vi32{}, 0) << 8) + sum_of(x.center[0], 1), last = sum_of(x.center[1], 2);
-    return fma(__builtin_convertvector(high, vf32), splat(256), __builtin_convertvector(last, vf32));
-  }
-  vi32 sum = sum_of(x.center[0], Limbs - 1);
-#pragma GCC unroll 2
-  for (int k = 0; k + 1 < Limbs; ++k) sum += sum_of(vi32{}, k) << (8 * (Limbs - 1 - k));
-  return __builtin_convertvector(sum, vf32);
+  // Of 8 bits, sums of all three limbs would pass 2^31.
+  constexpr int kTogether = Bits == 8 && Limbs == 3 ? 2 : Limbs;
+  vi32 sum = add_limb(vi32{}, 0);
+  MLXTS_UNROLL
+  for (int k = 1; k < kTogether; ++k) sum = add_limb(sum << 8, k);
+  vf32 product = __builtin_convertvector(sum, vf32);
+  MLXTS_UNROLL
+  for (int k = kTogether; k < Limbs; ++k)
+    product = fma(product, splat(256), __builtin_convertvector(add_limb(vi32{}, k), vf32));
+  return product;
 }
 
 // As dot_f32.
-template <int Bits, int R, int M, int Limbs>
+template <int Bits, int R, int M, int Limbs, typename S>
 void dot_limbs(const WeightRows& w, const XRows<LimbChunk<Bits, Limbs>>& x, uint32_t begin, uint32_t end, vf32* sums,
                size_t stride) {
+  constexpr Fetch F = Limbs < 3 ? Fetch::twice : Fetch::once;
   vf32 acc[R][M] = {};
-  each_chunk<Bits, (Limbs < 3 ? Fetch::twice : Fetch::once)>(
-      w, x, begin, end, acc,
-      [&](uint32_t word, const vu32* words, const vf32* scales, uint32_t column) __attribute__((always_inline)) {
-        vu32 codes[R][kCodeVectors<Bits>];
-        vf32 scale[R];
-#pragma GCC unroll 4
-        for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 2
-          for (int i = 0; i < kCodeVectors<Bits>; ++i) codes[r][i] = code_bytes<Bits>(words[r], i);
-          scale[r] = w.lanes.of_section(scales[r], column);
-        }
-#pragma GCC unroll 4
-        for (int m = 0; m < M; ++m) {
-          const LimbChunk<Bits, Limbs>& chunk = x.ordered[m * x.stride + word / kLanes];
-#pragma GCC unroll 4
-          for (int r = 0; r < R; ++r)
-            acc[r][m] = fma(limb_product<Bits, Limbs>(codes[r], chunk), scale[r] * chunk.unit, acc[r][m]);
-        }
-      });
+  each_section<Bits, F, R, M, S>(w, x, begin, end, 0, acc, [&](uint32_t first, uint32_t last, const vf32 (&scales)[R]) {
+    const LimbChunk<Bits, Limbs>* section = x.ordered + first / kLanes;
+    vf32 products[R][M] = {};
+    each_chunk<Bits, F, R>(
+        w, first, last, scales,
+        [&](uint32_t chunk, const vu32* words, const vf32* scale) __attribute__((always_inline)) {
+          MLXTS_UNROLL
+          for (int r = 0; r < R; ++r) {
+            vu32 codes[kCodeVectors<Bits>];
+            MLXTS_UNROLL
+            for (int i = 0; i < kCodeVectors<Bits>; ++i) codes[i] = code_bytes<Bits>(words[r], i);
+            MLXTS_UNROLL
+            for (int m = 0; m < M; ++m) {
+              const LimbChunk<Bits, Limbs>& of = section[m * x.stride + chunk];
+              products[r][m] = fma(limb_product<Bits, Limbs>(codes, of), Limbs == 1 ? scale[r] * of.unit : scale[r],
+                                   products[r][m]);
+            }
+          }
+        });
+    MLXTS_UNROLL
+    for (int r = 0; r < R; ++r) {
+      MLXTS_UNROLL
+      for (int m = 0; m < M; ++m)
+        acc[r][m] = Limbs == 1 ? acc[r][m] + products[r][m]
+                               : fma(products[r][m], section[m * x.stride].unit, acc[r][m]);
+    }
+  });
   for (int r = 0; r < R; ++r)
     for (int m = 0; m < M; ++m) sums[r * stride + m] += acc[r][m];
 }

@@ -66,30 +66,12 @@ inline Form form_of([[maybe_unused]] const Types& t, [[maybe_unused]] const uint
   return Form::f32;
 }
 
-// Orders n of 128 columns of x in a form; missing ones are 0. sums[i]: columns 32·i … 32·i + 31, to be added up over
-// lanes.
-template <int Bits>
-void order([[maybe_unused]] Form form, const Types& t, const uint8_t* x, uint32_t n, uint32_t byteGroup, void* to,
-           vf32 (&sums)[kUnit / 32]) {
-  alignas(64) float unit[kUnit];
-  t.x(x, unit, n);
-  for (uint32_t k = n; k < kUnit; ++k) unit[k] = 0;
-#if defined(__AVX512VNNI__)
-  if (form == Form::bytes) return order_bytes(unit, byteGroup, static_cast<LimbChunk<Bits, 1>*>(to), sums);
-#endif
-  if (byteGroup > 0) round_to_bytes(unit, n, byteGroup);
+// sums[i]: columns 32·i … 32·i + 31, to be added up over lanes.
+inline void sum_unit(const float* unit, vf32 (&sums)[kUnit / 32]) {
   for (uint32_t i = 0; i < kUnit / 32; ++i) {
     sums[i] = load(unit + 32 * i);
     for (int j = kLanes; j < 32; j += kLanes) sums[i] += load(unit + 32 * i + j);
   }
-#if defined(__AVX512VNNI__)
-  const auto split = [&](auto* chunks) {
-    for (uint32_t c = 0; c < kUnit; c += kChunk<Bits>) split_limbs(unit + c, chunks[c / kChunk<Bits>]);
-  };
-  if (form == Form::limbs) return split(static_cast<LimbChunk<Bits, 3>*>(to));
-  if (form == Form::twoLimbs) return split(static_cast<LimbChunk<Bits, 2>*>(to));
-#endif
-  order_f32<Bits>(unit, static_cast<float*>(to));
 }
 
 #if defined(__AMX_INT8__)
@@ -100,6 +82,17 @@ inline TileRowsOfX tile_rows(const OrderedRows& a) {
   return x;
 }
 #endif
+
+// Orders so many columns of x, whole units, in a form other than bytes: a section where that is limbs.
+template <int Bits>
+void order([[maybe_unused]] Form form, const float* x, uint32_t columns, void* to) {
+#if defined(__AVX512VNNI__)
+  const uint32_t chunks = columns / kChunk<Bits>;
+  if (form == Form::limbs) return split_limbs(x, chunks, static_cast<LimbChunk<Bits, 3>*>(to));
+  if (form == Form::twoLimbs) return split_limbs(x, chunks, static_cast<LimbChunk<Bits, 2>*>(to));
+#endif
+  for (uint32_t c = 0; c < columns; c += kUnit) order_f32<Bits>(x + c, static_cast<float*>(to) + c);
+}
 
 // The `a.m` rows of which x_at(i) is the address.
 template <int Bits, typename P, typename XAt>
@@ -135,11 +128,27 @@ void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
       continue;
     }
 #endif
+    // Limbs want the largest number of a section first.
+    constexpr uint32_t kMostSection = kLanes * 128;
+    const bool limbs = a.form == Form::limbs || a.form == Form::twoLimbs;
+    const uint32_t section = limbs ? uint32_t(kLanes) << shift : kUnit;
+    alignas(64) float widened[kMostSection];
     for (uint32_t c = 0; c < p.cols; c += kUnit) {
-      const uint32_t n = p.cols - c < kUnit ? p.cols - c : kUnit;
+      const uint32_t n = p.cols - c < kUnit ? p.cols - c : kUnit, in = c % section;
+      float* unit = widened + in;
+      t.x(x + size_t(c) * t.xBytes, unit, n);
+      for (uint32_t k = n; k < kUnit; ++k) unit[k] = 0;
+      uint8_t* to = static_cast<uint8_t*>(a.ordered) + form_bytes<Bits>(a.form, i * a.columnStride + c - in);
       vf32 some[kUnit / 32];
-      order<Bits>(a.form, t, x + size_t(c) * t.xBytes, n, byteGroup,
-                  static_cast<uint8_t*>(a.ordered) + form_bytes<Bits>(a.form, i * a.columnStride + c), some);
+      if (a.form == Form::bytes) {
+#if defined(__AVX512VNNI__)
+        order_bytes(unit, byteGroup, reinterpret_cast<LimbChunk<Bits, 1>*>(to), some);
+#endif
+      } else {
+        if (byteGroup > 0) round_to_bytes(unit, n, byteGroup);
+        sum_unit(unit, some);
+        if (in + kUnit == section || c + n == p.cols) order<Bits>(a.form, widened, in + kUnit, to);
+      }
       for (uint32_t k = 0; k < n; k += 32) sums[(c + k) >> shift] += reduce_add(some[k / 32]);
     }
   }
@@ -218,11 +227,13 @@ void span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin, uint
   const XRows<T> x = {static_cast<const T*>(a.ordered) + m0 * stride, stride, a.sums + m0 * a.groupStride,
                       a.groupStride};
   each_row<R>(w, count, sums + m0, [&](const WeightRows& rows, vf32* to, size_t apart) {
-    if constexpr (F == Form::f32) dot_f32<Bits, R, M>(rows, x, begin, end, to, apart);
+    with_scale_type<M>(rows.scaleType, [&]<typename S>() {
+      if constexpr (F == Form::f32) dot_f32<Bits, R, M, S>(rows, x, begin, end, to, apart);
 #if defined(__AVX512VNNI__)
-    if constexpr (F == Form::limbs || F == Form::twoLimbs || F == Form::bytes)
-      dot_limbs<Bits, R, M, limbs_of(F)>(rows, x, begin, end, to, apart);
+      if constexpr (F == Form::limbs || F == Form::twoLimbs || F == Form::bytes)
+        dot_limbs<Bits, R, M, limbs_of(F), S>(rows, x, begin, end, to, apart);
 #endif
+    });
   });
 }
 

@@ -18,6 +18,7 @@ inline constexpr bool kFarRows = true;
 inline constexpr bool kFarRows = false;
 #endif
 inline constexpr uint32_t kParts = 4;
+constexpr size_t kChunkBytes = kLanes * 4;  // of words
 // What is fetched lies so many bytes ahead of the words; far apart, of scales, too.
 inline constexpr size_t kFetchBytes = kFarRows ? 1 << 10 : 8 << 10;
 inline constexpr ptrdiff_t kFarScaleBytes = 256;
@@ -78,12 +79,26 @@ MLXTS_INLINE uint32_t section_words(LaneScales lanes) {
   return (uint32_t(kLanes) << lanes.shift) / kPerWord<Bits>;
 }
 
-// Widens the scales of R rows for the section that begins at group `group`, and adds what its biases give to acc.
-template <int Bits, int R, int M, Fetch F>
-MLXTS_INLINE void begin_section(const WeightRows& w, const float* sums, size_t sumStride, uint32_t group,
+// body<S>() for scales and biases of type S; of more than one row of x, which take far longer than the scales, of any type.
+template <int M, typename Body>
+MLXTS_INLINE void with_scale_type(ScaleType type, Body body) {
+  if constexpr (M > 1)
+    body.template operator()<AnyScale>();
+  else if (type == ScaleType::bf16)
+    body.template operator()<bf16>();
+  else if (type == ScaleType::f16)
+    body.template operator()<f16>();
+  else
+    body.template operator()<float>();
+}
+
+// Widens the scales of R rows for the section that begins at group `group`, and adds what its biases give to acc: those
+// of codes less the center.
+template <int R, int M, Fetch F, typename S>
+MLXTS_INLINE void begin_section(const WeightRows& w, const float* sums, size_t sumStride, uint32_t group, float center,
                                 vf32 (&scales)[R], vf32 (&acc)[R][M]) {
   const uint32_t n = w.groups - group;
-  const size_t at = size_t(group) * bytes_of(w.scaleType);
+  const size_t at = size_t(group) * bytes_of<S>(w.scaleType);
   vf32 bias[R];
   MLXTS_UNROLL
   for (int r = 0; r < R; ++r) {
@@ -96,60 +111,87 @@ MLXTS_INLINE void begin_section(const WeightRows& w, const float* sums, size_t s
     constexpr ptrdiff_t far = twice ? kFirstCacheScaleBytes : kFarScaleBytes;
     fetch(s, kFarRows ? far : w.ahead.scales);
     fetch(b, kFarRows ? far : w.ahead.biases);
-    scales[r] = load_scales(w.scaleType, s, n);
-    bias[r] = fma(splat(kCenter<Bits>), scales[r], load_scales(w.scaleType, b, n));
   }
+  const auto load = [&](auto scales_at) __attribute__((always_inline)) {
+    MLXTS_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const size_t row = r * w.scaleRowBytes + at;
+      scales[r] = held(scales_at(w.scales + row));
+      bias[r] = fma(splat(center), scales[r], scales_at(w.biases + row));
+    }
+  };
+  if (n >= uint32_t(kLanes))
+    load([&](const uint8_t* p) { return load_scales<S>(w.scaleType, p, kLanes); });
+  else
+    load([&](const uint8_t* p) { return load_scales<S>(w.scaleType, p, n); });
   MLXTS_UNROLL
   for (int m = 0; m < M; ++m) {
-    const vf32 sum = load(sums + m * sumStride + group);
+    const vf32 sum = mlxts::load(sums + m * sumStride + group);
     MLXTS_UNROLL
     for (int r = 0; r < R; ++r) acc[r][m] = fma(bias[r], sum, acc[r][m]);
   }
 }
 
-// body(word, words, scales, column) for chunks of kLanes words of R rows: `word` is the first, and `column` that of its
-// first column in the section whose scales these are. The last chunk's missing words are 0. What biases give is added to
-// acc. What lies ahead is fetched meanwhile.
-template <int Bits, Fetch F, int R, int M, typename T, typename Body>
-MLXTS_INLINE void each_chunk(const WeightRows& w, const XRows<T>& x, uint32_t begin, uint32_t end, vf32 (&acc)[R][M],
-                             Body body) {
+// body(first, last, scales) for the sections of the words begin … end − 1 of R rows: the words first … last − 1, and the
+// scales of their groups. What their biases give, those of codes less the center, is added to acc.
+template <int Bits, Fetch F, int R, int M, typename S, typename T, typename Body>
+MLXTS_INLINE void each_section(const WeightRows& w, const XRows<T>& x, uint32_t begin, uint32_t end, float center,
+                               vf32 (&acc)[R][M], Body body) {
   const uint32_t section = section_words<Bits>(w.lanes);
-  vf32 scales[R];
   for (uint32_t first = begin; first < end; first += section) {
-    const uint32_t last = end - first < section ? end : first + section;
-    begin_section<Bits, R, M, F>(w, x.sums, x.sumStride, first * kPerWord<Bits> >> w.lanes.shift, scales, acc);
-    vu32 words[R];
-    uint32_t word = first;
-    for (; word + kLanes <= last; word += kLanes) {
-      MLXTS_UNROLL
-      for (int r = 0; r < R; ++r) {
-        if constexpr (kFarRows) {
-          if constexpr (F == Fetch::twice)
-            fetch_second_cache(w.words + r * w.rowBytes, ptrdiff_t(kSecondCacheBytes + word * 4));
-          fetch(w.words + r * w.rowBytes, ptrdiff_t(kFetchBytes + word * 4));
-        } else {
-          fetch(w.words, w.ahead.words + ptrdiff_t(word) * 4 * R + r * 4 * kLanes);
-        }
-        words[r] = load_words(w.words + r * w.rowBytes + size_t(word) * 4);
-      }
-      body(word, words, scales, (word - first) * kPerWord<Bits>);
-    }
-    if (word == last) continue;
-    for (int r = 0; r < R; ++r) words[r] = load_words(w.words + r * w.rowBytes + size_t(word) * 4, last - word);
-    body(word, words, scales, (word - first) * kPerWord<Bits>);
+    vf32 scales[R];
+    begin_section<R, M, F, S>(w, x.sums, x.sumStride, first * kPerWord<Bits> >> w.lanes.shift, center, scales, acc);
+    body(first, end - first < section ? end : first + section, scales);
   }
 }
 
+// body(chunk, words, scale) for chunks of kLanes words of R rows of a section, the chunk's number in it and the scales of
+// its lanes. The last chunk's missing words are 0. What lies ahead is fetched meanwhile.
+template <int Bits, Fetch F, int R, typename Body>
+MLXTS_INLINE void each_chunk(const WeightRows& w, uint32_t first, uint32_t last, const vf32 (&scales)[R], Body body) {
+  const uint8_t *at = w.words + size_t(first) * 4, *ahead = w.words + w.ahead.words + size_t(first) * 4 * R;
+  const size_t rowBytes = w.rowBytes;
+  ChunkScales<Bits> lanes(w.lanes.shift);
+  vu32 words[R];
+  vf32 scale[R];
+  uint32_t chunk = 0, left = last - first;
+  for (; left >= kLanes; left -= kLanes, ++chunk, at += kChunkBytes, ahead += R * kChunkBytes) {
+    MLXTS_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const uint8_t* row = at + r * rowBytes;
+      if constexpr (kFarRows) {
+        if constexpr (F == Fetch::twice) fetch_second_cache(row, kSecondCacheBytes);
+        fetch(row, kFetchBytes);
+      } else {
+        fetch(ahead, r * kChunkBytes);
+      }
+      words[r] = load_words(row);
+      scale[r] = lanes.of(scales[r]);
+    }
+    body(chunk, words, scale);
+    lanes.next();
+  }
+  if (left == 0) return;
+  for (int r = 0; r < R; ++r) {
+    words[r] = load_words(at + r * rowBytes, left);
+    scale[r] = lanes.of(scales[r]);
+  }
+  body(chunk, words, scale);
+}
+
 // sums[r·stride + m] += the products of row r of W and row m of x, of the words begin … end − 1, over lanes; f32 x.
-template <int Bits, int R, int M>
+template <int Bits, int R, int M, typename S>
 void dot_f32(const WeightRows& w, const XRows<float>& x, uint32_t begin, uint32_t end, vf32* sums, size_t stride) {
   const Codes<Bits> codes;
   vf32 acc[R][M] = {};
-  each_chunk<Bits, Fetch::once>(
-      w, x, begin, end, acc,
-      [&](uint32_t word, vu32 * words, const vf32* scales, uint32_t column) __attribute__((always_inline)) {
+  each_section<Bits, Fetch::once, R, M, S>(w, x, begin, end, kCenter<Bits>, acc, [&](uint32_t first, uint32_t last,
+                                                                                    const vf32 (&scales)[R]) {
+    const float* section = x.ordered + size_t(first) * kPerWord<Bits>;
+    each_chunk<Bits, Fetch::once, R>(
+      w, first, last, scales,
+      [&](uint32_t chunk, vu32 * words, const vf32* scale) __attribute__((always_inline)) {
         for (int r = 0; r < R; ++r) words[r] = codes.flip(words[r]);
-        const float* at = x.ordered + size_t(word) * kPerWord<Bits>;
+        const float* at = section + chunk * kChunk<Bits>;
         vf32 dot[R][M];
 #pragma GCC unroll 8
         for (int j = 0; j < kPerWord<Bits>; ++j) {
@@ -165,11 +207,11 @@ void dot_f32(const WeightRows& w, const XRows<float>& x, uint32_t begin, uint32_
         }
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
-          const vf32 scale = w.lanes.of_section(scales[r], column);
 #pragma GCC unroll 8
-          for (int m = 0; m < M; ++m) acc[r][m] = fma(dot[r][m], scale, acc[r][m]);
+          for (int m = 0; m < M; ++m) acc[r][m] = fma(dot[r][m], scale[r], acc[r][m]);
         }
       });
+  });
   for (int r = 0; r < R; ++r)
     for (int m = 0; m < M; ++m) sums[r * stride + m] += acc[r][m];
 }

@@ -137,7 +137,7 @@ void begin_span(const WeightRows& w, bool far, const TileRowsOfX& x, uint32_t be
   const bool twice = w.lanes.shift == 7;
   const uint32_t group = begin >> twice, groups = (end - begin) >> twice;
   const ScaleType type = w.scaleType;
-  const size_t size = bytes_of(type), next = w.nextScaleBytes, part = far ? w.scaleRowBytes : kTileEach * next;
+  const size_t size = bytes_of<AnyScale>(type), next = w.nextScaleBytes, part = far ? w.scaleRowBytes : kTileEach * next;
   const ptrdiff_t biases = distance(w.scales, w.biases);
   const float* sums[M];
   for (uint32_t i = 0; i < M; ++i) sums[i] = x.sums + (i < x.m ? i : 0) * x.sumStride + group;
@@ -155,8 +155,8 @@ void begin_span(const WeightRows& w, bool far, const TileRowsOfX& x, uint32_t be
       const uint8_t* of_bias = reinterpret_cast<const uint8_t*>(uintptr_t(from) + uintptr_t(biases));
       fetch(from, ptrdiff_t(kTileEach * next));
       fetch(of_bias, ptrdiff_t(kTileEach * next));
-      const vf32 scale = load_scales(type, from, groups - g);
-      const vf32 bias = fma(splat(kCenter<Bits>), scale, load_scales(type, of_bias, groups - g));
+      const vf32 scale = load_scales<AnyScale>(type, from, groups - g);
+      const vf32 bias = fma(splat(kCenter<Bits>), scale, load_scales<AnyScale>(type, of_bias, groups - g));
       if (twice) {
         store(scales.of[r] + 2 * g, lanes(scale, pairs));
         store(scales.of[r] + 2 * g + kLanes, lanes(scale, more));

@@ -46,7 +46,13 @@ enum class ScaleType : uint32_t { f32, f16, bf16 };
 template <typename S>
 inline constexpr ScaleType kScaleType =
     std::is_same_v<S, float> ? ScaleType::f32 : std::is_same_v<S, f16> ? ScaleType::f16 : ScaleType::bf16;
-MLXTS_INLINE size_t bytes_of(ScaleType type) { return type == ScaleType::f32 ? 4 : 2; }
+// Scales whose dtype is asked for each time they are read.
+struct AnyScale;
+template <typename S>
+MLXTS_INLINE size_t bytes_of(ScaleType type) {
+  if constexpr (!std::is_same_v<S, AnyScale>) return sizeof(S);
+  return type == ScaleType::f32 ? 4 : 2;
+}
 
 // The first n of kLanes scales that may begin at any byte, or all where there are more; missing ones are 0.
 template <typename S>
@@ -61,7 +67,9 @@ MLXTS_INLINE vf32 load_scales(const uint8_t* p, uint32_t n) {
   return load(some);
 #endif
 }
+template <typename S>
 MLXTS_INLINE vf32 load_scales(ScaleType type, const uint8_t* p, uint32_t n) {
+  if constexpr (!std::is_same_v<S, AnyScale>) return load_scales<S>(p, n);
   if (type == ScaleType::bf16) return load_scales<bf16>(p, n);
   return type == ScaleType::f16 ? load_scales<f16>(p, n) : load_scales<float>(p, n);
 }
