@@ -12,11 +12,21 @@ namespace mlxts {
 template <int Bits>
 inline constexpr int kCodeVectors = 8 / Bits;
 
+// Products with f32 results are those of centered codes, whose sums lose less when they are rounded.
+template <int Limbs>
+inline constexpr bool kCentered = Limbs == 3;
+
 // A chunk of x in limbs, largest first.
 template <int Bits, int Limbs>
 struct LimbChunk {
   vi32 limbs[Limbs][kCodeVectors<Bits>];  // four signed bytes a lane
   vf32 unit;                              // of each lane: of one limb, the chunk's own; else the same in all of a section
+};
+template <int Bits>
+struct LimbChunk<Bits, 3> {
+  vi32 limbs[3][kCodeVectors<Bits>];
+  vf32 unit;
+  vi32 center[2];  // −center·Σ of each lane: of the first two limbs, and of the last
 };
 
 #if defined(__AVX512VNNI__)
@@ -65,6 +75,13 @@ void split_limbs(const float* x, uint32_t chunks, LimbChunk<Bits, Limbs>* to) {
     vi32 q[per];
     for (int j = 0; j < per; ++j)
       q[j] = reinterpret_cast<vi32>(_mm512_maskz_cvtps_epi32(0xffff, reinterpret_cast<__m512>(v[j] * inverse)));
+    if constexpr (kCentered<Limbs>) {
+      vi32 sum = {}, last = {};
+      for (int j = 0; j < per; ++j) sum += q[j], last += (q[j] << 24) >> 24;
+      constexpr int kShift = Bits == 4 ? 3 : 7;  // the center is 8 or 128
+      to->center[0] = -(((sum - last) >> 8) << kShift);
+      to->center[1] = -(last << kShift);
+    }
     for (int k = Limbs - 1; k >= 0; --k)
       for (int i = 0; i < kCodeVectors<Bits>; ++i) {
         vi32 bytes = {};

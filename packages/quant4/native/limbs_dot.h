@@ -6,7 +6,7 @@
 namespace mlxts {
 
 #if defined(__AVX512VNNI__)
-// Σ code·x of each lane, in units of x.
+// Σ code·x of each lane, of three limbs Σ (code − center)·x, in units of x.
 template <int Bits, int Limbs>
 MLXTS_INLINE vf32 limb_product(const vu32 (&codes)[kCodeVectors<Bits>], const LimbChunk<Bits, Limbs>& x) {
   const auto add_limb = [&](vi32 sum, int k) __attribute__((always_inline)) {
@@ -14,16 +14,16 @@ MLXTS_INLINE vf32 limb_product(const vu32 (&codes)[kCodeVectors<Bits>], const Li
     for (int i = 0; i < kCodeVectors<Bits>; ++i) sum = dot_int8x4(sum, codes[i], reinterpret_cast<vu32>(x.limbs[k][i]));
     return sum;
   };
-  // Of 8 bits, sums of all three limbs would pass 2^31.
-  constexpr int kTogether = Bits == 8 && Limbs == 3 ? 2 : Limbs;
-  vi32 sum = add_limb(vi32{}, 0);
-  MLXTS_UNROLL
-  for (int k = 1; k < kTogether; ++k) sum = add_limb(sum << 8, k);
-  vf32 product = __builtin_convertvector(sum, vf32);
-  MLXTS_UNROLL
-  for (int k = kTogether; k < Limbs; ++k)
-    product = fma(product, splat(256), __builtin_convertvector(add_limb(vi32{}, k), vf32));
-  return product;
+  const vi32 first = add_limb(vi32{}, 0);
+  if constexpr (Limbs == 1) return __builtin_convertvector(first, vf32);
+  if constexpr (Limbs == 2) return __builtin_convertvector(add_limb(first << 8, 1), vf32);
+  if constexpr (Limbs == 3) {
+    const vi32 high = add_limb(x.center[0] + (first << 8), 1), last = add_limb(x.center[1], 2);
+    // Of 8 bits, sums of all three would pass 2^31.
+    if constexpr (Bits == 8)
+      return fma(__builtin_convertvector(high, vf32), splat(256), __builtin_convertvector(last, vf32));
+    return __builtin_convertvector((high << 8) + last, vf32);
+  }
 }
 
 // As dot_f32.
@@ -32,7 +32,9 @@ void dot_limbs(const WeightRows& w, const XRows<LimbChunk<Bits, Limbs>>& x, uint
                size_t stride) {
   constexpr Fetch F = Limbs < 3 ? Fetch::twice : Fetch::once;
   vf32 acc[R][M] = {};
-  each_section<Bits, F, R, M, S>(w, x, begin, end, 0, acc, [&](uint32_t first, uint32_t last, const vf32 (&scales)[R]) {
+  constexpr float kOffCenter = kCentered<Limbs> ? kCenter<Bits> : 0;
+  each_section<Bits, F, R, M, S>(w, x, begin, end, kOffCenter, acc, [&](uint32_t first, uint32_t last,
+                                                                        const vf32 (&scales)[R]) {
     const LimbChunk<Bits, Limbs>* section = x.ordered + first / kLanes;
     vf32 products[R][M] = {};
     each_chunk<Bits, F, R>(
