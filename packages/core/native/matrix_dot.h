@@ -129,6 +129,17 @@ MLXTS_INLINE vi32 dot_int8x4(vi32 sum, vu32 a, vu32 b) {
 #endif
 }
 
+// The same, of four bytes of b at any address, in all lanes.
+MLXTS_INLINE vi32 dot_int8x4(vi32 sum, vu32 a, const int8_t* b) {
+#if defined(__AVX512VNNI__) && !defined(__clang__)
+  // GCC 12 loads and repeats the bytes by an instruction of its own.
+  asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(a), "m"(*reinterpret_cast<const int8_t(*)[4]>(b)));
+  return sum;
+#else
+  return dot_int8x4(sum, a, splat_bf16x2(reinterpret_cast<const bf16*>(b)));
+#endif
+}
+
 // Rows 2i and 2i + 1 of `from` become row i of `to`; a missing last row counts as zeros. `columns`: whole vectors.
 MLXTS_INLINE void narrow_rows_bf16x2(const float* from, size_t stride, size_t rows, size_t columns, bf16x2* to,
                                      size_t to_stride) {

@@ -126,7 +126,7 @@ MLXTS_INLINE void add_group(const LimbBlock& b, size_t at, size_t end, const int
         MLXTS_UNROLL
         for (int l = 0; l < Limbs; ++l) {
           vi32& sum = sums[i % kSets][m][l];
-          sum = dot_int8x4(sum, codes, splat_bf16x2(reinterpret_cast<const bf16*>(x + m * xStride + 4 * l)));
+          sum = dot_int8x4(sum, codes, x + m * xStride + 4 * l);
         }
       }
     }
