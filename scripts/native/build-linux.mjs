@@ -20,7 +20,9 @@ Object.assign(process.env, { ZIG_GLOBAL_CACHE_DIR: cache, ZIG_LOCAL_CACHE_DIR: c
 // What Zig adds for finding faults needs libraries that optimized code does not.
 const LEAST = ["-O0", "-fno-stack-protector", "-fno-sanitize=undefined"];
 const levels = (arch) => (arch !== process.arch && unoptimized() ? LEAST : ["-O3"]);
-const target = (arch) => ["c++", "-target", `${ARCHITECTURES[arch]}-linux-gnu.${GLIBC}`, ...levels(arch), "-fPIC"];
+// Zig describes what it compiles for debuggers, unless it is told not to; all of that is stripped.
+const FLAGS = ["-g0", "-fPIC"];
+const target = (arch) => ["c++", "-target", `${ARCHITECTURES[arch]}-linux-gnu.${GLIBC}`, ...levels(arch), ...FLAGS];
 
 /** Links objects and puts the result in its place in one step: a process that has opened the old file keeps it. */
 async function image(arch, name, file, objects, flags = []) {

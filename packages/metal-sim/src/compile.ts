@@ -116,7 +116,7 @@ const FLAGS = [
 ];
 
 const BUILDS: Record<Build, readonly string[]> = {
-  fast: ["-O2"],
+  fast: ["-O1"],
   check: [
     // No vectors and no merged branches: each access keeps its own size and line.
     ...["-O1", "-fno-vectorize", "-fno-slp-vectorize", "-DMETAL_SIM_CHECK", "-fsanitize=thread"],
