@@ -25,7 +25,7 @@ const TRANSLATED = { MLXTS_METAL_SIM: "1", MLXTS_METAL_SIM_TRANSLATION: "cuda", 
  */
 const OWN_TESTS = [
   { check: "1", files: ["packages/quant4/test/warpgroups.test.ts", "packages/delta-rule/test/warpgroups.test.ts"] },
-  { check: "", files: ["packages/quant4/test/matvec_tile.test.ts"] },
+  { check: "", files: ["packages/quant4/test/matvec_row.test.ts"] },
 ];
 
 /** A process that takes cases until none is left. */

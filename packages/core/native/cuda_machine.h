@@ -163,16 +163,6 @@ MLXTS_F32(copysign)
 MLXTS_CUDA_FUNC void threadgroup_barrier() { __syncthreads(); }
 MLXTS_CUDA_FUNC void simdgroup_barrier() { __syncwarp(); }
 
-// Sixteen bytes that are read once, as weights are: they leave the caches before others do.
-MLXTS_CUDA_FUNC void load_once(uint (&to)[4], const void* from) {
-  ulong policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "l"(from), "l"(policy)
-               : "memory");
-}
-
 // Waits for the kernels that this one depends on, and lets those be launched that depend on it. Before it a kernel reads
 // only what its declaration calls `early`. GPUs of compute capability 9.0 take what follows "// sm_90: "
 // (cuda_device.cpp), others nothing: their kernels begin when those have ended.
@@ -250,6 +240,13 @@ MLXTS_CUDA_FUNC void mma_tf32_k8(float (&d)[4], uint a0, uint a1, uint a2, uint 
 MLXTS_MMA16(f16)
 MLXTS_MMA16(bf16)
 #undef MLXTS_MMA16
+// The same of bytes: d [16, 8] += a [16, 32] · b [32, 8], a without signs, b with, sums of 32 bits. a: four neighbors
+// [g][4 j …], [g + 8][4 j …], [g][4 j + 16 …], [g + 8][4 j + 16 …]; b: [4 j …][g], [4 j + 16 …][g].
+MLXTS_CUDA_FUNC void mma_bytes_k32(int (&d)[4], uint a0, uint a1, uint a2, uint a3, uint b0, uint b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
 
 // An 8 × 8 matrix of 16-bit elements, of which a lane holds the pair [lane / 4][lane % 4 * 2 …], transposed.
 MLXTS_CUDA_FUNC uint transposed16(uint pair) {
@@ -312,6 +309,16 @@ MLXTS_CUDA_FUNC void copy_start(void* to, const void* from, uint count = Bytes) 
                  :
                  : "r"(threadgroup_address(to)), "l"(from), "n"(Bytes == 16 ? 8 : Bytes), "r"(count)
                  : "memory");
+}
+// The same of sixteen bytes that are read once, as weights are: they leave the second cache before others do. What lies
+// beside them in 128 bytes is read soon.
+MLXTS_CUDA_FUNC void copy_once(void* to, const void* from) {
+  ulong policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;"
+               :
+               : "r"(threadgroup_address(to)), "l"(from), "l"(policy)
+               : "memory");
 }
 MLXTS_CUDA_FUNC void copies_end() { asm volatile("cp.async.commit_group;" : : : "memory"); }
 template <uint Later>

@@ -27,11 +27,12 @@ import {
   FEW_ON_CPU,
   FEW_ON_GPU,
   FEW_SCRATCH_ON_GPU,
+  FEW_VARIANTS,
   fewOnGpus,
-  isOneRow,
   MATVEC_PARAMS,
   MATVEC_SCRATCH,
   matvecOnCpu,
+  oneRowOf,
   PANEL_SCRATCH,
   PANELS,
   PRODUCT_BITS,
@@ -39,9 +40,7 @@ import {
   panelsOnCpu,
   type Seen,
   TILE_SCRATCH,
-  TILE_VARIANTS,
   TILES,
-  tileOfOneRow,
   tilesOnCuda,
   tilesOnGpu,
   WARPGROUP_VARIANTS,
@@ -79,8 +78,7 @@ interface Sizes extends Weights {
 export const quantizedMatvecKernel = defineKernel({
   library: quant4Library,
   name: "quantized_matvec",
-  variants: [...PRODUCT_VARIANTS, ...TILE_VARIANTS],
-  sm90a: TILE_VARIANTS,
+  variants: FEW_VARIANTS,
   buffers: BUFFERS,
   early: ["weight", "scales", "biases"],
   params: PARAMS,
@@ -233,10 +231,9 @@ function encodeTransposed(encoder: CommandEncoder, given: Transposed, block: Blo
     const { variant = given.variant, tile } = warpgroupTileFor(given.variant, sizes, buffers, has) ?? {};
     encoder.dispatch(quantizedMatmulKernel, { ...given, variant, sizes: { ...sizes, mBlock: block.rows, tile } });
   } else if (block.rows >= m) {
-    const library = encoder.device.library(quant4Library);
-    const has = (wanted: string) => library.has(quantizedMatvecKernel.name, wanted);
-    const { variant, copied } = tileOfOneRow(given.variant, sizes, buffers.scales, has);
-    encoder.dispatch(quantizedMatvecKernel, { ...given, variant, sizes: { ...sizes, copied } });
+    const { device } = encoder;
+    const { variant, oneRow } = oneRowOf(quantizedMatvecKernel, given.variant, sizes, buffers.x, [buffers], device);
+    encoder.dispatch(quantizedMatvecKernel, { ...given, variant, sizes: { ...sizes, oneRow } });
   } else
     for (let row = 0; row < m; row += block.rows) {
       const count = Math.min(block.rows, m - row);
@@ -280,7 +277,7 @@ export function encodeProduct(
     variant: `${x.dtype}_${scales.dtype}_${out.dtype}_b${bits}`,
     buffers: { x, weight, scales, biases, bias: undefined, out },
     params: { ...ONE_MATRIX, ...sizes },
-    sizes: { ...sizes, batch: 1, int8, oneRow: isOneRow(sizes.m, x, [q]) },
+    sizes: { ...sizes, batch: 1, int8 },
   };
   encodeTransposed(encoder, given, blockFor(sizes, groupSize, encoder.device));
 }
@@ -450,8 +447,7 @@ export const quantizedMatmul: QuantizedMatmul = defineOp({
         qStride1: a1.right,
         qStride2: a2.right,
       };
-      const oneRow = isOneRow(m, common.buffers.x, [{ ...q, weight: common.buffers.weight }]);
-      const sizes = { m, rows, cols, groupSize, batch, int8: options.approximate !== undefined, oneRow };
+      const sizes = { m, rows, cols, groupSize, batch, int8: options.approximate !== undefined };
       if (options.transpose) encodeTransposed(encoder, { ...common, params, sizes }, block);
       else
         encoder.dispatch(
