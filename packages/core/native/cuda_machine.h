@@ -150,6 +150,12 @@ MLXTS_CUDA_FUNC float exp2_fast(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
+// 1 / x as the GPU computes it itself, to one unit of the last place; x and results below 1.2e-38 are 0.
+MLXTS_CUDA_FUNC float reciprocal_fast(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
 #define MLXTS_F32(name) \
   MLXTS_CUDA_FUNC float name(float x, float y) { return name##f(x, y); }
 MLXTS_F32(pow)

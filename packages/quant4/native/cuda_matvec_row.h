@@ -1,9 +1,9 @@
-// One row of x in bf16 against codes of 4 bits, on NVIDIA's matrix units for bytes: what each step of decoding waits for.
-// Codes are the left operand, cut out of their words with one instruction for four of them: those in the upper halves of
+// One row of x in bf16 against codes of 4 bits, on NVIDIA's matrix units for bytes: what a step of decoding waits for.
+// Codes are the left operand, cut out of their words with one instruction for four of them: those in upper halves of
 // bytes as 16 times what they are. x is the right one, as whole numbers of 23 bits in units of each 64 columns, whose
 // three signed bytes are columns of the operand. So sums of products are exact, and scaled in f32.
 //
-// A simdgroup takes spans of 256 columns of tiles of 16 rows of W. Codes, scales and biases of its next spans are on their
+// A simdgroup takes spans of 256 columns of tiles of 16 rows of W. Codes, scales and biases of its next spans are on the
 // way to threadgroup memory, where they take no registers: the first ones before the wait for other kernels.
 #pragma once
 #include "cuda_matvec_operands.h"
@@ -13,7 +13,8 @@ namespace mlxts {
 constant constexpr uint kSpan = 256, kSpanUnits = 4;  // columns; units of 64
 constant constexpr uint kRowThreads = QUANTIZED_MATVEC_ROW_THREADS, kRowSimdgroups = kRowThreads / kSimd;
 constant constexpr uint kSpansAhead = QUANTIZED_MATVEC_SPANS_AHEAD;
-constant constexpr uint kOwnSpans = QUANTIZED_MATVEC_MOST_SPANS / kRowSimdgroups;  // the most of x that a simdgroup brings
+// The most of x that a simdgroup brings.
+constant constexpr uint kOwnSpans = QUANTIZED_MATVEC_MOST_SPANS / kRowSimdgroups;
 constant constexpr uint kPiece = 16, kPieces = kSpan / 2 / kPiece;                 // bytes; of codes of a row of a span
 constant constexpr uint kRowsAtOnce = kSimd / kPieces;
 constant constexpr uint kLimbs = 3;
@@ -71,17 +72,19 @@ METAL_FUNC void bring_span(threadgroup uchar* to, thread const Tiles& tiles, uin
   MLXTS_UNROLL for (uint i = 0; i < kTileRows; i += kRowsAtOnce) {
     const uint r = i + lane / kPieces;
     const RowOfW<S> from = tiles.row(tile, r);
-    machine::copy_once(to + Place::place(r, piece), (device const uchar*)from.w.words + ulong(from.row) * (from.w.cols / 2) +
-                                                        (span * kPieces + piece) * kPiece);
+    device const uchar* codes = (device const uchar*)from.w.words + ulong(from.row) * (from.w.cols / 2);
+    machine::copy_once(to + Place::place(r, piece), codes + (span * kPieces + piece) * kPiece);
   }
   const uint r = lane % kTileRows;
   const RowOfW<S> from = tiles.row(tile, r);
   device const S* numbers = lane < kTileRows ? from.w.scales : from.w.biases;
   threadgroup uchar* own = to + Place::kCodes + lane * kSpanUnits * uint(sizeof(S));
+  // Units of a row, and of the spans before.
+  const uint units = from.row * (from.w.cols / 64) + span * kSpanUnits;
   if (from.w.groupSize == 64)
-    machine::copy_start<kSpanUnits * sizeof(S)>(own, numbers + from.row * (from.w.cols / 64) + span * kSpanUnits);
+    machine::copy_start<kSpanUnits * sizeof(S)>(own, numbers + units);
   else
-    machine::copy_start<kSpanUnits / 2 * sizeof(S)>(own, numbers + from.row * (from.w.cols / 128) + span * kSpanUnits / 2);
+    machine::copy_start<kSpanUnits / 2 * sizeof(S)>(own, numbers + units / 2);
 }
 
 // A row of x in threadgroup memory. Lane (g, j) has columns 32 j' … of a span in each of two blocks, j' = 4 (j / 2) + 2
@@ -89,9 +92,9 @@ METAL_FUNC void bring_span(threadgroup uchar* to, thread const Tiles& tiles, uin
 struct RowOfX {
   static constant constexpr uint kBlock = 2 * kLimbs * 4, kSpanOperands = 2 * kBlock;
   threadgroup uint4* operands;
-  threadgroup uint4* zeros;    // the operands of lanes that have none
+  threadgroup uint4* zeros;     // the operands of lanes that have none
   threadgroup float4* factors;  // [span][j]: of each block the unit of the limbs, and the sum of x
-  threadgroup float* free;     // what follows
+  threadgroup float* free;      // what follows
 
   METAL_FUNC RowOfX(threadgroup uchar* memory, uint spans) thread {
     operands = (threadgroup uint4*)memory;
@@ -137,7 +140,7 @@ METAL_FUNC void keep_columns(thread const RowOfX& row, uint4 columns, uint span,
     const uint d = machine::bytes_of(digits[odd + 4], digits[odd + 6], 0x0062);
     const uint limbs[kLimbs] = {machine::bytes_of(a, b, 0x5410), machine::bytes_of(a, b, 0x7632),
                                 machine::bytes_of(c, d, 0x5410)};
-    MLXTS_UNROLL for (uint limb = 0; limb < kLimbs; ++limb) to[((odd * kLimbs + limb) * 4) * 4 + lane % 4] = limbs[limb];
+    MLXTS_UNROLL for (uint limb = 0; limb < kLimbs; ++limb) to[(odd * kLimbs + limb) * 16 + lane % 4] = limbs[limb];
   }
   // Lanes of even j add the upper two limbs, and those of odd j the last one. Products are 16 times what they are.
   if (lane % 8 < 2) {
@@ -180,7 +183,7 @@ struct SpanOfLane {
   }
 };
 
-// The right operands of a lane, which is column g of them: limb g % 4 of the lanes of unit g / 4, from the upper one on.
+// The right operands of a lane, which is column g of them: limb g % 4 for the lanes of unit g / 4, the upper one first.
 struct RightOfLane {
   threadgroup const uint4* operands;
   uint spanStep, blockStep, halfStep;
@@ -213,7 +216,8 @@ METAL_FUNC void multiply_span(thread float (&sums)[2], thread const SpanOfLane<S
     machine::mma_bytes_k32(products[b], low.z & kHigh, high.z & kHigh, low.w & kHigh, high.w & kHigh, odd.z, odd.w);
   }
   MLXTS_UNROLL for (uint b = 0; b < 2; ++b) MLXTS_UNROLL for (uint h = 0; h < 2; ++h) {
-    const float upper = as_type<float>(products[b][2 * h]) - kWhole, lower = as_type<float>(products[b][2 * h + 1]) - kWhole;
+    const float upper = as_type<float>(products[b][2 * h]) - kWhole;
+    const float lower = as_type<float>(products[b][2 * h + 1]) - kWhole;
     const float unit = b == 0 ? factors.x : factors.z, sum = b == 0 ? factors.y : factors.w;
     sums[h] = metal::fma(float(own.scales[b][h]), metal::fma(upper, 256.0f, lower) * unit,
                          metal::fma(float(own.biases[b][h]), sum, sums[h]));
@@ -267,8 +271,8 @@ struct SumsOfSpans {
 
 // The sums of a threadgroup, whose tiles are the first one and every `stride`-th after it.
 template <typename S, typename Tiles>
-METAL_FUNC SumsOfSpans sum_spans(device const bfloat* x, thread const Tiles& tiles, uint cols, uint groupSize, uint first,
-                                 uint stride, uint lane, uint simdgroup) {
+METAL_FUNC SumsOfSpans sum_spans(device const bfloat* x, thread const Tiles& tiles, uint cols, uint groupSize,
+                                 uint first, uint stride, uint lane, uint simdgroup) {
   const uint count = tiles.count(), spans = cols / kSpan;
   threadgroup uchar* memory = (threadgroup uchar*)machine::threadgroup_memory();
   threadgroup uchar* ring = memory + simdgroup * kSpansAhead * SpanInMemory<S>::kBytes;

@@ -42,7 +42,8 @@ kernel void gather_quantized_matvec(device const X* x [[buffer(GATHER_QUANTIZED_
 #ifdef MLXTS_CUDA
 // One row of x.
 template <typename S, typename O>
-[[max_total_threads_per_threadgroup(QUANTIZED_MATVEC_ROW_THREADS)]] kernel void gather_quantized_matvec_row(device const bfloat* x [[buffer(GATHER_QUANTIZED_MATVEC_X)]],
+[[max_total_threads_per_threadgroup(QUANTIZED_MATVEC_ROW_THREADS)]] kernel void gather_quantized_matvec_row(
+    device const bfloat* x [[buffer(GATHER_QUANTIZED_MATVEC_X)]],
     device const uint* weight [[buffer(GATHER_QUANTIZED_MATVEC_WEIGHT)]],
     device const S* scales [[buffer(GATHER_QUANTIZED_MATVEC_SCALES)]],
     device const S* biases [[buffer(GATHER_QUANTIZED_MATVEC_BIASES)]],

@@ -151,7 +151,10 @@ function rowOnCuda({ cols }: Weights, { scaleBytes, mostBytes }: OneRow, [x, y, 
   // Spans that are on their way, limbs and factors of x, sums of spans.
   const span = tileRows * (BLOCK_COLUMNS / 2 + 8 * scaleBytes);
   const bytes =
-    (rowThreads / 32) * spansAhead * span + spans * (3 * BLOCK_COLUMNS + 64) + 128 + ceil(x, threadgroups) * spans * tileRows * 4;
+    (rowThreads / 32) * spansAhead * span +
+    spans * (3 * BLOCK_COLUMNS + 64) +
+    128 +
+    ceil(x, threadgroups) * spans * tileRows * 4;
   return {
     threadgroups: [threadgroups, y, z] as const,
     threadsPerThreadgroup: [rowThreads, 1, 1] as const,

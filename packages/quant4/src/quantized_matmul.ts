@@ -336,8 +336,10 @@ function planOf(c: Seen): Plan | undefined {
  * but a CPU with products of bytes takes x of other dtypes, and one with tiles (AMX) up to 8 rows of any dtype, as whole
  * numbers of 24 bits, which err by at most 2^-23 of the largest x of a group (up to 8 rows, with tiles 2: of 8 neighbors, 4
  * with bits 8). For bf16 results tiles have 4-bit weights in groups of 64 and 128 as two bf16 that err by less than 2^-15 of the
- * weight, for more than 32 rows of bf16 x. Up to 8 rows of x and more are summed in different orders, with tiles also up to 2,
- * up to 5 and up to 32, on NVIDIA's GPUs up to 2, up to 4 and up to 32, so the last bits of a row depend on which it is.
+ * weight, for more than 32 rows of bf16 x. NVIDIA's GPUs take one row of bf16 x, against 4 bits in groups of 64 and 128, as
+ * whole numbers of 23 bits that err by at most 2^-22 of the largest of 64 neighbors. Up to 8 rows of x and more are summed in
+ * different orders, with tiles also up to 2, up to 5 and up to 32, on NVIDIA's GPUs up to 1, up to 2, up to 4 and up to 32, so
+ * the last bits of a row depend on which it is.
  *
  * With `"int8-activations"` each group of `groupSize` numbers of a row of x is first rounded to whole numbers of a unit, its
  * largest / 127, ties to even (both in f32); all else is as exact as before. A result errs by at most Σ unit/2·|w|, for

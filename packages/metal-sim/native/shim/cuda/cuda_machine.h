@@ -84,6 +84,7 @@ METAL_SIM_INLINE uint bf16_fma_pair(uint a, uint b, uint c) {
 
 METAL_SIM_INLINE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 METAL_SIM_INLINE float exp2_fast(float x) { return metal::exp2(x); }
+METAL_SIM_INLINE float reciprocal_fast(float x) { return 1.0f / x; }
 #define METAL_SIM_F32(name) \
   METAL_SIM_INLINE float name(float x) { return metal::name(x); }
 METAL_SIM_F32(sqrt)
@@ -254,7 +255,8 @@ struct ByteFragments {
   uint a[4], b[2];
   int d[4];
 };
-__attribute__((nodebug, no_sanitize("thread"))) inline void multiply_bytes(metal_sim::Exchange& shared, uint32_t phase) {
+__attribute__((nodebug, no_sanitize("thread"))) inline void multiply_bytes(metal_sim::Exchange& shared,
+                                                                           uint32_t phase) {
   if (shared.active[phase] != 0xffffffffu) return;
   ByteFragments lanes[32];
   for (uint i = 0; i < 32; ++i) lanes[i] = metal_sim::get<ByteFragments>(shared.slot[phase][i]);
@@ -372,7 +374,9 @@ METAL_SIM_INLINE void copy_start(void* to, const void* from, uint count = Bytes,
   }
   self.copies[self.copy_count++] = {to, from, Bytes, count < Bytes ? count : Bytes, self.copy_groups};
 }
-METAL_SIM_INLINE void copy_once(void* to, const void* from, METAL_SIM_HERE) { copy_start<16>(to, from, 16, file, line); }
+METAL_SIM_INLINE void copy_once(void* to, const void* from, METAL_SIM_HERE) {
+  copy_start<16>(to, from, 16, file, line);
+}
 METAL_SIM_INLINE void copies_end() { ++metal_sim::current()->copy_groups; }
 template <uint Later>
 METAL_SIM_INLINE void copies_wait() {
