@@ -332,38 +332,6 @@ MLXTS_CUDA_FUNC void copies_wait() {
   asm volatile("cp.async.wait_group %0;" : : "n"(Later) : "memory");
 }
 
-// Copies of whole pieces of 16 bytes to threadgroup memory, which one thread begins and others wait for. An arrival is 8
-// bytes of threadgroup memory that count the bytes on their way: in each phase arrival_expect is told all of them, then
-// the copies begin. Phases are numbered 0, 1, 0 … Others see a new arrival after a barrier. Only for compute capability
-// 9.0 (compute_90a).
-MLXTS_CUDA_FUNC void arrival_begin(ulong* arrival) {
-  asm volatile("mbarrier.init.shared.b64 [%0], 1; fence.mbarrier_init.release.cluster;"
-               :
-               : "r"(threadgroup_address(arrival))
-               : "memory");
-}
-MLXTS_CUDA_FUNC void arrival_expect(ulong* arrival, uint bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;"
-               :
-               : "r"(threadgroup_address(arrival)), "r"(bytes)
-               : "memory");
-}
-MLXTS_CUDA_FUNC void arrival_copy(ulong* arrival, void* to, const void* from, uint bytes) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-               :
-               : "r"(threadgroup_address(to)), "l"(from), "r"(bytes), "r"(threadgroup_address(arrival))
-               : "memory");
-}
-MLXTS_CUDA_FUNC void arrival_wait(ulong* arrival, uint phase) {
-  uint done = 0;
-  while (done == 0)
-    asm volatile(
-        "{.reg .pred done; mbarrier.try_wait.parity.shared.b64 done, [%1], %2; selp.u32 %0, 1, 0, done;}"
-        : "=r"(done)
-        : "r"(threadgroup_address(arrival)), "r"(phase)
-        : "memory");
-}
-
 // Products of a warpgroup, four warps that begin at a multiple of four: d [64, N] += a [64, 16] · b [16, N], sums in
 // f32. A warp has 16 rows of a and d, as with mma_bf16_k16. b lies in threadgroup memory, transposed: N rows of 128
 // bytes, of which it has 32, from a multiple of 1024 bytes on, with piece p of 16 bytes of row r at p ^ r % 8. Products

@@ -383,36 +383,6 @@ METAL_SIM_INLINE void copies_wait() {
   arrive_all(Later);
 }
 
-/**
- * Copies that one thread begins and others wait for. The arrival holds that thread, whose copies arrive when the first
- * one waits; `group` is the arrival's address.
- */
-METAL_SIM_INLINE void arrival_begin(ulong* arrival) { *arrival = ulong(metal_sim::current()); }
-METAL_SIM_INLINE void arrival_expect(ulong*, uint) {}
-METAL_SIM_INLINE void arrival_copy(ulong* arrival, void* to, const void* from, uint bytes, METAL_SIM_HERE) {
-  metal_sim::Thread& self = *metal_sim::current();
-  if ((uintptr_t(to) | uintptr_t(from) | bytes) % 16 != 0)
-    self.host->undefined(metal_sim::Undefined::kAlignment, {file, line, "arrival_copy"}, 0);
-  if (self.copy_count == metal_sim::kMaxCopies || *arrival != ulong(&self)) {
-    self.host->undefined(metal_sim::Undefined::kIndex, {file, line, "arrival_copy"}, self.copy_count);
-    return;
-  }
-  __builtin_memset(to, 0xff, bytes);
-  self.copies[self.copy_count++] = {to, from, bytes, bytes, threadgroup_address(arrival)};
-}
-METAL_SIM_INLINE void arrival_wait(ulong* arrival, uint) {
-  metal_sim::Thread& from = *(metal_sim::Thread*)*arrival;
-  uint kept = 0;
-  for (uint i = 0; i < from.copy_count; ++i) {
-    const metal_sim::PendingCopy copy = from.copies[i];
-    if (copy.group == threadgroup_address(arrival))
-      __builtin_memcpy(copy.to, copy.from, copy.bytes);
-    else
-      from.copies[kept++] = copy;
-  }
-  from.copy_count = kept;
-}
-
 }  // namespace machine
 
 #include "cuda_warpgroups.h"
