@@ -3,7 +3,8 @@
 import { Device, type Dtype } from "@mlxts/core";
 import { BARS, compare, Random, sameBytes, within } from "@mlxts/core/testing";
 import { afterAll, describe, expect, it } from "vitest";
-import { multiQuantizedMatmul, type Quantized, quantizedMatmul } from "../src/index.ts";
+import { gateProductsKernel } from "../src/gate_products.ts";
+import { multiQuantizedMatmul, type Quantized, quantizedMatmul, quantizedMatmulSwiglu } from "../src/index.ts";
 import { quant4Library } from "../src/library.ts";
 import { ROW_VARIANTS } from "../src/product_launch.ts";
 import { quantizedMatvecKernel } from "../src/quantized_matmul.ts";
@@ -100,7 +101,18 @@ describe.skipIf(!has)(`one row of x${has ? "" : " (skipped: not on this device)"
     const encoder = device.encoder();
     const all = multiQuantizedMatmul(encoder, { x, a, b, c, d, outC: true, outD: true });
     const each = [a, b, c, d].map((q) => quantizedMatmul(encoder, { x, q }));
+    const up = matrix({ ...setting, rows: 40 }, 20);
+    const gated = quantizedMatmulSwiglu(encoder, { x, gate: c, up });
+    const out = device.tensor("bf16", [1, 40]);
+    encoder.dispatch(gateProductsKernel, {
+      op: "swiglu",
+      variant: "bf16",
+      buffers: { gates: each[2] as typeof out, ups: quantizedMatmul(encoder, { x, q: up }), out },
+      params: {},
+      sizes: { size: 40 },
+    });
     await encoder.commit();
+    expect(sameBytes(await gated.read(), await out.read())).toBe(true);
     for (const [i, out] of [all.outA, all.outB, all.outC, all.outD].entries())
       expect(sameBytes(await out.read(), await (each[i] as typeof out).read()), `${i}`).toBe(true);
   });
