@@ -19,13 +19,11 @@ const CASES = JSON.parse(readFileSync(new URL("cuda_cases.json", import.meta.url
 const WORKER = fileURLToPath(new URL("cuda_case.ts", import.meta.url));
 
 const TRANSLATED = { MLXTS_METAL_SIM: "1", MLXTS_METAL_SIM_TRANSLATION: "cuda", MLXTS_METAL_SIM_CHECK: "1" };
-/**
- * Tests of kernels that only translations have, and that suites do not take: their calls are too small, or ask no bits. The
- * check mode knows no copies that others wait for (`arrival_wait`), nor that these take whole pieces of 16 bytes.
- */
+/** Tests of kernels that only translations have, and that suites do not take: their calls are too small, or ask no bits. */
 const OWN_TESTS = [
-  { check: "1", files: ["packages/quant4/test/warpgroups.test.ts", "packages/delta-rule/test/warpgroups.test.ts"] },
-  { check: "", files: ["packages/quant4/test/matvec_tile.test.ts"] },
+  "packages/quant4/test/warpgroups.test.ts",
+  "packages/quant4/test/matvec_row.test.ts",
+  "packages/delta-rule/test/warpgroups.test.ts",
 ];
 
 /** A process that takes cases until none is left. */
@@ -71,10 +69,9 @@ describe.skipIf(missing !== undefined)(`CUDA translations${missing ? ` (skipped:
     ).toEqual([]);
   });
 
-  it.each(OWN_TESTS)("pass tests of their own: $files", { timeout: 600_000 }, async ({ check, files }) => {
-    const args = ["node_modules/vitest/vitest.mjs", "run", "--testTimeout=300000", ...files];
-    const translated = { ...TRANSLATED, MLXTS_METAL_SIM_CHECK: check };
-    const env = { ...process.env, ...translated, MLXTS_DEVICE: "metal", NO_COLOR: "1" };
+  it("pass tests of their own", { timeout: 600_000 }, async () => {
+    const args = ["node_modules/vitest/vitest.mjs", "run", "--testTimeout=300000", ...OWN_TESTS];
+    const env = { ...process.env, ...TRANSLATED, MLXTS_DEVICE: "metal", NO_COLOR: "1" };
     const { stdout } = await promisify(execFile)(process.execPath, args, { cwd: root, env });
     expect(stdout).toMatch(/Tests {2}\d+ passed \(\d+\)/);
   });

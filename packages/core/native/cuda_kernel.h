@@ -62,4 +62,15 @@ METAL_FUNC float4 round4<bfloat>(float4 v) {
                 as_type<float>(high & 0xffff0000u));
 }
 
+// A division of floats takes a long way where the numerator is 0, and this divisor is from 1 to 2.
+template <>
+METAL_FUNC float4 times_sigmoid<float4>(float4 a, float4 b, float4 x) {
+  const float4 root = metal::select(metal::precise::exp(-0.5f * metal::fabs(x)), float4(0.0f), x < float4(-173.0f));
+  const float4 factor = metal::select(float4(1.0f), root, x < float4(0.0f));
+  const float4 divisor = 1.0f + root * root;
+  const float4 inverse = float4(machine::reciprocal_fast(divisor.x), machine::reciprocal_fast(divisor.y),
+                                machine::reciprocal_fast(divisor.z), machine::reciprocal_fast(divisor.w));
+  return a * factor * inverse * (b * factor);
+}
+
 }  // namespace mlxts

@@ -150,6 +150,12 @@ MLXTS_CUDA_FUNC float exp2_fast(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
+// 1 / x as the GPU computes it itself, to one unit of the last place; x and results below 1.2e-38 are 0.
+MLXTS_CUDA_FUNC float reciprocal_fast(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
 #define MLXTS_F32(name) \
   MLXTS_CUDA_FUNC float name(float x, float y) { return name##f(x, y); }
 MLXTS_F32(pow)
@@ -162,16 +168,6 @@ MLXTS_F32(copysign)
 // Barriers: of a block, and of a warp.
 MLXTS_CUDA_FUNC void threadgroup_barrier() { __syncthreads(); }
 MLXTS_CUDA_FUNC void simdgroup_barrier() { __syncwarp(); }
-
-// Sixteen bytes that are read once, as weights are: they leave the caches before others do.
-MLXTS_CUDA_FUNC void load_once(uint (&to)[4], const void* from) {
-  ulong policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "l"(from), "l"(policy)
-               : "memory");
-}
 
 // Waits for the kernels that this one depends on, and lets those be launched that depend on it. Before it a kernel reads
 // only what its declaration calls `early`. GPUs of compute capability 9.0 take what follows "// sm_90: "
@@ -250,6 +246,13 @@ MLXTS_CUDA_FUNC void mma_tf32_k8(float (&d)[4], uint a0, uint a1, uint a2, uint 
 MLXTS_MMA16(f16)
 MLXTS_MMA16(bf16)
 #undef MLXTS_MMA16
+// The same of bytes: d [16, 8] += a [16, 32] · b [32, 8], a without signs, b with, sums of 32 bits. a: four neighbors
+// [g][4 j …], [g + 8][4 j …], [g][4 j + 16 …], [g + 8][4 j + 16 …]; b: [4 j …][g], [4 j + 16 …][g].
+MLXTS_CUDA_FUNC void mma_bytes_k32(int (&d)[4], uint a0, uint a1, uint a2, uint a3, uint b0, uint b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
 
 // An 8 × 8 matrix of 16-bit elements, of which a lane holds the pair [lane / 4][lane % 4 * 2 …], transposed.
 MLXTS_CUDA_FUNC uint transposed16(uint pair) {
@@ -313,42 +316,20 @@ MLXTS_CUDA_FUNC void copy_start(void* to, const void* from, uint count = Bytes) 
                  : "r"(threadgroup_address(to)), "l"(from), "n"(Bytes == 16 ? 8 : Bytes), "r"(count)
                  : "memory");
 }
+// The same of sixteen bytes that are read once, as weights are: they leave the second cache before others do. What lies
+// beside them in 128 bytes is read soon.
+MLXTS_CUDA_FUNC void copy_once(void* to, const void* from) {
+  ulong policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;"
+               :
+               : "r"(threadgroup_address(to)), "l"(from), "l"(policy)
+               : "memory");
+}
 MLXTS_CUDA_FUNC void copies_end() { asm volatile("cp.async.commit_group;" : : : "memory"); }
 template <uint Later>
 MLXTS_CUDA_FUNC void copies_wait() {
   asm volatile("cp.async.wait_group %0;" : : "n"(Later) : "memory");
-}
-
-// Copies of whole pieces of 16 bytes to threadgroup memory, which one thread begins and others wait for. An arrival is 8
-// bytes of threadgroup memory that count the bytes on their way: in each phase arrival_expect is told all of them, then
-// the copies begin. Phases are numbered 0, 1, 0 … Others see a new arrival after a barrier. Only for compute capability
-// 9.0 (compute_90a).
-MLXTS_CUDA_FUNC void arrival_begin(ulong* arrival) {
-  asm volatile("mbarrier.init.shared.b64 [%0], 1; fence.mbarrier_init.release.cluster;"
-               :
-               : "r"(threadgroup_address(arrival))
-               : "memory");
-}
-MLXTS_CUDA_FUNC void arrival_expect(ulong* arrival, uint bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;"
-               :
-               : "r"(threadgroup_address(arrival)), "r"(bytes)
-               : "memory");
-}
-MLXTS_CUDA_FUNC void arrival_copy(ulong* arrival, void* to, const void* from, uint bytes) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-               :
-               : "r"(threadgroup_address(to)), "l"(from), "r"(bytes), "r"(threadgroup_address(arrival))
-               : "memory");
-}
-MLXTS_CUDA_FUNC void arrival_wait(ulong* arrival, uint phase) {
-  uint done = 0;
-  while (done == 0)
-    asm volatile(
-        "{.reg .pred done; mbarrier.try_wait.parity.shared.b64 done, [%1], %2; selp.u32 %0, 1, 0, done;}"
-        : "=r"(done)
-        : "r"(threadgroup_address(arrival)), "r"(phase)
-        : "memory");
 }
 
 // Products of a warpgroup, four warps that begin at a multiple of four: d [64, N] += a [64, 16] · b [16, N], sums in

@@ -214,17 +214,42 @@ METAL_FUNC Rows<E> first_rows(device const float* initial, Work w, constant Para
   return load_rows<E>(layout, initial + layout.at(ulong(w.sequence) * p.heads + w.head, w.row), given, w.lane * E);
 }
 
+// Whether a lane's elements of these rows are whole vectors of four, in a place where such a vector is one access.
+template <uint E>
+METAL_FUNC bool are_vectors(device const float* rows, Work w, constant Params& p) {
+  return E % 4 == 0 && p.keyDim == E * kSimd && p.columnStride == 1 && w.rows == kRows && aligned_to_four(rows);
+}
+
 // One token, where nothing is kept but the final state: a decode step. It has code of its own, so that few instructions
-// are fetched, which takes longer than to execute them once.
+// are fetched, which takes longer than to execute them once. The state is on its way before the wait.
 template <bool Computed, uint E, uint Gates, typename T, typename G>
-METAL_FUNC void update_rows_once(Tokens<T, G> from, GateParameters head, device const float* initial, device T* o,
-                                 device float* final_state, Work w, constant Params& p) {
-  Rows<E> state = first_rows<E>(initial, w, p);
+METAL_FUNC void update_rows_once(Tokens<T, G> from, device const float* a_log, device const float* dt_bias,
+                                 device const float* initial, device T* o, device float* final_state, Work w,
+                                 constant Params& p) {
+  const ulong at = layout_of(p).at(ulong(w.sequence) * p.heads + w.head, w.row) + w.lane * E;
+  Rows<E> state;
+  if (p.present & GATED_DELTA_RULE_RECURRENT_HAS_INITIAL_STATE && are_vectors<E>(initial + at, w, p)) {
+    MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) MLXTS_UNROLL for (uint i = 0; i < E; i += 4) {
+      const float4 four = load4_at_once(initial + at + r * p.rowStride + i);
+      MLXTS_UNROLL for (uint e = 0; e < 4; ++e) state.at[r].at[(i + e) % E] = four[e];
+    }
+  } else {
+    state = first_rows<E>(initial, w, p);
+  }
+  GateParameters head = {0.0f, 0.0f};
+  if (Computed) head = {a_log[w.head], dt_bias[w.head]};
+  wait_for_kernels();
   const Token<T, G, E, Gates> token = next_token<T, G, E, Gates>(from, w.lane * E, w.rows, p);
   const float own = own_row(use_token<Computed>(state, token, head, p).seen, w.lane);
   if (w.lane < w.rows) o[w.lane] = T(own);
-  if (p.present & GATED_DELTA_RULE_RECURRENT_HAS_FINAL_STATE)
-    store_rows<E>(layout_of(p), rows_of(final_state, w.sequence, w, p), w.rows, w.lane * E, state);
+  if (!(p.present & GATED_DELTA_RULE_RECURRENT_HAS_FINAL_STATE)) return;
+  if (!are_vectors<E>(final_state + at, w, p))
+    return store_rows<E>(layout_of(p), rows_of(final_state, w.sequence, w, p), w.rows, w.lane * E, state);
+  MLXTS_UNROLL for (uint r = 0; r < kRows; ++r) MLXTS_UNROLL for (uint i = 0; i < E; i += 4) {
+    float4 four;
+    MLXTS_UNROLL for (uint e = 0; e < 4; ++e) four[e] = state.at[r].at[(i + e) % E];
+    store4_at_once(final_state + at + r * p.rowStride + i, four);
+  }
 }
 
 // Whether each sequence has one token, which nothing skips, and only its final state is kept.
@@ -270,6 +295,16 @@ METAL_FUNC void update_rows(Tokens<T, G> from, GateParameters head, device const
   }
 }
 
+// Token `start` of a sequence, in the inputs.
+template <bool Channels, typename T, typename G>
+METAL_FUNC Tokens<T, G> tokens_at(device const T* q, device const T* k, device const T* v, device const G* g,
+                                  device const G* beta, Work w, uint start, constant Params& p) {
+  const ulong token = ulong(w.tokens.begin) + start, gate_at = token * p.heads + w.head;
+  const ulong key_at = (token * p.keyHeads + key_head_of(w.head, p.headsPerKey, p.keyHeads)) * p.keyDim;
+  return {q + key_at, k + key_at, v + gate_at * p.valueDim + w.row, g + gate_at * (Channels ? p.keyDim : 1),
+          beta + gate_at};
+}
+
 template <typename T, typename G, bool Channels, bool Computed>
 kernel void gated_delta_rule_recurrent(device const T* q [[buffer(GATED_DELTA_RULE_RECURRENT_Q)]],
                                        device const T* k [[buffer(GATED_DELTA_RULE_RECURRENT_K)]],
@@ -296,6 +331,23 @@ kernel void gated_delta_rule_recurrent(device const T* q [[buffer(GATED_DELTA_RU
                                        uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const uint row = (group.x * GATED_DELTA_RULE_RECURRENT_SIMDGROUPS + simdgroup) * kRows, head = group.y,
              sequence = group.z;
+// Rows whose channels have their own gates have fewer instances: they are rarer, and each is as much text again.
+#define SHARES(E) Computed, Channels ? power_of_two(E) : E, Channels ? power_of_two(E) : 1
+  if (is_step(p)) {
+    if (row >= p.valueDim) return wait_for_kernels();
+    const Work w = {sequence, head, row, min(p.valueDim - row, kRows), lane, {sequence, 1}};
+    const Tokens<T, G> from = tokens_at<Channels>(q, k, v, g, beta, w, 0, p);
+    device T* to = o + (ulong(sequence) * p.heads + head) * p.valueDim + row;
+#define UPDATE_ROWS_ONCE(E) return update_rows_once<SHARES(E)>(from, a_log, dt_bias, initial, to, final_state, w, p)
+    // MLXTS_FOR_SHARE, without a table of places to go to: it would hide which of them wait.
+    const uint share = (p.keyDim + kSimd - 1) / kSimd;
+    if (share > 6) UPDATE_ROWS_ONCE(8);
+    if (share > 4) UPDATE_ROWS_ONCE(6);
+    if (share > 3) UPDATE_ROWS_ONCE(4);
+    if (share > 2) UPDATE_ROWS_ONCE(3);
+    UPDATE_ROWS_ONCE(2);
+  }
+  wait_for_kernels();
   const Indices cuts = {cu_seqlens, bool(p.present & GATED_DELTA_RULE_RECURRENT_HAS_CU_SEQLENS)};
   if (row >= p.valueDim ||
       !packed_right(cuts, p.sequences, p.tokens, {fault, lane}, GATED_DELTA_RULE_RECURRENT_FAULT_CU_SEQLENS))
@@ -309,20 +361,12 @@ kernel void gated_delta_rule_recurrent(device const T* q [[buffer(GATED_DELTA_RU
     kept.first_snapshot = first_snapshot(cuts, sequence, w.tokens.tokens, p.tokens, p.snapshotEvery);
   if (p.lastTokens > 0) fill(kept, w, Channels ? p.keyDim : 1, p);
   const uint start = p.chunkLength > 0 ? chunked_tokens(w.tokens.tokens, p.chunkLength, p.lastTokens) : 0;
-  const ulong token = ulong(w.tokens.begin) + start, gate_at = token * p.heads + head;
-  const ulong key_at = (token * p.keyHeads + key_head_of(head, p.headsPerKey, p.keyHeads)) * p.keyDim;
-  const ulong value_at = gate_at * p.valueDim + row;
-  const Tokens<T, G> from = {q + key_at, k + key_at, v + value_at, g + gate_at * (Channels ? p.keyDim : 1),
-                             beta + gate_at};
+  const ulong value_at = ((ulong(w.tokens.begin) + start) * p.heads + head) * p.valueDim + row;
+  const Tokens<T, G> from = tokens_at<Channels>(q, k, v, g, beta, w, start, p);
   GateParameters computed = {0.0f, 0.0f};
   if (Computed) computed = {a_log[head], dt_bias[head]};
-// Rows whose channels have their own gates have fewer instances: they are rarer, and each is as much text again.
-#define SHARES(E) Computed, Channels ? power_of_two(E) : E, Channels ? power_of_two(E) : 1
-#define UPDATE_ROWS_ONCE(E) \
-  update_rows_once<SHARES(E)>(from, computed, initial, o + value_at, final_state, w, p)
 #define UPDATE_ROWS(E) \
   update_rows<SHARES(E)>(from, computed, initial, mask, o + value_at, kept, w, start, p)
-  if (is_step(p)) MLXTS_FOR_SHARE(p.keyDim, UPDATE_ROWS_ONCE)
   MLXTS_FOR_SHARE(p.keyDim, UPDATE_ROWS)
 }
 

@@ -43,6 +43,7 @@ export const gatedDeltaRuleRecurrentKernel = defineKernel({
     aLog: "read?",
     dtBias: "read?",
   },
+  early: ["initialState", "aLog", "dtBias"],
   // A chunkLength > 0: from where chunks that leave `lastTokens` end.
   params: { ...RULE_PARAMS, betaScale: "f32", lowerBound: "f32" },
   faults: PACKED_FAULTS,

@@ -57,8 +57,11 @@ function explicitInstances(kernels: readonly Kernel[]): Token[] {
   return tokenize(lines.join("")).tokens;
 }
 
+/** What an entry calls, for CUDA's compiler: arguments of a call that it left would pass through memory. */
+const INLINE = "inline __attribute__((always_inline))";
+
 /** Preprocessed `.metal` text → C++. Throws `Untranslatable` with every construct that has no faithful translation. */
-function translateFor(dialect: Dialect, preprocessed: string): { source: Tokens; kernels: Kernel[] } {
+function translateFor(dialect: Dialect, preprocessed: string, kernelWord = ""): { source: Tokens; kernels: Kernel[] } {
   const source = tokenize(preprocessed);
   const { tokens, includes, only } = source;
   const refusals: Refusal[] = [];
@@ -80,7 +83,7 @@ function translateFor(dialect: Dialect, preprocessed: string): { source: Tokens;
   });
   replaceAddressSpaces(tokens, all, bodies, dialect, refusals);
   for (const { begin, end } of all)
-    for (let i = begin; i < end; i++) if (tokens[i]?.text === "kernel") (tokens[i] as Token).text = "";
+    for (let i = begin; i < end; i++) if (tokens[i]?.text === "kernel") (tokens[i] as Token).text = kernelWord;
   replaceLiterals(tokens, refusals, dialect === OPENCL);
   if (refusals.length > 0)
     throw untranslatable(refusals.sort((a, b) => (a.file === b.file ? a.line - b.line : a.file < b.file ? -1 : 1)));
@@ -104,8 +107,8 @@ const PRAGMAS: readonly [RegExp, string][] = [
 ];
 
 /** Preprocessed `.metal` text → CUDA C++ without entries, to be compiled with core's `cuda_metal.h`. */
-export function translateForCuda(preprocessed: string): Translation {
-  const { source, kernels } = translateFor(CUDA, preprocessed);
+export function translateForCuda(preprocessed: string, kernelWord = INLINE): Translation {
+  const { source, kernels } = translateFor(CUDA, preprocessed, kernelWord);
   const refusals = [
     ...source.tokens
       .filter(({ text }) => text.includes(VARIABLE_STORAGE))
@@ -121,7 +124,7 @@ export function translateForCuda(preprocessed: string): Translation {
 
 /** Preprocessed `.metal` text → its CUDA C++, for the simulator to run as an NVIDIA GPU would. */
 export function translateForSimulatedCuda(preprocessed: string): Translation {
-  const { text, kernels } = translateForCuda(preprocessed);
+  const { text, kernels } = translateForCuda(preprocessed, "");
   const entries = kernels.map((kernel) => cudaEntry(kernel)).join("");
   return { text: rolled(text) + entries + entryTable(kernels, "cuda"), kernels };
 }

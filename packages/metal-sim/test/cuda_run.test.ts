@@ -41,6 +41,18 @@ kernel void product(device const ushort* a [[buffer(0)]], device const ushort* b
   for (uint e = 0; e < 4; ++e) out[(lane / 4 + e / 2 * 8) * 8 + lane % 4 * 2 + e % 2] = d[e];
 }
 
+// out [16, 8] = 5 + a [16, 32] · bᵀ [8, 32] of bytes, b with signs, one simdgroup.
+kernel void bytes(device const uchar* a [[buffer(0)]], device const uchar* b [[buffer(1)]],
+                  device int* out [[buffer(2)]], uint lane [[thread_index_in_simdgroup]]) {
+  const uint g = lane / 4, j = lane % 4;
+  device const uint* left = (device const uint*)a;
+  device const uint* right = (device const uint*)b;
+  int d[4] = {5, 5, 5, 5};
+  machine::mma_bytes_k32(d, left[g * 8 + j], left[(g + 8) * 8 + j], left[g * 8 + j + 4], left[(g + 8) * 8 + j + 4],
+                         right[g * 8 + j], right[g * 8 + j + 4]);
+  for (uint e = 0; e < 4; ++e) out[(g + e / 2 * 8) * 8 + 2 * j + e % 2] = d[e];
+}
+
 // out [64, 32] = a [64, 64] · bᵀ [32, 64] of bf16 by a warpgroup: b in rows of 128 bytes, their pieces swizzled.
 kernel void warpgroup(device const ushort* a [[buffer(0)]], device const ushort* b [[buffer(1)]],
                       device float* out [[buffer(2)]], threadgroup uchar* tile [[threadgroup(0)]],
@@ -199,6 +211,21 @@ withClang("CUDA translations", () => {
     for (let i = 0; i < 128; i++) {
       let sum = 0;
       for (let k = 0; k < 16; k++) sum += at(a, Math.floor(i / 8) * 16 + k) * at(b, k * 8 + (i % 8));
+      expect(at(buffers.out, i)).toBe(sum);
+    }
+  });
+
+  it.each(["fast", "check"] as const)("multiply tiles of bytes (%s)", async (build) => {
+    const byte = (i: number) => (i * 37 + 11) % 256;
+    const [a, b] = [
+      Uint8Array.from({ length: 512 }, (_, i) => byte(i)),
+      Int8Array.from({ length: 256 }, (_, i) => byte(3 * i)),
+    ];
+    const buffers = { a, b, out: new Int32Array(128) };
+    expect(await runs(TEXT, build, { kernel: "bytes", buffers })).toEqual([]);
+    for (let i = 0; i < 128; i++) {
+      let sum = 5;
+      for (let k = 0; k < 32; k++) sum += at(a, Math.floor(i / 8) * 32 + k) * at(b, (i % 8) * 32 + k);
       expect(at(buffers.out, i)).toBe(sum);
     }
   });

@@ -35,3 +35,6 @@ METAL_FUNC float linear_bias(device const uchar* bias, uint dtype, uint i) {
 #define MLXTS_OUTPUTS(K, X, S) MLXTS_WIDTHS(K, X, S, f32) MLXTS_WIDTHS(K, X, S, f16) MLXTS_WIDTHS(K, X, S, bf16)
 #define MLXTS_SCALES(K, X) MLXTS_OUTPUTS(K, X, f32) MLXTS_OUTPUTS(K, X, f16) MLXTS_OUTPUTS(K, X, bf16)
 #define MLXTS_PRODUCTS(K) MLXTS_SCALES(K, f32) MLXTS_SCALES(K, f16) MLXTS_SCALES(K, bf16)
+// K(S, O): for one row of x in bf16 against 4 bits.
+#define MLXTS_ROWS_OF(K, S) K(S, f32) K(S, f16) K(S, bf16)
+#define MLXTS_ROWS(K) MLXTS_ROWS_OF(K, f32) MLXTS_ROWS_OF(K, f16) MLXTS_ROWS_OF(K, bf16)

@@ -4,19 +4,18 @@
 // right one. Sums in f32 go over the columns of a group, and scale and bias over these sums. x in f32 is three bf16,
 // each a column of the operand.
 #pragma once
-#include "cuda_matvec_row.h"
+#include "cuda_matvec_operands.h"
 
 namespace mlxts {
 
 constant constexpr uint kBlockUnits = QUANTIZED_MATVEC_BLOCK_UNITS;
 constant constexpr uint kColumns = 8;  // of a right operand
 
-// The second axis of a threadgroup's threads counts its tiles of rows of W, a power of two.
-METAL_FUNC uint threadgroup_rows(uint) { return kTileRows * machine::threads().y; }
+METAL_FUNC uint threadgroup_rows(uint) { return kTileRows; }
 
 METAL_FUNC FewOutput output_of(uint lane, uint simdgroup) {
-  const uint index = simdgroup * kSimd + lane, rows = threadgroup_rows(0);
-  return {index >> metal::ctz(rows), index & (rows - 1)};
+  const uint index = simdgroup * kSimd + lane;
+  return {index / kTileRows, index % kTileRows};
 }
 
 // How rows of x become columns of right operands.
@@ -223,12 +222,6 @@ METAL_FUNC void products_of(thread float (&products)[Tiles], device const X* x, 
   ulong addresses = ulong(x);
   MLXTS_UNROLL for (uint t = 0; t < Tiles; ++t) addresses |= ulong(w[t].words);
   const bool aligned = (addresses & 15) == 0;
-  if constexpr (metal::is_same_v<X, bfloat> && Bits == 4) {
-    if (m == 1 && aligned && w[0].groupSize >= 64 && spans_of(w[0].cols) <= kMostSpans) {
-      row_products(products, x, w, lane, simdgroup);
-      return;
-    }
-  }
   wait_for_kernels();
   if (w[0].groupSize < 64)
     products_by<Walk<8, 8, kOperands, false>>(products, x, m, w, lane, simdgroup);

@@ -9,7 +9,7 @@ namespace mlxts {
 constant constexpr uint kTileRows = QUANTIZED_MATVEC_TILE_ROWS;  // of a left operand
 static_assert(kTileRows == 16, "a lane has two rows of a left operand");
 
-METAL_FUNC uint simdgroups_of_threadgroup() { return machine::threads().x * machine::threads().y / kSimd; }
+METAL_FUNC uint simdgroups_of_threadgroup() { return machine::threads().x / kSimd; }
 
 // The numbers of an operand, two in 32 bits. A digit is put where the last bits of a number count 1.
 struct PairsF16 {

@@ -1,226 +1,327 @@
-// One row of x in bf16 against codes of 4 bits, on NVIDIA's matrix units: what each step of decoding waits for. A
-// simdgroup takes spans of 256 columns of 16 rows of W, one after another, and has the codes of the next on their way.
+// One row of x in bf16 against codes of 4 bits, on NVIDIA's matrix units for bytes: what a step of decoding waits for.
+// Codes are the left operand, cut out of their words with one instruction for four of them: those in upper halves of
+// bytes as 16 times what they are. x is the right one, as whole numbers of 23 bits in units of each 64 columns, whose
+// three signed bytes are columns of the operand. So sums of products are exact, and scaled in f32.
 //
-// A bf16 whose upper byte is 0 is its lower byte in units of 2^-133, so a code in the upper half of that byte, cut out
-// of its word as it is, is an operand: the code in units of 2^-129. x, once for all rows, is multiplied by the power of
-// two that brings the products back. A matrix unit aligns products by the exponents of their factors: codes in the lower
-// half would lose four digits.
+// A simdgroup takes spans of 256 columns of tiles of 16 rows of W. Codes, scales and biases of its next spans are on the
+// way to threadgroup memory, where they take no registers: the first ones before the wait for other kernels.
 #pragma once
 #include "cuda_matvec_operands.h"
 
 namespace mlxts {
 
-constant constexpr uint kSpan = 256, kSpanUnits = 4, kBlock = 128;  // columns; units of 64; half a span
-constant constexpr uint kSpansAhead = 2;
-constant constexpr uint kMostSpans = QUANTIZED_MATVEC_MOST_SPANS;
-constant constexpr int kCodePower = 129;
-constant constexpr uint kCodes = 0x00f000f0u;
+constant constexpr uint kSpan = 256, kSpanUnits = 4;  // columns; units of 64
+constant constexpr uint kRowThreads = QUANTIZED_MATVEC_ROW_THREADS, kRowSimdgroups = kRowThreads / kSimd;
+constant constexpr uint kSpansAhead = QUANTIZED_MATVEC_SPANS_AHEAD;
+// The most of x that a simdgroup brings.
+constant constexpr uint kOwnSpans = QUANTIZED_MATVEC_MOST_SPANS / kRowSimdgroups;
+constant constexpr uint kPiece = 16, kPieces = kSpan / 2 / kPiece;                 // bytes; of codes of a row of a span
+constant constexpr uint kRowsAtOnce = kSimd / kPieces;
+constant constexpr uint kLimbs = 3;
+// Whole numbers beside this one are the last bits of an f32, if they are below 2^22.
+constant constexpr float kWhole = 12582912.0f;
+constant constexpr uint kWholeBits = 0x4b400000;
 
-METAL_FUNC uint spans_of(uint cols) { return (cols + kSpan - 1) / kSpan; }
+// A span of a tile in threadgroup memory: codes of 16 rows, then scales, then biases of their units.
+template <typename S>
+struct SpanInMemory {
+  static constant constexpr uint kCodes = kTileRows * kPieces * kPiece;
+  static constant constexpr uint kNumbers = kTileRows * kSpanUnits;  // scales
+  static constant constexpr uint kBytes = kCodes + 2 * kNumbers * uint(sizeof(S));
 
-METAL_FUNC float power_of_two(int n) { return as_type<float>(uint(127 + n) << 23); }
-METAL_FUNC uint pair_of_powers(int n) { return uint(127 + n) << 7 | uint(127 + n) << 23; }
+  // Odd rows have other pieces in the same banks.
+  static METAL_FUNC uint place(uint row, uint piece) { return (row * kPieces + (piece ^ row % 2 * 2)) * kPiece; }
+};
 
-// A row of x in threadgroup memory. Lane (g, j) has columns 32 j … of each block as right operands, four columns of a
-// word at [span][block][word][j], and zeros for the units that are not column g's.
+// A row of W.
+template <typename S>
+struct RowOfW {
+  AffineMatrix<S, 4> w;
+  uint row;
+};
+
+// Tiles of a matrix: 16 rows of it.
+template <typename S>
+struct TilesOfOne {
+  AffineMatrix<S, 4> w;
+
+  METAL_FUNC uint count() const thread { return (w.rows + kTileRows - 1) / kTileRows; }
+  // Rows that do not exist are the last one again.
+  METAL_FUNC RowOfW<S> row(uint tile, uint r) const thread {
+    return {w, metal::min(tile * kTileRows + r, w.rows - 1)};
+  }
+};
+
+// Tiles of two matrices: eight rows of the first, then the same of the second.
+template <typename S>
+struct TilesOfTwo {
+  static constant constexpr uint kEach = kTileRows / 2;
+  AffineMatrix<S, 4> first, second;
+
+  METAL_FUNC uint count() const thread { return (first.rows + kEach - 1) / kEach; }
+  METAL_FUNC RowOfW<S> row(uint tile, uint r) const thread {
+    return {r < kEach ? first : second, metal::min(tile * kEach + r % kEach, first.rows - 1)};
+  }
+};
+
+// A span of a tile begins its way to threadgroup memory.
+template <typename S, typename Tiles>
+METAL_FUNC void bring_span(threadgroup uchar* to, thread const Tiles& tiles, uint tile, uint span, uint lane) {
+  typedef SpanInMemory<S> Place;
+  const uint piece = lane % kPieces;
+  MLXTS_UNROLL for (uint i = 0; i < kTileRows; i += kRowsAtOnce) {
+    const uint r = i + lane / kPieces;
+    const RowOfW<S> from = tiles.row(tile, r);
+    device const uchar* codes = (device const uchar*)from.w.words + ulong(from.row) * (from.w.cols / 2);
+    machine::copy_once(to + Place::place(r, piece), codes + (span * kPieces + piece) * kPiece);
+  }
+  const uint r = lane % kTileRows;
+  const RowOfW<S> from = tiles.row(tile, r);
+  device const S* numbers = lane < kTileRows ? from.w.scales : from.w.biases;
+  threadgroup uchar* own = to + Place::kCodes + lane * kSpanUnits * uint(sizeof(S));
+  // Units of a row, and of the spans before.
+  const uint units = from.row * (from.w.cols / 64) + span * kSpanUnits;
+  if (from.w.groupSize == 64)
+    machine::copy_start<kSpanUnits * sizeof(S)>(own, numbers + units);
+  else
+    machine::copy_start<kSpanUnits / 2 * sizeof(S)>(own, numbers + units / 2);
+}
+
+// A row of x in threadgroup memory. Lane (g, j) has columns 32 j' … of a span in each of two blocks, j' = 4 (j / 2) + 2
+// block + j % 2, so those of one unit. Right operands are [span][block][half of bytes][limb][j].
 struct RowOfX {
+  static constant constexpr uint kBlock = 2 * kLimbs * 4, kSpanOperands = 2 * kBlock;
   threadgroup uint4* operands;
-  threadgroup uint4* zeros;    // as many as a block has, for each simdgroup
-  threadgroup float* sums;     // of units
-  threadgroup float2* powers;  // of spans: products times both are what x gives as it is
-  threadgroup float* free;     // what follows
+  threadgroup uint4* zeros;     // the operands of lanes that have none
+  threadgroup float4* factors;  // [span][j]: of each block the unit of the limbs, and the sum of x
+  threadgroup float* free;      // what follows
 
-  METAL_FUNC RowOfX(threadgroup uint4* memory, uint spans, uint simdgroups) thread {
-    operands = memory;
-    // Not in the same banks as operands.
-    zeros = operands + spans * 32 + 4;
-    sums = (threadgroup float*)(zeros + simdgroups * 16);
-    powers = (threadgroup float2*)(sums + spans * kSpanUnits);
-    free = (threadgroup float*)(powers + spans);
+  METAL_FUNC RowOfX(threadgroup uchar* memory, uint spans) thread {
+    operands = (threadgroup uint4*)memory;
+    zeros = operands + spans * kSpanOperands;
+    factors = (threadgroup float4*)(zeros + 8);
+    free = (threadgroup float*)(factors + spans * 4);
   }
 };
 
-// Eight columns of a span of x as a lane brings them; zeros behind the end.
-METAL_FUNC uint4 columns_of(device const bfloat* x, uint cols, uint span, uint lane) {
-  const uint column = span * kSpan + lane * 8;
-  return column < cols ? *(device const uint4*)(x + column) : uint4(0);
+METAL_FUNC float power_of_two(int n) {
+  return as_type<float>(n < -126 ? 1u << (149 + n) : uint(127 + n) << 23);
 }
 
+// Eight columns of a span of x, as a lane brings them.
 METAL_FUNC void keep_columns(thread const RowOfX& row, uint4 columns, uint span, uint lane) {
+  float x[8], sum = 0.0f;
   uint most = 0;
-  float sum = 0.0f;
   MLXTS_UNROLL for (uint i = 0; i < 4; ++i) {
-    const uint low = columns[i] << 16, high = columns[i] & 0xffff0000u;
-    most = metal::max(most, metal::max(low & 0x7fffffffu, high & 0x7fffffffu));
-    sum += as_type<float>(low) + as_type<float>(high);
+    x[2 * i] = as_type<float>(columns[i] << 16);
+    x[2 * i + 1] = as_type<float>(columns[i] & 0xffff0000u);
+    most = metal::max(most, metal::max(columns[i] << 16 & 0x7fffffffu, columns[i] & 0x7fff0000u));
+    sum += x[2 * i] + x[2 * i + 1];
   }
-  MLXTS_UNROLL for (uint by = 1; by < 8; by *= 2) sum += metal::simd_shuffle_xor(sum, ushort(by));
-  // As large as bf16 can be, or as products need no power.
-  const int power = metal::min(254 - int(metal::min(metal::simd_max(most) >> 23, 254u)), kCodePower);
-  const int first = metal::min(power, 127), second = power - first;
-  const uint words[4] = {columns.x, columns.y, columns.z, columns.w};
-  uint pairs[4];
-  order_pairs<4>(pairs, words);
-  MLXTS_UNROLL for (uint i = 0; i < 4; ++i) pairs[i] =
-      PairsBf16::fma(PairsBf16::fma(pairs[i], pair_of_powers(first), 0), pair_of_powers(second), 0);
-  row.operands[span * 32 + (lane / 16 * 4 + lane % 4) * 4 + lane / 4 % 4] =
-      uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-  if (lane % 8 == 0) row.sums[span * kSpanUnits + lane / 8] = sum;
-  const int rest = kCodePower - power, less = metal::min(rest, 127);
-  if (lane == 0) row.powers[span] = float2(power_of_two(rest - less), power_of_two(less));
+  MLXTS_UNROLL for (uint by = 1; by < 8; by *= 2) {
+    most = metal::max(most, metal::simd_shuffle_xor(most, ushort(by)));
+    sum += metal::simd_shuffle_xor(sum, ushort(by));
+  }
+  // The largest x is below 2^22 units; bf16 has no digits below 2^-133. What is not finite is found in the sum.
+  const int exponent = int(metal::min(metal::max(most >> 23, 15u), 254u)) - 127;
+  const int power = 21 - exponent, first = metal::min(power, 127);
+  const float high = power_of_two(first), low = power_of_two(power - first);
+  // A byte and 128 less of the next one: signed bytes.
+  uint digits[8];
+  MLXTS_UNROLL for (uint i = 0; i < 8; ++i) digits[i] =
+      (as_type<uint>(metal::fma(x[i] * high, low, kWhole)) - kWholeBits + 0x00808080u) ^ 0x00808080u;
+  const uint part = lane / 4, block = part / 2 % 2, j = part / 4 * 2 + part % 2;
+  threadgroup uint* to = (threadgroup uint*)(row.operands + span * RowOfX::kSpanOperands + block * RowOfX::kBlock + j);
+  // Lower halves of bytes have the codes of even columns, upper halves those of odd ones.
+  MLXTS_UNROLL for (uint odd = 0; odd < 2; ++odd) {
+    const uint a = machine::bytes_of(digits[odd], digits[odd + 2], 0x5140);
+    const uint b = machine::bytes_of(digits[odd + 4], digits[odd + 6], 0x5140);
+    const uint c = machine::bytes_of(digits[odd], digits[odd + 2], 0x0062);
+    const uint d = machine::bytes_of(digits[odd + 4], digits[odd + 6], 0x0062);
+    const uint limbs[kLimbs] = {machine::bytes_of(a, b, 0x5410), machine::bytes_of(a, b, 0x7632),
+                                machine::bytes_of(c, d, 0x5410)};
+    MLXTS_UNROLL for (uint limb = 0; limb < kLimbs; ++limb) to[(odd * kLimbs + limb) * 16 + lane % 4] = limbs[limb];
+  }
+  // Lanes of even j add the upper two limbs, and those of odd j the last one. Products are 16 times what they are.
+  if (lane % 8 < 2) {
+    const uint unit = lane / 8, last = lane % 8;
+    threadgroup float* factors = (threadgroup float*)(row.factors + span * 4 + unit / 2 * 2 + last) + unit % 2 * 2;
+    factors[0] = power_of_two((last ? 0 : 8) - power - 4);
+    factors[1] = last ? 0.0f : sum;
+  }
 }
 
-// What a lane brings of a span: of two rows 32 neighboring columns of each block, scale and bias of a unit.
+// x of the simdgroup's spans: all of it on its way at once.
+METAL_FUNC void keep_spans(thread const RowOfX& row, device const bfloat* x, uint spans, uint lane, uint simdgroup) {
+  uint4 columns[kOwnSpans];
+  MLXTS_UNROLL for (uint i = 0; i < kOwnSpans; ++i) {
+    const uint span = simdgroup + i * kRowSimdgroups;
+    columns[i] = span < spans ? *(device const uint4*)(x + span * kSpan + lane * 8) : uint4(0);
+  }
+  MLXTS_UNROLL for (uint i = 0; i < kOwnSpans; ++i) {
+    const uint span = simdgroup + i * kRowSimdgroups;
+    if (span < spans) keep_columns(row, columns[i], span, lane);
+  }
+}
+
+// What a lane has of a span of a tile: of two rows its columns of each block, scale and bias of their unit.
 template <typename S>
-struct SpanOfCodes {
-  uint codes[2][2][4];  // [block][row]
-  S scale[2], bias[2];
+struct SpanOfLane {
+  uint4 codes[2][2];  // [block][row]
+  S scales[2][2], biases[2][2];
+
+  METAL_FUNC SpanOfLane(threadgroup const uchar* span, uint groupSize, uint lane) thread {
+    typedef SpanInMemory<S> Place;
+    const uint g = lane / 4, j = lane % 4;
+    threadgroup const S* numbers = (threadgroup const S*)(span + Place::kCodes);
+    MLXTS_UNROLL for (uint b = 0; b < 2; ++b) MLXTS_UNROLL for (uint h = 0; h < 2; ++h) {
+      codes[b][h] = *(threadgroup const uint4*)(span + Place::place(8 * h + g, j / 2 * 4 + b * 2 + j % 2));
+      const uint unit = j / 2 * 2 + b, at = (8 * h + g) * kSpanUnits + (groupSize == 64 ? unit : unit / 2);
+      scales[b][h] = numbers[at];
+      biases[b][h] = numbers[Place::kNumbers + at];
+    }
+  }
 };
-// Where they are: the lane's two rows, columns, if there are any, and unit.
-struct SpanPlace {
-  uint rows[2], cols, column, units, unit;
 
-  METAL_FUNC SpanPlace(uint row, uint allRows, uint span, uint j, uint allCols) thread {
-    rows[0] = metal::min(row, allRows - 1);
-    rows[1] = metal::min(row + 8, allRows - 1);
-    cols = allCols;
-    column = span * kSpan + j * 32;
-    units = allCols / 64;
-    unit = metal::min(span * kSpanUnits + j, units - 1);
+// The right operands of a lane, which is column g of them: limb g % 4 for the lanes of unit g / 4, the upper one first.
+struct RightOfLane {
+  threadgroup const uint4* operands;
+  uint spanStep, blockStep, halfStep;
+
+  METAL_FUNC RightOfLane(thread const RowOfX& row, uint lane) thread {
+    const uint g = lane / 4, j = lane % 4, column = g % 4;
+    const bool mine = g / 4 == j / 2 && column != 2;
+    const uint limb = column == 0 ? 2 : column == 1 ? 1 : 0;
+    operands = mine ? row.operands + limb * 4 + j : row.zeros + (g < 4 ? 2 : 0);  // not in the banks of others
+    spanStep = mine ? RowOfX::kSpanOperands : 0;
+    blockStep = mine ? RowOfX::kBlock : 0;
+    halfStep = mine ? RowOfX::kBlock / 2 : 0;
   }
 };
-// Codes of columns that W does not have stay what they were: x is zero there.
+
+// Sums of a span for a lane's two rows, over its own columns and limbs.
 template <typename S>
-METAL_FUNC void bring_codes(thread SpanOfCodes<S>& to, uint block, thread const AffineMatrix<S, 4>& w, SpanPlace at) {
-  MLXTS_UNROLL for (uint h = 0; h < 2; ++h) if (at.column + block * kBlock < at.cols)
-      machine::load_once(to.codes[block][h], (device const uchar*)w.words + (at.rows[h] * (at.cols / 2) + at.column / 2) +
-                                                 block * (kBlock / 2));
-}
-template <typename S>
-METAL_FUNC void bring_scales(thread SpanOfCodes<S>& to, thread const AffineMatrix<S, 4>& w, SpanPlace at, uint shift) {
-  MLXTS_UNROLL for (uint h = 0; h < 2; ++h) {
-    const uint group = at.rows[h] * (at.units >> shift) + (at.unit >> shift);
-    to.scale[h] = w.scales[group];
-    to.bias[h] = w.biases[group];
+METAL_FUNC void multiply_span(thread float (&sums)[2], thread const SpanOfLane<S>& own, thread const RightOfLane& right,
+                              float4 factors, uint span) {
+  constexpr uint kLow = 0x0f0f0f0f, kHigh = 0xf0f0f0f0;
+  threadgroup const uint4* operands = right.operands + span * right.spanStep;
+  int products[2][4] = {};
+  MLXTS_UNROLL for (uint b = 0; b < 2; ++b) {
+    const uint4 low = own.codes[b][0], high = own.codes[b][1];
+    const uint4 even = operands[b * right.blockStep], odd = operands[b * right.blockStep + right.halfStep];
+    machine::mma_bytes_k32(products[b], low.x & kLow, high.x & kLow, low.y & kLow, high.y & kLow, even.x, even.y);
+    machine::mma_bytes_k32(products[b], low.z & kLow, high.z & kLow, low.w & kLow, high.w & kLow, even.z, even.w);
+    MLXTS_UNROLL for (uint n = 0; n < 4; ++n) products[b][n] = products[b][n] * 16 + int(kWholeBits);
+    machine::mma_bytes_k32(products[b], low.x & kHigh, high.x & kHigh, low.y & kHigh, high.y & kHigh, odd.x, odd.y);
+    machine::mma_bytes_k32(products[b], low.z & kHigh, high.z & kHigh, low.w & kHigh, high.w & kHigh, odd.z, odd.w);
+  }
+  MLXTS_UNROLL for (uint b = 0; b < 2; ++b) MLXTS_UNROLL for (uint h = 0; h < 2; ++h) {
+    const float upper = as_type<float>(products[b][2 * h]) - kWhole;
+    const float lower = as_type<float>(products[b][2 * h + 1]) - kWhole;
+    const float unit = b == 0 ? factors.x : factors.z, sum = b == 0 ? factors.y : factors.w;
+    sums[h] = metal::fma(float(own.scales[b][h]), metal::fma(upper, 256.0f, lower) * unit,
+                         metal::fma(float(own.biases[b][h]), sum, sums[h]));
   }
 }
 
-// Where a simdgroup is: at a span of a tile of a matrix.
-template <uint Matrices>
+// Where a simdgroup is: at a span of a tile. Spans of all tiles of the threadgroup follow one another, and simdgroups
+// take turns.
 struct SpanCursor {
-  uint tile, matrix, span;
+  uint tile, span, before;  // spans of the tiles before
 
-  // Whether that was the simdgroup's last of these rows.
-  METAL_FUNC bool next(uint simdgroup, uint simdgroups, uint spans) thread {
-    span += simdgroups;
-    if (span < spans) return false;
+  METAL_FUNC SpanCursor(uint first, uint simdgroup, uint spans, uint stride) thread {
+    tile = first;
     span = simdgroup;
-    matrix += 1;
-    if (matrix == Matrices) {
-      matrix = 0;
-      tile += 1;
+    before = 0;
+    settle(spans, stride);
+  }
+  METAL_FUNC void next(uint spans, uint stride) thread {
+    span += kRowSimdgroups;
+    settle(spans, stride);
+  }
+
+ private:
+  METAL_FUNC void settle(uint spans, uint stride) thread {
+    while (span >= spans) {
+      span -= spans;
+      before += spans;
+      tile += stride;
     }
-    return true;
   }
 };
 
-// Sums of the simdgroup's spans: threadgroup sums [simdgroups][matrices][rows], behind x. `tiles` of 16 rows each.
-template <typename S, uint Matrices>
-void sum_spans(device const bfloat* x, thread const AffineMatrix<S, 4> (&w)[Matrices], uint tiles, thread RowOfX& row,
-               uint lane, uint simdgroup, uint simdgroups) {
-  const uint g = lane / 4, j = lane % 4;
-  const uint cols = w[0].cols, spans = spans_of(cols), shift = metal::ctz(w[0].groupSize / 64);
+// Sums of spans that a threadgroup's simdgroups leave to all its threads: [tile][span][row].
+struct SumsOfSpans {
+  threadgroup const float* sums;
+  uint spans, first, stride, count;
 
-  SpanCursor<Matrices> now = {0, 0, simdgroup}, ahead = now;
-  SpanOfCodes<S> own[kSpansAhead] = {};
-  MLXTS_UNROLL for (uint b = 0; b < kSpansAhead; ++b) {
-    if (ahead.tile < tiles) {
-      const AffineMatrix<S, 4> from = Matrices > 1 && ahead.matrix > 0 ? w[Matrices - 1] : w[0];
-      const SpanPlace at(ahead.tile * kTileRows + g, from.rows, ahead.span, j, cols);
-      MLXTS_UNROLL for (uint u = 0; u < 2; ++u) bring_codes(own[b], u, from, at);
-      bring_scales(own[b], from, at, shift);
-    }
-    ahead.next(simdgroup, simdgroups, spans);
+  // Whether a thread has one more output, of so many, and of which tile and row.
+  METAL_FUNC bool has(uint output) const thread { return tile(output) < count; }
+  METAL_FUNC uint tile(uint output) const thread { return first + output / kTileRows * stride; }
+  METAL_FUNC uint row(uint output) const thread { return output % kTileRows; }
+  // Of a row of the output's tile.
+  METAL_FUNC float product(uint output, uint r) const thread {
+    threadgroup const float* from = sums + output / kTileRows * spans * kTileRows + r;
+    float sum = 0.0f;
+#pragma unroll 8
+    for (uint span = 0; span < spans; ++span) sum += from[span * kTileRows];
+    return sum;
   }
+};
+
+// The sums of a threadgroup, whose tiles are the first one and every `stride`-th after it.
+template <typename S, typename Tiles>
+METAL_FUNC SumsOfSpans sum_spans(device const bfloat* x, thread const Tiles& tiles, uint cols, uint groupSize,
+                                 uint first, uint stride, uint lane, uint simdgroup) {
+  const uint count = tiles.count(), spans = cols / kSpan;
+  threadgroup uchar* memory = (threadgroup uchar*)machine::threadgroup_memory();
+  threadgroup uchar* ring = memory + simdgroup * kSpansAhead * SpanInMemory<S>::kBytes;
+  RowOfX row(memory + kRowSimdgroups * kSpansAhead * SpanInMemory<S>::kBytes, spans);
+  SpanCursor ahead(first, simdgroup, spans, stride), now = ahead;
+#pragma unroll 1
+  for (uint i = 0; i < kSpansAhead; ++i) {
+    if (ahead.tile < count) {
+      bring_span<S>(ring + i * SpanInMemory<S>::kBytes, tiles, ahead.tile, ahead.span, lane);
+      ahead.next(spans, stride);
+    }
+    machine::copies_end();
+  }
+  if (simdgroup == 0 && lane < 8) row.zeros[lane] = uint4(0);
 
   // Until here others may still write x.
   machine::wait_for_kernels();
-  threadgroup uint4* zeros = row.zeros + simdgroup * 16;
-  if (lane < 16) zeros[lane] = uint4(0);
-  uint4 columns = columns_of(x, cols, simdgroup, lane);
-  for (uint span = simdgroup; span < spans; span += simdgroups) {
-    const uint4 brought = columns;
-    columns = columns_of(x, cols, span + simdgroups, lane);
-    keep_columns(row, brought, span, lane);
-  }
-  simdgroup_barrier(metal::mem_flags::mem_threadgroup);
-
-  // A lane has operands of one block, or none: those of the unit that is column g's.
-  threadgroup const uint4* right[2];
-  uint step[2];
-  MLXTS_UNROLL for (uint u = 0; u < 2; ++u) {
-    const bool mine = g / 2 == 2 * u + j / 2;
-    step[u] = mine ? 32 : 0;
-    right[u] = (mine ? row.operands + u * 16 : zeros) + j;
-  }
-  threadgroup const float* unitSums = row.sums + j;
-  threadgroup float* to = row.free + (simdgroup * Matrices * tiles * kTileRows + 8 * (j % 2) + g);
-  float sums[2] = {0.0f, 0.0f};
-  while (now.tile < tiles) {
-    MLXTS_UNROLL for (uint b = 0; b < kSpansAhead; ++b) {
-      if (now.tile >= tiles) break;
-      const bool more = ahead.tile < tiles;
-      const AffineMatrix<S, 4> from = Matrices > 1 && ahead.matrix > 0 ? w[Matrices - 1] : w[0];
-      const SpanPlace at(ahead.tile * kTileRows + g, from.rows, ahead.span, j, cols);
-      float products[2][4] = {};
-      MLXTS_UNROLL for (uint u = 0; u < 2; ++u) {
-        threadgroup const uint4* operands = right[u] + now.span * step[u];
-        MLXTS_UNROLL for (uint i = 0; i < 4; ++i) {
-          const uint4 pairs = operands[4 * i];
-          const uint low = own[b].codes[u][0][i], high = own[b].codes[u][1][i];
-          PairsBf16::multiply_add(products[u], low << 4 & kCodes, high << 4 & kCodes, low & kCodes, high & kCodes,
-                                  pairs.x, pairs.y);
-          PairsBf16::multiply_add(products[u], low >> 4 & kCodes, high >> 4 & kCodes, low >> 8 & kCodes,
-                                  high >> 8 & kCodes, pairs.z, pairs.w);
-        }
-        // These codes are used: others begin their way.
-        if (more) bring_codes(own[b], u, from, at);
-      }
-      const float sum = unitSums[now.span * kSpanUnits];
-      const float2 power = row.powers[now.span];
-      MLXTS_UNROLL for (uint h = 0; h < 2; ++h) sums[h] =
-          metal::fma(float(own[b].scale[h]) * power.y, (products[0][2 * h] + products[1][2 * h]) * power.x,
-                     metal::fma(float(own[b].bias[h]), sum, sums[h]));
-      if (more) bring_scales(own[b], from, at, shift);
-      ahead.next(simdgroup, simdgroups, spans);
-      const uint place = (now.matrix * tiles + now.tile) * kTileRows;
-      if (now.next(simdgroup, simdgroups, spans)) {
-        // Lanes j = 0 have the sum of the first row in the end, lanes j = 1 that of the second.
-        const float other = metal::simd_shuffle_xor(j % 2 == 0 ? sums[1] : sums[0], ushort(1));
-        float both = (j % 2 == 0 ? sums[0] : sums[1]) + other;
-        both += metal::simd_shuffle_xor(both, ushort(2));
-        if (j < 2) to[place] = both;
-        sums[0] = sums[1] = 0.0f;
-      }
-    }
-  }
-}
-
-// A thread's output of each of the matrices, if there is one.
-template <typename S, uint Matrices>
-METAL_FUNC void row_products(thread float (&products)[Matrices], device const bfloat* x,
-                             thread const AffineMatrix<S, 4> (&w)[Matrices], uint lane, uint simdgroup) {
-  const uint simdgroups = simdgroups_of_threadgroup(), tiles = machine::threads().y;
-  RowOfX row((threadgroup uint4*)machine::threadgroup_memory(), spans_of(w[0].cols), simdgroups);
-  sum_spans(x, w, tiles, row, lane, simdgroup, simdgroups);
+  keep_spans(row, x, spans, lane, simdgroup);
   threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-  const uint r = simdgroup * kSimd + lane, rows = tiles * kTileRows;
-  if (r >= rows) return;
-  MLXTS_UNROLL for (uint t = 0; t < Matrices; ++t) {
-    products[t] = 0.0f;
-#pragma unroll 4
-    for (uint s = 0; s < simdgroups; ++s) products[t] += row.free[(s * Matrices + t) * rows + r];
+
+  const uint g = lane / 4, j = lane % 4;
+  const RightOfLane right(row, lane);
+  threadgroup const float4* factors = row.factors + j;
+  uint turn = 0;
+#pragma unroll 1
+  while (now.tile < count) {
+    machine::copies_wait<kSpansAhead - 1>();
+    simdgroup_barrier(metal::mem_flags::mem_threadgroup);
+    threadgroup uchar* place = ring + turn * SpanInMemory<S>::kBytes;
+    const SpanOfLane<S> own(place, groupSize, lane);
+    // The lanes have it: another begins its way.
+    simdgroup_barrier(metal::mem_flags::mem_threadgroup);
+    if (ahead.tile < count) {
+      bring_span<S>(place, tiles, ahead.tile, ahead.span, lane);
+      ahead.next(spans, stride);
+    }
+    machine::copies_end();
+    turn = turn + 1 == kSpansAhead ? 0 : turn + 1;
+    float sums[2] = {0.0f, 0.0f};
+    multiply_span(sums, own, right, factors[now.span * 4], now.span);
+    // Lanes j = 0 have the sum of the first row in the end, lanes j = 1 that of the second.
+    const float other = metal::simd_shuffle_xor(j % 2 == 0 ? sums[1] : sums[0], ushort(1));
+    float both = (j % 2 == 0 ? sums[0] : sums[1]) + other;
+    both += metal::simd_shuffle_xor(both, ushort(2));
+    if (j < 2) row.free[(now.before + now.span) * kTileRows + 8 * j + g] = both;
+    now.next(spans, stride);
   }
+  threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+  return {row.free, spans, first, stride, count};
 }
 
 }  // namespace mlxts

@@ -2,6 +2,9 @@
 // one before.
 #include "multi_quantized_matvec.params.h"
 #include "store_product_metal.h"
+#ifdef MLXTS_CUDA
+#include "cuda_matvec_row.h"
+#endif
 
 using namespace metal;
 using namespace mlxts;
@@ -56,6 +59,76 @@ kernel void multi_quantized_matvec(
   const AffineMatrix<S, Bits> w = {part.weight, part.scales, part.biases, part.rows, p.cols, p.groupSize};
   store_product(x, p.m, rows_from(w, row0), part.out + row0, part.rows, NothingAdded(), lane, simdgroup);
 }
+
+#ifdef MLXTS_CUDA
+// Tiles of up to four matrices, one after another.
+template <typename S, typename O>
+struct TilesOfParts {
+  Part<S, O> parts[4];
+  uint cols, groupSize;
+
+  // The matrix of a tile, which is counted from that matrix's first one on.
+  METAL_FUNC Part<S, O> part_of(thread uint& tile) const thread {
+    Part<S, O> part = parts[0];
+    MLXTS_UNROLL for (uint n = 1; n < 4; ++n) {
+      if (!comes_after(tile, part.rows, kTileRows)) break;
+      part = parts[n];
+    }
+    return part;
+  }
+  METAL_FUNC uint count() const thread {
+    uint count = 0;
+    MLXTS_UNROLL for (uint n = 0; n < 4; ++n) count += (parts[n].rows + kTileRows - 1) / kTileRows;
+    return count;
+  }
+  METAL_FUNC RowOfW<S> row(uint tile, uint r) const thread {
+    const Part<S, O> part = part_of(tile);
+    return {{part.weight, part.scales, part.biases, part.rows, cols, groupSize},
+            min(tile * kTileRows + r, part.rows - 1)};
+  }
+};
+
+// One row of x.
+template <typename S, typename O>
+[[max_total_threads_per_threadgroup(QUANTIZED_MATVEC_ROW_THREADS)]] kernel void multi_quantized_matvec_row(
+    device const bfloat* x [[buffer(MULTI_QUANTIZED_MATVEC_X)]],
+    device const uint* aWeight [[buffer(MULTI_QUANTIZED_MATVEC_A_WEIGHT)]],
+    device const S* aScales [[buffer(MULTI_QUANTIZED_MATVEC_A_SCALES)]],
+    device const S* aBiases [[buffer(MULTI_QUANTIZED_MATVEC_A_BIASES)]],
+    device const uint* bWeight [[buffer(MULTI_QUANTIZED_MATVEC_B_WEIGHT)]],
+    device const S* bScales [[buffer(MULTI_QUANTIZED_MATVEC_B_SCALES)]],
+    device const S* bBiases [[buffer(MULTI_QUANTIZED_MATVEC_B_BIASES)]],
+    device const uint* cWeight [[buffer(MULTI_QUANTIZED_MATVEC_C_WEIGHT)]],
+    device const S* cScales [[buffer(MULTI_QUANTIZED_MATVEC_C_SCALES)]],
+    device const S* cBiases [[buffer(MULTI_QUANTIZED_MATVEC_C_BIASES)]],
+    device const uint* dWeight [[buffer(MULTI_QUANTIZED_MATVEC_D_WEIGHT)]],
+    device const S* dScales [[buffer(MULTI_QUANTIZED_MATVEC_D_SCALES)]],
+    device const S* dBiases [[buffer(MULTI_QUANTIZED_MATVEC_D_BIASES)]],
+    device O* outA [[buffer(MULTI_QUANTIZED_MATVEC_OUT_A)]], device O* outB [[buffer(MULTI_QUANTIZED_MATVEC_OUT_B)]],
+    device O* outC [[buffer(MULTI_QUANTIZED_MATVEC_OUT_C)]], device O* outD [[buffer(MULTI_QUANTIZED_MATVEC_OUT_D)]],
+    constant MultiQuantizedMatvecParams& p [[buffer(MULTI_QUANTIZED_MATVEC_PARAMS)]],
+    uint group [[threadgroup_position_in_grid]], uint groups [[threadgroups_per_grid]],
+    uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  const TilesOfParts<S, O> tiles = {{{aWeight, aScales, aBiases, outA, p.rowsA},
+                                     {bWeight, bScales, bBiases, outB, p.rowsB},
+                                     {cWeight, cScales, cBiases, outC, p.rowsC},
+                                     {dWeight, dScales, dBiases, outD, p.rowsD}},
+                                    p.cols,
+                                    p.groupSize};
+  const SumsOfSpans sums = sum_spans<S>(x, tiles, p.cols, p.groupSize, group, groups, lane, simdgroup);
+  for (uint i = simdgroup * kSimd + lane; sums.has(i); i += kRowThreads) {
+    uint tile = sums.tile(i);
+    const Part<S, O> part = tiles.part_of(tile);
+    const uint row = tile * kTileRows + sums.row(i);
+    if (row < part.rows) part.out[row] = O(sums.product(i, sums.row(i)));
+  }
+}
+
+#define ROW(S, O)                                                                                                  \
+  template [[host_name("multi_quantized_matvec_bf16_" #S "_" #O "_b4_row")]] [[kernel]] decltype( \
+      multi_quantized_matvec_row<S, O>) multi_quantized_matvec_row<S, O>;
+MLXTS_ROWS(ROW)
+#endif
 
 #define MATVEC(X, S, O, bits)                                                                      \
   template [[host_name("multi_quantized_matvec_" #X "_" #S "_" #O "_b" #bits)]] [[kernel]] decltype( \

@@ -27,11 +27,12 @@ import {
   FEW,
   FEW_ON_CPU,
   FEW_SCRATCH_ON_GPU,
+  FEW_VARIANTS,
   fewOnGpus,
-  isOneRow,
   MATVEC_PARAMS,
   MATVEC_SCRATCH,
   matvecOnCpu,
+  oneRowOf,
   PANEL_SCRATCH,
   PANELS,
   PRODUCT_BITS,
@@ -68,7 +69,7 @@ export interface PairSizes extends Weights, Pick<GatheredSizes, "pairs" | "m"> {
 export const gatherQuantizedMatvecKernel = defineKernel({
   library: quant4Library,
   name: "gather_quantized_matvec",
-  variants: PRODUCT_VARIANTS,
+  variants: FEW_VARIANTS,
   buffers: { ...BUFFERS, out: "write" },
   anyByte: ANY_BYTE,
   params: PARAMS,
@@ -171,7 +172,11 @@ export function encodeGathered(
   const given = { op, variant, params: { ...params, rows, cols, groupSize }, sizes };
   if (block.panels)
     encoder.dispatch(gatherQuantizedMatmulKernel, { ...given, buffers: { ...buffers, order, offsets } });
-  else encoder.dispatch(gatherQuantizedMatvecKernel, { ...given, buffers });
+  else {
+    const { device } = encoder;
+    const { oneRow, ...rest } = oneRowOf(gatherQuantizedMatvecKernel, variant, sizes, x, [buffers], device);
+    encoder.dispatch(gatherQuantizedMatvecKernel, { ...given, ...rest, buffers, sizes: { ...sizes, oneRow } });
+  }
 }
 
 /** What a call multiplies; undefined where the check of the options says next what is wrong. */
@@ -185,15 +190,14 @@ function productsOf(c: Seen) {
   const matrices = stack[0] as number;
   const int8 = c.options.approximate !== undefined;
   const gathered = gatheredProducts(c, matrices);
-  const oneRow = isOneRow(gathered.m, x, [{ weight, bits, groupSize }]);
-  return { ...gathered, matrices, rows, cols, groupSize, bits, int8, oneRow };
+  return { ...gathered, matrices, rows, cols, groupSize, bits, int8 };
 }
 export type Products = NonNullable<ReturnType<typeof productsOf>>;
 
 /** How a call is launched: by pairs, or by slots where the block says panels. */
 export function launchOf(products: Products, ordered: boolean, device: Device) {
-  const { pairs, m, matrices, rows, cols, groupSize, int8, oneRow } = products;
-  const sizes = { pairs, m, matrices, rows, cols, groupSize, int8, oneRow, ordered };
+  const { pairs, m, matrices, rows, cols, groupSize, int8 } = products;
+  const sizes = { pairs, m, matrices, rows, cols, groupSize, int8, ordered };
   const panels = (mBlock: number) => scratchFits(gatherQuantizedMatmulKernel, { ...sizes, mBlock }, device);
   const few = (mBlock: number) => scratchFits(gatherQuantizedMatvecKernel, { ...sizes, mBlock }, device);
   const block = ordered ? panelBlock(pairs, cols, panels) : blockOf(m, cols, { panels, few });

@@ -21,13 +21,13 @@ import {
   FEW,
   FEW_ON_CPU,
   FEW_SCRATCH_ON_GPU,
+  FEW_VARIANTS,
   fewOnGpus,
-  isOneRow,
   jointDims,
   MATVEC_PARAMS,
   MATVEC_SCRATCH,
   matvecOnCpu,
-  PRODUCT_VARIANTS,
+  oneRowOf,
   type Seen,
 } from "./product_launch.ts";
 import { checkApproximate } from "./quantized_matmul.ts";
@@ -43,7 +43,7 @@ const KEPT_ROWS = 256;
 export const gatherQuantizedMatvecSwigluKernel = defineKernel({
   library: quant4Library,
   name: "gather_quantized_matvec_swiglu",
-  variants: PRODUCT_VARIANTS,
+  variants: FEW_VARIANTS,
   buffers: {
     x: "read",
     gateWeight: "read",
@@ -89,12 +89,7 @@ function productsOf(c: Seen): Products | undefined {
   if (up.rows !== rows) c.fail("up.weight", `have ${rows} rows, as \`gate\` has`, given);
   const int8 = c.options.approximate !== undefined;
   const gathered = gatheredProducts(c, matrices);
-  const oneRow = isOneRow(
-    gathered.m,
-    c.tensors.x as Tensor,
-    STACKS.map((name) => ({ weight: c.tensors[`${name}.weight`] as Tensor, bits, groupSize })),
-  );
-  return { ...gathered, matrices, rows, cols, groupSize, bits, int8, oneRow };
+  return { ...gathered, matrices, rows, cols, groupSize, bits, int8 };
 }
 
 /**
@@ -167,9 +162,11 @@ export const gatherQuantizedMatmulSwiglu: GatherQuantizedMatmulSwiglu = defineOp
       return;
     }
     const { rows, cols, groupSize, bits, params } = products;
+    const given = `${x.dtype}_${gate.scales.dtype}_${out.dtype}_b${bits}`;
+    const { variant, oneRow } = oneRowOf(gatherQuantizedMatvecSwigluKernel, given, sizes, x, [gate, up], device);
     encoder.dispatch(gatherQuantizedMatvecSwigluKernel, {
       op,
-      variant: `${x.dtype}_${gate.scales.dtype}_${out.dtype}_b${bits}`,
+      variant,
       buffers: {
         x,
         gateWeight: gate.weight,
@@ -183,7 +180,7 @@ export const gatherQuantizedMatmulSwiglu: GatherQuantizedMatmulSwiglu = defineOp
         out,
       },
       params: { ...params, rows, cols, groupSize },
-      sizes,
+      sizes: { ...sizes, oneRow },
     });
   },
 });

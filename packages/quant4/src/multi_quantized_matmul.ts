@@ -7,13 +7,13 @@ import {
   checkJointScales,
   FEW_ON_CPU,
   FEW_SCRATCH_ON_GPU,
+  FEW_VARIANTS,
   fewOnGpus,
-  isOneRow,
   jointDims,
   MATVEC_PARAMS,
   MATVEC_SCRATCH,
   matvecOnCpu,
-  PRODUCT_VARIANTS,
+  oneRowOf,
   type Seen,
   type Weights,
 } from "./product_launch.ts";
@@ -32,7 +32,7 @@ const blocks = (rows: readonly number[], unit: number) => rows.reduce((sum, coun
 export const multiQuantizedMatvecKernel = defineKernel({
   library: quant4Library,
   name: "multi_quantized_matvec",
-  variants: PRODUCT_VARIANTS,
+  variants: FEW_VARIANTS,
   buffers: {
     x: "read",
     aWeight: "read",
@@ -177,9 +177,13 @@ export const multiQuantizedMatmul = defineOp({
       return;
     }
     const [rowsA, rowsB, rowsC, rowsD] = [a.rows, b.rows, c3?.rows ?? 0, d?.rows ?? 0];
+    const sizes: Sizes = { m, rows: [rowsA, rowsB, rowsC, rowsD], cols, groupSize, int8 };
+    const all = parts.map(({ q }) => q);
+    const given = `${x.dtype}_${a.q.scales.dtype}_${a.out.dtype}_b${a.q.bits}`;
+    const { variant, oneRow } = oneRowOf(multiQuantizedMatvecKernel, given, sizes, x, all, device);
     encoder.dispatch(multiQuantizedMatvecKernel, {
       op,
-      variant: `${x.dtype}_${a.q.scales.dtype}_${a.out.dtype}_b${a.q.bits}`,
+      variant,
       buffers: {
         x,
         aWeight: a.q.weight,
@@ -200,18 +204,7 @@ export const multiQuantizedMatmul = defineOp({
         outD: d?.out,
       },
       params: { m, rowsA, rowsB, rowsC, rowsD, cols, groupSize },
-      sizes: {
-        m,
-        rows: [rowsA, rowsB, rowsC, rowsD],
-        cols,
-        groupSize,
-        int8,
-        oneRow: isOneRow(
-          m,
-          x,
-          parts.map(({ q }) => q),
-        ),
-      },
+      sizes: { ...sizes, oneRow },
     });
   },
 }) as MultiQuantizedMatmul;

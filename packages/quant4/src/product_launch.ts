@@ -1,5 +1,15 @@
 // How the kernels of x · Wᵀ are launched: what the ops that do so share.
-import { type Device, type Dtype, FLOATS, quantizedDims, type Tensor, tileStride } from "@mlxts/core";
+import {
+  type Device,
+  type Dtype,
+  FLOATS,
+  type Kernel,
+  quantizedDims,
+  scratchFits,
+  type Tensor,
+  tileStride,
+} from "@mlxts/core";
+import { quant4Library } from "./library.ts";
 import { type Bits, combinations } from "./quantized.ts";
 
 /** Dtypes of x, of scales and of the output, and bits. */
@@ -10,23 +20,36 @@ export const PRODUCT_BITS: readonly Bits[] = [4, 8];
 export const FEW = { mostM: 8 } as const;
 /**
  * Rows of W of a CPU's threadgroup, columns that are ordered together, units of the largest number of a group in bytes, and
- * the words of `prepared`; rows of W of a GPU's simdgroup, or, on NVIDIA's GPUs, rows that the simdgroups of a threadgroup
- * share, and the units of up to 64 columns of them that a simdgroup takes at a time: a span, of which one row of x has at
- * most so many where it is held in threadgroup memory; and the most simdgroups of such a threadgroup.
+ * the words of `prepared`.
  */
 export const FEW_ON_CPU = { blockRows: 16, unit: 128, byteUnits: 127, preparedWords: 4 } as const;
-export const FEW_ON_GPU = { simdgroupRows: 4, tileRows: 16, blockUnits: 4, mostSpans: 64, mostSimdgroups: 8 } as const;
+/**
+ * Rows of W of a GPU's simdgroup, or, on NVIDIA's GPUs, rows that the simdgroups of a threadgroup share, and the units of up
+ * to 64 columns of them that a simdgroup takes at a time: a span. One row of x has at most mostSpans of them there, a
+ * threadgroup of so many threads for it, and each simdgroup so many spans on their way.
+ */
+export const FEW_ON_GPU = {
+  simdgroupRows: 4,
+  tileRows: 16,
+  blockUnits: 4,
+  mostSpans: 64,
+  rowThreads: 256,
+  spansAhead: 4,
+} as const;
 /** Simdgroups of a threadgroup on NVIDIA's GPUs: as many as have columns, within these bounds. */
 const LEAST_SIMDGROUPS = 4;
-const MOST_SIMDGROUPS = FEW_ON_GPU.mostSimdgroups;
+const MOST_SIMDGROUPS = 8;
 const BLOCK_COLUMNS = 64 * FEW_ON_GPU.blockUnits;
-/** The most tiles of a threadgroup, which it takes with one row of x. */
-const MOST_TILES = 8;
-/** Multiprocessors of an H100 or H200, and simdgroups for which one of them has registers. */
+/** Multiprocessors of an H100 or H200. */
 const MULTIPROCESSORS = 132;
-const SIMDGROUPS_AT_ONCE = 16;
-/** With up to so many tiles for each of them, one row of x is fastest where each tile is copied as a whole. */
-const MOST_TILES_COPIED = 3;
+/**
+ * With one row of x each tile of W has a threadgroup up to so many for each multiprocessor. More tiles share threadgroups,
+ * one for each multiprocessor unless its tiles are more than these. Such a threadgroup asks for so many bytes that no two fit
+ * a multiprocessor: else the first ones that are free would take two, and others none.
+ */
+const TILES_ALONE = 2;
+const MOST_TILES = 16;
+const BYTES_ALONE = 116_000;
 /**
  * Above, in panels: a CPU's threadgroup has blockRows rows of W, and a panel so many of their columns; limbGroupWords are what
  * a group of a row of x in limbs comes with, preparedWords what tells which rows of x are prepared. With room for paddedRows
@@ -72,9 +95,11 @@ const BLOCK_BYTES = 1 << 23;
 /** Columns of W up to which a CPU's thread takes blocks at once. */
 const MOST_AT_ONCE = 1 << 14;
 
-/** A tile of W that is copied as a whole. */
-interface CopiedTile {
+/** How one row of x is multiplied where NVIDIA's GPUs have a way of their own for it. */
+interface OneRow {
   scaleBytes: number;
+  /** Bytes of a threadgroup at most. */
+  mostBytes: number;
 }
 
 export interface Weights {
@@ -82,10 +107,8 @@ export interface Weights {
   groupSize: number;
   /** Whether a CPU takes x in whole numbers of a byte. */
   int8?: boolean;
-  /** What `isOneRow` says: NVIDIA's GPUs have a way of their own for it. */
-  oneRow?: boolean;
-  /** What `tileOfOneRow` says. */
-  copied?: CopiedTile | undefined;
+  /** What `oneRowOf` says. */
+  oneRow?: OneRow | undefined;
 }
 
 export const ceil = (n: number, unit: number) => Math.ceil(n / unit);
@@ -113,51 +136,29 @@ export const FEW_SCRATCH_ON_GPU = { sums: "f32" } as const;
 
 type Axes = readonly [number, number, number];
 
-/** Tiles of a threadgroup for one row of x: so many that all threadgroups run at once, if that can be. */
-function tilesTogether([x, y, z]: Axes, simdgroups: number): number {
-  const atOnce = MULTIPROCESSORS * Math.floor(SIMDGROUPS_AT_ONCE / Math.max(simdgroups, LEAST_SIMDGROUPS));
-  let tiles = 1;
-  // Each row of W has a thread for its output.
-  while (tiles < MOST_TILES && tiles <= simdgroups && x * y * z > tiles * atOnce) tiles *= 2;
-  return tiles;
-}
+const rowVariant = (variant: string) => `${variant}_row`;
+/** Variants for one row of x. */
+export const ROW_VARIANTS = PRODUCT_VARIANTS.filter((each) => /^bf16_.*_b4$/.test(each)).map(rowVariant);
+export const FEW_VARIANTS = [...PRODUCT_VARIANTS, ...ROW_VARIANTS];
 
-/** The memory of one row of x: operands and zeros, sums of units, powers of two of spans. */
-const rowFloats = (spans: number, simdgroups: number) => spans * (BLOCK_COLUMNS / 2 + 6) + 16 + simdgroups * 64;
-
-/** Simdgroups that take turns along the columns of one row of x, all as many. */
-const simdgroupsOfRow = (spans: number) => ceil(spans, ceil(spans, MOST_SIMDGROUPS));
-
-const tileVariant = (variant: string) => `${variant}_tile`;
-/** Variants for one row of x whose threadgroups copy a tile of W by themselves, for GPUs of compute capability 9.0. */
-export const TILE_VARIANTS = PRODUCT_VARIANTS.filter((each) => /^bf16_.*_b4$/.test(each)).map(tileVariant);
-
-/** Such a variant where one row of x has one that is faster, and the device its kernel: it gives the same bits. */
-export function tileOfOneRow(
-  variant: string,
-  { rows, cols, batch, oneRow }: Weights & { rows: number; batch: number },
-  scales: Tensor,
-  has: (variant: string) => boolean,
-): { variant: string; copied?: CopiedTile } {
-  const tiles = ceil(rows, FEW_ON_GPU.tileRows) * batch;
-  if (!oneRow || tiles > MOST_TILES_COPIED * MULTIPROCESSORS) return { variant };
-  if (ceil(cols, BLOCK_COLUMNS) > FEW_ON_GPU.mostSpans || !has(tileVariant(variant))) return { variant };
-  return { variant: tileVariant(variant), copied: { scaleBytes: scales.dtype === "f32" ? 4 : 2 } };
-}
-
-/** The launch of such a variant. */
-function tileOnCuda({ cols, groupSize }: Weights, { scaleBytes }: CopiedTile, threadgroups: Axes) {
-  const { tileRows, mostSimdgroups } = FEW_ON_GPU;
+/** The launch of such a variant, with all tiles of W. */
+function rowOnCuda({ cols }: Weights, { scaleBytes, mostBytes }: OneRow, [x, y, z]: Axes) {
+  const { tileRows, rowThreads, spansAhead } = FEW_ON_GPU;
   const spans = ceil(cols, BLOCK_COLUMNS);
-  const simdgroups = simdgroupsOfRow(spans);
-  // Scales may begin and end within a piece of 16 bytes.
-  const numbers = roundUp((tileRows * cols * scaleBytes) / groupSize, 16) + 16;
-  const tile = (tileRows * cols) / 2 + 2 * numbers;
+  const all = x * y * z;
+  const alone = all <= TILES_ALONE * MULTIPROCESSORS;
+  const threadgroups = alone ? x : ceil(x, Math.min(ceil(all, MULTIPROCESSORS), MOST_TILES));
+  // Spans that are on their way, limbs and factors of x, sums of spans.
+  const span = tileRows * (BLOCK_COLUMNS / 2 + 8 * scaleBytes);
+  const bytes =
+    (rowThreads / 32) * spansAhead * span +
+    spans * (3 * BLOCK_COLUMNS + 64) +
+    128 +
+    ceil(x, threadgroups) * spans * tileRows * 4;
   return {
-    threadgroups,
-    threadsPerThreadgroup: [32 * simdgroups, 1, 1] as const,
-    // The last two words count the bytes that have arrived.
-    scratch: { sums: [tile / 4 + rowFloats(spans, simdgroups) + mostSimdgroups * tileRows + 2] },
+    threadgroups: [threadgroups, y, z] as const,
+    threadsPerThreadgroup: [rowThreads, 1, 1] as const,
+    scratch: { sums: [ceil(alone ? bytes : Math.max(bytes, Math.min(BYTES_ALONE, mostBytes)), 4)] },
   };
 }
 
@@ -177,24 +178,14 @@ export function fewOnGpus<Sizes extends Weights & { m: number }>(
       scratch: { sums: [0] },
     }),
     cuda: (sizes: Sizes) => {
-      if (typeof sizes.copied === "object") return tileOnCuda(sizes, sizes.copied, threadgroups(sizes, tileRows));
+      if (typeof sizes.oneRow === "object")
+        return rowOnCuda(sizes, sizes.oneRow, threadgroups(sizes, tileRows / matrices));
       const spans = ceil(sizes.cols, BLOCK_COLUMNS);
-      const held = spans <= FEW_ON_GPU.mostSpans;
-      const oneRow = held && sizes.oneRow;
-      const simdgroups = oneRow ? simdgroupsOfRow(spans) : Math.min(Math.max(spans, LEAST_SIMDGROUPS), MOST_SIMDGROUPS);
-      const tiles = oneRow ? tilesTogether(threadgroups(sizes, tileRows), simdgroups) : 1;
+      const simdgroups = Math.min(Math.max(spans, LEAST_SIMDGROUPS), MOST_SIMDGROUPS);
       return {
-        threadgroups: threadgroups(sizes, tiles * tileRows),
-        // The second axis counts tiles.
-        threadsPerThreadgroup: [(32 * simdgroups) / tiles, tiles, 1] as const,
-        scratch: {
-          sums: [
-            Math.max(
-              simdgroups * 3 * FEW.mostM * matrices * tileRows,
-              held ? rowFloats(spans, simdgroups) + simdgroups * matrices * tiles * tileRows : 0,
-            ),
-          ],
-        },
+        threadgroups: threadgroups(sizes, tileRows),
+        threadsPerThreadgroup: [32 * simdgroups, 1, 1] as const,
+        scratch: { sums: [simdgroups * 3 * FEW.mostM * matrices * tileRows] },
       };
     },
   };
@@ -347,18 +338,34 @@ export function blockOf(m: number, cols: number, fits: { panels: Fits; few: Fits
   return { panels: false, rows: fittingRows(Math.min(m, FEW.mostM), fits.few) };
 }
 
-interface Codes {
-  weight: Tensor;
-  bits: number;
-  groupSize: number;
-}
+/** The numbers of a quantized matrix or stack. */
+type Numbers = Record<"weight" | "scales" | "biases", Tensor>;
 
-/** Whether x is one row in bf16, the codes have 4 bits in groups of at least a unit, and all begin at whole vectors. */
-export const isOneRow = (m: number, x: Tensor, weights: readonly Codes[]): boolean =>
-  m === 1 &&
-  x.dtype === "bf16" &&
-  x.byteOffset % 16 === 0 &&
-  weights.every(({ weight, bits, groupSize }) => bits === 4 && groupSize >= 64 && weight.byteOffset % 16 === 0);
+/**
+ * The variant of a kernel for x and these matrices, of the group size: one for one row of x where the device has it, x is in
+ * bf16, and spans of codes and scales are whole pieces.
+ */
+export function oneRowOf<Sizes extends Weights & { m: number }>(
+  kernel: Parameters<typeof scratchFits<Sizes>>[0] & Pick<Kernel, "name">,
+  variant: string,
+  sizes: Sizes,
+  x: Tensor,
+  matrices: readonly Numbers[],
+  device: Device,
+): { variant: string; oneRow?: OneRow } {
+  const { m, cols, groupSize } = sizes;
+  const row = rowVariant(variant);
+  if (m !== 1 || groupSize < 64 || cols % BLOCK_COLUMNS !== 0 || cols > FEW_ON_GPU.mostSpans * BLOCK_COLUMNS)
+    return { variant };
+  if (!ROW_VARIANTS.includes(row) || !device.library(quant4Library).has(kernel.name, row)) return { variant };
+  const scaleBytes = (matrices[0] as Numbers).scales.dtype === "f32" ? 4 : 2;
+  const piece = Math.min(16, (BLOCK_COLUMNS / groupSize) * scaleBytes);
+  const aligned = [x, ...matrices.map(({ weight }) => weight)].every(({ byteOffset }) => byteOffset % 16 === 0);
+  if (!aligned || matrices.some((q) => q.scales.byteOffset % piece !== 0 || q.biases.byteOffset % piece !== 0))
+    return { variant };
+  const oneRow = { scaleBytes, mostBytes: device.limits.maxThreadgroupBytes };
+  return scratchFits(kernel, { ...sizes, oneRow }, device) ? { variant: row, oneRow } : { variant };
+}
 
 /** What a check sees of a call. */
 export type Seen = Parameters<typeof quantizedDims>[0];

@@ -27,11 +27,12 @@ import {
   FEW_ON_CPU,
   FEW_ON_GPU,
   FEW_SCRATCH_ON_GPU,
+  FEW_VARIANTS,
   fewOnGpus,
-  isOneRow,
   MATVEC_PARAMS,
   MATVEC_SCRATCH,
   matvecOnCpu,
+  oneRowOf,
   PANEL_SCRATCH,
   PANELS,
   PRODUCT_BITS,
@@ -39,9 +40,7 @@ import {
   panelsOnCpu,
   type Seen,
   TILE_SCRATCH,
-  TILE_VARIANTS,
   TILES,
-  tileOfOneRow,
   tilesOnCuda,
   tilesOnGpu,
   WARPGROUP_VARIANTS,
@@ -79,8 +78,7 @@ interface Sizes extends Weights {
 export const quantizedMatvecKernel = defineKernel({
   library: quant4Library,
   name: "quantized_matvec",
-  variants: [...PRODUCT_VARIANTS, ...TILE_VARIANTS],
-  sm90a: TILE_VARIANTS,
+  variants: FEW_VARIANTS,
   buffers: BUFFERS,
   early: ["weight", "scales", "biases"],
   params: PARAMS,
@@ -233,10 +231,9 @@ function encodeTransposed(encoder: CommandEncoder, given: Transposed, block: Blo
     const { variant = given.variant, tile } = warpgroupTileFor(given.variant, sizes, buffers, has) ?? {};
     encoder.dispatch(quantizedMatmulKernel, { ...given, variant, sizes: { ...sizes, mBlock: block.rows, tile } });
   } else if (block.rows >= m) {
-    const library = encoder.device.library(quant4Library);
-    const has = (wanted: string) => library.has(quantizedMatvecKernel.name, wanted);
-    const { variant, copied } = tileOfOneRow(given.variant, sizes, buffers.scales, has);
-    encoder.dispatch(quantizedMatvecKernel, { ...given, variant, sizes: { ...sizes, copied } });
+    const { device } = encoder;
+    const { variant, oneRow } = oneRowOf(quantizedMatvecKernel, given.variant, sizes, buffers.x, [buffers], device);
+    encoder.dispatch(quantizedMatvecKernel, { ...given, variant, sizes: { ...sizes, oneRow } });
   } else
     for (let row = 0; row < m; row += block.rows) {
       const count = Math.min(block.rows, m - row);
@@ -280,7 +277,7 @@ export function encodeProduct(
     variant: `${x.dtype}_${scales.dtype}_${out.dtype}_b${bits}`,
     buffers: { x, weight, scales, biases, bias: undefined, out },
     params: { ...ONE_MATRIX, ...sizes },
-    sizes: { ...sizes, batch: 1, int8, oneRow: isOneRow(sizes.m, x, [q]) },
+    sizes: { ...sizes, batch: 1, int8 },
   };
   encodeTransposed(encoder, given, blockFor(sizes, groupSize, encoder.device));
 }
@@ -339,8 +336,10 @@ function planOf(c: Seen): Plan | undefined {
  * but a CPU with products of bytes takes x of other dtypes, and one with tiles (AMX) up to 8 rows of any dtype, as whole
  * numbers of 24 bits, which err by at most 2^-23 of the largest x of a group (up to 8 rows, with tiles 2: of 8 neighbors, 4
  * with bits 8). For bf16 results tiles have 4-bit weights in groups of 64 and 128 as two bf16 that err by less than 2^-15 of the
- * weight, for more than 32 rows of bf16 x. Up to 8 rows of x and more are summed in different orders, with tiles also up to 2,
- * up to 5 and up to 32, on NVIDIA's GPUs up to 2, up to 4 and up to 32, so the last bits of a row depend on which it is.
+ * weight, for more than 32 rows of bf16 x. NVIDIA's GPUs take one row of bf16 x, against 4 bits in groups of 64 and 128, as
+ * whole numbers of 23 bits that err by at most 2^-22 of the largest of 64 neighbors. Up to 8 rows of x and more are summed in
+ * different orders, with tiles also up to 2, up to 5 and up to 32, on NVIDIA's GPUs up to 1, up to 2, up to 4 and up to 32, so
+ * the last bits of a row depend on which it is.
  *
  * With `"int8-activations"` each group of `groupSize` numbers of a row of x is first rounded to whole numbers of a unit, its
  * largest / 127, ties to even (both in f32); all else is as exact as before. A result errs by at most Σ unit/2·|w|, for
@@ -450,8 +449,7 @@ export const quantizedMatmul: QuantizedMatmul = defineOp({
         qStride1: a1.right,
         qStride2: a2.right,
       };
-      const oneRow = isOneRow(m, common.buffers.x, [{ ...q, weight: common.buffers.weight }]);
-      const sizes = { m, rows, cols, groupSize, batch, int8: options.approximate !== undefined, oneRow };
+      const sizes = { m, rows, cols, groupSize, batch, int8: options.approximate !== undefined };
       if (options.transpose) encodeTransposed(encoder, { ...common, params, sizes }, block);
       else
         encoder.dispatch(

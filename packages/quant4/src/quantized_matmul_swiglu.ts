@@ -17,13 +17,13 @@ import {
   checkJointScales,
   FEW_ON_CPU,
   FEW_SCRATCH_ON_GPU,
+  FEW_VARIANTS,
   fewOnGpus,
-  isOneRow,
   jointDims,
   MATVEC_PARAMS,
   MATVEC_SCRATCH,
   matvecOnCpu,
-  PRODUCT_VARIANTS,
+  oneRowOf,
   type Seen,
   type Weights,
 } from "./product_launch.ts";
@@ -39,7 +39,7 @@ interface Sizes extends Weights {
 export const quantizedMatvecSwigluKernel = defineKernel({
   library: quant4Library,
   name: "quantized_matvec_swiglu",
-  variants: PRODUCT_VARIANTS,
+  variants: FEW_VARIANTS,
   buffers: {
     x: "read",
     gateWeight: "read",
@@ -140,16 +140,18 @@ export const quantizedMatmulSwiglu: QuantizedMatmulSwiglu = defineOp({
     const { out } = outputs;
     const { m, rows, cols, groupSize } = planOf(c) as Plan;
     const params = { m, rows, cols, groupSize };
-    const sizes = { ...params, int8: options.approximate !== undefined, oneRow: isOneRow(m, x, [gate, up]) };
+    const sizes = { ...params, int8: options.approximate !== undefined };
     if (!isOneDispatch(sizes, c.device)) {
       encodeGated(encoder, op, out, (input, product) =>
         encodeProduct(encoder, op, { x, q: inputs[input], out: product, int8: sizes.int8 }),
       );
       return;
     }
+    const given = `${x.dtype}_${gate.scales.dtype}_${out.dtype}_b${gate.bits}`;
+    const { variant, oneRow } = oneRowOf(quantizedMatvecSwigluKernel, given, sizes, x, [gate, up], c.device);
     encoder.dispatch(quantizedMatvecSwigluKernel, {
       op,
-      variant: `${x.dtype}_${gate.scales.dtype}_${out.dtype}_b${gate.bits}`,
+      variant,
       buffers: {
         x,
         gateWeight: gate.weight,
@@ -161,7 +163,7 @@ export const quantizedMatmulSwiglu: QuantizedMatmulSwiglu = defineOp({
         out,
       },
       params,
-      sizes,
+      sizes: { ...sizes, oneRow },
     });
   },
 });

@@ -84,6 +84,7 @@ METAL_SIM_INLINE uint bf16_fma_pair(uint a, uint b, uint c) {
 
 METAL_SIM_INLINE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 METAL_SIM_INLINE float exp2_fast(float x) { return metal::exp2(x); }
+METAL_SIM_INLINE float reciprocal_fast(float x) { return 1.0f / x; }
 #define METAL_SIM_F32(name) \
   METAL_SIM_INLINE float name(float x) { return metal::name(x); }
 METAL_SIM_F32(sqrt)
@@ -249,6 +250,34 @@ METAL_SIM_INLINE void mma_tf32_k8(float (&d)[4], uint a0, uint a1, uint a2, uint
 METAL_SIM_MMA16(f16, kF16)
 METAL_SIM_MMA16(bf16, kBf16)
 
+/** The same of bytes, whose sums are whole numbers. */
+struct ByteFragments {
+  uint a[4], b[2];
+  int d[4];
+};
+__attribute__((nodebug, no_sanitize("thread"))) inline void multiply_bytes(metal_sim::Exchange& shared,
+                                                                           uint32_t phase) {
+  if (shared.active[phase] != 0xffffffffu) return;
+  ByteFragments lanes[32];
+  for (uint i = 0; i < 32; ++i) lanes[i] = metal_sim::get<ByteFragments>(shared.slot[phase][i]);
+  for (uint row = 0; row < 16; ++row)
+    for (uint column = 0; column < 8; ++column) {
+      int& sum = lanes[row % 8 * 4 + column / 2].d[row / 8 * 2 + column % 2];
+      for (uint k = 0; k < 32; ++k) {
+        const uint lane = k % 16 / 4, part = k / 16, shift = 8 * (k % 4);
+        const uint a = lanes[row % 8 * 4 + lane].a[row / 8 + 2 * part] >> shift & 0xff;
+        sum += int(a) * (signed char)(lanes[column * 4 + lane].b[part] >> shift);
+      }
+    }
+  for (uint i = 0; i < 32; ++i) metal_sim::put(shared.slot[phase][i], lanes[i]);
+}
+METAL_SIM_INLINE void mma_bytes_k32(int (&d)[4], uint a0, uint a1, uint a2, uint a3, uint b0, uint b1, METAL_SIM_HERE) {
+  const ByteFragments own = {{a0, a1, a2, a3}, {b0, b1}, {d[0], d[1], d[2], d[3]}};
+  const auto lanes = all_lanes(own, file, line, "mma", multiply_bytes);
+  const ByteFragments result = lanes(lanes.lane);
+  for (uint i = 0; i < 4; ++i) d[i] = result.d[i];
+}
+
 METAL_SIM_INLINE uint transposed16(uint pair, METAL_SIM_HERE) {
   const auto lanes = all_lanes(pair, file, line, "transposed16");
   const uint row = lanes.lane / 4, column = lanes.lane % 4 * 2;
@@ -306,9 +335,6 @@ METAL_SIM_INLINE void store_matrices_transposed(void* row, const uint (&m)[4], M
   store_rows(row, m, true, file, line);
 }
 
-METAL_SIM_INLINE void load_once(uint (&to)[4], const void* from) {
-  for (uint i = 0; i < 4; ++i) to[i] = ((const uint*)from)[i];
-}
 METAL_SIM_INLINE void wait_for_kernels() {}
 METAL_SIM_INLINE void wait_for_kernels(uint) {}
 
@@ -348,40 +374,13 @@ METAL_SIM_INLINE void copy_start(void* to, const void* from, uint count = Bytes,
   }
   self.copies[self.copy_count++] = {to, from, Bytes, count < Bytes ? count : Bytes, self.copy_groups};
 }
+METAL_SIM_INLINE void copy_once(void* to, const void* from, METAL_SIM_HERE) {
+  copy_start<16>(to, from, 16, file, line);
+}
 METAL_SIM_INLINE void copies_end() { ++metal_sim::current()->copy_groups; }
 template <uint Later>
 METAL_SIM_INLINE void copies_wait() {
   arrive_all(Later);
-}
-
-/**
- * Copies that one thread begins and others wait for. The arrival holds that thread, whose copies arrive when the first
- * one waits; `group` is the arrival's address.
- */
-METAL_SIM_INLINE void arrival_begin(ulong* arrival) { *arrival = ulong(metal_sim::current()); }
-METAL_SIM_INLINE void arrival_expect(ulong*, uint) {}
-METAL_SIM_INLINE void arrival_copy(ulong* arrival, void* to, const void* from, uint bytes, METAL_SIM_HERE) {
-  metal_sim::Thread& self = *metal_sim::current();
-  if ((uintptr_t(to) | uintptr_t(from) | bytes) % 16 != 0)
-    self.host->undefined(metal_sim::Undefined::kAlignment, {file, line, "arrival_copy"}, 0);
-  if (self.copy_count == metal_sim::kMaxCopies || *arrival != ulong(&self)) {
-    self.host->undefined(metal_sim::Undefined::kIndex, {file, line, "arrival_copy"}, self.copy_count);
-    return;
-  }
-  __builtin_memset(to, 0xff, bytes);
-  self.copies[self.copy_count++] = {to, from, bytes, bytes, threadgroup_address(arrival)};
-}
-METAL_SIM_INLINE void arrival_wait(ulong* arrival, uint) {
-  metal_sim::Thread& from = *(metal_sim::Thread*)*arrival;
-  uint kept = 0;
-  for (uint i = 0; i < from.copy_count; ++i) {
-    const metal_sim::PendingCopy copy = from.copies[i];
-    if (copy.group == threadgroup_address(arrival))
-      __builtin_memcpy(copy.to, copy.from, copy.bytes);
-    else
-      from.copies[kept++] = copy;
-  }
-  from.copy_count = kept;
 }
 
 }  // namespace machine
