@@ -9,6 +9,19 @@ import { makeLayer, type Sizes } from "./layers.ts";
 
 const SMALL: Sizes = { H: 2, nope: 16, rope: 8, v: 12, R: 32 };
 
+const made = new Map<string, ReturnType<typeof makeLayer> & { expected: Float64Array }>();
+/** A layer and what it gives in f64, made once for all devices: that takes longer than the rest of a test. */
+function expectedLayer(causal: boolean, ...given: Parameters<typeof makeLayer>) {
+  const key = JSON.stringify([causal, given]);
+  let layer = made.get(key);
+  if (!layer) {
+    const { problem, ...rest } = makeLayer(...given);
+    layer = { problem, ...rest, expected: decompressedReference({ ...problem, causal }) };
+    made.set(key, layer);
+  }
+  return layer;
+}
+
 describe.each(DEVICES)("prefill on %s", (name, open) => {
   const device = open();
   afterAll(() => device.dispose());
@@ -36,8 +49,7 @@ describe.each(DEVICES)("prefill on %s", (name, open) => {
         [[200, 64, 65], 64, true],
         [[63, 128, 0], 9, false],
       ] as const) {
-        const { problem, tensors, options } = makeLayer(dtype, lengths, L, SMALL);
-        const expected = decompressedReference({ ...problem, causal });
+        const { expected, tensors, options } = expectedLayer(causal, dtype, lengths, L, SMALL);
         for (const scratchBytes of [1 << 26, 1])
           near(dtype, await run(tensors(device), { ...options, causal, form, scratchBytes }), expected);
       }
@@ -69,9 +81,8 @@ describe.each(DEVICES)("prefill on %s", (name, open) => {
 
   it.each(DTYPES)("%s: chunks of a prompt give what one call gives", async (dtype) => {
     const L = 100;
-    const { problem, tensors, options } = makeLayer(dtype, [L], L, SMALL);
+    const { expected, tensors, options } = expectedLayer(true, dtype, [L], L, SMALL);
     const { q, qPe, latentCache, kPeCache, kvB } = tensors(device);
-    const expected = decompressedReference(problem);
     for (const chunks of [[100], [1, 99], [64, 36], [30, 30, 30, 10]]) {
       const empty = (cache: Tensor) => device.tensor(dtype, cache.shape, new Float64Array(cache.size).fill(Number.NaN));
       const own = { latentCache: empty(latentCache), kPeCache: empty(kPeCache) };
@@ -128,8 +139,8 @@ describe.each(DEVICES)("prefill on %s", (name, open) => {
     const dtypes = simulated && length > 10000 ? (["f32", "bf16"] as const) : DTYPES;
     for (const dtype of dtypes)
       for (const L of [1, 9]) {
-        const { problem, tensors, options } = makeLayer(dtype, [length], L, { H: 2, nope: 8, rope: 4, v: 8, R: 16 });
-        const expected = decompressedReference(problem);
+        const sizes = { H: 2, nope: 8, rope: 4, v: 8, R: 16 };
+        const { expected, tensors, options } = expectedLayer(true, dtype, [length], L, sizes);
         const given = tensors(device);
         for (const scratchBytes of [1 << 26, 1 << 17])
           near(dtype, await run(given, { ...options, form: "materialized", scratchBytes }), expected);

@@ -1,5 +1,5 @@
 // The products with `approximate: "int8-activations"`: the suites again, beside products of x as it is rounded.
-import { FLOATS } from "@mlxts/core";
+import { decodeNumbers, encodeNumbers, FLOATS, type FloatDtype } from "@mlxts/core";
 import { type Case, compare, Random, type Reference64, type ReferenceFunction, type Suite } from "@mlxts/core/testing";
 import { DEVICES } from "@mlxts/test-kit/devices";
 import { testSuite } from "@mlxts/test-kit/suite";
@@ -117,38 +117,53 @@ describe.skipIf(process.env.MLXTS_DEVICE === "metal")("int8 activations", () => 
  */
 const BARS = { 32: 6.5e-3, 64: 7.2e-3, 128: 7.8e-3 } as const;
 
+const [ROWS, COLS] = [300, 2048];
+
+function makeProduct(groupSize: keyof typeof BARS, bits: 4 | 8, m: number, dtype: FloatDtype) {
+  const made = randomQuantized(1, ROWS, COLS, { bits, groupSize }, 77 + m);
+  const scales = made.scales.map(Math.fround);
+  const biases = made.biases.map(Math.fround);
+  const w = decodeExactly(made.weight, scales, biases, { bits, groupSize });
+  const x = decodeNumbers(dtype, encodeNumbers(dtype, new Random(m).normals(m * COLS, 1 / Math.sqrt(COLS))));
+  const halfUnits = groupsOf(x, groupSize).flatMap((group) => Array(groupSize).fill(unitOf(group) / 2));
+  return {
+    ...{ x, weight: made.weight, scales, biases },
+    exact: productReference(x, w, ROWS, COLS, true),
+    /** No element errs by more than half a unit. */
+    limits: productReference(Float64Array.from(halfUnits), w.map(Math.abs), ROWS, COLS, true),
+  };
+}
+const products = new Map<string, ReturnType<typeof makeProduct>>();
+/** A product and what it gives in f64, made once for all devices. */
+function productOf(...given: Parameters<typeof makeProduct>) {
+  const key = given.join();
+  const product = products.get(key) ?? makeProduct(...given);
+  products.set(key, product);
+  return product;
+}
+
 describe.skipIf(process.env.MLXTS_DEVICE === "metal").each(DEVICES)("what int8 activations cost, on %s", (_, open) => {
   const device = open();
   afterAll(() => device.dispose());
 
   it.each([32, 64, 128] as const)("groups of %d", async (groupSize) => {
-    const [rows, cols] = [300, 2048];
     for (const bits of [4, 8] as const)
       for (const m of [1, 5, 20])
-        for (const x of FLOATS) {
-          const made = randomQuantized(1, rows, cols, { bits, groupSize }, 77 + m);
+        for (const dtype of FLOATS) {
+          const { x, weight, scales, biases, exact, limits } = productOf(groupSize, bits, m, dtype);
           const q = {
-            weight: device.tensor("u32", [rows, (cols * bits) / 32], made.weight),
-            scales: device.tensor("f32", [rows, cols / groupSize], made.scales),
-            biases: device.tensor("f32", [rows, cols / groupSize], made.biases),
+            weight: device.tensor("u32", [ROWS, (COLS * bits) / 32], weight),
+            scales: device.tensor("f32", [ROWS, COLS / groupSize], scales),
+            biases: device.tensor("f32", [ROWS, COLS / groupSize], biases),
             ...({ bits, groupSize, mode: "affine" } as const),
           };
-          const activations = device.tensor(x, [m, cols], new Random(m).normals(m * cols, 1 / Math.sqrt(cols)));
           const encoder = device.encoder();
           const options = { outDtype: "f32", approximate: "int8-activations" } as const;
-          const out = quantizedMatmul(encoder, { x: activations, q }, options);
+          const out = quantizedMatmul(encoder, { x: device.tensor(dtype, [m, COLS], x), q }, options);
           await encoder.commit();
-          const numbers = await activations.readNumbers();
-          const scales = await q.scales.readNumbers();
-          const w = decodeExactly(made.weight, scales, await q.biases.readNumbers(), q);
           const y = await out.readNumbers();
-          const exact = productReference(numbers, w, rows, cols, true);
-          const { ratio } = compare(y, exact);
-          const name = `${bits} bits, M ${m}, ${x}`;
-          expect(ratio, name).toBeLessThan(BARS[groupSize]);
-          // No element errs by more than half a unit.
-          const most = groupsOf(numbers, groupSize).flatMap((group) => Array(groupSize).fill(unitOf(group) / 2));
-          const limits = productReference(Float64Array.from(most), w.map(Math.abs), rows, cols, true);
+          const name = `${bits} bits, M ${m}, ${dtype}`;
+          expect(compare(y, exact).ratio, name).toBeLessThan(BARS[groupSize]);
           expect(
             y.every((v, i) => Math.abs(v - (exact[i] as number)) <= (limits[i] as number)),
             name,
