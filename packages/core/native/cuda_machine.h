@@ -407,10 +407,11 @@ MLXTS_CUDA_FUNC void warpgroup_bf16_k16_rows(float (&d)[16][4], const uint (&a)[
 #undef MLXTS_D
 // What this thread has written to threadgroup memory is there for warpgroups' products after the next barrier.
 MLXTS_CUDA_FUNC void warpgroup_operands_written() { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
-// Where all `Threads` of a block meet that run parts of a program of their own.
+// Where all `Threads` of a block meet that run parts of a program of their own: each at an instruction of its own, which
+// an aligned barrier does not allow.
 template <uint Threads>
 MLXTS_CUDA_FUNC void parts_meet() {
-  asm volatile("barrier.cta.sync.aligned 1, %0;" : : "n"(Threads) : "memory");
+  asm volatile("barrier.cta.sync 1, %0;" : : "n"(Threads) : "memory");
 }
 // Registers that a warpgroup gives back, or takes of those that others have given back.
 template <uint Count>
