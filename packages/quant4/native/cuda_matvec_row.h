@@ -274,9 +274,10 @@ template <typename S, typename Tiles>
 METAL_FUNC SumsOfSpans sum_spans(device const bfloat* x, thread const Tiles& tiles, uint cols, uint groupSize,
                                  uint first, uint stride, uint lane, uint simdgroup) {
   const uint count = tiles.count(), spans = cols / kSpan;
-  threadgroup uchar* memory = (threadgroup uchar*)machine::threadgroup_memory();
-  threadgroup uchar* ring = memory + simdgroup * kSpansAhead * SpanInMemory<S>::kBytes;
-  RowOfX row(memory + kRowSimdgroups * kSpansAhead * SpanInMemory<S>::kBytes, spans);
+  constexpr uint kRing = kSpansAhead * SpanInMemory<S>::kBytes;  // of a simdgroup
+  threadgroup uchar* rings = (threadgroup uchar*)machine::threadgroup_memory();
+  threadgroup uchar* ring = rings + simdgroup * kRing;
+  RowOfX row(rings + kRowSimdgroups * kRing, spans);
   SpanCursor ahead(first, simdgroup, spans, stride), now = ahead;
 #pragma unroll 1
   for (uint i = 0; i < kSpansAhead; ++i) {
