@@ -32,9 +32,8 @@ void dot_limbs(const WeightRows& w, const XRows<LimbChunk<Bits, Limbs>>& x, uint
                size_t stride) {
   constexpr Fetch F = Limbs < 3 ? Fetch::twice : Fetch::once;
   vf32 acc[R][M] = {};
-  constexpr float kOffCenter = kCentered<Limbs> ? kCenter<Bits> : 0;
-  each_section<Bits, F, R, M, S>(w, x, begin, end, kOffCenter, acc, [&](uint32_t first, uint32_t last,
-                                                                        const vf32 (&scales)[R]) {
+  constexpr float center = kCentered<Limbs> ? kCenter<Bits> : 0;
+  const auto add_section = [&](uint32_t first, uint32_t last, const vf32 (&scales)[R]) {
     const LimbChunk<Bits, Limbs>* section = x.ordered + first / kLanes;
     vf32 products[R][M] = {};
     each_chunk<Bits, F, R>(
@@ -60,7 +59,8 @@ void dot_limbs(const WeightRows& w, const XRows<LimbChunk<Bits, Limbs>>& x, uint
         acc[r][m] = Limbs == 1 ? acc[r][m] + products[r][m]
                                : fma(products[r][m], section[m * x.stride].unit, acc[r][m]);
     }
-  });
+  };
+  each_section<Bits, F, R, M, S>(w, x, begin, end, center, acc, add_section);
   for (int r = 0; r < R; ++r)
     for (int m = 0; m < M; ++m) sums[r * stride + m] += acc[r][m];
 }

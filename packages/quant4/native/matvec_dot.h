@@ -79,7 +79,7 @@ MLXTS_INLINE uint32_t section_words(LaneScales lanes) {
   return (uint32_t(kLanes) << lanes.shift) / kPerWord<Bits>;
 }
 
-// body<S>() for scales and biases of type S; of more than one row of x, which take far longer than the scales, of any type.
+// body<S>() for scales and biases of type S; with more than one row of x, whose products take far longer, of any type.
 template <int M, typename Body>
 MLXTS_INLINE void with_scale_type(ScaleType type, Body body) {
   if constexpr (M > 1)

@@ -137,7 +137,8 @@ void begin_span(const WeightRows& w, bool far, const TileRowsOfX& x, uint32_t be
   const bool twice = w.lanes.shift == 7;
   const uint32_t group = begin >> twice, groups = (end - begin) >> twice;
   const ScaleType type = w.scaleType;
-  const size_t size = bytes_of<AnyScale>(type), next = w.nextScaleBytes, part = far ? w.scaleRowBytes : kTileEach * next;
+  const size_t size = bytes_of<AnyScale>(type), next = w.nextScaleBytes;
+  const size_t part = far ? w.scaleRowBytes : kTileEach * next;
   const ptrdiff_t biases = distance(w.scales, w.biases);
   const float* sums[M];
   for (uint32_t i = 0; i < M; ++i) sums[i] = x.sums + (i < x.m ? i : 0) * x.sumStride + group;
