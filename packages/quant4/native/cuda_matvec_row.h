@@ -151,18 +151,29 @@ METAL_FUNC void keep_columns(thread const RowOfX& row, uint4 columns, uint span,
   }
 }
 
-// x of the simdgroup's spans: all of it on its way at once.
-METAL_FUNC void keep_spans(thread const RowOfX& row, device const bfloat* x, uint spans, uint lane, uint simdgroup) {
-  uint4 columns[kOwnSpans];
-  MLXTS_UNROLL for (uint i = 0; i < kOwnSpans; ++i) {
-    const uint span = simdgroup + i * kRowSimdgroups;
-    columns[i] = span < spans ? *(device const uint4*)(x + span * kSpan + lane * 8) : uint4(0);
+// x of the simdgroup's spans; zeros until it is loaded.
+struct OwnColumns {
+  uint4 at[kOwnSpans];
+
+  METAL_FUNC OwnColumns() thread {
+    MLXTS_UNROLL for (uint i = 0; i < kOwnSpans; ++i) at[i] = uint4(0);
   }
-  MLXTS_UNROLL for (uint i = 0; i < kOwnSpans; ++i) {
-    const uint span = simdgroup + i * kRowSimdgroups;
-    if (span < spans) keep_columns(row, columns[i], span, lane);
+  // All of it on its way at once.
+  METAL_FUNC void load(device const bfloat* x, uint spans, uint lane, uint simdgroup) thread {
+    MLXTS_UNROLL for (uint i = 0; i < kOwnSpans; ++i) {
+      const uint span = simdgroup + i * kRowSimdgroups;
+      if (span < spans) at[i] = *(device const uint4*)(x + span * kSpan + lane * 8);
+    }
   }
-}
+  // The instructions for a span stand once: to fetch them takes longer than to run them.
+  METAL_FUNC void keep(thread const RowOfX& row, uint spans, uint lane, uint simdgroup) thread {
+#pragma unroll 1
+    for (uint span = simdgroup; span < spans; span += kRowSimdgroups) {
+      keep_columns(row, at[0], span, lane);
+      MLXTS_UNROLL for (uint i = 1; i < kOwnSpans; ++i) at[i - 1] = at[i];
+    }
+  }
+};
 
 // What a lane has of a span of a tile: of two rows its columns of each block, scale and bias of their unit.
 template <typename S>
@@ -269,7 +280,9 @@ struct SumsOfSpans {
   }
 };
 
-// The sums of a threadgroup, whose tiles are the first one and every `stride`-th after it.
+// The sums of a threadgroup, whose tiles are the first one and every `stride`-th after it. Instructions take longer to
+// be fetched than to be run, so those for one span run once for nothing, with zeros for x, while other kernels still
+// write x.
 template <typename S, typename Tiles>
 METAL_FUNC SumsOfSpans sum_spans(device const bfloat* x, thread const Tiles& tiles, uint cols, uint groupSize,
                                  uint first, uint stride, uint lane, uint simdgroup) {
@@ -278,7 +291,8 @@ METAL_FUNC SumsOfSpans sum_spans(device const bfloat* x, thread const Tiles& til
   threadgroup uchar* rings = (threadgroup uchar*)machine::threadgroup_memory();
   threadgroup uchar* ring = rings + simdgroup * kRing;
   RowOfX row(rings + kRowSimdgroups * kRing, spans);
-  SpanCursor ahead(first, simdgroup, spans, stride), now = ahead;
+  const SpanCursor begin(first, simdgroup, spans, stride);
+  SpanCursor ahead = begin;
 #pragma unroll 1
   for (uint i = 0; i < kSpansAhead; ++i) {
     if (ahead.tile < count) {
@@ -289,38 +303,56 @@ METAL_FUNC SumsOfSpans sum_spans(device const bfloat* x, thread const Tiles& til
   }
   if (simdgroup == 0 && lane < 8) row.zeros[lane] = uint4(0);
 
-  // Until here others may still write x.
-  machine::wait_for_kernels();
-  keep_spans(row, x, spans, lane, simdgroup);
-  threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-
   const uint g = lane / 4, j = lane % 4;
   const RightOfLane right(row, lane);
   threadgroup const float4* factors = row.factors + j;
-  uint turn = 0;
 #pragma unroll 1
-  while (now.tile < count) {
-    machine::copies_wait<kSpansAhead - 1>();
-    simdgroup_barrier(metal::mem_flags::mem_threadgroup);
-    threadgroup uchar* place = ring + turn * SpanInMemory<S>::kBytes;
-    const SpanOfLane<S> own(place, groupSize, lane);
-    // The lanes have it: another begins its way.
-    simdgroup_barrier(metal::mem_flags::mem_threadgroup);
-    if (ahead.tile < count) {
-      bring_span<S>(place, tiles, ahead.tile, ahead.span, lane);
-      ahead.next(spans, stride);
+  for (uint pass = 0; pass < 2; ++pass) {
+    const bool rehearses = pass == 0;
+    OwnColumns columns;
+    if (!rehearses) {
+      threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+      // Until here others may still write x.
+      machine::wait_for_kernels();
+      columns.load(x, spans, lane, simdgroup);
     }
-    machine::copies_end();
-    turn = turn + 1 == kSpansAhead ? 0 : turn + 1;
-    float sums[2] = {0.0f, 0.0f};
-    multiply_span(sums, own, right, factors[now.span * 4], now.span);
-    // Lanes j = 0 have the sum of the first row in the end, lanes j = 1 that of the second.
-    const float other = metal::simd_shuffle_xor(j % 2 == 0 ? sums[1] : sums[0], ushort(1));
-    float both = (j % 2 == 0 ? sums[0] : sums[1]) + other;
-    both += metal::simd_shuffle_xor(both, ushort(2));
-    if (j < 2) row.free[(now.before + now.span) * kTileRows + 8 * j + g] = both;
-    now.next(spans, stride);
+    columns.keep(row, rehearses ? metal::min(spans, kRowSimdgroups) : spans, lane, simdgroup);
+    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+
+    // The zeros of x stand for a span of W, too, unless they are too few.
+    if (rehearses && spans * RowOfX::kSpanOperands * sizeof(uint4) < SpanInMemory<S>::kBytes) continue;
+
+    uint turn = 0;
+    SpanCursor now = begin;
+#pragma unroll 1
+    while (now.tile < count) {
+      if (!rehearses) machine::copies_wait<kSpansAhead - 1>();
+      simdgroup_barrier(metal::mem_flags::mem_threadgroup);
+      threadgroup uchar* place = rehearses ? (threadgroup uchar*)row.operands : ring + turn * SpanInMemory<S>::kBytes;
+      const SpanOfLane<S> own(place, groupSize, lane);
+      // The lanes have it: another begins its way.
+      simdgroup_barrier(metal::mem_flags::mem_threadgroup);
+      if (!rehearses) {
+        if (ahead.tile < count) {
+          bring_span<S>(place, tiles, ahead.tile, ahead.span, lane);
+          ahead.next(spans, stride);
+        }
+        machine::copies_end();
+      }
+      turn = turn + 1 == kSpansAhead ? 0 : turn + 1;
+      float sums[2] = {0.0f, 0.0f};
+      multiply_span(sums, own, right, factors[now.span * 4], now.span);
+      // Lanes j = 0 have the sum of the first row in the end, lanes j = 1 that of the second.
+      const float other = metal::simd_shuffle_xor(j % 2 == 0 ? sums[1] : sums[0], ushort(1));
+      float both = (j % 2 == 0 ? sums[0] : sums[1]) + other;
+      both += metal::simd_shuffle_xor(both, ushort(2));
+      if (j < 2) row.free[(now.before + now.span) * kTileRows + 8 * j + g] = both;
+      if (rehearses) break;
+      now.next(spans, stride);
+    }
   }
+  // Once more, for the check of what a kernel does before it waits: that does not know the passes.
+  machine::wait_for_kernels();
   threadgroup_barrier(metal::mem_flags::mem_threadgroup);
   return {row.free, spans, first, stride, count};
 }

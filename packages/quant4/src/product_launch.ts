@@ -43,11 +43,10 @@ const BLOCK_COLUMNS = 64 * FEW_ON_GPU.blockUnits;
 /** Multiprocessors of an H100 or H200. */
 const MULTIPROCESSORS = 132;
 /**
- * With one row of x each tile of W has a threadgroup up to so many for each multiprocessor. More tiles share threadgroups,
- * one for each multiprocessor unless its tiles are more than these. Such a threadgroup asks for so many bytes that no two fit
- * a multiprocessor: else the first ones that are free would take two, and others none.
+ * With one row of x a tile of W has a threadgroup of its own where there is a multiprocessor for each. More tiles share
+ * threadgroups, one for each multiprocessor unless its tiles are more than these. Such a threadgroup asks for so many bytes
+ * that no two fit a multiprocessor: else the first ones that are free would take two, and others none.
  */
-const TILES_ALONE = 2;
 const MOST_TILES = 16;
 const BYTES_ALONE = 116_000;
 /**
@@ -146,7 +145,7 @@ function rowOnCuda({ cols }: Weights, { scaleBytes, mostBytes }: OneRow, [x, y, 
   const { tileRows, rowThreads, spansAhead } = FEW_ON_GPU;
   const spans = ceil(cols, BLOCK_COLUMNS);
   const all = x * y * z;
-  const alone = all <= TILES_ALONE * MULTIPROCESSORS;
+  const alone = all <= MULTIPROCESSORS;
   const threadgroups = alone ? x : ceil(x, Math.min(ceil(all, MULTIPROCESSORS), MOST_TILES));
   // Spans that are on their way, limbs and factors of x, sums of spans.
   const span = tileRows * (BLOCK_COLUMNS / 2 + 8 * scaleBytes);
