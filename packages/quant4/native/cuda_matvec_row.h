@@ -165,7 +165,7 @@ struct OwnColumns {
       if (span < spans) at[i] = *(device const uint4*)(x + span * kSpan + lane * 8);
     }
   }
-  // The instructions for a span stand once: to fetch them takes longer than to run them.
+  // The instructions for a span stand once, so that few are fetched.
   METAL_FUNC void keep(thread const RowOfX& row, uint spans, uint lane, uint simdgroup) thread {
 #pragma unroll 1
     for (uint span = simdgroup; span < spans; span += kRowSimdgroups) {
@@ -280,9 +280,9 @@ struct SumsOfSpans {
   }
 };
 
-// The sums of a threadgroup, whose tiles are the first one and every `stride`-th after it. Instructions take longer to
-// be fetched than to be run, so those for one span run once for nothing, with zeros for x, while other kernels still
-// write x.
+// The sums of a threadgroup, whose tiles are the first one and every `stride`-th after it. The
+// instructions for one span run once for nothing, with zeros for x, while other kernels still write x: so they need not
+// be fetched when it is there.
 template <typename S, typename Tiles>
 METAL_FUNC SumsOfSpans sum_spans(device const bfloat* x, thread const Tiles& tiles, uint cols, uint groupSize,
                                  uint first, uint stride, uint lane, uint simdgroup) {
