@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { type Limits, measureLimits } from "@mlxts/bench";
+import { type Limits, measureLimits, memoryReading, spreadOf } from "@mlxts/bench";
 import { Device, type DeviceKind, type FloatDtype, openCheckpoint, type RawArray, type Tensor } from "@mlxts/core";
 import {
   type Approximation,
@@ -43,6 +43,8 @@ export interface DecodeResult {
   tokensPerSecond: number;
   /** Bytes of weights that a step reads. */
   bytesRead: number;
+  /** How fast a CPU read memory between these steps. Machines change from one minute to the next. */
+  memoryGBs: number | undefined;
 }
 
 export interface MemoryResult {
@@ -130,12 +132,27 @@ async function decode(decoder: Decoder, from: number, tokens: number): Promise<n
 }
 
 const WARM_STEPS = 2;
+/** Steps between two times that memory is read. */
+const STEPS_AT_ONCE = 6;
 
-async function measureDecode(model: LanguageModel, after: number, tokens: number): Promise<number> {
+async function measureDecode(
+  model: LanguageModel,
+  after: number,
+  tokens: number,
+  readMemory: (() => Promise<number>) | undefined,
+): Promise<Omit<DecodeResult, "bytesRead">> {
   using state = await stateAfter(model, after, after + WARM_STEPS + tokens);
   using decoder = new Decoder(model, state, { temperature: 0 });
-  const id = await decode(decoder, 1, WARM_STEPS);
-  return (tokens * 1000) / (await timed(() => decode(decoder, id, tokens)));
+  let id = await decode(decoder, 1, WARM_STEPS);
+  let ms = 0;
+  const rates: number[] = [];
+  for (let done = 0; done < tokens; done += STEPS_AT_ONCE) {
+    ms += await timed(async () => {
+      id = await decode(decoder, id, Math.min(STEPS_AT_ONCE, tokens - done));
+    });
+    if (readMemory) rates.push(await readMemory());
+  }
+  return { tokensPerSecond: (tokens * 1000) / ms, memoryGBs: readMemory && spreadOf(rates).median };
 }
 
 /** Tensors of experts that a router chooses. */
@@ -225,8 +242,9 @@ export async function runJob(job: Job): Promise<PrefillResult | DecodeResult | M
   if (job.kind === "memory") return await measureMemory(open, job.tokens);
   using model = await open();
   if (job.kind === "prefill") return await measurePrefill(model, job.tokens, job.times);
-  const tokensPerSecond = await measureDecode(model, job.after, job.tokens);
+  using reading = onCpu ? memoryReading(device) : undefined;
+  const measured = await measureDecode(model, job.after, job.tokens, reading && (() => reading.run()));
   // A GPU would be given the weights once more.
   using host = Device.open("cpu");
-  return { tokensPerSecond, bytesRead: await bytesReadByStep(host, job.checkpoint, model) };
+  return { ...measured, bytesRead: await bytesReadByStep(host, job.checkpoint, model) };
 }

@@ -105,17 +105,21 @@ export function prefillRows(
   ];
 }
 
-/** Rows of decode: its speed beside other libraries, and a step's time beside that of reading the weights once. */
+/**
+ * Rows of decode: its speed beside other libraries, and a step's time beside that of reading the weights once, at the rate
+ * that was measured between the steps, or else before them.
+ */
 export function decodeRows(
   measure: Measure & { kind: "decode" },
   setting: Setting,
   results: readonly DecodeResult[],
-  { memoryGBs }: MemorySpeed,
+  before: MemorySpeed,
 ): BenchRow[] {
   const speeds = results.map(({ tokensPerSecond }) => tokensPerSecond);
   const [{ bytesRead }] = results as [DecodeResult];
   const of = `reading ${digits(bytesRead / 1e6)} MB of weights`;
-  const ms = bytesRead / memoryGBs / 1e6;
+  const rates = results.map(({ memoryGBs = before.memoryGBs }) => memoryGBs);
+  const ms = bytesRead / spreadOf(rates).median / 1e6;
   const speed = speedRow(measure, setting, speeds, { value: 1000 / ms, of });
   if (measure.after > LONG_CONTEXT) return [speed];
   const steps = speeds.map((each) => 1000 / each);

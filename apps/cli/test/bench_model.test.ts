@@ -265,10 +265,10 @@ describe("targets", () => {
   });
 
   it("of decode: by dtype, threads and tokens before, and the time of reading the weights", () => {
-    const rows = (after: number, changes: object, speed = 110) =>
-      decodeRows(decode(after), { ...setting, ...changes }, [{ tokensPerSecond: speed, bytesRead: 1e8 }], {
-        memoryGBs: 20,
-      });
+    const rows = (after: number, changes: object, speed = 110, between?: number) => {
+      const result = { tokensPerSecond: speed, bytesRead: 1e8, memoryGBs: between };
+      return decodeRows(decode(after), { ...setting, ...changes }, [result], { memoryGBs: 20 });
+    };
     const text = (after: number, changes: object) => rows(after, changes)[0]?.target?.text;
     expect(text(512, {})).toBe("1.15 × llama.cpp");
     expect(text(512, { threads: 2 })).toBe("1.1 × llama.cpp");
@@ -282,6 +282,8 @@ describe("targets", () => {
     expect(speed?.limit).toEqual({ value: 200, of: "reading 100 MB of weights" });
     expect([step?.ours?.median, step?.target]).toEqual([6.25, { value: 6.5, text: "1.3 × the limit", met: true }]);
     expect(rows(512, {}, 150)[1]?.target?.met).toBe(false);
+    // What was measured between the steps counts, where there is such a rate.
+    expect(rows(512, {}, 150, 10)[1]).toMatchObject({ limit: { value: 10 }, target: { value: 13, met: true } });
     expect(rows(512, { device: "cuda" }, 121)[1]?.target).toMatchObject({ text: "1.67 × the limit", met: true });
     expect(rows(16384, {}).length).toBe(1);
   });

@@ -1,6 +1,6 @@
 import { cpuLevels, Device } from "@mlxts/core";
 import { expect, it } from "vitest";
-import { measureLimits } from "../src/index.ts";
+import { measureLimits, memoryReading } from "../src/index.ts";
 
 // What runs beside a test may slow one measurement down, but hardly three.
 it.each(cpuLevels())("measures rates that a processor can have, level %s", { retry: 2 }, async (level) => {
@@ -27,4 +27,13 @@ it.each(cpuLevels())("measures rates that a processor can have, level %s", { ret
     expect((rate as number) / gflopsF32).toBeGreaterThan(3);
     expect((rate as number) / gflopsF32).toBeLessThan(32);
   }
+});
+
+it("reads memory between measurements of something else", { retry: 2 }, async () => {
+  using device = Device.open("cpu", { threads: 1 });
+  using reading = memoryReading(device);
+  const rates = [await reading.run(), await reading.run(), await reading.run()];
+  expect(Math.min(...rates)).toBeGreaterThan(0.5);
+  // Not what a cache gives, nor pages that nobody has written.
+  expect(Math.min(...rates)).toBeLessThan((await measureLimits(device)).sharedCacheGBs);
 });

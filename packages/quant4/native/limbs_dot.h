@@ -28,8 +28,8 @@ MLXTS_INLINE vf32 limb_product(const vu32 (&codes)[kCodeVectors<Bits>], const Li
 
 // As dot_f32.
 template <int Bits, int R, int M, int Limbs, typename S>
-void dot_limbs(const WeightRows& w, const XRows<LimbChunk<Bits, Limbs>>& x, uint32_t begin, uint32_t end, vf32* sums,
-               size_t stride) {
+MLXTS_INLINE void dot_limbs(const WeightRows& w, const XRows<LimbChunk<Bits, Limbs>>& x, uint32_t begin, uint32_t end,
+                            vf32* sums, size_t stride) {
   constexpr Fetch F = Limbs < 3 ? Fetch::twice : Fetch::once;
   vf32 acc[R][M] = {};
   constexpr float center = kCentered<Limbs> ? kCenter<Bits> : 0;

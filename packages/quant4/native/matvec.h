@@ -186,7 +186,7 @@ FetchAhead ahead_of(const WeightRows& w, size_t left, const FetchAhead& next) {
 // for that are multiplied one by one, R times each. Sums of row r of the block start at sums[r·kMaxM]. The struct
 // itself moves over the rows and back: a copy of fields just written waits until they have left the processor.
 template <int R, typename Dot>
-void each_row(WeightRows& w, uint32_t count, vf32* sums, Dot dot) {
+MLXTS_INLINE void each_row(WeightRows& w, uint32_t count, vf32* sums, Dot dot) {
   if (kFarRows && w.nextBytes < w.rowBytes) {
     constexpr uint32_t kEach = kRows / kParts;
     const size_t words = R * w.rowBytes, scales = R * w.scaleRowBytes;
@@ -226,14 +226,16 @@ void span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin, uint
   const size_t stride = form_bytes<Bits>(F, a.columnStride) / sizeof(T);
   const XRows<T> x = {static_cast<const T*>(a.ordered) + m0 * stride, stride, a.sums + m0 * a.groupStride,
                       a.groupStride};
-  each_row<R>(w, count, sums + m0, [&](const WeightRows& rows, vf32* to, size_t apart) {
-    with_scale_type<M>(rows.scaleType, [&]<typename S>() {
+  // One function for all rows: one that is called for a few of them begins and ends for a tenth of its time.
+  with_scale_type<M>(w.scaleType, [&]<typename S>() {
+    const auto dot = [&](const WeightRows& rows, vf32* to, size_t apart) __attribute__((always_inline)) {
       if constexpr (F == Form::f32) dot_f32<Bits, R, M, S>(rows, x, begin, end, to, apart);
 #if defined(__AVX512VNNI__)
       if constexpr (F == Form::limbs || F == Form::twoLimbs || F == Form::bytes)
         dot_limbs<Bits, R, M, limbs_of(F), S>(rows, x, begin, end, to, apart);
 #endif
-    });
+    };
+    each_row<R>(w, count, sums + m0, dot);
   });
 }
 
