@@ -1,20 +1,27 @@
 import { availableParallelism } from "node:os";
-import { defineConfig } from "vitest/config";
+import { configDefaults, defineConfig } from "vitest/config";
 import LongFirst from "./packages/test-kit/src/sequencer.ts";
+
+const all = ["packages/*/test/**/*.{test,suite}.ts", "apps/*/test/**/*.test.ts", "scripts/**/*.test.ts"];
+/** Tests that leave their process as it was: it runs one file after another, and loads only once what they share. */
+const together = ["packages/{norms,quant4,nn,delta-rule,moe,mla,models}/test/**/*.{test,suite}.ts"];
 
 export default defineConfig({
   resolve: { conditions: ["mlxts-source"] },
   ssr: { resolve: { conditions: ["mlxts-source"], externalConditions: ["mlxts-source"] } },
   test: {
-    include: ["packages/*/test/**/*.{test,suite}.ts", "apps/*/test/**/*.test.ts", "scripts/**/*.test.ts"],
     // Runs the suites that *.suite.ts files export.
     runner: "packages/test-kit/src/runner.ts",
     setupFiles: ["packages/test-kit/src/setup.ts"],
-    // Native addons and worker tests need processes of their own.
+    // Native addons and worker tests need processes.
     pool: "forks",
     maxWorkers: availableParallelism(),
     sequence: { sequencer: LongFirst },
     testTimeout: 60_000,
     env: { MLXTS_POISON: "1" },
+    projects: [
+      { extends: true, test: { name: "together", include: together, isolate: false } },
+      { extends: true, test: { name: "alone", include: all, exclude: [...configDefaults.exclude, ...together] } },
+    ],
   },
 });

@@ -1,7 +1,7 @@
 // `npm test`: set-up, generated files, types, lint, unused code, all tests, and where clang 19 is installed the op
 // and model tests once more on the simulated Metal device. Ends with one line of counts.
 import { spawn, spawnSync } from "node:child_process";
-import { mkdirSync, readFileSync, rmSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join, relative } from "node:path";
 import { installed } from "../native/nvrtc.mjs";
 import { root } from "../setup/pnpm.mjs";
@@ -107,6 +107,8 @@ function test(name, paths, env = {}) {
       const tests = file.assertionResults.filter(({ status }) => status === "failed");
       for (const { fullName, failureMessages } of tests)
         failures.push(`${name}: ${path}: ${fullName}\n    ${failureMessages[0]?.split("\n", 3).join("\n    ")}`);
+      if (file.assertionResults.some(({ status }) => status === "pending"))
+        failures.push(`${name}: ${path}: its process ended before its tests did`);
       if (file.status === "failed" && tests.length === 0) failures.push(`${name}: ${path}: ${file.message}`);
     }
   } catch (error) {
@@ -120,24 +122,45 @@ function test(name, paths, env = {}) {
   counts.failed += failed;
 }
 
-/** Tests of references and of text: they run nothing on a device, so they are the same on each. */
+/** Tests of references and of text, which run nothing on a device, and of what other threads do to a CPU's kernels. */
 const NO_DEVICE = [
   "mutants",
   "delta-rule/test/references",
+  "mla/test/recorded_layer",
   "mla/test/rotary",
   "models/test/chat_template",
+  "models/test/structure",
   "models/test/untrusted",
-].map((name) => `--exclude=**/*${name}.test.ts`);
+  "shared_indices",
+].map((name) => `**/*${name}.test.ts`);
+
+/** Tests of a package that open the CPU and nothing else, whatever `MLXTS_DEVICE` is: on another device they are the same. */
+const onCpu = (name) =>
+  readdirSync(join(root, "packages", name, "test"))
+    .filter((file) => file.endsWith(".test.ts"))
+    .map((file) => join("packages", name, "test", file))
+    .filter((path) => {
+      const text = readFileSync(join(root, path), "utf8");
+      return (
+        /Device\.open\("cpu"|\b(tiny|open)OnCpu\b/.test(text) &&
+        !/Device\.open\(\)|\b(DEVICES|ORDERS|openSimulated|MLXTS_DEVICE)\b/.test(text)
+      );
+    });
 
 const given = process.argv.slice(2);
 test("cpu", given);
 if (clang && given.length === 0) {
   const started = performance.now();
   const packages = ["norms", "quant4", "nn", "delta-rule", "moe", "mla", "models"];
+  const known = [...NO_DEVICE, ...packages.flatMap(onCpu)];
   test(
     "metal",
     // A kernel that compile_kernels.ts has not compiled is compiled by the first test that uses it.
-    [...packages.map((name) => `packages/${name}/`), ...NO_DEVICE, "--testTimeout=300000"],
+    [
+      ...packages.map((name) => `packages/${name}/`),
+      ...known.map((path) => `--exclude=${path}`),
+      "--testTimeout=300000",
+    ],
     { MLXTS_DEVICE: "metal", MLXTS_METAL_SIM: "1" },
   );
   console.log(`Metal simulator: ${seconds(started)}`);

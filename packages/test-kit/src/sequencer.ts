@@ -25,12 +25,12 @@ const LONG = [
   "cli/test/verify_cases",
 ].map((name) => `/${name}.`);
 
-/** Long files first; the others as vitest orders them, by what it remembers of earlier runs and by size. */
+/** First those that one process runs one after another, which it does while the next one is such; of each kind long files first. */
 export default class LongFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
-    const place = ({ moduleId }: TestSpecification) => {
+    const place = ({ moduleId, project }: TestSpecification) => {
       const index = LONG.findIndex((name) => moduleId.includes(name));
-      return index < 0 ? LONG.length : index;
+      return (project.config.isolate ? LONG.length + 1 : 0) + (index < 0 ? LONG.length : index);
     };
     return (await super.sort(files)).sort((a, b) => place(a) - place(b));
   }
