@@ -21,8 +21,6 @@ export interface Shape extends GatheredShape {
   anyByte?: boolean;
 }
 
-let seed = 0;
-
 /** A stack whose matrices that nobody chose have NaN scales and biases. */
 function randomStack(
   shape: Shape,
@@ -44,10 +42,18 @@ function randomStack(
 const named = (prefix: string, parts: object) =>
   Object.fromEntries(Object.entries(parts).map(([part, value]) => [`${prefix}${part}`, value]));
 
-/** A case of an op whose stacks have these names before those of their parts. */
-export function makeCase(shape: Shape, stacks: readonly string[] = [""]): Case {
+/**
+ * Makes cases of an op whose stacks have these names before those of their parts. Their seeds follow `seed`, whatever other
+ * cases the process has made.
+ */
+export function caseMaker(stacks: readonly string[] = [""], seed = 0): (shape: Shape) => Case {
+  let last = seed;
+  return (shape) => makeCase(shape, stacks, ++last);
+}
+
+function makeCase(shape: Shape, stacks: readonly string[], seed: number): Case {
   const { m = 1, rows, cols, bits = 4, groupSize = 32, mean = 0, tiny = 1 } = shape;
-  const random = new Random(++seed * 104729);
+  const random = new Random(seed * 104729);
   const { inputs, lead, chosen } = chooseExperts(random, shape);
   const unit = tiny / Math.sqrt(cols * (1 + mean * mean));
   const { dtypes, outDtype, anyByte } = shape;

@@ -2,12 +2,14 @@ import { FLOATS, roundTo } from "@mlxts/core";
 import type { Suite } from "@mlxts/core/testing";
 import { distinct, gatheredChanges, gatheredMutants, moreAndMore, TOKENS } from "@mlxts/test-kit/gathered_suite";
 import { gatherQuantizedMatmul } from "../src/index.ts";
-import { type Call, makeCase, multiply, reference } from "./gather_cases.ts";
+import { type Call, caseMaker, multiply, reference } from "./gather_cases.ts";
 import { decode, product, right } from "./product_cases.ts";
 import { wrongProducts } from "./product_mutants.ts";
 
 const WIDTHS = [4, 8] as const;
 const GROUPS = [32, 64, 128] as const;
+
+const makeCase = caseMaker();
 
 const changes = gatheredChanges<Call>(reference, multiply);
 const { outputAs, rowsOfX, orderedRows, leak } = changes;
