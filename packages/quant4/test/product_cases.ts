@@ -83,7 +83,6 @@ export const reference =
     return { out: { shape, data } };
   };
 
-let seed = 0;
 interface Extra {
   transpose?: boolean;
   outDtype?: "f32" | "f16" | "bf16";
@@ -102,16 +101,25 @@ interface Extra {
   spread?: number;
 }
 
-export function makeCase(
+type MakeCase = (m: number, rows: number, cols: number, bits: number, groupSize: number, extra?: Extra) => Case;
+
+/** Makes cases whose seeds do not depend on what other cases the process has made. */
+export function caseMaker(): MakeCase {
+  let seed = 0;
+  return (m, rows, cols, bits, groupSize, extra = {}) => makeCase(++seed, m, rows, cols, bits, groupSize, extra);
+}
+
+function makeCase(
+  seed: number,
   m: number,
   rows: number,
   cols: number,
   bits: number,
   groupSize: number,
-  extra: Extra = {},
+  extra: Extra,
 ): Case {
   const { transpose = true, lead = [], stack = [], mean = 0 } = extra;
-  const random = new Random(++seed * 7919);
+  const random = new Random(seed * 7919);
   const inner = transpose ? cols : rows;
   const outer = transpose ? rows : cols;
   const unit = (extra.factor ?? 1) / Math.sqrt(inner * (1 + mean * mean));

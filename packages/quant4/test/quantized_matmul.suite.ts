@@ -1,11 +1,12 @@
 import { FLOATS } from "@mlxts/core";
 import type { Suite } from "@mlxts/core/testing";
 import { quantizedMatmul } from "../src/index.ts";
-import { makeCase, reference } from "./product_cases.ts";
+import { caseMaker, reference } from "./product_cases.ts";
 import { mutants } from "./product_mutants.ts";
 
 const WIDTHS = [4, 8] as const;
 const GROUPS = [32, 64, 128] as const;
+const makeCase = caseMaker();
 
 export const suite: Suite = {
   op: quantizedMatmul,
