@@ -2,8 +2,6 @@
 import { type Case, type CaseInput, Random } from "@mlxts/core/testing";
 import { type Tree, treeMask } from "./trees.ts";
 
-const random = new Random(27);
-
 interface Data {
   queries: Float64Array;
   qPe: Float64Array;
@@ -30,8 +28,13 @@ interface Shape {
   edit?: (data: Data, capacity: number) => void;
 }
 
-/** Rows from lengths[n] on are NaN. */
-export function makeCase(shape: Shape): Case {
+/** Makes cases whose numbers do not depend on what other cases the process has made. Rows from lengths[n] on are NaN. */
+export function caseMaker(): (shape: Shape) => Case {
+  const random = new Random(27);
+  return (shape) => makeCase(random, shape);
+}
+
+function makeCase(random: Random, shape: Shape): Case {
   const { L = 1, H = 1, R = 32, rope = 8, lengths, causal, tree, scale, cache = "act" } = shape;
   const N = lengths.length;
   const capacity = shape.capacity ?? Math.max(...lengths, L) + 3;

@@ -3,30 +3,37 @@ import { type Device, decodeNumbers, encodeNumbers, type FloatDtype } from "@mlx
 import { Random } from "@mlxts/core/testing";
 import type { DecompressedAttention } from "../src/reference_attention.ts";
 
-const random = new Random(31);
 /** Numbers as a tensor of the dtype holds them. */
-const rounded = (dtype: FloatDtype, size: number, scale = 1) => {
+const rounded = (random: Random, dtype: FloatDtype, size: number, scale = 1) => {
   const numbers = random.normals(size).map((v) => v * scale);
   return decodeNumbers(dtype, encodeNumbers(dtype, numbers));
 };
 
 export type Sizes = Pick<DecompressedAttention["sizes"], "H" | "R" | "rope" | "nope" | "v">;
 
+/** Makes layers whose numbers do not depend on what other layers the process has made. */
+export function layerMaker() {
+  const random = new Random(31);
+  return (dtype: FloatDtype, lengths: readonly number[], L: number, sizes: Sizes) =>
+    makeLayer(random, dtype, lengths, L, sizes);
+}
+
 /** Caches with the rows of all sequences, and NaN behind them; q of their last L tokens. */
-export function makeLayer(dtype: FloatDtype, lengths: readonly number[], L: number, sizes: Sizes) {
+function makeLayer(random: Random, dtype: FloatDtype, lengths: readonly number[], L: number, sizes: Sizes) {
   const { H, R, rope, nope, v } = sizes;
   const [N, capacity] = [lengths.length, Math.max(...lengths, L) + 2];
   const rows = (columns: number) => {
     const data = new Float64Array(N * capacity * columns).fill(Number.NaN);
-    for (const [n, length] of lengths.entries()) data.set(rounded(dtype, length * columns), n * capacity * columns);
+    for (const [n, length] of lengths.entries())
+      data.set(rounded(random, dtype, length * columns), n * capacity * columns);
     return data;
   };
   const problem: DecompressedAttention = {
-    qNope: rounded(dtype, N * L * H * nope),
-    qPe: rounded(dtype, N * L * H * rope),
+    qNope: rounded(random, dtype, N * L * H * nope),
+    qPe: rounded(random, dtype, N * L * H * rope),
     latents: rows(R),
     keys: rows(rope),
-    weight: rounded(dtype, H * (nope + v) * R, R ** -0.5),
+    weight: rounded(random, dtype, H * (nope + v) * R, R ** -0.5),
     lengths,
     sizes: { N, L, capacity, ...sizes },
     scale: (nope + rope) ** -0.5,

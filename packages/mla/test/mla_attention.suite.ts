@@ -1,7 +1,7 @@
 import type { Reference64, ReferenceFunction, Suite } from "@mlxts/core/testing";
 import { mlaAttention } from "../src/index.ts";
 import { type LatentAttention, mlaAttentionReference } from "../src/reference_attention.ts";
-import { makeCase } from "./attention_cases.ts";
+import { caseMaker } from "./attention_cases.ts";
 import { comb, TREE, treeOf } from "./trees.ts";
 
 const problemOf = (
@@ -39,6 +39,7 @@ const reference =
   };
 
 /** Widths of whole tiles, of the dtype that they multiply. */
+const makeCase = caseMaker();
 const inPlace = (shape: Parameters<typeof makeCase>[0]) => makeCase({ R: 64, rope: 32, dtypes: ["bf16"], ...shape });
 
 const LENGTHS = [1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257, 1000];

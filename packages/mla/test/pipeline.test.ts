@@ -5,7 +5,9 @@ import { DEVICES } from "@mlxts/test-kit/devices";
 import { afterAll, describe, expect, it } from "vitest";
 import { mlaAttention, mlaCacheAppend, mlaDecode, mlaOut, mlaQPrime } from "../src/index.ts";
 import { decompressedReference } from "../src/reference_attention.ts";
-import { makeLayer, type Sizes } from "./layers.ts";
+import { layerMaker, type Sizes } from "./layers.ts";
+
+const makeLayer = layerMaker();
 
 const random = new Random(28);
 

@@ -6,8 +6,10 @@ import { DEVICES } from "@mlxts/test-kit/devices";
 import { afterAll, describe, expect, it } from "vitest";
 import { mlaDecode, mlaPrefill } from "../src/index.ts";
 import { type DecompressedAttention, decompressedReference } from "../src/reference_attention.ts";
-import { makeLayer, type Sizes } from "./layers.ts";
+import { layerMaker, type Sizes } from "./layers.ts";
 import { comb, TREE, type Tree, treeMask } from "./trees.ts";
+
+const makeLayer = layerMaker();
 
 const SIZES: Sizes = { H: 3, nope: 8, rope: 4, v: 6, R: 16 };
 /** Trees, and the rows before them in each sequence. */
