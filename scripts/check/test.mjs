@@ -122,8 +122,8 @@ function test(name, paths, env = {}) {
   counts.failed += failed;
 }
 
-/** Tests of references and of text, which run nothing on a device, and of what other threads do to a CPU's kernels. */
-const NO_DEVICE = [
+/** Tests that are the same on each device: of references and of text, and of what other threads do to a CPU's kernels. */
+const SAME_ON_EACH = [
   "mutants",
   "delta-rule/test/references",
   "mla/test/recorded_layer",
@@ -152,13 +152,13 @@ test("cpu", given);
 if (clang && given.length === 0) {
   const started = performance.now();
   const packages = ["norms", "quant4", "nn", "delta-rule", "moe", "mla", "models"];
-  const known = [...NO_DEVICE, ...packages.flatMap(onCpu)];
+  const same = [...SAME_ON_EACH, ...packages.flatMap(onCpu)];
   test(
     "metal",
     // A kernel that compile_kernels.ts has not compiled is compiled by the first test that uses it.
     [
       ...packages.map((name) => `packages/${name}/`),
-      ...known.map((path) => `--exclude=${path}`),
+      ...same.map((path) => `--exclude=${path}`),
       "--testTimeout=300000",
     ],
     { MLXTS_DEVICE: "metal", MLXTS_METAL_SIM: "1" },

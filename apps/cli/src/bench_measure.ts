@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { type Limits, measureLimits, memoryReading, spreadOf } from "@mlxts/bench";
+import { type Limits, measureLimits, memoryReading, type Reading, spreadOf } from "@mlxts/bench";
 import { Device, type DeviceKind, type FloatDtype, openCheckpoint, type RawArray, type Tensor } from "@mlxts/core";
 import {
   type Approximation,
@@ -139,7 +139,7 @@ async function measureDecode(
   model: LanguageModel,
   after: number,
   tokens: number,
-  readMemory: (() => Promise<number>) | undefined,
+  reading: Reading | undefined,
 ): Promise<Omit<DecodeResult, "bytesRead">> {
   using state = await stateAfter(model, after, after + WARM_STEPS + tokens);
   using decoder = new Decoder(model, state, { temperature: 0 });
@@ -150,9 +150,9 @@ async function measureDecode(
     ms += await timed(async () => {
       id = await decode(decoder, id, Math.min(STEPS_AT_ONCE, tokens - done));
     });
-    if (readMemory) rates.push(await readMemory());
+    if (reading) rates.push(await reading.run());
   }
-  return { tokensPerSecond: (tokens * 1000) / ms, memoryGBs: readMemory && spreadOf(rates).median };
+  return { tokensPerSecond: (tokens * 1000) / ms, memoryGBs: reading && spreadOf(rates).median };
 }
 
 /** Tensors of experts that a router chooses. */
@@ -243,7 +243,7 @@ export async function runJob(job: Job): Promise<PrefillResult | DecodeResult | M
   using model = await open();
   if (job.kind === "prefill") return await measurePrefill(model, job.tokens, job.times);
   using reading = onCpu ? memoryReading(device) : undefined;
-  const measured = await measureDecode(model, job.after, job.tokens, reading && (() => reading.run()));
+  const measured = await measureDecode(model, job.after, job.tokens, reading);
   // A GPU would be given the weights once more.
   using host = Device.open("cpu");
   return { ...measured, bytesRead: await bytesReadByStep(host, job.checkpoint, model) };

@@ -1,4 +1,4 @@
-import { type CommandEncoder, type Device, defineKernel, defineLibrary } from "@mlxts/core";
+import { type Device, defineKernel, defineLibrary } from "@mlxts/core";
 
 const benchLibrary = defineLibrary("bench", import.meta.url);
 
@@ -89,10 +89,10 @@ const MEMORY_BYTES = 2 ** 29;
 /** 512 MiB of a CPU device, to find out how fast memory is read between measurements of something else. */
 export const memoryReading = (device: Device): Reading => readingOf(device, MEMORY_BYTES);
 
-/** The best of some rounds: what disturbs a round only makes it slower. */
-async function least(rounds: number, run: () => Promise<number>): Promise<number> {
-  let best = Number.POSITIVE_INFINITY;
-  for (let i = 0; i < rounds; i++) best = Math.min(best, await run());
+/** The highest of some rates: what disturbs a measurement only makes it slower. */
+async function highest(measure: () => Promise<number>): Promise<number> {
+  let best = 0;
+  for (let i = 0; i < 7; i++) best = Math.max(best, await measure());
   return best;
 }
 
@@ -104,26 +104,22 @@ export async function measureLimits(device: Device): Promise<Limits> {
   const { threads } = device.limits;
   const groups = threads * 4;
   const out = device.tensor("f32", [groups, 2]);
-  const seconds = (record: (encoder: CommandEncoder) => void) =>
-    least(7, async () => {
-      const encoder = device.encoder();
-      record(encoder);
-      return (await encoder.commit()).ms / 1000;
-    });
   const multiply = async (variant: (typeof PRODUCTS)[number]) => {
     const iterations = 100_000;
     const params = { iterations, factor: 0.999 };
-    const time = await seconds((encoder) =>
-      encoder.dispatch(peakMultiplyKernel, { variant, buffers: { out }, params, sizes: { groups } }),
-    );
+    const perSecond = await highest(async () => {
+      const encoder = device.encoder();
+      encoder.dispatch(peakMultiplyKernel, { variant, buffers: { out }, params, sizes: { groups } });
+      return 1000 / (await encoder.commit()).ms;
+    });
     const perIteration = (await out.readNumbers())[0] as number;
-    return (perIteration * iterations * groups) / time / 1e9;
+    return (perIteration * iterations * groups * perSecond) / 1e9;
   };
   const multiplyTiles = async (variant: "bf16_tiles" | "int8_tiles") =>
     device.library(benchLibrary).has(peakMultiplyKernel.name, variant) ? await multiply(variant) : null;
   const read = async (bytes: number, rounds?: Rounds) => {
     using reading = readingOf(device, bytes, rounds);
-    return -(await least(7, async () => -(await reading.run())));
+    return await highest(() => reading.run());
   };
   const limits = {
     threads,

@@ -25,7 +25,7 @@ const LONG = [
   "cli/test/verify_cases",
 ].map((name) => `/${name}.`);
 
-/** First those that one process runs one after another, which it does while the next one is such; of each kind long files first. */
+/** Files that share a process come first: vitest keeps it while the next file may share it, too. Of either kind, long ones. */
 export default class LongFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const place = ({ moduleId, project }: TestSpecification) => {
