@@ -64,7 +64,7 @@ describe.skipIf(!has)(`one row of x${has ? "" : " (skipped: not on this device)"
     expect(within(compared, R.f32, R.spread), `${compared.ratio}`).toBe(true);
   });
 
-  it.each([-133, -126, -120, -60, 60, 96, 99, 118])("x about 2^%i, and zeros", async (exponent) => {
+  it.each([-133, -126, -120, -60, 60, 118])("x about 2^%i, and zeros", async (exponent) => {
     const [rows, cols] = [32, 512];
     const q = matrix({ rows, cols, groupSize: 64, dtype: "f32" }, 5);
     const numbers = new Random(6).normals(cols).map((v, i) => (i < 64 || i % 3 === 0 ? 0 : v * 2 ** exponent));
