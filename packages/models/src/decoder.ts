@@ -61,6 +61,21 @@ export class Decoder {
     return next;
   }
 
+  /**
+   * Feeds `id`, then each token that follows, `count` in all; returns the token that follows each, the last one not fed:
+   * what `count` calls of `next` would have returned, but sooner, since a step may begin before the host has read the last
+   * one's token. When it is canceled, the state holds the steps that ran. For a state of one sequence.
+   */
+  async nextMany(id: number, count: number, options: CallOptions = {}): Promise<number[]> {
+    const op = "decoder.nextMany";
+    const signal = signalOf(op, options);
+    this.state.assertSingle(op, "use nextBatch");
+    checkIds(op, this.model, [id]);
+    checkInteger(op, "count", count, 1, this.state.capacity);
+    using _ = this.begin(op);
+    return await this.steps.nextMany(op, id, count, signal);
+  }
+
   /** Feeds each sequence one token and returns the next of each. A sequence with undefined is not fed and gets undefined. */
   async nextBatch(ids: readonly (number | undefined)[], options: CallOptions = {}): Promise<(number | undefined)[]> {
     const op = "decoder.nextBatch";

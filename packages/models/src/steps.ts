@@ -30,8 +30,8 @@ function release({ recording, tokens, next }: Step): void {
  * A step is begun before the host knows its token only while steps are shorter than this: what the host does between two
  * steps is little of a longer one, and the step may turn out not to be needed.
  */
-const AHEAD_MS = 8;
-/** The fewest steps still to come for which the second form of the step is recorded. */
+const AHEAD_MS = 16;
+/** The fewest steps, those before included, for which the second form of the step is recorded. */
 const AHEAD_STEPS = 32;
 
 /** The most recordings that are kept: passes differ in the lengths of guesses and in the sequences that take part. */
@@ -56,6 +56,8 @@ export class Steps {
   private twin: Step | undefined;
   /** The step that has begun before the host knows its token. */
   private ahead: Begun | undefined;
+  /** Calls of `nextOfMany`. */
+  private ofMany = 0;
   /** How long the last step took. */
   private ms = Number.POSITIVE_INFINITY;
 
@@ -168,7 +170,7 @@ export class Steps {
   async nextOfMany(op: string, id: number, more: number): Promise<number> {
     const { state, drawn, whole } = this;
     const [length, draws] = [state.length(0) + 1, (drawn[0] as number) + 1];
-    if (this.ms < AHEAD_MS && more >= AHEAD_STEPS) this.twin ??= this.exchanged();
+    if (this.ms < AHEAD_MS && more > 0 && this.ofMany++ + more >= AHEAD_STEPS) this.twin ??= this.exchanged();
     const { step, pass } = this.ahead ?? this.start(op, id);
     this.ahead = undefined;
     try {
@@ -182,6 +184,30 @@ export class Steps {
     }
     drawn[0] = draws;
     return step.next.readSync()[0] as number;
+  }
+
+  /**
+   * Feeds `id`, then each token that follows, `count` in all; returns what follows each. When `signal` is aborted, the step
+   * in flight ends first, and the one that has begun after it: the state holds both.
+   */
+  async nextMany(op: string, id: number, count: number, signal: AbortSignal | undefined): Promise<number[]> {
+    const { state } = this;
+    state.assertRoom(op, [count], "count");
+    const out: number[] = [];
+    const feed = async (more: number) => {
+      const last = out.at(-1) ?? id;
+      // Of a state that can roll back the log has a place for each pass.
+      out.push(await (state.maxRollback > 0 ? this.next(op, last) : this.nextOfMany(op, last, more)));
+    };
+    try {
+      while (out.length < count && !signal?.aborted) await feed(count - out.length - 1);
+      if (this.ahead) await feed(0);
+    } catch (error) {
+      await this.stop();
+      throw error;
+    }
+    signal?.throwIfAborted();
+    return out;
   }
 
   private start(op: string, id: number): Begun {

@@ -3,8 +3,16 @@ import { Device, type Recording, type Submission } from "@mlxts/core";
 import { embedding } from "@mlxts/nn";
 import { unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { describe, expect, it, vi } from "vitest";
-import { type Ending, type GenerateOptions, generate, type LanguageModel, loadModel } from "../src/index.ts";
-import { liveBuffers, openOnCpu, prompts, tiny, tiny4bit } from "./fixtures.ts";
+import {
+  Decoder,
+  type Ending,
+  type GenerateOptions,
+  generate,
+  type LanguageModel,
+  loadModel,
+  prefill,
+} from "../src/index.ts";
+import { liveBuffers, openOnCpu, prompts, stateBits, tiny, tiny4bit, tinyOnCpu } from "./fixtures.ts";
 
 const { ids } = prompts[0] as (typeof prompts)[number];
 const TOKENS = 80;
@@ -59,6 +67,91 @@ describe.each([
     expect(counted.early).toBeGreaterThan(0);
     expect(early).toHaveLength(TOKENS);
     expect(early).toEqual(waiting);
+  });
+});
+
+describe("nextMany of a decoder", async () => {
+  const { device, model } = await tinyOnCpu();
+  const last = ids.at(-1) as number;
+
+  async function begun(options: { capacity?: number; rollback?: number } = {}, sampling = {}) {
+    const state = model.newState({ capacity: 160, ...options });
+    await prefill(model, state, ids.slice(0, -1));
+    return { state, decoder: new Decoder(model, state, sampling) };
+  }
+
+  /** What so many steps give that wait for each other, and what the state then holds. */
+  async function oneByOne(count: number, sampling = {}) {
+    const { state, decoder } = await begun({}, sampling);
+    const out: number[] = [];
+    for (let i = 0; i < count; i++) out.push(await decoder.next(out.at(-1) ?? last));
+    const bits = stateBits(await state.save());
+    decoder.dispose();
+    state.dispose();
+    return { out, bits };
+  }
+
+  it.each([
+    ["greedy", { temperature: 0 }],
+    ["sampled", { temperature: 1, topP: 0.95, seed: 3 }],
+  ])("gives what calls of next give, and leaves the same state: %s", async (_, sampling) => {
+    const expected = await oneByOne(TOKENS, sampling);
+    const { state, decoder } = await begun({}, sampling);
+    const counted = countReplays(device);
+    const out: number[] = [];
+    for (const count of [1, 40, 1, 8, 30]) out.push(...(await decoder.nextMany(out.at(-1) ?? last, count)));
+    counted.stop();
+    expect(counted.early).toBeGreaterThan(30);
+    expect(counted.all).toBe(TOKENS);
+    expect(out).toEqual(expected.out);
+    expect(stateBits(await state.save())).toEqual(expected.bits);
+    expect(state.tokens).toBe(ids.length - 1 + TOKENS);
+    decoder.dispose();
+    state.dispose();
+  });
+
+  it("lets steps that have begun end when it is canceled: the state holds them", async () => {
+    const { state, decoder } = await begun({}, { temperature: 0 });
+    await decoder.nextMany(last, 40);
+    const { out } = await oneByOne(TOKENS, { temperature: 0 });
+    const controller = new AbortController();
+    const running = decoder.nextMany(out[39] as number, 40, { signal: controller.signal });
+    await expect(decoder.next(1)).rejects.toMatchObject({ code: "Busy" });
+    setTimeout(() => controller.abort(new Error("enough")), 2);
+    await expect(running).rejects.toThrow("enough");
+    const fed = state.tokens - (ids.length - 1);
+    expect(fed).toBeGreaterThan(40);
+    expect(fed).toBeLessThan(TOKENS);
+    expect(stateBits(await state.save())).toEqual((await oneByOne(fed, { temperature: 0 })).bits);
+    expect(await decoder.next(out[fed - 1] as number)).toBe(out[fed]);
+    decoder.dispose();
+    state.dispose();
+  });
+
+  it("takes the log of a state that can roll back along, up to the end of the context", async () => {
+    const { out } = await oneByOne(TOKENS, { temperature: 0 });
+    const { state, decoder } = await begun({ capacity: ids.length + 40, rollback: 2 }, { temperature: 0 });
+    expect(await decoder.nextMany(last, 40)).toEqual(out.slice(0, 40));
+    await state.rollback(1);
+    expect(await decoder.nextMany(out[38] as number, 2)).toEqual(out.slice(39, 41));
+    await expect(decoder.nextMany(1, 1)).rejects.toThrow(/decoder\.nextMany: `count` must fit the context of/);
+    await expect(decoder.nextMany(1, 0)).rejects.toThrow(/decoder\.nextMany: `count` must be/);
+    await expect(decoder.nextMany(-1, 1)).rejects.toThrow(/decoder\.nextMany: `ids/);
+    decoder.dispose();
+    state.dispose();
+  });
+
+  it("fails with the step that fails, and waits for the one that has begun", async () => {
+    const { state, decoder } = await begun({}, { temperature: 0 });
+    const { out } = await oneByOne(40, { temperature: 0 });
+    await decoder.nextMany(last, 40);
+    const counted = countReplays(device, { at: 3, error: new Error("the device was lost") });
+    await expect(decoder.nextMany(out[39] as number, 40)).rejects.toThrow("the device was lost");
+    counted.stop();
+    expect(counted.all).toBe(4);
+    await expect(decoder.next(1)).rejects.toMatchObject({ code: "CommandBuffer" });
+    decoder.dispose();
+    state.dispose();
   });
 });
 

@@ -23,6 +23,7 @@ describe("a signal", () => {
       ["generate", () => generate(model, [1], { state, ...options }).next()],
       ["generateBatch", () => generateBatch(model, [[1]], { state, ...options }).next()],
       ["next", () => decoder.next(1, options)],
+      ["nextMany", () => decoder.nextMany(1, 2, options)],
       ["nextBatch", () => decoder.nextBatch([1], options)],
       ["speculate", () => decoder.speculate(1, [2], options)],
       ["save", () => state.save(0, options)],
