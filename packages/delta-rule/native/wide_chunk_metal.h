@@ -2,10 +2,11 @@
 // first token on.
 #pragma once
 #include "chunk_strips.h"
+#include "unit_rows_metal.h"
 
 namespace mlxts {
 
-// `h` is the state before the chunk, `mask` null where there is none.
+// `h` is the state before the chunk, `mask` null where there is none. Rows of q are `normalized` here, or are it already.
 template <typename T>
 struct OutputTensors {
   device const T *q, *k, *vNew, *h;
@@ -14,6 +15,8 @@ struct OutputTensors {
   device const uchar* mask;
   uint V, K, keyStride, valueStride;
   float scale;
+  bool normalized;
+  RowNorm norm;
 };
 
 }  // namespace mlxts
