@@ -63,7 +63,8 @@ CHUNK_STATE_TEAMS kernel void chunk_state(
     device const Index* cuSeqlens [[buffer(CHUNK_STATE_CU_SEQLENS)]],
     device const float* initialState [[buffer(CHUNK_STATE_INITIAL_STATE)]], device T* h [[buffer(CHUNK_STATE_H)]],
     device T* vNew [[buffer(CHUNK_STATE_V_NEW)]], device float* finalState [[buffer(CHUNK_STATE_FINAL_STATE)]],
-    device float* snapshots [[buffer(CHUNK_STATE_SNAPSHOTS)]], constant ChunkStateParams& p [[buffer(CHUNK_STATE_PARAMS)]],
+    device float* snapshots [[buffer(CHUNK_STATE_SNAPSHOTS)]],
+    constant ChunkStateParams& p [[buffer(CHUNK_STATE_PARAMS)]],
     device MlxtsFault* fault [[buffer(CHUNK_STATE_FAULT)]], threadgroup uchar* memory [[threadgroup(0)]],
     uint3 group [[threadgroup_position_in_grid]], uint index [[thread_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {

@@ -1,5 +1,5 @@
-// One simdgroup: rows of q (threadgroups with y = 0, where there is q) or k, divided by max(√(Σx² + eps), normFloor), or
-// copied; zeros for tokens that the mask skips. Rows have a multiple of 8 elements.
+// One simdgroup: rows of q (threadgroups with y = 0, where there is q) or k, divided by max(√(Σx² + eps), normFloor),
+// or copied; zeros for tokens that the mask skips. Rows have a multiple of 8 elements.
 #include "qk_norm.params.h"
 #include "unit_rows_metal.h"
 

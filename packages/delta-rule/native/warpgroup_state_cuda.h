@@ -1,7 +1,7 @@
 // chunk_state where warpgroups multiply: one has 64 value rows of the state of a head in registers. What a product
 // leaves there is the left operand of the next: S, rounded, and what that left, of S wᵀ; vNewᵀ, with values as rows, of
-// the update. w and k lie in threadgroup memory as right operands. A second warpgroup brings the next chunks, and a third
-// one takes h and vNew away: one for both took a quarter longer.
+// the update. w and k lie in threadgroup memory as right operands. A second warpgroup brings the next chunks, and a
+// third one takes h and vNew away.
 #pragma once
 #include "pieces_cuda.h"
 #include "state_head_metal.h"
@@ -39,8 +39,8 @@ struct WarpgroupMemory {
 
 METAL_FUNC uint slot_after(uint slot) { return slot + 1 == kSlots ? 0 : slot + 1; }
 
-// Thread `index` of the warpgroup that takes h and vNew away. (Bulk copies of rows do it without registers, but took half
-// as long again.)
+// Thread `index` of the warpgroup that takes h and vNew away. (Bulk copies of rows do it without registers, but took
+// half as long again.)
 struct ChunkTaker {
   WarpgroupMemory memory;
   device bfloat *h, *vNew;  // of the next chunk

@@ -6,7 +6,8 @@
 
 namespace mlxts {
 
-// `h` is the state before the chunk, `mask` null where there is none. Rows of q are `normalized` here, or are it already.
+// `h` is the state before the chunk, `mask` null where there is none. With `normalized` rows of q are what `norm` makes
+// of them.
 template <typename T>
 struct OutputTensors {
   device const T *q, *k, *vNew, *h;

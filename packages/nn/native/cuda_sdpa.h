@@ -115,7 +115,8 @@ METAL_FUNC void add_values(thread PairRows& rows, thread const TileLeft<E, kPair
   }
 }
 
-// Carries out of the exponents of eight numbers: kCarries has them. Numbers that are not finite have all bits set there.
+// Carries out of the exponents of eight numbers, in the bits of kCarries: where a number is not finite, whose exponent
+// has all bits set.
 constant constexpr uint kCarries = 0x80008000u;
 template <typename E>
 METAL_FUNC uint exponent_carries(uint4 eight) {

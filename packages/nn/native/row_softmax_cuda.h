@@ -31,8 +31,8 @@ METAL_FUNC void add_row_sums(thread OwnSums<E, Rows>& sums, thread const TileLef
   }
 }
 
-// As softmax, with powers of 2 as the GPU has them. `maxima` are what weights refer to; only a score that is a factor of
-// kSlack above it makes a row refer to another one, so that sums are seldom scaled. Denominators are sums of the
+// As softmax, with powers of 2 as the GPU has them. `maxima` are what weights refer to; only a score that is a factor
+// of kSlack above it makes a row refer to another one, so that sums are seldom scaled. Denominators are sums of the
 // rounded weights.
 template <typename E, uint Rows, uint Columns, typename Sums>
 struct RowSoftmax {
@@ -102,8 +102,8 @@ struct RowSoftmax {
 
 // The rows of a simdgroup from `first` on, before the first tile.
 template <typename E, uint Rows, uint Columns, typename Sums>
-METAL_FUNC void start_rows(thread AttentionRows<Rows, Columns>& rows, thread RowSoftmax<E, Rows, Columns, Sums>& softmax,
-                           uint first, float scale) {
+METAL_FUNC void start_rows(thread AttentionRows<Rows, Columns>& rows,
+                           thread RowSoftmax<E, Rows, Columns, Sums>& softmax, uint first, float scale) {
   rows.first = first;
   clear(rows);
   softmax.scale = scale * Power<E>::kScale;

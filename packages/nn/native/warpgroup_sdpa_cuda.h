@@ -1,7 +1,7 @@
 // sdpa in bf16 with kWide columns where warpgroups multiply: each of two has 64 query rows, with their sums, scores and
-// weights, in registers; weights are as a product leaves scores the left operand of the next. Tiles of keys and values,
-// which a third warpgroup brings, lie in threadgroup memory as right operands. A tile is multiplied in two blocks, so that
-// the softmax of one goes on beside the products of the other, and beside those of the other warpgroup.
+// weights, in registers: where a product leaves scores, the left operand of the next has weights. Tiles of keys and
+// values, which a third warpgroup brings, lie in threadgroup memory as right operands. A tile is multiplied in two
+// blocks, so that the softmax of one goes on beside the products of the other, and of the other warpgroup.
 #pragma once
 #include "metal_sdpa.h"
 
