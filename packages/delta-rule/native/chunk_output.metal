@@ -244,7 +244,9 @@ kernel void chunk_output(device const T* q [[buffer(CHUNK_OUTPUT_Q)]], device co
                                       K,
                                       keyStride,
                                       valueStride,
-                                      p.scale};
+                                      p.scale,
+                                      p.qkNorm != 0,
+                                      {p.eps, p.normFloor}};
     const CumulativeGates staged = {scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
     if (wide_output(tensors, scratch.tiles, staged, s, place.rows, index)) return;
   }

@@ -24,8 +24,14 @@
 #define CHUNK_OUTPUT_FAULT_CU_SEQLENS 1
 #ifdef __METAL_VERSION__
 #define CHUNK_OUTPUT_PANEL_BYTES 64
+#ifdef MLXTS_CUDA
+#define CHUNK_OUTPUT_NORMALIZES 1
+#else
+#define CHUNK_OUTPUT_NORMALIZES 0
+#endif
 #else
 #define CHUNK_OUTPUT_PANEL_VALUES 64
+#define CHUNK_OUTPUT_NORMALIZES 0
 #endif
 
 struct ChunkOutputParams {
@@ -42,6 +48,9 @@ struct ChunkOutputParams {
   uint32_t present;  // a bit for each buffer
 #ifdef __METAL_VERSION__
   uint32_t wide;
+  uint32_t qkNorm;
+  float eps;
+  float normFloor;
   uint32_t scratch[5];  // byte offsets
 #else
   uint32_t keyStride;
@@ -49,7 +58,7 @@ struct ChunkOutputParams {
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(ChunkOutputParams) == 68, "ChunkOutputParams must match the declaration of chunk_output");
+static_assert(sizeof(ChunkOutputParams) == 80, "ChunkOutputParams must match the declaration of chunk_output");
 #else
 static_assert(sizeof(ChunkOutputParams) == 84, "ChunkOutputParams must match the declaration of chunk_output");
 #endif

@@ -2,6 +2,10 @@
 #include "metal_chunk_state.h"
 #ifdef MLXTS_CUDA
 #include "warpgroup_state_cuda.h"
+// Threads of teams: others take more, and leave fewer registers for each.
+#define CHUNK_STATE_TEAMS [[max_total_threads_per_threadgroup(256)]]
+#else
+#define CHUNK_STATE_TEAMS
 #endif
 
 using namespace metal;
@@ -52,20 +56,18 @@ struct StateTensors {
 
 // With `Channels` each channel of a key has its own gate.
 template <typename T, uint Keys, bool Channels>
-kernel void chunk_state(device const T* k [[buffer(CHUNK_STATE_K)]], device const T* w [[buffer(CHUNK_STATE_W)]],
-                        device const T* u [[buffer(CHUNK_STATE_U)]],
-                        device const float* G [[buffer(CHUNK_STATE_CUMULATIVE_GATE)]],
-                        device const float* GLow [[buffer(CHUNK_STATE_CUMULATIVE_GATE_LOW)]],
-                        device const Index* cuSeqlens [[buffer(CHUNK_STATE_CU_SEQLENS)]],
-                        device const float* initialState [[buffer(CHUNK_STATE_INITIAL_STATE)]],
-                        device T* h [[buffer(CHUNK_STATE_H)]], device T* vNew [[buffer(CHUNK_STATE_V_NEW)]],
-                        device float* finalState [[buffer(CHUNK_STATE_FINAL_STATE)]],
-                        device float* snapshots [[buffer(CHUNK_STATE_SNAPSHOTS)]],
-                        constant ChunkStateParams& p [[buffer(CHUNK_STATE_PARAMS)]],
-                        device MlxtsFault* fault [[buffer(CHUNK_STATE_FAULT)]],
-                        threadgroup uchar* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
-                        uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
-                        uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+CHUNK_STATE_TEAMS kernel void chunk_state(
+    device const T* k [[buffer(CHUNK_STATE_K)]], device const T* w [[buffer(CHUNK_STATE_W)]],
+    device const T* u [[buffer(CHUNK_STATE_U)]], device const float* G [[buffer(CHUNK_STATE_CUMULATIVE_GATE)]],
+    device const float* GLow [[buffer(CHUNK_STATE_CUMULATIVE_GATE_LOW)]],
+    device const Index* cuSeqlens [[buffer(CHUNK_STATE_CU_SEQLENS)]],
+    device const float* initialState [[buffer(CHUNK_STATE_INITIAL_STATE)]], device T* h [[buffer(CHUNK_STATE_H)]],
+    device T* vNew [[buffer(CHUNK_STATE_V_NEW)]], device float* finalState [[buffer(CHUNK_STATE_FINAL_STATE)]],
+    device float* snapshots [[buffer(CHUNK_STATE_SNAPSHOTS)]],
+    constant ChunkStateParams& p [[buffer(CHUNK_STATE_PARAMS)]],
+    device MlxtsFault* fault [[buffer(CHUNK_STATE_FAULT)]], threadgroup uchar* memory [[threadgroup(0)]],
+    uint3 group [[threadgroup_position_in_grid]], uint index [[thread_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const auto scratch = scratch_of(memory, p);
   const Indices cuts = {cuSeqlens, bool(p.present & CHUNK_STATE_HAS_CU_SEQLENS)};
   const Sequence sequence = threadgroup_sequence(p, cuts, group.z, {fault, lane}, scratch.place, index);
@@ -77,7 +79,7 @@ kernel void chunk_state(device const T* k [[buffer(CHUNK_STATE_K)]], device cons
 
 #ifdef MLXTS_CUDA
 // One threadgroup: 64 value rows of the state of one head, see warpgroup_state_cuda.h.
-[[max_total_threads_per_threadgroup(256)]] kernel void chunk_state_bf16_warpgroups(
+[[max_total_threads_per_threadgroup(384)]] kernel void chunk_state_bf16_warpgroups(
     device const bfloat* k [[buffer(CHUNK_STATE_K)]], device const bfloat* w [[buffer(CHUNK_STATE_W)]],
     device const bfloat* u [[buffer(CHUNK_STATE_U)]], device const float* G [[buffer(CHUNK_STATE_CUMULATIVE_GATE)]],
     device const float* GLow [[buffer(CHUNK_STATE_CUMULATIVE_GATE_LOW)]],

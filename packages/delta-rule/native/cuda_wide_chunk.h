@@ -39,6 +39,19 @@ METAL_FUNC void make_wide_scores(thread TileLeft<T, kStrip, kWideRows>& scores,
   scores = as_left<T>(sums);
 }
 
+// Rows of queries divided by their norms, and rounded.
+template <typename T>
+METAL_FUNC void normalize(thread TileLeft<T, kStrip, kWide>& q, RowNorm norm) {
+  float inverses[2];
+  MLXTS_UNROLL for (uint r = 0; r < 2; ++r) {
+    float squares = 0.0f;
+    MLXTS_UNROLL for (uint c = 0; c < kWide / 8; ++c) MLXTS_UNROLL for (uint e = 0; e < 2; ++e)
+        squares += q.at(r, c, e) * q.at(r, c, e);
+    inverses[r] = inverse_norm(row_sum(squares), norm);
+  }
+  scale_rows(q, inverses);
+}
+
 template <typename T>
 METAL_FUNC void make_wide_output(OutputTensors<T> m, threadgroup T* q, CumulativeGates G, Strip s, uint rows,
                                  uint index) {
@@ -64,6 +77,7 @@ METAL_FUNC void make_wide_output(OutputTensors<T> m, threadgroup T* q, Cumulativ
       machine::copies_wait<2>();
       threadgroup_barrier(metal::mem_flags::mem_threadgroup);
       load(queries, q + s.first * kWideStride, kWideStride);
+      if (m.normalized) normalize(queries, m.norm);
       make_wide_scores(scores, queries, keys, G, s);
     }
     machine::copies_wait<1>();

@@ -1,5 +1,7 @@
-// One threadgroup: some rows of q and of k, each divided by max(√(Σx² + eps), normFloor), or copied; zeros for tokens
-// that the mask skips.
+// One threadgroup: some rows of q and of k, or of one of them, each divided by max(√(Σx² + eps), normFloor), or copied;
+// zeros for tokens that the mask skips.
+#include <utility>
+
 #include "cpu_kernel.h"
 #include "qk_norm.params.h"
 #include "simd.h"
@@ -25,17 +27,20 @@ template <typename T>
 void qk_norm(const Launch& l) {
   const auto& p = l.args<QkNormParams>();
   const uint8_t* mask = l.buffer<const uint8_t>(QK_NORM_MASK);
+  const auto pair = [&](uint32_t from, uint32_t to) {
+    return std::pair(l.buffer<const T>(from), l.buffer<T>(to));
+  };
   const size_t first = l.begin * QK_NORM_ROWS_PER_THREADGROUP, end = l.end * QK_NORM_ROWS_PER_THREADGROUP;
   for (size_t row = first; row < end && row < p.rows; ++row) {
     const size_t at = row * p.dim;
-    T *q_unit = l.buffer<T>(QK_NORM_Q_UNIT) + at, *k_unit = l.buffer<T>(QK_NORM_K_UNIT) + at;
-    if (mask && !mask[row / p.keyHeads]) {
-      memset(q_unit, 0, p.dim * sizeof(T));
-      memset(k_unit, 0, p.dim * sizeof(T));
-      continue;
+    const bool skipped = mask && !mask[row / p.keyHeads];
+    for (const auto& [from, to] : {pair(QK_NORM_Q, QK_NORM_Q_UNIT), pair(QK_NORM_K, QK_NORM_K_UNIT)}) {
+      if (!from) continue;
+      if (skipped)
+        memset(to + at, 0, p.dim * sizeof(T));
+      else
+        normalize(to + at, from + at, p);
     }
-    normalize(q_unit, l.buffer<const T>(QK_NORM_Q) + at, p);
-    normalize(k_unit, l.buffer<const T>(QK_NORM_K) + at, p);
   }
 }
 

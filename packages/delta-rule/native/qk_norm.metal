@@ -1,18 +1,12 @@
-// One simdgroup: rows of q (threadgroups with y = 0) or k, divided by max(√(Σx² + eps), normFloor), or copied; zeros for
-// tokens that the mask skips. Rows have a multiple of 8 elements.
-#include "metal_kernel.h"
+// One simdgroup: rows of q (threadgroups with y = 0, where there is q) or k, divided by max(√(Σx² + eps), normFloor),
+// or copied; zeros for tokens that the mask skips. Rows have a multiple of 8 elements.
 #include "qk_norm.params.h"
+#include "unit_rows_metal.h"
 
 using namespace metal;
 using namespace mlxts;
 
 constant constexpr uint kRows = QK_NORM_ROWS_PER_SIMDGROUP;
-
-// What a row with these squares is multiplied by.
-METAL_FUNC float inverse_norm(float squares, constant QkNormParams& p) {
-  const float norm = precise::sqrt(squares + p.eps);
-  return 1.0f / (norm < p.normFloor ? p.normFloor : norm);
-}
 
 template <typename T>
 kernel void qk_norm(device const T* q [[buffer(QK_NORM_Q)]], device const T* k [[buffer(QK_NORM_K)]],
@@ -21,9 +15,11 @@ kernel void qk_norm(device const T* q [[buffer(QK_NORM_Q)]], device const T* k [
                     uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
                     uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const uint first = group.x * QK_NORM_ROWS_PER_THREADGROUP + simdgroup * kRows;
-  device const T* from = (group.y == 0 ? q : k) + ulong(first) * p.dim;
-  device T* to = (group.y == 0 ? q_unit : k_unit) + ulong(first) * p.dim;
+  const bool queries = group.y == 0 && (p.present & QK_NORM_HAS_Q);
+  device const T* from = (queries ? q : k) + ulong(first) * p.dim;
+  device T* to = (queries ? q_unit : k_unit) + ulong(first) * p.dim;
   const uint own = 4 * lane;
+  const RowNorm norm = {p.eps, p.normFloor};
   // The first elements of all rows at once; most rows have no others.
   float4 v[kRows];
   bool real[kRows];
@@ -40,7 +36,7 @@ kernel void qk_norm(device const T* q [[buffer(QK_NORM_Q)]], device const T* k [
         const float4 more = load4(row + i);
         sum += dot(more, more);
       }
-      inverse = inverse_norm(simd_sum(sum), p);
+      inverse = inverse_norm(simd_sum(sum), norm);
     }
     if (first + r >= p.rows || own >= p.dim) continue;
     store4(to + r * p.dim + own, v[r] * inverse);

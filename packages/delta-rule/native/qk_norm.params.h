@@ -6,13 +6,17 @@
 #include <stdint.h>
 #endif
 
-#define QK_NORM_Q 0  // read
-#define QK_NORM_K 1  // read
+#define QK_NORM_Q 0  // read?
+#define QK_NORM_K 1  // read?
 #define QK_NORM_MASK 2  // read?
-#define QK_NORM_Q_UNIT 3  // write
-#define QK_NORM_K_UNIT 4  // write
+#define QK_NORM_Q_UNIT 3  // write?
+#define QK_NORM_K_UNIT 4  // write?
 #define QK_NORM_PARAMS 5
+#define QK_NORM_HAS_Q 1u
+#define QK_NORM_HAS_K 2u
 #define QK_NORM_HAS_MASK 4u
+#define QK_NORM_HAS_Q_UNIT 8u
+#define QK_NORM_HAS_K_UNIT 16u
 #ifdef __METAL_VERSION__
 #ifdef MLXTS_CUDA
 #define QK_NORM_ROWS_PER_THREADGROUP 32

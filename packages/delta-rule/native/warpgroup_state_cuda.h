@@ -1,14 +1,16 @@
 // chunk_state where warpgroups multiply: one has 64 value rows of the state of a head in registers. What a product
 // leaves there is the left operand of the next: S, rounded, and what that left, of S wᵀ; vNewᵀ, with values as rows, of
-// the update. w and k lie in threadgroup memory as right operands. Another warpgroup brings the next chunks, and takes
-// h and vNew away.
+// the update. w and k lie in threadgroup memory as right operands. A second warpgroup brings the next chunks, and a
+// third one takes h and vNew away.
 #pragma once
 #include "pieces_cuda.h"
 #include "state_head_metal.h"
 
 namespace mlxts {
 
-constant constexpr uint kWarpgroup = 128, kWarpgroupRows = 64, kWarpgroupKeys = 128, kSlots = 4;
+constant constexpr uint kWarpgroup = 128, kWarpgroups = 3, kWarpgroupRows = 64, kWarpgroupKeys = 128, kSlots = 4;
+// Registers of a thread that brings or takes, and of one that multiplies.
+constant constexpr uint kFewRegisters = 96, kManyRegisters = 240;
 constant constexpr uint kPanelRow = 128, kPanel = kChunk * kPanelRow;  // bytes: 64 elements a token
 constant constexpr uint kFactors = 2 * kChunk;                         // of a slot: of each token, then the state's
 // Bytes from row to row of what is taken away.
@@ -31,18 +33,18 @@ struct WarpgroupMemory {
   METAL_FUNC threadgroup float* factors(uint slot) const thread { return all_factors + slot * kFactors; }
   METAL_FUNC threadgroup uchar* state(uint turn) const thread { return taken + turn % 2 * kTakenBytes; }
   METAL_FUNC threadgroup uchar* values(uint turn) const thread { return state(turn) + kStateBytes; }
-  // Where both warpgroups meet: the next chunk is there, and the one before has been used.
-  METAL_FUNC static void meet() { machine::parts_meet<2 * kWarpgroup>(); }
+  // Where all warpgroups meet: the next chunk is there, and the one before has been used.
+  METAL_FUNC static void meet() { machine::parts_meet<kWarpgroups * kWarpgroup>(); }
 };
 
 METAL_FUNC uint slot_after(uint slot) { return slot + 1 == kSlots ? 0 : slot + 1; }
 
-// What thread `index` of the other warpgroup takes away of h and vNew, chunk after chunk. (Bulk copies of rows do it
-// without registers, but took half as long again.)
+// Thread `index` of the warpgroup that takes h and vNew away. (Bulk copies of rows do it without registers, but took
+// half as long again.)
 struct ChunkTaker {
   WarpgroupMemory memory;
   device bfloat *h, *vNew;  // of the next chunk
-  uint K, length, u_step, values, tokens, row, piece;
+  uint K, length, u_step, values, tokens, row, piece;  // `values` of the head from the threadgroup's first one on
 
   METAL_FUNC ChunkTaker(WarpgroupMemory memory, StateHead<bfloat> head, constant ChunkStateParams& p, uint begin,
                         uint index)
@@ -68,13 +70,19 @@ struct ChunkTaker {
     h += ulong(u_step) * K;
     vNew += ulong(count) * u_step;
   }
+  METAL_FUNC void run() {
+    WarpgroupMemory::meet();
+    for (uint turn = 0; tokens > 0; ++turn) {
+      WarpgroupMemory::meet();
+      take(turn);
+    }
+  }
 };
 
-// Thread `index` of the warpgroup that brings and takes.
+// Thread `index` of the warpgroup that brings.
 struct ChunkBringer {
   WarpgroupMemory memory;
   StateHead<bfloat> head;  // from the chunk that is brought next
-  ChunkTaker taker;
   uint index, K, length, H;
   uint values;  // of the head from the threadgroup's first one on
   uint w_step, k_step, u_step;
@@ -85,9 +93,9 @@ struct ChunkBringer {
 
   METAL_FUNC ChunkBringer(WarpgroupMemory memory, StateHead<bfloat> from, constant ChunkStateParams& p, uint begin,
                           uint index)
-      : memory(memory), head(from), taker(memory, from, p, begin, index), index(index), K(p.keyDim),
-        length(p.chunkLength), H(p.heads), values(taker.values), w_step(H * K), k_step(p.keyHeads * K),
-        u_step(taker.u_step), row(index / 8), piece(index % 8), slot(0), brought(false) {
+      : memory(memory), head(from), index(index), K(p.keyDim), length(p.chunkLength), H(p.heads),
+        values(metal::min(p.valueDim - begin, kWarpgroupRows)), w_step(H * K), k_step(p.keyHeads * K),
+        u_step(H * p.valueDim), row(index / 8), piece(index % 8), slot(0), brought(false) {
     head.w += row * w_step + piece * 8;
     head.k += row * k_step + piece * 8;
     head.u += row * u_step + begin + piece * 8;
@@ -141,11 +149,9 @@ struct ChunkBringer {
       machine::copies_wait<kSlots - 2>();
       machine::warpgroup_operands_written();
       WarpgroupMemory::meet();
-      if (turn > 0) taker.take(turn - 1);
       start();
     }
     WarpgroupMemory::meet();
-    if (turns > 0) taker.take(turns - 1);
   }
 };
 
@@ -248,10 +254,17 @@ METAL_FUNC void pass_by_warpgroups(StateHead<bfloat> head, constant ChunkStatePa
                                    uint part, uint index, uint lane, uint simdgroup) {
   const WarpgroupMemory memory = {scratch.tiles, scratch.state, scratch.values};
   const uint begin = part * kWarpgroupRows;
-  if (machine::shuffle(simdgroup, 0) / 4 == 1)
-    ChunkBringer(memory, head, p, begin, index % kWarpgroup).run();
-  else
-    StateMultiplier(memory, simdgroup, lane).run(head, p, begin, lane);
+  const uint warpgroup = machine::shuffle(simdgroup, 0) / 4, own = index % kWarpgroup;
+  if (warpgroup > 0) {
+    machine::fewer_registers<kFewRegisters>();
+    if (warpgroup == 1)
+      ChunkBringer(memory, head, p, begin, own).run();
+    else
+      ChunkTaker(memory, head, p, begin, own).run();
+    return;
+  }
+  machine::more_registers<kManyRegisters>();
+  StateMultiplier(memory, simdgroup, lane).run(head, p, begin, lane);
 }
 
 }  // namespace mlxts

@@ -2,10 +2,12 @@
 // first token on.
 #pragma once
 #include "chunk_strips.h"
+#include "unit_rows_metal.h"
 
 namespace mlxts {
 
-// `h` is the state before the chunk, `mask` null where there is none.
+// `h` is the state before the chunk, `mask` null where there is none. With `normalized` rows of q are what `norm` makes
+// of them.
 template <typename T>
 struct OutputTensors {
   device const T *q, *k, *vNew, *h;
@@ -14,6 +16,8 @@ struct OutputTensors {
   device const uchar* mask;
   uint V, K, keyStride, valueStride;
   float scale;
+  bool normalized;
+  RowNorm norm;
 };
 
 }  // namespace mlxts

@@ -1,4 +1,4 @@
-import { type CommandEncoder, DTYPES, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
+import { type CommandEncoder, constantsOf, DTYPES, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
 import {
   CHUNK_PARAMS,
   CHUNK_STATES,
@@ -26,13 +26,17 @@ import {
   wideChunks,
 } from "./launch.ts";
 import { deltaRuleLibrary } from "./library.ts";
-import { CHUNK_LENGTH, checkPacked, GQA, PACKED_FAULTS, type RuleOptions, SCALE } from "./options.ts";
+import { CHUNK_LENGTH, checkPacked, GQA, normParams, PACKED_FAULTS, type RuleOptions, SCALE } from "./options.ts";
 import type { ChunkOutput } from "./signatures.ts";
 
 interface Sizes extends Pick<ChunkDims, "B" | "H" | "K" | "V" | "BT" | "NT" | "channels"> {
   /** Bytes of an element of q. */
   bytes: number;
+  /** How it is normalized. */
+  norm: ReturnType<typeof normParams>;
 }
+
+const NO_NORM = { qkNorm: 0, eps: 0, normFloor: 0 };
 
 const onGpu = (sizes: Sizes, panelBytes: number) => {
   const { BT } = sizes;
@@ -41,7 +45,7 @@ const onGpu = (sizes: Sizes, panelBytes: number) => {
   return {
     threadgroups: chunkThreadgroups(sizes),
     threadsPerThreadgroup: chunkThreads(sizes),
-    params: { wide: 0 },
+    params: { wide: 0, ...NO_NORM },
     scratch: {
       ...PLACE_SHAPE,
       tiles: tileShape(4 * BT, panelBytes),
@@ -51,6 +55,11 @@ const onGpu = (sizes: Sizes, panelBytes: number) => {
     },
   };
 };
+
+/** Bytes of a whole chunk's tiles: q, k and vNew; a state. */
+const wideBytes = ({ BT }: Pick<Sizes, "BT">) => 2 * WIDE_STRIDE * (3 * BT + WIDE);
+const isWide = (sizes: Omit<Sizes, "norm">, mostBytes: number) =>
+  sizes.bytes === 2 && sizes.K <= WIDE && wideChunks(sizes) && wideBytes(sizes) + 1024 <= mostBytes;
 
 export const chunkOutputKernel = defineKernel({
   library: deltaRuleLibrary,
@@ -67,8 +76,13 @@ export const chunkOutputKernel = defineKernel({
   },
   params: { ...CHUNK_PARAMS, scale: "f32" },
   faults: PACKED_FAULTS,
-  constants: { cpu: { panelValues: 64 }, gpu: { panelBytes: 64 } },
-  launchParams: { cpu: { keyStride: "u32" }, gpu: { wide: "u32" } },
+  // `normalizes`: queries of whole chunks as they are multiplied.
+  constants: {
+    cpu: { panelValues: 64, normalizes: 0 },
+    gpu: { panelBytes: 64, normalizes: 0 },
+    cuda: { normalizes: 1 },
+  },
+  launchParams: { cpu: { keyStride: "u32" }, gpu: { wide: "u32", qkNorm: "u32", eps: "f32", normFloor: "f32" } },
   scratch: {
     // G with one gate a head, steps (decays from row to row) with one for each channel.
     cpu: {
@@ -112,15 +126,25 @@ export const chunkOutputKernel = defineKernel({
     gpu: (sizes, { constants: { panelBytes } }) => onGpu(sizes, panelBytes),
     cuda: (sizes, { limits, constants: { panelBytes } }) => {
       const launch = onGpu(sizes, panelBytes);
-      // q, k and vNew; a state.
-      const tiles = 2 * WIDE_STRIDE * (3 * sizes.BT + WIDE);
-      const roomy = tiles + 1024 <= limits.maxThreadgroupBytes;
-      if (!roomy || !wideChunks(sizes) || sizes.bytes !== 2 || sizes.K > WIDE) return launch;
-      return { ...launch, params: { wide: 1 }, scratch: { ...launch.scratch, tiles: [tiles] } };
+      if (!isWide(sizes, limits.maxThreadgroupBytes)) return launch;
+      return {
+        ...launch,
+        params: { wide: 1, ...sizes.norm },
+        scratch: { ...launch.scratch, tiles: [wideBytes(sizes)] },
+      };
     },
   },
 });
 
+/** Whether the stage takes queries as they are and normalizes them itself; these tensors are its others. */
+export function normalizesQueries({ device }: CommandEncoder, tensors: readonly Tensor[], dims: ChunkDims): boolean {
+  if (constantsOf(chunkOutputKernel, device).normalizes === 0) return false;
+  if (tensors.some(({ byteOffset }) => byteOffset % 16 !== 0)) return false;
+  const { bytesPerElement: bytes } = DTYPES[(tensors[0] as Tensor).dtype];
+  return isWide({ ...dims, bytes }, device.limits.maxThreadgroupBytes);
+}
+
+/** With `norm` q is what `normalizesQueries` is asked for. */
 export function encodeChunkOutput(
   encoder: CommandEncoder,
   op: string,
@@ -129,6 +153,7 @@ export function encodeChunkOutput(
   dims: ChunkDims,
   { gqa, scale }: Pick<RuleOptions, "gqa" | "scale">,
   lastTokens = 0,
+  norm?: Pick<RuleOptions, "qkNorm" | "qkNormEps">,
 ): void {
   const { q, k, vNew, h, G, GLow, cuSeqlens, mask, o } = tensors;
   encoder.dispatch(chunkOutputKernel, {
@@ -136,7 +161,7 @@ export function encodeChunkOutput(
     variant: gateVariant(q.dtype, dims),
     buffers: { q, k, vNew, h, cumulativeGate: G, cumulativeGateLow: GLow, cuSeqlens, mask, o },
     params: { ...chunkParams(dims, gqa, lastTokens), scale },
-    sizes: { ...dims, bytes: DTYPES[q.dtype].bytesPerElement },
+    sizes: { ...dims, bytes: DTYPES[q.dtype].bytesPerElement, norm: norm ? normParams(dims, norm) : NO_NORM },
   });
 }
 

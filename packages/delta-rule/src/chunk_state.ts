@@ -113,7 +113,7 @@ function inTeams({ N, H, K, V }: Sizes, mostBytes: number) {
 }
 
 /** Where warpgroups multiply, see warpgroup_state_cuda.h, they have 64 value rows of a head, of keys this long. */
-const WARPGROUPS = { variant: "bf16_warpgroups", rows: 64, shortest: 72, longest: 128, threads: 256, slots: 4 };
+const WARPGROUPS = { variant: "bf16_warpgroups", rows: 64, shortest: 72, longest: 128, threads: 384, slots: 4 };
 
 function byWarpgroups({ N, H, V }: Sizes) {
   const { rows, longest, threads, slots } = WARPGROUPS;
@@ -195,7 +195,7 @@ export const chunkStateKernel = defineKernel({
     // Warpgroups want tiles at the beginning.
     gpu: { tiles: "u8", ...PLACE_SCRATCH, state: "f32", values: "u8" },
   },
-  mostThreads: MOST_TEAMS * SIMDGROUPS * SIMD,
+  mostThreads: WARPGROUPS.threads,
   launch: {
     cpu: ({ N, H, K, V, BT, channels, bytes }: Sizes, { constants: { rows } }) => {
       const ofHead = shapeIf(channels === 1, BT);

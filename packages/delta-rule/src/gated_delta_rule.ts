@@ -18,7 +18,7 @@ import {
 import { encodeChunkCumsum } from "./chunk_cumsum.ts";
 import { encodeChunkInverse } from "./chunk_inverse.ts";
 import { encodeChunkKkt } from "./chunk_kkt.ts";
-import { encodeChunkOutput } from "./chunk_output.ts";
+import { encodeChunkOutput, normalizesQueries } from "./chunk_output.ts";
 import { encodeChunkState } from "./chunk_state.ts";
 import { encodeChunkWu, makesX } from "./chunk_wu.ts";
 import { encodeFusedChunks, fusesChunks, multipliesByTiles, offersFusedChunks } from "./gated_delta_rule_chunk.ts";
@@ -171,12 +171,17 @@ function encodeStages(
 ): void {
   const { q, k, v, g, beta, mask } = tensors;
   const { qUnit, kUnit, vKept, betaKept } = scratch;
-  if (qUnit && kUnit) encodeQkNorm(encoder, op, { q, k, mask, qUnit, kUnit }, options);
+  const { vNew, h } = scratch;
+  const queriesLater = qUnit !== undefined && normalizesQueries(encoder, [q, kUnit ?? k, vNew, h, tensors.o], dims);
+  if (qUnit && kUnit) {
+    const keys = { k: { of: k, unit: kUnit }, mask };
+    encodeQkNorm(encoder, op, queriesLater ? keys : { ...keys, q: { of: q, unit: qUnit } }, options);
+  }
   if (mask && vKept && betaKept) encodeMaskValues(encoder, op, { v, beta, mask, vKept, betaKept });
   const stages = {
     ...tensors,
     ...scratch,
-    q: qUnit ?? q,
+    q: queriesLater ? q : (qUnit ?? q),
     k: kUnit ?? k,
     v: vKept ?? v,
     beta: betaKept ?? beta,
@@ -189,7 +194,7 @@ function encodeStages(
   }
   encodeChunkWu(encoder, op, { ...stages, X: own ? undefined : stages.X }, dims, options.gqa, lastTokens);
   encodeChunkState(encoder, op, stages, dims, options, lastTokens);
-  encodeChunkOutput(encoder, op, stages, dims, options, lastTokens);
+  encodeChunkOutput(encoder, op, stages, dims, options, lastTokens, queriesLater ? options : undefined);
 }
 
 /** The chunk path; with `last`, the tokens that chunks leave go one by one, so that their states are there. */

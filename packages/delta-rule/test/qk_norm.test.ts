@@ -65,8 +65,15 @@ for (const [name, open] of DEVICES)
                 const junk = new Float64Array(size).fill(Number.NaN);
                 const outputs = { qUnit: device.tensor(act, shape, junk), kUnit: device.tensor(act, shape, junk) };
                 const encoder = device.encoder();
-                const inputs = { q, k, mask: masked ? tokens : undefined };
-                encodeQkNorm(encoder, "qkNorm", { ...inputs, ...outputs }, { qkNorm, qkNormEps: 1e-3 });
+                const both = { q: { of: q, unit: outputs.qUnit }, k: { of: k, unit: outputs.kUnit } };
+                const apart = [{ q: both.q }, { k: both.k }];
+                for (const rows of qkNorm === "max-eps" ? apart : [both])
+                  encodeQkNorm(
+                    encoder,
+                    "qkNorm",
+                    { ...rows, mask: masked ? tokens : undefined },
+                    { qkNorm, qkNormEps: 1e-3 },
+                  );
                 await encoder.commit();
                 for (const [from, to] of [
                   [q, outputs.qUnit],

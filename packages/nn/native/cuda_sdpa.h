@@ -3,6 +3,7 @@
 // the queries lie in threadgroup memory, to leave it registers.
 #pragma once
 #include "query_tiles_metal.h"
+#include "row_softmax_cuda.h"
 
 namespace mlxts {
 
@@ -11,6 +12,8 @@ constant constexpr uint kPairKeys = SDPA_PAIR_KEYS, kSlots = SDPA_PAIR_TILES;  /
 constant constexpr uint kWide = SDPA_TILE_COLUMNS;                             // columns of a tile of keys or values
 typedef AttentionRows<kPairRows, kWide> PairRows;
 typedef TileSum<kPairRows, kPairKeys> PairScores;
+template <typename E>
+using PairSoftmax = RowSoftmax<E, kPairRows, kWide, RowSums<E, kPairRows>>;
 
 // The tiles in the order of TileQueue, kSlots − 1 of them on their way.
 template <typename E>
@@ -99,70 +102,6 @@ METAL_FUNC void add_scores(thread PairScores& scores, threadgroup const E* queri
   }
 }
 
-// As softmax, with powers of 2 as the GPU has them. `maxima` are what weights refer to; only a score that is a factor of
-// kSlack above it makes a row refer to another one, so that sums are seldom scaled. Denominators are sums of the
-// rounded weights.
-template <typename E>
-struct PairSoftmax {
-  static constant constexpr float kMost = Power<E>::kMost, kSlack = metal::is_same_v<E, half> ? 1.0f : 8.0f;
-  RowSums<E, kPairRows> denominators;
-  float scale;
-  // Some references are so large, or none yet, that their product with `scale` is rounded to less than a score has.
-  bool large = true;
-
-  METAL_FUNC void refer_to(thread const float (&highest)[kPairRows / 8], thread PairRows& rows) {
-    float factors[kPairRows / 8];
-    bool some = false;
-    MLXTS_UNROLL for (uint r = 0; r < kPairRows / 8; ++r) {
-      const float before = rows.maxima[r], now = metal::max(before, row_max(highest[r]));
-      factors[r] = machine::exp2_fast((before - now) * scale);
-      rows.maxima[r] = now;
-      some = some || !(metal::abs(now * scale) < 65536.0f);
-    }
-    large = metal::simd_any(some);
-    scale_rows(rows.sums, factors);
-    MLXTS_UNROLL for (uint r = 0; r < kPairRows / 8; ++r) {
-      MLXTS_UNROLL for (uint e = 0; e < 2; ++e) denominators.blocks[r / 2][r % 2 * 2 + e] *= factors[r];
-    }
-  }
-  template <uint Keys>
-  METAL_FUNC TileLeft<E, kPairRows, Keys> weights(thread TileSum<kPairRows, Keys>& scores, thread PairRows& rows) {
-    float highest[kPairRows / 8], offsets[kPairRows / 8];
-    bool higher = false;
-    MLXTS_UNROLL for (uint r = 0; r < kPairRows / 8; ++r) {
-      highest[r] = scores.at(r, 0, 0);
-      MLXTS_UNROLL for (uint i = 1; i < Keys / 4; ++i) highest[r] = metal::max(highest[r], scores.at(r, i / 2, i % 2));
-      higher = higher || (highest[r] - rows.maxima[r]) * scale > kSlack;
-    }
-    if (metal::simd_any(higher)) refer_to(highest, rows);
-    MLXTS_UNROLL for (uint r = 0; r < kPairRows / 8; ++r) offsets[r] = metal::fma(-rows.maxima[r], scale, kMost);
-    if (large) {
-      MLXTS_UNROLL for (uint r = 0; r < kPairRows / 8; ++r) {
-        MLXTS_UNROLL for (uint i = 0; i < Keys / 4; ++i) scores.at(r, i / 2, i % 2) -= rows.maxima[r];
-        offsets[r] = kMost;
-      }
-    }
-    MLXTS_UNROLL for (uint r = 0; r < kPairRows / 8; ++r) {
-      MLXTS_UNROLL for (uint i = 0; i < Keys / 4; ++i) {
-        thread float& score = scores.at(r, i / 2, i % 2);
-        score = machine::exp2_fast(metal::fma(score, scale, offsets[r]));
-      }
-    }
-    const TileLeft<E, kPairRows, Keys> weights = as_left<E>(scores);
-    add_row_sums(denominators, weights);
-    return weights;
-  }
-};
-
-// The rows of a simdgroup, before the first tile.
-template <typename E>
-METAL_FUNC void start_rows(thread PairRows& rows, thread PairSoftmax<E>& softmax, uint simdgroup, float scale) {
-  rows.first = simdgroup * kPairRows;
-  clear(rows);
-  softmax.scale = scale * Power<E>::kScale;
-  clear(softmax.denominators);
-}
-
 // Adds the products of weights and a tile of values.
 template <typename E>
 METAL_FUNC void add_values(thread PairRows& rows, thread const TileLeft<E, kPairRows, kPairKeys>& weights,
@@ -176,18 +115,26 @@ METAL_FUNC void add_values(thread PairRows& rows, thread const TileLeft<E, kPair
   }
 }
 
-// Whether a tile's values from key `first` on are finite: no exponent has all bits set.
+// Carries out of the exponents of eight numbers, in the bits of kCarries: where a number is not finite, whose exponent
+// has all bits set.
+constant constexpr uint kCarries = 0x80008000u;
 template <typename E>
-METAL_FUNC bool all_finite_pairs(threadgroup const E* values, uint first, uint lane) {
+METAL_FUNC uint exponent_carries(uint4 eight) {
   constexpr uint kExponent = metal::is_same_v<E, half> ? 0x7c007c00u : 0x7f807f80u;
   constexpr uint kOne = metal::is_same_v<E, half> ? 0x04000400u : 0x00800080u;
-  uint carry = 0;
-  for (uint at = first * (kWide / 8) + lane; at < kPairKeys * (kWide / 8); at += kSimd) {
-    const uint4 eight =
-        *(threadgroup const uint4*)(values + at / (kWide / 8) * tile_stride<E>(kWide) + at % (kWide / 8) * 8);
-    MLXTS_UNROLL for (uint n = 0; n < 4; ++n) carry |= (eight[n] & kExponent) + kOne;
-  }
-  return metal::simd_all((carry & 0x80008000u) == 0);
+  uint carries = 0;
+  MLXTS_UNROLL for (uint n = 0; n < 4; ++n) carries |= (eight[n] & kExponent) + kOne;
+  return carries;
+}
+// Whether a tile's values from key `first` on are finite.
+template <typename E>
+METAL_FUNC bool all_finite_pairs(threadgroup const E* values, uint first, uint lane) {
+  constexpr uint kPieces = kWide / 8;
+  uint carries = 0;
+  for (uint at = first * kPieces + lane; at < kPairKeys * kPieces; at += kSimd)
+    carries |= exponent_carries<E>(
+        *(threadgroup const uint4*)(values + at / kPieces * tile_stride<E>(kWide) + at % kPieces * 8));
+  return metal::simd_all((carries & kCarries) == 0);
 }
 
 template <typename E>
@@ -216,7 +163,7 @@ METAL_FUNC void attend_pairs(device const E* q, device const E* keys, device con
   MLXTS_UNROLL for (uint i = 0; i + 1 < kSlots; ++i) tiles.start();
   PairRows rows;
   PairSoftmax<E> softmax;
-  start_rows(rows, softmax, simdgroup, tile.scale);
+  start_rows(rows, softmax, simdgroup * kPairRows, tile.scale);
   queries += rows.first * stride;
   const uint last = metal::min(rows.first + kPairRows, tile.rows) - 1;
   const uint seen_by_all = tile.limit(rows.first), seen_by_some = rows.first < tile.rows ? tile.limit(last) : 0;
@@ -321,7 +268,7 @@ METAL_FUNC void attend_full(device const E* q, device const E* keys, device cons
   all.start(0, 0);
   PairRows rows;
   PairSoftmax<E> softmax;
-  start_rows(rows, softmax, simdgroup, tile.scale);
+  start_rows(rows, softmax, simdgroup * kPairRows, tile.scale);
   threadgroup const E* own_queries = own_row(queries + rows.first * kFullStride, kFullStride);
   threadgroup const E* own_keys = own_row_transposed(tiles, kFullStride);
   threadgroup const E* own_values = own_row(tiles + kFullTile, kFullStride);

@@ -27,12 +27,14 @@
 #define SDPA_PAIR_KEYS 32
 #define SDPA_PAIR_TILES 4
 #define SDPA_FULL_KEYS 64
+#define SDPA_WARPGROUP_THREADS 384
 #else
 #define SDPA_TILE_KEYS 32
 #define SDPA_PAIR_THREADS 0
 #define SDPA_PAIR_KEYS 0
 #define SDPA_PAIR_TILES 0
 #define SDPA_FULL_KEYS 0
+#define SDPA_WARPGROUP_THREADS 0
 #endif
 #else
 #define SDPA_PANEL_ROWS 6
@@ -66,15 +68,15 @@ static_assert(sizeof(SdpaParams) == 76, "SdpaParams must match the declaration o
 #endif
 #ifdef __METAL_VERSION__
 struct SdpaScratch {
-  threadgroup uint* length;
   threadgroup uchar* tiles;
   threadgroup uchar* queries;
+  threadgroup uint* length;
 };
 inline SdpaScratch scratch_of(threadgroup uchar* memory, constant SdpaParams& p) {
   return {
-      (threadgroup uint*)(memory + p.scratch[0]),
+      (threadgroup uchar*)(memory + p.scratch[0]),
       (threadgroup uchar*)(memory + p.scratch[1]),
-      (threadgroup uchar*)(memory + p.scratch[2]),
+      (threadgroup uint*)(memory + p.scratch[2]),
   };
 }
 #else

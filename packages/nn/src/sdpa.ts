@@ -40,14 +40,16 @@ const PANEL = { panelRows: 6, panelColumns: 64 };
  */
 const TILE = {
   ...{ threads: 256, tileRows: 128, tileColumns: 128, tileKeys: 32, tileRowBytes: 256 },
-  ...{ pairThreads: 0, pairKeys: 0, pairTiles: 0, fullKeys: 0 },
+  ...{ pairThreads: 0, pairKeys: 0, pairTiles: 0, fullKeys: 0, warpgroupThreads: 0 },
 };
 /**
  * NVIDIA's GPUs have room for more keys. Where all is of one dtype of 16 bits, `pairThreads` have the rows of a threadgroup,
  * whose queries lie in its memory beside `pairTiles` of `pairKeys` rows. Where rows have `tileColumns` and there is room for two threadgroups,
  * each has four tiles of `fullKeys` rows.
  */
-const CUDA_TILE = { tileKeys: 64, pairThreads: 128, pairKeys: 32, pairTiles: 4, fullKeys: 64 };
+const CUDA_TILE = { tileKeys: 64, pairThreads: 128, pairKeys: 32, pairTiles: 4, fullKeys: 64, warpgroupThreads: 384 };
+/** Where warpgroups multiply, for GPUs of compute capability 9.0: rows of bf16 that are `dim` long, tiles of `keys` rows. */
+const WARPGROUPS = { variant: "bf16_bf16_warpgroups", dim: 128, keys: 128 };
 
 /** On a CPU with tiles of bf16, `tileQueries` rows meet `tileKeys` keys at a time. */
 const CPU_TILE = { tileKeys: 256, tileQueries: 32 };
@@ -63,6 +65,8 @@ interface TiledSizes extends Sizes {
   tiles: boolean;
   /** Whether queries and cache have one dtype of 16 bits. */
   pairs: boolean;
+  /** Whether warpgroups multiply. */
+  warpgroups: boolean;
 }
 
 /** Query rows of a CPU's threadgroup: enough to repay packing, few enough to occupy many threads. */
@@ -94,7 +98,8 @@ const queryTiles = (
 export const sdpaKernel = defineKernel({
   library: nnLibrary,
   name: "sdpa",
-  variants,
+  variants: [...variants, WARPGROUPS.variant],
+  sm90a: [WARPGROUPS.variant],
   buffers: { q: "read", kCache: "read", vCache: "read", lengths: "read", out: "write" },
   early: ["lengths"],
   params,
@@ -113,9 +118,9 @@ export const sdpaKernel = defineKernel({
       weights: "u16", // scores rounded to bf16
     },
     gpu: {
-      length: "u32", // whether all lengths are right, and the sequence's own
-      tiles: "u8", // one is multiplied while the next is on its way
+      tiles: "u8", // one is multiplied while the next is on its way; warpgroups want them at the beginning
       queries: "u8", // where they do not stay in registers
+      length: "u32", // whether all lengths are right, and the sequence's own
     },
   },
   launch: {
@@ -146,6 +151,11 @@ export const sdpaKernel = defineKernel({
       const queries = tileRows * tileStride("u8", Math.ceil(sizes.dim / tileColumns) * tileRowBytes);
       const tiles = pairTiles * pairKeys * tileStride("u8", tileRowBytes);
       const launch = queryTiles(sizes, constants);
+      if (sizes.warpgroups === true) {
+        // Two tiles of keys, and of values.
+        const scratch = { ...launch.scratch, tiles: [4, WARPGROUPS.keys, tileRowBytes] };
+        return { ...launch, threadsPerThreadgroup: [constants.warpgroupThreads, 1, 1], scratch };
+      }
       const full = 4 * constants.fullKeys * tileStride("u8", tileRowBytes);
       if (!sizes.pairs || queries + tiles + LENGTH_BYTES > limits.maxThreadgroupBytes) return launch;
       const whole = sizes.dim === tileColumns && 2 * (queries + full + LENGTH_BYTES) <= limits.maxThreadgroupBytes;
@@ -310,9 +320,14 @@ export const sdpa: Sdpa = defineOp({
       causal: options.causal ? 1 : 0,
     };
     if (T > 1 && rows > PIECES_ROWS) {
+      const warpgroups =
+        variant === "bf16_bf16" &&
+        D === WARPGROUPS.dim &&
+        [q, kCache, vCache, out].every(({ byteOffset }) => byteOffset % 16 === 0) &&
+        encoder.device.library(nnLibrary).has(sdpaKernel.name, WARPGROUPS.variant);
       encoder.dispatch(sdpaKernel, {
         op,
-        variant,
+        variant: warpgroups ? WARPGROUPS.variant : variant,
         buffers: { q, kCache, vCache, lengths, out },
         params: common,
         sizes: {
@@ -322,6 +337,7 @@ export const sdpa: Sdpa = defineOp({
           dim: D,
           tiles: hasTiles(encoder.device) && variant === "bf16_bf16",
           pairs: q.dtype === kCache.dtype && q.dtype !== "f32",
+          warpgroups,
         },
       });
       return;

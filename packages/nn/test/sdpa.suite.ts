@@ -243,6 +243,7 @@ export const suite: Suite = {
     ),
     makeCase({ T: 70, H: 2, Hkv: 2, D: 128, lengths: [0, 1, 200], causal: false }),
     makeCase({ T: 70, H: 2, Hkv: 2, D: 128, lengths: [70, 200] }),
+    makeCase({ T: 150, H: 1, D: 128, lengths: [500] }),
     makeCase({ T: 33, H: 12, Hkv: 2, D: 16, lengths: [100] }),
     makeCase({ T: 600, H: 1, D: 8, lengths: [601] }),
     // Sharing of heads.
