@@ -15,6 +15,8 @@ export default defineConfig({
     setupFiles: ["packages/test-kit/src/setup.ts"],
     // Native addons and worker tests need processes.
     pool: "forks",
+    // References make many arrays that live briefly: room for them saves a tenth of the time.
+    execArgv: ["--min-semi-space-size=32", "--max-semi-space-size=64"],
     maxWorkers: availableParallelism(),
     sequence: { sequencer: LongFirst },
     testTimeout: 60_000,
