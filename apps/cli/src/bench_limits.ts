@@ -1,4 +1,4 @@
-import { type Limits, measureLimits } from "@mlxts/bench";
+import { type Limits, measureLimits, type Rate } from "@mlxts/bench";
 import { Device } from "@mlxts/core";
 import type { BenchCase } from "@mlxts/core/testing";
 import type { Limit } from "./bench_report.ts";
@@ -24,30 +24,28 @@ function placeOf(bytes: number, threads: number): NonNullable<BenchCase["from"]>
   return bytes > CORE_BYTES * threads ? "shared cache" : "core cache";
 }
 
-interface Rate {
-  /** As `bf16 tiles`. */
-  name: string;
-  /** 10⁹ operations a second. */
-  rate: number;
-}
+/** Kinds of products, and their rates. */
+const PRODUCTS = {
+  "f32 products": "gflopsF32",
+  "bf16 products": "gflopsBf16",
+  "int8 products": "gopsInt8",
+  "bf16 tiles": "gflopsBf16Tiles",
+  "int8 tiles": "gopsInt8Tiles",
+} as const satisfies Record<string, Rate>;
 
-/** How fast each kind of products is, those of whole tiles where the machine's kernels have them. */
-export function productRates(limits: Limits): Rate[] {
-  const tiles = [
-    { name: "bf16 tiles", rate: limits.gflopsBf16Tiles },
-    { name: "int8 tiles", rate: limits.gopsInt8Tiles },
-  ];
-  return [
-    { name: "f32 products", rate: limits.gflopsF32 },
-    { name: "bf16 products", rate: limits.gflopsBf16 },
-    { name: "int8 products", rate: limits.gopsInt8 },
-    ...tiles.flatMap(({ name, rate }) => (rate === null ? [] : [{ name, rate }])),
-  ];
-}
+/** How fast each kind of products is in 10⁹ operations a second, those of whole tiles where the machine's kernels have them. */
+export const productRates = (limits: Limits): { name: string; rate: number }[] =>
+  Object.entries(PRODUCTS).flatMap(([name, key]) => (limits[key] === null ? [] : [{ name, rate: limits[key] }]));
+
+/** Places of bytes, and how fast they are read. */
+const PLACES = {
+  memory: "memoryGBs",
+  "shared cache": "sharedCacheGBs",
+  "core cache": "coreCacheGBs",
+} as const satisfies Record<string, Rate>;
 
 interface Way {
-  /** The name of a rate. */
-  name: string;
+  name: keyof typeof PRODUCTS;
   /** So many of them make one product of the case. */
   parts?: number;
 }
@@ -60,23 +58,26 @@ const WAYS: Record<NonNullable<BenchCase["products"]>, readonly Way[]> = {
   codes: [{ name: "f32 products" }, { name: "int8 products", parts: 3 }, { name: "int8 tiles", parts: 3 }],
 };
 
-/** The fastest of them, as a rate of the case's own products. */
-function fastest(products: keyof typeof WAYS, limits: Limits): Rate {
-  const rates = productRates(limits);
-  const ways = WAYS[products].flatMap(({ name, parts = 1 }) => {
-    const found = rates.find((rate) => rate.name === name);
-    return found ? [{ name: parts > 1 ? `${parts} × ${name}` : name, rate: found.rate / parts }] : [];
+/** The least µs that the machine allows a case by one of its rates. */
+export interface Bound extends Limit {
+  rate: Rate;
+}
+
+/** The shorter of what products take in each of the ways. */
+function computing({ flops, products = "f32" }: BenchCase, limits: Limits): Bound {
+  const ways = WAYS[products].flatMap(({ name, parts = 1 }): Bound[] => {
+    const rate = PRODUCTS[name];
+    const speed = limits[rate];
+    if (speed === null) return [];
+    return [{ value: (flops * parts) / speed / 1e3, of: parts > 1 ? `${parts} × ${name}` : name, rate }];
   });
-  return ways.reduce((best, way) => (way.rate > best.rate ? way : best));
+  return ways.reduce((best, way) => (way.value < best.value ? way : best));
 }
 
 /** The least µs that the machine allows a case: its bytes, or its operations. */
-export function limitOf(testCase: BenchCase, limits: Limits): Limit {
-  const { bytes, flops, products = "f32" } = testCase;
-  const from = testCase.from ?? placeOf(bytes, limits.threads);
-  const speed = { memory: limits.memoryGBs, "shared cache": limits.sharedCacheGBs, "core cache": limits.coreCacheGBs };
-  const { rate, name } = fastest(products, limits);
-  const moving = bytes / speed[from] / 1e3;
-  const computing = flops / rate / 1e3;
-  return moving >= computing ? { value: moving, of: from } : { value: computing, of: name };
+export function boundOf(testCase: BenchCase, limits: Limits): Bound {
+  const of = testCase.from ?? placeOf(testCase.bytes, limits.threads);
+  const moving = { value: testCase.bytes / limits[PLACES[of]] / 1e3, of, rate: PLACES[of] };
+  const products = computing(testCase, limits);
+  return moving.value >= products.value ? moving : products;
 }

@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { type Limits, measureLimits, memoryReading, type Reading, spreadOf } from "@mlxts/bench";
+import { type Limits, measureLimits, type RateProbe, rateProbe, spreadOf } from "@mlxts/bench";
 import { Device, type DeviceKind, type FloatDtype, openCheckpoint, type RawArray, type Tensor } from "@mlxts/core";
 import {
   type Approximation,
@@ -139,7 +139,7 @@ async function measureDecode(
   model: LanguageModel,
   after: number,
   tokens: number,
-  reading: Reading | undefined,
+  memory: RateProbe | null,
 ): Promise<Omit<DecodeResult, "bytesRead">> {
   using state = await stateAfter(model, after, after + WARM_STEPS + tokens);
   using decoder = new Decoder(model, state, { temperature: 0 });
@@ -150,9 +150,9 @@ async function measureDecode(
     ms += await timed(async () => {
       id = await decode(decoder, id, Math.min(STEPS_AT_ONCE, tokens - done));
     });
-    if (reading) rates.push(await reading.run());
+    if (memory) rates.push(await memory.run());
   }
-  return { tokensPerSecond: (tokens * 1000) / ms, memoryGBs: reading && spreadOf(rates).median };
+  return { tokensPerSecond: (tokens * 1000) / ms, memoryGBs: memory ? spreadOf(rates).median : undefined };
 }
 
 /** Tensors of experts that a router chooses. */
@@ -242,8 +242,8 @@ export async function runJob(job: Job): Promise<PrefillResult | DecodeResult | M
   if (job.kind === "memory") return await measureMemory(open, job.tokens);
   using model = await open();
   if (job.kind === "prefill") return await measurePrefill(model, job.tokens, job.times);
-  using reading = onCpu ? memoryReading(device) : undefined;
-  const measured = await measureDecode(model, job.after, job.tokens, reading);
+  using memory = onCpu ? rateProbe(device, "memoryGBs") : null;
+  const measured = await measureDecode(model, job.after, job.tokens, memory);
   // A GPU would be given the weights once more.
   using host = Device.open("cpu");
   return { ...measured, bytesRead: await bytesReadByStep(host, job.checkpoint, model) };

@@ -1,9 +1,9 @@
-import { alternate, type Limits, type Timed, timedCase, timedPeer } from "@mlxts/bench";
+import { alternate, type Limits, rateProbe, type Timed, timedCase, timedPeer } from "@mlxts/bench";
 import { DEVICE_KINDS, Device, type DeviceKind } from "@mlxts/core";
 import type { Bench, BenchCase, Peer, PeerProcess } from "@mlxts/core/testing";
 import { type BaseCheckout, baseCheckout } from "./bench_base.ts";
 import { callRows } from "./bench_calls.ts";
-import { limitOf, limitsFor } from "./bench_limits.ts";
+import { boundOf, limitsFor } from "./bench_limits.ts";
 import { REPORT_OPTIONS, reportHead, reportWriter } from "./bench_output.ts";
 import type { BenchRow } from "./bench_report.ts";
 import { cpuDemand, gpuDemand, gpuTarget, type OpTarget, targeted } from "./bench_targets.ts";
@@ -71,7 +71,7 @@ interface Setting {
 const peersOn = (kind: DeviceKind, { peers = [], cudaPeers = [] }: BenchCase): readonly Peer[] =>
   kind === "cpu" ? peers : kind === "cuda" ? cudaPeers : [];
 
-/** Ours, the base's and the peers' times of one case, measured in turn. */
+/** Ours, the base's and the peers' times of one case, and the rate that limits it, measured in turn. */
 async function measureRow(
   { op, testCase, target }: Measured,
   { kind, threads, samples, peers, python, limits, base }: Setting,
@@ -85,14 +85,19 @@ async function measureRow(
     const time = await timedPeer(peer, threads, python === undefined ? {} : { python });
     if (time) others.push({ name: peer.name, time });
   }
-  const timed = [ours, ...(before ? [before] : []), ...others.map(({ time }) => time)];
+  const bound = limits && boundOf(testCase, limits);
+  using probe = bound ? rateProbe(device, bound.rate) : null;
+  const timed = [ours, ...(before ? [before] : []), ...others.map(({ time }) => time), ...(probe ? [probe] : [])];
   const spreads = await alternate(timed, samples, signal).finally(() => {
     before?.dispose();
     for (const { time } of others) time.dispose();
   });
   const spread = (of: Timed) => spreads[timed.indexOf(of)] as (typeof spreads)[number];
   const [own, basic] = [spread(ours), before && spread(before)];
-  const limit = limits ? limitOf(testCase, limits) : null;
+  const limit =
+    bound && probe
+      ? { value: (bound.value * (limits[bound.rate] as number)) / spread(probe).median, of: bound.of }
+      : null;
   const measured = others.map(({ name, time }) => ({ name, ...spread(time) }));
   const demand =
     kind === "cpu"

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Limits } from "@mlxts/bench";
 import { afterAll, describe, expect, it } from "vitest";
-import { limitOf } from "../src/bench_limits.ts";
+import { boundOf } from "../src/bench_limits.ts";
 import { failuresOf, refusedRow } from "../src/bench_op.ts";
 import { type BenchReport, type BenchRow, bestPeer, rowsTable, timesLimit, timesPeer } from "../src/bench_report.ts";
 import { cpuDemand, GPU_TARGETS, gpuDemand, gpuTarget, OP_TARGETS, targeted } from "../src/bench_targets.ts";
@@ -155,24 +155,24 @@ describe("the limit of a case", () => {
   const computing = { name: "case", bytes: 1, flops: 8e9, setup: () => ({ encode() {} }) };
 
   it("is that of its bytes or of its operations, whichever takes longer", () => {
-    expect(limitOf({ ...computing, flops: 1, bytes: 4e4 }, limits)).toEqual({ value: 1, of: "core cache" });
-    expect(limitOf({ ...computing, flops: 1, bytes: 4e6 }, limits)).toEqual({ value: 200, of: "shared cache" });
-    expect(limitOf({ ...computing, flops: 1, bytes: 4e6 }, { ...limits, threads: 2 }).of).toBe("core cache");
-    expect(limitOf({ ...computing, flops: 1, bytes: 2e7 }, limits)).toEqual({ value: 2000, of: "memory" });
-    expect(limitOf(computing, limits)).toEqual({ value: 40_000, of: "f32 products" });
-    expect(limitOf({ ...computing, products: "bf16" }, limits)).toEqual({ value: 20_000, of: "bf16 products" });
-    expect(limitOf({ ...computing, products: "int8" }, limits)).toEqual({ value: 10_000, of: "int8 products" });
+    expect(boundOf({ ...computing, flops: 1, bytes: 4e4 }, limits)).toMatchObject({ value: 1, of: "core cache" });
+    expect(boundOf({ ...computing, flops: 1, bytes: 4e6 }, limits)).toMatchObject({ value: 200, of: "shared cache" });
+    expect(boundOf({ ...computing, flops: 1, bytes: 4e6 }, { ...limits, threads: 2 }).of).toBe("core cache");
+    expect(boundOf({ ...computing, flops: 1, bytes: 2e7 }, limits)).toMatchObject({ value: 2000, of: "memory" });
+    expect(boundOf(computing, limits)).toMatchObject({ value: 40_000, of: "f32 products" });
+    expect(boundOf({ ...computing, products: "bf16" }, limits)).toMatchObject({ value: 20_000, of: "bf16 products" });
+    expect(boundOf({ ...computing, products: "int8" }, limits)).toMatchObject({ value: 10_000, of: "int8 products" });
   });
 
   it("follows from tiles where the machine has them, and from f32 where pairs of bf16 are slower", () => {
     const tiles = { ...limits, gflopsBf16Tiles: 4000, gopsInt8Tiles: 8000 };
-    expect(limitOf(computing, tiles)).toEqual({ value: 40_000, of: "f32 products" });
-    expect(limitOf({ ...computing, products: "bf16" }, tiles)).toEqual({ value: 2000, of: "bf16 tiles" });
-    expect(limitOf({ ...computing, products: "int8" }, tiles)).toEqual({ value: 1000, of: "int8 tiles" });
-    expect(limitOf({ ...computing, products: "codes" }, tiles).of).toBe("3 × int8 tiles");
-    expect(limitOf({ ...computing, products: "codes" }, limits).of).toBe("3 × int8 products");
+    expect(boundOf(computing, tiles)).toMatchObject({ value: 40_000, of: "f32 products" });
+    expect(boundOf({ ...computing, products: "bf16" }, tiles)).toMatchObject({ value: 2000, of: "bf16 tiles" });
+    expect(boundOf({ ...computing, products: "int8" }, tiles)).toMatchObject({ value: 1000, of: "int8 tiles" });
+    expect(boundOf({ ...computing, products: "codes" }, tiles).of).toBe("3 × int8 tiles");
+    expect(boundOf({ ...computing, products: "codes" }, limits).of).toBe("3 × int8 products");
     const slow = { ...limits, gflopsBf16: 100 };
-    expect(limitOf({ ...computing, products: "bf16" }, slow)).toEqual({ value: 40_000, of: "f32 products" });
+    expect(boundOf({ ...computing, products: "bf16" }, slow)).toMatchObject({ value: 40_000, of: "f32 products" });
   });
 });
 

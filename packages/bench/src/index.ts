@@ -1,10 +1,11 @@
 export {
   type Limits,
   measureLimits,
-  memoryReading,
   peakMultiplyKernel,
   peakReadKernel,
-  type Reading,
+  type Rate,
+  type RateProbe,
+  rateProbe,
 } from "./limits.ts";
 export { alternate, type Timed, timedCase, timedPeer } from "./measure.ts";
 export { type Spread, spreadOf } from "./spread.ts";

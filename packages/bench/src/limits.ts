@@ -44,11 +44,34 @@ export interface Limits {
   coreCacheGBs: number;
 }
 
-/** Memory of a device's own, to find out how fast it is read. */
-export interface Reading extends Disposable {
-  /** Reads all of it, by all threads, and returns 10⁹ bytes a second. */
+/** A rate of `Limits`. */
+export type Rate = Exclude<keyof Limits, "threads">;
+
+/** What a rate is of, made ready to be done again and again: between measurements of something else, too. */
+export interface RateProbe extends Disposable {
+  /** Does it once, on all threads of the device: 10⁹ a second. */
   run(): Promise<number>;
 }
+
+function multiplication(device: Device, variant: (typeof PRODUCTS)[number]): RateProbe {
+  const groups = device.limits.threads * 4;
+  const out = device.tensor("f32", [groups, 2]);
+  const iterations = 100_000;
+  const dispatch = { variant, buffers: { out }, params: { iterations, factor: 0.999 }, sizes: { groups } };
+  return {
+    async run() {
+      const encoder = device.encoder();
+      encoder.dispatch(peakMultiplyKernel, dispatch);
+      const { ms } = await encoder.commit();
+      const perIteration = (await out.readNumbers())[0] as number;
+      return (perIteration * iterations * groups) / ms / 1e6;
+    },
+    [Symbol.dispose]: () => out.dispose(),
+  };
+}
+
+const multiplicationOfTiles = (device: Device, variant: (typeof PRODUCTS)[number]) =>
+  device.library(benchLibrary).has(peakMultiplyKernel.name, variant) ? multiplication(device, variant) : null;
 
 interface Rounds {
   /** How often everything is read in turn. */
@@ -57,23 +80,18 @@ interface Rounds {
   repeats?: number;
 }
 
-function readingOf(device: Device, bytes: number, { rounds = 1, repeats = 1 }: Rounds = {}): Reading {
+function reading(device: Device, bytes: number, { rounds = 1, repeats = 1 }: Rounds = {}): RateProbe {
   const groups = device.limits.threads * 4;
   const perGroup = Math.floor(bytes / 4 / groups / 64) * 64;
   const x = device.tensor("f32", [perGroup * groups]);
   // Pages that nobody has written are all the same one.
   x.typedArray().fill(1);
   const out = device.tensor("f32", [groups, 2]);
+  const dispatch = { variant: "f32", buffers: { x, out }, params: { perGroup, repeats }, sizes: { groups } } as const;
   return {
     async run() {
       const encoder = device.encoder();
-      for (let round = 0; round < rounds; round++)
-        encoder.dispatch(peakReadKernel, {
-          variant: "f32",
-          buffers: { x, out },
-          params: { perGroup, repeats },
-          sizes: { groups },
-        });
+      for (let round = 0; round < rounds; round++) encoder.dispatch(peakReadKernel, dispatch);
       return (perGroup * groups * 4 * rounds * repeats) / (await encoder.commit()).ms / 1e6;
     },
     [Symbol.dispose]() {
@@ -86,13 +104,29 @@ function readingOf(device: Device, bytes: number, { rounds = 1, repeats = 1 }: R
 /** Far more than caches hold. */
 const MEMORY_BYTES = 2 ** 29;
 
-/** 512 MiB of a CPU device, to find out how fast memory is read between measurements of something else. */
-export const memoryReading = (device: Device): Reading => readingOf(device, MEMORY_BYTES);
+const PROBES: Record<Rate, (device: Device) => RateProbe | null> = {
+  gflopsF32: (device) => multiplication(device, "f32"),
+  gflopsBf16: (device) => multiplication(device, "bf16"),
+  gopsInt8: (device) => multiplication(device, "int8"),
+  gflopsBf16Tiles: (device) => multiplicationOfTiles(device, "bf16_tiles"),
+  gopsInt8Tiles: (device) => multiplicationOfTiles(device, "int8_tiles"),
+  memoryGBs: (device) => reading(device, MEMORY_BYTES),
+  // More for each thread than its own cache holds, before anything is read again.
+  sharedCacheGBs: (device) => reading(device, Math.max(2 ** 24, 2 ** 22 * device.limits.threads), { rounds: 8 }),
+  coreCacheGBs: (device) => reading(device, 2 ** 19 * device.limits.threads, { repeats: 200 }),
+};
+
+/**
+ * What a rate of a CPU device is of; null where its kernels have no such products. It has the memory that it reads until
+ * it is disposed.
+ * @throws MlxtsError `KernelNotFound` for a device of another kind: there are no such kernels for it.
+ */
+export const rateProbe = (device: Device, rate: Rate): RateProbe | null => PROBES[rate](device);
 
 /** The highest of some rates: what disturbs a measurement only makes it slower. */
-async function highest(measure: () => Promise<number>): Promise<number> {
+async function highest(probe: RateProbe): Promise<number> {
   let best = 0;
-  for (let i = 0; i < 7; i++) best = Math.max(best, await measure());
+  for (let i = 0; i < 7; i++) best = Math.max(best, await probe.run());
   return best;
 }
 
@@ -101,38 +135,10 @@ async function highest(measure: () => Promise<number>): Promise<number> {
  * @throws MlxtsError `KernelNotFound` for a device of another kind: there are no such kernels for it.
  */
 export async function measureLimits(device: Device): Promise<Limits> {
-  const { threads } = device.limits;
-  const groups = threads * 4;
-  const out = device.tensor("f32", [groups, 2]);
-  const multiply = async (variant: (typeof PRODUCTS)[number]) => {
-    const iterations = 100_000;
-    const params = { iterations, factor: 0.999 };
-    const perSecond = await highest(async () => {
-      const encoder = device.encoder();
-      encoder.dispatch(peakMultiplyKernel, { variant, buffers: { out }, params, sizes: { groups } });
-      return 1000 / (await encoder.commit()).ms;
-    });
-    const perIteration = (await out.readNumbers())[0] as number;
-    return (perIteration * iterations * groups * perSecond) / 1e9;
-  };
-  const multiplyTiles = async (variant: "bf16_tiles" | "int8_tiles") =>
-    device.library(benchLibrary).has(peakMultiplyKernel.name, variant) ? await multiply(variant) : null;
-  const read = async (bytes: number, rounds?: Rounds) => {
-    using reading = readingOf(device, bytes, rounds);
-    return await highest(() => reading.run());
-  };
-  const limits = {
-    threads,
-    gflopsF32: await multiply("f32"),
-    gflopsBf16: await multiply("bf16"),
-    gopsInt8: await multiply("int8"),
-    gflopsBf16Tiles: await multiplyTiles("bf16_tiles"),
-    gopsInt8Tiles: await multiplyTiles("int8_tiles"),
-    memoryGBs: await read(MEMORY_BYTES),
-    // More for each thread than its own cache holds, before anything is read again.
-    sharedCacheGBs: await read(Math.max(2 ** 24, 2 ** 22 * threads), { rounds: 8 }),
-    coreCacheGBs: await read(2 ** 19 * threads, { repeats: 200 }),
-  };
-  out.dispose();
-  return limits;
+  const rates: Partial<Record<Rate, number | null>> = {};
+  for (const rate of Object.keys(PROBES) as Rate[]) {
+    using probe = rateProbe(device, rate);
+    rates[rate] = probe && (await highest(probe));
+  }
+  return { threads: device.limits.threads, ...rates } as Limits;
 }

@@ -1,6 +1,6 @@
 import { cpuLevels, Device } from "@mlxts/core";
 import { expect, it } from "vitest";
-import { measureLimits, memoryReading } from "../src/index.ts";
+import { measureLimits, rateProbe } from "../src/index.ts";
 
 // What runs beside a test may slow one measurement down, but hardly three.
 it.each(cpuLevels())("measures rates that a processor can have, level %s", { retry: 2 }, async (level) => {
@@ -29,11 +29,23 @@ it.each(cpuLevels())("measures rates that a processor can have, level %s", { ret
   }
 });
 
-it("reads memory between measurements of something else", { retry: 2 }, async () => {
+it("measures a rate between measurements of something else", { retry: 2 }, async () => {
   using device = Device.open("cpu", { threads: 1 });
-  using reading = memoryReading(device);
-  const rates = [await reading.run(), await reading.run(), await reading.run()];
-  expect(Math.min(...rates)).toBeGreaterThan(0.5);
+  const { sharedCacheGBs, gflopsF32 } = await measureLimits(device);
+  using memory = rateProbe(device, "memoryGBs");
+  using products = rateProbe(device, "gflopsF32");
+  const rates: number[][] = [[], []];
+  for (let i = 0; i < 3; i++)
+    for (const [at, probe] of [memory, products].entries()) rates[at]?.push((await probe?.run()) ?? 0);
+  const [read, multiplied] = rates as [number[], number[]];
+  expect(Math.min(...read)).toBeGreaterThan(0.5);
   // Not what a cache gives, nor pages that nobody has written.
-  expect(Math.min(...rates)).toBeLessThan((await measureLimits(device)).sharedCacheGBs);
+  expect(Math.min(...read)).toBeLessThan(sharedCacheGBs);
+  expect(Math.max(...multiplied) / gflopsF32).toBeGreaterThan(0.5);
+  expect(Math.max(...multiplied) / gflopsF32).toBeLessThan(2);
+});
+
+it("has no rate of tiles where kernels have none", () => {
+  using device = Device.open("cpu", { threads: 1, level: cpuLevels().at(-1) as string });
+  expect(rateProbe(device, "gopsInt8Tiles")).toBeNull();
 });

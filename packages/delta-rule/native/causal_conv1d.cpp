@@ -78,6 +78,15 @@ struct Block {
     store_lanes(output(t, c), silu_on ? silu(sum) : sum, n);
   }
 
+  // Rows lie too far apart for the processor to foresee which ones come next, to read and to write; there may be none.
+  MLXTS_INLINE void fetch_four_tokens(int64_t t, int64_t c) const {
+    for (int64_t j = 0; j < 4; ++j) {
+      const uintptr_t at = uintptr_t((t + j) * inputs.channels + first + c) * sizeof(T);
+      __builtin_prefetch(reinterpret_cast<const void*>(uintptr_t(inputs.x) + at));
+      __builtin_prefetch(reinterpret_cast<const void*>(uintptr_t(y) + at), 1);
+    }
+  }
+
   // A vector of channels of tokens t … t + 3, which share their inputs, for kernel size 4.
   MLXTS_INLINE void four_tokens(int64_t t, int64_t c) const {
     const vf32 start = load(bias + c);
@@ -92,6 +101,7 @@ struct Block {
     if (silu_on)
       for (vf32& sum : sums) sum = silu(sum);
     for (int j = 0; j < 4; ++j) store(output(t + j, c), sums[j]);
+    fetch_four_tokens(t + 4, c);
   }
 
   MLXTS_INLINE void convolve(int64_t begin, int64_t end) const {

@@ -72,12 +72,6 @@ MLXTS_INLINE vu32 code_bytes(vu32 words, int step) {
   return (step == 0 ? words : words >> 4) & 0x0f0f0f0fu;
 }
 
-// What makes codes centered: center·Σx of each lane.
-template <int Bits>
-MLXTS_INLINE vi32 center_dot(vi32 sum, vu32 bytes) {
-  return dot_int8x4(sum, vu32{} + (Bits == 4 ? 0x08080808u : 0x80808080u), bytes);
-}
-
 // 128 columns of x in bytes, as the codes of words meet them, and x in units again: sums[i] is Σ of the columns 32·i …
 // 32·i + 31, to be added up over lanes.
 template <int Bits>

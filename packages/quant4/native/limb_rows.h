@@ -89,7 +89,7 @@ bool order_limbs(const Types& t, const uint8_t* x, uint32_t cols, uint32_t group
     LimbGroup<Limbs>& group = groups[size_t(g) * m + r];
     group = {.start = {}, .zero = 0, .sum = reduce_add(sum)};
     for (int l = 0; l < Limbs; ++l) {
-      const uint32_t zero = 0x4b400000u + (uint32_t(unit + 8 * (Limbs - 1 - l)) << 23);
+      const uint32_t zero = uint32_t(kFloatOfZero) + (uint32_t(unit + 8 * (Limbs - 1 - l)) << 23);
       group.start[l] = int32_t(zero);
       for (int step = 0; step < 4; ++step) group.start[l] -= dots[step * Limbs + l];
       group.zero += std::bit_cast<float>(zero);
@@ -127,7 +127,7 @@ void order_byte_row(const Types& t, const uint8_t* x, uint32_t cols, uint32_t gr
       _mm512_mask_storeu_epi8(row + i, groupSize - i < 64 ? 0xffffffff : ~__mmask64(0), columns);
       dots = center_dot<Bits>(dots, reinterpret_cast<vu32>(columns));
     }
-    int32_t start = 0x4b400000;
+    int32_t start = kFloatOfZero;
     for (int l = 0; l < kLanes; ++l) start -= dots[l];
     groups[size_t(g) * m + r] = {{start}, of.unit, reduce_add(whole) * of.unit};
   }

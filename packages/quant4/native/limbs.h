@@ -1,7 +1,7 @@
 // x as whole numbers of at most 24 bits, in limbs of one signed byte, for products with the unsigned bytes of codes: of
-// one or two rows of x on processors that read or multiply W faster so than as limb_rows.h wants it. The columns that
+// up to three rows of x on processors that read or multiply W faster so than as limb_rows.h wants it. The columns that
 // meet a lane in a section of W (64 of groups of 64) have one power of two as their unit, chosen by the largest of them:
-// three limbs err by at most 2^-23 of that one, two by 2^-15. Sums of products are exact in 32 bits.
+// three limbs err by at most 2^-23 of that one, two by 2^-15. Sums of products are exact.
 #pragma once
 #include "matrix_affine.h"
 #include "matrix_dot.h"
@@ -11,6 +11,10 @@ namespace mlxts {
 // Vectors of code bytes in a chunk: of 4 bits, even columns and odd ones.
 template <int Bits>
 inline constexpr int kCodeVectors = 8 / Bits;
+
+// Sums of products with one of three limbs count up from the bits of the float 1.5·2^23 units of that limb: while they
+// stay below 2^22, they are the bits of that float plus the sum, in units. So nothing is converted.
+inline constexpr int32_t kFloatOfZero = 0x4b400000;  // of the unit 1
 
 // Products with f32 results are those of centered codes, whose sums lose less when they are rounded.
 template <int Limbs>
@@ -25,11 +29,17 @@ struct LimbChunk {
 template <int Bits>
 struct LimbChunk<Bits, 3> {
   vi32 limbs[3][kCodeVectors<Bits>];
-  vf32 unit;
-  vi32 center[2];  // −center·Σ of each lane: of the first two limbs, and of the last
+  vi32 start[3];  // from which sums count up: the bits of a float less center·Σ of each lane
+  vf32 zero;      // what the floats of all limbs have too much, the same in all of a section
 };
 
 #if defined(__AVX512VNNI__)
+// What makes codes centered: center·Σx of each lane.
+template <int Bits>
+MLXTS_INLINE vi32 center_dot(vi32 sum, vu32 bytes) {
+  return dot_int8x4(sum, vu32{} + (Bits == 4 ? 0x08080808u : 0x80808080u), bytes);
+}
+
 // Of N vectors of numbers one after another, every N-th, beginning with the j-th, becomes v[j]; N a power of two.
 template <int N>
 void deal(vf32 (&v)[N]) {
@@ -54,7 +64,7 @@ void deal_chunk(const float* x, vf32 (&v)[kPerWord<Bits>]) {
   deal(v);
 }
 
-// `chunks` chunks of a section of x, finite and below 2^118.
+// `chunks` chunks of a section of x, finite and below 2^100.
 template <int Bits, int Limbs>
 void split_limbs(const float* x, uint32_t chunks, LimbChunk<Bits, Limbs>* to) {
   constexpr int per = kPerWord<Bits>, kBits = 8 * Limbs - 1;
@@ -71,18 +81,15 @@ void split_limbs(const float* x, uint32_t chunks, LimbChunk<Bits, Limbs>* to) {
   const vf32 inverse = power_of_two(splat_i32(kBits - 1) - e);
   for (uint32_t c = 0; c < chunks; ++c, ++to) {
     deal_chunk<Bits>(x + c * kChunk<Bits>, v);
-    to->unit = power_of_two(e + splat_i32(1 - kBits));
     vi32 q[per];
     for (int j = 0; j < per; ++j)
       q[j] = reinterpret_cast<vi32>(_mm512_maskz_cvtps_epi32(0xffff, reinterpret_cast<__m512>(v[j] * inverse)));
-    if constexpr (kCentered<Limbs>) {
-      vi32 sum = {}, last = {};
-      for (int j = 0; j < per; ++j) sum += q[j], last += (q[j] << 24) >> 24;
-      constexpr int kShift = Bits == 4 ? 3 : 7;  // the center is 8 or 128
-      to->center[0] = -(((sum - last) >> 8) << kShift);
-      to->center[1] = -(last << kShift);
-    }
-    for (int k = Limbs - 1; k >= 0; --k)
+    if constexpr (kCentered<Limbs>)
+      to->zero = vf32{};
+    else
+      to->unit = power_of_two(e + splat_i32(1 - kBits));
+    for (int k = Limbs - 1; k >= 0; --k) {
+      vi32 dot = {};
       for (int i = 0; i < kCodeVectors<Bits>; ++i) {
         vi32 bytes = {};
         for (int b = 0; b < 4; ++b) {
@@ -91,7 +98,14 @@ void split_limbs(const float* x, uint32_t chunks, LimbChunk<Bits, Limbs>* to) {
           number = (number + 128) >> 8;
         }
         to->limbs[k][i] = bytes;
+        dot = center_dot<Bits>(dot, reinterpret_cast<vu32>(bytes));
       }
+      if constexpr (kCentered<Limbs>) {
+        const vi32 zero = splat_i32(kFloatOfZero) + ((e + splat_i32(8 * (Limbs - 1 - k) + 1 - kBits)) << 23);
+        to->start[k] = zero - dot;
+        to->zero += as_f32(zero);
+      }
+    }
   }
 }
 #endif

@@ -6,7 +6,7 @@
 namespace mlxts {
 
 #if defined(__AVX512VNNI__)
-// Σ code·x of each lane, of three limbs Σ (code − center)·x, in units of x.
+// Σ code·x of each lane, in units of x; of three limbs Σ (code − center)·x.
 template <int Bits, int Limbs>
 MLXTS_INLINE vf32 limb_product(const vu32 (&codes)[kCodeVectors<Bits>], const LimbChunk<Bits, Limbs>& x) {
   const auto add_limb = [&](vi32 sum, int k) __attribute__((always_inline)) {
@@ -14,15 +14,11 @@ MLXTS_INLINE vf32 limb_product(const vu32 (&codes)[kCodeVectors<Bits>], const Li
     for (int i = 0; i < kCodeVectors<Bits>; ++i) sum = dot_int8x4(sum, codes[i], reinterpret_cast<vu32>(x.limbs[k][i]));
     return sum;
   };
-  const vi32 first = add_limb(vi32{}, 0);
-  if constexpr (Limbs == 1) return __builtin_convertvector(first, vf32);
-  if constexpr (Limbs == 2) return __builtin_convertvector(add_limb(first << 8, 1), vf32);
+  if constexpr (Limbs == 1) return __builtin_convertvector(add_limb(vi32{}, 0), vf32);
+  if constexpr (Limbs == 2) return __builtin_convertvector(add_limb(add_limb(vi32{}, 0) << 8, 1), vf32);
   if constexpr (Limbs == 3) {
-    const vi32 high = add_limb(x.center[0] + (first << 8), 1), last = add_limb(x.center[1], 2);
-    // Of 8 bits, sums of all three would pass 2^31.
-    if constexpr (Bits == 8)
-      return fma(__builtin_convertvector(high, vf32), splat(256), __builtin_convertvector(last, vf32));
-    return __builtin_convertvector((high << 8) + last, vf32);
+    const auto limb = [&](int k) __attribute__((always_inline)) { return as_f32(add_limb(x.start[k], k)); };
+    return limb(0) - x.zero + limb(1) + limb(2);
   }
 }
 
@@ -31,8 +27,8 @@ template <int Bits, int R, int M, int Limbs, typename S>
 MLXTS_INLINE void dot_limbs(const WeightRows& w, const XRows<LimbChunk<Bits, Limbs>>& x, uint32_t begin, uint32_t end,
                             vf32* sums, size_t stride) {
   constexpr Fetch F = Limbs < 3 ? Fetch::twice : Fetch::once;
-  vf32 acc[R][M] = {};
   constexpr float center = kCentered<Limbs> ? kCenter<Bits> : 0;
+  vf32 acc[R][M] = {};
   const auto add_section = [&](uint32_t first, uint32_t last, const vf32 (&scales)[R]) {
     const LimbChunk<Bits, Limbs>* section = x.ordered + first / kLanes;
     vf32 products[R][M] = {};
@@ -47,17 +43,21 @@ MLXTS_INLINE void dot_limbs(const WeightRows& w, const XRows<LimbChunk<Bits, Lim
             MLXTS_UNROLL
             for (int m = 0; m < M; ++m) {
               const LimbChunk<Bits, Limbs>& of = section[m * x.stride + chunk];
-              products[r][m] = fma(limb_product<Bits, Limbs>(codes, of), Limbs == 1 ? scale[r] * of.unit : scale[r],
-                                   products[r][m]);
+              vf32 unit = scale[r];
+              if constexpr (Limbs == 1) unit *= of.unit;
+              products[r][m] = fma(limb_product<Bits, Limbs>(codes, of), unit, products[r][m]);
             }
           }
         });
     MLXTS_UNROLL
     for (int r = 0; r < R; ++r) {
       MLXTS_UNROLL
-      for (int m = 0; m < M; ++m)
-        acc[r][m] = Limbs == 1 ? acc[r][m] + products[r][m]
-                               : fma(products[r][m], section[m * x.stride].unit, acc[r][m]);
+      for (int m = 0; m < M; ++m) {
+        if constexpr (Limbs == 2)
+          acc[r][m] = fma(products[r][m], section[m * x.stride].unit, acc[r][m]);
+        else
+          acc[r][m] += products[r][m];
+      }
     }
   };
   each_section<Bits, F, R, M, S>(w, x, begin, end, center, acc, add_section);

@@ -19,7 +19,7 @@ constexpr uint32_t kMaxM = QUANTIZED_MATVEC_MOST_M;
 constexpr uint32_t kUnit = QUANTIZED_MATVEC_UNIT;  // columns that are ordered together
 constexpr size_t kSpanBytes = 24 << 10;            // of x: what stays in the first cache beside rows of W
 
-// Beside tiles, few rows are in limbs word by word (limbs.h); elsewhere, from kLeastGroupRows on, in limbs group by group
+// Beside tiles, few rows are in limbs word by word (limbs.h); elsewhere, from least_group_rows on, in limbs group by group
 // (limb_rows.h).
 enum class Form { f32, limbs, twoLimbs, bytes, tiles, twoLimbTiles, groups };
 constexpr bool in_tiles(Form form) { return form == Form::tiles || form == Form::twoLimbTiles; }
@@ -99,8 +99,9 @@ template <int Bits, typename P, typename XAt>
 void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
 #if defined(__AVX512VNNI__) && !defined(__AMX_INT8__)
   a.form = Form::groups;
-  if (a.m >= kLeastGroupRows &&
-      order_rows<Bits>(t, limbs_of(t, p.int8), a.m, p.cols, p.groupSize, static_cast<int8_t*>(a.ordered), a.sums, x_at))
+  const uint32_t limbs = limbs_of(t, p.int8);
+  if (a.m >= least_group_rows(limbs) &&
+      order_rows<Bits>(t, limbs, a.m, p.cols, p.groupSize, static_cast<int8_t*>(a.ordered), a.sums, x_at))
     return;
 #endif
   const uint32_t byteGroup = p.int8 ? p.groupSize : 0;
@@ -248,7 +249,7 @@ void spans(WeightRows& w, const OrderedRows& a, uint32_t count, vf32* sums) {
   const size_t chunkBytes = (m < 4 ? m : 4) * form_bytes<Bits>(F, kChunk<Bits>);
   uint32_t step = w.count;
   if (w.count * chunkBytes > kSpanBytes * kLanes)
-    step = uint32_t(round_up(kSpanBytes / chunkBytes * kLanes, section_words<Bits>(w.lanes)));
+    step = uint32_t(round_up(kSpanBytes / chunkBytes * kLanes, section_words<Bits>(w.shift)));
   for (uint32_t begin = 0; begin < w.count; begin += step) {
     const uint32_t end = w.count - begin < step ? w.count : begin + step;
     uint32_t m0 = 0;
@@ -333,7 +334,7 @@ void block_products(const Types& t, const P& p, const Product& product, const Bl
                   rowBytes,
                   scaleRowBytes,
                   t.scaleType,
-                  LaneScales::of<Bits>(p.groupSize),
+                  uint32_t(__builtin_ctz(p.groupSize)),
                   {}};
 #if defined(__AMX_INT8__)
   if (in_tiles(x.form)) {

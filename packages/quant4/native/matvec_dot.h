@@ -19,6 +19,7 @@ inline constexpr bool kFarRows = false;
 #endif
 inline constexpr uint32_t kParts = 4;
 constexpr size_t kChunkBytes = kLanes * 4;  // of words
+constexpr ptrdiff_t kLineBytes = 64;
 // What is fetched lies so many bytes ahead of the words; far apart, of scales, too.
 inline constexpr size_t kFetchBytes = kFarRows ? 1 << 10 : 8 << 10;
 inline constexpr ptrdiff_t kFarScaleBytes = 256;
@@ -54,7 +55,7 @@ struct WeightRows {
   uint32_t groups;                   // in a row
   size_t nextBytes, nextScaleBytes;  // to the next row in memory; less than rowBytes: rows lie far apart
   ScaleType scaleType;
-  LaneScales lanes;
+  uint32_t shift;  // log2 of the columns of a group
   FetchAhead ahead;
 
   MLXTS_INLINE void skip(ptrdiff_t rows) {
@@ -75,8 +76,8 @@ struct XRows {
 
 // A row's scales and biases are widened kLanes groups at a time: a section of words.
 template <int Bits>
-MLXTS_INLINE uint32_t section_words(LaneScales lanes) {
-  return (uint32_t(kLanes) << lanes.shift) / kPerWord<Bits>;
+MLXTS_INLINE uint32_t section_words(uint32_t shift) {
+  return (uint32_t(kLanes) << shift) / kPerWord<Bits>;
 }
 
 // body<S>() for scales and biases of type S; with more than one row of x, whose products take far longer, of any type.
@@ -92,6 +93,32 @@ MLXTS_INLINE void with_scale_type(ScaleType type, Body body) {
     body.template operator()<float>();
 }
 
+// Fetches what comes after the scales and biases of a section of R rows, which begin at byte `at` of each row.
+template <int R, Fetch F, typename S>
+MLXTS_INLINE void fetch_scales(const WeightRows& w, size_t at) {
+  if constexpr (!kFarRows) {
+    const uint8_t *s = w.scales + R * at, *b = w.biases + R * at;
+    const ptrdiff_t bytes = R * kLanes * ptrdiff_t(bytes_of<S>(w.scaleType));
+    MLXTS_UNROLL
+    for (ptrdiff_t i = 0; i < bytes; i += kLineBytes) {
+      fetch(s, w.ahead.scales + i);
+      fetch(b, w.ahead.biases + i);
+    }
+    return;
+  }
+  MLXTS_UNROLL
+  for (int r = 0; r < R; ++r) {
+    const uint8_t *s = w.scales + r * w.scaleRowBytes + at, *b = w.biases + r * w.scaleRowBytes + at;
+    if constexpr (F == Fetch::twice) {
+      fetch_second_cache(s, kFarScaleBytes);
+      fetch_second_cache(b, kFarScaleBytes);
+    }
+    constexpr ptrdiff_t far = F == Fetch::twice ? kFirstCacheScaleBytes : kFarScaleBytes;
+    fetch(s, far);
+    fetch(b, far);
+  }
+}
+
 // Widens the scales of R rows for the section that begins at group `group`, and adds what its biases give to acc: those
 // of codes less the center.
 template <int R, int M, Fetch F, typename S>
@@ -100,18 +127,7 @@ MLXTS_INLINE void begin_section(const WeightRows& w, const float* sums, size_t s
   const uint32_t n = w.groups - group;
   const size_t at = size_t(group) * bytes_of<S>(w.scaleType);
   vf32 bias[R];
-  MLXTS_UNROLL
-  for (int r = 0; r < R; ++r) {
-    const uint8_t *s = w.scales + r * w.scaleRowBytes + at, *b = w.biases + r * w.scaleRowBytes + at;
-    constexpr bool twice = kFarRows && F == Fetch::twice;
-    if constexpr (twice) {
-      fetch_second_cache(s, kFarScaleBytes);
-      fetch_second_cache(b, kFarScaleBytes);
-    }
-    constexpr ptrdiff_t far = twice ? kFirstCacheScaleBytes : kFarScaleBytes;
-    fetch(s, kFarRows ? far : w.ahead.scales);
-    fetch(b, kFarRows ? far : w.ahead.biases);
-  }
+  fetch_scales<R, F, S>(w, at);
   const auto load = [&](auto scales_at) __attribute__((always_inline)) {
     MLXTS_UNROLL
     for (int r = 0; r < R; ++r) {
@@ -137,10 +153,10 @@ MLXTS_INLINE void begin_section(const WeightRows& w, const float* sums, size_t s
 template <int Bits, Fetch F, int R, int M, typename S, typename T, typename Body>
 MLXTS_INLINE void each_section(const WeightRows& w, const XRows<T>& x, uint32_t begin, uint32_t end, float center,
                                vf32 (&acc)[R][M], Body body) {
-  const uint32_t section = section_words<Bits>(w.lanes);
+  const uint32_t section = section_words<Bits>(w.shift);
   for (uint32_t first = begin; first < end; first += section) {
     vf32 scales[R];
-    begin_section<R, M, F, S>(w, x.sums, x.sumStride, first * kPerWord<Bits> >> w.lanes.shift, center, scales, acc);
+    begin_section<R, M, F, S>(w, x.sums, x.sumStride, first * kPerWord<Bits> >> w.shift, center, scales, acc);
     body(first, end - first < section ? end : first + section, scales);
   }
 }
@@ -151,7 +167,7 @@ template <int Bits, Fetch F, int R, typename Body>
 MLXTS_INLINE void each_chunk(const WeightRows& w, uint32_t first, uint32_t last, const vf32 (&scales)[R], Body body) {
   const uint8_t *at = w.words + size_t(first) * 4, *ahead = w.words + w.ahead.words + size_t(first) * 4 * R;
   const size_t rowBytes = w.rowBytes;
-  ChunkScales<Bits> lanes(w.lanes.shift);
+  ChunkScales<Bits> lanes(w.shift);
   vu32 words[R];
   vf32 scale[R];
   uint32_t chunk = 0, left = last - first;

@@ -21,12 +21,16 @@ struct LimbRows {
   uint32_t m, limbCount;
 };
 
-// What suits the processor, asked when the library is loaded: a variable of a function would need a C++ library.
-// Whether its reading of memory likes rows far apart (matvec_dot.h).
+// Whether the processor's reading of memory likes rows far apart (matvec_dot.h), asked when the library is loaded: a
+// variable of a function would need a C++ library.
 inline const bool kFarIsFaster = made_by_intel();
-// Rows of x from which on lanes are rows of W. A Zen 5 takes 390 µs of a core for one and 540 for two against 4096 × 4096
-// codes from memory, and word by word (limbs_dot.h) 270 and 310; four take 600, and 710.
-inline const uint32_t kLeastGroupRows = made_by_intel() ? 1 : 3;
+// Rows of x in so many limbs from which on lanes are rows of W. Against 4096 × 4096 codes from memory, a core of a Zen 5
+// takes so, and word by word (limbs_dot.h): for two rows in three limbs 600 and 720 µs; in two limbs, for three rows 580
+// and 400, for four 530 and 560.
+inline uint32_t least_group_rows(uint32_t limbs) {
+  if (kFarIsFaster) return 1;
+  return limbs == 3 ? 2 : limbs == 2 ? 4 : 3;
+}
 
 // 16 rows of W: four from each of four places. What comes next is fetched into the second cache meanwhile: from each place
 // where they lie far apart, else in the order of memory. Far apart, each row's next line is also fetched into the first
@@ -39,6 +43,7 @@ struct LimbBlock {
   size_t scalePart, scaleNext;
   const uint8_t* ahead;  // words
   size_t aheadPart, aheadStep;
+  ptrdiff_t scalesAhead, biasesAhead;  // bytes from a row's to those of the row that comes next in its place
 };
 
 // Scales, and biases of centered codes, in f32: [group][row].
@@ -64,6 +69,8 @@ struct SectionScales {
     vf32 scale[kLanes], bias[kLanes];
     for (uint32_t r = 0; r < uint32_t(kLanes); ++r) {
       const size_t at = group * sizeof(S) + r / kLimbEach * b.scalePart + r % kLimbEach * b.scaleNext;
+      fetch_second_cache(b.scales + at, b.scalesAhead);
+      fetch_second_cache(b.biases + at, b.biasesAhead);
       scale[r] = load_scales<S>(b.scales + at, n);
       bias[r] = fma(splat(kCenter<Bits>), scale[r], load_scales<S>(b.biases + at, n));
     }
@@ -146,7 +153,7 @@ MLXTS_INLINE void add_group(const LimbBlock& b, size_t at, size_t end, const int
 // itself, so that very long rows lose nothing.
 template <int Bits, int Limbs, int M>
 __attribute__((noinline)) void dot_limb_rows(const LimbBlock& b, const LimbRows& x, float* y) {
-  const uint32_t shift = b.w.lanes.shift, groupSize = 1u << shift, cols = b.w.groups << shift;
+  const uint32_t shift = b.w.shift, groupSize = 1u << shift, cols = b.w.groups << shift;
   const size_t groupBytes = groupSize * Bits / 8;
   const auto* groups = reinterpret_cast<const LimbGroup<Limbs>*>(x.groups);
   SectionScales section;
@@ -185,11 +192,14 @@ void dot_limb_block(const LimbBlock& b, const LimbRows& x, float* y) {
 template <int Bits>
 void multiply_limb_rows(const WeightRows& w, const LimbRows& x, uint32_t count, bool far, float* y) {
   const size_t next = w.nextBytes, scaleNext = w.nextScaleBytes, part = far ? w.rowBytes : kLimbEach * next;
-  const ptrdiff_t ahead = far ? ptrdiff_t(kLimbEach * next) : ptrdiff_t(count * next) + w.ahead.words;
+  const ptrdiff_t rows = far ? kLimbEach : count;  // from one block to the next
+  const ptrdiff_t ahead = rows * ptrdiff_t(next) + w.ahead.words, scalesAhead = rows * ptrdiff_t(scaleNext);
   LimbBlock b = {w, far, w.words, w.scales, w.biases, part, next, far ? w.scaleRowBytes : kLimbEach * scaleNext,
                  scaleNext,
                  reinterpret_cast<const uint8_t*>(uintptr_t(w.words) + uintptr_t(ahead)), far ? part : kLine,
-                 far ? kLine : kParts * kLine};
+                 far ? kLine : kParts * kLine,
+                 scalesAhead + w.ahead.scales,
+                 scalesAhead + w.ahead.biases};
   if (count == uint32_t(kLanes)) return dot_limb_block<Bits>(b, x, y);
   // Of fewer rows, each has four lanes, or all of them.
   alignas(64) float some[kMostLimbRows * kLanes];

@@ -134,7 +134,7 @@ struct TileScales {
 template <int Bits, int M>
 void begin_span(const WeightRows& w, bool far, const TileRowsOfX& x, uint32_t begin, uint32_t end, uint32_t count,
                 TileScales& scales, float* y) {
-  const bool twice = w.lanes.shift == 7;
+  const bool twice = w.shift == 7;
   const uint32_t group = begin >> twice, groups = (end - begin) >> twice;
   const ScaleType type = w.scaleType;
   const size_t size = bytes_of<AnyScale>(type), next = w.nextScaleBytes;
@@ -188,7 +188,7 @@ void dot_tiles(const WeightRows& w, const TileRowsOfX& x, uint32_t begin, uint32
   vf32 single[AmxTiles::kRows], paired[AmxTiles::kRows];
   for (int r = 0; r < AmxTiles::kRows; ++r) single[r] = paired[r] = vf32{};
   TileScales scales;
-  const bool oneGroup = w.lanes.shift == 7;  // a group has two steps, whose sums are the first one's
+  const bool oneGroup = w.shift == 7;  // a group has two steps, whose sums are the first one's
   // Sums that are not there count as 0.
   if (oneGroup || (end - begin) % kUnitSteps != 0) memset(products, 0, sizeof products);
   if (count < AmxTiles::kRows) {
@@ -309,7 +309,7 @@ void dot_tiles(const WeightRows& w, const TileRowsOfX& x, uint32_t begin, uint32
 template <int Bits>
 void multiply_tiles(const WeightRows& w, const TileRowsOfX& x, uint32_t count, bool far, float* y) {
   memset(y, 0, x.m * AmxTiles::kRows * sizeof(float));
-  const uint32_t steps = w.groups << (w.lanes.shift == 7);
+  const uint32_t steps = w.groups << (w.shift == 7);
   for (uint32_t begin = 0; begin < steps; begin += kTileSpan) {
     const uint32_t end = steps - begin < kTileSpan ? steps : begin + kTileSpan;
     if (x.lanes() == 8)

@@ -193,7 +193,7 @@ inline bool fits_limbs(const Types& t, const uint8_t* x, size_t n) {
   // Sizes as bits, which grow with numbers; NaN is above infinity.
   int32_t largest = 0;
   for (int l = 0; l < kLanes; ++l) largest = most[l] > largest ? most[l] : largest;
-  return largest == 0 || (largest >= (127 - 80) << 23 && largest < (127 + 118) << 23);
+  return largest == 0 || (largest >= (127 - 80) << 23 && largest < (127 + 100) << 23);
 }
 #endif
 

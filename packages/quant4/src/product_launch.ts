@@ -125,7 +125,7 @@ export const APPROXIMATE = {
 /** What a CPU's kernels of few rows of x are told. */
 export const MATVEC_PARAMS = { columnStride: "u32", groupStride: "u32", int8: "u32" } as const;
 /**
- * Scratch of a CPU: `ordered`, x in the order in which codes leave the words, f32 or up to three bf16 parts; `prepared`, which
+ * Scratch of a CPU: `ordered`, x in the order in which codes leave the words, f32 or in limbs of a byte; `prepared`, which
  * rows of x these are.
  */
 export const MATVEC_SCRATCH = { ordered: "u16", sums: "f32", prepared: "u32" } as const;
@@ -197,8 +197,8 @@ export function matvecOnCpu(m: number, weights: Weights) {
   return {
     params: { columnStride, groupStride, int8: Number(weights.int8 ?? false) },
     scratch: {
-      // Tiles of two rows take more.
-      ordered: [3, m === 2 ? 3 : m, columnStride],
+      // Three limbs of 8 bits take 7 bytes for a column; tiles of two rows take more than two.
+      ordered: [4, m === 2 ? 3 : m, columnStride],
       sums: [PANELS.limbGroupWords, m, groupStride],
       prepared: [FEW_ON_CPU.preparedWords],
     },

@@ -53,9 +53,9 @@ export const suite: Suite = {
         makeCase(m, 256, 64, 4, 32, { factor, outDtype: "f32", scales: "f32", dtypes: ["bf16", "f32"] }),
       ),
     ),
-    // x near the largest number, and x whose columns differ by many powers of two.
+    // x near the largest number that limbs hold, and the largest of all, and x whose columns differ by many powers of two.
     ...[1, 20].flatMap((m) =>
-      [2 ** 110, 2 ** 119].map((factor) =>
+      [2 ** 96, 2 ** 99, 2 ** 110, 2 ** 119].map((factor) =>
         makeCase(m, 256, 64, 4, 32, { factor, outDtype: "f32", dtypes: ["bf16", "f32"] }),
       ),
     ),
