@@ -15,6 +15,8 @@ export default defineConfig({
     setupFiles: ["packages/test-kit/src/setup.ts"],
     // Native addons and worker tests need processes.
     pool: "forks",
+    // References make many arrays that live briefly: with room for them, half as much time goes to collecting.
+    execArgv: ["--min-semi-space-size=32", "--max-semi-space-size=64"],
     maxWorkers: availableParallelism(),
     sequence: { sequencer: LongFirst },
     testTimeout: 60_000,

@@ -92,6 +92,8 @@ describe("a new op, in a copy of the repository", { sequential: true, timeout: 9
       "packages/norms/test/errors.test.ts",
       "apps/cli/test/every_op.test.ts",
       "scripts/check/editor_help.test.ts",
+      // The other ops are those of the repository, where the same tests have looked at them.
+      "--testNamePattern=layerNorm|layer_norm|errors|ops",
     );
     expect({ ok, said }).toEqual({ ok: true, said: expect.stringContaining("passed") });
   });
