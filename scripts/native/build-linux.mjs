@@ -45,14 +45,10 @@ const compiled = (arch, sources, flags) =>
     sources.map((path) => [path, [...target(arch), ...flags]]),
   );
 
-// Zig compiles libc++ for each machine, in a minute. That the addon links with it, this machine's shows.
-const library = (arch) => (arch !== process.arch && unoptimized() ? ["-nostdlib++"] : []);
-
 async function addon(arch) {
   const sources = addonSources().filter((path) => path.endsWith(".cpp"));
   const objects = await compiled(arch, sources, addonFlags);
-  const flags = [`-Wl,--version-script=${join(core, "exports.map")}`, ...library(arch)];
-  await image(arch, "core", "core.node", objects, flags);
+  await image(arch, "core", "core.node", objects, [`-Wl,--version-script=${join(core, "exports.map")}`]);
 }
 
 const kernels = async ({ name, sources }) =>
