@@ -195,7 +195,7 @@ function settledMemory(): number {
 }
 
 /** Tokens until everything that is made once is there. */
-const SETTLING_TOKENS = 32;
+const SETTLING_TOKENS = 64;
 
 async function measureMemory(open: () => Promise<LanguageModel>, tokens: number): Promise<MemoryResult> {
   const before = settledMemory();
