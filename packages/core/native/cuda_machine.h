@@ -356,6 +356,18 @@ MLXTS_CUDA_FUNC void held(T (&x)[Count]) {
 #pragma unroll
   for (uint i = 0; i < Count; ++i) held(x[i]);
 }
+// Where x is computed at the latest. ptxas moves what only registers see to where it is used, past barriers and waits,
+// but no store past a barrier: this one, to 16 bytes at `anywhere`, never happens, which only the caller knows.
+template <uint Count>
+MLXTS_CUDA_FUNC void settled(const uint (&x)[Count][4], void* anywhere, bool never) {
+#pragma unroll
+  for (uint i = 0; i < Count; ++i)
+    asm volatile("{.reg .pred now; setp.ne.b32 now, %5, 0; @now st.shared.v4.b32 [%0], {%1, %2, %3, %4};}"
+                 :
+                 : "r"(threadgroup_address(anywhere)), "r"(x[i][0]), "r"(x[i][1]), "r"(x[i][2]), "r"(x[i][3]),
+                   "r"(uint(never))
+                 : "memory");
+}
 // After what was written to d and a, before the products.
 MLXTS_CUDA_FUNC void warpgroup_begin() { asm volatile("wgmma.fence.sync.aligned;" : : : "memory"); }
 MLXTS_CUDA_FUNC void warpgroup_end() { asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory"); }

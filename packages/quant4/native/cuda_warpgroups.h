@@ -130,8 +130,9 @@ struct TileBringer {
       machine::copies_wait<kStages - 4>();
       machine::warpgroup_operands_written();
       Tile::meet();
-      if (t + 2 < tiles) add_row(t + 2, added);
+      // What is on its way must not wait for sums.
       start(t + kStages - 1, next);
+      if (t + 2 < tiles) add_row(t + 2, added);
       added = stage_after(added);
       next = stage_after(next);
     }
@@ -144,6 +145,8 @@ template <uint Warpgroups, uint Tokens>
 struct TileMultiplier {
   typedef WarpgroupTile<Warpgroups, Tokens> Tile;
   static constant constexpr uint kHalf = Tokens / 2, kBlocks = kHalf / 8;
+  // Whether words wait in registers to be decoded: the largest tile has none left for them.
+  static constant constexpr bool kWordsAhead = Tokens < 128;
 
   Tile tile;
   device const uchar *scales, *biases;
@@ -210,6 +213,7 @@ struct TileMultiplier {
       const uint both = machine::and_or(byte * 0x1001u, 0x000f000fu, 0x43004300u);  // 128 + q, minus 136
       codes[set][k][i] = machine::bf16_fma_pair(both, 0x3f803f80u, 0xc308c308u);
     }
+    if (!kWordsAhead) machine::settled(codes[set], tile.w(0), groups == 0);
     machine::held(codes[set]);
   }
 
@@ -244,7 +248,7 @@ struct TileMultiplier {
     Tile::meet();
     load_words(0);
     decode(0);
-    load_words(1);
+    if (kWordsAhead) load_words(1);
     uint stage = 0;
     // Products end with the four tiles that a turn has: the compiler knows none that go on from turn to turn.
     for (uint t = 0; t < tiles; t += kUnrolled) {
@@ -255,9 +259,10 @@ struct TileMultiplier {
       load_scales(t + kUnrolled);
       MLXTS_UNROLL for (uint u = 0; u < kUnrolled; ++u) {
         const uint next = stage_after(stage), set = u % 2;
+        if (!kWordsAhead) load_words(next);
         decode(1 - set);
         Tile::meet();
-        load_words(stage_after(next));
+        if (kWordsAhead) load_words(stage_after(next));
         machine::warpgroup_wait<1>();
         if (u == 0) {
           machine::held(total);

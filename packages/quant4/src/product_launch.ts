@@ -77,8 +77,8 @@ export const CUDA_TILES = { tileRows: 128, partM: 64, tiles: 4 };
  * long a multiprocessor takes for one.
  */
 export const WARPGROUP_TILES = [
-  { rows: 128, m: 128, cost: 40 },
-  { rows: 128, m: 96, cost: 33 },
+  { rows: 128, m: 128, cost: 37 },
+  { rows: 128, m: 96, cost: 32 },
   { rows: 128, m: 64, cost: 26 },
   { rows: 64, m: 64, cost: 20 },
 ] as const;

@@ -66,7 +66,8 @@ describe("the tile of a product", () => {
   it("is that which leaves the fewest multiprocessors idle", () => {
     expect(chosen(512, 4096, 4096)).toBe("128x128");
     expect(chosen(512, 2560, 9216)).toBe("128x96");
-    expect(chosen(512, 6144, 1024)).toBe("128x64");
+    expect(chosen(512, 6144, 1024)).toBe("128x128");
+    expect(chosen(512, 2048, 1024)).toBe("128x64");
     expect(chosen(512, 1024, 3584)).toBe("64x64");
   });
 

@@ -13,6 +13,8 @@ METAL_SIM_INLINE ulong warpgroup_rows(const void* b, uint next) {
 }
 template <typename T>
 METAL_SIM_INLINE void held(const T&) {}
+template <uint Count>
+METAL_SIM_INLINE void settled(const uint (&)[Count][4], const void*, bool) {}
 METAL_SIM_INLINE void warpgroup_begin() {}
 METAL_SIM_INLINE void warpgroup_end() { ++metal_sim::current()->product_groups; }
 METAL_SIM_INLINE void warpgroup_operands_written() { metal_sim::current()->unfenced = 0; }
