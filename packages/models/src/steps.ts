@@ -30,7 +30,7 @@ function release({ recording, tokens, next }: Step): void {
  * A step is begun before the host knows its token only while steps are shorter than this: what the host does between two
  * steps is little of a longer one, and the step may turn out not to be needed.
  */
-const AHEAD_MS = 16;
+const AHEAD_MS = 24;
 /** The fewest steps, those before included, for which the second form of the step is recorded. */
 const AHEAD_STEPS = 32;
 
