@@ -31,7 +31,7 @@ function release({ recording, tokens, next }: Step): void {
  * steps is little of a longer one, and the step may turn out not to be needed.
  */
 const AHEAD_MS = 24;
-/** The fewest steps, those before included, for which the second form of the step is recorded. */
+/** The fewest steps, short ones before included, for which the second form of the step is recorded. */
 const AHEAD_STEPS = 32;
 
 /** The most recordings that are kept: passes differ in the lengths of guesses and in the sequences that take part. */
@@ -56,8 +56,8 @@ export class Steps {
   private twin: Step | undefined;
   /** The step that has begun before the host knows its token. */
   private ahead: Begun | undefined;
-  /** Calls of `nextOfMany`. */
-  private ofMany = 0;
+  /** Steps of `nextOfMany`, short ones that others followed. */
+  private shortSteps = 0;
   /** How long the last step took. */
   private ms = Number.POSITIVE_INFINITY;
 
@@ -170,7 +170,10 @@ export class Steps {
   async nextOfMany(op: string, id: number, more: number): Promise<number> {
     const { state, drawn, whole } = this;
     const [length, draws] = [state.length(0) + 1, (drawn[0] as number) + 1];
-    if (this.ms < AHEAD_MS && more > 0 && this.ofMany++ + more >= AHEAD_STEPS) this.twin ??= this.exchanged();
+    if (this.ms < AHEAD_MS && more > 0) {
+      if (this.shortSteps + more >= AHEAD_STEPS) this.twin ??= this.exchanged();
+      this.shortSteps++;
+    }
     const { step, pass } = this.ahead ?? this.start(op, id);
     this.ahead = undefined;
     try {
