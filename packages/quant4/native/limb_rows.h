@@ -11,9 +11,8 @@
 namespace mlxts {
 
 #if defined(__AVX512VNNI__)
-// A group of a row of x. Sums of limb l count up from start[l], the bits of the float 1.5·2^23 units of that limb less
-// center·Σ limb: while they stay below 2^22, which 128 columns do, they are the bits of that float plus the sum of
-// (code − center)·limb, in units. So nothing is converted, and no unit is multiplied with.
+// A group of a row of x in limbs. Sums of limb l count up from start[l], the bits of a float (kFloatOfZero, limbs.h)
+// less center·Σ limb: of 128 columns they stay below 2^22.
 template <int Limbs>
 struct LimbGroup {
   int32_t start[Limbs];
