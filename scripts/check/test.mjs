@@ -147,6 +147,12 @@ const onCpu = (name) =>
       );
     });
 
+// The same cases run on the CPU, in `mlxts verify` and on Metal: what references give is kept for as long.
+const references = join(root, "build", "references");
+rmSync(references, { recursive: true, force: true });
+mkdirSync(references);
+process.env.MLXTS_REFERENCES = references;
+
 const given = process.argv.slice(2);
 test("cpu", given);
 if (clang && given.length === 0) {
@@ -166,6 +172,7 @@ if (clang && given.length === 0) {
   console.log(`Metal simulator: ${seconds(started)}`);
 } else if (!clang)
   console.log("no clang 19 here: nothing ran on the Metal simulator (apt-get install clang-19 libobjc-12-dev, …)");
+rmSync(references, { recursive: true });
 if (!cuda) console.log("no kernels for CUDA were built: they need clang 19 and NVRTC (npm run cuda)");
 
 for (const failure of failures) console.log(`✗ ${failure}`);

@@ -4,6 +4,7 @@ import { inputTensors, opParams } from "../op_descriptor.ts";
 import type { OpDescriptor } from "../op_types.ts";
 import { Tensor as TensorClass } from "../tensor.ts";
 import type { Case, Reference64, Suite } from "./case.ts";
+import { keptReference } from "./kept_references.ts";
 
 const GUARD = 64;
 /** Every second run starts this many elements later, where the device can bind that, so that no vector is aligned. */
@@ -121,7 +122,12 @@ export function prepare(suite: Suite, testCase: Case, act: FloatDtype): Prepared
   if (last?.testCase === testCase && last.act === act && last.suite.reference === suite.reference)
     return { ...last, suite };
   const inputs = roundedInputs(testCase, act);
-  last = { suite, testCase, act, inputs, expected: suite.reference(references(inputs), optionsOf(testCase), act) };
+  const { op, reference } = suite;
+  const options = optionsOf(testCase);
+  const expected = keptReference([op.op.name, reference.toString(), options, act], inputs, () =>
+    reference(references(inputs), options, act),
+  );
+  last = { suite, testCase, act, inputs, expected };
   return last;
 }
 
