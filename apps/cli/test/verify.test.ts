@@ -14,10 +14,13 @@ const root = fileURLToPath(new URL("../../../", import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), "mlxts-verify-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
+/** The room that tests have for their heap (vitest.config.ts). */
+const HEAP = process.execArgv.filter((flag) => /^--.*(space-size|growing-percent)=/.test(flag));
+
 function mlxts(args: string[], env: Record<string, string> = {}) {
   const { status, stdout, stderr } = spawnSync(
     process.execPath,
-    [join(root, "apps", "cli", "bin", "mlxts.mjs"), ...args],
+    [...HEAP, join(root, "apps", "cli", "bin", "mlxts.mjs"), ...args],
     { encoding: "utf8", env: { ...process.env, MLXTS_DEVICE: "", MLXTS_METAL_SIM: "", ...env } },
   );
   return { status, stdout, stderr };
