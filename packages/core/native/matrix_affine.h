@@ -169,30 +169,40 @@ struct LaneScales {
 template <int Bits>
 class ChunkScales {
  public:
-  MLXTS_INLINE explicit ChunkScales(uint32_t shift) : shift_(int32_t(shift)) {}
 #if defined(__AVX2__)
+  MLXTS_INLINE explicit ChunkScales(uint32_t shift)
+      : shift_(int32_t(shift)), groups_(columns_ >> shift_), step_(splat_i32(kChunk<Bits>) >> shift_) {}
   MLXTS_INLINE vf32 of(vf32 scales) const {
-    const vi32 groups = columns_ >> splat_i32(shift_);
 #if defined(__AVX512F__)
     return reinterpret_cast<vf32>(
-        _mm512_permutexvar_ps(reinterpret_cast<__m512i>(groups), reinterpret_cast<__m512>(scales)));
+        _mm512_permutexvar_ps(reinterpret_cast<__m512i>(groups_), reinterpret_cast<__m512>(scales)));
 #else
     return reinterpret_cast<vf32>(
-        _mm256_permutevar8x32_ps(reinterpret_cast<__m256>(scales), reinterpret_cast<__m256i>(groups)));
+        _mm256_permutevar8x32_ps(reinterpret_cast<__m256>(scales), reinterpret_cast<__m256i>(groups_)));
 #endif
   }
-  MLXTS_INLINE void next() { columns_ += splat_i32(kChunk<Bits>); }
+  MLXTS_INLINE void next() {
+    if constexpr (kChunk<Bits> % kMostGroup == 0) {
+      groups_ += step_;
+    } else {
+      columns_ += splat_i32(kChunk<Bits>);
+      groups_ = columns_ >> shift_;
+    }
+  }
 
  private:
+  static constexpr int kMostGroup = 128;
   vi32 columns_ = lane_index() * kPerWord<Bits>;
+  int32_t shift_;
+  vi32 groups_, step_;
 #else
+  MLXTS_INLINE explicit ChunkScales(uint32_t shift) : shift_(int32_t(shift)) {}
   MLXTS_INLINE vf32 of(vf32 scales) const { return splat(scales[column_ >> shift_]); }
   MLXTS_INLINE void next() { column_ += kChunk<Bits>; }
 
  private:
-  int32_t column_ = 0;
+  int32_t shift_, column_ = 0;
 #endif
-  int32_t shift_;
 };
 
 // The bias that goes with centered codes.

@@ -23,23 +23,26 @@ MLXTS_INLINE vf32 limb_product(const vu32 (&codes)[kCodeVectors<Bits>], const Li
 }
 
 // As dot_f32.
-template <int Bits, int R, int M, int Limbs, typename S>
+template <int Bits, Fetch F, int R, int M, int Limbs, typename S>
 MLXTS_INLINE void dot_limbs(const WeightRows& w, const XRows<LimbChunk<Bits, Limbs>>& x, uint32_t begin, uint32_t end,
                             vf32* sums, size_t stride) {
-  constexpr Fetch F = Limbs < 3 ? Fetch::twice : Fetch::once;
   constexpr float center = kCentered<Limbs> ? kCenter<Bits> : 0;
   vf32 acc[R][M] = {};
   const auto add_section = [&](uint32_t first, uint32_t last, const vf32 (&scales)[R]) {
     const LimbChunk<Bits, Limbs>* section = x.ordered + first / kLanes;
     vf32 products[R][M] = {};
     each_chunk<Bits, F, R>(
-        w, first, last, scales,
-        [&](uint32_t chunk, const vu32* words, const vf32* scale) __attribute__((always_inline)) {
+        w, first, last,
+        [&](uint32_t chunk, auto words_of, const ChunkScales<Bits>& lanes) __attribute__((always_inline)) {
+          vf32 scale[R];
+          MLXTS_UNROLL
+          for (int r = 0; r < R; ++r) scale[r] = lanes.of(scales[r]);
           MLXTS_UNROLL
           for (int r = 0; r < R; ++r) {
+            const vu32 words = held(words_of(r));
             vu32 codes[kCodeVectors<Bits>];
             MLXTS_UNROLL
-            for (int i = 0; i < kCodeVectors<Bits>; ++i) codes[i] = code_bytes<Bits>(words[r], i);
+            for (int i = 0; i < kCodeVectors<Bits>; ++i) codes[i] = code_bytes<Bits>(words, i);
             MLXTS_UNROLL
             for (int m = 0; m < M; ++m) {
               const LimbChunk<Bits, Limbs>& of = section[m * x.stride + chunk];

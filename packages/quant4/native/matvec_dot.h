@@ -8,6 +8,7 @@ namespace mlxts {
 
 // Keeps a loaded vector in a register for its several uses, where the compiler would load it again for each.
 MLXTS_INLINE vf32 held(vf32 v) { return rounded(v); }
+MLXTS_INLINE vu32 held(vu32 v) { return reinterpret_cast<vu32>(rounded(reinterpret_cast<vf32>(v))); }
 
 // Rows of W that are multiplied together lie side by side, and what is fetched meanwhile comes next in the order of
 // memory, one stream: a Zen 5 reads it at 36–40 GB/s, and four rows, each fetched for itself, at 26. Or they lie far
@@ -25,8 +26,8 @@ inline constexpr size_t kFetchBytes = kFarRows ? 1 << 10 : 8 << 10;
 inline constexpr ptrdiff_t kFarScaleBytes = 256;
 // Far apart, it is fetched twice, where that leaves time for the products: into the second cache, and later into the
 // first, which has too few places for lines that are still on their way from memory. Four streams are read at 20 GB/s
-// so, and at 18 with one fetch.
-enum class Fetch { once, twice };
+// so, and at 18 with one fetch. Side by side, rows that are multiplied in parts are each fetched for themselves.
+enum class Fetch { once, twice, parts };
 inline constexpr size_t kSecondCacheBytes = 1536;
 inline constexpr ptrdiff_t kFirstCacheScaleBytes = 128;
 
@@ -35,6 +36,9 @@ inline constexpr ptrdiff_t kFirstCacheScaleBytes = 128;
 struct FetchAhead {
   ptrdiff_t words, scales, biases;
 };
+MLXTS_INLINE FetchAhead operator+(const FetchAhead& a, const FetchAhead& b) {
+  return {a.words + b.words, a.scales + b.scales, a.biases + b.biases};
+}
 MLXTS_INLINE ptrdiff_t distance(const uint8_t* from, const uint8_t* to) {
   return ptrdiff_t(uintptr_t(to) - uintptr_t(from));
 }
@@ -97,6 +101,14 @@ MLXTS_INLINE void with_scale_type(ScaleType type, Body body) {
 template <int R, Fetch F, typename S>
 MLXTS_INLINE void fetch_scales(const WeightRows& w, size_t at) {
   if constexpr (!kFarRows) {
+    if constexpr (F == Fetch::parts) {
+      MLXTS_UNROLL
+      for (int r = 0; r < R; ++r) {
+        fetch(w.scales + r * w.scaleRowBytes + at, w.ahead.scales);
+        fetch(w.biases + r * w.scaleRowBytes + at, w.ahead.biases);
+      }
+      return;
+    }
     const uint8_t *s = w.scales + R * at, *b = w.biases + R * at;
     const ptrdiff_t bytes = R * kLanes * ptrdiff_t(bytes_of<S>(w.scaleType));
     MLXTS_UNROLL
@@ -161,52 +173,49 @@ MLXTS_INLINE void each_section(const WeightRows& w, const XRows<T>& x, uint32_t 
   }
 }
 
-// body(chunk, words, scale) for chunks of kLanes words of R rows of a section, the chunk's number in it and the scales of
-// its lanes. The last chunk's missing words are 0. What lies ahead is fetched meanwhile.
+// body(chunk, words_of, lanes) for chunks of kLanes words of R rows of a section: the chunk's number in it, a function
+// that reads those of row r, and the ChunkScales of its lanes. The last chunk's missing words are 0. What lies ahead is
+// fetched whenever a row is read: several lines at once take up to 10 % longer to come.
 template <int Bits, Fetch F, int R, typename Body>
-MLXTS_INLINE void each_chunk(const WeightRows& w, uint32_t first, uint32_t last, const vf32 (&scales)[R], Body body) {
-  const uint8_t *at = w.words + size_t(first) * 4, *ahead = w.words + w.ahead.words + size_t(first) * 4 * R;
+MLXTS_INLINE void each_chunk(const WeightRows& w, uint32_t first, uint32_t last, Body body) {
   const size_t rowBytes = w.rowBytes;
+  // Of whole rows, what is fetched comes next in the order of memory.
+  constexpr size_t step = F == Fetch::parts ? 1 : R;
+  const size_t apart = F == Fetch::parts ? rowBytes : kChunkBytes;
+  const uint8_t *at = w.words + size_t(first) * 4, *ahead = w.words + w.ahead.words + size_t(first) * 4 * step;
   ChunkScales<Bits> lanes(w.shift);
-  vu32 words[R];
-  vf32 scale[R];
   uint32_t chunk = 0, left = last - first;
-  for (; left >= kLanes; left -= kLanes, ++chunk, at += kChunkBytes, ahead += R * kChunkBytes) {
-    MLXTS_UNROLL
-    for (int r = 0; r < R; ++r) {
+  for (; left >= kLanes; left -= kLanes, ++chunk, at += kChunkBytes, ahead += step * kChunkBytes) {
+    const auto words_of = [&](int r) __attribute__((always_inline)) {
       const uint8_t* row = at + r * rowBytes;
-      if constexpr (kFarRows) {
+      const vu32 words = load_words(row);
+      if constexpr (!kFarRows) {
+        fetch(ahead, ptrdiff_t(r * apart));
+      } else {
         if constexpr (F == Fetch::twice) fetch_second_cache(row, kSecondCacheBytes);
         fetch(row, kFetchBytes);
-      } else {
-        fetch(ahead, r * kChunkBytes);
       }
-      words[r] = load_words(row);
-      scale[r] = lanes.of(scales[r]);
-    }
-    body(chunk, words, scale);
+      return words;
+    };
+    body(chunk, words_of, lanes);
     lanes.next();
   }
-  if (left == 0) return;
-  for (int r = 0; r < R; ++r) {
-    words[r] = load_words(at + r * rowBytes, left);
-    scale[r] = lanes.of(scales[r]);
-  }
-  body(chunk, words, scale);
+  if (left > 0) body(chunk, [&](int r) { return load_words(at + r * rowBytes, left); }, lanes);
 }
 
 // sums[r·stride + m] += the products of row r of W and row m of x, of the words begin … end − 1, over lanes; f32 x.
-template <int Bits, int R, int M, typename S>
+template <int Bits, Fetch F, int R, int M, typename S>
 void dot_f32(const WeightRows& w, const XRows<float>& x, uint32_t begin, uint32_t end, vf32* sums, size_t stride) {
   const Codes<Bits> codes;
   vf32 acc[R][M] = {};
-  each_section<Bits, Fetch::once, R, M, S>(w, x, begin, end, kCenter<Bits>, acc, [&](uint32_t first, uint32_t last,
-                                                                                    const vf32 (&scales)[R]) {
+  each_section<Bits, F, R, M, S>(w, x, begin, end, kCenter<Bits>, acc, [&](uint32_t first, uint32_t last,
+                                                                           const vf32 (&scales)[R]) {
     const float* section = x.ordered + size_t(first) * kPerWord<Bits>;
-    each_chunk<Bits, Fetch::once, R>(
-      w, first, last, scales,
-      [&](uint32_t chunk, vu32 * words, const vf32* scale) __attribute__((always_inline)) {
-        for (int r = 0; r < R; ++r) words[r] = codes.flip(words[r]);
+    each_chunk<Bits, F, R>(
+      w, first, last,
+      [&](uint32_t chunk, auto words_of, const ChunkScales<Bits>& lanes) __attribute__((always_inline)) {
+        vu32 words[R];
+        for (int r = 0; r < R; ++r) words[r] = codes.flip(words_of(r));
         const float* at = section + chunk * kChunk<Bits>;
         vf32 dot[R][M];
 #pragma GCC unroll 8
@@ -223,8 +232,9 @@ void dot_f32(const WeightRows& w, const XRows<float>& x, uint32_t begin, uint32_
         }
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
+          const vf32 scale = lanes.of(scales[r]);
 #pragma GCC unroll 8
-          for (int m = 0; m < M; ++m) acc[r][m] = fma(dot[r][m], scale[r], acc[r][m]);
+          for (int m = 0; m < M; ++m) acc[r][m] = fma(dot[r][m], scale, acc[r][m]);
         }
       });
   });

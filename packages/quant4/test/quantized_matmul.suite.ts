@@ -20,6 +20,8 @@ export const suite: Suite = {
     ...WIDTHS.flatMap((bits) => [4, 5, 6].map((m) => makeCase(m, 71, 1600, bits, 64))),
     ...WIDTHS.flatMap((bits) => [4, 8].map((m) => makeCase(m, 47, 2304, bits, 128))),
     ...[1, 3, 7].map((m) => makeCase(m, 260, 8384, 4, 64, { dtypes: ["f32", "bf16"] })),
+    makeCase(1, 150, 16448, 4, 64, { dtypes: ["bf16"] }),
+    makeCase(1, 260, 8448, 8, 128, { dtypes: ["f32"] }),
     makeCase(257, 1, 64, 4, 64),
     makeCase(257, 3, 128, 8, 128),
     makeCase(100, 8, 96, 4, 32),
