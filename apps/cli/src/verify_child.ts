@@ -91,7 +91,7 @@ async function runJob({ device: kind, modules, ops, from }: Job): Promise<void> 
     ),
   );
   const suites = loaded.flatMap(({ suites }) => suites.filter(({ op }) => ops.includes(op.op.name)));
-  const cases = suites.flatMap((suite) => suiteCases(suite));
+  const cases = suites.flatMap((suite) => suiteCases(suite, { keep: true }));
   const kernels = loaded.flatMap((module) =>
     module.kernels.flatMap(({ library, name, variants }) => variants.map((variant) => ({ library, name, variant }))),
   );

@@ -14,7 +14,7 @@ export default class SuiteRunner extends TestRunner {
     const module = await super.importFile(path, source);
     if (source === "collect" && path.endsWith(".suite.ts")) {
       const { suite, suites = suite ? [suite] : [] } = module as SuiteModule;
-      for (const each of suites) testSuite(each);
+      for (const each of suites) testSuite(each, { keep: true });
     }
     return module;
   }

@@ -11,7 +11,7 @@ interface Group {
 }
 
 /** Each case on all groups of devices, one after another, so that its reference is computed once. */
-function suiteOn(name: string, suite: Suite, groups: readonly Group[]): void {
+function suiteOn(name: string, suite: Suite, groups: readonly Group[], keep: boolean): void {
   describe(name, () => {
     // Mutants are judged by the reference alone: once is enough.
     const cases = { ...suite, mutants: {} };
@@ -20,7 +20,7 @@ function suiteOn(name: string, suite: Suite, groups: readonly Group[]): void {
       afterAll(() => {
         for (const each of [device, ...others]) each.dispose();
       });
-      return suiteTests(index === 0 ? suite : cases, () => ({ device, others }));
+      return suiteTests(index === 0 ? suite : cases, () => ({ device, others }), { keep });
     });
     for (const [index] of (tests[0] ?? []).entries())
       for (const [at, { name }] of groups.entries()) {
@@ -49,13 +49,16 @@ function metalMissing(): string | undefined {
   }
 }
 
-/** Runs a suite under vitest on the device of `MLXTS_DEVICE`: `metal`, or every instruction-set level of this machine. */
-export function testSuite(suite: Suite): void {
+/**
+ * Runs a suite under vitest on the device of `MLXTS_DEVICE`: `metal`, or every instruction-set level of this machine.
+ * `keep`: its package publishes it, so that what its reference gives is kept for other processes.
+ */
+export function testSuite(suite: Suite, { keep = false } = {}): void {
   const op = suite.op.op.name;
   if (process.env.MLXTS_DEVICE === "metal") {
     const missing = metalMissing();
     if (missing) describe.skip(`${op} on metal (skipped: ${missing})`, () => it("runs", () => {}));
-    else suiteOn(`${op} on metal`, { ...suite, mutants: {} }, [{ name: "metal", open: openMetal }]);
+    else suiteOn(`${op} on metal`, { ...suite, mutants: {} }, [{ name: "metal", open: openMetal }], keep);
     return;
   }
   const levels = process.env.MLXTS_CPU_LEVEL ? [process.env.MLXTS_CPU_LEVEL] : cpuLevels();
@@ -67,5 +70,5 @@ export function testSuite(suite: Suite): void {
       Device.open("cpu", { level, threads: 1, order: "reverse", validate: true }),
     ],
   }));
-  suiteOn(`${op} on cpu`, suite, groups);
+  suiteOn(`${op} on cpu`, suite, groups, keep);
 }

@@ -103,7 +103,10 @@ function judge(prepared: Prepared, run: Run, others: readonly Run[], traced: Run
 }
 
 /** The cases of a suite, in each of their dtypes. */
-export function suiteCases(suite: Suite, { arenaBytes = 1 << 22 }: { arenaBytes?: number } = {}): SuiteCase[] {
+export function suiteCases(
+  suite: Suite,
+  { arenaBytes = 1 << 22, keep = false }: { arenaBytes?: number; keep?: boolean } = {},
+): SuiteCase[] {
   let arena: Arena | undefined;
   return suite.cases.flatMap((testCase) =>
     dtypesOf(suite, testCase).map((dtype) => ({
@@ -112,7 +115,7 @@ export function suiteCases(suite: Suite, { arenaBytes = 1 << 22 }: { arenaBytes?
       name: testCase.name,
       run: async ({ device, others }, { trace = false } = {}) => {
         if (arena?.device !== device) arena = device.arena(arenaBytes);
-        const prepared = prepare(suite, testCase, dtype);
+        const prepared = prepare(suite, testCase, dtype, keep);
         const run = await runCase(prepared, device, { arena });
         const again: Run[] = [];
         for (const other of others) again.push(await runCase(prepared, other));

@@ -17,7 +17,7 @@ export interface SuiteTest {
 export function suiteTests(
   suite: Suite,
   devices: () => { device: Device; others: readonly Device[] },
-  options: { arenaBytes?: number } = {},
+  options: { arenaBytes?: number; keep?: boolean } = {},
 ): SuiteTest[] {
   const tests: SuiteTest[] = suiteCases(suite, options).map(({ op, dtype, name, run }) => ({
     name: `${op} ${dtype} ${name}`,
@@ -32,7 +32,7 @@ export function suiteTests(
     tests.push({
       name: `${suite.op.op.name} rejects the mutant: ${mutant}`,
       run: async () => {
-        survivors ??= survivingMutants(suite, mutants);
+        survivors ??= survivingMutants(suite, mutants, options.keep);
         if (survivors.has(mutant)) throw new Error("no case tells this wrong implementation from the right one");
       },
     });
@@ -52,12 +52,16 @@ function outputDtype(suite: Suite, testCase: Case, act: FloatDtype, name: string
 const size = (testCase: Case) => Object.values(testCase.inputs).reduce((sum, { data }) => sum + data.length, 0);
 
 /** The mutants that no case tells from the op. Small cases first; each is prepared once for all mutants that are left. */
-function survivingMutants(suite: Suite, mutants: readonly [string, ReferenceFunction][]): ReadonlySet<string> {
+function survivingMutants(
+  suite: Suite,
+  mutants: readonly [string, ReferenceFunction][],
+  keep = false,
+): ReadonlySet<string> {
   const left = new Map(mutants);
   for (const testCase of [...suite.cases].sort((a, b) => size(a) - size(b)))
     for (const act of dtypesOf(suite, testCase)) {
       if (left.size === 0) return new Set();
-      const prepared = prepare(suite, testCase, act);
+      const prepared = prepare(suite, testCase, act, keep);
       for (const [mutant, wrong] of left) if (mutantFails(prepared, wrong)) left.delete(mutant);
     }
   return new Set(left.keys());
