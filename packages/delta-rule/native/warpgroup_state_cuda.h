@@ -3,22 +3,18 @@
 // the update. w and k lie in threadgroup memory as right operands. A second warpgroup brings the next chunks, and a
 // third one takes h and vNew away.
 #pragma once
-#include "pieces_cuda.h"
 #include "state_head_metal.h"
+#include "warpgroup_panels_cuda.h"
 
 namespace mlxts {
 
-constant constexpr uint kWarpgroup = 128, kWarpgroups = 3, kWarpgroupRows = 64, kWarpgroupKeys = 128, kSlots = 4;
+constant constexpr uint kWarpgroups = 3, kWarpgroupRows = 64, kWarpgroupKeys = 128, kSlots = 4;
 // Registers of a thread that brings or takes, and of one that multiplies.
 constant constexpr uint kFewRegisters = 96, kManyRegisters = 240;
-constant constexpr uint kPanelRow = 128, kPanel = kChunk * kPanelRow;  // bytes: 64 elements a token
-constant constexpr uint kFactors = 2 * kChunk;                         // of a slot: of each token, then the state's
+constant constexpr uint kFactors = 2 * kChunk;  // of a slot: of each token, then the state's
 // Bytes from row to row of what is taken away.
 constant constexpr uint kStateRow = kWarpgroupKeys * 2 + 16, kValueRow = kWarpgroupRows * 2 + 16;
 constant constexpr uint kStateBytes = kWarpgroupRows * kStateRow, kTakenBytes = kStateBytes + kChunk * kValueRow;
-
-// Of a row of a panel a piece of 16 bytes, where warpgroups look for it.
-METAL_FUNC uint panel_piece(uint row, uint piece) { return row * kPanelRow + (piece ^ row % 8) * 16; }
 
 // Threadgroup memory: panels of w (two halves of a key), of k and of u in each slot; their factors; and, twice, the
 // rounded state [values, keys] and vNew [tokens, values] of a chunk.
@@ -27,9 +23,9 @@ struct WarpgroupMemory {
   threadgroup float* all_factors;
   threadgroup uchar* taken;
 
-  METAL_FUNC threadgroup uchar* w(uint slot) const thread { return slots + slot * 5 * kPanel; }
-  METAL_FUNC threadgroup uchar* k(uint slot) const thread { return w(slot) + 2 * kPanel; }
-  METAL_FUNC threadgroup uchar* u(uint slot) const thread { return w(slot) + 4 * kPanel; }
+  METAL_FUNC threadgroup uchar* w(uint slot) const thread { return slots + slot * 5 * kPanelBytes; }
+  METAL_FUNC threadgroup uchar* k(uint slot) const thread { return w(slot) + 2 * kPanelBytes; }
+  METAL_FUNC threadgroup uchar* u(uint slot) const thread { return w(slot) + 4 * kPanelBytes; }
   METAL_FUNC threadgroup float* factors(uint slot) const thread { return all_factors + slot * kFactors; }
   METAL_FUNC threadgroup uchar* state(uint turn) const thread { return taken + turn % 2 * kTakenBytes; }
   METAL_FUNC threadgroup uchar* values(uint turn) const thread { return state(turn) + kStateBytes; }
@@ -101,11 +97,6 @@ struct ChunkBringer {
     head.u += row * u_step + begin + piece * 8;
   }
 
-  // A panel's pieces, of which this thread has one in every 16 rows; `rows` of its own are real.
-  METAL_FUNC void start_panel(threadgroup uchar* to, device const bfloat* from, uint step, int rows) const {
-    MLXTS_UNROLL for (uint i = 0; i < kChunk; i += kWarpgroup / 8)
-      machine::copy_start<16>(to + i * kPanelRow, from + i * step, rows > int(i) ? 16 : 0);
-  }
   // Its factors: its gates are there by now.
   METAL_FUNC void store_factors(uint of) const {
     const float2 left = last - own;
@@ -121,9 +112,9 @@ struct ChunkBringer {
       const int rows = int(count) - int(row), none = 0;
       const bool first = piece * 8 < K, second = 64 + piece * 8 < K, value = piece * 8 < values;
       start_panel(memory.w(slot) + at, head.w, w_step, first ? rows : none);
-      start_panel(memory.w(slot) + kPanel + at, head.w + 64, w_step, second ? rows : none);
+      start_panel(memory.w(slot) + kPanelBytes + at, head.w + 64, w_step, second ? rows : none);
       start_panel(memory.k(slot) + at, head.k, k_step, first ? rows : none);
-      start_panel(memory.k(slot) + kPanel + at, head.k + 64, k_step, second ? rows : none);
+      start_panel(memory.k(slot) + kPanelBytes + at, head.k + 64, k_step, second ? rows : none);
       start_panel(memory.u(slot) + at, head.u, u_step, value ? rows : none);
       real = index < count;
       if (index < kChunk) {
@@ -190,7 +181,7 @@ struct StateMultiplier {
     machine::held(rest);
     machine::warpgroup_begin();
     MLXTS_UNROLL for (uint k = 0; k < kWarpgroupKeys / 16; ++k) {
-      const ulong at = w + k / 4 * (kPanel >> 4) + k % 4 * 2;
+      const ulong at = w + k / 4 * (kPanelBytes >> 4) + k % 4 * 2;
       machine::warpgroup_bf16_k16(products, rounded[k], at, k > 0);
       machine::warpgroup_bf16_k16(products, rest[k], at, true);
     }
@@ -222,7 +213,7 @@ struct StateMultiplier {
     machine::held(kept);
     machine::held(s);
     machine::warpgroup_begin();
-    const ulong k = machine::warpgroup_rows(memory.k(slot), kPanel);
+    const ulong k = machine::warpgroup_rows(memory.k(slot), kPanelBytes);
     MLXTS_UNROLL for (uint t = 0; t < kChunk / 16; ++t)
         machine::warpgroup_bf16_k16_rows(s, kept[t], k + t * (16 * kPanelRow >> 4));
     machine::warpgroup_end();
