@@ -1,7 +1,8 @@
-// chunk_state where warpgroups multiply: one has 64 value rows of the state of a head in registers, or 32 where twice
-// as many threadgroups have a multiprocessor each: two simdgroups then have none. What a product leaves there is the left operand of the next: S, rounded, and what that left, of S wᵀ; vNewᵀ, with values as rows, of
-// the update. w and k lie in threadgroup memory as right operands. A second warpgroup brings the next chunks, and a
-// third one takes h and vNew away.
+// chunk_state where warpgroups multiply: one has 64 value rows of the state of a head in registers, or 32 where then
+// each of twice as many threadgroups has a multiprocessor; two simdgroups have none of these. What a product leaves
+// there is the left operand of the next: S, rounded, and what that left, of S wᵀ; vNewᵀ, with values as rows, of the
+// update. w and k lie in threadgroup memory as right operands. A second warpgroup brings the next chunks, and a third
+// one takes h and vNew away.
 #pragma once
 #include "state_head_metal.h"
 #include "warpgroup_panels_cuda.h"
