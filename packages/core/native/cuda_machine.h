@@ -403,6 +403,18 @@ MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[8][4], const uint (&a)[4], ul
       : MLXTS_D(0), MLXTS_D(1), MLXTS_D(2), MLXTS_D(3), MLXTS_D(4), MLXTS_D(5), MLXTS_D(6), MLXTS_D(7)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)));
 }
+MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[16][4], const uint (&a)[4], ulong b, bool add) {
+  asm volatile(
+      "{.reg .pred add; setp.ne.b32 add, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+      "}, {%64,%65,%66,%67}, %68, add, 1, 1, 0;}"
+      : MLXTS_D(0), MLXTS_D(1), MLXTS_D(2), MLXTS_D(3), MLXTS_D(4), MLXTS_D(5), MLXTS_D(6), MLXTS_D(7), MLXTS_D(8),
+        MLXTS_D(9), MLXTS_D(10), MLXTS_D(11), MLXTS_D(12), MLXTS_D(13), MLXTS_D(14), MLXTS_D(15)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)));
+}
 // d += a · b, where b is of warpgroup_rows.
 MLXTS_CUDA_FUNC void warpgroup_bf16_k16_rows(float (&d)[16][4], const uint (&a)[4], ulong b) {
   asm volatile(

@@ -3,6 +3,9 @@
 #include "channel_strips.h"
 #include "chunk_output.params.h"
 #include "metal_wide_chunk.h"
+#ifdef MLXTS_CUDA
+#include "warpgroup_output_cuda.h"
+#endif
 
 using namespace metal;
 using namespace mlxts;
@@ -198,6 +201,36 @@ METAL_FUNC void output_values(Chunk<T> chunk, thread const TileLeft<T, kStrip, k
   }
 }
 
+// The tensors of a call.
+template <typename T>
+struct OutputCall {
+  device const T *q, *k, *vNew, *h;
+  device const float *G, *GLow;
+  device const uchar* mask;
+  device T* o;
+
+  // Of a chunk with one gate a head.
+  METAL_FUNC OutputTensors<T> tensors(constant ChunkOutputParams& p, ChunkPlace place) const thread {
+    const uint H = p.heads, K = p.keyDim, V = p.valueDim;
+    const ulong first = place.token * H + place.head;
+    const ulong keys = (place.token * p.keyHeads + key_head_of(place.head, p.headsPerKey, p.keyHeads)) * K;
+    return {q + keys,
+            k + keys,
+            vNew + first * V,
+            h + (ulong(place.slot) * H + place.head) * V * K,
+            o + first * V,
+            {G + first, GLow + first, bool(p.present & CHUNK_OUTPUT_HAS_CUMULATIVE_GATE_LOW), H},
+            p.present & CHUNK_OUTPUT_HAS_MASK ? mask + place.token : nullptr,
+            V,
+            K,
+            p.keyHeads * K,
+            H * V,
+            p.scale,
+            p.qkNorm != 0,
+            {p.eps, p.normFloor}};
+  }
+};
+
 // With `Channels` each channel of a key has its own gate. E is what q and the state are multiplied in.
 template <typename T, typename E, bool Channels>
 kernel void chunk_output(device const T* q [[buffer(CHUNK_OUTPUT_Q)]], device const T* k [[buffer(CHUNK_OUTPUT_K)]],
@@ -232,21 +265,7 @@ kernel void chunk_output(device const T* q [[buffer(CHUNK_OUTPUT_Q)]], device co
                           K,
                           V};
   if (!Channels && p.wide != 0) {
-    const ulong first = place.token * H + place.head, keysBefore = ulong(s.first) * keyStride;
-    const OutputTensors<T> tensors = {chunk.q.at - keysBefore,
-                                      chunk.k.at - keysBefore,
-                                      vNew + first * V,
-                                      chunk.h,
-                                      o + first * V,
-                                      {G + first, GLow + first, carriesLow, H},
-                                      masked ? mask + place.token : nullptr,
-                                      V,
-                                      K,
-                                      keyStride,
-                                      valueStride,
-                                      p.scale,
-                                      p.qkNorm != 0,
-                                      {p.eps, p.normFloor}};
+    const OutputTensors<T> tensors = OutputCall<T>{q, k, vNew, h, G, GLow, mask, o}.tensors(p, place);
     const CumulativeGates staged = {scratch.cumulativeGateHigh, scratch.cumulativeGateLow};
     if (wide_output(tensors, scratch.tiles, staged, s, place.rows, index)) return;
   }
@@ -257,6 +276,32 @@ kernel void chunk_output(device const T* q [[buffer(CHUNK_OUTPUT_Q)]], device co
   for (uint v = 0; v < V; v += p.chunkLength)
     output_values<E, Channels>(chunk, scores, v, own, p.scale, o + cell * V, stages, s);
 }
+
+#ifdef MLXTS_CUDA
+// One threadgroup: outputs of one whole chunk of one head, see warpgroup_output_cuda.h; three have the registers of so
+// many threads.
+[[max_total_threads_per_threadgroup(384)]] kernel void chunk_output_bf16_warpgroups(
+    device const bfloat* q [[buffer(CHUNK_OUTPUT_Q)]], device const bfloat* k [[buffer(CHUNK_OUTPUT_K)]],
+    device const bfloat* vNew [[buffer(CHUNK_OUTPUT_V_NEW)]], device const bfloat* h [[buffer(CHUNK_OUTPUT_H)]],
+    device const float* G [[buffer(CHUNK_OUTPUT_CUMULATIVE_GATE)]],
+    device const float* GLow [[buffer(CHUNK_OUTPUT_CUMULATIVE_GATE_LOW)]],
+    device const Index* cuSeqlens [[buffer(CHUNK_OUTPUT_CU_SEQLENS)]],
+    device const uchar* mask [[buffer(CHUNK_OUTPUT_MASK)]], device bfloat* o [[buffer(CHUNK_OUTPUT_O)]],
+    constant ChunkOutputParams& p [[buffer(CHUNK_OUTPUT_PARAMS)]],
+    device MlxtsFault* fault [[buffer(CHUNK_OUTPUT_FAULT)]], threadgroup uchar* memory [[threadgroup(0)]],
+    uint3 group [[threadgroup_position_in_grid]], uint3 groups [[threadgroups_per_grid]],
+    uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  const auto scratch = scratch_of(memory, p);
+  const Indices cuts = {cuSeqlens, bool(p.present & CHUNK_OUTPUT_HAS_CU_SEQLENS)};
+  const ChunkPlace place =
+      threadgroup_place(p, cuts, group, groups.x, {fault, lane}, CHUNK_OUTPUT_FAULT_CU_SEQLENS, scratch.place, index);
+  if (place.rows == 0) return;
+  const OutputTensors<bfloat> m = OutputCall<bfloat>{q, k, vNew, h, G, GLow, mask, o}.tensors(p, place);
+  const OutputMemory staged = {scratch.tiles, {scratch.cumulativeGateHigh, scratch.cumulativeGateLow}};
+  make_warpgroup_output(m, staged, place.rows, index, lane, simdgroup);
+}
+#endif
 
 #define CHUNK_OUTPUT(name, T)                                                                                       \
   template                                                                                                          \

@@ -64,16 +64,16 @@ static_assert(sizeof(ChunkOutputParams) == 84, "ChunkOutputParams must match the
 #endif
 #ifdef __METAL_VERSION__
 struct ChunkOutputScratch {
-  threadgroup uint* place;
   threadgroup uchar* tiles;
+  threadgroup uint* place;
   threadgroup float* cumulativeGateHigh;
   threadgroup float* cumulativeGateLow;
   threadgroup float* decayed;
 };
 inline ChunkOutputScratch scratch_of(threadgroup uchar* memory, constant ChunkOutputParams& p) {
   return {
-      (threadgroup uint*)(memory + p.scratch[0]),
-      (threadgroup uchar*)(memory + p.scratch[1]),
+      (threadgroup uchar*)(memory + p.scratch[0]),
+      (threadgroup uint*)(memory + p.scratch[1]),
       (threadgroup float*)(memory + p.scratch[2]),
       (threadgroup float*)(memory + p.scratch[3]),
       (threadgroup float*)(memory + p.scratch[4]),

@@ -4,7 +4,7 @@
 #include "chunk_strips.h"
 #include "chunk_wu.params.h"
 #ifdef MLXTS_CUDA
-#include "wide_wu_cuda.h"
+#include "warpgroup_wu_cuda.h"
 #endif
 
 using namespace metal;
@@ -120,6 +120,34 @@ kernel void chunk_wu(device const T* k [[buffer(CHUNK_WU_K)]], device const T* v
 }
 
 #ifdef MLXTS_CUDA
+// The tensors of a call.
+struct WuCall {
+  device const bfloat *k, *v;
+  device const float *beta, *G, *GLow, *x;
+  device bfloat *w, *u;
+
+  METAL_FUNC WuTensors tensors(constant ChunkWuParams& p, ChunkPlace place) const thread {
+    const uint H = p.heads, K = p.keyDim, V = p.valueDim, length = p.chunkLength;
+    const ulong first = place.token * H + place.head;
+    const ulong keys = (place.token * p.keyHeads + key_head_of(place.head, p.headsPerKey, p.keyHeads)) * K;
+    const bool carriesLow = p.present & CHUNK_WU_HAS_CUMULATIVE_GATE_LOW;
+    return {v + first * V,
+            k + keys,
+            p.present & CHUNK_WU_HAS_X ? x + first * length : nullptr,
+            beta + first,
+            u + first * V,
+            w + first * K,
+            {G + first, GLow + first, carriesLow, H},
+            V,
+            K,
+            H * V,
+            p.keyHeads * K,
+            H * K,
+            H * length,
+            H};
+  }
+};
+
 // One threadgroup: u and w of one whole chunk of one head, see wide_wu_cuda.h; and X, if it is not there.
 [[max_total_threads_per_threadgroup(256)]] kernel void chunk_wu_bf16_wide(
     device const bfloat* k [[buffer(CHUNK_WU_K)]], device const bfloat* v [[buffer(CHUNK_WU_V)]],
@@ -136,25 +164,28 @@ kernel void chunk_wu(device const T* k [[buffer(CHUNK_WU_K)]], device const T* v
   const ChunkPlace place =
       threadgroup_place(p, cuts, group, groups.x, {fault, lane}, CHUNK_WU_FAULT_CU_SEQLENS, scratch.place, index);
   if (place.rows == 0) return;
-  const uint H = p.heads, K = p.keyDim, V = p.valueDim, length = p.chunkLength;
-  const ulong first = place.token * H + place.head;
-  const ulong keys = (place.token * p.keyHeads + key_head_of(place.head, p.headsPerKey, p.keyHeads)) * K;
-  const bool carriesLow = p.present & CHUNK_WU_HAS_CUMULATIVE_GATE_LOW, made = (p.present & CHUNK_WU_HAS_X) == 0;
-  const WuTensors m = {v + first * V,
-                       k + keys,
-                       made ? nullptr : x + first * length,
-                       beta + first,
-                       u + first * V,
-                       w + first * K,
-                       {G + first, GLow + first, carriesLow, H},
-                       V,
-                       K,
-                       H * V,
-                       p.keyHeads * K,
-                       H * K,
-                       H * length,
-                       H};
+  const WuTensors m = WuCall{k, v, beta, G, GLow, x, w, u}.tensors(p, place);
   make_wide_wu(m, (threadgroup bfloat*)scratch.tiles, scratch.factors, place.rows, index, lane, simdgroup);
+}
+
+// The same without X, see warpgroup_wu_cuda.h; four threadgroups have the registers of so many threads.
+[[max_total_threads_per_threadgroup(512)]] kernel void chunk_wu_bf16_warpgroups(
+    device const bfloat* k [[buffer(CHUNK_WU_K)]], device const bfloat* v [[buffer(CHUNK_WU_V)]],
+    device const float* beta [[buffer(CHUNK_WU_BETA)]], device const float* G [[buffer(CHUNK_WU_CUMULATIVE_GATE)]],
+    device const float* GLow [[buffer(CHUNK_WU_CUMULATIVE_GATE_LOW)]],
+    device const Index* cuSeqlens [[buffer(CHUNK_WU_CU_SEQLENS)]], device const float* x [[buffer(CHUNK_WU_X)]],
+    device bfloat* w [[buffer(CHUNK_WU_W)]], device bfloat* u [[buffer(CHUNK_WU_U)]],
+    constant ChunkWuParams& p [[buffer(CHUNK_WU_PARAMS)]], device MlxtsFault* fault [[buffer(CHUNK_WU_FAULT)]],
+    threadgroup uchar* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
+    uint3 groups [[threadgroups_per_grid]], uint index [[thread_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  const auto scratch = scratch_of(memory, p);
+  const Indices cuts = {cuSeqlens, bool(p.present & CHUNK_WU_HAS_CU_SEQLENS)};
+  const ChunkPlace place =
+      threadgroup_place(p, cuts, group, groups.x, {fault, lane}, CHUNK_WU_FAULT_CU_SEQLENS, scratch.place, index);
+  if (place.rows == 0) return;
+  const WuTensors m = WuCall{k, v, beta, G, GLow, x, w, u}.tensors(p, place);
+  make_warpgroup_wu(m, WuMemory(scratch.tiles, scratch.factors), place.rows, index, lane, simdgroup);
 }
 #endif
 

@@ -58,14 +58,14 @@ static_assert(sizeof(ChunkWuParams) == 56, "ChunkWuParams must match the declara
 #endif
 #ifdef __METAL_VERSION__
 struct ChunkWuScratch {
-  threadgroup uint* place;
   threadgroup float* tiles;
+  threadgroup uint* place;
   threadgroup float* factors;
 };
 inline ChunkWuScratch scratch_of(threadgroup uchar* memory, constant ChunkWuParams& p) {
   return {
-      (threadgroup uint*)(memory + p.scratch[0]),
-      (threadgroup float*)(memory + p.scratch[1]),
+      (threadgroup float*)(memory + p.scratch[0]),
+      (threadgroup uint*)(memory + p.scratch[1]),
       (threadgroup float*)(memory + p.scratch[2]),
   };
 }

@@ -7,6 +7,27 @@ namespace mlxts {
 
 typedef TileSum<kStrip, kWide> WideSum;
 
+// Scores of a strip, rounded: its products with keys times exp(G_i − G_j) up to the diagonal.
+template <typename T>
+METAL_FUNC void decay_scores(thread TileLeft<T, kStrip, kWideRows>& scores,
+                            thread const TileSum<kStrip, kWideRows>& dots, CumulativeGates G, Strip s) {
+  MLXTS_UNROLL for (uint r = 0; r < 2; ++r) {
+    const uint row = s.first + 8 * r + s.row;
+    const float high = G.high[row], low = G.low[row];
+    MLXTS_UNROLL for (uint c = 0; c < kWideRows / 8; ++c) {
+      float two[2] = {0.0f, 0.0f};
+      if (c / 2 <= s.number) {
+        MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
+          const uint column = 8 * c + s.column + e;
+          const float decay = metal::precise::exp((high - G.high[column]) + (low - G.low[column]));
+          if (column <= row && row < s.first + s.rows) two[e] = dots.at(r, c, e) * decay;
+        }
+      }
+      scores.set(r, c, two[0], two[1]);
+    }
+  }
+}
+
 // Scores of a strip, rounded: (q · kᵀ) exp(G_i − G_j) up to the diagonal.
 template <typename T>
 METAL_FUNC void make_wide_scores(thread TileLeft<T, kStrip, kWideRows>& scores,
@@ -22,21 +43,7 @@ METAL_FUNC void make_wide_scores(thread TileLeft<T, kStrip, kWideRows>& scores,
       multiply_add_columns(sums, j * kStrip, columns_of(q, k / 16), right);
     }
   }
-  MLXTS_UNROLL for (uint r = 0; r < 2; ++r) {
-    const uint row = s.first + 8 * r + s.row;
-    const float high = G.high[row], low = G.low[row];
-    MLXTS_UNROLL for (uint c = 0; c < kWideRows / 8; ++c) {
-      MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
-        const uint column = 8 * c + s.column + e;
-        thread float& score = sums.at(r, c, e);
-        if (column > row || row >= s.first + s.rows)
-          score = 0.0f;
-        else
-          score *= metal::precise::exp((high - G.high[column]) + (low - G.low[column]));
-      }
-    }
-  }
-  scores = as_left<T>(sums);
+  decay_scores(scores, sums, G, s);
 }
 
 // Rows of queries divided by their norms, and rounded.
@@ -50,6 +57,28 @@ METAL_FUNC void normalize(thread TileLeft<T, kStrip, kWide>& q, RowNorm norm) {
     inverses[r] = inverse_norm(row_sum(squares), norm);
   }
   scale_rows(q, inverses);
+}
+
+// What a lane's rows of q · hᵀ are multiplied by, and then their outputs: these are 0 where the mask or the chunk ends
+// them.
+template <typename T>
+METAL_FUNC void output_factors(thread float (&decays)[2], thread float (&factors)[2], OutputTensors<T> m,
+                               CumulativeGates G, Strip s) {
+  MLXTS_UNROLL for (uint r = 0; r < 2; ++r) {
+    const uint row = 8 * r + s.row, at = s.first + row;
+    decays[r] = exp_of_sum(G.high[at], G.low[at]);
+    factors[r] = row < s.rows && (!m.mask || m.mask[at] != 0) ? m.scale : 0.0f;
+  }
+}
+METAL_FUNC void scale_outputs(thread WideSum& sum, thread const float (&factors)[2]) {
+  MLXTS_UNROLL for (uint r = 0; r < 2; ++r) {
+    MLXTS_UNROLL for (uint c = 0; c < kWide / 8; ++c) {
+      MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
+        thread float& value = sum.at(r, c, e);
+        value = factors[r] != 0.0f ? value * factors[r] : 0.0f;
+      }
+    }
+  }
 }
 
 template <typename T>
@@ -92,11 +121,7 @@ METAL_FUNC void make_wide_output(OutputTensors<T> m, threadgroup T* q, Cumulativ
       }
     }
     float decays[2], factors[2];
-    MLXTS_UNROLL for (uint r = 0; r < 2; ++r) {
-      const uint row = 8 * r + s.row, at = s.first + row;
-      decays[r] = exp_of_sum(G.high[at], G.low[at]);
-      factors[r] = row < s.rows && (!m.mask || m.mask[at] != 0) ? m.scale : 0.0f;
-    }
+    output_factors(decays, factors, m, G, s);
     scale_rows(sum, decays);
     machine::copies_wait<0>();
     threadgroup_barrier(metal::mem_flags::mem_threadgroup);
@@ -108,14 +133,7 @@ METAL_FUNC void make_wide_output(OutputTensors<T> m, threadgroup T* q, Cumulativ
         multiply_add_columns(sum, c, columns_of(scores, j), right);
       }
     }
-    MLXTS_UNROLL for (uint r = 0; r < 2; ++r) {
-      MLXTS_UNROLL for (uint c = 0; c < kWide / 8; ++c) {
-        MLXTS_UNROLL for (uint e = 0; e < 2; ++e) {
-          thread float& value = sum.at(r, c, e);
-          value = factors[r] != 0.0f ? value * factors[r] : 0.0f;
-        }
-      }
-    }
+    scale_outputs(sum, factors);
     store_wide(sum, q, m.o + v, m.valueStride, columns, s);  // the strip's queries are in registers
   }
 }

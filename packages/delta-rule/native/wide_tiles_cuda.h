@@ -10,6 +10,8 @@ constant constexpr uint kWide = 128, kWideRows = kStrip * kStrips, kWideThreads 
 constant constexpr uint kWideStride = tile_stride<ushort>(kWide), kWideTile = kWideRows * kWideStride;
 constant constexpr uint kPieces = kWide / 8;  // of a row
 
+METAL_FUNC uint left_of(uint columns, uint from) { return columns > from ? columns - from : 0; }
+
 // The first rows and columns of a matrix on their way to a tile [Rows, kWide]; zeros for the others.
 template <uint Rows, uint Threads = kWideThreads, typename T>
 METAL_FUNC void start_wide(threadgroup T* to, device const T* from, uint stride, uint rows, uint columns, uint index) {

@@ -8,8 +8,6 @@ namespace mlxts {
 constant constexpr uint kWuThreads = 2 * kWideThreads, kHalf = kWide / 2;
 typedef TileSum<kStrip, kHalf> HalfSum;
 
-METAL_FUNC uint left_of(uint columns, uint from) { return columns > from ? columns - from : 0; }
-
 // start_wide by all threads of w and u, from any address.
 template <typename T>
 METAL_FUNC void bring_wide(threadgroup T* to, device const T* from, uint stride, uint rows, uint columns, uint index) {

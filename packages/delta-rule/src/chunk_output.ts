@@ -34,6 +34,8 @@ interface Sizes extends Pick<ChunkDims, "B" | "H" | "K" | "V" | "BT" | "NT" | "c
   bytes: number;
   /** How it is normalized. */
   norm: ReturnType<typeof normParams>;
+  /** Whether warpgroups multiply. */
+  warpgroups: boolean;
 }
 
 const NO_NORM = { qkNorm: 0, eps: 0, normFloor: 0 };
@@ -58,13 +60,29 @@ const onGpu = (sizes: Sizes, panelBytes: number) => {
 
 /** Bytes of a whole chunk's tiles: q, k and vNew; a state. */
 const wideBytes = ({ BT }: Pick<Sizes, "BT">) => 2 * WIDE_STRIDE * (3 * BT + WIDE);
-const isWide = (sizes: Omit<Sizes, "norm">, mostBytes: number) =>
+const isWide = (sizes: Omit<Sizes, "norm" | "warpgroups">, mostBytes: number) =>
   sizes.bytes === 2 && sizes.K <= WIDE && wideChunks(sizes) && wideBytes(sizes) + 1024 <= mostBytes;
+
+/** Where warpgroups multiply, see warpgroup_output_cuda.h: whole chunks with values of so many elements. */
+const WARPGROUPS = { variant: "bf16_warpgroups", longest: WIDE };
+
+/** All tensors begin at whole pieces. */
+function takesWarpgroups(
+  { device }: CommandEncoder,
+  tensors: readonly Tensor[],
+  sizes: Omit<Sizes, "warpgroups">,
+): boolean {
+  const { variant, longest } = WARPGROUPS;
+  if (sizes.V > longest || sizes.K % 8 !== 0 || !isWide(sizes, device.limits.maxThreadgroupBytes)) return false;
+  if (tensors.some(({ dtype, byteOffset }) => dtype !== "bf16" || byteOffset % 16 !== 0)) return false;
+  return device.library(deltaRuleLibrary).has(chunkOutputKernel.name, variant);
+}
 
 export const chunkOutputKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "chunk_output",
-  variants: channelVariants(FLOATS),
+  variants: [...channelVariants(FLOATS), WARPGROUPS.variant],
+  sm90a: [WARPGROUPS.variant],
   buffers: {
     q: "read",
     k: "read",
@@ -97,7 +115,8 @@ export const chunkOutputKernel = defineKernel({
     },
     // Two stages, used in turn, of a tile for each of two operands. With a gate for each channel first four tiles, of q, of
     // k and two of G, and beside them one in which each simdgroup has rows of its own.
-    gpu: { ...PLACE_SCRATCH, tiles: "u8", ...CUMULATIVE_SCRATCH, decayed: "f32" },
+    // Warpgroups want tiles at the beginning.
+    gpu: { tiles: "u8", ...PLACE_SCRATCH, ...CUMULATIVE_SCRATCH, decayed: "f32" },
   },
   mostThreads: 128,
   launch: {
@@ -127,10 +146,12 @@ export const chunkOutputKernel = defineKernel({
     cuda: (sizes, { limits, constants: { panelBytes } }) => {
       const launch = onGpu(sizes, panelBytes);
       if (!isWide(sizes, limits.maxThreadgroupBytes)) return launch;
+      // q, later vNew, k, and a state, without room between rows.
+      const tiles = sizes.warpgroups === true ? 2 * WIDE * (2 * sizes.BT + WIDE) : wideBytes(sizes);
       return {
         ...launch,
         params: { wide: 1, ...sizes.norm },
-        scratch: { ...launch.scratch, tiles: [wideBytes(sizes)] },
+        scratch: { ...launch.scratch, tiles: [tiles] },
       };
     },
   },
@@ -156,12 +177,15 @@ export function encodeChunkOutput(
   norm?: Pick<RuleOptions, "qkNorm" | "qkNormEps">,
 ): void {
   const { q, k, vNew, h, G, GLow, cuSeqlens, mask, o } = tensors;
+  const { bytesPerElement: bytes } = DTYPES[q.dtype];
+  const sizes = { ...dims, bytes, norm: norm ? normParams(dims, norm) : NO_NORM };
+  const warpgroups = takesWarpgroups(encoder, [q, k, vNew, h, o], sizes);
   encoder.dispatch(chunkOutputKernel, {
     op,
-    variant: gateVariant(q.dtype, dims),
+    variant: warpgroups ? WARPGROUPS.variant : gateVariant(q.dtype, dims),
     buffers: { q, k, vNew, h, cumulativeGate: G, cumulativeGateLow: GLow, cuSeqlens, mask, o },
     params: { ...chunkParams(dims, gqa, lastTokens), scale },
-    sizes: { ...dims, bytes: DTYPES[q.dtype].bytesPerElement, norm: norm ? normParams(dims, norm) : NO_NORM },
+    sizes: { ...sizes, warpgroups },
   });
 }
 

@@ -48,8 +48,9 @@ import type { ChunkState } from "./signatures.ts";
 interface Sizes extends Pick<ChunkDims, "N" | "H" | "K" | "V" | "BT" | "channels"> {
   /** Bytes of an element of k. */
   bytes: number;
-  /** Whether warpgroups multiply. */
+  /** Whether warpgroups multiply, and whether one has half of the rows that it can have. */
   warpgroups: boolean;
+  halves: boolean;
 }
 
 /** A GPU keeps the state in registers: it has a kernel for keys up to each of these lengths. */
@@ -115,16 +116,28 @@ function inTeams({ N, H, K, V }: Sizes, mostBytes: number) {
 /** Where warpgroups multiply, see warpgroup_state_cuda.h, they have 64 value rows of a head, of keys this long. */
 const WARPGROUPS = { variant: "bf16_warpgroups", rows: 64, shortest: 72, longest: 128, threads: 384, slots: 4 };
 
-function byWarpgroups({ N, H, V }: Sizes) {
+/** The most threadgroups that have a multiprocessor each. */
+const MULTIPROCESSORS = 132;
+const takesHalves = ({ N, H, V }: Pick<Sizes, "N" | "H" | "V">) =>
+  Math.ceil(V / (WARPGROUPS.rows / 2)) * H * N <= MULTIPROCESSORS;
+
+function byWarpgroups({ N, H, V, halves }: Sizes) {
   const { rows, longest, threads, slots } = WARPGROUPS;
+  const own = halves ? rows / 2 : rows;
   const row = 2 * MOST_TOKENS;
   const taken = rows * tileStride("u8", 2 * longest) + MOST_TOKENS * tileStride("u8", 2 * rows);
   return {
-    threadgroups: [Math.ceil(V / rows), H, N] as const,
+    threadgroups: [Math.ceil(V / own), H, N] as const,
     threadsPerThreadgroup: [threads, 1, 1] as const,
-    params: { teams: 0, slots },
-    // Halves of w and k, and u; factors; h and vNew of two chunks.
-    scratch: { ...PLACE_SHAPE, tiles: [slots, 5, MOST_TOKENS, row], state: [slots, row], values: [2, taken] },
+    // As many simdgroups have values.
+    params: { teams: own / GPU_ROWS, slots },
+    // Halves of w and k, and u; factors and gates; h and vNew of two chunks.
+    scratch: {
+      ...PLACE_SHAPE,
+      tiles: [slots, 5, MOST_TOKENS, row],
+      state: [slots, 6 * MOST_TOKENS],
+      values: [2, taken],
+    },
   };
 }
 
@@ -258,7 +271,7 @@ export function encodeChunkState(
       snapshots,
     },
     params: { ...chunkParams(dims, gqa, lastTokens), ...stateStrides(dims, stateLayout), snapshotEvery },
-    sizes: { ...dims, bytes: DTYPES[k.dtype].bytesPerElement, warpgroups },
+    sizes: { ...dims, bytes: DTYPES[k.dtype].bytesPerElement, warpgroups, halves: warpgroups && takesHalves(dims) },
   });
 }
 

@@ -1,4 +1,13 @@
-import { type CommandEncoder, constantsOf, type Dtype, defineKernel, defineOp, FLOATS, type Tensor } from "@mlxts/core";
+import {
+  type CommandEncoder,
+  constantsOf,
+  type Dtype,
+  defineKernel,
+  defineOp,
+  FLOATS,
+  type Tensor,
+  tileStride,
+} from "@mlxts/core";
 import {
   CHUNK_PARAMS,
   type ChunkDims,
@@ -16,7 +25,10 @@ import {
   chunkThreads,
   PLACE_SCRATCH,
   PLACE_SHAPE,
+  SIMD,
+  STRIP,
   tileShapeF32,
+  WIDE,
   WIDE_STRIDE,
   wideChunks,
 } from "./launch.ts";
@@ -24,12 +36,16 @@ import { deltaRuleLibrary } from "./library.ts";
 import { CHUNK_LENGTH, checkPacked, GQA, PACKED_FAULTS, type RuleOptions } from "./options.ts";
 import type { ChunkWu } from "./signatures.ts";
 
-type Sizes = Pick<ChunkDims, "B" | "H" | "K" | "V" | "BT" | "NT" | "channels"> & { dtype: Dtype };
+interface Sizes extends Pick<ChunkDims, "B" | "H" | "K" | "V" | "BT" | "NT" | "channels"> {
+  dtype: Dtype;
+  /** Whether warpgroups multiply. */
+  warpgroups: boolean;
+}
 
 /** Two simdgroups share a strip of a whole chunk. */
 const WIDE_THREADS = 256;
 
-const computesWide = (sizes: Sizes) => wideChunks(sizes) && sizes.dtype === "bf16";
+const computesWide = (sizes: Omit<Sizes, "warpgroups">) => wideChunks(sizes) && sizes.dtype === "bf16";
 
 /** u and w have threadgroups of their own. */
 const onGpu = ({ B, H, BT, NT }: Sizes, panelColumns: number) => ({
@@ -38,10 +54,32 @@ const onGpu = ({ B, H, BT, NT }: Sizes, panelColumns: number) => ({
   scratch: { ...PLACE_SHAPE, tiles: tileShapeF32(2 * BT, panelColumns), factors: [BT] },
 });
 
+/** Where warpgroups multiply, see warpgroup_wu_cuda.h, one has a chunk of a head, with keys and values this long. */
+const WARPGROUPS = { variant: "bf16_warpgroups", longest: WIDE, threads: 4 * SIMD };
+
+function byWarpgroups({ NT, H, B, BT }: Sizes) {
+  // v and k; A and X in two parts; the diagonal of A.
+  const bytes = 4 * BT * WIDE + 4 * BT * tileStride("bf16", BT) + 4 * BT * STRIP;
+  return {
+    threadgroups: [NT, H, B] as const,
+    threadsPerThreadgroup: [WARPGROUPS.threads, 1, 1] as const,
+    scratch: { ...PLACE_SHAPE, tiles: [bytes / 4], factors: [4 * BT] },
+  };
+}
+
+/** Where X is made, and all begins at whole pieces. */
+function takesWarpgroups({ device }: CommandEncoder, tensors: readonly Tensor[], { K, V }: ChunkDims): boolean {
+  const { variant, longest } = WARPGROUPS;
+  if (K > longest || V > longest || K % 8 !== 0 || tensors.some(({ byteOffset }) => byteOffset % 16 !== 0))
+    return false;
+  return device.library(deltaRuleLibrary).has(chunkWuKernel.name, variant);
+}
+
 export const chunkWuKernel = defineKernel({
   library: deltaRuleLibrary,
   name: "chunk_wu",
-  variants: [...channelVariants(FLOATS), "bf16_wide"],
+  variants: [...channelVariants(FLOATS), "bf16_wide", WARPGROUPS.variant],
+  sm90a: [WARPGROUPS.variant],
   buffers: {
     k: "read",
     v: "read",
@@ -58,7 +96,8 @@ export const chunkWuKernel = defineKernel({
   // Rows of v and k times their factor, a panel of columns at a time; on a GPU in two tiles, used in turn.
   scratch: {
     cpu: { panel: "f32", factors: "f32", ...CUMULATIVE_SCRATCH },
-    gpu: { ...PLACE_SCRATCH, tiles: "f32", factors: "f32" },
+    // Warpgroups want tiles at the beginning.
+    gpu: { tiles: "f32", ...PLACE_SCRATCH, factors: "f32" },
   },
   mostThreads: WIDE_THREADS,
   launch: {
@@ -68,6 +107,7 @@ export const chunkWuKernel = defineKernel({
     }),
     gpu: (sizes, { constants: { panelColumns } }) => onGpu(sizes, panelColumns),
     cuda: (sizes, { constants: { panelColumns } }) => {
+      if (sizes.warpgroups === true) return byWarpgroups(sizes);
       const launch = onGpu(sizes, panelColumns);
       if (!computesWide(sizes)) return launch;
       const { NT, H, B, BT } = sizes;
@@ -83,7 +123,7 @@ export const chunkWuKernel = defineKernel({
 });
 
 /** Whether the stage takes no X but makes it itself, if it has none. */
-export const makesX = ({ device }: CommandEncoder, sizes: Sizes): boolean =>
+export const makesX = ({ device }: CommandEncoder, sizes: Omit<Sizes, "warpgroups">): boolean =>
   constantsOf(chunkWuKernel, device).makesX === 1 && computesWide(sizes);
 
 export function encodeChunkWu(
@@ -96,13 +136,15 @@ export function encodeChunkWu(
   lastTokens = 0,
 ): void {
   const { k, v, beta, G, GLow, cuSeqlens, X, w, u } = tensors;
-  const sizes = { ...dims, dtype: k.dtype };
+  const wide = makesX(encoder, { ...dims, dtype: k.dtype });
+  const warpgroups = wide && X === undefined && takesWarpgroups(encoder, [k, v, w, u], dims);
+  const wideVariant = warpgroups ? WARPGROUPS.variant : "bf16_wide";
   encoder.dispatch(chunkWuKernel, {
     op,
-    variant: makesX(encoder, sizes) ? "bf16_wide" : gateVariant(k.dtype, dims),
+    variant: wide ? wideVariant : gateVariant(k.dtype, dims),
     buffers: { k, v, beta, cumulativeGate: G, cumulativeGateLow: GLow, cuSeqlens, x: X, w, u },
     params: chunkParams(dims, gqa, lastTokens),
-    sizes,
+    sizes: { ...dims, dtype: k.dtype, warpgroups },
   });
 }
 

@@ -22,7 +22,7 @@ export const tileShapeF32 = (rows: number, columns: number) => [rows, tileStride
 /** Threads of a GPU's simdgroup, rows of the square blocks that it multiplies, and rows of a chunk that it has. */
 export const SIMD = 32;
 export const BLOCK = 8;
-const STRIP = 16;
+export const STRIP = 16;
 
 /** A threadgroup for each chunk of a head. */
 export const chunkThreadgroups = ({ NT, H, B }: Pick<ChunkDims, "NT" | "H" | "B">) => [NT, H, B] as const;
