@@ -12,6 +12,16 @@ using namespace mlxts;
 namespace {
 
 constexpr int64_t kChannels = CAUSAL_CONV1D_CHANNELS_PER_THREADGROUP;
+// How far ahead of their use weights and rows of the state are fetched, in bytes. Of one token they are most of what is
+// read, in pieces too short for the processor to foresee the next: from memory it takes 70 % of the time so.
+constexpr uintptr_t kWeightsAhead = 4096, kStateAhead = 512;
+
+MLXTS_INLINE void fetch(const void* p, uintptr_t ahead) {
+  __builtin_prefetch(reinterpret_cast<const void*>(uintptr_t(p) + ahead));
+}
+MLXTS_INLINE void fetch_to_write(const void* p, uintptr_t ahead) {
+  __builtin_prefetch(reinterpret_cast<const void*>(uintptr_t(p) + ahead), 1);
+}
 
 template <typename T>
 MLXTS_INLINE vf32 load_lanes(const T* p, int n) {
@@ -72,6 +82,9 @@ struct Block {
 
   // n channels of token t. Inlined: as a call it takes a sixth more time of a single token.
   MLXTS_INLINE void one_token(int64_t t, int64_t c, int n) const {
+    if (t == 0 && inputs.state)
+      for (int64_t i = 0; i < inputs.state_rows; ++i)
+        fetch_to_write(inputs.state + i * inputs.channels + first + c, kStateAhead);
     vf32 sum = load_lanes(bias + c, n);
     for (int64_t i = 0; i < kernel_size; ++i)
       sum = fma(load_lanes(weights + i * kChannels + c, n), inputs.at(t - kernel_size + 1 + i, first + c, n), sum);
@@ -82,8 +95,8 @@ struct Block {
   MLXTS_INLINE void fetch_four_tokens(int64_t t, int64_t c) const {
     for (int64_t j = 0; j < 4; ++j) {
       const uintptr_t at = uintptr_t((t + j) * inputs.channels + first + c) * sizeof(T);
-      __builtin_prefetch(reinterpret_cast<const void*>(uintptr_t(inputs.x) + at));
-      __builtin_prefetch(reinterpret_cast<const void*>(uintptr_t(y) + at), 1);
+      fetch(inputs.x, at);
+      fetch_to_write(y, at);
     }
   }
 
@@ -144,6 +157,7 @@ MLXTS_INLINE void transpose_weights(const W* by_channel, int64_t width, int64_t 
   if (kernel_size == 4)
     for (; c + kLanes <= width; c += kLanes) {
       vf32 v[4];
+      for (size_t at = 0; at < 4 * kLanes * sizeof(W); at += 64) fetch(by_channel + 4 * c, kWeightsAhead + at);
       if constexpr (std::is_same_v<W, bf16>) {
         // Factors 0 and 1 of a channel are one element, 2 and 3 the next.
         vu32 low = load_bf16x2(by_channel + 4 * c), high = load_bf16x2(by_channel + 4 * c + 2 * kLanes);
