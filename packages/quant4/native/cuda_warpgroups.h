@@ -1,7 +1,7 @@
 // Products with many rows of x on GPUs whose warpgroups multiply (compute capability 9.0): W times xᵀ, so that the
 // codes, which are decoded in registers, are the left operand, and x, which is copied as it is, the right one. A
 // threadgroup has kRows rows of W, 64 to a warpgroup, against kTokens rows of x. One more warpgroup brings tiles of 64
-// columns and adds up rows of x, while the others multiply; all meet once in each tile.
+// columns and adds up rows of x, while the others multiply; all meet once in two tiles.
 //
 // products += scale·Σqx as elsewhere. Σ over groups of offset·Σx is a product, too: of four groups at a time, where an
 // f32 is the sum of three bf16, of whose nine products the six that f32 can hold take the columns h·h h·m m·h m·m h·l
@@ -12,8 +12,8 @@
 namespace mlxts {
 
 constant constexpr uint kWarpgroup = 128;
-// Columns of a tile; tiles in threadgroup memory, and those that are decoded one after another.
-constant constexpr uint kColumns = 64, kStages = 5, kUnrolled = 4;
+// Columns of a tile; tiles in threadgroup memory, those of a turn, and those for which all threads meet once.
+constant constexpr uint kColumns = 64, kStages = 8, kUnrolled = 4, kTogether = 2;
 constant constexpr uint kRowBytes = 2 * kColumns;  // of x; of W a quarter
 // Registers of a thread that brings tiles, and of one that multiplies.
 constant constexpr uint kFewRegisters = 56, kManyRegisters = 224;
@@ -30,11 +30,10 @@ struct WarpgroupTile {
   METAL_FUNC threadgroup uchar* x(uint stage) const thread { return x_tiles + stage * kXBytes; }
   METAL_FUNC threadgroup uchar* sums() const thread { return x(kStages); }
   METAL_FUNC threadgroup uchar* w(uint stage) const thread { return w_tiles + stage * kWBytes; }
-  // Where all threads meet: the tile after the next is there, with the sums of the next.
+  // Where all threads meet while tile t is multiplied, the first of two: the two after these are there, the two before
+  // them are done, and x has been added up as far as tile t + 1.
   METAL_FUNC static void meet() { machine::parts_meet<kThreads>(); }
 };
-
-METAL_FUNC uint stage_after(uint stage) { return stage + 1 == kStages ? 0 : stage + 1; }
 
 METAL_FUNC uint high_bits(float x) { return as_type<uint>(x) & 0xffff0000u; }
 // An f32 as three bf16, in the high halves of registers.
@@ -49,7 +48,8 @@ struct ThreeParts {
   METAL_FUNC static uint pair(uint first, uint second) { return machine::bytes_of(first, second, 0x7632); }
 };
 
-// What the last warpgroup does, of which this is thread `index`. Rows that do not exist are zeros.
+// What the last warpgroup does, of which this is thread `index`. Rows that do not exist are the last once more: nobody
+// stores their products.
 template <uint Warpgroups, uint Tokens>
 struct TileBringer {
   typedef WarpgroupTile<Warpgroups, Tokens> Tile;
@@ -58,46 +58,46 @@ struct TileBringer {
   static constant constexpr uint kXRows = kWarpgroup / 8, kWRows = kWarpgroup / 2;
   Tile tile;
   device const uchar *x_from, *w_from;
+  uint x_offsets[kXOwn], w_offsets[kWOwn];
   threadgroup uchar *x_to, *w_to;
-  uint x_step, w_step;
-  int x_left, w_left;
   uint tiles, row;  // the row of x that it adds up
 
   METAL_FUNC TileBringer(Tile tile, device const bfloat* x, device const uint* w, uint cols, uint m, uint rows,
                          uint index)
       : tile(tile), tiles(cols / kColumns), row(index) {
     const uint x_row = index / 8, piece = index % 8, w_row = index / 2;
-    x_from = (device const uchar*)(x + ulong(x_row) * cols) + piece * 16;
-    w_from = (device const uchar*)(w + ulong(w_row) * (cols / 8)) + index % 2 * 16;
+    x_from = (device const uchar*)x;
+    w_from = (device const uchar*)w;
+    MLXTS_UNROLL for (uint i = 0; i < kXOwn; ++i) x_offsets[i] =
+        metal::min(x_row + i * kXRows, m - 1) * (cols * 2) + piece * 16;
+    MLXTS_UNROLL for (uint i = 0; i < kWOwn; ++i) w_offsets[i] =
+        metal::min(w_row + i * kWRows, rows - 1) * (cols / 2) + index % 2 * 16;
     x_to = tile.x(0) + x_row * kRowBytes + (piece ^ x_row % 8) * 16;
     w_to = tile.w(0) + index * 16;
-    x_step = kXRows * cols * 2;
-    w_step = kWRows * (cols / 2);
-    x_left = int(m) - int(x_row);
-    w_left = int(rows) - int(w_row);
   }
 
-  // The next tile, number t.
-  METAL_FUNC void start(uint t, uint stage) {
+  // The next tiles, from number t on, for which all threads meet once.
+  METAL_FUNC void start(uint t) {
     if (t < tiles) {
-      MLXTS_UNROLL for (uint i = 0; i < kXOwn; ++i) {
-        machine::copy_start<16>(x_to + stage * Tile::kXBytes + i * kXRows * kRowBytes, x_from + ulong(i) * x_step,
-                                x_left > int(i * kXRows) ? 16 : 0);
+      threadgroup uchar *const x = x_to + t % kStages * Tile::kXBytes, *const w = w_to + t % kStages * Tile::kWBytes;
+      MLXTS_UNROLL for (uint n = 0; n < kTogether; ++n) {
+        MLXTS_UNROLL for (uint i = 0; i < kXOwn; ++i)
+            machine::copy_start<16>(x + n * Tile::kXBytes + i * kXRows * kRowBytes,
+                                    x_from + x_offsets[i] + n * kRowBytes);
+        MLXTS_UNROLL for (uint i = 0; i < kWOwn; ++i)
+            machine::copy_start<16>(w + n * Tile::kWBytes + i * kWarpgroup * 16,
+                                    w_from + w_offsets[i] + n * (kRowBytes / 4));
       }
-      MLXTS_UNROLL for (uint i = 0; i < kWOwn; ++i) {
-        machine::copy_start<16>(w_to + stage * Tile::kWBytes + i * kWarpgroup * 16, w_from + ulong(i) * w_step,
-                                w_left > int(i * kWRows) ? 16 : 0);
-      }
-      x_from += kRowBytes;
-      w_from += kRowBytes / 4;
+      x_from += kTogether * kRowBytes;
+      w_from += kTogether * (kRowBytes / 4);
     }
     machine::copies_end();
   }
 
   // Adds up a row of x in tile t: not in the matrix unit, where this would wait for the others' products.
-  METAL_FUNC void add_row(uint t, uint stage) const {
+  METAL_FUNC void add_row(uint t) const {
     if (row >= Tokens) return;
-    threadgroup const uchar* from = tile.x(stage) + row * kRowBytes;
+    threadgroup const uchar* from = tile.x(t % kStages) + row * kRowBytes;
     float sums[8] = {};
     MLXTS_UNROLL for (uint i = 0; i < 2; ++i) {
       uint4 pieces[4];
@@ -117,24 +117,20 @@ struct TileBringer {
   }
 
   METAL_FUNC void run() {
-    MLXTS_UNROLL for (uint t = 0; t + 1 < kStages; ++t) start(t, t);
+    MLXTS_UNROLL for (uint t = 0; t + kTogether < kStages; t += kTogether) start(t);
     for (uint at = row * 16; at < Tile::kXBytes; at += kWarpgroup * 16)
       *(threadgroup uint4*)(tile.sums() + at) = uint4(0, 0, 0, 0);
-    machine::copies_wait<kStages - 3>();
+    machine::copies_wait<kStages / kTogether - 2>();
     machine::warpgroup_operands_written();
     Tile::meet();
-    add_row(0, 0);
-    add_row(1, 1);
-    uint added = 2, next = kStages - 1;
-    for (uint t = 0; t < tiles; ++t) {
-      machine::copies_wait<kStages - 4>();
+    for (uint t = 0; t < kTogether; ++t) add_row(t);
+    for (uint t = 0; t < tiles; t += kTogether) {
+      machine::copies_wait<kStages / kTogether - 3>();
       machine::warpgroup_operands_written();
       Tile::meet();
       // What is on its way must not wait for sums.
-      start(t + kStages - 1, next);
-      if (t + 2 < tiles) add_row(t + 2, added);
-      added = stage_after(added);
-      next = stage_after(next);
+      start(t + kStages - kTogether);
+      if (t + kTogether < tiles) MLXTS_UNROLL for (uint i = 0; i < kTogether; ++i) add_row(t + kTogether + i);
     }
   }
 };
@@ -249,20 +245,19 @@ struct TileMultiplier {
     load_words(0);
     decode(0);
     if (kWordsAhead) load_words(1);
-    uint stage = 0;
     // Products end with the four tiles that a turn has: the compiler knows none that go on from turn to turn.
     for (uint t = 0; t < tiles; t += kUnrolled) {
       multiply_offsets(t / kUnrolled + 1);  // of the turn before; first zeros
-      multiply(0, 0, stage);
-      multiply(1, 0, stage);
+      multiply(0, 0, t % kStages);
+      multiply(1, 0, t % kStages);
       MLXTS_UNROLL for (uint i = 0; i < 4; ++i) now[i] = held[i];
       load_scales(t + kUnrolled);
       MLXTS_UNROLL for (uint u = 0; u < kUnrolled; ++u) {
-        const uint next = stage_after(stage), set = u % 2;
+        const uint next = (t + u + 1) % kStages, set = u % 2;
         if (!kWordsAhead) load_words(next);
         decode(1 - set);
-        Tile::meet();
-        if (kWordsAhead) load_words(stage_after(next));
+        if (u % kTogether == 0) Tile::meet();
+        if (kWordsAhead) load_words((next + 1) % kStages);
         machine::warpgroup_wait<1>();
         if (u == 0) {
           machine::held(total);
@@ -279,7 +274,6 @@ struct TileMultiplier {
         machine::held(codes[set]);
         add_scaled(1);
         if (u + 1 < kUnrolled) multiply(1, 1 - set, next);
-        stage = next;
       }
     }
     multiply_offsets(tiles / kUnrolled + 1);

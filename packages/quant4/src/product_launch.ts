@@ -83,7 +83,7 @@ export const WARPGROUP_TILES = [
   { rows: 64, m: 64, cost: 20 },
 ] as const;
 export type WarpgroupTile = (typeof WARPGROUP_TILES)[number];
-const WARPGROUPS = { threads: 128, rows: 64, columns: 64, stages: 5, together: 4 } as const;
+const WARPGROUPS = { threads: 128, rows: 64, columns: 64, stages: 8, together: 4 } as const;
 /** Up to so many rows of x the other tiles are as fast. */
 const WARPGROUPS_FROM = 33;
 const warpgroupVariant = ({ rows, m }: WarpgroupTile) => `bf16_bf16_bf16_b4_${rows}x${m}`;

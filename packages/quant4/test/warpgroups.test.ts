@@ -16,7 +16,7 @@ const has = device.library(quant4Library).has(quantizedMatmulKernel.name, WARPGR
 describe.skipIf(!has)(`products of warpgroups${has ? "" : " (skipped: not on this device)"}`, () => {
   it.each(
     WARPGROUP_TILES.flatMap((tile) => [
-      { tile, m: 2 * tile.m + 17, rows: 2 * tile.rows + 6, cols: 512, groupSize: 64, mean: 0 },
+      { tile, m: 2 * tile.m + 17, rows: 2 * tile.rows + 6, cols: 1024, groupSize: 64, mean: 0 },
       { tile, m: 5, rows: tile.rows - 3, cols: 768, groupSize: 128, mean: 4 },
     ]),
   )("$tile.rows rows of W, $tile.m of x: m $m [$rows, $cols], groups of $groupSize", async (one) => {
