@@ -351,6 +351,11 @@ MLXTS_INLINE void for_lanes(size_t n, Full full, Partial partial) {
   if (i < n) partial(i, int(n - i));
 }
 
+// Asks for the line so many bytes ahead of p, which may lie outside of what p points into.
+MLXTS_INLINE void fetch(const void* p, ptrdiff_t ahead) {
+  __builtin_prefetch(reinterpret_cast<const void*>(uintptr_t(p) + uintptr_t(ahead)), 0, 3);
+}
+
 // Asks for rows of `row_bytes` each ahead of their use.
 MLXTS_INLINE void prefetch_rows(const void* first, size_t stride_bytes, size_t rows, size_t row_bytes) {
   for (size_t r = 0; r < rows; ++r)

@@ -14,13 +14,10 @@ namespace {
 constexpr int64_t kChannels = CAUSAL_CONV1D_CHANNELS_PER_THREADGROUP;
 // How far ahead of their use weights and rows of the state are fetched, in bytes. Of one token they are most of what is
 // read, in pieces too short for the processor to foresee the next: from memory it takes 70 % of the time so.
-constexpr uintptr_t kWeightsAhead = 4096, kStateAhead = 512;
+constexpr ptrdiff_t kWeightsAhead = 4096, kStateAhead = 512;
 
-MLXTS_INLINE void fetch(const void* p, uintptr_t ahead) {
-  __builtin_prefetch(reinterpret_cast<const void*>(uintptr_t(p) + ahead));
-}
-MLXTS_INLINE void fetch_to_write(const void* p, uintptr_t ahead) {
-  __builtin_prefetch(reinterpret_cast<const void*>(uintptr_t(p) + ahead), 1);
+MLXTS_INLINE void fetch_to_write(const void* p, ptrdiff_t ahead) {
+  __builtin_prefetch(reinterpret_cast<const void*>(uintptr_t(p) + uintptr_t(ahead)), 1);
 }
 
 template <typename T>
@@ -94,7 +91,7 @@ struct Block {
   // Rows lie too far apart for the processor to foresee which ones come next, to read and to write; there may be none.
   MLXTS_INLINE void fetch_four_tokens(int64_t t, int64_t c) const {
     for (int64_t j = 0; j < 4; ++j) {
-      const uintptr_t at = uintptr_t((t + j) * inputs.channels + first + c) * sizeof(T);
+      const auto at = ptrdiff_t(((t + j) * inputs.channels + first + c) * sizeof(T));
       fetch(inputs.x, at);
       fetch_to_write(y, at);
     }
@@ -157,7 +154,8 @@ MLXTS_INLINE void transpose_weights(const W* by_channel, int64_t width, int64_t 
   if (kernel_size == 4)
     for (; c + kLanes <= width; c += kLanes) {
       vf32 v[4];
-      for (size_t at = 0; at < 4 * kLanes * sizeof(W); at += 64) fetch(by_channel + 4 * c, kWeightsAhead + at);
+      constexpr ptrdiff_t kBytes = 4 * kLanes * sizeof(W);
+      for (ptrdiff_t at = 0; at < kBytes; at += 64) fetch(by_channel + 4 * c, kWeightsAhead + at);
       if constexpr (std::is_same_v<W, bf16>) {
         // Factors 0 and 1 of a channel are one element, 2 and 3 the next.
         vu32 low = load_bf16x2(by_channel + 4 * c), high = load_bf16x2(by_channel + 4 * c + 2 * kLanes);

@@ -42,9 +42,6 @@ MLXTS_INLINE FetchAhead operator+(const FetchAhead& a, const FetchAhead& b) {
 MLXTS_INLINE ptrdiff_t distance(const uint8_t* from, const uint8_t* to) {
   return ptrdiff_t(uintptr_t(to) - uintptr_t(from));
 }
-MLXTS_INLINE void fetch(const uint8_t* p, ptrdiff_t ahead) {
-  __builtin_prefetch(reinterpret_cast<const void*>(uintptr_t(p) + uintptr_t(ahead)), 0, 3);
-}
 MLXTS_INLINE void fetch_second_cache(const uint8_t* p, ptrdiff_t ahead) {
   __builtin_prefetch(reinterpret_cast<const void*>(uintptr_t(p) + uintptr_t(ahead)), 0, 2);
 }
