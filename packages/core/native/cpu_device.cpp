@@ -241,7 +241,9 @@ class CpuDevice : public Device {
       failedChunk_.store(kNone, std::memory_order_relaxed);
       pool_->run(
           chunks_,
-          [](void* self, uint64_t index, unsigned thread) { static_cast<CpuDevice*>(self)->runChunk(index, thread); },
+          [](void* self, uint64_t begin, uint64_t end, unsigned thread) {
+            static_cast<CpuDevice*>(self)->runChunks(begin, end, thread);
+          },
           this);
       if (submission.options.profile) outcome.microseconds[command.tag] = microsecondsSince(groupStart);
       if (failedChunk_.load(std::memory_order_acquire) != kNone) {
@@ -295,7 +297,7 @@ class CpuDevice : public Device {
       p.guardCount = c.guards;
       p.total = uint64_t(c.threadgroups[0]) * c.threadgroups[1] * c.threadgroups[2];
       // With guards, few threadgroups at a time: each call finds NaN in its scratch, not what others have left.
-      p.chunks = uint32_t(std::min<uint64_t>(p.total, uint64_t(pool_->threads()) * (c.guards ? 64 : 4)));
+      p.chunks = uint32_t(std::min<uint64_t>(p.total, uint64_t(pool_->threads()) * (c.guards ? 64 : 16)));
       // Otherwise one thread runs all threadgroups in one chunk, unless they are to run in reverse.
       if (!c.guards && pool_->threads() == 1 && order_ == CpuOptions::Order::forward) p.chunks = 1;
       p.firstChunk = chunks_;
@@ -306,17 +308,32 @@ class CpuDevice : public Device {
     return true;
   }
 
-  void runChunk(uint64_t index, unsigned thread) {
-    if (order_ == CpuOptions::Order::reverse) index = chunks_ - 1 - index;
-    // Chunks before a failed one still run: they may fail, too, and the first failure is reported.
-    if (index > failedChunk_.load(std::memory_order_relaxed)) return;
-    const auto after = std::upper_bound(prepared_.begin(), prepared_.end(), index,
+  void runChunks(uint64_t begin, uint64_t end, unsigned thread) {
+    if (order_ == CpuOptions::Order::reverse) {
+      for (uint64_t i = begin; i < end; ++i) runCalls(chunks_ - 1 - i, chunks_ - i, thread);
+      return;
+    }
+    runCalls(begin, end, thread);
+  }
+
+  // Calls the kernels of the chunks begin … end − 1, each once for those of its dispatch; with guards, for each chunk.
+  void runCalls(uint64_t begin, uint64_t end, unsigned thread) {
+    const auto after = std::upper_bound(prepared_.begin(), prepared_.end(), begin,
                                         [](uint64_t chunk, const Prepared& p) { return chunk < p.firstChunk; });
-    const auto& p = *(after - 1);
+    for (auto p = after - 1; begin < end; ) {
+      const uint64_t rest = p->firstChunk + p->chunks, last = p->guardCount ? begin + 1 : std::min(end, rest);
+      runCall(*p, begin, last, thread);
+      begin = last;
+      if (begin == rest) ++p;
+    }
+  }
+
+  void runCall(const Prepared& p, uint64_t begin, uint64_t end, unsigned thread) {
+    // Chunks before a failed one still run: they may fail, too, and the first failure is reported.
+    if (begin > failedChunk_.load(std::memory_order_relaxed)) return;
     MlxtsCpuLaunch launch = p.launch;
-    const uint64_t chunk = index - p.firstChunk;
-    launch.begin = p.total * chunk / p.chunks;
-    launch.end = p.total * (chunk + 1) / p.chunks;
+    launch.begin = p.total * (begin - p.firstChunk) / p.chunks;
+    launch.end = p.total * (end - p.firstChunk) / p.chunks;
     launch.scratch = scratch_[thread].memory.get();
     launch.scratchKept = scratch_[thread].last == &p && p.guardCount == 0;
     scratch_[thread].last = &p;
@@ -330,10 +347,10 @@ class CpuDevice : public Device {
     }
     if (failed) {
       std::lock_guard lock(mutex_);
-      if (index > failedChunk_.load(std::memory_order_relaxed)) return;
+      if (begin > failedChunk_.load(std::memory_order_relaxed)) return;
       fault_ = fault;
       failingCommand_ = p.command;
-      failedChunk_.store(index, std::memory_order_release);
+      failedChunk_.store(begin, std::memory_order_release);
     }
   }
 

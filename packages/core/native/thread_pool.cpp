@@ -7,15 +7,6 @@
 
 namespace mlxts {
 
-namespace {
-
-// A range of chunks in one word.
-constexpr uint64_t range(uint32_t begin, uint32_t end) { return uint64_t(end) << 32 | begin; }
-constexpr uint32_t beginOf(uint64_t range) { return uint32_t(range); }
-constexpr uint32_t endOf(uint64_t range) { return uint32_t(range >> 32); }
-
-}  // namespace
-
 std::shared_ptr<ThreadPool> ThreadPool::shared(unsigned threads) {
   static std::mutex mutex;
   static std::map<unsigned, std::weak_ptr<ThreadPool>> pools;
@@ -43,11 +34,14 @@ void ThreadPool::stop() {
   for (auto& worker : workers_) worker.join();
 }
 
-bool ThreadPool::take(Share& share, bool first, uint32_t& chunk) {
-  uint64_t left = share.left.load(std::memory_order_relaxed);
-  while (beginOf(left) < endOf(left)) {
-    chunk = first ? beginOf(left) : endOf(left) - 1;
-    const uint64_t rest = first ? range(chunk + 1, endOf(left)) : range(beginOf(left), chunk);
+bool ThreadPool::take(Share& share, bool first, Range& taken) {
+  for (Range left = share.left.load(std::memory_order_relaxed); left.begin < left.end;) {
+    const uint32_t count = (left.end - left.begin + 2) / 3;
+    Range rest = left;
+    if (first)
+      taken = {left.begin, rest.begin += count};
+    else
+      taken = {rest.end -= count, left.end};
     if (share.left.compare_exchange_weak(left, rest, std::memory_order_acquire, std::memory_order_relaxed)) return true;
   }
   return false;
@@ -56,10 +50,11 @@ bool ThreadPool::take(Share& share, bool first, uint32_t& chunk) {
 void ThreadPool::runChunks(unsigned thread) {
   const unsigned threads = this->threads();
   for (unsigned i = 0; i < threads; ++i)
-    for (uint32_t chunk; take(shares_[(thread + i) % threads], i == 0, chunk);) {
+    for (Range taken; take(shares_[(thread + i) % threads], i == 0, taken);) {
       const uint32_t count = job_.count;  // after the last chunk, the job may be another one
-      job_.chunk(job_.context, job_.first + chunk, thread);
-      if (done_.fetch_add(1) + 1 == count) done_.notify_all();
+      job_.chunks(job_.context, job_.first + taken.begin, job_.first + taken.end, thread);
+      const uint32_t done = taken.end - taken.begin;
+      if (done_.fetch_add(done) + done == count) done_.notify_all();
     }
 }
 
@@ -78,14 +73,14 @@ void ThreadPool::work(unsigned thread) {
   }
 }
 
-void ThreadPool::run(uint64_t count, Chunk chunk, void* context) {
+void ThreadPool::run(uint64_t count, Chunks chunks, void* context) {
   if (count <= 1 || workers_.empty()) {
-    for (uint64_t i = 0; i < count; ++i) chunk(context, i, 0);
+    if (count > 0) chunks(context, 0, count, 0);
     return;
   }
   std::lock_guard lock(running_);
   for (uint64_t first = 0; first < count; first += kMaxChunks)
-    runJob({chunk, context, first, uint32_t(std::min<uint64_t>(count - first, kMaxChunks))});
+    runJob({chunks, context, first, uint32_t(std::min<uint64_t>(count - first, kMaxChunks))});
 }
 
 void ThreadPool::keepApart() {
@@ -107,8 +102,7 @@ void ThreadPool::runJob(const Job& job) {
   done_.store(0, std::memory_order_relaxed);
   const uint64_t threads = shares_.size();
   for (uint64_t i = 0; i < threads; ++i)
-    shares_[i].left.store(range(uint32_t(count * i / threads), uint32_t(count * (i + 1) / threads)),
-                          std::memory_order_release);
+    shares_[i].left.store({uint32_t(count * i / threads), uint32_t(count * (i + 1) / threads)}, std::memory_order_release);
   jobs_.fetch_add(1);
   if (sleepers_.load() > 0) {
     wake_.fetch_add(1);

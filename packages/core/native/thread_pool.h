@@ -12,7 +12,8 @@ namespace mlxts {
 
 class ThreadPool {
  public:
-  using Chunk = void (*)(void* context, uint64_t index, unsigned thread);
+  // Runs the chunks begin … end − 1.
+  using Chunks = void (*)(void* context, uint64_t begin, uint64_t end, unsigned thread);
   // More chunks are run in parts of this many.
   static constexpr uint32_t kMaxChunks = 1u << 20;
 
@@ -23,24 +24,31 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
 
   unsigned threads() const { return unsigned(shares_.size()); }
-  // Calls chunk(context, i, thread) once for each i < count, in any order, and returns when all are done.
-  void run(uint64_t count, Chunk chunk, void* context);
+  // Calls chunks(context, begin, end, thread) for ranges that make up 0 … count − 1, in any order, and returns when all are
+  // done.
+  void run(uint64_t count, Chunks chunks, void* context);
 
  private:
   struct Job {
-    Chunk chunk = nullptr;
+    Chunks chunks = nullptr;
     void* context = nullptr;
     uint64_t first = 0;  // index of the job's chunk 0 among those of the run
     uint32_t count = 0;
   };
-  // The chunks of a thread, one after another in memory, as far as nobody has taken them. The thread takes the first of
-  // them; when it has none left, it takes the last ones of others.
+  // begin … end − 1, in one word.
+  struct alignas(8) Range {
+    uint32_t begin, end;
+  };
+  // The chunks of a thread, one after another in memory, as far as nobody has taken them. The thread takes the first
+  // ones; when it has none left, it takes the last ones of others. It is a third of what is left each time: few calls at
+  // first, since each costs something, and short ones at the end, so that threads end together.
   struct alignas(64) Share {
-    std::atomic<uint64_t> left{0};  // end and begin of a range, 32 bits each
+    std::atomic<Range> left{Range{0, 0}};
   };
   void work(unsigned thread);
   void stop();
-  static bool take(Share& share, bool first, uint32_t& chunk);
+  // False: none is left.
+  static bool take(Share& share, bool first, Range& taken);
   // Runs chunks until none is left.
   void runChunks(unsigned thread);
   // On Linux, where there are processors for all threads: workers keep off the one that the caller of run() is on. A

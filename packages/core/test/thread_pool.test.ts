@@ -15,7 +15,7 @@ describe("the pool of threads", () => {
     });
   }, 600_000);
 
-  // Each dispatch of at least 1024 threadgroups is 1024 chunks: 4 for each of 256 threads.
+  // Each of the 1024 threadgroups of a dispatch is a chunk: 256 threads would have up to 16 each.
   it.each([
     [1023, "forward"],
     [1024, "forward"],

@@ -29,17 +29,18 @@ struct Counted {
   std::atomic<uint64_t> outOfRange{0};  // chunks or threads
   unsigned threads = 0;
 
-  static void chunk(void* context, uint64_t index, unsigned thread) {
+  static void chunks(void* context, uint64_t begin, uint64_t end, unsigned thread) {
     auto& self = *static_cast<Counted*>(context);
-    if (index < self.times.size() && thread < self.threads)
-      self.times[index].fetch_add(1, std::memory_order_relaxed);
-    else
+    if (begin >= end || end > self.times.size() || thread >= self.threads) {
       self.outOfRange.fetch_add(1);
+      return;
+    }
+    for (uint64_t i = begin; i < end; ++i) self.times[i].fetch_add(1, std::memory_order_relaxed);
   }
 
   void run(ThreadPool& pool) {
     threads = pool.threads();
-    pool.run(times.size(), chunk, this);
+    pool.run(times.size(), chunks, this);
     check(outOfRange == 0, "a chunk or thread is out of range", threads, times.size());
     uint64_t wrong = 0;
     for (const auto& n : times) wrong += n.load(std::memory_order_relaxed) != 1;
@@ -101,7 +102,7 @@ void apart() {
     std::atomic<bool> done{false};
     cpu_set_t processors;
   };
-  const auto look = [](void* context, uint64_t, unsigned thread) {
+  const auto look = [](void* context, uint64_t, uint64_t, unsigned thread) {
     auto& seen = *static_cast<Seen*>(context);
     if (thread == 0 || seen.done) return;
     sched_getaffinity(0, sizeof seen.processors, &seen.processors);
