@@ -29,7 +29,6 @@ class GuardedBlock {
 
  private:
   std::byte* reserved_ = nullptr;
-  size_t reserved_bytes_ = 0;
   std::byte* mapped_ = nullptr;
   size_t mapped_bytes_ = 0;
   std::byte* data_ = nullptr;

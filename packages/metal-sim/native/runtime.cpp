@@ -24,7 +24,9 @@ const Host Worker::kHost = {
     [] { current_worker()->breathe(uintptr_t(__builtin_return_address(0))); },
 };
 
-Worker::Worker(Job& job) : job_(job), landing_(64 * 1024) {}
+constexpr size_t kLandingBytes = 64 * 1024;
+
+Worker::Worker(Job& job) : job_(job), landing_(std::make_unique_for_overwrite<std::byte[]>(kLandingBytes)) {}
 
 Worker::~Worker() { Stacks::give_back(std::move(stacks_)); }
 
@@ -325,6 +327,6 @@ bool Worker::fault(int signal, uintptr_t address, uintptr_t pc) {
   return true;
 }
 
-uintptr_t Worker::landing_top() const { return (uintptr_t(landing_.data() + landing_.size()) & ~uintptr_t(63)) - 64; }
+uintptr_t Worker::landing_top() const { return (uintptr_t(landing_.get() + kLandingBytes) & ~uintptr_t(63)) - 64; }
 
 }  // namespace metal_sim

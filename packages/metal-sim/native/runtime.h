@@ -173,7 +173,8 @@ class Worker {
   std::span<Fiber> fibers_;
   std::span<Exchange> exchanges_;
   std::vector<GuardedBlock> blocks_;
-  std::vector<std::byte> landing_;
+  /** A stack, for what follows a fault. */
+  std::unique_ptr<std::byte[]> landing_;
   Context main_;
   Fiber* running_ = nullptr;
   uint32_t count_ = 0, simdgroups_ = 0, alive_ = 0;
