@@ -356,9 +356,9 @@ struct SumsOfSpans {
   }
 };
 
-// The sums of a threadgroup, whose tiles are the first one and every `stride`-th after it. The instructions for one span
-// run once for nothing, with zeros for x and W, while other kernels still write x: so they need not be fetched when it
-// is there.
+// The sums of a threadgroup, whose tiles are the first one and every `stride`-th after it. The instructions for one
+// span run once for nothing, with zeros for x and W, while other kernels still write x: so they need not be fetched
+// when it is there.
 template <typename S, typename Tiles>
 METAL_FUNC SumsOfSpans sum_spans(device const bfloat* x, thread const Tiles& tiles, uint cols, uint groupSize,
                                  uint first, uint stride, uint lane, uint simdgroup) {

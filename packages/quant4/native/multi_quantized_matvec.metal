@@ -26,8 +26,8 @@ METAL_FUNC bool comes_after(thread uint& group, uint rows, uint groupRows) {
   return true;
 }
 
-// One row of x may have more threads than these.
 #ifdef MLXTS_CUDA
+// Threads at most: one row of x takes more, and leaves fewer registers for each.
 #define MULTI_THREADS [[max_total_threads_per_threadgroup(256)]]
 #else
 #define MULTI_THREADS

@@ -26,7 +26,7 @@ export const FEW_ON_CPU = { blockRows: 16, unit: 128, byteUnits: 127, preparedWo
 /**
  * Rows of W of a GPU's simdgroup, or, on NVIDIA's GPUs, rows that the simdgroups of a threadgroup share, and the units of up
  * to 64 columns of them that a simdgroup takes at a time: a span. One row of x has at most mostSpans of them there, a
- * threadgroup of so many threads for it, and each simdgroup so many spans on their way.
+ * threadgroup for it at most rowThreads, and each simdgroup spansAhead spans on their way.
  */
 export const FEW_ON_GPU = {
   simdgroupRows: 4,
