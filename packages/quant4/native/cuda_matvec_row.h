@@ -365,9 +365,9 @@ METAL_FUNC SumsOfSpans sum_spans(device const bfloat* x, thread const Tiles& til
   constexpr uint kBytes = SpanInMemory<S>::kBytes;
   const uint count = tiles.count(), spans = cols / kSpan, simdgroups = simdgroups_of_threadgroup();
   const Share share(spans, simdgroup);
-  threadgroup uchar* memory = (threadgroup uchar*)machine::threadgroup_memory();
-  threadgroup uchar* ring = memory + simdgroup * kSpansAhead * kBytes;
-  threadgroup uchar* zeros = memory + simdgroups * kSpansAhead * kBytes;
+  threadgroup uchar* rings = (threadgroup uchar*)machine::threadgroup_memory();
+  threadgroup uchar* ring = rings + simdgroup * kSpansAhead * kBytes;
+  threadgroup uchar* zeros = rings + simdgroups * kSpansAhead * kBytes;
   threadgroup uchar* parts = zeros + kBytes;
   const PartOfX part(parts + simdgroup * share.own * PartOfX::kSpanBytes, share.own);
   threadgroup float* sumsOfSpans = (threadgroup float*)(parts + simdgroups * share.own * PartOfX::kSpanBytes);
