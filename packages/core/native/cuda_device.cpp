@@ -24,7 +24,7 @@ constexpr char kFewLaunchAtOnce[] = R"(
 	mul.lo.u32 %all, %all, %axis;
 	mov.u32 %axis, %nctaid.z;
 	mul.lo.u32 %all, %all, %axis;
-	setp.le.u32 %few, %all, 64;
+	setp.le.u32 %few, %all, 116;
 	@%few griddepcontrol.launch_dependents;
 	})";
 constexpr char kWait[] = R"(
@@ -143,6 +143,8 @@ class CudaDevice : public Device {
           driver.functionSetAttribute(made.function, kFunctionMaxDynamicSharedBytes,
                                       int(info_.limits.maxThreadgroupBytes) - fixedBytes),
           "cuFuncSetAttribute", code);
+    // Else a kernel that shares more than the one before it waits until that has left the multiprocessor.
+    check(driver, driver.functionSetAttribute(made.function, kFunctionSharedPercent, 100), "cuFuncSetAttribute", code);
     made.maxThreads = uint32_t(threads);
     made.waits = ptx->waits;
     pipelines_.push_back(made);

@@ -64,7 +64,12 @@ enum : int {  // attributes of a device
   kMinor = 76,
   kMemoryPools = 115,
 };
-enum : int { kFunctionMaxThreads = 0, kFunctionStaticSharedBytes = 1, kFunctionMaxDynamicSharedBytes = 8 };
+enum : int {
+  kFunctionMaxThreads = 0,
+  kFunctionStaticSharedBytes = 1,
+  kFunctionMaxDynamicSharedBytes = 8,
+  kFunctionSharedPercent = 9  // of a multiprocessor's memory that may be shared; the first cache has the rest
+};
 enum : int { kJitErrorLog = 5, kJitErrorLogBytes = 6 };
 enum : int { kPoolReleaseThreshold = 4 };
 enum : unsigned { kStreamNonBlocking = 1, kEventBlockingSync = 1, kEventNoTiming = 2 };

@@ -81,7 +81,7 @@ template <typename S, typename O>
                                weights_at<4>(upWeight, upScales, upBiases, p, matrix)};
   const SumsOfSpans sums = sum_spans<S>(x + ulong(pairs.left(pair)) * p.cols, tiles, p.cols, p.groupSize, group.x,
                                         groups.x, lane, simdgroup);
-  for (uint i = simdgroup * kSimd + lane; sums.has(i); i += kRowThreads) {
+  for (uint i = simdgroup * kSimd + lane; sums.has(i); i += simdgroups_of_threadgroup() * kSimd) {
     const uint r = sums.row(i), row = sums.tile(i) * tiles.kEach + r;
     if (r < tiles.kEach && row < p.rows)
       out[ulong(pair) * p.rows + row] = gated_unit(O(sums.product(i, r)), O(sums.product(i, r + tiles.kEach)));

@@ -26,8 +26,15 @@ METAL_FUNC bool comes_after(thread uint& group, uint rows, uint groupRows) {
   return true;
 }
 
+#ifdef MLXTS_CUDA
+// Threads at most: one row of x takes more, and leaves fewer registers for each.
+#define MULTI_THREADS [[max_total_threads_per_threadgroup(256)]]
+#else
+#define MULTI_THREADS
+#endif
+
 template <typename X, typename S, typename O, int Bits>
-kernel void multi_quantized_matvec(
+MULTI_THREADS kernel void multi_quantized_matvec(
     device const X* x [[buffer(MULTI_QUANTIZED_MATVEC_X)]],
     device const uint* aWeight [[buffer(MULTI_QUANTIZED_MATVEC_A_WEIGHT)]],
     device const S* aScales [[buffer(MULTI_QUANTIZED_MATVEC_A_SCALES)]],
@@ -81,10 +88,9 @@ struct TilesOfParts {
     MLXTS_UNROLL for (uint n = 0; n < 4; ++n) count += (parts[n].rows + kTileRows - 1) / kTileRows;
     return count;
   }
-  METAL_FUNC RowOfW<S> row(uint tile, uint r) const thread {
+  METAL_FUNC TileOfW<S> at(uint tile) const thread {
     const Part<S, O> part = part_of(tile);
-    return {{part.weight, part.scales, part.biases, part.rows, cols, groupSize},
-            min(tile * kTileRows + r, part.rows - 1)};
+    return TilesOfOne<S>{{part.weight, part.scales, part.biases, part.rows, cols, groupSize}}.at(tile);
   }
 };
 
@@ -116,7 +122,7 @@ template <typename S, typename O>
                                     p.cols,
                                     p.groupSize};
   const SumsOfSpans sums = sum_spans<S>(x, tiles, p.cols, p.groupSize, group, groups, lane, simdgroup);
-  for (uint i = simdgroup * kSimd + lane; sums.has(i); i += kRowThreads) {
+  for (uint i = simdgroup * kSimd + lane; sums.has(i); i += simdgroups_of_threadgroup() * kSimd) {
     uint tile = sums.tile(i);
     const Part<S, O> part = tiles.part_of(tile);
     const uint row = tile * kTileRows + sums.row(i);

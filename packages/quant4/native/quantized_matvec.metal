@@ -42,7 +42,7 @@ template <typename S, typename O>
   const TilesOfOne<S> tiles = {weights_at<4>(weight, scales, biases, p, batch.q)};
   const SumsOfSpans sums =
       sum_spans<S>(x + batch.x * p.cols, tiles, p.cols, p.groupSize, group.x, groups.x, lane, simdgroup);
-  for (uint i = simdgroup * kSimd + lane; sums.has(i); i += kRowThreads) {
+  for (uint i = simdgroup * kSimd + lane; sums.has(i); i += simdgroups_of_threadgroup() * kSimd) {
     const uint row = sums.tile(i) * kTileRows + sums.row(i);
     if (row >= p.rows) return;
     out[ulong(group.z) * p.rows + row] = O(sums.product(i, sums.row(i)) + linear_bias(bias, p.biasDtype, row));

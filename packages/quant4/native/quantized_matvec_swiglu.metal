@@ -49,7 +49,7 @@ template <typename S, typename O>
   const TilesOfTwo<S> tiles = {{gateWeight, gateScales, gateBiases, p.rows, p.cols, p.groupSize},
                                {upWeight, upScales, upBiases, p.rows, p.cols, p.groupSize}};
   const SumsOfSpans sums = sum_spans<S>(x, tiles, p.cols, p.groupSize, group, groups, lane, simdgroup);
-  for (uint i = simdgroup * kSimd + lane; sums.has(i); i += kRowThreads) {
+  for (uint i = simdgroup * kSimd + lane; sums.has(i); i += simdgroups_of_threadgroup() * kSimd) {
     const uint r = sums.row(i), row = sums.tile(i) * tiles.kEach + r;
     if (r < tiles.kEach && row < p.rows)
       out[row] = gated_unit(O(sums.product(i, r)), O(sums.product(i, r + tiles.kEach)));

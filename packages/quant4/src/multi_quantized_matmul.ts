@@ -6,6 +6,7 @@ import {
   checkBlock,
   checkJointScales,
   FEW_ON_CPU,
+  FEW_ON_GPU,
   FEW_SCRATCH_ON_GPU,
   FEW_VARIANTS,
   fewOnGpus,
@@ -69,7 +70,7 @@ export const multiQuantizedMatvecKernel = defineKernel({
   params: { m: "u32", rowsA: "u32", rowsB: "u32", rowsC: "u32", rowsD: "u32", cols: "u32", groupSize: "u32" },
   launchParams: { cpu: MATVEC_PARAMS },
   scratch: { cpu: MATVEC_SCRATCH, gpu: FEW_SCRATCH_ON_GPU },
-  mostThreads: 256,
+  mostThreads: FEW_ON_GPU.rowThreads,
   launch: {
     cpu: ({ m, rows, ...weights }: Sizes) => ({
       threadgroups: [blocks(rows, FEW_ON_CPU.blockRows), 1, 1],

@@ -26,19 +26,21 @@ export const FEW_ON_CPU = { blockRows: 16, unit: 128, byteUnits: 127, preparedWo
 /**
  * Rows of W of a GPU's simdgroup, or, on NVIDIA's GPUs, rows that the simdgroups of a threadgroup share, and the units of up
  * to 64 columns of them that a simdgroup takes at a time: a span. One row of x has at most mostSpans of them there, a
- * threadgroup of so many threads for it, and each simdgroup so many spans on their way.
+ * threadgroup for it at most rowThreads, and each simdgroup spansAhead spans on their way.
  */
 export const FEW_ON_GPU = {
   simdgroupRows: 4,
   tileRows: 16,
   blockUnits: 4,
   mostSpans: 64,
-  rowThreads: 256,
+  rowThreads: 384,
   spansAhead: 4,
 } as const;
 /** Simdgroups of a threadgroup on NVIDIA's GPUs: as many as have columns, within these bounds. */
 const LEAST_SIMDGROUPS = 4;
 const MOST_SIMDGROUPS = 8;
+/** With one row of x, simdgroups that share tiles where there are fewer spans. */
+const LEAST_ROW_SIMDGROUPS = 8;
 const BLOCK_COLUMNS = 64 * FEW_ON_GPU.blockUnits;
 /** Multiprocessors of an H100 or H200. */
 const MULTIPROCESSORS = 132;
@@ -140,24 +142,34 @@ const rowVariant = (variant: string) => `${variant}_row`;
 export const ROW_VARIANTS = PRODUCT_VARIANTS.filter((each) => /^bf16_.*_b4$/.test(each)).map(rowVariant);
 export const FEW_VARIANTS = [...PRODUCT_VARIANTS, ...ROW_VARIANTS];
 
+/** Simdgroups that have up to `own` of so many spans each, and bytes of a threadgroup of them without sums. */
+function rowSimdgroups(spans: number, own: number, scaleBytes: number) {
+  const { tileRows, spansAhead } = FEW_ON_GPU;
+  const few = ceil(spans, own);
+  const simdgroups = few * Math.max(1, Math.floor(LEAST_ROW_SIMDGROUPS / few));
+  // Spans that are on their way and one of zeros, limbs and factors of x.
+  const span = tileRows * (BLOCK_COLUMNS / 2 + 8 * scaleBytes);
+  return { simdgroups, bytes: (simdgroups * spansAhead + 1) * span + simdgroups * own * (3 * BLOCK_COLUMNS + 64) };
+}
+
 /** The launch of such a variant, with all tiles of W. */
 function rowOnCuda({ cols }: Weights, { scaleBytes, mostBytes }: OneRow, [x, y, z]: Axes) {
-  const { tileRows, rowThreads, spansAhead } = FEW_ON_GPU;
+  const { tileRows, rowThreads, mostSpans } = FEW_ON_GPU;
   const spans = ceil(cols, BLOCK_COLUMNS);
   const all = x * y * z;
   const alone = all <= MULTIPROCESSORS;
   const threadgroups = alone ? x : ceil(x, Math.min(ceil(all, MULTIPROCESSORS), MOST_TILES));
-  // Spans that are on their way, limbs and factors of x, sums of spans.
-  const span = tileRows * (BLOCK_COLUMNS / 2 + 8 * scaleBytes);
-  const bytes =
-    (rowThreads / 32) * spansAhead * span +
-    spans * (3 * BLOCK_COLUMNS + 64) +
-    128 +
-    ceil(x, threadgroups) * spans * tileRows * 4;
+  const sums = ceil(x, threadgroups) * spans * tileRows * 4;
+  // As few spans for each simdgroup as there are threads and memory for.
+  const mostOwn = ceil(32 * mostSpans, rowThreads);
+  let own = ceil(32 * spans, rowThreads);
+  while (own < mostOwn && rowSimdgroups(spans, own, scaleBytes).bytes + sums > mostBytes) own++;
+  const { simdgroups, bytes } = rowSimdgroups(spans, own, scaleBytes);
+  const least = alone ? 0 : Math.min(BYTES_ALONE, mostBytes);
   return {
     threadgroups: [threadgroups, y, z] as const,
-    threadsPerThreadgroup: [rowThreads, 1, 1] as const,
-    scratch: { sums: [ceil(alone ? bytes : Math.max(bytes, Math.min(BYTES_ALONE, mostBytes)), 4)] },
+    threadsPerThreadgroup: [32 * simdgroups, 1, 1] as const,
+    scratch: { sums: [ceil(Math.max(bytes + sums, least), 4)] },
   };
 }
 

@@ -52,6 +52,8 @@ describe.skipIf(!has)(`one row of x${has ? "" : " (skipped: not on this device)"
     { rows: 5, cols: 512, groupSize: 64, dtype: "bf16", shift: 2 },
     { rows: 4243, cols: 256, groupSize: 64, dtype: "f32" },
     { rows: 2120, cols: 2304, groupSize: 64, dtype: "bf16" },
+    { rows: 40, cols: 9216, groupSize: 64, dtype: "bf16" },
+    { rows: 17, cols: 16384, groupSize: 128, dtype: "f32" },
   ] as const)("[$rows, $cols], groups of $groupSize, $dtype", async (setting) => {
     const { rows, cols } = setting;
     const q = matrix(setting, 3);

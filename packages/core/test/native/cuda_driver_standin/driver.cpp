@@ -615,6 +615,7 @@ Result cuFuncGetAttribute(int* value, int which, Function) {
 }
 Result cuFuncSetAttribute(Function function, int which, int value) {
   MLXTS_ENTER(cuFuncSetAttribute);
+  if (which == kFunctionSharedPercent) return value >= 0 && value <= 100 ? kSuccess : kInvalidValue;
   if (which != kFunctionMaxDynamicSharedBytes || value < 0 || value > settings().sharedBytes) return kInvalidValue;
   function->mostSharedBytes = unsigned(value);
   return kSuccess;
