@@ -311,6 +311,7 @@ struct TileMultiplier {
     threadgroup uchar* room = tile.w(0) + 16 * simdgroup * (kRowBytes / 4);
     threadgroup uchar *const to = room + lane % 8 * 32 + lane / 16 * 256 + (lane / 8 % 2 ^ lane / 4 % 2) * 16,
                       *const from = room + lane / 2 * 32 + (lane % 2 ^ lane / 8 % 2) * 16;
+    simdgroup_barrier(metal::mem_flags::mem_threadgroup);
     MLXTS_UNROLL for (uint i = 0; i < Tokens / 16; ++i) {
       uint own[4];
       MLXTS_UNROLL for (uint e = 0; e < 4; ++e) {
