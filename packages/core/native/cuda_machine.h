@@ -428,6 +428,14 @@ MLXTS_CUDA_FUNC void warpgroup_bf16_k16_rows(float (&d)[16][4], const uint (&a)[
         MLXTS_D(9), MLXTS_D(10), MLXTS_D(11), MLXTS_D(12), MLXTS_D(13), MLXTS_D(14), MLXTS_D(15)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
+// d [64, 8] with a in threadgroup memory, where its 64 rows lie as those of b do.
+MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[4], ulong a, ulong b, bool add) {
+  asm volatile(
+      "{.reg .pred add; setp.ne.b32 add, %6, 0; wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3}, %4, %5, add, 1, 1, 0, 0;}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "l"(a), "l"(b), "r"(int(add)));
+}
 #undef MLXTS_D
 // What this thread has written to threadgroup memory is there for warpgroups' products after the next barrier.
 MLXTS_CUDA_FUNC void warpgroup_operands_written() { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }

@@ -67,11 +67,13 @@ struct PendingCopy {
 /** A product of a warpgroup that has begun, after so many groups of products, with `columns` of sums. */
 struct PendingProduct {
   float* d;
-  const uint32_t* a;
+  /** The address of registers, or an operand in threadgroup memory. */
+  uint64_t a;
   uint64_t b;
   uint32_t group;
-  uint16_t columns;
+  uint8_t columns;
   bool add;
+  bool registers;
   /** The right operand lies as it is, not transposed. */
   bool rows;
 };

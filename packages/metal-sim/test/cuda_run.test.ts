@@ -78,6 +78,27 @@ kernel void warpgroup(device const ushort* a [[buffer(0)]], device const ushort*
     for (uint e = 0; e < 4; ++e) out[(row + e / 2 * 8) * 32 + n * 8 + column + e % 2] = d[n][e];
 }
 
+// out [64, 8] = a [64, 64] · bᵀ [8, 64] of bf16 by a warpgroup: both in rows of 128 bytes, their pieces swizzled.
+kernel void warpgroup_both(device const ushort* a [[buffer(0)]], device const ushort* b [[buffer(1)]],
+                           device float* out [[buffer(2)]], threadgroup uchar* tile [[threadgroup(0)]],
+                           uint i [[thread_index_in_threadgroup]]) {
+  for (uint at = i; at < 576; at += 128)
+    machine::copy_start<16>(tile + at / 8 * 128 + (at % 8 ^ at / 8 % 8) * 16,
+                            at < 512 ? a + at * 8 : b + (at - 512) * 8);
+  machine::copies_end();
+  machine::copies_wait<0>();
+  machine::warpgroup_operands_written();
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  const ulong left = machine::warpgroup_operand(tile), right = machine::warpgroup_operand(tile + 8192);
+  float d[4];
+  machine::warpgroup_begin();
+  for (uint k = 0; k < 4; ++k) machine::warpgroup_bf16_k16(d, left + 2 * k, right + 2 * k, k > 0);
+  machine::warpgroup_end();
+  machine::warpgroup_wait<0>();
+  const uint row = i / 32 * 16 + i % 32 / 4, column = i % 4 * 2;
+  for (uint e = 0; e < 4; ++e) out[(row + e / 2 * 8) * 8 + column + e % 2] = d[e];
+}
+
 // out [64, 128] = 1 + a [64, 16] · b [16, 128] of bf16 by a warpgroup: b as it lies, in two halves of 128 bytes a row,
 // where simdgroup 0 stores it in matrices, every other four transposed before and by the store.
 kernel void warpgroup_rows(device const ushort* a [[buffer(0)]], device const ushort* b [[buffer(1)]],
@@ -244,6 +265,17 @@ withClang("CUDA translations", () => {
       let sum = 0;
       for (let k = 0; k < 64; k++) sum += at(a, Math.floor(i / 32) * 64 + k) * at(b, (i % 32) * 64 + k);
       expect(at(setting.buffers.out, i)).toBe(sum);
+    }
+  });
+
+  it.each(["fast", "check"] as const)("multiply what both lies in threadgroup memory (%s)", async (build) => {
+    const [a, b] = [small(4096, 1), small(512, 5)];
+    const buffers = { a: bf16(a), b: bf16(b), out: new Float32Array(512) };
+    expect(await runs(TEXT, build, { kernel: "warpgroup_both", buffers, threads: 128, memory: 9216 })).toEqual([]);
+    for (let i = 0; i < 512; i++) {
+      let sum = 0;
+      for (let k = 0; k < 64; k++) sum += at(a, Math.floor(i / 8) * 64 + k) * at(b, (i % 8) * 64 + k);
+      expect(at(buffers.out, i)).toBe(sum);
     }
   });
 

@@ -3,9 +3,9 @@
 // threadgroup has kRows rows of W, 64 to a warpgroup, against kTokens rows of x. One more warpgroup brings tiles of 64
 // columns and adds up rows of x, while the others multiply; all meet once in two tiles.
 //
-// products += scale·Σqx as elsewhere. Σ over groups of offset·Σx is a product, too: of four groups at a time, where an
-// f32 is the sum of three bf16, of whose nine products the six that f32 can hold take the columns h·h h·m m·h m·m h·l
-// l·h.
+// A code is multiplied as 16 + q, which takes the fewest instructions: products += scale·Σ(16 + q)x. What is missing,
+// the sum over groups of bias·Σx + scale·(−16 Σx), is a product, too, of four groups at a time: biases and scales are
+// its left operand as they are, and a sum of x, an f32, is three bf16 of the right one.
 #pragma once
 #include "product_metal.h"
 
@@ -24,28 +24,30 @@ struct WarpgroupTile {
   static constant constexpr uint kThreads = (Warpgroups + 1) * kWarpgroup;
   static constant constexpr uint kXBytes = kTokens * kRowBytes, kWBytes = kRows * kRowBytes / 4;
 
-  // Tiles of x, of which the last is sums of rows of x as right operands, and of W.
+  // Tiles of x, of which the last is sums of rows of x as right operands, and of W, of which the last is ones.
   threadgroup uchar *x_tiles, *w_tiles;
 
   METAL_FUNC threadgroup uchar* x(uint stage) const thread { return x_tiles + stage * kXBytes; }
   METAL_FUNC threadgroup uchar* sums() const thread { return x(kStages); }
+  METAL_FUNC threadgroup uchar* ones() const thread { return w(kStages); }
   METAL_FUNC threadgroup uchar* w(uint stage) const thread { return w_tiles + stage * kWBytes; }
   // Where all threads meet while tile t is multiplied, the first of two: the two after these are there, the two before
   // them are done, and x has been added up as far as tile t + 1.
   METAL_FUNC static void meet() { machine::parts_meet<kThreads>(); }
 };
 
-METAL_FUNC uint high_bits(float x) { return as_type<uint>(x) & 0xffff0000u; }
+METAL_FUNC uint high_bits(uint x) { return x & 0xffff0000u; }
 // An f32 as three bf16, in the high halves of registers.
 struct ThreeParts {
   uint high, middle, low;
 
-  METAL_FUNC explicit ThreeParts(float x) : high(high_bits(x)) {
+  METAL_FUNC explicit ThreeParts(float x) : high(high_bits(as_type<uint>(x))) {
     const float rest = x - as_type<float>(high);
-    middle = high_bits(rest);
+    middle = high_bits(as_type<uint>(rest));
     low = as_type<uint>(rest - as_type<float>(middle));
   }
-  METAL_FUNC static uint pair(uint first, uint second) { return machine::bytes_of(first, second, 0x7632); }
+  METAL_FUNC uint first_two() const thread { return machine::bytes_of(high, middle, 0x7632); }
+  METAL_FUNC uint last() const thread { return low >> 16; }
 };
 
 // What the last warpgroup does, of which this is thread `index`. Rows that do not exist are the last once more: nobody
@@ -60,11 +62,11 @@ struct TileBringer {
   device const uchar *x_from, *w_from;
   uint x_offsets[kXOwn], w_offsets[kWOwn];
   threadgroup uchar *x_to, *w_to;
-  uint tiles, row;  // the row of x that it adds up
+  uint tiles, index;
 
   METAL_FUNC TileBringer(Tile tile, device const bfloat* x, device const uint* w, uint cols, uint m, uint rows,
                          uint index)
-      : tile(tile), tiles(cols / kColumns), row(index) {
+      : tile(tile), tiles(cols / kColumns), index(index) {
     const uint x_row = index / 8, piece = index % 8, w_row = index / 2;
     x_from = (device const uchar*)x;
     w_from = (device const uchar*)w;
@@ -94,44 +96,62 @@ struct TileBringer {
     machine::copies_end();
   }
 
-  // Adds up a row of x in tile t: not in the matrix unit, where this would wait for the others' products.
-  METAL_FUNC void add_row(uint t) const {
-    if (row >= Tokens) return;
-    threadgroup const uchar* from = tile.x(t % kStages) + row * kRowBytes;
-    float sums[8] = {};
-    MLXTS_UNROLL for (uint i = 0; i < 2; ++i) {
-      uint4 pieces[4];
-      MLXTS_UNROLL for (uint n = 0; n < 4; ++n)
-          pieces[n] = *(threadgroup const uint4*)(from + ((4 * i + n) ^ row % 8) * 16);
-      MLXTS_UNROLL for (uint n = 0; n < 4; ++n) MLXTS_UNROLL for (uint e = 0; e < 4; ++e) {
-        sums[2 * e] += as_type<float>(pieces[n][e] << 16);
-        sums[2 * e + 1] += as_type<float>(pieces[n][e] & 0xffff0000u);
-      }
+  // Sums of the rows of x in tiles t and t + 1, as products of ones with 64 rows at a time: the first and the last 64.
+  // They are a warpgroup's products, which go on beside the others': a warp's own would wait for these.
+  static constant constexpr uint kBlocks = (Tokens + 63) / 64;
+  typedef float RowSums[kTogether][kBlocks][4];
+  METAL_FUNC void begin_sums(thread RowSums& sums, uint t) const {
+    const ulong ones = machine::warpgroup_operand(tile.ones());
+    machine::held(sums);
+    machine::warpgroup_begin();
+    MLXTS_UNROLL for (uint n = 0; n < kTogether; ++n) MLXTS_UNROLL for (uint b = 0; b < kBlocks; ++b) {
+      const ulong x = machine::warpgroup_operand(tile.x((t + n) % kStages) + b * (Tokens - 64) * kRowBytes);
+      MLXTS_UNROLL for (uint k = 0; k < 4; ++k) machine::warpgroup_bf16_k16(sums[n][b], x + 2 * k, ones, k > 0);
     }
-    MLXTS_UNROLL for (uint step = 4; step > 0; step /= 2) MLXTS_UNROLL for (uint e = 0; e < step; ++e)
-        sums[e] += sums[e + step];
-    const ThreeParts parts(sums[0]);
-    const uint high_middle = ThreeParts::pair(parts.high, parts.middle);
-    *(threadgroup uint4*)(tile.sums() + row * kRowBytes + (t % 8 ^ row % 8) * 16) =
-        uint4(high_middle, high_middle, ThreeParts::pair(parts.low, parts.high), 0);
+    machine::warpgroup_end();
+  }
+  // Four lanes have the same sums, of two rows of each 64, eight apart: each lane stores one of them.
+  METAL_FUNC void finish_sums(thread RowSums& sums, uint t) const {
+    machine::warpgroup_wait<0>();
+    machine::held(sums);
+    const uint lane = index % 32, block = lane % 4 / 2, second = lane % 2;
+    const uint row = block * (Tokens - 64) + index / 32 * 16 + second * 8 + lane / 4;
+    if (block > 0 && row < 64) return;  // of both the first and the last 64
+    MLXTS_UNROLL for (uint n = 0; n < kTogether; ++n) {
+      thread const float *first_block = sums[n][0], *last_block = sums[n][kBlocks - 1];
+      const float first = second ? first_block[2] : first_block[0], last = second ? last_block[2] : last_block[0];
+      const float sum = block > 0 ? last : first;
+      const ThreeParts of_bias(sum), of_scale(-16.0f * sum);
+      *(threadgroup uint4*)(tile.sums() + row * kRowBytes + ((t + n) % 8 ^ row % 8) * 16) =
+          uint4(of_bias.first_two(), of_bias.last(), of_scale.first_two(), of_scale.last());
+    }
+  }
+
+  // Once all but so many later pairs of tiles have arrived.
+  template <uint Later>
+  METAL_FUNC void meet() const {
+    machine::copies_wait<Later>();
+    machine::warpgroup_operands_written();
+    Tile::meet();
   }
 
   METAL_FUNC void run() {
-    MLXTS_UNROLL for (uint t = 0; t + kTogether < kStages; t += kTogether) start(t);
-    for (uint at = row * 16; at < Tile::kXBytes; at += kWarpgroup * 16)
+    constexpr uint kAhead = kStages / kTogether - 1;
+    MLXTS_UNROLL for (uint i = 0; i < kAhead; ++i) start(i * kTogether);
+    for (uint at = index * 16; at < Tile::kXBytes; at += kWarpgroup * 16)
       *(threadgroup uint4*)(tile.sums() + at) = uint4(0, 0, 0, 0);
-    machine::copies_wait<kStages / kTogether - 2>();
-    machine::warpgroup_operands_written();
-    Tile::meet();
-    for (uint t = 0; t < kTogether; ++t) add_row(t);
-    for (uint t = 0; t < tiles; t += kTogether) {
-      machine::copies_wait<kStages / kTogether - 3>();
-      machine::warpgroup_operands_written();
-      Tile::meet();
-      // What is on its way must not wait for sums.
-      start(t + kStages - kTogether);
-      if (t + kTogether < tiles) MLXTS_UNROLL for (uint i = 0; i < kTogether; ++i) add_row(t + kTogether + i);
+    if (index < 64) *(threadgroup uint4*)(tile.ones() + index * 16) = uint4(0x3f803f80u);
+    meet<kAhead - 1>();
+    RowSums sums;
+    begin_sums(sums, 0);
+    finish_sums(sums, 0);
+    for (uint t = kTogether; t < tiles; t += kTogether) {
+      meet<kAhead - 2>();
+      begin_sums(sums, t);
+      start(t + (kAhead - 1) * kTogether);
+      finish_sums(sums, t);
     }
+    meet<0>();
   }
 };
 
@@ -149,13 +169,18 @@ struct TileMultiplier {
   ulong second;  // row's scales are so many bytes further
   threadgroup const uchar* words_from;
   uint tiles, groups, pair;  // tiles of a group
+  uint factor;               // which bytes of scales, then biases, meet this lane's columns of sums: one of them, twice
   float total[2][kBlocks][4], products[2][kBlocks][4];
   uint codes[2][4][4], offsets[2][4], words[2][8];
   uint2 held[4], now[4];  // scales of two rows, then biases, of four tiles
   float scale[2];
 
   METAL_FUNC TileMultiplier(Tile tile, AffineMatrix<bfloat, 4> w, uint row0, uint simdgroup, uint lane)
-      : tile(tile), tiles(w.cols / kColumns), groups(w.groupSize / kColumns), pair(lane % 4) {
+      : tile(tile),
+        tiles(w.cols / kColumns),
+        groups(w.groupSize / kColumns),
+        pair(lane % 4),
+        factor(pair < 2 ? 0x5454 : 0x1010) {
     const uint own = 16 * simdgroup + lane / 4, last = w.rows - 1;
     const ulong row_bytes = ulong(w.cols / w.groupSize) * sizeof(bfloat);
     const uint row = metal::min(row0 + own, last);
@@ -181,17 +206,12 @@ struct TileMultiplier {
       }
     }
   }
-  METAL_FUNC float of_tile(uint2 four, uint u) const {
-    const uint two = u < 2 ? four.x : four.y;
-    return as_type<float>(u % 2 == 0 ? two << 16 : two & 0xffff0000u);
-  }
-  // The scales of tile u of four; its offsets become the left operand that meets the sums of x.
+  // The scales of tile u of four; with its biases they become the left operand that meets the sums of x.
   METAL_FUNC void take_scales(uint u) {
     MLXTS_UNROLL for (uint r = 0; r < 2; ++r) {
-      scale[r] = of_tile(now[r], u);
-      const ThreeParts parts(centered<4>(scale[r], of_tile(now[2 + r], u)));
-      const uint first = pair == 1 ? parts.middle : parts.high, other = pair == 2 ? parts.low : first;
-      offsets[u / 2][u % 2 * 2 + r] = pair == 3 ? 0 : ThreeParts::pair(first, other);
+      const uint scales_of_two = u < 2 ? now[r].x : now[r].y, biases_of_two = u < 2 ? now[2 + r].x : now[2 + r].y;
+      scale[r] = as_type<float>(u % 2 == 0 ? scales_of_two << 16 : high_bits(scales_of_two));
+      offsets[u / 2][u % 2 * 2 + r] = machine::bytes_of(scales_of_two, biases_of_two, factor + u % 2 * 0x2222);
     }
   }
 
@@ -206,8 +226,7 @@ struct TileMultiplier {
   METAL_FUNC void decode(uint set) {
     MLXTS_UNROLL for (uint k = 0; k < 4; ++k) MLXTS_UNROLL for (uint i = 0; i < 4; ++i) {
       const uint byte = machine::bytes_of(words[i % 2][2 * k + i / 2], 0, 0x4440u + pair);
-      const uint both = machine::and_or(byte * 0x1001u, 0x000f000fu, 0x43004300u);  // 128 + q, minus 136
-      codes[set][k][i] = machine::bf16_fma_pair(both, 0x3f803f80u, 0xc308c308u);
+      codes[set][k][i] = machine::and_or(byte * 0x8008u, 0x00780078u, 0x41804180u);  // 16 + q
     }
     if (!kWordsAhead) machine::settled(codes[set], tile.w(0), groups == 0);
     machine::held(codes[set]);
@@ -222,7 +241,7 @@ struct TileMultiplier {
         machine::warpgroup_bf16_k16(products[half], codes[set][k], x + 2 * k, k > 0);
     machine::warpgroup_end();
   }
-  // Adds offset·Σx of the four tiles of which `block` is the number.
+  // Adds what scales and biases make of the sums of x in four tiles, of which `block` is the number.
   METAL_FUNC void multiply_offsets(uint block) {
     machine::held(total);
     machine::held(offsets);
@@ -285,24 +304,33 @@ struct TileMultiplier {
   template <typename Added>
   METAL_FUNC void store(device bfloat* out, uint stride, uint m, uint rows, uint simdgroup, uint lane,
                         Added added) const {
-    const uint row = 16 * simdgroup + lane / 4, to_row = 16 * simdgroup + lane % 4 * 2;
+    const uint row = 16 * simdgroup + lane / 4, at = 16 * simdgroup + lane % 2 * 8;
     const float bias[2] = {row < rows ? added(row) : 0.0f, row + 8 < rows ? added(row + 8) : 0.0f};
-    const bool pairs = stride % 2 == 0 && (ulong(out) & 3) == 0;
-    MLXTS_UNROLL for (uint h = 0; h < 2; ++h) MLXTS_UNROLL for (uint b = 0; b < kBlocks; ++b) {
-      const uint token = h * kHalf + b * 8 + lane / 4;
-      MLXTS_UNROLL for (uint r = 0; r < 2; ++r) {
-        thread const float* sum = total[h][b] + 2 * r;
-        const uint two = machine::transposed16(machine::bf16_pair(sum[0] + bias[r], sum[1] + bias[r]));
-        const uint at = to_row + 8 * r;
-        if (token >= m || at >= rows) continue;
-        device bfloat* to = out + ulong(token) * stride + at;
-        if (pairs) {
-          *(device uint*)to = two;
-          continue;
-        }
-        to[0] = as_type<bfloat>(ushort(two));
-        if (at + 1 < rows) to[1] = as_type<bfloat>(ushort(two >> 16));
+    const bool whole = at + 8 <= rows && stride % 8 == 0 && (ulong(out) & 15) == 0;
+    // Where the words of these rows of W were: a tile's have room for 16 rows of out.
+    threadgroup uchar* room = tile.w(0) + 16 * simdgroup * (kRowBytes / 4);
+    threadgroup uchar *const to = room + lane % 8 * 32 + lane / 16 * 256 + (lane / 8 % 2 ^ lane / 4 % 2) * 16,
+                      *const from = room + lane / 2 * 32 + (lane % 2 ^ lane / 8 % 2) * 16;
+    simdgroup_barrier(metal::mem_flags::mem_threadgroup);
+    MLXTS_UNROLL for (uint i = 0; i < Tokens / 16; ++i) {
+      uint own[4];
+      MLXTS_UNROLL for (uint e = 0; e < 4; ++e) {
+        thread const float* sum = total[2 * i / kBlocks][(2 * i + e / 2) % kBlocks] + e % 2 * 2;
+        own[e] = machine::bf16_pair(sum[0] + bias[e % 2], sum[1] + bias[e % 2]);
       }
+      machine::store_matrices_transposed(to + i % kStages * Tile::kWBytes, own);
+    }
+    simdgroup_barrier(metal::mem_flags::mem_threadgroup);
+    MLXTS_UNROLL for (uint i = 0; i < Tokens / 16; ++i) {
+      const uint token = i * 16 + lane / 2;
+      const uint4 eight = *(threadgroup const uint4*)(from + i % kStages * Tile::kWBytes);
+      if (token >= m) continue;
+      device bfloat* to = out + ulong(token) * stride + at;
+      if (whole)
+        *(device uint4*)to = eight;
+      else
+        MLXTS_UNROLL for (uint e = 0; e < 8; ++e)
+          if (at + e < rows) to[e] = as_type<bfloat>(ushort(eight[e / 2] >> e % 2 * 16));
     }
   }
 };

@@ -80,9 +80,9 @@ export const CUDA_TILES = { tileRows: 128, partM: 64, tiles: 4 };
  */
 export const WARPGROUP_TILES = [
   { rows: 128, m: 128, cost: 37 },
-  { rows: 128, m: 96, cost: 32 },
+  { rows: 128, m: 96, cost: 33 },
   { rows: 128, m: 64, cost: 26 },
-  { rows: 64, m: 64, cost: 20 },
+  { rows: 64, m: 64, cost: 17 },
 ] as const;
 export type WarpgroupTile = (typeof WARPGROUP_TILES)[number];
 const WARPGROUPS = { threads: 128, rows: 64, columns: 64, stages: 8, together: 4 } as const;
@@ -290,8 +290,8 @@ export function warpgroupsOnCuda({ m, rows, batch }: { m: number; rows: number; 
   return {
     threadgroups: [ceil(rows, tile.rows), ceil(m, tile.m), batch] as const,
     threadsPerThreadgroup: [threads * (tile.rows / WARPGROUPS.rows + 1), 1, 1] as const,
-    // The last tile is sums of the rows of x.
-    scratch: { xTiles: [stages + 1, xBytes], wTiles: [stages, wBytes], scales: [0] },
+    // The last tile of x is sums of its rows, that of W ones.
+    scratch: { xTiles: [stages + 1, xBytes], wTiles: [stages + 1, wBytes], scales: [0] },
   };
 }
 

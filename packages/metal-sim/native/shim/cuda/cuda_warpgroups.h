@@ -27,7 +27,10 @@ METAL_SIM_INLINE void fewer_registers() {}
 template <uint Count>
 METAL_SIM_INLINE void more_registers() {}
 
-/** Element k of column n of an operand, as the swizzle of its address says; `rows`: of one of warpgroup_rows. */
+/**
+ * Element k of column n of an operand, or of row n of a left one, as the swizzle of its address says; `rows`: of one of
+ * warpgroup_rows.
+ */
 METAL_SIM_INLINE float operand_element(ulong operand, uint n, uint k, bool rows) {
   const uint begin = uint(operand & 0x3fff) << 4, eight = uint(operand >> 32 & 0x3fff) << 4;
   const uint half = uint(operand >> 16 & 0x3fff) << 4;
@@ -43,14 +46,17 @@ struct LeftOperand {
 /** One product of this warp's rows; where a thread's copies were not made visible before a barrier, not a number. */
 METAL_SIM_INLINE void finish(const metal_sim::PendingProduct& product, const char* file, uint line) {
   LeftOperand own;
-  for (uint i = 0; i < 4; ++i) own.of[i] = product.a[i];
+  for (uint i = 0; i < 4; ++i) own.of[i] = product.registers ? ((const uint*)product.a)[i] : 0;
   const auto lanes = all_lanes(own, file, line, "warpgroup_wait");
   const metal_sim::Thread& self = *metal_sim::current();
+  const uint row = self.simdgroup_index_in_threadgroup % 4 * 16 + lanes.lane / 4;
   const bool seen = self.exchange[-int(self.simdgroup_index_in_threadgroup)].unfenced == 0;
   double a[2][16];
   for (uint k = 0; k < 16; ++k)
     for (uint r = 0; r < 2; ++r)
-      a[r][k] = element<Kind::kBf16>(lanes(lanes.lane / 4 * 4 + k % 8 / 2).of[k / 8 * 2 + r], k);
+      a[r][k] = product.registers
+                    ? element<Kind::kBf16>(lanes(lanes.lane / 4 * 4 + k % 8 / 2).of[k / 8 * 2 + r], k)
+                    : operand_element(product.a, row + 8 * r, k, false);
   for (uint n = 0; n < product.columns; n += 8)
     for (uint e = 0; e < 2; ++e) {
       const uint column = n + lanes.lane % 4 * 2 + e;
@@ -63,23 +69,26 @@ METAL_SIM_INLINE void finish(const metal_sim::PendingProduct& product, const cha
       for (uint r = 0; r < 2; ++r) d[2 * r] = seen ? cut_off(sums[r]) : __builtin_nanf("");
     }
 }
-METAL_SIM_INLINE void start_product(float* d, const uint* a, ulong b, uint columns, bool add, bool rows,
+METAL_SIM_INLINE void start_product(float* d, ulong a, bool registers, ulong b, uint columns, bool add, bool rows,
                                     const char* file, uint line) {
   metal_sim::Thread& self = *metal_sim::current();
   if (self.product_count == metal_sim::kMaxProducts) {
     self.host->undefined(metal_sim::Undefined::kIndex, {file, line, "warpgroup_bf16_k16"}, self.product_count);
     return;
   }
-  self.products[self.product_count++] = {d, a, b, self.product_groups, uint16_t(columns), add, rows};
+  self.products[self.product_count++] = {d, a, b, self.product_groups, uint8_t(columns), add, registers, rows};
   if (!add)
     for (uint i = 0; i < columns / 2; ++i) d[i] = __builtin_nanf("");
 }
 template <uint Blocks>
 METAL_SIM_INLINE void warpgroup_bf16_k16(float (&d)[Blocks][4], const uint (&a)[4], ulong b, bool add, METAL_SIM_HERE) {
-  start_product(&d[0][0], a, b, Blocks * 8, add, false, file, line);
+  start_product(&d[0][0], (ulong)a, true, b, Blocks * 8, add, false, file, line);
+}
+METAL_SIM_INLINE void warpgroup_bf16_k16(float (&d)[4], ulong a, ulong b, bool add, METAL_SIM_HERE) {
+  start_product(d, a, false, b, 8, add, false, file, line);
 }
 METAL_SIM_INLINE void warpgroup_bf16_k16_rows(float (&d)[16][4], const uint (&a)[4], ulong b, METAL_SIM_HERE) {
-  start_product(&d[0][0], a, b, 128, true, true, file, line);
+  start_product(&d[0][0], (ulong)a, true, b, 128, true, true, file, line);
 }
 template <uint Later>
 METAL_SIM_INLINE void warpgroup_wait(METAL_SIM_HERE) {
