@@ -318,9 +318,10 @@ class CpuDevice : public Device {
 
   // Calls the kernels of the chunks begin … end − 1, each once for those of its dispatch; with guards, for each chunk.
   void runCalls(uint64_t begin, uint64_t end, unsigned thread) {
-    const auto after = std::upper_bound(prepared_.begin(), prepared_.end(), begin,
-                                        [](uint64_t chunk, const Prepared& p) { return chunk < p.firstChunk; });
-    for (auto p = after - 1; begin < end; ) {
+    auto p = std::upper_bound(prepared_.begin(), prepared_.end(), begin,
+                              [](uint64_t chunk, const Prepared& p) { return chunk < p.firstChunk; }) -
+             1;
+    while (begin < end) {
       const uint64_t rest = p->firstChunk + p->chunks, last = p->guardCount ? begin + 1 : std::min(end, rest);
       runCall(*p, begin, last, thread);
       begin = last;
