@@ -102,7 +102,8 @@ void ThreadPool::runJob(const Job& job) {
   done_.store(0, std::memory_order_relaxed);
   const uint64_t threads = shares_.size();
   for (uint64_t i = 0; i < threads; ++i)
-    shares_[i].left.store({uint32_t(count * i / threads), uint32_t(count * (i + 1) / threads)}, std::memory_order_release);
+    shares_[i].left.store({uint32_t(count * i / threads), uint32_t(count * (i + 1) / threads)},
+                          std::memory_order_release);
   jobs_.fetch_add(1);
   if (sleepers_.load() > 0) {
     wake_.fetch_add(1);

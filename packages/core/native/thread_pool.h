@@ -24,8 +24,8 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
 
   unsigned threads() const { return unsigned(shares_.size()); }
-  // Calls chunks(context, begin, end, thread) for ranges that make up 0 … count − 1, in any order, and returns when all are
-  // done.
+  // Calls chunks(context, begin, end, thread) for ranges that make up 0 … count − 1, in any order, and returns when all
+  // are done.
   void run(uint64_t count, Chunks chunks, void* context);
 
  private:
