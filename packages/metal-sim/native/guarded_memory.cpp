@@ -18,7 +18,7 @@ size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 size_t reserved_bytes(size_t mapped_bytes) { return mapped_bytes + 2 * kGuardReach; }
 
-/** Address space of blocks that are gone, by mapped bytes: to reserve and map it takes longer than a small kernel runs. */
+/** Address space of blocks that are gone, by mapped bytes: to map it takes longer than a small kernel runs. */
 class FreeBlocks {
  public:
   /** The begin of a reservation that has so many bytes mapped; null: there is none. */
