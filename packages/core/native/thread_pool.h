@@ -40,8 +40,8 @@ class ThreadPool {
     uint32_t begin, end;
   };
   // The chunks of a thread, one after another in memory, as far as nobody has taken them. The thread takes the first
-  // ones; when it has none left, it takes the last ones of others. It is a third of what is left each time: few calls at
-  // first, since each costs something, and short ones at the end, so that threads end together.
+  // ones; when it has none left, it takes the last ones of others. It is a third of what is left each time: few calls
+  // at first, since each costs something, and short ones at the end, so that threads end together.
   struct alignas(64) Share {
     std::atomic<Range> left{Range{0, 0}};
   };
