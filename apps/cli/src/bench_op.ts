@@ -68,8 +68,8 @@ interface Setting {
   base: BaseCheckout | undefined;
 }
 
-const peersOn = (kind: DeviceKind, { peers = [], cudaPeers = [] }: BenchCase): readonly Peer[] =>
-  kind === "cpu" ? peers : kind === "cuda" ? cudaPeers : [];
+const peersOn = (kind: DeviceKind, { peers = [], gpuPeers = [] }: BenchCase): readonly Peer[] =>
+  kind === "cpu" ? peers : gpuPeers;
 
 /** Ours, the base's and the peers' times of one case, and the rate that limits it, measured in turn. */
 async function measureRow(
@@ -158,7 +158,7 @@ export const benchOp = command({
   },
   notes: [
     "An op whose conformance cases fail is not measured. Peers, where they are installed: onnxruntime-node, and",
-    "OpenVINO for Python; on NVIDIA's GPUs torch and flash-linear-attention for Python.",
+    "OpenVINO for Python; on GPUs MLX for Python, and on NVIDIA's torch and flash-linear-attention for Python.",
   ],
   async run(
     { ops, device, package: only, case: part, targets, threads, samples, peers, python, base, unverified, json, html },

@@ -5,6 +5,7 @@ import type { Peer } from "@mlxts/core/testing";
 import { afterAll, expect, it } from "vitest";
 import { attentionPeers } from "../src/attention_peers.ts";
 import { timedPeer } from "../src/index.ts";
+import { mlxPeer } from "../src/mlx_peer.ts";
 import { openvinoPeer } from "../src/openvino_peer.ts";
 import { torchPeer } from "../src/torch_peer.ts";
 
@@ -83,6 +84,31 @@ lines.on("line", (line) => {
     [state, 32],
   ] as const) {
     const time = await timedPeer(peer, 1, { python });
+    expect(await time?.run()).toBe(microseconds);
+    time?.dispose();
+  }
+});
+
+it("asks MLX for experts and for attention", async () => {
+  const python = program(
+    "gathers",
+    `${READ}
+let asked;
+lines.on("line", (line) => {
+  if (asked) return console.log(asked.kind === "experts" ? asked.tokens * asked.chosen : asked.keys + asked.valueDim);
+  asked = JSON.parse(line);
+  console.log("ready 0.32");
+});`,
+  );
+  const experts = { tokens: 3, chosen: 2, experts: 8, rows: 32, cols: 64, ordered: true } as const;
+  const attention = { queries: 1, keys: 100, heads: 4, kvHeads: 1, dim: 24, valueDim: 16 } as const;
+  const all = [
+    mlxPeer({ kind: "experts", ...experts, dtype: "bf16" }),
+    mlxPeer({ kind: "attention", ...attention, dtype: "f32" }),
+  ];
+  expect(all.map(({ name }) => name)).toEqual(["MLX gather_qmm, bf16", "MLX scaled_dot_product_attention, f32"]);
+  for (const [i, microseconds] of [6, 116].entries()) {
+    const time = await timedPeer(all[i] as Peer, 1, { python });
     expect(await time?.run()).toBe(microseconds);
     time?.dispose();
   }

@@ -15,13 +15,16 @@ METAL_FUNC void wait_for_kernels(uint known) { machine::wait_for_kernels(known);
 // These are preferred to the templates of the same names, which must know them.
 #define MLXTS_FOUR(T)                                                                                    \
   METAL_FUNC bool aligned_to_four(device const T* at) { return (ulong(at) & (4 * sizeof(T) - 1)) == 0; } \
+  METAL_FUNC metal::vec<T, 4> four_at_once(device const T* from) {                                       \
+    return *(device const metal::vec<T, 4>*)from;                                                        \
+  }                                                                                                      \
   METAL_FUNC float4 load4_at_once(device const T* from) {                                                \
-    const metal::vec<T, 4> v = *(device const metal::vec<T, 4>*)from;                                    \
+    const metal::vec<T, 4> v = four_at_once(from);                                                       \
     return float4(float(v.x), float(v.y), float(v.z), float(v.w));                                       \
   }                                                                                                      \
   METAL_FUNC metal::vec<T, 4> four_of(device const T* from) {                                            \
     if (!aligned_to_four(from)) return metal::vec<T, 4>(from[0], from[1], from[2], from[3]);             \
-    return *(device const metal::vec<T, 4>*)from;                                                        \
+    return four_at_once(from);                                                                           \
   }                                                                                                      \
   METAL_FUNC float4 load4(device const T* from) {                                                        \
     const metal::vec<T, 4> v = four_of(from);                                                            \
@@ -54,12 +57,26 @@ MLXTS_FOUR(bfloat)
 
 namespace mlxts {
 
+// A compiler takes single elements of 16 bits apart, each to a register of its own; words stay as they are.
+template <>
+struct PackedFour<bfloat> {
+  metal::uint2 words;
+
+  static METAL_FUNC PackedFour load(device const bfloat* from) { return {*(device const metal::uint2*)from}; }
+  METAL_FUNC void store(device bfloat* to) const thread { *(device metal::uint2*)to = words; }
+  static METAL_FUNC PackedFour rounded(float4 v) {
+    return {metal::uint2(machine::bf16_pair(v.x, v.y), machine::bf16_pair(v.z, v.w))};
+  }
+  METAL_FUNC float4 wide() const thread {
+    return float4(as_type<float>(words.x << 16), as_type<float>(words.x & 0xffff0000u),
+                  as_type<float>(words.y << 16), as_type<float>(words.y & 0xffff0000u));
+  }
+};
+
 // Pairs are rounded faster than numbers one by one.
 template <>
 METAL_FUNC float4 round4<bfloat>(float4 v) {
-  const uint low = machine::bf16_pair(v.x, v.y), high = machine::bf16_pair(v.z, v.w);
-  return float4(as_type<float>(low << 16), as_type<float>(low & 0xffff0000u), as_type<float>(high << 16),
-                as_type<float>(high & 0xffff0000u));
+  return PackedFour<bfloat>::rounded(v).wide();
 }
 
 // A division of floats takes a long way where the numerator is 0, and this divisor is from 1 to 2.

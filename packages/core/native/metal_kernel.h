@@ -67,6 +67,10 @@ METAL_FUNC bool aligned_to_four(device const T*) {
   return true;
 }
 template <typename T>
+METAL_FUNC metal::vec<T, 4> four_at_once(device const T* from) {
+  return four_of(from);
+}
+template <typename T>
 METAL_FUNC float4 load4_at_once(device const T* from) {
   return load4(from);
 }
@@ -101,6 +105,24 @@ METAL_FUNC void store_four(device T* to, metal::vec<T, 4> v) {
   to[2] = v.z;
   to[3] = v.w;
 }
+
+template <typename T>
+METAL_FUNC void store_four_at_once(device T* to, metal::vec<T, 4> v) {
+  store_four(to, v);
+}
+
+// Four adjacent elements as they are stored, loaded and stored at once: in registers they take as much room as in memory.
+template <typename T>
+struct PackedFour {
+  metal::vec<T, 4> elements;
+
+  static METAL_FUNC PackedFour load(device const T* from) { return {four_at_once(from)}; }
+  METAL_FUNC void store(device T* to) const thread { store_four_at_once(to, elements); }
+  static METAL_FUNC PackedFour rounded(float4 v) { return {metal::vec<T, 4>(T(v.x), T(v.y), T(v.z), T(v.w))}; }
+  METAL_FUNC float4 wide() const thread {
+    return float4(float(elements.x), float(elements.y), float(elements.z), float(elements.w));
+  }
+};
 
 // Four numbers rounded to `T` and widened again.
 template <typename T>

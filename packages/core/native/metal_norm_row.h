@@ -103,21 +103,21 @@ METAL_FUNC RowNorm<T> row_norm(float share, threadgroup float* partial, constant
 }
 
 // Vectors of a row that a thread has at most where they stay in its registers.
-constant constexpr uint kHeld = 2;
+constant constexpr uint kHeld = 4;
 
 // Whether rows of `dim` elements stay in registers: rows of whole vectors, where each begins at a vector.
 METAL_FUNC bool is_held(uint dim, RowThread t) { return dim % 4 == 0 && dim <= kHeld * 4 * t.threads; }
 
 // The vectors of this thread in such a row, zeros beyond it.
 template <uint Count, typename T>
-METAL_FUNC void load_held(device const T* row, uint dim, RowThread t, thread float4 (&v)[Count]) {
+METAL_FUNC void load_held(device const T* row, uint dim, RowThread t, thread PackedFour<T> (&v)[Count]) {
   MLXTS_UNROLL for (uint u = 0, i = first_element(t); u < Count; ++u, i = next_element(i, t))
-    v[u] = i < dim ? load4_at_once(row + i) : float4(0.0f);
+    v[u] = i < dim ? PackedFour<T>::load(row + i) : PackedFour<T>::rounded(float4(0.0f));
 }
 template <uint Count, typename T>
-METAL_FUNC void store_held(device T* row, uint dim, RowThread t, thread const float4 (&v)[Count]) {
+METAL_FUNC void store_held(device T* row, uint dim, RowThread t, thread const PackedFour<T> (&v)[Count]) {
   MLXTS_UNROLL for (uint u = 0, i = first_element(t); u < Count; ++u, i = next_element(i, t))
-    if (i < dim) store4_at_once(row + i, v[u]);
+    if (i < dim) v[u].store(row + i);
 }
 
 // A row's elements as a norm reads them: the vectors of this thread from i on, as load_ahead has them, or all of them.
@@ -128,29 +128,35 @@ struct RowVectors {
     load_ahead(RowElements<T>{row}, i, dim, t, v);
   }
   METAL_FUNC bool aligned() const { return aligned_to_four(row); }
-  METAL_FUNC void held(uint dim, RowThread t, thread float4 (&v)[kHeld]) const { load_held(row, dim, t, v); }
+  template <uint Count>
+  METAL_FUNC void held(uint dim, RowThread t, thread PackedFour<T> (&v)[Count]) const {
+    load_held(row, dim, t, v);
+  }
 };
 
 // Stores the norm of a row that `vectors` reads; `row` has the same elements. Weights are asked for before the row is
 // there, on NVIDIA's GPUs while the kernels before this one run.
-template <typename T, typename W, typename Vectors, typename P>
+template <uint Count, typename T, typename W, typename Vectors, typename P>
 METAL_FUNC void store_held_norm(Vectors vectors, device const W* weight, device T* out, threadgroup float* partial,
                                 constant P& p, RowThread t) {
-  float4 v[kHeld], w[kHeld];
+  PackedFour<T> v[Count];
+  PackedFour<W> w[Count];
   load_held(weight, p.dim, t, w);
   wait_for_kernels();
   vectors.held(p.dim, t, v);
   float share = 0.0f;
-  MLXTS_UNROLL for (uint u = 0; u < kHeld; ++u) share += metal::dot(v[u], v[u]);
+  MLXTS_UNROLL for (uint u = 0; u < Count; ++u) share += metal::dot(v[u].wide(), v[u].wide());
   const RowNorm<T> norm = row_norm<T>(share, partial, p, t);
-  MLXTS_UNROLL for (uint u = 0; u < kHeld; ++u) v[u] = norm(v[u], w[u]);
+  MLXTS_UNROLL for (uint u = 0; u < Count; ++u) v[u] = PackedFour<T>::rounded(norm(v[u].wide(), w[u].wide()));
   store_held(out, p.dim, t, v);
 }
 template <typename T, typename W, typename Vectors, typename P>
 METAL_FUNC void store_norm(Vectors vectors, device const T* row, device const W* weight, device T* out,
                            threadgroup float* partial, constant P& p, RowThread t) {
-  if (is_held(p.dim, t) && vectors.aligned() && aligned_to_four(weight) && aligned_to_four(out))
-    return store_held_norm(vectors, weight, out, partial, p, t);
+  if (is_held(p.dim, t) && vectors.aligned() && aligned_to_four(weight) && aligned_to_four(out)) {
+    if (p.dim <= 8 * t.threads) return store_held_norm<2, T>(vectors, weight, out, partial, p, t);
+    return store_held_norm<kHeld, T>(vectors, weight, out, partial, p, t);
+  }
   wait_for_kernels();
   const uint first = first_element(t), step = kAhead * 4 * t.threads;
   float4 v[kAhead], w[kAhead];

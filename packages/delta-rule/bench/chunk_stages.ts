@@ -67,7 +67,7 @@ export function stageBench<N extends Name>(
   const long = (layer: Layer): BenchCase => ({
     ...stageCase("bf16", layer),
     gpuOnly: true,
-    ...(op === "chunkState" && { cudaPeers: [torchPeer({ kind: "state", ...layer, K, V, dtype: "bf16" })] }),
+    ...(op === "chunkState" && { gpuPeers: [torchPeer({ kind: "state", ...layer, K, V, dtype: "bf16" })] }),
   });
   return defineBench({
     op,

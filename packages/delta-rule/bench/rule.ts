@@ -44,7 +44,7 @@ export function ruleBench(setting: Setting): BenchCase {
     ...(dtype === "f32" && { peers: [rulePeer(setting)] }),
     ...(dtype === "bf16" &&
       !channels && {
-        cudaPeers: [torchPeer({ kind: path, T, Hk, H, K, V, dtype })],
+        gpuPeers: [torchPeer({ kind: path, T, Hk, H, K, V, dtype })],
       }),
   };
 }

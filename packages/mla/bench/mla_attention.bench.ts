@@ -1,4 +1,5 @@
 import { attentionPeers } from "@mlxts/bench/attention";
+import { mlxPeer } from "@mlxts/bench/mlx";
 import { DTYPES, type FloatDtype } from "@mlxts/core";
 import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
 import { mlaAttention } from "../src/index.ts";
@@ -13,6 +14,9 @@ function attention(tokens: number, length: number, heads: number, dtype: FloatDt
     flops: 2 * pairs * heads * (2 * R + ROPE),
     // One token's heads are queries that share one head of keys; values have no rotated columns.
     ...(tokens === 1 && {
+      gpuPeers: [
+        mlxPeer({ kind: "attention", queries: 1, keys: length, heads, kvHeads: 1, dim: R + ROPE, valueDim: R, dtype }),
+      ],
       peers: attentionPeers(
         { queries: heads, keys: length, heads: 1, dim: R + ROPE, valueDim: R, causal: false, copies: 1 },
         dtype as "f32" | "bf16",

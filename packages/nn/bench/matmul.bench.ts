@@ -32,7 +32,7 @@ function product(m: number, rows: number, cols: number, dtype: FloatDtype, weigh
       };
     },
     peers: peers(m, rows, cols, dtype, weight, copies),
-    cudaPeers: dtype === weight ? [torchPeer({ kind: "linear", m, rows, cols, dtype })] : [],
+    gpuPeers: dtype === weight ? [torchPeer({ kind: "linear", m, rows, cols, dtype })] : [],
   };
 }
 

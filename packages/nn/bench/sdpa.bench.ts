@@ -1,4 +1,5 @@
 import { attentionPeers } from "@mlxts/bench/attention";
+import { mlxPeer } from "@mlxts/bench/mlx";
 import { torchPeer } from "@mlxts/bench/torch";
 import { DTYPES, type FloatDtype } from "@mlxts/core";
 import { type BenchCase, defineBench, type Peer, Random } from "@mlxts/core/testing";
@@ -24,8 +25,7 @@ function attention({ tokens, length, heads, kvHeads, dim, dtype, cache = dtype, 
     bytes: 2 * length * kvHeads * dim * DTYPES[cache].bytesPerElement,
     flops: 4 * pairs * heads * dim,
     peers: dtype === cache && dtype !== "f16" ? peers({ tokens, length, heads, kvHeads, dim, dtype }, copies) : [],
-    ...(tokens === length &&
-      cache === dtype && { cudaPeers: [torchPeer({ kind: "attention", tokens, heads, kvHeads, dim, dtype })] }),
+    gpuPeers: cache === dtype ? gpuPeers({ tokens, length, heads, kvHeads, dim, dtype }) : [],
     gpuOnly,
     setup(device) {
       const random = new Random(3);
@@ -56,6 +56,12 @@ function peers({ tokens, length, heads, kvHeads, dim, dtype }: Setting, copies: 
   const causal = tokens > 1;
   const split = causal ? { queries: tokens, heads } : { queries: heads / kvHeads, heads: kvHeads };
   return attentionPeers({ ...split, keys: length, dim, valueDim: dim, causal, copies }, dtype as "f32" | "bf16");
+}
+
+/** torch's causal form has as many queries as keys. */
+function gpuPeers({ tokens, length, heads, kvHeads, dim, dtype }: Setting): Peer[] {
+  const mlx = mlxPeer({ kind: "attention", queries: tokens, keys: length, heads, kvHeads, dim, valueDim: dim, dtype });
+  return tokens === length ? [torchPeer({ kind: "attention", tokens, heads, kvHeads, dim, dtype }), mlx] : [mlx];
 }
 
 const wide = { heads: 32, kvHeads: 8, dim: 128 };

@@ -16,7 +16,7 @@ const rmsCase = (rows: number, dim: number, dtype: FloatDtype): BenchCase => ({
     const out = device.tensor(dtype, [rows, dim]);
     return { encode: (encoder) => void rmsNorm(encoder, { x, weight, out }) };
   },
-  cudaPeers: [torchPeer({ kind: "rms_norm", rows, dim, dtype })],
+  gpuPeers: [torchPeer({ kind: "rms_norm", rows, dim, dtype })],
   ...(dtype === "f32" && {
     peers: [
       onnxPeer({

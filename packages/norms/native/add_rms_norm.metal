@@ -19,11 +19,12 @@ struct StoredSums {
     }
   }
   METAL_FUNC bool aligned() const { return aligned_to_four(a) && aligned_to_four(b) && aligned_to_four(sum); }
-  METAL_FUNC void held(uint dim, RowThread t, thread float4 (&v)[kHeld]) const {
-    float4 added[kHeld];
+  template <uint Count>
+  METAL_FUNC void held(uint dim, RowThread t, thread PackedFour<T> (&v)[Count]) const {
+    PackedFour<T> added[Count];
     load_held(a, dim, t, v);
     load_held(b, dim, t, added);
-    MLXTS_UNROLL for (uint u = 0; u < kHeld; ++u) v[u] = round4<T>(v[u] + added[u]);
+    MLXTS_UNROLL for (uint u = 0; u < Count; ++u) v[u] = PackedFour<T>::rounded(v[u].wide() + added[u].wide());
     store_held(sum, dim, t, v);
   }
 };

@@ -32,18 +32,20 @@ struct GatedElements {
 template <uint Count, typename T, typename W>
 METAL_FUNC void store_held(device const T* x, device const T* z, device const W* weight, device T* out,
                            threadgroup float* partial, constant GatedRmsNormParams& p, RowThread t) {
-  float4 v[Count], gate[Count], w[Count];
+  PackedFour<T> v[Count], gate[Count];
+  PackedFour<W> w[Count];
   load_held(weight, p.dim, t, w);
   wait_for_kernels();
   load_held(x, p.dim, t, v);
   load_held(z, p.dim, t, gate);
   float share = 0.0f;
   MLXTS_UNROLL for (uint u = 0; u < Count; ++u) {
-    const float4 squared = p.gateFirst ? gated(v[u], gate[u], p.sigmoidGate) : v[u];
+    const float4 squared = p.gateFirst ? gated(v[u].wide(), gate[u].wide(), p.sigmoidGate) : v[u].wide();
     share += dot(squared, squared);
   }
   const float inverse = inverse_rms(share, partial, p, t);
-  MLXTS_UNROLL for (uint u = 0; u < Count; ++u) v[u] = scaled<T, W>(v[u], gate[u], w[u], inverse, p);
+  MLXTS_UNROLL for (uint u = 0; u < Count; ++u)
+    v[u] = PackedFour<T>::rounded(scaled<T, W>(v[u].wide(), gate[u].wide(), w[u].wide(), inverse, p));
   store_held(out, p.dim, t, v);
 }
 

@@ -1,3 +1,4 @@
+import { mlxPeer } from "@mlxts/bench/mlx";
 import type { CommandEncoder, Device, Tensor } from "@mlxts/core";
 import { type BenchCase, defineBench, Random } from "@mlxts/core/testing";
 import { pairOrderOn } from "@mlxts/test-kit/gathered_pairs";
@@ -54,6 +55,9 @@ function experiment(tokens: number, dtype: "f32" | "bf16", ordered: boolean): Be
     name: `${tokens}×${COLS}, ${TOP} of ${EXPERTS} experts ${ROWS}×${COLS}, x ${dtype}${ordered ? ", ordered" : ""}`,
     bytes: Math.min(tokens * TOP, EXPERTS) * EXPERT_BYTES,
     flops: 2 * tokens * TOP * ROWS * COLS,
+    gpuPeers: [
+      mlxPeer({ kind: "experts", tokens, chosen: TOP, experts: EXPERTS, rows: ROWS, cols: COLS, ordered, dtype }),
+    ],
     setup(device: Device) {
       const x = device.tensor(dtype, [tokens, 1, 1, COLS], new Random(2).normals(tokens * COLS));
       const q = experts(device);

@@ -1,3 +1,4 @@
+import { mlxPeer } from "@mlxts/bench/mlx";
 import { onnxPeer } from "@mlxts/bench/onnx";
 import { openvinoPeer } from "@mlxts/bench/openvino";
 import { torchPeer } from "@mlxts/bench/torch";
@@ -91,8 +92,13 @@ function product(m: number, dtype: "f32" | "bf16", bits: 4 | 8, cold: boolean, s
         },
       };
     },
-    // Dense: torch has no such products.
-    ...(!int8 && { cudaPeers: [torchPeer({ kind: "linear", m, rows, cols, dtype })] }),
+    ...(!int8 && {
+      gpuPeers: [
+        // Dense: torch has no such products.
+        torchPeer({ kind: "linear", m, rows, cols, dtype }),
+        mlxPeer({ kind: "product", m, rows, cols, bits, groupSize, copies, dtype }),
+      ],
+    }),
     ...(bits === 4 && { peers: peers(m, int8 ? ["int8"] : [dtype, "int8"], copies, shape, groupSize) }),
   };
 }

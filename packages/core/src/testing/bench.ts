@@ -12,8 +12,8 @@ export interface BenchCase {
   products?: "f32" | "bf16" | "int8" | "codes";
   setup(device: Device): { encode(encoder: CommandEncoder): void };
   peers?: readonly Peer[];
-  /** Other libraries on an NVIDIA GPU. */
-  cudaPeers?: readonly Peer[];
+  /** Other libraries on a GPU; those of NVIDIA's GPUs are absent elsewhere. */
+  gpuPeers?: readonly Peer[];
   /** Work that takes a CPU so long that it is measured on GPUs only. */
   gpuOnly?: boolean;
 }
