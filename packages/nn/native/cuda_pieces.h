@@ -3,7 +3,7 @@
 // of its own columns, each quarter of its lanes those of some keys. The keys and values of the next block are on their
 // way meanwhile.
 #pragma once
-#include "sdpa_tile.h"
+#include "piece_products_cuda.h"
 
 namespace mlxts {
 
@@ -190,6 +190,8 @@ template <typename X, typename C>
 METAL_FUNC void attend_piece(device const X* q, device const C* keys, device const C* values,
                              thread const AttentionTile& tile, device float* to, SdpaPiecesScratch scratch, uint lane,
                              uint simdgroup) {
+  if constexpr (metal::is_same_v<X, C> && !metal::is_same_v<X, float>)
+    if (attended_by_products(q, keys, values, tile, to, scratch, lane, simdgroup)) return;
   const uint dim = tile.queries.dim, limit = tile.limit(simdgroup);
   const bool whole = dim % 4 == 0 && aligned_to_four(q) && aligned_to_four(keys) && aligned_to_four(values);
   PieceAttention<X, C> attention = {q, keys, values, tile, dim, lane, simdgroup, whole};

@@ -50,14 +50,14 @@ struct SdpaPiecesParams {
   float scale;
   uint32_t causal;
 #ifdef __METAL_VERSION__
-  uint32_t scratch[4];  // byte offsets
+  uint32_t scratch[5];  // byte offsets
 #else
   uint32_t width;
   uint32_t scratch[6];  // byte offsets
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(SdpaPiecesParams) == 48, "SdpaPiecesParams must match the declaration of sdpa_pieces");
+static_assert(sizeof(SdpaPiecesParams) == 52, "SdpaPiecesParams must match the declaration of sdpa_pieces");
 #else
 static_assert(sizeof(SdpaPiecesParams) == 60, "SdpaPiecesParams must match the declaration of sdpa_pieces");
 #endif
@@ -67,6 +67,7 @@ struct SdpaPiecesScratch {
   threadgroup float* scores0;
   threadgroup float* scores1;
   threadgroup float* factors;
+  threadgroup float* sums;
 };
 inline SdpaPiecesScratch scratch_of(threadgroup uchar* memory, constant SdpaPiecesParams& p) {
   return {
@@ -74,6 +75,7 @@ inline SdpaPiecesScratch scratch_of(threadgroup uchar* memory, constant SdpaPiec
       (threadgroup float*)(memory + p.scratch[1]),
       (threadgroup float*)(memory + p.scratch[2]),
       (threadgroup float*)(memory + p.scratch[3]),
+      (threadgroup float*)(memory + p.scratch[4]),
   };
 }
 #else

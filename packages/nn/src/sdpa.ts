@@ -176,8 +176,14 @@ const PIECES_TILE = { tileRows: 32, simdgroups: 8, tileColumns: 256, scoreStride
  */
 const CUDA_PIECES = { tileRows: 8, scoreStride: 36, blockKeys: 32, minPieceKeys: 32, softmaxSize: 4 };
 
+/** Columns of rows that they multiply by matrix units, and numbers that a row of sums is longer, where all is of 16 bits. */
+const PRODUCT_DIMS: readonly number[] = [128, 256];
+const PRODUCT_PADDING = 8;
+
 interface PiecesSizes extends Sizes {
   pieces: number;
+  /** Whether queries and cache have one dtype of 16 bits. */
+  pairs: boolean;
 }
 
 /** Few queries, first half: each piece of the cache against all queries of its head, unnormalized. */
@@ -211,6 +217,7 @@ export const sdpaPiecesKernel = defineKernel({
       scores0: "f32", // of two blocks in turn: one is written while the other is still read
       scores1: "f32",
       factors: "f32", // what a row's earlier sums are multiplied by
+      sums: "f32", // of each simdgroup's keys, where matrix units multiply
     },
   },
   launch: {
@@ -240,9 +247,21 @@ export const sdpaPiecesKernel = defineKernel({
           scores0: [used, scoreStride],
           scores1: [used, scoreStride],
           factors: [used],
+          sums: [0],
         },
       };
     },
+    cuda: ({ batch, kvHeads, pieces, rows, dim, pairs }, { constants: { tileRows, simdgroups, scoreStride } }) => ({
+      threadgroups: [pieces * Math.ceil(rows / tileRows), kvHeads, batch],
+      threadsPerThreadgroup: [SIMD * simdgroups, 1, 1],
+      scratch: {
+        length: [2],
+        scores0: [tileRows, scoreStride],
+        scores1: [tileRows, scoreStride],
+        factors: [tileRows],
+        sums: pairs && PRODUCT_DIMS.includes(dim) ? [simdgroups, tileRows, dim + PRODUCT_PADDING] : [0],
+      },
+    }),
   },
 });
 
@@ -309,6 +328,7 @@ export const sdpa: Sdpa = defineOp({
     const { B, T, H, D, Hkv, capacity } = dims as Record<"B" | "T" | "H" | "D" | "Hkv" | "capacity", number>;
     const rows = (T * H) / Hkv;
     const variant = `${q.dtype}_${kCache.dtype}`;
+    const pairs = q.dtype === kCache.dtype && q.dtype !== "f32";
     const common = {
       batch: B,
       tokens: T,
@@ -336,7 +356,7 @@ export const sdpa: Sdpa = defineOp({
           rows,
           dim: D,
           tiles: hasTiles(encoder.device) && variant === "bf16_bf16",
-          pairs: q.dtype === kCache.dtype && q.dtype !== "f32",
+          pairs,
           warpgroups,
         },
       });
@@ -350,7 +370,7 @@ export const sdpa: Sdpa = defineOp({
       variant,
       buffers: { q, kCache, vCache, lengths, partial },
       params: common,
-      sizes: { batch: B, kvHeads: Hkv, pieces, rows, dim: D },
+      sizes: { batch: B, kvHeads: Hkv, pieces, rows, dim: D, pairs },
     });
     encoder.dispatch(sdpaMergeKernel, {
       op,

@@ -148,6 +148,7 @@ export const suite: Suite = {
     // Extreme and equal scores.
     ...[
       { T: 1, D: 32 },
+      { T: 1, D: 128 },
       { T: 70, D: 32 },
       { T: 70, D: 128 },
     ].flatMap(({ T, D }) => [
@@ -225,6 +226,14 @@ export const suite: Suite = {
     ...[4095, 4096, 4097, 8193].map((length) => makeCase({ H: 16, Hkv: 1, D: 32, lengths: [length], dtypes: ["f32"] })),
     makeCase({ H: 16, Hkv: 1, D: 16, lengths: [33000], dtypes: ["f32"] }),
     makeCase({ H: 8, Hkv: 4, D: 128, lengths: [300], capacity: 1500 }),
+    // Rows that NVIDIA's GPUs multiply by matrix units: lengths around their steps of eight keys, more than one step.
+    ...[128, 256].flatMap((D) => [
+      ...[1, 7, 8, 9, 63, 64, 65, 300].map((length) => makeCase({ H: 4, D, lengths: [length], Hkv: 1 })),
+      makeCase({ H: 24, Hkv: 2, D, lengths: [70, 5] }),
+      makeCase({ T: 2, H: 10, Hkv: 2, D, lengths: [66] }),
+      makeCase({ T: 5, H: 3, Hkv: 1, D, lengths: [130, 5], causal: false }),
+    ]),
+    makeCase({ H: 2, Hkv: 1, D: 128, lengths: [8300], dtypes: ["f16", "bf16"] }),
     // Few tokens.
     ...[2, 3, 5, 8, 16].flatMap((T) =>
       [T, T + 1, 64, 130].map((length) => makeCase({ T, H: 4, Hkv: 2, D: 48, lengths: [length] })),
@@ -275,6 +284,7 @@ export const suite: Suite = {
     ...[
       { T: 2, D: 32 },
       { T: 3, D: 32 },
+      { T: 3, D: 256 },
       { T: 70, D: 32 },
       { T: 70, D: 128 },
     ].flatMap(({ T, D }) =>
