@@ -126,9 +126,9 @@ struct PieceProducts {
     if (pair == 0) softmax[row] = float2(maximum, denominator);
     MLXTS_UNROLL for (uint c = 0; c < kSixtyFours; ++c) MLXTS_UNROLL for (uint r = 0; r < 2; ++r)
         MLXTS_UNROLL for (uint i = 0; i < 2; ++i) {
-      const float four[4] = {sums[c][2 * i][r], sums[c][2 * i][2 + r], sums[c][2 * i + 1][r], sums[c][2 * i + 1][2 + r]};
+      thread const float *first = sums[c][2 * i], *second = sums[c][2 * i + 1];
       *(threadgroup float4*)(to + (2 * pair + r) * kStride + 64 * c + 8 * row + 4 * i) =
-          float4(four[0], four[1], four[2], four[3]);
+          float4(first[r], first[2 + r], second[r], second[2 + r]);
     }
   }
 };

@@ -35,14 +35,18 @@ MLXTS_FUNC Count least_length(MLXTS_PARAMS P& p) {
   return p.causal ? p.tokens : 0;
 }
 
-// Rows of a piece: whole blocks of keys. It depends on the length alone, so a sequence has the same pieces in any batch.
-MLXTS_FUNC Count piece_keys(Count length) {
-  const Count most = SDPA_PIECES_MAX_PIECES * SDPA_PIECES_BLOCK_KEYS;
+// Rows of a piece: whole blocks of keys. It depends on the length and on the heads of the cache, so a sequence has the
+// same pieces in any batch.
+MLXTS_FUNC Count piece_keys(Count length, Count mostPieces) {
+  const Count most = mostPieces * SDPA_PIECES_BLOCK_KEYS;
   const Count keys = (length + most - 1) / most * SDPA_PIECES_BLOCK_KEYS;
   return keys < SDPA_PIECES_MIN_PIECE_KEYS ? SDPA_PIECES_MIN_PIECE_KEYS : keys;
 }
 
-MLXTS_FUNC Count pieces_of(Count length) { return (length + piece_keys(length) - 1) / piece_keys(length); }
+MLXTS_FUNC Count pieces_of(Count length, Count mostPieces) {
+  const Count keys = piece_keys(length, mostPieces);
+  return (length + keys - 1) / keys;
+}
 
 // Numbers of a query row of a piece: maximum and denominator of its softmax, and D sums.
 MLXTS_FUNC Count partial_size(Count dim) { return SDPA_PIECES_SOFTMAX_SIZE + dim; }

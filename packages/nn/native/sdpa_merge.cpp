@@ -14,7 +14,7 @@ void sdpa_merge(const Launch& l) {
   const Indices lengths = l.indices(SDPA_MERGE_LENGTHS);
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const MergedRow row = merged_row(group / p.heads / p.tokens, group / p.heads % p.tokens, group % p.heads, p);
-    const size_t pieces = pieces_of(length_at(lengths, row.sequence, 0, p.capacity)), stride = row.stride;
+    const size_t pieces = pieces_of(length_at(lengths, row.sequence, 0, p.capacity), p.mostPieces), stride = row.stride;
     const float* first = l.buffer<const float>(SDPA_MERGE_PARTIAL) + row.first;
     float maximum = -INFINITY;
     for (size_t i = 0; i < pieces; ++i) maximum = first[i * stride] > maximum ? first[i * stride] : maximum;

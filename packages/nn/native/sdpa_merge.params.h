@@ -18,5 +18,23 @@ struct SdpaMergeParams {
   uint32_t dim;
   uint32_t capacity;
   uint32_t pieces;
+  uint32_t mostPieces;
+#ifdef __METAL_VERSION__
+  uint32_t scratch[1];  // byte offsets
+#endif
 };
-static_assert(sizeof(SdpaMergeParams) == 24, "SdpaMergeParams must match the declaration of sdpa_merge");
+#ifdef __METAL_VERSION__
+static_assert(sizeof(SdpaMergeParams) == 32, "SdpaMergeParams must match the declaration of sdpa_merge");
+#else
+static_assert(sizeof(SdpaMergeParams) == 28, "SdpaMergeParams must match the declaration of sdpa_merge");
+#endif
+#ifdef __METAL_VERSION__
+struct SdpaMergeScratch {
+  threadgroup float* sums;
+};
+inline SdpaMergeScratch scratch_of(threadgroup uchar* memory, constant SdpaMergeParams& p) {
+  return {
+      (threadgroup float*)(memory + p.scratch[0]),
+  };
+}
+#endif

@@ -134,9 +134,10 @@ int32_t sdpa_pieces(const Launch& l) {
   if (!lengths_right(lengths, p.batch, least, p.capacity, l, codes)) return 1;
   for (uint64_t group = l.begin; group < l.end; ++group) {
     const size_t at = group % pieces, head = group / pieces % p.kvHeads, b = group / pieces / p.kvHeads;
-    const size_t length = length_at(lengths, b, least, p.capacity), begin = at * piece_keys(length);
+    const size_t length = length_at(lengths, b, least, p.capacity), rows = piece_keys(length, p.mostPieces);
+    const size_t begin = at * rows;
     if (begin >= length) continue;
-    const size_t end = length - begin < piece_keys(length) ? length : begin + piece_keys(length);
+    const size_t end = length - begin < rows ? length : begin + rows;
     const Piece<X, C> piece = {p, scratch, query_rows(p, b, head, length), begin, end};
     const size_t cache = cache_row(b, head, p.kvHeads, p.capacity, 0) * p.dim;
     const C* keys = l.buffer<const C>(SDPA_PIECES_K_CACHE) + cache;

@@ -24,8 +24,8 @@ kernel void sdpa_pieces(device const X* q [[buffer(SDPA_PIECES_Q)]],
   const QueryRows queries = query_rows(p, sequence, kv_head, checked.length);
   const uint tiles = (queries.rows + SDPA_PIECES_TILE_ROWS - 1) / SDPA_PIECES_TILE_ROWS;
   const uint piece = group.x / tiles, first = group.x % tiles * SDPA_PIECES_TILE_ROWS;
-  const uint begin = piece * piece_keys(checked.length);
-  const uint end = min(checked.length, begin + piece_keys(checked.length));
+  const uint keys = piece_keys(checked.length, p.mostPieces), begin = piece * keys;
+  const uint end = min(checked.length, begin + keys);
   const AttentionTile tile = attention_tile(queries, first, SDPA_PIECES_TILE_ROWS, begin, end, p.scale);
   const ulong cache = cache_row(sequence, kv_head, p.kvHeads, p.capacity, 0) * p.dim;
   const ulong head = ulong(sequence) * p.kvHeads + kv_head;

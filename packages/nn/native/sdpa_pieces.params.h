@@ -26,15 +26,18 @@
 #define SDPA_PIECES_BLOCK_KEYS 32
 #define SDPA_PIECES_MIN_PIECE_KEYS 32
 #define SDPA_PIECES_SOFTMAX_SIZE 4
+#define SDPA_PIECES_LEAST_PIECES 16
 #else
 #define SDPA_PIECES_TILE_ROWS 32
 #define SDPA_PIECES_SCORE_STRIDE 68
 #define SDPA_PIECES_BLOCK_KEYS 64
 #define SDPA_PIECES_MIN_PIECE_KEYS 64
 #define SDPA_PIECES_SOFTMAX_SIZE 2
+#define SDPA_PIECES_LEAST_PIECES 64
 #endif
 #else
 #define SDPA_PIECES_BLOCK_KEYS 64
+#define SDPA_PIECES_LEAST_PIECES 16
 #define SDPA_PIECES_MAX_PIECES 16
 #define SDPA_PIECES_MIN_PIECE_KEYS 128
 #define SDPA_PIECES_SOFTMAX_SIZE 2
@@ -49,6 +52,7 @@ struct SdpaPiecesParams {
   uint32_t capacity;
   float scale;
   uint32_t causal;
+  uint32_t mostPieces;
 #ifdef __METAL_VERSION__
   uint32_t scratch[5];  // byte offsets
 #else
@@ -57,9 +61,9 @@ struct SdpaPiecesParams {
 #endif
 };
 #ifdef __METAL_VERSION__
-static_assert(sizeof(SdpaPiecesParams) == 52, "SdpaPiecesParams must match the declaration of sdpa_pieces");
+static_assert(sizeof(SdpaPiecesParams) == 56, "SdpaPiecesParams must match the declaration of sdpa_pieces");
 #else
-static_assert(sizeof(SdpaPiecesParams) == 60, "SdpaPiecesParams must match the declaration of sdpa_pieces");
+static_assert(sizeof(SdpaPiecesParams) == 64, "SdpaPiecesParams must match the declaration of sdpa_pieces");
 #endif
 #ifdef __METAL_VERSION__
 struct SdpaPiecesScratch {

@@ -174,7 +174,13 @@ const PIECES_TILE = { tileRows: 32, simdgroups: 8, tileColumns: 256, scoreStride
  * NVIDIA's GPUs have more and smaller pieces: nearly all of the time of a short cache is that of loads one after another.
  * Two more numbers with a row's softmax align its sums.
  */
-const CUDA_PIECES = { tileRows: 8, scoreStride: 36, blockKeys: 32, minPieceKeys: 32, softmaxSize: 4 };
+const CUDA_PIECES = {
+  ...{ tileRows: 8, scoreStride: 36, blockKeys: 32, minPieceKeys: 32, softmaxSize: 4 },
+  // A multiprocessor has room for one threadgroup.
+  leastPieces: 16,
+};
+/** Pieces of a long sequence that are wanted, of all heads of the cache; each head has `leastPieces` all the same. */
+const PIECES_AT_ONCE = 128;
 
 /** Columns of rows that they multiply by matrix units, and numbers that a row of sums is longer, where all is of 16 bits. */
 const PRODUCT_DIMS: readonly number[] = [128, 256];
@@ -186,6 +192,9 @@ interface PiecesSizes extends Sizes {
   pairs: boolean;
 }
 
+/** What the kernels of pieces are told besides. */
+const PIECES_PARAMS = { mostPieces: "u32" } as const;
+
 /** Few queries, first half: each piece of the cache against all queries of its head, unnormalized. */
 export const sdpaPiecesKernel = defineKernel({
   library: nnLibrary,
@@ -193,13 +202,16 @@ export const sdpaPiecesKernel = defineKernel({
   variants,
   buffers: { q: "read", kCache: "read", vCache: "read", lengths: "read", partial: "write" },
   early: ["lengths"],
-  params,
+  params: { ...params, ...PIECES_PARAMS },
   faults,
   constants: {
     // `softmaxSize`: numbers of a row's softmax in `partial`, before its sums: maximum and denominator.
-    cpu: { blockKeys: BLOCK_KEYS, maxPieces: 16, minPieceKeys: 128, softmaxSize: 2 },
+    cpu: { blockKeys: BLOCK_KEYS, leastPieces: 16, maxPieces: 16, minPieceKeys: 128, softmaxSize: 2 },
     // Smaller and more, so that one sequence occupies a GPU.
-    gpu: { ...PIECES_TILE, blockKeys: BLOCK_KEYS, maxPieces: 64, minPieceKeys: BLOCK_KEYS, softmaxSize: 2 },
+    gpu: {
+      ...{ ...PIECES_TILE, blockKeys: BLOCK_KEYS, minPieceKeys: BLOCK_KEYS, softmaxSize: 2 },
+      ...{ leastPieces: 64, maxPieces: 64 },
+    },
     cuda: CUDA_PIECES,
   },
   launchParams: { cpu: { width: "u32" } },
@@ -265,6 +277,11 @@ export const sdpaPiecesKernel = defineKernel({
   },
 });
 
+/** So many pieces a thread of an NVIDIA GPU waits for at once; others have the same columns of those that follow. */
+const MERGED_AT_ONCE = 8;
+/** Such threads of different columns at most. */
+const MERGED_COLUMN_THREADS = 64;
+
 /** Few queries, second half: the pieces of each query put together in order. */
 export const sdpaMergeKernel = defineKernel({
   library: nnLibrary,
@@ -272,15 +289,28 @@ export const sdpaMergeKernel = defineKernel({
   variants: FLOATS,
   buffers: { partial: "read", lengths: "read", out: "write" },
   early: ["lengths"],
-  params: { tokens: "u32", heads: "u32", kvHeads: "u32", dim: "u32", capacity: "u32", pieces: "u32" },
+  params: { tokens: "u32", heads: "u32", kvHeads: "u32", dim: "u32", capacity: "u32", pieces: "u32", ...PIECES_PARAMS },
+  // What threads of the same columns have added up.
+  scratch: { gpu: { sums: "f32" } },
   launch: {
-    cpu: ({ batch, tokens, heads }: Record<"batch" | "tokens" | "heads" | "dim", number>) => ({
+    cpu: ({ batch, tokens, heads }: Record<"batch" | "tokens" | "heads" | "dim" | "pieces", number>) => ({
       threadgroups: [batch * tokens * heads, 1, 1],
     }),
     gpu: ({ batch, tokens, heads, dim }) => ({
       threadgroups: [heads, tokens, batch],
       threadsPerThreadgroup: [rowThreads(dim), 1, 1],
+      // Metal wants some, though nobody uses it here.
+      scratch: { sums: [4] },
     }),
+    cuda: ({ batch, tokens, heads, dim, pieces }) => {
+      const threads = rowThreads(dim, MERGED_COLUMN_THREADS);
+      const together = Math.ceil(pieces / MERGED_AT_ONCE);
+      return {
+        threadgroups: [heads, tokens, batch],
+        threadsPerThreadgroup: [threads, together, 1],
+        scratch: { sums: [Math.max(1, together - 1), threads, 4] },
+      };
+    },
   },
 });
 
@@ -296,10 +326,10 @@ export const sdpaMergeKernel = defineKernel({
  * - `scale` > 0, default D^−1/2.
  *
  * Scores, softmax and sums in f32, one rounding at the store. Where q and the cache have one dtype, weights are rounded to
- * it: to bf16 where the processor has bf16 products, and on a GPU with many queries. Those products are exact but take
- * subnormal bf16 numbers (below 1.2e-38) as 0; GPUs may take all numbers below that as 0. Few queries: the cache is read
- * once for all heads that share it (on a GPU once for 32 query rows, on NVIDIA's for 8), in pieces whose borders depend on
- * the sequence's length only.
+ * it: to bf16 where the processor has bf16 products, and on a GPU with many queries; of few queries with D 128 or 256,
+ * NVIDIA's GPUs take a weight as two such numbers. Those products are exact but take subnormal bf16 numbers (below 1.2e-38)
+ * as 0; GPUs may take all numbers below that as 0. Few queries: the cache is read once for all heads that share it (on a GPU
+ * once for 32 query rows, on NVIDIA's for 8), in pieces whose borders depend on the sequence's length and on Hkv only.
  * Errors: `InvalidArgument` for shapes, dtypes, options and overlap; lengths outside 0 … capacity, or below T when causal,
  * fail the submission. Vaswani et al., "Attention Is All You Need", 2017; Ainslie et al., "GQA", 2023; online softmax:
  * Milakov and Gimelshein, 2018.
@@ -362,22 +392,23 @@ export const sdpa: Sdpa = defineOp({
       });
       return;
     }
-    const { maxPieces, minPieceKeys, softmaxSize } = constantsOf(sdpaPiecesKernel, encoder.device);
-    const pieces = Math.min(maxPieces, Math.ceil(capacity / minPieceKeys));
+    const { leastPieces, maxPieces, minPieceKeys, softmaxSize } = constantsOf(sdpaPiecesKernel, encoder.device);
+    const mostPieces = Math.min(maxPieces, Math.max(leastPieces, Math.floor(PIECES_AT_ONCE / Hkv)));
+    const pieces = Math.min(mostPieces, Math.ceil(capacity / minPieceKeys));
     const partial = encoder.empty("f32", [B, Hkv, pieces, rows, softmaxSize + D]);
     encoder.dispatch(sdpaPiecesKernel, {
       op,
       variant,
       buffers: { q, kCache, vCache, lengths, partial },
-      params: common,
+      params: { ...common, mostPieces },
       sizes: { batch: B, kvHeads: Hkv, pieces, rows, dim: D, pairs },
     });
     encoder.dispatch(sdpaMergeKernel, {
       op,
       variant: q.dtype,
       buffers: { partial, lengths, out },
-      params: { tokens: T, heads: H, kvHeads: Hkv, dim: D, capacity, pieces },
-      sizes: { batch: B, tokens: T, heads: H, dim: D },
+      params: { tokens: T, heads: H, kvHeads: Hkv, dim: D, capacity, pieces, mostPieces },
+      sizes: { batch: B, tokens: T, heads: H, dim: D, pieces },
     });
   },
 });
