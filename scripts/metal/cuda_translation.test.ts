@@ -22,6 +22,7 @@ const TRANSLATED = { MLXTS_METAL_SIM: "1", MLXTS_METAL_SIM_TRANSLATION: "cuda", 
 /** Tests of kernels that only translations have, and that suites do not take: their calls are too small, or ask no bits. */
 const OWN_TESTS = [
   "packages/quant4/test/warpgroups.test.ts",
+  "packages/quant4/test/gathered_warpgroups.test.ts",
   "packages/quant4/test/matvec_row.test.ts",
   "packages/delta-rule/test/warpgroups.test.ts",
 ];

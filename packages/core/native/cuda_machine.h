@@ -377,6 +377,14 @@ MLXTS_CUDA_FUNC void warpgroup_wait() {
 }
 #define MLXTS_D(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
 // Without `add` d is what the product gives.
+MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[2][4], const uint (&a)[4], ulong b, bool add) {
+  asm volatile(
+      "{.reg .pred add; setp.ne.b32 add, %13, 0; wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3,%4,%5,%6,%7"
+      "}, {%8,%9,%10,%11}, %12, add, 1, 1, 0;}"
+      : MLXTS_D(0), MLXTS_D(1)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)));
+}
 MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[4][4], const uint (&a)[4], ulong b, bool add) {
   asm volatile(
       "{.reg .pred add; setp.ne.b32 add, %21, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"

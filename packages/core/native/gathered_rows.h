@@ -16,7 +16,8 @@ MLXTS_CONSTANT uint32_t kElsewhere = 0xffffffff;
 
 // Whether all numbers are below `end`, or the one that is allowed besides; the first that is not is reported. A negative
 // one counts as a large one.
-MLXTS_FUNC bool indices_right(Indices indices, Count count, Count end, FaultSearch search, uint32_t code,
+template <typename Search>
+MLXTS_FUNC bool indices_right(Indices indices, Count count, Count end, Search search, uint32_t code,
                               uint32_t allowed = 0) {
   Count wrong = ~Count(0);
   uint32_t found = 0;
@@ -28,13 +29,14 @@ MLXTS_FUNC bool indices_right(Indices indices, Count count, Count end, FaultSear
 }
 
 // Which matrices each pair has. P are params with the fields of GATHERED_PARAMS.
-template <typename P>
+template <typename P, typename Search = FaultSearch>
 struct GatheredPairs {
   MLXTS_PARAMS P& p;
   Indices rhs, lhs;
 
-  // Whether all indices are right. To be asked by the first threadgroup, on a GPU by a whole simdgroup of it.
-  MLXTS_FUNC bool right(FaultSearch search, GatherFaults codes) const {
+  // Whether all indices are right. To be asked by the first threadgroup, on a GPU by a whole simdgroup of it, or by all
+  // of it where Search is ThreadgroupFaultSearch.
+  MLXTS_FUNC bool right(Search search, GatherFaults codes) const {
     return indices_right(rhs, p.rhsCount, p.matrices, search, codes.rhsIndices) &&
            (!lhs || indices_right(lhs, p.lhsCount, p.lefts, search, codes.lhsIndices));
   }
@@ -68,13 +70,13 @@ struct GatheredRow {
 
 // The rows of all products, matrix by matrix: the pairs that have chosen matrix e are order[offsets[e]] …
 // order[offsets[e + 1] − 1], ascending, with one row each. Without an order, pair after pair, with p.m rows each.
-template <typename P>
+template <typename P, typename Search = FaultSearch>
 struct GatheredOrder {
-  GatheredPairs<P> pairs;
+  GatheredPairs<P, Search> pairs;
   Indices order, offsets;
 
   // As GatheredPairs::right. Every place then has a row of its own.
-  MLXTS_FUNC bool right(FaultSearch search, GatherFaults codes) const {
+  MLXTS_FUNC bool right(Search search, GatherFaults codes) const {
     return pairs.right(search, codes) &&
            (!order || (offsets_right(search, codes.offsets) && order_right(search, codes.order)));
   }
@@ -92,11 +94,24 @@ struct GatheredOrder {
       else
         end = middle;
     }
-    const Count begin = offset(matrix), end = offset(matrix + 1), slot0 = begin / most + matrix;
-    const Count first = begin + (slot - slot0) * most;
-    if (slot < slot0 || first >= end) return {matrix, 0, 0};
-    return {matrix, first, end - first < most ? end - first : most};
+    return rows_of_matrix(matrix, slot, most);
   }
+
+#ifdef __METAL_VERSION__
+  // The same by a simdgroup, whose lanes look at 32 matrices at a time.
+  METAL_FUNC GatheredRows rows(Count slot, Count most, uint lane) const {
+    if (!order) return rows_of_pair(slot, most);
+    Count matrix = 0;
+    for (Count left = pairs.p.matrices; left > 1;) {
+      const Count step = (left + kSimd - 1) / kSimd, own = lane * step;
+      const bool before = own < left && (own == 0 || offset(matrix + own) / most + matrix + own <= slot);
+      const Count last = (metal::simd_sum(before ? 1u : 0u) - 1) * step;
+      matrix += last;
+      left = left - last < step ? left - last : step;
+    }
+    return rows_of_matrix(matrix, slot, most);
+  }
+#endif
 
   // The row at a place.
   MLXTS_FUNC GatheredRow row(Count place) const {
@@ -129,13 +144,21 @@ struct GatheredOrder {
     return {pairs.matrix(own), own * m + first, m - first < most ? m - first : most};
   }
 
+  // The rows of a slot that the matrix has, if any.
+  MLXTS_FUNC GatheredRows rows_of_matrix(Count matrix, Count slot, Count most) const {
+    const Count begin = offset(matrix), end = offset(matrix + 1), slot0 = begin / most + matrix;
+    const Count first = begin + (slot - slot0) * most;
+    if (slot < slot0 || first >= end) return {matrix, 0, 0};
+    return {matrix, first, end - first < most ? end - first : most};
+  }
+
   // Where the rows of a matrix begin, 0 … pairs.
   MLXTS_FUNC Count offset(Count matrix) const {
     const uint32_t offset = uint32_t(offsets.read(matrix));
     return offset < pairs.p.pairs ? offset : pairs.p.pairs;
   }
 
-  MLXTS_FUNC bool offsets_right(FaultSearch search, uint32_t code) const {
+  MLXTS_FUNC bool offsets_right(Search search, uint32_t code) const {
     const Count last = pairs.p.matrices;
     Count wrong = ~Count(0);
     uint32_t found = 0;
@@ -147,7 +170,7 @@ struct GatheredOrder {
     return search.none(wrong, code, found, uint32_t(wrong));
   }
 
-  MLXTS_FUNC bool order_right(FaultSearch search, uint32_t code) const {
+  MLXTS_FUNC bool order_right(Search search, uint32_t code) const {
     Count wrong = ~Count(0);
     uint32_t found = 0;
     for (Count i = search.begin(); i < pairs.p.pairs && wrong == ~Count(0); i += search.step()) {
@@ -169,14 +192,16 @@ struct GatheredOrder {
 // Lists the rows of slot number `number` in tables of a threadgroup: slot[0] becomes its matrix, slot[1] how many rows it
 // has, `most` at most; xRows and outRows become these rows of x and of the output. Nobody reads an index again. `slot`
 // has three elements. All threads call this, as many as `most` at least; it ends with a barrier.
-template <typename P>
-METAL_FUNC void list_rows(thread const GatheredOrder<P>& ordered, uint number, uint most, threadgroup uint* xRows,
-                          threadgroup uint* outRows, threadgroup uint* slot, uint index) {
-  if (index == 0) {
-    const GatheredRows rows = ordered.rows(number, most);
-    slot[0] = rows.matrix;
-    slot[1] = rows.count;
-    slot[2] = rows.first;
+template <typename P, typename Search>
+METAL_FUNC void list_rows(thread const GatheredOrder<P, Search>& ordered, uint number, uint most,
+                          threadgroup uint* xRows, threadgroup uint* outRows, threadgroup uint* slot, uint index) {
+  if (index < kSimd) {
+    const GatheredRows rows = ordered.rows(number, most, index);
+    if (index == 0) {
+      slot[0] = rows.matrix;
+      slot[1] = rows.count;
+      slot[2] = rows.first;
+    }
   }
   threadgroup_barrier(metal::mem_flags::mem_threadgroup);
   if (index < slot[1]) {

@@ -40,6 +40,27 @@ struct FaultSearch {
   }
 };
 
+// The same by a whole threadgroup, each of whose simdgroups has a number in `least`.
+struct ThreadgroupFaultSearch {
+  device MlxtsFault* fault;
+  threadgroup uint* least;
+  uint index, threads;
+
+  uint begin() const { return index; }
+  uint step() const { return threads; }
+  bool none(uint place, uint code, uint a, uint b) const {
+    const uint own = metal::simd_min(place);
+    if (index % kSimd == 0) least[index / kSimd] = own;
+    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    uint first = ~0u;
+    for (uint i = 0; i < threads / kSimd; ++i) first = metal::min(first, least[i]);
+    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    if (first == ~0u) return true;
+    if (place == first) report_fault(fault, code, a, b);
+    return false;
+  }
+};
+
 }  // namespace mlxts
 #else
 #include "cpu_kernel.h"

@@ -43,9 +43,10 @@ template <uint Warpgroups, uint Tokens>
   const Batch batch = batch_at(p, group.z);
   const AffineMatrix<bfloat, 4> w = weights_at<4>(weight, scales, biases, p, batch.q);
   const QuantizedMatmulScratch scratch = scratch_of(memory, p);
-  multiply_by_warpgroups(Tile{scratch.xTiles, scratch.wTiles}, x + (batch.x * p.m + m0) * p.cols, w,
-                         out + (ulong(group.z) * p.m + m0) * p.rows + row0, p.m - m0, row0, index, simdgroup, lane,
-                         LinearBias{bias, p.biasDtype, row0});
+  const EvenRows<const bfloat> x_rows = {x + (batch.x * p.m + m0) * p.cols, p.cols};
+  const EvenRows<bfloat> out_rows = {out + (ulong(group.z) * p.m + m0) * p.rows, p.rows};
+  multiply_by_warpgroups(Tile{scratch.xTiles, scratch.wTiles}, x_rows, w, out_rows, p.m - m0, row0, index, simdgroup,
+                         lane, LinearBias{bias, p.biasDtype, row0});
 }
 
 #define WARPGROUPS(Warpgroups, rows, tokens)                                              \

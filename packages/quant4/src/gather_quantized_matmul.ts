@@ -29,6 +29,8 @@ import {
   FEW_SCRATCH_ON_GPU,
   FEW_VARIANTS,
   fewOnGpus,
+  GATHERED_VARIANTS,
+  gatheredTileFor,
   MATVEC_PARAMS,
   MATVEC_SCRATCH,
   matvecOnCpu,
@@ -44,7 +46,9 @@ import {
   TILES,
   tilesOnCuda,
   tilesOnGpu,
+  type WarpgroupTile,
   type Weights,
+  warpgroupsOnCuda,
 } from "./product_launch.ts";
 import { checkApproximate } from "./quantized_matmul.ts";
 import type { GatherQuantizedMatmul, Quantized } from "./signatures.ts";
@@ -91,7 +95,12 @@ export const gatherQuantizedMatvecKernel = defineKernel({
 
 interface SlotSizes extends PairSizes, GatheredSizes {
   mBlock: number;
+  /** Where warpgroups multiply. */
+  tile?: WarpgroupTile | undefined;
 }
+
+/** Scratch for the rows of a slot. */
+const slotOf = (tileM: number) => ({ xRows: [tileM], outRows: [tileM], slot: [3] });
 
 /** Tiles of quantized_matmul's geometry, with the rows of a slot. */
 const gatheredTiles = <Scratch extends object>(
@@ -101,15 +110,25 @@ const gatheredTiles = <Scratch extends object>(
 ) => ({
   threadgroups: [ceil(sizes.rows, tileRows), gatheredSlots(sizes, tileM), 1] as const,
   threadsPerThreadgroup: [threads, 1, 1] as const,
-  scratch: { ...scratch, xRows: [tileM], outRows: [tileM], slot: [3] },
+  scratch: { ...scratch, ...slotOf(tileM) },
 });
+
+function gatheredWarpgroups(sizes: SlotSizes, tile: WarpgroupTile) {
+  const { threadgroups, scratch, ...rest } = warpgroupsOnCuda({ m: tile.m, rows: sizes.rows, batch: 1 }, tile);
+  return {
+    ...rest,
+    threadgroups: [threadgroups[0], gatheredSlots(sizes, tile.m), 1] as const,
+    scratch: { ...scratch, ...slotOf(tile.m) },
+  };
+}
 const ON_CUDA = { ...TILES, ...CUDA_TILES };
 
 /** The pairs of each matrix as one product, or pairs with many rows of x each. */
 export const gatherQuantizedMatmulKernel = defineKernel({
   library: quant4Library,
   name: "gather_quantized_matmul",
-  variants: PRODUCT_VARIANTS,
+  variants: [...PRODUCT_VARIANTS, ...GATHERED_VARIANTS],
+  sm90a: GATHERED_VARIANTS,
   buffers: { ...BUFFERS, order: "read?", offsets: "read?", out: "write" },
   anyByte: ANY_BYTE,
   params: PARAMS,
@@ -145,7 +164,10 @@ export const gatherQuantizedMatmulKernel = defineKernel({
       };
     },
     gpu: (sizes) => gatheredTiles(sizes, TILES, tilesOnGpu(TILES)),
-    cuda: (sizes) => gatheredTiles(sizes, ON_CUDA, tilesOnCuda(ON_CUDA)),
+    cuda: (sizes) =>
+      typeof sizes.tile === "object"
+        ? gatheredWarpgroups(sizes, sizes.tile)
+        : gatheredTiles(sizes, ON_CUDA, tilesOnCuda(ON_CUDA)),
   },
 });
 
@@ -170,10 +192,17 @@ export function encodeGathered(
   const { weight, scales, biases } = q;
   const buffers = { x, weight, scales, biases, rhsIndices, lhsIndices, out };
   const given = { op, variant, params: { ...params, rows, cols, groupSize }, sizes };
-  if (block.panels)
-    encoder.dispatch(gatherQuantizedMatmulKernel, { ...given, buffers: { ...buffers, order, offsets } });
-  else {
-    const { device } = encoder;
+  const { device } = encoder;
+  if (block.panels) {
+    const has = (wanted: string) => device.library(quant4Library).has(gatherQuantizedMatmulKernel.name, wanted);
+    const { tile, ...rest } = gatheredTileFor(variant, sizes, { x, ...q }, has) ?? {};
+    encoder.dispatch(gatherQuantizedMatmulKernel, {
+      ...given,
+      ...rest,
+      buffers: { ...buffers, order, offsets },
+      sizes: { ...sizes, tile },
+    });
+  } else {
     const { oneRow, ...rest } = oneRowOf(gatherQuantizedMatvecKernel, variant, sizes, x, [buffers], device);
     encoder.dispatch(gatherQuantizedMatvecKernel, { ...given, ...rest, buffers, sizes: { ...sizes, oneRow } });
   }

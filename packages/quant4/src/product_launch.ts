@@ -3,6 +3,7 @@ import {
   type Device,
   type Dtype,
   FLOATS,
+  type GatheredSizes,
   type Kernel,
   quantizedDims,
   scratchFits,
@@ -84,12 +85,28 @@ export const WARPGROUP_TILES = [
   { rows: 128, m: 64, cost: 26 },
   { rows: 64, m: 64, cost: 17 },
 ] as const;
-export type WarpgroupTile = (typeof WARPGROUP_TILES)[number];
+export interface WarpgroupTile {
+  readonly rows: number;
+  readonly m: number;
+  /** Threads that bring tiles; default: a warpgroup. */
+  readonly bringers?: number;
+}
 const WARPGROUPS = { threads: 128, rows: 64, columns: 64, stages: 8, together: 4 } as const;
+/**
+ * The same of gathered products, where a matrix has up to `upTo` rows of x on average, as measured: some have many more, and
+ * a slot with few rows takes about as long as a full one. One warp of `bringers` brings small tiles.
+ */
+export const GATHERED_TILES = [
+  { rows: 64, m: 16, upTo: 10, bringers: 32 },
+  { rows: 64, m: 32, upTo: 40, bringers: 32 },
+  { rows: 128, m: 64, upTo: 100, bringers: 128 },
+  { rows: 128, m: 128, upTo: Number.POSITIVE_INFINITY, bringers: 128 },
+] as const;
 /** Up to so many rows of x the other tiles are as fast. */
 const WARPGROUPS_FROM = 33;
 const warpgroupVariant = ({ rows, m }: WarpgroupTile) => `bf16_bf16_bf16_b4_${rows}x${m}`;
 export const WARPGROUP_VARIANTS = WARPGROUP_TILES.map(warpgroupVariant);
+export const GATHERED_VARIANTS = GATHERED_TILES.map(warpgroupVariant);
 
 /** Bytes of x that a CPU's threadgroup multiplies with one panel: what stays in the second cache. */
 const BLOCK_BYTES = 1 << 23;
@@ -289,26 +306,55 @@ export function warpgroupsOnCuda({ m, rows, batch }: { m: number; rows: number; 
   const [xBytes, wBytes] = [tile.m * columns * 2, (tile.rows * columns) / 2];
   return {
     threadgroups: [ceil(rows, tile.rows), ceil(m, tile.m), batch] as const,
-    threadsPerThreadgroup: [threads * (tile.rows / WARPGROUPS.rows + 1), 1, 1] as const,
+    threadsPerThreadgroup: [threads * (tile.rows / WARPGROUPS.rows) + (tile.bringers ?? threads), 1, 1] as const,
     // The last tile of x is sums of its rows, that of W ones.
     scratch: { xTiles: [stages + 1, xBytes], wTiles: [stages + 1, wBytes], scales: [0] },
   };
 }
 
-/** The tile for products with many rows of bf16 x, where all begins at whole pieces and the device has its kernel. */
+type ProductTensors = Record<"x" | "weight" | "scales" | "biases", Tensor>;
+
+/** Whether warpgroups have a kernel for this variant, and all begins at whole pieces. */
+function tilesCanBeBrought(
+  variant: string,
+  { cols, groupSize }: Weights,
+  { x, weight, scales, biases }: ProductTensors,
+): boolean {
+  const { columns, together } = WARPGROUPS;
+  return (
+    variant === "bf16_bf16_bf16_b4" &&
+    groupSize >= columns &&
+    cols % (columns * together) === 0 &&
+    [x, weight].every(({ byteOffset }) => byteOffset % 16 === 0) &&
+    [scales, biases].every(({ byteOffset }) => byteOffset % 8 === 0)
+  );
+}
+
+/** The tile for products with many rows of bf16 x, where the device has its kernel. */
 export function warpgroupTileFor(
   variant: string,
   { m, rows, cols, groupSize, batch }: Weights & { m: number; rows: number; batch: number },
-  { x, weight, scales, biases }: Record<"x" | "weight" | "scales" | "biases", Tensor>,
+  tensors: ProductTensors,
   has: (variant: string) => boolean,
 ): { tile: WarpgroupTile; variant: string } | undefined {
-  if (variant !== "bf16_bf16_bf16_b4" || m < WARPGROUPS_FROM || groupSize < WARPGROUPS.columns) return undefined;
-  if (cols % (WARPGROUPS.columns * WARPGROUPS.together) !== 0) return undefined;
-  if ([x, weight].some(({ byteOffset }) => byteOffset % 16 !== 0)) return undefined;
-  if ([scales, biases].some(({ byteOffset }) => byteOffset % 8 !== 0)) return undefined;
-  const cost = (tile: WarpgroupTile) =>
+  if (m < WARPGROUPS_FROM || !tilesCanBeBrought(variant, { cols, groupSize }, tensors)) return undefined;
+  const cost = (tile: (typeof WARPGROUP_TILES)[number]) =>
     ceil(ceil(rows, tile.rows) * ceil(m, tile.m) * batch, MULTIPROCESSORS) * tile.cost;
   const tile = WARPGROUP_TILES.reduce((best, each) => (cost(each) < cost(best) ? each : best));
+  return has(warpgroupVariant(tile)) ? { tile, variant: warpgroupVariant(tile) } : undefined;
+}
+
+/** The same for slots of gathered products: pairs in the order of the matrices, or pairs of m rows of x each. */
+export function gatheredTileFor(
+  variant: string,
+  { pairs, m, matrices, ordered, ...weights }: Weights & GatheredSizes,
+  tensors: ProductTensors,
+  has: (variant: string) => boolean,
+): { tile: WarpgroupTile; variant: string } | undefined {
+  // The kernel counts bytes of x in 32 bits.
+  if (!tilesCanBeBrought(variant, weights, tensors) || tensors.x.byteLength > 2 ** 32) return undefined;
+  const each = ordered ? pairs / matrices : m;
+  const tile = GATHERED_TILES.find(({ upTo }) => each <= upTo) as WarpgroupTile;
   return has(warpgroupVariant(tile)) ? { tile, variant: warpgroupVariant(tile) } : undefined;
 }
 

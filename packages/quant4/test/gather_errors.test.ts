@@ -11,10 +11,10 @@ const device = Device.open();
 afterAll(() => device.dispose());
 
 const [EXPERTS, ROWS, COLS] = [5, 6, 128];
-const stack = (on: Device, changes: object = {}): Quantized => ({
-  weight: on.tensor("u32", [EXPERTS, ROWS, COLS / 8]),
-  scales: on.tensor("bf16", [EXPERTS, ROWS, COLS / 64]),
-  biases: on.tensor("bf16", [EXPERTS, ROWS, COLS / 64]),
+const stack = (on: Device, changes: object = {}, cols = COLS): Quantized => ({
+  weight: on.tensor("u32", [EXPERTS, ROWS, cols / 8]),
+  scales: on.tensor("bf16", [EXPERTS, ROWS, cols / 64]),
+  biases: on.tensor("bf16", [EXPERTS, ROWS, cols / 64]),
   bits: 4,
   groupSize: 64,
   mode: "affine",
@@ -105,7 +105,9 @@ describe("gatherQuantizedMatmul refuses", () => {
   ]);
 });
 
-describe.each(ORDERS)("wrong data of gatherQuantizedMatmul on %s", (_, open) => {
+// Rows of whole turns of tiles have kernels of their own on some GPUs.
+const WRONG = ORDERS.flatMap(([name, open]) => [COLS, 2 * COLS].map((cols) => [name, cols, open] as const));
+describe.each(WRONG)("wrong data of gatherQuantizedMatmul on %s, %i columns", (_, cols, open) => {
   const TOKENS = 40;
   const right = Array.from({ length: TOKENS * 2 }, (_, pair) => (pair * 7) % EXPERTS);
 
@@ -128,12 +130,12 @@ describe.each(ORDERS)("wrong data of gatherQuantizedMatmul on %s", (_, open) => 
     const i32 = (data: number[]) => on.tensor("i32", [data.length], data);
     const encoder = on.encoder();
     gatherQuantizedMatmul(encoder, {
-      x: on.tensor("bf16", [TOKENS, 1, COLS]),
-      q: stack(on),
+      x: on.tensor("bf16", [TOKENS, 1, cols]),
+      q: stack(on, {}, cols),
       rhsIndices: indices(changed(right, changes.rhs)),
       ...(changes.lhs && { lhsIndices: indices(changed(right, changes.lhs)) }),
       ...(ordered && { order: i32(changed(order, changes.order)), offsets: i32(changed(offsets, changes.offsets)) }),
-      ...(!changes.lhs && { x: on.tensor("bf16", [TOKENS, 1, 1, COLS]) }),
+      ...(!changes.lhs && { x: on.tensor("bf16", [TOKENS, 1, 1, cols]) }),
     });
     return encoder.commit().then(
       () => new Error("nothing failed"),

@@ -68,6 +68,27 @@ export const suite: Suite = {
     makeCase({ lead: [9, 3], indices: [9, 3], experts: 40, rows: 33, cols: 96, ordered: true, signed: true }),
     makeCase({ lead: [70, 1], indices: [70, 1], experts: 1, rows: 66, cols: 128, groupSize: 64, ordered: true }),
     makeCase({ lead: [33, 1], indices: [33, 2], experts: 128, rows: 9, cols: 32, ordered: true }),
+    // What warpgroups multiply on NVIDIA's GPUs, by each of their tiles: slots that are empty, full or have one row, and
+    // rows of W that are no multiple of a tile's.
+    ...(
+      [
+        [16, 9],
+        [32, 5],
+        [64, 3],
+        [128, 2],
+      ] as const
+    ).map(([m, experts]) =>
+      makeCase({
+        name: `slots of ${m}`,
+        ...{ lead: [7], lhs: [2 * m + 2], indices: [2 * m + 2], experts, rows: m < 64 ? 70 : 134, cols: 256 },
+        ...{ groupSize: 64, ordered: true },
+        choose: (i) => (i === 0 ? 0 : i <= m ? experts - 2 : experts - 1),
+      }),
+    ),
+    makeCase({
+      ...{ lead: [40, 1], indices: [40, 2], experts: 16, rows: 61, cols: 512, groupSize: 128, mean: 4, ordered: true },
+    }),
+    makeCase({ lead: [5, 1], indices: [5, 2], experts: 4, rows: 40, cols: 256, groupSize: 64, m: 40 }),
     // Every dtype of x, scales and output, in each kernel.
     ...WIDTHS.flatMap((bits) =>
       FLOATS.flatMap((scales) =>

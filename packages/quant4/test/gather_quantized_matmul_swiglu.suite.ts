@@ -6,8 +6,8 @@ import { caseMaker, reference, type Shape } from "./gather_cases.ts";
 import { suite as plain } from "./gather_quantized_matmul.suite.ts";
 
 const STACKS = ["gate.", "up."];
-// Other numbers than those of the products alone.
-const makeCase = caseMaker(STACKS, plain.cases.length);
+// Other numbers than in the first cases of the products alone, however many these become.
+const makeCase = caseMaker(STACKS, 140);
 
 function swigluCase(shape: Shape) {
   const { indices, m = 1, rows } = shape;
@@ -108,6 +108,7 @@ export const suite: Suite = {
     swigluCase({ lead: [3, 1], indices: [3, 2], m: 9, experts: 4, rows: 67, cols: 96, anyByte: true }),
     swigluCase({ lead: [24, 1], indices: [24, 2], experts: 3, rows: 40, cols: 1024, mean: 4, outDtype: "f32" }),
     swigluCase({ lead: [2, 1], indices: [2, 2], experts: 3, rows: 70, cols: 7168, groupSize: 64 }),
+    swigluCase({ lead: [20, 1], indices: [20, 2], experts: 5, rows: 70, cols: 256, groupSize: 64, ordered: true }),
   ],
   mutants: {
     ...Object.fromEntries(Object.entries(plain.mutants ?? {}).map(([name, wrong]) => [name, gated(wrong)])),
