@@ -1,7 +1,7 @@
 // A piece of a cache of 16 bits, which queries of the same dtype all see, by the products of matrix units: q · Kᵀ with
 // eight keys, then Vᵀ · weights. Each simdgroup has keys of its own, with their softmax and sums, and meets the others
 // once, at the end. Columns and keys may have any order in a product, so a lane loads eight neighbors of a row at once,
-// as the operands of two products or of four. A weight is two numbers of the dtype: what one has lost, and the rest.
+// as the operands of two products or of four. A weight is the sum of two numbers of the dtype, which is nearly exact.
 #pragma once
 #include "metal_tile.h"
 #include "sdpa_tile.h"
