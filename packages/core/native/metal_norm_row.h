@@ -154,7 +154,7 @@ template <typename T, typename W, typename Vectors, typename P>
 METAL_FUNC void store_norm(Vectors vectors, device const T* row, device const W* weight, device T* out,
                            threadgroup float* partial, constant P& p, RowThread t) {
   if (is_held(p.dim, t) && vectors.aligned() && aligned_to_four(weight) && aligned_to_four(out)) {
-    if (p.dim <= 8 * t.threads) return store_held_norm<2, T>(vectors, weight, out, partial, p, t);
+    if (p.dim <= 2 * 4 * t.threads) return store_held_norm<2, T>(vectors, weight, out, partial, p, t);
     return store_held_norm<kHeld, T>(vectors, weight, out, partial, p, t);
   }
   wait_for_kernels();

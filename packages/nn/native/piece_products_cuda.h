@@ -120,8 +120,8 @@ struct PieceProducts {
     denominator += metal::simd_shuffle_xor(denominator, ushort(2));
   }
 
-  // Where the simdgroup leaves its sums and softmax: rows of Dim sums, eight numbers further than they are long.
-  static constant constexpr uint kStride = Dim + 8;
+  // Where the simdgroup leaves its sums and softmax: rows of Dim sums, further apart than they are long.
+  static constant constexpr uint kStride = Dim + SDPA_PIECES_PRODUCT_PADDING;
   METAL_FUNC void store(threadgroup float* to, threadgroup float2* softmax) const thread {
     if (pair == 0) softmax[row] = float2(maximum, denominator);
     MLXTS_UNROLL for (uint c = 0; c < kSixtyFours; ++c) MLXTS_UNROLL for (uint r = 0; r < 2; ++r)

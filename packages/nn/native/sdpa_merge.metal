@@ -42,13 +42,12 @@ struct PieceSums {
 
 // A GPU of NVIDIA then gives each thread registers for all that is on its way.
 template <typename X>
-[[max_total_threads_per_threadgroup(512)]] kernel void sdpa_merge(device const float* partial [[buffer(SDPA_MERGE_PARTIAL)]],
-                       device const Index* lengths [[buffer(SDPA_MERGE_LENGTHS)]],
-                       device X* out [[buffer(SDPA_MERGE_OUT)]],
-                       constant SdpaMergeParams& p [[buffer(SDPA_MERGE_PARAMS)]],
-                       threadgroup uchar* memory [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
-                       uint3 position [[thread_position_in_threadgroup]], uint3 size [[threads_per_threadgroup]],
-                       uint lane [[thread_index_in_simdgroup]]) {
+[[max_total_threads_per_threadgroup(512)]] kernel void sdpa_merge(
+    device const float* partial [[buffer(SDPA_MERGE_PARTIAL)]],
+    device const Index* lengths [[buffer(SDPA_MERGE_LENGTHS)]], device X* out [[buffer(SDPA_MERGE_OUT)]],
+    constant SdpaMergeParams& p [[buffer(SDPA_MERGE_PARAMS)]], threadgroup uchar* memory [[threadgroup(0)]],
+    uint3 group [[threadgroup_position_in_grid]], uint3 position [[thread_position_in_threadgroup]],
+    uint3 size [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
   static_assert(SDPA_PIECES_MAX_PIECES == 2 * kSimd, "a lane has two pieces");
   const MergedRow merged = merged_row(group.z, group.y, group.x, p);
   // A wrong length has been reported, and must not lead out of bounds; nor must one that has changed.

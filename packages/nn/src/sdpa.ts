@@ -169,7 +169,7 @@ export const sdpaKernel = defineKernel({
  * On a GPU a piece meets `tileRows` query rows at a time, and `tileColumns` columns of them in a pass over its keys.
  * `scoreStride`: elements of a row of scores, those of a block and padding.
  */
-const PIECES_TILE = { tileRows: 32, simdgroups: 8, tileColumns: 256, scoreStride: 68 };
+const PIECES_TILE = { tileRows: 32, simdgroups: 8, tileColumns: 256, scoreStride: 68, productPadding: 0 };
 /**
  * NVIDIA's GPUs have more and smaller pieces: nearly all of the time of a short cache is that of loads one after another.
  * Two more numbers with a row's softmax align its sums.
@@ -178,19 +178,34 @@ const CUDA_PIECES = {
   ...{ tileRows: 8, scoreStride: 36, blockKeys: 32, minPieceKeys: 32, softmaxSize: 4 },
   // A multiprocessor has room for one threadgroup.
   leastPieces: 16,
+  // Numbers that a row of sums in its memory is longer, where matrix units multiply.
+  productPadding: 8,
 };
 /** Pieces of a long sequence that are wanted, of all heads of the cache; each head has `leastPieces` all the same. */
 const PIECES_AT_ONCE = 128;
 
-/** Columns of rows that they multiply by matrix units, and numbers that a row of sums is longer, where all is of 16 bits. */
+/** Columns of rows that they multiply by matrix units, where all is of 16 bits. */
 const PRODUCT_DIMS: readonly number[] = [128, 256];
-const PRODUCT_PADDING = 8;
 
 interface PiecesSizes extends Sizes {
   pieces: number;
   /** Whether queries and cache have one dtype of 16 bits. */
   pairs: boolean;
 }
+
+/** The rows of a piece may be several tiles. */
+const piecesOnGpu = (
+  { batch, kvHeads, pieces, rows }: PiecesSizes,
+  { tileRows, simdgroups, scoreStride }: Pick<typeof PIECES_TILE, "tileRows" | "simdgroups" | "scoreStride">,
+  sums: readonly number[],
+) => {
+  const used = Math.min(tileRows, Math.ceil(rows / 8) * 8);
+  return {
+    threadgroups: [pieces * Math.ceil(rows / tileRows), kvHeads, batch] as const,
+    threadsPerThreadgroup: [SIMD * simdgroups, 1, 1] as const,
+    scratch: { length: [2], scores0: [used, scoreStride], scores1: [used, scoreStride], factors: [used], sums },
+  };
+};
 
 /** What the kernels of pieces are told besides. */
 const PIECES_PARAMS = { mostPieces: "u32" } as const;
@@ -248,32 +263,12 @@ export const sdpaPiecesKernel = defineKernel({
         },
       };
     },
-    // The rows of a piece may be several tiles.
-    gpu: ({ batch, kvHeads, pieces, rows }, { constants: { tileRows, simdgroups, scoreStride } }) => {
-      const used = Math.min(tileRows, Math.ceil(rows / 8) * 8);
-      return {
-        threadgroups: [pieces * Math.ceil(rows / tileRows), kvHeads, batch],
-        threadsPerThreadgroup: [SIMD * simdgroups, 1, 1],
-        scratch: {
-          length: [2],
-          scores0: [used, scoreStride],
-          scores1: [used, scoreStride],
-          factors: [used],
-          sums: [0],
-        },
-      };
+    gpu: (sizes, { constants }) => piecesOnGpu(sizes, constants, [0]),
+    cuda: (sizes, { constants }) => {
+      const { simdgroups, tileRows, productPadding } = constants;
+      const products = sizes.pairs && PRODUCT_DIMS.includes(sizes.dim);
+      return piecesOnGpu(sizes, constants, products ? [simdgroups, tileRows, sizes.dim + productPadding] : [0]);
     },
-    cuda: ({ batch, kvHeads, pieces, rows, dim, pairs }, { constants: { tileRows, simdgroups, scoreStride } }) => ({
-      threadgroups: [pieces * Math.ceil(rows / tileRows), kvHeads, batch],
-      threadsPerThreadgroup: [SIMD * simdgroups, 1, 1],
-      scratch: {
-        length: [2],
-        scores0: [tileRows, scoreStride],
-        scores1: [tileRows, scoreStride],
-        factors: [tileRows],
-        sums: pairs && PRODUCT_DIMS.includes(dim) ? [simdgroups, tileRows, dim + PRODUCT_PADDING] : [0],
-      },
-    }),
   },
 });
 
