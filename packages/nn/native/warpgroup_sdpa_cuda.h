@@ -112,17 +112,16 @@ struct RowsAttender {
     machine::warpgroup_end();
   }
 
-  // Sums are scaled when nothing is being added to them.
+  // When it returns, no product is under way: a warpgroup waits as one, but its simdgroups scale sums each by itself.
   METAL_FUNC Weights weigh(thread Scores& scores) {
-    float highest[2];
-    if (softmax.higher(scores, rows, highest)) {
-      float factors[2];
-      softmax.refer_to(highest, rows, factors);
-      machine::warpgroup_wait<0>();
-      machine::held(rows.sums.blocks[0]);
-      scale_rows(rows.sums, factors);
-    }
-    return softmax.powers(scores, rows);
+    float highest[2], factors[2];
+    const bool higher = softmax.higher(scores, rows, highest);
+    if (higher) softmax.refer_to(highest, rows, factors);
+    const Weights weights = softmax.powers(scores, rows);
+    machine::warpgroup_wait<0>();
+    machine::held(rows.sums.blocks[0]);
+    if (higher) scale_rows(rows.sums, factors);
+    return weights;
   }
 
   // A tile that all rows see.
@@ -137,14 +136,13 @@ struct RowsAttender {
     machine::warpgroup_wait<1>();
     machine::held(first.blocks[0]);
     Weights of_first = weigh(first);
-    multiply_values(of_first, turn, 0);
-    machine::warpgroup_wait<1>();
     machine::held(second.blocks[0]);
     machine::held(queries.blocks[0]);
+    multiply_values(of_first, turn, 0);
     Weights of_second = weigh(second);
+    machine::held(of_first.blocks[0]);
     multiply_values(of_second, turn, 1);
     machine::warpgroup_wait<0>();
-    machine::held(of_first.blocks[0]);
     machine::held(of_second.blocks[0]);
     machine::held(rows.sums.blocks[0]);
   }
