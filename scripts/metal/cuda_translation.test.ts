@@ -21,6 +21,7 @@ const WORKER = fileURLToPath(new URL("cuda_case.ts", import.meta.url));
 const TRANSLATED = { MLXTS_METAL_SIM: "1", MLXTS_METAL_SIM_TRANSLATION: "cuda", MLXTS_METAL_SIM_CHECK: "1" };
 /** Tests of kernels that only translations have, and that suites do not take: their calls are too small, or ask no bits. */
 const OWN_TESTS = [
+  "packages/nn/test/warpgroups.test.ts",
   "packages/quant4/test/warpgroups.test.ts",
   "packages/quant4/test/gathered_warpgroups.test.ts",
   "packages/quant4/test/matvec_row.test.ts",

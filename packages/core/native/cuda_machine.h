@@ -436,12 +436,51 @@ MLXTS_CUDA_FUNC void warpgroup_bf16_k16_rows(float (&d)[16][4], const uint (&a)[
         MLXTS_D(9), MLXTS_D(10), MLXTS_D(11), MLXTS_D(12), MLXTS_D(13), MLXTS_D(14), MLXTS_D(15)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
-// d [64, 8] with a in threadgroup memory, where its 64 rows lie as those of b do.
+// d with a in threadgroup memory, where its 64 rows lie as those of b do.
 MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[4], ulong a, ulong b, bool add) {
   asm volatile(
       "{.reg .pred add; setp.ne.b32 add, %6, 0; wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {"
       "%0,%1,%2,%3}, %4, %5, add, 1, 1, 0, 0;}"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "l"(a), "l"(b), "r"(int(add)));
+}
+MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[8][4], ulong a, ulong b, bool add) {
+  asm volatile(
+      "{.reg .pred add; setp.ne.b32 add, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+      "}, %32, %33, add, 1, 1, 0, 0;}"
+      : MLXTS_D(0), MLXTS_D(1), MLXTS_D(2), MLXTS_D(3), MLXTS_D(4), MLXTS_D(5), MLXTS_D(6), MLXTS_D(7)
+      : "l"(a), "l"(b), "r"(int(add)));
+}
+MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[16][4], ulong a, ulong b, bool add) {
+  asm volatile(
+      "{.reg .pred add; setp.ne.b32 add, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+      "}, %64, %65, add, 1, 1, 0, 0;}"
+      : MLXTS_D(0), MLXTS_D(1), MLXTS_D(2), MLXTS_D(3), MLXTS_D(4), MLXTS_D(5), MLXTS_D(6), MLXTS_D(7), MLXTS_D(8),
+        MLXTS_D(9), MLXTS_D(10), MLXTS_D(11), MLXTS_D(12), MLXTS_D(13), MLXTS_D(14), MLXTS_D(15)
+      : "l"(a), "l"(b), "r"(int(add)));
+}
+MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[32][4], ulong a, ulong b, bool add) {
+  asm volatile(
+      "{.reg .pred add; setp.ne.b32 add, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
+      "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"
+      "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"
+      "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"
+      "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+      "}, %128, %129, add, 1, 1, 0, 0;}"
+      : MLXTS_D(0), MLXTS_D(1), MLXTS_D(2), MLXTS_D(3), MLXTS_D(4), MLXTS_D(5), MLXTS_D(6), MLXTS_D(7), MLXTS_D(8),
+        MLXTS_D(9), MLXTS_D(10), MLXTS_D(11), MLXTS_D(12), MLXTS_D(13), MLXTS_D(14), MLXTS_D(15), MLXTS_D(16),
+        MLXTS_D(17), MLXTS_D(18), MLXTS_D(19), MLXTS_D(20), MLXTS_D(21), MLXTS_D(22), MLXTS_D(23), MLXTS_D(24),
+        MLXTS_D(25), MLXTS_D(26), MLXTS_D(27), MLXTS_D(28), MLXTS_D(29), MLXTS_D(30), MLXTS_D(31)
       : "l"(a), "l"(b), "r"(int(add)));
 }
 #undef MLXTS_D

@@ -37,6 +37,9 @@ struct Exchange {
   uint32_t active[2];
   /** Of the first simdgroup: a thread has passed a barrier with copies that no product of a warpgroup may see. */
   uint32_t unfenced;
+  /** What this simdgroup has executed of its warpgroup's instructions, now and at every second meeting of all threads. */
+  uint32_t warpgroup_steps;
+  uint32_t warpgroup_steps_met[2];
 };
 
 /** Where an operation stands in the source. */
@@ -50,7 +53,7 @@ struct Site {
 enum AccessFlags : uint32_t { kRead = 0, kWrite = 1, kAtomic = 2, kModify = 4 };
 
 /** What the undefined-behavior checks report. */
-enum class Undefined : uint32_t { kIndex, kAlignment, kDivision, kShift, kLane };
+enum class Undefined : uint32_t { kIndex, kAlignment, kDivision, kShift, kLane, kWarpgroup };
 
 struct Host;
 struct Arguments;
@@ -64,14 +67,14 @@ struct PendingCopy {
   uint32_t group;
 };
 
-/** A product of a warpgroup that has begun, after so many groups of products, with `columns` of sums. */
+/** A product of a warpgroup that has begun, after so many groups of products, with `blocks` of eight columns. */
 struct PendingProduct {
   float* d;
   /** The address of registers, or an operand in threadgroup memory. */
   uint64_t a;
   uint64_t b;
   uint32_t group;
-  uint8_t columns;
+  uint8_t blocks;
   bool add;
   bool registers;
   /** The right operand lies as it is, not transposed. */
@@ -106,6 +109,7 @@ struct Thread {
   PendingProduct products[kMaxProducts];
   /** Copies have arrived since it last made them visible to products of warpgroups. */
   uint32_t unfenced;
+  uint32_t meetings;
 };
 
 /** The engine's side of a running kernel. */

@@ -287,7 +287,7 @@ void Worker::start(Fiber& fiber, uint64_t threadgroup, uint32_t index) {
   thread.host = host_;
   thread.arguments = arguments_;
   thread.copy_groups = thread.copy_count = 0;
-  thread.product_groups = thread.product_count = thread.unfenced = 0;
+  thread.product_groups = thread.product_count = thread.unfenced = thread.meetings = 0;
   fiber.state = State::kRunning;
   fiber.site = nullptr;
   start_context(fiber.context, stacks_->bottom(index), stacks_->top(index), body);
@@ -304,6 +304,7 @@ void Worker::run(uint64_t threadgroup) {
     const uint32_t lanes = std::min(kSimdgroupSize, count_ - index * kSimdgroupSize);
     const uint32_t all = lanes == 32 ? ~0u : (1u << lanes) - 1;
     groups_[index] = {all, all, 0, 0, 0, nullptr, nullptr};
+    exchanges_[index].warpgroup_steps = 0;
   }
   at_barrier_ = 0;
   cursor_ = job_.schedule == Schedule::kReverse ? simdgroups_ - 1 : 0;

@@ -121,6 +121,8 @@ void Worker::undefined(Undefined kind, const Site& site, uint64_t value) {
                         ? std::string(site.operation) + " needs all 32 lanes of the simdgroup"
                         : std::string(site.operation) + " reads lane " + number + ", which takes no part",
                     site);
+    case Undefined::kWarpgroup:
+      return report("split-warpgroup", "the simdgroups of a warpgroup have executed different instructions of it", site);
   }
 }
 

@@ -21,6 +21,7 @@ export type ReportKind =
   | "divergent-barrier"
   | "divergent-simdgroup"
   | "inactive-lane"
+  | "split-warpgroup"
   | "array-index"
   | "misaligned"
   | "division"

@@ -299,6 +299,18 @@ withClang("CUDA translations", () => {
     expect(setting.buffers.out.every(Number.isNaN)).toBe(true);
   });
 
+  it("tell of simdgroups that execute what others of their warpgroup do not", async () => {
+    const meeting = "  machine::parts_meet<128>();\n";
+    const text = (wait: string) =>
+      TEXT.replace(/^.*\/\/ products$/m, `${wait}  machine::warpgroup_wait<0>();\n${meeting}`);
+    const waits = (condition: string) =>
+      runs(text(`  ${condition} machine::warpgroup_wait<0>();\n`), "check", warpgroup());
+    expect(await waits("if (i < 128)")).toEqual([]);
+    const [fault, ...others] = await waits("if (i < 32)");
+    expect(fault?.kind).toBe("split-warpgroup");
+    expect(others.length).toBeLessThan(128);
+  });
+
   it("multiply matrices of f32 without loss, loaded or not", async () => {
     const a = Float32Array.from({ length: 64 }, (_, i) => Math.fround(Math.sin(i) * 3));
     const b = Float32Array.from({ length: 64 }, (_, i) => Math.fround(Math.cos(3 * i)));

@@ -28,6 +28,12 @@ import {
   tileElementBytes,
   tileScratch,
   tilesOnCpu,
+  WARPGROUP_TOKENS,
+  WARPGROUPS,
+  type WarpgroupTokens,
+  warpgroupsOnCuda,
+  warpgroupTokens,
+  warpgroupVariant,
 } from "./product_launch.ts";
 import type { Matmul } from "./signatures.ts";
 
@@ -40,7 +46,11 @@ interface TiledSizes {
   elementBytes: number;
   /** Of a row of x that is packed for tiles; 0 where there are none. */
   rowBytes: number;
+  /** Rows of x of a threadgroup where warpgroups multiply. */
+  tokens?: WarpgroupTokens | undefined;
 }
+
+const WARPGROUP_VARIANTS = WARPGROUP_TOKENS.map(warpgroupVariant);
 
 /** Rows of a CPU's threadgroup: as many as fit the scratch, fewer when that leaves too few threadgroups for many threads. */
 function rowsOnCpu({ m, n, rowBytes }: TiledSizes): number {
@@ -50,15 +60,22 @@ function rowsOnCpu({ m, n, rowBytes }: TiledSizes): number {
   return Math.ceil(Math.ceil(m / blocks) / unit) * unit;
 }
 
+const tilesOnGpu = ({ m, n, transpose, elementBytes }: TiledSizes) => ({
+  threadgroups: [Math.ceil(n / TILE.columns), Math.ceil(m / TILE.rows), 1] as const,
+  threadsPerThreadgroup: [TILE.threads, 1, 1] as const,
+  scratch: tileScratch(transpose, elementBytes),
+});
+
 /** Products by register tiles; a threadgroup has some rows of the output and 64 columns. */
 export const matmulKernel = defineKernel({
   library: nnLibrary,
   name: "matmul",
-  variants: PRODUCT_VARIANTS,
+  variants: [...PRODUCT_VARIANTS, ...WARPGROUP_VARIANTS],
+  sm90a: WARPGROUP_VARIANTS,
   buffers,
   params: { m: "u32", n: "u32", k: "u32", transpose: "u32", biasF32: "u32" },
   launchParams: { cpu: { groupRows: "u32", tileColumns: "u32" } },
-  constants: { cpu: { ...PANEL, ...AMX_CONSTANTS }, gpu: TILE },
+  constants: { cpu: { ...PANEL, ...AMX_CONSTANTS }, gpu: { ...TILE, ...WARPGROUPS } },
   scratch: {
     // tiles, left: of x and of the weight, where the processor multiplies tiles; packed: which rows of x those are.
     cpu: { panels: "f32", converted: "f32", sums: "f32", tiles: "u8", left: "u8", packed: "u32" },
@@ -75,11 +92,8 @@ export const matmulKernel = defineKernel({
         scratch: { ...panelScratch(groupRows), ...scratch, packed: [AMX_CONSTANTS.packedWords] },
       };
     },
-    gpu: ({ m, n, transpose, elementBytes }) => ({
-      threadgroups: [Math.ceil(n / TILE.columns), Math.ceil(m / TILE.rows), 1],
-      threadsPerThreadgroup: [TILE.threads, 1, 1],
-      scratch: tileScratch(transpose, elementBytes),
-    }),
+    gpu: tilesOnGpu,
+    cuda: (sizes) => (typeof sizes.tokens === "number" ? warpgroupsOnCuda(sizes, sizes.tokens) : tilesOnGpu(sizes)),
   },
 });
 
@@ -132,6 +146,18 @@ interface Product {
 export const hasFewRows = (m: number, k: number, device: Device): boolean =>
   m <= fewRows(k, constantsOf(matvecKernel, device));
 
+/** Rows of x of a threadgroup where the device has warpgroups to multiply, and all begins at whole pieces. */
+function tokensFor(encoder: CommandEncoder, { x, weight, out }: Product, m: number, transpose: boolean) {
+  const begins =
+    [x, weight, out].every(({ dtype }) => dtype === "bf16") &&
+    transpose &&
+    x.lastDim % WARPGROUPS.warpgroupColumns === 0 &&
+    [x, weight].every(({ byteOffset }) => byteOffset % 16 === 0);
+  const tokens = begins ? warpgroupTokens(m, out.lastDim) : undefined;
+  const has = (one: WarpgroupTokens) => encoder.device.library(nnLibrary).has(matmulKernel.name, warpgroupVariant(one));
+  return tokens !== undefined && has(tokens) ? tokens : undefined;
+}
+
 /** Records a product; without `transpose` the rows of the weight are contracted. */
 export function encodeProduct(encoder: CommandEncoder, op: string, given: Product, transpose: boolean): void {
   const { x, weight, bias, out } = given;
@@ -146,12 +172,13 @@ export function encodeProduct(encoder: CommandEncoder, op: string, given: Produc
     return;
   }
   const elementBytes = tileElementBytes(x.dtype as FloatDtype, weight.dtype as FloatDtype);
+  const tokens = tokensFor(encoder, given, m, transpose);
   encoder.dispatch(matmulKernel, {
     op,
-    variant,
+    variant: tokens === undefined ? variant : warpgroupVariant(tokens),
     buffers,
     params: { m, n, k, transpose: transpose ? 1 : 0, biasF32 },
-    sizes: { m, n, transpose, elementBytes, rowBytes: packedRowBytes(encoder.device, x.dtype, k, transpose) },
+    sizes: { m, n, transpose, elementBytes, rowBytes: packedRowBytes(encoder.device, x.dtype, k, transpose), tokens },
   });
 }
 

@@ -18,6 +18,21 @@ export const PANEL = { panelRows: 6, groupColumns: 64, depth: 128 };
  */
 export const TILE = { threads: 128, rows: 64, columns: 64, partRows: 32, partColumns: 32, depthBytes: 64 };
 
+/**
+ * Where warpgroups multiply bf16, for GPUs of compute capability 9.0, a threadgroup has so many rows of the weight, and goes
+ * through so many columns at a time; tiles of both take up its memory.
+ */
+export const WARPGROUPS = {
+  warpgroupThreads: 384,
+  warpgroupRows: 128,
+  warpgroupColumns: 64,
+  warpgroupBytes: 196608,
+};
+/** Rows of x of such a threadgroup. */
+export const WARPGROUP_TOKENS = [64, 128, 256] as const;
+export type WarpgroupTokens = (typeof WARPGROUP_TOKENS)[number];
+export const warpgroupVariant = (tokens: WarpgroupTokens) => `bf16_bf16_bf16_x${tokens}`;
+
 /** The scratch of a CPU's threadgroup with so many rows. */
 export const panelScratch = (groupRows: number) => ({
   panels: [PANEL.groupColumns, PANEL.depth],
@@ -70,6 +85,38 @@ export function tileScratch(transpose: boolean, elementBytes: number) {
   return {
     x: [2, TILE.rows, rowBytes],
     weight: transpose ? [2, TILE.columns, rowBytes] : [2, depth, tileStride("u8", TILE.columns * elementBytes)],
+  };
+}
+
+/** Multiprocessors of such a GPU. */
+const MULTIPROCESSORS = 132;
+/** Up to so many rows of x the other tiles are as fast. */
+const WARPGROUPS_FROM = 33;
+
+/**
+ * Rows of x for a threadgroup of warpgroups in a product of m rows with n outputs each. A row of x takes 4 cycles of a tile,
+ * and bringing a row of it or of the weight 2, or 4.5 where all multiprocessors share the second-level cache.
+ */
+export function warpgroupTokens(m: number, n: number): WarpgroupTokens | undefined {
+  if (m < WARPGROUPS_FROM) return undefined;
+  const cost = (tokens: WarpgroupTokens) => {
+    const groups = Math.ceil(n / WARPGROUPS.warpgroupRows) * Math.ceil(m / tokens);
+    const brought = Math.max(2, 4.5 * Math.min(1, groups / MULTIPROCESSORS));
+    return Math.ceil(groups / MULTIPROCESSORS) * Math.max(4 * tokens, brought * (WARPGROUPS.warpgroupRows + tokens));
+  };
+  return WARPGROUP_TOKENS.reduce((best, each) => (cost(each) < cost(best) ? each : best));
+}
+
+/** The launch of such a product. */
+export function warpgroupsOnCuda({ m, n }: { m: number; n: number }, tokens: WarpgroupTokens) {
+  const { warpgroupThreads, warpgroupRows, warpgroupColumns, warpgroupBytes } = WARPGROUPS;
+  const [xBytes, wBytes] = [tokens, warpgroupRows].map((rows) => rows * warpgroupColumns * 2) as [number, number];
+  const stages = Math.floor(warpgroupBytes / (xBytes + wBytes));
+  return {
+    // Those with the same rows of the weight run at the same time: it is the larger one.
+    threadgroups: [Math.ceil(m / tokens), Math.ceil(n / warpgroupRows), 1] as const,
+    threadsPerThreadgroup: [warpgroupThreads, 1, 1] as const,
+    scratch: { x: [stages, xBytes], weight: [stages, wBytes] },
   };
 }
 

@@ -7,6 +7,7 @@
 // the sum over groups of bias·Σx + scale·(−16 Σx), is a product, too, of four groups at a time: biases and scales are
 // its left operand as they are, and a sum of x, an f32, is three bf16 of the right one.
 #pragma once
+#include "cuda_transposed_rows.h"
 #include "product_metal.h"
 
 namespace mlxts {
@@ -359,34 +360,11 @@ struct TileMultiplier {
   template <typename OutAt, typename Added>
   METAL_FUNC void store(device const bfloat* out, OutAt out_at, uint stride, uint row0, uint m, uint rows,
                         uint simdgroup, uint lane, Added added) const {
-    const uint row = 16 * simdgroup + lane / 4, at = 16 * simdgroup + lane % 2 * 8;
+    const uint first = 16 * simdgroup, row = first + lane / 4;
     const float bias[2] = {row < rows ? added(row) : 0.0f, row + 8 < rows ? added(row + 8) : 0.0f};
-    const bool whole = at + 8 <= rows && stride % 8 == 0 && (ulong(out) & 15) == 0;
     // Where the words of these rows of W were: a tile's have room for 16 rows of out.
-    threadgroup uchar* room = tile.w(0) + 16 * simdgroup * (kRowBytes / 4);
-    threadgroup uchar *const to = room + lane % 8 * 32 + lane / 16 * 256 + (lane / 8 % 2 ^ lane / 4 % 2) * 16,
-                      *const from = room + lane / 2 * 32 + (lane % 2 ^ lane / 8 % 2) * 16;
-    simdgroup_barrier(metal::mem_flags::mem_threadgroup);
-    MLXTS_UNROLL for (uint i = 0; i < kTokens / 16; ++i) {
-      uint own[4];
-      MLXTS_UNROLL for (uint e = 0; e < 4; ++e) {
-        thread const float* sum = total[2 * i / kBlocks][(2 * i + e / 2) % kBlocks] + e % 2 * 2;
-        own[e] = machine::bf16_pair(sum[0] + bias[e % 2], sum[1] + bias[e % 2]);
-      }
-      machine::store_matrices_transposed(to + i % kStages * Tile::kWBytes, own);
-    }
-    simdgroup_barrier(metal::mem_flags::mem_threadgroup);
-    MLXTS_UNROLL for (uint i = 0; i < kTokens / 16; ++i) {
-      const uint token = i * 16 + lane / 2;
-      const uint4 eight = *(threadgroup const uint4*)(from + i % kStages * Tile::kWBytes);
-      if (token >= m) continue;
-      device bfloat* to = out_at(token) + row0 + at;
-      if (whole)
-        *(device uint4*)to = eight;
-      else
-        MLXTS_UNROLL for (uint e = 0; e < 8; ++e)
-          if (at + e < rows) to[e] = as_type<bfloat>(ushort(eight[e / 2] >> e % 2 * 16));
-    }
+    store_transposed<kStages, Tile::kWBytes>(total, bias, tile.w(0) + first * (kRowBytes / 4), out_at, row0 + first, m,
+                                             stride, stride % 8 == 0 && (ulong(out) & 15) == 0, lane);
   }
 };
 

@@ -15,12 +15,27 @@ template <typename T>
 METAL_SIM_INLINE void held(const T&) {}
 template <uint Count>
 METAL_SIM_INLINE void settled(const uint (&)[Count][4], const void*, bool) {}
-METAL_SIM_INLINE void warpgroup_begin() {}
-METAL_SIM_INLINE void warpgroup_end() { ++metal_sim::current()->product_groups; }
+/** All simdgroups of a warpgroup execute each of its instructions, which is seen where all threads meet. */
+METAL_SIM_INLINE void warpgroup_step(uint line) {
+  const metal_sim::Thread& self = *metal_sim::current();
+  if (self.thread_index_in_simdgroup == 0) self.exchange->warpgroup_steps = self.exchange->warpgroup_steps * 31 + line;
+}
+METAL_SIM_INLINE void warpgroup_begin(METAL_SIM_HERE) { warpgroup_step(line); }
+METAL_SIM_INLINE void warpgroup_end(METAL_SIM_HERE) {
+  warpgroup_step(line);
+  ++metal_sim::current()->product_groups;
+}
 METAL_SIM_INLINE void warpgroup_operands_written() { metal_sim::current()->unfenced = 0; }
 template <uint Threads>
 METAL_SIM_INLINE void parts_meet(METAL_SIM_HERE) {
+  metal_sim::Thread& self = *metal_sim::current();
+  // The next meeting's may be there before this one's are compared.
+  const uint turn = self.meetings++ % 2;
+  if (self.thread_index_in_simdgroup == 0) self.exchange->warpgroup_steps_met[turn] = self.exchange->warpgroup_steps;
   threadgroup_barrier(file, line);
+  const metal_sim::Exchange& first = self.exchange[-int(self.simdgroup_index_in_threadgroup % 4)];
+  if (self.exchange->warpgroup_steps_met[turn] != first.warpgroup_steps_met[turn])
+    self.host->undefined(metal_sim::Undefined::kWarpgroup, {file, line, "parts_meet"}, 0);
 }
 template <uint Count>
 METAL_SIM_INLINE void fewer_registers() {}
@@ -57,7 +72,7 @@ METAL_SIM_INLINE void finish(const metal_sim::PendingProduct& product, const cha
       a[r][k] = product.registers
                     ? element<Kind::kBf16>(lanes(lanes.lane / 4 * 4 + k % 8 / 2).of[k / 8 * 2 + r], k)
                     : operand_element(product.a, row + 8 * r, k, false);
-  for (uint n = 0; n < product.columns; n += 8)
+  for (uint n = 0; n < 8u * product.blocks; n += 8)
     for (uint e = 0; e < 2; ++e) {
       const uint column = n + lanes.lane % 4 * 2 + e;
       float* const d = product.d + n / 2 + e;
@@ -69,29 +84,35 @@ METAL_SIM_INLINE void finish(const metal_sim::PendingProduct& product, const cha
       for (uint r = 0; r < 2; ++r) d[2 * r] = seen ? cut_off(sums[r]) : __builtin_nanf("");
     }
 }
-METAL_SIM_INLINE void start_product(float* d, ulong a, bool registers, ulong b, uint columns, bool add, bool rows,
+METAL_SIM_INLINE void start_product(float* d, ulong a, bool registers, ulong b, uint blocks, bool add, bool rows,
                                     const char* file, uint line) {
+  warpgroup_step(line);
   metal_sim::Thread& self = *metal_sim::current();
   if (self.product_count == metal_sim::kMaxProducts) {
     self.host->undefined(metal_sim::Undefined::kIndex, {file, line, "warpgroup_bf16_k16"}, self.product_count);
     return;
   }
-  self.products[self.product_count++] = {d, a, b, self.product_groups, uint8_t(columns), add, registers, rows};
+  self.products[self.product_count++] = {d, a, b, self.product_groups, uint8_t(blocks), add, registers, rows};
   if (!add)
-    for (uint i = 0; i < columns / 2; ++i) d[i] = __builtin_nanf("");
+    for (uint i = 0; i < 4 * blocks; ++i) d[i] = __builtin_nanf("");
 }
 template <uint Blocks>
 METAL_SIM_INLINE void warpgroup_bf16_k16(float (&d)[Blocks][4], const uint (&a)[4], ulong b, bool add, METAL_SIM_HERE) {
-  start_product(&d[0][0], (ulong)a, true, b, Blocks * 8, add, false, file, line);
+  start_product(&d[0][0], (ulong)a, true, b, Blocks, add, false, file, line);
 }
 METAL_SIM_INLINE void warpgroup_bf16_k16(float (&d)[4], ulong a, ulong b, bool add, METAL_SIM_HERE) {
-  start_product(d, a, false, b, 8, add, false, file, line);
+  start_product(d, a, false, b, 1, add, false, file, line);
+}
+template <uint Blocks>
+METAL_SIM_INLINE void warpgroup_bf16_k16(float (&d)[Blocks][4], ulong a, ulong b, bool add, METAL_SIM_HERE) {
+  start_product(&d[0][0], a, false, b, Blocks, add, false, file, line);
 }
 METAL_SIM_INLINE void warpgroup_bf16_k16_rows(float (&d)[16][4], const uint (&a)[4], ulong b, METAL_SIM_HERE) {
-  start_product(&d[0][0], (ulong)a, true, b, 128, true, true, file, line);
+  start_product(&d[0][0], (ulong)a, true, b, 16, true, true, file, line);
 }
 template <uint Later>
 METAL_SIM_INLINE void warpgroup_wait(METAL_SIM_HERE) {
+  warpgroup_step(line);
   metal_sim::Thread& self = *metal_sim::current();
   uint kept = 0;
   for (uint i = 0; i < self.product_count; ++i) {
