@@ -29,7 +29,8 @@ struct ProductTiles {
   METAL_FUNC static void meet() { machine::parts_meet<kProductThreads>(); }
 };
 
-// Brings the next columns of `Rows` rows; a thread has a piece of every kAtOnce-th. Rows that do not exist are zeros.
+// Brings the next columns of `Rows` rows; a thread has a piece of every kAtOnce-th. Rows that do not exist are others once
+// more: nobody stores their products.
 template <uint Rows>
 struct RowsBringer {
   static constant constexpr uint kAtOnce = kBringers / 8;
@@ -45,10 +46,10 @@ struct RowsBringer {
     to = row * kProductRowBytes + (piece ^ row % 8) * 16;
   }
   METAL_FUNC void start(threadgroup uchar* tile) {
-    MLXTS_UNROLL for (uint i = 0; i < Rows / kAtOnce; ++i) {
-      const bool exists = i * kAtOnce < left;
-      machine::copy_start<16>(tile + to + i * kAtOnce * kProductRowBytes, from + (exists ? i * stride : 0),
-                              exists ? 16 : 0);
+    device const uchar* row = from;
+    MLXTS_UNROLL for (uint i = 0; i < Rows; i += kAtOnce) {
+      machine::copy_start<16>(tile + to + i * kProductRowBytes, row);
+      if (i + kAtOnce < left) row += stride;
     }
     from += kProductRowBytes;
   }

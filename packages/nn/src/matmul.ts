@@ -28,7 +28,7 @@ import {
   tileElementBytes,
   tileScratch,
   tilesOnCpu,
-  WARPGROUP_TOKENS,
+  WARPGROUP_TILES,
   WARPGROUPS,
   type WarpgroupTokens,
   warpgroupsOnCuda,
@@ -50,7 +50,7 @@ interface TiledSizes {
   tokens?: WarpgroupTokens | undefined;
 }
 
-const WARPGROUP_VARIANTS = WARPGROUP_TOKENS.map(warpgroupVariant);
+const WARPGROUP_VARIANTS = WARPGROUP_TILES.map(({ tokens }) => warpgroupVariant(tokens));
 
 /** Rows of a CPU's threadgroup: as many as fit the scratch, fewer when that leaves too few threadgroups for many threads. */
 function rowsOnCpu({ m, n, rowBytes }: TiledSizes): number {
@@ -148,14 +148,15 @@ export const hasFewRows = (m: number, k: number, device: Device): boolean =>
 
 /** Rows of x of a threadgroup where the device has warpgroups to multiply, and all begins at whole pieces. */
 function tokensFor(encoder: CommandEncoder, { x, weight, out }: Product, m: number, transpose: boolean) {
-  const begins =
+  const fits =
     [x, weight, out].every(({ dtype }) => dtype === "bf16") &&
     transpose &&
     x.lastDim % WARPGROUPS.warpgroupColumns === 0 &&
     [x, weight].every(({ byteOffset }) => byteOffset % 16 === 0);
-  const tokens = begins ? warpgroupTokens(m, out.lastDim) : undefined;
-  const has = (one: WarpgroupTokens) => encoder.device.library(nnLibrary).has(matmulKernel.name, warpgroupVariant(one));
-  return tokens !== undefined && has(tokens) ? tokens : undefined;
+  const tokens = warpgroupTokens(m, out.lastDim);
+  return fits && encoder.device.library(nnLibrary).has(matmulKernel.name, warpgroupVariant(tokens))
+    ? tokens
+    : undefined;
 }
 
 /** Records a product; without `transpose` the rows of the weight are contracted. */

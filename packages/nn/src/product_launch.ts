@@ -28,9 +28,13 @@ export const WARPGROUPS = {
   warpgroupColumns: 64,
   warpgroupBytes: 196608,
 };
-/** Rows of x of such a threadgroup. */
-export const WARPGROUP_TOKENS = [64, 128, 256] as const;
-export type WarpgroupTokens = (typeof WARPGROUP_TOKENS)[number];
+/** Rows of x of such a threadgroup; `cost` compares how long a multiprocessor takes for them, as measured. */
+export const WARPGROUP_TILES = [
+  { tokens: 64, cost: 19 },
+  { tokens: 128, cost: 32 },
+  { tokens: 256, cost: 55 },
+] as const;
+export type WarpgroupTokens = (typeof WARPGROUP_TILES)[number]["tokens"];
 export const warpgroupVariant = (tokens: WarpgroupTokens) => `bf16_bf16_bf16_x${tokens}`;
 
 /** The scratch of a CPU's threadgroup with so many rows. */
@@ -88,35 +92,32 @@ export function tileScratch(transpose: boolean, elementBytes: number) {
   };
 }
 
-/** Multiprocessors of such a GPU. */
+/** Multiprocessors of such a GPU, each of which has one threadgroup. */
 const MULTIPROCESSORS = 132;
-/** Up to so many rows of x the other tiles are as fast. */
-const WARPGROUPS_FROM = 33;
 
-/**
- * Rows of x for a threadgroup of warpgroups in a product of m rows with n outputs each. A row of x takes 4 cycles of a tile,
- * and bringing a row of it or of the weight 2, or 4.5 where all multiprocessors share the second-level cache.
- */
-export function warpgroupTokens(m: number, n: number): WarpgroupTokens | undefined {
-  if (m < WARPGROUPS_FROM) return undefined;
-  const cost = (tokens: WarpgroupTokens) => {
-    const groups = Math.ceil(n / WARPGROUPS.warpgroupRows) * Math.ceil(m / tokens);
-    const brought = Math.max(2, 4.5 * Math.min(1, groups / MULTIPROCESSORS));
-    return Math.ceil(groups / MULTIPROCESSORS) * Math.max(4 * tokens, brought * (WARPGROUPS.warpgroupRows + tokens));
+/** Threadgroups of a product of m rows with n outputs each. */
+const warpgroupGrid = ({ m, n }: { m: number; n: number }, tokens: WarpgroupTokens) =>
+  // Those with the same rows of the weight, which is the larger one, run at the same time.
+  [Math.ceil(m / tokens), Math.ceil(n / WARPGROUPS.warpgroupRows), 1] as const;
+
+/** Rows of x for each of them. */
+export function warpgroupTokens(m: number, n: number): WarpgroupTokens {
+  const cost = ({ tokens, cost }: (typeof WARPGROUP_TILES)[number]) => {
+    const [x, weight] = warpgroupGrid({ m, n }, tokens);
+    return Math.ceil((x * weight) / MULTIPROCESSORS) * cost;
   };
-  return WARPGROUP_TOKENS.reduce((best, each) => (cost(each) < cost(best) ? each : best));
+  return WARPGROUP_TILES.reduce((best, each) => (cost(each) < cost(best) ? each : best)).tokens;
 }
 
 /** The launch of such a product. */
-export function warpgroupsOnCuda({ m, n }: { m: number; n: number }, tokens: WarpgroupTokens) {
+export function warpgroupsOnCuda(sizes: { m: number; n: number }, tokens: WarpgroupTokens) {
   const { warpgroupThreads, warpgroupRows, warpgroupColumns, warpgroupBytes } = WARPGROUPS;
-  const [xBytes, wBytes] = [tokens, warpgroupRows].map((rows) => rows * warpgroupColumns * 2) as [number, number];
-  const stages = Math.floor(warpgroupBytes / (xBytes + wBytes));
+  const rowBytes = warpgroupColumns * 2;
+  const stages = Math.floor(warpgroupBytes / ((tokens + warpgroupRows) * rowBytes));
   return {
-    // Those with the same rows of the weight run at the same time: it is the larger one.
-    threadgroups: [Math.ceil(m / tokens), Math.ceil(n / warpgroupRows), 1] as const,
+    threadgroups: warpgroupGrid(sizes, tokens),
     threadsPerThreadgroup: [warpgroupThreads, 1, 1] as const,
-    scratch: { x: [stages, xBytes], weight: [stages, wBytes] },
+    scratch: { x: [stages, tokens, rowBytes], weight: [stages, warpgroupRows, rowBytes] },
   };
 }
 
