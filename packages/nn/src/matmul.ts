@@ -153,10 +153,10 @@ function tokensFor(encoder: CommandEncoder, { x, weight, out }: Product, m: numb
     transpose &&
     x.lastDim % WARPGROUPS.warpgroupColumns === 0 &&
     [x, weight].every(({ byteOffset }) => byteOffset % 16 === 0);
-  const tokens = warpgroupTokens(m, out.lastDim);
-  return fits && encoder.device.library(nnLibrary).has(matmulKernel.name, warpgroupVariant(tokens))
-    ? tokens
-    : undefined;
+  if (!fits) return undefined;
+  const tokens = warpgroupTokens(m, out.lastDim, encoder.device.limits.maxThreadgroupsPerAxis);
+  const has = (variant: string) => encoder.device.library(nnLibrary).has(matmulKernel.name, variant);
+  return tokens !== undefined && has(warpgroupVariant(tokens)) ? tokens : undefined;
 }
 
 /** Records a product; without `transpose` the rows of the weight are contracted. */

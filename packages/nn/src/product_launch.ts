@@ -100,13 +100,15 @@ const warpgroupGrid = ({ m, n }: { m: number; n: number }, tokens: WarpgroupToke
   // Those with the same rows of the weight, which is the larger one, run at the same time.
   [Math.ceil(m / tokens), Math.ceil(n / WARPGROUPS.warpgroupRows), 1] as const;
 
-/** Rows of x for each of them. */
-export function warpgroupTokens(m: number, n: number): WarpgroupTokens {
+/** Rows of x for each of them, of which a device has at most so many on each axis. */
+export function warpgroupTokens(m: number, n: number, most: readonly number[]): WarpgroupTokens | undefined {
   const cost = ({ tokens, cost }: (typeof WARPGROUP_TILES)[number]) => {
-    const [x, weight] = warpgroupGrid({ m, n }, tokens);
-    return Math.ceil((x * weight) / MULTIPROCESSORS) * cost;
+    const grid = warpgroupGrid({ m, n }, tokens);
+    if (grid.some((threadgroups, axis) => threadgroups > (most[axis] as number))) return Number.POSITIVE_INFINITY;
+    return Math.ceil((grid[0] * grid[1]) / MULTIPROCESSORS) * cost;
   };
-  return WARPGROUP_TILES.reduce((best, each) => (cost(each) < cost(best) ? each : best)).tokens;
+  const best = WARPGROUP_TILES.reduce((best, each) => (cost(each) < cost(best) ? each : best));
+  return cost(best) < Number.POSITIVE_INFINITY ? best.tokens : undefined;
 }
 
 /** The launch of such a product. */

@@ -47,10 +47,17 @@ describe.skipIf(!has)(`products of warpgroups${has ? "" : " (skipped: not on thi
 });
 
 describe("rows of x of a threadgroup of warpgroups", () => {
+  const most = [2 ** 31 - 1, 65535, 65535];
+
   it("are those that take the least time", () => {
-    expect(warpgroupTokens(512, 4096)).toBe(128);
-    expect(warpgroupTokens(4096, 4096)).toBe(256);
-    expect(warpgroupTokens(512, 9216)).toBe(64);
-    expect(warpgroupTokens(9, 4096)).toBe(64);
+    expect(warpgroupTokens(512, 4096, most)).toBe(128);
+    expect(warpgroupTokens(4096, 4096, most)).toBe(256);
+    expect(warpgroupTokens(512, 9216, most)).toBe(64);
+    expect(warpgroupTokens(9, 4096, most)).toBe(64);
+  });
+
+  it("are none where the weight has more rows than a grid", () => {
+    expect(warpgroupTokens(9, 128 * 65535, most)).toBe(64);
+    expect(warpgroupTokens(9, 128 * 65535 + 1, most)).toBeUndefined();
   });
 });
