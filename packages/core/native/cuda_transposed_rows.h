@@ -1,5 +1,5 @@
-// Where warpgroups multiply W by xᵀ, a simdgroup has 16 columns of rows of out as rows of its products: lane 4 r + j has
-// of columns r and r + 8 rows 2 j and 2 j + 1 of each eight.
+// Where warpgroups multiply W by xᵀ, a simdgroup has 16 columns of rows of out as rows of its products: lane 4 r + j
+// has, of columns r and r + 8, rows 2 j and 2 j + 1 of each eight.
 #pragma once
 #include "metal_kernel.h"
 
@@ -7,10 +7,10 @@ namespace mlxts {
 
 constant constexpr uint kTransposedBytes = 512;  // of 16 columns of 16 rows
 
-// Adds `bias` to the columns r and r + 8 of a simdgroup's sums, Blocks · 8 rows in each part, and stores them rounded, by way
-// of threadgroup memory: 16 rows at a time, which have kTransposedBytes at `room`, those from row 16 i on i % Rooms · Step
-// bytes further. `rows` of them exist, of which row i begins at out_at(i) and has `columns`; these 16 are those from number
-// `first` on. `aligned`: eight columns of any row may be stored at once.
+// Adds `bias` to the columns r and r + 8 of a simdgroup's sums, Blocks · 8 rows in each part, and stores them rounded,
+// by way of threadgroup memory: 16 rows at a time, which have kTransposedBytes at `room`, those from row 16 i on
+// i % Rooms · Step bytes further. `rows` of them exist, of which row i begins at out_at(i) and has `columns`; these 16
+// are those from number `first` on. `aligned`: eight columns of any row may be stored at once.
 template <uint Rooms, uint Step, uint Parts, uint Blocks, typename OutAt>
 METAL_FUNC void store_transposed(thread const float (&sums)[Parts][Blocks][4], thread const float (&bias)[2],
                                  threadgroup uchar* room, OutAt out_at, uint first, uint rows, uint columns,

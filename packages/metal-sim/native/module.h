@@ -37,7 +37,7 @@ struct Exchange {
   uint32_t active[2];
   /** Of the first simdgroup: a thread has passed a barrier with copies that no product of a warpgroup may see. */
   uint32_t unfenced;
-  /** What this simdgroup has executed of its warpgroup's instructions, now and at every second meeting of all threads. */
+  /** What this simdgroup has executed of its warpgroup's instructions: now, and when all threads met, in turn. */
   uint32_t warpgroup_steps;
   uint32_t warpgroup_steps_met[2];
 };

@@ -122,7 +122,7 @@ void Worker::undefined(Undefined kind, const Site& site, uint64_t value) {
                         : std::string(site.operation) + " reads lane " + number + ", which takes no part",
                     site);
     case Undefined::kWarpgroup:
-      return report("split-warpgroup", "the simdgroups of a warpgroup have executed different instructions of it", site);
+      return report("split-warpgroup", "simdgroups of a warpgroup have executed different instructions of it", site);
   }
 }
 

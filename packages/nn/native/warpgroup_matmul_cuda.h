@@ -29,8 +29,8 @@ struct ProductTiles {
   METAL_FUNC static void meet() { machine::parts_meet<kProductThreads>(); }
 };
 
-// Brings the next columns of `Rows` rows; a thread has a piece of every kAtOnce-th. Rows that do not exist are others once
-// more: nobody stores their products.
+// Brings the next columns of `Rows` rows; a thread has a piece of every kAtOnce-th. Rows that do not exist are others
+// once more: nobody stores their products.
 template <uint Rows>
 struct RowsBringer {
   static constant constexpr uint kAtOnce = kBringers / 8;
