@@ -376,6 +376,20 @@ MLXTS_CUDA_FUNC void warpgroup_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(Later) : "memory");
 }
 #define MLXTS_D(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
+#define MLXTS_D8(i)                                                                                           \
+  MLXTS_D(i), MLXTS_D(i + 1), MLXTS_D(i + 2), MLXTS_D(i + 3), MLXTS_D(i + 4), MLXTS_D(i + 5), MLXTS_D(i + 6), \
+      MLXTS_D(i + 7)
+// The registers of so many sums.
+#define MLXTS_N32                                                    \
+  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18," \
+  "%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define MLXTS_N64                                                      \
+  MLXTS_N32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45," \
+            "%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define MLXTS_N128                                                                                            \
+  MLXTS_N64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87," \
+            "%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,"     \
+            "%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 // Without `add` d is what the product gives.
 MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[2][4], const uint (&a)[4], ulong b, bool add) {
   asm volatile(
@@ -404,36 +418,24 @@ MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[6][4], const uint (&a)[4], ul
 }
 MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[8][4], const uint (&a)[4], ulong b, bool add) {
   asm volatile(
-      "{.reg .pred add; setp.ne.b32 add, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+      "{.reg .pred add; setp.ne.b32 add, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" MLXTS_N32
       "}, {%32,%33,%34,%35}, %36, add, 1, 1, 0;}"
-      : MLXTS_D(0), MLXTS_D(1), MLXTS_D(2), MLXTS_D(3), MLXTS_D(4), MLXTS_D(5), MLXTS_D(6), MLXTS_D(7)
+      : MLXTS_D8(0)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)));
 }
 MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[16][4], const uint (&a)[4], ulong b, bool add) {
   asm volatile(
-      "{.reg .pred add; setp.ne.b32 add, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+      "{.reg .pred add; setp.ne.b32 add, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" MLXTS_N64
       "}, {%64,%65,%66,%67}, %68, add, 1, 1, 0;}"
-      : MLXTS_D(0), MLXTS_D(1), MLXTS_D(2), MLXTS_D(3), MLXTS_D(4), MLXTS_D(5), MLXTS_D(6), MLXTS_D(7), MLXTS_D(8),
-        MLXTS_D(9), MLXTS_D(10), MLXTS_D(11), MLXTS_D(12), MLXTS_D(13), MLXTS_D(14), MLXTS_D(15)
+      : MLXTS_D8(0), MLXTS_D8(8)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)));
 }
 // d += a · b, where b is of warpgroup_rows.
 MLXTS_CUDA_FUNC void warpgroup_bf16_k16_rows(float (&d)[16][4], const uint (&a)[4], ulong b) {
   asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" MLXTS_N64
       "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
-      : MLXTS_D(0), MLXTS_D(1), MLXTS_D(2), MLXTS_D(3), MLXTS_D(4), MLXTS_D(5), MLXTS_D(6), MLXTS_D(7), MLXTS_D(8),
-        MLXTS_D(9), MLXTS_D(10), MLXTS_D(11), MLXTS_D(12), MLXTS_D(13), MLXTS_D(14), MLXTS_D(15)
+      : MLXTS_D8(0), MLXTS_D8(8)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 // d with a in threadgroup memory, where its 64 rows lie as those of b do.
@@ -446,44 +448,30 @@ MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[4], ulong a, ulong b, bool ad
 }
 MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[8][4], ulong a, ulong b, bool add) {
   asm volatile(
-      "{.reg .pred add; setp.ne.b32 add, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+      "{.reg .pred add; setp.ne.b32 add, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" MLXTS_N32
       "}, %32, %33, add, 1, 1, 0, 0;}"
-      : MLXTS_D(0), MLXTS_D(1), MLXTS_D(2), MLXTS_D(3), MLXTS_D(4), MLXTS_D(5), MLXTS_D(6), MLXTS_D(7)
+      : MLXTS_D8(0)
       : "l"(a), "l"(b), "r"(int(add)));
 }
 MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[16][4], ulong a, ulong b, bool add) {
   asm volatile(
-      "{.reg .pred add; setp.ne.b32 add, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+      "{.reg .pred add; setp.ne.b32 add, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" MLXTS_N64
       "}, %64, %65, add, 1, 1, 0, 0;}"
-      : MLXTS_D(0), MLXTS_D(1), MLXTS_D(2), MLXTS_D(3), MLXTS_D(4), MLXTS_D(5), MLXTS_D(6), MLXTS_D(7), MLXTS_D(8),
-        MLXTS_D(9), MLXTS_D(10), MLXTS_D(11), MLXTS_D(12), MLXTS_D(13), MLXTS_D(14), MLXTS_D(15)
+      : MLXTS_D8(0), MLXTS_D8(8)
       : "l"(a), "l"(b), "r"(int(add)));
 }
 MLXTS_CUDA_FUNC void warpgroup_bf16_k16(float (&d)[32][4], ulong a, ulong b, bool add) {
   asm volatile(
-      "{.reg .pred add; setp.ne.b32 add, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
-      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
-      "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"
-      "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"
-      "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"
-      "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+      "{.reg .pred add; setp.ne.b32 add, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" MLXTS_N128
       "}, %128, %129, add, 1, 1, 0, 0;}"
-      : MLXTS_D(0), MLXTS_D(1), MLXTS_D(2), MLXTS_D(3), MLXTS_D(4), MLXTS_D(5), MLXTS_D(6), MLXTS_D(7), MLXTS_D(8),
-        MLXTS_D(9), MLXTS_D(10), MLXTS_D(11), MLXTS_D(12), MLXTS_D(13), MLXTS_D(14), MLXTS_D(15), MLXTS_D(16),
-        MLXTS_D(17), MLXTS_D(18), MLXTS_D(19), MLXTS_D(20), MLXTS_D(21), MLXTS_D(22), MLXTS_D(23), MLXTS_D(24),
-        MLXTS_D(25), MLXTS_D(26), MLXTS_D(27), MLXTS_D(28), MLXTS_D(29), MLXTS_D(30), MLXTS_D(31)
+      : MLXTS_D8(0), MLXTS_D8(8), MLXTS_D8(16), MLXTS_D8(24)
       : "l"(a), "l"(b), "r"(int(add)));
 }
 #undef MLXTS_D
+#undef MLXTS_D8
+#undef MLXTS_N32
+#undef MLXTS_N64
+#undef MLXTS_N128
 // What this thread has written to threadgroup memory is there for warpgroups' products after the next barrier.
 MLXTS_CUDA_FUNC void warpgroup_operands_written() { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
 // Where all `Threads` of a block meet that run parts of a program of their own: each at an instruction of its own, which
