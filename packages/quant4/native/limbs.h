@@ -1,5 +1,6 @@
 // x as whole numbers of at most 24 bits, in limbs of one signed byte, for products with the unsigned bytes of codes: of
-// up to three rows of x on processors that read or multiply W faster so than as limb_rows.h wants it. The columns that
+// up to three rows of x on processors that read or multiply W faster so than as limb_rows.h wants it, with AVX2 of all. The
+// columns that
 // meet a lane in a section of W (64 of groups of 64) have one power of two as their unit, chosen by the largest of them:
 // three limbs err by at most 2^-23 of that one, two by 2^-15. Sums of products are exact.
 #pragma once
@@ -8,12 +9,30 @@
 
 namespace mlxts {
 
+// Whether x is multiplied in limbs. AVX2 sums products of bytes in pairs in 16 bits, which hold those of codes of 4 bits.
+#if defined(__AVX512VNNI__)
+#define MLXTS_LIMBS 1
+template <int Bits>
+inline constexpr bool kInLimbs = true;
+#elif defined(__AVX2__)
+#define MLXTS_LIMBS 1
+template <int Bits>
+inline constexpr bool kInLimbs = Bits == 4;
+#else
+#define MLXTS_LIMBS 0
+template <int Bits>
+inline constexpr bool kInLimbs = false;
+#endif
+
 // Vectors of code bytes in a chunk: of 4 bits, even columns and odd ones.
 template <int Bits>
 inline constexpr int kCodeVectors = 8 / Bits;
 
 // Sums of products with one of three limbs count up from the bits of the float 1.5·2^23 units of that limb: while they
-// stay below 2^22, they are the bits of that float plus the sum, in units. So nothing is converted.
+// stay below 2^22, they are the bits of that float plus the sum, in units. So nothing is converted. AVX2 adds limbs up in
+// 32 bits instead, with fewer instructions there.
+template <int Limbs>
+inline constexpr bool kSumsAreFloats = kHasInt8Dot && Limbs == 3;
 inline constexpr int32_t kFloatOfZero = 0x4b400000;  // of the unit 1
 
 // Products with f32 results are those of centered codes, whose sums lose less when they are rounded.
@@ -26,12 +45,21 @@ struct LimbChunk {
   vi32 limbs[Limbs][kCodeVectors<Bits>];  // four signed bytes a lane
   vf32 unit;                              // of each lane: of one limb, the chunk's own; else the same in all of a section
 };
+#if defined(__AVX512VNNI__)
 template <int Bits>
 struct LimbChunk<Bits, 3> {
   vi32 limbs[3][kCodeVectors<Bits>];
   vi32 start[3];  // from which sums count up: the bits of a float less center·Σ of each lane
   vf32 zero;      // what the floats of all limbs have too much, the same in all of a section
 };
+#else
+template <int Bits>
+struct LimbChunk<Bits, 3> {
+  vi32 limbs[3][kCodeVectors<Bits>];
+  vi32 start;  // from which sums count up: less center·Σx of each lane
+  vf32 unit;   // as above
+};
+#endif
 
 #if defined(__AVX512VNNI__)
 // What makes codes centered: center·Σx of each lane.
@@ -40,19 +68,41 @@ MLXTS_INLINE vi32 center_dot(vi32 sum, vu32 bytes) {
   return dot_int8x4(sum, vu32{} + (Bits == 4 ? 0x08080808u : 0x80808080u), bytes);
 }
 
+// v in whole numbers, ties to even.
+MLXTS_INLINE vi32 whole_numbers(vf32 v) {
+  return reinterpret_cast<vi32>(_mm512_maskz_cvtps_epi32(0xffff, reinterpret_cast<__m512>(v)));
+}
+
+// Of neighboring numbers in a and then in b, the first and the second of each two.
+MLXTS_INLINE void split_pairs(vf32 a, vf32 b, vf32& first, vf32& second) {
+  const __m512i even = reinterpret_cast<__m512i>(lane_index() * 2);
+  const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+  const __m512 low = reinterpret_cast<__m512>(a), high = reinterpret_cast<__m512>(b);
+  first = reinterpret_cast<vf32>(_mm512_permutex2var_ps(low, even, high));
+  second = reinterpret_cast<vf32>(_mm512_permutex2var_ps(low, odd, high));
+}
+#elif defined(__AVX2__)
+MLXTS_INLINE vi32 whole_numbers(vf32 v) {
+  return reinterpret_cast<vi32>(_mm256_cvtps_epi32(reinterpret_cast<__m256>(v)));
+}
+
+MLXTS_INLINE void split_pairs(vf32 a, vf32 b, vf32& first, vf32& second) {
+  const __m256 low = reinterpret_cast<__m256>(a), high = reinterpret_cast<__m256>(b);
+  const auto in_order = [](__m256 v) {  // shuffles work in halves
+    return reinterpret_cast<vf32>(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xd8));
+  };
+  first = in_order(_mm256_shuffle_ps(low, high, 0x88));
+  second = in_order(_mm256_shuffle_ps(low, high, 0xdd));
+}
+#endif
+
+#if MLXTS_LIMBS
 // Of N vectors of numbers one after another, every N-th, beginning with the j-th, becomes v[j]; N a power of two.
 template <int N>
 void deal(vf32 (&v)[N]) {
-  alignas(64) int32_t order[kLanes];
-  for (int l = 0; l < kLanes; ++l) order[l] = 2 * l;
-  const __m512i even = _mm512_load_si512(order), odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
   for (int n = 1; n < N; n *= 2) {
     vf32 dealt[N];
-    for (int k = 0; k < N; k += 2) {
-      const __m512 a = reinterpret_cast<__m512>(v[k]), b = reinterpret_cast<__m512>(v[k + 1]);
-      dealt[k / 2] = reinterpret_cast<vf32>(_mm512_permutex2var_ps(a, even, b));
-      dealt[k / 2 + N / 2] = reinterpret_cast<vf32>(_mm512_permutex2var_ps(a, odd, b));
-    }
+    for (int k = 0; k < N; k += 2) split_pairs(v[k], v[k + 1], dealt[k / 2], dealt[k / 2 + N / 2]);
     for (int k = 0; k < N; ++k) v[k] = dealt[k];
   }
 }
@@ -82,14 +132,18 @@ void split_limbs(const float* x, uint32_t chunks, LimbChunk<Bits, Limbs>* to) {
   for (uint32_t c = 0; c < chunks; ++c, ++to) {
     deal_chunk<Bits>(x + c * kChunk<Bits>, v);
     vi32 q[per];
-    for (int j = 0; j < per; ++j)
-      q[j] = reinterpret_cast<vi32>(_mm512_maskz_cvtps_epi32(0xffff, reinterpret_cast<__m512>(v[j] * inverse)));
-    if constexpr (kCentered<Limbs>)
+    for (int j = 0; j < per; ++j) q[j] = whole_numbers(v[j] * inverse);
+    if constexpr (kSumsAreFloats<Limbs>)
       to->zero = vf32{};
     else
       to->unit = power_of_two(e + splat_i32(1 - kBits));
+    if constexpr (kCentered<Limbs> && !kSumsAreFloats<Limbs>) {
+      vi32 sum = {};
+      for (int j = 0; j < per; ++j) sum += q[j];
+      to->start = sum * splat_i32(-int(kCenter<Bits>));
+    }
     for (int k = Limbs - 1; k >= 0; --k) {
-      vi32 dot = {};
+      [[maybe_unused]] vi32 dot = {};
       for (int i = 0; i < kCodeVectors<Bits>; ++i) {
         vi32 bytes = {};
         for (int b = 0; b < 4; ++b) {
@@ -98,9 +152,9 @@ void split_limbs(const float* x, uint32_t chunks, LimbChunk<Bits, Limbs>* to) {
           number = (number + 128) >> 8;
         }
         to->limbs[k][i] = bytes;
-        dot = center_dot<Bits>(dot, reinterpret_cast<vu32>(bytes));
+        if constexpr (kSumsAreFloats<Limbs>) dot = center_dot<Bits>(dot, reinterpret_cast<vu32>(bytes));
       }
-      if constexpr (kCentered<Limbs>) {
+      if constexpr (kSumsAreFloats<Limbs>) {
         const vi32 zero = splat_i32(kFloatOfZero) + ((e + splat_i32(8 * (Limbs - 1 - k) + 1 - kBits)) << 23);
         to->start[k] = zero - dot;
         to->zero += as_f32(zero);

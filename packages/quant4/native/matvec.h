@@ -59,11 +59,14 @@ void order_f32(const float* unit, float* to) {
 }
 
 // The form in which a row of x is multiplied, in groups of bytes where such are wanted.
-inline Form form_of([[maybe_unused]] const Types& t, [[maybe_unused]] const uint8_t* x, [[maybe_unused]] size_t n,
-                    [[maybe_unused]] uint32_t byteGroup) {
-#if defined(__AVX512VNNI__)
-  if (byteGroup > 0) return fits_bytes(t, x, n, byteGroup) ? Form::bytes : Form::f32;
-  if (fits_limbs(t, x, n)) return limbs_of(t, false) == 2 ? Form::twoLimbs : Form::limbs;
+template <int Bits>
+Form form_of([[maybe_unused]] const Types& t, [[maybe_unused]] const uint8_t* x, [[maybe_unused]] size_t n,
+             [[maybe_unused]] uint32_t byteGroup) {
+#if MLXTS_LIMBS
+  if constexpr (kInLimbs<Bits>) {
+    if (byteGroup > 0) return fits_bytes(t, x, n, byteGroup) ? Form::bytes : Form::f32;
+    if (fits_limbs(t, x, n)) return limbs_of(t, false) == 2 ? Form::twoLimbs : Form::limbs;
+  }
 #endif
   return Form::f32;
 }
@@ -88,7 +91,7 @@ inline TileRowsOfX tile_rows(const OrderedRows& a) {
 // Orders so many columns of x, whole units, in a form other than bytes: a section where that is limbs.
 template <int Bits>
 void order([[maybe_unused]] Form form, const float* x, uint32_t columns, void* to) {
-#if defined(__AVX512VNNI__)
+#if MLXTS_LIMBS
   const uint32_t chunks = columns / kChunk<Bits>;
   if (form == Form::limbs) return split_limbs(x, chunks, static_cast<LimbChunk<Bits, 3>*>(to));
   if (form == Form::twoLimbs) return split_limbs(x, chunks, static_cast<LimbChunk<Bits, 2>*>(to));
@@ -107,8 +110,8 @@ void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
     return;
 #endif
   const uint32_t byteGroup = p.int8 ? p.groupSize : 0;
-  a.form = form_of(t, x_at(0), p.cols, byteGroup);
-  for (uint32_t i = 1; i < a.m && a.form != Form::f32; ++i) a.form = form_of(t, x_at(i), p.cols, byteGroup);
+  a.form = form_of<Bits>(t, x_at(0), p.cols, byteGroup);
+  for (uint32_t i = 1; i < a.m && a.form != Form::f32; ++i) a.form = form_of<Bits>(t, x_at(i), p.cols, byteGroup);
   const int shift = __builtin_ctz(p.groupSize);
 #if defined(__AMX_INT8__)
   const bool three = a.form == Form::limbs;
@@ -144,7 +147,7 @@ void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
       uint8_t* to = static_cast<uint8_t*>(a.ordered) + form_bytes<Bits>(a.form, i * a.columnStride + c - in);
       vf32 some[kUnit / 32];
       if (a.form == Form::bytes) {
-#if defined(__AVX512VNNI__)
+#if MLXTS_LIMBS
         order_bytes(unit, byteGroup, reinterpret_cast<LimbChunk<Bits, 1>*>(to), some);
 #endif
       } else {
@@ -233,7 +236,7 @@ void span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin, uint
   with_scale_type<M>(w.scaleType, [&]<typename S>() {
     const auto dot = [&](const WeightRows& rows, vf32* to, size_t apart) __attribute__((always_inline)) {
       if constexpr (F == Form::f32) dot_f32<Bits, Ahead, R, M, S>(rows, x, begin, end, to, apart);
-#if defined(__AVX512VNNI__)
+#if MLXTS_LIMBS
       if constexpr (F == Form::limbs || F == Form::twoLimbs || F == Form::bytes)
         dot_limbs<Bits, Ahead, R, M, limbs_of(F), S>(rows, x, begin, end, to, apart);
 #endif
@@ -306,18 +309,14 @@ void spans(WeightRows& w, const OrderedRows& a, uint32_t count, vf32* sums) {
 template <int Bits>
 void multiply(WeightRows& w, const OrderedRows& x, uint32_t count, vf32* sums) {
   for (uint32_t i = 0; i < round_up(count, kRows) * x.m; ++i) sums[i] = vf32{};
-  switch (x.form) {
-#if defined(__AVX512VNNI__)
-    case Form::limbs:
-      return spans<Bits, Form::limbs>(w, x, count, sums);
-    case Form::twoLimbs:
-      return spans<Bits, Form::twoLimbs>(w, x, count, sums);
-    case Form::bytes:
-      return spans<Bits, Form::bytes>(w, x, count, sums);
-#endif
-    default:  // f32
-      return spans<Bits, Form::f32>(w, x, count, sums);
+#if MLXTS_LIMBS
+  if constexpr (kInLimbs<Bits>) {
+    if (x.form == Form::limbs) return spans<Bits, Form::limbs>(w, x, count, sums);
+    if (x.form == Form::twoLimbs) return spans<Bits, Form::twoLimbs>(w, x, count, sums);
+    if (x.form == Form::bytes) return spans<Bits, Form::bytes>(w, x, count, sums);
   }
+#endif
+  spans<Bits, Form::f32>(w, x, count, sums);
 }
 // All kernels share these, which are compiled with quantized_matvec.cpp.
 extern template void multiply<4>(WeightRows&, const OrderedRows&, uint32_t, vf32*);

@@ -177,7 +177,6 @@ inline bool fits_bf16_dot(const uint8_t* x, size_t n) {
 }
 #endif
 
-#if defined(__AVX512VNNI__)
 // Whether the largest number of a row of x is in the range in which limbs hold it; n is a multiple of 32.
 inline bool fits_limbs(const Types& t, const uint8_t* x, size_t n) {
   alignas(64) float unit[128];
@@ -195,7 +194,6 @@ inline bool fits_limbs(const Types& t, const uint8_t* x, size_t n) {
   for (int l = 0; l < kLanes; ++l) largest = most[l] > largest ? most[l] : largest;
   return largest == 0 || (largest >= (127 - 80) << 23 && largest < (127 + 100) << 23);
 }
-#endif
 
 }  // namespace mlxts
 
