@@ -260,8 +260,10 @@ inline FetchAhead next_part(const WeightRows& w, uint32_t count, uint32_t begin,
 // How many rows of W, of so many bytes, are multiplied together with one row of x. Rows that are long lie far apart: what
 // is fetched in the order of memory then has left the first cache before it is needed. With bf16 x of 4096 columns, a
 // core of a Zen 5 takes 1.23 times the time of reading W for four rows at a time and 1.10 for two; of 8192 columns 1.29,
-// 1.18 for two and 1.07 for one. Three limbs want four rows all the same, which share the reading of x.
+// 1.18 for two and 1.07 for one. Three limbs want four rows all the same, which share the reading of x. AVX2 has registers
+// for two in limbs.
 constexpr int together(Form form, size_t bytes) {
+  if (kLanes == 8) return form == Form::f32 ? 4 : 2;
   if (kFarRows || kLanes < 16) return 4;
   if (form == Form::twoLimbs && bytes > 2 << 10) return 1;
   return (form == Form::twoLimbs || form == Form::bytes) && bytes > 512 ? 2 : 4;

@@ -21,8 +21,9 @@ inline constexpr bool kFarRows = false;
 inline constexpr uint32_t kParts = 4;
 constexpr size_t kChunkBytes = kLanes * 4;  // of words
 constexpr ptrdiff_t kLineBytes = 64;
-// What is fetched lies so many bytes ahead of the words; far apart, of scales, too.
-inline constexpr size_t kFetchBytes = kFarRows ? 1 << 10 : 8 << 10;
+// What is fetched lies so many bytes ahead of the words; far apart, of scales, too. Processors with AVX2 alone have first
+// caches of 32 KiB.
+inline constexpr size_t kFetchBytes = kFarRows ? 1 << 10 : kLanes == 8 ? 4 << 10 : 8 << 10;
 inline constexpr ptrdiff_t kFarScaleBytes = 256;
 // Far apart, it is fetched twice, where that leaves time for the products: into the second cache, and later into the
 // first, which has too few places for lines that are still on their way from memory. Four streams are read at 20 GB/s
@@ -187,7 +188,8 @@ MLXTS_INLINE void each_chunk(const WeightRows& w, uint32_t first, uint32_t last,
       const uint8_t* row = at + r * rowBytes;
       const vu32 words = load_words(row);
       if constexpr (!kFarRows) {
-        fetch(ahead, ptrdiff_t(r * apart));
+        // Chunks of neighboring rows share lines.
+        if (F == Fetch::parts || r * kChunkBytes % kLineBytes == 0) fetch(ahead, ptrdiff_t(r * apart));
       } else {
         if constexpr (F == Fetch::twice) fetch_second_cache(row, kSecondCacheBytes);
         fetch(row, kFetchBytes);
