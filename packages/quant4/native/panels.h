@@ -1,11 +1,13 @@
 // The insides of products with more rows of x. W is decoded panel by panel, the lanes being rows of W, and meets some
 // rows of x at a time in registers. Where the processor multiplies bytes, x meets the codes themselves, scaled group by
-// group: in tiles of bf16, exactly (panels_amx.h); else in limbs (panels_limbs.h). For bf16 results tiles have the weights
+// group: in tiles of bf16, exactly (panels_amx.h); else in limbs (panels_limbs.h), or with AVX2, where two limbs are enough,
+// in numbers of 16 bits (panels_int16.h). For bf16 results tiles have the weights
 // themselves, in two bf16 (panels_scaled.h). Elsewhere x meets the weights in f32. P are params with rows, cols,
 // groupSize, groupStride, mBlock, blocks and int8.
 #pragma once
 #include "panels_amx.h"
 #include "panels_f32.h"
+#include "panels_int16.h"
 #include "panels_limbs.h"
 #include "panels_scaled.h"
 
@@ -44,6 +46,7 @@ struct TileRows {
   const bf16* parts = nullptr;  // in tiles
   const int8_t* limbs = nullptr;
   uint32_t limbCount = 0;  // of a number
+  const int16_t* int16 = nullptr;
 };
 
 // Whether products with so many rows of x have scaled weights in tiles, where scales and x allow it.
@@ -92,6 +95,15 @@ TileRows prepare_tiles(const Types& t, const P& p, uint32_t rows, const Scratch&
   const uint32_t count = limbs_of(t, p.int8);
   if (order_rows<Bits>(t, count, rows, p.cols, p.groupSize, limbs, s.sums, row_at))
     return {.limbs = limbs, .limbCount = count};
+#elif defined(__AVX2__)
+  if (Bits == 4 && limbs_of(t, p.int8) < 3) {
+    int16_t* numbers = reinterpret_cast<int16_t*>(s.activations);
+    auto* groups = reinterpret_cast<Int16Group*>(s.sums);
+    bool fits = true;
+    for (uint32_t r = 0; fits && r < rows; ++r)
+      fits = order_int16(t, row_at(r), p.cols, p.groupSize, rows, r, p.int8, numbers, groups);
+    if (fits) return {.int16 = numbers};
+  }
 #endif
   if (t.xBytes == 4 && neighbors && !p.int8) return {.f32 = reinterpret_cast<const float*>(row_at(0))};
   for (uint32_t r = 0; r < rows; ++r) {
@@ -125,6 +137,7 @@ static_assert(sizeof(PreparedRows) <= 4 * QUANTIZED_MATMUL_PREPARED_WORDS);
 template <typename P>
 size_t fetch_steps(const TileRows& x, uint32_t m, const P& p) {
   if (x.f32) return size_t(row_tiles(m, kPanelRows)) * ((p.cols + kF32Depth - 1) / kF32Depth);
+  if (x.int16) return size_t(row_tiles(m, kPanelRows)) * ((p.cols + kCodeDepth - 1) / kCodeDepth);
   return size_t(row_tiles(m, kPanelRows / x.limbCount)) * (p.cols / p.groupSize);
 }
 
@@ -135,6 +148,8 @@ void multiply(const TileRows& x, uint32_t m, const P& p, const Block& w, Ahead& 
   if (x.limbCount == 1) return multiply_limbs<Bits, 1>(x.limbs, m, p.cols, w, ahead, s);
   if (x.limbCount == 2) return multiply_limbs<Bits, 2>(x.limbs, m, p.cols, w, ahead, s);
   if (x.limbCount == 3) return multiply_limbs<Bits, 3>(x.limbs, m, p.cols, w, ahead, s);
+#elif defined(__AVX2__)
+  if (x.int16) return multiply_int16(x.int16, m, p.cols, w, ahead, s);
 #endif
   multiply_f32<Bits>(x.f32, m, p.cols, w, ahead, s);
 }
