@@ -175,7 +175,7 @@ class ChunkScales {
   MLXTS_INLINE vf32 of(vf32 scales) const {
 #if defined(__AVX512F__)
     return reinterpret_cast<vf32>(
-        _mm512_permutexvar_ps(reinterpret_cast<__m512i>(groups_), reinterpret_cast<__m512>(scales)));
+        _mm512_maskz_permutexvar_ps(0xffff, reinterpret_cast<__m512i>(groups_), reinterpret_cast<__m512>(scales)));
 #else
     return reinterpret_cast<vf32>(
         _mm256_permutevar8x32_ps(reinterpret_cast<__m256>(scales), reinterpret_cast<__m256i>(groups_)));

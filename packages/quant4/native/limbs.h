@@ -1,8 +1,7 @@
-// x as whole numbers of at most 24 bits, in limbs of one signed byte, for products with the unsigned bytes of codes: of
-// up to three rows of x on processors that read or multiply W faster so than as limb_rows.h wants it, with AVX2 of all. The
-// columns that
-// meet a lane in a section of W (64 of groups of 64) have one power of two as their unit, chosen by the largest of them:
-// three limbs err by at most 2^-23 of that one, two by 2^-15. Sums of products are exact.
+// x as whole numbers of at most 24 bits, in limbs of one signed byte, for products with the unsigned bytes of codes: with
+// AVX2 of all few rows of x, else of up to three, on processors that read or multiply W faster so than as limb_rows.h wants
+// it. The columns that meet a lane in a section of W (64 of groups of 64) have one power of two as their unit, chosen by
+// the largest of them: three limbs err by at most 2^-23 of that one, two by 2^-15. Sums of products are exact.
 #pragma once
 #include "matrix_affine.h"
 #include "matrix_dot.h"

@@ -2,6 +2,8 @@
 // alone, whose products of such numbers, summed in 32 bits, take half the time of those of f32. The numbers are those of
 // two limbs, or of one (limb_rows.h).
 #pragma once
+#include <bit>
+
 #include "int8_activations.h"
 #include "panel_block.h"
 
@@ -16,11 +18,11 @@ struct Int16Group {
 };
 static_assert(sizeof(Int16Group) <= 4 * QUANTIZED_MATMUL_LIMB_GROUP_WORDS);
 
-// A number of the lower half of a word of codes, and the number four columns on, make a step.
+// Steps of a word of codes, each of a column and of the one that is four columns on.
 constexpr uint32_t kStepsOfWord = 4;
 
-// The unit of a group of 16-bit numbers, a power of two of which the largest number is less than 2^15; 0 where a number is
-// not finite, or too large or too small for units.
+// The unit of a group of n numbers: a power of two, of which the largest is less than 2^15; 0 where a number is not finite,
+// or the largest too large or too small for units.
 inline ByteUnit int16_unit(const float* x, uint32_t n) {
   const int32_t size = largest_size(x, n);
   if (size == 0) return {1, 1};
@@ -50,13 +52,14 @@ inline bool order_int16(const Types& t, const uint8_t* x, uint32_t cols, uint32_
       const vi32 numbers = whole_numbers(units);
       whole += numbers;
       // The lanes 0 … 3 become lower halves and 4 … 7 upper ones.
-      const __m256i all = reinterpret_cast<__m256i>(numbers);
-      const __m128i low = _mm256_castsi256_si128(all), high = _mm256_extracti128_si256(all, 1);
+      const __m256i eight = reinterpret_cast<__m256i>(numbers);
+      const __m128i low = _mm256_castsi256_si128(eight), high = _mm256_extracti128_si256(eight, 1);
       _mm_storeu_si128(reinterpret_cast<__m128i*>(row + i), _mm_blend_epi16(low, _mm_slli_epi32(high, 16), 0xaa));
     }
     int32_t total = 0;
     for (int l = 0; l < kLanes; ++l) total += whole[l];
-    groups[size_t(g) * m + r] = {-int32_t(kCenter<4>) * total, of.unit, bytes ? reduce_add(sum) * of.unit : reduce_add(sum)};
+    const float all = reduce_add(sum);
+    groups[size_t(g) * m + r] = {-int32_t(kCenter<4>) * total, of.unit, bytes ? all * of.unit : all};
   }
   return true;
 }
