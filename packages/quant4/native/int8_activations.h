@@ -15,7 +15,8 @@ struct ByteUnit {
   float inverse;
 };
 
-// The largest of n numbers without its sign, as bits, which grow with numbers; NaN is above infinity. They are whole vectors.
+// The largest of n numbers, which are whole vectors, without its sign: as bits, which grow with numbers; NaN is above
+// infinity.
 MLXTS_INLINE int32_t largest_size(const float* x, uint32_t n) {
   vi32 sizes = {};
   for (uint32_t i = 0; i < n; i += kLanes) {

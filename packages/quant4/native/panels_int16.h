@@ -21,8 +21,8 @@ static_assert(sizeof(Int16Group) <= 4 * QUANTIZED_MATMUL_LIMB_GROUP_WORDS);
 // Steps of a word of codes, each of a column and of the one that is four columns on.
 constexpr uint32_t kStepsOfWord = 4;
 
-// The unit of a group of n numbers: a power of two, of which the largest is less than 2^15; 0 where a number is not finite,
-// or the largest too large or too small for units.
+// The unit of a group of n numbers: a power of two, of which the largest is less than 2^15; 0 where a number is not
+// finite, or the largest too large or too small for units.
 inline ByteUnit int16_unit(const float* x, uint32_t n) {
   const int32_t size = largest_size(x, n);
   if (size == 0) return {1, 1};
@@ -33,8 +33,8 @@ inline ByteUnit int16_unit(const float* x, uint32_t n) {
   return {std::bit_cast<float>(uint32_t(127 + unit) << 23), std::bit_cast<float>(uint32_t(127 - unit) << 23)};
 }
 
-// Row r of m rows of x, panel by panel: of each eight columns the first and the fifth, the second and the sixth, and so on.
-// False where numbers do not allow it.
+// Row r of m rows of x, panel by panel: of each eight columns the first and the fifth, the second and the sixth, and so
+// on. Bytes, where such are wanted. False where numbers do not allow it.
 inline bool order_int16(const Types& t, const uint8_t* x, uint32_t cols, uint32_t groupSize, uint32_t m, uint32_t r,
                         bool bytes, int16_t* to, Int16Group* groups) {
   alignas(64) float group[128];
@@ -84,8 +84,8 @@ inline void decode_int16_panels(const Block& w, uint32_t k0, uint32_t n, uint32_
   }
 }
 
-// c[R, kPanelColumns] += Σ scale·(codes·x) + bias·Σx over `groups` groups of `steps` two columns each. x and its groups are
-// those of the first row; the rows are xStride numbers apart, groups of one row m.
+// c[R, kPanelColumns] += Σ scale·(codes·x) + bias·Σx over `groups` groups of `steps` two columns each. x and its groups
+// are those of the first row; the rows are xStride numbers apart, groups of one row m.
 template <int R>
 void multiply_int16_panel(const int16_t* x, size_t xStride, const uint32_t* panel, uint32_t groups, uint32_t steps,
                           const float* scales, const float* biases, const Int16Group* xGroups, size_t m, float* c) {
