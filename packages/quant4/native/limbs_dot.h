@@ -46,28 +46,32 @@ template <int Bits, Fetch F, int R, int M, int Limbs, typename S>
 MLXTS_INLINE void dot_limbs(const WeightRows& w, const XRows<LimbChunk<Bits, Limbs>>& x, uint32_t begin, uint32_t end,
                             vf32* sums, size_t stride) {
   constexpr float center = kCentered<Limbs> ? kCenter<Bits> : 0;
+  // With AVX2, it is instructions that such products wait for.
+  constexpr Section kUsual = kLanes == 8 ? Section::unrolled : Section::any;
   vf32 acc[R][M] = {};
-  const auto add_section = [&](uint32_t first, uint32_t last, const vf32 (&scales)[R]) {
+  const auto add_section = [&]<Section Kind>(uint32_t first, uint32_t last, const vf32 (&scales)[R])
+      __attribute__((always_inline)) {
     const LimbChunk<Bits, Limbs>* section = x.ordered + first / kLanes;
     vf32 products[R][M] = {};
-    each_chunk<Bits, F, R>(
-        w, first, last,
-        [&](uint32_t chunk, auto words_of, const ChunkScales<Bits>& lanes) __attribute__((always_inline)) {
-          vf32 scale[R];
-          MLXTS_UNROLL
-          for (int r = 0; r < R; ++r) scale[r] = lanes.of(scales[r]);
+    each_chunk<Bits, F, R, Kind>(
+        w, first, last, scales,
+        [&](uint32_t chunk, auto words_of, auto scale_of) __attribute__((always_inline)) {
+          vu32 codes[R][kCodeVectors<Bits>];
           MLXTS_UNROLL
           for (int r = 0; r < R; ++r) {
             const vu32 words = held(words_of(r));
-            vu32 codes[kCodeVectors<Bits>];
             MLXTS_UNROLL
-            for (int i = 0; i < kCodeVectors<Bits>; ++i) codes[i] = code_bytes<Bits>(words, i);
+            for (int i = 0; i < kCodeVectors<Bits>; ++i) codes[r][i] = code_bytes<Bits>(words, i);
+          }
+          MLXTS_UNROLL
+          for (int r = 0; r < R; ++r) {
+            const vf32 scale = scale_of(r);
             MLXTS_UNROLL
             for (int m = 0; m < M; ++m) {
               const LimbChunk<Bits, Limbs>& of = section[m * x.stride + chunk];
-              vf32 unit = scale[r];
+              vf32 unit = scale;
               if constexpr (Limbs == 1) unit *= of.unit;
-              products[r][m] = fma(limb_product<Bits, Limbs>(codes, of), unit, products[r][m]);
+              products[r][m] = fma(limb_product<Bits, Limbs>(codes[r], of), unit, products[r][m]);
             }
           }
         });
@@ -82,7 +86,7 @@ MLXTS_INLINE void dot_limbs(const WeightRows& w, const XRows<LimbChunk<Bits, Lim
       }
     }
   };
-  each_section<Bits, F, R, M, S>(w, x, begin, end, center, acc, add_section);
+  each_section<Bits, F, R, M, S, kUsual>(w, x, begin, end, center, acc, add_section);
   for (int r = 0; r < R; ++r)
     for (int m = 0; m < M; ++m) sums[r * stride + m] += acc[r][m];
 }
