@@ -440,10 +440,11 @@ void multiply_rows(const Types& t, const P& p, const Product& product, uint32_t 
     for (uint32_t i = 0; i < blocks; ++i, row += each) multiply_at({row, kRows, parts, partRows}, {nullptr, 0});
     row = begin + blocks * kRows;
   }
-  // Where rows are multiplied in parts, one part of x serves many of them.
+  // Where rows are multiplied in parts, one part of x serves many of them; with AVX2, whose cores stop longer at the end of
+  // a block than at that of a row, many save time anyway.
   const uint32_t words = p.cols / kPerWord<Bits>;
   const bool parts = x.form < Form::tiles && span_words<Bits>(x.form, x.m, words, 0) < words;
-  const uint32_t block = parts ? kRows * (kMaxM / x.m) : kRows;
+  const uint32_t block = parts || kLanes == 8 ? kRows * (kMaxM / x.m) : kRows;
   for (; row < end; row += block)
     multiply_at({row, end - row < block ? end - row : block},
                 row + block < end ? BlockAt{&product, row + block} : next);

@@ -187,19 +187,18 @@ template <int Bits, Fetch F, int R, int M, typename S, Section Usual, typename T
 MLXTS_INLINE void each_section(const WeightRows& w, const XRows<T>& x, uint32_t begin, uint32_t end, float center,
                                vf32 (&acc)[R][M], Body body) {
   const uint32_t section = section_words<Bits>(w.shift);
-  const auto group_of = [&](uint32_t word) { return word * kPerWord<Bits> >> w.shift; };
   uint32_t first = begin;
   vf32 scales[R];
   if constexpr (Usual == Section::unrolled) {
     constexpr uint32_t words = kLanes * kLanes;
     if (section == words)
       for (; end - first >= words; first += words) {
-        begin_section<R, M, F, S, true>(w, x.sums, x.sumStride, group_of(first), center, scales, acc);
+        begin_section<R, M, F, S, true>(w, x.sums, x.sumStride, first / kLanes, center, scales, acc);
         body.template operator()<Section::unrolled>(first, first + words, scales);
       }
   }
   for (; first < end; first += section) {
-    begin_section<R, M, F, S, false>(w, x.sums, x.sumStride, group_of(first), center, scales, acc);
+    begin_section<R, M, F, S, false>(w, x.sums, x.sumStride, first * kPerWord<Bits> >> w.shift, center, scales, acc);
     body.template operator()<Section::any>(first, end - first < section ? end : first + section, scales);
   }
 }
