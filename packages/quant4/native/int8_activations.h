@@ -15,19 +15,6 @@ struct ByteUnit {
   float inverse;
 };
 
-// The largest of n numbers, which are whole vectors, without its sign: as bits, which grow with numbers; NaN is above
-// infinity.
-MLXTS_INLINE int32_t largest_size(const float* x, uint32_t n) {
-  vi32 sizes = {};
-  for (uint32_t i = 0; i < n; i += kLanes) {
-    const vi32 size = as_i32(load(x + i)) & 0x7fffffff;
-    sizes = size > sizes ? size : sizes;
-  }
-  int32_t most = 0;
-  for (int l = 0; l < kLanes; ++l) most = sizes[l] > most ? sizes[l] : most;
-  return most;
-}
-
 // Of n numbers, which are whole vectors.
 MLXTS_INLINE ByteUnit byte_unit(const float* x, uint32_t n) {
   const int32_t most = largest_size(x, n);

@@ -1,7 +1,7 @@
-// Rows of x in limbs: each group of a row of x has one power of two as its unit and is whole numbers of up to 8·Limbs bits
-// in it, in limbs of one signed byte, largest first. Three limbs err by at most 2^-23 of the largest x of the group, two by
-// 2^-15: a bf16 of at least 2^-7 of the largest is a whole number then, too. Sums of products within a group are exact in
-// 32 bits.
+// Rows of x in limbs: each group of a row of x has one power of two as its unit and is whole numbers of up to 8·Limbs
+// bits in it, in limbs of one signed byte, largest first. Three limbs err by at most 2^-23 of the largest x of the
+// group, two by 2^-15: a bf16 of at least 2^-7 of the largest is a whole number then, too. Sums of products within a
+// group are exact in 32 bits.
 #pragma once
 #include <bit>
 
@@ -70,7 +70,7 @@ bool order_limbs(const Types& t, const uint8_t* x, uint32_t cols, uint32_t group
       sum += v;
     }
     const uint32_t size = _mm512_reduce_max_epu32(sizes);
-    if (size != 0 && size - 0x17800000u > 0x71800000u - 0x17800000u) return false;  // from 2^-80 to 2^100
+    if (!has_unit(int32_t(size))) return false;
     // Numbers lie below 2^(e + 1) / 1.004, so that every limb of the largest fits a signed byte.
     const float most = std::bit_cast<float>(size) * 1.004f;
     const int e = size == 0 ? 0 : int(std::bit_cast<uint32_t>(most) >> 23) - 127, unit = e - (8 * Limbs - 2);

@@ -1,14 +1,16 @@
-// x as whole numbers of at most 24 bits, in limbs of one signed byte, for products with the unsigned bytes of codes: with
-// AVX2 of all few rows of x, else of up to three, on processors that read or multiply W faster so than as limb_rows.h wants
-// it. The columns that meet a lane in a section of W (64 of groups of 64) have one power of two as their unit, chosen by
-// the largest of them: three limbs err by at most 2^-23 of that one, two by 2^-15. Sums of products are exact.
+// x as whole numbers of at most 24 bits, in limbs of one signed byte, for products with the unsigned bytes of codes:
+// with AVX2 of all few rows of x, else of up to three, on processors that read or multiply W faster so than as
+// limb_rows.h wants it. The columns that meet a lane in a section of W (64 of groups of 64) have one power of two as
+// their unit, chosen by the largest of them: three limbs err by at most 2^-23 of that one, two by 2^-15. Sums of
+// products are exact.
 #pragma once
 #include "matrix_affine.h"
 #include "matrix_dot.h"
 
 namespace mlxts {
 
-// Whether x is multiplied in limbs. AVX2 sums products of bytes in pairs in 16 bits, which hold those of codes of 4 bits.
+// Whether x is multiplied in limbs. AVX2 sums products of bytes in pairs in 16 bits, which hold those of codes of 4
+// bits.
 #if defined(__AVX512VNNI__)
 #define MLXTS_LIMBS 1
 template <int Bits>
@@ -28,8 +30,8 @@ template <int Bits>
 inline constexpr int kCodeVectors = 8 / Bits;
 
 // Sums of products with one of three limbs count up from the bits of the float 1.5·2^23 units of that limb: while they
-// stay below 2^22, they are the bits of that float plus the sum, in units. So nothing is converted. AVX2 adds limbs up in
-// 32 bits instead, with fewer instructions there.
+// stay below 2^22, they are the bits of that float plus the sum, in units. So nothing is converted. AVX2 adds limbs up
+// in 32 bits instead, with fewer instructions there.
 template <int Limbs>
 inline constexpr bool kSumsAreFloats = kHasInt8Dot && Limbs == 3;
 inline constexpr int32_t kFloatOfZero = 0x4b400000;  // of the unit 1
@@ -42,7 +44,7 @@ inline constexpr bool kCentered = Limbs == 3;
 template <int Bits, int Limbs>
 struct LimbChunk {
   vi32 limbs[Limbs][kCodeVectors<Bits>];  // four signed bytes a lane
-  vf32 unit;                              // of each lane: of one limb, the chunk's own; else the same in all of a section
+  vf32 unit;                              // of each lane: of one limb, the chunk's own; else that of the section
 };
 #if defined(__AVX512VNNI__)
 template <int Bits>

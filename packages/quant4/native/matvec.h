@@ -21,8 +21,8 @@ constexpr uint32_t kUnit = QUANTIZED_MATVEC_UNIT;  // columns that are ordered t
 // a row of W is multiplied with.
 constexpr size_t kWholeBytes = 24 << 10, kOneRowBytes = 32 << 10, kPartBytes = 8 << 10;
 
-// Beside tiles, few rows are in limbs word by word (limbs.h); elsewhere, from least_group_rows on, in limbs group by group
-// (limb_rows.h).
+// Beside tiles, few rows are in limbs word by word (limbs.h); elsewhere, from least_group_rows on, in limbs group by
+// group (limb_rows.h).
 enum class Form { f32, limbs, twoLimbs, bytes, tiles, twoLimbTiles, groups };
 constexpr bool in_tiles(Form form) { return form == Form::tiles || form == Form::twoLimbTiles; }
 
@@ -257,11 +257,11 @@ inline FetchAhead next_part(const WeightRows& w, uint32_t count, uint32_t begin,
   return {ptrdiff_t(end - begin) * 4 - ptrdiff_t(count * w.rowBytes), scales, scales};
 }
 
-// How many rows of W, of so many bytes, are multiplied together with one row of x. Rows that are long lie far apart: what
-// is fetched in the order of memory then has left the first cache before it is needed. With bf16 x of 4096 columns, a
-// core of a Zen 5 takes 1.23 times the time of reading W for four rows at a time and 1.10 for two; of 8192 columns 1.29,
-// 1.18 for two and 1.07 for one. Three limbs want four rows all the same, which share the reading of x. AVX2 has registers
-// for two in limbs.
+// How many rows of W, of so many bytes, are multiplied together with one row of x. Rows that are long lie far apart:
+// what is fetched in the order of memory then has left the first cache before it is needed. With bf16 x of 4096
+// columns, a core of a Zen 5 takes 1.23 times the time of reading W for four rows at a time and 1.10 for two; of 8192
+// columns 1.29, 1.18 for two and 1.07 for one. Three limbs want four rows all the same, which share the reading of x.
+// AVX2 has registers for two in limbs.
 constexpr int together(Form form, size_t bytes) {
   if (kLanes == 8) return form == Form::f32 ? 4 : 2;
   if (kFarRows || kLanes < 16) return 4;
@@ -440,8 +440,8 @@ void multiply_rows(const Types& t, const P& p, const Product& product, uint32_t 
     for (uint32_t i = 0; i < blocks; ++i, row += each) multiply_at({row, kRows, parts, partRows}, {nullptr, 0});
     row = begin + blocks * kRows;
   }
-  // Where rows are multiplied in parts, one part of x serves many of them; with AVX2, whose cores stop longer at the end of
-  // a block than at that of a row, many save time anyway.
+  // Where rows are multiplied in parts, one part of x serves many of them; with AVX2, whose cores stop longer at the
+  // end of a block than at that of a row, many save time anyway.
   const uint32_t words = p.cols / kPerWord<Bits>;
   const bool parts = x.form < Form::tiles && span_words<Bits>(x.form, x.m, words, 0) < words;
   const uint32_t block = parts || kLanes == 8 ? kRows * (kMaxM / x.m) : kRows;

@@ -19,8 +19,8 @@ MLXTS_INLINE vf32 splat_at(const float* at) {
 #endif
 }
 
-// As fetch, in the place where it stands: of an unrolled loop the compiler would bring all together, and several lines at
-// once take up to 10 % longer to come.
+// As fetch, in the place where it stands: of an unrolled loop the compiler would bring all together, and several lines
+// at once take up to 10 % longer to come.
 MLXTS_INLINE void fetch_here(const uint8_t* p, ptrdiff_t ahead) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
   asm volatile("prefetcht0 %0" ::"m"(*reinterpret_cast<const uint8_t*>(uintptr_t(p) + uintptr_t(ahead))));
@@ -40,8 +40,8 @@ inline constexpr bool kFarRows = false;
 inline constexpr uint32_t kParts = 4;
 constexpr size_t kChunkBytes = kLanes * 4;  // of words
 constexpr ptrdiff_t kLineBytes = 64;
-// What is fetched lies so many bytes ahead of the words; far apart, of scales, too. Processors with AVX2 alone have first
-// caches of 32 KiB.
+// What is fetched lies so many bytes ahead of the words; far apart, of scales, too. Processors with AVX2 alone have
+// first caches of 32 KiB.
 inline constexpr size_t kFetchBytes = kFarRows ? 1 << 10 : kLanes == 8 ? 3 << 10 : 8 << 10;
 inline constexpr ptrdiff_t kFarScaleBytes = 256;
 // Far apart, it is fetched twice, where that leaves time for the products: into the second cache, and later into the
@@ -181,8 +181,9 @@ MLXTS_INLINE void begin_section(const WeightRows& w, const float* sums, size_t s
 // A section has some chunks; or, the usual one, kLanes that are one group each, whose loop is unrolled.
 enum class Section { any, unrolled };
 
-// body.operator()<Section>(first, last, scales) for the sections of the words begin … end − 1 of R rows: the words first …
-// last − 1, and the scales of their groups. What their biases give, those of codes less the center, is added to acc.
+// body.operator()<Section>(first, last, scales) for the sections of the words begin … end − 1 of R rows: the words
+// first … last − 1, and the scales of their groups. What their biases give, those of codes less the center, is added to
+// acc.
 template <int Bits, Fetch F, int R, int M, typename S, Section Usual, typename T, typename Body>
 MLXTS_INLINE void each_section(const WeightRows& w, const XRows<T>& x, uint32_t begin, uint32_t end, float center,
                                vf32 (&acc)[R][M], Body body) {
@@ -226,7 +227,8 @@ MLXTS_INLINE void each_chunk(const WeightRows& w, uint32_t first, uint32_t last,
     return words;
   };
   if constexpr (Kind == Section::unrolled) {
-    // From memory, a scale comes to all lanes without a shuffle. The compiler is kept from holding the addresses of all.
+    // From memory, a scale comes to all lanes without a shuffle. The compiler is kept from holding the addresses of
+    // all.
     alignas(vf32) float ofGroups[R * kLanes];
     MLXTS_UNROLL
     for (int r = 0; r < R; ++r) store(ofGroups + r * kLanes, scales[r]);

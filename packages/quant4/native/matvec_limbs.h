@@ -1,6 +1,6 @@
 // Products of 16 rows of W with few rows of x in limbs (limb_rows.h). The lanes are the rows of W: their words are
-// transposed, so that codes of four columns meet four bytes of x, and sums are scaled once for a group. A row of x has the
-// same products whatever others are there.
+// transposed, so that codes of four columns meet four bytes of x, and sums are scaled once for a group. A row of x has
+// the same products whatever others are there.
 #pragma once
 #include "limb_rows.h"
 #include "matvec_dot.h"
@@ -24,17 +24,17 @@ struct LimbRows {
 // Whether the processor's reading of memory likes rows far apart (matvec_dot.h), asked when the library is loaded: a
 // variable of a function would need a C++ library.
 inline const bool kFarIsFaster = made_by_intel();
-// Rows of x in so many limbs from which on lanes are rows of W. Against 4096 × 4096 codes from memory, a core of a Zen 5
-// takes so, and word by word (limbs_dot.h): for two rows in three limbs 600 and 720 µs; in two limbs, for three rows 580
-// and 400, for four 530 and 560.
+// Rows of x in so many limbs from which on lanes are rows of W. Against 4096 × 4096 codes from memory, a core of a Zen
+// 5 takes so, and word by word (limbs_dot.h): for two rows in three limbs 600 and 720 µs; in two limbs, for three rows
+// 580 and 400, for four 530 and 560.
 inline uint32_t least_group_rows(uint32_t limbs) {
   if (kFarIsFaster) return 1;
   return limbs == 3 ? 2 : limbs == 2 ? 4 : 3;
 }
 
-// 16 rows of W: four from each of four places. What comes next is fetched into the second cache meanwhile: from each place
-// where they lie far apart, else in the order of memory. Far apart, each row's next line is also fetched into the first
-// cache: a product from a cache takes 4 to 13 % less time so.
+// 16 rows of W: four from each of four places. What comes next is fetched into the second cache meanwhile: from each
+// place where they lie far apart, else in the order of memory. Far apart, each row's next line is also fetched into the
+// first cache: a product from a cache takes 4 to 13 % less time so.
 struct LimbBlock {
   const WeightRows& w;
   bool far;
@@ -84,8 +84,8 @@ struct SectionScales {
   }
 };
 
-// Four words of each row, from `at` on: v[i] has word i of each. Of rows that are four apart, they need to change places
-// within a quarter of a vector only.
+// Four words of each row, from `at` on: v[i] has word i of each. Of rows that are four apart, they need to change
+// places within a quarter of a vector only.
 MLXTS_INLINE void load_four_words(const LimbBlock& b, size_t at, vu32 (&v)[4]) {
   MLXTS_UNROLL
   for (int r = 0; r < 4; ++r) {

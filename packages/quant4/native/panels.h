@@ -2,8 +2,8 @@
 // rows of x at a time in registers. Where the processor multiplies bytes, x meets the codes themselves, scaled group by
 // group: in tiles of bf16, exactly (panels_amx.h); else in limbs (panels_limbs.h), or with AVX2, where two limbs are
 // enough, in numbers of 16 bits (panels_int16.h). For bf16 results tiles have the weights themselves, in two bf16
-// (panels_scaled.h). Elsewhere x meets the weights in f32. P are params with rows, cols, groupSize, groupStride, mBlock,
-// blocks and int8.
+// (panels_scaled.h). Elsewhere x meets the weights in f32. P are params with rows, cols, groupSize, groupStride,
+// mBlock, blocks and int8.
 #pragma once
 #include "panels_amx.h"
 #include "panels_f32.h"

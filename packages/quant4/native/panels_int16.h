@@ -1,6 +1,6 @@
 // Panels of codes of 4 bits as numbers of 16 bits, for rows of x in whole numbers of 16 bits: for processors with AVX2
-// alone, whose products of such numbers, summed in 32 bits, take half the time of those of f32. The numbers are those of
-// two limbs, or of one (limb_rows.h).
+// alone, whose products of such numbers, summed in 32 bits, take half the time of those of f32. The numbers are those
+// of two limbs, or of one (limb_rows.h).
 #pragma once
 #include <bit>
 
@@ -26,7 +26,7 @@ constexpr uint32_t kStepsOfWord = 4;
 inline ByteUnit int16_unit(const float* x, uint32_t n) {
   const int32_t size = largest_size(x, n);
   if (size == 0) return {1, 1};
-  if (size < (127 - 80) << 23 || size >= (127 + 100) << 23) return {0, 0};
+  if (!has_unit(size)) return {0, 0};
   // Numbers lie below 2^(e + 1) / 1.004, as two limbs want it.
   const float most = std::bit_cast<float>(size) * 1.004f;
   const int unit = int(std::bit_cast<uint32_t>(most) >> 23) - 127 - 14;
@@ -47,10 +47,10 @@ inline bool order_int16(const Types& t, const uint8_t* x, uint32_t cols, uint32_
     vf32 sum = {};
     vi32 whole = {};
     for (uint32_t i = 0; i < groupSize; i += kLanes) {
-      const vf32 v = load(group + i), units = whole_units(v, of);
-      sum += bytes ? units : v;
-      const vi32 numbers = whole_numbers(units);
+      const vf32 v = load(group + i);
+      const vi32 numbers = whole_numbers(v * splat(of.inverse));
       whole += numbers;
+      sum += bytes ? __builtin_convertvector(numbers, vf32) : v;
       // The lanes 0 … 3 become lower halves and 4 … 7 upper ones.
       const __m256i eight = reinterpret_cast<__m256i>(numbers);
       const __m128i low = _mm256_castsi256_si128(eight), high = _mm256_extracti128_si256(eight, 1);

@@ -31,8 +31,8 @@ void narrow_run(const float* from, void* to, size_t n) {
   convert_row(from, n, static_cast<T*>(to));
 }
 
-// What a thread has prepared last for a dispatch, in scratch: which rows of x, by a number of the kernel's own. Every call
-// asks for it, whatever it does then: what earlier calls have not set is undefined.
+// What a thread has prepared last for a dispatch, in scratch: which rows of x, by a number of the kernel's own. Every
+// call asks for it, whatever it does then: what earlier calls have not set is undefined.
 template <typename Prepared>
 Prepared& prepared_in(const Launch& l, uint32_t* words) {
   auto& prepared = *reinterpret_cast<Prepared*>(words);
@@ -82,8 +82,8 @@ struct Types {
   bool bf16x, bf16out;
 };
 
-// Limbs of one byte that x is multiplied in: bf16 results lose nothing by bf16 x of 15 bits in units of the largest of a
-// group; f16 results do. In whole numbers of a byte, one.
+// Limbs of one byte that x is multiplied in: bf16 results lose nothing by bf16 x of 15 bits in units of the largest of
+// a group; f16 results do. In whole numbers of a byte, one.
 MLXTS_INLINE uint32_t limbs_of(const Types& t, bool bytes) { return bytes ? 1 : t.bf16x && t.bf16out ? 2 : 3; }
 
 template <typename X, typename S, typename O>
@@ -118,8 +118,9 @@ inline Product joint_product(const Launch& l, int part, int out) {
   return m;
 }
 
-// The matrix number `q` of the weights, with x and out from their beginnings on; of kernels with several weights, of number
-// `part`. All products declare x, the weights, the scales and the biases first: the indices of one are those of all.
+// The matrix number `q` of the weights, with x and out from their beginnings on; of kernels with several weights, of
+// number `part`. All products declare x, the weights, the scales and the biases first: the indices of one are those of
+// all.
 template <typename P>
 Product product_of(const Launch& l, const Types& t, const P& p, uint32_t bits, uint64_t q, int out, int part = 0) {
   const uint64_t elements = uint64_t(p.rows) * p.cols, groups = elements / p.groupSize;
@@ -164,7 +165,8 @@ inline void widen_scales(const Types& t, const Product& m, uint64_t row, uint32_
 }
 
 #if defined(__AMX_BF16__)
-// Products of bf16 take subnormal numbers for 0: whether bf16 x is far from them, and from infinity. n is a multiple of 32.
+// Products of bf16 take subnormal numbers for 0: whether bf16 x is far from them, and from infinity. n is a multiple of
+// 32.
 inline bool fits_bf16_dot(const uint8_t* x, size_t n) {
   // Sizes as bits: 0, or from 2^-80 on and below 2^126.
   const __m512i least = _mm512_set1_epi16(0x1781), most = _mm512_set1_epi16(0x7e80 - 0x1781);
@@ -177,22 +179,35 @@ inline bool fits_bf16_dot(const uint8_t* x, size_t n) {
 }
 #endif
 
-// Whether the largest number of a row of x is in the range in which limbs hold it; n is a multiple of 32.
+// The largest of n numbers, which are whole vectors, without its sign: as bits, which grow with numbers; NaN is above
+// infinity.
+MLXTS_INLINE int32_t largest_size(const float* x, size_t n) {
+  vi32 sizes = {};
+  for (size_t i = 0; i < n; i += kLanes) {
+    const vi32 size = as_i32(load(x + i)) & 0x7fffffff;
+    sizes = size > sizes ? size : sizes;
+  }
+  int32_t most = 0;
+  for (int l = 0; l < kLanes; ++l) most = sizes[l] > most ? sizes[l] : most;
+  return most;
+}
+
+// Whether numbers of this size at most are whole numbers of a power of two: 0, or from 2^-80 on and below 2^100.
+MLXTS_INLINE bool has_unit(int32_t size) {
+  return size == 0 || (size >= (127 - 80) << 23 && size < (127 + 100) << 23);
+}
+
+// Whether limbs hold a row of x; n is a multiple of 32.
 inline bool fits_limbs(const Types& t, const uint8_t* x, size_t n) {
-  alignas(64) float unit[128];
-  vi32 most = {};
+  alignas(64) float some[128];
+  int32_t most = 0;
   for (size_t i = 0; i < n; i += 128) {
     const size_t count = n - i < 128 ? n - i : 128;
-    t.x(x + i * t.xBytes, unit, count);
-    for (size_t k = 0; k < count; k += kLanes) {
-      const vi32 size = as_i32(load(unit + k)) & 0x7fffffff;
-      most = size > most ? size : most;
-    }
+    t.x(x + i * t.xBytes, some, count);
+    const int32_t size = largest_size(some, count);
+    most = size > most ? size : most;
   }
-  // Sizes as bits, which grow with numbers; NaN is above infinity.
-  int32_t largest = 0;
-  for (int l = 0; l < kLanes; ++l) largest = most[l] > largest ? most[l] : largest;
-  return largest == 0 || (largest >= (127 - 80) << 23 && largest < (127 + 100) << 23);
+  return has_unit(most);
 }
 
 }  // namespace mlxts
