@@ -1,4 +1,5 @@
 import { type Device, type Dtype, type FloatDtype, isFloat, wrongValue } from "@mlxts/core";
+import { quantizationOf } from "@mlxts/quant4";
 import { Fields } from "./fields.ts";
 
 /** Dtype of activations; auto: the checkpoint's own where the device computes faster in it, else f32. */
@@ -7,13 +8,18 @@ export type ActivationDtype = FloatDtype | "auto";
 /** Values of the option `activationDtype`. */
 export const ACTIVATION_DTYPES = ["f32", "f16", "bf16", "auto"] as const satisfies readonly ActivationDtype[];
 
+type FasterDtypes = Readonly<Record<string, readonly FloatDtype[] | undefined>>;
 /**
  * By level of a CPU, the narrow dtypes in which prompts are faster than in f32, and steps no slower, as measured: see the
  * README.
  */
-const FASTER: Readonly<Record<string, readonly FloatDtype[] | undefined>> = {
+const FASTER: FasterDtypes = {
   amx: ["bf16", "f16"],
   avx512: ["bf16"],
+};
+/** Those that are so only where weights are of 4 bits. */
+const FASTER_WITH_4_BITS: FasterDtypes = {
+  avx2: ["bf16"],
 };
 
 /** What is asked of a checkpoint. */
@@ -40,7 +46,8 @@ export function activationDtypeFor(
 ): FloatDtype {
   if (asked !== "auto") return asked;
   const own = declaredDtype(json) ?? storedDtype(checkpoint);
-  return own === "f32" || gpu || FASTER[level]?.includes(own) ? own : "f32";
+  if (own === "f32" || gpu || FASTER[level]?.includes(own)) return own;
+  return quantizationOf(json)?.bits === 4 && FASTER_WITH_4_BITS[level]?.includes(own) ? own : "f32";
 }
 
 /** The dtype that `config.json` says: of the text model of a multimodal one first. */

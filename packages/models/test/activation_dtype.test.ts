@@ -63,6 +63,11 @@ describe("auto takes the checkpoint's own dtype", () => {
 
   it("where the device is faster with it, and f32 elsewhere", () => {
     for (const dtype of ["bfloat16", "float16", "float32"]) expect(auto({ dtype }, nothing, avx2)).toBe("f32");
+    const quantization = (bits: number) => ({ bits, group_size: 64 });
+    expect(auto({ dtype: "bfloat16", quantization: quantization(4) }, nothing, avx2)).toBe("bf16");
+    expect(auto({ dtype: "bfloat16", quantization_config: quantization(4) }, nothing, avx2)).toBe("bf16");
+    expect(auto({ dtype: "bfloat16", quantization: quantization(8) }, nothing, avx2)).toBe("f32");
+    expect(auto({ dtype: "float16", quantization: quantization(4) }, nothing, avx2)).toBe("f32");
     const avx512 = { gpu: false, level: "avx512" };
     expect(auto({ dtype: "bfloat16" }, nothing, avx512)).toBe("bf16");
     expect(auto({ dtype: "float16" }, nothing, avx512)).toBe("f32");
@@ -78,7 +83,8 @@ describe("loadModel", () => {
       using checkpoint = await openCheckpoint(device, folder);
       expect(auto({}, checkpoint)).toBe("bf16");
       using model = await loadModel(device, folder, { activationDtype: "auto" });
-      expect(model.activationDtype).toBe(auto({ dtype: "bfloat16" }, nothing, device));
+      const quantization = folder === tiny4bit ? { bits: 4, group_size: 64 } : undefined;
+      expect(model.activationDtype).toBe(auto({ dtype: "bfloat16", quantization }, nothing, device));
     }
   });
 
