@@ -442,8 +442,8 @@ void multiply_rows(const Types& t, const P& p, const Product& product, uint32_t 
   }
   // Where rows are multiplied in parts, one part of x serves many of them; with AVX2, whose cores stop longer at the
   // end of a block than at that of a row, many save time anyway.
-  const uint32_t words = p.cols / kPerWord<Bits>;
-  const bool parts = x.form < Form::tiles && span_words<Bits>(x.form, x.m, words, 0) < words;
+  const uint32_t words = p.cols / kPerWord<Bits>, shift = uint32_t(__builtin_ctz(p.groupSize));
+  const bool parts = x.form < Form::tiles && span_words<Bits>(x.form, x.m, words, shift) < words;
   const uint32_t block = parts || kLanes == 8 ? kRows * (kMaxM / x.m) : kRows;
   for (; row < end; row += block)
     multiply_at({row, end - row < block ? end - row : block},
