@@ -22,9 +22,11 @@ MLXTS_INLINE vf32 limb_product(const vu32 (&codes)[kCodeVectors<Bits>], const Li
   }
 }
 #elif defined(__AVX2__)
-// Four columns of a lane at a time are summed in pairs: 4·15·128 at most.
+// Four columns of a lane at a time are summed in pairs: 4·15·128 at most. Without the last of three limbs where x has
+// only zeros there.
 template <int Bits, int Limbs>
-MLXTS_INLINE vf32 limb_product(const vu32 (&codes)[kCodeVectors<Bits>], const LimbChunk<Bits, Limbs>& x) {
+MLXTS_INLINE vf32 limb_product(const vu32 (&codes)[kCodeVectors<Bits>], const LimbChunk<Bits, Limbs>& x,
+                               bool hasLast = true) {
   static_assert(kCodeVectors<Bits> == 2);
   // Limb k of each lane, times so many.
   const auto limb = [&](int k, int16_t times) __attribute__((always_inline)) {
@@ -35,8 +37,11 @@ MLXTS_INLINE vf32 limb_product(const vu32 (&codes)[kCodeVectors<Bits>], const Li
   };
   if constexpr (Limbs == 1) return __builtin_convertvector(limb(0, 1), vf32);
   if constexpr (Limbs == 2) return __builtin_convertvector(limb(0, 256) + limb(1, 1), vf32);
-  if constexpr (Limbs == 3)
-    return __builtin_convertvector(((limb(0, 256) + limb(1, 1)) << 8) + (limb(2, 1) + x.start), vf32);
+  if constexpr (Limbs == 3) {
+    vi32 low = x.start;
+    if (hasLast) low += limb(2, 1);
+    return __builtin_convertvector(((limb(0, 256) + limb(1, 1)) << 8) + low, vf32);
+  }
 }
 #endif
 
@@ -46,32 +51,28 @@ template <int Bits, Fetch F, int R, int M, int Limbs, typename S>
 MLXTS_INLINE void dot_limbs(const WeightRows& w, const XRows<LimbChunk<Bits, Limbs>>& x, uint32_t begin, uint32_t end,
                             vf32* sums, size_t stride) {
   constexpr float center = kCentered<Limbs> ? kCenter<Bits> : 0;
-  // With AVX2, it is instructions that such products wait for.
-  constexpr Section kUsual = kLanes == 8 ? Section::unrolled : Section::any;
   vf32 acc[R][M] = {};
-  const auto add_section = [&]<Section Kind>(uint32_t first, uint32_t last, const vf32 (&scales)[R])
-      __attribute__((always_inline)) {
+  const auto add_section = [&](uint32_t first, uint32_t last, const vf32 (&scales)[R]) {
     const LimbChunk<Bits, Limbs>* section = x.ordered + first / kLanes;
     vf32 products[R][M] = {};
-    each_chunk<Bits, F, R, Kind>(
-        w, first, last, scales,
-        [&](uint32_t chunk, auto words_of, auto scale_of) __attribute__((always_inline)) {
-          vu32 codes[R][kCodeVectors<Bits>];
+    each_chunk<Bits, F, R>(
+        w, first, last,
+        [&](uint32_t chunk, auto words_of, const ChunkScales<Bits>& lanes) __attribute__((always_inline)) {
+          vf32 scale[R];
+          MLXTS_UNROLL
+          for (int r = 0; r < R; ++r) scale[r] = lanes.of(scales[r]);
           MLXTS_UNROLL
           for (int r = 0; r < R; ++r) {
             const vu32 words = held(words_of(r));
+            vu32 codes[kCodeVectors<Bits>];
             MLXTS_UNROLL
-            for (int i = 0; i < kCodeVectors<Bits>; ++i) codes[r][i] = code_bytes<Bits>(words, i);
-          }
-          MLXTS_UNROLL
-          for (int r = 0; r < R; ++r) {
-            const vf32 scale = scale_of(r);
+            for (int i = 0; i < kCodeVectors<Bits>; ++i) codes[i] = code_bytes<Bits>(words, i);
             MLXTS_UNROLL
             for (int m = 0; m < M; ++m) {
               const LimbChunk<Bits, Limbs>& of = section[m * x.stride + chunk];
-              vf32 unit = scale;
+              vf32 unit = scale[r];
               if constexpr (Limbs == 1) unit *= of.unit;
-              products[r][m] = fma(limb_product<Bits, Limbs>(codes[r], of), unit, products[r][m]);
+              products[r][m] = fma(limb_product<Bits, Limbs>(codes, of), unit, products[r][m]);
             }
           }
         });
@@ -86,7 +87,7 @@ MLXTS_INLINE void dot_limbs(const WeightRows& w, const XRows<LimbChunk<Bits, Lim
       }
     }
   };
-  each_section<Bits, F, R, M, S, kUsual>(w, x, begin, end, center, acc, add_section);
+  each_section<Bits, F, R, M, S>(w, x, begin, end, center, acc, add_section);
   for (int r = 0; r < R; ++r)
     for (int m = 0; m < M; ++m) sums[r * stride + m] += acc[r][m];
 }

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "int8_activations.h"
+#include "limb_groups_dot.h"
 #include "limbs_dot.h"
 #include "matrix_reduce.h"
 #include "matvec_dot.h"
@@ -224,14 +225,19 @@ MLXTS_INLINE void each_row(WeightRows& w, uint32_t count, size_t part, uint32_t 
   w.ahead = next;
 }
 
+// Rows of x from m0 on.
+template <int Bits, Form F>
+XRows<Element<Bits, F>> x_rows(const OrderedRows& a, uint32_t m0) {
+  using T = Element<Bits, F>;
+  const size_t stride = form_bytes<Bits>(F, a.columnStride) / sizeof(T);
+  return {static_cast<const T*>(a.ordered) + m0 * stride, stride, a.sums + m0 * a.groupStride, a.groupStride};
+}
+
 // The words begin … end − 1 of `count` rows against M rows of x from m0 on. Each span is summed by itself, so that very
 // long rows lose nothing.
 template <int Bits, Fetch Ahead, int R, int M, Form F>
 void span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin, uint32_t end, uint32_t count, vf32* sums) {
-  using T = Element<Bits, F>;
-  const size_t stride = form_bytes<Bits>(F, a.columnStride) / sizeof(T);
-  const XRows<T> x = {static_cast<const T*>(a.ordered) + m0 * stride, stride, a.sums + m0 * a.groupStride,
-                      a.groupStride};
+  const XRows<Element<Bits, F>> x = x_rows<Bits, F>(a, m0);
   // One function for all rows: one that is called for a few of them begins and ends for a tenth of its time.
   with_scale_type<M>(w.scaleType, [&]<typename S>() {
     const auto dot = [&](const WeightRows& rows, vf32* to, size_t apart) __attribute__((always_inline)) {
@@ -244,6 +250,42 @@ void span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin, uint
     each_row<R>(w, count, (end - begin) * 4, a.m, sums + m0, dot);
   });
 }
+
+#if MLXTS_LIMBS && !defined(__AVX512F__)
+// As span, where chunks are groups.
+template <int Bits, int M, Form F>
+void groups_span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin, uint32_t end, uint32_t count,
+                 vf32* sums) {
+  constexpr int Limbs = limbs_of(F);
+  const XRows<LimbChunk<Bits, Limbs>> x = x_rows<Bits, F>(a, m0);
+  LastLimbs last = {};
+  if constexpr (Limbs == 3 && M == 1) last = last_limbs<Bits>(x.ordered + begin / kLanes, (end - begin) / kLanes);
+  with_scale_type<M>(w.scaleType, [&]<typename S>() {
+    const auto dot_rows = [&]<Extent Of>(uint32_t rows, vf32* to) {
+      if constexpr (Limbs == 3 && M == 1)
+        if (last.few)
+          return dot_limb_groups<Bits, M, Limbs, S, Of, true>(w, x, begin, end, rows, to, a.m, last);
+      dot_limb_groups<Bits, M, Limbs, S, Of, false>(w, x, begin, end, rows, to, a.m, last);
+    };
+    const auto dot = [&](uint32_t rows, vf32* to) {
+      if ((end - begin) % (kLanes * kSectionChunks) > 0) return dot_rows.template operator()<Extent::any>(rows, to);
+      if (end - begin == w.count) return dot_rows.template operator()<Extent::row>(rows, to);
+      dot_rows.template operator()<Extent::sections>(rows, to);
+    };
+    // What the last rows fetch lies beyond the block.
+    const FetchAhead next = w.ahead;
+    w.ahead = ahead_of<1>(w, (end - begin) * 4);
+    const size_t reach = size_t(w.ahead.words) / w.rowBytes;
+    const uint32_t beyond = reach < count ? uint32_t(reach) : count, within = count - beyond;
+    dot(within, sums + m0);
+    w.ahead = w.ahead + next;
+    w.skip(within);
+    dot(beyond, sums + within * a.m + m0);
+    w.skip(-ptrdiff_t(within));
+    w.ahead = next;
+  });
+}
+#endif
 
 // Registers hold R·M sums, in f32 twice.
 constexpr int kWide = kLanes == 16 ? 4 : 2;
@@ -282,6 +324,16 @@ template <int Bits, Fetch Ahead, Form F>
 void all_rows(WeightRows& w, const OrderedRows& a, uint32_t begin, uint32_t end, uint32_t count, vf32* sums) {
   const uint32_t m = a.m;
   uint32_t m0 = 0;
+#if MLXTS_LIMBS && !defined(__AVX512F__)
+  if constexpr (kInLimbs<Bits> && F != Form::f32)
+    if (chunks_are_groups<Bits>(w.shift)) {
+      for (; m0 + 4 <= m; m0 += 4) groups_span<Bits, 4, F>(w, a, m0, begin, end, count, sums);
+      if (m - m0 == 3) groups_span<Bits, 3, F>(w, a, m0, begin, end, count, sums);
+      if (m - m0 == 2) groups_span<Bits, 2, F>(w, a, m0, begin, end, count, sums);
+      if (m - m0 == 1) groups_span<Bits, 1, F>(w, a, m0, begin, end, count, sums);
+      return;
+    }
+#endif
   for (; m0 + 4 <= m; m0 += 4) span<Bits, Ahead, kWide / 2, 4, F>(w, a, m0, begin, end, count, sums);
   if (m - m0 == 3) span<Bits, Ahead, F == Form::bytes ? kWide : kWide / 2, 3, F>(w, a, m0, begin, end, count, sums);
   if (m - m0 == 2) span<Bits, Ahead, kWide, 2, F>(w, a, m0, begin, end, count, sums);

@@ -10,25 +10,6 @@ namespace mlxts {
 MLXTS_INLINE vf32 held(vf32 v) { return rounded(v); }
 MLXTS_INLINE vu32 held(vu32 v) { return reinterpret_cast<vu32>(rounded(reinterpret_cast<vf32>(v))); }
 
-// The number at `at`, in every lane.
-MLXTS_INLINE vf32 splat_at(const float* at) {
-#if defined(__AVX2__) && !defined(__AVX512F__)
-  return reinterpret_cast<vf32>(_mm256_broadcast_ss(at));
-#else
-  return splat(*at);
-#endif
-}
-
-// As fetch, in the place where it stands: of an unrolled loop the compiler would bring all together, and several lines
-// at once take up to 10 % longer to come.
-MLXTS_INLINE void fetch_here(const uint8_t* p, ptrdiff_t ahead) {
-#if defined(__AVX2__) && !defined(__AVX512F__)
-  asm volatile("prefetcht0 %0" ::"m"(*reinterpret_cast<const uint8_t*>(uintptr_t(p) + uintptr_t(ahead))));
-#else
-  fetch(p, ahead);
-#endif
-}
-
 // Rows of W that are multiplied together lie side by side, and what is fetched meanwhile comes next in the order of
 // memory, one stream: a Zen 5 reads it at 36–40 GB/s, and four rows, each fetched for itself, at 26. Or they lie far
 // apart, each in a part of the rows of its own: a Granite Rapids reads such streams at 14–16 GB/s, one alone at 8–10.
@@ -148,12 +129,12 @@ MLXTS_INLINE void fetch_scales(const WeightRows& w, size_t at) {
   }
 }
 
-// Widens the scales of R rows for the section that begins at group `group`, a whole one or perhaps the last, and adds
-// what its biases give to acc: those of codes less the center.
-template <int R, int M, Fetch F, typename S, bool Whole>
+// Widens the scales of R rows for the section that begins at group `group`, and adds what its biases give to acc:
+// those of codes less the center.
+template <int R, int M, Fetch F, typename S>
 MLXTS_INLINE void begin_section(const WeightRows& w, const float* sums, size_t sumStride, uint32_t group, float center,
                                 vf32 (&scales)[R], vf32 (&acc)[R][M]) {
-  const uint32_t n = Whole ? uint32_t(kLanes) : w.groups - group;
+  const uint32_t n = w.groups - group;
   const size_t at = size_t(group) * bytes_of<S>(w.scaleType);
   vf32 bias[R];
   fetch_scales<R, F, S>(w, at);
@@ -178,76 +159,48 @@ MLXTS_INLINE void begin_section(const WeightRows& w, const float* sums, size_t s
   }
 }
 
-// A section has some chunks; or, the usual one, kLanes that are one group each, whose loop is unrolled.
-enum class Section { any, unrolled };
-
-// body.operator()<Section>(first, last, scales) for the sections of the words begin … end − 1 of R rows: the words
-// first … last − 1, and the scales of their groups. What their biases give, those of codes less the center, is added to
-// acc.
-template <int Bits, Fetch F, int R, int M, typename S, Section Usual, typename T, typename Body>
+// body(first, last, scales) for the sections of the words begin … end − 1 of R rows: the words first … last − 1, and
+// the scales of their groups. What their biases give, those of codes less the center, is added to acc.
+template <int Bits, Fetch F, int R, int M, typename S, typename T, typename Body>
 MLXTS_INLINE void each_section(const WeightRows& w, const XRows<T>& x, uint32_t begin, uint32_t end, float center,
                                vf32 (&acc)[R][M], Body body) {
   const uint32_t section = section_words<Bits>(w.shift);
-  uint32_t first = begin;
-  vf32 scales[R];
-  if constexpr (Usual == Section::unrolled) {
-    constexpr uint32_t words = kLanes * kLanes;
-    if (section == words)
-      for (; end - first >= words; first += words) {
-        begin_section<R, M, F, S, true>(w, x.sums, x.sumStride, first / kLanes, center, scales, acc);
-        body.template operator()<Section::unrolled>(first, first + words, scales);
-      }
-  }
-  for (; first < end; first += section) {
-    begin_section<R, M, F, S, false>(w, x.sums, x.sumStride, first * kPerWord<Bits> >> w.shift, center, scales, acc);
-    body.template operator()<Section::any>(first, end - first < section ? end : first + section, scales);
+  for (uint32_t first = begin; first < end; first += section) {
+    vf32 scales[R];
+    begin_section<R, M, F, S>(w, x.sums, x.sumStride, first * kPerWord<Bits> >> w.shift, center, scales, acc);
+    body(first, end - first < section ? end : first + section, scales);
   }
 }
 
-// body(chunk, words_of, scale_of) for chunks of kLanes words of R rows of a section: the chunk's number in it, and
-// functions that read those of row r and give the scales of its lanes. The last chunk's missing words are 0. What lies
-// ahead is fetched whenever a row is read.
-template <int Bits, Fetch F, int R, Section Kind, typename Body>
-MLXTS_INLINE void each_chunk(const WeightRows& w, uint32_t first, uint32_t last, const vf32 (&scales)[R], Body body) {
+// body(chunk, words_of, lanes) for chunks of kLanes words of R rows of a section: the chunk's number in it, a function
+// that reads those of row r, and the ChunkScales of its lanes. The last chunk's missing words are 0. What lies ahead is
+// fetched whenever a row is read: several lines at once take up to 10 % longer to come.
+template <int Bits, Fetch F, int R, typename Body>
+MLXTS_INLINE void each_chunk(const WeightRows& w, uint32_t first, uint32_t last, Body body) {
   const size_t rowBytes = w.rowBytes;
   // Of whole rows, what is fetched comes next in the order of memory.
   constexpr size_t step = F == Fetch::parts ? 1 : R;
   const size_t apart = F == Fetch::parts ? rowBytes : kChunkBytes;
   const uint8_t *at = w.words + size_t(first) * 4, *ahead = w.words + w.ahead.words + size_t(first) * 4 * step;
-  const auto words_of = [&](int r) __attribute__((always_inline)) {
-    const uint8_t* row = at + r * rowBytes;
-    const vu32 words = load_words(row);
-    if constexpr (!kFarRows) {
-      // Chunks of neighboring rows share lines.
-      if (F == Fetch::parts || r * kChunkBytes % kLineBytes == 0) fetch_here(ahead, ptrdiff_t(r * apart));
-    } else {
-      if constexpr (F == Fetch::twice) fetch_second_cache(row, kSecondCacheBytes);
-      fetch(row, kFetchBytes);
-    }
-    return words;
-  };
-  if constexpr (Kind == Section::unrolled) {
-    // From memory, a scale comes to all lanes without a shuffle. The compiler is kept from holding the addresses of
-    // all.
-    alignas(vf32) float ofGroups[R * kLanes];
-    MLXTS_UNROLL
-    for (int r = 0; r < R; ++r) store(ofGroups + r * kLanes, scales[r]);
-    const float* groups = ofGroups;
-    asm("" : "+r"(groups));
-    MLXTS_UNROLL
-    for (int chunk = 0; chunk < kLanes; ++chunk, at += kChunkBytes, ahead += step * kChunkBytes)
-      body(uint32_t(chunk), words_of,
-           [&](int r) __attribute__((always_inline)) { return splat_at(groups + r * kLanes + chunk); });
-  } else {
-    ChunkScales<Bits> lanes(w.shift);
-    const auto scale_of = [&](int r) __attribute__((always_inline)) { return lanes.of(scales[r]); };
-    uint32_t chunk = 0, left = last - first;
-    for (; left >= kLanes; left -= kLanes, ++chunk, at += kChunkBytes, ahead += step * kChunkBytes) {
-      body(chunk, words_of, scale_of);
-      lanes.next();
-    }
-    if (left > 0) body(chunk, [&](int r) { return load_words(at + r * rowBytes, left); }, scale_of);
+  ChunkScales<Bits> lanes(w.shift);
+  uint32_t chunk = 0, left = last - first;
+  for (; left >= kLanes; left -= kLanes, ++chunk, at += kChunkBytes, ahead += step * kChunkBytes) {
+    const auto words_of = [&](int r) __attribute__((always_inline)) {
+      const uint8_t* row = at + r * rowBytes;
+      const vu32 words = load_words(row);
+      if constexpr (!kFarRows) {
+        // Chunks of neighboring rows share lines.
+        if (F == Fetch::parts || r * kChunkBytes % kLineBytes == 0) fetch(ahead, ptrdiff_t(r * apart));
+      } else {
+        if constexpr (F == Fetch::twice) fetch_second_cache(row, kSecondCacheBytes);
+        fetch(row, kFetchBytes);
+      }
+      return words;
+    };
+    body(chunk, words_of, lanes);
+    lanes.next();
   }
+  if (left > 0) body(chunk, [&](int r) { return load_words(at + r * rowBytes, left); }, lanes);
 }
 
 // sums[r·stride + m] += the products of row r of W and row m of x, of the words begin … end − 1, over lanes; f32 x.
@@ -255,11 +208,12 @@ template <int Bits, Fetch F, int R, int M, typename S>
 void dot_f32(const WeightRows& w, const XRows<float>& x, uint32_t begin, uint32_t end, vf32* sums, size_t stride) {
   const Codes<Bits> codes;
   vf32 acc[R][M] = {};
-  const auto add_section = [&]<Section Kind>(uint32_t first, uint32_t last, const vf32 (&scales)[R]) {
+  each_section<Bits, F, R, M, S>(w, x, begin, end, kCenter<Bits>, acc, [&](uint32_t first, uint32_t last,
+                                                                           const vf32 (&scales)[R]) {
     const float* section = x.ordered + size_t(first) * kPerWord<Bits>;
-    each_chunk<Bits, F, R, Kind>(
-      w, first, last, scales,
-      [&](uint32_t chunk, auto words_of, auto scale_of) __attribute__((always_inline)) {
+    each_chunk<Bits, F, R>(
+      w, first, last,
+      [&](uint32_t chunk, auto words_of, const ChunkScales<Bits>& lanes) __attribute__((always_inline)) {
         vu32 words[R];
         for (int r = 0; r < R; ++r) words[r] = codes.flip(words_of(r));
         const float* at = section + chunk * kChunk<Bits>;
@@ -278,13 +232,12 @@ void dot_f32(const WeightRows& w, const XRows<float>& x, uint32_t begin, uint32_
         }
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
-          const vf32 scale = scale_of(r);
+          const vf32 scale = lanes.of(scales[r]);
 #pragma GCC unroll 8
           for (int m = 0; m < M; ++m) acc[r][m] = fma(dot[r][m], scale, acc[r][m]);
         }
       });
-  };
-  each_section<Bits, F, R, M, S, Section::any>(w, x, begin, end, kCenter<Bits>, acc, add_section);
+  });
   for (int r = 0; r < R; ++r)
     for (int m = 0; m < M; ++m) sums[r * stride + m] += acc[r][m];
 }
