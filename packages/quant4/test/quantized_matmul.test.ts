@@ -110,6 +110,41 @@ it.each(cpuLevels())("gives the same bits with any number of threads, on cpu %s"
   expect(await products(4)).toEqual(one);
 });
 
+// Of x in limbs, parts that are zero may be left out: not those that are not. All sums are whole numbers of 2^-8.
+it.each(cpuLevels())("keeps a small number of any group beside large ones, on cpu %s", async (level) => {
+  using device = Device.open("cpu", { level });
+  const rows = 21;
+  for (const cols of [640, 1024, 8192]) {
+    const groups = cols / 64;
+    const { weight } = randomQuantized(1, rows, cols, { bits: 4, groupSize: 64 }, 3);
+    const scales = new Float64Array(rows * groups).fill(1);
+    const biases = new Float64Array(rows * groups);
+    const q = {
+      weight: device.tensor("u32", [rows, cols / 8], weight),
+      scales: device.tensor("bf16", [rows, groups], scales),
+      biases: device.tensor("bf16", [rows, groups], biases),
+      bits: 4,
+      groupSize: 64,
+      mode: "affine",
+    } as const;
+    const w = decodeExactly(weight, scales, biases, q);
+    for (const m of [1, 2]) {
+      const wanted: Float64Array[] = [];
+      const encoder = device.encoder();
+      const products = Array.from({ length: groups }, (_, group) => {
+        const x = new Float64Array(m * cols);
+        for (let i = 24; i < x.length; i += 512) x[i] = 128;
+        x[group * 64 + 29] = 3 * 2 ** -8;
+        wanted.push(productReference(x, w, rows, cols, true));
+        return quantizedMatmul(encoder, { x: device.tensor("bf16", [m, cols], x), q }, { outDtype: "f32" });
+      });
+      await encoder.commit();
+      for (const [group, out] of products.entries())
+        expect(await out.readNumbers(), `${cols} columns, ${m} rows, group ${group}`).toEqual(wanted[group]);
+    }
+  }
+});
+
 // Tiles would take parts of such weights for 0 or infinite.
 it.each([-126, -110, -90, 95, 110])("multiplies weights about 2^%i", async (exponent) => {
   const [rows, cols, m] = [200, 320, 40];
