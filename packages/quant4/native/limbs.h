@@ -1,8 +1,8 @@
 // x as whole numbers of at most 24 bits, in limbs of one signed byte, for products with the unsigned bytes of codes:
 // with AVX2 of all few rows of x, else of up to three, on processors that read or multiply W faster so than as
 // limb_rows.h wants it. The columns that meet a lane in a section of W (64 of groups of 64) have one power of two as
-// their unit, chosen by the largest of them: three limbs err by at most 2^-23 of that one, two by 2^-15. Sums of
-// products are exact.
+// their unit, chosen by the largest of them: three limbs err by at most 2^-23 of that one (2^-22 with AVX2), two by
+// 2^-15. Sums of products are exact.
 #pragma once
 #include "matrix_affine.h"
 #include "matrix_dot.h"
@@ -39,6 +39,11 @@ inline constexpr int32_t kFloatOfZero = 0x4b400000;  // of the unit 1
 // Products with f32 results are those of centered codes, whose sums lose less when they are rounded.
 template <int Limbs>
 inline constexpr bool kCentered = Limbs == 3;
+
+// Bits of the last limb. AVX2 has three limbs in units of 2^15, 2^7 and 1, the first of them negated: products in 16
+// bits are multiplied by −2^15, which a signed number of 16 bits can be, and need no shift.
+template <int Limbs>
+inline constexpr int kLastBits = kLanes == 8 && Limbs == 3 ? 7 : 8;
 
 // A chunk of x in limbs, largest first.
 template <int Bits, int Limbs>
@@ -118,8 +123,10 @@ void deal_chunk(const float* x, vf32 (&v)[kPerWord<Bits>]) {
 // `chunks` chunks of a section of x, finite and below 2^100.
 template <int Bits, int Limbs>
 void split_limbs(const float* x, uint32_t chunks, LimbChunk<Bits, Limbs>* to) {
-  constexpr int per = kPerWord<Bits>, kBits = 8 * Limbs - 1;
-  constexpr int kMost = ((1 << 8 * Limbs) - 1) / 255 * 127;  // every limb 127
+  constexpr int per = kPerWord<Bits>, kLast = kLastBits<Limbs>, kBits = 8 * (Limbs - 1) + kLast - 1;
+  constexpr bool kNegatedFirst = kLast < 8;
+  // Every limb the largest.
+  constexpr int kMost = ((1 << 8 * (Limbs - 1)) - 1) / 255 * 127 * (1 << kLast) + (1 << (kLast - 1)) - 1;
   vf32 v[per], most = {};
   for (uint32_t c = 0; c < chunks; ++c) {
     deal_chunk<Bits>(x + c * kChunk<Bits>, v);
@@ -144,13 +151,15 @@ void split_limbs(const float* x, uint32_t chunks, LimbChunk<Bits, Limbs>* to) {
       to->start = sum * splat_i32(-int(kCenter<Bits>));
     }
     for (int k = Limbs - 1; k >= 0; --k) {
+      const int bits = k == Limbs - 1 ? kLast : 8;
       [[maybe_unused]] vi32 dot = {};
       for (int i = 0; i < kCodeVectors<Bits>; ++i) {
         vi32 bytes = {};
         for (int b = 0; b < 4; ++b) {
           vi32& number = q[b * kCodeVectors<Bits> + i];
-          bytes |= (number & 0xff) << (8 * b);
-          number = (number + 128) >> 8;
+          const vi32 rest = (number + (1 << (bits - 1))) >> bits, limb = number - (rest << bits);
+          bytes |= ((kNegatedFirst && k == 0 ? -limb : limb) & 0xff) << (8 * b);
+          number = rest;
         }
         to->limbs[k][i] = bytes;
         if constexpr (kSumsAreFloats<Limbs>) dot = center_dot<Bits>(dot, reinterpret_cast<vu32>(bytes));

@@ -38,9 +38,10 @@ MLXTS_INLINE vf32 limb_product(const vu32 (&codes)[kCodeVectors<Bits>], const Li
   if constexpr (Limbs == 1) return __builtin_convertvector(limb(0, 1), vf32);
   if constexpr (Limbs == 2) return __builtin_convertvector(limb(0, 256) + limb(1, 1), vf32);
   if constexpr (Limbs == 3) {
+    constexpr int kLast = kLastBits<Limbs>;
     vi32 low = x.start;
     if (hasLast) low += limb(2, 1);
-    return __builtin_convertvector(((limb(0, 256) + limb(1, 1)) << 8) + low, vf32);
+    return __builtin_convertvector(limb(0, int16_t(-(1 << (8 + kLast)))) + limb(1, 1 << kLast) + low, vf32);
   }
 }
 #endif

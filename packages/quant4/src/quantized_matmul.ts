@@ -335,11 +335,11 @@ function planOf(c: Seen): Plan | undefined {
  * x is widened to f32 before any arithmetic, sums are f32, one rounding at the store. Products of bf16 x and codes are exact,
  * but a CPU with products of bytes takes x of other dtypes, and one with tiles (AMX) up to 8 rows of any dtype, as whole
  * numbers of 24 bits, which err by at most 2^-23 of the largest x of a group (up to 8 rows, with tiles 2: of 8 neighbors, 4
- * with bits 8). For bf16 results tiles have 4-bit weights in groups of 64 and 128 as two bf16 that err by less than 2^-15 of the
- * weight, for more than 32 rows of bf16 x. NVIDIA's GPUs take one row of bf16 x, against 4 bits in groups of 64 and 128, as
- * whole numbers of 23 bits that err by at most 2^-22 of the largest of 64 neighbors. Up to 8 rows of x and more are summed in
- * different orders, with tiles also up to 2, up to 5 and up to 32, on NVIDIA's GPUs up to 1, up to 2, up to 4 and up to 32, so
- * the last bits of a row depend on which it is.
+ * with bits 8; with AVX2 23 bits and 2^-22 of the largest of 64 neighbors). For bf16 results tiles have 4-bit weights in groups
+ * of 64 and 128 as two bf16 that err by less than 2^-15 of the weight, for more than 32 rows of bf16 x. NVIDIA's GPUs take one
+ * row of bf16 x, against 4 bits in groups of 64 and 128, as whole numbers of 23 bits that err by at most 2^-22 of the largest
+ * of 64 neighbors. Up to 8 rows of x and more are summed in different orders, with tiles also up to 2, up to 5 and up to 32, on
+ * NVIDIA's GPUs up to 1, up to 2, up to 4 and up to 32, so the last bits of a row depend on which it is.
  *
  * With `"int8-activations"` each group of `groupSize` numbers of a row of x is first rounded to whole numbers of a unit, its
  * largest / 127, ties to even (both in f32); all else is as exact as before. A result errs by at most Σ unit/2·|w|, for
