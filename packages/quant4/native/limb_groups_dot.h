@@ -20,7 +20,7 @@ inline bool chunks_are_groups(uint32_t shift) {
 struct LastLimbs {
   static constexpr uint32_t kMostSections = 16;
   uint8_t sections[kMostSections];  // a bit for each chunk
-  bool few;                         // have one
+  bool few;                         // fewer than 7/8 have one: asking for each costs less than it saves
 };
 template <int Bits>
 LastLimbs last_limbs(const LimbChunk<Bits, 3>* x, uint32_t chunks) {
