@@ -87,14 +87,17 @@ struct Ahead {
 // tiles leave the processor waiting for its own sums.
 template <int Most, typename Multiply>
 MLXTS_INLINE void for_row_tiles(uint32_t m, Multiply multiply) {
-  const uint32_t tiles = row_tiles(m, Most);
-  for (uint32_t i = 0, r = 0; i < tiles; ++i) {
-    const uint32_t rows = (m - r + tiles - i - 1) / (tiles - i);
-    [&]<int... Less>(std::integer_sequence<int, Less...>) {
-      ((rows == Less + 1 ? multiply(r, std::integral_constant<int, Less + 1>()) : void()), ...);
-    }(std::make_integer_sequence<int, Most>());
-    r += rows;
-  }
+  if (m == 0) return;
+  const uint32_t tiles = row_tiles(m, Most), least = m / tiles, larger = m % tiles;
+  const auto of_rows = [&]<int R>(std::integral_constant<int, R> rows, uint32_t r, uint32_t end) {
+    for (; r < end; r += R) multiply(r, rows);
+  };
+  const auto tiles_of = [&]<int... Less>(std::integer_sequence<int, Less...>, int rows, uint32_t r, uint32_t end) {
+    ((rows == Less + 1 ? of_rows(std::integral_constant<int, Less + 1>(), r, end) : void()), ...);
+  };
+  constexpr auto sizes = std::make_integer_sequence<int, Most>();
+  tiles_of(sizes, int(least) + 1, 0, larger * (least + 1));
+  tiles_of(sizes, int(least), larger * (least + 1), m);
 }
 
 }  // namespace mlxts

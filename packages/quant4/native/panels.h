@@ -1,7 +1,7 @@
 // The insides of products with more rows of x. W is decoded panel by panel, the lanes being rows of W, and meets some
 // rows of x at a time in registers. Where the processor multiplies bytes, x meets the codes themselves, scaled group by
 // group: in tiles of bf16, exactly (panels_amx.h); else in limbs (panels_limbs.h), or with AVX2, where two limbs are
-// enough, in numbers of 16 bits (panels_int16.h). For bf16 results tiles have the weights themselves, in two bf16
+// enough, in numbers of 15 bits (panels_int16.h). For bf16 results tiles have the weights themselves, in two bf16
 // (panels_scaled.h). Elsewhere x meets the weights in f32. P are params with rows, cols, groupSize, groupStride,
 // mBlock, blocks and int8.
 #pragma once
@@ -13,10 +13,10 @@
 
 namespace mlxts {
 
-// The scales and centered biases of a block of W, by group.
+// The scales and biases of a block of W, by group; `centered`: the biases for codes less kCenter.
 template <int Bits, typename P, typename Scratch>
-void load_scales(const Types& t, const Product& m, const P& p, uint32_t row0, const Scratch& s, float* scalesTo,
-                 float* biasesTo, Block& w) {
+void load_scales(const Types& t, const Product& m, const P& p, uint32_t row0, const Scratch& s, bool centered,
+                 float* scalesTo, float* biasesTo, Block& w) {
   const uint32_t groups = p.cols / p.groupSize;
   float *scales = s.rowScales, *biases = s.rowBiases;
   const auto transposed = [&](const float* from, uint32_t g, uint32_t rows, float* to) {
@@ -28,7 +28,7 @@ void load_scales(const Types& t, const Product& m, const P& p, uint32_t row0, co
   for (uint32_t r = 0; r < kBlock; r += kLanes) {
     const uint32_t n = r >= w.count ? 0 : w.count - r < kLanes ? w.count - r : kLanes;
     widen_scales(t, m, row0 + r, n, groups, p.groupStride, scales, biases);
-    for (size_t i = 0; i < n * p.groupStride; i += kLanes)
+    for (size_t i = 0; centered && i < n * p.groupStride; i += kLanes)
       store(biases + i, centered_bias<Bits>(scales + i, biases + i));
     for (uint32_t g = 0; g < groups; g += kLanes) {
       transposed(scales, g, n, scalesTo + r);
@@ -149,7 +149,10 @@ void multiply(const TileRows& x, uint32_t m, const P& p, const Block& w, Ahead& 
   if (x.limbCount == 2) return multiply_limbs<Bits, 2>(x.limbs, m, p.cols, w, ahead, s);
   if (x.limbCount == 3) return multiply_limbs<Bits, 3>(x.limbs, m, p.cols, w, ahead, s);
 #elif defined(__AVX2__)
-  if (x.int16) return multiply_int16(x.int16, m, p.cols, w, ahead, s);
+  if (x.int16) {
+    if (kAddsFloats && may_add_floats(p.groupSize)) return multiply_int16<true>(x.int16, m, p.cols, w, ahead, s);
+    return multiply_int16<false>(x.int16, m, p.cols, w, ahead, s);
+  }
 #endif
   multiply_f32<Bits>(x.f32, m, p.cols, w, ahead, s);
 }
@@ -186,7 +189,7 @@ void multiply_block(const Types& t, const P& p, const TileRows& x, uint32_t rows
   if (next.product)
     ahead.fetch(*next.product, next.row0, w.rowBytes, groupBytes, block_at<Bits>(p, next).count,
                 fetch_steps(x, rows, p));
-  load_scales<Bits>(t, *block.product, p, block.row0, s, s.scales, s.biases, w);
+  load_scales<Bits>(t, *block.product, p, block.row0, s, !x.int16, s.scales, s.biases, w);
   multiply<Bits>(x, rows, p, w, ahead, s);
   store_rows(t, *block.product, rows, block.row0, w.count, s.products, out_at);
 }
@@ -203,7 +206,7 @@ void multiply_blocks_in_tiles(const Types& t, const P& p, const bf16* x, uint32_
     const uint32_t row0 = first.row0 + b * kBlock;
     const size_t at = b * groups * kBlock;
     w[b] = block_at<Bits>(p, {&m, row0});
-    load_scales<Bits>(t, m, p, row0, s, s.scales + at, s.biases + at, w[b]);
+    load_scales<Bits>(t, m, p, row0, s, true, s.scales + at, s.biases + at, w[b]);
   }
   Block after;
   if (next.product) after = block_at<Bits>(p, next);
