@@ -32,9 +32,9 @@ inline const bool kAddsFloats = [] {
   return wanted && *wanted ? *wanted == '1' : made_by_amd();
 }();
 
-// Whether sums of a group may be added as floats in this thread: those below 2^-126 are not taken for 0.
+// Whether sums of a group may be added as floats in this thread: where none below 2^-126 is taken for 0.
 inline bool may_add_floats(uint32_t groupSize) {
-  return groupSize <= kFloatSumColumns && (_mm_getcsr() & (_MM_FLUSH_ZERO_MASK | 0x40)) == 0;
+  return groupSize <= kFloatSumColumns && (_mm_getcsr() & (_MM_FLUSH_ZERO_MASK | _MM_DENORMALS_ZERO_MASK)) == 0;
 }
 
 // Steps of a word of codes, each of a column and of the one that is four columns on.
