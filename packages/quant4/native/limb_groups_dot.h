@@ -6,7 +6,7 @@
 
 namespace mlxts {
 
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if MLXTS_LIMB_GROUPS
 inline constexpr uint32_t kSectionChunks = kLanes;
 
 // Whether codes of so many bits in groups of 2^shift are multiplied so.

@@ -1,6 +1,6 @@
 // The inner loop of the matrix-vector product for x in limbs (limbs.h).
 #pragma once
-#include "limbs.h"
+#include "int8_activations.h"
 #include "matvec_dot.h"
 
 namespace mlxts {

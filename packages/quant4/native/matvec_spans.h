@@ -1,0 +1,213 @@
+// Products of rows of W with few rows of x (ordered_rows.h), whole or in spans of words: each row of W is read from memory
+// once, the next rows being fetched meanwhile.
+#pragma once
+#include "limb_groups_dot.h"
+#include "limbs_dot.h"
+#include "ordered_rows.h"
+
+namespace mlxts {
+
+// Of x: what stays in the first cache beside whole rows of W, and beside one of them; where it does not, what a part of
+// a row of W is multiplied with.
+constexpr size_t kWholeBytes = 24 << 10, kOneRowBytes = 32 << 10, kPartBytes = 8 << 10;
+
+// What is fetched while R rows of a block are multiplied, whole or in parts of so many bytes of words.
+template <int R>
+FetchAhead ahead_of(const WeightRows& w, size_t part) {
+  // The last of R whole rows begins with the first.
+  const size_t words = part == w.count * 4 ? kFetchBytes + (R - 1) * w.rowBytes
+                                           : (kFetchBytes / (R * part) + 1) * R * w.rowBytes;
+  const ptrdiff_t scales = ptrdiff_t(words * w.scaleRowBytes / w.rowBytes);
+  return {ptrdiff_t(words), scales, scales};
+}
+
+// dot(rows, sums, stride) for R rows of W at a time, the sums of row r from sums[r·stride] on; rows that are too few
+// for that are multiplied one by one, R times each. Sums of row r of the block start at sums[r·m]. The struct itself
+// moves over the rows and back: a copy of fields just written waits until they have left the processor.
+template <int R, typename Dot>
+MLXTS_INLINE void each_row(WeightRows& w, uint32_t count, size_t part, uint32_t m, vf32* sums, Dot dot) {
+  if (kFarRows && w.nextBytes < w.rowBytes) {
+    constexpr uint32_t kEach = kRows / kParts;
+    const size_t words = R * w.rowBytes, scales = R * w.scaleRowBytes;
+    for (uint32_t row = 0; row < kEach; ++row, w.skip(1)) {
+      for (uint32_t part = 0; part < kParts; part += R) {
+        dot(w, sums + (part * kEach + row) * m, kEach * m);
+        w.words += words, w.scales += scales, w.biases += scales;
+      }
+      w.words -= kParts / R * words, w.scales -= kParts / R * scales, w.biases -= kParts / R * scales;
+    }
+    w.skip(-ptrdiff_t(kEach));
+    return;
+  }
+  const FetchAhead next = w.ahead, within = ahead_of<R>(w, part);
+  w.ahead = within;
+  uint32_t left = count;
+  for (; left >= R; left -= R, w.skip(R), sums += R * m) {
+    if (left * w.rowBytes <= size_t(within.words)) w.ahead = within + next;
+    dot(w, sums, m);
+  }
+  w.ahead = {};
+  for (; left > 0; --left, w.skip(1), sums += m) {
+    WeightRows one = w;
+    one.rowBytes = one.scaleRowBytes = 0;
+    vf32 all[R * kMaxM] = {};
+    dot(one, all, m);
+    for (uint32_t i = 0; i < m; ++i) sums[i] += all[i];
+  }
+  w.skip(-ptrdiff_t(count));
+  w.ahead = next;
+}
+
+// Rows of x from m0 on.
+template <int Bits, Form F>
+XRows<Element<Bits, F>> x_rows(const OrderedRows& a, uint32_t m0) {
+  using T = Element<Bits, F>;
+  const size_t stride = form_bytes<Bits>(F, a.columnStride) / sizeof(T);
+  return {static_cast<const T*>(a.ordered) + m0 * stride, stride, a.sums + m0 * a.groupStride, a.groupStride};
+}
+
+// The words begin … end − 1 of `count` rows against M rows of x from m0 on. Each span is summed by itself, so that very
+// long rows lose nothing.
+template <int Bits, Fetch Ahead, int R, int M, Form F>
+void span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin, uint32_t end, uint32_t count, vf32* sums) {
+  const XRows<Element<Bits, F>> x = x_rows<Bits, F>(a, m0);
+  // One function for all rows: one that is called for a few of them begins and ends for a tenth of its time.
+  with_scale_type<M>(w.scaleType, [&]<typename S>() {
+    const auto dot = [&](const WeightRows& rows, vf32* to, size_t apart) __attribute__((always_inline)) {
+      if constexpr (F == Form::f32) dot_f32<Bits, Ahead, R, M, S>(rows, x, begin, end, to, apart);
+#if MLXTS_LIMBS
+      if constexpr (F == Form::limbs || F == Form::twoLimbs || F == Form::bytes)
+        dot_limbs<Bits, Ahead, R, M, limbs_of(F), S>(rows, x, begin, end, to, apart);
+#endif
+    };
+    each_row<R>(w, count, (end - begin) * 4, a.m, sums + m0, dot);
+  });
+}
+
+#if MLXTS_LIMB_GROUPS
+// As span, where chunks are groups.
+template <int Bits, int M, Form F>
+void groups_span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin, uint32_t end, uint32_t count,
+                 vf32* sums) {
+  constexpr int Limbs = limbs_of(F);
+  const XRows<LimbChunk<Bits, Limbs>> x = x_rows<Bits, F>(a, m0);
+  LastLimbs last = {};
+  if constexpr (Limbs == 3 && M == 1) last = last_limbs<Bits>(x.ordered + begin / kLanes, (end - begin) / kLanes);
+  with_scale_type<M>(w.scaleType, [&]<typename S>() {
+    const auto dot_rows = [&]<Extent Of>(uint32_t rows, vf32* to) {
+      if constexpr (Limbs == 3 && M == 1)
+        if (last.few)
+          return dot_limb_groups<Bits, M, Limbs, S, Of, true>(w, x, begin, end, rows, to, a.m, last);
+      dot_limb_groups<Bits, M, Limbs, S, Of, false>(w, x, begin, end, rows, to, a.m, last);
+    };
+    const auto dot = [&](uint32_t rows, vf32* to) {
+      if ((end - begin) % (kLanes * kSectionChunks) > 0) return dot_rows.template operator()<Extent::any>(rows, to);
+      if (end - begin == w.count) return dot_rows.template operator()<Extent::row>(rows, to);
+      dot_rows.template operator()<Extent::sections>(rows, to);
+    };
+    // What the last rows fetch lies beyond the block.
+    const FetchAhead next = w.ahead;
+    w.ahead = ahead_of<1>(w, (end - begin) * 4);
+    const size_t reach = size_t(w.ahead.words) / w.rowBytes;
+    const uint32_t beyond = reach < count ? uint32_t(reach) : count, within = count - beyond;
+    dot(within, sums + m0);
+    w.ahead = w.ahead + next;
+    w.skip(within);
+    dot(beyond, sums + within * a.m + m0);
+    w.skip(-ptrdiff_t(within));
+    w.ahead = next;
+  });
+}
+#endif
+
+// Registers hold R·M sums, in f32 twice.
+constexpr int kWide = kLanes == 16 ? 4 : 2;
+
+// From the end of `count` rows to what comes after their words begin … end − 1: the words of the same rows from `end`
+// on, or the block that comes next.
+inline FetchAhead next_part(const WeightRows& w, uint32_t count, uint32_t begin, uint32_t end, const FetchAhead& next) {
+  const auto scale_bytes = [&](uint32_t words) { return ptrdiff_t(w.scaleRowBytes * words / w.count); };
+  if (end == w.count) return next + FetchAhead{-ptrdiff_t(begin) * 4, -scale_bytes(begin), -scale_bytes(begin)};
+  const ptrdiff_t scales = scale_bytes(end - begin) - ptrdiff_t(count * w.scaleRowBytes);
+  return {ptrdiff_t(end - begin) * 4 - ptrdiff_t(count * w.rowBytes), scales, scales};
+}
+
+// How many rows of W, of so many bytes, are multiplied together with one row of x. Rows that are long lie far apart:
+// what is fetched in the order of memory then has left the first cache before it is needed. With bf16 x of 4096
+// columns, a core of a Zen 5 takes 1.23 times the time of reading W for four rows at a time and 1.10 for two; of 8192
+// columns 1.29, 1.18 for two and 1.07 for one. Three limbs want four rows all the same, which share the reading of x.
+// AVX2 has registers for two in limbs.
+constexpr int together(Form form, size_t bytes) {
+  if (kLanes == 8) return form == Form::f32 ? 4 : 2;
+  if (kFarRows || kLanes < 16) return 4;
+  if (form == Form::twoLimbs && bytes > 2 << 10) return 1;
+  return (form == Form::twoLimbs || form == Form::bytes) && bytes > 512 ? 2 : 4;
+}
+
+// Words of a row of W that are multiplied at once: all of them, or a part where x would not stay in the first cache.
+template <int Bits>
+uint32_t span_words(Form form, uint32_t m, uint32_t count, uint32_t shift) {
+  const size_t bytes = (m < 4 ? m : 4) * form_bytes<Bits>(form, size_t(count) * kPerWord<Bits>);
+  if (bytes <= (m == 1 && together(form, count * 4) == 1 ? kOneRowBytes : kWholeBytes)) return count;
+  return uint32_t(round_up(kPartBytes * count / bytes, section_words<Bits>(shift)));
+}
+
+// The words begin … end − 1 of `count` rows against all rows of x.
+template <int Bits, Fetch Ahead, Form F>
+void all_rows(WeightRows& w, const OrderedRows& a, uint32_t begin, uint32_t end, uint32_t count, vf32* sums) {
+  const uint32_t m = a.m;
+  uint32_t m0 = 0;
+#if MLXTS_LIMB_GROUPS
+  if constexpr (kInLimbs<Bits> && F != Form::f32)
+    if (chunks_are_groups<Bits>(w.shift)) {
+      for (; m0 + 4 <= m; m0 += 4) groups_span<Bits, 4, F>(w, a, m0, begin, end, count, sums);
+      if (m - m0 == 3) groups_span<Bits, 3, F>(w, a, m0, begin, end, count, sums);
+      if (m - m0 == 2) groups_span<Bits, 2, F>(w, a, m0, begin, end, count, sums);
+      if (m - m0 == 1) groups_span<Bits, 1, F>(w, a, m0, begin, end, count, sums);
+      return;
+    }
+#endif
+  for (; m0 + 4 <= m; m0 += 4) span<Bits, Ahead, kWide / 2, 4, F>(w, a, m0, begin, end, count, sums);
+  if (m - m0 == 3) span<Bits, Ahead, F == Form::bytes ? kWide : kWide / 2, 3, F>(w, a, m0, begin, end, count, sums);
+  if (m - m0 == 2) span<Bits, Ahead, kWide, 2, F>(w, a, m0, begin, end, count, sums);
+  if (m - m0 != 1) return;
+  const int rows = together(F, (end - begin) * 4);
+  if (rows == 1) span<Bits, Ahead, 1, 1, F>(w, a, m0, begin, end, count, sums);
+  if (rows == 2) span<Bits, Ahead, 2, 1, F>(w, a, m0, begin, end, count, sums);
+  if (rows == 4) span<Bits, Ahead, 4, 1, F>(w, a, m0, begin, end, count, sums);
+}
+
+template <int Bits, Form F>
+void spans(WeightRows& w, const OrderedRows& a, uint32_t count, vf32* sums) {
+  constexpr Fetch kWhole = F == Form::twoLimbs || F == Form::bytes ? Fetch::twice : Fetch::once;
+  const uint32_t step = span_words<Bits>(F, a.m, w.count, w.shift);
+  if (step == w.count) return all_rows<Bits, kWhole, F>(w, a, 0, w.count, count, sums);
+  const FetchAhead next = w.ahead;
+  for (uint32_t begin = 0; begin < w.count; begin += step) {
+    const uint32_t end = w.count - begin < step ? w.count : begin + step;
+    w.ahead = next_part(w, count, begin, end, next);
+    all_rows<Bits, kFarRows ? kWhole : Fetch::parts, F>(w, a, begin, end, count, sums);
+  }
+  w.ahead = next;
+}
+
+// The products of `count` rows of W and of all rows of x, biases of groups included: sums[r·m + i], still to be
+// added up over lanes.
+template <int Bits>
+void multiply(WeightRows& w, const OrderedRows& x, uint32_t count, vf32* sums) {
+  for (uint32_t i = 0; i < round_up(count, kRows) * x.m; ++i) sums[i] = vf32{};
+#if MLXTS_LIMBS
+  if constexpr (kInLimbs<Bits>) {
+    if (x.form == Form::limbs) return spans<Bits, Form::limbs>(w, x, count, sums);
+    if (x.form == Form::twoLimbs) return spans<Bits, Form::twoLimbs>(w, x, count, sums);
+    if (x.form == Form::bytes) return spans<Bits, Form::bytes>(w, x, count, sums);
+  }
+#endif
+  spans<Bits, Form::f32>(w, x, count, sums);
+}
+
+// All kernels share these, which are compiled with quantized_matvec.cpp.
+extern template void multiply<4>(WeightRows&, const OrderedRows&, uint32_t, vf32*);
+extern template void multiply<8>(WeightRows&, const OrderedRows&, uint32_t, vf32*);
+
+}  // namespace mlxts
