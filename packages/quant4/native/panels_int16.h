@@ -24,7 +24,7 @@ struct Int16Group {
 };
 static_assert(sizeof(Int16Group) <= 4 * QUANTIZED_MATMUL_LIMB_GROUP_WORDS);
 
-// Whether this processor is sooner with products of numbers of 16 bits when floats are added beside them instead of
+// Whether this processor is faster at products of numbers of 16 bits when floats are added beside them instead of
 // integers: AMD's do both in units of their own, where an integer sum may keep a product waiting. Asked when the library
 // is loaded; tests ask for either by MLXTS_FLOAT_SUMS.
 inline const bool kAddsFloats = [] {
