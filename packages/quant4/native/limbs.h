@@ -9,8 +9,8 @@
 
 namespace mlxts {
 
-// Whether x is multiplied in limbs, and whether group by group (limb_groups_dot.h). AVX2 sums products of bytes in pairs
-// in 16 bits, which hold those of codes of 4 bits.
+// Whether x is multiplied in limbs, and whether group by group (limb_groups_dot.h). AVX2 sums products of bytes in
+// pairs in 16 bits, which hold those of codes of 4 bits.
 #if defined(__AVX512VNNI__)
 #define MLXTS_LIMBS 1
 #define MLXTS_LIMB_GROUPS 0

@@ -1,5 +1,5 @@
-// Products of rows of W with few rows of x (ordered_rows.h), whole or in spans of words: each row of W is read from memory
-// once, the next rows being fetched meanwhile.
+// Products of rows of W with few rows of x (ordered_rows.h), whole or in spans of words: each row of W is read from
+// memory once, the next rows being fetched meanwhile.
 #pragma once
 #include "limb_groups_dot.h"
 #include "limbs_dot.h"

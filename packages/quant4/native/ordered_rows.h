@@ -1,5 +1,5 @@
-// Few rows of x in the order in which codes leave the words of W, in the form in which they are multiplied. P are params
-// with cols, groupSize, columnStride, groupStride and int8.
+// Few rows of x in the order in which codes leave the words of W, in the form in which they are multiplied. P are
+// params with cols, groupSize, columnStride, groupStride and int8.
 #pragma once
 #include "int8_activations.h"
 #include "matvec_dot.h"

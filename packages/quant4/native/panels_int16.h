@@ -25,8 +25,8 @@ struct Int16Group {
 static_assert(sizeof(Int16Group) <= 4 * QUANTIZED_MATMUL_LIMB_GROUP_WORDS);
 
 // Whether this processor is faster at products of numbers of 16 bits when floats are added beside them instead of
-// integers: AMD's do both in units of their own, where an integer sum may keep a product waiting. Asked when the library
-// is loaded; tests ask for either by MLXTS_FLOAT_SUMS.
+// integers: AMD's add floats in units of their own, but integers in any, where they keep products waiting. Asked when
+// the library is loaded; tests ask for either by MLXTS_FLOAT_SUMS.
 inline const bool kAddsFloats = [] {
   const char* wanted = getenv("MLXTS_FLOAT_SUMS");
   return wanted && *wanted ? *wanted == '1' : made_by_amd();
@@ -40,8 +40,8 @@ inline bool may_add_floats(uint32_t groupSize) {
 // Steps of a word of codes, each of a column and of the one that is four columns on.
 constexpr uint32_t kStepsOfWord = 4;
 
-// The unit of a group of n bf16: a power of two, of which the largest is less than 2^14; 0 where a number is not finite,
-// or the largest too large or too small for units.
+// The unit of a group of n bf16: a power of two, of which the largest is less than 2^14; 0 where a number is not
+// finite, or the largest too large or too small for units.
 inline ByteUnit int16_unit(const float* x, uint32_t n) {
   const int32_t size = largest_size(x, n);
   if (size == 0) return {1, 1};
