@@ -1,7 +1,6 @@
 // Products of narrow numbers that are summed in 32 bits: neighbors along the contracted dimension k, two bf16 or four
 // bytes, make one 32-bit element, as processors with such products take them.
 #pragma once
-#include <cstdlib>
 #include <type_traits>
 
 #include "processor.h"
@@ -21,10 +20,7 @@ struct bf16x2 {
 inline constexpr bool kFastBf16Dot = true;
 // Whether this processor takes longer for them, as Intel's do: twice as long. Asked when the library is loaded; tests ask
 // for either by MLXTS_BF16_DOTS.
-inline const bool kWidensBf16 = [] {
-  const char* wanted = getenv("MLXTS_BF16_DOTS");
-  return wanted && *wanted ? *wanted == '0' : made_by_intel();
-}();
+inline const bool kWidensBf16 = !asked_or("MLXTS_BF16_DOTS", !made_by_intel());
 #else
 #define MLXTS_FAST_BF16_DOT 0
 inline constexpr bool kFastBf16Dot = false;

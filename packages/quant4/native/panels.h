@@ -150,7 +150,7 @@ void multiply(const TileRows& x, uint32_t m, const P& p, const Block& w, Ahead& 
   if (x.limbCount == 3) return multiply_limbs<Bits, 3>(x.limbs, m, p.cols, w, ahead, s);
 #elif defined(__AVX2__)
   if (x.int16) {
-    if (kAddsFloats && may_add_floats(p.groupSize)) return multiply_int16<true>(x.int16, m, p.cols, w, ahead, s);
+    if (adds_floats(p.groupSize)) return multiply_int16<true>(x.int16, m, p.cols, w, ahead, s);
     return multiply_int16<false>(x.int16, m, p.cols, w, ahead, s);
   }
 #endif

@@ -27,14 +27,12 @@ static_assert(sizeof(Int16Group) <= 4 * QUANTIZED_MATMUL_LIMB_GROUP_WORDS);
 // Whether this processor is faster at products of numbers of 16 bits when floats are added beside them instead of
 // integers: AMD's add floats in units of their own, but integers in any, where they keep products waiting. Asked when
 // the library is loaded; tests ask for either by MLXTS_FLOAT_SUMS.
-inline const bool kAddsFloats = [] {
-  const char* wanted = getenv("MLXTS_FLOAT_SUMS");
-  return wanted && *wanted ? *wanted == '1' : made_by_amd();
-}();
+inline const bool kAddsFloats = asked_or("MLXTS_FLOAT_SUMS", made_by_amd());
 
-// Whether sums of a group may be added as floats in this thread: where none below 2^-126 is taken for 0.
-inline bool may_add_floats(uint32_t groupSize) {
-  return groupSize <= kFloatSumColumns && (_mm_getcsr() & (_MM_FLUSH_ZERO_MASK | _MM_DENORMALS_ZERO_MASK)) == 0;
+// Whether sums of groups are added as floats in this thread: not where those below 2^-126 are taken for 0.
+inline bool adds_floats(uint32_t groupSize) {
+  constexpr uint32_t kTakenForZero = _MM_FLUSH_ZERO_MASK | _MM_DENORMALS_ZERO_MASK;
+  return kAddsFloats && groupSize <= kFloatSumColumns && (_mm_getcsr() & kTakenForZero) == 0;
 }
 
 // Steps of a word of codes, each of a column and of the one that is four columns on.
