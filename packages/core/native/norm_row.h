@@ -78,16 +78,7 @@ MLXTS_INLINE float sum_of_squares_of(size_t n, Value value) {
 template <typename T>
 MLXTS_INLINE vf32 as_stored(vf32 v) {
   if constexpr (!std::is_same_v<T, float>) return round_to<T>(v);
-#if defined(__AVX512F__)
-  asm("" : "+v"(v));
-#elif defined(__x86_64__)
-  asm("" : "+x"(v));
-#elif defined(__aarch64__)
-  asm("" : "+w"(v));
-#else
-  asm("" : "+m"(v));
-#endif
-  return v;
+  return in_register(v);
 }
 
 // 1 / √(Σx²/D + eps).

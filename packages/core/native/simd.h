@@ -58,6 +58,22 @@ MLXTS_INLINE vi32 lane_index() {
   return v;
 }
 
+// v, in a register, as a number of which the compiler knows nothing: it neither contracts what made v with what uses
+// it, nor loads it again for another use.
+MLXTS_INLINE vf32 in_register(vf32 v) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(v));
+#elif defined(__x86_64__)
+  asm("" : "+x"(v));
+#elif defined(__aarch64__)
+  asm("" : "+w"(v));
+#else
+  asm("" : "+m"(v));
+#endif
+  return v;
+}
+MLXTS_INLINE vu32 in_register(vu32 v) { return reinterpret_cast<vu32>(in_register(reinterpret_cast<vf32>(v))); }
+
 // Scalar conversions.
 MLXTS_INLINE float to_f32(float x) { return x; }
 MLXTS_INLINE float to_f32(bf16 x) {

@@ -12,8 +12,9 @@ namespace {
 constexpr size_t kGroupRows = HEAD_DOTS_GROUP_ROWS, kGroupTokens = HEAD_DOTS_GROUP_TOKENS;
 constexpr int kRows = HEAD_DOTS_ROWS;
 static_assert(kRows == 4, "sums are reduced four at a time");
-// How far ahead each row of the weight is prefetched: rows outrun the hardware's prefetcher at every page.
-constexpr size_t kAheadBytes = 2048;
+// How far ahead each row of the weight is prefetched: rows outrun the hardware's prefetcher at every page. Codes take
+// longer to multiply than to read.
+constexpr size_t kAheadBytes = kLanes == 16 ? 2048 : 4096, kAheadCodes = 2048;
 
 // x in the order in which a weight's rows are read, padded with zeros.
 template <typename W>
@@ -50,20 +51,24 @@ __attribute__((noinline)) void dot_rows(const WeightRows<W>& weight, const size_
                                         size_t x_stride, size_t k, vf32x4* sums) {
   vf32 sum[M][kRows] = {};
   const auto step = [&](size_t i, auto get) {
-    vf32 a[kRows], b[kRows];
-    MLXTS_UNROLL
-    for (int r = 0; r < kRows; ++r) get(weight.row(rows[r]) + i, a[r], b[r]);
+    vf32 first[M], second[M];
     MLXTS_UNROLL
     for (int m = 0; m < M; ++m) {
-      const vf32 first = load(x + m * x_stride + i), second = load(x + m * x_stride + i + kLanes);
+      first[m] = in_register(load(x + m * x_stride + i));
+      second[m] = in_register(load(x + m * x_stride + i + kLanes));
+    }
+    MLXTS_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      vf32 a, b;
+      get(weight.row(rows[r]) + i, a, b);
       MLXTS_UNROLL
-      for (int r = 0; r < kRows; ++r) sum[m][r] = fma(b[r], second, fma(a[r], first, sum[m][r]));
+      for (int m = 0; m < M; ++m) sum[m][r] = fma(b, second[m], fma(a, first[m], sum[m][r]));
     }
   };
   size_t i = 0;
   for (; i + 2 * kLanes <= k; i += 2 * kLanes)
     step(i, [](const W* from, vf32& a, vf32& b) {
-      __builtin_prefetch(reinterpret_cast<const char*>(from) + kAheadBytes);
+      __builtin_prefetch(reinterpret_cast<const char*>(from) + kAheadBytes, 0, kRowsLocality);
       load_two(from, a, b);
     });
   if (i < k) step(i, [&](const W* from, vf32& a, vf32& b) { load_two_partial(from, int(k - i), a, b); });
@@ -85,7 +90,7 @@ __attribute__((noinline)) void dot_rows(const WeightRows<Affine<S, Bits>>& weigh
     MLXTS_UNROLL
     for (int r = 0; r < kRows; ++r) {
       words[r] = weight.words_at(rows[r], i, count, lanes, codes);
-      __builtin_prefetch(weight.word(rows[r], i) + kAheadBytes);
+      __builtin_prefetch(weight.word(rows[r], i) + kAheadCodes);
     }
     MLXTS_UNROLL
     for (int j = 0; j < P; ++j) {

@@ -19,7 +19,7 @@ constexpr int pass_rows() {
 constexpr int block_rows(int m) { return kTileVectors == 4 || m <= 2 ? 4 : 2; }
 
 // How far ahead each row of the weight is prefetched: rows outrun the hardware's prefetcher at every page.
-inline constexpr size_t kAheadBytes = 2048;
+inline constexpr size_t kAheadBytes = kLanes == 16 ? 2048 : 4096;
 
 // What rows of x are kept as: bf16 where the processor multiplies bf16 by bf16, else float in the order in which rows
 // of W are loaded.
@@ -64,16 +64,34 @@ __attribute__((noinline)) void dot_rows(const W* w, size_t stride, const E* x, s
         for (int r = 0; r < R; ++r) sum[r][m][0] = dot_bf16x2(sum[r][m][0], weight[r], row);
       }
     } else {
-      vf32 a[R], b[R];
-      MLXTS_UNROLL
-      for (int r = 0; r < R; ++r) load_two(from(r), a[r], b[r]);
-      MLXTS_UNROLL
-      for (int m = 0; m < M; ++m) {
-        const vf32 first = load(x + m * xStride + k), second = load(x + m * xStride + k + kLanes);
+      // The side with fewer rows stays in registers.
+      vf32 a[R], b[R], first[M], second[M];
+      const auto load_row = [&](int r) __attribute__((always_inline)) { load_two(from(r), a[r], b[r]); };
+      const auto load_x = [&](int m) __attribute__((always_inline)) {
+        first[m] = in_register(load(x + m * xStride + k));
+        second[m] = in_register(load(x + m * xStride + k + kLanes));
+      };
+      const auto add = [&](int r, int m) __attribute__((always_inline)) {
+        sum[r][m][0] = fma(a[r], first[m], sum[r][m][0]);
+        sum[r][m][kChains - 1] = fma(b[r], second[m], sum[r][m][kChains - 1]);
+      };
+      if constexpr (M < R) {
+        MLXTS_UNROLL
+        for (int m = 0; m < M; ++m) load_x(m);
         MLXTS_UNROLL
         for (int r = 0; r < R; ++r) {
-          sum[r][m][0] = fma(a[r], first, sum[r][m][0]);
-          sum[r][m][kChains - 1] = fma(b[r], second, sum[r][m][kChains - 1]);
+          load_row(r);
+          MLXTS_UNROLL
+          for (int m = 0; m < M; ++m) add(r, m);
+        }
+      } else {
+        MLXTS_UNROLL
+        for (int r = 0; r < R; ++r) load_row(r);
+        MLXTS_UNROLL
+        for (int m = 0; m < M; ++m) {
+          load_x(m);
+          MLXTS_UNROLL
+          for (int r = 0; r < R; ++r) add(r, m);
         }
       }
     }
@@ -82,7 +100,7 @@ __attribute__((noinline)) void dot_rows(const W* w, size_t stride, const E* x, s
   for (; k + 2 * kLanes <= depth; k += 2 * kLanes)
     step(k, [&](int r) __attribute__((always_inline)) {
       const W* from = w + r * stride + k;
-      __builtin_prefetch(reinterpret_cast<const char*>(from) + kAheadBytes);
+      __builtin_prefetch(reinterpret_cast<const char*>(from) + kAheadBytes, 0, kRowsLocality);
       return from;
     });
   if (k < depth) [[unlikely]] {

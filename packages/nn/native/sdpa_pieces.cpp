@@ -12,11 +12,14 @@ namespace {
 
 static_assert(kBlockKeys == SDPA_PIECES_BLOCK_KEYS);
 
-// Queries and keys of a tile of dot products.
-constexpr int kQueries = kDotLefts, kKeys = kDotRows;
+// Queries that meet a value at once.
+constexpr int kQueries = kLanes == 16 ? 4 : 2;
+// Queries of a tile of dot products where few are left, and keys that are read side by side.
+constexpr int kFewQueries = kLanes == 16 ? kDotLefts : kDotLefts / 2;
+constexpr int kKeys = kLanes / kFewQueries;
 
 // Keys of a block. A block's keys and its values lie in two places: while a row is read in one, a row in the other is
-// fetched into the nearest cache, so few queries, which are as fast as memory, have blocks with room there. Many queries
+// fetched near, so few queries, which are as fast as memory, have blocks with room in the nearest cache. Many queries
 // take longer, and then larger blocks cost less besides.
 template <typename C>
 int block_keys(size_t rows, size_t dim) {
@@ -26,25 +29,40 @@ int block_keys(size_t rows, size_t dim) {
   return keys;
 }
 
-// Scaled scores [rows, kBlockKeys] of all queries with `count` keys. Tiles at the ends repeat the last key or query.
-template <typename Q, typename C>
-__attribute__((noinline)) void score_block(const Q* queries, size_t stride, int rows, const C* keys, size_t dim,
+// Scaled scores [rows, kBlockKeys] of up to Q queries with up to kLanes / Q keys, at least one of each. Rows of the
+// tile for which there is none repeat the last one.
+template <int Q, typename X, typename C>
+MLXTS_INLINE void score_tile(const X* queries, size_t stride, int rows, const C* keys, size_t dim, int count,
+                             intptr_t ahead, float scale, float* scores) {
+  constexpr int kTileKeys = kLanes / Q;
+  const X* q[Q];
+  for (int i = 0; i < Q; ++i) q[i] = queries + (i < rows ? i : rows - 1) * stride;
+  const C* k[kTileKeys];
+  for (int j = 0; j < kTileKeys; ++j) k[j] = keys + (j < count ? j : count - 1) * dim;
+  vf32 sums[kLanes];
+  MLXTS_UNROLL
+  for (int i = 0; i < kLanes; ++i) sums[i] = vf32{};
+  add_dots(q, k, dim, sums, [ahead](const C* from) { prefetch(from, ahead); });
+  float tile[kLanes];
+  store(tile, reduce_add_all(sums) * splat(scale));
+  for (int i = 0; i < Q && i < rows; ++i)
+    memcpy(scores + i * kBlockKeys, tile + i * kTileKeys, kTileKeys * sizeof(float));
+}
+
+// The same of all queries with `count` keys.
+template <typename X, typename C>
+__attribute__((noinline)) void score_block(const X* queries, size_t stride, int rows, const C* keys, size_t dim,
                                            int count, intptr_t ahead, float scale, float* scores) {
   for (int t = 0; t < count; t += kKeys) {
-    const C* k[kKeys];
-    for (int j = 0; j < kKeys; ++j) k[j] = keys + (t + j < count ? t + j : count - 1) * dim;
-    for (int row = 0; row < rows; row += kQueries) {
-      const Q* q[kQueries];
-      for (int i = 0; i < kQueries; ++i) q[i] = queries + (row + i < rows ? row + i : rows - 1) * stride;
-      vf32 sums[kLanes];
-      MLXTS_UNROLL
-      for (int i = 0; i < kLanes; ++i) sums[i] = vf32{};
-      add_dots(q, k, dim, sums, [ahead](const C* from) { prefetch(from, ahead); });
-      float tile[kLanes];
-      store(tile, reduce_add_all(sums) * splat(scale));
-      for (int i = 0; i < kQueries && row + i < rows; ++i)
-        memcpy(scores + (row + i) * kBlockKeys + t, tile + i * kKeys, kKeys * sizeof(float));
-    }
+    const auto tile = [&]<int Q>(std::integral_constant<int, Q>, int row, int key) {
+      score_tile<Q>(queries + row * stride, stride, rows - row, keys + key * dim, dim, count - key, ahead, scale,
+                    scores + row * kBlockKeys + key);
+    };
+    int row = 0;
+    for (; rows - row > kFewQueries; row += kDotLefts)
+      for (int key = t; key < t + kKeys && key < count; key += kDotRows)
+        tile(std::integral_constant<int, kDotLefts>(), row, key);
+    if (row < rows) tile(std::integral_constant<int, kFewQueries>(), row, t);
   }
 }
 

@@ -13,7 +13,7 @@ namespace mlxts {
 template <typename C>
 MLXTS_INLINE void prefetch(const C* from, intptr_t ahead) {
   for (size_t line = 0; line < 2 * kLanes * sizeof(C); line += 64)
-    __builtin_prefetch(reinterpret_cast<const char*>(from) + ahead + line);
+    __builtin_prefetch(reinterpret_cast<const char*>(from) + ahead + line, 0, kRowsLocality);
 }
 
 // Weights of a query: those of a block of keys.

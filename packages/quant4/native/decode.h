@@ -4,20 +4,6 @@
 
 namespace mlxts {
 
-// Keeps the compiler from contracting what made v with what uses it.
-MLXTS_INLINE vf32 rounded(vf32 v) {
-#if defined(__AVX512F__)
-  asm("" : "+v"(v));
-#elif defined(__x86_64__)
-  asm("" : "+x"(v));
-#elif defined(__aarch64__)
-  asm("" : "+w"(v));
-#else
-  asm("" : "+m"(v));
-#endif
-  return v;
-}
-
 // out = scale·q + bias over one row; product and sum each rounded to f32.
 template <typename S, typename O, int Bits>
 void decode_row(const uint8_t* row, const S* scales, const S* biases, O* out, uint32_t cols, uint32_t groupSize) {
@@ -25,7 +11,7 @@ void decode_row(const uint8_t* row, const S* scales, const S* biases, O* out, ui
     const vf32 scale = splat(to_f32(scales[g])), bias = splat(to_f32(biases[g]));
     const size_t end = size_t(g + 1) * groupSize;
     for (size_t i = size_t(g) * groupSize; i < end; i += kLanes)
-      store(out + i, rounded(codes_at<Bits>(row, i) * scale) + bias);
+      store(out + i, in_register(codes_at<Bits>(row, i) * scale) + bias);
   }
 }
 

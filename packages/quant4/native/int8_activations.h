@@ -28,7 +28,7 @@ MLXTS_INLINE ByteUnit byte_unit(const float* x, uint32_t n) {
 // v in units, ties to even.
 MLXTS_INLINE vf32 whole_units(vf32 v, ByteUnit of) {
   const vf32 shift = splat(0x1.8p23f);
-  return rounded(rounded(v * splat(of.inverse)) + shift) - shift;
+  return in_register(in_register(v * splat(of.inverse)) + shift) - shift;
 }
 
 // The groups of n numbers as the numbers that are multiplied instead.

@@ -81,7 +81,7 @@ void dot_limb_groups(const WeightRows& w, const XRows<LimbChunk<Bits, Limbs>>& x
       [[maybe_unused]] const uint32_t with = FewLast ? *lastOf++ : 0;
       const auto add_chunk = [&](uint32_t chunk) __attribute__((always_inline)) {
         const uint8_t* at = words + chunk * kChunkBytes;
-        const vu32 loaded = held(load_words(at));
+        const vu32 loaded = in_register(load_words(at));
         if (chunk * kChunkBytes % kLineBytes == 0) fetch_here(at, ahead.words);
         vu32 codes[kCodeVectors<Bits>];
         MLXTS_UNROLL

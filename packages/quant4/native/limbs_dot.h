@@ -64,7 +64,7 @@ MLXTS_INLINE void dot_limbs(const WeightRows& w, const XRows<LimbChunk<Bits, Lim
           for (int r = 0; r < R; ++r) scale[r] = lanes.of(scales[r]);
           MLXTS_UNROLL
           for (int r = 0; r < R; ++r) {
-            const vu32 words = held(words_of(r));
+            const vu32 words = in_register(words_of(r));
             vu32 codes[kCodeVectors<Bits>];
             MLXTS_UNROLL
             for (int i = 0; i < kCodeVectors<Bits>; ++i) codes[i] = code_bytes<Bits>(words, i);

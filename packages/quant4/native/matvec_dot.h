@@ -6,10 +6,6 @@
 
 namespace mlxts {
 
-// Keeps a loaded vector in a register for its several uses, where the compiler would load it again for each.
-MLXTS_INLINE vf32 held(vf32 v) { return rounded(v); }
-MLXTS_INLINE vu32 held(vu32 v) { return reinterpret_cast<vu32>(rounded(reinterpret_cast<vf32>(v))); }
-
 // Rows of W that are multiplied together lie side by side, and what is fetched meanwhile comes next in the order of
 // memory, one stream: a Zen 5 reads it at 36–40 GB/s, and four rows, each fetched for itself, at 26. Or they lie far
 // apart, each in a part of the rows of its own: a Granite Rapids reads such streams at 14–16 GB/s, one alone at 8–10.
@@ -142,7 +138,7 @@ MLXTS_INLINE void begin_section(const WeightRows& w, const float* sums, size_t s
     MLXTS_UNROLL
     for (int r = 0; r < R; ++r) {
       const size_t row = r * w.scaleRowBytes + at;
-      scales[r] = held(scales_at(w.scales + row));
+      scales[r] = in_register(scales_at(w.scales + row));
       bias[r] = scales_at(w.biases + row);
       if (center != 0) bias[r] = fma(splat(center), scales[r], bias[r]);
     }
@@ -222,7 +218,7 @@ void dot_f32(const WeightRows& w, const XRows<float>& x, uint32_t begin, uint32_
         for (int j = 0; j < kPerWord<Bits>; ++j) {
           vf32 v[M];
 #pragma GCC unroll 8
-          for (int m = 0; m < M; ++m) v[m] = held(load(at + m * x.stride + j * kLanes));
+          for (int m = 0; m < M; ++m) v[m] = in_register(load(at + m * x.stride + j * kLanes));
 #pragma GCC unroll 4
           for (int r = 0; r < R; ++r) {
             const vf32 code = codes.at(words[r], j);

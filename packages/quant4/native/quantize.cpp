@@ -9,7 +9,7 @@ namespace {
 
 // Nearest integer of 0 ≤ x ≤ 255, ties to even or up.
 MLXTS_INLINE vf32 nearest(vf32 x, bool tiesUp) {
-  const vf32 even = rounded(x + splat(0x1.8p23f)) - splat(0x1.8p23f);
+  const vf32 even = in_register(x + splat(0x1.8p23f)) - splat(0x1.8p23f);
   return tiesUp ? select(x - even == splat(0.5f), even + splat(1.0f), even) : even;
 }
 
