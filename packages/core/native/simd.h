@@ -48,8 +48,14 @@ MLXTS_INLINE vi32 splat_i32(int32_t x) { return x - vi32{}; }
 MLXTS_INLINE vf32 as_f32(vi32 v) { return reinterpret_cast<vf32>(v); }
 MLXTS_INLINE vi32 as_i32(vf32 v) { return reinterpret_cast<vi32>(v); }
 MLXTS_INLINE vf32 select(vi32 mask, vf32 yes, vf32 no) { return mask ? yes : no; }
+// b where either is NaN.
+#if defined(__AVX2__) && !defined(__AVX512F__)
+MLXTS_INLINE vf32 max(vf32 a, vf32 b) { return vf32(_mm256_max_ps(__m256(a), __m256(b))); }
+MLXTS_INLINE vf32 min(vf32 a, vf32 b) { return vf32(_mm256_min_ps(__m256(a), __m256(b))); }
+#else
 MLXTS_INLINE vf32 max(vf32 a, vf32 b) { return select(a > b, a, b); }
 MLXTS_INLINE vf32 min(vf32 a, vf32 b) { return select(a < b, a, b); }
+#endif
 MLXTS_INLINE vf32 fma(vf32 a, vf32 b, vf32 c) { return a * b + c; }
 // The numbers 0, 1, 2, … in the lanes.
 MLXTS_INLINE vi32 lane_index() {

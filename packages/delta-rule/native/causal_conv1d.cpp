@@ -2,8 +2,7 @@
 // empty sequence has, also writes the final state, after it has read the initial one.
 #include "causal_conv1d.params.h"
 #include "cpu_kernel.h"
-#include "matrix_dot.h"
-#include "matrix_transpose.h"
+#include "matrix_rows.h"
 #include "sequences.h"
 #include "simd.h"
 
@@ -89,39 +88,54 @@ struct Block {
   }
 
   // Rows lie too far apart for the processor to foresee which ones come next, to read and to write; there may be none.
+  // Of several vectors in a line the first one asks. With narrow vectors it takes longer to ask for rows to write.
   MLXTS_INLINE void fetch_four_tokens(int64_t t, int64_t c) const {
+    if (c * sizeof(T) % 64 != 0) return;
     for (int64_t j = 0; j < 4; ++j) {
       const auto at = ptrdiff_t(((t + j) * inputs.channels + first + c) * sizeof(T));
-      fetch(inputs.x, at);
-      fetch_to_write(y, at);
+      __builtin_prefetch(reinterpret_cast<const void*>(uintptr_t(inputs.x) + uintptr_t(at)), 0, kRowsLocality);
+      if (kLanes == 16) fetch_to_write(y, at);
     }
   }
 
-  // A vector of channels of tokens t … t + 3, which share their inputs, for kernel size 4.
-  MLXTS_INLINE void four_tokens(int64_t t, int64_t c) const {
+  // A vector of channels of tokens t … t + 3, which share their inputs, for kernel size 4: row(i) for tokens from t − 3 on.
+  template <typename Row>
+  MLXTS_INLINE void four_tokens(int64_t t, int64_t c, Row row) const {
     const vf32 start = load(bias + c);
-    vf32 rows[7], factors[4];
-    for (int i = 0; i < 4; ++i) factors[i] = load(weights + i * kChannels + c);
-    for (int i = 0; i < 7; ++i) rows[i] = inputs.unmasked_at(t - 3 + i, first + c);
-    vf32 sums[4];
-    for (int j = 0; j < 4; ++j) {
-      sums[j] = start;
-      for (int i = 0; i < 4; ++i) sums[j] = fma(factors[i], rows[j + i], sums[j]);
+    vf32 rows[7], sums[4] = {start, start, start, start};
+    MLXTS_UNROLL
+    for (int i = 0; i < 7; ++i) rows[i] = row(i);
+    MLXTS_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const vf32 factor = load(weights + i * kChannels + c);
+      MLXTS_UNROLL
+      for (int j = 0; j < 4; ++j) sums[j] = fma(factor, rows[i + j], sums[j]);
     }
+    T* to = output(t, c);
     if (silu_on)
       for (vf32& sum : sums) sum = silu(sum);
-    for (int j = 0; j < 4; ++j) store(output(t + j, c), sums[j]);
+    for (int j = 0; j < 4; ++j) store(to + j * inputs.channels, sums[j]);
     fetch_four_tokens(t + 4, c);
+  }
+  // All channels of tokens t … t + 3, of which none is masked, nor the three before.
+  __attribute__((noinline)) void convolve_four(int64_t t) const {
+    const auto rest = [&](size_t c, int n) {
+      for (int j = 0; j < 4; ++j) one_token(t + j, c, n);
+    };
+    if (t < 3) {
+      const auto row = [&](size_t c) { return [&, c](int i) { return inputs.unmasked_at(t - 3 + i, first + c); }; };
+      for_lanes(width, [&](size_t c) { four_tokens(t, c, row(c)); }, rest);
+      return;
+    }
+    const T* x = inputs.x + (t - 3) * inputs.channels + first;
+    const int64_t stride = inputs.channels;
+    for_lanes(width, [&](size_t c) { four_tokens(t, c, [=](int i) { return load(x + c + i * stride); }); }, rest);
   }
 
   MLXTS_INLINE void convolve(int64_t begin, int64_t end) const {
     for (int64_t t = begin; t < end;) {
       if (kernel_size == 4 && t + 4 <= end && !inputs.any_masked(t - 3, t + 4)) {
-        for_lanes(
-            width, [&](size_t c) { four_tokens(t, c); },
-            [&](size_t c, int n) {
-              for (int j = 0; j < 4; ++j) one_token(t + j, c, n);
-            });
+        convolve_four(t);
         t += 4;
       } else {
         for_lanes(width, [&](size_t c) { one_token(t, c, kLanes); }, [&](size_t c, int n) { one_token(t, c, n); });
