@@ -84,6 +84,16 @@ void span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin, uint
   });
 }
 
+// Whether sums of spans of so many words are written as they are, not added to what was there.
+template <int Bits, Form F>
+bool writes_sums([[maybe_unused]] const WeightRows& w, [[maybe_unused]] uint32_t step) {
+#if MLXTS_LIMB_GROUPS
+  if constexpr (kInLimbs<Bits> && F != Form::f32)
+    return chunks_are_groups<Bits>(w.shift) && step == w.count && step % (kLanes * kSectionChunks) == 0;
+#endif
+  return false;
+}
+
 #if MLXTS_LIMB_GROUPS
 // As span, where chunks are groups.
 template <int Bits, int M, Form F>
@@ -102,7 +112,7 @@ void groups_span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begi
     };
     const auto dot = [&](uint32_t rows, vf32* to) {
       if ((end - begin) % (kLanes * kSectionChunks) > 0) return dot_rows.template operator()<Extent::any>(rows, to);
-      if (end - begin == w.count) return dot_rows.template operator()<Extent::row>(rows, to);
+      if (writes_sums<Bits, F>(w, end - begin)) return dot_rows.template operator()<Extent::row>(rows, to);
       dot_rows.template operator()<Extent::sections>(rows, to);
     };
     // What the last rows fetch lies beyond the block.
@@ -181,6 +191,8 @@ template <int Bits, Form F>
 void spans(WeightRows& w, const OrderedRows& a, uint32_t count, vf32* sums) {
   constexpr Fetch kWhole = F == Form::twoLimbs || F == Form::bytes ? Fetch::twice : Fetch::once;
   const uint32_t step = span_words<Bits>(F, a.m, w.count, w.shift);
+  const uint32_t all = uint32_t(round_up(count, kRows)) * a.m;
+  for (uint32_t i = writes_sums<Bits, F>(w, step) ? count * a.m : 0; i < all; ++i) sums[i] = vf32{};
   if (step == w.count) return all_rows<Bits, kWhole, F>(w, a, 0, w.count, count, sums);
   const FetchAhead next = w.ahead;
   for (uint32_t begin = 0; begin < w.count; begin += step) {
@@ -195,7 +207,6 @@ void spans(WeightRows& w, const OrderedRows& a, uint32_t count, vf32* sums) {
 // added up over lanes.
 template <int Bits>
 void multiply(WeightRows& w, const OrderedRows& x, uint32_t count, vf32* sums) {
-  for (uint32_t i = 0; i < round_up(count, kRows) * x.m; ++i) sums[i] = vf32{};
 #if MLXTS_LIMBS
   if constexpr (kInLimbs<Bits>) {
     if (x.form == Form::limbs) return spans<Bits, Form::limbs>(w, x, count, sums);
