@@ -29,16 +29,16 @@ int block_keys(size_t rows, size_t dim) {
   return keys;
 }
 
-// Scaled scores [rows, kBlockKeys] of up to Q queries with up to kLanes / Q keys, at least one of each. Rows of the
-// tile for which there is none repeat the last one.
+// Scaled scores [rows, kBlockKeys] of Q queries, of which there are `rows`, with kLanes / Q keys. Queries that are too few
+// repeat the last one.
 template <int Q, typename X, typename C>
-MLXTS_INLINE void score_tile(const X* queries, size_t stride, int rows, const C* keys, size_t dim, int count,
-                             intptr_t ahead, float scale, float* scores) {
+MLXTS_INLINE void score_tile(const X* queries, size_t stride, int rows, const C* const* keys, size_t dim, intptr_t ahead,
+                             float scale, float* scores) {
   constexpr int kTileKeys = kLanes / Q;
   const X* q[Q];
   for (int i = 0; i < Q; ++i) q[i] = queries + (i < rows ? i : rows - 1) * stride;
   const C* k[kTileKeys];
-  for (int j = 0; j < kTileKeys; ++j) k[j] = keys + (j < count ? j : count - 1) * dim;
+  for (int j = 0; j < kTileKeys; ++j) k[j] = keys[j];
   vf32 sums[kLanes];
   MLXTS_UNROLL
   for (int i = 0; i < kLanes; ++i) sums[i] = vf32{};
@@ -49,20 +49,22 @@ MLXTS_INLINE void score_tile(const X* queries, size_t stride, int rows, const C*
     memcpy(scores + i * kBlockKeys, tile + i * kTileKeys, kTileKeys * sizeof(float));
 }
 
-// The same of all queries with `count` keys.
+// The same of all queries with `count` keys. Keys that are too few for a tile repeat the last one.
 template <typename X, typename C>
 __attribute__((noinline)) void score_block(const X* queries, size_t stride, int rows, const C* keys, size_t dim,
                                            int count, intptr_t ahead, float scale, float* scores) {
   for (int t = 0; t < count; t += kKeys) {
-    const auto tile = [&]<int Q>(std::integral_constant<int, Q>, int row, int key) {
-      score_tile<Q>(queries + row * stride, stride, rows - row, keys + key * dim, dim, count - key, ahead, scale,
-                    scores + row * kBlockKeys + key);
-    };
+    const C* k[kKeys];
+    for (int j = 0; j < kKeys; ++j) k[j] = keys + (t + j < count ? t + j : count - 1) * dim;
     int row = 0;
-    for (; rows - row > kFewQueries; row += kDotLefts)
-      for (int key = t; key < t + kKeys && key < count; key += kDotRows)
-        tile(std::integral_constant<int, kDotLefts>(), row, key);
-    if (row < rows) tile(std::integral_constant<int, kFewQueries>(), row, t);
+    if constexpr (kFewQueries < kDotLefts)
+      for (; rows - row > kFewQueries; row += kDotLefts)
+        for (int key = 0; key < kKeys && t + key < count; key += kDotRows)
+          score_tile<kDotLefts>(queries + row * stride, stride, rows - row, k + key, dim, ahead, scale,
+                                scores + row * kBlockKeys + t + key);
+    for (; row < rows; row += kFewQueries)
+      score_tile<kFewQueries>(queries + row * stride, stride, rows - row, k, dim, ahead, scale,
+                              scores + row * kBlockKeys + t);
   }
 }
 
