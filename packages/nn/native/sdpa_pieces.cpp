@@ -29,11 +29,11 @@ int block_keys(size_t rows, size_t dim) {
   return keys;
 }
 
-// Scaled scores [rows, kBlockKeys] of Q queries, of which there are `rows`, with kLanes / Q keys. Queries that are too few
-// repeat the last one.
+// Scaled scores [rows, kBlockKeys] of Q queries, of which there are `rows`, with kLanes / Q keys. Queries that are too
+// few repeat the last one.
 template <int Q, typename X, typename C>
-MLXTS_INLINE void score_tile(const X* queries, size_t stride, int rows, const C* const* keys, size_t dim, intptr_t ahead,
-                             float scale, float* scores) {
+MLXTS_INLINE void score_tile(const X* queries, size_t stride, int rows, const C* const* keys, size_t dim,
+                             intptr_t ahead, float scale, float* scores) {
   constexpr int kTileKeys = kLanes / Q;
   const X* q[Q];
   for (int i = 0; i < Q; ++i) q[i] = queries + (i < rows ? i : rows - 1) * stride;
