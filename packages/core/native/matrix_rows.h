@@ -7,10 +7,17 @@
 
 namespace mlxts {
 
-// For __builtin_prefetch of rows that are read side by side: to the nearest cache, or to the second with narrow
-// vectors. The nearest waits for few lines at a time (24 on Zen 4, which then reads 10 GB/s, and 20 by way of the
-// second).
-inline constexpr int kRowsLocality = kLanes == 16 ? 3 : 2;
+// Whether rows that are read side by side are fetched into the second cache: on x64 with narrow vectors. The nearest
+// cache waits for few lines at a time (24 on Zen 4, which then reads 10 GB/s, and 20 by way of the second).
+#if defined(__x86_64__)
+inline constexpr bool kRowsToSecondCache = kLanes < 16;
+#else
+inline constexpr bool kRowsToSecondCache = false;
+#endif
+// The locality of such rows for __builtin_prefetch, and how far ahead long ones are fetched: they outrun the hardware's
+// prefetcher at every page.
+inline constexpr int kRowsLocality = kRowsToSecondCache ? 2 : 3;
+inline constexpr size_t kRowsAhead = kRowsToSecondCache ? 4096 : 2048;
 
 // 2 · kLanes elements.
 template <typename W>

@@ -88,17 +88,17 @@ struct Block {
   }
 
   // Rows lie too far apart for the processor to foresee which ones come next, to read and to write; there may be none.
-  // Of several vectors in a line the first one asks. With narrow vectors it takes longer to ask for rows to write.
+  // Of several vectors in a line the first one asks. Rows to write are not worth it by way of the second cache.
   MLXTS_INLINE void fetch_four_tokens(int64_t t, int64_t c) const {
     if (c * sizeof(T) % 64 != 0) return;
     for (int64_t j = 0; j < 4; ++j) {
       const auto at = ptrdiff_t(((t + j) * inputs.channels + first + c) * sizeof(T));
       __builtin_prefetch(reinterpret_cast<const void*>(uintptr_t(inputs.x) + uintptr_t(at)), 0, kRowsLocality);
-      if (kLanes == 16) fetch_to_write(y, at);
+      if (!kRowsToSecondCache) fetch_to_write(y, at);
     }
   }
 
-  // A vector of channels of tokens t … t + 3, which share their inputs, for kernel size 4: row(i) for tokens from t − 3 on.
+  // A vector of channels of tokens t … t + 3, which share their inputs, for kernel size 4: row(i) for token t − 3 + i.
   template <typename Row>
   MLXTS_INLINE void four_tokens(int64_t t, int64_t c, Row row) const {
     const vf32 start = load(bias + c);

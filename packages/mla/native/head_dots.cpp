@@ -12,9 +12,8 @@ namespace {
 constexpr size_t kGroupRows = HEAD_DOTS_GROUP_ROWS, kGroupTokens = HEAD_DOTS_GROUP_TOKENS;
 constexpr int kRows = HEAD_DOTS_ROWS;
 static_assert(kRows == 4, "sums are reduced four at a time");
-// How far ahead each row of the weight is prefetched: rows outrun the hardware's prefetcher at every page. Codes take
-// longer to multiply than to read.
-constexpr size_t kAheadBytes = kLanes == 16 ? 2048 : 4096, kAheadCodes = 2048;
+// How far ahead each row of codes is prefetched. They take longer to multiply than to read.
+constexpr size_t kAheadCodes = 2048;
 
 // x in the order in which a weight's rows are read, padded with zeros.
 template <typename W>
@@ -68,7 +67,7 @@ __attribute__((noinline)) void dot_rows(const WeightRows<W>& weight, const size_
   size_t i = 0;
   for (; i + 2 * kLanes <= k; i += 2 * kLanes)
     step(i, [](const W* from, vf32& a, vf32& b) {
-      __builtin_prefetch(reinterpret_cast<const char*>(from) + kAheadBytes, 0, kRowsLocality);
+      __builtin_prefetch(reinterpret_cast<const char*>(from) + kRowsAhead, 0, kRowsLocality);
       load_two(from, a, b);
     });
   if (i < k) step(i, [&](const W* from, vf32& a, vf32& b) { load_two_partial(from, int(k - i), a, b); });

@@ -18,9 +18,6 @@ constexpr int pass_rows() {
 }
 constexpr int block_rows(int m) { return kTileVectors == 4 || m <= 2 ? 4 : 2; }
 
-// How far ahead each row of the weight is prefetched: rows outrun the hardware's prefetcher at every page.
-inline constexpr size_t kAheadBytes = kLanes == 16 ? 2048 : 4096;
-
 // What rows of x are kept as: bf16 where the processor multiplies bf16 by bf16, else float in the order in which rows
 // of W are loaded.
 template <typename X, typename W>
@@ -100,7 +97,7 @@ __attribute__((noinline)) void dot_rows(const W* w, size_t stride, const E* x, s
   for (; k + 2 * kLanes <= depth; k += 2 * kLanes)
     step(k, [&](int r) __attribute__((always_inline)) {
       const W* from = w + r * stride + k;
-      __builtin_prefetch(reinterpret_cast<const char*>(from) + kAheadBytes, 0, kRowsLocality);
+      __builtin_prefetch(reinterpret_cast<const char*>(from) + kRowsAhead, 0, kRowsLocality);
       return from;
     });
   if (k < depth) [[unlikely]] {
