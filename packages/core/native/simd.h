@@ -373,9 +373,11 @@ MLXTS_INLINE void for_lanes(size_t n, Full full, Partial partial) {
   if (i < n) partial(i, int(n - i));
 }
 
-// Asks for the line so many bytes ahead of p, which may lie outside of what p points into.
+// Asks for the line so many bytes ahead of p, which may lie outside of what p points into; of locality 3 to the nearest
+// cache, of 2 to the second.
+template <int Locality = 3>
 MLXTS_INLINE void fetch(const void* p, ptrdiff_t ahead) {
-  __builtin_prefetch(reinterpret_cast<const void*>(uintptr_t(p) + uintptr_t(ahead)), 0, 3);
+  __builtin_prefetch(reinterpret_cast<const void*>(uintptr_t(p) + uintptr_t(ahead)), 0, Locality);
 }
 
 // Asks for rows of `row_bytes` each ahead of their use.

@@ -93,7 +93,7 @@ struct Block {
     if (c * sizeof(T) % 64 != 0) return;
     for (int64_t j = 0; j < 4; ++j) {
       const auto at = ptrdiff_t(((t + j) * inputs.channels + first + c) * sizeof(T));
-      __builtin_prefetch(reinterpret_cast<const void*>(uintptr_t(inputs.x) + uintptr_t(at)), 0, kRowsLocality);
+      fetch<kRowsLocality>(inputs.x, at);
       if (!kRowsToSecondCache) fetch_to_write(y, at);
     }
   }
@@ -123,8 +123,10 @@ struct Block {
       for (int j = 0; j < 4; ++j) one_token(t + j, c, n);
     };
     if (t < 3) {
-      const auto row = [&](size_t c) { return [&, c](int i) { return inputs.unmasked_at(t - 3 + i, first + c); }; };
-      for_lanes(width, [&](size_t c) { four_tokens(t, c, row(c)); }, rest);
+      const auto four = [&](size_t c) {
+        four_tokens(t, c, [&](int i) { return inputs.unmasked_at(t - 3 + i, first + c); });
+      };
+      for_lanes(width, four, rest);
       return;
     }
     const T* x = inputs.x + (t - 3) * inputs.channels + first;
