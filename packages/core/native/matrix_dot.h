@@ -48,12 +48,6 @@ MLXTS_INLINE auto with_left(Body body) {
     return mlxts::with_left<X, W>([&]<typename L>() { return __VA_ARGS__; }); \
   })
 
-#if defined(__AVX512VNNI__)
-inline constexpr bool kHasInt8Dot = true;
-#else
-inline constexpr bool kHasInt8Dot = false;
-#endif
-
 // kLanes bf16x2: 2 · kLanes neighbors of a row as they lie.
 MLXTS_INLINE vu32 load_bf16x2(const bf16* p) {
   vu32 v;

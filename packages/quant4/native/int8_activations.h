@@ -51,62 +51,44 @@ inline bool fits_bytes(const Types& t, const uint8_t* x, size_t n, uint32_t grou
   return true;
 }
 
-// kLanes numbers as bytes; whole numbers of them.
-MLXTS_INLINE vf32 store_bytes(vf32 v, ByteUnit of, int8_t* to) {
-  const vf32 whole = whole_units(v, of);
-#if defined(__AVX512F__)
-  const __m512i numbers = reinterpret_cast<__m512i>(whole_numbers(whole));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_maskz_cvtepi32_epi8(0xffff, numbers));
-#else
-  const __m256i numbers = reinterpret_cast<__m256i>(whole_numbers(whole));
-  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(numbers), _mm256_extracti128_si256(numbers, 1));
-  _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_packs_epi16(words, words));
-#endif
-  return whole;
-}
-
 // The code bytes of words that meet step `step` of their columns: of 4 bits the even codes, then the odd ones.
 template <int Bits>
 MLXTS_INLINE vu32 code_bytes(vu32 words, int step) {
   if constexpr (Bits == 8) return words;
   return (step == 0 ? words : words >> 4) & 0x0f0f0f0fu;
 }
+#endif
+
+#if defined(__AVX512VNNI__)
+// kLanes numbers as bytes; whole numbers of them.
+MLXTS_INLINE vf32 store_bytes(vf32 v, ByteUnit of, int8_t* to) {
+  const vf32 whole = whole_units(v, of);
+  const __m512i numbers = reinterpret_cast<__m512i>(whole_numbers(whole));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_maskz_cvtepi32_epi8(0xffff, numbers));
+  return whole;
+}
 
 // Bytes of two vectors that follow each other: those of even places, and those of odd ones.
 MLXTS_INLINE void split_bytes(const int8_t* bytes, vi32& even, vi32& odd) {
-#if defined(__AVX512F__)
   alignas(64) uint8_t order[64];
   for (int i = 0; i < 64; ++i) order[i] = uint8_t(2 * i);
   const __m512i evens = _mm512_load_si512(order), odds = _mm512_or_si512(evens, _mm512_set1_epi8(1));
   const __m512i first = _mm512_load_si512(bytes), second = _mm512_load_si512(bytes + 64);
   even = reinterpret_cast<vi32>(_mm512_permutex2var_epi8(first, evens, second));
   odd = reinterpret_cast<vi32>(_mm512_permutex2var_epi8(first, odds, second));
-#else
-  const __m256i first = _mm256_load_si256(reinterpret_cast<const __m256i*>(bytes));
-  const __m256i second = _mm256_load_si256(reinterpret_cast<const __m256i*>(bytes + 32));
-  const __m256i low = _mm256_set1_epi16(0xff);
-  const auto in_order = [](__m256i a, __m256i b) {  // packing works in halves
-    return reinterpret_cast<vi32>(_mm256_permute4x64_epi64(_mm256_packus_epi16(a, b), 0xd8));
-  };
-  even = in_order(_mm256_and_si256(first, low), _mm256_and_si256(second, low));
-  odd = in_order(_mm256_srli_epi16(first, 8), _mm256_srli_epi16(second, 8));
-#endif
 }
 
-// 128 columns of x in bytes, as the codes of words meet them, and x in units again: sums[i] is Σ of the columns 32·i …
-// 32·i + 31, to be added up over lanes.
+// 128 columns of x in bytes, as the codes of words meet them; sums[g] becomes Σ of group g as it is multiplied.
 template <int Bits>
-void order_bytes(const float* x, uint32_t groupSize, LimbChunk<Bits, 1>* to, vf32 (&sums)[4]) {
+void order_bytes(const float* x, uint32_t groupSize, LimbChunk<Bits, 1>* to, float* sums) {
   alignas(64) int8_t bytes[128];
   vf32 units = {};
   for (uint32_t g = 0; g < 128; g += groupSize) {
     const ByteUnit of = byte_unit(x + g, groupSize);
     units[g / groupSize] = of.unit;
-    for (uint32_t i = g; i < g + groupSize; i += 32) {
-      vf32 whole = {};
-      for (uint32_t k = i; k < i + 32; k += kLanes) whole += store_bytes(load(x + k), of, bytes + k);
-      sums[i / 32] = whole * splat(of.unit);
-    }
+    vf32 whole = {};
+    for (uint32_t k = g; k < g + groupSize; k += kLanes) whole += store_bytes(load(x + k), of, bytes + k);
+    sums[g / groupSize] = reduce_add(whole) * of.unit;
   }
   ChunkScales<Bits> lanes(uint32_t(__builtin_ctz(groupSize)));
   for (int c = 0; c < 128; c += kChunk<Bits>, ++to, lanes.next()) {

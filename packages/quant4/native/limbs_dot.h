@@ -1,4 +1,4 @@
-// The inner loop of the matrix-vector product for x in limbs (limbs.h).
+// The inner loop of the matrix-vector product for x in limbs (limbs.h) with AVX-512.
 #pragma once
 #include "int8_activations.h"
 #include "matvec_dot.h"
@@ -21,32 +21,7 @@ MLXTS_INLINE vf32 limb_product(const vu32 (&codes)[kCodeVectors<Bits>], const Li
     return limb(0) - x.zero + limb(1) + limb(2);
   }
 }
-#elif defined(__AVX2__)
-// Four columns of a lane at a time are summed in pairs: 4·15·128 at most. Without the last of three limbs where x has
-// only zeros there.
-template <int Bits, int Limbs>
-MLXTS_INLINE vf32 limb_product(const vu32 (&codes)[kCodeVectors<Bits>], const LimbChunk<Bits, Limbs>& x,
-                               bool hasLast = true) {
-  static_assert(kCodeVectors<Bits> == 2);
-  // Limb k of each lane, times so many.
-  const auto limb = [&](int k, int16_t times) __attribute__((always_inline)) {
-    const auto pairs = [&](int i) __attribute__((always_inline)) {
-      return _mm256_maddubs_epi16(reinterpret_cast<__m256i>(codes[i]), reinterpret_cast<__m256i>(x.limbs[k][i]));
-    };
-    return reinterpret_cast<vi32>(_mm256_madd_epi16(_mm256_add_epi16(pairs(0), pairs(1)), _mm256_set1_epi16(times)));
-  };
-  if constexpr (Limbs == 1) return __builtin_convertvector(limb(0, 1), vf32);
-  if constexpr (Limbs == 2) return __builtin_convertvector(limb(0, 256) + limb(1, 1), vf32);
-  if constexpr (Limbs == 3) {
-    constexpr int kLast = kLastBits<Limbs>;
-    vi32 low = x.start;
-    if (hasLast) low += limb(2, 1);
-    return __builtin_convertvector(limb(0, int16_t(-(1 << (8 + kLast)))) + limb(1, 1 << kLast) + low, vf32);
-  }
-}
-#endif
 
-#if MLXTS_LIMBS
 // As dot_f32.
 template <int Bits, Fetch F, int R, int M, int Limbs, typename S>
 MLXTS_INLINE void dot_limbs(const WeightRows& w, const XRows<LimbChunk<Bits, Limbs>>& x, uint32_t begin, uint32_t end,

@@ -1,7 +1,7 @@
 // Products of rows of W with few rows of x (ordered_rows.h), whole or in spans of words: each row of W is read from
 // memory once, the next rows being fetched meanwhile.
 #pragma once
-#include "limb_groups_dot.h"
+#include "limb_pairs_dot.h"
 #include "limbs_dot.h"
 #include "ordered_rows.h"
 
@@ -58,62 +58,86 @@ MLXTS_INLINE void each_row(WeightRows& w, uint32_t count, size_t part, uint32_t 
   w.ahead = next;
 }
 
-// Rows of x from m0 on.
+// What holds x in a form that is multiplied word by word.
 template <int Bits, Form F>
-XRows<Element<Bits, F>> x_rows(const OrderedRows& a, uint32_t m0) {
-  using T = Element<Bits, F>;
-  const size_t stride = form_bytes<Bits>(F, a.columnStride) / sizeof(T);
-  return {static_cast<const T*>(a.ordered) + m0 * stride, stride, a.sums + m0 * a.groupStride, a.groupStride};
-}
+struct ElementOf {
+  using Type = float;
+};
+#if defined(__AVX512VNNI__)
+template <int Bits, Form F>
+  requires(F != Form::f32)
+struct ElementOf<Bits, F> {
+  using Type = LimbChunk<Bits, limbs_of(F)>;
+};
+#endif
 
 // The words begin … end − 1 of `count` rows against M rows of x from m0 on. Each span is summed by itself, so that very
 // long rows lose nothing.
 template <int Bits, Fetch Ahead, int R, int M, Form F>
 void span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin, uint32_t end, uint32_t count, vf32* sums) {
-  const XRows<Element<Bits, F>> x = x_rows<Bits, F>(a, m0);
+  using T = typename ElementOf<Bits, F>::Type;
+  const size_t stride = row_bytes<Bits>(F, a.columnStride, w.shift) / sizeof(T);
+  const XRows<T> x = {static_cast<const T*>(a.ordered) + m0 * stride, stride, a.sums + m0 * a.groupStride,
+                      a.groupStride};
   // One function for all rows: one that is called for a few of them begins and ends for a tenth of its time.
   with_scale_type<M>(w.scaleType, [&]<typename S>() {
     const auto dot = [&](const WeightRows& rows, vf32* to, size_t apart) __attribute__((always_inline)) {
       if constexpr (F == Form::f32) dot_f32<Bits, Ahead, R, M, S>(rows, x, begin, end, to, apart);
-#if MLXTS_LIMBS
-      if constexpr (F == Form::limbs || F == Form::twoLimbs || F == Form::bytes)
-        dot_limbs<Bits, Ahead, R, M, limbs_of(F), S>(rows, x, begin, end, to, apart);
+#if defined(__AVX512VNNI__)
+      if constexpr (F != Form::f32) dot_limbs<Bits, Ahead, R, M, limbs_of(F), S>(rows, x, begin, end, to, apart);
 #endif
     };
     each_row<R>(w, count, (end - begin) * 4, a.m, sums + m0, dot);
   });
 }
 
+#if MLXTS_LIMB_PAIRS
+// MLX quantizes in groups of 64 unless it is told otherwise: those have functions of their own for each dtype of scales
+// and for rows of whole sections.
+constexpr int kUsualParts = 2;
+#endif
+
 // Whether sums of spans of so many words are written as they are, not added to what was there.
 template <int Bits, Form F>
 bool writes_sums([[maybe_unused]] const WeightRows& w, [[maybe_unused]] uint32_t step) {
-#if MLXTS_LIMB_GROUPS
+#if MLXTS_LIMB_PAIRS
   if constexpr (kInLimbs<Bits> && F != Form::f32)
-    return chunks_are_groups<Bits>(w.shift) && step == w.count && step % (kLanes * kSectionChunks) == 0;
+    return 1u << w.shift == kUsualParts * kPartColumns && step == w.count && step % section_words<Bits>(w.shift) == 0;
 #endif
   return false;
 }
 
-#if MLXTS_LIMB_GROUPS
-// As span, where chunks are groups.
-template <int Bits, int M, Form F>
-void groups_span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin, uint32_t end, uint32_t count,
-                 vf32* sums) {
+#if MLXTS_LIMB_PAIRS
+// As span, for pairs of groups.
+template <int M, Form F>
+void pairs_span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin, uint32_t end, uint32_t count,
+                vf32* sums) {
   constexpr int Limbs = limbs_of(F);
-  const XRows<LimbChunk<Bits, Limbs>> x = x_rows<Bits, F>(a, m0);
+  const uint32_t first = begin * kPerWord<4> >> w.shift, groups = (end - begin) * kPerWord<4> >> w.shift;
+  const size_t stride = row_bytes<4>(F, a.columnStride, w.shift);
+  const uint8_t* sections = static_cast<const uint8_t*>(a.ordered) + m0 * stride;
+  const PairRows x = {sections + row_bytes<4>(F, begin * kPerWord<4>, w.shift), stride,
+                      a.sums + m0 * a.groupStride + first, a.groupStride};
   LastLimbs last = {};
-  if constexpr (Limbs == 3 && M == 1) last = last_limbs<Bits>(x.ordered + begin / kLanes, (end - begin) / kLanes);
-  with_scale_type<M>(w.scaleType, [&]<typename S>() {
-    const auto dot_rows = [&]<Extent Of>(uint32_t rows, vf32* to) {
-      if constexpr (Limbs == 3 && M == 1)
-        if (last.few)
-          return dot_limb_groups<Bits, M, Limbs, S, Of, true>(w, x, begin, end, rows, to, a.m, last);
-      dot_limb_groups<Bits, M, Limbs, S, Of, false>(w, x, begin, end, rows, to, a.m, last);
-    };
+  const auto dot_with = [&]<int Parts, typename S, Extent Of>(uint32_t rows, vf32* to) {
+    if constexpr (Limbs == 3 && M == 1)
+      if (last.few) return dot_pairs<M, Limbs, Parts, S, Of, true>(w, x, begin, groups, rows, to, a.m, last);
+    dot_pairs<M, Limbs, Parts, S, Of, false>(w, x, begin, groups, rows, to, a.m, last);
+  };
+  with_parts(w.shift, [&]<int Parts>() {
+    if constexpr (Limbs == 3 && M == 1) last = last_limbs<Parts>(x.sections, groups);
     const auto dot = [&](uint32_t rows, vf32* to) {
-      if ((end - begin) % (kLanes * kSectionChunks) > 0) return dot_rows.template operator()<Extent::any>(rows, to);
-      if (writes_sums<Bits, F>(w, end - begin)) return dot_rows.template operator()<Extent::row>(rows, to);
-      dot_rows.template operator()<Extent::sections>(rows, to);
+      const bool whole = end - begin == w.count, sections = groups % kSectionGroups == 0;
+      const auto with_scales = [&]<typename S>() {
+        if (!whole && sections) return dot_with.template operator()<Parts, S, Extent::part>(rows, to);
+        if constexpr (Parts == kUsualParts)
+          if (sections) return dot_with.template operator()<Parts, S, Extent::row>(rows, to);
+        dot_with.template operator()<Parts, S, Extent::any>(rows, to);
+      };
+      if constexpr (Parts == kUsualParts)
+        with_scale_type<M>(w.scaleType, with_scales);
+      else
+        with_scales.template operator()<AnyScale>();
     };
     // What the last rows fetch lies beyond the block.
     const FetchAhead next = w.ahead;
@@ -146,9 +170,7 @@ inline FetchAhead next_part(const WeightRows& w, uint32_t count, uint32_t begin,
 // what is fetched in the order of memory then has left the first cache before it is needed. With bf16 x of 4096
 // columns, a core of a Zen 5 takes 1.23 times the time of reading W for four rows at a time and 1.10 for two; of 8192
 // columns 1.29, 1.18 for two and 1.07 for one. Three limbs want four rows all the same, which share the reading of x.
-// AVX2 has registers for two in limbs.
 constexpr int together(Form form, size_t bytes) {
-  if (kLanes == 8) return form == Form::f32 ? 4 : 2;
   if (kFarRows || kLanes < 16) return 4;
   if (form == Form::twoLimbs && bytes > 2 << 10) return 1;
   return (form == Form::twoLimbs || form == Form::bytes) && bytes > 512 ? 2 : 4;
@@ -157,7 +179,14 @@ constexpr int together(Form form, size_t bytes) {
 // Words of a row of W that are multiplied at once: all of them, or a part where x would not stay in the first cache.
 template <int Bits>
 uint32_t span_words(Form form, uint32_t m, uint32_t count, uint32_t shift) {
-  const size_t bytes = (m < 4 ? m : 4) * form_bytes<Bits>(form, size_t(count) * kPerWord<Bits>);
+  const size_t bytes = (m < 4 ? m : 4) * row_bytes<Bits>(form, size_t(count) * kPerWord<Bits>, shift);
+#if MLXTS_LIMB_PAIRS
+  if (form != Form::f32) {
+    if (bytes <= kPairBytes) return count;
+    const size_t parts = (bytes + kPairBytes - 1) / kPairBytes;
+    return uint32_t(round_up((count + parts - 1) / parts, section_words<Bits>(shift)));
+  }
+#endif
   if (bytes <= (m == 1 && together(form, count * 4) == 1 ? kOneRowBytes : kWholeBytes)) return count;
   return uint32_t(round_up(kPartBytes * count / bytes, section_words<Bits>(shift)));
 }
@@ -167,15 +196,14 @@ template <int Bits, Fetch Ahead, Form F>
 void all_rows(WeightRows& w, const OrderedRows& a, uint32_t begin, uint32_t end, uint32_t count, vf32* sums) {
   const uint32_t m = a.m;
   uint32_t m0 = 0;
-#if MLXTS_LIMB_GROUPS
-  if constexpr (kInLimbs<Bits> && F != Form::f32)
-    if (chunks_are_groups<Bits>(w.shift)) {
-      for (; m0 + 4 <= m; m0 += 4) groups_span<Bits, 4, F>(w, a, m0, begin, end, count, sums);
-      if (m - m0 == 3) groups_span<Bits, 3, F>(w, a, m0, begin, end, count, sums);
-      if (m - m0 == 2) groups_span<Bits, 2, F>(w, a, m0, begin, end, count, sums);
-      if (m - m0 == 1) groups_span<Bits, 1, F>(w, a, m0, begin, end, count, sums);
-      return;
-    }
+#if MLXTS_LIMB_PAIRS
+  if constexpr (F != Form::f32) {
+    for (; m0 + 4 <= m; m0 += 4) pairs_span<4, F>(w, a, m0, begin, end, count, sums);
+    if (m - m0 == 3) pairs_span<3, F>(w, a, m0, begin, end, count, sums);
+    if (m - m0 == 2) pairs_span<2, F>(w, a, m0, begin, end, count, sums);
+    if (m - m0 == 1) pairs_span<1, F>(w, a, m0, begin, end, count, sums);
+    return;
+  }
 #endif
   for (; m0 + 4 <= m; m0 += 4) span<Bits, Ahead, kWide / 2, 4, F>(w, a, m0, begin, end, count, sums);
   if (m - m0 == 3) span<Bits, Ahead, F == Form::bytes ? kWide : kWide / 2, 3, F>(w, a, m0, begin, end, count, sums);

@@ -2,6 +2,7 @@
 // params with cols, groupSize, columnStride, groupStride and int8.
 #pragma once
 #include "int8_activations.h"
+#include "limb_pairs.h"
 #include "matvec_dot.h"
 #include "matvec_limbs.h"
 #include "matvec_tiles.h"
@@ -28,18 +29,25 @@ struct OrderedRows {
 
 constexpr int limbs_of(Form form) { return form == Form::limbs ? 3 : form == Form::twoLimbs ? 2 : 1; }
 
-// Bytes of so many columns of x in a form.
+// Bytes of a row of so many columns of x in a form, whole units of them, in groups of 2^shift.
 template <int Bits>
-constexpr size_t form_bytes(Form form, size_t columns) {
-  return form == Form::f32        ? columns * 4
-         : form == Form::limbs    ? columns / kChunk<Bits> * sizeof(LimbChunk<Bits, 3>)
-         : form == Form::twoLimbs ? columns / kChunk<Bits> * sizeof(LimbChunk<Bits, 2>)
-                                  : columns / kChunk<Bits> * sizeof(LimbChunk<Bits, 1>);
+constexpr size_t row_bytes(Form form, size_t columns, [[maybe_unused]] uint32_t shift) {
+  if (form == Form::f32) return columns * 4;
+#if MLXTS_LIMB_PAIRS
+  return pair_section_bytes(limbs_of(form), (1 << shift) / kPartColumns, columns >> shift);
+#elif MLXTS_LIMBS
+  return columns / kChunk<Bits> *
+         (form == Form::limbs      ? sizeof(LimbChunk<Bits, 3>)
+          : form == Form::twoLimbs ? sizeof(LimbChunk<Bits, 2>)
+                                   : sizeof(LimbChunk<Bits, 1>));
+#else
+  return 0;
+#endif
 }
-
-// What holds x in a form: the chunk, where that is more than columns.
-template <int Bits, Form F>
-using Element = std::conditional_t<F == Form::f32, float, LimbChunk<Bits, limbs_of(F)>>;
+#if MLXTS_LIMB_PAIRS
+static_assert(row_bytes<4>(Form::limbs, kUnit, 5) <= 8 * kUnit && row_bytes<4>(Form::limbs, kUnit, 6) <= 8 * kUnit &&
+              row_bytes<4>(Form::limbs, kUnit, 7) <= 8 * kUnit);  // what scratch has room for
+#endif
 
 template <int Bits>
 void order_f32(const float* unit, float* to) {
@@ -61,12 +69,10 @@ Form form_of([[maybe_unused]] const Types& t, [[maybe_unused]] const uint8_t* x,
   return Form::f32;
 }
 
-// sums[i]: columns 32·i … 32·i + 31, to be added up over lanes.
-inline void sum_unit(const float* unit, vf32 (&sums)[kUnit / 32]) {
-  for (uint32_t i = 0; i < kUnit / 32; ++i) {
-    sums[i] = load(unit + 32 * i);
-    for (int j = kLanes; j < 32; j += kLanes) sums[i] += load(unit + 32 * i + j);
-  }
+inline float sum_of_32(const float* columns) {
+  vf32 sum = load(columns);
+  for (int j = kLanes; j < 32; j += kLanes) sum += load(columns + j);
+  return reduce_add(sum);
 }
 
 #if defined(__AMX_INT8__)
@@ -78,13 +84,36 @@ inline TileRowsOfX tile_rows(const OrderedRows& a) {
 }
 #endif
 
-// Orders so many columns of x, whole units, in a form other than bytes: a section where that is limbs.
+// Columns of x that are ordered together.
 template <int Bits>
-void order([[maybe_unused]] Form form, const float* x, uint32_t columns, void* to) {
-#if MLXTS_LIMBS
+uint32_t ordered_columns(Form form, uint32_t shift) {
+  const bool inSections = form == Form::limbs || form == Form::twoLimbs || (MLXTS_LIMB_PAIRS && form == Form::bytes);
+  return inSections ? uint32_t(kLanes) << shift : kUnit;
+}
+
+// Orders so many columns of x, whole units of at most ordered_columns, in groups of 2^shift. Those beyond them are
+// overwritten. `sums` are those of groups, which bytes change.
+template <int Bits>
+void order([[maybe_unused]] Form form, [[maybe_unused]] uint32_t shift, float* x, uint32_t columns, void* to,
+           [[maybe_unused]] float* sums) {
+#if MLXTS_LIMB_PAIRS
+  if (form != Form::f32) {
+    for (uint32_t c = columns; c < uint32_t(kLanes) << shift; ++c) x[c] = 0;
+    const uint32_t groups = columns >> shift, pairs = groups < kSectionPairs ? groups : kSectionPairs;
+    const auto with = [&]<int Parts>() {
+      uint8_t* bytes = static_cast<uint8_t*>(to);
+      if (form == Form::limbs) return order_pairs<3, Parts>(x, pairs, bytes, sums);
+      if (form == Form::twoLimbs) return order_pairs<2, Parts>(x, pairs, bytes, sums);
+      order_pairs<1, Parts>(x, pairs, bytes, sums);
+    };
+    with_parts(shift, with);
+    return;
+  }
+#elif MLXTS_LIMBS
   const uint32_t chunks = columns / kChunk<Bits>;
   if (form == Form::limbs) return split_limbs(x, chunks, static_cast<LimbChunk<Bits, 3>*>(to));
   if (form == Form::twoLimbs) return split_limbs(x, chunks, static_cast<LimbChunk<Bits, 2>*>(to));
+  if (form == Form::bytes) return order_bytes(x, 1 << shift, static_cast<LimbChunk<Bits, 1>*>(to), sums);
 #endif
   for (uint32_t c = 0; c < columns; c += kUnit) order_f32<Bits>(x + c, static_cast<float*>(to) + c);
 }
@@ -102,7 +131,7 @@ void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
   const uint32_t byteGroup = p.int8 ? p.groupSize : 0;
   a.form = form_of<Bits>(t, x_at(0), p.cols, byteGroup);
   for (uint32_t i = 1; i < a.m && a.form != Form::f32; ++i) a.form = form_of<Bits>(t, x_at(i), p.cols, byteGroup);
-  const int shift = __builtin_ctz(p.groupSize);
+  const uint32_t shift = uint32_t(__builtin_ctz(p.groupSize));
 #if defined(__AMX_INT8__)
   const bool three = a.form == Form::limbs;
   if ((three || a.form == Form::twoLimbs) && wants_tiles(a.m, three ? 3 : 2, p.groupSize)) {
@@ -125,27 +154,21 @@ void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
     }
 #endif
     // Limbs want the largest number of a section first.
-    constexpr uint32_t kMostSection = kLanes * 128;
-    const bool limbs = a.form == Form::limbs || a.form == Form::twoLimbs;
-    const uint32_t section = limbs ? uint32_t(kLanes) << shift : kUnit;
-    alignas(64) float widened[kMostSection];
+    const uint32_t together = ordered_columns<Bits>(a.form, shift);
+    alignas(64) float widened[kLanes * 128];
+    uint8_t* row = static_cast<uint8_t*>(a.ordered) + i * row_bytes<Bits>(a.form, a.columnStride, shift);
     for (uint32_t c = 0; c < p.cols; c += kUnit) {
-      const uint32_t n = p.cols - c < kUnit ? p.cols - c : kUnit, in = c % section;
+      const uint32_t n = p.cols - c < kUnit ? p.cols - c : kUnit, in = c % together;
       float* unit = widened + in;
       t.x(x + size_t(c) * t.xBytes, unit, n);
       for (uint32_t k = n; k < kUnit; ++k) unit[k] = 0;
-      uint8_t* to = static_cast<uint8_t*>(a.ordered) + form_bytes<Bits>(a.form, i * a.columnStride + c - in);
-      vf32 some[kUnit / 32];
-      if (a.form == Form::bytes) {
-#if MLXTS_LIMBS
-        order_bytes(unit, byteGroup, reinterpret_cast<LimbChunk<Bits, 1>*>(to), some);
-#endif
-      } else {
+      if (a.form != Form::bytes) {
         if (byteGroup > 0) round_to_bytes(unit, n, byteGroup);
-        sum_unit(unit, some);
-        if (in + kUnit == section || c + n == p.cols) order<Bits>(a.form, widened, in + kUnit, to);
+        for (uint32_t k = 0; k < n; k += 32) sums[(c + k) >> shift] += sum_of_32(unit + k);
       }
-      for (uint32_t k = 0; k < n; k += 32) sums[(c + k) >> shift] += reduce_add(some[k / 32]);
+      if (in + kUnit == together || c + n == p.cols)
+        order<Bits>(a.form, shift, widened, in + kUnit, row + row_bytes<Bits>(a.form, c - in, shift),
+                    sums + ((c - in) >> shift));
     }
   }
 }

@@ -114,9 +114,15 @@ it.each(cpuLevels())("gives the same bits with any number of threads, on cpu %s"
 it.each(cpuLevels())("keeps a small number of any group beside large ones, on cpu %s", async (level) => {
   using device = Device.open("cpu", { level });
   const rows = 21;
-  for (const cols of [640, 1024, 8192]) {
-    const groups = cols / 64;
-    const { weight } = randomQuantized(1, rows, cols, { bits: 4, groupSize: 64 }, 3);
+  for (const [cols, groupSize] of [
+    [640, 64],
+    [1024, 64],
+    [8192, 64],
+    [640, 32],
+    [1280, 128],
+  ] as const) {
+    const groups = cols / groupSize;
+    const { weight } = randomQuantized(1, rows, cols, { bits: 4, groupSize }, 3);
     const scales = new Float64Array(rows * groups).fill(1);
     const biases = new Float64Array(rows * groups);
     const q = {
@@ -124,7 +130,7 @@ it.each(cpuLevels())("keeps a small number of any group beside large ones, on cp
       scales: device.tensor("bf16", [rows, groups], scales),
       biases: device.tensor("bf16", [rows, groups], biases),
       bits: 4,
-      groupSize: 64,
+      groupSize,
       mode: "affine",
     } as const;
     const w = decodeExactly(weight, scales, biases, q);
@@ -133,14 +139,16 @@ it.each(cpuLevels())("keeps a small number of any group beside large ones, on cp
       const encoder = device.encoder();
       const products = Array.from({ length: groups }, (_, group) => {
         const x = new Float64Array(m * cols);
-        for (let i = 24; i < x.length; i += 512) x[i] = 128;
-        x[group * 64 + 29] = 3 * 2 ** -8;
+        for (let i = 24; i < x.length; i += 4 * groupSize) x[i] = 128;
+        x[group * groupSize + (group % 2 ? 29 : groupSize - 3)] = 3 * 2 ** -8;
         wanted.push(productReference(x, w, rows, cols, true));
         return quantizedMatmul(encoder, { x: device.tensor("bf16", [m, cols], x), q }, { outDtype: "f32" });
       });
       await encoder.commit();
       for (const [group, out] of products.entries())
-        expect(await out.readNumbers(), `${cols} columns, ${m} rows, group ${group}`).toEqual(wanted[group]);
+        expect(await out.readNumbers(), `${cols} columns, ${m} rows, group ${group} of ${groupSize}`).toEqual(
+          wanted[group],
+        );
     }
   }
 });
