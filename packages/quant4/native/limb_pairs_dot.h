@@ -41,7 +41,8 @@ LastLimbs last_limbs(const uint8_t* bytes, uint32_t groups) {
   return last;
 }
 
-// What is multiplied of each row of W: all of it, in whole sections; a part of whole sections; or anything.
+// What is multiplied of each row of W: all of it, in whole sections; a part of whole sections; or either, or what ends
+// within a section.
 enum class Extent { row, part, any };
 
 // As fetch, in the place where it stands: the compiler would bring those of an unrolled loop together, and several
@@ -94,7 +95,7 @@ MLXTS_INLINE vf32 pair_product(const vu32 (&codes)[Parts][2], const GroupPair<Li
 }
 
 // sums[r·stride + m] += the products of row r of `rows` rows of W and row m of x, of `groups` groups from word `begin`
-// on, over lanes; of whole rows, =. Where few pairs have last limbs, the others do without.
+// on, over lanes; of all groups of a row, =. Where few pairs have last limbs, the others do without.
 template <int M, int Limbs, int Parts, typename S, Extent Of, bool FewLast>
 void dot_pairs(const WeightRows& w, const PairRows& x, uint32_t begin, uint32_t groups, uint32_t rows, vf32* sums,
                size_t stride, [[maybe_unused]] const LastLimbs& last) {
@@ -108,6 +109,7 @@ void dot_pairs(const WeightRows& w, const PairRows& x, uint32_t begin, uint32_t 
   const size_t rest = w.nextBytes - groups * kGroupBytes, scaleRest = w.nextScaleBytes - groups * scaleBytes;
   const uint8_t* const stop = x.sections + groups / kSectionGroups * sizeof(Section);
   const FetchAhead ahead = w.ahead;
+  const bool whole = Of == Extent::row || (Of == Extent::any && groups == w.groups);
   for (; rows > 0; --rows, sums += stride) {
     const uint8_t* section = x.sections;
     const float* xSums = x.sums;
@@ -170,7 +172,7 @@ void dot_pairs(const WeightRows& w, const PairRows& x, uint32_t begin, uint32_t 
     }
     for (int m = 0; m < M; ++m) {
       const vf32 sum = acc[m] + ofBiases[m];
-      sums[m] = Of == Extent::row ? sum : sums[m] + sum;
+      sums[m] = whole ? sum : sums[m] + sum;
     }
     if constexpr (Of != Extent::row) words += rest, scales += scaleRest, biases += scaleRest;
   }

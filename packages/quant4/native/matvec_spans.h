@@ -91,20 +91,10 @@ void span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin, uint
   });
 }
 
-#if MLXTS_LIMB_PAIRS
-// MLX quantizes in groups of 64 unless it is told otherwise: those have functions of their own for each dtype of scales
-// and for rows of whole sections.
-constexpr int kUsualParts = 2;
-#endif
-
 // Whether sums of spans of so many words are written as they are, not added to what was there.
-template <int Bits, Form F>
+template <Form F>
 bool writes_sums([[maybe_unused]] const WeightRows& w, [[maybe_unused]] uint32_t step) {
-#if MLXTS_LIMB_PAIRS
-  if constexpr (kInLimbs<Bits> && F != Form::f32)
-    return 1u << w.shift == kUsualParts * kPartColumns && step == w.count && step % section_words<Bits>(w.shift) == 0;
-#endif
-  return false;
+  return MLXTS_LIMB_PAIRS && F != Form::f32 && step == w.count;
 }
 
 #if MLXTS_LIMB_PAIRS
@@ -119,25 +109,25 @@ void pairs_span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin
   const PairRows x = {sections + row_bytes<4>(F, begin * kPerWord<4>, w.shift), stride,
                       a.sums + m0 * a.groupStride + first, a.groupStride};
   LastLimbs last = {};
-  const auto dot_with = [&]<int Parts, typename S, Extent Of>(uint32_t rows, vf32* to) {
-    if constexpr (Limbs == 3 && M == 1)
-      if (last.few) return dot_pairs<M, Limbs, Parts, S, Of, true>(w, x, begin, groups, rows, to, a.m, last);
-    dot_pairs<M, Limbs, Parts, S, Of, false>(w, x, begin, groups, rows, to, a.m, last);
-  };
   with_parts(w.shift, [&]<int Parts>() {
     if constexpr (Limbs == 3 && M == 1) last = last_limbs<Parts>(x.sections, groups);
+    const auto dot_with = [&]<typename S, Extent Of>(uint32_t rows, vf32* to) {
+      if constexpr (Limbs == 3 && M == 1)
+        if (last.few) return dot_pairs<M, Limbs, Parts, S, Of, true>(w, x, begin, groups, rows, to, a.m, last);
+      dot_pairs<M, Limbs, Parts, S, Of, false>(w, x, begin, groups, rows, to, a.m, last);
+    };
+    // MLX quantizes in groups of 64 unless it is told otherwise: only those have functions of their own for the dtypes
+    // of scales, and only one row of x and those for what is multiplied of a row.
+    constexpr bool kUsual = Parts * kPartColumns == 64;
     const auto dot = [&](uint32_t rows, vf32* to) {
-      const bool whole = end - begin == w.count, sections = groups % kSectionGroups == 0;
-      const auto with_scales = [&]<typename S>() {
-        if (!whole && sections) return dot_with.template operator()<Parts, S, Extent::part>(rows, to);
-        if constexpr (Parts == kUsualParts)
-          if (sections) return dot_with.template operator()<Parts, S, Extent::row>(rows, to);
-        dot_with.template operator()<Parts, S, Extent::any>(rows, to);
-      };
-      if constexpr (Parts == kUsualParts)
-        with_scale_type<M>(w.scaleType, with_scales);
-      else
-        with_scales.template operator()<AnyScale>();
+      if (groups % kSectionGroups == 0) {
+        if constexpr (kUsual || M == 1)
+          if (groups != w.groups) return dot_with.template operator()<AnyScale, Extent::part>(rows, to);
+        if constexpr (kUsual && M == 1)
+          return with_scale_type<M>(
+              w.scaleType, [&]<typename S>() { dot_with.template operator()<S, Extent::row>(rows, to); });
+      }
+      dot_with.template operator()<AnyScale, Extent::any>(rows, to);
     };
     // What the last rows fetch lies beyond the block.
     const FetchAhead next = w.ahead;
@@ -220,7 +210,7 @@ void spans(WeightRows& w, const OrderedRows& a, uint32_t count, vf32* sums) {
   constexpr Fetch kWhole = F == Form::twoLimbs || F == Form::bytes ? Fetch::twice : Fetch::once;
   const uint32_t step = span_words<Bits>(F, a.m, w.count, w.shift);
   const uint32_t all = uint32_t(round_up(count, kRows)) * a.m;
-  for (uint32_t i = writes_sums<Bits, F>(w, step) ? count * a.m : 0; i < all; ++i) sums[i] = vf32{};
+  for (uint32_t i = writes_sums<F>(w, step) ? count * a.m : 0; i < all; ++i) sums[i] = vf32{};
   if (step == w.count) return all_rows<Bits, kWhole, F>(w, a, 0, w.count, count, sums);
   const FetchAhead next = w.ahead;
   for (uint32_t begin = 0; begin < w.count; begin += step) {
