@@ -73,9 +73,6 @@ if (names.includes("core")) native.push("core-test");
 run(process.execPath, [
   "scripts/native/build-native.mjs",
   ...native.flatMap((name) => ["--only", name]),
-  // Others are not tested here, and take minutes.
-  "--levels",
-  "runnable",
   `-DMLXTS_SANITIZE=${flag}`,
 ]);
 console.log(`${kind} ${native.join(" ")}: built after ${minutes()}`);

@@ -153,6 +153,48 @@ it.each(cpuLevels())("keeps a small number of any group beside large ones, on cp
   }
 });
 
+// Sums of whole numbers come close to what 16 and 32 bits hold where all codes and all of x are as large as can be.
+it.each(cpuLevels())("holds sums of the largest codes and x of one size, on cpu %s", async (level) => {
+  using device = Device.open("cpu", { level });
+  const [rows, cols] = [19, 1024];
+  const encoder = device.encoder();
+  const largest = { f32: 2 - 2 ** -23, f16: 2 - 2 ** -10, bf16: 2 - 2 ** -7 };
+  const cases = FLOATS.flatMap((dtype) =>
+    [32, 64, 128].flatMap((groupSize) =>
+      [1, -1].flatMap((sign) =>
+        [0, 0xffffffff].flatMap((codes) =>
+          [1, 4].map((m) => {
+            const ofGroups = (value: number) => {
+              const shape = [rows, cols / groupSize];
+              return device.tensor("f32", shape, new Float64Array(rows * (cols / groupSize)).fill(value));
+            };
+            const weight = device.tensor("u32", [rows, cols / 8], new Uint32Array((rows * cols) / 8).fill(codes));
+            const q = {
+              weight,
+              scales: ofGroups(1),
+              biases: ofGroups(-8),
+              bits: 4,
+              groupSize,
+              mode: "affine",
+            } as const;
+            const size = sign * largest[dtype];
+            const x = device.tensor(dtype, [m, cols], new Float64Array(m * cols).fill(size));
+            const out = quantizedMatmul(encoder, { x, q }, { outDtype: "f32" });
+            return {
+              name: `${dtype} ${m} rows ${groupSize} ${size} ${codes}`,
+              out,
+              wanted: cols * size * (codes ? 7 : -8),
+            };
+          }),
+        ),
+      ),
+    ),
+  );
+  await encoder.commit();
+  for (const { name, out, wanted } of cases)
+    for (const y of await out.readNumbers()) expect(Math.abs(y / wanted - 1), name).toBeLessThan(2e-6);
+});
+
 // Tiles would take parts of such weights for 0 or infinite.
 it.each([-126, -110, -90, 95, 110])("multiplies weights about 2^%i", async (exponent) => {
   const [rows, cols, m] = [200, 320, 40];
