@@ -114,7 +114,10 @@ void dot_pairs(const WeightRows& w, const PairRows& x, uint32_t begin, uint32_t 
     const uint8_t* section = x.sections;
     const float* xSums = x.sums;
     [[maybe_unused]] const uint8_t* lastOf = last.sections;
-    vf32 acc[M] = {}, ofBiases[M] = {};
+    // Sections are added one after another, so that a row of x has the same sums in whatever parts it is multiplied.
+    vf32 acc[M];
+    MLXTS_UNROLL
+    for (int m = 0; m < M; ++m) acc[m] = whole ? vf32{} : sums[m];
     const auto section_of = [&](int m) __attribute__((always_inline)) -> const Section& {
       return *reinterpret_cast<const Section*>(section + m * x.stride);
     };
@@ -125,7 +128,7 @@ void dot_pairs(const WeightRows& w, const PairRows& x, uint32_t begin, uint32_t 
       fetch_here<Of>(biases, ahead.biases);
       if (center != 0) bias = fma(splat(center), scale, bias);
       MLXTS_UNROLL
-      for (int m = 0; m < M; ++m) ofBiases[m] = fma(bias, load(xSums + m * x.sumStride), ofBiases[m]);
+      for (int m = 0; m < M; ++m) acc[m] = fma(bias, load(xSums + m * x.sumStride), acc[m]);
       vf32 products[M] = {};
       [[maybe_unused]] const uint32_t with = FewLast ? *lastOf++ : 0;
       const auto add_pair = [&]<int P>() __attribute__((always_inline)) {
@@ -170,10 +173,7 @@ void dot_pairs(const WeightRows& w, const PairRows& x, uint32_t begin, uint32_t 
       do add_section(kSectionGroups);
       while (section != stop);
     }
-    for (int m = 0; m < M; ++m) {
-      const vf32 sum = acc[m] + ofBiases[m];
-      sums[m] = whole ? sum : sums[m] + sum;
-    }
+    for (int m = 0; m < M; ++m) sums[m] = acc[m];
     if constexpr (Of != Extent::row) words += rest, scales += scaleRest, biases += scaleRest;
   }
 }

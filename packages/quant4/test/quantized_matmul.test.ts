@@ -153,6 +153,49 @@ it.each(cpuLevels())("keeps a small number of any group beside large ones, on cp
   }
 });
 
+it.skipIf(!cpuLevels().includes("avx2"))(
+  "gives a row of x the bits that it has alone, with AVX2 and 4 bits",
+  async () => {
+    using device = Device.open("cpu", { level: "avx2" });
+    const [rows, most] = [33, 8];
+    for (const [groupSize, cols] of [
+      [32, 5120],
+      [64, 1088],
+      [64, 8256],
+      [128, 8192],
+    ] as const) {
+      const weights = randomQuantized(1, rows, cols, { bits: 4, groupSize }, 5);
+      const groups = [rows, cols / groupSize];
+      const q = {
+        weight: device.tensor("u32", [rows, cols / 8], weights.weight),
+        scales: device.tensor("bf16", groups, weights.scales),
+        biases: device.tensor("bf16", groups, weights.biases),
+        bits: 4,
+        groupSize,
+        mode: "affine",
+      } as const;
+      const x = new Random(cols).normals(most * cols);
+      for (const dtype of ["f32", "bf16"] as const) {
+        const encoder = device.encoder();
+        const product = (first: number, m: number) =>
+          quantizedMatmul(encoder, {
+            x: device.tensor(dtype, [m, cols], x.slice(first * cols, (first + m) * cols)),
+            q,
+          });
+        const alone = Array.from({ length: most }, (_, i) => product(i, 1));
+        const together = [2, 3, 4, 5, most].map((m) => product(0, m));
+        await encoder.commit();
+        const wanted: number[] = [];
+        for (const out of alone) wanted.push(...(await out.readNumbers()));
+        for (const out of together) {
+          const numbers = [...(await out.readNumbers())];
+          expect(numbers, `${dtype} ${cols} ${groupSize}`).toEqual(wanted.slice(0, numbers.length));
+        }
+      }
+    }
+  },
+);
+
 // Sums of whole numbers come close to what 16 and 32 bits hold where all codes and all of x are as large as can be.
 it.each(cpuLevels())("holds sums of the largest codes and x of one size, on cpu %s", async (level) => {
   using device = Device.open("cpu", { level });
