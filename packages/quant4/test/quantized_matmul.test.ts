@@ -203,7 +203,7 @@ it.each(cpuLevels())("holds sums of the largest codes and x of one size, on cpu 
   const encoder = device.encoder();
   const largest = { f32: 2 - 2 ** -23, f16: 2 - 2 ** -10, bf16: 2 - 2 ** -7 };
   const cases = FLOATS.flatMap((dtype) =>
-    [32, 64, 128].flatMap((groupSize) =>
+    ([32, 64, 128] as const).flatMap((groupSize) =>
       [1, -1].flatMap((sign) =>
         [0, 0xffffffff].flatMap((codes) =>
           [1, 4].map((m) => {
