@@ -116,8 +116,8 @@ void pairs_span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin
         if (last.few) return dot_pairs<M, Limbs, Parts, S, Of, true>(w, x, begin, groups, rows, to, a.m, last);
       dot_pairs<M, Limbs, Parts, S, Of, false>(w, x, begin, groups, rows, to, a.m, last);
     };
-    // MLX quantizes in groups of 64 unless it is told otherwise: only those have functions of their own for the dtypes
-    // of scales, and only one row of x and those for what is multiplied of a row.
+    // MLX quantizes in groups of 64 unless it is told otherwise. These have a function for each dtype of scales where one
+    // row of x meets whole rows of W; all others ask for the dtype as they read scales.
     constexpr bool kUsual = Parts * kPartColumns == 64;
     const auto dot = [&](uint32_t rows, vf32* to) {
       if (groups % kSectionGroups == 0) {
