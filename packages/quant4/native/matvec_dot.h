@@ -40,7 +40,7 @@ MLXTS_INLINE ptrdiff_t distance(const uint8_t* from, const uint8_t* to) {
   return ptrdiff_t(uintptr_t(to) - uintptr_t(from));
 }
 MLXTS_INLINE void fetch_second_cache(const uint8_t* p, ptrdiff_t ahead) {
-  __builtin_prefetch(reinterpret_cast<const void*>(uintptr_t(p) + uintptr_t(ahead)), 0, 2);
+  fetch<2>(p, ahead);
 }
 
 // Rows of W, with their scales and biases as they lie: those may begin at any byte.

@@ -85,8 +85,7 @@ inline TileRowsOfX tile_rows(const OrderedRows& a) {
 #endif
 
 // Columns of x that are ordered together.
-template <int Bits>
-uint32_t ordered_columns(Form form, uint32_t shift) {
+inline uint32_t ordered_columns(Form form, uint32_t shift) {
   const bool inSections = form == Form::limbs || form == Form::twoLimbs || (MLXTS_LIMB_PAIRS && form == Form::bytes);
   return inSections ? uint32_t(kLanes) << shift : kUnit;
 }
@@ -154,7 +153,7 @@ void prepare(const Types& t, const P& p, XAt x_at, OrderedRows& a) {
     }
 #endif
     // Limbs want the largest number of a section first.
-    const uint32_t together = ordered_columns<Bits>(a.form, shift);
+    const uint32_t together = ordered_columns(a.form, shift);
     alignas(64) float widened[kLanes * 128];
     uint8_t* row = static_cast<uint8_t*>(a.ordered) + i * row_bytes<Bits>(a.form, a.columnStride, shift);
     for (uint32_t c = 0; c < p.cols; c += kUnit) {
