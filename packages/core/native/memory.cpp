@@ -15,6 +15,12 @@ namespace mlxts {
 namespace {
 
 constexpr uint64_t kHugePage = 2u << 20;
+constexpr uint64_t kAlignment = 64;
+#if defined(__SANITIZE_ADDRESS__)
+constexpr uint64_t kFromHeap = 64u << 20;
+#else
+constexpr uint64_t kFromHeap = 64u << 10;
+#endif
 
 uint64_t roundUp(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -79,15 +85,14 @@ void Memory::write(uint64_t offset, const void* from, uint64_t bytes) const {
 
 std::shared_ptr<Memory> Memory::allocate(uint64_t bytes, std::shared_ptr<MemoryCounters> counters) {
   const uint64_t page = uint64_t(sysconf(_SC_PAGESIZE));
-#if defined(__SANITIZE_ADDRESS__)
-  // From the heap, so that the sanitizer knows the last byte. Large blocks are mapped: clearing them would touch all
-  // pages.
-  if (void* block = nullptr; bytes <= (64u << 20) && posix_memalign(&block, page, bytes) == 0) {
+  // A small block comes from the heap: mapping one, touching it and unmapping it takes five times as long. So do all that
+  // may be cleared where a sanitizer runs: it knows the last byte of these. The largest are mapped, since clearing them
+  // would touch all of their pages.
+  if (void* block = nullptr; bytes <= kFromHeap && posix_memalign(&block, kAlignment, bytes) == 0) {
     memset(block, 0, bytes);
     return std::shared_ptr<Memory>(
         new Memory(block, bytes, bytes, false, std::move(counters), [block] { free(block); }));
   }
-#endif
   // Large blocks start on a huge page, so that kernels which read several streams at once miss the TLB less often.
   const uint64_t align = bytes >= kHugePage ? kHugePage : page;
   const uint64_t span = roundUp(bytes, page) + (align > page ? align : 0);
