@@ -355,13 +355,71 @@ MLXTS_INLINE vf32 log(vf32 x) {
 // a · b · σ(x) = a · b / (1 + exp(-x)), where one of a and b is x or 1; right wherever f32 holds the product. Where
 // exp(-x) is large, both sides of the fraction are multiplied by the root of 1 / exp(-x): neither leaves the normal range.
 // Below -175 σ(x) counts as 0.
-MLXTS_INLINE vf32 times_sigmoid(vf32 a, vf32 b, vf32 x) {
+MLXTS_INLINE vf32 times_sigmoid_of_any(vf32 a, vf32 b, vf32 x) {
   // Below the lower bound 1 + exp is 1; near the upper one the root becomes 0.
   const ExpParts parts = exp_parts(clamp(-x, -17.4f, 177.0f));
   const vi32 half = (parts.exponent > 0 ? parts.exponent : vi32{}) >> 1;
   const vf32 root = power_of_two(-half);
   return a / (root + parts.mantissa * power_of_two(parts.exponent - half)) * (b * root);
 }
+
+#if defined(__AVX2__)
+// 2^(i / kLanes) for lane i, less what i << kStepShift adds to its bits.
+inline constexpr int kStepShift = kLanes == 16 ? 19 : 20;
+alignas(kLanes * 4) inline constexpr int32_t kStepPowers[kLanes] = {
+#if defined(__AVX512F__)
+    0x3f800000, 0x3f7daac3, 0x3f7b95c2, 0x3f79c3d3, 0x3f7837f0, 0x3f76f532,
+    0x3f75fed7, 0x3f75583f, 0x3f7504f3, 0x3f7508a4, 0x3f75672a, 0x3f76248c,
+    0x3f7744fd, 0x3f78ccdf, 0x3f7ac0c7, 0x3f7d257d
+#else
+    0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a,
+    0x3f7744fd, 0x3f7ac0c7
+#endif
+};
+// 2^(n / kLanes), where it is normal, from the lowest bits of n.
+MLXTS_INLINE vf32 step_power(vi32 n) {
+#if defined(__AVX512F__)
+  const __m512i powers = _mm512_load_si512(kStepPowers);
+  const vi32 power = reinterpret_cast<vi32>(_mm512_permutexvar_epi32(reinterpret_cast<__m512i>(n), powers));
+#else
+  const __m256i powers = *reinterpret_cast<const __m256i*>(kStepPowers);
+  const vi32 power = reinterpret_cast<vi32>(_mm256_permutevar8x32_epi32(powers, reinterpret_cast<__m256i>(n)));
+#endif
+  return as_f32(power + (n << kStepShift));
+}
+
+// 1 + exp(-x) for |x| of at most 80. exp(-x) is 2^(n / kLanes) · exp(r) with r so small that a polynomial of the third
+// degree will do: half as many instructions, and half as long a chain of them, as exp_parts.
+MLXTS_INLINE vf32 one_plus_small_exp(vf32 x) {
+  constexpr float kSteps = kLanes;
+  const vf32 shifted = x * splat(-0x1.715476p0f * kSteps) + splat(0x1.8p23f);
+  const vf32 n = shifted - splat(0x1.8p23f);
+  // The high part of log 2 has so few digits that n times it is exact.
+  vf32 r = n * splat(-0x1.62e4p-1f / kSteps) - x;
+  r = n * splat(-0x1.7f7d1cp-20f / kSteps) + r;
+  // (exp(r) - 1) / r for |r| of at most log 2 / (2 · kLanes): the factor of r² makes the largest error least.
+  vf32 slope = r * splat(0x1.555556p-3f) + splat(kLanes == 16 ? 0x1.00022p-1f : 0x1.00088p-1f);
+  slope = slope * r + splat(1.0f);
+  const vf32 power = step_power(as_i32(shifted));
+  return power * r * slope + (power + splat(1.0f));
+}
+MLXTS_INLINE bool all(vi32 mask) {
+#if defined(__AVX512F__)
+  return _mm512_movepi32_mask(reinterpret_cast<__m512i>(mask)) == 0xffff;
+#else
+  return _mm256_movemask_ps(reinterpret_cast<__m256>(mask)) == 0xff;
+#endif
+}
+// As times_sigmoid_of_any, which takes over where a number is large. A lane's result does not depend on other lanes.
+MLXTS_INLINE vf32 times_sigmoid(vf32 a, vf32 b, vf32 x) {
+  const vf32 product = a / one_plus_small_exp(x) * b;
+  const vi32 isSmall = as_f32(as_i32(x) & splat_i32(0x7fffffff)) <= splat(40.0f);
+  if (__builtin_expect(all(isSmall), true)) return product;
+  return select(isSmall, product, times_sigmoid_of_any(a, b, x));
+}
+#else
+MLXTS_INLINE vf32 times_sigmoid(vf32 a, vf32 b, vf32 x) { return times_sigmoid_of_any(a, b, x); }
+#endif
 MLXTS_INLINE vf32 sigmoid(vf32 x) { return times_sigmoid(splat(1.0f), splat(1.0f), x); }
 MLXTS_INLINE vf32 silu(vf32 x) { return times_sigmoid(x, splat(1.0f), x); }
 

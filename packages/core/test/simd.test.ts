@@ -117,4 +117,26 @@ describe.each(cpuLevels())("simd on %s", (level) => {
     within(sigmoid, (v) => 1 / (1 + Math.exp(-v)), 2 ** -21.5);
     within(silu, (v) => v / (1 + Math.exp(-v)), 2 ** -21.5);
   });
+
+  it("computes sigmoid and silu of numbers of every size within two units in the last place", async () => {
+    const xs = Float32Array.from({ length: 80_000 }, (_, i) => (i % 2 ? 1 : -1) * 2 ** (random.uniform() * 30 - 24.7));
+    expect(Math.max(...xs)).toBeGreaterThan(38);
+    const { sigmoid, silu } = await functions(xs);
+    const worst = (got: Float32Array, of: (v: number) => number) =>
+      xs.reduce((most, v, i) => Math.max(most, Math.abs((got[i] as number) / of(v) - 1)), 0);
+    expect(worst(sigmoid, (v) => 1 / (1 + Math.exp(-v)))).toBeLessThan(2 ** -22);
+    expect(worst(silu, (v) => v / (1 + Math.exp(-v)))).toBeLessThan(2 ** -22);
+  });
+
+  it("computes a number alike beside whatever others", async () => {
+    const numbers = Float32Array.from({ length: 4096 }, () => random.normal() * 12);
+    const others = [39.9, 40.1, -40.1, -95, -Infinity, Infinity, Number.NaN, 0, 1e30, -1e30];
+    const beside = (other: (i: number) => number) =>
+      functions(Float32Array.from({ length: 8192 }, (_, i) => (i % 2 ? other(i >> 1) : (numbers[i >> 1] as number))));
+    const calm = await beside(() => 0.5);
+    const wild = await beside((i) => others[i % others.length] as number);
+    for (const name of ["exp", "sigmoid", "silu"] as const)
+      for (let i = 0; i < 8192; i += 2)
+        if (!Object.is(calm[name][i], wild[name][i])) throw new Error(`${name} of ${numbers[i >> 1]}`);
+  });
 });
