@@ -11,11 +11,11 @@ void gated_units(const T* gates, const T* ups, T* out, size_t n) {
       n,
       [&](size_t i) {
         const vf32 gate = load(gates + i);
-        store(out + i, times_sigmoid(gate, load(ups + i), gate));
+        store(out + i, times_sigmoid<T>(gate, load(ups + i), gate));
       },
       [&](size_t i, int count) {
         const vf32 gate = load_partial(gates + i, count);
-        store_partial(out + i, times_sigmoid(gate, load_partial(ups + i, count), gate), count);
+        store_partial(out + i, times_sigmoid<T>(gate, load_partial(ups + i, count), gate), count);
       });
 }
 

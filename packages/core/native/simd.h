@@ -355,13 +355,15 @@ MLXTS_INLINE vf32 log(vf32 x) {
 // a · b · σ(x) = a · b / (1 + exp(-x)), where one of a and b is x or 1; right wherever f32 holds the product. Where
 // exp(-x) is large, both sides of the fraction are multiplied by the root of 1 / exp(-x): neither leaves the normal range.
 // Below -175 σ(x) counts as 0.
-MLXTS_INLINE vf32 times_sigmoid_of_any(vf32 a, vf32 b, vf32 x) {
+MLXTS_INLINE vf32 times_sigmoid(vf32 a, vf32 b, vf32 x) {
   // Below the lower bound 1 + exp is 1; near the upper one the root becomes 0.
   const ExpParts parts = exp_parts(clamp(-x, -17.4f, 177.0f));
   const vi32 half = (parts.exponent > 0 ? parts.exponent : vi32{}) >> 1;
   const vf32 root = power_of_two(-half);
   return a / (root + parts.mantissa * power_of_two(parts.exponent - half)) * (b * root);
 }
+MLXTS_INLINE vf32 sigmoid(vf32 x) { return times_sigmoid(splat(1.0f), splat(1.0f), x); }
+MLXTS_INLINE vf32 silu(vf32 x) { return times_sigmoid(x, splat(1.0f), x); }
 
 #if defined(__AVX2__)
 // 2^(i / kLanes) for lane i, less what i << kStepShift adds to its bits.
@@ -388,8 +390,8 @@ MLXTS_INLINE vf32 step_power(vi32 n) {
   return as_f32(power + (n << kStepShift));
 }
 
-// 1 + exp(-x) for |x| of at most 80. exp(-x) is 2^(n / kLanes) · exp(r) with r so small that a polynomial of the third
-// degree will do: half as many instructions, and half as long a chain of them, as exp_parts.
+// 1 + exp(-x) within 2^-22 for |x| of at most 80. exp(-x) is 2^(n / kLanes) · exp(r) with r so small that a polynomial of
+// the third degree will do: half as many instructions, and half as long a chain of them, as exp_parts.
 MLXTS_INLINE vf32 one_plus_small_exp(vf32 x) {
   constexpr float kSteps = kLanes;
   const vf32 shifted = x * splat(-0x1.715476p0f * kSteps) + splat(0x1.8p23f);
@@ -397,7 +399,7 @@ MLXTS_INLINE vf32 one_plus_small_exp(vf32 x) {
   // The high part of log 2 has so few digits that n times it is exact.
   vf32 r = n * splat(-0x1.62e4p-1f / kSteps) - x;
   r = n * splat(-0x1.7f7d1cp-20f / kSteps) + r;
-  // (exp(r) - 1) / r for |r| of at most log 2 / (2 · kLanes): the factor of r² makes the largest error least.
+  // (exp(r) - 1) / r for |r| of at most log 2 / (2 · kLanes): the factor of r makes the largest error least.
   vf32 slope = r * splat(0x1.555556p-3f) + splat(kLanes == 16 ? 0x1.00022p-1f : 0x1.00088p-1f);
   slope = slope * r + splat(1.0f);
   const vf32 power = step_power(as_i32(shifted));
@@ -410,18 +412,26 @@ MLXTS_INLINE bool all(vi32 mask) {
   return _mm256_movemask_ps(reinterpret_cast<__m256>(mask)) == 0xff;
 #endif
 }
-// As times_sigmoid_of_any, which takes over where a number is large. A lane's result does not depend on other lanes.
-MLXTS_INLINE vf32 times_sigmoid(vf32 a, vf32 b, vf32 x) {
-  const vf32 product = a / one_plus_small_exp(x) * b;
-  const vi32 isSmall = as_f32(as_i32(x) & splat_i32(0x7fffffff)) <= splat(40.0f);
-  if (__builtin_expect(all(isSmall), true)) return product;
-  return select(isSmall, product, times_sigmoid_of_any(a, b, x));
-}
-#else
-MLXTS_INLINE vf32 times_sigmoid(vf32 a, vf32 b, vf32 x) { return times_sigmoid_of_any(a, b, x); }
 #endif
-MLXTS_INLINE vf32 sigmoid(vf32 x) { return times_sigmoid(splat(1.0f), splat(1.0f), x); }
-MLXTS_INLINE vf32 silu(vf32 x) { return times_sigmoid(x, splat(1.0f), x); }
+
+// As times_sigmoid, for a result that is rounded to T: where that has 16 bits, the result is within 2^-21 before.
+// What a lane gives does not depend on other lanes.
+template <typename T>
+MLXTS_INLINE vf32 times_sigmoid(vf32 a, vf32 b, vf32 x) {
+#if defined(__AVX2__)
+  if constexpr (sizeof(T) == 2) {
+    const vf32 product = a / one_plus_small_exp(x) * b;
+    const vi32 isSmall = as_f32(as_i32(x) & splat_i32(0x7fffffff)) <= splat(40.0f);
+    if (__builtin_expect(all(isSmall), true)) return product;
+    return select(isSmall, product, times_sigmoid(a, b, x));
+  }
+#endif
+  return times_sigmoid(a, b, x);
+}
+template <typename T>
+MLXTS_INLINE vf32 silu(vf32 x) {
+  return times_sigmoid<T>(x, splat(1.0f), x);
+}
 
 // body(offset, count) over [0, n): full vectors first, then one partial.
 template <typename Full, typename Partial>

@@ -84,7 +84,7 @@ struct Block {
     vf32 sum = load_lanes(bias + c, n);
     for (int64_t i = 0; i < kernel_size; ++i)
       sum = fma(load_lanes(weights + i * kChannels + c, n), inputs.at(t - kernel_size + 1 + i, first + c, n), sum);
-    store_lanes(output(t, c), silu_on ? silu(sum) : sum, n);
+    store_lanes(output(t, c), silu_on ? silu<T>(sum) : sum, n);
   }
 
   // Rows lie too far apart for the processor to foresee which ones come next, to read and to write; there may be none.
@@ -113,7 +113,7 @@ struct Block {
     }
     T* to = output(t, c);
     if (silu_on)
-      for (vf32& sum : sums) sum = silu(sum);
+      for (vf32& sum : sums) sum = silu<T>(sum);
     for (int j = 0; j < 4; ++j) store(to + j * inputs.channels, sums[j]);
     fetch_four_tokens(t + 4, c);
   }

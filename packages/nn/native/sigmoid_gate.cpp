@@ -10,7 +10,7 @@ template <typename T>
 void sigmoid_gate(const Launch& l) {
   const auto& p = l.args<SigmoidGateParams>();
   elementwise<SIGMOID_GATE_BLOCK>(l, l.buffer<const T>(SIGMOID_GATE_X), l.buffer<const T>(SIGMOID_GATE_GATE), l.buffer<T>(SIGMOID_GATE_OUT),
-              p.tail, [](vf32 x, vf32 gate) { return times_sigmoid(x, splat(1.0f), gate); });
+              p.tail, [](vf32 x, vf32 gate) { return times_sigmoid<T>(x, splat(1.0f), gate); });
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ template <typename T>
 void swiglu(const Launch& l) {
   const auto& p = l.args<SwigluParams>();
   elementwise<SWIGLU_BLOCK>(l, l.buffer<const T>(SWIGLU_GATE), l.buffer<const T>(SWIGLU_UP), l.buffer<T>(SWIGLU_OUT), p.tail,
-              [](vf32 gate, vf32 up) { return times_sigmoid(gate, up, gate); });
+              [](vf32 gate, vf32 up) { return times_sigmoid<T>(gate, up, gate); });
 }
 
 }  // namespace

@@ -7,9 +7,9 @@ using namespace mlxts;
 namespace {
 
 // x · silu(z), or x · σ(z).
-template <bool Sigmoid>
+template <typename T, bool Sigmoid>
 MLXTS_INLINE vf32 gated(vf32 x, vf32 z) {
-  return times_sigmoid(x, Sigmoid ? splat(1.0f) : z, z);
+  return times_sigmoid<T>(x, Sigmoid ? splat(1.0f) : z, z);
 }
 
 template <bool Round, bool Sigmoid, bool GateFirst, typename T, typename W>
@@ -22,7 +22,7 @@ void rows(const Launch& l) {
     const T* z = l.buffer<const T>(GATED_RMS_NORM_Z) + row * p.dim;  // [dim]
     T* out = l.buffer<T>(GATED_RMS_NORM_OUT) + row * p.dim;          // [dim]
     const auto input = [&](size_t i, auto lanes) {
-      return GateFirst ? gated<Sigmoid>(lanes.load(x + i), lanes.load(z + i)) : lanes.load(x + i);
+      return GateFirst ? gated<T, Sigmoid>(lanes.load(x + i), lanes.load(z + i)) : lanes.load(x + i);
     };
     const vf32 inverse = inverse_rms(sum_of_squares_of(p.dim, input), p);
     for_elements(p.dim, [&](size_t i, auto lanes) {
@@ -30,7 +30,7 @@ void rows(const Launch& l) {
       if constexpr (Round) normed = round_to<T>(normed);
       vf32 scaled = normed * (lanes.load(weight + i) + offset);
       if constexpr (Round && !GateFirst && std::is_same_v<T, W>) scaled = round_to<T>(scaled);
-      if constexpr (!GateFirst) scaled = gated<Sigmoid>(scaled, lanes.load(z + i));
+      if constexpr (!GateFirst) scaled = gated<T, Sigmoid>(scaled, lanes.load(z + i));
       lanes.store(out + i, scaled);
     });
   });

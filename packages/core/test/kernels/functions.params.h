@@ -11,7 +11,8 @@
 #define FUNCTIONS_LOG 2  // write
 #define FUNCTIONS_SIGMOID 3  // write
 #define FUNCTIONS_SILU 4  // write
-#define FUNCTIONS_PARAMS 5
+#define FUNCTIONS_SILU_FOR_BF16 5  // write
+#define FUNCTIONS_PARAMS 6
 
 struct FunctionsParams {
   uint32_t count;

@@ -128,6 +128,7 @@ void functions(const Launch& l) {
   apply(l.buffer<float>(FUNCTIONS_LOG), [](vf32 v) { return log(v); });
   apply(l.buffer<float>(FUNCTIONS_SIGMOID), [](vf32 v) { return sigmoid(v); });
   apply(l.buffer<float>(FUNCTIONS_SILU), [](vf32 v) { return silu(v); });
+  apply(l.buffer<float>(FUNCTIONS_SILU_FOR_BF16), [](vf32 v) { return silu<bf16>(v); });
 }
 
 }  // namespace

@@ -100,12 +100,12 @@ export const convertKernel = defineKernel({
   launch: { cpu: oneThread, gpu: oneThread },
 });
 
-/** exp, log, sigmoid and silu of simd.h. */
+/** exp, log, sigmoid and silu of simd.h, and silu for a result that is rounded to bf16. */
 export const functionsKernel = defineKernel({
   library: probeLibrary,
   name: "functions",
   variants: ["f32"],
-  buffers: { x: "read", exp: "write", log: "write", sigmoid: "write", silu: "write" },
+  buffers: { x: "read", exp: "write", log: "write", sigmoid: "write", silu: "write", siluForBf16: "write" },
   params: { count: "u32" },
   launch: { cpu: oneThread, gpu: oneThread },
 });
