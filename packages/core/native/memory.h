@@ -35,7 +35,7 @@ struct HostAccess {
 
 class Memory {
  public:
-  // Zero-filled, 64-byte aligned; zeros fill the last page. Null when the system refuses.
+  // Zero-filled, 64-byte aligned. Null when the system refuses.
   static std::shared_ptr<Memory> allocate(uint64_t bytes, std::shared_ptr<MemoryCounters> counters);
   // A file, read-only, at a multiple of `alignment` (a power of two); the rest of its last page reads 0. Null and an
   // errno when the system refuses.
@@ -52,7 +52,7 @@ class Memory {
   void read(uint64_t offset, void* to, uint64_t bytes) const;
   void write(uint64_t offset, const void* from, uint64_t bytes) const;
   uint64_t bytes() const { return bytes_; }
-  // How many bytes may be accessed, at least bytes(): a mapping extends to the end of its last page.
+  // How many bytes may be accessed, at least bytes(): what is mapped extends to the end of its last page.
   uint64_t span() const { return span_; }
   bool readOnly() const { return readOnly_; }
 
