@@ -390,8 +390,8 @@ MLXTS_INLINE vf32 step_power(vi32 n) {
   return as_f32(power + (n << kStepShift));
 }
 
-// 1 + exp(-x) within 2^-22 for |x| of at most 80. exp(-x) is 2^(n / kLanes) · exp(r) with r so small that a polynomial of
-// the third degree will do: half as many instructions, and half as long a chain of them, as exp_parts.
+// 1 + exp(-x) within 2^-22 for |x| of at most 40. exp(-x) is 2^(n / kLanes) · exp(r) with r so small that a polynomial of
+// the third degree will do: half the instructions, and half as long a chain of them, of times_sigmoid.
 MLXTS_INLINE vf32 one_plus_small_exp(vf32 x) {
   constexpr float kSteps = kLanes;
   const vf32 shifted = x * splat(-0x1.715476p0f * kSteps) + splat(0x1.8p23f);
