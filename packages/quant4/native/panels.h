@@ -46,6 +46,7 @@ struct TileRows {
   const bf16* parts = nullptr;  // in tiles
   const int8_t* limbs = nullptr;
   uint32_t limbCount = 0;  // of a number
+  bool floats = false;     // whether sums of products with int16 are added as floats
   const int16_t* int16 = nullptr;
 };
 
@@ -99,10 +100,11 @@ TileRows prepare_tiles(const Types& t, const P& p, uint32_t rows, const Scratch&
   if (Bits == 4 && limbs_of(t, p.int8) < 3) {
     int16_t* numbers = reinterpret_cast<int16_t*>(s.activations);
     auto* groups = reinterpret_cast<Int16Group*>(s.sums);
+    const bool floats = adds_floats(p.groupSize);
     bool fits = true;
     for (uint32_t r = 0; fits && r < rows; ++r)
-      fits = order_int16(t, row_at(r), p.cols, p.groupSize, rows, r, p.int8, numbers, groups);
-    if (fits) return {.int16 = numbers};
+      fits = order_int16(t, row_at(r), p.cols, p.groupSize, rows, r, p.int8, floats, numbers, groups);
+    if (fits) return {.floats = floats, .int16 = numbers};
   }
 #endif
   if (t.xBytes == 4 && neighbors && !p.int8) return {.f32 = reinterpret_cast<const float*>(row_at(0))};
@@ -150,7 +152,7 @@ void multiply(const TileRows& x, uint32_t m, const P& p, const Block& w, Ahead& 
   if (x.limbCount == 3) return multiply_limbs<Bits, 3>(x.limbs, m, p.cols, w, ahead, s);
 #elif defined(__AVX2__)
   if (x.int16) {
-    if (adds_floats(p.groupSize)) return multiply_int16<true>(x.int16, m, p.cols, w, ahead, s);
+    if (x.floats) return multiply_int16<true>(x.int16, m, p.cols, w, ahead, s);
     return multiply_int16<false>(x.int16, m, p.cols, w, ahead, s);
   }
 #endif

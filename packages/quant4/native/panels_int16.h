@@ -10,7 +10,8 @@
 namespace mlxts {
 
 #if defined(__AVX2__) && !defined(__AVX512VNNI__)
-// What is added to the numbers of x, which then are positive: sums of their products with codes are, too.
+// What is added to the numbers of x where sums are added as floats: then all are positive, and so are the sums of their
+// products with codes.
 constexpr int32_t kInt16Zero = 1 << 14;
 // Columns of a group whose sums stay below 2^24: neither code nor number is negative, and those of a group add up to
 // 2^14 each at most (order_int16).
@@ -25,9 +26,10 @@ struct Int16Group {
 static_assert(sizeof(Int16Group) <= 4 * QUANTIZED_MATMUL_LIMB_GROUP_WORDS);
 
 // Whether this processor is faster at products of numbers of 16 bits when floats are added beside them instead of
-// integers: AMD's add floats in units of their own, but integers in any, where they keep products waiting. Asked when
-// the library is loaded; tests ask for either by MLXTS_FLOAT_SUMS.
-inline const bool kAddsFloats = asked_or("MLXTS_FLOAT_SUMS", made_by_amd());
+// integers: AMD's add floats in units of their own, but integers in any, where they keep products waiting. Zen 3's share
+// a unit with the products, which wait for floats longer. Asked when the library is loaded; tests ask for either by
+// MLXTS_FLOAT_SUMS.
+inline const bool kAddsFloats = asked_or("MLXTS_FLOAT_SUMS", made_by_amd() && !is_zen3());
 
 // Whether sums of groups are added as floats in this thread: not where those below 2^-126 are taken for 0.
 inline bool adds_floats(uint32_t groupSize) {
@@ -49,11 +51,12 @@ inline ByteUnit int16_unit(const float* x, uint32_t n) {
 }
 
 // Row r of m rows of x, panel by panel: of each eight columns the first and the fifth, the second and the sixth, and so
-// on. The numbers of a group are −x where those of x add up to more than 0. Bytes, where such are wanted. False where
-// numbers do not allow it.
+// on. Where sums are added as floats, numbers are from kInt16Zero on, those of a group −x where those of x add up to
+// more than 0. Bytes, where such are wanted. False where numbers do not allow it.
 inline bool order_int16(const Types& t, const uint8_t* x, uint32_t cols, uint32_t groupSize, uint32_t m, uint32_t r,
-                        bool bytes, int16_t* to, Int16Group* groups) {
+                        bool bytes, bool floats, int16_t* to, Int16Group* groups) {
   alignas(64) float group[128];
+  const int32_t zero = floats ? kInt16Zero : 0;
   for (uint32_t k = 0, g = 0; k < cols; k += groupSize, ++g) {
     t.x(x + k * t.xBytes, group, groupSize);
     const ByteUnit of = bytes ? byte_unit(group, groupSize) : int16_unit(group, groupSize);
@@ -63,12 +66,12 @@ inline bool order_int16(const Types& t, const uint8_t* x, uint32_t cols, uint32_
       sums += numbers[i / kLanes] = whole_numbers(load(group + i) * splat(of.inverse));
     int32_t sum = 0;
     for (int l = 0; l < kLanes; ++l) sum += sums[l];
-    const int32_t sign = sum > 0 ? -1 : 1;
+    const int32_t sign = floats && sum > 0 ? -1 : 1;
     const uint32_t k0 = k / kCodeDepth * kCodeDepth;
     int16_t* row = to + panel_row(m, k0, panel_columns(cols, k0), r) + k - k0;
     for (uint32_t i = 0; i < groupSize; i += kLanes) {
       // The lanes 0 … 3 become lower halves and 4 … 7 upper ones.
-      const __m256i eight = reinterpret_cast<__m256i>(numbers[i / kLanes] * splat_i32(sign) + splat_i32(kInt16Zero));
+      const __m256i eight = reinterpret_cast<__m256i>(numbers[i / kLanes] * splat_i32(sign) + splat_i32(zero));
       const __m128i low = _mm256_castsi256_si128(eight), high = _mm256_extracti128_si256(eight, 1);
       _mm_storeu_si128(reinterpret_cast<__m128i*>(row + i), _mm_blend_epi16(low, _mm_slli_epi32(high, 16), 0xaa));
     }
@@ -78,7 +81,8 @@ inline bool order_int16(const Types& t, const uint8_t* x, uint32_t cols, uint32_
 }
 
 // Columns k0 … k0 + n − 1 of the codes: panels [n / 2][kPanelColumns], two numbers each, columns in the order of
-// order_int16, one panel after the other. zeros[groups][kBlock]: what sums of products lack, −kInt16Zero · Σ codes.
+// order_int16, one panel after the other. zeros[groups][kBlock]: what sums of products lack where numbers are from
+// kInt16Zero on, −kInt16Zero · Σ codes.
 inline void decode_int16_panels(const Block& w, uint32_t k0, uint32_t n, uint32_t* panels, int32_t* zeros) {
   for (uint32_t v = 0; v * kLanes < round_up(w.count, kPanelColumns); ++v) {
     uint32_t* to = panels + v / kTileVectors * (n / 2) * kPanelColumns + v % kTileVectors * kLanes;
@@ -127,16 +131,26 @@ void multiply_int16_panel(const int16_t* x, size_t xStride, const uint32_t* pane
       }
     }
     c = anew(c);
+    vf32 scale[kTileVectors], bias[kTileVectors];
     MLXTS_UNROLL
     for (int r = 0; r < R; ++r) {
       const vf32 sum = splat(xGroups[r].sum), unit = splat(xGroups[r].unit);
       MLXTS_UNROLL
       for (int v = 0; v < kTileVectors; ++v) {
+        // The first rows leave registers for these, one after the other, once they are stored.
+        if (r < 2) scale[v] = load(scales + v * kLanes);
+        if (r == 1) scale[v] = in_register(scale[v]);
+        if (r < 3) bias[v] = load(biases + v * kLanes);
+        if (r == 2) bias[v] = in_register(bias[v]);
         float* to = c + r * kBlock + v * kLanes;
-        vi32 zero;
-        memcpy(&zero, zeros + v * kLanes, sizeof zero);
-        const vf32 dot = __builtin_convertvector(reinterpret_cast<vi32>(sums[r][v]) + zero, vf32) * unit;
-        store(to, fma(sum, load(biases + v * kLanes), fma(dot, load(scales + v * kLanes), load(to))));
+        vi32 whole = reinterpret_cast<vi32>(sums[r][v]);
+        if constexpr (AddFloats) {
+          vi32 zero;
+          memcpy(&zero, zeros + v * kLanes, sizeof zero);
+          whole += zero;
+        }
+        const vf32 dot = __builtin_convertvector(whole, vf32) * unit;
+        store(to, fma(sum, bias[v], fma(dot, scale[v], load(to))));
       }
     }
   }
@@ -151,14 +165,15 @@ void multiply_int16(const int16_t* x, uint32_t m, uint32_t cols, const Block& w,
   for (uint32_t k0 = 0; k0 < cols; k0 += kCodeDepth) {
     const uint32_t n = panel_columns(cols, k0), g0 = k0 / w.groupSize;
     decode_int16_panels(w, k0, n, panels, zeros);
-    for (uint32_t column = 0; column < w.count; column += kPanelColumns)
-      for_row_tiles<kPanelRows>(m, [&](uint32_t r, auto R) {
-        ahead.step();
+    // All panels stay in the first cache, as a tile of x does meanwhile.
+    for_row_tiles<kPanelRows>(m, [&](uint32_t r, auto R) {
+      ahead.step();
+      for (uint32_t column = 0; column < w.count; column += kPanelColumns)
         multiply_int16_panel<R, AddFloats>(
             x + panel_row(m, k0, n, r), n, panels + column * (n / 2), n / w.groupSize, w.groupSize / 2, zeros + column,
             w.scales + g0 * kBlock + column, w.biases + g0 * kBlock + column, groups + size_t(g0) * m + r, m,
             s.products + r * kBlock + column);
-      });
+    });
   }
 }
 #endif
