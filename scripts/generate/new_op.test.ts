@@ -80,6 +80,8 @@ describe("a new op, in a copy of the repository", { sequential: true, timeout: 9
       "scripts/native/build-native.mjs",
       "--only",
       "norms",
+      "--levels",
+      "runnable",
     );
     expect(build).toEqual({ ok: true, said: expect.any(String) });
   });

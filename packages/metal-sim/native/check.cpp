@@ -10,7 +10,7 @@ bool Checker::add(uintptr_t begin, uintptr_t end, std::string name, AddressSpace
   auto region = std::make_unique<Region>();
   region->begin = begin, region->end = end, region->name = std::move(name);
   region->space = space, region->read_only = read_only;
-  if (!region->allocate(4)) return false;
+  if (!region->allocate(region->granule_bits)) return false;
   lowest_ = std::min(lowest_, begin - kGuardReach);
   highest_ = std::max(highest_, end + kGuardReach);
   regions_.push_back(std::move(region));
@@ -53,18 +53,24 @@ Region* Checker::region_of(uintptr_t address, bool* inside) {
   return nearest;
 }
 
-bool Region::allocate(uint32_t of_granule) {
-  const size_t count = (end - begin + of_granule - 1) / of_granule;
+bool Region::allocate(uint32_t of_bits) {
+  const size_t count = ((end - begin) >> of_bits) + 1;
   void* fresh_memory = std::calloc(count + 1, sizeof(Cell));
   if (!fresh_memory) return false;
   Cell* fresh = reinterpret_cast<Cell*>((uintptr_t(fresh_memory) + alignof(Cell) - 1) & ~(alignof(Cell) - 1));
-  for (size_t i = 0; cells && i < count; ++i) {
-    // An untouched cell is not copied, so that its memory stays untouched.
-    const Cell& old = cells[i * of_granule / granule];
-    if (old.writer.epoch || old.reader[0].epoch || old.stranger.epoch) fresh[i] = old;
+  std::vector<bool> fresh_touched(count / kTouchedTogether + 1);
+  const size_t parts = size_t(1) << (granule_bits - of_bits);
+  for (size_t together = 0; together < touched.size(); ++together) {
+    if (!touched[together]) continue;
+    const size_t first = together * kTouchedTogether * parts;
+    for (size_t i = first; i < std::min(first + kTouchedTogether * parts, count); ++i) {
+      fresh[i] = cells[i / parts];
+      fresh_touched[i / kTouchedTogether] = true;
+    }
   }
+  touched = std::move(fresh_touched);
   memory_of_cells.reset(fresh_memory);
-  cells = fresh, granule = of_granule;
+  cells = fresh, granule_bits = of_bits;
   return true;
 }
 
@@ -137,11 +143,13 @@ void Checker::access(const Thread& thread, uintptr_t address, uint32_t bytes, ui
   if (!inside) return;
   if (now.writes() && region->read_only) sink_.found(Finding::kReadOnly, *region, offset, bytes, now, nullptr);
   const uintptr_t end = std::min(address + bytes, region->end);
-  while (region->granule > 1 && ((offset | int64_t(end - region->begin)) & (region->granule - 1)) != 0 &&
-         !(end == region->end && (offset & (region->granule - 1)) == 0))
-    if (!region->allocate(region->granule / 2)) return;
-  for (uintptr_t at = address - region->begin; at < end - region->begin; at += region->granule)
-    check_cell(*region, region->cells[at / region->granule], offset, bytes, now);
+  const uintptr_t first = address - region->begin, behind = end - region->begin;
+  const auto whole = [&](uintptr_t at) { return (at & ((uintptr_t(1) << region->granule_bits) - 1)) == 0; };
+  while (region->granule_bits > 0 && !(whole(first) && (whole(behind) || end == region->end)))
+    if (!region->allocate(region->granule_bits - 1)) return;
+  const uint32_t bits = region->granule_bits;
+  for (uintptr_t cell = first >> bits; cell <= (behind - 1) >> bits; ++cell)
+    check_cell(*region, region->touch(cell), offset, bytes, now);
 }
 
 }  // namespace metal_sim

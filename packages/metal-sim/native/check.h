@@ -46,15 +46,22 @@ struct Region {
   AddressSpace space;
   bool read_only;
   Memory memory() const { return space == AddressSpace::kThreadgroup ? Memory::kThreadgroup : Memory::kDevice; }
-  /** Bytes that one cell stands for: the smallest access so far. */
-  uint32_t granule = 4;
+  /** One cell stands for 2 to the power of this many bytes: the smallest access so far. */
+  uint32_t granule_bits = 2;
   Cell* cells = nullptr;
+  /** Whether one of so many cells has been touched: the others are zeros, and are not even read. */
+  std::vector<bool> touched;
+  static constexpr size_t kTouchedTogether = 64;
   /** Where the cells are, with room to align them. Zeros as the system gives them: most are never touched. */
   struct Free {
     void operator()(void* memory) const { std::free(memory); }
   };
   std::unique_ptr<void, Free> memory_of_cells;
-  bool allocate(uint32_t of_granule);
+  bool allocate(uint32_t of_bits);
+  Cell& touch(size_t cell) {
+    touched[cell / kTouchedTogether] = true;
+    return cells[cell];
+  }
 };
 
 /** Where a module lies: its own constants are no kernel's memory. */
