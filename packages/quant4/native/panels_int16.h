@@ -81,9 +81,10 @@ inline bool order_int16(const Types& t, const uint8_t* x, uint32_t cols, uint32_
 }
 
 // Columns k0 … k0 + n − 1 of the codes: panels [n / 2][kPanelColumns], two numbers each, columns in the order of
-// order_int16, one panel after the other. zeros[groups][kBlock]: what sums of products lack where numbers are from
-// kInt16Zero on, −kInt16Zero · Σ codes.
-inline void decode_int16_panels(const Block& w, uint32_t k0, uint32_t n, uint32_t* panels, int32_t* zeros) {
+// order_int16, one panel after the other. AddFloats: zeros[groups][kBlock] are what sums of products lack, as numbers are
+// from kInt16Zero on: −kInt16Zero · Σ codes.
+template <bool AddFloats>
+void decode_int16_panels(const Block& w, uint32_t k0, uint32_t n, uint32_t* panels, int32_t* zeros) {
   for (uint32_t v = 0; v * kLanes < round_up(w.count, kPanelColumns); ++v) {
     uint32_t* to = panels + v / kTileVectors * (n / 2) * kPanelColumns + v % kTileVectors * kLanes;
     vu32 sums = {};  // of the codes of a group, in halves
@@ -96,10 +97,10 @@ inline void decode_int16_panels(const Block& w, uint32_t k0, uint32_t n, uint32_
         for (uint32_t step = 0; step < kStepsOfWord; ++step, to += kPanelColumns) {
           const vu32 codes = words[i] >> (4 * step) & 0x000f000fu;
           memcpy(to, &codes, sizeof codes);
-          sums += codes;
+          if constexpr (AddFloats) sums += codes;
         }
         const uint32_t end = k + (i + 1) * kPerWord<4>;
-        if (end % w.groupSize != 0) continue;
+        if (!AddFloats || end % w.groupSize != 0) continue;
         const vu32 zero = ((sums & 0xffffu) + (sums >> 16)) * uint32_t(-kInt16Zero);
         memcpy(zeros + (end / w.groupSize - 1) * kBlock + v * kLanes, &zero, sizeof zero);
         sums = vu32{};
@@ -164,7 +165,7 @@ void multiply_int16(const int16_t* x, uint32_t m, uint32_t cols, const Block& w,
   alignas(64) int32_t zeros[kCodeDepth / 32 * kBlock];
   for (uint32_t k0 = 0; k0 < cols; k0 += kCodeDepth) {
     const uint32_t n = panel_columns(cols, k0), g0 = k0 / w.groupSize;
-    decode_int16_panels(w, k0, n, panels, zeros);
+    decode_int16_panels<AddFloats>(w, k0, n, panels, zeros);
     // All panels stay in the first cache, as a tile of x does meanwhile.
     for_row_tiles<kPanelRows>(m, [&](uint32_t r, auto R) {
       ahead.step();
