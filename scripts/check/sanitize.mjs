@@ -3,6 +3,7 @@
 //   node scripts/check/sanitize.mjs address|thread PACKAGE... [-- what else vitest is to get]
 import { spawnSync } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { nativePackages, withDependencies } from "../native/workspace.mjs";
@@ -68,12 +69,16 @@ for (const name of readdirSync(join(root, "node_modules")))
   if (name !== "@mlxts") symlinkSync(join(root, "node_modules", name), join(modules, name));
 for (const name of [...packages, ...tools]) symlinkSync(join(copy, "packages", name), join(modules, "@mlxts", name));
 
+// The levels that this machine runs, as its own addon tells: an instrumented one cannot be loaded here.
+const addon = join(root, "packages", "core", "prebuilds", `${process.platform}-${process.arch}`, "core.node");
+const levels = existsSync(addon) ? createRequire(import.meta.url)(addon).cpuLevels() : [];
 const native = nativePackages(...folders);
 if (names.includes("core")) native.push("core-test");
 run(process.execPath, [
   "scripts/native/build-native.mjs",
   ...native.flatMap((name) => ["--only", name]),
   `-DMLXTS_SANITIZE=${flag}`,
+  `-DMLXTS_ONLY_LEVELS=${levels.join(";")}`,
 ]);
 console.log(`${kind} ${native.join(" ")}: built after ${minutes()}`);
 

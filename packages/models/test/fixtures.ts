@@ -1,10 +1,10 @@
 import { createHash } from "node:crypto";
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Device, readSafetensors, writeSafetensors } from "@mlxts/core";
 import { compare } from "@mlxts/core/testing";
 import { fixture, type Goldens, goldens } from "@mlxts/test-kit/goldens";
+import { temporaryFolder } from "@mlxts/test-kit/temporary_folder";
 import { afterAll, expect } from "vitest";
 import { type LanguageModel, loadModel, type SavedState } from "../src/index.ts";
 
@@ -76,18 +76,8 @@ export async function liveBuffers(device: Device): Promise<number> {
   return device.counters.liveBuffers;
 }
 
-const folders: string[] = [];
-
 /** A folder that is removed after the file's tests. */
-export function temporary(): string {
-  const folder = mkdtempSync(join(tmpdir(), "mlxts-models-"));
-  folders.push(folder);
-  return folder;
-}
-
-afterAll(() => {
-  for (const folder of folders) rmSync(folder, { recursive: true, force: true });
-});
+export const temporary = () => temporaryFolder("models");
 
 /** A copy of the tiny checkpoint with another config. */
 export function withConfig(change: (config: Record<string, unknown>) => void, from = tiny): string {

@@ -1,11 +1,12 @@
 // What the operating system does with the advice of moePages, seen by which pages of a mapped file are in memory.
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync, statfsSync } from "node:fs";
+import { statfsSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout } from "node:timers/promises";
 import { Device, openCheckpoint, type Tensor, writeSafetensors } from "@mlxts/core";
 import { Random } from "@mlxts/core/testing";
+import { temporaryFolder } from "@mlxts/test-kit/temporary_folder";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { moePages } from "../src/index.ts";
 
@@ -25,7 +26,7 @@ const BYTES = Math.round(73.3 * PAGE);
 const SHARED = 2 * PAGE;
 
 describe.skipIf(!evicts)("pages of a mapped file", () => {
-  const directory = mkdtempSync(join(tmpdir(), "mlxts-pages-"));
+  const directory = temporaryFolder("pages");
   const device = Device.open("cpu");
   const written = Uint8Array.from(new Random(4).integers(EXPERTS * BYTES, 256));
   const path = join(directory, "experts.safetensors");
@@ -36,10 +37,7 @@ describe.skipIf(!evicts)("pages of a mapped file", () => {
     stack = (await openCheckpoint(device, path)).tensor("stack");
     await fetchPages();
   });
-  afterAll(() => {
-    device.dispose();
-    rmSync(directory, { recursive: true });
-  });
+  afterAll(() => device.dispose());
 
   /** What was written lies in memory in pieces that may be larger than an expert, of which Linux evicts no part. */
   async function fetchPages(): Promise<void> {

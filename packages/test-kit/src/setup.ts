@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
-import { afterEach, beforeEach, expect, vi } from "vitest";
+import { afterAll, afterEach, beforeEach, expect, vi } from "vitest";
+import { removeTemporaryFolders } from "./temporary_folder.ts";
 
 // Console output in a test fails it: libraries are silent. No spies, which take longer to make than most tests to run.
 const METHODS = ["log", "info", "warn", "error", "debug"] as const;
@@ -16,6 +17,8 @@ afterEach(() => {
   vi.restoreAllMocks();
   if (calls.length > 0) expect(calls, "calls of console").toEqual([]);
 });
+
+afterAll(removeTemporaryFolders);
 
 // Kernels that `metal-sim mutants` has changed: {path: text}.
 const { MLXTS_METAL_TEXTS } = process.env;
