@@ -13,6 +13,7 @@ import { cudaEntry, translateSourceForCuda } from "../../packages/metal-sim/src/
 import { root } from "../check/packages.ts";
 import { earlyFaults } from "./early_reads.ts";
 import { Compilers, headers, install, VERSION } from "./nvrtc.mjs";
+import { entriesOf } from "./ptx_symbols.ts";
 import { unoptimized } from "./unoptimized.mjs";
 
 /** A kernel's text, its declaration, and where its PTX goes. */
@@ -51,12 +52,12 @@ const foldersOf = (name: string) =>
     ? { declarations: "packages/core/test/kernels", texts: "packages/core/test/native", home: "packages/core/test" }
     : { declarations: `packages/${name}/src`, texts: `packages/${name}/native`, home: `packages/${name}` };
 
-const textsOf = (folder: string) =>
+const metalTextsIn = (folder: string) =>
   existsSync(at(folder)) ? readdirSync(at(folder)).filter((file) => file.endsWith(".metal")) : [];
 
 /** The packages that have kernels for GPUs. */
 export const cudaPackages = (): string[] =>
-  readdirSync(at("packages")).filter((name) => name !== "metal-sim" && textsOf(foldersOf(name).texts).length > 0);
+  readdirSync(at("packages")).filter((name) => name !== "metal-sim" && metalTextsIn(foldersOf(name).texts).length > 0);
 
 const isKernel = (value: unknown): value is Kernel =>
   value !== null && typeof value === "object" && "bufferNames" in value && "launch" in value;
@@ -76,7 +77,7 @@ export async function cudaKernels(packages: readonly string[]): Promise<CudaKern
   for (const name of packages) {
     const { declarations, texts, home } = foldersOf(name);
     const declared = await declarationsIn(declarations);
-    for (const file of textsOf(texts)) {
+    for (const file of metalTextsIn(texts)) {
       const stem = basename(file, ".metal");
       const kernel = declared.get(stem);
       if (kernel === undefined)
@@ -137,14 +138,22 @@ export function mostThreads(kernel: Kernel): number {
   return Math.min(1024, Math.ceil(most / 32) * 32);
 }
 
-/** The text of each symbol of a kernel. */
-function textsOfSymbols({ path, kernel }: CudaKernel): Map<string, string> {
+/** The translated text of a kernel, and what follows it for each symbol. */
+interface Texts {
+  text: string;
+  entries: Map<string, string>;
+}
+
+function textsOf({ path, kernel }: CudaKernel): Texts {
   const source = inlineIncludes(at(path), [at("packages", "core", "native")], "cuda");
   const { text, kernels } = translateSourceForCuda({ path: at(path), text: source }, ARCHITECTURE);
   const threads = mostThreads(kernel);
-  const symbols = new Map(kernels.map((each) => [each.name, text + cudaEntry(each, each.maxThreads ?? threads)]));
-  return symbols;
+  return { text, entries: new Map(kernels.map((each) => [each.name, cudaEntry(each, each.maxThreads ?? threads)])) };
 }
+
+/** Places of the buffers that a kernel reads before others have ended. */
+const earlyBuffers = ({ bufferNames, early }: Kernel) =>
+  new Set(bufferNames.flatMap((name, i) => (early.includes(name) ? [i] : [])));
 
 const hash = (parts: readonly string[]) => {
   const digest = createHash("sha256");
@@ -172,39 +181,69 @@ interface Pools {
   unoptimized: Compilers;
 }
 
+/** The PTX of a text that has these symbols. */
+async function compileText(one: CudaKernel, names: readonly string[], text: string, pools: Pools, optimized: boolean) {
+  const [symbol] = names as [string];
+  const architecture = `--gpu-architecture=compute_${architectureOf(one.kernel, symbol)}`;
+  const options = [architecture, ...OPTIONS, ...(optimized ? [] : UNOPTIMIZED)];
+  try {
+    const pool = pools[optimized ? "optimized" : "unoptimized"];
+    return bare(await pool.compile({ name: `${symbol}.cu`, text, options }));
+  } catch (error) {
+    throw new Error(`${one.path}: ${names.join(", ")}: this does not compile\n${(error as Error).message}`);
+  }
+}
+
+/** The optimized PTX of one symbol, which reads early only what it may. */
+async function compileOptimized(one: CudaKernel, { text, entries }: Texts, symbol: string, pools: Pools) {
+  const ptx = await compileText(one, [symbol], text + entries.get(symbol), pools, true);
+  const [fault] = earlyFaults(ptx, earlyBuffers(one.kernel));
+  if (fault !== undefined) throw new Error(`${one.path}: ${symbol}: before it waits for other kernels, ${fault}`);
+  return [symbol, ptx] as const;
+}
+
+/** The PTX of symbols that are not optimized: those of an architecture at once, which takes a fraction of the time. */
+async function compileUnoptimized(one: CudaKernel, { text, entries }: Texts, symbols: readonly string[], pools: Pools) {
+  const compiled = new Map<string, string>();
+  const architecture = (symbol: string) => architectureOf(one.kernel, symbol);
+  for (const each of new Set(symbols.map(architecture))) {
+    const names = symbols.filter((symbol) => architecture(symbol) === each);
+    const all = text + names.map((symbol) => entries.get(symbol)).join("");
+    const found = entriesOf(await compileText(one, names, all, pools, false));
+    for (const symbol of names) {
+      const ptx = found.get(`mlxts_${symbol}`);
+      if (ptx === undefined) throw new Error(`${one.path}: ${symbol}: no entry in what was compiled`);
+      compiled.set(symbol, ptx);
+    }
+  }
+  return compiled;
+}
+
 async function build(one: CudaKernel, pools: Pools, always: string): Promise<number> {
   const contract = contractOf(one.kernel, "cuda");
-  const symbols = textsOfSymbols(one);
-  const key = hash([always, String(contract), ...one.kernel.sm90a, ...[...symbols].flat()]);
+  const texts = textsOf(one);
+  const symbols = [...texts.entries.keys()];
+  const key = hash([always, String(contract), ...one.kernel.sm90a, texts.text, ...[...texts.entries].flat()]);
   const stamp = stampOf(one.output);
   if (existsSync(one.output) && existsSync(stamp) && readFileSync(stamp, "utf8") === key) return 0;
-  const early = new Set(one.kernel.bufferNames.flatMap((name, i) => (one.kernel.early.includes(name) ? [i] : [])));
-  const compiled = await Promise.all(
-    [...symbols].map(async ([symbol, text], index) => {
-      const checked = isOfTests(one.path) || (early.size > 0 && index % CHECKED === 0);
-      const optimized = UNOPTIMIZED.length === 0 || checked;
-      const name = `${symbol}.cu`;
-      let ptx: string;
-      try {
-        const pool = pools[optimized ? "optimized" : "unoptimized"];
-        const architecture = `--gpu-architecture=compute_${architectureOf(one.kernel, symbol)}`;
-        const options = [architecture, ...OPTIONS, ...(optimized ? [] : UNOPTIMIZED)];
-        ptx = bare(await pool.compile({ name, text, options }));
-      } catch (error) {
-        throw new Error(`${one.path}: ${symbol} does not compile\n${(error as Error).message}`);
-      }
-      const [fault] = optimized ? earlyFaults(ptx, early) : [];
-      if (fault !== undefined) throw new Error(`${one.path}: ${symbol}: before it waits for other kernels, ${fault}`);
-      return [symbol, ptx];
-    }),
-  );
-  const json = JSON.stringify({ contract, symbols: Object.fromEntries(compiled) });
+  const early = earlyBuffers(one.kernel).size > 0;
+  const all = UNOPTIMIZED.length === 0 || isOfTests(one.path);
+  const optimized = symbols.filter((_, index) => all || (early && index % CHECKED === 0));
+  const others = symbols.filter((symbol) => !optimized.includes(symbol));
+  const compiled = new Map([
+    ...(await Promise.all(optimized.map((symbol) => compileOptimized(one, texts, symbol, pools)))),
+    ...(await compileUnoptimized(one, texts, others, pools)),
+  ]);
+  const json = JSON.stringify({
+    contract,
+    symbols: Object.fromEntries(symbols.map((each) => [each, compiled.get(each)])),
+  });
   for (const path of [one.output, stamp]) mkdirSync(dirname(path), { recursive: true });
   const temporary = `${one.output}.${process.pid}`;
   writeFileSync(temporary, brotliCompressSync(json, COMPRESSION));
   renameSync(temporary, one.output);
   writeFileSync(stamp, key);
-  return symbols.size;
+  return symbols.length;
 }
 
 /** Compiles what has changed since the last time, of these packages; throws one sentence where NVRTC cannot be had. */
