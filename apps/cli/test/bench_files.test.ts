@@ -9,9 +9,9 @@ import { ggufHeader, writeGguf } from "../src/gguf.ts";
 import { RandomBits } from "../src/random_bits.ts";
 import { checkpointBytes, writeRandomCheckpoint } from "../src/random_checkpoint.ts";
 import { randomGgufBytes, writeRandomGguf } from "../src/random_gguf.ts";
-import { temporaryFolder } from "./helpers.ts";
+import { testFolder } from "./helpers.ts";
 
-const folder = temporaryFolder();
+const folder = testFolder();
 const at = (name: string) => join(folder, name);
 const nothing = () => undefined;
 

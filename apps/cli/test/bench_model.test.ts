@@ -9,9 +9,9 @@ import { decodeRows, memoryRows, prefillRows } from "../src/bench_model_rows.ts"
 import { ProcessFailed, runProgram } from "../src/bench_process.ts";
 import type { BenchReport } from "../src/bench_report.ts";
 import { type LlamaBenchJob, llamaBenchArguments, readLlamaBench } from "../src/llama_bench.ts";
-import { inProcess, program, temporaryFolder, tiny } from "./helpers.ts";
+import { inProcess, program, testFolder, tiny } from "./helpers.ts";
 
-const folder = temporaryFolder();
+const folder = testFolder();
 const at = (name: string) => join(folder, name);
 const never = new AbortController().signal;
 const node = (text: string) => [process.execPath, "-e", text];

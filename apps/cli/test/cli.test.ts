@@ -3,9 +3,9 @@ import { join } from "node:path";
 import { readSafetensors, writeSafetensors } from "@mlxts/core";
 import { compare } from "@mlxts/core/testing";
 import { describe, expect, it } from "vitest";
-import { inProcess, mlxts, temporaryFolder, tiny } from "./helpers.ts";
+import { inProcess, mlxts, testFolder, tiny } from "./helpers.ts";
 
-const folder = temporaryFolder();
+const folder = testFolder();
 
 const recorded = readSafetensors(join(tiny, "reference.safetensors")).tensors;
 type Tensors = ReturnType<typeof readSafetensors>["tensors"];

@@ -4,13 +4,13 @@ import { readSafetensors } from "@mlxts/core";
 import { compare } from "@mlxts/core/testing";
 import { goldens, unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { expect, it } from "vitest";
-import { greedyIds, inProcess, temporaryFolder } from "./helpers.ts";
+import { greedyIds, inProcess, testFolder } from "./helpers.ts";
 
 const tiny = unpackedCheckpoint("tiny-deepseek-v3");
 const recorded = goldens("tiny-deepseek-v3/reference.safetensors");
 const mlx = goldens("goldens/deepseek_4bit_logits.safetensors");
 const ids = Array.from(recorded.numbers("prompt0.ids"));
-const folder = temporaryFolder();
+const folder = testFolder();
 const four = join(folder, "four");
 
 /** Weights of the model, and those of the experts that a token does not go to: 6 of 8 in each of 3 layers. */

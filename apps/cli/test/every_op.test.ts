@@ -13,9 +13,9 @@ import { type Case, opArguments, roundedInputs, type Suite } from "@mlxts/core/t
 import { afterAll, describe, expect, it } from "vitest";
 import { exampleOf } from "../src/op_describe.ts";
 import { type AnyOp, publicOps } from "../src/op_list.ts";
-import { inProcess, mlxts, temporaryFolder } from "./helpers.ts";
+import { inProcess, mlxts, testFolder } from "./helpers.ts";
 
-const folder = temporaryFolder();
+const folder = testFolder();
 const device = Device.open();
 afterAll(() => device.dispose());
 

@@ -4,7 +4,7 @@ import { readSafetensors } from "@mlxts/core";
 import { compare } from "@mlxts/core/testing";
 import { fixture, goldens, unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { describe, expect, it } from "vitest";
-import { greedyIds, inProcess, temporaryFolder } from "./helpers.ts";
+import { greedyIds, inProcess, testFolder } from "./helpers.ts";
 
 describe.each([
   {
@@ -22,7 +22,7 @@ describe.each([
 ])("$name", ({ name, path, groupSize, experts }) => {
   const recorded = goldens(`${name}/reference.safetensors`);
   const ids = Array.from(recorded.numbers("prompt0.ids"));
-  const folder = temporaryFolder();
+  const folder = testFolder();
   const four = join(folder, "four");
 
   const greedyOf = (file: typeof recorded) => Array.from(file.numbers("prompt0.greedy").slice(0, 8));

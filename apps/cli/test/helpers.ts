@@ -1,9 +1,8 @@
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { afterAll, vi } from "vitest";
+import { temporaryFolder } from "@mlxts/test-kit/temporary_folder";
+import { vi } from "vitest";
 import { main } from "../src/main.ts";
 
 export const root = fileURLToPath(new URL("../../../", import.meta.url));
@@ -11,11 +10,7 @@ export const tiny = join(root, "fixtures", "tiny-qwen3.5");
 export const program = join(root, "apps", "cli", "bin", "mlxts.mjs");
 
 /** A folder for the files of one test file. */
-export function temporaryFolder(): string {
-  const folder = mkdtempSync(join(tmpdir(), "mlxts-cli-"));
-  afterAll(() => rmSync(folder, { recursive: true, force: true }));
-  return folder;
-}
+export const testFolder = () => temporaryFolder("cli");
 
 /** The command line in a process of its own. */
 export function mlxts(...args: string[]) {

@@ -4,9 +4,9 @@ import { Device, writeSafetensors } from "@mlxts/core";
 import { loadModel } from "@mlxts/models";
 import { unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { describe, expect, it } from "vitest";
-import { inProcess, temporaryFolder, tiny } from "./helpers.ts";
+import { inProcess, testFolder, tiny } from "./helpers.ts";
 
-const folder = temporaryFolder();
+const folder = testFolder();
 const weights = 5264152;
 
 /** The tiny checkpoint with another config.json. */

@@ -13,9 +13,9 @@ import {
 import { join } from "node:path";
 import { SOURCE_HOOKS } from "@mlxts/test-kit/source";
 import { describe, expect, it } from "vitest";
-import { program, root, temporaryFolder, tiny } from "./helpers.ts";
+import { program, root, testFolder, tiny } from "./helpers.ts";
 
-const folder = temporaryFolder();
+const folder = testFolder();
 
 /** A checkpoint whose weights are a sparse file of so many tensors of 32 MiB: it takes long to read, and no room on the disk. */
 function largeCheckpoint(name: string, count: number): string {

@@ -2,9 +2,9 @@ import { linkSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "n
 import { join } from "node:path";
 import { readSafetensors, writeSafetensors } from "@mlxts/core";
 import { describe, expect, it } from "vitest";
-import { inProcess, temporaryFolder, tiny } from "./helpers.ts";
+import { inProcess, testFolder, tiny } from "./helpers.ts";
 
-const folder = temporaryFolder();
+const folder = testFolder();
 const at = (name: string) => join(folder, name);
 
 type Raw = [stored: string, shape: number[], data: ArrayBufferView];

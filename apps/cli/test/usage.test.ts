@@ -4,9 +4,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { writeSafetensors } from "@mlxts/core";
 import { describe, expect, it } from "vitest";
-import { inProcess, mlxts, program, temporaryFolder, tiny } from "./helpers.ts";
+import { inProcess, mlxts, program, testFolder, tiny } from "./helpers.ts";
 
-const folder = temporaryFolder();
+const folder = testFolder();
 const at = (name: string) => join(folder, name);
 mkdirSync(at("empty"));
 writeFileSync(at("text"), "hi\n");
@@ -260,7 +260,7 @@ const noUser =
   process.platform === "win32" || asUser("--version").status !== 0 ? "no account that is refused files" : undefined;
 const name = "without permission";
 describe.skipIf(noUser)(noUser ? `${name} (skipped: ${noUser})` : name, () => {
-  const locked = temporaryFolder();
+  const locked = testFolder();
   chmodSync(locked, 0o755);
   writeFileSync(join(locked, "file"), "", { mode: 0o000 });
   mkdirSync(join(locked, "checkpoint"));

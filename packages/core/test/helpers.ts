@@ -1,6 +1,4 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { temporaryFolder } from "@mlxts/test-kit/temporary_folder";
 import { afterAll } from "vitest";
 import { Device, type DeviceOptions } from "../src/index.ts";
 
@@ -24,11 +22,7 @@ export function under<T>(variables: Record<string, string>, call: () => T): T {
 }
 
 /** A folder for the tests of a file. */
-export function testFolder(): string {
-  const folder = mkdtempSync(join(tmpdir(), "mlxts-"));
-  afterAll(() => rmSync(folder, { recursive: true }));
-  return folder;
-}
+export const testFolder = () => temporaryFolder("core");
 
 export interface Caught {
   name: string;
