@@ -105,7 +105,7 @@ const FLAGS = [
   ...["-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-fwrapv", "-fno-threadsafe-statics"],
   // A loop that never ends is seen to.
   "-fno-finite-loops",
-  // A quarter of the compiler's time goes to this pass, and kernels run no slower without it.
+  // A fifth to a third of the compiler's time goes to this pass, and kernels run about as fast without it.
   ...["-mllvm", "-disable-lsr"],
   ...[
     "-gdwarf-4",
