@@ -1,18 +1,18 @@
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { cpus, tmpdir } from "node:os";
+import { readdirSync, readFileSync } from "node:fs";
+import { cpus } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import type { DeclaredKernel, Suite } from "@mlxts/core/testing";
 import { clangMissing } from "@mlxts/test-kit/clang";
-import { afterAll, describe, expect, it } from "vitest";
+import { temporaryFolder } from "@mlxts/test-kit/temporary_folder";
+import { describe, expect, it } from "vitest";
 import { publicOps } from "../src/op_list.ts";
 import { makeReport, runCases } from "../src/verify.ts";
 import { type Report, reportJson, reportText } from "../src/verify_report.ts";
 
 const root = fileURLToPath(new URL("../../../", import.meta.url));
-const folder = mkdtempSync(join(tmpdir(), "mlxts-verify-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = temporaryFolder("verify");
 
 /** The room that tests have for their heap (vitest.config.ts). */
 const HEAP = process.execArgv.filter((flag) => /^--.*(space-size|growing-percent)=/.test(flag));

@@ -1,18 +1,15 @@
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Device, type Dtype, MlxtsError, openCheckpoint, writeSafetensors } from "@mlxts/core";
 import { fixture } from "@mlxts/test-kit/goldens";
+import { temporaryFolder } from "@mlxts/test-kit/temporary_folder";
 import { afterAll, describe, expect, it } from "vitest";
 import { quantizationOf, quantizedMatmul, readQuantized } from "../src/index.ts";
 import { decodeExactly, productReference } from "../src/reference.ts";
 
 const device = Device.open();
-const folder = mkdtempSync(join(tmpdir(), "quant4-"));
-afterAll(() => {
-  device.dispose();
-  rmSync(folder, { recursive: true });
-});
+const folder = temporaryFolder("quant4");
+afterAll(() => device.dispose());
 
 type Shapes = Record<string, readonly [Dtype, ...number[]]>;
 /** A quantized module's three tensors: rows 4, cols 256. */
