@@ -111,10 +111,19 @@ void pairs_span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin
   LastLimbs last = {};
   with_parts(w.shift, [&]<int Parts>() {
     if constexpr (Limbs == 3 && M == 1) last = last_limbs<Parts>(x.sections, groups);
+    const auto dot_rows = [&]<typename S, Extent Of, bool FewLast>(uint32_t rows, vf32* to) {
+      constexpr int R = Of == Extent::row ? kTogether : 1;
+      const uint32_t left = rows % R, most = rows - left;
+      dot_pairs<R, M, Limbs, Parts, S, Of, FewLast>(w, x, begin, groups, most, to, a.m, last);
+      if (left == 0) return;
+      w.skip(most);
+      dot_pairs<1, M, Limbs, Parts, S, Of, FewLast>(w, x, begin, groups, left, to + most * a.m, a.m, last);
+      w.skip(-ptrdiff_t(most));
+    };
     const auto dot_with = [&]<typename S, Extent Of>(uint32_t rows, vf32* to) {
       if constexpr (Limbs == 3 && M == 1)
-        if (last.few) return dot_pairs<M, Limbs, Parts, S, Of, true>(w, x, begin, groups, rows, to, a.m, last);
-      dot_pairs<M, Limbs, Parts, S, Of, false>(w, x, begin, groups, rows, to, a.m, last);
+        if (last.few) return dot_rows.template operator()<S, Of, true>(rows, to);
+      dot_rows.template operator()<S, Of, false>(rows, to);
     };
     // MLX quantizes in groups of 64 unless it is told otherwise. These have a function for each dtype of scales where one
     // row of x meets whole rows of W; all others ask for the dtype as they read scales.
@@ -131,8 +140,9 @@ void pairs_span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin
     };
     // What the last rows fetch lies beyond the block.
     const FetchAhead next = w.ahead;
-    w.ahead = ahead_of<1>(w, (end - begin) * 4);
-    const size_t reach = size_t(w.ahead.words) / w.rowBytes;
+    const size_t part = (end - begin) * 4;
+    w.ahead = M == 1 && groups == w.groups ? ahead_of<kTogether>(w, part) : ahead_of<1>(w, part);
+    const size_t reach = size_t(w.ahead.words) / w.rowBytes / kTogether * kTogether;
     const uint32_t beyond = reach < count ? uint32_t(reach) : count, within = count - beyond;
     dot(within, sums + m0);
     w.ahead = w.ahead + next;
