@@ -9,10 +9,12 @@
 
 namespace mlxts {
 
-// Asks for the place `ahead` bytes behind 2 · kLanes elements.
+// Asks for the place `ahead` bytes behind 2 · kLanes elements; of those that share a line, only the first ones ask.
 template <typename C>
 MLXTS_INLINE void prefetch(const C* from, intptr_t ahead) {
-  for (size_t line = 0; line < 2 * kLanes * sizeof(C); line += 64)
+  constexpr size_t bytes = 2 * kLanes * sizeof(C);
+  if (bytes < 64 && uintptr_t(from) % 64 >= bytes) return;
+  for (size_t line = 0; line < bytes; line += 64)
     __builtin_prefetch(reinterpret_cast<const char*>(from) + ahead + line, 0, kRowsLocality);
 }
 
