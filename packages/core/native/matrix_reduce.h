@@ -23,8 +23,8 @@ MLXTS_INLINE vf32x4 reduce_add4(const vf32* v) {
   return (parts[0] + parts[1]) + (parts[2] + parts[3]);
 }
 
-// Lane i: the sum of the lanes of v[i], for as many vectors as a vector has lanes: of each two lanes half a vector apart,
-// then of each two a quarter apart, and so on. Overwrites v.
+// Lane i: the sum of the lanes of v[i], for as many vectors as a vector has lanes: of each two lanes half a vector
+// apart, then of each two a quarter apart, and so on. Overwrites v.
 #if defined(__AVX2__) && !defined(__AVX512F__)
 MLXTS_INLINE vf32 reduce_add_all(vf32 (&v)[kLanes]) {
   __m256 halves[4], quarters[2];

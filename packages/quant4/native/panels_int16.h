@@ -109,49 +109,56 @@ void decode_int16_panels(const Block& w, uint32_t k0, uint32_t n, uint32_t* pane
   }
 }
 
-// c[R, kPanelColumns] += Σ scale·(codes·x) + bias·Σx over `groups` groups of `steps` two columns each. x and its groups
-// are those of the first row; the rows are xStride numbers apart, groups of one row m. AddFloats: sums are added as the
-// floats that have their bits, whole numbers of 2^-149, and are exact below 2^24.
+// c[R, columns] += Σ scale·(codes·x) + bias·Σx over `groups` groups of `steps` two columns of W each, panel by panel. x
+// and its groups are those of the first row; the rows are xStride numbers apart, groups of one row m. AddFloats: sums
+// are added as the floats that have their bits, whole numbers of 2^-149, and are exact below 2^24.
 template <int R, bool AddFloats>
-void multiply_int16_panel(const int16_t* x, size_t xStride, const uint32_t* panel, uint32_t groups, uint32_t steps,
-                          const int32_t* zeros, const float* scales, const float* biases, const Int16Group* xGroups,
-                          size_t m, float* c) {
+void multiply_int16_panels(const int16_t* x, size_t xStride, const uint32_t* panel, uint32_t columns, uint32_t groups,
+                           uint32_t steps, const int32_t* zeros, const float* scales, const float* biases,
+                           const Int16Group* xGroups, size_t m, float* c) {
   using Sum = std::conditional_t<AddFloats, vf32, vi32>;
-  for (uint32_t g = 0; g < groups; ++g, xGroups += m, zeros += kBlock, scales += kBlock, biases += kBlock) {
-    Sum sums[R][kTileVectors] = {};
-    for (uint32_t i = 0; i < steps; ++i, panel += kPanelColumns, x += 2) {
-      __m256i codes[kTileVectors];
-      MLXTS_UNROLL
-      for (int v = 0; v < kTileVectors; ++v) memcpy(&codes[v], panel + v * kLanes, sizeof codes[v]);
-      MLXTS_UNROLL
-      for (int r = 0; r < R; ++r) {
-        const auto numbers = reinterpret_cast<__m256i>(splat_bf16x2(reinterpret_cast<const bf16*>(x + r * xStride)));
+  for (uint32_t column = 0; column < columns; column += kPanelColumns, c += kPanelColumns) {
+    const int16_t* numbersAt = x;
+    for (uint32_t g = 0; g < groups; ++g) {
+      Sum sums[R][kTileVectors] = {};
+      // Two steps at a time take 4 % less time.
+#pragma GCC unroll 2
+      for (uint32_t i = 0; i < steps; ++i, panel += kPanelColumns, numbersAt += 2) {
+        __m256i codes[kTileVectors];
         MLXTS_UNROLL
-        for (int v = 0; v < kTileVectors; ++v)
-          sums[r][v] += reinterpret_cast<Sum>(_mm256_madd_epi16(codes[v], numbers));
-      }
-    }
-    c = anew(c);
-    vf32 scale[kTileVectors], bias[kTileVectors];
-    MLXTS_UNROLL
-    for (int r = 0; r < R; ++r) {
-      const vf32 sum = splat(xGroups[r].sum), unit = splat(xGroups[r].unit);
-      MLXTS_UNROLL
-      for (int v = 0; v < kTileVectors; ++v) {
-        // The first rows leave registers for these, one after the other, once they are stored.
-        if (r < 2) scale[v] = load(scales + v * kLanes);
-        if (r == 1) scale[v] = in_register(scale[v]);
-        if (r < 3) bias[v] = load(biases + v * kLanes);
-        if (r == 2) bias[v] = in_register(bias[v]);
-        float* to = c + r * kBlock + v * kLanes;
-        vi32 whole = reinterpret_cast<vi32>(sums[r][v]);
-        if constexpr (AddFloats) {
-          vi32 zero;
-          memcpy(&zero, zeros + v * kLanes, sizeof zero);
-          whole += zero;
+        for (int v = 0; v < kTileVectors; ++v) memcpy(&codes[v], panel + v * kLanes, sizeof codes[v]);
+        MLXTS_UNROLL
+        for (int r = 0; r < R; ++r) {
+          const auto* two = reinterpret_cast<const bf16*>(numbersAt + r * xStride);
+          const auto numbers = reinterpret_cast<__m256i>(splat_bf16x2(two));
+          MLXTS_UNROLL
+          for (int v = 0; v < kTileVectors; ++v)
+            sums[r][v] += reinterpret_cast<Sum>(_mm256_madd_epi16(codes[v], numbers));
         }
-        const vf32 dot = __builtin_convertvector(whole, vf32) * unit;
-        store(to, fma(sum, bias[v], fma(dot, scale[v], load(to))));
+      }
+      float* to = anew(c);
+      const size_t at = g * kBlock + column;
+      const Int16Group* group = xGroups + g * m;
+      vf32 scale[kTileVectors], bias[kTileVectors];
+      MLXTS_UNROLL
+      for (int r = 0; r < R; ++r, to += kBlock) {
+        const vf32 sum = splat(group[r].sum), unit = splat(group[r].unit);
+        MLXTS_UNROLL
+        for (int v = 0; v < kTileVectors; ++v) {
+          // The first rows leave registers for these, one after the other, once they are stored.
+          if (r < 2) scale[v] = load(scales + at + v * kLanes);
+          if (r == 1) scale[v] = in_register(scale[v]);
+          if (r < 3) bias[v] = load(biases + at + v * kLanes);
+          if (r == 2) bias[v] = in_register(bias[v]);
+          vi32 whole = reinterpret_cast<vi32>(sums[r][v]);
+          if constexpr (AddFloats) {
+            vi32 zero;
+            memcpy(&zero, zeros + at + v * kLanes, sizeof zero);
+            whole += zero;
+          }
+          const vf32 dot = __builtin_convertvector(whole, vf32) * unit;
+          store(to + v * kLanes, fma(sum, bias[v], fma(dot, scale[v], load(to + v * kLanes))));
+        }
       }
     }
   }
@@ -169,11 +176,9 @@ void multiply_int16(const int16_t* x, uint32_t m, uint32_t cols, const Block& w,
     // All panels stay in the first cache, as a tile of x does meanwhile.
     for_row_tiles<kPanelRows>(m, [&](uint32_t r, auto R) {
       ahead.step();
-      for (uint32_t column = 0; column < w.count; column += kPanelColumns)
-        multiply_int16_panel<R, AddFloats>(
-            x + panel_row(m, k0, n, r), n, panels + column * (n / 2), n / w.groupSize, w.groupSize / 2, zeros + column,
-            w.scales + g0 * kBlock + column, w.biases + g0 * kBlock + column, groups + size_t(g0) * m + r, m,
-            s.products + r * kBlock + column);
+      multiply_int16_panels<R, AddFloats>(x + panel_row(m, k0, n, r), n, panels, w.count, n / w.groupSize,
+                                          w.groupSize / 2, zeros, w.scales + g0 * kBlock, w.biases + g0 * kBlock,
+                                          groups + size_t(g0) * m + r, m, s.products + r * kBlock);
     });
   }
 }
