@@ -69,8 +69,8 @@ MLXTS_INLINE vu32 load_part(const uint8_t* at, size_t apart, bool both) {
   return in_register(reinterpret_cast<vu32>(words));
 }
 
-// v as a number of which the compiler knows nothing: it keeps to the order in which this is written.
-MLXTS_INLINE __m256i opaque(__m256i v) {
+// As of other vectors (simd.h). Sums that go through it are made in the order in which they are written.
+MLXTS_INLINE __m256i in_register(__m256i v) {
   return reinterpret_cast<__m256i>(in_register(reinterpret_cast<vf32>(v)));
 }
 
@@ -94,18 +94,18 @@ MLXTS_INLINE void pair_products(const vu32 (&codes)[R][Parts][2], const GroupPai
       MLXTS_UNROLL
       for (int j = 0; j < 2; ++j) {
         __m256i bytes = reinterpret_cast<__m256i>(x.limbs[k][i][j]);
-        if constexpr (R > 1) bytes = opaque(bytes);
+        if constexpr (R > 1) bytes = in_register(bytes);
         MLXTS_UNROLL
         for (int r = 0; r < R; ++r) {
           const __m256i pairs = _mm256_maddubs_epi16(reinterpret_cast<__m256i>(codes[r][i][j]), bytes);
           sums[r] = i + j == 0 ? pairs : _mm256_add_epi16(sums[r], pairs);
-          if constexpr (R > 1) sums[r] = opaque(sums[r]);
+          if constexpr (R > 1) sums[r] = in_register(sums[r]);
         }
       }
     }
     MLXTS_UNROLL
     for (int r = 0; r < R; ++r)
-      total[r] = opaque(_mm256_add_epi32(total[r], _mm256_madd_epi16(sums[r], _mm256_set1_epi16(times))));
+      total[r] = in_register(_mm256_add_epi32(total[r], _mm256_madd_epi16(sums[r], _mm256_set1_epi16(times))));
   };
   if constexpr (Limbs == 1) add_limb(0, 1);
   if constexpr (Limbs == 2) {

@@ -138,7 +138,7 @@ void pairs_span(WeightRows& w, const OrderedRows& a, uint32_t m0, uint32_t begin
       }
       dot_with.template operator()<AnyScale, Extent::any>(rows, to);
     };
-    // What the last rows fetch lies beyond the block.
+    // What the last rows fetch lies beyond the block. Rows that are multiplied together stay so.
     const FetchAhead next = w.ahead;
     const size_t part = (end - begin) * 4;
     w.ahead = M == 1 && groups == w.groups ? ahead_of<kTogether>(w, part) : ahead_of<1>(w, part);
