@@ -143,20 +143,32 @@ size_t fetch_steps(const TileRows& x, uint32_t m, const P& p) {
   return size_t(row_tiles(m, kPanelRows / x.limbCount)) * (p.cols / p.groupSize);
 }
 
-template <int Bits, typename P, typename Scratch>
-void multiply(const TileRows& x, uint32_t m, const P& p, const Block& w, Ahead& ahead, const Scratch& s) {
+// s.products = x · Wᵀ, [m, kBlock]. finish(r, count) is called for the rows r … r + count − 1 as soon as they are there,
+// tile after tile.
+template <int Bits, typename P, typename Scratch, typename Finish>
+void multiply(const TileRows& x, uint32_t m, const P& p, const Block& w, Ahead& ahead, const Scratch& s,
+              Finish finish) {
   memset(s.products, 0, size_t(m) * kBlock * 4);
 #if defined(__AVX512VNNI__)
-  if (x.limbCount == 1) return multiply_limbs<Bits, 1>(x.limbs, m, p.cols, w, ahead, s);
-  if (x.limbCount == 2) return multiply_limbs<Bits, 2>(x.limbs, m, p.cols, w, ahead, s);
-  if (x.limbCount == 3) return multiply_limbs<Bits, 3>(x.limbs, m, p.cols, w, ahead, s);
+  if (x.limbCount == 1) return multiply_limbs<Bits, 1>(x.limbs, m, p.cols, w, ahead, s, finish);
+  if (x.limbCount == 2) return multiply_limbs<Bits, 2>(x.limbs, m, p.cols, w, ahead, s, finish);
+  if (x.limbCount == 3) return multiply_limbs<Bits, 3>(x.limbs, m, p.cols, w, ahead, s, finish);
 #elif defined(__AVX2__)
   if (x.int16) {
-    if (x.floats) return multiply_int16<true>(x.int16, m, p.cols, w, ahead, s);
-    return multiply_int16<false>(x.int16, m, p.cols, w, ahead, s);
+    if (x.floats) return multiply_int16<true>(x.int16, m, p.cols, w, ahead, s, finish);
+    return multiply_int16<false>(x.int16, m, p.cols, w, ahead, s, finish);
   }
 #endif
-  multiply_f32<Bits>(x.f32, m, p.cols, w, ahead, s);
+  multiply_f32<Bits>(x.f32, m, p.cols, w, ahead, s, finish);
+}
+
+// Asks for columns row0 … row0 + count − 1 of the rows r … end − 1 of out: a store waits for the lines that it changes.
+template <typename OutAt>
+void fetch_rows(const Types& t, uint32_t r, uint32_t end, uint32_t row0, uint32_t count, OutAt out_at) {
+  for (; r < end; ++r) {
+    const uint8_t* row = out_at(r) + row0 * t.outBytes;
+    for (size_t byte = 0; byte < count * t.outBytes; byte += 64) __builtin_prefetch(row + byte, 1, 3);
+  }
 }
 
 // Rounds rows of c, with the bias added, to columns row0 … row0 + count − 1 of rows of out; row i of c goes to
@@ -192,8 +204,13 @@ void multiply_block(const Types& t, const P& p, const TileRows& x, uint32_t rows
     ahead.fetch(*next.product, next.row0, w.rowBytes, groupBytes, block_at<Bits>(p, next).count,
                 fetch_steps(x, rows, p));
   load_scales<Bits>(t, *block.product, p, block.row0, s, !x.int16, s.scales, s.biases, w);
-  multiply<Bits>(x, rows, p, w, ahead, s);
-  store_rows(t, *block.product, rows, block.row0, w.count, s.products, out_at);
+  multiply<Bits>(x, rows, p, w, ahead, s, [&](uint32_t r, uint32_t count) __attribute__((noinline)) {
+    store_rows(t, *block.product, count, block.row0, w.count, s.products + r * kBlock,
+               [&](uint32_t i) { return out_at(r + i); });
+    // Those of the tile that follows come while it is multiplied.
+    const uint32_t next = r + count, end = next + count;
+    fetch_rows(t, next, end < rows ? end : rows, block.row0, w.count, out_at);
+  });
 }
 
 #if defined(__AMX_BF16__)

@@ -36,9 +36,10 @@ void multiply_f32_panel(const float* x, size_t stride, const float* panel, uint3
   });
 }
 
-// c[m, kBlock] += x · Wᵀ
-template <int Bits, typename Scratch>
-void multiply_f32(const float* x, uint32_t m, uint32_t cols, const Block& w, Ahead& ahead, const Scratch& s) {
+// c[m, kBlock] += x · Wᵀ, finish as in `multiply`
+template <int Bits, typename Scratch, typename Finish>
+void multiply_f32(const float* x, uint32_t m, uint32_t cols, const Block& w, Ahead& ahead, const Scratch& s,
+                  Finish finish) {
   for (uint32_t k0 = 0; k0 < cols; k0 += kF32Depth) {
     const uint32_t n = cols - k0 < kF32Depth ? cols - k0 : kF32Depth;
     decode_f32_panels<Bits>(w, k0, n, s.panel);
@@ -47,6 +48,7 @@ void multiply_f32(const float* x, uint32_t m, uint32_t cols, const Block& w, Ahe
         ahead.step();
         multiply_f32_panel<R>(x + size_t(r) * cols + k0, cols, s.panel + column * n, n,
                               s.products + r * kBlock + column);
+        if (k0 + n == cols && column + kPanelColumns >= w.count) finish(r, R);
       });
   }
 }

@@ -164,9 +164,10 @@ void multiply_int16_panels(const int16_t* x, size_t xStride, const uint32_t* pan
   }
 }
 
-// c[m, kBlock] += x · Wᵀ; the biases of W are not centered.
-template <bool AddFloats, typename Scratch>
-void multiply_int16(const int16_t* x, uint32_t m, uint32_t cols, const Block& w, Ahead& ahead, const Scratch& s) {
+// c[m, kBlock] += x · Wᵀ, finish as in `multiply`; the biases of W are not centered.
+template <bool AddFloats, typename Scratch, typename Finish>
+void multiply_int16(const int16_t* x, uint32_t m, uint32_t cols, const Block& w, Ahead& ahead, const Scratch& s,
+                    Finish finish) {
   uint32_t* panels = reinterpret_cast<uint32_t*>(s.panel);
   const auto* groups = reinterpret_cast<const Int16Group*>(s.sums);
   alignas(64) int32_t zeros[kCodeDepth / 32 * kBlock];
@@ -179,6 +180,7 @@ void multiply_int16(const int16_t* x, uint32_t m, uint32_t cols, const Block& w,
       multiply_int16_panels<R, AddFloats>(x + panel_row(m, k0, n, r), n, panels, w.count, n / w.groupSize,
                                           w.groupSize / 2, zeros, w.scales + g0 * kBlock, w.biases + g0 * kBlock,
                                           groups + size_t(g0) * m + r, m, s.products + r * kBlock);
+      if (k0 + n == cols) finish(r, R);
     });
   }
 }

@@ -75,9 +75,10 @@ void multiply_limbs_panel(const int8_t* x, size_t xStride, const uint32_t* panel
   }
 }
 
-// c[m, kBlock] += x · Wᵀ
-template <int Bits, int Limbs, typename Scratch>
-void multiply_limbs(const int8_t* x, uint32_t m, uint32_t cols, const Block& w, Ahead& ahead, const Scratch& s) {
+// c[m, kBlock] += x · Wᵀ, finish as in `multiply`
+template <int Bits, int Limbs, typename Scratch, typename Finish>
+void multiply_limbs(const int8_t* x, uint32_t m, uint32_t cols, const Block& w, Ahead& ahead, const Scratch& s,
+                    Finish finish) {
   uint32_t* panel = reinterpret_cast<uint32_t*>(s.panel);
   const auto* groups = reinterpret_cast<const LimbGroup<Limbs>*>(s.sums);
   for (uint32_t k0 = 0; k0 < cols; k0 += kCodeDepth) {
@@ -87,6 +88,7 @@ void multiply_limbs(const int8_t* x, uint32_t m, uint32_t cols, const Block& w, 
       multiply_limbs_panel<R, Limbs>(x + Limbs * panel_row(m, k0, n, r), Limbs * n, panel, n / w.groupSize,
                                      w.groupSize / 4, w.scales + g0 * kBlock, w.biases + g0 * kBlock,
                                      groups + size_t(g0) * m + r, m, s.products + r * kBlock, ahead);
+      if (k0 + n == cols) finish(r, R);
     });
   }
 }
