@@ -106,12 +106,24 @@ MLXTS_INLINE void for_tiles_of_row(size_t row, size_t columns, Body& body) {
   if (column < columns) body(RegisterTile<Rows, 1>{row, column});
 }
 
-// body(tile) for the tiles of a product with `rows` rows; the tiles of rows up to `end` cover columns(end) columns.
+// body(tile) for the tiles of the rows r … rows − 1 of a product; the tiles of rows up to `end` cover columns(end)
+// columns.
 template <typename Columns, typename Body>
-MLXTS_INLINE void for_tiles(size_t rows, Columns columns, Body body) {
-  size_t r = 0;
+MLXTS_INLINE void for_tiles(size_t rows, Columns columns, Body body, size_t r = 0) {
   for (; r + kTileRows <= rows; r += kTileRows) for_tiles_of_row<kTileRows>(r, columns(r + kTileRows), body);
   for (; r < rows; ++r) for_tiles_of_row<1>(r, columns(r + 1), body);
+}
+
+// The same with tiles of six rows where a tile has no more than two vectors: as many sums as four rows have are on
+// their way through the multipliers at once, which then wait for any that is late.
+template <typename Columns, typename Body>
+MLXTS_INLINE void for_high_tiles(size_t rows, Columns columns, Body body) {
+  size_t r = 0;
+  if constexpr (kTileVectors == 2) {
+    // Eight rows are two tiles of four, without a row that is left alone.
+    for (; rows - r >= 6 && rows - r != 8 && rows - r != 9; r += 6) for_tiles_of_row<6>(r, columns(r + 6), body);
+  }
+  for_tiles(rows, columns, body, r);
 }
 
 // Panels of b: [k][kPanelColumns], of float, or of bf16x2 and half as many rows. They are padded with zeros, so there

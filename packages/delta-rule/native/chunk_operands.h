@@ -112,7 +112,7 @@ struct VectorProducts {
 
   template <typename Columns, typename Body>
   static void for_products(size_t rows, Columns columns, Body body) {
-    for_tiles(rows, columns, body);
+    for_high_tiles(rows, columns, body);
   }
   // tile += left · right over `depth` elements along k.
   template <typename Tile>
@@ -138,7 +138,9 @@ struct VectorProducts {
   template <typename Tile, typename Left, typename Right>
   static MLXTS_INLINE void multiply_both(Tile& one, Tile& two, Left left_of_one, Left left_of_two, Right right,
                                          size_t depth) {
-    if constexpr (Tile::vectors <= 2 && std::is_same_v<Left, LeftRows<float>>) {
+    constexpr int kRegisters = kTileVectors == 4 ? 32 : 16;
+    constexpr bool kFits = Tile::vectors <= 2 && (2 * Tile::rows + 1) * Tile::vectors < kRegisters;
+    if constexpr (kFits && std::is_same_v<Left, LeftRows<float>>) {
       const float *first = left_of_one.at + one.row * left_of_one.row_stride,
                   *second = left_of_two.at + one.row * left_of_two.row_stride, *columns = right.at + one.column;
       for (size_t k = 0; k < depth; ++k) {
