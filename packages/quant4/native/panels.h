@@ -143,8 +143,8 @@ size_t fetch_steps(const TileRows& x, uint32_t m, const P& p) {
   return size_t(row_tiles(m, kPanelRows / x.limbCount)) * (p.cols / p.groupSize);
 }
 
-// s.products = x · Wᵀ, [m, kBlock]. finish(r, count) is called for the rows r … r + count − 1 as soon as they are there,
-// tile after tile.
+// s.products = x · Wᵀ, [m, kBlock]. finish(r, count) is called for the rows r … r + count − 1 as soon as they are
+// there, tile after tile.
 template <int Bits, typename P, typename Scratch, typename Finish>
 void multiply(const TileRows& x, uint32_t m, const P& p, const Block& w, Ahead& ahead, const Scratch& s,
               Finish finish) {
@@ -204,12 +204,13 @@ void multiply_block(const Types& t, const P& p, const TileRows& x, uint32_t rows
     ahead.fetch(*next.product, next.row0, w.rowBytes, groupBytes, block_at<Bits>(p, next).count,
                 fetch_steps(x, rows, p));
   load_scales<Bits>(t, *block.product, p, block.row0, s, !x.int16, s.scales, s.biases, w);
+  // A function of its own: each size of tile would have a copy of it.
   multiply<Bits>(x, rows, p, w, ahead, s, [&](uint32_t r, uint32_t count) __attribute__((noinline)) {
     store_rows(t, *block.product, count, block.row0, w.count, s.products + r * kBlock,
                [&](uint32_t i) { return out_at(r + i); });
     // Those of the tile that follows come while it is multiplied.
-    const uint32_t next = r + count, end = next + count;
-    fetch_rows(t, next, end < rows ? end : rows, block.row0, w.count, out_at);
+    const uint32_t after = r + count, end = after + count;
+    fetch_rows(t, after, end < rows ? end : rows, block.row0, w.count, out_at);
   });
 }
 
