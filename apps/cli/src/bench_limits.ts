@@ -50,12 +50,19 @@ interface Way {
   parts?: number;
 }
 
+/** Products with bytes, of which a number has so many. */
+const inParts = (parts: number): Way[] => [
+  { name: "int8 products", parts },
+  { name: "int8 tiles", parts },
+];
+
 /** What products may be made with: f32 does all that pairs of bf16 do, and is faster than they on some processors. */
 const WAYS: Record<NonNullable<BenchCase["products"]>, readonly Way[]> = {
   f32: [{ name: "f32 products" }],
   bf16: [{ name: "bf16 products" }, { name: "f32 products" }, { name: "bf16 tiles" }],
   int8: [{ name: "int8 products" }, { name: "int8 tiles" }],
-  codes: [{ name: "f32 products" }, { name: "int8 products", parts: 3 }, { name: "int8 tiles", parts: 3 }],
+  "f32 with codes": [{ name: "f32 products" }, ...inParts(3)],
+  "bf16 with codes": [{ name: "bf16 products" }, { name: "f32 products" }, { name: "bf16 tiles" }, ...inParts(2)],
 };
 
 /** The least µs that the machine allows a case by one of its rates. */

@@ -169,10 +169,23 @@ describe("the limit of a case", () => {
     expect(boundOf(computing, tiles)).toMatchObject({ value: 40_000, of: "f32 products" });
     expect(boundOf({ ...computing, products: "bf16" }, tiles)).toMatchObject({ value: 2000, of: "bf16 tiles" });
     expect(boundOf({ ...computing, products: "int8" }, tiles)).toMatchObject({ value: 1000, of: "int8 tiles" });
-    expect(boundOf({ ...computing, products: "codes" }, tiles).of).toBe("3 × int8 tiles");
-    expect(boundOf({ ...computing, products: "codes" }, limits).of).toBe("3 × int8 products");
     const slow = { ...limits, gflopsBf16: 100 };
     expect(boundOf({ ...computing, products: "bf16" }, slow)).toMatchObject({ value: 40_000, of: "f32 products" });
+  });
+
+  it("follows with codes from bytes where those are faster, three for an f32 and two for a bf16", () => {
+    const tiles = { ...limits, gflopsBf16Tiles: 4000, gopsInt8Tiles: 9000 };
+    expect(boundOf({ ...computing, products: "f32 with codes" }, tiles).of).toBe("3 × int8 tiles");
+    expect(boundOf({ ...computing, products: "f32 with codes" }, limits).of).toBe("3 × int8 products");
+    expect(boundOf({ ...computing, products: "bf16 with codes" }, tiles).of).toBe("2 × int8 tiles");
+    const noPairs = { ...limits, gflopsBf16: 200 };
+    expect(boundOf({ ...computing, products: "bf16 with codes" }, noPairs)).toMatchObject({
+      value: 20_000,
+      of: "2 × int8 products",
+    });
+    expect(boundOf({ ...computing, products: "bf16 with codes" }, { ...limits, gopsInt8: 700 }).of).toBe(
+      "bf16 products",
+    );
   });
 });
 

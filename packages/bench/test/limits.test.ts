@@ -20,6 +20,11 @@ it.each(cpuLevels())("measures rates that a processor can have, level %s", { ret
     expect(gflopsBf16 / gflopsF32).toBeGreaterThan(0.4);
     expect(gopsInt8 / gflopsF32).toBeGreaterThan(1.5);
   }
+  if (device.level === "avx2") {
+    // A product of bytes has four times as many operations as one of f32; additions alone would be faster still.
+    expect(gopsInt8 / gflopsF32).toBeGreaterThan(1.5);
+    expect(gopsInt8 / gflopsF32).toBeLessThan(4.5);
+  }
   const { gflopsBf16Tiles, gopsInt8Tiles } = limits;
   if (device.level !== "amx") return expect([gflopsBf16Tiles, gopsInt8Tiles]).toEqual([null, null]);
   // A tile of 16 × 16 sums takes 16 cycles, in which vectors make 2 · 16 products of 16 lanes: that is 8192 of bf16 beside 512.

@@ -118,10 +118,12 @@ MLXTS_INLINE void for_tiles(size_t rows, Columns columns, Body body, size_t r = 
 // their way through the multipliers at once, which then wait for any that is late.
 template <typename Columns, typename Body>
 MLXTS_INLINE void for_high_tiles(size_t rows, Columns columns, Body body) {
+  constexpr int kHigh = 6;
   size_t r = 0;
   if constexpr (kTileVectors == 2) {
     // Eight rows are two tiles of four, without a row that is left alone.
-    for (; rows - r >= 6 && rows - r != 8 && rows - r != 9; r += 6) for_tiles_of_row<6>(r, columns(r + 6), body);
+    for (; rows - r >= kHigh && rows - r != 8 && rows - r != 9; r += kHigh)
+      for_tiles_of_row<kHigh>(r, columns(r + kHigh), body);
   }
   for_tiles(rows, columns, body, r);
 }

@@ -80,7 +80,7 @@ function product(m: number, dtype: "f32" | "bf16", bits: 4 | 8, cold: boolean, s
     bytes: rows * cols * (bits / 8 + 4 / groupSize),
     flops: 2 * m * rows * cols,
     ...(cold && { from: "memory" as const }),
-    products: int8 ? "int8" : dtype === "f32" ? "codes" : "bf16",
+    products: int8 ? "int8" : `${dtype} with codes`,
     setup(device: Device) {
       const x = device.tensor(dtype, [m, cols], new Random(2).normals(m * cols));
       const matrices = stack(device, copies, shape, { bits, groupSize });

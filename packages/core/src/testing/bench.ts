@@ -8,8 +8,11 @@ export interface BenchCase {
   flops: number;
   /** Where the bytes come from. Default: memory for more than 16 MiB, the shared cache for more than 2 MiB a thread. */
   from?: "memory" | "shared cache" | "core cache";
-  /** The numbers that are multiplied; codes: f32 with integers of a byte, which three bytes for each f32 do as well. Default f32. */
-  products?: "f32" | "bf16" | "int8" | "codes";
+  /**
+   * The numbers that are multiplied. Those with codes, integers of a byte, are as well made with three bytes for each f32,
+   * and with two for each bf16. Default f32.
+   */
+  products?: "f32" | "bf16" | "int8" | "f32 with codes" | "bf16 with codes";
   setup(device: Device): { encode(encoder: CommandEncoder): void };
   peers?: readonly Peer[];
   /** Other libraries on a GPU; those of NVIDIA's GPUs are absent elsewhere. */
