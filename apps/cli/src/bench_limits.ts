@@ -50,19 +50,22 @@ interface Way {
   parts?: number;
 }
 
-/** Products with bytes, of which a number has so many. */
-const inParts = (parts: number): Way[] => [
+/** Products of numbers of so many bytes. */
+const inBytes = (parts: number): Way[] => [
   { name: "int8 products", parts },
   { name: "int8 tiles", parts },
 ];
+const F32: Way = { name: "f32 products" };
+/** f32 does all that pairs of bf16 do, and is faster than they on some processors. */
+const BF16: readonly Way[] = [{ name: "bf16 products" }, F32, { name: "bf16 tiles" }];
 
-/** What products may be made with: f32 does all that pairs of bf16 do, and is faster than they on some processors. */
+/** What products may be made with. */
 const WAYS: Record<NonNullable<BenchCase["products"]>, readonly Way[]> = {
-  f32: [{ name: "f32 products" }],
-  bf16: [{ name: "bf16 products" }, { name: "f32 products" }, { name: "bf16 tiles" }],
-  int8: [{ name: "int8 products" }, { name: "int8 tiles" }],
-  "f32 with codes": [{ name: "f32 products" }, ...inParts(3)],
-  "bf16 with codes": [{ name: "bf16 products" }, { name: "f32 products" }, { name: "bf16 tiles" }, ...inParts(2)],
+  f32: [F32],
+  bf16: BF16,
+  int8: inBytes(1),
+  "f32 with codes": [F32, ...inBytes(3)],
+  "bf16 with codes": [...BF16, ...inBytes(2)],
 };
 
 /** The least µs that the machine allows a case by one of its rates. */

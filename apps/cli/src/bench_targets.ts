@@ -66,7 +66,6 @@ export const OP_TARGETS: readonly OpTarget[] = [
     op: "gatherQuantizedMatmul",
     case: "512×2048, 8 of 128 experts 768×2048, x bf16, ordered",
     about: "experts, 512 tokens",
-    limit: { products: "bf16 with codes" },
     times: [1.46, 1.58],
   },
   { op: "rmsNorm", case: "[1, 4096] f32", about: "RMS norm, 1 row", limit: { from: "core cache" }, times: [2.4, 2.4] },

@@ -55,6 +55,7 @@ function experiment(tokens: number, dtype: "f32" | "bf16", ordered: boolean): Be
     name: `${tokens}×${COLS}, ${TOP} of ${EXPERTS} experts ${ROWS}×${COLS}, x ${dtype}${ordered ? ", ordered" : ""}`,
     bytes: Math.min(tokens * TOP, EXPERTS) * EXPERT_BYTES,
     flops: 2 * tokens * TOP * ROWS * COLS,
+    products: `${dtype} with codes`,
     gpuPeers: [
       mlxPeer({ kind: "experts", tokens, chosen: TOP, experts: EXPERTS, rows: ROWS, cols: COLS, ordered, dtype }),
     ],
@@ -79,6 +80,7 @@ function skewed(tokens: number, dtype: "f32" | "bf16"): BenchCase {
     name: `${tokens}×${COLS}, all to one of ${EXPERTS} experts ${ROWS}×${COLS}, x ${dtype}, ordered`,
     bytes: EXPERT_BYTES,
     flops: 2 * tokens * ROWS * COLS,
+    products: `${dtype} with codes`,
     setup(device: Device) {
       const chosen = Array<number>(tokens).fill(77);
       const x = device.tensor(dtype, [tokens, 1, 1, COLS], new Random(2).normals(tokens * COLS));
