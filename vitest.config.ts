@@ -1,10 +1,12 @@
 import { availableParallelism } from "node:os";
 import { configDefaults, defineConfig } from "vitest/config";
+import { leftOut } from "./packages/test-kit/src/rings.ts";
 import LongFirst from "./packages/test-kit/src/sequencer.ts";
 
 const all = ["packages/*/test/**/*.{test,suite}.ts", "apps/*/test/**/*.test.ts", "scripts/**/*.test.ts"];
 /** Tests that leave their process as it was: it runs one file after another, and loads only once what they share. */
 const together = ["packages/{norms,quant4,nn,delta-rule,moe,mla,models}/test/**/*.{test,suite}.ts"];
+const exclude = [...configDefaults.exclude, ...leftOut];
 
 export default defineConfig({
   resolve: { conditions: ["mlxts-source"] },
@@ -23,8 +25,8 @@ export default defineConfig({
     testTimeout: 60_000,
     env: { MLXTS_POISON: "1" },
     projects: [
-      { extends: true, test: { name: "together", include: together, isolate: false } },
-      { extends: true, test: { name: "alone", include: all, exclude: [...configDefaults.exclude, ...together] } },
+      { extends: true, test: { name: "together", include: together, exclude, isolate: false } },
+      { extends: true, test: { name: "alone", include: all, exclude: [...exclude, ...together] } },
     ],
   },
 });

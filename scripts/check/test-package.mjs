@@ -4,15 +4,13 @@
 import { spawnSync } from "node:child_process";
 import { join, relative } from "node:path";
 import { buildNative } from "../native/native.mjs";
-import { devDependencies, nativePackages } from "../native/workspace.mjs";
+import { nativeForTests } from "../native/workspace.mjs";
 import { root } from "../setup/pnpm.mjs";
 
 const folder = relative(root, process.cwd());
-const packages = nativePackages(folder, ...devDependencies(folder));
-if (folder === "packages/core") packages.push("core-test");
 // Turborepo has run the packages' `native` scripts, or taken what they made from its cache.
 // biome-ignore lint/suspicious/noUndeclaredEnvVars: Turborepo itself sets it
-if (!process.env.TURBO_HASH) buildNative({ packages, levels: "runnable" });
+if (!process.env.TURBO_HASH) buildNative({ packages: nativeForTests(folder), levels: "runnable" });
 const given = process.argv.slice(2);
 const firstOption = given.findIndex((arg) => arg.startsWith("-"));
 const options = firstOption < 0 ? [] : given.slice(firstOption);

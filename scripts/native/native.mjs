@@ -6,7 +6,7 @@ import { availableParallelism } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { locked } from "./lock.mjs";
-import { unoptimized } from "./unoptimized.mjs";
+import { onlyBestOptimized, unoptimized } from "./unoptimized.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 const folder = join(root, "build", "native");
@@ -80,12 +80,20 @@ function bestLevel(levels) {
 /** What `levels` may be. `best` is the level that will be used; libraries of others that are there are kept up to date. */
 export const LEVELS = ["all", "runnable", "best"];
 
-/** Levels that this machine does not run, as CMake takes them. */
-function otherLevels() {
+/** Levels that are compiled without optimization, as CMake takes them. */
+function levelsLeftSlow() {
   const runnable = runnableLevels();
+  const optimized = onlyBestOptimized() ? [bestLevel(runnable)] : runnable;
   return [...new Set(targets().map(({ level }) => level))]
-    .filter((level) => level && !runnable.includes(level))
+    .filter((level) => level && !optimized.includes(level))
     .join(";");
+}
+
+/** Says what takes minutes: nothing where each file is there and is only looked at again. */
+function announce(chosen) {
+  if (chosen.every(({ file }) => existsSync(file))) return;
+  const names = (key) => [...new Set(chosen.map((target) => target[key]))].filter(Boolean).join(", ");
+  console.error(`building native code: ${names("package")}; levels: ${names("level") || "none"} …`);
 }
 
 /** `packages` are names of folders in packages/, and `core-test` for what core's tests run; undefined: all. */
@@ -95,8 +103,11 @@ export function buildNative({ packages, levels = "all", defines = [] } = {}) {
     const optimizeAllBut = (others) => `-DMLXTS_UNOPTIMIZED_LEVELS=${others}`;
     configure(unoptimized() ? defines : [...defines, optimizeAllBut("")]);
     // Which levels this machine runs, core's addon tells, which has to be built: not for a few packages.
-    if (unoptimized() && !packages) configure([optimizeAllBut(otherLevels())]);
-    if (!packages && levels === "all") return build("all");
+    if (unoptimized() && (!packages || onlyBestOptimized())) configure([optimizeAllBut(levelsLeftSlow())]);
+    if (!packages && levels === "all") {
+      announce(targets());
+      return build("all");
+    }
     const unknown = packages?.find((name) => !targets().some((target) => target.package === name));
     if (unknown) throw new Error(`packages/${unknown} has no native code`);
     const runnable = levels === "all" ? undefined : runnableLevels();
@@ -105,6 +116,7 @@ export function buildNative({ packages, levels = "all", defines = [] } = {}) {
       !level || !runnable || (best ? level === best || existsSync(file) : runnable.includes(level));
     const chosen = targets().filter((target) => (!packages || packages.includes(target.package)) && wanted(target));
     configure([`-DMLXTS_PICKED=${chosen.map(({ name }) => name).join(";")}`]);
+    announce(chosen);
     build("picked");
   });
 }

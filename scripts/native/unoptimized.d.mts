@@ -1,1 +1,2 @@
 export function unoptimized(): boolean;
+export function onlyBestOptimized(): boolean;

@@ -38,3 +38,9 @@ export const nativePackages = (...folders) =>
     const [group, name] = folder.split("/");
     return group === "packages" && name !== "metal-sim" && existsSync(join(root, folder, "native")) ? [name] : [];
   });
+
+/** The same with what their tests run on beside it. */
+export function nativeForTests(...folders) {
+  const names = nativePackages(...folders, ...folders.flatMap(devDependencies));
+  return folders.includes("packages/core") ? [...names, "core-test"] : names;
+}

@@ -1,10 +1,12 @@
 // Everything a clone needs before a command: dependencies and native code. A second run only checks.
-//   node scripts/setup/setup.mjs [FOLDER...]
-// With folders of packages: the native code that they run on, at the instruction-set level that this machine uses.
+//   node scripts/setup/setup.mjs [--levels best|runnable|all] [--tests] [FOLDER...]
+// With folders of packages: the native code that they run on, by default at the instruction-set level that this machine
+// uses; with `--tests` also what their tests run on.
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { parseArgs } from "node:util";
 import { buildNative } from "../native/native.mjs";
-import { nativePackages } from "../native/workspace.mjs";
+import { nativeForTests, nativePackages } from "../native/workspace.mjs";
 import { pnpm, root } from "./pnpm.mjs";
 
 const [major] = process.versions.node.split(".");
@@ -20,6 +22,10 @@ if (!existsSync(stamp) || readFileSync(stamp, "utf8") !== lockfile) {
   pnpm("install", "--frozen-lockfile");
   writeFileSync(stamp, lockfile);
 }
-if (!existsSync(join(root, "build", "native"))) console.error("building native code …");
-const folders = process.argv.slice(2);
-buildNative(folders.length > 0 ? { packages: nativePackages(...folders), levels: "best" } : {});
+const { values, positionals: folders } = parseArgs({
+  allowPositionals: true,
+  options: { levels: { type: "string" }, tests: { type: "boolean", default: false } },
+});
+const { levels = folders.length > 0 ? "best" : "all" } = values;
+const packages = folders.length > 0 ? (values.tests ? nativeForTests : nativePackages)(...folders) : undefined;
+buildNative({ packages, levels });

@@ -41,6 +41,8 @@ export function environment() {
     metalSimulator: simulator(),
     /** The simulator runs kernels as their CUDA translations. */
     simulatedCuda: choice("MLXTS_METAL_SIM_TRANSLATION", ["cuda"]) === "cuda",
+    /** The simulator compiles an instance of a kernel when it is first run, not all of a file together. */
+    simulatedInstances: flag("MLXTS_METAL_SIM_INSTANCES"),
     cudaDriver: process.env.MLXTS_CUDA_DRIVER || undefined,
   };
 }

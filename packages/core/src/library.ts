@@ -4,6 +4,7 @@ import { brotliDecompressSync } from "node:zlib";
 import type * as api from "./api.ts";
 import { binaryMissing, binaryOutdated, binaryRefused, cudaKernels, cudaKernelsMissing, prebuilt } from "./binaries.ts";
 import { contractOf } from "./contract.ts";
+import { environment } from "./env.ts";
 import { MlxtsError, wrongKind } from "./errors.ts";
 import { readPlainFile } from "./files.ts";
 import { identify, printAsJson } from "./identity.ts";
@@ -89,6 +90,8 @@ export class Library implements api.Library {
   readonly #level: string;
   /** Its kernels are those for NVIDIA's GPUs, which are compiled symbol by symbol, also where a simulator runs them. */
   readonly #cuda: boolean;
+  /** Each instance is compiled by itself, as PTX is, not with all of its kernel's file. */
+  readonly #alone: boolean;
   /** The compiled library, or one for each kernel or symbol. */
   readonly #binary: NativeLibrary | undefined;
   readonly #path: string | undefined;
@@ -119,6 +122,7 @@ export class Library implements api.Library {
     this.#format = kernelFormat;
     this.#level = level;
     this.#cuda = launchKind === "cuda";
+    this.#alone = this.#cuda || environment().simulatedInstances;
     this.#path = kernelFormat === "library" ? this.find(level) : undefined;
     this.#binary = this.#path === undefined ? undefined : this.load(this.#path);
     Object.freeze(this);
@@ -144,7 +148,7 @@ export class Library implements api.Library {
   }
 
   private compile(kernel: string, symbol: string): NativeLibrary {
-    const unit = this.#cuda ? symbol : kernel;
+    const unit = this.#alone ? symbol : kernel;
     const known = this.#compiled.get(unit);
     if (known) return known;
     const text = this.#format === "ptx" ? this.ptx(kernel, symbol) : this.metal(kernel, symbol);
@@ -156,10 +160,9 @@ export class Library implements api.Library {
   private metal(kernel: string, symbol: string): string {
     const path = fileURLToPath(new URL(`../native/${kernel}.metal`, this.definition.url));
     if (!existsSync(path)) throw this.notFound(symbol);
-    if (!this.#cuda) return inlineIncludes(path, [SHARED_HEADERS]);
-    // As with PTX, an instance is compiled by itself.
-    const pragmas = `#pragma metal_sim_translation cuda\n#pragma metal_sim_only ${symbol}\n`;
-    return pragmas + inlineIncludes(path, [SHARED_HEADERS], "cuda");
+    const only = this.#alone ? `#pragma metal_sim_only ${symbol}\n` : "";
+    if (!this.#cuda) return only + inlineIncludes(path, [SHARED_HEADERS]);
+    return `#pragma metal_sim_translation cuda\n${only}${inlineIncludes(path, [SHARED_HEADERS], "cuda")}`;
   }
 
   /** The PTX that a package's build has made of a kernel, by symbol. */

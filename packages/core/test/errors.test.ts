@@ -98,6 +98,7 @@ describe("the environment", () => {
       capture: undefined,
       metalSimulator: false,
       simulatedCuda: false,
+      simulatedInstances: false,
     });
   });
 
@@ -113,6 +114,7 @@ describe("the environment", () => {
       MLXTS_CAPTURE: "trace.gputrace",
       MLXTS_METAL_SIM: "1",
       MLXTS_METAL_SIM_TRANSLATION: "cuda",
+      MLXTS_METAL_SIM_INSTANCES: "1",
       MLXTS_CUDA_DRIVER: "./libcuda.so",
     };
     expect(under(set, environment)).toEqual({
@@ -126,6 +128,7 @@ describe("the environment", () => {
       capture: "trace.gputrace",
       metalSimulator: true,
       simulatedCuda: true,
+      simulatedInstances: true,
       cudaDriver: "./libcuda.so",
     });
   });

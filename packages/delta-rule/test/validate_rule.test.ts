@@ -1,4 +1,5 @@
-import { cpuLevels, Device, FLOATS } from "@mlxts/core";
+import { Device, FLOATS } from "@mlxts/core";
+import { testedLevels } from "@mlxts/test-kit/devices";
 import { afterAll, describe, expect, it } from "vitest";
 import { gatedDeltaRule, gatedDeltaRuleRecurrent } from "../src/index.ts";
 
@@ -23,7 +24,7 @@ interface Setting {
 const DEVICES: readonly (readonly [string, (validate: boolean) => Device])[] =
   process.env.MLXTS_DEVICE === "metal"
     ? [["metal", (validate) => Device.open("metal", { validate })]]
-    : cpuLevels().map((level) => [`cpu ${level}`, (validate) => Device.open("cpu", { level, validate })] as const);
+    : testedLevels().map((level) => [`cpu ${level}`, (validate) => Device.open("cpu", { level, validate })] as const);
 
 /** Tensors of keys of length 1, beta 1 and neutral gates, but for the element that a setting changes. */
 function inputs(device: Device, setting: Setting) {

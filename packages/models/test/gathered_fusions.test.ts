@@ -1,13 +1,13 @@
 // The gated units of chosen experts have the bits of the chain, alone and where rules make them of recorded calls.
-import { type CommandEncoder, cpuLevels, Device, FLOATS, type FloatDtype, type Tensor } from "@mlxts/core";
+import { type CommandEncoder, Device, FLOATS, type FloatDtype, type Tensor } from "@mlxts/core";
 import { Random, sameBytes } from "@mlxts/core/testing";
 import { swiglu } from "@mlxts/nn";
 import { gatherQuantizedMatmul, gatherQuantizedMatmulSwiglu, type Quantized, quant4Fusions } from "@mlxts/quant4";
-import { DEVICES } from "@mlxts/test-kit/devices";
+import { DEVICES, testedLevels } from "@mlxts/test-kit/devices";
 import { pairOrderOn } from "@mlxts/test-kit/gathered_pairs";
 import { afterAll, describe, expect, it } from "vitest";
 
-const LEVELS = Device.open().gpu ? [] : cpuLevels();
+const LEVELS = Device.open().gpu ? [] : testedLevels();
 const PLACES: [string, () => Device][] = [
   ...DEVICES.map(([name, open]): [string, () => Device] => [name, open]),
   ...LEVELS.map((level): [string, () => Device] => [`cpu ${level}`, () => Device.open("cpu", { level })]),

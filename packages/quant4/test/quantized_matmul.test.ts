@@ -1,6 +1,7 @@
 import { cpus } from "node:os";
 import { cpuLevels, Device, FLOATS, roundTo } from "@mlxts/core";
 import { BARS, changeLimits, compare, Random, within } from "@mlxts/core/testing";
+import { testedLevels } from "@mlxts/test-kit/devices";
 import { afterAll, describe, expect, it } from "vitest";
 import { quantizedMatmul } from "../src/index.ts";
 import { decodeExactly, productReference, roundToBytes } from "../src/reference.ts";
@@ -79,7 +80,7 @@ it.each(FORMS)("keeps what is not finite in its rows, x %s, %s", async (dtype, _
   }
 });
 
-it.each(cpuLevels())("gives the same bits with any number of threads, on cpu %s", async (level) => {
+it.each(testedLevels())("gives the same bits with any number of threads, on cpu %s", async (level) => {
   const [rows, cols] = [467, 1344];
   const setting = { bits: 4, groupSize: 64, mode: "affine" } as const;
   const { weight, scales, biases } = randomQuantized(1, rows, cols, setting, 21);
@@ -111,7 +112,7 @@ it.each(cpuLevels())("gives the same bits with any number of threads, on cpu %s"
 });
 
 // Of x in limbs, parts that are zero may be left out: not those that are not. All sums are whole numbers of 2^-8.
-it.each(cpuLevels())("keeps a small number of any group beside large ones, on cpu %s", async (level) => {
+it.each(testedLevels())("keeps a small number of any group beside large ones, on cpu %s", async (level) => {
   using device = Device.open("cpu", { level });
   const rows = 21;
   for (const [cols, groupSize] of [
@@ -197,7 +198,7 @@ it.skipIf(!cpuLevels().includes("avx2"))(
 );
 
 // Sums of whole numbers come close to what 16 and 32 bits hold where all codes and all of x are as large as can be.
-it.each(cpuLevels())("holds sums of the largest codes and x of one size, on cpu %s", async (level) => {
+it.each(testedLevels())("holds sums of the largest codes and x of one size, on cpu %s", async (level) => {
   using device = Device.open("cpu", { level });
   const [rows, cols] = [19, 1024];
   const encoder = device.encoder();
@@ -267,7 +268,7 @@ it.each([-126, -110, -90, 95, 110])("multiplies weights about 2^%i", async (expo
 
 const onCpu = describe.skipIf(device.gpu);
 // Numbers beside far larger ones lose digits where a group has one unit.
-onCpu.each(cpuLevels())("numbers a thousand times as large as others, on cpu %s", (level) => {
+onCpu.each(testedLevels())("numbers a thousand times as large as others, on cpu %s", (level) => {
   const device = Device.open("cpu", { level });
   afterAll(() => device.dispose());
 
@@ -297,7 +298,7 @@ onCpu.each(cpuLevels())("numbers a thousand times as large as others, on cpu %s"
   });
 });
 
-onCpu.each(cpuLevels().filter((level) => level === "avx512"))("up to 8 rows of x, on cpu %s", (level) => {
+onCpu.each(testedLevels().filter((level) => level === "avx512"))("up to 8 rows of x, on cpu %s", (level) => {
   const device = Device.open("cpu", { level });
   afterAll(() => device.dispose());
   const onIntel = cpus()[0]?.model.includes("Intel");
@@ -338,7 +339,7 @@ onCpu.each(cpuLevels().filter((level) => level === "avx512"))("up to 8 rows of x
 });
 
 // What forms x may take must not show in f16: an error of 2^-15 of it moves one product in thirty to a neighbor.
-onCpu.each(cpuLevels())("products of f16, on cpu %s", (level) => {
+onCpu.each(testedLevels())("products of f16, on cpu %s", (level) => {
   const device = Device.open("cpu", { level });
   afterAll(() => device.dispose());
 
@@ -367,7 +368,7 @@ onCpu.each(cpuLevels())("products of f16, on cpu %s", (level) => {
 });
 
 // A GPU's threadgroups take what fits, whatever the columns.
-onCpu.each(cpuLevels())("rows of x that do not fit a threadgroup, on cpu %s", (level) => {
+onCpu.each(testedLevels())("rows of x that do not fit a threadgroup, on cpu %s", (level) => {
   const device = Device.open("cpu", { level });
   const { limits } = device;
   afterAll(() => device.dispose());

@@ -1,10 +1,16 @@
 import { cpuLevels, Device, type DeviceOptions } from "@mlxts/core";
 
+/** The instruction-set levels that tests run on: all of this machine, in the first ring of the tests the best one. */
+export function testedLevels(): readonly string[] {
+  const { MLXTS_CPU_LEVEL: level, MLXTS_RING: ring } = process.env;
+  return level ? [level] : cpuLevels().slice(0, ring === "1" ? 1 : undefined);
+}
+
 /** The devices of tests that are not suites: the one of `MLXTS_DEVICE=metal`, or every instruction-set level. */
 export const DEVICES: readonly (readonly [name: string, open: () => Device])[] =
   process.env.MLXTS_DEVICE === "metal"
     ? [["metal", () => Device.open("metal")]]
-    : cpuLevels().map((level) => [`cpu ${level}`, () => Device.open("cpu", { level })] as const);
+    : testedLevels().map((level) => [`cpu ${level}`, () => Device.open("cpu", { level })] as const);
 
 /** A device of the Metal simulator with variables of its own, named without `MLXTS_METAL_SIM_`. */
 export function openSimulated(variables: Record<string, string>, options?: DeviceOptions): Device {

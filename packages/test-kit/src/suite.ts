@@ -1,8 +1,8 @@
-import { cpuLevels, Device, type MlxtsError } from "@mlxts/core";
+import { Device, type MlxtsError } from "@mlxts/core";
 import { type Suite, suiteTests } from "@mlxts/core/testing";
 import { afterAll, describe, it } from "vitest";
 import { clangMissing } from "./clang.ts";
-import { openSimulated } from "./devices.ts";
+import { openSimulated, testedLevels } from "./devices.ts";
 
 /** The devices of one kind, or of one instruction-set level: the bits of all are equal. */
 interface Group {
@@ -13,14 +13,15 @@ interface Group {
 /** Each case on all groups of devices, one after another, so that its reference is computed once. */
 function suiteOn(name: string, suite: Suite, groups: readonly Group[], keep: boolean): void {
   describe(name, () => {
-    // Mutants are judged by the reference alone: once is enough.
+    // Mutants are judged by the reference alone: once is enough, in the second ring.
     const cases = { ...suite, mutants: {} };
+    const first = process.env.MLXTS_RING === "1" ? cases : suite;
     const tests = groups.map((group, index) => {
       const [device, ...others] = group.open() as [Device, ...Device[]];
       afterAll(() => {
         for (const each of [device, ...others]) each.dispose();
       });
-      return suiteTests(index === 0 ? suite : cases, () => ({ device, others }), { keep });
+      return suiteTests(index === 0 ? first : cases, () => ({ device, others }), { keep });
     });
     for (const [index] of (tests[0] ?? []).entries())
       for (const [at, { name }] of groups.entries()) {
@@ -61,8 +62,7 @@ export function testSuite(suite: Suite, { keep = false } = {}): void {
     else suiteOn(`${op} on metal`, { ...suite, mutants: {} }, [{ name: "metal", open: openMetal }], keep);
     return;
   }
-  const levels = process.env.MLXTS_CPU_LEVEL ? [process.env.MLXTS_CPU_LEVEL] : cpuLevels();
-  const groups = levels.map((level) => ({
+  const groups = testedLevels().map((level) => ({
     name: level,
     open: () => [
       Device.open("cpu", { level }),
