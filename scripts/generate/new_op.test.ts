@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { cpSync, mkdirSync, readdirSync, rmSync, symlinkSync } from "node:fs";
+import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { clangMissing } from "@mlxts/test-kit/clang";
@@ -55,8 +55,8 @@ describe("a new op, in a copy of the repository", { sequential: true, timeout: 9
   it("is written", () => {
     const { ok, said } = run(process.execPath, ...source("scripts/generate/new_op.ts", "norms", "layer_norm"));
     expect({ ok, said }).toEqual({ ok: true, said: expect.stringContaining("layerNorm is an identity op now") });
-    // Seven places by hand.
-    expect(said.match(/^ {2}packages\/norms\/.*$/gm)).toHaveLength(7);
+    // Eight places by hand.
+    expect(said.match(/^ {2}(packages\/norms|scripts\/check)\/.*$/gm)).toHaveLength(8);
   });
 
   it("is not written twice, nor outside of packages of ops, nor under another kind of name", () => {
@@ -98,6 +98,17 @@ describe("a new op, in a copy of the repository", { sequential: true, timeout: 9
       "--testNamePattern=layerNorm|layer_norm|errors|ops",
     );
     expect({ ok, said }).toEqual({ ok: true, said: expect.stringContaining("passed") });
+  });
+
+  it("has cases of its own in the list that runs on all devices", () => {
+    const { ok, said } = runWith(
+      { MLXTS_RING: "1", MLXTS_TEST_PACKAGES: "norms" },
+      bin("vitest"),
+      "run",
+      "scripts/check/kernel_cases.test.ts",
+    );
+    expect({ ok, said }).toEqual({ ok: true, said: expect.stringContaining("passed") });
+    expect(readFileSync(join(copy, "scripts", "check", "kernel_cases.json"), "utf8")).toContain("layerNorm bf16 [257]");
   });
 
   it.skipIf(clangMissing())("runs on simulated Metal", () => {

@@ -1,4 +1,4 @@
-// Starts a new op in a package: `pnpm new-op norms layer_norm` writes the seven places that an op has by hand, as an
+// Starts a new op in a package: `pnpm new-op norms layer_norm` writes the eight places that an op has by hand, as an
 // identity op that works on every device, then what is generated from them.
 import { spawnSync } from "node:child_process";
 import { appendFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
@@ -41,9 +41,21 @@ for (const file of Object.keys(files)) if (existsSync(join(folder, file))) refus
 
 for (const [file, text] of Object.entries(files)) writeFileSync(join(folder, file), text);
 for (const [file, text] of Object.entries(additions(op))) appendFileSync(join(folder, file), text);
+
+const casesFile = join("scripts", "check", "kernel_cases.json");
+const cases = JSON.parse(readFileSync(join(root, casesFile), "utf8"));
+cases.everywhere[name] = [
+  ...(cases.everywhere[name] ?? []),
+  ...["f32", "f16", "bf16"].map((dtype) => `${op.name} ${dtype} [257]`),
+];
+writeFileSync(join(root, casesFile), `${JSON.stringify(cases, null, 2)}\n`);
+
 run(process.execPath, "scripts/run-source.mjs", "scripts/generate/generate.ts");
 run(join("node_modules", ".bin", "biome"), "check", "--write", "--log-level=error", `packages/${name}`);
 
-const written = [...Object.keys(files), ...Object.keys(additions(op))].map((file) => `  packages/${name}/${file}`);
+const written = [
+  ...[...Object.keys(files), ...Object.keys(additions(op))].map((file) => `  packages/${name}/${file}`),
+  `  ${casesFile}: cases that run its kernels on all devices`,
+];
 console.log(`${op.name} is an identity op now; make it yours in\n${written.join("\n")}
 then: npm run gen, npm run native -- --only ${name}, npx vitest run packages/${name}`);

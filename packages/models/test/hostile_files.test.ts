@@ -1,6 +1,7 @@
 import { cpSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Device } from "@mlxts/core";
+import { repeated } from "@mlxts/test-kit/rings";
 import fc from "fast-check";
 import { afterAll, describe, expect, it } from "vitest";
 import {
@@ -131,7 +132,7 @@ describe("mutated files give typed errors, in little time", () => {
           if (tokenizer.hasChatTemplate) tokenizer.chat(hi);
         });
       }),
-      { ...options, numRuns: 200 },
+      { ...options, numRuns: repeated(200) },
     );
   }, 120_000);
 
@@ -154,7 +155,7 @@ describe("mutated files give typed errors, in little time", () => {
         cpSync(join(from, name), path);
         rmSync(join(folder, "model-00001-of-00001.safetensors"), { force: true });
       }),
-      { ...options, numRuns: 120 },
+      { ...options, numRuns: repeated(120) },
     );
   }, 120_000);
 
@@ -192,7 +193,7 @@ describe("mutated files give typed errors, in little time", () => {
           writeFileSync(join(folder, name), originals.get(name) as Buffer);
         },
       ),
-      { ...options, numRuns: 150 },
+      { ...options, numRuns: repeated(150) },
     );
   }, 120_000);
 
@@ -208,7 +209,7 @@ describe("mutated files give typed errors, in little time", () => {
         writeFileSync(join(folder, "chat_template.jinja"), parts.join(" "));
         await inTime(() => new Tokenizer(folder, { timeLimitMs: 200 }).chat(hi));
       }),
-      { ...options, numRuns: 300 },
+      { ...options, numRuns: repeated(300) },
     );
   }, 120_000);
 });

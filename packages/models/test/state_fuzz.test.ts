@@ -1,6 +1,7 @@
 // Random sequences of all operations on states, compared with plain lists of tokens. Seeds are fixed.
 import { Random } from "@mlxts/core/testing";
 import { unpackedCheckpoint } from "@mlxts/test-kit/goldens";
+import { repeated } from "@mlxts/test-kit/rings";
 import { expect, it } from "vitest";
 import { type Ending, generate, generateBatch, prefill, prefillBatch } from "../src/index.ts";
 import { openOnCpu, tiny } from "./fixtures.ts";
@@ -284,7 +285,7 @@ const SHAPES = [
 ];
 
 const cases = models.flatMap((model, at) =>
-  Array.from({ length: at === 0 ? 8 : 4 }, (_, i) => ({ model, type: model.modelType, seed: i + 1 })),
+  Array.from({ length: repeated(at === 0 ? 8 : 4) }, (_, i) => ({ model, type: model.modelType, seed: i + 1 })),
 );
 
 it.each(cases)(

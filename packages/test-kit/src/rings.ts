@@ -1,6 +1,7 @@
 /**
  * Test files that `npm test` (MLXTS_RING=1) leaves to `npm run test:all`: wrong implementations, which judge the suites
- * and not the kernels; attacks that repeat one call thousands of times; builds for other machines.
+ * and not the kernels; attacks that repeat one call thousands of times; a repository in the repository; builds for other
+ * machines.
  */
 const SECOND_RING = [
   // Wrong implementations that suites must reject.
@@ -13,10 +14,22 @@ const SECOND_RING = [
   "packages/delta-rule/test/shared_indices",
   "packages/quant4/test/shared_indices",
   "packages/mla/test/shared_indices",
+  // Every case of every op, run by the command line as users run it; a sixteenth of a million dispatches.
+  "apps/cli/test/verify",
+  "packages/core/test/growth",
+  // Every tile of the shared headers; the kernels that use them run in the first ring.
+  "packages/core/test/metal_tile",
+  // A copy of the repository in which an op is made and everything is checked.
+  "scripts/generate/new_op",
   // What is compiled for other machines.
   "scripts/native/cuda_kernels",
   "scripts/native/darwin",
   "scripts/metal/metal_api",
 ].map((path) => `${path}.test.ts`);
 
-export const leftOut: readonly string[] = process.env.MLXTS_RING === "1" ? SECOND_RING : [];
+export const firstRing = process.env.MLXTS_RING === "1";
+
+/** How often a random test runs: in the first ring a quarter as often, with the first seeds. */
+export const repeated = (times: number): number => (firstRing ? Math.ceil(times / 4) : times);
+
+export const leftOut: readonly string[] = firstRing ? SECOND_RING : [];
