@@ -48,6 +48,10 @@ describe("generation_config.json", () => {
     using greedy = await withGeneration({ temperature: 0.6, top_k: 20, top_p: 0.95 });
     expect(greedy.generationDefaults).toEqual({ temperature: 0, topK: 20, topP: 0.95 });
     expect(await text(greedy, {})).toEqual(prompts[0]?.greedy.slice(0, 24));
+    // Where the caller wants tokens drawn, the file says from which.
+    const drawn = await text(greedy, { temperature: 1.5 });
+    expect(drawn).toEqual(await text(greedy, { temperature: 1.5, topK: 20, topP: 0.95 }));
+    expect(drawn).not.toEqual(await text(greedy, { temperature: 1.5, topK: 0, topP: 1 }));
     using bare = await withGeneration({ do_sample: true, temperature: null, top_k: null, top_p: null });
     expect(bare.generationDefaults).toEqual({ temperature: 1, topK: 0, topP: 1 });
   });

@@ -70,6 +70,14 @@ describe("PrefixCache", () => {
     expect([cache.blocks, cache.byteLength, cache.match(long, "chunk")]).toEqual([0, 0, 0]);
   });
 
+  it("tells prompts apart whose ids have the same digits", async () => {
+    const cache = new PrefixCache(model, { every: 64 });
+    const rest = long.slice(0, 62);
+    await run([1, 23, ...rest], "chunk", cache);
+    expect(cache.match([1, 23, ...rest], "chunk")).toBe(64);
+    expect(cache.match([12, 3, ...rest], "chunk")).toBe(0);
+  });
+
   it("stays within maxBytes: drops the block unused for longest, never one that others follow", async () => {
     const cache = new PrefixCache(model, { every: 64, maxBytes: 6 * BLOCK + 100 });
     await run(long, "chunk", cache);

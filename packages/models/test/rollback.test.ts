@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import {
   Decoder,
   type Draft,
+  type Ending,
   type GenerateOptions,
   generate,
   loadModel,
@@ -97,6 +98,16 @@ describe("state.rollback", () => {
       await fed(single, [prompt, ...(at === 0 ? [long.slice(30, 32)] : [])]);
       expect(stateBits(await state.save(at)), `sequence ${at}`).toEqual(stateBits(await single.save()));
     }
+  });
+
+  it("rolls back the end of a prompt whose passes are all alike", async () => {
+    using state = model.newState({ capacity: 80, rollback: 3 });
+    using plain = model.newState({ capacity: 80 });
+    const options = { path: "recurrent", blockLength: 16, positions: [] } as const;
+    await prefill(model, state, long.slice(0, 48), options);
+    await state.rollback(3);
+    await prefill(model, plain, long.slice(0, 45), options);
+    expect(stateBits(await state.save())).toEqual(stateBits(await plain.save()));
   });
 
   it("rolls back the end of a prompt on the chunk path", async () => {
@@ -210,6 +221,14 @@ describe("speculation", () => {
     // The end of the context.
     using tight = model.newState({ capacity: ids.length + 6, rollback: 4 });
     expect(await run(ids, { state: tight, draft: oracle(greedy, 4), stopTokens: [] })).toEqual(greedy.slice(0, 7));
+    // The loop ends before ids whose guesses fill the context.
+    using full = model.newState({ capacity: ids.length + 4, rollback: 4 });
+    const ending: Partial<Ending> = {};
+    count = 0;
+    for await (const _ of generate(model, ids, { state: full, draft: oracle(greedy, 4), stopTokens: [], ending }))
+      if (++count === 2) break;
+    expect(ending).toEqual({ finishReason: "aborted" });
+    expect(full.tokens).toBe(ids.length + 2);
   });
 
   it("step by step", async () => {
@@ -266,5 +285,6 @@ describe("promptLookup", () => {
     expect(draft([5, 5, 5], 4)).toEqual([5]);
     expect(promptLookup()([1, 2, 9, 2], 3)).toEqual([]);
     expect(draft([1], 3)).toEqual([]);
+    expect(draft([1, 2, 3, 1, 2], 2)).toEqual([3, 1]);
   });
 });
