@@ -85,6 +85,18 @@ describe("results that are not there yet", () => {
     }
   });
 
+  it("cannot be read before the first replay where a read was refused before the recording was optimized", async () => {
+    const [x, y] = three() as [Tensor, Tensor, Tensor];
+    const encoder = device.encoder({ optimize: true });
+    const kept = increment(encoder, { x: x as never });
+    increment(encoder, { x: kept, out: y as never });
+    expect(message(() => y.readSync())).toBe(notRun("tensor.readSync", "encoder.commit()"));
+    const recording = encoder.finish({ keep: [kept] });
+    expect(message(() => kept.readSync())).toBe(notRun("tensor.readSync", "recording.replay()"));
+    await recording.replay();
+    expect([...kept.readSync()]).toEqual([1, 1, 1, 1]);
+  });
+
   it("may be written by others than their recording", async () => {
     const outputs = () => {
       const encoder = device.encoder();

@@ -69,6 +69,20 @@ describe("recordings", () => {
     expect([bound.dispatches, bound.barriers]).toEqual([2, 1]);
   });
 
+  it("tell views apart whose offsets and lengths have the same digits", async () => {
+    const all = device.tensor("u32", [128]);
+    // 164 bytes at byte 4, and 4 bytes at byte 416.
+    const [long, short] = [all.slice(1, 42), all.slice(104, 105)];
+    const encoder = device.encoder();
+    const outs = [long, short].map((x) => increment(encoder, { x }));
+    const other = device.tensor("u32", [41], Array(41).fill(7));
+    await encoder
+      .finish()
+      .rebind([[long, other]])
+      .replay();
+    expect(outs.map((out) => out.readSync()[0])).toEqual([8, 1]);
+  });
+
   it("tell which tensors they bind: as the same views", () => {
     const [x, middle, out] = three();
     const recording = record(x, middle, out);
