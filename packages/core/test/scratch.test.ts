@@ -77,6 +77,17 @@ describe("scratch arrays", () => {
       }
   });
 
+  it("are not kept from one submission for the next", async () => {
+    using device = Device.open("cpu", { threads: 1 });
+    for (const tag of [1, 2]) {
+      const out = device.tensor("u32", [64]);
+      const encoder = device.encoder();
+      encoder.dispatch(keptKernel, { variant: "u32", buffers: { out }, params: { tag }, sizes: { groups: 64 } });
+      await encoder.commit();
+      expect((await out.readNumbers())[0]).toBe(0);
+    }
+  });
+
   it.each<[string, object | undefined, string]>([
     [
       "an unknown array",
