@@ -102,8 +102,8 @@ export function buildNative({ packages, levels = "all", defines = [] } = {}) {
   locked(join(root, "build", "native.lock"), () => {
     const optimizeAllBut = (others) => `-DMLXTS_UNOPTIMIZED_LEVELS=${others}`;
     configure(unoptimized() ? defines : [...defines, optimizeAllBut("")]);
-    // Which levels this machine runs, core's addon tells, which has to be built: not for a few packages.
-    if (unoptimized() && (!packages || onlyBestOptimized())) configure([optimizeAllBut(levelsLeftSlow())]);
+    // Which levels this machine runs, core's addon tells, which has to be built.
+    if (unoptimized()) configure([optimizeAllBut(levelsLeftSlow())]);
     if (!packages && levels === "all") {
       announce(targets());
       return build("all");

@@ -1,6 +1,7 @@
 import { randomFill } from "node:crypto";
 import { promisify } from "node:util";
 import { Device } from "@mlxts/core";
+import { firstRing } from "@mlxts/test-kit/rings";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import {
   Decoder,
@@ -121,7 +122,8 @@ describe("generate", () => {
     own.dispose();
   });
 
-  it("spends less than 2 µs per dispatch outside kernels", async () => {
+  // A limit of wall time, which other work on the machine stretches: not before each commit.
+  it.skipIf(firstRing)("spends less than 2 µs per dispatch outside kernels", async () => {
     // On one thread all time outside kernels is overhead. The least of many steps is the time without disturbances, of
     // which a busy machine has more. How fast threads hand work to each other there, a round trip of Node's own says.
     using single = Device.open("cpu", { threads: 1, poison: false });

@@ -1,6 +1,5 @@
 import { Device } from "@mlxts/core";
 import { compare, within } from "@mlxts/core/testing";
-import { firstRing } from "@mlxts/test-kit/rings";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type LanguageModel, loadModel, prefill } from "../src/index.ts";
 import { prompts, tiny, tiny4bit } from "./fixtures.ts";

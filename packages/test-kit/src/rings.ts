@@ -19,6 +19,8 @@ const SECOND_RING = [
   "packages/core/test/growth",
   // Every tile of the shared headers; the kernels that use them run in the first ring.
   "packages/core/test/metal_tile",
+  // The shaders under a second and a third compiler; the first ring compiles and runs them.
+  "scripts/metal/metal_lint",
   // A copy of the repository in which an op is made and everything is checked.
   "scripts/generate/new_op",
   // What is compiled for other machines.
