@@ -1,9 +1,9 @@
-// A process that runs cases of suites on one device, for kernel_cases.test.ts and kernel_cases.ts.
+// A process that runs cases of suites on one device, for kernel_cases.test.ts and choose_kernel_cases.ts.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { Device } from "@mlxts/core";
-import { type DeclaredKernel, metalTexts, type Suite, type SuiteCase, suiteCases } from "@mlxts/core/testing";
+import { metalTexts, type Suite, type SuiteCase, suiteCases } from "@mlxts/core/testing";
 import { root } from "./packages.ts";
 
 export interface KernelCase {
@@ -23,18 +23,13 @@ export interface KernelResult extends KernelCase {
   milliseconds: number;
 }
 
-interface Published {
-  suites: readonly Suite[];
-  kernels: readonly DeclaredKernel[];
-}
-
-/** What a package publishes for conformance tests. */
-export const published = (name: string): Promise<Published> =>
-  import(pathToFileURL(join(root, "packages", name, "test", "suites.ts")).href) as Promise<Published>;
-
 const known = new Map<string, readonly SuiteCase[]>();
+
+/** The cases of all suites of a package. */
 export async function casesOf(name: string): Promise<readonly SuiteCase[]> {
-  const cases = known.get(name) ?? (await published(name)).suites.flatMap((suite) => suiteCases(suite));
+  const path = pathToFileURL(join(root, "packages", name, "test", "suites.ts")).href;
+  const { suites } = (await import(path)) as { suites: readonly Suite[] };
+  const cases = known.get(name) ?? suites.flatMap((suite) => suiteCases(suite));
   known.set(name, cases);
   return cases;
 }
@@ -50,7 +45,10 @@ async function run(wanted: KernelCase): Promise<KernelResult> {
     milliseconds: performance.now() - started,
   });
   const found = (await casesOf(wanted.package)).find((each) => labelOf(each) === wanted.label);
-  if (found === undefined) return result({ failure: "there is no such case: npm run gen -- --kernel-cases" });
+  if (found === undefined)
+    return result({
+      failure: "there is no such case: choose another in kernel_cases.json, or run choose_kernel_cases.ts",
+    });
   if (wanted.withoutBarriers !== undefined) {
     const path = join(root, wanted.withoutBarriers);
     metalTexts.set(path, readFileSync(path, "utf8").replaceAll(/\bthreadgroup_barrier\(.*?\);/g, ""));

@@ -2,21 +2,39 @@
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, rmSync } from "node:fs";
 import { join, relative } from "node:path";
+import { parseArgs } from "node:util";
 import { root } from "../setup/pnpm.mjs";
 
 export const bin = (name) => join(root, "node_modules", ".bin", name);
 export const script = (name) => join(root, "scripts", name);
 export const node = process.execPath;
 
-/** What `read` gives; where it throws, its message is printed and the program ends with status 2. */
-export function usage(read) {
+/** Ends the program: the tests could not begin. */
+export function refuse(message) {
+  console.error(message);
+  process.exit(2);
+}
+
+/** The command line, read with these options beside those that both rings have. */
+export function readArguments(more, config = {}) {
+  const options = {
+    package: { type: "string", multiple: true, default: [] },
+    bail: { type: "boolean", default: false },
+    report: { type: "boolean", default: false },
+    ...more,
+  };
   try {
-    return read();
+    return parseArgs({ ...config, options });
   } catch (error) {
-    console.error(error.message);
-    process.exit(2);
+    return refuse(error.message);
   }
 }
+
+/** Options of vitest. */
+export const bailOf = ({ bail }) => (bail ? ["--bail=1"] : []);
+
+export const NO_CLANG =
+  "no clang 19 here: nothing ran on the Metal simulator (apt-get install clang-19 libobjc-12-dev, …)";
 
 /** The simulator runs on Linux, with clang 19. */
 export const hasClang =
@@ -34,20 +52,17 @@ export const metalSimulator = { name: "Metal simulator", args: [script("native/b
 /** The folder of a package that `--package` names: `norms`, `cli`. */
 function folderOf(name) {
   const folder = ["packages", "apps"].map((group) => `${group}/${name}`).find((path) => existsSync(join(root, path)));
-  return (
-    folder ??
-    usage(() => {
-      throw new Error(`--package: there is no package \`${name}\` in packages/ or apps/`);
-    })
-  );
+  return folder ?? refuse(`--package: there is no package \`${name}\` in packages/ or apps/`);
 }
 
 /** Folders for setup.mjs: those of the packages, and for core its tests' libraries. Nothing: all. */
 export const nativeFor = (packages) => packages.map(folderOf);
 
-/** Arguments of vitest for the tests of the packages, and for files of the repository that test them, too. Nothing: all. */
-export const pathsOf = (packages, ...others) =>
-  packages.length === 0 ? [] : [...packages.map((name) => `${folderOf(name)}/`), ...others];
+/** Arguments of vitest for the tests in the folders of packages. */
+export const pathsOf = (packages) => packages.map((name) => `${folderOf(name)}/`);
+
+/** The file that runs kernels of some packages on all devices, which MLXTS_TEST_PACKAGES names. */
+export const KERNEL_CASES = "scripts/check/kernel_cases";
 
 /** `sh` runs the command and writes, to a pipe of its own, the processor time of the command and all that it has started. */
 const TIMED = '"$@"; status=$?; times >&3; exit $status';

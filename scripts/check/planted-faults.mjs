@@ -1,7 +1,7 @@
 // Plants the faults of planted_faults.json, one after another, and tells which of them the tests find:
 //   node scripts/check/planted-faults.mjs [PATTERN...] [--ring 1|2] [--list] [--again] [--report FILE]
-// PATTERN is a part of a fault's id or file, or its area. Ring 1 runs the tests of the packages that should notice on the
-// CPU, ring 2 all of their tests. What an earlier run has reported is not judged once more, except with --again.
+// PATTERN is a part of a fault's id or file, or its area. The tests of a ring that run are
+// those of the packages that should notice. What an earlier run has reported is not judged once more, except with --again.
 import { spawn, spawnSync } from "node:child_process";
 import { appendFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";

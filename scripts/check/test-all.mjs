@@ -7,26 +7,34 @@
 //   --bail           ends with the first test that fails
 //   --report         prints a table of the parts with their times
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { join } from "node:path";
-import { parseArgs } from "node:util";
+import { mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { basename, join } from "node:path";
 import { installed } from "../native/nvrtc.mjs";
 import { pnpm, root } from "../setup/pnpm.mjs";
-import { hasClang, metalSimulator, nativeFor, node, Parts, pathsOf, script, sourceChecks, usage } from "./parts.mjs";
+import {
+  bailOf,
+  hasClang,
+  KERNEL_CASES,
+  metalSimulator,
+  NO_CLANG,
+  nativeFor,
+  node,
+  Parts,
+  pathsOf,
+  readArguments,
+  refuse,
+  script,
+  sourceChecks,
+} from "./parts.mjs";
 
-const { values } = usage(() =>
-  parseArgs({
-    options: {
-      package: { type: "string", multiple: true, default: [] },
-      affected: { type: "boolean", default: false },
-      minutes: { type: "string", default: "Infinity" },
-      bail: { type: "boolean", default: false },
-      report: { type: "boolean", default: false },
-    },
-  }),
-);
-const until = Date.now() + Number(values.minutes) * 60_000;
-const bail = values.bail ? ["--bail=1"] : [];
+const { values } = readArguments({
+  affected: { type: "boolean", default: false },
+  minutes: { type: "string", default: "Infinity" },
+});
+const minutes = Number(values.minutes);
+if (!(minutes > 0)) refuse(`--minutes must be a number above 0, got ${values.minutes}`);
+const until = Date.now() + minutes * 60_000;
+const bail = bailOf(values);
 const parts = new Parts();
 // What no test runs need not be fast (scripts/native/unoptimized.mjs).
 process.env.MLXTS_UNOPTIMIZED = "1";
@@ -95,9 +103,7 @@ function affectedPackages() {
   process.env.TURBO_TELEMETRY_DISABLED = "1";
   const said = pnpm("exec", "turbo", "ls", "--affected", "--output=json");
   const { packages } = JSON.parse(said.slice(said.indexOf("{")));
-  return packages.items
-    .map(({ path }) => path.split("/").at(-1))
-    .filter((name) => existsSync(join(root, "packages", name)) || name === "cli");
+  return packages.items.map(({ path }) => basename(path));
 }
 
 /** Some packages, one after another: at every level, then on simulated Metal. */
@@ -112,17 +118,20 @@ async function some(packages) {
     ...nativeFor(packages),
   ]);
   if (hasClang) await parts.checks([metalSimulator]);
+  const runs = packages.flatMap((name) => {
+    const env = { MLXTS_TEST_PACKAGES: name };
+    const onMetal = `${name} on simulated Metal`;
+    return [
+      { what: name, test: () => parts.vitest(name, [...pathsOf([name]), KERNEL_CASES, ...bail], { env, until }) },
+      ...(hasClang && ON_METAL.includes(name) ? [{ what: onMetal, test: () => testOnMetal(onMetal, [name]) }] : []),
+    ];
+  });
   const notRun = [];
-  for (const name of packages) {
-    const ran = async (what, test) => {
-      if (Date.now() >= until || !(await test())) notRun.push(what);
-    };
-    await ran(name, () => parts.vitest(name, [...pathsOf([name]), ...bail], { until }));
-    if (hasClang && ON_METAL.includes(name))
-      await ran(`${name} on simulated Metal`, () => testOnMetal(`${name} on simulated Metal`, [name]));
+  for (const { what, test } of runs) {
+    const stopped = values.bail && parts.counts.failed > 0;
+    if (stopped || Date.now() >= until || !(await test())) notRun.push(what);
   }
-  if (notRun.length > 0)
-    console.log(`not run within ${values.minutes} minutes: ${notRun.join(", ")} (npm run test:all)`);
+  if (notRun.length > 0) console.log(`not run to the end: ${notRun.join(", ")} (npm run test:all -- --package NAME)`);
 }
 
 async function everything() {
@@ -153,7 +162,7 @@ async function everything() {
   ]);
   await parts.vitest("cpu", bail);
   if (hasClang) await testOnMetal("metal", ON_METAL);
-  else console.log("no clang 19 here: nothing ran on the Metal simulator (apt-get install clang-19 libobjc-12-dev, …)");
+  else console.log(NO_CLANG);
   if (!cuda) console.log("no kernels for CUDA were built: they need clang 19 and NVRTC (npm run cuda)");
 }
 

@@ -5,51 +5,42 @@
 //     --package NAME   only this package's tests (a folder of packages/ or apps/); may be repeated
 //     --bail           ends with the first test that fails
 //     --report         prints a table of the parts with their times
-import { parseArgs } from "node:util";
-import { hasClang, metalSimulator, nativeFor, node, Parts, pathsOf, script, sourceChecks, usage } from "./parts.mjs";
+import {
+  bailOf,
+  hasClang,
+  KERNEL_CASES,
+  metalSimulator,
+  NO_CLANG,
+  nativeFor,
+  node,
+  Parts,
+  pathsOf,
+  readArguments,
+  script,
+  sourceChecks,
+} from "./parts.mjs";
 
-const { values, positionals } = usage(() =>
-  parseArgs({
-    allowPositionals: true,
-    options: {
-      package: { type: "string", multiple: true, default: [] },
-      bail: { type: "boolean", default: false },
-      report: { type: "boolean", default: false },
-    },
-  }),
-);
-const some = values.package.length > 0 || positionals.length > 0;
+const { values, positionals } = readArguments({}, { allowPositionals: true });
+const packages = values.package;
+const some = packages.length > 0 || positionals.length > 0;
 const parts = new Parts();
 
 process.env.MLXTS_RING = "1";
 // Other levels run a few small cases: it takes less time to compile them without optimization.
 process.env.MLXTS_UNOPTIMIZED = "others";
 
-await parts.need("set-up", node, [
-  script("setup/setup.mjs"),
-  "--levels",
-  "best",
-  "--tests",
-  ...nativeFor(values.package),
+const setUp = (levels) => [script("setup/setup.mjs"), "--levels", levels, "--tests", ...nativeFor(packages)];
+await parts.need("set-up", node, setUp("best"));
+await parts.checks([
+  ...(some ? [] : sourceChecks),
+  { name: "other levels of this processor", args: setUp("runnable") },
+  ...(hasClang ? [metalSimulator] : []),
 ]);
-if (!some || values.package.length > 0)
-  await parts.checks([
-    ...(some ? [] : sourceChecks),
-    {
-      name: "other levels of this processor",
-      args: [script("setup/setup.mjs"), "--levels", "runnable", "--tests", ...nativeFor(values.package)],
-    },
-    ...(hasClang ? [metalSimulator] : []),
-  ]);
-await parts.vitest(
-  "tests",
-  [...(values.bail ? ["--bail=1"] : []), ...positionals, ...pathsOf(values.package, "scripts/check/kernel_cases")],
-  { env: { MLXTS_TEST_PACKAGES: values.package.join() } },
-);
+const files = [...positionals, ...pathsOf(packages), ...(packages.length > 0 ? [KERNEL_CASES] : [])];
+await parts.vitest("tests", [...bailOf(values), ...files], { env: { MLXTS_TEST_PACKAGES: packages.join() } });
 
 if (values.report) parts.report();
-if (!hasClang)
-  console.log("no clang 19 here: nothing ran on the Metal simulator (apt-get install clang-19 libobjc-12-dev, …)");
+if (!hasClang) console.log(NO_CLANG);
 if (!some)
   console.log(
     "left out: all cases on other levels, simulated Metal and CUDA, cross builds, other versions of Node.js, wrong implementations: npm run test:all",

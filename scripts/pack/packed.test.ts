@@ -14,6 +14,7 @@ import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { clangMissing } from "@mlxts/test-kit/clang";
+import { firstRing } from "@mlxts/test-kit/rings";
 import { buildSync } from "esbuild";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { opPackages, publishedPackages, root } from "../check/packages.ts";
@@ -37,8 +38,6 @@ const PLATFORM = `${process.platform}-${process.arch}`;
 const VERSION = expect.stringMatching(/^\d+\.\d+\.\d+/);
 const EXPECTED = "[0.3651,0.7303,1.0954,1.4606,0.7581,0.9097,1.0613,1.213]";
 
-/** The first ring of the tests packs for this machine and this version of Node.js only. */
-const firstRing = process.env.MLXTS_RING === "1";
 const folder = mkdtempSync(join(tmpdir(), "mlxts-packed-"));
 const tarballs = join(folder, "tarballs");
 const project = join(folder, "project");
@@ -87,6 +86,7 @@ function everything(): string {
 }
 
 beforeAll(() => {
+  // The first ring packs for this machine only.
   const scope = firstRing ? ["--this-machine"] : [];
   const packed = run(process.execPath, [join(root, "scripts", "pack", "pack.mjs"), tarballs, ...scope], root);
   expect(packed.status, packed.text).toBe(0);

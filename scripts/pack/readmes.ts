@@ -2,6 +2,7 @@
 import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { writeSafetensors } from "@mlxts/core";
+import { firstRing } from "@mlxts/test-kit/rings";
 import { transformSync } from "esbuild";
 import { describe, expect, it } from "vitest";
 import { publishedPackages } from "../check/packages.ts";
@@ -63,7 +64,7 @@ export function readmeTests({ root, project, run }: Place): void {
       expect(checked.status).toBe(0);
     });
 
-    const nodes = [process.execPath, ...(process.env.MLXTS_RING === "1" ? [] : installedNodes())];
+    const nodes = [process.execPath, ...(firstRing ? [] : installedNodes())];
     it.skipIf(nodes.length === 1)("run on Node.js 22 and 24 too (if skipped: `npm run nodes`)", () => {
       const versions = nodes.map((node) => run(node, ["--version"], root).text.split(".")[0]);
       expect(versions).toEqual(expect.arrayContaining(["v22", "v24"]));

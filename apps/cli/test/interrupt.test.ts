@@ -235,7 +235,7 @@ describe.skipIf(noTerminal)(noTerminal ? `${title} (skipped: ${noTerminal})` : t
       expect([status, restored(stdout)]).toEqual([130, { used: true, wrap: true, cursor: true }]);
     }
     const piped = new Running(process.execPath, [program, "generate", weights, "--ids", "1"], onStandin);
-    // It shows nothing: that it copies, its memory says.
+    // It prints nothing; its resident memory shows that the copy has begun.
     const pages = () => Number(readFileSync(`/proc/${piped.child.pid}/statm`, "utf8").split(" ")[1]);
     while (pages() * 4096 < 2 ** 28) await new Promise((resolve) => setTimeout(resolve, 20));
     piped.child.kill("SIGINT");

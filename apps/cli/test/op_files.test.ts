@@ -101,7 +101,7 @@ describe("tensors of mlxts op", () => {
     expect(await run("l2Norm")).toEqual(
       failed("l2Norm: `x` must be exact in f32, got 16777217 at element 1 of the file's I64 — save it as F32"),
     );
-    // Nor is a number exact that is rounded on its way to f32.
+    // 2^53 + 1 becomes 2^53 as f64, which f32 holds exactly: the check must use the integer.
     x("I64", BigInt64Array.of(0n, 2n ** 53n + 1n));
     expect(await run("l2Norm")).toEqual(
       failed("l2Norm: `x` must be exact in f32, got 9007199254740993 at element 1 of the file's I64 — save it as F32"),

@@ -1,9 +1,10 @@
 import { cpuLevels, Device, type DeviceOptions } from "@mlxts/core";
+import { firstRing } from "./rings.ts";
 
 /** The instruction-set levels that tests run on: all of this machine, in the first ring of the tests the best one. */
 export function testedLevels(): readonly string[] {
-  const { MLXTS_CPU_LEVEL: level, MLXTS_RING: ring } = process.env;
-  return level ? [level] : cpuLevels().slice(0, ring === "1" ? 1 : undefined);
+  const level = process.env.MLXTS_CPU_LEVEL;
+  return level ? [level] : cpuLevels().slice(0, firstRing ? 1 : undefined);
 }
 
 /** The devices of tests that are not suites: the one of `MLXTS_DEVICE=metal`, or every instruction-set level. */

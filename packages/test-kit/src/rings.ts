@@ -1,7 +1,10 @@
+/** Whether these are the tests of `npm test`, which sets MLXTS_RING. */
+export const firstRing = process.env.MLXTS_RING === "1";
+
 /**
- * Test files that `npm test` (MLXTS_RING=1) leaves to `npm run test:all`: wrong implementations, which judge the suites
- * and not the kernels; attacks that repeat one call thousands of times; a repository in the repository; builds for other
- * machines.
+ * Test files that `npm test` leaves to `npm run test:all`: wrong implementations, which judge the suites
+ * and not the kernels; attacks that repeat one call thousands of times; an op made in a copy of the repository; builds
+ * for other machines.
  */
 const SECOND_RING = [
   // Wrong implementations that suites must reject.
@@ -9,12 +12,12 @@ const SECOND_RING = [
   "packages/delta-rule/test/channel_mutants",
   "packages/delta-rule/test/feature_mutants",
   "packages/metal-sim/test/mutants",
-  // A worker writes indices while kernels run. moe's stays in the first ring: its kernels take all kinds of indices.
+  // A worker writes indices while kernels run. The first ring has moe's.
   "packages/nn/test/shared_indices",
   "packages/delta-rule/test/shared_indices",
   "packages/quant4/test/shared_indices",
   "packages/mla/test/shared_indices",
-  // Every case of every op, run by the command line as users run it; a sixteenth of a million dispatches.
+  // Every case of every op through `mlxts verify`; tables that grow with 16 000 submissions.
   "apps/cli/test/verify",
   "packages/core/test/growth",
   // Every tile of the shared headers; the kernels that use them run in the first ring.
@@ -28,8 +31,6 @@ const SECOND_RING = [
   "scripts/native/darwin",
   "scripts/metal/metal_api",
 ].map((path) => `${path}.test.ts`);
-
-export const firstRing = process.env.MLXTS_RING === "1";
 
 /** How often a random test runs: in the first ring a quarter as often, with the first seeds. */
 export const repeated = (times: number): number => (firstRing ? Math.ceil(times / 4) : times);

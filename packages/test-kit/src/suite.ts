@@ -3,6 +3,7 @@ import { type Suite, suiteTests } from "@mlxts/core/testing";
 import { afterAll, describe, it } from "vitest";
 import { clangMissing } from "./clang.ts";
 import { openSimulated, testedLevels } from "./devices.ts";
+import { firstRing } from "./rings.ts";
 
 /** The devices of one kind, or of one instruction-set level: the bits of all are equal. */
 interface Group {
@@ -15,7 +16,7 @@ function suiteOn(name: string, suite: Suite, groups: readonly Group[], keep: boo
   describe(name, () => {
     // Mutants are judged by the reference alone: once is enough, in the second ring.
     const cases = { ...suite, mutants: {} };
-    const first = process.env.MLXTS_RING === "1" ? cases : suite;
+    const first = firstRing ? cases : suite;
     const tests = groups.map((group, index) => {
       const [device, ...others] = group.open() as [Device, ...Device[]];
       afterAll(() => {
