@@ -68,6 +68,9 @@ async function opened(folder: string, revision: string, remove: () => void): Pro
   };
 }
 
+/** Builds what the command line runs, at the level that is measured; old revisions ignore the folder and build everything. */
+const SET_UP = ["scripts/setup/setup.mjs", "apps/cli"];
+
 /**
  * Checks a revision out beside this one, in a temporary folder, and builds it; or opens the checkout in a folder, which is
  * built there before if it is not.
@@ -77,7 +80,7 @@ export async function baseCheckout(revision: string, signal: AbortSignal): Promi
     throw new UsageError("bench op", "--base", "be given in a Git checkout of mlxts", revision);
   const other = resolve(revision);
   if (existsSync(join(other, "scripts", "setup", "setup.mjs"))) {
-    run(process.execPath, ["scripts/setup/setup.mjs"], other);
+    run(process.execPath, SET_UP, other);
     return opened(other, basename(other), () => {});
   }
   const commit = run("git", ["rev-parse", "--verify", "--quiet", "--end-of-options", `${revision}^{commit}`], ROOT);
@@ -91,7 +94,7 @@ export async function baseCheckout(revision: string, signal: AbortSignal): Promi
   try {
     process.stderr.write(`building ${revision} …\n`);
     run("git", ["worktree", "add", "--detach", "--force", folder, commit], ROOT);
-    run(process.execPath, ["scripts/setup/setup.mjs"], folder);
+    run(process.execPath, SET_UP, folder);
     signal.throwIfAborted();
     return await opened(folder, commit.slice(0, 9), remove);
   } catch (error) {
