@@ -6,7 +6,8 @@ export const library = (options: Options = {}) =>
     entry: ["src/index.ts"],
     format: ["esm", "cjs"],
     // Types are checked by `tsc -p tsconfig.json`: not again for each package, with all that it imports.
-    dts: { compilerOptions: { noCheck: true } },
+    // Bundling them takes most of the time, and programs run without them.
+    dts: process.env.MLXTS_BUNDLE_TYPES !== "0" && { compilerOptions: { noCheck: true } },
     clean: true,
     // CommonJS output gets an `import.meta.url`, from which binaries are found.
     shims: true,

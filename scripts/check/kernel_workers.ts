@@ -7,11 +7,39 @@ import type { KernelCase, KernelResult } from "./kernel_case.ts";
 
 const WORKER = fileURLToPath(new URL("kernel_case.ts", import.meta.url));
 
+/** Cases that wait. A process loads all suites of a package, so each goes on with its package as long as there are cases. */
+class Waiting {
+  readonly #byPackage = new Map<string, KernelCase[]>();
+  readonly #begun = new Set<string>();
+
+  constructor(cases: readonly KernelCase[]) {
+    for (const one of cases) this.#byPackage.set(one.package, [...(this.#byPackage.get(one.package) ?? []), one]);
+  }
+
+  /** A case of that package, or else of one that no process has begun, or else of the one with most cases. */
+  next(current?: string): KernelCase | undefined {
+    const names = [...this.#byPackage.keys()].sort(
+      (a, b) =>
+        Number(b === current) - Number(a === current) ||
+        Number(this.#begun.has(a)) - Number(this.#begun.has(b)) ||
+        (this.#byPackage.get(b)?.length ?? 0) - (this.#byPackage.get(a)?.length ?? 0),
+    );
+    const [name] = names;
+    if (name === undefined) return undefined;
+    this.#begun.add(name);
+    const cases = this.#byPackage.get(name) as KernelCase[];
+    if (cases.length === 1) this.#byPackage.delete(name);
+    return cases.shift();
+  }
+}
+
 /** A process that takes cases until none is left. */
-function worker(waiting: KernelCase[], env: Record<string, string>, results: KernelResult[]): Promise<void> {
+function worker(waiting: Waiting, env: Record<string, string>, results: KernelResult[]): Promise<void> {
   const child = fork(WORKER, { execArgv: ["--import", SOURCE_HOOKS], env: { ...process.env, ...env } });
+  let current: string | undefined;
   const next = () => {
-    const one = waiting.shift();
+    const one = waiting.next(current);
+    current = one?.package;
     if (one) child.send(one);
     else child.disconnect();
   };
@@ -29,7 +57,7 @@ export async function runCases(
   cases: readonly KernelCase[],
   env: Record<string, string> = {},
 ): Promise<KernelResult[]> {
-  const waiting = [...cases];
+  const waiting = new Waiting(cases);
   const results: KernelResult[] = [];
   const workers = Math.min(cases.length, availableParallelism());
   await Promise.all(Array.from({ length: workers }, () => worker(waiting, env, results)));

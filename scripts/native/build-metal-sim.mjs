@@ -7,6 +7,7 @@ import {
   addonFlags,
   addonSources,
   compile,
+  core,
   fail,
   files,
   framework,
@@ -14,6 +15,7 @@ import {
   metalFlags,
   need,
   objcFlags,
+  precompile,
   root,
 } from "./clang.mjs";
 
@@ -42,7 +44,9 @@ const special = [
 // Counters in a file that is mapped while they count (LLVM_PROFILE_FILE=%c…): test workers end without saving.
 const continuous = values.coverage ? ["-mllvm", "-runtime-counter-relocation"] : [];
 const engine = join(root, "packages", "metal-sim", "native");
-const common = [...addonFlags, ...metalFlags, "-O2", "-g", "-fPIC", ...special, ...continuous];
+// Tests run it: reports name lines, and what it runs takes less time than optimizing it.
+const plain = [...addonFlags, ...metalFlags, "-O1", "-gline-tables-only", "-fPIC"];
+const common = [...plain, ...special, ...continuous];
 const objc = [
   ...common,
   ...objcFlags,
@@ -54,13 +58,22 @@ const objc = [
   `-DMETAL_SIM_COMMAND="${join(root, "packages", "metal-sim", "bin", "metal-sim.mjs")}"`,
   `-DMETAL_SIM_INDEX="${join(root, "packages", "metal-sim", "build", "index")}"`,
 ];
-const flagsOf = (path) => [path, path.endsWith(".mm") ? objc : common];
+const withHeader = async (name, of, language, flags) => {
+  const output = join(folder, `${name}.pch`);
+  return [...flags, ...(await precompile("clang++-19", join(of, "precompiled.h"), output, language, flags))];
+};
+const [engineFlags, addonCpp, addonObjc] = await Promise.all([
+  withHeader("engine", core, "c++", plain),
+  withHeader("addon", core, "c++", common),
+  withHeader("addon_objc", framework, "objective-c++", objc),
+]);
+const flagsOf = (path) => [path, path.endsWith(".mm") ? addonObjc : addonCpp];
 
 // The kernels' interpreter is the simulator's own business: never sanitized, never counted.
 const simulated = await compile("clang++-19", folder, [
   ...files(engine, ".cpp")
     .filter((path) => !path.endsWith("_main.cpp"))
-    .map((path) => [path, [...addonFlags, ...metalFlags, "-O2", "-g", "-fPIC"]]),
+    .map((path) => [path, engineFlags]),
   ...[...files(framework, ".mm"), join(framework, "personality.cpp")].map(flagsOf),
 ]);
 const libraries = [`-L${runtime}`, "-lobjc", "-lpthread", "-ldl"];

@@ -123,6 +123,14 @@ function make(source, object, command) {
   });
 }
 
+/** Precompiles a header, and returns the flags that make sources of that language take it. */
+export async function precompile(compiler, header, output, language, flags) {
+  const command = [compiler, "-x", `${language}-header`, ...flags, "-MMD", "-MF", `${output}.d`, header, "-o", output];
+  mkdirSync(dirname(output), { recursive: true });
+  await make(header, output, command);
+  return ["-include-pch", output];
+}
+
 /** Compiles each [source, flags] into `folder` and returns the objects. */
 export async function compile(compiler, folder, sources) {
   mkdirSync(folder, { recursive: true });

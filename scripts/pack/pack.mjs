@@ -1,5 +1,5 @@
 // Builds every package and packs it as it would be published: node scripts/pack/pack.mjs FOLDER [--this-machine]
-// With `--this-machine`: with binaries for this machine only, at its best instruction-set level.
+// With `--this-machine`: what programs on this machine need, binaries of its best instruction-set level and no types.
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -19,8 +19,10 @@ function build(script, ...args) {
   const { status } = spawnSync(process.execPath, command, { stdio: "inherit" });
   if (status !== 0) process.exit(status ?? 1);
 }
-if (scope === "--this-machine") build("build-native.mjs", "--levels", "best");
-else {
+if (scope === "--this-machine") {
+  build("build-native.mjs", "--levels", "best");
+  process.env.MLXTS_BUNDLE_TYPES = "0";
+} else {
   build("build-native.mjs");
   // The addon that CMake links may need a newer libc than that of users.
   if (process.platform === "linux") build("build-linux.mjs");

@@ -86,7 +86,7 @@ function everything(): string {
 }
 
 beforeAll(() => {
-  // The first ring packs for this machine only.
+  // The first ring packs for programs on this machine.
   const scope = firstRing ? ["--this-machine"] : [];
   const packed = run(process.execPath, [join(root, "scripts", "pack", "pack.mjs"), tarballs, ...scope], root);
   expect(packed.status, packed.text).toBe(0);
@@ -330,7 +330,8 @@ Promise.resolve(recording.replay()).then(() => out.readNumbers()).then(async (nu
     expect(status).toBe(1);
   });
 
-  it.each(publishedPackages.map((name) => `mlxts-${name}-`))("%s passes publint --strict and attw", (name) => {
+  const withTypes = firstRing ? [] : publishedPackages;
+  it.each(withTypes.map((name) => `mlxts-${name}-`))("%s passes publint --strict and attw", (name) => {
     const publint = run(join(root, "node_modules", ".bin", "publint"), ["run", "--strict", tarball(name)], root);
     expect(publint.status, publint.text).toBe(0);
     const attw = run(

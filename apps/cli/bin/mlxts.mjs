@@ -2,10 +2,11 @@
 // In a clone the command runs on the sources; an installed package has only its bundle.
 import { existsSync } from "node:fs";
 
-const source = new URL("../src/main.ts", import.meta.url);
-if (existsSync(source)) {
+async function program() {
+  if (!existsSync(new URL("../src/main.ts", import.meta.url))) return "../dist/main.js";
   await import("@mlxts/test-kit/build_missing");
-  await import("@mlxts/test-kit/source_hooks");
+  process.setSourceMapsEnabled(true);
+  return (await import("@mlxts/test-kit/bundled")).bundled("apps/cli/src/main.ts", { packages: true });
 }
-const { main } = await import(existsSync(source) ? source.href : new URL("../dist/main.js", import.meta.url).href);
+const { main } = await import(await program());
 process.exitCode = await main(process.argv.slice(2));

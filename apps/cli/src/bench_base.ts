@@ -51,6 +51,8 @@ async function benchesIn(root: string): Promise<Map<string, Bench>> {
 
 /** What a checkout has, built already. */
 async function opened(folder: string, revision: string, remove: () => void): Promise<BaseCheckout> {
+  // The other checkout's sources are TypeScript.
+  await import(pathToFileURL(join(ROOT, "packages/test-kit/src/source_hooks.mjs")).href);
   const benches = await benchesIn(folder);
   const core = (await import(pathToFileURL(join(folder, "packages/core/src/index.ts")).href)) as {
     Device: typeof Device;

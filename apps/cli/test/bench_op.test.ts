@@ -3,6 +3,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Limits } from "@mlxts/bench";
+import { bundled } from "@mlxts/test-kit/bundled";
 import { afterAll, describe, expect, it } from "vitest";
 import { boundOf } from "../src/bench_limits.ts";
 import { failuresOf, refusedRow } from "../src/bench_op.ts";
@@ -78,10 +79,15 @@ describe("mlxts bench op", () => {
 });
 
 describe("an op whose cases fail", () => {
-  const faulty = new URL("faulty_suites.ts", import.meta.url).href;
+  const faulty = bundled("apps/cli/test/faulty_suites.ts");
 
   it("is found before anything is measured", async () => {
-    const failures = await failuresOf("cpu", ["right", "wrong", "throwing"], [faulty], new AbortController().signal);
+    const failures = await failuresOf(
+      "cpu",
+      ["right", "wrong", "throwing"],
+      [await faulty],
+      new AbortController().signal,
+    );
     expect(Object.fromEntries(failures)).toEqual({ right: 0, wrong: 2, throwing: 2 });
   }, 60_000);
 

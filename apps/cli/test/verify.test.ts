@@ -4,6 +4,7 @@ import { cpus } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import type { DeclaredKernel, Suite } from "@mlxts/core/testing";
+import { bundled } from "@mlxts/test-kit/bundled";
 import { clangMissing } from "@mlxts/test-kit/clang";
 import { temporaryFolder } from "@mlxts/test-kit/temporary_folder";
 import { describe, expect, it } from "vitest";
@@ -158,11 +159,11 @@ PASS: all cases passed on DEVICE, in TIME
   });
 });
 
-const FAULTY = new URL("faulty_suites.ts", import.meta.url).href;
+const FAULTY = bundled("apps/cli/test/faulty_suites.ts");
 
 describe("verify on faulty ops", () => {
   const verify = async (ops: string[], expected = ops) =>
-    makeReport(await runCases({ device: "cpu", modules: [FAULTY], ops }), expected, true);
+    makeReport(await runCases({ device: "cpu", modules: [await FAULTY], ops }), expected, true);
 
   it("continues after failures and crashes, and shows them", async () => {
     const report = await verify(["right", "wrong", "throwing", "crashing", "unsteady", "last"]);

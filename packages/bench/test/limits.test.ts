@@ -1,9 +1,10 @@
 import { cpuLevels, Device } from "@mlxts/core";
+import { testedLevels } from "@mlxts/test-kit/devices";
 import { expect, it } from "vitest";
 import { measureLimits, rateProbe } from "../src/index.ts";
 
 // What runs beside a test may slow one measurement down, but hardly three.
-it.each(cpuLevels())("measures rates that a processor can have, level %s", { retry: 2 }, async (level) => {
+it.each(testedLevels())("measures rates that a processor can have, level %s", { retry: 2 }, async (level) => {
   using device = Device.open("cpu", { threads: 1, level });
   const limits = await measureLimits(device);
   expect(limits.threads).toBe(1);

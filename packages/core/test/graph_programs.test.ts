@@ -1,5 +1,6 @@
 // Random recordings over overlapping views, in place, in two wraps of one memory and in scratch: whatever an encoder does to
 // them, the results have the bits of one dispatch after another.
+import { repeated } from "@mlxts/test-kit/rings";
 import fc from "fast-check";
 import { afterAll, describe, expect, it } from "vitest";
 import {
@@ -28,7 +29,7 @@ import { increment } from "./kernels/probe.ts";
 /** Words of the memory that a program can see. */
 const WORDS = 24;
 const PAGE_BYTES = 16384;
-const RUNS = 150;
+const RUNS = repeated(150);
 
 /** A step takes its tensors by number: views of what can be seen, and of scratch that earlier steps have made. */
 interface Step {

@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { SOURCE_HOOKS } from "@mlxts/test-kit/source";
+import { bundled } from "@mlxts/test-kit/bundled";
 
 export interface ChildEnd {
   code: number | null;
@@ -11,14 +11,14 @@ export interface ChildEnd {
 }
 
 /** Runs a file of `children/` in a process of its own; `timeout` in milliseconds. */
-export function runChild(
+export async function runChild(
   name: string,
   args: string[] = [],
   env: Record<string, string> = {},
   timeout?: number,
 ): Promise<ChildEnd> {
-  const file = fileURLToPath(new URL(`children/${name}.ts`, import.meta.url));
-  return runProgram(process.execPath, ["--expose-gc", "--import", SOURCE_HOOKS, file, ...args], env, timeout);
+  const file = fileURLToPath(await bundled(`packages/core/test/children/${name}.ts`));
+  return runProgram(process.execPath, ["--expose-gc", file, ...args], env, timeout);
 }
 
 /** Runs a program; `timeout` in milliseconds. */

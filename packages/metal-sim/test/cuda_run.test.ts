@@ -170,7 +170,8 @@ interface Setting {
 async function runs(text: string, build: "fast" | "check", setting: Setting): Promise<Report[]> {
   const { kernel, buffers, params, threads = 32, threadgroups = 1, memory } = setting;
   const bindings = Object.fromEntries(Object.keys(buffers).map((name) => [name, { buffer: name }]));
-  const { reports } = await run(compile({ path: "cuda.metal", text }, build), {
+  const alone = `${text}\n#pragma metal_sim_only ${kernel}\n`;
+  const { reports } = await run(compile({ path: "cuda.metal", text: alone }, build), {
     buffers,
     dispatches: [
       {

@@ -3,8 +3,8 @@ export const firstRing = process.env.MLXTS_RING === "1";
 
 /**
  * Test files that `npm test` leaves to `npm run test:all`: wrong implementations, which judge the suites
- * and not the kernels; attacks that repeat one call thousands of times; an op made in a copy of the repository; builds
- * for other machines.
+ * and not the kernels; attacks that repeat one call thousands of times; an op made in a copy of the repository; the build
+ * scripts, and builds for other machines.
  */
 const SECOND_RING = [
   // Wrong implementations that suites must reject.
@@ -26,6 +26,8 @@ const SECOND_RING = [
   "scripts/metal/metal_lint",
   // A copy of the repository in which an op is made and everything is checked.
   "scripts/generate/new_op",
+  // Builds of clones that have moved, lost their compiler or are built twice at once.
+  "scripts/native/build_native",
   // What is compiled for other machines.
   "scripts/native/cuda_kernels",
   "scripts/native/darwin",

@@ -1,0 +1,2 @@
+/** @see bundled.mjs */
+export function bundled(main: string, options?: { packages?: boolean }): Promise<string>;
