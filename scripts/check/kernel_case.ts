@@ -10,8 +10,10 @@ export interface KernelCase {
   package: string;
   /** `op dtype name`. */
   label: string;
-  /** Instruction-set level of the CPU; absent: the simulated GPU. */
+  /** Instruction-set level of the CPU; absent: a simulated GPU. */
   level?: string;
+  /** The simulated GPU runs kernels as their CUDA translations. */
+  cuda?: true;
   /** A header, from the repository's root, that is to have no barriers. */
   withoutBarriers?: string;
 }
@@ -53,6 +55,7 @@ async function run(wanted: KernelCase): Promise<KernelResult> {
     const path = join(root, wanted.withoutBarriers);
     metalTexts.set(path, readFileSync(path, "utf8").replaceAll(/\bthreadgroup_barrier\(.*?\);/g, ""));
   }
+  process.env.MLXTS_METAL_SIM_TRANSLATION = wanted.cuda ? "cuda" : "";
   try {
     using device = wanted.level === undefined ? Device.open("metal") : Device.open("cpu", { level: wanted.level });
     const { kernels, outputs } = await found.run({ device, others: [] }, { trace: true });

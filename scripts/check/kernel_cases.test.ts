@@ -27,8 +27,8 @@ const LIST = JSON.parse(readFileSync(new URL("kernel_cases.json", import.meta.ur
 const casesOf = (...lists: Record<string, string[]>[]) =>
   packages.flatMap((name) => lists.flatMap((list) => list[name] ?? []).map((label) => ({ package: name, label })));
 
+const missing = process.platform === "linux" ? (simulatorMissing() ?? clangMissing()) : "not on this platform";
 const SIMULATED = { MLXTS_METAL_SIM: "1", MLXTS_METAL_SIM_CHECK: "1", MLXTS_METAL_SIM_INSTANCES: "1" };
-const TRANSLATED = { ...SIMULATED, MLXTS_METAL_SIM_TRANSLATION: "cuda" };
 
 /** Tests of kernels that only translations have, and that suites do not take: their calls are too small, or ask no bits. */
 const OWN_TESTS = [
@@ -48,16 +48,26 @@ it("every package with kernels has cases", () => {
 
 const others = firstRing ? cpuLevels().slice(1) : [];
 
+/** All of them at once: a process that runs a package's cases has loaded its suites, which takes seconds. */
+const results = (() => {
+  let running: ReturnType<typeof runCases> | undefined;
+  const onLevels = others.flatMap((level) => casesOf(LIST.everywhere, LIST.cpu).map((each) => ({ ...each, level })));
+  const onGpus = missing ? [] : casesOf(LIST.everywhere).flatMap((each) => [each, { ...each, cuda: true as const }]);
+  return () => {
+    running ??= runCases([...onLevels, ...onGpus], missing ? {} : SIMULATED);
+    return running;
+  };
+})();
+
 it.skipIf(others.length === 0 || packages.length === 0)(
   "each instance of a CPU kernel that suites run gives what its suite demands, at the processor's other levels",
   { timeout: 600_000 },
   async () => {
-    const cases = casesOf(LIST.everywhere, LIST.cpu);
-    expect(failed(await runCases(others.flatMap((level) => cases.map((each) => ({ ...each, level })))))).toEqual([]);
+    const run = (await results()).filter(({ level }) => level !== undefined);
+    expect(failed(run)).toEqual([]);
+    expect(run.length).toBe(others.length * casesOf(LIST.everywhere, LIST.cpu).length);
   },
 );
-
-const missing = process.platform === "linux" ? (simulatorMissing() ?? clangMissing()) : "not on this platform";
 
 describe.skipIf(missing !== undefined || packages.length === 0)(
   `each GPU kernel${missing ? ` (skipped: ${missing})` : ""}`,
@@ -65,16 +75,16 @@ describe.skipIf(missing !== undefined || packages.length === 0)(
     const files = () => kernelFiles(project).filter(({ package: name }) => packages.includes(name));
 
     it.each([
-      ["on simulated Metal", SIMULATED],
-      ["as its CUDA translation", TRANSLATED],
-    ])("gives what its suite demands, without a finding, %s", { timeout: 600_000 }, async (_, env) => {
-      const results = await runCases(casesOf(LIST.everywhere), env);
-      expect(failed(results)).toEqual([]);
+      ["on simulated Metal", undefined],
+      ["as its CUDA translation", true],
+    ])("gives what its suite demands, without a finding, %s", { timeout: 600_000 }, async (_, wanted) => {
+      const run = (await results()).filter(({ level, cuda }) => level === undefined && cuda === wanted);
+      expect(failed(run)).toEqual([]);
       const names = files()
         .map(({ path }) => basename(path, ".metal"))
         .sort((a, b) => b.length - a.length);
       const seen = new Set(
-        results.flatMap(({ kernels }) => kernels.map((symbol) => names.find((name) => symbol.startsWith(`${name}_`)))),
+        run.flatMap(({ kernels }) => kernels.map((symbol) => names.find((name) => symbol.startsWith(`${name}_`)))),
       );
       expect(
         names.filter((name) => !seen.has(name)),
@@ -87,7 +97,8 @@ describe.skipIf(missing !== undefined || packages.length === 0)(
       { timeout: 600_000 },
       async () => {
         const args = ["node_modules/vitest/vitest.mjs", "run", "--testTimeout=300000", ...OWN_TESTS];
-        const env = { ...process.env, ...TRANSLATED, MLXTS_DEVICE: "metal", NO_COLOR: "1" };
+        const cuda = { MLXTS_METAL_SIM_TRANSLATION: "cuda", MLXTS_DEVICE: "metal" };
+        const env = { ...process.env, ...SIMULATED, ...cuda, NO_COLOR: "1" };
         const { stdout } = await promisify(execFile)(process.execPath, args, { cwd: root, env });
         expect(stdout).toMatch(/Tests {2}\d+ passed \(\d+\)/);
       },
@@ -95,9 +106,9 @@ describe.skipIf(missing !== undefined || packages.length === 0)(
 
     it.skipIf(!packages.includes("norms"))("is found out when a barrier is missing", { timeout: 600_000 }, async () => {
       const label = LIST.everywhere.norms?.find((each) => each.startsWith("rmsNormAdd ")) as string;
-      const planted = { package: "norms", label, withoutBarriers: "packages/core/native/metal_kernel.h" };
-      const results = await runCases([planted], TRANSLATED);
-      expect(results.map(({ failure }) => failure)).toEqual([expect.stringContaining("race: ")]);
+      const withoutBarriers = "packages/core/native/metal_kernel.h";
+      const found = await runCases([{ package: "norms", label, cuda: true, withoutBarriers }], SIMULATED);
+      expect(found.map(({ failure }) => failure)).toEqual([expect.stringContaining("race: ")]);
     });
   },
 );

@@ -5,6 +5,7 @@ const LONG = [
   "cli/test/verify",
   "generate/new_op",
   "delta-rule/test/gated_delta_rule.suite",
+  "check/kernel_cases",
   "pack/packed",
   "models/test/expert_parity",
   "quant4/test/gather_quantized_matmul.suite",
