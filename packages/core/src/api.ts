@@ -298,7 +298,8 @@ export interface CommandEncoder {
    * Ends the recording, optimized as the encoder is told, as a block that other encoders append with other tensors in the
    * places of these: of each view within one of them that view within the other. Tensors that no dispatch binds may be
    * named. Nothing runs, and the encoder is disposed.
-   * @throws RangeError when a tensor that is written overlaps others, or a dispatch binds a view that lies in one in part
+   * @throws RangeError when a tensor is listed twice, or one that is written overlaps others, or a dispatch binds a view that
+   *   lies in one in part
    */
   block(tensors: readonly Tensor[]): Block;
   /** Abandons the recording and releases its buffers; after `commit` or `finish` it does nothing. */

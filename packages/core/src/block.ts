@@ -67,8 +67,9 @@ export class Block implements api.Block {
   readonly #slots: readonly Slot[];
   readonly #scratchBytes: number;
   readonly #dispatches: readonly BlockDispatch[];
-  /** Tensors that stay what they are. */
+  /** Tensors that stay what they are, and those of them that dispatches write. */
   readonly #fixed: readonly Tensor[];
+  readonly #fixedWritten: readonly Tensor[];
 
   static {
     identify("Block", Block, (value) => #slots in value);
@@ -85,7 +86,9 @@ export class Block implements api.Block {
         written: false,
       }),
     );
+    assertOnce(tensors);
     const fixed = new Set<Tensor>();
+    const fixedWritten = new Set<Tensor>();
     const withScratch = scratch ? [...tensors, scratch] : tensors;
     this.device = device;
     this.#slots = slots;
@@ -98,19 +101,22 @@ export class Block implements api.Block {
         const tensor = buffers[name];
         if (!tensor) continue;
         const place = placeOf(name, tensor, withScratch);
+        const written = writesTo(kernel.buffers[name] as Access);
         if (!place) {
           fixed.add(tensor);
+          if (written) fixedWritten.add(tensor);
           continue;
         }
         places.push(place);
         buffers[name] = undefined;
         const slot = slots[place.slot];
-        if (slot && writesTo(kernel.buffers[name] as Access)) slot.written = true;
+        if (slot && written) slot.written = true;
       }
       const pipeline = device.library(kernel.library).pipelineOf(kernel, variant).id;
       return { dispatch: { ...dispatch, buffers }, pipeline, places };
     });
     this.#fixed = [...fixed];
+    this.#fixedWritten = [...fixedWritten];
     this.assertApart("encoder.block", tensors);
     Object.freeze(this);
   }
@@ -130,11 +136,15 @@ export class Block implements api.Block {
   /** Optimizing has moved dispatches and left out others: that holds while what is written meets nothing else. */
   private assertApart(op: string, tensors: readonly Tensor[]): void {
     for (let i = 0; i < tensors.length; i++) {
-      if (!this.#slots[i]?.written) continue;
       const { range } = tensors[i] as Tensor;
-      const fail = (other: string): never => {
-        throw wrongValue(op, `tensors[${i}]`, `not overlap ${other}, since it is written`, "overlapping views");
+      const fail = (other: string, why = ", since it is written"): never => {
+        throw wrongValue(op, `tensors[${i}]`, `not overlap ${other}${why}`, "overlapping views");
       };
+      if (!this.#slots[i]?.written) {
+        for (const tensor of this.#fixedWritten)
+          if (overlaps(range, tensor.range)) fail("other tensors that the block writes", "");
+        continue;
+      }
       for (let j = 0; j < tensors.length; j++)
         if (j !== i && overlaps(range, (tensors[j] as Tensor).range)) fail(`tensors[${j}]`);
       for (const tensor of this.#fixed) if (overlaps(range, tensor.range)) fail("other tensors that the block has");
@@ -182,6 +192,17 @@ export class Block implements api.Block {
   toJSON(): ReturnType<api.Block["toJSON"]> {
     const { device, tensors, dispatches } = this;
     return { type: "Block", device: device.kind, tensors, dispatches };
+  }
+}
+
+/** A tensor that is listed twice would have two places, of which dispatches know one. */
+function assertOnce(tensors: readonly Tensor[]): void {
+  for (const [at, { buffer, byteOffset, byteLength }] of tensors.entries()) {
+    const same = (other: Tensor) =>
+      other.buffer === buffer && other.byteOffset === byteOffset && other.byteLength === byteLength;
+    const first = tensors.findIndex(same);
+    if (first < at)
+      throw wrongValue("encoder.block", `tensors[${at}]`, "be listed once", `the memory of tensors[${first}]`);
   }
 }
 

@@ -128,6 +128,31 @@ describe("a block", () => {
     expect(append([x, out])).toContain("tensor of the block");
   });
 
+  it("refuses a tensor to be read that its dispatches write elsewhere", () => {
+    const [x, other, sum, out] = [words(1), words(7), words(), words()];
+    const made = device.encoder({ optimize: true });
+    // Apart, so that they may run in either order.
+    increment(made, { x, out });
+    increment(made, { x: other, out: sum });
+    const block = made.block([x, out]);
+    const encoder = device.encoder();
+    const append = (tensors: readonly Tensor[]) => message(() => encoder.append(block, tensors));
+    const refused =
+      "encoder.append: `tensors[0]` must not overlap other tensors that the block writes, got overlapping views";
+    expect(append([sum, out])).toBe(refused);
+    expect(encoder.toJSON().dispatches).toBe(0);
+    encoder.append(block, [other, out]);
+  });
+
+  it("is not made where a tensor is listed twice", () => {
+    const [x, out] = [words(1), words()];
+    const encoder = device.encoder({ optimize: true });
+    increment(encoder, { x, out });
+    expect(message(() => encoder.block([x, out, x.slice(0, 4)]))).toBe(
+      "encoder.block: `tensors[2]` must be listed once, got the memory of tensors[0]",
+    );
+  });
+
   it("is not made where a tensor that is written meets another one, or is bound in part only", () => {
     const both = words(0, 8);
     const of = (tensors: readonly Tensor[], x = both.slice(0, 4), out = both.slice(4, 8)) => {

@@ -5,14 +5,21 @@ const ALIGNMENT = 16;
 
 let others = 0;
 
+/** Which of the tensors has the same memory; −1: none. */
+const indexOfMemory = (tensors: readonly Tensor[], { buffer, byteOffset, byteLength }: Tensor) =>
+  tensors.findIndex(
+    (each) => each.buffer === buffer && each.byteOffset === byteOffset && each.byteLength === byteLength,
+  );
+
 /**
- * What a value is but for the contents of its tensors, which are added to `tensors`: values with one description differ in
- * nothing else.
+ * What a value is but for the contents of its tensors, which are added to `tensors`, those of one memory once: values with
+ * one description differ in nothing else.
  */
 export function describe(value: unknown, tensors: Tensor[]): string {
   if (value instanceof Tensor) {
-    tensors.push(value);
-    return `${value.dtype}[${value.shape}]${value.byteOffset % ALIGNMENT}`;
+    const known = indexOfMemory(tensors, value);
+    if (known < 0) tensors.push(value);
+    return `${value.dtype}[${value.shape}]${known < 0 ? value.byteOffset % ALIGNMENT : `=${known}`}`;
   }
   if (value === null || typeof value !== "object")
     return typeof value === "string" ? JSON.stringify(value) : `${value as number}`;

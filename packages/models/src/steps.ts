@@ -206,7 +206,7 @@ export class Steps {
       while (out.length < count && !signal?.aborted) await feed(count - out.length - 1);
       if (this.ahead) await feed(0);
     } catch (error) {
-      await this.stop();
+      await this.countAhead();
       throw error;
     }
     signal?.throwIfAborted();
@@ -245,7 +245,20 @@ export class Steps {
     }
   }
 
-  /** Waits for the step that has begun for nothing, if there is one. */
+  /** Makes the step that has begun, if there is one, part of the state; where it fails, the state is undefined. */
+  private async countAhead(): Promise<void> {
+    const { ahead } = this;
+    this.ahead = undefined;
+    if (!ahead) return;
+    await this.state.advance(ahead.pass, [1], false).then(
+      () => {
+        this.drawn[0] = (this.drawn[0] as number) + 1;
+      },
+      () => {},
+    );
+  }
+
+  /** Waits for the step that has begun for nothing, if there is one: a state that goes on is not the caller's. */
   async stop(): Promise<void> {
     const { ahead } = this;
     this.ahead = undefined;

@@ -141,6 +141,21 @@ describe("nextMany of a decoder", async () => {
     state.dispose();
   });
 
+  it.each([1, 2, 5])("counts the steps that ran when the decoder is disposed meanwhile: after %d ms", async (ms) => {
+    const { state, decoder } = await begun({}, { temperature: 0 });
+    await decoder.nextMany(last, 40);
+    const { out } = await oneByOne(TOKENS, { temperature: 0 });
+    const running = decoder.nextMany(out[39] as number, 40);
+    setTimeout(() => decoder.dispose(), ms);
+    await expect(running).rejects.toMatchObject({ code: "Disposed" });
+    const fed = state.tokens - (ids.length - 1);
+    expect(fed).toBeGreaterThan(40);
+    expect(stateBits(await state.save())).toEqual((await oneByOne(fed, { temperature: 0 })).bits);
+    using other = new Decoder(model, state, { temperature: 0 });
+    expect(await other.next(out[fed - 1] as number)).toBe(out[fed]);
+    state.dispose();
+  });
+
   it("fails with the step that fails, and waits for the one that has begun", async () => {
     const { state, decoder } = await begun({}, { temperature: 0 });
     const { out } = await oneByOne(40, { temperature: 0 });
