@@ -106,7 +106,7 @@ class GeneratedText {
   private guess(): readonly number[] {
     const { draft, guess, maxTokens } = this.settings;
     const most = Math.min(guess, maxTokens - this.count - 1, this.state.capacity - this.state.tokens - 1);
-    return draft && most > 0 ? checkIds(OP, this.model, draft(this.ids, most), "draft", true).slice(0, most) : [];
+    return draft && most > 0 ? checkIds(OP, this.model, draft([...this.ids], most), "draft", true).slice(0, most) : [];
   }
 
   /** Feeds the last id, and a guess if there is one; returns the ids that follow. */

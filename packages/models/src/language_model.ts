@@ -3,6 +3,7 @@ import {
   type Device,
   type FloatDtype,
   type Fusion,
+  MlxtsError,
   printAsJson,
   type Tensor,
   tensorBytes,
@@ -117,8 +118,13 @@ export abstract class LanguageModel<Path extends string = ModelPath> {
     return { perToken: caches / sequences / capacity, perSequence: (total - caches) / sequences, total };
   }
 
-  /** Empty sequences. */
+  /**
+   * Empty sequences.
+   * @throws MlxtsError `Disposed` after `dispose()`; RangeError for options out of range
+   */
   newState(options: StateOptions = {}): ModelState {
+    if (this.weights.checkpoint.disposed && !this.device.disposed)
+      throw new MlxtsError("Disposed", "the model has been disposed", { what: "model" });
     const sizes = checkStateOptions(options, this.contextLength, this.maxRollback);
     return new ModelState(this, sizes, this.stateTensors(sizes));
   }

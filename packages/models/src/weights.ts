@@ -2,6 +2,7 @@ import { type Checkpoint, type CommandEncoder, type Dtype, isFloat, MlxtsError, 
 import { embedding, gatherMatmul, matmul } from "@mlxts/nn";
 import {
   gatherQuantizedMatmul,
+  PRODUCT_BITS,
   type Quantization,
   type Quantized,
   quantizedEmbedding,
@@ -137,7 +138,8 @@ export class Weights {
     this.settings.signal?.throwIfAborted();
     if (!this.quantization) return undefined;
     const cols = shape.at(-1) as number;
-    const quantized = readQuantized(this.checkpoint, this.quantization, this.prefix + path, { cols, anyByte });
+    const options = { cols, anyByte, offered: PRODUCT_BITS };
+    const quantized = readQuantized(this.checkpoint, this.quantization, this.prefix + path, options);
     if (!quantized) return undefined;
     this.used.add(`${this.prefix}${path}.weight`);
     const packed = quantized.weight.shape;

@@ -183,6 +183,21 @@ describe("generate ends by", () => {
     expect(await liveBuffers(own)).toBe(before);
   });
 
+  it("a guesser that changes the list that it is handed changes nothing", async () => {
+    const texts = async (draft: (text: number[]) => number[]) => {
+      const out: number[] = [];
+      const options = { stopTokens: [], maxTokens: 12, draft: draft as never };
+      for await (const id of generate(model, ids, options)) out.push(id);
+      return out;
+    };
+    const changed = await texts((text) => {
+      text[text.length - 1] = 7;
+      text.push(Number.NaN);
+      return [];
+    });
+    expect(changed).toEqual(await texts(() => []));
+  });
+
   it("an error of the reader", async () => {
     const ending: Partial<Ending> = {};
     using state = model.newState({ capacity: CAPACITY });

@@ -248,3 +248,11 @@ describe("a state in use", () => {
     expect(state.tokens).toBe(63);
   });
 });
+
+it("a model that has been disposed gives no state", async () => {
+  const own = await loadModel(model.device, tiny, { activationDtype: "f32" });
+  own.dispose();
+  expect(() => own.newState()).toThrow(
+    expect.objectContaining({ code: "Disposed", message: "the model has been disposed" }),
+  );
+});

@@ -95,6 +95,11 @@ function overrideOf({ overrides }: Quantization, path: string): QuantizationSett
   return first;
 }
 
+interface PackingOptions {
+  cols?: number;
+  offered?: readonly Bits[];
+}
+
 /** How a quantized matrix is packed. */
 export interface Packing {
   bits: Bits;
@@ -107,7 +112,8 @@ export interface Packing {
  *
  * The override's path may have its prefixes in another order. Where an override names no width or group size, or where
  * a module without override contradicts the common setting of a config that has overrides for others, they are read from
- * the shapes; `cols`, the true number of columns, makes that unambiguous and is checked when given.
+ * the shapes; `cols`, the true number of columns, makes that unambiguous and is checked when given. `offered`: the widths
+ * that the caller's ops take, by default 2, 4 and 8, of which products take 4 and 8.
  * @throws MlxtsError `QuantConfig` {module, reason} where config and tensors contradict each other, `UnsupportedDtype`
  *   for widths, modes and layouts that the ops do not offer
  */
@@ -115,7 +121,7 @@ export function packingOf(
   checkpoint: Checkpoint,
   quantization: Quantization,
   path: string,
-  { cols }: { cols?: number } = {},
+  { cols, offered = BITS }: PackingOptions = {},
 ): Packing | undefined {
   const override = overrideOf(quantization, path);
   const has = (name: string) => checkpoint.has(`${path}.${name}`);
@@ -137,8 +143,8 @@ export function packingOf(
   // Overrides may go by paths from before a renaming; a config without any has nothing to excuse a contradiction.
   const strict = typeof override === "object" || quantization.overrides.size === 0;
   const { bits, groupSize } = settle(declared, strict, shapes, cols, refuse);
-  if (!BITS.includes(bits as Bits))
-    throw unsupported("readQuantized", `a width of ${bits} bits (${path})`, `bits ${list(BITS)} are`);
+  if (!offered.includes(bits as Bits))
+    throw unsupported("readQuantized", `a width of ${bits} bits (${path})`, `bits ${list(offered)} are`);
   return { bits: bits as Bits, groupSize };
 }
 
@@ -151,7 +157,7 @@ export function readQuantized(
   checkpoint: Checkpoint,
   quantization: Quantization,
   path: string,
-  { anyByte = false, ...options }: { cols?: number; anyByte?: boolean } = {},
+  { anyByte = false, ...options }: PackingOptions & { anyByte?: boolean } = {},
 ): Quantized | undefined {
   const packing = packingOf(checkpoint, quantization, path, options);
   if (!packing) return undefined;
