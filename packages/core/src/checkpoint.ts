@@ -96,12 +96,12 @@ function readShard(path: string, index: Files["index"]): Shard {
   return withSafetensors(path, ({ tensors, metadata }, stamp) => ({ path, tensors, metadata, stamp }));
 }
 
-/** The tensors of all files; one that is in two files is refused. With an index those that it names, and where it says. */
+/** The tensors of all files; one that is in two files is refused. With an index those that it names, each in the file that it says. */
 function entriesOf(shards: readonly Shard[], index: Files["index"]): Map<string, Entry> {
   const all = new Map<string, Entry>();
   for (const shard of shards)
     for (const [name, stored] of shard.tensors) {
-      if (index && !index.fileOf.has(name)) continue;
+      if (index && index.fileOf.get(name) !== shard.path) continue;
       const other = all.get(name);
       if (other) throw safetensorsError(shard.path, `is also in ${other.shard.path}`, name);
       all.set(name, { ...stored, shard });
@@ -110,8 +110,7 @@ function entriesOf(shards: readonly Shard[], index: Files["index"]): Map<string,
   const entries = new Map<string, Entry>();
   for (const [name, file] of index.fileOf) {
     const entry = all.get(name);
-    if (entry?.shard.path !== file)
-      throw safetensorsError(index.path, `is not in ${file}, where the index says it is`, name);
+    if (!entry) throw safetensorsError(index.path, `is not in ${file}, where the index says it is`, name);
     entries.set(name, entry);
   }
   return entries;

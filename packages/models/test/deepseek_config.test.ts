@@ -1,4 +1,5 @@
 // Configs and files of DeepSeek models that are refused, each with an error that names the field or tensor.
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Device, readSafetensors, writeSafetensors } from "@mlxts/core";
 import { yarnRotary } from "@mlxts/mla";
@@ -117,7 +118,11 @@ it.each<[string, Record<string, unknown>, string]>([
   ["part of a layer", { first_k_dense_replace: 0.5 }, "`config.first_k_dense_replace` must be an integer, got 0.5"],
   ["frequency of experts", { moe_layer_freq: 0 }, "`config.moe_layer_freq` must be an integer from 1"],
   ["scores", { scoring_func: "sigmoid" }, "`config.scoring_func` must be one of softmax, got"],
-  ["method", { topk_method: "noaux_tc" }, "`config.topk_method` must be one of greedy, group_limited_greedy, got"],
+  [
+    "method",
+    { topk_method: "noaux_tc" },
+    "`config.topk_method` must be one of greedy, gready, group_limited_greedy, got",
+  ],
   ["normalize", { norm_topk_prob: true }, "`config.norm_topk_prob` must be false for deepseek_v2, got true"],
   ["huge scale", { routed_scaling_factor: 1e300 }, "`config.routed_scaling_factor` must be at most 10000, got 1e+300"],
   ["scale", { routed_scaling_factor: 0 }, "`config.routed_scaling_factor` must be > 0, got 0"],
@@ -187,6 +192,13 @@ it.each<[string, Record<string, unknown>, string]>([
   const folder = withConfig((config) => Object.assign(config, changes), tinyV2);
   const error = await loadModel(device, folder).catch((reason) => reason);
   expect(error).toMatchObject({ code: "InvalidArgument", message: expect.stringContaining(`loadModel: ${message}`) });
+});
+
+it("takes the original class's default for the choice of experts, as greedy", () => {
+  const config = JSON.parse(readFileSync(join(tinyV2, "config.json"), "utf8"));
+  const of = (method: string) => deepseekConfig({ ...config, topk_method: method }).moe;
+  expect(of("gready")).toEqual(of("greedy"));
+  expect(of("greedy")).toMatchObject({ groups: 1, topGroups: 1 });
 });
 
 it.each<[string, Record<string, unknown>, string]>([

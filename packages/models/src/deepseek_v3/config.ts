@@ -117,7 +117,9 @@ function moeOf(config: Fields, isV3: boolean, hiddenSize: number): MoeSpec | und
   config.choice("scoring_func", ["softmax"], "softmax");
   // Implementations disagree on what it means for V2, and no published model has it.
   if (config.boolean("norm_topk_prob", false)) config.refuse("norm_topk_prob", "be false for deepseek_v2", true);
-  const grouped = config.choice("topk_method", ["greedy", "group_limited_greedy"], "greedy") !== "greedy";
+  // "gready" is the default of the original's class.
+  const methods = ["greedy", "gready", "group_limited_greedy"] as const;
+  const grouped = config.choice("topk_method", methods, "greedy") === "group_limited_greedy";
   const groups = grouped ? groupsOf(config, experts, topK) : { groups: 1, topGroups: 1 };
   return { ...common, ...groups, score: "softmax", groupScore: "max", normalize: false };
 }
