@@ -26,7 +26,7 @@ const COPY_BYTES = 1 << 24;
 
 /** What a checkpoint says of a tensor. */
 export interface CheckpointTensor {
-  /** The dtype that carries the elements; `undefined` for F64 and U64, which must be converted. */
+  /** The dtype that carries the elements; `undefined` for F64, U64, C64, F6 and F4, which must be converted. */
   readonly dtype: Dtype | undefined;
   /** The element type in the file. */
   readonly storedDtype: StoredDtype;

@@ -22,6 +22,10 @@ const STORED = {
   F8_E8M0: { bytes: 1, dtype: "u8" },
   F64: { bytes: 8, dtype: undefined },
   U64: { bytes: 8, dtype: undefined },
+  C64: { bytes: 8, dtype: undefined },
+  F6_E2M3: { bytes: 0.75, dtype: undefined },
+  F6_E3M2: { bytes: 0.75, dtype: undefined },
+  F4: { bytes: 0.5, dtype: undefined },
 } as const satisfies Record<string, { bytes: number; dtype: Dtype | undefined }>;
 
 /** The name of an element type in a safetensors file. */
@@ -39,7 +43,7 @@ const MAX_HEADER_DEPTH = 3;
 /** A tensor as the header describes it. `begin` and `end` count from the start of the file. */
 export interface StoredTensor {
   readonly storedDtype: StoredDtype;
-  /** The dtype that carries the elements; `undefined` for F64 and U64, which must be converted. */
+  /** The dtype that carries the elements; `undefined` for F64, U64, C64, F6 and F4, which must be converted. */
   readonly dtype: Dtype | undefined;
   /** Rank 0 is given as [1]; dimensions may be 0. */
   readonly shape: readonly number[];
@@ -109,8 +113,9 @@ function describeTensor(path: string, name: string, value: unknown, dataAt: numb
   let bytes: number = STORED[storedDtype].bytes;
   for (const dim of shape as number[]) {
     bytes *= dim;
-    if (!Number.isSafeInteger(bytes)) throw refuse(`shape ${show(shape)} has too many elements`);
+    if (bytes > Number.MAX_SAFE_INTEGER) throw refuse(`shape ${show(shape)} has too many elements`);
   }
+  if (!Number.isInteger(bytes)) throw refuse(`shape ${show(shape)} does not fill whole bytes of ${storedDtype}`);
   if (!Array.isArray(offsets) || offsets.length !== 2 || !isSize(offsets[0]) || !isSize(offsets[1]))
     throw refuse("data_offsets must be two integers ≥ 0");
   const [begin, end] = offsets as [number, number];
@@ -209,7 +214,7 @@ export interface HostTensor {
 export interface HostBytes {
   /** The element type in the file. */
   storedDtype: StoredDtype;
-  /** The dtype that carries the elements; `undefined` for F64 and U64, which must be converted. */
+  /** The dtype that carries the elements; `undefined` for F64, U64, C64, F6 and F4, which must be converted. */
   dtype: Dtype | undefined;
   shape: number[];
   /** In a buffer of their own. */
@@ -244,7 +249,7 @@ export function readStoredSafetensors(path: string): Map<string, HostBytes> {
 
 /**
  * Reads a whole safetensors file into host arrays. BOOL and 8-bit floats come as `u8`; F64 is rounded to `f32`.
- * @throws MlxtsError `Safetensors` for a malformed file or a U64 tensor, `Io` when it cannot be read
+ * @throws MlxtsError `Safetensors` for a malformed file or a tensor of U64, C64, F6 or F4, `Io` when it cannot be read
  */
 export function readSafetensors(path: string): {
   tensors: Map<string, HostTensor>;
@@ -254,7 +259,8 @@ export function readSafetensors(path: string): {
   return withSafetensors(path, ({ tensors, metadata }, _, read) => {
     const out = new Map<string, HostTensor>();
     for (const [name, { storedDtype, dtype, shape, begin, end }] of tensors) {
-      if (storedDtype === "U64") throw safetensorsError(path, "has dtype U64, which cannot be read", name);
+      if (!dtype && storedDtype !== "F64")
+        throw safetensorsError(path, `has dtype ${storedDtype}, which cannot be read`, name);
       const bytes = hostBytes(path, name, end - begin);
       read(bytes, begin);
       const data = dtype ? new DTYPES[dtype].array(bytes.buffer) : new Float32Array(new Float64Array(bytes.buffer));

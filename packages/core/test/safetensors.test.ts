@@ -70,6 +70,25 @@ describe("reading", () => {
     ]);
   });
 
+  it.each([
+    ["C64", [3], 24],
+    ["F6_E2M3", [2, 4], 6],
+    ["F6_E3M2", [4], 3],
+    ["F4", [3, 2], 3],
+  ])("gives the bytes of %s, which no dtype carries, beside tensors that can be read", (dtype, shape, size) => {
+    const path = fresh();
+    const offsets = (begin: number, bytes: number) => [begin, begin + bytes];
+    const header = { odd: { dtype, shape, data_offsets: offsets(4, size) }, one: f32([1], [0, 4]) };
+    writeFileSync(path, rawFile(header, new Uint8Array(4 + size).fill(9, 4)));
+    expect(readStoredSafetensors(path).get("odd")).toEqual({
+      storedDtype: dtype,
+      dtype: undefined,
+      shape,
+      bytes: new Uint8Array(size).fill(9),
+    });
+    expect(() => readSafetensors(path)).toThrow(`tensor \`odd\`: has dtype ${dtype}, which cannot be read`);
+  });
+
   it("allows gaps and padding", () => {
     const path = fresh();
     writeFileSync(path, rawFile({ a: f32([1], [4, 8]), b: f32([1], [16, 20]) }, new Uint8Array(24), { pad: 40 }));
@@ -147,7 +166,13 @@ describe("reading", () => {
       "no dtype",
       { a: { shape: [1], data_offsets: [0, 4] } },
       4,
-      "tensor `a`: dtype must be one of F32, F16, BF16, U32, I32, U16, I16, U8, I8, I64, BOOL, F8_E4M3, F8_E5M2, F8_E8M0, F64, U64, got undefined",
+      "tensor `a`: dtype must be one of F32, F16, BF16, U32, I32, U16, I16, U8, I8, I64, BOOL, F8_E4M3, F8_E5M2, F8_E8M0, F64, U64, C64, F6_E2M3, F6_E3M2, F4, got undefined",
+    ],
+    [
+      "half a byte",
+      { a: { dtype: "F4", shape: [3], data_offsets: [0, 1] } },
+      1,
+      "tensor `a`: shape [3] does not fill whole bytes of F4",
     ],
     [
       "no shape",
