@@ -268,6 +268,7 @@ export interface CommandEncoder {
   /**
    * An uninitialized tensor from the encoder's arena, or a zeroed one of its own when there is none. Of an encoder that
    * optimizes it is scratch: it has no memory before the recording ends, and is dead then unless it is kept.
+   * @throws MlxtsError `BufferAllocation` for more bytes than a buffer of the device can have
    */
   empty<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D>;
   /**

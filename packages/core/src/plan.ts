@@ -3,7 +3,7 @@ import { Buffer } from "./buffer.ts";
 import type { DeviceCore } from "./device_core.ts";
 import type { Dispatch } from "./dispatch.ts";
 import { checkDtype, type Dtype } from "./dtype.ts";
-import { disposedError } from "./errors.ts";
+import { disposedError, MlxtsError } from "./errors.ts";
 import { fuse } from "./fuse.ts";
 import type { Fusion } from "./fusion.ts";
 import type { Graph, GraphNode, OpCall } from "./graph.ts";
@@ -69,6 +69,12 @@ export class Plan {
     checkDtype(op, dtype);
     const size = countOf(op, dims);
     const bytes = bytesOf(op, dtype, dims, size);
+    const { kind, limits } = this.device;
+    // Ranges are compared as exact numbers.
+    if (bytes > limits.maxBufferBytes || this.nextAddress + bytes + DISTANCE > Number.MAX_SAFE_INTEGER)
+      throw new MlxtsError("BufferAllocation", `${op}: cannot allocate ${bytes} bytes of scratch on ${kind}`, {
+        bytes,
+      });
     const buffer = new Buffer(this.device, { address: this.nextAddress }, bytes);
     this.nextAddress += Math.ceil(bytes / DISTANCE) * DISTANCE;
     this.scratch.add(buffer);

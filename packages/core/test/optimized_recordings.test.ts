@@ -254,3 +254,24 @@ describe("recordings that were optimized", () => {
     expect([encoder.toJSON().state, own.counters.liveBytes, arena.used]).toEqual(["disposed", liveBytes, used]);
   });
 });
+
+it("scratch is no larger than a buffer can be: ranges are exact numbers", async () => {
+  const encoder = device.encoder({ optimize: true });
+  const rows = 2 ** 16;
+  const most = Math.floor(device.limits.maxBufferBytes / rows);
+  const refused = /^encoder\.empty: cannot allocate \d+ bytes of scratch on \w+$/;
+  for (const dims of [
+    [rows, most + 1],
+    [2 ** 26, 2 ** 26],
+  ])
+    expect(() => encoder.empty("u8", dims)).toThrow(expect.objectContaining({ code: "BufferAllocation" }));
+  // What is not used takes no memory, however much it is together.
+  expect(() => {
+    for (let i = 0; i < 2 ** 19; i++) encoder.empty("u8", [rows, most]);
+  }).toThrow(refused);
+  const x = words(4, 1);
+  const y = words();
+  increment(encoder, { x, out: y });
+  await encoder.commit();
+  expect(y.readSync()[0]).toBe(2);
+});
