@@ -1,13 +1,23 @@
 // Programs of this repository start four times as fast from one bundle of the TypeScript sources as from a file for each
 // module (source_hooks.mjs). A bundle is kept in build/ and made anew when one of its sources has changed.
-import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  accessSync,
+  constants,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 
 const root = fileURLToPath(new URL("../../../", import.meta.url));
 const HERE = fileURLToPath(import.meta.url);
-/** A process may import parts of a bundle as long as it runs. */
-const IN_USE_MS = 3_600_000;
+/** A process may import parts of a bundle as long as it runs: for a day, none is removed. */
+const IN_USE_MS = 86_400_000;
 
 /** Size and time of the last change of a file. */
 function stampOf(path) {
@@ -55,6 +65,17 @@ const sourceUrls = {
     });
   },
 };
+
+/** A clone may not be writable: its programs then run from their sources, module by module. */
+function writable(folder) {
+  try {
+    mkdirSync(folder, { recursive: true });
+    accessSync(folder, constants.W_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
 
 async function make(main, packages, kept, index) {
   const { build } = await import("esbuild");
@@ -105,7 +126,11 @@ async function make(main, packages, kept, index) {
 export async function bundled(main, { packages = false } = {}) {
   const kept = join(root, "build", "bundles", main);
   const index = join(kept, "index.json");
-  mkdirSync(kept, { recursive: true });
-  const folder = current(index) ?? (await make(join(root, main), packages, kept, index));
+  const known = current(index);
+  if (known === undefined && !writable(kept)) {
+    await import("./source_hooks.mjs");
+    return pathToFileURL(join(root, main)).href;
+  }
+  const folder = known ?? (await make(join(root, main), packages, kept, index));
   return pathToFileURL(join(folder, "main.js")).href;
 }
