@@ -3,13 +3,15 @@ import { Device } from "@mlxts/core";
 import type { BenchCase } from "@mlxts/core/testing";
 import type { Limit } from "./bench_report.ts";
 
+async function limitsOf(threads: number): Promise<Limits> {
+  using device = Device.open("cpu", { threads });
+  return await measureLimits(device);
+}
+
 /** What this machine can do with these numbers of threads. */
 export async function limitsFor(threads: readonly number[]): Promise<Limits[]> {
   const all: Limits[] = [];
-  for (const count of threads) {
-    using device = Device.open("cpu", { threads: count });
-    all.push(await measureLimits(device));
-  }
+  for (const count of threads) all.push(await limitsOf(count));
   return all;
 }
 

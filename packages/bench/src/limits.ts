@@ -123,8 +123,10 @@ const PROBES: Record<Rate, (device: Device) => RateProbe | null> = {
  */
 export const rateProbe = (device: Device, rate: Rate): RateProbe | null => PROBES[rate](device);
 
-/** The highest of some rates: what disturbs a measurement only makes it slower. */
-async function highest(probe: RateProbe): Promise<number> {
+/** The highest of some rates, since what disturbs a measurement only makes it slower; null where there is none. */
+async function highest(device: Device, rate: Rate): Promise<number | null> {
+  using probe = rateProbe(device, rate);
+  if (!probe) return null;
   let best = 0;
   for (let i = 0; i < 7; i++) best = Math.max(best, await probe.run());
   return best;
@@ -136,9 +138,6 @@ async function highest(probe: RateProbe): Promise<number> {
  */
 export async function measureLimits(device: Device): Promise<Limits> {
   const rates: Partial<Record<Rate, number | null>> = {};
-  for (const rate of Object.keys(PROBES) as Rate[]) {
-    using probe = rateProbe(device, rate);
-    rates[rate] = probe && (await highest(probe));
-  }
+  for (const rate of Object.keys(PROBES) as Rate[]) rates[rate] = await highest(device, rate);
   return { threads: device.limits.threads, ...rates } as Limits;
 }
