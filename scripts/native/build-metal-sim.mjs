@@ -62,9 +62,10 @@ const withHeader = async (name, of, language, flags) => {
   const output = join(folder, `${name}.pch`);
   return [...flags, ...(await precompile("clang++-19", join(of, "precompiled.h"), output, language, flags))];
 };
+const engineHeader = withHeader("engine", core, "c++", plain);
 const [engineFlags, addonCpp, addonObjc] = await Promise.all([
-  withHeader("engine", core, "c++", plain),
-  withHeader("addon", core, "c++", common),
+  engineHeader,
+  variant ? withHeader("addon", core, "c++", common) : engineHeader,
   withHeader("addon_objc", framework, "objective-c++", objc),
 ]);
 const flagsOf = (path) => [path, path.endsWith(".mm") ? addonObjc : addonCpp];

@@ -1,7 +1,7 @@
 // `npm start`: a trained hybrid model continues a TypeScript declaration. Arguments go to `mlxts generate`. package.json
 // names the packages whose kernels this runs: no others are there yet in a fresh clone.
 import { join } from "node:path";
-import { bundled } from "@mlxts/test-kit/bundled";
+import { importBundled } from "@mlxts/test-kit/bundled";
 import { root } from "./pnpm.mjs";
 
 const prompt = "export class EventEmitter {\n    ";
@@ -14,5 +14,5 @@ const args = [
 ];
 process.chdir(root);
 if (given.length === 0) process.stdout.write(prompt);
-const { main } = await import(await bundled("apps/cli/src/main.ts", { packages: true }));
+const { main } = await importBundled("apps/cli/src/main.ts", { packages: true });
 process.exitCode = await main(args);

@@ -3,10 +3,10 @@
 import { existsSync } from "node:fs";
 
 async function program() {
-  if (!existsSync(new URL("../src/main.ts", import.meta.url))) return "../dist/main.js";
+  if (!existsSync(new URL("../src/main.ts", import.meta.url))) return import("../dist/main.js");
   await import("@mlxts/test-kit/build_missing");
-  process.setSourceMapsEnabled(true);
-  return (await import("@mlxts/test-kit/bundled")).bundled("apps/cli/src/main.ts", { packages: true });
+  const { importBundled } = await import("@mlxts/test-kit/bundled");
+  return importBundled("apps/cli/src/main.ts", { packages: true });
 }
-const { main } = await import(await program());
+const { main } = await program();
 process.exitCode = await main(process.argv.slice(2));

@@ -10,7 +10,7 @@ import { identify, printAsJson } from "./identity.ts";
 import { type Access, writesTo } from "./kernel.ts";
 import { type Accesses, overlaps } from "./ranges.ts";
 import { isArray } from "./shape.ts";
-import { Tensor, viewLike } from "./tensor.ts";
+import { sameBytes, Tensor, viewLike } from "./tensor.ts";
 
 /** Ops choose kernels by how far a tensor begins from a multiple of so many bytes. */
 const ALIGNMENT = 16;
@@ -137,17 +137,18 @@ export class Block implements api.Block {
   private assertApart(op: string, tensors: readonly Tensor[]): void {
     for (let i = 0; i < tensors.length; i++) {
       const { range } = tensors[i] as Tensor;
-      const fail = (other: string, why = ", since it is written"): never => {
-        throw wrongValue(op, `tensors[${i}]`, `not overlap ${other}${why}`, "overlapping views");
+      const fail = (others: string): never => {
+        throw wrongValue(op, `tensors[${i}]`, `not overlap ${others}`, "overlapping views");
       };
       if (!this.#slots[i]?.written) {
         for (const tensor of this.#fixedWritten)
-          if (overlaps(range, tensor.range)) fail("other tensors that the block writes", "");
+          if (overlaps(range, tensor.range)) fail("other tensors that the block writes");
         continue;
       }
       for (let j = 0; j < tensors.length; j++)
-        if (j !== i && overlaps(range, (tensors[j] as Tensor).range)) fail(`tensors[${j}]`);
-      for (const tensor of this.#fixed) if (overlaps(range, tensor.range)) fail("other tensors that the block has");
+        if (j !== i && overlaps(range, (tensors[j] as Tensor).range)) fail(`tensors[${j}], since it is written`);
+      for (const tensor of this.#fixed)
+        if (overlaps(range, tensor.range)) fail("other tensors that the block has, since it is written");
     }
   }
 
@@ -197,10 +198,8 @@ export class Block implements api.Block {
 
 /** A tensor that is listed twice would have two places, of which dispatches know one. */
 function assertOnce(tensors: readonly Tensor[]): void {
-  for (const [at, { buffer, byteOffset, byteLength }] of tensors.entries()) {
-    const same = (other: Tensor) =>
-      other.buffer === buffer && other.byteOffset === byteOffset && other.byteLength === byteLength;
-    const first = tensors.findIndex(same);
+  for (const [at, tensor] of tensors.entries()) {
+    const first = tensors.findIndex((other) => sameBytes(other, tensor));
     if (first < at)
       throw wrongValue("encoder.block", `tensors[${at}]`, "be listed once", `the memory of tensors[${first}]`);
   }

@@ -96,7 +96,10 @@ function readShard(path: string, index: Files["index"]): Shard {
   return withSafetensors(path, ({ tensors, metadata }, stamp) => ({ path, tensors, metadata, stamp }));
 }
 
-/** The tensors of all files; one that is in two files is refused. With an index those that it names, each in the file that it says. */
+/**
+ * The tensors of all files; one that is in two files is refused. With an index those that it names, each from the file that
+ * it names for it.
+ */
 function entriesOf(shards: readonly Shard[], index: Files["index"]): Map<string, Entry> {
   const all = new Map<string, Entry>();
   for (const shard of shards)

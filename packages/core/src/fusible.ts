@@ -5,7 +5,7 @@ import type { OpCall } from "./graph.ts";
 import { inputTensors, opParams } from "./op_descriptor.ts";
 import type { OpDescriptor } from "./op_types.ts";
 import { overlaps, type Range, sameRange } from "./ranges.ts";
-import { Tensor } from "./tensor.ts";
+import { sameBytes, Tensor } from "./tensor.ts";
 import { actsOutside, first, nameOf, type Unit, type Units } from "./units.ts";
 
 /** Where each call of a rule was found, by its name there. */
@@ -24,11 +24,7 @@ export const NO_PAIR = "";
 
 /** Whether two tensors are the same view, or may be that by a rule that gives tensors other shapes: the same elements. */
 export const isSame = (a: Tensor, b: Tensor, { shapes }: Fusion): boolean =>
-  a.buffer === b.buffer &&
-  a.byteOffset === b.byteOffset &&
-  a.byteLength === b.byteLength &&
-  a.dtype === b.dtype &&
-  (shapes.length > 0 || a.shape.join() === b.shape.join());
+  sameBytes(a, b) && a.dtype === b.dtype && (shapes.length > 0 || a.shape.join() === b.shape.join());
 
 /** Whether two inputs are the same: tensors, or records of the same tensors and attributes. */
 function isSameInput(a: unknown, b: unknown, rule: Fusion): boolean {

@@ -118,6 +118,7 @@ export { tileStride } from "./scratch.ts";
 export { elementCount, tensorBytes } from "./shape.ts";
 export { checkSignal } from "./signal.ts";
 export { opSignatures } from "./signatures.ts";
+export { sameBytes } from "./tensor.ts";
 
 // These two are types and values at once.
 export type Device = api.Device;

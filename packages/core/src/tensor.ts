@@ -299,3 +299,7 @@ export class Tensor<D extends Dtype = Dtype> implements api.Tensor<D> {
     this.dispose();
   }
 }
+
+/** Whether two tensors are views of the same bytes of one buffer, whatever their dtypes and shapes. */
+export const sameBytes = (a: api.Tensor, b: api.Tensor): boolean =>
+  a.buffer === b.buffer && a.byteOffset === b.byteOffset && a.byteLength === b.byteLength;

@@ -18,7 +18,7 @@ export async function runChild(
   timeout?: number,
 ): Promise<ChildEnd> {
   const file = fileURLToPath(await bundled(`packages/core/test/children/${name}.ts`));
-  return runProgram(process.execPath, ["--expose-gc", file, ...args], env, timeout);
+  return runProgram(process.execPath, ["--expose-gc", "--enable-source-maps", file, ...args], env, timeout);
 }
 
 /** Runs a program; `timeout` in milliseconds. */

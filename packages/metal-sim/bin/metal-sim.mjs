@@ -6,14 +6,13 @@ const args = process.argv.slice(2);
 
 async function program() {
   const source = new URL("../src/main.ts", import.meta.url);
-  if (!existsSync(source)) return "../dist/main.js";
+  if (!existsSync(source)) return import("../dist/main.js");
   // These import projects, which may be in TypeScript.
   if (["mutants", "coverage"].includes(args[0])) {
     await import("@mlxts/test-kit/source_hooks");
-    return source.href;
+    return import(source.href);
   }
-  process.setSourceMapsEnabled(true);
-  return (await import("@mlxts/test-kit/bundled")).bundled("packages/metal-sim/src/main.ts");
+  return (await import("@mlxts/test-kit/bundled")).importBundled("packages/metal-sim/src/main.ts");
 }
-const { main } = await import(await program());
+const { main } = await program();
 process.exitCode = await main(args);

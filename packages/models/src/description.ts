@@ -1,15 +1,9 @@
-import { Tensor } from "@mlxts/core";
+import { sameBytes, Tensor } from "@mlxts/core";
 
 /** As `encoder.append` asks: kernels are chosen by how far tensors begin from multiples of so many bytes. */
 const ALIGNMENT = 16;
 
 let others = 0;
-
-/** Which of the tensors has the same memory; −1: none. */
-const indexOfMemory = (tensors: readonly Tensor[], { buffer, byteOffset, byteLength }: Tensor) =>
-  tensors.findIndex(
-    (each) => each.buffer === buffer && each.byteOffset === byteOffset && each.byteLength === byteLength,
-  );
 
 /**
  * What a value is but for the contents of its tensors, which are added to `tensors`, those of one memory once: values with
@@ -17,7 +11,7 @@ const indexOfMemory = (tensors: readonly Tensor[], { buffer, byteOffset, byteLen
  */
 export function describe(value: unknown, tensors: Tensor[]): string {
   if (value instanceof Tensor) {
-    const known = indexOfMemory(tensors, value);
+    const known = tensors.findIndex((each) => sameBytes(each, value));
     if (known < 0) tensors.push(value);
     return `${value.dtype}[${value.shape}]${known < 0 ? value.byteOffset % ALIGNMENT : `=${known}`}`;
   }

@@ -112,8 +112,8 @@ export interface Packing {
  *
  * The override's path may have its prefixes in another order. Where an override names no width or group size, or where
  * a module without override contradicts the common setting of a config that has overrides for others, they are read from
- * the shapes; `cols`, the true number of columns, makes that unambiguous and is checked when given. `offered`: the widths
- * that the caller's ops take, by default 2, 4 and 8, of which products take 4 and 8.
+ * the shapes; `cols`, the true number of columns, makes that unambiguous and is checked when given. `offered`: the bits
+ * of a code that the caller supports; default 2, 4 and 8. Matrix products support 4 and 8 (`PRODUCT_BITS`).
  * @throws MlxtsError `QuantConfig` {module, reason} where config and tensors contradict each other, `UnsupportedDtype`
  *   for widths, modes and layouts that the ops do not offer
  */

@@ -15,6 +15,7 @@ import { type Bits, combinations } from "./quantized.ts";
 
 /** Dtypes of x, of scales and of the output, and bits. */
 export const PRODUCT_VARIANTS = combinations(FLOATS, FLOATS, FLOATS, ["b4", "b8"]);
+/** The bits of a code that matrix products support. */
 export const PRODUCT_BITS: readonly Bits[] = [4, 8];
 
 /** Up to `mostM` rows of x the weights are decoded in registers. */

@@ -134,3 +134,9 @@ export async function bundled(main, { packages = false } = {}) {
   const folder = known ?? (await make(join(root, main), packages, kept, index));
   return pathToFileURL(join(folder, "main.js")).href;
 }
+
+/** Runs a source file in this process: its bundle, whose errors name lines of the sources. Returns what it exports. */
+export async function importBundled(main, options) {
+  process.setSourceMapsEnabled(true);
+  return import(await bundled(main, options));
+}
