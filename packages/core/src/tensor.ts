@@ -300,6 +300,12 @@ export class Tensor<D extends Dtype = Dtype> implements api.Tensor<D> {
   }
 }
 
-/** Whether two tensors are views of the same bytes of one buffer, whatever their dtypes and shapes. */
-export const sameBytes = (a: api.Tensor, b: api.Tensor): boolean =>
-  a.buffer === b.buffer && a.byteOffset === b.byteOffset && a.byteLength === b.byteLength;
+/**
+ * Whether two tensors are views of the same bytes of one buffer, whatever their dtypes and shapes.
+ * @throws {ArgumentTypeError} when a value is not a Tensor.
+ */
+export function sameBytes(a: api.Tensor, b: api.Tensor): boolean {
+  for (const [name, tensor] of Object.entries({ a, b }))
+    if (!(tensor instanceof Tensor)) throw wrongKind("sameBytes", name, "be a Tensor", tensor);
+  return a.buffer === b.buffer && a.byteOffset === b.byteOffset && a.byteLength === b.byteLength;
+}
