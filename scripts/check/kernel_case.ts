@@ -1,10 +1,9 @@
 // A process that runs cases of suites on one device, for kernel_cases.test.ts and choose_kernel_cases.ts.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { pathToFileURL } from "node:url";
 import { Device } from "@mlxts/core";
 import { metalTexts, type Suite, type SuiteCase, suiteCases } from "@mlxts/core/testing";
-import { root } from "./packages.ts";
+import { root, suitesModule } from "./packages.ts";
 
 export interface KernelCase {
   package: string;
@@ -29,8 +28,7 @@ const known = new Map<string, readonly SuiteCase[]>();
 
 /** The cases of all suites of a package. */
 export async function casesOf(name: string): Promise<readonly SuiteCase[]> {
-  const path = pathToFileURL(join(root, "packages", name, "test", "suites.ts")).href;
-  const { suites } = (await import(path)) as { suites: readonly Suite[] };
+  const { suites } = (await import(suitesModule(name))) as { suites: readonly Suite[] };
   const cases = known.get(name) ?? suites.flatMap((suite) => suiteCases(suite));
   known.set(name, cases);
   return cases;

@@ -17,6 +17,9 @@ export const opPackages = publishedPackages.filter((name) =>
   [folder(name, "native"), folder(name, "test", "suites.ts")].every((path) => existsSync(path)),
 );
 
+/** The module with the suites of a package of ops. */
+export const suitesModule = (name: string): string => pathToFileURL(folder(name, "test", "suites.ts")).href;
+
 /** The descriptors of the ops that the packages export. */
 export async function allOps(): Promise<OpDescriptor[]> {
   const modules = await Promise.all(

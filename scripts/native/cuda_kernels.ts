@@ -151,6 +151,13 @@ function textsOf({ path, kernel }: CudaKernel): Texts {
   return { text, entries: new Map(kernels.map((each) => [each.name, cudaEntry(each, each.maxThreads ?? threads)])) };
 }
 
+/** The symbols that a kernel's archive has, without compiling it. */
+export const cudaSymbols = (one: CudaKernel): string[] => [...textsOf(one).entries.keys()];
+
+/** The text of a symbol as far as drivers' stand-ins read it. */
+export const emptyPtx = ({ kernel }: CudaKernel, symbol: string): string =>
+  `.target sm_${architectureOf(kernel, symbol)}\n.visible .entry mlxts_${symbol}()\n{\n\tret;\n}\n`;
+
 /** Places of the buffers that a kernel reads before others have ended. */
 const earlyBuffers = ({ bufferNames, early }: Kernel) =>
   new Set(bufferNames.flatMap((name, i) => (early.includes(name) ? [i] : [])));

@@ -91,11 +91,11 @@ async function runJob({ device: kind, modules, ops, from }: Job): Promise<void> 
     ),
   );
   const suites = loaded.flatMap(({ suites }) => suites.filter(({ op }) => ops.includes(op.op.name)));
-  const cases = suites.flatMap((suite) => suiteCases(suite, { keep: true }));
   const kernels = loaded.flatMap((module) =>
     module.kernels.flatMap(({ library, name, variants }) => variants.map((variant) => ({ library, name, variant }))),
   );
   using device = Device.open(kind ?? undefined, { poison: true });
+  const cases = suites.flatMap((suite) => suiteCases(suite, { keep: true, device: device.kind }));
   // On the CPU cases also run in reverse order; the order on a GPU cannot be chosen.
   using reversed =
     device.kind === "cpu" ? Device.open("cpu", { threads: 1, order: "reverse", poison: true }) : undefined;

@@ -11,6 +11,7 @@ import {
   writeSync,
 } from "node:fs";
 import { join } from "node:path";
+import { STANDIN } from "@mlxts/test-kit/cuda_standin";
 import { SOURCE_HOOKS } from "@mlxts/test-kit/source";
 import { describe, expect, it } from "vitest";
 import { program, root, testFolder, tiny } from "./helpers.ts";
@@ -42,14 +43,8 @@ function largeCheckpoint(name: string, count: number): string {
 
 const large = largeCheckpoint("large", 200);
 
-/** What lets the command line open core's stand-in for NVIDIA's driver, on which copies take long. */
-const standin = join(
-  root,
-  "packages/core/test/prebuilds",
-  `${process.platform}-${process.arch}`,
-  "cuda_driver_standin.so",
-);
-const onStandin = { MLXTS_DEVICE: "cuda", MLXTS_CUDA_DRIVER: standin, MLXTS_CUDA_STANDIN: "delay:150000" };
+/** On core's stand-in for NVIDIA's driver copies take long. */
+const onStandin = { MLXTS_DEVICE: "cuda", MLXTS_CUDA_DRIVER: STANDIN, MLXTS_CUDA_STANDIN: "delay:150000" };
 
 /** A command that runs until a condition holds, and then gets a signal. */
 class Running {
@@ -221,7 +216,7 @@ describe.skipIf(noTerminal)(noTerminal ? `${title} (skipped: ${noTerminal})` : t
     expect(partial()).toEqual([]);
   });
 
-  it.skipIf(!existsSync(standin))("Ctrl-C ends the copy of weights to a GPU, and gives it back", async () => {
+  it.skipIf(!existsSync(STANDIN))("Ctrl-C ends the copy of weights to a GPU, and gives it back", async () => {
     const weights = largeCheckpoint("to-gpu", 32);
     for (const args of [
       ["generate", weights, "--ids", "1"],

@@ -3,14 +3,12 @@ import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync 
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { brotliCompressSync, brotliDecompressSync } from "node:zlib";
+import { STANDIN } from "@mlxts/test-kit/cuda_standin";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { PLATFORM } from "../src/binaries.ts";
 import { contractOf } from "../src/contract.ts";
 import { Device, type DeviceOptions, type Kernel } from "../src/index.ts";
 import { testFolder } from "./helpers.ts";
 import { accumulateKernel, incrementKernel, launchKernel, limitKernel } from "./kernels/probe.ts";
-
-export const STANDIN = fileURLToPath(new URL(`prebuilds/${PLATFORM}/cuda_driver_standin.so`, import.meta.url));
 
 type AnyKernel = Pick<Kernel, "name" | "variants">;
 export const cudaContract = (kernel: AnyKernel): number => contractOf(kernel as Kernel, "cuda");
@@ -60,14 +58,6 @@ export function underCuda<T>(variables: Record<string, string>, call: () => T): 
 }
 
 export const openCuda = (options?: DeviceOptions): Device => Device.open("cuda", options);
-
-/** What a child process needs to open the device by itself. */
-export const childEnvironment = (report: string, words = ""): Record<string, string> => ({
-  MLXTS_DEVICE: "cuda",
-  MLXTS_CUDA_DRIVER: STANDIN,
-  MLXTS_CUDA_STANDIN: words,
-  MLXTS_CUDA_STANDIN_REPORT: report,
-});
 
 /** What the stand-in has written: each context that began or ended, what it left, and what no program may do. */
 export const linesOf = (report: string): string[] =>

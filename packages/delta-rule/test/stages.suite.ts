@@ -31,6 +31,7 @@ interface Setting {
   packed?: readonly number[];
   masked?: boolean;
   every?: number;
+  only?: "cuda";
 }
 const packed = (cu: readonly number[]) => ({ B: 1, T: cu.at(-1) as number, packed: cu });
 const SETTINGS: readonly Setting[] = [
@@ -59,6 +60,8 @@ const SETTINGS: readonly Setting[] = [
   { B: 3, T: 33, Hk: 1, H: 2, K: 24, V: 20, BT: 16 },
   // More blocks of state rows than a GPU has room for side by side, the last one of a head without a pair.
   { B: 2, T: 20, Hk: 1, H: 6, K: 8, V: 200, BT: 16 },
+  // So many blocks of state rows that warpgroups of NVIDIA's GPUs pass over them.
+  { B: 1, T: 37, Hk: 2, H: 30, K: 104, V: 72, BT: 16, decay: 0.1, only: "cuda" },
 ];
 
 const size = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
@@ -146,7 +149,7 @@ function cases(
 ): Case[] {
   return all.flatMap(({ setting, inputs }) =>
     (gateLow ? [names, [...names, "GLow" as const]] : [names]).map((chosen): Case => {
-      const { every, BT, B, T, packed: cu } = setting;
+      const { every, BT, B, T, packed: cu, only } = setting;
       const state = inputs.initialState.shape;
       const f32 = (shape: readonly number[]) => ({ dtype: "f32" as const, shape });
       const given = options.filter((name) => setting[name] !== undefined).map((name) => [name, setting[name]]);
@@ -169,6 +172,7 @@ function cases(
             ...(every && { snapshots: f32([B * Math.floor(T / every), ...state.slice(1)]) }),
           },
         }),
+        ...(only && { only, aligned: true, dtypes: ["bf16"] }),
       };
     }),
   );

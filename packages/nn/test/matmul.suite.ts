@@ -173,6 +173,12 @@ export const suite: Suite = {
       makeCase({ lead: [m], rows: 140, cols: 2048, mean: 4 }),
       makeCase({ lead: [m], rows: 140, cols: 512, mean: 4, outDtype: "f32" }),
     ]),
+    // Tiles of 128 and of 256 rows of x for warpgroups of NVIDIA's GPUs: for fewer rows of the weight smaller ones are faster.
+    ...[128, 256].map((m) => ({
+      ...makeCase({ lead: [m], rows: 67 * 128 - 7, cols: 64, dtypes: ["bf16"] }),
+      aligned: true,
+      only: "cuda" as const,
+    })),
   ],
   mutants: {
     "the other transpose, where shapes allow": reference((x, weight, bias, sizes) =>

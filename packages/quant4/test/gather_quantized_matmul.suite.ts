@@ -77,14 +77,15 @@ export const suite: Suite = {
         [64, 3],
         [128, 2],
       ] as const
-    ).map(([m, experts]) =>
-      makeCase({
+    ).map(([m, experts]) => ({
+      ...makeCase({
         name: `slots of ${m}`,
         ...{ lead: [7], lhs: [2 * m + 2], indices: [2 * m + 2], experts, rows: m < 64 ? 70 : 134, cols: 256 },
         ...{ groupSize: 64, ordered: true },
         choose: (i) => (i === 0 ? 0 : i <= m ? experts - 2 : experts - 1),
       }),
-    ),
+      aligned: true,
+    })),
     makeCase({
       ...{ lead: [40, 1], indices: [40, 2], experts: 16, rows: 61, cols: 512, groupSize: 128, mean: 4, ordered: true },
     }),
@@ -150,6 +151,13 @@ export const suite: Suite = {
       makeCase({ lead: [2, 1], indices: [2, 2], experts: 3, rows: 3, cols: 7168, groupSize: 64, ordered }),
     ]),
     makeCase({ lead: [1], indices: [2], experts: 2, rows: 4096, cols: 32 }),
+    // One row of bf16 x for each pair on NVIDIA's GPUs, in every dtype of scales and output.
+    ...FLOATS.flatMap((scales) =>
+      FLOATS.map((outDtype) => ({
+        ...makeCase({ ...TOKENS, experts: 8, rows: 34, cols: 256, groupSize: 64, scales, outDtype, dtypes: ["bf16"] }),
+        aligned: true,
+      })),
+    ),
   ],
   mutants: {
     ...gatheredMutants(changes),

@@ -109,6 +109,14 @@ export const suite: Suite = {
     swigluCase({ lead: [24, 1], indices: [24, 2], experts: 3, rows: 40, cols: 1024, mean: 4, outDtype: "f32" }),
     swigluCase({ lead: [2, 1], indices: [2, 2], experts: 3, rows: 70, cols: 7168, groupSize: 64 }),
     swigluCase({ lead: [20, 1], indices: [20, 2], experts: 5, rows: 70, cols: 256, groupSize: 64, ordered: true }),
+    // One row of bf16 x for each pair on NVIDIA's GPUs, in every dtype of scales and output.
+    ...FLOATS.flatMap((scales) =>
+      FLOATS.map((outDtype) => ({
+        ...swigluCase({ ...TOKENS, experts: 8, rows: 34, cols: 256, groupSize: 64, scales, outDtype }),
+        dtypes: ["bf16"] as const,
+        aligned: true,
+      })),
+    ),
   ],
   mutants: {
     ...Object.fromEntries(Object.entries(plain.mutants ?? {}).map(([name, wrong]) => [name, gated(wrong)])),

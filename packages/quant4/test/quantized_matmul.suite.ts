@@ -118,6 +118,19 @@ export const suite: Suite = {
     ...FLOATS.map((scales) => makeCase(40, 130, 256, 4, 128, { scales, dtypes: ["bf16"], peaks: 1000 })),
     makeCase(40, 130, 512, 4, 64, { dtypes: ["bf16"], factor: 2 ** -100 }),
     makeCase(40, 130, 512, 4, 64, { dtypes: ["bf16"], factor: 2 ** 119 }),
+    // One row of bf16 x on NVIDIA's GPUs, in every dtype of scales and output.
+    ...FLOATS.flatMap((scales) =>
+      FLOATS.map((outDtype) => ({
+        ...makeCase(1, 290, 512, 4, 64, { scales, outDtype, dtypes: ["bf16"] }),
+        aligned: true,
+      })),
+    ),
+    // The tiles of warpgroups for as many rows of x and of W.
+    ...[64, 96, 128].map((m) => ({
+      ...makeCase(m, 67 * 128 - 7, 256, 4, 64, { dtypes: ["bf16"] }),
+      aligned: true,
+      only: "cuda" as const,
+    })),
   ],
   mutants,
 };

@@ -66,6 +66,14 @@ export const suite: Suite = {
         ),
       ),
     ),
+    // One row of bf16 x on NVIDIA's GPUs.
+    ...FLOATS.flatMap((scales) =>
+      FLOATS.map((outDtype) => ({
+        ...swigluCase({ cols: 512, groupSize: 64, scales, outDtype }),
+        dtypes: ["bf16"] as const,
+        aligned: true,
+      })),
+    ),
   ],
   mutants: {
     ...Object.fromEntries(Object.entries(wrongProducts).map(([name, multiply]) => [name, reference({ multiply })])),

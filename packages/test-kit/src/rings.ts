@@ -30,6 +30,8 @@ const SECOND_RING = [
   "scripts/native/build_native",
   // What is compiled for other machines.
   "scripts/native/cuda_kernels",
+  // Every case of every op on a driver whose kernels do nothing.
+  "scripts/check/cuda_cases",
   "scripts/native/darwin",
   "scripts/metal/metal_api",
 ].map((path) => `${path}.test.ts`);

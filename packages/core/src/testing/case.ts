@@ -1,4 +1,5 @@
 import type { CommandEncoder } from "../api.ts";
+import type { DeviceKind } from "../device_options.ts";
 import type { Dtype, FloatDtype } from "../dtype.ts";
 import type { Kernel } from "../kernel.ts";
 import type { OpDescriptor } from "../op_types.ts";
@@ -29,6 +30,10 @@ export interface Case {
   ask?: Record<string, { dtype: Dtype | "act"; shape: readonly number[] }>;
   /** Inputs that begin at an odd byte on a CPU. */
   anyByte?: readonly string[];
+  /** Tensors begin at multiples of 16 bytes: the case reaches a kernel that takes no others. */
+  aligned?: boolean;
+  /** Only on this kind of device: the case is that large to reach a kernel which others do not have. */
+  only?: DeviceKind;
   /** Outputs that are passed as the view of an input. */
   inPlace?: Record<string, string>;
 }

@@ -1,4 +1,5 @@
 import type { Arena, Device } from "../api.ts";
+import type { DeviceKind } from "../device_options.ts";
 import { type Dtype, decodeNumbers, encodeNumbers, FLOATS, type FloatDtype, isFloat, type RawArray } from "../dtype.ts";
 import type { Case, Suite } from "./case.ts";
 import { BARS, type Comparison, compare, type ErrorClass, within } from "./metric.ts";
@@ -102,13 +103,18 @@ function judge(prepared: Prepared, run: Run, others: readonly Run[], traced: Run
   return results;
 }
 
-/** The cases of a suite, in each of their dtypes. */
+/** The cases of a suite, in each of their dtypes, and with those that only this kind of device runs. */
 export function suiteCases(
   suite: Suite,
-  { arenaBytes = 1 << 22, keep = false }: { arenaBytes?: number; keep?: boolean } = {},
+  {
+    arenaBytes = 1 << 22,
+    keep = false,
+    device: kind,
+  }: { arenaBytes?: number; keep?: boolean; device?: DeviceKind } = {},
 ): SuiteCase[] {
   let arena: Arena | undefined;
-  return suite.cases.flatMap((testCase) =>
+  const cases = suite.cases.filter(({ only }) => only === undefined || only === kind);
+  return cases.flatMap((testCase) =>
     dtypesOf(suite, testCase).map((dtype) => ({
       op: suite.op.op.name,
       dtype,

@@ -58,7 +58,7 @@ function survivingMutants(
   keep = false,
 ): ReadonlySet<string> {
   const left = new Map(mutants);
-  for (const testCase of [...suite.cases].sort((a, b) => size(a) - size(b)))
+  for (const testCase of suite.cases.filter(({ only }) => only === undefined).sort((a, b) => size(a) - size(b)))
     for (const act of dtypesOf(suite, testCase)) {
       if (left.size === 0) return new Set();
       const prepared = prepare(suite, testCase, act, keep);

@@ -163,6 +163,7 @@ std::function<void(Random&)> launching(const std::shared_ptr<ModuleOf>& module, 
   std::copy(groups, groups + 3, call.threadgroups);
   std::copy(threads, threads + 3, call.threads);
   call.sharedBytes = sharedBytes;
+  if (!kernel->run) return [](Random&) {};
   for (unsigned i = 0; i < kernel->buffers; ++i) call.buffers.push_back(*static_cast<Address*>(arguments[i]));
   const auto* params = static_cast<const uint8_t*>(arguments[kernel->buffers]);
   call.params.assign(params, params + kernel->paramBytes);
@@ -223,6 +224,7 @@ void readSettings() {
     if (starts("threads:")) made.threads = int(numberAfter(word, "threads:"));
     if (word == "no-device") made.device = false;
     if (word == "no-pools") made.pools = false;
+    if (word == "idle-kernels") made.idleKernels = true;
     if (std::regex_match(word, match, std::regex("(\\w+)@(\\d+)=(\\d+)")))
       made.failing.push_back({match[1], std::stoi(match[2]), std::stoi(match[3])});
   }

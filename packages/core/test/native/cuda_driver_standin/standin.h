@@ -25,13 +25,13 @@ using Random = std::mt19937_64;
 
 // From MLXTS_CUDA_STANDIN, read when a program counts the devices, which it does before it opens one. Words between
 // commas: `seed:N`; `delay:US`, the most that a task of a stream waits for; `memory:BYTES`; `capability:75`;
-// `threads:N` of a threadgroup; `no-device`; `no-pools`; `FUNCTION@N=RESULT`, the nth call of a function fails
-// (`kernel@N=700`: the nth kernel that runs).
+// `threads:N` of a threadgroup; `no-device`; `no-pools`; `idle-kernels`: kernels that the stand-in does not have do
+// nothing; `FUNCTION@N=RESULT`, the nth call of a function fails (`kernel@N=700`: the nth kernel that runs).
 struct Settings {
   uint64_t seed = 1, bytes = uint64_t(3) << 30;
   unsigned delay = 60;
   int capability = 90, threads = 1024, sharedBytes = 232448;
-  bool device = true, pools = true;
+  bool device = true, pools = true, idleKernels = false;
   struct Failing {
     std::string function;
     int call;
