@@ -8,12 +8,14 @@ import { brotliCompressSync, brotliDecompressSync, constants } from "node:zlib";
 import { Device } from "@mlxts/core";
 import { ptxArchives, type Suite, type SuiteCase, suiteCases } from "@mlxts/core/testing";
 import { SOURCE_HOOKS } from "@mlxts/test-kit/source";
+import { caseDispatches } from "../check/case_dispatches.ts";
 import { suitesModule } from "../check/packages.ts";
 import { type CudaKernel, cudaKernels } from "./cuda_kernels.ts";
 import { type OrderInstruction, orderInstructions, withoutOrder } from "./cuda_order.ts";
 
-/** A kernel that waits for what never comes has to be ended with its process. */
-const LIMIT_MS = 60_000;
+/** A kernel that waits for what never comes has to be ended with its process, which then loads the suites anew. */
+const LIMIT_MS = 20_000;
+const LOAD_LIMIT_MS = 600_000;
 /** A race need not show each time. */
 const ROUNDS = 3;
 
@@ -23,8 +25,11 @@ interface Job {
   /** Indices of the cases that dispatch the kernel. */
   cases: readonly number[];
 }
-type Request = { package: string } & ({ type: "cases" } | ({ type: "mutant" } & Job));
-type Reply = { type: "cases"; byKernel: Record<string, number[]> } | { type: "mutant"; found: string | undefined };
+type Request = { package: string } & ({ type: "load" } | { type: "cases" } | ({ type: "mutant" } & Job));
+type Reply =
+  | { type: "loaded" }
+  | { type: "cases"; byKernel: Record<string, number[]> }
+  | { type: "mutant"; found: string | undefined };
 
 interface Archive {
   contract: number;
@@ -35,15 +40,16 @@ const archiveOf = ({ output }: CudaKernel) =>
 
 /** Runs cases on a device of their own until one fails; what it says. */
 async function firstFailure(cases: readonly SuiteCase[], rounds: number): Promise<string | undefined> {
+  using device = Device.open("cuda", { poison: true });
   for (let round = 0; round < rounds; round++)
     for (const each of cases) {
+      const label = `${each.op} ${each.dtype} ${each.name}`;
       try {
-        using device = Device.open("cuda", { poison: true });
         const { outputs } = await each.run({ device, others: [device] }, { trace: true });
         const wrong = outputs.find(({ pass }) => !pass);
-        if (wrong) return `${each.op} ${each.dtype} ${each.name}: ${wrong.message}`;
+        if (wrong) return `${label}: ${wrong.message}`;
       } catch (error) {
-        return `${each.op} ${each.dtype} ${each.name}: ${(error as Error).message}`;
+        return `${label}: ${(error as Error).message}`;
       }
     }
   return undefined;
@@ -52,13 +58,12 @@ async function firstFailure(cases: readonly SuiteCase[], rounds: number): Promis
 async function answer(request: Request): Promise<Reply> {
   const { suites } = (await import(suitesModule(request.package))) as { suites: readonly Suite[] };
   const all = suites.flatMap((suite) => suiteCases(suite, { device: "cuda" }));
+  if (request.type === "load") return { type: "loaded" };
   if (request.type === "cases") {
     const byKernel: Record<string, number[]> = {};
     using device = Device.open("cuda");
-    for (const [index, each] of all.entries()) {
-      const { kernels } = await each.run({ device, others: [] }, { trace: true });
+    for (const [index, { kernels }] of (await caseDispatches(request.package, device)).entries())
       for (const kernel of kernels) byKernel[kernel] = [...(byKernel[kernel] ?? []), index];
-    }
     return { type: "cases", byKernel };
   }
   const { symbol, instruction, cases } = request;
@@ -76,15 +81,20 @@ async function answer(request: Request): Promise<Reply> {
   return { type: "mutant", found };
 }
 
+type Ended = { type: "ended"; why: string };
+
 /** A process that answers one request after another, and another one after a request that it does not answer in time. */
 class Worker {
+  private readonly package: string;
   private child: ChildProcess | undefined;
 
-  ask(request: Request, limit: number): Promise<Reply | { type: "ended"; why: string }> {
-    this.child ??= fork(fileURLToPath(import.meta.url), { execArgv: ["--import", SOURCE_HOOKS] });
-    const child = this.child;
+  constructor(name: string) {
+    this.package = name;
+  }
+
+  private request(child: ChildProcess, request: Request, limit: number): Promise<Reply | Ended> {
     return new Promise((resolve) => {
-      const settle = (reply: Awaited<ReturnType<Worker["ask"]>>) => {
+      const settle = (reply: Reply | Ended) => {
         clearTimeout(timer);
         child.removeAllListeners();
         if (reply.type === "ended") this.child = undefined;
@@ -100,14 +110,24 @@ class Worker {
     });
   }
 
+  /** What it replies within a time that begins when it has loaded the package's suites. */
+  async ask(job: { type: "cases" } | ({ type: "mutant" } & Job), limit: number): Promise<Reply | Ended> {
+    if (this.child === undefined) {
+      this.child = fork(fileURLToPath(import.meta.url), { execArgv: ["--import", SOURCE_HOOKS] });
+      const loaded = await this.request(this.child, { type: "load", package: this.package }, LOAD_LIMIT_MS);
+      if (loaded.type === "ended") throw new Error(`the suites of ${this.package} were not loaded: ${loaded.why}`);
+    }
+    return this.request(this.child, { package: this.package, ...job }, limit);
+  }
+
   end(): void {
     this.child?.disconnect();
   }
 }
 
 async function main(name: string, wanted: readonly string[]): Promise<void> {
-  const worker = new Worker();
-  const known = await worker.ask({ type: "cases", package: name }, 600_000);
+  const worker = new Worker(name);
+  const known = await worker.ask({ type: "cases" }, LOAD_LIMIT_MS);
   if (known.type !== "cases") throw new Error(`the cases of ${name} did not run: ${JSON.stringify(known)}`);
   let [missed, all] = [0, 0];
   for (const one of await cudaKernels([name]))
@@ -115,7 +135,7 @@ async function main(name: string, wanted: readonly string[]): Promise<void> {
       if (wanted.length > 0 && !wanted.some((begin) => symbol.startsWith(begin))) continue;
       const cases = known.byKernel[symbol] ?? [];
       for (const instruction of orderInstructions(ptx)) {
-        const reply = await worker.ask({ type: "mutant", package: name, symbol, instruction, cases }, LIMIT_MS);
+        const reply = await worker.ask({ type: "mutant", symbol, instruction, cases }, LIMIT_MS);
         const found = reply.type === "ended" ? reply.why : reply.type === "mutant" ? reply.found : undefined;
         all++;
         if (found === undefined) missed++;
