@@ -143,6 +143,7 @@ async function loadShards(
     if (!copied) {
       onProgress?.(total, total);
       signal?.throwIfAborted();
+      if (device.disposed) throw disposedError("device");
     }
   } catch (error) {
     for (const buffer of buffers.values()) buffer.dispose();

@@ -272,6 +272,7 @@ export class Device implements DeviceCore {
     try {
       checked.onProgress?.(byteLength, byteLength);
       checked.signal?.throwIfAborted();
+      this.live();
     } catch (error) {
       buffer.dispose();
       throw error;

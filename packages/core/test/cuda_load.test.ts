@@ -274,6 +274,9 @@ describeCuda("the copy of a file that fails", () => {
     const { reports, ...options } = once(() => device.dispose());
     expect(await rejected(begin(device, options))).toMatchObject(disposed);
     expect(reports.length).toBe(1);
+    // Where all bytes are there before the first report, that is the last one.
+    const early = openCuda();
+    expect(await rejected(early.mapFile(path, 1, { onProgress: () => early.dispose() }))).toMatchObject(disposed);
     const other = openCuda();
     const both = [begin(other), begin(other)].map(rejected);
     other.dispose();
