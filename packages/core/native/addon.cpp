@@ -208,6 +208,8 @@ void addExports(Napi::Env env, Napi::Object exports) {
   MLXTS_EXPORT("writeMemory", writeMemory);
   MLXTS_EXPORT("borrowMemory", borrowMemory);
   MLXTS_EXPORT("detach", detach);
+  MLXTS_EXPORT("freeBytes", freeBytes);
+  MLXTS_EXPORT("explainTruncatedFiles", explainTruncatedFiles);
   MLXTS_EXPORT("releaseMemory", releaseMemory);
   MLXTS_EXPORT("openLibrary", openLibrary);
   MLXTS_EXPORT("contract", contract);

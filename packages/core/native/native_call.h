@@ -31,6 +31,8 @@ Napi::Value readMemory(const Napi::CallbackInfo& info);
 Napi::Value writeMemory(const Napi::CallbackInfo& info);
 Napi::Value borrowMemory(const Napi::CallbackInfo& info);
 Napi::Value detach(const Napi::CallbackInfo& info);
+Napi::Value freeBytes(const Napi::CallbackInfo& info);
+Napi::Value explainTruncatedFiles(const Napi::CallbackInfo& info);
 Napi::Value releaseMemory(const Napi::CallbackInfo& info);
 
 // addon_loads.cpp
