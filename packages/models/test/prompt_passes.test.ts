@@ -114,7 +114,7 @@ describe.each(CHECKPOINTS)("%s: passes of a prompt", async (name) => {
       const blockLength = cache?.every ?? BLOCK;
       const options = { blockLength, positions, cache, ...(passTokens && { passTokens }) };
       const { logits } = await feed("test", of, state, prompts, options, "prompts");
-      const passes = write.mock.contexts.map(({ counts }) => counts.reduce((a, b) => a + b, 0));
+      const passes = (write.mock.contexts as PassTokens[]).map(({ counts }) => counts.reduce((a, b) => a + b, 0));
       write.mockRestore();
       return { state, passes, logits: logits.flat() };
     };
